@@ -1,0 +1,90 @@
+/* A data set: samples 0..n-1. Opened once, read-only afterwards, shared by loaders and threads by reference.
+ *
+ * Two kinds of samples: images (a compressed file each, decoded by a pipeline) and arrays (rows of fixed shape, gathered as they
+ * are). Which files the peer may read is decided here (struct data_access). */
+#ifndef BATCHD_DATASET_H
+#define BATCHD_DATASET_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "pipeline/pipeline.h" /* enum dtype */
+
+enum { DATASET_MAX_DIMS = 8 };
+
+struct dataset;
+
+/* On whose behalf files are opened. Files the peer could not read itself are refused, by mode bits, at every open. */
+struct data_access {
+	bool trusted;        /* named in the configuration, or the peer is root or the daemon's own uid: no checks */
+	uid_t uid;
+	gid_t gids[64];
+	unsigned n_gids;
+};
+
+struct dataset_error {
+	char text[512]; /* names the file or option and says what to do */
+	int code;       /* a wire ErrorCode: INVALID, NOT_FOUND, ACCESS, LIMIT or BAD_DATA */
+};
+
+/* Called from the opening thread about ten times a second during long work; total 0 when unknown. */
+typedef void dataset_progress_fn(void *arg, const char *phase, uint64_t done, uint64_t total);
+
+struct dataset_source {
+	const char *spec;              /* "imagefolder:DIR", "files:LIST", "npy:FILE[,FILE]", "random:k=v,..." */
+	const int *fds;                /* borrowed: what the peer sent for it (proto/README.md), or none */
+	unsigned n_fds;
+	const struct data_access *access;
+	const char *cache_dir;         /* for the index; NULL: do not keep one */
+	dataset_progress_fn *on_progress; /* may be NULL */
+	void *progress_arg;
+};
+
+/* Blocking; call it from a thread that may wait for disks. 0, or negative errno with err filled in. */
+int dataset_open(const struct dataset_source *source, struct dataset **out, struct dataset_error *err);
+struct dataset *dataset_ref(struct dataset *ds);
+void dataset_unref(struct dataset *ds);
+
+uint64_t dataset_id(const struct dataset *ds);      /* what the samples are: a hash of spec and index (names and labels, or shape and size) */
+uint64_t dataset_n(const struct dataset *ds);
+bool dataset_is_image(const struct dataset *ds);
+uint32_t dataset_n_classes(const struct dataset *ds); /* 0: labels are not classes */
+const char *dataset_class(const struct dataset *ds, uint32_t i);
+
+/* Arrays only: shape of one sample (n_dims may be 0) and type. */
+unsigned dataset_shape(const struct dataset *ds, uint32_t shape[DATASET_MAX_DIMS], enum dtype *dtype);
+/* Labels: int64 scalars (n_dims 0) for images; arrays may have others. */
+unsigned dataset_label_shape(const struct dataset *ds, uint32_t shape[DATASET_MAX_DIMS], enum dtype *dtype);
+
+/* Arrays: copies row indices[i] to rows + i * row bytes and its label to labels + i * label bytes, for n indices. Any thread. 0, -EIO when the
+ * file has shrunk under us (err says which). */
+int dataset_gather(struct dataset *ds, const uint64_t *indices, size_t n, void *rows, void *labels,
+		   struct dataset_error *err);
+
+/* Images: label and name (path below the root, for messages; valid as long as the data set). */
+int64_t dataset_label(const struct dataset *ds, uint64_t index);
+void dataset_name(const struct dataset *ds, uint64_t index, char *buf, size_t size);
+
+/* A sample's compressed bytes in a buffer that is used again. */
+struct file_bytes {
+	uint8_t *data;     /* n_bytes, followed by 64 zero bytes */
+	size_t n_bytes;
+	size_t capacity_bytes;
+	uint64_t mtime_ns, ino, dev; /* identity, for caches */
+};
+void file_bytes_finish(struct file_bytes *b);
+
+enum read_how {
+	READ_NOWAIT, /* only if the kernel has everything at hand (openat2 RESOLVE_CACHED, preadv2 RWF_NOWAIT) */
+	READ_WAIT
+};
+/* Images: reads a file whole. 0; -EAGAIN for READ_NOWAIT when it would block: ask again with READ_WAIT on an I/O thread; other negative errno
+ * with err->text: the file is missing, unreadable, not regular, too large. Any thread. */
+int dataset_read(struct dataset *ds, uint64_t index, enum read_how how, struct file_bytes *out,
+		 struct dataset_error *err);
+/* Whether file_bytes of `index` read earlier are still current (one statx). */
+bool dataset_is_current(struct dataset *ds, uint64_t index, const struct file_bytes *b);
+
+#endif

@@ -1,0 +1,42 @@
+/* Plain pixels and the errors about them. Nothing here knows files, sockets or threads. */
+#ifndef BATCHD_IMAGE_H
+#define BATCHD_IMAGE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+	/* Outcomes of reading an image: the file is at fault, not the daemon. Text is in struct image_error. */
+	IMAGE_E_FORMAT = 1,    /* not a format we read */
+	IMAGE_E_CORRUPT = 2,   /* damaged or cut short */
+	IMAGE_E_LIMIT = 3,     /* a bomb: too many pixels, scans or chunks; refused before memory is spent */
+};
+
+struct image_error {
+	char text[192]; /* one line, no file name: the caller knows it */
+};
+
+/* A rectangle in pixels; (x, y) is its upper left corner. */
+struct region_px {
+	uint32_t x, y, width, height;
+};
+
+/* Interleaved RGB, uint8, height rows of width pixels, stride_bytes apart. Does not own its memory. */
+struct image {
+	uint8_t *rgb;
+	size_t stride_bytes;
+	uint32_t width, height;
+};
+
+/* A buffer that only grows; lives as long as its worker, so that steady state allocates nothing. */
+struct scratch {
+	uint8_t *data;
+	size_t size_bytes;
+};
+
+/* Makes room for size_bytes, 64-byte aligned, plus 64 readable and writable bytes behind it for SIMD tails.
+ * Contents are lost when it grows. Returns NULL when memory is short. */
+uint8_t *scratch_reserve(struct scratch *s, size_t size_bytes);
+void scratch_finish(struct scratch *s);
+
+#endif

@@ -1,0 +1,65 @@
+/* A pipeline: what happens to one image between its file and its row of the batch, as torchvision.transforms.v2 names it.
+ *
+ * Parsed once per loader from a name ("train224", "val224") or from JSON text, checked, and then read-only: any thread may run it, each with
+ * its own pipeline_worker. The bytes of a row depend on (seed, epoch, sample index, pipeline) only. */
+#ifndef BATCHD_PIPELINE_H
+#define BATCHD_PIPELINE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "image/decode.h"
+
+enum dtype { DTYPE_UINT8, DTYPE_FLOAT16, DTYPE_FLOAT32, DTYPE_INT32, DTYPE_INT64, DTYPE_FLOAT64, DTYPE_INT16, DTYPE_BOOL8 };
+enum layout { LAYOUT_NCHW, LAYOUT_NHWC, LAYOUT_AS_STORED }; /* numbers as in proto/batchd.proto */
+
+size_t dtype_bytes(enum dtype t);
+const char *dtype_name(enum dtype t);
+
+struct pipeline;
+
+/* What a caller of pipeline_parse learns: which op and argument is wrong and what was expected. */
+struct pipeline_error {
+	char text[256];
+};
+
+/* text: "train224", "val224" or a JSON array of ops: "ToTensor", ["Resize", 256], ["Resize", {"size": 256, "interpolation": "bicubic"}],
+ * ["RandomResizedCrop", 224, ...positional as torchvision]. dtype uint8, float16 or float32; with uint8 a final ToTensor scaling and Normalize
+ * are left to the trainer (pipeline_normalize tells them). The output size must be the same for every image.
+ * 0, -EINVAL with err->text, -ENOMEM. The caller destroys *out. */
+int pipeline_parse(const char *text, enum dtype dtype, enum layout layout, struct pipeline **out,
+		   struct pipeline_error *err);
+void pipeline_destroy(struct pipeline *p);
+
+/* The pipeline as canonical JSON, every default filled in: equal text means equal pixels. Owned by the pipeline. */
+const char *pipeline_text(const struct pipeline *p);
+/* The canonical JSON of the deterministic prefix (ops before the first random one, and before ToTensor); "[]" if that is only the decode. */
+const char *pipeline_prefix_text(const struct pipeline *p);
+
+void pipeline_shape(const struct pipeline *p, uint32_t shape[3]); /* in memory order, e.g. {3, 224, 224} */
+size_t pipeline_row_bytes(const struct pipeline *p);
+/* True when dtype is uint8 and the text had a Normalize; mean and std in units of ToTensor's 0..1. */
+bool pipeline_normalize(const struct pipeline *p, float mean[3], float std[3]);
+
+struct sample_key {
+	uint64_t seed, epoch, index;
+};
+
+/* Scratch memory and resampler of one thread. NULL when memory is short. */
+struct pipeline_worker;
+struct pipeline_worker *pipeline_worker_create(void);
+void pipeline_worker_destroy(struct pipeline_worker *w);
+
+/* Makes one row from an image whose header d has just read (decoder_open; info as it gave it). row: pipeline_row_bytes, any alignment
+ * of the dtype. Returns 0, an IMAGE_E_ outcome, -ENOMEM. */
+int pipeline_run(const struct pipeline *p, struct pipeline_worker *w, struct decoder *d, const struct image_info *info,
+		 struct sample_key key, void *row, struct image_error *err);
+
+/* The decoded cache's two halves. pipeline_prefix: decode and run the deterministic prefix only; *out points into w or d until their next
+ * use. pipeline_resume: make a row from what a prefix gave; same bytes as pipeline_run. */
+int pipeline_prefix(const struct pipeline *p, struct pipeline_worker *w, struct decoder *d,
+		    const struct image_info *info, struct image *out, struct image_error *err);
+int pipeline_resume(const struct pipeline *p, struct pipeline_worker *w, const struct image *prefix,
+		    struct sample_key key, void *row, struct image_error *err);
+
+#endif

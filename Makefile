@@ -1,57 +1,216 @@
 # batchd: `make help` lists the targets.
+#
+#   folders   proto -> util -> image -> pipeline -> data -> core, ipc -> daemon; client links none of them but proto
+#   BUILD     where everything goes; SANITIZE=... has a folder of its own beside it
+#   names     every .c file of a folder belongs to what that folder makes, so a new file needs no edit here
+
 .DEFAULT_GOAL := all
-BUILD ?= build
-PREFIX ?= /usr/local
+.DELETE_ON_ERROR:
+VERSION := $(shell sed -n 's/^\#define BATCHD_VERSION "\(.*\)"/\1/p' client/batchd.h)
+SO := libbatchd.so
+SOVERSION := 0
+
+# ---- what a caller may set ----
+
 CC ?= cc
 CFLAGS ?= -O3 -g
-WARN = -Wall -Wextra -Wshadow -Wconversion -Wstrict-prototypes -Wmissing-prototypes -Wformat=2 -Wno-sign-conversion
+PYTHON ?= python3
+PREFIX ?= /usr/local
+prefix ?= $(PREFIX)
+exec_prefix ?= $(prefix)
+bindir ?= $(exec_prefix)/bin
+libdir ?= $(exec_prefix)/lib
+includedir ?= $(prefix)/include
+datarootdir ?= $(prefix)/share
+mandir ?= $(datarootdir)/man
+docdir ?= $(datarootdir)/doc/batchd
+sysconfdir ?= /etc
+unitdir ?= $(prefix)/lib/systemd/system
+sysusersdir ?= $(prefix)/lib/sysusers.d
+tmpfilesdir ?= $(prefix)/lib/tmpfiles.d
+
+ifdef SANITIZE
+BUILD ?= $(if $(findstring address,$(SANITIZE)),build-asan,$(if $(findstring thread,$(SANITIZE)),build-tsan,build-$(SANITIZE)))
+SAN := -fsanitize=$(SANITIZE) -fno-omit-frame-pointer $(if $(findstring undefined,$(SANITIZE)),-fno-sanitize-recover=undefined)
+endif
+ifeq ($(FUZZER),1)
+BUILD ?= build-fuzz
+endif
+BUILD ?= build
+
+# ---- flags ----
+
+WARN := -Wall -Wextra -Wshadow -Wconversion -Wstrict-prototypes -Wmissing-prototypes -Wformat=2 -Wno-sign-conversion
 ifeq ($(WERROR),1)
 WARN += -Werror
 endif
-ifdef SANITIZE
-SAN := -fsanitize=$(SANITIZE) -fno-omit-frame-pointer $(if $(findstring undefined,$(SANITIZE)),-fno-sanitize-recover=undefined)
-endif
-
 PKGS := libuv libprotobuf-c libjpeg libpng libwebp libcyaml yaml-0.1 jansson libxxhash
-HAVE_SYSTEMD := $(shell pkg-config --exists libsystemd && echo 1)
-ifeq ($(HAVE_SYSTEMD),1)
+ifeq ($(shell pkg-config --exists libsystemd 2>/dev/null && echo yes),yes)
 PKGS += libsystemd
 DEFS += -DHAVE_SYSTEMD=1
 endif
-ALL_CFLAGS = -std=gnu11 -D_GNU_SOURCE -fPIC -fvisibility=hidden -pthread $(WARN) $(SAN) $(DEFS) $(CFLAGS) \
-	-Idaemon -Iclient -Iproto -I$(BUILD)/proto $(shell pkg-config --cflags $(PKGS))
-LIBS = $(shell pkg-config --libs $(PKGS)) -lm -pthread
+PKG_CFLAGS := $(shell pkg-config --cflags $(PKGS) 2>/dev/null)
+LIBS := $(shell pkg-config --libs $(PKGS) 2>/dev/null) -lm -pthread
+CLIENT_LIBS := $(shell pkg-config --libs libprotobuf-c 2>/dev/null) -pthread
+CHECK_LIBS := $(shell pkg-config --libs check 2>/dev/null)
+ALL_CFLAGS = -std=gnu11 -D_GNU_SOURCE -fPIC -fvisibility=$(VISIBILITY) -pthread $(WARN) $(SAN) $(DEFS) $(CFLAGS) \
+	-Idaemon -Iclient -Iproto -Itests -I$(BUILD)/proto $(PKG_CFLAGS)
+VISIBILITY := hidden
+COMPILE = $(CC) $(ALL_CFLAGS) -MMD -MP -c -o $@ $<
+LINK = $(CC) $(SAN) $(CFLAGS) $(LDFLAGS) -o $@
 
-# Everything of the daemon but main.c is one static library that the daemon, the tools and the tests link.
-CORE_SRC := $(filter-out daemon/main.c,$(wildcard daemon/*.c daemon/*/*.c)) $(wildcard proto/*.c)
-CORE_OBJ := $(CORE_SRC:%.c=$(BUILD)/%.o) $(BUILD)/proto/batchd.pb-c.o
-TESTS := $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/test_*.c))
+# ---- sources ----
 
-.PHONY: all clean check-c
-all: $(BUILD)/batchd
+objects = $(patsubst %.c,$(BUILD)/%.o,$(1))
+PROTO := $(call objects,$(wildcard proto/*.c)) $(BUILD)/proto/batchd.pb-c.o
+CORE := $(call objects,$(filter-out daemon/main.c,$(wildcard daemon/*.c daemon/*/*.c)))
+CLIENT := $(call objects,$(wildcard client/*.c))
+CTL := $(call objects,$(wildcard client/ctl/*.c))
+HARNESS := $(call objects,$(filter-out $(wildcard tests/test_*.c),$(wildcard tests/*.c)))
+TESTS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/test_*.c))
+TOOLS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/tools/*.c tests/bench/*.c))
+EXAMPLES := $(patsubst %.c,$(BUILD)/%,$(wildcard client/examples/*.c))
+FUZZERS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/fuzz/fuzz_*.c))
+LIBRARY := $(BUILD)/$(SO).$(VERSION) $(BUILD)/libbatchd.a
 
-$(BUILD)/proto/batchd.pb-c.c $(BUILD)/proto/batchd.pb-c.h &: proto/batchd.proto
+##@ Build
+
+.PHONY: all
+all: $(BUILD)/batchd $(BUILD)/batchctl $(LIBRARY) $(EXAMPLES) ## The daemon, batchctl, the client library and its examples, in build/
+
+$(BUILD)/proto/batchd.pb-c.c $(BUILD)/proto/batchd.pb-c.h &: proto/batchd.proto | $(BUILD)/.packages
 	@mkdir -p $(@D)
 	protoc-c --proto_path=proto --c_out=$(BUILD)/proto $<
 $(BUILD)/proto/batchd.pb-c.o: $(BUILD)/proto/batchd.pb-c.c
-	$(CC) $(ALL_CFLAGS) -w -MMD -c -o $@ $<
+	$(COMPILE) -w
 $(BUILD)/%.o: %.c | $(BUILD)/proto/batchd.pb-c.h
 	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) -MMD -c -o $@ $<
-$(BUILD)/libcore.a: $(CORE_OBJ)
+	$(COMPILE)
+# Once per build folder: are the libraries there? A compiler's "No such file" would not say which package has it.
+$(BUILD)/.packages:
+	@tests/setup/packages --check
+	@mkdir -p $(BUILD)/proto && touch $@
+
+# Everything of the daemon but main.c is one static library, which the daemon, batchctl and the tests link.
+$(BUILD)/libcore.a: $(CORE) $(PROTO)
 	rm -f $@ && $(AR) rcs $@ $^
 $(BUILD)/batchd: $(BUILD)/daemon/main.o $(BUILD)/libcore.a
-	$(CC) $(SAN) $(LDFLAGS) -o $@ $^ $(LIBS)
-$(BUILD)/tests/test_%: $(BUILD)/tests/test_%.o $(BUILD)/libcore.a
-	$(CC) $(SAN) $(LDFLAGS) -o $@ $^ $(shell pkg-config --libs check) $(LIBS)
-$(BUILD)/tests/tools/%: $(BUILD)/tests/tools/%.o $(BUILD)/libcore.a
-	$(CC) $(SAN) $(LDFLAGS) -o $@ $^ $(LIBS)
-$(BUILD)/tests/fuzz/fuzz_%: tests/fuzz/fuzz_%.c $(BUILD)/libcore.a
+	$(LINK) $^ $(LIBS)
+$(BUILD)/batchctl: $(CTL) $(BUILD)/libbatchd.a $(BUILD)/libcore.a
+	$(LINK) $^ $(LIBS)
+
+# The shared library exports what client/batchd.map lists. The static one is a single object in which everything else is local, so that
+# nothing in it can clash with a name in somebody's program.
+$(CLIENT): VISIBILITY := default
+$(BUILD)/$(SO).$(VERSION): $(CLIENT) $(PROTO) client/batchd.map
+	$(LINK) -shared -Wl,-soname,$(SO).$(SOVERSION) -Wl,--version-script,client/batchd.map -Wl,--as-needed \
+		$(if $(SAN),,-Wl,-z,defs) $(CLIENT) $(PROTO) $(CLIENT_LIBS)
+	ln -sf $(@F) $(BUILD)/$(SO).$(SOVERSION) && ln -sf $(@F) $(BUILD)/$(SO)
+$(BUILD)/libbatchd.a: $(CLIENT) $(PROTO)
+	$(LD) -r -o $(BUILD)/libbatchd.o $^
+	$(OBJCOPY) --localize-hidden --wildcard --keep-global-symbol='batchd_*' $(BUILD)/libbatchd.o
+	rm -f $@ && $(AR) rcs $@ $(BUILD)/libbatchd.o
+OBJCOPY ?= objcopy
+$(BUILD)/client/examples/%: client/examples/%.c $(BUILD)/$(SO).$(VERSION)
 	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) -fsanitize=fuzzer -o $@ $^ $(LIBS)
+	$(CC) $(WARN) $(SAN) $(CFLAGS) -Iclient -o $@ $< -L$(BUILD) -lbatchd -Wl,-rpath,'$$ORIGIN/../..'
+
+##@ Test
+
+.PHONY: check check-c check-python check-asan check-tsan fuzz tests
+check: setup ## Installs what is missing, builds, runs all tests; ends with Check's and pytest's totals
+	@$(MAKE) --no-print-directory all tests
+	@$(MAKE) --no-print-directory venv
+	@tests/run-check $(BUILD)
+
+tests: $(TESTS) $(TOOLS)
+check-c: $(TESTS) ## C tests only; with SANITIZE=address,undefined or SANITIZE=thread under that sanitizer
+	@tests/run-c $(BUILD) $(TESTS)
+check-python: all tests venv ## Python tests only; ARGS="-k name" goes to pytest
+	@tests/run-python $(BUILD) $(ARGS)
+check-asan: ## C tests under AddressSanitizer and UndefinedBehaviorSanitizer (build-asan/)
+	@$(MAKE) --no-print-directory SANITIZE=address,undefined check-c
+check-tsan: ## C tests under ThreadSanitizer (build-tsan/)
+	@$(MAKE) --no-print-directory SANITIZE=thread check-c
+fuzz: ## Fuzz targets, FUZZ_TIME=10 seconds or FUZZ_RUNS=1000000 each; needs clang (build-fuzz/)
+	@tests/setup/packages --with fuzz
+	@$(MAKE) --no-print-directory BUILD=build-fuzz CC=clang SANITIZE=address,undefined FUZZER=1 run-fuzzers
+.PHONY: run-fuzzers
+run-fuzzers: $(FUZZERS)
+	@tests/run-fuzz $(BUILD) $(FUZZERS)
+ifeq ($(FUZZER),1)
+DEFS += -fsanitize=fuzzer-no-link -DFUZZING=1
+endif
+
+$(BUILD)/tests/test_%: $(BUILD)/tests/test_%.o $(HARNESS) $(BUILD)/libbatchd.a $(BUILD)/libcore.a
+	$(LINK) $^ $(CHECK_LIBS) $(LIBS)
+$(BUILD)/tests/tools/%: $(BUILD)/tests/tools/%.o $(BUILD)/libbatchd.a $(BUILD)/libcore.a
+	$(LINK) $^ $(LIBS)
+$(BUILD)/tests/bench/%: $(BUILD)/tests/bench/%.o $(BUILD)/libbatchd.a $(BUILD)/libcore.a
+	$(LINK) $^ $(LIBS)
+$(BUILD)/tests/fuzz/fuzz_%: $(BUILD)/tests/fuzz/fuzz_%.o $(BUILD)/libbatchd.a $(BUILD)/libcore.a
+	$(LINK) -fsanitize=fuzzer $^ $(LIBS)
 .PRECIOUS: $(BUILD)/%.o
-check-c: $(TESTS)
-	@for t in $(TESTS); do $$t || exit 1; done
-clean:
-	rm -rf $(BUILD)
--include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
+
+##@ Try and measure
+
+.PHONY: demo bench
+demo: setup ## Two ranks train from one loader on sample data (or DATA=DIR, an image folder); ends with a table
+	@$(MAKE) --no-print-directory all
+	@tests/demo/run $(BUILD) $(if $(DATA),--data "$(DATA)") $(ARGS)
+bench: setup ## batchd and its peers in turn: table and plot; DATA=DIR, ARGS="--quick --only NAME --json FILE"
+	@$(MAKE) --no-print-directory all tests
+	@tests/bench/run $(BUILD) $(if $(DATA),--data "$(DATA)") $(ARGS)
+
+##@ Install
+
+SERVICES := $(addprefix $(BUILD)/,$(wildcard systemd/*.service))
+# What is installed: mode:source:destination. install and uninstall both read this list.
+man = $(foreach page,$(1),644:$(page):$(mandir)/man$(patsubst .%,%,$(suffix $(page)))/$(notdir $(page)))
+into = $(foreach file,$(2),644:$(file):$(1)/$(notdir $(file)))
+INSTALLED = 755:$(BUILD)/batchd:$(bindir)/batchd 755:$(BUILD)/batchctl:$(bindir)/batchctl \
+	755:$(BUILD)/$(SO).$(VERSION):$(libdir)/$(SO).$(VERSION) 644:$(BUILD)/libbatchd.a:$(libdir)/libbatchd.a \
+	644:client/batchd.h:$(includedir)/batchd.h 644:$(BUILD)/batchd.pc:$(libdir)/pkgconfig/batchd.pc \
+	$(call man,$(wildcard daemon/*.[1-8] client/*.[1-8] client/*/*.[1-8])) \
+	$(call into,$(unitdir),$(wildcard systemd/*.socket) $(SERVICES)) \
+	$(call into,$(docdir),$(wildcard systemd/*.yaml) README.md LICENSE client/examples/train.c)
+
+each = $(foreach f,$(INSTALLED),$(call $(1),$(word 1,$(subst :, ,$(f))),$(word 2,$(subst :, ,$(f))),$(DESTDIR)$(word 3,$(subst :, ,$(f)))))
+define put
+install -D -m $(1) $(2) $(3)
+
+endef
+define remove
+rm -f $(3)
+
+endef
+SOLINKS = $(DESTDIR)$(libdir)/$(SO).$(SOVERSION) $(DESTDIR)$(libdir)/$(SO)
+
+.PHONY: install uninstall
+install: all $(BUILD)/batchd.pc $(SERVICES) ## Into PREFIX=/usr/local; DESTDIR, bindir, libdir, mandir, unitdir ... as GNU has them
+	$(call each,put)
+	for link in $(SOLINKS); do ln -sf $(SO).$(VERSION) $$link; done
+	$(if $(DESTDIR),,ldconfig 2>/dev/null || true)
+uninstall: ## Removes what install put there; give it the same variables
+	$(call each,remove)
+	rm -f $(SOLINKS)
+# Files that name places.
+$(BUILD)/batchd.pc: client/batchd.pc.in client/batchd.h
+	sed 's|@prefix@|$(prefix)|; s|@exec_prefix@|$(exec_prefix)|; s|@libdir@|$(libdir)|; s|@includedir@|$(includedir)|; s|@bindir@|$(bindir)|; s|@VERSION@|$(VERSION)|' $< >$@
+$(BUILD)/systemd/%: systemd/%
+	@mkdir -p $(@D)
+	sed 's|/usr/bin/batch|$(bindir)/batch|' $< >$@
+
+##@ Other
+
+.PHONY: setup venv clean help
+setup: ## Installs missing packages with apt, saying which and why; silent when all are there
+	@tests/setup/packages
+venv:
+	@tests/setup/venv $(BUILD) $(PYTHON)
+clean: ## Removes the build folders
+	rm -rf build build-asan build-tsan build-fuzz $(BUILD)
+help: ## This text
+	@awk 'BEGIN { FS = ":.*## " } /^##@/ { printf "\n%s\n", substr($$0, 5) } /^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' Makefile
+
+-include $(shell find $(BUILD) -name '*.d' -not -path '$(BUILD)/venv/*' 2>/dev/null)

@@ -1,0 +1,105 @@
+/* The configuration: a YAML file, and options of the command line on top of it, as plain data.
+ *
+ * Strict: an unknown key, a wrong type, a value out of range, a name given twice is refused with file, line and what was expected. Everything is
+ * optional. batchd.yaml(5) explains every key to people; the table in config.c is the one place where keys, ranges and defaults live. */
+#ifndef BATCHD_CONFIG_H
+#define BATCHD_CONFIG_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "util/log.h" /* enum log_level */
+
+#define CONFIG_PATH "/etc/batchd/batchd.yaml" /* read when it exists and no other is named */
+#define CONFIG_AUTO UINT64_MAX                /* of a cache's size */
+#define CONFIG_NEVER UINT64_MAX               /* of idle_exit_ns */
+#define CONFIG_NO_GROUP ((gid_t)-1)
+
+enum {
+	CONFIG_MAX_BYTES = 1 << 20, /* of the file */
+	CONFIG_MAX_DATASETS = 1024,
+	CONFIG_MAX_PIPELINES = 256,
+	CONFIG_MAX_NAMES = 256,     /* of users, or of groups, of one data set */
+	CONFIG_MAX_CHANGES = 64,    /* what config_diff can say at most */
+};
+
+struct config_error {
+	char text[640]; /* "FILE:LINE: key: what is wrong; what was expected" */
+};
+
+struct config_pipeline {
+	char *name;
+	char *transform; /* JSON text, known to parse as an image pipeline */
+};
+
+struct config_dataset {
+	char *name;
+	char *source;    /* "imagefolder:/data/train", ... */
+	char *transform; /* default: a pipeline's name or JSON text; NULL: the kind's own default */
+	uid_t *users;    /* who may attach; both lists empty: everybody who can reach the socket */
+	gid_t *groups;
+	uint32_t n_users, n_groups;
+};
+
+struct config_limits {
+	uint32_t sessions, sessions_per_user; /* connected trainers */
+	uint32_t pending;                     /* connections that have not said hello yet */
+	uint64_t hello_timeout_ns;            /* for that, and for one half-sent request */
+	uint32_t loaders;
+	uint32_t batch_size;                  /* rows */
+	uint64_t batch_bytes;
+	uint64_t image_pixels;                /* width * height; as struct decode_limits, */
+	uint32_t image_scans;                 /* whose other members these are */
+	uint64_t file_bytes;
+};
+
+struct config {
+	char *socket;             /* absolute path; NULL: address_own() */
+	mode_t socket_mode;
+	gid_t socket_group;       /* CONFIG_NO_GROUP: leave it */
+	uint32_t workers;         /* threads; 0: auto */
+	uint32_t io_threads;
+	uint64_t memory_bytes;    /* slots and caches together; 0: auto */
+	uint32_t slots;           /* batches per trainer, its own included */
+	uint64_t linger_ns;       /* how long a loader stays warm after its last session */
+	uint64_t idle_exit_ns;    /* without any session; CONFIG_NEVER */
+	double bad_data;          /* 0..1, share of samples that may be undecodable */
+	enum log_level log_level;
+	char *index_cache;        /* directory; NULL: the default place */
+	uint64_t cache_jpeg_bytes, cache_decoded_bytes; /* 0: off; CONFIG_AUTO */
+	char *cache_directory;    /* of what survives restarts; NULL: nothing does */
+	struct config_limits limits;
+	struct config_pipeline *pipelines; /* n_pipelines */
+	struct config_dataset *datasets;   /* n_datasets, by no particular order */
+	uint32_t n_pipelines, n_datasets;
+};
+
+/* Sets every key's default; the memory is the caller's. 0 or -ENOMEM. */
+int config_defaults(struct config *c);
+/* Reads the file into *c, which is (or becomes) valid defaults for whatever the file does not say. 0; -EINVAL with err->text; -ENOENT when
+ * there is no such file (text too); other negative errno. On failure *c is finished. */
+int config_load(const char *path, struct config *c, struct config_error *err);
+/* Frees what is inside; a zeroed or finished configuration is allowed. */
+void config_finish(struct config *c);
+
+/* Sets one scalar key ("workers", "cache.jpeg") from text as the file would hold it: what options of the command line do. 0, -EINVAL with
+ * err->text (beginning with the key, without file and line), -ENOMEM. */
+int config_set(struct config *c, const char *key, const char *text, struct config_error *err);
+/* Adds a data set that everybody may attach to, or replaces the one of that name. Same returns. */
+int config_set_dataset(struct config *c, const char *name, const char *source, struct config_error *err);
+
+/* The data set or the pipeline's text of that name, or NULL. */
+const struct config_dataset *config_dataset(const struct config *c, const char *name);
+const char *config_pipeline(const struct config *c, const char *name);
+
+struct config_change {
+	const char *key; /* static */
+	bool live;       /* takes effect at once; otherwise at the next start */
+};
+/* What differs, for SIGHUP. Returns how many of `changes` it filled. */
+size_t config_diff(const struct config *before, const struct config *after,
+		   struct config_change changes[CONFIG_MAX_CHANGES]);
+
+#endif

@@ -1,0 +1,28 @@
+/* Where batchd's socket is: one rule for the daemon, which makes it, and for clients, which look for it.
+ *
+ * A user's own daemon listens in the user's runtime directory ($XDG_RUNTIME_DIR/batchd/socket), or, on machines without one, in
+ * /tmp/batchd-UID/socket; the system's daemon, which is also root's, at ADDRESS_SYSTEM. A client that was given no address tries
+ * address_candidate(0), (1), ... and connects to the first that answers; if none does it may start a daemon at address_own().
+ * Because anybody can make a directory in /tmp first, whoever uses a private address calls address_check() on it before. */
+#ifndef BATCHD_ADDRESS_H
+#define BATCHD_ADDRESS_H
+
+#include <stddef.h>
+
+#define ADDRESS_SYSTEM "/run/batchd/batchd.socket"
+#define ADDRESS_VARIABLE "BATCHD_SOCKET" /* overrides the rule on the client's side */
+
+enum { ADDRESS_MAX_BYTES = 108 }; /* sun_path with its final NUL; longer paths are refused, never cut */
+
+/* Where this user's own daemon listens (root's: ADDRESS_SYSTEM). 0, or -ENAMETOOLONG. */
+int address_own(char buf[ADDRESS_MAX_BYTES]);
+
+/* The i-th address a client of this user tries: the variable's (then only that one), the user's, the system's. 0; -ENOENT when there are no
+ * more; -ENAMETOOLONG. */
+int address_candidate(unsigned i, char buf[ADDRESS_MAX_BYTES]);
+
+/* Whether the directory that holds this socket can have been filled only by this user or by root: a real directory, owned by one of
+ * them, that nobody else may write to. 0, -ENOENT when there is none, -EPERM, or another negative errno. */
+int address_check(const char *path);
+
+#endif

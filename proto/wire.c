@@ -258,6 +258,7 @@ static const char *check_client(const struct wire_arena *a, const Batchd__Wire__
 	case BATCHD__WIRE__CLIENT_MESSAGE__BODY_RELEASE:
 	case BATCHD__WIRE__CLIENT_MESSAGE__BODY_CLASSES:
 	case BATCHD__WIRE__CLIENT_MESSAGE__BODY_STATUS:
+	case BATCHD__WIRE__CLIENT_MESSAGE__BODY_CLOSE:
 		return NULL;
 	case BATCHD__WIRE__CLIENT_MESSAGE__BODY__NOT_SET:
 	default:
@@ -381,7 +382,8 @@ const char *wire_code_name(Batchd__Wire__ErrorCode code)
 
 const char *wire_client_name(const Batchd__Wire__ClientMessage *msg)
 {
-	static const char *const names[] = { "nothing", "Hello", "Open", "Seek", "Indices", "Release", "ClassesRequest", "StatusRequest" };
+	static const char *const names[] = { "nothing", "Hello", "Open", "Seek", "Indices", "Release", "ClassesRequest",
+		"StatusRequest", "Close" };
 
 	return (unsigned)msg->body_case < sizeof names / sizeof *names ? names[msg->body_case] : "unknown";
 }

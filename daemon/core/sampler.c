@@ -1,0 +1,196 @@
+/* An epoch's order: torch's DistributedSampler written as arithmetic on positions.
+ *
+ * Position p of the epoch's order holds sample order[p]; rank r's i-th row is position base + i * W + r. Behind the last sample the order
+ * begins again, which is DistributedSampler's padding, also when n < W and it has to repeat several times. With drop_last
+ * nothing is padded because the rows stop before. A resumed epoch is the same with a base, so resuming with another world
+ * size needs no case of its own. Only a shuffle needs memory: 4 bytes a sample while the numbers fit. */
+#include "core/sampler.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+
+#include "core/mt19937.h"
+
+struct plan {
+	atomic_uint refs;
+	struct plan_spec spec;
+	uint64_t n_per_rank;
+	uint64_t n_left;   /* samples from base on; positions beyond are padding */
+	/* The order; both NULL without shuffle. */
+	uint32_t *order32; /* n_samples <= 2^32 */
+	uint64_t *order64;
+};
+
+static uint64_t samples_left(const struct plan_spec *spec)
+{
+	return spec->base < spec->n_samples ? spec->n_samples - spec->base : 0;
+}
+
+uint64_t plan_spec_n_per_rank(const struct plan_spec *spec)
+{
+	uint64_t left = samples_left(spec), w = spec->world_size;
+
+	if (!w) {
+		return 0;
+	}
+	return left / w + (!spec->drop_last && left % w ? 1 : 0);
+}
+
+static void swap32(uint32_t *order, uint64_t i, uint64_t j)
+{
+	uint32_t t = order[i];
+
+	order[i] = order[j];
+	order[j] = t;
+}
+
+/* torch.randperm for n below RANDPERM_WIDE_FROM. A block's partners are computed, and their cache lines asked for, before the swaps that need
+ * them: each is a random place in an array larger than the caches. */
+static void shuffle32(struct mt19937 *mt, uint32_t *order, uint32_t n)
+{
+	uint32_t draws[MT19937_N];
+
+	for (uint32_t begin = 0; begin + 1 < n; begin += MT19937_N) {
+		uint32_t n_block = n - 1 - begin < MT19937_N ? n - 1 - begin : MT19937_N;
+
+		mt19937_block(mt, draws);
+		for (uint32_t k = 0; k < n_block; k++) {
+			uint32_t i = begin + k;
+
+			draws[k] = i + draws[k] % (n - i);
+			__builtin_prefetch(&order[draws[k]], 1);
+		}
+		for (uint32_t k = 0; k < n_block; k++) {
+			swap32(order, begin + k, draws[k]);
+		}
+	}
+}
+
+static int make_order32(struct plan *p, struct mt19937 *mt)
+{
+	uint64_t n = p->spec.n_samples;
+
+	p->order32 = malloc(n * sizeof(*p->order32));
+	if (!p->order32) {
+		return -ENOMEM;
+	}
+	for (uint64_t i = 0; i < n; i++) {
+		p->order32[i] = (uint32_t)i;
+	}
+	if (n < RANDPERM_WIDE_FROM) {
+		shuffle32(mt, p->order32, (uint32_t)n);
+		return 0;
+	}
+	for (uint64_t i = 0; i + 1 < n; i++) {
+		swap32(p->order32, i, i + randperm_draw(mt, n, i));
+	}
+	return 0;
+}
+
+static int make_order64(struct plan *p, struct mt19937 *mt)
+{
+	uint64_t n = p->spec.n_samples;
+	uint64_t *order = n <= SIZE_MAX / sizeof(*order) ? malloc(n * sizeof(*order)) : NULL;
+
+	if (!order) {
+		return -ENOMEM;
+	}
+	for (uint64_t i = 0; i < n; i++) {
+		order[i] = i;
+	}
+	for (uint64_t i = 0; i + 1 < n; i++) {
+		uint64_t j = i + randperm_draw(mt, n, i), t = order[i];
+
+		order[i] = order[j];
+		order[j] = t;
+	}
+	p->order64 = order;
+	return 0;
+}
+
+static int make_order(struct plan *p)
+{
+	struct mt19937 mt;
+
+	mt19937_init(&mt, p->spec.seed + p->spec.epoch);
+	return p->spec.n_samples <= (uint64_t)UINT32_MAX + 1 ? make_order32(p, &mt) : make_order64(p, &mt);
+}
+
+int plan_create(const struct plan_spec *spec, struct plan **out)
+{
+	struct plan *p;
+
+	if (!spec->world_size || spec->n_samples > INT64_MAX) {
+		return -EINVAL;
+	}
+	p = calloc(1, sizeof(*p));
+	if (!p) {
+		return -ENOMEM;
+	}
+	atomic_init(&p->refs, 1);
+	p->spec = *spec;
+	p->n_left = samples_left(spec);
+	p->n_per_rank = plan_spec_n_per_rank(spec);
+	if (spec->shuffle && p->n_per_rank) {
+		int r = make_order(p);
+
+		if (r < 0) {
+			plan_unref(p);
+			return r;
+		}
+	}
+	*out = p;
+	return 0;
+}
+
+struct plan *plan_ref(struct plan *p)
+{
+	atomic_fetch_add_explicit(&p->refs, 1, memory_order_relaxed);
+	return p;
+}
+
+void plan_unref(struct plan *p)
+{
+	if (!p || atomic_fetch_sub_explicit(&p->refs, 1, memory_order_acq_rel) != 1) {
+		return;
+	}
+	free(p->order32);
+	free(p->order64);
+	free(p);
+}
+
+uint64_t plan_n_per_rank(const struct plan *p)
+{
+	return p->n_per_rank;
+}
+
+/* How far a row lies behind base. */
+static uint64_t row_offset(const struct plan *p, uint32_t rank, uint64_t i)
+{
+	return i * p->spec.world_size + rank;
+}
+
+uint64_t plan_at(const struct plan *p, uint32_t rank, uint64_t i)
+{
+	uint64_t offset = row_offset(p, rank, i);
+	uint64_t at = offset < p->n_left ? p->spec.base + offset : (offset - p->n_left) % p->spec.n_samples;
+
+	if (p->order32) {
+		return p->order32[at];
+	}
+	return p->order64 ? p->order64[at] : at;
+}
+
+bool plan_is_padding(const struct plan *p, uint32_t rank, uint64_t i)
+{
+	return row_offset(p, rank, i) >= p->n_left;
+}
+
+uint64_t plan_n_batches(uint64_t n_per_rank, uint32_t batch_size, bool drop_last)
+{
+	if (!batch_size) {
+		return 0;
+	}
+	return n_per_rank / batch_size + (!drop_last && n_per_rank % batch_size ? 1 : 0);
+}

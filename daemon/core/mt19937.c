@@ -1,6 +1,6 @@
 /* MT19937 (Matsumoto and Nishimura, 1998), written so that the compiler vectorises it: a block of 624 words is renewed in loops whose
  * iterations are at least 227 apart, and tempered in one more. A shuffle of a million samples needs a million draws on the way to the
- * first batch, so the block matters; the odd corner is torch's own, a second kind of draw for very large n. */
+ * first batch, so the block matters; the odd corner is torch's own, another shuffle with wider draws for very large n. */
 #include "core/mt19937.h"
 
 enum { M = 397 };
@@ -11,7 +11,6 @@ void mt19937_init(struct mt19937 *mt, uint64_t seed)
 	for (uint32_t j = 1; j < MT19937_N; j++) {
 		mt->state[j] = 1812433253u * (mt->state[j - 1] ^ (mt->state[j - 1] >> 30)) + j;
 	}
-	mt->next = MT19937_N;
 }
 
 static inline uint32_t twist(uint32_t u, uint32_t v)
@@ -44,24 +43,81 @@ void mt19937_block(struct mt19937 *mt, uint32_t out[MT19937_N])
 	for (int j = 0; j < MT19937_N; j++) {
 		out[j] = temper(mt->state[j]);
 	}
-	mt->next = MT19937_N;
 }
 
-uint32_t mt19937_next(struct mt19937 *mt)
+/* Below, a block's partners are computed, and their cache lines asked for, before the swaps that need them: each is a random place in
+ * an array larger than the caches. */
+void randperm_narrow(struct mt19937 *mt, uint32_t *order, uint32_t n)
 {
-	if (mt->next == MT19937_N) {
-		renew(mt->state);
-		mt->next = 0;
+	uint32_t draws[MT19937_N];
+
+	for (uint32_t i = 0; i < n; i++) {
+		order[i] = i;
 	}
-	return temper(mt->state[mt->next++]);
+	for (uint32_t begin = 0; begin + 1 < n; begin += MT19937_N) {
+		uint32_t n_block = n - 1 - begin < MT19937_N ? n - 1 - begin : MT19937_N;
+
+		mt19937_block(mt, draws);
+		for (uint32_t k = 0; k < n_block; k++) {
+			draws[k] = begin + k + draws[k] % (n - begin - k);
+			__builtin_prefetch(&order[draws[k]], 1);
+		}
+		for (uint32_t k = 0; k < n_block; k++) {
+			uint32_t t = order[begin + k];
+
+			order[begin + k] = order[draws[k]];
+			order[draws[k]] = t;
+		}
+	}
 }
 
-uint64_t randperm_draw(struct mt19937 *mt, uint64_t n, uint64_t i)
-{
-	uint64_t draw = mt19937_next(mt);
+enum { N_WIDE = MT19937_N / 2 };
 
-	if (n >= RANDPERM_WIDE_FROM) {
-		draw = draw << 32 | mt19937_next(mt);
+/* Partners for elements begin .. begin + N_WIDE - 1: any place up to the element's own, by the "inside-out" shuffle. */
+static void wide_block(struct mt19937 *mt, uint64_t begin, uint64_t partners[N_WIDE])
+{
+	uint32_t draws[MT19937_N];
+
+	mt19937_block(mt, draws);
+	for (unsigned k = 0; k < N_WIDE; k++) {
+		partners[k] = ((uint64_t)draws[2 * k] << 32 | draws[2 * k + 1]) % (begin + k + 1);
 	}
-	return draw % (n - i);
+}
+
+void randperm_wide32(struct mt19937 *mt, uint32_t *order, uint64_t n)
+{
+	uint64_t partners[N_WIDE];
+
+	for (uint64_t begin = 0; begin < n; begin += N_WIDE) {
+		uint64_t n_block = n - begin < N_WIDE ? n - begin : N_WIDE;
+
+		wide_block(mt, begin, partners);
+		for (uint64_t k = 0; k < n_block; k++) {
+			__builtin_prefetch(&order[partners[k]], 1);
+		}
+		for (uint64_t k = 0; k < n_block; k++) {
+			order[begin + k] = (uint32_t)(begin + k); /* its own partner, perhaps */
+			order[begin + k] = order[partners[k]];
+			order[partners[k]] = (uint32_t)(begin + k);
+		}
+	}
+}
+
+void randperm_wide64(struct mt19937 *mt, uint64_t *order, uint64_t n)
+{
+	uint64_t partners[N_WIDE];
+
+	for (uint64_t begin = 0; begin < n; begin += N_WIDE) {
+		uint64_t n_block = n - begin < N_WIDE ? n - begin : N_WIDE;
+
+		wide_block(mt, begin, partners);
+		for (uint64_t k = 0; k < n_block; k++) {
+			__builtin_prefetch(&order[partners[k]], 1);
+		}
+		for (uint64_t k = 0; k < n_block; k++) {
+			order[begin + k] = begin + k;
+			order[begin + k] = order[partners[k]];
+			order[partners[k]] = begin + k;
+		}
+	}
 }

@@ -37,84 +37,29 @@ uint64_t plan_spec_n_per_rank(const struct plan_spec *spec)
 	return left / w + (!spec->drop_last && left % w ? 1 : 0);
 }
 
-static void swap32(uint32_t *order, uint64_t i, uint64_t j)
-{
-	uint32_t t = order[i];
-
-	order[i] = order[j];
-	order[j] = t;
-}
-
-/* torch.randperm for n below RANDPERM_WIDE_FROM. A block's partners are computed, and their cache lines asked for, before the swaps that need
- * them: each is a random place in an array larger than the caches. */
-static void shuffle32(struct mt19937 *mt, uint32_t *order, uint32_t n)
-{
-	uint32_t draws[MT19937_N];
-
-	for (uint32_t begin = 0; begin + 1 < n; begin += MT19937_N) {
-		uint32_t n_block = n - 1 - begin < MT19937_N ? n - 1 - begin : MT19937_N;
-
-		mt19937_block(mt, draws);
-		for (uint32_t k = 0; k < n_block; k++) {
-			uint32_t i = begin + k;
-
-			draws[k] = i + draws[k] % (n - i);
-			__builtin_prefetch(&order[draws[k]], 1);
-		}
-		for (uint32_t k = 0; k < n_block; k++) {
-			swap32(order, begin + k, draws[k]);
-		}
-	}
-}
-
-static int make_order32(struct plan *p, struct mt19937 *mt)
-{
-	uint64_t n = p->spec.n_samples;
-
-	p->order32 = malloc(n * sizeof(*p->order32));
-	if (!p->order32) {
-		return -ENOMEM;
-	}
-	for (uint64_t i = 0; i < n; i++) {
-		p->order32[i] = (uint32_t)i;
-	}
-	if (n < RANDPERM_WIDE_FROM) {
-		shuffle32(mt, p->order32, (uint32_t)n);
-		return 0;
-	}
-	for (uint64_t i = 0; i + 1 < n; i++) {
-		swap32(p->order32, i, i + randperm_draw(mt, n, i));
-	}
-	return 0;
-}
-
-static int make_order64(struct plan *p, struct mt19937 *mt)
-{
-	uint64_t n = p->spec.n_samples;
-	uint64_t *order = n <= SIZE_MAX / sizeof(*order) ? malloc(n * sizeof(*order)) : NULL;
-
-	if (!order) {
-		return -ENOMEM;
-	}
-	for (uint64_t i = 0; i < n; i++) {
-		order[i] = i;
-	}
-	for (uint64_t i = 0; i + 1 < n; i++) {
-		uint64_t j = i + randperm_draw(mt, n, i), t = order[i];
-
-		order[i] = order[j];
-		order[j] = t;
-	}
-	p->order64 = order;
-	return 0;
-}
-
 static int make_order(struct plan *p)
 {
+	uint64_t n = p->spec.n_samples;
+	bool is_small = n <= (uint64_t)UINT32_MAX + 1;
 	struct mt19937 mt;
 
 	mt19937_init(&mt, p->spec.seed + p->spec.epoch);
-	return p->spec.n_samples <= (uint64_t)UINT32_MAX + 1 ? make_order32(p, &mt) : make_order64(p, &mt);
+	if (is_small) {
+		p->order32 = malloc(n * sizeof(*p->order32));
+	} else if (n <= SIZE_MAX / sizeof(*p->order64)) {
+		p->order64 = malloc(n * sizeof(*p->order64));
+	}
+	if (!p->order32 && !p->order64) {
+		return -ENOMEM;
+	}
+	if (n < RANDPERM_WIDE_FROM) {
+		randperm_narrow(&mt, p->order32, (uint32_t)n);
+	} else if (is_small) {
+		randperm_wide32(&mt, p->order32, n);
+	} else {
+		randperm_wide64(&mt, p->order64, n);
+	}
+	return 0;
 }
 
 int plan_create(const struct plan_spec *spec, struct plan **out)

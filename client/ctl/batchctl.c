@@ -1,0 +1,87 @@
+/* batchctl: looks at the daemon, measures it and prepares data for it. This file only finds the subcommand. */
+#include <locale.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "../batchd.h"
+#include "ctl.h"
+
+struct subcommand {
+	const char *name;
+	int (*run)(int argc, char **argv);
+	const char *summary; /* NULL: not for people */
+};
+
+static const struct subcommand subcommands[] = {
+	{ "status", status_main, "what the daemon does, and who waits for whom" },
+	{ "bench", bench_main, "drive trainers against a data set and measure" },
+	{ "verify", verify_main, "read and decode every file of a data set, and name the bad ones" },
+	{ "preview", preview_main, "a contact sheet of what a pipeline makes" },
+	{ "sample-data", sample_data_main, "make a small labelled JPEG folder to try things with" },
+	{ "bench-trainer", bench_trainer_main, NULL },
+};
+
+static const struct subcommand *find(const char *name)
+{
+	for (size_t i = 0; i < sizeof subcommands / sizeof *subcommands; i++)
+		if (!strcmp(subcommands[i].name, name))
+			return &subcommands[i];
+	return NULL;
+}
+
+static int help(void)
+{
+	puts("batchctl COMMAND [OPTIONS]\n");
+	for (size_t i = 0; i < sizeof subcommands / sizeof *subcommands; i++)
+		if (subcommands[i].summary)
+			printf("  %-12s  %s\n", subcommands[i].name, subcommands[i].summary);
+	puts("\n'batchctl COMMAND --help' lists a command's options; batchctl(1) explains them.\n"
+	     "Exit codes: 0 fine, 1 failed, 2 wrong usage, 3 no daemon is running, 4 not found or not allowed.");
+	return ctl_flush(NULL);
+}
+
+static int version(void)
+{
+	puts("batchctl " BATCHD_VERSION);
+	return ctl_flush(NULL);
+}
+
+/* "batchctl help bench" is "batchctl bench --help". */
+static int help_on(const char *name)
+{
+	const struct subcommand *s = find(name);
+	char text_name[32], flag[] = "--help";
+	char *argv[] = { text_name, flag, NULL };
+
+	if (!s || !s->summary) {
+		ctl_complain(NULL, "there is no command '%s'; 'batchctl --help' lists them", name);
+		return CTL_USAGE;
+	}
+	snprintf(text_name, sizeof text_name, "%s", name);
+	return s->run(2, argv);
+}
+
+int main(int argc, char **argv)
+{
+	const struct subcommand *s;
+
+	setlocale(LC_CTYPE, "");
+	signal(SIGPIPE, SIG_IGN); /* a closed pipe is a failed write, told by ctl_flush */
+	if (argc < 2) {
+		ctl_complain(NULL, "a command is missing; 'batchctl --help' lists them");
+		return CTL_USAGE;
+	}
+	if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"))
+		return help();
+	if (!strcmp(argv[1], "--version"))
+		return version();
+	if (!strcmp(argv[1], "help"))
+		return argc < 3 ? help() : help_on(argv[2]);
+	s = find(argv[1]);
+	if (!s) {
+		ctl_complain(NULL, "there is no command '%s'; 'batchctl --help' lists them", argv[1]);
+		return CTL_USAGE;
+	}
+	return s->run(argc - 1, argv + 1);
+}

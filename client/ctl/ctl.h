@@ -1,0 +1,42 @@
+/* What the subcommands of batchctl share: their entry points, their exit codes and how they complain. */
+#ifndef BATCHCTL_CTL_H
+#define BATCHCTL_CTL_H
+
+#include <stdbool.h>
+
+/* As systemctl's: 3 and 4 are the LSB's "not running" and "unknown". */
+enum ctl_exit {
+	CTL_OK = 0,
+	CTL_FAILED = 1,        /* it was done and the outcome is bad, or it broke on the way */
+	CTL_USAGE = 2,         /* the command line makes no sense */
+	CTL_NOT_RUNNING = 3,   /* no daemon answers */
+	CTL_UNKNOWN = 4,       /* what was asked about could not be found or may not be looked at */
+};
+
+/* argv[0] is the subcommand's name. Each returns an enum ctl_exit. */
+int status_main(int argc, char **argv);
+int bench_main(int argc, char **argv);
+int bench_trainer_main(int argc, char **argv); /* what bench spawns; not for people */
+int verify_main(int argc, char **argv);
+int preview_main(int argc, char **argv);
+int sample_data_main(int argc, char **argv);
+
+/* "batchctl NAME: text" on stderr, control characters made harmless. */
+void ctl_complain(const char *command, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/* Ends a result on stdout: CTL_OK, or CTL_FAILED with a complaint if it could not all be written (a full disk, a closed pipe). */
+int ctl_flush(const char *command);
+
+/* The exit code that says what a batchd_code means for a command. */
+int ctl_exit_of(int batchd_code);
+
+/* Replaces control characters (also those that would move a terminal's cursor) in place; file and program names are other people's. */
+void ctl_make_printable(char *text);
+
+/* An imagefolder: data set when `text` names a directory and has no prefix, else `text`. free() the result; NULL when memory is short. */
+char *ctl_dataset_spec(const char *text);
+
+/* Processors this process may run on; at least 1. */
+unsigned ctl_n_cpus(void);
+
+#endif

@@ -1,0 +1,44 @@
+/* The command line of one subcommand, as a table: parsing, checking and --help all come from it, so they cannot disagree.
+ *
+ * Strict: no abbreviations, "--name value" or "--name=value", "--" ends the options, everything wrong is named together with what was
+ * expected. */
+#ifndef BATCHCTL_OPTIONS_H
+#define BATCHCTL_OPTIONS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum option_kind {
+	OPTION_FLAG,     /* bool * */
+	OPTION_TEXT,     /* const char **, borrowed from argv; never empty */
+	OPTION_NUMBER,   /* uint64_t *, min..max */
+	OPTION_CHOICE,   /* unsigned *, index into choices */
+	OPTION_DURATION, /* uint64_t *, ns, at least min */
+};
+
+struct option_spec {
+	const char *name;            /* without dashes; NULL ends the table */
+	enum option_kind kind;
+	void *value;                 /* what kind says; holds the default before parsing */
+	const char *arg;             /* what --help calls the argument */
+	const char *help;            /* one line, with the default */
+	uint64_t min, max;
+	const char *const *choices;  /* NULL-terminated */
+};
+
+struct command {
+	const char *name;
+	const char *synopsis;        /* positional arguments, e.g. "DATASET"; "" if there are none */
+	const char *summary;         /* one line */
+	const char *notes;           /* printed below the options; may be NULL */
+	unsigned n_positional;       /* exactly this many are wanted */
+};
+
+/* True: go on, positional[0 .. n_positional-1] are set. False: return *exit_code (--help was answered, or a complaint printed). */
+bool options_parse(const struct command *cmd, const struct option_spec *specs, int argc, char **argv,
+		   const char **positional, int *exit_code);
+
+/* A whole decimal number without sign or spaces. False when it is anything else or outside min..max. */
+bool options_number(const char *text, uint64_t min, uint64_t max, uint64_t *out);
+
+#endif

@@ -1,0 +1,28 @@
+/* One synthetic photograph: a coloured shape before a gradient, under noise with a photograph's spectrum.
+ *
+ * The same key gives the same pixels on every machine: only integers and rounded constants are used. One thread per painter. */
+#ifndef BATCHCTL_SCENE_H
+#define BATCHCTL_SCENE_H
+
+#include <stdint.h>
+
+enum { SCENE_MAX_CLASSES = 32, SCENE_MAX_SIDE_PX = 8192 };
+
+struct scene {
+	uint32_t width, height; /* px */
+	int quality;            /* JPEG's, to go with it */
+	uint8_t *rgb;           /* 3 * width * height; the painter's, until the next scene_paint */
+};
+
+struct painter;
+
+struct painter *painter_create(void); /* NULL when memory is short */
+void painter_destroy(struct painter *p);
+
+/* Class c < SCENE_MAX_CLASSES by name: "disc", "square", ..., "disc-striped", ... */
+void scene_class_name(unsigned c, char *buf, unsigned long size);
+
+/* Paints picture i of class c; sides vary around width x height and some pictures stand upright. Returns 0 or -ENOMEM. */
+int scene_paint(struct painter *p, uint64_t seed, unsigned c, uint64_t i, uint32_t width, uint32_t height, struct scene *out);
+
+#endif

@@ -1,0 +1,205 @@
+/* Columns as wide as their widest cell.
+ *
+ * Widths are counted in code points, which is right for everything but combining and double-width characters; those only make a column ragged. */
+#include "table.h"
+
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "ctl.h"
+
+enum { MAX_COLUMNS = 24, MIN_FLEXIBLE = 12, GAP = 2 };
+
+struct table {
+	unsigned n_columns;
+	char *heading[MAX_COLUMNS];
+	bool right[MAX_COLUMNS];
+	char **cells;          /* row after row; owned */
+	size_t n_cells, capacity;
+};
+
+static bool decorated(void)
+{
+	const char *term = getenv("TERM");
+
+	return isatty(STDOUT_FILENO) && !getenv("NO_COLOR") && term && strcmp(term, "dumb") != 0;
+}
+
+const char *table_bold(void)
+{
+	return decorated() ? "\033[1m" : "";
+}
+
+const char *table_plain(void)
+{
+	return decorated() ? "\033[0m" : "";
+}
+
+static unsigned text_width(const char *text)
+{
+	unsigned n = 0;
+
+	for (; *text; text++)
+		n += (*text & 0xc0) != 0x80;
+	return n;
+}
+
+struct table *table_create(const char *headings)
+{
+	struct table *t = calloc(1, sizeof *t);
+	char *copy = strdup(headings);
+	char *rest = copy;
+
+	if (!t || !copy)
+		goto fail;
+	for (char *h; (h = strsep(&rest, "|")) && t->n_columns < MAX_COLUMNS; t->n_columns++) {
+		t->right[t->n_columns] = *h == '>';
+		t->heading[t->n_columns] = strdup(*h == '>' ? h + 1 : h);
+		if (!t->heading[t->n_columns])
+			goto fail;
+	}
+	free(copy);
+	return t;
+fail:
+	free(copy);
+	table_destroy(t);
+	return NULL;
+}
+
+void table_destroy(struct table *t)
+{
+	if (!t)
+		return;
+	for (size_t i = 0; i < t->n_cells; i++)
+		free(t->cells[i]);
+	for (unsigned i = 0; i < MAX_COLUMNS; i++)
+		free(t->heading[i]);
+	free(t->cells);
+	free(t);
+}
+
+static bool grow(struct table *t)
+{
+	size_t capacity = t->capacity ? 2 * t->capacity : 64;
+	char **cells;
+
+	if (t->n_cells < t->capacity)
+		return true;
+	cells = realloc(t->cells, capacity * sizeof *cells);
+	if (!cells)
+		return false;
+	t->cells = cells;
+	t->capacity = capacity;
+	return true;
+}
+
+void table_cell(struct table *t, const char *fmt, ...)
+{
+	va_list args;
+	char *text = NULL;
+
+	if (!t || !grow(t))
+		return;
+	va_start(args, fmt);
+	if (vasprintf(&text, fmt, args) < 0)
+		text = NULL;
+	va_end(args);
+	if (text)
+		ctl_make_printable(text);
+	t->cells[t->n_cells++] = text;
+}
+
+size_t table_n_rows(const struct table *t)
+{
+	return t ? (t->n_cells + t->n_columns - 1) / t->n_columns : 0;
+}
+
+static const char *cell_text(const struct table *t, size_t i)
+{
+	return t->cells[i] ? t->cells[i] : "?";
+}
+
+/* 0: no limit. */
+static unsigned line_limit(void)
+{
+	struct winsize w;
+
+	if (!isatty(STDOUT_FILENO) || ioctl(STDOUT_FILENO, TIOCGWINSZ, &w) != 0)
+		return 0;
+	return w.ws_col;
+}
+
+static void measure(const struct table *t, unsigned indent, unsigned *widths)
+{
+	unsigned total = indent, widest = 0;
+	unsigned limit = line_limit();
+
+	for (unsigned c = 0; c < t->n_columns; c++)
+		widths[c] = text_width(t->heading[c]);
+	for (size_t i = 0; i < t->n_cells; i++) {
+		unsigned w = text_width(cell_text(t, i));
+
+		if (w > widths[i % t->n_columns])
+			widths[i % t->n_columns] = w;
+	}
+	for (unsigned c = 0; c < t->n_columns; c++) {
+		total += widths[c] + (c ? GAP : 0);
+		if (!t->right[c] && (t->right[widest] || widths[c] > widths[widest]))
+			widest = c;
+	}
+	if (!limit || total <= limit || t->right[widest])
+		return;
+	widths[widest] = widths[widest] > total - limit + MIN_FLEXIBLE ? widths[widest] - (total - limit) : MIN_FLEXIBLE;
+}
+
+static void put(const char *text, unsigned width, bool right, bool last)
+{
+	unsigned has = text_width(text);
+	unsigned shown = 0;
+
+	if (right)
+		printf("%*s", has < width ? (int)(width - has) : 0, "");
+	if (has <= width) {
+		fputs(text, stdout);
+	} else {
+		for (; *text && (shown < width - 1 || (*text & 0xc0) == 0x80); text++) {
+			shown += (*text & 0xc0) != 0x80;
+			if (shown > width - 1)
+				break;
+			putchar(*text);
+		}
+		fputs("~", stdout);
+	}
+	if (!right && !last && has < width)
+		printf("%*s", (int)(width - has), "");
+	if (!last)
+		printf("%*s", GAP, "");
+}
+
+void table_print(const struct table *t, unsigned indent)
+{
+	unsigned widths[MAX_COLUMNS] = { 0 };
+
+	if (!t)
+		return;
+	measure(t, indent, widths);
+	printf("%*s%s", (int)indent, "", table_bold());
+	for (unsigned c = 0; c < t->n_columns; c++)
+		put(t->heading[c], widths[c], t->right[c], c + 1 == t->n_columns);
+	printf("%s\n", table_plain());
+	for (size_t i = 0; i < t->n_cells; i++) {
+		unsigned c = (unsigned)(i % t->n_columns);
+		bool last = c + 1 == t->n_columns || i + 1 == t->n_cells;
+
+		if (c == 0)
+			printf("%*s", (int)indent, "");
+		put(cell_text(t, i), widths[c], t->right[c], last);
+		if (last)
+			putchar('\n');
+	}
+}

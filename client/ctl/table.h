@@ -1,0 +1,27 @@
+/* Aligned columns on stdout. On a terminal the widest left-aligned column gives way so that rows stay on one line and the heading is bold; in a
+ * pipe nothing is cut. One thread. */
+#ifndef BATCHCTL_TABLE_H
+#define BATCHCTL_TABLE_H
+
+#include <stddef.h>
+
+struct table;
+
+/* headings: separated by '|', each optionally begun by '>' for right alignment: ">RANK|STATE". NULL when memory is short. */
+struct table *table_create(const char *headings);
+void table_destroy(struct table *t);
+
+/* The next cell, row after row. The text is copied and made printable. Short memory shows as "?". */
+void table_cell(struct table *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/* Rows so far, the unfinished one included. */
+size_t table_n_rows(const struct table *t);
+
+/* indent: spaces before each row. */
+void table_print(const struct table *t, unsigned indent);
+
+/* For headings outside of tables: starts and ends bold on a terminal, else "". */
+const char *table_bold(void);
+const char *table_plain(void);
+
+#endif

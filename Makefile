@@ -52,6 +52,7 @@ endif
 PKG_CFLAGS := $(shell pkg-config --cflags $(PKGS) 2>/dev/null)
 LIBS := $(shell pkg-config --libs $(PKGS) 2>/dev/null) -lm -pthread
 CLIENT_LIBS := $(shell pkg-config --libs libprotobuf-c 2>/dev/null) -pthread
+CTL_LIBS := $(shell pkg-config --libs gdlib 2>/dev/null)
 CHECK_LIBS := $(shell pkg-config --libs check 2>/dev/null)
 ALL_CFLAGS = -std=gnu11 -D_GNU_SOURCE -fPIC -fvisibility=$(VISIBILITY) -pthread $(WARN) $(SAN) $(DEFS) $(CFLAGS) \
 	-Idaemon -Iclient -Iproto -Itests -I$(BUILD)/proto $(PKG_CFLAGS)
@@ -97,7 +98,7 @@ $(BUILD)/libcore.a: $(CORE) $(PROTO)
 $(BUILD)/batchd: $(BUILD)/daemon/main.o $(BUILD)/libcore.a
 	$(LINK) $^ $(LIBS)
 $(BUILD)/batchctl: $(CTL) $(BUILD)/libbatchd.a $(BUILD)/libcore.a
-	$(LINK) $^ $(LIBS)
+	$(LINK) $^ $(CTL_LIBS) $(LIBS)
 
 # The shared library exports what client/batchd.map lists. The static one is a single object in which everything else is local, so that
 # nothing in it can clash with a name in somebody's program.

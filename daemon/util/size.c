@@ -90,7 +90,7 @@ static int decimal_read(const char **text, struct decimal *d)
 	return 0;
 }
 
-static int number_parse(const char *text, const struct unit *units, uint64_t *out)
+static int with_unit_parse(const char *text, const struct unit *units, uint64_t *out)
 {
 	struct decimal d;
 	int r = decimal_read(&text, &d);
@@ -113,12 +113,12 @@ static int number_parse(const char *text, const struct unit *units, uint64_t *ou
 
 int size_parse(const char *text, uint64_t *bytes)
 {
-	return number_parse(text, size_units, bytes);
+	return with_unit_parse(text, size_units, bytes);
 }
 
 int duration_parse(const char *text, uint64_t *ns)
 {
-	return number_parse(text, duration_units, ns);
+	return with_unit_parse(text, duration_units, ns);
 }
 
 const char *size_format(uint64_t bytes, char *buf, unsigned long buf_size)

@@ -1,0 +1,47 @@
+/* The configuration file as texts: what stands in it, where, and nothing about what it means (config.c knows that). */
+#ifndef BATCHD_CONFIG_FILE_H
+#define BATCHD_CONFIG_FILE_H
+
+#include <stdint.h>
+
+#include "config.h"
+
+/* Every text is NULL where the file says nothing. libcyaml fills this struct by the schema in config-file.c and owns its memory. */
+struct config_text {
+	char *socket, *socket_mode, *socket_group;
+	char *workers, *io_threads, *memory, *slots, *linger, *idle_exit, *bad_data, *log_level, *index_cache;
+	struct {
+		char *jpeg, *decoded, *directory;
+	} cache;
+	struct {
+		char *sessions, *sessions_per_user, *pending, *hello_timeout, *loaders, *batch_size, *batch_bytes, *image_pixels,
+			*image_scans, *file_bytes;
+	} limits;
+	struct pipeline_text {
+		char *name; /* its transform: config_file_transform */
+	} *pipelines;
+	struct dataset_text {
+		char *name, *source;
+		char **users, **groups;
+		uint32_t n_users, n_groups;
+	} *datasets;
+	uint32_t n_pipelines, n_datasets;
+};
+
+struct config_file {
+	const char *path;          /* borrowed; begins every message */
+	struct config_text *text;  /* NULL: the file says nothing at all */
+	struct config_place *places; /* of every key and list entry, in the file's order */
+	size_t n_places, places_capacity;
+};
+
+/* 0; -EINVAL, -ENOENT or another negative errno with err->text. Fills *f in either case; finish it. */
+int config_file_read(const char *path, struct config_file *f, struct config_error *err);
+void config_file_finish(struct config_file *f);
+
+/* Line of "workers", "cache.jpeg", "datasets[2].users[0]"; 0 when it is not in the file. */
+unsigned config_file_line(const struct config_file *f, const char *where);
+/* The text of a "...transform": a name or JSON as it stands, or lists and mappings of YAML turned into JSON. NULL when it is not there. */
+const char *config_file_transform(const struct config_file *f, const char *where);
+
+#endif

@@ -76,6 +76,33 @@ char *ctl_dataset_spec(const char *text)
 	return spec;
 }
 
+json_t *ctl_json_text(const char *text)
+{
+	json_t *out = json_string(text);
+	char *copy;
+
+	if (out)
+		return out;
+	copy = strdup(text);
+	if (!copy)
+		return NULL;
+	for (char *c = copy; *c; c++)
+		if (*c & 0x80)
+			*c = '?';
+	out = json_string(copy);
+	free(copy);
+	return out;
+}
+
+int ctl_print_json(const char *command, json_t *result)
+{
+	if (!result || json_dumpf(result, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(9)) != 0)
+		ctl_complain(command, "cannot make the JSON result: not enough memory");
+	putchar('\n');
+	json_decref(result);
+	return result ? ctl_flush(command) : CTL_FAILED;
+}
+
 unsigned ctl_n_cpus(void)
 {
 	cpu_set_t set;

@@ -4,6 +4,8 @@
 
 #include <stdbool.h>
 
+#include <jansson.h>
+
 /* As systemctl's: 3 and 4 are the LSB's "not running" and "unknown". */
 enum ctl_exit {
 	CTL_OK = 0,
@@ -35,6 +37,11 @@ void ctl_make_printable(char *text);
 
 /* An imagefolder: data set when `text` names a directory and has no prefix, else `text`. free() the result; NULL when memory is short. */
 char *ctl_dataset_spec(const char *text);
+
+/* A JSON string of any bytes: what is not UTF-8 becomes '?'. NULL when memory is short. */
+json_t *ctl_json_text(const char *text);
+/* Prints a result and ends it, as ctl_flush does; takes `result` away from the caller. NULL means that memory was short. */
+int ctl_print_json(const char *command, json_t *result);
 
 /* Processors this process may run on; at least 1. */
 unsigned ctl_n_cpus(void);

@@ -6,7 +6,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -204,18 +203,13 @@ static int report(struct sample_data *d)
 	uint64_t n = d->n_classes * d->per_class, n_bytes = atomic_load(&d->n_bytes);
 	char bytes[32];
 
-	if (d->json) {
-		json_t *out = json_pack("{s:s, s:I, s:I, s:I, s:I}", "directory", d->dir, "files", (json_int_t)n, "classes",
-					(json_int_t)d->n_classes, "bytes", (json_int_t)n_bytes, "seed", (json_int_t)d->seed);
-
-		if (out)
-			json_dumpf(out, stdout, JSON_INDENT(2));
-		putchar('\n');
-		json_decref(out);
-	} else {
-		printf("%s: %" PRIu64 " pictures in %" PRIu64 " classes, %s\n", d->dir, n, d->n_classes,
-		       size_format(n_bytes, bytes, sizeof bytes));
-	}
+	if (d->json)
+		return ctl_print_json("sample-data",
+				      json_pack("{s:o, s:I, s:I, s:I, s:I}", "directory", ctl_json_text(d->dir), "files", (json_int_t)n,
+						"classes", (json_int_t)d->n_classes, "bytes", (json_int_t)n_bytes, "seed",
+						(json_int_t)d->seed));
+	printf("%s: %" PRIu64 " pictures in %" PRIu64 " classes, %s\n", d->dir, n, d->n_classes,
+	       size_format(n_bytes, bytes, sizeof bytes));
 	return ctl_flush("sample-data");
 }
 

@@ -1,0 +1,270 @@
+/* batchctl preview: what a pipeline makes of a data set, as a picture to look at.
+ *
+ * It runs the daemon's own pipeline on the daemon's own order, with the same keys: the first samples of (seed, epoch) that a trainer gets,
+ * crop for crop. Only ToTensor's scaling and Normalize are left out, because nobody could see anything after them. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/sampler.h"
+#include "ctl.h"
+#include "local.h"
+#include "options.h"
+#include "sheet.h"
+
+struct preview {
+	const char *path, *out, *transform, *indices;
+	uint64_t n, columns, seed, epoch;
+	bool exif, json, quiet;
+
+	struct dataset *ds;
+	struct pipeline *pipeline;
+	uint32_t width, height;
+	uint64_t *order;        /* n sample indices */
+	struct decoder *decoder;
+	struct pipeline_worker *worker;
+	struct file_bytes file;
+	uint8_t *row;
+	struct sheet *sheet;
+	json_t *bad;
+};
+
+static int open_pipeline(struct preview *p)
+{
+	struct pipeline_error err = { .text = "" };
+	uint32_t shape[3];
+	int r = pipeline_parse(p->transform, DTYPE_UINT8, LAYOUT_NHWC, &p->pipeline, &err);
+
+	if (r < 0) {
+		ctl_complain("preview", "%s", *err.text ? err.text : strerror(-r));
+		return r == -EINVAL ? CTL_USAGE : CTL_FAILED;
+	}
+	pipeline_shape(p->pipeline, shape);
+	p->height = shape[0];
+	p->width = shape[1];
+	return CTL_OK;
+}
+
+/* "3,17,4" */
+static int parse_indices(struct preview *p)
+{
+	char *copy = strdup(p->indices);
+	char *rest = copy;
+	uint64_t n = 1, i = 0;
+	int code = CTL_OK;
+
+	for (const char *c = p->indices; *c; c++)
+		n += *c == ',';
+	p->order = calloc(n, sizeof *p->order);
+	if (!copy || !p->order)
+		code = CTL_FAILED;
+	for (char *one; code == CTL_OK && (one = strsep(&rest, ",")); i++)
+		if (!options_number(one, 0, dataset_n(p->ds) - 1, &p->order[i])) {
+			ctl_complain("preview", "--indices wants sample numbers such as 3,17,4, each from 0 to %" PRIu64 ", not '%s'",
+				     dataset_n(p->ds) - 1, one);
+			code = CTL_USAGE;
+		}
+	p->n = n;
+	free(copy);
+	return code;
+}
+
+static int choose_first(struct preview *p)
+{
+	struct plan *plan;
+	int r = plan_create(&(struct plan_spec){ .n_samples = dataset_n(p->ds), .seed = p->seed, .epoch = p->epoch, .world_size = 1,
+						 .shuffle = true }, &plan);
+
+	if (r < 0) {
+		ctl_complain("preview", "cannot make the epoch's order: %s", strerror(-r));
+		return CTL_FAILED;
+	}
+	if (p->n > plan_n_per_rank(plan))
+		p->n = plan_n_per_rank(plan);
+	p->order = calloc(p->n, sizeof *p->order);
+	for (uint64_t i = 0; p->order && i < p->n; i++)
+		p->order[i] = plan_at(plan, 0, i);
+	plan_unref(plan);
+	return p->order ? CTL_OK : CTL_FAILED;
+}
+
+static int make_row(struct preview *p, uint64_t index, char *why, size_t why_size)
+{
+	struct dataset_error read_error = { .text = "" };
+	struct image_error error = { .text = "" };
+	struct image_info info;
+	int r = dataset_read(p->ds, index, READ_WAIT, &p->file, &read_error);
+
+	if (r < 0) {
+		snprintf(why, why_size, "%s", *read_error.text ? read_error.text : strerror(-r));
+		return r == -ENOMEM ? r : IMAGE_E_CORRUPT;
+	}
+	r = decoder_open(p->decoder, p->file.data, p->file.n_bytes, p->exif, &info, &error);
+	if (r == 0) {
+		r = pipeline_run(p->pipeline, p->worker, p->decoder, &info,
+				 (struct sample_key){ .seed = p->seed, .epoch = p->epoch, .index = index }, p->row, &error);
+		decoder_close(p->decoder);
+	}
+	snprintf(why, why_size, "%s", error.text);
+	return r;
+}
+
+static void note_bad(struct preview *p, uint64_t index, const char *name, const char *why)
+{
+	if (!p->json)
+		ctl_complain("preview", "%s: %s", name, why);
+	json_array_append_new(p->bad, json_pack("{s:I, s:o, s:o}", "index", (json_int_t)index, "name", ctl_json_text(name), "error",
+						ctl_json_text(why)));
+}
+
+static int draw_one(struct preview *p, uint32_t i)
+{
+	uint64_t index = p->order[i];
+	int64_t label = dataset_label(p->ds, index);
+	const char *class = label >= 0 && label < dataset_n_classes(p->ds) ? dataset_class(p->ds, (uint32_t)label) : NULL;
+	char name[512], why[512], first[64], second[600];
+	const char *base;
+	int r;
+
+	dataset_name(p->ds, index, name, sizeof name);
+	base = strrchr(name, '/') ? strrchr(name, '/') + 1 : name;
+	snprintf(first, sizeof first, "label %" PRId64, label);
+	snprintf(second, sizeof second, "#%" PRIu64 " %s", index, base);
+	r = make_row(p, index, why, sizeof why);
+	if (r < 0)
+		return r;
+	if (r == 0) {
+		sheet_put(p->sheet, i, p->row);
+	} else {
+		sheet_put_text(p->sheet, i, why);
+		note_bad(p, index, name, why);
+	}
+	sheet_caption(p->sheet, i, class ? class : first, second);
+	return 0;
+}
+
+static int draw_all(struct preview *p)
+{
+	struct progress progress;
+	int r = 0;
+
+	progress_begin(&progress, progress_style_for(p->json, p->quiet), "preview", "pictures", p->n);
+	for (uint32_t i = 0; r == 0 && i < p->n; i++) {
+		r = draw_one(p, i);
+		progress_update(&progress, i + 1);
+	}
+	progress_end(&progress);
+	if (r < 0)
+		ctl_complain("preview", "stopped: %s", strerror(-r));
+	return r < 0 ? CTL_FAILED : CTL_OK;
+}
+
+static int open_sheet(struct preview *p)
+{
+	char title[1024];
+
+	if (!p->columns)
+		p->columns = p->n < 6 ? p->n : 6;
+	if (p->columns > p->n)
+		p->columns = p->n;
+	snprintf(title, sizeof title, "%s   %s   seed %" PRIu64 ", epoch %" PRIu64, p->path, p->transform, p->seed, p->epoch);
+	p->sheet = sheet_create(title, (uint32_t)p->n, (uint32_t)p->columns, p->width, p->height);
+	p->row = malloc(pipeline_row_bytes(p->pipeline) + 64);
+	p->decoder = decoder_create(&decode_limits_default);
+	p->worker = pipeline_worker_create();
+	p->bad = json_array();
+	if (p->sheet && p->row && p->decoder && p->worker && p->bad)
+		return CTL_OK;
+	ctl_complain("preview", "%" PRIu64 " pictures of %ux%u make too large a sheet; ask for fewer with --n", p->n, p->width, p->height);
+	return CTL_FAILED;
+}
+
+static int report(struct preview *p)
+{
+	int r = sheet_write(p->sheet, p->out);
+
+	if (r < 0) {
+		ctl_complain("preview", "cannot write '%s': %s", p->out, strerror(-r));
+		return CTL_FAILED;
+	}
+	if (p->json)
+		return ctl_print_json("preview", json_pack("{s:o, s:I, s:i, s:i, s:s, s:O}", "file", ctl_json_text(p->out), "pictures",
+							   (json_int_t)p->n, "width", (int)p->width, "height", (int)p->height, "pipeline",
+							   pipeline_text(p->pipeline), "bad", p->bad));
+	printf("%s: %" PRIu64 " pictures of %ux%u\n", p->out, p->n, p->width, p->height);
+	return ctl_flush("preview");
+}
+
+static int preview(struct preview *p)
+{
+	int code = open_pipeline(p);
+
+	if (code == CTL_OK)
+		code = local_open("preview", p->path, progress_style_for(p->json, p->quiet), &p->ds);
+	if (code != CTL_OK)
+		return code;
+	if (!dataset_is_image(p->ds)) {
+		ctl_complain("preview", "'%s' holds arrays; there is nothing to see in it", p->path);
+		return CTL_USAGE;
+	}
+	if (dataset_n(p->ds) == 0) {
+		ctl_complain("preview", "'%s' holds no image", p->path);
+		return CTL_FAILED;
+	}
+	code = p->indices ? parse_indices(p) : choose_first(p);
+	if (code == CTL_OK)
+		code = open_sheet(p);
+	if (code == CTL_OK)
+		code = draw_all(p);
+	return code == CTL_OK ? report(p) : code;
+}
+
+static void finish(struct preview *p)
+{
+	sheet_destroy(p->sheet);
+	json_decref(p->bad);
+	pipeline_worker_destroy(p->worker);
+	decoder_destroy(p->decoder);
+	file_bytes_finish(&p->file);
+	free(p->row);
+	free(p->order);
+	pipeline_destroy(p->pipeline);
+	if (p->ds)
+		dataset_unref(p->ds);
+}
+
+int preview_main(int argc, char **argv)
+{
+	struct preview p = { .transform = "train224", .n = 24 };
+	const struct option_spec specs[] = {
+		{ "out", OPTION_TEXT, &p.out, "FILE", "the PNG file to write (required)", 0, 0, NULL },
+		{ "transform", OPTION_TEXT, &p.transform, "T", "train224, val224 or JSON (default train224)", 0, 0, NULL },
+		{ "n", OPTION_NUMBER, &p.n, "N", "pictures (default 24)", 1, 10000, NULL },
+		{ "columns", OPTION_NUMBER, &p.columns, "N", "pictures in a row (default 6)", 1, 1000, NULL },
+		{ "seed", OPTION_NUMBER, &p.seed, "N", "of order and augmentation (default 0)", 0, UINT64_MAX, NULL },
+		{ "epoch", OPTION_NUMBER, &p.epoch, "N", "of order and augmentation (default 0)", 0, UINT64_MAX, NULL },
+		{ "indices", OPTION_TEXT, &p.indices, "I,J,...", "these samples instead of the epoch's first ones", 0, 0, NULL },
+		{ "exif", OPTION_FLAG, &p.exif, NULL, "turn images upright, as loaders with apply_exif do", 0, 0, NULL },
+		{ "json", OPTION_FLAG, &p.json, NULL, "the result, and progress on stderr, as JSON", 0, 0, NULL },
+		{ "quiet", OPTION_FLAG, &p.quiet, NULL, "no progress", 0, 0, NULL },
+		{ 0 },
+	};
+	const struct command cmd = {
+		"preview", "DATASET", "Draws a contact sheet of what a pipeline makes of a data set. Needs no daemon.",
+		"DATASET is a directory of class folders, or imagefolder:DIR, files:LIST.\n"
+		"Without --indices it shows the first samples of the epoch's shuffled order, cropped and flipped as a trainer gets them.", 1,
+	};
+	int code;
+
+	if (!options_parse(&cmd, specs, argc, argv, &p.path, &code))
+		return code;
+	if (!p.out) {
+		ctl_complain("preview", "--out FILE.png is missing: where to write the picture");
+		return CTL_USAGE;
+	}
+	code = preview(&p);
+	finish(&p);
+	return code;
+}

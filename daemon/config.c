@@ -349,8 +349,10 @@ int config_defaults(struct config *c)
 	for (size_t i = 0; i < N_KEYS; i++) {
 		int e = keys[i].standard ? set_key(c, &keys[i], keys[i].standard, &unused) : 0;
 
-		if (e < 0)
+		if (e < 0) {
+			config_finish(c);
 			return e;
+		}
 	}
 	return 0;
 }

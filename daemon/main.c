@@ -1,0 +1,146 @@
+/* The daemon's beginning and end: options, configuration, socket, and then batchd_run. It never forks: systemd, a shell or the client library have
+ * already put it where it belongs. What goes wrong here goes into the log as well, and says what to do; exit code 78 tells systemd that
+ * trying again would not help. */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "batchd.h"
+#include "listen.h"
+#include "notify.h"
+#include "options.h"
+#include "util/log.h"
+
+enum { EXIT_CONFIG = 78 }; /* EX_CONFIG of sysexits.h; RestartPreventExitStatus= in the unit */
+
+/* In the log and in `systemctl status`. */
+static int give_up(const char *event, const char *text, int exit_code)
+{
+	log_record(LOG_LEVEL_ERROR, event, "%s", text);
+	notify_status(text);
+	return exit_code;
+}
+
+static int redirect_log(const char *path)
+{
+	int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY, 0640);
+	char text[512];
+
+	if (fd < 0 || dup2(fd, STDERR_FILENO) < 0) {
+		snprintf(text, sizeof text, "--log: %.300s cannot be opened: %s", path, strerror(errno));
+		return give_up("log-failed", text, EXIT_CONFIG);
+	}
+	close(fd);
+	return 0;
+}
+
+/* The file to read, or NULL: one that was named must exist, the standard one need not. */
+static const char *config_path(const struct options *o)
+{
+	return o->config_path ? o->config_path : access(CONFIG_PATH, F_OK) == 0 ? CONFIG_PATH : NULL;
+}
+
+/* File, then options. At the start and at every reload. */
+static int load_config(void *arg, struct config *c, struct config_error *err)
+{
+	const struct options *o = arg;
+	const char *path = config_path(o);
+	int r = path ? config_load(path, c, err) : config_defaults(c);
+
+	if (r == 0) {
+		r = options_apply(o, c, err);
+		if (r < 0)
+			config_finish(c);
+	}
+	if (r == -ENOMEM)
+		snprintf(err->text, sizeof err->text, "out of memory while reading the configuration");
+	return r;
+}
+
+static int open_listener(struct listener *l, const struct config *c)
+{
+	struct listen_error err = {.text = ""};
+	char own[ADDRESS_MAX_BYTES];
+	int r = listener_adopt(l, &err);
+
+	if (r == 0 && !c->socket && address_own(own) < 0)
+		return give_up("listen-failed", "$XDG_RUNTIME_DIR is too long for a socket; choose one with --socket", EXIT_CONFIG);
+	if (r == 0)
+		r = listener_open(l, c->socket ? c->socket : own, c->socket_mode, c->socket_group, &err);
+	else if (r > 0 && c->socket && strcmp(c->socket, l->path) != 0)
+		log_record(LOG_LEVEL_WARNING, "socket-ignored", "listening where systemd does (%s), not at the configured %s", l->path, c->socket);
+	return r < 0 ? give_up("listen-failed", err.text, EXIT_FAILURE) : 0;
+}
+
+/* Every trainer costs descriptors; the soft limit is low for the sake of programs that use select(). */
+static void raise_file_limit(void)
+{
+	struct rlimit limit;
+
+	if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
+		limit.rlim_cur = limit.rlim_max;
+		setrlimit(RLIMIT_NOFILE, &limit);
+	}
+}
+
+static int serve(struct options *o, struct config *c)
+{
+	struct listener l;
+	int exit_code = open_listener(&l, c);
+
+	if (exit_code == 0) {
+		struct batchd_params params = {
+			.config = c,
+			.config_path = config_path(o),
+			.listen_fd = l.fd,
+			.socket_path = l.path,
+			.reload = load_config,
+			.reload_arg = o,
+		};
+
+		exit_code = batchd_run(&params);
+		listener_close(&l);
+	}
+	return exit_code;
+}
+
+static int check(const struct options *o, const struct config *c)
+{
+	const char *path = config_path(o);
+
+	printf("%s: valid; %u data sets, %u pipelines\n", path ? path : "defaults", c->n_datasets, c->n_pipelines);
+	return EXIT_SUCCESS;
+}
+
+static int run(struct options *o)
+{
+	struct config_error err = {.text = ""};
+	struct config config;
+	int exit_code;
+
+	if (o->log_path && (exit_code = redirect_log(o->log_path)) != 0)
+		return exit_code;
+	if (load_config(o, &config, &err) < 0)
+		return give_up("config-invalid", err.text, EXIT_CONFIG);
+	log_set_level(config.log_level);
+	signal(SIGPIPE, SIG_IGN); /* a trainer that is gone is an EPIPE */
+	raise_file_limit();
+	exit_code = o->check_config ? check(o, &config) : serve(o, &config);
+	config_finish(&config);
+	return exit_code;
+}
+
+int main(int argc, char **argv)
+{
+	struct options options;
+	int r = options_parse(argc, argv, &options);
+	int exit_code = r == 0 ? run(&options) : r == OPTIONS_E_DONE ? EXIT_SUCCESS : r == OPTIONS_E_USAGE ? EXIT_CONFIG : EXIT_FAILURE;
+
+	options_finish(&options);
+	return exit_code;
+}

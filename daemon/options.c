@@ -1,0 +1,238 @@
+/* getopt_long's table and what becomes of it. Paths may be relative here, since people type them in some directory; the daemon itself deals in absolute
+ * ones only, as it may outlive that directory. */
+#include "options.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "../client/batchd.h" /* BATCHD_VERSION; "batchd.h" alone is the daemon's */
+#include "address.h"
+
+enum {
+	OPT_HELP = 'h',
+	OPT_VERSION = 'V',
+	OPT_CONFIG = 'c',
+	OPT_SOCKET = 's',
+	OPT_WORKERS = 'w',
+	OPT_MEMORY = 'm',
+	OPT_DATASET = 'd',
+	OPT_FOREGROUND = 'f',
+	OPT_IDLE_EXIT = 256,
+	OPT_LINGER,
+	OPT_LOG,
+	OPT_LOG_LEVEL,
+	OPT_CHECK_CONFIG,
+};
+
+static const struct option long_options[] = {
+	{"help", no_argument, NULL, OPT_HELP},
+	{"version", no_argument, NULL, OPT_VERSION},
+	{"config", required_argument, NULL, OPT_CONFIG},
+	{"socket", required_argument, NULL, OPT_SOCKET},
+	{"workers", required_argument, NULL, OPT_WORKERS},
+	{"memory", required_argument, NULL, OPT_MEMORY},
+	{"dataset", required_argument, NULL, OPT_DATASET},
+	{"foreground", no_argument, NULL, OPT_FOREGROUND},
+	{"idle-exit", required_argument, NULL, OPT_IDLE_EXIT},
+	{"linger", required_argument, NULL, OPT_LINGER},
+	{"log", required_argument, NULL, OPT_LOG},
+	{"log-level", required_argument, NULL, OPT_LOG_LEVEL},
+	{"check-config", no_argument, NULL, OPT_CHECK_CONFIG},
+	{NULL, 0, NULL, 0},
+};
+
+static const char help[] =
+	"Usage: batchd [OPTION]...\n"
+	"Serves batches of training data to every trainer of this machine.\n"
+	"\n"
+	"  -c, --config FILE         configuration, batchd.yaml(5); default " CONFIG_PATH " if it exists\n"
+	"  -s, --socket PATH         where to listen; default $XDG_RUNTIME_DIR/batchd/socket, as root\n"
+	"                            " ADDRESS_SYSTEM ", under systemd its socket\n"
+	"  -d, --dataset NAME=SPEC   a data set by name, such as train=imagefolder:/data/train; may be repeated\n"
+	"  -w, --workers N|auto      decoding threads\n"
+	"  -m, --memory SIZE|auto    for batches and caches together, such as 8GiB\n"
+	"      --linger DURATION     how long a loader stays warm after its last trainer, such as 30s\n"
+	"      --idle-exit DURATION  exit after so long without any trainer; never by default\n"
+	"  -f, --foreground          log to stderr and stop at Ctrl-C (batchd always does, and never forks)\n"
+	"      --log FILE            append the log to a file\n"
+	"      --log-level LEVEL     error, warning, notice, info or debug\n"
+	"      --check-config        read the configuration, say what is wrong with it, and exit\n"
+	"  -V, --version\n"
+	"  -h, --help\n"
+	"\n"
+	"Options win over the configuration. Exit codes: 78 for a wrong configuration or option, 1 for any other failure.\n"
+	"See batchd(8), and batchctl(1) to look at a running daemon.\n";
+
+/* ---- relative paths ---- */
+
+/* The path itself if absolute, else below the current directory. malloc'ed; NULL when out of memory or there is no such directory. */
+static char *absolute(const char *path, size_t n_bytes)
+{
+	char *dir = path[0] == '/' ? strdup("") : getcwd(NULL, 0), *result = NULL;
+
+	if (!dir)
+		return NULL;
+	if (asprintf(&result, "%s%s%.*s", dir, path[0] == '/' ? "" : "/", (int)n_bytes, path) < 0)
+		result = NULL;
+	free(dir);
+	return result;
+}
+
+/* "npy:x,y" with each file made absolute; every kind but random names files. Text that is no source is left for config_set_dataset to refuse. */
+static char *absolute_source(const char *source)
+{
+	const char *colon = strchr(source, ':');
+	size_t n_kind = colon ? (size_t)(colon - source) + 1 : 0;
+
+	if (!colon || !colon[1] || strncmp(source, "random:", n_kind) == 0)
+		return strdup(source);
+
+	bool several = n_kind == strlen("npy:") && strncmp(source, "npy:", n_kind) == 0;
+	char *result = strndup(source, n_kind);
+
+	for (const char *path = colon + 1; path && result;) {
+		size_t n = several ? strcspn(path, ",") : strlen(path);
+		char *one = absolute(path, n), *longer = NULL;
+
+		if (!one || asprintf(&longer, "%s%s%s", result, path == colon + 1 ? "" : ",", one) < 0)
+			longer = NULL;
+		free(one);
+		free(result);
+		result = longer;
+		path = path[n] ? path + n + 1 : NULL;
+	}
+	return result;
+}
+
+/* ---- collecting ---- */
+
+/* text: taken. */
+static int add_value(struct options *o, const char *option, const char *key, char *text)
+{
+	struct option_value *more = text ? reallocarray(o->values, o->n_values + 1, sizeof *more) : NULL;
+
+	if (!more) {
+		free(text);
+		return -ENOMEM;
+	}
+	o->values = more;
+	o->values[o->n_values++] = (struct option_value){option, key, text};
+	return 0;
+}
+
+static int add_dataset(struct options *o, const char *arg)
+{
+	const char *equals = strchr(arg, '=');
+	char *source, *text = NULL;
+
+	if (!equals || equals == arg) {
+		fprintf(stderr, "batchd: --dataset: '%s' has no name; expected NAME=SPEC, such as train=imagefolder:/data/train\n", arg);
+		return OPTIONS_E_USAGE;
+	}
+	source = absolute_source(equals + 1);
+	if (!source || asprintf(&text, "%.*s=%s", (int)(equals - arg), arg, source) < 0)
+		text = NULL;
+	free(source);
+	return add_value(o, "--dataset", NULL, text);
+}
+
+static int take(struct options *o, int option)
+{
+	switch (option) {
+	case OPT_HELP:
+		fputs(help, stdout);
+		return OPTIONS_E_DONE;
+	case OPT_VERSION:
+		puts("batchd " BATCHD_VERSION);
+		return OPTIONS_E_DONE;
+	case OPT_CONFIG:
+		o->config_path = optarg;
+		return 0;
+	case OPT_LOG:
+		o->log_path = optarg;
+		return 0;
+	case OPT_CHECK_CONFIG:
+		o->check_config = true;
+		return 0;
+	case OPT_FOREGROUND:
+		return 0;
+	case OPT_SOCKET:
+		return add_value(o, "--socket", "socket", absolute(optarg, strlen(optarg)));
+	case OPT_WORKERS:
+		return add_value(o, "--workers", "workers", strdup(optarg));
+	case OPT_MEMORY:
+		return add_value(o, "--memory", "memory", strdup(optarg));
+	case OPT_IDLE_EXIT:
+		return add_value(o, "--idle-exit", "idle_exit", strdup(optarg));
+	case OPT_LINGER:
+		return add_value(o, "--linger", "linger", strdup(optarg));
+	case OPT_LOG_LEVEL:
+		return add_value(o, "--log-level", "log_level", strdup(optarg));
+	case OPT_DATASET:
+		return add_dataset(o, optarg);
+	default: /* getopt_long has said what is wrong */
+		return OPTIONS_E_USAGE;
+	}
+}
+
+int options_parse(int argc, char **argv, struct options *o)
+{
+	int option, r = 0;
+
+	*o = (struct options){.n_values = 0};
+	while (r == 0 && (option = getopt_long(argc, argv, "hVc:s:w:m:d:f", long_options, NULL)) != -1)
+		r = take(o, option);
+	if (r == 0 && optind < argc) {
+		fprintf(stderr, "batchd: '%s' is not an option\n", argv[optind]);
+		r = OPTIONS_E_USAGE;
+	}
+	if (r == OPTIONS_E_USAGE)
+		fputs("Try 'batchd --help'.\n", stderr);
+	return r;
+}
+
+void options_finish(struct options *o)
+{
+	for (size_t i = 0; i < o->n_values; i++)
+		free(o->values[i].text);
+	free(o->values);
+	*o = (struct options){.n_values = 0};
+}
+
+/* ---- applying ---- */
+
+/* "workers: 'x' is not valid" becomes "--workers: 'x' is not valid". */
+static int fail_option(const char *option, struct config_error *err)
+{
+	struct config_error inner = *err;
+	const char *rest = strstr(inner.text, ": ");
+
+	snprintf(err->text, sizeof err->text, "%s: %.600s", option, rest ? rest + 2 : inner.text);
+	return -EINVAL;
+}
+
+static int apply_dataset(const char *text, struct config *c, struct config_error *err)
+{
+	const char *equals = strchr(text, '='); /* add_dataset saw to it */
+	char *name = strndup(text, (size_t)(equals - text));
+	int r = name ? config_set_dataset(c, name, equals + 1, err) : -ENOMEM;
+
+	free(name);
+	return r;
+}
+
+int options_apply(const struct options *o, struct config *c, struct config_error *err)
+{
+	for (size_t i = 0; i < o->n_values; i++) {
+		const struct option_value *v = &o->values[i];
+		int r = v->key ? config_set(c, v->key, v->text, err) : apply_dataset(v->text, c, err);
+
+		if (r < 0)
+			return r == -EINVAL ? fail_option(v->option, err) : r;
+	}
+	return 0;
+}

@@ -1,0 +1,36 @@
+/* The command line. Everything that the file can say too goes into the configuration as if the file had said it. */
+#ifndef BATCHD_OPTIONS_H
+#define BATCHD_OPTIONS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "config.h"
+
+struct option_value {
+	const char *option; /* "--workers"; for messages */
+	const char *key;    /* of the configuration; NULL: a data set */
+	char *text;         /* ours */
+};
+
+struct options {
+	const char *config_path; /* NULL: none was named */
+	const char *log_path;    /* NULL: stderr */
+	bool check_config;
+	struct option_value *values; /* n_values, in their order: a later one wins */
+	size_t n_values;
+};
+
+enum {
+	OPTIONS_E_DONE = 1, /* --help or --version has been answered */
+	OPTIONS_E_USAGE = 2 /* wrong, and stderr says how */
+};
+
+/* 0, an outcome, or -ENOMEM. Borrows argv. */
+int options_parse(int argc, char **argv, struct options *o);
+void options_finish(struct options *o);
+
+/* Puts the values over what the file said. 0, -EINVAL with err->text (it begins with the option), -ENOMEM. */
+int options_apply(const struct options *o, struct config *c, struct config_error *err);
+
+#endif

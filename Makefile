@@ -104,7 +104,7 @@ $(BUILD)/batchctl: $(CTL) $(BUILD)/libbatchd.a $(BUILD)/libcore.a
 # nothing in it can clash with a name in somebody's program.
 $(CLIENT): VISIBILITY := default
 $(BUILD)/$(SO).$(VERSION): $(CLIENT) $(PROTO) client/batchd.map
-	$(LINK) -shared -Wl,-soname,$(SO).$(SOVERSION) -Wl,--version-script,client/batchd.map -Wl,--as-needed \
+	$(LINK) -shared -Wl,-z,nodelete -Wl,-soname,$(SO).$(SOVERSION) -Wl,--version-script,client/batchd.map -Wl,--as-needed \
 		$(if $(SAN),,-Wl,-z,defs) $(CLIENT) $(PROTO) $(CLIENT_LIBS)
 	ln -sf $(@F) $(BUILD)/$(SO).$(SOVERSION) && ln -sf $(@F) $(BUILD)/$(SO)
 $(BUILD)/libbatchd.a: $(CLIENT) $(PROTO)

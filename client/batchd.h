@@ -34,7 +34,8 @@ enum batchd_code {
 	BATCHD_E_CONNECT = -13,    /* no daemon, and none could be started */
 	BATCHD_E_LOST = -14,       /* the daemon went away; batches still held stay readable */
 	BATCHD_E_NOMEM = -15,
-	BATCHD_E_FORKED = -16      /* used in a child of the process that opened it */
+	BATCHD_E_FORKED = -16,     /* used in a child of the process that opened it */
+	BATCHD_E_CANCELLED = -17   /* on_progress said so */
 };
 
 enum batchd_dtype { BATCHD_UINT8, BATCHD_FLOAT16, BATCHD_FLOAT32, BATCHD_INT32, BATCHD_INT64, BATCHD_FLOAT64, BATCHD_INT16, BATCHD_BOOL };
@@ -65,9 +66,11 @@ struct batchd_options {
 	                            * handler is called for everything else). 1: writable from the start, also for system calls,
 	                            * at the price of fresh page tables for every batch. Either way nobody else sees the writes. */
 	int autostart;             /* start a daemon for this user if none answers (default 1) */
-	/* Called during batchd_open while the daemon does something long; total 0 when unknown. May be NULL. */
-	void (*on_progress)(void *arg, const char *phase, uint64_t done, uint64_t total);
+	/* Called during batchd_open while the daemon does something long, when a signal handler has run, and otherwise about once a second. phase "index",
+	 * "memory", or "" as long as nothing is known; total 0 when unknown. Non-zero gives up: BATCHD_E_CANCELLED. May be NULL. */
+	int (*on_progress)(void *arg, const char *phase, uint64_t done, uint64_t total);
 	void *progress_arg;
+	const char *program;       /* for the log and `batchctl status`; NULL: this program's name */
 };
 void batchd_options_init(struct batchd_options *o);
 
@@ -125,7 +128,10 @@ int batchd_start(struct batchd_loader *l, uint64_t epoch, uint64_t base, uint64_
 int batchd_push(struct batchd_loader *l, const uint64_t *indices, uint32_t n);
 int batchd_push_end(struct batchd_loader *l);
 
-/* The next batch. BATCHD_OK, BATCHD_END, BATCHD_AGAIN (timeout_ms passed; negative: no limit), or an error. */
+/* The next batch. BATCHD_OK, BATCHD_END, BATCHD_AGAIN (timeout_ms passed), or an error. BATCHD_FOREVER: no limit. BATCHD_UNTIL_SIGNAL: no limit, but
+ * BATCHD_AGAIN when a signal handler has run, and at the latest about once a second; for interpreters, which look at signals then. */
+#define BATCHD_FOREVER (-1)
+#define BATCHD_UNTIL_SIGNAL (-2)
 int batchd_next(struct batchd_loader *l, struct batchd_batch *b, int timeout_ms);
 int batchd_try_next(struct batchd_loader *l, struct batchd_batch *b);
 

@@ -140,6 +140,10 @@ int wire_recv(int socket, void *buf, size_t *n_bytes, int *fds, unsigned *n_fds,
 	*n_bytes = 0;
 	*n_fds = 0;
 	n = recvmsg(socket, &msg, flags | MSG_CMSG_CLOEXEC);
+	/* A peer that closed before it had read everything leaves this error in front of what it sent last (often the reason); the kernel
+	 * tells it once. */
+	if (n < 0 && errno == ECONNRESET)
+		n = recvmsg(socket, &msg, flags | MSG_CMSG_CLOEXEC);
 	if (n < 0)
 		return -errno;
 	n_got = collect_fds(&msg, got);

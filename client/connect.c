@@ -1,0 +1,250 @@
+/* A connection to a daemon: which one, how long to try, what its end means.
+ *
+ * A client that names no socket asks the candidates of address.h in turn; a socket file without a daemon behind it counts as none. A full backlog makes
+ * connect wait, bounded by the socket's send time-out, which is five seconds only until then. The receive time-out of one second stays: it costs nothing
+ * while batches come, and lets a blocked caller look around when none do. */
+#include "connect.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/time.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "batchd.h"
+#include "start.h"
+
+enum { CONNECT_SECONDS = 5, HELLO_SECONDS = 5 };
+
+int connection_dial(const char *address)
+{
+	struct sockaddr_un sun;
+	struct timeval patience = { .tv_sec = CONNECT_SECONDS }, forever = { 0 }, second = { .tv_sec = 1 };
+	socklen_t n;
+	int fd, r = wire_address(address, &sun, &n);
+
+	if (r < 0)
+		return r;
+	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return -errno;
+	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
+	do
+		r = connect(fd, (struct sockaddr *)&sun, n) < 0 ? -errno : 0;
+	while (r == -EINTR);
+	if (r < 0) {
+		close(fd);
+		return r;
+	}
+	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &forever, sizeof forever);
+	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &second, sizeof second);
+	return fd;
+}
+
+/* ---- which daemon ---- */
+
+/* A private address in a directory that somebody else may write to could be anybody's. */
+static int dial_checked(const char *address, bool own)
+{
+	int r = own ? address_check(address) : 0;
+
+	return r < 0 ? r : connection_dial(address);
+}
+
+static int connect_given(struct connection *c, const char *address, struct fault *f)
+{
+	int r;
+
+	if (strlen(address) >= sizeof c->address)
+		return fault_set(f, BATCHD_E_INVALID, "the socket's path %s is longer than %zu bytes", address, sizeof c->address - 1);
+	strcpy(c->address, address);
+	r = connection_dial(address);
+	if (r < 0)
+		return fault_set(f, r == -EACCES ? BATCHD_E_ACCESS : BATCHD_E_CONNECT, "no batchd answers at %s: %s", address,
+				 r == -EAGAIN ? "it is too busy" : strerror(-r));
+	c->socket = r;
+	return 0;
+}
+
+/* Tries every candidate; 0, or the first error that says more than "nobody there". */
+static int connect_any(struct connection *c, char *tried, size_t tried_size)
+{
+	int worst = -ENOENT;
+	size_t n = 0;
+
+	tried[0] = '\0';
+	for (unsigned i = 0; address_candidate(i, c->address) == 0; i++) {
+		int r = dial_checked(c->address, c->own = strcmp(c->address, ADDRESS_SYSTEM) != 0);
+
+		if (r >= 0) {
+			c->socket = r;
+			return 0;
+		}
+		if (r != -ENOENT && r != -ECONNREFUSED && (worst == -ENOENT || worst == -ECONNREFUSED))
+			worst = r;
+		n += (size_t)snprintf(tried + n, tried_size - n, "%s%s (%s)", n ? ", " : "", c->address, strerror(-r));
+	}
+	return worst;
+}
+
+static int find_daemon(struct connection *c, const char *address, bool autostart, struct fault *f)
+{
+	const char *variable = secure_getenv(ADDRESS_VARIABLE);
+	char tried[3 * ADDRESS_MAX_BYTES + 256];
+	int r;
+
+	if (address && *address)
+		return connect_given(c, address, f);
+	if (variable && *variable)
+		return connect_given(c, variable, f);
+	r = connect_any(c, tried, sizeof tried);
+	if (r == 0)
+		return 0;
+	if (r == -EACCES)
+		return fault_set(f, BATCHD_E_ACCESS, "may not use batchd: %s; ask to be let into the group that owns the socket", tried);
+	if (!autostart)
+		return fault_set(f, BATCHD_E_CONNECT, "no batchd answers: %s; start one with `batchd`, or name its socket in $%s", tried, ADDRESS_VARIABLE);
+	r = address_own(c->address);
+	if (r < 0)
+		return fault_set(f, BATCHD_E_CONNECT, "$XDG_RUNTIME_DIR is too long for a socket's path");
+	c->own = true;
+	c->socket = start_daemon(c->address, f);
+	return c->socket < 0 ? f->code : 0;
+}
+
+/* ---- packets ---- */
+
+int connection_lost(struct connection *c, struct fault *f)
+{
+	const Batchd__Wire__ServerMessage *m;
+	int r;
+
+	do
+		r = connection_recv(c, MSG_DONTWAIT, &m, NULL, f);
+	while (r == 0);
+	if (r == BATCHD_AGAIN)
+		return fault_set(f, BATCHD_E_LOST, "batchd at %s no longer listens", c->address);
+	return r;
+}
+
+static int gone(const struct connection *c, struct fault *f)
+{
+	if (strcmp(c->address, ADDRESS_SYSTEM) == 0)
+		return fault_set(f, BATCHD_E_LOST, "batchd at %s went away; `systemctl status batchd` and `journalctl -u batchd` say why", c->address);
+	return fault_set(f, BATCHD_E_LOST, "batchd at %s went away; `batchctl status --socket %s` says whether it is back, its log why it went",
+			 c->address, c->address);
+}
+
+/* The wire's codes are ours, negated. */
+static int said_error(const Batchd__Wire__Error *e, struct fault *f)
+{
+	int code = e->code > 0 && e->code <= BATCHD__WIRE__ERROR_CODE__INTERNAL ? -(int)e->code : BATCHD_E_INTERNAL;
+	const char *text = *e->text ? e->text : wire_code_name(e->code);
+
+	if (*e->field && !strstr(text, e->field))
+		return fault_set(f, code, "%s: %s", e->field, text);
+	return fault_set(f, code, "%s", text);
+}
+
+int connection_recv(struct connection *c, int flags, const Batchd__Wire__ServerMessage **msg, int *fd, struct fault *f)
+{
+	size_t n_bytes = sizeof c->bytes;
+	int fds[1];
+	unsigned n_fds = fd ? 1 : 0;
+	const char *why;
+	int r = wire_recv(c->socket, c->bytes, &n_bytes, fds, &n_fds, flags);
+
+	if (fd)
+		*fd = -1;
+	if (r == -EAGAIN || r == -EINTR)
+		return BATCHD_AGAIN;
+	if (r == -EPROTO || r == -EMSGSIZE)
+		return fault_set(f, BATCHD_E_PROTOCOL, "batchd at %s sent a packet that is too large or has too many descriptors", c->address);
+	if (r < 0)
+		return gone(c, f);
+	if (wire_unpack_server(&c->arena, c->bytes, n_bytes, msg, &why) < 0 || !wire_server_fds_ok(*msg, n_fds)) {
+		wire_close_fds(fds, n_fds);
+		return fault_set(f, BATCHD_E_PROTOCOL, "batchd at %s sent nonsense: %s", c->address, why ? why : "descriptors do not fit the message");
+	}
+	if ((*msg)->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_ERROR)
+		return said_error((*msg)->error, f);
+	if (n_fds)
+		*fd = fds[0];
+	return 0;
+}
+
+int connection_send(struct connection *c, Batchd__Wire__ClientMessage *m, const int *fds, unsigned n_fds)
+{
+	struct pollfd room = { .fd = c->socket, .events = POLLOUT };
+	int r;
+
+	for (;;) {
+		r = wire_send(c->socket, &m->base, fds, n_fds, MSG_DONTWAIT);
+		if (r != -EAGAIN && r != -EINTR && r != -ETOOMANYREFS)
+			return r;
+		poll(&room, 1, r == -ETOOMANYREFS ? 10 : -1);
+	}
+}
+
+static double seconds(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static int greet(struct connection *c, const char *program, struct fault *f)
+{
+	Batchd__Wire__ClientMessage m = BATCHD__WIRE__CLIENT_MESSAGE__INIT;
+	Batchd__Wire__Hello hello = BATCHD__WIRE__HELLO__INIT;
+	const Batchd__Wire__ServerMessage *answer;
+	char name[WIRE_MAX_PROGRAM + 1];
+	double deadline = seconds() + HELLO_SECONDS;
+	int r;
+
+	snprintf(name, sizeof name, "%s", program ? program : program_invocation_short_name);
+	if (!wire_text_ok(name, strlen(name), WIRE_MAX_PROGRAM))
+		strcpy(name, "?");
+	hello.version = WIRE_VERSION;
+	hello.program = name;
+	m.body_case = BATCHD__WIRE__CLIENT_MESSAGE__BODY_HELLO;
+	m.hello = &hello;
+	if (connection_send(c, &m, NULL, 0) < 0)
+		return connection_lost(c, f);
+	while ((r = connection_recv(c, 0, &answer, NULL, f)) == BATCHD_AGAIN)
+		if (seconds() > deadline)
+			return fault_set(f, BATCHD_E_CONNECT, "batchd at %s does not answer", c->address);
+	if (r < 0)
+		return r;
+	if (answer->body_case != BATCHD__WIRE__SERVER_MESSAGE__BODY_WELCOME)
+		return fault_set(f, BATCHD_E_PROTOCOL, "batchd at %s answers a hello with %s", c->address, wire_server_name(answer));
+	if (answer->welcome->version != WIRE_VERSION)
+		return fault_set(f, BATCHD_E_VERSION, "batchd at %s speaks protocol %u, this library %d", c->address, answer->welcome->version, WIRE_VERSION);
+	snprintf(c->daemon_version, sizeof c->daemon_version, "%s", answer->welcome->daemon);
+	return 0;
+}
+
+int connection_open(struct connection *c, const char *address, bool autostart, const char *program, struct fault *f)
+{
+	int r;
+
+	c->socket = -1;
+	wire_arena_init(&c->arena);
+	r = find_daemon(c, address, autostart, f);
+	if (r == 0)
+		r = greet(c, program, f);
+	if (r < 0)
+		connection_close(c);
+	return r;
+}
+
+void connection_close(struct connection *c)
+{
+	if (c->socket >= 0)
+		close(c->socket);
+	c->socket = -1;
+}

@@ -1,0 +1,116 @@
+/* Default job names.
+ *
+ *   share              one per user and specification, so that hyper-parameter trials find each other
+ *   one trainer        one per process and loader
+ *   several trainers   the run (torchrun's id, else the rendezvous address, else the launcher that is their common parent), the specification, and an
+ *                      ordinal, as a program may have two loaders alike. The ordinal counts live loaders, so a program that makes a new one each epoch
+ *                      comes back to the same job, which is still warm.
+ */
+#include "job.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "process.h"
+
+static struct job *live; /* under process_lock */
+
+/* FNV-1a; the final NUL separates fields. */
+static uint64_t mix_text(uint64_t h, const char *text)
+{
+	do {
+		h = (h ^ (unsigned char)*text) * 0x100000001b3;
+	} while (*text++);
+	return h;
+}
+
+static uint64_t mix_number(uint64_t h, uint64_t n)
+{
+	char text[24];
+
+	snprintf(text, sizeof text, "%llx", (unsigned long long)n);
+	return mix_text(h, text);
+}
+
+/* Everything that must be equal between sessions of one job. */
+static uint64_t hash_spec(const struct batchd_options *o, const char *dataset)
+{
+	const uint64_t numbers[] = { o->dtype, o->layout, o->mode, o->batch_size, o->world_size, o->num_workers, o->n_slots, o->seed, !!o->shuffle,
+				     !!o->drop_last, !!o->apply_exif, !!o->own_batches };
+	uint64_t h = mix_text(mix_text(0xcbf29ce484222325, dataset), o->transform ? o->transform : "");
+
+	for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+		h = mix_number(h, numbers[i]);
+	return h ? h : 1;
+}
+
+static uint64_t hash_run(void)
+{
+	static const char *const names[] = { "TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT", "SLURM_JOB_ID", "SLURM_STEP_ID" };
+	uint64_t h = mix_number(0xcbf29ce484222325, geteuid());
+	int found = 0;
+
+	for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+		const char *value = getenv(names[i]);
+
+		found += value != NULL;
+		h = mix_text(h, value ? value : "");
+	}
+	return found ? h : mix_number(h, (uint64_t)getppid());
+}
+
+/* The lowest number that no live loader of the same specification has. */
+static void enlist(struct job *j)
+{
+	process_lock();
+	for (struct job *other = live; other; ) {
+		if (other->spec == j->spec && other->ordinal == j->ordinal) {
+			j->ordinal++;
+			other = live;
+		} else {
+			other = other->next;
+		}
+	}
+	j->next = live;
+	live = j;
+	process_unlock();
+}
+
+void job_init(struct job *j, const struct batchd_options *o, const char *dataset)
+{
+	*j = (struct job){ 0 };
+	if (o->job && *o->job) {
+		snprintf(j->name, sizeof j->name, "%s", o->job);
+	} else if (o->mode == BATCHD_SHARE) {
+		snprintf(j->name, sizeof j->name, "share-%u-%016llx", (unsigned)geteuid(), (unsigned long long)hash_spec(o, dataset));
+	} else if (o->world_size <= 1) {
+		uint64_t any = 0;
+
+		if (getrandom(&any, sizeof any, 0) < 0)
+			any = (uintptr_t)j;
+		snprintf(j->name, sizeof j->name, "%.40s-%d-%08x", program_invocation_short_name, (int)getpid(), (unsigned)any);
+	} else {
+		j->spec = hash_spec(o, dataset);
+		enlist(j);
+		snprintf(j->name, sizeof j->name, "run-%08x-%016llx-%u", (unsigned)hash_run(), (unsigned long long)j->spec, j->ordinal);
+	}
+}
+
+void job_finish(struct job *j)
+{
+	if (!j->spec)
+		return;
+	process_lock();
+	for (struct job **p = &live; *p; p = &(*p)->next) {
+		if (*p == j) {
+			*p = j->next;
+			break;
+		}
+	}
+	process_unlock();
+	j->spec = 0;
+}

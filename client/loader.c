@@ -1,0 +1,435 @@
+/* Opening and closing a loader, and what it says about itself.
+ *
+ * Closing is the awkward part: tensors made from batches may outlive the loader, and the daemon must not wait for them. So batchd_close puts copies of
+ * this process's own in the place of the batches still on loan, at the same addresses, tells the daemon that all leases are over, and leaves the
+ * struct alive until the last batch is released. */
+#include "loader.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "process.h"
+#include "source.h"
+
+enum { MAX_SLOTS = 65536, MAX_BATCH = 1 << 24 };
+
+void batchd_options_init(struct batchd_options *o)
+{
+	*o = (struct batchd_options){
+		.size_bytes = sizeof *o,
+		.dtype = BATCHD_FLOAT32,
+		.batch_size = 64,
+		.rank = -1,
+		.world_size = 1,
+		.autostart = 1,
+	};
+}
+
+bool loader_is_foreign(const struct batchd_loader *l)
+{
+	return l->generation != process_generation();
+}
+
+int loader_send(struct batchd_loader *l, Batchd__Wire__ClientMessage *m)
+{
+	int r;
+
+	pthread_mutex_lock(&l->lock);
+	r = connection_send(&l->connection, m, NULL, 0);
+	pthread_mutex_unlock(&l->lock);
+	return r < 0 ? connection_lost(&l->connection, &l->fault) : 0;
+}
+
+/* ---- open ---- */
+
+static int check_options(const struct batchd_options *o, struct fault *f)
+{
+	if (o->batch_size < 1 || o->batch_size > MAX_BATCH)
+		return fault_set(f, BATCHD_E_INVALID, "batch_size must be 1 to %d, not %u", MAX_BATCH, o->batch_size);
+	if (o->world_size < 1)
+		return fault_set(f, BATCHD_E_INVALID, "world_size must be at least 1");
+	if (o->rank >= 0 && (uint32_t)o->rank >= o->world_size)
+		return fault_set(f, BATCHD_E_INVALID, "rank must be below world_size: %d of %u", o->rank, o->world_size);
+	if (o->rank < 0 && o->mode == BATCHD_SHARD && o->world_size > 1)
+		return fault_set(f, BATCHD_E_INVALID, "rank must be given: which of the %u trainers is this one?", o->world_size);
+	if (o->own_batches && o->mode == BATCHD_SHARE)
+		return fault_set(f, BATCHD_E_INVALID, "share mode has one order for all: own batches do not go with it");
+	if ((unsigned)o->dtype > BATCHD_BOOL || (unsigned)o->layout > BATCHD_AS_STORED || (unsigned)o->mode > BATCHD_SHARE)
+		return fault_set(f, BATCHD_E_INVALID, "dtype, layout or mode is none of batchd.h's");
+	if (o->job && !wire_text_ok(o->job, strlen(o->job), WIRE_MAX_JOB))
+		return fault_set(f, BATCHD_E_INVALID, "job: the name has more than %d bytes, or is not printable UTF-8", WIRE_MAX_JOB);
+	if (o->transform && strlen(o->transform) > WIRE_MAX_TRANSFORM)
+		return fault_set(f, BATCHD_E_INVALID, "transform: more than %d bytes", WIRE_MAX_TRANSFORM);
+	return 0;
+}
+
+static int send_open(struct batchd_loader *l, const struct batchd_options *o, const struct source *s)
+{
+	Batchd__Wire__ClientMessage m = BATCHD__WIRE__CLIENT_MESSAGE__INIT;
+	Batchd__Wire__Open open = BATCHD__WIRE__OPEN__INIT;
+
+	open.dataset = s->dataset;
+	open.transform = (char *)(o->transform ? o->transform : "");
+	open.dtype = (Batchd__Wire__Dtype)o->dtype;
+	open.layout = (Batchd__Wire__Layout)o->layout;
+	open.batch_size = o->batch_size;
+	open.shuffle = !!o->shuffle;
+	open.seed = o->seed;
+	open.drop_last = !!o->drop_last;
+	open.rank = o->rank < 0 && o->mode == BATCHD_SHARD ? 0 : o->rank;
+	open.world_size = o->world_size;
+	open.job = l->job.name;
+	open.mode = (Batchd__Wire__Mode)o->mode;
+	open.num_workers = o->num_workers;
+	open.apply_exif = !!o->apply_exif;
+	open.own_batches = !!o->own_batches;
+	open.n_slots = o->n_slots;
+	open.incarnation = o->incarnation;
+	m.body_case = BATCHD__WIRE__CLIENT_MESSAGE__BODY_OPEN;
+	m.open = &open;
+	return connection_send(&l->connection, &m, s->fds, s->n_fds) < 0 ? connection_lost(&l->connection, &l->fault) : 0;
+}
+
+/* Waits for Opened, telling the caller what happens meanwhile. */
+static int await_opened(struct batchd_loader *l, const struct batchd_options *o, const Batchd__Wire__Opened **opened, int *fd)
+{
+	char phase[WIRE_MAX_PHASE + 1] = "";
+	uint64_t done = 0, total = 0;
+
+	for (;;) {
+		const Batchd__Wire__ServerMessage *m;
+		int r = connection_recv(&l->connection, 0, &m, fd, &l->fault);
+
+		if (r < 0)
+			return r;
+		if (r == 0 && m->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_OPENED) {
+			*opened = m->opened;
+			return 0;
+		}
+		if (r == 0 && m->body_case != BATCHD__WIRE__SERVER_MESSAGE__BODY_PROGRESS)
+			return fault_set(&l->fault, BATCHD_E_PROTOCOL, "batchd at %s answers an open with %s", l->connection.address, wire_server_name(m));
+		if (r == 0) {
+			snprintf(phase, sizeof phase, "%s", m->progress->phase);
+			done = m->progress->done;
+			total = m->progress->total;
+		}
+		if (o->on_progress && o->on_progress(o->progress_arg, phase, done, total))
+			return fault_set(&l->fault, BATCHD_E_CANCELLED, "opening %s was cancelled", o->dataset);
+	}
+}
+
+static const size_t dtype_bytes[] = { 1, 2, 4, 4, 8, 8, 2, 1 };
+
+static bool shape_bytes(const uint32_t *shape, size_t n, unsigned dtype, uint64_t *bytes)
+{
+	*bytes = dtype_bytes[dtype];
+	for (size_t i = 0; i < n; i++)
+		if (__builtin_mul_overflow(*bytes, shape[i], bytes))
+			return false;
+	return true;
+}
+
+/* Whether `count` items of `size` fit between offset and the slot's end. */
+static bool fits(uint64_t offset, uint64_t count, uint64_t size, uint64_t slot_bytes)
+{
+	uint64_t n;
+
+	return !__builtin_mul_overflow(count, size, &n) && offset <= slot_bytes && n <= slot_bytes - offset;
+}
+
+/* Checks everything that will be used as an offset, a size or an index. */
+static int check_opened(struct batchd_loader *l, const Batchd__Wire__Opened *m, uint32_t batch_size)
+{
+	const char *what = NULL;
+
+	if (m->slab_kind != BATCHD__WIRE__SLAB_KIND__MEMFD)
+		what = "a kind of memory that this library cannot map";
+	else if (m->n_slots < 1 || m->n_slots > MAX_SLOTS || m->window < 1 || m->window > m->n_slots)
+		what = "an impossible number of slots";
+	else if (!shape_bytes(m->shape, m->n_shape, m->dtype, &l->row_bytes) || l->row_bytes != m->row_bytes ||
+		 !shape_bytes(m->label_shape, m->n_label_shape, m->label_dtype, &l->label_bytes))
+		what = "a shape that does not fit its rows";
+	else if (!fits(0, m->n_slots, m->slot_bytes, m->slab_bytes) || !fits(0, batch_size, l->row_bytes, m->slot_bytes) ||
+		 !fits(m->labels_offset, batch_size, l->label_bytes, m->slot_bytes) ||
+		 !fits(m->indices_offset, batch_size, sizeof(int64_t), m->slot_bytes) || m->indices_offset % 8)
+		what = "slots that are too small for a batch";
+	else if (m->world_size < 1 || m->n_samples > INT64_MAX)
+		what = "impossible numbers";
+	return what ? fault_set(&l->fault, BATCHD_E_PROTOCOL, "batchd at %s offers %s", l->connection.address, what) : 0;
+}
+
+static void fill_info(struct batchd_loader *l, const Batchd__Wire__Opened *m, uint32_t batch_size)
+{
+	struct batchd_info *i = &l->info;
+
+	*i = (struct batchd_info){
+		.size_bytes = sizeof *i,
+		.dataset_id = m->dataset_id, .loader_id = m->loader_id, .n_samples = m->n_samples, .n_classes = m->n_classes,
+		.rank = m->rank, .world_size = m->world_size, .batch_size = batch_size, .window = m->window,
+		.n_dims = (uint32_t)m->n_shape, .n_label_dims = (uint32_t)m->n_label_shape,
+		.dtype = (enum batchd_dtype)m->dtype, .label_dtype = (enum batchd_dtype)m->label_dtype, .layout = (enum batchd_layout)m->layout,
+		.has_normalize = m->n_mean > 0,
+		.socket = l->connection.address, .job = l->job.name, .daemon_version = l->connection.daemon_version,
+	};
+	if (m->n_shape)
+		memcpy(i->shape, m->shape, m->n_shape * sizeof *m->shape);
+	if (m->n_label_shape)
+		memcpy(i->label_shape, m->label_shape, m->n_label_shape * sizeof *m->label_shape);
+	if (m->n_mean) {
+		memcpy(i->mean, m->mean, m->n_mean * sizeof *m->mean);
+		memcpy(i->std, m->std, m->n_mean * sizeof *m->std);
+	}
+	l->n_slots = m->n_slots;
+	l->labels_offset = (size_t)m->labels_offset;
+	l->indices_offset = (size_t)m->indices_offset;
+	i->n_samples_rank = l->own_batches ? 0 : stream_n_rows(l, 0);
+	i->n_batches = l->own_batches ? 0 : stream_n_batches(l, 0);
+}
+
+static int take_opened(struct batchd_loader *l, const struct batchd_options *o, const Batchd__Wire__Opened *m, int fd)
+{
+	int r = check_opened(l, m, o->batch_size);
+
+	if (r < 0)
+		return r;
+	fill_info(l, m, o->batch_size);
+	l->lease = calloc(l->n_slots, sizeof *l->lease);
+	l->early = calloc(l->n_slots, sizeof *l->early);
+	if (l->own_batches)
+		l->push_buffer = calloc(o->batch_size, sizeof *l->push_buffer);
+	if (!l->lease || !l->early || (l->own_batches && !l->push_buffer))
+		return fault_set(&l->fault, BATCHD_E_NOMEM, "out of memory");
+	return slab_map(fd, m->n_slots, m->slot_bytes, o->writable, &l->slab, &l->fault);
+}
+
+static int open_stream(struct batchd_loader *l, const struct batchd_options *o)
+{
+	const Batchd__Wire__Opened *opened = NULL;
+	struct source source;
+	int fd = -1, r = source_open(&source, o->dataset, &l->fault);
+
+	if (r == 0)
+		r = connection_open(&l->connection, o->socket, o->autostart, o->program, &l->fault);
+	if (r == 0) {
+		job_init(&l->job, o, source.dataset);
+		r = send_open(l, o, &source);
+	}
+	source_finish(&source);
+	if (r == 0)
+		r = await_opened(l, o, &opened, &fd);
+	if (r == 0)
+		r = take_opened(l, o, opened, fd);
+	if (fd >= 0)
+		close(fd);
+	return r;
+}
+
+static void destroy(struct batchd_loader *l)
+{
+	connection_close(&l->connection);
+	job_finish(&l->job);
+	slab_destroy(l->slab);
+	for (uint32_t i = 0; l->classes && i < l->info.n_classes; i++)
+		free(l->classes[i]);
+	free(l->classes);
+	free(l->push_buffer);
+	free(l->early);
+	free(l->lease);
+	pthread_mutex_destroy(&l->lock);
+	free(l);
+}
+
+int batchd_open(const struct batchd_options *given, struct batchd_loader **out, char *err, size_t err_size)
+{
+	struct batchd_options o;
+	struct batchd_loader *l = calloc(1, sizeof *l);
+	int r;
+
+	*out = NULL;
+	if (!l) {
+		if (err && err_size)
+			snprintf(err, err_size, "out of memory");
+		return BATCHD_E_NOMEM;
+	}
+	batchd_options_init(&o);
+	memcpy(&o, given, given->size_bytes < sizeof o ? given->size_bytes : sizeof o);
+	pthread_mutex_init(&l->lock, NULL);
+	l->connection.socket = -1;
+	l->generation = process_generation();
+	l->own_batches = o.own_batches;
+	l->share = o.mode == BATCHD_SHARE;
+	l->drop_last = o.drop_last;
+	r = check_options(&o, &l->fault);
+	if (r == 0)
+		r = open_stream(l, &o);
+	if (r < 0) {
+		fault_give(&l->fault, err, err_size);
+		if (l->slab)
+			slab_detach(l->slab);
+		destroy(l);
+		return r;
+	}
+	*out = l;
+	return 0;
+}
+
+/* ---- close ---- */
+
+static void send_close(struct batchd_loader *l)
+{
+	Batchd__Wire__ClientMessage m = BATCHD__WIRE__CLIENT_MESSAGE__INIT;
+	Batchd__Wire__Close body = BATCHD__WIRE__CLOSE__INIT;
+
+	m.body_case = BATCHD__WIRE__CLIENT_MESSAGE__BODY_CLOSE;
+	m.close = &body;
+	connection_send(&l->connection, &m, NULL, 0);
+}
+
+void batchd_close(struct batchd_loader *l)
+{
+	bool last;
+
+	if (!l)
+		return;
+	if (loader_is_foreign(l)) {
+		connection_close(&l->connection); /* this process's copy only; the rest may be in use by the parent's objects here */
+		return;
+	}
+	pthread_mutex_lock(&l->lock);
+	/* When memory is too short for copies the leases last until the process exits, which the daemon sees by itself. */
+	if (slab_detach(l->slab))
+		send_close(l);
+	connection_close(&l->connection);
+	l->closed = true;
+	last = atomic_load(&l->n_leased) == 0;
+	pthread_mutex_unlock(&l->lock);
+	if (last)
+		destroy(l);
+}
+
+/* The other end of a closed loader's life, and the ordinary end of a loan. */
+int batchd_release(struct batchd_loader *l, uint32_t slot, uint64_t generation)
+{
+	Batchd__Wire__ClientMessage m = BATCHD__WIRE__CLIENT_MESSAGE__INIT;
+	Batchd__Wire__Release body = BATCHD__WIRE__RELEASE__INIT;
+	bool last = false;
+	int r = 0;
+
+	if (loader_is_foreign(l))
+		return BATCHD_E_FORKED;
+	pthread_mutex_lock(&l->lock);
+	if (slot >= l->n_slots || !l->lease[slot].held || l->lease[slot].generation != generation) {
+		pthread_mutex_unlock(&l->lock);
+		return BATCHD_E_INVALID;
+	}
+	/* All of our own book-keeping first: once the daemon knows, the slot may be lent again at once, to the thread in batchd_next. */
+	l->lease[slot].held = false;
+	if (l->closed) {
+		slab_drop(l->slab, slot);
+		last = atomic_fetch_sub(&l->n_leased, 1) == 1;
+	} else {
+		slab_take_back(l->slab, slot);
+		atomic_fetch_sub(&l->n_leased, 1);
+		body.slot = slot;
+		body.generation = generation;
+		body.wait_ns = l->lease[slot].wait_ns;
+		m.body_case = BATCHD__WIRE__CLIENT_MESSAGE__BODY_RELEASE;
+		m.release = &body;
+		r = connection_send(&l->connection, &m, NULL, 0) < 0 ? BATCHD_E_LOST : 0;
+	}
+	pthread_mutex_unlock(&l->lock);
+	if (last)
+		destroy(l);
+	return r;
+}
+
+/* ---- what it is ---- */
+
+const char *batchd_error(const struct batchd_loader *l)
+{
+	return loader_is_foreign(l) ? "this loader belongs to the parent process: open one after the fork" : l->fault.text;
+}
+
+void batchd_get_info(const struct batchd_loader *l, struct batchd_info *info)
+{
+	size_t n = info->size_bytes;
+
+	memcpy(info, &l->info, n < sizeof *info ? n : sizeof *info);
+	info->size_bytes = n;
+}
+
+uint32_t batchd_n_leased(const struct batchd_loader *l)
+{
+	return loader_is_foreign(l) ? 0 : atomic_load(&l->n_leased);
+}
+
+int batchd_fd(const struct batchd_loader *l)
+{
+	return l->connection.socket;
+}
+
+/* ---- classes ---- */
+
+static int ask_classes(struct batchd_loader *l, uint32_t first)
+{
+	Batchd__Wire__ClientMessage m = BATCHD__WIRE__CLIENT_MESSAGE__INIT;
+	Batchd__Wire__ClassesRequest body = BATCHD__WIRE__CLASSES_REQUEST__INIT;
+
+	body.first = first;
+	m.body_case = BATCHD__WIRE__CLIENT_MESSAGE__BODY_CLASSES;
+	m.classes = &body;
+	return loader_send(l, &m);
+}
+
+/* The names from `first` on, as many as one packet holds; *n says how many. Batches that come first are kept. */
+static int take_classes(struct batchd_loader *l, uint32_t first, uint32_t *n)
+{
+	const Batchd__Wire__ServerMessage *m;
+	int r;
+
+	do {
+		r = connection_recv(&l->connection, 0, &m, NULL, &l->fault);
+		if (r == 0 && m->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_BATCH)
+			r = stream_keep_early(l, m->batch) < 0 ? l->fault.code : BATCHD_AGAIN;
+	} while (r == BATCHD_AGAIN);
+	if (r < 0)
+		return r;
+	if (m->body_case != BATCHD__WIRE__SERVER_MESSAGE__BODY_CLASSES || m->classes->first != first || !m->classes->n_name ||
+	    m->classes->n_name > l->info.n_classes - first)
+		return fault_set(&l->fault, BATCHD_E_PROTOCOL, "batchd at %s does not tell its classes", l->connection.address);
+	*n = (uint32_t)m->classes->n_name;
+	for (uint32_t i = 0; i < *n; i++) {
+		l->classes[first + i] = strdup(m->classes->name[i]);
+		if (!l->classes[first + i])
+			return fault_set(&l->fault, BATCHD_E_NOMEM, "out of memory");
+	}
+	return 0;
+}
+
+static int fetch_classes(struct batchd_loader *l)
+{
+	uint32_t n = 0;
+	int r = 0;
+
+	l->classes = calloc(l->info.n_classes, sizeof *l->classes);
+	if (!l->classes)
+		return fault_set(&l->fault, BATCHD_E_NOMEM, "out of memory");
+	for (uint32_t first = 0; r == 0 && first < l->info.n_classes; first += n) {
+		r = ask_classes(l, first);
+		if (r == 0)
+			r = take_classes(l, first, &n);
+	}
+	return r;
+}
+
+const char *batchd_class(struct batchd_loader *l, uint32_t i)
+{
+	if (loader_is_foreign(l) || l->fault.code || i >= l->info.n_classes)
+		return NULL;
+	if (!l->classes && fetch_classes(l) < 0)
+		return NULL;
+	return l->classes[i];
+}

@@ -1,0 +1,308 @@
+/* Batches that may be written to although they belong to everybody.
+ *
+ * The slab is mapped private, so a written page becomes this process's own. It is mapped read-only at first, because a batch that was written to has to
+ * be dropped page by page before its slot is used again, and only a fault tells us which were. So the first write into a slot on loan raises
+ * SIGSEGV; the handler makes that slot writable, notes it, and returns. Everything else goes to whoever had the signal before, as if we were not
+ * there. Awkward corners:
+ *
+ * - The handler may run at any time in any thread, so it reads a list that only ever grows: a struct slab is used again, never freed.
+ * - Somebody may install a handler after us (Python's faulthandler is the usual one). slab_guard, called at the begin of each epoch, goes on top
+ *   again and remembers both. In between, faulthandler prints its report, puts us back and raises the signal again: si_code says that it was sent,
+ *   the address is lost. Returning makes the write fault again, this time straight to us.
+ * - A thread that blocks SIGSEGV, and a system call that is to write into a batch (EFAULT), get no second chance: option writable. */
+#include "slab.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "batchd.h"
+#include "process.h"
+
+enum { SLOT_FREE, SLOT_LENT, SLOT_WRITTEN };
+
+struct slab {
+	struct slab *next;          /* in `slabs`; set once */
+	_Atomic(char *) base;       /* NULL: not in use */
+	size_t bytes;               /* of the mapping */
+	size_t slot_bytes;
+	uint32_t n_slots;
+	bool writable;              /* from the start: every slot that was lent counts as written */
+	bool used;                  /* under process_lock: somebody's */
+	atomic_uint n_lent;
+	atomic_uchar *state;        /* of each slot; the handler turns LENT into WRITTEN */
+};
+
+/* ---- the handler; everything below it may touch at any moment is atomic or written before it can be seen ---- */
+
+enum { MAX_HANDLERS = 8 };
+
+static _Atomic(struct slab *) slabs;                 /* every struct slab there is; changed under process_lock, as `before` is */
+static struct sigaction before[MAX_HANDLERS];        /* whom we displaced, the oldest first */
+static atomic_uint n_before;
+/* How many of them are being called in this thread; initial-exec, as the other models may allocate. */
+static __thread unsigned depth __attribute__((tls_model("initial-exec")));
+static __thread bool sent_before __attribute__((tls_model("initial-exec")));
+
+/* The slab and slot on loan that hold this address, or NULL. */
+static struct slab *find_lent(const void *address, uint32_t *slot)
+{
+	for (struct slab *s = atomic_load(&slabs); s; s = s->next) {
+		char *base = atomic_load(&s->base);
+
+		if (!base || (const char *)address < base || (const char *)address >= base + s->bytes)
+			continue;
+		*slot = (uint32_t)((size_t)((const char *)address - base) / s->slot_bytes);
+		return atomic_load(&s->state[*slot]) != SLOT_FREE ? s : NULL;
+	}
+	return NULL;
+}
+
+static bool anything_lent(void)
+{
+	for (struct slab *s = atomic_load(&slabs); s; s = s->next)
+		if (atomic_load(&s->n_lent))
+			return true;
+	return false;
+}
+
+static bool make_writable(const void *address)
+{
+	uint32_t slot;
+	struct slab *s = find_lent(address, &slot);
+
+	if (!s)
+		return false;
+	/* Noted first: a page that is dropped without need costs time, one that is not dropped shows stale pixels. */
+	atomic_store(&s->state[slot], SLOT_WRITTEN);
+	return mprotect(slab_slot(s, slot), s->slot_bytes, PROT_READ | PROT_WRITE) == 0;
+}
+
+/* Dies of the signal as if nobody had ever handled it: a fault comes again by itself on return, a sent signal is sent again. */
+static void die(int sig, bool sent)
+{
+	struct sigaction fatal = { .sa_handler = SIG_DFL };
+
+	sigaction(sig, &fatal, NULL);
+	if (sent)
+		raise(sig);
+}
+
+/* Calls whom we displaced, with the signal mask that the kernel would have given them. */
+static void call_before(int sig, siginfo_t *info, void *context, bool sent)
+{
+	unsigned n = atomic_load(&n_before);
+	struct sigaction *sa = &before[n > depth ? n - 1 - depth : 0];
+	sigset_t mask, saved;
+
+	if (sa->sa_handler == SIG_IGN && sent)
+		return;
+	if (sa->sa_handler == SIG_DFL || sa->sa_handler == SIG_IGN) {
+		die(sig, sent);
+		return;
+	}
+	sigemptyset(&mask);
+	sigorset(&mask, &((ucontext_t *)context)->uc_sigmask, &sa->sa_mask);
+	if (!(sa->sa_flags & SA_NODEFER))
+		sigaddset(&mask, sig);
+	pthread_sigmask(SIG_SETMASK, &mask, &saved);
+	depth++;
+	if (sa->sa_flags & SA_SIGINFO)
+		sa->sa_sigaction(sig, info, context);
+	else
+		sa->sa_handler(sig);
+	depth--;
+	pthread_sigmask(SIG_SETMASK, &saved, NULL);
+}
+
+static void on_fault(int sig, siginfo_t *info, void *context)
+{
+	int saved = errno;
+	bool sent = info->si_code <= 0;
+
+	if (!sent && info->si_code == SEGV_ACCERR && make_writable(info->si_addr)) {
+		sent_before = false;
+	} else if (info->si_code == SI_TKILL && !sent_before && !depth && anything_lent()) {
+		sent_before = true; /* only once in a row: whoever really wants to die of it can */
+	} else {
+		sent_before = false;
+		call_before(sig, info, context, sent);
+	}
+	errno = saved;
+}
+
+static void install(void)
+{
+	struct sigaction ours = { .sa_sigaction = on_fault, .sa_flags = SA_SIGINFO | SA_ONSTACK }, now;
+	unsigned n = atomic_load(&n_before);
+
+	if (n == MAX_HANDLERS || sigaction(SIGSEGV, NULL, &now) < 0)
+		return;
+	if (now.sa_flags & SA_SIGINFO && now.sa_sigaction == on_fault)
+		return;
+	before[n] = now;
+	atomic_store(&n_before, n + 1);
+	sigaction(SIGSEGV, &ours, NULL);
+}
+
+void slab_guard(const struct slab *s)
+{
+	if (s->writable)
+		return;
+	process_lock();
+	install();
+	process_unlock();
+}
+
+/* ---- mapping ---- */
+
+/* A struct slab that nobody uses, from the list or new at its head. NULL when memory is short. */
+static struct slab *claim(void)
+{
+	struct slab *s;
+
+	process_lock();
+	for (s = atomic_load(&slabs); s && s->used; s = s->next)
+		;
+	if (!s) {
+		s = calloc(1, sizeof *s);
+		if (s) {
+			s->next = atomic_load(&slabs);
+			atomic_store(&slabs, s);
+		}
+	}
+	if (s)
+		s->used = true;
+	process_unlock();
+	return s;
+}
+
+static void unclaim(struct slab *s)
+{
+	process_lock();
+	s->used = false;
+	process_unlock();
+}
+
+/* Without these seals a truncation by the daemon would be our SIGBUS, and a batch could change under us by somebody else's hand. */
+static int check_fd(int fd, size_t n_bytes, struct fault *f)
+{
+	const int needed = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE;
+	int seals = fcntl(fd, F_GET_SEALS);
+	struct stat st;
+
+	if (seals < 0 || (seals & needed) != needed)
+		return fault_set(f, BATCHD_E_PROTOCOL, "the daemon's memory is not sealed (seals 0x%x, needed 0x%x)", seals, needed);
+	if (fstat(fd, &st) < 0 || (uint64_t)st.st_size < n_bytes)
+		return fault_set(f, BATCHD_E_PROTOCOL, "the daemon's memory has %lld bytes where it said %zu", (long long)st.st_size, n_bytes);
+	return 0;
+}
+
+int slab_map(int fd, uint32_t n_slots, uint64_t slot_bytes, bool writable, struct slab **out, struct fault *f)
+{
+	size_t page = (size_t)sysconf(_SC_PAGESIZE), n_bytes;
+	struct slab *s;
+	void *base;
+	int r;
+
+	if (!n_slots || !slot_bytes || slot_bytes % page || __builtin_mul_overflow((size_t)slot_bytes, n_slots, &n_bytes) || n_bytes > PTRDIFF_MAX)
+		return fault_set(f, BATCHD_E_PROTOCOL, "the daemon offers %u slots of %llu bytes, which is no whole number of pages",
+				 n_slots, (unsigned long long)slot_bytes);
+	r = check_fd(fd, n_bytes, f);
+	if (r < 0)
+		return r;
+	s = claim();
+	if (!s)
+		return fault_set(f, BATCHD_E_NOMEM, "out of memory");
+	s->state = calloc(n_slots, sizeof *s->state);
+	base = mmap(NULL, n_bytes, writable ? PROT_READ | PROT_WRITE : PROT_READ, MAP_PRIVATE | MAP_NORESERVE, fd, 0);
+	if (!s->state || base == MAP_FAILED) {
+		if (base != MAP_FAILED)
+			munmap(base, n_bytes);
+		free(s->state);
+		unclaim(s);
+		return fault_set(f, BATCHD_E_NOMEM, "cannot map the daemon's %zu bytes: %s", n_bytes, strerror(errno));
+	}
+	s->bytes = n_bytes;
+	s->slot_bytes = (size_t)slot_bytes;
+	s->n_slots = n_slots;
+	s->writable = writable;
+	atomic_store(&s->n_lent, 0);
+	atomic_store(&s->base, base);
+	slab_guard(s);
+	*out = s;
+	return 0;
+}
+
+void *slab_slot(const struct slab *s, uint32_t slot)
+{
+	return atomic_load(&s->base) + slot * s->slot_bytes;
+}
+
+void slab_lend(struct slab *s, uint32_t slot)
+{
+	atomic_store(&s->state[slot], s->writable ? SLOT_WRITTEN : SLOT_LENT);
+	atomic_fetch_add(&s->n_lent, 1);
+}
+
+void slab_take_back(struct slab *s, uint32_t slot)
+{
+	if (atomic_exchange(&s->state[slot], SLOT_FREE) == SLOT_WRITTEN) {
+		madvise(slab_slot(s, slot), s->slot_bytes, MADV_DONTNEED);
+		if (!s->writable)
+			mprotect(slab_slot(s, slot), s->slot_bytes, PROT_READ);
+	}
+	atomic_fetch_sub(&s->n_lent, 1);
+}
+
+/* Puts a copy in the slot's place in one step, so that whoever reads it meanwhile notices nothing. */
+static bool detach_slot(struct slab *s, uint32_t slot)
+{
+	void *at = slab_slot(s, slot);
+	void *copy = mmap(NULL, s->slot_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	if (copy == MAP_FAILED)
+		return false;
+	memcpy(copy, at, s->slot_bytes);
+	if (mremap(copy, s->slot_bytes, s->slot_bytes, MREMAP_MAYMOVE | MREMAP_FIXED, at) != MAP_FAILED)
+		return true;
+	munmap(copy, s->slot_bytes);
+	return false;
+}
+
+bool slab_detach(struct slab *s)
+{
+	bool all = true;
+
+	for (uint32_t i = 0; i < s->n_slots; i++) {
+		if (atomic_load(&s->state[i]) == SLOT_FREE)
+			munmap(slab_slot(s, i), s->slot_bytes);
+		else if (!detach_slot(s, i))
+			all = false;
+	}
+	return all;
+}
+
+void slab_drop(struct slab *s, uint32_t slot)
+{
+	atomic_store(&s->state[slot], SLOT_FREE);
+	atomic_fetch_sub(&s->n_lent, 1);
+	munmap(slab_slot(s, slot), s->slot_bytes);
+}
+
+void slab_destroy(struct slab *s)
+{
+	if (!s)
+		return;
+	atomic_store(&s->base, NULL);
+	free(s->state);
+	s->state = NULL;
+	unclaim(s);
+}

@@ -1,0 +1,143 @@
+/* Opens, with this process's own rights, what a data set's name refers to. The daemon reads through these descriptors, so nobody gets to see through it
+ * what they could not read themselves; and a path that does not exist is found here, by its own name, before anybody is asked. */
+#include "source.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "batchd.h"
+
+/* Absolute and without symbolic links, so that all ranks say the same. "~/" is expanded, as no shell does it after a colon. */
+static int resolve(const char *path, char out[PATH_MAX], struct fault *f)
+{
+	char home_path[PATH_MAX];
+	const char *home = getenv("HOME");
+	int code;
+
+	if (path[0] == '~' && path[1] == '/' && home) {
+		if (snprintf(home_path, sizeof home_path, "%s%s", home, path + 1) >= (int)sizeof home_path)
+			return fault_set(f, BATCHD_E_INVALID, "%s: the path is too long", path);
+		path = home_path;
+	}
+	if (realpath(path, out))
+		return 0;
+	code = errno == ENOENT || errno == ENOTDIR ? BATCHD_E_NOT_FOUND : errno == EACCES ? BATCHD_E_ACCESS : BATCHD_E_INVALID;
+	if (path[0] == '/' || path[0] == '\0')
+		return fault_set(f, code, "%s: %s", path[0] ? path : "an empty path", strerror(errno));
+	return fault_set(f, code, "%s: %s (looked for it in %s)", path, strerror(errno), getcwd(out, PATH_MAX) ? out : "the current directory");
+}
+
+static int add_fd(struct source *s, const char *path, bool directory, struct fault *f)
+{
+	/* O_NONBLOCK: opening a FIFO must not wait for its writer. */
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | (directory ? O_DIRECTORY : O_NONBLOCK));
+	struct stat st;
+
+	if (fd < 0 && errno == ENOTDIR)
+		return fault_set(f, BATCHD_E_INVALID, "%s: not a directory", path);
+	if (fd < 0)
+		return fault_set(f, errno == EACCES ? BATCHD_E_ACCESS : BATCHD_E_NOT_FOUND, "%s: %s", path, strerror(errno));
+	s->fds[s->n_fds++] = fd;
+	if (!directory && (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode)))
+		return fault_set(f, BATCHD_E_INVALID, "%s: not a regular file", path);
+	return 0;
+}
+
+static int set_dataset(struct source *s, struct fault *f, const char *kind, const char *first, const char *second)
+{
+	if (asprintf(&s->dataset, "%s:%s%s%s", kind, first, second ? "," : "", second ? second : "") < 0) {
+		s->dataset = NULL;
+		return fault_set(f, BATCHD_E_NOMEM, "out of memory");
+	}
+	return 0;
+}
+
+static int open_folder(struct source *s, const char *path, struct fault *f)
+{
+	char dir[PATH_MAX];
+	int r = resolve(path, dir, f);
+
+	if (r == 0)
+		r = add_fd(s, dir, true, f);
+	return r < 0 ? r : set_dataset(s, f, "imagefolder", dir, NULL);
+}
+
+static int open_list(struct source *s, const char *path, struct fault *f)
+{
+	char list[PATH_MAX], dir[PATH_MAX];
+	int r = resolve(path, list, f);
+
+	if (r == 0)
+		r = add_fd(s, list, false, f);
+	if (r < 0)
+		return r;
+	memcpy(dir, list, sizeof dir);
+	strrchr(dir, '/')[strrchr(dir, '/') == dir] = '\0'; /* the root keeps its slash */
+	r = add_fd(s, dir, true, f);
+	return r < 0 ? r : set_dataset(s, f, "files", list, NULL);
+}
+
+static int open_arrays(struct source *s, const char *paths, struct fault *f)
+{
+	char first[PATH_MAX], second[PATH_MAX], given[PATH_MAX];
+	const char *comma = strchr(paths, ',');
+	size_t n = comma ? (size_t)(comma - paths) : strlen(paths);
+	int r;
+
+	if (n >= sizeof given)
+		return fault_set(f, BATCHD_E_INVALID, "npy: the path is too long");
+	memcpy(given, paths, n);
+	given[n] = '\0';
+	r = resolve(given, first, f);
+	if (r == 0)
+		r = add_fd(s, first, false, f);
+	if (r == 0 && comma)
+		r = resolve(comma + 1, second, f);
+	if (r == 0 && comma)
+		r = add_fd(s, second, false, f);
+	return r < 0 ? r : set_dataset(s, f, "npy", first, comma ? second : NULL);
+}
+
+/* A name from the configuration, or "random:...". Somebody who forgot the kind of a path is told. */
+static int keep_name(struct source *s, const char *name, struct fault *f)
+{
+	struct stat st;
+
+	if (!strchr(name, ':') && (strchr(name, '/') || stat(name, &st) == 0))
+		return fault_set(f, BATCHD_E_INVALID, "dataset '%s' is a path without its kind: write imagefolder:%s, files:%s or npy:%s", name, name, name, name);
+	s->dataset = strdup(name);
+	return s->dataset ? 0 : fault_set(f, BATCHD_E_NOMEM, "out of memory");
+}
+
+int source_open(struct source *s, const char *dataset, struct fault *f)
+{
+	int r;
+
+	*s = (struct source){ 0 };
+	if (!dataset || !*dataset)
+		return fault_set(f, BATCHD_E_INVALID, "no dataset is named: imagefolder:DIR, files:LIST, npy:FILE[,FILE], random:... or a configured name");
+	if (strncmp(dataset, "imagefolder:", 12) == 0)
+		r = open_folder(s, dataset + 12, f);
+	else if (strncmp(dataset, "files:", 6) == 0)
+		r = open_list(s, dataset + 6, f);
+	else if (strncmp(dataset, "npy:", 4) == 0)
+		r = open_arrays(s, dataset + 4, f);
+	else
+		r = keep_name(s, dataset, f);
+	if (r == 0 && !wire_text_ok(s->dataset, strlen(s->dataset), WIRE_MAX_DATASET))
+		r = fault_set(f, BATCHD_E_INVALID, "dataset: the name has more than %d bytes, or is not printable UTF-8", WIRE_MAX_DATASET);
+	return r;
+}
+
+void source_finish(struct source *s)
+{
+	wire_close_fds(s->fds, s->n_fds);
+	free(s->dataset);
+	*s = (struct source){ 0 };
+}

@@ -1,0 +1,18 @@
+/* A data set's name as the daemon wants it: absolute paths, and descriptors of what this process may read. */
+#ifndef BATCHD_CLIENT_SOURCE_H
+#define BATCHD_CLIENT_SOURCE_H
+
+#include "error.h"
+#include "wire.h"
+
+struct source {
+	char *dataset;
+	int fds[WIRE_MAX_FDS];
+	unsigned n_fds;
+};
+
+/* 0 or a batchd code with f, which names the path. The caller finishes *s in either case. */
+int source_open(struct source *s, const char *dataset, struct fault *f);
+void source_finish(struct source *s);
+
+#endif

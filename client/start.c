@@ -1,0 +1,227 @@
+/* Starts a daemon when a newcomer's first script finds none.
+ *
+ * Ranks start together, so a lock file in the socket's directory lets one of them do it while the others wait and then find it there. The parent may
+ * have threads and a CUDA context, which rules out fork(): posix_spawn runs a shell that puts the daemon into the background, tells its process id
+ * and exits, so the daemon is nobody's child and nobody's zombie. It gets a session of its own and no descriptor but 0, 1 and 2. */
+#include "start.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "batchd.h"
+#include "connect.h"
+
+enum { START_MS = 10000, RETRY_MS = 5 };
+
+extern char **environ;
+
+/* ---- the binary ---- */
+
+static bool is_program(const char *path)
+{
+	struct stat st;
+
+	return stat(path, &st) == 0 && S_ISREG(st.st_mode) && access(path, X_OK) == 0;
+}
+
+/* Beside the library: the build folder has both in one place, an installation in lib[/triplet] and [s]bin. */
+static bool find_beside(char out[PATH_MAX])
+{
+	static const char *const places[] = { "batchd", "../bin/batchd", "../sbin/batchd", "../../bin/batchd", "../../sbin/batchd" };
+	char library[PATH_MAX];
+	Dl_info info;
+	char *slash;
+
+	if (!dladdr((void *)(uintptr_t)find_beside, &info) || !info.dli_fname || !realpath(info.dli_fname, library))
+		return false;
+	slash = strrchr(library, '/');
+	*slash = '\0';
+	for (size_t i = 0; i < sizeof places / sizeof *places; i++)
+		if (snprintf(out, PATH_MAX, "%s/%s", library, places[i]) < PATH_MAX && is_program(out))
+			return true;
+	return false;
+}
+
+static bool find_in_path(char out[PATH_MAX])
+{
+	const char *path = getenv("PATH");
+
+	for (const char *p = path, *end; p; p = *end ? end + 1 : NULL) {
+		end = strchrnul(p, ':');
+		if (end > p && snprintf(out, PATH_MAX, "%.*s/batchd", (int)(end - p), p) < PATH_MAX && is_program(out))
+			return true;
+	}
+	return false;
+}
+
+static int find_program(char out[PATH_MAX], struct fault *f)
+{
+	const char *given = secure_getenv("BATCHD_DAEMON");
+	char found[PATH_MAX];
+
+	if (given && *given) {
+		if (!is_program(given) || !realpath(given, out))
+			return fault_set(f, BATCHD_E_CONNECT, "$BATCHD_DAEMON names %s, which is no program", given);
+		return 0;
+	}
+	if ((find_beside(found) || find_in_path(found)) && realpath(found, out))
+		return 0;
+	return fault_set(f, BATCHD_E_CONNECT, "no batchd is running, and none is installed: not beside the library, not in $PATH; $BATCHD_DAEMON may name it");
+}
+
+/* ---- the directory ---- */
+
+/* The socket's directory, made if need be, ours and nobody else's to write to. */
+static int make_directory(const char *address, char dir[ADDRESS_MAX_BYTES], struct fault *f)
+{
+	int r;
+
+	strcpy(dir, address);
+	*strrchr(dir, '/') = '\0';
+	/* Root's is the system's, which others may enter; a user's is private. */
+	if (mkdir(dir, strcmp(address, ADDRESS_SYSTEM) == 0 ? 0755 : 0700) < 0 && errno != EEXIST)
+		return fault_set(f, BATCHD_E_CONNECT, "cannot make %s for a daemon of your own: %s", dir, strerror(errno));
+	r = address_check(address);
+	if (r < 0)
+		return fault_set(f, BATCHD_E_CONNECT, "%s is not safe to use: it must be a directory of yours that nobody else may write to", dir);
+	return 0;
+}
+
+static int take_lock(const char *dir, struct fault *f)
+{
+	char path[ADDRESS_MAX_BYTES + 16];
+	int fd, r;
+
+	snprintf(path, sizeof path, "%s/start.lock", dir);
+	fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+	if (fd < 0)
+		return fault_set(f, BATCHD_E_CONNECT, "%s: %s", path, strerror(errno));
+	do
+		r = flock(fd, LOCK_EX);
+	while (r < 0 && errno == EINTR);
+	return fd;
+}
+
+/* ---- the process ---- */
+
+/* Spawns the shell with the daemon's standard error in the log and the shell's output in a pipe. 0 or an errno. */
+static int spawn(char *const argv[], const char *log, int output[2], pid_t *pid)
+{
+	posix_spawn_file_actions_t files;
+	posix_spawnattr_t attributes;
+	sigset_t none;
+	int r;
+
+	posix_spawn_file_actions_init(&files);
+	posix_spawnattr_init(&attributes);
+	sigemptyset(&none);
+	posix_spawnattr_setsigmask(&attributes, &none);
+	posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK);
+	posix_spawn_file_actions_adddup2(&files, output[1], STDOUT_FILENO);
+	posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+	posix_spawn_file_actions_addopen(&files, STDERR_FILENO, log, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW, 0600);
+	posix_spawn_file_actions_addclosefrom_np(&files, 3);
+	r = posix_spawn(pid, "/bin/sh", &files, &attributes, argv, environ);
+	posix_spawn_file_actions_destroy(&files);
+	posix_spawnattr_destroy(&attributes);
+	return r;
+}
+
+static int run_in_background(const char *program, const char *address, const char *log, pid_t *daemon, struct fault *f)
+{
+	char *argv[] = { "sh", "-c", "{ cd /; exec \"$@\"; } >/dev/null & echo $!", "sh", (char *)program, "--socket", (char *)address,
+			 "--idle-exit", "60s", "--foreground", NULL };
+	char text[32] = "";
+	int output[2], r;
+	pid_t shell;
+
+	if (pipe2(output, O_CLOEXEC) < 0)
+		return fault_set(f, BATCHD_E_CONNECT, "cannot start %s: %s", program, strerror(errno));
+	r = spawn(argv, log, output, &shell);
+	close(output[1]);
+	if (r == 0) {
+		ssize_t n;
+
+		while ((n = read(output[0], text, sizeof text - 1)) < 0 && errno == EINTR)
+			;
+		while (waitpid(shell, NULL, 0) < 0 && errno == EINTR)
+			;
+	}
+	close(output[0]);
+	*daemon = (pid_t)strtol(text, NULL, 10);
+	return r == 0 && *daemon > 0 ? 0 : fault_set(f, BATCHD_E_CONNECT, "cannot start %s: %s", program, strerror(r ? r : EIO));
+}
+
+/* The log's last line without its end, for somebody who wonders why it did not start. */
+static void last_line(const char *log, char *out, size_t size)
+{
+	FILE *file = fopen(log, "re");
+	char line[512];
+
+	out[0] = '\0';
+	if (!file)
+		return;
+	while (fgets(line, sizeof line, file))
+		if (line[0] != '\n')
+			snprintf(out, size, "%.*s", (int)strcspn(line, "\n"), line);
+	fclose(file);
+}
+
+static int wait_until_ready(const char *address, pid_t daemon, const char *log, struct fault *f)
+{
+	struct timespec pause = { .tv_nsec = RETRY_MS * 1000000 };
+	char line[512];
+
+	for (int ms = 0; ms < START_MS; ms += RETRY_MS) {
+		int fd = connection_dial(address);
+		bool alive = kill(daemon, 0) == 0;
+
+		if (fd >= 0)
+			return fd;
+		if (!alive && (fd = connection_dial(address)) >= 0)
+			return fd; /* another one was faster than ours */
+		if (!alive)
+			break;
+		nanosleep(&pause, NULL);
+	}
+	last_line(log, line, sizeof line);
+	return fault_set(f, BATCHD_E_CONNECT, "a daemon was started at %s but does not answer%s%s (its log: %s)", address, *line ? ": " : "", line, log);
+}
+
+int start_daemon(const char *address, struct fault *f)
+{
+	char dir[ADDRESS_MAX_BYTES], log[ADDRESS_MAX_BYTES + 16], program[PATH_MAX];
+	pid_t daemon = 0;
+	int lock, r;
+
+	r = find_program(program, f);
+	if (r == 0)
+		r = make_directory(address, dir, f);
+	if (r < 0)
+		return r;
+	lock = take_lock(dir, f);
+	if (lock < 0)
+		return lock;
+	r = connection_dial(address);
+	if (r < 0) {
+		snprintf(log, sizeof log, "%s/daemon.log", dir);
+		r = run_in_background(program, address, log, &daemon, f);
+		if (r == 0)
+			r = wait_until_ready(address, daemon, log, f);
+	}
+	close(lock);
+	return r;
+}

@@ -1,0 +1,307 @@
+/* The stream of batches: where it stands, what may come next, whose turn it is.
+ *
+ * A batch that is ready is a packet in our socket already, so taking it is one recvmsg and no more. The daemon goes on to the next epoch by itself; its
+ * packets simply stay in the socket until batchd_start asks for exactly that epoch, and then nothing needs to be sent. Asking for anything else sends a
+ * Seek with a new number, and whatever arrives with an older one is given back unseen. */
+#include "loader.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <string.h>
+#include <time.h>
+
+/* ---- how long an epoch is; the daemon's own arithmetic (DistributedSampler's) ---- */
+
+uint64_t stream_n_rows(const struct batchd_loader *l, uint64_t base)
+{
+	uint64_t left = base < l->info.n_samples ? l->info.n_samples - base : 0;
+	uint64_t w = l->share ? 1 : l->info.world_size;
+
+	return left / w + (!l->drop_last && left % w ? 1 : 0);
+}
+
+uint64_t stream_n_batches(const struct batchd_loader *l, uint64_t base)
+{
+	uint64_t rows = stream_n_rows(l, base), b = l->info.batch_size;
+
+	return rows / b + (!l->drop_last && rows % b ? 1 : 0);
+}
+
+/* What every call begins with. */
+static int check(struct batchd_loader *l)
+{
+	return loader_is_foreign(l) ? BATCHD_E_FORKED : l->fault.code;
+}
+
+/* A mistake of the caller's: said, but the loader goes on. */
+static int misuse(struct batchd_loader *l, const char *text)
+{
+	fault_set(&l->fault, BATCHD_E_INVALID, "%s", text);
+	l->fault.code = 0;
+	return BATCHD_E_INVALID;
+}
+
+/* ---- start ---- */
+
+static int send_seek(struct batchd_loader *l)
+{
+	Batchd__Wire__ClientMessage m = BATCHD__WIRE__CLIENT_MESSAGE__INIT;
+	Batchd__Wire__Seek body = BATCHD__WIRE__SEEK__INIT;
+
+	body.seek = ++l->seek;
+	body.epoch = l->epoch;
+	body.base_sample = l->base;
+	body.step = l->next_step;
+	m.body_case = BATCHD__WIRE__CLIENT_MESSAGE__BODY_SEEK;
+	m.seek = &body;
+	return loader_send(l, &m);
+}
+
+int batchd_start(struct batchd_loader *l, uint64_t epoch, uint64_t base, uint64_t step, uint64_t *n_batches)
+{
+	int r = check(l);
+	uint64_t n;
+	bool as_expected;
+
+	if (r < 0)
+		return r;
+	n = l->own_batches ? 0 : stream_n_batches(l, base);
+	n = n > step ? n - step : 0;
+	if (n_batches)
+		*n_batches = n;
+	slab_guard(l->slab);
+	as_expected = l->continues && epoch == l->epoch + 1 && base == 0 && step == 0;
+	l->epoch = epoch;
+	l->base = base;
+	l->next_step = l->n_pushed = step;
+	l->pushed_all = false;
+	l->streaming = n > 0 || l->own_batches;
+	if (!l->streaming) {
+		l->continues = false; /* the daemon is not asked for an epoch without batches, so it stands somewhere else */
+		return 0;
+	}
+	l->continues = false;
+	return as_expected ? 0 : send_seek(l);
+}
+
+/* ---- own batches ---- */
+
+static int send_indices(struct batchd_loader *l, uint32_t first, uint32_t n, bool more)
+{
+	Batchd__Wire__ClientMessage m = BATCHD__WIRE__CLIENT_MESSAGE__INIT;
+	Batchd__Wire__Indices body = BATCHD__WIRE__INDICES__INIT;
+
+	body.seek = l->seek;
+	body.step = l->n_pushed;
+	body.n_index = n;
+	body.index = l->push_buffer + first;
+	body.more = more;
+	m.body_case = BATCHD__WIRE__CLIENT_MESSAGE__BODY_INDICES;
+	m.indices = &body;
+	return loader_send(l, &m);
+}
+
+int batchd_push(struct batchd_loader *l, const uint64_t *indices, uint32_t n)
+{
+	int r = check(l);
+
+	if (r < 0)
+		return r;
+	if (!l->own_batches || !l->streaming || l->pushed_all)
+		return misuse(l, "batchd_push needs option own_batches, and goes between batchd_start and batchd_push_end");
+	if (n < 1 || n > l->info.batch_size)
+		return misuse(l, "batchd_push: a batch has 1 to batch_size indices");
+	for (uint32_t i = 0; i < n; i++)
+		if (indices[i] >= l->info.n_samples)
+			return misuse(l, "batchd_push: an index is not below the number of samples");
+	if (l->n_pushed - l->next_step >= (uint64_t)l->info.window + 2)
+		return BATCHD_AGAIN;
+	memcpy(l->push_buffer, indices, n * sizeof *indices);
+	for (uint32_t first = 0; r == 0 && first < n; first += WIRE_MAX_INDICES) {
+		uint32_t here = n - first < WIRE_MAX_INDICES ? n - first : WIRE_MAX_INDICES;
+
+		r = send_indices(l, first, here, first + here < n);
+	}
+	if (r == 0)
+		l->n_pushed++;
+	return r;
+}
+
+int batchd_push_end(struct batchd_loader *l)
+{
+	int r = check(l);
+
+	if (r < 0)
+		return r;
+	if (!l->own_batches)
+		return misuse(l, "batchd_push_end needs option own_batches");
+	l->pushed_all = true;
+	return 0;
+}
+
+/* ---- next ---- */
+
+static struct ready ready_from(const Batchd__Wire__Batch *b)
+{
+	return (struct ready){ .seek = b->seek, .generation = b->generation, .epoch = b->epoch, .step = b->step, .slot = b->slot, .n_rows = b->n_rows,
+			       .n_padding = b->n_padding, .n_replaced = b->n_replaced, .last = b->last };
+}
+
+int stream_keep_early(struct batchd_loader *l, const Batchd__Wire__Batch *b)
+{
+	if (l->n_early == l->n_slots)
+		return fault_set(&l->fault, BATCHD_E_PROTOCOL, "batchd at %s sent more batches than there are slots", l->connection.address);
+	l->early[(l->first_early + l->n_early++) % l->n_slots] = ready_from(b);
+	return 0;
+}
+
+static uint64_t now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
+
+/* A message within timeout_ms: the call that takes one that is there already is the first and only one. */
+static int recv_within(struct batchd_loader *l, int timeout_ms, const Batchd__Wire__ServerMessage **m)
+{
+	uint64_t deadline;
+	int r;
+
+	if (timeout_ms < 0) {
+		do
+			r = connection_recv(&l->connection, 0, m, NULL, &l->fault);
+		while (r == BATCHD_AGAIN && timeout_ms != BATCHD_UNTIL_SIGNAL);
+		return r;
+	}
+	r = connection_recv(&l->connection, MSG_DONTWAIT, m, NULL, &l->fault);
+	if (r != BATCHD_AGAIN || timeout_ms == 0)
+		return r;
+	deadline = now_ns() + (uint64_t)timeout_ms * 1000000;
+	do {
+		struct pollfd p = { .fd = l->connection.socket, .events = POLLIN };
+		uint64_t now = now_ns();
+
+		if (now >= deadline)
+			return BATCHD_AGAIN;
+		poll(&p, 1, (int)((deadline - now + 999999) / 1000000));
+		r = connection_recv(&l->connection, MSG_DONTWAIT, m, NULL, &l->fault);
+	} while (r == BATCHD_AGAIN);
+	return r;
+}
+
+static int take_ready(struct batchd_loader *l, int timeout_ms, struct ready *out)
+{
+	const Batchd__Wire__ServerMessage *m;
+	int r;
+
+	if (l->n_early) {
+		*out = l->early[l->first_early];
+		l->first_early = (l->first_early + 1) % l->n_slots;
+		l->n_early--;
+		return 0;
+	}
+	r = recv_within(l, timeout_ms, &m);
+	if (r == 0 && m->body_case != BATCHD__WIRE__SERVER_MESSAGE__BODY_BATCH)
+		return fault_set(&l->fault, BATCHD_E_PROTOCOL, "batchd at %s sent %s where a batch was due", l->connection.address, wire_server_name(m));
+	if (r == 0)
+		*out = ready_from(m->batch);
+	return r;
+}
+
+/* Gives back a batch that nobody has looked at. */
+static int refuse(struct batchd_loader *l, const struct ready *b)
+{
+	Batchd__Wire__ClientMessage m = BATCHD__WIRE__CLIENT_MESSAGE__INIT;
+	Batchd__Wire__Release body = BATCHD__WIRE__RELEASE__INIT;
+
+	body.slot = b->slot;
+	body.generation = b->generation;
+	m.body_case = BATCHD__WIRE__CLIENT_MESSAGE__BODY_RELEASE;
+	m.release = &body;
+	return loader_send(l, &m);
+}
+
+/* Lends the slot to this process. False if the daemon lends what it cannot. */
+static bool lend(struct batchd_loader *l, const struct ready *b, uint64_t wait_ns)
+{
+	bool ok;
+
+	pthread_mutex_lock(&l->lock);
+	ok = b->slot < l->n_slots && b->n_rows >= 1 && b->n_rows <= l->info.batch_size && !l->lease[b->slot].held;
+	if (ok) {
+		l->lease[b->slot] = (struct lease){ .generation = b->generation, .wait_ns = wait_ns, .held = true };
+		atomic_fetch_add(&l->n_leased, 1);
+		slab_lend(l->slab, b->slot);
+	}
+	pthread_mutex_unlock(&l->lock);
+	return ok;
+}
+
+/* Whether it is the one batch that may come now. 0, BATCHD_AGAIN for one of an earlier start (given back), or a code with l->fault. */
+static int check_turn(struct batchd_loader *l, const struct ready *b)
+{
+	if (b->seek < l->seek) {
+		int r = b->slot < l->n_slots ? refuse(l, b) : fault_set(&l->fault, BATCHD_E_PROTOCOL, "batchd lends a slot that does not exist");
+
+		return r < 0 ? r : BATCHD_AGAIN;
+	}
+	if (b->seek != l->seek || b->epoch != l->epoch || b->step != l->next_step)
+		return fault_set(&l->fault, BATCHD_E_PROTOCOL, "batchd at %s sent batch %llu of epoch %llu where batch %llu of epoch %llu was due",
+				 l->connection.address, (unsigned long long)b->step, (unsigned long long)b->epoch,
+				 (unsigned long long)l->next_step, (unsigned long long)l->epoch);
+	return 0;
+}
+
+static void give(struct batchd_loader *l, const struct ready *b, uint64_t wait_ns, struct batchd_batch *out)
+{
+	char *slot = slab_slot(l->slab, b->slot);
+	struct batchd_batch full = {
+		.size_bytes = out->size_bytes,
+		.data = slot, .labels = slot + l->labels_offset, .indices = (const int64_t *)(void *)(slot + l->indices_offset),
+		.n_rows = b->n_rows, .n_padding = b->n_padding, .n_replaced = b->n_replaced, .slot = b->slot, .generation = b->generation,
+		.epoch = b->epoch, .base = l->base, .step = b->step, .wait_ns = wait_ns, .last = b->last,
+	};
+
+	memcpy(out, &full, out->size_bytes < sizeof full ? out->size_bytes : sizeof full);
+}
+
+int batchd_next(struct batchd_loader *l, struct batchd_batch *b, int timeout_ms)
+{
+	uint64_t began = now_ns(), wait_ns;
+	struct ready ready = { 0 };
+	int r = check(l);
+
+	if (r < 0)
+		return r;
+	if (!l->streaming || (l->pushed_all && l->next_step == l->n_pushed)) {
+		l->streaming = false;
+		return BATCHD_END;
+	}
+	if (l->own_batches && l->next_step == l->n_pushed)
+		return misuse(l, "batchd_next: nothing was pushed that could come");
+	do {
+		r = take_ready(l, timeout_ms, &ready);
+		if (r != 0)
+			return r;
+		r = check_turn(l, &ready);
+	} while (r == BATCHD_AGAIN);
+	if (r < 0)
+		return r;
+	wait_ns = now_ns() - began;
+	if (!lend(l, &ready, wait_ns))
+		return fault_set(&l->fault, BATCHD_E_PROTOCOL, "batchd at %s lends an impossible slot or number of rows", l->connection.address);
+	give(l, &ready, wait_ns, b);
+	l->next_step++;
+	if (ready.last) {
+		l->streaming = false;
+		l->continues = !l->own_batches;
+	}
+	return BATCHD_OK;
+}
+
+int batchd_try_next(struct batchd_loader *l, struct batchd_batch *b)
+{
+	return batchd_next(l, b, 0);
+}

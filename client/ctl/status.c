@@ -1,0 +1,485 @@
+/* batchctl status: what the daemon does, and who waits for whom.
+ *
+ * The daemon sends JSON; this file only lays it out. Every key may be missing, because an operator's batchctl may be older or newer than the
+ * daemon it asks: what is not there is left out, and --json passes on everything as it came. */
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "../batchd.h"
+#include "ctl.h"
+#include "options.h"
+#include "table.h"
+#include "util/size.h"
+
+enum { MAX_BAD_SHOWN = 10 };
+
+struct status {
+	const char *socket, *from;
+	uint64_t interval_ns;
+	bool json, watch;
+};
+
+/* ---- values that may be missing ---- */
+
+static const char *text(const json_t *o, const char *key)
+{
+	const char *s = json_string_value(json_object_get(o, key));
+
+	return s ? s : "";
+}
+
+static double number(const json_t *o, const char *key) /* NAN: missing */
+{
+	const json_t *v = json_object_get(o, key);
+
+	return json_is_number(v) ? json_number_value(v) : json_is_boolean(v) ? json_is_true(v) : NAN;
+}
+
+static bool has(const json_t *o, const char *key)
+{
+	return !isnan(number(o, key));
+}
+
+/* The printers below write into a small buffer of the caller's expression, which lives to the end of its block. */
+#define BUF (char[48]){ 0 }, 48
+
+static const char *count(const json_t *o, const char *key, char *buf, size_t size)
+{
+	double v = number(o, key);
+
+	if (isnan(v))
+		return "-";
+	snprintf(buf, size, "%.0f", v);
+	return buf;
+}
+
+static const char *rate(const json_t *o, const char *key, char *buf, size_t size)
+{
+	double v = number(o, key);
+
+	if (isnan(v))
+		return "-";
+	snprintf(buf, size, v < 10 ? "%.1f" : "%.0f", v);
+	return buf;
+}
+
+static const char *bytes(const json_t *o, const char *key, char *buf, size_t size)
+{
+	double v = number(o, key);
+
+	return isnan(v) || v < 0 ? "-" : size_format((uint64_t)v, buf, size);
+}
+
+static const char *seconds(double s, char *buf, size_t size)
+{
+	if (isnan(s))
+		snprintf(buf, size, "-");
+	else if (s < 60)
+		snprintf(buf, size, "%.1f s", s);
+	else if (s < 3600)
+		snprintf(buf, size, "%.0f min %02.0f s", floor(s / 60), floor(fmod(s, 60)));
+	else if (s < 86400)
+		snprintf(buf, size, "%.0f h %02.0f min", floor(s / 3600), floor(fmod(s / 60, 60)));
+	else
+		snprintf(buf, size, "%.0f d %02.0f h", floor(s / 86400), floor(fmod(s / 3600, 24)));
+	return buf;
+}
+
+static const char *or_dash(const char *s)
+{
+	return *s ? s : "-";
+}
+
+/* Prints other people's text. */
+static void put(const char *s)
+{
+	char *copy = strdup(s);
+
+	if (copy)
+		ctl_make_printable(copy);
+	fputs(copy ? copy : "?", stdout);
+	free(copy);
+}
+
+static void heading(const char *s)
+{
+	printf("%s%-9s%s ", table_bold(), s, table_plain());
+}
+
+/* ---- the parts, from the whole to the detail ---- */
+
+static void print_daemon(const json_t *root)
+{
+	const json_t *d = json_object_get(root, "daemon");
+
+	heading("batchd");
+	put(or_dash(text(d, "version")));
+	printf(", pid %s, up %s, cpu %s", count(d, "pid", BUF), seconds(number(d, "uptime_s"), BUF), seconds(number(d, "cpu_s"), BUF));
+	if (*text(d, "socket")) {
+		printf(", ");
+		put(text(d, "socket"));
+	}
+	putchar('\n');
+}
+
+static void print_workers(const json_t *root)
+{
+	const json_t *w = json_object_get(root, "workers");
+
+	if (!w)
+		return;
+	heading("workers");
+	printf("%s", count(w, "target", BUF));
+	if (has(w, "max"))
+		printf(" of at most %s", count(w, "max", BUF));
+	if (has(w, "busy"))
+		printf(", %s busy", count(w, "busy", BUF));
+	if (*text(w, "mode")) {
+		printf(" (");
+		put(text(w, "mode"));
+		if (*text(w, "why")) {
+			printf(": ");
+			put(text(w, "why"));
+		}
+		putchar(')');
+	}
+	if (has(w, "io_threads"))
+		printf("; %s for reading", count(w, "io_threads", BUF));
+	putchar('\n');
+}
+
+static void print_memory(const json_t *root)
+{
+	const json_t *m = json_object_get(root, "memory");
+
+	if (!m)
+		return;
+	heading("memory");
+	printf("batches %s, caches %s", bytes(m, "slots_bytes", BUF), bytes(m, "cache_bytes", BUF));
+	if (has(m, "budget_bytes"))
+		printf(", of a budget of %s", bytes(m, "budget_bytes", BUF));
+	if (has(m, "rss_bytes"))
+		printf("; resident %s", bytes(m, "rss_bytes", BUF));
+	putchar('\n');
+}
+
+static void print_cache(const json_t *root)
+{
+	const json_t *list = json_object_get(root, "cache"), *c;
+	struct table *t;
+	size_t i;
+
+	if (json_array_size(list) == 0)
+		return;
+	t = table_create("CACHE|>BYTES|>BUDGET|>ENTRIES|>HITS|>MISSES|>HIT RATE|>STALE|>REFUSED");
+	json_array_foreach((json_t *)(uintptr_t)list, i, c) {
+		double hits = number(c, "hits"), asked = hits + number(c, "misses");
+
+		table_cell(t, "%s", or_dash(text(c, "tier")));
+		table_cell(t, "%s", bytes(c, "bytes", BUF));
+		table_cell(t, "%s", bytes(c, "budget_bytes", BUF));
+		table_cell(t, "%s", count(c, "entries", BUF));
+		table_cell(t, "%s", count(c, "hits", BUF));
+		table_cell(t, "%s", count(c, "misses", BUF));
+		if (asked > 0)
+			table_cell(t, "%.1f %%", 100 * hits / asked);
+		else
+			table_cell(t, "-");
+		table_cell(t, "%s", count(c, "stale", BUF));
+		table_cell(t, "%s", count(c, "refused", BUF));
+	}
+	putchar('\n');
+	table_print(t, 0);
+	table_destroy(t);
+}
+
+/* "train224, float32 NCHW, batch 64, shard over 2 ranks, shuffled with seed 0, last batch dropped" */
+static void print_loader_options(const json_t *l)
+{
+	const char *transform = text(l, "transform");
+
+	printf("  ");
+	if (*transform) {
+		put(transform);
+		printf(", ");
+	}
+	if (*text(l, "dtype"))
+		printf("%s %s, ", text(l, "dtype"), text(l, "layout"));
+	printf("batch %s, ", count(l, "batch_size", BUF));
+	if (!strcmp(text(l, "mode"), "share"))
+		printf("shared by every trainer");
+	else
+		printf("%s over %s rank%s", or_dash(text(l, "mode")), count(l, "world_size", BUF), number(l, "world_size") > 1 ? "s" : "");
+	if (json_is_true(json_object_get(l, "shuffle")))
+		printf(", shuffled with seed %s", count(l, "seed", BUF));
+	if (json_is_true(json_object_get(l, "drop_last")))
+		printf(", last batch dropped");
+	putchar('\n');
+}
+
+static void print_loader_counts(const json_t *l)
+{
+	printf("  %s samples; ", count(l, "n_samples", BUF));
+	printf("%s decoded, %s delivered in %s batches, %s/s", count(l, "samples_decoded", BUF), count(l, "samples_delivered", BUF),
+	       count(l, "batches_published", BUF), rate(l, "images_per_s", BUF));
+	if (number(l, "n_bad") > 0)
+		printf("; %s bad, replaced by others", count(l, "n_bad", BUF));
+	putchar('\n');
+}
+
+static void print_bad(const json_t *l)
+{
+	const json_t *list = json_object_get(l, "bad"), *b;
+	double n_bad = number(l, "n_bad");
+	size_t i, n = json_array_size(list);
+
+	json_array_foreach((json_t *)(uintptr_t)list, i, b) {
+		if (i == MAX_BAD_SHOWN)
+			break;
+		printf("    bad: ");
+		put(or_dash(text(b, "name")));
+		printf(": ");
+		put(or_dash(text(b, "error")));
+		putchar('\n');
+	}
+	if (isnan(n_bad) || n_bad < (double)n)
+		n_bad = (double)n;
+	if (n_bad > (double)i)
+		printf("    and %.0f more; 'batchctl verify' names them all\n", n_bad - (double)i);
+}
+
+static void print_streams(const json_t *l)
+{
+	const json_t *list = json_object_get(l, "streams"), *s;
+	struct table *t;
+	size_t i;
+
+	if (json_array_size(list) == 0)
+		return;
+	t = table_create(">RANK|>EPOCH|>STEP|>READY|>MAKING|>HELD|>WINDOW|WAITS FOR");
+	json_array_foreach((json_t *)(uintptr_t)list, i, s) {
+		static const char *const keys[] = { "rank", "epoch", "step", "ready", "making", "held", "window" };
+
+		for (size_t k = 0; k < sizeof keys / sizeof *keys; k++)
+			table_cell(t, "%s", count(s, keys[k], BUF));
+		table_cell(t, "%s", or_dash(text(s, "waiting_for")));
+	}
+	table_print(t, 2);
+	table_destroy(t);
+}
+
+static void print_loaders(const json_t *root)
+{
+	const json_t *list = json_object_get(root, "loaders"), *l;
+	size_t i;
+
+	json_array_foreach((json_t *)(uintptr_t)list, i, l) {
+		printf("\n%sloader %s%s  job ", table_bold(), count(l, "id", BUF), table_plain());
+		put(or_dash(text(l, "job")));
+		printf("  ");
+		put(or_dash(text(l, "dataset")));
+		printf("  ");
+		put(text(l, "state"));
+		putchar('\n');
+		print_loader_options(l);
+		print_loader_counts(l);
+		print_bad(l);
+		print_streams(l);
+	}
+}
+
+/* The stream that a session reads from; NULL when there is none yet. */
+static const json_t *stream_of(const json_t *root, const json_t *session)
+{
+	const json_t *loaders = json_object_get(root, "loaders"), *l, *s;
+	double rank = number(session, "rank");
+	size_t i, k;
+
+	json_array_foreach((json_t *)(uintptr_t)loaders, i, l) {
+		const json_t *streams = json_object_get(l, "streams");
+
+		if (strcmp(text(l, "job"), text(session, "job")) != 0)
+			continue;
+		if (json_array_size(streams) == 1)
+			return json_array_get(streams, 0);
+		json_array_foreach((json_t *)(uintptr_t)streams, k, s)
+			if (number(s, "rank") == rank)
+				return s;
+	}
+	return NULL;
+}
+
+static void session_state(const json_t *root, const json_t *s, char *buf, size_t size)
+{
+	const json_t *stream = stream_of(root, s);
+	const char *blocker = text(stream, "waiting_for");
+	double held = number(s, "held");
+	bool waiting = number(s, "waiting") > 0 || *text(s, "waiting");
+
+	if (waiting && *blocker)
+		snprintf(buf, size, "waits for %s (%s)", blocker, seconds(number(s, "wait_s"), BUF));
+	else if (waiting)
+		snprintf(buf, size, "waits for a batch (%s)", seconds(number(s, "wait_s"), BUF));
+	else if (held > 0)
+		snprintf(buf, size, "holds %.0f batch%s", held, held > 1 ? "es" : "");
+	else if (number(stream, "ready") > 0)
+		snprintf(buf, size, "has batches");
+	else
+		snprintf(buf, size, "idle");
+}
+
+static void print_sessions(const json_t *root)
+{
+	const json_t *list = json_object_get(root, "sessions"), *s;
+	struct table *t;
+	char state[256];
+	size_t i;
+
+	putchar('\n');
+	if (json_array_size(list) == 0) {
+		puts("no trainer is connected");
+		return;
+	}
+	t = table_create(">SESSION|JOB|>RANK|>PID|USER|PROGRAM|>BATCHES|>CONNECTED|STATE");
+	json_array_foreach((json_t *)(uintptr_t)list, i, s) {
+		session_state(root, s, state, sizeof state);
+		table_cell(t, "%s", count(s, "id", BUF));
+		table_cell(t, "%s", or_dash(text(s, "job")));
+		table_cell(t, "%s", count(s, "rank", BUF));
+		table_cell(t, "%s", count(s, "pid", BUF));
+		table_cell(t, "%s", *text(s, "user") ? text(s, "user") : count(s, "uid", BUF));
+		table_cell(t, "%s", or_dash(text(s, "program")));
+		table_cell(t, "%s", count(s, "batches", BUF));
+		table_cell(t, "%s", seconds(number(s, "connected_s"), BUF));
+		table_cell(t, "%s", state);
+	}
+	table_print(t, 0);
+	table_destroy(t);
+}
+
+static int print_text(const json_t *root)
+{
+	print_daemon(root);
+	print_workers(root);
+	print_memory(root);
+	print_cache(root);
+	print_loaders(root);
+	print_sessions(root);
+	return ctl_flush("status");
+}
+
+/* ---- where it comes from ---- */
+
+static char *read_saved(const char *path)
+{
+	FILE *f = !strcmp(path, "-") ? stdin : fopen(path, "re");
+	char *json = NULL;
+	size_t size = 0;
+
+	if (f && getdelim(&json, &size, 0, f) < 0) {
+		free(json);
+		json = strdup("");
+	}
+	if (!f)
+		ctl_complain("status", "cannot read '%s': %s", path, strerror(errno));
+	else if (f != stdin)
+		fclose(f);
+	return json;
+}
+
+static int fetch(const struct status *o, json_t **out)
+{
+	char err[1024] = "", *json = NULL;
+	json_error_t syntax;
+	int r;
+
+	if (o->from) {
+		json = read_saved(o->from);
+		if (!json)
+			return CTL_UNKNOWN;
+	} else {
+		r = batchd_status(o->socket, &json, err, sizeof err);
+		if (r < 0) {
+			ctl_complain("status", "%s", *err ? err : batchd_code_name(r));
+			return ctl_exit_of(r) == CTL_FAILED ? CTL_UNKNOWN : ctl_exit_of(r);
+		}
+	}
+	*out = json_loads(json, JSON_REJECT_DUPLICATES, &syntax);
+	free(json);
+	if (json_is_object(*out))
+		return CTL_OK;
+	if (*out)
+		ctl_complain("status", "%s does not hold a daemon's status but some other JSON", o->from ? o->from : "the answer");
+	else
+		ctl_complain("status", "%s is not JSON: line %d: %s", o->from ? o->from : "the daemon's answer", syntax.line, syntax.text);
+	json_decref(*out);
+	return CTL_UNKNOWN;
+}
+
+static int print_json_line(const json_t *root)
+{
+	json_dumpf(root, stdout, JSON_COMPACT | JSON_REAL_PRECISION(9));
+	putchar('\n');
+	return ctl_flush("status");
+}
+
+static void sleep_ns(uint64_t ns)
+{
+	struct timespec t = { .tv_sec = (time_t)(ns / 1000000000u), .tv_nsec = (long)(ns % 1000000000u) };
+
+	nanosleep(&t, NULL); /* a signal ends the command anyway */
+}
+
+static int once(const struct status *o)
+{
+	json_t *root;
+	int code = fetch(o, &root);
+
+	if (code != CTL_OK)
+		return code;
+	if (o->json && !o->watch)
+		return ctl_print_json("status", root);
+	if (o->watch && !o->json && isatty(STDOUT_FILENO))
+		fputs("\033[H\033[2J", stdout);
+	code = o->json ? print_json_line(root) : print_text(root);
+	json_decref(root);
+	return code;
+}
+
+int status_main(int argc, char **argv)
+{
+	struct status o = { .interval_ns = 1000000000u };
+	const struct option_spec specs[] = {
+		{ "socket", OPTION_TEXT, &o.socket, "PATH", "ask the daemon at PATH (default $BATCHD_SOCKET, then your own, then the system's)",
+		  0, 0, NULL },
+		{ "watch", OPTION_FLAG, &o.watch, NULL, "again and again until interrupted; with --json one line each time", 0, 0, NULL },
+		{ "interval", OPTION_DURATION, &o.interval_ns, "TIME", "between two looks with --watch (default 1s)", 50000000u, 0, NULL },
+		{ "from", OPTION_TEXT, &o.from, "FILE", "show what 'status --json' saved earlier; - is standard input", 0, 0, NULL },
+		{ "json", OPTION_FLAG, &o.json, NULL, "everything the daemon says, as JSON", 0, 0, NULL },
+		{ 0 },
+	};
+	const struct command cmd = {
+		"status", "", "Shows what the daemon does, and who waits for whom.",
+		"Exit codes: 0 running, 2 wrong usage, 3 no daemon is running, 4 there is one but it could not be asked.", 0,
+	};
+	int code;
+
+	if (!options_parse(&cmd, specs, argc, argv, NULL, &code))
+		return code;
+	if (o.from && (o.socket || o.watch)) {
+		ctl_complain("status", "--from shows a saved file; it goes with neither --socket nor --watch");
+		return CTL_USAGE;
+	}
+	while ((code = once(&o)) == CTL_OK && o.watch) {
+		if (!o.json && !isatty(STDOUT_FILENO))
+			puts("----");
+		sleep_ns(o.interval_ns);
+	}
+	return code;
+}

@@ -20,6 +20,7 @@
 #include <unistd.h>
 #include <yaml.h>
 
+#include "config-key.h"
 #include "util/parse.h"
 
 enum {
@@ -428,6 +429,16 @@ static int read_transform(struct reader *r, const char *where)
 	return place->transform ? 0 : -ENOMEM;
 }
 
+static int fail_scalar(struct reader *r, const char *where)
+{
+	const struct key *k = key_find(where);
+	char expected[128] = "a single value";
+
+	if (k)
+		key_expected(k, expected, sizeof expected);
+	return fail(r, "%s: found %s; expected %s", where, event_kind(&r->event), expected);
+}
+
 /* r->event is the value's first event and, on success, its last. */
 static int read_value(struct reader *r, const cyaml_schema_value_t *schema, const char *where)
 {
@@ -444,7 +455,7 @@ static int read_value(struct reader *r, const cyaml_schema_value_t *schema, cons
 		return read_transform(r, where);
 	default:
 		if (r->event.type != YAML_SCALAR_EVENT || is_nothing(&r->event))
-			return fail(r, "%s: found %s; expected a single value", where, event_kind(&r->event));
+			return fail_scalar(r, where);
 		return 0;
 	}
 }

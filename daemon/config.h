@@ -1,7 +1,7 @@
 /* The configuration: a YAML file, and options of the command line on top of it, as plain data.
  *
  * Strict: an unknown key, a wrong type, a value out of range, a name given twice is refused with file, line and what was expected. Everything is
- * optional. batchd.yaml(5) explains every key to people; the table in config.c is the one place where keys, ranges and defaults live. */
+ * optional. batchd.yaml(5) explains every key to people; the table in config-key.c is the one place where keys, ranges and defaults live. */
 #ifndef BATCHD_CONFIG_H
 #define BATCHD_CONFIG_H
 

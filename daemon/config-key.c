@@ -1,0 +1,264 @@
+/* The table of all scalar keys. The file, the command line, the defaults and the comparison all go through it, so that a new key is one line here (and one in
+ * the schema of config-file.c). Ranges are what the daemon can survive, not what is sensible. */
+#include "config-key.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "config-file.h"
+#include "util/parse.h"
+#include "util/size.h"
+#include "util/user.h"
+
+#define SECOND UINT64_C(1000000000) /* in ns */
+#define DAY (86400 * SECOND)
+#define KIB (UINT64_C(1) << 10)
+#define MIB (UINT64_C(1) << 20)
+#define GIB (UINT64_C(1) << 30)
+#define TIB (UINT64_C(1) << 40)
+
+#define KEY(name, member) #name, offsetof(struct config_text, name), offsetof(struct config, member)
+
+const struct key config_keys[] = {
+	{KEY(socket, socket), KIND_PATH, false, NULL, 0, 0},
+	{KEY(socket_mode, socket_mode), KIND_MODE, false, "0600", 0600, 0777},
+	{KEY(socket_group, socket_group), KIND_GROUP, false, NULL, 0, 0},
+	{KEY(workers, workers), KIND_COUNT_AUTO, true, "auto", 1, 1024},
+	{KEY(io_threads, io_threads), KIND_COUNT, false, "8", 1, 256},
+	{KEY(memory, memory_bytes), KIND_SIZE_AUTO, false, "auto", 16 * MIB, 64 * TIB},
+	{KEY(slots, slots), KIND_COUNT, false, "4", 2, 64},
+	{KEY(linger, linger_ns), KIND_DURATION, true, "30s", 0, 30 * DAY},
+	{KEY(idle_exit, idle_exit_ns), KIND_DURATION_NEVER, false, "never", 0, 30 * DAY},
+	{KEY(bad_data, bad_data), KIND_SHARE, true, "1%", 0, 0},
+	{KEY(log_level, log_level), KIND_LEVEL, true, "notice", 0, 0},
+	{KEY(index_cache, index_cache), KIND_PATH, false, NULL, 0, 0},
+	{KEY(cache.jpeg, cache_jpeg_bytes), KIND_CACHE, false, "auto", MIB, 64 * TIB},
+	{KEY(cache.decoded, cache_decoded_bytes), KIND_CACHE, false, "auto", MIB, 64 * TIB},
+	{KEY(cache.directory, cache_directory), KIND_PATH, false, NULL, 0, 0},
+	{KEY(limits.sessions, limits.sessions), KIND_COUNT, true, "256", 1, 65536},
+	{KEY(limits.sessions_per_user, limits.sessions_per_user), KIND_COUNT, true, "64", 1, 65536},
+	{KEY(limits.pending, limits.pending), KIND_COUNT, true, "64", 1, 4096},
+	{KEY(limits.hello_timeout, limits.hello_timeout_ns), KIND_DURATION, true, "5s", SECOND / 10, 3600 * SECOND},
+	{KEY(limits.loaders, limits.loaders), KIND_COUNT, true, "64", 1, 4096},
+	{KEY(limits.batch_size, limits.batch_size), KIND_COUNT, true, "65536", 1, 1 << 20},
+	{KEY(limits.batch_bytes, limits.batch_bytes), KIND_SIZE, true, "4GiB", MIB, TIB},
+	{KEY(limits.image_pixels, limits.image_pixels), KIND_NUMBER, true, "178956970", 1, UINT64_C(1) << 32},
+	{KEY(limits.image_scans, limits.image_scans), KIND_COUNT, true, "100", 1, 10000},
+	{KEY(limits.file_bytes, limits.file_bytes), KIND_SIZE, true, "256MiB", KIB, 4 * GIB},
+	{.name = NULL},
+};
+_Static_assert(sizeof config_keys / sizeof *config_keys + 2 <= CONFIG_MAX_CHANGES, "every key and both lists can change at once");
+
+const struct key *key_find(const char *name)
+{
+	for (const struct key *k = config_keys; k->name; k++)
+		if (strcmp(k->name, name) == 0)
+			return k;
+	return NULL;
+}
+
+/* ---- messages ---- */
+
+static const char *duration_format(uint64_t ns, char *buf, size_t size)
+{
+	static const struct {
+		uint64_t ns;
+		const char *unit;
+	} units[] = {{DAY, "d"}, {3600 * SECOND, "h"}, {60 * SECOND, "min"}, {SECOND, "s"}, {1000000, "ms"}, {1, "ns"}};
+	size_t i = 0;
+
+	while (ns % units[i].ns != 0) /* ends: everything is a multiple of 1 */
+		i++;
+	snprintf(buf, size, "%llu%s", ns ? (unsigned long long)(ns / units[i].ns) : 0, ns ? units[i].unit : "s");
+	return buf;
+}
+
+/* "4KiB", without the decimal of size_format: the borders in the table are round. */
+static const char *size_round(uint64_t bytes, char *buf, size_t size)
+{
+	static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+	size_t i = 0;
+
+	while (bytes && bytes % 1024 == 0 && i + 1 < sizeof units / sizeof *units) {
+		bytes /= 1024;
+		i++;
+	}
+	snprintf(buf, size, "%llu%s", (unsigned long long)bytes, units[i]);
+	return buf;
+}
+
+void key_expected(const struct key *k, char *buf, size_t size)
+{
+	char low[32], high[32];
+
+	switch (k->kind) {
+	case KIND_PATH:
+		snprintf(buf, size, "an absolute path");
+		break;
+	case KIND_MODE:
+		snprintf(buf, size, "permission bits in octal from 0600 to 0777, such as 0660");
+		break;
+	case KIND_GROUP:
+		snprintf(buf, size, "a group of this machine, by name or number");
+		break;
+	case KIND_COUNT:
+	case KIND_COUNT_AUTO:
+	case KIND_NUMBER:
+		snprintf(buf, size, "%sa whole number from %llu to %llu", k->kind == KIND_COUNT_AUTO ? "auto or " : "",
+			 (unsigned long long)k->min, (unsigned long long)k->max);
+		break;
+	case KIND_SIZE:
+	case KIND_SIZE_AUTO:
+	case KIND_CACHE:
+		snprintf(buf, size, "%sa size from %s to %s, such as 512MiB",
+			 k->kind == KIND_SIZE_AUTO ? "auto or " : k->kind == KIND_CACHE ? "auto, off or " : "",
+			 size_round(k->min, low, sizeof low), size_round(k->max, high, sizeof high));
+		break;
+	case KIND_DURATION:
+	case KIND_DURATION_NEVER:
+		snprintf(buf, size, "%sa duration from %s to %s, such as 30s or 5min", k->kind == KIND_DURATION_NEVER ? "never or " : "",
+			 duration_format(k->min, low, sizeof low), duration_format(k->max, high, sizeof high));
+		break;
+	case KIND_SHARE:
+		snprintf(buf, size, "a share from 0%% to 100%%, such as 1%% or 0.01");
+		break;
+	case KIND_LEVEL:
+		snprintf(buf, size, "error, warning, notice, info or debug");
+		break;
+	}
+}
+
+static int fail_value(const struct key *k, const char *text, struct config_error *err)
+{
+	char expected[128];
+
+	key_expected(k, expected, sizeof expected);
+	snprintf(err->text, sizeof err->text, "%s: '%.80s' is not valid; expected %s", k->name, text, expected);
+	return -EINVAL;
+}
+
+/* ---- values ---- */
+
+static void *member(const struct config *c, const struct key *k)
+{
+	return (char *)c + k->offset;
+}
+
+static bool is_word(const char *text, const char *word)
+{
+	return strcmp(text, word) == 0;
+}
+
+/* The number behind the kinds that have one: words first, then digits and units, then the range. */
+static int value_parse(const struct key *k, const char *text, uint64_t *value)
+{
+	int e;
+
+	if ((k->kind == KIND_COUNT_AUTO || k->kind == KIND_SIZE_AUTO) && is_word(text, "auto")) {
+		*value = 0;
+		return 0;
+	}
+	if (k->kind == KIND_CACHE && (is_word(text, "auto") || is_word(text, "off"))) {
+		*value = is_word(text, "auto") ? CONFIG_AUTO : 0;
+		return 0;
+	}
+	if (k->kind == KIND_DURATION_NEVER && is_word(text, "never")) {
+		*value = CONFIG_NEVER;
+		return 0;
+	}
+	if (k->kind == KIND_SIZE || k->kind == KIND_SIZE_AUTO || k->kind == KIND_CACHE)
+		e = size_parse(text, value);
+	else if (k->kind == KIND_DURATION || k->kind == KIND_DURATION_NEVER)
+		e = duration_parse(text, value);
+	else
+		e = number_parse(text, value);
+	return e < 0 ? e : *value < k->min || *value > k->max ? -ERANGE : 0;
+}
+
+static int set_path(const struct key *k, char **path, const char *text, struct config_error *err)
+{
+	if (text[0] != '/')
+		return fail_value(k, text, err);
+
+	char *copy = strdup(text);
+
+	if (!copy)
+		return -ENOMEM;
+	free(*path);
+	*path = copy;
+	return 0;
+}
+
+int key_set(struct config *c, const struct key *k, const char *text, struct config_error *err)
+{
+	uint64_t value;
+	mode_t mode;
+	int e = 0;
+
+	switch (k->kind) {
+	case KIND_PATH:
+		return set_path(k, member(c, k), text, err);
+	case KIND_GROUP:
+		e = group_parse(text, member(c, k));
+		break;
+	case KIND_SHARE:
+		e = share_parse(text, member(c, k));
+		break;
+	case KIND_LEVEL:
+		e = log_level_parse(text, member(c, k));
+		break;
+	case KIND_MODE:
+		e = mode_parse(text, &mode);
+		if (e == 0 && (mode & 0600) != 0600) /* its owner must reach it */
+			e = -ERANGE;
+		if (e == 0)
+			*(mode_t *)member(c, k) = mode;
+		break;
+	case KIND_COUNT:
+	case KIND_COUNT_AUTO:
+		e = value_parse(k, text, &value);
+		if (e == 0)
+			*(uint32_t *)member(c, k) = (uint32_t)value; /* the table's maxima fit */
+		break;
+	default:
+		e = value_parse(k, text, &value);
+		if (e == 0)
+			*(uint64_t *)member(c, k) = value;
+		break;
+	}
+	return e == -ENOMEM ? e : e < 0 ? fail_value(k, text, err) : 0;
+}
+
+void key_finish(struct config *c, const struct key *k)
+{
+	if (k->kind == KIND_PATH)
+		free(*(char **)member(c, k));
+}
+
+static bool same_text(const char *a, const char *b)
+{
+	return a == b || (a && b && strcmp(a, b) == 0);
+}
+
+bool key_same(const struct key *k, const struct config *a, const struct config *b)
+{
+	switch (k->kind) {
+	case KIND_PATH:
+		return same_text(*(char **)member(a, k), *(char **)member(b, k));
+	case KIND_MODE:
+		return *(mode_t *)member(a, k) == *(mode_t *)member(b, k);
+	case KIND_GROUP:
+		return *(gid_t *)member(a, k) == *(gid_t *)member(b, k);
+	case KIND_COUNT:
+	case KIND_COUNT_AUTO:
+		return *(uint32_t *)member(a, k) == *(uint32_t *)member(b, k);
+	case KIND_LEVEL:
+		return *(enum log_level *)member(a, k) == *(enum log_level *)member(b, k);
+	case KIND_SHARE:
+		return memcmp(member(a, k), member(b, k), sizeof(double)) == 0; /* parsed alike, so equal bits */
+	default:
+		return *(uint64_t *)member(a, k) == *(uint64_t *)member(b, k);
+	}
+}

@@ -1,0 +1,263 @@
+/* The daemon: owns the loop, the pool, the server, the jobs; starts and ends them.
+ *
+ * The end goes in steps, each begun by the last thing of the one before: no new connections and every session told (begin_stop), every job closed (their rows
+ * in work finish), then the pool, then the loop's own handles. Nothing is left behind, so that AddressSanitizer can say so. */
+#include "batchd.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "notify.h"
+#include "state.h"
+#include "util/cpu.h"
+#include "util/log.h"
+#include "util/memory.h"
+
+enum {
+	TICKETS = 64,            /* files read ahead of decoding at once */
+	STUCK_S = 120,           /* a row in work for longer means a stuck worker: no watchdog ping */
+	AUTO_MEMORY_PERCENT = 25,
+};
+
+static const char *const version = "0.1.0";
+
+/* ---- the pool's things ---- */
+
+static void *create_worker(void *arg)
+{
+	const struct batchd *b = arg;
+	struct decode_limits limits = decode_limits_default;
+	limits.max_px = b->config->limits.image_pixels;
+	limits.max_scans = b->config->limits.image_scans;
+	limits.max_bytes = b->config->limits.file_bytes;
+	return sample_worker_create(&limits);
+}
+
+static void destroy_worker(void *worker)
+{
+	sample_worker_destroy(worker);
+}
+
+static void *create_input(void *arg)
+{
+	(void)arg;
+	return calloc(1, sizeof(struct sample_input));
+}
+
+static void destroy_input(void *input)
+{
+	file_bytes_finish(&((struct sample_input *)input)->bytes);
+	free(input);
+}
+
+static int start_pool(struct batchd *b)
+{
+	unsigned cpus = cpu_available(NULL);
+	bool fixed = b->config->workers != 0;
+	struct pool_params params = {
+		.max_workers = fixed ? b->config->workers : cpus,
+		.n_io = b->config->io_threads,
+		.n_tickets = TICKETS,
+		.worker_create = create_worker,
+		.worker_destroy = destroy_worker,
+		.input_create = create_input,
+		.input_destroy = destroy_input,
+		.arg = b,
+	};
+	int r = pool_create(&b->loop, &params, &b->pool);
+	if (r == 0)
+		tuner_init(&b->tuner, b->pool, params.max_workers, fixed);
+	return r;
+}
+
+/* ---- the end ---- */
+
+static void close_handle(uv_handle_t *h, void *arg)
+{
+	(void)arg;
+	if (!uv_is_closing(h))
+		uv_close(h, NULL);
+}
+
+static void on_pool_closed(void *arg)
+{
+	struct batchd *b = arg;
+	uv_walk(&b->loop, close_handle, NULL);
+}
+
+void batchd_maybe_finish(struct batchd *b)
+{
+	if (!b->stopping || b->jobs || b->sessions || !b->pool)
+		return;
+	struct pool *pool = b->pool;
+	b->pool = NULL;
+	pool_close(pool, on_pool_closed, b);
+}
+
+static void tell_everybody(struct batchd *b)
+{
+	while (b->server.peers)
+		peer_fail(b->server.peers, BATCHD__WIRE__ERROR_CODE__SHUTDOWN, NULL, "the daemon is stopping");
+	for (struct session *s = b->sessions, *next; s; s = next) {
+		next = s->next;
+		session_forsake(s);
+	}
+}
+
+static void begin_stop(struct batchd *b, const char *why)
+{
+	if (b->stopping)
+		return;
+	b->stopping = true;
+	log_record(LOG_LEVEL_NOTICE, "stopping", "stopping: %s", why);
+	notify_stopping();
+	server_stop(&b->server);
+	uv_timer_stop(&b->idle);
+	tell_everybody(b);
+	for (struct job *j = b->jobs, *next; j; j = next) {
+		next = j->next;
+		job_close(j);
+	}
+	batchd_maybe_finish(b);
+}
+
+/* ---- signals, timers ---- */
+
+static void on_stop_signal(uv_signal_t *signal, int number)
+{
+	begin_stop(signal->data, number == SIGTERM ? "SIGTERM" : "SIGINT");
+}
+
+static void apply_config(struct batchd *b, struct config *fresh)
+{
+	struct config_change changes[CONFIG_MAX_CHANGES];
+	size_t n = config_diff(b->config, fresh, changes);
+	for (size_t i = 0; i < n; i++)
+		log_record(LOG_LEVEL_NOTICE, "configuration-changed", "%s changed; %s", changes[i].key,
+			   changes[i].live ? "in force" : "takes effect at the next start");
+	bool workers = fresh->workers != b->config->workers;
+	struct config old = *b->config;
+	*b->config = *fresh;
+	config_finish(&old);
+	log_set_level(b->config->log_level);
+	b->server.limits.sessions = b->config->limits.sessions;
+	b->server.limits.sessions_per_user = b->config->limits.sessions_per_user;
+	b->server.limits.pending = b->config->limits.pending;
+	b->server.limits.hello_timeout_ns = b->config->limits.hello_timeout_ns;
+	if (workers)
+		tuner_set(&b->tuner, b->config->workers);
+}
+
+static void on_reload_signal(uv_signal_t *signal, int number)
+{
+	(void)number;
+	struct batchd *b = signal->data;
+	struct config fresh = { 0 };
+	struct config_error err = { .text = "" };
+	notify_reloading();
+	if (b->params->reload(b->params->reload_arg, &fresh, &err)) {
+		log_record(LOG_LEVEL_ERROR, "reload-failed", "configuration unchanged: %s", err.text);
+	} else {
+		apply_config(b, &fresh);
+		log_record(LOG_LEVEL_NOTICE, "reloaded", "configuration read again");
+	}
+	notify_ready("serving");
+}
+
+static void on_idle(uv_timer_t *t)
+{
+	begin_stop(t->data, "nobody has been here for idle_exit");
+}
+
+void batchd_activity(struct batchd *b)
+{
+	if (b->stopping || b->config->idle_exit_ns == CONFIG_NEVER)
+		return;
+	if (b->sessions)
+		uv_timer_stop(&b->idle);
+	else
+		uv_timer_start(&b->idle, on_idle, b->config->idle_exit_ns / 1000000, 0);
+}
+
+/* The loop turns, or this would not run; what is left to ask is whether every worker gets on. */
+static void on_watchdog(uv_timer_t *t)
+{
+	struct batchd *b = t->data;
+	struct pool_stats s;
+	if (!b->pool)
+		return;
+	pool_get_stats(b->pool, &s);
+	if (s.oldest_busy_ns < (uint64_t)STUCK_S * 1000000000u)
+		notify_watchdog();
+	else
+		log_record(LOG_LEVEL_ERROR, "worker-stuck", "a worker has been at one sample for over %d s", STUCK_S);
+}
+
+static void start_handles(struct batchd *b)
+{
+	uv_signal_init(&b->loop, &b->on_term);
+	uv_signal_init(&b->loop, &b->on_int);
+	uv_signal_init(&b->loop, &b->on_hup);
+	uv_timer_init(&b->loop, &b->idle);
+	uv_timer_init(&b->loop, &b->watchdog);
+	b->on_term.data = b->on_int.data = b->on_hup.data = b->idle.data = b->watchdog.data = b;
+	uv_signal_start(&b->on_term, on_stop_signal, SIGTERM);
+	uv_signal_start(&b->on_int, on_stop_signal, SIGINT);
+	uv_signal_start(&b->on_hup, on_reload_signal, SIGHUP);
+	uint64_t interval_ms = notify_watchdog_interval_ns() / 1000000;
+	if (interval_ms)
+		uv_timer_start(&b->watchdog, on_watchdog, interval_ms, interval_ms);
+	batchd_activity(b);
+}
+
+static int start_server(struct batchd *b)
+{
+	struct server_limits limits = {
+		.sessions = b->config->limits.sessions,
+		.sessions_per_user = b->config->limits.sessions_per_user,
+		.pending = b->config->limits.pending,
+		.hello_timeout_ns = b->config->limits.hello_timeout_ns,
+	};
+	return server_init(&b->server, &b->loop, b->params->listen_fd, &limits, &session_peer_ops, b, version);
+}
+
+static uint64_t memory_budget(const struct config *c)
+{
+	return c->memory_bytes ? c->memory_bytes : memory_available(NULL) / 100 * AUTO_MEMORY_PERCENT;
+}
+
+int batchd_run(const struct batchd_params *params)
+{
+	struct batchd *b = calloc(1, sizeof(*b));
+	if (!b)
+		return EXIT_FAILURE;
+	b->params = params;
+	b->config = params->config;
+	b->started_ns = uv_hrtime();
+	b->memory_budget_bytes = memory_budget(b->config);
+	signal(SIGPIPE, SIG_IGN);
+	int r = uv_loop_init(&b->loop);
+	if (r == 0)
+		r = start_pool(b);
+	if (r == 0)
+		r = start_server(b);
+	if (r) {
+		log_record(LOG_LEVEL_ERROR, "start-failed", "cannot start: %s", uv_strerror(r));
+		free(b);
+		return EXIT_FAILURE;
+	}
+	start_handles(b);
+	log_record(LOG_LEVEL_NOTICE, "started", "batchd %s serves at %s with up to %u workers", version,
+		   params->socket_path, b->tuner.max);
+	notify_ready("serving");
+	uv_run(&b->loop, UV_RUN_DEFAULT);
+	uv_loop_close(&b->loop);
+	log_record(LOG_LEVEL_NOTICE, "stopped", "stopped");
+	r = b->exit_code;
+	free(b);
+	return r;
+}

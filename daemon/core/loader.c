@@ -1,0 +1,464 @@
+/* See loader.h. Functions below "workers" run on worker and I/O threads: they read the loader's recipe and spec (constant), write the rows they were given, and
+ * touch nothing else but atomics and the badlist. */
+#include "core/loader.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <xxhash.h>
+
+#include "core/sampler.h"
+#include "util/log.h"
+
+enum {
+	SUBSTITUTES = 16,            /* tries before a loader gives up on a row */
+	INLINE_PLAN = 1 << 16,       /* samples whose order is made on the loop thread: well under a millisecond */
+	CHUNK_BYTES = 256 * 1024,    /* of array rows a worker takes at once */
+};
+
+#define slot_of(job_ptr) ((struct slot *)(void *)((char *)(job_ptr)-offsetof(struct slot, job)))
+
+/* ---- the spec ---- */
+
+int loader_spec_copy(const struct loader_spec *from, struct loader_spec *to)
+{
+	*to = *from;
+	to->job = strdup(from->job);
+	to->dataset = strdup(from->dataset);
+	to->transform = strdup(from->transform);
+	if (to->job && to->dataset && to->transform)
+		return 0;
+	loader_spec_finish(to);
+	return -ENOMEM;
+}
+
+void loader_spec_finish(struct loader_spec *s)
+{
+	free(s->job);
+	free(s->dataset);
+	free(s->transform);
+	s->job = s->dataset = s->transform = NULL;
+}
+
+const char *loader_spec_difference(const struct loader_spec *a, const struct loader_spec *b)
+{
+	if (strcmp(a->dataset, b->dataset))
+		return "dataset";
+	if (strcmp(a->transform, b->transform))
+		return "transform";
+	struct {
+		const char *name;
+		uint64_t a, b;
+	} fields[] = {
+		{ "dtype", a->dtype, b->dtype },
+		{ "layout", a->layout, b->layout },
+		{ "batch_size", a->batch_size, b->batch_size },
+		{ "shuffle", a->shuffle, b->shuffle },
+		{ "seed", a->seed, b->seed },
+		{ "drop_last", a->drop_last, b->drop_last },
+		{ "world_size", a->world_size, b->world_size },
+		{ "mode", a->share, b->share },
+		{ "num_workers", a->num_workers, b->num_workers },
+		{ "apply_exif", a->apply_exif, b->apply_exif },
+		{ "batch_sampler", a->own_batches, b->own_batches },
+		{ "n_slots", a->n_slots, b->n_slots },
+	};
+	for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
+		if (fields[i].a != fields[i].b)
+			return fields[i].name;
+	}
+	return NULL;
+}
+
+/* ---- workers ---- */
+
+struct row {
+	struct loader *loader;
+	struct slot *slot;
+	uint32_t number;
+};
+
+static void *row_data(const struct row *r)
+{
+	return slot_data(r->slot) + (size_t)r->number * r->loader->layout.row_bytes;
+}
+
+static uint64_t substitute_index(const struct row *r, uint64_t index, unsigned attempt)
+{
+	const struct loader *l = r->loader;
+	const struct plan *plan = r->slot->plan;
+	uint64_t n = plan ? plan_n_per_rank(plan) : dataset_n(l->recipe.dataset);
+	uint64_t k = sample_substitute(l->spec.seed, r->slot->at.epoch, index, attempt, n);
+	return plan ? plan_at(plan, r->slot->stream->plan_rank, k) : k;
+}
+
+static void note_bad(struct loader *l, uint64_t index, const char *text)
+{
+	if (!badlist_add(&l->bad, index, text))
+		return;
+	const char *fields[] = { "JOB", l->spec.job, "SAMPLE", text, NULL };
+	log_record_fields(LOG_LEVEL_WARNING, "bad-sample", fields, "sample %llu replaced: %s",
+			  (unsigned long long)index, text);
+}
+
+/* Another sample of the same rank takes the row; which one depends on nothing but (seed, epoch, index). */
+static void make_substitute(const struct row *r, struct sample_worker *w, uint64_t index)
+{
+	struct loader *l = r->loader;
+	for (unsigned attempt = 0; attempt < SUBSTITUTES; attempt++) {
+		struct sample_error err;
+		uint64_t other = substitute_index(r, index, attempt);
+		int result = sample_make(&l->recipe, w, r->slot->at.epoch, other, NULL, true, row_data(r), &err);
+		if (result == 0) {
+			slot_indices(r->slot)[r->number] = (int64_t)other;
+			((int64_t *)(void *)slot_labels(r->slot))[r->number] = dataset_label(l->recipe.dataset, other);
+			atomic_fetch_add_explicit(&r->slot->n_replaced, 1, memory_order_relaxed);
+			return;
+		}
+		if (result == SAMPLE_E_BAD)
+			note_bad(l, other, err.text);
+	}
+	atomic_store(&r->slot->failed, true);
+}
+
+static int run_image(struct pool_job *job, void *worker, uint32_t first, uint32_t n, struct pool_ticket *ticket,
+		     bool may_wait)
+{
+	(void)n;
+	struct slot *slot = slot_of(job);
+	struct loader *l = slot->stream->loader;
+	struct row r = { l, slot, first };
+	uint64_t index = (uint64_t)slot_indices(slot)[first];
+	struct sample_error err;
+	int result = sample_make(&l->recipe, worker, slot->at.epoch, index, ticket ? ticket->input : NULL, may_wait,
+				 row_data(&r), &err);
+	if (result == SAMPLE_E_WOULD_BLOCK)
+		return POOL_WOULD_BLOCK;
+	if (result == 0) {
+		((int64_t *)(void *)slot_labels(slot))[first] = dataset_label(l->recipe.dataset, index);
+	} else if (result == SAMPLE_E_BAD) {
+		note_bad(l, index, err.text);
+		make_substitute(&r, worker, index);
+	} else {
+		atomic_store(&slot->failed, true);
+	}
+	atomic_fetch_add_explicit(&l->n_made, 1, memory_order_relaxed);
+	return 0;
+}
+
+static void fetch_image(struct pool_job *job, struct pool_ticket *ticket)
+{
+	struct slot *slot = slot_of(job);
+	sample_fetch(&slot->stream->loader->recipe, (uint64_t)slot_indices(slot)[ticket->row], ticket->input);
+}
+
+static int run_array(struct pool_job *job, void *worker, uint32_t first, uint32_t n, struct pool_ticket *ticket,
+		     bool may_wait)
+{
+	(void)worker;
+	(void)ticket;
+	(void)may_wait;
+	struct slot *slot = slot_of(job);
+	struct loader *l = slot->stream->loader;
+	struct row r = { l, slot, first };
+	struct dataset_error err;
+	const uint64_t *indices = (const uint64_t *)(const void *)(slot_indices(slot) + first);
+	if (dataset_gather(l->recipe.dataset, indices, n, row_data(&r),
+			   slot_labels(slot) + (size_t)first * l->layout.label_bytes, &err)) {
+		note_bad(l, indices[0], err.text);
+		atomic_store(&slot->failed, true);
+	}
+	atomic_fetch_add_explicit(&l->n_made, n, memory_order_relaxed);
+	return 0;
+}
+
+/* ---- jobs, on the loop thread ---- */
+
+static void maybe_free(struct loader *l)
+{
+	if (!l->closing || l->n_in_flight)
+		return;
+	for (uint32_t i = 0; i < l->n_streams; i++)
+		pool_queue_remove(l->pool, &l->streams[i].queue);
+	l->ops->closed(l);
+	for (unsigned i = 0; i < 4; i++)
+		plan_unref(l->plans[i].plan);
+	badlist_finish(&l->bad);
+	recipe_finish(&l->recipe);
+	loader_spec_finish(&l->spec);
+	free(l->streams);
+	free(l);
+}
+
+static void on_job_done(struct pool_job *job)
+{
+	struct slot *slot = slot_of(job);
+	struct stream *s = slot->stream;
+	struct loader *l = s->loader;
+	l->n_in_flight--;
+	if (atomic_load(&slot->failed) || (atomic_load(&slot->n_replaced) && badlist_exceeds(&l->bad, l->bad_budget))) {
+		char bad[1536];
+		badlist_describe(&l->bad, 20, bad, sizeof(bad));
+		loader_fail(l, "%s", bad);
+	}
+	stream_on_filled(s, slot);
+	maybe_free(l);
+}
+
+static const struct pool_job_ops image_job = { .run = run_image, .fetch = fetch_image, .done = on_job_done };
+static const struct pool_job_ops array_job = { .run = run_array, .fetch = fetch_image, .done = on_job_done };
+
+void loader_submit(struct loader *l, struct pool_queue *q, struct slot *slot)
+{
+	bool image = l->recipe.pipeline != NULL;
+	size_t rows = CHUNK_BYTES / (l->layout.row_bytes ? l->layout.row_bytes : 1);
+	slot->job.ops = image ? &image_job : &array_job;
+	slot->job.n_rows = slot->n_rows;
+	slot->job.chunk = image || rows < 1 ? 1 : rows > slot->n_rows ? slot->n_rows : (uint32_t)rows;
+	l->n_in_flight++;
+	pool_submit(l->pool, q, &slot->job);
+}
+
+void loader_note_published(struct loader *l, const struct stream *s, const struct slot *slot)
+{
+	l->n_batches_published++;
+	l->n_samples_published += slot->n_rows;
+	/* The trainer works on one batch while it waits for the next: with at most one other on lease nothing was ready for it. */
+	uint32_t others = 0;
+	for (const struct slot *other = s->first; other; other = other->next)
+		others += other != slot && other->state == SLOT_READY;
+	l->ops->published(l, others <= 1);
+}
+
+void loader_fail(struct loader *l, const char *fmt, ...)
+{
+	if (l->failed)
+		return;
+	va_list ap;
+	va_start(ap, fmt);
+	vsnprintf(l->error, sizeof(l->error), fmt, ap);
+	va_end(ap);
+	l->failed = true;
+	l->ops->failed(l);
+}
+
+/* ---- plans ---- */
+
+struct plan_task {
+	struct pool_task task;
+	struct loader *loader;
+	struct plan_spec spec;
+	struct plan *plan;
+	int result;
+};
+
+static struct plan_spec plan_spec_of(const struct loader *l, uint64_t epoch, uint64_t base)
+{
+	return (struct plan_spec){ .n_samples = dataset_n(l->recipe.dataset), .seed = l->spec.seed, .epoch = epoch,
+				   .base = base, .world_size = l->spec.share ? 1 : l->spec.world_size,
+				   .shuffle = l->spec.shuffle, .drop_last = l->spec.drop_last };
+}
+
+static void plan_task_run(struct pool_task *t)
+{
+	struct plan_task *task = (struct plan_task *)t;
+	task->result = plan_create(&task->spec, &task->plan);
+}
+
+static struct plan_entry *find_plan(struct loader *l, uint64_t epoch, uint64_t base)
+{
+	for (unsigned i = 0; i < 4; i++) {
+		struct plan_entry *e = &l->plans[i];
+		if (e->in_use && e->epoch == epoch && e->base == base)
+			return e;
+	}
+	return NULL;
+}
+
+static void plan_arrived(struct loader *l, const struct plan_spec *spec, struct plan *plan, int result)
+{
+	struct plan_entry *e = find_plan(l, spec->epoch, spec->base);
+	if (result) {
+		loader_fail(l, "out of memory for the order of an epoch");
+	} else if (e && !e->plan) {
+		e->plan = plan;
+		return;
+	}
+	plan_unref(plan);
+}
+
+static void plan_task_done(struct pool_task *t)
+{
+	struct plan_task *task = (struct plan_task *)t;
+	struct loader *l = task->loader;
+	plan_arrived(l, &task->spec, task->plan, task->result);
+	free(task);
+	l->n_in_flight--;
+	for (uint32_t i = 0; i < l->n_streams; i++)
+		stream_pump(&l->streams[i]);
+	maybe_free(l);
+}
+
+static struct plan_entry *claim_entry(struct loader *l, uint64_t epoch, uint64_t base)
+{
+	struct plan_entry *oldest = &l->plans[0];
+	for (unsigned i = 1; i < 4; i++) {
+		if (l->plans[i].used < oldest->used)
+			oldest = &l->plans[i];
+	}
+	plan_unref(oldest->plan);
+	*oldest = (struct plan_entry){ .epoch = epoch, .base = base, .used = ++l->plan_clock, .in_use = true };
+	return oldest;
+}
+
+static void request_plan(struct loader *l, uint64_t epoch, uint64_t base)
+{
+	claim_entry(l, epoch, base);
+	struct plan_task *task = calloc(1, sizeof(*task));
+	if (!task) {
+		loader_fail(l, "out of memory for the order of an epoch");
+		return;
+	}
+	*task = (struct plan_task){ .task = { .run = plan_task_run, .done = plan_task_done }, .loader = l,
+				    .spec = plan_spec_of(l, epoch, base) };
+	l->n_in_flight++;
+	pool_run_task(l->pool, &task->task);
+}
+
+struct plan *loader_plan(struct loader *l, uint64_t epoch, uint64_t base)
+{
+	struct plan_entry *e = find_plan(l, epoch, base);
+	bool cheap = !l->spec.shuffle || dataset_n(l->recipe.dataset) <= INLINE_PLAN;
+	if (!e && cheap) {
+		struct plan_spec spec = plan_spec_of(l, epoch, base);
+		struct plan *plan = NULL;
+		int r = plan_create(&spec, &plan);
+		claim_entry(l, epoch, base);
+		plan_arrived(l, &spec, plan, r);
+		e = find_plan(l, epoch, base);
+	} else if (!e) {
+		request_plan(l, epoch, base);
+		return NULL;
+	}
+	e->used = ++l->plan_clock;
+	/* The next epoch's order is made while this one is read. */
+	if (!cheap && e->plan && !find_plan(l, epoch + 1, 0))
+		request_plan(l, epoch + 1, 0);
+	return e->plan;
+}
+
+uint64_t loader_n_per_rank(const struct loader *l, uint64_t base)
+{
+	struct plan_spec spec = plan_spec_of(l, 0, base);
+	return plan_spec_n_per_rank(&spec);
+}
+
+uint64_t loader_n_batches(const struct loader *l, uint64_t epoch, uint64_t base)
+{
+	(void)epoch;
+	return plan_n_batches(loader_n_per_rank(l, base), l->spec.batch_size, l->spec.drop_last);
+}
+
+/* ---- life ---- */
+
+static size_t product(const uint32_t *shape, unsigned n, size_t element_bytes)
+{
+	for (unsigned i = 0; i < n; i++)
+		element_bytes *= shape[i];
+	return element_bytes;
+}
+
+static void describe_samples(struct loader *l)
+{
+	const struct recipe *r = &l->recipe;
+	if (r->pipeline) {
+		pipeline_shape(r->pipeline, l->shape);
+		l->n_dims = 3;
+		l->dtype = l->spec.dtype;
+	} else {
+		l->n_dims = dataset_shape(r->dataset, l->shape, &l->dtype);
+	}
+	l->n_label_dims = dataset_label_shape(r->dataset, l->label_shape, &l->label_dtype);
+}
+
+/* The same for the same request on the same data, after a restart as well: tokens carry it. */
+static uint64_t hash_loader(const struct loader *l)
+{
+	char text[512];
+	int n = snprintf(text, sizeof(text), "%llx %d %d %u %d %llx %d %d %d", (unsigned long long)dataset_id(l->recipe.dataset),
+			 (int)l->dtype, (int)l->spec.layout, l->spec.batch_size, l->spec.shuffle,
+			 (unsigned long long)l->spec.seed, l->spec.drop_last, l->spec.share, l->spec.apply_exif);
+	uint64_t h = XXH3_64bits(text, (size_t)n);
+	const char *pipeline = l->recipe.pipeline ? pipeline_text(l->recipe.pipeline) : "";
+	return XXH3_64bits_withSeed(pipeline, strlen(pipeline), h);
+}
+
+static int make_streams(struct loader *l)
+{
+	l->n_streams = l->spec.share ? 1 : l->spec.world_size;
+	l->streams = calloc(l->n_streams, sizeof(*l->streams));
+	if (!l->streams)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < l->n_streams; i++) {
+		if (stream_init(&l->streams[i], l, l->spec.share ? 0 : i, l->spec.share ? l->spec.world_size : 1)) {
+			while (i-- > 0) {
+				stream_finish(&l->streams[i]);
+				pool_queue_remove(l->pool, &l->streams[i].queue);
+			}
+			free(l->streams);
+			return -ENOMEM;
+		}
+	}
+	return 0;
+}
+
+int loader_create(struct pool *pool, struct loader_spec *spec, struct recipe *recipe, double bad_budget,
+		  const struct loader_ops *ops, void *owner, struct loader **out)
+{
+	struct loader *l = calloc(1, sizeof(*l));
+	if (!l)
+		return -ENOMEM;
+	l->pool = pool;
+	l->spec = *spec;
+	l->recipe = *recipe;
+	l->ops = ops;
+	l->owner = owner;
+	l->bad_budget = bad_budget;
+	describe_samples(l);
+	size_t row_bytes = recipe->pipeline ? pipeline_row_bytes(recipe->pipeline) :
+					      product(l->shape, l->n_dims, dtype_bytes(l->dtype));
+	size_t label_bytes = product(l->label_shape, l->n_label_dims, dtype_bytes(l->label_dtype));
+	int r = slot_layout_make(row_bytes, label_bytes, spec->batch_size, &l->layout);
+	if (r == 0)
+		r = badlist_init(&l->bad, dataset_n(recipe->dataset));
+	if (r == 0) {
+		r = make_streams(l);
+		if (r)
+			badlist_finish(&l->bad);
+	}
+	if (r) {
+		free(l);
+		return r;
+	}
+	l->id = hash_loader(l);
+	*spec = (struct loader_spec){ 0 };
+	*recipe = (struct recipe){ 0 };
+	*out = l;
+	return 0;
+}
+
+void loader_close(struct loader *l)
+{
+	l->closing = true;
+	for (uint32_t i = 0; i < l->n_streams; i++)
+		stream_finish(&l->streams[i]);
+	maybe_free(l);
+}
+
+struct stream *loader_stream(struct loader *l, uint32_t rank)
+{
+	return &l->streams[l->spec.share ? 0 : rank];
+}

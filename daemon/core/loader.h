@@ -1,0 +1,90 @@
+/* A loader: a data set, a pipeline, a batch size, an order and a mode, with the streams of its ranks. Made by the first session of a job.
+ *
+ * Loop thread only, except where workers run inside (loader.c says where). */
+#ifndef BATCHD_LOADER_H
+#define BATCHD_LOADER_H
+
+#include "core/badlist.h"
+#include "core/pool.h"
+#include "core/sample.h"
+#include "core/stream.h"
+
+enum { LOADER_MAX_SHARE = 64, LOADER_MAX_WORLD = 4096 };
+
+/* What a job asks for. Plain values; strings are owned. Every session of a job must ask for the same. */
+struct loader_spec {
+	char *job, *dataset, *transform;
+	enum dtype dtype;
+	enum layout layout;
+	uint32_t batch_size, world_size, num_workers, n_slots;
+	uint64_t seed, incarnation;
+	bool shuffle, drop_last, share, apply_exif, own_batches;
+	uid_t uid;
+};
+
+int loader_spec_copy(const struct loader_spec *from, struct loader_spec *to); /* 0 or -ENOMEM */
+void loader_spec_finish(struct loader_spec *s);
+/* The name of the first field in which they differ, as users write it; NULL if they do not. */
+const char *loader_spec_difference(const struct loader_spec *a, const struct loader_spec *b);
+
+struct loader;
+
+struct loader_ops {
+	void (*failed)(struct loader *l);               /* l->error says why; it makes no more batches */
+	void (*published)(struct loader *l, bool waited); /* a batch went out; whether its trainer was probably waiting for it */
+	void (*closed)(struct loader *l);               /* everything has ended; about to be freed */
+};
+
+struct plan_entry {
+	struct plan *plan;      /* NULL while it is being made */
+	uint64_t epoch, base, used;
+	bool in_use;
+};
+
+struct loader {
+	struct pool *pool;
+	const struct loader_ops *ops;
+	void *owner;                /* for ops */
+	struct loader_spec spec;
+	struct recipe recipe;
+	uint64_t id;                /* hash of what it makes; the same after a restart */
+
+	/* one sample, one label */
+	uint32_t shape[DATASET_MAX_DIMS], label_shape[DATASET_MAX_DIMS];
+	unsigned n_dims, n_label_dims;
+	enum dtype dtype, label_dtype;
+	struct slot_layout layout;
+
+	struct stream *streams;     /* one per rank (shard), one (share) */
+	uint32_t n_streams;
+	struct plan_entry plans[4];
+	uint64_t plan_clock;
+
+	struct badlist bad;
+	double bad_budget;
+	bool failed, closing;
+	char error[2048];
+
+	unsigned n_in_flight;       /* jobs and tasks that still come back */
+	atomic_uint_fast64_t n_made; /* samples made, by workers */
+	uint64_t n_batches_published, n_samples_published;
+	uint64_t created_ns;
+};
+
+/* Takes the recipe and the spec (contents move). 0 or negative errno: then both are still the caller's. */
+int loader_create(struct pool *pool, struct loader_spec *spec, struct recipe *recipe, double bad_budget,
+		  const struct loader_ops *ops, void *owner, struct loader **out);
+/* No consumer may be attached. Frees itself when the last row in work is done; then ops->closed. */
+void loader_close(struct loader *l);
+
+struct stream *loader_stream(struct loader *l, uint32_t rank);
+uint64_t loader_n_batches(const struct loader *l, uint64_t epoch, uint64_t base);
+uint64_t loader_n_per_rank(const struct loader *l, uint64_t base);
+
+/* For streams. loader_plan: NULL while it is being made; streams are pumped when it is there. */
+struct plan *loader_plan(struct loader *l, uint64_t epoch, uint64_t base);
+void loader_submit(struct loader *l, struct pool_queue *q, struct slot *slot);
+void loader_note_published(struct loader *l, const struct stream *s, const struct slot *slot);
+void loader_fail(struct loader *l, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+#endif

@@ -1,0 +1,103 @@
+/* The worker pool: threads that fill the rows of batches, a row (or a few) at a time.
+ *
+ * Work comes as jobs, one per batch, in queues, one per stream of batches. Within a queue jobs are worked on in order; among queues the one with the
+ * fewest ready batches goes first, and among equals the one that has had least time (so that two jobs share the machine evenly). A row whose
+ * input would block is parked: an I/O thread fetches it while the worker goes on with the next row.
+ *
+ * Threads: pool_* functions are the loop thread's; struct job_ops says where each callback runs. One mutex guards queues, jobs' counters and
+ * the lists; nothing else is locked while it is held. */
+#ifndef BATCHD_POOL_H
+#define BATCHD_POOL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <uv.h>
+
+struct pool;
+struct pool_job;
+struct pool_task;
+
+/* A row that waits for its input. Made once per pool, used again. */
+struct pool_ticket {
+	struct pool_job *job;
+	struct pool_ticket *next; /* in the pool's lists, under its lock */
+	uint32_t row;
+	void *input;              /* made by pool_params.input_create; the I/O thread fills it, then the worker reads it */
+};
+
+enum { POOL_WOULD_BLOCK = 1 };
+
+struct pool_job_ops {
+	/* Worker thread: makes n rows from `first` on. ticket: the fetched input (then n is 1), else NULL. Returns 0, or POOL_WOULD_BLOCK when
+	 * may_wait is false and the input of the (single) row is not at hand; the row will be offered again. */
+	int (*run)(struct pool_job *job, void *worker, uint32_t first, uint32_t n, struct pool_ticket *ticket,
+		   bool may_wait);
+	/* I/O thread: fetches the input of one row; failures are kept in ticket->input for run to see. */
+	void (*fetch)(struct pool_job *job, struct pool_ticket *ticket);
+	/* Loop thread: every row is made, or the job was cancelled and no row is being made any more. */
+	void (*done)(struct pool_job *job);
+};
+
+struct pool_queue {
+	struct pool_queue *next;              /* under the pool's lock, like all that follows */
+	struct pool_job *first, *last;        /* jobs with rows nobody has taken */
+	struct pool_ticket *fetched;          /* rows whose input is here: they go first */
+	uint64_t served_ns;                   /* worker time received, for fairness */
+	int n_ready;                          /* batches ready for the trainer: fewer is more urgent */
+	unsigned n_busy, max_busy;            /* workers on this queue; 0: no maximum */
+};
+
+struct pool_job {
+	const struct pool_job_ops *ops;       /* set by the owner before pool_submit, like the next two */
+	uint32_t n_rows;
+	uint32_t chunk;                       /* rows a worker takes at once */
+	struct pool_queue *queue;             /* under the pool's lock, like all that follows */
+	struct pool_job *next;
+	uint32_t n_taken, n_open;             /* rows handed out; handed out and not finished */
+	bool cancelled, finished;
+};
+
+struct pool_params {
+	unsigned max_workers;                 /* threads made, at least 1 */
+	unsigned n_io;                        /* I/O threads, at least 1 */
+	unsigned n_tickets;                   /* rows that may wait for input at once */
+	void *(*worker_create)(void *arg);    /* a worker's own things, made by pool_create; NULL: out of memory */
+	void (*worker_destroy)(void *worker);
+	void *(*input_create)(void *arg);
+	void (*input_destroy)(void *input);
+	void *arg;
+};
+
+/* 0 or negative errno. The loop must run until pool_close's callback. */
+int pool_create(uv_loop_t *loop, const struct pool_params *params, struct pool **out);
+/* Stops the threads (every job and task must be done) and frees the pool; on_closed may be NULL. Blocks for as long as a row or a task takes. */
+void pool_close(struct pool *p, void (*on_closed)(void *arg), void *arg);
+
+void pool_queue_add(struct pool *p, struct pool_queue *q, unsigned max_busy);
+void pool_queue_remove(struct pool *p, struct pool_queue *q); /* it must be empty */
+void pool_queue_set_ready(struct pool *p, struct pool_queue *q, int n_ready);
+
+void pool_submit(struct pool *p, struct pool_queue *q, struct pool_job *job);
+/* Rows not taken yet will not be made; ops->done comes as ever, when the rest is finished. */
+void pool_cancel(struct pool *p, struct pool_job *job);
+
+/* Something that may block, run once on an I/O thread; then done on the loop thread. The task is the caller's until done. */
+struct pool_task {
+	void (*run)(struct pool_task *t);
+	void (*done)(struct pool_task *t);
+	struct pool_task *next; /* the pool's */
+};
+void pool_run_task(struct pool *p, struct pool_task *t);
+
+/* How many workers may work; 1..max. Takes effect as rows finish. */
+void pool_set_target(struct pool *p, unsigned n);
+
+struct pool_stats {
+	unsigned max, target, busy, n_io, io_busy;
+	uint64_t n_rows, n_parked, n_wakes;   /* since the start: rows made, rows that had to wait for input, workers woken */
+	uint64_t oldest_busy_ns;              /* how long the row in work for longest has been so; 0 when idle */
+};
+void pool_get_stats(struct pool *p, struct pool_stats *s);
+
+#endif

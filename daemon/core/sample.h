@@ -1,0 +1,55 @@
+/* One sample of a loader: from the data set through the caches and the pipeline into its row.
+ *
+ * A recipe is read-only and shared by workers; each worker has its own struct sample_worker. */
+#ifndef BATCHD_SAMPLE_H
+#define BATCHD_SAMPLE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "data/dataset.h"
+#include "pipeline/pipeline.h"
+
+struct cache;
+
+struct recipe {
+	struct dataset *dataset;       /* a reference */
+	struct pipeline *pipeline;     /* owned; NULL for arrays */
+	struct cache *cache;           /* borrowed; NULL: none */
+	uint64_t prefix_id;            /* of the pipeline's deterministic prefix (and EXIF handling), for the decoded cache */
+	uint64_t seed;
+	bool apply_exif;
+};
+
+void recipe_finish(struct recipe *r);
+
+/* Decoder, scratch memory and file buffer of one worker thread. */
+struct sample_worker;
+struct sample_worker *sample_worker_create(const struct decode_limits *limits); /* NULL: out of memory */
+void sample_worker_destroy(struct sample_worker *w);
+
+/* A file fetched ahead by an I/O thread, or why it could not be. */
+struct sample_input {
+	struct file_bytes bytes;
+	struct dataset_error error;
+	int result; /* of dataset_read */
+};
+
+enum { SAMPLE_E_BAD = 1, SAMPLE_E_WOULD_BLOCK = 2 };
+
+struct sample_error {
+	char text[512]; /* the file and what is wrong with it */
+};
+
+/* Reads the sample's file, waiting for it as long as it takes. I/O threads. */
+void sample_fetch(const struct recipe *r, uint64_t index, struct sample_input *in);
+
+/* Makes the row of an image sample. in: its fetched file, or NULL to look in the caches and then read it here; may_wait as said in pool.h.
+ * 0, SAMPLE_E_BAD with err, SAMPLE_E_WOULD_BLOCK, -ENOMEM. */
+int sample_make(const struct recipe *r, struct sample_worker *w, uint64_t epoch, uint64_t index,
+		const struct sample_input *in, bool may_wait, void *row, struct sample_error *err);
+
+/* Which of n candidates replaces sample `index` at the given attempt: uniform, keyed by (seed, epoch, index, attempt) and nothing else. */
+uint64_t sample_substitute(uint64_t seed, uint64_t epoch, uint64_t index, unsigned attempt, uint64_t n);
+
+#endif

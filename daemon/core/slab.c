@@ -1,0 +1,125 @@
+/* See slab.h. Order matters: the mapping has to exist before F_SEAL_FUTURE_WRITE, and the read-only descriptor is a re-open through /proc because the
+ * first one is open for writing. The mode 0400 and the seal both matter: a memfd's inode is 0777, so any process with a descriptor could otherwise
+ * re-open it for writing. */
+#include "core/slab.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#ifndef MFD_NOEXEC_SEAL
+#define MFD_NOEXEC_SEAL 0x0008U
+#endif
+#ifndef F_SEAL_FUTURE_WRITE
+#define F_SEAL_FUTURE_WRITE 0x0010
+#endif
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+
+static int open_memfd(void)
+{
+	int fd = memfd_create("batchd-slab", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL);
+	if (fd < 0 && errno == EINVAL) /* Linux before 6.3 */
+		fd = memfd_create("batchd-slab", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	return fd < 0 ? -errno : fd;
+}
+
+/* Makes the pages now, so that no worker pays for a fault on a slot's first use. */
+static void populate(uint8_t *base, size_t bytes)
+{
+	(void)madvise(base, bytes, MADV_HUGEPAGE);
+	if (madvise(base, bytes, MADV_POPULATE_WRITE) == 0)
+		return;
+	for (size_t i = 0; i < bytes; i += 4096) /* Linux before 5.14 */
+		((volatile uint8_t *)base)[i] = 0;
+}
+
+static int seal(int fd)
+{
+	if (fchmod(fd, 0400))
+		return -errno;
+	if (fcntl(fd, F_ADD_SEALS, F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL))
+		return -errno;
+	return 0;
+}
+
+static int reopen_readonly(int fd)
+{
+	char path[64];
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	int ro = open(path, O_RDONLY | O_CLOEXEC);
+	return ro < 0 ? -errno : ro;
+}
+
+int slab_init(struct slab *s, size_t size_bytes)
+{
+	*s = (struct slab){ .kind = SLAB_MEMFD, .fd = -1 };
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	size_t bytes = (size_bytes + page - 1) / page * page;
+	if (bytes < size_bytes || bytes == 0)
+		return -EOVERFLOW;
+	int fd = open_memfd();
+	if (fd < 0)
+		return fd;
+	int r = 0;
+	/* fallocate first: where memory is short it says so, instead of a signal at the first write. */
+	if (ftruncate(fd, (off_t)bytes) || fallocate(fd, 0, 0, (off_t)bytes)) {
+		r = -errno;
+		goto close_fd;
+	}
+	void *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (base == MAP_FAILED) {
+		r = -errno;
+		goto close_fd;
+	}
+	populate(base, bytes);
+	r = seal(fd);
+	if (r == 0)
+		r = reopen_readonly(fd);
+	if (r < 0) {
+		munmap(base, bytes);
+		goto close_fd;
+	}
+	s->fd = r;
+	s->base = base;
+	s->bytes = bytes;
+	r = 0;
+close_fd:
+	close(fd);
+	return r;
+}
+
+void slab_finish(struct slab *s)
+{
+	if (!s || !s->base)
+		return;
+	munmap(s->base, s->bytes);
+	close(s->fd);
+	*s = (struct slab){ .fd = -1 };
+}
+
+static int align_add(size_t a, size_t b, size_t align, size_t *out)
+{
+	size_t sum;
+	if (__builtin_add_overflow(a, b, &sum) || __builtin_add_overflow(sum, align - 1, &sum))
+		return -EOVERFLOW;
+	*out = sum / align * align;
+	return 0;
+}
+
+int slot_layout_make(size_t row_bytes, size_t label_bytes, uint32_t batch_size, struct slot_layout *out)
+{
+	size_t data, labels, indices = (size_t)batch_size * sizeof(int64_t);
+	*out = (struct slot_layout){ .row_bytes = row_bytes, .label_bytes = label_bytes, .batch_size = batch_size };
+	if (__builtin_mul_overflow(row_bytes, (size_t)batch_size, &data) ||
+	    __builtin_mul_overflow(label_bytes, (size_t)batch_size, &labels) ||
+	    align_add(data, 0, 64, &out->labels_offset) || align_add(out->labels_offset, labels, 64, &out->indices_offset) ||
+	    align_add(out->indices_offset, indices, (size_t)sysconf(_SC_PAGESIZE), &out->slot_bytes))
+		return -EOVERFLOW;
+	return 0;
+}

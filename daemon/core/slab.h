@@ -1,0 +1,35 @@
+/* A slab: one piece of memory that trainers map once, divided into slots of a batch each.
+ *
+ * Kind memfd: the recipe of sealed shared memory. The daemon's mapping is the only writable one there will ever be; what trainers get is a read-only
+ * descriptor of a memfd that can neither shrink nor be mapped writable again, also by us. Later kinds (CUDA IPC, CUDA VMM) will sit behind the same
+ * struct. Any thread may create one (it blocks while pages are made); afterwards it belongs to the loop thread. */
+#ifndef BATCHD_SLAB_H
+#define BATCHD_SLAB_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum slab_kind { SLAB_MEMFD = 0 }; /* numbers as in proto/batchd.proto */
+
+struct slab {
+	enum slab_kind kind;
+	uint8_t *base;        /* bytes, mapped shared and writable in the daemon */
+	size_t bytes;
+	int fd;               /* read-only; sent to trainers */
+};
+
+/* Makes size_bytes (rounded up to pages), every page present. 0 or negative errno. */
+int slab_init(struct slab *s, size_t size_bytes);
+void slab_finish(struct slab *s); /* trainers' mappings stay theirs */
+
+/* Where things are in a slot. Offsets in bytes from the slot's begin; slot i begins at i * slot_bytes. */
+struct slot_layout {
+	size_t row_bytes, label_bytes;  /* of one sample, of one label */
+	uint32_t batch_size;            /* rows of the largest batch */
+	size_t labels_offset, indices_offset, slot_bytes;
+};
+
+/* Fills in the offsets: data first, then labels, then int64 indices, each 64-byte aligned; slots are whole pages. 0 or -EOVERFLOW. */
+int slot_layout_make(size_t row_bytes, size_t label_bytes, uint32_t batch_size, struct slot_layout *out);
+
+#endif

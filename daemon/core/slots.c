@@ -1,0 +1,134 @@
+/* See slots.h. Every change of state goes through slot_move, which knows the allowed ones: a move that is not in the table is a bug of
+ * ours, never a peer's doing, hence the assert. */
+#include "core/slots.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+
+static const bool allowed[4][4] = {
+	[SLOT_FREE] = { [SLOT_FILLING] = true },
+	[SLOT_FILLING] = { [SLOT_READY] = true, [SLOT_DROPPED] = true },
+	[SLOT_READY] = { [SLOT_FREE] = true },
+	[SLOT_DROPPED] = { [SLOT_FREE] = true },
+};
+
+const char *slot_state_name(enum slot_state s)
+{
+	static const char *const names[] = { "free", "filling", "ready", "dropped" };
+	return names[s];
+}
+
+static void slot_move(struct slot *s, enum slot_state to)
+{
+	assert(allowed[s->state][to]);
+	s->state = to;
+}
+
+int slots_create(const struct slot_layout *layout, uint32_t n, struct slots **out)
+{
+	struct slots *s = calloc(1, sizeof(*s));
+	struct slot *slot = calloc(n, sizeof(*slot));
+	size_t bytes;
+	int r = -ENOMEM;
+	if (!s || !slot)
+		goto fail;
+	r = -EOVERFLOW;
+	if (__builtin_mul_overflow(layout->slot_bytes, (size_t)n, &bytes))
+		goto fail;
+	r = slab_init(&s->slab, bytes);
+	if (r)
+		goto fail;
+	s->layout = *layout;
+	s->slot = slot;
+	s->n = n;
+	s->n_refs = 1;
+	for (uint32_t i = 0; i < n; i++) {
+		slot[i].number = i;
+		slot[i].slots = s;
+	}
+	*out = s;
+	return 0;
+fail:
+	free(slot);
+	free(s);
+	return r;
+}
+
+struct slots *slots_ref(struct slots *s)
+{
+	s->n_refs++;
+	return s;
+}
+
+void slots_unref(struct slots *s)
+{
+	if (!s || --s->n_refs > 0)
+		return;
+	if (s->charged_bytes)
+		*s->charged_bytes -= s->slab.bytes;
+	slab_finish(&s->slab);
+	free(s->slot);
+	free(s);
+}
+
+static uint8_t *slot_base(const struct slot *s)
+{
+	return s->slots->slab.base + (size_t)s->number * s->slots->layout.slot_bytes;
+}
+
+uint8_t *slot_data(const struct slot *s)
+{
+	return slot_base(s);
+}
+
+uint8_t *slot_labels(const struct slot *s)
+{
+	return slot_base(s) + s->slots->layout.labels_offset;
+}
+
+int64_t *slot_indices(const struct slot *s)
+{
+	return (int64_t *)(void *)(slot_base(s) + s->slots->layout.indices_offset);
+}
+
+struct slot *slots_find_free(struct slots *s)
+{
+	/* The one freed longest ago would be fairest to caches of trainers; there are a handful, so the first will do. */
+	for (uint32_t i = 0; i < s->n; i++) {
+		if (s->slot[i].state == SLOT_FREE)
+			return &s->slot[i];
+	}
+	return NULL;
+}
+
+void slot_begin(struct slot *s, struct stream *stream)
+{
+	slot_move(s, SLOT_FILLING);
+	s->stream = stream;
+	s->generation++;
+	s->owed = 0;
+	assert(s->n_leases == 0);
+	atomic_store_explicit(&s->n_replaced, 0, memory_order_relaxed);
+	atomic_store_explicit(&s->failed, false, memory_order_relaxed);
+	slots_ref(s->slots);
+}
+
+void slot_filled(struct slot *s)
+{
+	slot_move(s, s->state == SLOT_DROPPED ? SLOT_FREE : SLOT_READY);
+	slots_unref(s->slots);
+}
+
+void slot_drop(struct slot *s)
+{
+	slot_move(s, SLOT_DROPPED);
+}
+
+bool slot_settle(struct slot *s)
+{
+	if (s->state != SLOT_READY || s->owed || s->n_leases || s->linked)
+		return false;
+	slot_move(s, SLOT_FREE);
+	return true;
+}

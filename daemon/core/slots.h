@@ -1,0 +1,92 @@
+/* The slots of one slab, each in one state:
+ *
+ *              slot_begin            every row made               nobody is owed it, nobody holds it
+ *     FREE ---------------> FILLING ----------------> READY -----------------------------------------> FREE
+ *                              |                                                                        ^
+ *                              +--> DROPPED (no longer wanted; rows still in work) ---------------------+
+ *
+ * `owed` says which ranks have still to get the batch, n_leases how many holders have it. A slot becomes FREE in one function only
+ * (slot_settle), and its generation goes up each time it is begun, so that nothing said about an earlier batch can touch a later one.
+ *
+ * Loop thread only, but for what struct slot marks otherwise. */
+#ifndef BATCHD_SLOTS_H
+#define BATCHD_SLOTS_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "core/pool.h"
+#include "core/slab.h"
+
+struct plan;
+struct stream;
+
+/* Where a batch is in a stream. Ordered by epoch, then base, then step. */
+struct position {
+	uint64_t epoch, base, step;
+};
+
+static inline int position_compare(const struct position *a, const struct position *b)
+{
+	if (a->epoch != b->epoch)
+		return a->epoch < b->epoch ? -1 : 1;
+	if (a->base != b->base)
+		return a->base < b->base ? -1 : 1;
+	return a->step < b->step ? -1 : a->step > b->step;
+}
+
+enum slot_state { SLOT_FREE, SLOT_FILLING, SLOT_READY, SLOT_DROPPED };
+const char *slot_state_name(enum slot_state s);
+
+struct slot {
+	struct pool_job job;           /* contained: a worker's way to its slot */
+	struct stream *stream;         /* while not FREE */
+	struct slots *slots;
+	struct slot *next;             /* in the stream's order of batches, while linked */
+	enum slot_state state;
+	bool linked;
+	uint32_t number;
+	uint64_t generation;
+	struct position at;
+	uint32_t n_rows, n_padding;
+	bool last;                     /* of its epoch */
+	struct plan *plan;             /* a reference while FILLING or DROPPED; NULL with own batches */
+	uint64_t owed;                 /* bit per rank (share) or bit 0 (shard) */
+	uint32_t n_leases;
+	/* Workers: */
+	atomic_uint n_replaced;
+	atomic_bool failed;            /* a row could not be made at all */
+};
+
+/* Reference counted: the stream, each consumer that mapped the slab, and each slot in FILLING or DROPPED hold one. */
+struct slots {
+	struct slab slab;
+	struct slot_layout layout;
+	struct slot *slot;             /* n of them */
+	uint32_t n;
+	unsigned n_refs;
+	uint64_t *charged_bytes;       /* the account that slab.bytes is refunded to at the end */
+};
+
+/* Any thread (it blocks while memory is made). The caller has the first reference. 0 or negative errno. */
+int slots_create(const struct slot_layout *layout, uint32_t n, struct slots **out);
+struct slots *slots_ref(struct slots *s);
+void slots_unref(struct slots *s);
+
+uint8_t *slot_data(const struct slot *s);
+uint8_t *slot_labels(const struct slot *s);
+int64_t *slot_indices(const struct slot *s);
+
+/* A free slot, or NULL. */
+struct slot *slots_find_free(struct slots *s);
+/* FREE -> FILLING. */
+void slot_begin(struct slot *s, struct stream *stream);
+/* FILLING -> READY, or DROPPED -> FREE. */
+void slot_filled(struct slot *s);
+/* FILLING -> DROPPED; the caller cancels the job. */
+void slot_drop(struct slot *s);
+/* READY -> FREE if nobody needs it any more; returns whether it is now FREE. */
+bool slot_settle(struct slot *s);
+
+#endif

@@ -1,0 +1,496 @@
+/* See stream.h. The awkward corner is a seek while batches are on their way: what is made ahead is dropped (rows in work finish into a slot nobody wants),
+ * what was published stays leased until the trainer gives it back unread, and the new batches carry the new seek number. */
+#include "core/stream.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+
+#include "core/loader.h"
+#include "core/sampler.h"
+
+enum { MAX_OWN_BATCHES = 256 };
+
+static uint64_t bit(uint32_t rank)
+{
+	return (uint64_t)1 << (rank & 63);
+}
+
+/* ---- the list of batches ---- */
+
+static void list_append(struct stream *s, struct slot *slot)
+{
+	slot->next = NULL;
+	slot->linked = true;
+	if (s->first)
+		s->last->next = slot;
+	else
+		s->first = slot;
+	s->last = slot;
+}
+
+static void list_remove(struct stream *s, struct slot *slot)
+{
+	if (!slot->linked)
+		return;
+	struct slot **at = &s->first, *before = NULL;
+	for (; *at != slot; at = &(*at)->next)
+		before = *at;
+	*at = slot->next;
+	if (s->last == slot)
+		s->last = before;
+	slot->next = NULL;
+	slot->linked = false;
+}
+
+static void try_free(struct stream *s, struct slot *slot)
+{
+	if (slot->state != SLOT_READY || slot->owed || slot->n_leases)
+		return;
+	list_remove(s, slot);
+	slot_settle(slot);
+}
+
+static void update_urgency(struct stream *s)
+{
+	int n_ready = 0;
+	for (struct slot *slot = s->first; slot; slot = slot->next)
+		n_ready += slot->state == SLOT_READY;
+	pool_queue_set_ready(s->loader->pool, &s->queue, n_ready);
+}
+
+/* ---- beginning batches ---- */
+
+static bool anybody_wants_more(const struct stream *s)
+{
+	for (uint32_t i = 0; i < s->n_consumers; i++) {
+		if (s->consumers[i] && s->consumers[i]->positioned)
+			return true;
+	}
+	return false;
+}
+
+static uint64_t owed_at(const struct stream *s, const struct position *at)
+{
+	uint64_t owed = s->expected;
+	for (uint32_t i = 0; i < s->n_consumers; i++) {
+		const struct consumer *c = s->consumers[i];
+		if (c && (!c->positioned || position_compare(&c->cursor, at) <= 0))
+			owed |= bit(i);
+	}
+	return owed;
+}
+
+static void set_next(struct stream *s, const struct position *to)
+{
+	s->next = *to;
+	s->n_batches = loader_n_batches(s->loader, to->epoch, to->base);
+}
+
+static void fill_from_plan(struct stream *s, struct slot *slot, struct plan *plan)
+{
+	struct loader *l = s->loader;
+	uint64_t begin = s->next.step * l->spec.batch_size;
+	uint64_t left = plan_n_per_rank(plan) - begin;
+	slot->n_rows = left < l->spec.batch_size ? (uint32_t)left : l->spec.batch_size;
+	slot->n_padding = 0;
+	int64_t *indices = slot_indices(slot);
+	for (uint32_t i = 0; i < slot->n_rows; i++) {
+		indices[i] = (int64_t)plan_at(plan, s->plan_rank, begin + i);
+		slot->n_padding += plan_is_padding(plan, s->plan_rank, begin + i);
+	}
+	slot->last = s->next.step + 1 == s->n_batches;
+	slot->plan = plan_ref(plan);
+}
+
+static void fill_from_own(struct stream *s, struct slot *slot)
+{
+	struct own_batch *b = s->own_first;
+	s->own_first = b->next;
+	s->n_own--;
+	slot->n_rows = b->n;
+	slot->n_padding = 0;
+	slot->last = false;
+	slot->plan = NULL;
+	int64_t *indices = slot_indices(slot);
+	for (uint32_t i = 0; i < b->n; i++)
+		indices[i] = (int64_t)b->index[i];
+	free(b);
+}
+
+static void advance(struct stream *s)
+{
+	s->next.step++;
+	if (s->loader->spec.own_batches || s->next.step < s->n_batches)
+		return;
+	set_next(s, &(struct position){ .epoch = s->next.epoch + 1 });
+}
+
+static bool begin_one(struct stream *s)
+{
+	struct loader *l = s->loader;
+	if (l->spec.own_batches ? !s->own_first : s->next.step >= s->n_batches)
+		return false;
+	struct slot *slot = slots_find_free(s->slots);
+	if (!slot)
+		return false;
+	struct plan *plan = l->spec.own_batches ? NULL : loader_plan(l, s->next.epoch, s->next.base);
+	if (!plan && !l->spec.own_batches)
+		return false; /* being made; stream_pump comes again when it is there */
+	slot_begin(slot, s);
+	if (plan)
+		fill_from_plan(s, slot, plan);
+	else
+		fill_from_own(s, slot);
+	slot->at = s->next;
+	slot->owed = owed_at(s, &slot->at);
+	list_append(s, slot);
+	advance(s);
+	loader_submit(l, &s->queue, slot);
+	return true;
+}
+
+/* When every consumer has gone past what would be made next (all called set_epoch, say), making it would be for nobody. */
+static void skip_ahead(struct stream *s)
+{
+	const struct position *least = NULL;
+	if (s->expected)
+		return;
+	for (uint32_t i = 0; i < s->n_consumers; i++) {
+		const struct consumer *c = s->consumers[i];
+		if (!c)
+			continue;
+		if (!c->positioned)
+			return;
+		if (!least || position_compare(&c->cursor, least) < 0)
+			least = &c->cursor;
+	}
+	if (least && position_compare(least, &s->next) > 0)
+		set_next(s, least);
+}
+
+/* ---- publishing ---- */
+
+static void lease(struct consumer *c, struct slot *slot)
+{
+	c->leases[slot->number]++;
+	c->n_leases++;
+	slot->n_leases++;
+	slot->owed &= ~bit(c->stream->n_consumers > 1 ? c->rank : 0);
+}
+
+static void publish_to(struct stream *s, struct consumer *c, uint32_t place)
+{
+	for (struct slot *slot = s->first; slot; slot = slot->next) {
+		if (position_compare(&slot->at, &c->cursor) < 0)
+			continue;
+		if (slot->state != SLOT_READY)
+			return; /* in order, or not at all */
+		if (!(slot->owed & bit(place)))
+			continue;
+		int r = c->ops->publish(c, slot);
+		if (r)
+			return;
+		lease(c, slot);
+		c->n_published++;
+		c->cursor = slot->at;
+		c->cursor.step++;
+		loader_note_published(s->loader, s, slot);
+	}
+}
+
+static void publish(struct stream *s)
+{
+	for (uint32_t i = 0; i < s->n_consumers; i++) {
+		struct consumer *c = s->consumers[i];
+		if (c && c->positioned)
+			publish_to(s, c, i);
+	}
+}
+
+void stream_pump(struct stream *s)
+{
+	if (!s->slots || s->loader->failed || s->loader->closing)
+		return;
+	publish(s);
+	if (s->positioned && anybody_wants_more(s)) {
+		skip_ahead(s);
+		while (begin_one(s))
+			;
+	}
+	update_urgency(s);
+}
+
+void stream_on_filled(struct stream *s, struct slot *slot)
+{
+	struct slots *slots = slots_ref(slot->slots); /* a dropped slot may hold the last reference */
+	plan_unref(slot->plan);
+	slot->plan = NULL;
+	slot_filled(slot);
+	if (slot->state == SLOT_READY)
+		try_free(s, slot);
+	slots_unref(slots);
+	stream_pump(s);
+}
+
+/* ---- dropping ---- */
+
+/* Nobody wants these batches any more: those in work are cancelled, the ready ones go when their holders let go. */
+static void drop_from(struct stream *s, struct slot *slot)
+{
+	while (slot) {
+		struct slot *next = slot->next;
+		list_remove(s, slot);
+		slot->owed = 0;
+		if (slot->state == SLOT_FILLING) {
+			slot_drop(slot);
+			pool_cancel(s->loader->pool, &slot->job);
+		} else {
+			try_free(s, slot);
+		}
+		slot = next;
+	}
+}
+
+static void drop_own(struct stream *s)
+{
+	while (s->own_first) {
+		struct own_batch *b = s->own_first;
+		s->own_first = b->next;
+		free(b);
+	}
+	free(s->own_partial);
+	s->own_partial = NULL;
+	s->n_own = 0;
+}
+
+/* ---- life ---- */
+
+int stream_init(struct stream *s, struct loader *loader, uint32_t plan_rank, uint32_t n_consumers)
+{
+	*s = (struct stream){ .loader = loader, .plan_rank = plan_rank, .n_consumers = n_consumers };
+	s->consumers = calloc(n_consumers, sizeof(*s->consumers));
+	if (!s->consumers)
+		return -ENOMEM;
+	if (n_consumers > 1)
+		s->expected = n_consumers == 64 ? UINT64_MAX : bit(n_consumers) - 1;
+	pool_queue_add(loader->pool, &s->queue, loader->spec.num_workers);
+	return 0;
+}
+
+void stream_finish(struct stream *s)
+{
+	if (!s->consumers)
+		return;
+	drop_from(s, s->first);
+	drop_own(s);
+	slots_unref(s->slots);
+	s->slots = NULL;
+	free(s->consumers);
+	s->consumers = NULL;
+}
+
+void stream_set_slots(struct stream *s, struct slots *slots)
+{
+	drop_from(s, s->first);
+	drop_own(s);
+	s->positioned = false;
+	slots_unref(s->slots);
+	s->slots = slots;
+}
+
+bool stream_has_strangers(const struct stream *s)
+{
+	if (!s->slots)
+		return false;
+	uint32_t known = 0, all = 0;
+	for (uint32_t i = 0; i < s->slots->n; i++)
+		all += s->slots->slot[i].n_leases;
+	for (uint32_t i = 0; i < s->n_consumers; i++)
+		known += s->consumers[i] ? s->consumers[i]->n_leases : 0;
+	return all > known;
+}
+
+int stream_attach(struct stream *s, struct consumer *c, uint32_t rank)
+{
+	uint32_t place = s->n_consumers > 1 ? rank : 0;
+	if (s->consumers[place])
+		return STREAM_E_TAKEN;
+	c->leases = calloc(s->slots->n, 1);
+	if (!c->leases)
+		return -ENOMEM;
+	c->slots = slots_ref(s->slots);
+	c->stream = s;
+	c->rank = rank;
+	c->positioned = false;
+	s->consumers[place] = c;
+	return 0;
+}
+
+void stream_detach(struct consumer *c)
+{
+	struct stream *s = c->stream;
+	if (!s)
+		return;
+	uint32_t place = s->n_consumers > 1 ? c->rank : 0;
+	s->consumers[place] = NULL;
+	s->expected &= ~bit(place);
+	c->stream = NULL;
+	c->positioned = false;
+	for (struct slot *slot = s->first, *next; slot; slot = next) {
+		next = slot->next;
+		slot->owed &= ~bit(place);
+		try_free(s, slot);
+	}
+	if (!anybody_wants_more(s)) {
+		/* Nobody reads: what was made ahead would not be where the next one begins. */
+		if (!s->expected) {
+			drop_from(s, s->first);
+			s->positioned = false;
+		}
+		drop_own(s);
+	}
+	stream_pump(s);
+}
+
+/* ---- seeking ---- */
+
+/* Whether others depend on where the stream is. */
+static bool is_alone(const struct stream *s, const struct consumer *c)
+{
+	if (s->expected & ~bit(c->rank))
+		return false;
+	for (uint32_t i = 0; i < s->n_consumers; i++) {
+		if (s->consumers[i] && s->consumers[i] != c && s->consumers[i]->positioned)
+			return false;
+	}
+	return true;
+}
+
+/* Joins the batches that are there: it is owed those from `to` on and none before. */
+static void join(struct stream *s, struct consumer *c, uint32_t place, const struct position *to)
+{
+	for (struct slot *slot = s->first, *next; slot; slot = next) {
+		next = slot->next;
+		if (position_compare(&slot->at, to) < 0)
+			slot->owed &= ~bit(place);
+		else
+			slot->owed |= bit(place);
+		try_free(s, slot);
+	}
+	c->cursor = *to;
+}
+
+int stream_seek(struct consumer *c, uint64_t seek, const struct position *to)
+{
+	struct stream *s = c->stream;
+	uint32_t place = s->n_consumers > 1 ? c->rank : 0;
+	if (!s->positioned || is_alone(s, c)) {
+		drop_from(s, s->first);
+		drop_own(s);
+		set_next(s, to);
+		s->positioned = true;
+	} else {
+		const struct position *oldest = s->first ? &s->first->at : &s->next;
+		if (position_compare(to, oldest) < 0)
+			return STREAM_E_BEHIND;
+	}
+	s->expected &= ~bit(place);
+	c->seek = seek;
+	c->positioned = true;
+	join(s, c, place, to);
+	stream_pump(s);
+	return 0;
+}
+
+/* ---- own batches ---- */
+
+static struct own_batch *own_append(struct own_batch *b, uint64_t step, const uint64_t *indices, uint32_t n)
+{
+	uint32_t have = b ? b->n : 0;
+	struct own_batch *grown = realloc(b, sizeof(*b) + ((size_t)have + n) * sizeof(*indices));
+	if (!grown)
+		return NULL;
+	grown->next = NULL;
+	grown->step = step;
+	for (uint32_t i = 0; i < n; i++)
+		grown->index[have + i] = indices[i];
+	grown->n = have + n;
+	return grown;
+}
+
+int stream_push(struct consumer *c, uint64_t seek, uint64_t step, const uint64_t *indices, uint32_t n, bool more)
+{
+	struct stream *s = c->stream;
+	if (!c->positioned || seek != c->seek)
+		return seek < c->seek ? 0 : STREAM_E_INVALID; /* older: sent before the trainer's own seek */
+	uint64_t expected = s->next.step + s->n_own;
+	uint32_t have = s->own_partial ? s->own_partial->n : 0;
+	if (step != expected || s->n_own >= MAX_OWN_BATCHES || n > s->loader->spec.batch_size - have || have + n == 0)
+		return STREAM_E_INVALID;
+	struct own_batch *b = own_append(s->own_partial, step, indices, n);
+	if (!b)
+		return -ENOMEM;
+	s->own_partial = more ? b : NULL;
+	if (more)
+		return 0;
+	if (s->own_first)
+		s->own_last->next = b;
+	else
+		s->own_first = b;
+	s->own_last = b;
+	s->n_own++;
+	stream_pump(s);
+	return 0;
+}
+
+/* ---- giving back ---- */
+
+static void unlease(struct consumer *c, struct slot *slot)
+{
+	c->leases[slot->number]--;
+	c->n_leases--;
+	slot->n_leases--;
+	/* The stream may have moved on to another slab or be gone; then it has unlinked the slot and is not looked at. */
+	try_free(slot->stream, slot);
+}
+
+int stream_release(struct consumer *c, uint32_t number, uint64_t generation)
+{
+	if (number >= c->slots->n || !c->leases[number] || c->slots->slot[number].generation != generation)
+		return STREAM_E_INVALID;
+	unlease(c, &c->slots->slot[number]);
+	if (c->stream)
+		stream_pump(c->stream);
+	return 0;
+}
+
+void consumer_finish(struct consumer *c)
+{
+	stream_detach(c);
+	for (uint32_t i = 0; c->slots && i < c->slots->n; i++) {
+		while (c->leases[i])
+			unlease(c, &c->slots->slot[i]);
+	}
+	assert(c->n_leases == 0);
+	slots_unref(c->slots);
+	free(c->leases);
+	c->slots = NULL;
+	c->leases = NULL;
+}
+
+void stream_count(const struct stream *s, struct stream_counts *out)
+{
+	*out = (struct stream_counts){ 0 };
+	if (!s->slots)
+		return;
+	out->window = s->slots->n;
+	out->full = slots_find_free(s->slots) == NULL;
+	for (uint32_t i = 0; i < s->slots->n; i++) {
+		const struct slot *slot = &s->slots->slot[i];
+		out->making += slot->state == SLOT_FILLING;
+		out->held += slot->n_leases > 0;
+		out->ready += slot->state == SLOT_READY && slot->owed;
+	}
+	out->waits_for = s->first && s->first->state == SLOT_READY ? s->first->owed : 0;
+}

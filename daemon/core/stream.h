@@ -1,0 +1,102 @@
+/* A stream: the batches of one rank (shard) or of everybody (share), in order, made ahead into the free slots of a slab.
+ *
+ * Consumers attach to it, one per rank. Each says where it wants to begin (stream_seek) and is then given every batch from there on, in
+ * order, through its publish callback. After the last batch of an epoch the stream goes on with the next one by itself, so that an epoch's first
+ * batch is ready when the trainer asks for it. Free slots are the only flow control.
+ *
+ * In share mode a batch stays until every rank of the group has had it: those attached, and those of world_size that have not come yet. A rank
+ * that left is not waited for.
+ *
+ * Loop thread only. */
+#ifndef BATCHD_STREAM_H
+#define BATCHD_STREAM_H
+
+#include "core/slots.h"
+
+struct loader;
+struct consumer;
+
+struct consumer_ops {
+	/* Tells the trainer of a ready batch. 0; -EAGAIN: not now, stream_pump will be called; other errors: the consumer is going away. */
+	int (*publish)(struct consumer *c, const struct slot *slot);
+};
+
+struct consumer {
+	const struct consumer_ops *ops;
+	struct stream *stream;      /* NULL: detached */
+	struct slots *slots;        /* what its trainer has mapped; a reference */
+	uint8_t *leases;            /* per slot: how often the trainer has it (again after a seek); layout of `slots` */
+	uint32_t n_leases;          /* their sum */
+	uint32_t rank;
+	bool positioned;            /* has said where to begin */
+	struct position cursor;     /* the next batch it has to get */
+	uint64_t seek;              /* the trainer's number for that */
+	uint64_t n_published;
+};
+
+/* The trainer's own index batches, waiting to be made. */
+struct own_batch {
+	struct own_batch *next;
+	uint64_t step;
+	uint32_t n;
+	uint64_t index[];
+};
+
+struct stream {
+	struct loader *loader;
+	uint32_t plan_rank;              /* in the plan: the rank (shard), 0 (share) */
+	struct slots *slots;             /* where batches are made now; a reference; NULL before the first attach */
+	struct pool_queue queue;
+	struct slot *first, *last;       /* batches in order, FILLING and READY */
+	bool positioned;
+	struct position next;            /* the next batch to begin */
+	uint64_t n_batches;              /* of next.epoch from next.base */
+	struct consumer **consumers;     /* by rank; NULL: none attached */
+	uint32_t n_consumers;            /* places in it: world_size (share) or 1 (shard) */
+	uint64_t expected;               /* share: bits of ranks that have never been here */
+	struct own_batch *own_first, *own_last;
+	struct own_batch *own_partial;   /* its last packet has not come yet */
+	uint32_t n_own;
+};
+
+enum {
+	STREAM_E_BEHIND = 1,   /* share: the batch asked for has left the window */
+	STREAM_E_TAKEN = 2,    /* that rank is attached already */
+	STREAM_E_INVALID = 3,  /* makes no sense in this state: a protocol error */
+};
+
+int stream_init(struct stream *s, struct loader *loader, uint32_t plan_rank, uint32_t n_consumers);
+/* No consumer may be attached. Rows still in work keep their slots; loader_destroy waits for them. */
+void stream_finish(struct stream *s);
+
+/* Makes batches into these from now on (takes the reference); batches in the old ones are dropped or live on with their holders. */
+void stream_set_slots(struct stream *s, struct slots *slots);
+/* Whether somebody who is not attached any more still holds slots: then a newcomer wants fresh ones. */
+bool stream_has_strangers(const struct stream *s);
+
+int stream_attach(struct stream *s, struct consumer *c, uint32_t rank); /* 0, STREAM_E_TAKEN, -ENOMEM */
+/* No more batches for it; what it holds stays held until released. */
+void stream_detach(struct consumer *c);
+/* 0 or STREAM_E_BEHIND. */
+int stream_seek(struct consumer *c, uint64_t seek, const struct position *to);
+/* own batches: appends indices of batch `step`; 0, STREAM_E_INVALID, -ENOMEM. Indices are checked by the caller. */
+int stream_push(struct consumer *c, uint64_t seek, uint64_t step, const uint64_t *indices, uint32_t n, bool more);
+/* 0 or STREAM_E_INVALID: it does not hold that slot in that generation. */
+int stream_release(struct consumer *c, uint32_t slot, uint64_t generation);
+/* The trainer's process is gone: everything it holds is free. Also drops the reference to its slots. */
+void consumer_finish(struct consumer *c);
+
+/* Begins what can be begun, publishes what can be published. Cheap when there is nothing to do. */
+void stream_pump(struct stream *s);
+
+/* For the loader: the slot's job is done. */
+void stream_on_filled(struct stream *s, struct slot *slot);
+
+struct stream_counts {
+	uint32_t ready, making, held, window;
+	uint64_t waits_for;     /* share: bits of the ranks that have still to get the oldest batch */
+	bool full;              /* no free slot */
+};
+void stream_count(const struct stream *s, struct stream_counts *out);
+
+#endif

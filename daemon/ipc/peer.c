@@ -1,0 +1,323 @@
+/* See peer.h. One uv_poll watches the socket, for reading always and for writing only while packets wait. A packet is sent whole or not at all
+ * (SOCK_SEQPACKET), so what waits is a list of packets, with duplicates of their fds. */
+#include "ipc/peer.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "ipc/server.h"
+#include "util/log.h"
+
+#ifndef SO_PEERPIDFD
+#define SO_PEERPIDFD 77
+#endif
+
+enum {
+	MAX_WAITING = 1024,     /* packets: far more than a window of batches and an answer */
+	PACKETS_PER_TURN = 32,  /* then the other peers get their turn */
+};
+
+struct packet {
+	struct packet *next;
+	int fd; /* -1: none; no message to a client has more than one */
+	size_t n_bytes;
+	uint8_t bytes[];
+};
+
+static void set_events(struct peer *p);
+
+/* ---- closing ---- */
+
+static void on_handle_closed(uv_handle_t *h)
+{
+	struct peer *p = h->data;
+	if (--p->n_handles > 0)
+		return;
+	close(p->fd);
+	if (p->pidfd >= 0)
+		close(p->pidfd);
+	free(p);
+}
+
+static void drop_waiting(struct peer *p)
+{
+	while (p->out_first) {
+		struct packet *k = p->out_first;
+		p->out_first = k->next;
+		if (k->fd >= 0)
+			close(k->fd);
+		free(k);
+	}
+	p->n_out = 0;
+}
+
+void peer_close(struct peer *p)
+{
+	if (p->closing)
+		return;
+	p->closing = true;
+	drop_waiting(p);
+	server_remove(p->server, p);
+	uv_poll_stop(&p->poll);
+	shutdown(p->fd, SHUT_RDWR); /* the client learns of it even while a fork of ours, or its own, holds the socket */
+	p->server->ops->closed(p);
+	uv_close((uv_handle_t *)&p->poll, on_handle_closed);
+	uv_close((uv_handle_t *)&p->hello_timer, on_handle_closed);
+}
+
+void peer_fail(struct peer *p, Batchd__Wire__ErrorCode code, const char *field, const char *fmt, ...)
+{
+	if (p->closing)
+		return;
+	char text[WIRE_MAX_TEXT];
+	va_list ap;
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	char number[32], pid[32], uid[32];
+	snprintf(number, sizeof(number), "%llu", (unsigned long long)p->number);
+	snprintf(pid, sizeof(pid), "%d", (int)p->pid);
+	snprintf(uid, sizeof(uid), "%u", (unsigned)p->uid);
+	const char *fields[] = { "SESSION", number, "PID", pid, "UID", uid, "CODE", wire_code_name(code), NULL };
+	log_record_fields(LOG_LEVEL_WARNING, "session-refused", fields, "%s", text);
+	Batchd__Wire__Error error = BATCHD__WIRE__ERROR__INIT;
+	error.code = code;
+	error.text = text;
+	error.field = (char *)(field ? field : "");
+	Batchd__Wire__ServerMessage m = BATCHD__WIRE__SERVER_MESSAGE__INIT;
+	m.body_case = BATCHD__WIRE__SERVER_MESSAGE__BODY_ERROR;
+	m.error = &error;
+	if (!p->out_first) /* behind a full socket there is no point in waiting */
+		(void)wire_send(p->fd, &m.base, NULL, 0, MSG_DONTWAIT);
+	peer_close(p);
+}
+
+/* ---- sending ---- */
+
+static void keep(struct peer *p, const Batchd__Wire__ServerMessage *m, const int *fds, unsigned n_fds)
+{
+	size_t n = protobuf_c_message_get_packed_size(&m->base);
+	struct packet *k = p->n_out < MAX_WAITING ? malloc(sizeof(*k) + n) : NULL;
+	if (!k) {
+		peer_fail(p, BATCHD__WIRE__ERROR_CODE__PROTOCOL, NULL, "the client does not read what it asked for");
+		return;
+	}
+	*k = (struct packet){ .fd = n_fds ? fcntl(fds[0], F_DUPFD_CLOEXEC, 0) : -1, .n_bytes = n };
+	protobuf_c_message_pack(&m->base, k->bytes);
+	if (p->out_first)
+		p->out_last->next = k;
+	else
+		p->out_first = k;
+	p->out_last = k;
+	p->n_out++;
+	set_events(p);
+}
+
+void peer_send(struct peer *p, const Batchd__Wire__ServerMessage *m, const int *fds, unsigned n_fds)
+{
+	assert(n_fds <= 1);
+	if (p->closing)
+		return;
+	int r = p->out_first ? -EAGAIN : wire_send(p->fd, &m->base, fds, n_fds, MSG_DONTWAIT);
+	if (r == -EAGAIN || r == -EINTR || r == -ETOOMANYREFS)
+		keep(p, m, fds, n_fds);
+	else if (r == -EMSGSIZE)
+		peer_fail(p, BATCHD__WIRE__ERROR_CODE__INTERNAL, NULL, "the answer does not fit a packet");
+	/* A peer that is gone is noticed by the poll. */
+}
+
+static int send_packet(struct peer *p, const struct packet *k)
+{
+	struct iovec iov = { (void *)k->bytes, k->n_bytes };
+	union {
+		struct cmsghdr align;
+		char bytes[CMSG_SPACE(sizeof(int))];
+	} control = { 0 };
+	struct msghdr h = { .msg_iov = &iov, .msg_iovlen = 1 };
+	if (k->fd >= 0) {
+		h.msg_control = control.bytes;
+		h.msg_controllen = sizeof(control.bytes);
+		struct cmsghdr *c = CMSG_FIRSTHDR(&h);
+		c->cmsg_level = SOL_SOCKET;
+		c->cmsg_type = SCM_RIGHTS;
+		c->cmsg_len = CMSG_LEN(sizeof(int));
+		memcpy(CMSG_DATA(c), &k->fd, sizeof(int));
+	}
+	return sendmsg(p->fd, &h, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ? -errno : 0;
+}
+
+static void flush(struct peer *p)
+{
+	while (p->out_first) {
+		struct packet *k = p->out_first;
+		int r = send_packet(p, k);
+		if (r == -EAGAIN || r == -EINTR || r == -ETOOMANYREFS)
+			return;
+		p->out_first = k->next;
+		p->n_out--;
+		if (k->fd >= 0)
+			close(k->fd);
+		free(k);
+	}
+	set_events(p);
+}
+
+/* ---- receiving ---- */
+
+static void hello(struct peer *p, const Batchd__Wire__Hello *h)
+{
+	if (h->version < 1) {
+		peer_fail(p, BATCHD__WIRE__ERROR_CODE__VERSION, "version", "the client speaks protocol %u, this daemon 1 to %d",
+			  h->version, WIRE_VERSION);
+		return;
+	}
+	p->greeted = true;
+	snprintf(p->program, sizeof(p->program), "%s", h->program);
+	uv_timer_stop(&p->hello_timer);
+	server_greeted(p->server);
+	Batchd__Wire__Welcome w = BATCHD__WIRE__WELCOME__INIT;
+	w.version = h->version < WIRE_VERSION ? h->version : WIRE_VERSION;
+	w.daemon = (char *)p->server->version;
+	w.session = p->number;
+	Batchd__Wire__ServerMessage m = BATCHD__WIRE__SERVER_MESSAGE__INIT;
+	m.body_case = BATCHD__WIRE__SERVER_MESSAGE__BODY_WELCOME;
+	m.welcome = &w;
+	peer_send(p, &m, NULL, 0);
+}
+
+static void dispatch(struct peer *p, const void *bytes, size_t n_bytes, int *fds, unsigned n_fds)
+{
+	const Batchd__Wire__ClientMessage *msg;
+	const char *why = "";
+	if (wire_unpack_client(&p->server->arena, bytes, n_bytes, &msg, &why)) {
+		peer_fail(p, BATCHD__WIRE__ERROR_CODE__PROTOCOL, NULL, "illegal message: %s", why);
+	} else if (!wire_client_fds_ok(msg, n_fds)) {
+		peer_fail(p, BATCHD__WIRE__ERROR_CODE__PROTOCOL, NULL, "%s came with %u file descriptors",
+			  wire_client_name(msg), n_fds);
+	} else if (p->greeted == (msg->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_HELLO)) {
+		peer_fail(p, BATCHD__WIRE__ERROR_CODE__PROTOCOL, NULL, "%s is out of place", wire_client_name(msg));
+	} else if (!p->greeted) {
+		hello(p, msg->hello);
+	} else {
+		p->server->ops->message(p, msg, fds, n_fds);
+	}
+}
+
+/* False when there is nothing more to read now. */
+static bool receive_one(struct peer *p)
+{
+	struct server *s = p->server;
+	int fds[WIRE_MAX_FDS];
+	unsigned n_fds = WIRE_MAX_FDS;
+	size_t n = sizeof(s->buffer);
+	int r = wire_recv(p->fd, s->buffer, &n, fds, &n_fds, MSG_DONTWAIT);
+	if (r == -EAGAIN)
+		return false;
+	if (r == -EINTR)
+		return true;
+	if (r == -ECONNRESET || r == -EPIPE) {
+		peer_close(p);
+		return false;
+	}
+	if (r) {
+		peer_fail(p, BATCHD__WIRE__ERROR_CODE__PROTOCOL, NULL, "cannot receive: %s", strerror(-r));
+		return false;
+	}
+	dispatch(p, s->buffer, n, fds, n_fds);
+	for (unsigned i = 0; i < n_fds; i++) {
+		if (fds[i] >= 0)
+			close(fds[i]);
+	}
+	return !p->closing;
+}
+
+static void on_poll(uv_poll_t *poll, int status, int events)
+{
+	struct peer *p = poll->data;
+	if (status < 0) {
+		peer_close(p);
+		return;
+	}
+	if (events & UV_WRITABLE)
+		flush(p);
+	if (p->closing || !(events & (UV_READABLE | UV_DISCONNECT)))
+		return;
+	for (int i = 0; i < PACKETS_PER_TURN && receive_one(p); i++)
+		;
+}
+
+static void set_events(struct peer *p)
+{
+	if (!p->closing)
+		uv_poll_start(&p->poll, UV_READABLE | (p->out_first ? UV_WRITABLE : 0), on_poll);
+}
+
+static void on_hello_timeout(uv_timer_t *t)
+{
+	peer_fail(t->data, BATCHD__WIRE__ERROR_CODE__PROTOCOL, NULL, "no hello in time");
+}
+
+/* ---- credentials ---- */
+
+static int read_credentials(struct peer *p)
+{
+	struct ucred cred;
+	socklen_t n = sizeof(cred);
+	if (getsockopt(p->fd, SOL_SOCKET, SO_PEERCRED, &cred, &n))
+		return -errno;
+	p->pid = cred.pid;
+	p->uid = cred.uid;
+	p->gids[0] = cred.gid;
+	p->n_gids = 1;
+	/* SO_PEERCRED has the main group only. More groups than fit are not looked at: that can only refuse, never allow. */
+	gid_t more[63];
+	n = sizeof(more);
+	if (getsockopt(p->fd, SOL_SOCKET, SO_PEERGROUPS, more, &n) == 0) {
+		for (unsigned i = 0; i < n / sizeof(gid_t) && p->n_gids < 64; i++)
+			p->gids[p->n_gids++] = more[i];
+	}
+	n = sizeof(p->pidfd);
+	if (getsockopt(p->fd, SOL_SOCKET, SO_PEERPIDFD, &p->pidfd, &n))
+		p->pidfd = (int)syscall(SYS_pidfd_open, p->pid, 0);
+	if (p->pidfd >= 0)
+		fcntl(p->pidfd, F_SETFD, FD_CLOEXEC);
+	return 0;
+}
+
+int peer_create(struct server *server, int fd, struct peer **out)
+{
+	struct peer *p = calloc(1, sizeof(*p));
+	int r = -ENOMEM;
+	if (!p)
+		goto fail;
+	p->server = server;
+	p->fd = fd;
+	p->pidfd = -1;
+	p->connected_ns = uv_hrtime();
+	r = read_credentials(p);
+	if (r == 0)
+		r = uv_poll_init(server->loop, &p->poll, fd);
+	if (r)
+		goto fail;
+	uv_timer_init(server->loop, &p->hello_timer);
+	p->poll.data = p->hello_timer.data = p;
+	p->n_handles = 2;
+	server_add(server, p);
+	uv_timer_start(&p->hello_timer, on_hello_timeout, server->limits.hello_timeout_ns / 1000000, 0);
+	set_events(p);
+	*out = p;
+	return 0;
+fail:
+	if (p && p->pidfd >= 0)
+		close(p->pidfd);
+	close(fd);
+	free(p);
+	return r;
+}

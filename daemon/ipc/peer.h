@@ -1,0 +1,61 @@
+/* A peer: one connection from a client, its credentials, and what could not be sent to it yet. Knows frames and fds, nothing of data sets.
+ *
+ * Loop thread only. A peer is freed by itself after ops->closed. */
+#ifndef BATCHD_PEER_H
+#define BATCHD_PEER_H
+
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include <uv.h>
+
+#include "wire.h"
+
+struct peer;
+
+struct peer_ops {
+	/* A checked message of a greeted client. fds: what came with it; set those you take to -1, the others are closed. */
+	void (*message)(struct peer *p, const Batchd__Wire__ClientMessage *msg, int *fds, unsigned n_fds);
+	/* The connection has ended, whoever ended it; the last call for this peer. */
+	void (*closed)(struct peer *p);
+};
+
+struct packet; /* one that waits to be sent */
+
+struct peer {
+	struct peer *next, *prev;   /* in the server's list */
+	struct server *server;
+	void *session;              /* ops' own */
+	uv_poll_t poll;
+	uv_timer_t hello_timer;
+	int fd;
+	unsigned n_handles;         /* open uv handles; freed at 0 */
+	uint64_t number;            /* of the session, as in the log */
+	pid_t pid;
+	uid_t uid;
+	gid_t gids[64];             /* main group first, then the supplementary ones */
+	unsigned n_gids;
+	int pidfd;                  /* -1: the kernel has none for us */
+	char program[WIRE_MAX_PROGRAM + 1];
+	bool greeted, closing;
+	struct packet *out_first, *out_last;
+	unsigned n_out;
+	uint64_t connected_ns;
+};
+
+/* Takes the connected socket. 0 or negative errno (then the socket is closed). */
+int peer_create(struct server *server, int fd, struct peer **out);
+
+/* Sends now, or as soon as the client takes it; borrows fds. A client that leaves too much unread is closed. */
+void peer_send(struct peer *p, const Batchd__Wire__ServerMessage *m, const int *fds, unsigned n_fds);
+
+/* Says Error to the client, writes one log record, closes. field may be NULL. */
+void peer_fail(struct peer *p, Batchd__Wire__ErrorCode code, const char *field, const char *fmt, ...)
+	__attribute__((format(printf, 4, 5)));
+
+/* Closes without a word. */
+void peer_close(struct peer *p);
+
+#endif

@@ -1,0 +1,131 @@
+/* See server.h. Limits are checked at accept, before anything is read: a peer too many is told so and closed. When the process is out of file descriptors the
+ * listener pauses for half a second, as the alternative is a loop that spins on a connection it cannot accept. */
+#include "ipc/server.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "util/log.h"
+
+enum { ACCEPTS_PER_TURN = 16, PAUSE_MS = 500 };
+
+static void listen_again(struct server *s);
+
+static void on_pause_over(uv_timer_t *t)
+{
+	listen_again(t->data);
+}
+
+static void pause_listening(struct server *s, const char *why)
+{
+	uv_poll_stop(&s->poll);
+	uv_timer_start(&s->pause, on_pause_over, PAUSE_MS, 0);
+	log_record(LOG_LEVEL_WARNING, "listener-paused", "not accepting for %d ms: %s", PAUSE_MS, why);
+}
+
+static unsigned count_of(const struct server *s, uid_t uid)
+{
+	unsigned n = 0;
+	for (const struct peer *p = s->peers; p; p = p->next)
+		n += p->uid == uid;
+	return n;
+}
+
+static void check_limits(struct server *s, struct peer *p)
+{
+	if (s->n_peers > s->limits.sessions)
+		peer_fail(p, BATCHD__WIRE__ERROR_CODE__LIMIT, "sessions",
+			  "the daemon has %u sessions, its limit (limits.sessions in its configuration)", s->limits.sessions);
+	else if (count_of(s, p->uid) > s->limits.sessions_per_user)
+		peer_fail(p, BATCHD__WIRE__ERROR_CODE__LIMIT, "sessions_per_user",
+			  "this user has %u sessions, the limit (limits.sessions_per_user in the daemon's configuration)",
+			  s->limits.sessions_per_user);
+	else if (s->n_pending > s->limits.pending)
+		peer_fail(p, BATCHD__WIRE__ERROR_CODE__LIMIT, "pending", "too many connections that have not said hello yet");
+}
+
+static void on_listen(uv_poll_t *poll, int status, int events)
+{
+	struct server *s = poll->data;
+	(void)events;
+	for (int i = 0; status == 0 && i < ACCEPTS_PER_TURN && !s->closing; i++) {
+		int fd = accept4(s->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+		if (fd < 0) {
+			if (errno == EMFILE || errno == ENFILE)
+				pause_listening(s, "out of file descriptors");
+			return;
+		}
+		struct peer *p;
+		int r = peer_create(s, fd, &p);
+		if (r)
+			log_record(LOG_LEVEL_ERROR, "accept-failed", "cannot take a connection: %s", uv_strerror(r));
+		else
+			check_limits(s, p);
+	}
+}
+
+static void listen_again(struct server *s)
+{
+	if (!s->closing)
+		uv_poll_start(&s->poll, UV_READABLE, on_listen);
+}
+
+int server_init(struct server *s, uv_loop_t *loop, int listen_fd, const struct server_limits *limits,
+		const struct peer_ops *ops, void *owner, const char *version)
+{
+	s->loop = loop;
+	s->listen_fd = listen_fd;
+	s->limits = *limits;
+	s->ops = ops;
+	s->owner = owner;
+	s->version = version;
+	wire_arena_init(&s->arena);
+	int r = uv_poll_init(loop, &s->poll, listen_fd);
+	if (r)
+		return r;
+	uv_timer_init(loop, &s->pause);
+	s->poll.data = s->pause.data = s;
+	listen_again(s);
+	return 0;
+}
+
+void server_stop(struct server *s)
+{
+	if (s->closing)
+		return;
+	s->closing = true;
+	uv_poll_stop(&s->poll);
+	uv_close((uv_handle_t *)&s->poll, NULL);
+	uv_close((uv_handle_t *)&s->pause, NULL);
+}
+
+void server_add(struct server *s, struct peer *p)
+{
+	p->number = ++s->n_accepted;
+	p->next = s->peers;
+	if (s->peers)
+		s->peers->prev = p;
+	s->peers = p;
+	s->n_peers++;
+	s->n_pending++;
+}
+
+void server_remove(struct server *s, struct peer *p)
+{
+	if (p->prev)
+		p->prev->next = p->next;
+	else
+		s->peers = p->next;
+	if (p->next)
+		p->next->prev = p->prev;
+	s->n_peers--;
+	if (!p->greeted)
+		s->n_pending--;
+}
+
+void server_greeted(struct server *s)
+{
+	s->n_pending--;
+}

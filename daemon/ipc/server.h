@@ -1,0 +1,42 @@
+/* The server: the listening socket and its peers, and the limits on their number.
+ *
+ * Loop thread only. */
+#ifndef BATCHD_SERVER_H
+#define BATCHD_SERVER_H
+
+#include "ipc/peer.h"
+
+struct server_limits {
+	uint32_t sessions, sessions_per_user, pending;
+	uint64_t hello_timeout_ns;
+};
+
+struct server {
+	uv_loop_t *loop;
+	uv_poll_t poll;
+	uv_timer_t pause;           /* after a full table of file descriptors */
+	int listen_fd;
+	const struct peer_ops *ops;
+	void *owner;
+	const char *version;        /* told in Welcome */
+	struct server_limits limits;
+	struct peer *peers;
+	unsigned n_peers, n_pending;
+	uint64_t n_accepted;
+	bool closing;
+	struct wire_arena arena;    /* one message at a time is looked at */
+	unsigned char buffer[WIRE_MAX_BYTES];
+};
+
+/* listen_fd is borrowed. 0 or negative errno. */
+int server_init(struct server *s, uv_loop_t *loop, int listen_fd, const struct server_limits *limits,
+		const struct peer_ops *ops, void *owner, const char *version);
+/* Stops listening; peers stay. */
+void server_stop(struct server *s);
+
+/* For peer.c: bookkeeping of the list and of who has not said hello yet. */
+void server_add(struct server *s, struct peer *p);
+void server_remove(struct server *s, struct peer *p);
+void server_greeted(struct server *s);
+
+#endif

@@ -1,0 +1,382 @@
+/* Jobs: made by their first session, joined by the others, kept warm for a while after the last.
+ *
+ * The awkward corner is opening: the data set is opened on an I/O thread (it may take minutes to index) while sessions come and go; the opening belongs to
+ * the job, the job to whoever waits for it, and a job that nobody waits for any more still has to see its opening come back. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <xxhash.h>
+
+#include "state.h"
+
+enum { PROGRESS_MS = 200 };
+
+struct opening {
+	struct pool_task task;
+	struct job *job;
+	uv_timer_t progress;
+	/* the I/O thread's, until done */
+	struct data_access access;
+	char *source;
+	const char *index_dir;
+	int fds[WIRE_MAX_FDS];
+	unsigned n_fds;
+	struct recipe recipe;
+	int result;
+	Batchd__Wire__ErrorCode code;
+	const char *field;
+	char text[1024];
+	atomic_uint_fast64_t done, total;
+	_Atomic(const char *) phase;
+};
+
+/* ---- on the I/O thread ---- */
+
+static void on_dataset_progress(void *arg, const char *phase, uint64_t done, uint64_t total)
+{
+	struct opening *o = arg;
+	atomic_store(&o->done, done);
+	atomic_store(&o->total, total);
+	atomic_store(&o->phase, phase);
+}
+
+static void fail_opening(struct opening *o, Batchd__Wire__ErrorCode code, const char *field, const char *text)
+{
+	o->result = -EINVAL;
+	o->code = code;
+	o->field = field;
+	snprintf(o->text, sizeof(o->text), "%s", text);
+}
+
+/* Two loaders share decoded samples when data set, deterministic prefix and EXIF handling are the same. */
+static uint64_t prefix_id(const struct pipeline *p, bool apply_exif)
+{
+	const char *text = pipeline_prefix_text(p);
+	return XXH3_64bits_withSeed(text, strlen(text), apply_exif);
+}
+
+static void open_pipeline(struct opening *o, const struct loader_spec *spec)
+{
+	struct pipeline_error err;
+	bool image = dataset_is_image(o->recipe.dataset);
+	if (!image && spec->transform[0]) {
+		fail_opening(o, BATCHD__WIRE__ERROR_CODE__INVALID, "transform",
+			     "this data set holds arrays, which are delivered as they are; leave transform out");
+		return;
+	}
+	if (!image)
+		return;
+	if (spec->layout == LAYOUT_AS_STORED) {
+		fail_opening(o, BATCHD__WIRE__ERROR_CODE__INVALID, "layout", "images are delivered as NCHW or NHWC");
+		return;
+	}
+	if (pipeline_parse(spec->transform, spec->dtype, spec->layout, &o->recipe.pipeline, &err)) {
+		fail_opening(o, BATCHD__WIRE__ERROR_CODE__INVALID, "transform", err.text);
+		return;
+	}
+	o->recipe.prefix_id = prefix_id(o->recipe.pipeline, spec->apply_exif);
+}
+
+static void opening_run(struct pool_task *t)
+{
+	struct opening *o = (struct opening *)t;
+	const struct loader_spec *spec = &o->job->spec;
+	struct dataset_error err = { .text = "" };
+	struct dataset_source source = { .spec = o->source, .fds = o->fds, .n_fds = o->n_fds, .access = &o->access,
+					 .cache_dir = o->index_dir, .on_progress = on_dataset_progress, .progress_arg = o };
+	int r = dataset_open(&source, &o->recipe.dataset, &err);
+	if (r) {
+		fail_opening(o, err.code ? (Batchd__Wire__ErrorCode)err.code : BATCHD__WIRE__ERROR_CODE__INTERNAL, "dataset",
+			     err.text[0] ? err.text : strerror(-r));
+		return;
+	}
+	if (dataset_n(o->recipe.dataset) == 0)
+		fail_opening(o, BATCHD__WIRE__ERROR_CODE__INVALID, "dataset", "the data set has no samples");
+	else
+		open_pipeline(o, spec);
+}
+
+/* ---- the list ---- */
+
+static struct job *find_job(struct batchd *b, uid_t uid, const char *name)
+{
+	for (struct job *j = b->jobs; j; j = j->next) {
+		if (j->state != JOB_CLOSING && j->spec.uid == uid && !strcmp(j->spec.job, name))
+			return j;
+	}
+	return NULL;
+}
+
+static unsigned count_jobs(const struct batchd *b)
+{
+	unsigned n = 0;
+	for (const struct job *j = b->jobs; j; j = j->next)
+		n++;
+	return n;
+}
+
+static void on_linger_closed(uv_handle_t *h)
+{
+	struct job *j = h->data;
+	struct batchd *b = j->daemon;
+	struct job **at = &b->jobs;
+	while (*at != j)
+		at = &(*at)->next;
+	*at = j->next;
+	loader_spec_finish(&j->spec);
+	free(j);
+	batchd_maybe_finish(b);
+}
+
+static void on_loader_closed(struct loader *l)
+{
+	struct job *j = l->owner;
+	uv_close((uv_handle_t *)&j->linger, on_linger_closed);
+}
+
+void job_close(struct job *j)
+{
+	if (j->state == JOB_CLOSING || j->n_tasks || j->opening)
+		return;
+	j->state = JOB_CLOSING;
+	uv_timer_stop(&j->linger);
+	if (j->loader)
+		loader_close(j->loader);
+	else
+		uv_close((uv_handle_t *)&j->linger, on_linger_closed);
+}
+
+static void on_linger_over(uv_timer_t *t)
+{
+	job_close(t->data);
+}
+
+/* ---- the loader's news ---- */
+
+static void fail_sessions(struct job *j, Batchd__Wire__ErrorCode code, const char *field, const char *text)
+{
+	while (j->sessions) {
+		struct session *s = j->sessions;
+		session_fail(s, code, field, text);
+		if (j->sessions == s) /* its peer was closing already */
+			job_leave(s);
+	}
+}
+
+static void on_fail_timer(uv_timer_t *t)
+{
+	struct job *j = t->data;
+	fail_sessions(j, BATCHD__WIRE__ERROR_CODE__BAD_DATA, "dataset", j->loader->error);
+}
+
+/* The news may come from deep inside a stream: the sessions are told when nothing of it is on the stack. */
+static void on_loader_failed(struct loader *l)
+{
+	struct job *j = l->owner;
+	if (j->state != JOB_READY)
+		return;
+	j->state = JOB_FAILED;
+	uv_timer_start(&j->linger, on_fail_timer, 0, 0);
+}
+
+static void on_loader_published(struct loader *l, bool waited)
+{
+	struct job *j = l->owner;
+	tuner_note(&j->daemon->tuner, waited);
+}
+
+static const struct loader_ops loader_ops = { .failed = on_loader_failed, .published = on_loader_published,
+					      .closed = on_loader_closed };
+
+/* ---- opening, on the loop thread ---- */
+
+static void on_progress_timer(uv_timer_t *t)
+{
+	struct opening *o = t->data;
+	const char *phase = atomic_load(&o->phase);
+	if (!phase)
+		return;
+	Batchd__Wire__Progress p = BATCHD__WIRE__PROGRESS__INIT;
+	p.phase = (char *)phase;
+	p.done = atomic_load(&o->done);
+	p.total = atomic_load(&o->total);
+	Batchd__Wire__ServerMessage m = BATCHD__WIRE__SERVER_MESSAGE__INIT;
+	m.body_case = BATCHD__WIRE__SERVER_MESSAGE__BODY_PROGRESS;
+	m.progress = &p;
+	for (struct session *s = o->job->sessions; s; s = s->next_in_job) {
+		if (s->peer)
+			peer_send(s->peer, &m, NULL, 0);
+	}
+}
+
+static void free_opening(uv_handle_t *h)
+{
+	struct opening *o = h->data;
+	wire_close_fds(o->fds, o->n_fds);
+	recipe_finish(&o->recipe);
+	free(o->source);
+	free(o);
+}
+
+static void opening_done(struct pool_task *t)
+{
+	struct opening *o = (struct opening *)t;
+	struct job *j = o->job;
+	struct batchd *b = j->daemon;
+	j->opening = NULL;
+	o->recipe.seed = j->spec.seed;
+	o->recipe.apply_exif = j->spec.apply_exif;
+	o->recipe.cache = b->cache;
+	struct loader_spec spec;
+	int r = o->result ? o->result : loader_spec_copy(&j->spec, &spec);
+	if (r == 0) {
+		r = loader_create(b->pool, &spec, &o->recipe, b->config->bad_data, &loader_ops, j, &j->loader);
+		if (r)
+			loader_spec_finish(&spec);
+	}
+	if (r && !o->result)
+		fail_opening(o, BATCHD__WIRE__ERROR_CODE__INTERNAL, "", strerror(-r));
+	j->state = r ? JOB_FAILED : JOB_READY;
+	if (r)
+		fail_sessions(j, o->code, o->field, o->text);
+	else if (j->loader->layout.slot_bytes > b->config->limits.batch_bytes)
+		fail_sessions(j, BATCHD__WIRE__ERROR_CODE__LIMIT, "batch_bytes",
+			      "a batch is larger than limits.batch_bytes in the daemon's configuration; use a smaller batch_size");
+	uv_close((uv_handle_t *)&o->progress, free_opening);
+	for (struct session *s = j->sessions, *next; s; s = next) {
+		next = s->next_in_job;
+		session_advance(s);
+	}
+	if (!j->sessions)
+		job_close(j);
+}
+
+static void start_opening(struct job *j, struct request *r, int *fds, unsigned n_fds)
+{
+	struct batchd *b = j->daemon;
+	struct opening *o = calloc(1, sizeof(*o));
+	if (!o) {
+		j->state = JOB_FAILED;
+		return;
+	}
+	o->task = (struct pool_task){ .run = opening_run, .done = opening_done };
+	o->job = j;
+	o->access = r->access;
+	o->source = r->source;
+	r->source = NULL;
+	o->index_dir = b->config->index_cache;
+	for (unsigned i = 0; i < n_fds; i++) {
+		o->fds[i] = fds[i];
+		fds[i] = -1;
+	}
+	o->n_fds = n_fds;
+	uv_timer_init(&b->loop, &o->progress);
+	o->progress.data = o;
+	uv_timer_start(&o->progress, on_progress_timer, PROGRESS_MS, PROGRESS_MS);
+	j->opening = o;
+	pool_run_task(b->pool, &o->task);
+}
+
+static struct job *make_job(struct batchd *b, struct request *r, int *fds, unsigned n_fds)
+{
+	struct job *j = calloc(1, sizeof(*j));
+	if (!j)
+		return NULL;
+	j->daemon = b;
+	j->spec = r->spec;
+	r->spec = (struct loader_spec){ 0 };
+	uv_timer_init(&b->loop, &j->linger);
+	j->linger.data = j;
+	j->next = b->jobs;
+	b->jobs = j;
+	start_opening(j, r, fds, n_fds);
+	return j;
+}
+
+/* ---- joining ---- */
+
+static void enter(struct job *j, struct session *s)
+{
+	s->job = j;
+	s->next_in_job = j->sessions;
+	j->sessions = s;
+	j->n_sessions++;
+	s->state = SESSION_OPENING;
+	if (j->state == JOB_READY)
+		uv_timer_stop(&j->linger);
+}
+
+/* A new incarnation of the whole job: everybody of the old one is out, whatever it asked for. */
+static void fence_all(struct job *j)
+{
+	fail_sessions(j, BATCHD__WIRE__ERROR_CODE__FENCED, "incarnation", "a newer incarnation of this job has started");
+	job_close(j);
+}
+
+void job_join(struct batchd *b, struct session *s, struct request *r, int *fds, unsigned n_fds)
+{
+	struct job *j = find_job(b, r->spec.uid, r->spec.job);
+	if (j && r->spec.incarnation > j->spec.incarnation && j->state != JOB_OPENING) {
+		fence_all(j);
+		j = find_job(b, r->spec.uid, r->spec.job);
+	}
+	if (j && j->state == JOB_FAILED && !j->sessions) {
+		job_close(j);
+		j = find_job(b, r->spec.uid, r->spec.job);
+	}
+	if (j && r->spec.incarnation < j->spec.incarnation) {
+		session_fail(s, BATCHD__WIRE__ERROR_CODE__FENCED, "incarnation", "a newer incarnation of this job is running");
+		return;
+	}
+	const char *field = j ? loader_spec_difference(&j->spec, &r->spec) : NULL;
+	/* Nobody uses the warm loader any more: a changed script simply replaces it. */
+	if (field && !j->sessions && j->state == JOB_READY && !j->n_tasks) {
+		job_close(j);
+		j = NULL;
+		field = NULL;
+	}
+	if (field) {
+		char text[256];
+		snprintf(text, sizeof(text), "job '%s' is running with another %s; use the same, or another job name", r->spec.job, field);
+		session_fail(s, BATCHD__WIRE__ERROR_CODE__MISMATCH, field, text);
+		return;
+	}
+	if (!j && count_jobs(b) >= b->config->limits.loaders) {
+		session_fail(s, BATCHD__WIRE__ERROR_CODE__LIMIT, "loaders",
+			     "the daemon has as many loaders as limits.loaders in its configuration allows");
+		return;
+	}
+	if (!j)
+		j = make_job(b, r, fds, n_fds);
+	if (!j) {
+		session_fail(s, BATCHD__WIRE__ERROR_CODE__INTERNAL, "", "out of memory");
+		return;
+	}
+	enter(j, s);
+	session_advance(s);
+}
+
+void job_leave(struct session *s)
+{
+	struct job *j = s->job;
+	if (!j)
+		return;
+	struct session **at = &j->sessions;
+	while (*at && *at != s)
+		at = &(*at)->next_in_job;
+	if (*at) {
+		*at = s->next_in_job;
+		j->n_sessions--;
+	}
+	s->job = NULL;
+	if (j->sessions || j->state == JOB_CLOSING || j->opening)
+		return;
+	if (j->state == JOB_FAILED || j->daemon->stopping || !j->daemon->config->linger_ns)
+		job_close(j);
+	else
+		uv_timer_start(&j->linger, on_linger_over, j->daemon->config->linger_ns / 1000000, 0);
+}

@@ -1,0 +1,156 @@
+/* See request.h. A straight list of checks; the first that fails names its field. Anything that needs the data set to be open (its size, whether it holds
+ * images) is checked by whoever opens it. */
+#include "request.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static int refuse(struct request_error *err, Batchd__Wire__ErrorCode code, const char *field, const char *fmt, ...)
+	__attribute__((format(printf, 4, 5)));
+
+static int refuse(struct request_error *err, Batchd__Wire__ErrorCode code, const char *field, const char *fmt, ...)
+{
+	va_list ap;
+	va_start(ap, fmt);
+	vsnprintf(err->text, sizeof(err->text), fmt, ap);
+	va_end(ap);
+	err->code = code;
+	err->field = field;
+	return -EINVAL;
+}
+
+#define INVALID BATCHD__WIRE__ERROR_CODE__INVALID
+
+static bool may_use(const struct config_dataset *d, const struct requester *who)
+{
+	if (!d->n_users && !d->n_groups)
+		return true;
+	if (who->uid == 0)
+		return true;
+	for (uint32_t i = 0; i < d->n_users; i++) {
+		if (d->users[i] == who->uid)
+			return true;
+	}
+	for (uint32_t i = 0; i < d->n_groups; i++) {
+		for (unsigned k = 0; k < who->n_gids; k++) {
+			if (d->groups[i] == who->gids[k])
+				return true;
+		}
+	}
+	return false;
+}
+
+static void set_access(struct data_access *a, const struct requester *who, bool configured)
+{
+	*a = (struct data_access){ .uid = who->uid };
+	a->trusted = configured || who->uid == 0 || who->uid == geteuid();
+	for (unsigned i = 0; i < who->n_gids && i < 64; i++)
+		a->gids[a->n_gids++] = who->gids[i];
+}
+
+static bool has_prefix(const char *s, const char *prefix)
+{
+	return strncmp(s, prefix, strlen(prefix)) == 0;
+}
+
+static const char *default_transform(const char *source)
+{
+	return has_prefix(source, "imagefolder:") || has_prefix(source, "files:") ? "train224" : "";
+}
+
+/* The data set's source and transform, from the configuration where it has them. */
+static int resolve(const struct config *config, const Batchd__Wire__Open *open, const struct requester *who,
+		   unsigned n_fds, const char **source, const char **transform, bool *configured, struct request_error *err)
+{
+	const struct config_dataset *d = config_dataset(config, open->dataset);
+	*configured = d != NULL;
+	if (!d && !strchr(open->dataset, ':'))
+		return refuse(err, BATCHD__WIRE__ERROR_CODE__NOT_FOUND, "dataset",
+			      "no data set is named '%s' in the daemon's configuration; give a name from there, or imagefolder:DIR, "
+			      "files:LIST, npy:FILE[,FILE] or random:...", open->dataset);
+	if (d && !may_use(d, who))
+		return refuse(err, BATCHD__WIRE__ERROR_CODE__ACCESS, "dataset",
+			      "user %u may not use the data set '%s' (its users and groups in the daemon's configuration)",
+			      (unsigned)who->uid, d->name);
+	if (d && n_fds)
+		return refuse(err, BATCHD__WIRE__ERROR_CODE__PROTOCOL, "dataset", "a configured data set takes no file descriptors");
+	*source = d ? d->source : open->dataset;
+	*transform = open->transform[0] ? open->transform : d && d->transform ? d->transform : default_transform(*source);
+	const char *named = config_pipeline(config, *transform);
+	if (named)
+		*transform = named;
+	return 0;
+}
+
+static int check_numbers(const struct config *config, const Batchd__Wire__Open *o, struct request_error *err)
+{
+	bool share = o->mode == BATCHD__WIRE__MODE__SHARE;
+	uint32_t max_world = share ? LOADER_MAX_SHARE : LOADER_MAX_WORLD;
+	if (o->batch_size < 1 || o->batch_size > config->limits.batch_size)
+		return refuse(err, o->batch_size ? BATCHD__WIRE__ERROR_CODE__LIMIT : INVALID, "batch_size",
+			      "batch_size is %u; expected 1 to %u (limits.batch_size in the daemon's configuration)", o->batch_size,
+			      config->limits.batch_size);
+	if (o->world_size < 1 || o->world_size > max_world)
+		return refuse(err, INVALID, "world_size", "world_size is %u; expected 1 to %u", o->world_size, max_world);
+	if (o->rank < -1 || (o->rank >= 0 && (uint32_t)o->rank >= o->world_size && !(share && o->world_size == 1 && o->rank < LOADER_MAX_SHARE)))
+		return refuse(err, INVALID, "rank", "rank is %d; expected 0 to world_size - 1 = %u", o->rank, o->world_size - 1);
+	if (o->rank == -1 && !share && o->world_size > 1)
+		return refuse(err, INVALID, "rank", "shard mode with world_size %u needs a rank", o->world_size);
+	if (o->own_batches && share)
+		return refuse(err, INVALID, "batch_sampler", "a batch_sampler works in shard mode only: in share mode everybody gets the same batches");
+	if (o->own_batches && o->shuffle)
+		return refuse(err, INVALID, "shuffle", "shuffle and batch_sampler exclude each other: the sampler decides the order");
+	if (o->n_slots == 1 || o->n_slots > 64)
+		return refuse(err, INVALID, "n_slots", "n_slots is %u; expected 2 to 64, or 0 for the daemon's default", o->n_slots);
+	if (o->num_workers > 1024)
+		return refuse(err, INVALID, "num_workers", "num_workers is %u; expected 0 (the daemon decides) to 1024", o->num_workers);
+	if (!o->job[0])
+		return refuse(err, INVALID, "job", "job is empty; expected a name");
+	if (o->dtype > BATCHD__WIRE__DTYPE__FLOAT32)
+		return refuse(err, INVALID, "dtype", "dtype of images must be uint8, float16 or float32");
+	return 0;
+}
+
+int request_make(const struct config *config, const Batchd__Wire__Open *o, const struct requester *who, unsigned n_fds,
+		 struct request *out, struct request_error *err)
+{
+	const char *source, *transform;
+	bool configured;
+	*out = (struct request){ 0 };
+	*err = (struct request_error){ .code = INVALID, .field = "" };
+	int r = check_numbers(config, o, err);
+	if (r == 0)
+		r = resolve(config, o, who, n_fds, &source, &transform, &configured, err);
+	if (r)
+		return r;
+	set_access(&out->access, who, configured);
+	if (!out->access.trusted && n_fds == 0 && !has_prefix(source, "random:"))
+		return refuse(err, BATCHD__WIRE__ERROR_CODE__ACCESS, "dataset",
+			      "the client sent no file descriptor for %s: paths are opened with the client's rights", source);
+	struct loader_spec borrowed = {
+		.job = o->job, .dataset = o->dataset, .transform = (char *)transform, .dtype = (enum dtype)o->dtype,
+		.layout = (enum layout)o->layout, .batch_size = o->batch_size, .world_size = o->world_size,
+		.num_workers = o->num_workers, .n_slots = o->n_slots ? o->n_slots : config->slots, .seed = o->seed,
+		.incarnation = o->incarnation, .shuffle = o->shuffle, .drop_last = o->drop_last,
+		.share = o->mode == BATCHD__WIRE__MODE__SHARE, .apply_exif = o->apply_exif, .own_batches = o->own_batches,
+		.uid = who->uid,
+	};
+	out->rank = o->rank;
+	out->source = strdup(source);
+	if (!out->source || loader_spec_copy(&borrowed, &out->spec)) {
+		request_finish(out);
+		return refuse(err, BATCHD__WIRE__ERROR_CODE__INTERNAL, "", "out of memory");
+	}
+	return 0;
+}
+
+void request_finish(struct request *r)
+{
+	loader_spec_finish(&r->spec);
+	free(r->source);
+	r->source = NULL;
+}

@@ -1,0 +1,33 @@
+/* What a client asks for with Open, checked and made plain: names resolved through the configuration, limits and access applied. No side effects. */
+#ifndef BATCHD_REQUEST_H
+#define BATCHD_REQUEST_H
+
+#include "config.h"
+#include "core/loader.h"
+#include "wire.h"
+
+struct requester {
+	uid_t uid;
+	const gid_t *gids; /* main group first */
+	unsigned n_gids;
+};
+
+struct request {
+	struct loader_spec spec;     /* dataset as the client said it, transform resolved */
+	char *source;                /* what to open: a configured data set's source, or spec.dataset */
+	struct data_access access;
+	int32_t rank;                /* -1: any */
+};
+
+struct request_error {
+	Batchd__Wire__ErrorCode code;
+	const char *field;
+	char text[1024];
+};
+
+/* n_fds: how many came with it. 0; -EINVAL with err. */
+int request_make(const struct config *config, const Batchd__Wire__Open *open, const struct requester *who, unsigned n_fds,
+		 struct request *out, struct request_error *err);
+void request_finish(struct request *r);
+
+#endif

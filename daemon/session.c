@@ -1,0 +1,509 @@
+/* A session's messages, and its life after its connection: see state.h.
+ *
+ * Opening a session goes Open -> job (maybe new) -> its loader is there -> a slab for its stream is there -> attached; session_advance is called at each
+ * arrival and does the next step that can be done. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "state.h"
+#include "util/log.h"
+#include "util/size.h"
+
+#define CODE(name) BATCHD__WIRE__ERROR_CODE__##name
+
+enum { MIN_SLOTS = 2 };
+
+/* ---- ending ---- */
+
+static void forget(struct session *s)
+{
+	struct batchd *b = s->daemon;
+	struct session **at = &b->sessions;
+	while (*at != s)
+		at = &(*at)->next;
+	*at = s->next;
+	free(s);
+	batchd_activity(b);
+	batchd_maybe_finish(b);
+}
+
+static void on_ghost_closed(uv_handle_t *h)
+{
+	struct session *s = h->data;
+	close(s->pidfd);
+	forget(s);
+}
+
+static void ghost_ends(struct session *s)
+{
+	consumer_finish(&s->consumer);
+	uv_poll_stop(&s->exit_poll);
+	uv_close((uv_handle_t *)&s->exit_poll, on_ghost_closed);
+}
+
+static void on_process_exit(uv_poll_t *poll, int status, int events)
+{
+	(void)status;
+	(void)events;
+	ghost_ends(poll->data);
+}
+
+void session_forsake(struct session *s)
+{
+	if (s->state == SESSION_GHOST && !uv_is_closing((uv_handle_t *)&s->exit_poll))
+		ghost_ends(s);
+}
+
+/* The connection is gone while the process may still read its slots: only its exit frees them. */
+static bool become_ghost(struct session *s, struct peer *p)
+{
+	s->pidfd = p->pidfd >= 0 && !s->daemon->stopping ? dup(p->pidfd) : -1;
+	if (s->pidfd < 0 || uv_poll_init(&s->daemon->loop, &s->exit_poll, s->pidfd)) {
+		if (s->pidfd >= 0)
+			close(s->pidfd);
+		return false;
+	}
+	s->exit_poll.data = s;
+	s->state = SESSION_GHOST;
+	uv_poll_start(&s->exit_poll, UV_READABLE, on_process_exit);
+	return true;
+}
+
+struct slots_task {
+	struct pool_task task;
+	struct session *session;  /* NULL: it is gone */
+	struct job *job;
+	struct slot_layout layout;
+	uint32_t n;
+	uint64_t charged_bytes;
+	bool share;
+	struct slots *slots;
+	int result;
+};
+
+static void on_peer_closed(struct peer *p)
+{
+	struct session *s = p->session;
+	if (!s)
+		return;
+	p->session = NULL;
+	s->peer = NULL;
+	if (s->slots_task)
+		s->slots_task->session = NULL;
+	bool holds = s->consumer.n_leases > 0;
+	stream_detach(&s->consumer);
+	log_record(LOG_LEVEL_INFO, "session-closed", "session %llu of %s (pid %d) closed%s", (unsigned long long)s->number,
+		   s->program, (int)s->pid, holds ? " while it holds batches" : "");
+	job_leave(s);
+	if (holds && become_ghost(s, p))
+		return;
+	consumer_finish(&s->consumer);
+	forget(s);
+}
+
+void session_fail(struct session *s, Batchd__Wire__ErrorCode code, const char *field, const char *text)
+{
+	if (s->peer)
+		peer_fail(s->peer, code, field, "%s", text);
+}
+
+/* ---- opening ---- */
+
+static void slots_task_run(struct pool_task *t)
+{
+	struct slots_task *task = (struct slots_task *)t;
+	task->result = slots_create(&task->layout, task->n, &task->slots);
+}
+
+static void send_opened(struct session *s);
+
+static void attach(struct session *s, struct stream *stream, uint32_t rank)
+{
+	int r = stream_attach(stream, &s->consumer, rank);
+	if (r) {
+		session_fail(s, CODE(INTERNAL), "", r == -ENOMEM ? "out of memory" : "that rank is taken");
+		return;
+	}
+	s->state = SESSION_ATTACHED;
+	send_opened(s);
+}
+
+static void slots_task_done(struct pool_task *t)
+{
+	struct slots_task *task = (struct slots_task *)t;
+	struct session *s = task->session;
+	struct job *j = task->job;
+	struct batchd *b = j->daemon;
+	j->n_tasks--;
+	if (task->share)
+		j->slots_pending = false;
+	if (task->result) {
+		b->slots_bytes -= task->charged_bytes;
+		if (s) {
+			s->slots_task = NULL;
+			char text[256];
+			snprintf(text, sizeof(text), "cannot make %llu bytes of shared memory: %s",
+				 (unsigned long long)task->charged_bytes, strerror(-task->result));
+			session_fail(s, CODE(LIMIT), "memory", text);
+		}
+	} else {
+		task->slots->charged_bytes = &b->slots_bytes;
+		if (s && j->state == JOB_READY) {
+			s->slots_task = NULL;
+			stream_set_slots(loader_stream(j->loader, s->consumer.rank), task->slots);
+		} else {
+			slots_unref(task->slots);
+		}
+	}
+	free(task);
+	for (struct session *other = j->sessions, *next; other; other = next) {
+		next = other->next_in_job;
+		session_advance(other);
+	}
+	if (!j->sessions)
+		job_close(j);
+}
+
+/* As many slots as asked for, or as the budget still has room for. */
+static uint32_t affordable_slots(const struct batchd *b, const struct loader *l)
+{
+	uint64_t free_bytes = b->memory_budget_bytes > b->slots_bytes ? b->memory_budget_bytes - b->slots_bytes : 0;
+	uint64_t n = free_bytes / l->layout.slot_bytes;
+	return n < l->spec.n_slots ? (uint32_t)n : l->spec.n_slots;
+}
+
+static void request_slots(struct session *s)
+{
+	struct batchd *b = s->daemon;
+	struct loader *l = s->job->loader;
+	uint32_t n = affordable_slots(b, l);
+	if (n < MIN_SLOTS) {
+		char text[320], slot[32], have[32], used[32];
+		snprintf(text, sizeof(text), "no memory for this trainer's batches: it needs %d slots of %s, and %s of the budget of %s are in use "
+			 "(memory in the daemon's configuration, or --memory)", MIN_SLOTS,
+			 size_format(l->layout.slot_bytes, slot, sizeof(slot)), size_format(b->slots_bytes, used, sizeof(used)),
+			 size_format(b->memory_budget_bytes, have, sizeof(have)));
+		session_fail(s, CODE(LIMIT), "memory", text);
+		return;
+	}
+	struct slots_task *task = calloc(1, sizeof(*task));
+	if (!task) {
+		session_fail(s, CODE(INTERNAL), "", "out of memory");
+		return;
+	}
+	*task = (struct slots_task){ .task = { .run = slots_task_run, .done = slots_task_done }, .session = s, .job = s->job,
+				     .layout = l->layout, .n = n, .charged_bytes = n * l->layout.slot_bytes,
+				     .share = l->spec.share };
+	b->slots_bytes += task->charged_bytes;
+	s->slots_task = task;
+	s->job->n_tasks++;
+	if (task->share)
+		s->job->slots_pending = true;
+	pool_run_task(b->pool, &task->task);
+}
+
+/* Of several places in share mode the first that nobody has had yet, then the first that is free. -1: none. */
+static int32_t free_place(const struct stream *stream)
+{
+	int32_t any = -1;
+	for (uint32_t i = 0; i < stream->n_consumers; i++) {
+		if (stream->consumers[i])
+			continue;
+		if (stream->expected & ((uint64_t)1 << i))
+			return (int32_t)i;
+		if (any < 0)
+			any = (int32_t)i;
+	}
+	return any;
+}
+
+/* The newest session of a rank is the one that counts: a restarted trainer must not wait for its predecessor's timeout. */
+static void fence_rank(struct session *s, uint32_t rank)
+{
+	for (struct session *other = s->job->sessions, *next; other; other = next) {
+		next = other->next_in_job;
+		bool same = other != s && other->peer &&
+			    (other->state == SESSION_ATTACHED ? other->consumer.rank == rank :
+								other->wanted_rank == (int32_t)rank && other->number < s->number);
+		if (same)
+			session_fail(other, CODE(FENCED), "rank", "a newer process took this rank of the job");
+	}
+}
+
+void session_advance(struct session *s)
+{
+	struct job *j = s->job;
+	if (s->state != SESSION_OPENING || s->slots_task || !s->peer || !j || j->state == JOB_OPENING)
+		return;
+	if (j->state == JOB_FAILED) {
+		session_fail(s, CODE(BAD_DATA), "dataset", j->loader ? j->loader->error : "out of memory");
+		return;
+	}
+	struct loader *l = j->loader;
+	bool share = l->spec.share;
+	int32_t rank = s->wanted_rank;
+	if (rank < 0)
+		rank = share ? free_place(loader_stream(l, 0)) : 0;
+	if (rank < 0) {
+		session_fail(s, CODE(LIMIT), "world_size", "every place of this share job is taken; use a larger world_size");
+		return;
+	}
+	s->consumer.rank = (uint32_t)rank;
+	struct stream *stream = loader_stream(l, (uint32_t)rank);
+	fence_rank(s, (uint32_t)rank);
+	if (s->wanted_rank < 0 && !share)
+		s->wanted_rank = 0;
+	if (share && j->slots_pending)
+		return;
+	if (!stream->slots || (!share && stream_has_strangers(stream)))
+		request_slots(s);
+	else
+		attach(s, stream, (uint32_t)rank);
+}
+
+static void fill_shape(const struct loader *l, Batchd__Wire__Opened *m)
+{
+	m->n_shape = l->n_dims;
+	m->shape = (uint32_t *)l->shape;
+	m->n_label_shape = l->n_label_dims;
+	m->label_shape = (uint32_t *)l->label_shape;
+	m->dtype = (Batchd__Wire__Dtype)l->dtype;
+	m->label_dtype = (Batchd__Wire__Dtype)l->label_dtype;
+	m->layout = l->recipe.pipeline ? (Batchd__Wire__Layout)l->spec.layout : BATCHD__WIRE__LAYOUT__AS_STORED;
+}
+
+static void send_opened(struct session *s)
+{
+	struct loader *l = s->job->loader;
+	struct slots *slots = s->consumer.slots;
+	Batchd__Wire__Opened o = BATCHD__WIRE__OPENED__INIT;
+	float mean[3], std[3];
+	o.dataset_id = dataset_id(l->recipe.dataset);
+	o.loader_id = l->id;
+	o.n_samples = dataset_n(l->recipe.dataset);
+	o.n_classes = dataset_n_classes(l->recipe.dataset);
+	o.rank = s->consumer.rank;
+	o.world_size = l->spec.world_size;
+	fill_shape(l, &o);
+	o.slab_kind = (Batchd__Wire__SlabKind)slots->slab.kind;
+	o.slab_bytes = slots->slab.bytes;
+	o.n_slots = o.window = slots->n;
+	o.slot_bytes = l->layout.slot_bytes;
+	o.labels_offset = l->layout.labels_offset;
+	o.indices_offset = l->layout.indices_offset;
+	o.row_bytes = l->layout.row_bytes;
+	if (l->recipe.pipeline && pipeline_normalize(l->recipe.pipeline, mean, std)) {
+		o.mean = mean;
+		o.std = std;
+		o.n_mean = o.n_std = 3;
+	}
+	Batchd__Wire__ServerMessage m = BATCHD__WIRE__SERVER_MESSAGE__INIT;
+	m.body_case = BATCHD__WIRE__SERVER_MESSAGE__BODY_OPENED;
+	m.opened = &o;
+	peer_send(s->peer, &m, &slots->slab.fd, 1);
+	log_record(LOG_LEVEL_INFO, "session-opened", "session %llu: %s (pid %d, uid %u) is rank %u of job %s, %s", (unsigned long long)s->number,
+		   s->program, (int)s->pid, (unsigned)s->uid, s->consumer.rank, l->spec.job, l->spec.dataset);
+}
+
+/* ---- batches ---- */
+
+static int publish(struct consumer *c, const struct slot *slot)
+{
+	struct session *s = (struct session *)(void *)((char *)c - offsetof(struct session, consumer));
+	if (!s->peer)
+		return -EPIPE;
+	Batchd__Wire__Batch b = BATCHD__WIRE__BATCH__INIT;
+	b.seek = c->seek;
+	b.slot = slot->number;
+	b.generation = slot->generation;
+	b.epoch = slot->at.epoch;
+	b.step = slot->at.step;
+	b.n_rows = slot->n_rows;
+	b.n_padding = slot->n_padding;
+	b.n_replaced = atomic_load_explicit(&slot->n_replaced, memory_order_relaxed);
+	b.last = slot->last;
+	Batchd__Wire__ServerMessage m = BATCHD__WIRE__SERVER_MESSAGE__INIT;
+	m.body_case = BATCHD__WIRE__SERVER_MESSAGE__BODY_BATCH;
+	m.batch = &b;
+	peer_send(s->peer, &m, NULL, 0);
+	return s->peer ? 0 : -EPIPE;
+}
+
+static const struct consumer_ops consumer_ops = { .publish = publish };
+
+/* ---- messages ---- */
+
+static void on_open(struct session *s, const Batchd__Wire__Open *open, int *fds, unsigned n_fds)
+{
+	if (s->state != SESSION_GREETED) {
+		session_fail(s, CODE(PROTOCOL), NULL, "Open came twice");
+		return;
+	}
+	struct requester who = { .uid = s->uid, .gids = s->peer->gids, .n_gids = s->peer->n_gids };
+	struct request r;
+	struct request_error err;
+	if (request_make(s->daemon->config, open, &who, n_fds, &r, &err)) {
+		session_fail(s, err.code, err.field, err.text);
+		return;
+	}
+	s->wanted_rank = r.rank;
+	job_join(s->daemon, s, &r, fds, n_fds);
+	request_finish(&r);
+}
+
+static void on_seek(struct session *s, const Batchd__Wire__Seek *m)
+{
+	struct loader *l = s->job->loader;
+	if (m->seek <= s->consumer.seek) {
+		session_fail(s, CODE(PROTOCOL), "seek", "seek numbers must grow");
+		return;
+	}
+	if (m->base_sample > dataset_n(l->recipe.dataset) || m->epoch > INT64_MAX || m->step > INT64_MAX) {
+		session_fail(s, CODE(INVALID), "epoch", "cannot begin there: beyond the end of the data set");
+		return;
+	}
+	struct position to = { .epoch = m->epoch, .base = m->base_sample, .step = m->step };
+	if (stream_seek(&s->consumer, m->seek, &to) != STREAM_E_BEHIND)
+		return;
+	char text[320];
+	const struct position *at = s->consumer.stream->first ? &s->consumer.stream->first->at : &s->consumer.stream->next;
+	snprintf(text, sizeof(text), "the others of share job '%s' are at epoch %llu, batch %llu already; give all of them world_size, so that they wait "
+		 "for each other, or begin with a later epoch", l->spec.job, (unsigned long long)at->epoch, (unsigned long long)at->step);
+	session_fail(s, CODE(BEHIND), "epoch", text);
+}
+
+static void on_indices(struct session *s, const Batchd__Wire__Indices *m)
+{
+	struct loader *l = s->job->loader;
+	if (!l->spec.own_batches) {
+		session_fail(s, CODE(PROTOCOL), NULL, "Indices without batch_sampler");
+		return;
+	}
+	for (size_t i = 0; i < m->n_index; i++) {
+		if (m->index[i] < dataset_n(l->recipe.dataset))
+			continue;
+		char text[160];
+		snprintf(text, sizeof(text), "batch_sampler gave sample %llu; the data set has %llu", (unsigned long long)m->index[i],
+			 (unsigned long long)dataset_n(l->recipe.dataset));
+		session_fail(s, CODE(INVALID), "batch_sampler", text);
+		return;
+	}
+	int r = stream_push(&s->consumer, m->seek, m->step, m->index, (uint32_t)m->n_index, m->more);
+	if (r == STREAM_E_INVALID)
+		session_fail(s, CODE(PROTOCOL), "batch_sampler", "index batches out of order, too many ahead, empty or larger than batch_size");
+	else if (r)
+		session_fail(s, CODE(INTERNAL), "", "out of memory");
+}
+
+static void on_release(struct session *s, const Batchd__Wire__Release *m)
+{
+	s->n_released++;
+	s->wait_ns += m->wait_ns;
+	if (stream_release(&s->consumer, m->slot, m->generation))
+		session_fail(s, CODE(PROTOCOL), "slot", "released a slot it does not hold");
+}
+
+static void on_classes(struct session *s, uint32_t first)
+{
+	struct dataset *ds = s->job->loader->recipe.dataset;
+	uint32_t total = dataset_n_classes(ds), n = 0;
+	static char *names[WIRE_MAX_CLASSES]; /* loop thread only */
+	size_t bytes = 64;
+	for (uint32_t i = first; i < total && n < WIRE_MAX_CLASSES; i++) {
+		bytes += strlen(dataset_class(ds, i)) + 4;
+		if (bytes > WIRE_MAX_BYTES)
+			break;
+		names[n++] = (char *)dataset_class(ds, i);
+	}
+	Batchd__Wire__Classes c = BATCHD__WIRE__CLASSES__INIT;
+	c.first = first;
+	c.total = total;
+	c.n_name = n;
+	c.name = names;
+	Batchd__Wire__ServerMessage m = BATCHD__WIRE__SERVER_MESSAGE__INIT;
+	m.body_case = BATCHD__WIRE__SERVER_MESSAGE__BODY_CLASSES;
+	m.classes = &c;
+	peer_send(s->peer, &m, NULL, 0);
+}
+
+static void on_status(struct session *s)
+{
+	char *text = status_json(s->daemon);
+	size_t left = text ? strlen(text) : 0, at = 0;
+	do {
+		Batchd__Wire__Status st = BATCHD__WIRE__STATUS__INIT;
+		size_t n = left < WIRE_MAX_STATUS ? left : WIRE_MAX_STATUS;
+		st.json.data = (uint8_t *)text + at;
+		st.json.len = n;
+		at += n;
+		left -= n;
+		st.more = left > 0;
+		Batchd__Wire__ServerMessage m = BATCHD__WIRE__SERVER_MESSAGE__INIT;
+		m.body_case = BATCHD__WIRE__SERVER_MESSAGE__BODY_STATUS;
+		m.status = &st;
+		if (s->peer)
+			peer_send(s->peer, &m, NULL, 0);
+	} while (left > 0);
+	free(text);
+}
+
+static void on_close(struct session *s)
+{
+	struct peer *p = s->peer;
+	if (s->state == SESSION_ATTACHED)
+		consumer_finish(&s->consumer);
+	peer_close(p);
+}
+
+static struct session *create_session(struct batchd *b, struct peer *p)
+{
+	struct session *s = calloc(1, sizeof(*s));
+	if (!s)
+		return NULL;
+	s->daemon = b;
+	s->peer = p;
+	s->consumer.ops = &consumer_ops;
+	s->number = p->number;
+	s->pid = p->pid;
+	s->uid = p->uid;
+	s->pidfd = -1;
+	s->connected_ns = p->connected_ns;
+	memcpy(s->program, p->program, sizeof(s->program));
+	s->next = b->sessions;
+	b->sessions = s;
+	batchd_activity(b);
+	return s;
+}
+
+static void on_message(struct peer *p, const Batchd__Wire__ClientMessage *m, int *fds, unsigned n_fds)
+{
+	struct session *s = p->session;
+	if (!s)
+		s = p->session = create_session(p->server->owner, p);
+	if (!s) {
+		peer_fail(p, CODE(INTERNAL), NULL, "out of memory");
+		return;
+	}
+	bool attached = s->state == SESSION_ATTACHED;
+	if (m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_OPEN)
+		on_open(s, m->open, fds, n_fds);
+	else if (m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_STATUS)
+		on_status(s);
+	else if (m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_CLOSE)
+		on_close(s);
+	else if (!attached)
+		peer_fail(p, CODE(PROTOCOL), NULL, "%s before Opened", wire_client_name(m));
+	else if (m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_SEEK)
+		on_seek(s, m->seek);
+	else if (m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_INDICES)
+		on_indices(s, m->indices);
+	else if (m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_RELEASE)
+		on_release(s, m->release);
+	else if (m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_CLASSES)
+		on_classes(s, m->classes->first);
+}
+
+const struct peer_ops session_peer_ops = { .message = on_message, .closed = on_peer_closed };

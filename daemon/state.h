@@ -1,0 +1,100 @@
+/* The daemon's parts and who contains whom: batchd > jobs > sessions. Loop thread only. */
+#ifndef BATCHD_STATE_H
+#define BATCHD_STATE_H
+
+#include <uv.h>
+
+#include "batchd.h"
+#include "core/tuner.h"
+#include "ipc/server.h"
+#include "request.h"
+
+struct session;
+struct opening;
+
+/* A job: the trainers that use one loader, and the loader.
+ *
+ *     OPENING ----> READY ----> (linger) ----> CLOSING
+ *        |             |                          ^
+ *        +-------------+----------> FAILED -------+
+ */
+enum job_state { JOB_OPENING, JOB_READY, JOB_FAILED, JOB_CLOSING };
+
+struct job {
+	struct job *next;
+	struct batchd *daemon;
+	enum job_state state;
+	struct loader_spec spec;
+	struct loader *loader;       /* READY, FAILED after READY, CLOSING */
+	struct opening *opening;     /* OPENING */
+	struct session *sessions;    /* attached or waiting for the loader */
+	unsigned n_sessions;
+	unsigned n_tasks;            /* that will come back to this job */
+	bool slots_pending;          /* share: its slab is being made */
+	uv_timer_t linger;
+};
+
+enum session_state { SESSION_GREETED, SESSION_OPENING, SESSION_ATTACHED, SESSION_GHOST };
+
+/* A trainer. A ghost is one whose connection has ended while its process lives and holds slots. */
+struct session {
+	struct session *next;        /* in the daemon's list */
+	struct session *next_in_job;
+	struct batchd *daemon;
+	struct peer *peer;           /* NULL: a ghost */
+	struct job *job;
+	enum session_state state;
+	struct consumer consumer;
+	int32_t wanted_rank;
+	struct slots_task *slots_task; /* its slab is being made */
+	int pidfd;                   /* a ghost's */
+	uv_poll_t exit_poll;
+	uint64_t number, n_released, wait_ns;
+	pid_t pid;
+	uid_t uid;
+	char program[WIRE_MAX_PROGRAM + 1];
+	uint64_t connected_ns;
+};
+
+struct batchd {
+	uv_loop_t loop;
+	const struct batchd_params *params;
+	struct config *config;
+	struct pool *pool;
+	struct tuner tuner;
+	struct cache *cache;
+	struct server server;
+	struct job *jobs;
+	struct session *sessions;
+	uint64_t memory_budget_bytes;
+	uint64_t slots_bytes;        /* charged */
+	uv_signal_t on_term, on_int, on_hup;
+	uv_timer_t idle, watchdog;
+	bool stopping;
+	int exit_code;
+	uint64_t started_ns;
+};
+
+/* session.c */
+extern const struct peer_ops session_peer_ops;
+/* The job's loader is there, or a slab is: goes on with opening. */
+void session_advance(struct session *s);
+/* While stopping: a ghost's slots are not waited for. */
+void session_forsake(struct session *s);
+void session_fail(struct session *s, Batchd__Wire__ErrorCode code, const char *field, const char *text);
+
+/* job.c */
+/* Joins the job, making it if it is new. Takes the request's contents and the fds (those taken are set to -1). */
+void job_join(struct batchd *b, struct session *s, struct request *r, int *fds, unsigned n_fds);
+void job_leave(struct session *s);
+/* Ends a job without sessions now. */
+void job_close(struct job *j);
+
+/* batchd.c */
+void batchd_activity(struct batchd *b); /* a session came or went: (re)starts or stops the idle clock */
+void batchd_maybe_finish(struct batchd *b); /* while stopping: goes on when the last job has gone */
+
+/* status.c: the state as JSON text; free() it. NULL: out of memory. */
+char *status_json(struct batchd *b);
+
+#endif

@@ -1,0 +1,251 @@
+/* The daemon's state as JSON (jansson), for `batchctl status` and whoever watches it. Every number is taken when asked, nothing is kept for it.
+ * Names are the field's; bytes, seconds and counts carry their unit in the key. */
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <jansson.h>
+
+#include "core/loader.h"
+#include "state.h"
+
+static double seconds(uint64_t ns)
+{
+	return (double)ns / 1e9;
+}
+
+static void set(json_t *object, const char *key, json_t *value)
+{
+	json_object_set_new(object, key, value);
+}
+
+static void set_int(json_t *object, const char *key, uint64_t value)
+{
+	set(object, key, json_integer((json_int_t)value));
+}
+
+/* File names are bytes; JSON is UTF-8: what is not becomes '?'. */
+static void set_text(json_t *object, const char *key, const char *value)
+{
+	json_t *text = json_string(value);
+	if (!text) {
+		char copy[1024];
+		size_t n = 0;
+		for (; value[n] && n < sizeof(copy) - 1; n++)
+			copy[n] = (unsigned char)value[n] < 128 ? value[n] : '?';
+		copy[n] = '\0';
+		text = json_string(copy);
+	}
+	set(object, key, text);
+}
+
+static uint64_t rss_bytes(void)
+{
+	unsigned long long size, resident = 0;
+	FILE *f = fopen("/proc/self/statm", "re");
+	if (!f)
+		return 0;
+	if (fscanf(f, "%llu %llu", &size, &resident) != 2)
+		resident = 0;
+	fclose(f);
+	return resident * (unsigned long long)sysconf(_SC_PAGESIZE);
+}
+
+static double cpu_seconds(void)
+{
+	struct rusage u;
+	getrusage(RUSAGE_SELF, &u);
+	return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) + (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e6;
+}
+
+static json_t *daemon_part(const struct batchd *b)
+{
+	json_t *o = json_object();
+	set_text(o, "version", b->server.version);
+	set_int(o, "pid", (uint64_t)getpid());
+	set_int(o, "uid", (uint64_t)geteuid());
+	set(o, "uptime_s", json_real(seconds(uv_hrtime() - b->started_ns)));
+	set(o, "cpu_s", json_real(cpu_seconds()));
+	set_text(o, "socket", b->params->socket_path ? b->params->socket_path : "");
+	set_text(o, "config", b->params->config_path ? b->params->config_path : "");
+	set_int(o, "rss_bytes", rss_bytes());
+	return o;
+}
+
+static json_t *workers_part(const struct batchd *b)
+{
+	struct pool_stats s;
+	pool_get_stats(b->pool, &s);
+	json_t *o = json_object();
+	set_int(o, "target", s.target);
+	set_int(o, "max", s.max);
+	set_int(o, "busy", s.busy);
+	set_int(o, "io_threads", s.n_io);
+	set_int(o, "io_busy", s.io_busy);
+	set_text(o, "mode", b->tuner.fixed ? "fixed" : "auto");
+	set_text(o, "why", b->tuner.why);
+	set_int(o, "rows", s.n_rows);
+	set_int(o, "rows_waited_for_input", s.n_parked);
+	set_int(o, "wakes", s.n_wakes);
+	return o;
+}
+
+static json_t *bad_part(struct badlist *bad)
+{
+	json_t *list = json_array();
+	pthread_mutex_lock(&bad->lock);
+	for (uint64_t i = 0; i < bad->n_named && i < 100; i++) {
+		json_t *o = json_object();
+		set_int(o, "index", bad->named[i].index);
+		set_text(o, "error", bad->named[i].text);
+		json_array_append_new(list, o);
+	}
+	pthread_mutex_unlock(&bad->lock);
+	return list;
+}
+
+static json_t *ranks_of(uint64_t bits)
+{
+	json_t *list = json_array();
+	for (unsigned i = 0; i < 64; i++) {
+		if (bits & ((uint64_t)1 << i))
+			json_array_append_new(list, json_integer(i));
+	}
+	return list;
+}
+
+static json_t *stream_part(const struct stream *s, uint32_t rank)
+{
+	struct stream_counts n;
+	stream_count(s, &n);
+	json_t *o = json_object();
+	set_int(o, "rank", rank);
+	set_int(o, "epoch", s->next.epoch);
+	set_int(o, "step", s->next.step);
+	set_int(o, "batches", s->n_batches);
+	set_int(o, "ready", n.ready);
+	set_int(o, "making", n.making);
+	set_int(o, "held", n.held);
+	set_int(o, "window", n.window);
+	/* The oldest batch keeps its slot until these have had it. */
+	set(o, "waits_for_ranks", n.full && s->n_consumers > 1 ? ranks_of(n.waits_for | s->expected) : json_array());
+	const char *waiting = !s->positioned ? "a trainer to begin" :
+			      n.full && n.making == 0 ? "trainers to release batches" :
+			      n.making ? "workers" : s->loader->spec.own_batches ? "the batch sampler" : "";
+	set_text(o, "waiting_for", waiting);
+	return o;
+}
+
+static const char *job_state_name(const struct job *j)
+{
+	if (j->state == JOB_READY && !j->sessions)
+		return "lingering";
+	static const char *const names[] = { "opening", "ready", "failed", "closing" };
+	return names[j->state];
+}
+
+static json_t *loader_part(const struct job *j)
+{
+	json_t *o = json_object();
+	const struct loader_spec *spec = &j->spec;
+	set_text(o, "job", spec->job);
+	set_text(o, "dataset", spec->dataset);
+	set_text(o, "transform", spec->transform);
+	set_text(o, "mode", spec->share ? "share" : "shard");
+	set_text(o, "layout", spec->layout == LAYOUT_NCHW ? "NCHW" : spec->layout == LAYOUT_NHWC ? "NHWC" : "as stored");
+	set_int(o, "batch_size", spec->batch_size);
+	set_int(o, "world_size", spec->world_size);
+	set(o, "shuffle", json_boolean(spec->shuffle));
+	set(o, "drop_last", json_boolean(spec->drop_last));
+	set_int(o, "seed", spec->seed);
+	set_int(o, "uid", spec->uid);
+	set_int(o, "sessions", j->n_sessions);
+	set_text(o, "state", job_state_name(j));
+	struct loader *l = j->loader;
+	if (!l || j->state == JOB_CLOSING)
+		return o;
+	char id[32];
+	snprintf(id, sizeof(id), "%016llx", (unsigned long long)l->id);
+	double age = seconds(uv_hrtime() - l->created_ns);
+	uint64_t made = atomic_load(&l->n_made);
+	set_text(o, "id", id);
+	set_text(o, "dtype", dtype_name(l->dtype));
+	set_int(o, "n_samples", dataset_n(l->recipe.dataset));
+	set_int(o, "samples_decoded", made);
+	set_int(o, "samples_delivered", l->n_samples_published);
+	set_int(o, "batches_published", l->n_batches_published);
+	set(o, "images_per_s", json_real(age > 0 ? (double)made / age : 0));
+	set_int(o, "n_bad", badlist_count(&l->bad));
+	set(o, "bad", bad_part(&l->bad));
+	if (l->failed)
+		set_text(o, "error", l->error);
+	json_t *streams = json_array();
+	for (uint32_t i = 0; i < l->n_streams && i < 64; i++) {
+		if (l->streams[i].slots)
+			json_array_append_new(streams, stream_part(&l->streams[i], i));
+	}
+	set(o, "streams", streams);
+	return o;
+}
+
+static json_t *session_part(const struct session *s)
+{
+	static const char *const states[] = { "greeted", "opening", "attached", "gone, holds batches" };
+	json_t *o = json_object();
+	set_int(o, "id", s->number);
+	set_int(o, "pid", (uint64_t)s->pid);
+	set_int(o, "uid", s->uid);
+	set_text(o, "program", s->program);
+	set_text(o, "job", s->job ? s->job->spec.job : "");
+	set_int(o, "rank", s->consumer.rank);
+	set_text(o, "state", states[s->state]);
+	set_int(o, "held", s->consumer.n_leases);
+	/* A trainer that has begun and has nothing on lease can only be waiting. */
+	set(o, "waiting", json_boolean(s->consumer.positioned && s->consumer.n_leases == 0));
+	set(o, "wait_s", json_real(seconds(s->wait_ns)));
+	set(o, "connected_s", json_real(seconds(uv_hrtime() - s->connected_ns)));
+	set_int(o, "batches", s->consumer.n_published);
+	return o;
+}
+
+static json_t *memory_part(const struct batchd *b)
+{
+	json_t *o = json_object();
+	set_int(o, "budget_bytes", b->memory_budget_bytes);
+	set_int(o, "slots_bytes", b->slots_bytes);
+	set_int(o, "rss_bytes", rss_bytes());
+	return o;
+}
+
+static json_t *limits_part(const struct batchd *b)
+{
+	json_t *o = json_object();
+	set_int(o, "sessions", b->config->limits.sessions);
+	set_int(o, "sessions_per_user", b->config->limits.sessions_per_user);
+	set_int(o, "loaders", b->config->limits.loaders);
+	set_int(o, "batch_size", b->config->limits.batch_size);
+	set_int(o, "batch_bytes", b->config->limits.batch_bytes);
+	return o;
+}
+
+char *status_json(struct batchd *b)
+{
+	json_t *root = json_object(), *loaders = json_array(), *sessions = json_array();
+	set(root, "daemon", daemon_part(b));
+	set(root, "workers", workers_part(b));
+	set(root, "memory", memory_part(b));
+	for (const struct job *j = b->jobs; j; j = j->next)
+		json_array_append_new(loaders, loader_part(j));
+	for (const struct session *s = b->sessions; s; s = s->next) {
+		if (s->state != SESSION_GREETED)
+			json_array_append_new(sessions, session_part(s));
+	}
+	set(root, "loaders", loaders);
+	set(root, "sessions", sessions);
+	set(root, "limits", limits_part(b));
+	char *text = json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(9));
+	json_decref(root);
+	return text;
+}

@@ -1,0 +1,138 @@
+/* The finisher: the table of results, the choice of path, and where a row goes.
+ *
+ * The division by 255 and by std must be true divisions: multiplying by the reciprocal is off by one unit in the last place for many
+ * pixel values. The AVX paths divide by multiplying and correcting the remainder, which is exact for all but rare divisors; whether
+ * these 256 values per channel are among the exceptions is simply tried when a pipeline is made. */
+#include "image/finish.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "image/finish-paths.h"
+
+static const struct finish_path *const all_paths[] = {
+	&finish_c,
+};
+enum { N_PATHS = sizeof(all_paths) / sizeof(all_paths[0]) };
+
+uint16_t float_to_half(float value)
+{
+	uint32_t bits, sign, rest;
+	union { float f; uint32_t u; } magic = { .u = (127 - 15 + 127 - 10 - 102) << 23 }; /* 0.5: moves subnormals' bits into place */
+	union { float f; uint32_t u; } v = { .f = value };
+
+	sign = v.u >> 16 & 0x8000;
+	bits = v.u & 0x7fffffff;
+	if (bits >= 0x47800000) /* too large for a half, infinite or not a number */
+		return (uint16_t)(sign | (bits > 0x7f800000 ? 0x7e00 : 0x7c00));
+	if (bits < 0x38800000) { /* subnormal: the addition rounds, to nearest even */
+		v.u = bits;
+		v.f += magic.f;
+		return (uint16_t)(sign | (v.u - magic.u));
+	}
+	rest = bits + ((uint32_t)(15 - 127) << 23) + 0xfff + (bits >> 13 & 1);
+	return (uint16_t)(sign | rest >> 13);
+}
+
+static void make_tables(struct finish *f)
+{
+	for (int c = 0; c < 3; c++) {
+		for (int v = 0; v < 256; v++) {
+			float scaled = (float)v / 255.0f;
+			float centred = scaled - f->mean[c];
+
+			f->float32[c][v] = centred / f->std[c];
+			f->float16[c][v] = float_to_half(f->float32[c][v]);
+		}
+	}
+}
+
+/* Runs every pixel value of every channel through the path and compares with the table. */
+static bool is_exact(const struct finish *f, const struct finish_path *path)
+{
+	struct finish trial = *f;
+	uint8_t rgb[256 * 3];
+	float planes[3][256];
+	void *const out[3] = { planes[0], planes[1], planes[2] };
+
+	if (f->type == FINISH_UINT8)
+		return true;
+	for (int v = 0; v < 256; v++)
+		memset(rgb + (size_t)v * 3, v, 3);
+	trial.type = FINISH_FLOAT32;
+	trial.n_channels = 3;
+	trial.width = 256;
+	path->planar(&trial, rgb, out);
+	return memcmp(planes, f->float32, sizeof(planes)) == 0;
+}
+
+void finish_init(struct finish *f, enum finish_type type, bool planar, uint32_t n_channels, uint32_t width,
+		 uint32_t height, const float mean[3], const float std[3])
+{
+	f->type = type;
+	f->planar = planar;
+	f->n_channels = n_channels;
+	f->width = width;
+	f->height = height;
+	memcpy(f->mean, mean, sizeof(f->mean));
+	memcpy(f->std, std, sizeof(f->std));
+	make_tables(f);
+	f->path = &finish_c;
+	for (size_t i = 0; i < N_PATHS; i++) {
+		if (all_paths[i]->can_run() && is_exact(f, all_paths[i])) {
+			f->path = all_paths[i];
+			break;
+		}
+	}
+}
+
+const char *const *finish_paths(void)
+{
+	static _Thread_local const char *names[N_PATHS + 1]; /* per thread, so that filling it needs no lock */
+	size_t n = 0;
+
+	for (size_t i = 0; i < N_PATHS; i++)
+		if (all_paths[i]->can_run())
+			names[n++] = all_paths[i]->name;
+	names[n] = NULL;
+	return names;
+}
+
+int finish_set_path(struct finish *f, const char *name)
+{
+	for (size_t i = 0; i < N_PATHS; i++) {
+		if (strcmp(all_paths[i]->name, name) == 0 && all_paths[i]->can_run() && is_exact(f, all_paths[i])) {
+			f->path = all_paths[i];
+			return 0;
+		}
+	}
+	return -ENOENT;
+}
+
+static size_t number_bytes(enum finish_type type)
+{
+	return type == FINISH_FLOAT32 ? 4 : type == FINISH_FLOAT16 ? 2 : 1;
+}
+
+size_t finish_bytes(const struct finish *f)
+{
+	return (size_t)f->width * f->height * f->n_channels * number_bytes(f->type);
+}
+
+void finish_row(const struct finish *f, const uint8_t *rgb, uint32_t y, void *out)
+{
+	size_t row_bytes = f->width * number_bytes(f->type), plane_bytes = row_bytes * f->height;
+	uint8_t *at = (uint8_t *)out + y * row_bytes;
+
+	if (!f->planar) {
+		f->path->interleaved(f, rgb, (uint8_t *)out + y * row_bytes * f->n_channels);
+	} else if (f->n_channels == 1) {
+		void *const planes[3] = { at, at, at };
+
+		finish_c_planar(f, rgb, planes, 0);
+	} else {
+		void *const planes[3] = { at, at + plane_bytes, at + 2 * plane_bytes };
+
+		f->path->planar(f, rgb, planes);
+	}
+}

@@ -1,0 +1,43 @@
+/* What a processor-specific path of the resampler provides. Known to resample.c and its siblings only.
+ *
+ * All paths give the same bytes: sums are exact in 32-bit integers (modulo 2^32, the final sum fits), rounded once. */
+#ifndef BATCHD_RESAMPLE_PATHS_H
+#define BATCHD_RESAMPLE_PATHS_H
+
+#include <stdbool.h>
+
+#include "image/taps.h"
+
+enum {
+	RESAMPLE_BATCH_ROWS = 4, /* rows given to one horizontal call at most: weights are loaded once for all of them */
+	RESAMPLE_SLACK_BYTES = 64, /* readable behind every source row and writable behind every result row */
+};
+
+struct resample_path {
+	const char *name;
+	bool (*can_run)(void);
+	/* Bytes of the path's own form of the weights, made by prepare after taps_make. NULL: the path uses the taps as they are. */
+	size_t (*table_bytes)(const struct taps *t);
+	void (*prepare)(const struct taps *t, void *table);
+	/* t->made.n pixels of each of n_rows (1..RESAMPLE_BATCH_ROWS) rows of interleaved RGB. src: the first available pixel. */
+	void (*horizontal)(const struct taps *t, const void *table, const uint8_t *src, size_t src_stride, uint8_t *dst,
+			   size_t dst_stride, unsigned n_rows);
+	/* dst[i] = the weighted sum of rows[j][i], i < n_bytes. Writes up to RESAMPLE_SLACK_BYTES more, reads no byte more. */
+	void (*vertical)(const int32_t *k, uint32_t n_rows, const uint8_t *const *rows, uint8_t *dst, size_t n_bytes);
+};
+
+/* Only what this architecture has is defined. */
+extern const struct resample_path resample_c;
+extern const struct resample_path resample_sse41;
+extern const struct resample_path resample_avx2;
+extern const struct resample_path resample_avx512;
+extern const struct resample_path resample_neon;
+
+static inline uint8_t resample_clip(int32_t sum)
+{
+	int32_t v = sum >> TAPS_PRECISION_BITS;
+
+	return (uint8_t)(v < 0 ? 0 : v > 255 ? 255 : v);
+}
+
+#endif

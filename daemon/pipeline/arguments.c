@@ -1,0 +1,220 @@
+/* Arguments of ops. Strict, and every complaint says which op, which argument, what it is and what was expected: these texts are read by
+ * people who wrote a list by hand in another language. */
+#include "pipeline/arguments.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int complain(struct arguments *a, const char *text)
+{
+	snprintf(a->err->text, sizeof(a->err->text), "op %u '%.40s' %s", a->position, a->op, text);
+	return -EINVAL;
+}
+
+int argument_wrong(struct arguments *a, unsigned i, const char *expected)
+{
+	char *value = a->values[i] ? json_dumps(a->values[i], JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(6)) : NULL;
+
+	if (a->values[i])
+		snprintf(a->err->text, sizeof(a->err->text), "op %u '%s': argument '%s' is %.40s%s; expected %s", a->position, a->op,
+			 a->names[i], value ? value : "?", value && strlen(value) > 40 ? "..." : "", expected);
+	else
+		snprintf(a->err->text, sizeof(a->err->text), "op %u '%s': argument '%s' is missing; expected %s", a->position, a->op,
+			 a->names[i], expected);
+	free(value);
+	return -EINVAL;
+}
+
+static unsigned count_names(const struct arguments *a)
+{
+	unsigned n = 0;
+
+	while (a->names[n])
+		n++;
+	return n;
+}
+
+static int bind_named(struct arguments *a, json_t *named)
+{
+	const char *name;
+	json_t *value;
+
+	json_object_foreach(named, name, value) {
+		unsigned i = 0;
+		char text[120];
+
+		while (a->names[i] && strcmp(a->names[i], name) != 0)
+			i++;
+		if (!a->names[i]) {
+			size_t n = (size_t)snprintf(text, sizeof(text), "has no argument '%.30s'; it has:", name);
+
+			for (i = 0; a->names[i] && n < sizeof(text); i++)
+				n += (size_t)snprintf(text + n, sizeof(text) - n, "%s %s", i ? "," : "", a->names[i]);
+			return complain(a, i ? text : "takes no arguments");
+		}
+		if (a->values[i]) {
+			snprintf(text, sizeof(text), "got argument '%.40s' twice, by position and by name", name);
+			return complain(a, text);
+		}
+		a->values[i] = value;
+	}
+	return 0;
+}
+
+int arguments_bind(struct arguments *a, json_t *entry)
+{
+	size_t n = json_is_array(entry) ? json_array_size(entry) - 1 : 0;
+	json_t *last = n > 0 ? json_array_get(entry, n) : NULL;
+	unsigned n_names = count_names(a);
+	char text[80];
+
+	memset(a->values, 0, sizeof(a->values));
+	n -= json_is_object(last) ? 1 : 0;
+	if (n > n_names) {
+		snprintf(text, sizeof(text), "takes at most %u arguments and got %zu", n_names, n);
+		return complain(a, n_names ? text : "takes no arguments");
+	}
+	for (unsigned i = 0; i < n; i++)
+		a->values[i] = json_array_get(entry, i + 1);
+	return json_is_object(last) ? bind_named(a, last) : 0;
+}
+
+/* A whole number in from..to; 7.0 counts as one. */
+static bool is_count(json_t *v, uint32_t from, uint32_t to, uint32_t *out)
+{
+	double x = json_is_number(v) ? json_number_value(v) : -1.0;
+
+	if (!(x >= from && x <= to) || x != floor(x))
+		return false;
+	*out = (uint32_t)x;
+	return true;
+}
+
+static bool is_number(json_t *v, double from, double to, double *out)
+{
+	double x = json_is_number(v) ? json_number_value(v) : NAN;
+
+	if (!(x >= from && x <= to))
+		return false;
+	*out = x;
+	return true;
+}
+
+int argument_size(struct arguments *a, unsigned i, struct op_size *out)
+{
+	json_t *v = a->values[i];
+	bool one = json_is_array(v) && json_array_size(v) == 1, two = json_is_array(v) && json_array_size(v) == 2;
+
+	out->single = !two;
+	if (two && is_count(json_array_get(v, 0), 1, SPEC_MAX_EDGE, &out->height) &&
+	    is_count(json_array_get(v, 1), 1, SPEC_MAX_EDGE, &out->width))
+		return 0;
+	if (!two && is_count(one ? json_array_get(v, 0) : v, 1, SPEC_MAX_EDGE, &out->height)) {
+		out->width = out->height;
+		return 0;
+	}
+	return argument_wrong(a, i, "a size or [height, width], 1 to 8192 pixels");
+}
+
+int argument_count(struct arguments *a, unsigned i, uint32_t from, uint32_t to, uint32_t *out)
+{
+	char expected[64];
+
+	if (!a->values[i] || json_is_null(a->values[i]) || is_count(a->values[i], from, to, out))
+		return 0;
+	snprintf(expected, sizeof(expected), "a whole number from %u to %u", from, to);
+	return argument_wrong(a, i, expected);
+}
+
+int argument_bool(struct arguments *a, unsigned i, bool *out)
+{
+	if (!a->values[i])
+		return 0;
+	if (!json_is_boolean(a->values[i]))
+		return argument_wrong(a, i, "true or false");
+	*out = json_is_true(a->values[i]);
+	return 0;
+}
+
+int argument_number(struct arguments *a, unsigned i, double from, double to, double *out)
+{
+	char expected[64];
+
+	if (!a->values[i] || is_number(a->values[i], from, to, out))
+		return 0;
+	snprintf(expected, sizeof(expected), "a number from %g to %g", from, to);
+	return argument_wrong(a, i, expected);
+}
+
+int argument_range(struct arguments *a, unsigned i, double from, double to, double out[2])
+{
+	json_t *v = a->values[i];
+	char expected[96];
+
+	if (!v)
+		return 0;
+	if (json_is_array(v) && json_array_size(v) == 2 && is_number(json_array_get(v, 0), from, to, &out[0]) &&
+	    is_number(json_array_get(v, 1), from, to, &out[1]) && out[0] <= out[1])
+		return 0;
+	snprintf(expected, sizeof(expected), "[min, max] with %g <= min <= max <= %g", from, to);
+	return argument_wrong(a, i, expected);
+}
+
+int argument_colors(struct arguments *a, unsigned i, double from, double to, double out[3], uint32_t *n)
+{
+	json_t *v = a->values[i];
+	size_t size = json_is_array(v) ? json_array_size(v) : 1;
+	bool right = size == 1 || size == 3;
+	char expected[64];
+
+	if (!v)
+		return 0;
+	for (size_t c = 0; right && c < size; c++)
+		right = is_number(json_is_array(v) ? json_array_get(v, c) : v, from, to, &out[c]);
+	if (!right) {
+		snprintf(expected, sizeof(expected), "one or three numbers from %g to %g", from, to);
+		return argument_wrong(a, i, expected);
+	}
+	if (size == 1)
+		out[1] = out[2] = out[0];
+	*n = (uint32_t)size;
+	return 0;
+}
+
+int argument_choice(struct arguments *a, unsigned i, const char *const *choices, unsigned *out)
+{
+	char expected[96] = "one of";
+	size_t n = strlen(expected);
+
+	if (!a->values[i])
+		return 0;
+	for (unsigned c = 0; choices[c]; c++) {
+		if (json_is_string(a->values[i]) && strcmp(json_string_value(a->values[i]), choices[c]) == 0) {
+			*out = c;
+			return 0;
+		}
+		if (n < sizeof(expected))
+			n += (size_t)snprintf(expected + n, sizeof(expected) - n, "%s \"%s\"", c ? "," : "", choices[c]);
+	}
+	return argument_wrong(a, i, expected);
+}
+
+int argument_padding(struct arguments *a, unsigned i, struct op_padding *out, bool *given)
+{
+	json_t *v = a->values[i];
+	size_t n = json_is_array(v) ? json_array_size(v) : 1;
+	uint32_t *edges[4] = { &out->left, &out->top, &out->right, &out->bottom };
+	bool right = n == 1 || n == 2 || n == 4;
+
+	if (!v || json_is_null(v))
+		return 0;
+	for (size_t e = 0; right && e < 4; e++)
+		right = is_count(json_is_array(v) ? json_array_get(v, e % n) : v, 0, SPEC_MAX_EDGE, edges[e]);
+	if (!right)
+		return argument_wrong(a, i, "one number, [left/right, top/bottom] or [left, top, right, bottom], 0 to 8192 pixels");
+	*given = true;
+	return 0;
+}

@@ -1,0 +1,214 @@
+/* Running a pipeline: a view is sent through the ops and then written by the finisher. */
+#include "pipeline/pipeline.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "image/finish.h"
+#include "pipeline/ops.h"
+#include "pipeline/random.h"
+#include "pipeline/spec.h"
+#include "pipeline/view.h"
+
+struct pipeline {
+	struct spec spec;
+	struct finish finish;
+	enum dtype dtype;
+	enum layout layout;
+};
+
+static const struct {
+	const char *name;
+	size_t bytes;
+} dtypes[] = {
+	[DTYPE_UINT8] = { "uint8", 1 },     [DTYPE_FLOAT16] = { "float16", 2 }, [DTYPE_FLOAT32] = { "float32", 4 },
+	[DTYPE_INT32] = { "int32", 4 },     [DTYPE_INT64] = { "int64", 8 },     [DTYPE_FLOAT64] = { "float64", 8 },
+	[DTYPE_INT16] = { "int16", 2 },     [DTYPE_BOOL8] = { "bool", 1 },
+};
+
+size_t dtype_bytes(enum dtype t)
+{
+	return dtypes[t].bytes;
+}
+
+const char *dtype_name(enum dtype t)
+{
+	return dtypes[t].name;
+}
+
+static int check_output(const struct spec *s, enum dtype dtype, enum layout layout, struct pipeline_error *err)
+{
+	if (dtype != DTYPE_UINT8 && dtype != DTYPE_FLOAT16 && dtype != DTYPE_FLOAT32) {
+		snprintf(err->text, sizeof(err->text), "images cannot be made as %s; expected uint8, float16 or float32",
+			 (unsigned)dtype < sizeof(dtypes) / sizeof(dtypes[0]) ? dtypes[dtype].name : "that dtype");
+		return -EINVAL;
+	}
+	if (layout != LAYOUT_NCHW && layout != LAYOUT_NHWC) {
+		snprintf(err->text, sizeof(err->text), "the layout of images is NCHW or NHWC");
+		return -EINVAL;
+	}
+	if (dtype != DTYPE_UINT8 && !s->has_to_tensor) {
+		snprintf(err->text, sizeof(err->text), "%s needs \"ToTensor\" in the pipeline, which scales pixels to 0..1; without it ask for dtype "
+			 "uint8", dtype_name(dtype));
+		return -EINVAL;
+	}
+	return 0;
+}
+
+static void init_finish(struct pipeline *p)
+{
+	float mean[3] = { 0.0f, 0.0f, 0.0f }, std[3] = { 1.0f, 1.0f, 1.0f };
+	enum finish_type type = p->dtype == DTYPE_UINT8 ? FINISH_UINT8 : p->dtype == DTYPE_FLOAT16 ? FINISH_FLOAT16 : FINISH_FLOAT32;
+
+	for (int c = 0; p->spec.normalize >= 0 && c < 3; c++) {
+		mean[c] = (float)p->spec.ops[p->spec.normalize].normalize.mean[c];
+		std[c] = (float)p->spec.ops[p->spec.normalize].normalize.std[c];
+	}
+	finish_init(&p->finish, type, p->layout == LAYOUT_NCHW, p->spec.n_channels, p->spec.width, p->spec.height, mean, std);
+}
+
+int pipeline_parse(const char *text, enum dtype dtype, enum layout layout, struct pipeline **out,
+		   struct pipeline_error *err)
+{
+	struct pipeline *p = calloc(1, sizeof(*p));
+	int rc;
+
+	if (!p)
+		return -ENOMEM;
+	rc = spec_parse(&p->spec, text, err);
+	if (rc == 0)
+		rc = check_output(&p->spec, dtype, layout, err);
+	if (rc != 0) {
+		pipeline_destroy(p);
+		return rc;
+	}
+	p->dtype = dtype;
+	p->layout = layout;
+	init_finish(p);
+	*out = p;
+	return 0;
+}
+
+void pipeline_destroy(struct pipeline *p)
+{
+	if (!p)
+		return;
+	spec_finish(&p->spec);
+	free(p);
+}
+
+const char *pipeline_text(const struct pipeline *p)
+{
+	return p->spec.text;
+}
+
+const char *pipeline_prefix_text(const struct pipeline *p)
+{
+	return p->spec.prefix_text;
+}
+
+void pipeline_shape(const struct pipeline *p, uint32_t shape[3])
+{
+	bool planar = p->layout == LAYOUT_NCHW;
+
+	shape[0] = planar ? p->spec.n_channels : p->spec.height;
+	shape[1] = planar ? p->spec.height : p->spec.width;
+	shape[2] = planar ? p->spec.width : p->spec.n_channels;
+}
+
+size_t pipeline_row_bytes(const struct pipeline *p)
+{
+	return finish_bytes(&p->finish);
+}
+
+bool pipeline_normalize(const struct pipeline *p, float mean[3], float std[3])
+{
+	if (p->dtype != DTYPE_UINT8 || p->spec.normalize < 0)
+		return false;
+	memcpy(mean, p->finish.mean, sizeof(p->finish.mean));
+	memcpy(std, p->finish.std, sizeof(p->finish.std));
+	return true;
+}
+
+struct pipeline_worker *pipeline_worker_create(void)
+{
+	struct pipeline_worker *w = calloc(1, sizeof(*w));
+
+	if (w)
+		w->resampler = resampler_create();
+	if (w && !w->resampler) {
+		free(w);
+		return NULL;
+	}
+	return w;
+}
+
+void pipeline_worker_destroy(struct pipeline_worker *w)
+{
+	if (!w)
+		return;
+	resampler_destroy(w->resampler);
+	scratch_finish(&w->pixels[0]);
+	scratch_finish(&w->pixels[1]);
+	scratch_finish(&w->columns);
+	free(w);
+}
+
+/* Ops from..to - 1. */
+static int run_ops(const struct pipeline *p, struct pipeline_worker *w, unsigned from, unsigned to, struct sample_key key,
+		   struct view *v, struct image_error *err)
+{
+	int rc = 0;
+
+	for (unsigned i = from; rc == 0 && i < to; i++) {
+		const struct op *op = &p->spec.ops[i];
+		struct op_choice choice;
+		struct random r;
+
+		random_init(&r, key, i);
+		rc = op_choose(op, &r, view_width(v), view_height(v), &choice, err);
+		if (rc == 0)
+			rc = op_apply(op, &choice, v, w, err);
+	}
+	return rc;
+}
+
+int pipeline_run(const struct pipeline *p, struct pipeline_worker *w, struct decoder *d, const struct image_info *info,
+		 struct sample_key key, void *row, struct image_error *err)
+{
+	struct view v;
+	int rc;
+
+	view_of_decoder(&v, d, info->width, info->height);
+	rc = run_ops(p, w, 0, p->spec.n_pixel_ops, key, &v, err);
+	return rc == 0 ? view_finish(&v, w, &p->finish, row, err) : rc;
+}
+
+int pipeline_prefix(const struct pipeline *p, struct pipeline_worker *w, struct decoder *d,
+		    const struct image_info *info, struct image *out, struct image_error *err)
+{
+	struct sample_key unused = { 0, 0, 0 }; /* nothing in the prefix draws */
+	struct view v;
+	int rc;
+
+	view_of_decoder(&v, d, info->width, info->height);
+	rc = run_ops(p, w, 0, p->spec.n_prefix, unused, &v, err);
+	if (rc == 0)
+		rc = view_settle(&v, w, false, err);
+	if (rc == 0)
+		*out = v.image;
+	return rc;
+}
+
+int pipeline_resume(const struct pipeline *p, struct pipeline_worker *w, const struct image *prefix,
+		    struct sample_key key, void *row, struct image_error *err)
+{
+	struct view v;
+	int rc;
+
+	view_of_image(&v, prefix);
+	rc = run_ops(p, w, p->spec.n_prefix, p->spec.n_pixel_ops, key, &v, err);
+	return rc == 0 ? view_finish(&v, w, &p->finish, row, err) : rc;
+}

@@ -1,0 +1,57 @@
+/* Philox from Random123, four numbers a block. A draw that would need more than 4096 blocks cannot happen: every op draws a few dozen numbers at
+ * most, and rejection in random_below hits once in 2^32 / n. */
+#include "pipeline/random.h"
+
+#include <Random123/philox.h>
+
+void random_init(struct random *r, struct sample_key key, unsigned op)
+{
+	r->key[0] = (uint32_t)key.seed;
+	r->key[1] = (uint32_t)(key.seed >> 32);
+	r->counter[0] = (uint32_t)key.index;
+	r->counter[1] = (uint32_t)(key.index >> 32);
+	r->counter[2] = (uint32_t)key.epoch;
+	r->counter[3] = (uint32_t)(key.epoch >> 32) << 20 | (op & 0xff) << 12;
+	r->n_left = 0;
+}
+
+uint32_t random_bits(struct random *r)
+{
+	if (r->n_left == 0) {
+		philox4x32_ctr_t counter = { { r->counter[0], r->counter[1], r->counter[2], r->counter[3] } };
+		philox4x32_key_t key = { { r->key[0], r->key[1] } };
+		philox4x32_ctr_t made = philox4x32(counter, key);
+
+		for (int i = 0; i < 4; i++)
+			r->block[i] = made.v[i];
+		r->counter[3]++;
+		r->n_left = 4;
+	}
+	return r->block[4 - r->n_left--];
+}
+
+float random_uniform(struct random *r, float from, float to)
+{
+	float unit = (float)(random_bits(r) >> 8) * 0x1p-24f, value = unit * (to - from) + from;
+
+	/* The sum may round up to the end, which torch.uniform_ does not exclude either but a half-open range should. */
+	return value >= to && from < to ? from : value;
+}
+
+uint32_t random_below(struct random *r, uint32_t n)
+{
+	uint64_t product = (uint64_t)random_bits(r) * n;
+
+	if ((uint32_t)product < n) { /* perhaps in the part that would make some results likelier */
+		uint32_t threshold = -n % n;
+
+		while ((uint32_t)product < threshold)
+			product = (uint64_t)random_bits(r) * n;
+	}
+	return (uint32_t)(product >> 32);
+}
+
+int random_chance(struct random *r, double p)
+{
+	return (double)((float)(random_bits(r) >> 8) * 0x1p-24f) < p;
+}

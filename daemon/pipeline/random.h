@@ -1,0 +1,28 @@
+/* Random numbers that depend on their name only: Philox4x32-10 keyed by (seed; epoch, sample index, op position, draw number).
+ *
+ * So a sample's augmentation is the same on any thread, in any process, after any restart. Distributions are torch's. */
+#ifndef BATCHD_RANDOM_H
+#define BATCHD_RANDOM_H
+
+#include <stdint.h>
+
+#include "pipeline/pipeline.h"
+
+struct random {
+	uint32_t key[2];
+	uint32_t counter[4]; /* index low, index high, epoch low, (epoch high 12 bits, op 8 bits, block 12 bits) */
+	uint32_t block[4];   /* numbers made from counter */
+	unsigned n_left;     /* of block */
+};
+
+/* op: position in the pipeline, below 256. Epochs differ in their low 44 bits. */
+void random_init(struct random *r, struct sample_key key, unsigned op);
+uint32_t random_bits(struct random *r);
+/* torch.empty(1).uniform_(from, to): float32 with 24 random bits, in [from, to). */
+float random_uniform(struct random *r, float from, float to);
+/* torch.randint(0, n), without a bias. n at least 1. */
+uint32_t random_below(struct random *r, uint32_t n);
+/* torch.rand(1) < p. */
+int random_chance(struct random *r, double p);
+
+#endif

@@ -1,0 +1,221 @@
+/* Noting and computing. The awkward corner is order: a flip before a resize is not the same as one after it (windows at exact ties round
+ * towards one side), and a resize of a resize rounds twice. Such a view is settled first, so that every result is what the ops
+ * would have given one by one. */
+#include "pipeline/view.h"
+
+#include <errno.h>
+#include <string.h>
+
+static void note_nothing(struct view *v, uint32_t width, uint32_t height)
+{
+	v->box = (struct region_px){ 0, 0, width, height };
+	v->filter = FILTER_NEAREST;
+	v->order = PASS_ORDER_PILLOW_13;
+	v->resized = v->flip_horizontal = v->flip_vertical = false;
+}
+
+void view_of_decoder(struct view *v, struct decoder *d, uint32_t width, uint32_t height)
+{
+	v->decoder = d;
+	v->held_in = -1;
+	note_nothing(v, width, height);
+}
+
+void view_of_image(struct view *v, const struct image *i)
+{
+	v->decoder = NULL;
+	v->image = *i;
+	v->held_in = -1;
+	note_nothing(v, i->width, i->height);
+}
+
+uint32_t view_width(const struct view *v)
+{
+	return v->resized ? v->keep.width : v->box.width;
+}
+
+uint32_t view_height(const struct view *v)
+{
+	return v->resized ? v->keep.height : v->box.height;
+}
+
+void view_flip_horizontal(struct view *v)
+{
+	v->flip_horizontal = !v->flip_horizontal;
+}
+
+void view_flip_vertical(struct view *v)
+{
+	v->flip_vertical = !v->flip_vertical;
+}
+
+void view_crop(struct view *v, struct region_px part)
+{
+	struct region_px *r = v->resized ? &v->keep : &v->box;
+
+	r->x += v->flip_horizontal ? r->width - part.x - part.width : part.x;
+	r->y += v->flip_vertical ? r->height - part.y - part.height : part.y;
+	r->width = part.width;
+	r->height = part.height;
+}
+
+static struct resample_request request_of(const struct view *v)
+{
+	struct resample_request q = {
+		.filter = v->filter, .order = v->order, .box = v->box, .out_width = v->box.width, .out_height = v->box.height,
+		.keep = { 0, 0, v->box.width, v->box.height }, .flip = v->flip_horizontal,
+	};
+
+	if (v->resized) {
+		q.out_width = v->out_width;
+		q.out_height = v->out_height;
+		q.keep = v->keep;
+	}
+	return q;
+}
+
+/* Decodes what q reads, if need be. *source is then at least that, *origin says which part of the original it is. */
+static int fetch(struct view *v, const struct resample_request *q, struct image *source, struct region_px *origin,
+		 struct image_error *err)
+{
+	if (!v->decoder) {
+		*source = v->image;
+		*origin = (struct region_px){ 0, 0, v->image.width, v->image.height };
+		return 0;
+	}
+	*origin = resample_needs(q);
+	return decoder_region(v->decoder, *origin, source, err);
+}
+
+static int reserve_image(struct scratch *s, uint32_t width, uint32_t height, struct image *i, struct image_error *err)
+{
+	size_t stride = ((size_t)width * 3 + 63) / 64 * 64;
+
+	if ((uint64_t)width * height > VIEW_MAX_PIXELS) {
+		return image_fail(err, IMAGE_E_LIMIT, "an op needs an image of %u x %u pixels in memory; at most %u are allowed",
+			 width, height, VIEW_MAX_PIXELS);
+	}
+	i->rgb = scratch_reserve(s, stride * height);
+	i->stride_bytes = stride;
+	i->width = width;
+	i->height = height;
+	return i->rgb ? 0 : -ENOMEM;
+}
+
+/* Copies or resamples source into memory that is not where it came from. */
+static int compute(struct view *v, struct pipeline_worker *w, const struct resample_request *q, const struct image *source,
+		   struct region_px origin, struct image_error *err)
+{
+	int to = v->held_in == 0 ? 1 : 0, rc;
+	struct image made;
+
+	rc = reserve_image(&w->pixels[to], q->keep.width, q->keep.height, &made, err);
+	if (rc == 0)
+		rc = resample_begin(w->resampler, q, source, origin);
+	if (rc != 0)
+		return rc;
+	for (uint32_t y = 0; y < made.height; y++) {
+		uint32_t at = v->flip_vertical ? made.height - 1 - y : y;
+
+		memcpy(made.rgb + at * made.stride_bytes, resample_next_row(w->resampler), (size_t)made.width * 3);
+	}
+	v->image = made;
+	v->held_in = to;
+	return 0;
+}
+
+/* The part of source that box is, without copying. */
+static void narrow(struct view *v, const struct image *source, struct region_px origin)
+{
+	v->image.rgb = source->rgb + (size_t)(v->box.y - origin.y) * source->stride_bytes + (size_t)(v->box.x - origin.x) * 3;
+	v->image.stride_bytes = source->stride_bytes;
+	v->image.width = v->box.width;
+	v->image.height = v->box.height;
+}
+
+int view_settle(struct view *v, struct pipeline_worker *w, bool writable, struct image_error *err)
+{
+	struct resample_request q = request_of(v);
+	bool moves = v->resized || v->flip_horizontal || v->flip_vertical;
+	struct image source;
+	struct region_px origin;
+	int rc = fetch(v, &q, &source, &origin, err);
+
+	if (rc != 0)
+		return rc;
+	if (moves || (writable && v->held_in < 0))
+		rc = compute(v, w, &q, &source, origin, err);
+	else
+		narrow(v, &source, origin);
+	if (rc != 0)
+		return rc;
+	v->decoder = NULL;
+	note_nothing(v, v->image.width, v->image.height);
+	return 0;
+}
+
+int view_resize(struct view *v, struct pipeline_worker *w, uint32_t width, uint32_t height, enum filter f,
+		enum pass_order order, struct image_error *err)
+{
+	int rc = 0;
+
+	if (width == view_width(v) && height == view_height(v))
+		return 0;
+	if (width < 1 || height < 1 || width > VIEW_MAX_EDGE || height > VIEW_MAX_EDGE) {
+		return image_fail(err, IMAGE_E_LIMIT, "an image of %u x %u pixels cannot be resized to %u x %u: 1 to %u per edge",
+			 view_width(v), view_height(v), width, height, VIEW_MAX_EDGE);
+	}
+	if (v->resized || v->flip_horizontal || v->flip_vertical)
+		rc = view_settle(v, w, false, err);
+	if (rc != 0)
+		return rc;
+	v->resized = true;
+	v->out_width = width;
+	v->out_height = height;
+	v->keep = (struct region_px){ 0, 0, width, height };
+	v->filter = f;
+	v->order = order;
+	return 0;
+}
+
+int view_window(struct view *v, struct pipeline_worker *w, int32_t left, int32_t top, uint32_t width, uint32_t height,
+		enum pad_mode mode, const uint8_t fill[3], struct image_error *err)
+{
+	bool inside = left >= 0 && top >= 0 && (uint64_t)left + width <= view_width(v) && (uint64_t)top + height <= view_height(v);
+	struct image made;
+	int rc, to;
+
+	if (inside) {
+		view_crop(v, (struct region_px){ (uint32_t)left, (uint32_t)top, width, height });
+		return 0;
+	}
+	rc = view_settle(v, w, false, err);
+	if (rc != 0)
+		return rc;
+	to = v->held_in == 0 ? 1 : 0;
+	rc = reserve_image(&w->pixels[to], width, height, &made, err);
+	if (rc == 0)
+		rc = image_window(&v->image, left, top, mode, fill, &made, &w->columns);
+	if (rc != 0)
+		return rc;
+	v->image = made;
+	v->held_in = to;
+	note_nothing(v, width, height);
+	return 0;
+}
+
+int view_finish(struct view *v, struct pipeline_worker *w, const struct finish *f, void *row, struct image_error *err)
+{
+	struct resample_request q = request_of(v);
+	struct image source;
+	struct region_px origin;
+	int rc = fetch(v, &q, &source, &origin, err);
+
+	if (rc == 0)
+		rc = resample_begin(w->resampler, &q, &source, origin);
+	if (rc != 0)
+		return rc;
+	for (uint32_t y = 0; y < f->height; y++)
+		finish_row(f, resample_next_row(w->resampler), v->flip_vertical ? f->height - 1 - y : y, row);
+	return 0;
+}

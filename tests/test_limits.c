@@ -1,0 +1,105 @@
+/* What this process may use, read from made-up machines in a temporary folder. */
+#include <check.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "util/cpu.h"
+#include "util/memory.h"
+
+static char root[64];
+
+static void put(const char *path, const char *text)
+{
+	char full[512];
+	snprintf(full, sizeof(full), "%s%s", root, path);
+	for (char *at = full + strlen(root) + 1; (at = strchr(at, '/')); at++) {
+		*at = '\0';
+		mkdir(full, 0755);
+		*at = '/';
+	}
+	FILE *f = fopen(full, "w");
+	ck_assert_ptr_nonnull(f);
+	fputs(text, f);
+	fclose(f);
+}
+
+static void setup(void)
+{
+	strcpy(root, "/tmp/batchd-limits-XXXXXX");
+	ck_assert_ptr_nonnull(mkdtemp(root));
+	put("/proc/meminfo", "MemTotal:       1048576 kB\nMemFree: 1 kB\n");
+}
+
+static void teardown(void)
+{
+	char command[128];
+	snprintf(command, sizeof(command), "rm -rf '%s'", root);
+	ck_assert_int_eq(system(command), 0);
+}
+
+START_TEST(test_without_groups_the_machine_is_the_limit)
+{
+	/* No /proc/self/cgroup at all. */
+	ck_assert_uint_eq(memory_available(root), 1048576ull * 1024);
+	ck_assert_uint_ge(cpu_available(root), 1);
+}
+END_TEST
+
+START_TEST(test_the_smallest_limit_on_the_way_up_counts)
+{
+	/* The parent's 256 MiB is below our own 512 MiB; "max" is none. */
+	put("/proc/self/cgroup", "0::/a/b/c\n");
+	put("/sys/fs/cgroup/a/b/c/memory.max", "536870912\n");
+	put("/sys/fs/cgroup/a/b/memory.max", "268435456\n");
+	put("/sys/fs/cgroup/a/memory.max", "max\n");
+	put("/sys/fs/cgroup/a/b/cpu.max", "50000 100000\n");
+	put("/sys/fs/cgroup/a/cpu.max", "max 100000\n");
+	ck_assert_uint_eq(memory_available(root), 268435456);
+	ck_assert_uint_eq(cpu_available(root), 1); /* half a processor, rounded up */
+}
+END_TEST
+
+START_TEST(test_the_old_hierarchies_are_read_too)
+{
+	/* v1: one mount per controller, quota and period in two files, a huge number for no limit. */
+	put("/proc/self/cgroup", "5:memory:/docker/x\n4:cpuacct,cpu:/docker/x\n");
+	put("/sys/fs/cgroup/memory/docker/x/memory.limit_in_bytes", "134217728\n");
+	put("/sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
+	put("/sys/fs/cgroup/cpu/docker/x/cpu.cfs_quota_us", "100000\n");
+	put("/sys/fs/cgroup/cpu/docker/x/cpu.cfs_period_us", "100000\n");
+	ck_assert_uint_eq(memory_available(root), 134217728);
+	ck_assert_uint_eq(cpu_available(root), 1);
+}
+END_TEST
+
+START_TEST(test_nonsense_in_the_files_is_no_limit)
+{
+	/* Empty, text, negative. */
+	put("/proc/self/cgroup", "0::/\nrubbish\n");
+	put("/sys/fs/cgroup/memory.max", "-\n");
+	put("/sys/fs/cgroup/cpu.max", "0 0\n");
+	ck_assert_uint_eq(memory_available(root), 1048576ull * 1024);
+	ck_assert_uint_ge(cpu_available(root), 1);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *s = suite_create("limits");
+	TCase *t = tcase_create("limits");
+	tcase_add_checked_fixture(t, setup, teardown);
+	tcase_add_test(t, test_without_groups_the_machine_is_the_limit);
+	tcase_add_test(t, test_the_smallest_limit_on_the_way_up_counts);
+	tcase_add_test(t, test_the_old_hierarchies_are_read_too);
+	tcase_add_test(t, test_nonsense_in_the_files_is_no_limit);
+	suite_add_tcase(s, t);
+	SRunner *r = srunner_create(s);
+	srunner_run_all(r, CK_ENV);
+	int failed = srunner_ntests_failed(r);
+	srunner_free(r);
+	return failed != 0;
+}

@@ -1,0 +1,284 @@
+/* The worker pool with a real loop and real threads: every row once, parking, cancelling, fairness, tasks. */
+#include <check.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/pool.h"
+
+enum { ROWS = 500 };
+
+struct fixture {
+	uv_loop_t loop;
+	struct pool *pool;
+	struct pool_queue queue;
+};
+
+struct batch {
+	struct pool_job job;
+	struct fixture *f;
+	atomic_int made[ROWS];
+	atomic_int fetched, waited_inline;
+	int would_block_every;    /* rows whose number it divides are not at hand; 0: all are */
+	bool cancel_at_first;
+	int n_done;
+};
+
+static int run_row(struct pool_job *job, void *worker, uint32_t first, uint32_t n, struct pool_ticket *ticket, bool may_wait)
+{
+	struct batch *b = (struct batch *)job;
+	ck_assert_ptr_nonnull(worker);
+	if (b->would_block_every && first % (uint32_t)b->would_block_every == 0 && !ticket) {
+		if (!may_wait)
+			return POOL_WOULD_BLOCK;
+		atomic_fetch_add(&b->waited_inline, 1);
+	}
+	if (ticket)
+		ck_assert_uint_eq(*(uint32_t *)ticket->input, first);
+	for (uint32_t i = 0; i < n; i++)
+		atomic_fetch_add(&b->made[first + i], 1);
+	return 0;
+}
+
+static void fetch_row(struct pool_job *job, struct pool_ticket *ticket)
+{
+	*(uint32_t *)ticket->input = ticket->row;
+	atomic_fetch_add(&((struct batch *)job)->fetched, 1);
+}
+
+static void on_done(struct pool_job *job)
+{
+	struct batch *b = (struct batch *)job;
+	b->n_done++;
+	uv_stop(&b->f->loop);
+}
+
+static const struct pool_job_ops ops = { .run = run_row, .fetch = fetch_row, .done = on_done };
+
+static void *make_thing(void *arg)
+{
+	(void)arg;
+	return calloc(1, 16);
+}
+
+static void setup(struct fixture *f, unsigned workers)
+{
+	memset(f, 0, sizeof(*f));
+	ck_assert_int_eq(uv_loop_init(&f->loop), 0);
+	struct pool_params params = { .max_workers = workers, .n_io = 3, .n_tickets = 8, .worker_create = make_thing,
+				      .worker_destroy = free, .input_create = make_thing, .input_destroy = free };
+	ck_assert_int_eq(pool_create(&f->loop, &params, &f->pool), 0);
+	pool_queue_add(f->pool, &f->queue, 0);
+}
+
+static void teardown(struct fixture *f)
+{
+	pool_queue_remove(f->pool, &f->queue);
+	pool_close(f->pool, NULL, NULL);
+	uv_run(&f->loop, UV_RUN_DEFAULT);
+	ck_assert_int_eq(uv_loop_close(&f->loop), 0); /* nothing was left alive */
+}
+
+static struct batch *make_batch(struct fixture *f, uint32_t chunk)
+{
+	struct batch *b = calloc(1, sizeof(*b));
+	b->f = f;
+	b->job.ops = &ops;
+	b->job.n_rows = ROWS;
+	b->job.chunk = chunk;
+	return b;
+}
+
+static void check_all_made_once(const struct batch *b)
+{
+	for (int i = 0; i < ROWS; i++)
+		ck_assert_int_eq(atomic_load(&b->made[i]), 1);
+	ck_assert_int_eq(b->n_done, 1);
+}
+
+START_TEST(test_every_row_is_made_once_in_any_chunks)
+{
+	/* Chunks that do and do not divide the rows. */
+	static const uint32_t chunks[] = { 1, 7, 100, ROWS, 4 * ROWS };
+	struct fixture f;
+	setup(&f, 4);
+	for (size_t i = 0; i < sizeof(chunks) / sizeof(chunks[0]); i++) {
+		struct batch *b = make_batch(&f, chunks[i]);
+		pool_submit(f.pool, &f.queue, &b->job);
+		uv_run(&f.loop, UV_RUN_DEFAULT);
+		check_all_made_once(b);
+		free(b);
+	}
+	teardown(&f);
+}
+END_TEST
+
+START_TEST(test_rows_that_would_block_are_fetched_by_io_threads)
+{
+	/* Each such row is made from its own input, none is lost when tickets run out. */
+	struct fixture f;
+	setup(&f, 2);
+	struct batch *b = make_batch(&f, 1);
+	b->would_block_every = 2;
+	pool_submit(f.pool, &f.queue, &b->job);
+	uv_run(&f.loop, UV_RUN_DEFAULT);
+	check_all_made_once(b);
+	ck_assert_int_eq(atomic_load(&b->fetched) + atomic_load(&b->waited_inline), ROWS / 2);
+	ck_assert_int_gt(atomic_load(&b->fetched), 0);
+	struct pool_stats s;
+	pool_get_stats(f.pool, &s);
+	ck_assert_uint_eq(s.n_rows, ROWS);
+	ck_assert_uint_eq(s.n_parked, (uint64_t)atomic_load(&b->fetched));
+	free(b);
+	teardown(&f);
+}
+END_TEST
+
+START_TEST(test_a_cancelled_job_is_done_once_and_leaves_the_rest_unmade)
+{
+	/* Cancelled before, during and after; done comes exactly once each time. */
+	struct fixture f;
+	setup(&f, 2);
+	for (int i = 0; i < 200; i++) {
+		struct batch *b = make_batch(&f, 1);
+		b->would_block_every = i % 3;
+		pool_submit(f.pool, &f.queue, &b->job);
+		for (int spin = 0; spin < i * 50; spin++)
+			__asm__ volatile("" ::: "memory");
+		pool_cancel(f.pool, &b->job);
+		while (!b->n_done)
+			uv_run(&f.loop, UV_RUN_ONCE);
+		ck_assert_int_eq(b->n_done, 1);
+		for (int row = 0; row < ROWS; row++)
+			ck_assert_int_le(atomic_load(&b->made[row]), 1);
+		free(b);
+	}
+	teardown(&f);
+}
+END_TEST
+
+struct order {
+	struct pool_job job;
+	struct fixture *f;
+	char name;
+	int *n_left;
+	char *log;
+	atomic_int *at;
+};
+
+static int run_order(struct pool_job *job, void *worker, uint32_t first, uint32_t n, struct pool_ticket *t, bool may_wait)
+{
+	struct order *o = (struct order *)job;
+	(void)worker, (void)first, (void)n, (void)t, (void)may_wait;
+	o->log[atomic_fetch_add(o->at, 1)] = o->name;
+	return 0;
+}
+
+static void order_done(struct pool_job *job)
+{
+	struct order *o = (struct order *)job;
+	if (--*o->n_left == 0)
+		uv_stop(&o->f->loop);
+}
+
+static const struct pool_job_ops order_ops = { .run = run_order, .fetch = NULL, .done = order_done };
+
+START_TEST(test_the_queue_with_fewer_ready_batches_goes_first)
+{
+	/* One worker, held back until both queues have work: all of the urgent queue's rows come before the other's. */
+	struct fixture f;
+	struct pool_queue other;
+	char log[128] = "";
+	atomic_int at = 0;
+	int n_left = 2;
+	setup(&f, 1);
+	pool_queue_add(f.pool, &other, 0);
+	struct batch *gate = make_batch(&f, 1);
+	struct order a = { .job = { .ops = &order_ops, .n_rows = 20, .chunk = 1 }, .f = &f, .name = 'a', .n_left = &n_left, .log = log, .at = &at };
+	struct order b = a;
+	b.name = 'b';
+	pool_queue_set_ready(f.pool, &f.queue, 3);
+	pool_queue_set_ready(f.pool, &other, 0);
+	gate->job.n_rows = 1;
+	pool_submit(f.pool, &f.queue, &gate->job);
+	uv_run(&f.loop, UV_RUN_DEFAULT);
+	/* Cancelled and submitted again under one another's feet would race; the lock makes the pair of submits the only window. */
+	pool_submit(f.pool, &other, &b.job);
+	pool_submit(f.pool, &f.queue, &a.job);
+	uv_run(&f.loop, UV_RUN_DEFAULT);
+	ck_assert_uint_eq(strlen(log), 40);
+	ck_assert_ptr_nonnull(strstr(log, "bbbbbbbbbbbbbbbbbbbb"));
+	ck_assert_int_eq(log[0], 'b');
+	free(gate);
+	pool_queue_remove(f.pool, &other);
+	teardown(&f);
+}
+END_TEST
+
+struct job_task {
+	struct pool_task task;
+	struct fixture *f;
+	int ran, done;
+};
+
+static void task_run(struct pool_task *t)
+{
+	((struct job_task *)t)->ran++;
+}
+
+static void task_done(struct pool_task *t)
+{
+	struct job_task *task = (struct job_task *)t;
+	task->done++;
+	uv_stop(&task->f->loop);
+}
+
+START_TEST(test_a_task_runs_once_off_the_loop_and_comes_back_to_it)
+{
+	/* ran is written by the I/O thread, done by the loop thread; ThreadSanitizer watches the hand-over. */
+	struct fixture f;
+	setup(&f, 1);
+	struct job_task t = { .task = { .run = task_run, .done = task_done }, .f = &f };
+	pool_run_task(f.pool, &t.task);
+	uv_run(&f.loop, UV_RUN_DEFAULT);
+	ck_assert_int_eq(t.ran, 1);
+	ck_assert_int_eq(t.done, 1);
+	teardown(&f);
+}
+END_TEST
+
+START_TEST(test_work_goes_on_while_the_number_of_workers_changes)
+{
+	/* A wake-up that reached a resting worker would be lost and the loop would hang. */
+	struct fixture f;
+	setup(&f, 4);
+	for (unsigned i = 0; i < 100; i++) {
+		struct batch *b = make_batch(&f, 3);
+		pool_set_target(f.pool, 1 + i % 4);
+		pool_submit(f.pool, &f.queue, &b->job);
+		uv_run(&f.loop, UV_RUN_DEFAULT);
+		check_all_made_once(b);
+		free(b);
+	}
+	teardown(&f);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *s = suite_create("pool");
+	TCase *t = tcase_create("pool");
+	tcase_set_timeout(t, 60);
+	tcase_add_test(t, test_every_row_is_made_once_in_any_chunks);
+	tcase_add_test(t, test_rows_that_would_block_are_fetched_by_io_threads);
+	tcase_add_test(t, test_a_cancelled_job_is_done_once_and_leaves_the_rest_unmade);
+	tcase_add_test(t, test_the_queue_with_fewer_ready_batches_goes_first);
+	tcase_add_test(t, test_a_task_runs_once_off_the_loop_and_comes_back_to_it);
+	tcase_add_test(t, test_work_goes_on_while_the_number_of_workers_changes);
+	suite_add_tcase(s, t);
+	SRunner *r = srunner_create(s);
+	srunner_run_all(r, CK_ENV);
+	int failed = srunner_ntests_failed(r);
+	srunner_free(r);
+	return failed != 0;
+}

@@ -1,0 +1,177 @@
+/* Starting, waiting for and stopping a batchd.
+ *
+ * It must not outlive batchctl however that ends: the kernel sends it SIGTERM when batchctl dies (PR_SET_PDEATHSIG), and if that fails it exits when
+ * nobody has asked it anything for a while. Its log goes into its directory, to be quoted if it does not come up. */
+#include "private-daemon.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "../batchd.h"
+#include "ctl.h"
+#include "progress.h"
+
+#define START_NS 15000000000u
+#define STOP_NS 15000000000u
+
+static void nap(void)
+{
+	nanosleep(&(struct timespec){ .tv_nsec = 5000000 }, NULL);
+}
+
+static bool make_places(struct private_daemon *d)
+{
+	const char *base = getenv("TMPDIR");
+
+	/* A socket's path has 107 bytes; a long TMPDIR leaves too few of them. */
+	if (!base || base[0] != '/' || strlen(base) > sizeof d->dir - 20)
+		base = "/tmp";
+	snprintf(d->dir, sizeof d->dir, "%s/batchctl-XXXXXX", base);
+	if (!mkdtemp(d->dir)) {
+		d->dir[0] = 0;
+		return false;
+	}
+	snprintf(d->socket, sizeof d->socket, "%s/socket", d->dir);
+	snprintf(d->log, sizeof d->log, "%s/log", d->dir);
+	return true;
+}
+
+/* $BATCHD_DAEMON, else beside batchctl, else by $PATH. */
+static void find_program(char path[PATH_MAX])
+{
+	const char *given = getenv("BATCHD_DAEMON");
+	ssize_t n = readlink("/proc/self/exe", path, PATH_MAX - 1);
+	char *slash;
+
+	if (given && *given) {
+		snprintf(path, PATH_MAX, "%s", given);
+		return;
+	}
+	path[n > 0 ? n : 0] = 0;
+	slash = strrchr(path, '/');
+	if (slash && slash - path < PATH_MAX - 8) {
+		strcpy(slash + 1, "batchd");
+		if (access(path, X_OK) == 0)
+			return;
+	}
+	strcpy(path, "batchd");
+}
+
+/* In the child; does not return. */
+static void become_daemon(const struct private_daemon *d, pid_t parent, const char *program, uint64_t workers)
+{
+	int log = open(d->log, O_WRONLY | O_CREAT | O_APPEND, 0600);
+	char n_workers[24];
+
+	prctl(PR_SET_PDEATHSIG, SIGTERM);
+	if (getppid() != parent)
+		_exit(1);
+	signal(SIGPIPE, SIG_DFL);
+	signal(SIGINT, SIG_IGN); /* the terminal's goes to batchctl, which stops the daemon when the trainers have ended */
+	dup2(log, STDOUT_FILENO);
+	dup2(log, STDERR_FILENO);
+	snprintf(n_workers, sizeof n_workers, "%llu", (unsigned long long)workers);
+	execlp(program, "batchd", "--foreground", "--socket", d->socket, "--idle-exit", "60s", workers ? "--workers" : NULL, n_workers,
+	       (char *)NULL);
+	dprintf(STDERR_FILENO, "cannot run %s: %s\n", program, strerror(errno));
+	_exit(127);
+}
+
+static bool has_ended(struct private_daemon *d)
+{
+	if (d->pid && waitpid(d->pid, NULL, WNOHANG) == d->pid)
+		d->pid = 0;
+	return !d->pid;
+}
+
+static bool answers(const struct private_daemon *d)
+{
+	char *json = NULL;
+	bool yes = batchd_status(d->socket, &json, NULL, 0) == 0;
+
+	free(json);
+	return yes;
+}
+
+/* The log's last line says why. */
+static void complain(const struct private_daemon *d, const char *command, const char *what)
+{
+	FILE *f = fopen(d->log, "re");
+	char line[1024], last[1024] = "";
+
+	while (f && fgets(line, sizeof line, f))
+		if (*line != '\n')
+			snprintf(last, sizeof last, "%s", line);
+	if (f)
+		fclose(f);
+	last[strcspn(last, "\n")] = 0;
+	ctl_complain(command, "the private daemon %s%s%s", what, *last ? ": " : "", last);
+}
+
+int private_daemon_start(struct private_daemon *d, const char *command, uint64_t workers)
+{
+	uint64_t begun = progress_now_ns();
+	char program[PATH_MAX];
+	pid_t parent = getpid();
+
+	if (!make_places(d)) {
+		ctl_complain(command, "cannot make a directory for the private daemon: %s", strerror(errno));
+		return -1;
+	}
+	find_program(program);
+	d->pid = fork();
+	if (d->pid == 0)
+		become_daemon(d, parent, program, workers);
+	if (d->pid < 0) {
+		d->pid = 0;
+		ctl_complain(command, "cannot start the private daemon: %s", strerror(errno));
+		return -1;
+	}
+	while (!answers(d)) {
+		if (has_ended(d)) {
+			complain(d, command, "did not start");
+			return -1;
+		}
+		if (progress_now_ns() - begun > START_NS) {
+			complain(d, command, "does not answer");
+			return -1;
+		}
+		nap();
+	}
+	return 0;
+}
+
+void private_daemon_stop(struct private_daemon *d)
+{
+	uint64_t begun = progress_now_ns();
+
+	if (d->pid)
+		kill(d->pid, SIGTERM);
+	while (!has_ended(d)) {
+		if (progress_now_ns() - begun > STOP_NS)
+			kill(d->pid, SIGKILL);
+		nap();
+	}
+	if (!*d->dir)
+		return;
+	unlink(d->socket);
+	unlink(d->log);
+	if (rmdir(d->dir) != 0 && errno == ENOTEMPTY) { /* a lock file beside the socket */
+		char lock[96];
+
+		snprintf(lock, sizeof lock, "%s.lock", d->socket);
+		unlink(lock);
+		rmdir(d->dir);
+	}
+	d->dir[0] = 0;
+}

@@ -44,7 +44,7 @@ WARN := -Wall -Wextra -Wshadow -Wconversion -Wstrict-prototypes -Wmissing-protot
 ifeq ($(WERROR),1)
 WARN += -Werror
 endif
-PKGS := libuv libprotobuf-c libjpeg libpng libwebp libcyaml yaml-0.1 jansson libxxhash
+PKGS := libuv libprotobuf-c libjpeg libpng zlib libwebp libwebpdemux libcyaml yaml-0.1 jansson libxxhash
 ifeq ($(shell pkg-config --exists libsystemd 2>/dev/null && echo yes),yes)
 PKGS += libsystemd
 DEFS += -DHAVE_SYSTEMD=1

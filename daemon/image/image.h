@@ -16,6 +16,9 @@ struct image_error {
 	char text[192]; /* one line, no file name: the caller knows it */
 };
 
+/* Writes err->text and returns outcome, so that a caller can `return image_fail(...)`. */
+int image_fail(struct image_error *err, int outcome, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+
 /* A rectangle in pixels; (x, y) is its upper left corner. */
 struct region_px {
 	uint32_t x, y, width, height;

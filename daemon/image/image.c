@@ -1,0 +1,43 @@
+/* Plain pixels: the growing buffer that every worker decodes into, and one-line errors about images.
+ *
+ * The buffer exists so that a worker that has seen its largest image never asks the allocator again. Its tail is padded
+ * because vector code reads and writes whole registers past the last pixel. */
+#include "image/image.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { SCRATCH_ALIGN = 64, SCRATCH_TAIL = 64 };
+
+uint8_t *scratch_reserve(struct scratch *s, size_t size_bytes)
+{
+	if (s->data && size_bytes <= s->size_bytes)
+		return s->data;
+	if (size_bytes > SIZE_MAX / 2)
+		return NULL;
+
+	/* A quarter more than asked, so that slowly growing images do not mean a new buffer each. */
+	size_t room = size_bytes + size_bytes / 4;
+	size_t whole = (room + SCRATCH_TAIL + SCRATCH_ALIGN - 1) / SCRATCH_ALIGN * SCRATCH_ALIGN;
+	free(s->data);
+	s->data = aligned_alloc(SCRATCH_ALIGN, whole);
+	s->size_bytes = s->data ? room : 0;
+	return s->data;
+}
+
+void scratch_finish(struct scratch *s)
+{
+	free(s->data);
+	*s = (struct scratch){ 0 };
+}
+
+int image_fail(struct image_error *err, int outcome, const char *fmt, ...)
+{
+	va_list args;
+
+	va_start(args, fmt);
+	vsnprintf(err->text, sizeof(err->text), fmt, args);
+	va_end(args);
+	return outcome;
+}

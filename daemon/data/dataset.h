@@ -24,9 +24,18 @@ struct data_access {
 	unsigned n_gids;
 };
 
+/* Numbers as the wire's ErrorCode. */
+enum dataset_code {
+	DATASET_E_INVALID = 3,
+	DATASET_E_NOT_FOUND = 5,
+	DATASET_E_ACCESS = 6,
+	DATASET_E_LIMIT = 7,
+	DATASET_E_BAD_DATA = 8,
+};
+
 struct dataset_error {
-	char text[512]; /* names the file or option and says what to do */
-	int code;       /* a wire ErrorCode: INVALID, NOT_FOUND, ACCESS, LIMIT or BAD_DATA */
+	char text[512];          /* names the file or option and says what to do */
+	enum dataset_code code;
 };
 
 /* Called from the opening thread about ten times a second during long work; total 0 when unknown. */

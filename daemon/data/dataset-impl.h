@@ -1,0 +1,48 @@
+/* What a kind of data set implements. Only daemon/data includes this; everybody else uses dataset.h. */
+#ifndef BATCHD_DATASET_IMPL_H
+#define BATCHD_DATASET_IMPL_H
+
+#include <stdatomic.h>
+#include <xxhash.h>
+
+#include "data/dataset.h"
+
+struct dataset_ops {
+	void (*destroy)(struct dataset *ds); /* frees everything, ds too */
+	/* Arrays. */
+	int (*gather)(struct dataset *ds, const uint64_t *indices, size_t n, void *rows, void *labels, struct dataset_error *err);
+	/* Images. */
+	int (*read)(struct dataset *ds, uint64_t index, enum read_how how, struct file_bytes *out, struct dataset_error *err);
+	bool (*is_current)(struct dataset *ds, uint64_t index, const struct file_bytes *b);
+	int64_t (*label)(const struct dataset *ds, uint64_t index);
+	/* Both. */
+	void (*name)(const struct dataset *ds, uint64_t index, char *buf, size_t size);
+	const char *(*class_name)(const struct dataset *ds, uint32_t i); /* NULL when n_classes is 0 */
+};
+
+/* The part all kinds have in common; first member of each kind's own struct. Constant once dataset_open has returned. */
+struct dataset {
+	const struct dataset_ops *ops;
+	atomic_uint refs;
+	uint64_t id, n;
+	uint32_t n_classes;
+	bool is_image;
+	/* Arrays. */
+	unsigned n_dims, n_label_dims;
+	uint32_t shape[DATASET_MAX_DIMS], label_shape[DATASET_MAX_DIMS];
+	enum dtype dtype, label_dtype;
+};
+
+/* Fills in err and returns `error`, a negative errno. err may be NULL. */
+int dataset_fail(struct dataset_error *err, enum dataset_code code, int error, const char *fmt, ...)
+	__attribute__((format(printf, 4, 5)));
+/* The same for a failed system call on `what`: "what: Permission denied", with the code that fits. Returns -error. */
+int dataset_fail_errno(struct dataset_error *err, int error, const char *what);
+
+/* The kinds. `rest` is the spec behind "kind:", without trailing slashes; references start at 1. */
+int imagefolder_open(const struct dataset_source *source, const char *rest, struct dataset **out, struct dataset_error *err);
+int filelist_open(const struct dataset_source *source, const char *rest, struct dataset **out, struct dataset_error *err);
+int arrays_open(const struct dataset_source *source, const char *rest, struct dataset **out, struct dataset_error *err);
+int random_open(const struct dataset_source *source, const char *rest, struct dataset **out, struct dataset_error *err);
+
+#endif

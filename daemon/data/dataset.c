@@ -1,0 +1,221 @@
+/* The door to all data sets: finds the kind by the spec's first word and hands over.
+ *
+ * Data sets are immutable and reference counted, so any thread may use one without a lock; what little changes inside (descriptors of folders
+ * opened on first use) is atomic where it lives. */
+#include "data/dataset-impl.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "data/file.h"
+
+int dataset_fail(struct dataset_error *err, enum dataset_code code, int error, const char *fmt, ...)
+{
+	va_list ap;
+
+	if (err) {
+		err->code = code;
+		va_start(ap, fmt);
+		vsnprintf(err->text, sizeof(err->text), fmt, ap);
+		va_end(ap);
+	}
+	return error;
+}
+
+static enum dataset_code code_of(int error)
+{
+	switch (error) {
+	case ENOENT:
+	case ENOTDIR:
+	case ENODEV:
+	case ENXIO:
+		return DATASET_E_NOT_FOUND;
+	case EACCES:
+	case EPERM:
+	case ELOOP:
+	case EXDEV:
+		return DATASET_E_ACCESS;
+	case ENOMEM:
+	case EMFILE:
+	case ENFILE:
+	case EFBIG:
+		return DATASET_E_LIMIT;
+	default:
+		return DATASET_E_BAD_DATA;
+	}
+}
+
+/* What refused links look like: the kernel's words ("Too many levels", "Invalid cross-device link") would mislead. */
+static const char *text_of(int error, char *buf, size_t size)
+{
+	if (error == ELOOP) {
+		return "a symbolic link, which is only followed in data sets that the configuration names";
+	}
+	if (error == EXDEV) {
+		return "leads out of the data set's folder";
+	}
+	return strerror_r(error, buf, size);
+}
+
+int dataset_fail_errno(struct dataset_error *err, int error, const char *what)
+{
+	char buf[128];
+
+	return dataset_fail(err, code_of(error), -error, "%s: %s", what, text_of(error, buf, sizeof(buf)));
+}
+
+static const struct {
+	const char *prefix;
+	int (*open)(const struct dataset_source *source, const char *rest, struct dataset **out, struct dataset_error *err);
+} kinds[] = {
+	{ "imagefolder:", imagefolder_open },
+	{ "files:", filelist_open },
+	{ "npy:", arrays_open },
+	{ "random:", random_open },
+};
+
+static int open_kind(const struct dataset_source *source, struct dataset **out, struct dataset_error *err)
+{
+	for (size_t k = 0; k < sizeof(kinds) / sizeof(kinds[0]); k++) {
+		size_t n_prefix = strlen(kinds[k].prefix);
+		char rest[4096];
+		size_t n;
+
+		if (strncmp(source->spec, kinds[k].prefix, n_prefix)) {
+			continue;
+		}
+		n = strlen(source->spec + n_prefix);
+		if (!n || n >= sizeof(rest)) {
+			return dataset_fail(err, DATASET_E_INVALID, -EINVAL, "data set '%.64s': %s behind the colon", source->spec,
+					    n ? "at most 4095 bytes may stand" : "nothing stands");
+		}
+		memcpy(rest, source->spec + n_prefix, n + 1);
+		while (n > 1 && rest[n - 1] == '/') {
+			rest[--n] = '\0';
+		}
+		return kinds[k].open(source, rest, out, err);
+	}
+	return dataset_fail(err, DATASET_E_INVALID, -EINVAL,
+			    "data set '%.128s': expected imagefolder:DIR, files:LIST, npy:FILE[,FILE] or random:shape=...", source->spec);
+}
+
+int dataset_open(const struct dataset_source *source, struct dataset **out, struct dataset_error *err)
+{
+	struct dataset_error unused;
+
+	err = err ? err : &unused;
+	err->text[0] = '\0';
+	err->code = DATASET_E_INVALID;
+	return open_kind(source, out, err);
+}
+
+struct dataset *dataset_ref(struct dataset *ds)
+{
+	atomic_fetch_add_explicit(&ds->refs, 1, memory_order_relaxed);
+	return ds;
+}
+
+void dataset_unref(struct dataset *ds)
+{
+	if (ds && atomic_fetch_sub_explicit(&ds->refs, 1, memory_order_acq_rel) == 1) {
+		ds->ops->destroy(ds);
+	}
+}
+
+uint64_t dataset_id(const struct dataset *ds)
+{
+	return ds->id;
+}
+
+uint64_t dataset_n(const struct dataset *ds)
+{
+	return ds->n;
+}
+
+bool dataset_is_image(const struct dataset *ds)
+{
+	return ds->is_image;
+}
+
+uint32_t dataset_n_classes(const struct dataset *ds)
+{
+	return ds->n_classes;
+}
+
+const char *dataset_class(const struct dataset *ds, uint32_t i)
+{
+	return i < ds->n_classes ? ds->ops->class_name(ds, i) : NULL;
+}
+
+unsigned dataset_shape(const struct dataset *ds, uint32_t shape[DATASET_MAX_DIMS], enum dtype *dtype)
+{
+	memcpy(shape, ds->shape, sizeof(ds->shape));
+	*dtype = ds->dtype;
+	return ds->n_dims;
+}
+
+unsigned dataset_label_shape(const struct dataset *ds, uint32_t shape[DATASET_MAX_DIMS], enum dtype *dtype)
+{
+	memcpy(shape, ds->label_shape, sizeof(ds->label_shape));
+	*dtype = ds->label_dtype;
+	return ds->n_label_dims;
+}
+
+static int check_indices(const struct dataset *ds, const uint64_t *indices, size_t n, struct dataset_error *err)
+{
+	uint64_t largest = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		largest = indices[i] > largest ? indices[i] : largest;
+	}
+	if (n && largest >= ds->n) {
+		return dataset_fail(err, DATASET_E_INVALID, -ERANGE, "sample %llu: the data set has %llu samples",
+				    (unsigned long long)largest, (unsigned long long)ds->n);
+	}
+	return 0;
+}
+
+int dataset_gather(struct dataset *ds, const uint64_t *indices, size_t n, void *rows, void *labels,
+		   struct dataset_error *err)
+{
+	int r = check_indices(ds, indices, n, err);
+
+	if (r < 0) {
+		return r;
+	}
+	return ds->is_image ? dataset_fail(err, DATASET_E_INVALID, -EINVAL, "an image data set has no rows to gather") :
+			      ds->ops->gather(ds, indices, n, rows, labels, err);
+}
+
+int64_t dataset_label(const struct dataset *ds, uint64_t index)
+{
+	return ds->is_image && index < ds->n ? ds->ops->label(ds, index) : -1;
+}
+
+void dataset_name(const struct dataset *ds, uint64_t index, char *buf, size_t size)
+{
+	if (index < ds->n) {
+		ds->ops->name(ds, index, buf, size);
+	} else if (size) {
+		snprintf(buf, size, "sample %llu", (unsigned long long)index);
+	}
+}
+
+int dataset_read(struct dataset *ds, uint64_t index, enum read_how how, struct file_bytes *out, struct dataset_error *err)
+{
+	int r = check_indices(ds, &index, 1, err);
+
+	if (r < 0) {
+		return r;
+	}
+	return !ds->is_image ? dataset_fail(err, DATASET_E_INVALID, -EINVAL, "arrays have no files to read") :
+			       ds->ops->read(ds, index, how, out, err);
+}
+
+bool dataset_is_current(struct dataset *ds, uint64_t index, const struct file_bytes *b)
+{
+	return ds->is_image && index < ds->n && ds->ops->is_current(ds, index, b);
+}

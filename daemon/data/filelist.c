@@ -1,0 +1,355 @@
+/* files: a list of paths and labels, one sample a line.
+ *
+ * The list becomes the same index that a walked folder has, with a label per file instead of per folder. Folders repeat, usually in runs but
+ * not always, so they are found again in a hash table. For peers that may not read everything, each folder on the way is opened and checked once,
+ * when the list is. */
+#include "data/filelist.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "data/dataset-impl.h"
+#include "data/file.h"
+#include "data/tree.h"
+
+#define LIST_MAX_BYTES (8ull << 30)
+
+enum { MAX_PATH_BYTES = 4095, MAX_NAME_BYTES = 255 };
+
+struct parse {
+	const char *name;
+	uint64_t line;             /* from 1 */
+	bool beneath;
+	struct dataset_error *err;
+	struct index_builder builder;
+	uint32_t *table;           /* open addressing over folders; folder + 1, 0 empty */
+	size_t n_table;            /* power of two */
+	uint32_t last_dir;         /* of the line before: lists have runs */
+};
+
+static int bad_line(const struct parse *p, enum dataset_code code, int error, const char *what)
+{
+	return dataset_fail(p->err, code, error, "%.200s:%llu: %s", p->name, (unsigned long long)p->line, what);
+}
+
+static int no_room(const struct parse *p, int error)
+{
+	return bad_line(p, DATASET_E_LIMIT, error, error == -EFBIG ? "more names than one data set may have (4 GiB of them)" : "out of memory");
+}
+
+static bool is_dir(const struct parse *p, uint32_t dir, const char *path, size_t n)
+{
+	const char *known = p->builder.paths.bytes + p->builder.dirs[dir].path;
+
+	return !strncmp(known, path, n) && !known[n];
+}
+
+static size_t table_place(const struct parse *p, const char *path, size_t n)
+{
+	size_t at = XXH3_64bits(path, n) & (p->n_table - 1);
+
+	while (p->table[at] && !is_dir(p, p->table[at] - 1, path, n)) {
+		at = (at + 1) & (p->n_table - 1);
+	}
+	return at;
+}
+
+static int grow_table(struct parse *p)
+{
+	size_t n = p->n_table ? p->n_table * 2 : 256;
+	uint32_t *larger = calloc(n, sizeof(*larger));
+
+	if (!larger) {
+		return no_room(p, -ENOMEM);
+	}
+	free(p->table);
+	p->table = larger;
+	p->n_table = n;
+	for (size_t i = 0; i < p->builder.n_dirs; i++) {
+		const char *path = p->builder.paths.bytes + p->builder.dirs[i].path;
+
+		p->table[table_place(p, path, strlen(path))] = (uint32_t)i + 1;
+	}
+	return 0;
+}
+
+static int find_dir(struct parse *p, const char *path, size_t n, uint32_t *dir)
+{
+	struct index_dir none = { .class_id = INDEX_NO_CLASS };
+	size_t at;
+	int r;
+
+	if (p->builder.n_dirs && is_dir(p, p->last_dir, path, n)) {
+		*dir = p->last_dir;
+		return 0;
+	}
+	if (p->builder.n_dirs * 2 >= p->n_table) {
+		r = grow_table(p);
+		if (r < 0) {
+			return r;
+		}
+	}
+	at = table_place(p, path, n);
+	if (!p->table[at]) {
+		r = index_add_dir(&p->builder, path, n, &none);
+		if (r < 0) {
+			return no_room(p, r);
+		}
+		p->table[at] = (uint32_t)p->builder.n_dirs;
+	}
+	*dir = p->table[at] - 1;
+	return 0;
+}
+
+/* The folders above, for the caller's check of each. */
+static int add_dirs_above(struct parse *p, const char *path, size_t n)
+{
+	uint32_t dir;
+
+	for (size_t i = 1; i < n; i++) {
+		if (path[i] == '/' && path[i - 1] != '/') {
+			int r = find_dir(p, path, i, &dir);
+
+			if (r < 0) {
+				return r;
+			}
+		}
+	}
+	return 0;
+}
+
+static bool leads_out(const char *path, size_t n)
+{
+	if (*path == '/') {
+		return true;
+	}
+	for (size_t i = 0; i < n; i++) {
+		if ((i == 0 || path[i - 1] == '/') && n - i >= 2 && !memcmp(path + i, "..", 2) && (n - i == 2 || path[i + 2] == '/')) {
+			return true;
+		}
+	}
+	return false;
+}
+
+static int add_sample(struct parse *p, const char *path, size_t n_path, int64_t label)
+{
+	const char *slash = memrchr(path, '/', n_path);
+	const char *file = slash ? slash + 1 : path;
+	size_t n_file = (size_t)(path + n_path - file);
+	/* "x.jpg" is in ".", "/x.jpg" in "/", "a/x.jpg" in "a". */
+	const char *dir_path = slash ? path : ".";
+	size_t n_dir = !slash || slash == path ? 1 : (size_t)(slash - path);
+	uint32_t dir;
+	int r = 0;
+
+	if (!n_file || n_file > MAX_NAME_BYTES || n_path > MAX_PATH_BYTES) {
+		return bad_line(p, DATASET_E_INVALID, -EINVAL, n_file ? "the path is too long" : "the path ends in '/': expected a file");
+	}
+	if (p->beneath && leads_out(path, n_path)) {
+		return bad_line(p, DATASET_E_ACCESS, -EACCES,
+				"the path leads out of the list's folder, which only a data set named in the configuration may do");
+	}
+	if (p->beneath) {
+		r = add_dirs_above(p, dir_path, n_dir);
+	}
+	r = r < 0 ? r : find_dir(p, dir_path, n_dir, &dir);
+	if (r < 0) {
+		return r;
+	}
+	p->last_dir = dir;
+	r = index_add_labelled_file(&p->builder, dir, file, n_file, label);
+	return r < 0 ? no_room(p, r) : 0;
+}
+
+/* Strictly a decimal int64. */
+static bool parse_label(const char *text, size_t n, int64_t *label)
+{
+	bool negative = n && *text == '-';
+	uint64_t value = 0, most = (uint64_t)INT64_MAX + negative;
+
+	text += negative;
+	n -= negative;
+	if (!n) {
+		return false;
+	}
+	for (size_t i = 0; i < n; i++) {
+		unsigned digit = (unsigned)(text[i] - '0');
+
+		if (digit > 9 || value > (most - digit) / 10) {
+			return false;
+		}
+		value = value * 10 + digit;
+	}
+	*label = negative ? (int64_t)(0 - value) : (int64_t)value;
+	return true;
+}
+
+static bool is_blank(char c)
+{
+	return c == ' ' || c == '\t';
+}
+
+static int parse_line(struct parse *p, const char *line, size_t n)
+{
+	const char *tab, *gap;
+	size_t n_path;
+	int64_t label;
+
+	n -= n && line[n - 1] == '\r';
+	while (n && is_blank(line[n - 1])) {
+		n--;
+	}
+	while (n && is_blank(*line)) {
+		line++;
+		n--;
+	}
+	if (!n || *line == '#') {
+		return 0;
+	}
+	if (memchr(line, '\0', n)) {
+		return bad_line(p, DATASET_E_INVALID, -EINVAL, "a zero byte: expected text, one \"path<TAB>label\" a line");
+	}
+	tab = memrchr(line, '\t', n);
+	gap = tab ? tab : memrchr(line, ' ', n);
+	if (!gap) {
+		return bad_line(p, DATASET_E_INVALID, -EINVAL, "no label: expected \"path<TAB>label\"");
+	}
+	n_path = (size_t)(gap - line);
+	while (gap < line + n && is_blank(*gap)) {
+		gap++;
+	}
+	if (!parse_label(gap, (size_t)(line + n - gap), &label)) {
+		return bad_line(p, DATASET_E_INVALID, -EINVAL, "the label is not a whole number of 64 bits: expected \"path<TAB>label\"");
+	}
+	while (!tab && n_path && line[n_path - 1] == ' ') {
+		n_path--;
+	}
+	while (tab && n_path && line[n_path - 1] == '\t') {
+		n_path--;
+	}
+	return add_sample(p, line, n_path, label);
+}
+
+int filelist_parse(const char *bytes, size_t n_bytes, const char *name, bool beneath, struct index *out, struct dataset_error *err)
+{
+	struct parse p = { .name = name, .line = 1, .beneath = beneath, .err = err };
+	const char *end = bytes + n_bytes;
+	uint32_t root;
+	int r = find_dir(&p, ".", 1, &root);
+
+	for (const char *line = bytes; !r && line < end; p.line++) {
+		const char *stop = memchr(line, '\n', (size_t)(end - line));
+
+		stop = stop ? stop : end;
+		r = parse_line(&p, line, (size_t)(stop - line));
+		line = stop + 1;
+	}
+	if (!r && !p.builder.n_files) {
+		r = dataset_fail(err, DATASET_E_INVALID, -EINVAL, "%.300s: the list names no file", name);
+	}
+	if (!r) {
+		r = index_build(&p.builder, out);
+		r = r < 0 ? no_room(&p, r) : 0;
+	}
+	index_builder_finish(&p.builder);
+	free(p.table);
+	return r;
+}
+
+/* A peer must be able to search every folder on the way itself. Folders that are missing are found missing when their files are read. */
+static int check_dirs(const struct dataset_source *source, int root_fd, const struct index *ix, struct dataset_error *err)
+{
+	for (uint32_t i = 0; i < ix->n_dirs && !source->access->trusted; i++) {
+		const char *path = index_dir_path(ix, i);
+		int fd = file_open(root_fd, path, O_RDONLY | O_DIRECTORY, false, READ_WAIT), r = fd;
+		struct stat st;
+
+		if (fd >= 0) {
+			r = fstat(fd, &st) < 0 ? -errno : access_allows(source->access, fd, &st, ACCESS_SEARCH) ? 0 : -EACCES;
+			close(fd);
+		}
+		if (r < 0 && r != -ENOENT && r != -ENOTDIR) {
+			return dataset_fail_errno(err, -r, path);
+		}
+	}
+	return 0;
+}
+
+/* The list itself: from the peer's descriptor, or by path for trusted sources without. */
+static int open_list(const struct dataset_source *source, const char *path, struct dataset_error *err)
+{
+	struct stat st;
+	int fd, r;
+
+	if (source->n_fds >= 1) {
+		fd = fcntl(source->fds[0], F_DUPFD_CLOEXEC, 3);
+	} else if (source->access->trusted) {
+		fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+	} else {
+		return dataset_fail(err, DATASET_E_ACCESS, -EACCES,
+				    "%s: not named in the configuration, and the client sent no descriptors of the list and its folder", path);
+	}
+	if (fd < 0) {
+		return dataset_fail_errno(err, errno, path);
+	}
+	r = access_check_file_fd(source->access, fd, path, &st, err);
+	if (r < 0) {
+		close(fd);
+		return r;
+	}
+	return fd;
+}
+
+static int read_list(const struct dataset_source *source, const char *path, struct index *out, struct dataset_error *err)
+{
+	int fd = open_list(source, path, err), r;
+	size_t n_bytes;
+	char *bytes;
+
+	if (fd < 0) {
+		return fd;
+	}
+	r = file_slurp(fd, LIST_MAX_BYTES, &bytes, &n_bytes);
+	close(fd);
+	if (r < 0) {
+		return dataset_fail_errno(err, -r, path);
+	}
+	r = filelist_parse(bytes, n_bytes, path, !source->access->trusted, out, err);
+	free(bytes);
+	return r;
+}
+
+static int open_folder(const struct dataset_source *source, const char *path, struct dataset_error *err)
+{
+	const char *slash = strrchr(path, '/');
+	char folder[4096];
+
+	snprintf(folder, sizeof(folder), "%.*s", !slash ? 1 : slash == path ? 1 : (int)(slash - path), slash ? path : ".");
+	return tree_open_root(source, 1, folder, err);
+}
+
+int filelist_open(const struct dataset_source *source, const char *rest, struct dataset **out, struct dataset_error *err)
+{
+	struct index index = { 0 };
+	int root_fd, r;
+
+	if (source->n_fds == 1) {
+		return dataset_fail(err, DATASET_E_INVALID, -EINVAL, "%s: expected descriptors of the list and of its folder", rest);
+	}
+	root_fd = open_folder(source, rest, err);
+	if (root_fd < 0) {
+		return root_fd;
+	}
+	r = read_list(source, rest, &index, err);
+	r = r < 0 ? r : check_dirs(source, root_fd, &index, err);
+	if (r < 0) {
+		index_finish(&index);
+		close(root_fd);
+		return r;
+	}
+	return tree_create(source, rest, root_fd, &index, out, err);
+}

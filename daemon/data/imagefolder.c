@@ -1,0 +1,525 @@
+/* imagefolder: one folder per class, as torchvision.datasets.ImageFolder reads it, file for file.
+ *
+ * Classes are the sub-folders in Python's order of names. Below each, all folders are sorted by their whole path ("a-b" before "a/b", which a
+ * walk in order would get wrong), and in each the files by name. Links to folders are followed, as there; a link back to a folder above itself
+ * is not, where torchvision would go round until the kernel stops it.
+ *
+ * Listing a million files takes seconds, so the index is kept. It is used again if no folder has changed since (one stat per folder tells,
+ * because adding, removing or renaming a file changes its folder's time stamps). Anything wrong with a kept index is an
+ * occasion to make a new one, never an error. */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "data/dataset-impl.h"
+#include "data/file.h"
+#include "data/index.h"
+#include "data/name.h"
+#include "data/tree.h"
+#include "util/log.h"
+
+enum {
+	MAX_DEPTH = 128,
+	PROGRESS_EVERY_NS = 100000000,
+	RACY_NS = 20000000,        /* a folder changed so shortly before it was listed may change again with the same time stamp */
+	ENTRIES_BYTES = 256 << 10,
+};
+
+struct found_dir {
+	struct index_dir stamp;    /* its path is an offset in walk.paths */
+	size_t parent;             /* in walk.dirs, or SIZE_MAX for a class folder */
+	size_t first_file, n_files; /* in walk.files */
+	unsigned depth;
+};
+
+/* One class at a time is in memory besides the index itself. */
+struct walk {
+	const struct dataset_source *source;
+	const char *root;          /* for messages */
+	int root_fd;
+	struct dataset_error *err;
+	struct index_builder builder;
+	struct text paths, names;  /* of the class being walked */
+	struct found_dir *dirs;
+	size_t n_dirs, dirs_capacity;
+	uint64_t *files;           /* offsets in names */
+	size_t n_files, files_capacity;
+	char *entries;             /* ENTRIES_BYTES for getdents64 */
+	bool racy;
+	uint64_t n_found;          /* files so far, for progress */
+	uint64_t reported_ns;
+	/* The list of classes without files, for the error. */
+	char empty[320];
+	size_t n_empty;
+};
+
+static uint64_t now_ns(clockid_t clock)
+{
+	struct timespec t;
+
+	clock_gettime(clock, &t);
+	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static void report(struct walk *w, const char *phase, uint64_t done, uint64_t total, bool always)
+{
+	uint64_t now = now_ns(CLOCK_MONOTONIC);
+
+	if (w->source->on_progress && (always || now - w->reported_ns >= PROGRESS_EVERY_NS)) {
+		w->reported_ns = now;
+		w->source->on_progress(w->source->progress_arg, phase, done, total);
+	}
+}
+
+static int fail_at(struct walk *w, int error, const char *path)
+{
+	char what[400];
+
+	snprintf(what, sizeof(what), "%.160s/%.230s", w->root, path);
+	if (error == EFBIG) {
+		return dataset_fail(w->err, DATASET_E_LIMIT, -EFBIG, "%s: more names than one data set may have (4 GiB of them)", w->root);
+	}
+	return dataset_fail_errno(w->err, error, what);
+}
+
+static struct index_dir stamp_of(const struct stat *st, uint32_t class_id)
+{
+	return (struct index_dir){
+		.dev = st->st_dev,
+		.ino = st->st_ino,
+		.mtime_ns = (uint64_t)st->st_mtim.tv_sec * 1000000000u + (uint64_t)st->st_mtim.tv_nsec,
+		.ctime_ns = (uint64_t)st->st_ctim.tv_sec * 1000000000u + (uint64_t)st->st_ctim.tv_nsec,
+		.class_id = class_id,
+	};
+}
+
+/* 1 for a folder, 0 for anything else (a dangling link too, as in os.walk), negative errno. A link is followed for trusted sources only; for
+ * others one with an image's name keeps its place as a file that will not open, and any other might have been a folder: an error. */
+static int is_folder(struct walk *w, int dir_fd, const char *name, unsigned char type, const char *path)
+{
+	struct stat st;
+
+	if (type == DT_UNKNOWN) {
+		if (fstatat(dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0) {
+			return 0;
+		}
+		type = S_ISDIR(st.st_mode) ? DT_DIR : S_ISLNK(st.st_mode) ? DT_LNK : DT_REG;
+	}
+	if (type != DT_LNK) {
+		return type == DT_DIR;
+	}
+	if (w->source->access->trusted) {
+		return fstatat(dir_fd, name, &st, 0) == 0 && S_ISDIR(st.st_mode);
+	}
+	if (!name_is_image(name)) {
+		char what[240];
+
+		snprintf(what, sizeof(what), "%.110s/%.120s", path, name);
+		return fail_at(w, ELOOP, what);
+	}
+	return 0;
+}
+
+/* Calls `each` for every entry of an open folder; stops at its first negative return. */
+static int for_each_entry(struct walk *w, int fd, const char *path, void *arg,
+			  int (*each)(struct walk *w, void *arg, const char *name, bool folder))
+{
+	for (;;) {
+		ssize_t n = getdents64(fd, w->entries, ENTRIES_BYTES);
+
+		if (n <= 0) {
+			return n < 0 ? fail_at(w, errno, path) : 0;
+		}
+		for (ssize_t at = 0; at < n;) {
+			const struct dirent64 *entry = (const void *)(w->entries + at);
+			int folder, r;
+
+			at += entry->d_reclen;
+			if (!strcmp(entry->d_name, ".") || !strcmp(entry->d_name, "..")) {
+				continue;
+			}
+			folder = is_folder(w, fd, entry->d_name, entry->d_type, path);
+			r = folder < 0 ? folder : each(w, arg, entry->d_name, folder);
+			if (r < 0) {
+				return r;
+			}
+		}
+		report(w, "index", w->n_found + w->n_files, 0, false);
+	}
+}
+
+static int open_folder(struct walk *w, const char *path, uint32_t class_id, struct index_dir *stamp)
+{
+	int fd = file_open(w->root_fd, path, O_RDONLY | O_DIRECTORY, w->source->access->trusted, READ_WAIT);
+	struct stat st;
+
+	if (fd < 0) {
+		return fail_at(w, -fd, path);
+	}
+	if (fstat(fd, &st) < 0 || !access_allows(w->source->access, fd, &st, ACCESS_READ | ACCESS_SEARCH)) {
+		close(fd);
+		return fail_at(w, EACCES, path);
+	}
+	*stamp = stamp_of(&st, class_id);
+	w->racy = w->racy || stamp->ctime_ns + RACY_NS > now_ns(CLOCK_REALTIME_COARSE);
+	return fd;
+}
+
+static bool is_above_itself(const struct walk *w, size_t parent, const struct stat *st)
+{
+	for (; parent != SIZE_MAX; parent = w->dirs[parent].parent) {
+		if (w->dirs[parent].stamp.dev == st->st_dev && w->dirs[parent].stamp.ino == st->st_ino) {
+			return true;
+		}
+	}
+	return w->builder.dirs[0].dev == st->st_dev && w->builder.dirs[0].ino == st->st_ino;
+}
+
+static int add_dir(struct walk *w, const char *path, size_t parent)
+{
+	unsigned depth = parent == SIZE_MAX ? 0 : w->dirs[parent].depth + 1;
+	int r;
+
+	if (depth > MAX_DEPTH) {
+		return dataset_fail(w->err, DATASET_E_LIMIT, -ELOOP, "%s/%.200s: more than %d folders deep", w->root, path, MAX_DEPTH);
+	}
+	if (w->n_dirs == w->dirs_capacity) {
+		size_t capacity = w->dirs_capacity ? w->dirs_capacity * 2 : 64;
+		struct found_dir *larger = reallocarray(w->dirs, capacity, sizeof(*larger));
+
+		if (!larger) {
+			return fail_at(w, ENOMEM, path);
+		}
+		w->dirs = larger;
+		w->dirs_capacity = capacity;
+	}
+	w->dirs[w->n_dirs] = (struct found_dir){ .parent = parent, .depth = depth };
+	r = text_add(&w->paths, path, strlen(path), &w->dirs[w->n_dirs].stamp.path);
+	if (r < 0) {
+		return fail_at(w, -r, path);
+	}
+	w->n_dirs++;
+	return 0;
+}
+
+static int add_file(struct walk *w, const char *name)
+{
+	int r;
+
+	if (w->n_files == w->files_capacity) {
+		size_t capacity = w->files_capacity ? w->files_capacity * 2 : 1024;
+		uint64_t *larger = reallocarray(w->files, capacity, sizeof(*larger));
+
+		if (!larger) {
+			return fail_at(w, ENOMEM, name);
+		}
+		w->files = larger;
+		w->files_capacity = capacity;
+	}
+	r = text_add(&w->names, name, strlen(name), &w->files[w->n_files]);
+	if (r < 0) {
+		return fail_at(w, -r, name);
+	}
+	w->n_files++;
+	return 0;
+}
+
+/* The folder being listed: its place in walk.dirs and its path, which may move while entries are added. */
+struct listing {
+	size_t dir;
+	char path[4096];
+};
+
+static int on_class_entry(struct walk *w, void *arg, const char *name, bool folder)
+{
+	const struct listing *l = arg;
+	char path[4096 + 256];
+
+	if (!folder) {
+		return name_is_image(name) ? add_file(w, name) : 0;
+	}
+	if (snprintf(path, sizeof(path), "%s/%s", l->path, name) >= 4096) {
+		return fail_at(w, ENAMETOOLONG, path);
+	}
+	return add_dir(w, path, l->dir);
+}
+
+static int compare_files(const void *a, const void *b, void *arg)
+{
+	const struct walk *w = arg;
+
+	return name_compare(w->names.bytes + *(const uint64_t *)a, w->names.bytes + *(const uint64_t *)b);
+}
+
+static int compare_dirs(const void *a, const void *b, void *arg)
+{
+	const struct walk *w = arg;
+	const struct found_dir *p = a, *q = b;
+
+	return name_compare(w->paths.bytes + p->stamp.path, w->paths.bytes + q->stamp.path);
+}
+
+static int list_dir(struct walk *w, size_t i, uint32_t class_id)
+{
+	uint64_t path_at = w->dirs[i].stamp.path;
+	size_t parent = w->dirs[i].parent;
+	struct listing l = { .dir = i };
+	struct index_dir stamp;
+	int fd, r;
+
+	snprintf(l.path, sizeof(l.path), "%s", w->paths.bytes + path_at);
+	fd = open_folder(w, l.path, class_id, &stamp);
+	if (fd < 0) {
+		return fd;
+	}
+	w->dirs[i].first_file = w->n_files;
+	stamp.path = path_at;
+	w->dirs[i].stamp = stamp;
+	if (is_above_itself(w, parent, &(struct stat){ .st_dev = stamp.dev, .st_ino = stamp.ino })) {
+		close(fd);
+		return 0;
+	}
+	r = for_each_entry(w, fd, l.path, &l, on_class_entry);
+	close(fd);
+	if (r < 0) {
+		return r;
+	}
+	w->dirs[i].n_files = w->n_files - w->dirs[i].first_file;
+	if (w->dirs[i].n_files) {
+		qsort_r(w->files + w->dirs[i].first_file, w->dirs[i].n_files, sizeof(*w->files), compare_files, w);
+	}
+	return 0;
+}
+
+/* Moves the class just walked into the index, in the final order. */
+static int emit_class(struct walk *w)
+{
+	qsort_r(w->dirs, w->n_dirs, sizeof(*w->dirs), compare_dirs, w);
+	for (size_t i = 0; i < w->n_dirs; i++) {
+		const struct found_dir *d = &w->dirs[i];
+		const char *path = w->paths.bytes + d->stamp.path;
+		uint32_t dir = (uint32_t)w->builder.n_dirs;
+		int r = index_add_dir(&w->builder, path, strlen(path), &d->stamp);
+
+		for (size_t k = 0; !r && k < d->n_files; k++) {
+			const char *name = w->names.bytes + w->files[d->first_file + k];
+
+			r = index_add_file(&w->builder, dir, name, strlen(name));
+		}
+		if (r < 0) {
+			return fail_at(w, -r, path);
+		}
+	}
+	return 0;
+}
+
+static void note_empty_class(struct walk *w, const char *name)
+{
+	size_t used = strlen(w->empty);
+
+	if (used + strlen(name) + 32 < sizeof(w->empty)) {
+		snprintf(w->empty + used, sizeof(w->empty) - used, "%s%s", used ? ", " : "", name);
+	} else if (!strstr(w->empty, ", ...")) {
+		snprintf(w->empty + used, sizeof(w->empty) - used, ", ...");
+	}
+	w->n_empty++;
+}
+
+static int walk_class(struct walk *w, const char *name, uint32_t class_id)
+{
+	int r;
+
+	w->paths.n = w->names.n = w->n_dirs = w->n_files = 0;
+	r = add_dir(w, name, SIZE_MAX);
+	for (size_t i = 0; !r && i < w->n_dirs; i++) {
+		r = list_dir(w, i, class_id);
+	}
+	if (r < 0) {
+		return r;
+	}
+	if (!w->n_files) {
+		note_empty_class(w, name);
+	}
+	w->n_found += w->n_files;
+	return emit_class(w);
+}
+
+static int on_root_entry(struct walk *w, void *arg, const char *name, bool folder)
+{
+	(void)arg;
+	return folder ? add_file(w, name) : 0; /* collected and sorted as names; they become classes */
+}
+
+static int list_classes(struct walk *w)
+{
+	struct index_dir stamp;
+	int fd = open_folder(w, ".", INDEX_NO_CLASS, &stamp), r;
+
+	if (fd < 0) {
+		return fd;
+	}
+	r = index_add_dir(&w->builder, ".", 1, &stamp);
+	r = r < 0 ? fail_at(w, -r, ".") : for_each_entry(w, fd, ".", NULL, on_root_entry);
+	close(fd);
+	if (r < 0) {
+		return r;
+	}
+	if (!w->n_files) {
+		return dataset_fail(w->err, DATASET_E_NOT_FOUND, -ENOENT, "Couldn't find any class folder in %s.", w->root);
+	}
+	qsort_r(w->files, w->n_files, sizeof(*w->files), compare_files, w);
+	for (size_t i = 0; i < w->n_files; i++) {
+		r = index_add_class(&w->builder, w->names.bytes + w->files[i]);
+		if (r < 0) {
+			return fail_at(w, -r, ".");
+		}
+	}
+	return 0;
+}
+
+static int walk_root(struct walk *w)
+{
+	int r = list_classes(w);
+
+	for (uint32_t i = 0; !r && i < w->builder.n_classes; i++) {
+		char name[256];
+
+		snprintf(name, sizeof(name), "%s", w->builder.classes.bytes + w->builder.class_name[i]);
+		r = walk_class(w, name, i);
+	}
+	if (!r && w->n_empty) {
+		return dataset_fail(w->err, DATASET_E_NOT_FOUND, -ENOENT,
+				    "%.60s: Found no valid file for the classes %s. Supported extensions are: " NAME_IMAGE_EXTENSIONS, w->root,
+				    w->empty);
+	}
+	return r;
+}
+
+static int build(struct walk *w, struct index *out)
+{
+	int r;
+
+	w->entries = malloc(ENTRIES_BYTES);
+	r = w->entries ? walk_root(w) : fail_at(w, ENOMEM, ".");
+	if (!r) {
+		report(w, "index", w->n_found, w->n_found, true);
+		r = index_build(&w->builder, out);
+		r = r < 0 ? fail_at(w, -r, ".") : 0;
+	}
+	index_builder_finish(&w->builder);
+	free(w->paths.bytes);
+	free(w->names.bytes);
+	free(w->dirs);
+	free(w->files);
+	free(w->entries);
+	return r;
+}
+
+/* ---- the kept index ---- */
+
+/* Named by where the folder is and what it is; false when nothing is to be kept. */
+static bool kept_path(const struct walk *w, char *path, size_t size)
+{
+	struct { uint64_t dev, ino; char real[4096]; } key = { 0 };
+	char link[64];
+	struct stat st;
+	ssize_t n;
+
+	if (!w->source->cache_dir || fstat(w->root_fd, &st) < 0) {
+		return false;
+	}
+	key.dev = st.st_dev;
+	key.ino = st.st_ino;
+	snprintf(link, sizeof(link), "/proc/self/fd/%d", w->root_fd);
+	n = readlink(link, key.real, sizeof(key.real));
+	return n >= 0 && snprintf(path, size, "%s/imagefolder-%016llx.index", w->source->cache_dir,
+				  (unsigned long long)XXH3_64bits(&key, 16 + (size_t)n)) < (int)size;
+}
+
+static bool dir_is_unchanged(struct walk *w, const struct index *ix, uint32_t i)
+{
+	const struct index_dir *d = &ix->dirs[i];
+	bool trusted = w->source->access->trusted, allowed = true;
+	struct index_dir now;
+	struct stat st;
+
+	if (trusted) {
+		if (fstatat(w->root_fd, index_dir_path(ix, i), &st, 0) < 0) {
+			return false;
+		}
+	} else {
+		int fd = file_open(w->root_fd, index_dir_path(ix, i), O_RDONLY | O_DIRECTORY, false, READ_WAIT);
+
+		if (fd < 0) {
+			return false;
+		}
+		allowed = fstat(fd, &st) == 0 && access_allows(w->source->access, fd, &st, ACCESS_READ | ACCESS_SEARCH);
+		close(fd);
+	}
+	if (!allowed) {
+		return false;
+	}
+	now = stamp_of(&st, d->class_id);
+	return now.dev == d->dev && now.ino == d->ino && now.mtime_ns == d->mtime_ns && now.ctime_ns == d->ctime_ns;
+}
+
+static bool load_kept(struct walk *w, const char *path, struct index *out)
+{
+	int r = index_load(path, out);
+
+	if (r < 0) {
+		if (r != -ENOENT) {
+			log_record(LOG_LEVEL_INFO, "index-rebuilt", "%s: index %s is %s", w->root, path, r == -EINVAL ? "damaged" : "unreadable");
+		}
+		return false;
+	}
+	for (uint32_t i = 0; i < out->n_dirs; i++) {
+		report(w, "check", i, out->n_dirs, false);
+		if (!dir_is_unchanged(w, out, i)) {
+			index_finish(out);
+			return false;
+		}
+	}
+	return true;
+}
+
+static void keep(const struct walk *w, const char *path, const struct index *ix)
+{
+	int r = index_save(path, ix);
+
+	if (r < 0) {
+		log_record(LOG_LEVEL_WARNING, "index-not-kept", "%s: cannot write %s: %s; the folder will be listed again next time", w->root, path,
+			   strerrordesc_np(-r));
+	}
+}
+
+int imagefolder_open(const struct dataset_source *source, const char *rest, struct dataset **out, struct dataset_error *err)
+{
+	struct walk w = { .source = source, .root = rest, .err = err, .reported_ns = now_ns(CLOCK_MONOTONIC) };
+	struct index index = { 0 };
+	char path[4096];
+	bool keeps;
+	int r;
+
+	w.root_fd = tree_open_root(source, 0, rest, err);
+	if (w.root_fd < 0) {
+		return w.root_fd;
+	}
+	keeps = kept_path(&w, path, sizeof(path));
+	if (!keeps || !load_kept(&w, path, &index)) {
+		r = build(&w, &index);
+		if (r < 0) {
+			close(w.root_fd);
+			return r;
+		}
+		if (keeps && !w.racy) {
+			keep(&w, path, &index);
+		}
+	}
+	return tree_create(source, rest, w.root_fd, &index, out, err);
+}

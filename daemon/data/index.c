@@ -1,0 +1,445 @@
+/* An index is one block: a header with counts and a checksum, then arrays by falling alignment, then text. In memory it is used in
+ * place; on disk it is the same bytes, for this machine only (the header says so, in a number whose bytes would read otherwise elsewhere).
+ *
+ * The checksum finds damage. The checks on offsets and names do not trust it: a block that passes can be used without any further check,
+ * whoever wrote it, and no name in it leads out of its folder. */
+#include "data/index.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include "data/file.h"
+
+#define INDEX_MAGIC 0x58444e4948435442ull /* "BTCHINDX" in memory on a little-endian machine */
+#define INDEX_VERSION 1u
+#define INDEX_MAX_BYTES (64ull << 30)
+
+enum { HAS_LABELS = 1 };
+
+struct header {
+	uint64_t magic;
+	uint32_t version, flags;
+	uint64_t checksum;  /* XXH3 of everything behind this field */
+	uint64_t block_bytes;
+	uint64_t n_files;
+	uint32_t n_dirs, n_classes;
+	uint64_t n_text;    /* bytes */
+	uint64_t names_at;  /* where file names begin in the text; no slash from there on */
+};
+
+enum { CHECKED_FROM = offsetof(struct header, block_bytes) };
+
+/* Where the arrays lie. */
+struct layout_bytes {
+	uint64_t dirs, labels, file_dir, file_name, class_name, text, end;
+};
+
+static bool lay_out(const struct header *h, struct layout_bytes *at)
+{
+	uint64_t n_labels = h->flags & HAS_LABELS ? h->n_files : 0;
+
+	/* Bounds that keep the sums below from overflowing. */
+	if (h->n_files > INDEX_MAX_BYTES / 8 || h->n_text > INDEX_MAX_BYTES) {
+		return false;
+	}
+	at->dirs = sizeof(*h);
+	at->labels = at->dirs + h->n_dirs * (uint64_t)sizeof(struct index_dir);
+	at->file_dir = at->labels + n_labels * 8;
+	at->file_name = at->file_dir + h->n_files * 4;
+	at->class_name = at->file_name + h->n_files * 4;
+	at->text = at->class_name + h->n_classes * (uint64_t)4;
+	at->end = at->text + h->n_text;
+	return true;
+}
+
+static void point_into(struct index *ix, const struct header *h, const struct layout_bytes *at)
+{
+	char *base = ix->block;
+
+	ix->block_bytes = at->end;
+	ix->n_files = h->n_files;
+	ix->n_dirs = h->n_dirs;
+	ix->n_classes = h->n_classes;
+	ix->dirs = (const void *)(base + at->dirs);
+	ix->labels = h->flags & HAS_LABELS ? (const void *)(base + at->labels) : NULL;
+	ix->file_dir = (const void *)(base + at->file_dir);
+	ix->file_name = (const void *)(base + at->file_name);
+	ix->class_name = (const void *)(base + at->class_name);
+	ix->text = base + at->text;
+}
+
+void index_finish(struct index *ix)
+{
+	free(ix->block);
+	*ix = (struct index){ 0 };
+}
+
+int64_t index_label(const struct index *ix, uint64_t i)
+{
+	return ix->labels ? ix->labels[i] : (int64_t)ix->dirs[ix->file_dir[i]].class_id;
+}
+
+void index_name(const struct index *ix, uint64_t i, char *buf, size_t size)
+{
+	const char *dir = index_dir_path(ix, ix->file_dir[i]), *name = index_file_name(ix, i);
+	size_t n_dir = strlen(dir);
+
+	if (!strcmp(dir, ".")) {
+		snprintf(buf, size, "%s", name);
+	} else {
+		snprintf(buf, size, "%s%s%s", dir, dir[n_dir - 1] == '/' ? "" : "/", name);
+	}
+}
+
+uint64_t index_hash(const struct index *ix, uint64_t seed)
+{
+	XXH3_state_t *state = XXH3_createState();
+	uint64_t hash;
+
+	if (!state) {
+		return 0;
+	}
+	XXH3_64bits_reset_withSeed(state, seed);
+	for (uint32_t i = 0; i < ix->n_dirs; i++) {
+		const char *path = index_dir_path(ix, i);
+
+		XXH3_64bits_update(state, path, strlen(path) + 1);
+		XXH3_64bits_update(state, &ix->dirs[i].class_id, sizeof(ix->dirs[i].class_id));
+	}
+	/* The arrays and the text are made in one fixed way, so equal samples are equal bytes here. */
+	XXH3_64bits_update(state, ix->dirs + ix->n_dirs, ix->block_bytes - (size_t)((const char *)(ix->dirs + ix->n_dirs) - (const char *)ix->block));
+	hash = XXH3_64bits_digest(state);
+	XXH3_freeState(state);
+	return hash;
+}
+
+/* ---- building ---- */
+
+static int grow(void *array, size_t *capacity, size_t n, size_t element_bytes)
+{
+	size_t wanted = *capacity ? *capacity : 64;
+	void *larger;
+
+	if (n <= *capacity) {
+		return 0;
+	}
+	while (wanted < n) {
+		wanted += wanted / 2;
+	}
+	memcpy(&larger, array, sizeof(larger));
+	larger = reallocarray(larger, wanted, element_bytes);
+	if (!larger) {
+		return -ENOMEM;
+	}
+	memcpy(array, &larger, sizeof(larger));
+	*capacity = wanted;
+	return 0;
+}
+
+int text_add(struct text *t, const char *bytes, size_t n, uint64_t *offset)
+{
+	int r = grow(&t->bytes, &t->capacity, t->n + n + 1, 1);
+
+	if (r < 0) {
+		return r;
+	}
+	*offset = t->n;
+	memcpy(t->bytes + t->n, bytes, n);
+	t->bytes[t->n + n] = '\0';
+	t->n += n + 1;
+	return 0;
+}
+
+/* Offsets of 32 bits into one kind of text; they are shifted to their final place in index_build. */
+static int text_add32(struct text *t, const char *bytes, size_t n, uint32_t *offset)
+{
+	uint64_t wide;
+	int r = text_add(t, bytes, n, &wide);
+
+	if (r < 0) {
+		return r;
+	}
+	*offset = (uint32_t)wide;
+	return wide <= UINT32_MAX ? 0 : -EFBIG;
+}
+
+int index_add_class(struct index_builder *b, const char *name)
+{
+	int r = grow(&b->class_name, &b->classes_capacity, b->n_classes + 1, sizeof(*b->class_name));
+
+	if (r < 0) {
+		return r;
+	}
+	r = text_add32(&b->classes, name, strlen(name), &b->class_name[b->n_classes]);
+	b->n_classes += r == 0;
+	return b->n_classes >= INDEX_NO_CLASS ? -EFBIG : r;
+}
+
+int index_add_dir(struct index_builder *b, const char *path, size_t n_path, const struct index_dir *like)
+{
+	int r = grow(&b->dirs, &b->dirs_capacity, b->n_dirs + 1, sizeof(*b->dirs));
+
+	if (r < 0) {
+		return r;
+	}
+	if (b->n_dirs >= UINT32_MAX - 1) {
+		return -EFBIG;
+	}
+	b->dirs[b->n_dirs] = *like;
+	r = text_add(&b->paths, path, n_path, &b->dirs[b->n_dirs].path);
+	b->n_dirs += r == 0;
+	return r;
+}
+
+int index_add_file(struct index_builder *b, uint32_t dir, const char *name, size_t n_name)
+{
+	size_t capacity = b->files_capacity;
+	int r = grow(&b->file_dir, &capacity, b->n_files + 1, sizeof(*b->file_dir));
+
+	if (r < 0) {
+		return r;
+	}
+	r = grow(&b->file_name, &b->files_capacity, b->n_files + 1, sizeof(*b->file_name));
+	if (r < 0) {
+		return r;
+	}
+	b->file_dir[b->n_files] = dir;
+	r = text_add32(&b->names, name, n_name, &b->file_name[b->n_files]);
+	b->n_files += r == 0;
+	return r;
+}
+
+int index_add_labelled_file(struct index_builder *b, uint32_t dir, const char *name, size_t n_name, int64_t label)
+{
+	int r = grow(&b->labels, &b->labels_capacity, b->n_files + 1, sizeof(*b->labels));
+
+	if (r < 0) {
+		return r;
+	}
+	b->labels[b->n_files] = label;
+	return index_add_file(b, dir, name, n_name);
+}
+
+static void copy_array(char *to, const void *from, size_t n_bytes)
+{
+	if (n_bytes) {
+		memcpy(to, from, n_bytes);
+	}
+}
+
+static void fill_block(const struct index_builder *b, struct index *ix, const struct header *h, const struct layout_bytes *at)
+{
+	char *base = ix->block;
+	uint32_t *file_name = (uint32_t *)(void *)(base + at->file_name);
+	struct index_dir *dirs = (struct index_dir *)(void *)(base + at->dirs);
+
+	memcpy(base, h, sizeof(*h));
+	copy_array(base + at->dirs, b->dirs, b->n_dirs * sizeof(*b->dirs));
+	copy_array(base + at->labels, b->labels, at->file_dir - at->labels);
+	copy_array(base + at->file_dir, b->file_dir, b->n_files * 4);
+	copy_array(base + at->file_name, b->file_name, b->n_files * 4);
+	copy_array(base + at->class_name, b->class_name, b->n_classes * 4);
+	copy_array(base + at->text, b->classes.bytes, b->classes.n);
+	copy_array(base + at->text + b->classes.n, b->paths.bytes, b->paths.n);
+	copy_array(base + at->text + h->names_at, b->names.bytes, b->names.n);
+	for (size_t i = 0; i < b->n_dirs; i++) {
+		dirs[i].path += b->classes.n;
+	}
+	for (size_t i = 0; i < b->n_files; i++) {
+		file_name[i] += (uint32_t)h->names_at;
+	}
+}
+
+int index_build(struct index_builder *b, struct index *out)
+{
+	struct header h = { .magic = INDEX_MAGIC, .version = INDEX_VERSION, .flags = b->labels ? HAS_LABELS : 0, .n_files = b->n_files,
+			    .n_dirs = (uint32_t)b->n_dirs, .n_classes = (uint32_t)b->n_classes,
+			    .n_text = b->classes.n + b->paths.n + b->names.n, .names_at = b->classes.n + b->paths.n };
+	struct layout_bytes at;
+	int r = 0;
+
+	if (h.n_text > UINT32_MAX || !lay_out(&h, &at)) {
+		r = -EFBIG;
+	} else {
+		h.block_bytes = at.end;
+		out->block = malloc(at.end);
+		r = out->block ? 0 : -ENOMEM;
+	}
+	if (!r) {
+		uint64_t checksum;
+
+		fill_block(b, out, &h, &at);
+		checksum = XXH3_64bits((char *)out->block + CHECKED_FROM, at.end - CHECKED_FROM);
+		memcpy((char *)out->block + offsetof(struct header, checksum), &checksum, sizeof(checksum));
+		point_into(out, &h, &at);
+	}
+	index_builder_finish(b);
+	return r;
+}
+
+void index_builder_finish(struct index_builder *b)
+{
+	free(b->classes.bytes);
+	free(b->paths.bytes);
+	free(b->names.bytes);
+	free(b->dirs);
+	free(b->class_name);
+	free(b->file_dir);
+	free(b->file_name);
+	free(b->labels);
+	*b = (struct index_builder){ 0 };
+}
+
+/* ---- reading back ---- */
+
+static bool is_inner_path(const char *path)
+{
+	if (!*path || *path == '/') {
+		return false;
+	}
+	for (const char *step = path; *step; step += strcspn(step, "/"), step += *step == '/') {
+		size_t n = strcspn(step, "/");
+
+		if (n == 0 || (n == 2 && !memcmp(step, "..", 2))) {
+			return false;
+		}
+	}
+	return true;
+}
+
+static bool dirs_are_sound(const struct index *ix, const struct header *h)
+{
+	for (uint32_t i = 0; i < ix->n_dirs; i++) {
+		const struct index_dir *d = &ix->dirs[i];
+
+		if (d->path >= h->n_text || (d->class_id >= ix->n_classes && d->class_id != INDEX_NO_CLASS) ||
+		    !is_inner_path(ix->text + d->path)) {
+			return false;
+		}
+	}
+	return !strcmp(index_dir_path(ix, 0), ".");
+}
+
+static bool files_are_sound(const struct index *ix, const struct header *h)
+{
+	for (uint64_t i = 0; i < ix->n_files; i++) {
+		const char *name;
+
+		if (ix->file_dir[i] >= ix->n_dirs || ix->file_name[i] < h->names_at || ix->file_name[i] >= h->n_text) {
+			return false;
+		}
+		name = index_file_name(ix, i);
+		if (!*name || !strcmp(name, ".") || !strcmp(name, "..") ||
+		    (!ix->labels && ix->dirs[ix->file_dir[i]].class_id == INDEX_NO_CLASS)) {
+			return false;
+		}
+	}
+	return true;
+}
+
+static bool is_sound(const struct index *ix, const struct header *h)
+{
+	if (!ix->n_dirs || !h->n_text || ix->text[h->n_text - 1] || h->names_at > h->n_text ||
+	    memchr(ix->text + h->names_at, '/', h->n_text - h->names_at)) {
+		return false;
+	}
+	for (uint32_t i = 0; i < ix->n_classes; i++) {
+		if (ix->class_name[i] >= h->n_text) {
+			return false;
+		}
+	}
+	return dirs_are_sound(ix, h) && files_are_sound(ix, h);
+}
+
+int index_parse(void *block, size_t block_bytes, struct index *out)
+{
+	struct index ix = { .block = block };
+	struct layout_bytes at;
+	struct header h;
+
+	if (block_bytes < sizeof(h)) {
+		return -EINVAL;
+	}
+	memcpy(&h, block, sizeof(h));
+	if (h.magic != INDEX_MAGIC || h.version != INDEX_VERSION || (h.flags & ~(uint32_t)HAS_LABELS) || h.block_bytes != block_bytes ||
+	    !lay_out(&h, &at) || at.end != block_bytes ||
+	    h.checksum != XXH3_64bits((char *)block + CHECKED_FROM, block_bytes - CHECKED_FROM)) {
+		return -EINVAL;
+	}
+	point_into(&ix, &h, &at);
+	if (!is_sound(&ix, &h)) {
+		return -EINVAL;
+	}
+	*out = ix;
+	return 0;
+}
+
+int index_load(const char *path, struct index *out)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+	size_t n_bytes;
+	char *bytes;
+	int r;
+
+	if (fd < 0) {
+		return -errno;
+	}
+	r = file_slurp(fd, INDEX_MAX_BYTES, &bytes, &n_bytes);
+	close(fd);
+	if (r < 0) {
+		return r;
+	}
+	r = index_parse(bytes, n_bytes, out);
+	if (r < 0) {
+		free(bytes);
+	}
+	return r;
+}
+
+static int write_all(int fd, const char *bytes, size_t n)
+{
+	while (n) {
+		ssize_t done = write(fd, bytes, n);
+
+		if (done < 0 && errno != EINTR) {
+			return -errno;
+		}
+		bytes += done > 0 ? done : 0;
+		n -= done > 0 ? (size_t)done : 0;
+	}
+	return 0;
+}
+
+int index_save(const char *path, const struct index *ix)
+{
+	char temporary[4096];
+	int fd, r;
+
+	if (snprintf(temporary, sizeof(temporary), "%s.XXXXXX", path) >= (int)sizeof(temporary)) {
+		return -ENAMETOOLONG;
+	}
+	fd = mkostemp(temporary, O_CLOEXEC);
+	if (fd < 0) {
+		return -errno;
+	}
+	r = write_all(fd, ix->block, ix->block_bytes);
+	if (!r && fsync(fd) < 0) {
+		r = -errno;
+	}
+	if (close(fd) < 0 && !r) {
+		r = -errno;
+	}
+	if (!r && rename(temporary, path) < 0) {
+		r = -errno;
+	}
+	if (r) {
+		unlink(temporary);
+	}
+	return r;
+}

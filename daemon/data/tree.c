@@ -1,0 +1,230 @@
+/* Reading the files of an index, with few and short path walks.
+ *
+ * A folder's descriptor is kept from its first use on, so that opening a file resolves one name. How many descriptors all data sets keep together
+ * is bounded; beyond that files are opened by their whole path, never by closing another folder, since with shuffled access the
+ * next one is as likely to be needed. A folder that was replaced meanwhile is noticed when a file is missing in the old one. */
+#include "data/tree.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "data/file.h"
+
+struct tree {
+	struct dataset base;
+	struct data_access access;
+	int root_fd;          /* owned */
+	struct index index;
+	atomic_int *dir_fds;  /* of each folder: descriptor + 1, or 0 while there is none. Set once */
+};
+
+/* Folder descriptors kept by all trees; the limit of open files is the process's, so this count is too. */
+static atomic_int n_dir_fds;
+enum { MAX_DIR_FDS = 4096 };
+
+static bool take_dir_fd(void)
+{
+	struct rlimit limit;
+	int most = MAX_DIR_FDS;
+
+	if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur / 4 < MAX_DIR_FDS) {
+		most = (int)(limit.rlim_cur / 4);
+	}
+	if (atomic_fetch_add(&n_dir_fds, 1) < most) {
+		return true;
+	}
+	atomic_fetch_sub(&n_dir_fds, 1);
+	return false;
+}
+
+static int open_dir(const struct tree *t, uint32_t dir, enum read_how how)
+{
+	return file_open(t->root_fd, index_dir_path(&t->index, dir), O_PATH | O_DIRECTORY, t->access.trusted, how);
+}
+
+/* A kept descriptor of a folder; -EMFILE when no more may be kept, other negative errno when it cannot be opened. */
+static int kept_dir(struct tree *t, uint32_t dir, enum read_how how)
+{
+	int kept = atomic_load_explicit(&t->dir_fds[dir], memory_order_acquire), none = 0, fd;
+
+	if (kept) {
+		return kept - 1;
+	}
+	if (!take_dir_fd()) {
+		return -EMFILE;
+	}
+	fd = open_dir(t, dir, how);
+	if (fd < 0) {
+		atomic_fetch_sub(&n_dir_fds, 1);
+		return fd;
+	}
+	if (!atomic_compare_exchange_strong(&t->dir_fds[dir], &none, fd + 1)) {
+		close(fd);
+		atomic_fetch_sub(&n_dir_fds, 1);
+		return none - 1;
+	}
+	return fd;
+}
+
+static int read_by_path(struct tree *t, uint64_t index, enum read_how how, struct file_bytes *out)
+{
+	char path[4096 + 256];
+
+	index_name(&t->index, index, path, sizeof(path));
+	return file_read(t->root_fd, path, &t->access, how, out);
+}
+
+static int read_file(struct tree *t, uint64_t index, enum read_how how, struct file_bytes *out)
+{
+	int fd = kept_dir(t, t->index.file_dir[index], how);
+	int r = fd;
+
+	if (fd >= 0) {
+		r = file_read(fd, index_file_name(&t->index, index), &t->access, how, out);
+	}
+	/* No descriptor to spare, or the folder is not the one we once opened. */
+	if (fd == -EMFILE || r == -ENOENT || r == -ESTALE) {
+		r = read_by_path(t, index, how, out);
+	}
+	return r;
+}
+
+static int tree_read(struct dataset *ds, uint64_t index, enum read_how how, struct file_bytes *out, struct dataset_error *err)
+{
+	struct tree *t = (struct tree *)ds;
+	int r = read_file(t, index, how, out);
+	char name[400];
+
+	if (!r || (r == -EAGAIN && how == READ_NOWAIT)) {
+		return r;
+	}
+	index_name(&t->index, index, name, sizeof(name));
+	if (r == -EFBIG) {
+		return dataset_fail(err, DATASET_E_BAD_DATA, r, "%s: larger than 256 MiB", name);
+	}
+	if (r == -EINVAL) {
+		return dataset_fail(err, DATASET_E_BAD_DATA, r, "%s: not a regular file", name);
+	}
+	return dataset_fail_errno(err, -r, name);
+}
+
+static bool tree_is_current(struct dataset *ds, uint64_t index, const struct file_bytes *b)
+{
+	struct tree *t = (struct tree *)ds;
+	uint32_t dir = t->index.file_dir[index];
+	int fd = kept_dir(t, dir, READ_WAIT);
+	bool current;
+
+	if (fd != -EMFILE) {
+		return fd >= 0 && file_is_current(fd, index_file_name(&t->index, index), t->access.trusted, b);
+	}
+	fd = open_dir(t, dir, READ_WAIT);
+	current = fd >= 0 && file_is_current(fd, index_file_name(&t->index, index), t->access.trusted, b);
+	if (fd >= 0) {
+		close(fd);
+	}
+	return current;
+}
+
+static int64_t tree_label(const struct dataset *ds, uint64_t index)
+{
+	return index_label(&((const struct tree *)ds)->index, index);
+}
+
+static void tree_name(const struct dataset *ds, uint64_t index, char *buf, size_t size)
+{
+	index_name(&((const struct tree *)ds)->index, index, buf, size);
+}
+
+static const char *tree_class(const struct dataset *ds, uint32_t i)
+{
+	const struct index *ix = &((const struct tree *)ds)->index;
+
+	return ix->text + ix->class_name[i];
+}
+
+static void tree_destroy(struct dataset *ds)
+{
+	struct tree *t = (struct tree *)ds;
+
+	for (uint32_t i = 0; t->dir_fds && i < t->index.n_dirs; i++) {
+		int kept = atomic_load(&t->dir_fds[i]);
+
+		if (kept) {
+			close(kept - 1);
+			atomic_fetch_sub(&n_dir_fds, 1);
+		}
+	}
+	free(t->dir_fds);
+	index_finish(&t->index);
+	close(t->root_fd);
+	free(t);
+}
+
+static const struct dataset_ops tree_ops = {
+	.destroy = tree_destroy,
+	.read = tree_read,
+	.is_current = tree_is_current,
+	.label = tree_label,
+	.name = tree_name,
+	.class_name = tree_class,
+};
+
+int tree_create(const struct dataset_source *source, const char *path, int root_fd, struct index *index, struct dataset **out,
+		struct dataset_error *err)
+{
+	struct tree *t = calloc(1, sizeof(*t));
+	atomic_int *dir_fds = calloc(index->n_dirs, sizeof(*dir_fds));
+
+	if (!t || !dir_fds) {
+		free(t);
+		free(dir_fds);
+		index_finish(index);
+		close(root_fd);
+		return dataset_fail_errno(err, ENOMEM, path);
+	}
+	t->base.ops = &tree_ops;
+	atomic_init(&t->base.refs, 1);
+	t->base.n = index->n_files;
+	t->base.n_classes = index->n_classes;
+	t->base.is_image = true;
+	t->base.label_dtype = DTYPE_INT64;
+	t->base.id = index_hash(index, XXH3_64bits(path, strlen(path)));
+	t->access = *source->access;
+	t->root_fd = root_fd;
+	t->index = *index;
+	t->dir_fds = dir_fds;
+	*index = (struct index){ 0 };
+	*out = &t->base;
+	return 0;
+}
+
+int tree_open_root(const struct dataset_source *source, unsigned which, const char *path, struct dataset_error *err)
+{
+	struct stat st;
+	int fd;
+
+	if (which < source->n_fds) {
+		/* Opened again: the peer's own description has an offset that it could move under our feet, and may be O_PATH. */
+		fd = openat(source->fds[which], ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	} else if (source->access->trusted) {
+		fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	} else {
+		return dataset_fail(err, DATASET_E_ACCESS, -EACCES,
+				    "%s: not named in the configuration, and the client sent no descriptor of its folder", path);
+	}
+	if (fd < 0) {
+		return errno == ENOTDIR ? dataset_fail(err, DATASET_E_INVALID, -ENOTDIR, "%s: not a folder", path) :
+					  dataset_fail_errno(err, errno, path);
+	}
+	if (fstat(fd, &st) < 0 || !access_allows(source->access, fd, &st, ACCESS_READ | ACCESS_SEARCH)) {
+		close(fd);
+		return dataset_fail_errno(err, EACCES, path);
+	}
+	return fd;
+}

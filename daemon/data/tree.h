@@ -1,0 +1,16 @@
+/* Image files below a folder, by an index: what imagefolder and files lists have in common once they are indexed. */
+#ifndef BATCHD_TREE_H
+#define BATCHD_TREE_H
+
+#include "data/dataset-impl.h"
+#include "data/index.h"
+
+/* The folder a source speaks of, as a descriptor of our own: source->fds[which], or path when the source is trusted and came without
+ * descriptors. Returns it or negative errno with err filled in. */
+int tree_open_root(const struct dataset_source *source, unsigned which, const char *path, struct dataset_error *err);
+
+/* Makes the data set. Takes root_fd and *index, also when it fails (-ENOMEM). `path` is for messages and the id. */
+int tree_create(const struct dataset_source *source, const char *path, int root_fd, struct index *index, struct dataset **out,
+		struct dataset_error *err);
+
+#endif

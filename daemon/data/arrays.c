@@ -1,0 +1,287 @@
+/* npy: memory-mapped arrays, gathered row by row.
+ *
+ * The first array holds the samples, the second (if any) their labels; both have the same first dimension. Files are mapped, never read whole, so
+ * a set larger than memory works and the page cache is shared with everybody. The price is that another process may cut a file short:
+ * pages that are gone raise SIGBUS, which a guard turns into an error, and a look at the size afterwards notices what was cut
+ * within a page, which would read as zeros. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "data/dataset-impl.h"
+#include "data/file.h"
+#include "data/gather.h"
+#include "data/npy.h"
+#include "util/sigbus.h"
+
+#ifndef MADV_POPULATE_READ /* Linux 5.14; older kernels refuse it */
+#define MADV_POPULATE_READ 22
+#endif
+
+enum { SMALL_BYTES = 64 << 20, READAHEAD_FROM_BYTES = 16 << 10 };
+
+struct array {
+	int fd;              /* owned; -1: absent */
+	char *map;           /* the whole file, read-only */
+	size_t map_bytes;
+	const char *rows;    /* first element */
+	size_t row_bytes;
+	struct npy npy;
+	char name[200];      /* for messages */
+};
+
+struct arrays {
+	struct dataset base;
+	struct array samples, labels;
+	bool widen_labels;   /* integer scalars are delivered as int64 */
+};
+
+static void array_finish(struct array *a)
+{
+	if (a->map) {
+		munmap(a->map, a->map_bytes);
+	}
+	if (a->fd >= 0) {
+		close(a->fd);
+	}
+}
+
+static void arrays_destroy(struct dataset *ds)
+{
+	struct arrays *a = (struct arrays *)ds;
+
+	array_finish(&a->samples);
+	array_finish(&a->labels);
+	free(a);
+}
+
+static int cut_short(const struct array *a, struct dataset_error *err)
+{
+	return dataset_fail(err, DATASET_E_BAD_DATA, -EIO, "%s: the file has become shorter than its array", a->name);
+}
+
+static bool is_whole(const struct array *a)
+{
+	struct stat st;
+
+	return a->fd < 0 || (fstat(a->fd, &st) == 0 && (uint64_t)st.st_size >= a->map_bytes);
+}
+
+static void copy_rows(const struct arrays *a, const uint64_t *indices, size_t n, void *rows, void *labels)
+{
+	gather_rows(rows, a->samples.rows, a->samples.row_bytes, indices, n);
+	if (a->labels.fd < 0) {
+		memcpy(labels, indices, n * sizeof(*indices)); /* a sample without label is labelled by its index */
+	} else if (a->widen_labels) {
+		gather_int64(labels, a->labels.rows, a->labels.npy.dtype, indices, n);
+	} else {
+		gather_rows(labels, a->labels.rows, a->labels.row_bytes, indices, n);
+	}
+}
+
+static int arrays_gather(struct dataset *ds, const uint64_t *indices, size_t n, void *rows, void *labels, struct dataset_error *err)
+{
+	struct arrays *a = (struct arrays *)ds;
+	struct sigbus_guard guard = { .begin = { a->samples.map, a->labels.map },
+				      .end = { a->samples.map + a->samples.map_bytes, a->labels.map + a->labels.map_bytes } };
+
+	if (!n) {
+		return 0;
+	}
+	if (sigsetjmp(guard.landing, 0)) {
+		return cut_short(is_whole(&a->samples) ? &a->labels : &a->samples, err);
+	}
+	sigbus_guard_enter(&guard);
+	copy_rows(a, indices, n, rows, labels);
+	sigbus_guard_leave();
+	if (!is_whole(&a->samples)) {
+		return cut_short(&a->samples, err);
+	}
+	return is_whole(&a->labels) ? 0 : cut_short(&a->labels, err);
+}
+
+static void arrays_name(const struct dataset *ds, uint64_t index, char *buf, size_t size)
+{
+	snprintf(buf, size, "%s[%llu]", ((const struct arrays *)ds)->samples.name, (unsigned long long)index);
+}
+
+static const struct dataset_ops arrays_ops = { .destroy = arrays_destroy, .gather = arrays_gather, .name = arrays_name };
+
+/* ---- opening ---- */
+
+static int open_array_fd(const struct dataset_source *source, unsigned which, const char *path, struct stat *st, struct dataset_error *err)
+{
+	int fd, r;
+
+	if (which < source->n_fds) {
+		fd = fcntl(source->fds[which], F_DUPFD_CLOEXEC, 3);
+	} else if (source->access->trusted) {
+		fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+	} else {
+		return dataset_fail(err, DATASET_E_ACCESS, -EACCES,
+				    "%s: not named in the configuration, and the client sent no descriptor of the file", path);
+	}
+	if (fd < 0) {
+		return dataset_fail_errno(err, errno, path);
+	}
+	r = access_check_file_fd(source->access, fd, path, st, err);
+	if (r < 0) {
+		close(fd);
+		return r;
+	}
+	return fd;
+}
+
+/* The header is read, not mapped: until its size is checked the mapping is not trusted. */
+static int read_header(struct array *a, const struct stat *st, struct dataset_error *err)
+{
+	char *bytes = malloc(NPY_MAX_HEADER_BYTES);
+	struct npy_error why;
+	ssize_t n;
+	int r;
+
+	if (!bytes) {
+		return dataset_fail_errno(err, ENOMEM, a->name);
+	}
+	n = pread(a->fd, bytes, NPY_MAX_HEADER_BYTES, 0);
+	r = n < 0 ? dataset_fail_errno(err, errno, a->name) : npy_parse(bytes, (size_t)n, &a->npy, &why);
+	free(bytes);
+	if (n < 0) {
+		return r;
+	}
+	if (r < 0) {
+		return dataset_fail(err, DATASET_E_INVALID, r, "%s: %s", a->name, why.text);
+	}
+	if ((uint64_t)st->st_size < a->npy.data_offset_bytes + a->npy.data_bytes) {
+		return dataset_fail(err, DATASET_E_BAD_DATA, -EINVAL, "%s: %llu bytes long, but its header promises %llu: cut short?", a->name,
+				    (unsigned long long)st->st_size, (unsigned long long)(a->npy.data_offset_bytes + a->npy.data_bytes));
+	}
+	return 0;
+}
+
+/* Small arrays are cheap to have whole, page tables included. In large ones shuffled access makes reading ahead of a row a waste. */
+static void advise(const struct array *a)
+{
+	if (a->map_bytes > SMALL_BYTES) {
+		madvise(a->map, a->map_bytes, a->row_bytes < READAHEAD_FROM_BYTES ? MADV_RANDOM : MADV_NORMAL);
+	} else if (madvise(a->map, a->map_bytes, MADV_POPULATE_READ) < 0) {
+		madvise(a->map, a->map_bytes, MADV_WILLNEED);
+	}
+}
+
+static int array_open(struct array *a, const struct dataset_source *source, unsigned which, const char *path, struct dataset_error *err)
+{
+	struct stat st;
+	int r;
+
+	snprintf(a->name, sizeof(a->name), "%s", path);
+	a->fd = open_array_fd(source, which, path, &st, err);
+	if (a->fd < 0) {
+		return a->fd;
+	}
+	r = read_header(a, &st, err);
+	if (r < 0) {
+		return r;
+	}
+	if (!a->npy.n_dims || !a->npy.shape[0]) {
+		return dataset_fail(err, DATASET_E_INVALID, -EINVAL, "%s: %s: expected an array whose first dimension counts samples", a->name,
+				    a->npy.n_dims ? "no sample" : "a single number");
+	}
+	a->map_bytes = a->npy.data_offset_bytes + a->npy.data_bytes;
+	a->map = mmap(NULL, a->map_bytes, PROT_READ, MAP_SHARED, a->fd, 0);
+	if (a->map == MAP_FAILED) {
+		a->map = NULL;
+		return dataset_fail_errno(err, errno, a->name);
+	}
+	a->rows = a->map + a->npy.data_offset_bytes;
+	a->row_bytes = a->npy.data_bytes / a->npy.shape[0];
+	advise(a);
+	return 0;
+}
+
+static int take_shape(const struct array *a, unsigned *n_dims, uint32_t shape[DATASET_MAX_DIMS], struct dataset_error *err)
+{
+	*n_dims = a->npy.n_dims - 1;
+	for (unsigned i = 0; i < *n_dims; i++) {
+		if (a->npy.shape[i + 1] > UINT32_MAX) {
+			return dataset_fail(err, DATASET_E_LIMIT, -EFBIG, "%s: a dimension is larger than 2^32 - 1", a->name);
+		}
+		shape[i] = (uint32_t)a->npy.shape[i + 1];
+	}
+	return 0;
+}
+
+static int describe(struct arrays *a, const char *spec, struct dataset_error *err)
+{
+	struct dataset *ds = &a->base;
+	enum dtype label = a->labels.npy.dtype;
+	int r = take_shape(&a->samples, &ds->n_dims, ds->shape, err);
+
+	ds->n = a->samples.npy.shape[0];
+	ds->dtype = a->samples.npy.dtype;
+	ds->label_dtype = DTYPE_INT64;
+	if (!r && a->labels.fd >= 0) {
+		if (a->labels.npy.shape[0] != ds->n) {
+			return dataset_fail(err, DATASET_E_INVALID, -EINVAL, "%s has %llu samples and %s %llu labels: expected as many", a->samples.name,
+					    (unsigned long long)ds->n, a->labels.name, (unsigned long long)a->labels.npy.shape[0]);
+		}
+		r = take_shape(&a->labels, &ds->n_label_dims, ds->label_shape, err);
+		a->widen_labels = !ds->n_label_dims && (label == DTYPE_UINT8 || label == DTYPE_INT16 || label == DTYPE_INT32 || label == DTYPE_INT64);
+		ds->label_dtype = a->widen_labels ? DTYPE_INT64 : label;
+	}
+	if (!r) {
+		uint64_t id = XXH3_64bits(spec, strlen(spec));
+
+		id = XXH3_64bits_withSeed(&a->samples.npy, sizeof(a->samples.npy), id);
+		ds->id = XXH3_64bits_withSeed(&a->labels.npy, sizeof(a->labels.npy), id);
+	}
+	return r;
+}
+
+static int open_both(struct arrays *a, const struct dataset_source *source, char *path, struct dataset_error *err)
+{
+	/* One descriptor means one file, even if its name has a comma. */
+	char *comma = source->n_fds == 1 ? NULL : strchr(path, ',');
+	int r;
+
+	if (source->n_fds > 2 || (source->n_fds == 2 && !comma)) {
+		return dataset_fail(err, DATASET_E_INVALID, -EINVAL, "npy:%s: %u descriptors for %s", path, source->n_fds, comma ? "two files" : "one file");
+	}
+	if (comma) {
+		*comma++ = '\0';
+	}
+	r = array_open(&a->samples, source, 0, path, err);
+	if (!r && comma) {
+		r = array_open(&a->labels, source, 1, comma, err);
+	}
+	return r;
+}
+
+int arrays_open(const struct dataset_source *source, const char *rest, struct dataset **out, struct dataset_error *err)
+{
+	struct arrays *a = calloc(1, sizeof(*a));
+	char path[4096];
+	int r;
+
+	if (!a) {
+		return dataset_fail_errno(err, ENOMEM, rest);
+	}
+	a->base.ops = &arrays_ops;
+	atomic_init(&a->base.refs, 1);
+	a->samples.fd = a->labels.fd = -1;
+	snprintf(path, sizeof(path), "%s", rest);
+	sigbus_install();
+	r = open_both(a, source, path, err);
+	r = r < 0 ? r : describe(a, rest, err);
+	if (r < 0) {
+		arrays_destroy(&a->base);
+		return r;
+	}
+	*out = &a->base;
+	return 0;
+}

@@ -1,0 +1,118 @@
+/* Rows at random places: what costs is waiting for memory, so the lines of later rows are asked for while this one is copied.
+ *
+ * Rows of a register's size get a loop of their own, in which the copy is one load and one store. Larger ones are copied by memcpy, which
+ * knows the machine's widest registers; the hardware fetches ahead within a row, so only its first lines need asking. Non-temporal stores
+ * were measured and are slower: a batch is read again soon. */
+#include "data/gather.h"
+
+#include <string.h>
+
+enum {
+	LINE_BYTES = 64,
+	AHEAD_BYTES = 4096,   /* of rows asked for before they are copied */
+	AHEAD_MAX_ROWS = 16,
+	AHEAD_MAX_LINES = 8,  /* per row */
+};
+
+#define SMALL_ROWS(size)                                                                                                       \
+	static void gather_##size(char *restrict to, const char *restrict from, const uint64_t *indices, size_t n)            \
+	{                                                                                                                      \
+		for (size_t i = 0; i < n; i++) {                                                                               \
+			if (i + AHEAD_MAX_ROWS < n) {                                                                          \
+				__builtin_prefetch(from + indices[i + AHEAD_MAX_ROWS] * (size));                               \
+			}                                                                                                      \
+			memcpy(to + i * (size), from + indices[i] * (size), (size));                                           \
+		}                                                                                                              \
+	}
+SMALL_ROWS(1)
+SMALL_ROWS(2)
+SMALL_ROWS(4)
+SMALL_ROWS(8)
+SMALL_ROWS(16)
+SMALL_ROWS(32)
+SMALL_ROWS(64)
+
+static void prefetch_row(const char *row, size_t row_bytes)
+{
+	size_t n = row_bytes < AHEAD_MAX_LINES * LINE_BYTES ? row_bytes : AHEAD_MAX_LINES * LINE_BYTES;
+
+	for (size_t at = 0; at < n; at += LINE_BYTES) {
+		__builtin_prefetch(row + at);
+	}
+}
+
+static void gather_large(char *restrict to, const char *restrict from, size_t row_bytes, const uint64_t *indices, size_t n)
+{
+	size_t ahead = AHEAD_BYTES / row_bytes;
+
+	ahead = ahead < 1 ? 1 : ahead > AHEAD_MAX_ROWS ? AHEAD_MAX_ROWS : ahead;
+	for (size_t i = 0; i < ahead && i < n; i++) {
+		prefetch_row(from + indices[i] * row_bytes, row_bytes);
+	}
+	for (size_t i = 0; i < n; i++) {
+		if (i + ahead < n) {
+			prefetch_row(from + indices[i + ahead] * row_bytes, row_bytes);
+		}
+		memcpy(to + i * row_bytes, from + indices[i] * row_bytes, row_bytes);
+	}
+}
+
+void gather_rows(void *to, const void *from, size_t row_bytes, const uint64_t *indices, size_t n)
+{
+	switch (row_bytes) {
+	case 0:
+		return;
+	case 1:
+		gather_1(to, from, indices, n);
+		return;
+	case 2:
+		gather_2(to, from, indices, n);
+		return;
+	case 4:
+		gather_4(to, from, indices, n);
+		return;
+	case 8:
+		gather_8(to, from, indices, n);
+		return;
+	case 16:
+		gather_16(to, from, indices, n);
+		return;
+	case 32:
+		gather_32(to, from, indices, n);
+		return;
+	case 64:
+		gather_64(to, from, indices, n);
+		return;
+	default:
+		gather_large(to, from, row_bytes, indices, n);
+	}
+}
+
+#define WIDENED(type)                                                                                                          \
+	for (size_t i = 0; i < n; i++) {                                                                                       \
+		type value;                                                                                                    \
+		if (i + AHEAD_MAX_ROWS < n) {                                                                                  \
+			__builtin_prefetch(bytes + indices[i + AHEAD_MAX_ROWS] * sizeof(value));                               \
+		}                                                                                                              \
+		memcpy(&value, bytes + indices[i] * sizeof(value), sizeof(value));                                             \
+		to[i] = value;                                                                                                 \
+	}
+
+void gather_int64(int64_t *to, const void *from, enum dtype dtype, const uint64_t *indices, size_t n)
+{
+	const char *bytes = from;
+
+	switch (dtype) {
+	case DTYPE_UINT8:
+		WIDENED(uint8_t)
+		return;
+	case DTYPE_INT16:
+		WIDENED(int16_t)
+		return;
+	case DTYPE_INT32:
+		WIDENED(int32_t)
+		return;
+	default:
+		WIDENED(int64_t)
+	}
+}

@@ -163,6 +163,7 @@ static int place_add(struct config_file *f, const char *where, unsigned line)
 struct reader {
 	struct config_file *file;
 	struct config_error *err;
+	const char *bytes;  /* the whole file */
 	yaml_parser_t parser;
 	yaml_event_t event; /* the one being looked at; ours */
 };
@@ -200,17 +201,33 @@ static bool has_nul(const yaml_event_t *e)
 	return e->type == YAML_SCALAR_EVENT && memchr(e->data.scalar.value, '\0', e->data.scalar.length);
 }
 
+/* libyaml knows the line of everything but of bytes that are no text. */
+static size_t problem_line0(const struct reader *r)
+{
+	size_t line0 = 0;
+
+	if (r->parser.error != YAML_READER_ERROR)
+		return r->parser.problem_mark.line;
+	for (size_t i = 0; i < r->parser.problem_offset; i++)
+		line0 += r->bytes[i] == '\n';
+	return line0;
+}
+
+static int fail_yaml(struct reader *r)
+{
+	memset(&r->event, 0, sizeof r->event);
+	if (r->parser.error == YAML_MEMORY_ERROR)
+		return -ENOMEM;
+	return fail_at(r, problem_line0(r), "not valid YAML: %s%s%s", r->parser.problem ? r->parser.problem : "cannot be read",
+		       r->parser.context ? ", " : "", r->parser.context ? r->parser.context : "");
+}
+
 /* Replaces r->event by the next one. */
 static int next(struct reader *r)
 {
 	yaml_event_delete(&r->event);
-	if (!yaml_parser_parse(&r->parser, &r->event)) {
-		if (r->parser.error == YAML_MEMORY_ERROR)
-			return -ENOMEM;
-		memset(&r->event, 0, sizeof r->event);
-		return fail_at(r, r->parser.problem_mark.line, "not valid YAML: %s%s%s", r->parser.problem ? r->parser.problem : "cannot be read",
-			       r->parser.context ? ", " : "", r->parser.context ? r->parser.context : "");
-	}
+	if (!yaml_parser_parse(&r->parser, &r->event))
+		return fail_yaml(r);
 	if (has_anchor(&r->event))
 		return fail(r, "anchors (&) and aliases (*) are not supported; write the value out, or in quotes");
 	if (has_tag(&r->event))
@@ -487,7 +504,7 @@ static int read_document(struct reader *r, bool *empty)
 
 static int read_strictly(struct config_file *f, const char *bytes, size_t n_bytes, struct config_error *err, bool *empty)
 {
-	struct reader r = {.file = f, .err = err};
+	struct reader r = {.file = f, .err = err, .bytes = bytes};
 
 	if (!yaml_parser_initialize(&r.parser))
 		return -ENOMEM;

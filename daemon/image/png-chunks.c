@@ -366,6 +366,12 @@ static int next_in_sequence(struct walk *w, const struct chunk *c)
 	return 0;
 }
 
+/* Animation data continue a sequence that a frame's control chunk began. */
+static int read_frame_data(struct walk *w, const struct chunk *c)
+{
+	return c->n_here < 4 || !w->has_sequence ? damaged(w, c) : next_in_sequence(w, c);
+}
+
 static int read_frame(struct walk *w, const struct chunk *c)
 {
 	struct png_layout *l = w->layout;
@@ -451,10 +457,8 @@ static int walk_to_data(struct walk *w)
 			return image_fail(w->err, IMAGE_E_CORRUPT, "damaged PNG: no chunk at byte %zu", w->at);
 		if (c.name == NAME('I', 'E', 'N', 'D'))
 			return image_fail(w->err, IMAGE_E_CORRUPT, "PNG without image data");
-		if (c.name == NAME('I', 'D', 'A', 'T'))
-			return 0;
-		if (c.name == NAME('f', 'd', 'A', 'T')) /* the first rows may be an animation's */
-			return c.n_here < 4 || !w->has_sequence || get32(c.data) != (uint64_t)w->sequence + 1 ? damaged(w, &c) : 0;
+		if (c.name == NAME('I', 'D', 'A', 'T') || c.name == NAME('f', 'd', 'A', 'T'))
+			return 0; /* the first rows may be an animation's */
 		if (c.n_here < c.n)
 			return cut_short(w);
 		int r = read_chunk(w, &c);
@@ -475,7 +479,7 @@ static int walk_data(struct walk *w)
 
 	w->layout->data_at = w->at;
 	while (peek_chunk(w->bytes, w->n_bytes, w->at, &c) && is_data(c.name)) {
-		if (c.name == NAME('f', 'd', 'A', 'T') && (c.n_here < 4 || next_in_sequence(w, &c)))
+		if (c.name == NAME('f', 'd', 'A', 'T') && read_frame_data(w, &c))
 			return damaged(w, &c);
 		(void)png_next_data(w->bytes, w->n_bytes, &w->at, &data, &n_data);
 		w->layout->data_bytes += n_data;
@@ -494,7 +498,7 @@ static int walk_to_end(struct walk *w, bool animated)
 			return 0;
 		if (c.n_here < c.n)
 			return cut_short(w);
-		if (c.name == NAME('f', 'd', 'A', 'T') && (c.n < 4 || next_in_sequence(w, &c)))
+		if (c.name == NAME('f', 'd', 'A', 'T') && read_frame_data(w, &c))
 			return damaged(w, &c);
 		int r = read_chunk(w, &c);
 
@@ -515,7 +519,7 @@ static int settle_frame(struct walk *w)
 		return image_fail(w->err, IMAGE_E_CORRUPT, "damaged PNG: no valid header");
 	if (l->width == 0 || l->height == 0)
 		return image_fail(w->err, IMAGE_E_CORRUPT, "damaged PNG: size %ux%u", l->width, l->height);
-	if (!w->has_frame || (f->x == 0 && f->width == 0))
+	if (!w->has_frame)
 		*f = (struct region_px){ 0, 0, l->width, l->height };
 	/* A second header may have changed the size after the frame was checked. */
 	if (f->width == 0 || f->height == 0 || (uint64_t)f->x + f->width > l->width || (uint64_t)f->y + f->height > l->height)

@@ -86,7 +86,7 @@ static int ask(struct bench *b, struct usage *out)
 
 	if (r < 0) {
 		ctl_complain("bench", "%s%s", *err ? err : batchd_code_name(r),
-			     r == BATCHD_E_CONNECT ? "; start batchd, or measure with --private" : "");
+			     r == BATCHD_E_CONNECT ? "; or measure with --private" : "");
 		return ctl_exit_of(r);
 	}
 	json_decref(b->status);

@@ -1,8 +1,10 @@
 /* Opening is the same code as the daemon's, so what batchctl says about a data set is what the daemon would find. */
 #include "local.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "batchd.pb-c.h"
 #include "ctl.h"
@@ -37,14 +39,33 @@ static int exit_of(int wire_code)
 	}
 }
 
+/* A mistyped path would otherwise be called a wrong kind of data set. */
+static int check_path(const char *command, const char *text)
+{
+	struct stat st;
+
+	if (strchr(text, ':'))
+		return CTL_OK;
+	if (stat(text, &st) != 0)
+		ctl_complain(command, "'%s': %s; name a directory of class folders, or imagefolder:DIR, files:LIST, npy:FILE", text, strerror(errno));
+	else if (!S_ISDIR(st.st_mode))
+		ctl_complain(command, "'%s' is a file; say what it is: files:%s if it is a list of images, npy:%s if it is an array", text, text, text);
+	else
+		return CTL_OK;
+	return CTL_UNKNOWN;
+}
+
 int local_open(const char *command, const char *text, enum progress_style style, struct dataset **out)
 {
 	const struct data_access access = { .trusted = true };
 	struct dataset_error err = { .text = "" };
 	struct opening opening = { .style = style };
-	char *spec = ctl_dataset_spec(text);
-	int r;
+	char *spec;
+	int r = check_path(command, text);
 
+	if (r != CTL_OK)
+		return r;
+	spec = ctl_dataset_spec(text);
 	if (!spec) {
 		ctl_complain(command, "not enough memory");
 		return CTL_FAILED;

@@ -19,8 +19,14 @@
 
 enum { MAX_BAD_SHOWN = 10 };
 
+/* The last look, with --watch: rates are differences. */
+struct look {
+	json_t *root; /* owned; NULL before the first */
+};
+
 struct status {
 	const char *socket, *from;
+	struct look last;
 	uint64_t interval_ns;
 	bool json, watch;
 };
@@ -54,7 +60,7 @@ static const char *count(const json_t *o, const char *key, char *buf, size_t siz
 	double v = number(o, key);
 
 	if (isnan(v))
-		return "-";
+		return *text(o, key) ? text(o, key) : "-"; /* some ids are hexadecimal texts */
 	snprintf(buf, size, "%.0f", v);
 	return buf;
 }
@@ -161,7 +167,9 @@ static void print_memory(const json_t *root)
 	if (!m)
 		return;
 	heading("memory");
-	printf("batches %s, caches %s", bytes(m, "slots_bytes", BUF), bytes(m, "cache_bytes", BUF));
+	printf("batches %s", bytes(m, "slots_bytes", BUF));
+	if (has(m, "cache_bytes"))
+		printf(", caches %s", bytes(m, "cache_bytes", BUF));
 	if (has(m, "budget_bytes"))
 		printf(", of a budget of %s", bytes(m, "budget_bytes", BUF));
 	if (has(m, "rss_bytes"))
@@ -223,11 +231,37 @@ static void print_loader_options(const json_t *l)
 	putchar('\n');
 }
 
-static void print_loader_counts(const json_t *l)
+/* What the same loader said at the last look; NULL when there was none. */
+static const json_t *same_loader(const json_t *root, const json_t *l)
+{
+	const json_t *list = json_object_get(root, "loaders"), *other;
+	size_t i;
+
+	json_array_foreach((json_t *)(uintptr_t)list, i, other)
+		if (!strcmp(text(other, "job"), text(l, "job")) && !strcmp(text(other, "id"), text(l, "id")))
+			return other;
+	return NULL;
+}
+
+/* ", 2210/s": between two looks, else what the daemon says, which is since the loader began. */
+static void print_rate(const json_t *l, const struct look *last, double uptime_s)
+{
+	const json_t *before = same_loader(last->root, l);
+	double passed = uptime_s - number(json_object_get(last->root, "daemon"), "uptime_s");
+	double made = number(l, "samples_decoded") - number(before, "samples_decoded");
+
+	if (before && passed > 0 && made >= 0)
+		printf(", %.0f/s", made / passed);
+	else if (has(l, "images_per_s"))
+		printf(", %s/s on average", rate(l, "images_per_s", BUF));
+}
+
+static void print_loader_counts(const json_t *l, const struct look *last, double uptime_s)
 {
 	printf("  %s samples; ", count(l, "n_samples", BUF));
-	printf("%s decoded, %s delivered in %s batches, %s/s", count(l, "samples_decoded", BUF), count(l, "samples_delivered", BUF),
-	       count(l, "batches_published", BUF), rate(l, "images_per_s", BUF));
+	printf("%s decoded, %s delivered in %s batches", count(l, "samples_decoded", BUF), count(l, "samples_delivered", BUF),
+	       count(l, "batches_published", BUF));
+	print_rate(l, last, uptime_s);
 	if (number(l, "n_bad") > 0)
 		printf("; %s bad, replaced by others", count(l, "n_bad", BUF));
 	putchar('\n');
@@ -243,8 +277,10 @@ static void print_bad(const json_t *l)
 		if (i == MAX_BAD_SHOWN)
 			break;
 		printf("    bad: ");
-		put(or_dash(text(b, "name")));
-		printf(": ");
+		if (*text(b, "name")) {
+			put(text(b, "name"));
+			printf(": ");
+		}
 		put(or_dash(text(b, "error")));
 		putchar('\n');
 	}
@@ -254,8 +290,26 @@ static void print_bad(const json_t *l)
 		printf("    and %.0f more; 'batchctl verify' names them all\n", n_bad - (double)i);
 }
 
+/* "ranks 1, 3 to release batches", or whatever the daemon says. */
+static const char *stream_waits_for(const json_t *s, char *buf, size_t size)
+{
+	const json_t *ranks = json_object_get(s, "waits_for_ranks"), *r;
+	size_t i, n = json_array_size(ranks), used;
+
+	if (n == 0)
+		return text(s, "waiting_for");
+	used = (size_t)snprintf(buf, size, "rank%s ", n > 1 ? "s" : "");
+	json_array_foreach((json_t *)(uintptr_t)ranks, i, r)
+		if (used < size)
+			used += (size_t)snprintf(buf + used, size - used, "%s%lld", i ? ", " : "", (long long)json_integer_value(r));
+	if (used < size)
+		snprintf(buf + used, size - used, " to release batches");
+	return buf;
+}
+
 static void print_streams(const json_t *l)
 {
+	char waits[256];
 	const json_t *list = json_object_get(l, "streams"), *s;
 	struct table *t;
 	size_t i;
@@ -268,15 +322,16 @@ static void print_streams(const json_t *l)
 
 		for (size_t k = 0; k < sizeof keys / sizeof *keys; k++)
 			table_cell(t, "%s", count(s, keys[k], BUF));
-		table_cell(t, "%s", or_dash(text(s, "waiting_for")));
+		table_cell(t, "%s", or_dash(stream_waits_for(s, waits, sizeof waits)));
 	}
 	table_print(t, 2);
 	table_destroy(t);
 }
 
-static void print_loaders(const json_t *root)
+static void print_loaders(const json_t *root, const struct look *last)
 {
 	const json_t *list = json_object_get(root, "loaders"), *l;
+	double uptime_s = number(json_object_get(root, "daemon"), "uptime_s");
 	size_t i;
 
 	json_array_foreach((json_t *)(uintptr_t)list, i, l) {
@@ -288,7 +343,12 @@ static void print_loaders(const json_t *root)
 		put(text(l, "state"));
 		putchar('\n');
 		print_loader_options(l);
-		print_loader_counts(l);
+		print_loader_counts(l, last, uptime_s);
+		if (*text(l, "error")) {
+			printf("  failed: ");
+			put(text(l, "error"));
+			putchar('\n');
+		}
 		print_bad(l);
 		print_streams(l);
 	}
@@ -315,23 +375,35 @@ static const json_t *stream_of(const json_t *root, const json_t *session)
 	return NULL;
 }
 
+static bool is_waited_for(const json_t *stream, double rank)
+{
+	const json_t *ranks = json_object_get(stream, "waits_for_ranks"), *r;
+	size_t i;
+
+	json_array_foreach((json_t *)(uintptr_t)ranks, i, r)
+		if (json_number_value(r) == rank)
+			return true;
+	return false;
+}
+
 static void session_state(const json_t *root, const json_t *s, char *buf, size_t size)
 {
 	const json_t *stream = stream_of(root, s);
-	const char *blocker = text(stream, "waiting_for");
+	bool waiting = number(s, "waiting") > 0, blocks = is_waited_for(stream, number(s, "rank"));
 	double held = number(s, "held");
-	bool waiting = number(s, "waiting") > 0 || *text(s, "waiting");
+	const char *state = text(s, "state");
+	char waits[256];
 
-	if (waiting && *blocker)
-		snprintf(buf, size, "waits for %s (%s)", blocker, seconds(number(s, "wait_s"), BUF));
-	else if (waiting)
-		snprintf(buf, size, "waits for a batch (%s)", seconds(number(s, "wait_s"), BUF));
+	if (*state && strcmp(state, "attached") != 0)
+		snprintf(buf, size, "%s", state);
 	else if (held > 0)
-		snprintf(buf, size, "holds %.0f batch%s", held, held > 1 ? "es" : "");
+		snprintf(buf, size, "holds %.0f batch%s%s", held, held > 1 ? "es" : "", blocks ? "; others wait for it" : "");
 	else if (number(stream, "ready") > 0)
-		snprintf(buf, size, "has batches");
+		snprintf(buf, size, "has batches%s", blocks ? "; others wait for it" : "");
+	else if (waiting && *stream_waits_for(stream, waits, sizeof waits))
+		snprintf(buf, size, "waits for %s", stream_waits_for(stream, waits, sizeof waits));
 	else
-		snprintf(buf, size, "idle");
+		snprintf(buf, size, waiting ? "waits for a batch" : "idle");
 }
 
 static void print_sessions(const json_t *root)
@@ -346,7 +418,7 @@ static void print_sessions(const json_t *root)
 		puts("no trainer is connected");
 		return;
 	}
-	t = table_create(">SESSION|JOB|>RANK|>PID|USER|PROGRAM|>BATCHES|>CONNECTED|STATE");
+	t = table_create(">SESSION|JOB|>RANK|>PID|USER|PROGRAM|>BATCHES|>CONNECTED|>WAITED|STATE");
 	json_array_foreach((json_t *)(uintptr_t)list, i, s) {
 		session_state(root, s, state, sizeof state);
 		table_cell(t, "%s", count(s, "id", BUF));
@@ -357,19 +429,20 @@ static void print_sessions(const json_t *root)
 		table_cell(t, "%s", or_dash(text(s, "program")));
 		table_cell(t, "%s", count(s, "batches", BUF));
 		table_cell(t, "%s", seconds(number(s, "connected_s"), BUF));
+		table_cell(t, "%s", seconds(number(s, "wait_s"), BUF));
 		table_cell(t, "%s", state);
 	}
 	table_print(t, 0);
 	table_destroy(t);
 }
 
-static int print_text(const json_t *root)
+static int print_text(const json_t *root, const struct look *last)
 {
 	print_daemon(root);
 	print_workers(root);
 	print_memory(root);
 	print_cache(root);
-	print_loaders(root);
+	print_loaders(root, last);
 	print_sessions(root);
 	return ctl_flush("status");
 }
@@ -436,9 +509,9 @@ static void sleep_ns(uint64_t ns)
 	nanosleep(&t, NULL); /* a signal ends the command anyway */
 }
 
-static int once(const struct status *o)
+static int once(struct status *o)
 {
-	json_t *root;
+	json_t *root = NULL;
 	int code = fetch(o, &root);
 
 	if (code != CTL_OK)
@@ -447,8 +520,9 @@ static int once(const struct status *o)
 		return ctl_print_json("status", root);
 	if (o->watch && !o->json && isatty(STDOUT_FILENO))
 		fputs("\033[H\033[2J", stdout);
-	code = o->json ? print_json_line(root) : print_text(root);
-	json_decref(root);
+	code = o->json ? print_json_line(root) : print_text(root, &o->last);
+	json_decref(o->last.root);
+	o->last.root = root;
 	return code;
 }
 
@@ -481,5 +555,6 @@ int status_main(int argc, char **argv)
 			puts("----");
 		sleep_ns(o.interval_ns);
 	}
+	json_decref(o.last.root);
 	return code;
 }

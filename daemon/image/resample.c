@@ -41,6 +41,9 @@ struct resampler {
 };
 
 static const struct resample_path *const all_paths[] = {
+#if defined(__x86_64__)
+	&resample_avx2,
+#endif
 	&resample_c,
 };
 enum { N_PATHS = sizeof(all_paths) / sizeof(all_paths[0]) };

@@ -1,0 +1,65 @@
+/* Huffman tables of a JPEG scan, in the form that decodes fastest: look-ups that swallow up to two symbols at once.
+ *
+ * Most photographs carry tables of their own, so building one has to be cheap as well (a few microseconds). A huff_cache belongs to
+ * one thread. */
+#ifndef BATCHD_HUFFMAN_H
+#define BATCHD_HUFFMAN_H
+
+#include <stdint.h>
+
+enum {
+	HUFF_AC_BITS = 11,       /* of look-ahead; 8 KiB a table, two fit into the first-level cache with room to spare */
+	HUFF_DC_BITS = 9,
+	HUFF_MAX_AC_SIZE = 10,   /* value bits of a coefficient in 8-bit JPEGs */
+	HUFF_MAX_DC_SIZE = 11,
+};
+
+/* Any code, the slow way: limit[n] is the first 16-bit window that no code of n bits or fewer starts. */
+struct huff_codes {
+	uint32_t limit[18];
+	int32_t offset[17];      /* values[(window >> (16 - n)) + offset[n]] */
+	uint8_t values[256];
+};
+
+struct huff_dc {
+	uint16_t fast[1 << HUFF_DC_BITS]; /* bits of code and value | size of the value << 8; 0: a longer code */
+	struct huff_codes codes;
+};
+
+/* An entry of huff_ac.pair tells what a window of HUFF_AC_BITS bits starts with: either one symbol, whose value may reach
+ * beyond the window, or two, the first of them with its value.
+ *
+ *     bits  0..5   length of all of it, code and value bits
+ *     bits  6..10  how far the first coefficient is from the present one (the same as the last one when there is only one)
+ *     bits 12..15  size of the last value in bits
+ *     bits 16..23  how far the last coefficient is; HUFF_AC_END more at the end of the block; HUFF_AC_LONG: not decided here
+ *     bits 24..31  the first value, signed
+ */
+struct huff_ac {
+	uint32_t pair[1 << HUFF_AC_BITS];
+	struct huff_codes codes;
+};
+enum { HUFF_AC_LONG = 64, HUFF_AC_END = 128 };
+
+/* bits[1..16]: number of codes of that length; values: their symbols (as in JHUFF_TBL). -EINVAL: not a valid table, or one
+ * with values too large for 8-bit samples. */
+int huff_dc_build(struct huff_dc *t, const uint8_t bits[17], const uint8_t values[256]);
+int huff_ac_build(struct huff_ac *t, const uint8_t bits[17], const uint8_t values[256]);
+
+/* The tables built last, found again by their definition. */
+enum { HUFF_CACHE_TABLES = 6 };
+struct huff_cache {
+	struct huff_key {
+		uint8_t bits[17], values[256];
+		uint64_t used;   /* clock of the last use; 0: empty */
+	} dc_key[HUFF_CACHE_TABLES], ac_key[HUFF_CACHE_TABLES];
+	struct huff_dc dc[HUFF_CACHE_TABLES];
+	struct huff_ac ac[HUFF_CACHE_TABLES];
+	uint64_t clock;
+};
+
+/* Valid until HUFF_CACHE_TABLES - 1 other tables of the same kind have been asked for. NULL for an invalid table. */
+const struct huff_dc *huff_cache_dc(struct huff_cache *c, const uint8_t bits[17], const uint8_t values[256]);
+const struct huff_ac *huff_cache_ac(struct huff_cache *c, const uint8_t bits[17], const uint8_t values[256]);
+
+#endif

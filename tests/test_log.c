@@ -1,0 +1,300 @@
+/* The log's lines, and its records for the journal as a journal receives them. */
+#include "util/log.h"
+
+#include <check.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <sched.h>
+#include <unistd.h>
+
+enum { MAX_CAPTURE_BYTES = 1 << 20 };
+
+/* What a test's stderr was, and the file that stands in for it. */
+static int real_stderr;
+static FILE *captured;
+static char text[MAX_CAPTURE_BYTES];
+
+static void capture_begin(void)
+{
+	unsetenv("JOURNAL_STREAM");
+	log_set_level(LOG_LEVEL_NOTICE);
+	captured = tmpfile();
+	real_stderr = dup(STDERR_FILENO);
+	ck_assert_int_ge(dup2(fileno(captured), STDERR_FILENO), 0);
+}
+
+static const char *captured_text(void)
+{
+	ssize_t n = pread(fileno(captured), text, sizeof text - 1, 0);
+
+	ck_assert_int_ge(n, 0);
+	text[n] = '\0';
+	return text;
+}
+
+static void capture_end(void)
+{
+	dup2(real_stderr, STDERR_FILENO);
+	close(real_stderr);
+	fclose(captured);
+}
+
+START_TEST(test_record_is_one_line_with_level_event_text_and_fields)
+{
+	/* Proves the format that operators grep. */
+	const char *const fields[] = {"JOB", "train", "FILE", "a b.jpg", "EMPTY", "", NULL};
+
+	log_record(LOG_LEVEL_WARNING, "file-replaced", "%d of %s", 3, "many");
+	log_record_fields(LOG_LEVEL_ERROR, "loader-failed", fields, "gave up");
+	ck_assert_str_eq(captured_text(), "batchd[warning]: file-replaced: 3 of many\n"
+					  "batchd[error]: loader-failed: gave up JOB=train FILE=\"a b.jpg\" EMPTY=\"\"\n");
+}
+END_TEST
+
+START_TEST(test_level_hides_what_is_more_verbose)
+{
+	/* Proves both sides of the level, and that it can change while running. */
+	log_record(LOG_LEVEL_INFO, "hidden", "x");
+	log_record(LOG_LEVEL_NOTICE, "seen", "x");
+	log_set_level(LOG_LEVEL_DEBUG);
+	log_record(LOG_LEVEL_DEBUG, "seen-too", "x");
+	log_set_level(LOG_LEVEL_ERROR);
+	log_record(LOG_LEVEL_WARNING, "hidden", "x");
+	ck_assert_str_eq(captured_text(), "batchd[notice]: seen: x\nbatchd[debug]: seen-too: x\n");
+}
+END_TEST
+
+START_TEST(test_levels_are_known_by_name_only)
+{
+	/* Proves the five names and nothing else. */
+	static const char *const names[] = {"error", "warning", "notice", "info", "debug"};
+	enum log_level level = LOG_LEVEL_ERROR;
+
+	for (int i = 0; i < 5; i++) {
+		ck_assert_int_eq(log_level_parse(names[i], &level), 0);
+		ck_assert_int_eq((int)level, LOG_LEVEL_ERROR + i);
+	}
+	ck_assert_int_eq(log_level_parse("Error", &level), -EINVAL);
+	ck_assert_int_eq(log_level_parse("", &level), -EINVAL);
+	ck_assert_int_eq(log_level_parse("7", &level), -EINVAL);
+	ck_assert_int_eq((int)level, LOG_LEVEL_DEBUG);
+}
+END_TEST
+
+START_TEST(test_a_hostile_name_cannot_forge_a_line_or_drive_a_terminal)
+{
+	/* Proves that control characters are escaped in text and fields, that quotes in a value cannot end it, and that UTF-8 passes. */
+	const char *const fields[] = {"FILE", "x\" LEVEL=\"y\\\n\x1b[31m", NULL};
+
+	log_record_fields(LOG_LEVEL_ERROR, "e", fields, "a\nbatchd[error]: forged\x07\x7f \xc3\xa4\tz");
+	ck_assert_str_eq(captured_text(), "batchd[error]: e: a\\nbatchd[error]: forged\\x07\\x7f \xc3\xa4\\tz "
+					  "FILE=\"x\\\" LEVEL=\\\"y\\\\\\n\\x1b[31m\"\n");
+}
+END_TEST
+
+START_TEST(test_a_record_too_long_is_cut_and_says_so)
+{
+	/* Proves that length cannot overflow anything, in text or in fields. */
+	char *longer = malloc(20001);
+	const char *const fields[] = {"NAME", longer, NULL};
+	const char *line;
+
+	memset(longer, '\n', 20000); /* doubles when escaped */
+	longer[20000] = '\0';
+	log_record_fields(LOG_LEVEL_ERROR, "e", fields, "%s", longer);
+	line = captured_text();
+	ck_assert_uint_le(strlen(line), 8192 + 4);
+	ck_assert_str_eq(line + strlen(line) - 4, "...\n");
+	ck_assert_ptr_eq(strchr(line, '\n'), line + strlen(line) - 1);
+	free(longer);
+}
+END_TEST
+
+START_TEST(test_logging_leaves_errno_alone)
+{
+	/* Proves that an error path may log first and use errno afterwards, and that %m means the caller's error. */
+	errno = EXDEV;
+	log_record(LOG_LEVEL_ERROR, "e", "%m");
+	ck_assert_int_eq(errno, EXDEV);
+
+	char want[200];
+
+	snprintf(want, sizeof want, "batchd[error]: e: %s\n", strerror(EXDEV));
+	ck_assert_str_eq(captured_text(), want);
+}
+END_TEST
+
+enum { N_THREADS = 8, N_RECORDS = 200 };
+
+static void *log_many(void *arg)
+{
+	for (int i = 0; i < N_RECORDS; i++)
+		log_record(LOG_LEVEL_ERROR, "e", "%s", (const char *)arg);
+	return NULL;
+}
+
+START_TEST(test_lines_of_many_threads_stay_whole)
+{
+	/* Proves that records are written in one piece: every line is one of those that were logged, and none is missing. */
+	static const char *const words[N_THREADS] = {"zero", "one", "two", "three", "four", "five", "six", "seven"};
+	pthread_t threads[N_THREADS];
+	unsigned counts[N_THREADS] = {0};
+	char line[64];
+
+	for (int i = 0; i < N_THREADS; i++)
+		ck_assert_int_eq(pthread_create(&threads[i], NULL, log_many, (void *)words[i]), 0);
+	for (int i = 0; i < N_THREADS; i++)
+		pthread_join(threads[i], NULL);
+	captured_text();
+	for (char *save, *l = strtok_r(text, "\n", &save); l; l = strtok_r(NULL, "\n", &save)) {
+		int i = 0;
+
+		for (; i < N_THREADS; i++) {
+			snprintf(line, sizeof line, "batchd[error]: e: %s", words[i]);
+			if (strcmp(l, line) == 0)
+				break;
+		}
+		ck_assert_msg(i < N_THREADS, "a torn line: %s", l);
+		counts[i]++;
+	}
+	for (int i = 0; i < N_THREADS; i++)
+		ck_assert_uint_eq(counts[i], N_RECORDS);
+}
+END_TEST
+
+/* ---- the journal ---- */
+
+static void claim_stderr_is_journal(unsigned long long inode_offset)
+{
+	struct stat st;
+	char stream[64];
+
+	ck_assert_int_eq(fstat(STDERR_FILENO, &st), 0);
+	snprintf(stream, sizeof stream, "%llu:%llu", (unsigned long long)st.st_dev, (unsigned long long)st.st_ino + inode_offset);
+	setenv("JOURNAL_STREAM", stream, 1);
+}
+
+START_TEST(test_a_journal_that_is_not_our_stderr_gets_no_records)
+{
+	/* Proves that JOURNAL_STREAM inherited from a unit does not divert the log of a daemon whose stderr went elsewhere, nor does nonsense. */
+	claim_stderr_is_journal(1);
+	log_record(LOG_LEVEL_ERROR, "e", "one");
+	setenv("JOURNAL_STREAM", "nonsense", 1);
+	log_record(LOG_LEVEL_ERROR, "e", "two");
+	ck_assert_str_eq(captured_text(), "batchd[error]: e: one\nbatchd[error]: e: two\n");
+}
+END_TEST
+
+#ifdef HAVE_SYSTEMD
+/* A socket where libsystemd looks for journald, in a mount namespace of this process alone. -1 where that is not allowed. */
+static int fake_journal(void)
+{
+	struct sockaddr_un sa = {.sun_family = AF_UNIX, .sun_path = "/run/systemd/journal/socket"};
+
+	if (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
+	    mount("tmpfs", "/run", "tmpfs", 0, NULL) < 0)
+		return -1;
+	mkdir("/run/systemd", 0755);
+	mkdir("/run/systemd/journal", 0755);
+
+	int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+
+	ck_assert_int_eq(bind(fd, (struct sockaddr *)&sa, sizeof sa), 0);
+	return fd;
+}
+
+/* The value of FIELD=value\n in a datagram of the native protocol; our values have no line ends, so that is all of it. */
+static const char *field(const char *packet, const char *name, char *value, size_t size)
+{
+	char start[64];
+
+	snprintf(start, sizeof start, "\n%s=", name);
+
+	const char *p = strstr(packet, start);
+
+	ck_assert_msg(p != NULL, "no %s in:\n%s", name, packet);
+	p += strlen(start);
+	snprintf(value, size, "%.*s", (int)strcspn(p, "\n"), p);
+	return value;
+}
+
+static void receive(int fd, char *packet, size_t size)
+{
+	ssize_t n = recv(fd, packet + 1, size - 2, 0);
+
+	ck_assert_int_gt(n, 0);
+	packet[0] = '\n';
+	packet[n + 1] = '\0';
+}
+
+START_TEST(test_journal_records_have_fields_and_an_id_of_their_event)
+{
+	/* Proves what journald is sent: priority, event, our fields with their prefix, a message in one line, and an id that follows from the event alone. */
+	const char *const fields[] = {"JOB", "train", "FILE", "a\nPRIORITY=0", NULL};
+	char packet[8192], value[256], id[64];
+	int journal = fake_journal();
+
+	if (journal < 0) {
+		dprintf(real_stderr, "skipped: the journal's records need the right to make a mount namespace\n");
+		return;
+	}
+	claim_stderr_is_journal(0);
+	log_record_fields(LOG_LEVEL_WARNING, "file-replaced", fields, "two\nlines");
+	receive(journal, packet, sizeof packet);
+	ck_assert_str_eq(field(packet, "PRIORITY", value, sizeof value), "4");
+	ck_assert_str_eq(field(packet, "MESSAGE", value, sizeof value), "two\\nlines");
+	ck_assert_str_eq(field(packet, "BATCHD_EVENT", value, sizeof value), "file-replaced");
+	ck_assert_str_eq(field(packet, "BATCHD_JOB", value, sizeof value), "train");
+	ck_assert_str_eq(field(packet, "BATCHD_FILE", value, sizeof value), "a\\nPRIORITY=0");
+	ck_assert_str_eq(field(packet, "SYSLOG_IDENTIFIER", value, sizeof value), "batchd");
+	field(packet, "MESSAGE_ID", id, sizeof id);
+	ck_assert_uint_eq(strspn(id, "0123456789abcdef"), 32);
+	ck_assert_uint_eq(strlen(id), 32);
+
+	log_record(LOG_LEVEL_ERROR, "file-replaced", "again");
+	receive(journal, packet, sizeof packet);
+	ck_assert_str_eq(field(packet, "MESSAGE_ID", value, sizeof value), id);
+	log_record(LOG_LEVEL_ERROR, "loader-failed", "another");
+	receive(journal, packet, sizeof packet);
+	ck_assert_str_ne(field(packet, "MESSAGE_ID", value, sizeof value), id);
+	ck_assert_str_eq(captured_text(), "");
+	close(journal);
+}
+END_TEST
+#endif
+
+int main(void)
+{
+	Suite *suite = suite_create("log");
+	TCase *tc = tcase_create("log");
+
+	tcase_add_checked_fixture(tc, capture_begin, capture_end);
+	tcase_set_timeout(tc, 60);
+	tcase_add_test(tc, test_record_is_one_line_with_level_event_text_and_fields);
+	tcase_add_test(tc, test_level_hides_what_is_more_verbose);
+	tcase_add_test(tc, test_levels_are_known_by_name_only);
+	tcase_add_test(tc, test_a_hostile_name_cannot_forge_a_line_or_drive_a_terminal);
+	tcase_add_test(tc, test_a_record_too_long_is_cut_and_says_so);
+	tcase_add_test(tc, test_logging_leaves_errno_alone);
+	tcase_add_test(tc, test_lines_of_many_threads_stay_whole);
+	tcase_add_test(tc, test_a_journal_that_is_not_our_stderr_gets_no_records);
+#ifdef HAVE_SYSTEMD
+	tcase_add_test(tc, test_journal_records_have_fields_and_an_id_of_their_event);
+#endif
+	suite_add_tcase(suite, tc);
+
+	SRunner *runner = srunner_create(suite);
+
+	srunner_run_all(runner, CK_NORMAL);
+	int failed = srunner_ntests_failed(runner);
+
+	srunner_free(runner);
+	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}

@@ -118,7 +118,7 @@ static int check_numbers(const struct config *config, const Batchd__Wire__Open *
 int request_make(const struct config *config, const Batchd__Wire__Open *o, const struct requester *who, unsigned n_fds,
 		 struct request *out, struct request_error *err)
 {
-	const char *source, *transform;
+	const char *source = NULL, *transform = NULL;
 	bool configured;
 	*out = (struct request){ 0 };
 	*err = (struct request_error){ .code = INVALID, .field = "" };

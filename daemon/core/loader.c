@@ -396,6 +396,12 @@ static uint64_t hash_loader(const struct loader *l)
 	return XXH3_64bits_withSeed(pipeline, strlen(pipeline), h);
 }
 
+/* A share group of one is an open one: who comes later joins where the others are, and nobody is waited for. */
+static uint32_t n_places(const struct loader_spec *spec)
+{
+	return !spec->share ? 1 : spec->world_size == 1 ? LOADER_MAX_SHARE : spec->world_size;
+}
+
 static int make_streams(struct loader *l)
 {
 	l->n_streams = l->spec.share ? 1 : l->spec.world_size;
@@ -403,7 +409,7 @@ static int make_streams(struct loader *l)
 	if (!l->streams)
 		return -ENOMEM;
 	for (uint32_t i = 0; i < l->n_streams; i++) {
-		if (stream_init(&l->streams[i], l, l->spec.share ? 0 : i, l->spec.share ? l->spec.world_size : 1)) {
+		if (stream_init(&l->streams[i], l, l->spec.share ? 0 : i, n_places(&l->spec))) {
 			while (i-- > 0) {
 				stream_finish(&l->streams[i]);
 				pool_queue_remove(l->pool, &l->streams[i].queue);

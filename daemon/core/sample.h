@@ -38,7 +38,7 @@ struct sample_input {
 enum { SAMPLE_E_BAD = 1, SAMPLE_E_WOULD_BLOCK = 2 };
 
 struct sample_error {
-	char text[512]; /* the file and what is wrong with it */
+	char text[800]; /* the file and what is wrong with it */
 };
 
 /* Reads the sample's file, waiting for it as long as it takes. I/O threads. */

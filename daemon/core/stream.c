@@ -272,8 +272,9 @@ int stream_init(struct stream *s, struct loader *loader, uint32_t plan_rank, uin
 	s->consumers = calloc(n_consumers, sizeof(*s->consumers));
 	if (!s->consumers)
 		return -ENOMEM;
-	if (n_consumers > 1)
-		s->expected = n_consumers == 64 ? UINT64_MAX : bit(n_consumers) - 1;
+	uint32_t group = loader->spec.share ? loader->spec.world_size : 1;
+	if (group > 1)
+		s->expected = group == 64 ? UINT64_MAX : bit(group) - 1;
 	pool_queue_add(loader->pool, &s->queue, loader->spec.num_workers);
 	return 0;
 }

@@ -42,7 +42,7 @@ struct resampler {
 
 static const struct resample_path *const all_paths[] = {
 #if defined(__x86_64__)
-	&resample_avx2,
+	&resample_avx512, &resample_avx2,
 #endif
 	&resample_c,
 };

@@ -1,0 +1,318 @@
+/* The AVX-512 path, for processors with VBMI and VNNI (Ice Lake, Zen 4 and later; others take AVX2).
+ *
+ * vpdpbusd multiplies four unsigned bytes with four signed ones and adds all to a 32-bit lane: four pixels and four weights, if weights were
+ * bytes. So a weight is written in base 256 with digits -128..127, k = high * 65536 + middle * 256 + low, and the three sums are joined at
+ * the end, which is the exact sum modulo 2^32.
+ *
+ * Horizontally lane i is simply byte i of the result, 16 at a time, and one vpermb brings each lane its four bytes from the 64 (or, of
+ * two registers, 128) that all of them lie in. Results that lie further apart, when an image shrinks to less than a seventh or so, take
+ * the AVX2 path. Vertically four rows are interleaved bytewise. */
+#if defined(__x86_64__)
+#include "image/resample-paths.h"
+
+#include <immintrin.h>
+#include <string.h>
+
+#define TARGET "avx2,avx512f,avx512bw,avx512vl,avx512vbmi,avx512vnni"
+#define AVX512 __attribute__((target(TARGET)))
+#define INLINE static inline __attribute__((target(TARGET), always_inline))
+
+enum {
+	ROUND = 1 << (TAPS_PRECISION_BITS - 1),
+	LANES = 16,
+	TAPS_AT_ONCE = 4,
+};
+
+/* Four taps of 16 bytes of the result. */
+struct lanes {
+	uint8_t from[64];                    /* for each lane four places, relative to first_byte */
+	int8_t high[64], middle[64], low[64]; /* digits of their weights */
+	uint32_t first_byte;                 /* of the source row */
+	uint32_t unused[15];
+};
+
+enum reach { REACH_64, REACH_128, REACH_TOO_FAR };
+
+struct table {
+	uint64_t reach; /* enum reach: how far apart the sources of one struct lanes are, in bytes */
+	uint64_t unused[7];
+	/* then struct lanes [vectors of a row][groups of taps], or the AVX2 path's table */
+};
+
+static bool can_run(void)
+{
+	return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+	       __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("avx512vnni");
+}
+
+static uint32_t groups_of(const struct taps *t)
+{
+	return (t->width + TAPS_AT_ONCE - 1) / TAPS_AT_ONCE;
+}
+
+static uint32_t vectors_of(const struct taps *t)
+{
+	return (t->made.n * 3 + LANES - 1) / LANES;
+}
+
+struct pixels {
+	uint32_t from, to;          /* positions of the result that a vector touches, inclusive */
+	uint32_t first, last;       /* smallest and largest beginning of their windows */
+};
+
+static struct pixels pixels_of(const struct taps *t, uint32_t vector)
+{
+	uint32_t end = vector * LANES + LANES - 1, a, b;
+	struct pixels p = { .from = vector * LANES / 3, .to = end / 3 < t->made.n ? end / 3 : t->made.n - 1 };
+
+	a = t->first[p.from];
+	b = t->first[p.to]; /* windows move in one direction only, backwards when the result is mirrored */
+	p.first = a < b ? a : b;
+	p.last = a < b ? b : a;
+	return p;
+}
+
+static enum reach reach_of(const struct taps *t)
+{
+	uint32_t most = 0;
+
+	for (uint32_t v = 0; v < vectors_of(t); v++) {
+		struct pixels p = pixels_of(t, v);
+
+		most = p.last - p.first > most ? p.last - p.first : most;
+	}
+	most = (most + TAPS_AT_ONCE) * 3;
+	if (most <= 64)
+		return REACH_64;
+	/* Two loads must not pass the slack behind the row, so the row itself has to be as long as one. */
+	return most <= 128 - 3 * TAPS_AT_ONCE && t->made.n_avail * 3 >= 64 ? REACH_128 : REACH_TOO_FAR;
+}
+
+static size_t table_bytes(const struct taps *t)
+{
+	size_t own = sizeof(struct lanes) * vectors_of(t) * groups_of(t);
+
+	return sizeof(struct table) + (reach_of(t) == REACH_TOO_FAR ? resample_avx2.table_bytes(t) : own);
+}
+
+static void prepare_lane(const struct taps *t, uint32_t x, uint32_t channel, uint32_t group, struct lanes *to, uint32_t lane)
+{
+	const int32_t *k = t->k + (size_t)x * t->width;
+
+	for (uint32_t j = 0; j < TAPS_AT_ONCE && group * TAPS_AT_ONCE + j < t->width; j++) {
+		uint32_t tap = group * TAPS_AT_ONCE + j, at = lane * TAPS_AT_ONCE + j;
+		int32_t rest = k[tap];
+
+		to->from[at] = (uint8_t)((t->first[x] + tap) * 3 + channel - to->first_byte);
+		to->low[at] = (int8_t)rest;
+		rest = (rest - to->low[at]) >> 8;
+		to->middle[at] = (int8_t)rest;
+		to->high[at] = (int8_t)((rest - to->middle[at]) >> 8);
+	}
+}
+
+static void prepare_lanes(const struct taps *t, enum reach reach, uint32_t vector, uint32_t group, struct lanes *to)
+{
+	struct pixels p = pixels_of(t, vector);
+	uint32_t last = t->made.n_avail * 3 - 64; /* of the first bytes that 128 may be read from */
+
+	memset(to, 0, sizeof(*to));
+	to->first_byte = (p.first + group * TAPS_AT_ONCE) * 3;
+	if (reach == REACH_128 && to->first_byte > last)
+		to->first_byte = last;
+	for (uint32_t lane = 0; lane < LANES; lane++) {
+		uint32_t byte = vector * LANES + lane;
+
+		if (byte / 3 < t->made.n)
+			prepare_lane(t, byte / 3, byte % 3, group, to, lane);
+	}
+}
+
+static void prepare(const struct taps *t, void *table)
+{
+	struct table *head = table;
+	enum reach reach = reach_of(t);
+	struct lanes *to = (struct lanes *)(void *)(head + 1);
+
+	head->reach = reach;
+	if (reach == REACH_TOO_FAR) {
+		resample_avx2.prepare(t, head + 1);
+		return;
+	}
+	for (uint32_t v = 0; v < vectors_of(t); v++)
+		for (uint32_t g = 0; g < groups_of(t); g++)
+			prepare_lanes(t, reach, v, g, to++);
+}
+
+struct sums {
+	__m512i high, middle, low;
+};
+
+INLINE struct sums no_sums(void)
+{
+	return (struct sums){ _mm512_setzero_si512(), _mm512_setzero_si512(), _mm512_set1_epi32(ROUND) };
+}
+
+INLINE void add_products(struct sums *s, __m512i px, __m512i high, __m512i middle, __m512i low)
+{
+	s->high = _mm512_dpbusd_epi32(s->high, px, high);
+	s->middle = _mm512_dpbusd_epi32(s->middle, px, middle);
+	s->low = _mm512_dpbusd_epi32(s->low, px, low);
+}
+
+INLINE __m512i join(struct sums s)
+{
+	__m512i upper = _mm512_add_epi32(_mm512_slli_epi32(s.high, 8), s.middle);
+
+	return _mm512_srai_epi32(_mm512_add_epi32(_mm512_slli_epi32(upper, 8), s.low), TAPS_PRECISION_BITS);
+}
+
+INLINE __m512i gather(const uint8_t *from, __m512i places, enum reach reach)
+{
+	__m512i first = _mm512_loadu_si512(from);
+
+	if (reach == REACH_64)
+		return _mm512_permutexvar_epi8(places, first);
+	return _mm512_permutex2var_epi8(first, places, _mm512_loadu_si512(from + 64));
+}
+
+INLINE void resample_rows(const struct lanes *at, uint32_t n_vectors, uint32_t n_groups, enum reach reach, const uint8_t *src,
+			  size_t src_stride, uint8_t *dst, size_t dst_stride, unsigned n_rows)
+{
+	for (uint32_t v = 0; v < n_vectors; v++, dst += LANES) {
+		struct sums s[RESAMPLE_BATCH_ROWS];
+
+		for (unsigned y = 0; y < n_rows; y++)
+			s[y] = no_sums();
+		for (uint32_t g = 0; g < n_groups; g++, at++) {
+			__m512i places = _mm512_load_si512(at->from), high = _mm512_load_si512(at->high);
+			__m512i middle = _mm512_load_si512(at->middle), low = _mm512_load_si512(at->low);
+			const uint8_t *from = src + at->first_byte;
+
+			for (unsigned y = 0; y < n_rows; y++)
+				add_products(&s[y], gather(from + y * src_stride, places, reach), high, middle, low);
+		}
+		for (unsigned y = 0; y < n_rows; y++) {
+			__m512i sum = _mm512_max_epi32(join(s[y]), _mm512_setzero_si512());
+
+			_mm_storeu_si128((void *)(dst + y * dst_stride), _mm512_cvtusepi32_epi8(sum));
+		}
+	}
+}
+
+AVX512 static void horizontal(const struct taps *t, const void *table, const uint8_t *src, size_t src_stride, uint8_t *dst,
+			      size_t dst_stride, unsigned n_rows)
+{
+	const struct table *head = table;
+	const struct lanes *lanes = (const struct lanes *)(const void *)(head + 1);
+	uint32_t n_vectors = vectors_of(t), n_groups = groups_of(t);
+
+	if (head->reach == REACH_TOO_FAR)
+		resample_avx2.horizontal(t, head + 1, src, src_stride, dst, dst_stride, n_rows);
+	/* The common cases with constants, so that their loops disappear. */
+	else if (head->reach == REACH_64 && n_groups == 1 && n_rows == 4)
+		resample_rows(lanes, n_vectors, 1, REACH_64, src, src_stride, dst, dst_stride, 4);
+	else if (head->reach == REACH_64 && n_rows == 4)
+		resample_rows(lanes, n_vectors, n_groups, REACH_64, src, src_stride, dst, dst_stride, 4);
+	else if (n_rows == 4)
+		resample_rows(lanes, n_vectors, n_groups, REACH_128, src, src_stride, dst, dst_stride, 4);
+	else
+		for (unsigned y = 0; y < n_rows; y++)
+			resample_rows(lanes, n_vectors, n_groups, (enum reach)head->reach, src + y * src_stride, 0, dst + y * dst_stride, 0, 1);
+}
+
+/* Digits of four rows' weights, the same in every lane. */
+struct row_weights {
+	__m512i high, middle, low;
+};
+
+INLINE struct row_weights split(const int32_t *k, uint32_t n)
+{
+	uint32_t digits[3] = { 0, 0, 0 };
+
+	for (uint32_t j = 0; j < n; j++) {
+		int8_t low = (int8_t)k[j], middle;
+		int32_t rest = (k[j] - low) >> 8;
+
+		middle = (int8_t)rest;
+		digits[0] |= (uint32_t)(uint8_t)low << (8 * j);
+		digits[1] |= (uint32_t)(uint8_t)middle << (8 * j);
+		digits[2] |= (uint32_t)(uint8_t)((rest - middle) >> 8) << (8 * j);
+	}
+	return (struct row_weights){ _mm512_set1_epi32((int)digits[2]), _mm512_set1_epi32((int)digits[1]), _mm512_set1_epi32((int)digits[0]) };
+}
+
+/* 64 bytes (those of mask) from each of four rows, times their weights, in the lane order of the unpack instructions, which packing undoes. */
+INLINE void add_rows(struct sums s[4], const uint8_t *const rows[4], size_t i, __mmask64 mask, const struct row_weights *w)
+{
+	__m512i a = _mm512_maskz_loadu_epi8(mask, rows[0] + i), b = _mm512_maskz_loadu_epi8(mask, rows[1] + i);
+	__m512i c = _mm512_maskz_loadu_epi8(mask, rows[2] + i), d = _mm512_maskz_loadu_epi8(mask, rows[3] + i);
+	__m512i ab0 = _mm512_unpacklo_epi8(a, b), ab1 = _mm512_unpackhi_epi8(a, b);
+	__m512i cd0 = _mm512_unpacklo_epi8(c, d), cd1 = _mm512_unpackhi_epi8(c, d);
+
+	add_products(&s[0], _mm512_unpacklo_epi16(ab0, cd0), w->high, w->middle, w->low);
+	add_products(&s[1], _mm512_unpackhi_epi16(ab0, cd0), w->high, w->middle, w->low);
+	add_products(&s[2], _mm512_unpacklo_epi16(ab1, cd1), w->high, w->middle, w->low);
+	add_products(&s[3], _mm512_unpackhi_epi16(ab1, cd1), w->high, w->middle, w->low);
+}
+
+/* Four rows from j on; missing ones are replaced by one that is there, with weight 0. */
+INLINE void four_rows(const uint8_t *const *rows, uint32_t j, uint32_t n_rows, const uint8_t *out[4])
+{
+	for (uint32_t r = 0; r < 4; r++)
+		out[r] = rows[j + r < n_rows ? j + r : j];
+}
+
+INLINE void store_sums(struct sums s[4], uint8_t *dst)
+{
+	__m512i words0 = _mm512_packs_epi32(join(s[0]), join(s[1])), words1 = _mm512_packs_epi32(join(s[2]), join(s[3]));
+
+	_mm512_storeu_si512(dst, _mm512_packus_epi16(words0, words1));
+}
+
+/* Up to four rows: their weights stay in registers. */
+INLINE void sum_few(const int32_t *k, uint32_t n_rows, const uint8_t *const *rows, uint8_t *dst, size_t n_bytes)
+{
+	struct row_weights w = split(k, n_rows);
+	const uint8_t *four[4];
+
+	four_rows(rows, 0, n_rows, four);
+	for (size_t i = 0; i < n_bytes; i += 64) {
+		struct sums s[4] = { no_sums(), no_sums(), no_sums(), no_sums() };
+		__mmask64 mask = n_bytes - i >= 64 ? ~0ull : (1ull << (n_bytes - i)) - 1;
+
+		add_rows(s, four, i, mask, &w);
+		store_sums(s, dst + i);
+	}
+}
+
+INLINE void sum_many(const int32_t *k, uint32_t n_rows, const uint8_t *const *rows, uint8_t *dst, size_t n_bytes)
+{
+	for (size_t i = 0; i < n_bytes; i += 64) {
+		struct sums s[4] = { no_sums(), no_sums(), no_sums(), no_sums() };
+		__mmask64 mask = n_bytes - i >= 64 ? ~0ull : (1ull << (n_bytes - i)) - 1;
+
+		for (uint32_t j = 0; j < n_rows; j += 4) {
+			struct row_weights w = split(k + j, n_rows - j < 4 ? n_rows - j : 4);
+			const uint8_t *four[4];
+
+			four_rows(rows, j, n_rows, four);
+			add_rows(s, four, i, mask, &w);
+		}
+		store_sums(s, dst + i);
+	}
+}
+
+AVX512 static void vertical(const int32_t *k, uint32_t n_rows, const uint8_t *const *rows, uint8_t *dst, size_t n_bytes)
+{
+	if (n_rows <= 4)
+		sum_few(k, n_rows, rows, dst, n_bytes);
+	else
+		sum_many(k, n_rows, rows, dst, n_bytes);
+}
+
+const struct resample_path resample_avx512 = {
+	.name = "avx512", .can_run = can_run, .table_bytes = table_bytes, .prepare = prepare,
+	.horizontal = horizontal, .vertical = vertical,
+};
+#endif

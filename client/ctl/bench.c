@@ -43,6 +43,7 @@ struct bench {
 	uint64_t open_ns[MAX_TRAINERS];
 	uint64_t n_samples;
 	json_t *epoch_list, *status;   /* status: the daemon's, after the last epoch */
+	const json_t *loader;          /* ours, in status; NULL: not in it */
 	struct table *rows;
 };
 
@@ -94,11 +95,14 @@ static int ask(struct bench *b, struct usage *out)
 	free(text);
 	out->cpu_s = number(json_object_get(b->status, "daemon"), "cpu_s");
 	out->decoded = 0;
+	b->loader = NULL;
 	json_array_foreach(json_object_get(b->status, "loaders"), i, loader) {
 		const char *job = json_string_value(json_object_get(loader, "job"));
 
-		if (job && !strcmp(job, b->job))
+		if (job && !strcmp(job, b->job)) {
 			out->decoded = number(loader, "samples_decoded");
+			b->loader = loader;
+		}
 	}
 	return CTL_OK;
 }
@@ -174,6 +178,15 @@ static void cell(struct table *t, int decimals, double value)
 	table_cell(t, "%s", isnan(value) ? "-" : text);
 }
 
+/* Three digits, whatever the size: decoding a photograph costs a millisecond, gathering a row of numbers a thousandth of that. */
+static void cell_ms(struct table *t, double ms)
+{
+	if (isnan(ms))
+		table_cell(t, "-");
+	else
+		table_cell(t, ms >= 100 ? "%.0f" : "%#.3g", ms);
+}
+
 static void add_row(struct bench *b, const char *name, struct tally *t)
 {
 	char bytes[32];
@@ -184,9 +197,9 @@ static void add_row(struct bench *b, const char *name, struct tally *t)
 	cell(b->rows, 0, tally_images_per_s(t));
 	table_cell(b->rows, "%s/s", t->seconds > 0 ? size_format((uint64_t)((double)t->bytes / t->seconds), bytes, sizeof bytes) : "-");
 	cell(b->rows, 0, t->decoded);
-	cell(b->rows, 3, tally_daemon_cpu_ms(t) + tally_trainer_cpu_ms(t));
-	cell(b->rows, 3, tally_daemon_cpu_ms(t));
-	cell(b->rows, 4, tally_trainer_cpu_ms(t));
+	cell_ms(b->rows, tally_daemon_cpu_ms(t) + tally_trainer_cpu_ms(t));
+	cell_ms(b->rows, tally_daemon_cpu_ms(t));
+	cell_ms(b->rows, tally_trainer_cpu_ms(t));
 	cell(b->rows, 2, tally_wait_ms(t, 0.5));
 	cell(b->rows, 2, tally_wait_ms(t, 0.99));
 	cell(b->rows, 1, (double)t->first_ns / 1e6);
@@ -265,6 +278,14 @@ static double first_call_ms(const struct bench *b, unsigned i)
 	return (double)(b->open_ns[i] + b->by_trainer[i].first_ns) / 1e6;
 }
 
+/* What the daemon made of the request: the data set's own pipeline by name, an array's own type. */
+static const char *served(const struct bench *b, const char *key, const char *asked)
+{
+	const char *s = json_string_value(json_object_get(b->loader, key));
+
+	return s ? s : asked;
+}
+
 static int print_json(struct bench *b)
 {
 	const json_t *daemon = json_object_get(b->status, "daemon"), *workers = json_object_get(b->status, "workers");
@@ -287,9 +308,10 @@ static int print_json(struct bench *b)
 			slowest_ms = first_call_ms(b, i);
 	}
 	json_object_set_new(total, "first_batch_ms", json_real(slowest_ms));
-	return ctl_print_json("bench", json_pack("{s:{s:o, s:s?, s:s, s:s, s:I, s:s, s:I, s:I, s:I, s:b}, s:{s:s, s:i}, s:{s:O?, s:O?, s:b},"
+	return ctl_print_json("bench", json_pack("{s:{s:o, s:s, s:s, s:s, s:I, s:s, s:I, s:I, s:I, s:b}, s:{s:s, s:i}, s:{s:O?, s:O?, s:b},"
 						 " s:o, s:O, s:o}",
-		"bench", "dataset", ctl_json_text(b->spec), "transform", b->transform, "dtype", dtypes[b->dtype], "layout", layouts[b->layout],
+		"bench", "dataset", ctl_json_text(b->spec), "transform", served(b, "transform", b->transform ? b->transform : ""),
+		"dtype", served(b, "dtype", dtypes[b->dtype]), "layout", served(b, "layout", layouts[b->layout]),
 		"batch_size", (json_int_t)b->batch_size, "mode", modes[b->mode], "trainers", (json_int_t)b->n_trainers, "n_samples",
 		(json_int_t)b->n_samples, "seed", (json_int_t)b->seed, "touch", b->touch,
 		"machine", "cpu", model, "cpus", (int)ctl_n_cpus(),
@@ -320,12 +342,13 @@ static void print_trainers(struct bench *b)
 static int print_text(struct bench *b)
 {
 	const json_t *daemon = json_object_get(b->status, "daemon"), *workers = json_object_get(b->status, "workers");
-	const char *version = json_string_value(json_object_get(daemon, "version"));
+	const char *version = json_string_value(json_object_get(daemon, "version")), *transform;
 	char model[256];
 
 	cpu_model(model, sizeof model);
-	printf("%s, %" PRIu64 " samples, %s, %s %s, batch %" PRIu64 "\n", b->spec, b->n_samples, b->transform ? b->transform : "default pipeline",
-	       dtypes[b->dtype], layouts[b->layout], b->batch_size);
+	transform = served(b, "transform", b->transform ? b->transform : "");
+	printf("%s, %" PRIu64 " samples, %s%s%s %s, batch %" PRIu64 "\n", b->spec, b->n_samples, transform, *transform ? ", " : "",
+	       served(b, "dtype", dtypes[b->dtype]), served(b, "layout", layouts[b->layout]), b->batch_size);
 	printf("%" PRIu64 " trainer%s (%s), batchd %s with %.0f workers, %u processors, %s\n\n", b->n_trainers, b->n_trainers > 1 ? "s" : "",
 	       modes[b->mode], version ? version : "?", number(workers, "target"), ctl_n_cpus(), model);
 	add_row(b, "all", &b->total);

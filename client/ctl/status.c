@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
+#include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -375,6 +376,22 @@ static const json_t *stream_of(const json_t *root, const json_t *session)
 	return NULL;
 }
 
+/* The name of a user of this machine; the daemon sends the number. */
+static const char *user_name(const json_t *s, char *buf, size_t size)
+{
+	double uid = number(s, "uid");
+	const struct passwd *user;
+
+	if (*text(s, "user") || isnan(uid) || uid < 0)
+		return or_dash(text(s, "user"));
+	user = getpwuid((uid_t)uid);
+	if (user)
+		snprintf(buf, size, "%s", user->pw_name);
+	else
+		snprintf(buf, size, "%.0f", uid);
+	return buf;
+}
+
 static bool is_waited_for(const json_t *stream, double rank)
 {
 	const json_t *ranks = json_object_get(stream, "waits_for_ranks"), *r;
@@ -425,7 +442,7 @@ static void print_sessions(const json_t *root)
 		table_cell(t, "%s", or_dash(text(s, "job")));
 		table_cell(t, "%s", count(s, "rank", BUF));
 		table_cell(t, "%s", count(s, "pid", BUF));
-		table_cell(t, "%s", *text(s, "user") ? text(s, "user") : count(s, "uid", BUF));
+		table_cell(t, "%s", user_name(s, BUF));
 		table_cell(t, "%s", or_dash(text(s, "program")));
 		table_cell(t, "%s", count(s, "batches", BUF));
 		table_cell(t, "%s", seconds(number(s, "connected_s"), BUF));

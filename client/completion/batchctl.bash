@@ -1,0 +1,46 @@
+# bash completion for batchctl
+_batchctl() {
+	local word=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]} command=${COMP_WORDS[1]}
+	local options values=
+	COMPREPLY=()
+
+	if ((COMP_CWORD == 1)); then
+		mapfile -t COMPREPLY < <(compgen -W "status bench verify preview sample-data help --help --version" -- "$word")
+		return
+	fi
+	case $command in
+	status) options="--socket --watch --interval --from --json --help" ;;
+	bench) options="--transform --batch-size --dtype --layout --trainers --mode --epochs --seconds --workers --slots --seed --touch
+		--private --socket --json --quiet --help" ;;
+	verify) options="--jobs --exif --json --quiet --help" ;;
+	preview) options="--out --transform --n --columns --seed --epoch --indices --exif --json --quiet --help" ;;
+	sample-data) options="--classes --per-class --seed --size --jobs --force --json --quiet --help" ;;
+	help) options="status bench verify preview sample-data" ;;
+	*) return ;;
+	esac
+
+	case $previous in
+	--dtype) values="uint8 float16 float32" ;;
+	--layout) values="NCHW NHWC" ;;
+	--mode) values="shard share" ;;
+	--transform) values="train224 val224" ;;
+	--socket | --from | --out)
+		compopt -o filenames
+		mapfile -t COMPREPLY < <(compgen -f -- "$word")
+		return
+		;;
+	--batch-size | --trainers | --epochs | --seconds | --workers | --slots | --seed | --jobs | --n | --columns | --epoch | --indices | \
+		--classes | --per-class | --size | --interval)
+		return
+		;;
+	esac
+	if [[ $values ]]; then
+		mapfile -t COMPREPLY < <(compgen -W "$values" -- "$word")
+	elif [[ $word == -* || $command == help || $command == status ]]; then
+		mapfile -t COMPREPLY < <(compgen -W "$options" -- "$word")
+	else
+		compopt -o filenames
+		mapfile -t COMPREPLY < <(compgen -d -- "$word")
+	fi
+}
+complete -F _batchctl batchctl

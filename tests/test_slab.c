@@ -1,0 +1,166 @@
+/* Sealed shared memory, attacked as a trainer could: through the descriptor it gets, and through /proc. */
+#include <check.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "core/slab.h"
+#include "core/slots.h"
+
+START_TEST(test_a_trainer_sees_what_the_daemon_writes)
+{
+	/* Before and after mapping. */
+	struct slab s;
+	ck_assert_int_eq(slab_init(&s, 100000), 0);
+	ck_assert_uint_ge(s.bytes, 100000);
+	memset(s.base, 7, s.bytes);
+	uint8_t *p = mmap(NULL, s.bytes, PROT_READ, MAP_SHARED, s.fd, 0);
+	ck_assert_ptr_ne(p, MAP_FAILED);
+	ck_assert_uint_eq(p[s.bytes - 1], 7);
+	s.base[5] = 9;
+	ck_assert_uint_eq(p[5], 9);
+	slab_finish(&s);
+	ck_assert_uint_eq(p[5], 9); /* the trainer's mapping is its own */
+}
+END_TEST
+
+static void attack(int fd, size_t bytes)
+{
+	char path[64];
+	ck_assert_ptr_eq(mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0), MAP_FAILED);
+	void *p = mmap(NULL, bytes, PROT_READ, MAP_SHARED, fd, 0);
+	ck_assert_ptr_ne(p, MAP_FAILED);
+	ck_assert_int_eq(mprotect(p, bytes, PROT_READ | PROT_WRITE), -1);
+	ck_assert_int_eq(ftruncate(fd, 0), -1);
+	ck_assert_int_eq(ftruncate(fd, (off_t)bytes * 2), -1);
+	ck_assert_int_eq(fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 4096), -1);
+	ck_assert_int_eq(write(fd, "x", 1), -1);
+	ck_assert_int_eq(fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE), -1);
+	/* Opened again for writing, as root or owner may: the seal holds. */
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	int rw = open(path, O_RDWR);
+	if (rw < 0)
+		return;
+	ck_assert_ptr_eq(mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, rw, 0), MAP_FAILED);
+	ck_assert_int_eq(write(rw, "x", 1), -1);
+	ck_assert_int_eq(ftruncate(rw, 0), -1);
+	ck_assert_int_eq(fallocate(rw, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 4096), -1);
+	close(rw);
+}
+
+START_TEST(test_no_descriptor_of_it_can_change_it)
+{
+	/* As the same user. */
+	struct slab s;
+	ck_assert_int_eq(slab_init(&s, 1 << 20), 0);
+	memset(s.base, 1, s.bytes);
+	attack(s.fd, s.bytes);
+	for (size_t i = 0; i < s.bytes; i++)
+		ck_assert_uint_eq(s.base[i], 1);
+	slab_finish(&s);
+}
+END_TEST
+
+START_TEST(test_another_user_cannot_open_it_for_writing)
+{
+	/* A memfd's inode is 0777 unless somebody says otherwise. */
+	struct slab s;
+	if (geteuid() != 0) {
+		printf("skipped: only root can become another user\n");
+		return;
+	}
+	ck_assert_int_eq(slab_init(&s, 1 << 20), 0);
+	pid_t child = fork();
+	if (child == 0) {
+		char path[64];
+		snprintf(path, sizeof(path), "/proc/self/fd/%d", s.fd);
+		if (setgid(65534) || setuid(65534))
+			_exit(2);
+		if (open(path, O_RDWR) >= 0)
+			_exit(1);
+		void *p = mmap(NULL, s.bytes, PROT_READ, MAP_SHARED, s.fd, 0);
+		_exit(p == MAP_FAILED ? 3 : 0);
+	}
+	int status;
+	waitpid(child, &status, 0);
+	ck_assert(WIFEXITED(status));
+	ck_assert_int_eq(WEXITSTATUS(status), 0);
+	slab_finish(&s);
+}
+END_TEST
+
+START_TEST(test_impossible_sizes_are_errors)
+{
+	/* Nothing, and so much that rounding up wraps around. */
+	struct slab s;
+	ck_assert_int_eq(slab_init(&s, 0), -EOVERFLOW);
+	ck_assert_int_eq(slab_init(&s, SIZE_MAX), -EOVERFLOW);
+	slab_finish(&s);
+}
+END_TEST
+
+START_TEST(test_a_slot_has_room_for_rows_labels_and_indices)
+{
+	/* Nothing overlaps, everything is aligned, and sizes that overflow are refused. */
+	static const struct {
+		size_t row, label;
+		uint32_t n;
+	} cases[] = { { 602112, 8, 64 }, { 1, 1, 1 }, { 0, 8, 3 }, { 4096, 4096, 7 }, { 3, 0, 65536 } };
+	struct slot_layout l;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		ck_assert_int_eq(slot_layout_make(cases[i].row, cases[i].label, cases[i].n, &l), 0);
+		ck_assert_uint_ge(l.labels_offset, cases[i].row * cases[i].n);
+		ck_assert_uint_ge(l.indices_offset, l.labels_offset + cases[i].label * cases[i].n);
+		ck_assert_uint_ge(l.slot_bytes, l.indices_offset + 8u * cases[i].n);
+		ck_assert_uint_eq(l.labels_offset % 64, 0);
+		ck_assert_uint_eq(l.indices_offset % 64, 0);
+		ck_assert_uint_eq(l.slot_bytes % 4096, 0);
+	}
+	ck_assert_int_eq(slot_layout_make(SIZE_MAX / 2, 8, 3, &l), -EOVERFLOW);
+	ck_assert_int_eq(slot_layout_make(8, SIZE_MAX / 2, 3, &l), -EOVERFLOW);
+	ck_assert_int_eq(slot_layout_make(SIZE_MAX - 10, 0, 1, &l), -EOVERFLOW);
+}
+END_TEST
+
+START_TEST(test_the_charge_is_refunded_with_the_last_reference)
+{
+	/* A ghost's reference keeps memory and charge. */
+	struct slot_layout l;
+	struct slots *s;
+	uint64_t account;
+	slot_layout_make(1000, 8, 4, &l);
+	ck_assert_int_eq(slots_create(&l, 3, &s), 0);
+	account = s->slab.bytes;
+	s->charged_bytes = &account;
+	ck_assert_uint_eq(s->slab.bytes, 3 * l.slot_bytes);
+	slots_ref(s);
+	slots_unref(s);
+	ck_assert_uint_gt(account, 0);
+	slots_unref(s);
+	ck_assert_uint_eq(account, 0);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *s = suite_create("slab");
+	TCase *t = tcase_create("slab");
+	tcase_add_test(t, test_a_trainer_sees_what_the_daemon_writes);
+	tcase_add_test(t, test_no_descriptor_of_it_can_change_it);
+	tcase_add_test(t, test_another_user_cannot_open_it_for_writing);
+	tcase_add_test(t, test_impossible_sizes_are_errors);
+	tcase_add_test(t, test_a_slot_has_room_for_rows_labels_and_indices);
+	tcase_add_test(t, test_the_charge_is_refunded_with_the_last_reference);
+	suite_add_tcase(s, t);
+	SRunner *r = srunner_create(s);
+	srunner_run_all(r, CK_ENV);
+	int failed = srunner_ntests_failed(r);
+	srunner_free(r);
+	return failed != 0;
+}

@@ -173,6 +173,9 @@ INSTALLED = 755:$(BUILD)/batchd:$(bindir)/batchd 755:$(BUILD)/batchctl:$(bindir)
 	755:$(BUILD)/$(SO).$(VERSION):$(libdir)/$(SO).$(VERSION) 644:$(BUILD)/libbatchd.a:$(libdir)/libbatchd.a \
 	644:client/batchd.h:$(includedir)/batchd.h 644:$(BUILD)/batchd.pc:$(libdir)/pkgconfig/batchd.pc \
 	$(call man,$(wildcard daemon/*.[1-8] client/*.[1-8] client/*/*.[1-8])) \
+	644:client/completion/batchctl.bash:$(datarootdir)/bash-completion/completions/batchctl \
+	644:client/completion/_batchctl:$(datarootdir)/zsh/site-functions/_batchctl \
+	644:client/completion/batchctl.fish:$(datarootdir)/fish/vendor_completions.d/batchctl.fish \
 	$(call into,$(unitdir),$(wildcard systemd/*.socket) $(SERVICES)) \
 	$(call into,$(docdir),$(wildcard systemd/*.yaml) README.md LICENSE client/examples/train.c)
 

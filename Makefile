@@ -172,7 +172,10 @@ into = $(foreach file,$(2),644:$(file):$(1)/$(notdir $(file)))
 INSTALLED = 755:$(BUILD)/batchd:$(bindir)/batchd 755:$(BUILD)/batchctl:$(bindir)/batchctl \
 	755:$(BUILD)/$(SO).$(VERSION):$(libdir)/$(SO).$(VERSION) 644:$(BUILD)/libbatchd.a:$(libdir)/libbatchd.a \
 	644:client/batchd.h:$(includedir)/batchd.h 644:$(BUILD)/batchd.pc:$(libdir)/pkgconfig/batchd.pc \
-	$(call man,$(wildcard daemon/*.[1-8] client/*.[1-8] client/*/*.[1-8])) \
+	$(call man,$(wildcard daemon/*.[1-8] daemon/man/*.[1-8] client/man/*.[1-8])) \
+	$(foreach file,$(wildcard client/completion/*.bash),644:$(file):$(datarootdir)/bash-completion/completions/$(basename $(notdir $(file)))) \
+	$(call into,$(datarootdir)/zsh/site-functions,$(wildcard client/completion/_*)) \
+	$(call into,$(datarootdir)/fish/vendor_completions.d,$(wildcard client/completion/*.fish)) \
 	644:client/completion/batchctl.bash:$(datarootdir)/bash-completion/completions/batchctl \
 	644:client/completion/_batchctl:$(datarootdir)/zsh/site-functions/_batchctl \
 	644:client/completion/batchctl.fish:$(datarootdir)/fish/vendor_completions.d/batchctl.fish \

@@ -173,14 +173,11 @@ INSTALLED = 755:$(BUILD)/batchd:$(bindir)/batchd 755:$(BUILD)/batchctl:$(bindir)
 	755:$(BUILD)/$(SO).$(VERSION):$(libdir)/$(SO).$(VERSION) 644:$(BUILD)/libbatchd.a:$(libdir)/libbatchd.a \
 	644:client/batchd.h:$(includedir)/batchd.h 644:$(BUILD)/batchd.pc:$(libdir)/pkgconfig/batchd.pc \
 	$(call man,$(wildcard daemon/*.[1-8] daemon/man/*.[1-8] client/man/*.[1-8])) \
-	$(foreach file,$(wildcard client/completion/*.bash),644:$(file):$(datarootdir)/bash-completion/completions/$(basename $(notdir $(file)))) \
-	$(call into,$(datarootdir)/zsh/site-functions,$(wildcard client/completion/_*)) \
-	$(call into,$(datarootdir)/fish/vendor_completions.d,$(wildcard client/completion/*.fish)) \
 	644:client/completion/batchctl.bash:$(datarootdir)/bash-completion/completions/batchctl \
 	644:client/completion/_batchctl:$(datarootdir)/zsh/site-functions/_batchctl \
 	644:client/completion/batchctl.fish:$(datarootdir)/fish/vendor_completions.d/batchctl.fish \
 	$(call into,$(unitdir),$(wildcard systemd/*.socket) $(SERVICES)) \
-	$(call into,$(docdir),$(wildcard systemd/*.yaml) README.md LICENSE client/examples/train.c)
+	$(call into,$(docdir),$(wildcard systemd/*.yaml README.md LICENSE client/examples/train.c))
 
 each = $(foreach f,$(INSTALLED),$(call $(1),$(word 1,$(subst :, ,$(f))),$(word 2,$(subst :, ,$(f))),$(DESTDIR)$(word 3,$(subst :, ,$(f)))))
 define put

@@ -163,6 +163,12 @@ const struct blocks_ops blocks_c = {"c", idct_pair, {{ycc, ycc_h2}, {ycc_v2, ycc
 
 const struct blocks_ops *const *blocks_paths(void)
 {
+#if defined(__x86_64__)
+	static const struct blocks_ops *const with_avx2[] = {&blocks_avx2, &blocks_c, NULL};
+
+	if (__builtin_cpu_supports("avx2"))
+		return with_avx2;
+#endif
 	static const struct blocks_ops *const plain[] = {&blocks_c, NULL};
 	return plain;
 }

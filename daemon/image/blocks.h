@@ -40,6 +40,9 @@ struct blocks_ops {
 };
 
 extern const struct blocks_ops blocks_c;
+#if defined(__x86_64__)
+extern const struct blocks_ops blocks_avx2;
+#endif
 /* The paths this processor runs, fastest first, NULL-terminated. */
 const struct blocks_ops *const *blocks_paths(void);
 

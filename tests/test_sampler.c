@@ -7,6 +7,18 @@
 #include "core/mt19937.h"
 #include "core/sampler.h"
 
+/* The sanitizers stop the program at an allocation that malloc would just refuse; one case here wants the refusal. */
+__attribute__((visibility("default"))) const char *__asan_default_options(void);
+const char *__asan_default_options(void)
+{
+	return "allocator_may_return_null=1";
+}
+__attribute__((visibility("default"))) const char *__tsan_default_options(void);
+const char *__tsan_default_options(void)
+{
+	return "allocator_may_return_null=1";
+}
+
 static struct plan *make(struct plan_spec spec)
 {
 	struct plan *p = NULL;

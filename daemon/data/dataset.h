@@ -93,7 +93,8 @@ enum read_how {
  * with err->text: the file is missing, unreadable, not regular, too large. Any thread. */
 int dataset_read(struct dataset *ds, uint64_t index, enum read_how how, struct file_bytes *out,
 		 struct dataset_error *err);
-/* Whether file_bytes of `index` read earlier are still current (one statx). */
+/* Whether file_bytes of `index` read earlier are still current (data is not looked at), and this data set's peer may read the file: to be asked before
+ * cached bytes or pixels are used, which perhaps were read for another peer. One system call when trusted. */
 bool dataset_is_current(struct dataset *ds, uint64_t index, const struct file_bytes *b);
 
 #endif

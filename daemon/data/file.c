@@ -13,7 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/statfs.h>
-#include <sys/sysmacros.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/xattr.h>
@@ -282,17 +281,26 @@ int file_read(int dir_fd, const char *name, const struct data_access *access, en
 	return r;
 }
 
-bool file_is_current(int dir_fd, const char *name, bool trusted, const struct file_bytes *b)
+/* For others a look at the inode is not enough: what is cached was perhaps read for somebody who may, so their right is checked as at a read. */
+static bool stat_for_other(int dir_fd, const char *name, const struct data_access *access, struct stat *st)
 {
-	struct statx sx;
+	int fd = file_open(dir_fd, name, OPEN_FLAGS, false, READ_WAIT);
+	bool allowed = fd >= 0 && fstat(fd, st) == 0 && access_allows(access, fd, st, ACCESS_READ);
 
-	/* A name without slashes in a folder that was opened under the rules above; a link is followed only where it was before. */
-	if (statx(dir_fd, name, AT_STATX_DONT_SYNC | (trusted ? 0 : AT_SYMLINK_NOFOLLOW), STATX_INO | STATX_SIZE | STATX_MTIME, &sx) < 0) {
+	if (fd >= 0) {
+		close(fd);
+	}
+	return allowed;
+}
+
+bool file_is_current(int dir_fd, const char *name, const struct data_access *access, const struct file_bytes *b)
+{
+	struct stat st;
+
+	if (access->trusted ? fstatat(dir_fd, name, &st, 0) < 0 : !stat_for_other(dir_fd, name, access, &st)) {
 		return false;
 	}
-	return sx.stx_ino == b->ino && sx.stx_size == b->n_bytes &&
-	       (uint64_t)sx.stx_mtime.tv_sec * 1000000000u + sx.stx_mtime.tv_nsec == b->mtime_ns &&
-	       makedev(sx.stx_dev_major, sx.stx_dev_minor) == b->dev;
+	return st.st_ino == b->ino && (uint64_t)st.st_size == b->n_bytes && ns_of(st.st_mtim) == b->mtime_ns && st.st_dev == b->dev;
 }
 
 int file_slurp(int fd, uint64_t max_bytes, char **bytes, size_t *n_bytes)

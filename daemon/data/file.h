@@ -29,8 +29,8 @@ int file_open(int dir_fd, const char *path, int flags, bool trusted, enum read_h
 /* Reads a file whole. `dir_fd`, `name`: where it is. 0, -EAGAIN (READ_NOWAIT), or another negative errno without text: EACCES, EFBIG (over
  * FILE_MAX_BYTES), EINVAL (not a regular file), ... */
 int file_read(int dir_fd, const char *name, const struct data_access *access, enum read_how how, struct file_bytes *out);
-/* Whether the file is still what `b` was read from. */
-bool file_is_current(int dir_fd, const char *name, bool trusted, const struct file_bytes *b);
+/* Whether the file is still what `b` was read from, and the peer may read it. */
+bool file_is_current(int dir_fd, const char *name, const struct data_access *access, const struct file_bytes *b);
 
 /* A whole file from a descriptor that is already open, NUL-terminated, malloc'ed. At most max_bytes, else -EFBIG. */
 int file_slurp(int fd, uint64_t max_bytes, char **bytes, size_t *n_bytes);

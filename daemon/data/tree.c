@@ -121,10 +121,10 @@ static bool tree_is_current(struct dataset *ds, uint64_t index, const struct fil
 	bool current;
 
 	if (fd != -EMFILE) {
-		return fd >= 0 && file_is_current(fd, index_file_name(&t->index, index), t->access.trusted, b);
+		return fd >= 0 && file_is_current(fd, index_file_name(&t->index, index), &t->access, b);
 	}
 	fd = open_dir(t, dir, READ_WAIT);
-	current = fd >= 0 && file_is_current(fd, index_file_name(&t->index, index), t->access.trusted, b);
+	current = fd >= 0 && file_is_current(fd, index_file_name(&t->index, index), &t->access, b);
 	if (fd >= 0) {
 		close(fd);
 	}

@@ -565,8 +565,7 @@ static int fail_file(const char *path, int error, struct config_error *err)
 	return -error;
 }
 
-/* The whole file in fresh memory, *bytes, which the caller frees. */
-static int read_bytes(const char *path, char **bytes, size_t *n_bytes, struct config_error *err)
+int config_file_bytes(const char *path, char **bytes, size_t *n_bytes, struct config_error *err)
 {
 	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY); /* a FIFO must not hold the start up */
 	struct stat st;
@@ -605,25 +604,15 @@ static int read_bytes(const char *path, char **bytes, size_t *n_bytes, struct co
 	return 0;
 }
 
-int config_file_read(const char *path, struct config_file *f, struct config_error *err)
+int config_file_parse(const char *path, const char *bytes, size_t n_bytes, struct config_file *f, struct config_error *err)
 {
-	char *bytes = NULL;
-	size_t n_bytes = 0;
 	bool empty = false;
 
 	*f = (struct config_file){.path = path};
 
-	int e = read_bytes(path, &bytes, &n_bytes, err);
+	int e = read_strictly(f, bytes, n_bytes, err, &empty);
 
-	if (e < 0)
-		return e;
-	e = read_strictly(f, bytes, n_bytes, err, &empty);
-	if (e == 0 && !empty)
-		e = load_text(f, bytes, n_bytes, err);
-	free(bytes);
-	if (e == -ENOMEM)
-		snprintf(err->text, sizeof err->text, "%.400s: out of memory while reading it", path);
-	return e;
+	return e < 0 || empty ? e : load_text(f, bytes, n_bytes, err);
 }
 
 void config_file_finish(struct config_file *f)

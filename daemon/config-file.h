@@ -35,8 +35,11 @@ struct config_file {
 	size_t n_places, places_capacity;
 };
 
-/* 0; -EINVAL, -ENOENT or another negative errno with err->text. Fills *f in either case; finish it. */
-int config_file_read(const char *path, struct config_file *f, struct config_error *err);
+/* The whole file, at most CONFIG_MAX_BYTES, in memory that the caller frees. 0; -EINVAL, -ENOENT or another negative errno with err->text. */
+int config_file_bytes(const char *path, char **bytes, size_t *n_bytes, struct config_error *err);
+
+/* 0; -EINVAL with err->text; -ENOMEM. Fills *f in either case; finish it. The bytes are not needed afterwards. */
+int config_file_parse(const char *path, const char *bytes, size_t n_bytes, struct config_file *f, struct config_error *err);
 void config_file_finish(struct config_file *f);
 
 /* Line of "workers", "cache.jpeg", "datasets[2].users[0]"; 0 when it is not in the file. */

@@ -353,22 +353,44 @@ static int load_all(const struct config_file *f, struct config *c, struct config
 	return e;
 }
 
-int config_load(const char *path, struct config *c, struct config_error *err)
+/* A value quoted in a message may have line ends of its own. */
+static void one_line(char *text)
+{
+	for (; *text; text++)
+		if ((unsigned char)*text < ' ')
+			*text = ' ';
+}
+
+int config_parse(const char *path, const char *bytes, size_t n_bytes, struct config *c, struct config_error *err)
 {
 	struct config_file f;
 	int e = config_defaults(c);
 
 	if (e < 0)
 		return e;
-	e = config_file_read(path, &f, err);
-	if (e == 0) {
+	e = config_file_parse(path, bytes, n_bytes, &f, err);
+	if (e == 0)
 		e = load_all(&f, c, err);
-		if (e == -ENOMEM)
-			fail(err, "%.120s: out of memory while reading it", path);
-	}
+	if (e == -ENOMEM)
+		fail(err, "%.120s: out of memory while reading it", path);
 	config_file_finish(&f);
-	if (e < 0)
+	if (e < 0) {
+		one_line(err->text);
 		config_finish(c);
+	}
+	return e;
+}
+
+int config_load(const char *path, struct config *c, struct config_error *err)
+{
+	char *bytes = NULL;
+	size_t n_bytes = 0;
+	int e = config_file_bytes(path, &bytes, &n_bytes, err);
+
+	*c = (struct config){.socket_group = CONFIG_NO_GROUP};
+	if (e == 0)
+		e = config_parse(path, bytes, n_bytes, c, err);
+	free(bytes);
 	return e;
 }
 

@@ -81,6 +81,8 @@ int config_defaults(struct config *c);
 /* Reads the file into *c, which is (or becomes) valid defaults for whatever the file does not say. 0; -EINVAL with err->text; -ENOENT when
  * there is no such file (text too); other negative errno. On failure *c is finished. */
 int config_load(const char *path, struct config *c, struct config_error *err);
+/* The same from memory; path only begins the messages. */
+int config_parse(const char *path, const char *bytes, size_t n_bytes, struct config *c, struct config_error *err);
 /* Frees what is inside; a zeroed or finished configuration is allowed. */
 void config_finish(struct config *c);
 

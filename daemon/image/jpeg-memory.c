@@ -1,5 +1,10 @@
 /* libjpeg asks for memory through a table of methods in cinfo->mem. This file puts its own in front of those that serve one
- * image (JPOOL_IMAGE); permanent tables stay libjpeg's.
+ * image (JPOOL_IMAGE).
+ *
+ * Once the decompressor stands, the only permanent things it asks for are quantization and Huffman tables, which it keeps from image to image,
+ * so that a file without tables is decoded with those of whatever came before. A sample must depend on its own file alone: the tables
+ * live in an arena of their own, which jpeg_memory_forget_tables empties. It is not the image's, because libjpeg frees that
+ * between a stream that brings tables only and the picture behind it.
  *
  * Awkward corner: libjpeg's "virtual arrays" (the coefficients of a whole progressive image) are opaque and
  * made to swap to disk, which no build since the nineties does. Ours are plain arrays; the arena's limit bounds them. The sample
@@ -25,18 +30,25 @@ static struct jpeg_memory *memory_of(j_common_ptr cinfo)
 	return cinfo->client_data;
 }
 
-static void *take(j_common_ptr cinfo, size_t size)
+static void *take_from(j_common_ptr cinfo, struct arena *arena, size_t size)
 {
-	void *p = arena_take(&memory_of(cinfo)->arena, size);
+	void *p = arena_take(arena, size);
 
 	if (!p)
 		ERREXIT1(cinfo, JERR_OUT_OF_MEMORY, 0);
 	return p;
 }
 
+static void *take(j_common_ptr cinfo, size_t size)
+{
+	return take_from(cinfo, &memory_of(cinfo)->arena, size);
+}
+
 static void *alloc_small(j_common_ptr cinfo, int pool, size_t size)
 {
-	return pool == JPOOL_IMAGE ? take(cinfo, size) : memory_of(cinfo)->alloc_small(cinfo, pool, size);
+	struct jpeg_memory *m = memory_of(cinfo);
+
+	return take_from(cinfo, pool == JPOOL_IMAGE ? &m->arena : &m->tables, size);
 }
 
 static void *alloc_large(j_common_ptr cinfo, int pool, size_t size)
@@ -124,7 +136,6 @@ void jpeg_memory_install(struct jpeg_memory *m, j_decompress_ptr cinfo)
 {
 	struct jpeg_memory_mgr *mem = cinfo->mem;
 
-	m->alloc_small = mem->alloc_small;
 	m->alloc_large = mem->alloc_large;
 	m->alloc_sarray = mem->alloc_sarray;
 	m->alloc_barray = mem->alloc_barray;
@@ -141,7 +152,17 @@ void jpeg_memory_install(struct jpeg_memory *m, j_decompress_ptr cinfo)
 	mem->free_pool = free_pool;
 }
 
+void jpeg_memory_forget_tables(struct jpeg_memory *m, j_decompress_ptr cinfo)
+{
+	for (int i = 0; i < NUM_QUANT_TBLS; i++)
+		cinfo->quant_tbl_ptrs[i] = NULL;
+	for (int i = 0; i < NUM_HUFF_TBLS; i++)
+		cinfo->dc_huff_tbl_ptrs[i] = cinfo->ac_huff_tbl_ptrs[i] = NULL;
+	arena_reset(&m->tables, KEEP_BYTES);
+}
+
 void jpeg_memory_finish(struct jpeg_memory *m)
 {
 	arena_finish(&m->arena);
+	arena_finish(&m->tables);
 }

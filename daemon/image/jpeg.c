@@ -154,7 +154,7 @@ struct jpeg_reader *jpeg_reader_create(const struct decode_limits *limits)
 	/* Coefficients of a progressive picture: 2 bytes each, at most 4 layers, padded to whole MCUs. */
 	r->memory.arena.limit_bytes = (size_t)limits->max_px * 10 + (256 << 20);
 	if (set_up(r)) {
-		free(r);
+		jpeg_reader_destroy(r);
 		return NULL;
 	}
 	return r;
@@ -210,6 +210,7 @@ static int read_header(struct jpeg_reader *r, struct image_error *err)
 int jpeg_reader_open(struct jpeg_reader *r, const uint8_t *bytes, size_t n_bytes, struct image_info *info, struct image_error *err)
 {
 	jpeg_abort_decompress(&r->cinfo);
+	jpeg_memory_forget_tables(&r->memory, &r->cinfo);
 	r->bytes = bytes;
 	r->n_bytes = n_bytes;
 

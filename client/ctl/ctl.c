@@ -96,7 +96,7 @@ json_t *ctl_json_text(const char *text)
 
 int ctl_print_json(const char *command, json_t *result)
 {
-	if (!result || json_dumpf(result, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(9)) != 0)
+	if (!result || json_dumpf(result, stdout, JSON_INDENT(2) | JSON_ENSURE_ASCII | JSON_REAL_PRECISION(9)) != 0)
 		ctl_complain(command, "cannot make the JSON result: not enough memory");
 	putchar('\n');
 	json_decref(result);

@@ -181,6 +181,15 @@ static int open_sheet(struct preview *p)
 	return CTL_FAILED;
 }
 
+static json_t *indices_json(const struct preview *p)
+{
+	json_t *list = json_array();
+
+	for (uint64_t i = 0; i < p->n; i++)
+		json_array_append_new(list, json_integer((json_int_t)p->order[i]));
+	return list;
+}
+
 static int report(struct preview *p)
 {
 	int r = sheet_write(p->sheet, p->out);
@@ -190,8 +199,8 @@ static int report(struct preview *p)
 		return CTL_FAILED;
 	}
 	if (p->json)
-		return ctl_print_json("preview", json_pack("{s:o, s:I, s:i, s:i, s:s, s:O}", "file", ctl_json_text(p->out), "pictures",
-							   (json_int_t)p->n, "width", (int)p->width, "height", (int)p->height, "pipeline",
+		return ctl_print_json("preview", json_pack("{s:o, s:o, s:i, s:i, s:s, s:O}", "file", ctl_json_text(p->out), "indices",
+							   indices_json(p), "width", (int)p->width, "height", (int)p->height, "pipeline",
 							   pipeline_text(p->pipeline), "bad", p->bad));
 	printf("%s: %" PRIu64 " pictures of %ux%u\n", p->out, p->n, p->width, p->height);
 	return ctl_flush("preview");

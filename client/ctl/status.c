@@ -514,7 +514,7 @@ static int fetch(const struct status *o, json_t **out)
 
 static int print_json_line(const json_t *root)
 {
-	json_dumpf(root, stdout, JSON_COMPACT | JSON_REAL_PRECISION(9));
+	json_dumpf(root, stdout, JSON_COMPACT | JSON_ENSURE_ASCII | JSON_REAL_PRECISION(9));
 	putchar('\n');
 	return ctl_flush("status");
 }

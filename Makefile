@@ -217,4 +217,4 @@ clean: ## Removes the build folders
 help: ## This text
 	@awk 'BEGIN { FS = ":.*## " } /^##@/ { printf "\n%s\n", substr($$0, 5) } /^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' Makefile
 
--include $(shell find $(BUILD) -name '*.d' -not -path '$(BUILD)/venv/*' 2>/dev/null)
+-include $(shell find $(BUILD) -type f -name '*.d' -not -path '$(BUILD)/venv/*' 2>/dev/null)

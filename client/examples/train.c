@@ -13,7 +13,7 @@ int main(int argc, char **argv)
 	int r = BATCHD_OK;
 
 	batchd_options_init(&o);
-	o.dataset = argc > 1 ? argv[1] : "random:n=1000,shape=3x224x224,dtype=float32";
+	o.dataset = argc > 1 ? argv[1] : "random:length=1000,shape=3x224x224,dtype=float32";
 	o.shuffle = 1;
 	if (batchd_open(&o, &loader, err, sizeof err) < 0)
 		return fprintf(stderr, "%s\n", err), 1;

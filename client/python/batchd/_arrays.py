@@ -1,0 +1,87 @@
+"""Memory of a slot as tensors or arrays: torch if it is there, else numpy.
+
+A view keeps its Slot alive, and the Slot gives the lease back when the last view of it is gone. Only the samples are views; labels are a few
+bytes and people collect them in lists, so they are copied and hold nothing.
+"""
+import ctypes
+import os
+
+from . import _lib
+
+
+def choose(wanted):
+    """The class that makes arrays: wanted is "torch", "numpy" or None for what is there ($BATCHD_ARRAYS may decide)."""
+    wanted = wanted or os.environ.get("BATCHD_ARRAYS") or None
+    if wanted not in (None, "torch", "numpy"):
+        raise ValueError(f"arrays must be 'torch' or 'numpy', not {wanted!r}")
+    if wanted != "numpy":
+        try:
+            import torch
+            return Torch(torch)
+        except ImportError:
+            if wanted:
+                raise
+    import numpy
+    return Numpy(numpy)
+
+
+class Numpy:
+    name = "numpy"
+
+    def __init__(self, numpy):
+        self._numpy = numpy
+
+    def dtype(self, name):
+        return self._numpy.dtype(name)
+
+    def view(self, memory, dtype, shape):
+        return self._numpy.frombuffer(memory, dtype).reshape(shape)
+
+    def copy(self, view):
+        return view.copy()
+
+
+class Torch:
+    name = "torch"
+
+    def __init__(self, torch):
+        self._torch = torch
+
+    def dtype(self, name):
+        return getattr(self._torch, name)
+
+    def view(self, memory, dtype, shape):
+        return self._torch.frombuffer(memory, dtype=dtype).view(shape)
+
+    def copy(self, view):
+        return view.clone()
+
+    def cuda(self, device):
+        """The device, or a clear refusal."""
+        device = self._torch.device(device)
+        if device.type != "cuda":
+            raise ValueError(f"device must be 'cpu' or 'cuda[:n]', not '{device}'")
+        if not self._torch.cuda.is_available():
+            raise RuntimeError(f"device='{device}': torch finds no CUDA device here")
+        return device
+
+    def to_device(self, view, device):
+        """Starts the copy to the GPU and says when it is done."""
+        there = view.to(device, non_blocking=True)
+        done = self._torch.cuda.Event()
+        done.record(self._torch.cuda.current_stream(device))
+        return there, done
+
+
+def slot_class(n_bytes):
+    """The type of a slot's first n_bytes: a buffer that gives its lease back when nobody looks at it any more.
+
+    Attributes, set by whoever makes one: handle (the C loader), slot, generation. In a forked child the C library refuses the release, so a tensor that
+    dies there takes nothing from its parent.
+    """
+
+    class Slot(ctypes.c_char * n_bytes):
+        def __del__(self, release=_lib.release):
+            release(self.handle, self.slot, self.generation)
+
+    return Slot

@@ -1,0 +1,125 @@
+"""libbatchd through ctypes: batchd.h's structs and functions, nothing more. No second protocol implementation lives here.
+
+ctypes lets go of the interpreter's lock during every call, so a thread that waits for a batch holds up nobody.
+"""
+import ctypes
+import os
+import pathlib
+
+from . import errors
+
+SONAME = "libbatchd.so.0"
+
+OK, END, AGAIN = 0, 1, 2
+FOREVER, UNTIL_SIGNAL = -1, -2
+
+DTYPES = ("uint8", "float16", "float32", "int32", "int64", "float64", "int16", "bool")
+LAYOUTS = ("NCHW", "NHWC", "AS_STORED")
+MODES = ("shard", "share")
+
+MAX_DIMS = 8
+
+PROGRESS = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_uint64, ctypes.c_uint64)
+
+
+class Options(ctypes.Structure):
+    _fields_ = [
+        ("size_bytes", ctypes.c_size_t), ("socket", ctypes.c_char_p), ("dataset", ctypes.c_char_p), ("transform", ctypes.c_char_p),
+        ("job", ctypes.c_char_p), ("dtype", ctypes.c_int), ("layout", ctypes.c_int), ("mode", ctypes.c_int),
+        ("batch_size", ctypes.c_uint32), ("rank", ctypes.c_int32), ("world_size", ctypes.c_uint32), ("num_workers", ctypes.c_uint32),
+        ("n_slots", ctypes.c_uint32), ("seed", ctypes.c_uint64), ("incarnation", ctypes.c_uint64), ("shuffle", ctypes.c_int),
+        ("drop_last", ctypes.c_int), ("apply_exif", ctypes.c_int), ("own_batches", ctypes.c_int), ("writable", ctypes.c_int),
+        ("autostart", ctypes.c_int), ("on_progress", PROGRESS), ("progress_arg", ctypes.c_void_p), ("program", ctypes.c_char_p),
+    ]
+
+
+class Info(ctypes.Structure):
+    _fields_ = [
+        ("size_bytes", ctypes.c_size_t), ("dataset_id", ctypes.c_uint64), ("loader_id", ctypes.c_uint64), ("n_samples", ctypes.c_uint64),
+        ("n_batches", ctypes.c_uint64), ("n_samples_rank", ctypes.c_uint64), ("n_classes", ctypes.c_uint32), ("rank", ctypes.c_uint32),
+        ("world_size", ctypes.c_uint32), ("batch_size", ctypes.c_uint32), ("window", ctypes.c_uint32), ("n_dims", ctypes.c_uint32),
+        ("shape", ctypes.c_uint32 * MAX_DIMS), ("n_label_dims", ctypes.c_uint32), ("label_shape", ctypes.c_uint32 * MAX_DIMS),
+        ("dtype", ctypes.c_int), ("label_dtype", ctypes.c_int), ("layout", ctypes.c_int), ("has_normalize", ctypes.c_uint32),
+        ("mean", ctypes.c_float * 3), ("std", ctypes.c_float * 3), ("socket", ctypes.c_char_p), ("job", ctypes.c_char_p),
+        ("daemon_version", ctypes.c_char_p),
+    ]
+
+
+class BatchStruct(ctypes.Structure):
+    _fields_ = [
+        ("size_bytes", ctypes.c_size_t), ("data", ctypes.c_void_p), ("labels", ctypes.c_void_p), ("indices", ctypes.c_void_p),
+        ("n_rows", ctypes.c_uint32), ("n_padding", ctypes.c_uint32), ("n_replaced", ctypes.c_uint32), ("slot", ctypes.c_uint32),
+        ("generation", ctypes.c_uint64), ("epoch", ctypes.c_uint64), ("base", ctypes.c_uint64), ("step", ctypes.c_uint64),
+        ("wait_ns", ctypes.c_uint64), ("last", ctypes.c_int),
+    ]
+
+
+def _candidates():
+    """Where the library may be, best first."""
+    if os.environ.get("BATCHD_LIBRARY"):
+        return [os.environ["BATCHD_LIBRARY"]]
+    here = pathlib.Path(__file__).resolve().parent
+    folders = [here]
+    if os.environ.get("BATCHD_BUILD"):  # whoever works on batchd itself
+        folders.append(pathlib.Path(os.environ["BATCHD_BUILD"]))
+    folders.append(here.parents[2] / "build")
+    return [str(f / SONAME) for f in folders if (f / SONAME).exists()] + [SONAME, "/usr/local/lib/" + SONAME]
+
+
+def _load():
+    problems = []
+    for name in _candidates():
+        try:
+            return ctypes.CDLL(name)
+        except OSError as e:
+            problems.append(f"{name}: {e}")
+    raise ImportError(f"batchd needs its C library {SONAME}: build and install it (make && make install), "
+                      "or name it in $BATCHD_LIBRARY. Tried " + "; ".join(problems))
+
+
+_c = _load()
+
+
+def _function(name, result, *arguments):
+    f = getattr(_c, "batchd_" + name)
+    f.restype = result
+    f.argtypes = arguments
+    return f
+
+
+_handle, _text = ctypes.c_void_p, ctypes.c_char_p
+options_init = _function("options_init", None, ctypes.POINTER(Options))
+open = _function("open", ctypes.c_int, ctypes.POINTER(Options), ctypes.POINTER(_handle), _text, ctypes.c_size_t)
+close = _function("close", None, _handle)
+error = _function("error", _text, _handle)
+code_name = _function("code_name", _text, ctypes.c_int)
+get_info = _function("get_info", None, _handle, ctypes.POINTER(Info))
+class_name = _function("class", _text, _handle, ctypes.c_uint32)
+start = _function("start", ctypes.c_int, _handle, ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint64, ctypes.POINTER(ctypes.c_uint64))
+push = _function("push", ctypes.c_int, _handle, ctypes.c_void_p, ctypes.c_uint32)
+push_end = _function("push_end", ctypes.c_int, _handle)
+next = _function("next", ctypes.c_int, _handle, ctypes.c_void_p, ctypes.c_int)
+release = _function("release", ctypes.c_int, _handle, ctypes.c_uint32, ctypes.c_uint64)
+n_leased = _function("n_leased", ctypes.c_uint32, _handle)
+_status = _function("status", ctypes.c_int, _text, ctypes.POINTER(ctypes.c_void_p), _text, ctypes.c_size_t)
+_free = ctypes.CDLL(None).free
+_free.argtypes = [ctypes.c_void_p]
+_free.restype = None
+
+
+def failure(code, text):
+    """The exception for one of batchd.h's codes."""
+    return errors.make(code_name(code).decode(), text.decode("utf-8", "replace"))
+
+
+def status(socket=None):
+    """The daemon's state as Python objects; what `batchctl status --json` prints."""
+    import json
+    out, err = ctypes.c_void_p(), ctypes.create_string_buffer(4608)
+    code = _status(os.fsencode(socket) if socket else None, ctypes.byref(out), err, len(err))
+    if code < 0:
+        raise failure(code, err.value)
+    try:
+        return json.loads(ctypes.string_at(out))
+    finally:
+        _free(out)

@@ -1,0 +1,594 @@
+"""DataLoader: torch's, as far as a training loop looks at it, with batches that batchd has ready.
+
+How positions work. An epoch's order is fixed by (seed, epoch). `base` samples of it have been consumed by all ranks before this loader's step 0, then
+every step consumes batch_size * world_size more. A checkpoint made with another batch or world size is continued by folding its steps into the base.
+"""
+import ctypes
+import itertools
+import json
+import os
+import sys
+import time
+import warnings
+
+from . import _arrays, _lib
+from .errors import Error, LostError, ShutdownError
+from .progress import Bar
+
+_RETRY_S = (0.05, 0.1, 0.2, 0.5, 1.0)
+
+
+class Batch:
+    """What is known about a batch besides its tensors. `indices`: sample numbers, int64 array; `n_padding`: the last rows that only repeat samples so
+    that all ranks get the same number; `n_replaced`: rows that stand for an undecodable sample; `token`: for a checkpoint, as
+    DataLoader.state_dict() has it."""
+
+    __slots__ = ("epoch", "base", "step", "global_batch", "n_rows", "n_padding", "n_replaced", "last", "wait_s", "_indices", "_loader")
+
+    @property
+    def indices(self):
+        import numpy
+        return numpy.frombuffer(self._indices, numpy.int64).copy()
+
+    @property
+    def token(self):
+        return self._loader._token(self)
+
+    # Words that people try first.
+    @property
+    def padding(self):
+        return self.n_padding
+
+    @property
+    def replaced(self):
+        return self.n_replaced
+
+    def __repr__(self):
+        return f"<batch {self.step} of epoch {self.epoch}: {self.n_rows} rows, {self.n_padding} padding, {self.n_replaced} replaced>"
+
+
+class Dataset:
+    """Stands for the data set where a framework asks a loader for it: a length and class names."""
+
+    def __init__(self, loader):
+        self._info = loader._info
+        self._loader = loader
+
+    def __len__(self):
+        return self._info.n_samples
+
+    @property
+    def classes(self):
+        return self._loader.classes
+
+    @property
+    def class_to_idx(self):
+        return {name: i for i, name in enumerate(self._loader.classes)}
+
+    def __repr__(self):
+        return f"<batchd data set {self._loader._spec!r}, {len(self)} samples>"
+
+
+class Sampler:
+    """Stands for the sampler: frameworks call set_epoch on it, and some take its length."""
+
+    def __init__(self, loader):
+        self._loader = loader
+
+    def set_epoch(self, epoch):
+        self._loader.set_epoch(epoch)
+
+    def __len__(self):
+        return self._loader._info.n_samples_rank
+
+
+def _ranks(rank, world_size, mode):
+    """Who we are: as told, as torch.distributed knows, as torchrun's variables say, or alone."""
+    if rank is None or world_size is None:
+        dist = getattr(sys.modules.get("torch"), "distributed", None)
+        if dist is not None and dist.is_available() and dist.is_initialized():
+            known = dist.get_rank(), dist.get_world_size()
+        elif "RANK" in os.environ and "WORLD_SIZE" in os.environ:
+            known = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+        else:
+            known = -1 if mode == "share" else 0, 1
+        if world_size is None:
+            world_size = known[1]
+        if rank is None:
+            rank = known[0]
+    return rank, world_size
+
+
+def _choice(what, value, names):
+    name = str(value)
+    for known in names:
+        if name.lower() == known.lower():
+            return names.index(known)
+    raise ValueError(f"{what} must be one of {', '.join(names)}, not {value!r}")
+
+
+def _dtype_name(dtype):
+    """"float32" from that text, numpy.float32, numpy.dtype("float32") or torch.float32."""
+    if isinstance(dtype, str):
+        return dtype
+    name = str(dtype)
+    if name.startswith("torch."):
+        return name[6:]
+    return getattr(dtype, "name", None) or getattr(dtype, "__name__", name)
+
+
+def _transform_text(transform):
+    if transform is None or isinstance(transform, str):
+        return transform
+
+    def plain(value):
+        for convert in (getattr(value, "tolist", None), getattr(value, "item", None)):
+            if convert:
+                return convert()
+        raise TypeError(f"transform: {value!r} is no number, text or list")
+
+    return json.dumps(list(transform), default=plain)
+
+
+def _number(what, value, least=0, most=2**64 - 1):
+    try:
+        number = int(value)
+    except (TypeError, ValueError):
+        raise TypeError(f"{what} must be a whole number, not {value!r}") from None
+    if number != value or not least <= number <= most:
+        raise ValueError(f"{what} must be a whole number from {least} to {most}, not {value!r}")
+    return number
+
+
+class DataLoader:
+    """Batches of a data set, made by the batchd daemon of this machine.
+
+    dataset       "imagefolder:DIR", "files:LIST", "npy:FILE[,FILE]", "random:...", or a name from the daemon's configuration
+    batch_size    rows of a batch; with batch_sampler the most it may have (default: the sampler's own)
+    shuffle, seed, drop_last   the order is that of torch's DistributedSampler with the same settings
+    batch_sampler any iterable of lists of sample indices, instead of shuffle and drop_last
+    transform     "train224", "val224" or a list of [op, args...] as torchvision names them; None: the data set's default (train224 for images)
+    dtype, layout "float32", "float16" or "uint8" (torch and numpy dtypes do as well); "NCHW" or "NHWC". With uint8 normalising is left to
+                  you: `normalize` has (mean, std)
+    rank, world_size   default: torch.distributed if initialised, else RANK and WORLD_SIZE, else alone
+    job           trainers with the same job share one loader; default: one that fits this run (torchrun) or this process
+    mode          "shard": each rank its part of the epoch; "share": every trainer every batch
+    num_workers   threads that the daemon should use for this loader; None: it decides
+    device        "cpu", or "cuda[:n]" to have the images copied there
+    n_slots       batches ahead, those you hold included; None: the daemon decides
+    writable      True maps batches writable from the start, which in-place system calls (readinto) need; ordinary in-place
+                  arithmetic works either way, and nobody else ever sees it
+    timeout       seconds to wait for a batch before TimeoutError; 0: no limit
+    reconnect     seconds to wait for a daemon that went away, before the error is raised; the loader then goes on exactly where it was
+    incarnation   of the job; a higher one ends all sessions of a lower one. Default: TORCHELASTIC_RESTART_COUNT
+    arrays        "torch" or "numpy"; None: torch if it is installed ($BATCHD_ARRAYS)
+    socket        of the daemon; None: $BATCHD_SOCKET, yours, the system's, or one is started for you (autostart)
+    progress      a bar on the terminal while the daemon indexes the data; None: if there is a terminal
+    apply_exif    turn images upright by their EXIF orientation
+
+    Each iteration is an epoch; set_epoch(e) before it says which, otherwise they count up from 0. Images are views of memory on loan from the
+    daemon, given back when the last tensor that looks at them is gone; who keeps as many as there are slots gets copies instead.
+    Not picklable, and of no use in forked children: make a loader in the process that iterates over it.
+    """
+
+    def __init__(self, dataset, batch_size=None, shuffle=False, *, seed=0, drop_last=False, batch_sampler=None, transform=None, dtype="float32",
+                 layout="NCHW", rank=None, world_size=None, job=None, mode="shard", num_workers=None, device="cpu", socket=None, n_slots=None,
+                 apply_exif=False, writable=False, timeout=0, reconnect=30.0, incarnation=None, arrays=None, autostart=True, progress=None):
+        self._handle = None
+        self._iterator = None
+        self._arrays = _arrays.choose(arrays)
+        self._device = self._check_device(device)
+        self._spec = os.fspath(dataset)
+        self.batch_sampler = batch_sampler
+        self.timeout = timeout
+        self._reconnect_s = reconnect
+        self._timeout_ms = int(timeout * 1000) if timeout else _lib.UNTIL_SIGNAL
+        if batch_sampler is not None and (shuffle or drop_last):
+            raise ValueError("batch_sampler decides order and sizes itself: leave shuffle and drop_last out")
+        self.batch_size = self._check_batch_size(batch_size)
+        self.drop_last = bool(drop_last)
+        self.num_workers = num_workers or 0
+        self._progress = progress
+        self._fill_options(shuffle, seed, transform, dtype, layout, rank, world_size, job, mode, num_workers, socket, n_slots, apply_exif, writable,
+                           incarnation, autostart)
+        self._open()
+        self.dataset = Dataset(self)
+        self.sampler = Sampler(self)
+        self._next_epoch = 0
+        self._epoch_was_set = False
+        self._resume = None
+        self._n_global = 0
+        self._warned = False
+        self._classes = None
+        self.last_batch = None
+
+    # ---- opening ----
+
+    def _check_device(self, device):
+        if str(device) == "cpu":
+            return None
+        if self._arrays.name != "torch":
+            raise RuntimeError(f"device={str(device)!r} needs torch")
+        return self._arrays.cuda(device)
+
+    def _check_batch_size(self, batch_size):
+        if batch_size is None:
+            batch_size = getattr(self.batch_sampler, "batch_size", None) or (64 if self.batch_sampler is None else None)
+        if batch_size is None:
+            raise ValueError("batch_sampler does not say how large its batches get: give batch_size, the most rows a batch may have")
+        return _number("batch_size", batch_size, 1, 2**32 - 1)
+
+    def _fill_options(self, shuffle, seed, transform, dtype, layout, rank, world_size, job, mode, num_workers, socket, n_slots, apply_exif, writable,
+                      incarnation, autostart):
+        o = self._options = _lib.Options()
+        _lib.options_init(ctypes.byref(o))
+        o.mode = _choice("mode", mode, _lib.MODES)
+        rank, world_size = _ranks(rank, world_size, _lib.MODES[o.mode])
+        if incarnation is None:
+            incarnation = int(os.environ.get("TORCHELASTIC_RESTART_COUNT") or 0)
+        transform = _transform_text(transform)
+        o.dataset = os.fsencode(self._spec)
+        o.transform = transform.encode() if transform is not None else None
+        o.job = str(job).encode() if job is not None else None
+        o.socket = os.fsencode(socket) if socket is not None else None
+        o.dtype = _choice("dtype", _dtype_name(dtype), _lib.DTYPES)
+        o.layout = _choice("layout", layout, _lib.LAYOUTS)
+        o.batch_size = self.batch_size
+        o.rank = _number("rank", rank, -1, 2**31 - 1)
+        o.world_size = _number("world_size", world_size, 1, 2**32 - 1)
+        o.num_workers = _number("num_workers", num_workers or 0, 0, 2**32 - 1)
+        o.n_slots = _number("n_slots", n_slots or 0, 0, 2**32 - 1)
+        o.seed = _number("seed", seed)
+        o.incarnation = _number("incarnation", incarnation)
+        o.shuffle, o.drop_last, o.apply_exif = bool(shuffle), self.drop_last, bool(apply_exif)
+        o.own_batches, o.writable, o.autostart = self.batch_sampler is not None, bool(writable), bool(autostart)
+        o.program = os.path.basename(sys.argv[0] if sys.argv and sys.argv[0] not in ("", "-c", "-m") else "python").encode()[:64]
+
+    def _open(self):
+        """Opens the C loader and everything that follows from what it says about itself."""
+        handle, err = ctypes.c_void_p(), ctypes.create_string_buffer(4608)
+        with Bar(self._progress, self._options.rank <= 0) as bar:
+            on_progress = _lib.PROGRESS(bar.on_progress)
+            self._options.on_progress = on_progress
+            code = _lib.open(ctypes.byref(self._options), ctypes.byref(handle), err, len(err))
+            self._options.on_progress = _lib.PROGRESS()
+        if bar.interrupted is not None:
+            if code == _lib.OK:
+                _lib.close(handle)
+            raise bar.interrupted
+        if code < 0:
+            raise _lib.failure(code, err.value)
+        self._handle = handle.value
+        i = self._info = _lib.Info(size_bytes=ctypes.sizeof(_lib.Info))
+        _lib.get_info(self._handle, ctypes.byref(i))
+        self.rank, self.world_size, self.job = i.rank, i.world_size, i.job.decode("utf-8", "replace")
+        self._options.job = i.job  # the same one after a reconnect
+        self._shape = tuple(i.shape[:i.n_dims])
+        self._label_shape = tuple(i.label_shape[:i.n_label_dims])
+        self._dtype = self._arrays.dtype(_lib.DTYPES[i.dtype])
+        self._label_dtype = self._arrays.dtype(_lib.DTYPES[i.label_dtype])
+        self._row_bytes = self._bytes_of(i.shape, i.n_dims, i.dtype)
+        self._label_bytes = self._bytes_of(i.label_shape, i.n_label_dims, i.label_dtype)
+        self._struct = _lib.BatchStruct(size_bytes=ctypes.sizeof(_lib.BatchStruct))
+        self._struct_at = ctypes.byref(self._struct)
+        self._slot_classes = {}
+
+    @staticmethod
+    def _bytes_of(shape, n_dims, dtype):
+        n = (1, 2, 4, 4, 8, 8, 2, 1)[dtype]
+        for i in range(n_dims):
+            n *= shape[i]
+        return n
+
+    def close(self):
+        """Ends the session. Tensors made from its batches stay valid."""
+        handle, self._handle = self._handle, None
+        if self._iterator is not None:
+            self._iterator._done = True
+        if handle is not None:
+            _lib.close(handle)
+
+    def __del__(self):
+        if getattr(self, "_handle", None) is not None:
+            self.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        self.close()
+
+    def __reduce_ex__(self, protocol):
+        raise TypeError("a batchd.DataLoader cannot be pickled or copied: it is a connection. Make one in the process that iterates over it")
+
+    def __repr__(self):
+        return (f"<batchd.DataLoader {self._spec!r}, {self._info.n_samples} samples, rank {self.rank} of {self.world_size}, "
+                f"batches of {self.batch_size}{'' if self._handle else ', closed'}>")
+
+    # ---- what it is ----
+
+    def __len__(self):
+        """Batches of a whole epoch for this rank."""
+        return len(self.batch_sampler) if self.batch_sampler is not None else self._info.n_batches
+
+    @property
+    def classes(self):
+        """Class names in the order of their labels, or []."""
+        if self._classes is None:
+            names = [_lib.class_name(self._live(), i) for i in range(self._info.n_classes)]
+            if None in names:
+                self._raise(_lib.AGAIN)
+            self._classes = [os.fsdecode(n) for n in names]
+        return self._classes
+
+    @property
+    def normalize(self):
+        """(mean, std) of the pipeline's Normalize when dtype is uint8 and it was left to you, in units of 0..1; else None."""
+        i = self._info
+        return (tuple(i.mean), tuple(i.std)) if i.has_normalize else None
+
+    @property
+    def socket(self):
+        """Where the daemon listens."""
+        return os.fsdecode(self._info.socket)
+
+    def _live(self):
+        if self._handle is None:
+            raise Error("this loader is closed")
+        return self._handle
+
+    def _raise(self, code):
+        text = _lib.error(self._handle)
+        raise _lib.failure(code, text)
+
+    # ---- where it stands ----
+
+    def set_epoch(self, epoch):
+        """Which epoch the next iteration is. A position restored by load_state_dict holds for its own epoch only."""
+        self._next_epoch = _number("epoch", epoch)
+        self._epoch_was_set = True
+        for sampler in (self.batch_sampler, getattr(self.batch_sampler, "sampler", None)):
+            if hasattr(sampler, "set_epoch"):
+                sampler.set_epoch(epoch)
+
+    def _token(self, b):
+        o, i = self._options, self._info
+        return {"version": 1, "dataset_id": i.dataset_id, "loader_id": i.loader_id, "seed": o.seed, "shuffle": bool(o.shuffle),
+                "batch_size": self.batch_size, "world_size": self._consumers(), "own_batches": bool(o.own_batches),
+                "epoch": b.epoch, "base": b.base, "step": b.step, "last": b.last, "global_batch": b.global_batch}
+
+    def _consumers(self):
+        """How many trainers an epoch is divided among."""
+        return 1 if _lib.MODES[self._options.mode] == "share" else self.world_size
+
+    def state_dict(self):
+        """Where a resumed training goes on: behind the last batch that this loader gave out. Plain numbers, the same on every rank."""
+        if self.last_batch is not None:
+            return self._token(self.last_batch)
+        b = Batch()
+        b.epoch, b.base, b.step = self._resume or (self._next_epoch, 0, 0)
+        b.step, b.last, b.global_batch = b.step - 1, False, self._n_global
+        return self._token(b)
+
+    def load_state_dict(self, state):
+        """Goes on behind the batch that `state` describes, also with another batch size or world size. The data set, seed and shuffle must be the
+        same. set_epoch with the same epoch keeps the position; another epoch begins from its start."""
+        if not isinstance(state, dict) or state.get("version") != 1:
+            raise ValueError("this is no state of a batchd.DataLoader")
+        o, i = self._options, self._info
+        if state["dataset_id"] != i.dataset_id:
+            raise ValueError(f"the state belongs to another data set (id {state['dataset_id']:#x}) than {self._spec!r} (id {i.dataset_id:#x}): "
+                             "files were added, removed or relabelled, or it is another one")
+        for what, mine in (("seed", o.seed), ("shuffle", bool(o.shuffle)), ("own_batches", bool(o.own_batches))):
+            if state[what] != mine:
+                raise ValueError(f"the state was saved with {what}={state[what]}, and this loader has {what}={mine}: the order differs")
+        epoch, base, step = state["epoch"], state["base"], state["step"] + 1
+        if not o.own_batches and (state["batch_size"], state["world_size"]) != (self.batch_size, self._consumers()):
+            base, step = base + step * state["batch_size"] * state["world_size"], 0
+        if self._iterator is not None:
+            self._iterator._done = True
+        self._n_global = state["global_batch"]
+        self._epoch_was_set = False
+        self.last_batch = None
+        if state["last"]:
+            # Finished: the next iteration is the next epoch, and one that is explicitly of the old epoch has nothing left to give.
+            self._resume, self._next_epoch = (epoch, i.n_samples, 0), epoch + 1
+        else:
+            self._resume, self._next_epoch = (epoch, base, step), epoch
+
+    def __iter__(self):
+        self._live()
+        if self._iterator is not None:
+            self._iterator._done = True
+        epoch, base, step = self._next_epoch, 0, 0
+        if self._resume is not None and self._resume[0] == epoch:
+            _, base, step = self._resume
+        self._resume = None
+        self._next_epoch, self._epoch_was_set = epoch + 1, False
+        self._iterator = (_OwnEpoch if self.batch_sampler is not None else _Epoch)(self, epoch, base, step)
+        return self._iterator
+
+    # ---- batches ----
+
+    def _start(self, epoch, base, step):
+        code = _lib.start(self._live(), epoch, base, step, None)
+        if code < 0:
+            self._raise(code)
+
+    def _wait(self):
+        """Blocks for the next batch: OK or END; self._struct has it."""
+        # With two slots a loop's own variable holds one while the next comes, so copies cannot be the rule; but both held would wait for ever.
+        if self._info.window == 2 and _lib.n_leased(self._handle) == 2:
+            raise Error("both of this loader's slots are held by batches that you kept: drop or clone them, or ask for more (n_slots)")
+        began = time.monotonic() if self.timeout else 0
+        while True:
+            code = _lib.next(self._handle, self._struct_at, self._timeout_ms)
+            if code == _lib.OK or code == _lib.END:
+                return code
+            if code != _lib.AGAIN:
+                self._raise(code)
+            # A signal's Python handler has run by now; KeyboardInterrupt would have left already.
+            if self.timeout and time.monotonic() - began >= self.timeout:
+                raise TimeoutError(f"no batch within {self.timeout} s; `batchctl status --socket {self.socket}` says who waits for whom")
+
+    def _reopen(self, error):
+        """After the daemon went away: opens again as soon as one answers, for as long as `reconnect` says. The same data must be there."""
+        dataset_id, deadline = self._info.dataset_id, time.monotonic() + self._reconnect_s
+        handle, self._handle = self._handle, None
+        _lib.close(handle)
+        for attempt in itertools.count():
+            try:
+                self._open()
+                break
+            except (Error, OSError) as e:
+                if time.monotonic() >= deadline or not isinstance(e, ConnectionError):
+                    raise error from e
+            time.sleep(_RETRY_S[min(attempt, len(_RETRY_S) - 1)])
+        if self._info.dataset_id != dataset_id:
+            raise Error(f"batchd came back, but {self._spec!r} is no longer the same data set") from error
+        warnings.warn(f"{error}; it is back, and this loader goes on where it was", RuntimeWarning, stacklevel=4)
+
+    def _give(self, n_global):
+        """The batch in self._struct as (images, labels), with last_batch set."""
+        s = self._struct
+        b = Batch()
+        n = b.n_rows = s.n_rows
+        b.epoch, b.base, b.step, b.last = s.epoch, s.base, s.step, bool(s.last)
+        b.n_padding, b.n_replaced, b.wait_s, b.global_batch = s.n_padding, s.n_replaced, s.wait_ns * 1e-9, n_global
+        b._loader = self
+        b._indices = ctypes.string_at(s.indices, 8 * n)
+        labels = self._arrays.view(bytearray(ctypes.string_at(s.labels, n * self._label_bytes)), self._label_dtype, (n,) + self._label_shape)
+        memory_class = self._slot_classes.get(n)
+        if memory_class is None:
+            memory_class = self._slot_classes[n] = _arrays.slot_class(n * self._row_bytes)
+        memory = memory_class.from_address(s.data)
+        memory.handle, memory.slot, memory.generation = self._handle, s.slot, s.generation
+        images = self._arrays.view(memory, self._dtype, (n,) + self._shape)
+        if _lib.n_leased(self._handle) >= self._info.window != 2:
+            images = self._copy(images)
+        self.last_batch = b
+        self._n_global = n_global
+        return images, labels
+
+    def _copy(self, images):
+        if not self._warned:
+            self._warned = True
+            warnings.warn(f"{self._info.window - 1} batches are held while only {self._info.window} slots exist, so this and later batches are copied; "
+                          "drop batches when you are done with them, or ask for more slots (n_slots)", RuntimeWarning, stacklevel=4)
+        return self._arrays.copy(images)
+
+
+class _Epoch:
+    """One iteration."""
+
+    def __init__(self, loader, epoch, base, step):
+        self._loader = loader
+        self._done = False
+        self._at = epoch, base, step  # what comes next
+        self._on_gpu = None           # (slot's view, event): a copy to the device that may still be reading
+        self._begun = False
+        try:
+            self._begin()             # now, so that batches are made while the caller gets ready
+        except (LostError, ShutdownError):
+            pass                      # __next__ tries again
+
+    def _begin(self):
+        self._loader._start(*self._at)
+        self._begun = True
+
+    def _advance(self):
+        """OK with the next batch in the loader's struct, or END. A daemon that went away is waited for, and begun with anew where we were."""
+        loader = self._loader
+        while True:
+            try:
+                if not self._begun:
+                    self._begin()
+                return self._fetch()
+            except (LostError, ShutdownError) as e:
+                if not loader._reconnect_s:
+                    raise
+                self._begun = False
+                loader._reopen(e)
+
+    def __iter__(self):
+        return self
+
+    def __len__(self):
+        return len(self._loader)
+
+    def __next__(self):
+        if self._done:
+            raise StopIteration
+        loader = self._loader
+        if loader._handle is None:
+            raise Error("this loader is closed")
+        self._settle()
+        code = self._advance()
+        if code == _lib.END:
+            self._done = True
+            raise StopIteration
+        s = loader._struct
+        self._at = s.epoch, s.base, s.step + 1
+        images, labels = loader._give(loader._n_global + 1)
+        if loader._device is not None:
+            images = self._send(images)
+            labels = labels.to(loader._device)
+        return images, labels
+
+    def _fetch(self):
+        return self._loader._wait()
+
+    def _settle(self):
+        """The copy that was under way is done: its slot may go back."""
+        if self._on_gpu is not None:
+            self._on_gpu[1].synchronize()
+            self._on_gpu = None
+
+    def _send(self, images):
+        there, done = self._loader._arrays.to_device(images, self._loader._device)
+        self._on_gpu = images, done
+        return there
+
+
+class _OwnEpoch(_Epoch):
+    """One iteration over the caller's own index batches, sent a window ahead."""
+
+    def _begin(self):
+        # The whole sampler runs again after a reconnect; what was delivered is skipped.
+        self._batches = itertools.islice(iter(self._loader.batch_sampler), self._at[2], None)
+        self._held_back = None
+        self._all_pushed = False
+        super()._begin()
+
+    def _fetch(self):
+        if not self._all_pushed:
+            self._push()
+        return super()._fetch()
+
+    def _push(self):
+        loader = self._loader
+        while True:
+            if self._held_back is None:
+                batch = next(self._batches, None)
+                if batch is None:
+                    self._all_pushed = True
+                    _lib.push_end(loader._handle)
+                    return
+                self._held_back = self._indices(batch)
+            buffer = self._held_back
+            code = _lib.push(loader._handle, ctypes.addressof(buffer), len(buffer))
+            if code == _lib.AGAIN:
+                return
+            if code < 0:
+                loader._raise(code)
+            self._held_back = None
+
+    def _indices(self, batch):
+        indices = [int(i) for i in batch]
+        n = self._loader._info.n_samples
+        if not 1 <= len(indices) <= self._loader.batch_size:
+            raise ValueError(f"batch_sampler made a batch of {len(indices)} where 1 to {self._loader.batch_size} rows are possible")
+        for i in indices:
+            if not 0 <= i < n:
+                raise IndexError(f"batch_sampler chose sample {i} of {n}")
+        return (ctypes.c_uint64 * len(indices))(*indices)

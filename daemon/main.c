@@ -3,6 +3,7 @@
  * trying again would not help. */
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,6 +12,7 @@
 #include <unistd.h>
 
 #include "batchd.h"
+#include "cachedir.h"
 #include "listen.h"
 #include "notify.h"
 #include "options.h"
@@ -45,6 +47,17 @@ static const char *config_path(const struct options *o)
 	return o->config_path ? o->config_path : access(CONFIG_PATH, F_OK) == 0 ? CONFIG_PATH : NULL;
 }
 
+/* Its default depends on who we are, so it is not in the table of keys. */
+static int set_index_cache(struct config *c)
+{
+	char path[PATH_MAX];
+
+	if (c->index_cache || cachedir_default(path, sizeof path) < 0)
+		return 0;
+	c->index_cache = strdup(path);
+	return c->index_cache ? 0 : -ENOMEM;
+}
+
 /* File, then options. At the start and at every reload. */
 static int load_config(void *arg, struct config *c, struct config_error *err)
 {
@@ -54,6 +67,8 @@ static int load_config(void *arg, struct config *c, struct config_error *err)
 
 	if (r == 0) {
 		r = options_apply(o, c, err);
+		if (r == 0)
+			r = set_index_cache(c);
 		if (r < 0)
 			config_finish(c);
 	}
@@ -88,10 +103,21 @@ static void raise_file_limit(void)
 	}
 }
 
+static void make_index_cache(const struct config *c)
+{
+	int r = c->index_cache ? cachedir_make(c->index_cache) : 0;
+
+	if (r < 0)
+		log_record(LOG_LEVEL_WARNING, "index-cache-off", "%s: cannot be made: %s; data sets are indexed at every start", c->index_cache,
+			   strerror(-r));
+}
+
 static int serve(struct options *o, struct config *c)
 {
 	struct listener l;
 	int exit_code = open_listener(&l, c);
+
+	make_index_cache(c);
 
 	if (exit_code == 0) {
 		struct batchd_params params = {
@@ -103,6 +129,7 @@ static int serve(struct options *o, struct config *c)
 			.reload_arg = o,
 		};
 
+		make_index_cache(c);
 		exit_code = batchd_run(&params);
 		listener_close(&l);
 	}

@@ -330,7 +330,7 @@ START_TEST(test_what_is_given_twice_names_the_first_line)
 	expect_refused("cache:\n  jpeg: off\n  jpeg: off\n", ":3: cache.jpeg: given twice; it was already in line 2");
 	expect_refused("datasets:\n- name: a\n  source: 'random:'\n- source: 'random:'\n  name: a\n",
 		       ":5: datasets[1].name: 'a' is already the name of the data set in line 2");
-	expect_refused("pipelines:\n- {name: a, transform: [ToTensor]}\n- {name: a, transform: [ToTensor]}\n",
+	expect_refused("pipelines:\n- {name: a, transform: [[CenterCrop, 8], ToTensor]}\n- {name: a, transform: val224}\n",
 		       ":3: pipelines[1].name: 'a' is given twice");
 	expect_refused("pipelines:\n- {name: a, transform: [[Pad, {padding: 1, padding: 2}]]}\n",
 		       ":2: pipelines[0].transform: 'padding' is given twice");
@@ -358,7 +358,7 @@ START_TEST(test_datasets_that_cannot_be_served_are_refused_at_once)
 		       ":4: datasets[0].groups[0]: this machine does not know '4294967295'; expected a name or a number");
 	expect_refused("datasets:\n- name: a\n  source: 'random:'\n  transform:\n",
 		       ":4: datasets[0].transform: found nothing; expected a pipeline's name or a list of operations");
-	expect_refused("pipelines:\n- {name: train224, transform: [ToTensor]}\n",
+	expect_refused("pipelines:\n- {name: train224, transform: val224}\n",
 		       ":2: pipelines[0].name: 'train224' is built in; choose another name");
 }
 END_TEST

@@ -80,7 +80,7 @@ static const char *bytes(const json_t *o, const char *key, char *buf, size_t siz
 {
 	double v = number(o, key);
 
-	return isnan(v) || v < 0 ? "-" : size_format((uint64_t)v, buf, size);
+	return !(v >= 0 && v < 1e18) ? "-" : size_format((uint64_t)v, buf, size);
 }
 
 static const char *seconds(double s, char *buf, size_t size)
@@ -382,7 +382,7 @@ static const char *user_name(const json_t *s, char *buf, size_t size)
 	double uid = number(s, "uid");
 	const struct passwd *user;
 
-	if (*text(s, "user") || isnan(uid) || uid < 0)
+	if (*text(s, "user") || !(uid >= 0 && uid < UINT32_MAX))
 		return or_dash(text(s, "user"));
 	user = getpwuid((uid_t)uid);
 	if (user)

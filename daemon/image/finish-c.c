@@ -33,15 +33,13 @@ void finish_c_planar(const struct finish *f, const uint8_t *rgb, void *const pla
 void finish_c_interleaved(const struct finish *f, const uint8_t *rgb, void *row, uint32_t from)
 {
 	for (uint32_t x = from; x < f->width; x++) {
-		for (uint32_t c = 0; c < f->n_channels; c++) {
-			size_t i = (size_t)x * f->n_channels + c;
-			uint8_t v = rgb[(size_t)x * 3 + c];
+		for (uint32_t c = 0; c < 3; c++) {
+			size_t i = (size_t)x * 3 + c;
 
-			switch (f->type) {
-			case FINISH_UINT8: ((uint8_t *)row)[i] = v; break;
-			case FINISH_FLOAT16: ((uint16_t *)row)[i] = f->float16[c][v]; break;
-			case FINISH_FLOAT32: ((float *)row)[i] = f->float32[c][v]; break;
-			}
+			if (f->type == FINISH_FLOAT32)
+				((float *)row)[i] = f->float32[c][rgb[i]];
+			else
+				((uint16_t *)row)[i] = f->float16[c][rgb[i]];
 		}
 	}
 }

@@ -7,8 +7,8 @@
 struct finish_path {
 	const char *name;
 	bool (*can_run)(void);
-	/* width pixels of rgb to three planes (uint8, float16 or float32 by f->type), or to one interleaved row. Reads and writes exactly
-	 * width pixels. NULL: the plain C one is as good. */
+	/* width pixels of rgb to three planes (uint8, float16 or float32 by f->type), or to one interleaved row (not uint8). Read and write
+	 * exactly width pixels of three channels. */
 	void (*planar)(const struct finish *f, const uint8_t *rgb, void *const planes[3]);
 	void (*interleaved)(const struct finish *f, const uint8_t *rgb, void *row);
 };
@@ -18,7 +18,7 @@ extern const struct finish_path finish_avx2;
 extern const struct finish_path finish_avx512;
 
 /* The plain C loops over pixels from..width - 1: also the tails of the SIMD paths. */
-void finish_c_planar(const struct finish *f, const uint8_t *rgb, void *const planes[3], uint32_t from);
+void finish_c_planar(const struct finish *f, const uint8_t *rgb, void *const planes[3], uint32_t from); /* of n_channels planes */
 void finish_c_interleaved(const struct finish *f, const uint8_t *rgb, void *row, uint32_t from);
 
 #endif

@@ -1,8 +1,9 @@
 /* The finisher: the table of results, the choice of path, and where a row goes.
  *
  * The division by 255 and by std must be true divisions: multiplying by the reciprocal is off by one unit in the last place for many
- * pixel values. The AVX paths divide by multiplying and correcting the remainder, which is exact for all but rare divisors; whether
- * these 256 values per channel are among the exceptions is simply tried when a pipeline is made. */
+ * pixel values. The AVX paths multiply by a reciprocal of twice the precision, x * high + x * low with one rounding at the end, which is
+ * the rounded quotient unless that lies extremely close to the middle of two floats; whether any of these 256 values per channel does is
+ * simply tried when a pipeline is made. */
 #include "image/finish.h"
 
 #include <errno.h>
@@ -11,6 +12,9 @@
 #include "image/finish-paths.h"
 
 static const struct finish_path *const all_paths[] = {
+#if defined(__x86_64__)
+	&finish_avx512, &finish_avx2,
+#endif
 	&finish_c,
 };
 enum { N_PATHS = sizeof(all_paths) / sizeof(all_paths[0]) };
@@ -47,13 +51,34 @@ static void make_tables(struct finish *f)
 	}
 }
 
+/* 1 / x to about 48 bits. (Not as (float)(1.0 / x - (double)(float)(1.0 / x)): gcc 12 takes the two conversions for none when it
+ * vectorises them.) */
+static void reciprocal(float x, float *high, float *low)
+{
+	*high = 1.0f / x;
+	*low = (float)((1.0 - (double)x * (double)*high) / (double)x);
+}
+
+static void make_reciprocals(struct finish *f)
+{
+	reciprocal(255.0f, &f->scale_high, &f->scale_low);
+	for (int c = 0; c < 3; c++)
+		reciprocal(f->std[c], &f->std_high[c], &f->std_low[c]);
+	for (int i = 0; i < 48; i++) {
+		f->mean16[i] = f->mean[i % 3];
+		f->std_high16[i] = f->std_high[i % 3];
+		f->std_low16[i] = f->std_low[i % 3];
+	}
+}
+
 /* Runs every pixel value of every channel through the path and compares with the table. */
 static bool is_exact(const struct finish *f, const struct finish_path *path)
 {
 	struct finish trial = *f;
 	uint8_t rgb[256 * 3];
-	float planes[3][256];
+	float planes[3][256], row[256][3];
 	void *const out[3] = { planes[0], planes[1], planes[2] };
+	bool exact;
 
 	if (f->type == FINISH_UINT8)
 		return true;
@@ -63,7 +88,12 @@ static bool is_exact(const struct finish *f, const struct finish_path *path)
 	trial.n_channels = 3;
 	trial.width = 256;
 	path->planar(&trial, rgb, out);
-	return memcmp(planes, f->float32, sizeof(planes)) == 0;
+	path->interleaved(&trial, rgb, row);
+	exact = memcmp(planes, f->float32, sizeof(planes)) == 0;
+	for (int v = 0; v < 256 && exact; v++)
+		for (int c = 0; c < 3; c++)
+			exact = exact && memcmp(&row[v][c], &f->float32[c][v], sizeof(float)) == 0;
+	return exact;
 }
 
 void finish_init(struct finish *f, enum finish_type type, bool planar, uint32_t n_channels, uint32_t width,
@@ -77,6 +107,7 @@ void finish_init(struct finish *f, enum finish_type type, bool planar, uint32_t 
 	memcpy(f->mean, mean, sizeof(f->mean));
 	memcpy(f->std, std, sizeof(f->std));
 	make_tables(f);
+	make_reciprocals(f);
 	f->path = &finish_c;
 	for (size_t i = 0; i < N_PATHS; i++) {
 		if (all_paths[i]->can_run() && is_exact(f, all_paths[i])) {
@@ -124,15 +155,14 @@ void finish_row(const struct finish *f, const uint8_t *rgb, uint32_t y, void *ou
 	size_t row_bytes = f->width * number_bytes(f->type), plane_bytes = row_bytes * f->height;
 	uint8_t *at = (uint8_t *)out + y * row_bytes;
 
-	if (!f->planar) {
-		f->path->interleaved(f, rgb, (uint8_t *)out + y * row_bytes * f->n_channels);
-	} else if (f->n_channels == 1) {
-		void *const planes[3] = { at, at, at };
+	void *const planes[3] = { at, at + plane_bytes, at + 2 * plane_bytes };
 
+	if (f->n_channels == 1) /* one plane is the same in both layouts */
 		finish_c_planar(f, rgb, planes, 0);
-	} else {
-		void *const planes[3] = { at, at + plane_bytes, at + 2 * plane_bytes };
-
+	else if (f->planar)
 		f->path->planar(f, rgb, planes);
-	}
+	else if (f->type == FINISH_UINT8)
+		memcpy((uint8_t *)out + y * row_bytes * 3, rgb, row_bytes * 3);
+	else
+		f->path->interleaved(f, rgb, (uint8_t *)out + y * row_bytes * 3);
 }

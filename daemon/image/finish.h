@@ -22,6 +22,9 @@ struct finish {
 	float mean[3], std[3];    /* 0 and 1 without Normalize */
 	float float32[3][256];    /* what each pixel value becomes */
 	uint16_t float16[3][256];
+	/* For paths that calculate: 1/255 and 1/std as sums of two floats, and per-channel values for 16 interleaved pixels. */
+	float scale_high, scale_low, std_high[3], std_low[3];
+	float mean16[48], std_high16[48], std_low16[48];
 	const struct finish_path *path;
 };
 

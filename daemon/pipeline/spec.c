@@ -108,7 +108,7 @@ static int read_random_resized_crop(struct arguments *a, struct op *op)
 	if (rc == 0)
 		rc = argument_range(a, 2, 1e-3, 1e3, op->crop.ratio);
 	for (int i = 0; i < 2; i++) /* of float32, as torch.log(torch.tensor(ratio)) */
-		op->crop.log_ratio[i] = (float)log((double)(float)op->crop.ratio[i]);
+		op->crop.log_ratio[i] = logf((float)op->crop.ratio[i]);
 	return rc == 0 ? read_resampling(a, 3, 4, 5, op) : rc;
 }
 

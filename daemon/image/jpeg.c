@@ -1,4 +1,5 @@
-/* One JPEG at a time through libjpeg-turbo, as little of it as the wanted region needs.
+/* One JPEG at a time, as little of it as the wanted region needs. libjpeg-turbo reads the header and is the reference; plain baseline
+ * files are then decoded by scan.c, to the same pixels, and everything else and every doubtful file by libjpeg-turbo as follows.
  *
  * Columns: jpeg_crop_scanline starts at a whole MCU and lets the upsampler treat both cut edges as the picture's edges, which
  * colours the outermost pixels wrongly; so we ask for a margin and leave it out of the result. Rows: jpeg_skip_scanlines entropy-decodes
@@ -18,6 +19,7 @@
 
 #include "image/jpeg-header.h"
 #include "image/jpeg-memory.h"
+#include "image/scan.h"
 
 #include <jerror.h>
 
@@ -32,6 +34,7 @@ struct jpeg_reader {
 	struct jpeg_source_mgr source;
 	struct jpeg_progress_mgr progress;
 	struct jpeg_memory memory;
+	struct scan *scan;                  /* the quick way for plain files */
 	const struct decode_limits *limits; /* borrowed */
 	struct scratch joined;              /* EXIF in several segments */
 	struct jpeg_header header;
@@ -153,7 +156,8 @@ struct jpeg_reader *jpeg_reader_create(const struct decode_limits *limits)
 	r->limits = limits;
 	/* Coefficients of a progressive picture: 2 bytes each, at most 4 layers, padded to whole MCUs. */
 	r->memory.arena.limit_bytes = (size_t)limits->max_px * 10 + (256 << 20);
-	if (set_up(r)) {
+	r->scan = scan_create();
+	if (!r->scan || set_up(r)) {
 		jpeg_reader_destroy(r);
 		return NULL;
 	}
@@ -166,6 +170,7 @@ void jpeg_reader_destroy(struct jpeg_reader *r)
 		return;
 	jpeg_destroy_decompress(&r->cinfo);
 	jpeg_memory_finish(&r->memory);
+	scan_destroy(r->scan);
 	scratch_finish(&r->joined);
 	free(r);
 }
@@ -326,10 +331,27 @@ static int decode(struct jpeg_reader *r, struct region_px want, struct scratch *
 	return 0;
 }
 
+/* The same by our own decoder, for files without surprises. Returns SCAN_E_UNSURE when libjpeg has to judge. */
+static int decode_quickly(struct jpeg_reader *r, struct region_px want, struct scratch *pixels, struct image *out)
+{
+	size_t stride = ((size_t)want.width * 3 + ROW_ALIGN - 1) / ROW_ALIGN * ROW_ALIGN;
+
+	if (!scan_supported(&r->cinfo))
+		return SCAN_E_UNSURE;
+	uint8_t *to = scratch_reserve(pixels, stride * want.height);
+	if (!to)
+		return -ENOMEM;
+	*out = (struct image){ to, stride, want.width, want.height };
+	return scan_region(r->scan, &r->cinfo, r->source.next_input_byte, r->source.bytes_in_buffer, NULL, NULL, want, out);
+}
+
 int jpeg_reader_region(struct jpeg_reader *r, struct region_px want, struct scratch *pixels, struct image *out,
 		       struct image_error *err)
 {
-	int outcome = decode(r, want, pixels, out, err);
+	int outcome = decode_quickly(r, want, pixels, out);
+
+	if (outcome == SCAN_E_UNSURE)
+		outcome = decode(r, want, pixels, out, err);
 
 	jpeg_abort_decompress(&r->cinfo); /* frees what the picture took, whatever the outcome */
 	return outcome;

@@ -268,7 +268,7 @@ static void start_opening(struct job *j, struct request *r, int *fds, unsigned n
 	o->access = r->access;
 	o->source = r->source;
 	r->source = NULL;
-	o->index_dir = b->config->index_cache;
+	o->index_dir = b->index_dir;
 	for (unsigned i = 0; i < n_fds; i++) {
 		o->fds[i] = fds[i];
 		fds[i] = -1;

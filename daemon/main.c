@@ -117,8 +117,6 @@ static int serve(struct options *o, struct config *c)
 	struct listener l;
 	int exit_code = open_listener(&l, c);
 
-	make_index_cache(c);
-
 	if (exit_code == 0) {
 		struct batchd_params params = {
 			.config = c,

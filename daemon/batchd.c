@@ -12,7 +12,6 @@
 #include <unistd.h>
 
 #include "notify.h"
-#include "places.h"
 #include "state.h"
 #include "util/cpu.h"
 #include "util/log.h"
@@ -240,8 +239,6 @@ int batchd_run(const struct batchd_params *params)
 	b->config = params->config;
 	b->started_ns = uv_hrtime();
 	b->memory_budget_bytes = memory_budget(b->config);
-	char index_dir[4096];
-	b->index_dir = places_index(b->config->index_cache, index_dir, sizeof(index_dir));
 	signal(SIGPIPE, SIG_IGN);
 	int r = uv_loop_init(&b->loop);
 	if (r == 0)

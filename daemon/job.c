@@ -22,7 +22,7 @@ struct opening {
 	/* the I/O thread's, until done */
 	struct data_access access;
 	char *source;
-	const char *index_dir;
+	char *index_dir;
 	int fds[WIRE_MAX_FDS];
 	unsigned n_fds;
 	struct recipe recipe;
@@ -219,6 +219,7 @@ static void free_opening(uv_handle_t *h)
 	wire_close_fds(o->fds, o->n_fds);
 	recipe_finish(&o->recipe);
 	free(o->source);
+	free(o->index_dir);
 	free(o);
 }
 
@@ -268,7 +269,8 @@ static void start_opening(struct job *j, struct request *r, int *fds, unsigned n
 	o->access = r->access;
 	o->source = r->source;
 	r->source = NULL;
-	o->index_dir = b->index_dir;
+	/* A copy: a reload may replace the configuration while we index. Without memory for it the index is just not kept. */
+	o->index_dir = b->config->index_cache ? strdup(b->config->index_cache) : NULL;
 	for (unsigned i = 0; i < n_fds; i++) {
 		o->fds[i] = fds[i];
 		fds[i] = -1;

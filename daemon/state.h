@@ -66,7 +66,6 @@ struct batchd {
 	struct server server;
 	struct job *jobs;
 	struct session *sessions;
-	const char *index_dir;       /* for data sets' indexes; NULL: not kept */
 	uint64_t memory_budget_bytes;
 	uint64_t slots_bytes;        /* charged */
 	uv_signal_t on_term, on_int, on_hup;

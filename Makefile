@@ -57,8 +57,11 @@ CHECK_LIBS := $(shell pkg-config --libs check 2>/dev/null)
 ALL_CFLAGS = -std=gnu11 -D_GNU_SOURCE -fPIC -fvisibility=$(VISIBILITY) -pthread $(WARN) $(SAN) $(DEFS) $(CFLAGS) \
 	-Idaemon -Iclient -Iproto -Itests -I$(BUILD)/proto $(PKG_CFLAGS)
 VISIBILITY := hidden
-COMPILE = $(CC) $(ALL_CFLAGS) -MMD -MP -c -o $@ $<
-LINK = $(CC) $(SAN) $(CFLAGS) $(LDFLAGS) -o $@
+# One short line per file; V=1 shows whole commands.
+say = $(if $(V),,@printf '  %-4s %s\n' $(1) $@;)
+COMPILE = $(call say,CC) $(CC) $(ALL_CFLAGS) -MMD -MP -c -o $@ $<
+LINK = $(call say,LINK) $(CC) $(SAN) $(CFLAGS) $(LDFLAGS) -o $@
+ARCHIVE = $(call say,AR) rm -f $@ && $(AR) rcs $@
 
 # ---- sources ----
 
@@ -81,7 +84,7 @@ all: $(BUILD)/batchd $(BUILD)/batchctl $(LIBRARY) $(EXAMPLES) ## The daemon, bat
 
 $(BUILD)/proto/batchd.pb-c.c $(BUILD)/proto/batchd.pb-c.h &: proto/batchd.proto | $(BUILD)/.packages
 	@mkdir -p $(@D)
-	protoc-c --proto_path=proto --c_out=$(BUILD)/proto $<
+	$(call say,GEN) protoc-c --proto_path=proto --c_out=$(BUILD)/proto $<
 $(BUILD)/proto/batchd.pb-c.o: $(BUILD)/proto/batchd.pb-c.c
 	$(COMPILE) -w
 $(BUILD)/%.o: %.c | $(BUILD)/proto/batchd.pb-c.h
@@ -94,7 +97,7 @@ $(BUILD)/.packages:
 
 # Everything of the daemon but main.c is one static library, which the daemon, batchctl and the tests link.
 $(BUILD)/libcore.a: $(CORE) $(PROTO)
-	rm -f $@ && $(AR) rcs $@ $^
+	$(ARCHIVE) $^
 $(BUILD)/batchd: $(BUILD)/daemon/main.o $(BUILD)/libcore.a
 	$(LINK) $^ $(LIBS)
 $(BUILD)/batchctl: $(CTL) $(BUILD)/libbatchd.a $(BUILD)/libcore.a
@@ -106,22 +109,22 @@ $(CLIENT): VISIBILITY := default
 $(BUILD)/$(SO).$(VERSION): $(CLIENT) $(PROTO) client/batchd.map
 	$(LINK) -shared -Wl,-z,nodelete -Wl,-soname,$(SO).$(SOVERSION) -Wl,--version-script,client/batchd.map -Wl,--as-needed \
 		$(if $(SAN),,-Wl,-z,defs) $(CLIENT) $(PROTO) $(CLIENT_LIBS)
-	ln -sf $(@F) $(BUILD)/$(SO).$(SOVERSION) && ln -sf $(@F) $(BUILD)/$(SO)
+	@ln -sf $(@F) $(BUILD)/$(SO).$(SOVERSION) && ln -sf $(@F) $(BUILD)/$(SO)
 $(BUILD)/libbatchd.a: $(CLIENT) $(PROTO)
-	$(LD) -r -o $(BUILD)/libbatchd.o $^
-	$(OBJCOPY) --localize-hidden --wildcard --keep-global-symbol='batchd_*' $(BUILD)/libbatchd.o
-	rm -f $@ && $(AR) rcs $@ $(BUILD)/libbatchd.o
+	@$(LD) -r -o $(BUILD)/libbatchd.o $^
+	@$(OBJCOPY) --localize-hidden --wildcard --keep-global-symbol='batchd_*' $(BUILD)/libbatchd.o
+	$(ARCHIVE) $(BUILD)/libbatchd.o
 OBJCOPY ?= objcopy
 $(BUILD)/client/examples/%: client/examples/%.c $(BUILD)/$(SO).$(VERSION)
 	@mkdir -p $(@D)
-	$(CC) $(WARN) $(SAN) $(CFLAGS) -Iclient -o $@ $< -L$(BUILD) -lbatchd -Wl,-rpath,'$$ORIGIN/../..'
+	$(LINK) $(WARN) -Iclient $< -L$(BUILD) -lbatchd -Wl,-rpath,'$$ORIGIN/../..'
 
 ##@ Test
 
 .PHONY: check check-c check-python check-asan check-tsan fuzz tests
 check: setup ## Installs what is missing, builds, runs all tests; ends with Check's and pytest's totals
-	@$(MAKE) --no-print-directory all tests
-	@$(MAKE) --no-print-directory venv
+	@$(MAKE) -s --no-print-directory all tests
+	@$(MAKE) -s --no-print-directory venv
 	@tests/run-check $(BUILD)
 
 tests: $(TESTS) $(TOOLS)
@@ -130,12 +133,12 @@ check-c: $(TESTS) ## C tests only; with SANITIZE=address,undefined or SANITIZE=t
 check-python: all tests venv ## Python tests only; ARGS="-k name" goes to pytest
 	@tests/run-python $(BUILD) $(ARGS)
 check-asan: ## C tests under AddressSanitizer and UndefinedBehaviorSanitizer (build-asan/)
-	@$(MAKE) --no-print-directory SANITIZE=address,undefined check-c
+	@$(MAKE) -s --no-print-directory SANITIZE=address,undefined check-c
 check-tsan: ## C tests under ThreadSanitizer (build-tsan/)
-	@$(MAKE) --no-print-directory SANITIZE=thread check-c
+	@$(MAKE) -s --no-print-directory SANITIZE=thread check-c
 fuzz: ## Fuzz targets, FUZZ_TIME=10 seconds or FUZZ_RUNS=1000000 each; needs clang (build-fuzz/)
 	@tests/setup/packages --with fuzz
-	@$(MAKE) --no-print-directory BUILD=build-fuzz CC=clang SANITIZE=address,undefined FUZZER=1 run-fuzzers
+	@$(MAKE) -s --no-print-directory BUILD=build-fuzz CC=clang SANITIZE=address,undefined FUZZER=1 run-fuzzers
 .PHONY: run-fuzzers
 run-fuzzers: $(FUZZERS)
 	@tests/run-fuzz $(BUILD) $(FUZZERS)
@@ -155,13 +158,15 @@ $(BUILD)/tests/fuzz/fuzz_%: $(BUILD)/tests/fuzz/fuzz_%.o $(BUILD)/libbatchd.a $(
 
 ##@ Try and measure
 
-.PHONY: demo bench
+.PHONY: demo bench bench-peers
 demo: setup ## Two ranks train from one loader on sample data (or DATA=DIR, an image folder); ends with a table
-	@$(MAKE) --no-print-directory all
+	@$(MAKE) -s --no-print-directory all
 	@tests/demo/run $(BUILD) $(if $(DATA),--data "$(DATA)") $(ARGS)
 bench: setup ## batchd and its peers in turn: table and plot; DATA=DIR, ARGS="--quick --only NAME --json FILE"
-	@$(MAKE) --no-print-directory all tests
+	@$(MAKE) -s --no-print-directory all tests
 	@tests/bench/run $(BUILD) $(if $(DATA),--data "$(DATA)") $(ARGS)
+bench-peers: setup ## Installs what bench compares with (PyTorch, DALI, SPDL, FFCV ...; 3 GB) into build/bench-venv
+	@tests/bench/install-peers $(BUILD) $(PYTHON)
 
 ##@ Install
 

@@ -10,6 +10,7 @@ import time
 import traceback
 
 import clock
+from arrays import ARRAYS
 from peers import PEERS, Options
 
 
@@ -17,7 +18,7 @@ def make(name, options):
     if name == "batchd":
         from ours import Batchd
         return Batchd(options)
-    return PEERS[name](options)
+    return {**PEERS, **ARRAYS}[name](options)
 
 
 def pids(options):
@@ -27,8 +28,10 @@ def pids(options):
 def touch(batch):
     """Looks at one number of the batch, as a trainer's copy would have to wait for it; returns the rows."""
     images = batch[0]
-    _ = images[0][0][0][0] if hasattr(images, "__getitem__") else images
-    return len(images) if hasattr(images, "__len__") else images.shape()[0]
+    if not hasattr(images, "__getitem__"):  # DALI's
+        return images.shape()[0]
+    _ = images[(0,) * images.ndim]
+    return len(images)
 
 
 def measure(loader, options, epochs, first, skip):

@@ -156,6 +156,7 @@ class Job:
         self.epochs = collections.defaultdict(dict)  # epoch -> rank -> its "epoch" event
         self.loading_cpu_s = 0.0
         self.seconds = 0.0
+        self.n_samples = 0  # as the loader counts them
 
     def rows(self):
         return sum(e["rows"] for ranks in self.epochs.values() for e in ranks.values())
@@ -179,7 +180,9 @@ def train(args, folder, loader, n_samples, n_classes, environment, daemon=None):
         done = 0
         while done < RANKS:
             rank, event = ranks.next()
-            if event["event"] == "batch":
+            if event["event"] == "open":
+                job.n_samples, expected = event["n_samples"], -(-event["n_samples"] // RANKS) * RANKS
+            elif event["event"] == "batch":
                 seen[rank] = event
                 rows = sum(e["rows"] for e in seen.values() if e["epoch"] == event["epoch"])
                 width = 30 * rows // expected
@@ -205,8 +208,9 @@ def train(args, folder, loader, n_samples, n_classes, environment, daemon=None):
         ranks.stop()
 
 
-def count(job, n_samples):
+def count(job):
     """Samples missing and duplicated over all epochs; padding rows are not samples."""
+    n_samples = job.n_samples
     missing = duplicated = 0
     for ranks in job.epochs.values():
         times = collections.Counter(i for event in ranks.values() for i in event["indices"])
@@ -221,15 +225,15 @@ def table(rows):
         print("   " + "  ".join(text.ljust(w) if i == 0 else text.rjust(w) for i, (text, w) in enumerate(zip(row, widths))))
 
 
-def report(job, n_samples, own):
+def report(job, own):
     rows = [["batchd", "images/s", "batches", "samples", "padding", "loss", "accuracy"]]
     for epoch, ranks in sorted(job.epochs.items()):
         for rank, e in sorted(ranks.items()):
             rows.append([f"epoch {epoch + 1}, rank {rank}", f"{e['rows'] / e['seconds']:.0f}", str(e["batches"]), str(len(e["indices"])),
                          str(e["padding"]), f"{e['loss'] / e['rows']:.3f}", f"{100 * e['right'] / e['rows']:.0f} %"])
     table(rows)
-    missing, duplicated = count(job, n_samples)
-    print(f"\n   samples missing: {missing}   samples duplicated: {duplicated}   (of {n_samples} in each of {len(job.epochs)} epochs)\n")
+    missing, duplicated = count(job)
+    print(f"\n   samples missing: {missing}   samples duplicated: {duplicated}   (of {job.n_samples} in each of {len(job.epochs)} epochs)\n")
     rows = [["both ranks, all epochs", "images/s", "CPU ms per image to load"],
             ["one batchd for both", f"{job.images_per_s():.0f}", f"{job.cpu_ms_per_image():.2f}"]]
     if own:
@@ -238,7 +242,7 @@ def report(job, n_samples, own):
     table(rows)
     if not own:
         print("   (The comparison with PyTorch's own loader needs PyTorch and Pillow, which are not installed.)")
-    return missing == 0 and duplicated == 0
+    return job.n_samples > 0 and missing == 0 and duplicated == 0
 
 
 # ---- the demonstration ----
@@ -284,7 +288,7 @@ def demonstrate(args, folder):
         own = train(args, folder, "own", n_samples, n_classes, environment)
 
     step("Result")
-    return report(job, n_samples, own)
+    return report(job, own)
 
 
 def main():

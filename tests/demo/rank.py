@@ -1,6 +1,6 @@
 """One rank of the demonstration's training job, as torchrun would start it: RANK and WORLD_SIZE are in the environment.
 
-Says what it does on stdout, one JSON object a line: {"event": "batch" | "epoch" | "ready" | "done", ...}. demo.py reads that.
+Says what it does on stdout, one JSON object a line: {"event": "ready" | "open" | "batch" | "epoch" | "done", ...}. demo.py reads that.
 """
 import argparse
 import json
@@ -32,6 +32,7 @@ def from_batchd(args):
 
     loader = batchd.DataLoader(f"imagefolder:{args.data}", batch_size=args.batch_size, shuffle=True, seed=args.seed,
                                transform="train224", job="demo")
+    say("open", n_samples=len(loader.dataset))
 
     def batches():
         for images, labels in loader:

@@ -500,8 +500,8 @@ static const struct config_change *change_of(const struct config_change *changes
 START_TEST(test_diff_tells_live_keys_from_those_of_the_next_start)
 {
 	/* Proves what a reload reports: each changed key once, and whether it takes effect now. */
-	static const char *const live[] = {"workers", "linger", "bad_data", "log_level", "limits.sessions", "pipelines", "datasets"};
-	static const char *const later[] = {"socket", "socket_mode", "memory", "slots", "cache.decoded", "cache.directory"};
+	static const char *const live[] = {"workers", "linger", "bad_data", "log_level", "slots", "limits.sessions", "pipelines", "datasets"};
+	static const char *const later[] = {"socket", "socket_mode", "memory", "cache.decoded", "cache.directory"};
 	struct config_change changes[CONFIG_MAX_CHANGES];
 	struct config a, b;
 

@@ -1,0 +1,171 @@
+"""The units, checked by systemd's own tools, and the daemon under a service manager that a test can play."""
+import os
+import re
+import select
+import shutil
+import socket
+import subprocess
+import time
+
+import pytest
+from conftest import BUILD, REPO
+
+UNITS = REPO / "systemd"
+MAX_EXPOSURE = 0.7
+WAIT_S = 20
+
+
+def tool(name):
+    path = shutil.which(name)
+    if not path:
+        pytest.skip(f"{name} is not here")
+    return path
+
+
+def run(*argv):
+    return subprocess.run(argv, capture_output=True, text=True, env={**os.environ, "LC_ALL": "C", "SYSTEMD_COLORS": "0"})
+
+
+@pytest.fixture
+def units(tmp_path):
+    """The units as installed, with a program that exists."""
+    for name in ("batchd.service", "batchd.socket"):
+        text = (UNITS / name).read_text()
+        (tmp_path / name).write_text(text.replace("/usr/bin/batchd", "/bin/true"))
+    return tmp_path
+
+
+def test_units_are_what_systemd_understands(units):
+    """Proves that systemd-analyze finds no unknown directive, bad value or missing unit."""
+    result = run(tool("systemd-analyze"), "verify", "--man=no", str(units / "batchd.service"), str(units / "batchd.socket"))
+    complaints = [line for line in result.stderr.splitlines() if "batchd" in line]
+    assert result.returncode == 0 and not complaints, result.stderr
+
+
+def test_service_is_hardened(units):
+    """Proves that the exposure level, as systemd counts it, stays below what memcached's or journald's units have by far."""
+    result = run(tool("systemd-analyze"), "security", "--offline=yes", "--no-pager", str(units / "batchd.service"))
+    if "unrecognized option" in result.stderr:
+        pytest.skip("this systemd-analyze has no --offline")
+    level = re.search(r"Overall exposure level for .*: ([0-9.]+)", result.stdout)
+    assert level, result.stdout + result.stderr
+    assert float(level[1]) < MAX_EXPOSURE, result.stdout
+
+
+def test_user_group_and_directories_are_made(tmp_path):
+    """Proves that sysusers and tmpfiles files do what the units rely on, in a root directory of the test's own."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root to give directories away")
+    sysusers, tmpfiles = tool("systemd-sysusers"), tool("systemd-tmpfiles")
+    (tmp_path / "etc").mkdir()
+    result = run(sysusers, f"--root={tmp_path}", str(UNITS / "batchd.sysusers"))
+    assert result.returncode == 0, result.stderr
+    assert re.search(r"^batchd:", (tmp_path / "etc/passwd").read_text(), re.M)
+    assert re.search(r"^batchd:", (tmp_path / "etc/group").read_text(), re.M)
+    uid = int(re.search(r"^batchd:[^:]*:(\d+):", (tmp_path / "etc/passwd").read_text(), re.M)[1])
+    result = run(tmpfiles, "--create", f"--root={tmp_path}", str(UNITS / "batchd.tmpfiles"))
+    assert result.returncode == 0, result.stderr
+    for name, mode in (("run/batchd", 0o755), ("var/cache/batchd", 0o750)):
+        st = (tmp_path / name).stat()
+        assert (st.st_uid, st.st_mode & 0o7777) == (uid, mode), name
+
+
+def test_example_configuration_is_valid():
+    """Proves that the example loads as it is, and that the defaults it shows are the defaults."""
+    result = run(str(BUILD / "batchd"), "--config", str(UNITS / "batchd.yaml"), "--check-config")
+    assert result.returncode == 0, result.stderr
+
+
+def test_socket_unit_and_client_agree_on_the_address():
+    """Proves that trainers look where systemd listens."""
+    header = (REPO / "proto" / "address.h").read_text()
+    address = re.search(r'ADDRESS_SYSTEM "([^"]+)"', header)[1]
+    assert f"ListenSequentialPacket={address}\n" in (UNITS / "batchd.socket").read_text()
+
+
+class Manager:
+    """What the daemon sees of systemd: a socket for its messages, one it shall serve, a watchdog."""
+
+    def __init__(self, folder, watchdog_usec=None):
+        self.messages = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.messages.bind(str(folder / "notify"))
+        self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.address = folder / "unit.socket"
+        self.listener.bind(str(self.address))
+        self.listener.listen(16)
+        env = {**os.environ, "NOTIFY_SOCKET": str(folder / "notify"), "LISTEN_FDS": "1"}
+        if watchdog_usec:
+            env["WATCHDOG_USEC"] = str(watchdog_usec)
+        # A shell puts the socket where the protocol wants it and its own pid, which exec keeps, into the environment.
+        fd = self.listener.fileno()
+        script = f'exec 3<&{fd} && export LISTEN_PID=$$ && exec "$@"'
+        self.process = subprocess.Popen(["bash", "-c", script, "bash", str(BUILD / "batchd")], env=env, pass_fds=[fd],
+                                        stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+
+    def expect(self, word):
+        """Reads messages until one has this line; returns all its lines."""
+        deadline = time.monotonic() + WAIT_S
+        seen = []
+        while (left := deadline - time.monotonic()) > 0 and select.select([self.messages], [], [], left)[0]:
+            lines = self.messages.recv(4096).decode().splitlines()
+            seen.append(lines)
+            if any(line == word or line.startswith(word + "=") for line in lines):
+                return lines
+        pytest.fail(f"no {word} within {WAIT_S} s, only {seen}; {self.process.poll()}")
+
+    def stop(self):
+        if self.process.poll() is None:
+            self.process.terminate()
+        _, errors = self.process.communicate(timeout=WAIT_S)
+        self.messages.close()
+        self.listener.close()
+        return errors
+
+
+def connects(address):
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as s:
+        s.settimeout(WAIT_S)
+        s.connect(str(address))
+
+
+def test_daemon_serves_the_managers_socket_and_reports_its_life(tmp_path):
+    """Proves READY, RELOADING with its time, READY again, STOPPING, and that the manager's socket survives."""
+    manager = Manager(tmp_path)
+    try:
+        assert any(line.startswith("STATUS=") for line in manager.expect("READY=1"))
+        connects(manager.address)
+        manager.process.send_signal(1)  # SIGHUP
+        assert any(line.startswith("MONOTONIC_USEC=") for line in manager.expect("RELOADING=1"))
+        manager.expect("READY=1")
+        manager.process.terminate()
+        manager.expect("STOPPING=1")
+        assert manager.process.wait(WAIT_S) == 0
+        assert manager.address.is_socket()
+    finally:
+        errors = manager.stop()
+    assert "error" not in errors
+
+
+def test_watchdog_is_fed_in_time(tmp_path):
+    """Proves that pings come when the manager asks for them."""
+    manager = Manager(tmp_path, watchdog_usec=400_000)
+    try:
+        manager.expect("READY=1")
+        for _ in range(3):
+            manager.expect("WATCHDOG=1")
+    finally:
+        manager.stop()
+
+
+def test_wrong_configuration_reaches_the_managers_status(tmp_path):
+    """Proves that `systemctl status` will show file and line, and that the exit code tells systemd not to try again."""
+    (tmp_path / "c.yaml").write_text("workers: many\n")
+    messages = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    messages.bind(str(tmp_path / "notify"))
+    result = subprocess.run([str(BUILD / "batchd"), "--config", str(tmp_path / "c.yaml")], capture_output=True, text=True,
+                            env={**os.environ, "NOTIFY_SOCKET": str(tmp_path / "notify")})
+    assert result.returncode == 78
+    assert "RestartPreventExitStatus=78" in (UNITS / "batchd.service").read_text()
+    messages.setblocking(False)
+    assert messages.recv(4096).decode().startswith(f"STATUS={tmp_path}/c.yaml:1: workers: 'many' is not valid; expected ")
+    messages.close()

@@ -36,7 +36,8 @@ def main():
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    signal.signal(signal.SIGTERM, interrupted)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, interrupted)
     scratch = pathlib.Path(tempfile.mkdtemp(prefix="batchd-bench-"))
     runner = Runner(args, scratch)
     results, versions = [], {}

@@ -306,7 +306,8 @@ def main():
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    signal.signal(signal.SIGTERM, interrupted)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, interrupted)
     folder = pathlib.Path(tempfile.mkdtemp(prefix="batchd-demo-"))
     try:
         return 0 if demonstrate(args, folder) else 1

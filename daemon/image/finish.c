@@ -22,7 +22,7 @@ enum { N_PATHS = sizeof(all_paths) / sizeof(all_paths[0]) };
 uint16_t float_to_half(float value)
 {
 	uint32_t bits, sign, rest;
-	union { float f; uint32_t u; } magic = { .u = (127 - 15 + 127 - 10 - 102) << 23 }; /* 0.5: moves subnormals' bits into place */
+	union { float f; uint32_t u; } magic = { .f = 0.5f }; /* its last bit is the smallest half */
 	union { float f; uint32_t u; } v = { .f = value };
 
 	sign = v.u >> 16 & 0x8000;

@@ -1,7 +1,8 @@
 /* The other end of trainer.h: a process that does what a training loop does, without the training.
  *
- * It takes a batch, looks at it (or, as most frameworks would, leaves that to others), gives it back and takes the next. Times are those of
- * CLOCK_MONOTONIC, which all processes share, so that bench can say when the first began and the last ended. */
+ * It takes a batch, looks at it (or, as most frameworks would, leaves that to others), gives it back and takes the
+ * next. Times are those of CLOCK_MONOTONIC, which all processes share, so that bench can say when the first began and
+ * the last ended. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,51 +1,26 @@
 /* batchctl bench: trainers that only take batches, and what that costs.
  *
- * Every trainer is a process of its own, all begin an epoch together, and each epoch is a row: the first one pays for cold files and caches, the
- * later ones show what the caches are worth. CPU time is counted on both sides, because work moved from one to the other is not saved. The
- * daemon's is the difference of what it says before and after, so other jobs of the same daemon are counted too: --private has none. */
+ * Every trainer is a process of its own, all begin an epoch together, and each epoch is a row: the first one pays for
+ * cold files and caches, the later ones show what the caches are worth. CPU time is counted on both sides, because
+ * work moved from one to the other is not saved. The daemon's is the difference of what it says before and after, so
+ * other jobs of the same daemon are counted too: --private has none. */
+#include "bench.h"
+
 #include <errno.h>
 #include <inttypes.h>
-#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/utsname.h>
 #include <unistd.h>
 
 #include "../batchd.h"
 #include "ctl.h"
 #include "options.h"
 #include "pipeline/pipeline.h"
-#include "private-daemon.h"
-#include "table.h"
-#include "tally.h"
-#include "trainer.h"
-#include "util/size.h"
 
-enum { MAX_TRAINERS = 256, DEFAULT_EPOCHS = 3 };
+enum { DEFAULT_EPOCHS = 3 };
 #define DEFAULT_NS 10000000000u
-
-static const char *const dtypes[] = { "uint8", "float16", "float32", NULL };
-static const char *const layouts[] = { "NCHW", "NHWC", NULL };
-static const char *const modes[] = { "shard", "share", NULL };
-
-struct bench {
-	const char *path, *transform, *socket;
-	uint64_t batch_size, n_trainers, epochs, until_ns, workers, slots, seed;
-	unsigned dtype, layout, mode;
-	bool touch, own_daemon, json, quiet;
-
-	char *spec, job[64];
-	struct private_daemon daemon;
-	struct trainer trainers[MAX_TRAINERS];
-	struct tally total, by_trainer[MAX_TRAINERS];
-	uint64_t open_ns[MAX_TRAINERS];
-	uint64_t n_samples;
-	json_t *epoch_list, *status;   /* status: the daemon's, after the last epoch */
-	const json_t *loader;          /* ours, in status; NULL: not in it */
-	struct table *rows;
-};
 
 /* Set by SIGINT and SIGTERM, so that trainers and a private daemon are stopped in order. */
 static atomic_bool interrupted;
@@ -70,13 +45,6 @@ struct usage {
 	double cpu_s, decoded; /* NAN: it does not say */
 };
 
-static double number(const json_t *o, const char *key)
-{
-	const json_t *v = json_object_get(o, key);
-
-	return json_is_number(v) ? json_number_value(v) : NAN;
-}
-
 /* Replaces b->status. An exit code. */
 static int ask(struct bench *b, struct usage *out)
 {
@@ -93,14 +61,14 @@ static int ask(struct bench *b, struct usage *out)
 	json_decref(b->status);
 	b->status = json_loads(text, 0, NULL);
 	free(text);
-	out->cpu_s = number(json_object_get(b->status, "daemon"), "cpu_s");
+	out->cpu_s = bench_number(json_object_get(b->status, "daemon"), "cpu_s");
 	out->decoded = 0;
 	b->loader = NULL;
 	json_array_foreach(json_object_get(b->status, "loaders"), i, loader) {
 		const char *job = json_string_value(json_object_get(loader, "job"));
 
 		if (job && !strcmp(job, b->job)) {
-			out->decoded = number(loader, "samples_decoded");
+			out->decoded = bench_number(loader, "samples_decoded");
 			b->loader = loader;
 		}
 	}
@@ -170,41 +138,6 @@ static bool collect(struct bench *b, struct tally *epoch)
 	return fine;
 }
 
-static void cell(struct table *t, int decimals, double value)
-{
-	char text[64];
-
-	snprintf(text, sizeof text, "%.*f", decimals, value);
-	table_cell(t, "%s", isnan(value) ? "-" : text);
-}
-
-/* Three digits, whatever the size: decoding a photograph costs a millisecond, gathering a row of numbers a thousandth of that. */
-static void cell_ms(struct table *t, double ms)
-{
-	if (isnan(ms))
-		table_cell(t, "-");
-	else
-		table_cell(t, ms >= 100 ? "%.0f" : "%#.3g", ms);
-}
-
-static void add_row(struct bench *b, const char *name, struct tally *t)
-{
-	char bytes[32];
-
-	table_cell(b->rows, "%s%s", name, t->partial && t != &b->total ? " (part)" : "");
-	table_cell(b->rows, "%" PRIu64, t->images);
-	cell(b->rows, 2, t->seconds);
-	cell(b->rows, 0, tally_images_per_s(t));
-	table_cell(b->rows, "%s/s", t->seconds > 0 ? size_format((uint64_t)((double)t->bytes / t->seconds), bytes, sizeof bytes) : "-");
-	cell(b->rows, 0, t->decoded);
-	cell_ms(b->rows, tally_daemon_cpu_ms(t) + tally_trainer_cpu_ms(t));
-	cell_ms(b->rows, tally_daemon_cpu_ms(t));
-	cell_ms(b->rows, tally_trainer_cpu_ms(t));
-	cell(b->rows, 2, tally_wait_ms(t, 0.5));
-	cell(b->rows, 2, tally_wait_ms(t, 0.99));
-	cell(b->rows, 1, (double)t->first_ns / 1e6);
-}
-
 static int run_epoch(struct bench *b, uint64_t epoch, uint64_t deadline_ns, bool *ended)
 {
 	struct usage before, after;
@@ -230,7 +163,7 @@ static int run_epoch(struct bench *b, uint64_t epoch, uint64_t deadline_ns, bool
 	t.decoded = after.decoded - before.decoded;
 	if (!collect(b, &t) || !tally_append(&b->total, &t))
 		code = CTL_FAILED;
-	add_row(b, name, &t);
+	bench_add_row(b, name, &t);
 	entry = tally_json(&t);
 	json_object_set_new(entry, "epoch", json_integer((json_int_t)epoch));
 	json_array_append_new(b->epoch_list, entry);
@@ -250,114 +183,6 @@ static int run_epochs(struct bench *b)
 		ended = ended || (deadline_ns && progress_now_ns() >= deadline_ns);
 	}
 	return code;
-}
-
-/* ---- the result ---- */
-
-static void cpu_model(char *buf, size_t size)
-{
-	FILE *f = fopen("/proc/cpuinfo", "re");
-	struct utsname u;
-	char line[256];
-
-	uname(&u);
-	snprintf(buf, size, "%s", u.machine); /* ARM's cpuinfo has no model name */
-	while (f && fgets(line, sizeof line, f))
-		if (!strncmp(line, "model name", 10) && strchr(line, ':')) {
-			line[strcspn(line, "\n")] = 0;
-			snprintf(buf, size, "%s", strchr(line, ':') + 2);
-			break;
-		}
-	if (f)
-		fclose(f);
-}
-
-/* From its first call to its first batch. */
-static double first_call_ms(const struct bench *b, unsigned i)
-{
-	return (double)(b->open_ns[i] + b->by_trainer[i].first_ns) / 1e6;
-}
-
-/* What the daemon made of the request: the data set's own pipeline by name, an array's own type. */
-static const char *served(const struct bench *b, const char *key, const char *asked)
-{
-	const char *s = json_string_value(json_object_get(b->loader, key));
-
-	return s ? s : asked;
-}
-
-static int print_json(struct bench *b)
-{
-	const json_t *daemon = json_object_get(b->status, "daemon"), *workers = json_object_get(b->status, "workers");
-	json_t *trainers = json_array(), *total = tally_json(&b->total);
-	double slowest_ms = 0;
-	char model[256];
-
-	cpu_model(model, sizeof model);
-	for (unsigned i = 0; i < b->n_trainers; i++) {
-		json_t *one = tally_json(&b->by_trainer[i]);
-
-		/* Nothing of the daemon's belongs to one trainer. */
-		json_object_del(one, "decoded");
-		json_object_del(one, "cpu_ms_per_image");
-		json_object_del(one, "daemon_cpu_ms_per_image");
-		json_object_set_new(one, "trainer", json_integer(i));
-		json_object_set_new(one, "first_batch_ms", json_real(first_call_ms(b, i)));
-		json_array_append_new(trainers, one);
-		if (first_call_ms(b, i) > slowest_ms)
-			slowest_ms = first_call_ms(b, i);
-	}
-	json_object_set_new(total, "first_batch_ms", json_real(slowest_ms));
-	return ctl_print_json("bench", json_pack("{s:{s:o, s:s, s:s, s:s, s:I, s:s, s:I, s:I, s:I, s:b}, s:{s:s, s:i}, s:{s:O?, s:O?, s:b},"
-						 " s:o, s:O, s:o}",
-		"bench", "dataset", ctl_json_text(b->spec), "transform", served(b, "transform", b->transform ? b->transform : ""),
-		"dtype", served(b, "dtype", dtypes[b->dtype]), "layout", served(b, "layout", layouts[b->layout]),
-		"batch_size", (json_int_t)b->batch_size, "mode", modes[b->mode], "trainers", (json_int_t)b->n_trainers, "n_samples",
-		(json_int_t)b->n_samples, "seed", (json_int_t)b->seed, "touch", b->touch,
-		"machine", "cpu", model, "cpus", (int)ctl_n_cpus(),
-		"daemon", "version", json_object_get(daemon, "version"), "workers", json_object_get(workers, "target"), "private", b->own_daemon,
-		"total", total, "epochs", b->epoch_list, "trainers", trainers));
-}
-
-static void print_trainers(struct bench *b)
-{
-	struct table *t = table_create(">TRAINER|>BATCHES|>IMAGES|>IMAGES/S|>CPU US/BATCH|>WAIT P50 MS|>P99|>FIRST CALL TO FIRST BATCH MS");
-
-	for (unsigned i = 0; i < b->n_trainers; i++) {
-		struct tally *one = &b->by_trainer[i];
-
-		table_cell(t, "%u", i);
-		table_cell(t, "%" PRIu64, one->batches);
-		table_cell(t, "%" PRIu64, one->images);
-		cell(t, 0, tally_images_per_s(one));
-		cell(t, 1, one->batches ? (double)one->trainer_cpu_ns / 1e3 / (double)one->batches : NAN);
-		cell(t, 2, tally_wait_ms(one, 0.5));
-		cell(t, 2, tally_wait_ms(one, 0.99));
-		cell(t, 1, first_call_ms(b, i));
-	}
-	table_print(t, 0);
-	table_destroy(t);
-}
-
-static int print_text(struct bench *b)
-{
-	const json_t *daemon = json_object_get(b->status, "daemon"), *workers = json_object_get(b->status, "workers");
-	const char *version = json_string_value(json_object_get(daemon, "version")), *transform;
-	char model[256];
-
-	cpu_model(model, sizeof model);
-	transform = served(b, "transform", b->transform ? b->transform : "");
-	printf("%s, %" PRIu64 " samples, %s%s%s %s, batch %" PRIu64 "\n", b->spec, b->n_samples, transform, *transform ? ", " : "",
-	       served(b, "dtype", dtypes[b->dtype]), served(b, "layout", layouts[b->layout]), b->batch_size);
-	printf("%" PRIu64 " trainer%s (%s), batchd %s with %.0f workers, %u processors, %s\n\n", b->n_trainers, b->n_trainers > 1 ? "s" : "",
-	       modes[b->mode], version ? version : "?", number(workers, "target"), ctl_n_cpus(), model);
-	add_row(b, "all", &b->total);
-	table_print(b->rows, 0);
-	puts("CPU is per delivered image: the daemon's and the trainers'. Waits leave out each epoch's first batch.\n");
-	print_trainers(b);
-	if (b->total.replaced)
-		printf("%" PRIu64 " images stand for undecodable ones; 'batchctl verify' names them.\n", b->total.replaced);
-	return ctl_flush("bench");
 }
 
 static int prepare(struct bench *b)
@@ -396,7 +221,7 @@ static int bench(struct bench *b)
 	}
 	trainers_stop(b->trainers, (unsigned)b->n_trainers, code != CTL_OK);
 	if (code == CTL_OK)
-		code = b->json ? print_json(b) : print_text(b);
+		code = b->json ? bench_print_json(b) : bench_print_text(b);
 	private_daemon_stop(&b->daemon);
 	return code;
 }
@@ -418,10 +243,10 @@ static bool parse(struct bench *b, int argc, char **argv, int *code)
 	const struct option_spec specs[] = {
 		{ "transform", OPTION_TEXT, &b->transform, "T", "train224, val224, a configured name or JSON (default: the data set's)", 0, 0, NULL },
 		{ "batch-size", OPTION_NUMBER, &b->batch_size, "N", "rows (default 64)", 1, 65536, NULL },
-		{ "dtype", OPTION_CHOICE, &b->dtype, "TYPE", "uint8, float16 or float32 (default float32)", 0, 0, dtypes },
-		{ "layout", OPTION_CHOICE, &b->layout, "LAYOUT", "NCHW or NHWC (default NCHW)", 0, 0, layouts },
+		{ "dtype", OPTION_CHOICE, &b->dtype, "TYPE", "uint8, float16 or float32 (default float32)", 0, 0, bench_dtypes },
+		{ "layout", OPTION_CHOICE, &b->layout, "LAYOUT", "NCHW or NHWC (default NCHW)", 0, 0, bench_layouts },
 		{ "trainers", OPTION_NUMBER, &b->n_trainers, "N", "trainer processes (default 1)", 1, MAX_TRAINERS, NULL },
-		{ "mode", OPTION_CHOICE, &b->mode, "MODE", "shard: each gets its part; share: each gets every batch (default shard)", 0, 0, modes },
+		{ "mode", OPTION_CHOICE, &b->mode, "MODE", "shard: each gets its part; share: each gets every batch (default shard)", 0, 0, bench_modes },
 		{ "epochs", OPTION_NUMBER, &b->epochs, "N", "run N epochs (default 3, but no longer than 10 s)", 1, 1000000, NULL },
 		{ "seconds", OPTION_DURATION, &b->until_ns, "TIME", "stop after this time", 100000000u, 0, NULL },
 		{ "workers", OPTION_NUMBER, &b->workers, "N", "decoding threads (default: the daemon decides)", 1, 4096, NULL },

@@ -1,6 +1,7 @@
 /* Threads that take the next index from a counter.
  *
- * The calling thread does no work: it wakes ten times a second to draw, so that a slow file delays the work but never the display. */
+ * The calling thread does no work: it wakes ten times a second to draw, so that a slow file delays the work but never
+ * the display. */
 #include "crew.h"
 
 #include <errno.h>

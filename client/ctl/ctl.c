@@ -1,7 +1,8 @@
 /* Small things that every subcommand needs.
  *
- * The awkward one is printing other people's text: file names, program names and class names may contain escape sequences, and a status
- * display that passes them on lets whoever named a file drive the operator's terminal. So all of it goes through ctl_make_printable. */
+ * The awkward one is printing other people's text: file names, program names and class names may contain escape
+ * sequences, and a status display that passes them on lets whoever named a file drive the operator's terminal. So all
+ * of it goes through ctl_make_printable. */
 #include "ctl.h"
 
 #include <errno.h>

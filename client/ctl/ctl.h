@@ -26,16 +26,19 @@ int sample_data_main(int argc, char **argv);
 /* "batchctl NAME: text" on stderr, control characters made harmless. */
 void ctl_complain(const char *command, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* Ends a result on stdout: CTL_OK, or CTL_FAILED with a complaint if it could not all be written (a full disk, a closed pipe). */
+/* Ends a result on stdout: CTL_OK, or CTL_FAILED with a complaint if it could not all be written (a full disk, a
+ * closed pipe). */
 int ctl_flush(const char *command);
 
 /* The exit code that says what a batchd_code means for a command. */
 int ctl_exit_of(int batchd_code);
 
-/* Replaces control characters (also those that would move a terminal's cursor) in place; file and program names are other people's. */
+/* Replaces control characters (also those that would move a terminal's cursor) in place; file and program names are
+ * other people's. */
 void ctl_make_printable(char *text);
 
-/* An imagefolder: data set when `text` names a directory and has no prefix, else `text`. free() the result; NULL when memory is short. */
+/* An imagefolder: data set when `text` names a directory and has no prefix, else `text`. free() the result; NULL when
+ * memory is short. */
 char *ctl_dataset_spec(const char *text);
 
 /* A JSON string of any bytes: what is not UTF-8 becomes '?'. NULL when memory is short. */

@@ -5,7 +5,8 @@
 #include "data/dataset.h"
 #include "progress.h"
 
-/* text: a directory or a specification. CTL_OK and *out to be given to dataset_unref, or another exit code after a complaint. */
+/* text: a directory or a specification. CTL_OK and *out to be given to dataset_unref, or another exit code after a
+ * complaint. */
 int local_open(const char *command, const char *text, enum progress_style style, struct dataset **out);
 
 #endif

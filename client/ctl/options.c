@@ -1,7 +1,7 @@
 /* One table, one parser, one help text per subcommand.
  *
- * Not getopt_long: it accepts abbreviations (which break scripts when an option is added) and prints messages that name neither the
- * subcommand nor what was expected. */
+ * Not getopt_long: it accepts abbreviations (which break scripts when an option is added) and prints messages that
+ * name neither the subcommand nor what was expected. */
 #include "options.h"
 
 #include <ctype.h>

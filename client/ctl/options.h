@@ -1,7 +1,8 @@
-/* The command line of one subcommand, as a table: parsing, checking and --help all come from it, so they cannot disagree.
+/* The command line of one subcommand, as a table: parsing, checking and --help all come from it, so they cannot
+ * disagree.
  *
- * Strict: no abbreviations, "--name value" or "--name=value", "--" ends the options, everything wrong is named together with what was
- * expected. */
+ * Strict: no abbreviations, "--name value" or "--name=value", "--" ends the options, everything wrong is named
+ * together with what was expected. */
 #ifndef BATCHCTL_OPTIONS_H
 #define BATCHCTL_OPTIONS_H
 
@@ -34,7 +35,8 @@ struct command {
 	unsigned n_positional;       /* exactly this many are wanted */
 };
 
-/* True: go on, positional[0 .. n_positional-1] are set. False: return *exit_code (--help was answered, or a complaint printed). */
+/* True: go on, positional[0 .. n_positional-1] are set. False: return *exit_code (--help was answered, or a complaint
+ * printed). */
 bool options_parse(const struct command *cmd, const struct option_spec *specs, int argc, char **argv,
 		   const char **positional, int *exit_code);
 

@@ -1,7 +1,8 @@
 /* batchctl preview: what a pipeline makes of a data set, as a picture to look at.
  *
- * It runs the daemon's own pipeline on the daemon's own order, with the same keys: the first samples of (seed, epoch) that a trainer gets,
- * crop for crop. Only ToTensor's scaling and Normalize are left out, because nobody could see anything after them. */
+ * It runs the daemon's own pipeline on the daemon's own order, with the same keys: the first samples of (seed, epoch)
+ * that a trainer gets, crop for crop. Only ToTensor's scaling and Normalize are left out, because nobody could see
+ * anything after them. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>

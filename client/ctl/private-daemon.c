@@ -1,7 +1,8 @@
 /* Starting, waiting for and stopping a batchd.
  *
- * It must not outlive batchctl however that ends: the kernel sends it SIGTERM when batchctl dies (PR_SET_PDEATHSIG), and if that fails it exits when
- * nobody has asked it anything for a while. Its log goes into its directory, to be quoted if it does not come up. */
+ * It must not outlive batchctl however that ends: the kernel sends it SIGTERM when batchctl dies (PR_SET_PDEATHSIG),
+ * and if that fails it exits when nobody has asked it anything for a while. Its log goes into its directory, to be
+ * quoted if it does not come up. */
 #include "private-daemon.h"
 
 #include <errno.h>

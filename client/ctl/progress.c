@@ -1,7 +1,7 @@
 /* Progress that suits its reader.
  *
- * The rate is that of the last seconds, not of the whole run: the first files come from a cold disk and the later ones do not (or the other
- * way round), and a remaining time from the overall average is wrong for most of the run. */
+ * The rate is that of the last seconds, not of the whole run: the first files come from a cold disk and the later ones
+ * do not (or the other way round), and a remaining time from the overall average is wrong for most of the run. */
 #include "progress.h"
 
 #include <inttypes.h>
@@ -65,13 +65,18 @@ static void measure_rate(struct progress *p, uint64_t now, uint64_t done)
 	p->mark_done = done;
 }
 
-static void format_eta(const struct progress *p, uint64_t done, char *buf, size_t size)
+/* ", 210/s, 35 s left", as much of it as is known. */
+static void format_pace(const struct progress *p, uint64_t done, char *buf, size_t size)
 {
+	int used = p->rate > 0 ? snprintf(buf, size, p->rate < 10 ? ", %.1f/s" : ", %.0f/s", p->rate) : 0;
 	double s = p->rate > 0 && p->total > done ? (double)(p->total - done) / p->rate : 0;
 
-	if (p->rate <= 0 || !p->total)
-		buf[0] = 0;
-	else if (s < 90)
+	buf[used] = 0;
+	if (p->rate <= 0 || p->total <= done)
+		return;
+	buf += used;
+	size -= (size_t)used;
+	if (s < 90)
 		snprintf(buf, size, ", %.0f s left", s);
 	else if (s < 5400)
 		snprintf(buf, size, ", %.0f min left", s / 60);
@@ -94,9 +99,9 @@ static void show_bar(struct progress *p, uint64_t done)
 {
 	int width = p->total ? bar_width() : 0;
 	int full = width ? (int)(done * (uint64_t)width / p->total) : 0;
-	char eta[48];
+	char pace[64];
 
-	format_eta(p, done, eta, sizeof eta);
+	format_pace(p, done, pace, sizeof pace);
 	fprintf(stderr, "\r%s ", p->phase);
 	if (width) {
 		fputc('[', stderr);
@@ -105,22 +110,22 @@ static void show_bar(struct progress *p, uint64_t done)
 		fputs("] ", stderr);
 	}
 	if (p->total)
-		fprintf(stderr, "%" PRIu64 " of %" PRIu64 " %s, %.0f/s%s\033[K", done, p->total, p->unit, p->rate, eta);
+		fprintf(stderr, "%" PRIu64 " of %" PRIu64 " %s%s\033[K", done, p->total, p->unit, pace);
 	else
-		fprintf(stderr, "%" PRIu64 " %s, %.0f/s\033[K", done, p->unit, p->rate);
+		fprintf(stderr, "%" PRIu64 " %s%s\033[K", done, p->unit, pace);
 	p->shown = true;
 }
 
 static void show_line(const struct progress *p, uint64_t done)
 {
-	char eta[48];
+	char pace[64];
 
-	format_eta(p, done, eta, sizeof eta);
+	format_pace(p, done, pace, sizeof pace);
 	if (p->total)
-		fprintf(stderr, "%s: %" PRIu64 " of %" PRIu64 " %s (%" PRIu64 " %%), %.0f/s%s\n", p->phase, done, p->total, p->unit,
-			done * 100 / p->total, p->rate, eta);
+		fprintf(stderr, "%s: %" PRIu64 " of %" PRIu64 " %s (%" PRIu64 " %%)%s\n", p->phase, done, p->total, p->unit,
+			done * 100 / p->total, pace);
 	else
-		fprintf(stderr, "%s: %" PRIu64 " %s, %.0f/s\n", p->phase, done, p->unit, p->rate);
+		fprintf(stderr, "%s: %" PRIu64 " %s%s\n", p->phase, done, p->unit, pace);
 }
 
 static void show_json(const struct progress *p, uint64_t done)

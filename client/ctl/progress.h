@@ -1,5 +1,5 @@
-/* How far a long command is, on stderr: a bar with rate and remaining time on a terminal, a plain line every few seconds in a log, JSON
- * lines for programs. Standard output stays free for the result. One thread. */
+/* How far a long command is, on stderr: a bar with rate and remaining time on a terminal, a plain line every few
+ * seconds in a log, JSON lines for programs. Standard output stays free for the result. One thread. */
 #ifndef BATCHCTL_PROGRESS_H
 #define BATCHCTL_PROGRESS_H
 

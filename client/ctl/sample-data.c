@@ -1,7 +1,7 @@
 /* batchctl sample-data: a labelled JPEG folder to play with, made on the spot.
  *
- * The same arguments give the same files, so numbers measured on two machines are about the same work. Each file is written under a temporary
- * name first: an interrupted run leaves no half picture that a later one would trip over. */
+ * The same arguments give the same files, so numbers measured on two machines are about the same work. Each file is
+ * written under a temporary name first: an interrupted run leaves no half picture that a later one would trip over. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -47,7 +47,8 @@ static void painter_end(void *arg, void *own)
 	painter_destroy(own);
 }
 
-/* The library's own handler prints and calls exit(), for lack of memory too; nothing else can fail while writing to memory. */
+/* The library's own handler prints and calls exit(), for lack of memory too; nothing else can fail while writing to
+ * memory. */
 static void compress(const struct scene *s, uint8_t **bytes, unsigned long *n_bytes)
 {
 	struct jpeg_compress_struct c;

@@ -1,9 +1,10 @@
 /* Pictures that behave like photographs where it matters to a loader and to a small model.
  *
- * To a loader: about 500x375, sizes that vary, 60 to 110 KB as a JPEG. Flat drawings would compress to a tenth of that and make decoding look
- * four times faster than it is, so noise is added in octaves, weaker the finer they are, as in photographs.
- * To a model: the class is a shape (and beyond the first eight classes its filling) that appears anywhere, turned and scaled; its colour
- * leans towards one hue per class, so that even a model too small to see shapes learns something within an epoch or two. */
+ * To a loader: about 500x375, sizes that vary, 60 to 110 KB as a JPEG. Flat drawings would compress to a tenth of that
+ * and make decoding look four times faster than it is, so noise is added in octaves, weaker the finer they are, as in
+ * photographs. To a model: the class is a shape (and beyond the first eight classes its filling) that appears
+ * anywhere, turned and scaled; its colour leans towards one hue per class, so that even a model too small to see
+ * shapes learns something within an epoch or two. */
 #include "scene.h"
 
 #include <errno.h>
@@ -140,7 +141,8 @@ static void add_grain(struct dice *d, int16_t *field, size_t n_px, int amplitude
 		field[i] = (int16_t)(field[i] + dice_range(d, -amplitude, amplitude));
 }
 
-/* strength: percent. Amplitudes fall with the wavelength, as a photograph's spectrum does; the finest decide the file's size. */
+/* strength: percent. Amplitudes fall with the wavelength, as a photograph's spectrum does; the finest decide the
+ * file's size. */
 static void make_noise(struct painter *p, struct dice *d, uint32_t width, uint32_t height, int strength)
 {
 	static const struct { uint32_t wavelength; int amplitude; } octaves[] = {

@@ -1,6 +1,7 @@
 /* One synthetic photograph: a coloured shape before a gradient, under noise with a photograph's spectrum.
  *
- * The same key gives the same pixels on every machine: only integers and rounded constants are used. One thread per painter. */
+ * The same key gives the same pixels on every machine: only integers and rounded constants are used. One thread per
+ * painter. */
 #ifndef BATCHCTL_SCENE_H
 #define BATCHCTL_SCENE_H
 

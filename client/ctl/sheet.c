@@ -1,7 +1,7 @@
 /* Drawn with libgd and its built-in fonts, which need no font files on the machine.
  *
- * Those fonts hold ISO-8859-2. Class names are UTF-8, so they are converted, and a character the font lacks becomes the nearest one
- * that iconv knows or '?': a sheet with a question mark in it is better than none. */
+ * Those fonts hold ISO-8859-2. Class names are UTF-8, so they are converted, and a character the font lacks becomes
+ * the nearest one that iconv knows or '?': a sheet with a question mark in it is better than none. */
 #include "sheet.h"
 
 #include <errno.h>

@@ -6,7 +6,8 @@
 
 struct sheet;
 
-/* width, height: of one picture, px; small ones are shown enlarged by a whole factor. title: UTF-8. NULL: too large, or memory is short. */
+/* width, height: of one picture, px; small ones are shown enlarged by a whole factor. title: UTF-8. NULL: too large,
+ * or memory is short. */
 struct sheet *sheet_create(const char *title, uint32_t n, uint32_t columns, uint32_t width, uint32_t height);
 void sheet_destroy(struct sheet *s);
 

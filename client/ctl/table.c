@@ -1,6 +1,7 @@
 /* Columns as wide as their widest cell.
  *
- * Widths are counted in code points, which is right for everything but combining and double-width characters; those only make a column ragged. */
+ * Widths are counted in code points, which is right for everything but combining and double-width characters; those
+ * only make a column ragged. */
 #include "table.h"
 
 #include <stdarg.h>

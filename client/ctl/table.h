@@ -1,5 +1,5 @@
-/* Aligned columns on stdout. On a terminal the widest left-aligned column gives way so that rows stay on one line and the heading is bold; in a
- * pipe nothing is cut. One thread. */
+/* Aligned columns on stdout. On a terminal the widest left-aligned column gives way so that rows stay on one line and
+ * the heading is bold; in a pipe nothing is cut. One thread. */
 #ifndef BATCHCTL_TABLE_H
 #define BATCHCTL_TABLE_H
 

@@ -1,7 +1,7 @@
 /* Processes, not threads: a trainer's own mapping, page tables and CPU time are part of what is measured.
  *
- * Each is batchctl itself again, spawned with a clean set of descriptors; none inherits another's pipes, or the end of file that tells a
- * trainer to leave would never come. */
+ * Each is batchctl itself again, spawned with a clean set of descriptors; none inherits another's pipes, or the end of
+ * file that tells a trainer to leave would never come. */
 #include "trainer.h"
 
 #include <errno.h>

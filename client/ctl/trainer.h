@@ -31,7 +31,8 @@ struct trainer {
 int trainer_start(struct trainer *t, const json_t *config);
 /* Asks all of them for one epoch. */
 void trainers_run(struct trainer *list, unsigned n, uint64_t epoch, uint64_t until_ns);
-/* Waits until every trainer has answered: 0, or the code of the first that failed (complained about), or 1 when interrupted. */
+/* Waits until every trainer has answered: 0, or the code of the first that failed (complained about), or 1 when
+ * interrupted. */
 int trainers_wait(struct trainer *list, unsigned n, struct progress *progress, const atomic_bool *interrupted);
 /* Lets them leave, waits for their end, kills those that do not. Safe on zeroed ones. */
 void trainers_stop(struct trainer *list, unsigned n, bool kill_them);

@@ -1,7 +1,8 @@
 /* batchctl verify: every file of a data set is read and decoded whole, and the bad ones are named.
  *
- * The daemon decodes only the part of a picture that a crop needs, so damage near the end of a file may go unnoticed for epochs; here
- * every row is decoded. Arrays have nothing to decode: their header was checked when they were opened, and every row is read. */
+ * The daemon decodes only the part of a picture that a crop needs, so damage near the end of a file may go unnoticed
+ * for epochs; here every row is decoded. Arrays have nothing to decode: their header was checked when they were
+ * opened, and every row is read. */
 #include <errno.h>
 #include <inttypes.h>
 #include <pthread.h>

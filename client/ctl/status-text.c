@@ -1,0 +1,449 @@
+/* The daemon's state for people.
+ *
+ * The daemon sends JSON; this file only lays it out. Every key may be missing or of another type, because an
+ * operator's batchctl may be older or newer than the daemon it asks: what is not there is left out. */
+#include "status-text.h"
+
+#include <math.h>
+#include <pwd.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ctl.h"
+#include "table.h"
+#include "util/size.h"
+
+enum { MAX_BAD_SHOWN = 10 };
+
+/* ---- values that may be missing ---- */
+
+static const char *text(const json_t *o, const char *key)
+{
+	const char *s = json_string_value(json_object_get(o, key));
+
+	return s ? s : "";
+}
+
+static double number(const json_t *o, const char *key) /* NAN: missing */
+{
+	const json_t *v = json_object_get(o, key);
+
+	return json_is_number(v) ? json_number_value(v) : json_is_boolean(v) ? json_is_true(v) : NAN;
+}
+
+static bool has(const json_t *o, const char *key)
+{
+	return !isnan(number(o, key));
+}
+
+/* The printers below write into a small buffer of the caller's expression, which lives to the end of its block. */
+#define BUF (char[48]){ 0 }, 48
+
+static const char *count(const json_t *o, const char *key, char *buf, size_t size)
+{
+	double v = number(o, key);
+
+	if (isnan(v))
+		return *text(o, key) ? text(o, key) : "-"; /* some ids are hexadecimal texts */
+	snprintf(buf, size, "%.0f", v);
+	return buf;
+}
+
+static const char *rate(const json_t *o, const char *key, char *buf, size_t size)
+{
+	double v = number(o, key);
+
+	if (isnan(v))
+		return "-";
+	snprintf(buf, size, v < 10 ? "%.1f" : "%.0f", v);
+	return buf;
+}
+
+static const char *bytes(const json_t *o, const char *key, char *buf, size_t size)
+{
+	double v = number(o, key);
+
+	return !(v >= 0 && v < 1e18) ? "-" : size_format((uint64_t)v, buf, size);
+}
+
+static const char *seconds(double s, char *buf, size_t size)
+{
+	if (isnan(s))
+		snprintf(buf, size, "-");
+	else if (s < 60)
+		snprintf(buf, size, "%.1f s", s);
+	else if (s < 3600)
+		snprintf(buf, size, "%.0f min %02.0f s", floor(s / 60), floor(fmod(s, 60)));
+	else if (s < 86400)
+		snprintf(buf, size, "%.0f h %02.0f min", floor(s / 3600), floor(fmod(s / 60, 60)));
+	else
+		snprintf(buf, size, "%.0f d %02.0f h", floor(s / 86400), floor(fmod(s / 3600, 24)));
+	return buf;
+}
+
+static const char *or_dash(const char *s)
+{
+	return *s ? s : "-";
+}
+
+/* Prints other people's text. */
+static void put(const char *s)
+{
+	char *copy = strdup(s);
+
+	if (copy)
+		ctl_make_printable(copy);
+	fputs(copy ? copy : "?", stdout);
+	free(copy);
+}
+
+static void heading(const char *s)
+{
+	printf("%s%-9s%s ", table_bold(), s, table_plain());
+}
+
+/* ---- the parts, from the whole to the detail ---- */
+
+static void print_daemon(const json_t *root)
+{
+	const json_t *d = json_object_get(root, "daemon");
+
+	heading("batchd");
+	put(or_dash(text(d, "version")));
+	printf(", pid %s, up %s, cpu %s", count(d, "pid", BUF), seconds(number(d, "uptime_s"), BUF), seconds(number(d, "cpu_s"), BUF));
+	if (*text(d, "socket")) {
+		printf(", ");
+		put(text(d, "socket"));
+	}
+	putchar('\n');
+}
+
+static void print_workers(const json_t *root)
+{
+	const json_t *w = json_object_get(root, "workers");
+
+	if (!w)
+		return;
+	heading("workers");
+	printf("%s", count(w, "target", BUF));
+	if (has(w, "max"))
+		printf(" of at most %s", count(w, "max", BUF));
+	if (has(w, "busy"))
+		printf(", %s busy", count(w, "busy", BUF));
+	if (*text(w, "mode")) {
+		printf(" (");
+		put(text(w, "mode"));
+		if (*text(w, "why")) {
+			printf(": ");
+			put(text(w, "why"));
+		}
+		putchar(')');
+	}
+	if (has(w, "io_threads"))
+		printf("; %s for reading", count(w, "io_threads", BUF));
+	putchar('\n');
+}
+
+static void print_memory(const json_t *root)
+{
+	const json_t *m = json_object_get(root, "memory");
+
+	if (!m)
+		return;
+	heading("memory");
+	printf("batches %s", bytes(m, "slots_bytes", BUF));
+	if (has(m, "cache_bytes"))
+		printf(", caches %s", bytes(m, "cache_bytes", BUF));
+	if (has(m, "budget_bytes"))
+		printf(", of a budget of %s", bytes(m, "budget_bytes", BUF));
+	if (has(m, "rss_bytes"))
+		printf("; resident %s", bytes(m, "rss_bytes", BUF));
+	putchar('\n');
+}
+
+static void print_cache(const json_t *root)
+{
+	const json_t *list = json_object_get(root, "cache"), *c;
+	struct table *t;
+	size_t i;
+
+	if (json_array_size(list) == 0)
+		return;
+	t = table_create("CACHE|>BYTES|>BUDGET|>ENTRIES|>HITS|>MISSES|>HIT RATE|>STALE|>REFUSED");
+	json_array_foreach((json_t *)(uintptr_t)list, i, c) {
+		double hits = number(c, "hits"), asked = hits + number(c, "misses");
+
+		table_cell(t, "%s", or_dash(text(c, "tier")));
+		table_cell(t, "%s", bytes(c, "bytes", BUF));
+		table_cell(t, "%s", bytes(c, "budget_bytes", BUF));
+		table_cell(t, "%s", count(c, "entries", BUF));
+		table_cell(t, "%s", count(c, "hits", BUF));
+		table_cell(t, "%s", count(c, "misses", BUF));
+		if (asked > 0)
+			table_cell(t, "%.1f %%", 100 * hits / asked);
+		else
+			table_cell(t, "-");
+		table_cell(t, "%s", count(c, "stale", BUF));
+		table_cell(t, "%s", count(c, "refused", BUF));
+	}
+	putchar('\n');
+	table_print(t, 0);
+	table_destroy(t);
+}
+
+/* "train224, float32 NCHW, batch 64, shard over 2 ranks, shuffled with seed 0, last batch dropped" */
+static void print_loader_options(const json_t *l)
+{
+	const char *transform = text(l, "transform");
+
+	printf("  ");
+	if (*transform) {
+		put(transform);
+		printf(", ");
+	}
+	if (*text(l, "dtype"))
+		printf("%s %s, ", text(l, "dtype"), text(l, "layout"));
+	printf("batch %s, ", count(l, "batch_size", BUF));
+	if (!strcmp(text(l, "mode"), "share"))
+		printf("shared by every trainer");
+	else
+		printf("%s over %s rank%s", or_dash(text(l, "mode")), count(l, "world_size", BUF), number(l, "world_size") > 1 ? "s" : "");
+	if (json_is_true(json_object_get(l, "shuffle")))
+		printf(", shuffled with seed %s", count(l, "seed", BUF));
+	if (json_is_true(json_object_get(l, "drop_last")))
+		printf(", last batch dropped");
+	putchar('\n');
+}
+
+/* What the same loader said at the last look; NULL when there was none. */
+static const json_t *same_loader(const json_t *root, const json_t *l)
+{
+	const json_t *list = json_object_get(root, "loaders"), *other;
+	size_t i;
+
+	json_array_foreach((json_t *)(uintptr_t)list, i, other)
+		if (!strcmp(text(other, "job"), text(l, "job")) && !strcmp(text(other, "id"), text(l, "id")))
+			return other;
+	return NULL;
+}
+
+/* ", 2210/s": between two looks, else what the daemon says, which is since the loader began. */
+static void print_rate(const json_t *l, const json_t *last, double uptime_s)
+{
+	const json_t *before = same_loader(last, l);
+	double passed = uptime_s - number(json_object_get(last, "daemon"), "uptime_s");
+	double made = number(l, "samples_decoded") - number(before, "samples_decoded");
+
+	if (before && passed > 0 && made >= 0)
+		printf(", %.0f/s", made / passed);
+	else if (has(l, "images_per_s"))
+		printf(", %s/s on average", rate(l, "images_per_s", BUF));
+}
+
+static void print_loader_counts(const json_t *l, const json_t *last, double uptime_s)
+{
+	printf("  %s samples; ", count(l, "n_samples", BUF));
+	printf("%s decoded, %s delivered in %s batches", count(l, "samples_decoded", BUF), count(l, "samples_delivered", BUF),
+	       count(l, "batches_published", BUF));
+	print_rate(l, last, uptime_s);
+	if (number(l, "n_bad") > 0)
+		printf("; %s bad, replaced by others", count(l, "n_bad", BUF));
+	putchar('\n');
+}
+
+static void print_bad(const json_t *l)
+{
+	const json_t *list = json_object_get(l, "bad"), *b;
+	double n_bad = number(l, "n_bad");
+	size_t i, n = json_array_size(list);
+
+	json_array_foreach((json_t *)(uintptr_t)list, i, b) {
+		if (i == MAX_BAD_SHOWN)
+			break;
+		printf("    bad: ");
+		if (*text(b, "name")) {
+			put(text(b, "name"));
+			printf(": ");
+		}
+		put(or_dash(text(b, "error")));
+		putchar('\n');
+	}
+	if (isnan(n_bad) || n_bad < (double)n)
+		n_bad = (double)n;
+	if (n_bad > (double)i)
+		printf("    and %.0f more; 'batchctl verify' names them all\n", n_bad - (double)i);
+}
+
+/* "ranks 1, 3 to release batches", or whatever the daemon says. */
+static const char *stream_waits_for(const json_t *s, char *buf, size_t size)
+{
+	const json_t *ranks = json_object_get(s, "waits_for_ranks"), *r;
+	size_t i, n = json_array_size(ranks), used;
+
+	if (n == 0)
+		return text(s, "waiting_for");
+	used = (size_t)snprintf(buf, size, "rank%s ", n > 1 ? "s" : "");
+	json_array_foreach((json_t *)(uintptr_t)ranks, i, r)
+		if (used < size)
+			used += (size_t)snprintf(buf + used, size - used, "%s%lld", i ? ", " : "", (long long)json_integer_value(r));
+	if (used < size)
+		snprintf(buf + used, size - used, " to release batches");
+	return buf;
+}
+
+static void print_streams(const json_t *l)
+{
+	char waits[256];
+	const json_t *list = json_object_get(l, "streams"), *s;
+	struct table *t;
+	size_t i;
+
+	if (json_array_size(list) == 0)
+		return;
+	t = table_create(">RANK|>EPOCH|>STEP|>READY|>MAKING|>HELD|>WINDOW|WAITS FOR");
+	json_array_foreach((json_t *)(uintptr_t)list, i, s) {
+		static const char *const keys[] = { "rank", "epoch", "step", "ready", "making", "held", "window" };
+
+		for (size_t k = 0; k < sizeof keys / sizeof *keys; k++)
+			table_cell(t, "%s", count(s, keys[k], BUF));
+		table_cell(t, "%s", or_dash(stream_waits_for(s, waits, sizeof waits)));
+	}
+	table_print(t, 2);
+	table_destroy(t);
+}
+
+static void print_loaders(const json_t *root, const json_t *last)
+{
+	const json_t *list = json_object_get(root, "loaders"), *l;
+	double uptime_s = number(json_object_get(root, "daemon"), "uptime_s");
+	size_t i;
+
+	json_array_foreach((json_t *)(uintptr_t)list, i, l) {
+		printf("\n%sloader %s%s  job ", table_bold(), count(l, "id", BUF), table_plain());
+		put(or_dash(text(l, "job")));
+		printf("  ");
+		put(or_dash(text(l, "dataset")));
+		printf("  ");
+		put(text(l, "state"));
+		putchar('\n');
+		print_loader_options(l);
+		print_loader_counts(l, last, uptime_s);
+		if (*text(l, "error")) {
+			printf("  failed: ");
+			put(text(l, "error"));
+			putchar('\n');
+		}
+		print_bad(l);
+		print_streams(l);
+	}
+}
+
+/* The stream that a session reads from; NULL when there is none yet. */
+static const json_t *stream_of(const json_t *root, const json_t *session)
+{
+	const json_t *loaders = json_object_get(root, "loaders"), *l, *s;
+	double rank = number(session, "rank");
+	size_t i, k;
+
+	json_array_foreach((json_t *)(uintptr_t)loaders, i, l) {
+		const json_t *streams = json_object_get(l, "streams");
+
+		if (strcmp(text(l, "job"), text(session, "job")) != 0)
+			continue;
+		if (json_array_size(streams) == 1)
+			return json_array_get(streams, 0);
+		json_array_foreach((json_t *)(uintptr_t)streams, k, s)
+			if (number(s, "rank") == rank)
+				return s;
+	}
+	return NULL;
+}
+
+/* The name of a user of this machine; the daemon sends the number. */
+static const char *user_name(const json_t *s, char *buf, size_t size)
+{
+	double uid = number(s, "uid");
+	const struct passwd *user;
+
+	if (*text(s, "user") || !(uid >= 0 && uid < UINT32_MAX))
+		return or_dash(text(s, "user"));
+	user = getpwuid((uid_t)uid);
+	if (user)
+		snprintf(buf, size, "%s", user->pw_name);
+	else
+		snprintf(buf, size, "%.0f", uid);
+	return buf;
+}
+
+static bool is_waited_for(const json_t *stream, double rank)
+{
+	const json_t *ranks = json_object_get(stream, "waits_for_ranks"), *r;
+	size_t i;
+
+	json_array_foreach((json_t *)(uintptr_t)ranks, i, r)
+		if (json_number_value(r) == rank)
+			return true;
+	return false;
+}
+
+static void session_state(const json_t *root, const json_t *s, char *buf, size_t size)
+{
+	const json_t *stream = stream_of(root, s);
+	bool waiting = number(s, "waiting") > 0, blocks = is_waited_for(stream, number(s, "rank"));
+	double held = number(s, "held");
+	const char *state = text(s, "state");
+	char waits[256];
+
+	if (*state && strcmp(state, "attached") != 0)
+		snprintf(buf, size, "%s", state);
+	else if (held > 0)
+		snprintf(buf, size, "holds %.0f batch%s%s", held, held > 1 ? "es" : "", blocks ? "; others wait for it" : "");
+	else if (number(stream, "ready") > 0)
+		snprintf(buf, size, "has batches%s", blocks ? "; others wait for it" : "");
+	else if (waiting && *stream_waits_for(stream, waits, sizeof waits))
+		snprintf(buf, size, "waits for %s", stream_waits_for(stream, waits, sizeof waits));
+	else
+		snprintf(buf, size, waiting ? "waits for a batch" : "idle");
+}
+
+static void print_sessions(const json_t *root)
+{
+	const json_t *list = json_object_get(root, "sessions"), *s;
+	struct table *t;
+	char state[256];
+	size_t i;
+
+	putchar('\n');
+	if (json_array_size(list) == 0) {
+		puts("no trainer is connected");
+		return;
+	}
+	t = table_create(">SESSION|JOB|>RANK|>PID|USER|PROGRAM|>BATCHES|>CONNECTED|>WAITED|STATE");
+	json_array_foreach((json_t *)(uintptr_t)list, i, s) {
+		session_state(root, s, state, sizeof state);
+		table_cell(t, "%s", count(s, "id", BUF));
+		table_cell(t, "%s", or_dash(text(s, "job")));
+		table_cell(t, "%s", count(s, "rank", BUF));
+		table_cell(t, "%s", count(s, "pid", BUF));
+		table_cell(t, "%s", user_name(s, BUF));
+		table_cell(t, "%s", or_dash(text(s, "program")));
+		table_cell(t, "%s", count(s, "batches", BUF));
+		table_cell(t, "%s", seconds(number(s, "connected_s"), BUF));
+		table_cell(t, "%s", seconds(number(s, "wait_s"), BUF));
+		table_cell(t, "%s", state);
+	}
+	table_print(t, 0);
+	table_destroy(t);
+}
+
+void status_print(const json_t *root, const json_t *last)
+{
+	print_daemon(root);
+	print_workers(root);
+	print_memory(root);
+	print_cache(root);
+	print_loaders(root, last);
+	print_sessions(root);
+}

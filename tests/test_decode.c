@@ -223,6 +223,36 @@ START_TEST(test_grey_jpeg_regions_equal_the_full_decode)
 }
 END_TEST
 
+START_TEST(test_regions_of_a_progressive_jpeg_that_ends_early)
+{
+	/* Proves the same where scans are missing and libjpeg smooths the coarse blocks: after every scan but the last. */
+	struct jpeg_recipe r = { .width = 150, .height = 131, .n_components = 3, .quality = 75, .noise = 30, .progressive = true };
+
+	for (size_t s = 0; s < 4; s++) {
+		r.h = samplings[s][0];
+		r.v = samplings[s][1];
+		struct picture whole = jpeg_picture(&r, 3);
+		int n_scans = 0;
+
+		for (size_t at = 0; at + 1 < whole.n_bytes; at++) {
+			if (whole.bytes[at] != 0xff || whole.bytes[at + 1] != 0xda || n_scans++ == 0)
+				continue;
+			struct picture early = { malloc(at + 2), at + 2, malloc((size_t)r.width * r.height * 3), r.width, r.height };
+			struct jpeg_in in;
+
+			memcpy(early.bytes, whole.bytes, at);
+			memcpy(early.bytes + at, "\xff\xd9", 2);
+			ck_assert_int_eq(jpeg_in_open(&in, early.bytes, early.n_bytes), 0);
+			ck_assert_int_eq(jpeg_in_pixels(&in, early.rgb), 0);
+			jpeg_in_close(&in);
+			expect_regions(early, 40, "early end");
+		}
+		ck_assert_int_gt(n_scans, 3);
+		picture_finish(&whole);
+	}
+}
+END_TEST
+
 START_TEST(test_every_region_of_a_small_jpeg)
 {
 	/* Proves all of them: each of the 90,000 rectangles of a 4:2:0 picture of 24x24 pixels. */
@@ -584,6 +614,7 @@ int main(void)
 	tcase_set_timeout(tc, 300);
 	tcase_add_test(tc, test_jpeg_regions_equal_the_full_decode);
 	tcase_add_test(tc, test_grey_jpeg_regions_equal_the_full_decode);
+	tcase_add_test(tc, test_regions_of_a_progressive_jpeg_that_ends_early);
 	tcase_add_test(tc, test_every_region_of_a_small_jpeg);
 	tcase_add_test(tc, test_png_and_webp_regions_equal_the_picture);
 	tcase_add_test(tc, test_one_decoder_takes_formats_in_turn);

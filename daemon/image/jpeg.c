@@ -267,8 +267,8 @@ static void read_rows(struct jpeg_reader *r, uint8_t *to, size_t stride_bytes, u
 	}
 }
 
-/* Decodes what is left into `row`, one scratch row, for its errors alone. */
-static void read_to_end(struct jpeg_reader *r, uint8_t *row)
+/* Decodes what is left into `spare`, a row, for its errors alone. */
+static void read_to_end(struct jpeg_reader *r, uint8_t *spare)
 {
 	j_decompress_ptr cinfo = &r->cinfo;
 
@@ -276,7 +276,7 @@ static void read_to_end(struct jpeg_reader *r, uint8_t *row)
 	if (cinfo->output_height - cinfo->output_scanline > 1)
 		(void)jpeg_skip_scanlines(cinfo, cinfo->output_height - cinfo->output_scanline - 1);
 	if (cinfo->output_scanline < cinfo->output_height)
-		read_rows(r, row, 0, 1);
+		read_rows(r, spare, 0, 1);
 	r->finishing = true;
 	(void)jpeg_finish_decompress(cinfo);
 }
@@ -289,11 +289,28 @@ static bool tail_is_harmless(const struct jpeg_reader *r)
 	return jpeg_tail_is_plain(r->source.next_input_byte, r->bytes + r->n_bytes);
 }
 
+/* A progressive picture whose data end before the last scan: libjpeg smooths its coarse blocks, which takes their
+ * neighbours on all sides and goes wrong when rows or columns are left out. */
+static bool is_smoothed(j_decompress_ptr cinfo)
+{
+	if (!cinfo->progressive_mode || !cinfo->coef_bits)
+		return false;
+	for (int c = 0; c < cinfo->num_components; c++)
+		for (int k = 0; k < DCTSIZE2; k++)
+			if (cinfo->coef_bits[c][k] != 0)
+				return true;
+	return false;
+}
+
 /* The columns to ask libjpeg for. */
 static void crop_columns(j_decompress_ptr cinfo, struct region_px want, JDIMENSION *x, JDIMENSION *width)
 {
 	uint32_t end = want.x + want.width;
 
+	*x = 0;
+	*width = cinfo->output_width;
+	if (is_smoothed(cinfo))
+		return;
 	*x = want.x > MARGIN_LEFT ? want.x - MARGIN_LEFT : 0;
 	end = cinfo->output_width - end > MARGIN_RIGHT ? end + MARGIN_RIGHT : cinfo->output_width;
 	*width = end - *x;
@@ -316,18 +333,20 @@ static int decode(struct jpeg_reader *r, struct region_px want, struct scratch *
 	crop_columns(cinfo, want, &x, &width);
 
 	size_t stride = ((size_t)width * (size_t)cinfo->output_components + ROW_ALIGN - 1) / ROW_ALIGN * ROW_ALIGN;
-	uint8_t *to = scratch_reserve(pixels, stride * (want.height + 1)); /* one more to read the tail into */
+	uint8_t *to = scratch_reserve(pixels, stride * (want.height + 1)); /* and a spare row */
 	if (!to)
 		return -ENOMEM;
 	*out = (struct image){ to + (size_t)(want.x - x) * 3, stride, want.width, want.height };
 
-	if (want.y > 0)
+	uint8_t *spare = to + stride * want.height;
+
+	if (is_smoothed(cinfo))
+		read_rows(r, spare, 0, want.y);
+	else if (want.y > 0)
 		(void)jpeg_skip_scanlines(cinfo, want.y);
 	read_rows(r, to, stride, want.height);
-	if (!several_scans && !tail_is_harmless(r)) {
-		r->outcome = 0;
-		read_to_end(r, to + stride * want.height);
-	}
+	if (!several_scans && !tail_is_harmless(r))
+		read_to_end(r, spare);
 	return 0;
 }
 

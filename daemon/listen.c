@@ -43,7 +43,7 @@ static int fail_errno(struct listen_error *err, const char *doing, const char *p
 
 static void directory_of(const char *path, char dir[ADDRESS_MAX_BYTES])
 {
-	snprintf(dir, ADDRESS_MAX_BYTES, "%s", path);
+	memcpy(dir, path, strlen(path) + 1); /* fits: a listener's path does */
 
 	char *slash = strrchr(dir, '/'); /* there is one: the path is absolute */
 
@@ -76,9 +76,12 @@ static int prepare_directory(struct listener *l, struct listen_error *err)
 
 /* ---- the lock ---- */
 
-static int lock_path(const struct listener *l, char buf[ADDRESS_MAX_BYTES + 8])
+static void lock_path(const struct listener *l, char buf[ADDRESS_MAX_BYTES + 8])
 {
-	return snprintf(buf, ADDRESS_MAX_BYTES + 8, "%s.lock", l->path);
+	size_t n = strlen(l->path);
+
+	memcpy(buf, l->path, n);
+	memcpy(buf + n, ".lock", sizeof ".lock");
 }
 
 /* Whether this descriptor is a file of ours that still has its name. */
@@ -205,7 +208,7 @@ static int make_socket(struct listener *l, mode_t mode, gid_t group, struct list
 
 int listener_open(struct listener *l, const char *path, mode_t mode, gid_t group, struct listen_error *err)
 {
-	*l = (struct listener){.fd = -1, .lock_fd = -1};
+	*l = LISTENER_CLOSED;
 	if (path[0] != '/')
 		return fail(err, EINVAL, "%.200s: is not an absolute path", path);
 	if (strlen(path) >= sizeof l->path)
@@ -227,7 +230,7 @@ int listener_adopt(struct listener *l, struct listen_error *err)
 	int type = 0, listening = 0, n = notify_listen_fds();
 	socklen_t type_size = sizeof type, listening_size = sizeof listening, sa_size = sizeof sa - 1;
 
-	*l = (struct listener){.fd = -1, .lock_fd = -1};
+	*l = LISTENER_CLOSED;
 	if (n == 0)
 		return 0;
 	if (n != 1)
@@ -272,5 +275,5 @@ void listener_close(struct listener *l)
 		close(l->fd);
 	if (l->lock_fd >= 0)
 		close(l->lock_fd);
-	*l = (struct listener){.fd = -1, .lock_fd = -1};
+	*l = LISTENER_CLOSED;
 }

@@ -17,6 +17,8 @@ struct listener {
 	char path[ADDRESS_MAX_BYTES]; /* for messages; "" when an adopted socket has none */
 };
 
+#define LISTENER_CLOSED (struct listener){.fd = -1, .lock_fd = -1}
+
 struct listen_error {
 	char text[320]; /* names the path and says what to do */
 };
@@ -28,7 +30,7 @@ int listener_open(struct listener *l, const char *path, mode_t mode, gid_t group
 /* Takes over what systemd opened. 1: done; 0: there is nothing; -EINVAL: it is not one listening SOCK_SEQPACKET socket. */
 int listener_adopt(struct listener *l, struct listen_error *err);
 
-/* Closes it; removes socket, lock and directory where they are ours. A zeroed listener with fd -1 is allowed. */
+/* Closes it; removes socket, lock and directory where they are ours. A closed listener is allowed. Safe in a signal handler. */
 void listener_close(struct listener *l);
 
 #endif

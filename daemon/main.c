@@ -112,24 +112,63 @@ static void make_index_cache(const struct config *c)
 			   strerror(-r));
 }
 
+/* Static because a signal may find it before there is a loop to handle signals. */
+static struct listener listener;
+
+static void on_early_stop(int number)
+{
+	(void)number;
+	listener_close(&listener);
+	_exit(EXIT_SUCCESS);
+}
+
+/* Whoever sees the socket may stop us at once; batchd_run replaces these. */
+static void handle_early_signals(void)
+{
+	struct sigaction stop = {.sa_handler = on_early_stop};
+
+	listener = LISTENER_CLOSED;
+	sigaction(SIGTERM, &stop, NULL);
+	sigaction(SIGINT, &stop, NULL);
+	signal(SIGHUP, SIG_IGN); /* the configuration has just been read */
+	signal(SIGPIPE, SIG_IGN); /* a trainer that is gone is an EPIPE */
+}
+
+/* A signal finds the listener either not begun or complete. */
+static int open_listener_whole(const struct config *c)
+{
+	sigset_t stops, before;
+
+	sigemptyset(&stops);
+	sigaddset(&stops, SIGTERM);
+	sigaddset(&stops, SIGINT);
+	sigprocmask(SIG_BLOCK, &stops, &before);
+
+	int exit_code = open_listener(&listener, c);
+
+	sigprocmask(SIG_SETMASK, &before, NULL);
+	return exit_code;
+}
+
 static int serve(struct options *o, struct config *c)
 {
-	struct listener l;
-	int exit_code = open_listener(&l, c);
+	handle_early_signals();
+
+	int exit_code = open_listener_whole(c);
 
 	if (exit_code == 0) {
 		struct batchd_params params = {
 			.config = c,
 			.config_path = config_path(o),
-			.listen_fd = l.fd,
-			.socket_path = l.path,
+			.listen_fd = listener.fd,
+			.socket_path = listener.path,
 			.reload = load_config,
 			.reload_arg = o,
 		};
 
 		make_index_cache(c);
 		exit_code = batchd_run(&params);
-		listener_close(&l);
+		listener_close(&listener);
 	}
 	return exit_code;
 }
@@ -153,7 +192,6 @@ static int run(struct options *o)
 	if (load_config(o, &config, &err) < 0)
 		return give_up("config-invalid", err.text, EXIT_CONFIG);
 	log_set_level(config.log_level);
-	signal(SIGPIPE, SIG_IGN); /* a trainer that is gone is an EPIPE */
 	raise_file_limit();
 	exit_code = o->check_config ? check(o, &config) : serve(o, &config);
 	config_finish(&config);

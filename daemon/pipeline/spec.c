@@ -225,7 +225,8 @@ static int pillow_version(const struct op *op)
 
 static json_t *write_fill(const struct op *op)
 {
-	return json_pack("[iii]", op->pad.fill[0], op->pad.fill[1], op->pad.fill[2]);
+	return op->pad.one_fill ? json_integer(op->pad.fill[0]) :
+	       json_pack("[iii]", op->pad.fill[0], op->pad.fill[1], op->pad.fill[2]);
 }
 
 static json_t *write_padding(const struct op *op)
@@ -295,6 +296,8 @@ static json_t *write_normalize(const struct op *op)
 {
 	const double *m = op->normalize.mean, *s = op->normalize.std;
 
+	if (op->normalize.n_means == 1 && op->normalize.n_stds == 1)
+		return json_pack("{s:[f], s:[f]}", "mean", m[0], "std", s[0]);
 	return json_pack("{s:[fff], s:[fff]}", "mean", m[0], m[1], m[2], "std", s[0], s[1], s[2]);
 }
 

@@ -6,11 +6,13 @@ bytes and people collect them in lists, so they are copied and hold nothing.
 import ctypes
 import os
 
+import numpy
+
 from . import _lib
 
 
 def choose(wanted):
-    """The class that makes arrays: wanted is "torch", "numpy" or None for what is there ($BATCHD_ARRAYS may decide)."""
+    """What makes arrays: wanted is "torch", "numpy" or None for what is there ($BATCHD_ARRAYS may decide)."""
     wanted = wanted or os.environ.get("BATCHD_ARRAYS") or None
     if wanted not in (None, "torch", "numpy"):
         raise ValueError(f"arrays must be 'torch' or 'numpy', not {wanted!r}")
@@ -21,24 +23,18 @@ def choose(wanted):
         except ImportError:
             if wanted:
                 raise
-    import numpy
-    return Numpy(numpy)
+    return Numpy()
 
 
 class Numpy:
     name = "numpy"
 
-    def __init__(self, numpy):
-        self._numpy = numpy
+    def wrap(self, array):
+        """The numpy array as what the user gets, sharing its memory."""
+        return array
 
-    def dtype(self, name):
-        return self._numpy.dtype(name)
-
-    def view(self, memory, dtype, shape):
-        return self._numpy.frombuffer(memory, dtype).reshape(shape)
-
-    def copy(self, view):
-        return view.copy()
+    def copy(self, array):
+        return array.copy()
 
 
 class Torch:
@@ -46,15 +42,17 @@ class Torch:
 
     def __init__(self, torch):
         self._torch = torch
+        self.wrap = torch.from_numpy  # three times as fast as torch.frombuffer
+        try:
+            torch.from_numpy(numpy.zeros(1))
+        except RuntimeError:          # a torch that was built for another numpy
+            self.wrap = self._wrap_by_buffer
 
-    def dtype(self, name):
-        return getattr(self._torch, name)
+    def _wrap_by_buffer(self, array):
+        return self._torch.frombuffer(array, dtype=getattr(self._torch, array.dtype.name)).view(array.shape)
 
-    def view(self, memory, dtype, shape):
-        return self._torch.frombuffer(memory, dtype=dtype).view(shape)
-
-    def copy(self, view):
-        return view.clone()
+    def copy(self, tensor):
+        return tensor.clone()
 
     def cuda(self, device):
         """The device, or a clear refusal."""
@@ -74,7 +72,7 @@ class Torch:
 
 
 def slot_class(n_bytes):
-    """The type of a slot's first n_bytes: a buffer that gives its lease back when nobody looks at it any more.
+    """The type of a slot's memory: a buffer that gives its lease back when nobody looks at it any more.
 
     Attributes, set by whoever makes one: handle (the C loader), slot, generation. In a forked child the C library refuses the release, so a tensor that
     dies there takes nothing from its parent.

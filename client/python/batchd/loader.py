@@ -10,11 +10,15 @@ import os
 import sys
 import time
 import warnings
+import weakref
+
+import numpy
 
 from . import _arrays, _lib
 from .errors import Error, LostError, ShutdownError
 from .progress import Bar
 
+_INT64 = numpy.dtype("int64")
 _RETRY_S = (0.05, 0.1, 0.2, 0.5, 1.0)
 
 
@@ -23,16 +27,11 @@ class Batch:
     that all ranks get the same number; `n_replaced`: rows that stand for an undecodable sample; `token`: for a checkpoint, as
     DataLoader.state_dict() has it."""
 
-    __slots__ = ("epoch", "base", "step", "global_batch", "n_rows", "n_padding", "n_replaced", "last", "wait_s", "_indices", "_loader")
-
-    @property
-    def indices(self):
-        import numpy
-        return numpy.frombuffer(self._indices, numpy.int64).copy()
+    __slots__ = ("epoch", "base", "step", "global_batch", "n_rows", "n_padding", "n_replaced", "last", "wait_s", "indices", "_identity")
 
     @property
     def token(self):
-        return self._loader._token(self)
+        return {**self._identity, "epoch": self.epoch, "base": self.base, "step": self.step, "last": self.last, "global_batch": self.global_batch}
 
     # Words that people try first.
     @property
@@ -51,11 +50,11 @@ class Dataset:
     """Stands for the data set where a framework asks a loader for it: a length and class names."""
 
     def __init__(self, loader):
-        self._info = loader._info
-        self._loader = loader
+        self._loader = weakref.proxy(loader)  # not a cycle: a loader that nobody has any more closes at once
+        self._n, self._spec = loader._info.n_samples, loader._spec
 
     def __len__(self):
-        return self._info.n_samples
+        return self._n
 
     @property
     def classes(self):
@@ -63,17 +62,17 @@ class Dataset:
 
     @property
     def class_to_idx(self):
-        return {name: i for i, name in enumerate(self._loader.classes)}
+        return {name: i for i, name in enumerate(self.classes)}
 
     def __repr__(self):
-        return f"<batchd data set {self._loader._spec!r}, {len(self)} samples>"
+        return f"<batchd data set {self._spec!r}, {self._n} samples>"
 
 
 class Sampler:
     """Stands for the sampler: frameworks call set_epoch on it, and some take its length."""
 
     def __init__(self, loader):
-        self._loader = loader
+        self._loader = weakref.proxy(loader)
 
     def set_epoch(self, epoch):
         self._loader.set_epoch(epoch)
@@ -265,17 +264,16 @@ class DataLoader:
         self._options.job = i.job  # the same one after a reconnect
         self._shape = tuple(i.shape[:i.n_dims])
         self._label_shape = tuple(i.label_shape[:i.n_label_dims])
-        self._dtype = self._arrays.dtype(_lib.DTYPES[i.dtype])
-        self._label_dtype = self._arrays.dtype(_lib.DTYPES[i.label_dtype])
-        self._row_bytes = self._bytes_of(i.shape, i.n_dims, i.dtype)
-        self._label_bytes = self._bytes_of(i.label_shape, i.n_label_dims, i.label_dtype)
+        self._dtype = numpy.dtype(_lib.DTYPES[i.dtype])
+        self._label_dtype = numpy.dtype(_lib.DTYPES[i.label_dtype])
         self._struct = _lib.BatchStruct(size_bytes=ctypes.sizeof(_lib.BatchStruct))
         self._struct_at = ctypes.byref(self._struct)
-        self._slot_classes = {}
+        self._slot_class = None
+        self._identity = self._make_identity()
 
     @staticmethod
     def _bytes_of(shape, n_dims, dtype):
-        n = (1, 2, 4, 4, 8, 8, 2, 1)[dtype]
+        n = numpy.dtype(_lib.DTYPES[dtype]).itemsize
         for i in range(n_dims):
             n *= shape[i]
         return n
@@ -283,8 +281,6 @@ class DataLoader:
     def close(self):
         """Ends the session. Tensors made from its batches stay valid."""
         handle, self._handle = self._handle, None
-        if self._iterator is not None:
-            self._iterator._done = True
         if handle is not None:
             _lib.close(handle)
 
@@ -351,11 +347,11 @@ class DataLoader:
             if hasattr(sampler, "set_epoch"):
                 sampler.set_epoch(epoch)
 
-    def _token(self, b):
+    def _make_identity(self):
+        """The part of a token that is the same for all batches."""
         o, i = self._options, self._info
         return {"version": 1, "dataset_id": i.dataset_id, "loader_id": i.loader_id, "seed": o.seed, "shuffle": bool(o.shuffle),
-                "batch_size": self.batch_size, "world_size": self._consumers(), "own_batches": bool(o.own_batches),
-                "epoch": b.epoch, "base": b.base, "step": b.step, "last": b.last, "global_batch": b.global_batch}
+                "batch_size": self.batch_size, "world_size": self._consumers(), "own_batches": bool(o.own_batches)}
 
     def _consumers(self):
         """How many trainers an epoch is divided among."""
@@ -363,12 +359,13 @@ class DataLoader:
 
     def state_dict(self):
         """Where a resumed training goes on: behind the last batch that this loader gave out. Plain numbers, the same on every rank."""
-        if self.last_batch is not None:
-            return self._token(self.last_batch)
-        b = Batch()
-        b.epoch, b.base, b.step = self._resume or (self._next_epoch, 0, 0)
-        b.step, b.last, b.global_batch = b.step - 1, False, self._n_global
-        return self._token(b)
+        b = self.last_batch
+        if b is None:  # nothing given out yet: behind the batch before the first
+            b = Batch()
+            b._identity = self._identity
+            b.epoch, b.base, b.step = self._resume or (self._next_epoch, 0, 0)
+            b.step, b.last, b.global_batch = b.step - 1, False, self._n_global
+        return b.token
 
     def load_state_dict(self, state):
         """Goes on behind the batch that `state` describes, also with another batch size or world size. The data set, seed and shuffle must be the
@@ -385,8 +382,7 @@ class DataLoader:
         epoch, base, step = state["epoch"], state["base"], state["step"] + 1
         if not o.own_batches and (state["batch_size"], state["world_size"]) != (self.batch_size, self._consumers()):
             base, step = base + step * state["batch_size"] * state["world_size"], 0
-        if self._iterator is not None:
-            self._iterator._done = True
+        self._end_iteration()
         self._n_global = state["global_batch"]
         self._epoch_was_set = False
         self.last_batch = None
@@ -398,15 +394,21 @@ class DataLoader:
 
     def __iter__(self):
         self._live()
-        if self._iterator is not None:
-            self._iterator._done = True
+        self._end_iteration()
         epoch, base, step = self._next_epoch, 0, 0
         if self._resume is not None and self._resume[0] == epoch:
             _, base, step = self._resume
         self._resume = None
         self._next_epoch, self._epoch_was_set = epoch + 1, False
-        self._iterator = (_OwnEpoch if self.batch_sampler is not None else _Epoch)(self, epoch, base, step)
-        return self._iterator
+        iterator = (_OwnEpoch if self.batch_sampler is not None else _Epoch)(self, epoch, base, step)
+        self._iterator = weakref.ref(iterator)
+        return iterator
+
+    def _end_iteration(self):
+        """Whoever still has the last iterator gets nothing more from it."""
+        iterator = self._iterator and self._iterator()
+        if iterator is not None:
+            iterator._done = True
 
     # ---- batches ----
 
@@ -455,20 +457,28 @@ class DataLoader:
         n = b.n_rows = s.n_rows
         b.epoch, b.base, b.step, b.last = s.epoch, s.base, s.step, bool(s.last)
         b.n_padding, b.n_replaced, b.wait_s, b.global_batch = s.n_padding, s.n_replaced, s.wait_ns * 1e-9, n_global
-        b._loader = self
-        b._indices = ctypes.string_at(s.indices, 8 * n)
-        labels = self._arrays.view(bytearray(ctypes.string_at(s.labels, n * self._label_bytes)), self._label_dtype, (n,) + self._label_shape)
-        memory_class = self._slot_classes.get(n)
-        if memory_class is None:
-            memory_class = self._slot_classes[n] = _arrays.slot_class(n * self._row_bytes)
-        memory = memory_class.from_address(s.data)
+        b._identity = self._identity
+        at = s.data
+        if self._slot_class is None:
+            self._measure(s.labels - at, s.indices - at)
+        memory = self._slot_class.from_address(at)
         memory.handle, memory.slot, memory.generation = self._handle, s.slot, s.generation
-        images = self._arrays.view(memory, self._dtype, (n,) + self._shape)
+        b.indices = numpy.ndarray((n,), _INT64, memory, self._indices_offset).copy()
+        labels = self._arrays.wrap(numpy.ndarray((n,) + self._label_shape, self._label_dtype, memory, self._labels_offset).copy())
+        images = self._arrays.wrap(numpy.ndarray((n,) + self._shape, self._dtype, memory))
+        del memory
         if _lib.n_leased(self._handle) >= self._info.window != 2:
             images = self._copy(images)
         self.last_batch = b
         self._n_global = n_global
         return images, labels
+
+    def _measure(self, labels_offset, indices_offset):
+        """What is where in a slot: the same in all of them, told by the first batch."""
+        self._labels_offset, self._indices_offset = labels_offset, indices_offset
+        rows, i = self.batch_size, self._info
+        self._slot_class = _arrays.slot_class(max(rows * self._bytes_of(i.shape, i.n_dims, i.dtype), indices_offset + 8 * rows,
+                                                  labels_offset + rows * self._bytes_of(i.label_shape, i.n_label_dims, i.label_dtype)))
 
     def _copy(self, images):
         if not self._warned:

@@ -1,0 +1,698 @@
+"""batchd.DataLoader as a training loop sees it, against a real daemon: order, positions, leases, forks, failures."""
+import copy
+import gc
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+import warnings
+
+import numpy
+import pytest
+
+import batchd
+
+RANDOM = "random:length=100,shape=3x4x5,dtype=float32,classes=7"
+
+try:
+    import torch
+except ImportError:
+    torch = None
+needs_torch = pytest.mark.skipif(torch is None, reason="torch is not installed")
+
+
+def make(dataset=RANDOM, batch_size=8, **options):
+    return batchd.DataLoader(dataset, batch_size, **options)
+
+
+def indices_of(loader):
+    """The sample numbers of one iteration, batch by batch."""
+    found = []
+    for _ in loader:
+        found.append(loader.last_batch.indices.tolist())
+    return found
+
+
+def plain(x):
+    """A numpy copy of a tensor or array."""
+    return numpy.asarray(x).copy()
+
+
+def flat(batches):
+    return [i for b in batches for i in b]
+
+
+def content_of(loader):
+    return [(plain(x), plain(y)) for x, y in loader]
+
+
+def same(a, b):
+    return len(a) == len(b) and all((x == u).all() and (y == v).all() for (x, y), (u, v) in zip(a, b))
+
+
+def run_python(code, **options):
+    """A process of its own, which has `batchd` and $BATCHD_SOCKET, and does not spend seconds on importing torch."""
+    env = {**os.environ, "BATCHD_ARRAYS": "numpy", **options.pop("env", {})}
+    return subprocess.run([sys.executable, "-c", textwrap.dedent(code)], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, env=env, **options)
+
+
+# ---- batches ----
+
+def test_an_epoch_has_every_sample_once(daemon):
+    """13 batches of 100 samples, the last one shorter, shapes and types as asked for."""
+    loader = make(shuffle=True)
+    assert len(loader) == 13 and len(loader.dataset) == 100 and len(loader.sampler) == 100
+    sizes, seen = [], []
+    for images, labels in loader:
+        assert tuple(images.shape[1:]) == (3, 4, 5) and str(images.dtype).endswith("float32")
+        assert len(labels) == len(images) and str(labels.dtype).endswith("int64")
+        assert 0 <= labels.min() and labels.max() < 7
+        sizes.append(len(images))
+        seen += loader.last_batch.indices.tolist()
+    assert sizes == [8] * 12 + [4]
+    assert sorted(seen) == list(range(100)) and seen != sorted(seen)
+    assert loader.last_batch.last and loader.last_batch.n_padding == 0
+    assert loader.classes == [str(i) for i in range(7)] and loader.dataset.class_to_idx["3"] == 3
+
+
+@needs_torch
+def test_torch_tensors_by_default_and_numpy_on_request(daemon, monkeypatch):
+    """The same bytes either way."""
+    with make() as a, make(arrays="numpy") as b:
+        for (x, y), (u, v) in zip(a, b):
+            assert isinstance(x, torch.Tensor) and isinstance(y, torch.Tensor)
+            assert isinstance(u, numpy.ndarray) and isinstance(v, numpy.ndarray)
+            assert (x.numpy() == u).all() and (y.numpy() == v).all()
+    monkeypatch.setenv("BATCHD_ARRAYS", "numpy")
+    assert isinstance(next(iter(make()))[0], numpy.ndarray)
+
+
+@needs_torch
+@pytest.mark.parametrize("world", [1, 2, 3])
+@pytest.mark.parametrize("drop_last", [False, True])
+def test_order_is_that_of_distributed_sampler(daemon, world, drop_last):
+    """All ranks, two epochs, with torch's own sampler as the judge; padding rows are the last ones."""
+    for rank in range(world):
+        sampler = torch.utils.data.DistributedSampler(range(100), world, rank, shuffle=True, seed=5, drop_last=drop_last)
+        loader = make(shuffle=True, seed=5, drop_last=drop_last, rank=rank, world_size=world, job=f"order-{world}-{drop_last}")
+        for epoch in (0, 7):
+            sampler.set_epoch(epoch)
+            loader.set_epoch(epoch)
+            expected = list(sampler)
+            if drop_last:
+                expected = expected[:len(expected) // 8 * 8]
+            found = flat(indices_of(loader))
+            assert found == expected and len(loader) == -(-len(expected) // 8)
+            assert loader.last_batch.n_padding == (0 if drop_last or rank < (100 % world or world) else 1)
+
+
+@pytest.mark.parametrize("spelling", ["uint8", "UINT8", numpy.uint8, numpy.dtype("uint8"), torch and torch.uint8])
+def test_dtype_may_be_spelt_as_people_do(daemon, samples, spelling):
+    """Text, numpy and torch; with uint8 normalising is left to the trainer, who is told how."""
+    if spelling is None:
+        pytest.skip("torch is not installed")
+    loader = make(f"imagefolder:{samples}", dtype=spelling, layout="nhwc")
+    images, _ = next(iter(loader))
+    assert str(images.dtype).endswith("uint8") and tuple(images.shape) == (8, 224, 224, 3)
+    mean, std = loader.normalize
+    assert numpy.allclose(mean, (0.485, 0.456, 0.406)) and numpy.allclose(std, (0.229, 0.224, 0.225))
+
+
+def test_images_come_with_the_pipeline_that_was_asked_for(daemon, samples):
+    """A list of ops, of tuples or lists, with numpy numbers in it."""
+    loader = make(f"imagefolder:{samples}", transform=[("Resize", numpy.int64(40)), ["CenterCrop", 32], "ToTensor"], arrays="numpy")
+    images, labels = next(iter(loader))
+    assert images.shape == (8, 3, 32, 32) and images.dtype == numpy.float32 and 0 <= images.min() and images.max() <= 1
+    assert loader.normalize is None and len(loader.classes) == 4
+    assert labels.tolist() == [0] * 8
+
+
+# ---- epochs and positions ----
+
+def test_epochs_count_up_unless_set(daemon):
+    """Without set_epoch every iteration is another epoch; with it the one that was asked for."""
+    loader = make(shuffle=True)
+    epochs = [indices_of(loader) for _ in range(3)]
+    assert epochs[0] != epochs[1] != epochs[2]
+    for e in (2, 0, 1):
+        loader.set_epoch(e)
+        assert indices_of(loader) == epochs[e] and loader.last_batch.epoch == e
+    loader.sampler.set_epoch(0)
+    assert indices_of(loader) == epochs[0]
+    assert indices_of(loader) == epochs[1]
+
+
+def test_a_new_iteration_ends_the_old_one(daemon):
+    """The old iterator gives nothing more, and takes nothing from the new one."""
+    loader = make()
+    old = iter(loader)
+    next(old)
+    new = iter(loader)
+    with pytest.raises(StopIteration):
+        next(old)
+    next(new)
+    assert loader.last_batch.epoch == 1 and loader.last_batch.step == 0
+    assert sum(1 for _ in new) == 12
+
+
+def resumed(state, **options):
+    loader = make(shuffle=True, seed=3, **options)
+    loader.load_state_dict(pickle.loads(pickle.dumps(state)))
+    return loader
+
+
+def taken(loader, n):
+    """The first n batches' sample numbers."""
+    found = []
+    for _ in loader:
+        found.append(loader.last_batch.indices.tolist())
+        if len(found) == n:
+            return found
+    return found
+
+
+def test_resume_goes_on_with_the_next_batch(daemon):
+    """For every batch of an epoch: the rest of it, then the next epoch, as if nothing had happened."""
+    loader = make(shuffle=True, seed=3)
+    states, whole = [loader.state_dict()], []
+    for _ in loader:
+        states.append(loader.state_dict())
+        whole.append(loader.last_batch.indices.tolist())
+    following = indices_of(loader)
+    for k, state in enumerate(states):
+        again = resumed(state)
+        if k < len(whole):
+            assert indices_of(again) == whole[k:]
+            assert again.last_batch.global_batch == len(whole)
+        assert indices_of(again) == following
+        again.close()
+
+
+def test_resume_twice_in_one_epoch_is_exact(daemon):
+    """The second resume of an epoch is where other loaders drift."""
+    whole = indices_of(make(shuffle=True, seed=3))
+    first = make(shuffle=True, seed=3)
+    assert taken(first, 3) == whole[:3]
+    second = resumed(first.state_dict())
+    assert taken(second, 4) == whole[3:7]
+    third = resumed(second.state_dict())
+    assert third.state_dict()["global_batch"] == 7
+    assert indices_of(third) == whole[7:]
+
+
+def test_resume_with_other_batch_sizes_and_world_sizes_covers_the_rest_once(daemon):
+    """1 trainer with batches of 8, then 2 with 6, then 3 with 5: the epoch's order, cut differently."""
+    order = flat(indices_of(make(shuffle=True, seed=3)))
+    loader = make(shuffle=True, seed=3)
+    taken(loader, 3)
+    state, consumed = loader.state_dict(), 24
+    for world, size, steps in ((2, 6, 2), (3, 5, 2)):
+        ranks = [resumed(state, batch_size=size, rank=r, world_size=world, job=f"w{world}") for r in range(world)]
+        parts = [flat(taken(r, steps)) for r in ranks]
+        n = steps * size * world
+        assert [i for row in zip(*parts) for i in row] == order[consumed:consumed + n]
+        assert len({tuple(sorted(r.state_dict().items())) for r in ranks}) == 1
+        state, consumed = ranks[0].state_dict(), consumed + n
+    last = resumed(state)
+    assert flat(indices_of(last)) == order[consumed:]
+
+
+def test_state_at_the_end_of_an_epoch_loses_none_and_repeats_none(daemon):
+    """Resuming goes on with the next epoch; asking for the finished one again, as scripts do, gives nothing."""
+    loader = make(shuffle=True, seed=3)
+    indices_of(loader)
+    state = loader.state_dict()
+    assert state["last"]
+    following = indices_of(loader)
+    assert indices_of(resumed(state)) == following
+    again = resumed(state)
+    again.set_epoch(0)
+    assert indices_of(again) == []
+    again.set_epoch(1)
+    assert indices_of(again) == following
+    other_size = resumed(state, batch_size=16)
+    assert flat(indices_of(other_size)) == flat(following)
+
+
+def test_set_epoch_keeps_a_restored_position_of_the_same_epoch_only(daemon):
+    """`for epoch in range(start, n): loader.set_epoch(epoch)` works after load_state_dict."""
+    loader = make(shuffle=True, seed=3)
+    loader.set_epoch(4)
+    taken(loader, 5)
+    state = loader.state_dict()
+    again = resumed(state)
+    again.set_epoch(4)
+    assert len(indices_of(again)) == 8
+    other = resumed(state)
+    other.set_epoch(5)
+    assert len(indices_of(other)) == 13
+
+
+def test_state_of_other_data_or_another_order_is_refused(daemon):
+    """Named, instead of silently training on something else."""
+    state = make(shuffle=True, seed=3).state_dict()
+    with pytest.raises(ValueError, match="another data set"):
+        make("random:length=99,shape=2", shuffle=True, seed=3).load_state_dict(state)
+    with pytest.raises(ValueError, match="seed"):
+        make(shuffle=True, seed=4).load_state_dict(state)
+    with pytest.raises(ValueError, match="shuffle"):
+        make(seed=3).load_state_dict(state)
+    with pytest.raises(ValueError, match="no state"):
+        make().load_state_dict({"epoch": 1})
+
+
+# ---- memory ----
+
+def test_writing_in_place_harms_nobody(daemon):
+    """A trainer that normalises in place sees its own values, and the next time the daemon's; another trainer of the same job sees nothing of it."""
+    expected = content_of(make())
+    loader = make(mode="share", job="shared")
+    for epoch in range(3):
+        loader.set_epoch(0)
+        for (images, labels), (x, y) in zip(loader, expected):
+            assert (plain(images) == x).all()
+            images *= 0
+            images -= 7
+            labels += 100
+            assert (plain(images) == -7).all()
+    assert same(content_of(make(mode="share", job="shared-2")), expected)
+
+
+def test_writable_mapping_allows_readinto(daemon, tmp_path):
+    """System calls cannot take a fault: writable=True is for them."""
+    (tmp_path / "bytes").write_bytes(b"\1" * 240)
+    expected = content_of(make(arrays="numpy"))
+    loader = make(arrays="numpy", writable=True)
+    for epoch in range(2):
+        loader.set_epoch(0)
+        for (images, _), (x, _) in zip(loader, expected):
+            assert (images == x).all()
+            with open(tmp_path / "bytes", "rb", buffering=0) as f:
+                assert f.readinto(memoryview(images).cast("B")[:240]) == 240
+            assert images.view(numpy.uint8).reshape(-1)[:240].tolist() == [1] * 240
+
+
+def test_keeping_every_batch_gets_copies_instead_of_a_standstill(daemon):
+    """list(loader) works, says once why it copies, and all of it stays right."""
+    expected = content_of(make())
+    loader = make(n_slots=4)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        kept = list(loader)
+    assert [w.category for w in caught] == [RuntimeWarning] and "n_slots" in str(caught[0].message)
+    assert same([(plain(x), plain(y)) for x, y in kept], expected)
+
+
+def test_two_slots_are_enough_for_a_plain_loop_and_say_so_when_kept(daemon):
+    """The smallest window: no copies in a plain loop, an error instead of waiting for ever."""
+    loader = make(n_slots=2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert sum(len(x) for x, _ in loader) == 100
+    with pytest.raises(batchd.Error, match="slots"):
+        list(loader)
+
+
+def test_batches_outlive_the_loader_and_the_daemon(make_daemon):
+    """What is held stays what it was, readable and writable."""
+    daemon = make_daemon()
+    loader = make()
+    expected = content_of(make())
+    it = iter(loader)
+    kept = [next(it), next(it)]
+    loader.close()
+    assert same([(plain(x), plain(y)) for x, y in kept], expected[:2])
+    daemon.stop()
+    kept[0][0][:] = 1
+    del loader, it
+    gc.collect()
+    assert same([(plain(x), plain(y)) for x, y in kept[1:]], expected[1:2])
+    del kept
+    gc.collect()
+
+
+def test_dropped_loader_leaves_without_a_collector(daemon):
+    """No reference cycle: the session ends with the last reference, not some day."""
+    gc.disable()
+    try:
+        for images, labels in make(job="gone"):
+            pass
+        del images, labels
+        deadline = time.monotonic() + 10
+        while any(s.get("job") == "gone" for s in sessions()) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert not any(s.get("job") == "gone" for s in sessions())
+    finally:
+        gc.enable()
+
+
+def sessions():
+    status = batchd.status()
+    return [s for s in status.get("sessions", [])]
+
+
+def test_dropping_tensors_returns_their_slots(daemon):
+    """Views of views hold the slot, the last one gives it back."""
+    loader = make(n_slots=8)
+    it = iter(loader)
+    images, labels = next(it)
+    row = images[3, 1]
+    from batchd import _lib
+    assert _lib.n_leased(loader._handle) == 1
+    del images
+    assert _lib.n_leased(loader._handle) == 1
+    del row
+    assert _lib.n_leased(loader._handle) == 0
+    assert len(labels) == 8
+
+
+# ---- processes ----
+
+def test_a_forked_child_can_do_nothing_and_harms_nothing(daemon):
+    """Iterating there is an error that says why; tensors that die there give nothing back; the parent goes on undisturbed."""
+    expected = content_of(make())
+    loader = make()
+    it = iter(loader)
+    held = next(it)
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            try:
+                next(it)
+            except batchd.ForkedError as e:
+                code = 0 if "fork" in str(e) else 2
+            try:
+                iter(loader)
+                code |= 4
+            except batchd.ForkedError:
+                pass
+            del held, it, loader
+            gc.collect()
+            child = make()
+            code |= 0 if sum(len(x) for x, _ in child) == 100 else 8
+            child.close()
+        finally:
+            os._exit(code)
+    assert os.waitpid(pid, 0)[1] == 0
+    rest = [(plain(x), plain(y)) for x, y in it]
+    assert same([(plain(held[0]), plain(held[1]))] + rest, expected)
+
+
+def test_pickling_and_copying_are_refused_with_advice(daemon):
+    """A connection cannot travel."""
+    loader = make()
+    for attempt in (pickle.dumps, copy.copy, copy.deepcopy):
+        with pytest.raises(TypeError, match="process that iterates"):
+            attempt(loader)
+
+
+def test_ranks_as_torchrun_starts_them_share_one_loader(daemon):
+    """Two processes that know only torchrun's variables: together they see the epoch, in one job."""
+    code = """
+        import batchd
+        loader = batchd.DataLoader("random:length=100,shape=3", 8, shuffle=True)
+        assert loader.world_size == 2
+        print(loader.job, *(i for _ in loader for i in loader.last_batch.indices))
+    """
+    outputs = []
+    for rank in "01":
+        done = run_python(code, env={"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": "29512"})
+        assert done.returncode == 0, done.stderr
+        outputs.append(done.stdout.split())
+    assert outputs[0][0] == outputs[1][0]
+    assert sorted(int(i) for o in outputs for i in o[1:]) == list(range(100))
+
+
+def test_sharing_trainers_get_every_batch(daemon):
+    """Two trainers in share mode, taken in turn: the same batches, made once."""
+    a = make(mode="share", world_size=2, job="both")
+    b = make(mode="share", world_size=2, job="both")
+    for (x, y), (u, v) in zip(a, b):
+        assert (plain(x) == plain(u)).all() and (plain(y) == plain(v)).all()
+    assert a.last_batch.last and b.last_batch.last and {a.rank, b.rank} == {0, 1}
+
+
+STARVED = """
+    import batchd, sys, time
+    loader = batchd.DataLoader("random:length=1000,shape=3", 8, mode="share", world_size=2, job="lonely"{})
+    print("ready", flush=True)
+    began = time.monotonic()
+    try:
+        for _ in loader:
+            pass
+    except {} as e:
+        print(type(e).__name__, e, "%.1f" % (time.monotonic() - began))
+"""
+
+
+def test_ctrl_c_ends_a_wait_at_once(daemon):
+    """A trainer that waits for the others of its share group can be interrupted."""
+    code = textwrap.dedent(STARVED.format("", "KeyboardInterrupt"))
+    p = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "BATCHD_ARRAYS": "numpy"})
+    assert p.stdout.readline() == "ready\n"
+    time.sleep(0.5)
+    assert p.poll() is None
+    p.send_signal(signal.SIGINT)
+    out, err = p.communicate(timeout=20)
+    assert out.startswith("KeyboardInterrupt"), out + err
+
+
+def test_timeout_is_an_error_that_says_where_to_look(daemon):
+    """timeout= as torch has it."""
+    done = run_python(STARVED.format(", timeout=0.3", "TimeoutError"))
+    assert "TimeoutError no batch within 0.3 s" in done.stdout and "batchctl status" in done.stdout, done.stdout + done.stderr
+
+
+# ---- failures ----
+
+def test_mistakes_are_named(daemon, tmp_path):
+    """One line each, with the thing that is wrong in it, as the exception that Python people expect."""
+    cases = [
+        (FileNotFoundError, "nowhere", dict(dataset=f"imagefolder:{tmp_path}/nowhere")),
+        (ValueError, "imagefolder:", dict(dataset=str(tmp_path))),
+        (batchd.Error, "nosuchname", dict(dataset="nosuchname")),
+        (ValueError, "batch_size", dict(batch_size=0)),
+        (ValueError, "dtype", dict(dtype="complex64")),
+        (ValueError, "layout", dict(layout="CHW")),
+        (ValueError, "mode", dict(mode="split")),
+        (ValueError, "rank", dict(rank=2, world_size=2)),
+        (ValueError, "leave shuffle", dict(shuffle=True, batch_sampler=[[1]])),
+        (TypeError, "seed", dict(seed="x")),
+        (ValueError, "seed", dict(seed=-1)),
+        (ValueError, "arrays", dict(arrays="jax")),
+        (batchd.ConnectError, "/no/such/socket", dict(socket="/no/such/socket")),
+        (batchd.InvalidError, "transform", dict(transform="train224")),
+    ]
+    for kind, word, options in cases:
+        with pytest.raises(kind, match=word):
+            make(**options)
+    with pytest.raises(batchd.Error, match="closed"):
+        loader = make()
+        loader.close()
+        iter(loader)
+
+
+def test_a_job_with_other_options_is_refused_by_the_field(daemon):
+    """The second loader of the same job asks for something else."""
+    first = make(job="one", world_size=2, rank=0)
+    with pytest.raises(batchd.MismatchError, match="seed"):
+        make(job="one", world_size=2, rank=1, seed=1)
+    assert len(first) == 7
+
+
+def test_a_newer_process_takes_over_its_rank(daemon):
+    """A restarted trainer is served; its predecessor is told, and does not come back by itself."""
+    old, new = make(job="fenced"), None
+    it = iter(old)
+    next(it)
+    new = make(job="fenced")
+    assert sum(len(x) for x, _ in new) == 100
+    with pytest.raises(batchd.FencedError):
+        for _ in it:
+            pass
+
+
+def test_a_daemon_that_comes_back_is_gone_on_with(make_daemon):
+    """Killed in mid-epoch and started again: the same batches as without, after one warning."""
+    daemon = make_daemon()
+    whole = indices_of(make(shuffle=True))
+    loader, found = make(shuffle=True), []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for images, _ in loader:
+            found.append(loader.last_batch.indices.tolist())
+            if len(found) in (1, 5):
+                daemon.kill()
+                daemon.start()
+        following = indices_of(loader)
+    assert found == whole and following == indices_of_epoch(1)
+    assert [w.category for w in caught] == [RuntimeWarning] * 2 and "it is back" in str(caught[0].message)
+
+
+def indices_of_epoch(epoch):
+    loader = make(shuffle=True)
+    loader.set_epoch(epoch)
+    return indices_of(loader)
+
+
+def test_a_daemon_that_stays_away_is_an_error(make_daemon):
+    """After `reconnect` seconds, with the socket's name; at once if it is 0."""
+    daemon = make_daemon()
+    loaders = [make(reconnect=0), make(reconnect=0.2)]
+    iterators = [iter(loader) for loader in loaders]
+    for it in iterators:
+        next(it)
+    daemon.kill()
+    for it in iterators:
+        with pytest.raises(ConnectionError, match="batchd"):
+            for _ in it:
+                pass
+
+
+# ---- own batches and frameworks ----
+
+class Sampler:
+    """As PyTorch's batch samplers: lists of any length, another order each epoch."""
+    batch_size = 9
+
+    def __init__(self):
+        self.epoch = 0
+
+    def set_epoch(self, epoch):
+        self.epoch = epoch
+
+    def __iter__(self):
+        order = numpy.random.default_rng(self.epoch).permutation(100)
+        start = 0
+        for n in [9, 1, 5] * 3 + [9, 9, 9, 9, 9, 9, 1]:
+            yield order[start:start + n]
+            start += n
+
+    def __len__(self):
+        return 16
+
+
+def test_own_batches_come_as_the_sampler_chose_them(daemon):
+    """Sizes and order of every batch, the content of every sample, two epochs, and set_epoch reaches the sampler."""
+    content = {i: x for batch, (x, _) in zip(indices_of(make()), content_of(make())) for i, x in zip(batch, x)}
+    sampler = Sampler()
+    loader = make(batch_size=None, batch_sampler=sampler)
+    assert loader.batch_size == 9 and len(loader) == 16
+    for epoch in (0, 3):
+        loader.set_epoch(epoch)
+        expected = [list(b) for b in sampler]
+        for (images, _), wanted in zip(loader, expected):
+            assert loader.last_batch.indices.tolist() == wanted
+            assert all((plain(x) == content[i]).all() for x, i in zip(images, wanted))
+        assert loader.last_batch.step == 15 and sampler.epoch == epoch
+
+
+def test_own_batches_resume_by_skipping_what_was_given_out(daemon):
+    """The sampler is asked again from its start."""
+    expected = [list(b) for b in Sampler()]
+    loader = make(batch_size=None, batch_sampler=Sampler())
+    assert taken(loader, 6) == expected[:6]
+    again = make(batch_size=None, batch_sampler=Sampler())
+    again.load_state_dict(loader.state_dict())
+    assert indices_of(again) == expected[6:]
+
+
+def test_own_batches_survive_the_daemon(make_daemon):
+    """Also when it is killed in between."""
+    daemon = make_daemon()
+    loader, found = make(batch_size=None, batch_sampler=Sampler()), []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for _ in loader:
+            found.append(loader.last_batch.indices.tolist())
+            if len(found) == 7:
+                daemon.kill()
+                daemon.start()
+    assert found == [list(b) for b in Sampler()]
+
+
+@needs_torch
+def test_torch_batch_samplers_work(daemon):
+    """The class that people have."""
+    sampler = torch.utils.data.BatchSampler(torch.utils.data.SubsetRandomSampler(range(50, 80)), 7, False)
+    loader = make(batch_size=None, batch_sampler=sampler)
+    batches = indices_of(loader)
+    assert [len(b) for b in batches] == [7, 7, 7, 7, 2] and sorted(flat(batches)) == list(range(50, 80))
+
+
+def test_wrong_own_batches_are_refused_by_name(daemon):
+    """Too long, empty, out of range."""
+    for batches, kind, word in (([list(range(9))], ValueError, "9 where 1 to 8"), ([[]], ValueError, "batch of 0"), ([[1, 100]], IndexError, "sample 100 of 100"),
+                                ([[-1]], IndexError, "-1")):
+        with pytest.raises(kind, match=word):
+            list(make(batch_sampler=batches))
+    with pytest.raises(ValueError, match="give batch_size"):
+        make(batch_size=None, batch_sampler=[[1]])
+
+
+def test_wrappers_that_keep_unknown_iterables_work(daemon):
+    """As HuggingFace Accelerate's do: only iter and len, and a look at the usual attributes."""
+    loader = make(drop_last=True, num_workers=2)
+
+    class Wrapper:
+        def __init__(self, dataloader):
+            self.dataloader = dataloader
+
+        def __iter__(self):
+            yield from self.dataloader
+
+        def __len__(self):
+            return len(self.dataloader)
+
+    wrapped = Wrapper(loader)
+    assert sum(1 for _ in wrapped) == len(wrapped) == 12
+    for name, value in (("batch_size", 8), ("drop_last", True), ("num_workers", 2), ("batch_sampler", None), ("timeout", 0)):
+        assert getattr(loader, name) == value
+    assert hasattr(loader.sampler, "set_epoch") and len(loader.dataset) == 100
+
+
+@needs_torch
+def test_cuda_without_a_gpu_is_refused_clearly(daemon):
+    """Before anything is opened."""
+    if torch.cuda.is_available():
+        pytest.skip("this machine has a GPU")
+    with pytest.raises(RuntimeError, match="CUDA"):
+        make(device="cuda")
+    with pytest.raises(RuntimeError, match="torch"):
+        make(device="cuda", arrays="numpy")
+
+
+def test_a_first_program_needs_no_setup(build, tmp_path):
+    """No daemon anywhere: two processes of an ordinary user start one between them, which is theirs alone and stops cleanly."""
+    program = build / "client" / "examples" / "train"
+    who = dict(user=65534, group=65534, extra_groups=[]) if os.geteuid() == 0 else {}
+    if not program.exists() or subprocess.run(["test", "-x", str(program)], **who).returncode:
+        pytest.skip(f"{program} is not there for ordinary users")
+    runtime = tmp_path / "runtime"
+    runtime.mkdir(mode=0o700)
+    if who:
+        os.chown(runtime, who["user"], who["group"])
+        for folder in list(runtime.parents)[:-2]:  # pytest's are private to root
+            os.chmod(folder, os.stat(folder).st_mode | 0o011)
+    env = {k: v for k, v in os.environ.items() if k not in ("BATCHD_SOCKET", "LD_LIBRARY_PATH")}
+    env.update(XDG_RUNTIME_DIR=str(runtime), HOME=str(runtime))
+    command = [str(program), "random:length=100,shape=3"]
+    processes = [subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env, cwd=runtime.parent, **who)
+                 for _ in range(2)]
+    outputs = [p.communicate(timeout=60) for p in processes]
+    assert [p.returncode for p in processes] == [0, 0], outputs
+    assert all(out.count("rows, mean 0.") == 4 for out, _ in outputs), outputs
+    socket = runtime / "batchd" / "socket"
+    assert os.stat(runtime / "batchd").st_mode & 0o077 == 0
+    pid = batchd.status(socket)["daemon"]["pid"]
+    assert os.stat(f"/proc/{pid}").st_uid == os.stat(runtime).st_uid
+    assert os.getsid(pid) not in (os.getsid(0), processes[0].pid, processes[1].pid)
+    os.kill(pid, signal.SIGTERM)
+    deadline = time.monotonic() + 20
+    while socket.exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not socket.exists()

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "data/sample-cache.h"
 #include "notify.h"
 #include "state.h"
 #include "util/cpu.h"
@@ -21,19 +22,25 @@ enum {
 	TICKETS = 64,            /* files read ahead of decoding at once */
 	STUCK_S = 120,           /* a row in work for longer means a stuck worker: no watchdog ping */
 	AUTO_MEMORY_PERCENT = 25,
+	SYNC_MS = 5 * 60 * 1000,
 };
 
 static const char *const version = "0.1.0";
 
 /* ---- the pool's things ---- */
 
-static void *create_worker(void *arg)
+struct decode_limits batchd_decode_limits(const struct batchd *b)
 {
-	const struct batchd *b = arg;
 	struct decode_limits limits = decode_limits_default;
 	limits.max_px = b->config->limits.image_pixels;
 	limits.max_scans = b->config->limits.image_scans;
 	limits.max_bytes = b->config->limits.file_bytes;
+	return limits;
+}
+
+static void *create_worker(void *arg)
+{
+	struct decode_limits limits = batchd_decode_limits(arg);
 	return sample_worker_create(&limits);
 }
 
@@ -74,6 +81,50 @@ static int start_pool(struct batchd *b)
 	return r;
 }
 
+/* ---- memory ---- */
+
+static uint64_t memory_budget(const struct config *c)
+{
+	return c->memory_bytes ? c->memory_bytes : memory_available(NULL) / 100 * AUTO_MEMORY_PERCENT;
+}
+
+/* Batches come first: half of the budget is always theirs, the caches share the rest. The kernel's page cache keeps files as well as we could, so that by default
+ * only indexes into them are kept, which are small. */
+static int start_cache(struct batchd *b)
+{
+	const struct config *c = b->config;
+	uint64_t most = b->memory_budget_bytes / 2;
+	b->index_budget_bytes = c->cache_jpeg_bytes == 0 ? 0 : most / 8;
+	b->file_budget_bytes = c->cache_jpeg_bytes == CONFIG_AUTO ? 0 : c->cache_jpeg_bytes;
+	b->decoded_budget_bytes = c->cache_decoded_bytes == CONFIG_AUTO ? most - b->index_budget_bytes : c->cache_decoded_bytes;
+	if (b->file_budget_bytes > most - b->index_budget_bytes)
+		b->file_budget_bytes = most - b->index_budget_bytes;
+	if (b->decoded_budget_bytes > most - b->index_budget_bytes - b->file_budget_bytes)
+		b->decoded_budget_bytes = most - b->index_budget_bytes - b->file_budget_bytes;
+	struct cache_config config = { .budget_bytes = { [CACHE_FILE] = b->file_budget_bytes, [CACHE_INDEX] = b->index_budget_bytes,
+							 [CACHE_DECODED] = b->decoded_budget_bytes },
+				       .dir = c->cache_directory };
+	return cache_create(&config, &b->cache);
+}
+
+uint64_t batchd_cache_bytes(const struct batchd *b)
+{
+	uint64_t sum = 0;
+	for (int tier = 0; tier < CACHE_N_TIERS; tier++) {
+		struct cache_stats s;
+		cache_get_stats(b->cache, (enum cache_tier)tier, &s);
+		sum += s.charged_bytes;
+	}
+	return sum;
+}
+
+void batchd_balance(struct batchd *b)
+{
+	uint64_t left = b->memory_budget_bytes > b->slots_bytes ? b->memory_budget_bytes - b->slots_bytes : 0;
+	uint64_t decoded = left > b->index_budget_bytes + b->file_budget_bytes ? left - b->index_budget_bytes - b->file_budget_bytes : 0;
+	cache_set_budget(b->cache, CACHE_DECODED, decoded < b->decoded_budget_bytes ? decoded : b->decoded_budget_bytes);
+}
+
 /* ---- the end ---- */
 
 static void close_handle(uv_handle_t *h, void *arg)
@@ -91,7 +142,7 @@ static void on_pool_closed(void *arg)
 
 void batchd_maybe_finish(struct batchd *b)
 {
-	if (!b->stopping || b->jobs || b->sessions || !b->pool)
+	if (!b->stopping || b->jobs || b->sessions || b->syncing || !b->pool)
 		return;
 	struct pool *pool = b->pool;
 	b->pool = NULL;
@@ -183,6 +234,30 @@ void batchd_activity(struct batchd *b)
 		uv_timer_start(&b->idle, on_idle, b->config->idle_exit_ns / 1000000, 0);
 }
 
+/* What was learnt about files is written down now and then, and once more at the end, for a start after a crash. */
+static void sync_run(struct pool_task *t)
+{
+	struct batchd *b = (struct batchd *)(void *)((char *)t - offsetof(struct batchd, sync_task));
+	cache_sync(b->cache);
+}
+
+static void sync_done(struct pool_task *t)
+{
+	struct batchd *b = (struct batchd *)(void *)((char *)t - offsetof(struct batchd, sync_task));
+	b->syncing = false;
+	batchd_maybe_finish(b);
+}
+
+static void on_sync_timer(uv_timer_t *t)
+{
+	struct batchd *b = t->data;
+	if (b->syncing || b->stopping || !b->jobs)
+		return;
+	b->syncing = true;
+	b->sync_task = (struct pool_task){ .run = sync_run, .done = sync_done };
+	pool_run_task(b->pool, &b->sync_task);
+}
+
 /* The loop turns, or this would not run; what is left to ask is whether every worker gets on. */
 static void on_watchdog(uv_timer_t *t)
 {
@@ -204,6 +279,10 @@ static void start_handles(struct batchd *b)
 	uv_signal_init(&b->loop, &b->on_hup);
 	uv_timer_init(&b->loop, &b->idle);
 	uv_timer_init(&b->loop, &b->watchdog);
+	uv_timer_init(&b->loop, &b->sync);
+	b->sync.data = b;
+	if (b->config->cache_directory)
+		uv_timer_start(&b->sync, on_sync_timer, SYNC_MS, SYNC_MS);
 	b->on_term.data = b->on_int.data = b->on_hup.data = b->idle.data = b->watchdog.data = b;
 	uv_signal_start(&b->on_term, on_stop_signal, SIGTERM);
 	uv_signal_start(&b->on_int, on_stop_signal, SIGINT);
@@ -225,11 +304,6 @@ static int start_server(struct batchd *b)
 	return server_init(&b->server, &b->loop, b->params->listen_fd, &limits, &session_peer_ops, b, version);
 }
 
-static uint64_t memory_budget(const struct config *c)
-{
-	return c->memory_bytes ? c->memory_bytes : memory_available(NULL) / 100 * AUTO_MEMORY_PERCENT;
-}
-
 int batchd_run(const struct batchd_params *params)
 {
 	struct batchd *b = calloc(1, sizeof(*b));
@@ -241,6 +315,8 @@ int batchd_run(const struct batchd_params *params)
 	b->memory_budget_bytes = memory_budget(b->config);
 	signal(SIGPIPE, SIG_IGN);
 	int r = uv_loop_init(&b->loop);
+	if (r == 0)
+		r = start_cache(b);
 	if (r == 0)
 		r = start_pool(b);
 	if (r == 0)
@@ -256,6 +332,7 @@ int batchd_run(const struct batchd_params *params)
 	notify_ready("serving");
 	uv_run(&b->loop, UV_RUN_DEFAULT);
 	uv_loop_close(&b->loop);
+	cache_destroy(b->cache);
 	log_record(LOG_LEVEL_NOTICE, "stopped", "stopped");
 	r = b->exit_code;
 	free(b);

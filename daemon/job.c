@@ -9,8 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <xxhash.h>
-
 #include "state.h"
 
 enum { PROGRESS_MS = 200 };
@@ -23,6 +21,10 @@ struct opening {
 	struct data_access access;
 	char *source;
 	char *index_dir;
+	struct cache *cache;
+	uint64_t decoded_budget_bytes;
+	bool choose_decoded;
+	struct decode_limits limits;
 	int fds[WIRE_MAX_FDS];
 	unsigned n_fds;
 	struct recipe recipe;
@@ -52,13 +54,6 @@ static void fail_opening(struct opening *o, Batchd__Wire__ErrorCode code, const 
 	snprintf(o->text, sizeof(o->text), "%s", text);
 }
 
-/* Two loaders share decoded samples when data set, deterministic prefix and EXIF handling are the same. */
-static uint64_t prefix_id(const struct pipeline *p, bool apply_exif)
-{
-	const char *text = pipeline_prefix_text(p);
-	return XXH3_64bits_withSeed(text, strlen(text), apply_exif);
-}
-
 static void open_pipeline(struct opening *o, const struct loader_spec *spec)
 {
 	struct pipeline_error err;
@@ -78,7 +73,9 @@ static void open_pipeline(struct opening *o, const struct loader_spec *spec)
 		fail_opening(o, BATCHD__WIRE__ERROR_CODE__INVALID, "transform", err.text);
 		return;
 	}
-	o->recipe.prefix_id = prefix_id(o->recipe.pipeline, spec->apply_exif);
+	o->recipe.apply_exif = spec->apply_exif;
+	if (recipe_attach(&o->recipe, o->cache, o->decoded_budget_bytes, o->choose_decoded, &o->limits))
+		fail_opening(o, BATCHD__WIRE__ERROR_CODE__INTERNAL, "", "out of memory");
 }
 
 static void opening_run(struct pool_task *t)
@@ -230,8 +227,6 @@ static void opening_done(struct pool_task *t)
 	struct batchd *b = j->daemon;
 	j->opening = NULL;
 	o->recipe.seed = j->spec.seed;
-	o->recipe.apply_exif = j->spec.apply_exif;
-	o->recipe.cache = b->cache;
 	struct loader_spec spec;
 	int r = o->result ? o->result : loader_spec_copy(&j->spec, &spec);
 	if (r == 0) {
@@ -271,6 +266,10 @@ static void start_opening(struct job *j, struct request *r, int *fds, unsigned n
 	r->source = NULL;
 	/* A copy: a reload may replace the configuration while we index. Without memory for it the index is just not kept. */
 	o->index_dir = b->config->index_cache ? strdup(b->config->index_cache) : NULL;
+	o->cache = b->cache;
+	o->decoded_budget_bytes = b->decoded_budget_bytes;
+	o->choose_decoded = b->config->cache_decoded_bytes == CONFIG_AUTO;
+	o->limits = batchd_decode_limits(b);
 	for (unsigned i = 0; i < n_fds; i++) {
 		o->fds[i] = fds[i];
 		fds[i] = -1;

@@ -170,7 +170,8 @@ static void slots_task_done(struct pool_task *t)
 /* As many slots as asked for, or as the budget still has room for. */
 static uint32_t affordable_slots(const struct batchd *b, const struct loader *l)
 {
-	uint64_t free_bytes = b->memory_budget_bytes > b->slots_bytes ? b->memory_budget_bytes - b->slots_bytes : 0;
+	uint64_t used = b->slots_bytes + batchd_cache_bytes(b);
+	uint64_t free_bytes = b->memory_budget_bytes > used ? b->memory_budget_bytes - used : 0;
 	uint64_t n = free_bytes / l->layout.slot_bytes;
 	return n < l->spec.n_slots ? (uint32_t)n : l->spec.n_slots;
 }
@@ -198,6 +199,7 @@ static void request_slots(struct session *s)
 				     .layout = l->layout, .n = n, .charged_bytes = n * l->layout.slot_bytes,
 				     .share = l->spec.share };
 	b->slots_bytes += task->charged_bytes;
+	batchd_balance(b);
 	s->slots_task = task;
 	s->job->n_tasks++;
 	if (task->share)

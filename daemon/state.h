@@ -68,8 +68,11 @@ struct batchd {
 	struct session *sessions;
 	uint64_t memory_budget_bytes;
 	uint64_t slots_bytes;        /* charged */
+	uint64_t decoded_budget_bytes, index_budget_bytes, file_budget_bytes; /* the most that caches may take */
 	uv_signal_t on_term, on_int, on_hup;
-	uv_timer_t idle, watchdog;
+	uv_timer_t idle, watchdog, sync;
+	struct pool_task sync_task;
+	bool syncing;
 	bool stopping;
 	int exit_code;
 	uint64_t started_ns;
@@ -93,6 +96,11 @@ void job_close(struct job *j);
 /* batchd.c */
 void batchd_activity(struct batchd *b); /* a session came or went: (re)starts or stops the idle clock */
 void batchd_maybe_finish(struct batchd *b); /* while stopping: goes on when the last job has gone */
+
+struct decode_limits batchd_decode_limits(const struct batchd *b);
+/* Slots came or went: caches get what they leave, up to their own budgets. */
+void batchd_balance(struct batchd *b);
+uint64_t batchd_cache_bytes(const struct batchd *b); /* charged, all tiers */
 
 /* status.c: the state as JSON text; free() it. NULL: out of memory. */
 char *status_json(struct batchd *b);

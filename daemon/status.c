@@ -9,6 +9,7 @@
 #include <jansson.h>
 
 #include "core/loader.h"
+#include "data/sample-cache.h"
 #include "state.h"
 
 static double seconds(uint64_t ns)
@@ -215,8 +216,31 @@ static json_t *memory_part(const struct batchd *b)
 	json_t *o = json_object();
 	set_int(o, "budget_bytes", b->memory_budget_bytes);
 	set_int(o, "slots_bytes", b->slots_bytes);
+	set_int(o, "cache_bytes", batchd_cache_bytes(b));
 	set_int(o, "rss_bytes", rss_bytes());
 	return o;
+}
+
+static json_t *cache_part(const struct batchd *b)
+{
+	static const char *const names[CACHE_N_TIERS] = { [CACHE_FILE] = "file", [CACHE_DECODED] = "decoded", [CACHE_INDEX] = "index" };
+	json_t *list = json_array();
+	for (int tier = 0; tier < CACHE_N_TIERS; tier++) {
+		struct cache_stats s;
+		cache_get_stats(b->cache, (enum cache_tier)tier, &s);
+		json_t *o = json_object();
+		set_text(o, "tier", names[tier]);
+		set_int(o, "bytes", s.charged_bytes);
+		set_int(o, "entry_bytes", s.entry_bytes);
+		set_int(o, "budget_bytes", s.budget_bytes);
+		set_int(o, "entries", s.n_entries);
+		set_int(o, "hits", s.hits);
+		set_int(o, "misses", s.misses);
+		set_int(o, "stale", s.stale);
+		set_int(o, "refused", s.refused);
+		json_array_append_new(list, o);
+	}
+	return list;
 }
 
 static json_t *limits_part(const struct batchd *b)
@@ -236,6 +260,7 @@ char *status_json(struct batchd *b)
 	set(root, "daemon", daemon_part(b));
 	set(root, "workers", workers_part(b));
 	set(root, "memory", memory_part(b));
+	set(root, "cache", cache_part(b));
 	for (const struct job *j = b->jobs; j; j = j->next)
 		json_array_append_new(loaders, loader_part(j));
 	for (const struct session *s = b->sessions; s; s = s->next) {

@@ -1,11 +1,18 @@
-/* See sample.h. */
+/* See sample.h. What is looked for first saves most: pixels behind the deterministic prefix, then the file's bytes, then an index into them. Whatever is found is
+ * used only while the file on disk is still the one it was made from (and this peer may read it), which costs one system call. */
 #include "core/sample.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
+#include <xxhash.h>
+
+#include "data/sample-cache.h"
 #include "pipeline/random.h"
+
+enum { PROBES = 8 }; /* samples that are decoded to guess how large all of them are */
 
 struct sample_worker {
 	struct decoder *decoder;
@@ -15,6 +22,9 @@ struct sample_worker {
 
 void recipe_finish(struct recipe *r)
 {
+	cache_detach(r->files);
+	cache_detach(r->indexes);
+	cache_detach(r->decoded);
 	dataset_unref(r->dataset);
 	pipeline_destroy(r->pipeline);
 	*r = (struct recipe){ 0 };
@@ -56,38 +66,156 @@ static int bad(const struct recipe *r, uint64_t index, const char *why, struct s
 	return SAMPLE_E_BAD;
 }
 
+static struct sample_key key_of(const struct recipe *r, uint64_t epoch, uint64_t index)
+{
+	return (struct sample_key){ r->seed, epoch, index };
+}
+
+/* Decodes what the crop needs, starting from what an earlier epoch learnt about where things are in the file. */
+static int run_with_index(const struct recipe *r, struct sample_worker *w, struct sample_key key, const struct file_bytes *file,
+			  const struct image_info *info, void *row, struct image_error *why)
+{
+	struct cache_hit hit;
+	bool known = r->indexes && cache_lookup_for(r->indexes, key.index, file, &hit);
+	if (r->indexes)
+		decoder_want_index(w->decoder, known ? hit.index : NULL, known ? hit.n_index_bytes : 0);
+	if (known)
+		cache_release(&hit);
+	int result = pipeline_run(r->pipeline, w->pipeline, w->decoder, info, key, row, why);
+	size_t n;
+	const void *learnt = result == 0 && r->indexes ? decoder_index(w->decoder, &n) : NULL;
+	if (learnt)
+		cache_put_index(r->indexes, key.index, file, learnt, n);
+	return result;
+}
+
+/* Decodes all that the deterministic prefix gives, keeps it, and makes the row of it. */
+static int run_and_keep(const struct recipe *r, struct sample_worker *w, struct sample_key key, const struct file_bytes *file,
+			const struct image_info *info, void *row, struct image_error *why)
+{
+	struct image prefix;
+	int result = pipeline_prefix(r->pipeline, w->pipeline, w->decoder, info, &prefix, why);
+	if (result)
+		return result;
+	cache_put_image(r->decoded, key.index, file, &prefix);
+	return pipeline_resume(r->pipeline, w->pipeline, &prefix, key, row, why);
+}
+
 static int make_from_bytes(const struct recipe *r, struct sample_worker *w, uint64_t epoch, uint64_t index,
 			   const struct file_bytes *file, void *row, struct sample_error *err)
 {
 	struct image_info info;
 	struct image_error why;
-	struct sample_key key = { r->seed, epoch, index };
 	int result = decoder_open(w->decoder, file->data, file->n_bytes, r->apply_exif, &info, &why);
-	if (result == 0)
-		result = pipeline_run(r->pipeline, w->pipeline, w->decoder, &info, key, row, &why);
+	if (result == 0) {
+		bool keep = r->decoded && cache_has_room(r->decoded, (size_t)info.width * info.height * 3);
+		result = (keep ? run_and_keep : run_with_index)(r, w, key_of(r, epoch, index), file, &info, row, &why);
+	}
 	decoder_close(w->decoder);
 	return result > 0 ? bad(r, index, why.text, err) : result;
+}
+
+/* Whether there is a current entry; a stale one is dropped. */
+static bool look_up(const struct recipe *r, struct cache_space *space, uint64_t index, struct cache_hit *hit)
+{
+	if (!space || !cache_lookup(space, index, hit))
+		return false;
+	if (dataset_is_current(r->dataset, index, &hit->file))
+		return true;
+	cache_drop(space, index, hit);
+	return false;
+}
+
+static int make_from_pixels(const struct recipe *r, struct sample_worker *w, struct sample_key key, struct cache_hit *hit, void *row,
+			    struct sample_error *err)
+{
+	struct image_error why;
+	int result = pipeline_resume(r->pipeline, w->pipeline, &hit->image, key, row, &why);
+	cache_release(hit);
+	return result > 0 ? bad(r, key.index, why.text, err) : result;
 }
 
 int sample_make(const struct recipe *r, struct sample_worker *w, uint64_t epoch, uint64_t index,
 		const struct sample_input *in, bool may_wait, void *row, struct sample_error *err)
 {
-	if (in) {
-		if (in->result)
-			return bad(r, index, in->error.text, err);
-		return make_from_bytes(r, w, epoch, index, &in->bytes, row, err);
-	}
+	struct cache_hit hit;
 	struct dataset_error why;
-	int result = dataset_read(r->dataset, index, READ_NOWAIT, &w->file, &why);
-	if (result == -EAGAIN && !may_wait)
-		return SAMPLE_E_WOULD_BLOCK;
-	if (result == -EAGAIN)
-		result = dataset_read(r->dataset, index, READ_WAIT, &w->file, &why);
-	if (result == -ENOMEM)
+	if (in && in->result)
+		return bad(r, index, in->error.text, err);
+	if (!in && look_up(r, r->decoded, index, &hit))
+		return make_from_pixels(r, w, key_of(r, epoch, index), &hit, row, err);
+	if (!in && look_up(r, r->files, index, &hit)) {
+		int result = make_from_bytes(r, w, epoch, index, &hit.file, row, err);
+		cache_release(&hit);
 		return result;
-	if (result)
-		return bad(r, index, why.text, err);
-	return make_from_bytes(r, w, epoch, index, &w->file, row, err);
+	}
+	if (!in) {
+		int result = dataset_read(r->dataset, index, READ_NOWAIT, &w->file, &why);
+		if (result == -EAGAIN && !may_wait)
+			return SAMPLE_E_WOULD_BLOCK;
+		if (result == -EAGAIN)
+			result = dataset_read(r->dataset, index, READ_WAIT, &w->file, &why);
+		if (result)
+			return result == -ENOMEM ? result : bad(r, index, why.text, err);
+	}
+	const struct file_bytes *file = in ? &in->bytes : &w->file;
+	if (r->files)
+		cache_put_file(r->files, index, file);
+	return make_from_bytes(r, w, epoch, index, file, row, err);
+}
+
+/* ---- which caches ---- */
+
+/* Two loaders share pixels when the deterministic prefix and the EXIF handling are the same. */
+static uint64_t prefix_id(const struct recipe *r)
+{
+	const char *text = pipeline_prefix_text(r->pipeline);
+	return XXH3_64bits_withSeed(text, strlen(text), r->apply_exif);
+}
+
+static uint64_t probe(const struct recipe *r, struct sample_worker *w, uint64_t index)
+{
+	struct dataset_error why;
+	struct image_error image_why;
+	struct image_info info;
+	struct image prefix;
+	if (dataset_read(r->dataset, index, READ_WAIT, &w->file, &why) ||
+	    decoder_open(w->decoder, w->file.data, w->file.n_bytes, r->apply_exif, &info, &image_why) ||
+	    pipeline_prefix(r->pipeline, w->pipeline, w->decoder, &info, &prefix, &image_why))
+		return 0;
+	return (uint64_t)prefix.width * prefix.height * 3;
+}
+
+/* Of all samples, judged by a few that are spread evenly; 0 when none of these can be decoded. */
+static uint64_t guess_decoded_bytes(const struct recipe *r, struct sample_worker *w)
+{
+	uint64_t n = dataset_n(r->dataset), sum = 0, n_good = 0;
+	for (uint64_t i = 0; i < PROBES; i++) {
+		uint64_t bytes = probe(r, w, n / PROBES * i + i * (n % PROBES) / PROBES);
+		sum += bytes;
+		n_good += bytes > 0;
+	}
+	return n_good ? sum / n_good * n : 0;
+}
+
+int recipe_attach(struct recipe *r, struct cache *cache, uint64_t decoded_budget_bytes, bool choose_decoded,
+		  const struct decode_limits *limits)
+{
+	uint64_t id = dataset_id(r->dataset), n = dataset_n(r->dataset);
+	bool decoded = decoded_budget_bytes > 0;
+	if (decoded && choose_decoded) {
+		struct sample_worker *w = sample_worker_create(limits);
+		if (!w)
+			return -ENOMEM;
+		uint64_t guess = guess_decoded_bytes(r, w);
+		decoded = guess > 0 && guess + guess / 8 < decoded_budget_bytes;
+		sample_worker_destroy(w);
+	}
+	if (decoded)
+		r->decoded = cache_attach(cache, id, n, CACHE_DECODED, prefix_id(r));
+	r->files = cache_attach(cache, id, n, CACHE_FILE, 0);
+	r->indexes = cache_attach(cache, id, n, CACHE_INDEX, 0);
+	return 0;
 }
 
 uint64_t sample_substitute(uint64_t seed, uint64_t epoch, uint64_t index, unsigned attempt, uint64_t n)

@@ -11,16 +11,21 @@
 #include "pipeline/pipeline.h"
 
 struct cache;
+struct cache_space;
 
 struct recipe {
 	struct dataset *dataset;       /* a reference */
 	struct pipeline *pipeline;     /* owned; NULL for arrays */
-	struct cache *cache;           /* borrowed; NULL: none */
-	uint64_t prefix_id;            /* of the pipeline's deterministic prefix (and EXIF handling), for the decoded cache */
 	uint64_t seed;
 	bool apply_exif;
+	/* What loaders of the same data set share; each may be NULL. */
+	struct cache_space *files, *indexes, *decoded;
 };
 
+/* Attaches the caches that an image recipe can use. When the decoded tier may choose (choose_decoded), it is used only for data sets that would fit as a
+ * whole, as a few samples tell: decoding whole images to keep one in a hundred would cost more than it saves. Blocking; 0 or -ENOMEM. */
+int recipe_attach(struct recipe *r, struct cache *cache, uint64_t decoded_budget_bytes, bool choose_decoded,
+		  const struct decode_limits *limits);
 void recipe_finish(struct recipe *r);
 
 /* Decoder, scratch memory and file buffer of one worker thread. */
@@ -44,7 +49,8 @@ struct sample_error {
 /* Reads the sample's file, waiting for it as long as it takes. I/O threads. */
 void sample_fetch(const struct recipe *r, uint64_t index, struct sample_input *in);
 
-/* Makes the row of an image sample. in: its fetched file, or NULL to look in the caches and then read it here; may_wait as said in pool.h.
+/* Makes the row of an image sample, from the caches where they have it, and leaves there what the next epoch can use. in: its fetched file, or NULL to read it
+ * here; may_wait as said in pool.h.
  * 0, SAMPLE_E_BAD with err, SAMPLE_E_WOULD_BLOCK, -ENOMEM. */
 int sample_make(const struct recipe *r, struct sample_worker *w, uint64_t epoch, uint64_t index,
 		const struct sample_input *in, bool may_wait, void *row, struct sample_error *err);

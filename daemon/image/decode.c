@@ -164,6 +164,17 @@ int decoder_open(struct decoder *d, const uint8_t *bytes, size_t n_bytes, bool a
 	return 0;
 }
 
+void decoder_want_index(struct decoder *d, const void *known, size_t n_bytes)
+{
+	if (d->stored.format == FORMAT_JPEG)
+		jpeg_reader_want_index(d->jpeg, known, n_bytes);
+}
+
+const void *decoder_index(const struct decoder *d, size_t *n_bytes)
+{
+	return d->stored.format == FORMAT_JPEG ? jpeg_reader_index(d->jpeg, n_bytes) : NULL;
+}
+
 /* How an upright pixel finds its stored one: swap the axes (orientations 5 to 8), then count from the far side. */
 static bool turn_swaps(int turn)
 {

@@ -14,6 +14,7 @@
 
 #include <errno.h>
 #include <setjmp.h>
+#include <string.h>
 #include <stddef.h>
 #include <stdlib.h>
 
@@ -35,6 +36,9 @@ struct jpeg_reader {
 	struct jpeg_progress_mgr progress;
 	struct jpeg_memory memory;
 	struct scan *scan;                  /* the quick way for plain files */
+	struct scratch index;               /* of the open picture; n_index_bytes of it, 0: none wanted */
+	size_t n_index_bytes;
+	uint32_t index_rows;                /* that were known before */
 	const struct decode_limits *limits; /* borrowed */
 	struct scratch joined;              /* EXIF in several segments */
 	struct jpeg_header header;
@@ -171,6 +175,7 @@ void jpeg_reader_destroy(struct jpeg_reader *r)
 	jpeg_destroy_decompress(&r->cinfo);
 	jpeg_memory_finish(&r->memory);
 	scan_destroy(r->scan);
+	scratch_finish(&r->index);
 	scratch_finish(&r->joined);
 	free(r);
 }
@@ -218,6 +223,7 @@ int jpeg_reader_open(struct jpeg_reader *r, const uint8_t *bytes, size_t n_bytes
 	jpeg_memory_forget_tables(&r->memory, &r->cinfo);
 	r->bytes = bytes;
 	r->n_bytes = n_bytes;
+	r->n_index_bytes = 0;
 
 	int outcome = jpeg_header_read(bytes, n_bytes, &r->joined, &r->header, err);
 	if (outcome == 0)
@@ -361,7 +367,34 @@ static int decode_quickly(struct jpeg_reader *r, struct region_px want, struct s
 	if (!to)
 		return -ENOMEM;
 	*out = (struct image){ to, stride, want.width, want.height };
-	return scan_region(r->scan, &r->cinfo, r->source.next_input_byte, r->source.bytes_in_buffer, NULL, NULL, want, out);
+	struct scan_index *index = r->n_index_bytes ? (struct scan_index *)(void *)r->index.data : NULL;
+	return scan_region(r->scan, &r->cinfo, r->source.next_input_byte, r->source.bytes_in_buffer, index, index, want, out);
+}
+
+/* The index is completed in our own copy: the cache's may be read by others. */
+void jpeg_reader_want_index(struct jpeg_reader *r, const void *known, size_t n_bytes)
+{
+	r->n_index_bytes = 0;
+	if (!r->bytes || !scan_supported(&r->cinfo))
+		return;
+	size_t n_scan = r->source.bytes_in_buffer, size = scan_index_size(&r->cinfo, n_scan);
+	struct scan_index *x = (struct scan_index *)(void *)scratch_reserve(&r->index, size);
+	if (!x)
+		return;
+	scan_index_init(x, &r->cinfo, n_scan);
+	if (known && n_bytes == size && scan_index_valid(known, n_bytes))
+		memcpy(x, known, size);
+	r->n_index_bytes = size;
+	r->index_rows = scan_index_rows_known(x);
+}
+
+const void *jpeg_reader_index(const struct jpeg_reader *r, size_t *n_bytes)
+{
+	const struct scan_index *x = (const struct scan_index *)(const void *)r->index.data;
+	if (!r->n_index_bytes || scan_index_rows_known(x) <= r->index_rows)
+		return NULL;
+	*n_bytes = r->n_index_bytes;
+	return x;
 }
 
 int jpeg_reader_region(struct jpeg_reader *r, struct region_px want, struct scratch *pixels, struct image *out,

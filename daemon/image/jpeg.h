@@ -14,6 +14,9 @@ void jpeg_reader_destroy(struct jpeg_reader *r);
 int jpeg_reader_open(struct jpeg_reader *r, const uint8_t *bytes, size_t n_bytes, struct image_info *info, struct image_error *err);
 int jpeg_reader_region(struct jpeg_reader *r, struct region_px want, struct scratch *pixels, struct image *out,
 		       struct image_error *err);
+/* As decoder_want_index and decoder_index. */
+void jpeg_reader_want_index(struct jpeg_reader *r, const void *known, size_t n_bytes);
+const void *jpeg_reader_index(const struct jpeg_reader *r, size_t *n_bytes);
 void jpeg_reader_close(struct jpeg_reader *r);
 
 #endif

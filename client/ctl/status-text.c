@@ -177,7 +177,7 @@ static void print_cache(const json_t *root)
 
 		table_cell(t, "%s", or_dash(text(c, "tier")));
 		table_cell(t, "%s", bytes(c, "bytes", BUF));
-		table_cell(t, "%s", bytes(c, "budget_bytes", BUF));
+		table_cell(t, "%s", number(c, "budget_bytes") == 0 ? "off" : bytes(c, "budget_bytes", BUF));
 		table_cell(t, "%s", count(c, "entries", BUF));
 		table_cell(t, "%s", count(c, "hits", BUF));
 		table_cell(t, "%s", count(c, "misses", BUF));

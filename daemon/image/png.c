@@ -98,10 +98,12 @@ static uint32_t n_channels(const struct png_layout *l)
 	}
 }
 
-/* In libpng's output: a byte per sample, or two. */
+/* In libpng's output: grey (16 bits if stored so), an index, or RGB of 8 bits. Alpha and the low bytes of colours are left out by libpng. */
 static size_t pixel_bytes(const struct png_layout *l)
 {
-	return n_channels(l) * (l->bits == 16 ? 2 : 1);
+	if (l->color == PNG_GREY && l->bits == 16)
+		return 2;
+	return l->color == PNG_RGB || l->color == PNG_RGB_ALPHA ? 3 : 1;
 }
 
 /* As filtered rows, each with its filter's byte. */
@@ -217,10 +219,10 @@ static void on_read(png_structp png, png_bytep to, size_t n)
 
 /* ---- samples to RGB ---- */
 
-static void grey_to_rgb(const uint8_t *in, size_t step, uint32_t factor, uint32_t n, uint8_t *out)
+static void grey_to_rgb(const uint8_t *in, uint32_t factor, uint32_t n, uint8_t *out)
 {
-	for (uint32_t i = 0; i < n; i++, in += step, out += 3)
-		out[0] = out[1] = out[2] = (uint8_t)(*in * factor);
+	for (uint32_t i = 0; i < n; i++, out += 3)
+		out[0] = out[1] = out[2] = (uint8_t)(in[i] * factor);
 }
 
 /* Pillow clips 16-bit grey instead of scaling it. */
@@ -228,16 +230,6 @@ static void grey16_to_rgb(const uint8_t *in, uint32_t n, uint8_t *out)
 {
 	for (uint32_t i = 0; i < n; i++, in += 2, out += 3)
 		out[0] = out[1] = out[2] = in[0] ? 255 : in[1];
-}
-
-/* From the high byte of each of the first three channels. */
-static void color_to_rgb(const uint8_t *in, size_t step, size_t channel_step, uint32_t n, uint8_t *out)
-{
-	for (uint32_t i = 0; i < n; i++, in += step, out += 3) {
-		out[0] = in[0];
-		out[1] = in[channel_step];
-		out[2] = in[2 * channel_step];
-	}
 }
 
 static void palette_to_rgb(const uint8_t *in, const uint8_t palette[256][3], uint32_t n, uint8_t *out)
@@ -248,8 +240,6 @@ static void palette_to_rgb(const uint8_t *in, const uint8_t palette[256][3], uin
 
 static void samples_to_rgb(const struct png_layout *l, const uint8_t *in, uint32_t n, uint8_t *out)
 {
-	size_t step = pixel_bytes(l);
-
 	switch (l->color) {
 	case PNG_PALETTE:
 		palette_to_rgb(in, l->palette, n, out);
@@ -258,13 +248,13 @@ static void samples_to_rgb(const struct png_layout *l, const uint8_t *in, uint32
 		if (l->bits == 16)
 			grey16_to_rgb(in, n, out);
 		else
-			grey_to_rgb(in, 1, 255u / ((1u << l->bits) - 1), n, out);
+			grey_to_rgb(in, 255u / ((1u << l->bits) - 1), n, out);
 		break;
 	case PNG_GREY_ALPHA:
-		grey_to_rgb(in, step, 1, n, out);
+		grey_to_rgb(in, 1, n, out);
 		break;
 	default:
-		color_to_rgb(in, step, l->bits == 16 ? 2 : 1, n, out);
+		memcpy(out, in, (size_t)n * 3);
 	}
 }
 
@@ -315,6 +305,9 @@ static void start(struct png_reader *r)
 	png_set_option(r->png, PNG_MAXIMUM_INFLATE_WINDOW, PNG_OPTION_ON);
 	png_read_info(r->png, info);
 	png_set_packing(r->png);
+	png_set_strip_alpha(r->png);
+	if (r->layout.color != PNG_GREY)
+		png_set_strip_16(r->png);
 	if (r->layout.interlaced)
 		(void)png_set_interlace_handling(r->png);
 	png_start_read_image(r->png);

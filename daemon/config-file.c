@@ -1,10 +1,11 @@
 /* Reading the YAML file, in two passes over the same bytes and by the same schema.
  *
- * libcyaml turns a document into structs, but says of a mistake only what it met and a trail of mappings, and of a key given twice nothing. So
- * a strict reader goes first, event by event: it knows the line of everything, says which key was meant, refuses what a configuration has no use
- * for (anchors, aliases and with them alias bombs, tags, further documents), and stops at the schema's depth, whatever the file nests. What it lets through,
- * libcyaml loads. The awkward corner is `transform`, which is text to the schema of one file and a list to the author of another: the strict reader
- * turns lists into JSON and keeps them, libcyaml skips them. */
+ * libcyaml turns a document into structs, but says of a mistake only what it met and a trail of mappings, and of a
+ * key given twice nothing. So a strict reader goes first, event by event: it knows the line of everything, says which
+ * key was meant, refuses what a configuration has no use for (anchors, aliases and with them alias bombs, tags,
+ * further documents), and stops at the schema's depth, whatever the file nests. What it lets through, libcyaml loads.
+ * The awkward corner is `transform`, which is text to the schema of one file and a list to the author of another: the
+ * strict reader turns lists into JSON and keeps them, libcyaml skips them. */
 #include "config-file.h"
 
 #include <cyaml/cyaml.h>
@@ -36,6 +37,8 @@ enum {
 	CYAML_FIELD_STRING_PTR(key, CYAML_FLAG_POINTER | CYAML_FLAG_OPTIONAL, structure, member, 0, MAX_VALUE_BYTES)
 #define TEXT_REQUIRED(key, structure, member) \
 	CYAML_FIELD_STRING_PTR(key, CYAML_FLAG_POINTER, structure, member, 0, MAX_VALUE_BYTES)
+#define LIST(key, structure, member, count, entry, max) \
+	CYAML_FIELD_SEQUENCE_COUNT(key, CYAML_FLAG_POINTER | CYAML_FLAG_OPTIONAL, structure, member, count, entry, 0, max)
 
 static const cyaml_schema_value_t name_value = {CYAML_VALUE_STRING(CYAML_FLAG_POINTER, char *, 0, MAX_VALUE_BYTES)};
 
@@ -52,10 +55,8 @@ static const cyaml_schema_field_t dataset_fields[] = {
 	TEXT_REQUIRED("name", struct dataset_text, name),
 	TEXT_REQUIRED("source", struct dataset_text, source),
 	CYAML_FIELD_IGNORE("transform", CYAML_FLAG_OPTIONAL),
-	CYAML_FIELD_SEQUENCE_COUNT("users", CYAML_FLAG_POINTER | CYAML_FLAG_OPTIONAL, struct dataset_text, users, n_users, &name_value, 0,
-				   CONFIG_MAX_NAMES),
-	CYAML_FIELD_SEQUENCE_COUNT("groups", CYAML_FLAG_POINTER | CYAML_FLAG_OPTIONAL, struct dataset_text, groups, n_groups, &name_value,
-				   0, CONFIG_MAX_NAMES),
+	LIST("users", struct dataset_text, users, n_users, &name_value, CONFIG_MAX_NAMES),
+	LIST("groups", struct dataset_text, groups, n_groups, &name_value, CONFIG_MAX_NAMES),
 	CYAML_FIELD_END,
 };
 static const cyaml_schema_value_t dataset_value = {
@@ -99,10 +100,8 @@ static const cyaml_schema_field_t root_fields[] = {
 	/* Offset 0: the members above already count from the whole struct. */
 	{.key = "cache", .value = {CYAML_VALUE_MAPPING(CYAML_FLAG_OPTIONAL, struct config_text, cache_fields)}},
 	{.key = "limits", .value = {CYAML_VALUE_MAPPING(CYAML_FLAG_OPTIONAL, struct config_text, limits_fields)}},
-	CYAML_FIELD_SEQUENCE_COUNT("pipelines", CYAML_FLAG_POINTER | CYAML_FLAG_OPTIONAL, struct config_text, pipelines, n_pipelines,
-				   &pipeline_value, 0, CONFIG_MAX_PIPELINES),
-	CYAML_FIELD_SEQUENCE_COUNT("datasets", CYAML_FLAG_POINTER | CYAML_FLAG_OPTIONAL, struct config_text, datasets, n_datasets,
-				   &dataset_value, 0, CONFIG_MAX_DATASETS),
+	LIST("pipelines", struct config_text, pipelines, n_pipelines, &pipeline_value, CONFIG_MAX_PIPELINES),
+	LIST("datasets", struct config_text, datasets, n_datasets, &dataset_value, CONFIG_MAX_DATASETS),
 	CYAML_FIELD_END,
 };
 static const cyaml_schema_value_t root_value = {

@@ -6,7 +6,8 @@
 
 #include "config.h"
 
-/* Every text is NULL where the file says nothing. libcyaml fills this struct by the schema in config-file.c and owns its memory. */
+/* Every text is NULL where the file says nothing. libcyaml fills this struct by the schema in config-file.c and owns
+ * its memory. */
 struct config_text {
 	char *socket, *socket_mode, *socket_group;
 	char *workers, *io_threads, *memory, *slots, *linger, *idle_exit, *bad_data, *log_level, *index_cache;
@@ -35,7 +36,8 @@ struct config_file {
 	size_t n_places, places_capacity;
 };
 
-/* The whole file, at most CONFIG_MAX_BYTES, in memory that the caller frees. 0; -EINVAL, -ENOENT or another negative errno with err->text. */
+/* The whole file, at most CONFIG_MAX_BYTES, in memory that the caller frees. 0; -EINVAL, -ENOENT or another negative
+ * errno with err->text. */
 int config_file_bytes(const char *path, char **bytes, size_t *n_bytes, struct config_error *err);
 
 /* 0; -EINVAL with err->text; -ENOMEM. Fills *f in either case; finish it. The bytes are not needed afterwards. */
@@ -44,7 +46,8 @@ void config_file_finish(struct config_file *f);
 
 /* Line of "workers", "cache.jpeg", "datasets[2].users[0]"; 0 when it is not in the file. */
 unsigned config_file_line(const struct config_file *f, const char *where);
-/* The text of a "...transform": a name or JSON as it stands, or lists and mappings of YAML turned into JSON. NULL when it is not there. */
+/* The text of a "...transform": a name or JSON as it stands, or lists and mappings of YAML turned into JSON. NULL
+ * when it is not there. */
 const char *config_file_transform(const struct config_file *f, const char *where);
 
 #endif

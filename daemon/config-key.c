@@ -1,5 +1,6 @@
-/* The table of all scalar keys. The file, the command line, the defaults and the comparison all go through it, so that a new key is one line here (and one in
- * the schema of config-file.c). Ranges are what the daemon can survive, not what is sensible. */
+/* The table of all scalar keys. The file, the command line, the defaults and the comparison all go through it, so
+ * that a new key is one line here (and one in the schema of config-file.c). Ranges are what the daemon can survive,
+ * not what is sensible. */
 #include "config-key.h"
 
 #include <errno.h>
@@ -118,8 +119,9 @@ void key_expected(const struct key *k, char *buf, size_t size)
 		break;
 	case KIND_DURATION:
 	case KIND_DURATION_NEVER:
-		snprintf(buf, size, "%sa duration from %s to %s, such as 30s or 5min", k->kind == KIND_DURATION_NEVER ? "never or " : "",
-			 duration_format(k->min, low, sizeof low), duration_format(k->max, high, sizeof high));
+		snprintf(buf, size, "%sa duration from %s to %s, such as 30s or 5min",
+			 k->kind == KIND_DURATION_NEVER ? "never or " : "", duration_format(k->min, low, sizeof low),
+			 duration_format(k->max, high, sizeof high));
 		break;
 	case KIND_SHARE:
 		snprintf(buf, size, "a share from 0%% to 100%%, such as 1%% or 0.01");

@@ -100,7 +100,8 @@ static int check_source(const char *where, const char *source, struct config_err
 			continue;
 		if (is_word(kinds[i], "random") || paths_are_absolute(kinds[i], colon + 1))
 			return 0;
-		return fail(err, "%s: '%.200s' is relative; expected an absolute path, such as %s:/data/train", where, source, kinds[i]);
+		return fail(err, "%s: '%.200s' is relative; expected an absolute path, such as %s:/data/train", where, source,
+			    kinds[i]);
 	}
 	return fail(err, "%s: '%.200s' is not a source; expected imagefolder:DIR, files:LIST, npy:FILE[,FILE] or random:...", where,
 		    source);

@@ -1,7 +1,8 @@
 /* The configuration: a YAML file, and options of the command line on top of it, as plain data.
  *
- * Strict: an unknown key, a wrong type, a value out of range, a name given twice is refused with file, line and what was expected. Everything is
- * optional. batchd.yaml(5) explains every key to people; the table in config-key.c is the one place where keys, ranges and defaults live. */
+ * Strict: an unknown key, a wrong type, a value out of range, a name given twice is refused with file, line and what
+ * was expected. Everything is optional. batchd.yaml(5) explains every key to people; the table in config-key.c is the
+ * one place where keys, ranges and defaults live. */
 #ifndef BATCHD_CONFIG_H
 #define BATCHD_CONFIG_H
 
@@ -78,16 +79,16 @@ struct config {
 
 /* Sets every key's default; the memory is the caller's. 0 or -ENOMEM. */
 int config_defaults(struct config *c);
-/* Reads the file into *c, which is (or becomes) valid defaults for whatever the file does not say. 0; -EINVAL with err->text; -ENOENT when
- * there is no such file (text too); other negative errno. On failure *c is finished. */
+/* Reads the file into *c, which is (or becomes) valid defaults for whatever the file does not say. 0; -EINVAL with
+ * err->text; -ENOENT when there is no such file (text too); other negative errno. On failure *c is finished. */
 int config_load(const char *path, struct config *c, struct config_error *err);
 /* The same from memory; path only begins the messages. */
 int config_parse(const char *path, const char *bytes, size_t n_bytes, struct config *c, struct config_error *err);
 /* Frees what is inside; a zeroed or finished configuration is allowed. */
 void config_finish(struct config *c);
 
-/* Sets one scalar key ("workers", "cache.jpeg") from text as the file would hold it: what options of the command line do. 0, -EINVAL with
- * err->text (beginning with the key, without file and line), -ENOMEM. */
+/* Sets one scalar key ("workers", "cache.jpeg") from text as the file would hold it: what options of the command line
+ * do. 0, -EINVAL with err->text (beginning with the key, without file and line), -ENOMEM. */
 int config_set(struct config *c, const char *key, const char *text, struct config_error *err);
 /* Adds a data set that everybody may attach to, or replaces the one of that name. Same returns. */
 int config_set_dataset(struct config *c, const char *name, const char *source, struct config_error *err);

@@ -1,9 +1,10 @@
 /* Making a socket where another daemon may live, may have died, or where somebody hostile has left something.
  *
- * The lock file beside the socket decides who owns the path; the kernel drops the lock with the process, however that ends. Whoever holds it may remove a
- * socket that nobody answers on. A socket that does answer is somebody's who does not lock (systemd's own), and is left alone. The lock
- * file is removed at the end too, so a newcomer may have opened and locked a file that no longer has a name: it looks again after locking.
- * Nothing here follows a symbolic link in the last component, and the directory must not be one where others can swap files under us. */
+ * The lock file beside the socket decides who owns the path; the kernel drops the lock with the process, however that
+ * ends. Whoever holds it may remove a socket that nobody answers on. A socket that does answer is somebody's who does
+ * not lock (systemd's own), and is left alone. The lock file is removed at the end too, so a newcomer may have opened
+ * and locked a file that no longer has a name: it looks again after locking. Nothing here follows a symbolic link in
+ * the last component, and the directory must not be one where others can swap files under us. */
 #include "listen.h"
 
 #include <errno.h>
@@ -62,15 +63,15 @@ static int prepare_directory(struct listener *l, struct listen_error *err)
 	else if (errno != EEXIST)
 		return fail_errno(err, "make the socket's directory", dir);
 	if (lstat(dir, &st) < 0)
-		return fail_errno(err, "look at it", dir);
+		return errno == ENOENT ? 0 : fail_errno(err, "look at it", dir); /* just removed: lock_once finds out */
 	if (!S_ISDIR(st.st_mode))
-		return fail(err, ENOTDIR, "%s: is not a directory (or a symbolic link to one); name the real one with --socket", dir);
+		return fail(err, ENOTDIR, "%s: is not a directory, or a symbolic link; name the real one with --socket", dir);
 	if (st.st_uid != geteuid() && st.st_uid != 0)
-		return fail(err, EPERM, "%s: belongs to user %u; a socket there would not be safe. Remove it or choose another with --socket", dir,
-			    (unsigned)st.st_uid);
+		return fail(err, EPERM, "%s: belongs to user %u, so a socket there would not be safe; "
+			    "remove it or choose another with --socket", dir, (unsigned)st.st_uid);
 	if ((st.st_mode & (S_IWGRP | S_IWOTH)) && !(st.st_mode & S_ISVTX))
-		return fail(err, EPERM, "%s: others may write to it; a socket there would not be safe. chmod go-w it or choose another with --socket",
-			    dir);
+		return fail(err, EPERM, "%s: others may write to it, so a socket there would not be safe; "
+			    "chmod go-w it or choose another with --socket", dir);
 	return 0;
 }
 
@@ -118,7 +119,8 @@ static int lock_once(struct listener *l, struct listen_error *err)
 	if (fd < 0 && errno == ENOENT)
 		return 0;
 	if (fd < 0)
-		return errno == ELOOP ? fail(err, ELOOP, "%s: is a symbolic link; remove it", path) : fail_errno(err, "open the lock", path);
+		return errno == ELOOP ? fail(err, ELOOP, "%s: is a symbolic link; remove it", path)
+				      : fail_errno(err, "open the lock", path);
 
 	int r = lock_file(fd, l, path, err);
 
@@ -166,8 +168,8 @@ static int clear_path(const struct listener *l, const struct sockaddr_un *sa, st
 
 	close(fd);
 	if (!dead)
-		return fail(err, EADDRINUSE, "%s: something else serves there (systemd, perhaps); use that, stop it, or choose another --socket",
-			    l->path);
+		return fail(err, EADDRINUSE, "%s: something else serves there (systemd, perhaps); "
+			    "use that, stop it, or choose another --socket", l->path);
 	return unlink(l->path) < 0 && errno != ENOENT ? fail_errno(err, "remove the dead socket", l->path) : 0;
 }
 

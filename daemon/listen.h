@@ -23,8 +23,9 @@ struct listen_error {
 	char text[320]; /* names the path and says what to do */
 };
 
-/* path: absolute. mode: of the socket's file. group: (gid_t)-1 leaves it. Makes the socket's directory if only that is missing. 0; -EADDRINUSE when
- * another daemon is alive there; other negative errno. Before there are threads (it sets the umask for a moment). */
+/* path: absolute. mode: of the socket's file. group: (gid_t)-1 leaves it. Makes the socket's directory if only that
+ * is missing. 0; -EADDRINUSE when another daemon is alive there; other negative errno. Before there are threads (it
+ * sets the umask for a moment). */
 int listener_open(struct listener *l, const char *path, mode_t mode, gid_t group, struct listen_error *err);
 
 /* Takes over what systemd opened. 1: done; 0: there is nothing; -EINVAL: it is not one listening SOCK_SEQPACKET socket. */

@@ -1,6 +1,6 @@
-/* The daemon's beginning and end: options, configuration, socket, and then batchd_run. It never forks: systemd, a shell or the client library have
- * already put it where it belongs. What goes wrong here goes into the log as well, and says what to do; exit code 78 tells systemd that
- * trying again would not help. */
+/* The daemon's beginning and end: options, configuration, socket, and then batchd_run. It never forks: systemd, a
+ * shell or the client library have already put it where it belongs. What goes wrong here goes into the log as well,
+ * and says what to do; exit code 78 tells systemd that trying again would not help. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -88,7 +88,8 @@ static int open_listener(struct listener *l, const struct config *c)
 	if (r == 0)
 		r = listener_open(l, c->socket ? c->socket : own, c->socket_mode, c->socket_group, &err);
 	else if (r > 0 && c->socket && strcmp(c->socket, l->path) != 0)
-		log_record(LOG_LEVEL_WARNING, "socket-ignored", "listening where systemd does (%s), not at the configured %s", l->path, c->socket);
+		log_record(LOG_LEVEL_WARNING, "socket-ignored", "listening where systemd does (%s), not at the configured %s",
+			   l->path, c->socket);
 	return r < 0 ? give_up("listen-failed", err.text, EXIT_FAILURE) : 0;
 }
 
@@ -108,8 +109,8 @@ static void make_index_cache(const struct config *c)
 	int r = c->index_cache ? cachedir_make(c->index_cache) : 0;
 
 	if (r < 0)
-		log_record(LOG_LEVEL_WARNING, "index-cache-off", "%s: cannot be made: %s; data sets are indexed at every start", c->index_cache,
-			   strerror(-r));
+		log_record(LOG_LEVEL_WARNING, "index-cache-off", "%s: cannot be made: %s; data sets are indexed at every start",
+			   c->index_cache, strerror(-r));
 }
 
 /* Static because a signal may find it before there is a loop to handle signals. */
@@ -202,7 +203,14 @@ int main(int argc, char **argv)
 {
 	struct options options;
 	int r = options_parse(argc, argv, &options);
-	int exit_code = r == 0 ? run(&options) : r == OPTIONS_E_DONE ? EXIT_SUCCESS : r == OPTIONS_E_USAGE ? EXIT_CONFIG : EXIT_FAILURE;
+	int exit_code = EXIT_FAILURE;
+
+	if (r == 0)
+		exit_code = run(&options);
+	else if (r == OPTIONS_E_DONE)
+		exit_code = EXIT_SUCCESS;
+	else if (r == OPTIONS_E_USAGE)
+		exit_code = EXIT_CONFIG;
 
 	options_finish(&options);
 	return exit_code;

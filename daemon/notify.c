@@ -1,6 +1,7 @@
-/* The protocol is a datagram of KEY=value lines to the socket in NOTIFY_SOCKET; systemd documents it as stable and says to implement it without its
- * library where that suits. It does here: a few lines, the same on every machine, and testable with a fake manager. The socket may be a path or, with
- * a leading @, abstract; the kind for virtual machines (vsock:) does not concern a service inside one. */
+/* The protocol is a datagram of KEY=value lines to the socket in NOTIFY_SOCKET; systemd documents it as stable and
+ * says to implement it without its library where that suits. It does here: a few lines, the same on every machine,
+ * and testable with a fake manager. The socket may be a path or, with a leading @, abstract; the kind for virtual
+ * machines (vsock:) does not concern a service inside one. */
 #include "notify.h"
 
 #include <errno.h>

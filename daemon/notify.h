@@ -1,7 +1,8 @@
-/* Talking to the service manager: sd_notify(3)'s protocol, spoken directly, so that it works wherever the manager does.
+/* Talking to the service manager: sd_notify(3)'s protocol, spoken directly, so that it works wherever the manager
+ * does.
  *
- * Without one (NOTIFY_SOCKET is not set) every call does nothing. Calls never fail: a manager that cannot be told anything will find out
- * by its own timeouts. Loop thread, or before there are others. */
+ * Without one (NOTIFY_SOCKET is not set) every call does nothing. Calls never fail: a manager that cannot be told
+ * anything will find out by its own timeouts. Loop thread, or before there are others. */
 #ifndef BATCHD_NOTIFY_H
 #define BATCHD_NOTIFY_H
 
@@ -20,8 +21,9 @@ uint64_t notify_watchdog_interval_ns(void);
 
 enum { NOTIFY_FIRST_FD = 3 };
 
-/* Sockets that the manager opened for us: NOTIFY_FIRST_FD and the following, close-on-exec from now on. Returns how many, 0 without activation, or
- * -EINVAL when the variables make no sense. Forgets the variables: a second call gives 0, and so does a child's. */
+/* Sockets that the manager opened for us: NOTIFY_FIRST_FD and the following, close-on-exec from now on. Returns how
+ * many, 0 without activation, or -EINVAL when the variables make no sense. Forgets the variables: a second call gives
+ * 0, and so does a child's. */
 int notify_listen_fds(void);
 
 #endif

@@ -1,5 +1,5 @@
-/* getopt_long's table and what becomes of it. Paths may be relative here, since people type them in some directory; the daemon itself deals in absolute
- * ones only, as it may outlive that directory. */
+/* getopt_long's table and what becomes of it. Paths may be relative here, since people type them in some directory;
+ * the daemon itself deals in absolute ones only, as it may outlive that directory. */
 #include "options.h"
 
 #include <errno.h>
@@ -69,7 +69,8 @@ static const char help[] =
 
 /* ---- relative paths ---- */
 
-/* The path itself if absolute, else below the current directory. malloc'ed; NULL when out of memory or there is no such directory. */
+/* The path itself if absolute, else below the current directory. malloc'ed; NULL when out of memory or there is no
+ * such directory. */
 static char *absolute(const char *path, size_t n_bytes)
 {
 	char *dir = path[0] == '/' ? strdup("") : getcwd(NULL, 0), *result = NULL;
@@ -82,7 +83,8 @@ static char *absolute(const char *path, size_t n_bytes)
 	return result;
 }
 
-/* "npy:x,y" with each file made absolute; every kind but random names files. Text that is no source is left for config_set_dataset to refuse. */
+/* "npy:x,y" with each file made absolute; every kind but random names files. Text that is no source is left for
+ * config_set_dataset to refuse. */
 static char *absolute_source(const char *source)
 {
 	const char *colon = strchr(source, ':');
@@ -130,7 +132,8 @@ static int add_dataset(struct options *o, const char *arg)
 	char *source, *text = NULL;
 
 	if (!equals || equals == arg) {
-		fprintf(stderr, "batchd: --dataset: '%s' has no name; expected NAME=SPEC, such as train=imagefolder:/data/train\n", arg);
+		fprintf(stderr, "batchd: --dataset: '%s' has no name; expected NAME=SPEC, such as train=imagefolder:/data/train\n",
+			arg);
 		return OPTIONS_E_USAGE;
 	}
 	source = absolute_source(equals + 1);

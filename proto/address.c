@@ -1,5 +1,5 @@
-/* The rule for the socket's place; see address.h. Both sides link this file, so it knows nothing of either. The environment is not believed
- * in programs that run with somebody else's rights (secure_getenv). */
+/* The rule for the socket's place; see address.h. Both sides link this file, so it knows nothing of either. The
+ * environment is not believed in programs that run with somebody else's rights (secure_getenv). */
 #include "address.h"
 
 #include <errno.h>

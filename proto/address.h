@@ -17,12 +17,13 @@ enum { ADDRESS_MAX_BYTES = 108 }; /* sun_path with its final NUL; longer paths a
 /* Where this user's own daemon listens (root's: ADDRESS_SYSTEM). 0, or -ENAMETOOLONG. */
 int address_own(char buf[ADDRESS_MAX_BYTES]);
 
-/* The i-th address a client of this user tries: the variable's (then only that one), the user's, the system's. 0; -ENOENT when there are no
- * more; -ENAMETOOLONG. */
+/* The i-th address a client of this user tries: the variable's (then only that one), the user's, the system's. 0;
+ * -ENOENT when there are no more; -ENAMETOOLONG. */
 int address_candidate(unsigned i, char buf[ADDRESS_MAX_BYTES]);
 
-/* Whether the directory that holds this socket can have been filled only by this user or by root: a real directory, owned by one of
- * them, that nobody else may write to. 0, -ENOENT when there is none, -EPERM, or another negative errno. */
+/* Whether the directory that holds this socket can have been filled only by this user or by root: a real directory,
+ * owned by one of them, that nobody else may write to. 0, -ENOENT when there is none, -EPERM, or another negative
+ * errno. */
 int address_check(const char *path);
 
 #endif

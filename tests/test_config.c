@@ -229,7 +229,8 @@ END_TEST
 
 START_TEST(test_wrong_types_say_what_the_key_takes)
 {
-	/* Proves that a list, a mapping or nothing where a value belongs, and the reverse, name both what was found and what was expected. */
+	/* Proves that a list, a mapping or nothing where a value belongs, and the reverse, name both what was found
+	 * and what was expected. */
 	expect_refused("workers: [4]\n", ":1: workers: found a list; expected auto or a whole number from 1 to 1024");
 	expect_refused("\nmemory: {max: 4GiB}\n", ":2: memory: found keys and values; expected auto or a size from 16MiB to 64TiB, such as 512MiB");
 	expect_refused("slots: 4\nlinger:\n", ":2: linger: found nothing; expected a duration from 0s to 30d, such as 30s or 5min");
@@ -385,7 +386,8 @@ END_TEST
 
 START_TEST(test_yaml_beyond_a_configuration_is_refused)
 {
-	/* Proves that aliases (and their bombs), tags, NULs, further documents and broken YAML end in one line, not in a surprise. */
+	/* Proves that aliases (and their bombs), tags, NULs, further documents and broken YAML end in one line, not
+	 * in a surprise. */
 	expect_refused("workers: &n 4\nslots: *n\n", ":1: anchors (&) and aliases (*) are not supported; write the value out, or in quotes");
 	expect_refused("pipelines: [{name: a, transform: &x [*x]}]\n",
 		       ":1: anchors (&) and aliases (*) are not supported; write the value out, or in quotes");

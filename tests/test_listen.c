@@ -318,7 +318,8 @@ enum { N_RACERS = 12 };
 
 START_TEST(test_of_many_that_start_at_once_one_serves_at_a_time)
 {
-	/* Proves the lock under races with daemons that end: whoever opens holds the path alone, checked by a file made exclusively. */
+	/* Proves the lock under races with daemons that end: whoever opens holds the path alone, checked by a file
+	 * made exclusively. */
 	char token[sizeof path];
 	pid_t racers[N_RACERS];
 	int served = 0;
@@ -383,7 +384,9 @@ static int adopt_in_child(int type, bool listening, const char *n_fds)
 
 		int r = listener_adopt(&l, &err);
 
-		if (r == 1 && (l.fd != 3 || strcmp(l.path, path) != 0 || !(fcntl(3, F_GETFL) & O_NONBLOCK) || !(fcntl(3, F_GETFD) & FD_CLOEXEC)))
+		if (r == 1 && (l.fd != 3 || strcmp(l.path, path) != 0))
+			_exit(95);
+		if (r == 1 && (!(fcntl(3, F_GETFL) & O_NONBLOCK) || !(fcntl(3, F_GETFD) & FD_CLOEXEC)))
 			_exit(98);
 		if (r == -EINVAL && !strstr(err.text, "service manager"))
 			_exit(97);
@@ -414,7 +417,8 @@ END_TEST
 
 START_TEST(test_address_rule)
 {
-	/* Proves where a user's daemon listens and in which order clients look; the root half or the user half, by who runs it. */
+	/* Proves where a user's daemon listens and in which order clients look; the root half or the user half, by
+	 * who runs it. */
 	char a[ADDRESS_MAX_BYTES], want[ADDRESS_MAX_BYTES], longer[ADDRESS_MAX_BYTES + 1];
 
 	unsetenv(ADDRESS_VARIABLE);

@@ -90,7 +90,8 @@ END_TEST
 
 START_TEST(test_a_hostile_name_cannot_forge_a_line_or_drive_a_terminal)
 {
-	/* Proves that control characters are escaped in text and fields, that quotes in a value cannot end it, and that UTF-8 passes. */
+	/* Proves that control characters are escaped in text and fields, that quotes in a value cannot end it, and
+	 * that UTF-8 passes. */
 	const char *const fields[] = {"FILE", "x\" LEVEL=\"y\\\n\x1b[31m", NULL};
 
 	log_record_fields(LOG_LEVEL_ERROR, "e", fields, "a\nbatchd[error]: forged\x07\x7f \xc3\xa4\tz");
@@ -183,7 +184,8 @@ static void claim_stderr_is_journal(unsigned long long inode_offset)
 
 START_TEST(test_a_journal_that_is_not_our_stderr_gets_no_records)
 {
-	/* Proves that JOURNAL_STREAM inherited from a unit does not divert the log of a daemon whose stderr went elsewhere, nor does nonsense. */
+	/* Proves that JOURNAL_STREAM inherited from a unit does not divert the log of a daemon whose stderr went
+	 * elsewhere, nor does nonsense. */
 	claim_stderr_is_journal(1);
 	log_record(LOG_LEVEL_ERROR, "e", "one");
 	setenv("JOURNAL_STREAM", "nonsense", 1);
@@ -236,7 +238,8 @@ static void receive(int fd, char *packet, size_t size)
 
 START_TEST(test_journal_records_have_fields_and_an_id_of_their_event)
 {
-	/* Proves what journald is sent: priority, event, our fields with their prefix, a message in one line, and an id that follows from the event alone. */
+	/* Proves what journald is sent: priority, event, our fields with their prefix, a message in one line, and an
+	 * id that follows from the event alone. */
 	const char *const fields[] = {"JOB", "train", "FILE", "a\nPRIORITY=0", NULL};
 	char packet[8192], value[256], id[64];
 	int journal = fake_journal();

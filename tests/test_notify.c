@@ -161,8 +161,9 @@ START_TEST(test_watchdog_interval_is_half_of_what_is_allowed)
 }
 END_TEST
 
-/* Runs in a process of its own, because the protocol wants descriptor 3, which in this one is Check's. pid_offset 0: meant for us. Returns what
- * notify_listen_fds gave plus 100, or 99 when the environment or the close-on-exec flag is not as it should be. */
+/* Runs in a process of its own, because the protocol wants descriptor 3, which in this one is Check's. pid_offset 0:
+ * meant for us. Returns what notify_listen_fds gave plus 100, or 99 when the environment or the close-on-exec flag is
+ * not as it should be. */
 static int listen_fds_in_child(const char *n_fds, int n_open, int pid_offset)
 {
 	pid_t child = fork();

@@ -1,9 +1,10 @@
-/* The log. A record is made whole in memory and leaves with one system call, so lines of several threads never mix and a record that
- * several processes append to one file stays one line.
+/* The log. A record is made whole in memory and leaves with one system call, so lines of several threads never mix
+ * and a record that several processes append to one file stays one line.
  *
- * Where it goes is decided at every record, because it costs less than remembering it: stderr is the journal's when JOURNAL_STREAM names
- * its device and inode (systemd.exec(5)), and a daemon that was given a log file has another stderr by then. Texts hold names of files
- * and programs that others chose, so control characters are escaped: nobody can forge a line or drive a terminal. */
+ * Where it goes is decided at every record, because it costs less than remembering it: stderr is the journal's when
+ * JOURNAL_STREAM names its device and inode (systemd.exec(5)), and a daemon that was given a log file has another
+ * stderr by then. Texts hold names of files and programs that others chose, so control characters are escaped: nobody
+ * can forge a line or drive a terminal. */
 #include "util/log.h"
 
 #include <errno.h>

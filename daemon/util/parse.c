@@ -1,5 +1,5 @@
-/* Numbers, shares, modes and misspelt words. None of this asks the locale: a configuration means the same everywhere, which rules out
- * strtod and isdigit. */
+/* Numbers, shares, modes and misspelt words. None of this asks the locale: a configuration means the same everywhere,
+ * which rules out strtod and isdigit. */
 #include "util/parse.h"
 
 #include <errno.h>

@@ -1,6 +1,7 @@
-/* Sizes and durations. Both are "a decimal number, then at most one unit", so one reader serves both; they differ in their table
- * of units. The arithmetic is on integers: "1.5GiB" must be 1610612736 and not whatever a double makes of it, and a value that does
- * not fit is refused instead of wrapping. Fractions finer than the result's unit (bytes, ns) are cut off. */
+/* Sizes and durations. Both are "a decimal number, then at most one unit", so one reader serves both; they differ in
+ * their table of units. The arithmetic is on integers: "1.5GiB" must be 1610612736 and not whatever a double makes of
+ * it, and a value that does not fit is refused instead of wrapping. Fractions finer than the result's unit (bytes,
+ * ns) are cut off. */
 #include "util/size.h"
 
 #include <errno.h>

@@ -1,5 +1,5 @@
-/* Names of users and groups become numbers where they are read: a name nobody has would otherwise lock out, silently, whom it was meant
- * to let in. */
+/* Names of users and groups become numbers where they are read: a name nobody has would otherwise lock out, silently,
+ * whom it was meant to let in. */
 #include "util/user.h"
 
 #include <errno.h>

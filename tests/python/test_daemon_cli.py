@@ -86,8 +86,8 @@ def test_options_win_over_the_file_and_later_ones_over_earlier(make_daemon):
 
 def test_relative_paths_are_those_of_the_directory_it_was_started_in(tmp_path):
     """Proves it for --socket, --log and --dataset: the daemon serves what `ls` shows there, and says so with absolute paths."""
-    process = subprocess.Popen([str(BUILD / "batchd"), "--socket", "run/s", "--log", "batchd.log", "--dataset", "a=imagefolder:pictures"],
-                               cwd=tmp_path, stdin=subprocess.DEVNULL)
+    process = subprocess.Popen([str(BUILD / "batchd"), "--socket", "run/s", "--log", "batchd.log",
+                                "--dataset", "a=imagefolder:pictures"], cwd=tmp_path, stdin=subprocess.DEVNULL)
     try:
         wait_for("socket", lambda: (tmp_path / "run" / "s").exists())
         wait_for("log", lambda: f"serves at {tmp_path}/run/s" in (tmp_path / "batchd.log").read_text())
@@ -188,4 +188,4 @@ def test_a_directory_others_may_write_to_is_refused(tmp_path):
     (tmp_path / "open").chmod(0o777)
     result = batchd("--socket", tmp_path / "open" / "s")
     assert result.returncode == 1
-    assert "others may write to it; a socket there would not be safe. chmod go-w it or choose another with --socket" in result.stderr
+    assert "others may write to it, so a socket there would not be safe; chmod go-w it or choose another" in result.stderr

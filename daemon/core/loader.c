@@ -433,6 +433,7 @@ int loader_create(struct pool *pool, struct loader_spec *spec, struct recipe *re
 	l->ops = ops;
 	l->owner = owner;
 	l->bad_budget = bad_budget;
+	l->created_ns = uv_hrtime();
 	describe_samples(l);
 	size_t row_bytes = recipe->pipeline ? pipeline_row_bytes(recipe->pipeline) :
 					      product(l->shape, l->n_dims, dtype_bytes(l->dtype));

@@ -1,0 +1,280 @@
+/* Appending is all that happens in normal life, so a crash can only damage the end. Two checksums per record: one over its header, so that a
+ * length is believed only when it is whole, and one over its payload. After a damaged header the reader looks for the next one, eight bytes
+ * by eight; a damaged payload is stepped over. So reading takes time linear in the file, whatever is in it. What it cannot read is made again by decoding, and never served. */
+#include "data/cache-file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#define FILE_MAGIC 0x3145484341435442ull   /* "BTCACHE1" on a little-endian machine; another byte order does not match */
+#define RECORD_MAGIC 0x44524342u           /* "BCRD" */
+
+struct file_header {
+	uint64_t magic, dataset_id;
+	uint64_t reserved[5];
+	uint64_t checksum;      /* XXH3 of what stands before */
+};
+
+struct record_header {
+	uint32_t magic, n_payload;
+	uint64_t index, mtime_ns, ino, n_file_bytes, reserved;
+	uint64_t payload_checksum;
+	uint64_t checksum;      /* XXH3 of what stands before */
+};
+
+_Static_assert(sizeof(struct file_header) == CACHE_FILE_HEADER_BYTES, "as documented");
+_Static_assert(sizeof(struct record_header) == CACHE_RECORD_HEADER_BYTES, "as documented");
+
+void cache_file_make_header(unsigned char header[CACHE_FILE_HEADER_BYTES], uint64_t dataset_id)
+{
+	struct file_header h = { .magic = FILE_MAGIC, .dataset_id = dataset_id };
+
+	h.checksum = XXH3_64bits(&h, offsetof(struct file_header, checksum));
+	memcpy(header, &h, sizeof(h));
+}
+
+int cache_file_check_header(const void *bytes, size_t n_bytes, uint64_t dataset_id)
+{
+	unsigned char expected[CACHE_FILE_HEADER_BYTES];
+
+	cache_file_make_header(expected, dataset_id);
+	return n_bytes >= sizeof(expected) && !memcmp(bytes, expected, sizeof(expected)) ? 0 : -EINVAL;
+}
+
+size_t cache_record_bytes(size_t n_payload)
+{
+	return CACHE_RECORD_HEADER_BYTES + (n_payload + 7) / 8 * 8;
+}
+
+void cache_record_make(unsigned char *out, const struct cache_record *r)
+{
+	struct record_header h = { .magic = RECORD_MAGIC, .n_payload = (uint32_t)r->n_payload, .index = r->index, .mtime_ns = r->mtime_ns, .ino = r->ino,
+				   .n_file_bytes = r->n_file_bytes, .payload_checksum = XXH3_64bits(r->payload, r->n_payload) };
+	size_t n_padding = cache_record_bytes(r->n_payload) - sizeof(h) - r->n_payload;
+
+	h.checksum = XXH3_64bits(&h, offsetof(struct record_header, checksum));
+	memcpy(out, &h, sizeof(h));
+	memcpy(out + sizeof(h), r->payload, r->n_payload);
+	memset(out + sizeof(h) + r->n_payload, 0, n_padding);
+}
+
+ssize_t cache_record_parse(const void *bytes, size_t n_bytes, struct cache_record *out)
+{
+	const unsigned char *payload = (const unsigned char *)bytes + CACHE_RECORD_HEADER_BYTES;
+	struct record_header h;
+
+	if (n_bytes < sizeof(h)) {
+		return 0;
+	}
+	memcpy(&h, bytes, sizeof(h));
+	if (h.magic != RECORD_MAGIC || h.checksum != XXH3_64bits(&h, offsetof(struct record_header, checksum)) || !h.n_payload ||
+	    h.n_payload > CACHE_RECORD_MAX_BYTES) {
+		return -EINVAL;
+	}
+	if (n_bytes < cache_record_bytes(h.n_payload)) {
+		return 0;
+	}
+	*out = (struct cache_record){ h.index, h.mtime_ns, h.ino, h.n_file_bytes, payload, h.n_payload };
+	if (h.payload_checksum != XXH3_64bits(payload, h.n_payload)) {
+		out->payload = NULL;
+	}
+	return (ssize_t)cache_record_bytes(h.n_payload);
+}
+
+/* ---- files ---- */
+
+static int write_at(int fd, const void *bytes, size_t n, uint64_t at)
+{
+	const char *from = bytes;
+
+	while (n) {
+		ssize_t done = pwrite(fd, from, n, (off_t)at);
+
+		if (done < 0 && errno != EINTR) {
+			return -errno;
+		}
+		from += done > 0 ? done : 0;
+		at += done > 0 ? (uint64_t)done : 0;
+		n -= done > 0 ? (size_t)done : 0;
+	}
+	return 0;
+}
+
+static int begin(struct cache_file *f)
+{
+	unsigned char header[CACHE_FILE_HEADER_BYTES];
+	int r;
+
+	cache_file_make_header(header, f->dataset_id);
+	if (ftruncate(f->fd, 0) < 0) {
+		return -errno;
+	}
+	r = write_at(f->fd, header, sizeof(header), 0);
+	f->size_bytes = sizeof(header);
+	return r;
+}
+
+static int open_and_lock(struct cache_file *f, int flags)
+{
+	f->fd = open(f->path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | flags, 0600);
+	if (f->fd < 0) {
+		return -errno;
+	}
+	f->writable = flock(f->fd, LOCK_EX | LOCK_NB) == 0;
+	return 0;
+}
+
+int cache_file_open(struct cache_file *f, const char *dir, uint64_t dataset_id)
+{
+	unsigned char header[CACHE_FILE_HEADER_BYTES];
+	struct stat st;
+	int r;
+
+	*f = (struct cache_file){ .fd = -1, .dataset_id = dataset_id };
+	if (snprintf(f->path, sizeof(f->path), "%s/index-%016llx.cache", dir, (unsigned long long)dataset_id) >= (int)sizeof(f->path)) {
+		return -ENAMETOOLONG;
+	}
+	r = open_and_lock(f, 0);
+	if (r < 0) {
+		return r;
+	}
+	if (fstat(f->fd, &st) < 0 || !S_ISREG(st.st_mode)) {
+		r = -EINVAL;
+	} else {
+		ssize_t n = pread(f->fd, header, sizeof(header), 0);
+
+		f->size_bytes = (uint64_t)st.st_size;
+		if (n < 0) {
+			r = -errno;
+		} else if (cache_file_check_header(header, (size_t)n, dataset_id) < 0) {
+			r = f->writable ? begin(f) : -EINVAL;
+		}
+	}
+	if (r < 0) {
+		cache_file_close(f);
+	}
+	return r;
+}
+
+void cache_file_close(struct cache_file *f)
+{
+	if (f->fd >= 0) {
+		close(f->fd);
+	}
+	f->fd = -1;
+	f->writable = 0;
+}
+
+struct window {
+	unsigned char *bytes; /* capacity: two of the largest record */
+	size_t n;             /* valid */
+	uint64_t at;          /* place of bytes[0] in the file */
+};
+
+enum { WINDOW_BYTES = 2 * (CACHE_RECORD_MAX_BYTES + CACHE_RECORD_HEADER_BYTES) };
+
+static int refill(const struct cache_file *f, struct window *w, size_t n_used)
+{
+	ssize_t got;
+
+	memmove(w->bytes, w->bytes + n_used, w->n - n_used);
+	w->n -= n_used;
+	w->at += n_used;
+	got = pread(f->fd, w->bytes + w->n, WINDOW_BYTES - w->n, (off_t)(w->at + w->n));
+	if (got < 0) {
+		return errno == EINTR ? 1 : -errno;
+	}
+	w->n += (size_t)got;
+	return got > 0;
+}
+
+int cache_file_read(struct cache_file *f, int (*fn)(void *arg, const struct cache_record *r), void *arg)
+{
+	struct window w = { .bytes = malloc(WINDOW_BYTES), .at = CACHE_FILE_HEADER_BYTES };
+	uint64_t sound_end = CACHE_FILE_HEADER_BYTES;
+	int more = w.bytes ? 1 : -ENOMEM, stop = 0;
+	size_t used = 0;
+
+	while (more >= 0 && !stop) {
+		struct cache_record record;
+		ssize_t n = cache_record_parse(w.bytes + used, w.n - used, &record);
+
+		if (n == 0 && more) {
+			more = refill(f, &w, used);
+			used = 0;
+		} else if (n <= 0 && w.n - used < CACHE_RECORD_HEADER_BYTES) {
+			break;
+		} else if (n <= 0) {
+			used += 8; /* not a record, or one that the file's end cuts */
+		} else {
+			used += (size_t)n;
+			if (record.payload) {
+				sound_end = w.at + used;
+				stop = fn(arg, &record);
+			}
+		}
+	}
+	free(w.bytes);
+	if (more < 0) {
+		return more;
+	}
+	if (!stop && f->writable) {
+		f->size_bytes = sound_end;
+		return ftruncate(f->fd, (off_t)sound_end) < 0 ? -errno : 0;
+	}
+	return 0;
+}
+
+int cache_file_append(struct cache_file *f, const void *records, size_t n_bytes)
+{
+	int r = write_at(f->fd, records, n_bytes, f->size_bytes);
+
+	if (r < 0) {
+		/* A full disk leaves half a record; the reader would skip it, but why keep it. */
+		return ftruncate(f->fd, (off_t)f->size_bytes) < 0 ? -errno : r;
+	}
+	f->size_bytes += n_bytes;
+	return 0;
+}
+
+int cache_file_begin_new(const struct cache_file *old, struct cache_file *fresh)
+{
+	int r;
+
+	*fresh = (struct cache_file){ .fd = -1, .dataset_id = old->dataset_id };
+	if (snprintf(fresh->path, sizeof(fresh->path), "%.500s.new", old->path) >= (int)sizeof(fresh->path)) {
+		return -ENAMETOOLONG;
+	}
+	r = open_and_lock(fresh, 0);
+	if (r < 0) {
+		return r;
+	}
+	r = fresh->writable ? begin(fresh) : -EBUSY;
+	if (r < 0) {
+		cache_file_close(fresh);
+	}
+	return r;
+}
+
+int cache_file_replace(struct cache_file *old, struct cache_file *fresh)
+{
+	if (fsync(fresh->fd) < 0 || rename(fresh->path, old->path) < 0) {
+		int r = -errno;
+
+		unlink(fresh->path);
+		cache_file_close(fresh);
+		return r;
+	}
+	memcpy(fresh->path, old->path, sizeof(fresh->path));
+	cache_file_close(old);
+	*old = *fresh;
+	fresh->fd = -1;
+	return 0;
+}

@@ -1,0 +1,637 @@
+/* The cache of samples: what stays, what goes, who pays, and what survives a restart. */
+#include <check.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "data/cache-file.h"
+#include "data/cache-memory.h"
+#include "data/sample-cache.h"
+
+static char folder[32];
+
+static void set_up(void)
+{
+	strcpy(folder, "/tmp/test_cache.XXXXXX");
+	ck_assert_ptr_nonnull(mkdtemp(folder));
+}
+
+static void tear_down(void)
+{
+	char command[64];
+
+	snprintf(command, sizeof(command), "rm -rf %s", folder);
+	ck_assert_int_eq(system(command), 0);
+}
+
+static struct cache *make(uint64_t budget, const char *dir)
+{
+	struct cache_config config = { .budget_bytes = { budget, budget, budget }, .dir = dir };
+	struct cache *c;
+
+	ck_assert_int_eq(cache_create(&config, &c), 0);
+	return c;
+}
+
+/* A file's bytes: all of them `index`, identity by version. */
+static struct file_bytes file_of(uint64_t index, size_t n, unsigned version)
+{
+	struct file_bytes b = { .data = malloc(n + 64), .n_bytes = n, .mtime_ns = 1000 + version, .ino = index, .dev = 7 };
+
+	memset(b.data, (int)(index & 0xff), n);
+	memset(b.data + n, 0, 64);
+	return b;
+}
+
+static int put(struct cache_space *s, uint64_t index, size_t n, unsigned version)
+{
+	struct file_bytes b = file_of(index, n, version);
+	int r = cache_put_file(s, index, &b);
+
+	free(b.data);
+	return r;
+}
+
+static struct cache_stats stats_of(struct cache *c, enum cache_tier tier)
+{
+	struct cache_stats stats;
+
+	cache_get_stats(c, tier, &stats);
+	return stats;
+}
+
+START_TEST(test_what_was_put_is_found_with_its_identity)
+{
+	/* Proves files, pixels and indexes come back byte for byte, aligned, padded and with the file's identity. */
+	static uint8_t pixels[10 * 64];
+	struct image image = { pixels, 64, 20, 10 };
+	struct cache *c = make(10 << 20, NULL);
+	struct cache_space *files = cache_attach(c, 1, 100, CACHE_FILE, 0), *decoded = cache_attach(c, 1, 100, CACHE_DECODED, 5),
+			   *indexes = cache_attach(c, 1, 100, CACHE_INDEX, 0);
+	struct file_bytes b = file_of(42, 1001, 3);
+	struct cache_hit hit;
+
+	for (size_t i = 0; i < sizeof(pixels); i++) {
+		pixels[i] = (uint8_t)(i % 64 < 60 ? i : 0xee); /* 4 bytes between rows */
+	}
+	ck_assert(!cache_lookup(files, 42, &hit));
+	ck_assert_int_eq(cache_put_file(files, 42, &b), 0);
+	ck_assert_int_eq(cache_put_image(decoded, 42, &b, &image), 0);
+	ck_assert_int_eq(cache_put_index(indexes, 42, &b, "states", 6), 0);
+	ck_assert_int_eq(cache_put_file(files, 42, &b), CACHE_E_PRESENT);
+	ck_assert_int_eq(cache_put_file(files, 100, &b), CACHE_E_FULL);
+
+	ck_assert(cache_lookup(files, 42, &hit));
+	ck_assert(hit.file.n_bytes == 1001 && hit.file.mtime_ns == 1003 && hit.file.ino == 42 && hit.file.dev == 7);
+	ck_assert_int_eq(memcmp(hit.file.data, b.data, 1001 + 64), 0);
+	ck_assert_uint_eq((uintptr_t)hit.file.data % 64, 0);
+	cache_release(&hit);
+	ck_assert(cache_lookup(decoded, 42, &hit));
+	ck_assert(hit.image.width == 20 && hit.image.height == 10 && hit.image.stride_bytes == 60 && hit.file.n_bytes == 1001);
+	for (int y = 0; y < 10; y++) {
+		ck_assert_int_eq(memcmp(hit.image.rgb + y * 60, pixels + y * 64, 60), 0);
+	}
+	cache_release(&hit);
+	ck_assert(cache_lookup_for(indexes, 42, &b, &hit));
+	ck_assert(hit.n_index_bytes == 6 && !memcmp(hit.index, "states", 6));
+	cache_release(&hit);
+	free(b.data);
+	cache_detach(files);
+	cache_detach(decoded);
+	cache_detach(indexes);
+	cache_destroy(c);
+}
+END_TEST
+
+START_TEST(test_loaders_of_the_same_data_set_share_a_space)
+{
+	/* Proves that a space is found by data set, tier and prefix, and nothing else shares it. */
+	struct cache *c = make(10 << 20, NULL);
+	struct cache_space *a = cache_attach(c, 1, 100, CACHE_DECODED, 5);
+	struct cache_space *same = cache_attach(c, 1, 100, CACHE_DECODED, 5), *other = cache_attach(c, 1, 100, CACHE_DECODED, 6);
+	struct cache_space *another = cache_attach(c, 2, 100, CACHE_DECODED, 5), *files = cache_attach(c, 1, 100, CACHE_FILE, 5);
+
+	ck_assert_ptr_eq(a, same);
+	ck_assert_ptr_ne(a, other);
+	ck_assert_ptr_ne(a, another);
+	ck_assert_ptr_ne(a, files);
+	cache_detach(a);
+	cache_detach(same);
+	cache_detach(other);
+	cache_detach(another);
+	cache_detach(files);
+	cache_destroy(c);
+}
+END_TEST
+
+START_TEST(test_a_full_cache_keeps_what_it_has)
+{
+	/* Proves that nothing is evicted to insert, memory stays within the budget, and refusals are counted. */
+	struct cache *c = make(4 << 20, NULL);
+	struct cache_space *s = cache_attach(c, 1, 1000, CACHE_FILE, 0);
+	unsigned n_in = 0, n_refused = 0;
+	struct cache_stats stats;
+	struct cache_hit hit;
+
+	for (uint64_t i = 0; i < 1000; i++) {
+		int r = put(s, i, 10000, 0);
+
+		ck_assert(r == 0 || r == CACHE_E_FULL);
+		n_in += r == 0;
+		n_refused += r != 0;
+	}
+	ck_assert_uint_gt(n_in, 350); /* of 417 that would fit without any loss */
+	ck_assert(!cache_has_room(s, 10000));
+	for (uint64_t i = 0; i < n_in; i++) {
+		ck_assert(cache_lookup(s, i, &hit));
+		cache_release(&hit);
+	}
+	ck_assert(!cache_lookup(s, n_in, &hit));
+	stats = stats_of(c, CACHE_FILE);
+	ck_assert_uint_le(stats.charged_bytes, 4 << 20);
+	ck_assert_uint_ge(stats.charged_bytes, stats.entry_bytes);
+	ck_assert_uint_eq(stats.n_entries, n_in);
+	ck_assert_uint_eq(stats.entry_bytes, n_in * 10000ull);
+	ck_assert_uint_eq(stats.refused, n_refused);
+	ck_assert_uint_eq(stats.hits, n_in);
+	ck_assert_uint_eq(stats.misses, 1);
+	cache_detach(s);
+	cache_destroy(c);
+}
+END_TEST
+
+START_TEST(test_an_unused_data_set_makes_room)
+{
+	/* Proves that entries of a data set nobody uses stay until another one needs the memory, and a hit outlives even that. */
+	struct cache *c = make(4 << 20, NULL);
+	struct cache_space *old = cache_attach(c, 1, 1000, CACHE_FILE, 0), *fresh;
+	struct cache_hit held, hit;
+	unsigned n_in = 0;
+
+	for (uint64_t i = 0; i < 1000; i++) {
+		put(old, i, 10000, 0);
+	}
+	cache_detach(old);
+	old = cache_attach(c, 1, 1000, CACHE_FILE, 0);
+	ck_assert(cache_lookup(old, 5, &held)); /* still there */
+	cache_detach(old);
+	fresh = cache_attach(c, 2, 1000, CACHE_FILE, 0);
+	ck_assert(cache_has_room(fresh, 10000));
+	for (uint64_t i = 0; i < 1000; i++) {
+		n_in += put(fresh, i, 10000, 0) == 0;
+	}
+	for (int i = 0; i < 10000; i++) {
+		ck_assert_uint_eq(held.file.data[i], 5);
+	}
+	cache_release(&held);
+	for (uint64_t i = 0; i < 1000; i++) {
+		n_in += put(fresh, i, 10000, 0) == 0;
+	}
+	ck_assert_uint_gt(n_in, 350);
+	old = cache_attach(c, 1, 10, CACHE_FILE, 0); /* 4 KiB of table may not fit any more */
+	ck_assert(!cache_lookup(old, 5, &hit));
+	cache_detach(old);
+	cache_detach(fresh);
+	ck_assert_uint_le(stats_of(c, CACHE_FILE).charged_bytes, 4 << 20);
+	cache_destroy(c);
+}
+END_TEST
+
+START_TEST(test_everything_charged_is_refunded)
+{
+	/* Proves the ledger: a budget that was used up by one data set after another is still whole. */
+	struct cache *c = make(1 << 20, NULL);
+
+	for (uint64_t set = 0; set < 50; set++) {
+		struct cache_space *s = cache_attach(c, set, 10, CACHE_FILE, 0);
+
+		ck_assert_ptr_nonnull(s);
+		for (uint64_t i = 0; i < 10; i++) {
+			ck_assert_int_eq(put(s, i, 90000, 0), 0);
+		}
+		cache_detach(s);
+	}
+	ck_assert_uint_le(stats_of(c, CACHE_FILE).charged_bytes, 1 << 20);
+	cache_destroy(c);
+}
+END_TEST
+
+START_TEST(test_a_stale_entry_is_replaced)
+{
+	/* Proves the three ways an entry of another file is found out, and that its memory is used again. */
+	struct cache *c = make(1 << 20, NULL);
+	struct cache_space *s = cache_attach(c, 1, 10, CACHE_FILE, 0);
+	struct file_bytes now = file_of(3, 50000, 2);
+	struct cache_stats stats;
+	struct cache_hit hit;
+
+	ck_assert_int_eq(put(s, 3, 50000, 0), 0);
+	ck_assert_int_eq(put(s, 3, 50000, 1), 0); /* replaces */
+	ck_assert(cache_lookup(s, 3, &hit));
+	ck_assert_uint_eq(hit.file.mtime_ns, 1001);
+	cache_drop(s, 3, &hit); /* as found out by dataset_is_current */
+	ck_assert(!cache_lookup(s, 3, &hit));
+	ck_assert_int_eq(put(s, 3, 50000, 1), 0);
+	ck_assert(!cache_lookup_for(s, 3, &now, &hit)); /* as found out by who has the file */
+	ck_assert_int_eq(cache_put_file(s, 3, &now), 0);
+	ck_assert(cache_lookup_for(s, 3, &now, &hit));
+	cache_release(&hit);
+	cache_space_get_stats(s, &stats);
+	ck_assert_uint_eq(stats.stale, 3);
+	ck_assert_uint_eq(stats.n_entries, 1);
+	ck_assert_uint_eq(stats.hits, 1);
+	for (unsigned version = 3; version < 300; version++) {
+		ck_assert_int_eq(put(s, 3, 50000, version), 0); /* 15 MB through 1 MiB */
+	}
+	free(now.data);
+	cache_detach(s);
+	cache_destroy(c);
+}
+END_TEST
+
+START_TEST(test_an_index_grows_in_place_of_the_old_one)
+{
+	/* Proves that putting an index again replaces it, that who holds the old one keeps it, and growth does not eat the budget. */
+	struct cache *c = make(1 << 20, NULL);
+	struct cache_space *s = cache_attach(c, 1, 10, CACHE_INDEX, 0);
+	struct file_bytes b = file_of(1, 100, 0);
+	struct cache_hit old, grown;
+	char bytes[2000];
+
+	memset(bytes, 'a', sizeof(bytes));
+	ck_assert_int_eq(cache_put_index(s, 1, &b, bytes, sizeof(bytes)), 0);
+	ck_assert(cache_lookup(s, 1, &old));
+	for (int i = 0; i < 5000; i++) {
+		memset(bytes, 'b' + i % 20, sizeof(bytes));
+		ck_assert_int_eq(cache_put_index(s, 1, &b, bytes, sizeof(bytes)), 0);
+	}
+	ck_assert(cache_lookup(s, 1, &grown));
+	ck_assert_int_eq(*(const char *)old.index, 'a');
+	ck_assert_int_eq(*(const char *)grown.index, 'b' + 4999 % 20);
+	cache_release(&old);
+	cache_release(&grown);
+	ck_assert_uint_le(stats_of(c, CACHE_INDEX).charged_bytes, 100000);
+	free(b.data);
+	cache_detach(s);
+	cache_destroy(c);
+}
+END_TEST
+
+START_TEST(test_a_tier_that_is_off_finds_nothing)
+{
+	/* Proves that without budget, or with one too small for the table, there is no space, and that all functions take that. */
+	struct cache *c = make(0, NULL), *small = make(4096, NULL);
+	struct cache_space *s = cache_attach(c, 1, 10, CACHE_FILE, 0);
+	struct file_bytes b = file_of(1, 10, 0);
+	struct cache_stats stats;
+	struct cache_hit hit;
+
+	ck_assert_ptr_null(s);
+	ck_assert_ptr_null(cache_attach(small, 1, 1000, CACHE_FILE, 0));
+	ck_assert_uint_eq(stats_of(small, CACHE_FILE).charged_bytes, 0);
+	ck_assert(!cache_lookup(s, 1, &hit));
+	ck_assert(!cache_has_room(s, 1));
+	ck_assert_int_eq(cache_put_file(s, 1, &b), CACHE_E_FULL);
+	cache_space_get_stats(s, &stats);
+	ck_assert_uint_eq(stats.misses, 0);
+	cache_detach(s);
+	free(b.data);
+	cache_destroy(c);
+	cache_destroy(small);
+	cache_destroy(NULL);
+}
+END_TEST
+
+/* ---- memory ---- */
+
+START_TEST(test_memory_reuses_what_comes_back)
+{
+	/* Proves by a random trace that blocks never overlap, and that putting and taking without end stays within a bound. */
+	enum { N = 200 };
+	struct cache_budget budget = { .limit_bytes = 8 << 20 };
+	struct { unsigned char *at; size_t n, block_bytes; unsigned char mark; } blocks[N] = { 0 };
+	struct cache_memory m;
+	unsigned seed = 1, n_failed = 0;
+
+	cache_memory_init(&m, &budget);
+	for (int turn = 0; turn < 20000; turn++) {
+		int i = rand_r(&seed) % N;
+
+		if (blocks[i].at) {
+			for (size_t k = 0; k < blocks[i].n; k += 61) {
+				ck_assert_uint_eq(blocks[i].at[k], blocks[i].mark);
+			}
+			cache_memory_free(&m, blocks[i].at, blocks[i].block_bytes);
+		}
+		blocks[i].n = (size_t)rand_r(&seed) % 30000;
+		blocks[i].mark = (unsigned char)turn;
+		blocks[i].at = cache_memory_alloc(&m, blocks[i].n, &blocks[i].block_bytes);
+		n_failed += !blocks[i].at;
+		if (blocks[i].at) {
+			ck_assert_uint_eq((uintptr_t)blocks[i].at % 64, 0);
+			memset(blocks[i].at, blocks[i].mark, blocks[i].n);
+		}
+	}
+	ck_assert_uint_lt(n_failed, 200); /* 3 MB live on average in 8 MiB */
+	ck_assert_uint_le(budget.used_bytes, 8 << 20);
+	cache_memory_finish(&m);
+	ck_assert_uint_eq(budget.used_bytes, 0);
+}
+END_TEST
+
+/* ---- restarts ---- */
+
+static const char *kept_path(uint64_t id)
+{
+	static char path[128];
+
+	snprintf(path, sizeof(path), "%s/index-%016llx.cache", folder, (unsigned long long)id);
+	return path;
+}
+
+static uint64_t kept_bytes(uint64_t id)
+{
+	struct stat st;
+
+	return stat(kept_path(id), &st) < 0 ? 0 : (uint64_t)st.st_size;
+}
+
+/* Puts indexes of n samples with the given text, as one life of a daemon. */
+static void live(unsigned n, const char *text)
+{
+	struct cache *c = make(10 << 20, folder);
+	struct cache_space *s = cache_attach(c, 9, 1000, CACHE_INDEX, 0);
+
+	for (uint64_t i = 0; i < n; i++) {
+		struct file_bytes b = file_of(i, 100, 0);
+
+		ck_assert_int_eq(cache_put_index(s, i, &b, text, strlen(text) + 1), 0);
+		free(b.data);
+	}
+	cache_detach(s);
+	cache_destroy(c);
+}
+
+/* How many of the first n indexes another life finds, all with this text. */
+static unsigned n_found(unsigned n, const char *text)
+{
+	struct cache *c = make(10 << 20, folder);
+	struct cache_space *s = cache_attach(c, 9, 1000, CACHE_INDEX, 0);
+	unsigned found = 0;
+
+	for (uint64_t i = 0; i < n; i++) {
+		struct file_bytes b = file_of(i, 100, 0);
+		struct cache_hit hit;
+
+		b.dev = 99; /* a restart may renumber devices */
+		if (cache_lookup_for(s, i, &b, &hit)) {
+			ck_assert_str_eq(hit.index, text);
+			cache_release(&hit);
+			found++;
+		}
+		free(b.data);
+	}
+	cache_detach(s);
+	cache_destroy(c);
+	return found;
+}
+
+START_TEST(test_indexes_survive_a_restart)
+{
+	/* Proves that what one life put the next one finds, that growing replaces, and that nothing is written twice. */
+	uint64_t size;
+
+	live(100, "first");
+	ck_assert_uint_eq(n_found(100, "first"), 100);
+	size = kept_bytes(9);
+	ck_assert_uint_gt(size, 100 * 64);
+	ck_assert_uint_eq(n_found(200, "first"), 100);
+	ck_assert_uint_eq(kept_bytes(9), size);
+	live(100, "second, longer");
+	ck_assert_uint_eq(n_found(100, "second, longer"), 100);
+}
+END_TEST
+
+START_TEST(test_sync_writes_what_is_new)
+{
+	/* Proves that a crash after cache_sync loses nothing that was put before it. */
+	struct cache *c = make(10 << 20, folder);
+	struct cache_space *s = cache_attach(c, 9, 1000, CACHE_INDEX, 0);
+	struct file_bytes b = file_of(0, 100, 0);
+	uint64_t before, once;
+
+	before = kept_bytes(9);
+	ck_assert_int_eq(cache_put_index(s, 0, &b, "x", 2), 0);
+	ck_assert_uint_eq(kept_bytes(9), before);
+	cache_sync(c);
+	once = kept_bytes(9);
+	ck_assert_uint_eq(once, before + cache_record_bytes(2));
+	cache_sync(c);
+	ck_assert_uint_eq(kept_bytes(9), once);
+	free(b.data);
+	cache_detach(s);
+	cache_destroy(c);
+}
+END_TEST
+
+START_TEST(test_the_kept_file_stays_bounded)
+{
+	/* Proves that indexes that grow again and again do not let the file grow without end. */
+	struct cache *c = make(10 << 20, folder);
+	struct cache_space *s = cache_attach(c, 9, 1000, CACHE_INDEX, 0);
+	struct file_bytes b = file_of(0, 100, 0);
+	static char bytes[100000];
+
+	for (int i = 0; i < 100; i++) {
+		memset(bytes, i, sizeof(bytes));
+		ck_assert_int_eq(cache_put_index(s, (uint64_t)i % 2, &b, bytes, sizeof(bytes)), 0);
+		cache_sync(c);
+		ck_assert_uint_le(kept_bytes(9), (1 << 20) + 6 * 100000);
+	}
+	free(b.data);
+	cache_detach(s);
+	cache_destroy(c);
+	ck_assert_int_eq(access(kept_path(9), F_OK), 0);
+}
+END_TEST
+
+START_TEST(test_damage_costs_the_damaged_records_only)
+{
+	/* Proves that whatever single byte is damaged, at most one record is lost and none is served wrong; and a cut end is no harm. */
+	uint64_t size;
+
+	live(20, "text");
+	size = kept_bytes(9);
+	for (uint64_t at = 0; at < size; at += 13) {
+		char byte;
+		int fd = open(kept_path(9), O_RDWR);
+
+		ck_assert_int_eq(pread(fd, &byte, 1, (off_t)at), 1);
+		byte ^= 0x10;
+		ck_assert_int_eq(pwrite(fd, &byte, 1, (off_t)at), 1);
+		close(fd);
+		if (at < CACHE_FILE_HEADER_BYTES) {
+			ck_assert_uint_eq(n_found(20, "text"), 0); /* not our file: begun anew */
+		} else {
+			ck_assert_uint_ge(n_found(20, "text"), 19);
+		}
+		ck_assert_int_eq(unlink(kept_path(9)), 0);
+		live(20, "text");
+		ck_assert_uint_eq(kept_bytes(9), size);
+	}
+	for (uint64_t cut = size - 1; cut > size - 100; cut -= 7) {
+		ck_assert_int_eq(truncate(kept_path(9), (off_t)cut), 0);
+		ck_assert_uint_eq(n_found(20, "text"), 19 - (cut < size - cache_record_bytes(5)));
+		ck_assert_int_eq(unlink(kept_path(9)), 0);
+		live(20, "text");
+	}
+}
+END_TEST
+
+START_TEST(test_a_second_life_at_the_same_time_only_reads)
+{
+	/* Proves that two daemons over one directory do not write into each other's records. */
+	struct cache *first = make(10 << 20, folder), *second;
+	struct cache_space *a = cache_attach(first, 9, 1000, CACHE_INDEX, 0), *b;
+	struct file_bytes file = file_of(0, 100, 0);
+	struct cache_hit hit;
+	uint64_t size;
+
+	ck_assert_int_eq(cache_put_index(a, 0, &file, "from first", 11), 0);
+	cache_sync(first);
+	size = kept_bytes(9);
+	second = make(10 << 20, folder);
+	b = cache_attach(second, 9, 1000, CACHE_INDEX, 0);
+	ck_assert(cache_lookup_for(b, 0, &file, &hit));
+	cache_release(&hit);
+	ck_assert_int_eq(cache_put_index(b, 0, &file, "from second", 12), 0);
+	cache_detach(b);
+	cache_destroy(second);
+	ck_assert_uint_eq(kept_bytes(9), size);
+	free(file.data);
+	cache_detach(a);
+	cache_destroy(first);
+}
+END_TEST
+
+START_TEST(test_a_directory_that_is_missing_is_no_error)
+{
+	/* Proves that without a place to keep them indexes still work. */
+	struct cache *c = make(10 << 20, "/no/such/directory");
+	struct cache_space *s = cache_attach(c, 9, 1000, CACHE_INDEX, 0);
+	struct file_bytes b = file_of(0, 100, 0);
+	struct cache_hit hit;
+
+	ck_assert_int_eq(cache_put_index(s, 0, &b, "x", 2), 0);
+	cache_sync(c);
+	ck_assert(cache_lookup(s, 0, &hit));
+	cache_release(&hit);
+	free(b.data);
+	cache_detach(s);
+	cache_destroy(c);
+}
+END_TEST
+
+/* ---- threads ---- */
+
+static void *use_everything(void *arg)
+{
+	struct cache *c = arg;
+	unsigned seed = (unsigned)(uintptr_t)&seed;
+
+	for (int round = 0; round < 20; round++) {
+		uint64_t set = (uint64_t)rand_r(&seed) % 3;
+		struct cache_space *s = cache_attach(c, set, 100, CACHE_FILE, 0), *x = cache_attach(c, set, 100, CACHE_INDEX, 0);
+
+		for (int turn = 0; turn < 200; turn++) {
+			uint64_t i = (uint64_t)rand_r(&seed) % 100;
+			unsigned version = (unsigned)rand_r(&seed) % 20 == 0;
+			struct file_bytes b = file_of(i, 5000 + i, version);
+			struct cache_hit hit;
+
+			if (cache_lookup(s, i, &hit)) {
+				for (size_t k = 0; k < hit.file.n_bytes; k += 97) {
+					if (hit.file.data[k] != i || hit.file.ino != i) {
+						return "another sample's bytes";
+					}
+				}
+				if (turn % 50 == 0) {
+					cache_drop(s, i, &hit);
+				} else {
+					cache_release(&hit);
+				}
+			} else if (cache_has_room(s, b.n_bytes)) {
+				cache_put_file(s, i, &b);
+			}
+			cache_put_index(x, i, &b, b.data, 100);
+			if (cache_lookup_for(x, i, &b, &hit)) {
+				cache_release(&hit);
+			}
+			free(b.data);
+		}
+		if (round % 5 == 0) {
+			cache_sync(c);
+		}
+		cache_detach(s);
+		cache_detach(x);
+	}
+	return NULL;
+}
+
+START_TEST(test_threads_share_the_cache)
+{
+	/* Proves under load from several threads, with too little room for all data sets, that no hit shows another sample's bytes. */
+	struct cache *c = make(700 << 10, folder);
+	pthread_t t[4];
+
+	for (int i = 0; i < 4; i++) {
+		ck_assert_int_eq(pthread_create(&t[i], NULL, use_everything, c), 0);
+	}
+	for (int i = 0; i < 4; i++) {
+		void *what;
+
+		pthread_join(t[i], &what);
+		ck_assert_msg(!what, "%s", (char *)what);
+	}
+	ck_assert_uint_le(stats_of(c, CACHE_FILE).charged_bytes, 700 << 10);
+	cache_destroy(c);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *s = suite_create("cache");
+	TCase *tc = tcase_create("cache");
+	SRunner *runner = srunner_create(s);
+	int n_failed;
+
+	tcase_set_timeout(tc, 120);
+	tcase_add_checked_fixture(tc, set_up, tear_down);
+	tcase_add_test(tc, test_what_was_put_is_found_with_its_identity);
+	tcase_add_test(tc, test_loaders_of_the_same_data_set_share_a_space);
+	tcase_add_test(tc, test_a_full_cache_keeps_what_it_has);
+	tcase_add_test(tc, test_an_unused_data_set_makes_room);
+	tcase_add_test(tc, test_everything_charged_is_refunded);
+	tcase_add_test(tc, test_a_stale_entry_is_replaced);
+	tcase_add_test(tc, test_an_index_grows_in_place_of_the_old_one);
+	tcase_add_test(tc, test_a_tier_that_is_off_finds_nothing);
+	tcase_add_test(tc, test_memory_reuses_what_comes_back);
+	tcase_add_test(tc, test_indexes_survive_a_restart);
+	tcase_add_test(tc, test_sync_writes_what_is_new);
+	tcase_add_test(tc, test_the_kept_file_stays_bounded);
+	tcase_add_test(tc, test_damage_costs_the_damaged_records_only);
+	tcase_add_test(tc, test_a_second_life_at_the_same_time_only_reads);
+	tcase_add_test(tc, test_a_directory_that_is_missing_is_no_error);
+	tcase_add_test(tc, test_threads_share_the_cache);
+	suite_add_tcase(s, tc);
+	srunner_run_all(runner, CK_NORMAL);
+	n_failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return n_failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}

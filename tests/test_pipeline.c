@@ -456,6 +456,8 @@ START_TEST(test_images_that_do_not_fit_are_outcomes)
 	ck_assert_int_eq(outcome("[[\"RandomHorizontalFlip\",0],[\"Resize\",4096],[\"ColorJitter\",0.5],[\"CenterCrop\",8]]", 100, 25000, &err),
 			 IMAGE_E_LIMIT);
 	ck_assert_int_eq(outcome("[[\"RandomHorizontalFlip\",0],[\"Resize\",8192],[\"CenterCrop\",8]]", 1, 60000, &err), IMAGE_E_LIMIT);
+	/* A prefix that is not this pipeline's (a cache entry of another one) is noticed. */
+	ck_assert_int_eq(outcome("[[\"CenterCrop\",8]]", 9, 8, &err), IMAGE_E_CORRUPT);
 	/* Without an op that looks at the whole, only the kept part is computed, so the same factor is fine. */
 	ck_assert_int_eq(outcome("[[\"RandomHorizontalFlip\",0],[\"Resize\",4096],[\"CenterCrop\",8]]", 100, 25000, &err), 0);
 }

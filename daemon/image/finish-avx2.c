@@ -2,6 +2,7 @@
 #if defined(__x86_64__)
 #include "image/finish-paths.h"
 
+#include <cpuid.h>
 #include <immintrin.h>
 
 #define TARGET "avx2,fma,f16c"
@@ -12,7 +13,10 @@ enum { PX_AT_ONCE = 16 };
 
 static bool can_run(void)
 {
-	return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+	unsigned a, b, c = 0, d;
+
+	/* Clang 14's __builtin_cpu_supports does not know f16c. */
+	return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
 }
 
 /* ((v / 255) - mean) / std of eight pixel values. */

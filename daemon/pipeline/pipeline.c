@@ -69,18 +69,28 @@ static void init_finish(struct pipeline *p)
 	finish_init(&p->finish, type, p->layout == LAYOUT_NCHW, p->spec.n_channels, p->spec.width, p->spec.height, mean, std);
 }
 
+/* Messages quote what was given, which may be anything; they go into logs. */
+static void keep_one_line(char *text)
+{
+	for (; *text; text++)
+		if ((unsigned char)*text < ' ' || *text == 0x7f)
+			*text = ' ';
+}
+
 int pipeline_parse(const char *text, enum dtype dtype, enum layout layout, struct pipeline **out,
 		   struct pipeline_error *err)
 {
 	struct pipeline *p = calloc(1, sizeof(*p));
 	int rc;
 
+	err->text[0] = '\0';
 	if (!p)
 		return -ENOMEM;
 	rc = spec_parse(&p->spec, text, err);
 	if (rc == 0)
 		rc = check_output(&p->spec, dtype, layout, err);
 	if (rc != 0) {
+		keep_one_line(err->text);
 		pipeline_destroy(p);
 		return rc;
 	}

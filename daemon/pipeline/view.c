@@ -209,8 +209,12 @@ int view_finish(struct view *v, struct pipeline_worker *w, const struct finish *
 	struct resample_request q = request_of(v);
 	struct image source;
 	struct region_px origin;
-	int rc = fetch(v, &q, &source, &origin, err);
+	int rc;
 
+	if (view_width(v) != f->width || view_height(v) != f->height) /* a cached prefix of some other pipeline */
+		return image_fail(err, IMAGE_E_CORRUPT, "the pipeline made %u x %u pixels instead of %u x %u", view_width(v), view_height(v),
+				  f->width, f->height);
+	rc = fetch(v, &q, &source, &origin, err);
 	if (rc == 0)
 		rc = resample_begin(w->resampler, &q, &source, origin);
 	if (rc != 0)

@@ -59,7 +59,7 @@ int view_window(struct view *v, struct pipeline_worker *w, int32_t left, int32_t
 /* Computes everything noted. v->image is then the view's pixels: in w's memory and free to change when `writable`, otherwise perhaps where
  * they came from. */
 int view_settle(struct view *v, struct pipeline_worker *w, bool writable, struct image_error *err);
-/* Writes the view as f says. Its size must be f's. */
+/* Writes the view as f says; IMAGE_E_CORRUPT when its size is not f's. */
 int view_finish(struct view *v, struct pipeline_worker *w, const struct finish *f, void *row, struct image_error *err);
 
 #endif

@@ -6,7 +6,7 @@
 
 #include "pipeline/pipeline.h"
 
-enum { WIDTH = 19, HEIGHT = 13, MOST_ROW_BYTES = 1 << 20 };
+enum { WIDTH = 19, HEIGHT = 13, MOST_ROW_BYTES = 1 << 16 };
 
 static void run_once(const struct pipeline *p)
 {

@@ -1,7 +1,7 @@
 /* The entropy decoder's inner loops, included by a .c file per instruction set, which wraps them in functions of its target.
  *
- * The window holds the next bits of the stream, on top; a refill is one unaligned load without any branch. A pair entry (huffman.h) is at most
- * HUFF_AC_BITS + HUFF_MAX_AC_SIZE = 21 bits long, a refill leaves at least 56: two look-ups, or one and a slow symbol, need one refill. */
+ * The window holds the next bits of the stream, on top; a refill is one unaligned load without any branch and leaves at least 56 of them: enough for
+ * three look-ups of HUFF_AC_LENGTH = 18 bits at most, for one and the longest DC code and value, or for any one symbol. */
 #ifndef BATCHD_ENTROPY_CORE_H
 #define BATCHD_ENTROPY_CORE_H
 
@@ -10,7 +10,13 @@
 
 #include "image/entropy.h"
 
-#define ALWAYS_INLINE static inline __attribute__((always_inline))
+/* Set by the file that includes this: the functions' target, and how to take the lowest n bits of v. */
+#ifndef ENTROPY_TARGET
+#define ENTROPY_TARGET
+#define BITS_LOW(v, n) ((v) & ((1u << (n)) - 1))
+#endif
+
+#define ALWAYS_INLINE ENTROPY_TARGET static inline __attribute__((always_inline))
 
 /* Place of the k-th coefficient in zigzag order, in interleaved rows; from 64 on, the storage pad. k is below 64 + 32 + 128. */
 static const uint8_t zigzag[256] = {
@@ -40,20 +46,23 @@ ALWAYS_INLINE void refill(struct entropy_state *s)
 	s->n_bits |= 56;
 }
 
-ALWAYS_INLINE void consume(struct entropy_state *s, uint32_t length)
+/* length is below 64. */
+ALWAYS_INLINE void consume(struct entropy_state *s, uint64_t length)
 {
 	s->window <<= length & 63;
-	s->n_bits -= length & 63;
+	s->n_bits -= length;
 }
 
-/* The value of `size` bits that ends `length` bits into the window, as JPEG codes it: the lower half of the range is negative. 0 for size 0. */
-ALWAYS_INLINE int32_t value_at(uint64_t window, uint32_t length, uint32_t size)
-{
-	uint32_t mask = (1u << size) - 1;
-	uint32_t v = (uint32_t)(window >> (-length & 63)) & mask;
-	int32_t negative = (int32_t)(2 * v - mask - 1) >> 31;
+/* 1 - 2^size: what a value of that size is more than it should be when its top bit is zero. */
+static const int16_t below_range[16] = {0, -1, -3, -7, -15, -31, -63, -127, -255, -511, -1023, -2047, 0, 0, 0, 0};
 
-	return (int32_t)(v - (mask & (uint32_t)negative));
+/* The value of `size` bits that ends `length` bits into the window, as JPEG codes it: the lower half of the range is negative. 0 for size 0. */
+ALWAYS_INLINE int32_t value_at(uint64_t window, uint64_t length, uint32_t size)
+{
+	int32_t v = (int32_t)(BITS_LOW((uint32_t)(window >> (-length & 63)), size));
+	int32_t low = v + below_range[size];
+
+	return v + low < 0 ? low : v;
 }
 
 /* One code of any length. Returns its symbol and length, or -1. Needs 16 bits. */
@@ -82,7 +91,7 @@ ALWAYS_INLINE int dc_decode(struct entropy_state *s, const struct huff_dc *t, in
 		e = (length + (uint32_t)size) | (uint32_t)size << 8;
 	}
 	*predictor += value_at(s->window, e & 63, e >> 8);
-	consume(s, e);
+	consume(s, e & 63);
 	return (uint32_t)(*predictor + 32768) >> 16 ? -1 : 0;
 }
 
@@ -111,51 +120,57 @@ ALWAYS_INLINE int ac_slow(struct entropy_state *s, const struct huff_ac *t, uint
 	return (int)k;
 }
 
-ALWAYS_INLINE uint32_t ac_step(struct entropy_state *s, const struct huff_ac *t, uint32_t *k, int16_t *coef, bool store)
+/* One look-up. *z: the present coefficient in `zigzag`. Returns what it looked at. */
+ALWAYS_INLINE uint64_t ac_step(struct entropy_state *s, const struct huff_ac *t, const uint8_t **z, int16_t *coef, bool store)
 {
-	uint32_t e = t->pair[s->window >> (64 - HUFF_AC_BITS)];
+	uint64_t at = s->window >> (64 - HUFF_AC_BITS), length = t->length[at];
 
 	if (store)
-		coef[zigzag[*k + (e >> 6 & 31)]] = (int16_t)((int32_t)e >> 24);
-	*k += e >> 16 & 255;
+		coef[(*z)[t->first[at]]] = t->value[at];
+	*z += t->forward[at];
 	if (store)
-		coef[zigzag[*k]] = (int16_t)value_at(s->window, e & 63, e >> 12 & 15);
-	consume(s, e);
-	return e;
+		coef[**z] = (int16_t)value_at(s->window, length, t->size[at]);
+	consume(s, length);
+	return at;
 }
 
 /* All coefficients but the first. 27 bits at most have been consumed since the last refill. Returns a position in zigzag order with no nonzero
  * coefficient behind, or -1. */
 ALWAYS_INLINE int ac_decode(struct entropy_state *s, const struct huff_ac *t, int16_t *coef, bool store)
 {
-	uint64_t window = s->window;
-	uint32_t k = 0, e;
+	const uint8_t *z = zigzag, *const full = zigzag + 63;
+	uint64_t window = s->window, at;
 
-	e = ac_step(s, t, &k, coef, store);
+	at = ac_step(s, t, &z, coef, store);
 	for (;;) {
-		while (k < 63) {
+		while (z < full) {
 			refill(s);
 			window = s->window;
-			e = ac_step(s, t, &k, coef, store);
-			if (k >= 63)
+			at = ac_step(s, t, &z, coef, store);
+			if (z >= full)
 				break;
 			window = s->window;
-			e = ac_step(s, t, &k, coef, store);
+			at = ac_step(s, t, &z, coef, store);
+			if (z >= full)
+				break;
+			window = s->window;
+			at = ac_step(s, t, &z, coef, store);
 		}
+		uint32_t k = (uint32_t)(z - zigzag);
+
 		if (__builtin_expect(k - HUFF_AC_END < 63, 1))
 			return (int)(k - HUFF_AC_END);
 		/* The last look-up met a long code, or reached coefficient 63, and then its second half may belong to the next
 		 * block: undo it and go on by one symbol. */
-		k -= e >> 16 & 255;
 		s->window = window;
-		s->n_bits += e & 63;
-		int r = ac_slow(s, t, k, coef, store);
+		s->n_bits += t->length[at];
+		int r = ac_slow(s, t, k - t->forward[at], coef, store);
 
 		if (r < 0)
 			return -1;
 		if (r >= 63)
 			return r & 63;
-		k = (uint32_t)r;
+		z = zigzag + r;
 	}
 }
 

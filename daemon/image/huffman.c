@@ -54,11 +54,6 @@ int huff_dc_build(struct huff_dc *t, const uint8_t bits[17], const uint8_t value
 	return 0;
 }
 
-static uint32_t entry(unsigned length, unsigned first, unsigned last, unsigned size, int value)
-{
-	return length | first << 6 | size << 12 | last << 16 | (uint32_t)value << 24;
-}
-
 /* What one symbol does: bits, coefficients forward, size of its value. */
 struct symbol {
 	uint8_t length, size, forward;
@@ -73,42 +68,55 @@ static struct symbol symbol_of(unsigned length, uint8_t value)
 	return (struct symbol){(uint8_t)length, (uint8_t)size, (uint8_t)(run + 1)};
 }
 
-static uint32_t entry_single(struct symbol s)
+static void put(struct huff_ac *t, unsigned at, unsigned n, unsigned length, unsigned first, unsigned last, unsigned size, int value)
 {
-	if (s.forward == HUFF_AC_END)
-		return entry(s.length, 1, HUFF_AC_END, 0, 0);
-	return entry((unsigned)s.length + s.size, s.forward, s.forward, s.size, 0);
+	memset(t->length + at, (int)length, n);
+	memset(t->forward + at, (int)last, n);
+	memset(t->first + at, (int)first, n);
+	memset(t->size + at, (int)size, n);
+	memset(t->value + at, value, n);
+}
+
+static void put_long(struct huff_ac *t, unsigned at, unsigned n)
+{
+	put(t, at, n, 0, 1, HUFF_AC_LONG, 0, 0);
+}
+
+static void put_single(struct huff_ac *t, unsigned at, unsigned n, struct symbol s)
+{
+	unsigned length = (unsigned)s.length + s.size;
+
+	if (length > HUFF_AC_LENGTH)
+		put_long(t, at, n);
+	else
+		put(t, at, n, length, s.forward == HUFF_AC_END ? 1 : s.forward, s.forward, s.size, 0);
 }
 
 /* Fills the entries from `at` on whose windows start with symbol s. `singles` knows every window's first symbol. */
-static void fill_symbol(uint32_t *pair, const struct symbol *singles, unsigned at, struct symbol s)
+static void fill_symbol(struct huff_ac *t, const struct symbol *singles, unsigned at, struct symbol s)
 {
-	unsigned span = 1u << (HUFF_AC_BITS - s.length);
 	unsigned used = (unsigned)s.length + s.size;
-	uint32_t alone = entry_single(s);
 
 	if (s.forward == HUFF_AC_END || s.size > MAX_FIRST_SIZE || used >= HUFF_AC_BITS) {
-		for (unsigned i = 0; i < span; i++)
-			pair[at + i] = alone;
+		put_single(t, at, 1u << (HUFF_AC_BITS - s.length), s);
 		return;
 	}
 	unsigned rest = HUFF_AC_BITS - used; /* bits of the window behind the first symbol and its value */
 	for (unsigned v = 0; v < 1u << s.size; v++) {
 		int value = s.size && !(v >> (s.size - 1)) ? (int)v + 1 - (1 << s.size) : (int)v;
-		uint32_t *out = pair + at + (v << rest);
 
-		for (unsigned i = 0; i < 1u << rest;) {
+		for (unsigned end = at + (1u << rest), i = 0; at < end;) {
 			struct symbol second = singles[i << used];
-			unsigned same = 1;
-			uint32_t e = alone;
+			unsigned length = used + second.length + second.size, same = 1;
 
-			if (second.length && second.length <= rest) {
+			if (second.length && second.length <= rest && length <= HUFF_AC_LENGTH) {
 				same = 1u << (rest - second.length);
-				e = entry(used + second.length + second.size, s.forward,
-					  (unsigned)s.forward + second.forward, second.size, value);
+				put(t, at, same, length, s.forward, (unsigned)s.forward + second.forward, second.size, value);
+			} else {
+				put_single(t, at, same, s);
 			}
-			for (unsigned end = i + same; i < end; i++)
-				out[i] = e;
+			at += same;
+			i += same;
 		}
 	}
 }
@@ -129,10 +137,9 @@ int huff_ac_build(struct huff_ac *t, const uint8_t bits[17], const uint8_t value
 				singles[at] = s;
 		}
 	memset(singles + at, 0, (sizeof(singles) / sizeof(singles[0]) - at) * sizeof(singles[0]));
-	for (unsigned i = at; i < 1 << HUFF_AC_BITS; i++)
-		t->pair[i] = entry(0, 1, HUFF_AC_LONG, 0, 0);
+	put_long(t, at, (1u << HUFF_AC_BITS) - at);
 	for (unsigned i = 0; i < at; i += 1u << (HUFF_AC_BITS - singles[i].length))
-		fill_symbol(t->pair, singles, i, singles[i]);
+		fill_symbol(t, singles, i, singles[i]);
 	return 0;
 }
 

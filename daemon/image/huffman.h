@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 enum {
-	HUFF_AC_BITS = 11,       /* of look-ahead; 8 KiB a table, two fit into the first-level cache with room to spare */
+	HUFF_AC_BITS = 11,       /* of look-ahead; 10 KiB a table, two fit into the first-level cache with room to spare */
 	HUFF_DC_BITS = 9,
 	HUFF_MAX_AC_SIZE = 10,   /* value bits of a coefficient in 8-bit JPEGs */
 	HUFF_MAX_DC_SIZE = 11,
@@ -26,20 +26,18 @@ struct huff_dc {
 	struct huff_codes codes;
 };
 
-/* An entry of huff_ac.pair tells what a window of HUFF_AC_BITS bits starts with: either one symbol, whose value may reach
- * beyond the window, or two, the first of them with its value.
- *
- *     bits  0..5   length of all of it, code and value bits
- *     bits  6..10  how far the first coefficient is from the present one (the same as the last one when there is only one)
- *     bits 12..15  size of the last value in bits
- *     bits 16..23  how far the last coefficient is; HUFF_AC_END more at the end of the block; HUFF_AC_LONG: not decided here
- *     bits 24..31  the first value, signed
- */
+/* What a window of HUFF_AC_BITS bits starts with: either one symbol, whose value may reach beyond the window, or two, the first of them with
+ * its value. Arrays of bytes, because an array each costs less than taking an entry apart. */
 struct huff_ac {
-	uint32_t pair[1 << HUFF_AC_BITS];
+	uint8_t length[1 << HUFF_AC_BITS];  /* of all of it, code and value bits; at most HUFF_AC_LENGTH */
+	uint8_t forward[1 << HUFF_AC_BITS]; /* from the present coefficient to the last one; HUFF_AC_END more at the end of the block;
+					     * HUFF_AC_LONG: not decided here */
+	uint8_t first[1 << HUFF_AC_BITS];   /* to the first coefficient, which is the last one if there is only one */
+	uint8_t size[1 << HUFF_AC_BITS];    /* of the last value, in bits */
+	int8_t value[1 << HUFF_AC_BITS];    /* the first one's */
 	struct huff_codes codes;
 };
-enum { HUFF_AC_LONG = 64, HUFF_AC_END = 128 };
+enum { HUFF_AC_LENGTH = 18, HUFF_AC_LONG = 64, HUFF_AC_END = 128 };
 
 /* bits[1..16]: number of codes of that length; values: their symbols (as in JHUFF_TBL). -EINVAL: not a valid table, or one
  * with values too large for 8-bit samples. */

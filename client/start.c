@@ -37,31 +37,34 @@ static bool is_program(const char *path)
 	return stat(path, &st) == 0 && S_ISREG(st.st_mode) && access(path, X_OK) == 0;
 }
 
+/* Whether there is a program at dir/name; its real path goes into out. */
+static bool find_at(const char *dir, int n_dir, const char *name, char out[PATH_MAX])
+{
+	char path[PATH_MAX];
+
+	return snprintf(path, sizeof path, "%.*s/%s", n_dir, dir, name) < PATH_MAX && is_program(path) && realpath(path, out);
+}
+
 /* Beside the library: the build folder has both in one place, an installation in lib[/triplet] and [s]bin. */
 static bool find_beside(char out[PATH_MAX])
 {
 	static const char *const places[] = { "batchd", "../bin/batchd", "../sbin/batchd", "../../bin/batchd", "../../sbin/batchd" };
 	char library[PATH_MAX];
 	Dl_info info;
-	char *slash;
 
 	if (!dladdr((void *)(uintptr_t)find_beside, &info) || !info.dli_fname || !realpath(info.dli_fname, library))
 		return false;
-	slash = strrchr(library, '/');
-	*slash = '\0';
 	for (size_t i = 0; i < sizeof places / sizeof *places; i++)
-		if (snprintf(out, PATH_MAX, "%s/%s", library, places[i]) < PATH_MAX && is_program(out))
+		if (find_at(library, (int)(strrchr(library, '/') - library), places[i], out))
 			return true;
 	return false;
 }
 
 static bool find_in_path(char out[PATH_MAX])
 {
-	const char *path = getenv("PATH");
-
-	for (const char *p = path, *end; p; p = *end ? end + 1 : NULL) {
+	for (const char *p = getenv("PATH"), *end; p; p = *end ? end + 1 : NULL) {
 		end = strchrnul(p, ':');
-		if (end > p && snprintf(out, PATH_MAX, "%.*s/batchd", (int)(end - p), p) < PATH_MAX && is_program(out))
+		if (end > p && find_at(p, (int)(end - p), "batchd", out))
 			return true;
 	}
 	return false;
@@ -70,14 +73,13 @@ static bool find_in_path(char out[PATH_MAX])
 static int find_program(char out[PATH_MAX], struct fault *f)
 {
 	const char *given = secure_getenv("BATCHD_DAEMON");
-	char found[PATH_MAX];
 
 	if (given && *given) {
 		if (!is_program(given) || !realpath(given, out))
 			return fault_set(f, BATCHD_E_CONNECT, "$BATCHD_DAEMON names %s, which is no program", given);
 		return 0;
 	}
-	if ((find_beside(found) || find_in_path(found)) && realpath(found, out))
+	if (find_beside(out) || find_in_path(out))
 		return 0;
 	return fault_set(f, BATCHD_E_CONNECT, "no batchd is running, and none is installed: not beside the library, not in $PATH; $BATCHD_DAEMON may name it");
 }

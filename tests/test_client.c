@@ -677,7 +677,9 @@ static int die_in_child(void (*how)(void))
 
 static void write_to_null(void)
 {
-	*(volatile char *)(uintptr_t)8 = 1;
+	char *volatile nowhere = (char *)(uintptr_t)8;
+
+	*nowhere = 1;
 }
 
 static void like_python_then_null(void)

@@ -40,11 +40,6 @@ def cpu_s(pids):
     return total
 
 
-def thread_cpu_s(pid, tid):
-    """CPU seconds of one thread, to the nanosecond."""
-    return int(pathlib.Path(f"/proc/{pid}/task/{tid}/schedstat").read_text().split()[0]) / 1e9
-
-
 def resident_bytes(pid):
     """Resident memory, shared memory included; and the highest so far."""
     status = dict(line.split(":", 1) for line in pathlib.Path(f"/proc/{pid}/status").read_text().splitlines())

@@ -9,6 +9,10 @@ name, options = sys.argv[1], Options(**json.loads(sys.argv[2]))
 if name == "batchd":
     from ours import Batchd as Loader
     import batchd  # noqa: F401
+    try:
+        import torch  # noqa: F401  a trainer has it loaded long before
+    except ImportError:
+        pass
 else:
     Loader = Torch
     Torch(options)

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 
-import clock
 import crops
 
 NO_CACHE = "cache:\n  jpeg: off\n  decoded: off\n"
@@ -28,15 +27,15 @@ class Limit:
         return self.runner.run(self.runner.args.build / "tests/bench/limit", self.runner.args.workers, epochs, input=self.lines)
 
 
-def rounds(runner, loaders, warm_up=1, n_batches=None):
+def rounds(runner, loaders, warm_up=1, n_batches=None, measure=40):
     """Asks all loaders in turn, again and again. Rows in the loaders' order; those that are None are left out.
 
-    A loader that had nobody to serve for a while has batches in stock, which would flatter it: the first ones are left out of every count.
+    n_batches: of an epoch; measure: how many to measure at least. A loader that had nobody to serve for a while has batches in stock, which would flatter it: the first ones are left out of every count.
     """
     loaders = {who: loader for who, loader in loaders.items() if loader}
     per_epoch = n_batches or -(-len(runner.pictures()) // runner.args.batch_size)
     skip = IN_STOCK
-    epochs = -(-(skip + (8 if runner.args.quick else 40)) // per_epoch)
+    epochs = -(-(skip + (measure // 5 if runner.args.quick else measure)) // per_epoch)
     for who, loader in loaders.items():
         loader.ask(warm_up, 1)
     rows = {who: {"who": who, "rate": [], "cpu": []} for who in loaders}
@@ -139,13 +138,11 @@ def handover(runner):
     """A batch of 38.5 MB that is ready: CPU of both sides. The rate is of no interest here, so rows have CPU per batch only."""
     n = 10 if runner.args.quick else 40
     daemon = runner.daemon("handover", "slots: 4\n")
-    ours, peers = {"who": "batchd", "cpu": []}, {"who": "PyTorch, copy of 38.5 MB included", "cpu": []}
+    ours, peers = {"who": "batchd", "cpu": [], "parts_us": []}, {"who": "PyTorch, copy of 38.5 MB included", "cpu": []}
     for _ in range(runner.args.rounds):
-        before = clock.thread_cpu_s(daemon.pid, daemon.pid)
-        m = runner.run(runner.args.build / "tests/bench/handover", daemon.socket, n)
-        loop_us = 1e6 * (clock.thread_cpu_s(daemon.pid, daemon.pid) - before) / n
-        ours["cpu"].append((m["cpu_us"] + loop_us) / 1000)
-        ours.setdefault("parts", []).append([m["cpu_us"], loop_us])
+        m = runner.run(runner.args.build / "tests/bench/handover", daemon.socket, daemon.pid, n)
+        ours["cpu"].append((m["cpu_us"] + m["loop_cpu_us"]) / 1000)
+        ours["parts_us"].append({"trainer": m["cpu_us"], "daemon": m["loop_cpu_us"]})
         try:
             m = runner.python("torch_handover.py", n)
             peers["cpu"].append((m["cpu_us"] + m["worker_cpu_us"]) / 1000)
@@ -170,7 +167,7 @@ def npy(runner):
     loaders = {"batchd": runner.batchd(daemon, dataset="npy:" + ",".join(files), **options),
                "PyTorch TensorDataset, num_workers=0": runner.participant("TensorDataset", **options),
                "one numpy.take per batch": runner.participant("gather", **options)}
-    rows = rounds(runner, loaders, n_batches=79)
+    rows = rounds(runner, loaders, n_batches=79, measure=5000)
     return result("npy: 10000 x 256 float32, batch 128", rows, [
         ratio(rows, "rate", "batchd", "PyTorch TensorDataset, num_workers=0", "samples/s, batchd / TensorDataset", 10, True),
         ratio(rows, "rate", "one numpy.take per batch", "batchd", "samples/s, one gather copy / batchd", 2, False)], unit="samples")

@@ -3,6 +3,7 @@ import copy
 import gc
 import os
 import pickle
+import shutil
 import signal
 import subprocess
 import sys
@@ -451,6 +452,66 @@ def test_ranks_as_torchrun_starts_them_share_one_loader(daemon):
         outputs.append(done.stdout.split())
     assert outputs[0][0] == outputs[1][0]
     assert sorted(int(i) for o in outputs for i in o[1:]) == list(range(100))
+
+
+@needs_torch
+def test_a_plain_ddp_script_under_torchrun(daemon, tmp_path):
+    """torch's own launcher, process group and DistributedDataParallel; the loader learns everything by itself. Two epochs, a restored position."""
+    (tmp_path / "train.py").write_text(textwrap.dedent("""
+        import batchd, sys, torch
+        import torch.distributed as dist
+        dist.init_process_group("gloo")
+        loader = batchd.DataLoader("random:length=203,shape=12,classes=3", 16, shuffle=True, seed=1)
+        model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(12, 3))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        seen = [[], []]
+        for epoch in range(2):
+            loader.set_epoch(epoch)
+            for images, labels in loader:
+                optimizer.zero_grad()
+                torch.nn.functional.cross_entropy(model(images), labels).backward()
+                optimizer.step()
+                b = loader.last_batch
+                seen[epoch] += b.indices[:b.n_rows - b.n_padding].tolist()
+                if epoch == 1 and b.step == 2:
+                    break
+        state = loader.state_dict()
+        again = batchd.DataLoader("random:length=203,shape=12,classes=3", 16, shuffle=True, seed=1)
+        again.load_state_dict(state)
+        for images, labels in again:
+            b = again.last_batch
+            seen[1] += b.indices[:b.n_rows - b.n_padding].tolist()
+        everything = [None] * 2
+        dist.all_gather_object(everything, (loader.job, again.job, seen))
+        if dist.get_rank() == 0:
+            (job, job2, a), (other_job, other_job2, b) = everything
+            assert job == other_job and job2 == other_job2 != job
+            assert all(sorted(x + y) == list(range(203)) for x, y in zip(a, b))
+            print("all there")
+        dist.destroy_process_group()
+    """))
+    done = subprocess.run([sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", str(tmp_path / "train.py")],
+                          stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    assert done.returncode == 0 and "all there" in done.stdout, done.stdout + done.stderr
+
+
+@pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
+def test_a_batch_costs_one_system_call_in_each_direction(daemon, tmp_path):
+    """1000 batches: 1000 packets received, 1000 sent, and nothing else that grows with them."""
+    counts = {}
+    for n in (1000, 2000):
+        done = subprocess.run(["strace", "-f", "-c", "-U", "name,calls", "-o", str(tmp_path / "calls"), sys.executable, "-c",
+                               f"import batchd\nfor _ in batchd.DataLoader('random:length={n * 4},shape=8', 4): pass"],
+                              stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, env={**os.environ, "BATCHD_ARRAYS": "numpy"})
+        if "ptrace" in done.stderr or "PTRACE" in done.stderr:
+            pytest.skip("strace may not trace here")
+        assert done.returncode == 0, done.stderr
+        for line in (tmp_path / "calls").read_text().splitlines():
+            name, calls = line.split()[0], line.split()[-1]
+            if calls.isdigit():
+                counts.setdefault(name, []).append(int(calls))
+    grown = {name: c[1] - c[0] for name, c in counts.items() if name != "total" and len(c) == 2 and abs(c[1] - c[0]) >= 100}
+    assert set(grown) == {"recvmsg", "sendmsg"} and all(abs(g - 1000) < 10 for g in grown.values()), grown
 
 
 def test_sharing_trainers_get_every_batch(daemon):

@@ -182,6 +182,7 @@ INSTALLED = 755:$(BUILD)/batchd:$(bindir)/batchd 755:$(BUILD)/batchctl:$(bindir)
 	644:client/completion/_batchctl:$(datarootdir)/zsh/site-functions/_batchctl \
 	644:client/completion/batchctl.fish:$(datarootdir)/fish/vendor_completions.d/batchctl.fish \
 	$(call into,$(unitdir),$(wildcard systemd/*.socket) $(SERVICES)) \
+	644:systemd/batchd.sysusers:$(sysusersdir)/batchd.conf 644:systemd/batchd.tmpfiles:$(tmpfilesdir)/batchd.conf \
 	$(call into,$(docdir),$(wildcard systemd/*.yaml README.md LICENSE client/examples/train.c))
 
 each = $(foreach f,$(INSTALLED),$(call $(1),$(word 1,$(subst :, ,$(f))),$(word 2,$(subst :, ,$(f))),$(DESTDIR)$(word 3,$(subst :, ,$(f)))))
@@ -203,10 +204,11 @@ install: all $(BUILD)/batchd.pc $(SERVICES) ## Into PREFIX=/usr/local; DESTDIR, 
 uninstall: ## Removes what install put there; give it the same variables
 	$(call each,remove)
 	rm -f $(SOLINKS)
-# Files that name places.
-$(BUILD)/batchd.pc: client/batchd.pc.in client/batchd.h
+# Files that name places; made anew each time, as the places may be others.
+.PHONY: places
+$(BUILD)/batchd.pc: client/batchd.pc.in places
 	sed 's|@prefix@|$(prefix)|; s|@exec_prefix@|$(exec_prefix)|; s|@libdir@|$(libdir)|; s|@includedir@|$(includedir)|; s|@bindir@|$(bindir)|; s|@VERSION@|$(VERSION)|' $< >$@
-$(BUILD)/systemd/%: systemd/%
+$(BUILD)/systemd/%: systemd/% places
 	@mkdir -p $(@D)
 	sed 's|/usr/bin/batch|$(bindir)/batch|' $< >$@
 

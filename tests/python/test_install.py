@@ -1,0 +1,83 @@
+"""`make install` follows GNU conventions: everything under DESTDIR and PREFIX, usable from there, and `make uninstall` takes it away again."""
+import os
+import pathlib
+import shutil
+import subprocess
+
+import pytest
+
+REPO = pathlib.Path(__file__).resolve().parents[2]
+
+
+def make(build, *args):
+    environment = {k: v for k, v in os.environ.items() if k not in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS")}
+    done = subprocess.run(["make", "-s", "-C", str(REPO), f"BUILD={build}", *args], stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                          env=environment, timeout=600)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def files_under(folder):
+    return {str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_symlink() or p.is_file()}
+
+
+@pytest.fixture(scope="module")
+def installed(build, tmp_path_factory):
+    dest = tmp_path_factory.mktemp("dest")
+    make(build, "install", f"DESTDIR={dest}", "PREFIX=/opt/batchd")
+    return dest
+
+
+def test_everything_lands_below_destdir_and_prefix(installed):
+    # Proves that each kind of file is installed where GNU's and systemd's conventions look for it, and nothing elsewhere.
+    files = files_under(installed)
+    assert all(f.startswith("opt/batchd/") for f in files), files
+    expected = {
+        "bin/batchd", "bin/batchctl", "include/batchd.h", "lib/libbatchd.a", "lib/libbatchd.so", "lib/libbatchd.so.0", "lib/libbatchd.so.0.1.0",
+        "lib/pkgconfig/batchd.pc", "lib/systemd/system/batchd.service", "lib/systemd/system/batchd.socket", "lib/sysusers.d/batchd.conf",
+        "lib/tmpfiles.d/batchd.conf", "share/man/man1/batchctl.1", "share/man/man8/batchd.8", "share/man/man5/batchd.yaml.5",
+        "share/bash-completion/completions/batchctl", "share/doc/batchd/LICENSE", "share/doc/batchd/README.md", "share/doc/batchd/batchd.yaml"}
+    assert expected <= {f.removeprefix("opt/batchd/") for f in files}, expected - {f.removeprefix("opt/batchd/") for f in files}
+
+
+def test_unit_starts_the_installed_daemon(installed):
+    # Proves that the unit names the daemon where this installation has put it, not where the default one would.
+    unit = (installed / "opt/batchd/lib/systemd/system/batchd.service").read_text()
+    starts = [line for line in unit.splitlines() if line.startswith("ExecStart=")]
+    assert starts and all(line.startswith("ExecStart=/opt/batchd/bin/batchd") for line in starts), starts
+
+
+def test_soname_links_lead_to_the_library(installed):
+    # Proves that a program linked against libbatchd.so finds the library at run time under its soname.
+    lib = installed / "opt/batchd/lib"
+    assert os.readlink(lib / "libbatchd.so") == "libbatchd.so.0.1.0"
+    assert os.readlink(lib / "libbatchd.so.0") == "libbatchd.so.0.1.0"
+    shown = subprocess.run(["readelf", "-d", lib / "libbatchd.so"], capture_output=True, text=True, check=True).stdout
+    assert "Library soname: [libbatchd.so.0]" in shown
+
+
+@pytest.mark.parametrize("static", [False, True], ids=["shared", "static"])
+def test_example_trainer_compiles_with_the_installed_pkg_config_file(installed, tmp_path, static, daemon, samples):
+    # Proves that a C trainer needs nothing but the installed files: it compiles, links, and reads batches from a daemon.
+    if not shutil.which("pkg-config"):
+        pytest.skip("pkg-config is not installed")
+    prefix = installed / "opt/batchd"
+    environment = {**os.environ, "PKG_CONFIG_PATH": f"{prefix}/lib/pkgconfig", "PKG_CONFIG_SYSROOT_DIR": str(installed)}
+    query = ["pkg-config", "--cflags", "--libs", *(["--static"] if static else []), "batchd"]
+    flags = subprocess.run(query, capture_output=True, text=True, check=True, env=environment).stdout.split()
+    if static:
+        flags = [f"{prefix}/lib/libbatchd.a" if f == "-lbatchd" else f for f in flags]
+    program = tmp_path / "train"
+    subprocess.run([os.environ.get("CC", "cc"), "-o", program, REPO / "client/examples/train.c", *flags], check=True)
+    linked = subprocess.run(["ldd", program], capture_output=True, text=True, check=True, env={**environment, "LD_LIBRARY_PATH": f"{prefix}/lib"}).stdout
+    assert ("libbatchd.so.0" in linked) != static
+    done = subprocess.run([program, f"imagefolder:{samples}"], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60,
+                          env={**environment, "LD_LIBRARY_PATH": f"{prefix}/lib"})
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_uninstall_removes_what_install_put_there(build, tmp_path):
+    # Proves that the two lists are one.
+    make(build, "install", f"DESTDIR={tmp_path}", "PREFIX=/usr", "libdir=/usr/lib/x")
+    assert files_under(tmp_path)
+    make(build, "uninstall", f"DESTDIR={tmp_path}", "PREFIX=/usr", "libdir=/usr/lib/x")
+    assert files_under(tmp_path) == set()

@@ -1,4 +1,5 @@
-/* The decoder: regions against whole pictures, limits, damage, memory. The comparison with Pillow is tests/python/test_decode.py. */
+/* The decoder: regions against whole pictures, limits, damage, memory. The comparison with Pillow is
+ * tests/python/test_decode.py. */
 #include "image/decode.h"
 
 #include <check.h>
@@ -188,8 +189,8 @@ static const int samplings[][2] = { { 1, 1 }, { 2, 1 }, { 1, 2 }, { 2, 2 }, { 4,
 
 START_TEST(test_jpeg_regions_equal_the_full_decode)
 {
-	/* Proves that no pixel of a region depends on where it was cut: all samplings, sizes about the MCU's, baseline, progressive,
-	 * arithmetic, with and without restart markers. */
+	/* Proves that no pixel of a region depends on where it was cut: all samplings, sizes about the MCU's,
+	 * baseline, progressive, arithmetic, with and without restart markers. */
 	static const unsigned sizes[][2] = { { 1, 1 }, { 16, 16 }, { 17, 33 }, { 97, 64 }, { 200, 31 }, { 150, 131 } };
 
 	for (size_t s = 0; s < sizeof(samplings) / sizeof(*samplings); s++) {
@@ -225,7 +226,8 @@ END_TEST
 
 START_TEST(test_regions_of_a_progressive_jpeg_that_ends_early)
 {
-	/* Proves the same where scans are missing and libjpeg smooths the coarse blocks: after every scan but the last. */
+	/* Proves the same where scans are missing and libjpeg smooths the coarse blocks: after every scan but the
+	 * last. */
 	struct jpeg_recipe r = { .width = 150, .height = 131, .n_components = 3, .quality = 75, .noise = 30, .progressive = true };
 
 	for (size_t s = 0; s < 4; s++) {
@@ -327,8 +329,8 @@ static void drop_segments(struct picture *p, uint8_t marker)
 
 START_TEST(test_a_jpeg_is_not_decoded_with_the_tables_of_the_one_before)
 {
-	/* Proves that a file without quantization tables is refused also after one that had them, and that one without Huffman tables
-	 * gets the standard ones whatever came before. */
+	/* Proves that a file without quantization tables is refused also after one that had them, and that one
+	 * without Huffman tables gets the standard ones whatever came before. */
 	struct jpeg_recipe r = { .width = 40, .height = 30, .n_components = 3, .h = 2, .v = 2, .quality = 80, .noise = 50 };
 	struct picture before, p = jpeg_picture(&r, 2);
 	struct image out;
@@ -349,7 +351,8 @@ END_TEST
 
 START_TEST(test_tables_in_a_stream_of_their_own_serve_the_picture_behind)
 {
-	/* Proves that an abbreviated stream of tables in front of the picture's own is used, as libjpeg and Pillow do. */
+	/* Proves that an abbreviated stream of tables in front of the picture's own is used, as libjpeg and Pillow
+	 * do. */
 	struct jpeg_recipe r = { .width = 40, .height = 30, .n_components = 3, .h = 2, .v = 2, .quality = 60, .noise = 50 };
 	struct picture p = jpeg_picture(&r, 2);
 	size_t first = 2, size = 0;
@@ -375,7 +378,8 @@ END_TEST
 
 START_TEST(test_a_region_outside_is_the_callers_mistake)
 {
-	/* Proves both sides of each edge: the last pixel is there, the one behind it is -EINVAL, as is an empty region. */
+	/* Proves both sides of each edge: the last pixel is there, the one behind it is -EINVAL, as is an empty
+	 * region. */
 	struct picture p = png_picture(30, 20, 1);
 	struct image out;
 	struct image_error err;
@@ -446,7 +450,8 @@ START_TEST(test_scan_limit_holds_on_both_sides)
 }
 END_TEST
 
-/* Decodes a copy of exactly n bytes, so that a sanitizer sees a read past the end. Any outcome is fine but a crash or an odd number. */
+/* Decodes a copy of exactly n bytes, so that a sanitizer sees a read past the end. Any outcome is fine but a crash or
+ * an odd number. */
 static void expect_some_outcome(const uint8_t *bytes, size_t n, struct region_px want)
 {
 	uint8_t *copy = malloc(n + !n);
@@ -464,7 +469,8 @@ static void expect_some_outcome(const uint8_t *bytes, size_t n, struct region_px
 
 START_TEST(test_cut_and_damaged_files_end_in_an_outcome)
 {
-	/* Proves that every cut and 2,000 random changes of each format neither crash nor read outside, whole and in a region. */
+	/* Proves that every cut and 2,000 random changes of each format neither crash nor read outside, whole and in
+	 * a region. */
 	struct jpeg_recipe baseline = { .width = 40, .height = 30, .n_components = 3, .h = 2, .v = 2, .quality = 60, .noise = 50, .restart = 2 };
 	struct jpeg_recipe progressive = baseline;
 
@@ -547,7 +553,8 @@ static long count_allocations(const struct picture *p, size_t n_bytes, struct re
 
 START_TEST(test_jpeg_and_png_allocate_nothing_in_steady_state)
 {
-	/* Proves that after each image has been seen, decoding any part of them asks for no memory, progressive ones and errors included. */
+	/* Proves that after each image has been seen, decoding any part of them asks for no memory, progressive ones
+	 * and errors included. */
 	struct jpeg_recipe r = { .width = 300, .height = 200, .n_components = 3, .h = 2, .v = 2, .quality = 80, .noise = 60 };
 	struct jpeg_recipe progressive = r;
 
@@ -573,8 +580,8 @@ END_TEST
 
 START_TEST(test_short_memory_is_an_error_and_nothing_else)
 {
-	/* Proves that whichever allocation fails, the answer is -ENOMEM (or it was not needed) and the decoder works again once there is memory.
-	 * Not with WebP: libwebp 1.2.4 itself crashes when it gets none. */
+	/* Proves that whichever allocation fails, the answer is -ENOMEM (or it was not needed) and the decoder works
+	 * again once there is memory. Not with WebP: libwebp 1.2.4 itself crashes when it gets none. */
 	struct jpeg_recipe r = { .width = 90, .height = 70, .n_components = 3, .h = 2, .v = 2, .quality = 80, .noise = 60 };
 	struct jpeg_recipe progressive = r;
 

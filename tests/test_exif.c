@@ -145,7 +145,8 @@ END_TEST
 
 START_TEST(test_exif_damaged_records_are_upright_and_never_read_outside)
 {
-	/* Proves that every cut and any changed byte of a record end in a number from 0 to 8 (and in no read outside it). */
+	/* Proves that every cut and any changed byte of a record end in a number from 0 to 8 (and in no read outside
+	 * it). */
 	struct tiff t = with_orientation(false, 3, 6);
 
 	ck_assert_int_eq(exif_orientation(NULL, 0), 0);

@@ -1,7 +1,7 @@
 /* Memory of one image: taken in pieces, given back all at once.
  *
- * libjpeg, libpng and zlib allocate a dozen things per image and free them together. An arena serves them from one block that
- * stays, so that after the first few images nothing is asked of the system. Belongs to one thread. */
+ * libjpeg, libpng and zlib allocate a dozen things per image and free them together. An arena serves them from one
+ * block that stays, so that after the first few images nothing is asked of the system. Belongs to one thread. */
 #ifndef BATCHD_ARENA_H
 #define BATCHD_ARENA_H
 
@@ -19,7 +19,8 @@ struct arena {
 
 /* 64-byte aligned, not cleared, valid until the next arena_reset. NULL when memory is short or the limit is reached. */
 void *arena_take(struct arena *a, size_t size_bytes);
-/* Everything taken becomes invalid. Blocks above keep_bytes go back to the system, lest one giant image is paid for ever. */
+/* Everything taken becomes invalid. Blocks above keep_bytes go back to the system, lest one giant image is paid for
+ * ever. */
 void arena_reset(struct arena *a, size_t keep_bytes);
 void arena_finish(struct arena *a);
 

@@ -1,4 +1,5 @@
-/* The one door to all formats: looks at the first bytes, hands the work to that format's reader and turns the result upright if asked.
+/* The one door to all formats: looks at the first bytes, hands the work to that format's reader and turns the result
+ * upright if asked.
  *
  * A format's library state is made when its first image comes, since most data sets hold one format only. */
 #include "image/decode.h"

@@ -1,6 +1,7 @@
-/* The orientation tag, read with Pillow's tolerance: the first usable entry counts, entries of unknown type are skipped, and the
- * directory ends at the first entry whose data lies outside. What is damaged means "upright", never an error: a picture with
- * broken metadata is still a picture. BigTIFF directories do not occur in EXIF and are taken as absent. */
+/* The orientation tag, read with Pillow's tolerance: the first usable entry counts, entries of unknown type are
+ * skipped, and the directory ends at the first entry whose data lies outside. What is damaged means "upright", never
+ * an error: a picture with broken metadata is still a picture. BigTIFF directories do not occur in EXIF and are taken
+ * as absent. */
 #include "image/exif.h"
 
 #include <stdbool.h>

@@ -1,8 +1,8 @@
 /* The segments before the first scan.
  *
- * libjpeg reads them too, later. This walk exists because a file is good for us exactly when it is good for Pillow, which makes its own
- * walk, stricter in places (a broken Photoshop or Adobe segment is fatal, as are two-layer files) and the only one that knows EXIF;
- * and because the size must be known before libjpeg is let near the file. */
+ * libjpeg reads them too, later. This walk exists because a file is good for us exactly when it is good for Pillow,
+ * which makes its own walk, stricter in places (a broken Photoshop or Adobe segment is fatal, as are two-layer files)
+ * and the only one that knows EXIF; and because the size must be known before libjpeg is let near the file. */
 #include "image/jpeg-header.h"
 
 #include <errno.h>
@@ -55,7 +55,8 @@ static int add_exif(struct walk *w, const uint8_t *s, size_t n)
 		return 0;
 	}
 
-	/* Later parts are appended without their prefix. Growing loses contents, so room is made for the whole file at once. */
+	/* Later parts are appended without their prefix. Growing loses contents, so room is made for the whole file
+	 * at once. */
 	if (w->exif != w->joined->data) {
 		uint8_t *room = scratch_reserve(w->joined, w->n_bytes);
 

@@ -1,14 +1,15 @@
-/* libjpeg asks for memory through a table of methods in cinfo->mem. This file puts its own in front of those that serve one
- * image (JPOOL_IMAGE).
+/* libjpeg asks for memory through a table of methods in cinfo->mem. This file puts its own in front of those that
+ * serve one image (JPOOL_IMAGE).
  *
- * Once the decompressor stands, the only permanent things it asks for are quantization and Huffman tables, which it keeps from image to image,
- * so that a file without tables is decoded with those of whatever came before. A sample must depend on its own file alone: the tables
- * live in an arena of their own, which jpeg_memory_forget_tables empties. It is not the image's, because libjpeg frees that
- * between a stream that brings tables only and the picture behind it.
+ * Once the decompressor stands, the only permanent things it asks for are quantization and Huffman tables, which it
+ * keeps from image to image, so that a file without tables is decoded with those of whatever came before. A sample
+ * must depend on its own file alone: the tables live in an arena of their own, which jpeg_memory_forget_tables
+ * empties. It is not the image's, because libjpeg frees that between a stream that brings tables only and the picture
+ * behind it.
  *
- * Awkward corner: libjpeg's "virtual arrays" (the coefficients of a whole progressive image) are opaque and
- * made to swap to disk, which no build since the nineties does. Ours are plain arrays; the arena's limit bounds them. The sample
- * flavour is used only for colour quantization, which we never ask for, and stays libjpeg's. */
+ * Awkward corner: libjpeg's "virtual arrays" (the coefficients of a whole progressive image) are opaque and made to
+ * swap to disk, which no build since the nineties does. Ours are plain arrays; the arena's limit bounds them. The
+ * sample flavour is used only for colour quantization, which we never ask for, and stays libjpeg's. */
 #include "image/jpeg-memory.h"
 
 #include <string.h>

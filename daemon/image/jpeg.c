@@ -1,13 +1,16 @@
-/* One JPEG at a time, as little of it as the wanted region needs. libjpeg-turbo reads the header and is the reference; plain baseline
- * files are then decoded by scan.c, to the same pixels, and everything else and every doubtful file by libjpeg-turbo as follows.
+/* One JPEG at a time, as little of it as the wanted region needs. libjpeg-turbo reads the header and is the
+ * reference; plain baseline files are then decoded by scan.c, to the same pixels, and everything else and every
+ * doubtful file by libjpeg-turbo as follows.
  *
- * Columns: jpeg_crop_scanline starts at a whole MCU and lets the upsampler treat both cut edges as the picture's edges, which
- * colours the outermost pixels wrongly; so we ask for a margin and leave it out of the result. Rows: jpeg_skip_scanlines entropy-decodes
- * without an inverse DCT, and nothing at all is decoded after the last wanted row.
+ * Columns: jpeg_crop_scanline starts at a whole MCU and lets the upsampler treat both cut edges as the picture's
+ * edges, which colours the outermost pixels wrongly; so we ask for a margin and leave it out of the result. Rows:
+ * jpeg_skip_scanlines entropy-decodes without an inverse DCT, and nothing at all is decoded after the last wanted
+ * row.
  *
  * What counts as broken is what Pillow refuses: the data end before the last row is complete, or libjpeg reports an
- * error (not a warning) anywhere. To see what lies behind the last wanted row without decoding it, the rest is searched for
- * its markers; only if these are unusual is it decoded after all. A region therefore fails exactly when the whole picture does.
+ * error (not a warning) anywhere. To see what lies behind the last wanted row without decoding it, the rest is
+ * searched for its markers; only if these are unusual is it decoded after all. A region therefore fails exactly when
+ * the whole picture does.
  *
  * libjpeg leaves its functions by longjmp when it fails. All state that must survive is in struct jpeg_reader. */
 #include "image/jpeg.h"
@@ -24,9 +27,11 @@
 
 #include <jerror.h>
 
-/* Chroma of pixel x is made of samples up to x / 2 + 1, whose own pixels end at x + 2; to the left one pixel suffices. */
+/* Chroma of pixel x is made of samples up to x / 2 + 1, whose own pixels end at x + 2; to the left one pixel
+ * suffices. */
 enum { MARGIN_LEFT = 1, MARGIN_RIGHT = 2, ROWS_AT_ONCE = 16, ROW_ALIGN = 64 };
-/* Huffman-coded, a grey block of 64 pixels takes at least one bit. Above this many pixels a file that cannot hold that much is refused. */
+/* Huffman-coded, a grey block of 64 pixels takes at least one bit. Above this many pixels a file that cannot hold
+ * that much is refused. */
 enum { PX_PER_BYTE = 512, SMALL_PX = 1 << 22 };
 
 struct jpeg_reader {
@@ -238,7 +243,8 @@ int jpeg_reader_open(struct jpeg_reader *r, const uint8_t *bytes, size_t n_bytes
 	return 0;
 }
 
-/* Pillow's CMYK to RGB, on the file's values: it takes every four-layer JPEG as inverted, as Adobe writes them. In place. */
+/* Pillow's CMYK to RGB, on the file's values: it takes every four-layer JPEG as inverted, as Adobe writes them. In
+ * place. */
 static void cmyk_to_rgb(uint8_t *row, uint32_t n_px)
 {
 	const uint8_t *in = row;

@@ -1,28 +1,25 @@
 /* One walk over a PNG's chunks, before libpng is let near the file.
  *
- * It exists because the file is good for us exactly when it is good for Pillow, which is stricter than libpng in some places (text chunks
- * that unpack to more than 1 MiB, short ancillary chunks, animation frames out of order) and laxer in others (checksums of
- * pixel data, what may follow what). libpng then gets only the compressed rows, under a header that we write.
+ * It exists because the file is good for us exactly when it is good for Pillow, which is stricter than libpng in some
+ * places (text chunks that unpack to more than 1 MiB, short ancillary chunks, animation frames out of order) and
+ * laxer in others (checksums of pixel data, what may follow what). libpng then gets only the compressed rows, under a
+ * header that we write.
  *
- * Before the pixel data every checksum counts; behind it none does, and the walk ends at the first chunk that is none. */
+ * Before the pixel data every checksum counts; behind it none does, and the walk ends at the first chunk that is
+ * none. */
 #include "image/png-chunks.h"
 
-#include <errno.h>
 #include <string.h>
 
 #include <zlib.h>
 
-#include "image/exif.h"
+#include "image/png-text.h"
 
 enum {
 	SIGNATURE = 8,
 	CHUNK_HEADER = 8,
 	CHUNK_CRC = 4,
-	TEXT_MAX = 1 << 20,          /* one text or colour profile, unpacked */
-	TEXT_TOTAL_MAX = 64 << 20,   /* all of them */
 };
-
-#define NAME(a, b, c, d) ((uint32_t)(a) << 24 | (uint32_t)(b) << 16 | (uint32_t)(c) << 8 | (uint32_t)(d))
 
 struct chunk {
 	uint32_t name;
@@ -35,7 +32,6 @@ struct walk {
 	const uint8_t *bytes;
 	size_t n_bytes, at;
 	struct png_layout *layout;
-	struct arena *arena;
 	struct image_error *err;
 	bool known;               /* a header chunk with a valid kind of pixels came by */
 	bool behind_data;         /* chunks from here on cannot change the picture any more */
@@ -44,13 +40,7 @@ struct walk {
 	uint32_t n_frames;
 	bool has_sequence;
 	uint32_t sequence;        /* number of the last animation chunk */
-	uint8_t *text;            /* TEXT_MAX bytes of the arena once needed */
-	z_stream z;               /* ready when text is there */
-	size_t n_text_total, n_unpacked_total;
-	const uint8_t *exif;
-	size_t n_exif;
-	int profile_orientation;  /* of ImageMagick's "Raw profile type exif"; -1: none */
-	int xmp;                  /* orientation by XMP; 0: none */
+	struct png_texts texts;
 };
 
 static uint32_t get16(const uint8_t *p)
@@ -87,7 +77,7 @@ static bool peek_chunk(const uint8_t *bytes, size_t n_bytes, size_t at, struct c
 
 static bool is_data(uint32_t name)
 {
-	return name == NAME('I', 'D', 'A', 'T') || name == NAME('D', 'D', 'A', 'T') || name == NAME('f', 'd', 'A', 'T');
+	return name == PNG_NAME('I', 'D', 'A', 'T') || name == PNG_NAME('D', 'D', 'A', 'T') || name == PNG_NAME('f', 'd', 'A', 'T');
 }
 
 bool png_next_data(const uint8_t *bytes, size_t n_bytes, size_t *at, const uint8_t **data, size_t *n_data)
@@ -97,7 +87,7 @@ bool png_next_data(const uint8_t *bytes, size_t n_bytes, size_t *at, const uint8
 
 	if (!peek_chunk(bytes, n_bytes, *at, &c) || !is_data(c.name))
 		return false;
-	if (c.name == NAME('f', 'd', 'A', 'T'))
+	if (c.name == PNG_NAME('f', 'd', 'A', 'T'))
 		prefix = c.n_here < 4 ? c.n_here : 4; /* its sequence number */
 	*data = c.data + prefix;
 	*n_data = c.n_here - prefix;
@@ -109,174 +99,6 @@ static int damaged(struct walk *w, const struct chunk *c)
 {
 	return image_fail(w->err, IMAGE_E_CORRUPT, "damaged PNG: bad %c%c%c%c chunk", c->name >> 24, c->name >> 16 & 0xff,
 			  c->name >> 8 & 0xff, c->name & 0xff);
-}
-
-/* ---- texts and profiles ---- */
-
-static voidpf zlib_take(voidpf arena, uInt n, uInt size)
-{
-	return arena_take(arena, (size_t)n * size);
-}
-
-static void zlib_give(voidpf arena, voidpf p)
-{
-	(void)arena; /* goes with the whole arena */
-	(void)p;
-}
-
-static bool ready_to_unpack(struct walk *w)
-{
-	if (w->text)
-		return inflateReset(&w->z) == Z_OK;
-	w->z = (z_stream){ .zalloc = zlib_take, .zfree = zlib_give, .opaque = w->arena };
-	w->text = arena_take(w->arena, TEXT_MAX);
-	return w->text && inflateInit(&w->z) == Z_OK;
-}
-
-/* Unpacks into w->text. Damaged data count as no text. */
-static int unpack(struct walk *w, const uint8_t *packed, size_t n_packed, size_t *n_text)
-{
-	if (!ready_to_unpack(w))
-		return -ENOMEM;
-	w->z.next_in = (z_const Bytef *)packed;
-	w->z.avail_in = (uInt)n_packed; /* a chunk is below 4 GiB */
-	w->z.next_out = w->text;
-	w->z.avail_out = TEXT_MAX;
-	int r = n_packed > 0 ? inflate(&w->z, Z_SYNC_FLUSH) : Z_OK;
-	size_t n = TEXT_MAX - w->z.avail_out;
-
-	if (r == Z_MEM_ERROR)
-		return -ENOMEM;
-	if (r == Z_OK && w->z.avail_out == 0 && w->z.avail_in > 0)
-		return image_fail(w->err, IMAGE_E_LIMIT, "PNG with a text or profile of more than 1 MiB when unpacked");
-	w->n_unpacked_total += n;
-	if (w->n_unpacked_total > TEXT_TOTAL_MAX)
-		return image_fail(w->err, IMAGE_E_LIMIT, "PNG with more than 64 MiB of texts when unpacked");
-	*n_text = r == Z_OK || r == Z_STREAM_END || r == Z_BUF_ERROR ? n : 0;
-	return 0;
-}
-
-static int hex_digit(uint8_t c)
-{
-	if (c >= '0' && c <= '9')
-		return c - '0';
-	c |= 0x20;
-	return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
-/* ImageMagick's way to keep EXIF in a text: a blank line, a name, a length, then hexadecimal lines. */
-static int raw_profile_orientation(struct walk *w, const uint8_t *text, size_t n)
-{
-	const uint8_t *end = text + n;
-
-	for (int line = 0; line < 3; line++) {
-		text = memchr(text, '\n', (size_t)(end - text));
-		if (!text)
-			return 0;
-		text++;
-	}
-
-	uint8_t *exif = arena_take(w->arena, (size_t)(end - text) / 2 + 1);
-	size_t n_exif = 0;
-	if (!exif)
-		return 0;
-	while (text < end) {
-		if (*text == '\n' || *text == ' ') {
-			text++;
-			continue;
-		}
-		int high = hex_digit(text[0]), low = text + 1 < end ? hex_digit(text[1]) : -1;
-
-		if (high < 0 || low < 0)
-			return 0;
-		exif[n_exif++] = (uint8_t)(high << 4 | low);
-		text += 2;
-	}
-	return exif_orientation(exif, n_exif);
-}
-
-static bool key_is(const uint8_t *key, size_t n_key, const char *name)
-{
-	return n_key == strlen(name) && memcmp(key, name, n_key) == 0;
-}
-
-static int note_text(struct walk *w, const uint8_t *key, size_t n_key, const uint8_t *text, size_t n_text)
-{
-	if (n_key == 0)
-		return 0;
-	if (key_is(key, n_key, "Raw profile type exif"))
-		w->profile_orientation = raw_profile_orientation(w, text, n_text);
-	else if (key_is(key, n_key, "XML:com.adobe.xmp"))
-		w->xmp = xmp_orientation(text, n_text);
-	w->n_text_total += n_text;
-	if (w->n_text_total > TEXT_TOTAL_MAX)
-		return image_fail(w->err, IMAGE_E_LIMIT, "PNG with more than 64 MiB of texts");
-	return 0;
-}
-
-/* Length up to the next zero byte, or n if there is none. */
-static size_t field_length(const uint8_t *s, size_t n)
-{
-	const uint8_t *zero = n ? memchr(s, 0, n) : NULL;
-
-	return zero ? (size_t)(zero - s) : n;
-}
-
-static int read_text(struct walk *w, const struct chunk *c)
-{
-	size_t n_key = field_length(c->data, c->n), start = n_key < c->n ? n_key + 1 : c->n;
-
-	if (key_is(c->data, n_key, "exif")) {
-		w->exif = c->data + start;
-		w->n_exif = c->n - start;
-	}
-	return note_text(w, c->data, n_key, c->data + start, c->n - start);
-}
-
-static int read_packed_text(struct walk *w, const struct chunk *c)
-{
-	size_t n_key = field_length(c->data, c->n), start = n_key < c->n ? n_key + 1 : c->n, n_text;
-
-	if (start < c->n && c->data[start++] != 0) /* compression method */
-		return damaged(w, c);
-	int r = unpack(w, c->data + start, c->n - start, &n_text);
-
-	return r ? r : note_text(w, c->data, n_key, w->text, n_text);
-}
-
-/* Keyword, flag, method, language, translated keyword, text. What is malformed is ignored. */
-static int read_international_text(struct walk *w, const struct chunk *c)
-{
-	size_t n_key = field_length(c->data, c->n), n_text = c->n, at = n_key + 1;
-
-	if (at > c->n || c->n - at < 2)
-		return 0;
-	bool packed = c->data[at] != 0, unknown = packed && c->data[at + 1] != 0;
-	at += 2;
-	for (int i = 0; i < 2; i++) {
-		size_t n = field_length(c->data + at, c->n - at);
-
-		if (n == c->n - at)
-			return 0;
-		at += n + 1;
-	}
-	if (unknown)
-		return 0;
-	if (!packed)
-		return note_text(w, c->data, n_key, c->data + at, c->n - at);
-	int r = unpack(w, c->data + at, c->n - at, &n_text);
-
-	return r ? r : note_text(w, c->data, n_key, w->text, n_text);
-}
-
-static int read_profile(struct walk *w, const struct chunk *c)
-{
-	const uint8_t *zero = c->n ? memchr(c->data, 0, c->n) : NULL;
-	size_t method = zero ? (size_t)(zero - c->data) + 1 : 0, ignored;
-
-	if (method >= c->n || c->data[method] != 0)
-		return damaged(w, c);
-	return unpack(w, c->data + method + 1, c->n - method - 1, &ignored);
 }
 
 /* ---- header, palette, animation ---- */
@@ -397,38 +219,26 @@ static int at_least(struct walk *w, const struct chunk *c, size_t n)
 static int read_chunk(struct walk *w, const struct chunk *c)
 {
 	switch (c->name) {
-	case NAME('I', 'H', 'D', 'R'):
+	case PNG_NAME('I', 'H', 'D', 'R'):
 		return read_header(w, c);
-	case NAME('P', 'L', 'T', 'E'):
+	case PNG_NAME('P', 'L', 'T', 'E'):
 		return read_palette(w, c);
-	case NAME('t', 'R', 'N', 'S'):
+	case PNG_NAME('t', 'R', 'N', 'S'):
 		return read_transparency(w, c);
-	case NAME('i', 'C', 'C', 'P'):
-		return read_profile(w, c);
-	case NAME('t', 'E', 'X', 't'):
-		return read_text(w, c);
-	case NAME('z', 'T', 'X', 't'):
-		return read_packed_text(w, c);
-	case NAME('i', 'T', 'X', 't'):
-		return read_international_text(w, c);
-	case NAME('e', 'X', 'I', 'f'):
-		w->exif = c->data;
-		w->n_exif = c->n;
-		return 0;
-	case NAME('g', 'A', 'M', 'A'):
+	case PNG_NAME('g', 'A', 'M', 'A'):
 		return at_least(w, c, 4);
-	case NAME('c', 'H', 'R', 'M'):
+	case PNG_NAME('c', 'H', 'R', 'M'):
 		return at_least(w, c, 32);
-	case NAME('s', 'R', 'G', 'B'):
+	case PNG_NAME('s', 'R', 'G', 'B'):
 		return at_least(w, c, 1);
-	case NAME('p', 'H', 'Y', 's'):
+	case PNG_NAME('p', 'H', 'Y', 's'):
 		return at_least(w, c, 9);
-	case NAME('a', 'c', 'T', 'L'):
+	case PNG_NAME('a', 'c', 'T', 'L'):
 		return read_animation(w, c);
-	case NAME('f', 'c', 'T', 'L'):
+	case PNG_NAME('f', 'c', 'T', 'L'):
 		return read_frame(w, c);
 	default:
-		return 0;
+		return png_texts_read(&w->texts, c->name, c->data, c->n);
 	}
 }
 
@@ -455,9 +265,9 @@ static int walk_to_data(struct walk *w)
 
 		if (!peek_chunk(w->bytes, w->n_bytes, w->at, &c))
 			return image_fail(w->err, IMAGE_E_CORRUPT, "damaged PNG: no chunk at byte %zu", w->at);
-		if (c.name == NAME('I', 'E', 'N', 'D'))
+		if (c.name == PNG_NAME('I', 'E', 'N', 'D'))
 			return image_fail(w->err, IMAGE_E_CORRUPT, "PNG without image data");
-		if (c.name == NAME('I', 'D', 'A', 'T') || c.name == NAME('f', 'd', 'A', 'T'))
+		if (c.name == PNG_NAME('I', 'D', 'A', 'T') || c.name == PNG_NAME('f', 'd', 'A', 'T'))
 			return 0; /* the first rows may be an animation's */
 		if (c.n_here < c.n)
 			return cut_short(w);
@@ -479,7 +289,7 @@ static int walk_data(struct walk *w)
 
 	w->layout->data_at = w->at;
 	while (peek_chunk(w->bytes, w->n_bytes, w->at, &c) && is_data(c.name)) {
-		if (c.name == NAME('f', 'd', 'A', 'T') && read_frame_data(w, &c))
+		if (c.name == PNG_NAME('f', 'd', 'A', 'T') && read_frame_data(w, &c))
 			return damaged(w, &c);
 		(void)png_next_data(w->bytes, w->n_bytes, &w->at, &data, &n_data);
 		w->layout->data_bytes += n_data;
@@ -494,11 +304,11 @@ static int walk_to_end(struct walk *w, bool animated)
 
 	w->behind_data = true;
 	while (peek_chunk(w->bytes, w->n_bytes, w->at, &c)) {
-		if (c.name == NAME('I', 'E', 'N', 'D') || (animated && c.name == NAME('f', 'c', 'T', 'L')))
+		if (c.name == PNG_NAME('I', 'E', 'N', 'D') || (animated && c.name == PNG_NAME('f', 'c', 'T', 'L')))
 			return 0;
 		if (c.n_here < c.n)
 			return cut_short(w);
-		if (c.name == NAME('f', 'd', 'A', 'T') && read_frame_data(w, &c))
+		if (c.name == PNG_NAME('f', 'd', 'A', 'T') && read_frame_data(w, &c))
 			return damaged(w, &c);
 		int r = read_chunk(w, &c);
 
@@ -527,19 +337,6 @@ static int settle_frame(struct walk *w)
 	return 0;
 }
 
-static int orientation_of(const struct walk *w)
-{
-	int o = 0;
-
-	if (w->exif)
-		o = exif_orientation(w->exif, w->n_exif);
-	else if (w->profile_orientation > 0)
-		o = w->profile_orientation;
-	if (o == 0)
-		o = w->xmp;
-	return o ? o : 1;
-}
-
 int png_layout_read(const uint8_t *bytes, size_t n_bytes, struct arena *arena, struct png_layout *layout, struct image_error *err)
 {
 	struct walk w = {
@@ -547,12 +344,11 @@ int png_layout_read(const uint8_t *bytes, size_t n_bytes, struct arena *arena, s
 		.n_bytes = n_bytes,
 		.at = SIGNATURE,
 		.layout = layout,
-		.arena = arena,
 		.err = err,
-		.profile_orientation = -1,
 	};
 
 	*layout = (struct png_layout){ 0 };
+	png_texts_init(&w.texts, arena, err);
 	int r = walk_to_data(&w);
 	if (!r)
 		r = settle_frame(&w);
@@ -566,6 +362,6 @@ int png_layout_read(const uint8_t *bytes, size_t n_bytes, struct arena *arena, s
 		r = walk_to_end(&w, animated);
 	if (r)
 		return r;
-	layout->orientation = orientation_of(&w);
+	layout->orientation = png_texts_orientation(&w.texts);
 	return 0;
 }

@@ -1,4 +1,5 @@
-/* A PNG's chunks, read by Pillow's rules: what the picture is, where its compressed rows lie, and what makes it invalid. */
+/* A PNG's chunks, read by Pillow's rules: what the picture is, where its compressed rows lie, and what makes it
+ * invalid. */
 #ifndef BATCHD_PNG_CHUNKS_H
 #define BATCHD_PNG_CHUNKS_H
 
@@ -25,8 +26,8 @@ struct png_layout {
 /* Returns 0, IMAGE_E_CORRUPT, IMAGE_E_FORMAT, IMAGE_E_LIMIT or -ENOMEM. Takes working memory from `arena`. */
 int png_layout_read(const uint8_t *bytes, size_t n_bytes, struct arena *arena, struct png_layout *layout, struct image_error *err);
 
-/* Steps through the run of chunks that holds the compressed rows: sets the next one's bytes. *at starts as data_at. False at the
- * end of the run. The last piece is shorter than its chunk says if the file is cut short. */
+/* Steps through the run of chunks that holds the compressed rows: sets the next one's bytes. *at starts as data_at.
+ * False at the end of the run. The last piece is shorter than its chunk says if the file is cut short. */
 bool png_next_data(const uint8_t *bytes, size_t n_bytes, size_t *at, const uint8_t **data, size_t *n_data);
 
 #endif

@@ -1,12 +1,14 @@
-/* The compressed rows of one PNG through libpng, and Pillow's idea of what their samples look like in RGB.
+/* The compressed rows of one PNG through libpng.
  *
- * libpng never sees the file. png-chunks.c has read and judged its chunks; here libpng is fed a signature and a header of our making
- * and then the data chunks, so that it inflates and unfilters and does nothing else. Palette pictures go through it as grey ones, because
- * what an index means is ours to say.
+ * libpng never sees the file. png-chunks.c has read and judged its chunks; here libpng is fed a signature and a
+ * header of our making and then the data chunks, so that it inflates and unfilters and does nothing else. Palette
+ * pictures go through it as grey ones, because what an index means is ours to say.
  *
- * Awkward corner: rows that are simply missing. If the compressed stream ends cleanly between two rows, Pillow takes the
- * rest as zero; if it ends anywhere else, the file is broken. libpng cannot tell the two apart, so that in this rare case the stream
- * is inflated once more to see where it ends.
+ * Rows behind the wanted ones are not inflated unless the file is cut short, so damage in there goes unseen.
+ *
+ * Awkward corner: rows that are simply missing. If the compressed stream ends cleanly between two rows, Pillow takes
+ * the rest as zero; if it ends anywhere else, the file is broken. libpng cannot tell the two apart, so that in this
+ * rare case the stream is inflated once more to see where it ends.
  *
  * libpng leaves its functions by longjmp when it fails. All state that must survive is in struct png_reader. */
 #include "image/png.h"
@@ -21,6 +23,7 @@
 
 #include "image/arena.h"
 #include "image/png-chunks.h"
+#include "image/png-samples.h"
 
 enum {
 	SIGNATURE = 8,
@@ -82,40 +85,10 @@ void png_reader_close(struct png_reader *r)
 		scratch_finish(&r->raw);
 }
 
-/* ---- sizes ---- */
-
-static uint32_t n_channels(const struct png_layout *l)
-{
-	switch (l->color) {
-	case PNG_RGB:
-		return 3;
-	case PNG_GREY_ALPHA:
-		return 2;
-	case PNG_RGB_ALPHA:
-		return 4;
-	default:
-		return 1;
-	}
-}
-
-/* In libpng's output: grey (16 bits if stored so), an index, or RGB of 8 bits. Alpha and the low bytes of colours are left out by libpng. */
-static size_t pixel_bytes(const struct png_layout *l)
-{
-	if (l->color == PNG_GREY && l->bits == 16)
-		return 2;
-	return l->color == PNG_RGB || l->color == PNG_RGB_ALPHA ? 3 : 1;
-}
-
-/* As filtered rows, each with its filter's byte. */
-static uint64_t packed_row_bytes(const struct png_layout *l, uint32_t width)
-{
-	return 1 + ((uint64_t)width * n_channels(l) * l->bits + 7) / 8;
-}
-
 static int check_size(const struct png_reader *r, struct image_error *err)
 {
 	const struct png_layout *l = &r->layout;
-	uint64_t n_px = (uint64_t)l->width * l->height, n_raw = packed_row_bytes(l, l->frame.width) * l->frame.height;
+	uint64_t n_px = (uint64_t)l->width * l->height, n_raw = png_row_bytes(l, l->frame.width) * l->frame.height;
 
 	if (n_px > r->limits->max_px)
 		return image_fail(err, IMAGE_E_LIMIT, "PNG of %ux%u pixels; at most %llu pixels are read", l->width, l->height,
@@ -217,58 +190,6 @@ static void on_read(png_structp png, png_bytep to, size_t n)
 	}
 }
 
-/* ---- samples to RGB ---- */
-
-static void grey_to_rgb(const uint8_t *in, uint32_t factor, uint32_t n, uint8_t *out)
-{
-	for (uint32_t i = 0; i < n; i++, out += 3)
-		out[0] = out[1] = out[2] = (uint8_t)(in[i] * factor);
-}
-
-/* Pillow clips 16-bit grey instead of scaling it. */
-static void grey16_to_rgb(const uint8_t *in, uint32_t n, uint8_t *out)
-{
-	for (uint32_t i = 0; i < n; i++, in += 2, out += 3)
-		out[0] = out[1] = out[2] = in[0] ? 255 : in[1];
-}
-
-static void palette_to_rgb(const uint8_t *in, const uint8_t palette[256][3], uint32_t n, uint8_t *out)
-{
-	for (uint32_t i = 0; i < n; i++, out += 3)
-		memcpy(out, palette[in[i]], 3);
-}
-
-static void samples_to_rgb(const struct png_layout *l, const uint8_t *in, uint32_t n, uint8_t *out)
-{
-	switch (l->color) {
-	case PNG_PALETTE:
-		palette_to_rgb(in, l->palette, n, out);
-		break;
-	case PNG_GREY:
-		if (l->bits == 16)
-			grey16_to_rgb(in, n, out);
-		else
-			grey_to_rgb(in, 255u / ((1u << l->bits) - 1), n, out);
-		break;
-	case PNG_GREY_ALPHA:
-		grey_to_rgb(in, 1, n, out);
-		break;
-	default:
-		memcpy(out, in, (size_t)n * 3);
-	}
-}
-
-/* Pillow's canvas is zeros: black, or the palette's first colour. */
-static void fill_zero(const struct png_layout *l, struct image *out, uint32_t from_row)
-{
-	const uint8_t black[3] = { 0 };
-	const uint8_t *rgb = l->color == PNG_PALETTE ? l->palette[0] : black;
-
-	for (uint32_t y = from_row; y < out->height; y++)
-		for (uint32_t x = 0; x < out->width; x++)
-			memcpy(out->rgb + y * out->stride_bytes + (size_t)x * 3, rgb, 3);
-}
-
 /* ---- decoding ---- */
 
 static void write_head(struct png_reader *r)
@@ -317,7 +238,7 @@ static void start(struct png_reader *r)
 static void keep_row(struct png_reader *r, struct region_px want, struct image *out, uint32_t y)
 {
 	if (y >= want.y && y - want.y < want.height)
-		samples_to_rgb(&r->layout, r->raw.data + want.x * pixel_bytes(&r->layout), want.width,
+		png_samples_to_rgb(&r->layout, r->raw.data + want.x * png_pixel_bytes(&r->layout), want.width,
 			       out->rgb + (y - want.y) * out->stride_bytes);
 	r->n_done = y + 1;
 }
@@ -342,30 +263,6 @@ static void read_passes(struct png_reader *r, size_t row_bytes)
 			png_read_row(r->png, r->raw.data + y * row_bytes, NULL);
 }
 
-/* Where the compressed stream ends: at a multiple of whole rows? */
-static bool ends_on_row(const struct png_layout *l, uint64_t n)
-{
-	static const uint8_t first_x[] = { 0, 4, 0, 2, 0, 1, 0 }, first_y[] = { 0, 0, 4, 0, 2, 0, 1 };
-	static const uint8_t step_x[] = { 8, 8, 4, 4, 2, 2, 1 }, step_y[] = { 8, 8, 8, 4, 4, 2, 2 };
-
-	if (!l->interlaced)
-		return n > 0 && n % packed_row_bytes(l, l->frame.width) == 0;
-	if (n == 0)
-		return false;
-	for (int pass = 0; pass < N_PASSES; pass++) {
-		uint32_t width = (l->frame.width + step_x[pass] - 1 - first_x[pass]) / step_x[pass];
-		uint32_t height = (l->frame.height + step_y[pass] - 1 - first_y[pass]) / step_y[pass];
-
-		if (width == 0)
-			continue;
-		uint64_t row = packed_row_bytes(l, width), whole = row * height;
-		if (n <= whole)
-			return n % row == 0;
-		n -= whole;
-	}
-	return false;
-}
-
 static voidpf zlib_take(voidpf arena, uInt n, uInt size)
 {
 	return arena_take(arena, (size_t)n * size);
@@ -377,7 +274,8 @@ static void zlib_give(voidpf arena, voidpf p)
 	(void)p;
 }
 
-/* Inflates all the data into nothing. There are less than a picture's worth, or libpng would not have run out of them. */
+/* Inflates all the data into nothing. There are less than a picture's worth, or libpng would not have run out of
+ * them. */
 static bool stream_ends_on_row(struct png_reader *r)
 {
 	uint8_t sink[4096];
@@ -399,7 +297,7 @@ static bool stream_ends_on_row(struct png_reader *r)
 		if (status == Z_BUF_ERROR) /* no progress without more input */
 			status = Z_OK;
 	}
-	return status == Z_STREAM_END && ends_on_row(&r->layout, n_out);
+	return status == Z_STREAM_END && png_ends_on_row(&r->layout, n_out);
 }
 
 /* libpng had all rows and complained about what lies behind them, which Pillow never looks at. */
@@ -442,7 +340,7 @@ static int run(struct png_reader *r, struct region_px want, struct image *out, s
 static int read_frame(struct png_reader *r, struct region_px want, struct image *out, struct image_error *err)
 {
 	const struct png_layout *l = &r->layout;
-	size_t row_bytes = l->frame.width * pixel_bytes(l), n_raw = l->interlaced ? row_bytes * l->frame.height : row_bytes;
+	size_t row_bytes = l->frame.width * png_pixel_bytes(l), n_raw = l->interlaced ? row_bytes * l->frame.height : row_bytes;
 
 	if (!scratch_reserve(&r->raw, n_raw))
 		return -ENOMEM;
@@ -454,9 +352,9 @@ static int read_frame(struct png_reader *r, struct region_px want, struct image 
 	if (outcome)
 		return outcome;
 	if (!l->interlaced && r->n_done < want.y + want.height)
-		fill_zero(l, out, r->n_done > want.y ? r->n_done - want.y : 0);
+		png_fill_zero(l, out, r->n_done > want.y ? r->n_done - want.y : 0);
 	for (uint32_t y = 0; l->interlaced && y < want.height; y++)
-		samples_to_rgb(l, r->raw.data + (want.y + y) * row_bytes + want.x * pixel_bytes(l), want.width,
+		png_samples_to_rgb(l, r->raw.data + (want.y + y) * row_bytes + want.x * png_pixel_bytes(l), want.width,
 			       out->rgb + y * out->stride_bytes);
 	return 0;
 }
@@ -486,7 +384,7 @@ int png_reader_region(struct png_reader *r, struct region_px want, struct scratc
 	bool inside = left == want.x && top == want.y && right == want.x + want.width && bottom == want.y + want.height;
 
 	if (!inside)
-		fill_zero(&r->layout, out, 0);
+		png_fill_zero(&r->layout, out, 0);
 	if (left >= right || top >= bottom) { /* nothing of the frame is wanted; its first row still has to be sound */
 		struct image none = { rgb, stride, 0, 0 };
 

@@ -1,10 +1,11 @@
 /* One WebP at a time through libwebp.
  *
- * Pillow always takes the animation decoder's way: a transparent black canvas onto which the first frame is put as it is, and alpha dropped
- * afterwards. So only that frame is decoded here, and what it does not cover is black.
+ * Pillow always takes the animation decoder's way: a transparent black canvas onto which the first frame is put as it
+ * is, and alpha dropped afterwards. So only that frame is decoded here, and what it does not cover is black.
  *
- * Cropping inside libwebp starts at even columns and rows and makes chroma at the cut edges as if the picture ended there, hence a margin.
- * libwebp allocates its own working memory per image and offers no hook for it; pixels go straight into ours. */
+ * Cropping inside libwebp starts at even columns and rows and makes chroma at the cut edges as if the picture ended
+ * there, hence a margin. libwebp allocates its own working memory per image and offers no hook for it; pixels go
+ * straight into ours. */
 #include "image/webp.h"
 
 #include <errno.h>

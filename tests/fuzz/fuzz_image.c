@@ -1,5 +1,5 @@
-/* Arbitrary bytes as an image: no crash, no read outside, no run-away, and a region of it that decodes is what the whole picture has
- * there. */
+/* Arbitrary bytes as an image: no crash, no read outside, no run-away, and a region of it that decodes is what the
+ * whole picture has there. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -16,7 +16,7 @@ from PIL import Image, ImageOps
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("BATCHD_BUILD", ROOT / "build"))
 TOOL = BUILD / "tests" / "tools" / "decode"
-DATA = ROOT.parent / "shared" / "data"
+DATA = pathlib.Path(os.environ.get("BATCHD_TEST_DATA", ROOT.parent / "shared" / "data"))
 
 warnings.simplefilter("ignore")
 pytestmark = pytest.mark.skipif(not TOOL.exists(), reason=f"{TOOL} is not built")
@@ -167,9 +167,6 @@ def test_damaged_bytes_are_judged_as_pillow_judges_them(decoder):
 
 
 # ---- JPEG ----
-
-SUBSAMPLINGS = ["4:4:4", "4:2:2", "4:2:0", "4:4:0", "4:1:1", "keep-odd"]
-
 
 @pytest.mark.parametrize("subsampling", ["4:4:4", "4:2:2", "4:2:0", "4:1:1"])
 @pytest.mark.parametrize("progressive", [False, True])

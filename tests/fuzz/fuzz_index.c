@@ -1,0 +1,76 @@
+/* Kept indexes: any bytes, and any bytes under a correct checksum, are refused or safe to use. */
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+#include "data/index.h"
+
+enum { CHECKSUM_AT = 16, CHECKED_FROM = 24 };
+
+static void use(const struct index *ix)
+{
+	for (uint64_t i = 0; i < ix->n_files; i++) {
+		char name[256];
+
+		index_name(ix, i, name, sizeof(name));
+		if (name[0] == '/' || !strncmp(name, "../", 3)) {
+			abort(); /* leads out of its folder */
+		}
+		(void)index_label(ix, i);
+	}
+	for (uint32_t i = 0; i < ix->n_classes; i++) {
+		(void)strlen(ix->text + ix->class_name[i]);
+	}
+	(void)index_hash(ix, 0);
+}
+
+static void try_parse(const uint8_t *data, size_t size, int forge)
+{
+	unsigned char *block = malloc(size ? size : 1);
+	struct index ix;
+
+	if (size) {
+		memcpy(block, data, size);
+	}
+	if (forge && size > CHECKED_FROM) {
+		uint64_t sum = XXH3_64bits(block + CHECKED_FROM, size - CHECKED_FROM);
+
+		memcpy(block + CHECKSUM_AT, &sum, sizeof(sum));
+	}
+	if (index_parse(block, size, &ix) == 0) {
+		use(&ix);
+		index_finish(&ix);
+	} else {
+		free(block);
+	}
+}
+
+/* A small sound index for mutations to begin with: the fuzzer's bytes are laid over it. */
+static void try_overlay(const uint8_t *data, size_t size)
+{
+	struct index_dir root = { .class_id = INDEX_NO_CLASS }, dog = { 0 };
+	struct index_builder b = { 0 };
+	struct index ix;
+	unsigned char *bytes;
+
+	if (index_add_class(&b, "dog") || index_add_dir(&b, ".", 1, &root) || index_add_dir(&b, "dog", 3, &dog) || index_add_file(&b, 1, "a.jpg", 5) ||
+	    index_add_file(&b, 1, "b.jpg", 5) || index_build(&b, &ix)) {
+		index_builder_finish(&b);
+		return;
+	}
+	bytes = ix.block;
+	for (size_t i = 0; i + 2 < size; i += 3) {
+		bytes[(data[i] | (size_t)data[i + 1] << 8) % ix.block_bytes] ^= data[i + 2];
+	}
+	try_parse(bytes, ix.block_bytes, 1);
+	index_finish(&ix);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	try_parse(data, size, 0);
+	try_parse(data, size, 1);
+	try_overlay(data, size);
+	return 0;
+}

@@ -1,0 +1,126 @@
+/* The scan decoder on damaged JPEGs: no crash, and where it is sure of the whole image, libjpeg sees the same pixels.
+ *
+ * Headers are hard to hit upon, so most inputs are a few changes to one of some JPEGs made at the start: byte 0 odd, then which one, then
+ * (offset, value) of three bytes each. Byte 0 even: the rest is the file. Every path of the processor is run, and with a forged index too. */
+#include "image/scan.h"
+#include "jpegs.h"
+
+int LLVMFuzzerInitialize(int *argc, char ***argv);
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+enum { N_MADE = 24, MAX_PX = 1 << 16 };
+
+static struct made {
+	uint8_t *bytes;
+	size_t n;
+} made[N_MADE];
+static struct scan *scan;
+
+int LLVMFuzzerInitialize(int *argc, char ***argv)
+{
+	(void)argc;
+	(void)argv;
+	scan = scan_create();
+	for (unsigned i = 0; i < N_MADE; i++) {
+		struct jpeg_recipe r = {
+			.width = 9 + i * 5 % 60, .height = 6 + i * 7 % 40, .n_components = i % 8 == 7 ? 1 : 3, .rgb = i == 4,
+			.h = i == 4 ? 1 : 1 + (int)(i & 1), .v = i == 4 ? 1 : 1 + (int)(i >> 1 & 1), .quality = i % 5 ? (int)(20 + i * 3) : 100,
+			.optimize = i % 3 == 0, .restart = i % 4 == 1 ? 1 + i % 5 : 0, .noise = i * 11 % 256,
+		};
+
+		made[i].bytes = jpeg_make(&r, i + 1, &made[i].n);
+	}
+	return 0;
+}
+
+static void check(int ok, const char *what)
+{
+	if (ok)
+		return;
+	fprintf(stderr, "fuzz_scan: %s\n", what);
+	abort();
+}
+
+/* Bytes in an allocation of exactly their size, to be freed. */
+static uint8_t *file_of(const uint8_t *data, size_t size, size_t *n)
+{
+	const struct made *m = size > 1 ? &made[data[1] % N_MADE] : &made[0];
+	uint8_t *bytes;
+
+	if (size == 0 || data[0] % 2 == 0) {
+		*n = size ? size - 1 : 0;
+		bytes = malloc(*n + 1);
+		if (*n)
+			memcpy(bytes, data + 1, *n);
+		return bytes;
+	}
+	*n = m->n;
+	bytes = malloc(m->n);
+	memcpy(bytes, m->bytes, m->n);
+	for (size_t i = 2; i + 3 <= size; i += 3)
+		bytes[(data[i] | (size_t)data[i + 1] << 8) % m->n] = data[i + 2];
+	return bytes;
+}
+
+static void check_image(struct jpeg_in *header, const uint8_t *bytes, size_t n, uint32_t seed)
+{
+	const uint8_t *data = header->c.src->next_input_byte;
+	const uint32_t width = header->c.image_width, height = header->c.image_height;
+	size_t left = header->c.src->bytes_in_buffer, px = (size_t)width * height, index_size = scan_index_size(&header->c, left);
+	uint8_t *first = malloc(px * 3), *second = malloc(px * 3);
+	struct scan_index *index = malloc(index_size);
+	struct image out = {.rgb = first, .stride_bytes = (size_t)width * 3};
+	int sure = -1;
+
+	scan_index_init(index, &header->c, left);
+	for (const char *const *path = scan_paths(); *path; path++) {
+		check(scan_set_path(scan, *path) == 0, "no such path");
+		out.rgb = sure < 0 ? first : second;
+		int r = scan_region(scan, &header->c, data, left, NULL, index, (struct region_px){0, 0, width, height}, &out);
+
+		check(r == 0 || r == SCAN_E_UNSURE, "not an outcome");
+		check(sure < 0 || r == sure, "paths disagree whether they are sure");
+		check(sure != 0 || memcmp(first, second, px * 3) == 0, "paths disagree about pixels");
+		sure = r;
+	}
+	if (sure == 0) {
+		struct jpeg_in in;
+
+		check(jpeg_in_open(&in, bytes, n) == 0 && jpeg_in_pixels(&in, second) == 0, "libjpeg fails where we are sure");
+		check(memcmp(first, second, px * 3) == 0, "libjpeg sees other pixels");
+		jpeg_in_close(&in);
+	}
+	uint32_t x = jpeg_random(&seed) % width, y = jpeg_random(&seed) % height;
+	struct region_px want = {x, y, 1 + jpeg_random(&seed) % (width - x), 1 + jpeg_random(&seed) % (height - y)};
+
+	out.rgb = second;
+	out.stride_bytes = (size_t)want.width * 3;
+	if (scan_region(scan, &header->c, data, left, index, index, want, &out) == 0 && sure == 0)
+		for (uint32_t row = 0; row < want.height; row++)
+			check(memcmp(second + row * out.stride_bytes, first + ((size_t)(y + row) * width + x) * 3, out.stride_bytes) == 0,
+			      "a rectangle differs from the whole");
+	for (uint64_t *state = index->states; (uint8_t *)state < (uint8_t *)index + index_size; state++)
+		if (jpeg_random(&seed) % 2)
+			*state = (uint64_t)jpeg_random(&seed) << 32 | jpeg_random(&seed) % ((uint32_t)left * 8 + 1);
+	(void)scan_region(scan, &header->c, data, left, index, NULL, want, &out);
+	free(index);
+	free(first);
+	free(second);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	struct jpeg_in header;
+	uint32_t seed = (uint32_t)size * 2654435761u | 1;
+	size_t n;
+	uint8_t *bytes = file_of(data, size, &n);
+
+	for (size_t i = 0; i < size && i < 64; i++)
+		seed = (seed ^ data[i]) * 16777619u | 1;
+	if (jpeg_in_open(&header, bytes, n) == 0 && scan_supported(&header.c) &&
+	    (uint64_t)header.c.image_width * header.c.image_height <= MAX_PX)
+		check_image(&header, bytes, n, seed);
+	jpeg_in_close(&header);
+	free(bytes);
+	return 0;
+}

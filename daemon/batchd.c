@@ -2,7 +2,7 @@
  *
  * The end goes in steps, each begun by the last thing of the one before: no new connections and every session told (begin_stop), every job closed (their rows
  * in work finish), then the pool, then the loop's own handles. Nothing is left behind, so that AddressSanitizer can say so. */
-#include "batchd.h"
+#include "daemon.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -11,6 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "batchd.h" /* BATCHD_VERSION */
 #include "data/sample-cache.h"
 #include "notify.h"
 #include "state.h"
@@ -24,8 +25,6 @@ enum {
 	AUTO_MEMORY_PERCENT = 25,
 	SYNC_MS = 5 * 60 * 1000,
 };
-
-static const char *const version = "0.1.0";
 
 /* ---- the pool's things ---- */
 
@@ -118,11 +117,19 @@ uint64_t batchd_cache_bytes(const struct batchd *b)
 	return sum;
 }
 
+static uint64_t take(uint64_t *left_bytes, uint64_t want_bytes)
+{
+	uint64_t got = want_bytes < *left_bytes ? want_bytes : *left_bytes;
+	*left_bytes -= got;
+	return got;
+}
+
 void batchd_balance(struct batchd *b)
 {
 	uint64_t left = b->memory_budget_bytes > b->slots_bytes ? b->memory_budget_bytes - b->slots_bytes : 0;
-	uint64_t decoded = left > b->index_budget_bytes + b->file_budget_bytes ? left - b->index_budget_bytes - b->file_budget_bytes : 0;
-	cache_set_budget(b->cache, CACHE_DECODED, decoded < b->decoded_budget_bytes ? decoded : b->decoded_budget_bytes);
+	cache_set_budget(b->cache, CACHE_INDEX, take(&left, b->index_budget_bytes));
+	cache_set_budget(b->cache, CACHE_FILE, take(&left, b->file_budget_bytes));
+	cache_set_budget(b->cache, CACHE_DECODED, take(&left, b->decoded_budget_bytes));
 }
 
 /* ---- the end ---- */
@@ -214,6 +221,7 @@ static void on_reload_signal(uv_signal_t *signal, int number)
 		log_record(LOG_LEVEL_ERROR, "reload-failed", "configuration unchanged: %s", err.text);
 	} else {
 		apply_config(b, &fresh);
+		batchd_activity(b); /* idle_exit may have begun to count */
 		log_record(LOG_LEVEL_NOTICE, "reloaded", "configuration read again");
 	}
 	notify_ready("serving");
@@ -301,7 +309,7 @@ static int start_server(struct batchd *b)
 		.pending = b->config->limits.pending,
 		.hello_timeout_ns = b->config->limits.hello_timeout_ns,
 	};
-	return server_init(&b->server, &b->loop, b->params->listen_fd, &limits, &session_peer_ops, b, version);
+	return server_init(&b->server, &b->loop, b->params->listen_fd, &limits, &session_peer_ops, b, BATCHD_VERSION);
 }
 
 int batchd_run(const struct batchd_params *params)
@@ -327,8 +335,8 @@ int batchd_run(const struct batchd_params *params)
 		return EXIT_FAILURE;
 	}
 	start_handles(b);
-	log_record(LOG_LEVEL_NOTICE, "started", "batchd %s serves at %s with up to %u workers", version,
-		   params->socket_path, b->tuner.max);
+	log_record(LOG_LEVEL_NOTICE, "started", "batchd " BATCHD_VERSION " serves at %s with up to %u workers", params->socket_path,
+		   b->tuner.max);
 	notify_ready("serving");
 	uv_run(&b->loop, UV_RUN_DEFAULT);
 	uv_loop_close(&b->loop);

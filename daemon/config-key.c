@@ -45,9 +45,9 @@ const struct key config_keys[] = {
 	{KEY(limits.loaders, limits.loaders), KIND_COUNT, true, "64", 1, 4096},
 	{KEY(limits.batch_size, limits.batch_size), KIND_COUNT, true, "65536", 1, 1 << 20},
 	{KEY(limits.batch_bytes, limits.batch_bytes), KIND_SIZE, true, "4GiB", MIB, TIB},
-	{KEY(limits.image_pixels, limits.image_pixels), KIND_NUMBER, true, "178956970", 1, UINT64_C(1) << 32},
-	{KEY(limits.image_scans, limits.image_scans), KIND_COUNT, true, "100", 1, 10000},
-	{KEY(limits.file_bytes, limits.file_bytes), KIND_SIZE, true, "256MiB", KIB, 4 * GIB},
+	{KEY(limits.image_pixels, limits.image_pixels), KIND_NUMBER, false, "178956970", 1, UINT64_C(1) << 32},
+	{KEY(limits.image_scans, limits.image_scans), KIND_COUNT, false, "100", 1, 10000},
+	{KEY(limits.file_bytes, limits.file_bytes), KIND_SIZE, false, "256MiB", KIB, 4 * GIB},
 	{.name = NULL},
 };
 _Static_assert(sizeof config_keys / sizeof *config_keys + 2 <= CONFIG_MAX_CHANGES, "every key and both lists can change at once");

@@ -11,7 +11,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "batchd.h"
+#include "daemon.h"
 #include "cachedir.h"
 #include "listen.h"
 #include "notify.h"

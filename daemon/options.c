@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "../client/batchd.h" /* BATCHD_VERSION; "batchd.h" alone is the daemon's */
+#include "batchd.h" /* BATCHD_VERSION */
 #include "address.h"
 
 enum {

@@ -4,7 +4,7 @@
 
 #include <uv.h>
 
-#include "batchd.h"
+#include "daemon.h"
 #include "core/tuner.h"
 #include "ipc/server.h"
 #include "request.h"

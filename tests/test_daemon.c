@@ -14,7 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "batchd.h"
+#include "daemon.h"
 #include "util/log.h"
 #include "wire.h"
 

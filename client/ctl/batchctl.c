@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "../batchd.h"
+#include "batchd.h"
 #include "ctl.h"
 
 struct subcommand {

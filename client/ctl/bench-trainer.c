@@ -11,7 +11,7 @@
 #include <sys/resource.h>
 #include <signal.h>
 
-#include "../batchd.h"
+#include "batchd.h"
 #include "ctl.h"
 #include "pipeline/pipeline.h"
 #include "progress.h"

@@ -14,7 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "../batchd.h"
+#include "batchd.h"
 #include "ctl.h"
 #include "options.h"
 #include "pipeline/pipeline.h"

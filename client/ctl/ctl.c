@@ -13,7 +13,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "../batchd.h"
+#include "batchd.h"
 
 void ctl_make_printable(char *text)
 {

@@ -18,7 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "../batchd.h"
+#include "batchd.h"
 #include "ctl.h"
 #include "progress.h"
 

@@ -6,7 +6,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "../batchd.h"
+#include "batchd.h"
 #include "ctl.h"
 #include "options.h"
 #include "status-text.h"

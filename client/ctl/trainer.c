@@ -17,7 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "../batchd.h"
+#include "batchd.h"
 #include "ctl.h"
 
 enum { POLL_MS = 100, LEAVE_MS = 5000 };

@@ -241,7 +241,10 @@ static bool receive_one(struct peer *p)
 static void on_poll(uv_poll_t *poll, int status, int events)
 {
 	struct peer *p = poll->data;
+	/* A client that closed before it had read everything leaves an error on the socket, and perhaps a Close in front of it. */
 	if (status < 0) {
+		while (receive_one(p))
+			;
 		peer_close(p);
 		return;
 	}

@@ -1,0 +1,103 @@
+"""The daemon's memory: within its budget whatever the caches hold, and given back when the work is gone."""
+import json
+
+import batchd
+import pytest
+
+MIB = 1 << 20
+
+
+def status(batchctl):
+    return json.loads(batchctl("status", "--json").stdout)
+
+
+@pytest.mark.parametrize("cache", ["{decoded: auto, jpeg: auto}", "{decoded: 1GiB, jpeg: 1GiB}", "{decoded: off, jpeg: off}"])
+def test_resident_memory_stays_within_the_budget(make_daemon, batchctl, photos, cache):
+    # 400 photographs are some 200 MiB of pixels: more than the caches may have. Two jobs with windows of their own.
+    make_daemon(config=f"memory: 192MiB\ncache: {cache}\n")
+    loaders = [batchd.DataLoader(f"imagefolder:{photos}", batch_size=32, transform=t, shuffle=True, arrays="numpy") for t in ("train224", "val224")]
+    for epoch in range(3):
+        for batches in zip(*loaders):
+            pass
+        s = status(batchctl)
+        assert s["memory"]["slots_bytes"] + s["memory"]["cache_bytes"] <= 192 * MIB
+        assert s["memory"]["rss_bytes"] <= (192 + 64) * MIB
+
+
+def test_slots_are_given_back_after_the_last_trainer(make_daemon, batchctl, samples):
+    # The account returns to zero, not just to a smaller number.
+    make_daemon(config="linger: 0s\n")
+    for _ in range(3):
+        with batchd.DataLoader(f"imagefolder:{samples}", batch_size=32, transform="val224", arrays="numpy") as loader:
+            images, _ = next(iter(loader))
+            assert status(batchctl)["memory"]["slots_bytes"] > 0
+            del images
+    for _ in range(200):
+        s = status(batchctl)
+        if not s["loaders"]:
+            break
+    assert s["loaders"] == [] and s["memory"]["slots_bytes"] == 0
+
+
+def test_a_decoded_cache_serves_later_epochs_with_the_same_pixels(make_daemon, batchctl, samples):
+    # Hits instead of decodes, and not one bit of difference to a daemon without caches; the same for the entropy index.
+    def epochs(config):
+        make_daemon(config=config)
+        loader = batchd.DataLoader(f"imagefolder:{samples}", batch_size=16, shuffle=True, arrays="numpy", dtype="uint8")
+        return [images.tobytes() for _ in range(3) for images, _ in loader]
+
+    plain = epochs("cache: {decoded: off, jpeg: off}\n")
+    for config, tier in (("cache: {decoded: 500MiB, jpeg: off}\n", "decoded"), ("cache: {decoded: off, jpeg: auto}\n", "index"),
+                         ("cache: {decoded: off, jpeg: 100MiB}\n", "file")):
+        assert epochs(config) == plain
+        cache = {c["tier"]: c for c in status(batchctl)["cache"]}
+        assert cache[tier]["hits"] >= 96 and cache[tier]["entries"] == 96
+
+
+def test_a_changed_file_is_never_served_from_a_cache(make_daemon, batchctl, samples, tmp_path):
+    # Another picture under the same name, between two epochs.
+    import shutil
+    folder = tmp_path / "tree"
+    shutil.copytree(samples, folder)
+    files = sorted(folder.glob("*/*"))
+    for config in ("cache: {decoded: 500MiB, jpeg: off}\n", "cache: {decoded: off, jpeg: 100MiB}\n"):
+        make_daemon(config=config)
+        loader = batchd.DataLoader(f"imagefolder:{folder}", batch_size=8, transform="val224", arrays="numpy", dtype="uint8", n_slots=2)
+        first = {}
+        for _ in range(2):
+            for images, _ in loader:
+                for i, row in zip(loader.last_batch.indices, images):
+                    first[int(i)] = row.copy()
+        shutil.copy(files[-1], files[40])
+        loader.set_epoch(7)
+        for images, _ in loader:
+            for i, row in zip(loader.last_batch.indices, images):
+                assert (row == first[95 if i == 40 else int(i)]).all(), i
+        loader.close()
+        shutil.copy(sorted(samples.glob("*/*"))[40], files[40])
+
+
+def test_kept_indexes_survive_a_restart_and_damage(make_daemon, batchctl, samples, tmp_path):
+    # A second daemon finds them; a damaged file is ignored, pixels are the same throughout.
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    d = make_daemon(config=f"cache: {{decoded: off, jpeg: auto, directory: {kept}}}\n")
+
+    def epochs(n):
+        with batchd.DataLoader(f"imagefolder:{samples}", batch_size=16, shuffle=True, arrays="numpy", dtype="uint8") as loader:
+            return [images.tobytes() for _ in range(n) for images, _ in loader]
+
+    golden = epochs(2)
+    d.restart()
+    assert len(list(kept.iterdir())) == 1
+    assert epochs(1) == golden[:6]
+    index = {c["tier"]: c for c in status(batchctl)["cache"]}["index"]
+    assert index["hits"] >= 90
+    d.stop()
+    file = next(kept.iterdir())
+    data = bytearray(file.read_bytes())
+    for at in range(100, len(data), 97):
+        data[at] ^= 0x5A
+    file.write_bytes(data)
+    d.start()
+    assert epochs(2) == golden

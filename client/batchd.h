@@ -32,7 +32,8 @@ enum batchd_code {
 	BATCHD_E_SHUTDOWN = -11,   /* the daemon is stopping */
 	BATCHD_E_INTERNAL = -12,
 	BATCHD_E_CONNECT = -13,    /* no daemon, and none could be started */
-	BATCHD_E_LOST = -14,       /* the daemon went away; batches still held stay readable */
+	BATCHD_E_LOST = -14,       /* the daemon went away; batches still held stay readable. batchd_open again, and batchd_start
+	                            * where you were, gives the same batches */
 	BATCHD_E_NOMEM = -15,
 	BATCHD_E_FORKED = -16,     /* used in a child of the process that opened it */
 	BATCHD_E_CANCELLED = -17   /* on_progress said so */

@@ -3,12 +3,17 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <pthread.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "data/dataset.h"
@@ -550,6 +555,63 @@ START_TEST(test_a_folder_swapped_for_a_link_leads_nowhere)
 }
 END_TEST
 
+/* From now on this process has no openat2, as in a container whose sandbox is older than it. */
+static void forbid_openat2(void)
+{
+	struct sock_filter filter[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_openat2, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog program = { sizeof(filter) / sizeof(filter[0]), filter };
+
+	ck_assert_int_eq(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+	ck_assert_int_eq(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program), 0);
+	ck_assert_int_lt(syscall(SYS_openat2, AT_FDCWD, "/", NULL, 0), 0);
+}
+
+START_TEST(test_without_openat2_the_same_rules_hold)
+{
+	/* Proves the older way to open: others read what they may and follow no link, trusted sources read, and nobody reads without waiting. Forks. */
+	struct file_bytes b = { 0 };
+	struct dataset *ds;
+	int fds[2];
+
+	forbid_openat2();
+	make_pets();
+	make_dir("secret", 0755);
+	put("secret/s.jpg", "secret");
+	ck_assert_int_eq(symlink("../../secret/s.jpg", in_root("pets/cat/0.jpg")), 0);
+	ck_assert_msg(open_folder_for_other("pets", &ds) == 0, "%s", f.err.text);
+	ck_assert_int_eq(dataset_read(ds, 0, READ_WAIT, &b, &f.err), -ELOOP);
+	ck_assert_int_eq(dataset_read(ds, 1, READ_WAIT, &b, &f.err), 0);
+	ck_assert_int_eq(dataset_read(ds, 1, READ_NOWAIT, &b, &f.err), -EAGAIN);
+	dataset_unref(ds);
+	ck_assert_int_eq(rename(in_root("pets/dog"), in_root("dog")), 0);
+	ck_assert_int_eq(symlink("../secret", in_root("pets/dog")), 0);
+	ck_assert_int_lt(open_folder_for_other("pets", &ds), 0);
+
+	put("list.txt", "dog/./c.png 1\npets/dog/s.jpg 2\n");
+	fds[0] = open(in_root("list.txt"), O_RDONLY);
+	fds[1] = open_dir("");
+	ck_assert_int_lt(open_as(&f.other, "files", in_root("list.txt"), NULL, fds, 2, &ds), 0); /* a linked folder */
+	ck_assert_int_eq(unlink(in_root("pets/dog")), 0);
+	ck_assert_msg(open_as(&f.other, "files", in_root("list.txt"), NULL, fds, 2, &ds) == 0, "%s", f.err.text);
+	ck_assert_int_eq(dataset_read(ds, 0, READ_WAIT, &b, &f.err), 0);
+	ck_assert_int_eq(symlink("../secret", in_root("pets/dog")), 0);
+	ck_assert_int_lt(dataset_read(ds, 1, READ_WAIT, &b, &f.err), 0);
+	dataset_unref(ds);
+	ds = open_trusted("files", in_root("list.txt"));
+	ck_assert_int_eq(dataset_read(ds, 1, READ_WAIT, &b, &f.err), 0);
+	ck_assert_int_eq(memcmp(b.data, "secret", 6), 0);
+	dataset_unref(ds);
+	close(fds[0]);
+	close(fds[1]);
+	file_bytes_finish(&b);
+}
+END_TEST
+
 /* ---- lists ---- */
 
 START_TEST(test_a_list_is_read_from_descriptors_or_by_path)
@@ -948,6 +1010,7 @@ int main(void)
 	tcase_add_test(tc, test_others_must_send_descriptors);
 	tcase_add_test(tc, test_links_lead_others_nowhere);
 	tcase_add_test(tc, test_a_folder_swapped_for_a_link_leads_nowhere);
+	tcase_add_test(tc, test_without_openat2_the_same_rules_hold);
 	tcase_add_test(tc, test_a_list_is_read_from_descriptors_or_by_path);
 	tcase_add_test(tc, test_a_list_does_not_lead_others_through_closed_folders);
 	tcase_add_test(tc, test_rows_and_labels_are_gathered);

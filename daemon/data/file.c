@@ -104,7 +104,19 @@ int access_check_file_fd(const struct data_access *access, int fd, const char *n
 	return 0;
 }
 
-/* The rules of RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS without openat2: no "..", no leading slash, and O_NOFOLLOW at each step. */
+/* One step of a path, never across a link: -ELOOP for one, also where open says ENOTDIR because a folder was wanted. */
+static int open_step(int at, const char *step, int flags)
+{
+	int fd = openat(at, step, flags | O_NOFOLLOW), error = errno;
+	struct stat st;
+
+	if (fd >= 0) {
+		return fd;
+	}
+	return error == ENOTDIR && fstatat(at, step, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISLNK(st.st_mode) ? -ELOOP : -error;
+}
+
+/* The rules of RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS without openat2: no "..", no leading slash, no link at any step. */
 static int open_step_by_step(int dir_fd, const char *path, int flags)
 {
 	int at = dir_fd, fd = -EINVAL;
@@ -127,8 +139,7 @@ static int open_step_by_step(int dir_fd, const char *path, int flags)
 			fd = -EXDEV;
 			break;
 		}
-		fd = openat(at, n ? step : ".", (is_last ? flags : O_PATH | O_DIRECTORY | O_CLOEXEC) | O_NOFOLLOW);
-		fd = fd < 0 ? -errno : fd;
+		fd = open_step(at, n ? step : ".", is_last ? flags : O_PATH | O_DIRECTORY | O_CLOEXEC);
 		if (is_last || fd < 0) {
 			break;
 		}

@@ -34,8 +34,7 @@ static void read_all(const unsigned char *bytes, size_t n)
 	}
 }
 
-/* Sound records around the fuzzer's bytes are found again unless the bytes claim to contain them; and a header with a correct checksum over what
- * the fuzzer chose is no more trusted than any. */
+/* A header with a correct checksum over what the fuzzer chose is no more trusted than any. */
 static void read_forged(const uint8_t *data, size_t size)
 {
 	size_t n = CACHE_RECORD_HEADER_BYTES + (size + 7) / 8 * 8;

@@ -17,7 +17,7 @@
 #include "batchd.h"
 #include "start.h"
 
-enum { CONNECT_SECONDS = 5, HELLO_SECONDS = 5 };
+enum { CONNECT_SECONDS = 5, HELLO_SECONDS = 5, REFUSED_MS = 10 };
 
 int connection_dial(const char *address)
 {
@@ -179,13 +179,17 @@ int connection_recv(struct connection *c, int flags, const Batchd__Wire__ServerM
 int connection_send(struct connection *c, Batchd__Wire__ClientMessage *m, const int *fds, unsigned n_fds)
 {
 	struct pollfd room = { .fd = c->socket, .events = POLLOUT };
-	int r;
+	unsigned n_refused = 0; /* because other processes of this user have too many descriptors on their way, which passes */
 
 	for (;;) {
-		r = wire_send(c->socket, &m->base, fds, n_fds, MSG_DONTWAIT);
-		if (r != -EAGAIN && r != -EINTR && r != -ETOOMANYREFS)
+		int r = wire_send(c->socket, &m->base, fds, n_fds, MSG_DONTWAIT);
+
+		if (r == -ETOOMANYREFS && n_refused++ < CONNECT_SECONDS * 1000 / REFUSED_MS)
+			poll(NULL, 0, REFUSED_MS);
+		else if (r == -EAGAIN)
+			poll(&room, 1, -1);
+		else if (r != -EINTR)
 			return r;
-		poll(&room, 1, r == -ETOOMANYREFS ? 10 : -1);
 	}
 }
 

@@ -5,6 +5,7 @@ import os
 import pickle
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
@@ -548,6 +549,33 @@ def test_ctrl_c_ends_a_wait_at_once(daemon):
     assert out.startswith("KeyboardInterrupt"), out + err
 
 
+def test_ctrl_c_ends_a_long_opening(tmp_path):
+    """A daemon (a pretended one) that indexes for ever: the bar shows it, Ctrl-C ends it, the terminal is left clean."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    listener.bind(str(tmp_path / "socket"))
+    listener.listen(1)
+    p = subprocess.Popen([sys.executable, "-c", f"import batchd; batchd.DataLoader('random:', socket='{tmp_path}/socket', progress=True)"],
+                         stderr=subprocess.PIPE, env={**os.environ, "BATCHD_ARRAYS": "numpy", "COLUMNS": "60"})
+    peer = listener.accept()[0]
+    peer.recv(65536)
+    peer.send(b"\x0a\x02\x08\x01")                                  # Welcome { version: 1 }
+    peer.recv(65536)
+    shown = b""
+    while b"]" not in shown:
+        peer.send(b"\x12\x0b\x0a\x05index\x10\x03\x18\x06")      # Progress { "index", 3 of 6 }
+        time.sleep(0.05)
+        os.set_blocking(p.stderr.fileno(), False)
+        shown += p.stderr.read() or b""
+        assert p.poll() is None, shown
+    assert b"batchd: index 3 of 6 [" in shown and b"###" in shown
+    os.set_blocking(p.stderr.fileno(), True)
+    p.send_signal(signal.SIGINT)
+    _, err = p.communicate(timeout=20)
+    assert p.returncode in (1, -signal.SIGINT) and b"KeyboardInterrupt" in err and b"\x1b[K" in err
+    peer.close()
+    listener.close()
+
+
 def test_timeout_is_an_error_that_says_where_to_look(daemon):
     """timeout= as torch has it."""
     done = run_python(STARVED.format(", timeout=0.3", "TimeoutError"))
@@ -624,6 +652,23 @@ def indices_of_epoch(epoch):
     loader = make(shuffle=True)
     loader.set_epoch(epoch)
     return indices_of(loader)
+
+
+def test_a_daemon_that_moved_is_found_by_the_rule(make_daemon, monkeypatch):
+    """Its own socket first, then wherever a new loader would look."""
+    from batchd import loader as module
+    monkeypatch.setattr(module, "_SAME_S", 0.1)
+    first = make_daemon()
+    whole = indices_of(make(shuffle=True))
+    loader, found = make(shuffle=True), []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for _ in loader:
+            found.append(loader.last_batch.indices.tolist())
+            if len(found) == 3:
+                second = make_daemon()
+                first.kill()
+    assert found == whole and loader.socket == str(second.socket)
 
 
 def test_a_daemon_that_stays_away_is_an_error(make_daemon):

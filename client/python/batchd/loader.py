@@ -20,6 +20,7 @@ from .progress import Bar
 
 _INT64 = numpy.dtype("int64")
 _RETRY_S = (0.05, 0.1, 0.2, 0.5, 1.0)
+_SAME_S = 5.0  # a daemon that went away is expected back at its own socket that long; then any will do, one of our own included
 
 
 class Batch:
@@ -435,16 +436,21 @@ class DataLoader:
 
     def _reopen(self, error):
         """After the daemon went away: opens again as soon as one answers, for as long as `reconnect` says. The same data must be there."""
-        dataset_id, deadline = self._info.dataset_id, time.monotonic() + self._reconnect_s
+        dataset_id, began = self._info.dataset_id, time.monotonic()
+        wanted, same = self._options.socket, self._info.socket
         handle, self._handle = self._handle, None
         _lib.close(handle)
         for attempt in itertools.count():
+            waited = time.monotonic() - began
+            self._options.socket = wanted if waited > _SAME_S else same
             try:
                 self._open()
                 break
             except (Error, OSError) as e:
-                if time.monotonic() >= deadline or not isinstance(e, ConnectionError):
+                if waited >= self._reconnect_s or not isinstance(e, ConnectionError):
                     raise error from e
+            finally:
+                self._options.socket = wanted
             time.sleep(_RETRY_S[min(attempt, len(_RETRY_S) - 1)])
         if self._info.dataset_id != dataset_id:
             raise Error(f"batchd came back, but {self._spec!r} is no longer the same data set") from error

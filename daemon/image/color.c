@@ -2,11 +2,11 @@
  *
  * - ImageEnhance blends a degenerate image (black, mean grey, grey) with the image in float32 and cuts the fraction off; only factors outside
  *   0..1 are clipped. Where the degenerate is one colour, the blend is a table of 256 values.
- * - The hue goes through PIL's 8-bit HSV, which mixes float and double; the types below are its types.
+ * - The hue goes through PIL's 8-bit HSV, which mixes float and double; the types below are its types. Branches on pixel values are avoided, because
+ *   processors guess them wrong half of the time.
  * Must not be compiled with fused multiply-adds. */
 #include "image/color.h"
 
-#include <math.h>
 #include <stdbool.h>
 
 static uint8_t gray_of(const uint8_t *p)
@@ -18,9 +18,9 @@ static uint8_t blend(uint8_t degenerate, uint8_t v, float factor)
 {
 	float mixed = (float)degenerate + factor * (float)(v - degenerate);
 
-	if (mixed <= 0.0f)
-		return 0;
-	return mixed >= 255.0f ? 255 : (uint8_t)mixed;
+	mixed = mixed < 0.0f ? 0.0f : mixed;
+	mixed = mixed > 255.0f ? 255.0f : mixed;
+	return (uint8_t)(int32_t)mixed;
 }
 
 /* Image.blend with one colour; 0 and 1 are copies there, and the formula gives the same. */
@@ -58,17 +58,25 @@ void color_contrast(struct image *i, float factor)
 	blend_with_constant(i, (uint8_t)(mean + 0.5), factor);
 }
 
+enum { CHUNK_PX = 256 }; /* pixels whose greys are kept at a time */
+
+static void saturate_chunk(uint8_t *p, uint32_t n_px, float factor)
+{
+	uint8_t gray[CHUNK_PX * 3];
+
+	for (uint32_t x = 0; x < n_px; x++)
+		gray[x * 3] = gray[x * 3 + 1] = gray[x * 3 + 2] = gray_of(p + (size_t)x * 3);
+	for (uint32_t i = 0; i < n_px * 3; i++)
+		p[i] = blend(gray[i], p[i], factor);
+}
+
 void color_saturation(struct image *i, float factor)
 {
 	for (uint32_t y = 0; y < i->height; y++) {
-		uint8_t *p = i->rgb + (size_t)y * i->stride_bytes;
+		uint8_t *row = i->rgb + (size_t)y * i->stride_bytes;
 
-		for (uint32_t x = 0; x < i->width; x++, p += 3) {
-			uint8_t gray = gray_of(p);
-
-			for (int c = 0; c < 3; c++)
-				p[c] = blend(gray, p[c], factor);
-		}
+		for (uint32_t x = 0; x < i->width; x += CHUNK_PX)
+			saturate_chunk(row + (size_t)x * 3, i->width - x < CHUNK_PX ? i->width - x : CHUNK_PX, factor);
 	}
 }
 
@@ -82,66 +90,77 @@ void color_grayscale(struct image *i)
 	}
 }
 
-static uint8_t clip8(int v)
+/* What PIL's HSV to RGB makes of each hue: which sixth of the circle, and how far into it. */
+struct hue {
+	uint8_t sector[256];
+	float into[256], share[256]; /* share: of 255, for saturations */
+};
+
+static void hue_init(struct hue *t, uint8_t steps)
 {
-	return (uint8_t)(v < 0 ? 0 : v > 255 ? 255 : v);
+	for (int h = 0; h < 256; h++) {
+		double sixths = (double)(uint8_t)(h + steps) * 6.0 / 255.0;
+		int sector = (int)sixths;
+
+		t->sector[h] = (uint8_t)(sector % 6);
+		t->into[h] = (float)(sixths - (double)sector);
+		t->share[h] = (float)((double)h / 255.0);
+	}
 }
 
 struct hsv {
 	uint8_t h, s, v;
 };
 
-/* max and min of r, g, b differ. */
+/* max and min of the pixel differ. */
 static struct hsv hsv_of(const uint8_t *p, uint8_t max, uint8_t min)
 {
 	float range = (float)(max - min), saturation = range / (float)max;
-	float r = (float)(max - p[0]) / range, g = (float)(max - p[1]) / range, b = (float)(max - p[2]) / range;
-	float hue;
+	bool red = p[0] == max, green = !red && p[1] == max;
+	/* Red is the largest: (max - b) - (max - g); green: 2 + (max - r) - (max - b); blue: 4 + (max - g) - (max - r). */
+	uint8_t plus = red ? p[2] : green ? p[0] : p[1], minus = red ? p[1] : green ? p[2] : p[0];
+	double offset = red ? 0.0 : green ? 2.0 : 4.0;
+	float hue = (float)(offset + (double)((float)(max - plus) / range) - (double)((float)(max - minus) / range));
+	double turns = (double)hue / 6.0 + 1.0;
 
-	if (p[0] == max)
-		hue = b - g;
-	else if (p[1] == max)
-		hue = (float)(2.0 + (double)r - (double)b);
-	else
-		hue = (float)(4.0 + (double)g - (double)r);
-	hue = (float)fmod((double)hue / 6.0 + 1.0, 1.0);
-	return (struct hsv){ clip8((int)((double)hue * 255.0)), clip8((int)((double)saturation * 255.0)), max };
+	turns = turns >= 1.0 ? turns - 1.0 : turns; /* fmod(turns, 1), which is below 2 */
+	hue = (float)turns;
+	return (struct hsv){ (uint8_t)(int)((double)hue * 255.0), (uint8_t)(int)((double)saturation * 255.0), max };
 }
 
-static void rgb_of(struct hsv c, uint8_t *p)
+/* round() of something that is not negative; nothing here comes so close below a half that the addition would round up (a test tries all). */
+static uint8_t rounded(double x)
 {
-	double sixths = (double)(float)c.h * 6.0 / 255.0, v = (double)c.v;
-	int sector = (int)floor(sixths);
-	float f = (float)(sixths - (double)(float)sector), s = (float)((double)c.s / 255.0), sf = s * f;
-	uint8_t low = clip8((int)round(v * (1.0 - (double)s)));
-	uint8_t falling = clip8((int)round(v * (1.0 - (double)sf)));
-	uint8_t rising = clip8((int)round(v * (1.0 - (double)s * (1.0 - (double)f))));
-
-	switch (sector % 6) {
-	case 0: p[0] = c.v; p[1] = rising; p[2] = low; break;
-	case 1: p[0] = falling; p[1] = c.v; p[2] = low; break;
-	case 2: p[0] = low; p[1] = c.v; p[2] = rising; break;
-	case 3: p[0] = low; p[1] = falling; p[2] = c.v; break;
-	case 4: p[0] = rising; p[1] = low; p[2] = c.v; break;
-	default: p[0] = c.v; p[1] = low; p[2] = falling; break;
-	}
+	return (uint8_t)(int)(x + 0.5);
 }
 
-static void turn_pixel(uint8_t *p, uint8_t steps)
+static void rgb_of(const struct hue *t, struct hsv c, uint8_t *p)
+{
+	enum { FULL, RISING, LOW, FALLING };
+	static const uint8_t parts[6][3] = {
+		{ FULL, RISING, LOW }, { FALLING, FULL, LOW }, { LOW, FULL, RISING }, { LOW, FALLING, FULL }, { RISING, LOW, FULL },
+		{ FULL, LOW, FALLING },
+	};
+	const uint8_t *part = parts[t->sector[c.h]];
+	float f = t->into[c.h], s = t->share[c.s], sf = s * f;
+	double v = (double)c.v;
+	uint8_t level[4] = {
+		[FULL] = c.v, [RISING] = rounded(v * (1.0 - (double)s * (1.0 - (double)f))), [LOW] = rounded(v * (1.0 - (double)s)),
+		[FALLING] = rounded(v * (1.0 - (double)sf)),
+	};
+
+	for (int i = 0; i < 3; i++)
+		p[i] = level[part[i]];
+}
+
+static void turn_pixel(const struct hue *t, uint8_t *p)
 {
 	uint8_t max = p[0] > p[1] ? p[0] : p[1], min = p[0] < p[1] ? p[0] : p[1];
-	struct hsv c;
 
 	max = p[2] > max ? p[2] : max;
 	min = p[2] < min ? p[2] : min;
-	if (max == min)
-		return; /* grey has no hue */
-	c = hsv_of(p, max, min);
-	c.h = (uint8_t)(c.h + steps);
-	if (c.s == 0)
-		p[0] = p[1] = p[2] = c.v;
-	else
-		rgb_of(c, p);
+	if (max != min) /* grey has no hue */
+		rgb_of(t, hsv_of(p, max, min), p);
 }
 
 uint8_t color_hue_steps(double factor)
@@ -151,10 +170,13 @@ uint8_t color_hue_steps(double factor)
 
 void color_hue(struct image *i, uint8_t steps)
 {
+	struct hue t;
+
+	hue_init(&t, steps);
 	for (uint32_t y = 0; y < i->height; y++) {
 		uint8_t *p = i->rgb + (size_t)y * i->stride_bytes;
 
 		for (uint32_t x = 0; x < i->width; x++, p += 3)
-			turn_pixel(p, steps);
+			turn_pixel(&t, p);
 	}
 }

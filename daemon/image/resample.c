@@ -169,6 +169,7 @@ static int reserve_rows(struct resampler *r)
 
 	r->ring_stride = (out_bytes + RESAMPLE_SLACK_BYTES + 63) / 64 * 64;
 	r->ring_rows = (r->has_vertical ? r->rows.width : 1) + RESAMPLE_BATCH_ROWS;
+	r->ring_rows = (r->ring_rows + RESAMPLE_BATCH_ROWS - 1) / RESAMPLE_BATCH_ROWS * RESAMPLE_BATCH_ROWS; /* batches never wrap */
 	if (!scratch_reserve(&r->row, out_bytes + RESAMPLE_SLACK_BYTES))
 		return -ENOMEM;
 	if (r->has_vertical && !scratch_reserve(&r->window, r->rows.width * sizeof(const uint8_t *)))
@@ -218,14 +219,13 @@ static uint8_t *ring_row(const struct resampler *r, uint32_t y)
 	return r->ring.data + (size_t)(y % r->ring_rows) * r->ring_stride;
 }
 
-/* Sends the next source rows through the horizontal pass: four, or as many as are left or lie in one piece of the ring. */
+/* Sends the next source rows through the horizontal pass: four, or as many as are left. */
 static void shrink_rows(struct resampler *r)
 {
-	uint32_t y = r->n_shrunk, n = r->src.height - y, to_wrap = r->ring_rows - y % r->ring_rows;
+	uint32_t y = r->n_shrunk, n = r->src.height - y;
 	const uint8_t *src = src_row(r, y);
 
 	n = n < RESAMPLE_BATCH_ROWS ? n : RESAMPLE_BATCH_ROWS;
-	n = n < to_wrap ? n : to_wrap;
 	while (n > 1 && !has_slack(r, y + n - 1))
 		n--;
 	if (!has_slack(r, y)) {

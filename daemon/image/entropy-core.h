@@ -68,10 +68,11 @@ ALWAYS_INLINE int32_t value_at(uint64_t window, uint64_t length, uint32_t size)
 /* One code of any length. Returns its symbol and length, or -1. Needs 16 bits. */
 ALWAYS_INLINE int code_slow(uint64_t window, const struct huff_codes *c, uint32_t *length)
 {
-	uint32_t top = (uint32_t)(window >> 48), n = 1;
+	int32_t top = (int32_t)(window >> 48);
+	uint32_t n = 1;
 
-	while (top >= c->limit[n])
-		n++;
+	for (unsigned i = 1; i <= 16; i++) /* no early end: it would be mispredicted */
+		n += top >= c->limit[i];
 	if (n > 16)
 		return -1;
 	*length = n;
@@ -125,11 +126,13 @@ ALWAYS_INLINE uint64_t ac_step(struct entropy_state *s, const struct huff_ac *t,
 {
 	uint64_t at = s->window >> (64 - HUFF_AC_BITS), length = t->length[at];
 
-	if (store)
-		coef[(*z)[t->first[at]]] = t->value[at];
+	const uint8_t *first = *z + t->first[at];
+
 	*z += t->forward[at];
-	if (store)
+	if (store) {
 		coef[**z] = (int16_t)value_at(s->window, length, t->size[at]);
+		coef[*first] = (int8_t)t->value[at];
+	}
 	consume(s, length);
 	return at;
 }

@@ -9,6 +9,8 @@
 
 enum {
 	HUFF_AC_BITS = 11,       /* of look-ahead; 10 KiB a table, two fit into the first-level cache with room to spare */
+	HUFF_AC_ENTRIES = 1 << HUFF_AC_BITS,
+	HUFF_AC_ROOM = HUFF_AC_ENTRIES + 16, /* building writes a little too much */
 	HUFF_DC_BITS = 9,
 	HUFF_MAX_AC_SIZE = 10,   /* value bits of a coefficient in 8-bit JPEGs */
 	HUFF_MAX_DC_SIZE = 11,
@@ -16,7 +18,7 @@ enum {
 
 /* Any code, the slow way: limit[n] is the first 16-bit window that no code of n bits or fewer starts. */
 struct huff_codes {
-	uint32_t limit[18];
+	int32_t limit[17];
 	int32_t offset[17];      /* values[(window >> (16 - n)) + offset[n]] */
 	uint8_t values[256];
 };
@@ -26,15 +28,18 @@ struct huff_dc {
 	struct huff_codes codes;
 };
 
-/* What a window of HUFF_AC_BITS bits starts with: either one symbol, whose value may reach beyond the window, or two, the first of them with
- * its value. Arrays of bytes, because an array each costs less than taking an entry apart. */
+/* What a window of HUFF_AC_BITS bits starts with: a symbol whose value reaches beyond the window, one with its value, or that and a second
+ * symbol, whose value may again reach beyond. Arrays of bytes, because an array each costs less than taking an entry apart.
+ *
+ * The last value (of `size` bits, 0 if there is none) belongs at `forward`, and then `value` at `first`, in this order: where there is no value in the table,
+ * `first` is a place behind everything so far, and a zero there does no harm. */
 struct huff_ac {
-	uint8_t length[1 << HUFF_AC_BITS];  /* of all of it, code and value bits; at most HUFF_AC_LENGTH */
-	uint8_t forward[1 << HUFF_AC_BITS]; /* from the present coefficient to the last one; HUFF_AC_END more at the end of the block;
-					     * HUFF_AC_LONG: not decided here */
-	uint8_t first[1 << HUFF_AC_BITS];   /* to the first coefficient, which is the last one if there is only one */
-	uint8_t size[1 << HUFF_AC_BITS];    /* of the last value, in bits */
-	int8_t value[1 << HUFF_AC_BITS];    /* the first one's */
+	uint8_t length[HUFF_AC_ROOM];  /* of all of it, code and value bits; at most HUFF_AC_LENGTH */
+	uint8_t forward[HUFF_AC_ROOM]; /* from the present coefficient to the last one; HUFF_AC_END more at the end of the block;
+					   * HUFF_AC_LONG: not decided here */
+	uint8_t first[HUFF_AC_ROOM];   /* to the coefficient with the value in the table */
+	uint8_t size[HUFF_AC_ROOM];
+	uint8_t value[HUFF_AC_ROOM];   /* signed */
 	struct huff_codes codes;
 };
 enum { HUFF_AC_LENGTH = 18, HUFF_AC_LONG = 64, HUFF_AC_END = 128 };

@@ -50,6 +50,9 @@ struct scan {
 	struct entropy_state state;
 	uint32_t at;                      /* MCU that the state stands before */
 	uint32_t stop;                    /* next MCU at which arrive() has something to do */
+	uint32_t next_restart;            /* MCU behind the present restart interval; UINT32_MAX: none */
+	uint32_t next_record;             /* MCU whose state is to be recorded next; UINT32_MAX: none */
+	uint32_t next_state, next_row;    /* that state's number in `record`; the first MCU of the row after its */
 	const uint8_t *interval_end;
 	struct strip strip[3];
 	/* The rectangle: pixels; MCU columns and rows [first, end); the samples of chroma it needs [first, end). */
@@ -249,12 +252,39 @@ static int64_t bits_left(const struct scan *s)
 	return (s->interval_end - s->state.next) * 8 + (int64_t)s->state.n_bits;
 }
 
+/* The first place to record from `mcu` on. */
+static void plan_record(struct scan *s, uint32_t mcu)
+{
+	const uint32_t per_row = s->shape.mcus_per_row;
+	uint32_t row = mcu / per_row, column = mcu % per_row, step, per_row_states;
+
+	s->next_record = UINT32_MAX;
+	if (!s->record)
+		return;
+	step = s->record->mcu_step;
+	per_row_states = scan_index_states_per_row(s->record);
+	s->next_state = row * per_row_states + (column + step - 1) / step;
+	column = (column + step - 1) / step * step;
+	s->next_row = (row + 1) * per_row;
+	s->next_record = row * per_row + column;
+	if (column >= per_row) {
+		s->next_record = s->next_row;
+		s->next_row += per_row;
+	}
+}
+
 static void stand_at(struct scan *s, uint32_t mcu, uint64_t bit, const int32_t dc[3])
 {
+	uint32_t interval = interval_of(s, mcu);
+
 	s->at = s->stop = mcu;
-	s->interval_end = s->stream.data + s->interval_starts[interval_of(s, mcu) + 1];
+	s->next_restart = s->shape.restart_interval ? interval * s->shape.restart_interval : UINT32_MAX;
+	if (s->next_restart < mcu)
+		s->next_restart += s->shape.restart_interval;
+	s->interval_end = s->stream.data + s->interval_starts[interval + 1];
 	entropy_seek(&s->state, s->stream.data, bit);
 	memcpy(s->state.dc, dc, sizeof(s->state.dc));
+	plan_record(s, mcu);
 }
 
 static void stand_at_interval(struct scan *s, uint32_t interval)
@@ -265,31 +295,23 @@ static void stand_at_interval(struct scan *s, uint32_t interval)
 /* The state has got to s->stop: passes a restart marker, records the state, finds the next stop. */
 static int arrive(struct scan *s)
 {
-	const uint32_t per_row = s->shape.mcus_per_row, restart = s->shape.restart_interval;
-	const uint32_t at = s->at;
-	uint32_t stop = UINT32_MAX;
+	if (s->at == s->next_restart) {
+		uint32_t interval = s->at / s->shape.restart_interval;
 
-	if (restart) {
-		if (at % restart == 0) {
-			const uint8_t *start = s->stream.data + s->interval_starts[at / restart];
-
-			if (s->interval_end == start && bits_left(s) > 7) /* came from the interval before: something is left of it */
-				return SCAN_E_UNSURE;
-			stand_at_interval(s, at / restart);
+		if (s->interval_end == s->stream.data + s->interval_starts[interval] && bits_left(s) > 7)
+			return SCAN_E_UNSURE; /* came here from the interval before, and something is left of it */
+		stand_at_interval(s, interval);
+		s->next_restart += s->shape.restart_interval;
+	}
+	if (s->at == s->next_record) {
+		scan_index_put(s->record, s->next_state++, entropy_tell(&s->state, s->stream.data), s->state.dc);
+		s->next_record += s->record->mcu_step;
+		if (s->next_record >= s->next_row) {
+			s->next_record = s->next_row;
+			s->next_row += s->shape.mcus_per_row;
 		}
-		stop = (at / restart + 1) * restart;
 	}
-	if (s->record) {
-		uint32_t row = at / per_row, column = at % per_row, step = s->record->mcu_step;
-		uint32_t next = (column / step + 1) * step;
-
-		if (column % step == 0)
-			scan_index_put(s->record, row * scan_index_states_per_row(s->record) + column / step,
-				       entropy_tell(&s->state, s->stream.data), s->state.dc);
-		next = row * per_row + (next < per_row ? next : per_row);
-		stop = next < stop ? next : stop;
-	}
-	s->stop = stop;
+	s->stop = s->next_restart < s->next_record ? s->next_restart : s->next_record;
 	return 0;
 }
 

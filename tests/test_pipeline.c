@@ -230,6 +230,10 @@ START_TEST(test_shapes_follow_layout_dtype_and_channels)
 	ck_assert_uint_eq(pipeline_row_bytes(gray), 8 * 8 * 4);
 	pipeline_destroy(p);
 	pipeline_destroy(gray);
+	p = parse("[[\"CenterCrop\",[100,151]],[\"Resize\",50],[\"Resize\",{\"size\":40,\"max_size\":45}]]"); /* 75 x 50, then 45 x 30 */
+	pipeline_shape(p, shape);
+	ck_assert(shape[1] == 30 && shape[2] == 45);
+	pipeline_destroy(p);
 }
 END_TEST
 

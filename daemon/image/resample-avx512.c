@@ -167,6 +167,16 @@ INLINE __m512i join(struct sums s)
 	return _mm512_srai_epi32(_mm512_add_epi32(_mm512_slli_epi32(upper, 8), s.low), TAPS_PRECISION_BITS);
 }
 
+/* The same for a sum of four taps only, in fewer steps: each product is added to the shifted sum of those before. */
+INLINE __m512i sum_once(__m512i px, __m512i high, __m512i middle, __m512i low)
+{
+	__m512i sum = _mm512_dpbusd_epi32(_mm512_set1_epi32(ROUND >> 16), px, high);
+
+	sum = _mm512_dpbusd_epi32(_mm512_slli_epi32(sum, 8), px, middle);
+	sum = _mm512_dpbusd_epi32(_mm512_slli_epi32(sum, 8), px, low);
+	return _mm512_srai_epi32(sum, TAPS_PRECISION_BITS);
+}
+
 INLINE __m512i gather(const uint8_t *from, __m512i places, enum reach reach)
 {
 	__m512i first = _mm512_loadu_si512(from);
@@ -174,6 +184,25 @@ INLINE __m512i gather(const uint8_t *from, __m512i places, enum reach reach)
 	if (reach == REACH_64)
 		return _mm512_permutexvar_epi8(places, first);
 	return _mm512_permutex2var_epi8(first, places, _mm512_loadu_si512(from + 64));
+}
+
+INLINE void store_bytes(__m512i sum, uint8_t *dst)
+{
+	_mm_storeu_si128((void *)dst, _mm512_cvtusepi32_epi8(_mm512_max_epi32(sum, _mm512_setzero_si512())));
+}
+
+/* Results of at most four taps, all sources within 64 bytes. */
+INLINE void resample_rows_once(const struct lanes *at, uint32_t n_vectors, const uint8_t *src, size_t src_stride, uint8_t *dst,
+			       size_t dst_stride, unsigned n_rows)
+{
+	for (uint32_t v = 0; v < n_vectors; v++, at++, dst += LANES) {
+		__m512i places = _mm512_load_si512(at->from), high = _mm512_load_si512(at->high);
+		__m512i middle = _mm512_load_si512(at->middle), low = _mm512_load_si512(at->low);
+		const uint8_t *from = src + at->first_byte;
+
+		for (unsigned y = 0; y < n_rows; y++)
+			store_bytes(sum_once(gather(from + y * src_stride, places, REACH_64), high, middle, low), dst + y * dst_stride);
+	}
 }
 
 INLINE void resample_rows(const struct lanes *at, uint32_t n_vectors, uint32_t n_groups, enum reach reach, const uint8_t *src,
@@ -192,11 +221,8 @@ INLINE void resample_rows(const struct lanes *at, uint32_t n_vectors, uint32_t n
 			for (unsigned y = 0; y < n_rows; y++)
 				add_products(&s[y], gather(from + y * src_stride, places, reach), high, middle, low);
 		}
-		for (unsigned y = 0; y < n_rows; y++) {
-			__m512i sum = _mm512_max_epi32(join(s[y]), _mm512_setzero_si512());
-
-			_mm_storeu_si128((void *)(dst + y * dst_stride), _mm512_cvtusepi32_epi8(sum));
-		}
+		for (unsigned y = 0; y < n_rows; y++)
+			store_bytes(join(s[y]), dst + y * dst_stride);
 	}
 }
 
@@ -211,7 +237,7 @@ AVX512 static void horizontal(const struct taps *t, const void *table, const uin
 		resample_avx2.horizontal(t, head + 1, src, src_stride, dst, dst_stride, n_rows);
 	/* The common cases with constants, so that their loops disappear. */
 	else if (head->reach == REACH_64 && n_groups == 1 && n_rows == 4)
-		resample_rows(lanes, n_vectors, 1, REACH_64, src, src_stride, dst, dst_stride, 4);
+		resample_rows_once(lanes, n_vectors, src, src_stride, dst, dst_stride, 4);
 	else if (head->reach == REACH_64 && n_rows == 4)
 		resample_rows(lanes, n_vectors, n_groups, REACH_64, src, src_stride, dst, dst_stride, 4);
 	else if (n_rows == 4)
@@ -242,18 +268,18 @@ INLINE struct row_weights split(const int32_t *k, uint32_t n)
 	return (struct row_weights){ _mm512_set1_epi32((int)digits[2]), _mm512_set1_epi32((int)digits[1]), _mm512_set1_epi32((int)digits[0]) };
 }
 
-/* 64 bytes (those of mask) from each of four rows, times their weights, in the lane order of the unpack instructions, which packing undoes. */
-INLINE void add_rows(struct sums s[4], const uint8_t *const rows[4], size_t i, __mmask64 mask, const struct row_weights *w)
+/* 64 bytes (those of mask) from each of four rows, side by side, in the lane order of the unpack instructions, which packing undoes. */
+INLINE void interleave(const uint8_t *const rows[4], size_t i, __mmask64 mask, __m512i px[4])
 {
 	__m512i a = _mm512_maskz_loadu_epi8(mask, rows[0] + i), b = _mm512_maskz_loadu_epi8(mask, rows[1] + i);
 	__m512i c = _mm512_maskz_loadu_epi8(mask, rows[2] + i), d = _mm512_maskz_loadu_epi8(mask, rows[3] + i);
 	__m512i ab0 = _mm512_unpacklo_epi8(a, b), ab1 = _mm512_unpackhi_epi8(a, b);
 	__m512i cd0 = _mm512_unpacklo_epi8(c, d), cd1 = _mm512_unpackhi_epi8(c, d);
 
-	add_products(&s[0], _mm512_unpacklo_epi16(ab0, cd0), w->high, w->middle, w->low);
-	add_products(&s[1], _mm512_unpackhi_epi16(ab0, cd0), w->high, w->middle, w->low);
-	add_products(&s[2], _mm512_unpacklo_epi16(ab1, cd1), w->high, w->middle, w->low);
-	add_products(&s[3], _mm512_unpackhi_epi16(ab1, cd1), w->high, w->middle, w->low);
+	px[0] = _mm512_unpacklo_epi16(ab0, cd0);
+	px[1] = _mm512_unpackhi_epi16(ab0, cd0);
+	px[2] = _mm512_unpacklo_epi16(ab1, cd1);
+	px[3] = _mm512_unpackhi_epi16(ab1, cd1);
 }
 
 /* Four rows from j on; missing ones are replaced by one that is there, with weight 0. */
@@ -263,11 +289,14 @@ INLINE void four_rows(const uint8_t *const *rows, uint32_t j, uint32_t n_rows, c
 		out[r] = rows[j + r < n_rows ? j + r : j];
 }
 
-INLINE void store_sums(struct sums s[4], uint8_t *dst)
+INLINE void store_sums(__m512i a, __m512i b, __m512i c, __m512i d, uint8_t *dst)
 {
-	__m512i words0 = _mm512_packs_epi32(join(s[0]), join(s[1])), words1 = _mm512_packs_epi32(join(s[2]), join(s[3]));
+	_mm512_storeu_si512(dst, _mm512_packus_epi16(_mm512_packs_epi32(a, b), _mm512_packs_epi32(c, d)));
+}
 
-	_mm512_storeu_si512(dst, _mm512_packus_epi16(words0, words1));
+INLINE __mmask64 mask_of(size_t n_left)
+{
+	return n_left >= 64 ? ~0ull : (1ull << n_left) - 1;
 }
 
 /* Up to four rows: their weights stay in registers. */
@@ -278,11 +307,11 @@ INLINE void sum_few(const int32_t *k, uint32_t n_rows, const uint8_t *const *row
 
 	four_rows(rows, 0, n_rows, four);
 	for (size_t i = 0; i < n_bytes; i += 64) {
-		struct sums s[4] = { no_sums(), no_sums(), no_sums(), no_sums() };
-		__mmask64 mask = n_bytes - i >= 64 ? ~0ull : (1ull << (n_bytes - i)) - 1;
+		__m512i px[4];
 
-		add_rows(s, four, i, mask, &w);
-		store_sums(s, dst + i);
+		interleave(four, i, mask_of(n_bytes - i), px);
+		store_sums(sum_once(px[0], w.high, w.middle, w.low), sum_once(px[1], w.high, w.middle, w.low),
+			   sum_once(px[2], w.high, w.middle, w.low), sum_once(px[3], w.high, w.middle, w.low), dst + i);
 	}
 }
 
@@ -290,16 +319,18 @@ INLINE void sum_many(const int32_t *k, uint32_t n_rows, const uint8_t *const *ro
 {
 	for (size_t i = 0; i < n_bytes; i += 64) {
 		struct sums s[4] = { no_sums(), no_sums(), no_sums(), no_sums() };
-		__mmask64 mask = n_bytes - i >= 64 ? ~0ull : (1ull << (n_bytes - i)) - 1;
 
 		for (uint32_t j = 0; j < n_rows; j += 4) {
 			struct row_weights w = split(k + j, n_rows - j < 4 ? n_rows - j : 4);
 			const uint8_t *four[4];
+			__m512i px[4];
 
 			four_rows(rows, j, n_rows, four);
-			add_rows(s, four, i, mask, &w);
+			interleave(four, i, mask_of(n_bytes - i), px);
+			for (int v = 0; v < 4; v++)
+				add_products(&s[v], px[v], w.high, w.middle, w.low);
 		}
-		store_sums(s, dst + i);
+		store_sums(join(s[0]), join(s[1]), join(s[2]), join(s[3]), dst + i);
 	}
 }
 

@@ -10,9 +10,8 @@
 #include <math.h>
 #include <string.h>
 
-/* Where output position x looks, in source positions. */
+/* Where an output position looks, in source positions. */
 struct window {
-	double center;
 	uint32_t first, end;
 };
 
@@ -22,13 +21,13 @@ struct stretch {
 	double support;     /* half the window */
 };
 
-static double bilinear(double x)
+static inline double bilinear(double x)
 {
 	x = fabs(x);
 	return x < 1.0 ? 1.0 - x : 0.0;
 }
 
-static double bicubic(double x)
+static inline double bicubic(double x)
 {
 	const double a = -0.5;
 
@@ -50,17 +49,18 @@ static struct stretch stretch_of(enum filter f, uint32_t in, uint32_t out)
 	return s;
 }
 
+static double center_of(const struct stretch *s, uint32_t x)
+{
+	return 0.0 + (x + 0.5) * s->scale;
+}
+
 static struct window window_at(const struct stretch *s, uint32_t in, uint32_t x)
 {
-	struct window w;
-	int first, end;
+	double center = center_of(s, x);
+	int first = (int)(center - s->support + 0.5); /* towards zero, as Pillow rounds: a negative one becomes 0 either way */
+	int end = (int)(center + s->support + 0.5);
 
-	w.center = 0.0 + (x + 0.5) * s->scale;
-	first = (int)(w.center - s->support + 0.5); /* towards zero, as Pillow rounds: a negative one becomes 0 either way */
-	end = (int)(w.center + s->support + 0.5);
-	w.first = first < 0 ? 0 : (uint32_t)first;
-	w.end = end > (int)in ? in : (uint32_t)end;
-	return w;
+	return (struct window){ first < 0 ? 0 : (uint32_t)first, end > (int)in ? in : (uint32_t)end };
 }
 
 /* Nearest neighbour adds its step up from the left edge, rounding errors included. */
@@ -116,57 +116,58 @@ static int32_t to_fixed(double weight)
 	return (int32_t)((weight < 0 ? -0.5 : 0.5) + weight * (1 << TAPS_PRECISION_BITS));
 }
 
-/* The weights of one window. Returns how many there are. */
-static uint32_t weigh(enum filter f, const struct stretch *s, const struct window *w, double *weight)
+/* All windows, and the largest one's size, so that four taps are four taps. */
+static uint32_t find_windows(struct taps *t, const struct taps_request *q)
+{
+	struct stretch s = stretch_of(q->filter, q->in, q->out);
+	uint32_t width = 1;
+
+	for (uint32_t x = 0; x < q->n; x++) {
+		struct window w = window_at(&s, q->in, q->from + x);
+		uint32_t i = q->reverse ? q->n - 1 - x : x;
+
+		t->first[i] = w.first;
+		t->count[i] = w.end - w.first;
+		width = t->count[i] > width ? t->count[i] : width;
+	}
+	return width;
+}
+
+/* The n weights of the window that begins at first. Inline, so that each filter has a loop of its own. */
+static inline __attribute__((always_inline)) void weigh(double (*filter)(double), const struct stretch *s, double center, uint32_t first,
+							uint32_t n, double *weight)
 {
 	double inverse = 1.0 / s->filterscale, sum = 0.0;
-	uint32_t n = w->end - w->first;
 
 	for (uint32_t j = 0; j < n; j++) {
-		double at = ((double)(j + w->first) - w->center + 0.5) * inverse;
-
-		weight[j] = f == FILTER_BICUBIC ? bicubic(at) : bilinear(at);
+		weight[j] = filter(((double)(j + first) - center + 0.5) * inverse);
 		sum += weight[j];
 	}
 	if (sum != 0.0)
 		for (uint32_t j = 0; j < n; j++)
 			weight[j] /= sum;
-	return n;
 }
 
-static void antialiased_fill(struct taps *t, const struct taps_request *q, double *weight)
+static void fill(struct taps *t, const struct taps_request *q, double *weight)
 {
 	struct stretch s = stretch_of(q->filter, q->in, q->out);
 
-	for (uint32_t x = 0; x < q->n; x++) {
-		struct window w = window_at(&s, q->in, q->from + x);
-		uint32_t i = q->reverse ? q->n - 1 - x : x;
-		uint32_t n = weigh(q->filter, &s, &w, weight), first = w.first - q->avail_from, shift;
+	for (uint32_t i = 0; i < q->n; i++) {
+		uint32_t x = q->from + (q->reverse ? q->n - 1 - i : i), n = t->count[i], first = t->first[i] - q->avail_from, shift;
 		int32_t *k = t->k + (size_t)i * t->width;
 
+		if (q->filter == FILTER_BICUBIC)
+			weigh(bicubic, &s, center_of(&s, x), t->first[i], n, weight);
+		else
+			weigh(bilinear, &s, center_of(&s, x), t->first[i], n, weight);
 		/* At the right edge the window moves left, behind zeros, so that width positions can be read. */
 		shift = first + t->width > q->n_avail ? first + t->width - q->n_avail : 0;
-		memset(k, 0, shift * sizeof(*k));
+		memset(k, 0, t->width * sizeof(*k));
 		for (uint32_t j = 0; j < n; j++)
 			k[shift + j] = to_fixed(weight[j]);
-		memset(k + shift + n, 0, (t->width - shift - n) * sizeof(*k));
 		t->first[i] = first - shift;
 		t->count[i] = shift + n;
 	}
-}
-
-/* Weights per position: the largest window's, so that four taps are four taps. */
-static uint32_t taps_width(const struct taps_request *q)
-{
-	struct stretch s = stretch_of(q->filter, q->in, q->out);
-	uint32_t width = 1;
-
-	for (uint32_t x = 0; q->filter != FILTER_NEAREST && x < q->n; x++) {
-		struct window w = window_at(&s, q->in, q->from + x);
-
-		width = w.end - w.first > width ? w.end - w.first : width;
-	}
-	return width;
 }
 
 static bool same_request(const struct taps_request *a, const struct taps_request *b)
@@ -175,33 +176,48 @@ static bool same_request(const struct taps_request *a, const struct taps_request
 	       a->avail_from == b->avail_from && a->n_avail == b->n_avail && a->reverse == b->reverse;
 }
 
+/* Room for first and count of n positions. */
+static int reserve_windows(struct taps *t, uint32_t n)
+{
+	size_t n_padded = ((size_t)n + 15) / 16 * 16;
+
+	t->first = (uint32_t *)(void *)scratch_reserve(&t->windows, 2 * n_padded * sizeof(uint32_t));
+	t->count = t->first ? t->first + n_padded : NULL;
+	return t->first ? 0 : -ENOMEM;
+}
+
+static int reserve_weights(struct taps *t, uint32_t n, uint32_t width)
+{
+	t->width = width;
+	t->k = (int32_t *)(void *)scratch_reserve(&t->weights, (size_t)n * width * sizeof(int32_t));
+	return t->k && scratch_reserve(&t->exact, width * sizeof(double)) ? 0 : -ENOMEM;
+}
+
 int taps_make(struct taps *t, const struct taps_request *want, bool *changed)
 {
-	uint32_t width = taps_width(want);
-	size_t n_first = ((size_t)want->n * sizeof(uint32_t) + 63) / 64 * 64;
-	double *weight;
+	bool nearest = want->filter == FILTER_NEAREST;
+	int rc;
 
 	*changed = !same_request(&t->made, want);
 	if (!*changed)
 		return 0;
 	t->made.n = 0;
-	t->first = (uint32_t *)(void *)scratch_reserve(&t->memory, 2 * n_first + (size_t)want->n * width * sizeof(int32_t));
-	weight = (double *)(void *)scratch_reserve(&t->weights, width * sizeof(double));
-	if (!t->first || !weight)
-		return -ENOMEM;
-	t->count = t->first + n_first / sizeof(uint32_t);
-	t->k = (int32_t *)(void *)(t->count + n_first / sizeof(uint32_t));
-	t->width = width;
-	if (want->filter == FILTER_NEAREST)
+	rc = reserve_windows(t, want->n);
+	if (rc == 0)
+		rc = reserve_weights(t, want->n, nearest ? 1 : find_windows(t, want));
+	if (rc != 0)
+		return rc;
+	if (nearest)
 		nearest_fill(t, want);
 	else
-		antialiased_fill(t, want, weight);
+		fill(t, want, (double *)(void *)t->exact.data);
 	t->made = *want;
 	return 0;
 }
 
 void taps_finish(struct taps *t)
 {
-	scratch_finish(&t->memory);
+	scratch_finish(&t->windows);
 	scratch_finish(&t->weights);
+	scratch_finish(&t->exact);
 }

@@ -26,7 +26,7 @@ struct taps {
 	uint32_t width;           /* weights per position */
 	uint32_t *first, *count;
 	int32_t *k;
-	struct scratch memory, weights; /* first, count and k live in memory; weights is double, for making them */
+	struct scratch windows, weights, exact; /* first and count; k; one window's weights in double */
 };
 
 /* Source positions first..last (half open) that output positions from .. from + n - 1 read. */

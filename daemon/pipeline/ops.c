@@ -122,21 +122,12 @@ int op_choose(const struct op *op, struct random *r, uint32_t width, uint32_t he
 	}
 }
 
-/* The shorter edge becomes size; the other one follows, cut to a whole number of pixels. */
 static int apply_resize(const struct op *op, struct view *v, struct pipeline_worker *w, struct image_error *err)
 {
-	uint32_t width = view_width(v), height = view_height(v);
-	double shorter = width <= height ? width : height, longer = width <= height ? height : width;
-	double new_shorter = op->size.height, new_longer = floor(op->size.height * longer / shorter);
+	uint32_t width, height;
 
-	if (!op->size.single)
-		return view_resize(v, w, op->size.width, op->size.height, op->resample.filter, op->resample.order, err);
-	if (op->max_size && new_longer > op->max_size) {
-		new_shorter = floor(op->max_size * new_shorter / new_longer);
-		new_longer = op->max_size;
-	}
-	return view_resize(v, w, (uint32_t)(width <= height ? new_shorter : new_longer),
-			   (uint32_t)(width <= height ? new_longer : new_shorter), op->resample.filter, op->resample.order, err);
+	op_resized_size(op, view_width(v), view_height(v), &width, &height);
+	return view_resize(v, w, width, height, op->resample.filter, op->resample.order, err);
 }
 
 /* Where a centred window of `want` begins in `have`: before the image when it is larger. */

@@ -81,6 +81,8 @@ struct spec {
 int spec_parse(struct spec *s, const char *text, struct pipeline_error *err);
 void spec_finish(struct spec *s);
 
+/* What a Resize makes of an image of that size. Both may become 0 or very large when the image is very long. */
+void op_resized_size(const struct op *op, uint32_t width, uint32_t height, uint32_t *new_width, uint32_t *new_height);
 /* Random ops give different results for the same image. */
 bool op_is_random(enum op_kind k);
 

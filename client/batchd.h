@@ -141,7 +141,8 @@ int batchd_release(struct batchd_loader *l, uint32_t slot, uint64_t generation);
 /* Batches on loan to this process. When it reaches info.window - 1, copy instead of keeping, or batchd_next cannot go on. */
 uint32_t batchd_n_leased(const struct batchd_loader *l);
 
-/* For event loops: readable when batchd_try_next is worth a call. */
+/* For event loops: readable when batchd_try_next is worth a call. Wait for it only after batchd_try_next has said BATCHD_AGAIN, which is how the
+ * daemon learns that somebody waits. */
 int batchd_fd(const struct batchd_loader *l);
 
 /* The daemon's state as JSON; free() it. Needs no loader. */

@@ -1,8 +1,9 @@
 /* A connection to a daemon: which one, how long to try, what its end means.
  *
- * A client that names no socket asks the candidates of address.h in turn; a socket file without a daemon behind it counts as none. A full backlog makes
- * connect wait, bounded by the socket's send time-out, which is five seconds only until then. The receive time-out of one second stays: it costs nothing
- * while batches come, and lets a blocked caller look around when none do. */
+ * A client that names no socket asks the candidates of address.h in turn; a socket file without a daemon behind it counts as
+ * none. A full backlog makes connect wait, bounded by the socket's send time-out, which is five seconds only until then. The
+ * receive time-out of one second stays: it costs nothing while batches come, and lets a blocked caller look around when none
+ * do. */
 #include "connect.h"
 
 #include <errno.h>
@@ -59,7 +60,8 @@ static int connect_given(struct connection *c, const char *address, struct fault
 	int r;
 
 	if (strlen(address) >= sizeof c->address)
-		return fault_set(f, BATCHD_E_INVALID, "the socket's path %s is longer than %zu bytes", address, sizeof c->address - 1);
+		return fault_set(f, BATCHD_E_INVALID, "the socket's path %s is longer than %zu bytes", address,
+				 sizeof c->address - 1);
 	strcpy(c->address, address);
 	r = connection_dial(address);
 	if (r < 0)
@@ -104,9 +106,11 @@ static int find_daemon(struct connection *c, const char *address, bool autostart
 	if (r == 0)
 		return 0;
 	if (r == -EACCES)
-		return fault_set(f, BATCHD_E_ACCESS, "may not use batchd: %s; ask to be let into the group that owns the socket", tried);
+		return fault_set(f, BATCHD_E_ACCESS,
+				 "may not use batchd: %s; ask to be let into the group that owns the socket", tried);
 	if (!autostart)
-		return fault_set(f, BATCHD_E_CONNECT, "no batchd answers: %s; start one with `batchd`, or name its socket in $%s", tried, ADDRESS_VARIABLE);
+		return fault_set(f, BATCHD_E_CONNECT,
+				 "no batchd answers: %s; start one with `batchd`, or name its socket in $%s", tried, ADDRESS_VARIABLE);
 	r = address_own(c->address);
 	if (r < 0)
 		return fault_set(f, BATCHD_E_CONNECT, "$XDG_RUNTIME_DIR is too long for a socket's path");
@@ -133,8 +137,10 @@ int connection_lost(struct connection *c, struct fault *f)
 static int gone(const struct connection *c, struct fault *f)
 {
 	if (strcmp(c->address, ADDRESS_SYSTEM) == 0)
-		return fault_set(f, BATCHD_E_LOST, "batchd at %s went away; `systemctl status batchd` and `journalctl -u batchd` say why", c->address);
-	return fault_set(f, BATCHD_E_LOST, "batchd at %s went away; `batchctl status --socket %s` says whether it is back, its log why it went",
+		return fault_set(f, BATCHD_E_LOST,
+				 "batchd at %s went away; `systemctl status batchd` and `journalctl -u batchd` say why", c->address);
+	return fault_set(f, BATCHD_E_LOST,
+			 "batchd at %s went away; `batchctl status --socket %s` says whether it is back, its log why it went",
 			 c->address, c->address);
 }
 
@@ -162,12 +168,14 @@ int connection_recv(struct connection *c, int flags, const Batchd__Wire__ServerM
 	if (r == -EAGAIN || r == -EINTR)
 		return BATCHD_AGAIN;
 	if (r == -EPROTO || r == -EMSGSIZE)
-		return fault_set(f, BATCHD_E_PROTOCOL, "batchd at %s sent a packet that is too large or has too many descriptors", c->address);
+		return fault_set(f, BATCHD_E_PROTOCOL,
+				 "batchd at %s sent a packet that is too large or has too many descriptors", c->address);
 	if (r < 0)
 		return gone(c, f);
 	if (wire_unpack_server(&c->arena, c->bytes, n_bytes, msg, &why) < 0 || !wire_server_fds_ok(*msg, n_fds)) {
 		wire_close_fds(fds, n_fds);
-		return fault_set(f, BATCHD_E_PROTOCOL, "batchd at %s sent nonsense: %s", c->address, why ? why : "descriptors do not fit the message");
+		return fault_set(f, BATCHD_E_PROTOCOL, "batchd at %s sent nonsense: %s", c->address,
+				 why ? why : "descriptors do not fit the message");
 	}
 	if ((*msg)->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_ERROR)
 		return said_error((*msg)->error, f);
@@ -225,9 +233,11 @@ static int greet(struct connection *c, const char *program, struct fault *f)
 	if (r < 0)
 		return r;
 	if (answer->body_case != BATCHD__WIRE__SERVER_MESSAGE__BODY_WELCOME)
-		return fault_set(f, BATCHD_E_PROTOCOL, "batchd at %s answers a hello with %s", c->address, wire_server_name(answer));
+		return fault_set(f, BATCHD_E_PROTOCOL, "batchd at %s answers a hello with %s", c->address,
+				 wire_server_name(answer));
 	if (answer->welcome->version != WIRE_VERSION)
-		return fault_set(f, BATCHD_E_VERSION, "batchd at %s speaks protocol %u, this library %d", c->address, answer->welcome->version, WIRE_VERSION);
+		return fault_set(f, BATCHD_E_VERSION, "batchd at %s speaks protocol %u, this library %d", c->address,
+				 answer->welcome->version, WIRE_VERSION);
 	snprintf(c->daemon_version, sizeof c->daemon_version, "%s", answer->welcome->daemon);
 	return 0;
 }

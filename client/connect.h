@@ -17,15 +17,17 @@ struct connection {
 	char daemon_version[WIRE_MAX_PROGRAM + 1];
 };
 
-/* address: NULL for the rule in address.h. Connects, starting a daemon if allowed and necessary, and says hello. 0 or a batchd code with f. */
+/* address: NULL for the rule in address.h. Connects, starting a daemon if allowed and necessary, and says hello. 0 or a
+ * batchd code with f. */
 int connection_open(struct connection *c, const char *address, bool autostart, const char *program, struct fault *f);
 void connection_close(struct connection *c);
 
 /* Only connects; for start.c. 0 or negative errno. */
 int connection_dial(const char *address);
 
-/* Receives one message, valid until the next. A daemon's Error, its going away and nonsense become f. flags: MSG_DONTWAIT or 0; fd may be NULL and is
- * the caller's to close. 0; BATCHD_AGAIN: nothing there, a signal came, or the socket's time-out (a second) passed; or a batchd code. */
+/* Receives one message, valid until the next. A daemon's Error, its going away and nonsense become f. flags: MSG_DONTWAIT or
+ * 0; fd may be NULL and is the caller's to close.
+ * 0; BATCHD_AGAIN: nothing there, a signal came, or the socket's time-out (a second) passed; or a batchd code. */
 int connection_recv(struct connection *c, int flags, const Batchd__Wire__ServerMessage **msg, int *fd, struct fault *f);
 
 /* Sends one message, waiting for room if need be. 0 or a negative errno. Callers serialise. */

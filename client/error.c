@@ -1,4 +1,5 @@
-/* Codes and texts of errors. The codes of what a daemon says are the wire's numbers, negated; the rest happens in this library. */
+/* Codes and texts of errors. The codes of what a daemon says are the wire's numbers, negated; the rest happens in this
+ * library. */
 #include "error.h"
 
 #include <stdarg.h>

@@ -2,9 +2,10 @@
  *
  *   share              one per user and specification, so that hyper-parameter trials find each other
  *   one trainer        one per process and loader
- *   several trainers   the run (torchrun's id, else the rendezvous address, else the launcher that is their common parent), the specification, and an
- *                      ordinal, as a program may have two loaders alike. The ordinal counts live loaders, so a program that makes a new one each epoch
- *                      comes back to the same job, which is still warm.
+ *   several trainers   the run (torchrun's id, else the rendezvous address, else the launcher that is their common
+ *                      parent), the specification, and an ordinal, as a program may have two loaders alike. The ordinal
+ *                      counts live loaders, so a program that makes a new one each epoch comes back to the same job,
+ *                      which is still warm.
  */
 #include "job.h"
 
@@ -39,8 +40,8 @@ static uint64_t mix_number(uint64_t h, uint64_t n)
 /* Everything that must be equal between sessions of one job. */
 static uint64_t hash_spec(const struct batchd_options *o, const char *dataset)
 {
-	const uint64_t numbers[] = { o->dtype, o->layout, o->mode, o->batch_size, o->world_size, o->num_workers, o->n_slots, o->seed, !!o->shuffle,
-				     !!o->drop_last, !!o->apply_exif, !!o->own_batches };
+	const uint64_t numbers[] = { o->dtype, o->layout, o->mode, o->batch_size, o->world_size, o->num_workers, o->n_slots,
+				     o->seed, !!o->shuffle, !!o->drop_last, !!o->apply_exif, !!o->own_batches };
 	uint64_t h = mix_text(mix_text(0xcbf29ce484222325, dataset), o->transform ? o->transform : "");
 
 	for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
@@ -50,7 +51,8 @@ static uint64_t hash_spec(const struct batchd_options *o, const char *dataset)
 
 static uint64_t hash_run(void)
 {
-	static const char *const names[] = { "TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT", "SLURM_JOB_ID", "SLURM_STEP_ID" };
+	static const char *const names[] = { "TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT", "SLURM_JOB_ID",
+					     "SLURM_STEP_ID" };
 	uint64_t h = mix_number(0xcbf29ce484222325, geteuid());
 	int found = 0;
 
@@ -86,7 +88,8 @@ void job_init(struct job *j, const struct batchd_options *o, const char *dataset
 	if (o->job && *o->job) {
 		snprintf(j->name, sizeof j->name, "%s", o->job);
 	} else if (o->mode == BATCHD_SHARE) {
-		snprintf(j->name, sizeof j->name, "share-%u-%016llx", (unsigned)geteuid(), (unsigned long long)hash_spec(o, dataset));
+		snprintf(j->name, sizeof j->name, "share-%u-%016llx", (unsigned)geteuid(),
+			 (unsigned long long)hash_spec(o, dataset));
 	} else if (o->world_size <= 1) {
 		uint64_t any = 0;
 
@@ -96,7 +99,8 @@ void job_init(struct job *j, const struct batchd_options *o, const char *dataset
 	} else {
 		j->spec = hash_spec(o, dataset);
 		enlist(j);
-		snprintf(j->name, sizeof j->name, "run-%08x-%016llx-%u", (unsigned)hash_run(), (unsigned long long)j->spec, j->ordinal);
+		snprintf(j->name, sizeof j->name, "run-%08x-%016llx-%u", (unsigned)hash_run(), (unsigned long long)j->spec,
+			 j->ordinal);
 	}
 }
 

@@ -1,4 +1,5 @@
-/* The name of a job, for those who did not choose one: all ranks of one training run must arrive at the same one, others must not. */
+/* The name of a job, for those who did not choose one: all ranks of one training run must arrive at the same one, others must
+ * not. */
 #ifndef BATCHD_CLIENT_JOB_H
 #define BATCHD_CLIENT_JOB_H
 
@@ -12,8 +13,8 @@ struct job {
 	char name[WIRE_MAX_JOB + 1];
 };
 
-/* dataset: as source_open made it. o->job, if set, is the name (its length is the daemon's business). The memory is the caller's and must stay where it
- * is until job_finish. */
+/* dataset: as source_open made it. o->job, if set, is the name (its length is the daemon's business). The memory is the
+ * caller's and must stay where it is until job_finish. */
 void job_init(struct job *j, const struct batchd_options *o, const char *dataset);
 void job_finish(struct job *j);
 

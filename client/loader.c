@@ -1,8 +1,8 @@
 /* Opening and closing a loader, and what it says about itself.
  *
- * Closing is the awkward part: tensors made from batches may outlive the loader, and the daemon must not wait for them. So batchd_close puts copies of
- * this process's own in the place of the batches still on loan, at the same addresses, tells the daemon that all leases are over, and leaves the
- * struct alive until the last batch is released. */
+ * Closing is the awkward part: tensors made from batches may outlive the loader, and the daemon must not wait for them. So
+ * batchd_close puts copies of this process's own in the place of the batches still on loan, at the same addresses, tells the
+ * daemon that all leases are over, and leaves the struct alive until the last batch is released. */
 #include "loader.h"
 
 #include <errno.h>
@@ -60,7 +60,8 @@ static int check_options(const struct batchd_options *o, struct fault *f)
 	if ((unsigned)o->dtype > BATCHD_BOOL || (unsigned)o->layout > BATCHD_AS_STORED || (unsigned)o->mode > BATCHD_SHARE)
 		return fault_set(f, BATCHD_E_INVALID, "dtype, layout or mode is none of batchd.h's");
 	if (o->job && !wire_text_ok(o->job, strlen(o->job), WIRE_MAX_JOB))
-		return fault_set(f, BATCHD_E_INVALID, "job: the name has more than %d bytes, or is not printable UTF-8", WIRE_MAX_JOB);
+		return fault_set(f, BATCHD_E_INVALID, "job: the name has more than %d bytes, or is not printable UTF-8",
+				 WIRE_MAX_JOB);
 	if (o->transform && strlen(o->transform) > WIRE_MAX_TRANSFORM)
 		return fault_set(f, BATCHD_E_INVALID, "transform: more than %d bytes", WIRE_MAX_TRANSFORM);
 	return 0;
@@ -110,7 +111,8 @@ static int await_opened(struct batchd_loader *l, const struct batchd_options *o,
 			return 0;
 		}
 		if (r == 0 && m->body_case != BATCHD__WIRE__SERVER_MESSAGE__BODY_PROGRESS)
-			return fault_set(&l->fault, BATCHD_E_PROTOCOL, "batchd at %s answers an open with %s", l->connection.address, wire_server_name(m));
+			return fault_set(&l->fault, BATCHD_E_PROTOCOL, "batchd at %s answers an open with %s",
+					 l->connection.address, wire_server_name(m));
 		if (r == 0) {
 			snprintf(phase, sizeof phase, "%s", m->progress->phase);
 			done = m->progress->done;
@@ -325,7 +327,8 @@ int batchd_release(struct batchd_loader *l, uint32_t slot, uint64_t generation)
 		pthread_mutex_unlock(&l->lock);
 		return BATCHD_E_INVALID;
 	}
-	/* All of our own book-keeping first: once the daemon knows, the slot may be lent again at once, to the thread in batchd_next. */
+	/* All of our own book-keeping first: once the daemon knows, the slot may be lent again at once, to the thread in
+	 * batchd_next. */
 	l->lease[slot].held = false;
 	if (l->closed) {
 		slab_drop(l->slab, slot);

@@ -1,15 +1,18 @@
 /* Batches that may be written to although they belong to everybody.
  *
- * The slab is mapped private, so a written page becomes this process's own. It is mapped read-only at first, because a batch that was written to has to
- * be dropped page by page before its slot is used again, and only a fault tells us which were. So the first write into a slot on loan raises
- * SIGSEGV; the handler makes that slot writable, notes it, and returns. Everything else goes to whoever had the signal before, as if we were not
- * there. Awkward corners:
+ * The slab is mapped private, so a written page becomes this process's own. It is mapped read-only at first, because a batch
+ * that was written to has to be dropped page by page before its slot is used again, and only a fault tells us which were. So
+ * the first write into a slot on loan raises SIGSEGV; the handler makes that slot writable, notes it, and returns. Everything
+ * else goes to whoever had the signal before, as if we were not there. Awkward corners:
  *
- * - The handler may run at any time in any thread, so it reads a list that only ever grows: a struct slab is used again, never freed.
- * - Somebody may install a handler after us (Python's faulthandler is the usual one). slab_guard, called at the begin of each epoch, goes on top
- *   again and remembers both. In between, faulthandler prints its report, puts us back and raises the signal again: si_code says that it was sent,
- *   the address is lost. Returning makes the write fault again, this time straight to us.
- * - A thread that blocks SIGSEGV, and a system call that is to write into a batch (EFAULT), get no second chance: option writable. */
+ * - The handler may run at any time in any thread, so it reads a list that only ever grows: a struct slab is used again,
+ *   never freed.
+ * - Somebody may install a handler after us (Python's faulthandler is the usual one). slab_guard, called at the begin of each
+ *   epoch, goes on top again and remembers both. In between, faulthandler prints its report, puts us back and raises the
+ *   signal again: si_code says that it was sent, the address is lost. Returning makes the write fault again, this time
+ *   straight to us.
+ * - A thread that blocks SIGSEGV, and a system call that is to write into a batch (EFAULT), get no second chance: option
+ *   writable. */
 #include "slab.h"
 
 #include <errno.h>
@@ -191,7 +194,8 @@ static void unclaim(struct slab *s)
 	process_unlock();
 }
 
-/* Without these seals a truncation by the daemon would be our SIGBUS, and a batch could change under us by somebody else's hand. */
+/* Without these seals a truncation by the daemon would be our SIGBUS, and a batch could change under us by somebody else's
+ * hand. */
 static int check_fd(int fd, size_t n_bytes, struct fault *f)
 {
 	const int needed = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE;
@@ -199,9 +203,11 @@ static int check_fd(int fd, size_t n_bytes, struct fault *f)
 	struct stat st;
 
 	if (seals < 0 || (seals & needed) != needed)
-		return fault_set(f, BATCHD_E_PROTOCOL, "the daemon's memory is not sealed (seals 0x%x, needed 0x%x)", seals, needed);
+		return fault_set(f, BATCHD_E_PROTOCOL, "the daemon's memory is not sealed (seals 0x%x, needed 0x%x)", seals,
+				 needed);
 	if (fstat(fd, &st) < 0 || (uint64_t)st.st_size < n_bytes)
-		return fault_set(f, BATCHD_E_PROTOCOL, "the daemon's memory has %lld bytes where it said %zu", (long long)st.st_size, n_bytes);
+		return fault_set(f, BATCHD_E_PROTOCOL, "the daemon's memory has %lld bytes where it said %zu",
+				 (long long)st.st_size, n_bytes);
 	return 0;
 }
 
@@ -212,8 +218,10 @@ int slab_map(int fd, uint32_t n_slots, uint64_t slot_bytes, bool writable, struc
 	void *base;
 	int r;
 
-	if (!n_slots || !slot_bytes || slot_bytes % page || __builtin_mul_overflow((size_t)slot_bytes, n_slots, &n_bytes) || n_bytes > PTRDIFF_MAX)
-		return fault_set(f, BATCHD_E_PROTOCOL, "the daemon offers %u slots of %llu bytes, which is no whole number of pages",
+	if (!n_slots || !slot_bytes || slot_bytes % page || __builtin_mul_overflow((size_t)slot_bytes, n_slots, &n_bytes) ||
+	    n_bytes > PTRDIFF_MAX)
+		return fault_set(f, BATCHD_E_PROTOCOL,
+				 "the daemon offers %u slots of %llu bytes, which is no whole number of pages",
 				 n_slots, (unsigned long long)slot_bytes);
 	r = check_fd(fd, n_bytes, f);
 	if (r < 0)

@@ -1,5 +1,6 @@
-/* Opens, with this process's own rights, what a data set's name refers to. The daemon reads through these descriptors, so nobody gets to see through it
- * what they could not read themselves; and a path that does not exist is found here, by its own name, before anybody is asked. */
+/* Opens, with this process's own rights, what a data set's name refers to. The daemon reads through these descriptors, so
+ * nobody gets to see through it what they could not read themselves; and a path that does not exist is found here, by its own
+ * name, before anybody is asked. */
 #include "source.h"
 
 #include <errno.h>
@@ -30,7 +31,8 @@ static int resolve(const char *path, char out[PATH_MAX], struct fault *f)
 	code = errno == ENOENT || errno == ENOTDIR ? BATCHD_E_NOT_FOUND : errno == EACCES ? BATCHD_E_ACCESS : BATCHD_E_INVALID;
 	if (path[0] == '/' || path[0] == '\0')
 		return fault_set(f, code, "%s: %s", path[0] ? path : "an empty path", strerror(errno));
-	return fault_set(f, code, "%s: %s (looked for it in %s)", path, strerror(errno), getcwd(out, PATH_MAX) ? out : "the current directory");
+	return fault_set(f, code, "%s: %s (looked for it in %s)", path, strerror(errno),
+			 getcwd(out, PATH_MAX) ? out : "the current directory");
 }
 
 static int add_fd(struct source *s, const char *path, bool directory, struct fault *f)
@@ -110,7 +112,9 @@ static int keep_name(struct source *s, const char *name, struct fault *f)
 	struct stat st;
 
 	if (!strchr(name, ':') && (strchr(name, '/') || stat(name, &st) == 0))
-		return fault_set(f, BATCHD_E_INVALID, "dataset '%s' is a path without its kind: write imagefolder:%s, files:%s or npy:%s", name, name, name, name);
+		return fault_set(f, BATCHD_E_INVALID,
+				 "dataset '%s' is a path without its kind: write imagefolder:%s, files:%s or npy:%s",
+				 name, name, name, name);
 	s->dataset = strdup(name);
 	return s->dataset ? 0 : fault_set(f, BATCHD_E_NOMEM, "out of memory");
 }
@@ -121,7 +125,8 @@ int source_open(struct source *s, const char *dataset, struct fault *f)
 
 	*s = (struct source){ 0 };
 	if (!dataset || !*dataset)
-		return fault_set(f, BATCHD_E_INVALID, "no dataset is named: imagefolder:DIR, files:LIST, npy:FILE[,FILE], random:... or a configured name");
+		return fault_set(f, BATCHD_E_INVALID,
+				 "no dataset is named: imagefolder:DIR, files:LIST, npy:FILE[,FILE], random:... or a configured name");
 	if (strncmp(dataset, "imagefolder:", 12) == 0)
 		r = open_folder(s, dataset + 12, f);
 	else if (strncmp(dataset, "files:", 6) == 0)
@@ -131,7 +136,8 @@ int source_open(struct source *s, const char *dataset, struct fault *f)
 	else
 		r = keep_name(s, dataset, f);
 	if (r == 0 && !wire_text_ok(s->dataset, strlen(s->dataset), WIRE_MAX_DATASET))
-		r = fault_set(f, BATCHD_E_INVALID, "dataset: the name has more than %d bytes, or is not printable UTF-8", WIRE_MAX_DATASET);
+		r = fault_set(f, BATCHD_E_INVALID, "dataset: the name has more than %d bytes, or is not printable UTF-8",
+			      WIRE_MAX_DATASET);
 	return r;
 }
 

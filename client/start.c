@@ -1,8 +1,9 @@
 /* Starts a daemon when a newcomer's first script finds none.
  *
- * Ranks start together, so a lock file in the socket's directory lets one of them do it while the others wait and then find it there. The parent may
- * have threads and a CUDA context, which rules out fork(): posix_spawn runs a shell that puts the daemon into the background, tells its process id
- * and exits, so the daemon is nobody's child and nobody's zombie. It gets a session of its own and no descriptor but 0, 1 and 2. */
+ * Ranks start together, so a lock file in the socket's directory lets one of them do it while the others wait and then find
+ * it there. The parent may have threads and a CUDA context, which rules out fork(): posix_spawn runs a shell that puts the
+ * daemon into the background, tells its process id and exits, so the daemon is nobody's child and nobody's zombie. It gets a
+ * session of its own and no descriptor but 0, 1 and 2. */
 #include "start.h"
 
 #include <dlfcn.h>
@@ -48,7 +49,9 @@ static bool find_at(const char *dir, int n_dir, const char *name, char out[PATH_
 /* Beside the library: the build folder has both in one place, an installation in lib[/triplet] and [s]bin. */
 static bool find_beside(char out[PATH_MAX])
 {
-	static const char *const places[] = { "batchd", "../bin/batchd", "../sbin/batchd", "../../bin/batchd", "../../sbin/batchd" };
+	static const char *const places[] = {
+		"batchd", "../bin/batchd", "../sbin/batchd", "../../bin/batchd", "../../sbin/batchd"
+	};
 	char library[PATH_MAX];
 	Dl_info info;
 
@@ -81,7 +84,9 @@ static int find_program(char out[PATH_MAX], struct fault *f)
 	}
 	if (find_beside(out) || find_in_path(out))
 		return 0;
-	return fault_set(f, BATCHD_E_CONNECT, "no batchd is running, and none is installed: not beside the library, not in $PATH; $BATCHD_DAEMON may name it");
+	return fault_set(f, BATCHD_E_CONNECT,
+			 "no batchd is running, and none is installed: not beside the library, not in $PATH; "
+			 "$BATCHD_DAEMON may name it");
 }
 
 /* ---- the directory ---- */
@@ -98,7 +103,8 @@ static int make_directory(const char *address, char dir[ADDRESS_MAX_BYTES], stru
 		return fault_set(f, BATCHD_E_CONNECT, "cannot make %s for a daemon of your own: %s", dir, strerror(errno));
 	r = address_check(address);
 	if (r < 0)
-		return fault_set(f, BATCHD_E_CONNECT, "%s is not safe to use: it must be a directory of yours that nobody else may write to", dir);
+		return fault_set(f, BATCHD_E_CONNECT,
+				 "%s is not safe to use: it must be a directory of yours that nobody else may write to", dir);
 	return 0;
 }
 
@@ -144,8 +150,8 @@ static int spawn(char *const argv[], const char *log, int output[2], pid_t *pid)
 
 static int run_in_background(const char *program, const char *address, const char *log, pid_t *daemon, struct fault *f)
 {
-	char *argv[] = { "sh", "-c", "{ cd /; exec \"$@\"; } >/dev/null & echo $!", "sh", (char *)program, "--socket", (char *)address,
-			 "--idle-exit", "60s", "--foreground", NULL };
+	char *argv[] = { "sh", "-c", "{ cd /; exec \"$@\"; } >/dev/null & echo $!", "sh", (char *)program,
+			 "--socket", (char *)address, "--idle-exit", "60s", "--foreground", NULL };
 	char text[32] = "";
 	int output[2], r;
 	pid_t shell;
@@ -200,7 +206,8 @@ static int wait_until_ready(const char *address, pid_t daemon, const char *log, 
 		nanosleep(&pause, NULL);
 	}
 	last_line(log, line, sizeof line);
-	return fault_set(f, BATCHD_E_CONNECT, "a daemon was started at %s but does not answer%s%s (its log: %s)", address, *line ? ": " : "", line, log);
+	return fault_set(f, BATCHD_E_CONNECT, "a daemon was started at %s but does not answer%s%s (its log: %s)", address,
+			 *line ? ": " : "", line, log);
 }
 
 int start_daemon(const char *address, struct fault *f)

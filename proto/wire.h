@@ -1,7 +1,8 @@
-/* The wire: one protobuf-c message per SOCK_SEQPACKET packet, file descriptors beside it. Shared by the daemon, the client library and the tools.
+/* The wire: one protobuf-c message per SOCK_SEQPACKET packet, file descriptors beside it. Shared by the daemon, the client
+ * library and the tools.
  *
- * README.md in this folder explains the messages. Here are the limits, the sending and receiving of one packet, and the check that a
- * packet is a message we are willing to look at. Nothing here allocates from the heap, logs, or keeps state. */
+ * README.md in this folder explains the messages. Here are the limits, the sending and receiving of one packet, and the check
+ * that a packet is a message we are willing to look at. Nothing here allocates from the heap, logs, or keeps state. */
 #ifndef BATCHD_WIRE_H
 #define BATCHD_WIRE_H
 
@@ -16,7 +17,8 @@
 enum {
 	WIRE_VERSION = 1,
 
-	/* A packet. The kernel's default socket buffer holds three of these; larger answers (classes, status) come in several packets. */
+	/* A packet. The kernel's default socket buffer holds three of these; larger answers (classes, status) come in several
+	 * packets. */
 	WIRE_MAX_BYTES = 65536,
 	/* npy: needs two, the rest is room to grow. The kernel allows 253, but each one is a charge on the receiver's table. */
 	WIRE_MAX_FDS = 4,
@@ -38,14 +40,15 @@ enum {
 	WIRE_MAX_CHANNELS = 3,     /* of mean and std */
 	WIRE_MAX_STATUS = 61440,   /* bytes of JSON in one packet */
 
-	/* Memory for one unpacked message: protobuf-c has no limit of its own, and a packet of empty sub-messages grows 76-fold. */
+	/* Memory for one unpacked message: protobuf-c has no limit of its own, and a packet of empty sub-messages grows
+	 * 76-fold. */
 	WIRE_ARENA_BYTES = 512 * 1024
 };
 
 /* ---- memory for unpacking ---- */
 
-/* A block that unpacked messages are carved from; each unpack starts it afresh, so a message is valid until the next unpack with the
- * same arena and is never freed by itself. One thread at a time. About 512 KiB: not for the stack. */
+/* A block that unpacked messages are carved from; each unpack starts it afresh, so a message is valid until the next unpack
+ * with the same arena and is never freed by itself. One thread at a time. About 512 KiB: not for the stack. */
 struct wire_arena {
 	ProtobufCAllocator allocator;
 	size_t used;
@@ -63,23 +66,25 @@ void *wire_arena_alloc(struct wire_arena *a, size_t size);
  * -ETOOMANYREFS: too many fds of this user are in flight; -EINTR; -EINVAL: more than WIRE_MAX_FDS. */
 int wire_send(int socket, const ProtobufCMessage *m, const int *fds, unsigned n_fds, int flags);
 
-/* Receives one packet. buf: room for *n_bytes (WIRE_MAX_BYTES unless you know better), on success *n_bytes is the packet's size. fds: room for
- * *n_fds (at most WIRE_MAX_FDS; may be 0), on success *n_fds are the caller's to close, close-on-exec. flags: MSG_DONTWAIT or 0.
- * 0; -EAGAIN; -EINTR; -ECONNRESET: the peer closed (an empty packet looks the same and is treated the same); -EMSGSIZE: the packet is larger
- * than the room; -EPROTO: it came with more fds than the room (or than this process may open). On every error *n_bytes and *n_fds
- * are 0 and whatever fds came are closed. */
+/* Receives one packet. buf: room for *n_bytes (WIRE_MAX_BYTES unless you know better), on success *n_bytes is the packet's
+ * size. fds: room for *n_fds (at most WIRE_MAX_FDS; may be 0), on success *n_fds are the caller's to close, close-on-exec.
+ * flags: MSG_DONTWAIT or 0.
+ * 0; -EAGAIN; -EINTR; -ECONNRESET: the peer closed (an empty packet looks the same and is treated the same); -EMSGSIZE: the
+ * packet is larger than the room; -EPROTO: it came with more fds than the room (or than this process may open). On every
+ * error *n_bytes and *n_fds are 0 and whatever fds came are closed. */
 int wire_recv(int socket, void *buf, size_t *n_bytes, int *fds, unsigned *n_fds, int flags);
 void wire_close_fds(int *fds, unsigned n_fds);
 
-/* Unpacks into the arena (which it resets) and checks what protobuf-c does not: exactly one body, strings within the limits above and of the requester
- * in valid UTF-8 without NUL or control characters, counts within limits, enumerations known.
+/* Unpacks into the arena (which it resets) and checks what protobuf-c does not: exactly one body, strings within the limits
+ * above and of the requester in valid UTF-8 without NUL or control characters, counts within limits, enumerations known.
  * 0; -EPROTO: *why (static text, may be NULL) says what is wrong with it, and the connection is to be closed. */
 int wire_unpack_client(struct wire_arena *a, const void *bytes, size_t n_bytes,
 		       const Batchd__Wire__ClientMessage **msg, const char **why);
 int wire_unpack_server(struct wire_arena *a, const void *bytes, size_t n_bytes,
 		       const Batchd__Wire__ServerMessage **msg, const char **why);
 
-/* Whether a message of this kind may come with that many fds: Open with up to WIRE_MAX_FDS, Opened with exactly one, all others none. */
+/* Whether a message of this kind may come with that many fds: Open with up to WIRE_MAX_FDS, Opened with exactly one, all
+ * others none. */
 bool wire_client_fds_ok(const Batchd__Wire__ClientMessage *msg, unsigned n_fds);
 bool wire_server_fds_ok(const Batchd__Wire__ServerMessage *msg, unsigned n_fds);
 

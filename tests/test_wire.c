@@ -1,4 +1,5 @@
-/* One packet of the wire: what is sent arrives, limits hold on both sides of each, descriptors never leak, nonsense is told apart. */
+/* One packet of the wire: what is sent arrives, limits hold on both sides of each, descriptors never leak, nonsense is told
+ * apart. */
 #include "wire.h"
 
 #include <check.h>
@@ -249,7 +250,8 @@ END_TEST
 
 START_TEST(test_last_words_of_a_peer_that_left_in_a_hurry_are_heard)
 {
-	/* A daemon that says why and closes without reading our last message: the kernel reports a reset first, the reason must not be lost. */
+	/* A daemon that says why and closes without reading our last message: the kernel reports a reset first, the reason
+	 * must not be lost. */
 	Batchd__Wire__Hello h;
 	Batchd__Wire__ClientMessage m = hello_of(&h, (char *)"x");
 	Batchd__Wire__ServerMessage answer = BATCHD__WIRE__SERVER_MESSAGE__INIT;
@@ -392,7 +394,8 @@ END_TEST
 
 START_TEST(test_packet_that_grows_when_unpacked_is_refused_within_the_arena)
 {
-	/* 64 KiB of empty class names would become megabytes; unpacking stops at 512 KiB and the arena is as good as new afterwards. */
+	/* 64 KiB of empty class names would become megabytes; unpacking stops at 512 KiB and the arena is as good as new
+	 * afterwards. */
 	Batchd__Wire__Hello h;
 	Batchd__Wire__ClientMessage m = hello_of(&h, (char *)"x");
 	const Batchd__Wire__ServerMessage *got;

@@ -29,7 +29,8 @@ int main(int argc, char **argv)
 				n *= info.shape[i];
 			for (size_t i = 0; i < n; i++)
 				sum += pixels[i];
-			printf("epoch %llu batch %llu: %u rows, mean %.4f\n", (unsigned long long)epoch, (unsigned long long)b.step, b.n_rows, sum / (double)n);
+			printf("epoch %llu batch %llu: %u rows, mean %.4f\n", (unsigned long long)epoch,
+			       (unsigned long long)b.step, b.n_rows, sum / (double)n);
 			r = batchd_release(loader, b.slot, b.generation);
 		}
 	}

@@ -1,7 +1,7 @@
 /* The scan decoder against libjpeg: the same pixels, or SCAN_E_UNSURE.
  *
- * One fixture checks an image on every path this processor runs: whole, in random rectangles, without an index, while one is recorded, with a
- * partial one and with a complete one. */
+ * One fixture checks an image on every path this processor runs: whole, in random rectangles, without an index, while one
+ * is recorded, with a partial one and with a complete one. */
 #include <check.h>
 #include <dirent.h>
 #include <strings.h>
@@ -120,7 +120,8 @@ static void check_recipe(struct scan *s, const struct jpeg_recipe *r, unsigned n
 	char what[160];
 
 	snprintf(what, sizeof(what), "%ux%u %d components%s luma %dx%d quality %d%s restart %u noise %u", r->width, r->height,
-		 r->n_components, r->rgb ? " RGB" : "", r->h, r->v, r->quality, r->optimize ? " optimized" : "", r->restart, r->noise);
+		 r->n_components, r->rgb ? " RGB" : "", r->h, r->v, r->quality, r->optimize ? " optimized" : "", r->restart,
+		 r->noise);
 	picture_init(&p, bytes, n, what);
 	check_picture(s, &p, n_regions, seed);
 	picture_finish(&p);
@@ -136,8 +137,8 @@ START_TEST(test_every_sampling_and_odd_size_gives_libjpegs_pixels)
 	for (unsigned k = 0; k < 4; k++)
 		for (unsigned w = 1; w <= 36; w++)
 			for (unsigned h = 1; h <= 36; h += 1 + (w > 3)) {
-				struct jpeg_recipe r = {.width = w, .height = h, .n_components = 3, .h = sampling[k][0], .v = sampling[k][1],
-							.quality = 75, .noise = 60};
+				struct jpeg_recipe r = {.width = w, .height = h, .n_components = 3, .quality = 75, .noise = 60,
+							.h = sampling[k][0], .v = sampling[k][1]};
 
 				if (r.h == 1 || w > 4) /* narrower ones are libjpeg's */
 					check_recipe(s, &r, 2, jpeg_random(&seed));
@@ -236,7 +237,8 @@ START_TEST(test_photographs_give_libjpegs_pixels)
 }
 END_TEST
 
-/* Decodes damaged bytes in rectangles; wherever the decoder is sure of the whole image, libjpeg must agree. Returns whether it was sure. */
+/* Decodes damaged bytes in rectangles; wherever the decoder is sure of the whole image, libjpeg must agree. Returns whether
+ * it was sure. */
 static bool check_damaged(struct scan *s, const uint8_t *bytes, size_t n, uint32_t *seed)
 {
 	uint8_t *exact = malloc(n); /* no room behind it */
@@ -244,8 +246,10 @@ static bool check_damaged(struct scan *s, const uint8_t *bytes, size_t n, uint32
 	bool sure = false;
 
 	memcpy(exact, bytes, n);
-	if (jpeg_in_open(&header, exact, n) == 0 && scan_supported(&header.c) && header.c.image_width * header.c.image_height < 1000000) {
-		struct picture p = {.bytes = exact, .n = n, .header = header, .width = header.c.image_width, .height = header.c.image_height};
+	if (jpeg_in_open(&header, exact, n) == 0 && scan_supported(&header.c) &&
+	    (uint64_t)header.c.image_width * header.c.image_height < 1000000) {
+		struct picture p = {.bytes = exact, .n = n, .header = header, .width = header.c.image_width,
+				    .height = header.c.image_height};
 		size_t size = (size_t)p.width * p.height * 3;
 		uint8_t *got = malloc(size), *expected = malloc(size);
 		struct image out = {.rgb = got, .stride_bytes = (size_t)p.width * 3};
@@ -356,7 +360,7 @@ START_TEST(test_products_beyond_16_bits_wrap_as_libjpegs_do)
 
 		for (size_t i = 2; i + 68 < n; i++)
 			if (bytes[i] == 0xFF && bytes[i + 1] == 0xDB)
-				for (unsigned k = 1; k < 64; k++) /* the first row's stay small: beyond DEQUANTIZED_MAX all is unsure */
+				for (unsigned k = 1; k < 64; k++) /* but the first row's: too large ones make unsure */
 					if (!strchr("\1\5\6\16\17\33\34", (int)k))
 						bytes[i + 5 + k] = (uint8_t)(1 + jpeg_random(&seed) % 255);
 		n_sure += check_damaged(s, bytes, n, &seed);
@@ -387,7 +391,8 @@ START_TEST(test_a_file_cut_short_is_unsure_whatever_is_wanted_of_it)
 		uint8_t *exact = malloc(cut ? cut : 1);
 
 		memcpy(exact, data, cut);
-		ck_assert_int_eq(scan_region(s, &p.header.c, exact, cut, NULL, NULL, (struct region_px){0, 0, 1, 1}, &out), SCAN_E_UNSURE);
+		ck_assert_int_eq(scan_region(s, &p.header.c, exact, cut, NULL, NULL, (struct region_px){0, 0, 1, 1}, &out),
+				 SCAN_E_UNSURE);
 		free(exact);
 	}
 	picture_finish(&p);
@@ -415,7 +420,8 @@ START_TEST(test_a_forged_index_stays_within_bounds)
 
 		scan_index_init(index, &p.header.c, all);
 		for (uint64_t *state = index->states; (uint8_t *)state < (uint8_t *)index + size; state++)
-			*state = (uint64_t)jpeg_random(&seed) << 32 | jpeg_random(&seed) % (round % 2 ? UINT32_MAX : (uint32_t)all * 8);
+			*state = (uint64_t)jpeg_random(&seed) << 32 |
+				 jpeg_random(&seed) % (round % 2 ? UINT32_MAX : (uint32_t)all * 8);
 		ck_assert(scan_index_valid(index, size));
 		int got = region(s, &p, index, NULL, want, &out);
 

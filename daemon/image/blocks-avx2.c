@@ -1,11 +1,12 @@
 /* The blocks in AVX2: see blocks-c.c for what is computed, here is how.
  *
- * Inverse DCT: a register holds the same row of two blocks, one in each 128-bit lane. Products of pairs come from one pmaddwd, so the
- * rotations are written as two-by-two matrices. When nothing is behind zigzag position 9, everything outside the upper left 4x4 is zero
- * and half of the work disappears; the sums that remain are the same.
+ * Inverse DCT: a register holds the same row of two blocks, one in each 128-bit lane. Products of pairs come from one
+ * pmaddwd, so the rotations are written as two-by-two matrices. When nothing is behind zigzag position 9, everything
+ * outside the upper left 4x4 is zero and half of the work disappears; the sums that remain are the same.
  *
- * Colour: 32 pixels at a time as 16-bit words of even and of odd pixels, which is how horizontal upsampling makes them and costs nothing
- * elsewhere. The red and blue factors round correctly in one multiplication for all 256 inputs; green needs 32 bits. */
+ * Colour: 32 pixels at a time as 16-bit words of even and of odd pixels, which is how horizontal upsampling makes them and
+ * costs nothing elsewhere. The red and blue factors round correctly in one multiplication for all 256 inputs; green needs
+ * 32 bits. */
 #if defined(__x86_64__)
 #include <immintrin.h>
 #include <string.h>
@@ -23,7 +24,8 @@ INLINE __m256i products(__m256i ab, int ka, int kb)
 	return _mm256_madd_epi16(ab, _mm256_set1_epi32((int)((uint32_t)ka & 0xffff) | (int)((uint32_t)kb << 16)));
 }
 
-/* Eight values, or four of them when the others are zero, one half of the lanes' columns: interleaved and 32 bits wide inside. */
+/* Eight values, or four of them when the others are zero, one half of the lanes' columns: interleaved and 32 bits wide
+ * inside. */
 struct wide {
 	__m256i even[4], odd[4];
 };
@@ -40,7 +42,8 @@ INLINE void butterfly(__m256i sum, __m256i difference, __m256i rotated2, __m256i
 	w->even[3] = _mm256_sub_epi32(sum, rotated3);
 }
 
-INLINE void wide_full(__m256i sum, __m256i difference, __m256i v26, __m256i v71, __m256i v53, __m256i z34, int shift, struct wide *w)
+INLINE void wide_full(__m256i sum, __m256i difference, __m256i v26, __m256i v71, __m256i v53, __m256i z34, int shift,
+		      struct wide *w)
 {
 	__m256i p3 = products(z34, 9633 - 16069, 9633), p4 = products(z34, 9633, 9633 - 3196);
 
@@ -79,9 +82,11 @@ INLINE void pass_full(__m256i v[8], int shift)
 	struct wide low, high;
 
 	wide_full(_mm256_unpacklo_epi16(zero, sum), _mm256_unpacklo_epi16(zero, difference), _mm256_unpacklo_epi16(v[2], v[6]),
-		  _mm256_unpacklo_epi16(v[7], v[1]), _mm256_unpacklo_epi16(v[5], v[3]), _mm256_unpacklo_epi16(z3, z4), shift, &low);
+		  _mm256_unpacklo_epi16(v[7], v[1]), _mm256_unpacklo_epi16(v[5], v[3]), _mm256_unpacklo_epi16(z3, z4),
+		  shift, &low);
 	wide_full(_mm256_unpackhi_epi16(zero, sum), _mm256_unpackhi_epi16(zero, difference), _mm256_unpackhi_epi16(v[2], v[6]),
-		  _mm256_unpackhi_epi16(v[7], v[1]), _mm256_unpackhi_epi16(v[5], v[3]), _mm256_unpackhi_epi16(z3, z4), shift, &high);
+		  _mm256_unpackhi_epi16(v[7], v[1]), _mm256_unpackhi_epi16(v[5], v[3]), _mm256_unpackhi_epi16(z3, z4),
+		  shift, &high);
 	descale(&low, &high, shift, v);
 }
 
@@ -91,8 +96,10 @@ INLINE void pass_sparse(__m256i v[8], int shift)
 	const __m256i zero = _mm256_setzero_si256();
 	struct wide low, high;
 
-	wide_sparse(_mm256_unpacklo_epi16(zero, v[0]), _mm256_unpacklo_epi16(zero, v[2]), _mm256_unpacklo_epi16(v[3], v[1]), shift, &low);
-	wide_sparse(_mm256_unpackhi_epi16(zero, v[0]), _mm256_unpackhi_epi16(zero, v[2]), _mm256_unpackhi_epi16(v[3], v[1]), shift, &high);
+	wide_sparse(_mm256_unpacklo_epi16(zero, v[0]), _mm256_unpacklo_epi16(zero, v[2]), _mm256_unpacklo_epi16(v[3], v[1]),
+		    shift, &low);
+	wide_sparse(_mm256_unpackhi_epi16(zero, v[0]), _mm256_unpackhi_epi16(zero, v[2]), _mm256_unpackhi_epi16(v[3], v[1]),
+		    shift, &high);
 	descale(&low, &high, shift, v);
 }
 
@@ -104,7 +111,8 @@ INLINE void pass_corner(__m256i v[8], int shift)
 
 	for (unsigned i = 0; i < 4; i++)
 		nothing.even[i] = nothing.odd[i] = zero;
-	wide_sparse(_mm256_unpacklo_epi16(zero, v[0]), _mm256_unpacklo_epi16(zero, v[2]), _mm256_unpacklo_epi16(v[3], v[1]), shift, &low);
+	wide_sparse(_mm256_unpacklo_epi16(zero, v[0]), _mm256_unpacklo_epi16(zero, v[2]), _mm256_unpacklo_epi16(v[3], v[1]),
+		    shift, &low);
 	descale(&low, &nothing, shift, v);
 }
 
@@ -219,8 +227,8 @@ INLINE __m256i load16_wide(const uint8_t *p)
 	return _mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *)p));
 }
 
-/* 32 pixels of three channels, in order within each lane as `place` finds them, to 96 bytes. `place` spreads a channel's sixteen bytes so that
- * each is where it belongs modulo 16; then it is only a matter of choosing. */
+/* 32 pixels of three channels, in order within each lane as `place` finds them, to 96 bytes. `place` spreads a channel's
+ * sixteen bytes so that each is where it belongs modulo 16; then it is only a matter of choosing. */
 INLINE void store_spread(__m256i r, __m256i g, __m256i b, uint8_t *rgb)
 {
 	const __m256i is_g = _mm256_broadcastsi128_si256(_mm_setr_epi8(0, -1, 0, 0, -1, 0, 0, -1, 0, 0, -1, 0, 0, -1, 0, 0));
@@ -238,7 +246,8 @@ INLINE void store_spread(__m256i r, __m256i g, __m256i b, uint8_t *rgb)
 	_mm_storeu_si128((__m128i *)(rgb + 80), _mm256_extracti128_si256(third, 1));
 }
 
-/* Where a channel's pixel goes modulo 16: pixel i to byte 3 i + channel, so byte j comes from pixel (j - channel) / 3 modulo 16, which is 11 (j - channel). */
+/* Where a channel's pixel goes modulo 16: pixel i to byte 3 i + channel, so byte j comes from pixel (j - channel) / 3
+ * modulo 16, which is 11 (j - channel). */
 INLINE __m256i place_pixels(unsigned channel)
 {
 	char from[16];
@@ -319,7 +328,8 @@ INLINE struct words up_v2(const uint8_t *near, const uint8_t *far, int below)
 	__m256i even = _mm256_add_epi16(_mm256_add_epi16(n.even, n.even), _mm256_add_epi16(n.even, f.even));
 	__m256i odd = _mm256_add_epi16(_mm256_add_epi16(n.odd, n.odd), _mm256_add_epi16(n.odd, f.odd));
 
-	return (struct words){_mm256_srli_epi16(_mm256_add_epi16(even, bias), 2), _mm256_srli_epi16(_mm256_add_epi16(odd, bias), 2)};
+	return (struct words){_mm256_srli_epi16(_mm256_add_epi16(even, bias), 2),
+			      _mm256_srli_epi16(_mm256_add_epi16(odd, bias), 2)};
 }
 
 /* Three of near and one of far: sixteen column sums. */

@@ -1,8 +1,9 @@
 /* The blocks in plain C: the reference for the others, and the choice between them.
  *
- * The inverse DCT is the accurate integer one after Loeffler, Ligtenberg and Moschytz that libjpeg calls ISLOW, in the form its SIMD versions
- * give it: 16-bit inputs, 32-bit products, and saturation between the passes. For every block that an encoder makes that is the same as libjpeg's C
- * code; for a damaged one it is what people see, as everybody's libjpeg-turbo uses SIMD. */
+ * The inverse DCT is the accurate integer one after Loeffler, Ligtenberg and Moschytz that libjpeg calls ISLOW, in the form
+ * its SIMD versions give it: 16-bit inputs, 32-bit products, and saturation between the passes. For every block that an
+ * encoder makes that is the same as libjpeg's C code; for a damaged one it is what people see, as everybody's libjpeg-turbo
+ * uses SIMD. */
 #include <stdbool.h>
 #include <string.h>
 

@@ -1,7 +1,9 @@
-/* The entropy decoder's inner loops, included by a .c file per instruction set, which wraps them in functions of its target.
+/* The entropy decoder's inner loops, included by a .c file per instruction set, which wraps them in functions of its
+ * target.
  *
- * The window holds the next bits of the stream, on top; a refill is one unaligned load without any branch and leaves at least 56 of them: enough for
- * three look-ups of HUFF_AC_LENGTH = 18 bits at most, for one and the longest DC code and value, or for any one symbol. */
+ * The window holds the next bits of the stream, on top; a refill is one unaligned load without any branch and leaves at
+ * least 56 of them: enough for three look-ups of HUFF_AC_LENGTH = 18 bits at most, for one and the longest DC code and
+ * value, or for any one symbol. */
 #ifndef BATCHD_ENTROPY_CORE_H
 #define BATCHD_ENTROPY_CORE_H
 
@@ -56,7 +58,8 @@ ALWAYS_INLINE void consume(struct entropy_state *s, uint64_t length)
 /* 1 - 2^size: what a value of that size is more than it should be when its top bit is zero. */
 static const int16_t below_range[16] = {0, -1, -3, -7, -15, -31, -63, -127, -255, -511, -1023, -2047, 0, 0, 0, 0};
 
-/* The value of `size` bits that ends `length` bits into the window, as JPEG codes it: the lower half of the range is negative. 0 for size 0. */
+/* The value of `size` bits that ends `length` bits into the window, as JPEG codes it: the lower half of the range is
+ * negative. 0 for size 0. */
 ALWAYS_INLINE int32_t value_at(uint64_t window, uint64_t length, uint32_t size)
 {
 	int32_t v = (int32_t)(BITS_LOW((uint32_t)(window >> (-length & 63)), size));
@@ -137,8 +140,8 @@ ALWAYS_INLINE uint64_t ac_step(struct entropy_state *s, const struct huff_ac *t,
 	return at;
 }
 
-/* All coefficients but the first. 27 bits at most have been consumed since the last refill. Returns a position in zigzag order with no nonzero
- * coefficient behind, or -1. */
+/* All coefficients but the first. 27 bits at most have been consumed since the last refill. Returns a position in zigzag
+ * order with no nonzero coefficient behind, or -1. */
 ALWAYS_INLINE int ac_decode(struct entropy_state *s, const struct huff_ac *t, int16_t *coef, bool store)
 {
 	const uint8_t *z = zigzag, *const full = zigzag + 63;

@@ -1,7 +1,7 @@
 /* Entropy decoding of one minimum coded unit (MCU) after another, from a stream without byte stuffing.
  *
- * Knows neither planes nor pixels: coefficients come out, or nothing but the state behind them when blocks are only passed over. No
- * reads outside the stream plus ENTROPY_PAD_BYTES, whatever the bytes are. */
+ * Knows neither planes nor pixels: coefficients come out, or nothing but the state behind them when blocks are only passed
+ * over. No reads outside the stream plus ENTROPY_PAD_BYTES, whatever the bytes are. */
 #ifndef BATCHD_ENTROPY_H
 #define BATCHD_ENTROPY_H
 
@@ -36,9 +36,10 @@ struct mcu_layout {
 
 struct entropy_ops {
 	const char *name;
-	/* Decodes one MCU. Of the blocks in the mask `wanted`, the coefficients (not dequantized) are added to coef[i], which is
-	 * all zero before: row r, column c at [r * COEF_ROW + c]; last[i] is set to a position in zigzag order that no nonzero coefficient
-	 * is behind. Returns 0, or -1 when the bits mean nothing; then coef may hold anything, its storage pad too. */
+	/* Decodes one MCU. Of the blocks in the mask `wanted`, the coefficients (not dequantized) are stored in coef[i],
+	 * which is all zero before: row r, column c at [r * COEF_ROW + c]; last[i] is set to a position in zigzag order
+	 * that no nonzero coefficient is behind. Returns 0, or -1 when the bits mean nothing; then coef may hold anything,
+	 * its storage pad too. */
 	int (*decode)(struct entropy_state *s, const struct mcu_layout *l, uint32_t wanted,
 		      int16_t *const coef[ENTROPY_MAX_BLOCKS], uint8_t last[ENTROPY_MAX_BLOCKS]);
 	/* Passes over n MCUs; stops behind the first that ends beyond `end`, which the caller notices. Same returns. */

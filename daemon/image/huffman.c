@@ -1,12 +1,14 @@
 /* Huffman tables, see huffman.h.
  *
- * The decoder's speed is the length of one chain: window, load, shift. An entry that covers two symbols halves the number of links, and
- * because the entry never says "it depends", the loop has no branch but its end: a single symbol is a pair whose other half does nothing, the
- * end of the block is a jump beyond coefficient 63, and so is the confession that the code is longer than the window.
+ * The decoder's speed is the length of one chain: window, load, shift. An entry that covers two symbols halves the number
+ * of links, and because the entry never says "it depends", the loop has no branch but its end: a single symbol is a pair
+ * whose other half does nothing, the end of the block is a jump beyond coefficient 63, and so is the confession that the
+ * code is longer than the window.
  *
- * Building is fast because what a second symbol adds depends only on how many bits of the window are left for it: one template for each number
- * of bits, each half of the one before; a first symbol with a value is then a template plus constants. Runs are written 16 bytes at a time in ascending order, so that
- * what one writes too much the next one overwrites. */
+ * Building is fast because what a second symbol adds depends only on how many bits of the window are left for it: one
+ * template for each number of bits, each half of the one before; a first symbol with a value is then a template plus
+ * constants. Runs are written 16 bytes at a time in ascending order, so that what one writes too much the next one
+ * overwrites. */
 #include <errno.h>
 #include <stdbool.h>
 #include <string.h>
@@ -134,7 +136,8 @@ static void put_single(struct huff_ac *t, unsigned at, unsigned n, unsigned leng
 }
 
 /* Entries for a symbol with any of its values, `length` bits in all, and whatever may follow in the rest of the window. */
-static void put_pairs(struct huff_ac *t, unsigned at, const struct template *next, unsigned length, unsigned forward, unsigned size)
+static void put_pairs(struct huff_ac *t, unsigned at, const struct template *next, unsigned length, unsigned forward,
+		      unsigned size)
 {
 	unsigned n = 1u << (HUFF_AC_BITS - length);
 

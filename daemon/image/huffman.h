@@ -1,7 +1,7 @@
 /* Huffman tables of a JPEG scan, in the form that decodes fastest: look-ups that swallow up to two symbols at once.
  *
- * Most photographs carry tables of their own, so building one has to be cheap as well (a few microseconds). A huff_cache belongs to
- * one thread. */
+ * Most photographs carry tables of their own, so building one has to be cheap as well (a few microseconds). A huff_cache
+ * belongs to one thread. */
 #ifndef BATCHD_HUFFMAN_H
 #define BATCHD_HUFFMAN_H
 
@@ -28,11 +28,12 @@ struct huff_dc {
 	struct huff_codes codes;
 };
 
-/* What a window of HUFF_AC_BITS bits starts with: a symbol whose value reaches beyond the window, one with its value, or that and a second
- * symbol, whose value may again reach beyond. Arrays of bytes, because an array each costs less than taking an entry apart.
+/* What a window of HUFF_AC_BITS bits starts with: a symbol whose value reaches beyond the window, one with its value, or
+ * that and a second symbol, whose value may again reach beyond. Arrays of bytes, because an array each costs less than
+ * taking an entry apart.
  *
- * The last value (of `size` bits, 0 if there is none) belongs at `forward`, and then `value` at `first`, in this order: where there is no value in the table,
- * `first` is a place behind everything so far, and a zero there does no harm. */
+ * The last value (of `size` bits, 0 if there is none) belongs at `forward`, and then `value` at `first`, in this order:
+ * where there is no value in the table, `first` is a place behind everything so far, and a zero there does no harm. */
 struct huff_ac {
 	uint8_t length[HUFF_AC_ROOM];  /* of all of it, code and value bits; at most HUFF_AC_LENGTH */
 	uint8_t forward[HUFF_AC_ROOM]; /* from the present coefficient to the last one; HUFF_AC_END more at the end of the block;

@@ -1,9 +1,10 @@
-/* The index of a scan, see scan-index.h. A state is one 64-bit word: 28 bits of position plus one, three predictors of 12 bits. */
+/* The index of a scan, see scan-index.h. A state is one 64-bit word: 28 bits of position plus one, three predictors of 12
+ * bits. */
 #include <string.h>
 
 #include "image/scan-index.h"
 
-enum { BIT_BITS = 28, DC_BITS = 12, DC_BIAS = 1 << (DC_BITS - 1) };
+enum { BIT_BITS = 28, DC_BITS = 12, DC_BIAS = 1 << (DC_BITS - 1), MAX_MCUS = 8192 /* in a row: 65535 pixels */ };
 
 static uint32_t step_for(uint32_t mcus_per_row, uint32_t mcu_rows, uint64_t n_scan_bytes)
 {
@@ -41,8 +42,8 @@ void scan_index_clear(struct scan_index *x, uint32_t mcus_per_row, uint32_t mcu_
 
 bool scan_index_valid(const struct scan_index *x, size_t size_bytes)
 {
-	return size_bytes >= sizeof(*x) && x->magic == SCAN_INDEX_MAGIC && x->mcus_per_row && x->mcu_rows && x->mcus_per_row <= 8192 &&
-	       x->mcu_rows <= 8192 && x->mcu_step && x->mcu_step <= x->mcus_per_row &&
+	return size_bytes >= sizeof(*x) && x->magic == SCAN_INDEX_MAGIC && x->mcus_per_row && x->mcus_per_row <= MAX_MCUS &&
+	       x->mcu_rows && x->mcu_rows <= MAX_MCUS && x->mcu_step && x->mcu_step <= x->mcus_per_row &&
 	       n_states(x) == (size_bytes - sizeof(*x)) / sizeof(uint64_t) && size_bytes % sizeof(uint64_t) == 0;
 }
 

@@ -1,12 +1,14 @@
 /* Decoding a rectangle of a JPEG scan, see scan.h.
  *
- * MCU row by MCU row: get to the first MCU that the rectangle touches (from the nearest known state), decode blocks into coefficients, two
- * blocks at a time into samples, and emit the pixel rows whose samples are complete. Samples live in a strip, one MCU row high. The awkward
- * corner is chroma that is halved vertically: a pixel row needs the sample rows on both sides of it, so the last pixel row of an MCU row waits for the
- * next one, and the strip keeps one row of the past above its top (index -1). At the image's borders the
- * outermost real samples are repeated; the samples beyond them that an encoder invents to fill the block are never used.
+ * MCU row by MCU row: get to the first MCU that the rectangle touches (from the nearest known state), decode blocks into
+ * coefficients, two blocks at a time into samples, and emit the pixel rows whose samples are complete. Samples live in a
+ * strip, one MCU row high. The awkward corner is chroma that is halved vertically: a pixel row needs the sample rows on
+ * both sides of it, so the last pixel row of an MCU row waits for the next one, and the strip keeps one row of the past
+ * above its top (index -1). At the image's borders the outermost real samples are repeated; the samples beyond them that an
+ * encoder invents to fill the block are never used.
  *
- * The data decide nothing but values: lengths and positions are checked after every MCU, and the stream is padded by more than an MCU can consume. */
+ * The data decide nothing but values: lengths and positions are checked after every MCU, and the stream is padded by more
+ * than an MCU can consume. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -157,7 +159,8 @@ bool scan_supported(const struct jpeg_decompress_struct *c)
 		if (c->cur_comp_info[i] != k || k->quant_tbl_no < 0 || k->quant_tbl_no >= NUM_QUANT_TBLS ||
 		    k->dc_tbl_no < 0 || k->dc_tbl_no >= NUM_HUFF_TBLS || k->ac_tbl_no < 0 || k->ac_tbl_no >= NUM_HUFF_TBLS)
 			return false;
-		if (!c->quant_tbl_ptrs[k->quant_tbl_no] || !c->dc_huff_tbl_ptrs[k->dc_tbl_no] || !c->ac_huff_tbl_ptrs[k->ac_tbl_no])
+		if (!c->quant_tbl_ptrs[k->quant_tbl_no] || !c->dc_huff_tbl_ptrs[k->dc_tbl_no] ||
+		    !c->ac_huff_tbl_ptrs[k->ac_tbl_no])
 			return false;
 	}
 	return true;
@@ -455,7 +458,9 @@ static int decode_row(struct scan *s, uint32_t mcu_y)
 
 static void copy_row(const struct strip *p, int32_t to, int32_t from)
 {
-	memcpy(p->row0 - MARGIN + to * (ptrdiff_t)p->stride_bytes, p->row0 - MARGIN + from * (ptrdiff_t)p->stride_bytes, p->stride_bytes);
+	uint8_t *start = p->row0 - MARGIN;
+
+	memcpy(start + to * (ptrdiff_t)p->stride_bytes, start + from * (ptrdiff_t)p->stride_bytes, p->stride_bytes);
 }
 
 /* Repeats the outermost real samples beyond the image's borders, where the strip touches them. */

@@ -1,8 +1,9 @@
 /* What decoding costs: libjpeg-turbo and our scan decoder on the same photographs and the same random crops.
  *
- *     decode [DIR [ROUNDS]]       DIR: an image folder, ../shared/data/photos if not given
+ *     decode [DIR [ROUNDS [WAY]]]   DIR: an image folder, ../shared/data/photos if not given; WAY: only that one, for a profiler
  *
- * Per image, milliseconds of CPU time, the header's included: the median over rounds, in each of which every way decodes all images in turn. */
+ * Per image, milliseconds of CPU time, the header's included: the median over rounds, in each of which every way decodes
+ * all images in turn. */
 #include <dirent.h>
 #include <math.h>
 #include <time.h>
@@ -143,7 +144,8 @@ static void add_file(const char *path, uint32_t *seed)
 		printf("%s: not supported, left out\n", path);
 		return;
 	}
-	size_t n = in.c.src->bytes_in_buffer, size = scan_index_size(&in.c, n), need = (size_t)in.c.image_width * in.c.image_height * 3;
+	size_t n = in.c.src->bytes_in_buffer, size = scan_index_size(&in.c, n);
+	size_t need = (size_t)in.c.image_width * in.c.image_height * 3;
 
 	s->crop = random_crop(in.c.image_width, in.c.image_height, seed);
 	s->index = malloc(size);
@@ -191,7 +193,7 @@ int main(int argc, char **argv)
 	static double took[N_WAYS][MAX_ROUNDS];
 	uint32_t seed = 2463534242;
 	int rounds = argc > 2 ? atoi(argv[2]) : 7;
-	int only = argc > 3 ? atoi(argv[3]) : -1; /* for a profiler: one way only */
+	int only = argc > 3 ? atoi(argv[3]) : -1;
 
 	rounds = rounds < 1 ? 1 : rounds > MAX_ROUNDS ? MAX_ROUNDS : rounds;
 	scan = scan_create();
@@ -216,8 +218,10 @@ int main(int argc, char **argv)
 		}
 	for (int way = 0; way < N_WAYS; way++)
 		qsort(took[way], (size_t)rounds, sizeof(double), compare);
-	printf("%u images, %d rounds, path %s; CPU ms per image, ratio to libjpeg-turbo's region\n", n_samples, rounds, scan_paths()[0]);
+	printf("%u images, %d rounds, path %s; CPU ms per image, ratio to libjpeg-turbo's region\n", n_samples, rounds,
+	       scan_paths()[0]);
 	for (int way = 0; way < N_WAYS; way++)
-		printf("%-26s %7.4f %6.3f\n", ways[way].name, took[way][rounds / 2], took[way][rounds / 2] / took[REGION_WAY][rounds / 2]);
+		printf("%-26s %7.4f %6.3f\n", ways[way].name, took[way][rounds / 2],
+		       took[way][rounds / 2] / took[REGION_WAY][rounds / 2]);
 	return EXIT_SUCCESS;
 }

@@ -1,7 +1,8 @@
 /* The scan decoder on damaged JPEGs: no crash, and where it is sure of the whole image, libjpeg sees the same pixels.
  *
- * Headers are hard to hit upon, so most inputs are a few changes to one of some JPEGs made at the start: byte 0 odd, then which one, then
- * (offset, value) of three bytes each. Byte 0 even: the rest is the file. Every path of the processor is run, and with a forged index too. */
+ * Headers are hard to hit upon, so most inputs are a few changes to one of some JPEGs made at the start: byte 0 odd, then
+ * which one, then (offset, value) of three bytes each. Byte 0 even: the rest is the file. Every path of the processor is
+ * run, and with a forged index too. */
 #include "image/scan.h"
 #include "jpegs.h"
 
@@ -24,8 +25,8 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 	for (unsigned i = 0; i < N_MADE; i++) {
 		struct jpeg_recipe r = {
 			.width = 9 + i * 5 % 60, .height = 6 + i * 7 % 40, .n_components = i % 8 == 7 ? 1 : 3, .rgb = i == 4,
-			.h = i == 4 ? 1 : 1 + (int)(i & 1), .v = i == 4 ? 1 : 1 + (int)(i >> 1 & 1), .quality = i % 5 ? (int)(20 + i * 3) : 100,
-			.optimize = i % 3 == 0, .restart = i % 4 == 1 ? 1 + i % 5 : 0, .noise = i * 11 % 256,
+			.h = i == 4 ? 1 : 1 + (int)(i & 1), .v = i == 4 ? 1 : 1 + (int)(i >> 1 & 1),
+			.quality = i % 5 ? (int)(20 + i * 3) : 100, .optimize = i % 3 == 0, .restart = i % 4 == 1 ? 1 + i % 5 : 0, .noise = i * 11 % 256,
 		};
 
 		made[i].bytes = jpeg_make(&r, i + 1, &made[i].n);

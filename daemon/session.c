@@ -57,15 +57,14 @@ void session_forsake(struct session *s)
 		ghost_ends(s);
 }
 
-/* The connection is gone while the process may still read its slots: only its exit frees them. */
+/* The connection is gone while the process may still read its slots: only its exit frees them. The descriptor is taken over, not duplicated, as there may be
+ * none left just then. */
 static bool become_ghost(struct session *s, struct peer *p)
 {
-	s->pidfd = p->pidfd >= 0 && !s->daemon->stopping ? dup(p->pidfd) : -1;
-	if (s->pidfd < 0 || uv_poll_init(&s->daemon->loop, &s->exit_poll, s->pidfd)) {
-		if (s->pidfd >= 0)
-			close(s->pidfd);
+	if (p->pidfd < 0 || s->daemon->stopping || uv_poll_init(&s->daemon->loop, &s->exit_poll, p->pidfd))
 		return false;
-	}
+	s->pidfd = p->pidfd;
+	p->pidfd = -1;
 	s->exit_poll.data = s;
 	s->state = SESSION_GHOST;
 	uv_poll_start(&s->exit_poll, UV_READABLE, on_process_exit);

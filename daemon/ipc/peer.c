@@ -66,6 +66,8 @@ void peer_close(struct peer *p)
 	drop_waiting(p);
 	server_remove(p->server, p);
 	uv_poll_stop(&p->poll);
+	if (p->pidfd >= 0) /* before `closed`, which may take the descriptor over */
+		uv_close((uv_handle_t *)&p->exit_poll, on_handle_closed);
 	shutdown(p->fd, SHUT_RDWR); /* the client learns of it even while a fork of ours, or its own, holds the socket */
 	p->server->ops->closed(p);
 	uv_close((uv_handle_t *)&p->poll, on_handle_closed);
@@ -256,6 +258,17 @@ static void on_poll(uv_poll_t *poll, int status, int events)
 		;
 }
 
+/* The socket may live on in a forked child, which may not use it: what counts is the process that connected. What it said last still counts. */
+static void on_process_exit(uv_poll_t *poll, int status, int events)
+{
+	struct peer *p = poll->data;
+	(void)status;
+	(void)events;
+	while (receive_one(p))
+		;
+	peer_close(p);
+}
+
 static void set_events(struct peer *p)
 {
 	if (!p->closing)
@@ -289,6 +302,10 @@ static int read_credentials(struct peer *p)
 	n = sizeof(p->pidfd);
 	if (getsockopt(p->fd, SOL_SOCKET, SO_PEERPIDFD, &p->pidfd, &n))
 		p->pidfd = (int)syscall(SYS_pidfd_open, p->pid, 0);
+	/* Without it a hang-up would have to be taken for the end of the process, so nobody is let in whom we have no descriptor for.
+	 * A process that has ended already (or that another namespace hides) has none. */
+	if (p->pidfd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM))
+		return -errno;
 	if (p->pidfd >= 0)
 		fcntl(p->pidfd, F_SETFD, FD_CLOEXEC);
 	return 0;
@@ -309,9 +326,18 @@ int peer_create(struct server *server, int fd, struct peer **out)
 		r = uv_poll_init(server->loop, &p->poll, fd);
 	if (r)
 		goto fail;
+	p->poll.data = p->exit_poll.data = p->hello_timer.data = p;
+	if (p->pidfd >= 0) {
+		r = uv_poll_init(server->loop, &p->exit_poll, p->pidfd);
+		if (r) {
+			p->n_handles = 1;
+			uv_close((uv_handle_t *)&p->poll, on_handle_closed);
+			return r;
+		}
+		uv_poll_start(&p->exit_poll, UV_READABLE, on_process_exit);
+	}
 	uv_timer_init(server->loop, &p->hello_timer);
-	p->poll.data = p->hello_timer.data = p;
-	p->n_handles = 2;
+	p->n_handles = p->pidfd >= 0 ? 3 : 2;
 	server_add(server, p);
 	uv_timer_start(&p->hello_timer, on_hello_timeout, server->limits.hello_timeout_ns / 1000000, 0);
 	set_events(p);

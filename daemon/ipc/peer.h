@@ -18,7 +18,7 @@ struct peer;
 struct peer_ops {
 	/* A checked message of a greeted client. fds: what came with it; set those you take to -1, the others are closed. */
 	void (*message)(struct peer *p, const Batchd__Wire__ClientMessage *msg, int *fds, unsigned n_fds);
-	/* The connection has ended, whoever ended it; the last call for this peer. */
+	/* The connection has ended, whoever ended it, or its process has; the last call for this peer. */
 	void (*closed)(struct peer *p);
 };
 
@@ -29,6 +29,7 @@ struct peer {
 	struct server *server;
 	void *session;              /* ops' own */
 	uv_poll_t poll;
+	uv_poll_t exit_poll;        /* of pidfd */
 	uv_timer_t hello_timer;
 	int fd;
 	unsigned n_handles;         /* open uv handles; freed at 0 */
@@ -37,7 +38,7 @@ struct peer {
 	uid_t uid;
 	gid_t gids[64];             /* main group first, then the supplementary ones */
 	unsigned n_gids;
-	int pidfd;                  /* -1: the kernel has none for us */
+	int pidfd;                  /* -1: the kernel has none for us. ops->closed may take it, leaving -1 */
 	char program[WIRE_MAX_PROGRAM + 1];
 	bool greeted, closing;
 	struct packet *out_first, *out_last;

@@ -13,6 +13,43 @@
 
 #include "pipeline/random.h"
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || defined(__clang__)
+#define CAN_COUNT 0 /* sanitizers have an allocator of their own */
+static unsigned long n_allocations;
+#else
+#define CAN_COUNT 1
+/* glibc's allocator under its inner names, with a counter in front of it. */
+void *__libc_malloc(size_t n);
+void *__libc_calloc(size_t n, size_t size);
+void *__libc_realloc(void *old, size_t n);
+void *__libc_memalign(size_t align, size_t n);
+static _Atomic unsigned long n_allocations;
+
+void *malloc(size_t n)
+{
+	n_allocations++;
+	return __libc_malloc(n);
+}
+
+void *calloc(size_t n, size_t size)
+{
+	n_allocations++;
+	return __libc_calloc(n, size);
+}
+
+void *realloc(void *old, size_t n)
+{
+	n_allocations++;
+	return __libc_realloc(old, n);
+}
+
+void *aligned_alloc(size_t align, size_t n)
+{
+	n_allocations++;
+	return __libc_memalign(align, n);
+}
+#endif
+
 static struct pipeline *parse_as(const char *text, enum dtype dtype, enum layout layout)
 {
 	struct pipeline_error err = { "" };
@@ -386,6 +423,51 @@ START_TEST(test_resumed_rows_are_the_same_rows)
 }
 END_TEST
 
+/* 40 samples of two files into row. Returns how many failed; asserts nothing itself, because every ck_assert allocates. */
+static int run_round(struct bench b, const struct pipeline *p, uint8_t *const files[2], const unsigned long n[2], uint8_t *row)
+{
+	int n_failed = 0;
+
+	for (uint64_t index = 0; index < 40; index++) {
+		struct image_info info;
+		struct image_error err;
+
+		n_failed += decoder_open(b.decoder, files[index % 2], n[index % 2], false, &info, &err) != 0 ||
+			    pipeline_run(p, b.worker, b.decoder, &info, (struct sample_key){ 2, 0, index }, row, &err) != 0;
+		decoder_close(b.decoder);
+	}
+	return n_failed;
+}
+
+START_TEST(test_steady_state_allocates_nothing)
+{
+	/* Once a worker has seen its samples, seeing them again asks the allocator for nothing. */
+	static const char *const texts[] = { "train224", "val224", everything };
+	unsigned long n[2], before, after;
+	int n_failed;
+	uint8_t *files[2] = { jpeg_new(300, 200, &n[0]), jpeg_new(190, 333, &n[1]) };
+
+	for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+		struct pipeline *p = parse_as(texts[i], DTYPE_FLOAT32, LAYOUT_NCHW);
+		struct bench b = bench_new();
+		uint8_t *row = malloc(pipeline_row_bytes(p));
+
+		ck_assert_int_eq(run_round(b, p, files, n, row), 0);
+		before = n_allocations;
+		n_failed = run_round(b, p, files, n, row);
+		after = n_allocations;
+		ck_assert_int_eq(n_failed, 0);
+		ck_assert_msg(after == before, "%s: %lu allocations in 40 samples", texts[i], after - before);
+		free(row);
+		bench_free(b);
+		pipeline_destroy(p);
+	}
+	ck_assert(!CAN_COUNT || n_allocations > 0);
+	free(files[0]);
+	free(files[1]);
+}
+END_TEST
+
 struct crew {
 	const struct pipeline *p;
 	const uint8_t *file;
@@ -486,6 +568,7 @@ int main(void)
 	tcase_add_test(c, test_both_sides_of_the_limits);
 	tcase_add_test(c, test_a_row_depends_on_its_key_alone);
 	tcase_add_test(c, test_resumed_rows_are_the_same_rows);
+	tcase_add_test(c, test_steady_state_allocates_nothing);
 	tcase_add_test(c, test_threads_share_a_pipeline);
 	tcase_add_test(c, test_images_that_do_not_fit_are_outcomes);
 	suite_add_tcase(s, c);

@@ -25,9 +25,9 @@ def say(**what):
 class Trainer:
     """A script in a process of its own; its lines of JSON are what it says."""
 
-    def __init__(self, script, rank=0, world_size=1, **more):
+    def __init__(self, script, rank=0, world_size=1, *, stdin=subprocess.DEVNULL, **more):
         env = dict(os.environ, RANK=str(rank), WORLD_SIZE=str(world_size), BATCHD_ARRAYS="numpy", MASTER_PORT="29511", **more)
-        self.process = subprocess.Popen([sys.executable, "-c", PRELUDE + textwrap.dedent(script)], stdin=subprocess.DEVNULL,
+        self.process = subprocess.Popen([sys.executable, "-c", PRELUDE + textwrap.dedent(script)], stdin=stdin,
                                         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
 
     def hear(self):
@@ -40,11 +40,17 @@ class Trainer:
         assert self.process.wait(240) == 0, err
         return [json.loads(line) for line in out.splitlines()]
 
+    def tell(self, line=""):
+        """Lets a script that waits in sys.stdin.readline() (and was made with stdin=PIPE) go on."""
+        self.process.stdin.write(line + "\n")
+        self.process.stdin.flush()
+
     def kill(self):
         self.process.send_signal(signal.SIGKILL)
         self.process.wait()
-        self.process.stdout.close()
-        self.process.stderr.close()
+        for pipe in (self.process.stdout, self.process.stderr, self.process.stdin):
+            if pipe:
+                pipe.close()
 
 
 EPOCH = """

@@ -9,11 +9,16 @@ def heading(about):
         print(f"{key}: {about[key]}")
 
 
+def number(value):
+    """Three digits or so, without exponents."""
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}" if abs(value) >= 0.01 else f"{value:.5f}"
+
+
 def spread(values):
     """Median, and the range where there is one."""
     if len(values) == 1:
-        return f"{values[0]:.4g}"
-    return f"{MEDIAN(values):.4g} ({min(values):.4g} to {max(values):.4g})"
+        return number(values[0])
+    return f"{number(MEDIAN(values))} ({number(min(values))} to {number(max(values))})"
 
 
 def columns(rows):
@@ -46,7 +51,7 @@ def summary(about, results, absent):
     print("\nRatios and limits, medians")
     for result in results:
         for each in result["ratios"]:
-            print(f"  {result['scenario']:12} {each['text']}: {MEDIAN(each['values']):.3g}{verdict(each)}")
+            print(f"  {result['scenario']:12} {each['text']}: {number(MEDIAN(each['values']))}{verdict(each)}")
     print("\nVersions: " + "; ".join(sorted(set(about["versions"].values()))))
     for who, why in sorted(absent.items()):
         print(f"Absent: {who}: {why}")
@@ -74,7 +79,7 @@ def plot(about, results, path):
             error = [[m - min(row[key]) for m, row in zip(medians, rows)], [max(row[key]) - m for m, row in zip(medians, rows)]]
             colours = ["#1f6f8b" if row["who"].startswith(("batchd", "1 t", "2 t", "4 t")) else "#b9b9b9" for row in rows]
             bars = axis.barh([row["who"] for row in rows], medians, xerr=error, color=colours, error_kw={"elinewidth": 0.8, "ecolor": "#444444"})
-            axis.bar_label(bars, [f"{m:.4g}" for m in medians], padding=6, fontsize=8)
+            axis.bar_label(bars, [number(m) for m in medians], padding=6, fontsize=8)
             axis.invert_yaxis()
             axis.margins(x=0.18)
             axis.set_xlabel(label, fontsize=8)

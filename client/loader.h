@@ -41,6 +41,7 @@ struct batchd_loader {
 	uint64_t next_step;    /* the only one that may come next */
 	bool streaming;        /* between batchd_start and the epoch's end */
 	bool continues;        /* the daemon is going on to epoch + 1 by itself */
+	bool said_waiting;     /* since the last batch came */
 	uint64_t n_pushed;     /* own_batches: the first step not pushed yet */
 	bool pushed_all;
 	struct ready *early;   /* ring of n_slots: batches that came while something else was waited for */

@@ -152,6 +152,7 @@ int stream_keep_early(struct batchd_loader *l, const Batchd__Wire__Batch *b)
 	if (l->n_early == l->n_slots)
 		return fault_set(&l->fault, BATCHD_E_PROTOCOL, "batchd at %s sent more batches than there are slots", l->connection.address);
 	l->early[(l->first_early + l->n_early++) % l->n_slots] = ready_from(b);
+	l->said_waiting = false;
 	return 0;
 }
 
@@ -163,21 +164,38 @@ static uint64_t now_ns(void)
 	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
 }
 
+/* Batches that are made while we have others to take are told when we release one, which saves the daemon a wake-up. So it has to know that we have
+ * none left. Once is enough until the next comes. */
+static int say_waiting(struct batchd_loader *l)
+{
+	Batchd__Wire__ClientMessage m = BATCHD__WIRE__CLIENT_MESSAGE__INIT;
+	Batchd__Wire__Waiting body = BATCHD__WIRE__WAITING__INIT;
+
+	if (l->said_waiting)
+		return 0;
+	m.body_case = BATCHD__WIRE__CLIENT_MESSAGE__BODY_WAITING;
+	m.waiting = &body;
+	l->said_waiting = true;
+	return loader_send(l, &m);
+}
+
 /* A message within timeout_ms: the call that takes one that is there already is the first and only one. */
 static int recv_within(struct batchd_loader *l, int timeout_ms, const Batchd__Wire__ServerMessage **m)
 {
 	uint64_t deadline;
-	int r;
+	int r = connection_recv(&l->connection, MSG_DONTWAIT, m, NULL, &l->fault);
 
+	if (r != BATCHD_AGAIN)
+		return r;
+	r = say_waiting(l);
+	if (r < 0 || timeout_ms == 0)
+		return r < 0 ? r : BATCHD_AGAIN;
 	if (timeout_ms < 0) {
 		do
 			r = connection_recv(&l->connection, 0, m, NULL, &l->fault);
 		while (r == BATCHD_AGAIN && timeout_ms != BATCHD_UNTIL_SIGNAL);
 		return r;
 	}
-	r = connection_recv(&l->connection, MSG_DONTWAIT, m, NULL, &l->fault);
-	if (r != BATCHD_AGAIN || timeout_ms == 0)
-		return r;
 	deadline = now_ns() + (uint64_t)timeout_ms * 1000000;
 	do {
 		struct pollfd p = { .fd = l->connection.socket, .events = POLLIN };
@@ -205,8 +223,10 @@ static int take_ready(struct batchd_loader *l, int timeout_ms, struct ready *out
 	r = recv_within(l, timeout_ms, &m);
 	if (r == 0 && m->body_case != BATCHD__WIRE__SERVER_MESSAGE__BODY_BATCH)
 		return fault_set(&l->fault, BATCHD_E_PROTOCOL, "batchd at %s sent %s where a batch was due", l->connection.address, wire_server_name(m));
-	if (r == 0)
+	if (r == 0) {
 		*out = ready_from(m->batch);
+		l->said_waiting = false;
+	}
 	return r;
 }
 

@@ -503,6 +503,8 @@ static void on_message(struct peer *p, const Batchd__Wire__ClientMessage *m, int
 		on_indices(s, m->indices);
 	else if (m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_RELEASE)
 		on_release(s, m->release);
+	else if (m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_WAITING)
+		stream_wait(&s->consumer);
 	else if (m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_CLASSES)
 		on_classes(s, m->classes->first);
 }

@@ -203,8 +203,7 @@ static json_t *session_part(const struct session *s)
 	set_int(o, "rank", s->consumer.rank);
 	set_text(o, "state", states[s->state]);
 	set_int(o, "held", s->consumer.n_leases);
-	/* A trainer that has begun and has nothing on lease can only be waiting. */
-	set(o, "waiting", json_boolean(s->consumer.positioned && s->consumer.n_leases == 0));
+	set(o, "waiting", json_boolean(s->consumer.waiting));
 	set(o, "wait_s", json_real(seconds(s->wait_ns)));
 	set(o, "connected_s", json_real(seconds(uv_hrtime() - s->connected_ns)));
 	set_int(o, "batches", s->consumer.n_published);

@@ -1,9 +1,9 @@
 /* The wire's one packet: pack, send, receive, unpack, check.
  *
- * Two corners. First, the kernel installs received fds before we have looked at anything, so every way out of wire_recv accounts for them. Second,
- * protobuf-c trusts its input: it has no limits, hands strings out as C strings whatever bytes are in them, and knows no unknown
- * enumeration values. The arena bounds its memory and remembers the size of every allocation, which is how a string
- * with a NUL inside is told from a shorter one; the checks at the end bound everything else. */
+ * Two corners. First, the kernel installs received fds before we have looked at anything, so every way out of wire_recv
+ * accounts for them. Second, protobuf-c trusts its input: it has no limits, hands strings out as C strings whatever bytes are
+ * in them, and knows no unknown enumeration values. The arena bounds its memory and remembers the size of every allocation,
+ * which is how a string with a NUL inside is told from a shorter one; the checks at the end bound everything else. */
 #include "wire.h"
 
 #include <errno.h>
@@ -131,7 +131,8 @@ int wire_recv(int socket, void *buf, size_t *n_bytes, int *fds, unsigned *n_fds,
 		char room[CMSG_SPACE(sizeof(int) * WIRE_MAX_FDS)];
 	} control;
 	struct iovec iov = { .iov_base = buf, .iov_len = *n_bytes };
-	struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.room, .msg_controllen = sizeof control.room };
+	struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.room,
+			      .msg_controllen = sizeof control.room };
 	int got[WIRE_MAX_FDS];
 	unsigned n_got, room = *n_fds;
 	ssize_t n;
@@ -140,8 +141,8 @@ int wire_recv(int socket, void *buf, size_t *n_bytes, int *fds, unsigned *n_fds,
 	*n_bytes = 0;
 	*n_fds = 0;
 	n = recvmsg(socket, &msg, flags | MSG_CMSG_CLOEXEC);
-	/* A peer that closed before it had read everything leaves this error in front of what it sent last (often the reason); the kernel
-	 * tells it once. */
+	/* A peer that closed before it had read everything leaves this error in front of what it sent last (often the
+	 * reason); the kernel tells it once. */
 	if (n < 0 && errno == ECONNRESET)
 		n = recvmsg(socket, &msg, flags | MSG_CMSG_CLOEXEC);
 	if (n < 0)
@@ -168,7 +169,8 @@ int wire_recv(int socket, void *buf, size_t *n_bytes, int *fds, unsigned *n_fds,
 
 /* ---- checks ---- */
 
-/* How many bytes the UTF-8 sequence at s takes, 0 if it is not one. Overlong forms, surrogates and what is above U+10FFFF are none. */
+/* How many bytes the UTF-8 sequence at s takes, 0 if it is not one. Overlong forms, surrogates and what is above U+10FFFF are
+ * none. */
 static size_t utf8_sequence(const unsigned char *s, size_t room)
 {
 	uint32_t c = s[0];
@@ -253,7 +255,8 @@ static const char *check_client(const struct wire_arena *a, const Batchd__Wire__
 {
 	switch (m->body_case) {
 	case BATCHD__WIRE__CLIENT_MESSAGE__BODY_HELLO:
-		return name_ok(a, m->hello->program, WIRE_MAX_PROGRAM) ? NULL : "Hello.program is longer than 64 bytes or not printable UTF-8";
+		return name_ok(a, m->hello->program, WIRE_MAX_PROGRAM)
+			? NULL : "Hello.program is longer than 64 bytes or not printable UTF-8";
 	case BATCHD__WIRE__CLIENT_MESSAGE__BODY_OPEN:
 		return check_open(a, m->open);
 	case BATCHD__WIRE__CLIENT_MESSAGE__BODY_INDICES:
@@ -263,6 +266,7 @@ static const char *check_client(const struct wire_arena *a, const Batchd__Wire__
 	case BATCHD__WIRE__CLIENT_MESSAGE__BODY_CLASSES:
 	case BATCHD__WIRE__CLIENT_MESSAGE__BODY_STATUS:
 	case BATCHD__WIRE__CLIENT_MESSAGE__BODY_CLOSE:
+	case BATCHD__WIRE__CLIENT_MESSAGE__BODY_WAITING:
 		return NULL;
 	case BATCHD__WIRE__CLIENT_MESSAGE__BODY__NOT_SET:
 	default:
@@ -276,7 +280,8 @@ static const char *check_opened(const Batchd__Wire__Opened *m)
 		return "Opened has a shape of more than 8 dimensions";
 	if (m->n_mean > WIRE_MAX_CHANNELS || m->n_std != m->n_mean)
 		return "Opened has a mean and std that do not fit each other";
-	if (m->dtype < 0 || m->dtype > BATCHD__WIRE__DTYPE__BOOL8 || m->label_dtype < 0 || m->label_dtype > BATCHD__WIRE__DTYPE__BOOL8)
+	if (m->dtype < 0 || m->dtype > BATCHD__WIRE__DTYPE__BOOL8 || m->label_dtype < 0 ||
+	    m->label_dtype > BATCHD__WIRE__DTYPE__BOOL8)
 		return "Opened has an unknown dtype";
 	if (m->layout < 0 || m->layout > BATCHD__WIRE__LAYOUT__AS_STORED)
 		return "Opened has an unknown layout";
@@ -387,7 +392,7 @@ const char *wire_code_name(Batchd__Wire__ErrorCode code)
 const char *wire_client_name(const Batchd__Wire__ClientMessage *msg)
 {
 	static const char *const names[] = { "nothing", "Hello", "Open", "Seek", "Indices", "Release", "ClassesRequest",
-		"StatusRequest", "Close" };
+		"StatusRequest", "Close", "Waiting" };
 
 	return (unsigned)msg->body_case < sizeof names / sizeof *names ? names[msg->body_case] : "unknown";
 }

@@ -199,7 +199,9 @@ static const struct loader_ops loader_ops = { .failed = on_failed, .published = 
 static void read_batches(uv_loop_t *loop, struct trainer *t, unsigned n)
 {
 	while (t->n_got < n) {
-		uv_run(loop, UV_RUN_ONCE);
+		stream_wait(&t->c);
+		if (t->n_pending == 0)
+			uv_run(loop, UV_RUN_ONCE);
 		unsigned pending = t->n_pending;
 		t->n_pending = 0;
 		for (unsigned i = 0; i < pending; i++)

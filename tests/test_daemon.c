@@ -199,6 +199,11 @@ static void release(struct client *c, uint32_t slot, uint64_t generation)
 
 static Batchd__Wire__Batch next_batch(struct client *c)
 {
+	struct pollfd p = { c->fd, POLLIN, 0 };
+	if (poll(&p, 1, 0) == 0) {
+		Batchd__Wire__Waiting w = BATCHD__WIRE__WAITING__INIT;
+		SEND(c->fd, WAITING, waiting, &w);
+	}
 	const Batchd__Wire__ServerMessage *m = receive(c->fd, NULL);
 	ck_assert_ptr_nonnull(m);
 	if (m->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_ERROR)

@@ -197,8 +197,8 @@ START_TEST(test_the_queue_with_fewer_ready_batches_goes_first)
 	struct order a = { .job = { .ops = &order_ops, .n_rows = 20, .chunk = 1 }, .f = &f, .name = 'a', .n_left = &n_left, .log = log, .at = &at };
 	struct order b = a;
 	b.name = 'b';
-	pool_queue_set_ready(f.pool, &f.queue, 3);
-	pool_queue_set_ready(f.pool, &other, 0);
+	pool_queue_set_urgency(f.pool, &f.queue, 3, true);
+	pool_queue_set_urgency(f.pool, &other, 0, true);
 	gate->job.n_rows = 1;
 	pool_submit(f.pool, &f.queue, &gate->job);
 	uv_run(&f.loop, UV_RUN_DEFAULT);
@@ -211,6 +211,38 @@ START_TEST(test_the_queue_with_fewer_ready_batches_goes_first)
 	ck_assert_int_eq(log[0], 'b');
 	free(gate);
 	pool_queue_remove(f.pool, &other);
+	teardown(&f);
+}
+END_TEST
+
+START_TEST(test_a_job_nobody_waits_for_is_found_by_draining)
+{
+	/* No wake-up for it; whoever comes to need it drains. */
+	struct fixture f;
+	setup(&f, 2);
+	struct batch *b = make_batch(&f, 7);
+	pool_queue_set_urgency(f.pool, &f.queue, 2, false);
+	pool_submit(f.pool, &f.queue, &b->job);
+	struct pool_stats s;
+	do
+		pool_get_stats(f.pool, &s);
+	while (s.n_rows < ROWS);
+	uv_run(&f.loop, UV_RUN_NOWAIT);
+	ck_assert_int_eq(b->n_done, 0);
+	pool_drain(f.pool);
+	check_all_made_once(b);
+	uv_run(&f.loop, UV_RUN_NOWAIT); /* takes notice of on_done's uv_stop */
+	/* Cancelled after it was done: its done comes by itself. */
+	memset(b->made, 0, sizeof(b->made));
+	b->n_done = 0;
+	pool_submit(f.pool, &f.queue, &b->job);
+	do
+		pool_get_stats(f.pool, &s);
+	while (s.n_rows < 2 * ROWS);
+	pool_cancel(f.pool, &b->job);
+	uv_run(&f.loop, UV_RUN_DEFAULT);
+	check_all_made_once(b);
+	free(b);
 	teardown(&f);
 }
 END_TEST
@@ -273,6 +305,7 @@ int main(void)
 	tcase_add_test(t, test_rows_that_would_block_are_fetched_by_io_threads);
 	tcase_add_test(t, test_a_cancelled_job_is_done_once_and_leaves_the_rest_unmade);
 	tcase_add_test(t, test_the_queue_with_fewer_ready_batches_goes_first);
+	tcase_add_test(t, test_a_job_nobody_waits_for_is_found_by_draining);
 	tcase_add_test(t, test_a_task_runs_once_off_the_loop_and_comes_back_to_it);
 	tcase_add_test(t, test_work_goes_on_while_the_number_of_workers_changes);
 	suite_add_tcase(s, t);

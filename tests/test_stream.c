@@ -130,21 +130,30 @@ static void teardown(struct fixture *f)
 	ck_assert_int_eq(uv_loop_close(&f->loop), 0);
 }
 
+/* Runs the loop until the trainer has been given n batches in all; it says that it waits, as the client library does. */
+static void wait_for(struct fixture *f, struct trainer *t, unsigned n)
+{
+	while (t->n < n) {
+		unsigned before = t->n;
+		stream_wait(&t->c);
+		if (t->n == before) /* else it was given one at once, and does not wait any more */
+			uv_run(&f->loop, UV_RUN_ONCE);
+	}
+}
+
 /* Runs the loop until the trainer has had n batches in all, releasing each as it comes. */
 static void consume(struct fixture *f, struct trainer *t, unsigned n)
 {
 	for (; t->released < n; t->released++) {
 		const struct got *g = &t->got[t->released];
-		while (t->n <= t->released)
-			uv_run(&f->loop, UV_RUN_ONCE);
+		wait_for(f, t, t->released + 1);
 		ck_assert_int_eq(stream_release(&t->c, g->slot, g->generation), 0);
 	}
 }
 
 static void settle(struct fixture *f, struct trainer *t, unsigned n)
 {
-	while (t->n < n)
-		uv_run(&f->loop, UV_RUN_ONCE);
+	wait_for(f, t, n);
 	for (int i = 0; i < 20; i++)
 		uv_run(&f->loop, UV_RUN_NOWAIT);
 }
@@ -261,7 +270,8 @@ START_TEST(test_seeks_at_random_never_lose_a_slot)
 	while (t->n < before + 4 || t->c.n_leases < 4) {
 		for (; released < t->n && t->got[released].seek < 1000; released++)
 			ck_assert_int_eq(stream_release(&t->c, t->got[released].slot, t->got[released].generation), 0);
-		uv_run(&f.loop, UV_RUN_ONCE);
+		stream_wait(&t->c);
+		uv_run(&f.loop, UV_RUN_NOWAIT);
 	}
 	ck_assert_uint_eq(t->c.n_leases, 4);
 	leave(t);
@@ -326,8 +336,7 @@ START_TEST(test_share_gives_everybody_every_batch_in_lockstep)
 	ck_assert_int_eq(stream_seek(&t[2]->c, 1, &(struct position){ 0 }), 0);
 	for (unsigned i = 0; i < 10; i++) {
 		for (int k = 0; k < 3; k++) {
-			while (t[k]->n <= i)
-				uv_run(&f.loop, UV_RUN_ONCE);
+			wait_for(&f, t[k], i + 1);
 			if (k || i >= 4)
 				ck_assert_int_eq(stream_release(&t[k]->c, t[k]->got[i].slot, t[k]->got[i].generation), 0);
 			ck_assert_int_eq(memcmp(t[k]->got[i].indices, t[0]->got[i].indices, sizeof(t[0]->got[i].indices)), 0);
@@ -405,7 +414,9 @@ START_TEST(test_share_jumps_when_all_have_called_set_epoch)
 		for (int k = 0; k < 2; k++)
 			for (uint32_t i = 0; i < t[k]->n; i++)
 				(void)stream_release(&t[k]->c, t[k]->got[i].slot, t[k]->got[i].generation);
-		uv_run(&f.loop, UV_RUN_ONCE);
+		for (int k = 0; k < 2; k++)
+			stream_wait(&t[k]->c);
+		uv_run(&f.loop, UV_RUN_NOWAIT);
 	}
 	ck_assert_uint_ge(t[1]->n, n);
 	for (int k = 0; k < 2; k++)

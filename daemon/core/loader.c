@@ -222,15 +222,11 @@ void loader_submit(struct loader *l, struct pool_queue *q, struct slot *slot)
 	pool_submit(l->pool, q, &slot->job);
 }
 
-void loader_note_published(struct loader *l, const struct stream *s, const struct slot *slot)
+void loader_note_published(struct loader *l, const struct slot *slot, bool waited)
 {
 	l->n_batches_published++;
 	l->n_samples_published += slot->n_rows;
-	/* The trainer works on one batch while it waits for the next: with at most one other on lease nothing was ready for it. */
-	uint32_t others = 0;
-	for (const struct slot *other = s->first; other; other = other->next)
-		others += other != slot && other->state == SLOT_READY;
-	l->ops->published(l, others <= 1);
+	l->ops->published(l, waited);
 }
 
 void loader_fail(struct loader *l, const char *fmt, ...)

@@ -31,7 +31,7 @@ struct loader;
 
 struct loader_ops {
 	void (*failed)(struct loader *l);               /* l->error says why; it makes no more batches */
-	void (*published)(struct loader *l, bool waited); /* a batch went out; whether its trainer was probably waiting for it */
+	void (*published)(struct loader *l, bool waited); /* a batch went out; whether its trainer was waiting for it */
 	void (*closed)(struct loader *l);               /* everything has ended; about to be freed */
 };
 
@@ -84,7 +84,7 @@ uint64_t loader_n_per_rank(const struct loader *l, uint64_t base);
 /* For streams. loader_plan: NULL while it is being made; streams are pumped when it is there. */
 struct plan *loader_plan(struct loader *l, uint64_t epoch, uint64_t base);
 void loader_submit(struct loader *l, struct pool_queue *q, struct slot *slot);
-void loader_note_published(struct loader *l, const struct stream *s, const struct slot *slot);
+void loader_note_published(struct loader *l, const struct slot *slot, bool waited);
 void loader_fail(struct loader *l, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 #endif

@@ -75,13 +75,13 @@ static void unlink_job(struct pool_queue *q, struct pool_job *job)
 	job->next = NULL;
 }
 
-/* Moves the job to the done list if nothing of it is left to do. Returns whether the loop must be told. */
+/* Moves the job to the done list if nothing of it is left to do. Returns whether the loop must be told now (wake-ups merge, so twice does no harm). */
 static bool finish_if_done(struct pool *p, struct pool_job *job)
 {
 	if (job->finished || job->n_open > 0 || (!job->cancelled && job->n_taken < job->n_rows))
 		return false;
 	job->finished = true;
-	bool tell = p->done == NULL;
+	bool tell = job->cancelled || job->queue->waited_for;
 	job->next = p->done;
 	p->done = job;
 	return tell;
@@ -285,7 +285,11 @@ static void *io_main(void *arg)
 
 static void on_async(uv_async_t *async)
 {
-	struct pool *p = async->data;
+	pool_drain(async->data);
+}
+
+void pool_drain(struct pool *p)
+{
 	pthread_mutex_lock(&p->lock);
 	struct pool_job *jobs = p->done;
 	struct pool_task *tasks = p->tasks_done;
@@ -459,7 +463,7 @@ static void catch_up(struct pool *p, struct pool_queue *q)
 
 void pool_queue_add(struct pool *p, struct pool_queue *q, unsigned max_busy)
 {
-	*q = (struct pool_queue){ .max_busy = max_busy };
+	*q = (struct pool_queue){ .max_busy = max_busy, .waited_for = true };
 	pthread_mutex_lock(&p->lock);
 	q->next = p->queues;
 	p->queues = q;
@@ -478,10 +482,11 @@ void pool_queue_remove(struct pool *p, struct pool_queue *q)
 	pthread_mutex_unlock(&p->lock);
 }
 
-void pool_queue_set_ready(struct pool *p, struct pool_queue *q, int n_ready)
+void pool_queue_set_urgency(struct pool *p, struct pool_queue *q, int n_ready, bool waited_for)
 {
 	pthread_mutex_lock(&p->lock);
 	q->n_ready = n_ready;
+	q->waited_for = waited_for;
 	pthread_mutex_unlock(&p->lock);
 }
 
@@ -507,12 +512,14 @@ void pool_submit(struct pool *p, struct pool_queue *q, struct pool_job *job)
 void pool_cancel(struct pool *p, struct pool_job *job)
 {
 	pthread_mutex_lock(&p->lock);
-	if (!job->finished) {
+	bool tell = job->finished; /* perhaps nobody was woken for it */
+	if (!tell) {
 		job->cancelled = true;
 		unlink_job(job->queue, job);
-		if (finish_if_done(p, job))
-			uv_async_send(&p->async);
+		tell = finish_if_done(p, job);
 	}
+	if (tell)
+		uv_async_send(&p->async);
 	pthread_mutex_unlock(&p->lock);
 }
 

@@ -45,6 +45,7 @@ struct pool_queue {
 	struct pool_ticket *fetched;          /* rows whose input is here: they go first */
 	uint64_t served_ns;                   /* worker time received, for fairness */
 	int n_ready;                          /* batches ready for the trainer: fewer is more urgent */
+	bool waited_for;                      /* whether the loop is to be woken as soon as a job is done */
 	unsigned n_busy, max_busy;            /* workers on this queue; 0: no maximum */
 };
 
@@ -76,7 +77,11 @@ void pool_close(struct pool *p, void (*on_closed)(void *arg), void *arg);
 
 void pool_queue_add(struct pool *p, struct pool_queue *q, unsigned max_busy);
 void pool_queue_remove(struct pool *p, struct pool_queue *q); /* it must be empty */
-void pool_queue_set_ready(struct pool *p, struct pool_queue *q, int n_ready);
+/* n_ready: batches that its trainers have still to take. waited_for: a trainer waits, so the loop is woken as soon as a job is done; otherwise done jobs stay in
+ * the pool until pool_drain, which saves a wake-up of the loop per batch. */
+void pool_queue_set_urgency(struct pool *p, struct pool_queue *q, int n_ready, bool waited_for);
+/* Calls ops->done of every job, and done of every task, that has finished. */
+void pool_drain(struct pool *p);
 
 void pool_submit(struct pool *p, struct pool_queue *q, struct pool_job *job);
 /* Rows not taken yet will not be made; ops->done comes as ever, when the rest is finished. */

@@ -54,9 +54,16 @@ static void try_free(struct stream *s, struct slot *slot)
 static void update_urgency(struct stream *s)
 {
 	int n_ready = 0;
+	bool waiting = false, soon = false;
 	for (struct slot *slot = s->first; slot; slot = slot->next)
 		n_ready += slot->state == SLOT_READY;
-	pool_queue_set_ready(s->loader->pool, &s->queue, n_ready);
+	for (uint32_t i = 0; i < s->n_consumers; i++) {
+		const struct consumer *c = s->consumers[i];
+		waiting |= c && c->waiting;
+		/* Who works on its last batch will ask next; who has more comes to release one first, and is told then. */
+		soon |= c && c->positioned && c->n_leases <= 1;
+	}
+	pool_queue_set_urgency(s->loader->pool, &s->queue, waiting ? 0 : n_ready + 1, waiting || soon);
 }
 
 /* ---- beginning batches ---- */
@@ -193,9 +200,10 @@ static void publish_to(struct stream *s, struct consumer *c, uint32_t place)
 			return;
 		lease(c, slot);
 		c->n_published++;
+		loader_note_published(s->loader, slot, c->waiting);
+		c->waiting = false;
 		c->cursor = slot->at;
 		c->cursor.step++;
-		loader_note_published(s->loader, s, slot);
 	}
 }
 
@@ -338,6 +346,7 @@ void stream_detach(struct consumer *c)
 	s->expected &= ~bit(place);
 	c->stream = NULL;
 	c->positioned = false;
+	c->waiting = false;
 	for (struct slot *slot = s->first, *next; slot; slot = next) {
 		next = slot->next;
 		slot->owed &= ~bit(place);
@@ -399,9 +408,20 @@ int stream_seek(struct consumer *c, uint64_t seek, const struct position *to)
 	s->expected &= ~bit(place);
 	c->seek = seek;
 	c->positioned = true;
+	c->waiting = true;
 	join(s, c, place, to);
 	stream_pump(s);
 	return 0;
+}
+
+void stream_wait(struct consumer *c)
+{
+	c->waiting = true;
+	/* In this order: a job that is done from here on wakes the loop, and one that was done before is found now. */
+	update_urgency(c->stream);
+	pool_drain(c->stream->loader->pool);
+	if (c->stream)
+		stream_pump(c->stream);
 }
 
 /* ---- own batches ---- */
@@ -461,6 +481,9 @@ int stream_release(struct consumer *c, uint32_t number, uint64_t generation)
 	if (number >= c->slots->n || !c->leases[number] || c->slots->slot[number].generation != generation)
 		return STREAM_E_INVALID;
 	unlease(c, &c->slots->slot[number]);
+	if (!c->stream)
+		return 0;
+	pool_drain(c->stream->loader->pool); /* batches that nobody was woken for */
 	if (c->stream)
 		stream_pump(c->stream);
 	return 0;

@@ -30,6 +30,7 @@ struct consumer {
 	uint32_t rank;
 	bool positioned;            /* has said where to begin */
 	struct position cursor;     /* the next batch it has to get */
+	bool waiting;               /* its trainer has nothing left to take, and has said so */
 	uint64_t seek;              /* the trainer's number for that */
 	uint64_t n_published;
 };
@@ -85,6 +86,9 @@ int stream_push(struct consumer *c, uint64_t seek, uint64_t step, const uint64_t
 int stream_release(struct consumer *c, uint32_t slot, uint64_t generation);
 /* The trainer's process is gone: everything it holds is free. Also drops the reference to its slots. */
 void consumer_finish(struct consumer *c);
+
+/* The trainer has taken all it was given and waits for the next batch. */
+void stream_wait(struct consumer *c);
 
 /* Begins what can be begun, publishes what can be published. Cheap when there is nothing to do. */
 void stream_pump(struct stream *s);

@@ -17,7 +17,7 @@ struct tuner {
 
 /* max: what affinity and quota allow, or the configured number (fixed). */
 void tuner_init(struct tuner *t, struct pool *pool, unsigned max, bool fixed);
-/* A batch was published; whether its trainer was probably waiting for it. */
+/* A batch was published; whether its trainer was waiting for it. */
 void tuner_note(struct tuner *t, bool waited);
 /* A fixed number from now on, or 0: decide again. Returns what is now in force (no more than there are threads). */
 unsigned tuner_set(struct tuner *t, unsigned n);

@@ -1,4 +1,5 @@
-/* The finisher: its numbers are torchvision's formula in float32, on every path, in every layout, and nothing beside them is written. */
+/* The finisher: its numbers are torchvision's formula in float32, on every path, in every layout, and nothing beside
+ * them is written. */
 #include "image/finish.h"
 
 #include <check.h>
@@ -19,7 +20,8 @@ static float half_to_float(uint16_t h)
 
 START_TEST(test_halves_are_nearest_and_even)
 {
-	/* Each finite half comes back; the middle between two neighbours goes to the even one, a hair beside it to the nearer one. */
+	/* Each finite half comes back; the middle between two neighbours goes to the even one, a hair beside it to the
+	 * nearer one. */
 	for (uint32_t h = 0; h < 0x7bff; h++) {
 		float here = half_to_float((uint16_t)h), next = half_to_float((uint16_t)(h + 1)), middle = (here + next) / 2;
 

@@ -1,5 +1,6 @@
-/* Pipelines: what is understood, what is refused and with which words, and that a row depends on its key and nothing else. (Pixels against Pillow and
- * distributions against torch are tests/python/test_pixels.py's and test_random_ops.py's.) */
+/* Pipelines: what is understood, what is refused and with which words, and that a row depends on its key and nothing
+ * else. (Pixels against Pillow and distributions against torch are tests/python/test_pixels.py's and
+ * test_random_ops.py's.) */
 #include "pipeline/pipeline.h"
 
 #include <check.h>
@@ -194,7 +195,8 @@ END_TEST
 
 START_TEST(test_ranges_are_kept)
 {
-	/* Uniform floats are in [a, b), also where b - a is tiny; whole numbers below n; certain and impossible chances are. */
+	/* Uniform floats are in [a, b), also where b - a is tiny; whole numbers below n; certain and impossible chances
+	 * are. */
 	struct random r;
 
 	random_init(&r, (struct sample_key){ 1, 2, 3 }, 4);
@@ -276,7 +278,8 @@ END_TEST
 
 START_TEST(test_uint8_leaves_normalisation_to_the_trainer)
 {
-	/* With uint8 the mean and deviation are reported, with floats they are applied; without a Normalize there is nothing to report. */
+	/* With uint8 the mean and deviation are reported, with floats they are applied; without a Normalize there is
+	 * nothing to report. */
 	struct pipeline *bytes = parse("val224"), *floats = parse_as("val224", DTYPE_FLOAT32, LAYOUT_NCHW), *none = parse("[[\"CenterCrop\",8]]");
 	float mean[3], std[3];
 
@@ -532,7 +535,8 @@ static int outcome(const char *text, uint32_t width, uint32_t height, struct ima
 
 START_TEST(test_images_that_do_not_fit_are_outcomes)
 {
-	/* Too small for a crop, or so long that a resize would explode: the sample's fault, with a text, before memory is spent. */
+	/* Too small for a crop, or so long that a resize would explode: the sample's fault, with a text, before memory
+	 * is spent. */
 	struct image_error err = { "" };
 
 	ck_assert_int_eq(outcome("[[\"RandomCrop\",32]]", 31, 40, &err), IMAGE_E_FORMAT);

@@ -1,5 +1,5 @@
-/* The resampler: every path gives what the plain C one gives, reads only what it says it needs, and remembers nothing wrong. (That the plain
- * C path gives Pillow's pixels is tests/python/test_pixels.py's.) */
+/* The resampler: every path gives what the plain C one gives, reads only what it says it needs, and remembers nothing
+ * wrong. (That the plain C path gives Pillow's pixels is tests/python/test_pixels.py's.) */
 #include "image/resample.h"
 
 #include <check.h>
@@ -15,7 +15,8 @@ static uint32_t draw(uint32_t n)
 	return (uint32_t)((uint64_t)seed * n >> 32);
 }
 
-/* Exactly width * height * 3 bytes, so that a sanitizer sees any read behind them. extreme: only 0 and 255, which makes bicubic overshoot. */
+/* Exactly width * height * 3 bytes, so that a sanitizer sees any read behind them. extreme: only 0 and 255, which makes
+ * bicubic overshoot. */
 static struct image image_new(uint32_t width, uint32_t height, bool extreme)
 {
 	struct image i = { .stride_bytes = (size_t)width * 3, .width = width, .height = height };

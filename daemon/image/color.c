@@ -1,10 +1,11 @@
 /* Colour operations. Each reproduces the roundings of the PIL function it is named after:
  *
- * - ImageEnhance blends a degenerate image (black, mean grey, grey) with the image in float32 and cuts the fraction off; only factors outside
- *   0..1 are clipped. Where the degenerate is one colour, the blend is a table of 256 values.
- * - The hue goes through PIL's 8-bit HSV, which mixes float and double; the types below are its types. Branches on pixel values are avoided, because
- *   processors guess them wrong half of the time.
- * Must not be compiled with fused multiply-adds. */
+ * - ImageEnhance blends a degenerate image (black, mean grey, grey) with the image in float32 and cuts the fraction
+ *   off; only factors outside 0..1 are clipped. Where the degenerate is one colour, the blend is a table of 256 values.
+ * - The hue goes through PIL's 8-bit HSV, which mixes float and double; the types below are its types. Branches on
+ *   pixel values are avoided, because processors guess them wrong half of the time. */
+#include "image/exact.h"
+
 #include "image/color.h"
 
 #include <stdbool.h>
@@ -128,7 +129,8 @@ static struct hsv hsv_of(const uint8_t *p, uint8_t max, uint8_t min)
 	return (struct hsv){ (uint8_t)(int)((double)hue * 255.0), (uint8_t)(int)((double)saturation * 255.0), max };
 }
 
-/* round() of something that is not negative; nothing here comes so close below a half that the addition would round up (a test tries all). */
+/* round() of something that is not negative; nothing here comes so close below a half that the addition would round up
+ * (a test tries all). */
 static uint8_t rounded(double x)
 {
 	return (uint8_t)(int)(x + 0.5);

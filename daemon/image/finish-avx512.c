@@ -1,4 +1,5 @@
-/* The AVX-512 path of the finisher (with VBMI): 16 pixels at a time, 16 numbers to a register; masks make the last few pixels like all others. */
+/* The AVX-512 path of the finisher (with VBMI): 16 pixels at a time, 16 numbers to a register; masks make the last few
+ * pixels like all others. */
 #if defined(__x86_64__)
 #include "image/finish-paths.h"
 

@@ -7,8 +7,8 @@
 struct finish_path {
 	const char *name;
 	bool (*can_run)(void);
-	/* width pixels of rgb to three planes (uint8, float16 or float32 by f->type), or to one interleaved row (not uint8). Read and write
-	 * exactly width pixels of three channels. */
+	/* width pixels of rgb to three planes (uint8, float16 or float32 by f->type), or to one interleaved row (not
+	 * uint8). Read and write exactly width pixels of three channels. */
 	void (*planar)(const struct finish *f, const uint8_t *rgb, void *const planes[3]);
 	void (*interleaved)(const struct finish *f, const uint8_t *rgb, void *row);
 };

@@ -1,8 +1,9 @@
 /* The last step of every sample: RGB rows become numbers in their place in the batch (ToTensor, Normalize, dtype, layout).
  *
- * float32 equals torchvision's result bit for bit: each pixel value v of channel c becomes ((v / 255) - mean[c]) / std[c] in float32 with
- * every operation rounded. There are only 256 such values per channel, so they are a table; SIMD paths that calculate instead are used
- * only after they have reproduced the whole table. float16 is the float32 value rounded to nearest even. uint8 is the pixel. */
+ * float32 equals torchvision's result bit for bit: each pixel value v of channel c becomes ((v / 255) - mean[c]) /
+ * std[c] in float32 with every operation rounded. There are only 256 such values per channel, so they are a table; SIMD
+ * paths that calculate instead are used only after they have reproduced the whole table. float16 is the float32 value
+ * rounded to nearest even. uint8 is the pixel. */
 #ifndef BATCHD_FINISH_H
 #define BATCHD_FINISH_H
 
@@ -22,7 +23,8 @@ struct finish {
 	float mean[3], std[3];    /* 0 and 1 without Normalize */
 	float float32[3][256];    /* what each pixel value becomes */
 	uint16_t float16[3][256];
-	/* For paths that calculate: 1/255 and 1/std as sums of two floats, and per-channel values for 16 interleaved pixels. */
+	/* For paths that calculate: 1/255 and 1/std as sums of two floats, and per-channel values for 16 interleaved
+	 * pixels. */
 	float scale_high, scale_low, std_high[3], std_low[3];
 	float mean16[48], std_high16[48], std_low16[48];
 	const struct finish_path *path;

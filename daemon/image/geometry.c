@@ -1,5 +1,5 @@
-/* Windows and mirrors. A window that leaves the image on some side is one table of source columns and one source row per row: padding, and
- * padding followed by a crop, are the same thing. */
+/* Windows and mirrors. A window that leaves the image on some side is one table of source columns and one source row
+ * per row: padding, and padding followed by a crop, are the same thing. */
 #include "image/geometry.h"
 
 #include <errno.h>

@@ -14,8 +14,8 @@ enum pad_mode {
 	PAD_SYMMETRIC, /* mirrored, with the last pixel again */
 };
 
-/* dst(x, y) = src(left + x, top + y) for every pixel of dst; left and top may be negative and the window may be larger than src. columns: room
- * for index tables. dst and src must not overlap. Returns 0 or -ENOMEM. */
+/* dst(x, y) = src(left + x, top + y) for every pixel of dst; left and top may be negative and the window may be larger
+ * than src. columns: room for index tables. dst and src must not overlap. Returns 0 or -ENOMEM. */
 int image_window(const struct image *src, int32_t left, int32_t top, enum pad_mode mode, const uint8_t fill[3],
 		 struct image *dst, struct scratch *columns);
 

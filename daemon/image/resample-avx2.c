@@ -1,11 +1,13 @@
 /* The AVX2 path.
  *
- * A weight has 23 bits and a multiplication of pairs (vpmaddwd) takes 16, so each weight is split: k = high * 2^15 + low, low in 0..32767. The two
- * sums are kept apart and joined at the end, (high << 15) + low, which is the exact sum modulo 2^32.
+ * A weight has 23 bits and a multiplication of pairs (vpmaddwd) takes 16, so each weight is split: k = high * 2^15 +
+ * low, low in 0..32767. The two sums are kept apart and joined at the end, (high << 15) + low, which is the exact sum
+ * modulo 2^32.
  *
- * Horizontally a register holds two pixels as four 32-bit lanes each (red, green, blue, nothing); four taps are 12 neighbouring bytes, which one load
- * fetches and two shuffles turn into pairs. Four pixels of up to four rows are made together, so that weights are loaded once
- * for four rows. Vertically lanes are bytes of the row, and two source rows make the pairs. */
+ * Horizontally a register holds two pixels as four 32-bit lanes each (red, green, blue, nothing); four taps are 12
+ * neighbouring bytes, which one load fetches and two shuffles turn into pairs. Four pixels of up to four rows are made
+ * together, so that weights are loaded once for four rows. Vertically lanes are bytes of the row, and two source rows
+ * make the pairs. */
 #if defined(__x86_64__)
 #include "image/resample-paths.h"
 
@@ -182,7 +184,8 @@ AVX2 static void horizontal(const struct taps *t, const void *table, const uint8
 			resample_rows(t, table, src + y * src_stride, src_stride, dst + y * dst_stride, dst_stride, 1, n_groups);
 }
 
-/* Bytes of two rows, times their weights; byte i of the 32 goes to lane order of the unpack instructions, which packing undoes. */
+/* Bytes of two rows, times their weights; byte i of the 32 goes to lane order of the unpack instructions, which packing
+ * undoes. */
 INLINE void add_rows(struct sums s[4], __m256i a, __m256i b, __m256i high, __m256i low)
 {
 	const __m256i zero = _mm256_setzero_si256();

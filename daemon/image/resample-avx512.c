@@ -1,12 +1,12 @@
 /* The AVX-512 path, for processors with VBMI and VNNI (Ice Lake, Zen 4 and later; others take AVX2).
  *
- * vpdpbusd multiplies four unsigned bytes with four signed ones and adds all to a 32-bit lane: four pixels and four weights, if weights were
- * bytes. So a weight is written in base 256 with digits -128..127, k = high * 65536 + middle * 256 + low, and the three sums are joined at
- * the end, which is the exact sum modulo 2^32.
+ * vpdpbusd multiplies four unsigned bytes with four signed ones and adds all to a 32-bit lane: four pixels and four
+ * weights, if weights were bytes. So a weight is written in base 256 with digits -128..127, k = high * 65536 + middle *
+ * 256 + low, and the three sums are joined at the end, which is the exact sum modulo 2^32.
  *
- * Horizontally lane i is simply byte i of the result, 16 at a time, and one vpermb brings each lane its four bytes from the 64 (or, of
- * two registers, 128) that all of them lie in. Results that lie further apart, when an image shrinks to less than a seventh or so, take
- * the AVX2 path. Vertically four rows are interleaved bytewise. */
+ * Horizontally lane i is simply byte i of the result, 16 at a time, and one vpermb brings each lane its four bytes from
+ * the 64 (or, of two registers, 128) that all of them lie in. Results that lie further apart, when an image shrinks to
+ * less than a seventh or so, take the AVX2 path. Vertically four rows are interleaved bytewise. */
 #if defined(__x86_64__)
 #include "image/resample-paths.h"
 
@@ -244,7 +244,8 @@ AVX512 static void horizontal(const struct taps *t, const void *table, const uin
 		resample_rows(lanes, n_vectors, n_groups, REACH_128, src, src_stride, dst, dst_stride, 4);
 	else
 		for (unsigned y = 0; y < n_rows; y++)
-			resample_rows(lanes, n_vectors, n_groups, (enum reach)head->reach, src + y * src_stride, 0, dst + y * dst_stride, 0, 1);
+			resample_rows(lanes, n_vectors, n_groups, (enum reach)head->reach, src + y * src_stride, 0,
+				      dst + y * dst_stride, 0, 1);
 }
 
 /* Digits of four rows' weights, the same in every lane. */
@@ -265,10 +266,12 @@ INLINE struct row_weights split(const int32_t *k, uint32_t n)
 		digits[1] |= (uint32_t)(uint8_t)middle << (8 * j);
 		digits[2] |= (uint32_t)(uint8_t)((rest - middle) >> 8) << (8 * j);
 	}
-	return (struct row_weights){ _mm512_set1_epi32((int)digits[2]), _mm512_set1_epi32((int)digits[1]), _mm512_set1_epi32((int)digits[0]) };
+	return (struct row_weights){ _mm512_set1_epi32((int)digits[2]), _mm512_set1_epi32((int)digits[1]),
+				     _mm512_set1_epi32((int)digits[0]) };
 }
 
-/* 64 bytes (those of mask) from each of four rows, side by side, in the lane order of the unpack instructions, which packing undoes. */
+/* 64 bytes (those of mask) from each of four rows, side by side, in the lane order of the unpack instructions, which
+ * packing undoes. */
 INLINE void interleave(const uint8_t *const rows[4], size_t i, __mmask64 mask, __m512i px[4])
 {
 	__m512i a = _mm512_maskz_loadu_epi8(mask, rows[0] + i), b = _mm512_maskz_loadu_epi8(mask, rows[1] + i);

@@ -1,5 +1,6 @@
-/* The NEON path of 64-bit ARM, which multiplies and adds 32-bit lanes directly: a pixel value times a weight of 23 bits fits. Horizontally a register is one
- * pixel (red, green, blue and the next one's red, whose sum is thrown away); vertically lanes are bytes of the row. */
+/* The NEON path of 64-bit ARM, which multiplies and adds 32-bit lanes directly: a pixel value times a weight of 23 bits
+ * fits. Horizontally a register is one pixel (red, green, blue and the next one's red, whose sum is thrown away);
+ * vertically lanes are bytes of the row. */
 #if defined(__aarch64__)
 #include "image/resample-paths.h"
 

@@ -16,10 +16,12 @@ enum {
 struct resample_path {
 	const char *name;
 	bool (*can_run)(void);
-	/* Bytes of the path's own form of the weights, made by prepare after taps_make. NULL: the path uses the taps as they are. */
+	/* Bytes of the path's own form of the weights, made by prepare after taps_make. NULL: the path uses the taps as
+	 * they are. */
 	size_t (*table_bytes)(const struct taps *t);
 	void (*prepare)(const struct taps *t, void *table);
-	/* t->made.n pixels of each of n_rows (1..RESAMPLE_BATCH_ROWS) rows of interleaved RGB. src: the first available pixel. */
+	/* t->made.n pixels of each of n_rows (1..RESAMPLE_BATCH_ROWS) rows of interleaved RGB. src: the first available
+	 * pixel. */
 	void (*horizontal)(const struct taps *t, const void *table, const uint8_t *src, size_t src_stride, uint8_t *dst,
 			   size_t dst_stride, unsigned n_rows);
 	/* dst[i] = the weighted sum of rows[j][i], i < n_bytes. Writes up to RESAMPLE_SLACK_BYTES more, reads no byte more. */

@@ -1,5 +1,5 @@
-/* The SSE4.1 path: the AVX2 path's arithmetic (a weight is high * 2^15 + low, two sums of pairwise products joined at the end) in registers of half the
- * size. A register holds one pixel, so weights are used as four copies of a pair. */
+/* The SSE4.1 path: the AVX2 path's arithmetic (a weight is high * 2^15 + low, two sums of pairwise products joined at
+ * the end) in registers of half the size. A register holds one pixel, so weights are used as four copies of a pair. */
 #if defined(__x86_64__)
 #include "image/resample-paths.h"
 

@@ -1,12 +1,12 @@
 /* The resampler: chooses the path, makes the weights and runs the two passes row by row.
  *
- * Nothing larger than a few rows is ever stored. Rows first (the usual order): source rows are shrunk to the result's width, four at a time, into
- * a ring just large enough for one output row's window, and the vertical pass sums rows of the ring. Columns first (see enum
- * pass_order): each output row is summed from source rows and then shrunk. Either way a finished row is in the first-level cache when
- * the caller gets it.
+ * Nothing larger than a few rows is ever stored. Rows first (the usual order): source rows are shrunk to the result's
+ * width, four at a time, into a ring just large enough for one output row's window, and the vertical pass sums rows of
+ * the ring. Columns first (see enum pass_order): each output row is summed from source rows and then shrunk. Either way
+ * a finished row is in the first-level cache when the caller gets it.
  *
- * SIMD reads a little past the end of a row. That is harmless within the image, but the last rows may touch the end of the
- * caller's memory (a mapped cache entry ends at a page), so these few are copied first. */
+ * SIMD reads a little past the end of a row. That is harmless within the image, but the last rows may touch the end of
+ * the caller's memory (a mapped cache entry ends at a page), so these few are copied first. */
 #include "image/resample.h"
 
 #include <errno.h>

@@ -1,9 +1,10 @@
-/* The weights of one axis, as Pillow computes them (its Resample.c): in double, around the centre of each output position, with the
- * filter stretched when the image shrinks, normalised to 1, then rounded to 22 bits.
+/* The weights of one axis, as Pillow computes them (its Resample.c): in double, around the centre of each output
+ * position, with the filter stretched when the image shrinks, normalised to 1, then rounded to 22 bits.
  *
  * Everything here decides pixels: the order of the additions, the roundings that differ for negative numbers and the
- * way nearest neighbour accumulates its step are all part of the result. It must not be compiled with fused
- * multiply-adds (-ffp-contract=off), which would round once where Pillow rounds twice. */
+ * way nearest neighbour accumulates its step are all part of the result. */
+#include "image/exact.h"
+
 #include "image/taps.h"
 
 #include <errno.h>

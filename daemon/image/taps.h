@@ -19,8 +19,8 @@ struct taps_request {
 	bool reverse;           /* last wanted position first: a mirrored result at no cost */
 };
 
-/* Position i reads sources avail_from + first[i] .. + count[i] - 1 with weights k[i * width ..]. Behind count[i] the weights are 0 and
- * first[i] + width never passes n_avail, so that SIMD may read width positions. */
+/* Position i reads sources avail_from + first[i] .. + count[i] - 1 with weights k[i * width ..]. Behind count[i] the
+ * weights are 0 and first[i] + width never passes n_avail, so that SIMD may read width positions. */
 struct taps {
 	struct taps_request made; /* what the rest answers; n == 0: nothing yet */
 	uint32_t width;           /* weights per position */

@@ -1,5 +1,5 @@
-/* The ops by name: which arguments each has (torchvision's, in torchvision's order, with its defaults), how they are read and how they are
- * written out again. */
+/* The ops by name: which arguments each has (torchvision's, in torchvision's order, with its defaults), how they are
+ * read and how they are written out again. */
 #include "pipeline/op-types.h"
 
 #include <ctype.h>
@@ -345,7 +345,8 @@ int op_type_unknown(unsigned position, const char *name, struct pipeline_error *
 		}
 	}
 	if (nearest <= strlen(op_types[best].name) / 3 + 1) {
-		snprintf(err->text, sizeof(err->text), "op %u '%.60s' is not known; did you mean '%s'?", position, name, op_types[best].name);
+		snprintf(err->text, sizeof(err->text),
+			 "op %u '%.60s' is not known; did you mean '%s'?", position, name, op_types[best].name);
 	} else {
 		size_t n = (size_t)snprintf(err->text, sizeof(err->text), "op %u '%.30s' is not known; ops are", position, name);
 

@@ -76,7 +76,8 @@ static int choose_crop(const struct op *op, struct random *r, uint32_t width, ui
 		padded_width += 2 * missing;
 	}
 	if (padded_width < op->size.width || padded_height < op->size.height) {
-		return image_fail(err, IMAGE_E_FORMAT, "the image has %u x %u pixels where RandomCrop needs at least %u x %u", width, height,
+		return image_fail(err, IMAGE_E_FORMAT,
+				  "the image has %u x %u pixels where RandomCrop needs at least %u x %u", width, height,
 			 op->size.width, op->size.height);
 	}
 	out->top = (int32_t)random_below(r, padded_height - op->size.height + 1) - (int32_t)top;

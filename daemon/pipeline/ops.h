@@ -1,4 +1,5 @@
-/* What an op does to a view: first the random choice, from sizes and random numbers alone, then the deed, from the choice alone. */
+/* What an op does to a view: first the random choice, from sizes and random numbers alone, then the deed, from the
+ * choice alone. */
 #ifndef BATCHD_OPS_H
 #define BATCHD_OPS_H
 

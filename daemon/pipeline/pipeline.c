@@ -50,7 +50,8 @@ static int check_output(const struct spec *s, enum dtype dtype, enum layout layo
 		return -EINVAL;
 	}
 	if (dtype != DTYPE_UINT8 && !s->has_to_tensor) {
-		snprintf(err->text, sizeof(err->text), "%s needs \"ToTensor\" in the pipeline, which scales pixels to 0..1; without it ask for dtype "
+		snprintf(err->text, sizeof(err->text),
+			 "%s needs \"ToTensor\" in the pipeline, which scales pixels to 0..1; without it ask for dtype "
 			 "uint8", dtype_name(dtype));
 		return -EINVAL;
 	}

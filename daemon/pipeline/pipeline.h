@@ -1,7 +1,8 @@
 /* A pipeline: what happens to one image between its file and its row of the batch, as torchvision.transforms.v2 names it.
  *
- * Parsed once per loader from a name ("train224", "val224") or from JSON text, checked, and then read-only: any thread may run it, each with
- * its own pipeline_worker. The bytes of a row depend on (seed, epoch, sample index, pipeline) only. */
+ * Parsed once per loader from a name ("train224", "val224") or from JSON text, checked, and then read-only: any thread
+ * may run it, each with its own pipeline_worker. The bytes of a row depend on (seed, epoch, sample index, pipeline)
+ * only. */
 #ifndef BATCHD_PIPELINE_H
 #define BATCHD_PIPELINE_H
 
@@ -23,17 +24,24 @@ struct pipeline_error {
 	char text[256];
 };
 
-/* text: "train224", "val224" or a JSON array of ops: "ToTensor", ["Resize", 256], ["Resize", {"size": 256, "interpolation": "bicubic"}],
- * ["RandomResizedCrop", 224, ...positional as torchvision]. dtype uint8, float16 or float32; with uint8 a final ToTensor scaling and Normalize
- * are left to the trainer (pipeline_normalize tells them). The output size must be the same for every image.
- * 0, -EINVAL with err->text, -ENOMEM. The caller destroys *out. */
+/* text: "train224", "val224" or a JSON array of ops: "ToTensor", ["Resize", 256], ["Resize", {"size": 256,
+ * "interpolation": "bicubic"}], ["RandomResizedCrop", 224, ...positional as torchvision], both kinds mixed as in
+ * Python. Ops, arguments and defaults are torchvision.transforms.v2's on PIL images; Resize and RandomResizedCrop also
+ * have "pillow": 12 or 13 (default), because Pillow 13 changed the order of its two passes for some shapes. Pixel ops
+ * come first, then ToTensor, then Normalize. At most 64 ops, 16 KiB of text and 8192 pixels per edge.
+ *
+ * dtype: uint8, float16 or float32; with uint8 a final ToTensor scaling and Normalize are left to the trainer
+ * (pipeline_normalize tells them), floats need a ToTensor. The output size must be the same for every image.
+ *
+ * 0, -EINVAL with one line in err->text, -ENOMEM. The caller destroys *out. */
 int pipeline_parse(const char *text, enum dtype dtype, enum layout layout, struct pipeline **out,
 		   struct pipeline_error *err);
 void pipeline_destroy(struct pipeline *p);
 
 /* The pipeline as canonical JSON, every default filled in: equal text means equal pixels. Owned by the pipeline. */
 const char *pipeline_text(const struct pipeline *p);
-/* The canonical JSON of the deterministic prefix (ops before the first random one, and before ToTensor); "[]" if that is only the decode. */
+/* The canonical JSON of the deterministic prefix (ops before the first random one, and before ToTensor); "[]" if that
+ * is only the decode. */
 const char *pipeline_prefix_text(const struct pipeline *p);
 
 void pipeline_shape(const struct pipeline *p, uint32_t shape[3]); /* in memory order, e.g. {3, 224, 224} */
@@ -42,7 +50,7 @@ size_t pipeline_row_bytes(const struct pipeline *p);
 bool pipeline_normalize(const struct pipeline *p, float mean[3], float std[3]);
 
 struct sample_key {
-	uint64_t seed, epoch, index;
+	uint64_t seed, epoch, index; /* of epoch the low 44 bits count */
 };
 
 /* Scratch memory and resampler of one thread. NULL when memory is short. */
@@ -50,13 +58,14 @@ struct pipeline_worker;
 struct pipeline_worker *pipeline_worker_create(void);
 void pipeline_worker_destroy(struct pipeline_worker *w);
 
-/* Makes one row from an image whose header d has just read (decoder_open; info as it gave it). row: pipeline_row_bytes, any alignment
- * of the dtype. Returns 0, an IMAGE_E_ outcome, -ENOMEM. */
+/* Makes one row from an image whose header d has just read (decoder_open; info as it gave it). row: pipeline_row_bytes,
+ * any alignment of the dtype. Returns 0, an IMAGE_E_ outcome, -ENOMEM. */
 int pipeline_run(const struct pipeline *p, struct pipeline_worker *w, struct decoder *d, const struct image_info *info,
 		 struct sample_key key, void *row, struct image_error *err);
 
-/* The decoded cache's two halves. pipeline_prefix: decode and run the deterministic prefix only; *out points into w or d until their next
- * use. pipeline_resume: make a row from what a prefix gave; same bytes as pipeline_run. */
+/* The decoded cache's two halves. pipeline_prefix: decode and run the deterministic prefix only; *out points into w or
+ * d until their next use. pipeline_resume: make a row from what a prefix gave, which is not changed; same bytes as
+ * pipeline_run. IMAGE_E_CORRUPT when the prefix is not one of this pipeline by its size. */
 int pipeline_prefix(const struct pipeline *p, struct pipeline_worker *w, struct decoder *d,
 		    const struct image_info *info, struct image *out, struct image_error *err);
 int pipeline_resume(const struct pipeline *p, struct pipeline_worker *w, const struct image *prefix,

@@ -1,5 +1,7 @@
-/* Philox from Random123, four numbers a block. A draw that would need more than 4096 blocks cannot happen: every op draws a few dozen numbers at
- * most, and rejection in random_below hits once in 2^32 / n. */
+/* Philox from Random123, four numbers a block. A draw that would need more than 4096 blocks cannot happen: every op
+ * draws a few dozen numbers at most, and rejection in random_below hits once in 2^32 / n. */
+#include "image/exact.h"
+
 #include "pipeline/random.h"
 
 #include <Random123/philox.h>

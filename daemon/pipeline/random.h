@@ -1,4 +1,5 @@
-/* Random numbers that depend on their name only: Philox4x32-10 keyed by (seed; epoch, sample index, op position, draw number).
+/* Random numbers that depend on their name only: Philox4x32-10 keyed by (seed; epoch, sample index, op position, draw
+ * number).
  *
  * So a sample's augmentation is the same on any thread, in any process, after any restart. Distributions are torch's. */
 #ifndef BATCHD_RANDOM_H

@@ -1,7 +1,7 @@
 /* The parser of pipelines: JSON to a list of ops, then their order and sizes.
  *
- * The output size must not depend on the image, because rows of a batch are equally large: the sizes are followed through the ops with
- * "unknown" as a possible value. */
+ * The output size must not depend on the image, because rows of a batch are equally large: the sizes are followed
+ * through the ops with "unknown" as a possible value. */
 #include "pipeline/spec.h"
 
 #include <errno.h>
@@ -68,7 +68,8 @@ static int check_order(struct spec *s, struct pipeline_error *err)
 
 static int too_small(struct spec *s, unsigned i, struct pipeline_error *err)
 {
-	snprintf(err->text, sizeof(err->text), "op %u 'RandomCrop' of %u x %u does not fit into the %u x %u pixels it gets; "
+	snprintf(err->text, sizeof(err->text),
+		 "op %u 'RandomCrop' of %u x %u does not fit into the %u x %u pixels it gets; "
 		 "use a smaller size, padding or pad_if_needed", i + 1, s->ops[i].size.width, s->ops[i].size.height, s->width, s->height);
 	return -EINVAL;
 }
@@ -125,7 +126,8 @@ static int follow_size(struct spec *s, unsigned i, struct pipeline_error *err)
 		break;
 	}
 	if (s->n_channels == 1 && (op->kind == OP_PAD || op->kind == OP_RANDOM_CROP) && !op->pad.one_fill) {
-		snprintf(err->text, sizeof(err->text), "op %u '%s': the image is grey here, so fill must be one number", i + 1,
+		snprintf(err->text, sizeof(err->text),
+			 "op %u '%s': the image is grey here, so fill must be one number", i + 1,
 			 op_types[op->kind].name);
 		return -EINVAL;
 	}
@@ -143,12 +145,14 @@ static int check_sizes(struct spec *s, struct pipeline_error *err)
 	if (rc != 0)
 		return rc;
 	if (s->width == 0 || s->height == 0) {
-		snprintf(err->text, sizeof(err->text), "the output size depends on the image; all rows of a batch must have one size: end with "
+		snprintf(err->text, sizeof(err->text),
+			 "the output size depends on the image; all rows of a batch must have one size: end with "
 			 "CenterCrop, RandomCrop or RandomResizedCrop, or Resize to [height, width]");
 		return -EINVAL;
 	}
 	if (s->width > SPEC_MAX_EDGE || s->height > SPEC_MAX_EDGE) {
-		snprintf(err->text, sizeof(err->text), "the output would be %u x %u pixels; at most %u per edge", s->width, s->height,
+		snprintf(err->text, sizeof(err->text),
+			 "the output would be %u x %u pixels; at most %u per edge", s->width, s->height,
 			 SPEC_MAX_EDGE);
 		return -EINVAL;
 	}
@@ -156,7 +160,8 @@ static int check_sizes(struct spec *s, struct pipeline_error *err)
 		const struct op *op = &s->ops[s->normalize];
 
 		if (op->normalize.n_means == 3 || op->normalize.n_stds == 3) {
-			snprintf(err->text, sizeof(err->text), "op %d 'Normalize': the image has one channel, so mean and std must be one number",
+			snprintf(err->text, sizeof(err->text),
+				 "op %d 'Normalize': the image has one channel, so mean and std must be one number",
 				 s->normalize + 1);
 			return -EINVAL;
 		}
@@ -194,7 +199,8 @@ static int read_ops(struct spec *s, json_t *list, struct pipeline_error *err)
 	int rc = 0;
 
 	if (!json_is_array(list) || json_array_size(list) == 0 || json_array_size(list) > SPEC_MAX_OPS) {
-		snprintf(err->text, sizeof(err->text), "a pipeline is \"train224\", \"val224\" or a JSON array of 1 to %d ops", SPEC_MAX_OPS);
+		snprintf(err->text, sizeof(err->text),
+			 "a pipeline is \"train224\", \"val224\" or a JSON array of 1 to %d ops", SPEC_MAX_OPS);
 		return -EINVAL;
 	}
 	for (; rc == 0 && s->n_ops < json_array_size(list); s->n_ops++)
@@ -213,12 +219,14 @@ static int parse_json(const char *text, json_t **list, struct pipeline_error *er
 		return -EINVAL;
 	}
 	if (text[strspn(text, " \t\r\n")] != '[') {
-		snprintf(err->text, sizeof(err->text), "pipeline '%.40s' is not known: it is \"train224\", \"val224\" or a JSON array of ops", text);
+		snprintf(err->text, sizeof(err->text),
+			 "pipeline '%.40s' is not known: it is \"train224\", \"val224\" or a JSON array of ops", text);
 		return -EINVAL;
 	}
 	*list = json_loads(text, JSON_REJECT_DUPLICATES, &error);
 	if (!*list) {
-		snprintf(err->text, sizeof(err->text), "the pipeline is not valid JSON: line %d, column %d: %.150s", error.line, error.column,
+		snprintf(err->text, sizeof(err->text),
+			 "the pipeline is not valid JSON: line %d, column %d: %.150s", error.line, error.column,
 			 error.text);
 		return -EINVAL;
 	}

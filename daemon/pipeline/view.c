@@ -1,6 +1,6 @@
-/* Noting and computing. The awkward corner is order: a flip before a resize is not the same as one after it (windows at exact ties round
- * towards one side), and a resize of a resize rounds twice. Such a view is settled first, so that every result is what the ops
- * would have given one by one. */
+/* Noting and computing. The awkward corner is order: a flip before a resize is not the same as one after it (windows at
+ * exact ties round towards one side), and a resize of a resize rounds twice. Such a view is settled first, so that
+ * every result is what the ops would have given one by one. */
 #include "pipeline/view.h"
 
 #include <errno.h>
@@ -92,7 +92,8 @@ static int reserve_image(struct scratch *s, uint32_t width, uint32_t height, str
 	size_t stride = ((size_t)width * 3 + 63) / 64 * 64;
 
 	if ((uint64_t)width * height > VIEW_MAX_PIXELS) {
-		return image_fail(err, IMAGE_E_LIMIT, "an op needs an image of %u x %u pixels in memory; at most %u are allowed",
+		return image_fail(err, IMAGE_E_LIMIT,
+				  "an op needs an image of %u x %u pixels in memory; at most %u are allowed",
 			 width, height, VIEW_MAX_PIXELS);
 	}
 	i->rgb = scratch_reserve(s, stride * height);
@@ -162,7 +163,8 @@ int view_resize(struct view *v, struct pipeline_worker *w, uint32_t width, uint3
 	if (width == view_width(v) && height == view_height(v))
 		return 0;
 	if (width < 1 || height < 1 || width > VIEW_MAX_EDGE || height > VIEW_MAX_EDGE) {
-		return image_fail(err, IMAGE_E_LIMIT, "an image of %u x %u pixels cannot be resized to %u x %u: 1 to %u per edge",
+		return image_fail(err, IMAGE_E_LIMIT,
+				  "an image of %u x %u pixels cannot be resized to %u x %u: 1 to %u per edge",
 			 view_width(v), view_height(v), width, height, VIEW_MAX_EDGE);
 	}
 	if (v->resized || v->flip_horizontal || v->flip_vertical)
@@ -212,7 +214,8 @@ int view_finish(struct view *v, struct pipeline_worker *w, const struct finish *
 	int rc;
 
 	if (view_width(v) != f->width || view_height(v) != f->height) /* a cached prefix of some other pipeline */
-		return image_fail(err, IMAGE_E_CORRUPT, "the pipeline made %u x %u pixels instead of %u x %u", view_width(v), view_height(v),
+		return image_fail(err, IMAGE_E_CORRUPT,
+				  "the pipeline made %u x %u pixels instead of %u x %u", view_width(v), view_height(v),
 				  f->width, f->height);
 	rc = fetch(v, &q, &source, &origin, err);
 	if (rc == 0)

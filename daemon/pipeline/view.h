@@ -1,7 +1,8 @@
 /* A sample on its way through the ops, of which as little as possible has been computed.
  *
- * Crops, flips and the last resize are only noted; pixels are decoded and resampled when an op needs to see them or when the row is
- * written. So a crop of a resize of a crop decodes just what it needs, resamples just what is kept, and no op knows about that. */
+ * Crops, flips and the last resize are only noted; pixels are decoded and resampled when an op needs to see them or
+ * when the row is written. So a crop of a resize of a crop decodes just what it needs, resamples just what is kept, and
+ * no op knows about that. */
 #ifndef BATCHD_VIEW_H
 #define BATCHD_VIEW_H
 
@@ -56,8 +57,8 @@ int view_resize(struct view *v, struct pipeline_worker *w, uint32_t width, uint3
 /* A window of width x height whose upper left corner is at (left, top), which may be outside. */
 int view_window(struct view *v, struct pipeline_worker *w, int32_t left, int32_t top, uint32_t width, uint32_t height,
 		enum pad_mode mode, const uint8_t fill[3], struct image_error *err);
-/* Computes everything noted. v->image is then the view's pixels: in w's memory and free to change when `writable`, otherwise perhaps where
- * they came from. */
+/* Computes everything noted. v->image is then the view's pixels: in w's memory and free to change when `writable`,
+ * otherwise perhaps where they came from. */
 int view_settle(struct view *v, struct pipeline_worker *w, bool writable, struct image_error *err);
 /* Writes the view as f says; IMAGE_E_CORRUPT when its size is not f's. */
 int view_finish(struct view *v, struct pipeline_worker *w, const struct finish *f, void *row, struct image_error *err);

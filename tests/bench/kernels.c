@@ -2,8 +2,8 @@
  *
  *     kernels [RUNS]
  *
- * Each figure is the median of RUNS runs (default 101) on data that is in the cache; nanoseconds per output pixel, and the whole thing in microseconds. Medians, because
- * machines that run benchmarks usually do other things as well. */
+ * Each figure is the median of RUNS runs (default 101) on data that is in the cache; nanoseconds per output pixel, and
+ * the whole thing in microseconds. Medians, because machines that run benchmarks usually do other things as well. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,8 +2,9 @@
  *
  *     PATH FILTER ORDER WIDTH HEIGHT BOX_X BOX_Y BOX_W BOX_H OUT_W OUT_H KEEP_X KEEP_Y KEEP_W KEEP_H FLIP
  *
- * and WIDTH * HEIGHT RGB pixels. On stdout: KEEP_W * KEEP_H pixels. Only what resample_needs names is given to the resampler, in memory of exactly
- * that size, so that a sanitizer sees a read of anything else. Without input it lists the paths this processor can run (argument --paths). */
+ * and WIDTH * HEIGHT RGB pixels. On stdout: KEEP_W * KEEP_H pixels. Only what resample_needs names is given to the
+ * resampler, in memory of exactly that size, so that a sanitizer sees a read of anything else. Without input it lists
+ * the paths this processor can run (argument --paths). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -432,6 +432,10 @@ static void on_classes(struct session *s, uint32_t first)
 
 static void on_status(struct session *s)
 {
+	if (s->peer->n_out) { /* or its unread answers would fill our memory */
+		session_fail(s, CODE(LIMIT), NULL, "asked for the status again before it had read the last");
+		return;
+	}
 	char *text = status_json(s->daemon);
 	size_t left = text ? strlen(text) : 0, at = 0;
 	do {

@@ -16,6 +16,7 @@
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/xattr.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "data/dataset-impl.h"
@@ -28,6 +29,7 @@
 #endif
 
 enum { OPEN_FLAGS = O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY, PAD_BYTES = 64, GRAIN_BYTES = 64 << 10 };
+enum { FULL_TABLE_PAUSE_MS = 10, FULL_TABLE_PAUSES = 1000 };
 
 /* What this kernel and sandbox allow; found out once for the whole process, because nothing changes it later. */
 static struct {
@@ -155,7 +157,7 @@ static int open_step_by_step(int dir_fd, const char *path, int flags)
 	return fd;
 }
 
-int file_open(int dir_fd, const char *path, int flags, bool trusted, enum read_how how)
+static int open_once(int dir_fd, const char *path, int flags, bool trusted, enum read_how how)
 {
 	uint64_t resolve = RESOLVE_NO_MAGICLINKS;
 	int fd;
@@ -183,6 +185,24 @@ int file_open(int dir_fd, const char *path, int flags, bool trusted, enum read_h
 		/* Without RESOLVE_CACHED, EAGAIN means that somebody renamed a folder above meanwhile. */
 	} while (fd < 0 && (errno == EINTR || (errno == EAGAIN && how == READ_WAIT)));
 	return fd < 0 ? -errno : fd;
+}
+
+int file_open(int dir_fd, const char *path, int flags, bool trusted, enum read_how how)
+{
+	const struct timespec pause = { .tv_nsec = FULL_TABLE_PAUSE_MS * 1000000 };
+
+	for (int i = 0;; i++) {
+		int fd = open_once(dir_fd, path, flags, trusted, how);
+
+		/* A full table of descriptors says nothing about the file, and passes. */
+		if ((fd != -EMFILE && fd != -ENFILE) || i == FULL_TABLE_PAUSES) {
+			return fd;
+		}
+		if (how == READ_NOWAIT) {
+			return -EAGAIN;
+		}
+		nanosleep(&pause, NULL);
+	}
 }
 
 static uint64_t ns_of(struct timespec t)

@@ -22,6 +22,7 @@
 enum {
 	MAX_WAITING = 1024,     /* packets: far more than a window of batches and an answer */
 	PACKETS_PER_TURN = 32,  /* then the other peers get their turn */
+	RETRY_MS = 10,
 };
 
 struct packet {
@@ -32,6 +33,7 @@ struct packet {
 };
 
 static void set_events(struct peer *p);
+static void on_poll(uv_poll_t *poll, int status, int events);
 
 /* ---- closing ---- */
 
@@ -112,6 +114,11 @@ static void keep(struct peer *p, const Batchd__Wire__ServerMessage *m, const int
 		return;
 	}
 	*k = (struct packet){ .fd = n_fds ? fcntl(fds[0], F_DUPFD_CLOEXEC, 0) : -1, .n_bytes = n };
+	if (n_fds && k->fd < 0) {
+		free(k);
+		peer_fail(p, BATCHD__WIRE__ERROR_CODE__LIMIT, NULL, "the daemon is out of file descriptors");
+		return;
+	}
 	protobuf_c_message_pack(&m->base, k->bytes);
 	if (p->out_first)
 		p->out_last->next = k;
@@ -155,11 +162,26 @@ static int send_packet(struct peer *p, const struct packet *k)
 	return sendmsg(p->fd, &h, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ? -errno : 0;
 }
 
+static void on_retry(uv_timer_t *t)
+{
+	set_events(t->data);
+}
+
+/* Processes of our user have as many descriptors on their way as we may have open. The socket stays writable meanwhile, so it is not watched but tried
+ * again a little later. The timer is the hello's, which is over. */
+static void wait_for_fds_in_flight(struct peer *p)
+{
+	uv_poll_start(&p->poll, UV_READABLE, on_poll);
+	uv_timer_start(&p->hello_timer, on_retry, RETRY_MS, 0);
+}
+
 static void flush(struct peer *p)
 {
 	while (p->out_first) {
 		struct packet *k = p->out_first;
 		int r = send_packet(p, k);
+		if (r == -ETOOMANYREFS)
+			wait_for_fds_in_flight(p);
 		if (r == -EAGAIN || r == -EINTR || r == -ETOOMANYREFS)
 			return;
 		p->out_first = k->next;

@@ -1,9 +1,12 @@
-/* See server.h. Limits are checked at accept, before anything is read: a peer too many is told so and closed. When the process is out of file descriptors the
- * listener pauses for half a second, as the alternative is a loop that spins on a connection it cannot accept. */
+/* See server.h. Limits are checked at accept, before anything is read: a peer too many is told so and closed. When the process comes near its limit of file
+ * descriptors the listener pauses for half a second: connections wait in the backlog, those that are here get on, and a quarter of the descriptors stays for
+ * what they need (files, slabs). */
 #include "ipc/server.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -22,7 +25,20 @@ static void pause_listening(struct server *s, const char *why)
 {
 	uv_poll_stop(&s->poll);
 	uv_timer_start(&s->pause, on_pause_over, PAUSE_MS, 0);
-	log_record(LOG_LEVEL_WARNING, "listener-paused", "not accepting for %d ms: %s", PAUSE_MS, why);
+	if (!s->short_of_fds) /* once for a whole storm */
+		log_record(LOG_LEVEL_WARNING, "listener-paused", "new connections wait: %s", why);
+	s->short_of_fds = true;
+}
+
+/* The kernel hands out the lowest free number, so the next one says how many are taken. */
+static bool has_fds_left(const struct server *s)
+{
+	struct rlimit limit;
+	int next = fcntl(s->listen_fd, F_DUPFD_CLOEXEC, 0);
+	if (next < 0)
+		return false;
+	close(next);
+	return getrlimit(RLIMIT_NOFILE, &limit) || (rlim_t)next < limit.rlim_cur - limit.rlim_cur / 4;
 }
 
 static unsigned count_of(const struct server *s, uid_t uid)
@@ -51,10 +67,16 @@ static void on_listen(uv_poll_t *poll, int status, int events)
 	struct server *s = poll->data;
 	(void)events;
 	for (int i = 0; status == 0 && i < ACCEPTS_PER_TURN && !s->closing; i++) {
+		if (!has_fds_left(s)) {
+			pause_listening(s, "most file descriptors are in use (LimitNOFILE= or ulimit -n has the limit)");
+			return;
+		}
 		int fd = accept4(s->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 		if (fd < 0) {
-			if (errno == EMFILE || errno == ENFILE)
-				pause_listening(s, "out of file descriptors");
+			if (errno == ENFILE)
+				pause_listening(s, "the machine is out of file descriptors");
+			else if (errno == EAGAIN)
+				s->short_of_fds = false;
 			return;
 		}
 		struct peer *p;

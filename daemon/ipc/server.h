@@ -14,7 +14,8 @@ struct server_limits {
 struct server {
 	uv_loop_t *loop;
 	uv_poll_t poll;
-	uv_timer_t pause;           /* after a full table of file descriptors */
+	uv_timer_t pause;           /* while most file descriptors are taken */
+	bool short_of_fds;          /* there was a pause since everybody who knocked was let in */
 	int listen_fd;
 	const struct peer_ops *ops;
 	void *owner;

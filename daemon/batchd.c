@@ -159,7 +159,7 @@ void batchd_maybe_finish(struct batchd *b)
 static void tell_everybody(struct batchd *b)
 {
 	while (b->server.peers)
-		peer_fail(b->server.peers, BATCHD__WIRE__ERROR_CODE__SHUTDOWN, NULL, "the daemon is stopping");
+		peer_fail(b->server.peers, BATCHD__WIRE__ERROR_CODE__SHUTDOWN, NULL, "batchd at %s is stopping", b->params->socket_path);
 	for (struct session *s = b->sessions, *next; s; s = next) {
 		next = s->next;
 		session_forsake(s);

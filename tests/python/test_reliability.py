@@ -8,18 +8,20 @@ import os
 import pathlib
 import random
 import resource
+import shutil
 import signal
 import socket
 import subprocess
-import sys
+import tempfile
 import textwrap
 import time
 
 import pytest
 
-from conftest import BUILD, Daemon
+from conftest import Daemon
 from test_end_to_end import Trainer, epoch_script, rows_of, torch_order
 
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 NO_LINGER = "linger: 0s\n"
 
 
@@ -286,3 +288,278 @@ def test_fork_in_a_trainer_leaves_the_parent_alone(daemon, samples):
             say(epoch=b.epoch, step=b.step, indices=b.indices.tolist(), padding=b.n_padding, labels=labels.tolist(), digests=digests(images))
         """ % dataset).finish()
     assert said == alone
+
+
+# ---- crowds and floods ----
+
+def paced(dataset, job="crowd", **more):
+    """A trainer that takes a batch each time it is told to, and says it."""
+    return Trainer("""
+        loader = batchd.DataLoader(%r, batch_size=4, shuffle=True, transform="train224", job=%r, dtype="uint8")
+        for images, labels in loader:
+            b = loader.last_batch
+            say(epoch=b.epoch, step=b.step, indices=b.indices.tolist(), padding=b.n_padding, labels=labels.tolist(), digests=digests(images))
+            sys.stdin.readline()
+        """ % (dataset, job), stdin=subprocess.PIPE, **more)
+
+
+def rest_of(trainer):
+    """Lets it run to the end of its epoch; what it had said but we had not heard comes first."""
+    trainer.process.stdin.close()
+    return trainer.finish()
+
+
+def test_a_storm_of_connections_disturbs_no_trainer(make_daemon, samples):
+    # 3000 times hello and close, as fast as it goes: the trainer's batches are right, and nothing of the storm stays.
+    d = make_daemon(config=NO_LINGER)
+    dataset = f"imagefolder:{samples}"
+    alone = Trainer(epoch_script(dataset, batch_size=4, job="alone")).finish()
+    before = resting(d)
+    trainer = paced(dataset)
+    said = [trainer.hear()]
+    for i in range(3000):
+        with Wire(d.socket) as wire:
+            wire.send(Wire.HELLO)
+            if i % 3 == 0:
+                assert wire.hear()
+            if i % 2:
+                with contextlib.suppress(BrokenPipeError):
+                    wire.send(Wire.CLOSE)
+        if i % 500 == 0:
+            trainer.tell()
+            said.append(trainer.hear())
+    assert said + rest_of(trainer) == alone
+    assert_idle_again(d.pid, before)
+
+
+CROWD = NO_LINGER + "limits:\n  sessions: 2000\n  sessions_per_user: 2000\n  pending: 2000\n  hello_timeout: 300ms\n"
+
+
+def test_too_few_descriptors_for_a_crowd_pause_the_door_and_nothing_else(make_daemon, samples):
+    # 64 descriptors, 200 silent connections: the trainer inside reads on without one bad sample, the loop does not spin, and afterwards everybody is let in again.
+    d = make_daemon("--workers", 2, config=CROWD)
+    dataset = f"imagefolder:{samples}"
+    alone = Trainer(epoch_script(dataset, batch_size=4, job="alone")).finish()
+    before = resting(d)
+    resource.prlimit(d.pid, resource.RLIMIT_NOFILE, (64, 64))
+    trainer = paced(dataset)
+    said = [trainer.hear()]
+    crowd = [Wire(d.socket) for _ in range(200)]
+    until("the door is closed", lambda: "listener-paused" in d.output())
+    for _ in range(10):
+        trainer.tell()
+        said.append(trainer.hear())
+    began, used = time.monotonic(), cpu_s(d.pid)
+    for wire in crowd:  # each is told in its turn that it should have said hello
+        assert wire.hear()
+    assert cpu_s(d.pid) - used < 0.2 * (time.monotonic() - began) + 0.2
+    assert len(os.listdir(f"/proc/{d.pid}/fd")) <= 64
+    for wire in crowd:
+        wire.socket.close()
+    assert said + rest_of(trainer) == alone
+    assert d.output().count("listener-paused") <= 3
+    assert "bad-sample" not in d.output()
+    assert_idle_again(d.pid, before)
+
+
+def open_packet(dataset, job="flood"):
+    def text(field, value):
+        return bytes([field << 3 | 2, len(value)]) + value.encode()
+    body = text(1, dataset) + b"\x28\x04" + b"\x50\x01" + text(11, job)
+    return b"\x12" + bytes([len(body)]) + body
+
+
+def test_descriptors_nobody_asked_for_are_closed(make_daemon, tmp_path):
+    # With Open, with messages that may have none, too many, and of every kind: none stays.
+    d = make_daemon(config=NO_LINGER)
+    before = resting(d)
+    os.mkfifo(tmp_path / "fifo")
+    kinds = [os.open(tmp_path, os.O_RDONLY), os.open("/dev/null", os.O_RDWR), os.open(tmp_path / "fifo", os.O_RDWR), os.memfd_create("x")]
+    floods = [(open_packet("random:length=8,shape=2"), kinds), (open_packet(f"imagefolder:{tmp_path}"), kinds), (open_packet("npy:/x.npy"), kinds),
+              (Wire.CLOSE, kinds), (Wire.STATUS, kinds), (Wire.HELLO, kinds), (open_packet("files:/x"), kinds * 30), (b"\xff\xff", kinds)]
+    for packet, fds in floods * 25:
+        with Wire(d.socket) as wire:
+            wire.send(Wire.HELLO)
+            wire.hear()
+            with contextlib.suppress(BrokenPipeError):
+                wire.send(packet, fds)
+                wire.hear()
+    for fd in kinds:
+        os.close(fd)
+    assert_idle_again(d.pid, before)
+
+
+def test_who_says_nothing_or_reads_nothing_is_shown_out(make_daemon, samples):
+    # Silent ones by the clock, one that asks and does not read by the length of its queue; a trainer beside them gets its epoch.
+    d = make_daemon(config=NO_LINGER + "limits:\n  hello_timeout: 200ms\n")
+    dataset = f"imagefolder:{samples}"
+    alone = Trainer(epoch_script(dataset, batch_size=4, job="alone")).finish()
+    before = resting(d)
+    with contextlib.ExitStack() as stack:
+        silent = [stack.enter_context(Wire(d.socket)) for _ in range(20)]
+        greedy = stack.enter_context(Wire(d.socket))
+        greedy.send(Wire.HELLO)
+        greedy.socket.settimeout(0.5)
+        with pytest.raises(OSError):  # shown out, or its own queue is full
+            for _ in range(100000):
+                greedy.send(Wire.STATUS)
+        assert Trainer(epoch_script(dataset, batch_size=4, job="beside")).finish() == alone
+        assert all(b"no hello" in wire.hear() for wire in silent)
+        assert int(pathlib.Path(f"/proc/{d.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE") < 1 << 30
+    assert_idle_again(d.pid, before)
+
+
+# ---- hostile and unlucky data ----
+
+@pytest.fixture
+def public(tmp_path_factory):
+    """A folder that other users can get at, which pytest's own are not."""
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="batchd-test-"))
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder)
+
+
+def finish_as(uid, script):
+    """What a trainer says who becomes another user before it touches batchd; python itself may be where only we can read."""
+    return Trainer(f"""
+        json.dumps(b"".decode("utf-8")), np.zeros(1).tobytes()
+        os.setgroups([])
+        os.setresgid({uid}, {uid}, {uid})
+        os.setresuid({uid}, {uid}, {uid})
+        """ + textwrap.indent(textwrap.dedent(script), "        ")).finish()
+
+
+@needs_root
+def test_nobody_reads_through_the_daemon_what_they_cannot_read_themselves(build, public, samples, monkeypatch):
+    # A's job has decoded and cached everything; B, who may not read half of the files, gets none of these, and a closed folder not at all.
+    shutil.copytree(samples, public / "data")
+    files = sorted(p for p in (public / "data").glob("*/*") if p.is_file())
+    for folder in [public / "data", *(public / "data").iterdir()]:
+        folder.chmod(0o755)
+    for i, file in enumerate(files):
+        os.chown(file, 65533, 65533)
+        file.chmod(0o600 if i % 2 else 0o644)
+    (public / "d").mkdir()
+    d = Daemon(public / "d", [], "socket_mode: 0666\nbad_data: 100%\nlinger: 5min\ncache:\n  decoded: auto\n")
+    try:
+        monkeypatch.setenv("BATCHD_SOCKET", str(d.socket))
+        script = epoch_script(f"imagefolder:{public / 'data'}", batch_size=8, transform="val224", job="secrets")
+        for _ in range(2):
+            secret = rows_of(finish_as(65533, script))
+        assert len(secret) == 96
+        assert any(c["tier"] == "decoded" and c["entries"] == 96 for c in status()["cache"])
+        seen = rows_of(finish_as(65534, script))
+        assert set(seen) == set(range(0, 96, 2)) and all(secret[i] == digest for i, digest in seen.items())
+        bad = {b["index"]: b["error"] for loader in status()["loaders"] if loader["uid"] == 65534 for b in loader["bad"]}
+        assert set(bad) == set(range(1, 96, 2)) and all("ermission" in text for text in bad.values())
+        (public / "data").chmod(0o700)
+        os.chown(public / "data", 65533, 65533)
+        assert len(rows_of(finish_as(65533, script.replace("secrets", "mine")))) == 96
+        refused = finish_as(65534, """
+            try:
+                batchd.DataLoader("imagefolder:%s", 8, job="again")
+            except batchd.Error as e:
+                say(type=type(e).__name__, text=str(e))
+            """ % (public / "data"))
+        assert refused[0]["type"] == "AccessError" and str(public / "data") in refused[0]["text"]
+    finally:
+        d.stop()
+
+
+def test_pipes_devices_and_links_among_the_pictures_are_named_and_do_no_harm(make_daemon, samples, tmp_path, batchctl):
+    # Nothing hangs, nothing foreign is read as a picture; a link to a real picture is one, as for torchvision.
+    d = make_daemon(config="bad_data: 100%\n")
+    tree = tmp_path / "tree"
+    shutil.copytree(samples, tree)
+    folder = sorted(tree.iterdir())[0]
+    good = sorted(folder.iterdir())[0]
+    shutil.copy(good, tmp_path / "outside.jpg")
+    (tmp_path / "secret").write_text("root:x:0:0\n")
+    os.mkfifo(folder / "zz-fifo.jpg")
+    (folder / "zz-secret.jpg").symlink_to(tmp_path / "secret")
+    (folder / "zz-dangling.jpg").symlink_to(tmp_path / "nowhere")
+    (folder / "zz-loop.jpg").symlink_to(folder / "zz-loop.jpg")
+    (folder / "zz-good.jpg").symlink_to(tmp_path / "outside.jpg")
+    (folder / "zz-empty.jpg").touch()
+    listening = socket.socket(socket.AF_UNIX)
+    listening.bind(str(folder / "zz-socket.jpg"))
+    bad = {"zz-fifo.jpg", "zz-secret.jpg", "zz-dangling.jpg", "zz-loop.jpg", "zz-empty.jpg", "zz-socket.jpg"}
+    if os.geteuid() == 0:
+        with contextlib.suppress(PermissionError):
+            os.mknod(folder / "zz-zero.jpg", 0o666 | 0o020000, os.makedev(1, 5))
+            bad.add("zz-zero.jpg")
+    said = Trainer(epoch_script(f"imagefolder:{tree}", transform="val224", job="odd")).finish()
+    named = {pathlib.Path(b["error"].split(": ")[0]).name for b in json.loads(batchctl("status", "--json").stdout)["loaders"][0]["bad"]}
+    listed = {p for p in bad if p in named}
+    # What the folder's listing already shows to be no file may be left out of the data set instead of being named.
+    assert named == listed and {"zz-fifo.jpg", "zz-secret.jpg", "zz-empty.jpg"} <= named
+    assert sum(len(b["indices"]) for b in said) == 96 + 1 + len(named)
+    listening.close()
+
+
+@needs_root
+def test_a_full_disk_stops_no_trainer(make_daemon, samples, tmp_path):
+    # Neither index nor kept caches can be written: each is said once, and every batch comes.
+    full = tmp_path / "full"
+    full.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "none", str(full)], stdin=subprocess.DEVNULL, capture_output=True).returncode:
+        pytest.skip("cannot mount a small file system here")
+    try:
+        (full / "index").mkdir(mode=0o700)
+        (full / "cache").mkdir(mode=0o700)
+        with pytest.raises(OSError), open(full / "filler", "wb", buffering=0) as filler:
+            while True:
+                filler.write(bytes(4096))
+        d = make_daemon(config=f"{NO_LINGER}index_cache: {full}/index\ncache:\n  directory: {full}/cache\n")
+        script = epoch_script(f"imagefolder:{samples}", transform="val224", job="full")
+        said = [Trainer(script).finish() for _ in range(3)]
+        assert said[0] == said[1] == said[2] and len(rows_of(said[0])) == 96
+        d.stop()
+        complaints = [line for line in d.output().splitlines() if "started" not in line and "stopp" not in line]
+        assert 1 <= len(complaints) <= 6 and all(str(full) in line for line in complaints), complaints
+    finally:
+        subprocess.run(["umount", "-l", str(full)], check=True)
+
+
+# ---- signals under load ----
+
+def test_a_reload_under_load_loses_nothing(make_daemon, samples):
+    # SIGHUP after every batch, with another configuration each time: two trainers get what they would have got.
+    d = make_daemon(config="workers: 2\n")
+    dataset = f"imagefolder:{samples}"
+    alone = [Trainer(epoch_script(dataset, batch_size=4, job="alone"), r, 2).finish() for r in range(2)]
+    trainers = [paced(dataset, rank=r, world_size=2) for r in range(2)]
+    said = [[], []]
+    for step in range(12):
+        for rank, trainer in enumerate(trainers):
+            said[rank].append(trainer.hear())
+        (d.folder / "batchd.yaml").write_text(f"workers: {step % 2 + 1}\nlog_level: {('info', 'notice')[step % 2]}\nslots: {step % 3 + 3}\n")
+        d.process.send_signal(signal.SIGHUP)
+        until("the reload", lambda: d.output().count("configuration read again") > step)
+        for trainer in trainers:
+            trainer.tell()
+    for rank, trainer in enumerate(trainers):
+        assert said[rank] + trainer.finish() == alone[rank]
+
+
+def test_a_stop_under_load_is_quick_and_trainers_learn_who_left(make_daemon, samples):
+    # SIGTERM with four trainers at work: the daemon exits in time with 0, and each trainer's error names it.
+    d = make_daemon()
+    trainers = [Trainer("""
+        loader = batchd.DataLoader("imagefolder:%s", batch_size=4, shuffle=True, transform="train224", job="end%d", reconnect=0)
+        try:
+            while True:
+                for images, labels in loader:
+                    if loader.last_batch.step == 2:
+                        say(running=True)
+        except batchd.Error as e:
+            say(type=type(e).__name__, text=str(e))
+        """ % (samples, i)) for i in range(4)]
+    for trainer in trainers:
+        assert trainer.hear() == {"running": True}
+    d.process.send_signal(signal.SIGTERM)
+    assert d.process.wait(10) == 0
+    for trainer in trainers:
+        last = trainer.finish()[-1]
+        assert last["type"] in ("ShutdownError", "LostError") and str(d.socket) in last["text"], last

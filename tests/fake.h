@@ -1,0 +1,328 @@
+/* A daemon that follows a script, for tests of libbatchd: a thread of the test that listens on a real socket, has a real
+ * sealed memfd, and says what the case wants it to say. And the trainer's side of the same: what most cases begin and end
+ * with. One of each per test program. */
+#ifndef BATCHD_TESTS_FAKE_H
+#define BATCHD_TESTS_FAKE_H
+
+#include <check.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "wire.h"
+
+#include "../client/batchd.h"
+
+enum { N_SLOTS = 3, BATCH = 4, ROW_FLOATS = 6, N_SAMPLES = 10, N_BATCHES = 3 };
+
+/* ---- the daemon ---- */
+
+struct fake {
+	char dir[64], path[96];
+	int listener, peer;
+	int slab_fd;                 /* read-only, sealed */
+	char *slab;                  /* writable */
+	size_t slot_bytes;
+	uint64_t generation;         /* of the last batch sent */
+	struct wire_arena arena;
+	unsigned char bytes[WIRE_MAX_BYTES];
+	int fds[WIRE_MAX_FDS];       /* of the last message */
+	unsigned n_fds;
+	unsigned n_waits;            /* Waiting messages so far */
+	Batchd__Wire__Opened opened; /* what it answers to Open */
+	void (*script)(struct fake *d);
+	pthread_t thread;
+	uint32_t shape[2];
+	char job[WIRE_MAX_JOB + 1], dataset[WIRE_MAX_DATASET + 1];
+	int32_t rank;
+	atomic_uint step;            /* for cases in which both sides take turns */
+};
+static struct fake *d __attribute__((unused));
+static char err[4096] __attribute__((unused));
+static struct batchd_loader *loader __attribute__((unused));
+static struct batchd_options options __attribute__((unused));
+static struct batchd_batch batch __attribute__((unused));
+
+/* The next message but Waiting, which may come at any time. */
+static inline const Batchd__Wire__ClientMessage *hear(struct fake *f)
+{
+	const Batchd__Wire__ClientMessage *m;
+
+	do {
+		size_t n = sizeof f->bytes;
+
+		wire_close_fds(f->fds, f->n_fds);
+		f->n_fds = WIRE_MAX_FDS;
+		if (wire_recv(f->peer, f->bytes, &n, f->fds, &f->n_fds, 0) < 0)
+			return NULL;
+		ck_assert_int_eq(wire_unpack_client(&f->arena, f->bytes, n, &m, NULL), 0);
+		ck_assert(wire_client_fds_ok(m, f->n_fds));
+		f->n_waits += m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_WAITING;
+	} while (m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_WAITING);
+	return m;
+}
+
+static inline const Batchd__Wire__ClientMessage *expect(struct fake *f, Batchd__Wire__ClientMessage__BodyCase kind)
+{
+	const Batchd__Wire__ClientMessage *m = hear(f);
+
+	ck_assert_msg(m && m->body_case == kind, "expected message %d, got %s", kind, m ? wire_client_name(m) : "the end");
+	return m;
+}
+#define EXPECT(f, KIND) expect(f, BATCHD__WIRE__CLIENT_MESSAGE__BODY_##KIND)
+
+static inline void say(struct fake *f, Batchd__Wire__ServerMessage__BodyCase kind, void *body, int fd)
+{
+	Batchd__Wire__ServerMessage m = BATCHD__WIRE__SERVER_MESSAGE__INIT;
+	int r;
+
+	m.body_case = kind;
+	m.welcome = body; /* all members of the union are pointers */
+	r = wire_send(f->peer, &m.base, &fd, fd >= 0 ? 1 : 0, 0);
+	ck_assert(r == 0 || r == -EPIPE || r == -ECONNRESET); /* the client may have left already */
+}
+#define SAY(f, KIND, body) say(f, BATCHD__WIRE__SERVER_MESSAGE__BODY_##KIND, body, -1)
+
+static inline void say_error(struct fake *f, Batchd__Wire__ErrorCode code, const char *field, const char *text)
+{
+	Batchd__Wire__Error e = BATCHD__WIRE__ERROR__INIT;
+
+	e.code = code;
+	e.field = (char *)field;
+	e.text = (char *)text;
+	SAY(f, ERROR, &e);
+}
+
+static inline void greet(struct fake *f)
+{
+	Batchd__Wire__Welcome w = BATCHD__WIRE__WELCOME__INIT;
+
+	f->peer = accept4(f->listener, NULL, NULL, SOCK_CLOEXEC);
+	ck_assert_uint_eq(EXPECT(f, HELLO)->hello->version, WIRE_VERSION);
+	w.version = WIRE_VERSION;
+	w.daemon = (char *)"9.9";
+	SAY(f, WELCOME, &w);
+}
+
+static inline void hear_open(struct fake *f)
+{
+	const Batchd__Wire__Open *o = EXPECT(f, OPEN)->open;
+
+	strcpy(f->job, o->job);
+	strcpy(f->dataset, o->dataset);
+	f->rank = o->rank;
+}
+
+static inline void welcome(struct fake *f)
+{
+	greet(f);
+	hear_open(f);
+	say(f, BATCHD__WIRE__SERVER_MESSAGE__BODY_OPENED, &f->opened, f->slab_fd);
+}
+
+/* What row `row` of a batch of `generation` holds. */
+static inline float value(uint64_t generation, unsigned row)
+{
+	return (float)(generation * 100 + row);
+}
+
+/* Fills a slot and lends it. */
+static inline void lend(struct fake *f, uint64_t seek, uint64_t epoch, uint64_t step, uint32_t slot, uint32_t n_rows, bool last)
+{
+	Batchd__Wire__Batch b = BATCHD__WIRE__BATCH__INIT;
+	char *at = f->slab + slot * f->slot_bytes;
+
+	f->generation++;
+	for (unsigned row = 0; row < n_rows; row++) {
+		for (unsigned i = 0; i < ROW_FLOATS; i++)
+			((float *)(void *)at)[row * ROW_FLOATS + i] = value(f->generation, row);
+		((int64_t *)(void *)(at + f->opened.labels_offset))[row] = row;
+		((int64_t *)(void *)(at + f->opened.indices_offset))[row] = (int64_t)(step * BATCH + row);
+	}
+	b.seek = seek;
+	b.slot = slot;
+	b.generation = f->generation;
+	b.epoch = epoch;
+	b.step = step;
+	b.n_rows = n_rows;
+	b.n_padding = last ? 1 : 0;
+	b.last = last;
+	SAY(f, BATCH, &b);
+}
+
+static inline void lend_epoch(struct fake *f, uint64_t seek, uint64_t epoch)
+{
+	for (unsigned i = 0; i < N_BATCHES; i++)
+		lend(f, seek, epoch, i, i, i == N_BATCHES - 1 ? 2 : BATCH, i == N_BATCHES - 1);
+}
+
+static inline void expect_releases(struct fake *f, unsigned n)
+{
+	for (unsigned i = 0; i < n; i++)
+		EXPECT(f, RELEASE);
+}
+
+/* Waits until the other side of the test has come that far. */
+static inline void await(struct fake *f, unsigned step)
+{
+	while (atomic_load(&f->step) < step)
+		nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
+}
+
+static inline void *run_script(void *arg)
+{
+	struct fake *f = arg;
+
+	f->script(f);
+	wire_close_fds(f->fds, f->n_fds);
+	f->n_fds = 0;
+	if (f->peer >= 0)
+		close(f->peer);
+	f->peer = -1;
+	return NULL;
+}
+
+static inline void play(void (*script)(struct fake *))
+{
+	d->script = script;
+	ck_assert_int_eq(pthread_create(&d->thread, NULL, run_script, d), 0);
+}
+
+static inline void finish(void)
+{
+	batchd_close(loader);
+	loader = NULL;
+	pthread_join(d->thread, NULL);
+}
+
+/* ---- fixture ---- */
+
+static inline int sealed_memfd(size_t n_bytes, int seals, char **mapping)
+{
+	int fd = memfd_create("slab", MFD_CLOEXEC | MFD_ALLOW_SEALING), readonly;
+	char path[64];
+
+	ck_assert_int_eq(ftruncate(fd, (off_t)n_bytes), 0);
+	*mapping = mmap(NULL, n_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	ck_assert_int_eq(fcntl(fd, F_ADD_SEALS, seals), 0);
+	snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+	readonly = open(path, O_RDONLY | O_CLOEXEC);
+	close(fd);
+	return readonly;
+}
+
+static inline void setup(void)
+{
+	struct sockaddr_un address;
+	socklen_t n;
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+
+	d = calloc(1, sizeof *d);
+	strcpy(d->dir, "/tmp/test-client-XXXXXX");
+	ck_assert_ptr_nonnull(mkdtemp(d->dir));
+	snprintf(d->path, sizeof d->path, "%s/socket", d->dir);
+	d->listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	wire_address(d->path, &address, &n);
+	ck_assert_int_eq(bind(d->listener, (struct sockaddr *)&address, n), 0);
+	listen(d->listener, 8);
+	wire_arena_init(&d->arena);
+	d->peer = -1;
+	d->slot_bytes = page;
+	d->slab_fd = sealed_memfd(N_SLOTS * page, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE, &d->slab);
+	d->shape[0] = 2;
+	d->shape[1] = 3;
+	d->opened = (Batchd__Wire__Opened)BATCHD__WIRE__OPENED__INIT;
+	d->opened.dataset_id = 0xd5;
+	d->opened.loader_id = 0x10;
+	d->opened.n_samples = N_SAMPLES;
+	d->opened.n_classes = 3;
+	d->opened.world_size = 1;
+	d->opened.n_shape = 2;
+	d->opened.shape = d->shape;
+	d->opened.dtype = BATCHD__WIRE__DTYPE__FLOAT32;
+	d->opened.slab_bytes = N_SLOTS * page;
+	d->opened.n_slots = d->opened.window = N_SLOTS;
+	d->opened.slot_bytes = page;
+	d->opened.row_bytes = ROW_FLOATS * sizeof(float);
+	d->opened.labels_offset = 1024;
+	d->opened.indices_offset = 2048;
+	d->opened.label_dtype = BATCHD__WIRE__DTYPE__INT64;
+
+	batchd_options_init(&options);
+	options.socket = d->path;
+	options.dataset = "random:";
+	options.batch_size = BATCH;
+	options.job = "test";
+	batch = (struct batchd_batch){ .size_bytes = sizeof batch };
+	loader = NULL;
+}
+
+static inline void teardown(void)
+{
+	munmap(d->slab, N_SLOTS * d->slot_bytes);
+	close(d->slab_fd);
+	close(d->listener);
+	unlink(d->path);
+	rmdir(d->dir);
+	free(d);
+}
+
+static inline void open_loader(void)
+{
+	int r = batchd_open(&options, &loader, err, sizeof err);
+
+	ck_assert_msg(r == 0, "%s", err);
+}
+
+static inline void next_is(uint64_t epoch, uint64_t step)
+{
+	int r = batchd_next(loader, &batch, BATCHD_FOREVER);
+
+	ck_assert_msg(r == BATCHD_OK, "%s: %s", batchd_code_name(r), batchd_error(loader));
+	ck_assert_uint_eq(batch.epoch, epoch);
+	ck_assert_uint_eq(batch.step, step);
+}
+
+static inline void release(void)
+{
+	ck_assert_int_eq(batchd_release(loader, batch.slot, batch.generation), 0);
+}
+
+static inline unsigned count_fds(void)
+{
+	DIR *dir = opendir("/proc/self/fd");
+	unsigned n = 0;
+
+	while (readdir(dir))
+		n++;
+	closedir(dir);
+	return n;
+}
+
+/* A script: lends slot 0 again and again. */
+static inline void one_slot(struct fake *f)
+{
+	const Batchd__Wire__ClientMessage *m;
+
+	welcome(f);
+	EXPECT(f, SEEK);
+	for (uint64_t step = 0; ; step++) {
+		lend(f, 1, 0, step, 0, BATCH, false);
+		m = hear(f);
+		if (!m || m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_CLOSE)
+			return;
+		/* What the trainer wrote never got here. */
+		ck_assert(*(float *)(void *)f->slab == value(f->generation, 0));
+	}
+}
+
+#endif

@@ -1,0 +1,139 @@
+/* libbatchd and the heap: what happens when it is short, and that batches leave it alone. Allocations are counted, and made to
+ * fail, in one thread; the sanitizers bring allocators of their own, so under them there is nothing to do. */
+#include "fake.h"
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define OWN_HEAP 0
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define OWN_HEAP 0
+#else
+#define OWN_HEAP 1
+#endif
+#else
+#define OWN_HEAP 1
+#endif
+
+#if OWN_HEAP
+static __thread unsigned n_allocations, fail_at; /* fail_at: which one fails, from 1; 0: none */
+
+void *__libc_malloc(size_t n);
+void *__libc_calloc(size_t n, size_t size);
+void *__libc_realloc(void *p, size_t n);
+
+static bool refuses(void)
+{
+	if (++n_allocations != fail_at)
+		return false;
+	errno = ENOMEM;
+	return true;
+}
+
+__attribute__((visibility("default"))) void *malloc(size_t n)
+{
+	return refuses() ? NULL : __libc_malloc(n);
+}
+
+__attribute__((visibility("default"))) void *calloc(size_t n, size_t size)
+{
+	return refuses() ? NULL : __libc_calloc(n, size);
+}
+
+__attribute__((visibility("default"))) void *realloc(void *p, size_t n)
+{
+	return refuses() ? NULL : __libc_realloc(p, n);
+}
+
+static void welcome_whoever_comes(struct fake *f)
+{
+	const Batchd__Wire__ClientMessage *m;
+
+	while (!atomic_load(&f->step)) {
+		Batchd__Wire__Welcome w = BATCHD__WIRE__WELCOME__INIT;
+
+		f->peer = accept4(f->listener, NULL, NULL, SOCK_CLOEXEC);
+		while ((m = hear(f))) {
+			w.version = WIRE_VERSION;
+			if (m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_HELLO)
+				SAY(f, WELCOME, &w);
+			else if (m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_OPEN)
+				say(f, BATCHD__WIRE__SERVER_MESSAGE__BODY_OPENED, &f->opened, f->slab_fd);
+		}
+		close(f->peer);
+	}
+	f->peer = -1;
+}
+
+START_TEST(test_any_allocation_may_fail_while_opening)
+{
+	/* The first, the second, ... until none is left to fail: an error each time, and everything is given back. */
+	unsigned n_failed = 0, n_fds;
+	int r;
+
+	options.own_batches = 1;
+	play(welcome_whoever_comes);
+	n_fds = count_fds();
+	do {
+		n_allocations = 0;
+		fail_at = n_failed + 1;
+		r = batchd_open(&options, &loader, err, sizeof err);
+		if (r == 0)
+			atomic_store(&d->step, 1);
+		fail_at = 0;
+		if (r < 0) {
+			n_failed++;
+			ck_assert_msg(r == BATCHD_E_NOMEM || r == BATCHD_E_INVALID || r == BATCHD_E_CONNECT, "%s: %s",
+				      batchd_code_name(r), err);
+			ck_assert_ptr_null(loader);
+			ck_assert_uint_le(count_fds(), n_fds + 1); /* the daemon's end may be closing still */
+		}
+	} while (r < 0);
+	ck_assert_uint_ge(n_failed, 4);
+	finish();
+}
+END_TEST
+
+START_TEST(test_a_batch_allocates_nothing)
+{
+	/* Taking and giving back 50 batches, written to or not, leaves the heap alone. */
+	unsigned n_good = 0, n;
+
+	play(one_slot);
+	open_loader();
+	batchd_start(loader, 0, 0, 0, NULL);
+	next_is(0, 0);
+	release();
+	n_allocations = 0;
+	for (unsigned step = 1; step <= 50; step++) { /* without assertions: those allocate */
+		n_good += batchd_next(loader, &batch, BATCHD_FOREVER) == BATCHD_OK;
+		if (step % 2)
+			((volatile float *)batch.data)[0] = 1;
+		n_good += batchd_release(loader, batch.slot, batch.generation) == 0;
+	}
+	n = n_allocations;
+	ck_assert_uint_eq(n_good, 100);
+	ck_assert_uint_eq(n, 0);
+	finish();
+}
+END_TEST
+#endif
+
+int main(void)
+{
+	Suite *suite = suite_create("client-heap");
+	TCase *all = tcase_create("client-heap");
+	SRunner *runner;
+	int n_failed;
+
+	tcase_add_checked_fixture(all, setup, teardown);
+	suite_add_tcase(suite, all);
+#if OWN_HEAP
+	tcase_add_test(all, test_any_allocation_may_fail_while_opening);
+	tcase_add_test(all, test_a_batch_allocates_nothing);
+#endif
+	runner = srunner_create(suite);
+	srunner_run_all(runner, CK_ENV);
+	n_failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return n_failed != 0;
+}

@@ -497,12 +497,16 @@ def test_a_plain_ddp_script_under_torchrun(daemon, tmp_path):
 
 
 @pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
-def test_a_batch_costs_one_system_call_in_each_direction(daemon, tmp_path):
-    """1000 batches: 1000 packets received, 1000 sent, and nothing else that grows with them."""
+def test_a_ready_batch_costs_one_system_call_in_each_direction(daemon, tmp_path):
+    """200 batches more, taken one by one when they are ready: 200 packets more received, 200 more sent, and nothing else."""
     counts = {}
-    for n in (1000, 2000):
-        done = subprocess.run(["strace", "-f", "-c", "-U", "name,calls", "-o", str(tmp_path / "calls"), sys.executable, "-c",
-                               f"import batchd\nfor _ in batchd.DataLoader('random:length={n * 4},shape=8', 4): pass"],
+    for n in (200, 400):
+        code = f"""
+            import batchd, time
+            for _ in batchd.DataLoader('random:length={n * 4},shape=8', 4, n_slots=8):
+                time.sleep(0.005)
+        """
+        done = subprocess.run(["strace", "-f", "-c", "-U", "name,calls", "-o", str(tmp_path / "calls"), sys.executable, "-c", textwrap.dedent(code)],
                               stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, env={**os.environ, "BATCHD_ARRAYS": "numpy"})
         if "ptrace" in done.stderr or "PTRACE" in done.stderr:
             pytest.skip("strace may not trace here")
@@ -511,8 +515,9 @@ def test_a_batch_costs_one_system_call_in_each_direction(daemon, tmp_path):
             name, calls = line.split()[0], line.split()[-1]
             if calls.isdigit():
                 counts.setdefault(name, []).append(int(calls))
-    grown = {name: c[1] - c[0] for name, c in counts.items() if name != "total" and len(c) == 2 and abs(c[1] - c[0]) >= 100}
-    assert set(grown) == {"recvmsg", "sendmsg"} and all(abs(g - 1000) < 10 for g in grown.values()), grown
+    grown = {name: c[1] - c[0] for name, c in counts.items() if name not in ("total", "clock_nanosleep") and len(c) == 2 and abs(c[1] - c[0]) >= 50}
+    # A busy machine may be late with a few: then one more call each says so and waits.
+    assert set(grown) == {"recvmsg", "sendmsg"} and all(195 <= g <= 240 for g in grown.values()), grown
 
 
 def test_sharing_trainers_get_every_batch(daemon):

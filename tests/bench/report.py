@@ -33,6 +33,9 @@ def table(result):
     names = {"rate": f"{unit}/s", "cpu": f"CPU ms/{unit.rstrip('s') if unit != 'batches' else 'batch'}", "ms": "ms", "mib": "MiB resident"}
     used = [key for key in names if any(key in row for row in result["rows"])]
     print(f"\n{result['title']}")
+    if "text" in result:
+        print("  " + result["text"].strip().replace("\n", "\n  "), flush=True)
+        return
     columns([[""] + [names[key] for key in used]] +
             [[row["who"]] + [spread(row[key]) if row.get(key) else "" for key in used] for row in result["rows"]])
     for each in result["ratios"]:

@@ -1,7 +1,7 @@
 """What is measured. A scenario takes the runner and returns {"title", "unit", "rows": [{"who", "rate": [...], "cpu": [...]}], "ratios": [...]}.
 
 rate: images (samples, batches) a second, one value per round; cpu: CPU milliseconds for each; either may be missing. A ratio is
-{"text", "values", "target", "at_least"}; values has one per round.
+{"text", "values", "target", "at_least"}; values has one per round. "text" is printed as it is.
 """
 import json
 import os
@@ -233,5 +233,14 @@ def memory(runner):
     return result("resident memory", rows, [{"text": "MiB above the budget, at most", "values": over, "target": 64, "at_least": False}])
 
 
+def kernels(runner):
+    """The parts by themselves: programs with tables of their own."""
+    quick = runner.args.quick
+    programs = [("kernels", "11" if quick else "101"), ("decode", runner.args.data, "1" if quick else "5"), ("gather",)]
+    texts = [subprocess.run([runner.args.build / "tests/bench" / name, *map(str, arguments)], stdin=subprocess.DEVNULL,
+                            stdout=subprocess.PIPE, check=True, text=True).stdout for name, *arguments in programs]
+    return {"title": "parts by themselves", "unit": "images", "rows": [], "ratios": [], "text": "\n".join(texts)}
+
+
 SCENARIOS = {"train224": train224, "indexed": indexed, "cached": cached, "val224": val224, "share": share, "handover": handover, "npy": npy,
-             "first-batch": first_batch, "memory": memory}
+             "first-batch": first_batch, "memory": memory, "kernels": kernels}

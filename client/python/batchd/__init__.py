@@ -5,9 +5,9 @@
 """
 from ._lib import status
 from ._version import VERSION as __version__
-from .errors import (AccessError, BadDataError, BehindError, ConnectError, Error, FencedError, ForkedError, InvalidError, LimitError, LostError,
-                     MismatchError, NotFoundError, ProtocolError, ShutdownError)
+from .errors import (AccessError, BadDataError, BehindError, ConnectError, Error, FencedError, ForkedError, InvalidError, LimitError,
+                     LostError, MismatchError, NotFoundError, ProtocolError, ShutdownError)
 from .loader import Batch, DataLoader
 
-__all__ = ["DataLoader", "Batch", "status", "Error", "AccessError", "BadDataError", "BehindError", "ConnectError", "FencedError", "ForkedError",
-           "InvalidError", "LimitError", "LostError", "MismatchError", "NotFoundError", "ProtocolError", "ShutdownError"]
+__all__ = ["DataLoader", "Batch", "status", "Error", "AccessError", "BadDataError", "BehindError", "ConnectError", "FencedError",
+           "ForkedError", "InvalidError", "LimitError", "LostError", "MismatchError", "NotFoundError", "ProtocolError", "ShutdownError"]

@@ -1,7 +1,7 @@
 """Memory of a slot as tensors or arrays: torch if it is there, else numpy.
 
-A view keeps its Slot alive, and the Slot gives the lease back when the last view of it is gone. Only the samples are views; labels are a few
-bytes and people collect them in lists, so they are copied and hold nothing.
+A view keeps its Slot alive, and the Slot gives the lease back when the last view of it is gone. Only the samples are views; labels
+are a few bytes and people collect them in lists, so they are copied and hold nothing.
 """
 import ctypes
 import os
@@ -74,8 +74,8 @@ class Torch:
 def slot_class(n_bytes):
     """The type of a slot's memory: a buffer that gives its lease back when nobody looks at it any more.
 
-    Attributes, set by whoever makes one: handle (the C loader), slot, generation. In a forked child the C library refuses the release, so a tensor that
-    dies there takes nothing from its parent.
+    Attributes, set by whoever makes one: handle (the C loader), slot, generation. In a forked child the C library refuses the
+    release, so a tensor that dies there takes nothing from its parent.
     """
 
     class Slot(ctypes.c_char * n_bytes):

@@ -1,7 +1,8 @@
 """DataLoader: torch's, as far as a training loop looks at it, with batches that batchd has ready.
 
-How positions work. An epoch's order is fixed by (seed, epoch). `base` samples of it have been consumed by all ranks before this loader's step 0, then
-every step consumes batch_size * world_size more. A checkpoint made with another batch or world size is continued by folding its steps into the base.
+How positions work. An epoch's order is fixed by (seed, epoch). `base` samples of it have been consumed by all ranks before this
+loader's step 0, then every step consumes batch_size * world_size more. A checkpoint made with another batch or world size is
+continued by folding its steps into the base.
 """
 import ctypes
 import itertools
@@ -24,15 +25,17 @@ _SAME_S = 5.0  # a daemon that went away is expected back at its own socket that
 
 
 class Batch:
-    """What is known about a batch besides its tensors. `indices`: sample numbers, int64 array; `n_padding`: the last rows that only repeat samples so
-    that all ranks get the same number; `n_replaced`: rows that stand for an undecodable sample; `token`: for a checkpoint, as
-    DataLoader.state_dict() has it."""
+    """What is known about a batch besides its tensors. `indices`: sample numbers, int64 array; `n_padding`: the last rows that only
+    repeat samples so that all ranks get the same number; `n_replaced`: rows that stand for an undecodable sample; `token`: for a
+    checkpoint, as DataLoader.state_dict() has it."""
 
-    __slots__ = ("epoch", "base", "step", "global_batch", "n_rows", "n_padding", "n_replaced", "last", "wait_s", "indices", "_identity")
+    __slots__ = ("epoch", "base", "step", "global_batch", "n_rows", "n_padding", "n_replaced", "last", "wait_s", "indices",
+                 "_identity")
 
     @property
     def token(self):
-        return {**self._identity, "epoch": self.epoch, "base": self.base, "step": self.step, "last": self.last, "global_batch": self.global_batch}
+        return {**self._identity, "epoch": self.epoch, "base": self.base, "step": self.step, "last": self.last,
+                "global_batch": self.global_batch}
 
     # Words that people try first.
     @property
@@ -44,7 +47,8 @@ class Batch:
         return self.n_replaced
 
     def __repr__(self):
-        return f"<batch {self.step} of epoch {self.epoch}: {self.n_rows} rows, {self.n_padding} padding, {self.n_replaced} replaced>"
+        return (f"<batch {self.step} of epoch {self.epoch}: {self.n_rows} rows, {self.n_padding} padding, "
+                f"{self.n_replaced} replaced>")
 
 
 class Dataset:
@@ -147,9 +151,10 @@ class DataLoader:
     batch_size    rows of a batch; with batch_sampler the most it may have (default: the sampler's own)
     shuffle, seed, drop_last   the order is that of torch's DistributedSampler with the same settings
     batch_sampler any iterable of lists of sample indices, instead of shuffle and drop_last
-    transform     "train224", "val224" or a list of [op, args...] as torchvision names them; None: the data set's default (train224 for images)
-    dtype, layout "float32", "float16" or "uint8" (torch and numpy dtypes do as well); "NCHW" or "NHWC". With uint8 normalising is left to
-                  you: `normalize` has (mean, std)
+    transform     "train224", "val224" or a list of [op, args...] as torchvision names them; None: the data set's default
+                  (train224 for images)
+    dtype, layout "float32", "float16" or "uint8" (torch and numpy dtypes do as well); "NCHW" or "NHWC". With uint8 normalising is
+                  left to you: `normalize` has (mean, std)
     rank, world_size   default: torch.distributed if initialised, else RANK and WORLD_SIZE, else alone
     job           trainers with the same job share one loader; default: one that fits this run (torchrun) or this process
     mode          "shard": each rank its part of the epoch; "share": every trainer every batch
@@ -159,21 +164,23 @@ class DataLoader:
     writable      True maps batches writable from the start, which in-place system calls (readinto) need; ordinary in-place
                   arithmetic works either way, and nobody else ever sees it
     timeout       seconds to wait for a batch before TimeoutError; 0: no limit
-    reconnect     seconds to wait for a daemon that went away, before the error is raised; the loader then goes on exactly where it was
+    reconnect     seconds to wait for a daemon that went away before the error is raised; the loader goes on exactly where it was
     incarnation   of the job; a higher one ends all sessions of a lower one. Default: TORCHELASTIC_RESTART_COUNT
     arrays        "torch" or "numpy"; None: torch if it is installed ($BATCHD_ARRAYS)
     socket        of the daemon; None: $BATCHD_SOCKET, yours, the system's, or one is started for you (autostart)
     progress      a bar on the terminal while the daemon indexes the data; None: if there is a terminal
     apply_exif    turn images upright by their EXIF orientation
 
-    Each iteration is an epoch; set_epoch(e) before it says which, otherwise they count up from 0. Images are views of memory on loan from the
-    daemon, given back when the last tensor that looks at them is gone; who keeps as many as there are slots gets copies instead.
+    Each iteration is an epoch; set_epoch(e) before it says which, otherwise they count up from 0. Images are views of memory on loan
+    from the daemon, given back when the last tensor that looks at them is gone; who keeps as many as there are slots gets copies
+    instead.
     Not picklable, and of no use in forked children: make a loader in the process that iterates over it.
     """
 
-    def __init__(self, dataset, batch_size=None, shuffle=False, *, seed=0, drop_last=False, batch_sampler=None, transform=None, dtype="float32",
-                 layout="NCHW", rank=None, world_size=None, job=None, mode="shard", num_workers=None, device="cpu", socket=None, n_slots=None,
-                 apply_exif=False, writable=False, timeout=0, reconnect=30.0, incarnation=None, arrays=None, autostart=True, progress=None):
+    def __init__(self, dataset, batch_size=None, shuffle=False, *, seed=0, drop_last=False, batch_sampler=None, transform=None,
+                 dtype="float32", layout="NCHW", rank=None, world_size=None, job=None, mode="shard", num_workers=None, device="cpu",
+                 socket=None, n_slots=None, apply_exif=False, writable=False, timeout=0, reconnect=30.0, incarnation=None,
+                 arrays=None, autostart=True, progress=None):
         self._handle = None
         self._iterator = None
         self._arrays = _arrays.choose(arrays)
@@ -189,8 +196,8 @@ class DataLoader:
         self.drop_last = bool(drop_last)
         self.num_workers = num_workers or 0
         self._progress = progress
-        self._fill_options(shuffle, seed, transform, dtype, layout, rank, world_size, job, mode, num_workers, socket, n_slots, apply_exif, writable,
-                           incarnation, autostart)
+        self._fill_options(shuffle, seed, transform, dtype, layout, rank, world_size, job, mode, num_workers, socket, n_slots,
+                           apply_exif, writable, incarnation, autostart)
         self._open()
         self.dataset = Dataset(self)
         self.sampler = Sampler(self)
@@ -215,11 +222,11 @@ class DataLoader:
         if batch_size is None:
             batch_size = getattr(self.batch_sampler, "batch_size", None) or (64 if self.batch_sampler is None else None)
         if batch_size is None:
-            raise ValueError("batch_sampler does not say how large its batches get: give batch_size, the most rows a batch may have")
+            raise ValueError("batch_sampler does not say how large its batches get: give batch_size, the most rows one may have")
         return _number("batch_size", batch_size, 1, 2**32 - 1)
 
-    def _fill_options(self, shuffle, seed, transform, dtype, layout, rank, world_size, job, mode, num_workers, socket, n_slots, apply_exif, writable,
-                      incarnation, autostart):
+    def _fill_options(self, shuffle, seed, transform, dtype, layout, rank, world_size, job, mode, num_workers, socket, n_slots,
+                      apply_exif, writable, incarnation, autostart):
         o = self._options = _lib.Options()
         _lib.options_init(ctypes.byref(o))
         o.mode = _choice("mode", mode, _lib.MODES)
@@ -296,7 +303,8 @@ class DataLoader:
         self.close()
 
     def __reduce_ex__(self, protocol):
-        raise TypeError("a batchd.DataLoader cannot be pickled or copied: it is a connection. Make one in the process that iterates over it")
+        raise TypeError("a batchd.DataLoader cannot be pickled or copied: it is a connection. "
+                        "Make one in the process that iterates over it")
 
     def __repr__(self):
         return (f"<batchd.DataLoader {self._spec!r}, {self._info.n_samples} samples, rank {self.rank} of {self.world_size}, "
@@ -359,7 +367,7 @@ class DataLoader:
         return 1 if _lib.MODES[self._options.mode] == "share" else self.world_size
 
     def state_dict(self):
-        """Where a resumed training goes on: behind the last batch that this loader gave out. Plain numbers, the same on every rank."""
+        """Where a resumed training goes on: behind the last batch that this loader gave out. Plain numbers, the same on all ranks."""
         b = self.last_batch
         if b is None:  # nothing given out yet: behind the batch before the first
             b = Batch()
@@ -369,17 +377,17 @@ class DataLoader:
         return b.token
 
     def load_state_dict(self, state):
-        """Goes on behind the batch that `state` describes, also with another batch size or world size. The data set, seed and shuffle must be the
-        same. set_epoch with the same epoch keeps the position; another epoch begins from its start."""
+        """Goes on behind the batch that `state` describes, also with another batch size or world size. The data set, seed and shuffle
+        must be the same. set_epoch with the same epoch keeps the position; another epoch begins from its start."""
         if not isinstance(state, dict) or state.get("version") != 1:
             raise ValueError("this is no state of a batchd.DataLoader")
         o, i = self._options, self._info
         if state["dataset_id"] != i.dataset_id:
-            raise ValueError(f"the state belongs to another data set (id {state['dataset_id']:#x}) than {self._spec!r} (id {i.dataset_id:#x}): "
-                             "files were added, removed or relabelled, or it is another one")
+            raise ValueError(f"the state belongs to another data set (id {state['dataset_id']:#x}) than {self._spec!r} "
+                             f"(id {i.dataset_id:#x}): files were added, removed or relabelled, or it is another one")
         for what, mine in (("seed", o.seed), ("shuffle", bool(o.shuffle)), ("own_batches", bool(o.own_batches))):
             if state[what] != mine:
-                raise ValueError(f"the state was saved with {what}={state[what]}, and this loader has {what}={mine}: the order differs")
+                raise ValueError(f"the state was saved with {what}={state[what]}, this loader has {what}={mine}: the order differs")
         epoch, base, step = state["epoch"], state["base"], state["step"] + 1
         if not o.own_batches and (state["batch_size"], state["world_size"]) != (self.batch_size, self._consumers()):
             base, step = base + step * state["batch_size"] * state["world_size"], 0
@@ -420,9 +428,11 @@ class DataLoader:
 
     def _wait(self):
         """Blocks for the next batch: OK or END; self._struct has it."""
-        # With two slots a loop's own variable holds one while the next comes, so copies cannot be the rule; but both held would wait for ever.
+        # With two slots a loop's own variable holds one while the next comes, so copies cannot be the rule; but with both held we
+        # would wait for ever.
         if self._info.window == 2 and _lib.n_leased(self._handle) == 2:
-            raise Error("both of this loader's slots are held by batches that you kept: drop or clone them, or ask for more (n_slots)")
+            raise Error("both of this loader's slots are held by batches that you kept: drop or clone them, or ask for more "
+                        "(n_slots)")
         began = time.monotonic() if self.timeout else 0
         while True:
             code = _lib.next(self._handle, self._struct_at, self._timeout_ms)
@@ -432,10 +442,12 @@ class DataLoader:
                 self._raise(code)
             # A signal's Python handler has run by now; KeyboardInterrupt would have left already.
             if self.timeout and time.monotonic() - began >= self.timeout:
-                raise TimeoutError(f"no batch within {self.timeout} s; `batchctl status --socket {self.socket}` says who waits for whom")
+                raise TimeoutError(f"no batch within {self.timeout} s; `batchctl status --socket {self.socket}` says who waits "
+                                   "for whom")
 
     def _reopen(self, error):
-        """After the daemon went away: opens again as soon as one answers, for as long as `reconnect` says. The same data must be there."""
+        """After the daemon went away: opens again as soon as one answers, for as long as `reconnect` says. The same data must be
+        there."""
         dataset_id, began = self._info.dataset_id, time.monotonic()
         wanted, same = self._options.socket, self._info.socket
         handle, self._handle = self._handle, None
@@ -483,14 +495,16 @@ class DataLoader:
         """What is where in a slot: the same in all of them, told by the first batch."""
         self._labels_offset, self._indices_offset = labels_offset, indices_offset
         rows, i = self.batch_size, self._info
-        self._slot_class = _arrays.slot_class(max(rows * self._bytes_of(i.shape, i.n_dims, i.dtype), indices_offset + 8 * rows,
-                                                  labels_offset + rows * self._bytes_of(i.label_shape, i.n_label_dims, i.label_dtype)))
+        labels_end = labels_offset + rows * self._bytes_of(i.label_shape, i.n_label_dims, i.label_dtype)
+        self._slot_class = _arrays.slot_class(max(rows * self._bytes_of(i.shape, i.n_dims, i.dtype), labels_end,
+                                                  indices_offset + 8 * rows))
 
     def _copy(self, images):
         if not self._warned:
             self._warned = True
-            warnings.warn(f"{self._info.window - 1} batches are held while only {self._info.window} slots exist, so this and later batches are copied; "
-                          "drop batches when you are done with them, or ask for more slots (n_slots)", RuntimeWarning, stacklevel=4)
+            warnings.warn(f"{self._info.window - 1} batches are held while only {self._info.window} slots exist, so this and later "
+                          "batches are copied; drop batches when you are done with them, or ask for more slots (n_slots)",
+                          RuntimeWarning, stacklevel=4)
         return self._arrays.copy(images)
 
 
@@ -513,7 +527,8 @@ class _Epoch:
         self._begun = True
 
     def _advance(self):
-        """OK with the next batch in the loader's struct, or END. A daemon that went away is waited for, and begun with anew where we were."""
+        """OK with the next batch in the loader's struct, or END. A daemon that went away is waited for, and begun with anew where we
+        were."""
         loader = self._loader
         while True:
             try:

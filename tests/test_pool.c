@@ -232,13 +232,24 @@ START_TEST(test_a_job_nobody_waits_for_is_found_by_draining)
 	pool_drain(f.pool);
 	check_all_made_once(b);
 	uv_run(&f.loop, UV_RUN_NOWAIT); /* takes notice of on_done's uv_stop */
-	/* Cancelled after it was done: its done comes by itself. */
+	/* Somebody comes to wait after it was done: its done comes by itself. */
 	memset(b->made, 0, sizeof(b->made));
 	b->n_done = 0;
 	pool_submit(f.pool, &f.queue, &b->job);
 	do
 		pool_get_stats(f.pool, &s);
 	while (s.n_rows < 2 * ROWS);
+	pool_queue_set_urgency(f.pool, &f.queue, 0, true);
+	uv_run(&f.loop, UV_RUN_DEFAULT);
+	check_all_made_once(b);
+	pool_queue_set_urgency(f.pool, &f.queue, 0, false);
+	/* Cancelled after it was done: its done comes by itself. */
+	memset(b->made, 0, sizeof(b->made));
+	b->n_done = 0;
+	pool_submit(f.pool, &f.queue, &b->job);
+	do
+		pool_get_stats(f.pool, &s);
+	while (s.n_rows < 3 * ROWS);
 	pool_cancel(f.pool, &b->job);
 	uv_run(&f.loop, UV_RUN_DEFAULT);
 	check_all_made_once(b);

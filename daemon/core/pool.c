@@ -487,6 +487,8 @@ void pool_queue_set_urgency(struct pool *p, struct pool_queue *q, int n_ready, b
 	pthread_mutex_lock(&p->lock);
 	q->n_ready = n_ready;
 	q->waited_for = waited_for;
+	if (waited_for && p->done) /* done while nobody waited yet */
+		uv_async_send(&p->async);
 	pthread_mutex_unlock(&p->lock);
 }
 

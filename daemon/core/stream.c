@@ -221,12 +221,12 @@ void stream_pump(struct stream *s)
 	if (!s->slots || s->loader->failed || s->loader->closing)
 		return;
 	publish(s);
+	update_urgency(s);
 	if (s->positioned && anybody_wants_more(s)) {
 		skip_ahead(s);
 		while (begin_one(s))
 			;
 	}
-	update_urgency(s);
 }
 
 void stream_on_filled(struct stream *s, struct slot *slot)
@@ -417,8 +417,7 @@ int stream_seek(struct consumer *c, uint64_t seek, const struct position *to)
 void stream_wait(struct consumer *c)
 {
 	c->waiting = true;
-	/* In this order: a job that is done from here on wakes the loop, and one that was done before is found now. */
-	update_urgency(c->stream);
+	update_urgency(c->stream); /* first: a job that is done from here on wakes the loop, and one that was done before is found now */
 	pool_drain(c->stream->loader->pool);
 	if (c->stream)
 		stream_pump(c->stream);

@@ -1,0 +1,148 @@
+/* What becomes of an Open: names resolved, limits and access applied, the offending field named. */
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "request.h"
+
+static struct config config;
+static struct request r;
+static struct request_error err;
+
+static void setup(void)
+{
+	struct config_error e;
+	static const char text[] = "pipelines:\n  - name: small\n    transform: [[Resize, [8, 8]], ToTensor]\n"
+				   "datasets:\n  - name: open\n    source: 'random:length=10,shape=2'\n"
+				   "  - name: pictures\n    source: imagefolder:/data/p\n    transform: small\n    users: [root]\n";
+	char path[] = "/tmp/batchd-request-XXXXXX";
+	int fd = mkstemp(path);
+	ck_assert_int_eq(write(fd, text, sizeof(text) - 1), (ssize_t)sizeof(text) - 1);
+	close(fd);
+	int result = config_load(path, &config, &e);
+	unlink(path);
+	ck_assert_msg(result == 0, "%s", e.text);
+}
+
+static void teardown(void)
+{
+	request_finish(&r);
+	config_finish(&config);
+}
+
+static Batchd__Wire__Open usual(const char *dataset)
+{
+	Batchd__Wire__Open o = BATCHD__WIRE__OPEN__INIT;
+	o.dataset = (char *)dataset;
+	o.batch_size = 4;
+	o.world_size = 1;
+	o.job = (char *)"j";
+	return o;
+}
+
+static int make_as(uid_t uid, const Batchd__Wire__Open *o, unsigned n_fds)
+{
+	gid_t gid = 12345;
+	struct requester who = { .uid = uid, .gids = &gid, .n_gids = 1 };
+	request_finish(&r);
+	return request_make(&config, o, &who, n_fds, &r, &err);
+}
+
+static uid_t stranger(void)
+{
+	return geteuid() + 4242;
+}
+
+START_TEST(test_a_configured_name_becomes_its_source_and_transform)
+{
+	/* Opened with the daemon's rights: trusted even for a stranger. */
+	Batchd__Wire__Open o = usual("open");
+	ck_assert_int_eq(make_as(stranger(), &o, 0), 0);
+	ck_assert_str_eq(r.source, "random:length=10,shape=2");
+	ck_assert_str_eq(r.spec.transform, "");
+	ck_assert(r.access.trusted);
+	o = usual("pictures");
+	ck_assert_int_eq(make_as(0, &o, 0), 0);
+	ck_assert_ptr_nonnull(strstr(r.spec.transform, "Resize"));
+	o.transform = (char *)"val224";
+	ck_assert_int_eq(make_as(0, &o, 0), 0);
+	ck_assert_str_eq(r.spec.transform, "val224");
+}
+END_TEST
+
+START_TEST(test_users_of_a_data_set_are_respected)
+{
+	/* users: [root]. */
+	Batchd__Wire__Open o = usual("pictures");
+	ck_assert_int_ne(make_as(stranger(), &o, 0), 0);
+	ck_assert_int_eq(err.code, BATCHD__WIRE__ERROR_CODE__ACCESS);
+	ck_assert_str_eq(err.field, "dataset");
+}
+END_TEST
+
+START_TEST(test_a_stranger_sends_descriptors_and_is_not_trusted)
+{
+	/* A path alone would be opened with our rights. */
+	Batchd__Wire__Open o = usual("imagefolder:/data/q");
+	ck_assert_int_ne(make_as(stranger(), &o, 0), 0);
+	ck_assert_int_eq(err.code, BATCHD__WIRE__ERROR_CODE__ACCESS);
+	ck_assert_int_eq(make_as(stranger(), &o, 1), 0);
+	ck_assert(!r.access.trusted);
+	ck_assert_uint_eq(r.access.uid, stranger());
+	ck_assert_uint_eq(r.access.gids[0], 12345);
+	ck_assert_str_eq(r.spec.transform, "train224");
+	ck_assert_int_eq(make_as(geteuid(), &o, 0), 0);
+	ck_assert(r.access.trusted);
+}
+END_TEST
+
+START_TEST(test_an_unknown_name_says_what_would_do)
+{
+	/* Neither configured nor a kind. */
+	Batchd__Wire__Open o = usual("imagenet");
+	ck_assert_int_ne(make_as(0, &o, 0), 0);
+	ck_assert_int_eq(err.code, BATCHD__WIRE__ERROR_CODE__NOT_FOUND);
+	ck_assert_ptr_nonnull(strstr(err.text, "imagenet"));
+	ck_assert_ptr_nonnull(strstr(err.text, "imagefolder:"));
+}
+END_TEST
+
+START_TEST(test_ranks_fit_their_world)
+{
+	/* Both sides of each limit, in both modes. */
+	struct {
+		int32_t rank;
+		uint32_t world;
+		bool share, ok;
+	} cases[] = { { 0, 1, false, true },	  { 1, 1, false, false }, { 3, 4, false, true },  { 4, 4, false, false },
+		      { -1, 4, false, false },	  { -1, 1, false, true }, { -1, 4, true, true },  { -2, 4, true, false },
+		      { 0, 4096, false, true },	  { 0, 4097, false, false }, { 0, 64, true, true }, { 0, 65, true, false },
+		      { 63, 1, true, true },	  { 64, 1, true, false },	 { 0, 0, false, false } };
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		Batchd__Wire__Open o = usual("open");
+		o.rank = cases[i].rank;
+		o.world_size = cases[i].world;
+		o.mode = cases[i].share ? BATCHD__WIRE__MODE__SHARE : BATCHD__WIRE__MODE__SHARD;
+		ck_assert_msg((make_as(0, &o, 0) == 0) == cases[i].ok, "case %zu: %s", i, err.text);
+	}
+}
+END_TEST
+
+int main(void)
+{
+	Suite *s = suite_create("request");
+	TCase *t = tcase_create("request");
+	tcase_add_checked_fixture(t, setup, teardown);
+	tcase_add_test(t, test_a_configured_name_becomes_its_source_and_transform);
+	tcase_add_test(t, test_users_of_a_data_set_are_respected);
+	tcase_add_test(t, test_a_stranger_sends_descriptors_and_is_not_trusted);
+	tcase_add_test(t, test_an_unknown_name_says_what_would_do);
+	tcase_add_test(t, test_ranks_fit_their_world);
+	suite_add_tcase(s, t);
+	SRunner *runner = srunner_create(s);
+	srunner_run_all(runner, CK_ENV);
+	int failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return failed != 0;
+}

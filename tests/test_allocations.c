@@ -11,6 +11,7 @@
 #include "core/loader.h"
 #include "data/sample-cache.h"
 #include "jpegs.h"
+#include "suite.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define COUNTED 0
@@ -314,9 +315,5 @@ int main(void)
 	tcase_add_test(t, test_cached_samples_allocate_nothing_either);
 #endif
 	suite_add_tcase(s, t);
-	SRunner *r = srunner_create(s);
-	srunner_run_all(r, CK_ENV);
-	int failed = srunner_ntests_failed(r);
-	srunner_free(r);
-	return failed != 0;
+	return suite_run(s);
 }

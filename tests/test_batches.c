@@ -5,6 +5,7 @@
 
 #include "core/sampler.h"
 #include "fake.h"
+#include "suite.h"
 
 /* ---- epochs ---- */
 
@@ -518,8 +519,6 @@ int main(void)
 {
 	Suite *suite = suite_create("batches");
 	TCase *all = tcase_create("batches");
-	SRunner *runner;
-	int n_failed;
 
 	tcase_add_checked_fixture(all, setup, teardown);
 	suite_add_tcase(suite, all);
@@ -537,9 +536,5 @@ int main(void)
 	tcase_add_test(all, test_release_of_what_is_not_on_loan_is_refused);
 	tcase_add_test(all, test_child_of_a_fork_can_do_nothing_and_harms_nothing);
 	tcase_add_test(all, test_one_thread_takes_while_another_releases);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_ENV);
-	n_failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return n_failed != 0;
+	return suite_run(suite);
 }

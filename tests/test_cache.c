@@ -13,6 +13,7 @@
 #include "data/cache-file.h"
 #include "data/cache-memory.h"
 #include "data/sample-cache.h"
+#include "suite.h"
 
 static char folder[32];
 
@@ -608,8 +609,6 @@ int main(void)
 {
 	Suite *s = suite_create("cache");
 	TCase *tc = tcase_create("cache");
-	SRunner *runner = srunner_create(s);
-	int n_failed;
 
 	tcase_set_timeout(tc, 120);
 	tcase_add_checked_fixture(tc, set_up, tear_down);
@@ -630,8 +629,5 @@ int main(void)
 	tcase_add_test(tc, test_a_directory_that_is_missing_is_no_error);
 	tcase_add_test(tc, test_threads_share_the_cache);
 	suite_add_tcase(s, tc);
-	srunner_run_all(runner, CK_NORMAL);
-	n_failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return n_failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return suite_run(s);
 }

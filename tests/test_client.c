@@ -3,6 +3,7 @@
 #include <sys/wait.h>
 
 #include "fake.h"
+#include "suite.h"
 
 /* ---- opening ---- */
 
@@ -463,8 +464,6 @@ int main(void)
 {
 	Suite *suite = suite_create("client");
 	TCase *all = tcase_create("client");
-	SRunner *runner;
-	int n_failed;
 
 	tcase_add_checked_fixture(all, setup, teardown);
 	suite_add_tcase(suite, all);
@@ -482,9 +481,5 @@ int main(void)
 	tcase_add_test(all, test_daemon_that_cannot_start_is_quoted);
 	tcase_add_test(all, test_classes_come_between_batches_that_wait_their_turn);
 	tcase_add_test(all, test_status_is_put_together_from_its_parts);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_ENV);
-	n_failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return n_failed != 0;
+	return suite_run(suite);
 }

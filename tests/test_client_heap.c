@@ -1,6 +1,7 @@
 /* libbatchd and the heap: what happens when it is short, and that batches leave it alone. Allocations are counted, and made to
  * fail, in one thread; the sanitizers bring allocators of their own, so under them there is nothing to do. */
 #include "fake.h"
+#include "suite.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define OWN_HEAP 0
@@ -144,8 +145,6 @@ int main(void)
 {
 	Suite *suite = suite_create("client-heap");
 	TCase *all = tcase_create("client-heap");
-	SRunner *runner;
-	int n_failed;
 
 	tcase_add_checked_fixture(all, setup, teardown);
 	suite_add_tcase(suite, all);
@@ -153,9 +152,5 @@ int main(void)
 	tcase_add_test(all, test_any_allocation_may_fail_while_opening);
 #endif
 	tcase_add_test(all, test_a_batch_allocates_nothing);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_ENV);
-	n_failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return n_failed != 0;
+	return suite_run(suite);
 }

@@ -1,5 +1,6 @@
 /* The configuration file: what it accepts, and that every mistake is answered with file, line, key and what was expected. */
 #include "config.h"
+#include "suite.h"
 
 #include <check.h>
 #include <errno.h>
@@ -553,11 +554,5 @@ int main(void)
 	tcase_add_test(tc, test_diff_tells_live_keys_from_those_of_the_next_start);
 	suite_add_tcase(suite, tc);
 
-	SRunner *runner = srunner_create(suite);
-
-	srunner_run_all(runner, CK_NORMAL);
-	int failed = srunner_ntests_failed(runner);
-
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return suite_run(suite);
 }

@@ -17,6 +17,7 @@
 #include "daemon.h"
 #include "util/log.h"
 #include "wire.h"
+#include "suite.h"
 
 static struct wire_arena arena;
 static pid_t daemon_pid;
@@ -589,9 +590,5 @@ int main(void)
 	tcase_add_test(t, test_sigterm_tells_everybody_and_leaves_nothing);
 	tcase_add_test(t, test_sessions_that_vanish_at_every_moment_leave_nothing);
 	suite_add_tcase(s, t);
-	SRunner *r = srunner_create(s);
-	srunner_run_all(r, CK_ENV);
-	int failed = srunner_ntests_failed(r);
-	srunner_free(r);
-	return failed != 0;
+	return suite_run(s);
 }

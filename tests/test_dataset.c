@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "data/dataset.h"
+#include "suite.h"
 
 /* A folder of our own with what the case puts there; descriptors are counted before and after. */
 static struct {
@@ -989,8 +990,6 @@ int main(void)
 {
 	Suite *s = suite_create("dataset");
 	TCase *tc = tcase_create("dataset");
-	SRunner *runner = srunner_create(s);
-	int n_failed;
 
 	tcase_set_timeout(tc, 60);
 	tcase_add_checked_fixture(tc, set_up, tear_down);
@@ -1022,8 +1021,5 @@ int main(void)
 	tcase_add_test(tc, test_random_values_are_what_their_type_promises);
 	tcase_add_test(tc, test_any_thread_may_read);
 	suite_add_tcase(s, tc);
-	srunner_run_all(runner, CK_NORMAL);
-	n_failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return n_failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return suite_run(s);
 }

@@ -9,6 +9,7 @@
 #include <webp/encode.h>
 
 #include "jpegs.h"
+#include "suite.h"
 
 /* ---- memory, counted ----
  * Sanitizers bring their own allocator; with them nothing is counted and the tests that need counts are left out. */
@@ -639,11 +640,5 @@ int main(void)
 #endif
 	suite_add_tcase(suite, tc);
 
-	SRunner *runner = srunner_create(suite);
-
-	srunner_run_all(runner, CK_NORMAL);
-	int failed = srunner_ntests_failed(runner);
-
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return suite_run(suite);
 }

@@ -1,5 +1,6 @@
 /* Which way up: EXIF directories and XMP packets, sound, strange and damaged. */
 #include "image/exif.h"
+#include "suite.h"
 
 #include <check.h>
 #include <stdbool.h>
@@ -214,11 +215,5 @@ int main(void)
 	tcase_add_test(tc, test_xmp_orientation_as_attribute_and_as_element);
 	suite_add_tcase(suite, tc);
 
-	SRunner *runner = srunner_create(suite);
-
-	srunner_run_all(runner, CK_NORMAL);
-	int failed = srunner_ntests_failed(runner);
-
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return suite_run(suite);
 }

@@ -1,6 +1,7 @@
 /* The finisher: its numbers are torchvision's formula in float32, on every path, in every layout, and nothing beside
  * them is written. */
 #include "image/finish.h"
+#include "suite.h"
 
 #include <check.h>
 #include <errno.h>
@@ -152,8 +153,6 @@ int main(void)
 {
 	Suite *s = suite_create("finish");
 	TCase *c = tcase_create("finish");
-	SRunner *runner;
-	int failed;
 
 	tcase_set_timeout(c, 120);
 	tcase_add_test(c, test_halves_are_nearest_and_even);
@@ -161,9 +160,5 @@ int main(void)
 	tcase_add_test(c, test_any_normalisation_is_exact_on_the_chosen_path);
 	tcase_add_test(c, test_unknown_path_is_refused);
 	suite_add_tcase(s, c);
-	runner = srunner_create(s);
-	srunner_run_all(runner, CK_ENV);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? 1 : 0;
+	return suite_run(s);
 }

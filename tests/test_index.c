@@ -11,6 +11,7 @@
 #include "data/filelist.h"
 #include "data/index.h"
 #include "data/name.h"
+#include "suite.h"
 
 enum { CHECKSUM_AT = 16, CHECKED_FROM = 24 };
 
@@ -342,8 +343,6 @@ int main(void)
 {
 	Suite *s = suite_create("index");
 	TCase *tc = tcase_create("index");
-	SRunner *runner = srunner_create(s);
-	int n_failed;
 
 	tcase_set_timeout(tc, 60);
 	tcase_add_checked_fixture(tc, set_up, tear_down);
@@ -360,8 +359,5 @@ int main(void)
 	tcase_add_test(tc, test_many_folders_in_any_order);
 	tcase_add_test(tc, test_names_sort_as_python_sorts_them);
 	suite_add_tcase(s, tc);
-	srunner_run_all(runner, CK_NORMAL);
-	n_failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return n_failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return suite_run(s);
 }

@@ -9,6 +9,7 @@
 
 #include "util/cpu.h"
 #include "util/memory.h"
+#include "suite.h"
 
 static char root[64];
 
@@ -97,9 +98,5 @@ int main(void)
 	tcase_add_test(t, test_the_old_hierarchies_are_read_too);
 	tcase_add_test(t, test_nonsense_in_the_files_is_no_limit);
 	suite_add_tcase(s, t);
-	SRunner *r = srunner_create(s);
-	srunner_run_all(r, CK_ENV);
-	int failed = srunner_ntests_failed(r);
-	srunner_free(r);
-	return failed != 0;
+	return suite_run(s);
 }

@@ -1,5 +1,6 @@
 /* Making the socket: alone, beside others, and where somebody left something. */
 #include "listen.h"
+#include "suite.h"
 
 #include <check.h>
 #include <errno.h>
@@ -500,11 +501,5 @@ int main(void)
 	tcase_add_test(tc, test_address_check_trusts_only_private_directories);
 	suite_add_tcase(suite, tc);
 
-	SRunner *runner = srunner_create(suite);
-
-	srunner_run_all(runner, CK_NORMAL);
-	int failed = srunner_ntests_failed(runner);
-
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return suite_run(suite);
 }

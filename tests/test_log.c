@@ -1,5 +1,6 @@
 /* The log's lines, and its records for the journal as a journal receives them. */
 #include "util/log.h"
+#include "suite.h"
 
 #include <check.h>
 #include <errno.h>
@@ -293,11 +294,5 @@ int main(void)
 #endif
 	suite_add_tcase(suite, tc);
 
-	SRunner *runner = srunner_create(suite);
-
-	srunner_run_all(runner, CK_NORMAL);
-	int failed = srunner_ntests_failed(runner);
-
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return suite_run(suite);
 }

@@ -1,5 +1,6 @@
 /* A fake service manager: what it receives, what it may pass, and what happens without one. */
 #include "notify.h"
+#include "suite.h"
 
 #include <check.h>
 #include <errno.h>
@@ -234,11 +235,5 @@ int main(void)
 	tcase_add_test(tc, test_listen_fds_that_make_no_sense_are_refused);
 	suite_add_tcase(suite, tc);
 
-	SRunner *runner = srunner_create(suite);
-
-	srunner_run_all(runner, CK_NORMAL);
-	int failed = srunner_ntests_failed(runner);
-
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return suite_run(suite);
 }

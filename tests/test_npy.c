@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "data/npy.h"
+#include "suite.h"
 
 struct fixture {
 	unsigned char bytes[70000];
@@ -153,8 +154,6 @@ int main(void)
 {
 	Suite *s = suite_create("npy");
 	TCase *tc = tcase_create("header");
-	SRunner *runner = srunner_create(s);
-	int n_failed;
 
 	tcase_add_checked_fixture(tc, set_up, NULL);
 	tcase_add_test(tc, test_what_numpy_writes_is_read);
@@ -164,8 +163,5 @@ int main(void)
 	tcase_add_test(tc, test_every_cut_of_a_header_is_refused);
 	tcase_add_test(tc, test_foreign_files_and_versions_are_refused);
 	suite_add_tcase(s, tc);
-	srunner_run_all(runner, CK_NORMAL);
-	n_failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return n_failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return suite_run(s);
 }

@@ -13,6 +13,7 @@
 #include <jpeglib.h> /* needs stdio.h before it */
 
 #include "pipeline/random.h"
+#include "suite.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || defined(__clang__)
 #define CAN_COUNT 0 /* sanitizers have an allocator of their own */
@@ -557,8 +558,6 @@ int main(void)
 {
 	Suite *s = suite_create("pipeline");
 	TCase *c = tcase_create("pipeline");
-	SRunner *runner;
-	int failed;
 
 	tcase_set_timeout(c, 120);
 	tcase_add_test(c, test_philox_gives_the_published_numbers);
@@ -576,9 +575,5 @@ int main(void)
 	tcase_add_test(c, test_threads_share_a_pipeline);
 	tcase_add_test(c, test_images_that_do_not_fit_are_outcomes);
 	suite_add_tcase(s, c);
-	runner = srunner_create(s);
-	srunner_run_all(runner, CK_ENV);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? 1 : 0;
+	return suite_run(s);
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "core/pool.h"
+#include "suite.h"
 
 enum { ROWS = 500 };
 
@@ -320,9 +321,5 @@ int main(void)
 	tcase_add_test(t, test_a_task_runs_once_off_the_loop_and_comes_back_to_it);
 	tcase_add_test(t, test_work_goes_on_while_the_number_of_workers_changes);
 	suite_add_tcase(s, t);
-	SRunner *r = srunner_create(s);
-	srunner_run_all(r, CK_ENV);
-	int failed = srunner_ntests_failed(r);
-	srunner_free(r);
-	return failed != 0;
+	return suite_run(s);
 }

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "request.h"
+#include "suite.h"
 
 static struct config config;
 static struct request r;
@@ -140,9 +141,5 @@ int main(void)
 	tcase_add_test(t, test_an_unknown_name_says_what_would_do);
 	tcase_add_test(t, test_ranks_fit_their_world);
 	suite_add_tcase(s, t);
-	SRunner *runner = srunner_create(s);
-	srunner_run_all(runner, CK_ENV);
-	int failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed != 0;
+	return suite_run(s);
 }

@@ -1,6 +1,7 @@
 /* The resampler: every path gives what the plain C one gives, reads only what it says it needs, and remembers nothing
  * wrong. (That the plain C path gives Pillow's pixels is tests/python/test_pixels.py's.) */
 #include "image/resample.h"
+#include "suite.h"
 
 #include <check.h>
 #include <errno.h>
@@ -222,8 +223,6 @@ int main(void)
 {
 	Suite *s = suite_create("resample");
 	TCase *c = tcase_create("resample");
-	SRunner *runner;
-	int failed;
 
 	tcase_set_timeout(c, 120);
 	tcase_add_test(c, test_every_path_gives_the_same_bytes_from_only_what_it_needs);
@@ -233,9 +232,5 @@ int main(void)
 	tcase_add_test(c, test_very_large_factors_are_exact_too);
 	tcase_add_test(c, test_unknown_path_is_refused);
 	suite_add_tcase(s, c);
-	runner = srunner_create(s);
-	srunner_run_all(runner, CK_ENV);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? 1 : 0;
+	return suite_run(s);
 }

@@ -6,6 +6,7 @@
 
 #include "core/mt19937.h"
 #include "core/sampler.h"
+#include "suite.h"
 
 /* The sanitizers stop the program at an allocation that malloc would just refuse; one case here wants the refusal. */
 __attribute__((visibility("default"))) const char *__asan_default_options(void);
@@ -213,8 +214,6 @@ int main(void)
 {
 	Suite *s = suite_create("sampler");
 	TCase *tc = tcase_create("order");
-	SRunner *runner = srunner_create(s);
-	int n_failed;
 
 	tcase_set_timeout(tc, 60);
 	tcase_add_test(tc, test_generator_draws_the_published_sequence);
@@ -228,8 +227,5 @@ int main(void)
 	tcase_add_test(tc, test_batches_round_as_asked);
 	tcase_add_test(tc, test_threads_share_a_plan);
 	suite_add_tcase(s, tc);
-	srunner_run_all(runner, CK_NORMAL);
-	n_failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return n_failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return suite_run(s);
 }

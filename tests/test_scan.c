@@ -10,6 +10,7 @@
 #include "image/scan.h"
 #include "image/stuffing.h"
 #include "jpegs.h"
+#include "suite.h"
 
 /* Bytes that end where their allocation ends, so that AddressSanitizer sees every read too far. */
 struct picture {
@@ -567,7 +568,6 @@ int main(void)
 {
 	Suite *suite = suite_create("scan");
 	TCase *pixels = tcase_create("pixels"), *damage = tcase_create("damage"), *parts = tcase_create("parts");
-	SRunner *runner = srunner_create(suite);
 
 	tcase_set_timeout(pixels, 300);
 	tcase_add_test(pixels, test_every_sampling_and_odd_size_gives_libjpegs_pixels);
@@ -590,9 +590,6 @@ int main(void)
 	tcase_add_test(parts, test_unstuffing_takes_out_stuffing_and_markers);
 	tcase_add_test(parts, test_tables_that_are_none_are_refused);
 	suite_add_tcase(suite, parts);
-	srunner_run_all(runner, CK_NORMAL);
-	int failed = srunner_ntests_failed(runner);
 
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return suite_run(suite);
 }

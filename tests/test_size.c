@@ -1,5 +1,6 @@
 /* Sizes and durations as people write them. */
 #include "util/size.h"
+#include "suite.h"
 
 #include <check.h>
 #include <errno.h>
@@ -146,11 +147,5 @@ int main(void)
 	tcase_add_test(tc, test_size_format_has_one_decimal_and_never_1024);
 	suite_add_tcase(suite, tc);
 
-	SRunner *runner = srunner_create(suite);
-
-	srunner_run_all(runner, CK_NORMAL);
-	int failed = srunner_ntests_failed(runner);
-
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return suite_run(suite);
 }

@@ -12,6 +12,7 @@
 
 #include "core/slab.h"
 #include "core/slots.h"
+#include "suite.h"
 
 START_TEST(test_a_trainer_sees_what_the_daemon_writes)
 {
@@ -158,9 +159,5 @@ int main(void)
 	tcase_add_test(t, test_a_slot_has_room_for_rows_labels_and_indices);
 	tcase_add_test(t, test_the_charge_is_refunded_with_the_last_reference);
 	suite_add_tcase(s, t);
-	SRunner *r = srunner_create(s);
-	srunner_run_all(r, CK_ENV);
-	int failed = srunner_ntests_failed(r);
-	srunner_free(r);
-	return failed != 0;
+	return suite_run(s);
 }

@@ -7,6 +7,7 @@
 
 #include "core/loader.h"
 #include "core/sampler.h"
+#include "suite.h"
 
 enum { MOST = 4096 };
 
@@ -485,9 +486,5 @@ int main(void)
 	tcase_add_test(t, test_own_batches_come_back_as_they_were_sent);
 	tcase_add_test(t, test_a_loader_closed_in_the_middle_leaves_nothing);
 	suite_add_tcase(s, t);
-	SRunner *r = srunner_create(s);
-	srunner_run_all(r, CK_ENV);
-	int failed = srunner_ntests_failed(r);
-	srunner_free(r);
-	return failed != 0;
+	return suite_run(s);
 }

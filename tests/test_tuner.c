@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "core/tuner.h"
+#include "suite.h"
 
 struct fixture {
 	uv_loop_t loop;
@@ -116,9 +117,5 @@ int main(void)
 	tcase_add_test(t, test_a_wrong_guess_makes_it_more_patient);
 	tcase_add_test(t, test_a_fixed_number_stays_and_can_be_changed);
 	suite_add_tcase(s, t);
-	SRunner *r = srunner_create(s);
-	srunner_run_all(r, CK_ENV);
-	int failed = srunner_ntests_failed(r);
-	srunner_free(r);
-	return failed != 0;
+	return suite_run(s);
 }

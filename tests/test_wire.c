@@ -1,6 +1,7 @@
 /* One packet of the wire: what is sent arrives, limits hold on both sides of each, descriptors never leak, nonsense is told
  * apart. */
 #include "wire.h"
+#include "suite.h"
 
 #include <check.h>
 #include <dirent.h>
@@ -534,8 +535,6 @@ int main(void)
 {
 	Suite *suite = suite_create("wire");
 	TCase *packets = tcase_create("packets"), *messages = tcase_create("messages");
-	SRunner *runner;
-	int n_failed;
 
 	tcase_add_checked_fixture(packets, setup, teardown);
 	tcase_add_test(packets, test_message_and_its_fds_arrive_close_on_exec);
@@ -558,9 +557,5 @@ int main(void)
 	tcase_add_test(messages, test_socket_paths_are_refused_rather_than_cut);
 	tcase_add_test(messages, test_every_code_and_message_has_a_name);
 	suite_add_tcase(suite, messages);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_ENV);
-	n_failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return n_failed != 0;
+	return suite_run(suite);
 }

@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 
 #include "fake.h"
+#include "suite.h"
 
 /* ---- writing into batches ---- */
 
@@ -217,8 +218,6 @@ int main(void)
 {
 	Suite *suite = suite_create("writes");
 	TCase *all = tcase_create("writes");
-	SRunner *runner;
-	int n_failed;
 
 	tcase_add_checked_fixture(all, setup, teardown);
 	suite_add_tcase(suite, all);
@@ -228,9 +227,5 @@ int main(void)
 	tcase_add_test(all, test_foreign_faults_reach_the_handler_that_was_there_before);
 	tcase_add_test(all, test_handler_installed_after_ours_that_raises_again_loses_no_write);
 	tcase_add_test(all, test_real_crash_still_kills_the_process);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_ENV);
-	n_failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return n_failed != 0;
+	return suite_run(suite);
 }

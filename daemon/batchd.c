@@ -20,7 +20,7 @@
 #include "util/memory.h"
 
 enum {
-	TICKETS = 64,            /* files read ahead of decoding at once */
+	TICKETS = 128,           /* files that may be read ahead of decoding at once; a trainer that is alone gets half of them */
 	STUCK_S = 120,           /* a row in work for longer means a stuck worker: no watchdog ping */
 	AUTO_MEMORY_PERCENT = 25,
 	SYNC_MS = 5 * 60 * 1000,

@@ -104,7 +104,7 @@ START_TEST(test_defaults_are_those_of_the_manual)
 	ck_assert_uint_eq(c.socket_mode, 0600);
 	ck_assert_uint_eq(c.socket_group, CONFIG_NO_GROUP);
 	ck_assert_uint_eq(c.workers, 0);
-	ck_assert_uint_eq(c.io_threads, 8);
+	ck_assert_uint_eq(c.io_threads, 32);
 	ck_assert_uint_eq(c.memory_bytes, 0);
 	ck_assert_uint_eq(c.slots, 4);
 	ck_assert_uint_eq(c.linger_ns, UINT64_C(30000000000));

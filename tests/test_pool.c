@@ -1,5 +1,6 @@
 /* The worker pool with a real loop and real threads: every row once, parking, cancelling, fairness, tasks. */
 #include <check.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -131,6 +132,54 @@ START_TEST(test_rows_that_would_block_are_fetched_by_io_threads)
 	ck_assert_uint_eq(s.n_rows, ROWS);
 	ck_assert_uint_eq(s.n_parked, (uint64_t)atomic_load(&b->fetched));
 	free(b);
+	teardown(&f);
+}
+END_TEST
+
+struct stuck {
+	struct batch batch;
+	uv_sem_t answer;          /* posted when its disk answers again */
+	atomic_int n_asked;
+};
+
+static void fetch_stuck(struct pool_job *job, struct pool_ticket *ticket)
+{
+	struct stuck *s = (struct stuck *)job;
+	atomic_fetch_add(&s->n_asked, 1);
+	uv_sem_wait(&s->answer);
+	uv_sem_post(&s->answer);
+	fetch_row(job, ticket);
+}
+
+static const struct pool_job_ops stuck_ops = { .run = run_row, .fetch = fetch_stuck, .done = on_done };
+
+START_TEST(test_a_disk_that_does_not_answer_holds_up_nobody_else)
+{
+	/* One queue's reads hang: another's rows are all made meanwhile, those that have to be fetched too. Then the disk answers and nothing is lost. */
+	struct fixture f;
+	struct pool_queue other;
+	struct stuck *hung = calloc(1, sizeof(*hung));
+	setup(&f, 2);
+	pool_queue_add(f.pool, &other, 0);
+	ck_assert_int_eq(uv_sem_init(&hung->answer, 0), 0);
+	hung->batch = (struct batch){ .f = &f, .would_block_every = 1, .job = { .ops = &stuck_ops, .n_rows = ROWS, .chunk = 1 } };
+	pool_submit(f.pool, &f.queue, &hung->batch.job);
+	while (atomic_load(&hung->n_asked) < 2) /* it has what it can get */
+		sched_yield();
+	struct batch *b = make_batch(&f, 1);
+	b->would_block_every = 3;
+	pool_submit(f.pool, &other, &b->job);
+	uv_run(&f.loop, UV_RUN_DEFAULT);
+	check_all_made_once(b);
+	ck_assert_int_gt(atomic_load(&b->fetched), 0);
+	ck_assert_int_eq(hung->batch.n_done, 0);
+	uv_sem_post(&hung->answer);
+	uv_run(&f.loop, UV_RUN_DEFAULT);
+	check_all_made_once(&hung->batch);
+	uv_sem_destroy(&hung->answer);
+	free(hung);
+	free(b);
+	pool_queue_remove(f.pool, &other);
 	teardown(&f);
 }
 END_TEST
@@ -315,6 +364,7 @@ int main(void)
 	tcase_set_timeout(t, 60);
 	tcase_add_test(t, test_every_row_is_made_once_in_any_chunks);
 	tcase_add_test(t, test_rows_that_would_block_are_fetched_by_io_threads);
+	tcase_add_test(t, test_a_disk_that_does_not_answer_holds_up_nobody_else);
 	tcase_add_test(t, test_a_cancelled_job_is_done_once_and_leaves_the_rest_unmade);
 	tcase_add_test(t, test_the_queue_with_fewer_ready_batches_goes_first);
 	tcase_add_test(t, test_a_job_nobody_waits_for_is_found_by_draining);

@@ -32,7 +32,8 @@ struct pool {
 
 	/* under the lock */
 	struct pool_queue *queues;
-	struct pool_ticket *free_tickets, *to_fetch, *to_fetch_last;
+	struct pool_ticket *free_tickets, *to_fetch, **to_fetch_end;
+	unsigned n_free_tickets;
 	struct pool_task *tasks, *tasks_last, *tasks_done;
 	struct pool_job *done;
 	unsigned target, n_sleeping, n_io_sleeping, n_busy, n_io_busy;
@@ -94,11 +95,18 @@ static bool more_urgent(const struct pool_queue *a, const struct pool_queue *b)
 	return a->served_ns < b->served_ns;
 }
 
+/* A queue may have as many tickets as it leaves free: alone it gets half of them, two get a third each, and there are always some for one whose files are at
+ * hand, however slow the others' disks are. Who has none may always try; a row that then finds no ticket waits in the worker. */
+static bool may_read_ahead(const struct pool *p, const struct pool_queue *q)
+{
+	return q->first && (q->n_tickets == 0 || q->n_tickets < p->n_free_tickets);
+}
+
 static struct pool_queue *pick_queue(struct pool *p)
 {
 	struct pool_queue *best = NULL;
 	for (struct pool_queue *q = p->queues; q; q = q->next) {
-		if ((!q->first && !q->fetched) || (q->max_busy && q->n_busy >= q->max_busy))
+		if ((!q->fetched && !may_read_ahead(p, q)) || (q->max_busy && q->n_busy >= q->max_busy))
 			continue;
 		if (!best || more_urgent(q, best))
 			best = q;
@@ -112,9 +120,12 @@ struct piece {
 	uint32_t first, n;
 };
 
-static bool take_piece(struct pool_queue *q, struct piece *out)
+/* Fetched rows and new ones in turn: a new row that has to be parked costs next to nothing, and keeps the disk as busy as the decoders. */
+static bool take_piece(const struct pool *p, struct pool_queue *q, struct piece *out)
 {
-	if (q->fetched) {
+	bool fetched = q->fetched && !(q->took_fetched && may_read_ahead(p, q));
+	q->took_fetched = fetched;
+	if (fetched) {
 		struct pool_ticket *t = q->fetched;
 		q->fetched = t->next;
 		*out = (struct piece){ t->job, t, t->row, 1 };
@@ -132,6 +143,14 @@ static bool take_piece(struct pool_queue *q, struct piece *out)
 	return true;
 }
 
+static void give_ticket_back(struct pool *p, struct pool_ticket *t)
+{
+	t->job->queue->n_tickets--;
+	t->next = p->free_tickets;
+	p->free_tickets = t;
+	p->n_free_tickets++;
+}
+
 /* Hands the row to an I/O thread. False when every ticket is out: then the worker has to wait itself, which bounds the memory. */
 static bool park(struct pool *p, const struct piece *piece)
 {
@@ -139,14 +158,13 @@ static bool park(struct pool *p, const struct piece *piece)
 	if (!t)
 		return false;
 	p->free_tickets = t->next;
+	p->n_free_tickets--;
+	piece->job->queue->n_tickets++;
 	t->next = NULL;
 	t->job = piece->job;
 	t->row = piece->first;
-	if (p->to_fetch)
-		p->to_fetch_last->next = t;
-	else
-		p->to_fetch = t;
-	p->to_fetch_last = t;
+	*p->to_fetch_end = t;
+	p->to_fetch_end = &t->next;
 	p->n_parked++;
 	if (p->n_io_sleeping)
 		pthread_cond_signal(&p->io);
@@ -181,10 +199,8 @@ static void run_piece(struct pool *p, struct thread *self, struct pool_queue *q,
 	q->n_busy--;
 	p->n_busy--;
 	self->busy_since_ns = 0;
-	if (piece->ticket) {
-		piece->ticket->next = p->free_tickets;
-		p->free_tickets = piece->ticket;
-	}
+	if (piece->ticket)
+		give_ticket_back(p, piece->ticket);
 	bool tell = false;
 	if (r != POOL_WOULD_BLOCK || job->cancelled) {
 		p->n_rows += piece->n;
@@ -207,7 +223,7 @@ static void *worker_main(void *arg)
 		}
 		struct pool_queue *q = pick_queue(p);
 		struct piece piece;
-		if (q && take_piece(q, &piece)) {
+		if (q && take_piece(p, q, &piece)) {
 			run_piece(p, self, q, &piece);
 			continue;
 		}
@@ -218,20 +234,39 @@ static void *worker_main(void *arg)
 	return NULL;
 }
 
+/* The first row to fetch whose queue has no I/O thread yet, or fewer than three times as many as it would leave free: a disk that does not answer at all
+ * holds up who reads from it, and nobody else. */
+static struct pool_ticket *take_to_fetch(struct pool *p)
+{
+	unsigned left = p->params.n_io - p->n_io_busy - 1;
+	for (struct pool_ticket **at = &p->to_fetch; *at; at = &(*at)->next) {
+		struct pool_ticket *t = *at;
+		if (t->job->queue->n_fetching > 0 && t->job->queue->n_fetching >= 3 * left)
+			continue;
+		*at = t->next;
+		if (p->to_fetch_end == &t->next)
+			p->to_fetch_end = at;
+		return t;
+	}
+	return NULL;
+}
+
 static void fetch_one(struct pool *p, struct pool_ticket *t)
 {
 	struct pool_job *job = t->job;
 	bool skip = job->cancelled;
+	job->queue->n_fetching++;
 	pthread_mutex_unlock(&p->lock);
 	if (!skip)
 		job->ops->fetch(job, t);
 	pthread_mutex_lock(&p->lock);
+	job->queue->n_fetching--;
 	if (job->cancelled) {
-		t->next = p->free_tickets;
-		p->free_tickets = t;
+		give_ticket_back(p, t);
 		job->n_open--;
 		if (finish_if_done(p, job))
 			uv_async_send(&p->async);
+		wake_workers(p, 1); /* somebody may have waited for the ticket */
 		return;
 	}
 	struct pool_ticket **at = &job->queue->fetched;
@@ -259,15 +294,14 @@ static void *io_main(void *arg)
 	pthread_mutex_lock(&p->lock);
 	while (!p->stopping) {
 		struct pool_task *task = p->tasks;
-		struct pool_ticket *ticket = p->to_fetch;
+		struct pool_ticket *ticket;
 		/* Tasks may run for minutes (an index): keep one thread for reads. */
 		if (task && (self->number > 0 || p->params.n_io == 1)) {
 			p->tasks = task->next;
 			p->n_io_busy++;
 			run_task(p, task);
 			p->n_io_busy--;
-		} else if (ticket) {
-			p->to_fetch = ticket->next;
+		} else if ((ticket = take_to_fetch(p))) {
 			p->n_io_busy++;
 			fetch_one(p, ticket);
 			p->n_io_busy--;
@@ -391,6 +425,7 @@ static int make_tickets(struct pool *p)
 			return -ENOMEM;
 		t->next = p->free_tickets;
 		p->free_tickets = t;
+		p->n_free_tickets++;
 	}
 	return 0;
 }
@@ -402,6 +437,7 @@ int pool_create(uv_loop_t *loop, const struct pool_params *params, struct pool *
 		return -ENOMEM;
 	p->params = *params;
 	p->target = params->max_workers;
+	p->to_fetch_end = &p->to_fetch;
 	pthread_mutex_init(&p->lock, NULL);
 	pthread_cond_init(&p->work, NULL);
 	pthread_cond_init(&p->spare, NULL);

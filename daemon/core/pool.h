@@ -42,7 +42,9 @@ struct pool_job_ops {
 struct pool_queue {
 	struct pool_queue *next;              /* under the pool's lock, like all that follows */
 	struct pool_job *first, *last;        /* jobs with rows nobody has taken */
-	struct pool_ticket *fetched;          /* rows whose input is here: they go first */
+	struct pool_ticket *fetched;          /* rows whose input is here */
+	bool took_fetched;                    /* the last row taken was one of them */
+	unsigned n_tickets, n_fetching;       /* tickets it has; those that an I/O thread is at */
 	uint64_t served_ns;                   /* worker time received, for fairness */
 	int n_ready;                          /* batches ready for the trainer: fewer is more urgent */
 	bool waited_for;                      /* whether the loop is to be woken as soon as a job is done */

@@ -101,7 +101,7 @@ def main():
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
-    args.build, args.io_threads, args.quick = args.build.resolve(), args.io_threads or [32], False
+    args.build, args.io_threads, args.quick = args.build.resolve(), args.io_threads or [8, 32], False
     scratch = pathlib.Path(tempfile.mkdtemp(prefix="batchd-cold-"))
     runner = Runner(args, scratch)
     try:

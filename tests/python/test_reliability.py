@@ -18,7 +18,7 @@ import time
 
 import pytest
 
-from conftest import Daemon
+from conftest import BUILD, Daemon
 from test_end_to_end import Trainer, epoch_script, rows_of, torch_order
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
@@ -73,6 +73,15 @@ def assert_idle_again(pid, before):
 def cpu_s(pid):
     fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+@pytest.fixture
+def public(tmp_path_factory):
+    """A folder that other users can get at, which pytest's own are not."""
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="batchd-test-"))
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder)
 
 
 class Wire:
@@ -409,16 +418,56 @@ def test_who_says_nothing_or_reads_nothing_is_shown_out(make_daemon, samples):
     assert_idle_again(d.pid, before)
 
 
+class DaemonAs(Daemon):
+    """One of another user's, run from a copy that this user may read, with 64 descriptors."""
+
+    def __init__(self, uid, folder, config):
+        self.uid = uid
+        shutil.copy(BUILD / "batchd", folder)
+        os.chown(folder, uid, uid)
+        super().__init__(folder, [], config)
+
+    def start(self):
+        self.argv = ["sh", "-c", "ulimit -n 64; exec \"$@\"", "sh", "setpriv", f"--reuid={self.uid}", f"--regid={self.uid}", "--clear-groups", str(self.folder / "batchd"), *self.argv[1:]]
+        super().start()
+
+
+@needs_root
+@pytest.mark.skipif(shutil.which("setpriv") is None, reason="setpriv is not installed")
+def test_descriptors_of_others_on_their_way_only_delay_ours(build, public, monkeypatch):
+    # Another process of the daemon's user has so many in flight that the kernel lets it send no slab: the trainer waits, the loop does not spin, and goes on by itself.
+    d = DaemonAs(65533, public, NO_LINGER)
+    try:
+        monkeypatch.setenv("BATCHD_SOCKET", str(d.socket))
+        hoarder = Trainer("""
+            import socket
+            os.setgroups([])
+            os.setresuid(65533, 65533, 65533)
+            a, b = socket.socketpair()
+            for i in range(10):
+                socket.send_fds(a, [b"x"], [1] * 20)
+            say(ready=True)
+            sys.stdin.readline()
+            """, stdin=subprocess.PIPE)
+        hoarder.hear()
+        trainer = Trainer("""
+            with batchd.DataLoader("random:length=64,shape=4", batch_size=4) as loader:
+                say(n=sum(1 for _ in loader))
+            """)
+        until("its slab is ready to be sent", lambda: [s for s in status()["sessions"] if s["state"] == "attached"])
+        began, used = time.monotonic(), cpu_s(d.pid)
+        until("half a second has passed", lambda: time.monotonic() > began + 0.5)
+        assert cpu_s(d.pid) - used < 0.25
+        assert trainer.process.poll() is None
+        hoarder.tell()
+        hoarder.finish()
+        assert trainer.hear() == {"n": 16}
+        trainer.finish()
+    finally:
+        d.stop()
+
+
 # ---- hostile and unlucky data ----
-
-@pytest.fixture
-def public(tmp_path_factory):
-    """A folder that other users can get at, which pytest's own are not."""
-    folder = pathlib.Path(tempfile.mkdtemp(prefix="batchd-test-"))
-    folder.chmod(0o755)
-    yield folder
-    shutil.rmtree(folder)
-
 
 def finish_as(uid, script):
     """What a trainer says who becomes another user before it touches batchd; python itself may be where only we can read."""

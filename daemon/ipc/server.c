@@ -49,6 +49,14 @@ static unsigned count_of(const struct server *s, uid_t uid)
 	return n;
 }
 
+static unsigned pending_of(const struct server *s, uid_t uid)
+{
+	unsigned n = 0;
+	for (const struct peer *p = s->peers; p; p = p->next)
+		n += p->uid == uid && !p->greeted;
+	return n;
+}
+
 static void check_limits(struct server *s, struct peer *p)
 {
 	if (s->n_peers > s->limits.sessions)
@@ -58,7 +66,7 @@ static void check_limits(struct server *s, struct peer *p)
 		peer_fail(p, BATCHD__WIRE__ERROR_CODE__LIMIT, "sessions_per_user",
 			  "this user has %u sessions, the limit (limits.sessions_per_user in the daemon's configuration)",
 			  s->limits.sessions_per_user);
-	else if (s->n_pending > s->limits.pending)
+	else if (s->n_pending > s->limits.pending && pending_of(s, p->uid) > s->limits.pending / 4) /* one silent user shuts nobody else out */
 		peer_fail(p, BATCHD__WIRE__ERROR_CODE__LIMIT, "pending", "too many connections that have not said hello yet");
 }
 

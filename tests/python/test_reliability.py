@@ -418,6 +418,26 @@ def test_who_says_nothing_or_reads_nothing_is_shown_out(make_daemon, samples):
     assert_idle_again(d.pid, before)
 
 
+@needs_root
+def test_a_user_who_fills_the_waiting_room_shuts_nobody_else_out(build, public, monkeypatch):
+    # As many silent connections of one user as may be silent at once: that user is refused more, another's trainer gets in.
+    d = Daemon(public, [], "socket_mode: 0666\nlimits:\n  pending: 16\n  hello_timeout: 1min\n")
+    try:
+        monkeypatch.setenv("BATCHD_SOCKET", str(d.socket))
+        with contextlib.ExitStack() as stack:
+            silent = [stack.enter_context(Wire(d.socket)) for _ in range(16)]
+            assert b"hello" in stack.enter_context(Wire(d.socket)).hear()
+            other = """
+                with batchd.DataLoader("random:length=64,shape=4", batch_size=4) as loader:
+                    say(n=sum(1 for _ in loader))
+                """
+            assert finish_as(65533, other) == [{"n": 16}]
+            silent[0].send(Wire.HELLO)
+            assert silent[0].hear()
+    finally:
+        d.stop()
+
+
 class DaemonAs(Daemon):
     """One of another user's, run from a copy that this user may read, with 64 descriptors."""
 

@@ -134,7 +134,7 @@ int request_make(const struct config *config, const Batchd__Wire__Open *o, const
 	struct loader_spec borrowed = {
 		.job = o->job, .dataset = o->dataset, .transform = (char *)transform, .dtype = (enum dtype)o->dtype,
 		.layout = (enum layout)o->layout, .batch_size = o->batch_size, .world_size = o->world_size,
-		.num_workers = o->num_workers, .n_slots = o->n_slots ? o->n_slots : config->slots, .seed = o->seed,
+		.num_workers = o->num_workers, .n_slots = o->n_slots, .seed = o->seed,
 		.incarnation = o->incarnation, .shuffle = o->shuffle, .drop_last = o->drop_last,
 		.share = o->mode == BATCHD__WIRE__MODE__SHARE, .apply_exif = o->apply_exif, .own_batches = o->own_batches,
 		.uid = who->uid,

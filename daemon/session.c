@@ -14,7 +14,7 @@
 
 #define CODE(name) BATCHD__WIRE__ERROR_CODE__##name
 
-enum { MIN_SLOTS = 2 };
+enum { MIN_SLOTS = 2, SMALL_WINDOW_SLOTS = 32, SMALL_WINDOW_BYTES = 8 << 20 };
 
 /* ---- ending ---- */
 
@@ -166,13 +166,24 @@ static void slots_task_done(struct pool_task *t)
 		job_close(j);
 }
 
-/* As many slots as asked for, or as the budget still has room for. */
+/* As many slots as asked for; of small batches more than the configured number, as making one takes less time than waking somebody up for it. */
+static uint32_t wanted_slots(const struct batchd *b, const struct loader *l)
+{
+	uint64_t n = SMALL_WINDOW_BYTES / l->layout.slot_bytes;
+	if (l->spec.n_slots)
+		return l->spec.n_slots;
+	n = n > SMALL_WINDOW_SLOTS ? SMALL_WINDOW_SLOTS : n;
+	return n > b->config->slots ? (uint32_t)n : b->config->slots;
+}
+
+/* As many as wanted, or as the budget still has room for. */
 static uint32_t affordable_slots(const struct batchd *b, const struct loader *l)
 {
+	uint32_t wanted = wanted_slots(b, l);
 	uint64_t used = b->slots_bytes + batchd_cache_bytes(b);
 	uint64_t free_bytes = b->memory_budget_bytes > used ? b->memory_budget_bytes - used : 0;
 	uint64_t n = free_bytes / l->layout.slot_bytes;
-	return n < l->spec.n_slots ? (uint32_t)n : l->spec.n_slots;
+	return n < wanted ? (uint32_t)n : wanted;
 }
 
 static void request_slots(struct session *s)

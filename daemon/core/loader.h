@@ -16,7 +16,8 @@ struct loader_spec {
 	char *job, *dataset, *transform;
 	enum dtype dtype;
 	enum layout layout;
-	uint32_t batch_size, world_size, num_workers, n_slots;
+	uint32_t batch_size, world_size, num_workers;
+	uint32_t n_slots;           /* 0: the daemon's default */
 	uint64_t seed, incarnation;
 	bool shuffle, drop_last, share, apply_exif, own_batches;
 	uid_t uid;

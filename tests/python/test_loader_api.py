@@ -26,8 +26,9 @@ except ImportError:
 needs_torch = pytest.mark.skipif(torch is None, reason="torch is not installed")
 
 
-def make(dataset=RANDOM, batch_size=8, **options):
-    return batchd.DataLoader(dataset, batch_size, **options)
+def make(dataset=RANDOM, batch_size=8, n_slots=4, **options):
+    """Four slots, as large batches have them: of small ones the daemon would make many more ahead, and these tests want to see the end of them."""
+    return batchd.DataLoader(dataset, batch_size, n_slots=n_slots, **options)
 
 
 def indices_of(loader):

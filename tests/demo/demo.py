@@ -93,7 +93,7 @@ class Ranks:
     """The training processes and the stream of what they say."""
 
     def __init__(self, args, folder, loader, n_classes, environment):
-        self.events, self.processes, self.logs = queue.Queue(), [], []
+        self.events, self.processes, self.logs, self.done = queue.Queue(), [], [], set()
         workers = max(1, len(os.sched_getaffinity(0)) // RANKS)
         for rank in range(RANKS):
             log = folder / f"{loader}-rank{rank}.log"
@@ -119,7 +119,9 @@ class Ranks:
             rank, event = self.events.get(timeout=SILENCE_S)
         except queue.Empty:
             raise Failed(f"the ranks have said nothing for {SILENCE_S} s") from None
-        if event["event"] == "end" and event["code"]:
+        if event["event"] == "done":
+            self.done.add(rank)
+        if event["event"] == "end" and rank not in self.done:
             raise Failed(f"rank {rank} ended with exit code {event['code']}. It said:\n" + self.logs[rank].read_text(errors="replace")[-4000:])
         return rank, event
 

@@ -36,6 +36,8 @@ class TorchModel:
         return loss.item() * len(labels), int((scores.detach().argmax(1) == labels).sum())
 
     def finish(self):
+        del self.net
+        self.torch.distributed.barrier()  # gloo does not like a peer that is still talking when its group goes
         self.torch.distributed.destroy_process_group()
 
 

@@ -142,7 +142,8 @@ def handover(runner):
     for _ in range(runner.args.rounds):
         m = runner.run(runner.args.build / "tests/bench/handover", daemon.socket, daemon.pid, n)
         ours["cpu"].append((m["cpu_us"] + m["loop_cpu_us"]) / 1000)
-        ours["parts_us"].append({"trainer": m["cpu_us"], "daemon": m["loop_cpu_us"]})
+        ours["parts_us"].append({"trainer": m["cpu_us"], "trainer, first batch after a sleep": m["after_sleep_cpu_us"],
+                                 "daemon's loop, dispatching 64 samples included": m["loop_cpu_us"]})
         try:
             m = runner.python("torch_handover.py", n)
             peers["cpu"].append((m["cpu_us"] + m["worker_cpu_us"]) / 1000)
@@ -150,8 +151,10 @@ def handover(runner):
             runner.absent.setdefault("PyTorch's hand-over", "torch_handover.py failed")
     runner.settle()
     rows = {"batchd": ours, **({"PyTorch": peers} if peers["cpu"] else {})}
+    parts = {part: [p[part] for p in ours["parts_us"]] for part in ours["parts_us"][0]}
     return result("hand-over of a ready batch", rows, [
         {"text": "CPU microseconds, both sides together", "values": [1000 * v for v in ours["cpu"]], "target": 20, "at_least": False},
+        *({"text": f"CPU microseconds, {part}", "values": values, "target": None, "at_least": False} for part, values in parts.items()),
         ratio(rows, "cpu", "PyTorch", "batchd", "CPU, PyTorch / batchd", None, True)], unit="batches")
 
 

@@ -498,7 +498,9 @@ def test_bench_counts_every_sample_once(batchctl, build, samples, tmp_path, monk
     total = said["total"]
     assert total["images"] == 192 and total["batches"] == 12 and not total["partial"]
     assert total["bytes"] == 192 * 3 * 224 * 224 * 4
-    assert total["decoded"] >= 192
+    # What was made between the first trainer's begin and the last one's end: a window of batches each may lie before or behind it.
+    ahead = 2 * 4 * 16
+    assert 192 - ahead <= total["decoded"] <= 192 + ahead
     assert total["cpu_ms_per_image"] == pytest.approx(total["daemon_cpu_ms_per_image"] + total["trainer_cpu_ms_per_image"])
     assert total["images_per_s"] == pytest.approx(192 / total["seconds"])
     assert 0 <= total["wait_p50_ms"] <= total["wait_p99_ms"] and total["first_batch_ms"] > 0
@@ -513,7 +515,8 @@ def test_bench_share_decodes_once_for_all(batchctl, samples):
     assert r.returncode == 0, r.stderr
     total = json.loads(r.stdout)["total"]
     assert total["images"] == 3 * 96 and total["bytes"] == 3 * 96 * 224 * 224 * 3
-    assert 96 <= total["decoded"] < 2 * 96
+    ahead = 4 * 16  # made before the count began, or for the next epoch
+    assert 96 - ahead <= total["decoded"] <= 96 + ahead
 
 
 def test_bench_stops_in_time(batchctl, samples):

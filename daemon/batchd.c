@@ -342,7 +342,6 @@ int batchd_run(const struct batchd_params *params)
 	uv_loop_close(&b->loop);
 	cache_destroy(b->cache);
 	log_record(LOG_LEVEL_NOTICE, "stopped", "stopped");
-	r = b->exit_code;
 	free(b);
-	return r;
+	return EXIT_SUCCESS;
 }

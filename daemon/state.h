@@ -74,7 +74,6 @@ struct batchd {
 	struct pool_task sync_task;
 	bool syncing;
 	bool stopping;
-	int exit_code;
 	uint64_t started_ns;
 };
 

@@ -1,6 +1,5 @@
 /* The daemon's state as JSON (jansson), for `batchctl status` and whoever watches it. Every number is taken when asked, nothing is kept for it.
  * Names are the field's; bytes, seconds and counts carry their unit in the key. */
-#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>

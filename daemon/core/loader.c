@@ -346,16 +346,15 @@ struct plan *loader_plan(struct loader *l, uint64_t epoch, uint64_t base)
 	return e->plan;
 }
 
-uint64_t loader_n_per_rank(const struct loader *l, uint64_t base)
+static uint64_t n_per_rank(const struct loader *l, uint64_t base)
 {
 	struct plan_spec spec = plan_spec_of(l, 0, base);
 	return plan_spec_n_per_rank(&spec);
 }
 
-uint64_t loader_n_batches(const struct loader *l, uint64_t epoch, uint64_t base)
+uint64_t loader_n_batches(const struct loader *l, uint64_t base)
 {
-	(void)epoch;
-	return plan_n_batches(loader_n_per_rank(l, base), l->spec.batch_size, l->spec.drop_last);
+	return plan_n_batches(n_per_rank(l, base), l->spec.batch_size, l->spec.drop_last);
 }
 
 /* ---- life ---- */

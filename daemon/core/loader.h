@@ -79,8 +79,8 @@ int loader_create(struct pool *pool, struct loader_spec *spec, struct recipe *re
 void loader_close(struct loader *l);
 
 struct stream *loader_stream(struct loader *l, uint32_t rank);
-uint64_t loader_n_batches(const struct loader *l, uint64_t epoch, uint64_t base);
-uint64_t loader_n_per_rank(const struct loader *l, uint64_t base);
+/* Of an epoch, for each rank, after base samples. */
+uint64_t loader_n_batches(const struct loader *l, uint64_t base);
 
 /* For streams. loader_plan: NULL while it is being made; streams are pumped when it is there. */
 struct plan *loader_plan(struct loader *l, uint64_t epoch, uint64_t base);

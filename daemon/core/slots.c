@@ -13,12 +13,6 @@ static const bool allowed[4][4] = {
 	[SLOT_DROPPED] = { [SLOT_FREE] = true },
 };
 
-const char *slot_state_name(enum slot_state s)
-{
-	static const char *const names[] = { "free", "filling", "ready", "dropped" };
-	return names[s];
-}
-
 static void slot_move(struct slot *s, enum slot_state to)
 {
 	assert(allowed[s->state][to]);
@@ -125,10 +119,8 @@ void slot_drop(struct slot *s)
 	slot_move(s, SLOT_DROPPED);
 }
 
-bool slot_settle(struct slot *s)
+void slot_settle(struct slot *s)
 {
-	if (s->state != SLOT_READY || s->owed || s->n_leases || s->linked)
-		return false;
+	assert(slot_is_unneeded(s) && !s->linked);
 	slot_move(s, SLOT_FREE);
-	return true;
 }

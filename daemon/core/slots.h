@@ -37,7 +37,6 @@ static inline int position_compare(const struct position *a, const struct positi
 }
 
 enum slot_state { SLOT_FREE, SLOT_FILLING, SLOT_READY, SLOT_DROPPED };
-const char *slot_state_name(enum slot_state s);
 
 struct slot {
 	struct pool_job job;           /* contained: a worker's way to its slot */
@@ -86,7 +85,12 @@ void slot_begin(struct slot *s, struct stream *stream);
 void slot_filled(struct slot *s);
 /* FILLING -> DROPPED; the caller cancels the job. */
 void slot_drop(struct slot *s);
-/* READY -> FREE if nobody needs it any more; returns whether it is now FREE. */
-bool slot_settle(struct slot *s);
+/* Ready, owed to nobody and held by nobody. */
+static inline bool slot_is_unneeded(const struct slot *s)
+{
+	return s->state == SLOT_READY && !s->owed && !s->n_leases;
+}
+/* READY -> FREE, of an unneeded slot that its stream has taken out of its list. */
+void slot_settle(struct slot *s);
 
 #endif

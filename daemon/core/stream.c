@@ -45,7 +45,7 @@ static void list_remove(struct stream *s, struct slot *slot)
 
 static void try_free(struct stream *s, struct slot *slot)
 {
-	if (slot->state != SLOT_READY || slot->owed || slot->n_leases)
+	if (!slot_is_unneeded(slot))
 		return;
 	list_remove(s, slot);
 	slot_settle(slot);
@@ -91,7 +91,7 @@ static uint64_t owed_at(const struct stream *s, const struct position *at)
 static void set_next(struct stream *s, const struct position *to)
 {
 	s->next = *to;
-	s->n_batches = loader_n_batches(s->loader, to->epoch, to->base);
+	s->n_batches = loader_n_batches(s->loader, to->base);
 }
 
 static void fill_from_plan(struct stream *s, struct slot *slot, struct plan *plan)

@@ -1,6 +1,7 @@
 # batchd: `make help` lists the targets.
 #
 #   folders   proto -> util -> image -> pipeline -> data -> core, ipc -> daemon; client links none of them but proto
+#             (and daemon/cuda/driver.c, the table of CUDA calls)
 #   BUILD     where everything goes; SANITIZE=... has a folder of its own beside it
 #   names     every .c file of a folder belongs to what that folder makes, so a new file needs no edit here
 
@@ -50,8 +51,8 @@ PKGS += libsystemd
 DEFS += -DHAVE_SYSTEMD=1
 endif
 PKG_CFLAGS := $(shell pkg-config --cflags $(PKGS) 2>/dev/null)
-LIBS := $(shell pkg-config --libs $(PKGS) 2>/dev/null) -lm -pthread
-CLIENT_LIBS := $(shell pkg-config --libs libprotobuf-c 2>/dev/null) -pthread
+LIBS := $(shell pkg-config --libs $(PKGS) 2>/dev/null) -lm -ldl -pthread
+CLIENT_LIBS := $(shell pkg-config --libs libprotobuf-c 2>/dev/null) -ldl -pthread
 CTL_LIBS := $(shell pkg-config --libs gdlib 2>/dev/null)
 CHECK_LIBS := $(shell pkg-config --libs check 2>/dev/null)
 ALL_CFLAGS = -std=gnu11 -D_GNU_SOURCE -fPIC -fvisibility=$(VISIBILITY) -pthread $(WARN) $(SAN) $(DEFS) $(CFLAGS) \
@@ -68,7 +69,7 @@ ARCHIVE = $(call say,AR) rm -f $@ && $(AR) rcs $@
 objects = $(patsubst %.c,$(BUILD)/%.o,$(1))
 PROTO := $(call objects,$(wildcard proto/*.c)) $(BUILD)/proto/batchd.pb-c.o
 CORE := $(call objects,$(filter-out daemon/main.c,$(wildcard daemon/*.c daemon/*/*.c)))
-CLIENT := $(call objects,$(wildcard client/*.c))
+CLIENT := $(call objects,$(wildcard client/*.c) daemon/cuda/driver.c)
 CTL := $(call objects,$(wildcard client/ctl/*.c))
 HARNESS := $(call objects,$(filter-out $(wildcard tests/test_*.c),$(wildcard tests/*.c)))
 TESTS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/test_*.c))
@@ -105,7 +106,7 @@ $(BUILD)/batchctl: $(CTL) $(BUILD)/libbatchd.a $(BUILD)/libcore.a
 
 # The shared library exports what client/batchd.map lists. The static one is a single object in which everything else is local, so that
 # nothing in it can clash with a name in somebody's program.
-$(CLIENT): VISIBILITY := default
+$(filter $(BUILD)/client/%,$(CLIENT)): VISIBILITY := default
 $(BUILD)/$(SO).$(VERSION): $(CLIENT) $(PROTO) client/batchd.map
 	$(LINK) -shared -Wl,-z,nodelete -Wl,-soname,$(SO).$(SOVERSION) -Wl,--version-script,client/batchd.map -Wl,--as-needed \
 		$(if $(SAN),,-Wl,-z,defs) $(CLIENT) $(PROTO) $(CLIENT_LIBS)
@@ -146,6 +147,9 @@ ifeq ($(FUZZER),1)
 DEFS += -fsanitize=fuzzer-no-link -DFUZZING=1
 endif
 
+# test_driver compares our declarations with NVIDIA's where they are installed.
+CUDA_HOME ?= /usr/local/cuda
+$(BUILD)/tests/test_driver.o: ALL_CFLAGS += -isystem $(CUDA_HOME)/include
 $(BUILD)/tests/test_%: $(BUILD)/tests/test_%.o $(HARNESS) $(BUILD)/libbatchd.a $(BUILD)/libcore.a
 	$(LINK) $^ $(CHECK_LIBS) $(LIBS)
 $(BUILD)/tests/tools/%: $(BUILD)/tests/tools/%.o $(BUILD)/libbatchd.a $(BUILD)/libcore.a

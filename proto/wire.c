@@ -248,6 +248,8 @@ static const char *check_open(const struct wire_arena *a, const Batchd__Wire__Op
 		return "Open.layout is unknown";
 	if (m->mode < 0 || m->mode > BATCHD__WIRE__MODE__SHARE)
 		return "Open.mode is unknown";
+	if (m->device_uuid.len != 0 && m->device_uuid.len != WIRE_UUID_BYTES)
+		return "Open.device_uuid does not have 16 bytes";
 	return NULL;
 }
 
@@ -274,7 +276,23 @@ static const char *check_client(const struct wire_arena *a, const Batchd__Wire__
 	}
 }
 
-static const char *check_opened(const Batchd__Wire__Opened *m)
+/* Either a whole device slab, in which all of the slots lie, or none of it. */
+static const char *check_opened_device(const struct wire_arena *a, const Batchd__Wire__Opened *m)
+{
+	if (!bytes_ok(a, m->device_reason, WIRE_MAX_REASON))
+		return "Opened.device_reason is longer than 512 bytes or has a NUL in it";
+	if (m->device_uuid.len == 0)
+		return m->ipc_handle.len == 0 && m->device_bytes == 0 && m->device_slot_bytes == 0
+			? NULL : "Opened has a device slab without a device";
+	if (m->device_uuid.len != WIRE_UUID_BYTES || m->ipc_handle.len != WIRE_IPC_HANDLE_BYTES)
+		return "Opened has a device without its 16 bytes of UUID and 64 bytes of handle";
+	if (m->device_slot_bytes == 0 || m->device_slot_bytes % WIRE_DEVICE_ALIGN != 0 || m->device_slot_bytes < m->slot_bytes ||
+	    m->n_slots > m->device_bytes / m->device_slot_bytes)
+		return "Opened has a device slab that its slots do not fit";
+	return NULL;
+}
+
+static const char *check_opened(const struct wire_arena *a, const Batchd__Wire__Opened *m)
 {
 	if (m->n_shape > WIRE_MAX_DIMS || m->n_label_shape > WIRE_MAX_DIMS)
 		return "Opened has a shape of more than 8 dimensions";
@@ -287,7 +305,7 @@ static const char *check_opened(const Batchd__Wire__Opened *m)
 		return "Opened has an unknown layout";
 	if (m->slab_kind < 0 || m->slab_kind > BATCHD__WIRE__SLAB_KIND__CUDA_VMM_FD)
 		return "Opened has an unknown kind of slab";
-	return NULL;
+	return check_opened_device(a, m);
 }
 
 static const char *check_classes(const struct wire_arena *a, const Batchd__Wire__Classes *m)
@@ -308,7 +326,7 @@ static const char *check_server(const struct wire_arena *a, const Batchd__Wire__
 	case BATCHD__WIRE__SERVER_MESSAGE__BODY_PROGRESS:
 		return bytes_ok(a, m->progress->phase, WIRE_MAX_PHASE) ? NULL : "Progress.phase is longer than 64 bytes";
 	case BATCHD__WIRE__SERVER_MESSAGE__BODY_OPENED:
-		return check_opened(m->opened);
+		return check_opened(a, m->opened);
 	case BATCHD__WIRE__SERVER_MESSAGE__BODY_BATCH:
 		return m->batch->n_padding <= m->batch->n_rows && m->batch->n_replaced <= m->batch->n_rows
 			? NULL : "Batch counts more padding or replaced rows than rows";

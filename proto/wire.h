@@ -40,6 +40,12 @@ enum {
 	WIRE_MAX_CHANNELS = 3,     /* of mean and std */
 	WIRE_MAX_STATUS = 61440,   /* bytes of JSON in one packet */
 
+	/* What CUDA says they are. */
+	WIRE_UUID_BYTES = 16,
+	WIRE_IPC_HANDLE_BYTES = 64,
+	WIRE_DEVICE_ALIGN = 256,   /* of a slot, its labels and its indices on the device */
+	WIRE_MAX_REASON = 512,
+
 	/* Memory for one unpacked message: protobuf-c has no limit of its own, and a packet of empty sub-messages grows
 	 * 76-fold. */
 	WIRE_ARENA_BYTES = 512 * 1024

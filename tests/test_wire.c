@@ -476,6 +476,58 @@ START_TEST(test_server_messages_within_and_beyond_their_limits)
 }
 END_TEST
 
+START_TEST(test_a_device_comes_whole_or_not_at_all)
+{
+	/* UUID, handle and places of a device slab fit each other, or the message is none. */
+	unsigned char bytes[WIRE_IPC_HANDLE_BYTES + 1] = { 0 };
+	char reason[WIRE_MAX_REASON + 2];
+	const char *why;
+	const Batchd__Wire__ClientMessage *out;
+	Batchd__Wire__Open open;
+	Batchd__Wire__ClientMessage client = open_of(&open);
+	Batchd__Wire__ServerMessage m = BATCHD__WIRE__SERVER_MESSAGE__INIT;
+	Batchd__Wire__Opened o = BATCHD__WIRE__OPENED__INIT;
+
+	for (size_t n = 0; n <= WIRE_UUID_BYTES + 1; n++) {
+		open.device_uuid = (ProtobufCBinaryData){ n, bytes };
+		ck_assert_int_eq(roundtrip(&client, &out, &why), n == 0 || n == WIRE_UUID_BYTES ? 0 : -EPROTO);
+	}
+	m.body_case = BATCHD__WIRE__SERVER_MESSAGE__BODY_OPENED;
+	m.opened = &o;
+	o.n_slots = 4;
+	o.slot_bytes = 4096;
+	o.device_slot_bytes = 4096;
+	o.device_bytes = 4 * 4096;
+	ck_assert_int_eq(roundtrip_server(&m, &why), -EPROTO); /* a slab on no device */
+	o.device_uuid = (ProtobufCBinaryData){ WIRE_UUID_BYTES, bytes };
+	ck_assert_int_eq(roundtrip_server(&m, &why), -EPROTO); /* no handle */
+	o.ipc_handle = (ProtobufCBinaryData){ WIRE_IPC_HANDLE_BYTES, bytes };
+	ck_assert_int_eq(roundtrip_server(&m, &why), 0);
+	o.ipc_handle.len++;
+	ck_assert_int_eq(roundtrip_server(&m, &why), -EPROTO);
+	o.ipc_handle.len--;
+	o.device_bytes--; /* the last slot is cut */
+	ck_assert_int_eq(roundtrip_server(&m, &why), -EPROTO);
+	o.device_bytes = UINT64_MAX;
+	o.device_slot_bytes = 4096 + WIRE_DEVICE_ALIGN;
+	ck_assert_int_eq(roundtrip_server(&m, &why), 0);
+	o.device_slot_bytes++; /* rows out of line */
+	ck_assert_int_eq(roundtrip_server(&m, &why), -EPROTO);
+	o.device_slot_bytes = 4096 - WIRE_DEVICE_ALIGN; /* smaller than what is copied into it */
+	ck_assert_int_eq(roundtrip_server(&m, &why), -EPROTO);
+	o.device_slot_bytes = 0;
+	ck_assert_int_eq(roundtrip_server(&m, &why), -EPROTO);
+
+	o = (Batchd__Wire__Opened)BATCHD__WIRE__OPENED__INIT;
+	memset(reason, 'r', sizeof reason);
+	reason[WIRE_MAX_REASON + 1] = '\0';
+	o.device_reason = reason + 1;
+	ck_assert_int_eq(roundtrip_server(&m, &why), 0);
+	o.device_reason = reason;
+	ck_assert_int_eq(roundtrip_server(&m, &why), -EPROTO);
+}
+END_TEST
+
 START_TEST(test_fds_belong_to_open_and_opened_only)
 {
 	/* Any other message that comes with descriptors is illegal. */
@@ -553,6 +605,7 @@ int main(void)
 	tcase_add_test(messages, test_packet_that_grows_when_unpacked_is_refused_within_the_arena);
 	tcase_add_test(messages, test_body_sent_twice_is_one_body);
 	tcase_add_test(messages, test_server_messages_within_and_beyond_their_limits);
+	tcase_add_test(messages, test_a_device_comes_whole_or_not_at_all);
 	tcase_add_test(messages, test_fds_belong_to_open_and_opened_only);
 	tcase_add_test(messages, test_socket_paths_are_refused_rather_than_cut);
 	tcase_add_test(messages, test_every_code_and_message_has_a_name);

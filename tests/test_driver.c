@@ -1,0 +1,157 @@
+/* The table of driver calls: a machine without a driver, with something else under its name or with an old one gives a clear answer and
+ * nothing worse; where NVIDIA's header is installed, our declarations are its. */
+#include "cuda/driver.h"
+#include "suite.h"
+
+#include <check.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#if __has_include(<cuda.h>)
+#include <cuda.h>
+#define HAVE_CUDA_H 1
+#endif
+
+/* ---- helpers ---- */
+
+static bool is_empty(const struct cuda_driver *d)
+{
+	static const struct cuda_driver empty;
+
+	return memcmp(d, &empty, sizeof empty) == 0;
+}
+
+/* ---- cases ---- */
+
+START_TEST(test_missing_driver_is_an_answer)
+{
+	/* What every machine without a GPU sees: no table, a reason that names the library, nothing else. */
+	struct cuda_driver d;
+	char why[256];
+
+	setenv("BATCHD_LIBCUDA", "/nowhere/libcuda.so.1", 1);
+	memset(&d, 0xff, sizeof d);
+	ck_assert_int_eq(cuda_driver_load(&d, why, sizeof why), -ENOENT);
+	ck_assert(is_empty(&d));
+	ck_assert_msg(strstr(why, "no NVIDIA driver") && strstr(why, "/nowhere/libcuda.so.1"), "%s", why);
+	ck_assert_int_eq(cuda_driver_load(&d, why, 8), -ENOENT);
+	ck_assert_uint_eq(strlen(why), 7);
+	ck_assert_int_eq(cuda_driver_load(&d, NULL, 0), -ENOENT);
+}
+END_TEST
+
+START_TEST(test_empty_variable_means_the_systems_driver)
+{
+	/* Set to nothing is not set: the answer is the one for libcuda.so.1, whichever that is here. */
+	struct cuda_driver d;
+	char unset[256], empty[256];
+	int r;
+
+	unsetenv("BATCHD_LIBCUDA");
+	r = cuda_driver_load(&d, unset, sizeof unset);
+	setenv("BATCHD_LIBCUDA", "", 1);
+	ck_assert_int_eq(cuda_driver_load(&d, empty, sizeof empty), r);
+	ck_assert_str_eq(empty, unset);
+	ck_assert(is_empty(&d) == (r != 0));
+	if (r == -ENOENT)
+		ck_assert_msg(strstr(unset, "libcuda.so.1") != NULL, "%s", unset);
+}
+END_TEST
+
+START_TEST(test_library_without_our_calls_is_too_old)
+{
+	/* Some library that is none of NVIDIA's, or an older one: the first call it lacks is named. */
+	struct cuda_driver d;
+	char why[256];
+
+	setenv("BATCHD_LIBCUDA", "libm.so.6", 1);
+	ck_assert_int_eq(cuda_driver_load(&d, why, sizeof why), -ENOSYS);
+	ck_assert(is_empty(&d));
+	ck_assert_msg(strstr(why, "too old") && strstr(why, "libm.so.6") && strstr(why, "cuInit"), "%s", why);
+}
+END_TEST
+
+START_TEST(test_errors_have_names_and_the_fatal_ones_are_known)
+{
+	/* Names need no driver; a full GPU is no reason to restart, an illegal address is. */
+	ck_assert_str_eq(cuda_error_name(NULL, 2), "CUDA_ERROR_OUT_OF_MEMORY");
+	ck_assert_str_eq(cuda_error_name(NULL, 0), "CUDA_SUCCESS");
+	ck_assert_str_eq(cuda_error_name(NULL, 123456), "an unknown CUDA error");
+	ck_assert(cuda_error_sticky(CUDA_ILLEGAL_ADDRESS) && cuda_error_sticky(CUDA_LAUNCH_FAILED) && cuda_error_sticky(CUDA_ECC_UNCORRECTABLE));
+	ck_assert(!cuda_error_sticky(CUDA_OK) && !cuda_error_sticky(CUDA_OUT_OF_MEMORY) && !cuda_error_sticky(CUDA_NOT_READY) &&
+		  !cuda_error_sticky(123456));
+}
+END_TEST
+
+#ifdef HAVE_CUDA_H
+START_TEST(test_declarations_are_nvidias)
+{
+	/* Values and sizes of everything that passes between us and the driver. */
+#define same(ours, theirs) ck_assert_int_eq((int)(ours), (int)(theirs))
+	same(CUDA_NOT_READY, CUDA_ERROR_NOT_READY);
+	same(CUDA_ALREADY_MAPPED, CUDA_ERROR_ALREADY_MAPPED);
+	same(CUDA_HOST_MEMORY_NOT_REGISTERED, CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
+	same(CUDA_SYSTEM_DRIVER_MISMATCH, CUDA_ERROR_SYSTEM_DRIVER_MISMATCH);
+	same(CUDA_EXTERNAL_DEVICE, CUDA_ERROR_EXTERNAL_DEVICE);
+	same(CUDA_DEVICE_MULTIPROCESSOR_COUNT, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
+	same(CUDA_DEVICE_INTEGRATED, CU_DEVICE_ATTRIBUTE_INTEGRATED);
+	same(CUDA_DEVICE_COMPUTE_MODE, CU_DEVICE_ATTRIBUTE_COMPUTE_MODE);
+	same(CUDA_DEVICE_ASYNC_ENGINE_COUNT, CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT);
+	same(CUDA_DEVICE_UNIFIED_ADDRESSING, CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING);
+	same(CUDA_DEVICE_COMPUTE_MAJOR, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);
+	same(CUDA_DEVICE_COMPUTE_MINOR, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
+	same(CUDA_DEVICE_CAN_USE_HOST_POINTER, CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM);
+	same(CUDA_DEVICE_HOST_REGISTER_SUPPORTED, CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED);
+	same(CUDA_DEVICE_READ_ONLY_HOST_REGISTER_SUPPORTED, CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED);
+	same(CUDA_DEVICE_IPC_EVENT_SUPPORTED, CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED);
+	same(CUDA_DEVICE_MPS_ENABLED, CU_DEVICE_ATTRIBUTE_MPS_ENABLED);
+	same(CUDA_DEVICE_HOST_NUMA_ID, CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID);
+	same(CUDA_COMPUTE_PROHIBITED, CU_COMPUTEMODE_PROHIBITED);
+	same(CUDA_COMPUTE_EXCLUSIVE_PROCESS, CU_COMPUTEMODE_EXCLUSIVE_PROCESS);
+	same(CUDA_POINTER_CONTEXT, CU_POINTER_ATTRIBUTE_CONTEXT);
+	same(CUDA_POINTER_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_MEMORY_TYPE);
+	same(CUDA_POINTER_DEVICE_POINTER, CU_POINTER_ATTRIBUTE_DEVICE_POINTER);
+	same(CUDA_POINTER_HOST_POINTER, CU_POINTER_ATTRIBUTE_HOST_POINTER);
+	same(CUDA_POINTER_IS_MANAGED, CU_POINTER_ATTRIBUTE_IS_MANAGED);
+	same(CUDA_POINTER_DEVICE_ORDINAL, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL);
+	same(CUDA_POINTER_IS_LEGACY_IPC_CAPABLE, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE);
+	same(CUDA_POINTER_RANGE_START, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR);
+	same(CUDA_POINTER_RANGE_SIZE, CU_POINTER_ATTRIBUTE_RANGE_SIZE);
+	same(CUDA_CTX_SCHED_BLOCKING_SYNC, CU_CTX_SCHED_BLOCKING_SYNC);
+	same(CUDA_CTX_SCHED_MASK, CU_CTX_SCHED_MASK);
+	same(CUDA_STREAM_NON_BLOCKING, CU_STREAM_NON_BLOCKING);
+	same(CUDA_EVENT_BLOCKING_SYNC, CU_EVENT_BLOCKING_SYNC);
+	same(CUDA_EVENT_DISABLE_TIMING, CU_EVENT_DISABLE_TIMING);
+	same(CUDA_EVENT_INTERPROCESS, CU_EVENT_INTERPROCESS);
+	same(CUDA_HOST_REGISTER_PORTABLE, CU_MEMHOSTREGISTER_PORTABLE);
+	same(CUDA_HOST_REGISTER_DEVICEMAP, CU_MEMHOSTREGISTER_DEVICEMAP);
+	same(CUDA_HOST_REGISTER_READ_ONLY, CU_MEMHOSTREGISTER_READ_ONLY);
+	same(CUDA_IPC_LAZY_PEER_ACCESS, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+	same(sizeof(cuda_device), sizeof(CUdevice));
+	same(sizeof(cuda_ptr), sizeof(CUdeviceptr));
+	same(sizeof(struct cuda_uuid), sizeof(CUuuid));
+	same(sizeof(struct cuda_ipc_handle), sizeof(CUipcMemHandle));
+	same(sizeof(enum cuda_device_attribute), sizeof(CUdevice_attribute));
+	same(sizeof(enum cuda_pointer_attribute), sizeof(CUpointer_attribute));
+	same(sizeof(int), sizeof(CUresult));
+#undef same
+}
+END_TEST
+#endif
+
+int main(void)
+{
+	Suite *s = suite_create("driver");
+	TCase *cases = tcase_create("driver");
+
+	tcase_add_test(cases, test_missing_driver_is_an_answer);
+	tcase_add_test(cases, test_empty_variable_means_the_systems_driver);
+	tcase_add_test(cases, test_library_without_our_calls_is_too_old);
+	tcase_add_test(cases, test_errors_have_names_and_the_fatal_ones_are_known);
+#ifdef HAVE_CUDA_H
+	tcase_add_test(cases, test_declarations_are_nvidias);
+#endif
+	suite_add_tcase(s, cases);
+	return suite_run(s);
+}

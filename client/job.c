@@ -2,7 +2,7 @@
  *
  *   share              one per user and specification, so that hyper-parameter trials find each other
  *   one trainer        one per process and loader
- *   several trainers   the run (torchrun's id, else the rendezvous address, else the launcher that is their common
+ *   several trainers   the run (torchrun's id, else the rendezvous address and Slurm's step, else the launcher that is their common
  *                      parent), the specification, and an ordinal, as a program may have two loaders alike. The ordinal
  *                      counts live loaders, so a program that makes a new one each epoch comes back to the same job,
  *                      which is still warm.
@@ -49,13 +49,22 @@ static uint64_t hash_spec(const struct batchd_options *o, const char *dataset)
 	return h ? h : 1;
 }
 
+/* torchrun's id names the run over all its restarts, while the port of the rendezvous may be another each time. "none" is what launchers without one say. */
+static bool has_run_id(const char *id)
+{
+	return id && *id && strcmp(id, "none") != 0;
+}
+
 static uint64_t hash_run(void)
 {
 	static const char *const names[] = { "TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT", "SLURM_JOB_ID",
 					     "SLURM_STEP_ID" };
 	uint64_t h = mix_number(0xcbf29ce484222325, geteuid());
+	const char *id = getenv(names[0]);
 	int found = 0;
 
+	if (has_run_id(id))
+		return mix_text(h, id);
 	for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
 		const char *value = getenv(names[i]);
 

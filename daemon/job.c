@@ -102,7 +102,7 @@ static void opening_run(struct pool_task *t)
 static struct job *find_job(struct batchd *b, uid_t uid, const char *name)
 {
 	for (struct job *j = b->jobs; j; j = j->next) {
-		if (j->state != JOB_CLOSING && j->spec.uid == uid && !strcmp(j->spec.job, name))
+		if (j->state != JOB_CLOSING && !j->retired && j->spec.uid == uid && !strcmp(j->spec.job, name))
 			return j;
 	}
 	return NULL;
@@ -311,18 +311,27 @@ static void enter(struct job *j, struct session *s)
 		uv_timer_stop(&j->linger);
 }
 
-/* A new incarnation of the whole job: everybody of the old one is out, whatever it asked for. */
-static void fence_all(struct job *j)
+/* A new incarnation of the whole job: everybody of the old one is out, whatever it asked for and however far it had come. The loader stays if it can be gone on
+ * with; it cannot in share mode, where one slab is for all and processes of the old incarnation may still hold its slots. */
+static void fence_all(struct job *j, const struct loader_spec *successor)
 {
-	fail_sessions(j, BATCHD__WIRE__ERROR_CODE__FENCED, "incarnation", "a newer incarnation of this job has started");
+	char text[160];
+	bool keep = (j->state == JOB_READY || j->state == JOB_OPENING) && !successor->share && !loader_spec_difference(&j->spec, successor);
+	snprintf(text, sizeof(text), "a newer incarnation of this job has started (%llu, this is %llu)", (unsigned long long)successor->incarnation,
+		 (unsigned long long)j->spec.incarnation);
+	fail_sessions(j, BATCHD__WIRE__ERROR_CODE__FENCED, "incarnation", text);
+	j->spec.incarnation = successor->incarnation;
+	if (keep && j->state != JOB_CLOSING)
+		return;
+	j->retired = true;
 	job_close(j);
 }
 
 void job_join(struct batchd *b, struct session *s, struct request *r, int *fds, unsigned n_fds)
 {
 	struct job *j = find_job(b, r->spec.uid, r->spec.job);
-	if (j && r->spec.incarnation > j->spec.incarnation && j->state != JOB_OPENING) {
-		fence_all(j);
+	if (j && r->spec.incarnation > j->spec.incarnation) {
+		fence_all(j, &r->spec);
 		j = find_job(b, r->spec.uid, r->spec.job);
 	}
 	if (j && j->state == JOB_FAILED && !j->sessions) {

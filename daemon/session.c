@@ -232,17 +232,38 @@ static int32_t free_place(const struct stream *stream)
 	return any;
 }
 
-/* The newest session of a rank is the one that counts: a restarted trainer must not wait for its predecessor's timeout. */
-static void fence_rank(struct session *s, uint32_t rank)
+static void tell_fenced(struct session *loser, const struct session *winner, uint32_t rank)
+{
+	char text[256];
+	snprintf(text, sizeof(text), "a newer process took this rank of the job: %s (pid %d) is rank %u now; if both are meant to run, give them "
+		 "different ranks or jobs", winner->program, (int)winner->pid, rank);
+	session_fail(loser, CODE(FENCED), "rank", text);
+}
+
+/* Of two that claim one rank. A trainer that only lost its connection takes its rank back from nobody who came after it was started, however late it
+ * notices: it may have been stopped all the while. */
+static bool is_newer(const struct session *a, const struct session *b)
+{
+	if ((a->again || b->again) && a->born_ns != b->born_ns)
+		return a->born_ns > b->born_ns;
+	return a->number > b->number;
+}
+
+/* The newest trainer of a rank is the one that counts: a restarted one must not wait for its predecessor's timeout. False: that is somebody else. */
+static bool fence_rank(struct session *s, uint32_t rank)
 {
 	for (struct session *other = s->job->sessions, *next; other; other = next) {
 		next = other->next_in_job;
 		bool same = other != s && other->peer &&
-			    (other->state == SESSION_ATTACHED ? other->consumer.rank == rank :
-								other->wanted_rank == (int32_t)rank && other->number < s->number);
+			    (other->state == SESSION_ATTACHED ? other->consumer.rank == rank : other->wanted_rank == (int32_t)rank);
+		if (same && is_newer(other, s)) {
+			tell_fenced(s, other, rank);
+			return false;
+		}
 		if (same)
-			session_fail(other, CODE(FENCED), "rank", "a newer process took this rank of the job");
+			tell_fenced(other, s, rank);
 	}
+	return true;
 }
 
 void session_advance(struct session *s)
@@ -265,9 +286,10 @@ void session_advance(struct session *s)
 	}
 	s->consumer.rank = (uint32_t)rank;
 	struct stream *stream = loader_stream(l, (uint32_t)rank);
-	fence_rank(s, (uint32_t)rank);
 	if (s->wanted_rank < 0 && !share)
 		s->wanted_rank = 0;
+	if (!fence_rank(s, (uint32_t)rank))
+		return;
 	if (share && j->slots_pending)
 		return;
 	if (!stream->slots || (!share && stream_has_strangers(stream)))
@@ -354,6 +376,12 @@ static void on_open(struct session *s, const Batchd__Wire__Open *open, int *fds,
 		session_fail(s, CODE(PROTOCOL), NULL, "Open came twice");
 		return;
 	}
+	/* Only the end of its process ends a trainer's leases, so nobody is served whose end cannot be seen. */
+	if (s->peer->pidfd < 0) {
+		session_fail(s, CODE(ACCESS), NULL, "batchd cannot see when this process ends: it has ended, or it is in another PID namespace and the kernel "
+			     "is older than 6.5; run batchd in the same or a parent namespace");
+		return;
+	}
 	struct requester who = { .uid = s->uid, .gids = s->peer->gids, .n_gids = s->peer->n_gids };
 	struct request r;
 	struct request_error err;
@@ -362,6 +390,8 @@ static void on_open(struct session *s, const Batchd__Wire__Open *open, int *fds,
 		return;
 	}
 	s->wanted_rank = r.rank;
+	s->born_ns = open->born_ns;
+	s->again = open->again;
 	job_join(s->daemon, s, &r, fds, n_fds);
 	request_finish(&r);
 }

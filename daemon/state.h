@@ -30,6 +30,7 @@ struct job {
 	struct session *sessions;    /* attached or waiting for the loader */
 	unsigned n_sessions;
 	unsigned n_tasks;            /* that will come back to this job */
+	bool retired;                /* a newer incarnation has taken its name: nobody joins it any more */
 	bool slots_pending;          /* share: its slab is being made */
 	uv_timer_t linger;
 };
@@ -46,6 +47,8 @@ struct session {
 	enum session_state state;
 	struct consumer consumer;
 	int32_t wanted_rank;
+	uint64_t born_ns;            /* as its trainer says: orders those who claim one rank, when one of them comes back */
+	bool again;                  /* it comes back after it lost a connection */
 	struct slots_task *slots_task; /* its slab is being made */
 	int pidfd;                   /* a ghost's */
 	uv_poll_t exit_poll;

@@ -89,10 +89,7 @@ static void *row_data(const struct row *r)
 static uint64_t substitute_index(const struct row *r, uint64_t index, unsigned attempt)
 {
 	const struct loader *l = r->loader;
-	const struct plan *plan = r->slot->plan;
-	uint64_t n = plan ? plan_n_per_rank(plan) : dataset_n(l->recipe.dataset);
-	uint64_t k = sample_substitute(l->spec.seed, r->slot->at.epoch, index, attempt, n);
-	return plan ? plan_at(plan, r->slot->stream->plan_rank, k) : k;
+	return sample_substitute(l->spec.seed, r->slot->at.epoch, index, attempt, dataset_n(l->recipe.dataset));
 }
 
 static void note_bad(struct loader *l, uint64_t index, const char *text)
@@ -104,7 +101,7 @@ static void note_bad(struct loader *l, uint64_t index, const char *text)
 			  (unsigned long long)index, text);
 }
 
-/* Another sample of the same rank takes the row; which one depends on nothing but (seed, epoch, index). */
+/* Another sample takes the row; which one depends on nothing but (seed, epoch, index): a resumed epoch has the same ones, also with another world size. */
 static void make_substitute(const struct row *r, struct sample_worker *w, uint64_t index)
 {
 	struct loader *l = r->loader;

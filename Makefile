@@ -52,7 +52,7 @@ DEFS += -DHAVE_SYSTEMD=1
 endif
 PKG_CFLAGS := $(shell pkg-config --cflags $(PKGS) 2>/dev/null)
 LIBS := $(shell pkg-config --libs $(PKGS) 2>/dev/null) -lm -ldl -pthread
-CLIENT_LIBS := $(shell pkg-config --libs libprotobuf-c 2>/dev/null) -ldl -pthread
+CLIENT_LIBS := $(shell pkg-config --libs libprotobuf-c 2>/dev/null) -lm -ldl -pthread
 CTL_LIBS := $(shell pkg-config --libs gdlib 2>/dev/null)
 CHECK_LIBS := $(shell pkg-config --libs check 2>/dev/null)
 ALL_CFLAGS = -std=gnu11 -D_GNU_SOURCE -fPIC -fvisibility=$(VISIBILITY) -pthread $(WARN) $(SAN) $(DEFS) $(CFLAGS) \
@@ -64,12 +64,28 @@ COMPILE = $(call say,CC) $(CC) $(ALL_CFLAGS) -MMD -MP -c -o $@ $<
 LINK = $(call say,LINK) $(CC) $(SAN) $(CFLAGS) $(LDFLAGS) -o $@
 ARCHIVE = $(call say,AR) rm -f $@ && $(AR) rcs $@
 
+# ---- CUDA ----
+
+# The finishing kernel is all that needs a CUDA toolkit, at build time only. CUDA=0 builds without; the default is to look for nvcc.
+CUDA_HOME ?= /usr/local/cuda
+NVCC ?= $(firstword $(wildcard $(CUDA_HOME)/bin/nvcc) $(shell command -v nvcc 2>/dev/null))
+CUDA ?= $(if $(NVCC),1,0)
+# Machine code for these (of which nvcc knows), and PTX of the oldest, from which a driver makes code for any other GPU. Tests run no kernel.
+CUDA_ARCHS ?= $(if $(SAN),75,75 80 86 89 90 100 120)
+ifeq ($(CUDA),1)
+cuda_known := $(filter $(addprefix sm_,$(CUDA_ARCHS)),$(shell $(NVCC) --list-gpu-code))
+cuda_oldest := $(patsubst sm_%,%,$(firstword $(cuda_known)))
+NVCC_FLAGS ?= -std=c++17 -O3 --fmad=false -Xfatbin -compress-all $(foreach a,$(patsubst sm_%,%,$(cuda_known)),-gencode arch=compute_$(a),code=sm_$(a)) \
+	-gencode arch=compute_$(cuda_oldest),code=compute_$(cuda_oldest)
+endif
+
 # ---- sources ----
 
 objects = $(patsubst %.c,$(BUILD)/%.o,$(1))
 PROTO := $(call objects,$(wildcard proto/*.c)) $(BUILD)/proto/batchd.pb-c.o
 CORE := $(call objects,$(filter-out daemon/main.c,$(wildcard daemon/*.c daemon/*/*.c)))
-CLIENT := $(call objects,$(wildcard client/*.c) daemon/cuda/driver.c)
+CLIENT := $(call objects,$(wildcard client/*.c) $(filter-out client/cuda/image%,$(wildcard client/cuda/*.c)) \
+	client/cuda/$(if $(filter 1,$(CUDA)),image,image-none).c daemon/cuda/driver.c)
 CTL := $(call objects,$(wildcard client/ctl/*.c))
 HARNESS := $(call objects,$(filter-out $(wildcard tests/test_*.c),$(wildcard tests/*.c)))
 TESTS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/test_*.c))
@@ -107,15 +123,23 @@ $(BUILD)/batchctl: $(CTL) $(BUILD)/libbatchd.a $(BUILD)/libcore.a
 # The shared library exports what client/batchd.map lists. The static one is a single object in which everything else is local, so that
 # nothing in it can clash with a name in somebody's program.
 $(filter $(BUILD)/client/%,$(CLIENT)): VISIBILITY := default
-$(BUILD)/$(SO).$(VERSION): $(CLIENT) $(PROTO) client/batchd.map
+$(BUILD)/$(SO).$(VERSION): $(CLIENT) $(PROTO) client/batchd.map $(BUILD)/.cuda
 	$(LINK) -shared -Wl,-z,nodelete -Wl,-soname,$(SO).$(SOVERSION) -Wl,--version-script,client/batchd.map -Wl,--as-needed \
 		$(if $(SAN),,-Wl,-z,defs) $(CLIENT) $(PROTO) $(CLIENT_LIBS)
 	@ln -sf $(@F) $(BUILD)/$(SO).$(SOVERSION) && ln -sf $(@F) $(BUILD)/$(SO)
-$(BUILD)/libbatchd.a: $(CLIENT) $(PROTO)
-	@$(LD) -r -o $(BUILD)/libbatchd.o $^
+$(BUILD)/libbatchd.a: $(CLIENT) $(PROTO) $(BUILD)/.cuda
+	@$(LD) -r -o $(BUILD)/libbatchd.o $(CLIENT) $(PROTO)
 	@$(OBJCOPY) --localize-hidden --wildcard --keep-global-symbol='batchd_*' $(BUILD)/libbatchd.o
 	$(ARCHIVE) $(BUILD)/libbatchd.o
 OBJCOPY ?= objcopy
+# With or without the kernels: changes only when CUDA does, and then the library is linked anew.
+$(BUILD)/.cuda: places
+	@mkdir -p $(BUILD) && echo $(CUDA) | cmp -s - $@ || echo $(CUDA) >$@
+$(BUILD)/client/cuda/finish.fatbin: client/cuda/finish.cu client/cuda/finish-plan.h
+	@mkdir -p $(@D)
+	$(call say,NVCC) $(NVCC) $(NVCC_FLAGS) -fatbin -o $@ $<
+$(BUILD)/client/cuda/image.o: $(BUILD)/client/cuda/finish.fatbin
+$(BUILD)/client/cuda/image.o: DEFS += -DFINISH_FATBIN='"$(BUILD)/client/cuda/finish.fatbin"'
 $(BUILD)/client/examples/%: client/examples/%.c $(BUILD)/$(SO).$(VERSION)
 	@mkdir -p $(@D)
 	$(LINK) $(WARN) -Iclient $< -L$(BUILD) -lbatchd -Wl,-rpath,'$$ORIGIN/../..'
@@ -148,8 +172,8 @@ DEFS += -fsanitize=fuzzer-no-link -DFUZZING=1
 endif
 
 # test_driver compares our declarations with NVIDIA's where they are installed.
-CUDA_HOME ?= /usr/local/cuda
 $(BUILD)/tests/test_driver.o: ALL_CFLAGS += -isystem $(CUDA_HOME)/include
+$(BUILD)/tests/test_finish_kernel: $(BUILD)/client/cuda/finish-plan.o
 $(BUILD)/tests/test_%: $(BUILD)/tests/test_%.o $(HARNESS) $(BUILD)/libbatchd.a $(BUILD)/libcore.a
 	$(LINK) $^ $(CHECK_LIBS) $(LIBS)
 $(BUILD)/tests/tools/%: $(BUILD)/tests/tools/%.o $(BUILD)/libbatchd.a $(BUILD)/libcore.a

@@ -128,6 +128,8 @@ START_TEST(test_declarations_are_nvidias)
 	same(CUDA_HOST_REGISTER_DEVICEMAP, CU_MEMHOSTREGISTER_DEVICEMAP);
 	same(CUDA_HOST_REGISTER_READ_ONLY, CU_MEMHOSTREGISTER_READ_ONLY);
 	same(CUDA_IPC_LAZY_PEER_ACCESS, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+	same(CUDA_CAPTURE_NONE, CU_STREAM_CAPTURE_STATUS_NONE);
+	same(CUDA_CAPTURE_MODE_RELAXED, CU_STREAM_CAPTURE_MODE_RELAXED);
 	same(sizeof(cuda_device), sizeof(CUdevice));
 	same(sizeof(cuda_ptr), sizeof(CUdeviceptr));
 	same(sizeof(struct cuda_uuid), sizeof(CUuuid));

@@ -128,6 +128,8 @@ enum {
 	CUDA_HOST_REGISTER_DEVICEMAP = 0x2,
 	CUDA_HOST_REGISTER_READ_ONLY = 0x8,
 	CUDA_IPC_LAZY_PEER_ACCESS = 0x1,       /* the only flag that ipc_open_mem_handle takes */
+	CUDA_CAPTURE_NONE = 0,                 /* of stream_is_capturing */
+	CUDA_CAPTURE_MODE_RELAXED = 2,         /* this thread's calls do not disturb what other threads capture */
 
 	CUDA_LEAST_DRIVER = 11040              /* cuDriverGetVersion's form: 1000 * major + 10 * minor */
 };
@@ -169,6 +171,8 @@ enum {
 	X(stream_destroy, "cuStreamDestroy_v2", (struct cuda_stream *stream)) \
 	X(stream_query, "cuStreamQuery", (struct cuda_stream *stream)) \
 	X(stream_synchronize, "cuStreamSynchronize", (struct cuda_stream *stream)) \
+	X(stream_is_capturing, "cuStreamIsCapturing", (struct cuda_stream *stream, int *status)) \
+	X(thread_exchange_stream_capture_mode, "cuThreadExchangeStreamCaptureMode", (int *mode)) \
 	X(stream_wait_event, "cuStreamWaitEvent", (struct cuda_stream *stream, struct cuda_event *event, unsigned flags)) \
 	X(event_create, "cuEventCreate", (struct cuda_event **event, unsigned flags)) \
 	X(event_destroy, "cuEventDestroy_v2", (struct cuda_event *event)) \

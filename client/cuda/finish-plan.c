@@ -1,0 +1,132 @@
+/* The finishing step's constants, and the step itself in C for where there is no GPU. */
+#include "cuda/finish-plan.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+/* 1 / x to about 48 bits, as the daemon's finisher has it. */
+static void reciprocal(float x, float *high, float *low)
+{
+	*high = 1.0f / x;
+	*low = (float)((1.0 - (double)x * (double)*high) / (double)x);
+}
+
+static bool is_exact(const struct finish_plan *p, uint32_t channel)
+{
+	for (uint32_t v = 0; v < 256; v++) {
+		float wanted = finish_by_division((float)v, p->mean[channel], p->std[channel]);
+		float is = finish_by_reciprocal((float)v, p->scale_high, p->scale_low, p->mean[channel], p->std_high[channel],
+						p->std_low[channel]);
+
+		if (memcmp(&wanted, &is, sizeof is) != 0)
+			return false;
+	}
+	return true;
+}
+
+void finish_plan_init(struct finish_plan *p, enum finish_number number, int planar, uint32_t n_channels, uint32_t plane, const float *mean,
+		      const float *std)
+{
+	*p = (struct finish_plan){ .plane = plane, .n_channels = n_channels, .number = (uint32_t)number, .planar = !!planar };
+	reciprocal(255.0f, &p->scale_high, &p->scale_low);
+	for (uint32_t c = 0; c < n_channels; c++) {
+		p->mean[c] = mean ? mean[c] : 0.0f;
+		p->std[c] = std ? std[c] : 1.0f;
+		reciprocal(p->std[c], &p->std_high[c], &p->std_low[c]);
+		p->divides |= !is_exact(p, c);
+	}
+}
+
+uint16_t finish_to_float16(float value)
+{
+	union { float f; uint32_t u; } v = { .f = value }, half = { .f = 0.5f }; /* its last bit is the smallest half */
+	uint32_t sign = v.u >> 16 & 0x8000, bits = v.u & 0x7fffffff;
+
+	if (bits > 0x7f800000)
+		return 0x7fff; /* not a number: what the GPU's conversion gives */
+	if (bits >= 0x47800000)
+		return (uint16_t)(sign | 0x7c00);
+	if (bits < 0x38800000) { /* subnormal: the addition rounds */
+		v.u = bits;
+		v.f += half.f;
+		return (uint16_t)(sign | (v.u - half.u));
+	}
+	return (uint16_t)(sign | (bits + ((uint32_t)(15 - 127) << 23) + 0xfff + (bits >> 13 & 1)) >> 13);
+}
+
+uint16_t finish_to_bfloat16(float value)
+{
+	union { float f; uint32_t u; } v = { .f = value };
+
+	if ((v.u & 0x7fffffff) > 0x7f800000)
+		return 0x7fff;
+	return (uint16_t)((v.u + 0x7fff + (v.u >> 16 & 1)) >> 16);
+}
+
+size_t finish_number_bytes(enum finish_number number)
+{
+	static const size_t bytes[] = { 1, 2, 2, 4 };
+
+	return bytes[number];
+}
+
+/* There are only 256 results for each channel; the loop looks them up. */
+union results {
+	uint8_t uint8[FINISH_MAX_CHANNELS][256];
+	uint16_t sixteen[FINISH_MAX_CHANNELS][256];
+	float float32[FINISH_MAX_CHANNELS][256];
+};
+
+static void make_results(const struct finish_plan *p, union results *r)
+{
+	for (uint32_t c = 0; c < p->n_channels; c++)
+		for (uint32_t v = 0; v < 256; v++) {
+			switch ((enum finish_number)p->number) {
+			case FINISH_TO_UINT8: r->uint8[c][v] = (uint8_t)v; break;
+			case FINISH_TO_FLOAT16: r->sixteen[c][v] = finish_to_float16(finish_value(p, c, v)); break;
+			case FINISH_TO_BFLOAT16: r->sixteen[c][v] = finish_to_bfloat16(finish_value(p, c, v)); break;
+			case FINISH_TO_FLOAT32: r->float32[c][v] = finish_value(p, c, v); break;
+			}
+		}
+}
+
+void finish_plan_run(const struct finish_plan *p, const uint8_t *in, void *out)
+{
+	size_t bytes = finish_number_bytes((enum finish_number)p->number);
+	union results r;
+
+	make_results(p, &r);
+	for (uint32_t px = 0; px < p->n_px; px++) {
+		size_t image = px / p->plane, at = px % p->plane;
+
+		for (uint32_t c = 0; c < p->n_channels; c++) {
+			size_t interleaved = (size_t)px * p->n_channels + c;
+			size_t to = p->planar ? (image * p->n_channels + c) * p->plane + at : interleaved;
+
+			memcpy((char *)out + to * bytes, (char *)&r + (c * 256 + in[interleaved]) * bytes, bytes);
+		}
+	}
+}
+
+/* One channel is the same in both layouts. */
+static bool is_flat(const struct finish_plan *p)
+{
+	return !p->planar || p->n_channels == 1;
+}
+
+void finish_plan_kernel(const struct finish_plan *p, char name[32])
+{
+	static const char *const numbers[] = { "uint8", "float16", "bfloat16", "float32" };
+
+	snprintf(name, 32, "finish_%s_%s_%u", is_flat(p) ? "flat" : "planar", numbers[p->number], p->n_channels);
+}
+
+uint32_t finish_plan_blocks(const struct finish_plan *p, uint32_t n_multiprocessors)
+{
+	uint32_t at_once = 16 / (uint32_t)finish_number_bytes((enum finish_number)p->number); /* numbers of a plane that one thread makes */
+	uint64_t n = is_flat(p) ? (uint64_t)p->n_px * p->n_channels : p->n_px;
+	uint64_t tiles = (n + FINISH_THREADS * at_once - 1) / (FINISH_THREADS * at_once), most = (uint64_t)n_multiprocessors * 8;
+
+	return (uint32_t)(tiles < most ? tiles : most);
+}

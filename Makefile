@@ -89,7 +89,7 @@ CLIENT := $(call objects,$(wildcard client/*.c) $(filter-out client/cuda/image%,
 CTL := $(call objects,$(wildcard client/ctl/*.c))
 HARNESS := $(call objects,$(filter-out $(wildcard tests/test_*.c),$(wildcard tests/*.c)))
 TESTS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/test_*.c))
-TOOLS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/tools/*.c tests/bench/*.c))
+TOOLS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/tools/*.c tests/bench/*.c tests/soak/*.c))
 EXAMPLES := $(patsubst %.c,$(BUILD)/%,$(wildcard client/examples/*.c))
 FUZZERS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/fuzz/fuzz_*.c))
 LIBRARY := $(BUILD)/$(SO).$(VERSION) $(BUILD)/libbatchd.a
@@ -146,7 +146,7 @@ $(BUILD)/client/examples/%: client/examples/%.c $(BUILD)/$(SO).$(VERSION)
 
 ##@ Test
 
-.PHONY: check check-c check-python check-asan check-tsan fuzz tests
+.PHONY: check check-c check-python check-asan check-tsan fuzz soak tests
 check: setup ## Installs what is missing, builds, runs all tests; ends with Check's and pytest's totals
 	@$(MAKE) -s --no-print-directory all tests
 	@$(MAKE) -s --no-print-directory venv
@@ -161,6 +161,10 @@ check-asan: ## C tests under AddressSanitizer and UndefinedBehaviorSanitizer (bu
 	@$(MAKE) -s --no-print-directory SANITIZE=address,undefined check-c
 check-tsan: ## C tests under ThreadSanitizer (build-tsan/)
 	@$(MAKE) -s --no-print-directory SANITIZE=thread check-c
+soak: setup ## Endurance: trainers and daemons killed a thousand times, a day's worth of samples; ARGS="--quick --only NAME"
+	@$(MAKE) -s --no-print-directory all tests
+	@$(MAKE) -s --no-print-directory venv
+	@tests/soak/run $(BUILD) $(ARGS)
 fuzz: ## Fuzz targets, FUZZ_TIME=10 seconds or FUZZ_RUNS=1000000 each; needs clang (build-fuzz/)
 	@tests/setup/packages --with fuzz
 	@$(MAKE) -s --no-print-directory BUILD=build-fuzz CC=clang SANITIZE=address,undefined FUZZER=1 run-fuzzers
@@ -179,6 +183,8 @@ $(BUILD)/tests/test_%: $(BUILD)/tests/test_%.o $(HARNESS) $(BUILD)/libbatchd.a $
 $(BUILD)/tests/tools/%: $(BUILD)/tests/tools/%.o $(BUILD)/libbatchd.a $(BUILD)/libcore.a
 	$(LINK) $^ $(LIBS)
 $(BUILD)/tests/bench/%: $(BUILD)/tests/bench/%.o $(BUILD)/libbatchd.a $(BUILD)/libcore.a
+	$(LINK) $^ $(LIBS)
+$(BUILD)/tests/soak/%: $(BUILD)/tests/soak/%.o $(BUILD)/libbatchd.a $(BUILD)/libcore.a
 	$(LINK) $^ $(LIBS)
 $(BUILD)/tests/fuzz/fuzz_%: $(BUILD)/tests/fuzz/fuzz_%.o $(BUILD)/libbatchd.a $(BUILD)/libcore.a
 	$(LINK) -fsanitize=fuzzer $^ $(LIBS)

@@ -1,0 +1,31 @@
+"""The daemon killed with SIGKILL under four ranks that hold batches, and started again: each rank ends up with the golden list, and what it held stayed
+readable and unchanged."""
+import random
+import time
+
+import crew
+
+
+def scenario(args, folder, progress):
+    rng = random.Random(args.seed)
+    daemon = crew.Daemon(args.build, folder)
+    data = crew.Data(folder, 2003)
+    ranks = [crew.Trainer(daemon, data, job="crash", rank=r, world_size=4).start() for r in range(4)]
+    for n in range(args.rounds):
+        for trainer in ranks:
+            trainer.wait_for(rng.randint(1, 5))
+        time.sleep(rng.random() * 0.003)
+        daemon.kill()
+        time.sleep(rng.choice((0, 0, 0.02)))
+        daemon.start()
+        progress(n + 1)
+    for trainer in ranks:
+        trainer.wait_for(5)
+        trainer.kill()
+    crew.until("all slots, sessions and loaders are gone", daemon.is_empty)
+    daemon.stop()
+    return {"kills": args.rounds, "batches": sum(t.n_batches for t in ranks)}
+
+
+if __name__ == "__main__":
+    crew.main("daemon_kills", __doc__, 500, 6, scenario)

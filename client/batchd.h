@@ -36,12 +36,16 @@ enum batchd_code {
 	                            * where you were, gives the same batches */
 	BATCHD_E_NOMEM = -15,
 	BATCHD_E_FORKED = -16,     /* used in a child of the process that opened it */
-	BATCHD_E_CANCELLED = -17   /* on_progress said so */
+	BATCHD_E_CANCELLED = -17,  /* on_progress said so */
+	BATCHD_E_GPU = -18         /* there is no such GPU, or it failed: the daemon's use of it or this process's own; the text says which */
 };
 
-enum batchd_dtype { BATCHD_UINT8, BATCHD_FLOAT16, BATCHD_FLOAT32, BATCHD_INT32, BATCHD_INT64, BATCHD_FLOAT64, BATCHD_INT16, BATCHD_BOOL };
+enum batchd_dtype { BATCHD_UINT8, BATCHD_FLOAT16, BATCHD_FLOAT32, BATCHD_INT32, BATCHD_INT64, BATCHD_FLOAT64, BATCHD_INT16, BATCHD_BOOL,
+		    BATCHD_BFLOAT16 /* on a GPU only */ };
 enum batchd_layout { BATCHD_NCHW, BATCHD_NHWC, BATCHD_AS_STORED };
 enum batchd_mode { BATCHD_SHARD, BATCHD_SHARE };
+/* How batches come to a GPU: not at all, in memory of the daemon's that this process has mapped by CUDA IPC, or copied by this library. */
+enum batchd_device_path { BATCHD_DEVICE_NONE, BATCHD_DEVICE_IPC, BATCHD_DEVICE_COPY };
 
 /* Fill in with batchd_options_init, then change what you need. Strings are borrowed for the call. */
 struct batchd_options {
@@ -72,6 +76,9 @@ struct batchd_options {
 	int (*on_progress)(void *arg, const char *phase, uint64_t done, uint64_t total);
 	void *progress_arg;
 	const char *program;       /* for the log and `batchctl status`; NULL: this program's name */
+	/* Where batches are wanted: NULL or "cpu"; "cuda" (the calling thread's current device, else the first), "cuda:N" as CUDA counts in this process,
+	 * or "GPU-..." (a UUID). With a GPU, dtype and layout say what batchd_cuda_finish makes of images. See "Batches on a GPU" below. */
+	const char *device;
 };
 void batchd_options_init(struct batchd_options *o);
 
@@ -93,6 +100,17 @@ struct batchd_info {
 	uint32_t has_normalize;    /* dtype uint8: mean and std are left to the trainer */
 	float mean[3], std[3];
 	const char *socket, *job, *daemon_version;
+	/* What is in a batch's memory, data and device_data alike. The same as dtype, layout and shape above but for images on a GPU, which lie there as
+	 * uint8 NHWC until batchd_cuda_finish has made dtype, layout and shape of them. */
+	enum batchd_dtype stored_dtype;
+	enum batchd_layout stored_layout;
+	uint32_t stored_shape[8];
+	enum batchd_device_path device_path;
+	int device_ordinal;        /* CUDA's number of the GPU in this process */
+	unsigned char device_uuid[16];
+	const char *device;        /* "cuda:0"; "cpu" */
+	const char *device_reason; /* BATCHD_DEVICE_COPY: why there is no CUDA IPC, for a person; else "" */
+	int can_finish;            /* 0: batchd_cuda_finish would be needed, and this library was built without a CUDA compiler */
 };
 
 /* One batch on loan. Memory is valid until batchd_release of it, in this process only. */
@@ -107,6 +125,8 @@ struct batchd_batch {
 	uint64_t epoch, base, step;
 	uint64_t wait_ns;          /* how long batchd_next was blocked for it */
 	int last;                  /* of its epoch */
+	void *device_data;         /* on the GPU: n_rows samples as stored; NULL without. Not to be read here, and never to be written */
+	void *device_labels;       /* n_rows labels there */
 };
 
 /* Connects (starting a daemon if allowed), opens the data set, maps the slots. err: at least err_size bytes for one line of text; may be NULL. */
@@ -142,8 +162,40 @@ int batchd_release(struct batchd_loader *l, uint32_t slot, uint64_t generation);
 uint32_t batchd_n_leased(const struct batchd_loader *l);
 
 /* For event loops: readable when batchd_try_next is worth a call. Wait for it only after batchd_try_next has said BATCHD_AGAIN, which is how the
- * daemon learns that somebody waits. */
+ * daemon learns that somebody waits. With batches on a GPU call batchd_try_next also every few milliseconds: slots go back during such calls. */
 int batchd_fd(const struct batchd_loader *l);
+
+/* ---- Batches on a GPU ----
+ *
+ * With option device, every batch also lies in the GPU's memory when batchd_next lends it. A stream is a CUstream or cudaStream_t of any context of that
+ * GPU's primary one (NULL: the legacy default stream); all of this only queues work on it and never waits for the GPU.
+ *
+ *     batchd_next(l, &b, BATCHD_FOREVER);
+ *     batchd_cuda_finish(l, &b, my_tensor, stream);               one kernel: NHWC uint8 -> dtype and layout, Normalize included
+ *     batchd_cuda_labels(l, &b, my_labels, stream);
+ *     batchd_cuda_release(l, b.slot, b.generation, stream);       the slot goes back when the stream has come that far
+ *
+ * The slot is given back during a later call (next, try_next, release, close) that finds the stream's work complete; a batchd_next that has to wait
+ * looks as well. Not inside the capture of a CUDA graph (BATCHD_E_INVALID): finish into the graph's input before each replay. batchd_release, without a
+ * stream, gives back at once: for whoever has seen the work complete. When the daemon is gone (BATCHD_E_LOST), device_data must not be read any more; what was
+ * finished is yours. A loader that is closed while batches are on loan or its stream has not come that far keeps them until then.
+ * BATCHD_E_GPU is the end of this process's use of the GPU when the text says so. */
+
+/* Queues what makes n_rows samples of info.dtype, layout and shape at `to`, memory of the loader's GPU, aligned for its numbers. Arrays are copied as they are. */
+int batchd_cuda_finish(struct batchd_loader *l, const struct batchd_batch *b, void *to, void *stream);
+/* Queues a copy of the n_rows labels to `to` on the GPU. */
+int batchd_cuda_labels(struct batchd_loader *l, const struct batchd_batch *b, void *to, void *stream);
+/* For work of your own on device_data and device_labels: what is queued on stream after this call finds the bytes there (with BATCHD_DEVICE_COPY the copy may still be
+ * under way), and the batch counts as used by that stream. */
+int batchd_cuda_wait(struct batchd_loader *l, uint32_t slot, uint64_t generation, void *stream);
+/* Ends a loan as soon as all that has been queued on this stream, and on those of the calls above, is complete. Thread-safe as batchd_release. */
+int batchd_cuda_release(struct batchd_loader *l, uint32_t slot, uint64_t generation, void *stream);
+/* The stored batch as a DLPack tensor without a copy: *managed is a DLManagedTensor (versioned: a DLManagedTensorVersioned) to be handed to another library, readable on
+ * stream. The tensor owns the loan from then on: its deleter, which may be called in any thread and never blocks, ends it when the work queued on its streams by then is
+ * complete (seen during a later call). Read only. */
+int batchd_cuda_dlpack(struct batchd_loader *l, const struct batchd_batch *b, int versioned, void *stream, void **managed);
+/* Another stream reads the batch, or the tensor made of it: its work is waited for as well. At most 8 for one batch. Thread-safe. */
+int batchd_cuda_add_stream(struct batchd_loader *l, uint32_t slot, uint64_t generation, void *stream);
 
 /* The daemon's state as JSON; free() it. Needs no loader. */
 int batchd_status(const char *socket, char **json, char *err, size_t err_size);

@@ -144,10 +144,17 @@ static int gone(const struct connection *c, struct fault *f)
 			 c->address, c->address);
 }
 
-/* The wire's codes are ours, negated. */
+/* The wire's first codes are ours, negated; later ones met numbers that were taken. */
+static int code_of(Batchd__Wire__ErrorCode code)
+{
+	if (code == BATCHD__WIRE__ERROR_CODE__GPU_LOST)
+		return BATCHD_E_GPU;
+	return code > 0 && code <= BATCHD__WIRE__ERROR_CODE__INTERNAL ? -(int)code : BATCHD_E_INTERNAL;
+}
+
 static int said_error(const Batchd__Wire__Error *e, struct fault *f)
 {
-	int code = e->code > 0 && e->code <= BATCHD__WIRE__ERROR_CODE__INTERNAL ? -(int)e->code : BATCHD_E_INTERNAL;
+	int code = code_of(e->code);
 	const char *text = *e->text ? e->text : wire_code_name(e->code);
 
 	if (*e->field && !strstr(text, e->field))

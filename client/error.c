@@ -1,4 +1,4 @@
-/* Codes and texts of errors. The codes of what a daemon says are the wire's numbers, negated; the rest happens in this
+/* Codes and texts of errors. Most codes of what a daemon says are the wire's numbers, negated; the rest happens in this
  * library. */
 #include "error.h"
 
@@ -48,6 +48,7 @@ const char *batchd_code_name(int code)
 	case BATCHD_E_NOMEM: return "NOMEM";
 	case BATCHD_E_FORKED: return "FORKED";
 	case BATCHD_E_CANCELLED: return "CANCELLED";
+	case BATCHD_E_GPU: return "GPU";
 	default: return "UNKNOWN";
 	}
 }

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "cuda/delivery.h"
 #include "process.h"
 #include "source.h"
 
@@ -57,7 +58,9 @@ static int check_options(const struct batchd_options *o, struct fault *f)
 		return fault_set(f, BATCHD_E_INVALID, "rank must be given: which of the %u trainers is this one?", o->world_size);
 	if (o->own_batches && o->mode == BATCHD_SHARE)
 		return fault_set(f, BATCHD_E_INVALID, "share mode has one order for all: own batches do not go with it");
-	if ((unsigned)o->dtype > BATCHD_BOOL || (unsigned)o->layout > BATCHD_AS_STORED || (unsigned)o->mode > BATCHD_SHARE)
+	if (o->dtype == BATCHD_BFLOAT16 && (!o->device || !*o->device || strcmp(o->device, "cpu") == 0))
+		return fault_set(f, BATCHD_E_INVALID, "dtype: bfloat16 is made on a GPU only (option device)");
+	if ((unsigned)o->dtype > BATCHD_BFLOAT16 || (unsigned)o->layout > BATCHD_AS_STORED || (unsigned)o->mode > BATCHD_SHARE)
 		return fault_set(f, BATCHD_E_INVALID, "dtype, layout or mode is none of batchd.h's");
 	if (o->job && !wire_text_ok(o->job, strlen(o->job), WIRE_MAX_JOB))
 		return fault_set(f, BATCHD_E_INVALID, "job: the name has more than %d bytes, or is not printable UTF-8",
@@ -89,6 +92,8 @@ static int send_open(struct batchd_loader *l, const struct batchd_options *o, co
 	open.own_batches = !!o->own_batches;
 	open.n_slots = o->n_slots;
 	open.incarnation = o->incarnation;
+	if (l->delivery)
+		delivery_ask(l->delivery, &open);
 	m.body_case = BATCHD__WIRE__CLIENT_MESSAGE__BODY_OPEN;
 	m.open = &open;
 	return connection_send(&l->connection, &m, s->fds, s->n_fds) < 0 ? connection_lost(&l->connection, &l->fault) : 0;
@@ -187,6 +192,12 @@ static void fill_info(struct batchd_loader *l, const Batchd__Wire__Opened *m, ui
 	l->n_slots = m->n_slots;
 	l->labels_offset = (size_t)m->labels_offset;
 	l->indices_offset = (size_t)m->indices_offset;
+	i->stored_dtype = i->dtype;
+	i->stored_layout = i->layout;
+	memcpy(i->stored_shape, i->shape, sizeof i->stored_shape);
+	i->device = "cpu";
+	i->device_reason = "";
+	i->can_finish = 1;
 	i->n_samples_rank = l->own_batches ? 0 : stream_n_rows(l, 0);
 	i->n_batches = l->own_batches ? 0 : stream_n_batches(l, 0);
 }
@@ -204,7 +215,8 @@ static int take_opened(struct batchd_loader *l, const struct batchd_options *o, 
 		l->push_buffer = calloc(o->batch_size, sizeof *l->push_buffer);
 	if (!l->lease || !l->early || (l->own_batches && !l->push_buffer))
 		return fault_set(&l->fault, BATCHD_E_NOMEM, "out of memory");
-	return slab_map(fd, m->n_slots, m->slot_bytes, o->writable, &l->slab, &l->fault);
+	r = slab_map(fd, m->n_slots, m->slot_bytes, o->writable, &l->slab, &l->fault);
+	return r < 0 || !l->delivery ? r : delivery_attach(l, m, fd);
 }
 
 static int open_stream(struct batchd_loader *l, const struct batchd_options *o)
@@ -229,8 +241,19 @@ static int open_stream(struct batchd_loader *l, const struct batchd_options *o)
 	return r;
 }
 
+static void send_close(struct batchd_loader *l)
+{
+	Batchd__Wire__ClientMessage m = BATCHD__WIRE__CLIENT_MESSAGE__INIT;
+	Batchd__Wire__Close body = BATCHD__WIRE__CLOSE__INIT;
+
+	m.body_case = BATCHD__WIRE__CLIENT_MESSAGE__BODY_CLOSE;
+	m.close = &body;
+	connection_send(&l->connection, &m, NULL, 0);
+}
+
 static void destroy(struct batchd_loader *l)
 {
+	delivery_destroy(l->delivery, l->n_slots);
 	connection_close(&l->connection);
 	job_finish(&l->job);
 	slab_destroy(l->slab);
@@ -266,11 +289,19 @@ int batchd_open(const struct batchd_options *given, struct batchd_loader **out, 
 	l->drop_last = o.drop_last;
 	r = check_options(&o, &l->fault);
 	if (r == 0)
+		r = delivery_create(&l->delivery, &o, &l->fault);
+	if (l->delivery) { /* what the daemon makes; trainers that want different things of it can share one loader */
+		o.dtype = BATCHD_UINT8;
+		o.layout = BATCHD_NHWC;
+	}
+	if (r == 0)
 		r = open_stream(l, &o);
 	if (r < 0) {
 		fault_give(&l->fault, err, err_size);
-		if (l->slab)
-			slab_detach(l->slab);
+		delivery_destroy(l->delivery, l->n_slots);
+		l->delivery = NULL;
+		if (l->slab && slab_detach(l->slab))
+			send_close(l);
 		destroy(l);
 		return r;
 	}
@@ -280,22 +311,16 @@ int batchd_open(const struct batchd_options *given, struct batchd_loader **out, 
 
 /* ---- close ---- */
 
-static void send_close(struct batchd_loader *l)
-{
-	Batchd__Wire__ClientMessage m = BATCHD__WIRE__CLIENT_MESSAGE__INIT;
-	Batchd__Wire__Close body = BATCHD__WIRE__CLOSE__INIT;
-
-	m.body_case = BATCHD__WIRE__CLIENT_MESSAGE__BODY_CLOSE;
-	m.close = &body;
-	connection_send(&l->connection, &m, NULL, 0);
-}
-
 void batchd_close(struct batchd_loader *l)
 {
 	bool last;
 
 	if (!l)
 		return;
+	if (l->delivery && !loader_is_foreign(l)) {
+		delivery_close(l);
+		return;
+	}
 	if (loader_is_foreign(l)) {
 		connection_close(&l->connection); /* this process's copy only; the rest may be in use by the parent's objects here */
 		return;
@@ -312,40 +337,60 @@ void batchd_close(struct batchd_loader *l)
 		destroy(l);
 }
 
+void loader_finish(struct batchd_loader *l)
+{
+	delivery_destroy(l->delivery, l->n_slots); /* the daemon's memory is unmapped before it hears that it may use it again */
+	l->delivery = NULL;
+	if (slab_detach(l->slab))
+		send_close(l);
+	destroy(l);
+}
+
 /* The other end of a closed loader's life, and the ordinary end of a loan. */
-int batchd_release(struct batchd_loader *l, uint32_t slot, uint64_t generation)
+int loader_end_lease(struct batchd_loader *l, uint32_t slot)
 {
 	Batchd__Wire__ClientMessage m = BATCHD__WIRE__CLIENT_MESSAGE__INIT;
 	Batchd__Wire__Release body = BATCHD__WIRE__RELEASE__INIT;
-	bool last = false;
+
+	/* All of our own book-keeping first: once the daemon knows, the slot may be lent again at once, to the thread in
+	 * batchd_next. */
+	l->lease[slot].held = false;
+	slab_take_back(l->slab, slot);
+	atomic_fetch_sub(&l->n_leased, 1);
+	body.slot = slot;
+	body.generation = l->lease[slot].generation;
+	body.wait_ns = l->lease[slot].wait_ns;
+	m.body_case = BATCHD__WIRE__CLIENT_MESSAGE__BODY_RELEASE;
+	m.release = &body;
+	return connection_send(&l->connection, &m, NULL, 0) < 0 ? BATCHD_E_LOST : 0;
+}
+
+int batchd_release(struct batchd_loader *l, uint32_t slot, uint64_t generation)
+{
+	bool last = false, on_gpu;
 	int r = 0;
 
 	if (loader_is_foreign(l))
 		return BATCHD_E_FORKED;
 	pthread_mutex_lock(&l->lock);
-	if (slot >= l->n_slots || !l->lease[slot].held || l->lease[slot].generation != generation) {
+	on_gpu = l->delivery != NULL;
+	if (slot >= l->n_slots || !l->lease[slot].held || l->lease[slot].generation != generation ||
+	    (on_gpu && !delivery_may_release(l->delivery, slot))) {
 		pthread_mutex_unlock(&l->lock);
 		return BATCHD_E_INVALID;
 	}
-	/* All of our own book-keeping first: once the daemon knows, the slot may be lent again at once, to the thread in
-	 * batchd_next. */
-	l->lease[slot].held = false;
-	if (l->closed) {
+	if (l->closed && !on_gpu) {
+		l->lease[slot].held = false;
 		slab_drop(l->slab, slot);
 		last = atomic_fetch_sub(&l->n_leased, 1) == 1;
 	} else {
-		slab_take_back(l->slab, slot);
-		atomic_fetch_sub(&l->n_leased, 1);
-		body.slot = slot;
-		body.generation = generation;
-		body.wait_ns = l->lease[slot].wait_ns;
-		m.body_case = BATCHD__WIRE__CLIENT_MESSAGE__BODY_RELEASE;
-		m.release = &body;
-		r = connection_send(&l->connection, &m, NULL, 0) < 0 ? BATCHD_E_LOST : 0;
+		r = loader_end_lease(l, slot);
 	}
 	pthread_mutex_unlock(&l->lock);
 	if (last)
 		destroy(l);
+	if (on_gpu)
+		delivery_reap();
 	return r;
 }
 

@@ -25,6 +25,8 @@ struct lease {
 	bool held;
 };
 
+struct delivery;
+
 struct batchd_loader {
 	/* Written once, by batchd_open. */
 	unsigned generation;   /* process_generation() */
@@ -33,6 +35,7 @@ struct batchd_loader {
 	size_t labels_offset, indices_offset;
 	uint64_t row_bytes, label_bytes;
 	struct batchd_info info;
+	struct delivery *delivery; /* to a GPU; NULL: none (cuda/delivery.h) */
 
 	/* The thread that the loader belongs to. */
 	struct fault fault;    /* code: what every later call returns as well; 0 while all is well */
@@ -64,6 +67,16 @@ struct batchd_loader {
 bool loader_is_foreign(const struct batchd_loader *l);
 /* Sends one message under the lock. 0, or a code with l->fault. The loader's thread. */
 int loader_send(struct batchd_loader *l, Batchd__Wire__ClientMessage *m);
+
+/* Ends the lease on a slot that is on loan and tells the daemon. 0 or BATCHD_E_LOST. Under the lock. */
+int loader_end_lease(struct batchd_loader *l, uint32_t slot);
+/* The very end: nothing is on loan any more, and nobody else knows the loader. */
+void loader_finish(struct batchd_loader *l);
+
+/* batchd_next itself; began_ns: when the caller began to wait (CLOCK_MONOTONIC). */
+int stream_next(struct batchd_loader *l, struct batchd_batch *b, int timeout_ms, uint64_t began_ns);
+/* The batch that the next stream_next will give, if it has arrived; it stays where it is. NULL: not yet, or something else came, which the next call will say. */
+const struct ready *stream_peek(struct batchd_loader *l);
 
 /* Keeps a batch that came while its turn was not yet. 0 or a code with l->fault. */
 int stream_keep_early(struct batchd_loader *l, const Batchd__Wire__Batch *b);

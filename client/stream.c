@@ -10,6 +10,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "cuda/delivery.h"
+
 /* ---- how long an epoch is; the daemon's own arithmetic (DistributedSampler's) ---- */
 
 uint64_t stream_n_rows(const struct batchd_loader *l, uint64_t base)
@@ -287,9 +289,31 @@ static void give(struct batchd_loader *l, const struct ready *b, uint64_t wait_n
 	memcpy(out, &full, out->size_bytes < sizeof full ? out->size_bytes : sizeof full);
 }
 
-int batchd_next(struct batchd_loader *l, struct batchd_batch *b, int timeout_ms)
+const struct ready *stream_peek(struct batchd_loader *l)
 {
-	uint64_t began = now_ns(), wait_ns;
+	const Batchd__Wire__ServerMessage *m;
+	const struct ready *first;
+
+	if (!l->n_early) {
+		int r = l->fault.code ? BATCHD_AGAIN : connection_recv(&l->connection, MSG_DONTWAIT, &m, NULL, &l->fault);
+
+		if (r != 0)
+			return NULL;
+		if (m->body_case != BATCHD__WIRE__SERVER_MESSAGE__BODY_BATCH) {
+			fault_set(&l->fault, BATCHD_E_PROTOCOL, "batchd at %s sent %s where a batch was due", l->connection.address,
+				  wire_server_name(m));
+			return NULL;
+		}
+		if (stream_keep_early(l, m->batch) < 0)
+			return NULL;
+	}
+	first = &l->early[l->first_early];
+	return first->seek == l->seek && first->slot < l->n_slots && first->n_rows <= l->info.batch_size ? first : NULL;
+}
+
+int stream_next(struct batchd_loader *l, struct batchd_batch *b, int timeout_ms, uint64_t began)
+{
+	uint64_t wait_ns;
 	struct ready ready = { 0 };
 	int r = check(l);
 
@@ -319,6 +343,13 @@ int batchd_next(struct batchd_loader *l, struct batchd_batch *b, int timeout_ms)
 		l->continues = !l->own_batches;
 	}
 	return BATCHD_OK;
+}
+
+int batchd_next(struct batchd_loader *l, struct batchd_batch *b, int timeout_ms)
+{
+	if (l->delivery && !loader_is_foreign(l))
+		return delivery_next(l, b, timeout_ms);
+	return stream_next(l, b, timeout_ms, now_ns());
 }
 
 int batchd_try_next(struct batchd_loader *l, struct batchd_batch *b)

@@ -1,0 +1,561 @@
+/* The life of a batch on the GPU. delivery.h has the states.
+ *
+ * Nothing here waits for the GPU on the trainer's path: events are only asked whether they are complete. A trainer that waits for a batch while
+ * others of its slots are pending looks at both in turn, so it can never wait for a slot that is its own to give back. */
+#include "cuda/delivery.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "cuda/image.h"
+#include "process.h"
+
+enum { LOOK_MS = 1, SIGNAL_MS = 100, CLOSE_MS = 5000, CLOSE_LOOK_US = 200 };
+
+static uint64_t now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
+
+/* ---- opening ---- */
+
+int delivery_create(struct delivery **out, const struct batchd_options *o, struct fault *f)
+{
+	struct delivery *d;
+	int r;
+
+	*out = NULL;
+	if (!o->device || !*o->device || strcmp(o->device, "cpu") == 0)
+		return 0;
+	if (o->dtype != BATCHD_UINT8 && o->dtype != BATCHD_FLOAT16 && o->dtype != BATCHD_BFLOAT16 && o->dtype != BATCHD_FLOAT32)
+		return fault_set(f, BATCHD_E_INVALID, "dtype: on a GPU images are made as uint8, float16, bfloat16 or float32");
+	d = calloc(1, sizeof *d);
+	if (!d)
+		return fault_set(f, BATCHD_E_NOMEM, "out of memory");
+	r = gpu_open(&d->gpu, o->device, f);
+	if (r < 0) {
+		free(d);
+		return r;
+	}
+	d->dtype = o->dtype;
+	d->layout = o->layout;
+	d->pending_end = &d->pending;
+	*out = d;
+	return 0;
+}
+
+void delivery_ask(struct delivery *d, Batchd__Wire__Open *open)
+{
+	struct stat st;
+
+	open->device_uuid.data = d->gpu.uuid.bytes;
+	open->device_uuid.len = sizeof d->gpu.uuid.bytes;
+	open->pid_namespace = stat("/proc/self/ns/pid", &st) == 0 ? st.st_ino : 0;
+	open->driver_version = (uint32_t)d->gpu.driver_version;
+}
+
+/* What the trainer gets: for images another tensor than what is in the slot, unless it asked for just that. */
+static int plan(struct batchd_loader *l, const Batchd__Wire__Opened *m)
+{
+	struct delivery *d = l->delivery;
+	struct batchd_info *i = &l->info;
+	enum finish_number number = d->dtype == BATCHD_UINT8 ? FINISH_TO_UINT8 : d->dtype == BATCHD_FLOAT16 ? FINISH_TO_FLOAT16 :
+				    d->dtype == BATCHD_BFLOAT16 ? FINISH_TO_BFLOAT16 : FINISH_TO_FLOAT32;
+	uint32_t h, w, c;
+
+	if (m->layout == BATCHD__WIRE__LAYOUT__AS_STORED)
+		return 0;
+	h = i->n_dims == 3 ? i->shape[0] : 0;
+	w = i->n_dims == 3 ? i->shape[1] : 0;
+	c = i->n_dims == 3 ? i->shape[2] : 0;
+	if (m->layout != BATCHD__WIRE__LAYOUT__NHWC || m->dtype != BATCHD__WIRE__DTYPE__UINT8 || c < 1 || c > FINISH_MAX_CHANNELS ||
+	    !h || !w || (uint64_t)h * w > UINT32_MAX / 8 || (m->n_mean && m->n_mean < c))
+		return fault_set(&l->fault, BATCHD_E_PROTOCOL, "batchd at %s offers images that are not uint8 NHWC for the GPU", l->connection.address);
+	finish_plan_init(&d->plan, number, d->layout == BATCHD_NCHW, c, h * w, m->n_mean ? m->mean : NULL, m->n_std ? m->std : NULL);
+	d->is_image = d->dtype != BATCHD_UINT8 || (d->layout == BATCHD_NCHW && c > 1);
+	i->dtype = d->dtype;
+	i->layout = d->layout;
+	if (d->dtype != BATCHD_UINT8)
+		i->has_normalize = 0; /* it will be done */
+	if (d->layout == BATCHD_NCHW)
+		i->shape[0] = c, i->shape[1] = h, i->shape[2] = w;
+	return 0;
+}
+
+static int load_kernel(struct delivery *d)
+{
+	const void *image = finish_image();
+	char name[32];
+	int r;
+
+	if (!d->is_image || !image)
+		return CUDA_OK;
+	finish_plan_kernel(&d->plan, name);
+	r = d->gpu.driver->module_load_data(&d->module, image);
+	if (r == CUDA_OK)
+		r = d->gpu.driver->module_get_function(&d->kernel, d->module, name);
+	return r;
+}
+
+/* Opens the daemon's slab, or says in d->reason why not. */
+static int import(struct batchd_loader *l, const Batchd__Wire__Opened *m)
+{
+	struct delivery *d = l->delivery;
+	struct cuda_ipc_handle handle;
+	int r;
+
+	if (!m->device_uuid.len) {
+		snprintf(d->reason, sizeof d->reason, "%s", *m->device_reason ? m->device_reason : "the daemon does not deliver to GPUs");
+		return CUDA_OK;
+	}
+	if (memcmp(m->device_uuid.data, d->gpu.uuid.bytes, sizeof d->gpu.uuid.bytes) != 0) {
+		snprintf(d->reason, sizeof d->reason, "the daemon offers memory of another GPU");
+		return CUDA_OK;
+	}
+	memcpy(&handle, m->ipc_handle.data, sizeof handle);
+	r = d->gpu.driver->ipc_open_mem_handle(&d->imported, handle, CUDA_IPC_LAZY_PEER_ACCESS);
+	if (r == CUDA_OK) {
+		d->stride = (size_t)m->device_slot_bytes;
+		return CUDA_OK;
+	}
+	d->imported = 0;
+	snprintf(d->reason, sizeof d->reason, "CUDA IPC does not work here: cuIpcOpenMemHandle says %s", cuda_error_name(d->gpu.driver, r));
+	return cuda_error_sticky(r) ? r : CUDA_OK;
+}
+
+static int attach(struct batchd_loader *l, const Batchd__Wire__Opened *m, int fd)
+{
+	struct delivery *d = l->delivery;
+	int r = import(l, m);
+	size_t n;
+
+	if (r != CUDA_OK)
+		return gpu_fault(&d->gpu, r, &l->fault, "cannot map the daemon's memory on the GPU");
+	if (!d->imported) {
+		r = copy_create(&d->copy, &d->gpu, fd, l->n_slots, (size_t)m->slot_bytes, &l->fault);
+		if (r < 0)
+			return r;
+		n = strlen(d->reason);
+		if (*copy_detour(d->copy))
+			snprintf(d->reason + n, sizeof d->reason - n, "; %s", copy_detour(d->copy));
+	}
+	return gpu_fault(&d->gpu, load_kernel(d), &l->fault, "cannot load the finishing kernel");
+}
+
+int delivery_attach(struct batchd_loader *l, const Batchd__Wire__Opened *m, int fd)
+{
+	struct delivery *d = l->delivery;
+	struct gpu_visit visit;
+	int r = plan(l, m);
+
+	if (r < 0)
+		return r;
+	d->lease = calloc(l->n_slots, sizeof *d->lease);
+	if (!d->lease)
+		return fault_set(&l->fault, BATCHD_E_NOMEM, "out of memory");
+	for (uint32_t i = 0; i < l->n_slots; i++)
+		d->lease[i].slot = i;
+	r = gpu_enter(&d->gpu, &visit);
+	if (r != CUDA_OK)
+		return gpu_fault(&d->gpu, r, &l->fault, "cannot use the GPU");
+	r = attach(l, m, fd);
+	gpu_leave(&d->gpu, &visit);
+	l->info.device = d->gpu.name;
+	l->info.device_ordinal = d->gpu.ordinal;
+	memcpy(l->info.device_uuid, d->gpu.uuid.bytes, sizeof l->info.device_uuid);
+	l->info.device_path = d->imported ? BATCHD_DEVICE_IPC : BATCHD_DEVICE_COPY;
+	l->info.device_reason = d->reason;
+	l->info.can_finish = !d->is_image || d->kernel;
+	return r;
+}
+
+/* Errors are no longer of interest to anybody; what cannot be given back goes with the process. */
+static void dismantle(struct delivery *d, uint32_t n_slots)
+{
+	const struct cuda_driver *driver = d->gpu.driver;
+
+	for (uint32_t i = 0; d->lease && i < n_slots; i++)
+		for (unsigned k = 0; k < DELIVERY_STREAMS; k++)
+			if (d->lease[i].event[k])
+				driver->event_destroy(d->lease[i].event[k]);
+	if (d->module)
+		driver->module_unload(d->module);
+	if (d->imported)
+		driver->ipc_close_mem_handle(d->imported);
+	copy_destroy(d->copy);
+}
+
+void delivery_destroy(struct delivery *d, uint32_t n_slots)
+{
+	struct gpu_visit visit;
+
+	if (!d)
+		return;
+	if (gpu_enter(&d->gpu, &visit) == CUDA_OK) {
+		dismantle(d, n_slots);
+		gpu_leave(&d->gpu, &visit);
+	}
+	gpu_close(&d->gpu);
+	free(d->lease);
+	free(d);
+}
+
+/* ---- slots ---- */
+
+cuda_ptr delivery_slot(const struct delivery *d, uint32_t slot)
+{
+	return d->imported ? d->imported + slot * d->stride : copy_slot(d->copy, slot);
+}
+
+struct device_lease *delivery_lease(struct batchd_loader *l, uint32_t slot, uint64_t generation)
+{
+	struct device_lease *lease = slot < l->n_slots ? &l->delivery->lease[slot] : NULL;
+
+	return lease && lease->state == DEVICE_LENT && lease->generation == generation ? lease : NULL;
+}
+
+bool delivery_may_release(struct delivery *d, uint32_t slot)
+{
+	if (d->lease[slot].state != DEVICE_LENT)
+		return false;
+	d->lease[slot].state = DEVICE_FREE;
+	return true;
+}
+
+int delivery_use(struct delivery *d, struct device_lease *lease, struct cuda_stream *stream)
+{
+	int r = d->copy ? copy_wait(d->copy, lease->slot, stream) : CUDA_OK;
+
+	if (r != CUDA_OK)
+		return r;
+	for (unsigned i = 0; i < lease->n_streams; i++)
+		if (lease->stream[i] == stream)
+			return CUDA_OK;
+	if (lease->n_streams == DELIVERY_STREAMS)
+		return CUDA_INVALID_VALUE;
+	lease->stream[lease->n_streams++] = stream;
+	return CUDA_OK;
+}
+
+/* ---- giving back ---- */
+
+void delivery_return(struct delivery *d, struct device_lease *lease)
+{
+	struct device_lease *head = atomic_load(&d->returned);
+
+	do
+		lease->next = head;
+	while (!atomic_compare_exchange_weak(&d->returned, &head, lease));
+}
+
+/* Records an event behind all that the lease's streams were given so far. In the GPU's context. */
+static int record(struct delivery *d, struct device_lease *lease)
+{
+	int r = CUDA_OK;
+
+	for (unsigned i = 0; i < lease->n_streams && r == CUDA_OK; i++) {
+		if (!lease->event[i])
+			r = d->gpu.driver->event_create(&lease->event[i], CUDA_EVENT_DISABLE_TIMING);
+		if (r == CUDA_OK)
+			r = d->gpu.driver->event_record(lease->event[i], lease->stream[i]);
+	}
+	return r;
+}
+
+static void append(struct delivery *d, struct device_lease *lease)
+{
+	lease->state = DEVICE_PENDING;
+	lease->next = NULL;
+	*d->pending_end = lease;
+	d->pending_end = &lease->next;
+}
+
+/* Tensors that are gone. An event recorded now is behind whatever was queued while they lived. */
+static void take_returned(struct delivery *d)
+{
+	struct device_lease *next, *lease = atomic_exchange(&d->returned, NULL);
+
+	for (; lease; lease = next) {
+		next = lease->next;
+		d->n_exported--;
+		if (!d->lost)
+			d->lost = record(d, lease);
+		append(d, lease);
+	}
+}
+
+/* CUDA_OK: all of its work is complete. */
+static int query(const struct delivery *d, const struct device_lease *lease)
+{
+	int r = CUDA_OK;
+
+	for (unsigned i = 0; i < lease->n_streams && r == CUDA_OK; i++)
+		r = d->gpu.driver->event_query(lease->event[i]);
+	return r;
+}
+
+static void give_back_complete(struct batchd_loader *l)
+{
+	struct delivery *d = l->delivery;
+	struct device_lease **at = &d->pending;
+
+	while (*at && !d->lost) {
+		struct device_lease *lease = *at;
+		int r = query(d, lease);
+
+		if (r == CUDA_NOT_READY) {
+			at = &lease->next;
+			continue;
+		}
+		if (r != CUDA_OK) {
+			d->lost = r;
+			break;
+		}
+		*at = lease->next;
+		if (!*at)
+			d->pending_end = at;
+		lease->state = DEVICE_FREE;
+		loader_end_lease(l, lease->slot);
+	}
+}
+
+int delivery_collect(struct batchd_loader *l, bool *more)
+{
+	struct delivery *d = l->delivery;
+	struct gpu_visit visit;
+
+	if ((d->pending || atomic_load(&d->returned)) && !d->lost) {
+		d->lost = gpu_enter(&d->gpu, &visit);
+		if (!d->lost) {
+			take_returned(d);
+			give_back_complete(l);
+			gpu_leave(&d->gpu, &visit);
+		}
+	}
+	if (d->lost)
+		take_returned(d); /* without CUDA: only to know that nobody has them */
+	*more = !d->lost && (d->pending || d->n_exported);
+	return d->lost;
+}
+
+/* The trainer's own work on the batch is queued on its stream: an event behind it tells when the slot may go back. */
+static int release_behind(struct batchd_loader *l, struct device_lease *lease, struct cuda_stream *stream)
+{
+	struct delivery *d = l->delivery;
+	int capturing = CUDA_CAPTURE_NONE, r = d->gpu.driver->stream_is_capturing(stream, &capturing);
+
+	if (r == CUDA_OK && capturing != CUDA_CAPTURE_NONE)
+		return BATCHD_E_INVALID;
+	if (r == CUDA_OK)
+		r = delivery_use(d, lease, stream);
+	if (r == CUDA_OK)
+		r = record(d, lease);
+	if (r != CUDA_OK) {
+		if (cuda_error_sticky(r))
+			d->lost = r;
+		return cuda_error_sticky(r) ? BATCHD_E_GPU : BATCHD_E_INVALID;
+	}
+	append(d, lease);
+	return 0;
+}
+
+int batchd_cuda_release(struct batchd_loader *l, uint32_t slot, uint64_t generation, void *stream)
+{
+	struct device_lease *lease;
+	struct gpu_visit visit;
+	int r = BATCHD_E_INVALID;
+
+	if (loader_is_foreign(l))
+		return BATCHD_E_FORKED;
+	if (!l->delivery)
+		return BATCHD_E_INVALID;
+	pthread_mutex_lock(&l->lock);
+	lease = delivery_lease(l, slot, generation);
+	if (lease && gpu_enter(&l->delivery->gpu, &visit) == CUDA_OK) {
+		r = release_behind(l, lease, stream);
+		take_returned(l->delivery);
+		give_back_complete(l);
+		gpu_leave(&l->delivery->gpu, &visit);
+	}
+	pthread_mutex_unlock(&l->lock);
+	return r;
+}
+
+/* ---- next ---- */
+
+static int collect(struct batchd_loader *l, bool *more)
+{
+	int lost;
+
+	pthread_mutex_lock(&l->lock);
+	lost = delivery_collect(l, more);
+	pthread_mutex_unlock(&l->lock);
+	return lost;
+}
+
+static int say_lost(struct batchd_loader *l, int lost)
+{
+	gpu_fault(&l->delivery->gpu, lost, &l->fault, "the trainer's work on the GPU failed");
+	l->fault.code = BATCHD_E_GPU;
+	return BATCHD_E_GPU;
+}
+
+/* Begins the batch's copy, and that of the next one if it is here already, so that it runs while the trainer works on this one. */
+static int begin_copies(struct batchd_loader *l, const struct batchd_batch *b)
+{
+	struct delivery *d = l->delivery;
+	const struct ready *next;
+	struct gpu_visit visit;
+	int r = gpu_enter(&d->gpu, &visit);
+
+	if (r != CUDA_OK)
+		return r;
+	r = copy_begin(d->copy, b->slot, b->generation, b->n_rows * l->row_bytes, l->labels_offset, b->n_rows * l->label_bytes);
+	next = r == CUDA_OK && !b->last ? stream_peek(l) : NULL;
+	if (next)
+		r = copy_begin(d->copy, next->slot, next->generation, next->n_rows * l->row_bytes, l->labels_offset, next->n_rows * l->label_bytes);
+	gpu_leave(&d->gpu, &visit);
+	return r;
+}
+
+static int arrive(struct batchd_loader *l, struct batchd_batch *b)
+{
+	struct delivery *d = l->delivery;
+	struct device_lease *lease = &d->lease[b->slot];
+	int r;
+
+	pthread_mutex_lock(&l->lock);
+	lease->state = DEVICE_LENT;
+	lease->generation = b->generation;
+	lease->n_rows = b->n_rows;
+	lease->n_streams = 0;
+	pthread_mutex_unlock(&l->lock);
+	r = d->copy ? begin_copies(l, b) : CUDA_OK;
+	if (r != CUDA_OK) {
+		gpu_fault(&d->gpu, r, &l->fault, "cannot copy a batch to the GPU");
+		return l->fault.code = BATCHD_E_GPU;
+	}
+	b->device_data = (void *)(uintptr_t)delivery_slot(d, b->slot);
+	b->device_labels = (char *)b->device_data + l->labels_offset;
+	return BATCHD_OK;
+}
+
+/* How long to wait for a batch before slots are looked after again; 0 when the caller's patience is at its end. */
+static int patience(bool more, int timeout_ms, uint64_t waited_ns)
+{
+	uint64_t ms = waited_ns / 1000000, most = timeout_ms == BATCHD_UNTIL_SIGNAL ? SIGNAL_MS : (uint64_t)timeout_ms;
+
+	if (timeout_ms == BATCHD_FOREVER)
+		return more ? LOOK_MS : BATCHD_FOREVER;
+	if (timeout_ms == BATCHD_UNTIL_SIGNAL && !more)
+		return BATCHD_UNTIL_SIGNAL;
+	if (ms >= most)
+		return 0;
+	return more ? LOOK_MS : (int)(most - ms);
+}
+
+int delivery_next(struct batchd_loader *l, struct batchd_batch *b, int timeout_ms)
+{
+	struct batchd_batch full = { .size_bytes = sizeof full };
+	uint64_t began = now_ns();
+	int r, wait_ms, lost;
+	bool more;
+
+	delivery_reap();
+	do {
+		lost = collect(l, &more);
+		if (lost)
+			return say_lost(l, lost);
+		wait_ms = patience(more, timeout_ms, now_ns() - began);
+		r = stream_next(l, &full, wait_ms, began);
+	} while (r == BATCHD_AGAIN && wait_ms != 0 && wait_ms != BATCHD_UNTIL_SIGNAL);
+	if (r == BATCHD_OK)
+		r = arrive(l, &full);
+	if (r == BATCHD_OK) {
+		full.size_bytes = b->size_bytes;
+		memcpy(b, &full, b->size_bytes < sizeof full ? b->size_bytes : sizeof full);
+	}
+	return r;
+}
+
+/* ---- the end ---- */
+
+static struct batchd_loader *closed; /* with batches that somebody still has; under process_lock */
+static atomic_uint n_closed;
+
+static bool is_done(struct batchd_loader *l)
+{
+	struct delivery *d = l->delivery;
+	bool done, more, held = false;
+
+	pthread_mutex_lock(&l->lock);
+	delivery_collect(l, &more);
+	for (uint32_t i = 0; i < l->n_slots; i++)
+		held |= d->lease[i].state == DEVICE_EXPORTED || d->lease[i].state == DEVICE_LENT;
+	/* After a fatal error nothing runs on the GPU any more, and no event will tell. */
+	done = !held && (d->lost || !d->pending);
+	pthread_mutex_unlock(&l->lock);
+	return done;
+}
+
+static void keep(struct batchd_loader *l)
+{
+	process_lock();
+	l->delivery->next_closed = closed;
+	closed = l;
+	atomic_fetch_add(&n_closed, 1);
+	process_unlock();
+}
+
+void delivery_reap(void)
+{
+	struct batchd_loader *l, *next;
+
+	if (!atomic_load(&n_closed))
+		return;
+	process_lock();
+	l = closed;
+	closed = NULL;
+	atomic_store(&n_closed, 0);
+	process_unlock();
+	for (; l; l = next) {
+		next = l->delivery->next_closed;
+		if (loader_is_foreign(l))
+			continue; /* the parent's; its objects here are not to be touched */
+		if (is_done(l))
+			loader_finish(l);
+		else
+			keep(l);
+	}
+}
+
+void delivery_close(struct batchd_loader *l)
+{
+	uint64_t began = now_ns();
+	struct timespec pause = { .tv_nsec = CLOSE_LOOK_US * 1000 };
+	bool pending;
+
+	do {
+		bool more;
+
+		pthread_mutex_lock(&l->lock);
+		l->closed = true;
+		delivery_collect(l, &more);
+		pending = more && l->delivery->pending;
+		pthread_mutex_unlock(&l->lock);
+		if (pending)
+			nanosleep(&pause, NULL);
+	} while (pending && now_ns() - began < (uint64_t)CLOSE_MS * 1000000);
+	if (is_done(l))
+		loader_finish(l);
+	else
+		keep(l);
+}

@@ -1,0 +1,133 @@
+/* A batch on the GPU as a tensor of somebody else's, without a copy: the lease lives as long as the tensor.
+ *
+ * The deleter may be called by any thread, with or without an interpreter's lock, in a garbage collection, at exit, or in a forked child. So it takes no lock,
+ * calls no CUDA and waits for nothing: it puts the lease on a list, and a later call records the events. In a forked child it only forgets. */
+#include "cuda/dlpack.h"
+
+#include <stdlib.h>
+
+#include "cuda/delivery.h"
+
+enum { MAX_DIMS = WIRE_MAX_DIMS + 1 };
+
+struct export {
+	union {
+		struct dl_managed plain;
+		struct dl_managed_versioned versioned;
+	} as;
+	int64_t shape[MAX_DIMS], strides[MAX_DIMS];
+	struct batchd_loader *loader;
+	struct device_lease *lease;
+};
+
+static void give_up(struct export *e)
+{
+	struct batchd_loader *l = e->loader;
+	struct device_lease *lease = e->lease;
+
+	free(e);
+	if (!loader_is_foreign(l))
+		delivery_return(l->delivery, lease);
+}
+
+static void delete_plain(struct dl_managed *m)
+{
+	give_up(m->context);
+}
+
+static void delete_versioned(struct dl_managed_versioned *m)
+{
+	give_up(m->context);
+}
+
+/* ---- what the slot holds ---- */
+
+static void set_type(struct dl_tensor *t, enum batchd_dtype dtype)
+{
+	static const struct { uint8_t code, bits; } types[] = {
+		[BATCHD_UINT8] = { DL_UINT, 8 }, [BATCHD_FLOAT16] = { DL_FLOAT, 16 }, [BATCHD_FLOAT32] = { DL_FLOAT, 32 },
+		[BATCHD_INT32] = { DL_INT, 32 }, [BATCHD_INT64] = { DL_INT, 64 }, [BATCHD_FLOAT64] = { DL_FLOAT, 64 },
+		[BATCHD_INT16] = { DL_INT, 16 }, [BATCHD_BOOL] = { DL_BOOL, 8 },
+	};
+
+	t->type_code = types[dtype].code;
+	t->type_bits = types[dtype].bits;
+	t->type_lanes = 1;
+}
+
+static void describe(const struct batchd_loader *l, const struct device_lease *lease, struct export *e, struct dl_tensor *t)
+{
+	uint32_t n = l->info.n_dims;
+	int64_t stride = 1;
+
+	*t = (struct dl_tensor){ .data = (void *)(uintptr_t)delivery_slot(l->delivery, lease->slot), .device_type = DL_CUDA,
+				 .device_id = l->delivery->gpu.ordinal, .n_dims = (int32_t)n + 1, .shape = e->shape, .strides = e->strides };
+	set_type(t, l->info.stored_dtype);
+	e->shape[0] = lease->n_rows;
+	for (uint32_t i = 0; i < n; i++)
+		e->shape[i + 1] = l->info.stored_shape[i];
+	for (uint32_t i = n + 1; i-- > 0; stride *= e->shape[i])
+		e->strides[i] = stride;
+}
+
+static struct export *make(struct batchd_loader *l, struct device_lease *lease, int versioned)
+{
+	struct export *e = calloc(1, sizeof *e);
+
+	if (!e)
+		return NULL;
+	e->loader = l;
+	e->lease = lease;
+	if (versioned) {
+		e->as.versioned = (struct dl_managed_versioned){ .major = 1, .context = e, .deleter = delete_versioned, .flags = DL_FLAG_READ_ONLY };
+		describe(l, lease, e, &e->as.versioned.tensor);
+	} else {
+		e->as.plain = (struct dl_managed){ .context = e, .deleter = delete_plain };
+		describe(l, lease, e, &e->as.plain.tensor);
+	}
+	return e;
+}
+
+int batchd_cuda_dlpack(struct batchd_loader *l, const struct batchd_batch *b, int versioned, void *stream, void **managed)
+{
+	int r = batchd_cuda_wait(l, b->slot, b->generation, stream);
+	struct device_lease *lease;
+	struct export *e;
+
+	*managed = NULL;
+	if (r < 0)
+		return r;
+	pthread_mutex_lock(&l->lock);
+	lease = delivery_lease(l, b->slot, b->generation);
+	e = lease ? make(l, lease, versioned) : NULL;
+	if (e) {
+		lease->state = DEVICE_EXPORTED;
+		l->delivery->n_exported++;
+	}
+	pthread_mutex_unlock(&l->lock);
+	if (!e)
+		return lease ? BATCHD_E_NOMEM : BATCHD_E_INVALID;
+	*managed = &e->as;
+	return 0;
+}
+
+int batchd_cuda_add_stream(struct batchd_loader *l, uint32_t slot, uint64_t generation, void *stream)
+{
+	struct device_lease *lease;
+	struct gpu_visit visit;
+	int r = BATCHD_E_INVALID;
+
+	if (loader_is_foreign(l))
+		return BATCHD_E_FORKED;
+	if (!l->delivery)
+		return r;
+	pthread_mutex_lock(&l->lock);
+	lease = slot < l->n_slots ? &l->delivery->lease[slot] : NULL;
+	if (lease && lease->generation == generation && (lease->state == DEVICE_LENT || lease->state == DEVICE_EXPORTED) &&
+	    gpu_enter(&l->delivery->gpu, &visit) == CUDA_OK) {
+		r = delivery_use(l->delivery, lease, stream) == CUDA_OK ? 0 : BATCHD_E_INVALID;
+		gpu_leave(&l->delivery->gpu, &visit);
+	}
+	pthread_mutex_unlock(&l->lock);
+	return r;
+}

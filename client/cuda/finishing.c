@@ -1,0 +1,153 @@
+/* What the trainer queues on its own stream: the finishing kernel, or a copy where there is nothing to finish; labels; waiting for bytes. */
+#include <stdio.h>
+#include <string.h>
+
+#include "cuda/delivery.h"
+
+/* A mistake of the caller's: said, but the loader goes on. */
+static int misuse(struct batchd_loader *l, const char *text)
+{
+	fault_set(&l->fault, BATCHD_E_INVALID, "%s", text);
+	l->fault.code = 0;
+	return BATCHD_E_INVALID;
+}
+
+/* A CUDA result as the caller's outcome. What is fatal stays so. */
+static int outcome(struct batchd_loader *l, int result, const char *what)
+{
+	int r = gpu_fault(&l->delivery->gpu, result, &l->fault, what);
+
+	if (!cuda_error_sticky(result))
+		l->fault.code = 0;
+	return r;
+}
+
+static int check(struct batchd_loader *l)
+{
+	if (loader_is_foreign(l))
+		return BATCHD_E_FORKED;
+	if (l->fault.code)
+		return l->fault.code;
+	return l->delivery ? 0 : misuse(l, "this loader delivers to no GPU: option device");
+}
+
+/* A captured graph would read the same slot again at every replay, long after it has gone back. */
+static int refuse_capture(struct batchd_loader *l, struct cuda_stream *stream)
+{
+	int capturing = CUDA_CAPTURE_NONE, r = l->delivery->gpu.driver->stream_is_capturing(stream, &capturing);
+
+	if (r != CUDA_OK)
+		return outcome(l, r, "cannot use the stream");
+	return capturing == CUDA_CAPTURE_NONE ? 0 :
+	       misuse(l, "a batch cannot become part of a CUDA graph: finish it into the graph's input tensor before the replay");
+}
+
+/* An address of the host or of another GPU would be a fault on the GPU, which ends the process's CUDA for good. */
+static int check_target(struct batchd_loader *l, cuda_ptr to)
+{
+	const struct gpu *g = &l->delivery->gpu;
+	int ordinal = -1;
+
+	if (!to || g->driver->pointer_get_attribute(&ordinal, CUDA_POINTER_DEVICE_ORDINAL, to) != CUDA_OK || ordinal != g->ordinal)
+		return misuse(l, "the target is no memory of the loader's GPU");
+	return 0;
+}
+
+/* The steps that all have in common: queue(l, lease, to, stream) with the batch's bytes in place. to: 0 where there is no target. */
+static int with_batch(struct batchd_loader *l, uint32_t slot, uint64_t generation, cuda_ptr to, bool has_target, struct cuda_stream *stream,
+		      int (*queue)(struct batchd_loader *, const struct device_lease *, cuda_ptr, struct cuda_stream *), const char *what)
+{
+	struct device_lease *lease;
+	struct gpu_visit visit;
+	int r = check(l), result;
+
+	if (r < 0)
+		return r;
+	result = gpu_enter(&l->delivery->gpu, &visit);
+	if (result != CUDA_OK)
+		return outcome(l, result, what);
+	r = refuse_capture(l, stream);
+	if (r == 0 && has_target)
+		r = check_target(l, to);
+	if (r == 0) {
+		pthread_mutex_lock(&l->lock);
+		lease = delivery_lease(l, slot, generation);
+		result = lease ? delivery_use(l->delivery, lease, stream) : CUDA_OK;
+		pthread_mutex_unlock(&l->lock);
+		if (!lease)
+			r = misuse(l, "this batch is no longer on loan, or a tensor has it");
+		else
+			r = outcome(l, result == CUDA_OK && queue ? queue(l, lease, to, stream) : result, what);
+	}
+	gpu_leave(&l->delivery->gpu, &visit);
+	return r;
+}
+
+/* ---- images ---- */
+
+/* Images that one launch may have, so that its numbers can be counted in 31 bits. */
+static uint32_t images_at_once(const struct finish_plan *p)
+{
+	uint64_t n = (uint64_t)INT32_MAX / ((uint64_t)p->plane * p->n_channels);
+
+	return n < 1 ? 1 : (uint32_t)n;
+}
+
+static int launch(const struct delivery *d, struct finish_plan *p, struct cuda_stream *stream)
+{
+	void *parameters[] = { p };
+
+	return d->gpu.driver->launch_kernel(d->kernel, finish_plan_blocks(p, (uint32_t)d->gpu.n_multiprocessors), 1, 1, FINISH_THREADS, 1, 1, 0,
+					    stream, parameters, NULL);
+}
+
+static int queue_finish(struct batchd_loader *l, const struct device_lease *lease, cuda_ptr to, struct cuda_stream *stream)
+{
+	struct delivery *d = l->delivery;
+	struct finish_plan p = d->plan;
+	uint64_t number_bytes = d->is_image ? finish_number_bytes((enum finish_number)p.number) : 0, values = (uint64_t)p.plane * p.n_channels;
+	uint32_t here;
+	int r = CUDA_OK;
+
+	if (!d->is_image)
+		return d->gpu.driver->memcpy_dtod_async(to, delivery_slot(d, lease->slot), lease->n_rows * l->row_bytes, stream);
+	for (uint32_t row = 0; row < lease->n_rows && r == CUDA_OK; row += here) {
+		here = lease->n_rows - row < images_at_once(&p) ? lease->n_rows - row : images_at_once(&p);
+		p.in = delivery_slot(d, lease->slot) + row * values;
+		p.out = to + row * values * number_bytes;
+		p.n_px = here * p.plane;
+		r = launch(d, &p, stream);
+	}
+	return r;
+}
+
+int batchd_cuda_finish(struct batchd_loader *l, const struct batchd_batch *b, void *to, void *stream)
+{
+	int r = check(l);
+
+	if (r < 0)
+		return r;
+	if (l->delivery->is_image && !l->delivery->kernel)
+		return misuse(l, "this libbatchd was built without CUDA's compiler and has no finishing kernel (make CUDA=1): use batch.device_data");
+	if (l->delivery->is_image && (uintptr_t)to % finish_number_bytes((enum finish_number)l->delivery->plan.number))
+		return misuse(l, "the target is not aligned for its numbers");
+	return with_batch(l, b->slot, b->generation, (cuda_ptr)(uintptr_t)to, true, stream, queue_finish, "cannot finish a batch");
+}
+
+/* ---- labels, waiting ---- */
+
+static int queue_labels(struct batchd_loader *l, const struct device_lease *lease, cuda_ptr to, struct cuda_stream *stream)
+{
+	return l->delivery->gpu.driver->memcpy_dtod_async(to, delivery_slot(l->delivery, lease->slot) + l->labels_offset,
+							  lease->n_rows * l->label_bytes, stream);
+}
+
+int batchd_cuda_labels(struct batchd_loader *l, const struct batchd_batch *b, void *to, void *stream)
+{
+	return with_batch(l, b->slot, b->generation, (cuda_ptr)(uintptr_t)to, true, stream, queue_labels, "cannot copy a batch's labels");
+}
+
+int batchd_cuda_wait(struct batchd_loader *l, uint32_t slot, uint64_t generation, void *stream)
+{
+	return with_batch(l, slot, generation, 0, false, stream, NULL, "cannot wait for a batch");
+}

@@ -1,0 +1,180 @@
+/* Finding a GPU and stepping into its context.
+ *
+ * A process that was forked after its parent had used CUDA cannot: every call there says CUDA_ERROR_NOT_INITIALIZED, which is told in words that help. */
+#include "cuda/gpu.h"
+
+#include <ctype.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "batchd.h"
+
+static struct cuda_driver table;
+static int table_result = -1;
+static char table_why[256];
+
+static void load(void)
+{
+	table_result = cuda_driver_load(&table, table_why, sizeof table_why);
+}
+
+const struct cuda_driver *gpu_driver(struct fault *f)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+	int r;
+
+	pthread_once(&once, load);
+	if (table_result < 0) {
+		fault_set(f, BATCHD_E_GPU, "%s", table_why);
+		return NULL;
+	}
+	r = table.init(0);
+	if (r == CUDA_NOT_INITIALIZED)
+		fault_set(f, BATCHD_E_GPU, "CUDA cannot be used in this process: it was forked after its parent had begun to use CUDA; start it with spawn instead");
+	else if (r != CUDA_OK)
+		fault_set(f, BATCHD_E_GPU, "no GPU can be used here: cuInit says %s", cuda_error_name(&table, r));
+	return r == CUDA_OK ? &table : NULL;
+}
+
+int gpu_fault(const struct gpu *g, int result, struct fault *f, const char *what)
+{
+	int code = result == CUDA_OUT_OF_MEMORY ? BATCHD_E_NOMEM : result == CUDA_INVALID_VALUE || result == CUDA_INVALID_HANDLE ||
+		   result == CUDA_INVALID_CONTEXT ? BATCHD_E_INVALID : BATCHD_E_GPU;
+
+	if (result == CUDA_OK)
+		return 0;
+	return fault_set(f, code, "%s: %s on %s%s", what, cuda_error_name(g->driver, result), g->name,
+			 cuda_error_sticky(result) ? "; this process can use the GPU no more" : "");
+}
+
+/* ---- which one ---- */
+
+static int parse_uuid(const char *text, struct cuda_uuid *out)
+{
+	unsigned n = 0;
+
+	if (strncmp(text, "GPU-", 4) != 0 && strncmp(text, "MIG-", 4) != 0)
+		return -1;
+	for (text += 4; *text; text++) {
+		char digit[2] = { *text, '\0' };
+
+		if (*text == '-')
+			continue;
+		if (!isxdigit((unsigned char)*text) || n == 2 * sizeof out->bytes)
+			return -1;
+		out->bytes[n / 2] = (unsigned char)(out->bytes[n / 2] << 4 | strtoul(digit, NULL, 16));
+		n++;
+	}
+	return n == 2 * sizeof out->bytes ? 0 : -1;
+}
+
+static int find_by_uuid(const struct cuda_driver *driver, const struct cuda_uuid *uuid, int n_devices)
+{
+	for (int i = 0; i < n_devices; i++) {
+		struct cuda_uuid found;
+		cuda_device device;
+
+		if (driver->device_get(&device, i) == CUDA_OK && driver->device_get_uuid(&found, device) == CUDA_OK &&
+		    memcmp(&found, uuid, sizeof found) == 0)
+			return i;
+	}
+	return -1;
+}
+
+/* The ordinal of the device meant by text, or a code. */
+static int choose(const struct cuda_driver *driver, const char *text, int n_devices, struct fault *f)
+{
+	struct cuda_uuid uuid = { 0 };
+	cuda_device current;
+	char *end;
+	long n;
+
+	if (strcmp(text, "cuda") == 0)
+		return driver->ctx_get_device(&current) == CUDA_OK ? (int)current : 0;
+	if (parse_uuid(text, &uuid) == 0) {
+		n = find_by_uuid(driver, &uuid, n_devices);
+		return n >= 0 ? (int)n : fault_set(f, BATCHD_E_INVALID, "device: this process sees no GPU with the UUID %s (%d others; "
+						   "CUDA_VISIBLE_DEVICES decides)", text, n_devices);
+	}
+	if (strncmp(text, "cuda:", 5) != 0 || !isdigit((unsigned char)text[5]))
+		return fault_set(f, BATCHD_E_INVALID, "device: '%s' is none of cpu, cuda, cuda:N, GPU-<uuid>", text);
+	n = strtol(text + 5, &end, 10);
+	if (*end || n >= n_devices)
+		return fault_set(f, BATCHD_E_INVALID, "device: there is no %s; this process sees %d GPU%s", text, n_devices, n_devices == 1 ? "" : "s");
+	return (int)n;
+}
+
+static int attribute(const struct gpu *g, enum cuda_device_attribute a)
+{
+	int value = 0;
+
+	return g->driver->device_get_attribute(&value, a, g->device) == CUDA_OK ? value : 0;
+}
+
+int gpu_open(struct gpu *g, const char *wanted, struct fault *f)
+{
+	const struct cuda_driver *driver = gpu_driver(f);
+	int n_devices = 0, ordinal, r;
+
+	*g = (struct gpu){ 0 };
+	if (!driver)
+		return f->code;
+	if (driver->device_get_count(&n_devices) != CUDA_OK || n_devices < 1)
+		return fault_set(f, BATCHD_E_GPU, "this process sees no GPU (is CUDA_VISIBLE_DEVICES empty?)");
+	ordinal = choose(driver, wanted, n_devices, f);
+	if (ordinal < 0)
+		return ordinal;
+	g->driver = driver;
+	g->ordinal = ordinal;
+	snprintf(g->name, sizeof g->name, "cuda:%d", ordinal);
+	r = driver->device_get(&g->device, ordinal);
+	if (r == CUDA_OK)
+		r = driver->device_get_uuid(&g->uuid, g->device);
+	if (r == CUDA_OK)
+		r = driver->driver_get_version(&g->driver_version);
+	if (r == CUDA_OK)
+		r = driver->primary_ctx_retain(&g->context, g->device);
+	if (r != CUDA_OK) {
+		g->context = NULL;
+		return fault_set(f, BATCHD_E_GPU, "cannot use %s: %s", g->name, cuda_error_name(driver, r));
+	}
+	g->n_multiprocessors = attribute(g, CUDA_DEVICE_MULTIPROCESSOR_COUNT);
+	g->registers_read_only = attribute(g, CUDA_DEVICE_READ_ONLY_HOST_REGISTER_SUPPORTED) != 0;
+	return 0;
+}
+
+void gpu_close(struct gpu *g)
+{
+	if (g->context)
+		g->driver->primary_ctx_release(g->device);
+	g->context = NULL;
+}
+
+/* ---- visits ---- */
+
+int gpu_enter(const struct gpu *g, struct gpu_visit *v)
+{
+	int r = g->driver->ctx_push_current(g->context);
+
+	v->capture_mode = CUDA_CAPTURE_MODE_RELAXED;
+	if (r != CUDA_OK)
+		return r;
+	r = g->driver->thread_exchange_stream_capture_mode(&v->capture_mode);
+	if (r != CUDA_OK) {
+		struct cuda_context *ours;
+
+		g->driver->ctx_pop_current(&ours);
+	}
+	return r;
+}
+
+void gpu_leave(const struct gpu *g, const struct gpu_visit *v)
+{
+	struct cuda_context *ours;
+	int mode = v->capture_mode;
+
+	g->driver->thread_exchange_stream_capture_mode(&mode);
+	g->driver->ctx_pop_current(&ours);
+}

@@ -1,0 +1,41 @@
+/* One GPU as this process sees it: found by its UUID, used through the primary context, which is the one that PyTorch, JAX and CuPy use, too. */
+#ifndef BATCHD_CLIENT_GPU_H
+#define BATCHD_CLIENT_GPU_H
+
+#include <stdbool.h>
+
+#include "../daemon/cuda/driver.h"
+#include "error.h"
+
+struct gpu {
+	const struct cuda_driver *driver;
+	cuda_device device;
+	struct cuda_context *context;  /* retained */
+	struct cuda_uuid uuid;
+	int ordinal;                   /* CUDA's number for it in this process; torch's as well */
+	int driver_version;            /* 1000 * major + 10 * minor */
+	int n_multiprocessors;
+	bool registers_read_only;      /* can DMA from memory that is mapped for reading only */
+	char name[16];                 /* "cuda:0" */
+};
+
+/* The driver's calls, loaded and initialised once per process; never unloaded. NULL: there is none, f says why. Any thread. */
+const struct cuda_driver *gpu_driver(struct fault *f);
+
+/* wanted: "cuda" (the calling thread's current device, else the first), "cuda:N", or "GPU-..." (a UUID). 0 or a batchd code with f. */
+int gpu_open(struct gpu *g, const char *wanted, struct fault *f);
+/* Gives the context back. A zeroed struct is allowed. */
+void gpu_close(struct gpu *g);
+
+/* Between the two, the calling thread's current context is the GPU's, and what it calls disturbs nobody who captures a CUDA graph in another thread.
+ * Afterwards everything is as it was. A struct gpu_visit is of one thread and one visit. */
+struct gpu_visit {
+	int capture_mode;
+};
+int gpu_enter(const struct gpu *g, struct gpu_visit *v); /* a CUDA result */
+void gpu_leave(const struct gpu *g, const struct gpu_visit *v);
+
+/* Turns a CUDA result into a batchd code with a line of text: "<what>: CUDA_ERROR_...". 0 stays 0. */
+int gpu_fault(const struct gpu *g, int result, struct fault *f, const char *what);
+
+#endif

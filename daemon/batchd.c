@@ -21,7 +21,7 @@
 
 enum {
 	TICKETS = 128,           /* files that may be read ahead of decoding at once; a trainer that is alone gets half of them */
-	STUCK_S = 120,           /* a row in work for longer means a stuck worker: no watchdog ping */
+	STUCK_PINGS = 8,         /* a row in work for that many intervals of the watchdog (2 min of the unit's) means a stuck worker: no ping */
 	AUTO_MEMORY_PERCENT = 25,
 	SYNC_MS = 5 * 60 * 1000,
 };
@@ -274,10 +274,11 @@ static void on_watchdog(uv_timer_t *t)
 	if (!b->pool)
 		return;
 	pool_get_stats(b->pool, &s);
-	if (s.oldest_busy_ns < (uint64_t)STUCK_S * 1000000000u)
+	if (s.oldest_busy_ns < STUCK_PINGS * uv_timer_get_repeat(t) * 1000000)
 		notify_watchdog();
 	else
-		log_record(LOG_LEVEL_ERROR, "worker-stuck", "a worker has been at one sample for over %d s", STUCK_S);
+		log_record(LOG_LEVEL_ERROR, "worker-stuck", "a worker has been at one sample for %llu s: no ping for the watchdog",
+			   (unsigned long long)(s.oldest_busy_ns / 1000000000));
 }
 
 static void start_handles(struct batchd *b)

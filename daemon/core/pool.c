@@ -351,6 +351,7 @@ static int start_threads(struct pool *p, struct thread *threads, unsigned n, voi
 		int r = pthread_create(&threads[i].id, NULL, main_fn, &threads[i]);
 		if (r)
 			return -r;
+		pthread_setname_np(threads[i].id, main_fn == worker_main ? "batchd-worker" : "batchd-io"); /* for top, perf and debuggers */
 		threads[i].started = true;
 	}
 	return 0;

@@ -1,0 +1,143 @@
+"""batchd as a service: started by a connection, restarted under load, killed, hung. What its trainers get is the golden list, whatever the service
+manager does. Each under systemd itself, where it runs, and under a small double of it."""
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from conftest import REPO
+from managers import Double, Systemd, Unavailable, until
+
+sys.path.insert(0, str(REPO / "tests/soak"))
+import crew  # noqa: E402
+
+pytest.importorskip("torch")
+
+
+@pytest.fixture(params=[Double, Systemd], ids=["double", "systemd"])
+def manager(request, build, tmp_path):
+    try:
+        m = request.param(build, tmp_path, [])
+    except Unavailable as e:
+        pytest.skip(str(e))
+    m.build, m.socket = build, m.address  # as a crew's daemon
+    m.start()
+    yield m
+    m.stop()
+
+
+@pytest.fixture
+def ranks(manager, tmp_path):
+    data = crew.Data(tmp_path, 1009)
+    ranks = [crew.Trainer(manager, data, job="service", rank=r, world_size=2) for r in range(2)]
+    yield ranks
+    for trainer in ranks:
+        if trainer.process:
+            trainer.kill()
+
+
+def have_more(ranks, n=5):
+    for trainer in ranks:
+        trainer.wait_for(n)
+
+
+def test_the_first_trainer_starts_it(manager, ranks):
+    # They connect while nobody runs: the manager's socket keeps them until the daemon is there.
+    for trainer in ranks:
+        trainer.start()
+    have_more(ranks)
+    assert manager.n_starts() == 1
+
+
+def test_a_restart_under_load_is_a_pause(manager, ranks):
+    for trainer in ranks:
+        trainer.start()
+    have_more(ranks)
+    for _ in range(3):
+        before = manager.main_pid()
+        manager.restart()
+        have_more(ranks)
+        assert manager.main_pid() != before
+
+
+def test_a_reload_under_load_is_not_even_that(manager, ranks):
+    for trainer in ranks:
+        trainer.start()
+    have_more(ranks)
+    before = manager.main_pid()
+    manager.reload()
+    have_more(ranks)
+    assert manager.main_pid() == before and manager.n_starts() == 1
+
+
+def test_a_crash_is_a_pause(manager, ranks):
+    for trainer in ranks:
+        trainer.start()
+    have_more(ranks)
+    before = manager.main_pid()
+    os.kill(before, signal.SIGSEGV)
+    have_more(ranks)
+    until("another one serves", lambda: manager.main_pid() != before)
+    assert manager.n_starts() == 2
+
+
+def test_a_loop_that_hangs_is_restarted(manager, ranks):
+    # A stopped process sends no ping.
+    for trainer in ranks:
+        trainer.start()
+    have_more(ranks)
+    before = manager.main_pid()
+    os.kill(before, signal.SIGSTOP)
+    until("the watchdog bites", lambda: not os.path.exists(f"/proc/{before}"))
+    have_more(ranks)
+    assert manager.main_pid() != before
+
+
+# Stops one thread of another process, as a file system that hangs would, until that process has gone.
+STOPPER = """
+    import ctypes, os, sys
+    PTRACE_SEIZE, PTRACE_INTERRUPT, WALL = 0x4206, 0x4207, 0x40000000
+    ptrace = ctypes.CDLL(None, use_errno=True).ptrace
+    ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
+    tid = int(sys.argv[1])
+    if ptrace(PTRACE_SEIZE, tid, None, None):
+        sys.exit(os.strerror(ctypes.get_errno()))
+    ptrace(PTRACE_INTERRUPT, tid, None, None)
+    try:
+        while True:
+            pid, status = os.waitpid(-1, WALL)
+            if os.WIFSTOPPED(status):
+                print("stopped", flush=True)
+    except ChildProcessError:
+        pass
+"""
+
+
+def workers_of(pid):
+    tasks = f"/proc/{pid}/task"
+    return [int(t) for t in os.listdir(tasks) if open(f"{tasks}/{t}/comm").read().startswith("batchd-worker")]
+
+
+def test_a_worker_that_hangs_is_noticed(manager, samples):
+    # One of the workers never comes back from its sample: the loop turns, yet no ping goes out. The trainer does nothing with what it gets, so that
+    # workers are always at work; it says a line per epoch.
+    trainer = subprocess.Popen([manager.build / "tests/soak/trainer", manager.socket, f"imagefolder:{samples}", "busy", "shard", "0", "1", "8", "1", "0",
+                                "0", "1000000", "1", "-1"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
+    try:
+        assert trainer.stdout.readline() == "0 12\n"
+        before = manager.main_pid()
+        stopper = subprocess.Popen([sys.executable, "-c", textwrap.dedent(STOPPER), str(workers_of(before)[0])], stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE, text=True)
+        if stopper.stdout.readline() != "stopped\n":
+            pytest.skip(f"ptrace is not allowed here: {stopper.communicate()[1]}")
+        until("the watchdog bites", lambda: not os.path.exists(f"/proc/{before}"))
+        stopper.communicate(timeout=20)
+        epochs = [int(trainer.stdout.readline().split()[0]) for _ in range(50)]  # what it had said before, and what it says now
+        assert epochs == list(range(1, 51))
+        assert manager.main_pid() != before
+    finally:
+        trainer.kill()
+        trainer.communicate()

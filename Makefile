@@ -93,6 +93,8 @@ TOOLS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/tools/*.c tests/bench/*.c te
 EXAMPLES := $(patsubst %.c,$(BUILD)/%,$(wildcard client/examples/*.c))
 FUZZERS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/fuzz/fuzz_*.c))
 LIBRARY := $(BUILD)/$(SO).$(VERSION) $(BUILD)/libbatchd.a
+FAKECUDA := $(call objects,$(wildcard tests/fakecuda/*.c))
+FAKEDRIVERS := $(BUILD)/libfakecuda.so $(BUILD)/libfakecuda-old.so
 
 ##@ Build
 
@@ -152,8 +154,8 @@ check: setup ## Installs what is missing, builds, runs all tests; ends with Chec
 	@$(MAKE) -s --no-print-directory venv
 	@tests/run-check $(BUILD)
 
-tests: $(TESTS) $(TOOLS)
-check-c: $(TESTS) ## C tests only; with SANITIZE=address,undefined or SANITIZE=thread under that sanitizer
+tests: $(TESTS) $(TOOLS) $(FAKEDRIVERS)
+check-c: $(TESTS) $(FAKEDRIVERS) ## C tests only; with SANITIZE=address,undefined or SANITIZE=thread under that sanitizer
 	@tests/run-c $(BUILD) $(TESTS)
 check-python: all tests venv ## Python tests only; ARGS="-k name" goes to pytest
 	@tests/run-python $(BUILD) $(ARGS)
@@ -188,6 +190,12 @@ $(BUILD)/tests/soak/%: $(BUILD)/tests/soak/%.o $(BUILD)/libbatchd.a $(BUILD)/lib
 	$(LINK) $^ $(LIBS)
 $(BUILD)/tests/fuzz/fuzz_%: $(BUILD)/tests/fuzz/fuzz_%.o $(BUILD)/libbatchd.a $(BUILD)/libcore.a
 	$(LINK) -fsanitize=fuzzer $^ $(LIBS)
+# The driver double, for $BATCHD_LIBCUDA (tests/fakecuda/README.md), and the same as an older driver would be.
+$(FAKECUDA): VISIBILITY := default
+$(BUILD)/libfakecuda.so: $(FAKECUDA) tests/fakecuda/fakecuda.map
+	$(LINK) -shared -Wl,-Bsymbolic -Wl,-z,nodelete -Wl,--version-script,tests/fakecuda/fakecuda.map $(FAKECUDA) -pthread
+$(BUILD)/libfakecuda-old.so: $(FAKECUDA) tests/fakecuda/old-driver.map
+	$(LINK) -shared -Wl,-Bsymbolic -Wl,-z,nodelete -Wl,--version-script,tests/fakecuda/old-driver.map $(FAKECUDA) -pthread
 .PRECIOUS: $(BUILD)/%.o
 
 ##@ Try and measure

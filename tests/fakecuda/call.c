@@ -1,0 +1,81 @@
+/* The beginning and the end of every call: is this thread allowed to, is the library initialised in this very process, is there a context, is it
+ * lost, and does the test want the call to fail. */
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "fake.h"
+
+struct fake fake = { .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER };
+
+const char *api_name(enum api api)
+{
+#define NAME(name, symbol, since, params) #name,
+	static const char *const names[] = { FAKECUDA_API(NAME) };
+#undef NAME
+	return names[api];
+}
+
+CUresult call_begin(struct call *c, enum api api, enum need need)
+{
+	const char *name = api_name(api);
+	int owner = atomic_load(&fake.pid);
+	CUresult r;
+
+	*c = (struct call){ .api = api };
+	if (owner && owner != getpid()) { /* before any lock: the parent's threads may have held them */
+		violation("%s called in process %d, forked from %d, which had called cuInit", name, (int)getpid(), owner);
+		return CUDA_ERROR_NOT_INITIALIZED;
+	}
+	settings_read();
+	if (thread_forbidden()) {
+		violation("%s called on a thread that must not use CUDA", name);
+		return CUDA_ERROR_NOT_PERMITTED;
+	}
+	count_call(api);
+	inject_latency(name);
+	pthread_mutex_lock(&fake.lock);
+	c->locked = true;
+	if (need >= NEED_INIT && !owner) {
+		violation("%s called before cuInit", name);
+		return CUDA_ERROR_NOT_INITIALIZED;
+	}
+	if (need == NEED_CONTEXT) {
+		CUcontext ctx = context_current();
+
+		if (!ctx) {
+			violation("%s called on a thread without a current context", name);
+			return CUDA_ERROR_INVALID_CONTEXT;
+		}
+		if (!context_valid(ctx)) {
+			violation("%s called with a context that was destroyed", name);
+			return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+		}
+		if (ctx->lost)
+			return ctx->lost;
+	}
+	r = inject(name);
+	if (r && need == NEED_CONTEXT)
+		sticky(context_current(), r);
+	return r;
+}
+
+CUresult call_end(struct call *c, CUresult result)
+{
+	if (c->locked)
+		pthread_mutex_unlock(&fake.lock);
+	return result;
+}
+
+/* Errors after which the process must end, as the driver's documentation says ("must be terminated and relaunched"), stay with the context. */
+void sticky(CUcontext ctx, CUresult error)
+{
+	static const CUresult fatal[] = { CUDA_ERROR_ECC_UNCORRECTABLE, 220, 226, CUDA_ERROR_ILLEGAL_ADDRESS, CUDA_ERROR_LAUNCH_TIMEOUT, 710,
+					  CUDA_ERROR_HARDWARE_STACK_ERROR, 715, 716, 717, 718, CUDA_ERROR_LAUNCH_FAILED, 721 };
+
+	for (size_t i = 0; i < sizeof fatal / sizeof *fatal; i++)
+		if (ctx && !ctx->lost && error == fatal[i]) {
+			ctx->lost = error;
+			pthread_cond_broadcast(&fake.changed);
+		}
+}

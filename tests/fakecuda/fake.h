@@ -1,0 +1,256 @@
+/* The double's inside. One lock guards all of it (`fake.lock`); only the work of streams runs without it. Device memory is a memfd: mapped once without any
+ * access, which is the device pointer, and once readable and writable elsewhere, which only streams touch. Its last page is a header that other
+ * processes share (struct block), so that nothing needs a name and nothing is left behind by a process that was killed. */
+#ifndef BATCHD_TESTS_FAKECUDA_FAKE_H
+#define BATCHD_TESTS_FAKECUDA_FAKE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "abi.h"
+#include "fakecuda.h"
+
+enum {
+	MOST_DEVICES = 8,
+	MOST_OPENERS = 64,
+	PAGE = 4096,
+	MIB = 1 << 20,
+	GRANULARITY = 2 * MIB,
+	RECORDS = 1024 /* of an interprocess event that may be under way at once */
+};
+
+/* ---- devices and contexts (device.c, context.c) ---- */
+
+struct device {
+	int physical;          /* which GPU; the ordinal is what CUDA_VISIBLE_DEVICES makes of it */
+	unsigned char uuid[16];
+	size_t n_bytes, n_used; /* n_used: by this process */
+	CUcontext primary;
+	unsigned primary_refs, primary_flags;
+};
+
+struct CUctx_st {
+	struct CUctx_st *next;
+	int device;            /* ordinal */
+	bool primary;
+	unsigned flags;
+	CUresult lost;         /* sticky error, or 0 */
+	CUstream legacy, per_thread;
+};
+
+/* ---- memory (memory.c, host.c, ipc.c, vmm.c) ---- */
+
+enum memory_kind { MEMORY_OWN, MEMORY_IMPORTED, MEMORY_VMM };
+
+/* Lies at the end of every memfd, visible to all who map it. */
+struct block {
+	uint64_t magic, id, n_bytes, pidns, start, va, offset;
+	int32_t pid, physical;
+	uint32_t euid;
+	char mig[32];
+	_Atomic int32_t freed;
+	struct {
+		_Atomic int32_t pid;
+		_Atomic int32_t n;
+	} openers[MOST_OPENERS];
+};
+
+struct memory {
+	struct memory *next;
+	enum memory_kind kind;
+	CUcontext ctx;          /* NULL: VMM */
+	CUdeviceptr base;       /* what cuMemAlloc or cuIpcOpenMemHandle gave, or where it is mapped */
+	size_t n_bytes;
+	char *data;             /* alias of base */
+	struct block *block;
+	int fd;
+	unsigned refs;          /* opens of an import */
+	bool writable;          /* VMM: as cuMemSetAccess said; others: true */
+	bool readable;
+	void *reserved, *alias; /* what to unmap */
+	size_t n_reserved, n_alias;
+};
+
+struct registration {
+	struct registration *next;
+	char *base;
+	size_t n_bytes;
+	unsigned flags;
+	bool ours;              /* cuMemHostAlloc: we own the pages */
+	bool read_only;
+};
+
+/* ---- streams and events (stream.c, event.c) ---- */
+
+/* One cuEventRecord: what those who wait hold on to. done is set by the stream. */
+struct record {
+	unsigned refs;
+	bool done;
+	int64_t at_ns;
+};
+
+struct shared_event { /* a page that processes share */
+	uint64_t magic, id;
+	int32_t pid, pad;
+	uint64_t start, pidns;
+	_Atomic uint64_t requested;
+	struct {
+		_Atomic uint64_t done;  /* the newest number with this remainder whose record is complete */
+		_Atomic int32_t pid;    /* of who recorded it */
+	} records[RECORDS];
+};
+
+struct CUevent_st {
+	struct CUevent_st *next;
+	CUcontext ctx;
+	unsigned flags;
+	struct record *current; /* NULL: never recorded */
+	struct shared_event *shared; /* interprocess */
+	int fd;
+	bool imported;
+};
+
+enum op_kind { OP_COPY, OP_SET, OP_RECORD, OP_WAIT, OP_JOIN, OP_HOST, OP_KERNEL };
+
+struct op {
+	struct op *next;
+	enum op_kind kind;
+	char *to;                  /* host addresses: aliases of device memory, or the caller's */
+	const char *from;
+	size_t n_bytes;
+	unsigned value, width;     /* OP_SET */
+	struct memory *to_memory, *from_memory; /* for checks when it runs; cannot be freed meanwhile */
+	struct record *record;     /* OP_RECORD, OP_WAIT */
+	struct shared_event *shared;
+	uint64_t number;           /* of the shared event's record */
+	CUstream other;            /* OP_JOIN: until it has done so many */
+	uint64_t until;
+	CUhostFn fn;
+	void *data;
+	struct launch *launch;     /* OP_KERNEL */
+};
+
+struct CUstream_st {
+	struct CUstream_st *next;
+	CUcontext ctx;
+	unsigned flags;
+	int priority;
+	unsigned refs;             /* the caller's, the thread's, each OP_JOIN's */
+	struct op *first, **last;
+	uint64_t submitted, completed, random;
+	bool started, closing;
+};
+
+struct launch {
+	const struct fakecuda_kernel *kernel;
+	struct fakecuda_grid grid;
+	void *params[16];
+	unsigned char bytes[4096];
+};
+
+/* ---- all of it ---- */
+
+struct fake {
+	pthread_mutex_t lock;
+	pthread_cond_t changed;    /* an operation was submitted, finished or may begin */
+	_Atomic int pid;           /* that called cuInit; 0: none has */
+	bool held;
+	struct device devices[MOST_DEVICES];
+	int n_devices;
+	struct CUctx_st *contexts;
+	struct memory *memory;
+	struct registration *registrations;
+	struct CUstream_st *streams;
+	struct CUevent_st *events;
+	struct CUmod_st *modules;
+	unsigned n_vmm_handles, n_reservations;
+	uint64_t last_id;
+};
+extern struct fake fake;
+
+/* ---- calls (call.c) ---- */
+
+enum need { NEED_NOTHING, NEED_INIT, NEED_CONTEXT };
+
+/* Begins an API call: takes the lock, unless it answers with an error. Every call ends with call_end, which gives the lock back, whatever begin said. */
+struct call {
+	bool locked;
+	enum api api;
+};
+CUresult call_begin(struct call *c, enum api api, enum need need);
+CUresult call_end(struct call *c, CUresult result);
+const char *api_name(enum api api);
+CUcontext context_current(void);
+
+/* ---- settings and injection (settings.c) ---- */
+
+struct settings {
+	uint64_t seed;
+	long delay_us;         /* the most that a stream waits before each operation */
+	int n_gpus, version;
+	size_t memory_bytes, context_bytes;
+	bool no_ipc, mig, exclusive, prohibited, no_read_only_register, dead_exporter_fails;
+	CUresult init_result;
+	char mig_name[32];
+	uint64_t pidns;
+	uint32_t euid;
+	const char *dir, *report;
+	bool abort_on_violation, quiet;
+};
+extern struct settings settings;
+void settings_read(void);
+/* The error that the environment wants this occasion to end in, or 0. name: an API name, or "run" for an operation of a stream. */
+CUresult inject(const char *name);
+void inject_latency(const char *name);
+uint64_t random_next(uint64_t *state);
+bool thread_forbidden(void);
+
+/* ---- report.c ---- */
+
+enum counter { COUNT_PAGEABLE, COUNT_PAGEABLE_BYTES, COUNT_TO_DEVICE, COUNT_BYTES_TO_DEVICE, COUNT_TO_HOST, COUNT_BYTES_TO_HOST, COUNT_ON_DEVICE,
+	       COUNT_BYTES_ON_DEVICE, COUNT_KERNELS, COUNT_INJECTED, COUNT_VIOLATIONS, COUNT_DEAD_EXPORTER, COUNT_N };
+void count(enum counter c, uint64_t n);
+void count_call(enum api api);
+/* Something a correct program never does. Any thread, with or without the lock. */
+void violation(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* ---- the parts; all with the lock held unless said ---- */
+
+int device_find_visible(void);
+bool device_charge(struct device *d, size_t n_bytes); /* false: not that much is left */
+void device_refund(struct device *d, size_t n_bytes);
+size_t device_used(const struct device *d);           /* by all processes that share $FAKECUDA_DIR */
+bool device_claim(const struct device *d);            /* exclusive mode: false: another process has it */
+
+CUresult context_device(CUcontext ctx, struct device **dp);
+bool context_valid(CUcontext ctx);
+
+CUresult memory_map(struct memory *m, int fd, uint64_t avoid_va); /* fills in addresses of a memfd that has a block */
+int memory_create_fd(size_t n_bytes, struct block **blockp);
+void memory_unmap(struct memory *m);
+struct memory *memory_find(CUdeviceptr ptr, size_t n_bytes); /* all of it in one allocation, else NULL */
+void memory_remove(struct memory *m);
+CUresult memory_usable(struct memory *m);      /* at the time work runs: the owner's freeing, dead owners */
+struct registration *host_find(const void *ptr, size_t n_bytes, bool *partlyp);
+uint64_t process_start(pid_t pid);             /* 0: no such process */
+bool process_alive(pid_t pid, uint64_t start);
+
+CUresult stream_check(CUstream *stream);       /* resolves the special ones; INVALID_HANDLE for what is none */
+CUstream stream_create(CUcontext ctx, unsigned flags, int priority);
+void stream_drop(CUstream s);
+void stream_submit(CUstream s, struct op *op);  /* op: copied */
+CUresult stream_finish(CUstream s);            /* waits, lock released meanwhile */
+void context_drain(CUcontext ctx);             /* NULL: every context */
+bool stream_idle(CUstream s);
+int64_t now_ns(void);
+
+void record_unref(struct record *r);
+bool record_done(const struct op *op);         /* for OP_WAIT: is what it waits for complete? */
+void launch_run(struct launch *l, CUcontext ctx);
+void sticky(CUcontext ctx, CUresult error);
+extern _Thread_local CUcontext running_context; /* of a stream's thread while it runs an operation */
+
+#endif

@@ -1,0 +1,10 @@
+/* The kernels that exist on the double. */
+#ifndef BATCHD_TESTS_FAKECUDA_KERNELS_H
+#define BATCHD_TESTS_FAKECUDA_KERNELS_H
+
+#include "fakecuda.h"
+
+/* NULL: there is none of that name. */
+const struct fakecuda_kernel *kernels_find(const char *name);
+
+#endif

@@ -1,0 +1,163 @@
+/* Counters, violations, and what is left over at the end. Lines go to $FAKECUDA_REPORT.PID as they come, so that a process that is killed has said what it
+ * had to say; the last line ("end ...") is there only when the process ended in the ordinary way. */
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "fake.h"
+
+static _Atomic uint64_t counters[COUNT_N], calls[API_N];
+static const char *const counter_names[COUNT_N] = { "pageable", "pageable-bytes", "copies-to-device", "bytes-to-device", "copies-to-host",
+	"bytes-to-host", "copies-on-device", "bytes-on-device", "kernels", "injected", "violations", "reads-after-exporter-died" };
+static char last[512];
+static pthread_mutex_t last_lock = PTHREAD_MUTEX_INITIALIZER;
+
+void count(enum counter c, uint64_t n)
+{
+	atomic_fetch_add(&counters[c], n);
+}
+
+void count_call(enum api api)
+{
+	atomic_fetch_add(&calls[api], 1);
+}
+
+static void say(const char *line)
+{
+	char path[4096];
+	int fd;
+
+	if (!settings.report)
+		return;
+	snprintf(path, sizeof path, "%s.%d", settings.report, (int)getpid());
+	fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
+	if (fd < 0)
+		return;
+	if (write(fd, line, strlen(line)) < 0)
+		fprintf(stderr, "fakecuda: cannot write to %s\n", path);
+	close(fd);
+}
+
+void violation(const char *format, ...)
+{
+	char text[480], line[512];
+	va_list args;
+
+	settings_read();
+	va_start(args, format);
+	vsnprintf(text, sizeof text, format, args);
+	va_end(args);
+	count(COUNT_VIOLATIONS, 1);
+	snprintf(line, sizeof line, "violation %s\n", text);
+	say(line);
+	if (!settings.quiet)
+		fprintf(stderr, "fakecuda[%d]: %s\n", (int)getpid(), text);
+	if (atomic_load(&fake.pid) == 0 || atomic_load(&fake.pid) == getpid()) { /* a forked child must not touch the lock */
+		pthread_mutex_lock(&last_lock);
+		snprintf(last, sizeof last, "%s", text);
+		pthread_mutex_unlock(&last_lock);
+	}
+	if (settings.abort_on_violation)
+		abort();
+}
+
+const char *fakecuda_last_violation(void)
+{
+	static _Thread_local char copy[512];
+
+	pthread_mutex_lock(&last_lock);
+	memcpy(copy, last, sizeof copy);
+	pthread_mutex_unlock(&last_lock);
+	return copy;
+}
+
+uint64_t fakecuda_counter(const char *name)
+{
+	uint64_t n = 0;
+
+	for (int i = 0; i < COUNT_N; i++)
+		if (!strcmp(name, counter_names[i]))
+			return atomic_load(&counters[i]);
+	for (int i = 0; i < API_N; i++)
+		if (!strcmp(name, api_name((enum api)i)))
+			n += atomic_load(&calls[i]);
+	return n;
+}
+
+static unsigned list_leaks(bool tell)
+{
+	unsigned n = 0;
+	char line[256];
+
+	static const char *const kinds[] = { "memory", "import", "mapping" };
+	for (struct memory *m = fake.memory; m; m = m->next, n++)
+		if (tell) {
+			snprintf(line, sizeof line, "leak %s of %zu bytes at 0x%llx\n", kinds[m->kind], m->n_bytes, m->base);
+			say(line);
+		}
+	for (struct registration *r = fake.registrations; r; r = r->next, n++)
+		if (tell) {
+			snprintf(line, sizeof line, "leak %s of %zu bytes at %p\n", r->ours ? "host memory" : "registration", r->n_bytes, (void *)r->base);
+			say(line);
+		}
+	struct { const char *what; unsigned n; } others[] = { { "stream", 0 }, { "event", 0 }, { "context", 0 }, { "module", 0 },
+		{ "allocation handle", fake.n_vmm_handles }, { "address range", fake.n_reservations } };
+	for (struct CUstream_st *s = fake.streams; s; s = s->next)
+		others[0].n += !s->closing && s != s->ctx->legacy && s != s->ctx->per_thread;
+	for (struct CUevent_st *e = fake.events; e; e = e->next)
+		others[1].n++;
+	for (struct CUctx_st *c = fake.contexts; c; c = c->next)
+		others[2].n++;
+	for (void **m = (void **)fake.modules; m; m = *m)
+		others[3].n++;
+	for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+		n += others[i].n;
+		if (tell && others[i].n) {
+			snprintf(line, sizeof line, "leak %u %s%s\n", others[i].n, others[i].what, others[i].n == 1 ? "" : "s");
+			say(line);
+		}
+	}
+	return n;
+}
+
+unsigned fakecuda_alive(void)
+{
+	pthread_mutex_lock(&fake.lock);
+	unsigned n = list_leaks(false);
+	pthread_mutex_unlock(&fake.lock);
+	return n;
+}
+
+/* At the ordinary end of the process that called cuInit; a forked child says nothing. A thread that was stopped by exit may hold the lock. */
+__attribute__((destructor)) static void at_end(void)
+{
+	struct timespec soon;
+	char line[256];
+	unsigned n;
+
+	if (!atomic_load(&fake.pid) || atomic_load(&fake.pid) != getpid() || !settings.report)
+		return;
+	clock_gettime(CLOCK_REALTIME, &soon);
+	soon.tv_sec += 2;
+	if (pthread_mutex_timedlock(&fake.lock, &soon)) {
+		say("leak unknown: a thread was still inside a call\n");
+		return;
+	}
+	n = list_leaks(true);
+	for (int i = 0; i < COUNT_N; i++)
+		if (atomic_load(&counters[i])) {
+			snprintf(line, sizeof line, "count %s %llu\n", counter_names[i], (unsigned long long)atomic_load(&counters[i]));
+			say(line);
+		}
+	for (int i = 0; i < API_N; i++)
+		if (atomic_load(&calls[i])) {
+			snprintf(line, sizeof line, "call %s %llu\n", api_name((enum api)i), (unsigned long long)atomic_load(&calls[i]));
+			say(line);
+		}
+	snprintf(line, sizeof line, "end %llu violations, %u leaks\n", (unsigned long long)atomic_load(&counters[COUNT_VIOLATIONS]), n);
+	say(line);
+	pthread_mutex_unlock(&fake.lock);
+}

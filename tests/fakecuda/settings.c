@@ -1,0 +1,276 @@
+/* What the environment asks for: the machine to play, delays, and errors to come. README.md lists the variables. */
+#include <fnmatch.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "fake.h"
+
+enum { MOST_RULES = 64 };
+
+struct rule {
+	char name[48];
+	uint64_t seen, nth;     /* nth: 0: by chance */
+	bool from_then_on;
+	double chance;
+	CUresult result;
+};
+
+struct settings settings;
+static struct rule rules[MOST_RULES];
+static struct { char name[48]; long us; } latencies[MOST_RULES];
+static int n_rules, n_latencies;
+static uint64_t chance_state;
+static pthread_mutex_t rules_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static const char *forbidden_names, *allowed_names, *control_path;
+static struct timespec control_time;
+static _Thread_local bool forbidden_here;
+
+uint64_t random_next(uint64_t *state)
+{
+	uint64_t z = *state += 0x9e3779b97f4a7c15u;
+
+	z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+	z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+	return z ^ z >> 31;
+}
+
+static long number(const char *name, long otherwise)
+{
+	const char *text = getenv(name);
+
+	return text && *text ? strtol(text, NULL, 0) : otherwise;
+}
+
+/* "NAME:3=2": the third call of NAME ends in error 2; "NAME:3+=2": every one from the third on; "NAME:*=2"; "NAME:p0.01=2": by chance. */
+static bool add_rule(const char *text)
+{
+	struct rule r = { 0 };
+	const char *colon = strchr(text, ':'), *equals = strchr(text, '=');
+	char *end;
+
+	if (!colon || !equals || equals < colon || colon == text || (size_t)(colon - text) >= sizeof r.name || n_rules == MOST_RULES)
+		return false;
+	memcpy(r.name, text, (size_t)(colon - text));
+	if (colon[1] == '*') {
+		r.nth = 1, r.from_then_on = true;
+	} else if (colon[1] == 'p') {
+		r.chance = strtod(colon + 2, &end);
+		if (end != equals)
+			return false;
+	} else {
+		r.nth = strtoull(colon + 1, &end, 10);
+		r.from_then_on = *end == '+';
+		if (!r.nth || end + r.from_then_on != equals)
+			return false;
+	}
+	r.result = (CUresult)strtol(equals + 1, &end, 10);
+	if (!r.result || *end)
+		return false;
+	rules[n_rules++] = r;
+	return true;
+}
+
+bool fakecuda_fail(const char *spec)
+{
+	bool ok = true;
+
+	settings_read();
+	pthread_mutex_lock(&rules_lock);
+	if (!spec) {
+		n_rules = 0;
+	} else {
+		char *copy = strdup(spec), *rest = copy;
+
+		for (char *one; copy && (one = strsep(&rest, ",; \n"));)
+			if (*one && !add_rule(one))
+				ok = false;
+		free(copy);
+	}
+	pthread_mutex_unlock(&rules_lock);
+	return ok;
+}
+
+static void add_latencies(const char *text)
+{
+	char *copy = strdup(text ? text : ""), *rest = copy;
+
+	for (char *one; copy && (one = strsep(&rest, ",;"));) {
+		char *equals = strchr(one, '=');
+
+		if (!equals || n_latencies == MOST_RULES)
+			continue;
+		*equals = '\0';
+		snprintf(latencies[n_latencies].name, sizeof latencies[0].name, "%s", one);
+		latencies[n_latencies++].us = strtol(equals + 1, NULL, 10);
+	}
+	free(copy);
+}
+
+static void personality(char *one)
+{
+	if (!strcmp(one, "no-device"))
+		settings.init_result = CUDA_ERROR_NO_DEVICE;
+	else if (!strcmp(one, "mismatch"))
+		settings.init_result = CUDA_ERROR_SYSTEM_DRIVER_MISMATCH;
+	else if (!strcmp(one, "broken"))
+		settings.init_result = CUDA_ERROR_UNKNOWN;
+	else if (!strcmp(one, "old-driver"))
+		settings.version = 11020;
+	else if (!strcmp(one, "mig"))
+		settings.mig = true;
+	else if (!strcmp(one, "no-ipc"))
+		settings.no_ipc = true;
+	else if (!strcmp(one, "exclusive"))
+		settings.exclusive = true;
+	else if (!strcmp(one, "prohibited"))
+		settings.prohibited = true;
+	else if (!strcmp(one, "two-gpus"))
+		settings.n_gpus = 2;
+	else if (!strcmp(one, "little-memory"))
+		settings.memory_bytes = 640 * (size_t)MIB;
+	else if (!strcmp(one, "no-read-only-register"))
+		settings.no_read_only_register = true;
+	else if (!strcmp(one, "dead-exporter-fails"))
+		settings.dead_exporter_fails = true;
+	else if (*one)
+		fprintf(stderr, "fakecuda: no personality \"%s\"\n", one), abort();
+}
+
+static void read_environment(void)
+{
+	const char *text = getenv("FAKECUDA_PERSONALITY");
+	char *copy, *rest;
+	struct stat st;
+
+	settings.n_gpus = (int)number("FAKECUDA_GPUS", 1);
+	settings.version = (int)number("FAKECUDA_VERSION", 13000);
+	settings.memory_bytes = 16384 * (size_t)MIB;
+	rest = copy = strdup(text ? text : "");
+	for (char *one; copy && (one = strsep(&rest, ", "));)
+		personality(one);
+	free(copy);
+	if (settings.n_gpus < 0 || settings.n_gpus > MOST_DEVICES)
+		fprintf(stderr, "fakecuda: FAKECUDA_GPUS may be 0 to %d\n", MOST_DEVICES), abort();
+	settings.memory_bytes = (size_t)number("FAKECUDA_MEMORY_MB", (long)(settings.memory_bytes / MIB)) * MIB;
+	settings.context_bytes = (size_t)number("FAKECUDA_CONTEXT_MB", 500) * MIB;
+	settings.seed = (uint64_t)number("FAKECUDA_SEED", 1);
+	settings.delay_us = number("FAKECUDA_DELAY_US", 300);
+	settings.abort_on_violation = number("FAKECUDA_ABORT", 0);
+	settings.quiet = number("FAKECUDA_QUIET", 0);
+	settings.dir = getenv("FAKECUDA_DIR");
+	settings.report = getenv("FAKECUDA_REPORT");
+	settings.pidns = (uint64_t)number("FAKECUDA_PIDNS", stat("/proc/self/ns/pid", &st) ? 0 : (long)st.st_ino);
+	settings.euid = (uint32_t)number("FAKECUDA_EUID", (long)geteuid());
+	text = getenv("FAKECUDA_MIG");
+	snprintf(settings.mig_name, sizeof settings.mig_name, "%s", text ? text : "");
+	settings.mig |= !!*settings.mig_name;
+	forbidden_names = getenv("FAKECUDA_FORBID_THREADS");
+	allowed_names = getenv("FAKECUDA_ALLOW_THREADS");
+	control_path = getenv("FAKECUDA_CONTROL");
+	chance_state = settings.seed * 77777 + (uint64_t)getpid();
+	add_latencies(getenv("FAKECUDA_LATENCY_US"));
+}
+
+static void read_rules(void)
+{
+	const char *text = getenv("FAKECUDA_FAIL");
+
+	if (text && !fakecuda_fail(text))
+		fprintf(stderr, "fakecuda: cannot read FAKECUDA_FAIL=\"%s\"\n", text), abort();
+}
+
+void settings_read(void)
+{
+	static pthread_once_t once_rules = PTHREAD_ONCE_INIT;
+	static _Thread_local bool inside;
+
+	pthread_once(&once, read_environment);
+	if (inside)
+		return;
+	inside = true;
+	pthread_once(&once_rules, read_rules);
+	inside = false;
+}
+
+/* $FAKECUDA_CONTROL: a file whose rules replace all others whenever it is written anew, to tell a process that runs already. */
+static void look_at_control(void)
+{
+	struct stat st;
+	char text[2048];
+	size_t n;
+	FILE *f;
+
+	if (!control_path || stat(control_path, &st) || !memcmp(&st.st_mtim, &control_time, sizeof control_time))
+		return;
+	f = fopen(control_path, "re");
+	if (!f)
+		return;
+	control_time = st.st_mtim;
+	n = fread(text, 1, sizeof text - 1, f);
+	fclose(f);
+	text[n] = '\0';
+	fakecuda_fail(NULL);
+	if (!fakecuda_fail(text))
+		fprintf(stderr, "fakecuda: cannot read rules \"%s\" in %s\n", text, control_path);
+}
+
+CUresult inject(const char *name)
+{
+	CUresult result = CUDA_SUCCESS;
+
+	look_at_control();
+	pthread_mutex_lock(&rules_lock);
+	for (int i = 0; i < n_rules; i++) {
+		struct rule *r = &rules[i];
+		bool hit;
+
+		if (strcmp(r->name, name))
+			continue;
+		r->seen++;
+		hit = r->nth ? r->seen == r->nth || (r->from_then_on && r->seen > r->nth) :
+			(double)(random_next(&chance_state) >> 11) < r->chance * 9007199254740992.0;
+		if (hit && !result)
+			result = r->result;
+	}
+	pthread_mutex_unlock(&rules_lock);
+	if (result)
+		count(COUNT_INJECTED, 1);
+	return result;
+}
+
+void inject_latency(const char *name)
+{
+	for (int i = 0; i < n_latencies; i++)
+		if (!strcmp(latencies[i].name, name))
+			nanosleep(&(struct timespec){ latencies[i].us / 1000000, latencies[i].us % 1000000 * 1000 }, NULL);
+}
+
+void fakecuda_forbid_thread(void)
+{
+	forbidden_here = true;
+}
+
+/* "main,batchd-w*": patterns of thread names; "main" is the process's first thread, whatever its name. */
+static bool named(const char *list)
+{
+	char name[16] = "", copy[256], *rest = copy;
+
+	prctl(PR_GET_NAME, name);
+	snprintf(copy, sizeof copy, "%s", list);
+	for (char *one; (one = strsep(&rest, ","));)
+		if (*one && (fnmatch(one, name, 0) == 0 || (!strcmp(one, "main") && syscall(SYS_gettid) == getpid())))
+			return true;
+	return false;
+}
+
+bool thread_forbidden(void)
+{
+	return forbidden_here || (forbidden_names && named(forbidden_names)) || (allowed_names && *allowed_names && !named(allowed_names));
+}

@@ -156,8 +156,13 @@ void batchd_maybe_finish(struct batchd *b)
 	pool_close(pool, on_pool_closed, b);
 }
 
+/* What a trainer still holds is not waited for, so from here on nothing may be written into any slot that comes back. */
 static void tell_everybody(struct batchd *b)
 {
+	for (struct job *j = b->jobs; j; j = j->next) {
+		if (j->loader)
+			loader_stop(j->loader);
+	}
 	while (b->server.peers)
 		peer_fail(b->server.peers, BATCHD__WIRE__ERROR_CODE__SHUTDOWN, NULL, "batchd at %s is stopping", b->params->socket_path);
 	for (struct session *s = b->sessions, *next; s; s = next) {

@@ -132,6 +132,7 @@ static void on_linger_closed(uv_handle_t *h)
 static void on_loader_closed(struct loader *l)
 {
 	struct job *j = l->owner;
+	j->loader = NULL; /* it is freed when this returns */
 	uv_close((uv_handle_t *)&j->linger, on_linger_closed);
 }
 
@@ -243,12 +244,25 @@ static void opening_done(struct pool_task *t)
 		fail_sessions(j, BATCHD__WIRE__ERROR_CODE__LIMIT, "batch_bytes",
 			      "a batch is larger than limits.batch_bytes in the daemon's configuration; use a smaller batch_size");
 	uv_close((uv_handle_t *)&o->progress, free_opening);
-	for (struct session *s = j->sessions, *next; s; s = next) {
-		next = s->next_in_job;
-		session_advance(s);
-	}
+	job_advance(j);
 	if (!j->sessions)
 		job_close(j);
+}
+
+/* To go on with one may end others (it fences them), the next in the list perhaps: it is begun again after each. */
+void job_advance(struct job *j)
+{
+	struct session *s = j->sessions;
+	j->n_advances++;
+	while (s) {
+		if (s->advanced == j->n_advances) {
+			s = s->next_in_job;
+			continue;
+		}
+		s->advanced = j->n_advances;
+		session_advance(s);
+		s = j->sessions;
+	}
 }
 
 static void start_opening(struct job *j, struct request *r, int *fds, unsigned n_fds)

@@ -137,12 +137,13 @@ static void slots_task_done(struct pool_task *t)
 	struct job *j = task->job;
 	struct batchd *b = j->daemon;
 	j->n_tasks--;
+	if (s)
+		s->slots_task = NULL;
 	if (task->share)
 		j->slots_pending = false;
 	if (task->result) {
 		b->slots_bytes -= task->charged_bytes;
 		if (s) {
-			s->slots_task = NULL;
 			char text[256];
 			snprintf(text, sizeof(text), "cannot make %llu bytes of shared memory: %s",
 				 (unsigned long long)task->charged_bytes, strerror(-task->result));
@@ -150,18 +151,13 @@ static void slots_task_done(struct pool_task *t)
 		}
 	} else {
 		task->slots->charged_bytes = &b->slots_bytes;
-		if (s && j->state == JOB_READY) {
-			s->slots_task = NULL;
+		if (s && j->state == JOB_READY)
 			stream_set_slots(loader_stream(j->loader, s->consumer.rank), task->slots);
-		} else {
+		else
 			slots_unref(task->slots);
-		}
 	}
 	free(task);
-	for (struct session *other = j->sessions, *next; other; other = next) {
-		next = other->next_in_job;
-		session_advance(other);
-	}
+	job_advance(j);
 	if (!j->sessions)
 		job_close(j);
 }
@@ -411,7 +407,7 @@ static void on_seek(struct session *s, const Batchd__Wire__Seek *m)
 	if (stream_seek(&s->consumer, m->seek, &to) != STREAM_E_BEHIND)
 		return;
 	char text[320];
-	const struct position *at = s->consumer.stream->first ? &s->consumer.stream->first->at : &s->consumer.stream->next;
+	const struct position *at = stream_oldest(s->consumer.stream);
 	snprintf(text, sizeof(text), "the others of share job '%s' are at epoch %llu, batch %llu already; give all of them world_size, so that they wait "
 		 "for each other, or begin with a later epoch", l->spec.job, (unsigned long long)at->epoch, (unsigned long long)at->step);
 	session_fail(s, CODE(BEHIND), "epoch", text);

@@ -32,6 +32,7 @@ struct job {
 	unsigned n_tasks;            /* that will come back to this job */
 	bool retired;                /* a newer incarnation has taken its name: nobody joins it any more */
 	bool slots_pending;          /* share: its slab is being made */
+	uint64_t n_advances;         /* calls of job_advance so far */
 	uv_timer_t linger;
 };
 
@@ -53,6 +54,7 @@ struct session {
 	int pidfd;                   /* a ghost's */
 	uv_poll_t exit_poll;
 	uint64_t number, n_released, wait_ns;
+	uint64_t advanced;           /* in which of its job's advances it had its turn */
 	pid_t pid;
 	uid_t uid;
 	char program[WIRE_MAX_PROGRAM + 1];
@@ -92,6 +94,8 @@ void session_fail(struct session *s, Batchd__Wire__ErrorCode code, const char *f
 /* Joins the job, making it if it is new. Takes the request's contents and the fds (those taken are set to -1). */
 void job_join(struct batchd *b, struct session *s, struct request *r, int *fds, unsigned n_fds);
 void job_leave(struct session *s);
+/* Something that its sessions waited for is there: each goes on with opening. */
+void job_advance(struct job *j);
 /* Ends a job without sessions now. */
 void job_close(struct job *j);
 

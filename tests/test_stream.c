@@ -426,6 +426,81 @@ START_TEST(test_share_jumps_when_all_have_called_set_epoch)
 }
 END_TEST
 
+START_TEST(test_share_goes_on_when_a_ghost_gives_its_slots_back)
+{
+	/* One that hung up holds every slot; whoever waits is served as soon as it ends, without having to ask again. */
+	struct fixture f;
+	setup(&f, (struct loader_spec){ .batch_size = 4, .world_size = 2, .share = true }, 400);
+	struct stream *s = with_slots(&f, 0, 2);
+	struct trainer *a = attach(s, 0), *b = attach(s, 1);
+	stream_detach(&b->c);
+	stream_seek(&a->c, 1, &(struct position){ 0 });
+	settle(&f, a, 2);
+	stream_detach(&a->c);
+	struct trainer *next = attach(s, 1);
+	stream_seek(&next->c, 1, &(struct position){ 0 });
+	stream_wait(&next->c);
+	for (int i = 0; i < 20; i++)
+		uv_run(&f.loop, UV_RUN_NOWAIT);
+	ck_assert_uint_eq(next->n, 0);
+	leave(a);
+	while (next->n < 2)
+		uv_run(&f.loop, UV_RUN_ONCE);
+	leave(next);
+	leave(b);
+	teardown(&f);
+}
+END_TEST
+
+START_TEST(test_share_lets_nobody_join_where_a_batch_is_missing)
+{
+	/* Batch 0 is still held, 1 is given back and gone: 0 is BEHIND, as 1 could not follow. */
+	struct fixture f;
+	setup(&f, (struct loader_spec){ .batch_size = 4, .world_size = 1, .share = true }, 400);
+	struct stream *s = with_slots(&f, 0, 4);
+	struct trainer *a = attach(s, 0);
+	stream_seek(&a->c, 1, &(struct position){ 0 });
+	settle(&f, a, 4);
+	ck_assert_int_eq(stream_release(&a->c, a->got[1].slot, a->got[1].generation), 0);
+	settle(&f, a, 5);
+	struct trainer *b = attach(s, 1);
+	ck_assert_int_eq(stream_seek(&b->c, 1, &(struct position){ 0 }), STREAM_E_BEHIND);
+	ck_assert_int_eq(stream_seek(&b->c, 2, &(struct position){ .step = 1 }), STREAM_E_BEHIND);
+	ck_assert_int_eq(stream_seek(&b->c, 3, &(struct position){ .step = 2 }), 0);
+	settle(&f, b, 3);
+	for (uint64_t i = 0; i < 3; i++)
+		ck_assert_uint_eq(b->got[i].at.step, 2 + i);
+	leave(a);
+	leave(b);
+	teardown(&f);
+}
+END_TEST
+
+START_TEST(test_a_stopped_loader_begins_nothing_more)
+{
+	/* While the daemon stops, slots come back that their holders still read. */
+	struct fixture f;
+	setup(&f, (struct loader_spec){ .batch_size = 4, .world_size = 2, .share = true }, 400);
+	struct stream *s = with_slots(&f, 0, 2);
+	struct trainer *a = attach(s, 0), *b = attach(s, 1);
+	stream_seek(&a->c, 1, &(struct position){ 0 });
+	stream_seek(&b->c, 1, &(struct position){ 0 });
+	settle(&f, a, 2);
+	settle(&f, b, 2);
+	uint64_t generation = s->slots->slot[0].generation;
+	loader_stop(f.loader);
+	for (unsigned i = 0; i < 2; i++)
+		stream_release(&b->c, b->got[i].slot, b->got[i].generation);
+	leave(a);
+	for (int i = 0; i < 20; i++)
+		uv_run(&f.loop, UV_RUN_NOWAIT);
+	ck_assert_int_eq(s->slots->slot[0].state, SLOT_FREE);
+	ck_assert_uint_eq(s->slots->slot[0].generation, generation);
+	leave(b);
+	teardown(&f);
+}
+END_TEST
+
 START_TEST(test_own_batches_come_back_as_they_were_sent)
 {
 	/* In order, split over packets, of differing sizes; out of order and too many are refused. */
@@ -483,6 +558,9 @@ int main(void)
 	tcase_add_test(t, test_share_does_not_wait_for_who_has_left);
 	tcase_add_test(t, test_share_refuses_what_has_left_the_window);
 	tcase_add_test(t, test_share_jumps_when_all_have_called_set_epoch);
+	tcase_add_test(t, test_share_goes_on_when_a_ghost_gives_its_slots_back);
+	tcase_add_test(t, test_share_lets_nobody_join_where_a_batch_is_missing);
+	tcase_add_test(t, test_a_stopped_loader_begins_nothing_more);
 	tcase_add_test(t, test_own_batches_come_back_as_they_were_sent);
 	tcase_add_test(t, test_a_loader_closed_in_the_middle_leaves_nothing);
 	suite_add_tcase(s, t);

@@ -449,6 +449,11 @@ int loader_create(struct pool *pool, struct loader_spec *spec, struct recipe *re
 	return 0;
 }
 
+void loader_stop(struct loader *l)
+{
+	l->stopped = true;
+}
+
 void loader_close(struct loader *l)
 {
 	l->closing = true;

@@ -63,7 +63,7 @@ struct loader {
 
 	struct badlist bad;
 	double bad_budget;
-	bool failed, closing;
+	bool failed, closing, stopped;
 	char error[2048];
 
 	unsigned n_in_flight;       /* jobs and tasks that still come back */
@@ -75,6 +75,8 @@ struct loader {
 /* Takes the recipe and the spec (contents move). 0 or negative errno: then both are still the caller's. */
 int loader_create(struct pool *pool, struct loader_spec *spec, struct recipe *recipe, double bad_budget,
 		  const struct loader_ops *ops, void *owner, struct loader **out);
+/* Begins and hands out no more batches; for the time in which its sessions are told that the daemon stops. */
+void loader_stop(struct loader *l);
 /* No consumer may be attached. Frees itself when the last row in work is done; then ops->closed. */
 void loader_close(struct loader *l);
 

@@ -65,6 +65,7 @@ struct slots {
 	struct slot *slot;             /* n of them */
 	uint32_t n;
 	unsigned n_refs;
+	struct stream *stream;         /* that makes batches in them; NULL: none does any more */
 	uint64_t *charged_bytes;       /* the account that slab.bytes is refunded to at the end */
 };
 

@@ -218,7 +218,7 @@ static void publish(struct stream *s)
 
 void stream_pump(struct stream *s)
 {
-	if (!s->slots || s->loader->failed || s->loader->closing)
+	if (!s->slots || s->loader->failed || s->loader->closing || s->loader->stopped)
 		return;
 	publish(s);
 	update_urgency(s);
@@ -293,6 +293,8 @@ void stream_finish(struct stream *s)
 		return;
 	drop_from(s, s->first);
 	drop_own(s);
+	if (s->slots)
+		s->slots->stream = NULL;
 	slots_unref(s->slots);
 	s->slots = NULL;
 	free(s->consumers);
@@ -304,8 +306,11 @@ void stream_set_slots(struct stream *s, struct slots *slots)
 	drop_from(s, s->first);
 	drop_own(s);
 	s->positioned = false;
+	if (s->slots)
+		s->slots->stream = NULL;
 	slots_unref(s->slots);
 	s->slots = slots;
+	slots->stream = s;
 }
 
 bool stream_has_strangers(const struct stream *s)
@@ -391,6 +396,27 @@ static void join(struct stream *s, struct consumer *c, uint32_t place, const str
 	c->cursor = *to;
 }
 
+static bool follows(const struct slot *slot, const struct position *at)
+{
+	struct position next = { .epoch = slot->at.epoch, .base = slot->at.base, .step = slot->at.step + 1 };
+	if (slot->last)
+		next = (struct position){ .epoch = slot->at.epoch + 1 };
+	return position_compare(&next, at) == 0;
+}
+
+/* Batches that everybody had and gave back leave gaps between those that are still held. */
+const struct position *stream_oldest(const struct stream *s)
+{
+	const struct position *oldest = &s->next;
+	for (const struct slot *slot = s->first; slot; slot = slot->next) {
+		if (oldest == &s->next)
+			oldest = &slot->at;
+		if (!follows(slot, slot->next ? &slot->next->at : &s->next))
+			oldest = &s->next;
+	}
+	return oldest;
+}
+
 int stream_seek(struct consumer *c, uint64_t seek, const struct position *to)
 {
 	struct stream *s = c->stream;
@@ -400,10 +426,8 @@ int stream_seek(struct consumer *c, uint64_t seek, const struct position *to)
 		drop_own(s);
 		set_next(s, to);
 		s->positioned = true;
-	} else {
-		const struct position *oldest = s->first ? &s->first->at : &s->next;
-		if (position_compare(to, oldest) < 0)
-			return STREAM_E_BEHIND;
+	} else if (position_compare(to, stream_oldest(s)) < 0) {
+		return STREAM_E_BEHIND;
 	}
 	s->expected &= ~bit(place);
 	c->seek = seek;
@@ -496,6 +520,8 @@ void consumer_finish(struct consumer *c)
 			unlease(c, &c->slots->slot[i]);
 	}
 	assert(c->n_leases == 0);
+	if (c->slots && c->slots->stream)
+		stream_pump(c->slots->stream); /* somebody may have waited for just these slots */
 	slots_unref(c->slots);
 	free(c->leases);
 	c->slots = NULL;

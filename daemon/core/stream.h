@@ -78,7 +78,9 @@ bool stream_has_strangers(const struct stream *s);
 int stream_attach(struct stream *s, struct consumer *c, uint32_t rank); /* 0, STREAM_E_TAKEN, -ENOMEM */
 /* No more batches for it; what it holds stays held until released. */
 void stream_detach(struct consumer *c);
-/* 0 or STREAM_E_BEHIND. */
+/* The first batch from which on nothing is missing: where one that joins others can begin. */
+const struct position *stream_oldest(const struct stream *s);
+/* 0 or STREAM_E_BEHIND: others are there, and past that. */
 int stream_seek(struct consumer *c, uint64_t seek, const struct position *to);
 /* own batches: appends indices of batch `step`; 0, STREAM_E_INVALID, -ENOMEM. Indices are checked by the caller. */
 int stream_push(struct consumer *c, uint64_t seek, uint64_t step, const uint64_t *indices, uint32_t n, bool more);

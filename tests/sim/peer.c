@@ -1,0 +1,209 @@
+/* Sockets: packets wait in both directions until it is somebody's turn. They are packed and checked by the real wire.c; the rules for closing are those of
+ * ipc/peer.c. See sim.h. */
+#include "sim.h"
+
+enum { MAX_WAITING = 200 };
+static const unsigned SOCKET_ROOM = 5; /* packets */
+
+static struct wire_arena arena;
+static struct peer *closed[SIM_MAX_TRAINERS * 4];
+static unsigned n_closed;
+static uint64_t n_connected;
+
+static struct sim_socket *socket_of(const struct peer *p)
+{
+	return sim_fd_thing(p->fd);
+}
+
+/* ---- queues ---- */
+
+static struct sim_packet *push(struct sim_queue *q, const ProtobufCMessage *m, int64_t lease)
+{
+	size_t n = protobuf_c_message_get_packed_size(m);
+	SIM_CHECK(n <= WIRE_MAX_BYTES, "a message of %zu bytes", n);
+	struct sim_packet *k = malloc(sizeof(*k) + n);
+	*k = (struct sim_packet){ .lease = lease, .n_bytes = n };
+	protobuf_c_message_pack(m, k->bytes);
+	*(q->first ? q->end : &q->first) = k;
+	q->end = &k->next;
+	q->n++;
+	return k;
+}
+
+struct sim_packet *sim_queue_pop(struct sim_queue *q)
+{
+	struct sim_packet *k = q->first;
+	if (k) {
+		q->first = k->next;
+		q->n--;
+	}
+	return k;
+}
+
+void sim_packet_free(struct sim_packet *p)
+{
+	if (p)
+		sim_slab_unref(p->slab);
+	free(p);
+}
+
+static void clear(struct sim_queue *q)
+{
+	while (q->first)
+		sim_packet_free(sim_queue_pop(q));
+}
+
+/* ---- what the daemon calls ---- */
+
+void peer_send(struct peer *p, const Batchd__Wire__ServerMessage *m, const int *fds, unsigned n_fds)
+{
+	if (p->closing)
+		return;
+	struct sim_socket *s = socket_of(p);
+	SIM_CHECK(wire_server_fds_ok(m, n_fds), "%s with %u descriptors", wire_server_name(m), n_fds);
+	bool batch = m->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_BATCH;
+	if (s->hung_up || s->dead)
+		return;
+	struct sim_packet *k = push(&s->to_client, &m->base, batch ? (int64_t)m->batch->slot : -1);
+	if (n_fds) {
+		k->slab = sim_fd_thing(fds[0]);
+		k->slab->n_refs++;
+	}
+	p->n_out = s->to_client.n > SOCKET_ROOM ? s->to_client.n - SOCKET_ROOM : 0;
+	if (p->n_out > MAX_WAITING)
+		peer_fail(p, BATCHD__WIRE__ERROR_CODE__PROTOCOL, NULL, "the client does not read what it asked for");
+}
+
+void peer_close(struct peer *p)
+{
+	if (p->closing)
+		return;
+	p->closing = true;
+	struct server *server = p->server;
+	struct peer **at = &server->peers;
+	while (*at != p)
+		at = &(*at)->next;
+	*at = p->next;
+	server->n_peers--;
+	socket_of(p)->peer = NULL;
+	server->ops->closed(p);
+	SIM_CHECK(n_closed < sizeof(closed) / sizeof(closed[0]), "too many peers at once");
+	closed[n_closed++] = p;
+}
+
+void peer_fail(struct peer *p, Batchd__Wire__ErrorCode code, const char *field, const char *fmt, ...)
+{
+	char text[WIRE_MAX_TEXT];
+	va_list ap;
+	if (p->closing)
+		return;
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	sim_trace("  refused: session %u: %s %s: %s", (unsigned)p->number, wire_code_name(code), field ? field : "", text);
+	SIM_CHECK(code != BATCHD__WIRE__ERROR_CODE__INTERNAL, "INTERNAL: %s", text);
+	Batchd__Wire__Error error = BATCHD__WIRE__ERROR__INIT;
+	error.code = code;
+	error.text = text;
+	error.field = (char *)(field ? field : "");
+	Batchd__Wire__ServerMessage m = BATCHD__WIRE__SERVER_MESSAGE__INIT;
+	m.body_case = BATCHD__WIRE__SERVER_MESSAGE__BODY_ERROR;
+	m.error = &error;
+	struct sim_socket *s = socket_of(p);
+	if (!s->hung_up && !s->dead)
+		push(&s->to_client, &m.base, -1);
+	peer_close(p);
+}
+
+/* ---- what happens to it ---- */
+
+struct sim_socket *sim_connect(pid_t pid, uid_t uid)
+{
+	struct peer *p = calloc(1, sizeof(*p));
+	struct sim_socket *s = calloc(1, sizeof(*s));
+	struct server *server = &sim_daemon.server;
+	wire_arena_init(&arena);
+	s->peer = p;
+	p->fd = sim_fd_open(s);
+	p->pidfd = sim_fd_open(s);
+	p->server = server;
+	p->pid = pid;
+	p->uid = uid;
+	p->number = ++n_connected;
+	p->n_gids = 1;
+	p->next = server->peers;
+	server->peers = p;
+	server->n_peers++;
+	return s;
+}
+
+void sim_socket_free(struct sim_socket *s)
+{
+	clear(&s->to_daemon);
+	clear(&s->to_client);
+	free(s);
+}
+
+void sim_send(struct sim_socket *s, const Batchd__Wire__ClientMessage *m, int64_t lease)
+{
+	if (s->peer)
+		push(&s->to_daemon, &m->base, lease);
+}
+
+bool sim_daemon_receives(struct sim_socket *s)
+{
+	struct peer *p = s->peer;
+	struct sim_packet *k = p ? sim_queue_pop(&s->to_daemon) : NULL;
+	const Batchd__Wire__ClientMessage *m;
+	const char *why = "";
+	if (!k)
+		return false;
+	SIM_CHECK(wire_unpack_client(&arena, k->bytes, k->n_bytes, &m, &why) == 0, "wire.c refuses it: %s", why);
+	p->n_out = s->to_client.n > SOCKET_ROOM ? s->to_client.n - SOCKET_ROOM : 0;
+	if (!p->greeted) {
+		p->greeted = true;
+		snprintf(p->program, sizeof(p->program), "%s", m->hello->program);
+		Batchd__Wire__Welcome w = BATCHD__WIRE__WELCOME__INIT;
+		Batchd__Wire__ServerMessage answer = BATCHD__WIRE__SERVER_MESSAGE__INIT;
+		w.version = 1;
+		w.daemon = (char *)"simulated";
+		answer.body_case = BATCHD__WIRE__SERVER_MESSAGE__BODY_WELCOME;
+		answer.welcome = &w;
+		peer_send(p, &answer, NULL, 0);
+	} else {
+		p->server->ops->message(p, m, NULL, 0);
+	}
+	sim_packet_free(k);
+	return true;
+}
+
+bool sim_daemon_sees_hangup(struct sim_socket *s)
+{
+	if (!s->peer || !s->hung_up || s->to_daemon.n)
+		return false;
+	peer_close(s->peer);
+	return true;
+}
+
+bool sim_daemon_sees_exit(struct sim_socket *s)
+{
+	if (!s->peer || !s->dead)
+		return false;
+	while (sim_daemon_receives(s))
+		;
+	if (s->peer)
+		peer_close(s->peer);
+	return true;
+}
+
+bool sim_peer_freed(void)
+{
+	if (!n_closed)
+		return false;
+	struct peer *p = closed[--n_closed];
+	wire_close_fds(&p->fd, 1);
+	if (p->pidfd >= 0)
+		wire_close_fds(&p->pidfd, 1);
+	free(p);
+	return true;
+}

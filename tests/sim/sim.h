@@ -1,0 +1,181 @@
+/* A world for the daemon's state machines to live in: session.c, job.c, request.c and everything in core/ but pool and slab are the real ones; what they
+ * stand on is made up here, under the same names, so that the linker takes these instead:
+ *
+ *     uv.c     clock, timers, polls      time passes only when an event says so; a poll is a process's pidfd
+ *     pool.c   workers, I/O threads      a row takes as long as the dice want, rows finish in any order
+ *     peer.c   sockets                   packets wait in both directions until somebody's turn comes; packed and checked by the real wire.c
+ *     slab.c   memory                    counted; what a trainer has mapped stays readable, as a memfd would
+ *     world.c  the daemon around them    and what must always be true of it
+ *     trainer.c  trainers                what they may do, what they must see
+ *
+ * One history is a function of its seed, in one thread. sim_fail ends the process, saying how to replay it. */
+#ifndef BATCHD_TESTS_SIM_H
+#define BATCHD_TESTS_SIM_H
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "state.h"
+
+enum { SIM_FD = 1 << 20, SIM_MAX_FDS = 4096, SIM_MAX_TRAINERS = 12, SIM_MAX_JOBS = 3, SIM_MAX_SLOTS = 64, SIM_MAX_ROWS = 8, SIM_ROW_BYTES = 16 };
+
+/* ---- dice and words ---- */
+
+extern uint64_t sim_seed;
+uint32_t sim_below(uint32_t n);
+bool sim_chance(unsigned percent);
+void sim_trace(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+void sim_fail(const char *fmt, ...) __attribute__((format(printf, 1, 2), noreturn));
+#define SIM_CHECK(what, ...)                   \
+	do {                                   \
+		if (!(what))                   \
+			sim_fail(__VA_ARGS__); \
+	} while (0)
+
+/* ---- descriptors ---- */
+
+int sim_fd_open(void *thing);
+void *sim_fd_thing(int fd);
+unsigned sim_n_fds(void);
+
+/* ---- clock and polls (uv.c) ---- */
+
+/* The next timer goes off; later: also one that is not due yet, which is how time passes. */
+bool sim_timer_fires(bool later);
+bool sim_handle_closes(void);
+/* Whatever polls this descriptor hears of it. */
+bool sim_poll_fires(int fd);
+unsigned sim_n_handles(void);
+
+/* ---- workers (pool.c) ---- */
+
+void sim_pool_start(void);
+struct pool *sim_pool(void);
+bool sim_worker_works(void);   /* takes rows, or finishes some */
+bool sim_task_runs(void);
+bool sim_pool_wakes_loop(void);
+bool sim_pool_is_empty(void);  /* no queue, job or task is left */
+extern unsigned sim_bad_row_percent; /* of rows that cannot be made, now */
+extern bool sim_rows_fail;             /* at some time of this history */
+
+/* ---- memory (slab.c) ---- */
+
+struct sim_slab {
+	uint8_t *base;
+	size_t bytes;
+	unsigned n_refs;           /* the daemon, and who has mapped it */
+	bool in_daemon;
+	uint64_t generation[SIM_MAX_SLOTS]; /* the last seen of each slot */
+};
+void sim_slab_unref(struct sim_slab *s);
+uint64_t sim_daemon_slab_bytes(void);
+unsigned sim_n_slabs(void);
+extern unsigned sim_no_memory_percent;
+
+/* ---- sockets (peer.c) ---- */
+
+struct sim_packet {
+	struct sim_packet *next;
+	struct sim_slab *slab;     /* came with it; a reference */
+	int64_t lease;             /* the slot that it lends (Batch) or gives back (Release), or -1 */
+	size_t n_bytes;
+	uint8_t bytes[];
+};
+
+struct sim_queue {
+	struct sim_packet *first, **end;
+	unsigned n;
+};
+
+struct sim_socket {
+	struct peer *peer;         /* NULL: the daemon has closed it */
+	struct sim_queue to_daemon, to_client;
+	bool hung_up;              /* nobody has the client's end any more */
+	bool dead;                 /* the process that connected is gone */
+};
+
+struct sim_socket *sim_connect(pid_t pid, uid_t uid);
+void sim_socket_free(struct sim_socket *s);
+struct sim_packet *sim_queue_pop(struct sim_queue *q);
+void sim_packet_free(struct sim_packet *p);
+void sim_send(struct sim_socket *s, const Batchd__Wire__ClientMessage *m, int64_t lease);
+bool sim_daemon_receives(struct sim_socket *s);
+bool sim_daemon_sees_hangup(struct sim_socket *s);
+bool sim_daemon_sees_exit(struct sim_socket *s);
+bool sim_peer_freed(void);
+
+/* ---- the daemon (world.c) ---- */
+
+struct sim_job {
+	char name[16], dataset[64];
+	struct plan_cache {
+		struct plan *plan;
+		uint64_t epoch, base;
+	} plans[8];
+	uint32_t n_samples, batch_size, world_size, n_slots;
+	uint64_t seed, incarnation;
+	bool shuffle, drop_last, share, own;
+	unsigned next_plan;
+};
+
+extern struct batchd sim_daemon;
+extern struct sim_job sim_jobs[SIM_MAX_JOBS];
+extern unsigned sim_n_jobs;
+
+void sim_begin(uint64_t seed);
+void sim_end(void);
+void sim_check(void);
+void sim_stop_daemon(void);
+/* The bytes of a row of this sample. */
+void sim_stamp(uint64_t index, uint64_t out[2]);
+/* The plan a trainer expects; borrowed. */
+struct plan *sim_plan(struct sim_job *j, uint64_t epoch, uint64_t base);
+uint64_t sim_n_batches(const struct sim_job *j, uint64_t base);
+
+/* ---- trainers (trainer.c) ---- */
+
+struct sim_held {
+	uint32_t slot, n_rows;
+	uint64_t generation, index[SIM_MAX_ROWS];
+};
+
+enum sim_phase { SIM_UNUSED, SIM_OPENING, SIM_ATTACHED, SIM_STREAMING, SIM_CLOSED /* alive, with what it holds */, SIM_EXITED };
+
+struct sim_trainer {
+	enum sim_phase phase;
+	struct sim_socket *socket;
+	struct sim_job *job;
+	pid_t pid;
+	int32_t wanted_rank;
+	uint32_t rank, n_slots;
+	uint64_t seek;
+	struct position expect;
+	bool stopped, said_waiting, misbehaved;
+	struct sim_slab *slab;
+	struct sim_held held[2 * SIM_MAX_SLOTS];
+	uint64_t last_generation[SIM_MAX_SLOTS]; /* of each slot, and what was in it */
+	struct position last_at[SIM_MAX_SLOTS];
+	unsigned n_held, n_got, target;
+	unsigned keeps; /* batches while it gets on */
+	Batchd__Wire__ErrorCode error;
+	uint64_t pushed[8][SIM_MAX_ROWS]; /* own batches: by step % 8 */
+	uint32_t pushed_n[8];
+	uint64_t next_push;
+};
+
+extern struct sim_trainer sim_trainers[SIM_MAX_TRAINERS];
+
+/* A turn of a random trainer, doing whatever it likes. */
+bool sim_trainer_acts(struct sim_trainer *t);
+/* What a good one does: reads what is there, gives it back, asks for more until it has had `target`. */
+bool sim_trainer_gets_on(struct sim_trainer *t);
+void sim_trainer_leaves(struct sim_trainer *t);
+void sim_trainer_exits(struct sim_trainer *t, bool child_keeps_socket);
+void sim_trainer_join(struct sim_trainer *t, struct sim_job *j, int32_t rank);
+void sim_trainer_looks(struct sim_trainer *t); /* all that it holds is as it was */
+/* How often it has, or is about to have, or is giving back, that slot. */
+unsigned sim_trainer_leases(const struct sim_trainer *t, uint32_t slot);
+bool sim_trainer_holds(const struct sim_trainer *t, const struct sim_slab *slab, uint32_t slot);
+
+#endif

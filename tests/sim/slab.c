@@ -1,0 +1,57 @@
+/* Memory that is counted. A slab that the daemon has let go stays readable for whoever has mapped it, as with a memfd. See sim.h. */
+#include <errno.h>
+
+#include "sim.h"
+
+unsigned sim_no_memory_percent;
+static uint64_t daemon_bytes;
+static unsigned n_slabs;
+
+int __wrap_slab_init(struct slab *s, size_t size_bytes);
+void __wrap_slab_finish(struct slab *s);
+
+int __wrap_slab_init(struct slab *s, size_t size_bytes)
+{
+	size_t bytes = (size_bytes + 4095) / 4096 * 4096;
+	if (sim_chance(sim_no_memory_percent))
+		return -ENOMEM;
+	struct sim_slab *x = calloc(1, sizeof(*x));
+	x->base = aligned_alloc(64, bytes);
+	memset(x->base, 0xa5, bytes < 4096 ? bytes : 4096);
+	x->bytes = bytes;
+	x->n_refs = 1;
+	x->in_daemon = true;
+	daemon_bytes += bytes;
+	n_slabs++;
+	*s = (struct slab){ .kind = SLAB_MEMFD, .base = x->base, .bytes = bytes, .fd = sim_fd_open(x) };
+	return 0;
+}
+
+void __wrap_slab_finish(struct slab *s)
+{
+	struct sim_slab *x = sim_fd_thing(s->fd);
+	wire_close_fds(&s->fd, 1);
+	x->in_daemon = false;
+	daemon_bytes -= x->bytes;
+	sim_slab_unref(x);
+	*s = (struct slab){ .fd = -1 };
+}
+
+void sim_slab_unref(struct sim_slab *s)
+{
+	if (!s || --s->n_refs > 0)
+		return;
+	free(s->base);
+	free(s);
+	n_slabs--;
+}
+
+uint64_t sim_daemon_slab_bytes(void)
+{
+	return daemon_bytes;
+}
+
+unsigned sim_n_slabs(void)
+{
+	return n_slabs;
+}

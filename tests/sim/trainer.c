@@ -1,0 +1,408 @@
+/* Trainers: what they may do, at any moment and in any order; and what they must see, whatever the others do. See sim.h. */
+#include "sim.h"
+
+#include "core/sampler.h"
+
+struct sim_trainer sim_trainers[SIM_MAX_TRAINERS];
+
+#define NUMBER(t) ((unsigned)((t)-sim_trainers))
+
+/* ---- what it says ---- */
+
+#define SAY(t, BODY, field, pointer, lease)                                              \
+	do {                                                                             \
+		Batchd__Wire__ClientMessage say_m = BATCHD__WIRE__CLIENT_MESSAGE__INIT;  \
+		say_m.body_case = BATCHD__WIRE__CLIENT_MESSAGE__BODY_##BODY;             \
+		say_m.field = (pointer);                                                 \
+		sim_send((t)->socket, &say_m, (lease));                                  \
+	} while (0)
+
+static void say_release(struct sim_trainer *t, uint32_t slot, uint64_t generation, bool legal)
+{
+	Batchd__Wire__Release r = BATCHD__WIRE__RELEASE__INIT;
+	r.slot = slot;
+	r.generation = generation;
+	SAY(t, RELEASE, release, &r, legal ? (int64_t)slot : -1);
+}
+
+void sim_trainer_join(struct sim_trainer *t, struct sim_job *j, int32_t rank)
+{
+	static pid_t last_pid = 100;
+	Batchd__Wire__Hello h = BATCHD__WIRE__HELLO__INIT;
+	Batchd__Wire__Open o = BATCHD__WIRE__OPEN__INIT;
+	*t = (struct sim_trainer){ .phase = SIM_OPENING, .job = j, .pid = ++last_pid, .wanted_rank = rank };
+	t->socket = sim_connect(t->pid, 1000);
+	h.version = 1;
+	h.program = (char *)"trainer";
+	SAY(t, HELLO, hello, &h, -1);
+	o.dataset = j->dataset;
+	o.transform = (char *)"";
+	o.dtype = BATCHD__WIRE__DTYPE__FLOAT32;
+	o.batch_size = j->batch_size;
+	o.shuffle = j->shuffle;
+	o.seed = j->seed;
+	o.drop_last = j->drop_last;
+	o.rank = rank;
+	o.world_size = j->world_size;
+	o.job = j->name;
+	o.mode = j->share ? BATCHD__WIRE__MODE__SHARE : BATCHD__WIRE__MODE__SHARD;
+	o.own_batches = j->own;
+	o.n_slots = j->n_slots;
+	o.incarnation = j->incarnation;
+	SAY(t, OPEN, open, &o, -1);
+	sim_trace("trainer %u: opens %s as rank %d, incarnation %u", NUMBER(t), j->name, rank, (unsigned)j->incarnation);
+}
+
+static void seek(struct sim_trainer *t, struct position to)
+{
+	Batchd__Wire__Seek s = BATCHD__WIRE__SEEK__INIT;
+	if (!t->job->own && to.step >= sim_n_batches(t->job, to.base))
+		return; /* both sides know that there is nothing */
+	t->expect = to;
+	t->next_push = to.step;
+	t->phase = SIM_STREAMING;
+	s.seek = ++t->seek;
+	s.epoch = to.epoch;
+	s.base_sample = to.base;
+	s.step = to.step;
+	SAY(t, SEEK, seek, &s, -1);
+	sim_trace("trainer %u: seeks %u.%u.%u (%u)", NUMBER(t), (unsigned)to.epoch, (unsigned)to.base, (unsigned)to.step, (unsigned)t->seek);
+}
+
+static void seek_somewhere(struct sim_trainer *t)
+{
+	struct position to = { .epoch = sim_below(2), .base = t->job->own || t->job->share || sim_chance(60) ? 0 : sim_below(t->job->n_samples) };
+	uint64_t n = t->job->own ? 3 : sim_n_batches(t->job, to.base);
+	to.step = n && sim_chance(50) ? sim_below((uint32_t)n) : 0;
+	seek(t, to);
+}
+
+static bool push(struct sim_trainer *t)
+{
+	Batchd__Wire__Indices x = BATCHD__WIRE__INDICES__INIT;
+	unsigned at = t->next_push % 8;
+	if (!t->job->own || t->phase != SIM_STREAMING || t->next_push >= t->expect.step + 4)
+		return false;
+	t->pushed_n[at] = 1 + sim_below(t->job->batch_size);
+	for (unsigned i = 0; i < t->pushed_n[at]; i++)
+		t->pushed[at][i] = sim_below(t->job->n_samples);
+	uint32_t first = t->pushed_n[at] > 1 && sim_chance(30) ? 1 : 0;
+	x.seek = t->seek;
+	x.step = t->next_push++;
+	if (first) { /* in two packets */
+		x.index = t->pushed[at];
+		x.n_index = first;
+		x.more = true;
+		SAY(t, INDICES, indices, &x, -1);
+	}
+	x.index = t->pushed[at] + first;
+	x.n_index = t->pushed_n[at] - first;
+	x.more = false;
+	SAY(t, INDICES, indices, &x, -1);
+	return true;
+}
+
+/* ---- what it sees ---- */
+
+static void look_at(const struct sim_trainer *t, const struct sim_held *h)
+{
+	size_t slot_bytes = t->slab->bytes / t->n_slots;
+	const uint8_t *base = t->slab->base + h->slot * slot_bytes;
+	for (uint32_t i = 0; i < h->n_rows; i++) {
+		uint64_t stamp[2];
+		sim_stamp(h->index[i], stamp);
+		SIM_CHECK(!memcmp(base + (size_t)i * SIM_ROW_BYTES, stamp, sizeof(stamp)), "trainer %u: slot %u, row %u: not the bytes of sample %u", NUMBER(t),
+			  h->slot, i, (unsigned)h->index[i]);
+	}
+}
+
+void sim_trainer_looks(struct sim_trainer *t)
+{
+	for (unsigned i = 0; i < t->n_held; i++)
+		look_at(t, &t->held[i]);
+}
+
+static void expect_rows(struct sim_trainer *t, const Batchd__Wire__Batch *b, struct sim_held *h)
+{
+	struct sim_job *j = t->job;
+	h->n_rows = b->n_rows;
+	if (j->own) {
+		unsigned at = b->step % 8;
+		SIM_CHECK(b->n_rows == t->pushed_n[at] && !b->last, "trainer %u: %u rows of own batch %u", NUMBER(t), b->n_rows, (unsigned)b->step);
+		memcpy(h->index, t->pushed[at], sizeof(h->index));
+		return;
+	}
+	struct plan *plan = sim_plan(j, t->expect.epoch, t->expect.base);
+	uint32_t rank = j->share ? 0 : t->rank, n_padding = 0;
+	uint64_t begin = b->step * j->batch_size, left = plan_n_per_rank(plan) - begin;
+	uint32_t n = left < j->batch_size ? (uint32_t)left : j->batch_size;
+	SIM_CHECK(b->n_rows == n, "trainer %u: %u rows instead of %u in batch %u", NUMBER(t), b->n_rows, n, (unsigned)b->step);
+	for (uint32_t i = 0; i < n; i++) {
+		h->index[i] = plan_at(plan, rank, begin + i);
+		n_padding += plan_is_padding(plan, rank, begin + i);
+	}
+	SIM_CHECK(b->n_padding == n_padding, "trainer %u: %u padding rows instead of %u", NUMBER(t), b->n_padding, n_padding);
+	SIM_CHECK(b->last == (b->step + 1 == sim_n_batches(j, t->expect.base)), "trainer %u: batch %u is wrong about being the last", NUMBER(t),
+		  (unsigned)b->step);
+}
+
+static void see_batch(struct sim_trainer *t, const Batchd__Wire__Batch *b)
+{
+	SIM_CHECK(t->phase == SIM_STREAMING && b->slot < t->n_slots && b->seek <= t->seek, "trainer %u: a batch it did not ask for", NUMBER(t));
+	SIM_CHECK(t->n_held < sizeof(t->held) / sizeof(t->held[0]), "trainer %u: more leases than there can be", NUMBER(t));
+	t->said_waiting = false;
+	struct position at = { .epoch = b->epoch, .step = b->step };
+	SIM_CHECK(b->generation > t->last_generation[b->slot] ||
+		  (b->generation == t->last_generation[b->slot] && !position_compare(&at, &t->last_at[b->slot])),
+		  "trainer %u: slot %u in generation %u again, with something else", NUMBER(t), b->slot, (unsigned)b->generation);
+	t->last_generation[b->slot] = b->generation;
+	t->last_at[b->slot] = at;
+	if (b->seek < t->seek) {
+		say_release(t, b->slot, b->generation, true);
+		return;
+	}
+	SIM_CHECK(b->epoch == t->expect.epoch && b->step == t->expect.step, "trainer %u: batch %u.%u instead of %u.%u.%u", NUMBER(t), (unsigned)b->epoch,
+		  (unsigned)b->step, (unsigned)t->expect.epoch, (unsigned)t->expect.base, (unsigned)t->expect.step);
+	struct sim_held *h = &t->held[t->n_held++];
+	*h = (struct sim_held){ .slot = b->slot, .generation = b->generation };
+	expect_rows(t, b, h);
+	const uint8_t *base = t->slab->base + b->slot * (t->slab->bytes / t->n_slots);
+	struct slot_layout layout;
+	SIM_CHECK(slot_layout_make(SIM_ROW_BYTES, sizeof(int64_t), t->job->batch_size, &layout) == 0, "no layout");
+	for (uint32_t i = 0; i < h->n_rows; i++) {
+		int64_t index;
+		memcpy(&index, base + layout.indices_offset + i * sizeof(index), sizeof(index));
+		SIM_CHECK((uint64_t)index == h->index[i], "trainer %u: batch %u, row %u is sample %u instead of %u", NUMBER(t), (unsigned)b->step, i,
+			  (unsigned)index, (unsigned)h->index[i]);
+	}
+	look_at(t, h);
+	t->n_got++;
+	t->expect.step++;
+	if (b->last)
+		t->expect = (struct position){ .epoch = t->expect.epoch + 1 };
+}
+
+static void see_opened(struct sim_trainer *t, const Batchd__Wire__Opened *o, struct sim_packet *k)
+{
+	SIM_CHECK(k->slab && t->phase == SIM_OPENING, "trainer %u: Opened out of place", NUMBER(t));
+	t->slab = k->slab;
+	k->slab = NULL;
+	t->n_slots = o->n_slots;
+	t->rank = o->rank;
+	t->phase = SIM_ATTACHED;
+	SIM_CHECK(o->slab_bytes == t->slab->bytes && o->n_slots * o->slot_bytes == o->slab_bytes && o->row_bytes == SIM_ROW_BYTES,
+		  "trainer %u: Opened is wrong about the slab", NUMBER(t));
+	SIM_CHECK(t->wanted_rank < 0 || o->rank == (uint32_t)t->wanted_rank, "trainer %u: rank %u instead of %d", NUMBER(t), o->rank, t->wanted_rank);
+}
+
+/* Which refusals are no fault of the daemon's, given what this trainer did and what the world is like. */
+static void see_error(struct sim_trainer *t, const Batchd__Wire__Error *e)
+{
+	static const Batchd__Wire__ErrorCode fair[] = {
+		BATCHD__WIRE__ERROR_CODE__FENCED, BATCHD__WIRE__ERROR_CODE__SHUTDOWN, BATCHD__WIRE__ERROR_CODE__LIMIT,
+	};
+	bool ok = e->code == BATCHD__WIRE__ERROR_CODE__PROTOCOL ? t->misbehaved :
+		  e->code == BATCHD__WIRE__ERROR_CODE__BAD_DATA ? sim_rows_fail :
+		  e->code == BATCHD__WIRE__ERROR_CODE__BEHIND ? t->job->share : false;
+	for (unsigned i = 0; i < sizeof(fair) / sizeof(fair[0]); i++)
+		ok |= e->code == fair[i];
+	SIM_CHECK(ok, "trainer %u: refused with %s: %s", NUMBER(t), wire_code_name(e->code), e->text);
+	t->error = e->code;
+}
+
+static bool read_one(struct sim_trainer *t)
+{
+	static struct wire_arena arena;
+	const Batchd__Wire__ServerMessage *m;
+	const char *why = "";
+	struct sim_packet *k = sim_queue_pop(&t->socket->to_client);
+	if (!k) {
+		if (t->socket->peer || t->phase == SIM_CLOSED)
+			return false;
+		SIM_CHECK(t->error, "trainer %u: closed without a word", NUMBER(t));
+		t->phase = SIM_CLOSED;
+		t->socket->hung_up = true;
+		return true;
+	}
+	wire_arena_init(&arena);
+	SIM_CHECK(wire_unpack_server(&arena, k->bytes, k->n_bytes, &m, &why) == 0, "wire.c refuses it: %s", why);
+	if (m->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_OPENED)
+		see_opened(t, m->opened, k);
+	else if (m->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_BATCH)
+		see_batch(t, m->batch);
+	else if (m->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_ERROR)
+		see_error(t, m->error);
+	sim_packet_free(k);
+	return true;
+}
+
+unsigned sim_trainer_leases(const struct sim_trainer *t, uint32_t slot)
+{
+	unsigned n = 0;
+	for (const struct sim_packet *k = t->socket->to_client.first; k; k = k->next)
+		n += k->lease == slot;
+	for (const struct sim_packet *k = t->socket->to_daemon.first; k; k = k->next)
+		n += k->lease == slot;
+	for (unsigned i = 0; i < t->n_held; i++)
+		n += t->held[i].slot == slot;
+	return n;
+}
+
+bool sim_trainer_holds(const struct sim_trainer *t, const struct sim_slab *slab, uint32_t slot)
+{
+	for (unsigned i = 0; t->phase != SIM_UNUSED && t->slab == slab && i < t->n_held; i++) {
+		if (t->held[i].slot == slot)
+			return true;
+	}
+	return false;
+}
+
+/* ---- what it does ---- */
+
+static bool release_one(struct sim_trainer *t)
+{
+	if (!t->n_held || t->phase != SIM_STREAMING)
+		return false;
+	unsigned i = sim_below(t->n_held);
+	struct sim_held h = t->held[i];
+	look_at(t, &h);
+	t->held[i] = t->held[--t->n_held];
+	say_release(t, h.slot, h.generation, true);
+	return true;
+}
+
+static bool wait_for_more(struct sim_trainer *t)
+{
+	Batchd__Wire__Waiting w = BATCHD__WIRE__WAITING__INIT;
+	if (t->phase != SIM_STREAMING || t->said_waiting || t->socket->to_client.n)
+		return false;
+	t->said_waiting = true;
+	SAY(t, WAITING, waiting, &w, -1);
+	return true;
+}
+
+static void drop_everything(struct sim_trainer *t)
+{
+	t->n_held = 0;
+	sim_slab_unref(t->slab);
+	t->slab = NULL;
+}
+
+void sim_trainer_leaves(struct sim_trainer *t)
+{
+	Batchd__Wire__Close c = BATCHD__WIRE__CLOSE__INIT;
+	sim_trace("trainer %u: closes", NUMBER(t));
+	SAY(t, CLOSE, close, &c, -1);
+	drop_everything(t);
+	t->socket->hung_up = true;
+	t->phase = SIM_EXITED; /* whether it lives on is no matter any more */
+}
+
+static void hang_up(struct sim_trainer *t)
+{
+	sim_trace("trainer %u: hangs up with %u batches", NUMBER(t), t->n_held);
+	t->socket->hung_up = true;
+	t->phase = SIM_CLOSED;
+}
+
+void sim_trainer_exits(struct sim_trainer *t, bool child_keeps_socket)
+{
+	sim_trace("trainer %u: is killed with %u batches%s", NUMBER(t), t->n_held, child_keeps_socket ? ", a child keeps the socket" : "");
+	drop_everything(t);
+	t->socket->dead = true;
+	t->socket->hung_up |= !child_keeps_socket;
+	t->phase = SIM_EXITED;
+}
+
+/* Something that a client must not do, and pays for itself. */
+static void misbehave(struct sim_trainer *t)
+{
+	t->misbehaved = true;
+	sim_trace("trainer %u: misbehaves", NUMBER(t));
+	if (t->phase == SIM_OPENING) {
+		Batchd__Wire__Waiting w = BATCHD__WIRE__WAITING__INIT;
+		SAY(t, WAITING, waiting, &w, -1);
+	} else if (t->n_held && sim_chance(50)) {
+		say_release(t, t->held[0].slot, t->held[0].generation + 1 - sim_below(2) * 2, false);
+	} else if (sim_chance(50)) {
+		say_release(t, sim_chance(50) ? t->n_slots : UINT32_MAX, 1, false);
+	} else {
+		Batchd__Wire__Seek s = BATCHD__WIRE__SEEK__INIT; /* a number that it had already */
+		SAY(t, SEEK, seek, &s, -1);
+	}
+}
+
+static void ask(struct sim_trainer *t)
+{
+	Batchd__Wire__StatusRequest s = BATCHD__WIRE__STATUS_REQUEST__INIT;
+	Batchd__Wire__ClassesRequest c = BATCHD__WIRE__CLASSES_REQUEST__INIT;
+	if (sim_chance(5) && t->socket->to_client.n < 3)
+		SAY(t, STATUS, status, &s, -1);
+	else if (t->phase >= SIM_ATTACHED)
+		SAY(t, CLASSES, classes, &c, -1);
+}
+
+bool sim_trainer_acts(struct sim_trainer *t)
+{
+	unsigned what = sim_below(1000);
+	if (t->phase == SIM_UNUSED || t->phase == SIM_EXITED)
+		return false;
+	if (what < 8) {
+		sim_trainer_exits(t, sim_chance(30));
+		return true;
+	}
+	if (t->stopped) {
+		t->stopped = what >= 50;
+		return false;
+	}
+	if (t->phase == SIM_CLOSED)
+		return false;
+	if (what < 12)
+		hang_up(t);
+	else if (what < 18)
+		sim_trainer_leaves(t);
+	else if (what < 22)
+		t->stopped = true;
+	else if (what < 25 && !t->misbehaved)
+		misbehave(t);
+	else if (what < 30)
+		ask(t);
+	else if (t->phase == SIM_ATTACHED && what < 600)
+		seek_somewhere(t);
+	else if (what < 50 && t->phase == SIM_STREAMING)
+		seek_somewhere(t);
+	else if (what < 350)
+		return release_one(t) || read_one(t);
+	else if (what < 450)
+		return push(t) || read_one(t);
+	else if (what < 900)
+		return read_one(t) || wait_for_more(t);
+	else
+		return wait_for_more(t);
+	return true;
+}
+
+/* Who shares a loader with others goes on for their sake, within reason. */
+static bool is_needed(const struct sim_trainer *t)
+{
+	for (unsigned i = 0; t->job->share && i < SIM_MAX_TRAINERS; i++) {
+		const struct sim_trainer *other = &sim_trainers[i];
+		if (other->job == t->job && other->phase == SIM_STREAMING && other->n_got < other->target)
+			return t->n_got < t->target + 100;
+	}
+	return false;
+}
+
+bool sim_trainer_gets_on(struct sim_trainer *t)
+{
+	if (t->phase < SIM_OPENING || t->phase > SIM_STREAMING || t->stopped || (t->n_got >= t->target && !is_needed(t)))
+		return false;
+	if (read_one(t) || (t->n_held > t->keeps && release_one(t)))
+		return true;
+	if (t->phase == SIM_ATTACHED && !t->misbehaved) {
+		uint64_t before = t->seek;
+		seek(t, (struct position){ .epoch = 0 });
+		return t->seek > before;
+	}
+	return push(t) || wait_for_more(t);
+}

@@ -1,0 +1,380 @@
+/* The daemon around the state machines, and what must be true of it after every event. See sim.h. */
+#include "sim.h"
+
+#include <fcntl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "core/sampler.h"
+#include "data/sample-cache.h"
+
+uint64_t sim_seed;
+struct batchd sim_daemon;
+struct sim_job sim_jobs[SIM_MAX_JOBS];
+unsigned sim_n_jobs;
+static uint64_t dice;
+static struct config config;
+static struct cache *cache;
+static const struct batchd_params params = { .config = &config, .listen_fd = -1, .socket_path = "simulated" };
+
+/* ---- dice and words ---- */
+
+uint32_t sim_below(uint32_t n)
+{
+	uint64_t x = dice += 0x9e3779b97f4a7c15;
+	x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9;
+	x = (x ^ x >> 27) * 0x94d049bb133111eb;
+	return (uint32_t)(((x ^ x >> 31) >> 32) * n >> 32);
+}
+
+bool sim_chance(unsigned percent)
+{
+	return percent && sim_below(100) < percent;
+}
+
+void sim_trace(const char *fmt, ...)
+{
+	static int wanted = -1;
+	va_list ap;
+	if (wanted < 0)
+		wanted = getenv("SIM_TRACE") != NULL;
+	if (!wanted)
+		return;
+	va_start(ap, fmt);
+	vfprintf(stderr, fmt, ap);
+	va_end(ap);
+	fputc('\n', stderr);
+}
+
+static void trace_stream(const struct stream *s)
+{
+	sim_trace("  stream: %spositioned, next %u.%u.%u of %u, expected %llx, %u own", s->positioned ? "" : "not ", (unsigned)s->next.epoch,
+		  (unsigned)s->next.base, (unsigned)s->next.step, (unsigned)s->n_batches, (unsigned long long)s->expected, s->n_own);
+	for (uint32_t i = 0; s->slots && i < s->slots->n; i++) {
+		const struct slot *slot = &s->slots->slot[i];
+		sim_trace("    slot %u: state %d, %u.%u.%u, owed %llx, %u leases%s", i, slot->state, (unsigned)slot->at.epoch, (unsigned)slot->at.base,
+			  (unsigned)slot->at.step, (unsigned long long)slot->owed, slot->n_leases, slot->linked ? "" : ", not listed");
+	}
+	for (uint32_t i = 0; i < s->n_consumers; i++) {
+		const struct consumer *c = s->consumers[i];
+		if (c)
+			sim_trace("    place %u: %spositioned at %u.%u.%u, %u leases%s", i, c->positioned ? "" : "not ", (unsigned)c->cursor.epoch,
+				  (unsigned)c->cursor.base, (unsigned)c->cursor.step, c->n_leases, c->waiting ? ", waiting" : "");
+	}
+}
+
+static void trace_world(void)
+{
+	for (const struct job *j = sim_daemon.jobs; j; j = j->next) {
+		sim_trace("  %s: state %d, %u sessions, %u tasks", j->spec.job, j->state, j->n_sessions, j->n_tasks);
+		for (uint32_t i = 0; j->loader && i < j->loader->n_streams; i++)
+			trace_stream(&j->loader->streams[i]);
+	}
+}
+
+void sim_fail(const char *fmt, ...)
+{
+	va_list ap;
+	trace_world();
+	fprintf(stderr, "simulation: seed %llu: ", (unsigned long long)sim_seed);
+	va_start(ap, fmt);
+	vfprintf(stderr, fmt, ap);
+	va_end(ap);
+	fputc('\n', stderr);
+	abort(); /* whose handler says how to replay it */
+}
+
+/* ---- descriptors ---- */
+
+static void *things[SIM_MAX_FDS];
+static unsigned n_fds, next_fd;
+
+int sim_fd_open(void *thing)
+{
+	SIM_CHECK(next_fd < SIM_MAX_FDS, "too many descriptors in one history");
+	things[next_fd] = thing;
+	n_fds++;
+	return SIM_FD + (int)next_fd++; /* a number is never used twice, so that a use after close is seen */
+}
+
+void *sim_fd_thing(int fd)
+{
+	SIM_CHECK(fd >= SIM_FD && fd < SIM_FD + SIM_MAX_FDS && things[fd - SIM_FD], "descriptor %d is used, which is not open", fd - SIM_FD);
+	return things[fd - SIM_FD];
+}
+
+unsigned sim_n_fds(void)
+{
+	return n_fds;
+}
+
+int __wrap_close(int fd);
+int __wrap_close(int fd)
+{
+	if (fd < SIM_FD)
+		return (int)syscall(SYS_close, fd);
+	(void)sim_fd_thing(fd);
+	things[fd - SIM_FD] = NULL;
+	n_fds--;
+	return 0;
+}
+
+/* ---- what batchd.c does ---- */
+
+struct decode_limits batchd_decode_limits(const struct batchd *b)
+{
+	(void)b;
+	return decode_limits_default;
+}
+
+uint64_t batchd_cache_bytes(const struct batchd *b)
+{
+	(void)b;
+	return 0;
+}
+
+void batchd_balance(struct batchd *b)
+{
+	(void)b;
+}
+
+void batchd_activity(struct batchd *b)
+{
+	(void)b;
+}
+
+void batchd_maybe_finish(struct batchd *b)
+{
+	(void)b;
+}
+
+void sim_stop_daemon(void)
+{
+	struct batchd *b = &sim_daemon;
+	b->stopping = true;
+	for (struct job *j = b->jobs; j; j = j->next) {
+		if (j->loader)
+			loader_stop(j->loader);
+	}
+	while (b->server.peers)
+		peer_fail(b->server.peers, BATCHD__WIRE__ERROR_CODE__SHUTDOWN, NULL, "stopping");
+	for (struct session *s = b->sessions, *next; s; s = next) {
+		next = s->next;
+		session_forsake(s);
+	}
+	for (struct job *j = b->jobs, *next; j; j = next) {
+		next = j->next;
+		job_close(j);
+	}
+}
+
+/* ---- golden data ---- */
+
+void sim_stamp(uint64_t index, uint64_t out[2])
+{
+	out[0] = index * 0x9e3779b97f4a7c15 + 1;
+	out[1] = ~out[0];
+}
+
+static struct plan_spec plan_spec_of(const struct sim_job *j, uint64_t epoch, uint64_t base)
+{
+	return (struct plan_spec){ .n_samples = j->n_samples, .seed = j->seed, .epoch = epoch, .base = base,
+				   .world_size = j->share ? 1 : j->world_size, .shuffle = j->shuffle, .drop_last = j->drop_last };
+}
+
+struct plan *sim_plan(struct sim_job *j, uint64_t epoch, uint64_t base)
+{
+	for (unsigned i = 0; i < 8; i++) {
+		if (j->plans[i].plan && j->plans[i].epoch == epoch && j->plans[i].base == base)
+			return j->plans[i].plan;
+	}
+	struct plan_cache *e = &j->plans[j->next_plan++ % 8];
+	struct plan_spec spec = plan_spec_of(j, epoch, base);
+	plan_unref(e->plan);
+	*e = (struct plan_cache){ .epoch = epoch, .base = base };
+	SIM_CHECK(plan_create(&spec, &e->plan) == 0, "no plan");
+	return e->plan;
+}
+
+uint64_t sim_n_batches(const struct sim_job *j, uint64_t base)
+{
+	struct plan_spec spec = plan_spec_of(j, 0, base);
+	return plan_n_batches(plan_spec_n_per_rank(&spec), j->batch_size, j->drop_last);
+}
+
+/* ---- a history's beginning and end ---- */
+
+static void roll_job(unsigned i)
+{
+	struct sim_job *j = &sim_jobs[i];
+	unsigned kind = sim_below(6);
+	*j = (struct sim_job){ .n_samples = 1 + sim_below(24), .batch_size = 1 + sim_below(4), .world_size = 1 + sim_below(3), .n_slots = 2 + sim_below(3),
+			       .seed = sim_below(4), .shuffle = sim_chance(50), .drop_last = sim_chance(30) };
+	j->own = kind == 0;
+	j->share = kind >= 4;
+	if (j->own)
+		j->shuffle = false;
+	if (sim_chance(5))
+		j->n_slots = 0;
+	snprintf(j->name, sizeof(j->name), "job%u", i);
+	snprintf(j->dataset, sizeof(j->dataset), "random:length=%u,shape=4,dtype=float32", j->n_samples);
+	sim_trace("%s: %s of %u samples, batches of %u, %u ranks, %u slots%s%s", j->name, j->own ? "own batches" : j->share ? "share" : "shard", j->n_samples,
+		  j->batch_size, j->world_size, j->n_slots, j->shuffle ? ", shuffled" : "", j->drop_last ? ", last dropped" : "");
+}
+
+void sim_begin(uint64_t seed)
+{
+	struct batchd *b = &sim_daemon;
+	sim_seed = seed;
+	dice = seed * 0x2545f4914f6cdd1d;
+	if (!cache) {
+		struct cache_config none = { 0 };
+		log_set_level(LOG_LEVEL_ERROR);
+		SIM_CHECK(config_defaults(&config) == 0 && cache_create(&none, &cache) == 0, "cannot begin");
+		config.index_cache = NULL;
+	}
+	config.linger_ns = sim_chance(50) ? 0 : 30000000000u;
+	config.limits.loaders = sim_chance(90) ? 64 : 1;
+	sim_pool_start();
+	next_fd = 0;
+	*b = (struct batchd){ .params = &params, .config = &config, .cache = cache, .pool = sim_pool() };
+	b->memory_budget_bytes = sim_chance(90) ? 1 << 30 : (8 + sim_below(24)) * 4096;
+	b->server.ops = &session_peer_ops;
+	b->server.owner = b;
+	b->server.version = "simulated";
+	tuner_init(&b->tuner, b->pool, 4, false);
+	sim_no_memory_percent = sim_chance(10) ? 20 : 0;
+	sim_bad_row_percent = sim_chance(10) ? 2 : 0;
+	sim_rows_fail = sim_bad_row_percent > 0;
+	sim_n_jobs = 1 + sim_below(SIM_MAX_JOBS);
+	for (unsigned i = 0; i < sim_n_jobs; i++)
+		roll_job(i);
+}
+
+void sim_end(void)
+{
+	for (unsigned i = 0; i < sim_n_jobs; i++) {
+		for (unsigned k = 0; k < 8; k++)
+			plan_unref(sim_jobs[i].plans[k].plan);
+	}
+	SIM_CHECK(!sim_daemon.jobs, "a job is left at the end");
+	SIM_CHECK(!sim_daemon.sessions, "a session is left at the end");
+	SIM_CHECK(!sim_daemon.server.n_peers, "a connection is left at the end");
+	SIM_CHECK(sim_daemon.slots_bytes == 0, "%llu bytes are charged at the end", (unsigned long long)sim_daemon.slots_bytes);
+	SIM_CHECK(sim_n_slabs() == 0, "%u slabs are left at the end", sim_n_slabs());
+	SIM_CHECK(sim_n_fds() == 0, "%u descriptors are left at the end", sim_n_fds());
+	SIM_CHECK(sim_n_handles() == 0, "%u handles are left at the end", sim_n_handles());
+	SIM_CHECK(sim_pool_is_empty(), "the pool is not empty at the end");
+}
+
+/* ---- what must be true between any two events ---- */
+
+enum { MAX_SLOTS_SETS = 64 };
+
+static struct slots *sets[MAX_SLOTS_SETS];
+static unsigned refs[MAX_SLOTS_SETS], n_sets;
+
+static void note_ref(struct slots *s)
+{
+	unsigned i = 0;
+	if (!s)
+		return;
+	while (i < n_sets && sets[i] != s)
+		i++;
+	if (i == n_sets) {
+		SIM_CHECK(n_sets < MAX_SLOTS_SETS, "too many slabs at once");
+		sets[n_sets] = s;
+		refs[n_sets++] = 0;
+	}
+	refs[i]++;
+}
+
+static void check_stream(const struct stream *s)
+{
+	const struct slot *before = NULL;
+	note_ref(s->slots);
+	for (const struct slot *slot = s->first; slot; slot = slot->next) {
+		SIM_CHECK(slot->linked && slot->stream == s && slot->slots == s->slots, "slot %u is in a list it does not belong to", slot->number);
+		SIM_CHECK(slot->state == SLOT_FILLING || slot->state == SLOT_READY, "slot %u is listed in state %d", slot->number, slot->state);
+		SIM_CHECK(!before || position_compare(&before->at, &slot->at) < 0, "the list is out of order at slot %u", slot->number);
+		before = slot;
+	}
+	SIM_CHECK(s->last == before || !s->first, "the list's end is wrong");
+	for (uint32_t i = 0; i < s->n_consumers; i++)
+		SIM_CHECK(!s->consumers[i] || s->consumers[i]->stream == s, "place %u is somebody's who is elsewhere", i);
+}
+
+static const struct sim_trainer *trainer_of(const struct session *s)
+{
+	struct sim_socket *socket = s->peer ? sim_fd_thing(s->peer->fd) : NULL;
+	for (unsigned i = 0; socket && i < SIM_MAX_TRAINERS; i++) {
+		if (sim_trainers[i].socket == socket && !socket->hung_up && !socket->dead)
+			return &sim_trainers[i];
+	}
+	return NULL;
+}
+
+/* What the daemon thinks it has lent is what the trainer has, or has on its way. */
+static void check_session(const struct session *s)
+{
+	const struct consumer *c = &s->consumer;
+	const struct sim_trainer *t = trainer_of(s);
+	unsigned sum = 0;
+	note_ref(c->slots);
+	for (uint32_t i = 0; c->slots && i < c->slots->n; i++) {
+		sum += c->leases[i];
+		if (!t || s->state != SESSION_ATTACHED)
+			continue;
+		unsigned n = sim_trainer_leases(t, i);
+		SIM_CHECK(c->leases[i] == n, "session %u: slot %u is lent %u times, the trainer has it %u times", (unsigned)s->number, i, c->leases[i], n);
+	}
+	SIM_CHECK(sum == c->n_leases, "session %u: %u leases, %u counted", (unsigned)s->number, sum, c->n_leases);
+	SIM_CHECK((s->state == SESSION_GHOST) == (s->peer == NULL), "session %u is a ghost with a connection, or neither", (unsigned)s->number);
+	SIM_CHECK(s->state != SESSION_GHOST || c->n_leases || uv_is_closing((const uv_handle_t *)&s->exit_poll), "session %u is a ghost that holds nothing", (unsigned)s->number);
+}
+
+static void check_slots(const struct slots *s, unsigned n_refs)
+{
+	struct sim_slab *slab = sim_fd_thing(s->slab.fd);
+	for (uint32_t i = 0; i < s->n; i++) {
+		const struct slot *slot = &s->slot[i];
+		unsigned leases = 0;
+		for (const struct session *x = sim_daemon.sessions; x; x = x->next)
+			leases += x->consumer.slots == s ? x->consumer.leases[i] : 0;
+		SIM_CHECK(leases == slot->n_leases, "slot %u has %u leases, its holders %u", i, slot->n_leases, leases);
+		SIM_CHECK(slot->state == SLOT_READY || !leases, "slot %u is on lease in state %d", i, slot->state);
+		SIM_CHECK(slot->state != SLOT_FREE || (!slot->owed && !slot->linked), "slot %u is free, and yet owed or listed", i);
+		SIM_CHECK(slot->state != SLOT_READY || leases || slot->owed, "slot %u is nobody's and not free", i);
+		SIM_CHECK(slot->generation >= slab->generation[i], "slot %u went back a generation", i);
+		slab->generation[i] = slot->generation;
+		n_refs += slot->state == SLOT_FILLING || slot->state == SLOT_DROPPED;
+	}
+	SIM_CHECK(n_refs == s->n_refs, "%u references to a slab, %u counted", s->n_refs, n_refs);
+}
+
+void sim_check(void)
+{
+	uint64_t bytes = 0;
+	unsigned n_pending = 0;
+	n_sets = 0;
+	for (const struct job *j = sim_daemon.jobs; j; j = j->next) {
+		unsigned n = 0;
+		for (const struct session *s = j->sessions; s; s = s->next_in_job, n++)
+			SIM_CHECK(s->job == j, "session %u is in the list of a job that it is not of", (unsigned)s->number);
+		SIM_CHECK(n == j->n_sessions, "job %s counts %u sessions of %u", j->spec.job, j->n_sessions, n);
+		n_pending += j->n_tasks;
+		for (uint32_t i = 0; j->loader && i < j->loader->n_streams && j->loader->streams[i].consumers; i++)
+			check_stream(&j->loader->streams[i]);
+	}
+	for (const struct session *s = sim_daemon.sessions; s; s = s->next)
+		check_session(s);
+	for (unsigned i = 0; i < n_sets; i++) {
+		check_slots(sets[i], refs[i]);
+		bytes += sets[i]->slab.bytes;
+	}
+	/* A slab whose every reference is a row in work is not in `sets`; tasks are charged in advance. */
+	SIM_CHECK(sim_daemon.slots_bytes >= sim_daemon_slab_bytes() && bytes <= sim_daemon_slab_bytes(), "%llu bytes charged, %llu made, %llu reachable",
+		  (unsigned long long)sim_daemon.slots_bytes, (unsigned long long)sim_daemon_slab_bytes(), (unsigned long long)bytes);
+	SIM_CHECK(n_pending || sim_daemon.slots_bytes == sim_daemon_slab_bytes(), "%llu bytes charged, %llu made", (unsigned long long)sim_daemon.slots_bytes,
+		  (unsigned long long)sim_daemon_slab_bytes());
+}

@@ -1,0 +1,306 @@
+/* Random histories of the daemon's state machines in a made-up world (sim/sim.h): trainers come, seek, hold, release, stop, die, are fenced and misbehave while
+ * workers finish rows in any order, tasks take their time and memory runs out. After every event everything that must be true is looked at; at the end of a
+ * history whoever wants batches gets them, then everybody leaves and nothing may be left.
+ *
+ *     test_simulation                    as a test: SIM_ROUNDS histories (default below), and the kept ones
+ *     test_simulation --rounds N [--first SEED]      that many from that seed on
+ *     SIM_TRACE=1 test_simulation --first SEED --rounds 1     replays one, saying what happens
+ *
+ * It can fail. Found when it was written: sessions freed while their job goes on opening; a slab's task that outlives its failed job; a share job that waits for
+ * ever for slots that a ghost has given back; a gap in the batches of one that joins late; slots written to while the daemon stops and their holders read.
+ * Mutants that it was seen to catch within 20000 histories: slots freed at hang-up instead of exit; a lease not counted on its slot; publishing past a batch that is
+ * not ready; a generation that stays; a wake-up only for who holds one batch or none; a detached rank that is still owed; a charge not refunded; a
+ * dropped slot used again before its rows are done; a seek that keeps what was made; a stale release taken; a leaked pidfd; a slab without its last unref. */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "sim/sim.h"
+#include "suite.h"
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+enum { ROUNDS = 4000 };
+#else
+enum { ROUNDS = 100000 };
+#endif
+
+/* Every socket of the history: a daemon's ghost refers to one that its trainer has forgotten. */
+static struct sim_socket *sockets[1024];
+static unsigned n_sockets;
+
+static void join(struct sim_trainer *t, struct sim_job *j, int32_t rank)
+{
+	SIM_CHECK(n_sockets < sizeof(sockets) / sizeof(sockets[0]), "too many trainers in one history");
+	sim_trainer_join(t, j, rank);
+	sockets[n_sockets++] = t->socket;
+}
+
+static bool somebody_joins(void)
+{
+	struct sim_job *j = &sim_jobs[sim_below(sim_n_jobs)];
+	for (unsigned i = 0; i < SIM_MAX_TRAINERS; i++) {
+		struct sim_trainer *t = &sim_trainers[i];
+		if (t->phase != SIM_UNUSED && t->phase != SIM_EXITED)
+			continue;
+		if (sim_chance(3))
+			j->incarnation++;
+		int32_t rank = (int32_t)sim_below(j->world_size);
+		if (sim_chance(30) && (j->share || j->world_size == 1))
+			rank = -1;
+		join(t, j, rank);
+		return true;
+	}
+	return false;
+}
+
+/* Of the sockets that the daemon has open. Most of a history's are closed after a while. */
+static struct sim_socket *open_socket(void)
+{
+	struct peer *p = sim_daemon.server.peers;
+	for (unsigned n = sim_daemon.server.n_peers ? sim_below(sim_daemon.server.n_peers) : 0; n > 0; n--)
+		p = p->next;
+	return p ? sim_fd_thing(p->fd) : NULL;
+}
+
+static bool ghost_ends(void)
+{
+	for (struct session *s = sim_daemon.sessions; s; s = s->next) {
+		if (s->state == SESSION_GHOST && ((struct sim_socket *)sim_fd_thing(s->pidfd))->dead && sim_poll_fires(s->pidfd))
+			return true;
+	}
+	return false;
+}
+
+static bool daemon_receives(void)
+{
+	struct sim_socket *s = open_socket();
+	return s && sim_daemon_receives(s);
+}
+
+static bool daemon_hears(void)
+{
+	struct sim_socket *s = open_socket();
+	return (s && (sim_chance(50) ? sim_daemon_sees_hangup(s) || sim_daemon_sees_exit(s) : sim_daemon_sees_exit(s) || sim_daemon_sees_hangup(s))) ||
+	       ghost_ends();
+}
+
+static bool one_event(void)
+{
+	unsigned what = sim_below(1000);
+	if (what < 25)
+		return somebody_joins();
+	if (what < 400)
+		return sim_trainer_acts(&sim_trainers[sim_below(SIM_MAX_TRAINERS)]);
+	if (what < 650)
+		return daemon_receives();
+	if (what < 800)
+		return sim_worker_works();
+	if (what < 860)
+		return sim_task_runs();
+	if (what < 930)
+		return sim_pool_wakes_loop();
+	if (what < 960)
+		return daemon_hears();
+	if (what < 970)
+		return sim_timer_fires(true);
+	return sim_handle_closes() || sim_peer_freed();
+}
+
+/* ---- quiet ends ---- */
+
+static bool anybody_gets_on(void)
+{
+	bool any = false;
+	for (unsigned i = 0; i < SIM_MAX_TRAINERS; i++)
+		any |= sim_trainer_gets_on(&sim_trainers[i]);
+	return any;
+}
+
+static bool daemon_hears_everybody(void)
+{
+	bool any = ghost_ends();
+	for (unsigned i = 0; i < n_sockets; i++) {
+		any |= sim_daemon_receives(sockets[i]);
+		any |= sim_daemon_sees_exit(sockets[i]) || sim_daemon_sees_hangup(sockets[i]);
+	}
+	return any;
+}
+
+/* Until nothing more happens by itself. */
+static void settle(bool time_passes)
+{
+	bool any = true;
+	for (unsigned n = 0; any; n++) {
+		SIM_CHECK(n < 20000, "it does not come to rest");
+		any = daemon_hears_everybody();
+		any |= anybody_gets_on();
+		any |= sim_pool_wakes_loop();
+		sim_check();
+		any |= sim_worker_works() || sim_task_runs();
+		any |= sim_handle_closes() || sim_peer_freed();
+		sim_check();
+		any = any || sim_timer_fires(time_passes);
+	}
+}
+
+static void want_more(void)
+{
+	for (unsigned i = 0; i < SIM_MAX_TRAINERS; i++) {
+		struct sim_trainer *t = &sim_trainers[i];
+		t->target = t->n_got + 2 + sim_below(6);
+		t->keeps = t->phase >= SIM_ATTACHED && !t->job->share ? sim_below(t->n_slots) : 0;
+	}
+}
+
+static void check_served(bool share_too)
+{
+	for (unsigned i = 0; i < SIM_MAX_TRAINERS; i++) {
+		const struct sim_trainer *t = &sim_trainers[i];
+		if (t->phase != SIM_STREAMING || t->stopped || t->misbehaved || (t->job->share && !share_too))
+			continue;
+		SIM_CHECK(t->n_got >= t->target, "trainer %u waits for ever at %u.%u", i, (unsigned)t->expect.epoch, (unsigned)t->expect.step);
+	}
+}
+
+/* Those who closed their loader and lived on. */
+static void those_who_closed_exit(void)
+{
+	for (unsigned i = 0; i < n_sockets; i++) {
+		bool in_use = false;
+		for (unsigned k = 0; k < SIM_MAX_TRAINERS; k++)
+			in_use |= sim_trainers[k].socket == sockets[i] && sim_trainers[k].phase != SIM_EXITED;
+		sockets[i]->dead |= !in_use;
+	}
+}
+
+/* Who stopped goes on, who hung up ends, who was expected comes: then nothing holds anybody up in share mode either. */
+static void put_right(void)
+{
+	for (unsigned i = 0; i < SIM_MAX_TRAINERS; i++) {
+		struct sim_trainer *t = &sim_trainers[i];
+		t->stopped = false;
+		bool connected = t->phase >= SIM_OPENING && t->phase <= SIM_STREAMING;
+		if (t->phase == SIM_CLOSED || (connected && (t->misbehaved || !t->socket->peer)))
+			sim_trainer_exits(t, false);
+	}
+	those_who_closed_exit();
+}
+
+static bool group_is_complete(void)
+{
+	for (const struct job *j = sim_daemon.jobs; j; j = j->next) {
+		if (j->state == JOB_READY && j->loader->spec.share && j->loader->streams[0].expected)
+			return false;
+	}
+	for (unsigned i = 0; i < SIM_MAX_TRAINERS; i++) {
+		const struct sim_trainer *t = &sim_trainers[i];
+		if (t->phase == SIM_ATTACHED && t->job->share)
+			return false;
+	}
+	return true;
+}
+
+static void everybody_leaves(void)
+{
+	for (unsigned i = 0; i < SIM_MAX_TRAINERS; i++) {
+		struct sim_trainer *t = &sim_trainers[i];
+		if (t->phase == SIM_UNUSED || t->phase == SIM_EXITED)
+			continue;
+		if (t->phase != SIM_CLOSED && sim_chance(50))
+			sim_trainer_leaves(t);
+		else
+			sim_trainer_exits(t, sim_chance(30));
+	}
+	those_who_closed_exit();
+}
+
+static void run_history(uint64_t seed)
+{
+	memset(sim_trainers, 0, sizeof(sim_trainers));
+	sim_begin(seed);
+	for (unsigned n = 20 + sim_below(350); n > 0; n--) {
+		if (!one_event())
+			continue;
+		sim_check();
+		if (sim_chance(10))
+			sim_trainer_looks(&sim_trainers[sim_below(SIM_MAX_TRAINERS)]);
+	}
+	sim_bad_row_percent = 0;
+	if (sim_chance(15)) {
+		sim_trace("the daemon stops");
+		sim_stop_daemon();
+		sim_check();
+	} else {
+		sim_trace("those in shard mode get on, whoever else is stuck");
+		want_more();
+		settle(false);
+		check_served(false);
+		sim_trace("everybody gets on");
+		put_right();
+		want_more();
+		settle(false);
+		check_served(group_is_complete());
+	}
+	for (unsigned i = 0; i < SIM_MAX_TRAINERS; i++)
+		sim_trainer_looks(&sim_trainers[i]);
+	sim_trace("everybody leaves");
+	everybody_leaves();
+	settle(true);
+	for (unsigned i = 0; i < n_sockets; i++)
+		sim_socket_free(sockets[i]);
+	n_sockets = 0;
+	sim_end();
+}
+
+/* ---- as a program ---- */
+
+static void on_abort(int number)
+{
+	char text[160];
+	int n = snprintf(text, sizeof(text), "simulation: to replay it: SIM_TRACE=1 build/tests/test_simulation --rounds 1 --first %llu\n",
+			 (unsigned long long)sim_seed);
+	(void)!write(STDERR_FILENO, text, (size_t)n);
+	signal(number, SIG_DFL);
+	raise(number);
+}
+
+static void run(uint64_t first, uint64_t rounds)
+{
+	signal(SIGABRT, on_abort);
+	signal(SIGSEGV, on_abort);
+	for (uint64_t i = 0; i < rounds; i++)
+		run_history(first + i);
+}
+
+START_TEST(test_random_histories_keep_every_promise)
+{
+	/* The same ones always, so that a failure is the change's; `make soak` goes further. */
+	const char *rounds = getenv("SIM_ROUNDS");
+	run(1, rounds ? strtoull(rounds, NULL, 10) : ROUNDS);
+}
+END_TEST
+
+int main(int argc, char **argv)
+{
+	uint64_t first = 1, rounds = 0;
+	for (int i = 1; i + 1 < argc; i += 2) {
+		if (!strcmp(argv[i], "--first"))
+			first = strtoull(argv[i + 1], NULL, 10);
+		else if (!strcmp(argv[i], "--rounds"))
+			rounds = strtoull(argv[i + 1], NULL, 10);
+	}
+	if (rounds) {
+		run(first, rounds);
+		printf("%llu histories, every promise kept\n", (unsigned long long)rounds);
+		return 0;
+	}
+	Suite *s = suite_create("simulation");
+	TCase *t = tcase_create("simulation");
+	tcase_set_timeout(t, 600);
+	tcase_add_test(t, test_random_histories_keep_every_promise);
+	suite_add_tcase(s, t);
+	return suite_run(s);
+}

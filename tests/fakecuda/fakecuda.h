@@ -28,12 +28,16 @@ void fakecuda_hold_streams(bool hold);
 /* ---- for kernels written for the host (kernels.c) ---- */
 
 struct fakecuda_grid {
+	const char *kernel;      /* its name */
 	unsigned grid[3], block[3], shared_bytes;
 };
 
 /* The memory behind a device pointer that a kernel was given, if all the bytes are in one allocation that this process may use; else the launch has
  * failed with CUDA_ERROR_ILLEGAL_ADDRESS, which is reported and sticky, and what comes back is scratch memory that may be written. */
 void *fakecuda_memory(unsigned long long device_pointer, size_t n_bytes);
+
+/* A violation that a kernel has found. */
+void fakecuda_misuse(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 struct fakecuda_kernel {
 	const char *name;        /* as cuModuleGetFunction is asked for it */

@@ -237,7 +237,7 @@ CUresult cuLaunchKernel(CUfunction function, unsigned gx, unsigned gy, unsigned 
 		l = calloc(1, sizeof *l);
 		if (!l)
 			abort();
-		*l = (struct launch){ .kernel = function->kernel, .grid = { { gx, gy, gz }, { bx, by, bz }, shared_bytes } };
+		*l = (struct launch){ .kernel = function->kernel, .grid = { function->kernel->name, { gx, gy, gz }, { bx, by, bz }, shared_bytes } };
 		r = take_params(l, params, extra);
 	}
 	if (!r) {

@@ -6,6 +6,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "../../client/cuda/finish-plan.h"
+
 /* conformance_add(uint32_t *to, const uint32_t *from, uint32_t add, uint32_t n): to[i] = from[i] + add */
 static void run_add(void **params, const struct fakecuda_grid *grid)
 {
@@ -33,9 +35,40 @@ static void run_spin(void **params, const struct fakecuda_grid *grid)
 	nanosleep(&(struct timespec){ (time_t)(ns / 1000000000), (long)(ns % 1000000000) }, NULL);
 }
 
+/* The client's finishing kernels: one implementation, and a check that the right one was launched. */
+static void run_finish(void **params, const struct fakecuda_grid *grid)
+{
+	struct finish_plan p;
+	size_t n, n_out;
+	char name[32];
+
+	memcpy(&p, params[0], sizeof p);
+	if (p.n_channels < 1 || p.n_channels > FINISH_MAX_CHANNELS || p.number > FINISH_TO_FLOAT32 || !p.plane) {
+		fakecuda_misuse("a finishing kernel was given a plan that makes no sense");
+		return;
+	}
+	finish_plan_kernel(&p, name);
+	n = (size_t)p.n_px * p.n_channels;
+	n_out = finish_number_bytes((enum finish_number)p.number);
+	if (strcmp(name, grid->kernel))
+		fakecuda_misuse("%s was launched with a plan for %s", grid->kernel, name);
+	if (grid->block[0] != FINISH_THREADS || grid->block[1] != 1 || grid->block[2] != 1 || grid->grid[1] != 1 || grid->grid[2] != 1)
+		fakecuda_misuse("%s was launched with blocks of %u threads", grid->kernel, grid->block[0]);
+	if (p.out % n_out || n >> 31)
+		fakecuda_misuse("%s: tensor at 0x%llx, %zu numbers", grid->kernel, (unsigned long long)p.out, n);
+	finish_plan_run(&p, fakecuda_memory(p.in, n), fakecuda_memory(p.out, n * n_out));
+}
+
+#define FINISH(name) { name, 1, { sizeof(struct finish_plan) }, run_finish }
+#define FINISH_OF(number) \
+	FINISH("finish_flat_" number "_1"), FINISH("finish_flat_" number "_2"), FINISH("finish_flat_" number "_3"), \
+	FINISH("finish_flat_" number "_4"), FINISH("finish_planar_" number "_2"), FINISH("finish_planar_" number "_3"), \
+	FINISH("finish_planar_" number "_4")
+
 static const struct fakecuda_kernel kernels[] = {
 	{ "conformance_add", 4, { 8, 8, 4, 4 }, run_add },
 	{ "conformance_spin", 1, { 8 }, run_spin },
+	FINISH_OF("uint8"), FINISH_OF("float16"), FINISH_OF("bfloat16"), FINISH_OF("float32"),
 };
 
 const struct fakecuda_kernel *kernels_find(const char *name)

@@ -41,15 +41,11 @@ static void say(const char *line)
 	close(fd);
 }
 
-void violation(const char *format, ...)
+static void report(const char *text)
 {
-	char text[480], line[512];
-	va_list args;
+	char line[512];
 
 	settings_read();
-	va_start(args, format);
-	vsnprintf(text, sizeof text, format, args);
-	va_end(args);
 	count(COUNT_VIOLATIONS, 1);
 	snprintf(line, sizeof line, "violation %s\n", text);
 	say(line);
@@ -62,6 +58,28 @@ void violation(const char *format, ...)
 	}
 	if (settings.abort_on_violation)
 		abort();
+}
+
+void violation(const char *format, ...)
+{
+	char text[480];
+	va_list args;
+
+	va_start(args, format);
+	vsnprintf(text, sizeof text, format, args);
+	va_end(args);
+	report(text);
+}
+
+void fakecuda_misuse(const char *format, ...)
+{
+	char text[480];
+	va_list args;
+
+	va_start(args, format);
+	vsnprintf(text, sizeof text, format, args);
+	va_end(args);
+	report(text);
 }
 
 const char *fakecuda_last_violation(void)

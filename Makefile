@@ -66,10 +66,11 @@ ARCHIVE = $(call say,AR) rm -f $@ && $(AR) rcs $@
 
 # ---- CUDA ----
 
-# The finishing kernel is all that needs a CUDA toolkit, at build time only. CUDA=0 builds without; the default is to look for nvcc.
+# The finishing kernel is all that needs a CUDA toolkit, at build time only; the driver is looked for at run time. CUDA=1 builds everything, CUDA=copy all but the
+# kernel, CUDA=0 a daemon that knows no GPUs at all. The default is 1 where there is nvcc, else copy.
 CUDA_HOME ?= /usr/local/cuda
 NVCC ?= $(firstword $(wildcard $(CUDA_HOME)/bin/nvcc) $(shell command -v nvcc 2>/dev/null))
-CUDA ?= $(if $(NVCC),1,0)
+CUDA ?= $(if $(NVCC),1,copy)
 # Machine code for these (of which nvcc knows), and PTX of the oldest, from which a driver makes code for any other GPU. Tests run no kernel.
 CUDA_ARCHS ?= $(if $(SAN),75,75 80 86 89 90 100 120)
 ifeq ($(CUDA),1)
@@ -83,7 +84,10 @@ endif
 
 objects = $(patsubst %.c,$(BUILD)/%.o,$(1))
 PROTO := $(call objects,$(wildcard proto/*.c)) $(BUILD)/proto/batchd.pb-c.o
-CORE := $(call objects,$(filter-out daemon/main.c,$(wildcard daemon/*.c daemon/*/*.c)))
+# With (1) or without (0) GPUs: two sets of files behind one header.
+core = $(call objects,$(filter-out daemon/main.c $(if $(filter 0,$(1)),daemon/cuda/gpus.c daemon/cuda/gpu-thread.c,daemon/cuda/gpus-none.c), \
+	$(wildcard daemon/*.c daemon/*/*.c)))
+CORE := $(call core,$(CUDA))
 CLIENT := $(call objects,$(wildcard client/*.c) $(filter-out client/cuda/image%,$(wildcard client/cuda/*.c)) \
 	client/cuda/$(if $(filter 1,$(CUDA)),image,image-none).c daemon/cuda/driver.c)
 CTL := $(call objects,$(wildcard client/ctl/*.c))
@@ -115,12 +119,16 @@ $(BUILD)/.packages:
 	@mkdir -p $(BUILD)/proto && touch $@
 
 # Everything of the daemon but main.c is one static library, which the daemon, batchctl and the tests link.
-$(BUILD)/libcore.a: $(CORE) $(PROTO)
-	$(ARCHIVE) $^
+$(BUILD)/libcore.a: $(CORE) $(PROTO) $(BUILD)/.cuda
+	$(ARCHIVE) $(CORE) $(PROTO)
 $(BUILD)/batchd: $(BUILD)/daemon/main.o $(BUILD)/libcore.a
 	$(LINK) $^ $(LIBS)
 $(BUILD)/batchctl: $(CTL) $(BUILD)/libbatchd.a $(BUILD)/libcore.a
 	$(LINK) $^ $(CTL_LIBS) $(LIBS)
+# What CUDA=0 makes, for a test: the same objects but one.
+$(BUILD)/tests/batchd-nocuda: $(BUILD)/daemon/main.o $(call core,0) $(PROTO)
+	@mkdir -p $(@D)
+	$(LINK) $^ $(LIBS)
 
 # The shared library exports what client/batchd.map lists. The static one is a single object in which everything else is local, so that
 # nothing in it can clash with a name in somebody's program.
@@ -134,7 +142,7 @@ $(BUILD)/libbatchd.a: $(CLIENT) $(PROTO) $(BUILD)/.cuda
 	@$(OBJCOPY) --localize-hidden --wildcard --keep-global-symbol='batchd_*' $(BUILD)/libbatchd.o
 	$(ARCHIVE) $(BUILD)/libbatchd.o
 OBJCOPY ?= objcopy
-# With or without the kernels: changes only when CUDA does, and then the library is linked anew.
+# What CUDA is: changes only when it does, and then what depends on it is linked anew.
 $(BUILD)/.cuda: places
 	@mkdir -p $(BUILD) && echo $(CUDA) | cmp -s - $@ || echo $(CUDA) >$@
 $(BUILD)/client/cuda/finish.fatbin: client/cuda/finish.cu client/cuda/finish-plan.h
@@ -154,8 +162,8 @@ check: setup ## Installs what is missing, builds, runs all tests; ends with Chec
 	@$(MAKE) -s --no-print-directory venv
 	@tests/run-check $(BUILD)
 
-tests: $(TESTS) $(TOOLS) $(FAKEDRIVERS)
-check-c: $(TESTS) $(FAKEDRIVERS) ## C tests only; with SANITIZE=address,undefined or SANITIZE=thread under that sanitizer
+tests: $(TESTS) $(TOOLS) $(FAKEDRIVERS) $(BUILD)/tests/batchd-nocuda
+check-c: $(TESTS) $(FAKEDRIVERS) $(BUILD)/tests/batchd-nocuda ## C tests only; with SANITIZE=address,undefined or SANITIZE=thread under that sanitizer
 	@tests/run-c $(BUILD) $(TESTS)
 check-python: all tests venv ## Python tests only; ARGS="-k name" goes to pytest
 	@tests/run-python $(BUILD) $(ARGS)

@@ -1,7 +1,7 @@
 /* The daemon: owns the loop, the pool, the server, the jobs; starts and ends them.
  *
  * The end goes in steps, each begun by the last thing of the one before: no new connections and every session told (begin_stop), every job closed (their rows
- * in work finish), then the pool, then the loop's own handles. Nothing is left behind, so that AddressSanitizer can say so. */
+ * in work finish), then the pool, then the GPUs' threads, then the loop's own handles. Nothing is left behind, so that AddressSanitizer can say so. */
 #include "daemon.h"
 
 #include <errno.h>
@@ -24,6 +24,7 @@ enum {
 	STUCK_PINGS = 8,         /* a row in work for that many intervals of the watchdog (2 min of the unit's) means a stuck worker: no ping */
 	AUTO_MEMORY_PERCENT = 25,
 	SYNC_MS = 5 * 60 * 1000,
+	GPU_PATIENCE_S = 10,
 };
 
 /* ---- the pool's things ---- */
@@ -141,10 +142,26 @@ static void close_handle(uv_handle_t *h, void *arg)
 		uv_close(h, NULL);
 }
 
+static void on_gpus_closed(void *arg)
+{
+	struct batchd *b = arg;
+	b->gpus = NULL;
+	uv_walk(&b->loop, close_handle, NULL);
+}
+
+/* A driver whose GPU has gone may never return, and what it holds only the end of the process frees. */
+static void on_patience_over(uv_timer_t *t)
+{
+	struct batchd *b = t->data;
+	log_record(LOG_LEVEL_ERROR, "gpu-stuck", "a GPU's driver has not returned for %d s; ending without it", GPU_PATIENCE_S);
+	_exit(b->exit_code ? b->exit_code : EXIT_GPU);
+}
+
 static void on_pool_closed(void *arg)
 {
 	struct batchd *b = arg;
-	uv_walk(&b->loop, close_handle, NULL);
+	uv_timer_start(&b->patience, on_patience_over, GPU_PATIENCE_S * 1000, 0);
+	gpus_close(b->gpus, on_gpus_closed, b);
 }
 
 void batchd_maybe_finish(struct batchd *b)
@@ -186,6 +203,13 @@ static void begin_stop(struct batchd *b, const char *why)
 		job_close(j);
 	}
 	batchd_maybe_finish(b);
+}
+
+void batchd_give_up(struct batchd *b, int exit_code, const char *why)
+{
+	if (!b->exit_code)
+		b->exit_code = exit_code;
+	begin_stop(b, why);
 }
 
 /* ---- signals, timers ---- */
@@ -271,7 +295,7 @@ static void on_sync_timer(uv_timer_t *t)
 	pool_run_task(b->pool, &b->sync_task);
 }
 
-/* The loop turns, or this would not run; what is left to ask is whether every worker gets on. */
+/* The loop turns, or this would not run; what is left to ask is whether every worker and every GPU's thread gets on. */
 static void on_watchdog(uv_timer_t *t)
 {
 	struct batchd *b = t->data;
@@ -279,11 +303,15 @@ static void on_watchdog(uv_timer_t *t)
 	if (!b->pool)
 		return;
 	pool_get_stats(b->pool, &s);
-	if (s.oldest_busy_ns < STUCK_PINGS * uv_timer_get_repeat(t) * 1000000)
-		notify_watchdog();
-	else
+	uint64_t stuck_ns = STUCK_PINGS * uv_timer_get_repeat(t) * 1000000, gpu_ns = gpus_oldest_busy_ns(b->gpus);
+	if (s.oldest_busy_ns >= stuck_ns)
 		log_record(LOG_LEVEL_ERROR, "worker-stuck", "a worker has been at one sample for %llu s: no ping for the watchdog",
 			   (unsigned long long)(s.oldest_busy_ns / 1000000000));
+	else if (gpu_ns >= stuck_ns)
+		log_record(LOG_LEVEL_ERROR, "gpu-stuck", "a GPU's driver has not returned for %llu s: no ping for the watchdog",
+			   (unsigned long long)(gpu_ns / 1000000000));
+	else
+		notify_watchdog();
 }
 
 static void start_handles(struct batchd *b)
@@ -294,6 +322,8 @@ static void start_handles(struct batchd *b)
 	uv_timer_init(&b->loop, &b->idle);
 	uv_timer_init(&b->loop, &b->watchdog);
 	uv_timer_init(&b->loop, &b->sync);
+	uv_timer_init(&b->loop, &b->patience);
+	b->patience.data = b;
 	b->sync.data = b;
 	if (b->config->cache_directory)
 		uv_timer_start(&b->sync, on_sync_timer, SYNC_MS, SYNC_MS);
@@ -305,6 +335,19 @@ static void start_handles(struct batchd *b)
 	if (interval_ms)
 		uv_timer_start(&b->watchdog, on_watchdog, interval_ms, interval_ms);
 	batchd_activity(b);
+}
+
+static int start_gpus(struct batchd *b)
+{
+	const struct config *c = b->config;
+	struct gpus_params params = {
+		.memory_bytes = c->gpu_memory_bytes == CONFIG_AUTO ? GPU_MEMORY_AUTO : c->gpu_memory_bytes,
+		.pin = c->pin_memory == CONFIG_ON ? GPU_PIN_ON : c->pin_memory == CONFIG_OFF ? GPU_PIN_OFF : GPU_PIN_AUTO,
+		.pin_limit = c->pin_limit,
+		.on_lost = device_on_lost,
+		.arg = b,
+	};
+	return gpus_create(&b->loop, &params, &b->gpus);
 }
 
 static int start_server(struct batchd *b)
@@ -334,6 +377,8 @@ int batchd_run(const struct batchd_params *params)
 	if (r == 0)
 		r = start_pool(b);
 	if (r == 0)
+		r = start_gpus(b);
+	if (r == 0)
 		r = start_server(b);
 	if (r) {
 		log_record(LOG_LEVEL_ERROR, "start-failed", "cannot start: %s", uv_strerror(r));
@@ -348,6 +393,7 @@ int batchd_run(const struct batchd_params *params)
 	uv_loop_close(&b->loop);
 	cache_destroy(b->cache);
 	log_record(LOG_LEVEL_NOTICE, "stopped", "stopped");
+	int exit_code = b->exit_code;
 	free(b);
-	return EXIT_SUCCESS;
+	return exit_code;
 }

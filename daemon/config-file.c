@@ -97,6 +97,9 @@ static const cyaml_schema_field_t root_fields[] = {
 	TEXT("bad_data", struct config_text, bad_data),
 	TEXT("log_level", struct config_text, log_level),
 	TEXT("index_cache", struct config_text, index_cache),
+	TEXT("gpu_memory", struct config_text, gpu_memory),
+	TEXT("pin_memory", struct config_text, pin_memory),
+	TEXT("pin_limit", struct config_text, pin_limit),
 	/* Offset 0: the members above already count from the whole struct. */
 	{.key = "cache", .value = {CYAML_VALUE_MAPPING(CYAML_FLAG_OPTIONAL, struct config_text, cache_fields)}},
 	{.key = "limits", .value = {CYAML_VALUE_MAPPING(CYAML_FLAG_OPTIONAL, struct config_text, limits_fields)}},

@@ -35,6 +35,9 @@ const struct key config_keys[] = {
 	{KEY(bad_data, bad_data), KIND_SHARE, true, "1%", 0, 0},
 	{KEY(log_level, log_level), KIND_LEVEL, true, "notice", 0, 0},
 	{KEY(index_cache, index_cache), KIND_PATH, true, NULL, 0, 0},
+	{KEY(gpu_memory, gpu_memory_bytes), KIND_CACHE, false, "auto", 2 * MIB, TIB},
+	{KEY(pin_memory, pin_memory), KIND_SWITCH, false, "auto", 0, 0},
+	{KEY(pin_limit, pin_limit), KIND_SHARE, false, "80%", 0, 0},
 	{KEY(cache.jpeg, cache_jpeg_bytes), KIND_CACHE, false, "auto", MIB, 64 * TIB},
 	{KEY(cache.decoded, cache_decoded_bytes), KIND_CACHE, false, "auto", MIB, 64 * TIB},
 	{KEY(cache.directory, cache_directory), KIND_PATH, false, NULL, 0, 0},
@@ -129,6 +132,9 @@ void key_expected(const struct key *k, char *buf, size_t size)
 	case KIND_LEVEL:
 		snprintf(buf, size, "error, warning, notice, info or debug");
 		break;
+	case KIND_SWITCH:
+		snprintf(buf, size, "auto, on or off");
+		break;
 	}
 }
 
@@ -179,6 +185,14 @@ static int value_parse(const struct key *k, const char *text, uint64_t *value)
 	return e < 0 ? e : *value < k->min || *value > k->max ? -ERANGE : 0;
 }
 
+static int switch_parse(const char *text, enum config_switch *value)
+{
+	if (!is_word(text, "auto") && !is_word(text, "on") && !is_word(text, "off"))
+		return -EINVAL;
+	*value = is_word(text, "on") ? CONFIG_ON : is_word(text, "off") ? CONFIG_OFF : CONFIG_SWITCH_AUTO;
+	return 0;
+}
+
 static int set_path(const struct key *k, char **path, const char *text, struct config_error *err)
 {
 	if (text[0] != '/')
@@ -210,6 +224,9 @@ int key_set(struct config *c, const struct key *k, const char *text, struct conf
 		break;
 	case KIND_LEVEL:
 		e = log_level_parse(text, member(c, k));
+		break;
+	case KIND_SWITCH:
+		e = switch_parse(text, member(c, k));
 		break;
 	case KIND_MODE:
 		e = mode_parse(text, &mode);
@@ -258,6 +275,8 @@ bool key_same(const struct key *k, const struct config *a, const struct config *
 		return *(uint32_t *)member(a, k) == *(uint32_t *)member(b, k);
 	case KIND_LEVEL:
 		return *(enum log_level *)member(a, k) == *(enum log_level *)member(b, k);
+	case KIND_SWITCH:
+		return *(enum config_switch *)member(a, k) == *(enum config_switch *)member(b, k);
 	case KIND_SHARE:
 		return memcmp(member(a, k), member(b, k), sizeof(double)) == 0; /* parsed alike, so equal bits */
 	default:

@@ -18,6 +18,7 @@ enum kind {
 	KIND_DURATION_NEVER,
 	KIND_SHARE,      /* double */
 	KIND_LEVEL,      /* enum log_level */
+	KIND_SWITCH,     /* enum config_switch */
 };
 
 struct key {

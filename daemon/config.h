@@ -14,7 +14,7 @@
 #include "util/log.h" /* enum log_level */
 
 #define CONFIG_PATH "/etc/batchd/batchd.yaml" /* read when it exists and no other is named */
-#define CONFIG_AUTO UINT64_MAX                /* of a cache's size */
+#define CONFIG_AUTO UINT64_MAX                /* of a cache's size, of gpu_memory */
 #define CONFIG_NEVER UINT64_MAX               /* of idle_exit_ns */
 #define CONFIG_NO_GROUP ((gid_t)-1)
 
@@ -25,6 +25,8 @@ enum {
 	CONFIG_MAX_NAMES = 256,     /* of users, or of groups, of one data set */
 	CONFIG_MAX_CHANGES = 64,    /* what config_diff can say at most */
 };
+
+enum config_switch { CONFIG_SWITCH_AUTO, CONFIG_ON, CONFIG_OFF };
 
 struct config_error {
 	char text[640]; /* "FILE:LINE: key: what is wrong; what was expected" */
@@ -70,6 +72,9 @@ struct config {
 	enum log_level log_level;
 	char *index_cache;        /* directory; NULL: the default place */
 	uint64_t cache_jpeg_bytes, cache_decoded_bytes; /* 0: off; CONFIG_AUTO */
+	uint64_t gpu_memory_bytes; /* for batches, of each GPU; 0: off; CONFIG_AUTO */
+	enum config_switch pin_memory; /* of batches that go to a GPU */
+	double pin_limit;         /* 0..1, the most that may be pinned of what is pinned or left */
 	char *cache_directory;    /* of what survives restarts; NULL: nothing does */
 	struct config_limits limits;
 	struct config_pipeline *pipelines; /* n_pipelines */

@@ -26,6 +26,8 @@ enum {
 	OPT_LOG,
 	OPT_LOG_LEVEL,
 	OPT_CHECK_CONFIG,
+	OPT_GPU_MEMORY,
+	OPT_PIN_MEMORY,
 };
 
 static const struct option long_options[] = {
@@ -42,6 +44,8 @@ static const struct option long_options[] = {
 	{"log", required_argument, NULL, OPT_LOG},
 	{"log-level", required_argument, NULL, OPT_LOG_LEVEL},
 	{"check-config", no_argument, NULL, OPT_CHECK_CONFIG},
+	{"gpu-memory", required_argument, NULL, OPT_GPU_MEMORY},
+	{"pin-memory", required_argument, NULL, OPT_PIN_MEMORY},
 	{NULL, 0, NULL, 0},
 };
 
@@ -55,6 +59,8 @@ static const char help[] =
 	"  -d, --dataset NAME=SPEC   a data set by name, such as train=imagefolder:/data/train; may be repeated\n"
 	"  -w, --workers N|auto      decoding threads\n"
 	"  -m, --memory SIZE|auto    for batches and caches together, such as 8GiB\n"
+	"      --gpu-memory SIZE     for batches on each GPU: auto, off or such as 2GiB\n"
+	"      --pin-memory WHEN     auto, on or off: lock batches that go to a GPU into memory\n"
 	"      --linger DURATION     how long a loader stays warm after its last trainer, such as 30s\n"
 	"      --idle-exit DURATION  exit after so long without any trainer; never by default\n"
 	"  -f, --foreground          log to stderr and stop at Ctrl-C (batchd always does, and never forks)\n"
@@ -169,6 +175,10 @@ static int take(struct options *o, int option)
 		return add_value(o, "--workers", "workers", strdup(optarg));
 	case OPT_MEMORY:
 		return add_value(o, "--memory", "memory", strdup(optarg));
+	case OPT_GPU_MEMORY:
+		return add_value(o, "--gpu-memory", "gpu_memory", strdup(optarg));
+	case OPT_PIN_MEMORY:
+		return add_value(o, "--pin-memory", "pin_memory", strdup(optarg));
 	case OPT_IDLE_EXIT:
 		return add_value(o, "--idle-exit", "idle_exit", strdup(optarg));
 	case OPT_LINGER:

@@ -92,7 +92,8 @@ static void on_peer_closed(struct peer *p)
 	s->peer = NULL;
 	if (s->slots_task)
 		s->slots_task->session = NULL;
-	bool holds = s->consumer.n_leases > 0;
+	/* A slab on a GPU may not be freed while another process has it open, read or not. */
+	bool holds = s->consumer.n_leases > 0 || s->consumer.mirror;
 	stream_detach(&s->consumer);
 	log_record(LOG_LEVEL_INFO, "session-closed", "session %llu of %s (pid %d) closed%s", (unsigned long long)s->number,
 		   s->program, (int)s->pid, holds ? " while it holds batches" : "");
@@ -127,6 +128,7 @@ static void attach(struct session *s, struct stream *stream, uint32_t rank)
 		return;
 	}
 	s->state = SESSION_ATTACHED;
+	device_attach(s);
 	send_opened(s);
 }
 
@@ -290,7 +292,7 @@ void session_advance(struct session *s)
 		return;
 	if (!stream->slots || (!share && stream_has_strangers(stream)))
 		request_slots(s);
-	else
+	else if (device_ready(s, stream->slots))
 		attach(s, stream, (uint32_t)rank);
 }
 
@@ -330,6 +332,7 @@ static void send_opened(struct session *s)
 		o.std = std;
 		o.n_mean = o.n_std = 3;
 	}
+	device_describe(s, &o);
 	Batchd__Wire__ServerMessage m = BATCHD__WIRE__SERVER_MESSAGE__INIT;
 	m.body_case = BATCHD__WIRE__SERVER_MESSAGE__BODY_OPENED;
 	m.opened = &o;
@@ -362,7 +365,15 @@ static int publish(struct consumer *c, const struct slot *slot)
 	return s->peer ? 0 : -EPIPE;
 }
 
-static const struct consumer_ops consumer_ops = { .publish = publish };
+static void on_mirror_failed(struct consumer *c, const char *why)
+{
+	struct session *s = (struct session *)(void *)((char *)c - offsetof(struct session, consumer));
+	char text[GPU_REASON_BYTES + 64];
+	snprintf(text, sizeof(text), "a batch could not be copied to the GPU: %s; open again", why);
+	session_fail(s, CODE(GPU_LOST), "", text);
+}
+
+static const struct consumer_ops consumer_ops = { .publish = publish, .mirror_failed = on_mirror_failed };
 
 /* ---- messages ---- */
 
@@ -386,6 +397,7 @@ static void on_open(struct session *s, const Batchd__Wire__Open *open, int *fds,
 		return;
 	}
 	s->wanted_rank = r.rank;
+	device_wish(s, open);
 	s->born_ns = open->born_ns;
 	s->again = open->again;
 	job_join(s->daemon, s, &r, fds, n_fds);

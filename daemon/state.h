@@ -5,6 +5,7 @@
 #include <uv.h>
 
 #include "daemon.h"
+#include "device.h"
 #include "core/tuner.h"
 #include "ipc/server.h"
 #include "request.h"
@@ -51,6 +52,7 @@ struct session {
 	uint64_t born_ns;            /* as its trainer says: orders those who claim one rank, when one of them comes back */
 	bool again;                  /* it comes back after it lost a connection */
 	struct slots_task *slots_task; /* its slab is being made */
+	struct device device;
 	int pidfd;                   /* a ghost's */
 	uv_poll_t exit_poll;
 	uint64_t number, n_released, wait_ns;
@@ -68,6 +70,7 @@ struct batchd {
 	struct pool *pool;
 	struct tuner tuner;
 	struct cache *cache;
+	struct gpus *gpus;
 	struct server server;
 	struct job *jobs;
 	struct session *sessions;
@@ -75,10 +78,11 @@ struct batchd {
 	uint64_t slots_bytes;        /* charged */
 	uint64_t decoded_budget_bytes, index_budget_bytes, file_budget_bytes; /* the most that caches may take */
 	uv_signal_t on_term, on_int, on_hup;
-	uv_timer_t idle, watchdog, sync;
+	uv_timer_t idle, watchdog, sync, patience; /* patience: with the GPUs' threads at the end */
 	struct pool_task sync_task;
 	bool syncing;
 	bool stopping;
+	int exit_code;
 	uint64_t started_ns;
 };
 
@@ -101,6 +105,7 @@ void job_close(struct job *j);
 
 /* batchd.c */
 void batchd_activity(struct batchd *b); /* a session came or went: (re)starts or stops the idle clock */
+void batchd_give_up(struct batchd *b, int exit_code, const char *why); /* stops, for the service manager to start another */
 void batchd_maybe_finish(struct batchd *b); /* while stopping: goes on when the last job has gone */
 
 struct decode_limits batchd_decode_limits(const struct batchd *b);

@@ -203,6 +203,13 @@ static json_t *session_part(const struct session *s)
 	set_text(o, "state", states[s->state]);
 	set_int(o, "held", s->consumer.n_leases);
 	set(o, "waiting", json_boolean(s->consumer.waiting));
+	if (s->consumer.mirror) {
+		char uuid[GPU_UUID_TEXT_BYTES];
+		gpu_uuid_format(s->consumer.mirror->uuid, uuid);
+		set_text(o, "gpu", uuid);
+	}
+	if (s->device.reason[0])
+		set_text(o, "no_gpu", s->device.reason);
 	set(o, "wait_s", json_real(seconds(s->wait_ns)));
 	set(o, "connected_s", json_real(seconds(uv_hrtime() - s->connected_ns)));
 	set_int(o, "batches", s->consumer.n_published);
@@ -241,6 +248,54 @@ static json_t *cache_part(const struct batchd *b)
 	return list;
 }
 
+static json_t *copies_part(const struct gpu_stats *g)
+{
+	json_t *list = json_array();
+	for (unsigned i = 0; i < GPU_SIZE_CLASSES; i++) {
+		json_t *o = json_object();
+		set_text(o, "direction", "host to device"); /* the daemon's only one */
+		set_text(o, "below", gpu_size_class_names[i]);
+		set_int(o, "copies", g->copies[i].n);
+		set_int(o, "bytes", g->copies[i].bytes);
+		json_array_append_new(list, o);
+	}
+	return list;
+}
+
+static json_t *gpu_part(const struct gpu_stats *g)
+{
+	char uuid[GPU_UUID_TEXT_BYTES], driver[32];
+	json_t *o = json_object();
+	gpu_uuid_format(g->uuid, uuid);
+	snprintf(driver, sizeof(driver), "%d.%d", g->driver_version / 1000, g->driver_version % 1000 / 10);
+	set_text(o, "name", g->name);
+	set_text(o, "uuid", uuid);
+	set_text(o, "cuda_driver", driver);
+	set_text(o, "state", g->lost ? "lost" : g->context ? "in use" : "not in use");
+	set(o, "context", json_boolean(g->context));
+	set_int(o, "slabs", g->n_slabs);
+	set_int(o, "slab_bytes", g->slab_bytes);
+	set_int(o, "budget_bytes", g->budget_bytes);
+	set_int(o, "pinned_bytes", g->pinned_bytes);
+	set_int(o, "copies_in_flight", g->in_flight);
+	set_int(o, "pageable_copies", g->n_pageable);
+	set(o, "copies", copies_part(g));
+	set_int(o, "errors", g->n_errors);
+	set_text(o, "last_error", g->last_error);
+	set_text(o, "not_pinned", g->pin_note);
+	return o;
+}
+
+static json_t *gpus_part(const struct batchd *b)
+{
+	struct gpu_stats stats[SLOTS_MAX_MIRRORS];
+	json_t *list = json_array();
+	unsigned n = b->gpus ? gpus_get_stats(b->gpus, stats, SLOTS_MAX_MIRRORS) : 0;
+	for (unsigned i = 0; i < n; i++)
+		json_array_append_new(list, gpu_part(&stats[i]));
+	return list;
+}
+
 static json_t *limits_part(const struct batchd *b)
 {
 	json_t *o = json_object();
@@ -259,6 +314,7 @@ char *status_json(struct batchd *b)
 	set(root, "workers", workers_part(b));
 	set(root, "memory", memory_part(b));
 	set(root, "cache", cache_part(b));
+	set(root, "gpus", gpus_part(b));
 	for (const struct job *j = b->jobs; j; j = j->next)
 		json_array_append_new(loaders, loader_part(j));
 	for (const struct session *s = b->sessions; s; s = s->next) {

@@ -112,6 +112,9 @@ START_TEST(test_defaults_are_those_of_the_manual)
 	ck_assert_double_eq(c.bad_data, 0.01);
 	ck_assert_int_eq(c.log_level, LOG_LEVEL_NOTICE);
 	ck_assert_ptr_null(c.index_cache);
+	ck_assert_uint_eq(c.gpu_memory_bytes, CONFIG_AUTO);
+	ck_assert_int_eq(c.pin_memory, CONFIG_SWITCH_AUTO);
+	ck_assert_double_eq(c.pin_limit, 0.8);
 	ck_assert_uint_eq(c.cache_jpeg_bytes, CONFIG_AUTO);
 	ck_assert_uint_eq(c.cache_decoded_bytes, CONFIG_AUTO);
 	ck_assert_ptr_null(c.cache_directory);
@@ -138,6 +141,7 @@ START_TEST(test_every_key_reaches_its_member)
 
 	expect_loads("socket: /run/x\nsocket_mode: 0660\nsocket_group: 77\nworkers: 3\nio_threads: 5\nmemory: 6GiB\nslots: 7\nlinger: 8s\n"
 		     "idle_exit: 9min\nbad_data: 0.25\nlog_level: debug\nindex_cache: /var/i\n"
+		     "gpu_memory: 21MiB\npin_memory: on\npin_limit: 22%\n"
 		     "cache: {jpeg: 10MiB, decoded: off, directory: /var/c}\n"
 		     "limits:\n  sessions: 11\n  sessions_per_user: 12\n  pending: 13\n  hello_timeout: 14s\n  loaders: 15\n  batch_size: 16\n"
 		     "  batch_bytes: 17MiB\n  image_pixels: 18\n  image_scans: 19\n  file_bytes: 20KiB\n",
@@ -154,6 +158,9 @@ START_TEST(test_every_key_reaches_its_member)
 	ck_assert_double_eq(c.bad_data, 0.25);
 	ck_assert_int_eq(c.log_level, LOG_LEVEL_DEBUG);
 	ck_assert_str_eq(c.index_cache, "/var/i");
+	ck_assert_uint_eq(c.gpu_memory_bytes, 21 << 20);
+	ck_assert_int_eq(c.pin_memory, CONFIG_ON);
+	ck_assert_double_eq(c.pin_limit, 0.22);
 	ck_assert_uint_eq(c.cache_jpeg_bytes, 10 << 20);
 	ck_assert_uint_eq(c.cache_decoded_bytes, 0);
 	ck_assert_str_eq(c.cache_directory, "/var/c");
@@ -287,6 +294,9 @@ static const struct border {
 	{"bad_data", "0", NULL, "100%", "100.1%"},
 	{"bad_data", "0%", NULL, "1", "1.0001"},
 	{"socket_mode", "0600", "0577", "0777", "1777"},
+	{"gpu_memory", "2MiB", "2097151", "1TiB", "1025GiB"},
+	{"pin_memory", "off", "maybe", "on", "ON"},
+	{"pin_limit", "0", "-1", "1", "1.01"},
 	{"cache.jpeg", "1MiB", "1048575", "64TiB", "65TiB"},
 	{"cache.decoded", "1MiB", "0", "64TiB", "65TiB"},
 	{"limits.sessions", "1", "0", "65536", "65537"},
@@ -504,7 +514,7 @@ START_TEST(test_diff_tells_live_keys_from_those_of_the_next_start)
 {
 	/* Proves what a reload reports: each changed key once, and whether it takes effect now. */
 	static const char *const live[] = {"workers", "linger", "bad_data", "log_level", "slots", "limits.sessions", "pipelines", "datasets"};
-	static const char *const later[] = {"socket", "socket_mode", "memory", "cache.decoded", "cache.directory"};
+	static const char *const later[] = {"socket", "socket_mode", "memory", "cache.decoded", "cache.directory", "gpu_memory", "pin_memory", "pin_limit"};
 	struct config_change changes[CONFIG_MAX_CHANGES];
 	struct config a, b;
 
@@ -512,7 +522,8 @@ START_TEST(test_diff_tells_live_keys_from_those_of_the_next_start)
 	expect_loads("pipelines: [{name: p, transform: [[Resize, 32], [CenterCrop, 32], ToTensor]}]\n"
 		     "datasets: [{name: d, source: 'random:', users: [1]}]\n"
 		     "workers: 2\nlinger: 1s\nbad_data: 2%\nlog_level: info\nlimits: {sessions: 2}\n"
-		     "socket: /x\nsocket_mode: 0666\nmemory: 1GiB\nslots: 3\ncache: {decoded: off, directory: /c}\n",
+		     "socket: /x\nsocket_mode: 0666\nmemory: 1GiB\nslots: 3\ncache: {decoded: off, directory: /c}\n"
+		     "gpu_memory: off\npin_memory: off\npin_limit: 50%\n",
 		     &b);
 
 	size_t n = config_diff(&a, &b, changes), n_live = sizeof live / sizeof *live, n_later = sizeof later / sizeof *later;

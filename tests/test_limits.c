@@ -77,6 +77,23 @@ START_TEST(test_the_old_hierarchies_are_read_too)
 }
 END_TEST
 
+START_TEST(test_what_is_left_is_the_least_of_machine_and_groups)
+{
+	/* The machine says what is available; a group has its limit less what it uses, and its page cache gives way. */
+	put("/proc/meminfo", "MemTotal:       1048576 kB\nMemFree: 1 kB\nMemAvailable:   524288 kB\nBuffers: 3 kB\n");
+	ck_assert_uint_eq(memory_left(root), 524288ull * 1024);
+	put("/proc/self/cgroup", "0::/a/b\n");
+	put("/sys/fs/cgroup/a/b/memory.max", "1000000\n");
+	put("/sys/fs/cgroup/a/b/memory.current", "700000\n");
+	put("/sys/fs/cgroup/a/b/memory.stat", "anon 5\nfile 9\ninactive_file 100000\nactive_file 50000\n");
+	put("/sys/fs/cgroup/a/memory.max", "max\n");
+	ck_assert_uint_eq(memory_left(root), 450000);
+	put("/sys/fs/cgroup/a/memory.max", "800000\n");
+	put("/sys/fs/cgroup/a/memory.current", "900000\n"); /* over it, just now */
+	ck_assert_uint_eq(memory_left(root), 0);
+}
+END_TEST
+
 START_TEST(test_nonsense_in_the_files_is_no_limit)
 {
 	/* Empty, text, negative. */
@@ -97,6 +114,7 @@ int main(void)
 	tcase_add_test(t, test_the_smallest_limit_on_the_way_up_counts);
 	tcase_add_test(t, test_the_old_hierarchies_are_read_too);
 	tcase_add_test(t, test_nonsense_in_the_files_is_no_limit);
+	tcase_add_test(t, test_what_is_left_is_the_least_of_machine_and_groups);
 	suite_add_tcase(s, t);
 	return suite_run(s);
 }

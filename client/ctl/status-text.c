@@ -193,6 +193,56 @@ static void print_cache(const json_t *root)
 	table_destroy(t);
 }
 
+/* How many copies to it there were, and how large they were together. */
+static void add_copies(const json_t *gpu, double *n, double *n_bytes)
+{
+	const json_t *list = json_object_get(gpu, "copies"), *c;
+	size_t i;
+
+	json_array_foreach((json_t *)(uintptr_t)list, i, c) {
+		*n += number(c, "copies");
+		*n_bytes += number(c, "bytes");
+	}
+}
+
+static void print_gpu(const json_t *g)
+{
+	double copies = 0, sum = 0;
+
+	add_copies(g, &copies, &sum);
+	heading("gpu");
+	put(or_dash(text(g, "name")));
+	printf(", ");
+	put(or_dash(text(g, "uuid")));
+	printf(", CUDA %s, %s\n", or_dash(text(g, "cuda_driver")), or_dash(text(g, "state")));
+	printf("          batches %s of a budget of %s; %s pinned", bytes(g, "slab_bytes", BUF), bytes(g, "budget_bytes", BUF),
+	       bytes(g, "pinned_bytes", BUF));
+	if (!isnan(copies) && sum >= 0 && sum < 1e18)
+		printf("; %.0f copies, %s", copies, size_format((uint64_t)sum, BUF));
+	if (number(g, "pageable_copies") > 0)
+		printf("; %s of them slow, from memory that is not pinned", count(g, "pageable_copies", BUF));
+	putchar('\n');
+	if (*text(g, "not_pinned")) {
+		printf("          ");
+		put(text(g, "not_pinned"));
+		putchar('\n');
+	}
+	if (number(g, "errors") > 0) {
+		printf("          %s errors, the last: ", count(g, "errors", BUF));
+		put(text(g, "last_error"));
+		putchar('\n');
+	}
+}
+
+static void print_gpus(const json_t *root)
+{
+	const json_t *list = json_object_get(root, "gpus"), *g;
+	size_t i;
+
+	json_array_foreach((json_t *)(uintptr_t)list, i, g)
+		print_gpu(g);
+}
+
 /* "train224, float32 NCHW, batch 64, shard over 2 ranks, shuffled with seed 0, last batch dropped" */
 static void print_loader_options(const json_t *l)
 {
@@ -436,6 +486,13 @@ static void print_sessions(const json_t *root)
 	}
 	table_print(t, 0);
 	table_destroy(t);
+	json_array_foreach((json_t *)(uintptr_t)list, i, s) {
+		if (!*text(s, "no_gpu"))
+			continue;
+		printf("session %s copies to its GPU by itself: ", count(s, "id", BUF));
+		put(text(s, "no_gpu"));
+		putchar('\n');
+	}
 }
 
 void status_print(const json_t *root, const json_t *last)
@@ -443,6 +500,7 @@ void status_print(const json_t *root, const json_t *last)
 	print_daemon(root);
 	print_workers(root);
 	print_memory(root);
+	print_gpus(root);
 	print_cache(root);
 	print_loaders(root, last);
 	print_sessions(root);

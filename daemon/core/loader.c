@@ -205,6 +205,12 @@ static void on_job_done(struct pool_job *job)
 	maybe_free(l);
 }
 
+void loader_copied(struct loader *l)
+{
+	l->n_in_flight--;
+	maybe_free(l);
+}
+
 static const struct pool_job_ops image_job = { .run = run_image, .fetch = fetch_image, .done = on_job_done };
 static const struct pool_job_ops array_job = { .run = run_array, .fetch = fetch_image, .done = on_job_done };
 

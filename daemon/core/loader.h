@@ -66,7 +66,7 @@ struct loader {
 	bool failed, closing, stopped;
 	char error[2048];
 
-	unsigned n_in_flight;       /* jobs and tasks that still come back */
+	unsigned n_in_flight;       /* jobs, tasks and copies to GPUs that still come back */
 	atomic_uint_fast64_t n_made; /* samples made, by workers */
 	uint64_t n_batches_published, n_samples_published;
 	uint64_t created_ns;
@@ -86,6 +86,8 @@ uint64_t loader_n_batches(const struct loader *l, uint64_t base);
 
 /* For streams. loader_plan: NULL while it is being made; streams are pumped when it is there. */
 struct plan *loader_plan(struct loader *l, uint64_t epoch, uint64_t base);
+/* One of n_in_flight that was a copy to a GPU has come back; may free the loader. */
+void loader_copied(struct loader *l);
 void loader_submit(struct loader *l, struct pool_queue *q, struct slot *slot);
 void loader_note_published(struct loader *l, const struct slot *slot, bool waited);
 void loader_fail(struct loader *l, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

@@ -21,6 +21,8 @@
 #define MADV_POPULATE_WRITE 23
 #endif
 
+enum { ALIGN = 256 }; /* of what lies in a slot */
+
 static int open_memfd(void)
 {
 	int fd = memfd_create("batchd-slab", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL);
@@ -118,7 +120,7 @@ int slot_layout_make(size_t row_bytes, size_t label_bytes, uint32_t batch_size, 
 	*out = (struct slot_layout){ .row_bytes = row_bytes, .label_bytes = label_bytes, .batch_size = batch_size };
 	if (__builtin_mul_overflow(row_bytes, (size_t)batch_size, &data) ||
 	    __builtin_mul_overflow(label_bytes, (size_t)batch_size, &labels) ||
-	    align_add(data, 0, 64, &out->labels_offset) || align_add(out->labels_offset, labels, 64, &out->indices_offset) ||
+	    align_add(data, 0, ALIGN, &out->labels_offset) || align_add(out->labels_offset, labels, ALIGN, &out->indices_offset) ||
 	    align_add(out->indices_offset, indices, (size_t)sysconf(_SC_PAGESIZE), &out->slot_bytes))
 		return -EOVERFLOW;
 	return 0;

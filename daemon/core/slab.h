@@ -29,7 +29,7 @@ struct slot_layout {
 	size_t labels_offset, indices_offset, slot_bytes;
 };
 
-/* Fills in the offsets: data first, then labels, then int64 indices, each 64-byte aligned; slots are whole pages. 0 or -EOVERFLOW. */
+/* Fills in the offsets: data first, then labels, then int64 indices, each 256-byte aligned, as GPUs like it; slots are whole pages. 0 or -EOVERFLOW. */
 int slot_layout_make(size_t row_bytes, size_t label_bytes, uint32_t batch_size, struct slot_layout *out);
 
 #endif

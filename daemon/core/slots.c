@@ -55,15 +55,23 @@ struct slots *slots_ref(struct slots *s)
 	return s;
 }
 
+/* When a GPU is lost nobody can say what it still reads: the pages stay until the process ends, which is soon. */
+static void slots_destroy(struct slots *s, bool keep_memory)
+{
+	if (s->charged_bytes)
+		*s->charged_bytes -= s->slab.bytes;
+	if (!keep_memory)
+		slab_finish(&s->slab);
+	free(s->slot);
+	free(s);
+}
+
 void slots_unref(struct slots *s)
 {
 	if (!s || --s->n_refs > 0)
 		return;
-	if (s->charged_bytes)
-		*s->charged_bytes -= s->slab.bytes;
-	slab_finish(&s->slab);
-	free(s->slot);
-	free(s);
+	if (!mirrors_close(s, slots_destroy))
+		slots_destroy(s, false);
 }
 
 static uint8_t *slot_base(const struct slot *s)
@@ -103,6 +111,7 @@ void slot_begin(struct slot *s, struct stream *stream)
 	s->generation++;
 	s->owed = 0;
 	assert(s->n_leases == 0);
+	mirrors_forget(s->slots, s);
 	atomic_store_explicit(&s->n_replaced, 0, memory_order_relaxed);
 	atomic_store_explicit(&s->failed, false, memory_order_relaxed);
 	slots_ref(s->slots);

@@ -5,7 +5,7 @@
  *                              |                                                                        ^
  *                              +--> DROPPED (no longer wanted; rows still in work) ---------------------+
  *
- * `owed` says which ranks have still to get the batch, n_leases how many holders have it. A slot becomes FREE in one function only
+ * `owed` says which ranks have still to get the batch, n_leases how many holders have it, n_copying to how many GPUs it is being copied (mirror.h). A slot becomes FREE in one function only
  * (slot_settle), and its generation goes up each time it is begun, so that nothing said about an earlier batch can touch a later one.
  *
  * Loop thread only, but for what struct slot marks otherwise. */
@@ -16,6 +16,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "core/mirror.h"
 #include "core/pool.h"
 #include "core/slab.h"
 
@@ -53,12 +54,13 @@ struct slot {
 	struct plan *plan;             /* a reference while FILLING or DROPPED; NULL with own batches */
 	uint64_t owed;                 /* bit per rank (share) or bit 0 (shard) */
 	uint32_t n_leases;
+	uint32_t n_copying;            /* mirrors that read it now */
 	/* Workers: */
 	atomic_uint n_replaced;
 	atomic_bool failed;            /* a row could not be made at all */
 };
 
-/* Reference counted: the stream, each consumer that mapped the slab, and each slot in FILLING or DROPPED hold one. */
+/* Reference counted: the stream, each consumer that mapped the slab, each slot in FILLING or DROPPED, each copy under way and each mirror being opened hold one. */
 struct slots {
 	struct slab slab;
 	struct slot_layout layout;
@@ -67,6 +69,10 @@ struct slots {
 	unsigned n_refs;
 	struct stream *stream;         /* that makes batches in them; NULL: none does any more */
 	uint64_t *charged_bytes;       /* the account that slab.bytes is refunded to at the end */
+	struct mirror *mirrors[SLOTS_MAX_MIRRORS];
+	unsigned n_mirrors;            /* at the end: that have not closed yet */
+	bool mirrors_lost;
+	void (*mirrors_finished)(struct slots *s, bool lost);
 };
 
 /* Any thread (it blocks while memory is made). The caller has the first reference. 0 or negative errno. */
@@ -86,10 +92,10 @@ void slot_begin(struct slot *s, struct stream *stream);
 void slot_filled(struct slot *s);
 /* FILLING -> DROPPED; the caller cancels the job. */
 void slot_drop(struct slot *s);
-/* Ready, owed to nobody and held by nobody. */
+/* Ready, owed to nobody, held by nobody and read by no GPU. */
 static inline bool slot_is_unneeded(const struct slot *s)
 {
-	return s->state == SLOT_READY && !s->owed && !s->n_leases;
+	return s->state == SLOT_READY && !s->owed && !s->n_leases && !s->n_copying;
 }
 /* READY -> FREE, of an unneeded slot that its stream has taken out of its list. */
 void slot_settle(struct slot *s);

@@ -60,8 +60,9 @@ static void update_urgency(struct stream *s)
 	for (uint32_t i = 0; i < s->n_consumers; i++) {
 		const struct consumer *c = s->consumers[i];
 		waiting |= c && c->waiting;
-		/* Who works on its last batch will ask next; who has more comes to release one first, and is told then. */
-		soon |= c && c->positioned && c->n_leases <= 1;
+		/* Who works on its last batch will ask next; who has more comes to release one first, and is told then. What goes to a GPU has another way
+		 * before it. */
+		soon |= c && c->positioned && (c->n_leases <= 1 || c->mirror);
 	}
 	pool_queue_set_urgency(s->loader->pool, &s->queue, waiting ? 0 : n_ready + 1, waiting || soon);
 }
@@ -176,6 +177,32 @@ static void skip_ahead(struct stream *s)
 		set_next(s, least);
 }
 
+/* ---- copying to GPUs ---- */
+
+static void on_copied(struct slot *slot, struct mirror *mirror, const char *why)
+{
+	struct stream *s = slot->stream;
+	struct loader *l = s->loader; /* kept by n_in_flight */
+	for (uint32_t i = 0; *why && s->consumers && i < s->n_consumers; i++) {
+		struct consumer *c = s->consumers[i];
+		if (c && c->mirror == mirror)
+			c->ops->mirror_failed(c, why);
+	}
+	try_free(s, slot);
+	stream_pump(s);
+	loader_copied(l);
+}
+
+/* A ready batch goes to every GPU on which somebody is owed it, once to each. */
+static void start_copies(struct stream *s, struct slot *slot)
+{
+	for (uint32_t i = 0; slot->state == SLOT_READY && i < s->n_consumers; i++) {
+		const struct consumer *c = s->consumers[i];
+		if (c && c->mirror && c->slots == slot->slots && (slot->owed & bit(i)) && mirror_copy(c->mirror, slot, on_copied))
+			s->loader->n_in_flight++;
+	}
+}
+
 /* ---- publishing ---- */
 
 static void lease(struct consumer *c, struct slot *slot)
@@ -195,6 +222,8 @@ static void publish_to(struct stream *s, struct consumer *c, uint32_t place)
 			return; /* in order, or not at all */
 		if (!(slot->owed & bit(place)))
 			continue;
+		if (!mirror_has(c->mirror, slot))
+			return;
 		int r = c->ops->publish(c, slot);
 		if (r)
 			return;
@@ -235,8 +264,10 @@ void stream_on_filled(struct stream *s, struct slot *slot)
 	plan_unref(slot->plan);
 	slot->plan = NULL;
 	slot_filled(slot);
-	if (slot->state == SLOT_READY)
+	if (slot->state == SLOT_READY) {
+		start_copies(s, slot);
 		try_free(s, slot);
+	}
 	slots_unref(slots);
 	stream_pump(s);
 }
@@ -334,6 +365,7 @@ int stream_attach(struct stream *s, struct consumer *c, uint32_t rank)
 	if (!c->leases)
 		return -ENOMEM;
 	c->slots = slots_ref(s->slots);
+	c->mirror = NULL;
 	c->stream = s;
 	c->rank = rank;
 	c->positioned = false;
@@ -391,6 +423,7 @@ static void join(struct stream *s, struct consumer *c, uint32_t place, const str
 			slot->owed &= ~bit(place);
 		else
 			slot->owed |= bit(place);
+		start_copies(s, slot);
 		try_free(s, slot);
 	}
 	c->cursor = *to;
@@ -525,6 +558,7 @@ void consumer_finish(struct consumer *c)
 	slots_unref(c->slots);
 	free(c->leases);
 	c->slots = NULL;
+	c->mirror = NULL;
 	c->leases = NULL;
 }
 

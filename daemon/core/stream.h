@@ -19,12 +19,15 @@ struct consumer;
 struct consumer_ops {
 	/* Tells the trainer of a ready batch. 0; -EAGAIN: not now, stream_pump will be called; other errors: the consumer is going away. */
 	int (*publish)(struct consumer *c, const struct slot *slot);
+	/* A batch could not be copied to the consumer's mirror, which is of no use any more. Only for consumers that have one. */
+	void (*mirror_failed)(struct consumer *c, const char *why);
 };
 
 struct consumer {
 	const struct consumer_ops *ops;
 	struct stream *stream;      /* NULL: detached */
 	struct slots *slots;        /* what its trainer has mapped; a reference */
+	struct mirror *mirror;      /* of those slots; where its trainer looks for batches; NULL: only in host memory */
 	uint8_t *leases;            /* per slot: how often the trainer has it (again after a seek); layout of `slots` */
 	uint32_t n_leases;          /* their sum */
 	uint32_t rank;

@@ -143,6 +143,12 @@ void batchd_activity(struct batchd *b)
 	(void)b;
 }
 
+void batchd_give_up(struct batchd *b, int exit_code, const char *why)
+{
+	(void)b;
+	SIM_CHECK(false, "the daemon gives up with %d: %s", exit_code, why); /* there is no GPU here */
+}
+
 void batchd_maybe_finish(struct batchd *b)
 {
 	(void)b;

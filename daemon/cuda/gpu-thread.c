@@ -1,0 +1,581 @@
+/* A GPU's thread: every CUDA call for that GPU is in this file. It sleeps while there is nothing to do, and in the driver (blocking, not spinning) while copies
+ * are under way. Several are handed over at once, so that the copy engine goes from one to the next by itself; when this thread sees the oldest complete it
+ * fetches what was asked for meanwhile.
+ *
+ * Every call's result goes through `failed`. An error that the driver calls sticky (and "unknown error" in the middle of work, which is what a GPU that has fallen off
+ * the bus looks like) loses the GPU: from then on no call is made any more, not even to give memory back, as the driver may never return from it. */
+#include "cuda/gpus-impl.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "util/memory.h"
+#include "util/size.h"
+
+#define MIB (UINT64_C(1) << 20)
+#define SLAB_ALIGN (2 * MIB)                /* smaller allocations share a block, which the handle would expose whole */
+#define MOST_REGISTERED (UINT64_C(1) << 30) /* at once; the driver pins a piece in one go */
+enum { AUTO_MEMORY_PERCENT = 10 };
+
+static uint64_t now_ns(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+/* ---- results ---- */
+
+static void lose(struct gpu *gpu, const char *call, const char *name)
+{
+	gpu->own.lost = true;
+	pthread_mutex_lock(&gpu->all->lock);
+	gpu->lost = true;
+	snprintf(gpu->lost_text, sizeof(gpu->lost_text), "GPU %.95s failed: %.60s in %.60s; only a new process can use it again",
+		 gpu->stats.name, name, call);
+	pthread_mutex_unlock(&gpu->all->lock);
+	uv_async_send(&gpu->all->async);
+}
+
+/* Whether the call failed; notes that it did. */
+static bool failed(struct gpu *gpu, int result, const char *call)
+{
+	if (result == CUDA_OK)
+		return false;
+	const char *name = cuda_error_name(&gpu->all->driver, result);
+	pthread_mutex_lock(&gpu->all->lock);
+	gpu->stats.n_errors++;
+	snprintf(gpu->stats.last_error, sizeof(gpu->stats.last_error), "%.70s in %.60s", name, call);
+	pthread_mutex_unlock(&gpu->all->lock);
+	if (!gpu->own.lost && gpu->own.context && (cuda_error_sticky(result) || result == CUDA_UNKNOWN))
+		lose(gpu, call, name);
+	return true;
+}
+
+static int refuse(struct gpu_slab_work *sw, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static int refuse(struct gpu_slab_work *sw, const char *fmt, ...)
+{
+	va_list ap;
+	va_start(ap, fmt);
+	vsnprintf(sw->why, sizeof(sw->why), fmt, ap);
+	va_end(ap);
+	return GPU_E_REFUSED;
+}
+
+/* After a call that was not to fail: refused, or lost. */
+static int refuse_failed(struct gpu *gpu, struct gpu_slab_work *sw, const char *what)
+{
+	/* The statistics are this thread's to write, so they may be read without the lock here. */
+	if (gpu->own.lost) {
+		snprintf(sw->why, sizeof(sw->why), "%s", gpu->lost_text);
+		return GPU_E_LOST;
+	}
+	return refuse(sw, "%s: %s", what, gpu->stats.last_error);
+}
+
+/* ---- finding the GPU ---- */
+
+static int find_driver(struct gpu *gpu, struct gpu_slab_work *sw)
+{
+	struct gpus *g = gpu->all;
+	char why[256] = "";
+	int version = 0;
+	pthread_mutex_lock(&g->driver_lock);
+	int r = g->driver_found ? 0 : cuda_driver_load(&g->driver, why, sizeof(why));
+	if (r == 0 && !g->driver_found) {
+		r = g->driver.init(0);
+		if (r)
+			snprintf(why, sizeof(why), "the NVIDIA driver does not start: %s in cuInit", cuda_error_name(&g->driver, r));
+		else if (g->driver.driver_get_version(&version) || version < CUDA_LEAST_DRIVER)
+			r = -1, snprintf(why, sizeof(why), "the NVIDIA driver is too old (CUDA %d.%d; 11.4 is needed)", version / 1000, version % 1000 / 10);
+		g->driver_found = r == 0;
+	}
+	pthread_mutex_unlock(&g->driver_lock);
+	if (r)
+		return refuse(sw, "on the daemon's side: %s", why);
+	if (version) {
+		pthread_mutex_lock(&g->lock);
+		g->driver_version = version;
+		pthread_mutex_unlock(&g->lock);
+	}
+	return 0;
+}
+
+static int find_device(struct gpu *gpu, struct gpu_slab_work *sw)
+{
+	const struct cuda_driver *d = &gpu->all->driver;
+	char text[GPU_UUID_TEXT_BYTES];
+	int n = 0;
+	if (failed(gpu, d->device_get_count(&n), "cuDeviceGetCount"))
+		return refuse_failed(gpu, sw, "the daemon cannot list its GPUs");
+	for (int i = 0; i < n; i++) {
+		struct cuda_uuid uuid;
+		cuda_device device;
+		if (d->device_get(&device, i) == CUDA_OK && d->device_get_uuid(&uuid, device) == CUDA_OK &&
+		    !memcmp(uuid.bytes, gpu->uuid.bytes, sizeof(uuid.bytes))) {
+			gpu->own.device = device;
+			return 0;
+		}
+	}
+	gpu_uuid_format(gpu->uuid.bytes, text);
+	return refuse(sw, "the daemon sees no %s among its %d GPUs (CUDA_VISIBLE_DEVICES, the container or the service may hide it, or it is part of a GPU)", text, n);
+}
+
+/* What the GPU itself has against sharing memory between processes. */
+static int check_device(struct gpu *gpu, struct gpu_slab_work *sw)
+{
+	const struct cuda_driver *d = &gpu->all->driver;
+	char name[sizeof(gpu->stats.name)] = "";
+	int mode = 0, integrated = 0;
+	size_t total = 0;
+	if (failed(gpu, d->device_get_name(name, sizeof(name), gpu->own.device), "cuDeviceGetName") ||
+	    failed(gpu, d->device_total_mem(&total, gpu->own.device), "cuDeviceTotalMem") ||
+	    failed(gpu, d->device_get_attribute(&mode, CUDA_DEVICE_COMPUTE_MODE, gpu->own.device), "cuDeviceGetAttribute") ||
+	    failed(gpu, d->device_get_attribute(&integrated, CUDA_DEVICE_INTEGRATED, gpu->own.device), "cuDeviceGetAttribute"))
+		return refuse_failed(gpu, sw, "the daemon cannot look at the GPU");
+	const struct gpus_params *p = &gpu->all->params;
+	gpu->own.budget_bytes = p->memory_bytes == GPU_MEMORY_AUTO ? total / 100 * AUTO_MEMORY_PERCENT : p->memory_bytes;
+	pthread_mutex_lock(&gpu->all->lock);
+	gpu->known = true;
+	memcpy(gpu->stats.name, name, sizeof(name));
+	gpu->stats.budget_bytes = gpu->own.budget_bytes;
+	pthread_mutex_unlock(&gpu->all->lock);
+	if (strstr(name, "MIG "))
+		return refuse(sw, "%s is a part of a GPU (MIG), whose memory CUDA IPC does not share between processes", name);
+	if (integrated)
+		return refuse(sw, "%s shares the machine's memory; CUDA IPC does not work on it", name);
+	if (mode != CUDA_COMPUTE_DEFAULT)
+		return refuse(sw, "%s is in compute mode %s, which lets one process use it at a time (nvidia-smi -c DEFAULT changes it)", name,
+			      mode == CUDA_COMPUTE_EXCLUSIVE_PROCESS ? "EXCLUSIVE_PROCESS" : "PROHIBITED");
+	return 0;
+}
+
+/* ---- the context ---- */
+
+static void drop_context(struct gpu *gpu)
+{
+	const struct cuda_driver *d = &gpu->all->driver;
+	if (gpu->own.lost || !gpu->own.context)
+		return;
+	while (gpu->own.n_events)
+		failed(gpu, d->event_destroy(gpu->own.events[--gpu->own.n_events]), "cuEventDestroy");
+	if (gpu->own.stream)
+		failed(gpu, d->stream_destroy(gpu->own.stream), "cuStreamDestroy");
+	failed(gpu, d->ctx_set_current(NULL), "cuCtxSetCurrent");
+	failed(gpu, d->primary_ctx_release(gpu->own.device), "cuDevicePrimaryCtxRelease");
+	gpu->own.stream = NULL;
+	gpu->own.context = NULL;
+	pthread_mutex_lock(&gpu->all->lock);
+	gpu->stats.context = false;
+	pthread_mutex_unlock(&gpu->all->lock);
+}
+
+static int make_stream(struct gpu *gpu)
+{
+	const struct cuda_driver *d = &gpu->all->driver;
+	int least = 0, greatest = 0;
+	if (failed(gpu, d->ctx_set_current(gpu->own.context), "cuCtxSetCurrent") ||
+	    failed(gpu, d->ctx_get_stream_priority_range(&least, &greatest), "cuCtxGetStreamPriorityRange") ||
+	    failed(gpu, d->stream_create_with_priority(&gpu->own.stream, CUDA_STREAM_NON_BLOCKING, greatest), "cuStreamCreateWithPriority"))
+		return -1;
+	for (unsigned i = 0; i < GPU_IN_FLIGHT; i++) {
+		if (failed(gpu, d->event_create(&gpu->own.events[i], CUDA_EVENT_BLOCKING_SYNC | CUDA_EVENT_DISABLE_TIMING), "cuEventCreate"))
+			return -1;
+		gpu->own.n_events++;
+	}
+	return 0;
+}
+
+/* The primary one, as frameworks use it: the memory it takes on the GPU is paid once per process. */
+static int make_context(struct gpu *gpu, struct gpu_slab_work *sw)
+{
+	const struct cuda_driver *d = &gpu->all->driver;
+	unsigned flags = 0;
+	int active = 0;
+	if (gpu->own.context)
+		return 0;
+	if (failed(gpu, d->primary_ctx_get_state(gpu->own.device, &flags, &active), "cuDevicePrimaryCtxGetState"))
+		return refuse_failed(gpu, sw, "the daemon cannot use the GPU");
+	/* By default a thread that waits for the GPU burns a core. */
+	if (!active && failed(gpu, d->primary_ctx_set_flags(gpu->own.device, CUDA_CTX_SCHED_BLOCKING_SYNC), "cuDevicePrimaryCtxSetFlags"))
+		return refuse_failed(gpu, sw, "the daemon cannot use the GPU");
+	if (failed(gpu, d->primary_ctx_retain(&gpu->own.context, gpu->own.device), "cuDevicePrimaryCtxRetain")) {
+		gpu->own.context = NULL;
+		return refuse_failed(gpu, sw, "the daemon cannot make a CUDA context");
+	}
+	if (make_stream(gpu)) {
+		int r = refuse_failed(gpu, sw, "the daemon cannot make a copy stream");
+		drop_context(gpu);
+		return r;
+	}
+	pthread_mutex_lock(&gpu->all->lock);
+	gpu->stats.context = true;
+	pthread_mutex_unlock(&gpu->all->lock);
+	return 0;
+}
+
+static void leave_context(struct gpu *gpu)
+{
+	if (gpu->own.n_uses == 0)
+		drop_context(gpu);
+}
+
+/* ---- pinning ---- */
+
+/* Whole slots to a registration: a copy whose source lies in two of them fails or is slow. */
+static uint64_t piece_bytes(const struct gpu_host *h)
+{
+	uint64_t slots = MOST_REGISTERED / h->slot_bytes;
+	return (slots ? slots : 1) * h->slot_bytes;
+}
+
+static void unregister(struct gpu *gpu, struct gpu_host *h, uint64_t bytes)
+{
+	for (uint64_t at = 0; at < bytes && !gpu->own.lost; at += piece_bytes(h))
+		failed(gpu, gpu->all->driver.mem_host_unregister(h->base + at), "cuMemHostUnregister");
+}
+
+static int register_pieces(struct gpu *gpu, struct gpu_host *h)
+{
+	uint64_t all = (uint64_t)h->slot_bytes * h->n_slots;
+	for (uint64_t at = 0; at < all; at += piece_bytes(h)) {
+		uint64_t n = all - at < piece_bytes(h) ? all - at : piece_bytes(h);
+		if (failed(gpu, gpu->all->driver.mem_host_register(h->base + at, n, CUDA_HOST_REGISTER_PORTABLE), "cuMemHostRegister")) {
+			unregister(gpu, h, at);
+			return -1;
+		}
+	}
+	return 0;
+}
+
+/* Pinned pages can be neither swapped nor reclaimed: what is pinned must leave the machine, and the control group, room to breathe. */
+static bool may_pin(struct gpu *gpu, uint64_t bytes, char *why, size_t n)
+{
+	struct gpus *g = gpu->all;
+	char slab[32], had[32], left_text[32];
+	uint64_t left = memory_left(NULL);
+	pthread_mutex_lock(&g->lock);
+	uint64_t pinned = g->pinned_bytes;
+	pthread_mutex_unlock(&g->lock);
+	if ((double)(pinned + bytes) <= g->params.pin_limit * (double)(pinned + bytes + left))
+		return true;
+	snprintf(why, n, "%s of batches are not pinned: with the %s that are, it would be more than %.0f %% (pin_limit) of what is pinned or left, of which %s are left",
+		 size_format(bytes, slab, sizeof(slab)), size_format(pinned, had, sizeof(had)), g->params.pin_limit * 100,
+		 size_format(left, left_text, sizeof(left_text)));
+	return false;
+}
+
+static void count_pinned(struct gpu *gpu, uint64_t bytes)
+{
+	pthread_mutex_lock(&gpu->all->lock);
+	gpu->all->pinned_bytes += bytes;
+	gpu->stats.pinned_bytes += bytes;
+	pthread_mutex_unlock(&gpu->all->lock);
+}
+
+static void note_unpinned(struct gpu *gpu, const char *note)
+{
+	pthread_mutex_lock(&gpu->all->lock);
+	snprintf(gpu->stats.pin_note, sizeof(gpu->stats.pin_note), "%s", note);
+	pthread_mutex_unlock(&gpu->all->lock);
+}
+
+/* 0, pinned or not; GPU_E_UNPINNED, GPU_E_LOST. */
+static int pin(struct gpu *gpu, struct gpu_slab_work *sw)
+{
+	struct gpu_host *h = sw->host;
+	uint64_t bytes = (uint64_t)h->slot_bytes * h->n_slots;
+	enum gpu_pin mode = gpu->all->params.pin;
+	char note[GPU_REASON_BYTES] = "pin_memory is off in the configuration";
+	bool wanted = mode != GPU_PIN_OFF && may_pin(gpu, bytes, note, sizeof(note));
+	if (wanted && register_pieces(gpu, h) == 0) {
+		sw->slab.pinned = true;
+		gpu->own.n_uses++;
+		count_pinned(gpu, bytes);
+		return 0;
+	}
+	if (gpu->own.lost)
+		return refuse_failed(gpu, sw, "");
+	if (wanted)
+		snprintf(note, sizeof(note), "batches cannot be pinned: %s", gpu->stats.last_error);
+	note_unpinned(gpu, note);
+	snprintf(sw->why, sizeof(sw->why), "%.400s%s", note,
+		 mode == GPU_PIN_ON ? "; pin_memory is on in the daemon's configuration, auto would go on with slower copies" : "");
+	return mode == GPU_PIN_ON ? GPU_E_UNPINNED : 0;
+}
+
+static void unpin(struct gpu *gpu, struct gpu_slab_work *sw)
+{
+	uint64_t bytes = (uint64_t)sw->host->slot_bytes * sw->host->n_slots;
+	unregister(gpu, sw->host, bytes);
+	gpu->own.n_uses--;
+	pthread_mutex_lock(&gpu->all->lock);
+	gpu->all->pinned_bytes -= bytes;
+	gpu->stats.pinned_bytes -= bytes;
+	pthread_mutex_unlock(&gpu->all->lock);
+}
+
+/* ---- slabs ---- */
+
+static void count_slab(struct gpu *gpu, int n, uint64_t bytes)
+{
+	gpu->own.slab_bytes += n > 0 ? bytes : -bytes;
+	gpu->own.n_uses += (unsigned)n;
+	pthread_mutex_lock(&gpu->all->lock);
+	gpu->stats.n_slabs += (uint64_t)(int64_t)n;
+	gpu->stats.slab_bytes = gpu->own.slab_bytes;
+	pthread_mutex_unlock(&gpu->all->lock);
+}
+
+static int check_budget(struct gpu *gpu, struct gpu_slab_work *sw)
+{
+	char slab[32], used[32], budget[32];
+	if (gpu->own.slab_bytes <= gpu->own.budget_bytes && sw->slab.bytes <= gpu->own.budget_bytes - gpu->own.slab_bytes)
+		return 0;
+	return refuse(sw, "no room on %s: this trainer's batches take %s there, and %s of gpu_memory's %s are in use", gpu->stats.name,
+		      size_format(sw->slab.bytes, slab, sizeof(slab)), size_format(gpu->own.slab_bytes, used, sizeof(used)),
+		      size_format(gpu->own.budget_bytes, budget, sizeof(budget)));
+}
+
+static int allocate(struct gpu *gpu, struct gpu_slab_work *sw)
+{
+	const struct cuda_driver *d = &gpu->all->driver;
+	struct cuda_ipc_handle handle;
+	char slab[32];
+	int capable = 1;
+	if (failed(gpu, d->mem_alloc(&sw->memory, sw->slab.bytes), "cuMemAlloc")) {
+		int r = refuse_failed(gpu, sw, gpu->stats.name);
+		if (r == GPU_E_REFUSED)
+			refuse(sw, "%s has no %s left for this trainer's batches: %s", gpu->stats.name, size_format(sw->slab.bytes, slab, sizeof(slab)),
+			       gpu->stats.last_error);
+		return r;
+	}
+	if (d->pointer_get_attribute(&capable, CUDA_POINTER_IS_LEGACY_IPC_CAPABLE, sw->memory) != CUDA_OK)
+		capable = 1; /* it does not know; the next call does */
+	if (!capable || failed(gpu, d->ipc_get_mem_handle(&handle, sw->memory), "cuIpcGetMemHandle")) {
+		int r = capable ? refuse_failed(gpu, sw, "this GPU's memory cannot be shared between processes") :
+				  refuse(sw, "%s's memory cannot be shared between processes by CUDA IPC", gpu->stats.name);
+		if (!gpu->own.lost)
+			failed(gpu, d->mem_free(sw->memory), "cuMemFree");
+		return r;
+	}
+	memcpy(sw->slab.handle, handle.bytes, sizeof(handle.bytes));
+	return 0;
+}
+
+static int open_in_context(struct gpu *gpu, struct gpu_slab_work *sw)
+{
+	uint64_t bytes = (uint64_t)sw->params.slot_bytes * sw->params.n_slots;
+	sw->slab.bytes = (bytes + SLAB_ALIGN - 1) / SLAB_ALIGN * SLAB_ALIGN;
+	int r = check_budget(gpu, sw);
+	if (r == 0)
+		r = allocate(gpu, sw);
+	if (r)
+		return r;
+	if (sw->pin)
+		r = pin(gpu, sw);
+	if (r == 0)
+		count_slab(gpu, 1, sw->slab.bytes);
+	else if (!gpu->own.lost)
+		failed(gpu, gpu->all->driver.mem_free(sw->memory), "cuMemFree");
+	return r;
+}
+
+static int open_slab(struct gpu *gpu, struct gpu_slab_work *sw)
+{
+	if (gpu->own.lost)
+		return refuse_failed(gpu, sw, "");
+	int r = find_driver(gpu, sw);
+	if (r == 0)
+		r = find_device(gpu, sw);
+	if (r == 0)
+		r = check_device(gpu, sw);
+	if (r == 0)
+		r = make_context(gpu, sw);
+	if (r == 0)
+		r = open_in_context(gpu, sw);
+	leave_context(gpu);
+	return r;
+}
+
+static int close_slab(struct gpu *gpu, struct gpu_slab_work *sw)
+{
+	if (!gpu->own.lost)
+		failed(gpu, gpu->all->driver.mem_free(sw->memory), "cuMemFree");
+	count_slab(gpu, -1, sw->slab.bytes);
+	leave_context(gpu);
+	return gpu->own.lost ? GPU_E_LOST : 0;
+}
+
+static int unpin_host(struct gpu *gpu, struct gpu_slab_work *sw)
+{
+	unpin(gpu, sw);
+	leave_context(gpu);
+	return gpu->own.lost ? GPU_E_LOST : 0;
+}
+
+/* ---- copies ---- */
+
+/* After a failed call: whatever was begun has ended when this returns, or the GPU is lost. */
+static void settle(struct gpu *gpu)
+{
+	if (!gpu->own.lost && failed(gpu, gpu->all->driver.stream_synchronize(gpu->own.stream), "cuStreamSynchronize") && !gpu->own.lost)
+		lose(gpu, "cuStreamSynchronize", "an error after an error");
+}
+
+static int start_copy(struct gpu *gpu, struct gpu_copy *copy)
+{
+	const struct cuda_driver *d = &gpu->all->driver;
+	const struct gpu_slab_work *sw = slab_work_of(copy->work.slab);
+	if (gpu->own.lost)
+		return GPU_E_LOST;
+	for (uint32_t i = 0; i < copy->n_parts; i++) {
+		if (failed(gpu, d->memcpy_htod_async(sw->memory + copy->part[i].offset, sw->params.host + copy->part[i].offset, copy->part[i].bytes,
+						     gpu->own.stream), "cuMemcpyHtoDAsync"))
+			goto fail;
+	}
+	copy->event = gpu->own.events[gpu->own.n_events - 1];
+	if (failed(gpu, d->event_record(copy->event, gpu->own.stream), "cuEventRecord"))
+		goto fail;
+	gpu->own.n_events--;
+	return 0;
+fail:
+	settle(gpu); /* a part may be on its way: the host memory is not to be reused before it has ended */
+	return gpu->own.lost ? GPU_E_LOST : GPU_E_FAILED;
+}
+
+static unsigned size_class(uint64_t bytes)
+{
+	static const uint64_t below[GPU_SIZE_CLASSES - 1] = { 64 << 10, MIB, 16 * MIB, 256 * MIB };
+	unsigned c = 0;
+	while (c < GPU_SIZE_CLASSES - 1 && bytes >= below[c])
+		c++;
+	return c;
+}
+
+static void count_copy(struct gpu *gpu, const struct gpu_copy *copy)
+{
+	uint64_t bytes = copy->part[0].bytes + (copy->n_parts > 1 ? copy->part[1].bytes : 0);
+	unsigned c = size_class(bytes);
+	pthread_mutex_lock(&gpu->all->lock);
+	gpu->stats.copies[c].n++;
+	gpu->stats.copies[c].bytes += bytes;
+	gpu->stats.n_pageable += !copy->work.slab->pinned;
+	pthread_mutex_unlock(&gpu->all->lock);
+}
+
+/* ---- the loop ---- */
+
+static void finish(struct gpu *gpu, struct gpu_work *w, int result)
+{
+	struct gpus *g = gpu->all;
+	w->result = result;
+	w->next = NULL;
+	pthread_mutex_lock(&g->lock);
+	if (g->done)
+		g->done_last->next = w;
+	else
+		g->done = w;
+	g->done_last = w;
+	pthread_mutex_unlock(&g->lock);
+	uv_async_send(&g->async);
+}
+
+static void land_oldest(struct gpu *gpu, int result)
+{
+	struct gpu_copy *copy = gpu->own.flying[gpu->own.oldest];
+	gpu->own.oldest = (gpu->own.oldest + 1) % GPU_IN_FLIGHT;
+	gpu->own.n_flying--;
+	gpu->own.events[gpu->own.n_events++] = copy->event;
+	if (result == 0)
+		count_copy(gpu, copy);
+	finish(gpu, &copy->work, result);
+}
+
+/* Waits for the oldest copy and hands back all that are complete by then. When the GPU is lost they have ended, if not well. */
+static void land_copies(struct gpu *gpu)
+{
+	const struct cuda_driver *d = &gpu->all->driver;
+	bool first = true;
+	while (gpu->own.n_flying) {
+		struct cuda_event *event = gpu->own.flying[gpu->own.oldest]->event;
+		int r = gpu->own.lost ? CUDA_OK : first ? d->event_synchronize(event) : d->event_query(event);
+		if (r == CUDA_NOT_READY)
+			return;
+		bool bad = failed(gpu, r, first ? "cuEventSynchronize" : "cuEventQuery");
+		if (bad)
+			settle(gpu);
+		land_oldest(gpu, gpu->own.lost ? GPU_E_LOST : bad ? GPU_E_FAILED : 0);
+		first = false;
+	}
+}
+
+static void take_off(struct gpu *gpu, struct gpu_copy *copy)
+{
+	int r = start_copy(gpu, copy);
+	if (r) {
+		finish(gpu, &copy->work, r);
+		return;
+	}
+	gpu->own.flying[(gpu->own.oldest + gpu->own.n_flying) % GPU_IN_FLIGHT] = copy;
+	gpu->own.n_flying++;
+}
+
+static void work(struct gpu *gpu, struct gpu_work *w)
+{
+	switch ((enum gpu_work_kind)w->kind) {
+	case GPU_WORK_OPEN:
+		finish(gpu, w, open_slab(gpu, slab_work_of(w->slab)));
+		break;
+	case GPU_WORK_CLOSE:
+		finish(gpu, w, close_slab(gpu, slab_work_of(w->slab)));
+		break;
+	case GPU_WORK_UNPIN:
+		finish(gpu, w, unpin_host(gpu, slab_work_of(w->slab)));
+		break;
+	case GPU_WORK_COPY:
+		take_off(gpu, (struct gpu_copy *)(void *)w);
+		break;
+	}
+}
+
+/* The next piece of work; NULL: none, or no room for one, and copies are under way, or it is time to stop. Sleeps while there is nothing at all. */
+static struct gpu_work *next_work(struct gpu *gpu)
+{
+	struct gpus *g = gpu->all;
+	struct gpu_work *w = NULL;
+	pthread_mutex_lock(&g->lock);
+	gpu->stats.in_flight = gpu->own.n_flying;
+	while (!gpu->first && !gpu->own.n_flying && !gpu->stop) {
+		gpu->busy_since_ns = 0;
+		pthread_cond_wait(&gpu->asked, &g->lock);
+	}
+	if (gpu->own.n_flying < GPU_IN_FLIGHT && (w = gpu->first))
+		gpu->first = w->next;
+	gpu->busy_since_ns = now_ns();
+	pthread_mutex_unlock(&g->lock);
+	return w;
+}
+
+void *gpu_thread(void *arg)
+{
+	struct gpu *gpu = arg;
+	for (;;) {
+		struct gpu_work *w = next_work(gpu);
+		if (w)
+			work(gpu, w);
+		else if (gpu->own.n_flying)
+			land_copies(gpu);
+		else
+			break;
+	}
+	drop_context(gpu);
+	pthread_mutex_lock(&gpu->all->lock);
+	gpu->busy_since_ns = 0;
+	gpu->ended = true;
+	pthread_mutex_unlock(&gpu->all->lock);
+	uv_async_send(&gpu->all->async);
+	return NULL;
+}

@@ -1,0 +1,448 @@
+/* The loop thread's side: which GPUs there are, who mirrors what, and the way of work to a GPU's thread and back.
+ *
+ * The awkward corner is a host slab that is mirrored on several GPUs (share mode, trainers on each of them). Its pages can be registered once only, so the first
+ * slab's thread does it and others wait until it has; whoever closes last has the first thread take it back, after everybody's copies have ended. */
+#include "cuda/gpus-impl.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "util/log.h"
+
+enum { MAX_GPUS = 64 }; /* asked for at a time, found or not: each is a thread */
+
+const char *const gpu_size_class_names[GPU_SIZE_CLASSES] = { "64KiB", "1MiB", "16MiB", "256MiB", "larger" };
+
+static uint64_t now_ns(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+/* ---- handing work over ---- */
+
+static void submit(struct gpu *gpu, struct gpu_work *w, enum gpu_work_kind kind)
+{
+	w->gpu = gpu;
+	w->kind = kind;
+	w->next = NULL;
+	w->result = 0;
+	pthread_mutex_lock(&gpu->all->lock);
+	if (gpu->first)
+		gpu->last->next = w;
+	else
+		gpu->first = w;
+	gpu->last = w;
+	pthread_cond_signal(&gpu->asked);
+	pthread_mutex_unlock(&gpu->all->lock);
+}
+
+void gpu_copy_begin(struct gpu_slab *slab, struct gpu_copy *copy)
+{
+	copy->work.slab = slab;
+	submit(slab->gpu, &copy->work, GPU_WORK_COPY);
+}
+
+/* ---- GPUs ---- */
+
+static struct gpu *find_gpu(struct gpus *g, const unsigned char uuid[GPU_UUID_BYTES])
+{
+	for (struct gpu *gpu = g->list; gpu; gpu = gpu->next) {
+		if (!gpu->stop && !memcmp(gpu->uuid.bytes, uuid, GPU_UUID_BYTES))
+			return gpu;
+	}
+	return NULL;
+}
+
+/* Signals are the loop thread's. */
+static int start_thread(struct gpu *gpu)
+{
+	sigset_t all, before;
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	int r = pthread_create(&gpu->thread, NULL, gpu_thread, gpu);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	return -r;
+}
+
+static int make_gpu(struct gpus *g, const unsigned char uuid[GPU_UUID_BYTES], struct gpu **out, char *why)
+{
+	unsigned n = 0;
+	for (struct gpu *other = g->list; other; other = other->next)
+		n++;
+	if (n >= MAX_GPUS) {
+		snprintf(why, GPU_REASON_BYTES, "the daemon is asked for more than %d GPUs at a time", MAX_GPUS);
+		return GPU_E_REFUSED;
+	}
+	struct gpu *gpu = calloc(1, sizeof(*gpu));
+	if (!gpu)
+		return -ENOMEM;
+	gpu->all = g;
+	memcpy(gpu->uuid.bytes, uuid, GPU_UUID_BYTES);
+	memcpy(gpu->stats.uuid, uuid, GPU_UUID_BYTES);
+	pthread_cond_init(&gpu->asked, NULL);
+	int r = start_thread(gpu);
+	if (r) {
+		pthread_cond_destroy(&gpu->asked);
+		free(gpu);
+		snprintf(why, GPU_REASON_BYTES, "the daemon cannot start a thread for the GPU: %s", strerror(-r));
+		return GPU_E_REFUSED;
+	}
+	gpu->next = g->list;
+	g->list = gpu;
+	*out = gpu;
+	return 0;
+}
+
+static void stop_gpu(struct gpu *gpu)
+{
+	pthread_mutex_lock(&gpu->all->lock);
+	gpu->stop = true;
+	pthread_cond_signal(&gpu->asked);
+	pthread_mutex_unlock(&gpu->all->lock);
+}
+
+/* One that this machine does not have would otherwise cost a thread for ever. */
+static void retire_unknown(struct gpu *gpu)
+{
+	pthread_mutex_lock(&gpu->all->lock);
+	bool known = gpu->known;
+	pthread_mutex_unlock(&gpu->all->lock);
+	if (gpu->n_slabs == 0 && !known && !gpu->stop)
+		stop_gpu(gpu);
+}
+
+/* ---- host slabs ---- */
+
+static struct gpu_host *find_host(struct gpus *g, const uint8_t *base)
+{
+	struct gpu_host *h = g->hosts;
+	while (h && h->base != base)
+		h = h->next;
+	return h;
+}
+
+static struct gpu_host *make_host(struct gpus *g, const struct gpu_slab_params *p)
+{
+	struct gpu_host *h = calloc(1, sizeof(*h));
+	if (!h)
+		return NULL;
+	h->base = p->host;
+	h->slot_bytes = p->slot_bytes;
+	h->n_slots = p->n_slots;
+	h->next = g->hosts;
+	g->hosts = h;
+	return h;
+}
+
+static void free_host(struct gpus *g, struct gpu_host *h)
+{
+	struct gpu_host **at = &g->hosts;
+	while (*at != h)
+		at = &(*at)->next;
+	*at = h->next;
+	free(h);
+}
+
+/* ---- opening ---- */
+
+static void begin_open(struct gpu_slab_work *sw)
+{
+	struct gpu_host *h = sw->host;
+	sw->pin = !h->decided;
+	if (sw->pin)
+		h->pinning = true;
+	sw->slab.pinned = h->pinned;
+	submit(sw->slab.gpu, &sw->work, GPU_WORK_OPEN);
+}
+
+int gpu_slab_open(struct gpus *g, const struct gpu_slab_params *params, char *why)
+{
+	if (g->params.memory_bytes == 0) {
+		snprintf(why, GPU_REASON_BYTES, "gpu_memory is off in the daemon's configuration");
+		return GPU_E_REFUSED;
+	}
+	struct gpu *gpu = find_gpu(g, params->uuid);
+	struct gpu_slab_work *sw = calloc(1, sizeof(*sw));
+	struct gpu_host *h = find_host(g, params->host);
+	int r = sw ? 0 : -ENOMEM;
+	if (r == 0 && !gpu)
+		r = make_gpu(g, params->uuid, &gpu, why);
+	if (r == 0 && !h && !(h = make_host(g, params)))
+		r = -ENOMEM;
+	if (r) {
+		if (gpu)
+			retire_unknown(gpu);
+		free(sw);
+		return r;
+	}
+	sw->params = *params;
+	sw->slab.gpu = gpu;
+	sw->slab.arg = params->arg;
+	sw->work.slab = &sw->slab;
+	sw->host = h;
+	h->n_slabs++;
+	gpu->n_slabs++;
+	if (h->pinning) {
+		sw->next = h->waiting;
+		h->waiting = sw;
+	} else {
+		begin_open(sw);
+	}
+	return 0;
+}
+
+/* Those that waited for the pages to be registered: all of them go on, or, when that slab failed, the first tries in its place. */
+static void wake_waiting(struct gpu_host *h)
+{
+	while (h->waiting && !h->pinning) {
+		struct gpu_slab_work *sw = h->waiting;
+		h->waiting = sw->next;
+		begin_open(sw);
+	}
+}
+
+static void on_opened(struct gpu_slab_work *sw)
+{
+	struct gpu *gpu = sw->slab.gpu;
+	struct gpus *g = gpu->all;
+	struct gpu_host *h = sw->host;
+	int result = sw->work.result;
+	if (sw->pin) {
+		h->pinning = false;
+		h->decided = result == 0;
+		h->pinned = result == 0 && sw->slab.pinned;
+		h->pinner = h->pinned ? gpu : NULL;
+	}
+	if (result) {
+		h->n_slabs--;
+		gpu->n_slabs--;
+	}
+	wake_waiting(h);
+	if (result == 0 && sw->pin && !h->pinned && g->params.pin != GPU_PIN_OFF)
+		log_record(LOG_LEVEL_WARNING, "not-pinned", "%s; copies to the GPU are slower", sw->why);
+	if (result == 0) {
+		sw->params.on_open(sw->params.arg, &sw->slab, 0, "");
+		return;
+	}
+	if (h->n_slabs == 0)
+		free_host(g, h);
+	retire_unknown(gpu);
+	sw->params.on_open(sw->params.arg, NULL, result, sw->why);
+	free(sw);
+}
+
+/* ---- closing ---- */
+
+void gpu_slab_close(struct gpu_slab *slab, void (*on_closed)(void *arg, bool lost), void *arg)
+{
+	struct gpu_slab_work *sw = slab_work_of(slab);
+	sw->on_closed = on_closed;
+	sw->closed_arg = arg;
+	submit(slab->gpu, &sw->work, GPU_WORK_CLOSE);
+}
+
+static void end_closing(struct gpu_slab_work *sw)
+{
+	sw->on_closed(sw->closed_arg, sw->work.result == GPU_E_LOST);
+	free(sw);
+}
+
+static void on_memory_freed(struct gpu_slab_work *sw)
+{
+	struct gpu_host *h = sw->host;
+	sw->slab.gpu->n_slabs--;
+	if (--h->n_slabs > 0) {
+		end_closing(sw);
+	} else if (h->pinned) {
+		submit(h->pinner, &sw->work, GPU_WORK_UNPIN);
+	} else {
+		free_host(sw->slab.gpu->all, h);
+		end_closing(sw);
+	}
+}
+
+static void on_unpinned(struct gpu_slab_work *sw)
+{
+	free_host(sw->slab.gpu->all, sw->host);
+	end_closing(sw);
+}
+
+/* ---- work that comes back ---- */
+
+static void on_copied(struct gpu_work *w)
+{
+	struct gpu_copy *copy = (struct gpu_copy *)(void *)w;
+	char why[GPU_REASON_BYTES] = "";
+	if (w->result) {
+		pthread_mutex_lock(&w->gpu->all->lock);
+		snprintf(why, sizeof(why), "%s", w->gpu->lost ? w->gpu->lost_text : w->gpu->stats.last_error);
+		pthread_mutex_unlock(&w->gpu->all->lock);
+	}
+	copy->done(copy, w->result, why);
+}
+
+static void dispatch(struct gpu_work *w)
+{
+	switch ((enum gpu_work_kind)w->kind) {
+	case GPU_WORK_OPEN:
+		on_opened(slab_work_of(w->slab));
+		break;
+	case GPU_WORK_CLOSE:
+		on_memory_freed(slab_work_of(w->slab));
+		break;
+	case GPU_WORK_UNPIN:
+		on_unpinned(slab_work_of(w->slab));
+		break;
+	case GPU_WORK_COPY:
+		on_copied(w);
+		break;
+	}
+}
+
+static void tell_lost(struct gpus *g)
+{
+	for (struct gpu *gpu = g->list; gpu; gpu = gpu->next) {
+		char text[GPU_REASON_BYTES];
+		pthread_mutex_lock(&g->lock);
+		bool lost = gpu->lost;
+		memcpy(text, gpu->lost_text, sizeof(text));
+		pthread_mutex_unlock(&g->lock);
+		if (!lost || gpu->told)
+			continue;
+		gpu->told = true;
+		g->params.on_lost(g->params.arg, gpu, text);
+	}
+}
+
+static void join_ended(struct gpus *g)
+{
+	for (struct gpu **at = &g->list, *gpu; (gpu = *at);) {
+		pthread_mutex_lock(&g->lock);
+		bool ended = gpu->ended;
+		pthread_mutex_unlock(&g->lock);
+		if (!ended) {
+			at = &gpu->next;
+			continue;
+		}
+		*at = gpu->next;
+		pthread_join(gpu->thread, NULL);
+		pthread_cond_destroy(&gpu->asked);
+		free(gpu);
+	}
+}
+
+static void on_async_closed(uv_handle_t *h)
+{
+	struct gpus *g = h->data;
+	void (*on_closed)(void *) = g->on_closed;
+	void *arg = g->on_closed_arg;
+	pthread_mutex_destroy(&g->driver_lock);
+	pthread_mutex_destroy(&g->lock);
+	free(g);
+	if (on_closed)
+		on_closed(arg);
+}
+
+/* Threads end when no host slab is mirrored any more: until then one may still have to take back what it registered. */
+static void maybe_end(struct gpus *g)
+{
+	if (!g->closing || g->hosts || uv_is_closing((uv_handle_t *)&g->async))
+		return;
+	for (struct gpu *gpu = g->list; gpu; gpu = gpu->next) {
+		if (!gpu->stop)
+			stop_gpu(gpu);
+	}
+	if (!g->list)
+		uv_close((uv_handle_t *)&g->async, on_async_closed);
+}
+
+static void drain(uv_async_t *async)
+{
+	struct gpus *g = async->data;
+	pthread_mutex_lock(&g->lock);
+	struct gpu_work *w = g->done;
+	g->done = g->done_last = NULL;
+	pthread_mutex_unlock(&g->lock);
+	tell_lost(g); /* first: its sessions go before their copies come back as failed */
+	while (w) {
+		struct gpu_work *next = w->next;
+		dispatch(w);
+		w = next;
+	}
+	join_ended(g);
+	maybe_end(g);
+}
+
+/* ---- life ---- */
+
+int gpus_create(uv_loop_t *loop, const struct gpus_params *params, struct gpus **out)
+{
+	struct gpus *g = calloc(1, sizeof(*g));
+	if (!g)
+		return -ENOMEM;
+	g->params = *params;
+	int r = uv_async_init(loop, &g->async, drain);
+	if (r) {
+		free(g);
+		return r;
+	}
+	g->async.data = g;
+	pthread_mutex_init(&g->lock, NULL);
+	pthread_mutex_init(&g->driver_lock, NULL);
+	*out = g;
+	return 0;
+}
+
+void gpus_close(struct gpus *g, void (*on_closed)(void *arg), void *arg)
+{
+	g->closing = true;
+	g->on_closed = on_closed;
+	g->on_closed_arg = arg;
+	maybe_end(g);
+}
+
+/* ---- looking ---- */
+
+unsigned gpus_get_stats(struct gpus *g, struct gpu_stats *stats, unsigned n)
+{
+	unsigned filled = 0;
+	pthread_mutex_lock(&g->lock);
+	for (struct gpu *gpu = g->list; gpu && filled < n; gpu = gpu->next) {
+		if (!gpu->known)
+			continue;
+		stats[filled] = gpu->stats;
+		stats[filled].lost = gpu->lost;
+		stats[filled++].driver_version = g->driver_version;
+	}
+	pthread_mutex_unlock(&g->lock);
+	return filled;
+}
+
+uint64_t gpus_oldest_busy_ns(struct gpus *g)
+{
+	uint64_t oldest = 0, now = now_ns();
+	pthread_mutex_lock(&g->lock);
+	for (struct gpu *gpu = g->list; gpu; gpu = gpu->next) {
+		if (gpu->busy_since_ns && now - gpu->busy_since_ns > oldest)
+			oldest = now - gpu->busy_since_ns;
+	}
+	pthread_mutex_unlock(&g->lock);
+	return oldest;
+}
+
+int gpus_driver_version(struct gpus *g)
+{
+	if (!g)
+		return 0;
+	pthread_mutex_lock(&g->lock);
+	int version = g->driver_version;
+	pthread_mutex_unlock(&g->lock);
+	return version;
+}

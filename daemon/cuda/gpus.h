@@ -1,0 +1,133 @@
+/* GPUs as places that batches are copied to before they are published.
+ *
+ * A slab on a GPU mirrors one in host memory: slot i of it begins at i * slot_bytes as slot i there does. It is exported once, and its handle is what
+ * trainers open. One thread per GPU, started by the first slab that somebody wants there, owns the GPU's primary context, a copy stream and every CUDA
+ * call of this process for that GPU; without such a wish the driver is not even loaded. Host slabs are pinned (registered with CUDA) for as long as a
+ * slab mirrors them, so that copies go by DMA.
+ *
+ *     asked for --> opening ---------> open --> closing --> gone          a slab
+ *                      |  on_open        |         on_closed
+ *                      +--> refused      +--> lost: the GPU failed for good; copies end with GPU_E_LOST
+ *
+ * Threads: everything declared here is the loop thread's, and every callback comes there. Nothing here blocks. With CUDA=0 gpus-none.c takes
+ * the place of gpus.c: every GPU is refused, with that reason. */
+#ifndef BATCHD_CUDA_GPUS_H
+#define BATCHD_CUDA_GPUS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <uv.h>
+
+struct gpus;
+struct gpu;
+
+enum {
+	GPU_E_REFUSED = 1, /* it cannot be done here; the reason says why in words for a trainer's user, who goes on without */
+	GPU_E_UNPINNED = 2,/* the host slab could not be pinned and pin_memory is on */
+	GPU_E_FAILED = 3,  /* this one copy failed */
+	GPU_E_LOST = 4,    /* the GPU failed for good: only a new process can use it again */
+
+	GPU_UUID_BYTES = 16,
+	GPU_HANDLE_BYTES = 64,
+	GPU_REASON_BYTES = 512,
+	GPU_SIZE_CLASSES = 5, /* of copies: below 64 KiB, 1 MiB, 16 MiB, 256 MiB, and larger ones */
+};
+extern const char *const gpu_size_class_names[GPU_SIZE_CLASSES]; /* "64KiB", ...: what a class is below; the last one's is "larger" */
+
+enum gpu_pin { GPU_PIN_AUTO, GPU_PIN_ON, GPU_PIN_OFF };
+
+#define GPU_MEMORY_AUTO UINT64_MAX
+
+struct gpus_params {
+	uint64_t memory_bytes;  /* for slabs, of each GPU; 0: no GPU is used; GPU_MEMORY_AUTO: a tenth of what the GPU has */
+	enum gpu_pin pin;
+	double pin_limit;       /* 0..1: the most that may be pinned of what is pinned or left to be had */
+	void (*on_lost)(void *arg, struct gpu *gpu, const char *text); /* once per GPU */
+	void *arg;
+};
+
+/* 0 or negative errno. Starts nothing. The loop must run until gpus_close's callback. */
+int gpus_create(uv_loop_t *loop, const struct gpus_params *params, struct gpus **out);
+/* Every slab must be closed or closing. Ends the threads after what they are at, then calls back. A thread that a driver never lets go keeps it waiting. */
+void gpus_close(struct gpus *g, void (*on_closed)(void *arg), void *arg);
+
+/* ---- slabs ---- */
+
+/* Read-only to callers, from on_open on. */
+struct gpu_slab {
+	struct gpu *gpu;
+	void *arg;                      /* the owner's */
+	unsigned char handle[GPU_HANDLE_BYTES]; /* for cudaIpcOpenMemHandle in other processes */
+	uint64_t bytes;                 /* whole multiples of 2 MiB */
+	bool pinned;                    /* the host slab is */
+};
+
+struct gpu_slab_params {
+	unsigned char uuid[GPU_UUID_BYTES];
+	uint8_t *host;                  /* the host slab, every page present; stays mapped until on_closed */
+	size_t slot_bytes;
+	uint32_t n_slots;
+	/* slab: the caller's from now on, or NULL with result GPU_E_REFUSED, GPU_E_UNPINNED or GPU_E_LOST and why. */
+	void (*on_open)(void *arg, struct gpu_slab *slab, int result, const char *why);
+	void *arg;
+};
+
+/* 0: on_open will be called; GPU_E_REFUSED: it will not, `why` (GPU_REASON_BYTES) says so; -ENOMEM. */
+int gpu_slab_open(struct gpus *g, const struct gpu_slab_params *params, char *why);
+/* No copy of it may be under way, and no other process may have it open any more. The host slab may be unmapped in on_closed, not before; when lost is true not
+ * even then, as nobody can say what the GPU still reads. */
+void gpu_slab_close(struct gpu_slab *slab, void (*on_closed)(void *arg, bool lost), void *arg);
+
+/* ---- copies ---- */
+
+struct gpu_work {
+	struct gpu_work *next;          /* gpus.c's, like all of it */
+	struct gpu *gpu;
+	struct gpu_slab *slab;
+	int kind, result;
+};
+
+/* A copy from the host slab to the same place on the GPU. The memory is the caller's until done. */
+struct gpu_copy {
+	struct gpu_work work;
+	uint32_t n_parts;               /* 1 or 2 */
+	struct {
+		uint64_t offset, bytes; /* in both slabs */
+	} part[2];
+	/* result: 0: seen complete; GPU_E_FAILED or GPU_E_LOST with why. Either way nothing reads the host memory any more. */
+	void (*done)(struct gpu_copy *copy, int result, const char *why);
+	void *event;                    /* the GPU thread's */
+};
+/* Copies of one GPU run in the order of these calls. */
+void gpu_copy_begin(struct gpu_slab *slab, struct gpu_copy *copy);
+
+/* ---- looking at them ---- */
+
+struct gpu_stats {
+	char name[96];
+	unsigned char uuid[GPU_UUID_BYTES];
+	int driver_version;             /* 1000 * major + 10 * minor; 0: not known yet */
+	bool context, lost;
+	uint64_t n_slabs, slab_bytes, budget_bytes;
+	uint64_t pinned_bytes;          /* of host slabs that this GPU's thread registered */
+	struct {
+		uint64_t n, bytes;
+	} copies[GPU_SIZE_CLASSES];     /* host to device, seen complete; the daemon copies nothing the other way */
+	uint64_t n_pageable;            /* of them from memory that was not pinned */
+	uint64_t n_errors;
+	char last_error[160], pin_note[GPU_REASON_BYTES]; /* why something is not pinned */
+	uint64_t in_flight;
+};
+/* Fills in up to n, returns how many GPUs somebody has asked for and this machine has. */
+unsigned gpus_get_stats(struct gpus *g, struct gpu_stats *stats, unsigned n);
+/* How long the CUDA call that has taken longest so far has been at it; 0: none is under way. */
+uint64_t gpus_oldest_busy_ns(struct gpus *g);
+int gpus_driver_version(struct gpus *g); /* 0: not known yet, or g is NULL */
+
+/* "GPU-8a1b...": as nvidia-smi writes it. */
+enum { GPU_UUID_TEXT_BYTES = 41 };
+void gpu_uuid_format(const unsigned char uuid[GPU_UUID_BYTES], char text[GPU_UUID_TEXT_BYTES]);
+
+#endif

@@ -1,0 +1,181 @@
+/* See device.h. CUDA's own conditions for sharing memory between processes that can be known before trying are checked here: the same user, as the kernel's driver
+ * compares effective uids; the same PID namespace, as handles name processes; the same driver on both sides. The rest (MIG, compute mode, what a driver
+ * refuses) the GPU's thread finds out. */
+#include "device.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "state.h"
+#include "util/log.h"
+
+#define CODE(name) BATCHD__WIRE__ERROR_CODE__##name
+
+/* Opening a mirror belongs to the job: the session that asked may leave meanwhile, and others may want the same. */
+struct device_task {
+	struct job *job;
+	struct slots *slots; /* to compare with, not to look into */
+	unsigned char uuid[GPU_UUID_BYTES];
+};
+
+/* ---- the wish ---- */
+
+static void give_up(struct session *s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void give_up(struct session *s, const char *fmt, ...)
+{
+	va_list ap;
+	va_start(ap, fmt);
+	vsnprintf(s->device.reason, sizeof(s->device.reason), fmt, ap);
+	va_end(ap);
+	s->device.wanted = false;
+	log_record(LOG_LEVEL_NOTICE, "no-device", "session %llu gets no device memory: %s", (unsigned long long)s->number, s->device.reason);
+}
+
+static uint64_t own_pid_namespace(void)
+{
+	struct stat st;
+	return stat("/proc/self/ns/pid", &st) ? 0 : (uint64_t)st.st_ino;
+}
+
+static bool same_driver(struct session *s)
+{
+	uint32_t ours = (uint32_t)gpus_driver_version(s->daemon->gpus), theirs = s->device.driver_version;
+	if (!ours || !theirs || ours == theirs)
+		return true;
+	give_up(s, "the trainer uses the CUDA driver of version %u.%u and the daemon that of version %u.%u; memory is shared between equal ones only", theirs / 1000,
+		theirs % 1000 / 10, ours / 1000, ours % 1000 / 10);
+	return false;
+}
+
+void device_wish(struct session *s, const Batchd__Wire__Open *open)
+{
+	struct device *d = &s->device;
+	uint64_t ours = own_pid_namespace();
+	if (!open->device_uuid.len)
+		return;
+	d->wanted = true;
+	memcpy(d->uuid, open->device_uuid.data, sizeof(d->uuid));
+	d->driver_version = open->driver_version;
+	if (s->uid != geteuid())
+		give_up(s, "the trainer runs as user %u and the daemon as user %u; CUDA shares memory between processes of one user only", (unsigned)s->uid,
+			(unsigned)geteuid());
+	else if (open->pid_namespace && ours && open->pid_namespace != ours)
+		give_up(s, "the trainer and the daemon are in different PID namespaces (containers?), between which CUDA shares no memory; share it, as with docker run "
+			"--pid=host or --pid=container:NAME");
+	else
+		same_driver(s);
+}
+
+/* ---- the mirror ---- */
+
+/* Those who waited for it, and did not get it. */
+static bool waits_for(const struct session *s, const struct device_task *task)
+{
+	return s->state == SESSION_OPENING && s->peer && s->device.wanted && !memcmp(s->device.uuid, task->uuid, sizeof(task->uuid)) &&
+	       loader_stream(task->job->loader, s->consumer.rank)->slots == task->slots;
+}
+
+static void refuse(struct session *s, int result, const char *why)
+{
+	if (result == GPU_E_UNPINNED)
+		session_fail(s, CODE(LIMIT), "pin_memory", why);
+	else if (result == GPU_E_LOST)
+		session_fail(s, CODE(GPU_LOST), "", why);
+	else
+		give_up(s, "%s", why);
+}
+
+/* Failing one may take others along, so the list is begun afresh after each. */
+static void refuse_waiting(const struct device_task *task, int result, const char *why)
+{
+	struct job *j = task->job;
+	for (struct session *s = j->sessions; s;) {
+		bool waits = waits_for(s, task);
+		if (waits)
+			refuse(s, result, why);
+		s = waits ? j->sessions : s->next_in_job;
+	}
+}
+
+static void on_mirror_open(void *arg, struct mirror *m, int result, const char *why)
+{
+	struct device_task *task = arg;
+	struct job *j = task->job;
+	j->n_tasks--;
+	if (!m && j->state == JOB_READY)
+		refuse_waiting(task, result, why);
+	free(task);
+	for (struct session *s = j->sessions, *next; s; s = next) {
+		next = s->next_in_job;
+		session_advance(s);
+	}
+	if (!j->sessions)
+		job_close(j);
+}
+
+static bool begin(struct session *s, struct slots *slots)
+{
+	char why[GPU_REASON_BYTES] = "the daemon is out of memory";
+	struct device_task *task = malloc(sizeof(*task));
+	int r = -ENOMEM;
+	if (task) {
+		*task = (struct device_task){ .job = s->job, .slots = slots };
+		memcpy(task->uuid, s->device.uuid, sizeof(task->uuid));
+		r = mirror_open(slots, s->daemon->gpus, task->uuid, on_mirror_open, task, why);
+	}
+	if (r) {
+		free(task);
+		give_up(s, "%s", why);
+		return false;
+	}
+	s->job->n_tasks++;
+	return true;
+}
+
+bool device_ready(struct session *s, struct slots *slots)
+{
+	struct mirror *m = s->device.wanted ? mirror_find(slots, s->device.uuid) : NULL;
+	if (m && m->slab)
+		same_driver(s); /* the daemon may have learnt its own version on the way here */
+	else if (m || (s->device.wanted && begin(s, slots)))
+		return false;
+	return true;
+}
+
+void device_attach(struct session *s)
+{
+	s->consumer.mirror = s->device.wanted ? mirror_find(s->consumer.slots, s->device.uuid) : NULL;
+}
+
+void device_describe(struct session *s, Batchd__Wire__Opened *o)
+{
+	const struct mirror *m = s->consumer.mirror;
+	o->driver_version = (uint32_t)gpus_driver_version(s->daemon->gpus);
+	o->device_reason = s->device.reason;
+	if (!m)
+		return;
+	o->device_uuid = (ProtobufCBinaryData){ GPU_UUID_BYTES, s->device.uuid };
+	o->ipc_handle = (ProtobufCBinaryData){ GPU_HANDLE_BYTES, m->slab->handle };
+	o->device_bytes = m->slab->bytes;
+	o->device_slot_bytes = m->slots->layout.slot_bytes;
+}
+
+/* ---- the end of a GPU ---- */
+
+void device_on_lost(void *daemon, struct gpu *gpu, const char *text)
+{
+	struct batchd *b = daemon;
+	log_record(LOG_LEVEL_ERROR, "gpu-lost", "%s; ending, so that a new daemon can", text);
+	for (struct session *s = b->sessions; s;) {
+		bool hit = s->peer && s->consumer.mirror && s->consumer.mirror->slab->gpu == gpu;
+		if (hit)
+			session_fail(s, CODE(GPU_LOST), "", text);
+		s = hit ? b->sessions : s->next; /* closing one may free others */
+	}
+	batchd_give_up(b, EXIT_GPU, text);
+}

@@ -1,0 +1,38 @@
+/* The GPU that a session wants its batches on: the wish from Open, why it cannot be had, and the way to a mirror of its slots there. A device is a wish: whatever stands in its
+ * way becomes a line of text in Opened, and the session goes on with the host slab. Loop thread only. */
+#ifndef BATCHD_DEVICE_H
+#define BATCHD_DEVICE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "cuda/gpus.h"
+#include "wire.h"
+
+struct batchd;
+struct session;
+struct slots;
+
+/* In a session, zeroed at first. */
+struct device {
+	bool wanted;                   /* and nothing has stood in its way so far */
+	unsigned char uuid[GPU_UUID_BYTES];
+	uint32_t driver_version;       /* the trainer's; 0: not known */
+	char reason[GPU_REASON_BYTES]; /* why it got none; empty: it did, or wanted none */
+};
+
+/* Takes the wish from a checked Open, and gives up what cannot work between these two processes. */
+void device_wish(struct session *s, const Batchd__Wire__Open *open);
+/* Whether the session can be attached to these slots now: it wants no device, cannot have it, or its mirror is open. Otherwise begins to open one, unless that is under way;
+ * session_advance is called for every session of the job when it has been. */
+bool device_ready(struct session *s, struct slots *slots);
+/* When it has been attached: says where it finds its batches. */
+void device_attach(struct session *s);
+/* Its part of Opened. The bytes belong to the session and its slots. */
+void device_describe(struct session *s, Batchd__Wire__Opened *o);
+
+/* gpus_params.on_lost, arg is the daemon: tells that GPU's sessions, and ends the daemon with EXIT_GPU, so that the next one can use the GPU. */
+enum { EXIT_GPU = 75 }; /* EX_TEMPFAIL of sysexits.h */
+void device_on_lost(void *daemon, struct gpu *gpu, const char *text);
+
+#endif

@@ -32,8 +32,8 @@ enum batchd_code {
 	BATCHD_E_SHUTDOWN = -11,   /* the daemon is stopping */
 	BATCHD_E_INTERNAL = -12,
 	BATCHD_E_CONNECT = -13,    /* no daemon, and none could be started */
-	BATCHD_E_LOST = -14,       /* the daemon went away; batches still held stay readable. batchd_open again, and batchd_start
-	                            * where you were, gives the same batches */
+	BATCHD_E_LOST = -14,       /* the daemon went away and did not come back within reconnect_ms; batches still held stay readable.
+	                            * batchd_open again, and batchd_start where you were, gives the same batches */
 	BATCHD_E_NOMEM = -15,
 	BATCHD_E_FORKED = -16,     /* used in a child of the process that opened it */
 	BATCHD_E_CANCELLED = -17,  /* on_progress said so */
@@ -48,6 +48,12 @@ enum batchd_mode { BATCHD_SHARD, BATCHD_SHARE };
 enum batchd_device_path { BATCHD_DEVICE_NONE, BATCHD_DEVICE_IPC, BATCHD_DEVICE_COPY };
 
 /* Fill in with batchd_options_init, then change what you need. Strings are borrowed for the call. */
+/* What options.on_event tells. The text is one line for a person. */
+enum batchd_event {
+	BATCHD_EVENT_LOST = 1,     /* the daemon went away; it is waited for */
+	BATCHD_EVENT_BACK = 2      /* a daemon is there again, and the loader goes on exactly where it was. info's memory and window may be others */
+};
+
 struct batchd_options {
 	size_t size_bytes;
 	const char *socket;        /* NULL: $BATCHD_SOCKET, the user's own daemon, the system's daemon, or start one for this user */
@@ -79,6 +85,13 @@ struct batchd_options {
 	/* Where batches are wanted: NULL or "cpu"; "cuda" (the calling thread's current device, else the first), "cuda:N" as CUDA counts in this process,
 	 * or "GPU-..." (a UUID). With a GPU, dtype and layout say what batchd_cuda_finish makes of images. See "Batches on a GPU" below. */
 	const char *device;
+	/* For how long a daemon that went away is waited for (default 30000; 0: not at all). Meanwhile batchd_next waits as it does for a batch, and
+	 * afterwards the next batch is the one that would have come anyway; batches on loan stay as they are. For the first sixth of
+	 * it the same socket is tried, then the rule above, autostart included. The same data must be there. Not with `device`. */
+	uint32_t reconnect_ms;
+	/* Called from within the loader's functions, in their thread. May be NULL. */
+	void (*on_event)(void *arg, int event, const char *text);
+	void *event_arg;
 };
 void batchd_options_init(struct batchd_options *o);
 
@@ -162,7 +175,9 @@ int batchd_release(struct batchd_loader *l, uint32_t slot, uint64_t generation);
 uint32_t batchd_n_leased(const struct batchd_loader *l);
 
 /* For event loops: readable when batchd_try_next is worth a call. Wait for it only after batchd_try_next has said BATCHD_AGAIN, which is how the
- * daemon learns that somebody waits. With batches on a GPU call batchd_try_next also every few milliseconds: slots go back during such calls. */
+ * daemon learns that somebody waits. With batches on a GPU call batchd_try_next also every few milliseconds: slots go back during such calls. Ask for it each
+ * time: it is -1 while the daemon is away (call batchd_try_next a few times a second then, which may take as long as a daemon needs to open the data set), and
+ * another one afterwards. */
 int batchd_fd(const struct batchd_loader *l);
 
 /* ---- Batches on a GPU ----

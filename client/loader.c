@@ -26,6 +26,7 @@ void batchd_options_init(struct batchd_options *o)
 		.rank = -1,
 		.world_size = 1,
 		.autostart = 1,
+		.reconnect_ms = 30000,
 	};
 }
 
@@ -70,7 +71,7 @@ static int check_options(const struct batchd_options *o, struct fault *f)
 	return 0;
 }
 
-static int send_open(struct batchd_loader *l, const struct batchd_options *o, const struct source *s)
+static int send_open(struct batchd_loader *l, const struct batchd_options *o, const struct source *s, bool again)
 {
 	Batchd__Wire__ClientMessage m = BATCHD__WIRE__CLIENT_MESSAGE__INIT;
 	Batchd__Wire__Open open = BATCHD__WIRE__OPEN__INIT;
@@ -94,6 +95,8 @@ static int send_open(struct batchd_loader *l, const struct batchd_options *o, co
 	open.incarnation = o->incarnation;
 	if (l->delivery)
 		delivery_ask(l->delivery, &open);
+	open.born_ns = l->born_ns;
+	open.again = again;
 	m.body_case = BATCHD__WIRE__CLIENT_MESSAGE__BODY_OPEN;
 	m.open = &open;
 	return connection_send(&l->connection, &m, s->fds, s->n_fds) < 0 ? connection_lost(&l->connection, &l->fault) : 0;
@@ -211,15 +214,44 @@ static int take_opened(struct batchd_loader *l, const struct batchd_options *o, 
 	fill_info(l, m, o->batch_size);
 	l->lease = calloc(l->n_slots, sizeof *l->lease);
 	l->early = calloc(l->n_slots, sizeof *l->early);
-	if (l->own_batches)
-		l->push_buffer = calloc(o->batch_size, sizeof *l->push_buffer);
-	if (!l->lease || !l->early || (l->own_batches && !l->push_buffer))
+	if (!l->lease || !l->early)
 		return fault_set(&l->fault, BATCHD_E_NOMEM, "out of memory");
 	r = slab_map(fd, m->n_slots, m->slot_bytes, o->writable, &l->slab, &l->fault);
 	return r < 0 || !l->delivery ? r : delivery_attach(l, m, fd);
 }
 
-static int open_stream(struct batchd_loader *l, const struct batchd_options *o)
+static char *copy_text(const char *text, bool *failed)
+{
+	char *copy = text ? strdup(text) : NULL;
+
+	*failed |= text && !copy;
+	return copy;
+}
+
+/* What a reconnect needs: absolute paths, as the working directory may be another one then. */
+static int keep_options(struct batchd_loader *l, const struct batchd_options *o, const char *dataset)
+{
+	bool failed = false;
+
+	l->options = *o;
+	l->options.job = NULL; /* it is in l->job */
+	l->options.device = NULL; /* such loaders are not reconnected */
+	l->options.socket = copy_text(o->socket, &failed);
+	l->options.dataset = copy_text(dataset, &failed);
+	l->options.transform = copy_text(o->transform, &failed);
+	l->options.program = copy_text(o->program, &failed);
+	return failed ? fault_set(&l->fault, BATCHD_E_NOMEM, "out of memory") : 0;
+}
+
+static void free_classes(struct batchd_loader *l)
+{
+	for (uint32_t i = 0; l->classes && i < l->info.n_classes; i++)
+		free(l->classes[i]);
+	free(l->classes);
+	l->classes = NULL;
+}
+
+static int open_stream(struct batchd_loader *l, const struct batchd_options *o, bool again)
 {
 	const Batchd__Wire__Opened *opened = NULL;
 	struct source source;
@@ -229,8 +261,10 @@ static int open_stream(struct batchd_loader *l, const struct batchd_options *o)
 		r = connection_open(&l->connection, o->socket, o->autostart, o->program, &l->fault);
 	if (r == 0) {
 		job_init(&l->job, o, source.dataset);
-		r = send_open(l, o, &source);
+		r = keep_options(l, o, source.dataset);
 	}
+	if (r == 0)
+		r = send_open(l, o, &source, again);
 	source_finish(&source);
 	if (r == 0)
 		r = await_opened(l, o, &opened, &fd);
@@ -251,39 +285,37 @@ static void send_close(struct batchd_loader *l)
 	connection_send(&l->connection, &m, NULL, 0);
 }
 
-static void destroy(struct batchd_loader *l)
+void loader_destroy(struct batchd_loader *l)
 {
 	delivery_destroy(l->delivery, l->n_slots);
 	connection_close(&l->connection);
 	job_finish(&l->job);
 	slab_destroy(l->slab);
-	for (uint32_t i = 0; l->classes && i < l->info.n_classes; i++)
-		free(l->classes[i]);
-	free(l->classes);
-	free(l->push_buffer);
+	free_classes(l);
+	stream_drop_pending(l);
+	free((char *)l->options.socket);
+	free((char *)l->options.dataset);
+	free((char *)l->options.transform);
+	free((char *)l->options.program);
 	free(l->early);
 	free(l->lease);
 	pthread_mutex_destroy(&l->lock);
 	free(l);
 }
 
-int batchd_open(const struct batchd_options *given, struct batchd_loader **out, char *err, size_t err_size)
+int loader_open(const struct batchd_options *wanted, uint64_t born_ns, bool again, struct batchd_loader **out, struct fault *f)
 {
-	struct batchd_options o;
+	struct batchd_options o = *wanted;
 	struct batchd_loader *l = calloc(1, sizeof *l);
 	int r;
 
 	*out = NULL;
-	if (!l) {
-		if (err && err_size)
-			snprintf(err, err_size, "out of memory");
-		return BATCHD_E_NOMEM;
-	}
-	batchd_options_init(&o);
-	memcpy(&o, given, given->size_bytes < sizeof o ? given->size_bytes : sizeof o);
+	if (!l)
+		return fault_set(f, BATCHD_E_NOMEM, "out of memory");
 	pthread_mutex_init(&l->lock, NULL);
 	l->connection.socket = -1;
 	l->generation = process_generation();
+	l->born_ns = born_ns;
 	l->own_batches = o.own_batches;
 	l->share = o.mode == BATCHD_SHARE;
 	l->drop_last = o.drop_last;
@@ -295,21 +327,38 @@ int batchd_open(const struct batchd_options *given, struct batchd_loader **out, 
 		o.layout = BATCHD_NHWC;
 	}
 	if (r == 0)
-		r = open_stream(l, &o);
+		r = open_stream(l, &o, again);
 	if (r < 0) {
-		fault_give(&l->fault, err, err_size);
+		*f = l->fault;
 		delivery_destroy(l->delivery, l->n_slots);
 		l->delivery = NULL;
 		if (l->slab && slab_detach(l->slab))
 			send_close(l);
-		destroy(l);
+		loader_destroy(l);
 		return r;
 	}
 	*out = l;
 	return 0;
 }
 
+int batchd_open(const struct batchd_options *given, struct batchd_loader **out, char *err, size_t err_size)
+{
+	struct batchd_options o;
+	struct fault f;
+
+	batchd_options_init(&o);
+	memcpy(&o, given, given->size_bytes < sizeof o ? given->size_bytes : sizeof o);
+	if (loader_open(&o, loader_now_ns(), false, out, &f) == 0)
+		return 0;
+	return fault_give(&f, err, err_size);
+}
+
 /* ---- close ---- */
+
+static bool is_over(const struct batchd_loader *l)
+{
+	return atomic_load(&l->n_leased) == 0 && !l->former;
+}
 
 void batchd_close(struct batchd_loader *l)
 {
@@ -327,14 +376,39 @@ void batchd_close(struct batchd_loader *l)
 	}
 	pthread_mutex_lock(&l->lock);
 	/* When memory is too short for copies the leases last until the process exits, which the daemon sees by itself. */
-	if (slab_detach(l->slab))
+	if (slab_detach(l->slab) && !l->absence.lost)
 		send_close(l);
 	connection_close(&l->connection);
 	l->closed = true;
-	last = atomic_load(&l->n_leased) == 0;
+	last = is_over(l);
 	pthread_mutex_unlock(&l->lock);
 	if (last)
-		destroy(l);
+		loader_destroy(l);
+}
+
+static bool holds(const struct batchd_loader *l, uint32_t slot, uint64_t generation)
+{
+	return slot < l->n_slots && l->lease[slot].held && l->lease[slot].generation == generation;
+}
+
+/* Of an earlier connection: the slot is a copy of ours, which goes. */
+static int release_former(struct batchd_loader *l, uint64_t era, uint32_t slot, uint64_t generation)
+{
+	struct batchd_loader **at = &l->former, *f;
+
+	while (*at && (*at)->era != era)
+		at = &(*at)->former;
+	f = *at;
+	if (!f || !holds(f, slot, generation))
+		return BATCHD_E_INVALID;
+	f->lease[slot].held = false;
+	slab_drop(f->slab, slot);
+	if (atomic_fetch_sub(&f->n_leased, 1) == 1) {
+		*at = f->former;
+		f->former = NULL;
+		loader_destroy(f);
+	}
+	return 0;
 }
 
 void loader_finish(struct batchd_loader *l)
@@ -343,7 +417,7 @@ void loader_finish(struct batchd_loader *l)
 	l->delivery = NULL;
 	if (slab_detach(l->slab))
 		send_close(l);
-	destroy(l);
+	loader_destroy(l);
 }
 
 /* The other end of a closed loader's life, and the ordinary end of a loan. */
@@ -365,30 +439,34 @@ int loader_end_lease(struct batchd_loader *l, uint32_t slot)
 	return connection_send(&l->connection, &m, NULL, 0) < 0 ? BATCHD_E_LOST : 0;
 }
 
+static int release_current(struct batchd_loader *l, uint32_t slot, uint64_t generation)
+{
+	if (!holds(l, slot, generation) || (l->delivery && !delivery_may_release(l->delivery, slot)))
+		return BATCHD_E_INVALID;
+	if (!l->closed || l->delivery)
+		return loader_end_lease(l, slot);
+	l->lease[slot].held = false;
+	slab_drop(l->slab, slot);
+	atomic_fetch_sub(&l->n_leased, 1);
+	return 0;
+}
+
 int batchd_release(struct batchd_loader *l, uint32_t slot, uint64_t generation)
 {
-	bool last = false, on_gpu;
-	int r = 0;
+	uint64_t era = generation >> ERA_SHIFT;
+	bool last, on_gpu;
+	int r;
 
 	if (loader_is_foreign(l))
 		return BATCHD_E_FORKED;
+	generation &= ((uint64_t)1 << ERA_SHIFT) - 1;
 	pthread_mutex_lock(&l->lock);
+	r = era == l->era ? release_current(l, slot, generation) : release_former(l, era, slot, generation);
 	on_gpu = l->delivery != NULL;
-	if (slot >= l->n_slots || !l->lease[slot].held || l->lease[slot].generation != generation ||
-	    (on_gpu && !delivery_may_release(l->delivery, slot))) {
-		pthread_mutex_unlock(&l->lock);
-		return BATCHD_E_INVALID;
-	}
-	if (l->closed && !on_gpu) {
-		l->lease[slot].held = false;
-		slab_drop(l->slab, slot);
-		last = atomic_fetch_sub(&l->n_leased, 1) == 1;
-	} else {
-		r = loader_end_lease(l, slot);
-	}
+	last = r == 0 && l->closed && !on_gpu && is_over(l);
 	pthread_mutex_unlock(&l->lock);
 	if (last)
-		destroy(l);
+		loader_destroy(l);
 	if (on_gpu)
 		delivery_reap();
 	return r;
@@ -475,9 +553,18 @@ static int fetch_classes(struct batchd_loader *l)
 
 const char *batchd_class(struct batchd_loader *l, uint32_t i)
 {
+	int r;
+
 	if (loader_is_foreign(l) || l->fault.code || i >= l->info.n_classes)
 		return NULL;
-	if (!l->classes && fetch_classes(l) < 0)
-		return NULL;
+	while (!l->classes) {
+		if (l->absence.lost && loader_reconnect(l, BATCHD_FOREVER) < 0)
+			return NULL;
+		r = fetch_classes(l);
+		if (r < 0)
+			free_classes(l);
+		if (r < 0 && !loader_is_lost(l, r))
+			return NULL;
+	}
 	return l->classes[i];
 }

@@ -1,4 +1,4 @@
-/* A loader, as its files share it: loader.c opens and closes it, stream.c moves batches. */
+/* A loader, as its files share it: loader.c opens and closes it, stream.c moves batches, reconnect.c puts another connection under it. */
 #ifndef BATCHD_CLIENT_LOADER_H
 #define BATCHD_CLIENT_LOADER_H
 
@@ -26,41 +26,70 @@ struct lease {
 };
 
 struct delivery;
+/* own_batches: one that was pushed and has not come yet; sent again after a reconnect. */
+struct pending {
+	struct pending *next;
+	uint32_t n;
+	uint64_t index[];
+};
+
+/* A daemon that went away. */
+struct absence {
+	bool lost;             /* it has; the connection is closed */
+	struct fault why;
+	uint64_t since_ns, next_try_ns;
+	unsigned n_tries;
+};
+
+/* Batches are told apart over reconnects by the upper bits of the generation that the trainer sees; the wire's has the lower ones. */
+enum { ERA_SHIFT = 48 };
 
 struct batchd_loader {
 	/* Written once, by batchd_open. */
 	unsigned generation;   /* process_generation() */
 	bool own_batches, share, drop_last;
-	uint32_t n_slots;
-	size_t labels_offset, indices_offset;
-	uint64_t row_bytes, label_bytes;
-	struct batchd_info info;
-	struct delivery *delivery; /* to a GPU; NULL: none (cuda/delivery.h) */
+	struct batchd_options options; /* its strings are the loader's own; dataset as the daemon wants it */
+	uint64_t born_ns;
 
 	/* The thread that the loader belongs to. */
 	struct fault fault;    /* code: what every later call returns as well; 0 while all is well */
+	struct absence absence;
 	uint64_t seek;         /* of the last Seek sent; 0: none yet */
 	uint64_t epoch, base;
 	uint64_t next_step;    /* the only one that may come next */
 	bool streaming;        /* between batchd_start and the epoch's end */
-	bool continues;        /* the daemon is going on to epoch + 1 by itself */
-	bool said_waiting;     /* since the last batch came */
 	uint64_t n_pushed;     /* own_batches: the first step not pushed yet */
 	bool pushed_all;
-	struct ready *early;   /* ring of n_slots: batches that came while something else was waited for */
-	uint32_t n_early, first_early;
+	struct pending *pending_first, *pending_last; /* own_batches: steps next_step to n_pushed - 1 */
 	char **classes;        /* info.n_classes of them once fetched */
-	uint64_t *push_buffer; /* own_batches: up to batch_size indices on their way */
 
 	/* Any thread, under lock: sending, the slab, the leases, the end. */
 	pthread_mutex_t lock;
+	bool closed;           /* batchd_close was called: freed with the last lease */
+	uint64_t era;          /* reconnects so far, of what lies between link_begin and link_end */
+	struct batchd_loader *former; /* earlier connections whose batches are still on loan: closed, chained by this, with locks that nobody uses */
+
+	struct job job;
+
+	/* What belongs to one connection, up to link_end: reconnect.c exchanges it as bytes, so nothing in it may be pointed at from outside this struct.
+	 * Written once unless it says otherwise. */
+	char link_begin;
+	uint32_t n_slots;
+	size_t labels_offset, indices_offset;
+	uint64_t row_bytes, label_bytes;
+	struct batchd_info info;
+	struct delivery *delivery; /* to a GPU; NULL: none (cuda/delivery.h). Such loaders are not reconnected: tensors of others point into it */
+	/* the loader's thread */
+	bool continues;        /* the daemon is going on to epoch + 1 by itself */
+	bool said_waiting;     /* since the last batch came */
+	struct ready *early;   /* ring of n_slots: batches that came while something else was waited for */
+	uint32_t n_early, first_early;
+	/* under lock */
 	struct slab *slab;
 	struct lease *lease;   /* of each slot */
 	atomic_uint n_leased;  /* changed under lock */
-	bool closed;           /* batchd_close was called: freed with the last lease */
-
 	struct connection connection; /* receiving: the loader's thread; sending: under lock */
-	struct job job;
+	char link_end;
 };
 
 /* Whether this is a child of the process that opened the loader. */
@@ -77,6 +106,23 @@ void loader_finish(struct batchd_loader *l);
 int stream_next(struct batchd_loader *l, struct batchd_batch *b, int timeout_ms, uint64_t began_ns);
 /* The batch that the next stream_next will give, if it has arrived; it stays where it is. NULL: not yet, or something else came, which the next call will say. */
 const struct ready *stream_peek(struct batchd_loader *l);
+/* Opens with o as it is, dataset and job as the daemon is to see them when `again` (after a reconnect). 0, or a code with f; *out is NULL then. */
+int loader_open(const struct batchd_options *o, uint64_t born_ns, bool again, struct batchd_loader **out, struct fault *f);
+/* Frees it: nothing is on loan any more, and no former connection is left. */
+void loader_destroy(struct batchd_loader *l);
+
+/* r is what a call to the daemon gave: whether that means that the daemon went away and will be waited for. Then the connection is closed. */
+bool loader_is_lost(struct batchd_loader *l, int r);
+/* While lost: tries to get a connection and to go on where the loader stands. 0; BATCHD_AGAIN: not yet, timeout_ms (as for batchd_next) has passed; or a code
+ * with l->fault: it has stayed away for too long, or refuses us. */
+int loader_reconnect(struct batchd_loader *l, int timeout_ms);
+/* Tells options.on_event. */
+void loader_event(struct batchd_loader *l, int event, const char *text);
+uint64_t loader_now_ns(void);
+
+/* Asks the daemon, in a connection just made, for what the trainer is waiting for. 0 or a code with l->fault. */
+int stream_begin_again(struct batchd_loader *l);
+void stream_drop_pending(struct batchd_loader *l);
 
 /* Keeps a batch that came while its turn was not yet. 0 or a code with l->fault. */
 int stream_keep_early(struct batchd_loader *l, const Batchd__Wire__Batch *b);

@@ -7,8 +7,8 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "cuda/delivery.h"
 
@@ -35,12 +35,18 @@ static int check(struct batchd_loader *l)
 	return loader_is_foreign(l) ? BATCHD_E_FORKED : l->fault.code;
 }
 
-/* A mistake of the caller's: said, but the loader goes on. */
+/* Said, but the loader goes on. */
+static int misuse_code(struct batchd_loader *l, int code, const char *text)
+{
+	fault_set(&l->fault, code, "%s", text);
+	l->fault.code = 0;
+	return code;
+}
+
+/* A mistake of the caller's. */
 static int misuse(struct batchd_loader *l, const char *text)
 {
-	fault_set(&l->fault, BATCHD_E_INVALID, "%s", text);
-	l->fault.code = 0;
-	return BATCHD_E_INVALID;
+	return misuse_code(l, BATCHD_E_INVALID, text);
 }
 
 /* ---- start ---- */
@@ -77,34 +83,94 @@ int batchd_start(struct batchd_loader *l, uint64_t epoch, uint64_t base, uint64_
 	l->base = base;
 	l->next_step = l->n_pushed = step;
 	l->pushed_all = false;
+	stream_drop_pending(l);
 	l->streaming = n > 0 || l->own_batches;
 	if (!l->streaming) {
 		l->continues = false; /* the daemon is not asked for an epoch without batches, so it stands somewhere else */
 		return 0;
 	}
 	l->continues = false;
-	return as_expected ? 0 : send_seek(l);
+	if (as_expected || l->absence.lost)
+		return 0;
+	r = send_seek(l);
+	return loader_is_lost(l, r) ? 0 : r;
 }
 
 /* ---- own batches ---- */
 
-static int send_indices(struct batchd_loader *l, uint32_t first, uint32_t n, bool more)
+void stream_drop_pending(struct batchd_loader *l)
+{
+	while (l->pending_first) {
+		struct pending *p = l->pending_first;
+
+		l->pending_first = p->next;
+		free(p);
+	}
+	l->pending_last = NULL;
+}
+
+static void keep_pending(struct batchd_loader *l, struct pending *p)
+{
+	p->next = NULL;
+	if (l->pending_last)
+		l->pending_last->next = p;
+	else
+		l->pending_first = p;
+	l->pending_last = p;
+}
+
+static void forget_pending(struct batchd_loader *l)
+{
+	struct pending *p = l->pending_first;
+
+	if (!p)
+		return;
+	l->pending_first = p->next;
+	if (!p->next)
+		l->pending_last = NULL;
+	free(p);
+}
+
+static int send_part(struct batchd_loader *l, uint64_t step, struct pending *p, uint32_t first, uint32_t n)
 {
 	Batchd__Wire__ClientMessage m = BATCHD__WIRE__CLIENT_MESSAGE__INIT;
 	Batchd__Wire__Indices body = BATCHD__WIRE__INDICES__INIT;
 
 	body.seek = l->seek;
-	body.step = l->n_pushed;
+	body.step = step;
 	body.n_index = n;
-	body.index = l->push_buffer + first;
-	body.more = more;
+	body.index = p->index + first;
+	body.more = first + n < p->n;
 	m.body_case = BATCHD__WIRE__CLIENT_MESSAGE__BODY_INDICES;
 	m.indices = &body;
 	return loader_send(l, &m);
 }
 
+static int send_indices(struct batchd_loader *l, uint64_t step, struct pending *p)
+{
+	int r = 0;
+
+	for (uint32_t first = 0; r == 0 && first < p->n; first += WIRE_MAX_INDICES) {
+		uint32_t n = p->n - first < WIRE_MAX_INDICES ? p->n - first : WIRE_MAX_INDICES;
+
+		r = send_part(l, step, p, first, n);
+	}
+	return r;
+}
+
+int stream_begin_again(struct batchd_loader *l)
+{
+	uint64_t step = l->next_step;
+	int r = l->streaming ? send_seek(l) : 0;
+
+	for (struct pending *p = l->pending_first; r == 0 && p; p = p->next)
+		r = send_indices(l, step++, p);
+	return r;
+}
+
 int batchd_push(struct batchd_loader *l, const uint64_t *indices, uint32_t n)
 {
+	struct pending *p;
 	int r = check(l);
 
 	if (r < 0)
@@ -118,15 +184,17 @@ int batchd_push(struct batchd_loader *l, const uint64_t *indices, uint32_t n)
 			return misuse(l, "batchd_push: an index is not below the number of samples");
 	if (l->n_pushed - l->next_step >= (uint64_t)l->info.window + 2)
 		return BATCHD_AGAIN;
-	memcpy(l->push_buffer, indices, n * sizeof *indices);
-	for (uint32_t first = 0; r == 0 && first < n; first += WIRE_MAX_INDICES) {
-		uint32_t here = n - first < WIRE_MAX_INDICES ? n - first : WIRE_MAX_INDICES;
-
-		r = send_indices(l, first, here, first + here < n);
-	}
-	if (r == 0)
-		l->n_pushed++;
-	return r;
+	p = malloc(sizeof *p + n * sizeof *indices);
+	if (!p)
+		return misuse_code(l, BATCHD_E_NOMEM, "out of memory");
+	p->n = n;
+	memcpy(p->index, indices, n * sizeof *indices);
+	keep_pending(l, p);
+	l->n_pushed++;
+	if (l->absence.lost)
+		return 0; /* sent as soon as there is somebody to send it to */
+	r = send_indices(l, l->n_pushed - 1, p);
+	return loader_is_lost(l, r) ? 0 : r;
 }
 
 int batchd_push_end(struct batchd_loader *l)
@@ -156,14 +224,6 @@ int stream_keep_early(struct batchd_loader *l, const Batchd__Wire__Batch *b)
 	l->early[(l->first_early + l->n_early++) % l->n_slots] = ready_from(b);
 	l->said_waiting = false;
 	return 0;
-}
-
-static uint64_t now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
 }
 
 /* Batches that are made while we have others to take are told when we release one, which saves the daemon a wake-up. So it has to know that we have
@@ -198,10 +258,10 @@ static int recv_within(struct batchd_loader *l, int timeout_ms, const Batchd__Wi
 		while (r == BATCHD_AGAIN && timeout_ms != BATCHD_UNTIL_SIGNAL);
 		return r;
 	}
-	deadline = now_ns() + (uint64_t)timeout_ms * 1000000;
+	deadline = loader_now_ns() + (uint64_t)timeout_ms * 1000000;
 	do {
 		struct pollfd p = { .fd = l->connection.socket, .events = POLLIN };
-		uint64_t now = now_ns();
+		uint64_t now = loader_now_ns();
 
 		if (now >= deadline)
 			return BATCHD_AGAIN;
@@ -251,7 +311,7 @@ static bool lend(struct batchd_loader *l, const struct ready *b, uint64_t wait_n
 	bool ok;
 
 	pthread_mutex_lock(&l->lock);
-	ok = b->slot < l->n_slots && b->n_rows >= 1 && b->n_rows <= l->info.batch_size && !l->lease[b->slot].held;
+	ok = b->slot < l->n_slots && b->generation >> ERA_SHIFT == 0 && b->n_rows >= 1 && b->n_rows <= l->info.batch_size && !l->lease[b->slot].held;
 	if (ok) {
 		l->lease[b->slot] = (struct lease){ .generation = b->generation, .wait_ns = wait_ns, .held = true };
 		atomic_fetch_add(&l->n_leased, 1);
@@ -261,10 +321,13 @@ static bool lend(struct batchd_loader *l, const struct ready *b, uint64_t wait_n
 	return ok;
 }
 
-/* Whether it is the one batch that may come now. 0, BATCHD_AGAIN for one of an earlier start (given back), or a code with l->fault. */
+/* Whether it is the one batch that may come now. 0, BATCHD_AGAIN for one of an earlier start or one that was given out already (given back), or a code with
+ * l->fault. */
 static int check_turn(struct batchd_loader *l, const struct ready *b)
 {
-	if (b->seek < l->seek) {
+	bool duplicate = b->seek == l->seek && b->epoch == l->epoch && b->step < l->next_step;
+
+	if (b->seek < l->seek || duplicate) {
 		int r = b->slot < l->n_slots ? refuse(l, b) : fault_set(&l->fault, BATCHD_E_PROTOCOL, "batchd lends a slot that does not exist");
 
 		return r < 0 ? r : BATCHD_AGAIN;
@@ -282,7 +345,7 @@ static void give(struct batchd_loader *l, const struct ready *b, uint64_t wait_n
 	struct batchd_batch full = {
 		.size_bytes = out->size_bytes,
 		.data = slot, .labels = slot + l->labels_offset, .indices = (const int64_t *)(void *)(slot + l->indices_offset),
-		.n_rows = b->n_rows, .n_padding = b->n_padding, .n_replaced = b->n_replaced, .slot = b->slot, .generation = b->generation,
+		.n_rows = b->n_rows, .n_padding = b->n_padding, .n_replaced = b->n_replaced, .slot = b->slot, .generation = b->generation | l->era << ERA_SHIFT,
 		.epoch = b->epoch, .base = l->base, .step = b->step, .wait_ns = wait_ns, .last = b->last,
 	};
 
@@ -311,10 +374,45 @@ const struct ready *stream_peek(struct batchd_loader *l)
 	return first->seek == l->seek && first->slot < l->n_slots && first->n_rows <= l->info.batch_size ? first : NULL;
 }
 
+/* From the connection that there is. */
+static int next_here(struct batchd_loader *l, struct batchd_batch *b, uint64_t began, int timeout_ms)
+{
+	struct ready ready = { 0 };
+	uint64_t wait_ns;
+	int r;
+
+	do {
+		r = take_ready(l, timeout_ms, &ready);
+		if (r != 0)
+			return r;
+		r = check_turn(l, &ready);
+	} while (r == BATCHD_AGAIN);
+	if (r < 0)
+		return r;
+	wait_ns = loader_now_ns() - began;
+	if (!lend(l, &ready, wait_ns))
+		return fault_set(&l->fault, BATCHD_E_PROTOCOL, "batchd at %s lends an impossible slot or number of rows", l->connection.address);
+	give(l, &ready, wait_ns, b);
+	l->next_step++;
+	forget_pending(l);
+	if (ready.last) {
+		l->streaming = false;
+		l->continues = !l->own_batches;
+	}
+	return BATCHD_OK;
+}
+
+/* What is left of the caller's patience; the negative ones mean something else. */
+static int time_left(uint64_t began, int timeout_ms)
+{
+	uint64_t spent_ms = timeout_ms > 0 ? (loader_now_ns() - began) / 1000000 : 0;
+
+	return timeout_ms <= 0 ? timeout_ms : spent_ms >= (uint64_t)timeout_ms ? 0 : timeout_ms - (int)spent_ms;
+}
+
 int stream_next(struct batchd_loader *l, struct batchd_batch *b, int timeout_ms, uint64_t began)
 {
-	uint64_t wait_ns;
-	struct ready ready = { 0 };
+	uint64_t called = loader_now_ns();
 	int r = check(l);
 
 	if (r < 0)
@@ -326,30 +424,19 @@ int stream_next(struct batchd_loader *l, struct batchd_batch *b, int timeout_ms,
 	if (l->own_batches && l->next_step == l->n_pushed)
 		return misuse(l, "batchd_next: nothing was pushed that could come");
 	do {
-		r = take_ready(l, timeout_ms, &ready);
+		r = l->absence.lost ? loader_reconnect(l, time_left(called, timeout_ms)) : 0;
 		if (r != 0)
 			return r;
-		r = check_turn(l, &ready);
-	} while (r == BATCHD_AGAIN);
-	if (r < 0)
-		return r;
-	wait_ns = now_ns() - began;
-	if (!lend(l, &ready, wait_ns))
-		return fault_set(&l->fault, BATCHD_E_PROTOCOL, "batchd at %s lends an impossible slot or number of rows", l->connection.address);
-	give(l, &ready, wait_ns, b);
-	l->next_step++;
-	if (ready.last) {
-		l->streaming = false;
-		l->continues = !l->own_batches;
-	}
-	return BATCHD_OK;
+		r = next_here(l, b, began, time_left(called, timeout_ms));
+	} while (loader_is_lost(l, r));
+	return r;
 }
 
 int batchd_next(struct batchd_loader *l, struct batchd_batch *b, int timeout_ms)
 {
 	if (l->delivery && !loader_is_foreign(l))
 		return delivery_next(l, b, timeout_ms);
-	return stream_next(l, b, timeout_ms, now_ns());
+	return stream_next(l, b, timeout_ms, loader_now_ns());
 }
 
 int batchd_try_next(struct batchd_loader *l, struct batchd_batch *b)

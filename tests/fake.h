@@ -258,6 +258,7 @@ static inline void setup(void)
 	d->opened.label_dtype = BATCHD__WIRE__DTYPE__INT64;
 
 	batchd_options_init(&options);
+	options.reconnect_ms = 0; /* cases that are about it set it */
 	options.socket = d->path;
 	options.dataset = "random:";
 	options.batch_size = BATCH;

@@ -75,6 +75,7 @@ static int open_loader(struct bench_trainer *t, const json_t *config)
 	int r;
 
 	batchd_options_init(&o);
+	o.reconnect_ms = 0; /* a number measured over a restart would be none */
 	o.socket = json_string_value(json_object_get(config, "socket"));
 	o.dataset = json_string_value(json_object_get(config, "dataset"));
 	o.transform = json_string_value(json_object_get(config, "transform"));

@@ -20,6 +20,8 @@ MODES = ("shard", "share")
 MAX_DIMS = 8
 
 PROGRESS = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_uint64, ctypes.c_uint64)
+EVENT = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p)
+EVENT_LOST, EVENT_BACK = 1, 2
 
 
 class Options(ctypes.Structure):
@@ -30,6 +32,7 @@ class Options(ctypes.Structure):
         ("n_slots", ctypes.c_uint32), ("seed", ctypes.c_uint64), ("incarnation", ctypes.c_uint64), ("shuffle", ctypes.c_int),
         ("drop_last", ctypes.c_int), ("apply_exif", ctypes.c_int), ("own_batches", ctypes.c_int), ("writable", ctypes.c_int),
         ("autostart", ctypes.c_int), ("on_progress", PROGRESS), ("progress_arg", ctypes.c_void_p), ("program", ctypes.c_char_p),
+        ("device", ctypes.c_char_p), ("reconnect_ms", ctypes.c_uint32), ("on_event", EVENT), ("event_arg", ctypes.c_void_p),
     ]
 
 

@@ -16,12 +16,10 @@ import weakref
 import numpy
 
 from . import _arrays, _lib
-from .errors import Error, LostError, ShutdownError
-from .progress import Bar
+from .errors import Error
+from .progress import Bar, Listener
 
 _INT64 = numpy.dtype("int64")
-_RETRY_S = (0.05, 0.1, 0.2, 0.5, 1.0)
-_SAME_S = 5.0  # a daemon that went away is expected back at its own socket that long; then any will do, one of our own included
 
 
 class Batch:
@@ -188,7 +186,6 @@ class DataLoader:
         self._spec = os.fspath(dataset)
         self.batch_sampler = batch_sampler
         self.timeout = timeout
-        self._reconnect_s = reconnect
         self._timeout_ms = int(timeout * 1000) if timeout else _lib.UNTIL_SIGNAL
         if batch_sampler is not None and (shuffle or drop_last):
             raise ValueError("batch_sampler decides order and sizes itself: leave shuffle and drop_last out")
@@ -197,7 +194,7 @@ class DataLoader:
         self.num_workers = num_workers or 0
         self._progress = progress
         self._fill_options(shuffle, seed, transform, dtype, layout, rank, world_size, job, mode, num_workers, socket, n_slots,
-                           apply_exif, writable, incarnation, autostart)
+                           apply_exif, writable, incarnation, autostart, reconnect)
         self._open()
         self.dataset = Dataset(self)
         self.sampler = Sampler(self)
@@ -226,7 +223,7 @@ class DataLoader:
         return _number("batch_size", batch_size, 1, 2**32 - 1)
 
     def _fill_options(self, shuffle, seed, transform, dtype, layout, rank, world_size, job, mode, num_workers, socket, n_slots,
-                      apply_exif, writable, incarnation, autostart):
+                      apply_exif, writable, incarnation, autostart, reconnect):
         o = self._options = _lib.Options()
         _lib.options_init(ctypes.byref(o))
         o.mode = _choice("mode", mode, _lib.MODES)
@@ -249,33 +246,36 @@ class DataLoader:
         o.incarnation = _number("incarnation", incarnation)
         o.shuffle, o.drop_last, o.apply_exif = bool(shuffle), self.drop_last, bool(apply_exif)
         o.own_batches, o.writable, o.autostart = self.batch_sampler is not None, bool(writable), bool(autostart)
+        o.reconnect_ms = _number("reconnect", round((reconnect or 0) * 1000), 0, 2**32 - 1)
         o.program = os.path.basename(sys.argv[0] if sys.argv and sys.argv[0] not in ("", "-c", "-m") else "python").encode()[:64]
 
     def _open(self):
         """Opens the C loader and everything that follows from what it says about itself."""
         handle, err = ctypes.c_void_p(), ctypes.create_string_buffer(4608)
-        with Bar(self._progress, self._options.rank <= 0) as bar:
-            on_progress = _lib.PROGRESS(bar.on_progress)
-            self._options.on_progress = on_progress
+        listener = self._listener = Listener()
+        self._options.on_progress, self._options.on_event = listener.on_progress, listener.on_event
+        with Bar(self._progress, self._options.rank <= 0) as listener.bar:
             code = _lib.open(ctypes.byref(self._options), ctypes.byref(handle), err, len(err))
-            self._options.on_progress = _lib.PROGRESS()
-        if bar.interrupted is not None:
-            if code == _lib.OK:
-                _lib.close(handle)
-            raise bar.interrupted
+        listener.bar = None
+        if listener.interrupted is not None and code == _lib.OK:
+            _lib.close(handle)
+        listener.check()
         if code < 0:
             raise _lib.failure(code, err.value)
         self._handle = handle.value
+        self._struct = _lib.BatchStruct(size_bytes=ctypes.sizeof(_lib.BatchStruct))
+        self._struct_at = ctypes.byref(self._struct)
+        self._learn()
+
+    def _learn(self):
+        """What the C loader says about itself; some of it changes when another daemon serves it."""
         i = self._info = _lib.Info(size_bytes=ctypes.sizeof(_lib.Info))
         _lib.get_info(self._handle, ctypes.byref(i))
         self.rank, self.world_size, self.job = i.rank, i.world_size, i.job.decode("utf-8", "replace")
-        self._options.job = i.job  # the same one after a reconnect
         self._shape = tuple(i.shape[:i.n_dims])
         self._label_shape = tuple(i.label_shape[:i.n_label_dims])
         self._dtype = numpy.dtype(_lib.DTYPES[i.dtype])
         self._label_dtype = numpy.dtype(_lib.DTYPES[i.label_dtype])
-        self._struct = _lib.BatchStruct(size_bytes=ctypes.sizeof(_lib.BatchStruct))
-        self._struct_at = ctypes.byref(self._struct)
         self._slot_class = None
         self._identity = self._make_identity()
 
@@ -343,8 +343,17 @@ class DataLoader:
         return self._handle
 
     def _raise(self, code):
+        self._listener.check()
         text = _lib.error(self._handle)
         raise _lib.failure(code, text)
+
+    def _tell(self, stacklevel):
+        """What happened meanwhile, as warnings."""
+        events, self._listener.events[:] = tuple(self._listener.events), ()
+        for event, text in events:
+            if event == _lib.EVENT_BACK:
+                self._learn()
+                warnings.warn(text, RuntimeWarning, stacklevel=stacklevel + 1)
 
     # ---- where it stands ----
 
@@ -445,29 +454,6 @@ class DataLoader:
                 raise TimeoutError(f"no batch within {self.timeout} s; `batchctl status --socket {self.socket}` says who waits "
                                    "for whom")
 
-    def _reopen(self, error):
-        """After the daemon went away: opens again as soon as one answers, for as long as `reconnect` says. The same data must be
-        there."""
-        dataset_id, began = self._info.dataset_id, time.monotonic()
-        wanted, same = self._options.socket, self._info.socket
-        handle, self._handle = self._handle, None
-        _lib.close(handle)
-        for attempt in itertools.count():
-            waited = time.monotonic() - began
-            self._options.socket = wanted if waited > _SAME_S else same
-            try:
-                self._open()
-                break
-            except (Error, OSError) as e:
-                if waited >= self._reconnect_s or not isinstance(e, ConnectionError):
-                    raise error from e
-            finally:
-                self._options.socket = wanted
-            time.sleep(_RETRY_S[min(attempt, len(_RETRY_S) - 1)])
-        if self._info.dataset_id != dataset_id:
-            raise Error(f"batchd came back, but {self._spec!r} is no longer the same data set") from error
-        warnings.warn(f"{error}; it is back, and this loader goes on where it was", RuntimeWarning, stacklevel=4)
-
     def _give(self, n_global):
         """The batch in self._struct as (images, labels), with last_batch set."""
         s = self._struct
@@ -519,27 +505,12 @@ class _Epoch:
         self._begun = False
         try:
             self._begin()             # now, so that batches are made while the caller gets ready
-        except (LostError, ShutdownError):
-            pass                      # __next__ tries again
+        except ConnectionError:
+            pass                      # __next__ tells
 
     def _begin(self):
         self._loader._start(*self._at)
         self._begun = True
-
-    def _advance(self):
-        """OK with the next batch in the loader's struct, or END. A daemon that went away is waited for, and begun with anew where we
-        were."""
-        loader = self._loader
-        while True:
-            try:
-                if not self._begun:
-                    self._begin()
-                return self._fetch()
-            except (LostError, ShutdownError) as e:
-                if not loader._reconnect_s:
-                    raise
-                self._begun = False
-                loader._reopen(e)
 
     def __iter__(self):
         return self
@@ -554,7 +525,11 @@ class _Epoch:
         if loader._handle is None:
             raise Error("this loader is closed")
         self._settle()
-        code = self._advance()
+        if not self._begun:
+            self._begin()
+        code = self._fetch()
+        if loader._listener.events:
+            loader._tell(2)
         if code == _lib.END:
             self._done = True
             raise StopIteration
@@ -585,7 +560,6 @@ class _OwnEpoch(_Epoch):
     """One iteration over the caller's own index batches, sent a window ahead."""
 
     def _begin(self):
-        # The whole sampler runs again after a reconnect; what was delivered is skipped.
         self._batches = itertools.islice(iter(self._loader.batch_sampler), self._at[2], None)
         self._held_back = None
         self._all_pushed = False

@@ -3,7 +3,43 @@ import shutil
 import sys
 import time
 
+from . import _lib
+
 _FIRST_S, _EACH_S = 0.5, 0.1
+
+
+class Listener:
+    """What the C library calls back, for as long as the loader lives: progress of an opening, the first or one after a reconnect, and events. Knows no loader, so
+    that a loader nobody has any more goes at once."""
+
+    def __init__(self):
+        self.bar = None      # while the first opening is under way
+        self.interrupted = None
+        self.events = []     # (event, text), to be told by the loader when it is out of C
+        self.on_progress = _lib.PROGRESS(self._progress)
+        self.on_event = _lib.EVENT(self._event)
+
+    def _progress(self, arg, phase, done, total):
+        """What a signal's handler raises cannot pass through C, so it is kept for later."""
+        try:
+            if self.bar is not None:
+                self.bar.show(phase, done, total)
+            return 0
+        except BaseException as e:
+            self.interrupted = e
+            return 1
+
+    def _event(self, _arg, event, text):
+        try:
+            self.events.append((event, text.decode("utf-8", "replace")))
+        except BaseException as e:
+            self.interrupted = e
+
+    def check(self):
+        """Raises what could not be raised inside."""
+        interrupted, self.interrupted = self.interrupted, None
+        if interrupted is not None:
+            raise interrupted
 
 
 class Bar:
@@ -14,7 +50,6 @@ class Bar:
         self._draws = bool(wanted) and may_draw
         self._drawn = False
         self._next = time.monotonic() + _FIRST_S
-        self.interrupted = None
 
     def __enter__(self):
         return self
@@ -24,16 +59,10 @@ class Bar:
             sys.stderr.write("\r\x1b[K")
             sys.stderr.flush()
 
-    def on_progress(self, _arg, phase, done, total):
-        """Called by the C library. What a signal's handler raises cannot pass through C, so it is kept for later."""
-        try:
-            if self._draws and phase and time.monotonic() >= self._next:
-                self._next = time.monotonic() + _EACH_S
-                self._draw(phase.decode("ascii", "replace"), done, total)
-            return 0
-        except BaseException as e:
-            self.interrupted = e
-            return 1
+    def show(self, phase, done, total):
+        if self._draws and phase and time.monotonic() >= self._next:
+            self._next = time.monotonic() + _EACH_S
+            self._draw(phase.decode("ascii", "replace"), done, total)
 
     def _draw(self, phase, done, total):
         text = f"batchd: {phase} {done}" + (f" of {total}" if total else "")

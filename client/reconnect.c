@@ -1,0 +1,212 @@
+/* A daemon that went away and came back, or another in its place.
+ *
+ * Since a batch is a function of (data set, options, epoch, base, step), nothing has to be remembered on the other side: a new connection is opened with the
+ * options of the first and asked for the step that is due. What is awkward is on this side: batches on loan lie in the old connection's memory and are given
+ * back by slot number, possibly by another thread at this moment. So the two connections change places under the loader's lock: the new one moves into the
+ * loader that the trainer has, the old one into the struct that the new one was opened in, which lives on as a former connection until its last batch is
+ * released. As the daemon must not wait for that, its batches become copies of our own first, as in batchd_close. */
+#include "loader.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { SAME_SHARE = 6 }; /* for this part of the time a daemon is expected back at its own socket; then any will do, one of our own included */
+
+static const unsigned retry_ms[] = { 0, 50, 100, 200, 500, 1000 };
+
+uint64_t loader_now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
+
+void loader_event(struct batchd_loader *l, int event, const char *text)
+{
+	if (l->options.on_event)
+		l->options.on_event(l->options.event_arg, event, text);
+}
+
+static void wait_before_next_try(struct absence *a, uint64_t now)
+{
+	size_t n = sizeof retry_ms / sizeof *retry_ms;
+
+	a->next_try_ns = now + (uint64_t)retry_ms[a->n_tries < n ? a->n_tries : n - 1] * 1000000;
+	a->n_tries++;
+}
+
+bool loader_is_lost(struct batchd_loader *l, int r)
+{
+	struct absence *a = &l->absence;
+
+	if ((r != BATCHD_E_LOST && r != BATCHD_E_SHUTDOWN) || !l->options.reconnect_ms || l->closed || l->delivery)
+		return false;
+	if (!a->lost) {
+		*a = (struct absence){ .lost = true, .why = l->fault, .since_ns = loader_now_ns() };
+		wait_before_next_try(a, a->since_ns);
+		pthread_mutex_lock(&l->lock);
+		connection_close(&l->connection);
+		pthread_mutex_unlock(&l->lock);
+		loader_event(l, BATCHD_EVENT_LOST, a->why.text);
+	}
+	l->fault.code = 0;
+	return true;
+}
+
+static void swap_bytes(void *a, void *b, size_t n)
+{
+	unsigned char part[4096], *x = a, *y = b;
+
+	for (size_t here; n; n -= here, x += here, y += here) {
+		here = n < sizeof part ? n : sizeof part;
+		memcpy(part, x, here);
+		memcpy(x, y, here);
+		memcpy(y, part, here);
+	}
+}
+
+/* Pointers of a connection to itself. */
+static void resettle(struct batchd_loader *l)
+{
+	wire_arena_init(&l->connection.arena);
+	l->info.socket = l->connection.address;
+	l->info.daemon_version = l->connection.daemon_version;
+	l->info.job = l->job.name;
+}
+
+/* fresh's connection becomes l's; fresh keeps the old one until its last batch is back. */
+static void adopt(struct batchd_loader *l, struct batchd_loader *fresh)
+{
+	size_t begin = offsetof(struct batchd_loader, link_begin), end = offsetof(struct batchd_loader, link_end);
+
+	pthread_mutex_lock(&l->lock);
+	swap_bytes((char *)l + begin, (char *)fresh + begin, end - begin);
+	resettle(l);
+	resettle(fresh);
+	fresh->era = l->era;
+	l->era = (l->era + 1) & (UINT64_MAX >> ERA_SHIFT);
+	fresh->closed = true;
+	slab_detach(fresh->slab);
+	if (atomic_load(&fresh->n_leased)) {
+		fresh->former = l->former;
+		l->former = fresh;
+		fresh = NULL;
+	}
+	pthread_mutex_unlock(&l->lock);
+	if (fresh)
+		loader_destroy(fresh);
+}
+
+static int check_same(const struct batchd_loader *l, const struct batchd_loader *fresh, struct fault *f)
+{
+	if (fresh->info.dataset_id == l->info.dataset_id && fresh->info.loader_id == l->info.loader_id)
+		return 0;
+	return fault_set(f, BATCHD_E_INVALID, "batchd came back, but %s is no longer the same: %s", l->options.dataset,
+			 fresh->info.dataset_id != l->info.dataset_id ? "files were added, removed or relabelled" : "it is delivered in another way");
+}
+
+/* Opens another connection and puts it in the place of the lost one. 0 or a code with f. */
+static int try_once(struct batchd_loader *l, uint64_t waited_ms, struct fault *f)
+{
+	struct batchd_options o = l->options;
+	struct batchd_loader *fresh;
+	bool same = waited_ms < l->options.reconnect_ms / SAME_SHARE;
+	int r;
+
+	o.job = l->job.name;
+	o.socket = same ? l->connection.address : o.socket;
+	o.autostart = !same && o.autostart;
+	r = loader_open(&o, l->born_ns, true, &fresh, f);
+	if (r < 0)
+		return r;
+	r = check_same(l, fresh, f);
+	if (r < 0) {
+		batchd_close(fresh);
+		return r;
+	}
+	adopt(l, fresh);
+	r = stream_begin_again(l);
+	if (r < 0)
+		*f = l->fault;
+	return r;
+}
+
+static bool is_worth_another_try(int r)
+{
+	return r == BATCHD_E_CONNECT || r == BATCHD_E_LOST || r == BATCHD_E_SHUTDOWN;
+}
+
+static void say_back(struct batchd_loader *l, uint64_t waited_ms)
+{
+	struct fault text;
+
+	fault_set(&text, 0, "%.2000s; it is back after %.1f s, and this loader goes on where it was", l->absence.why.text, (double)waited_ms / 1000);
+	l->absence.lost = false;
+	l->fault.code = 0;
+	loader_event(l, BATCHD_EVENT_BACK, text.text);
+}
+
+/* An attempt, now. 0, BATCHD_AGAIN, or a code with l->fault. */
+static int attempt(struct batchd_loader *l)
+{
+	struct absence *a = &l->absence;
+	struct fault f;
+	uint64_t now = loader_now_ns(), waited_ms = (now - a->since_ns) / 1000000;
+	int r = try_once(l, waited_ms, &f);
+
+	l->fault.code = 0;
+	if (r == 0) {
+		say_back(l, (loader_now_ns() - a->since_ns) / 1000000);
+		return 0;
+	}
+	if (r == BATCHD_E_CANCELLED) {
+		fault_set(&l->fault, 0, "%s", f.text);
+		return r;
+	}
+	if (is_worth_another_try(r) && waited_ms < l->options.reconnect_ms) {
+		wait_before_next_try(a, loader_now_ns());
+		return BATCHD_AGAIN;
+	}
+	if (is_worth_another_try(r))
+		return fault_set(&l->fault, BATCHD_E_LOST, "%.2000s; it did not come back within %.1f s: %.2000s", a->why.text, (double)waited_ms / 1000,
+				 f.text);
+	return fault_set(&l->fault, r, "%s", f.text);
+}
+
+/* Until the next attempt is due; false if the caller wants to be back before, or a signal came that it wants to know of. */
+static bool sleep_until_due(const struct batchd_loader *l, int timeout_ms, uint64_t began)
+{
+	uint64_t due = l->absence.next_try_ns;
+	int most_ms = timeout_ms == BATCHD_UNTIL_SIGNAL ? 1000 : timeout_ms;
+
+	for (uint64_t now = loader_now_ns(); now < due; now = loader_now_ns()) {
+		uint64_t left_ms = (due - now + 999999) / 1000000, spent_ms = (now - began) / 1000000;
+
+		if (most_ms >= 0 && spent_ms >= (uint64_t)most_ms)
+			return false;
+		if (most_ms >= 0 && left_ms > (uint64_t)most_ms - spent_ms)
+			left_ms = (uint64_t)most_ms - spent_ms;
+		if (poll(NULL, 0, (int)left_ms) < 0 && errno == EINTR && timeout_ms == BATCHD_UNTIL_SIGNAL)
+			return false;
+	}
+	return true;
+}
+
+int loader_reconnect(struct batchd_loader *l, int timeout_ms)
+{
+	uint64_t began = loader_now_ns();
+	int r;
+
+	do {
+		if (!sleep_until_due(l, timeout_ms, began))
+			return BATCHD_AGAIN;
+		r = attempt(l);
+	} while (r == BATCHD_AGAIN);
+	return r;
+}

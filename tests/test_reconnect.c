@@ -1,0 +1,340 @@
+/* libbatchd and a daemon that goes away: waits, goes on where it was, says what happened, gives up in time. */
+#include "fake.h"
+#include "suite.h"
+
+static unsigned n_lost, n_back;
+static char last_text[4096];
+
+static void on_event(void *arg, int event, const char *text)
+{
+	ck_assert_ptr_eq(arg, &n_lost);
+	n_lost += event == BATCHD_EVENT_LOST;
+	n_back += event == BATCHD_EVENT_BACK;
+	snprintf(last_text, sizeof last_text, "%s", text);
+}
+
+static void setup_reconnect(void)
+{
+	setup();
+	options.reconnect_ms = 20000;
+	options.on_event = on_event;
+	options.event_arg = &n_lost;
+	n_lost = n_back = 0;
+}
+
+/* The next connection of the same client: it says that it has been here. */
+static void come_back(struct fake *f)
+{
+	const Batchd__Wire__Open *o;
+
+	close(f->peer);
+	greet(f);
+	o = EXPECT(f, OPEN)->open;
+	ck_assert(o->again);
+	ck_assert_str_eq(o->job, f->job);
+	ck_assert_str_eq(o->dataset, f->dataset);
+	say(f, BATCHD__WIRE__SERVER_MESSAGE__BODY_OPENED, &f->opened, f->slab_fd);
+}
+
+static const Batchd__Wire__Seek *expect_seek(struct fake *f, uint64_t epoch, uint64_t base, uint64_t step)
+{
+	const Batchd__Wire__Seek *s = EXPECT(f, SEEK)->seek;
+
+	ck_assert_uint_eq(s->epoch, epoch);
+	ck_assert_uint_eq(s->base_sample, base);
+	ck_assert_uint_eq(s->step, step);
+	return s;
+}
+
+static void vanish_twice(struct fake *f)
+{
+	uint64_t seek;
+
+	welcome(f);
+	seek = expect_seek(f, 4, 2, 1)->seek;
+	lend(f, seek, 4, 1, 0, BATCH, false);
+	lend(f, seek, 4, 2, 1, BATCH, false); /* still in the socket when we go */
+	await(f, 1);
+	come_back(f);
+	seek = expect_seek(f, 4, 2, 3)->seek;
+	come_back(f);
+	seek = expect_seek(f, 4, 2, 3)->seek;
+	lend(f, seek, 4, 3, 2, BATCH, false);
+	expect_releases(f, 1);
+	lend(f, seek, 4, 4, 0, BATCH, true);
+	expect_releases(f, 1);
+	hear(f);
+}
+
+START_TEST(test_a_loader_goes_on_with_the_next_step_on_another_connection)
+{
+	/* What had arrived is taken first, then exactly what was due; lost once more before anything came. Each absence and each return is told once. */
+	play(vanish_twice);
+	open_loader();
+	ck_assert_int_eq(batchd_start(loader, 4, 2, 1, NULL), 0);
+	next_is(4, 1);
+	release();
+	next_is(4, 2);
+	release();
+	atomic_store(&d->step, 1);
+	next_is(4, 3);
+	ck_assert_uint_eq(n_lost, 2);
+	ck_assert_uint_eq(n_back, 2);
+	ck_assert_ptr_nonnull(strstr(last_text, d->path));
+	ck_assert_ptr_nonnull(strstr(last_text, "goes on where it was"));
+	release();
+	next_is(4, 4);
+	ck_assert(batch.last);
+	release();
+	ck_assert_int_eq(batchd_next(loader, &batch, BATCHD_FOREVER), BATCHD_END);
+	finish();
+}
+END_TEST
+
+static void same_slot_again(struct fake *f)
+{
+	welcome(f);
+	uint64_t seek = expect_seek(f, 0, 0, 0)->seek;
+	lend(f, seek, 0, 0, 1, BATCH, false);
+	await(f, 1);
+	f->generation = 0; /* another daemon counts anew: the same slot in the same generation is lent again */
+	come_back(f);
+	seek = expect_seek(f, 0, 0, 1)->seek;
+	lend(f, seek, 0, 1, 1, BATCH, false);
+	((float *)(void *)(f->slab + f->slot_bytes))[0] = -5;
+	atomic_store(&f->step, 2);
+	ck_assert_uint_eq(EXPECT(f, RELEASE)->release->generation, 1);
+	atomic_store(&f->step, 3);
+	hear(f);
+}
+
+START_TEST(test_batches_of_an_earlier_connection_stay_and_are_released_apart)
+{
+	/* Both hold slot 1 in generation 1. The old one keeps its bytes, and its release tells the new daemon nothing. */
+	struct batchd_batch old;
+
+	play(same_slot_again);
+	open_loader();
+	batchd_start(loader, 0, 0, 0, NULL);
+	next_is(0, 0);
+	old = batch;
+	atomic_store(&d->step, 1);
+	next_is(0, 1);
+	await(d, 2);
+	ck_assert(((float *)old.data)[0] == value(1, 0));
+	((float *)old.data)[0] = 77; /* ours by now */
+	ck_assert_uint_ne(old.generation, batch.generation);
+	ck_assert_uint_eq(batchd_n_leased(loader), 1);
+	ck_assert_int_eq(batchd_release(loader, old.slot, old.generation), 0);
+	ck_assert_int_eq(batchd_release(loader, old.slot, old.generation), BATCHD_E_INVALID);
+	ck_assert_uint_eq(batchd_n_leased(loader), 1);
+	release();
+	await(d, 3);
+	finish();
+}
+END_TEST
+
+START_TEST(test_a_batch_of_an_earlier_connection_outlives_the_loader)
+{
+	/* Closed first, released afterwards: readable until then, and nothing leaks. */
+	struct batchd_batch old;
+	struct batchd_loader *l;
+
+	play(same_slot_again);
+	open_loader();
+	l = loader;
+	batchd_start(loader, 0, 0, 0, NULL);
+	next_is(0, 0);
+	old = batch;
+	atomic_store(&d->step, 1);
+	next_is(0, 1);
+	await(d, 2);
+	release();
+	finish();
+	ck_assert(((float *)old.data)[0] == value(1, 0));
+	ck_assert_int_eq(batchd_release(l, old.slot, old.generation), 0);
+}
+END_TEST
+
+static void own_batches_twice(struct fake *f)
+{
+	static const unsigned expected[] = { 1, 2, 3 };
+	const Batchd__Wire__Indices *m;
+
+	welcome(f);
+	uint64_t seek = expect_seek(f, 0, 0, 0)->seek;
+	for (unsigned i = 0; i < 3; i++)
+		EXPECT(f, INDICES);
+	lend(f, seek, 0, 0, 0, 1, false);
+	await(f, 1);
+	come_back(f);
+	seek = expect_seek(f, 0, 0, 1)->seek;
+	for (unsigned i = 1; i < 3; i++) {
+		m = EXPECT(f, INDICES)->indices;
+		ck_assert_uint_eq(m->seek, seek);
+		ck_assert_uint_eq(m->step, i);
+		ck_assert_uint_eq(m->n_index, expected[i]);
+		for (unsigned k = 0; k < expected[i]; k++)
+			ck_assert_uint_eq(m->index[k], 2 * i + k);
+	}
+	lend(f, seek, 0, 1, 0, 2, false);
+	lend(f, seek, 0, 2, 1, 3, false);
+	hear(f);
+}
+
+START_TEST(test_own_batches_that_had_not_come_are_sent_again)
+{
+	/* The very ones that were pushed: a sampler that draws at random could not repeat them. */
+	uint64_t indices[3];
+
+	options.own_batches = 1;
+	play(own_batches_twice);
+	open_loader();
+	batchd_start(loader, 0, 0, 0, NULL);
+	for (uint32_t i = 0; i < 3; i++) {
+		for (uint32_t k = 0; k <= i; k++)
+			indices[k] = 2 * i + k;
+		ck_assert_int_eq(batchd_push(loader, indices, i + 1), 0);
+	}
+	next_is(0, 0);
+	release();
+	atomic_store(&d->step, 1);
+	batchd_push_end(loader);
+	next_is(0, 1);
+	next_is(0, 2);
+	ck_assert_int_eq(batchd_next(loader, &batch, BATCHD_FOREVER), BATCHD_END);
+	finish();
+}
+END_TEST
+
+static void come_back_with_other_data(struct fake *f)
+{
+	welcome(f);
+	EXPECT(f, SEEK);
+	f->opened.dataset_id++;
+	close(f->peer);
+	greet(f);
+	hear_open(f);
+	say(f, BATCHD__WIRE__SERVER_MESSAGE__BODY_OPENED, &f->opened, f->slab_fd);
+	hear(f);
+}
+
+START_TEST(test_other_data_is_not_gone_on_with)
+{
+	/* Said, naming the data set; nothing of it is given out. */
+	play(come_back_with_other_data);
+	open_loader();
+	batchd_start(loader, 0, 0, 0, NULL);
+	ck_assert_int_eq(batchd_next(loader, &batch, BATCHD_FOREVER), BATCHD_E_INVALID);
+	ck_assert_ptr_nonnull(strstr(batchd_error(loader), "random:"));
+	ck_assert_ptr_nonnull(strstr(batchd_error(loader), "no longer the same"));
+	ck_assert_int_eq(batchd_next(loader, &batch, BATCHD_FOREVER), BATCHD_E_INVALID);
+	ck_assert_uint_eq(n_back, 0);
+	finish();
+}
+END_TEST
+
+static void refuse_to_take_back(struct fake *f)
+{
+	welcome(f);
+	EXPECT(f, SEEK);
+	close(f->peer);
+	greet(f);
+	hear_open(f);
+	say_error(f, BATCHD__WIRE__ERROR_CODE__FENCED, "rank", "a newer process took this rank of the job");
+	hear(f);
+}
+
+START_TEST(test_a_fenced_loader_does_not_try_again)
+{
+	/* The refusal is the answer, at once. */
+	play(refuse_to_take_back);
+	open_loader();
+	batchd_start(loader, 0, 0, 0, NULL);
+	ck_assert_int_eq(batchd_next(loader, &batch, BATCHD_FOREVER), BATCHD_E_FENCED);
+	finish();
+}
+END_TEST
+
+static void vanish_for_good(struct fake *f)
+{
+	welcome(f);
+	EXPECT(f, SEEK);
+	close(f->listener);
+	unlink(f->path);
+	f->listener = -1;
+}
+
+START_TEST(test_a_daemon_that_stays_away_is_given_up_in_time)
+{
+	/* Short waits come back with AGAIN meanwhile; then the error names both what was and what is. */
+	int r, n_again = 0;
+	uint64_t began;
+	struct timespec t;
+
+	options.reconnect_ms = 300;
+	options.autostart = 0;
+	play(vanish_for_good);
+	open_loader();
+	batchd_start(loader, 0, 0, 0, NULL);
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	began = (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+	while ((r = batchd_next(loader, &batch, 20)) == BATCHD_AGAIN) {
+		ck_assert_int_eq(batchd_fd(loader), n_again ? -1 : batchd_fd(loader));
+		n_again++;
+	}
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	ck_assert_int_eq(r, BATCHD_E_LOST);
+	ck_assert_int_ge(n_again, 3);
+	ck_assert_uint_ge((uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000 - began, 290);
+	ck_assert_ptr_nonnull(strstr(batchd_error(loader), "went away"));
+	ck_assert_ptr_nonnull(strstr(batchd_error(loader), "did not come back"));
+	ck_assert_uint_eq(n_lost, 1);
+	finish();
+}
+END_TEST
+
+static void duplicate_and_skip(struct fake *f)
+{
+	welcome(f);
+	uint64_t seek = expect_seek(f, 0, 0, 0)->seek;
+	lend(f, seek, 0, 0, 0, BATCH, false);
+	lend(f, seek, 0, 0, 1, BATCH, false); /* once more */
+	ck_assert_uint_eq(EXPECT(f, RELEASE)->release->slot, 1); /* unseen */
+	lend(f, seek, 0, 1, 2, BATCH, false);
+	lend(f, seek, 0, 3, 1, BATCH, false); /* one is missing */
+	hear(f);
+}
+
+START_TEST(test_a_duplicate_is_given_back_and_a_gap_is_an_error)
+{
+	/* Step k is given out only when it is the expected one. */
+	play(duplicate_and_skip);
+	open_loader();
+	batchd_start(loader, 0, 0, 0, NULL);
+	next_is(0, 0);
+	next_is(0, 1);
+	ck_assert_int_eq(batchd_next(loader, &batch, BATCHD_FOREVER), BATCHD_E_PROTOCOL);
+	ck_assert_ptr_nonnull(strstr(batchd_error(loader), "batch 3 of epoch 0 where batch 2"));
+	finish();
+}
+END_TEST
+
+int main(void)
+{
+	Suite *s = suite_create("reconnect");
+	TCase *t = tcase_create("reconnect");
+
+	tcase_add_checked_fixture(t, setup_reconnect, teardown);
+	tcase_set_timeout(t, 60);
+	tcase_add_test(t, test_a_loader_goes_on_with_the_next_step_on_another_connection);
+	tcase_add_test(t, test_batches_of_an_earlier_connection_stay_and_are_released_apart);
+	tcase_add_test(t, test_a_batch_of_an_earlier_connection_outlives_the_loader);
+	tcase_add_test(t, test_own_batches_that_had_not_come_are_sent_again);
+	tcase_add_test(t, test_other_data_is_not_gone_on_with);
+	tcase_add_test(t, test_a_fenced_loader_does_not_try_again);
+	tcase_add_test(t, test_a_daemon_that_stays_away_is_given_up_in_time);
+	tcase_add_test(t, test_a_duplicate_is_given_back_and_a_gap_is_an_error);
+	suite_add_tcase(s, t);
+	return suite_run(s);
+}

@@ -41,7 +41,7 @@ enum batchd_code {
 };
 
 enum batchd_dtype { BATCHD_UINT8, BATCHD_FLOAT16, BATCHD_FLOAT32, BATCHD_INT32, BATCHD_INT64, BATCHD_FLOAT64, BATCHD_INT16, BATCHD_BOOL,
-		    BATCHD_BFLOAT16 /* on a GPU only */ };
+		    BATCHD_BFLOAT16 }; /* the last on a GPU only */
 enum batchd_layout { BATCHD_NCHW, BATCHD_NHWC, BATCHD_AS_STORED };
 enum batchd_mode { BATCHD_SHARD, BATCHD_SHARE };
 /* How batches come to a GPU: not at all, in memory of the daemon's that this process has mapped by CUDA IPC, or copied by this library. */
@@ -171,7 +171,7 @@ int batchd_try_next(struct batchd_loader *l, struct batchd_batch *b);
 
 /* Ends a loan. Thread-safe, also while another thread is in batchd_next; in a forked child it does nothing. */
 int batchd_release(struct batchd_loader *l, uint32_t slot, uint64_t generation);
-/* Batches on loan to this process. When it reaches info.window - 1, copy instead of keeping, or batchd_next cannot go on. */
+/* Batches on loan to this process, not counting those that only wait for the GPU's work to end. When it reaches info.window - 1, copy instead of keeping, or batchd_next cannot go on. */
 uint32_t batchd_n_leased(const struct batchd_loader *l);
 
 /* For event loops: readable when batchd_try_next is worth a call. Wait for it only after batchd_try_next has said BATCHD_AGAIN, which is how the

@@ -489,7 +489,13 @@ void batchd_get_info(const struct batchd_loader *l, struct batchd_info *info)
 
 uint32_t batchd_n_leased(const struct batchd_loader *l)
 {
-	return loader_is_foreign(l) ? 0 : atomic_load(&l->n_leased);
+	uint32_t n, coming;
+
+	if (loader_is_foreign(l))
+		return 0;
+	coming = l->delivery ? delivery_n_coming(l->delivery) : 0; /* first: one that comes back in between is then counted, not lost below 0 */
+	n = atomic_load(&l->n_leased);
+	return n > coming ? n - coming : 0;
 }
 
 int batchd_fd(const struct batchd_loader *l)

@@ -210,6 +210,11 @@ void delivery_destroy(struct delivery *d, uint32_t n_slots)
 
 /* ---- slots ---- */
 
+unsigned delivery_n_coming(const struct delivery *d)
+{
+	return atomic_load(&d->n_coming);
+}
+
 cuda_ptr delivery_slot(const struct delivery *d, uint32_t slot)
 {
 	return d->imported ? d->imported + slot * d->stride : copy_slot(d->copy, slot);
@@ -251,6 +256,7 @@ void delivery_return(struct delivery *d, struct device_lease *lease)
 {
 	struct device_lease *head = atomic_load(&d->returned);
 
+	atomic_fetch_add(&d->n_coming, 1);
 	do
 		lease->next = head;
 	while (!atomic_compare_exchange_weak(&d->returned, &head, lease));
@@ -324,6 +330,7 @@ static void give_back_complete(struct batchd_loader *l)
 			d->pending_end = at;
 		lease->state = DEVICE_FREE;
 		loader_end_lease(l, lease->slot);
+		atomic_fetch_sub(&d->n_coming, 1);
 	}
 }
 
@@ -363,6 +370,7 @@ static int release_behind(struct batchd_loader *l, struct device_lease *lease, s
 			d->lost = r;
 		return cuda_error_sticky(r) ? BATCHD_E_GPU : BATCHD_E_INVALID;
 	}
+	atomic_fetch_add(&d->n_coming, 1);
 	append(d, lease);
 	return 0;
 }

@@ -47,6 +47,7 @@ struct delivery {
 
 	struct device_lease *lease;    /* of each slot */
 	_Atomic(struct device_lease *) returned; /* by deleters; any thread */
+	atomic_uint n_coming;          /* returned or pending: nobody holds them, they come back by themselves */
 	struct device_lease *pending, **pending_end;
 	uint32_t n_exported;
 	int lost;                      /* a CUDA result after which nothing works any more, or 0 */
@@ -72,6 +73,8 @@ int delivery_next(struct batchd_loader *l, struct batchd_batch *b, int timeout_m
 bool delivery_may_release(struct delivery *d, uint32_t slot);
 /* Gives back what is complete. more: something else may come back by itself. 0, or the CUDA result after which nothing works any more. */
 int delivery_collect(struct batchd_loader *l, bool *more);
+/* Slots that nobody holds any more and that are still on loan. Any thread. */
+unsigned delivery_n_coming(const struct delivery *d);
 /* Where a slot is on the GPU. */
 cuda_ptr delivery_slot(const struct delivery *d, uint32_t slot);
 /* The lease of a batch that the trainer may still begin work with, or NULL. */

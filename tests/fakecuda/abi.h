@@ -162,6 +162,7 @@ enum {
 	X(cuStreamGetFlags, cuStreamGetFlags, 5050, (CUstream stream, unsigned *flags)) \
 	X(cuStreamGetPriority, cuStreamGetPriority, 5050, (CUstream stream, int *priority)) \
 	X(cuStreamIsCapturing, cuStreamIsCapturing, 10000, (CUstream stream, int *status)) \
+	X(cuThreadExchangeStreamCaptureMode, cuThreadExchangeStreamCaptureMode, 10010, (int *mode)) \
 	X(cuLaunchHostFunc, cuLaunchHostFunc, 10000, (CUstream stream, CUhostFn fn, void *data)) \
 	X(cuEventCreate, cuEventCreate, 2000, (CUevent *event, unsigned flags)) \
 	X(cuEventDestroy, cuEventDestroy_v2, 4000, (CUevent event)) \

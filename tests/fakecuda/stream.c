@@ -403,6 +403,24 @@ CUresult cuStreamGetPriority(CUstream stream, int *priority)
 	return call_end(&c, r);
 }
 
+/* Nothing is ever captured here; the mode is the thread's own, and what was given back is what comes out. */
+CUresult cuThreadExchangeStreamCaptureMode(int *mode)
+{
+	static __thread int mine;
+	struct call c;
+	CUresult r = call_begin(&c, API_cuThreadExchangeStreamCaptureMode, NEED_INIT);
+
+	if (!r && (!mode || *mode < 0 || *mode > 2))
+		r = CUDA_ERROR_INVALID_VALUE;
+	if (!r) {
+		int before = mine;
+
+		mine = *mode;
+		*mode = before;
+	}
+	return call_end(&c, r);
+}
+
 CUresult cuStreamIsCapturing(CUstream stream, int *status)
 {
 	struct call c;

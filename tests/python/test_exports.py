@@ -83,7 +83,7 @@ def test_constants_and_version_are_those_of_the_header():
     assert f'#define BATCHD_VERSION "{batchd.__version__}"' in text
     assert _lib.FOREVER == int(re.search(r"BATCHD_FOREVER \((-?\d+)\)", text).group(1))
     assert _lib.UNTIL_SIGNAL == int(re.search(r"BATCHD_UNTIL_SIGNAL \((-?\d+)\)", text).group(1))
-    dtypes = re.search(r"enum batchd_dtype \{(.*?)\}", text).group(1)
+    dtypes = re.search(r"enum batchd_dtype \{(.*?)\}", text, re.S).group(1)
     assert tuple(d.strip().replace("BATCHD_", "").lower() for d in dtypes.split(",")) == _lib.DTYPES
 
 

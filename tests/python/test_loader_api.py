@@ -805,33 +805,6 @@ def test_cuda_without_a_gpu_is_refused_clearly(daemon):
         make(device="cuda", arrays="numpy")
 
 
-@needs_torch
-def test_slot_is_kept_until_its_copy_to_the_device_is_done(daemon, monkeypatch):
-    """With a device that only pretends: the batch goes back to the daemon after the copy's event, not before."""
-    from batchd import _arrays, _lib
-    events = []
-
-    class Event:
-        def __init__(self):
-            self.done = False
-            events.append(self)
-
-        def synchronize(self):
-            assert _lib.n_leased(loader._handle) == 1
-            self.done = True
-
-    monkeypatch.setattr(_arrays.Torch, "cuda", lambda self, device: torch.device("cpu"))
-    monkeypatch.setattr(_arrays.Torch, "to_device", lambda self, view, device: (view.clone(), Event()))
-    expected = content_of(make())
-    loader = make(device="cuda:0")
-    found = []
-    for images, labels in loader:
-        assert _lib.n_leased(loader._handle) == 1 and not events[-1].done
-        found.append((plain(images), plain(labels)))
-    assert same(found, expected) and all(e.done for e in events) and len(events) == 13
-    assert _lib.n_leased(loader._handle) == 0
-
-
 def test_a_first_program_needs_no_setup(build, tmp_path):
     """No daemon anywhere: two processes of an ordinary user start one between them, which is theirs alone and stops cleanly."""
     program = build / "client" / "examples" / "train"

@@ -34,6 +34,7 @@ static void print_options(void)
 	FIELD(batchd_options, on_progress);
 	FIELD(batchd_options, progress_arg);
 	FIELD(batchd_options, program);
+	FIELD(batchd_options, device);
 }
 
 static void print_info(void)
@@ -63,6 +64,15 @@ static void print_info(void)
 	FIELD(batchd_info, socket);
 	FIELD(batchd_info, job);
 	FIELD(batchd_info, daemon_version);
+	FIELD(batchd_info, stored_dtype);
+	FIELD(batchd_info, stored_layout);
+	FIELD(batchd_info, stored_shape);
+	FIELD(batchd_info, device_path);
+	FIELD(batchd_info, device_ordinal);
+	FIELD(batchd_info, device_uuid);
+	FIELD(batchd_info, device);
+	FIELD(batchd_info, device_reason);
+	FIELD(batchd_info, can_finish);
 }
 
 static void print_batch(void)
@@ -82,6 +92,8 @@ static void print_batch(void)
 	FIELD(batchd_batch, step);
 	FIELD(batchd_batch, wait_ns);
 	FIELD(batchd_batch, last);
+	FIELD(batchd_batch, device_data);
+	FIELD(batchd_batch, device_labels);
 }
 
 int main(void)

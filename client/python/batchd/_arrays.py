@@ -54,21 +54,15 @@ class Torch:
     def copy(self, tensor):
         return tensor.clone()
 
-    def cuda(self, device):
-        """The device, or a clear refusal."""
+    def cuda(self, device, raw):
+        """What makes tensors of batches on this device, or a clear refusal."""
+        from ._cuda import Delivery
         device = self._torch.device(device)
         if device.type != "cuda":
             raise ValueError(f"device must be 'cpu' or 'cuda[:n]', not '{device}'")
         if not self._torch.cuda.is_available():
             raise RuntimeError(f"device='{device}': torch finds no CUDA device here")
-        return device
-
-    def to_device(self, view, device):
-        """Starts the copy to the GPU and says when it is done."""
-        there = view.to(device, non_blocking=True)
-        done = self._torch.cuda.Event()
-        done.record(self._torch.cuda.current_stream(device))
-        return there, done
+        return Delivery(self._torch, self._torch.cuda.current_device() if device.index is None else device.index, raw)
 
 
 def slot_class(n_bytes):

@@ -13,9 +13,10 @@ SONAME = "libbatchd.so.0"
 OK, END, AGAIN = 0, 1, 2
 FOREVER, UNTIL_SIGNAL = -1, -2
 
-DTYPES = ("uint8", "float16", "float32", "int32", "int64", "float64", "int16", "bool")
+DTYPES = ("uint8", "float16", "float32", "int32", "int64", "float64", "int16", "bool", "bfloat16")
 LAYOUTS = ("NCHW", "NHWC", "AS_STORED")
 MODES = ("shard", "share")
+DEVICE_COPY = 2
 
 MAX_DIMS = 8
 
@@ -44,7 +45,9 @@ class Info(ctypes.Structure):
         ("shape", ctypes.c_uint32 * MAX_DIMS), ("n_label_dims", ctypes.c_uint32), ("label_shape", ctypes.c_uint32 * MAX_DIMS),
         ("dtype", ctypes.c_int), ("label_dtype", ctypes.c_int), ("layout", ctypes.c_int), ("has_normalize", ctypes.c_uint32),
         ("mean", ctypes.c_float * 3), ("std", ctypes.c_float * 3), ("socket", ctypes.c_char_p), ("job", ctypes.c_char_p),
-        ("daemon_version", ctypes.c_char_p),
+        ("daemon_version", ctypes.c_char_p), ("stored_dtype", ctypes.c_int), ("stored_layout", ctypes.c_int),
+        ("stored_shape", ctypes.c_uint32 * MAX_DIMS), ("device_path", ctypes.c_int), ("device_ordinal", ctypes.c_int),
+        ("device_uuid", ctypes.c_ubyte * 16), ("device", ctypes.c_char_p), ("device_reason", ctypes.c_char_p), ("can_finish", ctypes.c_int),
     ]
 
 
@@ -53,7 +56,7 @@ class BatchStruct(ctypes.Structure):
         ("size_bytes", ctypes.c_size_t), ("data", ctypes.c_void_p), ("labels", ctypes.c_void_p), ("indices", ctypes.c_void_p),
         ("n_rows", ctypes.c_uint32), ("n_padding", ctypes.c_uint32), ("n_replaced", ctypes.c_uint32), ("slot", ctypes.c_uint32),
         ("generation", ctypes.c_uint64), ("epoch", ctypes.c_uint64), ("base", ctypes.c_uint64), ("step", ctypes.c_uint64),
-        ("wait_ns", ctypes.c_uint64), ("last", ctypes.c_int),
+        ("wait_ns", ctypes.c_uint64), ("last", ctypes.c_int), ("device_data", ctypes.c_void_p), ("device_labels", ctypes.c_void_p),
     ]
 
 
@@ -104,6 +107,11 @@ push_end = _function("push_end", ctypes.c_int, _handle)
 next = _function("next", ctypes.c_int, _handle, ctypes.c_void_p, ctypes.c_int)
 release = _function("release", ctypes.c_int, _handle, ctypes.c_uint32, ctypes.c_uint64)
 n_leased = _function("n_leased", ctypes.c_uint32, _handle)
+cuda_finish = _function("cuda_finish", ctypes.c_int, _handle, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
+cuda_labels = _function("cuda_labels", ctypes.c_int, _handle, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
+cuda_release = _function("cuda_release", ctypes.c_int, _handle, ctypes.c_uint32, ctypes.c_uint64, ctypes.c_void_p)
+cuda_dlpack = _function("cuda_dlpack", ctypes.c_int, _handle, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p))
+cuda_add_stream = _function("cuda_add_stream", ctypes.c_int, _handle, ctypes.c_uint32, ctypes.c_uint64, ctypes.c_void_p)
 _status = _function("status", ctypes.c_int, _text, ctypes.POINTER(ctypes.c_void_p), _text, ctypes.c_size_t)
 _free = ctypes.CDLL(None).free
 _free.argtypes = [ctypes.c_void_p]

@@ -66,13 +66,18 @@ class ForkedError(Error):
     code = "FORKED"
 
 
+class GpuError(Error):
+    """There is no such GPU, or it failed: in the daemon, which restarts (the loader goes on by itself), or in this process; the message says which."""
+    code = "GPU"
+
+
 class ProtocolError(Error):
     """Daemon and library do not understand each other."""
     code = "PROTOCOL"
 
 
 _BY_CODE = {c.code: c for c in (InvalidError, MismatchError, NotFoundError, AccessError, LimitError, BadDataError, FencedError, BehindError,
-                                ShutdownError, ConnectError, LostError, ForkedError, ProtocolError)}
+                                ShutdownError, ConnectError, LostError, ForkedError, GpuError, ProtocolError)}
 
 
 def make(code, text):

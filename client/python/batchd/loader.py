@@ -157,7 +157,11 @@ class DataLoader:
     job           trainers with the same job share one loader; default: one that fits this run (torchrun) or this process
     mode          "shard": each rank its part of the epoch; "share": every trainer every batch
     num_workers   threads that the daemon should use for this loader; None: it decides
-    device        "cpu", or "cuda[:n]" to have the images copied there
+    device        "cpu", or "cuda[:n]": batches arrive in the GPU's memory, by the daemon's hands where CUDA IPC works (a warning says where
+                  not, and why); images are then made by one kernel on torch's current stream. Also dtype "bfloat16"
+    raw           with a GPU: images are the daemon's memory itself, uint8 NHWC (arrays as stored), without a copy. They go back when the last tensor
+                  over them is gone and the work queued by then is done; autograd keeps what backward needs. Do not write into them; other streams
+                  than the one current when the batch came must be told with record_stream
     n_slots       batches ahead, those you hold included; None: the daemon decides
     writable      True maps batches writable from the start, which in-place system calls (readinto) need; ordinary in-place
                   arithmetic works either way, and nobody else ever sees it
@@ -178,11 +182,13 @@ class DataLoader:
     def __init__(self, dataset, batch_size=None, shuffle=False, *, seed=0, drop_last=False, batch_sampler=None, transform=None,
                  dtype="float32", layout="NCHW", rank=None, world_size=None, job=None, mode="shard", num_workers=None, device="cpu",
                  socket=None, n_slots=None, apply_exif=False, writable=False, timeout=0, reconnect=30.0, incarnation=None,
-                 arrays=None, autostart=True, progress=None):
+                 arrays=None, autostart=True, progress=None, raw=False):
         self._handle = None
         self._iterator = None
         self._arrays = _arrays.choose(arrays)
-        self._device = self._check_device(device)
+        self._cuda = self._check_device(device, raw)
+        if raw:
+            dtype, layout = "uint8", "NHWC"
         self._spec = os.fspath(dataset)
         self.batch_sampler = batch_sampler
         self.timeout = timeout
@@ -208,12 +214,14 @@ class DataLoader:
 
     # ---- opening ----
 
-    def _check_device(self, device):
+    def _check_device(self, device, raw):
         if str(device) == "cpu":
+            if raw:
+                raise ValueError("raw=True is for batches on a GPU: give device='cuda'")
             return None
         if self._arrays.name != "torch":
             raise RuntimeError(f"device={str(device)!r} needs torch")
-        return self._arrays.cuda(device)
+        return self._arrays.cuda(device, bool(raw))
 
     def _check_batch_size(self, batch_size):
         if batch_size is None:
@@ -247,6 +255,7 @@ class DataLoader:
         o.shuffle, o.drop_last, o.apply_exif = bool(shuffle), self.drop_last, bool(apply_exif)
         o.own_batches, o.writable, o.autostart = self.batch_sampler is not None, bool(writable), bool(autostart)
         o.reconnect_ms = _number("reconnect", round((reconnect or 0) * 1000), 0, 2**32 - 1)
+        o.device = f"cuda:{self._cuda.ordinal}".encode() if self._cuda is not None else None
         o.program = os.path.basename(sys.argv[0] if sys.argv and sys.argv[0] not in ("", "-c", "-m") else "python").encode()[:64]
 
     def _open(self):
@@ -274,10 +283,12 @@ class DataLoader:
         self.rank, self.world_size, self.job = i.rank, i.world_size, i.job.decode("utf-8", "replace")
         self._shape = tuple(i.shape[:i.n_dims])
         self._label_shape = tuple(i.label_shape[:i.n_label_dims])
-        self._dtype = numpy.dtype(_lib.DTYPES[i.dtype])
+        self._dtype = numpy.dtype(_lib.DTYPES[i.dtype]) if self._cuda is None else None
         self._label_dtype = numpy.dtype(_lib.DTYPES[i.label_dtype])
         self._slot_class = None
         self._identity = self._make_identity()
+        if self._cuda is not None:
+            self._cuda.opened(self._handle, i)
 
     @staticmethod
     def _bytes_of(shape, n_dims, dtype):
@@ -458,24 +469,37 @@ class DataLoader:
         """The batch in self._struct as (images, labels), with last_batch set."""
         s = self._struct
         b = Batch()
-        n = b.n_rows = s.n_rows
+        b.n_rows = s.n_rows
         b.epoch, b.base, b.step, b.last = s.epoch, s.base, s.step, bool(s.last)
         b.n_padding, b.n_replaced, b.wait_s, b.global_batch = s.n_padding, s.n_replaced, s.wait_ns * 1e-9, n_global
         b._identity = self._identity
-        at = s.data
+        take = self._take if self._cuda is None else self._take_from_gpu
+        images, labels = take(s, b)
+        if _lib.n_leased(self._handle) >= self._info.window != 2:
+            images = self._copy(images)
+        self.last_batch = b
+        self._n_global = n_global
+        return images, labels
+
+    def _take(self, s, b):
+        at, n = s.data, s.n_rows
         if self._slot_class is None:
             self._measure(s.labels - at, s.indices - at)
         memory = self._slot_class.from_address(at)
         memory.handle, memory.slot, memory.generation = self._handle, s.slot, s.generation
         b.indices = numpy.ndarray((n,), _INT64, memory, self._indices_offset).copy()
         labels = self._arrays.wrap(numpy.ndarray((n,) + self._label_shape, self._label_dtype, memory, self._labels_offset).copy())
-        images = self._arrays.wrap(numpy.ndarray((n,) + self._shape, self._dtype, memory))
-        del memory
-        if _lib.n_leased(self._handle) >= self._info.window != 2:
-            images = self._copy(images)
-        self.last_batch = b
-        self._n_global = n_global
-        return images, labels
+        return self._arrays.wrap(numpy.ndarray((n,) + self._shape, self._dtype, memory)), labels
+
+    def _take_from_gpu(self, s, b):
+        b.indices = numpy.ctypeslib.as_array((ctypes.c_int64 * s.n_rows).from_address(s.indices)).copy()
+        return self._cuda.take(s)
+
+    def record_stream(self, images, stream):
+        """raw: work on another torch stream reads `images` too; their memory goes back only after what it was given while they lived."""
+        if self._cuda is None:
+            raise ValueError("record_stream is for raw images on a GPU")
+        self._cuda.add_stream(images, stream)
 
     def _measure(self, labels_offset, indices_offset):
         """What is where in a slot: the same in all of them, told by the first batch."""
@@ -501,7 +525,6 @@ class _Epoch:
         self._loader = loader
         self._done = False
         self._at = epoch, base, step  # what comes next
-        self._on_gpu = None           # (slot's view, event): a copy to the device that may still be reading
         self._begun = False
         try:
             self._begin()             # now, so that batches are made while the caller gets ready
@@ -524,7 +547,6 @@ class _Epoch:
         loader = self._loader
         if loader._handle is None:
             raise Error("this loader is closed")
-        self._settle()
         if not self._begun:
             self._begin()
         code = self._fetch()
@@ -535,25 +557,10 @@ class _Epoch:
             raise StopIteration
         s = loader._struct
         self._at = s.epoch, s.base, s.step + 1
-        images, labels = loader._give(loader._n_global + 1)
-        if loader._device is not None:
-            images = self._send(images)
-            labels = labels.to(loader._device)
-        return images, labels
+        return loader._give(loader._n_global + 1)
 
     def _fetch(self):
         return self._loader._wait()
-
-    def _settle(self):
-        """The copy that was under way is done: its slot may go back."""
-        if self._on_gpu is not None:
-            self._on_gpu[1].synchronize()
-            self._on_gpu = None
-
-    def _send(self, images):
-        there, done = self._loader._arrays.to_device(images, self._loader._device)
-        self._on_gpu = images, done
-        return there
 
 
 class _OwnEpoch(_Epoch):

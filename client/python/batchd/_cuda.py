@@ -1,0 +1,92 @@
+"""Batches on a GPU as torch tensors.
+
+Ordinary ones are torch's own memory, filled by one kernel on torch's current stream, behind which the batch's slot goes back by itself. Raw ones are the
+daemon's memory, which goes back when the last tensor over it is gone and the work queued until then is done. Nothing here waits for the GPU.
+"""
+import ctypes
+import warnings
+
+from . import _dlpack, _lib
+
+
+class Delivery:
+    """What one loader needs to make tensors. `ordinal`: the GPU's number, the same for torch and the driver."""
+
+    def __init__(self, torch, ordinal, raw):
+        self._torch, self.ordinal, self.raw = torch, ordinal, raw
+        self.device = torch.device("cuda", ordinal)
+        self._constants = None
+
+    def opened(self, handle, info):
+        """The C loader is open, perhaps once more after the daemon went away."""
+        torch = self._torch
+        self._handle, self._info = handle, info
+        self._shape = tuple(info.shape[:info.n_dims])
+        self._dtype = getattr(torch, _lib.DTYPES[info.dtype])
+        self._label_shape = tuple(info.label_shape[:info.n_label_dims])
+        self._label_dtype = getattr(torch, _lib.DTYPES[info.label_dtype])
+        self._exported = {}
+        if info.device_path == _lib.DEVICE_COPY:
+            warnings.warn(f"batches are copied to {self.device} by this process, as it cannot map the daemon's memory there: "
+                          f"{info.device_reason.decode('utf-8', 'replace')} (`batchctl doctor` says more)", RuntimeWarning, stacklevel=4)
+
+    def take(self, struct):
+        """The batch as (images, labels); its slot is on its way back, or the images' own."""
+        torch = self._torch
+        stream = torch.cuda.current_stream(self.device).cuda_stream
+        at, rows = ctypes.addressof(struct), struct.n_rows
+        try:
+            labels = torch.empty((rows,) + self._label_shape, dtype=self._label_dtype, device=self.device)
+            self._check(_lib.cuda_labels(self._handle, at, labels.data_ptr(), stream))
+            if self.raw:
+                return self._share(struct), labels
+            if not self._info.can_finish:
+                return finish(torch, self._share(struct), self._dtype, self._planar(), self._normalize()), labels
+            images = torch.empty((rows,) + self._shape, dtype=self._dtype, device=self.device)
+            self._check(_lib.cuda_finish(self._handle, at, images.data_ptr(), stream))
+        except BaseException:
+            _lib.cuda_release(self._handle, struct.slot, struct.generation, stream)  # refused where a tensor has it
+            raise
+        self._check(_lib.cuda_release(self._handle, struct.slot, struct.generation, stream))
+        return images, labels
+
+    def add_stream(self, images, stream):
+        """More work will read these raw images: `stream` is a torch stream. What it was given before they are gone is waited for as well."""
+        known = self._exported.get(images.data_ptr())
+        if known is None or _lib.cuda_add_stream(self._handle, *known, stream.cuda_stream) != _lib.OK:
+            raise ValueError("these are no raw images of this loader, or more than 8 streams read them")
+
+    def _share(self, struct):
+        images = self._torch.from_dlpack(_dlpack.Export(self._handle, struct, self.ordinal))
+        self._exported[struct.device_data] = struct.slot, struct.generation
+        return images
+
+    def _planar(self):
+        return _lib.LAYOUTS[self._info.layout] == "NCHW"
+
+    def _normalize(self):
+        i = self._info
+        n = i.stored_shape[2]
+        return (i.mean[:n], i.std[:n]) if any(i.std) else None
+
+    def _check(self, code):
+        if code < 0:
+            raise _lib.failure(code, _lib.error(self._handle))
+
+
+def finish(torch, raw, dtype, planar, normalize):
+    """The finishing kernel with torch's own operations, for a libbatchd without it: uint8 NHWC images as dtype, NCHW if planar; the same numbers, in
+    several passes. Divisors are tensors because torch multiplies a tensor on the GPU by the reciprocal of a plain number, which rounds differently."""
+    images = raw.permute(0, 3, 1, 2) if planar else raw
+    if dtype == torch.uint8:
+        return images.clone(memory_format=torch.contiguous_format)
+
+    def constant(values):
+        t = torch.tensor(values, dtype=torch.float32, device=raw.device)
+        return t.view(-1, 1, 1) if planar else t
+
+    images = images.to(torch.float32) / constant([255.0])
+    if normalize is not None:
+        mean, std = normalize
+        images = (images - constant(list(mean))) / constant(list(std))
+    return images.to(dtype).contiguous()

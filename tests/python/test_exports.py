@@ -57,21 +57,31 @@ def test_header_stands_alone_in_c_and_cpp(tmp_path):
         subprocess.run([compiler, *options, "-Wall", "-Wextra", "-Werror", f"-I{CLIENT}", "-fsyntax-only", str(tmp_path / name)], check=True)
 
 
-def test_python_structs_have_the_layout_of_the_header(build):
-    """Every field of every struct: same order, offset and size."""
+def fields(struct):
+    """The names of the header's struct's fields, in order."""
+    body = re.search(rf"struct {struct} \{{(.*?)\n\}};", re.sub(r"/\*.*?\*/", "", header(), flags=re.S), re.S).group(1)
+    names = []
+    for declaration in filter(None, (d.strip() for d in body.split(";"))):
+        pointer = re.search(r"\(\*(\w+)\)\(", declaration)
+        names += [pointer.group(1)] if pointer else [re.search(r"(\w+)(\[.*)?$", d.strip()).group(1) for d in declaration.split(",")]
+    return names
+
+
+def test_python_structs_have_the_layout_of_the_header(tmp_path):
+    """Every field of every struct: same order, offset and size, as the compiler has it."""
     from batchd import _lib
-    tool = build / "tests" / "tools" / "abi"
-    if not tool.exists():
-        pytest.skip(f"{tool} is not built")
     structs = {"batchd_options": _lib.Options, "batchd_info": _lib.Info, "batchd_batch": _lib.BatchStruct}
+    lines = [f'printf("{s} {f} %zu %zu\\n", offsetof(struct {s}, {f}), sizeof ((struct {s} *)0)->{f});' for s in structs for f in fields(s)]
+    lines += [f'printf("{s} - 0 %zu\\n", sizeof(struct {s}));' for s in structs]
+    (tmp_path / "layout.c").write_text("#include <stdio.h>\n#include <batchd.h>\nint main(void) {\n" + "\n".join(lines) + "\nreturn 0; }\n")
+    subprocess.run(["cc", f"-I{CLIENT}", "-o", str(tmp_path / "layout"), str(tmp_path / "layout.c")], check=True)
     expected = {}
-    for line in subprocess.run([str(tool)], capture_output=True, text=True, check=True).stdout.splitlines():
+    for line in subprocess.run([str(tmp_path / "layout")], capture_output=True, text=True, check=True).stdout.splitlines():
         struct, field, offset, size = line.split()
         expected.setdefault(struct, {})[field] = int(offset), int(size)
     import ctypes
     for name, struct in structs.items():
-        size = expected[name].pop("-")[1]
-        assert ctypes.sizeof(struct) == size
+        assert ctypes.sizeof(struct) == expected[name].pop("-")[1]
         assert {f: (getattr(struct, f).offset, getattr(struct, f).size) for f, _ in struct._fields_} == expected[name]
 
 

@@ -98,6 +98,7 @@ EXAMPLES := $(patsubst %.c,$(BUILD)/%,$(wildcard client/examples/*.c))
 FUZZERS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/fuzz/fuzz_*.c))
 LIBRARY := $(BUILD)/$(SO).$(VERSION) $(BUILD)/libbatchd.a
 FAKECUDA := $(call objects,$(wildcard tests/fakecuda/*.c) client/cuda/finish-plan.c)
+GPU_TOOLS := $(BUILD)/tests/gpu/conformance
 FAKEDRIVERS := $(BUILD)/libfakecuda.so $(BUILD)/libfakecuda-old.so
 
 ##@ Build
@@ -162,7 +163,7 @@ check: setup ## Installs what is missing, builds, runs all tests; ends with Chec
 	@$(MAKE) -s --no-print-directory venv
 	@tests/run-check $(BUILD)
 
-tests: $(TESTS) $(TOOLS) $(FAKEDRIVERS) $(BUILD)/tests/batchd-nocuda
+tests: $(TESTS) $(TOOLS) $(FAKEDRIVERS) $(GPU_TOOLS) $(BUILD)/tests/batchd-nocuda
 check-c: $(TESTS) $(FAKEDRIVERS) $(BUILD)/tests/batchd-nocuda ## C tests only; with SANITIZE=address,undefined or SANITIZE=thread under that sanitizer
 	@tests/run-c $(BUILD) $(TESTS)
 check-python: all tests venv ## Python tests only; ARGS="-k name" goes to pytest
@@ -208,6 +209,8 @@ $(BUILD)/libfakecuda.so: $(FAKECUDA) tests/fakecuda/fakecuda.map
 	$(LINK) -shared -Wl,-Bsymbolic -Wl,-z,nodelete -Wl,--version-script,tests/fakecuda/fakecuda.map $(FAKECUDA) -lm -pthread
 $(BUILD)/libfakecuda-old.so: $(FAKECUDA) tests/fakecuda/old-driver.map
 	$(LINK) -shared -Wl,-Bsymbolic -Wl,-z,nodelete -Wl,--version-script,tests/fakecuda/old-driver.map $(FAKECUDA) -lm -pthread
+$(BUILD)/tests/gpu/%: $(BUILD)/tests/gpu/%.o $(BUILD)/tests/gpu/cuda.o
+	$(LINK) $^ -ldl -pthread
 .PRECIOUS: $(BUILD)/%.o
 
 ##@ Try and measure

@@ -35,6 +35,18 @@ static void run_spin(void **params, const struct fakecuda_grid *grid)
 	nanosleep(&(struct timespec){ (time_t)(ns / 1000000000), (long)(ns % 1000000000) }, NULL);
 }
 
+/* conformance_fma(float *to, uint32_t rounds): arithmetic to keep a GPU busy; here the time passes without it */
+static void run_fma(void **params, const struct fakecuda_grid *grid)
+{
+	unsigned long long to;
+	uint32_t rounds;
+
+	memcpy(&to, params[0], 8);
+	memcpy(&rounds, params[1], 4);
+	memset(fakecuda_memory(to, 4ul * grid->block[0]), 0, 4ul * grid->block[0]);
+	nanosleep(&(struct timespec){ 0, rounds < 900000000 ? rounds : 900000000 }, NULL);
+}
+
 /* The client's finishing kernels: one implementation, and a check that the right one was launched. */
 static void run_finish(void **params, const struct fakecuda_grid *grid)
 {
@@ -68,6 +80,7 @@ static void run_finish(void **params, const struct fakecuda_grid *grid)
 static const struct fakecuda_kernel kernels[] = {
 	{ "conformance_add", 4, { 8, 8, 4, 4 }, run_add },
 	{ "conformance_spin", 1, { 8 }, run_spin },
+	{ "conformance_fma", 2, { 8, 4 }, run_fma },
 	FINISH_OF("uint8"), FINISH_OF("float16"), FINISH_OF("bfloat16"), FINISH_OF("float32"),
 };
 

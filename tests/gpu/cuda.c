@@ -1,0 +1,80 @@
+/* Loading a driver, and the kernels as PTX, which the driver compiles for whatever GPU is there. */
+#include "cuda.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct cuda cu;
+
+const char *cuda_load(void)
+{
+	const char *name = getenv("BATCHD_LIBCUDA");
+	void *library = dlopen(name && *name ? name : "libcuda.so.1", RTLD_NOW | RTLD_LOCAL), *fn;
+
+	if (!library)
+		return dlerror();
+#define FIND(base, symbol, since, params) \
+	fn = dlsym(library, #symbol); \
+	if (fn) \
+		memcpy(&cu.symbol, &fn, sizeof fn); \
+	else if (!cu.n_missing++) \
+		cu.missing = #symbol;
+	FAKECUDA_API(FIND)
+#undef FIND
+	return NULL;
+}
+
+const char *cuda_name(CUresult r)
+{
+	static _Thread_local char text[2][32];
+	static _Thread_local int which;
+	const char *name = NULL;
+
+	if (r == CUDA_SUCCESS)
+		return "works";
+	if (cu.cuGetErrorName && !cu.cuGetErrorName(r, &name) && name)
+		return strncmp(name, "CUDA_ERROR_", 11) ? name : name + 11;
+	which = !which;
+	snprintf(text[which], sizeof text[which], "error %d", r);
+	return text[which];
+}
+
+const char cuda_kernels[] =
+	".version 7.0\n"
+	".target sm_70\n"
+	".address_size 64\n"
+	".visible .entry conformance_add(.param .u64 to, .param .u64 from, .param .u32 add, .param .u32 n)\n"
+	"{\n"
+	"	.reg .pred %p<2>; .reg .b32 %r<12>; .reg .b64 %rd<8>;\n"
+	"	ld.param.u64 %rd1, [to]; ld.param.u64 %rd2, [from]; ld.param.u32 %r1, [add]; ld.param.u32 %r2, [n];\n"
+	"	cvta.to.global.u64 %rd3, %rd1; cvta.to.global.u64 %rd4, %rd2;\n"
+	"	mov.u32 %r3, %ctaid.x; mov.u32 %r4, %ntid.x; mov.u32 %r5, %tid.x; mov.u32 %r6, %nctaid.x;\n"
+	"	mad.lo.u32 %r7, %r3, %r4, %r5; mul.lo.u32 %r8, %r4, %r6;\n"
+	"LOOP:	setp.ge.u32 %p1, %r7, %r2; @%p1 bra DONE;\n"
+	"	mul.wide.u32 %rd5, %r7, 4; add.s64 %rd6, %rd4, %rd5; add.s64 %rd7, %rd3, %rd5;\n"
+	"	ld.global.u32 %r9, [%rd6]; add.u32 %r10, %r9, %r1; st.global.u32 [%rd7], %r10;\n"
+	"	add.u32 %r7, %r7, %r8; bra LOOP;\n"
+	"DONE:	ret;\n"
+	"}\n"
+	".visible .entry conformance_spin(.param .u64 ns)\n"
+	"{\n"
+	"	.reg .pred %p<2>; .reg .b64 %rd<6>;\n"
+	"	ld.param.u64 %rd1, [ns]; mov.u64 %rd2, %globaltimer;\n"
+	"AGAIN:	mov.u64 %rd3, %globaltimer; sub.u64 %rd4, %rd3, %rd2; setp.lt.u64 %p1, %rd4, %rd1; @%p1 bra AGAIN;\n"
+	"	ret;\n"
+	"}\n"
+	".visible .entry conformance_fma(.param .u64 to, .param .u32 rounds)\n"
+	"{\n"
+	"	.reg .pred %p<2>; .reg .b32 %r<8>; .reg .b64 %rd<5>; .reg .f32 %f<10>;\n"
+	"	ld.param.u64 %rd1, [to]; ld.param.u32 %r1, [rounds]; cvta.to.global.u64 %rd2, %rd1;\n"
+	"	mov.u32 %r2, %tid.x; cvt.rn.f32.u32 %f1, %r2; mov.f32 %f2, 0f3F800001; mov.f32 %f3, 0f3F000000;\n"
+	"	mov.u32 %r3, 0;\n"
+	"ROUND:	setp.ge.u32 %p1, %r3, %r1; @%p1 bra STORE;\n"
+	"	fma.rn.f32 %f1, %f1, %f2, %f3; fma.rn.f32 %f1, %f1, %f2, %f3; fma.rn.f32 %f1, %f1, %f2, %f3; fma.rn.f32 %f1, %f1, %f2, %f3;\n"
+	"	fma.rn.f32 %f1, %f1, %f2, %f3; fma.rn.f32 %f1, %f1, %f2, %f3; fma.rn.f32 %f1, %f1, %f2, %f3; fma.rn.f32 %f1, %f1, %f2, %f3;\n"
+	"	add.u32 %r3, %r3, 1; bra ROUND;\n"
+	"STORE:	mul.wide.u32 %rd3, %r2, 4; add.s64 %rd4, %rd2, %rd3; st.global.f32 [%rd4], %f1;\n"
+	"	ret;\n"
+	"}\n";

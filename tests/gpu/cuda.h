@@ -1,0 +1,24 @@
+/* The driver's functions as the GPU programs here use them, and their small kernels. The declarations are the double's own list (tests/fakecuda/abi.h): a
+ * real driver that lacks one of its names shows that the list is wrong. */
+#ifndef BATCHD_TESTS_GPU_CUDA_H
+#define BATCHD_TESTS_GPU_CUDA_H
+
+#include "../fakecuda/abi.h"
+
+struct cuda {
+#define MEMBER(name, symbol, since, params) __typeof__(&symbol) symbol;
+	FAKECUDA_API(MEMBER)
+#undef MEMBER
+	unsigned n_missing;
+	const char *missing; /* the first name that the library lacks */
+};
+extern struct cuda cu;
+
+/* $BATCHD_LIBCUDA, else libcuda.so.1. NULL, or why not. */
+const char *cuda_load(void);
+const char *cuda_name(CUresult r); /* "INVALID_VALUE" */
+
+/* PTX: conformance_add(to, from, add, n), conformance_spin(ns), conformance_fma(to, n_rounds: one multiplication and addition each, times 8). */
+extern const char cuda_kernels[];
+
+#endif

@@ -269,6 +269,7 @@ static const char *check_client(const struct wire_arena *a, const Batchd__Wire__
 	case BATCHD__WIRE__CLIENT_MESSAGE__BODY_STATUS:
 	case BATCHD__WIRE__CLIENT_MESSAGE__BODY_CLOSE:
 	case BATCHD__WIRE__CLIENT_MESSAGE__BODY_WAITING:
+	case BATCHD__WIRE__CLIENT_MESSAGE__BODY_WAKE:
 		return NULL;
 	case BATCHD__WIRE__CLIENT_MESSAGE__BODY__NOT_SET:
 	default:
@@ -337,6 +338,8 @@ static const char *check_server(const struct wire_arena *a, const Batchd__Wire__
 	case BATCHD__WIRE__SERVER_MESSAGE__BODY_ERROR:
 		return bytes_ok(a, m->error->text, WIRE_MAX_TEXT) && bytes_ok(a, m->error->field, WIRE_MAX_FIELD)
 			? NULL : "Error has a text or field that is too long";
+	case BATCHD__WIRE__SERVER_MESSAGE__BODY_WAKE:
+		return NULL;
 	case BATCHD__WIRE__SERVER_MESSAGE__BODY__NOT_SET:
 	default:
 		return "the message has no body that this version knows";
@@ -395,7 +398,9 @@ bool wire_client_fds_ok(const Batchd__Wire__ClientMessage *msg, unsigned n_fds)
 
 bool wire_server_fds_ok(const Batchd__Wire__ServerMessage *msg, unsigned n_fds)
 {
-	return n_fds == (msg->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_OPENED ? 1 : 0);
+	if (msg->body_case != BATCHD__WIRE__SERVER_MESSAGE__BODY_OPENED)
+		return n_fds == 0;
+	return n_fds == (msg->opened->ring ? 2 : 1);
 }
 
 /* ---- names and addresses ---- */
@@ -407,19 +412,26 @@ const char *wire_code_name(Batchd__Wire__ErrorCode code)
 	return v ? v->name : "UNKNOWN";
 }
 
+/* Numbers of bodies have gaps. */
+static const char *name_of(const char *const *names, size_t n, unsigned body)
+{
+	return body < n && names[body] ? names[body] : "unknown";
+}
+
 const char *wire_client_name(const Batchd__Wire__ClientMessage *msg)
 {
 	static const char *const names[] = { "nothing", "Hello", "Open", "Seek", "Indices", "Release", "ClassesRequest",
-		"StatusRequest", "Close", "Waiting" };
+		"StatusRequest", "Close", "Waiting", [BATCHD__WIRE__CLIENT_MESSAGE__BODY_WAKE] = "Wake" };
 
-	return (unsigned)msg->body_case < sizeof names / sizeof *names ? names[msg->body_case] : "unknown";
+	return name_of(names, sizeof names / sizeof *names, msg->body_case);
 }
 
 const char *wire_server_name(const Batchd__Wire__ServerMessage *msg)
 {
-	static const char *const names[] = { "nothing", "Welcome", "Progress", "Opened", "Batch", "Classes", "Status", "Error" };
+	static const char *const names[] = { "nothing", "Welcome", "Progress", "Opened", "Batch", "Classes", "Status", "Error",
+		[BATCHD__WIRE__SERVER_MESSAGE__BODY_WAKE] = "Wake" };
 
-	return (unsigned)msg->body_case < sizeof names / sizeof *names ? names[msg->body_case] : "unknown";
+	return name_of(names, sizeof names / sizeof *names, msg->body_case);
 }
 
 int wire_address(const char *path, struct sockaddr_un *address, socklen_t *n_bytes)

@@ -1,0 +1,179 @@
+/* See ring.h. Every access to the page's words is sequentially consistent. Handing an entry over would need no more than release and acquire, but the flags
+ * do: each side writes one word and then reads the other's (a position and `waiting`, a position and `wake_at`), and only one order of all these makes sure that
+ * at least one of them sees the other's write, so that nobody sleeps on something that has come already. */
+#include "ring.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#ifndef MFD_NOEXEC_SEAL
+#define MFD_NOEXEC_SEAL 0x0008U
+#endif
+
+_Static_assert(sizeof(struct ring_page) == RING_PAGE_BYTES, "the layout in README.md");
+_Static_assert((RING_ENTRIES & (RING_ENTRIES - 1)) == 0, "positions wrap at 2^32");
+_Static_assert(ATOMIC_INT_LOCK_FREE == 2, "atomics are shared between processes");
+
+/* ---- the page ---- */
+
+static int map(struct ring *r, int fd)
+{
+	void *page = mmap(NULL, RING_PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+
+	if (page == MAP_FAILED)
+		return -errno;
+	r->page = page;
+	r->batches = (struct ring_end){ &r->page->batches, r->page->batch[0], RING_BATCH_BYTES, 0 };
+	r->releases = (struct ring_end){ &r->page->releases, r->page->release[0], RING_RELEASE_BYTES, 0 };
+	return 0;
+}
+
+int ring_create(struct ring *r, int *fd)
+{
+	int result;
+
+	*r = (struct ring){ 0 };
+	*fd = memfd_create("batchd-ring", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL);
+	if (*fd < 0 && errno == EINVAL) /* Linux before 6.3 */
+		*fd = memfd_create("batchd-ring", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	if (*fd < 0)
+		return -errno;
+	/* fallocate: where memory is short it says so, instead of a signal at the first write. */
+	if (ftruncate(*fd, RING_PAGE_BYTES) < 0 || fallocate(*fd, 0, 0, RING_PAGE_BYTES) < 0 ||
+	    fcntl(*fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0)
+		result = -errno;
+	else
+		result = map(r, *fd);
+	if (result < 0) {
+		close(*fd);
+		*fd = -1;
+	}
+	return result;
+}
+
+int ring_map(struct ring *r, int fd)
+{
+	const int needed = F_SEAL_SHRINK | F_SEAL_GROW;
+	int seals = fcntl(fd, F_GET_SEALS);
+	struct stat st;
+
+	*r = (struct ring){ 0 };
+	if (seals < 0 || (seals & needed) != needed || fstat(fd, &st) < 0 || st.st_size != RING_PAGE_BYTES)
+		return -EPROTO;
+	return map(r, fd);
+}
+
+void ring_unmap(struct ring *r)
+{
+	if (r->page)
+		munmap(r->page, RING_PAGE_BYTES);
+	*r = (struct ring){ 0 };
+}
+
+/* ---- one entry ---- */
+
+static unsigned char *entry(const struct ring_end *e)
+{
+	return e->entries + (size_t)(e->at % RING_ENTRIES) * e->entry_bytes;
+}
+
+int ring_put(struct ring_end *e, const ProtobufCMessage *m)
+{
+	unsigned char bytes[RING_MAX_MESSAGE];
+	uint32_t untaken = e->at - atomic_load(&e->lane->taken), n;
+	size_t size = protobuf_c_message_get_packed_size(m);
+
+	if (untaken > RING_ENTRIES)
+		return -EPROTO;
+	if (size > e->entry_bytes - sizeof n)
+		return -EMSGSIZE;
+	if (untaken == RING_ENTRIES)
+		return -EAGAIN;
+	n = (uint32_t)protobuf_c_message_pack(m, bytes);
+	memcpy(entry(e), &n, sizeof n);
+	memcpy(entry(e) + sizeof n, bytes, n);
+	atomic_store(&e->lane->produced, ++e->at);
+	return 0;
+}
+
+int ring_take(struct ring_end *e, void *buf, size_t *n_bytes)
+{
+	uint32_t there = atomic_load(&e->lane->produced) - e->at, n;
+
+	if (there == 0)
+		return -EAGAIN;
+	if (there > RING_ENTRIES)
+		return -EPROTO;
+	n = *(volatile const uint32_t *)(const void *)entry(e); /* read once: it may be another the next time */
+	if (n == 0 || n > e->entry_bytes - sizeof n)
+		return -EPROTO;
+	memcpy(buf, entry(e) + sizeof n, n);
+	*n_bytes = n;
+	atomic_store(&e->lane->taken, ++e->at);
+	return 0;
+}
+
+uint32_t ring_untaken(const struct ring_end *e)
+{
+	uint32_t n = e->at - atomic_load(&e->lane->taken);
+
+	return n > RING_ENTRIES ? 0 : n;
+}
+
+uint32_t ring_waiting_entries(const struct ring_end *e)
+{
+	uint32_t n = atomic_load(&e->lane->produced) - e->at;
+
+	return n > RING_ENTRIES ? 0 : n;
+}
+
+/* ---- sleeping and waking ---- */
+
+void ring_start_waiting(struct ring *r)
+{
+	atomic_store(&r->page->waiting, 1);
+}
+
+bool ring_stop_waiting(struct ring *r)
+{
+	return atomic_exchange(&r->page->waiting, 0) != 0;
+}
+
+bool ring_is_waited_for(const struct ring *r)
+{
+	return atomic_load(&r->page->waiting) != 0;
+}
+
+bool ring_wake_client(struct ring *r)
+{
+	return ring_is_waited_for(r) && atomic_exchange(&r->page->waiting, 0) != 0;
+}
+
+void ring_arm(struct ring *r, uint32_t wake_at)
+{
+	atomic_store(&r->page->wake_at, wake_at);
+}
+
+/* How many entries of a lane wait, for whoever is at neither end. */
+static uint32_t between(const struct ring_lane *l)
+{
+	uint32_t taken = atomic_load(&l->taken);
+
+	return atomic_load(&l->produced) - taken;
+}
+
+bool ring_wake_daemon_taken(struct ring *r)
+{
+	return atomic_load(&r->page->wake_at) && between(&r->page->batches) == 0 &&
+	       atomic_exchange(&r->page->wake_at, 0) != 0;
+}
+
+bool ring_wake_daemon_released(struct ring *r)
+{
+	uint32_t wake_at = atomic_load(&r->page->wake_at);
+	return wake_at && between(&r->page->releases) >= wake_at && atomic_exchange(&r->page->wake_at, 0) != 0;
+}

@@ -1,0 +1,285 @@
+/* The control page's rings: entries in order across the wrap, both sides of every limit, a page that lies, and flags that lose no wake-up. */
+#include <check.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "ring.h"
+#include "wire.h"
+#include "suite.h"
+
+static struct ring ours, theirs; /* the daemon's and the client's */
+
+static void setup(void)
+{
+	int fd;
+	ck_assert_int_eq(ring_create(&ours, &fd), 0);
+	ck_assert_int_eq(ring_map(&theirs, fd), 0);
+	close(fd);
+}
+
+static void teardown(void)
+{
+	ring_unmap(&ours);
+	ring_unmap(&theirs);
+	ck_assert_ptr_null(ours.page);
+}
+
+static int put(struct ring_end *e, uint32_t slot)
+{
+	Batchd__Wire__Release r = BATCHD__WIRE__RELEASE__INIT;
+	r.slot = slot;
+	r.generation = 7;
+	return ring_put(e, &r.base);
+}
+
+/* The slot of the entry taken, or the (negative) error. */
+static int64_t take(struct ring_end *e)
+{
+	unsigned char bytes[RING_MAX_MESSAGE];
+	size_t n;
+	int r = ring_take(e, bytes, &n);
+	if (r)
+		return r;
+	Batchd__Wire__Release *m = batchd__wire__release__unpack(NULL, n, bytes);
+	ck_assert_ptr_nonnull(m);
+	int64_t slot = m->slot;
+	batchd__wire__release__free_unpacked(m, NULL);
+	return slot;
+}
+
+START_TEST(test_entries_come_in_order_and_no_more_than_fit)
+{
+	/* Full at 64, empty at 0, in both directions, across the wrap of positions at 2^32. */
+	struct ring_end *ends[2][2] = { { &ours.batches, &theirs.batches }, { &theirs.releases, &ours.releases } };
+	for (int direction = 0; direction < 2; direction++) {
+		struct ring_end *producer = ends[direction][0], *consumer = ends[direction][1];
+		producer->at = consumer->at = UINT32_MAX - 100;
+		atomic_store(&producer->lane->produced, producer->at);
+		atomic_store(&producer->lane->taken, producer->at);
+		uint32_t in = 1, out = 1;
+		for (int round = 0; round < 5; round++) {
+			for (int i = 0; i < RING_ENTRIES; i++) {
+				ck_assert_uint_eq(ring_untaken(producer), (unsigned)i);
+				ck_assert_uint_eq(ring_waiting_entries(consumer), (unsigned)i);
+				ck_assert_int_eq(put(producer, in++), 0);
+			}
+			ck_assert_int_eq(put(producer, in), -EAGAIN);
+			for (int i = 0; i < RING_ENTRIES; i++)
+				ck_assert_int_eq(take(consumer), out++);
+			ck_assert_int_eq(take(consumer), -EAGAIN);
+		}
+	}
+}
+END_TEST
+
+START_TEST(test_largest_messages_fit_and_larger_ones_are_refused)
+{
+	/* Every number at its largest fits; one byte more than an entry holds does not, and leaves the ring as it was. */
+	Batchd__Wire__Batch b = BATCHD__WIRE__BATCH__INIT;
+	b.seek = b.generation = b.epoch = b.step = UINT64_MAX;
+	b.slot = b.n_rows = b.n_padding = b.n_replaced = UINT32_MAX;
+	b.last = 1;
+	Batchd__Wire__ServerMessage m = BATCHD__WIRE__SERVER_MESSAGE__INIT;
+	m.body_case = BATCHD__WIRE__SERVER_MESSAGE__BODY_BATCH;
+	m.batch = &b;
+	ck_assert_int_eq(ring_put(&ours.batches, &m.base), 0);
+	Batchd__Wire__Release r = BATCHD__WIRE__RELEASE__INIT;
+	r.slot = UINT32_MAX;
+	r.generation = r.wait_ns = UINT64_MAX;
+	Batchd__Wire__ClientMessage c = BATCHD__WIRE__CLIENT_MESSAGE__INIT;
+	c.body_case = BATCHD__WIRE__CLIENT_MESSAGE__BODY_RELEASE;
+	c.release = &r;
+	ck_assert_int_eq(ring_put(&theirs.releases, &c.base), 0);
+
+	static uint8_t json[RING_BATCH_BYTES];
+	Batchd__Wire__Status s = BATCHD__WIRE__STATUS__INIT;
+	s.json = (ProtobufCBinaryData){ RING_MAX_MESSAGE - 3, json }; /* a tag and two bytes of length */
+	ck_assert_uint_eq(batchd__wire__status__get_packed_size(&s), RING_MAX_MESSAGE);
+	ck_assert_int_eq(ring_put(&ours.batches, &s.base), 0);
+	s.json.len++;
+	ck_assert_int_eq(ring_put(&ours.batches, &s.base), -EMSGSIZE);
+	ck_assert_uint_eq(ring_untaken(&ours.batches), 2);
+}
+END_TEST
+
+START_TEST(test_impossible_positions_and_lengths_are_refused)
+{
+	/* Either side, each way a page can lie; what is possible but untrue is no error. */
+	ck_assert_int_eq(put(&ours.batches, 1), 0);
+	uint32_t *length = (uint32_t *)(void *)theirs.page->batch[0], good = *length;
+	static const uint32_t bad[] = { 0, RING_MAX_MESSAGE + 1, UINT32_MAX };
+	for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
+		*length = bad[i];
+		ck_assert_int_eq(take(&theirs.batches), -EPROTO);
+	}
+	*length = good;
+	for (uint32_t lie = 2; lie != 0; lie *= 2) {
+		atomic_store(&ours.page->batches.produced, lie);
+		bool possible = lie <= RING_ENTRIES;
+		ck_assert_uint_eq(ring_waiting_entries(&theirs.batches), possible ? lie : 0);
+		if (!possible)
+			ck_assert_int_eq(take(&theirs.batches), -EPROTO);
+	}
+	atomic_store(&ours.page->batches.taken, 2); /* more than there were */
+	ck_assert_int_eq(put(&ours.batches, 2), -EPROTO);
+	ck_assert_uint_eq(ring_untaken(&ours.batches), 0);
+	atomic_store(&ours.page->batches.taken, 1);
+	ck_assert_int_eq(put(&ours.batches, 2), 0);
+	atomic_store(&ours.page->batches.produced, 0); /* an end goes on from where it knows itself to be */
+	ck_assert_int_eq(put(&ours.batches, 3), 0);
+	ck_assert_uint_eq(atomic_load(&ours.page->batches.produced), 3);
+}
+END_TEST
+
+START_TEST(test_page_must_be_sealed_and_of_the_right_size)
+{
+	/* One that could shrink under the client would be its SIGBUS. */
+	for (int i = 0; i < 4; i++) {
+		struct ring r;
+		int fd = memfd_create("page", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+		ck_assert_int_eq(ftruncate(fd, RING_PAGE_BYTES + (i == 1 ? 4096 : i == 2 ? -4096 : 0)), 0);
+		if (i > 0)
+			ck_assert_int_eq(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW), 0);
+		ck_assert_int_eq(ring_map(&r, fd), i == 3 ? 0 : -EPROTO);
+		ring_unmap(&r);
+		close(fd);
+	}
+	int pipes[2];
+	struct ring r;
+	ck_assert_int_eq(pipe(pipes), 0);
+	ck_assert_int_eq(ring_map(&r, pipes[0]), -EPROTO);
+	ck_assert_int_eq(ring_create(&r, &pipes[0]), 0);
+	ck_assert_int_lt(ftruncate(pipes[0], 0), 0);
+	ck_assert_int_lt(ftruncate(pipes[0], 1 << 20), 0);
+	ring_unmap(&r);
+}
+END_TEST
+
+START_TEST(test_wakes_are_for_who_asked_and_once)
+{
+	/* The client: when it waits. The daemon: when it is armed, and the last batch was taken or enough releases wait. */
+	ck_assert(!ring_wake_client(&ours));
+	ring_start_waiting(&theirs);
+	ck_assert(ring_is_waited_for(&ours));
+	ck_assert(ring_wake_client(&ours));
+	ck_assert(!ring_wake_client(&ours));
+	ck_assert(!ring_stop_waiting(&theirs)); /* its Wake is on its way */
+	ring_start_waiting(&theirs);
+	ck_assert(ring_stop_waiting(&theirs));
+	ck_assert(!ring_wake_client(&ours));
+
+	ck_assert_int_eq(put(&ours.batches, 1), 0);
+	ck_assert_int_eq(put(&ours.batches, 2), 0);
+	ring_arm(&ours, 2);
+	ck_assert_int_eq(take(&theirs.batches), 1);
+	ck_assert(!ring_wake_daemon_taken(&theirs));
+	ck_assert_int_eq(put(&theirs.releases, 1), 0);
+	ck_assert(!ring_wake_daemon_released(&theirs));
+	ck_assert_int_eq(take(&theirs.batches), 2);
+	ck_assert(ring_wake_daemon_taken(&theirs));
+	ck_assert(!ring_wake_daemon_taken(&theirs));
+	ck_assert_int_eq(put(&theirs.releases, 2), 0);
+	ck_assert(!ring_wake_daemon_released(&theirs)); /* asleep no more */
+	ring_arm(&ours, 2);
+	ck_assert(ring_wake_daemon_released(&theirs));
+	ck_assert(!ring_wake_daemon_released(&theirs));
+}
+END_TEST
+
+/* ---- two threads ---- */
+
+enum { MANY = 100000 };
+static int wake_client, wake_daemon; /* eventfds in the place of the socket */
+
+static void sleep_on(int fd)
+{
+	uint64_t n;
+	ck_assert_int_eq(read(fd, &n, sizeof(n)), sizeof(n));
+}
+
+static void nudge(int fd)
+{
+	uint64_t one = 1;
+	ck_assert_int_eq(write(fd, &one, sizeof(one)), sizeof(one));
+}
+
+/* Puts a batch for each of a window of 4, gets them back as releases, sleeps when it has nothing to do. */
+static void *daemon_main(void *arg)
+{
+	unsigned *sleeps = arg;
+	uint32_t n_free = 4;
+	for (uint32_t sent = 0, back = 0; back < MANY;) {
+		int64_t slot;
+		while ((slot = take(&ours.releases)) != -EAGAIN) {
+			ck_assert_int_eq(slot, back++);
+			n_free++;
+		}
+		for (; n_free > 0 && sent < MANY; n_free--) {
+			ck_assert_int_eq(put(&ours.batches, sent++), 0);
+			if (ring_wake_client(&ours))
+				nudge(wake_client);
+		}
+		uint32_t untaken = ring_untaken(&ours.batches);
+		ring_arm(&ours, untaken ? 2 : 1);
+		if (ring_waiting_entries(&ours.releases) || (untaken && !ring_untaken(&ours.batches)) || back == MANY)
+			continue;
+		++*sleeps;
+		sleep_on(wake_daemon);
+	}
+	return NULL;
+}
+
+START_TEST(test_nobody_sleeps_on_what_has_come)
+{
+	/* 100000 batches through a window of 4, both sides asleep whenever they may be: were one wake-up lost, this would hang. */
+	pthread_t daemon;
+	unsigned sleeps = 0;
+	wake_client = eventfd(0, EFD_CLOEXEC);
+	wake_daemon = eventfd(0, EFD_CLOEXEC);
+	pthread_create(&daemon, NULL, daemon_main, &sleeps);
+	for (uint32_t n = 0; n < MANY; n++) {
+		int64_t slot = take(&theirs.batches);
+		while (slot == -EAGAIN) {
+			ring_start_waiting(&theirs);
+			slot = take(&theirs.batches);
+			if (slot != -EAGAIN) {
+				ring_stop_waiting(&theirs);
+				break;
+			}
+			sleep_on(wake_client);
+			slot = take(&theirs.batches);
+		}
+		ck_assert_int_eq(slot, n);
+		if (ring_wake_daemon_taken(&theirs))
+			nudge(wake_daemon);
+		ck_assert_int_eq(put(&theirs.releases, n), 0);
+		if (ring_wake_daemon_released(&theirs))
+			nudge(wake_daemon);
+	}
+	nudge(wake_daemon); /* whatever it waits for, this was all */
+	pthread_join(daemon, NULL);
+	close(wake_client);
+	close(wake_daemon);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("ring");
+	TCase *all = tcase_create("ring");
+	tcase_add_checked_fixture(all, setup, teardown);
+	suite_add_tcase(suite, all);
+	tcase_add_test(all, test_entries_come_in_order_and_no_more_than_fit);
+	tcase_add_test(all, test_largest_messages_fit_and_larger_ones_are_refused);
+	tcase_add_test(all, test_impossible_positions_and_lengths_are_refused);
+	tcase_add_test(all, test_page_must_be_sealed_and_of_the_right_size);
+	tcase_add_test(all, test_wakes_are_for_who_asked_and_once);
+	tcase_add_test(all, test_nobody_sleeps_on_what_has_come);
+	return suite_run(suite);
+}

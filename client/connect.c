@@ -162,16 +162,16 @@ static int said_error(const Batchd__Wire__Error *e, struct fault *f)
 	return fault_set(f, code, "%s", text);
 }
 
-int connection_recv(struct connection *c, int flags, const Batchd__Wire__ServerMessage **msg, int *fd, struct fault *f)
+int connection_recv(struct connection *c, int flags, const Batchd__Wire__ServerMessage **msg, int *fds, struct fault *f)
 {
 	size_t n_bytes = sizeof c->bytes;
-	int fds[1];
-	unsigned n_fds = fd ? 1 : 0;
+	int got[CONNECTION_FDS];
+	unsigned n_fds = fds ? CONNECTION_FDS : 0;
 	const char *why;
-	int r = wire_recv(c->socket, c->bytes, &n_bytes, fds, &n_fds, flags);
+	int r = wire_recv(c->socket, c->bytes, &n_bytes, got, &n_fds, flags);
 
-	if (fd)
-		*fd = -1;
+	for (unsigned i = 0; fds && i < CONNECTION_FDS; i++)
+		fds[i] = -1;
 	if (r == -EAGAIN || r == -EINTR)
 		return BATCHD_AGAIN;
 	if (r == -EPROTO || r == -EMSGSIZE)
@@ -180,14 +180,14 @@ int connection_recv(struct connection *c, int flags, const Batchd__Wire__ServerM
 	if (r < 0)
 		return gone(c, f);
 	if (wire_unpack_server(&c->arena, c->bytes, n_bytes, msg, &why) < 0 || !wire_server_fds_ok(*msg, n_fds)) {
-		wire_close_fds(fds, n_fds);
+		wire_close_fds(got, n_fds);
 		return fault_set(f, BATCHD_E_PROTOCOL, "batchd at %s sent nonsense: %s", c->address,
 				 why ? why : "descriptors do not fit the message");
 	}
 	if ((*msg)->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_ERROR)
 		return said_error((*msg)->error, f);
-	if (n_fds)
-		*fd = fds[0];
+	for (unsigned i = 0; i < n_fds; i++)
+		fds[i] = got[i];
 	return 0;
 }
 

@@ -26,9 +26,10 @@ void connection_close(struct connection *c);
 int connection_dial(const char *address);
 
 /* Receives one message, valid until the next. A daemon's Error, its going away and nonsense become f. flags: MSG_DONTWAIT or
- * 0; fd may be NULL and is the caller's to close.
+ * 0; fds may be NULL, or has room for CONNECTION_FDS of them, which are the caller's to close (-1: none).
  * 0; BATCHD_AGAIN: nothing there, a signal came, or the socket's time-out (a second) passed; or a batchd code. */
-int connection_recv(struct connection *c, int flags, const Batchd__Wire__ServerMessage **msg, int *fd, struct fault *f);
+enum { CONNECTION_FDS = 2 };
+int connection_recv(struct connection *c, int flags, const Batchd__Wire__ServerMessage **msg, int *fds, struct fault *f);
 
 /* Sends one message, waiting for room if need be. 0 or a negative errno. Callers serialise. */
 int connection_send(struct connection *c, Batchd__Wire__ClientMessage *m, const int *fds, unsigned n_fds);

@@ -97,20 +97,21 @@ static int send_open(struct batchd_loader *l, const struct batchd_options *o, co
 		delivery_ask(l->delivery, &open);
 	open.born_ns = l->born_ns;
 	open.again = again;
+	open.ring = RING_LAYOUT;
 	m.body_case = BATCHD__WIRE__CLIENT_MESSAGE__BODY_OPEN;
 	m.open = &open;
 	return connection_send(&l->connection, &m, s->fds, s->n_fds) < 0 ? connection_lost(&l->connection, &l->fault) : 0;
 }
 
 /* Waits for Opened, telling the caller what happens meanwhile. */
-static int await_opened(struct batchd_loader *l, const struct batchd_options *o, const Batchd__Wire__Opened **opened, int *fd)
+static int await_opened(struct batchd_loader *l, const struct batchd_options *o, const Batchd__Wire__Opened **opened, int *fds)
 {
 	char phase[WIRE_MAX_PHASE + 1] = "";
 	uint64_t done = 0, total = 0;
 
 	for (;;) {
 		const Batchd__Wire__ServerMessage *m;
-		int r = connection_recv(&l->connection, 0, &m, fd, &l->fault);
+		int r = connection_recv(&l->connection, 0, &m, fds, &l->fault);
 
 		if (r < 0)
 			return r;
@@ -205,19 +206,21 @@ static void fill_info(struct batchd_loader *l, const Batchd__Wire__Opened *m, ui
 	i->n_batches = l->own_batches ? 0 : stream_n_batches(l, 0);
 }
 
-static int take_opened(struct batchd_loader *l, const struct batchd_options *o, const Batchd__Wire__Opened *m, int fd)
+static int take_opened(struct batchd_loader *l, const struct batchd_options *o, const Batchd__Wire__Opened *m, const int *fds)
 {
 	int r = check_opened(l, m, o->batch_size);
 
 	if (r < 0)
 		return r;
+	if (m->ring && (m->ring != RING_LAYOUT || ring_map(&l->ring, fds[1]) < 0))
+		return fault_set(&l->fault, BATCHD_E_PROTOCOL, "batchd at %s offers a control page that cannot be used", l->connection.address);
 	fill_info(l, m, o->batch_size);
 	l->lease = calloc(l->n_slots, sizeof *l->lease);
 	l->early = calloc(l->n_slots, sizeof *l->early);
 	if (!l->lease || !l->early)
 		return fault_set(&l->fault, BATCHD_E_NOMEM, "out of memory");
-	r = slab_map(fd, m->n_slots, m->slot_bytes, o->writable, &l->slab, &l->fault);
-	return r < 0 || !l->delivery ? r : delivery_attach(l, m, fd);
+	r = slab_map(fds[0], m->n_slots, m->slot_bytes, o->writable, &l->slab, &l->fault);
+	return r < 0 || !l->delivery ? r : delivery_attach(l, m, fds[0]);
 }
 
 static char *copy_text(const char *text, bool *failed)
@@ -255,7 +258,7 @@ static int open_stream(struct batchd_loader *l, const struct batchd_options *o, 
 {
 	const Batchd__Wire__Opened *opened = NULL;
 	struct source source;
-	int fd = -1, r = source_open(&source, o->dataset, &l->fault);
+	int fds[CONNECTION_FDS] = { -1, -1 }, r = source_open(&source, o->dataset, &l->fault);
 
 	if (r == 0)
 		r = connection_open(&l->connection, o->socket, o->autostart, o->program, &l->fault);
@@ -267,11 +270,12 @@ static int open_stream(struct batchd_loader *l, const struct batchd_options *o, 
 		r = send_open(l, o, &source, again);
 	source_finish(&source);
 	if (r == 0)
-		r = await_opened(l, o, &opened, &fd);
+		r = await_opened(l, o, &opened, fds);
 	if (r == 0)
-		r = take_opened(l, o, opened, fd);
-	if (fd >= 0)
-		close(fd);
+		r = take_opened(l, o, opened, fds);
+	for (unsigned i = 0; i < CONNECTION_FDS; i++)
+		if (fds[i] >= 0)
+			close(fds[i]);
 	return r;
 }
 
@@ -291,6 +295,7 @@ void loader_destroy(struct batchd_loader *l)
 	connection_close(&l->connection);
 	job_finish(&l->job);
 	slab_destroy(l->slab);
+	ring_unmap(&l->ring);
 	free_classes(l);
 	stream_drop_pending(l);
 	free((char *)l->options.socket);
@@ -423,20 +428,12 @@ void loader_finish(struct batchd_loader *l)
 /* The other end of a closed loader's life, and the ordinary end of a loan. */
 int loader_end_lease(struct batchd_loader *l, uint32_t slot)
 {
-	Batchd__Wire__ClientMessage m = BATCHD__WIRE__CLIENT_MESSAGE__INIT;
-	Batchd__Wire__Release body = BATCHD__WIRE__RELEASE__INIT;
-
 	/* All of our own book-keeping first: once the daemon knows, the slot may be lent again at once, to the thread in
 	 * batchd_next. */
 	l->lease[slot].held = false;
 	slab_take_back(l->slab, slot);
 	atomic_fetch_sub(&l->n_leased, 1);
-	body.slot = slot;
-	body.generation = l->lease[slot].generation;
-	body.wait_ns = l->lease[slot].wait_ns;
-	m.body_case = BATCHD__WIRE__CLIENT_MESSAGE__BODY_RELEASE;
-	m.release = &body;
-	return connection_send(&l->connection, &m, NULL, 0) < 0 ? BATCHD_E_LOST : 0;
+	return handover_release(l, slot, l->lease[slot].generation, l->lease[slot].wait_ns) < 0 ? BATCHD_E_LOST : 0;
 }
 
 static int release_current(struct batchd_loader *l, uint32_t slot, uint64_t generation)
@@ -526,6 +523,8 @@ static int take_classes(struct batchd_loader *l, uint32_t first, uint32_t *n)
 		r = connection_recv(&l->connection, 0, &m, NULL, &l->fault);
 		if (r == 0 && m->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_BATCH)
 			r = stream_keep_early(l, m->batch) < 0 ? l->fault.code : BATCHD_AGAIN;
+		else if (r == 0 && m->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_WAKE)
+			r = handover_heard_wake(l);
 	} while (r == BATCHD_AGAIN);
 	if (r < 0)
 		return r;

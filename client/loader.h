@@ -9,6 +9,7 @@
 #include "batchd.h"
 #include "connect.h"
 #include "job.h"
+#include "ring.h"
 #include "slab.h"
 
 /* What a Batch message says, kept while it waits its turn. */
@@ -82,6 +83,9 @@ struct batchd_loader {
 	/* the loader's thread */
 	bool continues;        /* the daemon is going on to epoch + 1 by itself */
 	bool said_waiting;     /* since the last batch came */
+	bool stale_wake;       /* a Wake is in the socket, or will be, that nobody waits for any more */
+	/* The control page; none: batches and releases go as packets. Batches: the loader's thread; releases: under lock. */
+	struct ring ring;
 	struct ready *early;   /* ring of n_slots: batches that came while something else was waited for */
 	uint32_t n_early, first_early;
 	/* under lock */
@@ -124,6 +128,16 @@ uint64_t loader_now_ns(void);
 int stream_begin_again(struct batchd_loader *l);
 void stream_drop_pending(struct batchd_loader *l);
 
+/* handover.c: the next batch from the ring, within timeout_ms as in batchd_next. 0, BATCHD_AGAIN, or a code with l->fault. The loader's thread. */
+int handover_take(struct batchd_loader *l, int timeout_ms, struct ready *out);
+/* The same if there is one now; does not say that anybody waits. */
+int handover_poll(struct batchd_loader *l, struct ready *out);
+/* A Wake has come, whoever received it. BATCHD_AGAIN: this is no answer to anything else. */
+int handover_heard_wake(struct batchd_loader *l);
+/* Tells the daemon that a slot is free again, through the ring if there is one. Under the lock. 0 or a negative errno. */
+int handover_release(struct batchd_loader *l, uint32_t slot, uint64_t generation, uint64_t wait_ns);
+
+struct ready stream_ready_from(const Batchd__Wire__Batch *b);
 /* Keeps a batch that came while its turn was not yet. 0 or a code with l->fault. */
 int stream_keep_early(struct batchd_loader *l, const Batchd__Wire__Batch *b);
 /* Batches of an epoch from base on, and rows of it for one rank. */

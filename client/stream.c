@@ -1,8 +1,9 @@
 /* The stream of batches: where it stands, what may come next, whose turn it is.
  *
- * A batch that is ready is a packet in our socket already, so taking it is one recvmsg and no more. The daemon goes on to the next epoch by itself; its
- * packets simply stay in the socket until batchd_start asks for exactly that epoch, and then nothing needs to be sent. Asking for anything else sends a
- * Seek with a new number, and whatever arrives with an older one is given back unseen. */
+ * A batch that is ready is an entry of the ring in the control page, so taking it is no system call at all (handover.c); without a control page it is a
+ * packet in our socket, and one recvmsg. The daemon goes on to the next epoch by itself; its batches simply stay there until batchd_start asks for exactly
+ * that epoch, and then nothing needs to be sent. Asking for anything else sends a Seek with a new number, and whatever arrives with an older one is given
+ * back unseen. */
 #include "loader.h"
 
 #include <errno.h>
@@ -211,19 +212,26 @@ int batchd_push_end(struct batchd_loader *l)
 
 /* ---- next ---- */
 
-static struct ready ready_from(const Batchd__Wire__Batch *b)
+struct ready stream_ready_from(const Batchd__Wire__Batch *b)
 {
 	return (struct ready){ .seek = b->seek, .generation = b->generation, .epoch = b->epoch, .step = b->step, .slot = b->slot, .n_rows = b->n_rows,
 			       .n_padding = b->n_padding, .n_replaced = b->n_replaced, .last = b->last };
 }
 
-int stream_keep_early(struct batchd_loader *l, const Batchd__Wire__Batch *b)
+static int keep_early(struct batchd_loader *l, const struct ready *b)
 {
 	if (l->n_early == l->n_slots)
 		return fault_set(&l->fault, BATCHD_E_PROTOCOL, "batchd at %s sent more batches than there are slots", l->connection.address);
-	l->early[(l->first_early + l->n_early++) % l->n_slots] = ready_from(b);
+	l->early[(l->first_early + l->n_early++) % l->n_slots] = *b;
 	l->said_waiting = false;
 	return 0;
+}
+
+int stream_keep_early(struct batchd_loader *l, const Batchd__Wire__Batch *b)
+{
+	struct ready ready = stream_ready_from(b);
+
+	return keep_early(l, &ready);
 }
 
 /* Batches that are made while we have others to take are told when we release one, which saves the daemon a wake-up. So it has to know that we have
@@ -282,11 +290,13 @@ static int take_ready(struct batchd_loader *l, int timeout_ms, struct ready *out
 		l->n_early--;
 		return 0;
 	}
+	if (l->ring.page)
+		return handover_take(l, timeout_ms, out);
 	r = recv_within(l, timeout_ms, &m);
 	if (r == 0 && m->body_case != BATCHD__WIRE__SERVER_MESSAGE__BODY_BATCH)
 		return fault_set(&l->fault, BATCHD_E_PROTOCOL, "batchd at %s sent %s where a batch was due", l->connection.address, wire_server_name(m));
 	if (r == 0) {
-		*out = ready_from(m->batch);
+		*out = stream_ready_from(m->batch);
 		l->said_waiting = false;
 	}
 	return r;
@@ -295,14 +305,12 @@ static int take_ready(struct batchd_loader *l, int timeout_ms, struct ready *out
 /* Gives back a batch that nobody has looked at. */
 static int refuse(struct batchd_loader *l, const struct ready *b)
 {
-	Batchd__Wire__ClientMessage m = BATCHD__WIRE__CLIENT_MESSAGE__INIT;
-	Batchd__Wire__Release body = BATCHD__WIRE__RELEASE__INIT;
+	int r;
 
-	body.slot = b->slot;
-	body.generation = b->generation;
-	m.body_case = BATCHD__WIRE__CLIENT_MESSAGE__BODY_RELEASE;
-	m.release = &body;
-	return loader_send(l, &m);
+	pthread_mutex_lock(&l->lock);
+	r = handover_release(l, b->slot, b->generation, 0);
+	pthread_mutex_unlock(&l->lock);
+	return r < 0 ? connection_lost(&l->connection, &l->fault) : 0;
 }
 
 /* Lends the slot to this process. False if the daemon lends what it cannot. */
@@ -352,16 +360,27 @@ static void give(struct batchd_loader *l, const struct ready *b, uint64_t wait_n
 	memcpy(out, &full, out->size_bytes < sizeof full ? out->size_bytes : sizeof full);
 }
 
+static const struct ready *usable_early(const struct batchd_loader *l)
+{
+	const struct ready *first = &l->early[l->first_early];
+
+	return first->seek == l->seek && first->slot < l->n_slots && first->n_rows <= l->info.batch_size ? first : NULL;
+}
+
 const struct ready *stream_peek(struct batchd_loader *l)
 {
 	const Batchd__Wire__ServerMessage *m;
-	const struct ready *first;
 
 	if (!l->n_early) {
-		int r = l->fault.code ? BATCHD_AGAIN : connection_recv(&l->connection, MSG_DONTWAIT, &m, NULL, &l->fault);
+		struct ready ready;
+		int r = BATCHD_AGAIN;
 
+		if (!l->fault.code)
+			r = l->ring.page ? handover_poll(l, &ready) : connection_recv(&l->connection, MSG_DONTWAIT, &m, NULL, &l->fault);
 		if (r != 0)
 			return NULL;
+		if (l->ring.page)
+			return keep_early(l, &ready) < 0 ? NULL : usable_early(l);
 		if (m->body_case != BATCHD__WIRE__SERVER_MESSAGE__BODY_BATCH) {
 			fault_set(&l->fault, BATCHD_E_PROTOCOL, "batchd at %s sent %s where a batch was due", l->connection.address,
 				  wire_server_name(m));
@@ -370,8 +389,7 @@ const struct ready *stream_peek(struct batchd_loader *l)
 		if (stream_keep_early(l, m->batch) < 0)
 			return NULL;
 	}
-	first = &l->early[l->first_early];
-	return first->seek == l->seek && first->slot < l->n_slots && first->n_rows <= l->info.batch_size ? first : NULL;
+	return usable_early(l);
 }
 
 /* From the connection that there is. */

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "control.h"
 #include "state.h"
 #include "util/log.h"
 #include "util/size.h"
@@ -92,6 +93,8 @@ static void on_peer_closed(struct peer *p)
 	s->peer = NULL;
 	if (s->slots_task)
 		s->slots_task->session = NULL;
+	control_collect(s); /* what it gave back at the last moment */
+	control_close(s);
 	/* A slab on a GPU may not be freed while another process has it open, read or not. */
 	bool holds = s->consumer.n_leases > 0 || s->consumer.mirror;
 	stream_detach(&s->consumer);
@@ -307,6 +310,8 @@ static void fill_shape(const struct loader *l, Batchd__Wire__Opened *m)
 	m->layout = l->recipe.pipeline ? (Batchd__Wire__Layout)l->spec.layout : BATCHD__WIRE__LAYOUT__AS_STORED;
 }
 
+static const struct consumer_ops ring_ops;
+
 static void send_opened(struct session *s)
 {
 	struct loader *l = s->job->loader;
@@ -336,7 +341,16 @@ static void send_opened(struct session *s)
 	Batchd__Wire__ServerMessage m = BATCHD__WIRE__SERVER_MESSAGE__INIT;
 	m.body_case = BATCHD__WIRE__SERVER_MESSAGE__BODY_OPENED;
 	m.opened = &o;
-	peer_send(s->peer, &m, &slots->slab.fd, 1);
+	int fds[2] = { slots->slab.fd, -1 };
+	if (s->wants_ring)
+		control_open(s, &fds[1]);
+	if (s->ring.page) {
+		s->consumer.ops = &ring_ops;
+		o.ring = RING_LAYOUT;
+	}
+	peer_send(s->peer, &m, fds, o.ring ? 2 : 1);
+	if (fds[1] >= 0)
+		close(fds[1]);
 	log_record(LOG_LEVEL_INFO, "session-opened", "session %llu: %s (pid %d, uid %u) is rank %u of job %s, %s", (unsigned long long)s->number,
 		   s->program, (int)s->pid, (unsigned)s->uid, s->consumer.rank, l->spec.job, l->spec.dataset);
 }
@@ -361,8 +375,10 @@ static int publish(struct consumer *c, const struct slot *slot)
 	Batchd__Wire__ServerMessage m = BATCHD__WIRE__SERVER_MESSAGE__INIT;
 	m.body_case = BATCHD__WIRE__SERVER_MESSAGE__BODY_BATCH;
 	m.batch = &b;
+	if (s->ring.page)
+		return control_put(s, &m);
 	peer_send(s->peer, &m, NULL, 0);
-	return s->peer ? 0 : -EPIPE;
+	return s->peer->doomed ? -EPIPE : 0;
 }
 
 static void on_mirror_failed(struct consumer *c, const char *why)
@@ -373,7 +389,8 @@ static void on_mirror_failed(struct consumer *c, const char *why)
 	session_fail(s, CODE(GPU_LOST), "", text);
 }
 
-static const struct consumer_ops consumer_ops = { .publish = publish, .mirror_failed = on_mirror_failed };
+static const struct consumer_ops packet_ops = { .publish = publish, .mirror_failed = on_mirror_failed };
+static const struct consumer_ops ring_ops = { .publish = publish, .mirror_failed = on_mirror_failed, .look = control_look, .arm = control_arm };
 
 /* ---- messages ---- */
 
@@ -398,6 +415,7 @@ static void on_open(struct session *s, const Batchd__Wire__Open *open, int *fds,
 	}
 	s->wanted_rank = r.rank;
 	device_wish(s, open);
+	s->wants_ring = open->ring >= RING_LAYOUT;
 	s->born_ns = open->born_ns;
 	s->again = open->again;
 	job_join(s->daemon, s, &r, fds, n_fds);
@@ -507,6 +525,7 @@ static void on_status(struct session *s)
 static void on_close(struct session *s)
 {
 	struct peer *p = s->peer;
+	control_close(s); /* every lease ends, so it does not matter which were released */
 	if (s->state == SESSION_ATTACHED)
 		consumer_finish(&s->consumer);
 	peer_close(p);
@@ -519,7 +538,7 @@ static struct session *create_session(struct batchd *b, struct peer *p)
 		return NULL;
 	s->daemon = b;
 	s->peer = p;
-	s->consumer.ops = &consumer_ops;
+	s->consumer.ops = &packet_ops;
 	s->number = p->number;
 	s->pid = p->pid;
 	s->uid = p->uid;
@@ -558,6 +577,8 @@ static void on_message(struct peer *p, const Batchd__Wire__ClientMessage *m, int
 		on_release(s, m->release);
 	else if (m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_WAITING)
 		stream_wait(&s->consumer);
+	else if (m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_WAKE)
+		stream_wake(&s->consumer);
 	else if (m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_CLASSES)
 		on_classes(s, m->classes->first);
 }

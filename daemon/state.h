@@ -9,6 +9,7 @@
 #include "core/tuner.h"
 #include "ipc/server.h"
 #include "request.h"
+#include "ring.h"
 
 struct session;
 struct opening;
@@ -53,6 +54,8 @@ struct session {
 	bool again;                  /* it comes back after it lost a connection */
 	struct slots_task *slots_task; /* its slab is being made */
 	struct device device;
+	bool wants_ring;
+	struct ring ring;            /* its control page; none: its batches go as packets */
 	int pidfd;                   /* a ghost's */
 	uv_poll_t exit_poll;
 	uint64_t number, n_released, wait_ns;

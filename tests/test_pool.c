@@ -267,11 +267,16 @@ END_TEST
 
 START_TEST(test_a_job_nobody_waits_for_is_found_by_draining)
 {
-	/* No wake-up for it; whoever comes to need it drains. */
+	/* No wake-up for it as long as there is more to make; whoever comes to need it drains. */
 	struct fixture f;
 	setup(&f, 2);
 	struct batch *b = make_batch(&f, 7);
+	struct stuck hung = { .batch = { .f = &f, .would_block_every = 1, .job = { .ops = &stuck_ops, .n_rows = 1, .chunk = 1 } } };
+	ck_assert_int_eq(uv_sem_init(&hung.answer, 0), 0);
 	pool_queue_set_urgency(f.pool, &f.queue, 2, false);
+	pool_submit(f.pool, &f.queue, &hung.batch.job);
+	while (atomic_load(&hung.n_asked) < 1)
+		sched_yield();
 	pool_submit(f.pool, &f.queue, &b->job);
 	struct pool_stats s;
 	do
@@ -303,7 +308,44 @@ START_TEST(test_a_job_nobody_waits_for_is_found_by_draining)
 	pool_cancel(f.pool, &b->job);
 	uv_run(&f.loop, UV_RUN_DEFAULT);
 	check_all_made_once(b);
+	/* Nothing more is in work: the last one's done comes by itself. */
+	ck_assert_int_eq(hung.batch.n_done, 0);
+	uv_sem_post(&hung.answer);
+	uv_run(&f.loop, UV_RUN_DEFAULT);
+	ck_assert_int_eq(hung.batch.n_done, 1);
+	uv_sem_destroy(&hung.answer);
 	free(b);
+	teardown(&f);
+}
+END_TEST
+
+/* ---- waking workers ---- */
+
+static int run_slowly(struct pool_job *job, void *worker, uint32_t first, uint32_t n, struct pool_ticket *ticket, bool may_wait)
+{
+	struct batch *b = (struct batch *)job;
+	/* Rows that wait for one another: done only when two workers are at them. */
+	for (atomic_fetch_add(&b->fetched, 1); atomic_load(&b->fetched) < 4;)
+		sched_yield();
+	return run_row(job, worker, first, n, ticket, may_wait);
+}
+
+static const struct pool_job_ops slow_ops = { .run = run_slowly, .fetch = fetch_row, .done = on_done };
+
+START_TEST(test_workers_wake_one_another)
+{
+	/* A submit wakes one worker; four rows that need each other are made all the same, since each worker wakes the next. */
+	struct fixture f;
+	setup(&f, 4);
+	for (int i = 0; i < 100; i++) {
+		struct batch *b = make_batch(&f, 1);
+		b->job.ops = &slow_ops;
+		b->job.n_rows = 4;
+		pool_submit(f.pool, &f.queue, &b->job);
+		uv_run(&f.loop, UV_RUN_DEFAULT);
+		ck_assert_int_eq(b->n_done, 1);
+		free(b);
+	}
 	teardown(&f);
 }
 END_TEST
@@ -368,6 +410,7 @@ int main(void)
 	tcase_add_test(t, test_a_cancelled_job_is_done_once_and_leaves_the_rest_unmade);
 	tcase_add_test(t, test_the_queue_with_fewer_ready_batches_goes_first);
 	tcase_add_test(t, test_a_job_nobody_waits_for_is_found_by_draining);
+	tcase_add_test(t, test_workers_wake_one_another);
 	tcase_add_test(t, test_a_task_runs_once_off_the_loop_and_comes_back_to_it);
 	tcase_add_test(t, test_work_goes_on_while_the_number_of_workers_changes);
 	suite_add_tcase(s, t);

@@ -194,7 +194,7 @@ END_TEST
 
 /* ---- two threads ---- */
 
-enum { MANY = 100000 };
+enum { MANY = 20000 };
 static int wake_client, wake_daemon; /* eventfds in the place of the socket */
 
 static void sleep_on(int fd)
@@ -237,7 +237,7 @@ static void *daemon_main(void *arg)
 
 START_TEST(test_nobody_sleeps_on_what_has_come)
 {
-	/* 100000 batches through a window of 4, both sides asleep whenever they may be: were one wake-up lost, this would hang. */
+	/* 20000 batches through a window of 4, both sides asleep whenever they may be: were one wake-up lost, this would hang. */
 	pthread_t daemon;
 	unsigned sleeps = 0;
 	wake_client = eventfd(0, EFD_CLOEXEC);

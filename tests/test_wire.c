@@ -536,11 +536,16 @@ START_TEST(test_fds_belong_to_open_and_opened_only)
 	Batchd__Wire__ClientMessage hello = hello_of(&h, (char *)""), open_message = open_of(&o);
 	Batchd__Wire__ServerMessage opened = BATCHD__WIRE__SERVER_MESSAGE__INIT, batch = BATCHD__WIRE__SERVER_MESSAGE__INIT;
 
+	Batchd__Wire__Opened body = BATCHD__WIRE__OPENED__INIT;
+
 	opened.body_case = BATCHD__WIRE__SERVER_MESSAGE__BODY_OPENED;
+	opened.opened = &body;
 	batch.body_case = BATCHD__WIRE__SERVER_MESSAGE__BODY_BATCH;
 	ck_assert(wire_client_fds_ok(&hello, 0) && !wire_client_fds_ok(&hello, 1));
 	ck_assert(wire_client_fds_ok(&open_message, 0) && wire_client_fds_ok(&open_message, WIRE_MAX_FDS));
 	ck_assert(wire_server_fds_ok(&opened, 1) && !wire_server_fds_ok(&opened, 0) && !wire_server_fds_ok(&opened, 2));
+	body.ring = 1; /* the control page is the second */
+	ck_assert(wire_server_fds_ok(&opened, 2) && !wire_server_fds_ok(&opened, 1) && !wire_server_fds_ok(&opened, 3));
 	ck_assert(wire_server_fds_ok(&batch, 0) && !wire_server_fds_ok(&batch, 1));
 }
 END_TEST

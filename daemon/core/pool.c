@@ -10,7 +10,9 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/eventfd.h>
 #include <time.h>
+#include <unistd.h>
 
 struct thread {
 	pthread_t id;
@@ -22,7 +24,8 @@ struct thread {
 };
 
 struct pool {
-	uv_async_t async;
+	uv_poll_t poll;        /* of wake_fd */
+	int wake_fd;           /* an eventfd: uv_async_send would have the loop spin until the sender, which it may just have preempted, runs again */
 	struct pool_params params;
 	pthread_mutex_t lock;
 	pthread_cond_t work;   /* for workers below the target */
@@ -36,8 +39,10 @@ struct pool {
 	unsigned n_free_tickets;
 	struct pool_task *tasks, *tasks_last, *tasks_done;
 	struct pool_job *done;
-	unsigned target, n_sleeping, n_io_sleeping, n_busy, n_io_busy;
+	unsigned n_sleeping, n_waking; /* together exactly who is in pthread_cond_wait(&p->work); the latter have been signalled */
+	unsigned target, n_io_sleeping, n_busy, n_io_busy;
 	uint64_t n_rows, n_parked, n_wakes;
+	bool told;             /* the loop has been woken and has not drained since */
 	bool stopping;
 
 	struct pool_ticket *tickets; /* all of them */
@@ -54,13 +59,33 @@ static uint64_t now_ns(void)
 
 /* ---- under the lock ---- */
 
-static void wake_workers(struct pool *p, unsigned n)
+/* Whether a worker is to be woken for new work, by pthread_cond_signal(&p->work) as soon as the lock is free. One at a time is enough: whoever has been woken
+ * looks at everything there is, and wakes the next (worker_main) when there is more than it takes. So who brings work pays for one wake-up and no more. */
+static bool must_wake(struct pool *p)
 {
-	for (; n > 0 && p->n_sleeping > 0; n--) {
-		p->n_sleeping--;
-		p->n_wakes++;
+	if (p->n_sleeping == 0 || p->n_waking > 0)
+		return false;
+	p->n_sleeping--;
+	p->n_waking++;
+	p->n_wakes++;
+	return true;
+}
+
+static void wake_worker(struct pool *p)
+{
+	if (must_wake(p))
 		pthread_cond_signal(&p->work);
-	}
+}
+
+/* Wakes the loop to drain, once until it has. */
+static void tell_loop(struct pool *p)
+{
+	uint64_t one = 1;
+	if (p->told)
+		return;
+	p->told = true;
+	while (write(p->wake_fd, &one, sizeof(one)) < 0 && errno == EINTR)
+		;
 }
 
 static void unlink_job(struct pool_queue *q, struct pool_job *job)
@@ -76,13 +101,19 @@ static void unlink_job(struct pool_queue *q, struct pool_job *job)
 	job->next = NULL;
 }
 
+/* Nothing of it is left to make: the trainer has to give something back first, and perhaps has. */
+static bool is_dry(const struct pool_queue *q)
+{
+	return !q->first && !q->fetched && q->n_busy == 0 && q->n_tickets == 0;
+}
+
 /* Moves the job to the done list if nothing of it is left to do. Returns whether the loop must be told now (wake-ups merge, so twice does no harm). */
 static bool finish_if_done(struct pool *p, struct pool_job *job)
 {
 	if (job->finished || job->n_open > 0 || (!job->cancelled && job->n_taken < job->n_rows))
 		return false;
 	job->finished = true;
-	bool tell = job->cancelled || job->queue->waited_for;
+	bool tell = job->cancelled || job->queue->waited_for || is_dry(job->queue);
 	job->next = p->done;
 	p->done = job;
 	return tell;
@@ -183,7 +214,10 @@ static void run_piece(struct pool *p, struct thread *self, struct pool_queue *q,
 	self->busy_since_ns = begin;
 	bool skip = job->cancelled;
 	bool may_wait = p->free_tickets == NULL;
+	bool wake = p->n_sleeping > 0 && pick_queue(p) && must_wake(p);
 	pthread_mutex_unlock(&p->lock);
+	if (wake)
+		pthread_cond_signal(&p->work);
 
 	int r = skip ? 0 : job->ops->run(job, worker, piece->first, piece->n, piece->ticket, may_wait);
 	uint64_t took = now_ns() - begin;
@@ -208,7 +242,7 @@ static void run_piece(struct pool *p, struct thread *self, struct pool_queue *q,
 		tell = finish_if_done(p, job);
 	}
 	if (tell)
-		uv_async_send(&p->async);
+		tell_loop(p);
 }
 
 static void *worker_main(void *arg)
@@ -218,6 +252,8 @@ static void *worker_main(void *arg)
 	pthread_mutex_lock(&p->lock);
 	while (!p->stopping) {
 		if (self->number >= p->target) {
+			if (pick_queue(p))
+				wake_worker(p); /* the wake-up that it may have had was meant for one that works */
 			pthread_cond_wait(&p->spare, &p->lock);
 			continue;
 		}
@@ -229,6 +265,10 @@ static void *worker_main(void *arg)
 		}
 		p->n_sleeping++;
 		pthread_cond_wait(&p->work, &p->lock);
+		if (p->n_waking > 0)
+			p->n_waking--;
+		else
+			p->n_sleeping--; /* woken by nobody */
 	}
 	pthread_mutex_unlock(&p->lock);
 	return NULL;
@@ -265,8 +305,8 @@ static void fetch_one(struct pool *p, struct pool_ticket *t)
 		give_ticket_back(p, t);
 		job->n_open--;
 		if (finish_if_done(p, job))
-			uv_async_send(&p->async);
-		wake_workers(p, 1); /* somebody may have waited for the ticket */
+			tell_loop(p);
+		wake_worker(p); /* somebody may have waited for the ticket */
 		return;
 	}
 	struct pool_ticket **at = &job->queue->fetched;
@@ -274,7 +314,7 @@ static void fetch_one(struct pool *p, struct pool_ticket *t)
 		at = &(*at)->next;
 	t->next = NULL;
 	*at = t;
-	wake_workers(p, 1);
+	wake_worker(p);
 }
 
 static void run_task(struct pool *p, struct pool_task *t)
@@ -284,7 +324,7 @@ static void run_task(struct pool *p, struct pool_task *t)
 	pthread_mutex_lock(&p->lock);
 	t->next = p->tasks_done;
 	p->tasks_done = t;
-	uv_async_send(&p->async);
+	tell_loop(p);
 }
 
 static void *io_main(void *arg)
@@ -317,9 +357,15 @@ static void *io_main(void *arg)
 
 /* ---- the loop thread ---- */
 
-static void on_async(uv_async_t *async)
+static void on_told(uv_poll_t *poll, int status, int events)
 {
-	pool_drain(async->data);
+	struct pool *p = poll->data;
+	uint64_t n;
+	(void)status;
+	(void)events;
+	while (read(p->wake_fd, &n, sizeof(n)) < 0 && errno == EINTR)
+		;
+	pool_drain(p);
 }
 
 void pool_drain(struct pool *p)
@@ -329,6 +375,7 @@ void pool_drain(struct pool *p)
 	struct pool_task *tasks = p->tasks_done;
 	p->done = NULL;
 	p->tasks_done = NULL;
+	p->told = false;
 	pthread_mutex_unlock(&p->lock);
 	while (jobs) {
 		struct pool_job *next = jobs->next;
@@ -387,6 +434,8 @@ static void free_pool(struct pool *p)
 		if (p->workers[i].worker)
 			p->params.worker_destroy(p->workers[i].worker);
 	}
+	if (p->wake_fd >= 0)
+		close(p->wake_fd);
 	pthread_cond_destroy(&p->io);
 	pthread_cond_destroy(&p->spare);
 	pthread_cond_destroy(&p->work);
@@ -397,7 +446,7 @@ static void free_pool(struct pool *p)
 	free(p);
 }
 
-static void on_async_closed(uv_handle_t *h)
+static void on_poll_closed(uv_handle_t *h)
 {
 	struct pool *p = h->data;
 	void (*fn)(void *) = p->on_closed;
@@ -431,11 +480,25 @@ static int make_tickets(struct pool *p)
 	return 0;
 }
 
+static int start_listening(struct pool *p, uv_loop_t *loop)
+{
+	p->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (p->wake_fd < 0)
+		return -errno;
+	int r = uv_poll_init(loop, &p->poll, p->wake_fd);
+	if (r)
+		return r;
+	p->poll.data = p;
+	uv_poll_start(&p->poll, UV_READABLE, on_told);
+	return 0;
+}
+
 int pool_create(uv_loop_t *loop, const struct pool_params *params, struct pool **out)
 {
 	struct pool *p = calloc(1, sizeof(*p));
 	if (!p)
 		return -ENOMEM;
+	p->wake_fd = -1;
 	p->params = *params;
 	p->target = params->max_workers;
 	p->to_fetch_end = &p->to_fetch;
@@ -450,12 +513,11 @@ int pool_create(uv_loop_t *loop, const struct pool_params *params, struct pool *
 	if (r == 0)
 		r = make_workers(p);
 	if (r == 0)
-		r = uv_async_init(loop, &p->async, on_async);
+		r = start_listening(p, loop);
 	if (r) {
 		free_pool(p);
 		return r;
 	}
-	p->async.data = p;
 	/* Signals are the loop thread's business. */
 	sigset_t all, old;
 	sigfillset(&all);
@@ -482,7 +544,7 @@ void pool_close(struct pool *p, void (*on_closed)(void *arg), void *arg)
 	assert(!p->queues && !p->done && !p->tasks && !p->tasks_done);
 	p->on_closed = on_closed;
 	p->on_closed_arg = arg;
-	uv_close((uv_handle_t *)&p->async, on_async_closed);
+	uv_close((uv_handle_t *)&p->poll, on_poll_closed);
 }
 
 /* A queue that begins to have work starts level with the working one served least, or it would have the machine to itself until it
@@ -525,7 +587,7 @@ void pool_queue_set_urgency(struct pool *p, struct pool_queue *q, int n_ready, b
 	q->n_ready = n_ready;
 	q->waited_for = waited_for;
 	if (waited_for && p->done) /* done while nobody waited yet */
-		uv_async_send(&p->async);
+		tell_loop(p);
 	pthread_mutex_unlock(&p->lock);
 }
 
@@ -544,8 +606,10 @@ void pool_submit(struct pool *p, struct pool_queue *q, struct pool_job *job)
 	else
 		q->first = job;
 	q->last = job;
-	wake_workers(p, (job->n_rows + job->chunk - 1) / job->chunk);
+	bool wake = must_wake(p);
 	pthread_mutex_unlock(&p->lock);
+	if (wake)
+		pthread_cond_signal(&p->work);
 }
 
 void pool_cancel(struct pool *p, struct pool_job *job)
@@ -558,7 +622,7 @@ void pool_cancel(struct pool *p, struct pool_job *job)
 		tell = finish_if_done(p, job);
 	}
 	if (tell)
-		uv_async_send(&p->async);
+		tell_loop(p);
 	pthread_mutex_unlock(&p->lock);
 }
 
@@ -580,6 +644,7 @@ void pool_set_target(struct pool *p, unsigned n)
 {
 	pthread_mutex_lock(&p->lock);
 	p->target = n < 1 ? 1 : n > p->params.max_workers ? p->params.max_workers : n;
+	p->n_waking += p->n_sleeping;
 	p->n_sleeping = 0;
 	pthread_cond_broadcast(&p->work);
 	pthread_cond_broadcast(&p->spare);

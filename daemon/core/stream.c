@@ -51,6 +51,43 @@ static void try_free(struct stream *s, struct slot *slot)
 	slot_settle(slot);
 }
 
+/* Collects what trainers have left to be collected. */
+static void look(struct stream *s)
+{
+	for (uint32_t i = 0; i < s->n_consumers; i++) {
+		struct consumer *c = s->consumers[i];
+		if (c && c->ops->look)
+			c->ops->look(c);
+	}
+}
+
+/* A consumer whose trainer works on its last batch, or has none: it will ask next. */
+static bool is_starving(const struct consumer *c)
+{
+	return c->positioned && (c->ops->look ? c->n_unread == 0 : c->n_leases <= 1);
+}
+
+/* Before the loop may go to sleep: has everybody say who wakes it, and for what. True if there is something to do after all.
+ *
+ * As long as every trainer has batches it has not looked at, releases may gather until they are worth a wake-up. Who starves has its batch made or is waited for
+ * by a job that will wake the loop; only when there is hardly anything in work, every release counts. */
+static bool arm(struct stream *s)
+{
+	uint32_t n_making = 0;
+	bool starving = false, again = false;
+	for (struct slot *slot = s->first; slot; slot = slot->next)
+		n_making += slot->state == SLOT_FILLING;
+	for (uint32_t i = 0; i < s->n_consumers; i++)
+		starving |= s->consumers[i] && is_starving(s->consumers[i]);
+	uint32_t wake_at = starving && n_making < 2 ? 1 : (s->slots->n + 1) / 2;
+	for (uint32_t i = 0; i < s->n_consumers; i++) {
+		struct consumer *c = s->consumers[i];
+		if (c && c->ops->arm)
+			again |= c->ops->arm(c, wake_at);
+	}
+	return again;
+}
+
 static void update_urgency(struct stream *s)
 {
 	int n_ready = 0;
@@ -60,9 +97,8 @@ static void update_urgency(struct stream *s)
 	for (uint32_t i = 0; i < s->n_consumers; i++) {
 		const struct consumer *c = s->consumers[i];
 		waiting |= c && c->waiting;
-		/* Who works on its last batch will ask next; who has more comes to release one first, and is told then. What goes to a GPU has another way
-		 * before it. */
-		soon |= c && c->positioned && (c->n_leases <= 1 || c->mirror);
+		/* Who has more comes to wake us first, and is told then. What goes to a GPU has another way before it. */
+		soon |= c && (is_starving(c) || (c->positioned && c->mirror));
 	}
 	pool_queue_set_urgency(s->loader->pool, &s->queue, waiting ? 0 : n_ready + 1, waiting || soon);
 }
@@ -229,6 +265,7 @@ static void publish_to(struct stream *s, struct consumer *c, uint32_t place)
 			return;
 		lease(c, slot);
 		c->n_published++;
+		c->n_unread++;
 		loader_note_published(s->loader, slot, c->waiting);
 		c->waiting = false;
 		c->cursor = slot->at;
@@ -249,13 +286,16 @@ void stream_pump(struct stream *s)
 {
 	if (!s->slots || s->loader->failed || s->loader->closing || s->loader->stopped)
 		return;
-	publish(s);
-	update_urgency(s);
-	if (s->positioned && anybody_wants_more(s)) {
-		skip_ahead(s);
-		while (begin_one(s))
-			;
-	}
+	do {
+		look(s);
+		publish(s);
+		update_urgency(s);
+		if (s->positioned && anybody_wants_more(s)) {
+			skip_ahead(s);
+			while (begin_one(s))
+				;
+		}
+	} while (arm(s)); /* each round again ends a lease or has found a ring emptied, so there are few */
 }
 
 void stream_on_filled(struct stream *s, struct slot *slot)
@@ -475,7 +515,12 @@ void stream_wait(struct consumer *c)
 {
 	c->waiting = true;
 	update_urgency(c->stream); /* first: a job that is done from here on wakes the loop, and one that was done before is found now */
-	pool_drain(c->stream->loader->pool);
+	stream_wake(c);
+}
+
+void stream_wake(struct consumer *c)
+{
+	pool_drain(c->stream->loader->pool); /* batches that nobody was woken for */
 	if (c->stream)
 		stream_pump(c->stream);
 }
@@ -532,17 +577,20 @@ static void unlease(struct consumer *c, struct slot *slot)
 	try_free(slot->stream, slot);
 }
 
-int stream_release(struct consumer *c, uint32_t number, uint64_t generation)
+int stream_take_back(struct consumer *c, uint32_t number, uint64_t generation)
 {
 	if (number >= c->slots->n || !c->leases[number] || c->slots->slot[number].generation != generation)
 		return STREAM_E_INVALID;
 	unlease(c, &c->slots->slot[number]);
-	if (!c->stream)
-		return 0;
-	pool_drain(c->stream->loader->pool); /* batches that nobody was woken for */
-	if (c->stream)
-		stream_pump(c->stream);
 	return 0;
+}
+
+int stream_release(struct consumer *c, uint32_t number, uint64_t generation)
+{
+	int r = stream_take_back(c, number, generation);
+	if (r == 0 && c->stream)
+		stream_wake(c);
+	return r;
 }
 
 void consumer_finish(struct consumer *c)

@@ -21,6 +21,12 @@ struct consumer_ops {
 	int (*publish)(struct consumer *c, const struct slot *slot);
 	/* A batch could not be copied to the consumer's mirror, which is of no use any more. Only for consumers that have one. */
 	void (*mirror_failed)(struct consumer *c, const char *why);
+	/* Both NULL where the trainer sends every release by itself, and nothing is known of what it has taken. */
+	/* Brings n_unread and waiting up to date, and takes in the releases that wait to be collected, with stream_take_back. */
+	void (*look)(struct consumer *c);
+	/* The stream is about to wait: its trainer shall wake it (stream_wake) when it has taken the last batch, or has left wake_at releases to be collected.
+	 * True if that is so already, or has become so since `look`. */
+	bool (*arm)(struct consumer *c, uint32_t wake_at);
 };
 
 struct consumer {
@@ -34,6 +40,7 @@ struct consumer {
 	bool positioned;            /* has said where to begin */
 	struct position cursor;     /* the next batch it has to get */
 	bool waiting;               /* its trainer has nothing left to take, and has said so */
+	uint32_t n_unread;          /* batches it was given and, as far as is known, has not looked at yet */
 	uint64_t seek;              /* the trainer's number for that */
 	uint64_t n_published;
 };
@@ -92,8 +99,13 @@ int stream_release(struct consumer *c, uint32_t slot, uint64_t generation);
 /* The trainer's process is gone: everything it holds is free. Also drops the reference to its slots. */
 void consumer_finish(struct consumer *c);
 
+/* The same for consumer_ops.look: ends the lease and no more. */
+int stream_take_back(struct consumer *c, uint32_t slot, uint64_t generation);
+
 /* The trainer has taken all it was given and waits for the next batch. */
 void stream_wait(struct consumer *c);
+/* What consumer_ops.arm asked for has happened. */
+void stream_wake(struct consumer *c);
 
 /* Begins what can be begun, publishes what can be published. Cheap when there is nothing to do. */
 void stream_pump(struct stream *s);

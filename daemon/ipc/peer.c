@@ -25,9 +25,12 @@ enum {
 	RETRY_MS = 10,
 };
 
+enum { PACKET_FDS = 2 };   /* no message to a client has more */
+
 struct packet {
 	struct packet *next;
-	int fd; /* -1: none; no message to a client has more than one */
+	int fds[PACKET_FDS];
+	unsigned n_fds;
 	size_t n_bytes;
 	uint8_t bytes[];
 };
@@ -48,14 +51,18 @@ static void on_handle_closed(uv_handle_t *h)
 	free(p);
 }
 
+static void free_packet(struct packet *k)
+{
+	wire_close_fds(k->fds, k->n_fds);
+	free(k);
+}
+
 static void drop_waiting(struct peer *p)
 {
 	while (p->out_first) {
 		struct packet *k = p->out_first;
 		p->out_first = k->next;
-		if (k->fd >= 0)
-			close(k->fd);
-		free(k);
+		free_packet(k);
 	}
 	p->n_out = 0;
 }
@@ -76,15 +83,11 @@ void peer_close(struct peer *p)
 	uv_close((uv_handle_t *)&p->hello_timer, on_handle_closed);
 }
 
-void peer_fail(struct peer *p, Batchd__Wire__ErrorCode code, const char *field, const char *fmt, ...)
+/* The log record and the client's Error. */
+static void say_why(struct peer *p, Batchd__Wire__ErrorCode code, const char *field, const char *fmt, va_list ap)
 {
-	if (p->closing)
-		return;
 	char text[WIRE_MAX_TEXT];
-	va_list ap;
-	va_start(ap, fmt);
 	vsnprintf(text, sizeof(text), fmt, ap);
-	va_end(ap);
 	char number[32], pid[32], uid[32];
 	snprintf(number, sizeof(number), "%llu", (unsigned long long)p->number);
 	snprintf(pid, sizeof(pid), "%d", (int)p->pid);
@@ -100,7 +103,37 @@ void peer_fail(struct peer *p, Batchd__Wire__ErrorCode code, const char *field, 
 	m.error = &error;
 	if (!p->out_first) /* behind a full socket there is no point in waiting */
 		(void)wire_send(p->fd, &m.base, NULL, 0, MSG_DONTWAIT);
+}
+
+void peer_fail(struct peer *p, Batchd__Wire__ErrorCode code, const char *field, const char *fmt, ...)
+{
+	if (p->closing)
+		return;
+	if (!p->doomed) {
+		va_list ap;
+		va_start(ap, fmt);
+		say_why(p, code, field, fmt, ap);
+		va_end(ap);
+	}
 	peer_close(p);
+}
+
+static void on_doom(uv_timer_t *t)
+{
+	peer_close(t->data);
+}
+
+void peer_doom(struct peer *p, Batchd__Wire__ErrorCode code, const char *field, const char *fmt, ...)
+{
+	if (p->closing || p->doomed)
+		return;
+	va_list ap;
+	va_start(ap, fmt);
+	say_why(p, code, field, fmt, ap);
+	va_end(ap);
+	p->doomed = true;
+	uv_poll_stop(&p->poll);
+	uv_timer_start(&p->hello_timer, on_doom, 0, 0); /* the hello is over */
 }
 
 /* ---- sending ---- */
@@ -110,14 +143,17 @@ static void keep(struct peer *p, const Batchd__Wire__ServerMessage *m, const int
 	size_t n = protobuf_c_message_get_packed_size(&m->base);
 	struct packet *k = p->n_out < MAX_WAITING ? malloc(sizeof(*k) + n) : NULL;
 	if (!k) {
-		peer_fail(p, BATCHD__WIRE__ERROR_CODE__PROTOCOL, NULL, "the client does not read what it asked for");
+		peer_doom(p, BATCHD__WIRE__ERROR_CODE__PROTOCOL, NULL, "the client does not read what it asked for");
 		return;
 	}
-	*k = (struct packet){ .fd = n_fds ? fcntl(fds[0], F_DUPFD_CLOEXEC, 0) : -1, .n_bytes = n };
-	if (n_fds && k->fd < 0) {
-		free(k);
-		peer_fail(p, BATCHD__WIRE__ERROR_CODE__LIMIT, NULL, "the daemon is out of file descriptors");
-		return;
+	*k = (struct packet){ .n_bytes = n };
+	for (; k->n_fds < n_fds; k->n_fds++) {
+		k->fds[k->n_fds] = fcntl(fds[k->n_fds], F_DUPFD_CLOEXEC, 0);
+		if (k->fds[k->n_fds] < 0) {
+			free_packet(k);
+			peer_doom(p, BATCHD__WIRE__ERROR_CODE__LIMIT, NULL, "the daemon is out of file descriptors");
+			return;
+		}
 	}
 	protobuf_c_message_pack(&m->base, k->bytes);
 	if (p->out_first)
@@ -131,15 +167,27 @@ static void keep(struct peer *p, const Batchd__Wire__ServerMessage *m, const int
 
 void peer_send(struct peer *p, const Batchd__Wire__ServerMessage *m, const int *fds, unsigned n_fds)
 {
-	assert(n_fds <= 1);
-	if (p->closing)
+	assert(n_fds <= PACKET_FDS);
+	if (p->closing || p->doomed)
 		return;
 	int r = p->out_first ? -EAGAIN : wire_send(p->fd, &m->base, fds, n_fds, MSG_DONTWAIT);
 	if (r == -EAGAIN || r == -EINTR || r == -ETOOMANYREFS)
 		keep(p, m, fds, n_fds);
 	else if (r == -EMSGSIZE)
-		peer_fail(p, BATCHD__WIRE__ERROR_CODE__INTERNAL, NULL, "the answer does not fit a packet");
+		peer_doom(p, BATCHD__WIRE__ERROR_CODE__INTERNAL, NULL, "the answer does not fit a packet");
 	/* A peer that is gone is noticed by the poll. */
+}
+
+void peer_wake(struct peer *p)
+{
+	if (p->closing || p->doomed || p->out_first)
+		return;
+	Batchd__Wire__Wake w = BATCHD__WIRE__WAKE__INIT;
+	Batchd__Wire__ServerMessage m = BATCHD__WIRE__SERVER_MESSAGE__INIT;
+	m.body_case = BATCHD__WIRE__SERVER_MESSAGE__BODY_WAKE;
+	m.wake = &w;
+	while (wire_send(p->fd, &m.base, NULL, 0, MSG_DONTWAIT) == -EINTR)
+		;
 }
 
 static int send_packet(struct peer *p, const struct packet *k)
@@ -147,17 +195,17 @@ static int send_packet(struct peer *p, const struct packet *k)
 	struct iovec iov = { (void *)k->bytes, k->n_bytes };
 	union {
 		struct cmsghdr align;
-		char bytes[CMSG_SPACE(sizeof(int))];
+		char bytes[CMSG_SPACE(sizeof(int) * PACKET_FDS)];
 	} control = { 0 };
 	struct msghdr h = { .msg_iov = &iov, .msg_iovlen = 1 };
-	if (k->fd >= 0) {
+	if (k->n_fds) {
 		h.msg_control = control.bytes;
-		h.msg_controllen = sizeof(control.bytes);
+		h.msg_controllen = CMSG_SPACE(sizeof(int) * k->n_fds);
 		struct cmsghdr *c = CMSG_FIRSTHDR(&h);
 		c->cmsg_level = SOL_SOCKET;
 		c->cmsg_type = SCM_RIGHTS;
-		c->cmsg_len = CMSG_LEN(sizeof(int));
-		memcpy(CMSG_DATA(c), &k->fd, sizeof(int));
+		c->cmsg_len = CMSG_LEN(sizeof(int) * k->n_fds);
+		memcpy(CMSG_DATA(c), k->fds, sizeof(int) * k->n_fds);
 	}
 	return sendmsg(p->fd, &h, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ? -errno : 0;
 }
@@ -186,9 +234,7 @@ static void flush(struct peer *p)
 			return;
 		p->out_first = k->next;
 		p->n_out--;
-		if (k->fd >= 0)
-			close(k->fd);
-		free(k);
+		free_packet(k);
 	}
 	set_events(p);
 }
@@ -238,6 +284,8 @@ static void dispatch(struct peer *p, const void *bytes, size_t n_bytes, int *fds
 static bool receive_one(struct peer *p)
 {
 	struct server *s = p->server;
+	if (p->doomed)
+		return false;
 	int fds[WIRE_MAX_FDS];
 	unsigned n_fds = WIRE_MAX_FDS;
 	size_t n = sizeof(s->buffer);
@@ -259,7 +307,7 @@ static bool receive_one(struct peer *p)
 		if (fds[i] >= 0)
 			close(fds[i]);
 	}
-	return !p->closing;
+	return !p->closing && !p->doomed;
 }
 
 static void on_poll(uv_poll_t *poll, int status, int events)
@@ -274,7 +322,7 @@ static void on_poll(uv_poll_t *poll, int status, int events)
 	}
 	if (events & UV_WRITABLE)
 		flush(p);
-	if (p->closing || !(events & (UV_READABLE | UV_DISCONNECT)))
+	if (p->closing || p->doomed || !(events & (UV_READABLE | UV_DISCONNECT)))
 		return;
 	for (int i = 0; i < PACKETS_PER_TURN && receive_one(p); i++)
 		;
@@ -293,7 +341,7 @@ static void on_process_exit(uv_poll_t *poll, int status, int events)
 
 static void set_events(struct peer *p)
 {
-	if (!p->closing)
+	if (!p->closing && !p->doomed)
 		uv_poll_start(&p->poll, UV_READABLE | (p->out_first ? UV_WRITABLE : 0), on_poll);
 }
 

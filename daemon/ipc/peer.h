@@ -41,6 +41,7 @@ struct peer {
 	int pidfd;                  /* -1: the kernel has none for us. ops->closed may take it, leaving -1 */
 	char program[WIRE_MAX_PROGRAM + 1];
 	bool greeted, closing;
+	bool doomed;                /* has been told why; closed when the loop comes round */
 	struct packet *out_first, *out_last;
 	unsigned n_out;
 	uint64_t connected_ns;
@@ -49,12 +50,19 @@ struct peer {
 /* Takes the connected socket. 0 or negative errno (then the socket is closed). */
 int peer_create(struct server *server, int fd, struct peer **out);
 
-/* Sends now, or as soon as the client takes it; borrows fds. A client that leaves too much unread is closed. */
+/* Sends now, or as soon as the client takes it; borrows fds, at most 2. A client that leaves too much unread is closed, though not during this call. */
 void peer_send(struct peer *p, const Batchd__Wire__ServerMessage *m, const int *fds, unsigned n_fds);
 
 /* Says Error to the client, writes one log record, closes. field may be NULL. */
 void peer_fail(struct peer *p, Batchd__Wire__ErrorCode code, const char *field, const char *fmt, ...)
 	__attribute__((format(printf, 4, 5)));
+
+/* The same, but the peer and its session stay until the loop comes round: for callers that are deep inside of what its end takes away. */
+void peer_doom(struct peer *p, Batchd__Wire__ErrorCode code, const char *field, const char *fmt, ...)
+	__attribute__((format(printf, 4, 5)));
+
+/* Tells the client to look at the ring; nothing if its socket is full, as there is something to read already. */
+void peer_wake(struct peer *p);
 
 /* Closes without a word. */
 void peer_close(struct peer *p);

@@ -501,13 +501,13 @@ def test_a_plain_ddp_script_under_torchrun(daemon, tmp_path):
 
 
 @pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
-def test_a_ready_batch_costs_one_system_call_in_each_direction(daemon, tmp_path):
-    """200 batches more, taken one by one when they are ready: 200 packets more received, 200 more sent, and nothing else."""
+def test_a_ready_batch_costs_no_system_call(daemon, tmp_path):
+    """200 batches more, taken one by one when they are ready: a packet now and then to wake the daemon, for many batches at once, and nothing else."""
     counts = {}
     for n in (200, 400):
         code = f"""
             import batchd, time
-            for _ in batchd.DataLoader('random:length={n * 4},shape=8', 4, n_slots=8):
+            for _ in batchd.DataLoader('random:length={n * 4},shape=8', 4, n_slots=32):
                 time.sleep(0.005)
         """
         done = subprocess.run(["strace", "-f", "-c", "-U", "name,calls", "-o", str(tmp_path / "calls"), sys.executable, "-c", textwrap.dedent(code)],
@@ -520,8 +520,8 @@ def test_a_ready_batch_costs_one_system_call_in_each_direction(daemon, tmp_path)
             if calls.isdigit():
                 counts.setdefault(name, []).append(int(calls))
     grown = {name: c[1] - c[0] for name, c in counts.items() if name not in ("total", "clock_nanosleep") and len(c) == 2 and abs(c[1] - c[0]) >= 50}
-    # A busy machine may be late with a few: then one more call each says so and waits.
-    assert set(grown) == {"recvmsg", "sendmsg"} and all(195 <= g <= 240 for g in grown.values()), grown
+    # A busy machine may be late with a few: then one receives and waits. One call a batch would be 200.
+    assert not grown, grown
 
 
 def test_sharing_trainers_get_every_batch(daemon):

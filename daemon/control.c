@@ -1,0 +1,115 @@
+/* See control.h. A broken ring is found deep inside of a stream, hence peer_doom: everything stays where it is until the loop comes round. */
+#include "control.h"
+
+#include <errno.h>
+#include <unistd.h>
+
+#include "util/log.h"
+
+static struct session *session_of(struct consumer *c)
+{
+	return (struct session *)(void *)((char *)c - offsetof(struct session, consumer));
+}
+
+static bool is_usable(const struct session *s)
+{
+	return s->ring.page && s->peer && !s->peer->doomed && !s->peer->closing;
+}
+
+static void break_off(struct session *s, const char *why)
+{
+	peer_doom(s->peer, BATCHD__WIRE__ERROR_CODE__PROTOCOL, "ring", "the control page is broken: %s", why);
+}
+
+int control_put(struct session *s, const Batchd__Wire__ServerMessage *m)
+{
+	if (!is_usable(s))
+		return -EPIPE;
+	int r = ring_put(&s->ring.batches, &m->base);
+	if (r == -EAGAIN)
+		return r;
+	if (r) {
+		break_off(s, "an impossible position");
+		return -EPIPE;
+	}
+	s->consumer.waiting = ring_wake_client(&s->ring);
+	if (s->consumer.waiting)
+		peer_wake(s->peer);
+	return 0;
+}
+
+/* Takes one entry. 0; -EAGAIN: there is none; -EPROTO with *why. */
+static int collect_one(struct session *s, const char **why)
+{
+	static struct wire_arena arena; /* of its own: a packet may be looked at further up */
+	unsigned char bytes[RING_MAX_MESSAGE];
+	const Batchd__Wire__ClientMessage *m;
+	size_t n = 0;
+	int r = ring_take(&s->ring.releases, bytes, &n);
+	*why = "an impossible position or length";
+	if (r)
+		return r;
+	if (!arena.allocator.alloc)
+		wire_arena_init(&arena);
+	if (wire_unpack_client(&arena, bytes, n, &m, why))
+		return -EPROTO;
+	*why = "something else than Release";
+	if (m->body_case != BATCHD__WIRE__CLIENT_MESSAGE__BODY_RELEASE)
+		return -EPROTO;
+	*why = "released a slot it does not hold";
+	if (stream_take_back(&s->consumer, m->release->slot, m->release->generation))
+		return -EPROTO;
+	s->n_released++;
+	s->wait_ns += m->release->wait_ns;
+	return 0;
+}
+
+void control_collect(struct session *s)
+{
+	const char *why;
+	int r = -EAGAIN;
+	if (s->ring.page && !(s->peer && s->peer->doomed)) {
+		do
+			r = collect_one(s, &why);
+		while (r == 0); /* each ends a lease, so there is an end to it */
+	}
+	if (r != -EAGAIN && s->peer)
+		break_off(s, why);
+}
+
+void control_look(struct consumer *c)
+{
+	struct session *s = session_of(c);
+	control_collect(s);
+	if (!is_usable(s))
+		return;
+	c->n_unread = ring_untaken(&s->ring.batches);
+	c->waiting = ring_is_waited_for(&s->ring);
+}
+
+bool control_arm(struct consumer *c, uint32_t wake_at)
+{
+	struct session *s = session_of(c);
+	if (!is_usable(s))
+		return false;
+	ring_arm(&s->ring, wake_at);
+	return ring_waiting_entries(&s->ring.releases) >= wake_at || (c->n_unread > 0 && ring_untaken(&s->ring.batches) == 0);
+}
+
+void control_open(struct session *s, int *fd)
+{
+	int r = ring_create(&s->ring, fd);
+	if (r) {
+		log_record(LOG_LEVEL_WARNING, "no-ring", "session %llu goes without a control page: %s", (unsigned long long)s->number, strerror(-r));
+		return;
+	}
+	s->daemon->slots_bytes += RING_PAGE_BYTES;
+}
+
+void control_close(struct session *s)
+{
+	if (!s->ring.page)
+		return;
+	s->daemon->slots_bytes -= RING_PAGE_BYTES;
+	ring_unmap(&s->ring);
+}

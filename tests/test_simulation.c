@@ -106,7 +106,7 @@ static bool one_event(void)
 		return daemon_hears();
 	if (what < 970)
 		return sim_timer_fires(true);
-	return sim_handle_closes() || sim_peer_freed();
+	return sim_handle_closes() || sim_doom_comes() || sim_peer_freed();
 }
 
 /* ---- quiet ends ---- */
@@ -140,7 +140,7 @@ static void settle(bool time_passes)
 		any |= sim_pool_wakes_loop();
 		sim_check();
 		any |= sim_worker_works() || sim_task_runs();
-		any |= sim_handle_closes() || sim_peer_freed();
+		any |= sim_handle_closes() || sim_doom_comes() || sim_peer_freed();
 		sim_check();
 		any = any || sim_timer_fires(time_passes);
 	}

@@ -57,7 +57,7 @@ static void clear(struct sim_queue *q)
 
 void peer_send(struct peer *p, const Batchd__Wire__ServerMessage *m, const int *fds, unsigned n_fds)
 {
-	if (p->closing)
+	if (p->closing || p->doomed)
 		return;
 	struct sim_socket *s = socket_of(p);
 	SIM_CHECK(wire_server_fds_ok(m, n_fds), "%s with %u descriptors", wire_server_name(m), n_fds);
@@ -71,7 +71,7 @@ void peer_send(struct peer *p, const Batchd__Wire__ServerMessage *m, const int *
 	}
 	p->n_out = s->to_client.n > SOCKET_ROOM ? s->to_client.n - SOCKET_ROOM : 0;
 	if (p->n_out > MAX_WAITING)
-		peer_fail(p, BATCHD__WIRE__ERROR_CODE__PROTOCOL, NULL, "the client does not read what it asked for");
+		peer_doom(p, BATCHD__WIRE__ERROR_CODE__PROTOCOL, NULL, "the client does not read what it asked for");
 }
 
 void peer_close(struct peer *p)
@@ -91,15 +91,10 @@ void peer_close(struct peer *p)
 	closed[n_closed++] = p;
 }
 
-void peer_fail(struct peer *p, Batchd__Wire__ErrorCode code, const char *field, const char *fmt, ...)
+static void say_why(struct peer *p, Batchd__Wire__ErrorCode code, const char *field, const char *fmt, va_list ap)
 {
 	char text[WIRE_MAX_TEXT];
-	va_list ap;
-	if (p->closing)
-		return;
-	va_start(ap, fmt);
 	vsnprintf(text, sizeof(text), fmt, ap);
-	va_end(ap);
 	sim_trace("  refused: session %u: %s %s: %s", (unsigned)p->number, wire_code_name(code), field ? field : "", text);
 	SIM_CHECK(code != BATCHD__WIRE__ERROR_CODE__INTERNAL, "INTERNAL: %s", text);
 	Batchd__Wire__Error error = BATCHD__WIRE__ERROR__INIT;
@@ -112,7 +107,39 @@ void peer_fail(struct peer *p, Batchd__Wire__ErrorCode code, const char *field, 
 	struct sim_socket *s = socket_of(p);
 	if (!s->hung_up && !s->dead)
 		push(&s->to_client, &m.base, -1);
+}
+
+void peer_fail(struct peer *p, Batchd__Wire__ErrorCode code, const char *field, const char *fmt, ...)
+{
+	va_list ap;
+	if (p->closing)
+		return;
+	va_start(ap, fmt);
+	if (!p->doomed)
+		say_why(p, code, field, fmt, ap);
+	va_end(ap);
 	peer_close(p);
+}
+
+void peer_doom(struct peer *p, Batchd__Wire__ErrorCode code, const char *field, const char *fmt, ...)
+{
+	va_list ap;
+	if (p->closing || p->doomed)
+		return;
+	va_start(ap, fmt);
+	say_why(p, code, field, fmt, ap);
+	va_end(ap);
+	p->doomed = true; /* closed by sim_doom_comes */
+}
+
+void peer_wake(struct peer *p)
+{
+	Batchd__Wire__Wake w = BATCHD__WIRE__WAKE__INIT;
+	Batchd__Wire__ServerMessage m = BATCHD__WIRE__SERVER_MESSAGE__INIT;
+	m.body_case = BATCHD__WIRE__SERVER_MESSAGE__BODY_WAKE;
+	m.wake = &w;
+	if (!p->n_out)
+		peer_send(p, &m, NULL, 0);
 }
 
 /* ---- what happens to it ---- */
@@ -153,7 +180,7 @@ void sim_send(struct sim_socket *s, const Batchd__Wire__ClientMessage *m, int64_
 bool sim_daemon_receives(struct sim_socket *s)
 {
 	struct peer *p = s->peer;
-	struct sim_packet *k = p ? sim_queue_pop(&s->to_daemon) : NULL;
+	struct sim_packet *k = p && !p->doomed ? sim_queue_pop(&s->to_daemon) : NULL;
 	const Batchd__Wire__ClientMessage *m;
 	const char *why = "";
 	if (!k)
@@ -194,6 +221,17 @@ bool sim_daemon_sees_exit(struct sim_socket *s)
 	if (s->peer)
 		peer_close(s->peer);
 	return true;
+}
+
+bool sim_doom_comes(void)
+{
+	for (struct peer *p = sim_daemon.server.peers; p; p = p->next) {
+		if (p->doomed) {
+			peer_close(p);
+			return true;
+		}
+	}
+	return false;
 }
 
 bool sim_peer_freed(void)

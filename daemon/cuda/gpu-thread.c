@@ -562,6 +562,7 @@ static struct gpu_work *next_work(struct gpu *gpu)
 void *gpu_thread(void *arg)
 {
 	struct gpu *gpu = arg;
+	pthread_setname_np(pthread_self(), "batchd-gpu");
 	for (;;) {
 		struct gpu_work *w = next_work(gpu);
 		if (w)

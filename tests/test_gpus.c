@@ -1,0 +1,637 @@
+/* GPUs, on the driver double: what is copied arrives, what stands in the way is said in words, and whatever call fails, nothing is left behind. */
+#include <check.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "core/slab.h"
+#include "cuda-double.h"
+#include "cuda/gpus-impl.h"
+#include "suite.h"
+
+/* Where a new process takes a second to begin. */
+#if defined(__SANITIZE_THREAD__)
+enum { SLOW = 1 };
+#else
+enum { SLOW = 0 };
+#endif
+
+enum { N_SLOTS = 4, SLOT_BYTES = 300 * 1024, ROW = 1000 };
+
+struct copying {
+	struct gpu_copy copy; /* first */
+	int result;
+	bool done;
+	char why[GPU_REASON_BYTES];
+};
+
+struct opening {
+	struct gpu_slab *slab;
+	int result;
+	bool called;
+	char why[GPU_REASON_BYTES];
+};
+
+struct fixture {
+	uv_loop_t loop;
+	struct gpus *g;
+	struct slab host;
+	unsigned n_lost, n_closed;
+	bool closed, lost_at_close;
+	char lost_text[GPU_REASON_BYTES];
+};
+static struct fixture f;
+
+static void on_lost(void *arg, struct gpu *gpu, const char *text)
+{
+	(void)arg;
+	(void)gpu;
+	f.n_lost++;
+	strcpy(f.lost_text, text);
+}
+
+static void setup_with(struct gpus_params params)
+{
+	memset(&f, 0, sizeof(f));
+	params.on_lost = on_lost;
+	ck_assert_int_eq(uv_loop_init(&f.loop), 0);
+	ck_assert_int_eq(gpus_create(&f.loop, &params, &f.g), 0);
+	ck_assert_int_eq(slab_init(&f.host, N_SLOTS * SLOT_BYTES), 0);
+}
+
+static const struct gpus_params usual = { .memory_bytes = 64 << 20, .pin_limit = 0.99 };
+
+static void on_gpus_closed(void *arg)
+{
+	(void)arg;
+	f.closed = true;
+}
+
+static void teardown(void)
+{
+	gpus_close(f.g, on_gpus_closed, NULL);
+	uv_run(&f.loop, UV_RUN_DEFAULT);
+	ck_assert(f.closed);
+	ck_assert_int_eq(uv_loop_close(&f.loop), 0);
+	if (!f.n_lost) /* a lost GPU may still read it */
+		slab_finish(&f.host);
+}
+
+static void on_open(void *arg, struct gpu_slab *slab, int result, const char *why)
+{
+	struct opening *o = arg;
+	ck_assert(!o->called);
+	*o = (struct opening){ .slab = slab, .result = result, .called = true };
+	strcpy(o->why, why);
+}
+
+static struct gpu_slab_params params_for(struct cuda_uuid uuid, struct opening *o)
+{
+	struct gpu_slab_params p = { .host = f.host.base, .slot_bytes = SLOT_BYTES, .n_slots = N_SLOTS, .on_open = on_open, .arg = o };
+	memcpy(p.uuid, uuid.bytes, sizeof(p.uuid));
+	return p;
+}
+
+static void run_until(const bool *flag)
+{
+	while (!*flag)
+		uv_run(&f.loop, UV_RUN_ONCE);
+}
+
+static struct opening open_with(struct gpu_slab_params p)
+{
+	struct opening o = { .called = false };
+	p.arg = &o;
+	int r = gpu_slab_open(f.g, &p, o.why);
+	if (r)
+		o.result = r;
+	else
+		run_until(&o.called);
+	return o;
+}
+
+static struct opening open_on(int ordinal)
+{
+	return open_with(params_for(uuid_of(ordinal), NULL));
+}
+
+static void on_copied(struct gpu_copy *copy, int result, const char *why)
+{
+	struct copying *c = (struct copying *)copy;
+	ck_assert(!c->done);
+	c->result = result;
+	c->done = true;
+	strcpy(c->why, why);
+}
+
+static void begin_copy(struct gpu_slab *slab, struct copying *c, uint32_t slot, uint64_t bytes)
+{
+	*c = (struct copying){ .copy = { .n_parts = 1, .part = { { (uint64_t)slot * SLOT_BYTES, bytes } }, .done = on_copied } };
+	gpu_copy_begin(slab, &c->copy);
+}
+
+static void on_slab_closed(void *arg, bool lost)
+{
+	(void)arg;
+	f.lost_at_close |= lost;
+	f.n_closed++;
+}
+
+static void close_slab(struct gpu_slab *slab)
+{
+	unsigned before = f.n_closed;
+	gpu_slab_close(slab, on_slab_closed, NULL);
+	while (f.n_closed == before)
+		uv_run(&f.loop, UV_RUN_ONCE);
+}
+
+static void fill(uint32_t slot, unsigned seed)
+{
+	for (size_t i = 0; i < SLOT_BYTES; i++)
+		f.host.base[slot * (size_t)SLOT_BYTES + i] = (uint8_t)(seed * 31 + i * 7 + i / 256);
+}
+
+static void assert_there(int ordinal, struct gpu_slab *slab, uint32_t slot, uint64_t bytes)
+{
+	static uint8_t got[SLOT_BYTES];
+	read_device(ordinal, slab_work_of(slab)->memory + slot * (uint64_t)SLOT_BYTES, got, bytes);
+	ck_assert(memcmp(got, f.host.base + slot * (size_t)SLOT_BYTES, bytes) == 0);
+}
+
+static struct gpu_stats stats_of(void)
+{
+	struct gpu_stats s;
+	ck_assert_uint_eq(gpus_get_stats(f.g, &s, 1), 1);
+	return s;
+}
+
+/* ---- what works ---- */
+
+START_TEST(test_nobody_asks_and_nothing_is_loaded)
+{
+	/* A daemon without GPU users calls nothing of the driver. */
+	double_load();
+	setup_with(usual);
+	struct gpu_stats s;
+	ck_assert_uint_eq(gpus_get_stats(f.g, &s, 1), 0);
+	ck_assert_uint_eq(gpus_oldest_busy_ns(f.g), 0);
+	teardown();
+	ck_assert_uint_eq(gpu_double.counter("cuInit"), 0);
+	double_assert_clean();
+}
+END_TEST
+
+START_TEST(test_copies_are_told_of_when_every_byte_is_there)
+{
+	/* 200 batches through four slots; the double reads sources late and scribbles over destinations first. A slot is overwritten only after its copy. */
+	struct copying c[N_SLOTS] = { 0 };
+	double_load();
+	setup_with(usual);
+	struct opening o = open_on(0);
+	ck_assert_msg(o.slab != NULL, "%s", o.why);
+	ck_assert_uint_eq(o.slab->bytes, 2 << 20);
+	ck_assert(o.slab->pinned);
+	for (unsigned i = 0; i < 200; i++) {
+		uint32_t slot = i % N_SLOTS;
+		uint64_t bytes = i % 3 ? SLOT_BYTES : ROW * (i % 100 + 1);
+		if (i >= N_SLOTS) {
+			run_until(&c[slot].done);
+			ck_assert_int_eq(c[slot].result, 0);
+			assert_there(0, o.slab, slot, c[slot].copy.part[0].bytes);
+		}
+		fill(slot, i);
+		begin_copy(o.slab, &c[slot], slot, bytes);
+	}
+	for (unsigned i = 0; i < N_SLOTS; i++)
+		run_until(&c[i].done);
+	struct gpu_stats s = stats_of();
+	uint64_t n = 0;
+	for (unsigned i = 0; i < GPU_SIZE_CLASSES; i++)
+		n += s.copies[i].n;
+	ck_assert_uint_eq(n, 200);
+	ck_assert(s.copies[0].n > 0 && s.copies[1].n > 0 && s.copies[2].n == 0);
+	ck_assert_uint_eq(s.n_pageable, 0);
+	ck_assert_uint_eq(gpu_double.counter("pageable"), 200 - N_SLOTS); /* the reader's */
+	ck_assert_uint_eq(s.n_errors, 0);
+	ck_assert(s.context && s.n_slabs == 1 && s.slab_bytes == 2 << 20 && s.pinned_bytes == N_SLOTS * SLOT_BYTES);
+	close_slab(o.slab);
+	s = stats_of();
+	ck_assert(!s.context && s.n_slabs == 0 && s.slab_bytes == 0 && s.pinned_bytes == 0);
+	teardown();
+	double_assert_clean();
+}
+END_TEST
+
+START_TEST(test_two_parts_leave_the_gap_between_them_alone)
+{
+	/* A short batch: rows, then labels and indices further on. */
+	struct copying c = { .copy = { .n_parts = 2, .part = { { SLOT_BYTES, 5 * ROW }, { SLOT_BYTES + 20000, 640 } }, .done = on_copied } }, whole;
+	uint8_t got[21000];
+	double_load();
+	setup_with(usual);
+	struct opening o = open_on(0);
+	memset(f.host.base, 1, f.host.bytes);
+	begin_copy(o.slab, &whole, 1, SLOT_BYTES);
+	run_until(&whole.done);
+	memset(f.host.base, 2, f.host.bytes);
+	gpu_copy_begin(o.slab, &c.copy);
+	run_until(&c.done);
+	read_device(0, slab_work_of(o.slab)->memory + SLOT_BYTES, got, sizeof(got));
+	for (size_t i = 0; i < sizeof(got); i++)
+		ck_assert_uint_eq(got[i], i < 5 * ROW || (i >= 20000 && i < 20640) ? 2 : 1);
+	close_slab(o.slab);
+	teardown();
+	double_assert_clean();
+}
+END_TEST
+
+START_TEST(test_two_gpus_share_one_registration)
+{
+	/* Both are asked for at once; the pages are registered once, and taken back when the last of them closes, whichever it is. */
+	setenv("FAKECUDA_PERSONALITY", "two-gpus", 1);
+	double_load();
+	for (int first = 0; first < 2; first++) {
+		struct opening o[2] = { 0 };
+		struct copying c[2];
+		setup_with(usual);
+		for (int i = 0; i < 2; i++) {
+			struct gpu_slab_params p = params_for(uuid_of(i), &o[i]);
+			ck_assert_int_eq(gpu_slab_open(f.g, &p, o[i].why), 0);
+		}
+		uint64_t registered = gpu_double.counter("cuMemHostRegister");
+		fill(0, 5);
+		for (int i = 0; i < 2; i++) {
+			run_until(&o[i].called);
+			ck_assert_msg(o[i].slab && o[i].slab->pinned, "%s", o[i].why);
+			begin_copy(o[i].slab, &c[i], 0, SLOT_BYTES);
+		}
+		ck_assert_uint_le(gpu_double.counter("cuMemHostRegister") - registered, 1);
+		for (int i = 0; i < 2; i++) {
+			run_until(&c[i].done);
+			assert_there(i, o[i].slab, 0, SLOT_BYTES);
+		}
+		close_slab(o[first].slab);
+		close_slab(o[!first].slab);
+		teardown();
+		double_assert_clean();
+	}
+	ck_assert_uint_eq(gpu_double.counter("cuMemHostRegister"), 2);
+}
+END_TEST
+
+START_TEST(test_large_slabs_are_registered_in_pieces_of_whole_slots)
+{
+	/* 2.4 GiB of 300 MiB slots: three at a time stay below 1 GiB. */
+	enum { N = 8 };
+	size_t slot = 300u << 20;
+	struct opening o = { 0 };
+	double_load();
+	setup_with((struct gpus_params){ .memory_bytes = UINT64_C(4) << 30, .pin_limit = 1 });
+	uint8_t *host = mmap(NULL, N * slot, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	ck_assert_ptr_ne(host, MAP_FAILED);
+	struct gpu_slab_params p = params_for(uuid_of(0), &o);
+	p.host = host;
+	p.slot_bytes = slot;
+	p.n_slots = N;
+	o = open_with(p);
+	ck_assert_msg(o.slab != NULL, "%s", o.why);
+	ck_assert_uint_eq(gpu_double.counter("cuMemHostRegister"), 3);
+	close_slab(o.slab);
+	ck_assert_uint_eq(gpu_double.counter("cuMemHostUnregister"), 3);
+	munmap(host, N * slot);
+	teardown();
+	double_assert_clean();
+}
+END_TEST
+
+/* ---- pinning ---- */
+
+START_TEST(test_pinning_is_refused_beyond_its_share_and_the_reason_is_kept)
+{
+	/* A limit of nothing: auto goes on with counted slow copies, on refuses. off does not try. */
+	struct copying c;
+	double_load();
+	setup_with((struct gpus_params){ .memory_bytes = 64 << 20, .pin_limit = 0 });
+	struct opening o = open_on(0);
+	ck_assert_msg(o.slab && !o.slab->pinned, "%s", o.why);
+	ck_assert_msg(strstr(stats_of().pin_note, "pin_limit") != NULL, "%s", stats_of().pin_note);
+	begin_copy(o.slab, &c, 0, SLOT_BYTES);
+	run_until(&c.done);
+	ck_assert_uint_eq(stats_of().n_pageable, 1);
+	close_slab(o.slab);
+	teardown();
+
+	setup_with((struct gpus_params){ .memory_bytes = 64 << 20, .pin_limit = 0, .pin = GPU_PIN_ON });
+	o = open_on(0);
+	ck_assert_int_eq(o.result, GPU_E_UNPINNED);
+	ck_assert_msg(strstr(o.why, "pin_limit") && strstr(o.why, "pin_memory is on"), "%s", o.why);
+	teardown();
+
+	setup_with((struct gpus_params){ .memory_bytes = 64 << 20, .pin_limit = 1, .pin = GPU_PIN_OFF });
+	o = open_on(0);
+	ck_assert(o.slab && !o.slab->pinned);
+	close_slab(o.slab);
+	teardown();
+	ck_assert_uint_eq(gpu_double.counter("cuMemHostRegister"), 0);
+	double_assert_clean();
+}
+END_TEST
+
+/* ---- what stands in the way ---- */
+
+static const struct obstacle {
+	const char *personality, *library;
+	uint64_t memory_bytes;
+	const char *says;
+} obstacles[] = {
+	{ "", "nowhere.so", 64 << 20, "no NVIDIA driver" },
+	{ "", "libfakecuda-old.so", 64 << 20, "too old" },
+	{ "no-device", NULL, 64 << 20, "CUDA_ERROR_NO_DEVICE" },
+	{ "mismatch", NULL, 64 << 20, "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH" },
+	{ "mig", NULL, 64 << 20, "MIG" },
+	{ "no-ipc", NULL, 64 << 20, "cannot be shared between processes" },
+	{ "exclusive", NULL, 64 << 20, "EXCLUSIVE_PROCESS" },
+	{ "prohibited", NULL, 64 << 20, "PROHIBITED" },
+	{ "little-memory", NULL, UINT64_C(1) << 40, "left for this trainer's batches" },
+	{ "", NULL, 1 << 20, "gpu_memory" },
+	{ "", NULL, 0, "gpu_memory is off" },
+};
+
+START_TEST(test_each_obstacle_is_said_in_words)
+{
+	/* Refused, with a text that names the thing, and nothing left behind. */
+	const struct obstacle *obstacle = &obstacles[_i];
+	static const struct cuda_uuid some = { { 1 } };
+	setenv("FAKECUDA_PERSONALITY", obstacle->personality, 1);
+	double_load();
+	if (obstacle->library)
+		setenv("BATCHD_LIBCUDA", double_path(obstacle->library), 1);
+	setup_with((struct gpus_params){ .memory_bytes = obstacle->memory_bytes, .pin_limit = 1 });
+	bool starts = !obstacle->library && strncmp(obstacle->personality, "no-device", 9) && strcmp(obstacle->personality, "mismatch");
+	struct gpu_slab_params p = params_for(starts ? uuid_of(0) : some, NULL);
+	if (!strcmp(obstacle->personality, "little-memory")) {
+		p.slot_bytes = 100 << 20; /* 640 MiB in all, 500 of them taken by the context */
+		p.n_slots = 2;
+	}
+	struct opening o = open_with(p);
+	ck_assert_int_eq(o.result, GPU_E_REFUSED);
+	ck_assert_msg(strstr(o.why, obstacle->says) != NULL, "expected '%s' in: %s", obstacle->says, o.why);
+	teardown();
+	double_assert_clean();
+}
+END_TEST
+
+START_TEST(test_unknown_gpus_cost_nothing_for_long)
+{
+	/* A client may name any UUID, as often as it likes. */
+	double_load();
+	setup_with(usual);
+	for (unsigned i = 0; i < 100; i++) {
+		struct cuda_uuid made_up = { { (unsigned char)i, 99 } };
+		struct opening o = open_with(params_for(made_up, NULL));
+		ck_assert_int_eq(o.result, GPU_E_REFUSED);
+		ck_assert_msg(strstr(o.why, "GPU-") && strstr(o.why, "sees no"), "%s", o.why);
+	}
+	while (f.g->list)
+		uv_run(&f.loop, UV_RUN_ONCE);
+	teardown();
+	double_assert_clean();
+}
+END_TEST
+
+START_TEST(test_the_budget_counts_what_is_open)
+{
+	/* 4 MiB hold two slabs of 2, and again after one has gone. */
+	double_load();
+	setup_with((struct gpus_params){ .memory_bytes = 4 << 20, .pin_limit = 1 });
+	struct opening a = open_on(0), b = open_on(0), c = open_on(0);
+	ck_assert(a.slab && b.slab);
+	ck_assert_int_eq(c.result, GPU_E_REFUSED);
+	ck_assert_msg(strstr(c.why, "4.0 MiB") != NULL, "%s", c.why);
+	close_slab(a.slab);
+	c = open_on(0);
+	ck_assert_msg(c.slab != NULL, "%s", c.why);
+	close_slab(b.slab);
+	close_slab(c.slab);
+	teardown();
+	double_assert_clean();
+}
+END_TEST
+
+/* ---- what breaks ---- */
+
+static const char *const call_names[] = {
+#define X(member, symbol, parameters) symbol,
+	CUDA_CALLS(X)
+#undef X
+};
+
+/* "cuMemAlloc" of "cuMemAlloc_v2": as the double names its calls. */
+static void short_name(const char *symbol, char out[64])
+{
+	snprintf(out, 64, "%s", symbol);
+	char *version = strstr(out, "_v");
+	if (version)
+		*version = '\0';
+}
+
+/* What gives things back; when such a call fails the thing stays, and nobody can help it. */
+static bool gives_back(const char *name)
+{
+	return strstr(name, "Destroy") || strstr(name, "Free") || strstr(name, "Unregister") || strstr(name, "Release");
+}
+
+/* Opens, copies, closes. Returns whether the GPU was lost on the way. */
+static bool whole_life(struct cuda_uuid uuid)
+{
+	struct copying c[6];
+	setup_with(usual);
+	struct opening o = open_with(params_for(uuid, NULL));
+	ck_assert_msg(o.slab || o.why[0], "refused without a reason");
+	for (unsigned i = 0; o.slab && i < 6; i++)
+		begin_copy(o.slab, &c[i], i % N_SLOTS, SLOT_BYTES);
+	for (unsigned i = 0; o.slab && i < 6; i++) {
+		run_until(&c[i].done);
+		ck_assert_msg((c[i].result == 0) == (c[i].why[0] == '\0'), "result %d: %s", c[i].result, c[i].why);
+	}
+	if (o.slab)
+		close_slab(o.slab);
+	teardown();
+	ck_assert_uint_le(f.n_lost, 1);
+	ck_assert_msg(f.n_lost == (o.result == GPU_E_LOST || strstr(o.why, "new process") || f.lost_at_close), "lost, and nobody was told");
+	return f.n_lost > 0;
+}
+
+enum outcome { NOT_REACHED = 10, FINE, LOST };
+
+/* A whole life in which the n-th call of that name fails. */
+static enum outcome run_case(struct cuda_uuid uuid, const char *name, unsigned nth, int error)
+{
+	char rule[96];
+	uint64_t calls = gpu_double.counter(name), violations = gpu_double.counter("violations");
+	unsigned alive = gpu_double.alive();
+	snprintf(rule, sizeof(rule), "%s:%u=%d", name, nth, error);
+	ck_assert(gpu_double.inject(rule));
+	bool lost = whole_life(uuid);
+	gpu_double.inject(NULL);
+	if (!gives_back(name))
+		ck_assert_msg(gpu_double.counter("violations") == violations, "%s: %s", rule, gpu_double.last_violation());
+	if (!lost && !gives_back(name))
+		ck_assert_msg(gpu_double.alive() == alive, "%s: %u things are left", rule, gpu_double.alive() - alive);
+	return gpu_double.counter(name) - calls < nth ? NOT_REACHED : lost ? LOST : FINE;
+}
+
+/* "run" is an operation of the stream. */
+static void name_of(size_t i, char name[64])
+{
+	strcpy(name, "run");
+	if (i < sizeof(call_names) / sizeof(*call_names))
+		short_name(call_names[i], name);
+}
+
+START_TEST(test_every_call_may_fail_once)
+{
+	/* The n-th call of each function ends in an error that passes, for n from 1 to 8 (some come more often, all alike): the answer has a reason, every copy comes
+	 * back, nothing stays that could be given back. */
+	unsigned n_reached = 0;
+	double_load();
+	struct cuda_uuid uuid = uuid_of(0);
+	for (size_t i = 0; i <= sizeof(call_names) / sizeof(*call_names); i++) {
+		enum outcome outcome = FINE;
+		char name[64];
+		name_of(i, name);
+		if (gives_back(name)) /* what stays would be in the way of the next; see below */
+			continue;
+		for (unsigned nth = 1; nth <= 8 && outcome != NOT_REACHED; nth++) {
+			outcome = run_case(uuid, name, nth, CUDA_OUT_OF_MEMORY);
+			ck_assert_int_ne(outcome, LOST);
+			n_reached += outcome == FINE;
+		}
+	}
+	ck_assert_uint_ge(n_reached, 40);
+}
+END_TEST
+
+START_TEST(test_every_call_may_lose_the_gpu)
+{
+	/* The same with an error that does not pass, each in a process of its own, since it is of no use for CUDA afterwards. */
+	unsigned n_lost = 0;
+	for (size_t i = 0; i <= sizeof(call_names) / sizeof(*call_names); i++) {
+		int status = NOT_REACHED << 8;
+		char name[64];
+		name_of(i, name);
+		if (SLOW && strcmp(name, "run") && strcmp(name, "cuMemcpyHtoDAsync") && strcmp(name, "cuMemHostRegister"))
+			continue;
+		for (unsigned nth = 1; nth <= 4; nth++) {
+			fflush(NULL);
+			pid_t child = fork();
+			if (child == 0) {
+				double_load();
+				if (gives_back(name) && !SLOW)
+					(void)run_case(uuid_of(0), name, nth, CUDA_OUT_OF_MEMORY);
+				_exit((int)run_case(uuid_of(0), name, nth, CUDA_LAUNCH_FAILED));
+			}
+			ck_assert_int_eq(waitpid(child, &status, 0), child);
+			ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) >= NOT_REACHED, "%s:%u ends with %x", name, nth, status);
+			n_lost += WEXITSTATUS(status) == LOST;
+			if (WEXITSTATUS(status) == NOT_REACHED)
+				break;
+		}
+	}
+	ck_assert_uint_ge(n_lost, SLOW ? 4 : 15);
+}
+END_TEST
+
+START_TEST(test_a_lost_gpu_ends_everything_once)
+{
+	/* A sticky error in the middle of copies: one announcement, every copy comes back as lost, no further call is made, closing says that memory must stay. */
+	struct copying c[3], late;
+	double_load();
+	setup_with(usual);
+	struct opening o = open_on(0);
+	ck_assert(gpu_double.inject("run:2=700"));
+	for (unsigned i = 0; i < 3; i++)
+		begin_copy(o.slab, &c[i], i, SLOT_BYTES);
+	for (unsigned i = 0; i < 3; i++)
+		run_until(&c[i].done);
+	ck_assert_uint_eq(f.n_lost, 1);
+	ck_assert_msg(strstr(f.lost_text, "CUDA_ERROR_ILLEGAL_ADDRESS") != NULL, "%s", f.lost_text);
+	ck_assert_int_eq(c[2].result, GPU_E_LOST);
+	ck_assert_str_eq(c[2].why, f.lost_text);
+	uint64_t calls = gpu_double.counter("cuMemcpyHtoDAsync");
+	begin_copy(o.slab, &late, 0, SLOT_BYTES);
+	run_until(&late.done);
+	ck_assert_int_eq(late.result, GPU_E_LOST);
+	ck_assert_uint_eq(gpu_double.counter("cuMemcpyHtoDAsync"), calls);
+	struct opening again = open_on(0);
+	ck_assert_int_eq(again.result, GPU_E_LOST);
+	ck_assert(stats_of().lost);
+	close_slab(o.slab);
+	ck_assert(f.lost_at_close);
+	ck_assert_uint_eq(gpu_double.counter("cuMemFree"), 0);
+	teardown();
+	ck_assert_uint_eq(f.n_lost, 1);
+}
+END_TEST
+
+START_TEST(test_a_driver_that_does_not_return_is_seen)
+{
+	/* The watchdog asks how long the oldest call has taken. */
+	struct copying c;
+	double_load();
+	setup_with(usual);
+	struct opening o = open_on(0);
+	gpu_double.hold_streams(true);
+	begin_copy(o.slab, &c, 0, SLOT_BYTES);
+	while (gpus_oldest_busy_ns(f.g) < 20 * 1000000)
+		uv_run(&f.loop, UV_RUN_NOWAIT);
+	ck_assert(!c.done);
+	ck_assert_uint_le(stats_of().in_flight, 1);
+	gpu_double.hold_streams(false);
+	run_until(&c.done);
+	close_slab(o.slab);
+	while (gpus_oldest_busy_ns(f.g) > 0) /* it goes back to sleep */
+		uv_run(&f.loop, UV_RUN_NOWAIT);
+	teardown();
+	double_assert_clean();
+}
+END_TEST
+
+START_TEST(test_uuids_are_written_as_nvidia_smi_does)
+{
+	/* So that one can be pasted where the other is expected. */
+	static const unsigned char uuid[16] = { 0x8a, 0x1b, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 255 };
+	char text[GPU_UUID_TEXT_BYTES];
+	gpu_uuid_format(uuid, text);
+	ck_assert_str_eq(text, "GPU-8a1b0001-0203-0405-0607-08090a0b0cff");
+}
+END_TEST
+
+int main(void)
+{
+	Suite *s = suite_create("gpus");
+	TCase *t = tcase_create("copies");
+	tcase_add_test(t, test_nobody_asks_and_nothing_is_loaded);
+	tcase_add_test(t, test_copies_are_told_of_when_every_byte_is_there);
+	tcase_add_test(t, test_two_parts_leave_the_gap_between_them_alone);
+	tcase_add_test(t, test_two_gpus_share_one_registration);
+	tcase_add_test(t, test_large_slabs_are_registered_in_pieces_of_whole_slots);
+	tcase_add_test(t, test_pinning_is_refused_beyond_its_share_and_the_reason_is_kept);
+	tcase_add_test(t, test_uuids_are_written_as_nvidia_smi_does);
+	suite_add_tcase(s, t);
+	TCase *obstacle = tcase_create("obstacles");
+	tcase_add_loop_test(obstacle, test_each_obstacle_is_said_in_words, 0, sizeof(obstacles) / sizeof(*obstacles));
+	tcase_add_test(obstacle, test_unknown_gpus_cost_nothing_for_long);
+	tcase_add_test(obstacle, test_the_budget_counts_what_is_open);
+	suite_add_tcase(s, obstacle);
+	TCase *broken = tcase_create("broken");
+	tcase_add_test(broken, test_every_call_may_fail_once);
+	tcase_add_test(broken, test_every_call_may_lose_the_gpu);
+	tcase_add_test(broken, test_a_lost_gpu_ends_everything_once);
+	tcase_add_test(broken, test_a_driver_that_does_not_return_is_seen);
+	suite_add_tcase(s, broken);
+	return suite_run(s);
+}

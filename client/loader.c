@@ -312,6 +312,7 @@ int loader_open(const struct batchd_options *wanted, uint64_t born_ns, bool agai
 {
 	struct batchd_options o = *wanted;
 	struct batchd_loader *l = calloc(1, sizeof *l);
+	bool unmapped;
 	int r;
 
 	*out = NULL;
@@ -335,9 +336,9 @@ int loader_open(const struct batchd_options *wanted, uint64_t born_ns, bool agai
 		r = open_stream(l, &o, again);
 	if (r < 0) {
 		*f = l->fault;
-		delivery_destroy(l->delivery, l->n_slots);
+		unmapped = delivery_destroy(l->delivery, l->n_slots);
 		l->delivery = NULL;
-		if (l->slab && slab_detach(l->slab))
+		if (l->slab && slab_detach(l->slab) && unmapped)
 			send_close(l);
 		loader_destroy(l);
 		return r;
@@ -418,9 +419,10 @@ static int release_former(struct batchd_loader *l, uint64_t era, uint32_t slot, 
 
 void loader_finish(struct batchd_loader *l)
 {
-	delivery_destroy(l->delivery, l->n_slots); /* the daemon's memory is unmapped before it hears that it may use it again */
+	bool unmapped = delivery_destroy(l->delivery, l->n_slots); /* before the daemon hears that it may use its memory again */
+
 	l->delivery = NULL;
-	if (slab_detach(l->slab))
+	if (slab_detach(l->slab) && unmapped)
 		send_close(l);
 	loader_destroy(l);
 }

@@ -177,10 +177,11 @@ int delivery_attach(struct batchd_loader *l, const Batchd__Wire__Opened *m, int 
 	return r;
 }
 
-/* Errors are no longer of interest to anybody; what cannot be given back goes with the process. */
-static void dismantle(struct delivery *d, uint32_t n_slots)
+/* Most errors are no longer of interest to anybody; what cannot be given back goes with the process. Whether the daemon's memory is mapped no more. */
+static bool dismantle(struct delivery *d, uint32_t n_slots)
 {
 	const struct cuda_driver *driver = d->gpu.driver;
+	bool unmapped = true;
 
 	for (uint32_t i = 0; d->lease && i < n_slots; i++)
 		for (unsigned k = 0; k < DELIVERY_STREAMS; k++)
@@ -189,23 +190,27 @@ static void dismantle(struct delivery *d, uint32_t n_slots)
 	if (d->module)
 		driver->module_unload(d->module);
 	if (d->imported)
-		driver->ipc_close_mem_handle(d->imported);
+		unmapped = driver->ipc_close_mem_handle(d->imported) == CUDA_OK;
 	copy_destroy(d->copy);
+	return unmapped;
 }
 
-void delivery_destroy(struct delivery *d, uint32_t n_slots)
+bool delivery_destroy(struct delivery *d, uint32_t n_slots)
 {
 	struct gpu_visit visit;
+	bool unmapped;
 
 	if (!d)
-		return;
+		return true;
+	unmapped = !d->imported;
 	if (gpu_enter(&d->gpu, &visit) == CUDA_OK) {
-		dismantle(d, n_slots);
+		unmapped = dismantle(d, n_slots);
 		gpu_leave(&d->gpu, &visit);
 	}
 	gpu_close(&d->gpu);
 	free(d->lease);
 	free(d);
+	return unmapped;
 }
 
 /* ---- slots ---- */

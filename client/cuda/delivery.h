@@ -62,8 +62,9 @@ int delivery_create(struct delivery **out, const struct batchd_options *o, struc
 void delivery_ask(struct delivery *d, Batchd__Wire__Open *open);
 /* Takes what the daemon offers and puts into l->info what this trainer will get. fd: the slab's, borrowed. 0 or a code with l->fault. */
 int delivery_attach(struct batchd_loader *l, const Batchd__Wire__Opened *m, int fd);
-/* Takes everything apart. No batch may be on loan. NULL is allowed. */
-void delivery_destroy(struct delivery *d, uint32_t n_slots);
+/* Takes everything apart. No batch may be on loan. NULL is allowed. False: the daemon's memory is still mapped, as the GPU failed; only the
+ * end of the process ends that. */
+bool delivery_destroy(struct delivery *d, uint32_t n_slots);
 
 /* ---- batches ---- */
 

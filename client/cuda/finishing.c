@@ -4,6 +4,8 @@
 
 #include "cuda/delivery.h"
 
+enum { HOST_MEMORY = 1 }; /* of CUDA_POINTER_MEMORY_TYPE */
+
 /* A mistake of the caller's: said, but the loader goes on. */
 static int misuse(struct batchd_loader *l, const char *text)
 {
@@ -46,9 +48,11 @@ static int refuse_capture(struct batchd_loader *l, struct cuda_stream *stream)
 static int check_target(struct batchd_loader *l, cuda_ptr to)
 {
 	const struct gpu *g = &l->delivery->gpu;
+	unsigned type = HOST_MEMORY;
 	int ordinal = -1;
 
-	if (!to || g->driver->pointer_get_attribute(&ordinal, CUDA_POINTER_DEVICE_ORDINAL, to) != CUDA_OK || ordinal != g->ordinal)
+	if (!to || g->driver->pointer_get_attribute(&type, CUDA_POINTER_MEMORY_TYPE, to) != CUDA_OK || type == HOST_MEMORY ||
+	    g->driver->pointer_get_attribute(&ordinal, CUDA_POINTER_DEVICE_ORDINAL, to) != CUDA_OK || ordinal != g->ordinal)
 		return misuse(l, "the target is no memory of the loader's GPU");
 	return 0;
 }

@@ -87,12 +87,13 @@ static int find_by_uuid(const struct cuda_driver *driver, const struct cuda_uuid
 static int choose(const struct cuda_driver *driver, const char *text, int n_devices, struct fault *f)
 {
 	struct cuda_uuid uuid = { 0 };
+	struct cuda_context *context = NULL;
 	cuda_device current;
 	char *end;
 	long n;
 
 	if (strcmp(text, "cuda") == 0)
-		return driver->ctx_get_device(&current) == CUDA_OK ? (int)current : 0;
+		return driver->ctx_get_current(&context) == CUDA_OK && context && driver->ctx_get_device(&current) == CUDA_OK ? (int)current : 0;
 	if (parse_uuid(text, &uuid) == 0) {
 		n = find_by_uuid(driver, &uuid, n_devices);
 		return n >= 0 ? (int)n : fault_set(f, BATCHD_E_INVALID, "device: this process sees no GPU with the UUID %s (%d others; "

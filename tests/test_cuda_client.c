@@ -1,0 +1,828 @@
+/* libbatchd's way to a GPU, on the driver double, with a whole daemon in another process: every number as the CPU's path has it, slots back when the
+ * trainer's work is complete and not before, tensors that outlive their loader, and what is said where something cannot be. */
+#include <check.h>
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "../client/batchd.h"
+#include "../client/cuda/dlpack.h"
+#include "../client/cuda/finish-plan.h"
+#include "cuda/driver.h"
+#include "fakecuda/fakecuda.h"
+#include "jpegs.h"
+#include "packets.h"
+#include "suite.h"
+
+enum { N_IMAGES = 10, BATCH = 4, SIDE = 24, N_BATCHES = 3, WINDOW = 3, IMAGE = 3 * SIDE * SIDE, TENSOR = BATCH * IMAGE * 4 };
+#define TRANSFORM "[[\"CenterCrop\", 24], \"RandomHorizontalFlip\", \"ToTensor\", [\"Normalize\", {\"mean\": [0.485, 0.456, 0.406], \"std\": [0.229, 0.224, 0.225]}]]"
+#define PLAIN "[[\"CenterCrop\", 24], \"RandomHorizontalFlip\", \"ToTensor\"]"
+
+static struct batchd_options options;
+static struct batchd_loader *loader;
+static struct batchd_info info;
+static struct batchd_batch batch;
+static char err[4096], pictures[128], reason[1024];
+
+/* ---- the double, as the trainer's own CUDA ---- */
+
+static struct cuda_driver cu;
+static struct cuda_context *context;
+static struct cuda_stream *stream;
+static cuda_ptr tensor, label_tensor;
+static char *host; /* pinned */
+static void *library;
+
+static void *double_function(const char *name)
+{
+	void *f = dlsym(library, name);
+
+	ck_assert_msg(f != NULL, "%s", name);
+	return f;
+}
+
+static uint64_t counter(const char *name)
+{
+	uint64_t (*f)(const char *);
+	void *found = double_function("fakecuda_counter");
+
+	memcpy(&f, &found, sizeof f);
+	return f(name);
+}
+
+static unsigned alive(void)
+{
+	unsigned (*f)(void);
+	void *found = double_function("fakecuda_alive");
+
+	memcpy(&f, &found, sizeof f);
+	return f();
+}
+
+static void hold_streams(bool hold)
+{
+	void (*f)(bool);
+	void *found = double_function("fakecuda_hold_streams");
+
+	memcpy(&f, &found, sizeof f);
+	f(hold);
+}
+
+static void inject(const char *spec)
+{
+	bool (*f)(const char *);
+	void *found = double_function("fakecuda_fail");
+
+	memcpy(&f, &found, sizeof f);
+	ck_assert(f(spec));
+}
+
+#define OK(call) ck_assert_int_eq(call, CUDA_OK)
+
+/* What torch would have done before: a context, a stream, memory. */
+static void begin_cuda(void)
+{
+	const char *driver = getenv("BATCHD_LIBCUDA");
+	char why[256];
+
+	ck_assert_msg(cuda_driver_load(&cu, why, sizeof why) == 0, "%s", why);
+	library = dlopen(driver, RTLD_NOW | RTLD_LOCAL);
+	OK(cu.init(0));
+	OK(cu.primary_ctx_retain(&context, 0));
+	OK(cu.ctx_set_current(context));
+	OK(cu.stream_create_with_priority(&stream, CUDA_STREAM_NON_BLOCKING, 0));
+	OK(cu.mem_alloc(&tensor, TENSOR));
+	OK(cu.mem_alloc(&label_tensor, 4096));
+	host = mmap(NULL, TENSOR, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	OK(cu.mem_host_register(host, TENSOR, CUDA_HOST_REGISTER_PORTABLE));
+}
+
+/* Nothing of ours may be left, nor any mistake that a real driver would have forgiven. */
+static void end_cuda(void)
+{
+	OK(cu.mem_host_unregister(host));
+	munmap(host, TENSOR);
+	OK(cu.mem_free(tensor));
+	OK(cu.mem_free(label_tensor));
+	OK(cu.stream_destroy(stream));
+	OK(cu.ctx_set_current(NULL));
+	OK(cu.primary_ctx_release(0));
+	ck_assert_uint_eq(alive(), 0);
+	ck_assert_uint_eq(counter("violations"), 0);
+}
+
+/* The stream's memory, as the trainer would see it. */
+static const void *fetch(cuda_ptr from, size_t n)
+{
+	OK(cu.memcpy_dtoh_async(host, from, n, stream));
+	OK(cu.stream_synchronize(stream));
+	return host;
+}
+
+/* ---- fixture ---- */
+
+static void make_pictures(void)
+{
+	char name[300];
+
+	snprintf(pictures, sizeof pictures, "%s-pictures", dir);
+	mkdir(pictures, 0700);
+	for (unsigned i = 0; i < N_IMAGES; i++) {
+		struct jpeg_recipe r = { .width = 40 + i, .height = 33, .n_components = 3, .h = 2, .v = 2, .quality = 90, .noise = 90 };
+		uint8_t *bytes;
+		size_t n;
+		FILE *f;
+
+		snprintf(name, sizeof name, "%s/%u", pictures, i % 2);
+		mkdir(name, 0700);
+		snprintf(name, sizeof name, "%s/%u/%u.jpg", pictures, i % 2, i);
+		bytes = jpeg_make(&r, i + 1, &n);
+		f = fopen(name, "w");
+		fwrite(bytes, n, 1, f);
+		fclose(f);
+		free(bytes);
+	}
+}
+
+static void setup_as(const char *personality)
+{
+	static char dataset[160], driver[4200];
+
+	snprintf(driver, sizeof driver, "%s/libfakecuda.so", getenv("BATCHD_BUILD") ? getenv("BATCHD_BUILD") : "build");
+	setenv("BATCHD_LIBCUDA", driver, 1);
+	if (personality)
+		setenv("FAKECUDA_PERSONALITY", personality, 1);
+	start_daemon();
+	make_pictures();
+	batchd_options_init(&options);
+	snprintf(dataset, sizeof dataset, "imagefolder:%s", pictures);
+	options.socket = path;
+	options.dataset = dataset;
+	options.transform = TRANSFORM;
+	options.batch_size = BATCH;
+	options.n_slots = WINDOW;
+	options.device = "cuda";
+	options.seed = 7;
+	options.reconnect_ms = 0;
+	loader = NULL;
+	batch = (struct batchd_batch){ .size_bytes = sizeof batch };
+	info = (struct batchd_info){ .size_bytes = sizeof info };
+	begin_cuda();
+}
+
+static void setup(void)
+{
+	setup_as(NULL);
+}
+
+static void remove_pictures(void)
+{
+	char command[200];
+
+	snprintf(command, sizeof command, "rm -rf '%s'", pictures);
+	ck_assert_int_eq(system(command), 0);
+}
+
+static void teardown(void)
+{
+	batchd_close(loader);
+	end_cuda();
+	stop_daemon();
+	remove_pictures();
+}
+
+static void open_loader(void)
+{
+	int r = batchd_open(&options, &loader, err, sizeof err);
+
+	ck_assert_msg(r == 0, "%s", err);
+	batchd_get_info(loader, &info);
+	snprintf(reason, sizeof reason, "%s", info.device_reason); /* the loader's text goes with it */
+}
+
+static void start(uint64_t epoch)
+{
+	ck_assert_int_eq(batchd_start(loader, epoch, 0, 0, NULL), 0);
+}
+
+static void ok(int r)
+{
+	ck_assert_msg(r == 0, "%s: %s", batchd_code_name(r), batchd_error(loader));
+}
+
+static void take(void)
+{
+	ok(batchd_next(loader, &batch, BATCHD_FOREVER));
+}
+
+static void *target(void)
+{
+	return (void *)(uintptr_t)tensor;
+}
+
+/* Every call finds and leaves the context that the trainer has, or none. */
+static void context_is(const struct cuda_context *wanted)
+{
+	struct cuda_context *now;
+
+	OK(cu.ctx_get_current(&now));
+	ck_assert_ptr_eq(now, wanted);
+}
+
+/* An epoch of the CPU's path: what the GPU's must equal. labels of all rows behind one another. */
+static unsigned epoch_on_cpu(enum batchd_dtype dtype, enum batchd_layout layout, char *images, int64_t *labels)
+{
+	struct batchd_options o = options;
+	struct batchd_loader *l;
+	struct batchd_batch b = { .size_bytes = sizeof b };
+	size_t bytes = IMAGE * (dtype == BATCHD_FLOAT32 ? 4u : dtype == BATCHD_FLOAT16 ? 2u : 1u);
+	unsigned n = 0;
+
+	o.device = NULL;
+	o.dtype = dtype;
+	o.layout = layout;
+	ck_assert_msg(batchd_open(&o, &l, err, sizeof err) == 0, "%s", err);
+	ck_assert_int_eq(batchd_start(l, 1, 0, 0, NULL), 0);
+	while (batchd_next(l, &b, BATCHD_FOREVER) == BATCHD_OK) {
+		memcpy(images + n * bytes, b.data, b.n_rows * bytes);
+		memcpy(labels + n, b.labels, b.n_rows * sizeof *labels);
+		n += b.n_rows;
+		batchd_release(l, b.slot, b.generation);
+	}
+	batchd_close(l);
+	return n;
+}
+
+/* The same epoch through the GPU, compared byte for byte. */
+static void compare_epoch(enum batchd_dtype dtype, enum batchd_layout layout)
+{
+	bool rounds = dtype == BATCHD_BFLOAT16; /* which the CPU's path does not make: from its float32 */
+	size_t bytes = IMAGE * (dtype == BATCHD_FLOAT32 ? 4u : dtype == BATCHD_UINT8 ? 1u : 2u);
+	char *images = malloc((size_t)N_IMAGES * IMAGE * 4);
+	int64_t labels[N_IMAGES];
+	unsigned n = 0, total = epoch_on_cpu(rounds ? BATCHD_FLOAT32 : dtype, layout, images, labels);
+
+	ck_assert_uint_eq(total, N_IMAGES);
+	for (size_t i = 0; rounds && i < (size_t)N_IMAGES * IMAGE; i++)
+		((uint16_t *)(void *)images)[i] = finish_to_bfloat16(((float *)(void *)images)[i]);
+	options.dtype = dtype;
+	options.layout = layout;
+	open_loader();
+	ck_assert_int_eq(info.dtype, dtype);
+	ck_assert_int_eq(info.layout, layout);
+	ck_assert_uint_eq(info.shape[layout == BATCHD_NCHW ? 0 : 2], 3);
+	ck_assert_uint_eq(info.stored_shape[2], 3);
+	ck_assert_str_eq(info.device, "cuda:0");
+	start(1);
+	while (batchd_next(loader, &batch, BATCHD_FOREVER) == BATCHD_OK) {
+		ok(batchd_cuda_finish(loader, &batch, target(), stream));
+		ok(batchd_cuda_labels(loader, &batch, (void *)(uintptr_t)label_tensor, stream));
+		ok(batchd_cuda_release(loader, batch.slot, batch.generation, stream));
+		ck_assert_mem_eq(fetch(tensor, batch.n_rows * bytes), images + n * bytes, batch.n_rows * bytes);
+		ck_assert_mem_eq(fetch(label_tensor, batch.n_rows * 8), labels + n, batch.n_rows * 8);
+		n += batch.n_rows;
+	}
+	ck_assert_uint_eq(n, total);
+	batchd_close(loader);
+	loader = NULL;
+	free(images);
+}
+
+static bool has_kernel(void)
+{
+	open_loader();
+	batchd_close(loader);
+	loader = NULL;
+	return info.can_finish;
+}
+
+static const struct { enum batchd_dtype dtype; enum batchd_layout layout; } wishes[] = {
+	{ BATCHD_FLOAT32, BATCHD_NCHW }, { BATCHD_FLOAT16, BATCHD_NCHW }, { BATCHD_BFLOAT16, BATCHD_NCHW }, { BATCHD_UINT8, BATCHD_NCHW },
+	{ BATCHD_FLOAT32, BATCHD_NHWC }, { BATCHD_FLOAT16, BATCHD_NHWC }, { BATCHD_BFLOAT16, BATCHD_NHWC }, { BATCHD_UINT8, BATCHD_NHWC },
+};
+enum { N_WISHES = sizeof wishes / sizeof *wishes };
+
+/* ---- numbers ---- */
+
+START_TEST(test_gpu_gives_the_numbers_of_the_cpu)
+{
+	/* Every dtype and layout, mapped by IPC: the same bits, images and labels, and no copy by this process from host memory. */
+	if (has_kernel() || wishes[_i].dtype == BATCHD_UINT8) {
+		if (info.can_finish || wishes[_i].layout == BATCHD_NHWC)
+			compare_epoch(wishes[_i].dtype, wishes[_i].layout);
+	}
+	ck_assert_int_eq(info.device_path, BATCHD_DEVICE_IPC);
+	ck_assert_str_eq(reason, "");
+	ck_assert_uint_eq(counter("copies-to-device"), 0);
+	ck_assert_uint_eq(counter("pageable"), 0);
+}
+END_TEST
+
+START_TEST(test_without_normalize)
+{
+	/* ToTensor alone: mean 0, std 1. */
+	options.transform = PLAIN;
+	if (has_kernel())
+		compare_epoch(BATCHD_FLOAT32, BATCHD_NCHW);
+}
+END_TEST
+
+static void setup_no_ipc(void)
+{
+	setup_as("no-ipc");
+}
+
+static void setup_staged(void)
+{
+	setup_as("no-ipc,no-read-only-register");
+}
+
+START_TEST(test_without_ipc_the_client_copies)
+{
+	/* The same numbers; the reason is told; everything goes by DMA from pinned memory. */
+	if (has_kernel()) {
+		compare_epoch(BATCHD_FLOAT32, BATCHD_NCHW);
+		compare_epoch(BATCHD_BFLOAT16, BATCHD_NHWC);
+	}
+	compare_epoch(BATCHD_UINT8, BATCHD_NHWC);
+	ck_assert_int_eq(info.device_path, BATCHD_DEVICE_COPY);
+	ck_assert_uint_gt(strlen(reason), 10);
+	ck_assert_uint_ge(counter("copies-to-device"), 2 * N_BATCHES);
+	ck_assert_uint_eq(counter("pageable"), 0);
+}
+END_TEST
+
+START_TEST(test_arrays_arrive_as_they_are)
+{
+	/* Their own dtype and shape, whatever was asked for. */
+	float *rows = malloc(BATCH * 6 * sizeof *rows);
+	struct batchd_options o;
+	struct batchd_loader *cpu;
+	struct batchd_batch b = { .size_bytes = sizeof b };
+
+	options.dataset = "random:length=8,shape=2x3,dtype=float32";
+	options.transform = NULL;
+	options.dtype = BATCHD_BFLOAT16;
+	o = options;
+	o.device = NULL;
+	o.dtype = BATCHD_FLOAT32;
+	ck_assert_msg(batchd_open(&o, &cpu, err, sizeof err) == 0, "%s", err);
+	ck_assert_int_eq(batchd_start(cpu, 0, 0, 0, NULL), 0);
+	ck_assert_int_eq(batchd_next(cpu, &b, BATCHD_FOREVER), BATCHD_OK);
+	memcpy(rows, b.data, BATCH * 6 * sizeof *rows);
+	batchd_release(cpu, b.slot, b.generation);
+	batchd_close(cpu);
+	open_loader();
+	ck_assert_int_eq(info.dtype, BATCHD_FLOAT32);
+	ck_assert_int_eq(info.layout, BATCHD_AS_STORED);
+	ck_assert_int_eq(info.can_finish, 1);
+	start(0);
+	take();
+	ok(batchd_cuda_finish(loader, &batch, target(), stream));
+	ok(batchd_cuda_release(loader, batch.slot, batch.generation, stream));
+	ck_assert_mem_eq(fetch(tensor, BATCH * 24), rows, BATCH * 24);
+	free(rows);
+}
+END_TEST
+
+/* ---- slots ---- */
+
+static void *let_go(void *arg)
+{
+	usleep(50000);
+	hold_streams(false);
+	return arg;
+}
+
+START_TEST(test_slot_goes_back_when_the_stream_has_come_that_far)
+{
+	/* With a stuck GPU no slot comes back, however long one waits; as soon as it goes on, a trainer that already waits gets its batch. */
+	pthread_t thread;
+
+	options.dtype = BATCHD_UINT8;
+	options.layout = BATCHD_NHWC;
+	open_loader();
+	start(1);
+	hold_streams(true);
+	for (unsigned i = 0; i < WINDOW; i++) {
+		take();
+		ok(batchd_cuda_finish(loader, &batch, target(), stream));
+		ok(batchd_cuda_release(loader, batch.slot, batch.generation, stream));
+		ck_assert_uint_eq(batchd_n_leased(loader), 0); /* nobody holds it */
+		ck_assert_int_eq(batchd_cuda_release(loader, batch.slot, batch.generation, stream), BATCHD_E_INVALID);
+		ck_assert_int_eq(batchd_release(loader, batch.slot, batch.generation), BATCHD_E_INVALID);
+	}
+	start(2);
+	ck_assert_int_eq(batchd_try_next(loader, &batch), BATCHD_AGAIN);
+	ck_assert_int_eq(batchd_next(loader, &batch, 30), BATCHD_AGAIN);
+	ck_assert_int_eq(batchd_next(loader, &batch, BATCHD_UNTIL_SIGNAL), BATCHD_AGAIN);
+	pthread_create(&thread, NULL, let_go, NULL);
+	take();
+	ck_assert_uint_eq(batch.epoch, 2);
+	pthread_join(thread, NULL);
+	ok(batchd_release(loader, batch.slot, batch.generation)); /* no work of ours reads it */
+}
+END_TEST
+
+START_TEST(test_context_is_left_as_it_was)
+{
+	/* A trainer with another context, or none, current in its thread. */
+	OK(cu.ctx_set_current(NULL));
+	open_loader();
+	context_is(NULL);
+	start(1);
+	take();
+	context_is(NULL);
+	ok(batchd_cuda_wait(loader, batch.slot, batch.generation, stream));
+	ok(batchd_cuda_release(loader, batch.slot, batch.generation, stream));
+	context_is(NULL);
+	batchd_close(loader);
+	loader = NULL;
+	context_is(NULL);
+	OK(cu.ctx_set_current(context));
+}
+END_TEST
+
+START_TEST(test_misuse_is_told_and_harmless)
+{
+	/* Before it could become a fault on the GPU, which would end everything. */
+	options.dtype = BATCHD_UINT8;
+	options.layout = BATCHD_NHWC;
+	open_loader();
+	start(1);
+	take();
+	ck_assert_int_eq(batchd_cuda_finish(loader, &batch, host, stream), BATCHD_E_INVALID);
+	ck_assert_ptr_nonnull(strstr(batchd_error(loader), "no memory of the loader's GPU"));
+	ck_assert_int_eq(batchd_cuda_finish(loader, &batch, NULL, stream), BATCHD_E_INVALID);
+	batch.generation++;
+	ck_assert_int_eq(batchd_cuda_finish(loader, &batch, target(), stream), BATCHD_E_INVALID);
+	ck_assert_int_eq(batchd_cuda_labels(loader, &batch, target(), stream), BATCHD_E_INVALID);
+	ck_assert_int_eq(batchd_cuda_wait(loader, batch.slot, batch.generation, stream), BATCHD_E_INVALID);
+	ck_assert_int_eq(batchd_cuda_release(loader, batch.slot, batch.generation, stream), BATCHD_E_INVALID);
+	ck_assert_int_eq(batchd_cuda_add_stream(loader, UINT32_MAX, batch.generation, stream), BATCHD_E_INVALID);
+	batch.generation--;
+	ok(batchd_cuda_finish(loader, &batch, target(), stream));
+	ok(batchd_cuda_release(loader, batch.slot, batch.generation, stream));
+}
+END_TEST
+
+START_TEST(test_cpu_loader_has_no_gpu)
+{
+	/* The calls say so; nothing else changes. */
+	options.device = "cpu";
+	open_loader();
+	ck_assert_str_eq(info.device, "cpu");
+	ck_assert_int_eq(info.device_path, BATCHD_DEVICE_NONE);
+	start(1);
+	take();
+	ck_assert_ptr_null(batch.device_data);
+	ck_assert_int_eq(batchd_cuda_finish(loader, &batch, target(), stream), BATCHD_E_INVALID);
+	ck_assert_int_eq(batchd_cuda_release(loader, batch.slot, batch.generation, stream), BATCHD_E_INVALID);
+	ok(batchd_release(loader, batch.slot, batch.generation));
+}
+END_TEST
+
+START_TEST(test_without_the_kernel_one_is_told)
+{
+	/* Built without a CUDA compiler: everything but finishing works. */
+	open_loader();
+	start(1);
+	take();
+	if (!info.can_finish) {
+		ck_assert_int_eq(batchd_cuda_finish(loader, &batch, target(), stream), BATCHD_E_INVALID);
+		ck_assert_ptr_nonnull(strstr(batchd_error(loader), "without CUDA's compiler"));
+	}
+	ck_assert_ptr_nonnull(batch.device_data);
+	ok(batchd_cuda_labels(loader, &batch, target(), stream));
+	ok(batchd_cuda_release(loader, batch.slot, batch.generation, stream));
+}
+END_TEST
+
+/* ---- tensors of others ---- */
+
+static void *delete_plain(void *m)
+{
+	((struct dl_managed *)m)->deleter(m);
+	return NULL;
+}
+
+static struct dl_managed *export_batch(void)
+{
+	void *m;
+
+	ok(batchd_cuda_dlpack(loader, &batch, 0, stream, &m));
+	return m;
+}
+
+START_TEST(test_tensor_describes_the_batch)
+{
+	/* Both forms of DLPack, with the consumer's own device number; then it cannot be had again. */
+	struct dl_managed_versioned *v;
+	struct dl_managed *m;
+	void *again;
+
+	open_loader();
+	start(1);
+	take();
+	m = export_batch();
+	ck_assert_ptr_eq(m->tensor.data, batch.device_data);
+	ck_assert_int_eq(m->tensor.device_type, 2);
+	ck_assert_int_eq(m->tensor.device_id, 0);
+	ck_assert_int_eq(m->tensor.n_dims, 4);
+	ck_assert_int_eq(m->tensor.type_code, 1);
+	ck_assert_int_eq(m->tensor.type_bits, 8);
+	ck_assert_int_eq(m->tensor.shape[0], BATCH);
+	ck_assert_int_eq(m->tensor.shape[3], 3);
+	ck_assert_int_eq(m->tensor.strides[0], IMAGE);
+	ck_assert_int_eq(m->tensor.strides[3], 1);
+	ck_assert_uint_eq(m->tensor.byte_offset, 0);
+	ck_assert_int_eq(batchd_cuda_dlpack(loader, &batch, 0, stream, &again), BATCHD_E_INVALID);
+	ck_assert_int_eq(batchd_release(loader, batch.slot, batch.generation), BATCHD_E_INVALID); /* the tensor's now */
+	ck_assert_int_eq(batchd_cuda_add_stream(loader, batch.slot, batch.generation, NULL), 0);
+	ck_assert_uint_eq(batchd_n_leased(loader), 1);
+	m->deleter(m);
+	ck_assert_uint_eq(batchd_n_leased(loader), 0);
+	take();
+	ok(batchd_cuda_dlpack(loader, &batch, 1, stream, (void **)&v));
+	ck_assert_uint_eq(v->major, 1);
+	ck_assert_uint_eq(v->flags, DL_FLAG_READ_ONLY);
+	ck_assert_int_eq(v->tensor.shape[1], SIDE);
+	v->deleter(v);
+}
+END_TEST
+
+START_TEST(test_tensor_gives_its_slot_back_from_any_thread)
+{
+	/* The deleter makes no CUDA call, even with the GPU stuck, and its slot comes back behind the stream's work. */
+	struct dl_managed *m[WINDOW];
+	pthread_t thread[WINDOW], helper;
+	uint64_t calls;
+
+	open_loader();
+	start(1);
+	for (unsigned i = 0; i < WINDOW; i++) {
+		take();
+		m[i] = export_batch();
+	}
+	ck_assert_int_eq(batchd_n_leased(loader), WINDOW);
+	start(2);
+	ck_assert_int_eq(batchd_next(loader, &batch, 20), BATCHD_AGAIN);
+	hold_streams(true);
+	OK(cu.memset_d8_async(tensor, 1, 1024, stream)); /* work that is not complete */
+	calls = counter("cuEventRecord") + counter("cuEventQuery") + counter("cuCtxPushCurrent_v2");
+	for (unsigned i = 0; i < WINDOW; i++)
+		pthread_create(&thread[i], NULL, delete_plain, m[i]);
+	for (unsigned i = 0; i < WINDOW; i++)
+		pthread_join(thread[i], NULL);
+	ck_assert_uint_eq(counter("cuEventRecord") + counter("cuEventQuery") + counter("cuCtxPushCurrent_v2"), calls);
+	ck_assert_int_eq(batchd_next(loader, &batch, 20), BATCHD_AGAIN);
+	pthread_create(&helper, NULL, let_go, NULL);
+	take();
+	pthread_join(helper, NULL);
+	ok(batchd_release(loader, batch.slot, batch.generation));
+}
+END_TEST
+
+START_TEST(test_tensor_in_a_forked_child_takes_nothing)
+{
+	/* A DataLoader worker inherits the tensor, the loader and the socket, and ends. */
+	struct dl_managed *m;
+	int status;
+	pid_t child;
+
+	open_loader();
+	start(1);
+	take();
+	m = export_batch();
+	child = fork();
+	if (child == 0) {
+		m->deleter(m);
+		_exit(batchd_n_leased(loader) != 0 || batchd_cuda_release(loader, batch.slot, batch.generation, stream) != BATCHD_E_FORKED ||
+		      batchd_next(loader, &batch, 0) != BATCHD_E_FORKED);
+	}
+	waitpid(child, &status, 0);
+	ck_assert_int_eq(status, 0);
+	ck_assert_uint_eq(batchd_n_leased(loader), 1);
+	m->deleter(m);
+	take();
+	ok(batchd_release(loader, batch.slot, batch.generation));
+}
+END_TEST
+
+START_TEST(test_tensor_outlives_its_loader)
+{
+	/* The memory stays mapped and on loan until the last tensor is gone; calls for another loader clear up. */
+	uint64_t closes;
+	struct dl_managed *m;
+
+	open_loader();
+	start(1);
+	take();
+	m = export_batch();
+	closes = counter("cuIpcCloseMemHandle");
+	batchd_close(loader);
+	ck_assert_uint_eq(counter("cuIpcCloseMemHandle"), closes);
+	fetch((cuda_ptr)(uintptr_t)m->tensor.data, IMAGE); /* still there */
+	open_loader();
+	start(1);
+	m->deleter(m);
+	ck_assert_uint_eq(counter("cuIpcCloseMemHandle"), closes);
+	for (unsigned i = 0; i < N_BATCHES && counter("cuIpcCloseMemHandle") == closes; i++) {
+		take();
+		OK(cu.stream_synchronize(stream));
+		ok(batchd_cuda_release(loader, batch.slot, batch.generation, stream));
+	}
+	if (counter("cuIpcCloseMemHandle") == closes)
+		ck_assert_int_eq(batchd_next(loader, &batch, 0), BATCHD_END);
+	ck_assert_uint_eq(counter("cuIpcCloseMemHandle"), closes + 1);
+}
+END_TEST
+
+START_TEST(test_close_waits_for_the_streams_work)
+{
+	/* Unmapping memory that a kernel still reads would be a fault. */
+	pthread_t thread;
+
+	options.dtype = BATCHD_UINT8;
+	options.layout = BATCHD_NHWC;
+	open_loader();
+	start(1);
+	take();
+	hold_streams(true);
+	ok(batchd_cuda_finish(loader, &batch, target(), stream));
+	ok(batchd_cuda_release(loader, batch.slot, batch.generation, stream));
+	pthread_create(&thread, NULL, let_go, NULL);
+	batchd_close(loader);
+	loader = NULL;
+	pthread_join(thread, NULL);
+	OK(cu.stream_synchronize(stream));
+}
+END_TEST
+
+/* ---- what cannot be ---- */
+
+static void refused(const char *device, int code, const char *text)
+{
+	options.device = device;
+	ck_assert_int_eq(batchd_open(&options, &loader, err, sizeof err), code);
+	ck_assert_msg(strstr(err, text) != NULL, "'%s' is not in '%s'", text, err);
+}
+
+START_TEST(test_devices_by_name)
+{
+	/* Ordinals and UUIDs that exist; everything else is named. */
+	struct cuda_uuid uuid;
+	char text[64] = "GPU-";
+
+	refused("cuda:1", BATCHD_E_INVALID, "there is no cuda:1; this process sees 1 GPU");
+	refused("cuda:-1", BATCHD_E_INVALID, "'cuda:-1'");
+	refused("cuda:0x", BATCHD_E_INVALID, "cuda:0x");
+	refused("gpu", BATCHD_E_INVALID, "'gpu'");
+	refused("GPU-00000000-0000-0000-0000-000000000000", BATCHD_E_INVALID, "no GPU with the UUID");
+	refused("GPU-12", BATCHD_E_INVALID, "'GPU-12'");
+	OK(cu.device_get_uuid(&uuid, 0));
+	for (unsigned i = 0; i < 16; i++)
+		sprintf(text + strlen(text), "%02x%s", uuid.bytes[i], i == 3 || i == 5 || i == 7 || i == 9 ? "-" : "");
+	options.device = text;
+	open_loader();
+	ck_assert_mem_eq(info.device_uuid, uuid.bytes, 16);
+}
+END_TEST
+
+START_TEST(test_odd_types_are_refused)
+{
+	/* On the GPU what the kernel makes, on the CPU no bfloat16. */
+	options.dtype = BATCHD_INT64;
+	refused("cuda", BATCHD_E_INVALID, "dtype");
+	options.dtype = BATCHD_BFLOAT16;
+	refused("cpu", BATCHD_E_INVALID, "bfloat16");
+	options.device = "cuda";
+	open_loader();
+}
+END_TEST
+
+START_TEST(test_fault_on_the_gpu_ends_the_loader_clearly)
+{
+	/* Say, a trainer's own kernel went astray: the next call says that the GPU is gone, closing works. */
+	setup();
+	options.dtype = BATCHD_UINT8;
+	options.layout = BATCHD_NHWC;
+	open_loader();
+	start(1);
+	take();
+	inject("run:*=700");
+	ok(batchd_cuda_finish(loader, &batch, target(), stream));
+	ok(batchd_cuda_release(loader, batch.slot, batch.generation, stream));
+	for (int r = BATCHD_OK; r != BATCHD_E_GPU;) {
+		r = batchd_next(loader, &batch, 1);
+		ck_assert_msg(r >= 0 || r == BATCHD_E_GPU, "%s", batchd_code_name(r));
+		if (r == BATCHD_OK)
+			batchd_release(loader, batch.slot, batch.generation);
+		usleep(1000); /* the fault is found when the GPU gets there */
+	}
+	ck_assert_msg(strstr(batchd_error(loader), "CUDA_ERROR_ILLEGAL_ADDRESS") && strstr(batchd_error(loader), "no more"), "%s", batchd_error(loader));
+	ck_assert_int_eq(batchd_cuda_finish(loader, &batch, target(), stream), BATCHD_E_GPU);
+	batchd_close(loader);
+	stop_daemon();
+	remove_pictures();
+}
+END_TEST
+
+START_TEST(test_no_driver_is_no_gpu)
+{
+	/* On a machine without: said by name; the CPU's path does not care. Runs before anything of CUDA is loaded. */
+	struct batchd_options o;
+	struct batchd_loader *l;
+
+	setenv("BATCHD_LIBCUDA", "/nowhere/libcuda.so.1", 1);
+	start_daemon();
+	batchd_options_init(&o);
+	o.socket = path;
+	o.dataset = "random:length=10,shape=3";
+	o.device = "cuda";
+	ck_assert_int_eq(batchd_open(&o, &l, err, sizeof err), BATCHD_E_GPU);
+	ck_assert_ptr_nonnull(strstr(err, "no NVIDIA driver"));
+	o.device = "cpu";
+	ck_assert_msg(batchd_open(&o, &l, err, sizeof err) == 0, "%s", err);
+	batchd_close(l);
+	stop_daemon();
+}
+END_TEST
+
+static const char *const failing_calls[] = {
+	"cuDevicePrimaryCtxRetain", "cuIpcOpenMemHandle_v2", "cuMemHostRegister_v2", "cuMemAlloc_v2", "cuStreamCreateWithPriority", "cuEventCreate",
+	"cuModuleLoadData", "cuModuleGetFunction", "cuCtxPushCurrent_v2", "cuThreadExchangeStreamCaptureMode",
+};
+enum { N_FAILING = sizeof failing_calls / sizeof *failing_calls };
+
+START_TEST(test_each_call_of_opening_may_fail)
+{
+	/* A clear message or another way, nothing left behind, and the next attempt works. */
+	char spec[96];
+	int r;
+
+	for (int times = 0; times < 2; times++) { /* the first of its kind, then all of them */
+		snprintf(spec, sizeof spec, times ? "%s:*=2" : "%s:1=2", failing_calls[_i]);
+		inject(spec);
+		r = batchd_open(&options, &loader, err, sizeof err);
+		inject(NULL);
+		if (r < 0)
+			ck_assert_msg((r == BATCHD_E_NOMEM || r == BATCHD_E_GPU) && strstr(err, "CUDA_ERROR_OUT_OF_MEMORY"), "%s: %s", spec, err);
+		batchd_close(loader);
+		loader = NULL;
+	}
+	open_loader();
+	start(1);
+	take();
+	ok(batchd_cuda_release(loader, batch.slot, batch.generation, stream));
+}
+END_TEST
+
+int main(void)
+{
+	Suite *s = suite_create("cuda_client");
+	TCase *t = tcase_create("ipc");
+
+	tcase_add_checked_fixture(t, setup, teardown);
+	tcase_add_loop_test(t, test_gpu_gives_the_numbers_of_the_cpu, 0, N_WISHES);
+	tcase_add_test(t, test_without_normalize);
+	tcase_add_test(t, test_arrays_arrive_as_they_are);
+	tcase_add_test(t, test_slot_goes_back_when_the_stream_has_come_that_far);
+	tcase_add_test(t, test_context_is_left_as_it_was);
+	tcase_add_test(t, test_misuse_is_told_and_harmless);
+	tcase_add_test(t, test_cpu_loader_has_no_gpu);
+	tcase_add_test(t, test_without_the_kernel_one_is_told);
+	tcase_add_test(t, test_tensor_describes_the_batch);
+	tcase_add_test(t, test_tensor_gives_its_slot_back_from_any_thread);
+	tcase_add_test(t, test_tensor_in_a_forked_child_takes_nothing);
+	tcase_add_test(t, test_tensor_outlives_its_loader);
+	tcase_add_test(t, test_close_waits_for_the_streams_work);
+	tcase_add_test(t, test_devices_by_name);
+	tcase_add_test(t, test_odd_types_are_refused);
+	tcase_add_loop_test(t, test_each_call_of_opening_may_fail, 0, N_FAILING);
+	suite_add_tcase(s, t);
+
+	t = tcase_create("copy");
+	tcase_add_checked_fixture(t, setup_no_ipc, teardown);
+	tcase_add_test(t, test_without_ipc_the_client_copies);
+	tcase_add_test(t, test_slot_goes_back_when_the_stream_has_come_that_far);
+	tcase_add_test(t, test_tensor_gives_its_slot_back_from_any_thread);
+	tcase_add_test(t, test_misuse_is_told_and_harmless);
+	suite_add_tcase(s, t);
+
+	t = tcase_create("staged");
+	tcase_add_checked_fixture(t, setup_staged, teardown);
+	tcase_add_test(t, test_without_ipc_the_client_copies);
+	suite_add_tcase(s, t);
+
+	t = tcase_create("broken");
+	tcase_add_test(t, test_fault_on_the_gpu_ends_the_loader_clearly);
+	tcase_add_test(t, test_no_driver_is_no_gpu);
+	suite_add_tcase(s, t);
+	return suite_run(s);
+}

@@ -51,7 +51,10 @@ enum batchd_device_path { BATCHD_DEVICE_NONE, BATCHD_DEVICE_IPC, BATCHD_DEVICE_C
 /* What options.on_event tells. The text is one line for a person. */
 enum batchd_event {
 	BATCHD_EVENT_LOST = 1,     /* the daemon went away; it is waited for */
-	BATCHD_EVENT_BACK = 2      /* a daemon is there again, and the loader goes on exactly where it was. info's memory and window may be others */
+	BATCHD_EVENT_BACK = 2,     /* a daemon is there again, and the loader goes on exactly where it was. info's memory and window may be others */
+	BATCHD_EVENT_STALLED = 3,  /* a trainer of this job does not get on: which, since when, how many batches it holds */
+	BATCHD_EVENT_GOES_ON = 4,  /* it does again */
+	BATCHD_EVENT_CHANGED = 5   /* batchd_resume: the state was saved with another transform */
 };
 
 struct batchd_options {
@@ -140,6 +143,8 @@ struct batchd_batch {
 	int last;                  /* of its epoch */
 	void *device_data;         /* on the GPU: n_rows samples as stored; NULL without. Not to be read here, and never to be written */
 	void *device_labels;       /* n_rows labels there */
+	uint64_t n_given;          /* batches given out so far, this one included, over all resumes */
+	uint64_t order;            /* own_batches: hash of this epoch's index batches up to this one; else 0 */
 };
 
 /* Connects (starting a daemon if allowed), opens the data set, maps the slots. err: at least err_size bytes for one line of text; may be NULL. */
@@ -156,6 +161,35 @@ const char *batchd_class(struct batchd_loader *l, uint32_t i);
 /* Begins an epoch at batch `step`, counted after `base` samples that all ranks together have already consumed. n_batches: how many will
  * come (0 with own_batches); may be NULL. Batches of an earlier start that are still on their way are dropped. */
 int batchd_start(struct batchd_loader *l, uint64_t epoch, uint64_t base, uint64_t step, uint64_t *n_batches);
+
+/* ---- Checkpoints ----
+ *
+ * A token says where a training stands: one line of text without spaces at its ends, at most BATCHD_TOKEN_BYTES with the NUL, the same on all ranks. Put it into the
+ * checkpoint together with the model; what the daemon thinks a trainer has had does not matter. What follows is sample for sample and byte for byte
+ * what would have followed, after any crash of trainer or daemon, also with another batch or world size (each of the samples that are left comes once):
+ *
+ *     batchd_token(l, NULL, text, sizeof text);                      after a batch was used: behind it
+ *     ...
+ *     struct batchd_position p = { .size_bytes = sizeof p };
+ *     batchd_resume(l, text, &p);                                    in a new process
+ *     batchd_start(l, p.epoch, p.base, p.step, &n); */
+enum { BATCHD_TOKEN_BYTES = 4096 };
+
+struct batchd_position {
+	size_t size_bytes;
+	uint64_t epoch, base, step; /* for batchd_start. own_batches: push from batch `step` of the epoch on */
+	uint64_t n_given;           /* batches given out so far */
+	uint64_t order;             /* own_batches: hash of the `step` batches that are skipped, as struct batchd_batch has it */
+	int ended;                  /* the token's epoch was over; this is the begin of the next */
+};
+
+/* Behind batch b, or (NULL) behind the last that was given out, or where batchd_start has been told to begin. 0; BATCHD_E_INVALID: size is too small. */
+int batchd_token(const struct batchd_loader *l, const struct batchd_batch *b, char *buf, size_t size);
+/* Checks a token against this loader and converts it. BATCHD_E_INVALID: it is damaged, or from another data set, seed or order; batchd_error() says which and, for a
+ * data set, what has changed ("12 files more than before (108 instead of 96): 12 new, the first dog/9.jpg"). The loader can be used as before. */
+int batchd_resume(struct batchd_loader *l, const char *token, struct batchd_position *position);
+/* Adds one batch of indices to the hash of those before it (0 at an epoch's begin), to compare what a sampler gives with position.order. */
+uint64_t batchd_order(uint64_t order, const uint64_t *indices, uint32_t n);
 
 /* own_batches: the next batch's sample indices; n at most batch_size. Send a few ahead (info.window and more); BATCHD_AGAIN: enough for now,
  * take a batch first. batchd_push_end: no more are coming in this epoch. */

@@ -78,11 +78,11 @@ int handover_heard_wake(struct batchd_loader *l)
 	return BATCHD_AGAIN;
 }
 
-/* A packet, which can only be a Wake (or the end): 0, BATCHD_AGAIN, or a code. */
+/* A packet, which can only be a Wake (or the end, or a notice about others, which is told in passing): 0, BATCHD_AGAIN, or a code. */
 static int recv_wake(struct batchd_loader *l, int flags)
 {
 	const Batchd__Wire__ServerMessage *m;
-	int r = connection_recv(&l->connection, flags, &m, NULL, &l->fault);
+	int r = loader_recv(l, flags, &m);
 
 	if (r == 0 && m->body_case != BATCHD__WIRE__SERVER_MESSAGE__BODY_WAKE)
 		return fault_set(&l->fault, BATCHD_E_PROTOCOL, "batchd at %s sent %s where a batch was due", l->connection.address, wire_server_name(m));

@@ -45,6 +45,30 @@ int loader_send(struct batchd_loader *l, Batchd__Wire__ClientMessage *m)
 	return r < 0 ? connection_lost(&l->connection, &l->fault) : 0;
 }
 
+/* What others of the job do is told in passing. */
+static bool take_notice(struct batchd_loader *l, const Batchd__Wire__ServerMessage *m)
+{
+	const Batchd__Wire__Notice *n = m->notice;
+
+	if (m->body_case != BATCHD__WIRE__SERVER_MESSAGE__BODY_NOTICE || n->kind == BATCHD__WIRE__NOTICE_KIND__DIFFERENCE)
+		return false;
+	if (n->kind == BATCHD__WIRE__NOTICE_KIND__RANK_STALLED)
+		loader_event(l, BATCHD_EVENT_STALLED, n->text);
+	else if (n->kind == BATCHD__WIRE__NOTICE_KIND__RANK_GOES_ON)
+		loader_event(l, BATCHD_EVENT_GOES_ON, n->text);
+	return true;
+}
+
+int loader_recv(struct batchd_loader *l, int flags, const Batchd__Wire__ServerMessage **m)
+{
+	int r;
+
+	do
+		r = connection_recv(&l->connection, flags, m, NULL, &l->fault);
+	while (r == 0 && take_notice(l, *m));
+	return r;
+}
+
 /* ---- open ---- */
 
 static int check_options(const struct batchd_options *o, struct fault *f)
@@ -193,6 +217,11 @@ static void fill_info(struct batchd_loader *l, const Batchd__Wire__Opened *m, ui
 		memcpy(i->mean, m->mean, m->n_mean * sizeof *m->mean);
 		memcpy(i->std, m->std, m->n_mean * sizeof *m->std);
 	}
+	l->content_id = m->content_id;
+	l->pipeline_id = m->pipeline_id;
+	l->n_print_bytes = m->print.len;
+	if (m->print.len) /* as many as there is room for: wire.c has seen to it */
+		memcpy(l->print, m->print.data, m->print.len);
 	l->n_slots = m->n_slots;
 	l->labels_offset = (size_t)m->labels_offset;
 	l->indices_offset = (size_t)m->indices_offset;
@@ -522,7 +551,7 @@ static int take_classes(struct batchd_loader *l, uint32_t first, uint32_t *n)
 	int r;
 
 	do {
-		r = connection_recv(&l->connection, 0, &m, NULL, &l->fault);
+		r = loader_recv(l, 0, &m);
 		if (r == 0 && m->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_BATCH)
 			r = stream_keep_early(l, m->batch) < 0 ? l->fault.code : BATCHD_AGAIN;
 		else if (r == 0 && m->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_WAKE)

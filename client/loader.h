@@ -59,6 +59,10 @@ struct batchd_loader {
 	uint64_t epoch, base;
 	uint64_t next_step;    /* the only one that may come next */
 	bool streaming;        /* between batchd_start and the epoch's end */
+	bool at_end;           /* the epoch's last batch was given out, or it has none */
+	uint64_t n_given;      /* batches given out, over all resumes */
+	uint64_t order;        /* own_batches: hash of this epoch's batches up to next_step */
+	struct batchd_position resumed; /* by batchd_resume; what batchd_start is compared with */
 	uint64_t n_pushed;     /* own_batches: the first step not pushed yet */
 	bool pushed_all;
 	struct pending *pending_first, *pending_last; /* own_batches: steps next_step to n_pushed - 1 */
@@ -78,6 +82,9 @@ struct batchd_loader {
 	uint32_t n_slots;
 	size_t labels_offset, indices_offset;
 	uint64_t row_bytes, label_bytes;
+	uint64_t content_id, pipeline_id;
+	uint8_t print[WIRE_PRINT_BYTES];
+	size_t n_print_bytes;  /* 0: there is none */
 	struct batchd_info info;
 	struct delivery *delivery; /* to a GPU; NULL: none (cuda/delivery.h). Such loaders are not reconnected: tensors of others point into it */
 	/* the loader's thread */
@@ -100,6 +107,8 @@ struct batchd_loader {
 bool loader_is_foreign(const struct batchd_loader *l);
 /* Sends one message under the lock. 0, or a code with l->fault. The loader's thread. */
 int loader_send(struct batchd_loader *l, Batchd__Wire__ClientMessage *m);
+/* connection_recv for an opened loader: notices about others go to options.on_event, everything else comes. */
+int loader_recv(struct batchd_loader *l, int flags, const Batchd__Wire__ServerMessage **m);
 
 /* Ends the lease on a slot that is on loan and tells the daemon. 0 or BATCHD_E_LOST. Under the lock. */
 int loader_end_lease(struct batchd_loader *l, uint32_t slot);
@@ -123,6 +132,10 @@ int loader_reconnect(struct batchd_loader *l, int timeout_ms);
 /* Tells options.on_event. */
 void loader_event(struct batchd_loader *l, int event, const char *text);
 uint64_t loader_now_ns(void);
+
+struct token;
+/* What is different from the data set of the token, in words. 0 or a code with l->fault. */
+int resume_name_change(struct batchd_loader *l, const struct token *t, char *text, size_t size);
 
 /* Asks the daemon, in a connection just made, for what the trainer is waiting for. 0 or a code with l->fault. */
 int stream_begin_again(struct batchd_loader *l);

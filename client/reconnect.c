@@ -6,6 +6,7 @@
  * loader that the trainer has, the old one into the struct that the new one was opened in, which lives on as a former connection until its last batch is
  * released. As the daemon must not wait for that, its batches become copies of our own first, as in batchd_close. */
 #include "loader.h"
+#include "token.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -103,12 +104,20 @@ static void adopt(struct batchd_loader *l, struct batchd_loader *fresh)
 		loader_destroy(fresh);
 }
 
-static int check_same(const struct batchd_loader *l, const struct batchd_loader *fresh, struct fault *f)
+static int check_same(const struct batchd_loader *l, struct batchd_loader *fresh, struct fault *f)
 {
+	struct token t = { .n_samples = l->info.n_samples, .n_print_bytes = l->n_print_bytes };
+	char change[2048];
+
 	if (fresh->info.dataset_id == l->info.dataset_id && fresh->info.loader_id == l->info.loader_id)
 		return 0;
-	return fault_set(f, BATCHD_E_INVALID, "batchd came back, but %s is no longer the same: %s", l->options.dataset,
-			 fresh->info.dataset_id != l->info.dataset_id ? "files were added, removed or relabelled" : "it is delivered in another way");
+	if (fresh->content_id == l->content_id)
+		return fault_set(f, BATCHD_E_INVALID, "batchd came back, but %s is no longer the same: it is delivered in another way", l->options.dataset);
+	memcpy(t.print, l->print, l->n_print_bytes);
+	snprintf(t.source, sizeof t.source, "%s", l->options.dataset);
+	if (resume_name_change(fresh, &t, change, sizeof change) < 0)
+		snprintf(change, sizeof change, "its samples are others");
+	return fault_set(f, BATCHD_E_INVALID, "batchd came back, but %s is no longer the same: %s", l->options.dataset, change);
 }
 
 /* Opens another connection and puts it in the place of the lost one. 0 or a code with f. */

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "cuda/delivery.h"
+#include "token.h"
 
 /* ---- how long an epoch is; the daemon's own arithmetic (DistributedSampler's) ---- */
 
@@ -84,6 +85,8 @@ int batchd_start(struct batchd_loader *l, uint64_t epoch, uint64_t base, uint64_
 	l->base = base;
 	l->next_step = l->n_pushed = step;
 	l->pushed_all = false;
+	l->at_end = n == 0 && !l->own_batches;
+	l->order = l->own_batches && l->resumed.size_bytes && epoch == l->resumed.epoch && step == l->resumed.step ? l->resumed.order : 0;
 	stream_drop_pending(l);
 	l->streaming = n > 0 || l->own_batches;
 	if (!l->streaming) {
@@ -253,7 +256,7 @@ static int say_waiting(struct batchd_loader *l)
 static int recv_within(struct batchd_loader *l, int timeout_ms, const Batchd__Wire__ServerMessage **m)
 {
 	uint64_t deadline;
-	int r = connection_recv(&l->connection, MSG_DONTWAIT, m, NULL, &l->fault);
+	int r = loader_recv(l, MSG_DONTWAIT, m);
 
 	if (r != BATCHD_AGAIN)
 		return r;
@@ -262,7 +265,7 @@ static int recv_within(struct batchd_loader *l, int timeout_ms, const Batchd__Wi
 		return r < 0 ? r : BATCHD_AGAIN;
 	if (timeout_ms < 0) {
 		do
-			r = connection_recv(&l->connection, 0, m, NULL, &l->fault);
+			r = loader_recv(l, 0, m);
 		while (r == BATCHD_AGAIN && timeout_ms != BATCHD_UNTIL_SIGNAL);
 		return r;
 	}
@@ -274,7 +277,7 @@ static int recv_within(struct batchd_loader *l, int timeout_ms, const Batchd__Wi
 		if (now >= deadline)
 			return BATCHD_AGAIN;
 		poll(&p, 1, (int)((deadline - now + 999999) / 1000000));
-		r = connection_recv(&l->connection, MSG_DONTWAIT, m, NULL, &l->fault);
+		r = loader_recv(l, MSG_DONTWAIT, m);
 	} while (r == BATCHD_AGAIN);
 	return r;
 }
@@ -354,7 +357,7 @@ static void give(struct batchd_loader *l, const struct ready *b, uint64_t wait_n
 		.size_bytes = out->size_bytes,
 		.data = slot, .labels = slot + l->labels_offset, .indices = (const int64_t *)(void *)(slot + l->indices_offset),
 		.n_rows = b->n_rows, .n_padding = b->n_padding, .n_replaced = b->n_replaced, .slot = b->slot, .generation = b->generation | l->era << ERA_SHIFT,
-		.epoch = b->epoch, .base = l->base, .step = b->step, .wait_ns = wait_ns, .last = b->last,
+		.epoch = b->epoch, .base = l->base, .step = b->step, .wait_ns = wait_ns, .last = b->last, .n_given = l->n_given, .order = l->order,
 	};
 
 	memcpy(out, &full, out->size_bytes < sizeof full ? out->size_bytes : sizeof full);
@@ -376,7 +379,7 @@ const struct ready *stream_peek(struct batchd_loader *l)
 		int r = BATCHD_AGAIN;
 
 		if (!l->fault.code)
-			r = l->ring.page ? handover_poll(l, &ready) : connection_recv(&l->connection, MSG_DONTWAIT, &m, NULL, &l->fault);
+			r = l->ring.page ? handover_poll(l, &ready) : loader_recv(l, MSG_DONTWAIT, &m);
 		if (r != 0)
 			return NULL;
 		if (l->ring.page)
@@ -410,8 +413,12 @@ static int next_here(struct batchd_loader *l, struct batchd_batch *b, uint64_t b
 	wait_ns = loader_now_ns() - began;
 	if (!lend(l, &ready, wait_ns))
 		return fault_set(&l->fault, BATCHD_E_PROTOCOL, "batchd at %s lends an impossible slot or number of rows", l->connection.address);
+	l->n_given++;
+	if (l->pending_first)
+		l->order = token_order(l->order, l->pending_first->index, l->pending_first->n);
 	give(l, &ready, wait_ns, b);
 	l->next_step++;
+	l->at_end = ready.last;
 	forget_pending(l);
 	if (ready.last) {
 		l->streaming = false;
@@ -436,6 +443,7 @@ int stream_next(struct batchd_loader *l, struct batchd_batch *b, int timeout_ms,
 	if (r < 0)
 		return r;
 	if (!l->streaming || (l->pushed_all && l->next_step == l->n_pushed)) {
+		l->at_end |= l->pushed_all;
 		l->streaming = false;
 		return BATCHD_END;
 	}

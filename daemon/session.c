@@ -95,6 +95,7 @@ static void on_peer_closed(struct peer *p)
 		s->slots_task->session = NULL;
 	control_collect(s); /* what it gave back at the last moment */
 	control_close(s);
+	session_forget_compare(s);
 	/* A slab on a GPU may not be freed while another process has it open, read or not. */
 	bool holds = s->consumer.n_leases > 0 || s->consumer.mirror;
 	stream_detach(&s->consumer);
@@ -320,6 +321,9 @@ static void send_opened(struct session *s)
 	float mean[3], std[3];
 	o.dataset_id = dataset_id(l->recipe.dataset);
 	o.loader_id = l->id;
+	o.content_id = dataset_content_id(l->recipe.dataset);
+	o.pipeline_id = l->pipeline_id;
+	o.print.data = (uint8_t *)dataset_print(l->recipe.dataset, &o.print.len);
 	o.n_samples = dataset_n(l->recipe.dataset);
 	o.n_classes = dataset_n_classes(l->recipe.dataset);
 	o.rank = s->consumer.rank;
@@ -579,6 +583,8 @@ static void on_message(struct peer *p, const Batchd__Wire__ClientMessage *m, int
 		stream_wait(&s->consumer);
 	else if (m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_WAKE)
 		stream_wake(&s->consumer);
+	else if (m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_COMPARE)
+		session_compare(s, m->compare);
 	else if (m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_CLASSES)
 		on_classes(s, m->classes->first);
 }

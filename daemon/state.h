@@ -53,6 +53,7 @@ struct session {
 	uint64_t born_ns;            /* as its trainer says: orders those who claim one rank, when one of them comes back */
 	bool again;                  /* it comes back after it lost a connection */
 	struct slots_task *slots_task; /* its slab is being made */
+	struct compare_task *compare_task; /* its question is being answered */
 	struct device device;
 	bool wants_ring;
 	struct ring ring;            /* its control page; none: its batches go as packets */
@@ -96,6 +97,11 @@ void session_advance(struct session *s);
 /* While stopping: a ghost's slots are not waited for. */
 void session_forsake(struct session *s);
 void session_fail(struct session *s, Batchd__Wire__ErrorCode code, const char *field, const char *text);
+
+/* compare.c: what has changed in a data set since a token was made. */
+void session_compare(struct session *s, const Batchd__Wire__Compare *m);
+/* The session goes: nobody waits for the answer any more. */
+void session_forget_compare(struct session *s);
 
 /* job.c */
 /* Joins the job, making it if it is new. Takes the request's contents and the fds (those taken are set to -1). */

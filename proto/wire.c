@@ -263,6 +263,8 @@ static const char *check_client(const struct wire_arena *a, const Batchd__Wire__
 		return check_open(a, m->open);
 	case BATCHD__WIRE__CLIENT_MESSAGE__BODY_INDICES:
 		return m->indices->n_index <= WIRE_MAX_INDICES ? NULL : "Indices has more than 4096 of them";
+	case BATCHD__WIRE__CLIENT_MESSAGE__BODY_COMPARE:
+		return m->compare->print.len == 0 || m->compare->print.len == WIRE_PRINT_BYTES ? NULL : "Compare.print does not have 1444 bytes";
 	case BATCHD__WIRE__CLIENT_MESSAGE__BODY_SEEK:
 	case BATCHD__WIRE__CLIENT_MESSAGE__BODY_RELEASE:
 	case BATCHD__WIRE__CLIENT_MESSAGE__BODY_CLASSES:
@@ -306,6 +308,8 @@ static const char *check_opened(const struct wire_arena *a, const Batchd__Wire__
 		return "Opened has an unknown layout";
 	if (m->slab_kind < 0 || m->slab_kind > BATCHD__WIRE__SLAB_KIND__CUDA_VMM_FD)
 		return "Opened has an unknown kind of slab";
+	if (m->print.len != 0 && m->print.len != WIRE_PRINT_BYTES)
+		return "Opened.print does not have 1444 bytes";
 	return check_opened_device(a, m);
 }
 
@@ -335,6 +339,8 @@ static const char *check_server(const struct wire_arena *a, const Batchd__Wire__
 		return check_classes(a, m->classes);
 	case BATCHD__WIRE__SERVER_MESSAGE__BODY_STATUS:
 		return m->status->json.len <= WIRE_MAX_STATUS ? NULL : "Status has more than 61440 bytes";
+	case BATCHD__WIRE__SERVER_MESSAGE__BODY_NOTICE:
+		return bytes_ok(a, m->notice->text, WIRE_MAX_TEXT) ? NULL : "Notice has a text that is too long";
 	case BATCHD__WIRE__SERVER_MESSAGE__BODY_ERROR:
 		return bytes_ok(a, m->error->text, WIRE_MAX_TEXT) && bytes_ok(a, m->error->field, WIRE_MAX_FIELD)
 			? NULL : "Error has a text or field that is too long";
@@ -421,7 +427,8 @@ static const char *name_of(const char *const *names, size_t n, unsigned body)
 const char *wire_client_name(const Batchd__Wire__ClientMessage *msg)
 {
 	static const char *const names[] = { "nothing", "Hello", "Open", "Seek", "Indices", "Release", "ClassesRequest",
-		"StatusRequest", "Close", "Waiting", [BATCHD__WIRE__CLIENT_MESSAGE__BODY_WAKE] = "Wake" };
+		"StatusRequest", "Close", "Waiting", [BATCHD__WIRE__CLIENT_MESSAGE__BODY_WAKE] = "Wake",
+		[BATCHD__WIRE__CLIENT_MESSAGE__BODY_COMPARE] = "Compare" };
 
 	return name_of(names, sizeof names / sizeof *names, msg->body_case);
 }
@@ -429,7 +436,7 @@ const char *wire_client_name(const Batchd__Wire__ClientMessage *msg)
 const char *wire_server_name(const Batchd__Wire__ServerMessage *msg)
 {
 	static const char *const names[] = { "nothing", "Welcome", "Progress", "Opened", "Batch", "Classes", "Status", "Error",
-		[BATCHD__WIRE__SERVER_MESSAGE__BODY_WAKE] = "Wake" };
+		[BATCHD__WIRE__SERVER_MESSAGE__BODY_WAKE] = "Wake", [BATCHD__WIRE__SERVER_MESSAGE__BODY_NOTICE] = "Notice" };
 
 	return name_of(names, sizeof names / sizeof *names, msg->body_case);
 }

@@ -394,6 +394,12 @@ static uint64_t hash_loader(const struct loader *l)
 	return XXH3_64bits_withSeed(pipeline, strlen(pipeline), h);
 }
 
+static uint64_t hash_pipeline(const struct loader *l)
+{
+	const char *text = l->recipe.pipeline ? pipeline_text(l->recipe.pipeline) : NULL;
+	return text ? XXH3_64bits_withSeed(text, strlen(text), l->spec.apply_exif) : 0;
+}
+
 /* A share group of one is an open one: who comes later joins where the others are, and nobody is waited for. */
 static uint32_t n_places(const struct loader_spec *spec)
 {
@@ -449,6 +455,7 @@ int loader_create(struct pool *pool, struct loader_spec *spec, struct recipe *re
 		return r;
 	}
 	l->id = hash_loader(l);
+	l->pipeline_id = hash_pipeline(l);
 	*spec = (struct loader_spec){ 0 };
 	*recipe = (struct recipe){ 0 };
 	*out = l;

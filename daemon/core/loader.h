@@ -49,6 +49,7 @@ struct loader {
 	struct loader_spec spec;
 	struct recipe recipe;
 	uint64_t id;                /* hash of what it makes; the same after a restart */
+	uint64_t pipeline_id;       /* of what is made of one image, apart from dtype and layout; 0: arrays */
 
 	/* one sample, one label */
 	uint32_t shape[DATASET_MAX_DIMS], label_shape[DATASET_MAX_DIMS];

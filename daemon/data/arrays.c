@@ -216,6 +216,25 @@ static int take_shape(const struct array *a, unsigned *n_dims, uint32_t shape[DA
 	return 0;
 }
 
+/* What an array is, wherever it lies: its header and a few of its bytes, which another array of the same shape hardly shares. */
+static uint64_t probe(const struct array *a, uint64_t hash)
+{
+	enum { PLACES = 8, BYTES = 4096 };
+	uint8_t bytes[BYTES];
+
+	if (a->fd < 0) {
+		return hash;
+	}
+	hash = XXH3_64bits_withSeed(&a->npy, sizeof(a->npy), hash);
+	for (uint64_t i = 0; i < PLACES; i++) {
+		uint64_t room = a->npy.data_bytes > BYTES ? a->npy.data_bytes - BYTES : 0;
+		ssize_t n = pread(a->fd, bytes, BYTES, (off_t)(a->npy.data_offset_bytes + room / (PLACES - 1) * i));
+
+		hash = XXH3_64bits_withSeed(bytes, n > 0 ? (size_t)n : 0, hash);
+	}
+	return hash;
+}
+
 static int describe(struct arrays *a, const char *spec, struct dataset_error *err)
 {
 	struct dataset *ds = &a->base;
@@ -239,6 +258,7 @@ static int describe(struct arrays *a, const char *spec, struct dataset_error *er
 
 		id = XXH3_64bits_withSeed(&a->samples.npy, sizeof(a->samples.npy), id);
 		ds->id = XXH3_64bits_withSeed(&a->labels.npy, sizeof(a->labels.npy), id);
+		ds->content_id = probe(&a->labels, probe(&a->samples, 0));
 	}
 	return r;
 }

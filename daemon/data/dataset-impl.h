@@ -15,6 +15,7 @@ struct dataset_ops {
 	int (*read)(struct dataset *ds, uint64_t index, enum read_how how, struct file_bytes *out, struct dataset_error *err);
 	bool (*is_current)(struct dataset *ds, uint64_t index, const struct file_bytes *b);
 	int64_t (*label)(const struct dataset *ds, uint64_t index);
+	void (*compare)(const struct dataset *ds, const uint8_t *print, size_t n_bytes, uint64_t old_n, char *text, size_t size); /* with a print */
 	/* Both. */
 	void (*name)(const struct dataset *ds, uint64_t index, char *buf, size_t size);
 	const char *(*class_name)(const struct dataset *ds, uint32_t i); /* NULL when n_classes is 0 */
@@ -24,7 +25,8 @@ struct dataset_ops {
 struct dataset {
 	const struct dataset_ops *ops;
 	atomic_uint refs;
-	uint64_t id, n;
+	uint64_t id, content_id, n;
+	const uint8_t *print;          /* PRINT_BYTES of the kind's own; NULL: none */
 	uint32_t n_classes;
 	bool is_image;
 	/* Arrays. */

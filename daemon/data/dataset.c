@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "data/file.h"
+#include "data/print.h"
 
 int dataset_fail(struct dataset_error *err, enum dataset_code code, int error, const char *fmt, ...)
 {
@@ -128,6 +129,26 @@ void dataset_unref(struct dataset *ds)
 uint64_t dataset_id(const struct dataset *ds)
 {
 	return ds->id;
+}
+
+uint64_t dataset_content_id(const struct dataset *ds)
+{
+	return ds->content_id;
+}
+
+const uint8_t *dataset_print(const struct dataset *ds, size_t *n_bytes)
+{
+	*n_bytes = ds->print ? PRINT_BYTES : 0;
+	return ds->print;
+}
+
+void dataset_compare(const struct dataset *ds, const uint8_t *print, size_t n_bytes, uint64_t old_n, char *text, size_t size)
+{
+	if (ds->print) {
+		ds->ops->compare(ds, print, n_bytes, old_n, text, size);
+	} else {
+		snprintf(text, size, "%llu samples now, %llu before", (unsigned long long)ds->n, (unsigned long long)old_n);
+	}
 }
 
 uint64_t dataset_n(const struct dataset *ds)

@@ -333,7 +333,7 @@ static int random_init(struct random_set *s, const char *rest, struct dataset_er
 		return r;
 	}
 	make_halves(s->halves);
-	s->base.id = XXH3_64bits_withSeed(rest, strlen(rest), 0x72616e646f6d);
+	s->base.id = s->base.content_id = XXH3_64bits_withSeed(rest, strlen(rest), 0x72616e646f6d);
 	return 0;
 }
 

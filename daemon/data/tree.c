@@ -14,12 +14,14 @@
 #include <unistd.h>
 
 #include "data/file.h"
+#include "data/print.h"
 
 struct tree {
 	struct dataset base;
 	struct data_access access;
 	int root_fd;          /* owned */
 	struct index index;
+	uint8_t print[PRINT_BYTES];
 	atomic_int *dir_fds;  /* of each folder: descriptor + 1, or 0 while there is none. Set once */
 };
 
@@ -166,7 +168,13 @@ static void tree_destroy(struct dataset *ds)
 	free(t);
 }
 
+static void compare(const struct dataset *ds, const uint8_t *print, size_t n_bytes, uint64_t old_n, char *text, size_t size)
+{
+	print_compare(&((const struct tree *)ds)->index, print, n_bytes, old_n, text, size);
+}
+
 static const struct dataset_ops tree_ops = {
+	.compare = compare,
 	.destroy = tree_destroy,
 	.read = tree_read,
 	.is_current = tree_is_current,
@@ -195,6 +203,9 @@ int tree_create(const struct dataset_source *source, const char *path, int root_
 	t->base.is_image = true;
 	t->base.label_dtype = DTYPE_INT64;
 	t->base.id = index_hash(index, XXH3_64bits(path, strlen(path)));
+	t->base.content_id = index_hash(index, 0);
+	print_make(index, t->print);
+	t->base.print = t->print;
 	t->access = *source->access;
 	t->root_fd = root_fd;
 	t->index = *index;

@@ -70,7 +70,7 @@ def fields(struct):
 def test_python_structs_have_the_layout_of_the_header(tmp_path):
     """Every field of every struct: same order, offset and size, as the compiler has it."""
     from batchd import _lib
-    structs = {"batchd_options": _lib.Options, "batchd_info": _lib.Info, "batchd_batch": _lib.BatchStruct}
+    structs = {"batchd_options": _lib.Options, "batchd_info": _lib.Info, "batchd_batch": _lib.BatchStruct, "batchd_position": _lib.Position}
     lines = [f'printf("{s} {f} %zu %zu\\n", offsetof(struct {s}, {f}), sizeof ((struct {s} *)0)->{f});' for s in structs for f in fields(s)]
     lines += [f'printf("{s} - 0 %zu\\n", sizeof(struct {s}));' for s in structs]
     (tmp_path / "layout.c").write_text("#include <stdio.h>\n#include <batchd.h>\nint main(void) {\n" + "\n".join(lines) + "\nreturn 0; }\n")

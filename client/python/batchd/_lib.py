@@ -22,7 +22,9 @@ MAX_DIMS = 8
 
 PROGRESS = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_uint64, ctypes.c_uint64)
 EVENT = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p)
-EVENT_LOST, EVENT_BACK = 1, 2
+EVENT_LOST, EVENT_BACK, EVENT_STALLED, EVENT_GOES_ON, EVENT_CHANGED = 1, 2, 3, 4, 5
+
+TOKEN_BYTES = 4096
 
 
 class Options(ctypes.Structure):
@@ -57,6 +59,14 @@ class BatchStruct(ctypes.Structure):
         ("n_rows", ctypes.c_uint32), ("n_padding", ctypes.c_uint32), ("n_replaced", ctypes.c_uint32), ("slot", ctypes.c_uint32),
         ("generation", ctypes.c_uint64), ("epoch", ctypes.c_uint64), ("base", ctypes.c_uint64), ("step", ctypes.c_uint64),
         ("wait_ns", ctypes.c_uint64), ("last", ctypes.c_int), ("device_data", ctypes.c_void_p), ("device_labels", ctypes.c_void_p),
+        ("n_given", ctypes.c_uint64), ("order", ctypes.c_uint64),
+    ]
+
+
+class Position(ctypes.Structure):
+    _fields_ = [
+        ("size_bytes", ctypes.c_size_t), ("epoch", ctypes.c_uint64), ("base", ctypes.c_uint64), ("step", ctypes.c_uint64),
+        ("n_given", ctypes.c_uint64), ("order", ctypes.c_uint64), ("ended", ctypes.c_int),
     ]
 
 
@@ -112,6 +122,9 @@ cuda_labels = _function("cuda_labels", ctypes.c_int, _handle, ctypes.c_void_p, c
 cuda_release = _function("cuda_release", ctypes.c_int, _handle, ctypes.c_uint32, ctypes.c_uint64, ctypes.c_void_p)
 cuda_dlpack = _function("cuda_dlpack", ctypes.c_int, _handle, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p))
 cuda_add_stream = _function("cuda_add_stream", ctypes.c_int, _handle, ctypes.c_uint32, ctypes.c_uint64, ctypes.c_void_p)
+token = _function("token", ctypes.c_int, _handle, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
+resume = _function("resume", ctypes.c_int, _handle, _text, ctypes.POINTER(Position))
+order = _function("order", ctypes.c_uint64, ctypes.c_uint64, ctypes.c_void_p, ctypes.c_uint32)
 _status = _function("status", ctypes.c_int, _text, ctypes.POINTER(ctypes.c_void_p), _text, ctypes.c_size_t)
 _free = ctypes.CDLL(None).free
 _free.argtypes = [ctypes.c_void_p]

@@ -1,15 +1,15 @@
 """DataLoader: torch's, as far as a training loop looks at it, with batches that batchd has ready.
 
 How positions work. An epoch's order is fixed by (seed, epoch). `base` samples of it have been consumed by all ranks before this
-loader's step 0, then every step consumes batch_size * world_size more. A checkpoint made with another batch or world size is
-continued by folding its steps into the base.
+loader's step 0, then every step consumes batch_size * world_size more. Tokens, which say where a training stands, are made and
+read by the C library.
 """
 import ctypes
-import itertools
 import json
 import os
 import sys
 import time
+import typing
 import warnings
 import weakref
 
@@ -22,18 +22,30 @@ from .progress import Bar, Listener
 _INT64 = numpy.dtype("int64")
 
 
+class _Place(typing.NamedTuple):
+    """Between two batches: `step` is the next one's. `over`: the epoch has no more. `order`: with a batch_sampler, a hash of its
+    batches so far."""
+    epoch: int
+    base: int = 0
+    step: int = 0
+    over: bool = False
+    order: int = 0
+
+
 class Batch:
     """What is known about a batch besides its tensors. `indices`: sample numbers, int64 array; `n_padding`: the last rows that only
     repeat samples so that all ranks get the same number; `n_replaced`: rows that stand for an undecodable sample; `token`: for a
     checkpoint, as DataLoader.state_dict() has it."""
 
     __slots__ = ("epoch", "base", "step", "global_batch", "n_rows", "n_padding", "n_replaced", "last", "wait_s", "indices",
-                 "_identity")
+                 "_order", "_loader")
 
     @property
     def token(self):
-        return {**self._identity, "epoch": self.epoch, "base": self.base, "step": self.step, "last": self.last,
-                "global_batch": self.global_batch}
+        loader = self._loader()
+        if loader is None:
+            raise Error("the loader of this batch is gone; take the token while it is there")
+        return loader._state(_Place(self.epoch, self.base, self.step + 1, self.last, self._order), self.global_batch)
 
     # Words that people try first.
     @property
@@ -184,6 +196,7 @@ class DataLoader:
                  socket=None, n_slots=None, apply_exif=False, writable=False, timeout=0, reconnect=30.0, incarnation=None,
                  arrays=None, autostart=True, progress=None, raw=False):
         self._handle = None
+        self._me = weakref.ref(self)
         self._iterator = None
         self._arrays = _arrays.choose(arrays)
         self._cuda = self._check_device(device, raw)
@@ -206,7 +219,8 @@ class DataLoader:
         self.sampler = Sampler(self)
         self._next_epoch = 0
         self._epoch_was_set = False
-        self._resume = None
+        self._resume = None        # a _Place that the iteration of its epoch begins at
+        self._at = _Place(0)       # where a training that is resumed goes on, unless set_epoch says something else
         self._n_global = 0
         self._warned = False
         self._classes = None
@@ -286,7 +300,6 @@ class DataLoader:
         self._dtype = numpy.dtype(_lib.DTYPES[i.dtype]) if self._cuda is None else None
         self._label_dtype = numpy.dtype(_lib.DTYPES[i.label_dtype])
         self._slot_class = None
-        self._identity = self._make_identity()
         if self._cuda is not None:
             self._cuda.opened(self._handle, i)
 
@@ -376,60 +389,53 @@ class DataLoader:
             if hasattr(sampler, "set_epoch"):
                 sampler.set_epoch(epoch)
 
-    def _make_identity(self):
-        """The part of a token that is the same for all batches."""
-        o, i = self._options, self._info
-        return {"version": 1, "dataset_id": i.dataset_id, "loader_id": i.loader_id, "seed": o.seed, "shuffle": bool(o.shuffle),
-                "batch_size": self.batch_size, "world_size": self._consumers(), "own_batches": bool(o.own_batches)}
-
-    def _consumers(self):
-        """How many trainers an epoch is divided among."""
-        return 1 if _lib.MODES[self._options.mode] == "share" else self.world_size
+    def _next_place(self):
+        """Where the next iteration begins."""
+        if self._resume is not None and self._resume.epoch == self._next_epoch:
+            return self._resume
+        return _Place(self._next_epoch)
 
     def state_dict(self):
-        """Where a resumed training goes on: behind the last batch that this loader gave out. Plain numbers, the same on all ranks."""
-        b = self.last_batch
-        if b is None:  # nothing given out yet: behind the batch before the first
-            b = Batch()
-            b._identity = self._identity
-            b.epoch, b.base, b.step = self._resume or (self._next_epoch, 0, 0)
-            b.step, b.last, b.global_batch = b.step - 1, False, self._n_global
-        return b.token
+        """Where a resumed training goes on: behind the last batch that this loader gave out. Plain numbers and text, the same on all
+        ranks; `token` is what counts, the rest is for people."""
+        return self._state(self._next_place() if self._epoch_was_set else self._at, self._n_global)
+
+    def _state(self, place, n_global):
+        b = _lib.BatchStruct(size_bytes=ctypes.sizeof(_lib.BatchStruct), epoch=place.epoch, base=place.base, step=place.step - 1,
+                             last=place.over, n_given=n_global, order=place.order)
+        text = ctypes.create_string_buffer(_lib.TOKEN_BYTES)
+        code = _lib.token(self._live(), ctypes.addressof(b), ctypes.addressof(text), len(text))
+        if code < 0:
+            self._raise(code)
+        return {"version": 2, "epoch": place.epoch, "last": bool(place.over), "global_batch": n_global, "token": text.value.decode("ascii")}
 
     def load_state_dict(self, state):
         """Goes on behind the batch that `state` describes, also with another batch size or world size. The data set, seed and shuffle
-        must be the same. set_epoch with the same epoch keeps the position; another epoch begins from its start."""
-        if not isinstance(state, dict) or state.get("version") != 1:
+        must be the same, or it is refused, naming what is not. set_epoch with the same epoch keeps the position; another epoch begins
+        from its start."""
+        if not isinstance(state, dict) or state.get("version") != 2 or not isinstance(state.get("token"), str):
             raise ValueError("this is no state of a batchd.DataLoader")
-        o, i = self._options, self._info
-        if state["dataset_id"] != i.dataset_id:
-            raise ValueError(f"the state belongs to another data set (id {state['dataset_id']:#x}) than {self._spec!r} "
-                             f"(id {i.dataset_id:#x}): files were added, removed or relabelled, or it is another one")
-        for what, mine in (("seed", o.seed), ("shuffle", bool(o.shuffle)), ("own_batches", bool(o.own_batches))):
-            if state[what] != mine:
-                raise ValueError(f"the state was saved with {what}={state[what]}, this loader has {what}={mine}: the order differs")
-        epoch, base, step = state["epoch"], state["base"], state["step"] + 1
-        if not o.own_batches and (state["batch_size"], state["world_size"]) != (self.batch_size, self._consumers()):
-            base, step = base + step * state["batch_size"] * state["world_size"], 0
+        p = _lib.Position(size_bytes=ctypes.sizeof(_lib.Position))
+        code = _lib.resume(self._live(), state["token"].encode("utf-8", "replace"), ctypes.byref(p))
+        self._tell(2)
+        if code < 0:
+            self._raise(code)
         self._end_iteration()
-        self._n_global = state["global_batch"]
+        self._n_global = p.n_given
         self._epoch_was_set = False
         self.last_batch = None
-        if state["last"]:
-            # Finished: the next iteration is the next epoch, and one that is explicitly of the old epoch has nothing left to give.
-            self._resume, self._next_epoch = (epoch, i.n_samples, 0), epoch + 1
-        else:
-            self._resume, self._next_epoch = (epoch, base, step), epoch
+        self._next_epoch = p.epoch
+        # Of a finished epoch the next one follows, and one that is explicitly of the old epoch has nothing left to give.
+        self._at = self._resume = _Place(p.epoch - 1, over=True) if p.ended else _Place(p.epoch, p.base, p.step, order=p.order)
 
     def __iter__(self):
         self._live()
         self._end_iteration()
-        epoch, base, step = self._next_epoch, 0, 0
-        if self._resume is not None and self._resume[0] == epoch:
-            _, base, step = self._resume
+        place = self._next_place()
+        iterator = (_OwnEpoch if self.batch_sampler is not None else _Epoch)(self, place)
         self._resume = None
-        self._next_epoch, self._epoch_was_set = epoch + 1, False
-        iterator = (_OwnEpoch if self.batch_sampler is not None else _Epoch)(self, epoch, base, step)
+        self._next_epoch, self._epoch_was_set = place.epoch + 1, False
+        self._at = place
         self._iterator = weakref.ref(iterator)
         return iterator
 
@@ -465,20 +471,21 @@ class DataLoader:
                 raise TimeoutError(f"no batch within {self.timeout} s; `batchctl status --socket {self.socket}` says who waits "
                                    "for whom")
 
-    def _give(self, n_global):
+    def _give(self):
         """The batch in self._struct as (images, labels), with last_batch set."""
         s = self._struct
         b = Batch()
         b.n_rows = s.n_rows
         b.epoch, b.base, b.step, b.last = s.epoch, s.base, s.step, bool(s.last)
-        b.n_padding, b.n_replaced, b.wait_s, b.global_batch = s.n_padding, s.n_replaced, s.wait_ns * 1e-9, n_global
-        b._identity = self._identity
+        b.n_padding, b.n_replaced, b.wait_s, b.global_batch = s.n_padding, s.n_replaced, s.wait_ns * 1e-9, s.n_given
+        b._order, b._loader = s.order, self._me
         take = self._take if self._cuda is None else self._take_from_gpu
         images, labels = take(s, b)
         if _lib.n_leased(self._handle) >= self._info.window != 2:
             images = self._copy(images)
         self.last_batch = b
-        self._n_global = n_global
+        self._n_global = b.global_batch
+        self._at = _Place(b.epoch, b.base, b.step + 1, b.last, b._order)
         return images, labels
 
     def _take(self, s, b):
@@ -521,18 +528,19 @@ class DataLoader:
 class _Epoch:
     """One iteration."""
 
-    def __init__(self, loader, epoch, base, step):
+    def __init__(self, loader, place):
         self._loader = loader
-        self._done = False
-        self._at = epoch, base, step  # what comes next
+        self._done = place.over
+        self._at = place              # where to begin
         self._begun = False
         try:
-            self._begin()             # now, so that batches are made while the caller gets ready
+            if not self._done:
+                self._begin()         # now, so that batches are made while the caller gets ready
         except ConnectionError:
             pass                      # __next__ tells
 
     def _begin(self):
-        self._loader._start(*self._at)
+        self._loader._start(self._at.epoch, self._at.base, self._at.step)
         self._begun = True
 
     def __iter__(self):
@@ -554,10 +562,9 @@ class _Epoch:
             loader._tell(2)
         if code == _lib.END:
             self._done = True
+            loader._at = loader._at._replace(over=True)
             raise StopIteration
-        s = loader._struct
-        self._at = s.epoch, s.base, s.step + 1
-        return loader._give(loader._n_global + 1)
+        return loader._give()
 
     def _fetch(self):
         return self._loader._wait()
@@ -567,10 +574,24 @@ class _OwnEpoch(_Epoch):
     """One iteration over the caller's own index batches, sent a window ahead."""
 
     def _begin(self):
-        self._batches = itertools.islice(iter(self._loader.batch_sampler), self._at[2], None)
+        self._batches = iter(self._loader.batch_sampler)
+        self._skip()
         self._held_back = None
         self._all_pushed = False
         super()._begin()
+
+    def _skip(self):
+        """Over the batches that were given out before the checkpoint; they have to be the same ones."""
+        order = 0
+        for i in range(self._at.step):
+            batch = next(self._batches, None)
+            if batch is None:
+                raise ValueError(f"batch_sampler has {i} batches, but the state was saved behind batch {self._at.step} of its epoch")
+            indices = self._indices(batch)
+            order = _lib.order(order, ctypes.addressof(indices), len(indices))
+        if order != self._at.order:
+            raise ValueError("batch_sampler gives other batches than it gave before the state was saved: it must repeat an epoch's "
+                             "batches (seed it with the epoch, as DistributedSampler does)")
 
     def _fetch(self):
         if not self._all_pushed:

@@ -1,0 +1,183 @@
+/* Where a loader stands, and going on from where another one stood. */
+#include <stdio.h>
+#include <string.h>
+
+#include "loader.h"
+#include "token.h"
+
+static uint64_t consumers(const struct batchd_loader *l)
+{
+	return l->share ? 1 : l->info.world_size;
+}
+
+static void describe(const struct batchd_loader *l, struct token *t)
+{
+	*t = (struct token){
+		.content_id = l->content_id, .n_samples = l->info.n_samples, .pipeline_id = l->pipeline_id, .seed = l->options.seed,
+		.batch_size = l->info.batch_size, .consumers = consumers(l), .shuffle = l->options.shuffle, .own_batches = l->own_batches,
+	};
+	snprintf(t->source, sizeof t->source, "%s", l->options.dataset);
+	memcpy(t->print, l->print, l->n_print_bytes);
+	t->n_print_bytes = l->n_print_bytes;
+}
+
+int batchd_token(const struct batchd_loader *l, const struct batchd_batch *b, char *buf, size_t size)
+{
+	struct batchd_batch full = { 0 };
+	struct token t;
+
+	if (loader_is_foreign(l))
+		return BATCHD_E_FORKED;
+	describe(l, &t);
+	if (b) {
+		memcpy(&full, b, b->size_bytes < sizeof full ? b->size_bytes : sizeof full);
+		t.epoch = full.epoch;
+		t.base = full.base;
+		t.next = full.step + 1;
+		t.last = full.last;
+		t.n_given = full.n_given;
+		t.order = full.order;
+	} else {
+		t.epoch = l->epoch;
+		t.base = l->base;
+		t.next = l->next_step;
+		t.last = l->at_end;
+		t.n_given = l->n_given;
+		t.order = l->order;
+	}
+	return token_write(&t, buf, size);
+}
+
+/* ---- resuming ---- */
+
+/* Asks what has changed; the data set's own words, or "" when there are none. 0 or a code with l->fault. */
+static int ask_difference(struct batchd_loader *l, const struct token *t, char *text, size_t size)
+{
+	Batchd__Wire__ClientMessage m = BATCHD__WIRE__CLIENT_MESSAGE__INIT;
+	Batchd__Wire__Compare body = BATCHD__WIRE__COMPARE__INIT;
+	const Batchd__Wire__ServerMessage *answer;
+	int r;
+
+	text[0] = '\0';
+	if (!t->n_print_bytes || !l->n_print_bytes || l->absence.lost)
+		return 0;
+	body.print.data = (uint8_t *)t->print;
+	body.print.len = t->n_print_bytes;
+	body.n_samples = t->n_samples;
+	m.body_case = BATCHD__WIRE__CLIENT_MESSAGE__BODY_COMPARE;
+	m.compare = &body;
+	r = loader_send(l, &m);
+	while (r == 0 || r == BATCHD_AGAIN) {
+		r = loader_recv(l, 0, &answer);
+		if (r == 0 && answer->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_BATCH)
+			r = stream_keep_early(l, answer->batch);
+		else if (r == 0 && answer->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_WAKE)
+			r = handover_heard_wake(l);
+		else if (r == 0 && answer->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_NOTICE) {
+			snprintf(text, size, "%s", answer->notice->text);
+			return 0;
+		} else if (r == 0) {
+			r = fault_set(&l->fault, BATCHD_E_PROTOCOL, "batchd at %s answers a comparison with %s", l->connection.address,
+				      wire_server_name(answer));
+		}
+	}
+	return r;
+}
+
+int resume_name_change(struct batchd_loader *l, const struct token *t, char *text, size_t size)
+{
+	int r = ask_difference(l, t, text, size);
+
+	if (r < 0 || *text)
+		return r;
+	if (strcmp(t->source, l->options.dataset) != 0 && strncmp(t->source, l->options.dataset, sizeof t->source - 1) != 0)
+		snprintf(text, size, "%s with %llu samples then, %s with %llu now", t->source, (unsigned long long)t->n_samples, l->options.dataset,
+			 (unsigned long long)l->info.n_samples);
+	else if (t->n_samples != l->info.n_samples)
+		snprintf(text, size, "%llu samples then, %llu now", (unsigned long long)t->n_samples, (unsigned long long)l->info.n_samples);
+	else
+		snprintf(text, size, "as many samples, but other ones");
+	return 0;
+}
+
+static int refuse(struct batchd_loader *l, const char *what, uint64_t then, uint64_t now)
+{
+	fault_set(&l->fault, 0, "the state was saved with %s=%llu, this loader has %s=%llu: the order differs", what, (unsigned long long)then, what,
+		  (unsigned long long)now);
+	return BATCHD_E_INVALID;
+}
+
+static int refuse_data(struct batchd_loader *l, const struct token *t)
+{
+	char change[2048];
+	int r = resume_name_change(l, t, change, sizeof change);
+
+	if (r < 0 && !loader_is_lost(l, r))
+		return r;
+	fault_set(&l->fault, 0, "the state belongs to another data set than %s is now: %s", l->options.dataset, r < 0 ? "the daemon went away" : change);
+	return BATCHD_E_INVALID;
+}
+
+static int check_token(struct batchd_loader *l, const struct token *t)
+{
+	if (t->own_batches != l->own_batches)
+		return refuse(l, "own_batches", t->own_batches, l->own_batches);
+	if (t->content_id != l->content_id)
+		return refuse_data(l, t);
+	if (!t->own_batches && t->seed != l->options.seed)
+		return refuse(l, "seed", t->seed, l->options.seed);
+	if (!t->own_batches && t->shuffle != !!l->options.shuffle)
+		return refuse(l, "shuffle", t->shuffle, !!l->options.shuffle);
+	if (t->base > l->info.n_samples) {
+		fault_set(&l->fault, 0, "the token is damaged: it stands beyond the end of the data set");
+		return BATCHD_E_INVALID;
+	}
+	if (t->pipeline_id != l->pipeline_id)
+		loader_event(l, BATCHD_EVENT_CHANGED, "the state was saved with another transform: the samples are the same, what is made of them is not");
+	return 0;
+}
+
+/* The same place, counted in this loader's batches and trainers. */
+static void convert(const struct batchd_loader *l, const struct token *t, struct batchd_position *p)
+{
+	bool same = l->own_batches || (t->batch_size == l->info.batch_size && t->consumers == consumers(l));
+
+	p->n_given = t->n_given;
+	p->ended = t->last;
+	if (t->last) {
+		p->epoch = t->epoch + 1;
+	} else {
+		p->epoch = t->epoch;
+		p->base = same ? t->base : t->base + t->next * t->batch_size * t->consumers;
+		p->step = same ? t->next : 0;
+		p->order = t->order;
+	}
+}
+
+int batchd_resume(struct batchd_loader *l, const char *token, struct batchd_position *position)
+{
+	struct batchd_position full = { .size_bytes = position->size_bytes };
+	struct token t;
+	int r = loader_is_foreign(l) ? BATCHD_E_FORKED : l->fault.code;
+
+	if (r < 0)
+		return r;
+	r = token_read(token, &t, &l->fault);
+	l->fault.code = 0;
+	if (r == 0)
+		r = check_token(l, &t);
+	if (r < 0)
+		return r;
+	convert(l, &t, &full);
+	l->n_given = full.n_given;
+	l->resumed = full;
+	if (!l->streaming) { /* a token that is asked for now says the same */
+		l->continues = l->at_end = false;
+		l->epoch = full.epoch;
+		l->base = full.base;
+		l->next_step = l->n_pushed = full.step;
+		l->order = full.order;
+	}
+	memcpy(position, &full, full.size_bytes < sizeof full ? full.size_bytes : sizeof full);
+	return 0;
+}

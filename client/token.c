@@ -1,0 +1,216 @@
+/* The text of a token: "batchd-token-1 name=value ... sum=...", values without spaces. Numbers are hexadecimal or decimal as people would write them; the print is
+ * base64; the sum at the end is of everything before it, so that a token that was edited or cut is told from one of another loader. */
+#include "token.h"
+
+#include <ctype.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "batchd.h"
+
+#define MAGIC "batchd-token-1"
+
+static const char digits64[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+
+/* FNV-1a with a last stir. */
+static uint64_t hash_bytes(const char *text, size_t n)
+{
+	uint64_t h = 0xcbf29ce484222325;
+
+	for (size_t i = 0; i < n; i++)
+		h = (h ^ (unsigned char)text[i]) * 0x100000001b3;
+	return (h ^ h >> 29) * 0xbf58476d1ce4e5b9;
+}
+
+uint64_t token_order(uint64_t order, const uint64_t *indices, uint32_t n)
+{
+	order = (order ^ n) * 0x100000001b3;
+	for (uint32_t i = 0; i < n; i++)
+		order = (order ^ indices[i]) * 0x100000001b3;
+	return order ^ order >> 32;
+}
+
+uint64_t batchd_order(uint64_t order, const uint64_t *indices, uint32_t n)
+{
+	return token_order(order, indices, n);
+}
+
+/* ---- writing ---- */
+
+struct writer {
+	char *buf;
+	size_t size, used; /* used > size: it did not fit */
+};
+
+static void put(struct writer *w, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void put(struct writer *w, const char *fmt, ...)
+{
+	va_list args;
+
+	va_start(args, fmt);
+	w->used += (size_t)vsnprintf(w->used < w->size ? w->buf + w->used : NULL, w->used < w->size ? w->size - w->used : 0, fmt, args);
+	va_end(args);
+}
+
+static void put_text(struct writer *w, const char *text)
+{
+	for (const unsigned char *p = (const unsigned char *)text; *p; p++)
+		put(w, isalnum(*p) || strchr("/._-:,", *p) ? "%c" : "%%%02x", *p);
+}
+
+static void put_base64(struct writer *w, const uint8_t *bytes, size_t n)
+{
+	for (size_t i = 0; i < n; i += 3) {
+		uint32_t v = (uint32_t)bytes[i] << 16 | (i + 1 < n ? (uint32_t)bytes[i + 1] << 8 : 0) | (i + 2 < n ? bytes[i + 2] : 0);
+
+		for (unsigned k = 0; k < 4 && i + k <= n; k++)
+			put(w, "%c", digits64[v >> (18 - 6 * k) & 63]);
+	}
+}
+
+int token_write(const struct token *t, char *buf, size_t size)
+{
+	struct writer w = { .buf = buf, .size = size };
+
+	put(&w, MAGIC " data=%016" PRIx64 " samples=%" PRIu64 " pipeline=%016" PRIx64, t->content_id, t->n_samples, t->pipeline_id);
+	put(&w, " seed=%" PRIu64 " shuffle=%d own=%d batch=%" PRIu64 " consumers=%" PRIu64, t->seed, t->shuffle, t->own_batches, t->batch_size, t->consumers);
+	put(&w, " epoch=%" PRIu64 " base=%" PRIu64 " next=%" PRIu64 " last=%d given=%" PRIu64 " order=%016" PRIx64, t->epoch, t->base, t->next, t->last,
+	    t->n_given, t->order);
+	put(&w, " source=");
+	put_text(&w, t->source);
+	put(&w, " print=");
+	put_base64(&w, t->print, t->n_print_bytes);
+	if (w.used < w.size)
+		put(&w, " sum=%016" PRIx64, hash_bytes(buf, w.used));
+	return w.used < size ? 0 : BATCHD_E_INVALID;
+}
+
+/* ---- reading ---- */
+
+/* The value of ` name=`, up to the next space. NULL: not there. */
+static const char *find(const char *text, const char *name, size_t *n)
+{
+	size_t n_name = strlen(name);
+
+	for (const char *p = strchr(text, ' '); p; p = strchr(p + 1, ' ')) {
+		if (strncmp(p + 1, name, n_name) != 0 || p[1 + n_name] != '=')
+			continue;
+		p += n_name + 2;
+		*n = strcspn(p, " ");
+		return p;
+	}
+	return NULL;
+}
+
+static bool get_number(const char *text, const char *name, int base, uint64_t *value)
+{
+	size_t n;
+	const char *p = find(text, name, &n);
+	char *end;
+
+	if (!p || !isxdigit((unsigned char)*p))
+		return false;
+	*value = strtoull(p, &end, base);
+	return end == p + n;
+}
+
+static bool get_flag(const char *text, const char *name, bool *value)
+{
+	uint64_t v;
+
+	if (!get_number(text, name, 10, &v) || v > 1)
+		return false;
+	*value = v;
+	return true;
+}
+
+static bool get_text(const char *text, const char *name, char *out, size_t size)
+{
+	size_t n, used = 0;
+	const char *p = find(text, name, &n), *end;
+	unsigned c;
+
+	if (!p)
+		return false;
+	for (end = p + n; p < end && used + 1 < size; used++) {
+		c = (unsigned char)*p++;
+		if (c == '%') {
+			if (end - p < 2 || sscanf(p, "%2x", &c) != 1)
+				return false;
+			p += 2;
+		}
+		out[used] = (char)c;
+	}
+	out[used] = '\0';
+	return p == end;
+}
+
+static bool get_base64(const char *text, const char *name, uint8_t *out, size_t size, size_t *n_out)
+{
+	size_t n;
+	const char *p = find(text, name, &n);
+	uint32_t v = 0;
+	unsigned n_bits = 0;
+
+	*n_out = 0;
+	if (!p)
+		return false;
+	for (size_t i = 0; i < n; i++) {
+		const char *digit = strchr(digits64, p[i]);
+
+		if (!digit)
+			return false;
+		v = v << 6 | (uint32_t)(digit - digits64);
+		n_bits += 6;
+		if (n_bits < 8)
+			continue;
+		n_bits -= 8;
+		if (*n_out == size)
+			return false;
+		out[(*n_out)++] = (uint8_t)(v >> n_bits);
+	}
+	return *n_out == 0 || *n_out == size;
+}
+
+static bool sum_is_right(const char *text)
+{
+	const char *end = strstr(text, " sum=");
+	uint64_t sum;
+
+	return end && get_number(end, "sum", 16, &sum) && sum == hash_bytes(text, (size_t)(end - text)) && strlen(end) == 5 + 16;
+}
+
+static bool read_fields(const char *text, struct token *t)
+{
+	return get_number(text, "data", 16, &t->content_id) && get_number(text, "samples", 10, &t->n_samples) &&
+	       get_number(text, "pipeline", 16, &t->pipeline_id) && get_number(text, "seed", 10, &t->seed) && get_flag(text, "shuffle", &t->shuffle) &&
+	       get_flag(text, "own", &t->own_batches) && get_number(text, "batch", 10, &t->batch_size) &&
+	       get_number(text, "consumers", 10, &t->consumers) && get_number(text, "epoch", 10, &t->epoch) && get_number(text, "base", 10, &t->base) &&
+	       get_number(text, "next", 10, &t->next) && get_flag(text, "last", &t->last) && get_number(text, "given", 10, &t->n_given) &&
+	       get_number(text, "order", 16, &t->order) && get_text(text, "source", t->source, sizeof t->source) &&
+	       get_base64(text, "print", t->print, sizeof t->print, &t->n_print_bytes);
+}
+
+/* Sums of products of what is in it must not wrap when it is gone on from. */
+static bool is_possible(const struct token *t)
+{
+	uint64_t at;
+
+	return t->batch_size && t->consumers && t->batch_size <= UINT32_MAX && t->consumers <= UINT32_MAX && t->epoch < INT64_MAX &&
+	       t->next <= INT64_MAX && !__builtin_mul_overflow(t->batch_size * t->consumers, t->next, &at) && !__builtin_add_overflow(at, t->base, &at);
+}
+
+int token_read(const char *text, struct token *t, struct fault *f)
+{
+	*t = (struct token){ 0 };
+	if (strncmp(text, "batchd-token-", 13) != 0)
+		return fault_set(f, BATCHD_E_INVALID, "this is no token of batchd: it begins with '%.16s'", text);
+	if (strncmp(text, MAGIC " ", sizeof MAGIC) != 0)
+		return fault_set(f, BATCHD_E_INVALID, "the token '%.20s...' is of another version of batchd than this one", text);
+	if (!sum_is_right(text) || !read_fields(text, t) || !is_possible(t))
+		return fault_set(f, BATCHD_E_INVALID, "the token is damaged: it was cut short or changed");
+	return 0;
+}

@@ -1,0 +1,33 @@
+/* Tokens: where a training stands, as one line of text. See batchd.h. */
+#ifndef BATCHD_CLIENT_TOKEN_H
+#define BATCHD_CLIENT_TOKEN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "error.h"
+#include "wire.h"
+
+enum { TOKEN_SOURCE_BYTES = 256 };
+
+struct token {
+	uint64_t content_id, n_samples, pipeline_id, seed, batch_size, consumers; /* consumers: trainers that an epoch is divided among */
+	bool shuffle, own_batches;
+	uint64_t epoch, base, next;   /* the first step that was not given out yet */
+	bool last;                    /* there is none: the epoch is over */
+	uint64_t n_given, order;      /* batches given out so far; own_batches: hash of those of this epoch */
+	char source[TOKEN_SOURCE_BYTES]; /* for messages; cut short */
+	uint8_t print[WIRE_PRINT_BYTES];
+	size_t n_print_bytes;         /* 0: none */
+};
+
+/* 0, or BATCHD_E_INVALID: size is too small. */
+int token_write(const struct token *t, char *buf, size_t size);
+/* 0, or BATCHD_E_INVALID with f: no token, damaged, or of another version. */
+int token_read(const char *text, struct token *t, struct fault *f);
+
+/* Adds a batch of indices to the hash of those before it. */
+uint64_t token_order(uint64_t order, const uint64_t *indices, uint32_t n);
+
+#endif

@@ -98,7 +98,7 @@ EXAMPLES := $(patsubst %.c,$(BUILD)/%,$(wildcard client/examples/*.c))
 FUZZERS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/fuzz/fuzz_*.c))
 LIBRARY := $(BUILD)/$(SO).$(VERSION) $(BUILD)/libbatchd.a
 FAKECUDA := $(call objects,$(wildcard tests/fakecuda/*.c) client/cuda/finish-plan.c)
-GPU_TOOLS := $(BUILD)/tests/gpu/conformance
+GPU_TOOLS := $(BUILD)/tests/gpu/conformance $(BUILD)/tests/gpu/trainer
 FAKEDRIVERS := $(BUILD)/libfakecuda.so $(BUILD)/libfakecuda-old.so
 
 ##@ Build
@@ -209,8 +209,8 @@ $(BUILD)/libfakecuda.so: $(FAKECUDA) tests/fakecuda/fakecuda.map
 	$(LINK) -shared -Wl,-Bsymbolic -Wl,-z,nodelete -Wl,--version-script,tests/fakecuda/fakecuda.map $(FAKECUDA) -lm -pthread
 $(BUILD)/libfakecuda-old.so: $(FAKECUDA) tests/fakecuda/old-driver.map
 	$(LINK) -shared -Wl,-Bsymbolic -Wl,-z,nodelete -Wl,--version-script,tests/fakecuda/old-driver.map $(FAKECUDA) -lm -pthread
-$(BUILD)/tests/gpu/%: $(BUILD)/tests/gpu/%.o $(BUILD)/tests/gpu/cuda.o
-	$(LINK) $^ -ldl -pthread
+$(BUILD)/tests/gpu/%: $(BUILD)/tests/gpu/%.o $(BUILD)/tests/gpu/cuda.o $(BUILD)/libbatchd.a
+	$(LINK) $^ $(CLIENT_LIBS) -lm -ldl
 .PRECIOUS: $(BUILD)/%.o
 
 ##@ Try and measure

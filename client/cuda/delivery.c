@@ -373,7 +373,7 @@ static int release_behind(struct batchd_loader *l, struct device_lease *lease, s
 	if (r != CUDA_OK) {
 		if (cuda_error_sticky(r))
 			d->lost = r;
-		return cuda_error_sticky(r) ? BATCHD_E_GPU : BATCHD_E_INVALID;
+		return BATCHD_E_GPU;
 	}
 	atomic_fetch_add(&d->n_coming, 1);
 	append(d, lease);

@@ -48,6 +48,13 @@ static long number(const char *name, long otherwise)
 	return text && *text ? strtol(text, NULL, 0) : otherwise;
 }
 
+static const char *path(const char *name)
+{
+	const char *text = getenv(name);
+
+	return text && *text ? text : NULL;
+}
+
 /* "NAME:3=2": the third call of NAME ends in error 2; "NAME:3+=2": every one from the third on; "NAME:*=2"; "NAME:p0.01=2": by chance. */
 static bool add_rule(const char *text)
 {
@@ -164,8 +171,8 @@ static void read_environment(void)
 	settings.delay_us = number("FAKECUDA_DELAY_US", 300);
 	settings.abort_on_violation = number("FAKECUDA_ABORT", 0);
 	settings.quiet = number("FAKECUDA_QUIET", 0);
-	settings.dir = getenv("FAKECUDA_DIR");
-	settings.report = getenv("FAKECUDA_REPORT");
+	settings.dir = path("FAKECUDA_DIR");
+	settings.report = path("FAKECUDA_REPORT");
 	settings.pidns = (uint64_t)number("FAKECUDA_PIDNS", stat("/proc/self/ns/pid", &st) ? 0 : (long)st.st_ino);
 	settings.euid = (uint32_t)number("FAKECUDA_EUID", (long)geteuid());
 	text = getenv("FAKECUDA_MIG");
@@ -173,7 +180,7 @@ static void read_environment(void)
 	settings.mig |= !!*settings.mig_name;
 	forbidden_names = getenv("FAKECUDA_FORBID_THREADS");
 	allowed_names = getenv("FAKECUDA_ALLOW_THREADS");
-	control_path = getenv("FAKECUDA_CONTROL");
+	control_path = path("FAKECUDA_CONTROL");
 	chance_state = settings.seed * 77777 + (uint64_t)getpid();
 	add_latencies(getenv("FAKECUDA_LATENCY_US"));
 }

@@ -35,8 +35,9 @@ STOP_S = 20
 class Daemon:
     """A batchd in the foreground with its own socket and log."""
 
-    def __init__(self, folder, args=(), config=None):
+    def __init__(self, folder, args=(), config=None, env=None):
         self.folder = folder
+        self.env = env
         self.socket = folder / "batchd.sock"
         self.log = folder / "batchd.log"
         self.argv = [str(BUILD / "batchd"), "--foreground", "--socket", str(self.socket), *map(str, args)]
@@ -48,7 +49,7 @@ class Daemon:
 
     def start(self):
         with open(self.log, "ab") as log:
-            self.process = subprocess.Popen(self.argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            self.process = subprocess.Popen(self.argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self.env)
         deadline = time.monotonic() + START_S
         while not self.answers():
             assert self.process.poll() is None, f"batchd exited with {self.process.returncode}:\n{self.output()}"

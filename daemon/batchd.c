@@ -219,6 +219,19 @@ static void on_stop_signal(uv_signal_t *signal, int number)
 	begin_stop(signal->data, number == SIGTERM ? "SIGTERM" : "SIGINT");
 }
 
+static void set_account_limits(struct batchd *b)
+{
+	const struct config_limits *l = &b->config->limits;
+	struct accounts *a = &b->accounts;
+	a->limit[ACCOUNT_SESSIONS] = l->sessions;
+	a->limit_per_user[ACCOUNT_SESSIONS] = l->sessions_per_user;
+	a->limit[ACCOUNT_LOADERS] = l->loaders;
+	a->limit_per_user[ACCOUNT_LOADERS] = l->loaders_per_user;
+	a->limit_per_user[ACCOUNT_SLOT_BYTES] = (uint64_t)(l->memory_per_user * (double)b->memory_budget_bytes) + 1; /* 0 would mean none */
+	a->limit_per_user[ACCOUNT_UNREAD_BYTES] = l->unread_per_user;
+	a->limit_per_user[ACCOUNT_FDS] = l->fds_per_user;
+}
+
 static void apply_config(struct batchd *b, struct config *fresh)
 {
 	struct config_change changes[CONFIG_MAX_CHANGES];
@@ -231,8 +244,7 @@ static void apply_config(struct batchd *b, struct config *fresh)
 	*b->config = *fresh;
 	config_finish(&old);
 	log_set_level(b->config->log_level);
-	b->server.limits.sessions = b->config->limits.sessions;
-	b->server.limits.sessions_per_user = b->config->limits.sessions_per_user;
+	set_account_limits(b);
 	b->server.limits.pending = b->config->limits.pending;
 	b->server.limits.hello_timeout_ns = b->config->limits.hello_timeout_ns;
 	if (workers)
@@ -353,12 +365,11 @@ static int start_gpus(struct batchd *b)
 static int start_server(struct batchd *b)
 {
 	struct server_limits limits = {
-		.sessions = b->config->limits.sessions,
-		.sessions_per_user = b->config->limits.sessions_per_user,
 		.pending = b->config->limits.pending,
 		.hello_timeout_ns = b->config->limits.hello_timeout_ns,
 	};
-	return server_init(&b->server, &b->loop, b->params->listen_fd, &limits, &session_peer_ops, b, BATCHD_VERSION);
+	set_account_limits(b);
+	return server_init(&b->server, &b->loop, b->params->listen_fd, &limits, &b->accounts, &session_peer_ops, b, BATCHD_VERSION);
 }
 
 int batchd_run(const struct batchd_params *params)
@@ -391,9 +402,12 @@ int batchd_run(const struct batchd_params *params)
 	notify_ready("serving");
 	uv_run(&b->loop, UV_RUN_DEFAULT);
 	uv_loop_close(&b->loop);
+	bool even = accounts_are_even(&b->accounts);
+	if (!even)
+		log_record(LOG_LEVEL_ERROR, "charges-left", "a user is charged for something that is not there any more; this is a fault of batchd");
 	cache_destroy(b->cache);
 	log_record(LOG_LEVEL_NOTICE, "stopped", "stopped");
 	int exit_code = b->exit_code;
 	free(b);
-	return exit_code;
+	return exit_code ? exit_code : even ? EXIT_SUCCESS : EXIT_FAILURE;
 }

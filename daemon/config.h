@@ -50,7 +50,10 @@ struct config_limits {
 	uint32_t sessions, sessions_per_user; /* connected trainers */
 	uint32_t pending;                     /* connections that have not said hello yet */
 	uint64_t hello_timeout_ns;            /* for that, and for one half-sent request */
-	uint32_t loaders;
+	uint32_t loaders, loaders_per_user;
+	double memory_per_user;               /* 0..1, share of `memory` that one user's batches may take */
+	uint64_t unread_per_user;             /* bytes of answers that its trainers have not taken */
+	uint32_t fds_per_user;                /* that the daemon has open for it */
 	uint32_t batch_size;                  /* rows */
 	uint64_t batch_bytes;
 	uint64_t image_pixels;                /* width * height; as struct decode_limits, */

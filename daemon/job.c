@@ -108,14 +108,6 @@ static struct job *find_job(struct batchd *b, uid_t uid, const char *name)
 	return NULL;
 }
 
-static unsigned count_jobs(const struct batchd *b)
-{
-	unsigned n = 0;
-	for (const struct job *j = b->jobs; j; j = j->next)
-		n++;
-	return n;
-}
-
 static void on_linger_closed(uv_handle_t *h)
 {
 	struct job *j = h->data;
@@ -141,11 +133,25 @@ void job_close(struct job *j)
 	if (j->state == JOB_CLOSING || j->n_tasks || j->opening)
 		return;
 	j->state = JOB_CLOSING;
+	charge_end(&j->loader_charge);
+	charge_end(&j->fds);
 	uv_timer_stop(&j->linger);
 	if (j->loader)
 		loader_close(j->loader);
 	else
 		uv_close((uv_handle_t *)&j->linger, on_linger_closed);
+}
+
+bool job_close_lingering(struct batchd *b, uid_t uid, bool any_user)
+{
+	struct job *oldest = NULL;
+	for (struct job *j = b->jobs; j; j = j->next) { /* the newest first */
+		if (j->state == JOB_READY && !j->sessions && !j->n_tasks && (any_user || j->spec.uid == uid))
+			oldest = j;
+	}
+	if (oldest)
+		job_close(oldest);
+	return oldest != NULL;
 }
 
 static void on_linger_over(uv_timer_t *t)
@@ -296,7 +302,7 @@ static void start_opening(struct job *j, struct request *r, int *fds, unsigned n
 	pool_run_task(b->pool, &o->task);
 }
 
-static struct job *make_job(struct batchd *b, struct request *r, int *fds, unsigned n_fds)
+static struct job *make_job(struct batchd *b, struct request *r, int *fds, unsigned n_fds, struct charge *loader, struct charge *open_fds)
 {
 	struct job *j = calloc(1, sizeof(*j));
 	if (!j)
@@ -304,6 +310,8 @@ static struct job *make_job(struct batchd *b, struct request *r, int *fds, unsig
 	j->daemon = b;
 	j->spec = r->spec;
 	r->spec = (struct loader_spec){ 0 };
+	charge_move(&j->loader_charge, loader);
+	charge_move(&j->fds, open_fds);
 	uv_timer_init(&b->loop, &j->linger);
 	j->linger.data = j;
 	j->next = b->jobs;
@@ -323,6 +331,39 @@ static void enter(struct job *j, struct session *s)
 	s->state = SESSION_OPENING;
 	if (j->state == JOB_READY)
 		uv_timer_stop(&j->linger);
+}
+
+/* What a new job costs its user. Loaders that nobody uses any more make room. 0, the kind's limit that refuses it, or -ENOMEM. */
+enum { OVER_LOADERS = 1, OVER_USERS_LOADERS, OVER_FDS };
+
+static int charge_job(struct batchd *b, uid_t uid, unsigned n_fds, struct charge *loader, struct charge *open_fds)
+{
+	int r;
+	do
+		r = charge_begin(loader, &b->accounts, uid, ACCOUNT_LOADERS, 1);
+	while (r > 0 && job_close_lingering(b, uid, r == ACCOUNT_E_ALL));
+	if (r)
+		return r < 0 ? r : r == ACCOUNT_E_ALL ? OVER_LOADERS : OVER_USERS_LOADERS;
+	r = charge_begin(open_fds, &b->accounts, uid, ACCOUNT_FDS, n_fds);
+	if (r == 0)
+		return 0;
+	charge_end(loader);
+	return r < 0 ? r : OVER_FDS;
+}
+
+static void refuse_job(struct session *s, int why)
+{
+	if (why < 0)
+		session_fail(s, BATCHD__WIRE__ERROR_CODE__INTERNAL, "", "out of memory");
+	else if (why == OVER_LOADERS)
+		session_fail(s, BATCHD__WIRE__ERROR_CODE__LIMIT, "loaders",
+			     "the daemon has as many loaders as limits.loaders in its configuration allows");
+	else if (why == OVER_USERS_LOADERS)
+		session_fail(s, BATCHD__WIRE__ERROR_CODE__LIMIT, "loaders_per_user",
+			     "this user has as many loaders as limits.loaders_per_user in the daemon's configuration allows");
+	else
+		session_fail(s, BATCHD__WIRE__ERROR_CODE__LIMIT, "fds_per_user",
+			     "the daemon has too many descriptors open for this user (limits.fds_per_user in its configuration)");
 }
 
 /* A new incarnation of the whole job: everybody of the old one is out, whatever it asked for and however far it had come. The loader stays if it can be gone on
@@ -369,14 +410,17 @@ void job_join(struct batchd *b, struct session *s, struct request *r, int *fds, 
 		session_fail(s, BATCHD__WIRE__ERROR_CODE__MISMATCH, field, text);
 		return;
 	}
-	if (!j && count_jobs(b) >= b->config->limits.loaders) {
-		session_fail(s, BATCHD__WIRE__ERROR_CODE__LIMIT, "loaders",
-			     "the daemon has as many loaders as limits.loaders in its configuration allows");
+	struct charge loader = { 0 }, open_fds = { 0 };
+	int why = j ? 0 : charge_job(b, s->uid, n_fds, &loader, &open_fds);
+	if (why) {
+		refuse_job(s, why);
 		return;
 	}
 	if (!j)
-		j = make_job(b, r, fds, n_fds);
+		j = make_job(b, r, fds, n_fds, &loader, &open_fds);
 	if (!j) {
+		charge_end(&loader);
+		charge_end(&open_fds);
 		session_fail(s, BATCHD__WIRE__ERROR_CODE__INTERNAL, "", "out of memory");
 		return;
 	}

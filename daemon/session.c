@@ -35,6 +35,8 @@ static void on_ghost_closed(uv_handle_t *h)
 {
 	struct session *s = h->data;
 	close(s->pidfd);
+	charge_end(&s->held);
+	charge_end(&s->fds);
 	forget(s);
 }
 
@@ -66,6 +68,8 @@ static bool become_ghost(struct session *s, struct peer *p)
 		return false;
 	s->pidfd = p->pidfd;
 	p->pidfd = -1;
+	charge_move(&s->held, &p->connection);
+	charge_move(&s->fds, &p->fds);
 	s->exit_poll.data = s;
 	s->state = SESSION_GHOST;
 	uv_poll_start(&s->exit_poll, UV_READABLE, on_process_exit);
@@ -79,6 +83,7 @@ struct slots_task {
 	struct slot_layout layout;
 	uint32_t n;
 	uint64_t charged_bytes;
+	struct charge bytes, fd;
 	bool share;
 	struct slots *slots;
 	int result;
@@ -149,6 +154,8 @@ static void slots_task_done(struct pool_task *t)
 		j->slots_pending = false;
 	if (task->result) {
 		b->slots_bytes -= task->charged_bytes;
+		charge_end(&task->bytes);
+		charge_end(&task->fd);
 		if (s) {
 			char text[256];
 			snprintf(text, sizeof(text), "cannot make %llu bytes of shared memory: %s",
@@ -157,6 +164,8 @@ static void slots_task_done(struct pool_task *t)
 		}
 	} else {
 		task->slots->charged_bytes = &b->slots_bytes;
+		charge_move(&task->slots->bytes, &task->bytes);
+		charge_move(&task->slots->fd, &task->fd);
 		if (s && j->state == JOB_READY)
 			stream_set_slots(loader_stream(j->loader, s->consumer.rank), task->slots);
 		else
@@ -178,14 +187,37 @@ static uint32_t wanted_slots(const struct batchd *b, const struct loader *l)
 	return n > b->config->slots ? (uint32_t)n : b->config->slots;
 }
 
-/* As many as wanted, or as the budget still has room for. */
-static uint32_t affordable_slots(const struct batchd *b, const struct loader *l)
+/* As many as wanted, or as the budget and the user's part of it still have room for; what nobody uses any more makes room. */
+static uint32_t affordable_slots(struct batchd *b, const struct loader *l)
 {
 	uint32_t wanted = wanted_slots(b, l);
-	uint64_t used = b->slots_bytes + batchd_cache_bytes(b);
-	uint64_t free_bytes = b->memory_budget_bytes > used ? b->memory_budget_bytes - used : 0;
-	uint64_t n = free_bytes / l->layout.slot_bytes;
+	uint64_t n, left;
+	do {
+		uint64_t used = b->slots_bytes + batchd_cache_bytes(b);
+		uint64_t free_bytes = b->memory_budget_bytes > used ? b->memory_budget_bytes - used : 0;
+		left = account_left(&b->accounts, l->spec.uid, ACCOUNT_SLOT_BYTES);
+		n = (free_bytes < left ? free_bytes : left) / l->layout.slot_bytes;
+	} while (n < wanted && job_close_lingering(b, l->spec.uid, left / l->layout.slot_bytes >= wanted));
 	return n < wanted ? (uint32_t)n : wanted;
+}
+
+static void refuse_slots(struct session *s)
+{
+	struct batchd *b = s->daemon;
+	struct loader *l = s->job->loader;
+	char text[400], slot[32], have[32], used[32], own[32];
+	size_format(l->layout.slot_bytes, slot, sizeof(slot));
+	size_format(b->slots_bytes, used, sizeof(used));
+	size_format(b->memory_budget_bytes, have, sizeof(have));
+	size_format(account_used(&b->accounts, l->spec.uid, ACCOUNT_SLOT_BYTES), own, sizeof(own));
+	bool user = b->memory_budget_bytes - b->slots_bytes >= MIN_SLOTS * l->layout.slot_bytes + batchd_cache_bytes(b);
+	if (user)
+		snprintf(text, sizeof(text), "no memory for this trainer's batches: it needs %d slots of %s, and this user's trainers have %s "
+			 "(limits.memory_per_user in the daemon's configuration, a share of its budget of %s)", MIN_SLOTS, slot, own, have);
+	else
+		snprintf(text, sizeof(text), "no memory for this trainer's batches: it needs %d slots of %s, and %s of the budget of %s are in use "
+			 "(memory in the daemon's configuration, or --memory)", MIN_SLOTS, slot, used, have);
+	session_fail(s, CODE(LIMIT), user ? "memory_per_user" : "memory", text);
 }
 
 static void request_slots(struct session *s)
@@ -194,12 +226,7 @@ static void request_slots(struct session *s)
 	struct loader *l = s->job->loader;
 	uint32_t n = affordable_slots(b, l);
 	if (n < MIN_SLOTS) {
-		char text[320], slot[32], have[32], used[32];
-		snprintf(text, sizeof(text), "no memory for this trainer's batches: it needs %d slots of %s, and %s of the budget of %s are in use "
-			 "(memory in the daemon's configuration, or --memory)", MIN_SLOTS,
-			 size_format(l->layout.slot_bytes, slot, sizeof(slot)), size_format(b->slots_bytes, used, sizeof(used)),
-			 size_format(b->memory_budget_bytes, have, sizeof(have)));
-		session_fail(s, CODE(LIMIT), "memory", text);
+		refuse_slots(s);
 		return;
 	}
 	struct slots_task *task = calloc(1, sizeof(*task));
@@ -210,6 +237,16 @@ static void request_slots(struct session *s)
 	*task = (struct slots_task){ .task = { .run = slots_task_run, .done = slots_task_done }, .session = s, .job = s->job,
 				     .layout = l->layout, .n = n, .charged_bytes = n * l->layout.slot_bytes,
 				     .share = l->spec.share };
+	int r = charge_begin(&task->bytes, &b->accounts, s->uid, ACCOUNT_SLOT_BYTES, task->charged_bytes);
+	if (r == 0)
+		r = charge_begin(&task->fd, &b->accounts, s->uid, ACCOUNT_FDS, 1);
+	if (r) {
+		charge_end(&task->bytes);
+		free(task);
+		session_fail(s, r < 0 ? CODE(INTERNAL) : CODE(LIMIT), r < 0 ? "" : "fds_per_user",
+			     r < 0 ? "out of memory" : "the daemon has too many descriptors open for this user (limits.fds_per_user in its configuration)");
+		return;
+	}
 	b->slots_bytes += task->charged_bytes;
 	batchd_balance(b);
 	s->slots_task = task;

@@ -34,6 +34,7 @@ struct job {
 	unsigned n_tasks;            /* that will come back to this job */
 	bool retired;                /* a newer incarnation has taken its name: nobody joins it any more */
 	bool slots_pending;          /* share: its slab is being made */
+	struct charge loader_charge, fds; /* to its user, until closing begins */
 	uint64_t n_advances;         /* calls of job_advance so far */
 	uv_timer_t linger;
 };
@@ -61,6 +62,7 @@ struct session {
 	uv_poll_t exit_poll;
 	uint64_t number, n_released, wait_ns;
 	uint64_t advanced;           /* in which of its job's advances it had its turn */
+	struct charge held, fds;     /* a ghost's, as its connection had them */
 	pid_t pid;
 	uid_t uid;
 	char program[WIRE_MAX_PROGRAM + 1];
@@ -79,6 +81,7 @@ struct batchd {
 	struct job *jobs;
 	struct session *sessions;
 	uint64_t memory_budget_bytes;
+	struct accounts accounts;
 	uint64_t slots_bytes;        /* charged */
 	uint64_t decoded_budget_bytes, index_budget_bytes, file_budget_bytes; /* the most that caches may take */
 	uv_signal_t on_term, on_int, on_hup;
@@ -111,6 +114,8 @@ void job_leave(struct session *s);
 void job_advance(struct job *j);
 /* Ends a job without sessions now. */
 void job_close(struct job *j);
+/* Ends the job that has been without sessions for longest, of this user or, with any_user, of anybody. False: there is none. */
+bool job_close_lingering(struct batchd *b, uid_t uid, bool any_user);
 
 /* batchd.c */
 void batchd_activity(struct batchd *b); /* a session came or went: (re)starts or stops the idle clock */

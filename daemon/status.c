@@ -302,9 +302,31 @@ static json_t *limits_part(const struct batchd *b)
 	set_int(o, "sessions", b->config->limits.sessions);
 	set_int(o, "sessions_per_user", b->config->limits.sessions_per_user);
 	set_int(o, "loaders", b->config->limits.loaders);
+	set_int(o, "loaders_per_user", b->config->limits.loaders_per_user);
+	set_int(o, "slots_bytes_per_user", b->accounts.limit_per_user[ACCOUNT_SLOT_BYTES]);
+	set_int(o, "unread_bytes_per_user", b->config->limits.unread_per_user);
+	set_int(o, "fds_per_user", b->config->limits.fds_per_user);
 	set_int(o, "batch_size", b->config->limits.batch_size);
 	set_int(o, "batch_bytes", b->config->limits.batch_bytes);
 	return o;
+}
+
+/* What each user is charged for. */
+static json_t *users_part(const struct batchd *b)
+{
+	static const char *const names[ACCOUNT_N_KINDS] = {
+		[ACCOUNT_SESSIONS] = "sessions", [ACCOUNT_LOADERS] = "loaders", [ACCOUNT_SLOT_BYTES] = "slots_bytes",
+		[ACCOUNT_UNREAD_BYTES] = "unread_bytes", [ACCOUNT_FDS] = "fds",
+	};
+	json_t *list = json_array();
+	for (const struct account *x = b->accounts.first; x; x = x->next) {
+		json_t *o = json_object();
+		set_int(o, "uid", x->uid);
+		for (int kind = 0; kind < ACCOUNT_N_KINDS; kind++)
+			set_int(o, names[kind], x->used[kind]);
+		json_array_append_new(list, o);
+	}
+	return list;
 }
 
 char *status_json(struct batchd *b)
@@ -323,6 +345,7 @@ char *status_json(struct batchd *b)
 	}
 	set(root, "loaders", loaders);
 	set(root, "sessions", sessions);
+	set(root, "users", users_part(b));
 	set(root, "limits", limits_part(b));
 	char *text = json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(9));
 	json_decref(root);

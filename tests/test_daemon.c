@@ -262,6 +262,7 @@ END_TEST
 static void little_memory(struct config *c)
 {
 	c->memory_bytes = 1 << 20;
+	c->limits.memory_per_user = 1;
 }
 
 START_TEST(test_slots_stay_within_the_memory_budget)

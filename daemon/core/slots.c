@@ -60,6 +60,8 @@ static void slots_destroy(struct slots *s, bool keep_memory)
 {
 	if (s->charged_bytes)
 		*s->charged_bytes -= s->slab.bytes;
+	charge_end(&s->bytes);
+	charge_end(&s->fd);
 	if (!keep_memory)
 		slab_finish(&s->slab);
 	free(s->slot);

@@ -19,6 +19,7 @@
 #include "core/mirror.h"
 #include "core/pool.h"
 #include "core/slab.h"
+#include "util/account.h"
 
 struct plan;
 struct stream;
@@ -68,6 +69,7 @@ struct slots {
 	uint32_t n;
 	unsigned n_refs;
 	struct stream *stream;         /* that makes batches in them; NULL: none does any more */
+	struct charge bytes, fd;       /* to the user whose trainer they were made for */
 	uint64_t *charged_bytes;       /* the account that slab.bytes is refunded to at the end */
 	struct mirror *mirrors[SLOTS_MAX_MIRRORS];
 	unsigned n_mirrors;            /* at the end: that have not closed yet */

@@ -9,7 +9,7 @@
 #include "core/loader.h"
 #include "core/sampler.h"
 
-enum { MAX_OWN_BATCHES = 256 };
+enum { MORE_OWN_BATCHES = 2 }; /* unanswered ones beyond the window, as proto/README.md allows */
 
 static uint64_t bit(uint32_t rank)
 {
@@ -548,7 +548,7 @@ int stream_push(struct consumer *c, uint64_t seek, uint64_t step, const uint64_t
 		return seek < c->seek ? 0 : STREAM_E_INVALID; /* older: sent before the trainer's own seek */
 	uint64_t expected = s->next.step + s->n_own;
 	uint32_t have = s->own_partial ? s->own_partial->n : 0;
-	if (step != expected || s->n_own >= MAX_OWN_BATCHES || n > s->loader->spec.batch_size - have || have + n == 0)
+	if (step != expected || s->n_own >= s->slots->n + MORE_OWN_BATCHES || n > s->loader->spec.batch_size - have || have + n == 0)
 		return STREAM_E_INVALID;
 	struct own_batch *b = own_append(s->own_partial, step, indices, n);
 	if (!b)

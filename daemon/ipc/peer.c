@@ -65,6 +65,7 @@ static void drop_waiting(struct peer *p)
 		free_packet(k);
 	}
 	p->n_out = 0;
+	charge_end(&p->unread);
 }
 
 void peer_close(struct peer *p)
@@ -79,6 +80,8 @@ void peer_close(struct peer *p)
 		uv_close((uv_handle_t *)&p->exit_poll, on_handle_closed);
 	shutdown(p->fd, SHUT_RDWR); /* the client learns of it even while a fork of ours, or its own, holds the socket */
 	p->server->ops->closed(p);
+	charge_end(&p->connection);
+	charge_end(&p->fds);
 	uv_close((uv_handle_t *)&p->poll, on_handle_closed);
 	uv_close((uv_handle_t *)&p->hello_timer, on_handle_closed);
 }
@@ -141,6 +144,11 @@ void peer_doom(struct peer *p, Batchd__Wire__ErrorCode code, const char *field, 
 static void keep(struct peer *p, const Batchd__Wire__ServerMessage *m, const int *fds, unsigned n_fds)
 {
 	size_t n = protobuf_c_message_get_packed_size(&m->base);
+	if (charge_grow(&p->unread, n)) {
+		peer_doom(p, BATCHD__WIRE__ERROR_CODE__LIMIT, "unread_per_user",
+			  "this user's trainers leave too much unread (limits.unread_per_user in the daemon's configuration)");
+		return;
+	}
 	struct packet *k = p->n_out < MAX_WAITING ? malloc(sizeof(*k) + n) : NULL;
 	if (!k) {
 		peer_doom(p, BATCHD__WIRE__ERROR_CODE__PROTOCOL, NULL, "the client does not read what it asked for");
@@ -234,6 +242,7 @@ static void flush(struct peer *p)
 			return;
 		p->out_first = k->next;
 		p->n_out--;
+		charge_shrink(&p->unread, k->n_bytes);
 		free_packet(k);
 	}
 	set_events(p);

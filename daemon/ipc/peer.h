@@ -11,6 +11,7 @@
 
 #include <uv.h>
 
+#include "util/account.h"
 #include "wire.h"
 
 struct peer;
@@ -42,6 +43,7 @@ struct peer {
 	char program[WIRE_MAX_PROGRAM + 1];
 	bool greeted, closing;
 	bool doomed;                /* has been told why; closed when the loop comes round */
+	struct charge connection, fds, unread; /* ops->closed may take the first two over */
 	struct packet *out_first, *out_last;
 	unsigned n_out;
 	uint64_t connected_ns;

@@ -12,7 +12,7 @@
 
 #include "util/log.h"
 
-enum { ACCEPTS_PER_TURN = 16, PAUSE_MS = 500 };
+enum { ACCEPTS_PER_TURN = 16, PAUSE_MS = 500, FDS_PER_PEER = 2 /* socket, pidfd */ };
 
 static void listen_again(struct server *s);
 
@@ -41,14 +41,6 @@ static bool has_fds_left(const struct server *s)
 	return getrlimit(RLIMIT_NOFILE, &limit) || (rlim_t)next < limit.rlim_cur - limit.rlim_cur / 4;
 }
 
-static unsigned count_of(const struct server *s, uid_t uid)
-{
-	unsigned n = 0;
-	for (const struct peer *p = s->peers; p; p = p->next)
-		n += p->uid == uid;
-	return n;
-}
-
 static unsigned pending_of(const struct server *s, uid_t uid)
 {
 	unsigned n = 0;
@@ -57,15 +49,34 @@ static unsigned pending_of(const struct server *s, uid_t uid)
 	return n;
 }
 
+static void refuse(struct peer *p, int why, enum account_kind kind)
+{
+	const struct accounts *a = p->server->accounts;
+	if (why < 0)
+		peer_fail(p, BATCHD__WIRE__ERROR_CODE__INTERNAL, NULL, "out of memory");
+	else if (kind == ACCOUNT_FDS)
+		peer_fail(p, BATCHD__WIRE__ERROR_CODE__LIMIT, "fds_per_user",
+			  "this user's trainers take up %llu of the daemon's descriptors, the limit (limits.fds_per_user in its configuration)",
+			  (unsigned long long)a->limit_per_user[ACCOUNT_FDS]);
+	else if (why == ACCOUNT_E_ALL)
+		peer_fail(p, BATCHD__WIRE__ERROR_CODE__LIMIT, "sessions",
+			  "the daemon has %llu sessions, its limit (limits.sessions in its configuration)", (unsigned long long)a->limit[ACCOUNT_SESSIONS]);
+	else
+		peer_fail(p, BATCHD__WIRE__ERROR_CODE__LIMIT, "sessions_per_user",
+			  "this user has %llu sessions, the limit (limits.sessions_per_user in the daemon's configuration)",
+			  (unsigned long long)a->limit_per_user[ACCOUNT_SESSIONS]);
+}
+
 static void check_limits(struct server *s, struct peer *p)
 {
-	if (s->n_peers > s->limits.sessions)
-		peer_fail(p, BATCHD__WIRE__ERROR_CODE__LIMIT, "sessions",
-			  "the daemon has %u sessions, its limit (limits.sessions in its configuration)", s->limits.sessions);
-	else if (count_of(s, p->uid) > s->limits.sessions_per_user)
-		peer_fail(p, BATCHD__WIRE__ERROR_CODE__LIMIT, "sessions_per_user",
-			  "this user has %u sessions, the limit (limits.sessions_per_user in the daemon's configuration)",
-			  s->limits.sessions_per_user);
+	enum account_kind kind = ACCOUNT_SESSIONS;
+	int r = charge_begin(&p->connection, s->accounts, p->uid, kind, 1);
+	if (r == 0)
+		r = charge_begin(&p->fds, s->accounts, p->uid, kind = ACCOUNT_FDS, FDS_PER_PEER);
+	if (r == 0)
+		r = charge_begin(&p->unread, s->accounts, p->uid, kind = ACCOUNT_UNREAD_BYTES, 0);
+	if (r)
+		refuse(p, r, kind);
 	else if (s->n_pending > s->limits.pending && pending_of(s, p->uid) > s->limits.pending / 4) /* one silent user shuts nobody else out */
 		peer_fail(p, BATCHD__WIRE__ERROR_CODE__LIMIT, "pending", "too many connections that have not said hello yet");
 }
@@ -103,11 +114,12 @@ static void listen_again(struct server *s)
 }
 
 int server_init(struct server *s, uv_loop_t *loop, int listen_fd, const struct server_limits *limits,
-		const struct peer_ops *ops, void *owner, const char *version)
+		struct accounts *accounts, const struct peer_ops *ops, void *owner, const char *version)
 {
 	s->loop = loop;
 	s->listen_fd = listen_fd;
 	s->limits = *limits;
+	s->accounts = accounts;
 	s->ops = ops;
 	s->owner = owner;
 	s->version = version;

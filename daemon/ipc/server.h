@@ -7,7 +7,7 @@
 #include "ipc/peer.h"
 
 struct server_limits {
-	uint32_t sessions, sessions_per_user, pending;
+	uint32_t pending;           /* connections that have not said hello; the other limits are the accounts' */
 	uint64_t hello_timeout_ns;
 };
 
@@ -20,6 +20,7 @@ struct server {
 	const struct peer_ops *ops;
 	void *owner;
 	const char *version;        /* told in Welcome */
+	struct accounts *accounts;  /* borrowed; connections, unread bytes and descriptors are charged there */
 	struct server_limits limits;
 	struct peer *peers;
 	unsigned n_peers, n_pending;
@@ -29,9 +30,9 @@ struct server {
 	unsigned char buffer[WIRE_MAX_BYTES];
 };
 
-/* listen_fd is borrowed. 0 or negative errno. */
+/* listen_fd and accounts are borrowed. 0 or negative errno. */
 int server_init(struct server *s, uv_loop_t *loop, int listen_fd, const struct server_limits *limits,
-		const struct peer_ops *ops, void *owner, const char *version);
+		struct accounts *accounts, const struct peer_ops *ops, void *owner, const char *version);
 /* Stops listening; peers stay. */
 void server_stop(struct server *s);
 

@@ -87,6 +87,8 @@ void peer_close(struct peer *p)
 	server->n_peers--;
 	socket_of(p)->peer = NULL;
 	server->ops->closed(p);
+	charge_end(&p->connection);
+	charge_end(&p->fds);
 	SIM_CHECK(n_closed < sizeof(closed) / sizeof(closed[0]), "too many peers at once");
 	closed[n_closed++] = p;
 }
@@ -158,6 +160,8 @@ struct sim_socket *sim_connect(pid_t pid, uid_t uid)
 	p->uid = uid;
 	p->number = ++n_connected;
 	p->n_gids = 1;
+	int r = charge_begin(&p->connection, &sim_daemon.accounts, uid, ACCOUNT_SESSIONS, 1);
+	SIM_CHECK(r == 0 && charge_begin(&p->fds, &sim_daemon.accounts, uid, ACCOUNT_FDS, 2) == 0, "a connection is refused");
 	p->next = server->peers;
 	server->peers = p;
 	server->n_peers++;

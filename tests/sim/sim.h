@@ -71,6 +71,7 @@ struct sim_slab {
 void sim_slab_unref(struct sim_slab *s);
 uint64_t sim_daemon_slab_bytes(void);
 unsigned sim_n_slabs(void);
+unsigned sim_n_slabs_in_daemon(void);
 extern unsigned sim_no_memory_percent;
 
 /* ---- sockets (peer.c) ---- */
@@ -116,6 +117,7 @@ struct sim_job {
 	} plans[8];
 	uint32_t n_samples, batch_size, world_size, n_slots;
 	uint64_t seed, incarnation;
+	uid_t uid;
 	bool shuffle, drop_last, share, own;
 	unsigned next_plan;
 };

@@ -5,7 +5,7 @@
 
 unsigned sim_no_memory_percent;
 static uint64_t daemon_bytes;
-static unsigned n_slabs;
+static unsigned n_slabs, n_in_daemon;
 
 int __wrap_slab_init(struct slab *s, size_t size_bytes);
 void __wrap_slab_finish(struct slab *s);
@@ -22,6 +22,7 @@ int __wrap_slab_init(struct slab *s, size_t size_bytes)
 	x->n_refs = 1;
 	x->in_daemon = true;
 	daemon_bytes += bytes;
+	n_in_daemon++;
 	n_slabs++;
 	*s = (struct slab){ .kind = SLAB_MEMFD, .base = x->base, .bytes = bytes, .fd = sim_fd_open(x) };
 	return 0;
@@ -33,6 +34,7 @@ void __wrap_slab_finish(struct slab *s)
 	wire_close_fds(&s->fd, 1);
 	x->in_daemon = false;
 	daemon_bytes -= x->bytes;
+	n_in_daemon--;
 	sim_slab_unref(x);
 	*s = (struct slab){ .fd = -1 };
 }
@@ -54,4 +56,9 @@ uint64_t sim_daemon_slab_bytes(void)
 unsigned sim_n_slabs(void)
 {
 	return n_slabs;
+}
+
+unsigned sim_n_slabs_in_daemon(void)
+{
+	return n_in_daemon;
 }

@@ -31,7 +31,7 @@ void sim_trainer_join(struct sim_trainer *t, struct sim_job *j, int32_t rank)
 	Batchd__Wire__Hello h = BATCHD__WIRE__HELLO__INIT;
 	Batchd__Wire__Open o = BATCHD__WIRE__OPEN__INIT;
 	*t = (struct sim_trainer){ .phase = SIM_OPENING, .job = j, .pid = ++last_pid, .wanted_rank = rank };
-	t->socket = sim_connect(t->pid, 1000);
+	t->socket = sim_connect(t->pid, j->uid);
 	h.version = 1;
 	h.program = (char *)"trainer";
 	SAY(t, HELLO, hello, &h, -1);

@@ -215,7 +215,7 @@ static void roll_job(unsigned i)
 	struct sim_job *j = &sim_jobs[i];
 	unsigned kind = sim_below(6);
 	*j = (struct sim_job){ .n_samples = 1 + sim_below(24), .batch_size = 1 + sim_below(4), .world_size = 1 + sim_below(3), .n_slots = 2 + sim_below(3),
-			       .seed = sim_below(4), .shuffle = sim_chance(50), .drop_last = sim_chance(30) };
+			       .seed = sim_below(4), .uid = 1000 + sim_below(2), .shuffle = sim_chance(50), .drop_last = sim_chance(30) };
 	j->own = kind == 0;
 	j->share = kind >= 4;
 	if (j->own)
@@ -240,11 +240,13 @@ void sim_begin(uint64_t seed)
 		config.index_cache = NULL;
 	}
 	config.linger_ns = sim_chance(50) ? 0 : 30000000000u;
-	config.limits.loaders = sim_chance(90) ? 64 : 1;
 	sim_pool_start();
 	next_fd = 0;
 	*b = (struct batchd){ .params = &params, .config = &config, .cache = cache, .pool = sim_pool() };
 	b->memory_budget_bytes = sim_chance(90) ? 1 << 30 : (8 + sim_below(24)) * 4096;
+	b->accounts.limit[ACCOUNT_LOADERS] = sim_chance(90) ? 64 : 1;
+	b->accounts.limit_per_user[ACCOUNT_LOADERS] = sim_chance(90) ? 32 : 1;
+	b->accounts.limit_per_user[ACCOUNT_SLOT_BYTES] = b->memory_budget_bytes / 10 * 8;
 	b->server.ops = &session_peer_ops;
 	b->server.owner = b;
 	b->server.version = "simulated";
@@ -267,6 +269,7 @@ void sim_end(void)
 	SIM_CHECK(!sim_daemon.sessions, "a session is left at the end");
 	SIM_CHECK(!sim_daemon.server.n_peers, "a connection is left at the end");
 	SIM_CHECK(sim_daemon.slots_bytes == 0, "%llu bytes are charged at the end", (unsigned long long)sim_daemon.slots_bytes);
+	SIM_CHECK(accounts_are_even(&sim_daemon.accounts), "a user is charged at the end");
 	SIM_CHECK(sim_n_slabs() == 0, "%u slabs are left at the end", sim_n_slabs());
 	SIM_CHECK(sim_n_fds() == 0, "%u descriptors are left at the end", sim_n_fds());
 	SIM_CHECK(sim_n_handles() == 0, "%u handles are left at the end", sim_n_handles());
@@ -358,6 +361,25 @@ static void check_slots(const struct slots *s, unsigned n_refs)
 	SIM_CHECK(n_refs == s->n_refs, "%u references to a slab, %u counted", s->n_refs, n_refs);
 }
 
+/* The books against what is there. */
+static void check_accounts(void)
+{
+	const struct accounts *a = &sim_daemon.accounts;
+	uint64_t n_loaders = 0, n_sessions = sim_daemon.server.n_peers, n_fds_charged = 2 * sim_daemon.server.n_peers;
+	for (const struct job *j = sim_daemon.jobs; j; j = j->next)
+		n_loaders += j->state != JOB_CLOSING;
+	for (const struct session *s = sim_daemon.sessions; s; s = s->next) {
+		n_sessions += s->state == SESSION_GHOST;
+		n_fds_charged += s->state == SESSION_GHOST ? 2 : 0;
+	}
+	SIM_CHECK(a->used[ACCOUNT_LOADERS] == n_loaders, "%u loaders charged of %u", (unsigned)a->used[ACCOUNT_LOADERS], (unsigned)n_loaders);
+	SIM_CHECK(a->used[ACCOUNT_SESSIONS] == n_sessions, "%u sessions charged of %u", (unsigned)a->used[ACCOUNT_SESSIONS], (unsigned)n_sessions);
+	SIM_CHECK(a->used[ACCOUNT_SLOT_BYTES] == sim_daemon.slots_bytes, "%llu bytes charged to users of %llu",
+		  (unsigned long long)a->used[ACCOUNT_SLOT_BYTES], (unsigned long long)sim_daemon.slots_bytes);
+	SIM_CHECK(a->used[ACCOUNT_FDS] >= n_fds_charged + sim_n_slabs_in_daemon(), "%u descriptors charged of %u", (unsigned)a->used[ACCOUNT_FDS],
+		  (unsigned)n_fds_charged + sim_n_slabs_in_daemon());
+}
+
 void sim_check(void)
 {
 	uint64_t bytes = 0;
@@ -378,6 +400,7 @@ void sim_check(void)
 		check_slots(sets[i], refs[i]);
 		bytes += sets[i]->slab.bytes;
 	}
+	check_accounts();
 	/* A slab whose every reference is a row in work is not in `sets`; tasks are charged in advance. */
 	SIM_CHECK(sim_daemon.slots_bytes >= sim_daemon_slab_bytes() && bytes <= sim_daemon_slab_bytes(), "%llu bytes charged, %llu made, %llu reachable",
 		  (unsigned long long)sim_daemon.slots_bytes, (unsigned long long)sim_daemon_slab_bytes(), (unsigned long long)bytes);

@@ -1,0 +1,63 @@
+/* Accounts: what every user has of what clients can make the daemon spend, and how much one user, or all together, may have.
+ *
+ * A charge lies beside the resource it is for, and is given back where the resource is, so that an account's books are the sum of what is there: all zero after the
+ * last disconnect. Loop thread only. */
+#ifndef BATCHD_ACCOUNT_H
+#define BATCHD_ACCOUNT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+enum account_kind {
+	ACCOUNT_SESSIONS,     /* connections, and trainers that are gone while their processes hold batches */
+	ACCOUNT_LOADERS,      /* jobs, also while they linger */
+	ACCOUNT_SLOT_BYTES,   /* batches' memory */
+	ACCOUNT_UNREAD_BYTES, /* answers that clients have not taken yet */
+	ACCOUNT_FDS,
+	ACCOUNT_N_KINDS
+};
+
+struct account {
+	struct account *next;
+	struct accounts *owner;
+	uid_t uid;
+	unsigned n_charges;   /* freed at 0 */
+	uint64_t used[ACCOUNT_N_KINDS];
+};
+
+/* A zeroed one has no limits (0: none) and no users. */
+struct accounts {
+	struct account *first;
+	uint64_t used[ACCOUNT_N_KINDS], limit[ACCOUNT_N_KINDS], limit_per_user[ACCOUNT_N_KINDS];
+};
+
+/* Zeroed: nothing is charged. */
+struct charge {
+	struct account *account;
+	enum account_kind kind;
+	uint64_t amount;
+};
+
+enum {
+	ACCOUNT_E_USER = 1, /* over what one user may have */
+	ACCOUNT_E_ALL = 2,  /* over what all may have */
+};
+
+/* 0, ACCOUNT_E_USER, ACCOUNT_E_ALL or -ENOMEM; then nothing is charged. c is zeroed or ended. */
+int charge_begin(struct charge *c, struct accounts *a, uid_t uid, enum account_kind kind, uint64_t amount);
+/* More of the same, or less; same returns. */
+int charge_grow(struct charge *c, uint64_t amount);
+void charge_shrink(struct charge *c, uint64_t amount);
+/* Gives all of it back; c may be zeroed. */
+void charge_end(struct charge *c);
+/* The resource has another owner now: `to` is zeroed or ended, `from` is zeroed afterwards. */
+void charge_move(struct charge *to, struct charge *from);
+
+/* How much more this user may be charged; UINT64_MAX: there is no limit. */
+uint64_t account_left(const struct accounts *a, uid_t uid, enum account_kind kind);
+uint64_t account_used(const struct accounts *a, uid_t uid, enum account_kind kind);
+/* Nobody is charged for anything. */
+bool accounts_are_even(const struct accounts *a);
+
+#endif

@@ -1,0 +1,421 @@
+/* Clients that want too much or mean harm, against the whole daemon: each is refused by name or shown out, and whoever did nothing wrong is served as if they
+ * were not there. The daemon's exit status at the end says that nobody is charged for anything any more. */
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+#include "packets.h"
+#include "suite.h"
+
+#ifndef F_SEAL_FUTURE_WRITE
+#define F_SEAL_FUTURE_WRITE 0x0010
+#endif
+
+/* ---- wanting too much ---- */
+
+/* Opens; the field of the limit that refuses it, or "" when it is served (and stays open in *fd). */
+static const char *refusal(Batchd__Wire__Open *o, int *fd)
+{
+	static char field[WIRE_MAX_FIELD + 1];
+	int slab = -1;
+	*fd = dial();
+	greet(*fd);
+	const Batchd__Wire__ServerMessage *m = answer_to_open(*fd, o, &slab);
+	ck_assert_ptr_nonnull(m);
+	field[0] = '\0';
+	if (m->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_ERROR) {
+		ck_assert_int_eq(m->error->code, CODE(LIMIT));
+		ck_assert_ptr_nonnull(strstr(m->error->text, m->error->field)); /* the key to change is in the text, too */
+		strcpy(field, m->error->field);
+		close(*fd);
+	}
+	if (slab >= 0)
+		close(slab);
+	return field;
+}
+
+static void small_shares(struct config *c)
+{
+	c->memory_bytes = 32 << 20;
+	c->limits.memory_per_user = 0.25;
+	c->limits.loaders_per_user = 3;
+	c->linger_ns = 60000000000u;
+}
+
+START_TEST(test_a_users_batches_get_their_share_of_the_memory)
+{
+	/* 8 MiB of 32: a window shrinks to it, the next is refused though the budget has room; when the first has left there is room again. */
+	int fd, other;
+	start_daemon_with(small_shares);
+	Batchd__Wire__Open o = usual_open();
+	o.batch_size = 1900; /* about 1.9 MiB a slot */
+	o.n_slots = 8;
+	struct client c = join_with(o);
+	ck_assert_uint_eq(c.n_slots, 4);
+	o.job = (char *)"other";
+	ck_assert_str_eq(refusal(&o, &fd), "memory_per_user");
+	o.batch_size = 10;
+	ck_assert_str_eq(refusal(&o, &other), "");
+	Batchd__Wire__Close bye = BATCHD__WIRE__CLOSE__INIT;
+	SEND(c.fd, CLOSE, close, &bye);
+	while (receive(c.fd, NULL))
+		;
+	hang_up(&c);
+	o.batch_size = 1900;
+	o.job = (char *)"third";
+	ck_assert_str_eq(refusal(&o, &fd), ""); /* the first job lingers, and makes room */
+	close(fd);
+	close(other);
+	stop_daemon();
+}
+END_TEST
+
+START_TEST(test_a_user_may_have_so_many_loaders_and_unused_ones_make_room)
+{
+	/* The fourth of three in use is refused; one that merely lingers gives way. */
+	int fds[3], fd;
+	start_daemon_with(small_shares);
+	Batchd__Wire__Open o = usual_open();
+	char job[16];
+	o.job = job;
+	for (int i = 0; i < 3; i++) {
+		snprintf(job, sizeof(job), "job%d", i);
+		ck_assert_str_eq(refusal(&o, &fds[i]), "");
+	}
+	strcpy(job, "fourth");
+	ck_assert_str_eq(refusal(&o, &fd), "loaders_per_user");
+	close(fds[1]);
+	const char *field = "";
+	for (int tries = 0; tries < 500; tries++) { /* until the daemon has seen the hang-up */
+		field = refusal(&o, &fd);
+		if (!field[0])
+			break;
+		usleep(10000);
+	}
+	ck_assert_str_eq(field, "");
+	close(fd);
+	close(fds[0]);
+	close(fds[2]);
+	stop_daemon();
+}
+END_TEST
+
+static void few_fds(struct config *c)
+{
+	c->limits.fds_per_user = 12; /* a connection takes 2, a slab 1 */
+}
+
+START_TEST(test_a_user_gets_so_many_of_the_daemons_descriptors)
+{
+	/* Four trainers of three descriptors each; the fifth is refused at the door. One may wait for another user's process to be seen gone. */
+	struct client c[4];
+	start_daemon_with(few_fds);
+	Batchd__Wire__Open o = usual_open();
+	char job[16];
+	o.job = job;
+	for (int i = 0; i < 4; i++) {
+		snprintf(job, sizeof(job), "job%d", i);
+		c[i] = join_with(o);
+	}
+	int fd = dial();
+	const Batchd__Wire__ServerMessage *m = receive(fd, NULL);
+	ck_assert_int_eq(m->error->code, CODE(LIMIT));
+	ck_assert_str_eq(m->error->field, "fds_per_user");
+	close(fd);
+	for (int i = 0; i < 4; i++) {
+		seek_to(&c[i], 0, 0);
+		ck_assert_uint_eq(next_batch(&c[i]).step, 0);
+		hang_up(&c[i]);
+	}
+	stop_daemon();
+}
+END_TEST
+
+static void little_unread(struct config *c)
+{
+	c->limits.unread_per_user = 1 << 20;
+}
+
+START_TEST(test_answers_that_nobody_reads_are_limited)
+{
+	/* Asks for class names and never reads: it is closed while the daemon keeps a megabyte for it, not before its memory is gone. */
+	start_daemon_with(little_unread);
+	Batchd__Wire__Open o = usual_open();
+	o.dataset = (char *)"random:length=1000,shape=4,dtype=float32,classes=1000";
+	struct client c = join_with(o);
+	unsigned sent = 0;
+	for (; sent < 20000; sent++) {
+		Batchd__Wire__ClientMessage m = BATCHD__WIRE__CLIENT_MESSAGE__INIT;
+		Batchd__Wire__ClassesRequest r = BATCHD__WIRE__CLASSES_REQUEST__INIT;
+		m.body_case = BATCHD__WIRE__CLIENT_MESSAGE__BODY_CLASSES;
+		m.classes = &r;
+		if (wire_send(c.fd, &m.base, NULL, 0, 0))
+			break;
+	}
+	ck_assert_uint_lt(sent, 2000); /* 4 KB an answer */
+	ck_assert_uint_gt(sent, 100);
+	hang_up(&c);
+	check_it_serves();
+	stop_daemon();
+}
+END_TEST
+
+START_TEST(test_own_batches_beyond_the_window_are_illegal)
+{
+	/* window + 2 may wait; one more, while nothing is released, ends the connection. */
+	start_daemon();
+	Batchd__Wire__Open o = usual_open();
+	o.own_batches = true;
+	o.n_slots = 3;
+	for (unsigned extra = 0; extra < 2; extra++) {
+		struct client c = join_with(o);
+		seek_to(&c, 0, 0);
+		uint64_t index = 5;
+		for (uint64_t step = 0; step < 3 + 3 + 2 + extra; step++) { /* in slots, and waiting */
+			Batchd__Wire__Indices x = BATCHD__WIRE__INDICES__INIT;
+			x.seek = c.seek;
+			x.step = step;
+			x.n_index = 1;
+			x.index = &index;
+			SEND(c.fd, INDICES, indices, &x);
+		}
+		if (extra) {
+			ck_assert_int_eq(last_words(c.fd), CODE(PROTOCOL));
+		} else {
+			for (unsigned i = 0; i < 3; i++)
+				ck_assert_uint_eq(next_batch(&c).step, i);
+			Batchd__Wire__StatusRequest ask = BATCHD__WIRE__STATUS_REQUEST__INIT;
+			SEND(c.fd, STATUS, status, &ask);
+			ck_assert_int_eq(receive(c.fd, NULL)->body_case, BATCHD__WIRE__SERVER_MESSAGE__BODY_STATUS);
+		}
+		hang_up(&c);
+	}
+	check_it_serves();
+	stop_daemon();
+}
+END_TEST
+
+/* ---- the slab ---- */
+
+/* Everything that a process which was given the descriptor could try; returns the number of the first that works, 0 for none. */
+static int attack(int slab, size_t bytes)
+{
+	char again_path[64];
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	snprintf(again_path, sizeof(again_path), "/proc/self/fd/%d", slab);
+	void *writable = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, slab, 0);
+	if (writable != MAP_FAILED)
+		return 1;
+	uint8_t *shared = mmap(NULL, bytes, PROT_READ, MAP_SHARED, slab, 0);
+	if (shared != MAP_FAILED && mprotect(shared, page, PROT_READ | PROT_WRITE) == 0)
+		return 2;
+	if (ftruncate(slab, 0) == 0 || ftruncate(slab, (off_t)(2 * bytes)) == 0)
+		return 3;
+	if (fallocate(slab, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, (off_t)page) == 0)
+		return 4;
+	if (pwrite(slab, "x", 1, 0) == 1)
+		return 5;
+	if (fcntl(slab, F_ADD_SEALS, 0) == 0)
+		return 6;
+	if (fchmod(slab, 0777) == 0 && geteuid() != 0)
+		return 7;
+	int again = open(again_path, O_RDWR | O_CLOEXEC);
+	if (again >= 0) { /* root, and the owner after chmod, get this far; the seal has the last word */
+		if (mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, again, 0) != MAP_FAILED)
+			return 8;
+		if (pwrite(again, "x", 1, 0) == 1 || ftruncate(again, 0) == 0)
+			return 9;
+		if (fallocate(again, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, (off_t)page) == 0)
+			return 10;
+	}
+	if (shared != MAP_FAILED && madvise(shared, page, MADV_REMOVE) == 0)
+		return 11;
+	return 0;
+}
+
+static int attack_as(uid_t uid, int slab, size_t bytes)
+{
+	int status;
+	pid_t child = fork();
+	if (child == 0)
+		_exit(setresuid(uid, uid, uid) ? 99 : attack(slab, bytes));
+	ck_assert_int_eq(waitpid(child, &status, 0), child);
+	ck_assert(WIFEXITED(status));
+	return WEXITSTATUS(status);
+}
+
+START_TEST(test_nobody_who_has_the_slab_can_change_it)
+{
+	/* The trainer itself, a process of the same user, and one of another user that was handed the descriptor. */
+	start_daemon();
+	struct client c = join();
+	seek_to(&c, 0, 0);
+	Batchd__Wire__Batch b = next_batch(&c);
+	uint8_t *slab = mmap(NULL, c.slab_bytes, PROT_READ, MAP_PRIVATE, c.slab, 0), *before = malloc(c.slot_bytes);
+	ck_assert_ptr_ne(slab, MAP_FAILED);
+	memcpy(before, slab + b.slot * c.slot_bytes, c.slot_bytes);
+	ck_assert_int_eq(attack(c.slab, c.slab_bytes), 0);
+	ck_assert_int_eq(attack_as(geteuid(), c.slab, c.slab_bytes), 0);
+	if (geteuid() == 0)
+		ck_assert_int_eq(attack_as(65534, c.slab, c.slab_bytes), 0);
+	ck_assert_int_eq(memcmp(before, slab + b.slot * c.slot_bytes, c.slot_bytes), 0);
+	struct stat st;
+	ck_assert_int_eq(fstat(c.slab, &st), 0);
+	ck_assert_uint_eq((uint64_t)st.st_size, c.slab_bytes);
+	check_it_serves();
+	free(before);
+	hang_up(&c);
+	stop_daemon();
+}
+END_TEST
+
+/* ---- illegal orders ---- */
+
+static uint32_t roll(uint32_t *seed, uint32_t n)
+{
+	*seed = *seed * 1664525 + 1013904223;
+	return (uint32_t)((uint64_t)(*seed >> 4) * n >> 28);
+}
+
+/* A message that is well formed, whatever state we are in. */
+static void say_something(struct client *c, uint32_t *seed)
+{
+	Batchd__Wire__Open o = usual_open();
+	Batchd__Wire__Hello h = BATCHD__WIRE__HELLO__INIT;
+	Batchd__Wire__Indices x = BATCHD__WIRE__INDICES__INIT;
+	Batchd__Wire__StatusRequest s = BATCHD__WIRE__STATUS_REQUEST__INIT;
+	Batchd__Wire__ClassesRequest k = BATCHD__WIRE__CLASSES_REQUEST__INIT;
+	Batchd__Wire__Waiting w = BATCHD__WIRE__WAITING__INIT;
+	uint64_t index[3] = { roll(seed, 2000), roll(seed, 1000), UINT64_MAX };
+	static const uint64_t odd[] = { 0, 1, 2, 7, 1u << 31, UINT64_MAX, UINT64_MAX - 1, INT64_MAX };
+	switch (roll(seed, 10)) {
+	case 0:
+		h.version = roll(seed, 3);
+		SEND(c->fd, HELLO, hello, &h);
+		break;
+	case 1:
+	case 2:
+		o.job = (char *)(roll(seed, 2) ? "a" : "b");
+		o.rank = (int32_t)roll(seed, 4) - 1;
+		o.world_size = roll(seed, 4);
+		o.mode = (Batchd__Wire__Mode)roll(seed, 2);
+		o.own_batches = roll(seed, 4) == 0;
+		o.incarnation = roll(seed, 3);
+		SEND(c->fd, OPEN, open, &o);
+		break;
+	case 3:
+	case 4:
+		c->seek += roll(seed, 2);
+		seek_to(c, odd[roll(seed, 8)], odd[roll(seed, 8)]);
+		break;
+	case 5:
+		release(c, (uint32_t)odd[roll(seed, 8)], odd[roll(seed, 8)]);
+		break;
+	case 6:
+		x.seek = c->seek;
+		x.step = odd[roll(seed, 8)];
+		x.index = index;
+		x.n_index = roll(seed, 4);
+		x.more = roll(seed, 2);
+		SEND(c->fd, INDICES, indices, &x);
+		break;
+	case 7:
+		SEND(c->fd, STATUS, status, &s);
+		break;
+	case 8:
+		k.first = (uint32_t)odd[roll(seed, 8)];
+		SEND(c->fd, CLASSES, classes, &k);
+		break;
+	default:
+		SEND(c->fd, WAITING, waiting, &w);
+	}
+}
+
+START_TEST(test_messages_in_any_order_harm_nobody_else)
+{
+	/* Hundreds of connections that say legal things in illegal orders with odd numbers, and leave whenever they like. */
+	uint32_t seed = 1;
+	start_daemon();
+	check_it_serves();
+	for (int i = 0; i < 400; i++) {
+		struct client c = { .fd = dial(), .slab = -1 };
+		if (roll(&seed, 8))
+			greet(c.fd);
+		for (uint32_t n = roll(&seed, 12); n > 0; n--)
+			say_something(&c, &seed);
+		close(c.fd);
+	}
+	check_it_serves();
+	stop_daemon();
+}
+END_TEST
+
+START_TEST(test_half_open_connections_harm_nobody_else)
+{
+	/* One that will not read, one that will not write any more; both only end themselves. */
+	start_daemon();
+	for (int how = SHUT_RD; how <= SHUT_RDWR; how++) {
+		struct client c = join();
+		seek_to(&c, 0, 0);
+		next_batch(&c);
+		shutdown(c.fd, how);
+		check_it_serves();
+		hang_up(&c);
+	}
+	check_it_serves();
+	stop_daemon();
+}
+END_TEST
+
+START_TEST(test_nested_and_swollen_messages_are_refused_cheaply)
+{
+	/* 64 KiB of length-delimited fields inside each other, of empty sub-messages, of one field a thousand times: refused or ignored, in no time and no memory. */
+	static uint8_t packet[WIRE_MAX_BYTES];
+	start_daemon();
+	for (int kind = 0; kind < 3; kind++) {
+		int fd = dial();
+		greet(fd);
+		size_t n = sizeof(packet);
+		if (kind == 0) { /* Open inside Open inside ... : three bytes of tag and length a level */
+			for (size_t i = 0, left = n; i + 4 <= n; i += 4) {
+				left -= 4;
+				packet[i] = 2 << 3 | 2;
+				packet[i + 1] = (uint8_t)(left | 0x80);
+				packet[i + 2] = (uint8_t)(left >> 7 | 0x80);
+				packet[i + 3] = (uint8_t)(left >> 14);
+			}
+		} else {
+			for (size_t i = 0; i + 2 <= n; i += 2) {
+				packet[i] = kind == 1 ? 7 << 3 | 2 : 100 % 16 << 3 | 2;
+				packet[i + 1] = 0;
+			}
+		}
+		ck_assert_int_eq(send(fd, packet, n, 0), (ssize_t)n);
+		if (kind == 0)
+			ck_assert_int_eq(last_words(fd), CODE(PROTOCOL));
+		close(fd);
+		check_it_serves();
+	}
+	stop_daemon();
+}
+END_TEST
+
+int main(void)
+{
+	Suite *s = suite_create("hostile");
+	TCase *t = tcase_create("hostile");
+	tcase_set_timeout(t, 120);
+	tcase_add_test(t, test_a_users_batches_get_their_share_of_the_memory);
+	tcase_add_test(t, test_a_user_may_have_so_many_loaders_and_unused_ones_make_room);
+	tcase_add_test(t, test_a_user_gets_so_many_of_the_daemons_descriptors);
+	tcase_add_test(t, test_answers_that_nobody_reads_are_limited);
+	tcase_add_test(t, test_own_batches_beyond_the_window_are_illegal);
+	tcase_add_test(t, test_nobody_who_has_the_slab_can_change_it);
+	tcase_add_test(t, test_messages_in_any_order_harm_nobody_else);
+	tcase_add_test(t, test_half_open_connections_harm_nobody_else);
+	tcase_add_test(t, test_nested_and_swollen_messages_are_refused_cheaply);
+	suite_add_tcase(s, t);
+	return suite_run(s);
+}

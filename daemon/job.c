@@ -175,6 +175,7 @@ static void on_fail_timer(uv_timer_t *t)
 {
 	struct job *j = t->data;
 	fail_sessions(j, BATCHD__WIRE__ERROR_CODE__BAD_DATA, "dataset", j->loader->error);
+	job_close(j); /* it may have been lingering, which this timer has put an end to */
 }
 
 /* The news may come from deep inside a stream: the sessions are told when nothing of it is on the stack. */

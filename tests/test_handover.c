@@ -387,10 +387,17 @@ static void scribble(const char *job, unsigned seed)
 	}
 }
 
+/* Who is shown out while it holds batches stays its user's session until its process ends. */
+static void many_sessions(struct config *c)
+{
+	c->limits.sessions = c->limits.sessions_per_user = 65536;
+	c->limits.fds_per_user = 1 << 20;
+}
+
 START_TEST(test_others_go_on_beside_pages_that_change_at_random)
 {
 	/* Two processes that scribble over their control pages, and a trainer that gets every batch, in order. */
-	start_daemon();
+	start_daemon_with(many_sessions);
 	pid_t vandals[2];
 	for (unsigned i = 0; i < 2; i++) {
 		vandals[i] = fork();

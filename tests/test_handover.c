@@ -240,6 +240,7 @@ START_TEST(test_more_batches_than_the_ring_holds_are_not_lost)
 		ck_assert_int_eq(batchd_release(l, mine.slot, mine.generation), 0);
 	}
 	batchd_close(l);
+	ck_assert_int_eq(batchd_release(anchor, b.slot, b.generation), 0);
 	batchd_close(anchor);
 	stop_daemon();
 }

@@ -101,19 +101,13 @@ static void unlink_job(struct pool_queue *q, struct pool_job *job)
 	job->next = NULL;
 }
 
-/* Nothing of it is left to make: the trainer has to give something back first, and perhaps has. */
-static bool is_dry(const struct pool_queue *q)
-{
-	return !q->first && !q->fetched && q->n_busy == 0 && q->n_tickets == 0;
-}
-
 /* Moves the job to the done list if nothing of it is left to do. Returns whether the loop must be told now (wake-ups merge, so twice does no harm). */
 static bool finish_if_done(struct pool *p, struct pool_job *job)
 {
 	if (job->finished || job->n_open > 0 || (!job->cancelled && job->n_taken < job->n_rows))
 		return false;
 	job->finished = true;
-	bool tell = job->cancelled || job->queue->waited_for || is_dry(job->queue);
+	bool tell = job->cancelled || job->queue->waited_for;
 	job->next = p->done;
 	p->done = job;
 	return tell;

@@ -1,18 +1,44 @@
 /* What handing over a batch costs when it is ready: handover SOCKET PID N
  *
- * The batches are random numbers, 64x3x224x224 float32 (38.5 MB). The trainer sleeps until the window has been refilled, so that nothing but the
- * hand-over is left to do, then takes every batch that is there. Its own CPU time is taken around batchd_next and batchd_release: after the sleep,
- * with a processor that has forgotten everything, and for the batches that follow at once. The daemon's (PID's) is that of its loop thread, which
- * is everything the daemon does apart from filling rows: 64 samples handed to the workers, one batch published, one release. Prints JSON with
- * medians, for the daemon the mean. */
+ * The batches are random numbers, 64x3x224x224 float32 (38.5 MB). Twice N batches are taken and given back: in bursts, everything that is there after a
+ * sleep in which the window has been refilled; and one by one, with a sleep after each, as a trainer does that is slower than the daemon. Nothing but the
+ * hand-over is left to do. The trainer's CPU time and system calls are taken around batchd_try_next and batchd_release; in bursts those that follow at once
+ * apart from the first, which is taken by a processor that has forgotten everything. The daemon's (PID's) CPU time is that of its loop thread, which is
+ * everything the daemon does apart from filling rows; and how often that thread and its workers were woken. The worker that wakes the next one
+ * pays for that itself; what a wake-up costs here is measured between two threads of this program. Prints JSON: medians of the trainer, means of the daemon. */
 #include <inttypes.h>
+#include <pthread.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "../../client/batchd.h"
+
+enum { BURST_SLEEP_US = 300000, STEADY_SLEEP_US = 60000 };
+
+/* ---- system calls: libbatchd is linked statically, so that its calls come here ---- */
+
+static unsigned long n_calls;
+
+ssize_t sendmsg(int fd, const struct msghdr *m, int flags)
+{
+	n_calls++;
+	return syscall(SYS_sendmsg, fd, m, flags);
+}
+
+ssize_t recvmsg(int fd, struct msghdr *m, int flags)
+{
+	n_calls++;
+	return syscall(SYS_recvmsg, fd, m, flags);
+}
+
+/* ---- clocks and counts ---- */
 
 static double seconds(clockid_t clock)
 {
@@ -43,37 +69,42 @@ static double loop_cpu(const char *pid)
 	return (double)ns / 1e9;
 }
 
+/* How often that thread has gone to sleep. */
+static double loop_sleeps(const char *pid)
+{
+	char path[64], line[128];
+	unsigned long n = 0;
+	FILE *f;
+
+	snprintf(path, sizeof path, "/proc/%s/task/%s/status", pid, pid);
+	f = fopen(path, "r");
+	if (!f)
+		die(path, "cannot be read");
+	while (fgets(line, sizeof line, f))
+		sscanf(line, "voluntary_ctxt_switches: %lu", &n);
+	fclose(f);
+	return (double)n;
+}
+
+/* How often a worker has been woken. */
+static double worker_wakes(const char *socket)
+{
+	char *json, *at, err[256];
+	double n;
+
+	if (batchd_status(socket, &json, err, sizeof err) < 0)
+		die("status", err);
+	at = strstr(json, "\"wakes\":");
+	n = at ? strtod(at + strlen("\"wakes\":"), NULL) : 0;
+	free(json);
+	return n;
+}
+
 static int compare(const void *a, const void *b)
 {
 	double x = *(const double *)a, y = *(const double *)b;
 
 	return (x > y) - (x < y);
-}
-
-struct costs {
-	double *first, *next; /* CPU seconds; after a sleep, and at once after another batch */
-	unsigned long n_first, n_next;
-};
-
-/* Takes every batch that is ready. */
-static void drain(struct batchd_loader *l, struct costs *c, unsigned long n)
-{
-	struct batchd_batch b = { .size_bytes = sizeof b };
-
-	for (int i = 0; c->n_first + c->n_next < n; i++) {
-		double began = seconds(CLOCK_THREAD_CPUTIME_ID), took;
-		int r = batchd_try_next(l, &b);
-
-		if (r == BATCHD_AGAIN)
-			return;
-		if (r != BATCHD_OK || batchd_release(l, b.slot, b.generation) != BATCHD_OK)
-			die("next", batchd_error(l));
-		took = seconds(CLOCK_THREAD_CPUTIME_ID) - began;
-		if (i == 0)
-			c->first[c->n_first++] = took;
-		else
-			c->next[c->n_next++] = took;
-	}
 }
 
 static double median_us(double *values, unsigned long n)
@@ -82,16 +113,115 @@ static double median_us(double *values, unsigned long n)
 	return n ? values[n / 2] * 1e6 : 0;
 }
 
+static double mean_us(const double *values, unsigned long n)
+{
+	double sum = 0;
+
+	for (unsigned long i = 0; i < n; i++)
+		sum += values[i];
+	return n ? sum / (double)n * 1e6 : 0;
+}
+
+/* ---- what waking a thread costs who does it ---- */
+
+static void *sleep_again_and_again(void *arg)
+{
+	uint64_t n;
+
+	while (read(*(int *)arg, &n, sizeof n) == sizeof n && n < 1000)
+		;
+	return NULL;
+}
+
+static double wake_us(void)
+{
+	double took[50];
+	uint64_t one = 1, end = 1000;
+	pthread_t thread;
+	int fd = eventfd(0, EFD_CLOEXEC);
+
+	pthread_create(&thread, NULL, sleep_again_and_again, &fd);
+	for (int i = 0; i < 50; i++) {
+		usleep(5000);
+		double began = seconds(CLOCK_THREAD_CPUTIME_ID);
+		if (write(fd, &one, sizeof one) != sizeof one)
+			die("eventfd", "cannot be written");
+		took[i] = seconds(CLOCK_THREAD_CPUTIME_ID) - began;
+	}
+	if (write(fd, &end, sizeof end) != sizeof end)
+		die("eventfd", "cannot be written");
+	pthread_join(thread, NULL);
+	close(fd);
+	return median_us(took, 50);
+}
+
+/* ---- the two ways ---- */
+
+struct costs {
+	double *first, *next; /* CPU seconds; after a sleep, and at once after another batch */
+	unsigned long n_first, n_next, n_calls_first, n_calls_next;
+	double loop_us, loop_wakes, worker_wakes; /* of the daemon, a batch */
+};
+
+/* Takes every batch that is ready, but at most so many. */
+static unsigned long drain(struct batchd_loader *l, struct costs *c, unsigned long most)
+{
+	struct batchd_batch b = { .size_bytes = sizeof b };
+	unsigned long i;
+
+	for (i = 0; i < most; i++) {
+		double began = seconds(CLOCK_THREAD_CPUTIME_ID), took;
+		unsigned long calls = n_calls;
+		int r = batchd_try_next(l, &b);
+
+		if (r == BATCHD_AGAIN)
+			break;
+		if (r != BATCHD_OK || batchd_release(l, b.slot, b.generation) != BATCHD_OK)
+			die("next", batchd_error(l));
+		took = seconds(CLOCK_THREAD_CPUTIME_ID) - began;
+		calls = n_calls - calls;
+		if (i == 0) {
+			c->first[c->n_first++] = took;
+			c->n_calls_first += calls;
+		} else {
+			c->next[c->n_next++] = took;
+			c->n_calls_next += calls;
+		}
+	}
+	return i;
+}
+
+static void measure(struct batchd_loader *l, char **argv, unsigned long n, bool one_by_one, struct costs *c)
+{
+	unsigned long done = 0;
+	double wakes, sleeps, cpu;
+
+	c->first = calloc(n, sizeof *c->first);
+	c->next = calloc(n, sizeof *c->next);
+	if (!c->first || !c->next)
+		die("memory", "none left");
+	wakes = worker_wakes(argv[1]);
+	usleep(BURST_SLEEP_US);
+	sleeps = loop_sleeps(argv[2]);
+	cpu = loop_cpu(argv[2]);
+	while (done < n) {
+		done += drain(l, c, one_by_one || n - done == 1 ? 1 : n - done);
+		usleep(one_by_one ? STEADY_SLEEP_US : BURST_SLEEP_US);
+	}
+	c->loop_us = (loop_cpu(argv[2]) - cpu) / (double)n * 1e6;
+	c->loop_wakes = (loop_sleeps(argv[2]) - sleeps) / (double)n;
+	c->worker_wakes = (worker_wakes(argv[1]) - wakes) / (double)n;
+}
+
 int main(int argc, char **argv)
 {
 	struct batchd_options o;
 	struct batchd_loader *l;
 	char err[512];
 	unsigned long n = argc == 4 ? strtoul(argv[3], NULL, 10) : 0;
-	struct costs c = { .first = calloc(n + 1, sizeof(double)), .next = calloc(n + 1, sizeof(double)) };
-	double loop;
+	struct costs burst = { 0 }, steady = { 0 };
 
-	if (n == 0 || !c.first || !c.next)
+	if (n == 0)
 		die("usage", "handover SOCKET PID N");
 	batchd_options_init(&o);
 	o.socket = argv[1];
@@ -103,17 +233,21 @@ int main(int argc, char **argv)
 		die("open", err);
 	if (batchd_start(l, 0, 0, 0, NULL) < 0)
 		die("start", batchd_error(l));
-	usleep(300000);
-	loop = loop_cpu(argv[2]);
-	while (c.n_first + c.n_next < n) {
-		drain(l, &c, n);
-		usleep(300000);
-	}
-	loop = (loop_cpu(argv[2]) - loop) / (double)n;
+	usleep(BURST_SLEEP_US);
+	measure(l, argv, n, false, &burst);
+	measure(l, argv, n, true, &steady);
 	batchd_close(l);
-	printf("{\"batches\": %lu, \"cpu_us\": %.3f, \"after_sleep_cpu_us\": %.3f, \"loop_cpu_us\": %.3f}\n", n, median_us(c.next, c.n_next),
-	       median_us(c.first, c.n_first), loop * 1e6);
-	free(c.first);
-	free(c.next);
+	printf("{\"batches\": %lu, \"wake_us\": %.3f, \"cpu_us\": %.3f, \"mean_cpu_us\": %.3f, \"after_sleep_cpu_us\": %.3f, \"calls\": %.3f, "
+	       "\"after_sleep_calls\": %.3f, \"loop_cpu_us\": %.3f, \"loop_wakes\": %.3f, \"worker_wakes\": %.3f, ", n, wake_us(),
+	       median_us(burst.next, burst.n_next), mean_us(burst.next, burst.n_next), median_us(burst.first, burst.n_first),
+	       (double)burst.n_calls_next / (double)(burst.n_next ? burst.n_next : 1), (double)burst.n_calls_first / (double)burst.n_first, burst.loop_us,
+	       burst.loop_wakes, burst.worker_wakes);
+	printf("\"steady_cpu_us\": %.3f, \"steady_mean_cpu_us\": %.3f, \"steady_calls\": %.3f, \"steady_loop_cpu_us\": %.3f, \"steady_loop_wakes\": %.3f, "
+	       "\"steady_worker_wakes\": %.3f}\n", median_us(steady.first, steady.n_first), mean_us(steady.first, steady.n_first),
+	       (double)steady.n_calls_first / (double)steady.n_first, steady.loop_us, steady.loop_wakes, steady.worker_wakes);
+	free(burst.first);
+	free(burst.next);
+	free(steady.first);
+	free(steady.next);
 	return 0;
 }

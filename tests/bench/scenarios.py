@@ -141,9 +141,18 @@ def handover(runner):
     ours, peers = {"who": "batchd", "cpu": [], "parts_us": []}, {"who": "PyTorch, copy of 38.5 MB included", "cpu": []}
     for _ in range(runner.args.rounds):
         m = runner.run(runner.args.build / "tests/bench/handover", daemon.socket, daemon.pid, n)
-        ours["cpu"].append((m["cpu_us"] + m["loop_cpu_us"]) / 1000)
-        ours["parts_us"].append({"trainer": m["cpu_us"], "trainer, first batch after a sleep": m["after_sleep_cpu_us"],
-                                 "daemon's loop, dispatching 64 samples included": m["loop_cpu_us"]})
+        ours["cpu"].append((m["mean_cpu_us"] + m["loop_cpu_us"]) / 1000)
+        ours["parts_us"].append({
+            "CPU microseconds, trainer, batches that follow at once": m["mean_cpu_us"],
+            "CPU microseconds, trainer, first batch after a sleep": m["after_sleep_cpu_us"],
+            "CPU microseconds, daemon's loop, dispatching 64 samples included": m["loop_cpu_us"],
+            "CPU microseconds, trainer, one by one with a sleep after each": m["steady_mean_cpu_us"],
+            "CPU microseconds, daemon's loop, one by one": m["steady_loop_cpu_us"],
+            "CPU microseconds, waking a sleeping thread on this machine": m["wake_us"],
+            "trainer's system calls a batch, at once": m["calls"],
+            "trainer's system calls a batch, one by one": m["steady_calls"],
+            "wake-ups of the loop a batch, one by one": m["steady_loop_wakes"],
+            "wake-ups of workers a batch, one by one": m["steady_worker_wakes"]})
         try:
             m = runner.python("torch_handover.py", n)
             peers["cpu"].append((m["cpu_us"] + m["worker_cpu_us"]) / 1000)
@@ -154,7 +163,7 @@ def handover(runner):
     parts = {part: [p[part] for p in ours["parts_us"]] for part in ours["parts_us"][0]}
     return result("hand-over of a ready batch", rows, [
         {"text": "CPU microseconds, both sides together", "values": [1000 * v for v in ours["cpu"]], "target": 20, "at_least": False},
-        *({"text": f"CPU microseconds, {part}", "values": values, "target": None, "at_least": False} for part, values in parts.items()),
+        *({"text": part, "values": values, "target": None, "at_least": False} for part, values in parts.items()),
         ratio(rows, "cpu", "PyTorch", "batchd", "CPU, PyTorch / batchd", None, True)], unit="batches")
 
 

@@ -33,6 +33,7 @@ int delivery_create(struct delivery **out, const struct batchd_options *o, struc
 	int r;
 
 	*out = NULL;
+	delivery_reap();
 	if (!o->device || !*o->device || strcmp(o->device, "cpu") == 0)
 		return 0;
 	if (o->dtype != BATCHD_UINT8 && o->dtype != BATCHD_FLOAT16 && o->dtype != BATCHD_BFLOAT16 && o->dtype != BATCHD_FLOAT32)

@@ -28,7 +28,7 @@ class Delivery:
         self._exported = {}
         if info.device_path == _lib.DEVICE_COPY:
             warnings.warn(f"batches are copied to {self.device} by this process, as it cannot map the daemon's memory there: "
-                          f"{info.device_reason.decode('utf-8', 'replace')} (`batchctl doctor` says more)", RuntimeWarning, stacklevel=4)
+                          f"{info.device_reason.decode('utf-8', 'replace')} (`batchctl doctor` says more)", RuntimeWarning, stacklevel=5)
 
     def take(self, struct):
         """The batch as (images, labels); its slot is on its way back, or the images' own."""

@@ -11,12 +11,13 @@ CUDA = 2  # kDLCUDA
 # A capsule keeps the pointer to its name, so these must live as long as the process.
 _PLAIN, _VERSIONED = b"dltensor", b"dltensor_versioned"
 
-_is_valid = ctypes.pythonapi.PyCapsule_IsValid
+_python = ctypes.PyDLL(None)  # our own: what is set on ctypes.pythonapi's functions holds for everybody
+_is_valid = _python.PyCapsule_IsValid
 _is_valid.restype, _is_valid.argtypes = ctypes.c_int, (ctypes.c_void_p, ctypes.c_char_p)
-_pointer = ctypes.pythonapi.PyCapsule_GetPointer
+_pointer = _python.PyCapsule_GetPointer
 _pointer.restype, _pointer.argtypes = ctypes.c_void_p, (ctypes.c_void_p, ctypes.c_char_p)
 _Destructor = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
-_new = ctypes.pythonapi.PyCapsule_New
+_new = _python.PyCapsule_New
 _new.restype, _new.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.c_char_p, _Destructor)
 _Deleter = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 

@@ -1,0 +1,229 @@
+"""device="cuda" in Python, with the daemon and the C library whole, on the driver double; torch's part is played by gpu_torch.py where it touches a GPU."""
+import os
+import pathlib
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+import batchd
+
+torch = pytest.importorskip("torch")
+HERE = pathlib.Path(__file__).resolve().parent
+TRANSFORM = [["CenterCrop", 32], "RandomHorizontalFlip", "ToTensor", ["Normalize", {"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}]]
+
+BEGIN = """
+import gc, os, sys, threading, time, warnings
+import torch as real
+import gpu_torch, batchd
+from batchd import _lib
+from test_cuda_loader import TRANSFORM
+warnings.simplefilter("error")
+dataset = sys.argv[1]
+
+def open_loader(device="cuda", **options):
+    options = dict(dict(batch_size=10, transform=TRANSFORM, seed=3, n_slots=4, shuffle=True, job="of this test"), **options)
+    return batchd.DataLoader(dataset, device=device, **options)
+
+def expected(**options):
+    with open_loader("cpu", job="on the CPU", **options) as loader:
+        loader.set_epoch(2)
+        return [(images.clone(), labels.clone(), loader.last_batch.indices) for images, labels in loader]
+
+wanted = expected()
+gpu_torch.use()
+"""
+
+
+@pytest.fixture
+def run(build, make_daemon, samples, monkeypatch):
+    """Runs a program against a daemon that has the double's GPU; it must end well."""
+    double = build / "libfakecuda.so"
+    if not double.exists():
+        pytest.skip(f"{double} is not built")
+    monkeypatch.setenv("BATCHD_LIBCUDA", str(double))
+
+    def run(program, personality=None):
+        if personality:
+            monkeypatch.setenv("FAKECUDA_PERSONALITY", personality)
+        make_daemon()
+        env = dict(os.environ, PYTHONPATH=os.pathsep.join([str(HERE), os.environ["PYTHONPATH"]]))
+        p = subprocess.run([sys.executable, "-c", BEGIN + textwrap.dedent(program) + "\ngc.collect()\ngpu_torch.done()\n", f"imagefolder:{samples}"], env=env,
+                           stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120)
+        assert p.returncode == 0 and p.stdout.endswith("done\n"), p.stdout + p.stderr
+        return p
+
+    return run
+
+
+ORDINARY = """
+    for options in (dict(), dict(dtype="float16"), dict(layout="NHWC"), dict(dtype="uint8"), dict(dtype="uint8", layout="NHWC"), dict(dtype="bfloat16")):
+        name = options.get("dtype")
+        of_cpu = wanted if not options else expected(**options) if name != "bfloat16" else [(i.to(real.bfloat16), l, n) for i, l, n in wanted]
+        with open_loader(**options) as loader:
+            if not loader._info.can_finish and options != dict(dtype="uint8", layout="NHWC"):
+                continue  # built without the kernel: torch's own operations, which only torch itself can do
+            for _ in range(2):
+                loader.set_epoch(2)
+                for (images, labels), (i, l, n) in zip(loader, of_cpu, strict=True):
+                    assert images.dtype == i.dtype and real.equal(images.cpu(), i), options
+                    assert real.equal(labels.cpu(), l) and (loader.last_batch.indices == n).all()
+                    assert _lib.n_leased(loader._handle) == 0
+        images = labels = None
+    assert gpu_torch.counter("pageable") == 0
+"""
+
+
+def test_images_are_those_of_the_cpu(run):
+    """Every dtype and layout, shuffled and flipped alike, labels and indices; memory is torch's own and holds no slot."""
+    run(ORDINARY)
+
+
+def test_without_ipc_it_is_said_once_and_works(run):
+    """One warning with the reason for each loader, and the same numbers."""
+    run("""
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        loader = open_loader()
+    assert len(told) == 1 and "copied to cuda:0 by this process" in str(told[0].message) and "doctor" in str(told[0].message), [str(w.message) for w in told]
+    assert told[0].filename == "<string>", told[0]
+    warnings.simplefilter("ignore")
+    loader.close()
+    """ + textwrap.indent(textwrap.dedent(ORDINARY), "    "), "no-ipc")
+
+
+def test_raw_images_are_the_daemons_memory(run):
+    """No copy, as stored; they stay while somebody has them, are given back by any thread, and who keeps too many gets copies and one warning."""
+    run("""
+    of_cpu = expected(dtype="uint8", layout="NHWC")
+    loader = open_loader(raw=True)
+    assert loader.normalize[1] == tuple(real.tensor([0.229, 0.224, 0.225]).tolist())
+    loader.set_epoch(2)
+    kept = []
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        for (images, labels), (i, l, _) in zip(loader, of_cpu, strict=True):
+            if len(kept) < 4:
+                kept.append((images, i))
+            assert images.dtype == real.uint8 and real.equal(images.cpu(), i) and real.equal(labels.cpu(), l)
+    assert len(told) == 1 and "n_slots" in str(told[0].message), [str(w.message) for w in told]
+    assert len({k.data_ptr() for k, _ in kept}) == 4 and all(real.equal(k.cpu(), i) for k, i in kept)
+    other = gpu_torch.Stream()
+    loader.record_stream(kept[0][0], other)
+    try:
+        loader.record_stream(kept[3][0].clone(), other)
+        raise SystemExit("a clone is not raw")
+    except ValueError:
+        pass
+    images = labels = k = i = None
+    the_copy = kept.pop()
+    t = threading.Thread(target=kept.clear)
+    t.start()
+    t.join()
+    gc.collect()
+    assert _lib.n_leased(loader._handle) == 0
+    for images, labels in loader:  # slots are there again
+        pass
+    loader.close()
+    images = images.cpu()          # the last one outlives the loader, until here
+    gpu_torch.ok(gpu_torch._cu.cuStreamDestroy_v2(other._p))
+    labels = the_copy = None
+    with open_loader(raw=True) as loader:  # another loader's calls clear up after the first
+        while not gpu_torch.counter("cuIpcCloseMemHandle"):
+            for images, labels in loader:
+                pass
+        images = labels = None
+    """)
+
+
+def test_export_follows_the_protocol(run):
+    """Versioned only when asked for, streams as the array API writes them, no silent copy to elsewhere; a capsule that nobody used gives its slot back."""
+    run("""
+    from batchd import _dlpack
+    loader = open_loader(raw=True)
+    taken = []
+    def export():
+        assert _lib.next(loader._handle, loader._struct_at, -1) == 0
+        return _dlpack.Export(loader._handle, loader._struct, 0)
+    loader._start(0, 0, 0)
+    e = export()
+    for wrong, error in ((dict(stream=0), ValueError), (dict(dl_device=(1, 0)), BufferError), (dict(copy=True), BufferError)):
+        try:
+            e.__dlpack__(**wrong)
+            raise SystemExit(f"{wrong} was taken")
+        except error:
+            pass
+    first = gpu_torch.Imported(e.__dlpack__(stream=1, dl_device=(2, 0)))
+    assert first.name == b"dltensor"
+    try:
+        e.__dlpack__()
+        raise SystemExit("handed out twice")
+    except batchd.Error:
+        pass
+    second = gpu_torch.Imported(export().__dlpack__(stream=gpu_torch.current.cuda_stream, max_version=(1, 1)))
+    assert second.name == b"dltensor_versioned" and second.managed.flags == 1 and second.managed.major == 1
+    capsule = export().__dlpack__(max_version=(0, 8))
+    assert "dltensor" in repr(capsule) and _lib.n_leased(loader._handle) == 3
+    del capsule
+    assert _lib.n_leased(loader._handle) == 2
+    if os.fork() == 0:
+        del first, second              # a child takes nothing
+        os._exit(0)
+    assert os.wait()[1] == 0 and _lib.n_leased(loader._handle) == 2
+    del first, second
+    assert _lib.n_leased(loader._handle) == 0
+    loader.close()
+    """)
+
+
+def test_a_stuck_gpu_does_not_stop_ctrl_c_and_timeouts(run):
+    """All slots wait for the GPU: the wait for a batch ends as asked, and goes on when the GPU does."""
+    run("""
+    loader = open_loader(dtype="uint8", layout="NHWC", timeout=0.3)
+    batches = iter(loader)
+    gpu_torch.hold(True)
+    kept = [next(batches) for _ in range(loader._info.window)]
+    try:
+        next(batches)
+        raise SystemExit("a batch came from nowhere")
+    except TimeoutError:
+        pass
+    threading.Timer(0.2, gpu_torch.hold, [False]).start()
+    loader.timeout, loader._timeout_ms = 0, _lib.UNTIL_SIGNAL
+    kept.append(next(batches))
+    loader.close()
+    kept.clear()
+    """)
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("normalize", [True, False])
+def test_torchs_own_operations_give_the_kernels_numbers(daemon, samples, dtype, layout, normalize):
+    """What stands in for the kernel in a library without it, run on the CPU: bit for bit the daemon's result."""
+    from batchd import _cuda
+    transform = TRANSFORM if normalize else TRANSFORM[:3]
+    raw, finished = (batchd.DataLoader(f"imagefolder:{samples}", batch_size=32, transform=transform, dtype=d, layout=l, arrays="torch")
+                     for d, l in (("uint8", "NHWC"), (dtype, layout)))
+    with raw, finished:
+        for (r, _), (f, _) in zip(raw, finished, strict=True):
+            made = _cuda.finish(torch, r, getattr(torch, dtype), layout == "NCHW", raw.normalize)
+            assert made.dtype == f.dtype and made.is_contiguous() and torch.equal(made, f)
+
+
+def test_torchs_own_uint8(daemon, samples):
+    """Only the layout changes, into memory of its own."""
+    from batchd import _cuda
+    with batchd.DataLoader(f"imagefolder:{samples}", batch_size=8, transform=TRANSFORM, dtype="uint8", layout="NHWC", arrays="torch") as loader:
+        images, _ = next(iter(loader))
+        made = _cuda.finish(torch, images, torch.uint8, True, None)
+        assert made.is_contiguous() and torch.equal(made, images.permute(0, 3, 1, 2)) and made.data_ptr() != images.data_ptr()
+
+
+def test_what_does_not_go_together(daemon, samples):
+    """Said before anything is opened."""
+    with pytest.raises(ValueError, match="raw"):
+        batchd.DataLoader(f"imagefolder:{samples}", raw=True)
+    with pytest.raises(ValueError, match="bfloat16"):
+        batchd.DataLoader(f"imagefolder:{samples}", dtype=torch.bfloat16)

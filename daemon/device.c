@@ -139,6 +139,8 @@ static bool begin(struct session *s, struct slots *slots)
 
 bool device_ready(struct session *s, struct slots *slots)
 {
+	if (s->device.wanted && slots->n_made < slots->n)
+		give_up(s, "its share group was begun by a trainer without a GPU, and its memory grows with it");
 	struct mirror *m = s->device.wanted ? mirror_find(slots, s->device.uuid) : NULL;
 	if (m && m->slab)
 		same_driver(s); /* the daemon may have learnt its own version on the way here */

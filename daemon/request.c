@@ -108,11 +108,31 @@ static int check_numbers(const struct config *config, const Batchd__Wire__Open *
 		return refuse(err, INVALID, "n_slots", "n_slots is %u; expected 2 to 64, or 0 for the daemon's default", o->n_slots);
 	if (o->num_workers > 1024)
 		return refuse(err, INVALID, "num_workers", "num_workers is %u; expected 0 (the daemon decides) to 1024", o->num_workers);
+	if (o->policy && !share)
+		return refuse(err, INVALID, "policy", "policy goes with mode share: in shard mode every rank has batches of its own");
+	if (o->own_batch_size && (!share || o->own_batch_size > o->batch_size || o->batch_size % o->own_batch_size))
+		return refuse(err, INVALID, "own_batch_size", "a trainer takes a batch of %u whole or in equal slices, not in slices of %u", o->batch_size,
+			      o->own_batch_size);
 	if (!o->job[0])
 		return refuse(err, INVALID, "job", "job is empty; expected a name");
 	if (o->dtype > BATCHD__WIRE__DTYPE__FLOAT32)
 		return refuse(err, INVALID, "dtype", "dtype of images must be uint8, float16 or float32");
 	return 0;
+}
+
+/* Who has said how many they are keep step; trials that come and go must not stop each other. */
+static enum group_policy policy_of(const Batchd__Wire__Open *o)
+{
+	switch (o->policy) {
+	case BATCHD__WIRE__POLICY__POLICY_SKIP:
+		return GROUP_SKIP;
+	case BATCHD__WIRE__POLICY__POLICY_DETACH:
+		return GROUP_DETACH;
+	case BATCHD__WIRE__POLICY__POLICY_DEFAULT:
+		return o->mode == BATCHD__WIRE__MODE__SHARE && o->world_size == 1 ? GROUP_DETACH : GROUP_WAIT;
+	default:
+		return GROUP_WAIT;
+	}
 }
 
 int request_make(const struct config *config, const Batchd__Wire__Open *o, const struct requester *who, unsigned n_fds,
@@ -136,7 +156,7 @@ int request_make(const struct config *config, const Batchd__Wire__Open *o, const
 		.layout = (enum layout)o->layout, .batch_size = o->batch_size, .world_size = o->world_size,
 		.num_workers = o->num_workers, .n_slots = o->n_slots, .seed = o->seed,
 		.incarnation = o->incarnation, .shuffle = o->shuffle, .drop_last = o->drop_last,
-		.share = o->mode == BATCHD__WIRE__MODE__SHARE, .apply_exif = o->apply_exif, .own_batches = o->own_batches,
+		.share = o->mode == BATCHD__WIRE__MODE__SHARE, .policy = policy_of(o), .apply_exif = o->apply_exif, .own_batches = o->own_batches,
 		.uid = who->uid,
 	};
 	out->rank = o->rank;

@@ -81,10 +81,11 @@ struct slots_task {
 	struct session *session;  /* NULL: it is gone */
 	struct job *job;
 	struct slot_layout layout;
-	uint32_t n;
+	uint32_t n, n_made;       /* of the slab; of which memory is made now */
+	uint32_t window;          /* a group's, see core/group.h */
 	uint64_t charged_bytes;
 	struct charge bytes, fd;
-	bool share;
+	bool share, more;         /* more: n_made more in the slots that are there */
 	struct slots *slots;
 	int result;
 };
@@ -124,7 +125,10 @@ void session_fail(struct session *s, Batchd__Wire__ErrorCode code, const char *f
 static void slots_task_run(struct pool_task *t)
 {
 	struct slots_task *task = (struct slots_task *)t;
-	task->result = slots_create(&task->layout, task->n, &task->slots);
+	if (task->more)
+		task->result = slots_extend(task->slots, task->n_made);
+	else
+		task->result = slots_create_growing(&task->layout, task->n, task->n_made, &task->slots);
 }
 
 static void send_opened(struct session *s);
@@ -139,6 +143,30 @@ static void attach(struct session *s, struct stream *stream, uint32_t rank)
 	s->state = SESSION_ATTACHED;
 	device_attach(s);
 	send_opened(s);
+}
+
+/* The memory is there: the stream, or the group, may use it. */
+static void take_slots(struct slots_task *task)
+{
+	struct session *s = task->session;
+	struct loader *l = task->job->loader;
+	if (s)
+		s->slots_task = NULL;
+	if (task->more) {
+		task->slots->n_made += task->n_made;
+		charge_end(&task->bytes); /* it becomes the slots', in one account: there is room for it */
+		(void)charge_grow(&task->slots->bytes, task->charged_bytes);
+		return;
+	}
+	task->slots->charged_bytes = &task->job->daemon->slots_bytes;
+	charge_move(&task->slots->bytes, &task->bytes);
+	charge_move(&task->slots->fd, &task->fd);
+	if (!s || task->job->state != JOB_READY)
+		slots_unref(task->slots);
+	else if (l->is_loose)
+		group_set_slots(&l->group, task->slots, task->window, group_share(task->window, l->spec.n_slots));
+	else
+		stream_set_slots(loader_stream(l, s->consumer.rank), task->slots);
 }
 
 static void slots_task_done(struct pool_task *t)
@@ -163,14 +191,10 @@ static void slots_task_done(struct pool_task *t)
 			session_fail(s, CODE(LIMIT), "memory", text);
 		}
 	} else {
-		task->slots->charged_bytes = &b->slots_bytes;
-		charge_move(&task->slots->bytes, &task->bytes);
-		charge_move(&task->slots->fd, &task->fd);
-		if (s && j->state == JOB_READY)
-			stream_set_slots(loader_stream(j->loader, s->consumer.rank), task->slots);
-		else
-			slots_unref(task->slots);
+		take_slots(task);
 	}
+	if (task->more)
+		slots_unref(task->slots);
 	free(task);
 	job_advance(j);
 	if (!j->sessions)
@@ -188,9 +212,8 @@ static uint32_t wanted_slots(const struct batchd *b, const struct loader *l)
 }
 
 /* As many as wanted, or as the budget and the user's part of it still have room for; what nobody uses any more makes room. */
-static uint32_t affordable_slots(struct batchd *b, const struct loader *l)
+static uint32_t affordable_slots(struct batchd *b, const struct loader *l, uint32_t wanted)
 {
-	uint32_t wanted = wanted_slots(b, l);
 	uint64_t n, left;
 	do {
 		uint64_t used = b->slots_bytes + batchd_cache_bytes(b);
@@ -201,7 +224,7 @@ static uint32_t affordable_slots(struct batchd *b, const struct loader *l)
 	return n < wanted ? (uint32_t)n : wanted;
 }
 
-static void refuse_slots(struct session *s)
+static void refuse_slots(struct session *s, uint32_t least)
 {
 	struct batchd *b = s->daemon;
 	struct loader *l = s->job->loader;
@@ -210,35 +233,50 @@ static void refuse_slots(struct session *s)
 	size_format(b->slots_bytes, used, sizeof(used));
 	size_format(b->memory_budget_bytes, have, sizeof(have));
 	size_format(account_used(&b->accounts, l->spec.uid, ACCOUNT_SLOT_BYTES), own, sizeof(own));
-	bool user = b->memory_budget_bytes - b->slots_bytes >= MIN_SLOTS * l->layout.slot_bytes + batchd_cache_bytes(b);
+	bool user = b->memory_budget_bytes - b->slots_bytes >= least * l->layout.slot_bytes + batchd_cache_bytes(b);
 	if (user)
-		snprintf(text, sizeof(text), "no memory for this trainer's batches: it needs %d slots of %s, and this user's trainers have %s "
-			 "(limits.memory_per_user in the daemon's configuration, a share of its budget of %s)", MIN_SLOTS, slot, own, have);
+		snprintf(text, sizeof(text), "no memory for this trainer's batches: it needs %u slots of %s, and this user's trainers have %s "
+			 "(limits.memory_per_user in the daemon's configuration, a share of its budget of %s)", least, slot, own, have);
 	else
-		snprintf(text, sizeof(text), "no memory for this trainer's batches: it needs %d slots of %s, and %s of the budget of %s are in use "
-			 "(memory in the daemon's configuration, or --memory)", MIN_SLOTS, slot, used, have);
+		snprintf(text, sizeof(text), "no memory for this trainer's batches: it needs %u slots of %s, and %s of the budget of %s are in use "
+			 "(memory in the daemon's configuration, or --memory)", least, slot, used, have);
 	session_fail(s, CODE(LIMIT), user ? "memory_per_user" : "memory", text);
+}
+
+/* Of how many slots the slab is to have address space: those of a group for everybody who may come, as far as the budget could ever allow. */
+static uint32_t final_slots(const struct batchd *b, const struct loader *l, uint32_t n)
+{
+	if (!l->is_loose)
+		return n;
+	uint64_t most = b->memory_budget_bytes / l->layout.slot_bytes;
+	uint64_t all = n + (uint64_t)group_share(n, l->spec.n_slots) * (l->group.n_places - 1 + GROUP_GHOSTS);
+	return all < most ? (uint32_t)all : most > n ? (uint32_t)most : n;
 }
 
 static void request_slots(struct session *s)
 {
 	struct batchd *b = s->daemon;
 	struct loader *l = s->job->loader;
-	uint32_t n = affordable_slots(b, l);
-	if (n < MIN_SLOTS) {
-		refuse_slots(s);
+	struct slots *more = l->is_loose ? l->group.slots : NULL; /* the group is at work: this one's share */
+	uint32_t least = more ? group_n_missing(&l->group) : MIN_SLOTS;
+	uint32_t n = affordable_slots(b, l, more ? least : wanted_slots(b, l)), window = n;
+	if (n < least || (more && least > more->n - more->n_made)) {
+		refuse_slots(s, least);
 		return;
 	}
+	bool at_once = !more && l->is_loose && s->device.wanted;
+	if (at_once)
+		n = affordable_slots(b, l, n + group_share(n, l->spec.n_slots) * (GROUP_GPU_PLACES - 1));
 	struct slots_task *task = calloc(1, sizeof(*task));
 	if (!task) {
 		session_fail(s, CODE(INTERNAL), "", "out of memory");
 		return;
 	}
 	*task = (struct slots_task){ .task = { .run = slots_task_run, .done = slots_task_done }, .session = s, .job = s->job,
-				     .layout = l->layout, .n = n, .charged_bytes = n * l->layout.slot_bytes,
-				     .share = l->spec.share };
+				     .layout = l->layout, .n = more || at_once ? n : final_slots(b, l, n), .n_made = n, .window = window,
+				     .charged_bytes = n * l->layout.slot_bytes, .share = l->spec.share, .more = more != NULL };
 	int r = charge_begin(&task->bytes, &b->accounts, s->uid, ACCOUNT_SLOT_BYTES, task->charged_bytes);
-	if (r == 0)
+	if (r == 0 && !more)
 		r = charge_begin(&task->fd, &b->accounts, s->uid, ACCOUNT_FDS, 1);
 	if (r) {
 		charge_end(&task->bytes);
@@ -247,6 +285,8 @@ static void request_slots(struct session *s)
 			     r < 0 ? "out of memory" : "the daemon has too many descriptors open for this user (limits.fds_per_user in its configuration)");
 		return;
 	}
+	if (more)
+		task->slots = slots_ref(more);
 	b->slots_bytes += task->charged_bytes;
 	batchd_balance(b);
 	s->slots_task = task;
@@ -318,9 +358,12 @@ void session_advance(struct session *s)
 	bool share = l->spec.share;
 	int32_t rank = s->wanted_rank;
 	if (rank < 0)
-		rank = share ? free_place(loader_stream(l, 0)) : 0;
-	if (rank < 0) {
-		session_fail(s, CODE(LIMIT), "world_size", "every place of this share job is taken; use a larger world_size");
+		rank = l->is_loose ? group_free_place(&l->group) : share ? free_place(loader_stream(l, 0)) : 0;
+	if (rank < 0 || (l->is_loose && group_is_full(&l->group))) {
+		char text[200];
+		snprintf(text, sizeof(text), "every place of this share job is taken: %u trainers at most%s", l->is_loose ? l->group.n_places : l->spec.world_size,
+			 l->spec.world_size > 1 ? " (world_size)" : "");
+		session_fail(s, CODE(LIMIT), "world_size", text);
 		return;
 	}
 	s->consumer.rank = (uint32_t)rank;
@@ -331,7 +374,7 @@ void session_advance(struct session *s)
 		return;
 	if (share && j->slots_pending)
 		return;
-	if (!stream->slots || (!share && stream_has_strangers(stream)))
+	if (!stream->slots || (!share && stream_has_strangers(stream)) || (l->is_loose && group_n_missing(&l->group)))
 		request_slots(s);
 	else if (device_ready(s, stream->slots))
 		attach(s, stream, (uint32_t)rank);
@@ -365,10 +408,12 @@ static void send_opened(struct session *s)
 	o.n_classes = dataset_n_classes(l->recipe.dataset);
 	o.rank = s->consumer.rank;
 	o.world_size = l->spec.world_size;
+	o.policy = l->spec.share ? (Batchd__Wire__Policy)(l->spec.policy + 1) : BATCHD__WIRE__POLICY__POLICY_DEFAULT;
 	fill_shape(l, &o);
 	o.slab_kind = (Batchd__Wire__SlabKind)slots->slab.kind;
 	o.slab_bytes = slots->slab.bytes;
-	o.n_slots = o.window = slots->n;
+	o.n_slots = slots->n;
+	o.window = l->is_loose ? l->group.share : slots->n;
 	o.slot_bytes = l->layout.slot_bytes;
 	o.labels_offset = l->layout.labels_offset;
 	o.indices_offset = l->layout.indices_offset;
@@ -398,6 +443,19 @@ static void send_opened(struct session *s)
 
 /* ---- batches ---- */
 
+/* One record a session: which trainer the group has left behind, or waits for no more. */
+static void note_apart(struct session *s, bool apart)
+{
+	struct group *g = s->consumer.group;
+	if (!g || g->policy != GROUP_DETACH || !apart || s->told_apart || !s->was_together) {
+		s->was_together |= !apart;
+		return;
+	}
+	s->told_apart = true;
+	log_record(LOG_LEVEL_INFO, "trainer-detached", "session %llu: %s (pid %d) is too slow for the others of share job %s and goes on by itself",
+		   (unsigned long long)s->number, s->program, (int)s->pid, s->job->spec.job);
+}
+
 static int publish(struct consumer *c, const struct slot *slot)
 {
 	struct session *s = (struct session *)(void *)((char *)c - offsetof(struct session, consumer));
@@ -413,13 +471,17 @@ static int publish(struct consumer *c, const struct slot *slot)
 	b.n_padding = slot->n_padding;
 	b.n_replaced = atomic_load_explicit(&slot->n_replaced, memory_order_relaxed);
 	b.last = slot->last;
+	b.n_skipped = c->n_missed;
+	b.apart = group_is_apart(c);
+	note_apart(s, b.apart);
 	Batchd__Wire__ServerMessage m = BATCHD__WIRE__SERVER_MESSAGE__INIT;
 	m.body_case = BATCHD__WIRE__SERVER_MESSAGE__BODY_BATCH;
 	m.batch = &b;
 	if (s->ring.page)
 		return control_put(s, &m);
-	peer_send(s->peer, &m, NULL, 0);
-	return s->peer->doomed ? -EPIPE : 0;
+	struct peer *p = s->peer; /* a client that does not read is closed here, and its session may be gone afterwards */
+	peer_send(p, &m, NULL, 0);
+	return p->doomed || p->closing ? -EPIPE : 0;
 }
 
 static void on_mirror_failed(struct consumer *c, const char *why)
@@ -455,6 +517,7 @@ static void on_open(struct session *s, const Batchd__Wire__Open *open, int *fds,
 		return;
 	}
 	s->wanted_rank = r.rank;
+	s->own_batch_size = open->own_batch_size;
 	device_wish(s, open);
 	s->wants_ring = open->ring >= RING_LAYOUT;
 	s->born_ns = open->born_ns;
@@ -482,6 +545,33 @@ static void on_seek(struct session *s, const Batchd__Wire__Seek *m)
 	snprintf(text, sizeof(text), "the others of share job '%s' are at epoch %llu, batch %llu already; give all of them world_size, so that they wait "
 		 "for each other, or begin with a later epoch", l->spec.job, (unsigned long long)at->epoch, (unsigned long long)at->step);
 	session_fail(s, CODE(BEHIND), "epoch", text);
+}
+
+static void on_join(struct session *s, const Batchd__Wire__Join *m)
+{
+	struct loader *l = s->job->loader;
+	if (m->seek <= s->consumer.seek) {
+		session_fail(s, CODE(PROTOCOL), "seek", "seek numbers must grow");
+		return;
+	}
+	if (!l->is_loose || l->spec.world_size > 1) {
+		session_fail(s, CODE(INVALID), "join", "join goes with an open share group: mode share and no world_size");
+		return;
+	}
+	struct position at;
+	group_join(&s->consumer, m->seek, (enum group_start)m->start, &at);
+	Batchd__Wire__Joined j = BATCHD__WIRE__JOINED__INIT;
+	j.seek = m->seek;
+	j.epoch = at.epoch;
+	j.base_sample = at.base;
+	j.step = at.step;
+	Batchd__Wire__ServerMessage answer = BATCHD__WIRE__SERVER_MESSAGE__INIT;
+	answer.body_case = BATCHD__WIRE__SERVER_MESSAGE__BODY_JOINED;
+	answer.joined = &j;
+	struct peer *p = s->peer;
+	peer_send(p, &answer, NULL, 0);
+	if (!p->closing)
+		group_pump(&l->group);
 }
 
 static void on_indices(struct session *s, const Batchd__Wire__Indices *m)
@@ -612,6 +702,8 @@ static void on_message(struct peer *p, const Batchd__Wire__ClientMessage *m, int
 		peer_fail(p, CODE(PROTOCOL), NULL, "%s before Opened", wire_client_name(m));
 	else if (m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_SEEK)
 		on_seek(s, m->seek);
+	else if (m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_JOIN)
+		on_join(s, m->join);
 	else if (m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_INDICES)
 		on_indices(s, m->indices);
 	else if (m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_RELEASE)

@@ -51,6 +51,8 @@ struct session {
 	enum session_state state;
 	struct consumer consumer;
 	int32_t wanted_rank;
+	uint32_t own_batch_size;     /* what its trainer says, for status; 0: the loader's */
+	bool was_together, told_apart; /* share: has been with most of its group; the log knows that it no longer is */
 	uint64_t born_ns;            /* as its trainer says: orders those who claim one rank, when one of them comes back */
 	bool again;                  /* it comes back after it lost a connection */
 	struct slots_task *slots_task; /* its slab is being made */

@@ -248,6 +248,8 @@ static const char *check_open(const struct wire_arena *a, const Batchd__Wire__Op
 		return "Open.layout is unknown";
 	if (m->mode < 0 || m->mode > BATCHD__WIRE__MODE__SHARE)
 		return "Open.mode is unknown";
+	if (m->policy < 0 || m->policy > BATCHD__WIRE__POLICY__POLICY_DETACH)
+		return "Open.policy is unknown";
 	if (m->device_uuid.len != 0 && m->device_uuid.len != WIRE_UUID_BYTES)
 		return "Open.device_uuid does not have 16 bytes";
 	return NULL;
@@ -265,6 +267,8 @@ static const char *check_client(const struct wire_arena *a, const Batchd__Wire__
 		return m->indices->n_index <= WIRE_MAX_INDICES ? NULL : "Indices has more than 4096 of them";
 	case BATCHD__WIRE__CLIENT_MESSAGE__BODY_COMPARE:
 		return m->compare->print.len == 0 || m->compare->print.len == WIRE_PRINT_BYTES ? NULL : "Compare.print does not have 1444 bytes";
+	case BATCHD__WIRE__CLIENT_MESSAGE__BODY_JOIN:
+		return m->join->start >= 0 && m->join->start <= BATCHD__WIRE__START__AT_START ? NULL : "Join.start is unknown";
 	case BATCHD__WIRE__CLIENT_MESSAGE__BODY_SEEK:
 	case BATCHD__WIRE__CLIENT_MESSAGE__BODY_RELEASE:
 	case BATCHD__WIRE__CLIENT_MESSAGE__BODY_CLASSES:
@@ -310,6 +314,8 @@ static const char *check_opened(const struct wire_arena *a, const Batchd__Wire__
 		return "Opened has an unknown kind of slab";
 	if (m->print.len != 0 && m->print.len != WIRE_PRINT_BYTES)
 		return "Opened.print does not have 1444 bytes";
+	if (m->policy < 0 || m->policy > BATCHD__WIRE__POLICY__POLICY_DETACH)
+		return "Opened has an unknown policy";
 	return check_opened_device(a, m);
 }
 
@@ -341,6 +347,8 @@ static const char *check_server(const struct wire_arena *a, const Batchd__Wire__
 		return m->status->json.len <= WIRE_MAX_STATUS ? NULL : "Status has more than 61440 bytes";
 	case BATCHD__WIRE__SERVER_MESSAGE__BODY_NOTICE:
 		return bytes_ok(a, m->notice->text, WIRE_MAX_TEXT) ? NULL : "Notice has a text that is too long";
+	case BATCHD__WIRE__SERVER_MESSAGE__BODY_JOINED:
+		return NULL;
 	case BATCHD__WIRE__SERVER_MESSAGE__BODY_ERROR:
 		return bytes_ok(a, m->error->text, WIRE_MAX_TEXT) && bytes_ok(a, m->error->field, WIRE_MAX_FIELD)
 			? NULL : "Error has a text or field that is too long";
@@ -428,7 +436,7 @@ const char *wire_client_name(const Batchd__Wire__ClientMessage *msg)
 {
 	static const char *const names[] = { "nothing", "Hello", "Open", "Seek", "Indices", "Release", "ClassesRequest",
 		"StatusRequest", "Close", "Waiting", [BATCHD__WIRE__CLIENT_MESSAGE__BODY_WAKE] = "Wake",
-		[BATCHD__WIRE__CLIENT_MESSAGE__BODY_COMPARE] = "Compare" };
+		[BATCHD__WIRE__CLIENT_MESSAGE__BODY_JOIN] = "Join", [BATCHD__WIRE__CLIENT_MESSAGE__BODY_COMPARE] = "Compare" };
 
 	return name_of(names, sizeof names / sizeof *names, msg->body_case);
 }
@@ -436,7 +444,8 @@ const char *wire_client_name(const Batchd__Wire__ClientMessage *msg)
 const char *wire_server_name(const Batchd__Wire__ServerMessage *msg)
 {
 	static const char *const names[] = { "nothing", "Welcome", "Progress", "Opened", "Batch", "Classes", "Status", "Error",
-		[BATCHD__WIRE__SERVER_MESSAGE__BODY_WAKE] = "Wake", [BATCHD__WIRE__SERVER_MESSAGE__BODY_NOTICE] = "Notice" };
+		[BATCHD__WIRE__SERVER_MESSAGE__BODY_WAKE] = "Wake", [BATCHD__WIRE__SERVER_MESSAGE__BODY_NOTICE] = "Notice",
+		[BATCHD__WIRE__SERVER_MESSAGE__BODY_JOINED] = "Joined" };
 
 	return name_of(names, sizeof names / sizeof *names, msg->body_case);
 }

@@ -1,163 +1,5 @@
-/* Streams and loaders over a real pool and loop: order, windows, seeks, leases, the share mode's group. Data sets are `random:` ones, whose rows tell which
- * sample they are only through the indices beside them, which is all that is looked at here. */
-#include <check.h>
-#include <errno.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "core/loader.h"
-#include "core/sampler.h"
-#include "suite.h"
-
-enum { MOST = 4096 };
-
-struct got {
-	struct position at;
-	uint32_t slot, n_rows, n_padding;
-	uint64_t generation, seek;
-	int64_t indices[8];
-	bool last;
-};
-
-struct trainer {
-	struct consumer c;
-	struct got got[MOST];
-	unsigned n, released;
-};
-
-struct fixture {
-	uv_loop_t loop;
-	struct pool *pool;
-	struct loader *loader;
-	bool closed, failed;
-};
-
-static void *make_thing(void *arg)
-{
-	(void)arg;
-	return calloc(1, sizeof(struct sample_input));
-}
-
-static void free_input(void *in)
-{
-	file_bytes_finish(&((struct sample_input *)in)->bytes);
-	free(in);
-}
-
-static int on_publish(struct consumer *c, const struct slot *slot)
-{
-	struct trainer *t = (struct trainer *)c;
-	struct got *g = &t->got[t->n++];
-	ck_assert_uint_le(t->n, MOST);
-	*g = (struct got){ .at = slot->at, .slot = slot->number, .n_rows = slot->n_rows, .n_padding = slot->n_padding,
-			   .generation = slot->generation, .seek = c->seek, .last = slot->last };
-	for (uint32_t i = 0; i < slot->n_rows && i < 8; i++)
-		g->indices[i] = slot_indices(slot)[i];
-	return 0;
-}
-
-static const struct consumer_ops consumer_ops = { .publish = on_publish };
-
-static void on_failed(struct loader *l)
-{
-	((struct fixture *)l->owner)->failed = true;
-}
-
-static void on_published(struct loader *l, bool waited)
-{
-	(void)l, (void)waited;
-}
-
-static void on_closed(struct loader *l)
-{
-	((struct fixture *)l->owner)->closed = true;
-}
-
-static const struct loader_ops loader_ops = { .failed = on_failed, .published = on_published, .closed = on_closed };
-
-static void setup(struct fixture *f, struct loader_spec spec, uint64_t n_samples)
-{
-	char source[64];
-	struct loader_spec copy;
-	struct dataset_error err;
-	memset(f, 0, sizeof(*f));
-	uv_loop_init(&f->loop);
-	struct pool_params params = { .max_workers = 2, .n_io = 2, .n_tickets = 4, .worker_create = make_thing, .worker_destroy = free,
-				      .input_create = make_thing, .input_destroy = free_input };
-	ck_assert_int_eq(pool_create(&f->loop, &params, &f->pool), 0);
-	snprintf(source, sizeof(source), "random:length=%llu,shape=4,dtype=float32", (unsigned long long)n_samples);
-	spec.job = "test";
-	spec.dataset = source;
-	spec.transform = "";
-	struct data_access access = { .trusted = true };
-	struct dataset_source ds = { .spec = source, .access = &access };
-	struct recipe recipe = { .seed = spec.seed };
-	ck_assert_int_eq(dataset_open(&ds, &recipe.dataset, &err), 0);
-	ck_assert_int_eq(loader_spec_copy(&spec, &copy), 0);
-	ck_assert_int_eq(loader_create(f->pool, &copy, &recipe, 0.01, &loader_ops, f, &f->loader), 0);
-}
-
-static struct stream *with_slots(struct fixture *f, uint32_t rank, uint32_t n)
-{
-	struct slots *slots;
-	struct stream *s = loader_stream(f->loader, rank);
-	ck_assert_int_eq(slots_create(&f->loader->layout, n, &slots), 0);
-	stream_set_slots(s, slots);
-	return s;
-}
-
-static struct trainer *attach(struct stream *s, uint32_t rank)
-{
-	struct trainer *t = calloc(1, sizeof(*t));
-	t->c.ops = &consumer_ops;
-	ck_assert_int_eq(stream_attach(s, &t->c, rank), 0);
-	return t;
-}
-
-static void leave(struct trainer *t)
-{
-	consumer_finish(&t->c);
-	ck_assert_uint_eq(t->c.n_leases, 0);
-	free(t);
-}
-
-static void teardown(struct fixture *f)
-{
-	loader_close(f->loader);
-	while (!f->closed)
-		uv_run(&f->loop, UV_RUN_ONCE);
-	pool_close(f->pool, NULL, NULL);
-	uv_run(&f->loop, UV_RUN_DEFAULT);
-	ck_assert_int_eq(uv_loop_close(&f->loop), 0);
-}
-
-/* Runs the loop until the trainer has been given n batches in all; it says that it waits, as the client library does. */
-static void wait_for(struct fixture *f, struct trainer *t, unsigned n)
-{
-	while (t->n < n) {
-		unsigned before = t->n;
-		stream_wait(&t->c);
-		if (t->n == before) /* else it was given one at once, and does not wait any more */
-			uv_run(&f->loop, UV_RUN_ONCE);
-	}
-}
-
-/* Runs the loop until the trainer has had n batches in all, releasing each as it comes. */
-static void consume(struct fixture *f, struct trainer *t, unsigned n)
-{
-	for (; t->released < n; t->released++) {
-		const struct got *g = &t->got[t->released];
-		wait_for(f, t, t->released + 1);
-		ck_assert_int_eq(stream_release(&t->c, g->slot, g->generation), 0);
-	}
-}
-
-static void settle(struct fixture *f, struct trainer *t, unsigned n)
-{
-	wait_for(f, t, n);
-	for (int i = 0; i < 20; i++)
-		uv_run(&f->loop, UV_RUN_NOWAIT);
-}
+/* Streams and loaders: order, windows, seeks, leases, the share mode's group in lockstep. test_share.c has the groups that need not keep step. */
+#include "streams.h"
 
 START_TEST(test_every_rank_gets_its_plan_batch_by_batch_over_epochs)
 {
@@ -374,17 +216,26 @@ END_TEST
 
 START_TEST(test_share_refuses_what_has_left_the_window)
 {
-	/* A latecomer that wants the beginning is told so; the next epoch is open to it. */
+	/* A rank that comes back and wants the beginning is told so, also when only a newer batch than the one it wants is gone; the next epoch is open to it. */
 	struct fixture f;
-	setup(&f, (struct loader_spec){ .batch_size = 4, .world_size = 1, .share = true }, 80);
+	setup(&f, (struct loader_spec){ .batch_size = 4, .world_size = 2, .share = true }, 80);
 	struct stream *s = with_slots(&f, 0, 4);
-	ck_assert_uint_eq(s->n_consumers, LOADER_MAX_SHARE);
-	struct trainer *a = attach(s, 0);
+	struct trainer *a = attach(s, 0), *b = attach(s, 1);
 	stream_seek(&a->c, 1, &(struct position){ 0 });
-	consume(&f, a, 10);
-	struct trainer *b = attach(s, 1);
+	stream_seek(&b->c, 1, &(struct position){ 0 });
+	consume(&f, b, 2);
+	leave(b);
+	wait_for(&f, a, 3);
+	ck_assert_int_eq(stream_release(&a->c, a->got[1].slot, a->got[1].generation), 0); /* 0 is held, 1 is gone */
+	b = attach(s, 1);
 	ck_assert_int_eq(stream_seek(&b->c, 1, &(struct position){ 0 }), STREAM_E_BEHIND);
-	ck_assert_int_eq(stream_seek(&b->c, 2, &(struct position){ .epoch = 1 }), 0);
+	ck_assert_int_eq(stream_release(&a->c, a->got[0].slot, a->got[0].generation), 0);
+	a->released = 2;
+	leave(b); /* or the group would wait for it to begin */
+	consume(&f, a, 10);
+	b = attach(s, 1);
+	ck_assert_int_eq(stream_seek(&b->c, 2, &(struct position){ 0 }), STREAM_E_BEHIND);
+	ck_assert_int_eq(stream_seek(&b->c, 3, &(struct position){ .epoch = 1 }), 0);
 	consume(&f, a, 20);
 	settle(&f, b, 1);
 	ck_assert_uint_eq(b->got[0].at.epoch, 1);

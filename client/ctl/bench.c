@@ -82,7 +82,7 @@ static json_t *trainer_config(const struct bench *b, unsigned i)
 	return json_pack("{s:s*, s:o, s:s*, s:s, s:i, s:i, s:i, s:I, s:i, s:i, s:I, s:I, s:I, s:b}", "socket", b->socket, "dataset",
 			 ctl_json_text(b->spec), "transform", b->transform, "job", b->job, "dtype", (int)b->dtype, "layout", (int)b->layout,
 			 "mode", (int)b->mode, "batch_size", (json_int_t)b->batch_size, "rank", b->mode == BATCHD_SHARE ? -1 : (int)i,
-			 "world_size", b->mode == BATCHD_SHARE ? 1 : (int)b->n_trainers, "num_workers", (json_int_t)b->workers, "n_slots",
+			 "world_size", (int)b->n_trainers, "num_workers", (json_int_t)b->workers, "n_slots",
 			 (json_int_t)b->slots, "seed", (json_int_t)b->seed, "touch", b->touch);
 }
 

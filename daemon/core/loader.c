@@ -65,6 +65,7 @@ const char *loader_spec_difference(const struct loader_spec *a, const struct loa
 		{ "apply_exif", a->apply_exif, b->apply_exif },
 		{ "batch_sampler", a->own_batches, b->own_batches },
 		{ "n_slots", a->n_slots, b->n_slots },
+		{ "policy", a->policy, b->policy },
 	};
 	for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
 		if (fields[i].a != fields[i].b)
@@ -284,6 +285,7 @@ static void plan_arrived(struct loader *l, const struct plan_spec *spec, struct 
 		loader_fail(l, "out of memory for the order of an epoch");
 	} else if (e && !e->plan) {
 		e->plan = plan;
+		e->used = ++l->plan_clock;
 		return;
 	}
 	plan_unref(plan);
@@ -301,13 +303,17 @@ static void plan_task_done(struct pool_task *t)
 	maybe_free(l);
 }
 
+/* NULL: all of them are being made. Who wants one more asks again when one is there, instead of taking the place of one that somebody waits for. */
 static struct plan_entry *claim_entry(struct loader *l, uint64_t epoch, uint64_t base)
 {
-	struct plan_entry *oldest = &l->plans[0];
-	for (unsigned i = 1; i < 4; i++) {
-		if (l->plans[i].used < oldest->used)
+	struct plan_entry *oldest = NULL;
+	for (unsigned i = 0; i < 4; i++) {
+		bool being_made = l->plans[i].in_use && !l->plans[i].plan;
+		if (!being_made && (!oldest || l->plans[i].used < oldest->used))
 			oldest = &l->plans[i];
 	}
+	if (!oldest)
+		return NULL;
 	plan_unref(oldest->plan);
 	*oldest = (struct plan_entry){ .epoch = epoch, .base = base, .used = ++l->plan_clock, .in_use = true };
 	return oldest;
@@ -315,7 +321,8 @@ static struct plan_entry *claim_entry(struct loader *l, uint64_t epoch, uint64_t
 
 static void request_plan(struct loader *l, uint64_t epoch, uint64_t base)
 {
-	claim_entry(l, epoch, base);
+	if (!claim_entry(l, epoch, base))
+		return;
 	struct plan_task *task = calloc(1, sizeof(*task));
 	if (!task) {
 		loader_fail(l, "out of memory for the order of an epoch");
@@ -335,7 +342,7 @@ struct plan *loader_plan(struct loader *l, uint64_t epoch, uint64_t base)
 		struct plan_spec spec = plan_spec_of(l, epoch, base);
 		struct plan *plan = NULL;
 		int r = plan_create(&spec, &plan);
-		claim_entry(l, epoch, base);
+		claim_entry(l, epoch, base); /* none is being made elsewhere: they are all cheap */
 		plan_arrived(l, &spec, plan, r);
 		e = find_plan(l, epoch, base);
 	} else if (!e) {
@@ -400,20 +407,24 @@ static uint64_t hash_pipeline(const struct loader *l)
 	return text ? XXH3_64bits_withSeed(text, strlen(text), l->spec.apply_exif) : 0;
 }
 
-/* A share group of one is an open one: who comes later joins where the others are, and nobody is waited for. */
-static uint32_t n_places(const struct loader_spec *spec)
+/* A share group of one is an open one: trainers come and go. */
+static bool is_loose(const struct loader_spec *spec)
 {
-	return !spec->share ? 1 : spec->world_size == 1 ? LOADER_MAX_SHARE : spec->world_size;
+	return spec->share && (spec->world_size == 1 || spec->policy != GROUP_WAIT);
 }
 
 static int make_streams(struct loader *l)
 {
+	l->is_loose = is_loose(&l->spec);
+	if (l->is_loose)
+		group_init(&l->group, l, l->spec.policy, l->spec.world_size);
 	l->n_streams = l->spec.share ? 1 : l->spec.world_size;
-	l->streams = calloc(l->n_streams, sizeof(*l->streams));
+	l->streams = calloc(l->is_loose ? l->group.n_places : l->n_streams, sizeof(*l->streams)); /* a cohort has at least one trainer */
 	if (!l->streams)
 		return -ENOMEM;
+	uint32_t n_consumers = l->is_loose ? l->group.n_places : l->spec.share ? l->spec.world_size : 1;
 	for (uint32_t i = 0; i < l->n_streams; i++) {
-		if (stream_init(&l->streams[i], l, l->spec.share ? 0 : i, n_places(&l->spec))) {
+		if (stream_init(&l->streams[i], l, l->spec.share ? 0 : i, n_consumers)) {
 			while (i-- > 0) {
 				stream_finish(&l->streams[i]);
 				pool_queue_remove(l->pool, &l->streams[i].queue);
@@ -423,6 +434,15 @@ static int make_streams(struct loader *l)
 		}
 	}
 	return 0;
+}
+
+struct stream *loader_add_cohort(struct loader *l)
+{
+	struct stream *s = &l->streams[l->n_streams];
+	if (l->n_streams == l->group.n_places || stream_init(s, l, 0, l->group.n_places))
+		return NULL;
+	l->n_streams++;
+	return s;
 }
 
 int loader_create(struct pool *pool, struct loader_spec *spec, struct recipe *recipe, double bad_budget,
@@ -472,6 +492,8 @@ void loader_close(struct loader *l)
 	l->closing = true;
 	for (uint32_t i = 0; i < l->n_streams; i++)
 		stream_finish(&l->streams[i]);
+	if (l->is_loose)
+		group_finish(&l->group);
 	maybe_free(l);
 }
 

@@ -5,11 +5,12 @@
 #define BATCHD_LOADER_H
 
 #include "core/badlist.h"
+#include "core/group.h"
 #include "core/pool.h"
 #include "core/sample.h"
 #include "core/stream.h"
 
-enum { LOADER_MAX_SHARE = 64, LOADER_MAX_WORLD = 4096 };
+enum { LOADER_MAX_SHARE = GROUP_MAX_PLACES, LOADER_MAX_WORLD = 4096 };
 
 /* What a job asks for. Plain values; strings are owned. Every session of a job must ask for the same. */
 struct loader_spec {
@@ -19,6 +20,7 @@ struct loader_spec {
 	uint32_t batch_size, world_size, num_workers;
 	uint32_t n_slots;           /* 0: the daemon's default */
 	uint64_t seed, incarnation;
+	enum group_policy policy;   /* share: for who is too slow */
 	bool shuffle, drop_last, share, apply_exif, own_batches;
 	uid_t uid;
 };
@@ -57,8 +59,10 @@ struct loader {
 	enum dtype dtype, label_dtype;
 	struct slot_layout layout;
 
-	struct stream *streams;     /* one per rank (shard), one (share) */
+	struct stream *streams;     /* one per rank (shard), one (share in lockstep), the cohorts there have been at once (other share groups) */
 	uint32_t n_streams;
+	bool is_loose;              /* a share group that need not keep step */
+	struct group group;         /* if it is one */
 	struct plan_entry plans[4];
 	uint64_t plan_clock;
 
@@ -82,6 +86,8 @@ void loader_stop(struct loader *l);
 void loader_close(struct loader *l);
 
 struct stream *loader_stream(struct loader *l, uint32_t rank);
+/* Another cohort for the group: a stream that no trainer is in. NULL: out of memory. */
+struct stream *loader_add_cohort(struct loader *l);
 /* Of an epoch, for each rank, after base samples. */
 uint64_t loader_n_batches(const struct loader *l, uint64_t base);
 

@@ -31,14 +31,17 @@ static int open_memfd(void)
 	return fd < 0 ? -errno : fd;
 }
 
-/* Makes the pages now, so that no worker pays for a fault on a slot's first use. */
-static void populate(uint8_t *base, size_t bytes)
+/* Makes the pages now, so that no worker pays for a fault on a slot's first use. 0 or negative errno. */
+static int populate(uint8_t *base, size_t bytes)
 {
 	(void)madvise(base, bytes, MADV_HUGEPAGE);
 	if (madvise(base, bytes, MADV_POPULATE_WRITE) == 0)
-		return;
+		return 0;
+	if (errno != EINVAL)
+		return -errno;
 	for (size_t i = 0; i < bytes; i += 4096) /* Linux before 5.14 */
 		((volatile uint8_t *)base)[i] = 0;
+	return 0;
 }
 
 static int seal(int fd)
@@ -60,17 +63,23 @@ static int reopen_readonly(int fd)
 
 int slab_init(struct slab *s, size_t size_bytes)
 {
+	return slab_init_growing(s, size_bytes, size_bytes);
+}
+
+int slab_init_growing(struct slab *s, size_t size_bytes, size_t present_bytes)
+{
 	*s = (struct slab){ .kind = SLAB_MEMFD, .fd = -1 };
 	size_t page = (size_t)sysconf(_SC_PAGESIZE);
 	size_t bytes = (size_bytes + page - 1) / page * page;
 	if (bytes < size_bytes || bytes == 0)
 		return -EOVERFLOW;
+	size_t present = present_bytes < bytes ? (present_bytes + page - 1) / page * page : bytes;
 	int fd = open_memfd();
 	if (fd < 0)
 		return fd;
 	int r = 0;
 	/* fallocate first: where memory is short it says so, instead of a signal at the first write. */
-	if (ftruncate(fd, (off_t)bytes) || fallocate(fd, 0, 0, (off_t)bytes)) {
+	if (ftruncate(fd, (off_t)bytes) || fallocate(fd, 0, 0, (off_t)present)) {
 		r = -errno;
 		goto close_fd;
 	}
@@ -79,7 +88,7 @@ int slab_init(struct slab *s, size_t size_bytes)
 		r = -errno;
 		goto close_fd;
 	}
-	populate(base, bytes);
+	(void)populate(base, present); /* fallocate has said that the memory is there */
 	r = seal(fd);
 	if (r == 0)
 		r = reopen_readonly(fd);
@@ -94,6 +103,11 @@ int slab_init(struct slab *s, size_t size_bytes)
 close_fd:
 	close(fd);
 	return r;
+}
+
+int slab_extend(struct slab *s, size_t offset, size_t n_bytes)
+{
+	return populate(s->base + offset, n_bytes);
 }
 
 void slab_finish(struct slab *s)

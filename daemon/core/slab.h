@@ -20,6 +20,10 @@ struct slab {
 
 /* Makes size_bytes (rounded up to pages), every page present. 0 or negative errno. */
 int slab_init(struct slab *s, size_t size_bytes);
+/* The same, but with only the first present_bytes of it present; slab_extend adds the rest as it is needed. Until then it costs address space only. */
+int slab_init_growing(struct slab *s, size_t size_bytes, size_t present_bytes);
+/* Makes these pages present. Any thread; whoever has the slab mapped meanwhile notices nothing. 0 or negative errno. */
+int slab_extend(struct slab *s, size_t offset, size_t n_bytes);
 void slab_finish(struct slab *s); /* trainers' mappings stay theirs */
 
 /* Where things are in a slot. Offsets in bytes from the slot's begin; slot i begins at i * slot_bytes. */

@@ -21,6 +21,16 @@ static void slot_move(struct slot *s, enum slot_state to)
 
 int slots_create(const struct slot_layout *layout, uint32_t n, struct slots **out)
 {
+	return slots_create_growing(layout, n, n, out);
+}
+
+int slots_extend(struct slots *s, uint32_t n)
+{
+	return slab_extend(&s->slab, (size_t)s->n_made * s->layout.slot_bytes, (size_t)n * s->layout.slot_bytes);
+}
+
+int slots_create_growing(const struct slot_layout *layout, uint32_t n, uint32_t n_made, struct slots **out)
+{
 	struct slots *s = calloc(1, sizeof(*s));
 	struct slot *slot = calloc(n, sizeof(*slot));
 	size_t bytes;
@@ -30,12 +40,13 @@ int slots_create(const struct slot_layout *layout, uint32_t n, struct slots **ou
 	r = -EOVERFLOW;
 	if (__builtin_mul_overflow(layout->slot_bytes, (size_t)n, &bytes))
 		goto fail;
-	r = slab_init(&s->slab, bytes);
+	r = slab_init_growing(&s->slab, bytes, (size_t)n_made * layout->slot_bytes);
 	if (r)
 		goto fail;
 	s->layout = *layout;
 	s->slot = slot;
 	s->n = n;
+	s->n_made = n_made;
 	s->n_refs = 1;
 	for (uint32_t i = 0; i < n; i++) {
 		slot[i].number = i;
@@ -59,7 +70,7 @@ struct slots *slots_ref(struct slots *s)
 static void slots_destroy(struct slots *s, bool keep_memory)
 {
 	if (s->charged_bytes)
-		*s->charged_bytes -= s->slab.bytes;
+		*s->charged_bytes -= (uint64_t)s->n_made * s->layout.slot_bytes;
 	charge_end(&s->bytes);
 	charge_end(&s->fd);
 	if (!keep_memory)
@@ -99,7 +110,7 @@ int64_t *slot_indices(const struct slot *s)
 struct slot *slots_find_free(struct slots *s)
 {
 	/* The one freed longest ago would be fairest to caches of trainers; there are a handful, so the first will do. */
-	for (uint32_t i = 0; i < s->n; i++) {
+	for (uint32_t i = 0; i < s->n_made; i++) {
 		if (s->slot[i].state == SLOT_FREE)
 			return &s->slot[i];
 	}

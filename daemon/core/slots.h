@@ -67,10 +67,12 @@ struct slots {
 	struct slot_layout layout;
 	struct slot *slot;             /* n of them */
 	uint32_t n;
+	uint32_t n_made;               /* whose memory is present: the first of them; fewer than n only in a share group, see group.h */
+	uint32_t n_holders;            /* consumers that may hold leases: those attached, and those that have gone and may still read */
 	unsigned n_refs;
-	struct stream *stream;         /* that makes batches in them; NULL: none does any more */
+	struct stream *stream;         /* that makes batches in them (any one, if several do); NULL: none does any more */
 	struct charge bytes, fd;       /* to the user whose trainer they were made for */
-	uint64_t *charged_bytes;       /* the account that slab.bytes is refunded to at the end */
+	uint64_t *charged_bytes;       /* the account that n_made slots are refunded to at the end */
 	struct mirror *mirrors[SLOTS_MAX_MIRRORS];
 	unsigned n_mirrors;            /* at the end: that have not closed yet */
 	bool mirrors_lost;
@@ -79,6 +81,10 @@ struct slots {
 
 /* Any thread (it blocks while memory is made). The caller has the first reference. 0 or negative errno. */
 int slots_create(const struct slot_layout *layout, uint32_t n, struct slots **out);
+/* The same with memory for the first n_made of them only. */
+int slots_create_growing(const struct slot_layout *layout, uint32_t n, uint32_t n_made, struct slots **out);
+/* Makes memory for n more (any thread); the loop thread then adds them to n_made. 0 or negative errno. */
+int slots_extend(struct slots *s, uint32_t n);
 struct slots *slots_ref(struct slots *s);
 void slots_unref(struct slots *s);
 

@@ -6,8 +6,10 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "core/group.h"
 #include "core/loader.h"
 #include "core/sampler.h"
+#include "core/stream-impl.h"
 
 enum { MORE_OWN_BATCHES = 2 }; /* unanswered ones beyond the window, as proto/README.md allows */
 
@@ -43,7 +45,7 @@ static void list_remove(struct stream *s, struct slot *slot)
 	slot->linked = false;
 }
 
-static void try_free(struct stream *s, struct slot *slot)
+void stream_try_free(struct stream *s, struct slot *slot)
 {
 	if (!slot_is_unneeded(slot))
 		return;
@@ -52,7 +54,7 @@ static void try_free(struct stream *s, struct slot *slot)
 }
 
 /* Collects what trainers have left to be collected. */
-static void look(struct stream *s)
+void stream_look(struct stream *s)
 {
 	for (uint32_t i = 0; i < s->n_consumers; i++) {
 		struct consumer *c = s->consumers[i];
@@ -64,7 +66,7 @@ static void look(struct stream *s)
 /* A consumer whose trainer works on its last batch, or has none: it will ask next. */
 static bool is_starving(const struct consumer *c)
 {
-	return c->positioned && (c->ops->look ? c->n_unread == 0 : c->n_leases <= 1);
+	return c->positioned && !c->follows && (c->ops->look ? c->n_unread == 0 : c->n_leases <= 1);
 }
 
 /* Before the loop may go to sleep: has everybody say who wakes it, and for what. True if there is something to do after all.
@@ -79,7 +81,7 @@ static bool arm(struct stream *s)
 		n_making += slot->state == SLOT_FILLING;
 	for (uint32_t i = 0; i < s->n_consumers; i++)
 		starving |= s->consumers[i] && is_starving(s->consumers[i]);
-	uint32_t wake_at = starving && n_making < 2 ? 1 : (s->slots->n + 1) / 2;
+	uint32_t wake_at = starving && n_making < 2 ? 1 : ((s->group ? s->group->share : s->slots->n) + 1) / 2;
 	for (uint32_t i = 0; i < s->n_consumers; i++) {
 		struct consumer *c = s->consumers[i];
 		if (c && c->ops->arm)
@@ -96,6 +98,8 @@ static void update_urgency(struct stream *s)
 		n_ready += slot->state == SLOT_READY;
 	for (uint32_t i = 0; i < s->n_consumers; i++) {
 		const struct consumer *c = s->consumers[i];
+		if (c && c->follows)
+			continue; /* it waits for the others to get there, not for the workers */
 		waiting |= c && c->waiting;
 		/* Who has more comes to wake us first, and is told then. What goes to a GPU has another way before it. */
 		soon |= c && (is_starving(c) || (c->positioned && c->mirror));
@@ -125,7 +129,7 @@ static uint64_t owed_at(const struct stream *s, const struct position *at)
 	return owed;
 }
 
-static void set_next(struct stream *s, const struct position *to)
+void stream_set_next(struct stream *s, const struct position *to)
 {
 	s->next = *to;
 	s->n_batches = loader_n_batches(s->loader, to->base);
@@ -167,7 +171,21 @@ static void advance(struct stream *s)
 	s->next.step++;
 	if (s->loader->spec.own_batches || s->next.step < s->n_batches)
 		return;
-	set_next(s, &(struct position){ .epoch = s->next.epoch + 1 });
+	stream_set_next(s, &(struct position){ .epoch = s->next.epoch + 1 });
+}
+
+static struct plan *current_plan(struct stream *s)
+{
+	if (!s->plan || s->plan_epoch != s->next.epoch || s->plan_base != s->next.base) {
+		struct plan *plan = loader_plan(s->loader, s->next.epoch, s->next.base);
+		if (!plan)
+			return NULL;
+		plan_unref(s->plan);
+		s->plan = plan_ref(plan);
+		s->plan_epoch = s->next.epoch;
+		s->plan_base = s->next.base;
+	}
+	return s->plan;
 }
 
 static bool begin_one(struct stream *s)
@@ -175,12 +193,12 @@ static bool begin_one(struct stream *s)
 	struct loader *l = s->loader;
 	if (l->spec.own_batches ? !s->own_first : s->next.step >= s->n_batches)
 		return false;
-	struct slot *slot = slots_find_free(s->slots);
-	if (!slot)
-		return false;
-	struct plan *plan = l->spec.own_batches ? NULL : loader_plan(l, s->next.epoch, s->next.base);
+	struct plan *plan = l->spec.own_batches ? NULL : current_plan(s);
 	if (!plan && !l->spec.own_batches)
 		return false; /* being made; stream_pump comes again when it is there */
+	struct slot *slot = s->group ? group_claim(s) : slots_find_free(s->slots);
+	if (!slot)
+		return false;
 	slot_begin(slot, s);
 	if (plan)
 		fill_from_plan(s, slot, plan);
@@ -210,7 +228,7 @@ static void skip_ahead(struct stream *s)
 			least = &c->cursor;
 	}
 	if (least && position_compare(least, &s->next) > 0)
-		set_next(s, least);
+		stream_set_next(s, least);
 }
 
 /* ---- copying to GPUs ---- */
@@ -224,7 +242,7 @@ static void on_copied(struct slot *slot, struct mirror *mirror, const char *why)
 		if (c && c->mirror == mirror)
 			c->ops->mirror_failed(c, why);
 	}
-	try_free(s, slot);
+	stream_try_free(s, slot);
 	stream_pump(s);
 	loader_copied(l);
 }
@@ -251,18 +269,23 @@ static void lease(struct consumer *c, struct slot *slot)
 
 static void publish_to(struct stream *s, struct consumer *c, uint32_t place)
 {
-	for (struct slot *slot = s->first; slot; slot = slot->next) {
+	for (struct slot *slot = s->first; slot && !c->follows; slot = slot->next) {
 		if (position_compare(&slot->at, &c->cursor) < 0)
 			continue;
 		if (slot->state != SLOT_READY)
 			return; /* in order, or not at all */
 		if (!(slot->owed & bit(place)))
 			continue;
+		if (c->quota && c->n_leases >= c->quota)
+			return;
 		if (!mirror_has(c->mirror, slot))
 			return;
+		if (s->group)
+			c->n_missed += stream_distance(s, &c->cursor, &slot->at);
 		int r = c->ops->publish(c, slot);
 		if (r)
 			return;
+		c->n_missed = 0;
 		lease(c, slot);
 		c->n_published++;
 		c->n_unread++;
@@ -282,12 +305,12 @@ static void publish(struct stream *s)
 	}
 }
 
-void stream_pump(struct stream *s)
+void stream_step(struct stream *s)
 {
 	if (!s->slots || s->loader->failed || s->loader->closing || s->loader->stopped)
 		return;
 	do {
-		look(s);
+		stream_look(s);
 		publish(s);
 		update_urgency(s);
 		if (s->positioned && anybody_wants_more(s)) {
@@ -298,6 +321,14 @@ void stream_pump(struct stream *s)
 	} while (arm(s)); /* each round again ends a lease or has found a ring emptied, so there are few */
 }
 
+void stream_pump(struct stream *s)
+{
+	if (s->group)
+		group_pump(s->group);
+	else
+		stream_step(s);
+}
+
 void stream_on_filled(struct stream *s, struct slot *slot)
 {
 	struct slots *slots = slots_ref(slot->slots); /* a dropped slot may hold the last reference */
@@ -306,7 +337,7 @@ void stream_on_filled(struct stream *s, struct slot *slot)
 	slot_filled(slot);
 	if (slot->state == SLOT_READY) {
 		start_copies(s, slot);
-		try_free(s, slot);
+		stream_try_free(s, slot);
 	}
 	slots_unref(slots);
 	stream_pump(s);
@@ -315,7 +346,7 @@ void stream_on_filled(struct stream *s, struct slot *slot)
 /* ---- dropping ---- */
 
 /* Nobody wants these batches any more: those in work are cancelled, the ready ones go when their holders let go. */
-static void drop_from(struct stream *s, struct slot *slot)
+void stream_drop_from(struct stream *s, struct slot *slot)
 {
 	while (slot) {
 		struct slot *next = slot->next;
@@ -325,7 +356,7 @@ static void drop_from(struct stream *s, struct slot *slot)
 			slot_drop(slot);
 			pool_cancel(s->loader->pool, &slot->job);
 		} else {
-			try_free(s, slot);
+			stream_try_free(s, slot);
 		}
 		slot = next;
 	}
@@ -343,6 +374,12 @@ static void drop_own(struct stream *s)
 	s->n_own = 0;
 }
 
+void stream_stop(struct stream *s)
+{
+	stream_drop_from(s, s->first);
+	s->positioned = false;
+}
+
 /* ---- life ---- */
 
 int stream_init(struct stream *s, struct loader *loader, uint32_t plan_rank, uint32_t n_consumers)
@@ -351,9 +388,10 @@ int stream_init(struct stream *s, struct loader *loader, uint32_t plan_rank, uin
 	s->consumers = calloc(n_consumers, sizeof(*s->consumers));
 	if (!s->consumers)
 		return -ENOMEM;
-	uint32_t group = loader->spec.share ? loader->spec.world_size : 1;
-	if (group > 1)
-		s->expected = group == 64 ? UINT64_MAX : bit(group) - 1;
+	uint32_t size = loader->spec.share && !loader->is_loose ? loader->spec.world_size : 1;
+	if (size > 1)
+		s->expected = size == 64 ? UINT64_MAX : bit(size) - 1;
+	s->group = loader->is_loose ? &loader->group : NULL;
 	pool_queue_add(loader->pool, &s->queue, loader->spec.num_workers);
 	return 0;
 }
@@ -362,19 +400,21 @@ void stream_finish(struct stream *s)
 {
 	if (!s->consumers)
 		return;
-	drop_from(s, s->first);
+	stream_drop_from(s, s->first);
 	drop_own(s);
 	if (s->slots)
 		s->slots->stream = NULL;
 	slots_unref(s->slots);
 	s->slots = NULL;
+	plan_unref(s->plan);
+	s->plan = NULL;
 	free(s->consumers);
 	s->consumers = NULL;
 }
 
 void stream_set_slots(struct stream *s, struct slots *slots)
 {
-	drop_from(s, s->first);
+	stream_drop_from(s, s->first);
 	drop_own(s);
 	s->positioned = false;
 	if (s->slots)
@@ -398,6 +438,8 @@ bool stream_has_strangers(const struct stream *s)
 
 int stream_attach(struct stream *s, struct consumer *c, uint32_t rank)
 {
+	if (s->group)
+		return group_attach(s->group, c, rank);
 	uint32_t place = s->n_consumers > 1 ? rank : 0;
 	if (s->consumers[place])
 		return STREAM_E_TAKEN;
@@ -406,6 +448,7 @@ int stream_attach(struct stream *s, struct consumer *c, uint32_t rank)
 		return -ENOMEM;
 	c->slots = slots_ref(s->slots);
 	c->mirror = NULL;
+	c->slots->n_holders++;
 	c->stream = s;
 	c->rank = rank;
 	c->positioned = false;
@@ -413,26 +456,35 @@ int stream_attach(struct stream *s, struct consumer *c, uint32_t rank)
 	return 0;
 }
 
-void stream_detach(struct consumer *c)
+void stream_remove(struct stream *s, uint32_t place)
 {
-	struct stream *s = c->stream;
-	if (!s)
-		return;
-	uint32_t place = s->n_consumers > 1 ? c->rank : 0;
+	struct consumer *c = s->consumers[place];
 	s->consumers[place] = NULL;
 	s->expected &= ~bit(place);
 	c->stream = NULL;
-	c->positioned = false;
-	c->waiting = false;
 	for (struct slot *slot = s->first, *next; slot; slot = next) {
 		next = slot->next;
 		slot->owed &= ~bit(place);
-		try_free(s, slot);
+		stream_try_free(s, slot);
 	}
+}
+
+void stream_detach(struct consumer *c)
+{
+	struct stream *s = c->stream;
+	if (c->group) {
+		group_leave(c);
+		return;
+	}
+	if (!s)
+		return;
+	stream_remove(s, s->n_consumers > 1 ? c->rank : 0);
+	c->positioned = false;
+	c->waiting = false;
 	if (!anybody_wants_more(s)) {
 		/* Nobody reads: what was made ahead would not be where the next one begins. */
 		if (!s->expected) {
-			drop_from(s, s->first);
+			stream_drop_from(s, s->first);
 			s->positioned = false;
 		}
 		drop_own(s);
@@ -454,8 +506,7 @@ static bool is_alone(const struct stream *s, const struct consumer *c)
 	return true;
 }
 
-/* Joins the batches that are there: it is owed those from `to` on and none before. */
-static void join(struct stream *s, struct consumer *c, uint32_t place, const struct position *to)
+void stream_owe(struct stream *s, struct consumer *c, uint32_t place, const struct position *to)
 {
 	for (struct slot *slot = s->first, *next; slot; slot = next) {
 		next = slot->next;
@@ -464,7 +515,7 @@ static void join(struct stream *s, struct consumer *c, uint32_t place, const str
 		else
 			slot->owed |= bit(place);
 		start_copies(s, slot);
-		try_free(s, slot);
+		stream_try_free(s, slot);
 	}
 	c->cursor = *to;
 }
@@ -492,12 +543,16 @@ const struct position *stream_oldest(const struct stream *s)
 
 int stream_seek(struct consumer *c, uint64_t seek, const struct position *to)
 {
+	if (c->group) {
+		group_seek(c, seek, to);
+		return 0;
+	}
 	struct stream *s = c->stream;
 	uint32_t place = s->n_consumers > 1 ? c->rank : 0;
 	if (!s->positioned || is_alone(s, c)) {
-		drop_from(s, s->first);
+		stream_drop_from(s, s->first);
 		drop_own(s);
-		set_next(s, to);
+		stream_set_next(s, to);
 		s->positioned = true;
 	} else if (position_compare(to, stream_oldest(s)) < 0) {
 		return STREAM_E_BEHIND;
@@ -506,7 +561,7 @@ int stream_seek(struct consumer *c, uint64_t seek, const struct position *to)
 	c->seek = seek;
 	c->positioned = true;
 	c->waiting = true;
-	join(s, c, place, to);
+	stream_owe(s, c, place, to);
 	stream_pump(s);
 	return 0;
 }
@@ -514,14 +569,18 @@ int stream_seek(struct consumer *c, uint64_t seek, const struct position *to)
 void stream_wait(struct consumer *c)
 {
 	c->waiting = true;
+	if (!c->stream)
+		return;
 	update_urgency(c->stream); /* first: a job that is done from here on wakes the loop, and one that was done before is found now */
 	stream_wake(c);
 }
 
 void stream_wake(struct consumer *c)
 {
-	pool_drain(c->stream->loader->pool); /* batches that nobody was woken for */
-	if (c->stream)
+	pool_drain(c->group ? c->group->loader->pool : c->stream->loader->pool); /* batches that nobody was woken for */
+	if (c->group)
+		group_pump(c->group);
+	else if (c->stream)
 		stream_pump(c->stream);
 }
 
@@ -574,7 +633,7 @@ static void unlease(struct consumer *c, struct slot *slot)
 	c->n_leases--;
 	slot->n_leases--;
 	/* The stream may have moved on to another slab or be gone; then it has unlinked the slot and is not looked at. */
-	try_free(slot->stream, slot);
+	stream_try_free(slot->stream, slot);
 }
 
 int stream_take_back(struct consumer *c, uint32_t number, uint64_t generation)
@@ -588,7 +647,7 @@ int stream_take_back(struct consumer *c, uint32_t number, uint64_t generation)
 int stream_release(struct consumer *c, uint32_t number, uint64_t generation)
 {
 	int r = stream_take_back(c, number, generation);
-	if (r == 0 && c->stream)
+	if (r == 0 && (c->stream || c->group))
 		stream_wake(c);
 	return r;
 }
@@ -601,6 +660,8 @@ void consumer_finish(struct consumer *c)
 			unlease(c, &c->slots->slot[i]);
 	}
 	assert(c->n_leases == 0);
+	if (c->slots)
+		c->slots->n_holders--;
 	if (c->slots && c->slots->stream)
 		stream_pump(c->slots->stream); /* somebody may have waited for just these slots */
 	slots_unref(c->slots);
@@ -615,13 +676,48 @@ void stream_count(const struct stream *s, struct stream_counts *out)
 	*out = (struct stream_counts){ 0 };
 	if (!s->slots)
 		return;
-	out->window = s->slots->n;
+	out->window = s->slots->n_made;
 	out->full = slots_find_free(s->slots) == NULL;
-	for (uint32_t i = 0; i < s->slots->n; i++) {
+	for (uint32_t i = 0; i < s->slots->n_made; i++) {
 		const struct slot *slot = &s->slots->slot[i];
+		if (s->group && slot->stream != s)
+			continue;
 		out->making += slot->state == SLOT_FILLING;
 		out->held += slot->n_leases > 0;
 		out->ready += slot->state == SLOT_READY && slot->owed;
 	}
 	out->waits_for = s->first && s->first->state == SLOT_READY ? s->first->owed : 0;
+}
+
+static struct position after(const struct stream *s, struct position at)
+{
+	if (++at.step >= loader_n_batches(s->loader, at.base) && !s->loader->spec.own_batches)
+		at = (struct position){ .epoch = at.epoch + 1 };
+	return at;
+}
+
+bool stream_covers(const struct stream *s, const struct position *at)
+{
+	struct position want = *at;
+	if (!s->positioned)
+		return false;
+	/* Who has let go of a newer batch before an older one leaves a gap in the list. */
+	for (const struct slot *slot = s->first; slot; slot = slot->next) {
+		int c = position_compare(&slot->at, &want);
+		if (c > 0)
+			return false;
+		if (c == 0)
+			want = after(s, want);
+	}
+	return position_compare(&want, &s->next) == 0;
+}
+
+uint64_t stream_distance(const struct stream *s, const struct position *a, const struct position *b)
+{
+	if (position_compare(a, b) >= 0)
+		return 0;
+	if (a->epoch == b->epoch)
+		return b->step > a->step ? b->step - a->step : 0;
+	uint64_t all = loader_n_batches(s->loader, 0), first = loader_n_batches(s->loader, a->base);
+	return (first > a->step ? first - a->step : 0) + (b->epoch - a->epoch - 1) * all + b->step;
 }

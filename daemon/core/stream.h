@@ -5,7 +5,8 @@
  * batch is ready when the trainer asks for it. Free slots are the only flow control.
  *
  * In share mode a batch stays until every rank of the group has had it: those attached, and those of world_size that have not come yet. A rank
- * that left is not waited for.
+ * that left is not waited for. Groups whose trainers need not keep step have several streams: see core/group.h, to which the functions below turn by
+ * themselves.
  *
  * Loop thread only. */
 #ifndef BATCHD_STREAM_H
@@ -14,6 +15,7 @@
 #include "core/slots.h"
 
 struct loader;
+struct group;
 struct consumer;
 
 struct consumer_ops {
@@ -31,7 +33,8 @@ struct consumer_ops {
 
 struct consumer {
 	const struct consumer_ops *ops;
-	struct stream *stream;      /* NULL: detached */
+	struct stream *stream;      /* NULL: detached, or in a group and nowhere yet */
+	struct group *group;        /* whose member it is; NULL: of none, or gone */
 	struct slots *slots;        /* what its trainer has mapped; a reference */
 	struct mirror *mirror;      /* of those slots; where its trainer looks for batches; NULL: only in host memory */
 	uint8_t *leases;            /* per slot: how often the trainer has it (again after a seek); layout of `slots` */
@@ -43,6 +46,10 @@ struct consumer {
 	uint32_t n_unread;          /* batches it was given and, as far as is known, has not looked at yet */
 	uint64_t seek;              /* the trainer's number for that */
 	uint64_t n_published;
+	bool follows;               /* in a group: gets nothing until another has been given the batch at `cursor` */
+	uint32_t quota;             /* the most leases it may have; 0: as many as there are slots */
+	uint64_t n_skipped;         /* batches that it missed, in all */
+	uint64_t n_missed;          /* those between the last it was given and the next */
 };
 
 /* The trainer's own index batches, waiting to be made. */
@@ -55,6 +62,8 @@ struct own_batch {
 
 struct stream {
 	struct loader *loader;
+	struct group *group;             /* whose cohort it is, or NULL */
+	uint32_t n_members;              /* a cohort's consumers */
 	uint32_t plan_rank;              /* in the plan: the rank (shard), 0 (share) */
 	struct slots *slots;             /* where batches are made now; a reference; NULL before the first attach */
 	struct pool_queue queue;
@@ -62,6 +71,8 @@ struct stream {
 	bool positioned;
 	struct position next;            /* the next batch to begin */
 	uint64_t n_batches;              /* of next.epoch from next.base */
+	struct plan *plan;               /* a reference: the order of plan_epoch from plan_base; NULL: none yet */
+	uint64_t plan_epoch, plan_base;
 	struct consumer **consumers;     /* by rank; NULL: none attached */
 	uint32_t n_consumers;            /* places in it: world_size (share) or 1 (shard) */
 	uint64_t expected;               /* share: bits of ranks that have never been here */
@@ -119,5 +130,8 @@ struct stream_counts {
 	bool full;              /* no free slot */
 };
 void stream_count(const struct stream *s, struct stream_counts *out);
+
+/* How many batches lie between two positions, a first; 0 if b is not behind a. */
+uint64_t stream_distance(const struct stream *s, const struct position *a, const struct position *b);
 
 #endif

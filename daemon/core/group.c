@@ -1,0 +1,500 @@
+/* See group.h. The awkward corner is that cohorts share slots. Three rules keep it simple: a consumer is in one cohort at most; a slot is counted where it is
+ * used, as held by a member or as made ahead; and a cohort that is over its due (because a member has left it) gives back what it made ahead, newest first, as
+ * that can be made again at any time. */
+#include "core/group.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "core/loader.h"
+#include "core/stream-impl.h"
+
+enum { AHEAD = 3 }; /* batches that a trainer has to have or find, that in use included, before slower ones may keep slots from it */
+
+const char *group_policy_name(enum group_policy p)
+{
+	static const char *const names[] = { "wait", "skip", "detach" };
+	return names[p];
+}
+
+static uint64_t bit(uint32_t place)
+{
+	return (uint64_t)1 << place;
+}
+
+/* ---- life ---- */
+
+void group_init(struct group *g, struct loader *loader, enum group_policy policy, uint32_t size)
+{
+	*g = (struct group){ .loader = loader, .policy = policy, .n_places = size == 1 ? GROUP_MAX_PLACES : size };
+	if (size > 1)
+		g->expected = size == 64 ? UINT64_MAX : bit(size) - 1;
+}
+
+void group_finish(struct group *g)
+{
+	slots_unref(g->slots);
+	g->slots = NULL;
+}
+
+uint32_t group_share(uint32_t window, uint32_t n_slots)
+{
+	uint32_t share = window / 4 > GROUP_SHARE ? window / 4 : GROUP_SHARE;
+	return n_slots || share > window ? window : share;
+}
+
+void group_set_slots(struct group *g, struct slots *slots, uint32_t window, uint32_t share)
+{
+	g->slots = slots;
+	g->window = window;
+	g->share = share;
+	slots->stream = &g->loader->streams[0];
+	for (uint32_t i = 0; i < g->loader->n_streams; i++)
+		g->loader->streams[i].slots = slots_ref(slots);
+}
+
+uint32_t group_n_missing(const struct group *g)
+{
+	uint32_t needed = g->window + g->share * g->slots->n_holders;
+	return needed > g->slots->n_made ? needed - g->slots->n_made : 0;
+}
+
+int32_t group_free_place(const struct group *g)
+{
+	int32_t any = -1;
+	uint64_t expected = g->expected;
+	for (uint32_t i = 0; i < g->loader->n_streams; i++)
+		expected |= g->loader->streams[i].expected;
+	for (uint32_t i = 0; i < g->n_places; i++) {
+		if (g->member[i])
+			continue;
+		if (expected & bit(i))
+			return (int32_t)i;
+		if (any < 0)
+			any = (int32_t)i;
+	}
+	return any;
+}
+
+bool group_is_full(const struct group *g)
+{
+	return g->slots && g->slots->n_holders >= g->n_places + GROUP_GHOSTS;
+}
+
+int group_attach(struct group *g, struct consumer *c, uint32_t place)
+{
+	if (g->member[place])
+		return STREAM_E_TAKEN;
+	c->leases = calloc(g->slots->n, 1);
+	if (!c->leases)
+		return -ENOMEM;
+	c->slots = slots_ref(g->slots);
+	c->slots->n_holders++;
+	c->mirror = NULL;
+	c->group = g;
+	c->stream = NULL;
+	c->rank = place;
+	c->quota = g->share;
+	c->positioned = false;
+	g->member[place] = c;
+	return 0;
+}
+
+/* ---- cohorts ---- */
+
+static bool is_in_stream(const struct stream *s, const struct consumer *c)
+{
+	return c && c->positioned && !c->follows && position_compare(&c->cursor, &s->next) <= 0;
+}
+
+/* The member that has had most; those who wait for the cohort to get to their epoch do not count. NULL: none. */
+static struct consumer *first_of(const struct stream *s)
+{
+	struct consumer *first = NULL;
+	for (uint32_t i = 0; i < s->n_consumers; i++) {
+		struct consumer *c = s->consumers[i];
+		if (is_in_stream(s, c) && (!first || position_compare(&c->cursor, &first->cursor) > 0))
+			first = c;
+	}
+	return first;
+}
+
+/* Behind the last batch of an epoch comes the next one's first. */
+static struct position normal(const struct loader *l, const struct position *at)
+{
+	if (at->step < loader_n_batches(l, at->base))
+		return *at;
+	return (struct position){ .epoch = at->epoch + 1 };
+}
+
+/* How far this is ahead of who is foremost in the cohort. Somebody too far ahead would at once be about to wait for slots, and cost the others theirs. */
+static bool is_far_ahead(const struct group *g, const struct stream *s, const struct position *at)
+{
+	const struct consumer *first = first_of(s);
+	return first && stream_distance(s, &first->cursor, at) >= g->share;
+}
+
+static struct stream *find_cover(const struct group *g, const struct position *at, const struct stream *but)
+{
+	struct stream *best = NULL;
+	for (uint32_t i = 0; i < g->loader->n_streams; i++) {
+		struct stream *s = &g->loader->streams[i];
+		if (s != but && stream_covers(s, at) && !is_far_ahead(g, s, at) && (!best || s->n_members > best->n_members || (s->n_members == best->n_members && s == g->main)))
+			best = s;
+	}
+	return best;
+}
+
+static struct stream *find_empty(struct group *g)
+{
+	for (uint32_t i = 0; i < g->loader->n_streams; i++) {
+		struct stream *s = &g->loader->streams[i];
+		if (!s->n_members && !s->expected)
+			return s;
+	}
+	struct stream *s = loader_add_cohort(g->loader);
+	if (s)
+		s->slots = slots_ref(g->slots);
+	return s;
+}
+
+static void enter(struct stream *s, struct consumer *c)
+{
+	s->consumers[c->rank] = c;
+	s->n_members++;
+	c->stream = s;
+}
+
+static void leave(struct consumer *c)
+{
+	struct stream *s = c->stream;
+	if (!s)
+		return;
+	s->n_members--;
+	stream_remove(s, c->rank);
+	if (!s->n_members && !s->expected)
+		stream_stop(s);
+}
+
+static void begin_at(struct stream *s, const struct position *at)
+{
+	stream_stop(s);
+	stream_set_next(s, at);
+	s->positioned = true;
+}
+
+/* Puts the trainer into that cohort, or into a new one of its own if it is NULL. */
+static void settle(struct group *g, struct consumer *c, struct stream *s, const struct position *at)
+{
+	bool alone = c->stream && c->stream->n_members == 1 && !c->stream->expected;
+	if (!s && !alone)
+		leave(c);
+	if (!s) {
+		s = alone ? c->stream : find_empty(g);
+		if (!s) {
+			loader_fail(g->loader, "out of memory for another trainer of the group");
+			return;
+		}
+		begin_at(s, at);
+		s->expected |= g->expected;
+		g->expected = 0;
+	}
+	if (c->stream != s) {
+		leave(c);
+		enter(s, c);
+	}
+	stream_owe(s, c, c->rank, at);
+}
+
+static void elect(struct group *g)
+{
+	for (uint32_t i = 0; i < g->loader->n_streams; i++) {
+		struct stream *s = &g->loader->streams[i];
+		if (s->n_members && (!g->main || s->n_members > g->main->n_members))
+			g->main = s;
+	}
+	if (g->main && !g->main->n_members)
+		g->main = NULL;
+}
+
+/* Who has caught up with a larger cohort, or is caught up by one, goes on there. Close to its first, or it would soon be too far behind again. */
+static struct stream *find_better(const struct group *g, const struct consumer *c)
+{
+	struct position at = normal(g->loader, &c->cursor);
+	for (uint32_t i = 0; i < g->loader->n_streams; i++) {
+		struct stream *s = &g->loader->streams[i];
+		bool larger = s->n_members > c->stream->n_members || (s->n_members == c->stream->n_members && s < c->stream);
+		if (s == c->stream || !s->n_members || !larger || !stream_covers(s, &at))
+			continue;
+		const struct consumer *first = first_of(s);
+		if (!first || (stream_distance(s, &at, &first->cursor) < g->share && !is_far_ahead(g, s, &at)))
+			return s;
+	}
+	return NULL;
+}
+
+static void merge(struct group *g)
+{
+	if (g->loader->n_streams == 1)
+		return;
+	for (uint32_t i = 0; i < g->n_places; i++) {
+		struct consumer *c = g->member[i];
+		if (!c || !c->stream || !is_in_stream(c->stream, c))
+			continue;
+		struct stream *better = find_better(g, c);
+		if (better) {
+			struct position at = normal(g->loader, &c->cursor);
+			settle(g, c, better, &at);
+		}
+	}
+}
+
+/* ---- shares ---- */
+
+static bool held_by_member(const struct stream *s, uint32_t slot)
+{
+	for (uint32_t i = 0; i < s->n_consumers; i++) {
+		if (s->consumers[i] && s->consumers[i]->leases[slot])
+			return true;
+	}
+	return false;
+}
+
+/* Slots that the cohort keeps from others: made ahead, or held by its members. */
+static uint32_t count_used(const struct group *g, const struct stream *s)
+{
+	uint32_t n = 0;
+	for (uint32_t i = 0; i < g->slots->n_made; i++) {
+		const struct slot *slot = &g->slots->slot[i];
+		n += slot->n_leases ? held_by_member(s, i) : slot->linked && slot->stream == s;
+	}
+	return n;
+}
+
+static uint32_t count_due(const struct group *g, const struct stream *s)
+{
+	if (!s->n_members)
+		return 0;
+	return s->n_members * g->share + (s == g->main ? g->window - g->share : 0);
+}
+
+/* Batches that the trainer has or will find: those it was told of, the one it works on among them, and those made ahead of it. */
+static uint32_t count_ahead(const struct stream *s, const struct consumer *c)
+{
+	uint32_t n = c->n_leases;
+	for (const struct slot *slot = s->first; slot; slot = slot->next)
+		n += position_compare(&slot->at, &c->cursor) >= 0;
+	return n;
+}
+
+/* The foremost of those who have too little ahead of them. NULL: none. */
+static const struct consumer *find_hungry(const struct stream *s)
+{
+	const struct consumer *hungry = NULL;
+	for (uint32_t i = 0; i < s->n_consumers; i++) {
+		const struct consumer *c = s->consumers[i];
+		if (is_in_stream(s, c) && count_ahead(s, c) < AHEAD && (!hungry || position_compare(&c->cursor, &hungry->cursor) > 0))
+			hungry = c;
+	}
+	return hungry;
+}
+
+/* ---- the policy ---- */
+
+static void skip(struct group *g, struct stream *s, struct slot *slot)
+{
+	for (uint32_t i = 0; i < s->n_consumers; i++) {
+		struct consumer *c = s->consumers[i];
+		if (!c || !(slot->owed & bit(i)))
+			continue;
+		c->n_skipped++;
+		g->n_skipped++;
+		if (position_compare(&c->cursor, &slot->at))
+			continue; /* an older one is still to come, which others hold */
+		c->n_missed++;
+		c->cursor = slot->at;
+		c->cursor.step++;
+		c->cursor = normal(g->loader, &c->cursor);
+	}
+	slot->owed = 0;
+	stream_try_free(s, slot);
+}
+
+static void detach(struct group *g, struct stream *s, struct slot *slot)
+{
+	uint64_t owed = slot->owed;
+	for (uint32_t i = 0; i < s->n_consumers; i++) {
+		struct consumer *c = s->consumers[i];
+		if (!c || !(owed & bit(i)))
+			continue;
+		struct position at = normal(g->loader, &c->cursor);
+		settle(g, c, find_cover(g, &at, s), &at);
+		g->n_detached++;
+	}
+}
+
+/* Takes the oldest batch that is kept for the slow away from them, if another is about to wait for its slot. Whether it has. */
+static bool relieve(struct group *g, struct stream *s)
+{
+	const struct consumer *hungry = g->policy == GROUP_WAIT ? NULL : find_hungry(s);
+	if (!hungry)
+		return false;
+	for (struct slot *slot = s->first; slot; slot = slot->next) {
+		if (position_compare(&slot->at, &hungry->cursor) >= 0 || slot->owed & s->expected)
+			return false; /* what it waits for itself; or somebody has not even come */
+		if (slot->state != SLOT_READY || slot->n_leases)
+			continue;
+		if (!slot->owed)
+			return false; /* nobody wants it any more: it is free as soon as its copy to a GPU is done */
+		if (g->policy == GROUP_SKIP)
+			skip(g, s, slot);
+		else
+			detach(g, s, slot);
+		g->again = true;
+		return true;
+	}
+	return false;
+}
+
+/* Gives back what is over the cohort's due. */
+static void trim(struct group *g, struct stream *s)
+{
+	while (count_used(g, s) > count_due(g, s)) {
+		struct slot *newest = NULL;
+		if (relieve(g, s))
+			continue;
+		for (struct slot *slot = s->first; slot; slot = slot->next) {
+			if (!slot->n_leases)
+				newest = slot;
+		}
+		if (!newest)
+			return;
+		struct position at = newest->at;
+		stream_drop_from(s, newest);
+		stream_set_next(s, &at);
+	}
+}
+
+struct slot *group_claim(struct stream *s)
+{
+	struct group *g = s->group;
+	while (count_used(g, s) >= count_due(g, s)) {
+		if (!relieve(g, s))
+			return NULL;
+	}
+	return slots_find_free(g->slots);
+}
+
+/* ---- going on ---- */
+
+/* Who waits for the group to get to an epoch begins when another has begun it, or when nobody else is left. */
+static void let_follow(struct group *g, struct stream *s)
+{
+	const struct consumer *first = first_of(s);
+	for (uint32_t i = 0; i < s->n_consumers; i++) {
+		struct consumer *c = s->consumers[i];
+		if (c && c->follows && (!first || position_compare(&first->cursor, &c->cursor) > 0))
+			c->follows = false;
+		else
+			continue;
+		g->again = true;
+	}
+}
+
+void group_pump(struct group *g)
+{
+	struct loader *l = g->loader;
+	if (g->pumping) { /* from inside: a trainer went away while it was told of a batch, say */
+		g->again = true;
+		return;
+	}
+	g->pumping = true;
+	do {
+		g->again = false;
+		if (!g->slots || l->failed || l->closing || l->stopped)
+			break;
+		for (uint32_t i = 0; i < l->n_streams; i++)
+			stream_look(&l->streams[i]);
+		elect(g);
+		merge(g);
+		elect(g);
+		for (uint32_t i = 0; i < l->n_streams; i++)
+			trim(g, &l->streams[i]);
+		for (uint32_t i = 0; i < l->n_streams; i++) {
+			stream_step(&l->streams[i]);
+			let_follow(g, &l->streams[i]);
+		}
+	} while (g->again);
+	g->pumping = false;
+}
+
+/* ---- coming, moving, going ---- */
+
+static void expect_no_more(struct group *g, uint32_t place)
+{
+	g->expected &= ~bit(place);
+	for (uint32_t i = 0; i < g->loader->n_streams; i++)
+		g->loader->streams[i].expected &= ~bit(place);
+}
+
+static void take_position(struct consumer *c, uint64_t seek)
+{
+	expect_no_more(c->group, c->rank);
+	c->seek = seek;
+	c->positioned = true;
+	c->follows = false;
+	c->n_missed = 0;
+	c->waiting = true;
+}
+
+void group_seek(struct consumer *c, uint64_t seek, const struct position *to)
+{
+	struct group *g = c->group;
+	struct position at = normal(g->loader, to);
+	take_position(c, seek);
+	settle(g, c, find_cover(g, &at, NULL), &at);
+	group_pump(g);
+}
+
+/* Where the group is: the next batch that nobody of its main cohort has had. */
+static struct position head_of(const struct group *g)
+{
+	const struct consumer *first = g->main ? first_of(g->main) : NULL;
+	if (first)
+		return normal(g->loader, &first->cursor);
+	return g->main ? g->main->next : (struct position){ 0 };
+}
+
+void group_join(struct consumer *c, uint64_t seek, enum group_start how, struct position *out)
+{
+	struct group *g = c->group;
+	elect(g);
+	struct position at = head_of(g);
+	bool waits = how == GROUP_AT_EPOCH && at.step > 0;
+	if (waits)
+		at = (struct position){ .epoch = at.epoch + 1 };
+	if (how == GROUP_AT_START)
+		at.step = 0;
+	take_position(c, seek);
+	c->follows = waits;
+	settle(g, c, waits ? g->main : find_cover(g, &at, NULL), &at);
+	*out = at;
+}
+
+void group_leave(struct consumer *c)
+{
+	struct group *g = c->group;
+	leave(c);
+	expect_no_more(g, c->rank);
+	g->member[c->rank] = NULL;
+	c->group = NULL;
+	c->positioned = false;
+	c->waiting = false;
+	group_pump(g);
+}
+
+uint64_t group_n_behind(const struct consumer *c)
+{
+	const struct consumer *first = c->group && c->stream && is_in_stream(c->stream, c) ? first_of(c->stream) : NULL;
+	return first ? stream_distance(c->stream, &c->cursor, &first->cursor) : 0;
+}

@@ -307,9 +307,10 @@ START_TEST(test_share_lets_nobody_join_where_a_batch_is_missing)
 {
 	/* Batch 0 is still held, 1 is given back and gone: 0 is BEHIND, as 1 could not follow. */
 	struct fixture f;
-	setup(&f, (struct loader_spec){ .batch_size = 4, .world_size = 1, .share = true }, 400);
+	setup(&f, (struct loader_spec){ .batch_size = 4, .world_size = 2, .share = true }, 400);
 	struct stream *s = with_slots(&f, 0, 4);
 	struct trainer *a = attach(s, 0);
+	leave(attach(s, 1));
 	stream_seek(&a->c, 1, &(struct position){ 0 });
 	settle(&f, a, 4);
 	ck_assert_int_eq(stream_release(&a->c, a->got[1].slot, a->got[1].generation), 0);

@@ -430,16 +430,21 @@ void group_pump(struct group *g)
 
 /* ---- coming, moving, going ---- */
 
+/* The trainer that was waited for is there, or will not come. What a cohort has made for it until then is not kept, unless it begins just there. */
 static void expect_no_more(struct group *g, uint32_t place)
 {
 	g->expected &= ~bit(place);
-	for (uint32_t i = 0; i < g->loader->n_streams; i++)
-		g->loader->streams[i].expected &= ~bit(place);
+	for (uint32_t i = 0; i < g->loader->n_streams; i++) {
+		struct stream *s = &g->loader->streams[i];
+		if (s->expected & bit(place))
+			stream_forget(s, place);
+		if (s->positioned && !s->n_members && !s->expected)
+			stream_stop(s);
+	}
 }
 
 static void take_position(struct consumer *c, uint64_t seek)
 {
-	expect_no_more(c->group, c->rank);
 	c->seek = seek;
 	c->positioned = true;
 	c->follows = false;
@@ -453,6 +458,7 @@ void group_seek(struct consumer *c, uint64_t seek, const struct position *to)
 	struct position at = normal(g->loader, to);
 	take_position(c, seek);
 	settle(g, c, find_cover(g, &at, NULL), &at);
+	expect_no_more(g, c->rank);
 	group_pump(g);
 }
 
@@ -478,6 +484,7 @@ void group_join(struct consumer *c, uint64_t seek, enum group_start how, struct 
 	take_position(c, seek);
 	c->follows = waits;
 	settle(g, c, waits ? g->main : find_cover(g, &at, NULL), &at);
+	expect_no_more(g, c->rank);
 	*out = at;
 }
 

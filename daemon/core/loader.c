@@ -419,7 +419,7 @@ static int make_streams(struct loader *l)
 	if (l->is_loose)
 		group_init(&l->group, l, l->spec.policy, l->spec.world_size);
 	l->n_streams = l->spec.share ? 1 : l->spec.world_size;
-	l->streams = calloc(l->is_loose ? l->group.n_places : l->n_streams, sizeof(*l->streams)); /* a cohort has at least one trainer */
+	l->streams = calloc(l->is_loose ? GROUP_MAX_COHORTS(l->group.n_places) : l->n_streams, sizeof(*l->streams));
 	if (!l->streams)
 		return -ENOMEM;
 	uint32_t n_consumers = l->is_loose ? l->group.n_places : l->spec.share ? l->spec.world_size : 1;
@@ -439,7 +439,7 @@ static int make_streams(struct loader *l)
 struct stream *loader_add_cohort(struct loader *l)
 {
 	struct stream *s = &l->streams[l->n_streams];
-	if (l->n_streams == l->group.n_places || stream_init(s, l, 0, l->group.n_places))
+	if (l->n_streams == GROUP_MAX_COHORTS(l->group.n_places) || stream_init(s, l, 0, l->group.n_places))
 		return NULL;
 	l->n_streams++;
 	return s;

@@ -16,6 +16,8 @@ bool stream_covers(const struct stream *s, const struct position *at);
 void stream_set_next(struct stream *s, const struct position *to);
 /* Owes the consumer every batch from `to` on and none before. */
 void stream_owe(struct stream *s, struct consumer *c, uint32_t place, const struct position *to);
+/* The place is owed nothing any more, unless somebody has it. */
+void stream_forget(struct stream *s, uint32_t place);
 /* Takes the consumer out; it is owed nothing any more. What it holds it keeps. */
 void stream_remove(struct stream *s, uint32_t place);
 /* Frees the slot if nobody needs it. */

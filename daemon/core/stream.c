@@ -458,10 +458,16 @@ int stream_attach(struct stream *s, struct consumer *c, uint32_t rank)
 
 void stream_remove(struct stream *s, uint32_t place)
 {
-	struct consumer *c = s->consumers[place];
+	s->consumers[place]->stream = NULL;
 	s->consumers[place] = NULL;
+	stream_forget(s, place);
+}
+
+void stream_forget(struct stream *s, uint32_t place)
+{
 	s->expected &= ~bit(place);
-	c->stream = NULL;
+	if (s->consumers[place])
+		return;
 	for (struct slot *slot = s->first, *next; slot; slot = next) {
 		next = slot->next;
 		slot->owed &= ~bit(place);

@@ -18,7 +18,7 @@
 
 #include "state.h"
 
-enum { SIM_FD = 1 << 20, SIM_MAX_FDS = 4096, SIM_MAX_TRAINERS = 12, SIM_MAX_JOBS = 3, SIM_MAX_SLOTS = 64, SIM_MAX_ROWS = 8, SIM_ROW_BYTES = 16 };
+enum { SIM_FD = 1 << 20, SIM_MAX_FDS = 4096, SIM_MAX_TRAINERS = 12, SIM_MAX_JOBS = 3, SIM_MAX_SLOTS = 700, SIM_MAX_HELD = 256, SIM_MAX_ROWS = 8, SIM_ROW_BYTES = 16 };
 
 /* ---- dice and words ---- */
 
@@ -63,7 +63,7 @@ extern bool sim_rows_fail;             /* at some time of this history */
 
 struct sim_slab {
 	uint8_t *base;
-	size_t bytes;
+	size_t bytes, present;
 	unsigned n_refs;           /* the daemon, and who has mapped it */
 	bool in_daemon;
 	uint64_t generation[SIM_MAX_SLOTS]; /* the last seen of each slot */
@@ -119,6 +119,8 @@ struct sim_job {
 	uint64_t seed, incarnation;
 	uid_t uid;
 	bool shuffle, drop_last, share, own;
+	enum group_policy policy;
+	bool loose;     /* share, but not in lockstep */
 	unsigned next_plan;
 };
 
@@ -155,8 +157,9 @@ struct sim_trainer {
 	uint64_t seek;
 	struct position expect;
 	bool stopped, said_waiting, misbehaved;
+	bool follows;   /* it has asked for the next epoch, which may never come */
 	struct sim_slab *slab;
-	struct sim_held held[2 * SIM_MAX_SLOTS];
+	struct sim_held held[SIM_MAX_HELD];
 	uint64_t last_generation[SIM_MAX_SLOTS]; /* of each slot, and what was in it */
 	struct position last_at[SIM_MAX_SLOTS];
 	unsigned n_held, n_got, target;

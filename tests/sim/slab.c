@@ -7,10 +7,11 @@ unsigned sim_no_memory_percent;
 static uint64_t daemon_bytes;
 static unsigned n_slabs, n_in_daemon;
 
-int __wrap_slab_init(struct slab *s, size_t size_bytes);
+int __wrap_slab_init_growing(struct slab *s, size_t size_bytes, size_t present_bytes);
+int __wrap_slab_extend(struct slab *s, size_t offset, size_t n_bytes);
 void __wrap_slab_finish(struct slab *s);
 
-int __wrap_slab_init(struct slab *s, size_t size_bytes)
+int __wrap_slab_init_growing(struct slab *s, size_t size_bytes, size_t present_bytes)
 {
 	size_t bytes = (size_bytes + 4095) / 4096 * 4096;
 	if (sim_chance(sim_no_memory_percent))
@@ -19,12 +20,24 @@ int __wrap_slab_init(struct slab *s, size_t size_bytes)
 	x->base = aligned_alloc(64, bytes);
 	memset(x->base, 0xa5, bytes < 4096 ? bytes : 4096);
 	x->bytes = bytes;
+	x->present = present_bytes;
 	x->n_refs = 1;
 	x->in_daemon = true;
-	daemon_bytes += bytes;
+	daemon_bytes += present_bytes;
 	n_in_daemon++;
 	n_slabs++;
 	*s = (struct slab){ .kind = SLAB_MEMFD, .base = x->base, .bytes = bytes, .fd = sim_fd_open(x) };
+	return 0;
+}
+
+int __wrap_slab_extend(struct slab *s, size_t offset, size_t n_bytes)
+{
+	struct sim_slab *x = sim_fd_thing(s->fd);
+	SIM_CHECK(offset == x->present && offset + n_bytes <= x->bytes, "a slab grows where it should not");
+	if (sim_chance(sim_no_memory_percent))
+		return -ENOMEM;
+	x->present += n_bytes;
+	daemon_bytes += n_bytes;
 	return 0;
 }
 
@@ -33,7 +46,7 @@ void __wrap_slab_finish(struct slab *s)
 	struct sim_slab *x = sim_fd_thing(s->fd);
 	wire_close_fds(&s->fd, 1);
 	x->in_daemon = false;
-	daemon_bytes -= x->bytes;
+	daemon_bytes -= x->present;
 	n_in_daemon--;
 	sim_slab_unref(x);
 	*s = (struct slab){ .fd = -1 };

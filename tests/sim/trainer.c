@@ -47,6 +47,7 @@ void sim_trainer_join(struct sim_trainer *t, struct sim_job *j, int32_t rank)
 	o.job = j->name;
 	o.mode = j->share ? BATCHD__WIRE__MODE__SHARE : BATCHD__WIRE__MODE__SHARD;
 	o.own_batches = j->own;
+	o.policy = j->share ? (Batchd__Wire__Policy)(j->policy + 1) : BATCHD__WIRE__POLICY__POLICY_DEFAULT;
 	o.n_slots = j->n_slots;
 	o.incarnation = j->incarnation;
 	SAY(t, OPEN, open, &o, -1);
@@ -59,6 +60,7 @@ static void seek(struct sim_trainer *t, struct position to)
 	if (!t->job->own && to.step >= sim_n_batches(t->job, to.base))
 		return; /* both sides know that there is nothing */
 	t->expect = to;
+	t->follows = false;
 	t->next_push = to.step;
 	t->phase = SIM_STREAMING;
 	s.seek = ++t->seek;
@@ -69,9 +71,33 @@ static void seek(struct sim_trainer *t, struct position to)
 	sim_trace("trainer %u: seeks %u.%u.%u (%u)", NUMBER(t), (unsigned)to.epoch, (unsigned)to.base, (unsigned)to.step, (unsigned)t->seek);
 }
 
+static bool join(struct sim_trainer *t)
+{
+	Batchd__Wire__Join j = BATCHD__WIRE__JOIN__INIT;
+	if (!t->job->loose || t->job->world_size > 1 || !sim_n_batches(t->job, 0) || sim_chance(40))
+		return false;
+	j.seek = ++t->seek;
+	j.start = (Batchd__Wire__Start)sim_below(3);
+	t->follows = j.start == BATCHD__WIRE__START__AT_EPOCH;
+	t->phase = SIM_STREAMING;
+	t->expect = (struct position){ .epoch = UINT64_MAX };
+	SAY(t, JOIN, join, &j, -1);
+	sim_trace("trainer %u: joins at %d (%u)", NUMBER(t), (int)j.start, (unsigned)t->seek);
+	return true;
+}
+
+static void see_joined(struct sim_trainer *t, const Batchd__Wire__Joined *j)
+{
+	SIM_CHECK(j->seek <= t->seek, "trainer %u: joined without asking", NUMBER(t));
+	if (j->seek == t->seek)
+		t->expect = (struct position){ .epoch = j->epoch, .base = j->base_sample, .step = j->step };
+}
+
 static void seek_somewhere(struct sim_trainer *t)
 {
-	struct position to = { .epoch = sim_below(2), .base = t->job->own || t->job->share || sim_chance(60) ? 0 : sim_below(t->job->n_samples) };
+	if (join(t))
+		return;
+	struct position to = { .epoch = sim_below(2), .base = t->job->own || (t->job->share && !t->job->loose) || sim_chance(60) ? 0 : sim_below(t->job->n_samples) };
 	uint64_t n = t->job->own ? 3 : sim_n_batches(t->job, to.base);
 	to.step = n && sim_chance(50) ? sim_below((uint32_t)n) : 0;
 	seek(t, to);
@@ -161,6 +187,12 @@ static void see_batch(struct sim_trainer *t, const Batchd__Wire__Batch *b)
 		say_release(t, b->slot, b->generation, true);
 		return;
 	}
+	SIM_CHECK(!b->n_skipped || (t->job->loose && t->job->policy == GROUP_SKIP), "trainer %u: missed batches, which is not the policy", NUMBER(t));
+	for (uint64_t i = 0; i < b->n_skipped; i++) {
+		t->expect.step++;
+		if (t->expect.step == sim_n_batches(t->job, t->expect.base))
+			t->expect = (struct position){ .epoch = t->expect.epoch + 1 };
+	}
 	SIM_CHECK(b->epoch == t->expect.epoch && b->step == t->expect.step, "trainer %u: batch %u.%u instead of %u.%u.%u", NUMBER(t), (unsigned)b->epoch,
 		  (unsigned)b->step, (unsigned)t->expect.epoch, (unsigned)t->expect.base, (unsigned)t->expect.step);
 	struct sim_held *h = &t->held[t->n_held++];
@@ -203,7 +235,7 @@ static void see_error(struct sim_trainer *t, const Batchd__Wire__Error *e)
 	};
 	bool ok = e->code == BATCHD__WIRE__ERROR_CODE__PROTOCOL ? t->misbehaved :
 		  e->code == BATCHD__WIRE__ERROR_CODE__BAD_DATA ? sim_rows_fail :
-		  e->code == BATCHD__WIRE__ERROR_CODE__BEHIND ? t->job->share : false;
+		  e->code == BATCHD__WIRE__ERROR_CODE__BEHIND ? t->job->share && !t->job->loose : false;
 	for (unsigned i = 0; i < sizeof(fair) / sizeof(fair[0]); i++)
 		ok |= e->code == fair[i];
 	SIM_CHECK(ok, "trainer %u: refused with %s: %s", NUMBER(t), wire_code_name(e->code), e->text);
@@ -230,6 +262,8 @@ static bool read_one(struct sim_trainer *t)
 		see_opened(t, m->opened, k);
 	else if (m->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_BATCH)
 		see_batch(t, m->batch);
+	else if (m->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_JOINED)
+		see_joined(t, m->joined);
 	else if (m->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_ERROR)
 		see_error(t, m->error);
 	sim_packet_free(k);

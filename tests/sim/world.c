@@ -218,13 +218,15 @@ static void roll_job(unsigned i)
 			       .seed = sim_below(4), .uid = 1000 + sim_below(2), .shuffle = sim_chance(50), .drop_last = sim_chance(30) };
 	j->own = kind == 0;
 	j->share = kind >= 4;
+	j->policy = (enum group_policy)sim_below(3);
+	j->loose = j->share && (j->world_size == 1 || j->policy != GROUP_WAIT);
 	if (j->own)
 		j->shuffle = false;
 	if (sim_chance(5))
 		j->n_slots = 0;
 	snprintf(j->name, sizeof(j->name), "job%u", i);
 	snprintf(j->dataset, sizeof(j->dataset), "random:length=%u,shape=4,dtype=float32", j->n_samples);
-	sim_trace("%s: %s of %u samples, batches of %u, %u ranks, %u slots%s%s", j->name, j->own ? "own batches" : j->share ? "share" : "shard", j->n_samples,
+	sim_trace("%s: %s of %u samples, batches of %u, %u ranks, %u slots%s%s", j->name, j->own ? "own batches" : j->share ? group_policy_name(j->policy) : "shard", j->n_samples,
 		  j->batch_size, j->world_size, j->n_slots, j->shuffle ? ", shuffled" : "", j->drop_last ? ", last dropped" : "");
 }
 
@@ -311,6 +313,8 @@ static void check_stream(const struct stream *s)
 	SIM_CHECK(s->last == before || !s->first, "the list's end is wrong");
 	for (uint32_t i = 0; i < s->n_consumers; i++)
 		SIM_CHECK(!s->consumers[i] || s->consumers[i]->stream == s, "place %u is somebody's who is elsewhere", i);
+	for (uint32_t i = 0; s->group && i < s->n_consumers; i++)
+		SIM_CHECK(!s->consumers[i] || s->group->member[i] == s->consumers[i], "place %u is not of its group", i);
 }
 
 static const struct sim_trainer *trainer_of(const struct session *s)
@@ -345,7 +349,7 @@ static void check_session(const struct session *s)
 static void check_slots(const struct slots *s, unsigned n_refs)
 {
 	struct sim_slab *slab = sim_fd_thing(s->slab.fd);
-	for (uint32_t i = 0; i < s->n; i++) {
+	for (uint32_t i = 0; i < s->n_made; i++) {
 		const struct slot *slot = &s->slot[i];
 		unsigned leases = 0;
 		for (const struct session *x = sim_daemon.sessions; x; x = x->next)
@@ -393,12 +397,16 @@ void sim_check(void)
 		n_pending += j->n_tasks;
 		for (uint32_t i = 0; j->loader && i < j->loader->n_streams && j->loader->streams[i].consumers; i++)
 			check_stream(&j->loader->streams[i]);
+		if (j->loader && j->loader->is_loose)
+			note_ref(j->loader->group.slots);
+		if (j->loader && j->loader->group.slots && j->slots_pending) /* memory for one more is being made */
+			note_ref(j->loader->group.slots);
 	}
 	for (const struct session *s = sim_daemon.sessions; s; s = s->next)
 		check_session(s);
 	for (unsigned i = 0; i < n_sets; i++) {
 		check_slots(sets[i], refs[i]);
-		bytes += sets[i]->slab.bytes;
+		bytes += (uint64_t)sets[i]->n_made * sets[i]->layout.slot_bytes;
 	}
 	check_accounts();
 	/* A slab whose every reference is a row in work is not in `sets`; tasks are charged in advance. */

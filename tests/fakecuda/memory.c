@@ -134,7 +134,7 @@ void memory_remove(struct memory *m)
 		for (int i = 0; i < MOST_OPENERS; i++) {
 			int32_t pid = atomic_load(&m->block->openers[i].pid);
 
-			users += pid && atomic_load(&m->block->openers[i].n) > 0 && kill(pid, 0) == 0;
+			users += pid && atomic_load(&m->block->openers[i].n) > 0 && process_start(pid) != 0; /* what waits for its parent has closed all */
 		}
 		if (users)
 			violation("%zu bytes of device memory freed while %u other process%s them open", m->n_bytes, users, users == 1 ? " has" : "es have");

@@ -1,0 +1,232 @@
+"""Batches on a GPU with real processes, on the driver double: the daemon, trainers that compare every byte, kills in the middle, GPUs that break.
+
+The double says at each process's end what was done wrong and what was left behind (tests/fakecuda/README.md)."""
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+import time
+
+import pytest
+from conftest import BUILD
+
+TRAINER = BUILD / "tests" / "tools" / "gpu-trainer"
+DATA = "random:length=4000,shape=3x32x32,dtype=uint8"
+
+
+@pytest.fixture
+def double(monkeypatch, tmp_path):
+    """The double for every process of the test; in the daemon only its GPU thread may call it. Afterwards every process that ended by itself has a clean report."""
+    if not TRAINER.exists() or not (BUILD / "libfakecuda.so").exists():
+        pytest.skip("make tests builds gpu-trainer and libfakecuda.so")
+    monkeypatch.setenv("BATCHD_LIBCUDA", str(BUILD / "libfakecuda.so"))
+    monkeypatch.setenv("FAKECUDA_REPORT", str(tmp_path / "report"))
+    monkeypatch.setenv("FAKECUDA_FORBID_THREADS", "")
+    (tmp_path / "gpus").mkdir()
+    monkeypatch.setenv("FAKECUDA_DIR", str(tmp_path / "gpus"))
+    return Reports(tmp_path)
+
+
+class Reports:
+    def __init__(self, folder):
+        self.folder = folder
+
+    def of(self, pid):
+        path = self.folder / f"report.{pid}"
+        return path.read_text() if path.exists() else ""
+
+    def assert_clean(self, pid):
+        text = self.of(pid)
+        assert "end 0 violations, 0 leaks" in text, text
+
+    def violations(self):
+        return [line for path in self.folder.glob("report.*") for line in path.read_text().splitlines() if line.startswith("violation")]
+
+
+@pytest.fixture
+def gpu_daemon(double, make_daemon, monkeypatch):
+    def make(*args, env=None, **options):
+        with monkeypatch.context() as m:
+            m.setenv("FAKECUDA_ALLOW_THREADS", "batchd-gpu")
+            for name, value in (env or {}).items():
+                m.setenv(name, value)
+            return make_daemon("--linger", "0s", *args, **options)
+
+    return make
+
+
+def start(*args, data=DATA, env=None):
+    return subprocess.Popen([str(TRAINER), data, *map(str, args)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                            env={**os.environ, **(env or {})})
+
+
+def finish(trainer, exit_code=0):
+    output, _ = trainer.communicate(timeout=120)
+    assert trainer.returncode == exit_code, output
+    return output.splitlines()
+
+
+def status(batchctl):
+    return json.loads(batchctl("status", "--json").stdout)
+
+
+def wait_until(what, condition):
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.02)
+
+
+def test_a_job_of_four_gets_every_byte_by_dma(gpu_daemon, double, batchctl):
+    """Four ranks on one GPU; every copy from pinned memory, each trainer's slab in place, and nothing left when they have gone."""
+    daemon = gpu_daemon("--gpu-memory", "64MiB")
+    trainers = [start(150, "--job", "four", "--rank", rank, "--world", 4, "--hold-us", 500, "--seed", rank) for rank in range(4)]
+    wait_until("somebody has attached", lambda: status(batchctl)["gpus"])
+    gpu = status(batchctl)["gpus"][0]
+    assert gpu["name"].startswith("Driver Double") and re.fullmatch("GPU-[0-9a-f-]{36}", gpu["uuid"]) and gpu["state"] == "in use"
+    for trainer in trainers:
+        assert finish(trainer)[-1] == "150 batches, ipc, "
+        double.assert_clean(trainer.pid)
+    wait_until("slabs are freed", lambda: status(batchctl)["gpus"][0]["slab_bytes"] == 0)
+    gpu = status(batchctl)["gpus"][0]
+    assert gpu["pageable_copies"] == 0 and gpu["errors"] == 0 and gpu["pinned_bytes"] == 0 and not gpu["context"]
+    assert sum(c["copies"] for c in gpu["copies"]) >= 600
+    daemon.stop()
+    double.assert_clean(daemon.pid)
+
+
+def test_trainers_that_share_get_each_batch_from_one_copy(gpu_daemon, double, batchctl):
+    """Three trainers of one share job on one GPU: as many copies as batches, not three times as many."""
+    daemon = gpu_daemon()
+    trainers = [start(100, "--job", "shared", "--share", "--rank", rank, "--world", 3, "--batch", 40, "--hold-us", 300) for rank in range(3)]
+    for trainer in trainers:
+        assert finish(trainer)[-1] == "100 batches, ipc, "
+    gpu = status(batchctl)["gpus"][0]
+    assert 100 <= sum(c["copies"] for c in gpu["copies"]) <= 100 + 32  # those made ahead
+    daemon.stop()
+    double.assert_clean(daemon.pid)
+    assert not double.violations()
+
+
+def test_killed_trainers_leave_nothing_behind(gpu_daemon, double, batchctl):
+    """kill -9 at any moment, copies and leases under way: the others' bytes stay right, and the daemon's memory on the GPU is freed only after the process has gone."""
+    rng = random.Random(1)
+    daemon = gpu_daemon("--gpu-memory", "256MiB")
+    steady = start(600, "--job", "steady", "--hold-us", 2000)
+    for i in range(12):
+        victim = start(100000, "--job", f"victim{i % 3}", "--hold-us", 1000, "--seed", i)
+        assert victim.stdout.readline() == "attached\n"
+        time.sleep(rng.random() * 0.1)
+        victim.send_signal(signal.SIGKILL)
+        victim.wait()
+        victim.stdout.close()
+    assert finish(steady)[-1] == "600 batches, ipc, "
+    wait_until("slabs are freed", lambda: status(batchctl)["gpus"][0]["slab_bytes"] == 0)
+    assert not status(batchctl)["sessions"]
+    daemon.stop()
+    double.assert_clean(daemon.pid)
+    assert not double.violations()
+
+
+def test_a_stopped_trainer_keeps_its_memory_on_the_gpu(gpu_daemon, double, batchctl):
+    """It hangs up without Close while it lives (its socket is shut down by the daemon's end of the job): what it has open is not freed under it."""
+    daemon = gpu_daemon()
+    trainer = start(100000, "--job", "one", "--hold-us", 1000)
+    assert trainer.stdout.readline() == "attached\n"
+    trainer.send_signal(signal.SIGSTOP)
+    heir = start(50, "--job", "one")  # takes the rank; the stopped one is fenced
+    assert finish(heir)[-1].startswith("50 batches, ipc")
+    assert status(batchctl)["gpus"][0]["slabs"] >= 1
+    trainer.send_signal(signal.SIGCONT)
+    trainer.communicate(timeout=60)
+    wait_until("slabs are freed", lambda: status(batchctl)["gpus"][0]["slabs"] == 0)
+    daemon.stop()
+    assert not double.violations()
+
+
+@pytest.mark.parametrize("env, args, says", [
+    ({"BATCHD_LIBCUDA": "/nowhere/libcuda.so.1"}, [], "no NVIDIA driver"),
+    ({"FAKECUDA_PERSONALITY": "no-device"}, [], "CUDA_ERROR_NO_DEVICE"),
+    ({"FAKECUDA_GPUS": "2", "CUDA_VISIBLE_DEVICES": "1"}, [], "sees no GPU-"),
+    ({"FAKECUDA_PERSONALITY": "no-ipc"}, [], "cannot be shared"),
+    ({"FAKECUDA_VERSION": "12040"}, [], "version 12.4"),
+    ({}, ["--gpu-memory", "off"], "gpu_memory is off"),
+    ({}, ["--gpu-memory", "2MiB"], "no room on Driver Double"),
+])
+def test_without_ipc_the_trainer_is_told_and_copies_itself(gpu_daemon, double, batchctl, env, args, says):
+    """Whatever the daemon lacks: the same bytes, the reason once to the trainer, and in the status."""
+    daemon = gpu_daemon(*args, env=env)
+    trainer = start(30, "--batch", 400)
+    assert trainer.stdout.readline() == "attached\n"
+    text = batchctl("status").stdout
+    last = finish(trainer)[-1]
+    assert last.startswith("30 batches, copy, ") and says in last, last
+    assert says in text or "no trainer is connected" in text, text
+    double.assert_clean(trainer.pid)
+    daemon.stop()
+    assert not double.violations()
+
+
+def test_a_build_without_cuda_says_so(double, make_daemon, tmp_path):
+    """CUDA=0: the daemon knows no GPUs, its trainers learn why and go on."""
+    nocuda = BUILD / "tests" / "batchd-nocuda"
+    socket = tmp_path / "s"
+    daemon = subprocess.Popen([str(nocuda), "--socket", str(socket)], stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    wait_until("it listens", socket.exists)
+    try:
+        last = finish(start(20, env={"BATCHD_SOCKET": str(socket)}))[-1]
+        assert last.startswith("20 batches, copy, ") and "CUDA=0" in last
+    finally:
+        daemon.send_signal(signal.SIGTERM)
+        assert daemon.wait(20) == 0
+
+
+def test_a_trainer_in_another_pid_namespace_copies_itself(gpu_daemon, double):
+    """CUDA's handles name processes, so that containers cannot open each other's."""
+    if subprocess.run(["unshare", "--pid", "--fork", "true"], capture_output=True).returncode:
+        pytest.skip("unshare --pid is not allowed here")
+    gpu_daemon()
+    run = subprocess.run(["unshare", "--pid", "--fork", "--mount-proc", str(TRAINER), DATA, "20"], capture_output=True, text=True, timeout=60)
+    last = (run.stdout.splitlines() or [run.stderr])[-1]
+    assert last.startswith("20 batches, copy, ") and "PID namespace" in last, run.stdout + run.stderr
+
+
+def test_pinning_can_be_off_or_demanded(gpu_daemon, double, batchctl):
+    """off: the copies are counted as slow and status says why; on with a limit that forbids it: the trainer is refused, by the key's name."""
+    daemon = gpu_daemon("--pin-memory", "off")
+    trainer = start(20)
+    assert finish(trainer)[-1] == "20 batches, ipc, "
+    assert status(batchctl)["gpus"][0]["pageable_copies"] >= 20
+    assert "pin_memory is off" in batchctl("status").stdout
+    daemon.stop()
+    gpu_daemon(config="pin_memory: on\npin_limit: 0%\n")
+    output = finish(start(20), exit_code=3)
+    assert "pin_limit" in output[-1] and "pin_memory" in output[-1], output
+
+
+def test_a_lost_gpu_ends_the_daemon_and_a_new_one_serves_again(gpu_daemon, double):
+    """A sticky CUDA error in the middle of training: trainers on the GPU learn it by its name, the daemon ends with 75, the next daemon has a GPU again."""
+    daemon = gpu_daemon(env={"FAKECUDA_FAIL": "run:40=700"})
+    output = finish(start(100000), exit_code=3)
+    assert "GPU" in output[-1] and "CUDA_ERROR_ILLEGAL_ADDRESS" in output[-1], output
+    assert daemon.process.wait(20) == 75
+    log = daemon.output()
+    assert "gpu-lost" in log and "CUDA_ERROR_ILLEGAL_ADDRESS" in log
+    daemon.log.rename(daemon.folder / "first.log")
+    os.environ.pop("FAKECUDA_FAIL", None)
+    daemon.start()
+    assert finish(start(20))[-1] == "20 batches, ipc, "
+
+
+def test_a_lost_gpu_is_gone_even_when_its_driver_hangs(gpu_daemon, double):
+    """The GPU is lost while the driver keeps the thread: the daemon does not wait for it for ever."""
+    daemon = gpu_daemon(env={"FAKECUDA_LATENCY_US": "cuMemFree=60000000"})
+    assert finish(start(5))[-1] == "5 batches, ipc, "  # and the thread is in cuMemFree now
+    began = time.monotonic()
+    daemon.process.send_signal(signal.SIGTERM)
+    assert daemon.process.wait(40) == 75
+    assert time.monotonic() - began < 30
+    assert "gpu-stuck" in daemon.output()
+    daemon.start()

@@ -5,7 +5,7 @@ _batchctl() {
 	COMPREPLY=()
 
 	if ((COMP_CWORD == 1)); then
-		mapfile -t COMPREPLY < <(compgen -W "status bench verify preview sample-data help --help --version" -- "$word")
+		mapfile -t COMPREPLY < <(compgen -W "status bench verify preview sample-data doctor help --help --version" -- "$word")
 		return
 	fi
 	case $command in
@@ -15,7 +15,8 @@ _batchctl() {
 	verify) options="--jobs --exif --json --quiet --help" ;;
 	preview) options="--out --transform --n --columns --seed --epoch --indices --exif --json --quiet --help" ;;
 	sample-data) options="--classes --per-class --seed --size --jobs --force --json --quiet --help" ;;
-	help) options="status bench verify preview sample-data" ;;
+	doctor) options="--socket --gpu --json --help" ;;
+	help) options="status bench verify preview sample-data doctor" ;;
 	*) return ;;
 	esac
 
@@ -36,7 +37,7 @@ _batchctl() {
 	esac
 	if [[ $values ]]; then
 		mapfile -t COMPREPLY < <(compgen -W "$values" -- "$word")
-	elif [[ $word == -* || $command == help || $command == status ]]; then
+	elif [[ $word == -* || $command == help || $command == status || $command == doctor ]]; then
 		mapfile -t COMPREPLY < <(compgen -W "$options" -- "$word")
 	else
 		compopt -o filenames

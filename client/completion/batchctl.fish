@@ -1,5 +1,5 @@
 # fish completion for batchctl
-set -l commands status bench verify preview sample-data help
+set -l commands status bench verify preview sample-data doctor help
 
 complete -c batchctl -f
 complete -c batchctl -n "not __fish_seen_subcommand_from $commands" -a status -d "What the daemon does, and who waits for whom"
@@ -7,16 +7,18 @@ complete -c batchctl -n "not __fish_seen_subcommand_from $commands" -a bench -d 
 complete -c batchctl -n "not __fish_seen_subcommand_from $commands" -a verify -d "Decode every file and name the bad ones"
 complete -c batchctl -n "not __fish_seen_subcommand_from $commands" -a preview -d "A contact sheet of what a pipeline makes"
 complete -c batchctl -n "not __fish_seen_subcommand_from $commands" -a sample-data -d "Make a labelled JPEG folder to try things with"
+complete -c batchctl -n "not __fish_seen_subcommand_from $commands" -a doctor -d "What stands in the way here, and what to change"
 complete -c batchctl -n "not __fish_seen_subcommand_from $commands" -a help -d "Explain a command"
 complete -c batchctl -n "not __fish_seen_subcommand_from $commands" -l version -d "Print the version"
 complete -c batchctl -l help -d "Explain the options"
-complete -c batchctl -n "__fish_seen_subcommand_from help" -a "status bench verify preview sample-data"
+complete -c batchctl -n "__fish_seen_subcommand_from help" -a "status bench verify preview sample-data doctor"
 
-complete -c batchctl -n "__fish_seen_subcommand_from status bench verify preview sample-data" -l json -d "Result as JSON"
+complete -c batchctl -n "__fish_seen_subcommand_from status bench verify preview sample-data doctor" -l json -d "Result as JSON"
 complete -c batchctl -n "__fish_seen_subcommand_from bench verify preview sample-data" -l quiet -d "No progress"
 complete -c batchctl -n "__fish_seen_subcommand_from bench verify preview sample-data" -a "(__fish_complete_directories)"
 
-complete -c batchctl -n "__fish_seen_subcommand_from status bench" -l socket -r -F -d "The daemon's socket"
+complete -c batchctl -n "__fish_seen_subcommand_from status bench doctor" -l socket -r -F -d "The daemon's socket"
+complete -c batchctl -n "__fish_seen_subcommand_from doctor" -l gpu -d "A machine without a usable GPU has a problem"
 complete -c batchctl -n "__fish_seen_subcommand_from status" -l watch -d "Again and again"
 complete -c batchctl -n "__fish_seen_subcommand_from status" -l interval -x -d "Time between two looks"
 complete -c batchctl -n "__fish_seen_subcommand_from status" -l from -r -F -d "Saved status"

@@ -19,7 +19,9 @@ static const struct subcommand subcommands[] = {
 	{ "verify", verify_main, "read and decode every file of a data set, and name the bad ones" },
 	{ "preview", preview_main, "a contact sheet of what a pipeline makes" },
 	{ "sample-data", sample_data_main, "make a small labelled JPEG folder to try things with" },
+	{ "doctor", doctor_main, "what stands in the way here, above all of GPUs, and what to change" },
 	{ "bench-trainer", bench_trainer_main, NULL },
+	{ "doctor-export", doctor_export_main, NULL },
 };
 
 static const struct subcommand *find(const char *name)

@@ -22,6 +22,8 @@ int bench_trainer_main(int argc, char **argv); /* what bench spawns; not for peo
 int verify_main(int argc, char **argv);
 int preview_main(int argc, char **argv);
 int sample_data_main(int argc, char **argv);
+int doctor_main(int argc, char **argv);
+int doctor_export_main(int argc, char **argv); /* what doctor spawns; not for people */
 
 /* "batchctl NAME: text" on stderr, control characters made harmless. */
 void ctl_complain(const char *command, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

@@ -94,7 +94,9 @@ CTL := $(call objects,$(wildcard client/ctl/*.c))
 HARNESS := $(call objects,$(filter-out $(wildcard tests/test_*.c),$(wildcard tests/*.c)))
 TESTS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/test_*.c))
 TOOLS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/tools/*.c tests/bench/*.c tests/soak/*.c))
-EXAMPLES := $(patsubst %.c,$(BUILD)/%,$(wildcard client/examples/*.c))
+# The example with the CUDA runtime is for where that is.
+CUDART := $(firstword $(wildcard $(CUDA_HOME)/lib64/libcudart.so $(CUDA_HOME)/lib/libcudart.so))
+EXAMPLES := $(patsubst %.c,$(BUILD)/%,$(if $(CUDART),$(wildcard client/examples/*.c),$(filter-out %_cuda.c,$(wildcard client/examples/*.c))))
 FUZZERS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/fuzz/fuzz_*.c))
 LIBRARY := $(BUILD)/$(SO).$(VERSION) $(BUILD)/libbatchd.a
 FAKECUDA := $(call objects,$(wildcard tests/fakecuda/*.c) client/cuda/finish-plan.c)
@@ -151,6 +153,12 @@ $(BUILD)/client/cuda/finish.fatbin: client/cuda/finish.cu client/cuda/finish-pla
 	$(call say,NVCC) $(NVCC) $(NVCC_FLAGS) -fatbin -o $@ $<
 $(BUILD)/client/cuda/image.o: $(BUILD)/client/cuda/finish.fatbin
 $(BUILD)/client/cuda/image.o: DEFS += -DFINISH_FATBIN='"$(BUILD)/client/cuda/finish.fatbin"'
+.PHONY: examples
+examples: $(EXAMPLES) ## The client library's examples; train_cuda only where the CUDA runtime is
+	$(if $(CUDART),,@echo "train_cuda is left out: there is no libcudart.so in $(CUDA_HOME) (CUDA_HOME names another place)")
+$(BUILD)/client/examples/%_cuda: client/examples/%_cuda.c $(BUILD)/$(SO).$(VERSION)
+	@mkdir -p $(@D)
+	$(LINK) $(WARN) -Iclient -isystem $(CUDA_HOME)/include $< -L$(BUILD) -lbatchd $(CUDART) -Wl,-rpath,'$$ORIGIN/../..:$(dir $(CUDART))'
 $(BUILD)/client/examples/%: client/examples/%.c $(BUILD)/$(SO).$(VERSION)
 	@mkdir -p $(@D)
 	$(LINK) $(WARN) -Iclient $< -L$(BUILD) -lbatchd -Wl,-rpath,'$$ORIGIN/../..'
@@ -240,7 +248,7 @@ INSTALLED = 755:$(BUILD)/batchd:$(bindir)/batchd 755:$(BUILD)/batchctl:$(bindir)
 	644:client/completion/batchctl.fish:$(datarootdir)/fish/vendor_completions.d/batchctl.fish \
 	$(call into,$(unitdir),$(wildcard systemd/*.socket) $(SERVICES)) \
 	644:systemd/batchd.sysusers:$(sysusersdir)/batchd.conf 644:systemd/batchd.tmpfiles:$(tmpfilesdir)/batchd.conf \
-	$(call into,$(docdir),$(wildcard systemd/*.yaml README.md LICENSE client/examples/train.c))
+	$(call into,$(docdir),$(wildcard systemd/*.yaml README.md LICENSE client/examples/*.c))
 
 each = $(foreach f,$(INSTALLED),$(call $(1),$(word 1,$(subst :, ,$(f))),$(word 2,$(subst :, ,$(f))),$(DESTDIR)$(word 3,$(subst :, ,$(f)))))
 define put

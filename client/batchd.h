@@ -126,6 +126,7 @@ struct batchd_info {
 	unsigned char device_uuid[16];
 	const char *device;        /* "cuda:0"; "cpu" */
 	const char *device_reason; /* BATCHD_DEVICE_COPY: why there is no CUDA IPC, for a person; else "" */
+	unsigned char device_handle[64]; /* BATCHD_DEVICE_IPC: of the daemon's memory, as cudaIpcOpenMemHandle takes it; opened by the library already */
 	int can_finish;            /* 0: batchd_cuda_finish would be needed, and this library was built without a CUDA compiler */
 };
 

@@ -172,6 +172,8 @@ int delivery_attach(struct batchd_loader *l, const Batchd__Wire__Opened *m, int 
 	l->info.device = d->gpu.name;
 	l->info.device_ordinal = d->gpu.ordinal;
 	memcpy(l->info.device_uuid, d->gpu.uuid.bytes, sizeof l->info.device_uuid);
+	if (d->imported)
+		memcpy(l->info.device_handle, m->ipc_handle.data, sizeof l->info.device_handle);
 	l->info.device_path = d->imported ? BATCHD_DEVICE_IPC : BATCHD_DEVICE_COPY;
 	l->info.device_reason = d->reason;
 	l->info.can_finish = !d->is_image || d->kernel;

@@ -49,7 +49,8 @@ class Info(ctypes.Structure):
         ("mean", ctypes.c_float * 3), ("std", ctypes.c_float * 3), ("socket", ctypes.c_char_p), ("job", ctypes.c_char_p),
         ("daemon_version", ctypes.c_char_p), ("stored_dtype", ctypes.c_int), ("stored_layout", ctypes.c_int),
         ("stored_shape", ctypes.c_uint32 * MAX_DIMS), ("device_path", ctypes.c_int), ("device_ordinal", ctypes.c_int),
-        ("device_uuid", ctypes.c_ubyte * 16), ("device", ctypes.c_char_p), ("device_reason", ctypes.c_char_p), ("can_finish", ctypes.c_int),
+        ("device_uuid", ctypes.c_ubyte * 16), ("device", ctypes.c_char_p), ("device_reason", ctypes.c_char_p),
+        ("device_handle", ctypes.c_ubyte * 64), ("can_finish", ctypes.c_int),
     ]
 
 

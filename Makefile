@@ -203,6 +203,7 @@ $(BUILD)/tests/test_%: $(BUILD)/tests/test_%.o $(HARNESS) $(BUILD)/libbatchd.a $
 SIMULATION := $(BUILD)/tests/test_simulation.o $(call objects,$(wildcard tests/sim/*.c))
 $(BUILD)/tests/test_simulation: $(SIMULATION) $(BUILD)/libcore.a
 	$(LINK) -Wl,--wrap=close,--wrap=slab_init_growing,--wrap=slab_extend,--wrap=slab_finish $^ $(CHECK_LIBS) $(LIBS)
+$(BUILD)/tests/test_shortage: LDFLAGS += -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=aligned_alloc,--wrap=strdup,--wrap=mmap,--wrap=memfd_create,--wrap=fallocate
 $(BUILD)/tests/tools/%: $(BUILD)/tests/tools/%.o $(BUILD)/libbatchd.a $(BUILD)/libcore.a
 	$(LINK) $^ $(LIBS)
 $(BUILD)/tests/bench/%: $(BUILD)/tests/bench/%.o $(BUILD)/libbatchd.a $(BUILD)/libcore.a

@@ -100,7 +100,7 @@ EXAMPLES := $(patsubst %.c,$(BUILD)/%,$(if $(CUDART),$(wildcard client/examples/
 FUZZERS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/fuzz/fuzz_*.c))
 LIBRARY := $(BUILD)/$(SO).$(VERSION) $(BUILD)/libbatchd.a
 FAKECUDA := $(call objects,$(wildcard tests/fakecuda/*.c) client/cuda/finish-plan.c)
-GPU_TOOLS := $(BUILD)/tests/gpu/conformance $(BUILD)/tests/gpu/trainer
+GPU_TOOLS := $(addprefix $(BUILD)/tests/gpu/,conformance trainer step cycle measure)
 FAKEDRIVERS := $(BUILD)/libfakecuda.so $(BUILD)/libfakecuda-old.so
 
 ##@ Build
@@ -218,6 +218,8 @@ $(BUILD)/libfakecuda.so: $(FAKECUDA) tests/fakecuda/fakecuda.map
 	$(LINK) -shared -Wl,-Bsymbolic -Wl,-z,nodelete -Wl,--version-script,tests/fakecuda/fakecuda.map $(FAKECUDA) -lm -pthread
 $(BUILD)/libfakecuda-old.so: $(FAKECUDA) tests/fakecuda/old-driver.map
 	$(LINK) -shared -Wl,-Bsymbolic -Wl,-z,nodelete -Wl,--version-script,tests/fakecuda/old-driver.map $(FAKECUDA) -lm -pthread
+$(BUILD)/tests/gpu/measure: $(BUILD)/tests/gpu/measure.o $(BUILD)/tests/gpu/cuda.o $(filter $(BUILD)/client/cuda/finish-plan.o $(BUILD)/client/cuda/image%,$(CLIENT)) $(BUILD)/libcore.a
+	$(LINK) $^ $(LIBS) -ldl
 $(BUILD)/tests/gpu/%: $(BUILD)/tests/gpu/%.o $(BUILD)/tests/gpu/cuda.o $(BUILD)/libbatchd.a
 	$(LINK) $^ $(CLIENT_LIBS) -lm -ldl
 .PRECIOUS: $(BUILD)/%.o
@@ -233,6 +235,12 @@ bench: setup ## batchd and its peers in turn: table and plot; DATA=DIR, ARGS="--
 	@tests/bench/run $(BUILD) $(if $(DATA),--data "$(DATA)") $(ARGS)
 bench-peers: setup ## Installs what bench compares with (PyTorch, DALI, SPDL, FFCV ...; 3 GB) into build/bench-venv
 	@tests/bench/install-peers $(BUILD) $(PYTHON)
+
+.PHONY: check-gpu bench-gpu
+check-gpu: ## All GPU checks: on the driver double, and on a GPU if there is one (nothing is installed; .deps/ may hold libraries)
+	@tests/gpu/check $(BUILD)
+bench-gpu: ## Measures on a GPU into tests/gpu/RESULTS.md; without one it says so
+	@tests/gpu/bench $(BUILD)
 
 ##@ Install
 

@@ -1162,6 +1162,26 @@ static void run_case(size_t i)
 	}
 }
 
+/* "NVIDIA H200, CUDA 13.0 driver": is there a GPU that a program can use? */
+static int probe(void)
+{
+	char name[128] = "?", text[64] = "";
+	int version = 0, n = 0;
+	FILE *f;
+
+	if (!cu.cuInit || cu.cuInit(0) || cu.cuDeviceGetCount(&n) || n < 1)
+		return 77;
+	cu.cuDeviceGetName(name, sizeof name, 0);
+	cu.cuDriverGetVersion(&version);
+	f = fopen("/sys/module/nvidia/version", "re");
+	if (f && fscanf(f, "%63s", text) != 1)
+		*text = '\0';
+	if (f)
+		fclose(f);
+	printf("%s, driver %s (CUDA %d.%d)\n", name, *text ? text : "?", version / 1000, version % 1000 / 10);
+	return 0;
+}
+
 int main(int argc, char **argv)
 {
 	const char *why = cuda_load();
@@ -1170,6 +1190,8 @@ int main(int argc, char **argv)
 		fprintf(stderr, "conformance: no driver: %s\n", why);
 		return 77;
 	}
+	if (argc == 2 && !strcmp(argv[1], "--probe"))
+		return probe();
 	is_double = getenv("BATCHD_LIBCUDA") && strstr(getenv("BATCHD_LIBCUDA"), "fakecuda");
 	if (argc == 4 && !strcmp(argv[1], "--role")) {
 		line_fd = atoi(argv[3]);

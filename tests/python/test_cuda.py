@@ -1,14 +1,17 @@
 """Batches on a GPU, daemon and trainers as processes of their own, on the driver double (tests/fakecuda).
 
 The trainers are tests/gpu/trainer.c: C programs that take batches in every way libbatchd offers, at random, and check every byte. The double reports whoever
-breaks CUDA's rules, and what is left over at a process's end.
+breaks CUDA's rules, and what is left over at a process's end. With BATCHD_GPU_TESTS=real (`make check-gpu` on a machine with a GPU) the tests that need no double
+run on the real driver.
 """
 import concurrent.futures
+import json
 import os
 import pathlib
 import random
 import signal
 import subprocess
+import sys
 import threading
 
 import numpy
@@ -19,14 +22,19 @@ from conftest import BUILD, Daemon, REPO
 LENGTH, BATCH, WORLD = 4096, 8, 4
 TRAINER = BUILD / "tests" / "gpu" / "trainer"
 DOUBLE = BUILD / "libfakecuda.so"
-# Threads of the daemon that must never call CUDA.
-FORBIDDEN = "main,batchd-worker,batchd-io"
+# The only threads of the daemon that may call CUDA.
+ALLOWED = "batchd-gpu"
 # What gives something back: if that is what fails, something is left over.
 GIVES_BACK = {"cuMemFree", "cuMemFreeHost", "cuMemHostUnregister", "cuStreamDestroy", "cuEventDestroy", "cuDevicePrimaryCtxRelease",
               "cuIpcCloseMemHandle", "cuModuleUnload"}
 STICKY = 719
 
-pytestmark = pytest.mark.skipif(not (TRAINER.exists() and DOUBLE.exists()), reason="needs `make tests`: the driver double and its trainer")
+REAL = os.environ.get("BATCHD_GPU_TESTS") == "real"
+WITHOUT = (BUILD / ".cuda").exists() and (BUILD / ".cuda").read_text().strip() == "0"
+pytestmark = [pytest.mark.skipif(not (TRAINER.exists() and DOUBLE.exists()), reason="needs `make tests`: the driver double and its trainer"),
+              pytest.mark.skipif(WITHOUT, reason="this build has no GPU support (CUDA=0, or no nvcc was found)")]
+on_double = pytest.mark.skipif(REAL, reason="only the double can be told to do this")
+on_gpu = pytest.mark.skipif(not REAL, reason="needs a GPU: make check-gpu")
 
 
 class Place:
@@ -35,8 +43,8 @@ class Place:
     def __init__(self, folder, daemon_env=None, trainer_env=None, args=()):
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
-        common = {"BATCHD_LIBCUDA": str(DOUBLE), "FAKECUDA_DIR": str(folder), "FAKECUDA_DELAY_US": "100", "FAKECUDA_QUIET": "1"}
-        self.daemon_env = common | {"FAKECUDA_FORBID_THREADS": FORBIDDEN, "FAKECUDA_REPORT": str(folder / "daemon")} | (daemon_env or {})
+        common = {} if REAL else {"BATCHD_LIBCUDA": str(DOUBLE), "FAKECUDA_DIR": str(folder), "FAKECUDA_DELAY_US": "100", "FAKECUDA_QUIET": "1"}
+        self.daemon_env = common | {"FAKECUDA_ALLOW_THREADS": ALLOWED, "FAKECUDA_REPORT": str(folder / "daemon")} | (daemon_env or {})
         self.trainer_env = common | {"FAKECUDA_REPORT": str(folder / "trainer"), "BATCHD_SOCKET": str(folder / "batchd.sock")} | (trainer_env or {})
         self.args = args
 
@@ -50,12 +58,12 @@ class Place:
         else:
             self.status = self.daemon.end()
 
-    def start(self, *args, **env):
-        return subprocess.Popen([str(TRAINER), *map(str, args)], env=os.environ | self.trainer_env | env, stdin=subprocess.DEVNULL,
+    def start(self, *args, before=(), **env):
+        return subprocess.Popen([*before, str(TRAINER), *map(str, args)], env=os.environ | self.trainer_env | env, stdin=subprocess.DEVNULL,
                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
-    def train(self, *args, **env):
-        p = self.start(*args, **env)
+    def train(self, *args, before=(), **env):
+        p = self.start(*args, before=before, **env)
         try:
             out, err = p.communicate(timeout=60)
         except subprocess.TimeoutExpired:
@@ -70,6 +78,15 @@ class Place:
     def daemon_report(self):
         (report,) = self.reports("daemon")
         return report
+
+    def assert_clean(self, n_ended=None):
+        """On the double: nobody broke a rule, nobody left anything, and so many trainers came to their end."""
+        if REAL:
+            return
+        daemon, trainers = self.daemon_report(), self.reports("trainer")
+        assert daemon.ended and daemon.clean() and "pageable" not in daemon.counts, daemon.text
+        assert all(r.clean() for r in trainers), [r.text for r in trainers if not r.clean()]
+        assert n_ended is None or sum(r.ended for r in trainers) == n_ended
 
 
 class DaemonOnDouble(Daemon):
@@ -177,26 +194,21 @@ def test_ten_thousand_batches_to_four_trainers_that_are_killed(rows, tmp_path):
         assert not any(rank.failure for rank in ranks), [rank.failure for rank in ranks] + [place.daemon.output()]
     assert place.status == 0, place.daemon.output()
     assert sum(rank.n_done for rank in ranks) >= 10000 and sum(rank.n_killed for rank in ranks) == 16
-    daemon = place.daemon_report()
-    assert daemon.ended and daemon.clean(), daemon.text
-    assert "pageable" not in daemon.counts, daemon.text
-    trainers = place.reports("trainer")
-    assert all(r.clean() for r in trainers), [r.text for r in trainers if not r.clean()]
-    assert sum(r.ended for r in trainers) == WORLD
+    place.assert_clean(WORLD)
 
 
-def test_four_trainers_share_one_copy(rows, tmp_path):
+def test_four_trainers_share_one_copy(rows, tmp_path, batchctl, monkeypatch):
     with Place(tmp_path) as place:
         args = ["--dataset", rows, "--job", "shared", "--mode", "share", "--world", WORLD, "--batch", BATCH, "--delay-us", 100]
         trainers = [place.start(*args, "--rank", i, "--seed", i) for i in range(WORLD)]
         for t in trainers:
             out, err = t.communicate(timeout=60)
             assert t.returncode == 0 and out.endswith(f"end {LENGTH // BATCH} batches by IPC\n"), err
-    daemon = place.daemon_report()
-    assert place.status == 0 and daemon.clean(), daemon.text
+        monkeypatch.setenv("BATCHD_SOCKET", place.trainer_env["BATCHD_SOCKET"])
+        n_copies = sum(c["copies"] for gpu in json.loads(batchctl("status", "--json").stdout)["gpus"] for c in gpu["copies"])
     n = LENGTH // BATCH
-    assert n <= daemon.counts["copies-to-device"] <= n + 64, daemon.text  # the next epoch's first batches are made ahead
-    assert all(r.clean() and r.ended for r in place.reports("trainer"))
+    assert place.status == 0 and n <= n_copies <= n + 64  # the next epoch's first batches are made ahead
+    place.assert_clean(WORLD)
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "float16", "float32"])
@@ -206,8 +218,8 @@ def test_images_are_the_same_as_on_the_cpu(samples, tmp_path, dtype, layout):
         code, last, err = place.train("--dataset", f"imagefolder:{samples}", "--job", "images", "--rank", 0, "--world", 1, "--batch", 8, "--dtype", dtype, *layout,
                                       "--transform", "train224", "--check", "twin", "--epochs", 2, "--most", 16)
         assert (code, last) == (0, "end 16 batches by IPC"), err
-    assert place.status == 0 and place.daemon_report().clean()
-    assert all(r.clean() for r in place.reports("trainer"))
+    assert place.status == 0
+    place.assert_clean(1)
 
 
 # ---- things that stand in the way ----
@@ -215,6 +227,16 @@ def test_images_are_the_same_as_on_the_cpu(samples, tmp_path, dtype, layout):
 SHORT = ["--job", "short", "--rank", 0, "--world", 1, "--batch", BATCH, "--most", 24]
 
 
+@on_gpu
+def test_in_another_pid_namespace_the_trainer_copies(rows, tmp_path):
+    if os.geteuid():
+        pytest.skip("making a PID namespace takes root")
+    with Place(tmp_path) as place:
+        code, last, err = place.train("--dataset", rows, *SHORT, before=["unshare", "--pid", "--fork"])
+        assert code == 0 and last.startswith("end 24 batches by copy: "), (last, err, place.daemon.output())
+
+
+@on_double
 @pytest.mark.parametrize("daemon_env, trainer_env", [
     ({"FAKECUDA_PERSONALITY": "no-ipc"}, {"FAKECUDA_PERSONALITY": "no-ipc"}),
     ({"FAKECUDA_PERSONALITY": "mig"}, {"FAKECUDA_PERSONALITY": "mig"}),
@@ -290,6 +312,7 @@ def usual_calls(rows, tmp_path_factory):
     return {"daemon": place.daemon_report().calls, "trainer": trainer.calls}
 
 
+@on_double
 @pytest.mark.parametrize("who", ["daemon", "trainer"])
 @pytest.mark.parametrize("code", [2, STICKY])
 def test_any_call_may_fail(rows, tmp_path, usual_calls, who, code):
@@ -301,6 +324,7 @@ def test_any_call_may_fail(rows, tmp_path, usual_calls, who, code):
 # ---- the double against itself ----
 
 
+@on_double
 def test_conformance_on_the_double(build, tmp_path):
     """What the double does is written down; tests/gpu/check compares the same lines with a real driver's."""
     env = os.environ | {"BATCHD_LIBCUDA": str(DOUBLE), "FAKECUDA_QUIET": "1", "FAKECUDA_DIR": str(tmp_path)}
@@ -309,3 +333,18 @@ def test_conformance_on_the_double(build, tmp_path):
     said = subprocess.run([str(REPO / "tests" / "gpu" / "compare"), str(REPO / "tests" / "gpu" / "conformance.expected"), str(tmp_path / "double")],
                           capture_output=True, text=True)
     assert said.returncode == 0, said.stdout + out.stderr
+
+
+@on_double
+def test_measurements_run(build, tmp_path):
+    """What `make bench-gpu` does on a GPU runs through on the double and finds all its numbers; they mean nothing."""
+    p = subprocess.run([sys.executable, str(REPO / "tests" / "gpu" / "bench.py"), "--build", str(build), "--gpu", "driver double", "--double",
+                        "--out", str(tmp_path)], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=180)
+    results = (tmp_path / "RESULTS.md").read_text()
+    assert p.returncode == 0, p.stdout + p.stderr
+    for what in ("host to device, daemon's GPU thread", "slows down while the daemon streams", "4 trainers get each batch from one copy", "trainer can launch",
+                 "device to device, bytes read and written"):
+        assert what in results, results
+    failed = [line for line in results.partition("## What did not work")[2].splitlines() if line.startswith("- ") and "DataLoader" not in line]
+    assert not failed, failed
+    assert "</svg>" in (tmp_path / "results.svg").read_text()

@@ -1,0 +1,235 @@
+/* A trainer whose step is nothing but arithmetic: step [--dataset D] [--job NAME] [--rank R --world W] [--mode share] [--batch N] [--steps N] [--ms MS]
+ *
+ * Measures how long its steps take, by CUDA's own clock, without a loader (no --dataset) or with one: a batch is taken, finished into a tensor and given
+ * back, then the arithmetic runs, calibrated to MS milliseconds by itself (0: none, as fast as batches come). Lines "NAME<tab>VALUE<tab>UNIT". */
+#include <getopt.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "../../client/batchd.h"
+#include "cuda.h"
+
+enum { AHEAD = 3, WARM = 10 };
+
+static struct batchd_loader *loader;
+static struct batchd_info info = { .size_bytes = sizeof info };
+static CUstream stream;
+static CUfunction fma_kernel;
+static CUdeviceptr scratch, tensor, labels;
+static uint32_t rounds;
+static unsigned blocks;
+
+static void say(const char *name, double value, const char *unit)
+{
+	printf("%s\t%.6g\t%s\n", name, value, unit);
+	fflush(stdout);
+}
+
+static void fail(const char *what, const char *why)
+{
+	fprintf(stderr, "step: %s: %s\n", what, why);
+	exit(1);
+}
+
+static void must(CUresult r, const char *what)
+{
+	if (r)
+		fail(what, cuda_name(r));
+}
+#define MUST(call) must(call, #call)
+
+static void batchd(int r, const char *what)
+{
+	if (r < 0)
+		fail(what, *batchd_error(loader) ? batchd_error(loader) : batchd_code_name(r));
+}
+
+static double now(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static CUevent event_new(void)
+{
+	CUevent e;
+
+	MUST(cu.cuEventCreate(&e, 0));
+	return e;
+}
+
+static void compute(void)
+{
+	if (rounds)
+		MUST(cu.cuLaunchKernel(fma_kernel, blocks, 1, 1, 256, 1, 1, 0, stream, (void *[]){ &scratch, &rounds }, NULL));
+}
+
+static float ms_between(CUevent from, CUevent to)
+{
+	float ms = 0;
+
+	MUST(cu.cuEventSynchronize(to));
+	MUST(cu.cuEventElapsedTime(&ms, from, to));
+	return ms;
+}
+
+/* Rounds that take so long. */
+static void calibrate(double ms)
+{
+	CUevent from = event_new(), to = event_new();
+
+	rounds = 1000;
+	for (int i = 0; i < 6 && ms > 0; i++) {
+		double took;
+
+		compute();
+		MUST(cu.cuEventRecord(from, stream));
+		compute();
+		MUST(cu.cuEventRecord(to, stream));
+		took = ms_between(from, to);
+		double wanted = (double)rounds * ms / (took > 0.001 ? took : 0.001);
+		rounds = wanted < 100 ? 100 : wanted > 1e9 ? 1000000000 : (uint32_t)wanted;
+	}
+	if (ms <= 0)
+		rounds = 0;
+	MUST(cu.cuEventDestroy_v2(from));
+	MUST(cu.cuEventDestroy_v2(to));
+}
+
+/* False: the epoch is over. */
+static bool take_batch(double *waited)
+{
+	static uint64_t epoch;
+	struct batchd_batch b = { .size_bytes = sizeof b };
+	int r = batchd_next(loader, &b, 60000);
+
+	while (r == BATCHD_END) {
+		batchd(batchd_start(loader, ++epoch, 0, 0, NULL), "batchd_start");
+		r = batchd_next(loader, &b, 60000);
+	}
+	batchd(r, "batchd_next");
+	if (r != BATCHD_OK)
+		fail("batchd_next", "no batch for a minute");
+	*waited += (double)b.wait_ns * 1e-9;
+	batchd(batchd_cuda_finish(loader, &b, (void *)(uintptr_t)tensor, stream), "batchd_cuda_finish");
+	batchd(batchd_cuda_labels(loader, &b, (void *)(uintptr_t)labels, stream), "batchd_cuda_labels");
+	batchd(batchd_cuda_release(loader, b.slot, b.generation, stream), "batchd_cuda_release");
+	return true;
+}
+
+static void attach(struct batchd_options *o)
+{
+	char err[1024];
+	double began = now(), waited = 0;
+	size_t n = 1;
+
+	if (batchd_open(o, &loader, err, sizeof err) < 0)
+		fail("batchd_open", err);
+	say("attach", (now() - began) * 1e3, "ms");
+	batchd_get_info(loader, &info);
+	for (uint32_t i = 0; i < info.n_dims; i++)
+		n *= info.shape[i];
+	MUST(cu.cuMemAlloc_v2(&tensor, n * 8 * info.batch_size));
+	MUST(cu.cuMemAlloc_v2(&labels, 64ul * info.batch_size));
+	batchd(batchd_start(loader, 0, 0, 0, NULL), "batchd_start");
+	take_batch(&waited);
+	MUST(cu.cuStreamSynchronize(stream));
+	say("attach and first batch finished", (now() - began) * 1e3, "ms");
+	say(info.device_path == BATCHD_DEVICE_IPC ? "path: CUDA IPC" : "path: copied by the trainer", 1, "");
+}
+
+static void run(unsigned n_steps)
+{
+	CUevent from[AHEAD], to[AHEAD], first = event_new(), last = event_new();
+	double waited = 0, arithmetic = 0, began = 0;
+	unsigned counted = 0;
+
+	for (int i = 0; i < AHEAD; i++)
+		from[i] = event_new(), to[i] = event_new();
+	for (unsigned i = 0; i < n_steps + WARM; i++) {
+		unsigned k = i % AHEAD;
+
+		if (i >= AHEAD) {
+			double ms = ms_between(from[k], to[k]);
+
+			if (i - AHEAD >= WARM)
+				arithmetic += ms, counted++;
+		}
+		if (i == WARM) {
+			MUST(cu.cuEventRecord(first, stream));
+			began = now();
+			waited = 0;
+		}
+		if (loader)
+			take_batch(&waited);
+		MUST(cu.cuEventRecord(from[k], stream));
+		compute();
+		MUST(cu.cuEventRecord(to[k], stream));
+	}
+	MUST(cu.cuEventRecord(last, stream));
+	say("step", (double)ms_between(first, last) / n_steps, "ms");
+	say("arithmetic of a step", arithmetic / (counted ? counted : 1), "ms");
+	double took = now() - began;
+	if (loader) {
+		say("rows", (double)n_steps * info.batch_size / took, "rows/s");
+		say("waited for batches", waited / took * 100, "% of the time");
+	}
+}
+
+int main(int argc, char **argv)
+{
+	static const struct option known[] = { { "dataset", 1, NULL, 'd' }, { "job", 1, NULL, 'j' }, { "rank", 1, NULL, 'r' }, { "world", 1, NULL, 'w' },
+		{ "mode", 1, NULL, 'm' }, { "batch", 1, NULL, 'b' }, { "steps", 1, NULL, 's' }, { "ms", 1, NULL, 't' }, { "rounds", 1, NULL, 'o' },
+		{ NULL, 0, NULL, 0 } };
+	struct batchd_options o;
+	unsigned n_steps = 200;
+	const char *why;
+	CUmodule module;
+	CUcontext ctx;
+	double ms = 5;
+	int c, n_sms = 1;
+
+	batchd_options_init(&o);
+	o.device = "cuda";
+	o.autostart = 0;
+	while ((c = getopt_long(argc, argv, "", known, NULL)) != -1)
+		switch (c) {
+		case 'd': o.dataset = optarg; break;
+		case 'j': o.job = optarg; break;
+		case 'r': o.rank = atoi(optarg); break;
+		case 'w': o.world_size = (uint32_t)atoi(optarg); break;
+		case 'm': o.mode = strcmp(optarg, "share") ? BATCHD_SHARD : BATCHD_SHARE; break;
+		case 'b': o.batch_size = (uint32_t)atoi(optarg); break;
+		case 's': n_steps = (unsigned)atoi(optarg); break;
+		case 't': ms = atof(optarg); break;
+		case 'o': rounds = (uint32_t)atoi(optarg); break;
+		default: return 64;
+		}
+	why = cuda_load();
+	if (why || cu.cuInit(0)) {
+		fprintf(stderr, "step: no GPU%s%s\n", why ? ": " : "", why ? why : "");
+		return 77;
+	}
+	MUST(cu.cuDevicePrimaryCtxRetain(&ctx, 0));
+	MUST(cu.cuCtxSetCurrent(ctx));
+	MUST(cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	MUST(cu.cuModuleLoadData(&module, cuda_kernels));
+	MUST(cu.cuModuleGetFunction(&fma_kernel, module, "conformance_fma"));
+	MUST(cu.cuMemAlloc_v2(&scratch, 2 << 20));
+	cu.cuDeviceGetAttribute(&n_sms, 16, 0);
+	blocks = 8 * (unsigned)n_sms;
+	if (!rounds)
+		calibrate(ms);
+	say("rounds", rounds, "");
+	if (o.dataset)
+		attach(&o);
+	run(n_steps);
+	MUST(cu.cuCtxSynchronize());
+	batchd_close(loader);
+	return 0;
+}

@@ -44,6 +44,11 @@ enum batchd_dtype { BATCHD_UINT8, BATCHD_FLOAT16, BATCHD_FLOAT32, BATCHD_INT32, 
 		    BATCHD_BFLOAT16 }; /* the last on a GPU only */
 enum batchd_layout { BATCHD_NCHW, BATCHD_NHWC, BATCHD_AS_STORED };
 enum batchd_mode { BATCHD_SHARD, BATCHD_SHARE };
+/* What becomes of a trainer of a share group that is so far behind that there is no slot left for the others: they wait for it; it misses the oldest batches
+ * (batch.n_skipped); or it goes on where it was with batches that are made apart for it (batch.apart), until it has caught up. */
+enum batchd_policy { BATCHD_POLICY_DEFAULT /* world_size 1: detach, else wait */, BATCHD_WAIT, BATCHD_SKIP, BATCHD_DETACH };
+/* Where a trainer begins that joins an open share group (share, world_size 1) at work. */
+enum batchd_join { BATCHD_JOIN_NEXT /* the group's next batch */, BATCHD_JOIN_EPOCH /* the next epoch's first */, BATCHD_JOIN_START /* this epoch's first */ };
 /* How batches come to a GPU: not at all, in memory of the daemon's that this process has mapped by CUDA IPC, or copied by this library. */
 enum batchd_device_path { BATCHD_DEVICE_NONE, BATCHD_DEVICE_IPC, BATCHD_DEVICE_COPY };
 
@@ -95,6 +100,10 @@ struct batchd_options {
 	/* Called from within the loader's functions, in their thread. May be NULL. */
 	void (*on_event)(void *arg, int event, const char *text);
 	void *event_arg;
+	/* Share: the loader's batch, the same for all of the group; 0: batch_size. Each trainer takes it in slices of its own batch_size, which has to divide it, without a copy:
+	 * exactly the batches that it would get alone with that size. Each slice is released for itself. drop_last is each trainer's own, too. Not with `device`. */
+	uint32_t group_batch_size;
+	enum batchd_policy policy; /* share: the same for all of the group */
 };
 void batchd_options_init(struct batchd_options *o);
 
@@ -128,6 +137,8 @@ struct batchd_info {
 	const char *device_reason; /* BATCHD_DEVICE_COPY: why there is no CUDA IPC, for a person; else "" */
 	unsigned char device_handle[64]; /* BATCHD_DEVICE_IPC: of the daemon's memory, as cudaIpcOpenMemHandle takes it; opened by the library already */
 	int can_finish;            /* 0: batchd_cuda_finish would be needed, and this library was built without a CUDA compiler */
+	uint32_t group_batch_size; /* share: rows of the loader's batch, of which batch_size is a part */
+	enum batchd_policy policy; /* share: the one in force */
 };
 
 /* One batch on loan. Memory is valid until batchd_release of it, in this process only. */
@@ -146,6 +157,9 @@ struct batchd_batch {
 	void *device_labels;       /* n_rows labels there */
 	uint64_t n_given;          /* batches given out so far, this one included, over all resumes */
 	uint64_t order;            /* own_batches: hash of this epoch's index batches up to this one; else 0 */
+	uint32_t row;              /* share: its first row's number in the group's batch */
+	uint64_t n_skipped;        /* share, BATCHD_SKIP: batches that this trainer has missed since the one before */
+	int apart;                 /* share: made for this trainer, as most of the group is somewhere else */
 };
 
 /* Connects (starting a daemon if allowed), opens the data set, maps the slots. err: at least err_size bytes for one line of text; may be NULL. */
@@ -162,6 +176,11 @@ const char *batchd_class(struct batchd_loader *l, uint32_t i);
 /* Begins an epoch at batch `step`, counted after `base` samples that all ranks together have already consumed. n_batches: how many will
  * come (0 with own_batches); may be NULL. Batches of an earlier start that are still on their way are dropped. */
 int batchd_start(struct batchd_loader *l, uint64_t epoch, uint64_t base, uint64_t step, uint64_t *n_batches);
+
+/* Share mode, world_size 1: begins where the group is, as `how` says, instead of batchd_start, and says where that is (position->size_bytes must be set). With NEXT and EPOCH
+ * the first of it belongs to the group's epoch; the first of a group begins with epoch 0. From there on everybody gets the same batches. */
+struct batchd_position;
+int batchd_join(struct batchd_loader *l, enum batchd_join how, struct batchd_position *position, int timeout_ms);
 
 /* ---- Checkpoints ----
  *

@@ -71,8 +71,41 @@ int loader_recv(struct batchd_loader *l, int flags, const Batchd__Wire__ServerMe
 
 /* ---- open ---- */
 
+/* The sizes that a batch can be taken in, for a person. */
+static void list_divisors(uint32_t n, char *text, size_t size)
+{
+	size_t at = 0;
+
+	for (uint32_t i = 1; i <= n && at < size; i++)
+		if (n % i == 0)
+			at += (size_t)snprintf(text + at, size - at, "%s%u", at ? ", " : "", i);
+}
+
+static int check_share(const struct batchd_options *o, struct fault *f)
+{
+	char sizes[512];
+
+	if ((unsigned)o->policy > BATCHD_DETACH)
+		return fault_set(f, BATCHD_E_INVALID, "policy is none of batchd.h's");
+	if (o->mode != BATCHD_SHARE && (o->policy || o->group_batch_size))
+		return fault_set(f, BATCHD_E_INVALID, "%s goes with share mode", o->policy ? "policy" : "group_batch_size");
+	if (!o->group_batch_size || o->group_batch_size == o->batch_size)
+		return 0;
+	if (o->group_batch_size > MAX_BATCH)
+		return fault_set(f, BATCHD_E_INVALID, "group_batch_size must be 1 to %d, not %u", MAX_BATCH, o->group_batch_size);
+	if (o->device && *o->device && strcmp(o->device, "cpu") != 0)
+		return fault_set(f, BATCHD_E_INVALID, "group_batch_size: batches on a GPU are taken whole: give the same batch_size");
+	if (o->group_batch_size % o->batch_size == 0)
+		return 0;
+	list_divisors(o->group_batch_size, sizes, sizeof sizes);
+	return fault_set(f, BATCHD_E_INVALID, "batch_size: the group's batches of %u rows cannot be cut into %u; sizes that fit: %s", o->group_batch_size,
+			 o->batch_size, sizes);
+}
+
 static int check_options(const struct batchd_options *o, struct fault *f)
 {
+	int r;
+
 	if (o->batch_size < 1 || o->batch_size > MAX_BATCH)
 		return fault_set(f, BATCHD_E_INVALID, "batch_size must be 1 to %d, not %u", MAX_BATCH, o->batch_size);
 	if (o->world_size < 1)
@@ -81,6 +114,9 @@ static int check_options(const struct batchd_options *o, struct fault *f)
 		return fault_set(f, BATCHD_E_INVALID, "rank must be below world_size: %d of %u", o->rank, o->world_size);
 	if (o->rank < 0 && o->mode == BATCHD_SHARD && o->world_size > 1)
 		return fault_set(f, BATCHD_E_INVALID, "rank must be given: which of the %u trainers is this one?", o->world_size);
+	r = check_share(o, f);
+	if (r < 0)
+		return r;
 	if (o->own_batches && o->mode == BATCHD_SHARE)
 		return fault_set(f, BATCHD_E_INVALID, "share mode has one order for all: own batches do not go with it");
 	if (o->dtype == BATCHD_BFLOAT16 && (!o->device || !*o->device || strcmp(o->device, "cpu") == 0))
@@ -104,10 +140,12 @@ static int send_open(struct batchd_loader *l, const struct batchd_options *o, co
 	open.transform = (char *)(o->transform ? o->transform : "");
 	open.dtype = (Batchd__Wire__Dtype)o->dtype;
 	open.layout = (Batchd__Wire__Layout)o->layout;
-	open.batch_size = o->batch_size;
+	open.batch_size = l->group_rows;
+	open.own_batch_size = o->mode == BATCHD_SHARE ? o->batch_size : 0;
+	open.policy = (Batchd__Wire__Policy)o->policy;
 	open.shuffle = !!o->shuffle;
 	open.seed = o->seed;
-	open.drop_last = !!o->drop_last;
+	open.drop_last = o->drop_last && o->mode != BATCHD_SHARE; /* see slices.c */
 	open.rank = o->rank < 0 && o->mode == BATCHD_SHARD ? 0 : o->rank;
 	open.world_size = o->world_size;
 	open.job = l->job.name;
@@ -208,6 +246,7 @@ static void fill_info(struct batchd_loader *l, const Batchd__Wire__Opened *m, ui
 		.dtype = (enum batchd_dtype)m->dtype, .label_dtype = (enum batchd_dtype)m->label_dtype, .layout = (enum batchd_layout)m->layout,
 		.has_normalize = m->n_mean > 0,
 		.socket = l->connection.address, .job = l->job.name, .daemon_version = l->connection.daemon_version,
+		.group_batch_size = l->group_rows, .policy = (enum batchd_policy)m->policy,
 	};
 	if (m->n_shape)
 		memcpy(i->shape, m->shape, m->n_shape * sizeof *m->shape);
@@ -237,7 +276,7 @@ static void fill_info(struct batchd_loader *l, const Batchd__Wire__Opened *m, ui
 
 static int take_opened(struct batchd_loader *l, const struct batchd_options *o, const Batchd__Wire__Opened *m, const int *fds)
 {
-	int r = check_opened(l, m, o->batch_size);
+	int r = check_opened(l, m, l->group_rows);
 
 	if (r < 0)
 		return r;
@@ -354,6 +393,7 @@ int loader_open(const struct batchd_options *wanted, uint64_t born_ns, bool agai
 	l->own_batches = o.own_batches;
 	l->share = o.mode == BATCHD_SHARE;
 	l->drop_last = o.drop_last;
+	l->group_rows = o.group_batch_size ? o.group_batch_size : o.batch_size;
 	r = check_options(&o, &l->fault);
 	if (r == 0)
 		r = delivery_create(&l->delivery, &o, &l->fault);
@@ -410,6 +450,7 @@ void batchd_close(struct batchd_loader *l)
 		return;
 	}
 	pthread_mutex_lock(&l->lock);
+	slices_stop(l);
 	/* When memory is too short for copies the leases last until the process exits, which the daemon sees by itself. */
 	if (slab_detach(l->slab) && !l->absence.lost)
 		send_close(l);
@@ -434,8 +475,10 @@ static int release_former(struct batchd_loader *l, uint64_t era, uint32_t slot, 
 	while (*at && (*at)->era != era)
 		at = &(*at)->former;
 	f = *at;
-	if (!f || !holds(f, slot, generation))
+	if (!f || !holds(f, slot, generation) || !f->lease[slot].n_out)
 		return BATCHD_E_INVALID;
+	if (!lease_ends(&f->lease[slot]))
+		return 0;
 	f->lease[slot].held = false;
 	slab_drop(f->slab, slot);
 	if (atomic_fetch_sub(&f->n_leased, 1) == 1) {
@@ -471,6 +514,10 @@ static int release_current(struct batchd_loader *l, uint32_t slot, uint64_t gene
 {
 	if (!holds(l, slot, generation) || (l->delivery && !delivery_may_release(l->delivery, slot)))
 		return BATCHD_E_INVALID;
+	if (!l->lease[slot].n_out)
+		return BATCHD_E_INVALID;
+	if (!lease_ends(&l->lease[slot]))
+		return 0;
 	if (!l->closed || l->delivery)
 		return loader_end_lease(l, slot);
 	l->lease[slot].held = false;

@@ -16,14 +16,30 @@
 struct ready {
 	uint64_t seek, generation, epoch, step;
 	uint32_t slot, n_rows, n_padding, n_replaced;
-	bool last;
+	uint64_t n_skipped;
+	bool last, apart;
 };
 
 /* A batch on loan. */
 struct lease {
 	uint64_t generation;
 	uint64_t wait_ns;      /* told to the daemon at release, for its statistics */
+	uint32_t n_out;        /* slices of it that are with the trainer; 1 of a whole batch */
+	bool more;             /* slices are still to be given out */
 	bool held;
+};
+
+/* The batch that is given out in slices. */
+struct cut {
+	struct ready batch;
+	uint32_t row;          /* the next slice's first; batch.n_rows: none is left */
+	bool first;
+};
+
+/* What is given out next: these rows of a batch. */
+struct slice {
+	struct ready batch;
+	uint32_t row, n_rows;
 };
 
 struct delivery;
@@ -63,6 +79,9 @@ struct batchd_loader {
 	uint64_t n_given;      /* batches given out, over all resumes */
 	uint64_t order;        /* own_batches: hash of this epoch's batches up to next_step */
 	struct batchd_position resumed; /* by batchd_resume; what batchd_start is compared with */
+	uint32_t group_rows;   /* of the batches that come; info.batch_size, the trainer's own, divides it. Written once */
+	struct cut cut;        /* lease[].n_out and more: under lock */
+	uint64_t n_missed;     /* own batches since the last that was given out, by the group's policy */
 	uint64_t n_pushed;     /* own_batches: the first step not pushed yet */
 	bool pushed_all;
 	struct pending *pending_first, *pending_last; /* own_batches: steps next_step to n_pushed - 1 */
@@ -149,6 +168,17 @@ int handover_poll(struct batchd_loader *l, struct ready *out);
 int handover_heard_wake(struct batchd_loader *l);
 /* Tells the daemon that a slot is free again, through the ring if there is one. Under the lock. 0 or a negative errno. */
 int handover_release(struct batchd_loader *l, uint32_t slot, uint64_t generation, uint64_t wait_ns);
+
+/* slices.c. The loader's thread. */
+uint32_t slices_per_batch(const struct batchd_loader *l);
+/* This batch, just lent, is given out from the loader's next_step on. */
+void slices_begin(struct batchd_loader *l, const struct ready *batch);
+/* The next slice; false: there is none. */
+bool slices_next(struct batchd_loader *l, struct slice *out);
+/* What has not been given out will not be. Under the lock. */
+void slices_stop(struct batchd_loader *l);
+/* A release: whether the slot is to go back. n_out is not 0. Under the lock. */
+bool lease_ends(struct lease *lease);
 
 struct ready stream_ready_from(const Batchd__Wire__Batch *b);
 /* Keeps a batch that came while its turn was not yet. 0 or a code with l->fault. */

@@ -87,6 +87,7 @@ static void adopt(struct batchd_loader *l, struct batchd_loader *fresh)
 	size_t begin = offsetof(struct batchd_loader, link_begin), end = offsetof(struct batchd_loader, link_end);
 
 	pthread_mutex_lock(&l->lock);
+	slices_stop(l); /* the rest of it comes again */
 	swap_bytes((char *)l + begin, (char *)fresh + begin, end - begin);
 	resettle(l);
 	resettle(fresh);

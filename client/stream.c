@@ -61,10 +61,17 @@ static int send_seek(struct batchd_loader *l)
 	body.seek = ++l->seek;
 	body.epoch = l->epoch;
 	body.base_sample = l->base;
-	body.step = l->next_step;
+	body.step = l->next_step / slices_per_batch(l);
 	m.body_case = BATCHD__WIRE__CLIENT_MESSAGE__BODY_SEEK;
 	m.seek = &body;
 	return loader_send(l, &m);
+}
+
+static void drop_slices(struct batchd_loader *l)
+{
+	pthread_mutex_lock(&l->lock);
+	slices_stop(l);
+	pthread_mutex_unlock(&l->lock);
 }
 
 int batchd_start(struct batchd_loader *l, uint64_t epoch, uint64_t base, uint64_t step, uint64_t *n_batches)
@@ -80,11 +87,13 @@ int batchd_start(struct batchd_loader *l, uint64_t epoch, uint64_t base, uint64_
 	if (n_batches)
 		*n_batches = n;
 	slab_guard(l->slab);
+	drop_slices(l);
 	as_expected = l->continues && epoch == l->epoch + 1 && base == 0 && step == 0;
 	l->epoch = epoch;
 	l->base = base;
 	l->next_step = l->n_pushed = step;
 	l->pushed_all = false;
+	l->n_missed = as_expected ? l->n_missed : 0;
 	l->at_end = n == 0 && !l->own_batches;
 	l->order = l->own_batches && l->resumed.size_bytes && epoch == l->resumed.epoch && step == l->resumed.step ? l->resumed.order : 0;
 	stream_drop_pending(l);
@@ -218,7 +227,7 @@ int batchd_push_end(struct batchd_loader *l)
 struct ready stream_ready_from(const Batchd__Wire__Batch *b)
 {
 	return (struct ready){ .seek = b->seek, .generation = b->generation, .epoch = b->epoch, .step = b->step, .slot = b->slot, .n_rows = b->n_rows,
-			       .n_padding = b->n_padding, .n_replaced = b->n_replaced, .last = b->last };
+			       .n_padding = b->n_padding, .n_replaced = b->n_replaced, .n_skipped = b->n_skipped, .last = b->last, .apart = b->apart };
 }
 
 static int keep_early(struct batchd_loader *l, const struct ready *b)
@@ -322,9 +331,9 @@ static bool lend(struct batchd_loader *l, const struct ready *b, uint64_t wait_n
 	bool ok;
 
 	pthread_mutex_lock(&l->lock);
-	ok = b->slot < l->n_slots && b->generation >> ERA_SHIFT == 0 && b->n_rows >= 1 && b->n_rows <= l->info.batch_size && !l->lease[b->slot].held;
+	ok = b->slot < l->n_slots && b->generation >> ERA_SHIFT == 0 && b->n_rows >= 1 && b->n_rows <= l->group_rows && !l->lease[b->slot].held;
 	if (ok) {
-		l->lease[b->slot] = (struct lease){ .generation = b->generation, .wait_ns = wait_ns, .held = true };
+		l->lease[b->slot] = (struct lease){ .generation = b->generation, .wait_ns = wait_ns, .n_out = 1, .held = true };
 		atomic_fetch_add(&l->n_leased, 1);
 		slab_lend(l->slab, b->slot);
 	}
@@ -332,32 +341,64 @@ static bool lend(struct batchd_loader *l, const struct ready *b, uint64_t wait_n
 	return ok;
 }
 
-/* Whether it is the one batch that may come now. 0, BATCHD_AGAIN for one of an earlier start or one that was given out already (given back), or a code with
- * l->fault. */
+/* The epoch is over for us before we have had all of it. */
+static void end_early(struct batchd_loader *l)
+{
+	l->n_missed += stream_n_batches(l, l->base) - l->next_step;
+	l->next_step = stream_n_batches(l, l->base);
+	l->streaming = false;
+	l->at_end = l->continues = true;
+}
+
+/* Batches are missing, as the group's policy may have it. 0: go on with b, which is of this epoch; BATCHD_END: it is of a later one, and is kept. */
+static int leap(struct batchd_loader *l, const struct ready *b)
+{
+	uint64_t step = b->step * slices_per_batch(l);
+
+	if (b->epoch == l->epoch && step < stream_n_batches(l, l->base)) {
+		l->n_missed += step - l->next_step;
+		l->next_step = step;
+		return 0;
+	}
+	end_early(l);
+	l->first_early = (l->first_early + l->n_slots - 1) % l->n_slots;
+	l->early[l->first_early] = *b;
+	l->n_early++;
+	return BATCHD_END;
+}
+
+/* Whether it is the one batch that may come now. 0, BATCHD_AGAIN for one of an earlier start or one that was given out already (given back), BATCHD_END when the rest of
+ * the epoch will not come, or a code with l->fault. */
 static int check_turn(struct batchd_loader *l, const struct ready *b)
 {
-	bool duplicate = b->seek == l->seek && b->epoch == l->epoch && b->step < l->next_step;
+	uint64_t due = l->next_step / slices_per_batch(l);
+	bool duplicate = b->seek == l->seek && b->epoch == l->epoch && b->step < due;
+	bool dropped = l->share && b->seek == l->seek && b->epoch < l->epoch; /* the short one that nobody asked for */
 
-	if (b->seek < l->seek || duplicate) {
+	if (b->seek < l->seek || duplicate || dropped) {
 		int r = b->slot < l->n_slots ? refuse(l, b) : fault_set(&l->fault, BATCHD_E_PROTOCOL, "batchd lends a slot that does not exist");
 
 		return r < 0 ? r : BATCHD_AGAIN;
 	}
-	if (b->seek != l->seek || b->epoch != l->epoch || b->step != l->next_step)
+	if (b->seek == l->seek && b->n_skipped && l->n_early < l->n_slots && (b->epoch > l->epoch || (b->epoch == l->epoch && b->step > due)))
+		return leap(l, b);
+	if (b->seek != l->seek || b->epoch != l->epoch || b->step != due)
 		return fault_set(&l->fault, BATCHD_E_PROTOCOL, "batchd at %s sent batch %llu of epoch %llu where batch %llu of epoch %llu was due",
 				 l->connection.address, (unsigned long long)b->step, (unsigned long long)b->epoch,
-				 (unsigned long long)l->next_step, (unsigned long long)l->epoch);
+				 (unsigned long long)due, (unsigned long long)l->epoch);
 	return 0;
 }
 
-static void give(struct batchd_loader *l, const struct ready *b, uint64_t wait_ns, struct batchd_batch *out)
+static void give(struct batchd_loader *l, const struct slice *s, bool last, uint64_t wait_ns, struct batchd_batch *out)
 {
+	const struct ready *b = &s->batch;
 	char *slot = slab_slot(l->slab, b->slot);
 	struct batchd_batch full = {
 		.size_bytes = out->size_bytes,
-		.data = slot, .labels = slot + l->labels_offset, .indices = (const int64_t *)(void *)(slot + l->indices_offset),
-		.n_rows = b->n_rows, .n_padding = b->n_padding, .n_replaced = b->n_replaced, .slot = b->slot, .generation = b->generation | l->era << ERA_SHIFT,
-		.epoch = b->epoch, .base = l->base, .step = b->step, .wait_ns = wait_ns, .last = b->last, .n_given = l->n_given, .order = l->order,
+		.data = slot + s->row * l->row_bytes, .labels = slot + l->labels_offset + s->row * l->label_bytes,
+		.indices = (const int64_t *)(void *)(slot + l->indices_offset) + s->row, .row = s->row, .n_skipped = l->n_missed, .apart = b->apart,
+		.n_rows = s->n_rows, .n_padding = b->n_padding, .n_replaced = b->n_replaced, .slot = b->slot, .generation = b->generation | l->era << ERA_SHIFT,
+		.epoch = b->epoch, .base = l->base, .step = l->next_step, .wait_ns = wait_ns, .last = last, .n_given = l->n_given, .order = l->order,
 	};
 
 	memcpy(out, &full, out->size_bytes < sizeof full ? out->size_bytes : sizeof full);
@@ -367,7 +408,7 @@ static const struct ready *usable_early(const struct batchd_loader *l)
 {
 	const struct ready *first = &l->early[l->first_early];
 
-	return first->seek == l->seek && first->slot < l->n_slots && first->n_rows <= l->info.batch_size ? first : NULL;
+	return first->seek == l->seek && first->slot < l->n_slots && first->n_rows <= l->group_rows ? first : NULL;
 }
 
 const struct ready *stream_peek(struct batchd_loader *l)
@@ -395,36 +436,54 @@ const struct ready *stream_peek(struct batchd_loader *l)
 	return usable_early(l);
 }
 
+/* A batch, or of a share group a slice of one, that is on loan already. */
+static int give_slice(struct batchd_loader *l, const struct slice *s, uint64_t wait_ns, struct batchd_batch *b)
+{
+	bool last = l->share ? l->next_step + 1 == stream_n_batches(l, l->base) : s->batch.last;
+
+	l->n_given++;
+	if (l->pending_first)
+		l->order = token_order(l->order, l->pending_first->index, l->pending_first->n);
+	give(l, s, last, wait_ns, b);
+	l->n_missed = 0;
+	l->next_step++;
+	l->at_end = last;
+	forget_pending(l);
+	if (last) {
+		l->streaming = false;
+		l->continues = !l->own_batches;
+	}
+	return BATCHD_OK;
+}
+
 /* From the connection that there is. */
 static int next_here(struct batchd_loader *l, struct batchd_batch *b, uint64_t began, int timeout_ms)
 {
 	struct ready ready = { 0 };
+	struct slice slice;
 	uint64_t wait_ns;
 	int r;
 
+	if (slices_next(l, &slice))
+		return give_slice(l, &slice, 0, b);
 	do {
 		r = take_ready(l, timeout_ms, &ready);
 		if (r != 0)
 			return r;
 		r = check_turn(l, &ready);
 	} while (r == BATCHD_AGAIN);
-	if (r < 0)
+	if (r != 0)
 		return r;
 	wait_ns = loader_now_ns() - began;
 	if (!lend(l, &ready, wait_ns))
 		return fault_set(&l->fault, BATCHD_E_PROTOCOL, "batchd at %s lends an impossible slot or number of rows", l->connection.address);
-	l->n_given++;
-	if (l->pending_first)
-		l->order = token_order(l->order, l->pending_first->index, l->pending_first->n);
-	give(l, &ready, wait_ns, b);
-	l->next_step++;
-	l->at_end = ready.last;
-	forget_pending(l);
-	if (ready.last) {
-		l->streaming = false;
-		l->continues = !l->own_batches;
+	slice = (struct slice){ .batch = ready, .n_rows = ready.n_rows };
+	if (slices_per_batch(l) > 1) {
+		slices_begin(l, &ready);
+		if (!slices_next(l, &slice))
+			return fault_set(&l->fault, BATCHD_E_PROTOCOL, "batchd at %s sent a batch with fewer rows than it has to have", l->connection.address);
 	}
-	return BATCHD_OK;
+	return give_slice(l, &slice, wait_ns, b);
 }
 
 /* What is left of the caller's patience; the negative ones mean something else. */
@@ -468,4 +527,66 @@ int batchd_next(struct batchd_loader *l, struct batchd_batch *b, int timeout_ms)
 int batchd_try_next(struct batchd_loader *l, struct batchd_batch *b)
 {
 	return batchd_next(l, b, 0);
+}
+
+/* ---- joining a group ---- */
+
+/* Asks, and waits for the answer; batches that come before it are of an earlier start. */
+static int ask_to_join(struct batchd_loader *l, enum batchd_join how, const Batchd__Wire__Joined **joined)
+{
+	Batchd__Wire__ClientMessage m = BATCHD__WIRE__CLIENT_MESSAGE__INIT;
+	Batchd__Wire__Join body = BATCHD__WIRE__JOIN__INIT;
+	const Batchd__Wire__ServerMessage *answer;
+	int r;
+
+	body.seek = ++l->seek;
+	body.start = (Batchd__Wire__Start)how;
+	m.body_case = BATCHD__WIRE__CLIENT_MESSAGE__BODY_JOIN;
+	m.join = &body;
+	r = loader_send(l, &m);
+	if (r < 0)
+		return r;
+	do {
+		r = loader_recv(l, 0, &answer);
+		if (r == 0 && answer->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_BATCH)
+			r = stream_keep_early(l, answer->batch) < 0 ? l->fault.code : BATCHD_AGAIN;
+		else if (r == 0 && answer->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_WAKE)
+			r = handover_heard_wake(l);
+	} while (r == BATCHD_AGAIN);
+	if (r == 0 && (answer->body_case != BATCHD__WIRE__SERVER_MESSAGE__BODY_JOINED || answer->joined->seek != l->seek))
+		return fault_set(&l->fault, BATCHD_E_PROTOCOL, "batchd at %s answers a join with %s", l->connection.address, wire_server_name(answer));
+	*joined = r == 0 ? answer->joined : NULL;
+	return r;
+}
+
+int batchd_join(struct batchd_loader *l, enum batchd_join how, struct batchd_position *position, int timeout_ms)
+{
+	const Batchd__Wire__Joined *joined = NULL;
+	struct batchd_position p = { .size_bytes = position->size_bytes };
+	int r = check(l);
+
+	if (r < 0)
+		return r;
+	if (!l->share || l->info.world_size > 1 || (unsigned)how > BATCHD_JOIN_START)
+		return misuse(l, "batchd_join goes with an open share group: mode share, world_size 1");
+	slab_guard(l->slab);
+	drop_slices(l);
+	l->streaming = l->continues = false; /* a reconnect has nothing to ask for */
+	do {
+		r = l->absence.lost ? loader_reconnect(l, timeout_ms) : 0;
+		if (r != 0)
+			return r;
+		r = ask_to_join(l, how, &joined);
+	} while (loader_is_lost(l, r));
+	if (r < 0)
+		return r;
+	l->epoch = p.epoch = joined->epoch;
+	l->base = p.base = joined->base_sample;
+	l->next_step = p.step = joined->step * slices_per_batch(l);
+	l->n_missed = 0;
+	l->at_end = l->next_step >= stream_n_batches(l, l->base);
+	l->streaming = !l->at_end;
+	p.n_given = l->n_given;
+	memcpy(position, &p, p.size_bytes < sizeof p ? p.size_bytes : sizeof p);
+	return 0;
 }

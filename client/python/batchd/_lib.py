@@ -16,6 +16,8 @@ FOREVER, UNTIL_SIGNAL = -1, -2
 DTYPES = ("uint8", "float16", "float32", "int32", "int64", "float64", "int16", "bool", "bfloat16")
 LAYOUTS = ("NCHW", "NHWC", "AS_STORED")
 MODES = ("shard", "share")
+POLICIES = ("default", "wait", "skip", "detach")
+JOINS = ("next", "epoch", "start")
 DEVICE_COPY = 2
 
 MAX_DIMS = 8
@@ -36,6 +38,7 @@ class Options(ctypes.Structure):
         ("drop_last", ctypes.c_int), ("apply_exif", ctypes.c_int), ("own_batches", ctypes.c_int), ("writable", ctypes.c_int),
         ("autostart", ctypes.c_int), ("on_progress", PROGRESS), ("progress_arg", ctypes.c_void_p), ("program", ctypes.c_char_p),
         ("device", ctypes.c_char_p), ("reconnect_ms", ctypes.c_uint32), ("on_event", EVENT), ("event_arg", ctypes.c_void_p),
+        ("group_batch_size", ctypes.c_uint32), ("policy", ctypes.c_int),
     ]
 
 
@@ -51,6 +54,7 @@ class Info(ctypes.Structure):
         ("stored_shape", ctypes.c_uint32 * MAX_DIMS), ("device_path", ctypes.c_int), ("device_ordinal", ctypes.c_int),
         ("device_uuid", ctypes.c_ubyte * 16), ("device", ctypes.c_char_p), ("device_reason", ctypes.c_char_p),
         ("device_handle", ctypes.c_ubyte * 64), ("can_finish", ctypes.c_int),
+        ("group_batch_size", ctypes.c_uint32), ("policy", ctypes.c_int),
     ]
 
 
@@ -60,7 +64,8 @@ class BatchStruct(ctypes.Structure):
         ("n_rows", ctypes.c_uint32), ("n_padding", ctypes.c_uint32), ("n_replaced", ctypes.c_uint32), ("slot", ctypes.c_uint32),
         ("generation", ctypes.c_uint64), ("epoch", ctypes.c_uint64), ("base", ctypes.c_uint64), ("step", ctypes.c_uint64),
         ("wait_ns", ctypes.c_uint64), ("last", ctypes.c_int), ("device_data", ctypes.c_void_p), ("device_labels", ctypes.c_void_p),
-        ("n_given", ctypes.c_uint64), ("order", ctypes.c_uint64),
+        ("n_given", ctypes.c_uint64), ("order", ctypes.c_uint64), ("row", ctypes.c_uint32), ("n_skipped", ctypes.c_uint64),
+        ("apart", ctypes.c_int),
     ]
 
 
@@ -115,6 +120,7 @@ class_name = _function("class", _text, _handle, ctypes.c_uint32)
 start = _function("start", ctypes.c_int, _handle, ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint64, ctypes.POINTER(ctypes.c_uint64))
 push = _function("push", ctypes.c_int, _handle, ctypes.c_void_p, ctypes.c_uint32)
 push_end = _function("push_end", ctypes.c_int, _handle)
+join = _function("join", ctypes.c_int, _handle, ctypes.c_int, ctypes.POINTER(Position), ctypes.c_int)
 next = _function("next", ctypes.c_int, _handle, ctypes.c_void_p, ctypes.c_int)
 release = _function("release", ctypes.c_int, _handle, ctypes.c_uint32, ctypes.c_uint64)
 n_leased = _function("n_leased", ctypes.c_uint32, _handle)

@@ -34,11 +34,12 @@ class _Place(typing.NamedTuple):
 
 class Batch:
     """What is known about a batch besides its tensors. `indices`: sample numbers, int64 array; `n_padding`: the last rows that only
-    repeat samples so that all ranks get the same number; `n_replaced`: rows that stand for an undecodable sample; `token`: for a
-    checkpoint, as DataLoader.state_dict() has it."""
+    repeat samples so that all ranks get the same number; `n_replaced`: rows that stand for an undecodable sample; `n_skipped`: share,
+    batches that this trainer has missed just before this one (policy "skip"); `apart`: share, made for this trainer while most of
+    its group is somewhere else; `token`: for a checkpoint, as DataLoader.state_dict() has it."""
 
-    __slots__ = ("epoch", "base", "step", "global_batch", "n_rows", "n_padding", "n_replaced", "last", "wait_s", "indices",
-                 "_order", "_loader")
+    __slots__ = ("epoch", "base", "step", "global_batch", "n_rows", "n_padding", "n_replaced", "n_skipped", "apart", "last", "wait_s",
+                 "indices", "_order", "_loader")
 
     @property
     def token(self):
@@ -167,7 +168,17 @@ class DataLoader:
                   left to you: `normalize` has (mean, std)
     rank, world_size   default: torch.distributed if initialised, else RANK and WORLD_SIZE, else alone
     job           trainers with the same job share one loader; default: one that fits this run (torchrun) or this process
-    mode          "shard": each rank its part of the epoch; "share": every trainer every batch
+    mode          "shard": each rank its part of the epoch; "share": every trainer every batch. With world_size=n the n trainers begin
+                  together and keep step; without it up to 64 trainers come and go as they like
+    policy        share: what becomes of a trainer that is so far behind that no slot is left for the others. "wait": they wait for it
+                  (default with a world_size); "skip": it misses the oldest batches, last_batch.n_skipped says how many; "detach": it goes
+                  on where it was, with batches made for it alone, until it has caught up (default without). The same for all of a job
+    join          share without world_size: where a trainer begins that has no position of its own. "next": with the group's next batch;
+                  "epoch": with the next epoch's first, when the group gets there; "start": with this epoch's first, from where it
+                  catches up. Epochs are the group's then, and set_epoch has no effect. None: as set_epoch or load_state_dict say,
+                  else as "start"
+    group_batch_size   share: rows of the group's batches, the same for all of a job; each trainer takes them in slices of its own
+                  batch_size, which has to divide it, without a copy: the batches that it would get alone. None: batch_size
     num_workers   threads that the daemon should use for this loader; None: it decides
     device        "cpu", or "cuda[:n]": batches arrive in the GPU's memory, by the daemon's hands where CUDA IPC works (a warning says where
                   not, and why); images are then made by one kernel on torch's current stream. Also dtype "bfloat16"
@@ -194,7 +205,7 @@ class DataLoader:
     def __init__(self, dataset, batch_size=None, shuffle=False, *, seed=0, drop_last=False, batch_sampler=None, transform=None,
                  dtype="float32", layout="NCHW", rank=None, world_size=None, job=None, mode="shard", num_workers=None, device="cpu",
                  socket=None, n_slots=None, apply_exif=False, writable=False, timeout=0, reconnect=30.0, incarnation=None,
-                 arrays=None, autostart=True, progress=None, raw=False):
+                 arrays=None, autostart=True, progress=None, raw=False, policy=None, join=None, group_batch_size=None):
         self._handle = None
         self._me = weakref.ref(self)
         self._iterator = None
@@ -214,6 +225,7 @@ class DataLoader:
         self._progress = progress
         self._fill_options(shuffle, seed, transform, dtype, layout, rank, world_size, job, mode, num_workers, socket, n_slots,
                            apply_exif, writable, incarnation, autostart, reconnect)
+        self._fill_share_options(policy, join, group_batch_size)
         self._open()
         self.dataset = Dataset(self)
         self.sampler = Sampler(self)
@@ -223,8 +235,10 @@ class DataLoader:
         self._at = _Place(0)       # where a training that is resumed goes on, unless set_epoch says something else
         self._n_global = 0
         self._warned = False
+        self._warned_apart = self._warned_epoch = self._was_together = False
         self._classes = None
         self.last_batch = None
+        self.n_skipped = 0         # share, policy "skip": batches missed in all
 
     # ---- opening ----
 
@@ -271,6 +285,20 @@ class DataLoader:
         o.reconnect_ms = _number("reconnect", round((reconnect or 0) * 1000), 0, 2**32 - 1)
         o.device = f"cuda:{self._cuda.ordinal}".encode() if self._cuda is not None else None
         o.program = os.path.basename(sys.argv[0] if sys.argv and sys.argv[0] not in ("", "-c", "-m") else "python").encode()[:64]
+
+    def _fill_share_options(self, policy, join, group_batch_size):
+        o = self._options
+        share, is_open = _lib.MODES[o.mode] == "share", o.world_size == 1
+        for name, value in (("policy", policy), ("join", join), ("group_batch_size", group_batch_size)):
+            if value is not None and not share:
+                raise ValueError(f"{name} goes with mode='share'")
+        if join is not None and not is_open:
+            raise ValueError("join is for trainers that come to a group at work: leave world_size out. One of known size begins when all "
+                             "of it are there")
+        o.policy = _choice("policy", policy, _lib.POLICIES) if policy is not None else 0
+        o.group_batch_size = _number("group_batch_size", group_batch_size or 0, 0, 2**32 - 1)
+        self._join = _choice("join", join, _lib.JOINS) if join is not None else None  # what the user said
+        self._to_join = (self._join if join is not None else _lib.JOINS.index("start")) if share and is_open else None  # still to be done
 
     def _open(self):
         """Opens the C loader and everything that follows from what it says about itself."""
@@ -383,7 +411,14 @@ class DataLoader:
 
     def set_epoch(self, epoch):
         """Which epoch the next iteration is. A position restored by load_state_dict holds for its own epoch only."""
-        self._next_epoch = _number("epoch", epoch)
+        epoch = _number("epoch", epoch)
+        if self._join is not None:
+            if not self._warned_epoch:
+                self._warned_epoch = True
+                warnings.warn(f"set_epoch has no effect on a loader with join={_lib.JOINS[self._join]!r}: its epochs are its share group's "
+                              "(last_batch.epoch)", RuntimeWarning, stacklevel=2)
+            return
+        self._next_epoch = epoch
         self._epoch_was_set = True
         for sampler in (self.batch_sampler, getattr(self.batch_sampler, "sampler", None)):
             if hasattr(sampler, "set_epoch"):
@@ -431,8 +466,10 @@ class DataLoader:
     def __iter__(self):
         self._live()
         self._end_iteration()
-        place = self._next_place()
-        iterator = (_OwnEpoch if self.batch_sampler is not None else _Epoch)(self, place)
+        joined = self._to_join is not None and self._resume is None and not self._epoch_was_set
+        place = self._join_group() if joined else self._next_place()
+        self._to_join = None
+        iterator = (_OwnEpoch if self.batch_sampler is not None else _Epoch)(self, place, joined)
         self._resume = None
         self._next_epoch, self._epoch_was_set = place.epoch + 1, False
         self._at = place
@@ -446,6 +483,16 @@ class DataLoader:
             iterator._done = True
 
     # ---- batches ----
+
+    def _join_group(self):
+        """Goes to where the share group is: the place of this trainer's first batch."""
+        p = _lib.Position(size_bytes=ctypes.sizeof(_lib.Position))
+        code = _lib.AGAIN
+        while code == _lib.AGAIN:  # a signal's Python handler has run by now
+            code = _lib.join(self._live(), self._to_join, ctypes.byref(p), _lib.UNTIL_SIGNAL)
+        if code < 0:
+            self._raise(code)
+        return _Place(p.epoch, p.base, p.step)
 
     def _start(self, epoch, base, step):
         code = _lib.start(self._live(), epoch, base, step, None)
@@ -478,7 +525,11 @@ class DataLoader:
         b.n_rows = s.n_rows
         b.epoch, b.base, b.step, b.last = s.epoch, s.base, s.step, bool(s.last)
         b.n_padding, b.n_replaced, b.wait_s, b.global_batch = s.n_padding, s.n_replaced, s.wait_ns * 1e-9, s.n_given
+        b.n_skipped, b.apart = s.n_skipped, bool(s.apart)
         b._order, b._loader = s.order, self._me
+        self.n_skipped += b.n_skipped
+        if b.apart != (not self._was_together):
+            self._note_apart(b.apart)
         take = self._take if self._cuda is None else self._take_from_gpu
         images, labels = take(s, b)
         if _lib.n_leased(self._handle) >= self._info.window != 2:
@@ -488,15 +539,25 @@ class DataLoader:
         self._at = _Place(b.epoch, b.base, b.step + 1, b.last, b._order)
         return images, labels
 
+    def _note_apart(self, apart):
+        """Told once: a trainer that was with its group is not any more."""
+        self._was_together = not apart
+        if apart and not self._warned_apart and _lib.POLICIES[self._info.policy] == "detach":
+            self._warned_apart = True
+            warnings.warn("this trainer is too slow for its share group: its batches are made for it alone now, until it has caught up "
+                          "(policy='detach'; with 'wait' the others would wait for it)", RuntimeWarning, stacklevel=4)
+
     def _take(self, s, b):
         at, n = s.data, s.n_rows
         if self._slot_class is None:
-            self._measure(s.labels - at, s.indices - at)
+            self._measure(s)
+        if s.row:  # a slice of the group's batch: the slot begins before it
+            at -= s.row * self._row_bytes
         memory = self._slot_class.from_address(at)
         memory.handle, memory.slot, memory.generation = self._handle, s.slot, s.generation
-        b.indices = numpy.ndarray((n,), _INT64, memory, self._indices_offset).copy()
-        labels = self._arrays.wrap(numpy.ndarray((n,) + self._label_shape, self._label_dtype, memory, self._labels_offset).copy())
-        return self._arrays.wrap(numpy.ndarray((n,) + self._shape, self._dtype, memory)), labels
+        b.indices = numpy.ndarray((n,), _INT64, memory, s.indices - at).copy()
+        labels = self._arrays.wrap(numpy.ndarray((n,) + self._label_shape, self._label_dtype, memory, s.labels - at).copy())
+        return self._arrays.wrap(numpy.ndarray((n,) + self._shape, self._dtype, memory, s.data - at)), labels
 
     def _take_from_gpu(self, s, b):
         b.indices = numpy.ctypeslib.as_array((ctypes.c_int64 * s.n_rows).from_address(s.indices)).copy()
@@ -508,13 +569,14 @@ class DataLoader:
             raise ValueError("record_stream is for raw images on a GPU")
         self._cuda.add_stream(images, stream)
 
-    def _measure(self, labels_offset, indices_offset):
-        """What is where in a slot: the same in all of them, told by the first batch."""
-        self._labels_offset, self._indices_offset = labels_offset, indices_offset
-        rows, i = self.batch_size, self._info
-        labels_end = labels_offset + rows * self._bytes_of(i.label_shape, i.n_label_dims, i.label_dtype)
-        self._slot_class = _arrays.slot_class(max(rows * self._bytes_of(i.shape, i.n_dims, i.dtype), labels_end,
-                                                  indices_offset + 8 * rows))
+    def _measure(self, s):
+        """How large a slot is, told by the first batch."""
+        i = self._info
+        rows = i.group_batch_size
+        self._row_bytes, label_bytes = self._bytes_of(i.shape, i.n_dims, i.dtype), self._bytes_of(i.label_shape, i.n_label_dims, i.label_dtype)
+        at = s.data - s.row * self._row_bytes
+        self._slot_class = _arrays.slot_class(max(rows * self._row_bytes, s.labels - at + (rows - s.row) * label_bytes,
+                                                  s.indices - at + 8 * (rows - s.row)))
 
     def _copy(self, images):
         if not self._warned:
@@ -528,13 +590,13 @@ class DataLoader:
 class _Epoch:
     """One iteration."""
 
-    def __init__(self, loader, place):
+    def __init__(self, loader, place, begun=False):
         self._loader = loader
         self._done = place.over
         self._at = place              # where to begin
-        self._begun = False
+        self._begun = begun
         try:
-            if not self._done:
+            if not self._done and not begun:
                 self._begin()         # now, so that batches are made while the caller gets ready
         except ConnectionError:
             pass                      # __next__ tells

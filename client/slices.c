@@ -1,0 +1,64 @@
+/* A trainer of a share group that takes the group's batches in slices of its own size.
+ *
+ * Steps, sizes and the epoch's end are the trainer's own, as if its loader made batches of that size for it alone; only what goes over the wire counts the
+ * group's. Sizes have to divide the group's batch: then a slice never lies across two batches, so nothing is copied and no batch is short but an epoch's last.
+ * drop_last is the trainer's own too: the daemon always sends the last, short batch of a share group, and whoever drops it gives it back.
+ *
+ * A slot goes back when its last slice has been given out and every one that was is released. */
+#include "loader.h"
+
+uint32_t slices_per_batch(const struct batchd_loader *l)
+{
+	return l->group_rows / l->info.batch_size;
+}
+
+bool slices_next(struct batchd_loader *l, struct slice *out)
+{
+	struct cut *c = &l->cut;
+	uint32_t rows = l->info.batch_size, left;
+
+	if (c->row >= c->batch.n_rows)
+		return false;
+	left = c->batch.n_rows - c->row;
+	*out = (struct slice){ .batch = c->batch, .row = c->row, .n_rows = left < rows ? left : rows };
+	out->batch.n_replaced = c->first ? c->batch.n_replaced : 0; /* which rows they are nobody knows: told once */
+	c->first = false;
+	c->row += rows;
+	pthread_mutex_lock(&l->lock);
+	l->lease[c->batch.slot].n_out++;
+	l->lease[c->batch.slot].more = c->row < c->batch.n_rows && !(l->drop_last && c->batch.n_rows - c->row < rows);
+	if (!l->lease[c->batch.slot].more)
+		c->row = c->batch.n_rows;
+	pthread_mutex_unlock(&l->lock);
+	return true;
+}
+
+void slices_begin(struct batchd_loader *l, const struct ready *batch)
+{
+	uint64_t skipped = l->next_step - batch->step * slices_per_batch(l); /* given out before a checkpoint, or before the daemon went away */
+
+	l->cut = (struct cut){ .batch = *batch, .row = (uint32_t)skipped * l->info.batch_size, .first = true };
+	pthread_mutex_lock(&l->lock);
+	l->lease[batch->slot].n_out = 0;
+	l->lease[batch->slot].more = true;
+	pthread_mutex_unlock(&l->lock);
+}
+
+void slices_stop(struct batchd_loader *l)
+{
+	struct cut *c = &l->cut;
+	struct lease *lease = l->lease && c->row < c->batch.n_rows ? &l->lease[c->batch.slot] : NULL;
+
+	c->row = c->batch.n_rows;
+	if (!lease || !lease->held)
+		return;
+	lease->more = false;
+	if (!lease->n_out)
+		(void)loader_end_lease(l, c->batch.slot);
+}
+
+bool lease_ends(struct lease *lease)
+{
+	lease->n_out--;
+	return !lease->n_out && !lease->more;
+}

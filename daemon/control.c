@@ -98,12 +98,17 @@ bool control_arm(struct consumer *c, uint32_t wake_at)
 
 void control_open(struct session *s, int *fd)
 {
+	struct batchd *b = s->daemon;
+	*fd = -1;
+	if (charge_begin(&s->ring_bytes, &b->accounts, s->uid, ACCOUNT_SLOT_BYTES, RING_PAGE_BYTES))
+		return; /* who has so little left may well go without */
 	int r = ring_create(&s->ring, fd);
 	if (r) {
+		charge_end(&s->ring_bytes);
 		log_record(LOG_LEVEL_WARNING, "no-ring", "session %llu goes without a control page: %s", (unsigned long long)s->number, strerror(-r));
 		return;
 	}
-	s->daemon->slots_bytes += RING_PAGE_BYTES;
+	b->slots_bytes += RING_PAGE_BYTES;
 }
 
 void control_close(struct session *s)
@@ -111,5 +116,6 @@ void control_close(struct session *s)
 	if (!s->ring.page)
 		return;
 	s->daemon->slots_bytes -= RING_PAGE_BYTES;
+	charge_end(&s->ring_bytes);
 	ring_unmap(&s->ring);
 }

@@ -60,6 +60,7 @@ struct session {
 	struct device device;
 	bool wants_ring;
 	struct ring ring;            /* its control page; none: its batches go as packets */
+	struct charge ring_bytes;
 	int pidfd;                   /* a ghost's */
 	uv_poll_t exit_poll;
 	uint64_t number, n_released, wait_ns;

@@ -22,9 +22,9 @@
 #include "suite.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-enum { ROUNDS = 4000 };
+enum { ROUNDS = 2000 };
 #else
-enum { ROUNDS = 100000 };
+enum { ROUNDS = 40000 };
 #endif
 
 /* Every socket of the history: a daemon's ghost refers to one that its trainer has forgotten. */

@@ -79,6 +79,7 @@ extern unsigned sim_no_memory_percent;
 struct sim_packet {
 	struct sim_packet *next;
 	struct sim_slab *slab;     /* came with it; a reference */
+	int ring_fd;               /* so did this: a real memfd; -1: none */
 	int64_t lease;             /* the slot that it lends (Batch) or gives back (Release), or -1 */
 	size_t n_bytes;
 	uint8_t bytes[];
@@ -159,6 +160,7 @@ struct sim_trainer {
 	bool stopped, said_waiting, misbehaved;
 	bool follows;   /* it has asked for the next epoch, which may never come */
 	struct sim_slab *slab;
+	struct ring ring;          /* its control page, if it asked for one */
 	struct sim_held held[SIM_MAX_HELD];
 	uint64_t last_generation[SIM_MAX_SLOTS]; /* of each slot, and what was in it */
 	struct position last_at[SIM_MAX_SLOTS];

@@ -17,11 +17,32 @@ struct sim_trainer sim_trainers[SIM_MAX_TRAINERS];
 		sim_send((t)->socket, &say_m, (lease));                                  \
 	} while (0)
 
+static void say_wake(struct sim_trainer *t)
+{
+	Batchd__Wire__Wake w = BATCHD__WIRE__WAKE__INIT;
+	SAY(t, WAKE, wake, &w, -1);
+}
+
+/* Through the ring, as the library does; some go as packets all the same, which is allowed, and what is illegal does, so that it is told apart. */
+static bool put_release(struct sim_trainer *t, Batchd__Wire__Release *r)
+{
+	Batchd__Wire__ClientMessage m = BATCHD__WIRE__CLIENT_MESSAGE__INIT;
+	m.body_case = BATCHD__WIRE__CLIENT_MESSAGE__BODY_RELEASE;
+	m.release = r;
+	if (!t->ring.page || sim_chance(5) || ring_put(&t->ring.releases, &m.base))
+		return false;
+	if (ring_wake_daemon_released(&t->ring))
+		say_wake(t);
+	return true;
+}
+
 static void say_release(struct sim_trainer *t, uint32_t slot, uint64_t generation, bool legal)
 {
 	Batchd__Wire__Release r = BATCHD__WIRE__RELEASE__INIT;
 	r.slot = slot;
 	r.generation = generation;
+	if (legal && put_release(t, &r))
+		return;
 	SAY(t, RELEASE, release, &r, legal ? (int64_t)slot : -1);
 }
 
@@ -50,6 +71,7 @@ void sim_trainer_join(struct sim_trainer *t, struct sim_job *j, int32_t rank)
 	o.policy = j->share ? (Batchd__Wire__Policy)(j->policy + 1) : BATCHD__WIRE__POLICY__POLICY_DEFAULT;
 	o.n_slots = j->n_slots;
 	o.incarnation = j->incarnation;
+	o.ring = sim_chance(60) ? RING_LAYOUT : 0;
 	SAY(t, OPEN, open, &o, -1);
 	sim_trace("trainer %u: opens %s as rank %d, incarnation %u", NUMBER(t), j->name, rank, (unsigned)j->incarnation);
 }
@@ -176,6 +198,8 @@ static void see_batch(struct sim_trainer *t, const Batchd__Wire__Batch *b)
 {
 	SIM_CHECK(t->phase == SIM_STREAMING && b->slot < t->n_slots && b->seek <= t->seek, "trainer %u: a batch it did not ask for", NUMBER(t));
 	SIM_CHECK(t->n_held < sizeof(t->held) / sizeof(t->held[0]), "trainer %u: more leases than there can be", NUMBER(t));
+	if (t->ring.page && t->said_waiting)
+		ring_stop_waiting(&t->ring);
 	t->said_waiting = false;
 	struct position at = { .epoch = b->epoch, .step = b->step };
 	SIM_CHECK(b->generation > t->last_generation[b->slot] ||
@@ -219,6 +243,8 @@ static void see_opened(struct sim_trainer *t, const Batchd__Wire__Opened *o, str
 	SIM_CHECK(k->slab && t->phase == SIM_OPENING, "trainer %u: Opened out of place", NUMBER(t));
 	t->slab = k->slab;
 	k->slab = NULL;
+	if (o->ring)
+		SIM_CHECK(ring_map(&t->ring, k->ring_fd) == 0, "trainer %u: a control page that cannot be mapped", NUMBER(t));
 	t->n_slots = o->n_slots;
 	t->rank = o->rank;
 	t->phase = SIM_ATTACHED;
@@ -242,11 +268,32 @@ static void see_error(struct sim_trainer *t, const Batchd__Wire__Error *e)
 	t->error = e->code;
 }
 
+/* Who sleeps does not look: only a Wake makes it. So a wake-up that does not come is seen in the end. */
+static bool take_one(struct sim_trainer *t)
+{
+	static struct wire_arena arena;
+	unsigned char bytes[RING_MAX_MESSAGE];
+	const Batchd__Wire__ServerMessage *m;
+	const char *why = "";
+	size_t n;
+	if (!t->ring.page || t->said_waiting || ring_take(&t->ring.batches, bytes, &n))
+		return false;
+	wire_arena_init(&arena);
+	SIM_CHECK(wire_unpack_server(&arena, bytes, n, &m, &why) == 0, "wire.c refuses it: %s", why);
+	SIM_CHECK(m->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_BATCH, "trainer %u: %s in the ring", NUMBER(t), wire_server_name(m));
+	if (ring_wake_daemon_taken(&t->ring))
+		say_wake(t);
+	see_batch(t, m->batch);
+	return true;
+}
+
 static bool read_one(struct sim_trainer *t)
 {
 	static struct wire_arena arena;
 	const Batchd__Wire__ServerMessage *m;
 	const char *why = "";
+	if (take_one(t))
+		return true;
 	struct sim_packet *k = sim_queue_pop(&t->socket->to_client);
 	if (!k) {
 		if (t->socket->peer || t->phase == SIM_CLOSED)
@@ -266,13 +313,43 @@ static bool read_one(struct sim_trainer *t)
 		see_joined(t, m->joined);
 	else if (m->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_ERROR)
 		see_error(t, m->error);
+	else if (m->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_WAKE)
+		t->said_waiting = ring_is_waited_for(&t->ring);
 	sim_packet_free(k);
 	return true;
 }
 
+/* How often the slot is in the ring, either way. */
+static unsigned leases_in_ring(const struct sim_trainer *t, uint32_t slot)
+{
+	static struct wire_arena arena;
+	const struct ring_page *p = t->ring.page;
+	unsigned n = 0;
+	if (!p)
+		return 0;
+	wire_arena_init(&arena);
+	for (uint32_t i = p->batches.taken; i != p->batches.produced; i++) {
+		const Batchd__Wire__ServerMessage *m;
+		const unsigned char *entry = p->batch[i % RING_ENTRIES];
+		uint32_t n_bytes;
+		memcpy(&n_bytes, entry, sizeof(n_bytes));
+		SIM_CHECK(wire_unpack_server(&arena, entry + 4, n_bytes, &m, NULL) == 0, "no message in the ring");
+		n += m->batch->slot == slot;
+	}
+	for (uint32_t i = p->releases.taken; i != p->releases.produced; i++) {
+		const Batchd__Wire__ClientMessage *m;
+		const unsigned char *entry = p->release[i % RING_ENTRIES];
+		uint32_t n_bytes;
+		memcpy(&n_bytes, entry, sizeof(n_bytes));
+		SIM_CHECK(wire_unpack_client(&arena, entry + 4, n_bytes, &m, NULL) == 0, "no message in the ring");
+		n += m->release->slot == slot;
+	}
+	return n;
+}
+
 unsigned sim_trainer_leases(const struct sim_trainer *t, uint32_t slot)
 {
-	unsigned n = 0;
+	unsigned n = leases_in_ring(t, slot);
 	for (const struct sim_packet *k = t->socket->to_client.first; k; k = k->next)
 		n += k->lease == slot;
 	for (const struct sim_packet *k = t->socket->to_daemon.first; k; k = k->next)
@@ -311,6 +388,13 @@ static bool wait_for_more(struct sim_trainer *t)
 	if (t->phase != SIM_STREAMING || t->said_waiting || t->socket->to_client.n)
 		return false;
 	t->said_waiting = true;
+	if (t->ring.page) {
+		ring_start_waiting(&t->ring);
+		if (ring_waiting_entries(&t->ring.batches) == 0)
+			return true;
+		t->said_waiting = !ring_stop_waiting(&t->ring);
+		return !t->said_waiting;
+	}
 	SAY(t, WAITING, waiting, &w, -1);
 	return true;
 }
@@ -320,6 +404,7 @@ static void drop_everything(struct sim_trainer *t)
 	t->n_held = 0;
 	sim_slab_unref(t->slab);
 	t->slab = NULL;
+	ring_unmap(&t->ring);
 }
 
 void sim_trainer_leaves(struct sim_trainer *t)

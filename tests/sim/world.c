@@ -386,7 +386,7 @@ static void check_accounts(void)
 
 void sim_check(void)
 {
-	uint64_t bytes = 0;
+	uint64_t bytes = 0, pages = 0;
 	unsigned n_pending = 0;
 	n_sets = 0;
 	for (const struct job *j = sim_daemon.jobs; j; j = j->next) {
@@ -402,16 +402,18 @@ void sim_check(void)
 		if (j->loader && j->loader->group.slots && j->slots_pending) /* memory for one more is being made */
 			note_ref(j->loader->group.slots);
 	}
-	for (const struct session *s = sim_daemon.sessions; s; s = s->next)
+	for (const struct session *s = sim_daemon.sessions; s; s = s->next) {
 		check_session(s);
+		pages += s->ring.page ? RING_PAGE_BYTES : 0;
+	}
 	for (unsigned i = 0; i < n_sets; i++) {
 		check_slots(sets[i], refs[i]);
 		bytes += (uint64_t)sets[i]->n_made * sets[i]->layout.slot_bytes;
 	}
 	check_accounts();
 	/* A slab whose every reference is a row in work is not in `sets`; tasks are charged in advance. */
-	SIM_CHECK(sim_daemon.slots_bytes >= sim_daemon_slab_bytes() && bytes <= sim_daemon_slab_bytes(), "%llu bytes charged, %llu made, %llu reachable",
+	SIM_CHECK(sim_daemon.slots_bytes >= sim_daemon_slab_bytes() + pages && bytes <= sim_daemon_slab_bytes(), "%llu bytes charged, %llu made, %llu reachable",
 		  (unsigned long long)sim_daemon.slots_bytes, (unsigned long long)sim_daemon_slab_bytes(), (unsigned long long)bytes);
-	SIM_CHECK(n_pending || sim_daemon.slots_bytes == sim_daemon_slab_bytes(), "%llu bytes charged, %llu made", (unsigned long long)sim_daemon.slots_bytes,
+	SIM_CHECK(n_pending || sim_daemon.slots_bytes == sim_daemon_slab_bytes() + pages, "%llu bytes charged, %llu made", (unsigned long long)sim_daemon.slots_bytes,
 		  (unsigned long long)sim_daemon_slab_bytes());
 }

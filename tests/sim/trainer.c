@@ -276,6 +276,8 @@ static bool take_one(struct sim_trainer *t)
 	const Batchd__Wire__ServerMessage *m;
 	const char *why = "";
 	size_t n;
+	if (t->expect.epoch == UINT64_MAX)
+		return false; /* Joined comes on the socket, and first */
 	if (!t->ring.page || t->said_waiting || ring_take(&t->ring.batches, bytes, &n))
 		return false;
 	wire_arena_init(&arena);

@@ -37,6 +37,7 @@ enum batchd_code {
 	BATCHD_E_NOMEM = -15,
 	BATCHD_E_FORKED = -16,     /* used in a child of the process that opened it */
 	BATCHD_E_CANCELLED = -17,  /* on_progress said so */
+	BATCHD_E_STALLED = -19,    /* another trainer of the job does not get on (option stall_error); the loader goes on at the next call */
 	BATCHD_E_GPU = -18         /* there is no such GPU, or it failed: the daemon's use of it or this process's own; the text says which */
 };
 
@@ -104,6 +105,7 @@ struct batchd_options {
 	 * exactly the batches that it would get alone with that size. Each slice is released for itself. drop_last is each trainer's own, too. Not with `device`. */
 	uint32_t group_batch_size;
 	enum batchd_policy policy; /* share: the same for all of the group */
+	int stall_error;           /* 1: a call that learns of a stalled trainer returns BATCHD_E_STALLED, too */
 };
 void batchd_options_init(struct batchd_options *o);
 

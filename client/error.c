@@ -49,6 +49,7 @@ const char *batchd_code_name(int code)
 	case BATCHD_E_FORKED: return "FORKED";
 	case BATCHD_E_CANCELLED: return "CANCELLED";
 	case BATCHD_E_GPU: return "GPU";
+	case BATCHD_E_STALLED: return "STALLED";
 	default: return "UNKNOWN";
 	}
 }

@@ -45,28 +45,37 @@ int loader_send(struct batchd_loader *l, Batchd__Wire__ClientMessage *m)
 	return r < 0 ? connection_lost(&l->connection, &l->fault) : 0;
 }
 
-/* What others of the job do is told in passing. */
-static bool take_notice(struct batchd_loader *l, const Batchd__Wire__ServerMessage *m)
+static bool is_about_others(const Batchd__Wire__ServerMessage *m)
 {
-	const Batchd__Wire__Notice *n = m->notice;
+	return m->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_NOTICE && m->notice->kind != BATCHD__WIRE__NOTICE_KIND__DIFFERENCE;
+}
 
-	if (m->body_case != BATCHD__WIRE__SERVER_MESSAGE__BODY_NOTICE || n->kind == BATCHD__WIRE__NOTICE_KIND__DIFFERENCE)
-		return false;
-	if (n->kind == BATCHD__WIRE__NOTICE_KIND__RANK_STALLED)
-		loader_event(l, BATCHD_EVENT_STALLED, n->text);
-	else if (n->kind == BATCHD__WIRE__NOTICE_KIND__RANK_GOES_ON)
+/* What others of the job do is told in passing. 0, or BATCHD_E_STALLED if that was asked for. */
+static int take_notice(struct batchd_loader *l, const Batchd__Wire__Notice *n)
+{
+	if (n->kind == BATCHD__WIRE__NOTICE_KIND__RANK_GOES_ON)
 		loader_event(l, BATCHD_EVENT_GOES_ON, n->text);
-	return true;
+	if (n->kind != BATCHD__WIRE__NOTICE_KIND__RANK_STALLED)
+		return 0;
+	loader_event(l, BATCHD_EVENT_STALLED, n->text);
+	if (!l->options.stall_error)
+		return 0;
+	fault_set(&l->fault, 0, "%s", n->text);
+	return BATCHD_E_STALLED;
 }
 
 int loader_recv(struct batchd_loader *l, int flags, const Batchd__Wire__ServerMessage **m)
 {
 	int r;
 
-	do
+	for (;;) {
 		r = connection_recv(&l->connection, flags, m, NULL, &l->fault);
-	while (r == 0 && take_notice(l, *m));
-	return r;
+		if (r != 0 || !is_about_others(*m))
+			return r;
+		r = take_notice(l, (*m)->notice);
+		if (r < 0)
+			return r;
+	}
 }
 
 /* ---- open ---- */

@@ -197,6 +197,7 @@ static void begin_stop(struct batchd *b, const char *why)
 	notify_stopping();
 	server_stop(&b->server);
 	uv_timer_stop(&b->idle);
+	uv_timer_stop(&b->stall);
 	tell_everybody(b);
 	for (struct job *j = b->jobs, *next; j; j = next) {
 		next = j->next;
@@ -263,6 +264,7 @@ static void on_reload_signal(uv_signal_t *signal, int number)
 	} else {
 		apply_config(b, &fresh);
 		batchd_activity(b); /* idle_exit may have begun to count */
+		stall_watch(b);
 		log_record(LOG_LEVEL_NOTICE, "reloaded", "configuration read again");
 	}
 	notify_ready("serving");
@@ -334,6 +336,8 @@ static void start_handles(struct batchd *b)
 	uv_timer_init(&b->loop, &b->idle);
 	uv_timer_init(&b->loop, &b->watchdog);
 	uv_timer_init(&b->loop, &b->sync);
+	uv_timer_init(&b->loop, &b->stall);
+	b->stall.data = b;
 	uv_timer_init(&b->loop, &b->patience);
 	b->patience.data = b;
 	b->sync.data = b;

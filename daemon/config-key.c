@@ -31,6 +31,7 @@ const struct key config_keys[] = {
 	{KEY(memory, memory_bytes), KIND_SIZE_AUTO, false, "auto", 16 * MIB, 64 * TIB},
 	{KEY(slots, slots), KIND_COUNT, true, "4", 2, 64},
 	{KEY(linger, linger_ns), KIND_DURATION, true, "30s", 0, 30 * DAY},
+	{KEY(stall_after, stall_after_ns), KIND_DURATION_NEVER, true, "120s", SECOND / 10, DAY},
 	{KEY(idle_exit, idle_exit_ns), KIND_DURATION_NEVER, true, "never", 0, 30 * DAY},
 	{KEY(bad_data, bad_data), KIND_SHARE, true, "1%", 0, 0},
 	{KEY(log_level, log_level), KIND_LEVEL, true, "notice", 0, 0},

@@ -102,6 +102,7 @@ static void on_peer_closed(struct peer *p)
 	control_collect(s); /* what it gave back at the last moment */
 	control_close(s);
 	session_forget_compare(s);
+	stall_forget(s);
 	/* A slab on a GPU may not be freed while another process has it open, read or not. */
 	bool holds = s->consumer.n_leases > 0 || s->consumer.mirror;
 	stream_detach(&s->consumer);
@@ -141,6 +142,8 @@ static void attach(struct session *s, struct stream *stream, uint32_t rank)
 		return;
 	}
 	s->state = SESSION_ATTACHED;
+	if (!uv_is_active((uv_handle_t *)&s->daemon->stall))
+		stall_watch(s->daemon);
 	device_attach(s);
 	send_opened(s);
 }

@@ -41,6 +41,16 @@ struct job {
 
 enum session_state { SESSION_GREETED, SESSION_OPENING, SESSION_ATTACHED, SESSION_GHOST };
 
+/* Whether a trainer gets on; stall.c's. */
+struct stall {
+	uint64_t active_ns;          /* when it was last seen to; 0: not looked at yet */
+	uint64_t progress;           /* what it had done by then */
+	uint64_t cpu_ns;             /* processor time at the first look since */
+	bool seen;                   /* there was one */
+	bool is_on;                  /* it is reported as stalled */
+	char why[256];
+};
+
 /* A trainer. A ghost is one whose connection has ended while its process lives and holds slots. */
 struct session {
 	struct session *next;        /* in the daemon's list */
@@ -64,6 +74,7 @@ struct session {
 	int pidfd;                   /* a ghost's */
 	uv_poll_t exit_poll;
 	uint64_t number, n_released, wait_ns;
+	struct stall stall;
 	uint64_t advanced;           /* in which of its job's advances it had its turn */
 	struct charge held, fds;     /* a ghost's, as its connection had them */
 	pid_t pid;
@@ -88,7 +99,7 @@ struct batchd {
 	uint64_t slots_bytes;        /* charged */
 	uint64_t decoded_budget_bytes, index_budget_bytes, file_budget_bytes; /* the most that caches may take */
 	uv_signal_t on_term, on_int, on_hup;
-	uv_timer_t idle, watchdog, sync, patience; /* patience: with the GPUs' threads at the end */
+	uv_timer_t idle, watchdog, sync, stall, patience; /* patience: with the GPUs' threads at the end */
 	struct pool_task sync_task;
 	bool syncing;
 	bool stopping;
@@ -103,6 +114,10 @@ void session_advance(struct session *s);
 /* While stopping: a ghost's slots are not waited for. */
 void session_forsake(struct session *s);
 void session_fail(struct session *s, Batchd__Wire__ErrorCode code, const char *field, const char *text);
+
+/* stall.c: trainers that do not get on. */
+void stall_watch(struct batchd *b);     /* (re)starts or stops the clock */
+void stall_forget(struct session *s);   /* it leaves its job */
 
 /* compare.c: what has changed in a data set since a token was made. */
 void session_compare(struct session *s, const Batchd__Wire__Compare *m);

@@ -213,6 +213,11 @@ static json_t *session_part(const struct session *s)
 	set(o, "wait_s", json_real(seconds(s->wait_ns)));
 	set(o, "connected_s", json_real(seconds(uv_hrtime() - s->connected_ns)));
 	set_int(o, "batches", s->consumer.n_published);
+	set(o, "stalled", json_boolean(s->stall.is_on));
+	if (s->stall.is_on) {
+		set(o, "stalled_s", json_real(seconds(uv_hrtime() - s->stall.active_ns)));
+		set_text(o, "stalled_why", s->stall.why);
+	}
 	return o;
 }
 

@@ -290,6 +290,7 @@ static const struct border {
 	{"memory", "16MiB", "16777215", "64TiB", "70368744177665"},
 	{"slots", "2", "1", "64", "65"},
 	{"linger", "0", NULL, "30d", "2592000001ms"},
+	{"stall_after", "100ms", "99ms", "24h", "86401s"},
 	{"idle_exit", "0s", NULL, "30d", "31d"},
 	{"bad_data", "0", NULL, "100%", "100.1%"},
 	{"bad_data", "0%", NULL, "1", "1.0001"},

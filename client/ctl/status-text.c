@@ -487,6 +487,11 @@ static void print_sessions(const json_t *root)
 	table_print(t, 0);
 	table_destroy(t);
 	json_array_foreach((json_t *)(uintptr_t)list, i, s) {
+		if (json_is_true(json_object_get(s, "stalled"))) {
+			printf("session %s is stalled: ", count(s, "id", BUF));
+			put(text(s, "stalled_why"));
+			printf("; for %s by now, with %s batches\n", seconds(number(s, "stalled_s"), BUF), count(s, "held", BUF));
+		}
 		if (!*text(s, "no_gpu"))
 			continue;
 		printf("session %s copies to its GPU by itself: ", count(s, "id", BUF));

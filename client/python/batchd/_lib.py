@@ -38,7 +38,7 @@ class Options(ctypes.Structure):
         ("drop_last", ctypes.c_int), ("apply_exif", ctypes.c_int), ("own_batches", ctypes.c_int), ("writable", ctypes.c_int),
         ("autostart", ctypes.c_int), ("on_progress", PROGRESS), ("progress_arg", ctypes.c_void_p), ("program", ctypes.c_char_p),
         ("device", ctypes.c_char_p), ("reconnect_ms", ctypes.c_uint32), ("on_event", EVENT), ("event_arg", ctypes.c_void_p),
-        ("group_batch_size", ctypes.c_uint32), ("policy", ctypes.c_int),
+        ("group_batch_size", ctypes.c_uint32), ("policy", ctypes.c_int), ("stall_error", ctypes.c_int),
     ]
 
 

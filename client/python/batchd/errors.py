@@ -71,13 +71,18 @@ class GpuError(Error):
     code = "GPU"
 
 
+class StalledError(Error):
+    """Another trainer of the job does not get on (on_stall="error"); the message says which and why. The loader can be gone on with."""
+    code = "STALLED"
+
+
 class ProtocolError(Error):
     """Daemon and library do not understand each other."""
     code = "PROTOCOL"
 
 
 _BY_CODE = {c.code: c for c in (InvalidError, MismatchError, NotFoundError, AccessError, LimitError, BadDataError, FencedError, BehindError,
-                                ShutdownError, ConnectError, LostError, ForkedError, GpuError, ProtocolError)}
+                                ShutdownError, ConnectError, LostError, ForkedError, GpuError, StalledError, ProtocolError)}
 
 
 def make(code, text):

@@ -15,10 +15,11 @@ import weakref
 
 import numpy
 
-from . import _arrays, _lib
+from . import _arrays, _lib, _watch
 from .errors import Error
 from .progress import Bar, Listener
 
+_STALL = ("warn", "error", "ignore")
 _INT64 = numpy.dtype("int64")
 
 
@@ -190,6 +191,8 @@ class DataLoader:
                   arithmetic works either way, and nobody else ever sees it
     timeout       seconds to wait for a batch before TimeoutError; 0: no limit
     reconnect     seconds to wait for a daemon that went away before the error is raised; the loader goes on exactly where it was
+    on_stall      what to do when another rank of the job does not get on (it is stopped, or hangs): "warn", "error" (StalledError from
+                  the next batch that is waited for), or "ignore"
     incarnation   of the job; a higher one ends all sessions of a lower one. Default: TORCHELASTIC_RESTART_COUNT
     arrays        "torch" or "numpy"; None: torch if it is installed ($BATCHD_ARRAYS)
     socket        of the daemon; None: $BATCHD_SOCKET, yours, the system's, or one is started for you (autostart)
@@ -205,7 +208,7 @@ class DataLoader:
     def __init__(self, dataset, batch_size=None, shuffle=False, *, seed=0, drop_last=False, batch_sampler=None, transform=None,
                  dtype="float32", layout="NCHW", rank=None, world_size=None, job=None, mode="shard", num_workers=None, device="cpu",
                  socket=None, n_slots=None, apply_exif=False, writable=False, timeout=0, reconnect=30.0, incarnation=None,
-                 arrays=None, autostart=True, progress=None, raw=False, policy=None, join=None, group_batch_size=None):
+                 arrays=None, autostart=True, progress=None, raw=False, policy=None, join=None, group_batch_size=None, on_stall="warn"):
         self._handle = None
         self._me = weakref.ref(self)
         self._iterator = None
@@ -226,6 +229,10 @@ class DataLoader:
         self._fill_options(shuffle, seed, transform, dtype, layout, rank, world_size, job, mode, num_workers, socket, n_slots,
                            apply_exif, writable, incarnation, autostart, reconnect)
         self._fill_share_options(policy, join, group_batch_size)
+        self._on_stall = _STALL[_choice("on_stall", on_stall, _STALL)]
+        self._options.stall_error = self._on_stall == "error"
+        self._beat = time.monotonic()
+        self._watcher = None
         self._open()
         self.dataset = Dataset(self)
         self.sampler = Sampler(self)
@@ -405,6 +412,7 @@ class DataLoader:
         for event, text in events:
             if event == _lib.EVENT_BACK:
                 self._learn()
+            if event in (_lib.EVENT_BACK, _lib.EVENT_CHANGED) or (event == _lib.EVENT_STALLED and self._on_stall == "warn"):
                 warnings.warn(text, RuntimeWarning, stacklevel=stacklevel + 1)
 
     # ---- where it stands ----
@@ -474,6 +482,8 @@ class DataLoader:
         self._next_epoch, self._epoch_was_set = place.epoch + 1, False
         self._at = place
         self._iterator = weakref.ref(iterator)
+        if self._watcher is None and self.world_size > 1 and self._on_stall != "ignore":
+            self._watcher = _watch.start(self)
         return iterator
 
     def _end_iteration(self):
@@ -509,11 +519,14 @@ class DataLoader:
         began = time.monotonic() if self.timeout else 0
         while True:
             code = _lib.next(self._handle, self._struct_at, self._timeout_ms)
+            self._beat = time.monotonic()
             if code == _lib.OK or code == _lib.END:
                 return code
             if code != _lib.AGAIN:
                 self._raise(code)
             # A signal's Python handler has run by now; KeyboardInterrupt would have left already.
+            if self._listener.events:
+                self._tell(4)
             if self.timeout and time.monotonic() - began >= self.timeout:
                 raise TimeoutError(f"no batch within {self.timeout} s; `batchctl status --socket {self.socket}` says who waits "
                                    "for whom")

@@ -1,0 +1,240 @@
+/* Trainers that do not get on.
+ *
+ * A trainer may rightly keep its batches for an hour: it evaluates, it waits for the others in a collective, somebody looks at it in a debugger. So silence alone
+ * says nothing. It is reported when it has batches and has taken or given back none for `stall_after`, and besides
+ *
+ *     the kernel says that it is stopped, or stuck in a system call that cannot be interrupted, or
+ *     it uses no processor and another rank of its job is ahead of it, or
+ *     (share) another trainer of its group waits because of the batches it has.
+ *
+ * The report goes to the log, once per spell, to the other trainers of the job, and into the status; nothing is taken from anybody. The others hear of it at their next call, and through
+ * the status at any time, long before a collective gives up on them. */
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "control.h"
+#include "state.h"
+#include "util/log.h"
+
+enum { LOOKS = 8, MIN_LOOK_MS = 20, MAX_LOOK_MS = 15000, IDLE_PERCENT = 1 };
+
+static double seconds(uint64_t ns)
+{
+	return (double)ns / 1e9;
+}
+
+/* ---- what the kernel says ---- */
+
+struct process_state {
+	char state;      /* as in /proc/PID/stat; 0: not ours to see */
+	uint64_t cpu_ns;
+};
+
+static struct process_state look_at(pid_t pid)
+{
+	struct process_state p = { 0 };
+	char path[64], text[1024];
+	unsigned long long user, system;
+	long hz = sysconf(_SC_CLK_TCK);
+	snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
+	if (fd >= 0)
+		close(fd);
+	if (n <= 0)
+		return p;
+	text[n] = '\0';
+	const char *at = strrchr(text, ')'); /* its name may hold anything */
+	if (!at || sscanf(at + 1, " %c %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %llu %llu", &p.state, &user, &system) != 3)
+		return (struct process_state){ 0 };
+	p.cpu_ns = (user + system) * (1000000000u / (uint64_t)hz);
+	return p;
+}
+
+/* ---- who gets on ---- */
+
+/* Batches taken out of the ring or, without one, sent; and given back. Any change means that the trainer does something. */
+static uint64_t progress(const struct session *s)
+{
+	return s->consumer.n_published - s->consumer.n_unread + s->n_released + s->consumer.seek;
+}
+
+static bool has_batches(const struct session *s)
+{
+	return s->state == SESSION_ATTACHED && s->consumer.positioned && s->consumer.n_leases > 0 && !s->consumer.waiting;
+}
+
+/* How many batches b is ahead of a; 0 when it is not, or nobody can tell. */
+static uint64_t ahead(const struct session *a, const struct session *b)
+{
+	const struct position *p = &a->consumer.cursor, *q = &b->consumer.cursor;
+	if (!b->consumer.positioned || p->base != q->base || q->epoch < p->epoch)
+		return 0;
+	if (q->epoch > p->epoch)
+		return 1; /* at least */
+	uint64_t mine = p->step + b->consumer.n_unread, others = q->step + a->consumer.n_unread;
+	return others > mine ? others - mine : 0;
+}
+
+/* Another session of the same process gets on, say the loader of an evaluation. */
+static bool is_busy_elsewhere(const struct session *s, uint64_t now, uint64_t after_ns)
+{
+	for (const struct session *o = s->daemon->sessions; o; o = o->next) {
+		if (o != s && o->pid == s->pid && o->state == SESSION_ATTACHED && now - o->stall.active_ns < after_ns)
+			return true;
+	}
+	return false;
+}
+
+static bool somebody_waits(const struct session *s)
+{
+	for (const struct session *o = s->job->sessions; o; o = o->next_in_job) {
+		if (o != s && o->state == SESSION_ATTACHED && o->consumer.stream == s->consumer.stream && o->consumer.waiting)
+			return true;
+	}
+	return false;
+}
+
+static const struct session *somebody_ahead(const struct session *s, uint64_t *by)
+{
+	const struct session *best = NULL;
+	*by = 0;
+	for (const struct session *o = s->job->sessions; o; o = o->next_in_job) {
+		uint64_t n = o != s && o->state == SESSION_ATTACHED ? ahead(s, o) : 0;
+		if (n > *by) {
+			*by = n;
+			best = o;
+		}
+	}
+	return best;
+}
+
+/* Why it counts as stalled, in words; false: it does not. */
+static bool is_stalled(const struct session *s, uint64_t now, uint64_t after_ns, char *why, size_t size)
+{
+	struct process_state p = look_at(s->pid);
+	uint64_t idle_ns = now - s->stall.active_ns, by, used_ns = p.cpu_ns - s->stall.cpu_ns;
+	bool uses_cpu = p.state && s->stall.seen && used_ns > idle_ns / 100 * IDLE_PERCENT;
+	const struct session *leader = somebody_ahead(s, &by);
+	if (p.state == 'T' || p.state == 't') {
+		snprintf(why, size, "it is stopped (%s)", p.state == 't' ? "by a debugger" : "SIGSTOP; SIGCONT lets it go on");
+	} else if (p.state == 'D' && !uses_cpu) {
+		snprintf(why, size, "it is stuck in the kernel (an uninterruptible wait: a disk, a network file system or a driver)");
+	} else if (s->job->spec.share && somebody_waits(s)) {
+		snprintf(why, size, "others of its group wait for the batches it has");
+	} else if (leader && !uses_cpu && !is_busy_elsewhere(s, now, after_ns)) {
+		snprintf(why, size, "it %s while rank %u is %" PRIu64 " batch%s ahead", p.state ? "uses no processor" : "takes none", leader->consumer.rank, by,
+			 by == 1 ? "" : "es");
+	} else {
+		return false;
+	}
+	return true;
+}
+
+/* ---- telling ---- */
+
+static void tell_others(const struct session *s, Batchd__Wire__NoticeKind kind, const char *text, double since_s)
+{
+	Batchd__Wire__Notice n = BATCHD__WIRE__NOTICE__INIT;
+	Batchd__Wire__ServerMessage m = BATCHD__WIRE__SERVER_MESSAGE__INIT;
+	n.kind = kind;
+	n.text = (char *)text;
+	n.rank = s->consumer.rank;
+	n.since_s = since_s;
+	m.body_case = BATCHD__WIRE__SERVER_MESSAGE__BODY_NOTICE;
+	m.notice = &n;
+	for (struct session *o = s->job->sessions, *next; o; o = next) {
+		next = o->next_in_job;
+		/* Who leaves its packets unread is stuck itself, and needs no more of them. */
+		if (o != s && o->state == SESSION_ATTACHED && o->peer && !o->peer->n_out && !o->stall.is_on)
+			peer_send(o->peer, &m, NULL, 0);
+	}
+}
+
+static void begin_spell(struct session *s, uint64_t idle_ns)
+{
+	char text[640];
+	s->stall.is_on = true;
+	snprintf(text, sizeof(text), "stalled: rank %u of job %s (%s, pid %d) has taken no batch for %.0f s and holds %u: %s", s->consumer.rank, s->job->spec.job,
+		 s->program, (int)s->pid, seconds(idle_ns), s->consumer.n_leases, s->stall.why);
+	log_record(LOG_LEVEL_WARNING, "stalled", "session %" PRIu64 " %s", s->number, text);
+	tell_others(s, BATCHD__WIRE__NOTICE_KIND__RANK_STALLED, text, seconds(idle_ns));
+}
+
+static void end_spell(struct session *s, const char *how)
+{
+	char text[256];
+	s->stall.is_on = false;
+	snprintf(text, sizeof(text), "rank %u of job %s (pid %d) %s after %.0f s", s->consumer.rank, s->job->spec.job, (int)s->pid, how,
+		 seconds(uv_hrtime() - s->stall.active_ns));
+	log_record(LOG_LEVEL_NOTICE, "goes-on", "session %" PRIu64 ": %s", s->number, text);
+	tell_others(s, BATCHD__WIRE__NOTICE_KIND__RANK_GOES_ON, text, 0);
+}
+
+void stall_forget(struct session *s)
+{
+	if (s->stall.is_on && s->job)
+		end_spell(s, "has left");
+	s->stall.is_on = false;
+}
+
+/* ---- looking ---- */
+
+static void note_progress(struct session *s, uint64_t now)
+{
+	if (s->stall.is_on)
+		end_spell(s, "goes on");
+	s->stall.progress = progress(s);
+	s->stall.active_ns = now;
+	s->stall.seen = false;
+}
+
+static void look(struct session *s, uint64_t now, uint64_t after_ns)
+{
+	control_look(&s->consumer);
+	if (!s->peer || s->peer->doomed)
+		return;
+	if (!has_batches(s) || progress(s) != s->stall.progress || !s->stall.active_ns) {
+		note_progress(s, now);
+		return;
+	}
+	if (!s->stall.seen) { /* from here on its processor time counts */
+		s->stall.cpu_ns = look_at(s->pid).cpu_ns;
+		s->stall.seen = true;
+		return;
+	}
+	if (now - s->stall.active_ns < after_ns)
+		return;
+	bool stalled = is_stalled(s, now, after_ns, s->stall.why, sizeof(s->stall.why));
+	if (stalled && !s->stall.is_on)
+		begin_spell(s, now - s->stall.active_ns);
+	else if (!stalled && s->stall.is_on && look_at(s->pid).state != 'T')
+		end_spell(s, "goes on");
+}
+
+static void on_timer(uv_timer_t *t)
+{
+	struct batchd *b = t->data;
+	uint64_t now = uv_hrtime(), after_ns = b->config->stall_after_ns;
+	for (struct session *s = b->sessions, *next; s; s = next) {
+		next = s->next;
+		if (s->state == SESSION_ATTACHED && s->job && s->peer)
+			look(s, now, after_ns);
+	}
+	stall_watch(b); /* a reload may have changed how often */
+}
+
+void stall_watch(struct batchd *b)
+{
+	uint64_t ms = b->config->stall_after_ns / 1000000 / LOOKS;
+	if (b->stopping || b->config->stall_after_ns == CONFIG_NEVER || !b->sessions) {
+		uv_timer_stop(&b->stall);
+		return;
+	}
+	ms = ms < MIN_LOOK_MS ? MIN_LOOK_MS : ms > MAX_LOOK_MS ? MAX_LOOK_MS : ms;
+	uv_timer_start(&b->stall, on_timer, ms, 0);
+}

@@ -1,0 +1,537 @@
+"""Exact resume and what a job's ranks learn about each other: against golden lists of torch's own sampler, with real processes that are stopped, killed and restarted."""
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+import warnings
+
+import numpy
+import pytest
+
+import batchd
+from test_end_to_end import Trainer
+from test_reliability import status, until
+
+torch = pytest.importorskip("torch")
+from torch.utils.data import DistributedSampler  # noqa: E402
+
+N = 97
+
+
+def make(n=N, **options):
+    options = {"shuffle": True, "seed": 3, "arrays": "numpy", "n_slots": 3, **options}
+    return batchd.DataLoader(f"random:length={n},shape=2", options.pop("batch_size", 4), **options)
+
+
+def golden(epoch, *, n=N, seed=3, shuffle=True, world=1, rank=0, drop_last=False):
+    sampler = DistributedSampler(range(n), world, rank, shuffle=shuffle, seed=seed, drop_last=drop_last)
+    sampler.set_epoch(epoch)
+    return list(sampler)
+
+
+def real(loader):
+    """Sample numbers of the current batch, without padding."""
+    b = loader.last_batch
+    return b.indices[:b.n_rows - b.n_padding].tolist()
+
+
+# ---- random histories ----
+
+class History:
+    """A training that is killed, resumed, made larger and smaller at random; every global step must hold exactly the samples that follow in the epoch's order."""
+
+    def __init__(self, seed):
+        self.random = random.Random(seed)
+        self.n = self.random.choice((1, 2, 7, 48, 97, 130))
+        self.shuffle = self.random.random() < 0.8
+        self.drop_last = self.random.random() < 0.3
+        self.seed = self.random.randrange(2**40)
+        self.global_batch = self.random.choice((4, 8, 12))
+        self.keep_global = self.random.random() < 0.7
+        self.state, self.given = None, 0
+        self.epoch, self.at = 0, 0  # samples of the epoch's order that are consumed
+        self.order = self.order_of(0)
+
+    def order_of(self, epoch):
+        return golden(epoch, n=self.n, seed=self.seed, shuffle=self.shuffle)
+
+    def loaders(self):
+        """A crew of some size, resumed from the last checkpoint (perhaps through JSON, as checkpoints are)."""
+        world = self.random.choice([w for w in (1, 2, 4) if self.global_batch % w == 0])
+        batch = self.global_batch // world if self.keep_global else self.random.choice((1, 3, 5))
+        job = f"history-{self.random.random()}"
+        crew = [make(self.n, batch_size=batch, shuffle=self.shuffle, seed=self.seed, drop_last=self.drop_last, rank=r, world_size=world, job=job)
+                for r in range(world)]
+        if self.state is not None:
+            for loader in crew:
+                loader.load_state_dict(json.loads(json.dumps(self.state)))
+        return crew, world, batch
+
+    def steps_left(self, world, batch):
+        left = self.n - self.at
+        rows = left // world if self.drop_last else -(-left // world)
+        return rows // batch if self.drop_last else -(-rows // batch)
+
+    def next_epoch(self):
+        self.epoch, self.at = self.epoch + 1, 0
+        self.order = self.order_of(self.epoch)
+
+    def live(self):
+        """One life of the crew: some batches, perhaps over the end of an epoch, a checkpoint now and then, the end at any moment."""
+        crew, world, batch = self.loaders()
+        budget, since = self.random.randrange(0, 14), 0
+        saved = self.epoch, self.at, self.given
+        while budget > 0:
+            steps = self.steps_left(world, batch)
+            iterators = [iter(loader) for loader in crew]
+            if self.random.random() < 0.3:  # before the first batch: nothing may be lost by it
+                self.check_state(crew)
+                saved = self.epoch, self.at, self.given
+            for _ in range(steps):
+                got = []
+                for it in iterators:
+                    next(it)
+                for loader in crew:
+                    assert loader.last_batch.epoch == self.epoch
+                    got += real(loader)
+                n = min(world * batch, self.n - self.at)
+                assert sorted(got) == sorted(self.order[self.at:self.at + n]), (self.epoch, self.at)
+                self.at, self.given, budget = self.at + n, self.given + 1, budget - 1
+                if self.random.random() < 0.4:
+                    self.check_state(crew)
+                    saved = self.epoch, self.at, self.given
+                    if self.steps_left(world, batch) == 0:
+                        saved = self.epoch + 1, 0, self.given
+                if budget <= 0:
+                    break
+            else:
+                for it in iterators:
+                    assert next(it, None) is None
+                self.next_epoch()
+                budget -= 1
+                if self.random.random() < 0.4:
+                    self.check_state(crew)
+                    saved = self.epoch, self.at, self.given
+        for loader in crew:
+            loader.close()
+        if self.state is None:
+            saved = 0, 0, 0
+        self.epoch, self.at, self.given = saved
+        self.order = self.order_of(self.epoch)
+
+    def check_state(self, crew):
+        states = [loader.state_dict() for loader in crew]
+        assert all(s == states[0] for s in states)
+        self.state = states[0]
+        assert self.state["global_batch"] == self.given
+
+
+def test_random_histories_of_kills_and_elastic_worlds_follow_the_golden_order(make_daemon):
+    """As many as fit a few seconds, each of some ten lives; tests/soak has the long run."""
+    make_daemon(config="linger: 0s\nlimits:\n  loaders: 4096\n")
+    rounds, began = int(os.environ.get("BATCHD_HISTORIES", 0)), time.monotonic()
+    seed = 0
+    while seed < rounds if rounds else time.monotonic() - began < 6 or seed < 15:
+        history = History(seed)
+        try:
+            for _ in range(10):
+                history.live()
+        except BaseException:
+            print("history", seed)
+            raise
+        seed += 1
+    print(f"{seed} histories")
+
+
+# ---- bugs that other loaders have had, and positions that are easy to lose ----
+
+def test_state_before_the_first_batch_of_a_resumed_epoch_keeps_its_rest(daemon):
+    """Saved between iter() and the first batch: the epoch's rest must not be skipped."""
+    loader = make()
+    for _ in range(3):
+        it = iter(loader) if loader.last_batch is None else it
+        next(it)
+    again = make()
+    again.load_state_dict(loader.state_dict())
+    iter(again)
+    third = make()
+    third.load_state_dict(again.state_dict())
+    next(iter(third))
+    assert third.last_batch.indices.tolist() == golden(0)[12:16]
+
+
+def test_state_after_set_epoch_is_that_epochs_begin(daemon):
+    """Epoch 0 is over, set_epoch(5) says what follows; so it does after a resume that calls no set_epoch."""
+    loader = make()
+    for _ in loader:
+        pass
+    loader.set_epoch(5)
+    again = make()
+    again.load_state_dict(loader.state_dict())
+    next(iter(again))
+    assert again.last_batch.epoch == 5 and again.last_batch.indices.tolist() == golden(5)[:4]
+
+
+def test_a_batchs_own_token_resumes_behind_it(daemon):
+    """For those whose wrapper fetches ahead: the token of the batch that was really used."""
+    loader = make()
+    tokens = []
+    for _ in loader:
+        tokens.append(loader.last_batch.token)
+    assert tokens[-1] == loader.state_dict() and tokens[-1]["last"]
+    for k in (0, 7, len(tokens) - 2):
+        again = make()
+        again.load_state_dict(tokens[k])
+        next(iter(again))
+        assert again.last_batch.step == k + 1 and again.last_batch.global_batch == k + 2
+
+
+def test_ended_twice_and_resumed_between_no_epoch_is_lost(daemon):
+    """End-of-epoch tokens, saved and loaded over and over: epochs 0, 1, 2, ... each once."""
+    state, epochs = None, []
+    for _ in range(4):
+        loader = make(batch_size=50)
+        if state:
+            loader.load_state_dict(state)
+            loader.load_state_dict(loader.state_dict())  # and once more without a step
+        for _ in loader:
+            epochs.append(loader.last_batch.epoch)
+        state = loader.state_dict()
+        loader.close()
+    assert epochs == [0, 0, 1, 1, 2, 2, 3, 3]
+
+
+class Sampler:
+    batch_size = 6
+
+    def __init__(self, seed=None):
+        self.rng = numpy.random.default_rng(seed)
+
+    def __iter__(self):
+        rng = numpy.random.default_rng(self.rng.integers(2**32)) if self.rng is not None else None
+        order = rng.permutation(N)
+        for start in range(0, N, 6):
+            yield order[start:start + 6].tolist()
+
+    def __len__(self):
+        return 17
+
+
+def test_a_sampler_that_cannot_repeat_itself_is_refused_at_resume_but_survives_the_daemon(make_daemon):
+    """Random without a seed: a reconnect goes on with the very batches that were drawn; a resume would train on others, and says so."""
+    d = make_daemon()
+    sampler = Sampler()
+    loader = make(batch_size=None, shuffle=False, batch_sampler=sampler, seed=0)
+    found = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for _ in loader:
+            found += loader.last_batch.indices.tolist()
+            if len(found) == 24:
+                state = loader.state_dict()
+                d.kill()
+                d.start()
+    assert sorted(found) == list(range(N))
+    again = make(batch_size=None, shuffle=False, batch_sampler=Sampler(), seed=0)
+    again.load_state_dict(state)
+    with pytest.raises(ValueError, match="other batches"):
+        iter(again)
+    # One that repeats itself goes on; at the end of an epoch the next one follows.
+    first = make(batch_size=None, shuffle=False, batch_sampler=Sampler(1), seed=0)
+    for _ in range(4):
+        it = iter(first) if first.last_batch is None else it
+        next(it)
+    second = make(batch_size=None, shuffle=False, batch_sampler=Sampler(1), seed=0)
+    second.load_state_dict(first.state_dict())
+    assert len([1 for _ in second]) == 13
+    assert second.state_dict()["last"]
+    third = make(batch_size=None, shuffle=False, batch_sampler=Sampler(1), seed=0)
+    third.load_state_dict(second.state_dict())
+    assert len([1 for _ in third]) == 17 and third.last_batch.epoch == 1
+
+
+# ---- bad samples ----
+
+def test_substitutes_are_the_same_after_a_resume_and_in_another_world(make_daemon, samples, tmp_path):
+    """Five undecodable files: who stands in for each depends on seed, epoch and sample alone, in which life and on which rank it comes up, too."""
+    make_daemon(config="bad_data: 100%\n")
+    tree = tmp_path / "tree"
+    shutil.copytree(samples, tree)
+    files = sorted(p for p in tree.glob("*/*") if p.is_file())
+    for i in (3, 20, 41, 60, 95):
+        files[i].write_bytes(b"no picture")
+    options = {"shuffle": True, "seed": 5, "transform": "train224", "dtype": "uint8", "arrays": "numpy"}
+
+    def rows(loader, most=None):
+        found = {}
+        for k, (images, labels) in enumerate(loader):
+            b = loader.last_batch
+            for i in range(b.n_rows - b.n_padding):
+                found[b.base + (b.step * loader.batch_size + i) * loader.world_size + loader.rank] = (int(b.indices[i]), int(labels[i]), images[i].tobytes())
+            if most and k + 1 == most:
+                break
+        return found
+
+    whole = rows(batchd.DataLoader(f"imagefolder:{tree}", 8, **options))
+    order = golden(0, n=96, seed=5)
+    assert sum(whole[p][0] != order[p] for p in range(96)) == 5
+    first = batchd.DataLoader(f"imagefolder:{tree}", 8, **options)
+    got = rows(first, 2)
+    pair = [batchd.DataLoader(f"imagefolder:{tree}", 4, rank=r, world_size=2, job="pair", **options) for r in range(2)]
+    for loader in pair:
+        loader.load_state_dict(first.state_dict())
+    for loader in pair:
+        got.update(rows(loader, 3))
+    last = batchd.DataLoader(f"imagefolder:{tree}", 8, **options)
+    last.load_state_dict(pair[0].state_dict())
+    got.update(rows(last))
+    assert got == whole
+
+
+# ---- a data set that has changed, tokens that are not ours ----
+
+def test_a_changed_data_set_is_refused_and_the_change_is_named(daemon, samples, tmp_path):
+    """Added, removed, relabelled; moved elsewhere is no change; the loader can be used all the same."""
+    tree = tmp_path / "tree"
+    shutil.copytree(samples, tree)
+    options = {"transform": "val224", "arrays": "numpy"}
+    state = batchd.DataLoader(f"imagefolder:{tree}", 8, **options).state_dict()
+    files = sorted(p for p in tree.glob("*/*") if p.is_file())
+    moved = tmp_path / "moved"
+    shutil.copytree(tree, moved)
+    batchd.DataLoader(f"imagefolder:{moved}", 8, **options).load_state_dict(state)
+
+    def refusal():
+        loader = batchd.DataLoader(f"imagefolder:{tree}", 8, **options)
+        with pytest.raises(ValueError) as e:
+            loader.load_state_dict(state)
+        assert sum(1 for _ in loader) == len(loader)
+        return str(e.value)
+
+    for k in range(12):
+        shutil.copy(files[0], files[0].with_name(f"zz{k:02}.jpg"))
+    assert refusal().endswith(f"12 files more than before (108 instead of 96): 12 new, the first {files[0].parent.name}/zz00.jpg")
+    for k in range(12):
+        files[0].with_name(f"zz{k:02}.jpg").unlink()
+    files[5].unlink()
+    assert refusal().endswith("1 file fewer than before (95 instead of 96): 1 gone")
+    shutil.copy(files[0], files[5])
+    shutil.move(files[0], files[-1].with_name("zz.jpg"))
+    assert refusal().endswith(f"as many files as before (96), but not the same: 1 new, the first {files[-1].parent.name}/zz.jpg; 1 gone")
+
+
+def test_a_data_set_that_changes_while_the_daemon_is_away_is_named_too(make_daemon, samples, tmp_path):
+    """The loader does not go on with other data."""
+    d = make_daemon()
+    tree = tmp_path / "tree"
+    shutil.copytree(samples, tree)
+    loader = batchd.DataLoader(f"imagefolder:{tree}", 8, transform="val224", arrays="numpy")
+    it = iter(loader)
+    next(it)
+    d.kill()
+    file = sorted(p for p in tree.glob("*/*") if p.is_file())[0]
+    shutil.copy(file, file.with_name("zz.jpg"))
+    d.start()
+    with pytest.raises(batchd.Error, match="1 new, the first .*zz.jpg"):
+        for _ in it:
+            pass
+
+
+def test_foreign_and_damaged_states_are_refused_clearly(daemon):
+    """Of other kinds, cut, changed, from arrays of another length."""
+    state = make().state_dict()
+    token = state["token"]
+    for bad in (None, [], {}, {"epoch": 1}, {**state, "version": 1}, {**state, "token": 7}):
+        with pytest.raises(ValueError, match="no state of a batchd.DataLoader"):
+            make().load_state_dict(bad)
+    for text, why in ((token[:-3], "damaged"), (token.replace("epoch=0", "epoch=1"), "damaged"), ("", "no token"), ("\N{SNOWMAN}", "no token"), (token + "\n", "damaged")):
+        with pytest.raises(ValueError, match=why):
+            make().load_state_dict({**state, "token": text})
+    with pytest.raises(ValueError, match="97 samples then|length=97.*97 samples then, random:length=98.*98"):
+        make(98).load_state_dict(state)
+
+
+def test_another_transform_is_warned_about(daemon, samples):
+    """The samples are the same, so it is allowed: finetuning at another size."""
+    state = batchd.DataLoader(f"imagefolder:{samples}", 8, transform="val224").state_dict()
+    with pytest.warns(RuntimeWarning, match="another transform"):
+        batchd.DataLoader(f"imagefolder:{samples}", 8, transform="train224").load_state_dict(state)
+
+
+# ---- incarnations ----
+
+def test_torchrun_restarts_a_job_and_the_new_workers_take_over(daemon, tmp_path):
+    """Rank 0 fails in the middle of epoch 1, twice. torchrun starts all workers again; they resume from the checkpoint, and every sample of both epochs has been trained on."""
+    script = tmp_path / "train.py"
+    script.write_text(textwrap.dedent("""
+        import json, os, pathlib, sys
+        import batchd
+        restart, rank = int(os.environ["TORCHELASTIC_RESTART_COUNT"]), int(os.environ["RANK"])
+        folder = pathlib.Path(sys.argv[1])
+        loader = batchd.DataLoader("random:length=97,shape=2", 4, shuffle=True, seed=3, arrays="numpy")
+        assert loader._options.incarnation == restart
+        mine = folder / f"state{rank}"
+        if mine.exists():
+            loader.load_state_dict(json.loads(mine.read_text()))
+        for epoch in range(loader.state_dict()["epoch"], 2):
+            loader.set_epoch(epoch)
+            for _ in loader:
+                b = loader.last_batch
+                if epoch == 1 and b.step == 3 + restart * 3 and restart < 2 and rank == 0:
+                    os._exit(7)
+                with open(folder / f"seen{rank}", "a") as f:
+                    f.write(json.dumps([b.epoch, b.step, b.indices[:b.n_rows - b.n_padding].tolist(), loader.job]) + "\\n")
+                new = folder / f"new{rank}"
+                new.write_text(json.dumps(loader.state_dict()))
+                new.rename(mine)
+        """))
+    done = subprocess.run([sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", "--max-restarts=2", "--monitor-interval=0.1", str(script),
+                           str(tmp_path)], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = [[json.loads(line) for line in (tmp_path / f"seen{r}").read_text().splitlines()] for r in range(2)]
+    assert len({line[3] for rank in lines for line in rank}) == 1  # one job through all restarts
+    for rank in range(2):
+        for epoch in range(2):
+            seen = [i for e, _, indices, _ in lines[rank] if e == epoch for i in indices]
+            assert seen == golden(epoch, world=2, rank=rank)[:len(seen)] and len(seen) >= 48  # in order, each once: rank 1 may have been killed at any point
+    assert sorted(i for rank in lines for e, _, indices, _ in rank if e == 1 for i in indices) == list(range(97))
+
+
+HOLDING = """
+    loader = batchd.DataLoader("random:length=97,shape=2", 4, shuffle=True, seed=3, n_slots=3, job="fence")
+    it = iter(loader)
+    held = [next(it)[0] for _ in range(2)]
+    before = [x.tobytes() for x in held]
+    say(ready=True)
+    sys.stdin.readline()
+    del held[0]
+    try:
+        for _ in it:
+            pass
+        say(error=None)
+    except batchd.Error as e:
+        say(error=type(e).__name__, text=str(e), same=held[-1].tobytes() == before[-1])
+"""
+
+
+def test_a_stopped_rank_is_told_that_it_was_replaced_also_after_the_daemon_was(make_daemon):
+    """SIGSTOP, a successor, SIGCONT: FencedError that names the successor; its late releases and requests disturb nobody; the same if the daemon died in between."""
+    d = make_daemon()
+    for kill in (False, True):
+        old = Trainer(HOLDING, stdin=subprocess.PIPE)
+        old.hear()
+        old.process.send_signal(signal.SIGSTOP)
+        fresh = Trainer("""
+            import warnings
+            warnings.simplefilter("ignore")
+            loader = batchd.DataLoader("random:length=97,shape=2", 4, shuffle=True, seed=3, n_slots=3, job="fence")
+            for _ in loader:
+                say(step=loader.last_batch.step, indices=loader.last_batch.indices.tolist())
+                sys.stdin.readline()
+            """, stdin=subprocess.PIPE)
+        said = [fresh.hear()]
+        if kill:
+            d.kill()
+            d.start()
+            fresh.tell()
+            said.append(fresh.hear())
+        old.process.send_signal(signal.SIGCONT)
+        old.tell()
+        heard = old.hear()
+        assert heard["error"] == "FencedError" and heard["same"] and f"pid {fresh.process.pid}" in heard["text"], heard
+        old.finish()
+        fresh.process.stdin.close()
+        said += fresh.finish()
+        assert [i for b in said for i in b["indices"]] == golden(0)
+
+
+# ---- stalls ----
+
+RANK = """
+    import batchd._watch
+    batchd._watch.LOOK_S = batchd._watch.QUIET_S = 0.2
+    import warnings
+    loader = batchd.DataLoader("random:length=97,shape=2", 4, job="stall", n_slots=3)
+    warnings.showwarning = lambda message, *_: say(warned=str(message))
+    for images, labels in loader:
+        say(step=loader.last_batch.step)
+        sys.stdin.readline()
+"""
+
+
+def test_a_stopped_rank_is_reported_to_log_status_and_the_others_while_they_wait_elsewhere(make_daemon, batchctl):
+    """Rank 1 is stopped with a batch in hand. Rank 0, which waits for it outside of batchd as in a collective, is told all the same; one log record per spell; then it goes on."""
+    d = make_daemon(config="stall_after: 300ms\nlog_level: notice\n")
+    ranks = [Trainer(RANK, r, 2, stdin=subprocess.PIPE) for r in range(2)]
+    for rank in ranks:
+        assert rank.hear() == {"step": 0}
+    ranks[1].process.send_signal(signal.SIGSTOP)
+    stalled = until("it is reported", lambda: [s for s in status()["sessions"] if s["stalled"]])[0]
+    assert stalled["rank"] == 1 and stalled["pid"] == ranks[1].process.pid and stalled["held"] >= 1 and "stopped" in stalled["stalled_why"]
+    warned = ranks[0].hear()["warned"]  # by the thread: the trainer itself is in readline
+    assert "rank 1" in warned and str(ranks[1].process.pid) in warned and "stopped" in warned
+    assert "is stalled: it is stopped" in batchctl("status").stdout
+    time.sleep(0.5)
+    assert d.output().count("stalled: rank 1") == 1
+    ranks[1].process.send_signal(signal.SIGCONT)
+    ranks[1].tell()
+    assert ranks[1].hear() == {"step": 1}
+    until("it is over", lambda: not [s for s in status()["sessions"] if s["stalled"]])
+    assert "rank 1 of job stall" in d.output() and "goes on after" in d.output()
+    for rank in ranks:
+        rank.process.stdin.close()
+        rank.process.kill()
+        rank.process.wait()
+
+
+def test_a_trainer_that_computes_or_evaluates_for_long_is_not_called_stalled(make_daemon):
+    """Both ranks hold a batch for long: one uses the processor, one sleeps as in a collective at the same step. Nobody is accused."""
+    d = make_daemon(config="stall_after: 200ms\n")
+    ranks = [Trainer(RANK.replace("sys.stdin.readline()", body), r, 2, stdin=subprocess.PIPE)
+             for r, body in enumerate(("time.sleep(1.2)\n        break", "\n        t = time.monotonic()\n        while time.monotonic() < t + 1.2: pass\n        break"))]
+    for rank in ranks:
+        assert rank.finish() == [{"step": 0}]
+    assert "stalled" not in d.output()
+
+
+def test_a_rank_that_hangs_while_others_are_ahead_is_reported_and_can_be_an_error(make_daemon):
+    """Not stopped, only asleep, and others go on: found by being behind. Who asked for it gets StalledError at its next wait."""
+    d = make_daemon(config="stall_after: 300ms\nlog_level: notice\n")
+    hung = Trainer(RANK, 1, 2, stdin=subprocess.PIPE)
+    assert hung.hear() == {"step": 0}
+    loader = batchd.DataLoader("random:length=97,shape=2", 4, job="stall", n_slots=3, rank=0, world_size=2, arrays="numpy", on_stall="ignore")
+    it = iter(loader)
+    for _ in range(5):
+        next(it)
+    until("it is reported", lambda: "stalled: rank 1" in d.output())
+    assert "uses no processor while rank 0 is" in d.output()
+    assert next(it) is not None
+    hung.process.kill()
+    hung.process.wait()
+    until("that it has left is said", lambda: "has left after" in d.output())
+    hung.process.stdin.close()
+
+
+def test_a_share_group_learns_who_holds_it_up(make_daemon):
+    """Lockstep: the window is full because of one that sleeps. The one that waits warns, or raises if it was asked to; nothing is lost by that."""
+    make_daemon(config="stall_after: 300ms\n")
+    sleeper = Trainer(RANK.replace('job="stall"', 'job="share", mode="share", world_size=2'), 1, 2, stdin=subprocess.PIPE)
+    loader = batchd.DataLoader("random:length=97,shape=2", 4, job="share", mode="share", world_size=2, rank=0, n_slots=3, arrays="numpy", on_stall="error")
+    assert sleeper.hear() == {"step": 0}
+    seen, n_errors = [], 0
+    it = iter(loader)
+    while len(seen) < 25:
+        try:
+            next(it)
+            seen.append(loader.last_batch.step)
+        except batchd.StalledError as e:
+            n_errors += 1
+            assert "rank 1" in str(e) and "others of its group wait" in str(e)
+            sleeper.process.stdin.close()  # it goes on, to the end
+    assert n_errors == 1 and seen == list(range(25))
+    sleeper.process.wait()

@@ -85,6 +85,11 @@ int uv_poll_stop(uv_poll_t *p)
 	return 0;
 }
 
+int uv_is_active(const uv_handle_t *h)
+{
+	return find(h)->active;
+}
+
 int uv_is_closing(const uv_handle_t *h)
 {
 	return find(h)->closing;

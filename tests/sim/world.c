@@ -240,11 +240,13 @@ void sim_begin(uint64_t seed)
 		log_set_level(LOG_LEVEL_ERROR);
 		SIM_CHECK(config_defaults(&config) == 0 && cache_create(&none, &cache) == 0, "cannot begin");
 		config.index_cache = NULL;
+		config.stall_after_ns = CONFIG_NEVER; /* it would look at this machine's processes */
 	}
 	config.linger_ns = sim_chance(50) ? 0 : 30000000000u;
 	sim_pool_start();
 	next_fd = 0;
 	*b = (struct batchd){ .params = &params, .config = &config, .cache = cache, .pool = sim_pool() };
+	uv_timer_init(&b->loop, &b->stall);
 	b->memory_budget_bytes = sim_chance(90) ? 1 << 30 : (8 + sim_below(24)) * 4096;
 	b->accounts.limit[ACCOUNT_LOADERS] = sim_chance(90) ? 64 : 1;
 	b->accounts.limit_per_user[ACCOUNT_LOADERS] = sim_chance(90) ? 32 : 1;
@@ -274,6 +276,8 @@ void sim_end(void)
 	SIM_CHECK(accounts_are_even(&sim_daemon.accounts), "a user is charged at the end");
 	SIM_CHECK(sim_n_slabs() == 0, "%u slabs are left at the end", sim_n_slabs());
 	SIM_CHECK(sim_n_fds() == 0, "%u descriptors are left at the end", sim_n_fds());
+	uv_close((uv_handle_t *)&sim_daemon.stall, NULL);
+	sim_handle_closes();
 	SIM_CHECK(sim_n_handles() == 0, "%u handles are left at the end", sim_n_handles());
 	SIM_CHECK(sim_pool_is_empty(), "the pool is not empty at the end");
 }

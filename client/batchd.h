@@ -96,7 +96,7 @@ struct batchd_options {
 	const char *device;
 	/* For how long a daemon that went away is waited for (default 30000; 0: not at all). Meanwhile batchd_next waits as it does for a batch, and
 	 * afterwards the next batch is the one that would have come anyway; batches on loan stay as they are. For the first sixth of
-	 * it the same socket is tried, then the rule above, autostart included. The same data must be there. Not with `device`. */
+	 * it the same socket is tried, then the rule above, autostart included. The same data must be there. */
 	uint32_t reconnect_ms;
 	/* Called from within the loader's functions, in their thread. May be NULL. */
 	void (*on_event)(void *arg, int event, const char *text);
@@ -248,8 +248,8 @@ int batchd_fd(const struct batchd_loader *l);
  *
  * The slot is given back during a later call (next, try_next, release, close) that finds the stream's work complete; a batchd_next that has to wait
  * looks as well. Not inside the capture of a CUDA graph (BATCHD_E_INVALID): finish into the graph's input before each replay. batchd_release, without a
- * stream, gives back at once: for whoever has seen the work complete. When the daemon is gone (BATCHD_E_LOST), device_data must not be read any more; what was
- * finished is yours. A loader that is closed while batches are on loan or its stream has not come that far keeps them until then.
+ * stream, gives back at once: for whoever has seen the work complete. When the daemon is gone (BATCHD_E_LOST, or an event of that name),
+ * device_data of batches that it lent must not be read any more; what was finished is yours. A loader that is closed while batches are on loan or its stream has not come that far keeps them until then.
  * BATCHD_E_GPU is the end of this process's use of the GPU when the text says so. */
 
 /* Queues what makes n_rows samples of info.dtype, layout and shape at `to`, memory of the loader's GPU, aligned for its numbers. Arrays are copied as they are. */

@@ -315,7 +315,7 @@ static int keep_options(struct batchd_loader *l, const struct batchd_options *o,
 
 	l->options = *o;
 	l->options.job = NULL; /* it is in l->job */
-	l->options.device = NULL; /* such loaders are not reconnected */
+	l->options.device = copy_text(l->delivery ? l->delivery->gpu.name : NULL, &failed);
 	l->options.socket = copy_text(o->socket, &failed);
 	l->options.dataset = copy_text(dataset, &failed);
 	l->options.transform = copy_text(o->transform, &failed);
@@ -379,6 +379,7 @@ void loader_destroy(struct batchd_loader *l)
 	free((char *)l->options.dataset);
 	free((char *)l->options.transform);
 	free((char *)l->options.program);
+	free((char *)l->options.device);
 	free(l->early);
 	free(l->lease);
 	pthread_mutex_destroy(&l->lock);
@@ -412,6 +413,8 @@ int loader_open(const struct batchd_options *wanted, uint64_t born_ns, bool agai
 	}
 	if (r == 0)
 		r = open_stream(l, &o, again);
+	l->options.dtype = wanted->dtype; /* for a reconnect */
+	l->options.layout = wanted->layout;
 	if (r < 0) {
 		*f = l->fault;
 		unmapped = delivery_destroy(l->delivery, l->n_slots);
@@ -464,7 +467,7 @@ void batchd_close(struct batchd_loader *l)
 	if (slab_detach(l->slab) && !l->absence.lost)
 		send_close(l);
 	connection_close(&l->connection);
-	l->closed = true;
+	l->closed = l->detached = true;
 	last = is_over(l);
 	pthread_mutex_unlock(&l->lock);
 	if (last)
@@ -484,13 +487,11 @@ static int release_former(struct batchd_loader *l, uint64_t era, uint32_t slot, 
 	while (*at && (*at)->era != era)
 		at = &(*at)->former;
 	f = *at;
-	if (!f || !holds(f, slot, generation) || !f->lease[slot].n_out)
+	if (!f || !holds(f, slot, generation) || !f->lease[slot].n_out || (f->delivery && !delivery_may_release(f->delivery, slot)))
 		return BATCHD_E_INVALID;
-	if (!lease_ends(&f->lease[slot]))
-		return 0;
-	f->lease[slot].held = false;
-	slab_drop(f->slab, slot);
-	if (atomic_fetch_sub(&f->n_leased, 1) == 1) {
+	if (lease_ends(&f->lease[slot]))
+		loader_let_go(f, slot);
+	if (atomic_load(&f->n_leased) == 0) {
 		*at = f->former;
 		f->former = NULL;
 		loader_destroy(f);
@@ -503,7 +504,7 @@ void loader_finish(struct batchd_loader *l)
 	bool unmapped = delivery_destroy(l->delivery, l->n_slots); /* before the daemon hears that it may use its memory again */
 
 	l->delivery = NULL;
-	if (slab_detach(l->slab) && unmapped)
+	if (slab_detach(l->slab) && unmapped && !l->absence.lost)
 		send_close(l);
 	loader_destroy(l);
 }
@@ -514,25 +515,26 @@ int loader_end_lease(struct batchd_loader *l, uint32_t slot)
 	/* All of our own book-keeping first: once the daemon knows, the slot may be lent again at once, to the thread in
 	 * batchd_next. */
 	l->lease[slot].held = false;
-	slab_take_back(l->slab, slot);
+	if (l->detached)
+		slab_drop(l->slab, slot);
+	else
+		slab_take_back(l->slab, slot);
 	atomic_fetch_sub(&l->n_leased, 1);
+	if (l->detached)
+		return 0;
 	return handover_release(l, slot, l->lease[slot].generation, l->lease[slot].wait_ns) < 0 ? BATCHD_E_LOST : 0;
+}
+
+int loader_let_go(struct batchd_loader *l, uint32_t slot)
+{
+	return l->delivery ? delivery_let_go(l, slot) : loader_end_lease(l, slot);
 }
 
 static int release_current(struct batchd_loader *l, uint32_t slot, uint64_t generation)
 {
-	if (!holds(l, slot, generation) || (l->delivery && !delivery_may_release(l->delivery, slot)))
+	if (!holds(l, slot, generation) || !l->lease[slot].n_out || (l->delivery && !delivery_may_release(l->delivery, slot)))
 		return BATCHD_E_INVALID;
-	if (!l->lease[slot].n_out)
-		return BATCHD_E_INVALID;
-	if (!lease_ends(&l->lease[slot]))
-		return 0;
-	if (!l->closed || l->delivery)
-		return loader_end_lease(l, slot);
-	l->lease[slot].held = false;
-	slab_drop(l->slab, slot);
-	atomic_fetch_sub(&l->n_leased, 1);
-	return 0;
+	return lease_ends(&l->lease[slot]) ? loader_let_go(l, slot) : 0;
 }
 
 int batchd_release(struct batchd_loader *l, uint32_t slot, uint64_t generation)
@@ -573,13 +575,9 @@ void batchd_get_info(const struct batchd_loader *l, struct batchd_info *info)
 
 uint32_t batchd_n_leased(const struct batchd_loader *l)
 {
-	uint32_t n, coming;
-
 	if (loader_is_foreign(l))
 		return 0;
-	coming = l->delivery ? delivery_n_coming(l->delivery) : 0; /* first: one that comes back in between is then counted, not lost below 0 */
-	n = atomic_load(&l->n_leased);
-	return n > coming ? n - coming : 0;
+	return l->delivery ? delivery_n_held((struct batchd_loader *)l) : atomic_load(&l->n_leased);
 }
 
 int batchd_fd(const struct batchd_loader *l)

@@ -105,7 +105,7 @@ struct batchd_loader {
 	uint8_t print[WIRE_PRINT_BYTES];
 	size_t n_print_bytes;  /* 0: there is none */
 	struct batchd_info info;
-	struct delivery *delivery; /* to a GPU; NULL: none (cuda/delivery.h). Such loaders are not reconnected: tensors of others point into it */
+	struct delivery *delivery; /* to a GPU; NULL: none (cuda/delivery.h). */
 	/* the loader's thread */
 	bool continues;        /* the daemon is going on to epoch + 1 by itself */
 	bool said_waiting;     /* since the last batch came */
@@ -118,6 +118,7 @@ struct batchd_loader {
 	struct slab *slab;
 	struct lease *lease;   /* of each slot */
 	atomic_uint n_leased;  /* changed under lock */
+	bool detached;         /* slots on loan are copies of our own, and the daemon need not hear of their end */
 	struct connection connection; /* receiving: the loader's thread; sending: under lock */
 	char link_end;
 };
@@ -131,6 +132,8 @@ int loader_recv(struct batchd_loader *l, int flags, const Batchd__Wire__ServerMe
 
 /* Ends the lease on a slot that is on loan and tells the daemon. 0 or BATCHD_E_LOST. Under the lock. */
 int loader_end_lease(struct batchd_loader *l, uint32_t slot);
+/* Nobody has any of a slot's batch any more: ends its lease, or, where the GPU may still read it, as soon as that is over. 0 or a code. Under the lock. */
+int loader_let_go(struct batchd_loader *l, uint32_t slot);
 /* The very end: nothing is on loan any more, and nobody else knows the loader. */
 void loader_finish(struct batchd_loader *l);
 

@@ -46,7 +46,10 @@ bool loader_is_lost(struct batchd_loader *l, int r)
 {
 	struct absence *a = &l->absence;
 
-	if ((r != BATCHD_E_LOST && r != BATCHD_E_SHUTDOWN) || !l->options.reconnect_ms || l->closed || l->delivery)
+	/* A GPU that failed in the daemon, which restarts; what fails on this process's side is not said here. */
+	bool gone = r == BATCHD_E_LOST || r == BATCHD_E_SHUTDOWN || (r == BATCHD_E_GPU && l->delivery);
+
+	if (!gone || !l->options.reconnect_ms || l->closed)
 		return false;
 	if (!a->lost) {
 		*a = (struct absence){ .lost = true, .why = l->fault, .since_ns = loader_now_ns() };
@@ -93,7 +96,7 @@ static void adopt(struct batchd_loader *l, struct batchd_loader *fresh)
 	resettle(fresh);
 	fresh->era = l->era;
 	l->era = (l->era + 1) & (UINT64_MAX >> ERA_SHIFT);
-	fresh->closed = true;
+	fresh->closed = fresh->detached = true;
 	slab_detach(fresh->slab);
 	if (atomic_load(&fresh->n_leased)) {
 		fresh->former = l->former;

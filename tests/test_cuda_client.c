@@ -3,6 +3,7 @@
 #include <check.h>
 #include <dlfcn.h>
 #include <pthread.h>
+#include <spawn.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -664,6 +665,66 @@ START_TEST(test_close_waits_for_the_streams_work)
 }
 END_TEST
 
+/* ---- another daemon ---- */
+
+/* A crash and a new one in its place; a program of its own, as this process has used CUDA and must not fork another user of it. */
+static void replace_daemon(void)
+{
+	char program[4200];
+	char *argv[] = { program, (char *)"--log-level", (char *)"error", (char *)"--socket", path, NULL };
+
+	snprintf(program, sizeof program, "%s/batchd", getenv("BATCHD_BUILD") ? getenv("BATCHD_BUILD") : "build");
+	kill(daemon_pid, SIGKILL);
+	waitpid(daemon_pid, NULL, 0);
+	unlink(path);
+	ck_assert_int_eq(posix_spawn(&daemon_pid, program, NULL, NULL, argv, environ), 0);
+}
+
+START_TEST(test_loader_goes_on_with_another_daemon)
+{
+	/* In mid-epoch, with a tensor, a batch on loan and one that the GPU still works on: the next batch is the right one, and each of the old ones still ends well. */
+	char *images = malloc((size_t)N_IMAGES * IMAGE);
+	struct batchd_batch lent;
+	struct dl_managed *m;
+	int64_t labels[N_IMAGES];
+	uint64_t closes;
+
+	epoch_on_cpu(BATCHD_UINT8, BATCHD_NHWC, images, labels);
+	options.dtype = BATCHD_UINT8;
+	options.layout = BATCHD_NHWC;
+	options.reconnect_ms = 60000;
+	options.n_slots = 2; /* so that the third batch is not there already */
+	open_loader();
+	start(1);
+	take();
+	m = export_batch();
+	take();
+	lent = batch;
+	closes = counter("cuIpcCloseMemHandle");
+	replace_daemon();
+	take();
+	ck_assert_uint_eq(batch.step, 2);
+	ok(batchd_cuda_finish(loader, &batch, target(), stream));
+	ck_assert_mem_eq(fetch(tensor, batch.n_rows * IMAGE), images + 2 * BATCH * IMAGE, batch.n_rows * IMAGE);
+	ok(batchd_cuda_release(loader, batch.slot, batch.generation, stream));
+	ck_assert_int_eq(batchd_cuda_finish(loader, &lent, target(), stream), BATCHD_E_INVALID); /* its memory was the old daemon's */
+	ck_assert_mem_eq(lent.data, images + BATCH * IMAGE, IMAGE);                               /* on the host it was kept */
+	ck_assert_uint_eq(counter("cuIpcCloseMemHandle"), closes);
+	if (_i)
+		ok(batchd_cuda_release(loader, lent.slot, lent.generation, stream));
+	else
+		ok(batchd_release(loader, lent.slot, lent.generation));
+	ck_assert_int_eq(batchd_cuda_release(loader, lent.slot, lent.generation, stream), BATCHD_E_INVALID);
+	m->deleter(m);
+	for (uint64_t epoch = 2; counter("cuIpcCloseMemHandle") == closes; epoch++) {
+		start(epoch);
+		take();
+		ok(batchd_release(loader, batch.slot, batch.generation));
+	}
+	free(images);
+}
+END_TEST
+
 /* ---- what cannot be ---- */
 
 static void refused(const char *device, int code, const char *text)
@@ -802,6 +863,7 @@ int main(void)
 	tcase_add_test(t, test_tensor_in_a_forked_child_takes_nothing);
 	tcase_add_test(t, test_tensor_outlives_its_loader);
 	tcase_add_test(t, test_close_waits_for_the_streams_work);
+	tcase_add_loop_test(t, test_loader_goes_on_with_another_daemon, 0, 2);
 	tcase_add_test(t, test_devices_by_name);
 	tcase_add_test(t, test_odd_types_are_refused);
 	tcase_add_loop_test(t, test_each_call_of_opening_may_fail, 0, N_FAILING);

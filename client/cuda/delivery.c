@@ -46,6 +46,7 @@ int delivery_create(struct delivery **out, const struct batchd_options *o, struc
 		free(d);
 		return r;
 	}
+	d->fork_generation = process_generation();
 	d->dtype = o->dtype;
 	d->layout = o->layout;
 	d->pending_end = &d->pending;
@@ -162,8 +163,6 @@ int delivery_attach(struct batchd_loader *l, const Batchd__Wire__Opened *m, int 
 	d->lease = calloc(l->n_slots, sizeof *d->lease);
 	if (!d->lease)
 		return fault_set(&l->fault, BATCHD_E_NOMEM, "out of memory");
-	for (uint32_t i = 0; i < l->n_slots; i++)
-		d->lease[i].slot = i;
 	r = gpu_enter(&d->gpu, &visit);
 	if (r != CUDA_OK)
 		return gpu_fault(&d->gpu, r, &l->fault, "cannot use the GPU");
@@ -218,34 +217,63 @@ bool delivery_destroy(struct delivery *d, uint32_t n_slots)
 
 /* ---- slots ---- */
 
-unsigned delivery_n_coming(const struct delivery *d)
-{
-	return atomic_load(&d->n_coming);
-}
-
 cuda_ptr delivery_slot(const struct delivery *d, uint32_t slot)
 {
 	return d->imported ? d->imported + slot * d->stride : copy_slot(d->copy, slot);
+}
+
+struct batchd_loader *delivery_owner(struct batchd_loader *l, uint64_t generation)
+{
+	uint64_t era = generation >> ERA_SHIFT;
+
+	if (era == l->era)
+		return l->delivery ? l : NULL;
+	for (struct batchd_loader *f = l->former; f; f = f->former)
+		if (f->era == era)
+			return f->delivery ? f : NULL;
+	return NULL;
 }
 
 struct device_lease *delivery_lease(struct batchd_loader *l, uint32_t slot, uint64_t generation)
 {
 	struct device_lease *lease = slot < l->n_slots ? &l->delivery->lease[slot] : NULL;
 
-	return lease && lease->state == DEVICE_LENT && lease->generation == generation ? lease : NULL;
+	return lease && lease->n_lent && lease->generation == generation ? lease : NULL;
 }
 
 bool delivery_may_release(struct delivery *d, uint32_t slot)
 {
-	if (d->lease[slot].state != DEVICE_LENT)
+	if (!d->lease[slot].n_lent)
 		return false;
-	d->lease[slot].state = DEVICE_FREE;
+	d->lease[slot].n_lent--;
 	return true;
+}
+
+static uint32_t slot_of(const struct delivery *d, const struct device_lease *lease)
+{
+	return (uint32_t)(lease - d->lease);
+}
+
+/* Whether the trainer or a tensor has anything of it. */
+static bool has_somebody(struct device_lease *lease)
+{
+	return lease->n_lent + lease->n_exported > atomic_load(&lease->n_returned);
+}
+
+uint32_t delivery_n_held(struct batchd_loader *l)
+{
+	uint32_t n = 0;
+
+	pthread_mutex_lock(&l->lock);
+	for (uint32_t i = 0; i < l->n_slots; i++)
+		n += l->lease[i].held && (l->lease[i].more || has_somebody(&l->delivery->lease[i]));
+	pthread_mutex_unlock(&l->lock);
+	return n;
 }
 
 int delivery_use(struct delivery *d, struct device_lease *lease, struct cuda_stream *stream)
 {
-	int r = d->copy ? copy_wait(d->copy, lease->slot, stream) : CUDA_OK;
+	int r = d->copy ? copy_wait(d->copy, slot_of(d, lease), stream) : CUDA_OK;
 
 	if (r != CUDA_OK)
 		return r;
@@ -260,14 +288,14 @@ int delivery_use(struct delivery *d, struct device_lease *lease, struct cuda_str
 
 /* ---- giving back ---- */
 
-void delivery_return(struct delivery *d, struct device_lease *lease)
+void delivery_return(struct delivery *d, struct returned *node)
 {
-	struct device_lease *head = atomic_load(&d->returned);
+	struct returned *head = atomic_load(&d->returned);
 
-	atomic_fetch_add(&d->n_coming, 1);
+	atomic_fetch_add(&d->lease[node->slot].n_returned, 1);
 	do
-		lease->next = head;
-	while (!atomic_compare_exchange_weak(&d->returned, &head, lease));
+		node->next = head;
+	while (!atomic_compare_exchange_weak(&d->returned, &head, node));
 }
 
 /* Records an event behind all that the lease's streams were given so far. In the GPU's context. */
@@ -286,24 +314,49 @@ static int record(struct delivery *d, struct device_lease *lease)
 
 static void append(struct delivery *d, struct device_lease *lease)
 {
-	lease->state = DEVICE_PENDING;
+	lease->pending = true;
 	lease->next = NULL;
 	*d->pending_end = lease;
 	d->pending_end = &lease->next;
 }
 
-/* Tensors that are gone. An event recorded now is behind whatever was queued while they lived. */
-static void take_returned(struct delivery *d)
+/* Tensors that are gone. An event recorded now is behind whatever was queued while they lived. In the GPU's context, unless that is lost. */
+static void take_returned(struct batchd_loader *l)
 {
-	struct device_lease *next, *lease = atomic_exchange(&d->returned, NULL);
+	struct delivery *d = l->delivery;
+	struct returned *next, *node = atomic_exchange(&d->returned, NULL);
 
-	for (; lease; lease = next) {
-		next = lease->next;
+	for (; node; node = next) {
+		struct device_lease *lease = &d->lease[node->slot];
+
+		next = node->next;
+		atomic_fetch_sub(&lease->n_returned, 1);
+		lease->n_exported--;
+		lease->deferred = true;
 		d->n_exported--;
-		if (!d->lost)
-			d->lost = record(d, lease);
-		append(d, lease);
+		if (lease_ends(&l->lease[node->slot])) {
+			if (!d->lost)
+				d->lost = record(d, lease);
+			append(d, lease);
+		}
+		free(node);
 	}
+}
+
+int delivery_let_go(struct batchd_loader *l, uint32_t slot)
+{
+	struct delivery *d = l->delivery;
+	struct device_lease *lease = &d->lease[slot];
+	struct gpu_visit visit;
+
+	if (!lease->deferred)
+		return loader_end_lease(l, slot);
+	if (!d->lost && !(d->lost = gpu_enter(&d->gpu, &visit))) {
+		d->lost = record(d, lease);
+		gpu_leave(&d->gpu, &visit);
+	}
+	append(d, lease);
+	return 0;
 }
 
 /* CUDA_OK: all of its work is complete. */
@@ -336,9 +389,8 @@ static void give_back_complete(struct batchd_loader *l)
 		*at = lease->next;
 		if (!*at)
 			d->pending_end = at;
-		lease->state = DEVICE_FREE;
-		loader_end_lease(l, lease->slot);
-		atomic_fetch_sub(&d->n_coming, 1);
+		lease->pending = false;
+		loader_end_lease(l, slot_of(d, lease));
 	}
 }
 
@@ -350,13 +402,13 @@ int delivery_collect(struct batchd_loader *l, bool *more)
 	if ((d->pending || atomic_load(&d->returned)) && !d->lost) {
 		d->lost = gpu_enter(&d->gpu, &visit);
 		if (!d->lost) {
-			take_returned(d);
+			take_returned(l);
 			give_back_complete(l);
 			gpu_leave(&d->gpu, &visit);
 		}
 	}
 	if (d->lost)
-		take_returned(d); /* without CUDA: only to know that nobody has them */
+		take_returned(l); /* without CUDA: only to know that nobody has them */
 	*more = !d->lost && (d->pending || d->n_exported);
 	return d->lost;
 }
@@ -371,35 +423,38 @@ static int release_behind(struct batchd_loader *l, struct device_lease *lease, s
 		return BATCHD_E_INVALID;
 	if (r == CUDA_OK)
 		r = delivery_use(d, lease, stream);
-	if (r == CUDA_OK)
+	if (r == CUDA_OK && l->lease[slot_of(d, lease)].n_out == 1 && !l->lease[slot_of(d, lease)].more)
 		r = record(d, lease);
 	if (r != CUDA_OK) {
 		if (cuda_error_sticky(r))
 			d->lost = r;
 		return BATCHD_E_GPU;
 	}
-	atomic_fetch_add(&d->n_coming, 1);
-	append(d, lease);
+	lease->n_lent--;
+	lease->deferred = true;
+	if (lease_ends(&l->lease[slot_of(d, lease)]))
+		append(d, lease);
 	return 0;
 }
 
 int batchd_cuda_release(struct batchd_loader *l, uint32_t slot, uint64_t generation, void *stream)
 {
-	struct device_lease *lease;
+	struct device_lease *lease = NULL;
+	struct batchd_loader *owner;
 	struct gpu_visit visit;
 	int r = BATCHD_E_INVALID;
 
 	if (loader_is_foreign(l))
 		return BATCHD_E_FORKED;
-	if (!l->delivery)
-		return BATCHD_E_INVALID;
 	pthread_mutex_lock(&l->lock);
-	lease = delivery_lease(l, slot, generation);
-	if (lease && gpu_enter(&l->delivery->gpu, &visit) == CUDA_OK) {
-		r = release_behind(l, lease, stream);
-		take_returned(l->delivery);
-		give_back_complete(l);
-		gpu_leave(&l->delivery->gpu, &visit);
+	owner = delivery_owner(l, generation);
+	if (owner)
+		lease = delivery_lease(owner, slot, generation);
+	if (lease && gpu_enter(&owner->delivery->gpu, &visit) == CUDA_OK) {
+		r = release_behind(owner, lease, stream);
+		take_returned(owner);
+		give_back_complete(owner);
+		gpu_leave(&owner->delivery->gpu, &visit);
 	}
 	pthread_mutex_unlock(&l->lock);
 	return r;
@@ -407,13 +462,61 @@ int batchd_cuda_release(struct batchd_loader *l, uint32_t slot, uint64_t generat
 
 /* ---- next ---- */
 
+static bool is_held(const struct batchd_loader *l)
+{
+	bool held = false;
+
+	for (uint32_t i = 0; i < l->n_slots; i++)
+		held |= l->delivery->lease[i].n_lent || l->delivery->lease[i].n_exported;
+	return held;
+}
+
+/* Whether nobody has a batch of this connection any more, and nothing on the GPU reads one. */
+static bool is_over(struct batchd_loader *l)
+{
+	bool more;
+	int lost = delivery_collect(l, &more);
+
+	/* After a fatal error nothing runs on the GPU any more, and no event will tell. */
+	return !is_held(l) && (lost || !l->delivery->pending);
+}
+
+/* Earlier connections that are over: taken off the list, to be destroyed without the lock. */
+static struct batchd_loader *take_over_formers(struct batchd_loader *l)
+{
+	struct batchd_loader **at = &l->former, *f, *over = NULL;
+
+	while ((f = *at)) {
+		if (!f->delivery || !is_over(f)) {
+			at = &f->former;
+			continue;
+		}
+		*at = f->former;
+		f->former = over;
+		over = f;
+	}
+	return over;
+}
+
+static void destroy_formers(struct batchd_loader *f)
+{
+	for (struct batchd_loader *next; f; f = next) {
+		next = f->former;
+		f->former = NULL;
+		loader_destroy(f);
+	}
+}
+
 static int collect(struct batchd_loader *l, bool *more)
 {
+	struct batchd_loader *over;
 	int lost;
 
 	pthread_mutex_lock(&l->lock);
 	lost = delivery_collect(l, more);
+	over = l->former ? take_over_formers(l) : NULL;
 	pthread_mutex_unlock(&l->lock);
+	destroy_formers(over);
 	return lost;
 }
 
@@ -428,13 +531,15 @@ static int say_lost(struct batchd_loader *l, int lost)
 static int begin_copies(struct batchd_loader *l, const struct batchd_batch *b)
 {
 	struct delivery *d = l->delivery;
+	uint32_t n_rows = slices_per_batch(l) > 1 ? l->cut.batch.n_rows : b->n_rows;
 	const struct ready *next;
 	struct gpu_visit visit;
 	int r = gpu_enter(&d->gpu, &visit);
 
 	if (r != CUDA_OK)
 		return r;
-	r = copy_begin(d->copy, b->slot, b->generation, b->n_rows * l->row_bytes, l->labels_offset, b->n_rows * l->label_bytes);
+	r = copy_begin(d->copy, b->slot, b->generation & (((uint64_t)1 << ERA_SHIFT) - 1), n_rows * l->row_bytes, l->labels_offset,
+		       n_rows * l->label_bytes);
 	next = r == CUDA_OK && !b->last ? stream_peek(l) : NULL;
 	if (next)
 		r = copy_begin(d->copy, next->slot, next->generation, next->n_rows * l->row_bytes, l->labels_offset, next->n_rows * l->label_bytes);
@@ -442,25 +547,36 @@ static int begin_copies(struct batchd_loader *l, const struct batchd_batch *b)
 	return r;
 }
 
+/* The first slice of a batch, or the whole, makes the lease new. */
+static void note_lent(struct batchd_loader *l, const struct batchd_batch *b)
+{
+	struct device_lease *lease = &l->delivery->lease[b->slot];
+
+	pthread_mutex_lock(&l->lock);
+	if (lease->generation != b->generation) {
+		lease->generation = b->generation;
+		lease->n_lent = lease->n_streams = 0;
+		lease->deferred = false;
+	}
+	lease->n_lent++;
+	pthread_mutex_unlock(&l->lock);
+}
+
 static int arrive(struct batchd_loader *l, struct batchd_batch *b)
 {
 	struct delivery *d = l->delivery;
-	struct device_lease *lease = &d->lease[b->slot];
+	char *slot;
 	int r;
 
-	pthread_mutex_lock(&l->lock);
-	lease->state = DEVICE_LENT;
-	lease->generation = b->generation;
-	lease->n_rows = b->n_rows;
-	lease->n_streams = 0;
-	pthread_mutex_unlock(&l->lock);
+	note_lent(l, b);
 	r = d->copy ? begin_copies(l, b) : CUDA_OK;
 	if (r != CUDA_OK) {
 		gpu_fault(&d->gpu, r, &l->fault, "cannot copy a batch to the GPU");
 		return l->fault.code = BATCHD_E_GPU;
 	}
-	b->device_data = (void *)(uintptr_t)delivery_slot(d, b->slot);
-	b->device_labels = (char *)b->device_data + l->labels_offset;
+	slot = (char *)(uintptr_t)delivery_slot(d, b->slot);
+	b->device_data = slot + b->row * l->row_bytes;
+	b->device_labels = slot + l->labels_offset + b->row * l->label_bytes;
 	return BATCHD_OK;
 }
 
@@ -509,16 +625,14 @@ static atomic_uint n_closed;
 
 static bool is_done(struct batchd_loader *l)
 {
-	struct delivery *d = l->delivery;
-	bool done, more, held = false;
+	struct batchd_loader *over;
+	bool done;
 
 	pthread_mutex_lock(&l->lock);
-	delivery_collect(l, &more);
-	for (uint32_t i = 0; i < l->n_slots; i++)
-		held |= d->lease[i].state == DEVICE_EXPORTED || d->lease[i].state == DEVICE_LENT;
-	/* After a fatal error nothing runs on the GPU any more, and no event will tell. */
-	done = !held && (d->lost || !d->pending);
+	over = take_over_formers(l);
+	done = is_over(l) && !l->former;
 	pthread_mutex_unlock(&l->lock);
+	destroy_formers(over);
 	return done;
 }
 
@@ -564,6 +678,7 @@ void delivery_close(struct batchd_loader *l)
 
 		pthread_mutex_lock(&l->lock);
 		l->closed = true;
+		slices_stop(l);
 		delivery_collect(l, &more);
 		pending = more && l->delivery->pending;
 		pthread_mutex_unlock(&l->lock);

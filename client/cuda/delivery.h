@@ -1,10 +1,12 @@
 /* A loader's batches on the GPU: where they are, how they become the trainer's tensor, and when their slots go back.
  *
- *   batchd_next       -> LENT      the trainer may begin work that reads the batch
- *   batchd_release    -> FREE      at once: the trainer has seen its work complete
- *   ..._cuda_release  -> PENDING   an event is recorded; FREE when it is seen complete, which is looked at during later calls
- *   ..._cuda_dlpack   -> EXPORTED  a tensor owns it
- *   its deleter       -> (list)    any thread, no CUDA call, no lock: noted in a list, PENDING when the list is next looked at
+ *   batchd_next       -> lent      the trainer may begin work that reads the batch
+ *   batchd_release    -> free      at once: the trainer has seen its work complete
+ *   ..._cuda_release  -> pending   an event is recorded; free when it is seen complete, which is looked at during later calls
+ *   ..._cuda_dlpack   -> exported  a tensor owns it
+ *   its deleter       -> (list)    any thread, no CUDA call, no lock: noted in a list, pending when the list is next looked at
+ *
+ * In share mode several slices of one slot may be in different states; the slot is pending when none is lent or exported any more and none is still to come.
  *
  * A loader that is closed with batches still EXPORTED or PENDING lives on, connection included, until the last is gone; calls for any other
  * loader look after it. Everything here is under the loader's lock unless it says otherwise. */
@@ -21,18 +23,27 @@
 enum { DELIVERY_STREAMS = 8 }; /* that may read one batch */
 
 struct device_lease {
-	enum { DEVICE_FREE, DEVICE_LENT, DEVICE_EXPORTED, DEVICE_PENDING } state;
-	uint32_t slot, n_rows;
-	uint64_t generation;
-	struct device_lease *next;     /* in the list of the returned, or of the pending */
+	uint64_t generation;           /* as the trainer sees it; of the last batch that was lent */
+	unsigned n_lent, n_exported;   /* slices (1 for a whole batch) that the trainer or a tensor has */
+	atomic_uint n_returned;        /* of the exported: their tensors are gone, which nobody has looked at yet; any thread */
+	bool deferred;                 /* some of it was given back behind a stream's work */
+	bool pending;                  /* events are recorded */
+	struct device_lease *next;     /* of the pending */
 	struct cuda_stream *stream[DELIVERY_STREAMS]; /* whose work must be complete before the slot goes back */
 	struct cuda_event *event[DELIVERY_STREAMS];   /* made when first needed */
 	unsigned n_streams;
 };
 
+/* A tensor that is gone: its memory carries the news. */
+struct returned {
+	struct returned *next;
+	uint32_t slot;
+};
+
 struct delivery {
 	/* Written once, while opening. */
 	struct gpu gpu;
+	unsigned fork_generation;      /* process_generation() */
 	bool wants_images;             /* dtype and layout below are for images; arrays arrive as they are */
 	enum batchd_dtype dtype;
 	enum batchd_layout layout;
@@ -46,8 +57,7 @@ struct delivery {
 	struct cuda_function *kernel;
 
 	struct device_lease *lease;    /* of each slot */
-	_Atomic(struct device_lease *) returned; /* by deleters; any thread */
-	atomic_uint n_coming;          /* returned or pending: nobody holds them, they come back by themselves */
+	_Atomic(struct returned *) returned; /* by deleters; any thread */
 	struct device_lease *pending, **pending_end;
 	uint32_t n_exported;
 	int lost;                      /* a CUDA result after which nothing works any more, or 0 */
@@ -70,20 +80,24 @@ bool delivery_destroy(struct delivery *d, uint32_t n_slots);
 
 /* batchd_next for loaders with a GPU. The loader's thread. */
 int delivery_next(struct batchd_loader *l, struct batchd_batch *b, int timeout_ms);
-/* Whether batchd_release may end the lease: not if a tensor has it or an event is waited for. */
+/* Notes that batchd_release gives a slice back; false if the trainer has none of this slot. */
 bool delivery_may_release(struct delivery *d, uint32_t slot);
 /* Gives back what is complete. more: something else may come back by itself. 0, or the CUDA result after which nothing works any more. */
 int delivery_collect(struct batchd_loader *l, bool *more);
-/* Slots that nobody holds any more and that are still on loan. Any thread. */
-unsigned delivery_n_coming(const struct delivery *d);
+/* Nobody has any of the slot's batch any more: gives it back, at once or behind the streams that were named. 0 or a code. */
+int delivery_let_go(struct batchd_loader *l, uint32_t slot);
+/* Slots of which somebody has something; not those that only wait for the GPU. Any thread, not under the lock. */
+uint32_t delivery_n_held(struct batchd_loader *l);
 /* Where a slot is on the GPU. */
 cuda_ptr delivery_slot(const struct delivery *d, uint32_t slot);
+/* Which connection of the loader lent it: the present one, or a former one that is still remembered; NULL: none of them, or not to a GPU. */
+struct batchd_loader *delivery_owner(struct batchd_loader *l, uint64_t generation);
 /* The lease of a batch that the trainer may still begin work with, or NULL. */
 struct device_lease *delivery_lease(struct batchd_loader *l, uint32_t slot, uint64_t generation);
 /* Notes that stream reads the batch, and makes it wait for the batch's bytes. In the GPU's context. A CUDA result. */
 int delivery_use(struct delivery *d, struct device_lease *lease, struct cuda_stream *stream);
-/* A deleter's part: any thread, also without the lock. The lease must not be touched afterwards. */
-void delivery_return(struct delivery *d, struct device_lease *lease);
+/* A deleter's part: any thread, also without the lock. node is freed by whoever looks at it; neither it nor d may be touched afterwards. */
+void delivery_return(struct delivery *d, struct returned *node);
 
 /* ---- the end ---- */
 

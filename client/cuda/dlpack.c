@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "cuda/delivery.h"
+#include "process.h"
 
 enum { MAX_DIMS = WIRE_MAX_DIMS + 1 };
 
@@ -16,18 +17,22 @@ struct export {
 		struct dl_managed_versioned versioned;
 	} as;
 	int64_t shape[MAX_DIMS], strides[MAX_DIMS];
-	struct batchd_loader *loader;
-	struct device_lease *lease;
+	struct delivery *delivery; /* not the loader: it may have another connection by then */
+	uint32_t slot;
 };
 
 static void give_up(struct export *e)
 {
-	struct batchd_loader *l = e->loader;
-	struct device_lease *lease = e->lease;
+	struct delivery *d = e->delivery;
+	struct returned *node = (struct returned *)e; /* the memory carries on as the news */
+	uint32_t slot = e->slot;
 
-	free(e);
-	if (!loader_is_foreign(l))
-		delivery_return(l->delivery, lease);
+	if (d->fork_generation != process_generation()) {
+		free(e);
+		return;
+	}
+	node->slot = slot;
+	delivery_return(d, node);
 }
 
 static void delete_plain(struct dl_managed *m)
@@ -55,35 +60,35 @@ static void set_type(struct dl_tensor *t, enum batchd_dtype dtype)
 	t->type_lanes = 1;
 }
 
-static void describe(const struct batchd_loader *l, const struct device_lease *lease, struct export *e, struct dl_tensor *t)
+static void describe(const struct batchd_loader *l, const struct batchd_batch *b, struct export *e, struct dl_tensor *t)
 {
 	uint32_t n = l->info.n_dims;
 	int64_t stride = 1;
 
-	*t = (struct dl_tensor){ .data = (void *)(uintptr_t)delivery_slot(l->delivery, lease->slot), .device_type = DL_CUDA,
-				 .device_id = l->delivery->gpu.ordinal, .n_dims = (int32_t)n + 1, .shape = e->shape, .strides = e->strides };
+	*t = (struct dl_tensor){ .data = b->device_data, .device_type = DL_CUDA, .device_id = l->delivery->gpu.ordinal, .n_dims = (int32_t)n + 1,
+				 .shape = e->shape, .strides = e->strides };
 	set_type(t, l->info.stored_dtype);
-	e->shape[0] = lease->n_rows;
+	e->shape[0] = b->n_rows;
 	for (uint32_t i = 0; i < n; i++)
 		e->shape[i + 1] = l->info.stored_shape[i];
 	for (uint32_t i = n + 1; i-- > 0; stride *= e->shape[i])
 		e->strides[i] = stride;
 }
 
-static struct export *make(struct batchd_loader *l, struct device_lease *lease, int versioned)
+static struct export *make(struct batchd_loader *l, const struct batchd_batch *b, int versioned)
 {
 	struct export *e = calloc(1, sizeof *e);
 
 	if (!e)
 		return NULL;
-	e->loader = l;
-	e->lease = lease;
+	e->delivery = l->delivery;
+	e->slot = b->slot;
 	if (versioned) {
 		e->as.versioned = (struct dl_managed_versioned){ .major = 1, .context = e, .deleter = delete_versioned, .flags = DL_FLAG_READ_ONLY };
-		describe(l, lease, e, &e->as.versioned.tensor);
+		describe(l, b, e, &e->as.versioned.tensor);
 	} else {
 		e->as.plain = (struct dl_managed){ .context = e, .deleter = delete_plain };
-		describe(l, lease, e, &e->as.plain.tensor);
+		describe(l, b, e, &e->as.plain.tensor);
 	}
 	return e;
 }
@@ -99,9 +104,10 @@ int batchd_cuda_dlpack(struct batchd_loader *l, const struct batchd_batch *b, in
 		return r;
 	pthread_mutex_lock(&l->lock);
 	lease = delivery_lease(l, b->slot, b->generation);
-	e = lease ? make(l, lease, versioned) : NULL;
+	e = lease ? make(l, b, versioned) : NULL;
 	if (e) {
-		lease->state = DEVICE_EXPORTED;
+		lease->n_lent--;
+		lease->n_exported++;
 		l->delivery->n_exported++;
 	}
 	pthread_mutex_unlock(&l->lock);
@@ -113,20 +119,21 @@ int batchd_cuda_dlpack(struct batchd_loader *l, const struct batchd_batch *b, in
 
 int batchd_cuda_add_stream(struct batchd_loader *l, uint32_t slot, uint64_t generation, void *stream)
 {
-	struct device_lease *lease;
+	struct device_lease *lease = NULL;
+	struct batchd_loader *owner;
 	struct gpu_visit visit;
 	int r = BATCHD_E_INVALID;
 
 	if (loader_is_foreign(l))
 		return BATCHD_E_FORKED;
-	if (!l->delivery)
-		return r;
 	pthread_mutex_lock(&l->lock);
-	lease = slot < l->n_slots ? &l->delivery->lease[slot] : NULL;
-	if (lease && lease->generation == generation && (lease->state == DEVICE_LENT || lease->state == DEVICE_EXPORTED) &&
-	    gpu_enter(&l->delivery->gpu, &visit) == CUDA_OK) {
-		r = delivery_use(l->delivery, lease, stream) == CUDA_OK ? 0 : BATCHD_E_INVALID;
-		gpu_leave(&l->delivery->gpu, &visit);
+	owner = delivery_owner(l, generation);
+	if (owner && slot < owner->n_slots)
+		lease = &owner->delivery->lease[slot];
+	if (lease && lease->generation == generation && (lease->n_lent || lease->n_exported) &&
+	    gpu_enter(&owner->delivery->gpu, &visit) == CUDA_OK) {
+		r = delivery_use(owner->delivery, lease, stream) == CUDA_OK ? 0 : BATCHD_E_INVALID;
+		gpu_leave(&owner->delivery->gpu, &visit);
 	}
 	pthread_mutex_unlock(&l->lock);
 	return r;

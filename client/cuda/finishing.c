@@ -6,6 +6,11 @@
 
 enum { HOST_MEMORY = 1 }; /* of CUDA_POINTER_MEMORY_TYPE */
 
+/* Which of a slot's rows a batch has; in share mode not always all of them. */
+struct rows {
+	uint32_t slot, first, n;
+};
+
 /* A mistake of the caller's: said, but the loader goes on. */
 static int misuse(struct batchd_loader *l, const char *text)
 {
@@ -57,9 +62,9 @@ static int check_target(struct batchd_loader *l, cuda_ptr to)
 	return 0;
 }
 
-/* The steps that all have in common: queue(l, lease, to, stream) with the batch's bytes in place. to: 0 where there is no target. */
-static int with_batch(struct batchd_loader *l, uint32_t slot, uint64_t generation, cuda_ptr to, bool has_target, struct cuda_stream *stream,
-		      int (*queue)(struct batchd_loader *, const struct device_lease *, cuda_ptr, struct cuda_stream *), const char *what)
+/* The steps that all have in common: queue(l, rows, to, stream) with the batch's bytes in place. to: 0 where there is no target. */
+static int with_batch(struct batchd_loader *l, const struct rows *rows, uint64_t generation, cuda_ptr to, bool has_target, struct cuda_stream *stream,
+		      int (*queue)(struct batchd_loader *, const struct rows *, cuda_ptr, struct cuda_stream *), const char *what)
 {
 	struct device_lease *lease;
 	struct gpu_visit visit;
@@ -75,13 +80,13 @@ static int with_batch(struct batchd_loader *l, uint32_t slot, uint64_t generatio
 		r = check_target(l, to);
 	if (r == 0) {
 		pthread_mutex_lock(&l->lock);
-		lease = delivery_lease(l, slot, generation);
+		lease = delivery_lease(l, rows->slot, generation);
 		result = lease ? delivery_use(l->delivery, lease, stream) : CUDA_OK;
 		pthread_mutex_unlock(&l->lock);
 		if (!lease)
 			r = misuse(l, "this batch is no longer on loan, or a tensor has it");
 		else
-			r = outcome(l, result == CUDA_OK && queue ? queue(l, lease, to, stream) : result, what);
+			r = outcome(l, result == CUDA_OK && queue ? queue(l, rows, to, stream) : result, what);
 	}
 	gpu_leave(&l->delivery->gpu, &visit);
 	return r;
@@ -105,19 +110,20 @@ static int launch(const struct delivery *d, struct finish_plan *p, struct cuda_s
 					    stream, parameters, NULL);
 }
 
-static int queue_finish(struct batchd_loader *l, const struct device_lease *lease, cuda_ptr to, struct cuda_stream *stream)
+static int queue_finish(struct batchd_loader *l, const struct rows *rows, cuda_ptr to, struct cuda_stream *stream)
 {
 	struct delivery *d = l->delivery;
+	cuda_ptr from = delivery_slot(d, rows->slot) + rows->first * l->row_bytes;
 	struct finish_plan p = d->plan;
 	uint64_t number_bytes = d->is_image ? finish_number_bytes((enum finish_number)p.number) : 0, values = (uint64_t)p.plane * p.n_channels;
 	uint32_t here;
 	int r = CUDA_OK;
 
 	if (!d->is_image)
-		return d->gpu.driver->memcpy_dtod_async(to, delivery_slot(d, lease->slot), lease->n_rows * l->row_bytes, stream);
-	for (uint32_t row = 0; row < lease->n_rows && r == CUDA_OK; row += here) {
-		here = lease->n_rows - row < images_at_once(&p) ? lease->n_rows - row : images_at_once(&p);
-		p.in = delivery_slot(d, lease->slot) + row * values;
+		return d->gpu.driver->memcpy_dtod_async(to, from, rows->n * l->row_bytes, stream);
+	for (uint32_t row = 0; row < rows->n && r == CUDA_OK; row += here) {
+		here = rows->n - row < images_at_once(&p) ? rows->n - row : images_at_once(&p);
+		p.in = from + row * values;
 		p.out = to + row * values * number_bytes;
 		p.n_px = here * p.plane;
 		r = launch(d, &p, stream);
@@ -125,33 +131,57 @@ static int queue_finish(struct batchd_loader *l, const struct device_lease *leas
 	return r;
 }
 
+/* From the batch's place in the slot's host memory, which every version of the struct has. False: it makes no sense. */
+static bool rows_of(const struct batchd_loader *l, const struct batchd_batch *b, struct rows *rows)
+{
+	size_t at = b->slot < l->n_slots ? (size_t)((char *)b->data - (char *)slab_slot(l->slab, b->slot)) : SIZE_MAX;
+
+	*rows = (struct rows){ .slot = b->slot, .n = b->n_rows };
+	if (at > l->group_rows * l->row_bytes || b->n_rows < 1 || b->n_rows > l->info.batch_size)
+		return false;
+	rows->first = l->row_bytes ? (uint32_t)(at / l->row_bytes) : 0;
+	return rows->first + rows->n <= l->group_rows;
+}
+
 int batchd_cuda_finish(struct batchd_loader *l, const struct batchd_batch *b, void *to, void *stream)
 {
+	struct rows rows;
 	int r = check(l);
 
 	if (r < 0)
 		return r;
+	if (!rows_of(l, b, &rows))
+		return misuse(l, "this batch is none of this loader's");
 	if (l->delivery->is_image && !l->delivery->kernel)
 		return misuse(l, "this libbatchd was built without CUDA's compiler and has no finishing kernel (make CUDA=1): use batch.device_data");
 	if (l->delivery->is_image && (uintptr_t)to % finish_number_bytes((enum finish_number)l->delivery->plan.number))
 		return misuse(l, "the target is not aligned for its numbers");
-	return with_batch(l, b->slot, b->generation, (cuda_ptr)(uintptr_t)to, true, stream, queue_finish, "cannot finish a batch");
+	return with_batch(l, &rows, b->generation, (cuda_ptr)(uintptr_t)to, true, stream, queue_finish, "cannot finish a batch");
 }
 
 /* ---- labels, waiting ---- */
 
-static int queue_labels(struct batchd_loader *l, const struct device_lease *lease, cuda_ptr to, struct cuda_stream *stream)
+static int queue_labels(struct batchd_loader *l, const struct rows *rows, cuda_ptr to, struct cuda_stream *stream)
 {
-	return l->delivery->gpu.driver->memcpy_dtod_async(to, delivery_slot(l->delivery, lease->slot) + l->labels_offset,
-							  lease->n_rows * l->label_bytes, stream);
+	return l->delivery->gpu.driver->memcpy_dtod_async(to, delivery_slot(l->delivery, rows->slot) + l->labels_offset +
+							  rows->first * l->label_bytes, rows->n * l->label_bytes, stream);
 }
 
 int batchd_cuda_labels(struct batchd_loader *l, const struct batchd_batch *b, void *to, void *stream)
 {
-	return with_batch(l, b->slot, b->generation, (cuda_ptr)(uintptr_t)to, true, stream, queue_labels, "cannot copy a batch's labels");
+	struct rows rows;
+	int r = check(l);
+
+	if (r < 0)
+		return r;
+	if (!rows_of(l, b, &rows))
+		return misuse(l, "this batch is none of this loader's");
+	return with_batch(l, &rows, b->generation, (cuda_ptr)(uintptr_t)to, true, stream, queue_labels, "cannot copy a batch's labels");
 }
 
 int batchd_cuda_wait(struct batchd_loader *l, uint32_t slot, uint64_t generation, void *stream)
 {
-	return with_batch(l, slot, generation, 0, false, stream, NULL, "cannot wait for a batch");
+	struct rows rows = { .slot = slot };
+
+	return with_batch(l, &rows, generation, 0, false, stream, NULL, "cannot wait for a batch");
 }

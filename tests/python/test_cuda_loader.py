@@ -197,6 +197,34 @@ def test_a_stuck_gpu_does_not_stop_ctrl_c_and_timeouts(run):
     """)
 
 
+def test_another_daemon_in_mid_epoch(run):
+    """It crashes and a new one takes its place: the same epoch, batch for batch, also raw ones of before; one warning."""
+    run("""
+    import signal, subprocess
+    of_cpu = expected(dtype="uint8", layout="NHWC")
+    loader = open_loader(raw=True, reconnect=60, n_slots=2)
+    loader.set_epoch(2)
+    batches = iter(loader)
+    kept = next(batches)[0]
+    socket = os.environ["BATCHD_SOCKET"]
+    os.kill(batchd.status()["daemon"]["pid"], signal.SIGKILL)
+    daemon = subprocess.Popen([os.path.join(os.environ["BATCHD_BUILD"], "batchd"), "--foreground", "--socket", socket], stderr=subprocess.DEVNULL)
+    found = [kept.cpu()]
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        for images, labels in batches:
+            kept = None  # the old daemon's
+            found.append(images.cpu())
+            images = None
+    assert len(found) == len(of_cpu) and all(real.equal(f, i) for f, (i, _, _) in zip(found, of_cpu))
+    assert [1 for w in told if "goes on where it was" in str(w.message)] == [1], [str(w.message) for w in told]
+    labels = None
+    loader.close()
+    daemon.terminate()
+    assert daemon.wait() == 0
+    """)
+
+
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 @pytest.mark.parametrize("normalize", [True, False])

@@ -102,8 +102,6 @@ static int check_share(const struct batchd_options *o, struct fault *f)
 		return 0;
 	if (o->group_batch_size > MAX_BATCH)
 		return fault_set(f, BATCHD_E_INVALID, "group_batch_size must be 1 to %d, not %u", MAX_BATCH, o->group_batch_size);
-	if (o->device && *o->device && strcmp(o->device, "cpu") != 0)
-		return fault_set(f, BATCHD_E_INVALID, "group_batch_size: batches on a GPU are taken whole: give the same batch_size");
 	if (o->group_batch_size % o->batch_size == 0)
 		return 0;
 	list_divisors(o->group_batch_size, sizes, sizeof sizes);

@@ -665,6 +665,55 @@ START_TEST(test_close_waits_for_the_streams_work)
 }
 END_TEST
 
+/* ---- share mode ---- */
+
+START_TEST(test_slices_of_the_groups_batch)
+{
+	/* Two slices of one slot, given back in every combination of ways: each has its own rows, and the slot goes back once, after both. */
+	char *images = malloc((size_t)N_IMAGES * IMAGE * 4);
+	int64_t labels[N_IMAGES];
+	struct dl_managed *m;
+	unsigned n = 0, way = (unsigned)_i;
+
+	options.dtype = BATCHD_UINT8;
+	options.layout = BATCHD_NHWC;
+	epoch_on_cpu(BATCHD_UINT8, BATCHD_NHWC, images, labels);
+	options.mode = BATCHD_SHARE;
+	options.batch_size = BATCH / 2;
+	options.group_batch_size = BATCH;
+	open_loader();
+	for (uint64_t epoch = 1; epoch < 4; epoch++, n = 0) {
+		start(epoch);
+		while (batchd_next(loader, &batch, BATCHD_FOREVER) == BATCHD_OK) {
+			ok(batchd_cuda_finish(loader, &batch, target(), stream));
+			ok(batchd_cuda_labels(loader, &batch, (void *)(uintptr_t)label_tensor, stream));
+			if (epoch == 1) {
+				ck_assert_mem_eq(fetch(tensor, batch.n_rows * IMAGE), images + n * IMAGE, batch.n_rows * IMAGE);
+				ck_assert_mem_eq(fetch(label_tensor, batch.n_rows * 8), labels + n, batch.n_rows * 8);
+			}
+			n += batch.n_rows;
+			switch ((batch.row ? way / 3 : way % 3)) {
+			case 0:
+				OK(cu.stream_synchronize(stream));
+				ok(batchd_release(loader, batch.slot, batch.generation));
+				break;
+			case 1:
+				ok(batchd_cuda_release(loader, batch.slot, batch.generation, stream));
+				break;
+			default:
+				m = export_batch();
+				ck_assert_int_eq(m->tensor.shape[0], batch.n_rows);
+				ck_assert_mem_eq(fetch((cuda_ptr)(uintptr_t)m->tensor.data, IMAGE), batch.data, IMAGE);
+				m->deleter(m);
+			}
+		}
+		ck_assert_uint_eq(n, N_IMAGES);
+	}
+	ck_assert_uint_eq(batchd_n_leased(loader), 0);
+	free(images);
+}
+END_TEST
+
 /* ---- another daemon ---- */
 
 /* A crash and a new one in its place; a program of its own, as this process has used CUDA and must not fork another user of it. */
@@ -863,6 +912,7 @@ int main(void)
 	tcase_add_test(t, test_tensor_in_a_forked_child_takes_nothing);
 	tcase_add_test(t, test_tensor_outlives_its_loader);
 	tcase_add_test(t, test_close_waits_for_the_streams_work);
+	tcase_add_loop_test(t, test_slices_of_the_groups_batch, 0, 9);
 	tcase_add_loop_test(t, test_loader_goes_on_with_another_daemon, 0, 2);
 	tcase_add_test(t, test_devices_by_name);
 	tcase_add_test(t, test_odd_types_are_refused);
@@ -875,6 +925,7 @@ int main(void)
 	tcase_add_test(t, test_slot_goes_back_when_the_stream_has_come_that_far);
 	tcase_add_test(t, test_tensor_gives_its_slot_back_from_any_thread);
 	tcase_add_test(t, test_misuse_is_told_and_harmless);
+	tcase_add_loop_test(t, test_slices_of_the_groups_batch, 0, 9);
 	suite_add_tcase(s, t);
 
 	t = tcase_create("staged");

@@ -233,15 +233,30 @@ static void skip_ahead(struct stream *s)
 
 /* ---- copying to GPUs ---- */
 
+/* Whoever looks for batches on that mirror will find none there any more, whichever batch it was. */
+static void tell_failed(struct loader *l, const struct mirror *mirror, const char *why)
+{
+	for (uint32_t i = 0; l->is_loose && i < l->group.n_places; i++) {
+		struct consumer *c = l->group.member[i];
+		if (c && c->mirror == mirror)
+			c->ops->mirror_failed(c, why);
+	}
+	for (uint32_t k = 0; !l->is_loose && k < l->n_streams; k++) {
+		struct stream *s = &l->streams[k];
+		for (uint32_t i = 0; s->consumers && i < s->n_consumers; i++) {
+			struct consumer *c = s->consumers[i];
+			if (c && c->mirror == mirror)
+				c->ops->mirror_failed(c, why);
+		}
+	}
+}
+
 static void on_copied(struct slot *slot, struct mirror *mirror, const char *why)
 {
 	struct stream *s = slot->stream;
 	struct loader *l = s->loader; /* kept by n_in_flight */
-	for (uint32_t i = 0; *why && s->consumers && i < s->n_consumers; i++) {
-		struct consumer *c = s->consumers[i];
-		if (c && c->mirror == mirror)
-			c->ops->mirror_failed(c, why);
-	}
+	if (*why)
+		tell_failed(l, mirror, why);
 	stream_try_free(s, slot);
 	stream_pump(s);
 	loader_copied(l);
@@ -278,8 +293,10 @@ static void publish_to(struct stream *s, struct consumer *c, uint32_t place)
 			continue;
 		if (c->quota && c->n_leases >= c->quota)
 			return;
-		if (!mirror_has(c->mirror, slot))
+		if (!mirror_has(c->mirror, slot)) {
+			start_copies(s, slot); /* it came to this batch late */
 			return;
+		}
 		if (s->group)
 			c->n_missed += stream_distance(s, &c->cursor, &slot->at);
 		int r = c->ops->publish(c, slot);

@@ -38,11 +38,14 @@ enum batchd_code {
 	BATCHD_E_FORKED = -16,     /* used in a child of the process that opened it */
 	BATCHD_E_CANCELLED = -17,  /* on_progress said so */
 	BATCHD_E_STALLED = -19,    /* another trainer of the job does not get on (option stall_error); the loader goes on at the next call */
-	BATCHD_E_GPU = -18         /* there is no such GPU, or it failed: the daemon's use of it or this process's own; the text says which */
+	BATCHD_E_GPU = -18,        /* there is no such GPU, or it failed: the daemon's use of it or this process's own; the text says which */
+	BATCHD_E_PRODUCER = -20    /* the producer of a served data set failed, has ended or never came; batchd_error has its last words */
 };
 
 enum batchd_dtype { BATCHD_UINT8, BATCHD_FLOAT16, BATCHD_FLOAT32, BATCHD_INT32, BATCHD_INT64, BATCHD_FLOAT64, BATCHD_INT16, BATCHD_BOOL,
-		    BATCHD_BFLOAT16 }; /* the last on a GPU only */
+		    BATCHD_BFLOAT16, /* on a GPU, and in what producers make */
+		    /* only in what producers make: */
+		    BATCHD_INT8, BATCHD_UINT16, BATCHD_UINT32, BATCHD_UINT64, BATCHD_COMPLEX64, BATCHD_COMPLEX128, BATCHD_FLOAT8_E4M3, BATCHD_FLOAT8_E5M2 };
 enum batchd_layout { BATCHD_NCHW, BATCHD_NHWC, BATCHD_AS_STORED };
 enum batchd_mode { BATCHD_SHARD, BATCHD_SHARE };
 /* What becomes of a trainer of a share group that is so far behind that there is no slot left for the others: they wait for it; it misses the oldest batches
@@ -66,7 +69,8 @@ enum batchd_event {
 struct batchd_options {
 	size_t size_bytes;
 	const char *socket;        /* NULL: $BATCHD_SOCKET, the user's own daemon, the system's daemon, or start one for this user */
-	const char *dataset;       /* a name from the daemon's configuration, or "imagefolder:DIR", "files:LIST", "npy:FILE[,FILE]", "random:..." */
+	const char *dataset;       /* a name from the daemon's configuration, or "imagefolder:DIR", "files:LIST", "npy:FILE[,FILE]", "random:...",
+	                            * "serve:NAME" */
 	const char *transform;     /* "train224", "val224" or JSON; NULL: train224 for images, nothing for arrays */
 	const char *job;           /* trainers with the same job share one loader; NULL: one that fits this process (and torchrun) */
 	enum batchd_dtype dtype;
@@ -106,6 +110,7 @@ struct batchd_options {
 	uint32_t group_batch_size;
 	enum batchd_policy policy; /* share: the same for all of the group */
 	int stall_error;           /* 1: a call that learns of a stalled trainer returns BATCHD_E_STALLED, too */
+	uint32_t producer_timeout_ms; /* "serve:NAME": how long to wait for its producer; 0: a minute */
 };
 void batchd_options_init(struct batchd_options *o);
 
@@ -141,6 +146,8 @@ struct batchd_info {
 	int can_finish;            /* 0: batchd_cuda_finish would be needed, and this library was built without a CUDA compiler */
 	uint32_t group_batch_size; /* share: rows of the loader's batch, of which batch_size is a part */
 	enum batchd_policy policy; /* share: the one in force */
+	uint32_t served;           /* a producer makes the batches: see batchd_arrays. Then n_batches is 0 if nobody knows it, batch_size the rows of
+	                            * a usual batch, shape means nothing, and every batchd_start has base 0 */
 };
 
 /* One batch on loan. Memory is valid until batchd_release of it, in this process only. */
@@ -267,6 +274,67 @@ int batchd_cuda_release(struct batchd_loader *l, uint32_t slot, uint64_t generat
 int batchd_cuda_dlpack(struct batchd_loader *l, const struct batchd_batch *b, int versioned, void *stream, void **managed);
 /* Another stream reads the batch, or the tensor made of it: its work is waited for as well. At most 8 for one batch. Thread-safe. */
 int batchd_cuda_add_stream(struct batchd_loader *l, uint32_t slot, uint64_t generation, void *stream);
+
+/* ---- batches that a producer made ("serve:NAME") ---- */
+
+#define BATCHD_MAX_ARRAYS 256
+
+/* One array of a batch: contiguous, the last dimension fastest, at a multiple of 64 bytes. */
+struct batchd_array {
+	enum batchd_dtype dtype;
+	uint32_t n_dims;           /* at most 8 */
+	uint64_t shape[8];
+	uint64_t n_bytes;
+	void *data;
+};
+
+/* What is in a batch on loan: how many arrays (the first `max` of them are filled in), or a negative code. text: how they belong together, in the producer's
+ * words; n_text bytes, not terminated; valid as long as the batch. */
+int batchd_arrays(struct batchd_loader *l, const struct batchd_batch *b, struct batchd_array *arrays, uint32_t max, const char **text, size_t *n_text);
+
+/* ---- making batches for others ----
+ *
+ * A producer serves one job at a time: whoever opens "serve:NAME" as the same user. It makes the batches of an epoch in order, each in the slot it is given, as far
+ * ahead as there are free slots. In shard mode batch k goes to rank k % world_size as its step k / world_size, and a round that is not complete at an
+ * epoch's end to nobody. A producer belongs to one thread. */
+struct batchd_producer;
+
+struct batchd_produce_options {
+	size_t size_bytes;
+	const char *socket;        /* as in batchd_options */
+	const char *name;          /* at most 64 bytes; a newer producer of the same name and user takes over */
+	uint64_t slot_bytes;       /* room for the largest batch: batchd_produce_size of it */
+	uint64_t n_batches;        /* of an epoch, for all ranks together; 0: not known beforehand */
+	uint64_t n_samples;        /* of an epoch, for information; 0: not known */
+	uint64_t id;               /* what the samples are, in any words of yours hashed; trainers' checkpoints carry it */
+	uint64_t incarnation;      /* a producer with a lower one than a living one of the same name is refused */
+	uint32_t n_rows;           /* of a usual batch, for information */
+	int resumable;             /* an epoch's batches are the same whenever it is made, so it can be begun in its middle */
+	int autostart;             /* start a daemon for this user if none answers (default 1) */
+	const char *program;
+};
+void batchd_produce_options_init(struct batchd_produce_options *o);
+int batchd_produce_open(const struct batchd_produce_options *o, struct batchd_producer **out, char *err, size_t err_size);
+
+/* What is to be made now: batch `step` of `epoch`, counted over all ranks. It is usually the one after the last; if not, go there: batches in between are
+ * wanted by nobody. */
+struct batchd_fill {
+	uint64_t epoch, step;
+	uint64_t room_bytes;       /* of the slot */
+};
+/* BATCHD_OK, BATCHD_AGAIN, or an error; timeout_ms as for batchd_next. Each is answered by batchd_produce_filled or batchd_produce_end_epoch. */
+int batchd_produce_next(struct batchd_producer *p, struct batchd_fill *f, int timeout_ms);
+/* Lays the batch out in the slot: give dtype, n_dims and shape of each array; n_bytes and data are set, and there the array is to be written. text: how they
+ * belong together; consumers get it as it is. BATCHD_E_LIMIT: it does not fit; the fill may be laid out again. */
+int batchd_produce_lay(struct batchd_producer *p, struct batchd_array *arrays, uint32_t n, const char *text, size_t n_text);
+int batchd_produce_filled(struct batchd_producer *p, uint32_t n_rows);
+/* The epoch has no such batch. */
+int batchd_produce_end_epoch(struct batchd_producer *p);
+/* Bytes that such a batch takes. 0: it is none. */
+size_t batchd_produce_size(const struct batchd_array *arrays, uint32_t n, size_t n_text);
+/* why: what trainers are told after the last batch; of a long text the end. NULL is allowed for both. */
+void batchd_produce_close(struct batchd_producer *p, const char *why);
+const char *batchd_produce_error(const struct batchd_producer *p);
 
 /* The daemon's state as JSON; free() it. Needs no loader. */
 int batchd_status(const char *socket, char **json, char *err, size_t err_size);

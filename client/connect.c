@@ -149,6 +149,8 @@ static int code_of(Batchd__Wire__ErrorCode code)
 {
 	if (code == BATCHD__WIRE__ERROR_CODE__GPU_LOST)
 		return BATCHD_E_GPU;
+	if (code == BATCHD__WIRE__ERROR_CODE__PRODUCER)
+		return BATCHD_E_PRODUCER;
 	return code > 0 && code <= BATCHD__WIRE__ERROR_CODE__INTERNAL ? -(int)code : BATCHD_E_INTERNAL;
 }
 

@@ -50,6 +50,7 @@ const char *batchd_code_name(int code)
 	case BATCHD_E_CANCELLED: return "CANCELLED";
 	case BATCHD_E_GPU: return "GPU";
 	case BATCHD_E_STALLED: return "STALLED";
+	case BATCHD_E_PRODUCER: return "PRODUCER";
 	default: return "UNKNOWN";
 	}
 }

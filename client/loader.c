@@ -11,6 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "arrays.h"
 #include "cuda/delivery.h"
 #include "process.h"
 #include "source.h"
@@ -167,6 +168,7 @@ static int send_open(struct batchd_loader *l, const struct batchd_options *o, co
 	open.born_ns = l->born_ns;
 	open.again = again;
 	open.ring = RING_LAYOUT;
+	open.producer_wait_ms = o->producer_timeout_ms;
 	m.body_case = BATCHD__WIRE__CLIENT_MESSAGE__BODY_OPEN;
 	m.open = &open;
 	return connection_send(&l->connection, &m, s->fds, s->n_fds) < 0 ? connection_lost(&l->connection, &l->fault) : 0;
@@ -277,19 +279,25 @@ static void fill_info(struct batchd_loader *l, const Batchd__Wire__Opened *m, ui
 	i->device = "cpu";
 	i->device_reason = "";
 	i->can_finish = 1;
+	i->served = m->served;
 	i->n_samples_rank = l->own_batches ? 0 : stream_n_rows(l, 0);
-	i->n_batches = l->own_batches ? 0 : stream_n_batches(l, 0);
+	i->n_batches = l->own_batches ? 0 : m->served ? m->n_batches : stream_n_batches(l, 0);
 }
 
 static int take_opened(struct batchd_loader *l, const struct batchd_options *o, const Batchd__Wire__Opened *m, const int *fds)
 {
-	int r = check_opened(l, m, l->group_rows);
+	int r = check_opened(l, m, m->served ? 1 : l->group_rows);
 
 	if (r < 0)
 		return r;
 	if (m->ring && (m->ring != RING_LAYOUT || ring_map(&l->ring, fds[1]) < 0))
 		return fault_set(&l->fault, BATCHD_E_PROTOCOL, "batchd at %s offers a control page that cannot be used", l->connection.address);
-	fill_info(l, m, o->batch_size);
+	l->served = m->served;
+	if (m->served && o->group_batch_size && o->group_batch_size != o->batch_size)
+		return fault_set(&l->fault, BATCHD_E_INVALID, "group_batch_size: a producer's batches are as large as it makes them");
+	if (m->served && l->delivery)
+		return fault_set(&l->fault, BATCHD_E_INVALID, "device: a producer's batches come in host memory; copy them to the GPU yourself");
+	fill_info(l, m, m->served ? m->n_rows : o->batch_size);
 	l->lease = calloc(l->n_slots, sizeof *l->lease);
 	l->early = calloc(l->n_slots, sizeof *l->early);
 	if (!l->lease || !l->early)
@@ -581,6 +589,22 @@ uint32_t batchd_n_leased(const struct batchd_loader *l)
 int batchd_fd(const struct batchd_loader *l)
 {
 	return l->connection.socket;
+}
+
+int batchd_arrays(struct batchd_loader *l, const struct batchd_batch *b, struct batchd_array *arrays, uint32_t max, const char **text, size_t *n_text)
+{
+	struct fault f = { 0 };
+	int r = BATCHD_E_FORKED;
+
+	if (loader_is_foreign(l))
+		return r;
+	r = l->served ? arrays_read(b->data, (size_t)l->row_bytes, arrays, max, text, n_text, &f) :
+			fault_set(&f, BATCHD_E_INVALID, "batchd_arrays is for batches of producers (serve:NAME)");
+	if (r < 0) {
+		l->fault = f;
+		l->fault.code = 0; /* the next batch may be a better one */
+	}
+	return r;
 }
 
 /* ---- classes ---- */

@@ -64,7 +64,7 @@ enum { ERA_SHIFT = 48 };
 struct batchd_loader {
 	/* Written once, by batchd_open. */
 	unsigned generation;   /* process_generation() */
-	bool own_batches, share, drop_last;
+	bool own_batches, share, drop_last, served;
 	struct batchd_options options; /* its strings are the loader's own; dataset as the daemon wants it */
 	uint64_t born_ns;
 

@@ -140,7 +140,7 @@ static int check_token(struct batchd_loader *l, const struct token *t)
 /* The same place, counted in this loader's batches and trainers. */
 static void convert(const struct batchd_loader *l, const struct token *t, struct batchd_position *p)
 {
-	bool same = l->own_batches || (t->batch_size == l->info.batch_size && t->consumers == consumers(l));
+	bool same = l->own_batches || l->served || (t->batch_size == l->info.batch_size && t->consumers == consumers(l));
 
 	p->n_given = t->n_given;
 	p->ended = t->last;
@@ -152,6 +152,20 @@ static void convert(const struct batchd_loader *l, const struct token *t, struct
 		p->step = same ? t->next : 0;
 		p->order = t->order;
 	}
+}
+
+/* A producer's batches are dealt out in turn: other ranks than those of the token can only go on where a round of their own begins. */
+static int deal_out_again(struct batchd_loader *l, struct token *t)
+{
+	uint64_t n = t->next * t->consumers;
+
+	if (n % consumers(l)) {
+		fault_set(&l->fault, 0, "the state is behind batch %llu of its epoch, where %llu ranks cannot go on: they have had a multiple of %llu",
+			  (unsigned long long)n, (unsigned long long)consumers(l), (unsigned long long)consumers(l));
+		return BATCHD_E_INVALID;
+	}
+	t->next = n / consumers(l);
+	return 0;
 }
 
 int batchd_resume(struct batchd_loader *l, const char *token, struct batchd_position *position)
@@ -166,6 +180,10 @@ int batchd_resume(struct batchd_loader *l, const char *token, struct batchd_posi
 	l->fault.code = 0;
 	if (r == 0)
 		r = check_token(l, &t);
+	if (r < 0)
+		return r;
+	if (l->served && !t.last)
+		r = deal_out_again(l, &t);
 	if (r < 0)
 		return r;
 	convert(l, &t, &full);

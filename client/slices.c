@@ -9,7 +9,7 @@
 
 uint32_t slices_per_batch(const struct batchd_loader *l)
 {
-	return l->group_rows / l->info.batch_size;
+	return l->served ? 1 : l->group_rows / l->info.batch_size;
 }
 
 bool slices_next(struct batchd_loader *l, struct slice *out)

@@ -82,7 +82,9 @@ int batchd_start(struct batchd_loader *l, uint64_t epoch, uint64_t base, uint64_
 
 	if (r < 0)
 		return r;
-	n = l->own_batches ? 0 : stream_n_batches(l, base);
+	if (l->served && base)
+		return misuse(l, "batchd_start: a producer's epoch has no base: count its batches with `step`");
+	n = l->own_batches ? 0 : l->served ? l->info.n_batches : stream_n_batches(l, base);
 	n = n > step ? n - step : 0;
 	if (n_batches)
 		*n_batches = n;
@@ -94,10 +96,10 @@ int batchd_start(struct batchd_loader *l, uint64_t epoch, uint64_t base, uint64_
 	l->next_step = l->n_pushed = step;
 	l->pushed_all = false;
 	l->n_missed = as_expected ? l->n_missed : 0;
-	l->at_end = n == 0 && !l->own_batches;
+	l->at_end = n == 0 && !l->own_batches && !l->served;
 	l->order = l->own_batches && l->resumed.size_bytes && epoch == l->resumed.epoch && step == l->resumed.step ? l->resumed.order : 0;
 	stream_drop_pending(l);
-	l->streaming = n > 0 || l->own_batches;
+	l->streaming = n > 0 || l->own_batches || l->served;
 	if (!l->streaming) {
 		l->continues = false; /* the daemon is not asked for an epoch without batches, so it stands somewhere else */
 		return 0;
@@ -331,7 +333,7 @@ static bool lend(struct batchd_loader *l, const struct ready *b, uint64_t wait_n
 	bool ok;
 
 	pthread_mutex_lock(&l->lock);
-	ok = b->slot < l->n_slots && b->generation >> ERA_SHIFT == 0 && b->n_rows >= 1 && b->n_rows <= l->group_rows && !l->lease[b->slot].held;
+	ok = b->slot < l->n_slots && b->generation >> ERA_SHIFT == 0 && b->n_rows >= 1 && (l->served || b->n_rows <= l->group_rows) && !l->lease[b->slot].held;
 	if (ok) {
 		l->lease[b->slot] = (struct lease){ .generation = b->generation, .wait_ns = wait_ns, .n_out = 1, .held = true };
 		atomic_fetch_add(&l->n_leased, 1);
@@ -439,7 +441,7 @@ const struct ready *stream_peek(struct batchd_loader *l)
 /* A batch, or of a share group a slice of one, that is on loan already. */
 static int give_slice(struct batchd_loader *l, const struct slice *s, uint64_t wait_ns, struct batchd_batch *b)
 {
-	bool last = l->share ? l->next_step + 1 == stream_n_batches(l, l->base) : s->batch.last;
+	bool last = l->share && !l->served ? l->next_step + 1 == stream_n_batches(l, l->base) : s->batch.last;
 
 	l->n_given++;
 	if (l->pending_first)
@@ -454,6 +456,17 @@ static int give_slice(struct batchd_loader *l, const struct slice *s, uint64_t w
 		l->continues = !l->own_batches;
 	}
 	return BATCHD_OK;
+}
+
+/* The mark that a producer's epoch was over before. That it cannot be given back to a daemon that has just gone is told by whatever comes next. */
+static int end_of_served_epoch(struct batchd_loader *l, const struct ready *mark)
+{
+	pthread_mutex_lock(&l->lock);
+	handover_release(l, mark->slot, mark->generation, 0);
+	pthread_mutex_unlock(&l->lock);
+	l->streaming = false;
+	l->continues = l->at_end = true;
+	return BATCHD_END;
 }
 
 /* From the connection that there is. */
@@ -474,6 +487,8 @@ static int next_here(struct batchd_loader *l, struct batchd_batch *b, uint64_t b
 	} while (r == BATCHD_AGAIN);
 	if (r != 0)
 		return r;
+	if (l->served && ready.last && !ready.n_rows)
+		return end_of_served_epoch(l, &ready);
 	wait_ns = loader_now_ns() - began;
 	if (!lend(l, &ready, wait_ns))
 		return fault_set(&l->fault, BATCHD_E_PROTOCOL, "batchd at %s lends an impossible slot or number of rows", l->connection.address);
@@ -584,7 +599,7 @@ int batchd_join(struct batchd_loader *l, enum batchd_join how, struct batchd_pos
 	l->base = p.base = joined->base_sample;
 	l->next_step = p.step = joined->step * slices_per_batch(l);
 	l->n_missed = 0;
-	l->at_end = l->next_step >= stream_n_batches(l, l->base);
+	l->at_end = !l->served && l->next_step >= stream_n_batches(l, l->base);
 	l->streaming = !l->at_end;
 	p.n_given = l->n_given;
 	memcpy(position, &p, p.size_bytes < sizeof p ? p.size_bytes : sizeof p);

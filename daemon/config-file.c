@@ -80,6 +80,7 @@ static const cyaml_schema_field_t limits_fields[] = {
 	TEXT("memory_per_user", struct config_text, limits.memory_per_user),
 	TEXT("unread_per_user", struct config_text, limits.unread_per_user),
 	TEXT("fds_per_user", struct config_text, limits.fds_per_user),
+	TEXT("producers", struct config_text, limits.producers),
 	TEXT("batch_size", struct config_text, limits.batch_size),
 	TEXT("batch_bytes", struct config_text, limits.batch_bytes),
 	TEXT("image_pixels", struct config_text, limits.image_pixels),

@@ -16,7 +16,7 @@ struct config_text {
 		char *jpeg, *decoded, *directory;
 	} cache;
 	struct {
-		char *sessions, *sessions_per_user, *pending, *hello_timeout, *loaders, *loaders_per_user, *memory_per_user,
+		char *sessions, *sessions_per_user, *pending, *hello_timeout, *loaders, *producers, *loaders_per_user, *memory_per_user,
 			*unread_per_user, *fds_per_user, *batch_size, *batch_bytes, *image_pixels,
 			*image_scans, *file_bytes;
 	} limits;

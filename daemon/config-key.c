@@ -51,6 +51,7 @@ const struct key config_keys[] = {
 	{KEY(limits.memory_per_user, limits.memory_per_user), KIND_SHARE, true, "80%", 0, 0},
 	{KEY(limits.unread_per_user, limits.unread_per_user), KIND_SIZE, true, "16MiB", 64 * KIB, 64 * GIB},
 	{KEY(limits.fds_per_user, limits.fds_per_user), KIND_COUNT, true, "512", 8, 1 << 20},
+	{KEY(limits.producers, limits.producers), KIND_COUNT, true, "64", 1, 4096},
 	{KEY(limits.batch_size, limits.batch_size), KIND_COUNT, true, "65536", 1, 1 << 20},
 	{KEY(limits.batch_bytes, limits.batch_bytes), KIND_SIZE, true, "4GiB", MIB, TIB},
 	{KEY(limits.image_pixels, limits.image_pixels), KIND_NUMBER, false, "178956970", 1, UINT64_C(1) << 32},

@@ -92,19 +92,19 @@ static bool paths_are_absolute(const char *kind, const char *paths)
 
 static int check_source(const char *where, const char *source, struct config_error *err)
 {
-	static const char *const kinds[] = {"imagefolder", "files", "npy", "random"};
+	static const char *const kinds[] = {"imagefolder", "files", "npy", "random", "serve"};
 	const char *colon = strchr(source, ':');
 
 	for (size_t i = 0; colon && i < sizeof kinds / sizeof *kinds; i++) {
 		if (strncmp(source, kinds[i], (size_t)(colon - source)) != 0 || kinds[i][colon - source])
 			continue;
-		if (is_word(kinds[i], "random") || paths_are_absolute(kinds[i], colon + 1))
+		if (is_word(kinds[i], "random") || (is_word(kinds[i], "serve") && colon[1]) || paths_are_absolute(kinds[i], colon + 1))
 			return 0;
 		return fail(err, "%s: '%.200s' is relative; expected an absolute path, such as %s:/data/train", where, source,
 			    kinds[i]);
 	}
-	return fail(err, "%s: '%.200s' is not a source; expected imagefolder:DIR, files:LIST, npy:FILE[,FILE] or random:...", where,
-		    source);
+	return fail(err, "%s: '%.200s' is not a source; expected imagefolder:DIR, files:LIST, npy:FILE[,FILE], random:... or serve:NAME",
+		    where, source);
 }
 
 static int check_transform(const char *where, const char *text, struct config_error *err)

@@ -54,6 +54,7 @@ struct config_limits {
 	double memory_per_user;               /* 0..1, share of `memory` that one user's batches may take */
 	uint64_t unread_per_user;             /* bytes of answers that its trainers have not taken */
 	uint32_t fds_per_user;                /* that the daemon has open for it */
+	uint32_t producers;
 	uint32_t batch_size;                  /* rows */
 	uint64_t batch_bytes;
 	uint64_t image_pixels;                /* width * height; as struct decode_limits, */

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "producer.h"
 #include "state.h"
 
 enum { PROGRESS_MS = 200 };
@@ -117,6 +118,7 @@ static void on_linger_closed(uv_handle_t *h)
 		at = &(*at)->next;
 	*at = j->next;
 	loader_spec_finish(&j->spec);
+	free(j->served);
 	free(j);
 	batchd_maybe_finish(b);
 }
@@ -124,6 +126,9 @@ static void on_linger_closed(uv_handle_t *h)
 static void on_loader_closed(struct loader *l)
 {
 	struct job *j = l->owner;
+	if (j->feed)
+		feed_close(j->feed);
+	j->feed = NULL;
 	j->loader = NULL; /* it is freed when this returns */
 	uv_close((uv_handle_t *)&j->linger, on_linger_closed);
 }
@@ -140,6 +145,7 @@ void job_close(struct job *j)
 		loader_close(j->loader);
 	else
 		uv_close((uv_handle_t *)&j->linger, on_linger_closed);
+	producer_leave(j);
 }
 
 bool job_close_lingering(struct batchd *b, uid_t uid, bool any_user)
@@ -161,7 +167,7 @@ static void on_linger_over(uv_timer_t *t)
 
 /* ---- the loader's news ---- */
 
-static void fail_sessions(struct job *j, Batchd__Wire__ErrorCode code, const char *field, const char *text)
+void job_fail_sessions(struct job *j, Batchd__Wire__ErrorCode code, const char *field, const char *text)
 {
 	while (j->sessions) {
 		struct session *s = j->sessions;
@@ -174,7 +180,7 @@ static void fail_sessions(struct job *j, Batchd__Wire__ErrorCode code, const cha
 static void on_fail_timer(uv_timer_t *t)
 {
 	struct job *j = t->data;
-	fail_sessions(j, BATCHD__WIRE__ERROR_CODE__BAD_DATA, "dataset", j->loader->error);
+	job_fail_sessions(j, j->fail_code ? j->fail_code : BATCHD__WIRE__ERROR_CODE__BAD_DATA, j->served ? "producer" : "dataset", j->loader->error);
 	job_close(j); /* it may have been lingering, which this timer has put an end to */
 }
 
@@ -191,11 +197,17 @@ static void on_loader_failed(struct loader *l)
 static void on_loader_published(struct loader *l, bool waited)
 {
 	struct job *j = l->owner;
-	tuner_note(&j->daemon->tuner, waited);
+	if (!j->served) /* for a producer no number of workers is right */
+		tuner_note(&j->daemon->tuner, waited);
 }
 
 static const struct loader_ops loader_ops = { .failed = on_loader_failed, .published = on_loader_published,
 					      .closed = on_loader_closed };
+
+int job_make_loader(struct job *j, struct loader_spec *spec, struct recipe *recipe)
+{
+	return loader_create(j->daemon->pool, spec, recipe, j->daemon->config->bad_data, &loader_ops, j, &j->loader);
+}
 
 /* ---- opening, on the loop thread ---- */
 
@@ -238,7 +250,7 @@ static void opening_done(struct pool_task *t)
 	struct loader_spec spec;
 	int r = o->result ? o->result : loader_spec_copy(&j->spec, &spec);
 	if (r == 0) {
-		r = loader_create(b->pool, &spec, &o->recipe, b->config->bad_data, &loader_ops, j, &j->loader);
+		r = job_make_loader(j, &spec, &o->recipe);
 		if (r)
 			loader_spec_finish(&spec);
 	}
@@ -246,9 +258,9 @@ static void opening_done(struct pool_task *t)
 		fail_opening(o, BATCHD__WIRE__ERROR_CODE__INTERNAL, "", strerror(-r));
 	j->state = r ? JOB_FAILED : JOB_READY;
 	if (r)
-		fail_sessions(j, o->code, o->field, o->text);
+		job_fail_sessions(j, o->code, o->field, o->text);
 	else if (j->loader->layout.slot_bytes > b->config->limits.batch_bytes)
-		fail_sessions(j, BATCHD__WIRE__ERROR_CODE__LIMIT, "batch_bytes",
+		job_fail_sessions(j, BATCHD__WIRE__ERROR_CODE__LIMIT, "batch_bytes",
 			      "a batch is larger than limits.batch_bytes in the daemon's configuration; use a smaller batch_size");
 	uv_close((uv_handle_t *)&o->progress, free_opening);
 	job_advance(j);
@@ -317,7 +329,10 @@ static struct job *make_job(struct batchd *b, struct request *r, int *fds, unsig
 	j->linger.data = j;
 	j->next = b->jobs;
 	b->jobs = j;
-	start_opening(j, r, fds, n_fds);
+	j->served = r->served;
+	r->served = NULL;
+	if (!j->served)
+		start_opening(j, r, fds, n_fds);
 	return j;
 }
 
@@ -375,7 +390,7 @@ static void fence_all(struct job *j, const struct loader_spec *successor)
 	bool keep = (j->state == JOB_READY || j->state == JOB_OPENING) && !successor->share && !loader_spec_difference(&j->spec, successor);
 	snprintf(text, sizeof(text), "a newer incarnation of this job has started (%llu, this is %llu)", (unsigned long long)successor->incarnation,
 		 (unsigned long long)j->spec.incarnation);
-	fail_sessions(j, BATCHD__WIRE__ERROR_CODE__FENCED, "incarnation", text);
+	job_fail_sessions(j, BATCHD__WIRE__ERROR_CODE__FENCED, "incarnation", text);
 	j->spec.incarnation = successor->incarnation;
 	if (keep && j->state != JOB_CLOSING)
 		return;
@@ -426,7 +441,10 @@ void job_join(struct batchd *b, struct session *s, struct request *r, int *fds, 
 		return;
 	}
 	enter(j, s);
-	session_advance(s);
+	if (j->served && j->state == JOB_OPENING)
+		producer_await(j);
+	else
+		session_advance(s);
 }
 
 void job_leave(struct session *s)
@@ -444,7 +462,7 @@ void job_leave(struct session *s)
 	s->job = NULL;
 	if (j->sessions || j->state == JOB_CLOSING || j->opening)
 		return;
-	if (j->state == JOB_FAILED || j->daemon->stopping || !j->daemon->config->linger_ns)
+	if (j->state == JOB_FAILED || j->state == JOB_OPENING || j->daemon->stopping || !j->daemon->config->linger_ns)
 		job_close(j);
 	else
 		uv_timer_start(&j->linger, on_linger_over, j->daemon->config->linger_ns / 1000000, 0);

@@ -25,7 +25,7 @@ static int refuse(struct request_error *err, Batchd__Wire__ErrorCode code, const
 
 #define INVALID BATCHD__WIRE__ERROR_CODE__INVALID
 
-static bool may_use(const struct config_dataset *d, const struct requester *who)
+bool request_may_use(const struct config_dataset *d, const struct requester *who)
 {
 	if (!d->n_users && !d->n_groups)
 		return true;
@@ -70,9 +70,9 @@ static int resolve(const struct config *config, const Batchd__Wire__Open *open, 
 	*configured = d != NULL;
 	if (!d && !strchr(open->dataset, ':'))
 		return refuse(err, BATCHD__WIRE__ERROR_CODE__NOT_FOUND, "dataset",
-			      "no data set is named '%s' in the daemon's configuration; give a name from there, or imagefolder:DIR, "
-			      "files:LIST, npy:FILE[,FILE] or random:...", open->dataset);
-	if (d && !may_use(d, who))
+			      "no data set is named '%s' in the daemon's configuration, and no producer serves it; give a name from there, or "
+			      "imagefolder:DIR, files:LIST, npy:FILE[,FILE], random:..., or serve:NAME to wait for a producer", open->dataset);
+	if (d && !request_may_use(d, who))
 		return refuse(err, BATCHD__WIRE__ERROR_CODE__ACCESS, "dataset",
 			      "user %u may not use the data set '%s' (its users and groups in the daemon's configuration)",
 			      (unsigned)who->uid, d->name);
@@ -135,6 +135,27 @@ static enum group_policy policy_of(const Batchd__Wire__Open *o)
 	}
 }
 
+/* A producer makes its batches as it likes, so nothing of that is the trainer's to say; what would be another job otherwise is made equal. */
+static int adapt_to_producer(const Batchd__Wire__Open *o, const char *source, struct loader_spec *spec, struct request_error *err)
+{
+	const char *name = source + strlen("serve:");
+	const char *what = o->own_batches ? "batch_sampler" : o->shuffle ? "shuffle" : o->drop_last ? "drop_last" : o->apply_exif ? "apply_exif" :
+			   o->policy != BATCHD__WIRE__POLICY__POLICY_DEFAULT && o->policy != BATCHD__WIRE__POLICY__POLICY_WAIT ? "policy" :
+			   spec->transform[0] ? "transform" : NULL;
+	if (what)
+		return refuse(err, INVALID, what, "%s is the producer's business: give it to what batchd.serve is called with, and leave it out here", what);
+	if (!*name || strlen(name) > WIRE_MAX_PRODUCER)
+		return refuse(err, INVALID, "dataset", "'%s': expected serve:NAME with the name of a producer, at most %d bytes", o->dataset, WIRE_MAX_PRODUCER);
+	spec->batch_size = 1; /* a row of the slot is the whole batch */
+	spec->dtype = DTYPE_UINT8;
+	spec->layout = LAYOUT_AS_STORED;
+	spec->seed = 0;
+	spec->num_workers = 0;
+	spec->policy = GROUP_WAIT; /* a producer makes one sequence of batches */
+	spec->served = true;
+	return 0;
+}
+
 int request_make(const struct config *config, const Batchd__Wire__Open *o, const struct requester *who, unsigned n_fds,
 		 struct request *out, struct request_error *err)
 {
@@ -148,7 +169,8 @@ int request_make(const struct config *config, const Batchd__Wire__Open *o, const
 	if (r)
 		return r;
 	set_access(&out->access, who, configured);
-	if (!out->access.trusted && n_fds == 0 && !has_prefix(source, "random:"))
+	bool served = has_prefix(source, "serve:");
+	if (!out->access.trusted && n_fds == 0 && !served && !has_prefix(source, "random:"))
 		return refuse(err, BATCHD__WIRE__ERROR_CODE__ACCESS, "dataset",
 			      "the client sent no file descriptor for %s: paths are opened with the client's rights", source);
 	struct loader_spec borrowed = {
@@ -160,8 +182,12 @@ int request_make(const struct config *config, const Batchd__Wire__Open *o, const
 		.uid = who->uid,
 	};
 	out->rank = o->rank;
+	r = served ? adapt_to_producer(o, source, &borrowed, err) : 0;
+	if (r)
+		return r;
 	out->source = strdup(source);
-	if (!out->source || loader_spec_copy(&borrowed, &out->spec)) {
+	out->served = served ? strdup(source + strlen("serve:")) : NULL;
+	if (!out->source || (served && !out->served) || loader_spec_copy(&borrowed, &out->spec)) {
 		request_finish(out);
 		return refuse(err, BATCHD__WIRE__ERROR_CODE__INTERNAL, "", "out of memory");
 	}
@@ -172,5 +198,6 @@ void request_finish(struct request *r)
 {
 	loader_spec_finish(&r->spec);
 	free(r->source);
-	r->source = NULL;
+	free(r->served);
+	r->source = r->served = NULL;
 }

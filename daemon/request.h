@@ -14,6 +14,7 @@ struct requester {
 
 struct request {
 	struct loader_spec spec;     /* dataset as the client said it, transform resolved */
+	char *served;                /* the name of the producer that makes the data; NULL: the daemon does */
 	char *source;                /* what to open: a configured data set's source, or spec.dataset */
 	struct data_access access;
 	int32_t rank;                /* -1: any */
@@ -29,5 +30,7 @@ struct request_error {
 int request_make(const struct config *config, const Batchd__Wire__Open *open, const struct requester *who, unsigned n_fds,
 		 struct request *out, struct request_error *err);
 void request_finish(struct request *r);
+/* Whether the configuration lets them use the data set. */
+bool request_may_use(const struct config_dataset *d, const struct requester *who);
 
 #endif

@@ -9,13 +9,14 @@
 #include <unistd.h>
 
 #include "control.h"
+#include "producer.h"
 #include "state.h"
 #include "util/log.h"
 #include "util/size.h"
 
 #define CODE(name) BATCHD__WIRE__ERROR_CODE__##name
 
-enum { MIN_SLOTS = 2, SMALL_WINDOW_SLOTS = 32, SMALL_WINDOW_BYTES = 8 << 20 };
+enum { MIN_SLOTS = 2, SMALL_WINDOW_SLOTS = 32, SMALL_WINDOW_BYTES = 8 << 20, PRODUCER_WAIT_MS = 60000 };
 
 /* ---- ending ---- */
 
@@ -85,7 +86,7 @@ struct slots_task {
 	uint32_t window;          /* a group's, see core/group.h */
 	uint64_t charged_bytes;
 	struct charge bytes, fd;
-	bool share, more;         /* more: n_made more in the slots that are there */
+	bool share, more, served; /* more: n_made more in the slots that are there */
 	struct slots *slots;
 	int result;
 };
@@ -97,6 +98,7 @@ static void on_peer_closed(struct peer *p)
 		return;
 	p->session = NULL;
 	s->peer = NULL;
+	producer_on_closed(s);
 	if (s->slots_task)
 		s->slots_task->session = NULL;
 	control_collect(s); /* what it gave back at the last moment */
@@ -128,6 +130,8 @@ static void slots_task_run(struct pool_task *t)
 	struct slots_task *task = (struct slots_task *)t;
 	if (task->more)
 		task->result = slots_extend(task->slots, task->n_made);
+	else if (task->served)
+		task->result = slots_create_open(&task->layout, task->n, &task->slots);
 	else
 		task->result = slots_create_growing(&task->layout, task->n, task->n_made, &task->slots);
 }
@@ -166,6 +170,8 @@ static void take_slots(struct slots_task *task)
 	charge_move(&task->slots->fd, &task->fd);
 	if (!s || task->job->state != JOB_READY)
 		slots_unref(task->slots);
+	else if (task->served)
+		producer_offer(task->job, s->consumer.rank, task->slots);
 	else if (l->is_loose)
 		group_set_slots(&l->group, task->slots, task->window, group_share(task->window, l->spec.n_slots));
 	else
@@ -277,7 +283,7 @@ static void request_slots(struct session *s)
 	}
 	*task = (struct slots_task){ .task = { .run = slots_task_run, .done = slots_task_done }, .session = s, .job = s->job,
 				     .layout = l->layout, .n = more || at_once ? n : final_slots(b, l, n), .n_made = n, .window = window,
-				     .charged_bytes = n * l->layout.slot_bytes, .share = l->spec.share, .more = more != NULL };
+				     .charged_bytes = n * l->layout.slot_bytes, .share = l->spec.share, .more = more != NULL, .served = l->spec.served };
 	int r = charge_begin(&task->bytes, &b->accounts, s->uid, ACCOUNT_SLOT_BYTES, task->charged_bytes);
 	if (r == 0 && !more)
 		r = charge_begin(&task->fd, &b->accounts, s->uid, ACCOUNT_FDS, 1);
@@ -354,7 +360,7 @@ void session_advance(struct session *s)
 	if (s->state != SESSION_OPENING || s->slots_task || !s->peer || !j || j->state == JOB_OPENING)
 		return;
 	if (j->state == JOB_FAILED) {
-		session_fail(s, CODE(BAD_DATA), "dataset", j->loader ? j->loader->error : "out of memory");
+		session_fail(s, j->fail_code ? j->fail_code : CODE(BAD_DATA), "dataset", j->loader ? j->loader->error : "out of memory");
 		return;
 	}
 	struct loader *l = j->loader;
@@ -375,7 +381,7 @@ void session_advance(struct session *s)
 		s->wanted_rank = 0;
 	if (!fence_rank(s, (uint32_t)rank))
 		return;
-	if (share && j->slots_pending)
+	if ((share && j->slots_pending) || producer_is_mapping(j, (uint32_t)rank))
 		return;
 	if (!stream->slots || (!share && stream_has_strangers(stream)) || (l->is_loose && group_n_missing(&l->group)))
 		request_slots(s);
@@ -421,6 +427,8 @@ static void send_opened(struct session *s)
 	o.labels_offset = l->layout.labels_offset;
 	o.indices_offset = l->layout.indices_offset;
 	o.row_bytes = l->layout.row_bytes;
+	if (s->job->served)
+		producer_describe(s->job, &o);
 	if (l->recipe.pipeline && pipeline_normalize(l->recipe.pipeline, mean, std)) {
 		o.mean = mean;
 		o.std = std;
@@ -502,8 +510,8 @@ static const struct consumer_ops ring_ops = { .publish = publish, .mirror_failed
 
 static void on_open(struct session *s, const Batchd__Wire__Open *open, int *fds, unsigned n_fds)
 {
-	if (s->state != SESSION_GREETED) {
-		session_fail(s, CODE(PROTOCOL), NULL, "Open came twice");
+	if (s->state != SESSION_GREETED || s->producer) {
+		session_fail(s, CODE(PROTOCOL), NULL, "Open came twice, or from a producer");
 		return;
 	}
 	/* Only the end of its process ends a trainer's leases, so nobody is served whose end cannot be seen. */
@@ -515,7 +523,13 @@ static void on_open(struct session *s, const Batchd__Wire__Open *open, int *fds,
 	struct requester who = { .uid = s->uid, .gids = s->peer->gids, .n_gids = s->peer->n_gids };
 	struct request r;
 	struct request_error err;
-	if (request_make(s->daemon->config, open, &who, n_fds, &r, &err)) {
+	Batchd__Wire__Open named = *open;
+	char served[sizeof("serve:") + WIRE_MAX_PRODUCER];
+	if (!config_dataset(s->daemon->config, open->dataset) && producer_exists(s->daemon, s->uid, open->dataset)) {
+		snprintf(served, sizeof(served), "serve:%s", open->dataset);
+		named.dataset = served;
+	}
+	if (request_make(s->daemon->config, &named, &who, n_fds, &r, &err)) {
 		session_fail(s, err.code, err.field, err.text);
 		return;
 	}
@@ -525,6 +539,8 @@ static void on_open(struct session *s, const Batchd__Wire__Open *open, int *fds,
 	s->wants_ring = open->ring >= RING_LAYOUT;
 	s->born_ns = open->born_ns;
 	s->again = open->again;
+	s->producer_wait_ns = (open->producer_wait_ms ? open->producer_wait_ms : PRODUCER_WAIT_MS) * UINT64_C(1000000);
+	s->producer_deadline_ns = uv_hrtime() + s->producer_wait_ns;
 	job_join(s->daemon, s, &r, fds, n_fds);
 	request_finish(&r);
 }
@@ -536,7 +552,7 @@ static void on_seek(struct session *s, const Batchd__Wire__Seek *m)
 		session_fail(s, CODE(PROTOCOL), "seek", "seek numbers must grow");
 		return;
 	}
-	if (m->base_sample > dataset_n(l->recipe.dataset) || m->epoch > INT64_MAX || m->step > INT64_MAX) {
+	if ((l->source ? m->base_sample > 0 : m->base_sample > dataset_n(l->recipe.dataset)) || m->epoch > INT64_MAX || m->step > INT64_MAX) {
 		session_fail(s, CODE(INVALID), "epoch", "cannot begin there: beyond the end of the data set");
 		return;
 	}
@@ -555,6 +571,10 @@ static void on_join(struct session *s, const Batchd__Wire__Join *m)
 	struct loader *l = s->job->loader;
 	if (m->seek <= s->consumer.seek) {
 		session_fail(s, CODE(PROTOCOL), "seek", "seek numbers must grow");
+		return;
+	}
+	if (l->spec.served && l->spec.share && l->spec.world_size == 1) {
+		producer_on_join(s, m);
 		return;
 	}
 	if (!l->is_loose || l->spec.world_size > 1) {
@@ -695,7 +715,13 @@ static void on_message(struct peer *p, const Batchd__Wire__ClientMessage *m, int
 		return;
 	}
 	bool attached = s->state == SESSION_ATTACHED;
-	if (m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_OPEN)
+	if (m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_PRODUCE)
+		producer_on_produce(s, m->produce);
+	else if (m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_FILLED)
+		producer_on_filled(s, m->filled);
+	else if (m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_PRODUCER_END)
+		producer_on_end(s, m->producer_end);
+	else if (m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_OPEN)
 		on_open(s, m->open, fds, n_fds);
 	else if (m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_STATUS)
 		on_status(s);

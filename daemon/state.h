@@ -13,6 +13,8 @@
 
 struct session;
 struct opening;
+struct producer;
+struct feed;
 
 /* A job: the trainers that use one loader, and the loader.
  *
@@ -37,6 +39,11 @@ struct job {
 	struct charge loader_charge, fds; /* to its user, until closing begins */
 	uint64_t n_advances;         /* calls of job_advance so far */
 	uv_timer_t linger;
+	Batchd__Wire__ErrorCode fail_code; /* FAILED: what its sessions are told; 0: BAD_DATA */
+	/* Of a served data set; OPENING until a producer of that name is there. */
+	char *served;                /* the producer's name; owned; NULL: it is none */
+	struct producer *producer;   /* READY */
+	struct feed *feed;           /* the loader's source; owned */
 };
 
 enum session_state { SESSION_GREETED, SESSION_OPENING, SESSION_ATTACHED, SESSION_GHOST };
@@ -71,6 +78,8 @@ struct session {
 	bool wants_ring;
 	struct ring ring;            /* its control page; none: its batches go as packets */
 	struct charge ring_bytes;
+	struct producer *producer;   /* it makes batches itself; owned; then it is never more than GREETED */
+	uint64_t producer_wait_ns, producer_deadline_ns; /* how long it waits for a served data set's producer, and until when */
 	int pidfd;                   /* a ghost's */
 	uv_poll_t exit_poll;
 	uint64_t number, n_released, wait_ns;
@@ -94,6 +103,7 @@ struct batchd {
 	struct server server;
 	struct job *jobs;
 	struct session *sessions;
+	struct producer *producers;
 	uint64_t memory_budget_bytes;
 	struct accounts accounts;
 	uint64_t slots_bytes;        /* charged */
@@ -130,6 +140,9 @@ void job_join(struct batchd *b, struct session *s, struct request *r, int *fds, 
 void job_leave(struct session *s);
 /* Something that its sessions waited for is there: each goes on with opening. */
 void job_advance(struct job *j);
+/* Makes the job's loader; takes spec and recipe unless it fails. 0 or negative errno. */
+int job_make_loader(struct job *j, struct loader_spec *spec, struct recipe *recipe);
+void job_fail_sessions(struct job *j, Batchd__Wire__ErrorCode code, const char *field, const char *text);
 /* Ends a job without sessions now. */
 void job_close(struct job *j);
 /* Ends the job that has been without sessions for longest, of this user or, with any_user, of anybody. False: there is none. */

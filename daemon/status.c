@@ -9,6 +9,7 @@
 
 #include "core/loader.h"
 #include "data/sample-cache.h"
+#include "producer.h"
 #include "state.h"
 
 static double seconds(uint64_t ns)
@@ -133,7 +134,7 @@ static json_t *stream_part(const struct stream *s, uint32_t rank)
 	set(o, "waits_for_ranks", n.full && s->n_consumers > 1 ? ranks_of(n.waits_for | s->expected) : json_array());
 	const char *waiting = !s->positioned ? "a trainer to begin" :
 			      n.full && n.making == 0 ? "trainers to release batches" :
-			      n.making ? "workers" : s->loader->spec.own_batches ? "the batch sampler" : "";
+			      n.making ? s->loader->source ? "the producer" : "workers" : s->loader->spec.own_batches ? "the batch sampler" : "";
 	set_text(o, "waiting_for", waiting);
 	return o;
 }
@@ -218,6 +219,40 @@ static json_t *session_part(const struct session *s)
 		set(o, "stalled_s", json_real(seconds(uv_hrtime() - s->stall.active_ns)));
 		set_text(o, "stalled_why", s->stall.why);
 	}
+	return o;
+}
+
+/* What a producer waits for, or is waited for. */
+static const char *producer_waits_for(const struct producer *p)
+{
+	if (!p->job)
+		return "trainers to come";
+	if (p->asked > p->answered)
+		return "its own work";
+	return p->offers ? "the slab to be mapped" : "trainers to release batches";
+}
+
+static json_t *producer_part(const struct producer *p)
+{
+	json_t *o = json_object();
+	double age = seconds(uv_hrtime() - p->created_ns);
+	set_text(o, "name", p->name);
+	set_int(o, "pid", (uint64_t)p->pid);
+	set_int(o, "uid", p->uid);
+	set_text(o, "program", p->session->program);
+	set_text(o, "job", p->job ? p->job->spec.job : "");
+	set_int(o, "trainers", p->job ? p->job->n_sessions : 0);
+	set_int(o, "epoch", p->at.epoch);
+	set_int(o, "step", p->at.step);
+	set_int(o, "batches_per_epoch", p->n_batches);
+	set_int(o, "batches", p->n_made);
+	set_int(o, "rows", p->rows_made);
+	set(o, "batches_per_s", json_real(age > 0 ? (double)p->n_made / age : 0));
+	set_int(o, "asked", p->asked - p->answered);
+	set_int(o, "slot_bytes", p->slot_bytes);
+	set(o, "resumable", json_boolean(p->resumable));
+	set(o, "connected_s", json_real(age));
+	set_text(o, "waiting_for", producer_waits_for(p));
 	return o;
 }
 
@@ -311,6 +346,7 @@ static json_t *limits_part(const struct batchd *b)
 	set_int(o, "slots_bytes_per_user", b->accounts.limit_per_user[ACCOUNT_SLOT_BYTES]);
 	set_int(o, "unread_bytes_per_user", b->config->limits.unread_per_user);
 	set_int(o, "fds_per_user", b->config->limits.fds_per_user);
+	set_int(o, "producers", b->config->limits.producers);
 	set_int(o, "batch_size", b->config->limits.batch_size);
 	set_int(o, "batch_bytes", b->config->limits.batch_bytes);
 	return o;
@@ -336,7 +372,7 @@ static json_t *users_part(const struct batchd *b)
 
 char *status_json(struct batchd *b)
 {
-	json_t *root = json_object(), *loaders = json_array(), *sessions = json_array();
+	json_t *root = json_object(), *loaders = json_array(), *sessions = json_array(), *producers = json_array();
 	set(root, "daemon", daemon_part(b));
 	set(root, "workers", workers_part(b));
 	set(root, "memory", memory_part(b));
@@ -351,6 +387,9 @@ char *status_json(struct batchd *b)
 	set(root, "loaders", loaders);
 	set(root, "sessions", sessions);
 	set(root, "users", users_part(b));
+	for (const struct producer *p = b->producers; p; p = p->next)
+		json_array_append_new(producers, producer_part(p));
+	set(root, "producers", producers);
 	set(root, "limits", limits_part(b));
 	char *text = json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(9));
 	json_decref(root);

@@ -269,6 +269,12 @@ static const char *check_client(const struct wire_arena *a, const Batchd__Wire__
 		return m->compare->print.len == 0 || m->compare->print.len == WIRE_PRINT_BYTES ? NULL : "Compare.print does not have 1444 bytes";
 	case BATCHD__WIRE__CLIENT_MESSAGE__BODY_JOIN:
 		return m->join->start >= 0 && m->join->start <= BATCHD__WIRE__START__AT_START ? NULL : "Join.start is unknown";
+	case BATCHD__WIRE__CLIENT_MESSAGE__BODY_PRODUCE:
+		return *m->produce->name && name_ok(a, m->produce->name, WIRE_MAX_PRODUCER)
+			? NULL : "Produce.name is empty, longer than 64 bytes or not printable UTF-8";
+	case BATCHD__WIRE__CLIENT_MESSAGE__BODY_PRODUCER_END:
+		return bytes_ok(a, m->producer_end->text, WIRE_MAX_TEXT) ? NULL : "ProducerEnd.text is longer than 4096 bytes or has a NUL in it";
+	case BATCHD__WIRE__CLIENT_MESSAGE__BODY_FILLED:
 	case BATCHD__WIRE__CLIENT_MESSAGE__BODY_SEEK:
 	case BATCHD__WIRE__CLIENT_MESSAGE__BODY_RELEASE:
 	case BATCHD__WIRE__CLIENT_MESSAGE__BODY_CLASSES:
@@ -353,6 +359,8 @@ static const char *check_server(const struct wire_arena *a, const Batchd__Wire__
 		return bytes_ok(a, m->error->text, WIRE_MAX_TEXT) && bytes_ok(a, m->error->field, WIRE_MAX_FIELD)
 			? NULL : "Error has a text or field that is too long";
 	case BATCHD__WIRE__SERVER_MESSAGE__BODY_WAKE:
+	case BATCHD__WIRE__SERVER_MESSAGE__BODY_PRODUCING:
+	case BATCHD__WIRE__SERVER_MESSAGE__BODY_FILL:
 		return NULL;
 	case BATCHD__WIRE__SERVER_MESSAGE__BODY__NOT_SET:
 	default:
@@ -412,6 +420,8 @@ bool wire_client_fds_ok(const Batchd__Wire__ClientMessage *msg, unsigned n_fds)
 
 bool wire_server_fds_ok(const Batchd__Wire__ServerMessage *msg, unsigned n_fds)
 {
+	if (msg->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_PRODUCING)
+		return n_fds == (msg->producing->slab ? 1 : 0);
 	if (msg->body_case != BATCHD__WIRE__SERVER_MESSAGE__BODY_OPENED)
 		return n_fds == 0;
 	return n_fds == (msg->opened->ring ? 2 : 1);
@@ -435,7 +445,9 @@ static const char *name_of(const char *const *names, size_t n, unsigned body)
 const char *wire_client_name(const Batchd__Wire__ClientMessage *msg)
 {
 	static const char *const names[] = { "nothing", "Hello", "Open", "Seek", "Indices", "Release", "ClassesRequest",
-		"StatusRequest", "Close", "Waiting", [BATCHD__WIRE__CLIENT_MESSAGE__BODY_WAKE] = "Wake",
+		"StatusRequest", "Close", "Waiting",
+		[BATCHD__WIRE__CLIENT_MESSAGE__BODY_PRODUCE] = "Produce", [BATCHD__WIRE__CLIENT_MESSAGE__BODY_FILLED] = "Filled",
+		[BATCHD__WIRE__CLIENT_MESSAGE__BODY_PRODUCER_END] = "ProducerEnd", [BATCHD__WIRE__CLIENT_MESSAGE__BODY_WAKE] = "Wake",
 		[BATCHD__WIRE__CLIENT_MESSAGE__BODY_JOIN] = "Join", [BATCHD__WIRE__CLIENT_MESSAGE__BODY_COMPARE] = "Compare" };
 
 	return name_of(names, sizeof names / sizeof *names, msg->body_case);
@@ -445,7 +457,8 @@ const char *wire_server_name(const Batchd__Wire__ServerMessage *msg)
 {
 	static const char *const names[] = { "nothing", "Welcome", "Progress", "Opened", "Batch", "Classes", "Status", "Error",
 		[BATCHD__WIRE__SERVER_MESSAGE__BODY_WAKE] = "Wake", [BATCHD__WIRE__SERVER_MESSAGE__BODY_NOTICE] = "Notice",
-		[BATCHD__WIRE__SERVER_MESSAGE__BODY_JOINED] = "Joined" };
+		[BATCHD__WIRE__SERVER_MESSAGE__BODY_PRODUCING] = "Producing",
+		[BATCHD__WIRE__SERVER_MESSAGE__BODY_FILL] = "Fill", [BATCHD__WIRE__SERVER_MESSAGE__BODY_JOINED] = "Joined" };
 
 	return name_of(names, sizeof names / sizeof *names, msg->body_case);
 }

@@ -30,6 +30,7 @@ enum {
 	WIRE_MAX_DATASET = 8256,   /* "npy:" and two paths of PATH_MAX */
 	WIRE_MAX_TRANSFORM = 16384,/* some 300 ops of JSON; nobody writes more by hand */
 	WIRE_MAX_PHASE = 64,
+	WIRE_MAX_PRODUCER = 64,    /* a producer's name */
 	WIRE_MAX_CLASS_NAME = 255, /* NAME_MAX: classes are folders */
 	WIRE_MAX_TEXT = 4096,      /* of an error; BAD_DATA lists files */
 
@@ -90,8 +91,8 @@ int wire_unpack_client(struct wire_arena *a, const void *bytes, size_t n_bytes,
 int wire_unpack_server(struct wire_arena *a, const void *bytes, size_t n_bytes,
 		       const Batchd__Wire__ServerMessage **msg, const char **why);
 
-/* Whether a message of this kind may come with that many fds: Open with up to WIRE_MAX_FDS, Opened with exactly one, all
- * others none. */
+/* Whether a message of this kind may come with that many fds: Open with up to WIRE_MAX_FDS, Opened with exactly one,
+ * Producing with one if it brings a slab, all others none. */
 bool wire_client_fds_ok(const Batchd__Wire__ClientMessage *msg, unsigned n_fds);
 bool wire_server_fds_ok(const Batchd__Wire__ServerMessage *msg, unsigned n_fds);
 

@@ -123,6 +123,7 @@ START_TEST(test_defaults_are_those_of_the_manual)
 	ck_assert_uint_eq(c.limits.pending, 64);
 	ck_assert_uint_eq(c.limits.hello_timeout_ns, UINT64_C(5000000000));
 	ck_assert_uint_eq(c.limits.loaders, 64);
+	ck_assert_uint_eq(c.limits.producers, 64);
 	ck_assert_uint_eq(c.limits.batch_size, 65536);
 	ck_assert_uint_eq(c.limits.batch_bytes, UINT64_C(4) << 30);
 	ck_assert_uint_eq(c.limits.image_pixels, 178956970);
@@ -143,7 +144,7 @@ START_TEST(test_every_key_reaches_its_member)
 		     "idle_exit: 9min\nbad_data: 0.25\nlog_level: debug\nindex_cache: /var/i\n"
 		     "gpu_memory: 21MiB\npin_memory: on\npin_limit: 22%\n"
 		     "cache: {jpeg: 10MiB, decoded: off, directory: /var/c}\n"
-		     "limits:\n  sessions: 11\n  sessions_per_user: 12\n  pending: 13\n  hello_timeout: 14s\n  loaders: 15\n  batch_size: 16\n"
+		     "limits:\n  sessions: 11\n  sessions_per_user: 12\n  pending: 13\n  hello_timeout: 14s\n  loaders: 15\n  producers: 21\n  batch_size: 16\n"
 		     "  batch_bytes: 17MiB\n  image_pixels: 18\n  image_scans: 19\n  file_bytes: 20KiB\n",
 		     &c);
 	ck_assert_str_eq(c.socket, "/run/x");
@@ -169,6 +170,7 @@ START_TEST(test_every_key_reaches_its_member)
 	ck_assert_uint_eq(c.limits.pending, 13);
 	ck_assert_uint_eq(c.limits.hello_timeout_ns, UINT64_C(14000000000));
 	ck_assert_uint_eq(c.limits.loaders, 15);
+	ck_assert_uint_eq(c.limits.producers, 21);
 	ck_assert_uint_eq(c.limits.batch_size, 16);
 	ck_assert_uint_eq(c.limits.batch_bytes, 17 << 20);
 	ck_assert_uint_eq(c.limits.image_pixels, 18);
@@ -305,6 +307,7 @@ static const struct border {
 	{"limits.pending", "1", "0", "4096", "4097"},
 	{"limits.hello_timeout", "100ms", "99ms", "1h", "3601s"},
 	{"limits.loaders", "1", "0", "4096", "4097"},
+	{"limits.producers", "1", "0", "4096", "4097"},
 	{"limits.batch_size", "1", "0", "1048576", "1048577"},
 	{"limits.batch_bytes", "1MiB", "1048575", "1TiB", "1025GiB"},
 	{"limits.image_pixels", "1", "0", "4294967296", "4294967297"},
@@ -358,9 +361,9 @@ START_TEST(test_datasets_that_cannot_be_served_are_refused_at_once)
 	expect_refused("datasets:\n- name: 'files:a'\n  source: 'random:'\n",
 		       ":2: datasets[0].name: 'files:a' is not a name; expected 1 to 64 letters, digits, '.', '_' or '-'");
 	expect_refused("datasets:\n- name: a\n  source: images:/data\n",
-		       ":3: datasets[0].source: 'images:/data' is not a source; expected imagefolder:DIR, files:LIST, npy:FILE[,FILE] or random:...");
+		       ":3: datasets[0].source: 'images:/data' is not a source; expected imagefolder:DIR, files:LIST, npy:FILE[,FILE], random:... or serve:NAME");
 	expect_refused("datasets:\n- name: a\n  source: image:/data\n",
-		       ":3: datasets[0].source: 'image:/data' is not a source; expected imagefolder:DIR, files:LIST, npy:FILE[,FILE] or random:...");
+		       ":3: datasets[0].source: 'image:/data' is not a source; expected imagefolder:DIR, files:LIST, npy:FILE[,FILE], random:... or serve:NAME");
 	expect_refused("datasets:\n- name: a\n  source: imagefolder:data\n",
 		       ":3: datasets[0].source: 'imagefolder:data' is relative; expected an absolute path, such as imagefolder:/data/train");
 	expect_refused("datasets:\n- name: a\n  source: npy:/x,y\n",

@@ -550,6 +550,53 @@ START_TEST(test_fds_belong_to_open_and_opened_only)
 }
 END_TEST
 
+START_TEST(test_producing_has_a_descriptor_when_it_brings_a_slab)
+{
+	/* The answer to Produce has none, a slab's announcement exactly one. */
+	Batchd__Wire__ServerMessage m = BATCHD__WIRE__SERVER_MESSAGE__INIT;
+	Batchd__Wire__Producing p = BATCHD__WIRE__PRODUCING__INIT;
+
+	m.body_case = BATCHD__WIRE__SERVER_MESSAGE__BODY_PRODUCING;
+	m.producing = &p;
+	ck_assert(wire_server_fds_ok(&m, 0) && !wire_server_fds_ok(&m, 1));
+	p.slab = 1;
+	ck_assert(wire_server_fds_ok(&m, 1) && !wire_server_fds_ok(&m, 0) && !wire_server_fds_ok(&m, 2));
+}
+END_TEST
+
+START_TEST(test_producers_names_and_last_words_are_bounded)
+{
+	/* A name goes into log lines, last words into an Error. */
+	const Batchd__Wire__ClientMessage *out;
+	Batchd__Wire__ClientMessage m = BATCHD__WIRE__CLIENT_MESSAGE__INIT;
+	Batchd__Wire__Produce p = BATCHD__WIRE__PRODUCE__INIT;
+	Batchd__Wire__ProducerEnd e = BATCHD__WIRE__PRODUCER_END__INIT;
+	char name[WIRE_MAX_PRODUCER + 2], text[WIRE_MAX_TEXT + 2];
+	const char *why;
+
+	m.body_case = BATCHD__WIRE__CLIENT_MESSAGE__BODY_PRODUCE;
+	m.produce = &p;
+	ck_assert_int_eq(roundtrip(&m, &out, &why), -EPROTO); /* none */
+	memset(name, 'n', sizeof name);
+	name[WIRE_MAX_PRODUCER + 1] = '\0';
+	p.name = name;
+	ck_assert_int_eq(roundtrip(&m, &out, &why), -EPROTO);
+	p.name = name + 1;
+	ck_assert_int_eq(roundtrip(&m, &out, &why), 0);
+	name[5] = '\n';
+	ck_assert_int_eq(roundtrip(&m, &out, &why), -EPROTO);
+
+	m.body_case = BATCHD__WIRE__CLIENT_MESSAGE__BODY_PRODUCER_END;
+	m.producer_end = &e;
+	memset(text, '\n', sizeof text);
+	text[WIRE_MAX_TEXT + 1] = '\0';
+	e.text = text;
+	ck_assert_int_eq(roundtrip(&m, &out, &why), -EPROTO);
+	e.text = text + 1;
+	ck_assert_int_eq(roundtrip(&m, &out, &why), 0);
+}
+END_TEST
+
 START_TEST(test_socket_paths_are_refused_rather_than_cut)
 {
 	/* 107 bytes fit the address, 108 do not. */
@@ -612,6 +659,8 @@ int main(void)
 	tcase_add_test(messages, test_server_messages_within_and_beyond_their_limits);
 	tcase_add_test(messages, test_a_device_comes_whole_or_not_at_all);
 	tcase_add_test(messages, test_fds_belong_to_open_and_opened_only);
+	tcase_add_test(messages, test_producing_has_a_descriptor_when_it_brings_a_slab);
+	tcase_add_test(messages, test_producers_names_and_last_words_are_bounded);
 	tcase_add_test(messages, test_socket_paths_are_refused_rather_than_cut);
 	tcase_add_test(messages, test_every_code_and_message_has_a_name);
 	suite_add_tcase(suite, messages);

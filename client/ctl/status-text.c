@@ -500,6 +500,34 @@ static void print_sessions(const json_t *root)
 	}
 }
 
+static void print_producers(const json_t *root)
+{
+	const json_t *list = json_object_get(root, "producers"), *p;
+	struct table *t;
+	size_t i;
+
+	if (json_array_size(list) == 0)
+		return;
+	putchar('\n');
+	t = table_create("PRODUCER|>PID|USER|PROGRAM|JOB|>TRAINERS|>EPOCH|>STEP|>BATCHES|>BATCHES/S|>SLOT|WAITS FOR");
+	json_array_foreach((json_t *)(uintptr_t)list, i, p) {
+		table_cell(t, "%s", or_dash(text(p, "name")));
+		table_cell(t, "%s", count(p, "pid", BUF));
+		table_cell(t, "%s", user_name(p, BUF));
+		table_cell(t, "%s", or_dash(text(p, "program")));
+		table_cell(t, "%s", or_dash(text(p, "job")));
+		table_cell(t, "%s", count(p, "trainers", BUF));
+		table_cell(t, "%s", count(p, "epoch", BUF));
+		table_cell(t, "%s", count(p, "step", BUF));
+		table_cell(t, "%s", count(p, "batches", BUF));
+		table_cell(t, "%s", rate(p, "batches_per_s", BUF));
+		table_cell(t, "%s", bytes(p, "slot_bytes", BUF));
+		table_cell(t, "%s", or_dash(text(p, "waiting_for")));
+	}
+	table_print(t, 0);
+	table_destroy(t);
+}
+
 void status_print(const json_t *root, const json_t *last)
 {
 	print_daemon(root);
@@ -508,5 +536,6 @@ void status_print(const json_t *root, const json_t *last)
 	print_gpus(root);
 	print_cache(root);
 	print_loaders(root, last);
+	print_producers(root);
 	print_sessions(root);
 }

@@ -217,6 +217,11 @@ static const struct pool_job_ops array_job = { .run = run_array, .fetch = fetch_
 
 void loader_submit(struct loader *l, struct pool_queue *q, struct slot *slot)
 {
+	if (l->source) {
+		l->n_in_flight++;
+		l->source->ops->submit(l->source, slot);
+		return;
+	}
 	bool image = l->recipe.pipeline != NULL;
 	size_t rows = CHUNK_BYTES / (l->layout.row_bytes ? l->layout.row_bytes : 1);
 	slot->job.ops = image ? &image_job : &array_job;
@@ -224,6 +229,34 @@ void loader_submit(struct loader *l, struct pool_queue *q, struct slot *slot)
 	slot->job.chunk = image || rows < 1 ? 1 : rows > slot->n_rows ? slot->n_rows : (uint32_t)rows;
 	l->n_in_flight++;
 	pool_submit(l->pool, q, &slot->job);
+}
+
+void loader_cancel(struct loader *l, struct slot *slot)
+{
+	if (l->source)
+		l->source->ops->cancel(l->source, slot);
+	else
+		pool_cancel(l->pool, &slot->job);
+}
+
+void loader_source_done(struct loader *l, struct slot *slot)
+{
+	loader_hold(l);
+	l->n_in_flight--;
+	atomic_fetch_add_explicit(&l->n_made, slot->n_rows, memory_order_relaxed);
+	stream_on_filled(slot->stream, slot);
+	loader_let_go(l);
+}
+
+void loader_hold(struct loader *l)
+{
+	l->n_in_flight++;
+}
+
+void loader_let_go(struct loader *l)
+{
+	l->n_in_flight--;
+	maybe_free(l);
 }
 
 void loader_note_published(struct loader *l, const struct slot *slot, bool waited)
@@ -364,7 +397,8 @@ static uint64_t n_per_rank(const struct loader *l, uint64_t base)
 
 uint64_t loader_n_batches(const struct loader *l, uint64_t base)
 {
-	return plan_n_batches(n_per_rank(l, base), l->spec.batch_size, l->spec.drop_last);
+	/* How long a producer's epoch is shows only when it is over. */
+	return l->source ? UINT64_MAX : plan_n_batches(n_per_rank(l, base), l->spec.batch_size, l->spec.drop_last);
 }
 
 /* ---- life ---- */
@@ -410,7 +444,7 @@ static uint64_t hash_pipeline(const struct loader *l)
 /* A share group of one is an open one: trainers come and go. */
 static bool is_loose(const struct loader_spec *spec)
 {
-	return spec->share && (spec->world_size == 1 || spec->policy != GROUP_WAIT);
+	return spec->share && !spec->served && (spec->world_size == 1 || spec->policy != GROUP_WAIT);
 }
 
 static int make_streams(struct loader *l)
@@ -422,7 +456,8 @@ static int make_streams(struct loader *l)
 	l->streams = calloc(l->is_loose ? GROUP_MAX_COHORTS(l->group.n_places) : l->n_streams, sizeof(*l->streams));
 	if (!l->streams)
 		return -ENOMEM;
-	uint32_t n_consumers = l->is_loose ? l->group.n_places : l->spec.share ? l->spec.world_size : 1;
+	bool open = l->spec.served && l->spec.world_size == 1; /* as one sequence of batches allows: who comes later joins where the others are */
+	uint32_t n_consumers = l->is_loose ? l->group.n_places : !l->spec.share ? 1 : open ? LOADER_MAX_SHARE : l->spec.world_size;
 	for (uint32_t i = 0; i < l->n_streams; i++) {
 		if (stream_init(&l->streams[i], l, l->spec.share ? 0 : i, n_consumers)) {
 			while (i-- > 0) {
@@ -490,11 +525,14 @@ void loader_stop(struct loader *l)
 void loader_close(struct loader *l)
 {
 	l->closing = true;
+	loader_hold(l);
 	for (uint32_t i = 0; i < l->n_streams; i++)
 		stream_finish(&l->streams[i]);
 	if (l->is_loose)
 		group_finish(&l->group);
-	maybe_free(l);
+	if (l->source)
+		l->source->ops->close(l->source);
+	loader_let_go(l);
 }
 
 struct stream *loader_stream(struct loader *l, uint32_t rank)

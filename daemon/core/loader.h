@@ -8,6 +8,7 @@
 #include "core/group.h"
 #include "core/pool.h"
 #include "core/sample.h"
+#include "core/source.h"
 #include "core/stream.h"
 
 enum { LOADER_MAX_SHARE = GROUP_MAX_PLACES, LOADER_MAX_WORLD = 4096 };
@@ -22,6 +23,7 @@ struct loader_spec {
 	uint64_t seed, incarnation;
 	enum group_policy policy;   /* share: for who is too slow */
 	bool shuffle, drop_last, share, apply_exif, own_batches;
+	bool served;                /* a producer makes the batches; then a share group is never loose */
 	uid_t uid;
 };
 
@@ -50,6 +52,7 @@ struct loader {
 	void *owner;                /* for ops */
 	struct loader_spec spec;
 	struct recipe recipe;
+	struct batch_source *source; /* makes the batches instead of the pool; borrowed; NULL: the pool */
 	uint64_t id;                /* hash of what it makes; the same after a restart */
 	uint64_t pipeline_id;       /* of what is made of one image, apart from dtype and layout; 0: arrays */
 
@@ -69,7 +72,7 @@ struct loader {
 	struct badlist bad;
 	double bad_budget;
 	bool failed, closing, stopped;
-	char error[2048];
+	char error[4096];
 
 	unsigned n_in_flight;       /* jobs, tasks and copies to GPUs that still come back */
 	atomic_uint_fast64_t n_made; /* samples made, by workers */
@@ -96,6 +99,13 @@ struct plan *loader_plan(struct loader *l, uint64_t epoch, uint64_t base);
 /* One of n_in_flight that was a copy to a GPU has come back; may free the loader. */
 void loader_copied(struct loader *l);
 void loader_submit(struct loader *l, struct pool_queue *q, struct slot *slot);
+/* The slot is DROPPED: what has not been made yet need not be. stream_on_filled still comes, not from in here. */
+void loader_cancel(struct loader *l, struct slot *slot);
+/* For the source: a slot that was submitted to it is filled, or cancelled and written to by nobody. */
+void loader_source_done(struct loader *l, struct slot *slot);
+/* Keeps it from being freed in between; loop thread. */
+void loader_hold(struct loader *l);
+void loader_let_go(struct loader *l);
 void loader_note_published(struct loader *l, const struct slot *slot, bool waited);
 void loader_fail(struct loader *l, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 

@@ -44,13 +44,17 @@ static int populate(uint8_t *base, size_t bytes)
 	return 0;
 }
 
-static int seal(int fd)
+/* A slab that another process is to map is sealed in two steps: its size before that process has it, against writing afterwards. */
+static int seal_size(int fd)
 {
 	if (fchmod(fd, 0400))
 		return -errno;
-	if (fcntl(fd, F_ADD_SEALS, F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL))
-		return -errno;
-	return 0;
+	return fcntl(fd, F_ADD_SEALS, F_SEAL_GROW | F_SEAL_SHRINK) ? -errno : 0;
+}
+
+static int seal_writing(int fd)
+{
+	return fcntl(fd, F_ADD_SEALS, F_SEAL_FUTURE_WRITE | F_SEAL_SEAL) ? -errno : 0;
 }
 
 static int reopen_readonly(int fd)
@@ -61,14 +65,10 @@ static int reopen_readonly(int fd)
 	return ro < 0 ? -errno : ro;
 }
 
-int slab_init(struct slab *s, size_t size_bytes)
+/* Sealed against everything but writable mappings. */
+static int make(struct slab *s, size_t size_bytes, size_t present_bytes)
 {
-	return slab_init_growing(s, size_bytes, size_bytes);
-}
-
-int slab_init_growing(struct slab *s, size_t size_bytes, size_t present_bytes)
-{
-	*s = (struct slab){ .kind = SLAB_MEMFD, .fd = -1 };
+	*s = (struct slab){ .kind = SLAB_MEMFD, .fd = -1, .writable_fd = -1 };
 	size_t page = (size_t)sysconf(_SC_PAGESIZE);
 	size_t bytes = (size_bytes + page - 1) / page * page;
 	if (bytes < size_bytes || bytes == 0)
@@ -89,7 +89,7 @@ int slab_init_growing(struct slab *s, size_t size_bytes, size_t present_bytes)
 		goto close_fd;
 	}
 	(void)populate(base, present); /* fallocate has said that the memory is there */
-	r = seal(fd);
+	r = seal_size(fd);
 	if (r == 0)
 		r = reopen_readonly(fd);
 	if (r < 0) {
@@ -97,17 +97,47 @@ int slab_init_growing(struct slab *s, size_t size_bytes, size_t present_bytes)
 		goto close_fd;
 	}
 	s->fd = r;
+	s->writable_fd = fd;
 	s->base = base;
 	s->bytes = bytes;
-	r = 0;
+	return 0;
 close_fd:
 	close(fd);
 	return r;
 }
 
+int slab_init_open(struct slab *s, size_t size_bytes)
+{
+	return make(s, size_bytes, size_bytes);
+}
+
+int slab_init_growing(struct slab *s, size_t size_bytes, size_t present_bytes)
+{
+	int r = make(s, size_bytes, present_bytes);
+	if (r == 0) {
+		r = slab_seal(s);
+		if (r)
+			slab_finish(s);
+	}
+	return r;
+}
+
+int slab_init(struct slab *s, size_t size_bytes)
+{
+	return slab_init_growing(s, size_bytes, size_bytes);
+}
+
 int slab_extend(struct slab *s, size_t offset, size_t n_bytes)
 {
 	return populate(s->base + offset, n_bytes);
+}
+
+int slab_seal(struct slab *s)
+{
+	int r = seal_writing(s->writable_fd);
+	close(s->writable_fd);
+	s->writable_fd = -1;
+	return r;
 }
 
 void slab_finish(struct slab *s)
@@ -116,7 +146,9 @@ void slab_finish(struct slab *s)
 		return;
 	munmap(s->base, s->bytes);
 	close(s->fd);
-	*s = (struct slab){ .fd = -1 };
+	if (s->writable_fd >= 0)
+		close(s->writable_fd);
+	*s = (struct slab){ .fd = -1, .writable_fd = -1 };
 }
 
 static int align_add(size_t a, size_t b, size_t align, size_t *out)

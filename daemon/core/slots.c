@@ -19,17 +19,12 @@ static void slot_move(struct slot *s, enum slot_state to)
 	s->state = to;
 }
 
-int slots_create(const struct slot_layout *layout, uint32_t n, struct slots **out)
-{
-	return slots_create_growing(layout, n, n, out);
-}
-
 int slots_extend(struct slots *s, uint32_t n)
 {
 	return slab_extend(&s->slab, (size_t)s->n_made * s->layout.slot_bytes, (size_t)n * s->layout.slot_bytes);
 }
 
-int slots_create_growing(const struct slot_layout *layout, uint32_t n, uint32_t n_made, struct slots **out)
+static int create(const struct slot_layout *layout, uint32_t n, uint32_t n_made, bool open, struct slots **out)
 {
 	struct slots *s = calloc(1, sizeof(*s));
 	struct slot *slot = calloc(n, sizeof(*slot));
@@ -40,7 +35,7 @@ int slots_create_growing(const struct slot_layout *layout, uint32_t n, uint32_t 
 	r = -EOVERFLOW;
 	if (__builtin_mul_overflow(layout->slot_bytes, (size_t)n, &bytes))
 		goto fail;
-	r = slab_init_growing(&s->slab, bytes, (size_t)n_made * layout->slot_bytes);
+	r = open ? slab_init_open(&s->slab, bytes) : slab_init_growing(&s->slab, bytes, (size_t)n_made * layout->slot_bytes);
 	if (r)
 		goto fail;
 	s->layout = *layout;
@@ -58,6 +53,21 @@ fail:
 	free(slot);
 	free(s);
 	return r;
+}
+
+int slots_create(const struct slot_layout *layout, uint32_t n, struct slots **out)
+{
+	return create(layout, n, n, false, out);
+}
+
+int slots_create_growing(const struct slot_layout *layout, uint32_t n, uint32_t n_made, struct slots **out)
+{
+	return create(layout, n, n_made, false, out);
+}
+
+int slots_create_open(const struct slot_layout *layout, uint32_t n, struct slots **out)
+{
+	return create(layout, n, n, true, out);
 }
 
 struct slots *slots_ref(struct slots *s)

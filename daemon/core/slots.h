@@ -56,6 +56,7 @@ struct slot {
 	uint64_t owed;                 /* bit per rank (share) or bit 0 (shard) */
 	uint32_t n_leases;
 	uint32_t n_copying;            /* mirrors that read it now */
+	uint8_t fed;                   /* while FILLING or DROPPED, of a loader with a feed: the feed's own */
 	/* Workers: */
 	atomic_uint n_replaced;
 	atomic_bool failed;            /* a row could not be made at all */
@@ -72,6 +73,7 @@ struct slots {
 	unsigned n_refs;
 	struct stream *stream;         /* that makes batches in them (any one, if several do); NULL: none does any more */
 	struct charge bytes, fd;       /* to the user whose trainer they were made for */
+	uint32_t slab_number;          /* by which a producer knows it; 0: the pool fills it */
 	uint64_t *charged_bytes;       /* the account that n_made slots are refunded to at the end */
 	struct mirror *mirrors[SLOTS_MAX_MIRRORS];
 	unsigned n_mirrors;            /* at the end: that have not closed yet */
@@ -85,6 +87,8 @@ int slots_create(const struct slot_layout *layout, uint32_t n, struct slots **ou
 int slots_create_growing(const struct slot_layout *layout, uint32_t n, uint32_t n_made, struct slots **out);
 /* Makes memory for n more (any thread); the loop thread then adds them to n_made. 0 or negative errno. */
 int slots_extend(struct slots *s, uint32_t n);
+/* The same with a slab that a producer is still to map: slab_seal it before any trainer has it. */
+int slots_create_open(const struct slot_layout *layout, uint32_t n, struct slots **out);
 struct slots *slots_ref(struct slots *s);
 void slots_unref(struct slots *s);
 

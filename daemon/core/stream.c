@@ -166,6 +166,13 @@ static void fill_from_own(struct stream *s, struct slot *slot)
 	free(b);
 }
 
+static void leave_to_source(struct slot *slot)
+{
+	slot->n_rows = slot->n_padding = 0;
+	slot->last = false;
+	slot->plan = NULL;
+}
+
 static void advance(struct stream *s)
 {
 	s->next.step++;
@@ -193,8 +200,9 @@ static bool begin_one(struct stream *s)
 	struct loader *l = s->loader;
 	if (l->spec.own_batches ? !s->own_first : s->next.step >= s->n_batches)
 		return false;
-	struct plan *plan = l->spec.own_batches ? NULL : current_plan(s);
-	if (!plan && !l->spec.own_batches)
+	bool planned = !l->spec.own_batches && !l->source;
+	struct plan *plan = planned ? current_plan(s) : NULL;
+	if (!plan && planned)
 		return false; /* being made; stream_pump comes again when it is there */
 	struct slot *slot = s->group ? group_claim(s) : slots_find_free(s->slots);
 	if (!slot)
@@ -202,6 +210,8 @@ static bool begin_one(struct stream *s)
 	slot_begin(slot, s);
 	if (plan)
 		fill_from_plan(s, slot, plan);
+	else if (l->source)
+		leave_to_source(slot);
 	else
 		fill_from_own(s, slot);
 	slot->at = s->next;
@@ -338,6 +348,17 @@ void stream_step(struct stream *s)
 	} while (arm(s)); /* each round again ends a lease or has found a ring emptied, so there are few */
 }
 
+void stream_end_epoch(struct stream *s, struct slot *slot)
+{
+	struct position to = { .epoch = slot->at.epoch + 1 };
+	for (struct slot *behind = slot->next; behind; behind = behind->next) {
+		behind->at = to;
+		behind->owed = owed_at(s, &to);
+		to.step++;
+	}
+	stream_set_next(s, &to);
+}
+
 void stream_pump(struct stream *s)
 {
 	if (s->group)
@@ -371,7 +392,7 @@ void stream_drop_from(struct stream *s, struct slot *slot)
 		slot->owed = 0;
 		if (slot->state == SLOT_FILLING) {
 			slot_drop(slot);
-			pool_cancel(s->loader->pool, &slot->job);
+			loader_cancel(s->loader, slot);
 		} else {
 			stream_try_free(s, slot);
 		}

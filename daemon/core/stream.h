@@ -121,6 +121,9 @@ void stream_wake(struct consumer *c);
 /* Begins what can be begun, publishes what can be published. Cheap when there is nothing to do. */
 void stream_pump(struct stream *s);
 
+/* For the loader's source: `slot`, which is FILLING, will be the last of its epoch. What is being made behind it is for the next epoch. */
+void stream_end_epoch(struct stream *s, struct slot *slot);
+
 /* For the loader: the slot's job is done. */
 void stream_on_filled(struct stream *s, struct slot *slot);
 

@@ -27,7 +27,7 @@ class Trainer:
     """A script in a process of its own; its lines of JSON are what it says."""
 
     def __init__(self, script, rank=0, world_size=1, *, stdin=subprocess.DEVNULL, **more):
-        env = dict(os.environ, RANK=str(rank), WORLD_SIZE=str(world_size), BATCHD_ARRAYS="numpy", MASTER_PORT="29511", **more)
+        env = {**os.environ, "RANK": str(rank), "WORLD_SIZE": str(world_size), "BATCHD_ARRAYS": "numpy", "MASTER_PORT": "29511", **more}
         self.process = subprocess.Popen([sys.executable, "-c", PRELUDE + textwrap.dedent(script)], stdin=stdin,
                                         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
 

@@ -39,6 +39,7 @@ class Options(ctypes.Structure):
         ("autostart", ctypes.c_int), ("on_progress", PROGRESS), ("progress_arg", ctypes.c_void_p), ("program", ctypes.c_char_p),
         ("device", ctypes.c_char_p), ("reconnect_ms", ctypes.c_uint32), ("on_event", EVENT), ("event_arg", ctypes.c_void_p),
         ("group_batch_size", ctypes.c_uint32), ("policy", ctypes.c_int), ("stall_error", ctypes.c_int),
+        ("producer_timeout_ms", ctypes.c_uint32),
     ]
 
 
@@ -55,6 +56,7 @@ class Info(ctypes.Structure):
         ("device_uuid", ctypes.c_ubyte * 16), ("device", ctypes.c_char_p), ("device_reason", ctypes.c_char_p),
         ("device_handle", ctypes.c_ubyte * 64), ("can_finish", ctypes.c_int),
         ("group_batch_size", ctypes.c_uint32), ("policy", ctypes.c_int),
+        ("served", ctypes.c_uint32),
     ]
 
 
@@ -74,6 +76,26 @@ class Position(ctypes.Structure):
         ("size_bytes", ctypes.c_size_t), ("epoch", ctypes.c_uint64), ("base", ctypes.c_uint64), ("step", ctypes.c_uint64),
         ("n_given", ctypes.c_uint64), ("order", ctypes.c_uint64), ("ended", ctypes.c_int),
     ]
+
+
+MAX_ARRAYS = 256
+
+
+class Array(ctypes.Structure):
+    _fields_ = [("dtype", ctypes.c_int), ("n_dims", ctypes.c_uint32), ("shape", ctypes.c_uint64 * MAX_DIMS), ("n_bytes", ctypes.c_uint64),
+                ("data", ctypes.c_void_p)]
+
+
+class ProduceOptions(ctypes.Structure):
+    _fields_ = [
+        ("size_bytes", ctypes.c_size_t), ("socket", ctypes.c_char_p), ("name", ctypes.c_char_p), ("slot_bytes", ctypes.c_uint64),
+        ("n_batches", ctypes.c_uint64), ("n_samples", ctypes.c_uint64), ("id", ctypes.c_uint64), ("incarnation", ctypes.c_uint64),
+        ("n_rows", ctypes.c_uint32), ("resumable", ctypes.c_int), ("autostart", ctypes.c_int), ("program", ctypes.c_char_p),
+    ]
+
+
+class Fill(ctypes.Structure):
+    _fields_ = [("epoch", ctypes.c_uint64), ("step", ctypes.c_uint64), ("room_bytes", ctypes.c_uint64)]
 
 
 def _candidates():
@@ -132,6 +154,16 @@ cuda_add_stream = _function("cuda_add_stream", ctypes.c_int, _handle, ctypes.c_u
 token = _function("token", ctypes.c_int, _handle, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
 resume = _function("resume", ctypes.c_int, _handle, _text, ctypes.POINTER(Position))
 order = _function("order", ctypes.c_uint64, ctypes.c_uint64, ctypes.c_void_p, ctypes.c_uint32)
+arrays = _function("arrays", ctypes.c_int, _handle, ctypes.c_void_p, ctypes.POINTER(Array), ctypes.c_uint32, ctypes.c_void_p, ctypes.c_void_p)
+produce_options_init = _function("produce_options_init", None, ctypes.POINTER(ProduceOptions))
+produce_open = _function("produce_open", ctypes.c_int, ctypes.POINTER(ProduceOptions), ctypes.POINTER(_handle), _text, ctypes.c_size_t)
+produce_next = _function("produce_next", ctypes.c_int, _handle, ctypes.POINTER(Fill), ctypes.c_int)
+produce_lay = _function("produce_lay", ctypes.c_int, _handle, ctypes.POINTER(Array), ctypes.c_uint32, _text, ctypes.c_size_t)
+produce_filled = _function("produce_filled", ctypes.c_int, _handle, ctypes.c_uint32)
+produce_end_epoch = _function("produce_end_epoch", ctypes.c_int, _handle)
+produce_size = _function("produce_size", ctypes.c_size_t, ctypes.POINTER(Array), ctypes.c_uint32, ctypes.c_size_t)
+produce_close = _function("produce_close", None, _handle, _text)
+produce_error = _function("produce_error", _text, _handle)
 _status = _function("status", ctypes.c_int, _text, ctypes.POINTER(ctypes.c_void_p), _text, ctypes.c_size_t)
 _free = ctypes.CDLL(None).free
 _free.argtypes = [ctypes.c_void_p]

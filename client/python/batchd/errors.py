@@ -76,13 +76,18 @@ class StalledError(Error):
     code = "STALLED"
 
 
+class ProducerError(Error):
+    """The producer of a served data set failed (the message has its traceback), has ended, or never came."""
+    code = "PRODUCER"
+
+
 class ProtocolError(Error):
     """Daemon and library do not understand each other."""
     code = "PROTOCOL"
 
 
 _BY_CODE = {c.code: c for c in (InvalidError, MismatchError, NotFoundError, AccessError, LimitError, BadDataError, FencedError, BehindError,
-                                ShutdownError, ConnectError, LostError, ForkedError, GpuError, StalledError, ProtocolError)}
+                                ShutdownError, ConnectError, LostError, ForkedError, GpuError, ProducerError, StalledError, ProtocolError)}
 
 
 def make(code, text):

@@ -15,7 +15,7 @@ import weakref
 
 import numpy
 
-from . import _arrays, _lib, _watch
+from . import _arrays, _lib, _served, _watch
 from .errors import Error
 from .progress import Bar, Listener
 
@@ -198,6 +198,7 @@ class DataLoader:
     socket        of the daemon; None: $BATCHD_SOCKET, yours, the system's, or one is started for you (autostart)
     progress      a bar on the terminal while the daemon indexes the data; None: if there is a terminal
     apply_exif    turn images upright by their EXIF orientation
+    producer_timeout   seconds to wait for the producer of a served data set ("serve:NAME")
 
     Each iteration is an epoch; set_epoch(e) before it says which, otherwise they count up from 0. Images are views of memory on loan
     from the daemon, given back when the last tensor that looks at them is gone; who keeps as many as there are slots gets copies
@@ -208,12 +209,19 @@ class DataLoader:
     def __init__(self, dataset, batch_size=None, shuffle=False, *, seed=0, drop_last=False, batch_sampler=None, transform=None,
                  dtype="float32", layout="NCHW", rank=None, world_size=None, job=None, mode="shard", num_workers=None, device="cpu",
                  socket=None, n_slots=None, apply_exif=False, writable=False, timeout=0, reconnect=30.0, incarnation=None,
-                 arrays=None, autostart=True, progress=None, raw=False, policy=None, join=None, group_batch_size=None, on_stall="warn"):
+                 arrays=None, autostart=True, progress=None, raw=False, policy=None, join=None, group_batch_size=None, on_stall="warn",
+                 producer_timeout=60):
         self._handle = None
         self._me = weakref.ref(self)
+        self._for_producer = {"batch_size": batch_size is not None, "shuffle": shuffle, "drop_last": drop_last, "batch_sampler": batch_sampler is not None,
+                              "transform": transform is not None, "dtype": _dtype_name(dtype) != "float32", "layout": str(layout).upper() != "NCHW",
+                              "seed": seed != 0, "num_workers": num_workers}
+        self._producer_timeout_ms = _number("producer_timeout", int(producer_timeout * 1000), 1, 2**32 - 1)
         self._iterator = None
         self._arrays = _arrays.choose(arrays)
-        self._cuda = self._check_device(device, raw)
+        # A producer's batches are copied from their slots: pageable memory, so that they have been read when the call is back.
+        self._copy_to = str(device) if os.fspath(dataset).startswith("serve:") and str(device) != "cpu" else None
+        self._cuda = self._check_device(device if self._copy_to is None else "cpu", raw)
         if raw:
             dtype, layout = "uint8", "NHWC"
         self._spec = os.fspath(dataset)
@@ -288,6 +296,7 @@ class DataLoader:
         o.seed = _number("seed", seed)
         o.incarnation = _number("incarnation", incarnation)
         o.shuffle, o.drop_last, o.apply_exif = bool(shuffle), self.drop_last, bool(apply_exif)
+        o.producer_timeout_ms = self._producer_timeout_ms
         o.own_batches, o.writable, o.autostart = self.batch_sampler is not None, bool(writable), bool(autostart)
         o.reconnect_ms = _number("reconnect", round((reconnect or 0) * 1000), 0, 2**32 - 1)
         o.device = f"cuda:{self._cuda.ordinal}".encode() if self._cuda is not None else None
@@ -312,7 +321,7 @@ class DataLoader:
         handle, err = ctypes.c_void_p(), ctypes.create_string_buffer(4608)
         listener = self._listener = Listener()
         self._options.on_progress, self._options.on_event = listener.on_progress, listener.on_event
-        with Bar(self._progress, self._options.rank <= 0) as listener.bar:
+        with Bar(self._progress, self._options.rank <= 0, _served.Announcement(self._spec)) as listener.bar:
             code = _lib.open(ctypes.byref(self._options), ctypes.byref(handle), err, len(err))
         listener.bar = None
         if listener.interrupted is not None and code == _lib.OK:
@@ -335,6 +344,12 @@ class DataLoader:
         self._dtype = numpy.dtype(_lib.DTYPES[i.dtype]) if self._cuda is None else None
         self._label_dtype = numpy.dtype(_lib.DTYPES[i.label_dtype])
         self._slot_class = None
+        self._served = _served.Reader(self) if i.served else None
+        if i.served:
+            _served.check_options(self._for_producer)
+            if self._join is None and self._to_join is not None:
+                self._to_join = _lib.JOINS.index("next")  # a producer makes its batches once
+            self.batch_size = i.batch_size
         if self._cuda is not None:
             self._cuda.opened(self._handle, i)
 
@@ -373,6 +388,8 @@ class DataLoader:
 
     def __len__(self):
         """Batches of a whole epoch for this rank."""
+        if self._served is not None and not self._info.n_batches:
+            raise TypeError(f"nobody knows how many batches an epoch of {self._spec!r} has: its producer serves an iterable without a length")
         return len(self.batch_sampler) if self.batch_sampler is not None else self._info.n_batches
 
     @property
@@ -543,13 +560,23 @@ class DataLoader:
         self.n_skipped += b.n_skipped
         if b.apart != (not self._was_together):
             self._note_apart(b.apart)
+        if self._served is not None:
+            b.indices = numpy.empty(0, _INT64)
+            batch = self._served.give(self)
+            if self._copy_to is not None:
+                batch = _served.to_device(batch, self._copy_to)
+        else:
+            batch = self._images_and_labels(s, b)
+        self.last_batch = b
+        self._n_global = b.global_batch
+        self._at = _Place(b.epoch, b.base, b.step + 1, b.last, b._order)
+        return batch
+
+    def _images_and_labels(self, s, b):
         take = self._take if self._cuda is None else self._take_from_gpu
         images, labels = take(s, b)
         if _lib.n_leased(self._handle) >= self._info.window != 2:
             images = self._copy(images)
-        self.last_batch = b
-        self._n_global = b.global_batch
-        self._at = _Place(b.epoch, b.base, b.step + 1, b.last, b._order)
         return images, labels
 
     def _note_apart(self, apart):
@@ -592,12 +619,15 @@ class DataLoader:
                                                   s.indices - at + 8 * (rows - s.row)))
 
     def _copy(self, images):
+        self._warn_copies()
+        return self._arrays.copy(images)
+
+    def _warn_copies(self):
         if not self._warned:
             self._warned = True
             warnings.warn(f"{self._info.window - 1} batches are held while only {self._info.window} slots exist, so this and later "
                           "batches are copied; drop batches when you are done with them, or ask for more slots (n_slots)",
                           RuntimeWarning, stacklevel=4)
-        return self._arrays.copy(images)
 
 
 class _Epoch:
@@ -638,6 +668,8 @@ class _Epoch:
         if code == _lib.END:
             self._done = True
             loader._at = loader._at._replace(over=True)
+            if loader._served is not None and loader.last_batch is not None and loader.last_batch.epoch == self._at.epoch:
+                loader.last_batch.last = True  # which nobody knew when it came
             raise StopIteration
         return loader._give()
 

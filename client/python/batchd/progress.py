@@ -43,8 +43,9 @@ class Listener:
 
 
 class Bar:
-    def __init__(self, wanted, may_draw):
-        """wanted: True, False, or None for "if stderr is a terminal"."""
+    def __init__(self, wanted, may_draw, listener=None):
+        """wanted: True, False, or None for "if stderr is a terminal". listener: is told of everything, too."""
+        self._listener = listener
         if wanted is None:
             wanted = sys.stderr is not None and sys.stderr.isatty()
         self._draws = bool(wanted) and may_draw
@@ -60,7 +61,9 @@ class Bar:
             sys.stderr.flush()
 
     def show(self, phase, done, total):
-        if self._draws and phase and time.monotonic() >= self._next:
+        if self._listener is not None:
+            self._listener.on_progress(phase, done, total)
+        if self._draws and phase not in (b"", b"producer") and time.monotonic() >= self._next:
             self._next = time.monotonic() + _EACH_S
             self._draw(phase.decode("ascii", "replace"), done, total)
 

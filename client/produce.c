@@ -1,0 +1,445 @@
+/* A producer: makes batches for whoever opens "serve:NAME".
+ *
+ * The daemon sends slabs, which are mapped and acknowledged at once, and Fills, which are kept in a queue and handed out one by one. Packets are read before each
+ * fill is handed out, so that one which has been cancelled in the meantime is answered without any work. */
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "arrays.h"
+#include "batchd.h"
+#include "connect.h"
+#include "process.h"
+
+enum { MAX_SLOTS = 65536 };
+
+struct made_slab {
+	struct made_slab *next;
+	uint32_t number, rank, n_slots;
+	uint64_t slot_bytes;
+	size_t bytes;
+	char *base;
+	bool replaced;             /* by a newer one of the same rank */
+};
+
+struct fill {
+	struct fill *next;
+	uint64_t number, epoch, step;
+	uint32_t slot;
+	struct made_slab *slab;
+	bool cancelled;
+};
+
+struct batchd_producer {
+	unsigned generation;       /* process_generation() */
+	struct fault fault;        /* code: what every later call returns as well */
+	uint64_t room_bytes;       /* of a slot */
+	struct made_slab *slabs;
+	struct fill *first, *last; /* those to come */
+	struct fill *current;      /* handed out */
+	struct connection connection;
+};
+
+void batchd_produce_options_init(struct batchd_produce_options *o)
+{
+	*o = (struct batchd_produce_options){ .size_bytes = sizeof *o, .autostart = 1 };
+}
+
+static int check(const struct batchd_producer *p)
+{
+	return p->generation != process_generation() ? BATCHD_E_FORKED : p->fault.code;
+}
+
+static int misuse(struct batchd_producer *p, const char *text)
+{
+	fault_set(&p->fault, BATCHD_E_INVALID, "%s", text);
+	p->fault.code = 0;
+	return BATCHD_E_INVALID;
+}
+
+static int say(struct batchd_producer *p, Batchd__Wire__ClientMessage *m)
+{
+	return connection_send(&p->connection, m, NULL, 0) < 0 ? connection_lost(&p->connection, &p->fault) : 0;
+}
+
+static int send_filled(struct batchd_producer *p, const Batchd__Wire__Filled *body)
+{
+	Batchd__Wire__ClientMessage m = BATCHD__WIRE__CLIENT_MESSAGE__INIT;
+
+	m.body_case = BATCHD__WIRE__CLIENT_MESSAGE__BODY_FILLED;
+	m.filled = (Batchd__Wire__Filled *)body;
+	return say(p, &m);
+}
+
+/* ---- slabs ---- */
+
+static void unmap(struct made_slab *s)
+{
+	munmap(s->base, s->bytes);
+	free(s);
+}
+
+static bool is_in_use(const struct batchd_producer *p, const struct made_slab *s)
+{
+	for (const struct fill *f = p->first; f; f = f->next)
+		if (f->slab == s)
+			return true;
+	return p->current && p->current->slab == s;
+}
+
+static void unmap_replaced(struct batchd_producer *p)
+{
+	for (struct made_slab **at = &p->slabs; *at; ) {
+		struct made_slab *s = *at;
+
+		if (s->replaced && !is_in_use(p, s)) {
+			*at = s->next;
+			unmap(s);
+		} else {
+			at = &s->next;
+		}
+	}
+}
+
+static int map(struct batchd_producer *p, const Batchd__Wire__Producing *m, int fd)
+{
+	struct made_slab *s = calloc(1, sizeof *s);
+	struct stat st;
+	size_t bytes;
+
+	if (!s)
+		return fault_set(&p->fault, BATCHD_E_NOMEM, "out of memory");
+	if (!m->n_slots || m->n_slots > MAX_SLOTS || m->slot_bytes < p->room_bytes || __builtin_mul_overflow((size_t)m->slot_bytes, m->n_slots, &bytes) ||
+	    fstat(fd, &st) < 0 || (uint64_t)st.st_size < bytes) {
+		free(s);
+		return fault_set(&p->fault, BATCHD_E_PROTOCOL, "batchd at %s offers slots that are too small or too many", p->connection.address);
+	}
+	*s = (struct made_slab){ .number = m->slab, .rank = m->rank, .n_slots = m->n_slots, .slot_bytes = m->slot_bytes, .bytes = bytes };
+	s->base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
+	if (s->base == MAP_FAILED) {
+		free(s);
+		return fault_set(&p->fault, BATCHD_E_NOMEM, "cannot map the daemon's %zu bytes: %s", bytes, strerror(errno));
+	}
+	for (struct made_slab *old = p->slabs; old; old = old->next)
+		old->replaced |= old->rank == s->rank;
+	s->next = p->slabs;
+	p->slabs = s;
+	return 0;
+}
+
+static int on_slab(struct batchd_producer *p, const Batchd__Wire__Producing *m, int fd)
+{
+	Batchd__Wire__Filled mapped = BATCHD__WIRE__FILLED__INIT;
+	int r = map(p, m, fd);
+
+	close(fd);
+	if (r < 0)
+		return r;
+	unmap_replaced(p);
+	mapped.slab = p->slabs->number;
+	return send_filled(p, &mapped);
+}
+
+/* ---- fills ---- */
+
+static int on_fill(struct batchd_producer *p, const Batchd__Wire__Fill *m)
+{
+	struct made_slab *slab = p->slabs;
+	struct fill *f;
+
+	if (m->cancel) {
+		for (f = p->first; f; f = f->next)
+			f->cancelled |= f->number == m->fill;
+		return 0;
+	}
+	while (slab && slab->number != m->slab)
+		slab = slab->next;
+	f = calloc(1, sizeof *f);
+	if (!f || !slab || m->slot >= slab->n_slots) {
+		free(f);
+		return fault_set(&p->fault, f ? BATCHD_E_PROTOCOL : BATCHD_E_NOMEM, f ? "batchd wants a slot filled that does not exist" : "out of memory");
+	}
+	*f = (struct fill){ .number = m->fill, .epoch = m->epoch, .step = m->step, .slot = m->slot, .slab = slab };
+	if (p->first)
+		p->last->next = f;
+	else
+		p->first = f;
+	p->last = f;
+	return 0;
+}
+
+static int on_packet(struct batchd_producer *p, const Batchd__Wire__ServerMessage *m, int fd)
+{
+	if (m->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_FILL)
+		return on_fill(p, m->fill);
+	if (m->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_PRODUCING && fd >= 0)
+		return on_slab(p, m->producing, fd);
+	return fault_set(&p->fault, BATCHD_E_PROTOCOL, "batchd at %s sent %s to a producer", p->connection.address, wire_server_name(m));
+}
+
+static int receive(struct batchd_producer *p, int flags)
+{
+	const Batchd__Wire__ServerMessage *m;
+	int fd = -1, r = connection_recv(&p->connection, flags, &m, &fd, &p->fault);
+
+	return r == 0 ? on_packet(p, m, fd) : r;
+}
+
+/* Everything that has arrived. 0 or a code. */
+static int drain(struct batchd_producer *p)
+{
+	int r;
+
+	do
+		r = receive(p, MSG_DONTWAIT);
+	while (r == 0);
+	return r == BATCHD_AGAIN ? 0 : r;
+}
+
+static uint64_t now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
+
+/* One packet, as batchd_next waits for one. */
+static int receive_within(struct batchd_producer *p, int timeout_ms)
+{
+	uint64_t deadline = timeout_ms > 0 ? now_ns() + (uint64_t)timeout_ms * 1000000 : 0, now;
+	int r;
+
+	if (timeout_ms < 0) {
+		do
+			r = receive(p, 0);
+		while (r == BATCHD_AGAIN && timeout_ms != BATCHD_UNTIL_SIGNAL);
+		return r;
+	}
+	r = receive(p, MSG_DONTWAIT);
+	while (r == BATCHD_AGAIN && (now = now_ns()) < deadline) {
+		struct pollfd fd = { .fd = p->connection.socket, .events = POLLIN };
+
+		poll(&fd, 1, (int)((deadline - now + 999999) / 1000000));
+		r = receive(p, MSG_DONTWAIT);
+	}
+	return r;
+}
+
+static struct fill *pop(struct batchd_producer *p)
+{
+	struct fill *f = p->first;
+
+	if (f)
+		p->first = f->next;
+	return f;
+}
+
+static int answer(struct batchd_producer *p, struct fill *f, uint32_t n_rows, bool end, bool skipped)
+{
+	Batchd__Wire__Filled body = BATCHD__WIRE__FILLED__INIT;
+
+	body.fill = f->number;
+	body.n_rows = n_rows;
+	body.end = end;
+	body.skipped = skipped;
+	if (p->current == f)
+		p->current = NULL;
+	free(f);
+	return send_filled(p, &body);
+}
+
+static int skip_cancelled(struct batchd_producer *p)
+{
+	int r = 0;
+
+	while (r == 0 && p->first && p->first->cancelled)
+		r = answer(p, pop(p), 0, false, true);
+	return r;
+}
+
+int batchd_produce_next(struct batchd_producer *p, struct batchd_fill *out, int timeout_ms)
+{
+	int r = check(p);
+
+	if (r < 0)
+		return r;
+	if (p->current)
+		return misuse(p, "batchd_produce_next: the last fill was not answered");
+	r = drain(p);
+	if (r == 0)
+		r = skip_cancelled(p);
+	while (r == 0 && !p->first) {
+		r = receive_within(p, timeout_ms);
+		if (r == 0)
+			r = skip_cancelled(p);
+	}
+	if (r != 0)
+		return r;
+	p->current = pop(p);
+	out->epoch = p->current->epoch;
+	out->step = p->current->step;
+	out->room_bytes = p->room_bytes;
+	return 0;
+}
+
+static char *current_slot(const struct batchd_producer *p)
+{
+	return p->current->slab->base + p->current->slot * p->current->slab->slot_bytes;
+}
+
+int batchd_produce_lay(struct batchd_producer *p, struct batchd_array *arrays, uint32_t n, const char *text, size_t n_text)
+{
+	int r = check(p);
+
+	if (r < 0)
+		return r;
+	if (!p->current)
+		return misuse(p, "batchd_produce_lay: there is no fill to be answered");
+	r = arrays_lay(current_slot(p), (size_t)p->room_bytes, arrays, n, text, n_text, &p->fault);
+	p->fault.code = 0; /* the producer may say so to its trainers */
+	return r;
+}
+
+static int answer_current(struct batchd_producer *p, uint32_t n_rows, bool end)
+{
+	int r = check(p);
+
+	if (r < 0)
+		return r;
+	if (!p->current || (!end && !n_rows))
+		return misuse(p, p->current ? "batchd_produce_filled: a batch has at least one row" : "there is no fill to be answered");
+	return answer(p, p->current, n_rows, end, false);
+}
+
+int batchd_produce_filled(struct batchd_producer *p, uint32_t n_rows)
+{
+	return answer_current(p, n_rows, false);
+}
+
+int batchd_produce_end_epoch(struct batchd_producer *p)
+{
+	return answer_current(p, 0, true);
+}
+
+size_t batchd_produce_size(const struct batchd_array *arrays, uint32_t n, size_t n_text)
+{
+	return arrays_size(arrays, n, n_text);
+}
+
+/* ---- life ---- */
+
+static int say_produce(struct batchd_producer *p, const struct batchd_produce_options *o)
+{
+	Batchd__Wire__ClientMessage m = BATCHD__WIRE__CLIENT_MESSAGE__INIT;
+	Batchd__Wire__Produce body = BATCHD__WIRE__PRODUCE__INIT;
+	const Batchd__Wire__ServerMessage *answer_m;
+	int fd = -1, r;
+
+	body.name = (char *)o->name;
+	body.slot_bytes = o->slot_bytes;
+	body.n_batches = o->n_batches;
+	body.n_rows = o->n_rows;
+	body.n_samples = o->n_samples;
+	body.id = o->id;
+	body.incarnation = o->incarnation;
+	body.resumable = !!o->resumable;
+	m.body_case = BATCHD__WIRE__CLIENT_MESSAGE__BODY_PRODUCE;
+	m.produce = &body;
+	r = say(p, &m);
+	while (r == 0 && (r = connection_recv(&p->connection, 0, &answer_m, &fd, &p->fault)) == BATCHD_AGAIN)
+		r = 0;
+	if (r == 0 && (answer_m->body_case != BATCHD__WIRE__SERVER_MESSAGE__BODY_PRODUCING || answer_m->producing->slab))
+		r = fault_set(&p->fault, BATCHD_E_PROTOCOL, "batchd at %s answers a producer with %s", p->connection.address, wire_server_name(answer_m));
+	if (fd >= 0)
+		close(fd);
+	return r;
+}
+
+static int check_options(const struct batchd_produce_options *o, struct fault *f)
+{
+	if (!o->name || !*o->name || !wire_text_ok(o->name, strlen(o->name), WIRE_MAX_PRODUCER))
+		return fault_set(f, BATCHD_E_INVALID, "a producer's name has 1 to %d bytes of printable UTF-8", WIRE_MAX_PRODUCER);
+	if (!o->slot_bytes)
+		return fault_set(f, BATCHD_E_INVALID, "slot_bytes is 0: how large do batches get? (batchd_produce_size)");
+	return 0;
+}
+
+static void destroy(struct batchd_producer *p)
+{
+	struct fill *f;
+
+	connection_close(&p->connection);
+	while ((f = pop(p)))
+		free(f);
+	free(p->current);
+	while (p->slabs) {
+		struct made_slab *s = p->slabs;
+
+		p->slabs = s->next;
+		unmap(s);
+	}
+	free(p);
+}
+
+int batchd_produce_open(const struct batchd_produce_options *given, struct batchd_producer **out, char *err, size_t err_size)
+{
+	struct batchd_produce_options o;
+	struct batchd_producer *p = calloc(1, sizeof *p);
+	int r;
+
+	*out = NULL;
+	if (!p) {
+		if (err && err_size)
+			snprintf(err, err_size, "out of memory");
+		return BATCHD_E_NOMEM;
+	}
+	batchd_produce_options_init(&o);
+	memcpy(&o, given, given->size_bytes < sizeof o ? given->size_bytes : sizeof o);
+	p->connection.socket = -1;
+	p->generation = process_generation();
+	p->room_bytes = o.slot_bytes;
+	r = check_options(&o, &p->fault);
+	if (r == 0)
+		r = connection_open(&p->connection, o.socket, o.autostart, o.program, &p->fault);
+	if (r == 0)
+		r = say_produce(p, &o);
+	if (r < 0) {
+		fault_give(&p->fault, err, err_size);
+		destroy(p);
+		return r;
+	}
+	*out = p;
+	return 0;
+}
+
+void batchd_produce_close(struct batchd_producer *p, const char *why)
+{
+	Batchd__Wire__ClientMessage m = BATCHD__WIRE__CLIENT_MESSAGE__INIT;
+	Batchd__Wire__ProducerEnd body = BATCHD__WIRE__PRODUCER_END__INIT;
+	char text[WIRE_MAX_TEXT / 4 * 3 + 1];
+	size_t n = why ? strlen(why) : 0;
+
+	if (!p)
+		return;
+	if (p->generation == process_generation() && !p->fault.code) {
+		/* The end of a traceback says most. */
+		snprintf(text, sizeof text, "%s", why && *why ? why + (n >= sizeof text ? n - sizeof text + 1 : 0) : "closed");
+		body.text = text;
+		m.body_case = BATCHD__WIRE__CLIENT_MESSAGE__BODY_PRODUCER_END;
+		m.producer_end = &body;
+		connection_send(&p->connection, &m, NULL, 0);
+	}
+	destroy(p);
+}
+
+const char *batchd_produce_error(const struct batchd_producer *p)
+{
+	return p->generation != process_generation() ? "this producer belongs to the parent process" : p->fault.text;
+}

@@ -1,0 +1,100 @@
+"""The trainer's side of a served data set: batches of any structure as views of a slot."""
+import ctypes
+import sys
+
+import numpy
+
+from . import _arrays, _lib, _tree
+
+_COPIED = 4096   # bytes: smaller arrays are copied, so that lists of labels hold no slots
+_KEPT = 64       # layouts remembered
+
+
+class Reader:
+    """Makes the batches of one DataLoader."""
+
+    def __init__(self, loader):
+        i = loader._info
+        self._torch = sys.modules.get("torch") if loader._arrays.name == "torch" else None
+        self._slot_class = _arrays.slot_class(loader._bytes_of(i.shape, i.n_dims, i.dtype))
+        self._table = (_lib.Array * _lib.MAX_ARRAYS)()
+        self._text, self._n_text = ctypes.c_void_p(), ctypes.c_size_t()
+        self._layouts = {}
+
+    def give(self, loader):
+        """The batch in the loader's struct."""
+        s = loader._struct
+        memory = self._slot_class.from_address(s.data)
+        memory.handle, memory.slot, memory.generation = loader._handle, s.slot, s.generation
+        n = _lib.arrays(loader._handle, loader._struct_at, self._table, _lib.MAX_ARRAYS, ctypes.byref(self._text),
+                        ctypes.byref(self._n_text))
+        if n < 0:
+            raise _lib.failure(n, _lib.error(loader._handle))
+        build, leaves = self._layout(s.data, n)
+        held = _lib.n_leased(loader._handle) >= loader._info.window != 2
+        if held and any(size > _COPIED for _, _, _, size, _ in leaves):
+            loader._warn_copies()
+        return build(lambda number, kind: self._make(memory, leaves[number], kind, held))
+
+    def _layout(self, at, n):
+        """What is where, of a batch with this head; most batches of a producer have the same."""
+        head = ctypes.string_at(at, self._text.value - at + self._n_text.value)
+        layout = self._layouts.get(head)
+        if layout is None:
+            leaves = []
+            for a in self._table[:n]:
+                name = _tree.DTYPES[a.dtype]
+                leaves.append((numpy.dtype(_tree.CARRIERS.get(name, name)), tuple(a.shape[:a.n_dims]), (a.data or at) - at, a.n_bytes, name))
+            layout = _tree.builder(head[len(head) - self._n_text.value:]), leaves
+            if len(self._layouts) >= _KEPT:
+                self._layouts.clear()
+            self._layouts[head] = layout
+        return layout
+
+    def _make(self, memory, leaf, kind, held):
+        dtype, shape, offset, size, name = leaf
+        array = numpy.ndarray(shape, dtype, memory, offset)
+        if held or size <= _COPIED:
+            array = array.copy()
+        if self._torch is None or kind == "n":
+            if name in _tree.CARRIERS and kind == "a":
+                raise TypeError(f"a batch holds {name}, which numpy does not know: use arrays='torch'")
+            return array
+        tensor = self._torch.from_numpy(array)
+        return tensor.view(getattr(self._torch, name)) if name in _tree.CARRIERS else tensor
+
+
+def to_device(batch, device):
+    """The batch with every tensor on its way to the device."""
+    if hasattr(batch, "to"):
+        return batch.to(device, non_blocking=True)
+    if isinstance(batch, dict):
+        return {key: to_device(value, device) for key, value in batch.items()}
+    if isinstance(batch, tuple) and hasattr(batch, "_fields"):
+        return type(batch)(*[to_device(value, device) for value in batch])
+    if isinstance(batch, (list, tuple)):
+        return type(batch)(to_device(value, device) for value in batch)
+    return batch
+
+
+def check_options(given):
+    """What is the producer's business; given: {name: whether the caller gave it}."""
+    for name, is_given in given.items():
+        if is_given:
+            raise ValueError(f"{name} is the producer's business: give it to what batchd.serve is called with, and leave it out here")
+
+
+class Announcement:
+    """Says once, on standard error, that a producer is waited for."""
+
+    def __init__(self, name):
+        self._name = name
+        self._said = False
+
+    def on_progress(self, phase, done, total):
+        if phase != b"producer" or self._said or done < 1 or sys.stderr is None:
+            return
+        self._said = True
+        name = self._name[6:] if self._name.startswith("serve:") else self._name
+        sys.stderr.write(f"batchd: waiting for a producer named '{name}' (batchd.serve(..., name='{name}')), for {total} s at most\n")
+        sys.stderr.flush()

@@ -1,0 +1,432 @@
+"""serve: a data set that only Python can make, for every trainer on the machine.
+
+    # one process                                             # every trainer
+    batchd.serve(torch_loader, name="speech")                 for batch in batchd.DataLoader("serve:speech"): ...
+
+The producer iterates once per epoch and writes each batch into a slot of the daemon's, from where trainers read it without a copy.
+"""
+import contextlib
+import ctypes
+import hashlib
+import inspect
+import itertools
+import os
+import random
+import signal
+import sys
+import time
+import traceback
+
+import numpy
+
+from . import _lib, _tree
+from .errors import Error, InvalidError, LostError, ShutdownError
+
+_RETRY_S = (0.05, 0.1, 0.2, 0.5, 1.0)
+_END = object()
+_HOLD_S = 30.0  # a background producer that fails at once waits so long for somebody to tell
+
+
+class _Over(Exception):
+    """There are no more epochs."""
+
+
+def serve(data, name, *, epochs=None, seed=None, resumable=None, skip="sampler", slot_bytes=None, id=None, incarnation=None,
+          socket=None, autostart=True, reconnect=30.0, background=False):
+    """Feeds batches to whoever opens batchd.DataLoader("serve:NAME"), until there are no more or for ever.
+
+    data          what is iterated once per epoch and gives ready batches: a torch DataLoader, any other iterable, or a function of the
+                  epoch that returns one. Before each epoch, set_epoch(epoch) is called on it, its dataset, its sampler and its batch_sampler where
+                  they have it. A batch may be any nesting of dicts, lists and tuples of tensors, arrays, numbers, texts and bytes
+    name          how trainers call it; a newer producer of the same name (of the same user) takes over
+    epochs        how many there are; None: for ever (an iterator, which cannot be gone through again, has one)
+    seed          makes epochs reproducible: torch, numpy and random are seeded with seed + epoch before each. None: they are left alone
+    resumable     whether an epoch's batches are the same each time it is made, so that trainers may begin in its middle (after a checkpoint, or
+                  when a producer or the daemon was restarted). None: with a seed, or a sampler that has set_epoch or does not shuffle
+    skip          how to get to the middle: "sampler" leaves a map-style DataLoader's first batches unread, which is quick, but random
+                  augmentation goes on from another state; "iterate" makes them and throws them away
+    slot_bytes    room for the largest batch; None: half as much again as the first one takes (a twentieth, of large ones)
+    id            any text that says what the samples are; trainers' checkpoints refuse another one
+    incarnation   a producer with a lower one than a living one's is refused. Default: TORCHELASTIC_RESTART_COUNT
+    reconnect     seconds to wait for a daemon that went away
+    background    True: in a process of its own, forked from this one, which ends with it; returns a Producer at once
+
+    In shard mode batch k of an epoch goes to rank k % world_size; a last round that is not complete goes to nobody. Raises what `data` raises, after
+    the trainers have been told its traceback; returns when the epochs are over.
+    """
+    if skip not in ("sampler", "iterate"):
+        raise ValueError(f"skip must be 'sampler' or 'iterate', not {skip!r}")
+    settings = dict(epochs=epochs, seed=seed, resumable=resumable, skip=skip, slot_bytes=slot_bytes, id=id, incarnation=incarnation,
+                    socket=socket, autostart=autostart, reconnect=reconnect)
+    if background:
+        return Producer(data, name, settings)
+    return _serve(data, name, **settings)
+
+
+def _serve(data, name, *, epochs, seed, resumable, skip, slot_bytes, id, incarnation, socket, autostart, reconnect, hold_s=0):
+    source = _Source(data, epochs, seed, skip)
+    feeder = _Feeder(name, socket, autostart, reconnect, incarnation)
+    try:
+        first = source.peek()
+        text, leaves, rows = _tree.flatten(first)
+        feeder.describe(source, leaves, text, rows, slot_bytes, id, source.is_reproducible() if resumable is None else bool(resumable))
+        del first, leaves
+    except Exception:
+        feeder.fail_at_once(traceback.format_exc(), hold_s)
+        raise
+    feeder.run(source)
+
+
+# ---- what is iterated ----
+
+class _Skipping:
+    """A batch_sampler without its first batches."""
+
+    def __init__(self, batch_sampler, n):
+        self._batch_sampler, self._n = batch_sampler, n
+
+    def __iter__(self):
+        return itertools.islice(iter(self._batch_sampler), self._n, None)
+
+    def __len__(self):
+        return max(0, len(self._batch_sampler) - self._n)
+
+
+class _Source:
+    """The user's data, at a place in an epoch."""
+
+    def __init__(self, data, epochs, seed, skip):
+        self._data, self._seed, self._skip = data, seed, skip
+        self._is_function = callable(data) and not hasattr(data, "__iter__") and not hasattr(data, "__getitem__")
+        if not self._is_function and not hasattr(data, "__iter__") and not hasattr(data, "__getitem__"):
+            raise TypeError(f"batchd.serve: {type(data).__name__} is neither an iterable of batches nor a function that makes one")
+        self._once = not self._is_function and iter_is_self(data)
+        self.epochs = 1 if self._once and epochs is None else epochs
+        self._takes_epoch = self._is_function and _takes_argument(data)
+        self._epoch = None      # which is being iterated
+        self._step = 0          # of the next batch
+        self._length = None     # known at its end
+        self._iterator = None
+        self._waiting = []      # a batch that was looked at ahead
+
+    # -- what is known about it --
+
+    def n_batches(self):
+        with contextlib.suppress(Exception):
+            return 0 if self._is_function else len(self._data)
+        return 0
+
+    def n_samples(self):
+        with contextlib.suppress(Exception):
+            return len(self._data.dataset)
+        return 0
+
+    def is_reproducible(self):
+        """Whether an epoch is the same each time as far as one can tell."""
+        sampler = getattr(self._data, "sampler", None)
+        return (self._seed is not None or isinstance(self._data, (list, tuple)) or hasattr(sampler, "set_epoch")
+                or type(sampler).__name__ == "SequentialSampler")
+
+    # -- epochs --
+
+    def _seed_all(self, epoch):
+        if self._seed is None:
+            return
+        random.seed(self._seed + epoch)
+        numpy.random.seed((self._seed + epoch) % 2**32)
+        torch = sys.modules.get("torch")
+        if torch is not None:
+            torch.manual_seed(self._seed + epoch)
+
+    def _set_epoch(self, epoch):
+        batch_sampler = getattr(self._data, "batch_sampler", None)
+        seen = []
+        for thing in (self._data, getattr(self._data, "dataset", None), getattr(self._data, "sampler", None), batch_sampler,
+                      getattr(batch_sampler, "sampler", None)):
+            if thing is not None and hasattr(thing, "set_epoch") and all(thing is not other for other in seen):
+                seen.append(thing)
+                thing.set_epoch(epoch)
+
+    def _skip_by_sampler(self, step):
+        """The DataLoader without its first batches, or None where that is not possible."""
+        torch = sys.modules.get("torch")
+        if self._skip != "sampler" or torch is None or not isinstance(self._data, torch.utils.data.DataLoader):
+            return None
+        loader = self._data
+        if loader.batch_sampler is None or isinstance(loader.dataset, torch.utils.data.IterableDataset) or loader.persistent_workers:
+            return None
+        shorter = object.__new__(type(loader))
+        shorter.__dict__.update(loader.__dict__)
+        shorter.__dict__["batch_sampler"] = _Skipping(loader.batch_sampler, step)
+        shorter.__dict__["_iterator"] = None
+        return shorter
+
+    def _begin(self, epoch, step):
+        if self.epochs is not None and epoch >= self.epochs:
+            raise _Over
+        if self._once and self._epoch is not None:
+            raise InvalidError(f"batch {step} of epoch {epoch} was asked for, but an iterator can be gone through only once: serve a list, a DataLoader, or a "
+                               "function that makes an iterator")
+        self._iterator, self._waiting = None, []   # ends the workers of the epoch before
+        self._epoch, self._step, self._length = epoch, 0, None
+        self._set_epoch(epoch)
+        self._seed_all(epoch)
+        data = self._data
+        if self._is_function:
+            data = data(epoch) if self._takes_epoch else data()
+        elif step:
+            shorter = self._skip_by_sampler(step)
+            if shorter is not None:
+                data, self._step = shorter, step
+        self._iterator = iter(data)
+
+    def _next(self):
+        if self._waiting:
+            batch = self._waiting.pop()
+        else:
+            batch = next(self._iterator, _END)
+        if batch is _END:
+            self._length = self._step
+        else:
+            self._step += 1
+        return batch
+
+    def peek(self):
+        """The first batch of all, which stays the next."""
+        self._begin(0, 0)
+        batch = next(self._iterator, _END)
+        if batch is _END:
+            raise ValueError("batchd.serve: there is not a single batch to serve")
+        self._waiting.append(batch)
+        return batch
+
+    def at(self, epoch, step):
+        """Batch `step` of `epoch`, or _END."""
+        if epoch != self._epoch or step < self._step and self._length is None or self._length is not None and step < self._length:
+            self._begin(epoch, step)
+        while self._length is None and self._step < step:
+            self._next()
+        return self._next() if self._length is None else _END
+
+
+def iter_is_self(data):
+    return hasattr(data, "__next__")
+
+
+def _takes_argument(function):
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return False
+    return any(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD, p.VAR_POSITIONAL) for p in parameters)
+
+
+# ---- the daemon's side ----
+
+def _program():
+    return os.path.basename(sys.argv[0] if sys.argv and sys.argv[0] not in ("", "-c", "-m") else "python").encode()[:64]
+
+
+class _Feeder:
+    """The C producer: opened, opened again after the daemon went away, and its slots filled."""
+
+    def __init__(self, name, socket, autostart, reconnect, incarnation):
+        o = self._options = _lib.ProduceOptions()
+        _lib.produce_options_init(ctypes.byref(o))
+        if incarnation is None:
+            incarnation = int(os.environ.get("TORCHELASTIC_RESTART_COUNT") or 0)
+        o.name = str(name).encode()
+        o.socket = os.fsencode(socket) if socket is not None else None
+        o.autostart, o.incarnation, o.program = bool(autostart), incarnation, _program()
+        self._name, self._reconnect_s = str(name), reconnect
+        self._handle = None
+        self._fill = _lib.Fill()
+        self._table = (_lib.Array * _lib.MAX_ARRAYS)()
+        self._given = False     # slot_bytes
+
+    def describe(self, source, leaves, text, rows, slot_bytes, id, resumable):
+        """What the first batch tells about all."""
+        o = self._options
+        self._fill_table(leaves)
+        size = _lib.produce_size(self._table, len(leaves), len(text))
+        if not size:
+            raise ValueError(f"batchd.serve: a batch has at most {_lib.MAX_ARRAYS} arrays, and a mebibyte of texts and numbers")
+        self._given = slot_bytes is not None
+        if slot_bytes is not None and slot_bytes < size:
+            raise InvalidError(f"slot_bytes={slot_bytes}: the first batch alone takes {size}")
+        o.slot_bytes = int(slot_bytes) if slot_bytes else size + (size // 2 + 4096 if size < 1 << 24 else size // 20)
+        o.n_batches, o.n_samples, o.n_rows, o.resumable = source.n_batches(), source.n_samples(), rows, resumable
+        what = repr((id, o.n_samples, [(leaf.path, leaf.code, leaf.shape[1:]) for leaf in leaves] if id is None else None))
+        o.id = int.from_bytes(hashlib.blake2b(what.encode(), digest_size=8).digest(), "little")
+
+    def _open(self):
+        handle, err = ctypes.c_void_p(), ctypes.create_string_buffer(4608)
+        code = _lib.produce_open(ctypes.byref(self._options), ctypes.byref(handle), err, len(err))
+        if code < 0:
+            raise _lib.failure(code, err.value)
+        self._handle = handle.value
+
+    def _close(self, why):
+        handle, self._handle = self._handle, None
+        if handle is not None:
+            _lib.produce_close(handle, why.encode("utf-8", "replace").replace(b"\0", b"?"))
+
+    def _check(self, code):
+        if code < 0:
+            raise _lib.failure(code, _lib.produce_error(self._handle))
+        return code
+
+    def fail_at_once(self, why, hold_s):
+        """Tells those who wait already; for others, for hold_s seconds, until somebody comes."""
+        self._options.slot_bytes = 4096
+        with contextlib.suppress(Error, OSError):
+            self._open()
+            if hold_s:
+                _lib.produce_next(self._handle, ctypes.byref(self._fill), int(hold_s * 1000))
+        self._close(why)
+
+    def run(self, source):
+        why = "it was stopped"
+        try:
+            self._open()
+            while True:
+                try:
+                    self._serve(source)
+                except (LostError, ShutdownError) as e:
+                    self._reopen(e)
+        except _Over:
+            why = f"it has ended: there {'was one epoch' if source.epochs == 1 else f'were {source.epochs} epochs'}"
+        except KeyboardInterrupt:
+            why = "it was stopped (KeyboardInterrupt)"
+            raise
+        except SystemExit as e:
+            why = f"it was stopped (exit {e.code})"
+            raise
+        except BaseException:
+            why = "it failed:\n" + traceback.format_exc()
+            raise
+        finally:
+            self._close(why)
+
+    def _reopen(self, error):
+        began = time.monotonic()
+        self._close("")
+        for attempt in itertools.count():
+            try:
+                return self._open()
+            except ConnectionError as e:
+                if time.monotonic() - began >= self._reconnect_s:
+                    raise error from e
+            time.sleep(_RETRY_S[min(attempt, len(_RETRY_S) - 1)])
+
+    def _serve(self, source):
+        fill = self._fill
+        while True:
+            if self._check(_lib.produce_next(self._handle, ctypes.byref(fill), _lib.UNTIL_SIGNAL)) == _lib.AGAIN:
+                continue  # a signal's Python handler has run by now
+            batch = source.at(fill.epoch, fill.step)
+            if batch is _END:
+                self._check(_lib.produce_end_epoch(self._handle))
+            else:
+                self._put(batch)
+
+    def _fill_table(self, leaves):
+        if len(leaves) > _lib.MAX_ARRAYS:
+            raise ValueError(f"batchd.serve: a batch of {len(leaves)} arrays; at most {_lib.MAX_ARRAYS} can be sent")
+        for entry, leaf in zip(self._table, leaves):
+            entry.dtype, entry.n_dims = leaf.code, len(leaf.shape)
+            entry.shape[:len(leaf.shape)] = leaf.shape
+
+    def _put(self, batch):
+        text, leaves, rows = _tree.flatten(batch)
+        self._fill_table(leaves)
+        code = _lib.produce_lay(self._handle, self._table, len(leaves), text, len(text))
+        if code < 0:
+            raise self._misfit(code, text, leaves)
+        for entry, leaf in zip(self._table, leaves):
+            if entry.n_bytes:
+                _write(entry, leaf)
+        self._check(_lib.produce_filled(self._handle, rows))
+
+    def _misfit(self, code, text, leaves):
+        failure = _lib.failure(code, _lib.produce_error(self._handle))
+        size = _lib.produce_size(self._table, len(leaves), len(text))
+        if failure.code != "LIMIT" or not leaves:
+            return failure
+        largest = max(leaves, key=lambda leaf: leaf.value.nbytes)
+        return type(failure)(
+            f"batch {self._fill.step} of epoch {self._fill.epoch} takes {size} bytes, and a slot has {self._options.slot_bytes} "
+            f"({'slot_bytes=' if self._given else 'from the first batch'}); its largest part is {largest}, {largest.value.nbytes} bytes. "
+            f"Give slot_bytes= with room for the largest batch there is, here at least {size}")
+
+
+def _write(entry, leaf):
+    """Copies one array to its place."""
+    memory = (ctypes.c_char * entry.n_bytes).from_address(entry.data)
+    name = _tree.DTYPES[leaf.code]
+    if isinstance(leaf.value, numpy.ndarray):
+        numpy.copyto(numpy.ndarray(leaf.shape, leaf.value.dtype.newbyteorder("="), memory), leaf.value)
+    else:
+        torch = sys.modules["torch"]
+        torch.frombuffer(memory, dtype=getattr(torch, name)).view(leaf.shape).copy_(leaf.value)
+
+
+# ---- in the background ----
+
+_PR_SET_PDEATHSIG = 1
+_STOP_S = 5.0
+
+
+def _in_child(parent, data, name, settings):
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        torch.set_num_threads(1)  # as DataLoader's workers do: the parent's OpenMP threads are not here, and would be waited for
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's goes to the parent, too, which then ends us
+    if os.getppid() != parent:
+        return  # it ended before we could ask to be told
+    _serve(data, name, hold_s=_HOLD_S, **settings)
+
+
+class Producer:
+    """A producer in a process of its own. It ends when its epochs are over, when stop() is called, and when this process ends."""
+
+    def __init__(self, data, name, settings):
+        import multiprocessing
+        self.name = str(name)
+        # Not a daemon: those may have no children, and DataLoader workers are. It dies with us all the same.
+        self._process = multiprocessing.get_context("fork").Process(target=_in_child, args=(os.getpid(), data, name, settings),
+                                                                    name=f"batchd-{name}", daemon=False)
+        self._process.start()
+        import atexit
+        atexit.register(self.stop)
+
+    @property
+    def pid(self):
+        return self._process.pid
+
+    def is_alive(self):
+        return self._process.is_alive()
+
+    def join(self, timeout=None):
+        """Waits for its end."""
+        self._process.join(timeout)
+
+    def stop(self):
+        """Ends it. Trainers get what is made, and are told then."""
+        if os.getpid() == self._process._parent_pid and self._process.is_alive():
+            self._process.terminate()
+            self._process.join(_STOP_S)
+            if self._process.is_alive():
+                self._process.kill()
+                self._process.join()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        self.stop()
+
+    def __repr__(self):
+        return f"<batchd producer {self.name!r}, pid {self.pid}{'' if self.is_alive() else ', ended'}>"

@@ -1,0 +1,23 @@
+/* Where a loader's batches come from when it is not the pool: somebody outside who writes them into slots.
+ *
+ * A stream begins a batch in a free slot and submits it; the source sees to it that the slot is filled and then says loader_source_done. Loop thread only. */
+#ifndef BATCHD_SOURCE_H
+#define BATCHD_SOURCE_H
+
+struct batch_source;
+struct slot;
+
+struct batch_source_ops {
+	/* Called from within a stream: the slot is FILLING. Does nothing but take a note. */
+	void (*submit)(struct batch_source *s, struct slot *slot);
+	/* The same: the slot is DROPPED. loader_source_done is still to come, as soon as nobody writes into the slot any more, but not from in here. */
+	void (*cancel)(struct batch_source *s, struct slot *slot);
+	/* The loader closes, every submitted slot has been cancelled: loader_source_done of all of them before this returns. */
+	void (*close)(struct batch_source *s);
+};
+
+struct batch_source {
+	const struct batch_source_ops *ops;
+};
+
+#endif

@@ -1,0 +1,548 @@
+/* See producer.h. The order of batches is core/feed.c's; here are names, connections, slabs and last words. */
+#include "producer.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "data/served.h"
+#include "util/log.h"
+
+#define CODE(name) BATCHD__WIRE__ERROR_CODE__##name
+
+enum { FIRST_TICK_MS = 100, TICK_MS = 1000 };
+
+static void tell(struct producer *p, Batchd__Wire__ServerMessage *m, const int *fd)
+{
+	if (p->session->peer)
+		peer_send(p->session->peer, m, fd, fd ? 1 : 0);
+}
+
+/* ---- fills ---- */
+
+static void send_fill(struct feed *f, const Batchd__Wire__Fill *body)
+{
+	struct job *j = f->owner;
+	Batchd__Wire__ServerMessage m = BATCHD__WIRE__SERVER_MESSAGE__INIT;
+	m.body_case = BATCHD__WIRE__SERVER_MESSAGE__BODY_FILL;
+	m.fill = (Batchd__Wire__Fill *)body;
+	if (j->producer)
+		tell(j->producer, &m, NULL);
+}
+
+static void on_fill(struct feed *f, uint64_t number, uint32_t rank, const struct slot *slot, uint64_t epoch, uint64_t step)
+{
+	struct job *j = f->owner;
+	Batchd__Wire__Fill fill = BATCHD__WIRE__FILL__INIT;
+	(void)rank;
+	if (!j->producer)
+		return;
+	j->producer->asked = number;
+	fill.fill = number;
+	fill.slab = slot->slots->slab_number;
+	fill.slot = slot->number;
+	fill.epoch = epoch;
+	fill.step = step;
+	send_fill(f, &fill);
+}
+
+static void on_cancel(struct feed *f, uint64_t number)
+{
+	Batchd__Wire__Fill fill = BATCHD__WIRE__FILL__INIT;
+	fill.fill = number;
+	fill.cancel = true;
+	send_fill(f, &fill);
+}
+
+static void fail_job(struct job *j, Batchd__Wire__ErrorCode code, const char *text)
+{
+	j->fail_code = code;
+	feed_stop(j->feed);
+	loader_fail(j->loader, "%s", text);
+}
+
+static void on_cannot(struct feed *f, uint64_t epoch, uint64_t step)
+{
+	struct job *j = f->owner;
+	char text[512];
+	snprintf(text, sizeof(text), "producer '%s' cannot begin with batch %llu of epoch %llu: it has not said that an epoch is the same whenever it is made "
+		 "(batchd.serve(..., resumable=True), or seed=); begin with a whole epoch", j->served, (unsigned long long)step, (unsigned long long)epoch);
+	fail_job(j, CODE(PRODUCER), text);
+}
+
+static const struct feed_ops feed_ops = { .fill = on_fill, .cancel = on_cancel, .cannot = on_cannot };
+
+/* ---- slabs ---- */
+
+static void drop_offers(struct producer *p)
+{
+	while (p->offers) {
+		struct offer *o = p->offers;
+		p->offers = o->next;
+		slots_unref(o->slots);
+		free(o);
+	}
+}
+
+/* In share mode there is one slab for all. */
+static uint32_t slab_rank(const struct job *j, uint32_t rank)
+{
+	return j->spec.share ? 0 : rank;
+}
+
+bool producer_is_mapping(const struct job *j, uint32_t rank)
+{
+	for (const struct offer *o = j->producer ? j->producer->offers : NULL; o; o = o->next) {
+		if (o->rank == slab_rank(j, rank))
+			return true;
+	}
+	return false;
+}
+
+void producer_offer(struct job *j, uint32_t rank, struct slots *slots)
+{
+	struct producer *p = j->producer;
+	struct offer *o = p ? calloc(1, sizeof(*o)) : NULL, **end;
+	if (!o) { /* without a producer the job has failed, and its sessions know */
+		slots_unref(slots);
+		if (p)
+			fail_job(j, CODE(INTERNAL), "out of memory");
+		return;
+	}
+	slots->slab_number = ++p->n_slabs;
+	*o = (struct offer){ .slots = slots, .rank = slab_rank(j, rank) };
+	for (end = &p->offers; *end; end = &(*end)->next)
+		;
+	*end = o;
+	Batchd__Wire__Producing body = BATCHD__WIRE__PRODUCING__INIT;
+	Batchd__Wire__ServerMessage m = BATCHD__WIRE__SERVER_MESSAGE__INIT;
+	body.slab = slots->slab_number;
+	body.n_slots = slots->n;
+	body.slot_bytes = slots->layout.slot_bytes;
+	body.rank = o->rank;
+	body.world_size = j->loader->n_streams;
+	m.body_case = BATCHD__WIRE__SERVER_MESSAGE__BODY_PRODUCING;
+	m.producing = &body;
+	tell(p, &m, &slots->slab.writable_fd);
+}
+
+static bool is_wanted(const struct job *j, uint32_t rank)
+{
+	for (const struct session *s = j->sessions; s; s = s->next_in_job) {
+		if (s->state == SESSION_OPENING && (j->spec.share || s->consumer.rank == rank))
+			return true;
+	}
+	return false;
+}
+
+static void advance_all(struct job *j)
+{
+	for (struct session *s = j->sessions, *next; s; s = next) {
+		next = s->next_in_job;
+		session_advance(s);
+	}
+}
+
+/* The oldest slab that was offered is mapped: nobody else may map it writable, and trainers may have it. */
+static void on_mapped(struct producer *p, uint32_t slab)
+{
+	struct offer *o = p->offers;
+	struct job *j = p->job;
+	if (!o || o->slots->slab_number != slab) {
+		if (slab == 0 || slab > p->n_slabs)
+			session_fail(p->session, CODE(PROTOCOL), "slab", "mapped a slab that was not offered");
+		return; /* one of a job that has closed meanwhile */
+	}
+	p->offers = o->next;
+	if (slab_seal(&o->slots->slab)) {
+		slots_unref(o->slots);
+		fail_job(j, CODE(INTERNAL), "cannot seal the slab");
+	} else if (is_wanted(j, o->rank)) {
+		stream_set_slots(loader_stream(j->loader, o->rank), o->slots);
+	} else {
+		slots_unref(o->slots);
+	}
+	free(o);
+	advance_all(j);
+}
+
+/* ---- finding each other ---- */
+
+static bool may_feed(const struct job *j, const struct producer *p)
+{
+	const struct peer *peer = p->session->peer;
+	if (strcmp(p->name, j->served) || !peer)
+		return false;
+	if (p->uid == j->spec.uid)
+		return true;
+	/* Another user's: only where the configuration names the data set, for both of them. */
+	const struct config_dataset *d = config_dataset(j->daemon->config, j->spec.dataset);
+	struct requester who = { .uid = p->uid, .gids = peer->gids, .n_gids = peer->n_gids };
+	return d && request_may_use(d, &who);
+}
+
+static struct producer *find(struct batchd *b, uid_t uid, const char *name)
+{
+	struct producer *p = b->producers;
+	while (p && (p->uid != uid || strcmp(p->name, name)))
+		p = p->next;
+	return p;
+}
+
+bool producer_exists(const struct batchd *b, uid_t uid, const char *name)
+{
+	return find((struct batchd *)b, uid, name) != NULL;
+}
+
+static unsigned count(const struct batchd *b)
+{
+	unsigned n = 0;
+	for (const struct producer *p = b->producers; p; p = p->next)
+		n++;
+	return n;
+}
+
+static int make_loader(struct job *j, struct producer *p)
+{
+	struct loader_spec spec;
+	struct recipe recipe = { .seed = j->spec.seed };
+	int r = served_create(p->name, p->id, p->n_samples, p->slot_bytes, &recipe.dataset);
+	if (r)
+		return r;
+	r = loader_spec_copy(&j->spec, &spec);
+	if (r)
+		goto unref;
+	r = job_make_loader(j, &spec, &recipe);
+	if (r)
+		goto free_spec;
+	r = feed_create(&j->daemon->loop, j->loader, &feed_ops, j, p->resumable, p->asked + 1, &j->feed);
+	if (r == 0)
+		j->loader->source = &j->feed->source;
+	return r; /* the loader goes with the job */
+free_spec:
+	loader_spec_finish(&spec);
+unref:
+	dataset_unref(recipe.dataset);
+	return r;
+}
+
+static void start_feeding(struct job *j, struct producer *p)
+{
+	uv_timer_stop(&j->linger);
+	int r = make_loader(j, p);
+	if (r) {
+		j->state = JOB_FAILED;
+		job_fail_sessions(j, CODE(INTERNAL), "", strerror(-r));
+		return;
+	}
+	j->state = JOB_READY;
+	j->producer = p;
+	p->job = j;
+	log_record(LOG_LEVEL_INFO, "producer-bound", "producer %s (pid %d) feeds job %s", p->name, (int)p->pid, j->spec.job);
+	advance_all(j);
+}
+
+/* Gets the producer away from a job that nobody is in any more. */
+static void free_from_idle(struct producer *p)
+{
+	if (p->job && !p->job->sessions)
+		job_close(p->job);
+}
+
+static void refuse_second_job(struct job *j, const struct producer *p)
+{
+	char text[512];
+	snprintf(text, sizeof(text), "producer '%s' feeds job '%s' already, with %u trainer%s; trainers that are to have the same batches need the same job "
+		 "and mode=\"share\", those of one run the same job, and others a producer of their own", p->name, p->job->spec.job, p->job->n_sessions,
+		 p->job->n_sessions == 1 ? "" : "s");
+	job_fail_sessions(j, CODE(PRODUCER), "producer", text);
+}
+
+/* ---- waiting ---- */
+
+static void tell_waiting(struct session *s, uint64_t now)
+{
+	Batchd__Wire__Progress body = BATCHD__WIRE__PROGRESS__INIT;
+	Batchd__Wire__ServerMessage m = BATCHD__WIRE__SERVER_MESSAGE__INIT;
+	uint64_t limit_s = s->producer_wait_ns / 1000000000, left_s = (s->producer_deadline_ns - now) / 1000000000;
+	body.phase = (char *)"producer";
+	body.total = limit_s;
+	body.done = limit_s > left_s ? limit_s - left_s : 0;
+	m.body_case = BATCHD__WIRE__SERVER_MESSAGE__BODY_PROGRESS;
+	m.progress = &body;
+	peer_send(s->peer, &m, NULL, 0);
+}
+
+static void give_up(struct session *s)
+{
+	char text[320];
+	snprintf(text, sizeof(text), "no producer named '%s' came within %.3g s; start one with batchd.serve(..., name=\"%s\") as the same user, or wait for it "
+		 "longer (producer_timeout)", s->job->served, (double)s->producer_wait_ns / 1e9, s->job->served);
+	session_fail(s, CODE(PRODUCER), "producer", text);
+}
+
+static void on_tick(uv_timer_t *t)
+{
+	struct job *j = t->data;
+	uint64_t now = uv_hrtime();
+	for (struct session *s = j->sessions, *next; s; s = next) {
+		next = s->next_in_job;
+		if (!s->peer)
+			continue;
+		if (now >= s->producer_deadline_ns)
+			give_up(s); /* with the last one the job goes, too, but not its memory */
+		else
+			tell_waiting(s, now);
+	}
+}
+
+/* Ticks as often as is needed to keep the earliest deadline. */
+static void wait_on(struct job *j)
+{
+	uv_timer_start(&j->linger, on_tick, FIRST_TICK_MS, TICK_MS);
+}
+
+void producer_await(struct job *j)
+{
+	struct batchd *b = j->daemon;
+	for (struct producer *p = b->producers; p; p = p->next) {
+		if (!may_feed(j, p))
+			continue;
+		free_from_idle(p);
+		if (p->job)
+			refuse_second_job(j, p);
+		else
+			start_feeding(j, p);
+		return;
+	}
+	wait_on(j);
+}
+
+/* Those who came before it. */
+static void serve_waiting(struct batchd *b, struct producer *p)
+{
+	for (struct job *j = b->jobs, *next; j; j = next) {
+		next = j->next;
+		if (j->state != JOB_OPENING || !j->served || j->producer || !may_feed(j, p))
+			continue;
+		if (p->job)
+			refuse_second_job(j, p);
+		else
+			start_feeding(j, p);
+	}
+}
+
+/* ---- the end of a producer ---- */
+
+/* Its job's trainers have what was made, and are told why there is no more. */
+static void end(struct producer *p, Batchd__Wire__ErrorCode code, const char *text)
+{
+	struct batchd *b = p->session->daemon;
+	struct producer **at = &b->producers;
+	struct job *j = p->job;
+	while (*at != p)
+		at = &(*at)->next;
+	*at = p->next;
+	drop_offers(p);
+	p->session->producer = NULL;
+	log_record(LOG_LEVEL_INFO, "producer-gone", "producer %s (pid %d) is gone", p->name, (int)p->pid);
+	if (j) {
+		j->producer = NULL;
+		fail_job(j, code, text);
+	}
+	free(p);
+	batchd_activity(b);
+}
+
+static void end_with(struct producer *p, Batchd__Wire__ErrorCode code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+
+static void end_with(struct producer *p, Batchd__Wire__ErrorCode code, const char *fmt, ...)
+{
+	char text[WIRE_MAX_TEXT];
+	va_list ap;
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	end(p, code, text);
+}
+
+static const char *where(const struct producer *p, char *buf, size_t size)
+{
+	if (p->made_any)
+		snprintf(buf, size, "after batch %llu of epoch %llu", (unsigned long long)p->at.step, (unsigned long long)p->at.epoch);
+	else
+		snprintf(buf, size, "before its first batch");
+	return buf;
+}
+
+void producer_on_closed(struct session *s)
+{
+	struct producer *p = s->producer;
+	char at[96];
+	if (p)
+		end_with(p, CODE(PRODUCER), "producer '%s' (pid %d) was killed or crashed %s", p->name, (int)p->pid, where(p, at, sizeof(at)));
+}
+
+void producer_on_end(struct session *s, const Batchd__Wire__ProducerEnd *m)
+{
+	struct producer *p = s->producer;
+	struct peer *peer = s->peer;
+	char at[96];
+	if (!p) {
+		session_fail(s, CODE(PROTOCOL), NULL, "ProducerEnd before Produce");
+		return;
+	}
+	end_with(p, CODE(PRODUCER), "producer '%s' (pid %d), %s: %s", p->name, (int)p->pid, where(p, at, sizeof(at)), m->text);
+	peer_close(peer);
+}
+
+/* ---- messages ---- */
+
+static void replace(struct producer *old, const struct session *by, bool resumable)
+{
+	struct session *s = old->session;
+	char text[256];
+	snprintf(text, sizeof(text), "a newer producer took the name '%s': %s (pid %d)", old->name, by->program, (int)by->pid);
+	/* One that can begin anywhere just takes over: SHUTDOWN makes trainers open again and go on where they are. */
+	end_with(old, resumable ? CODE(SHUTDOWN) : CODE(PRODUCER), "producer '%s' (pid %d) was replaced by a newer one (pid %d)", old->name, (int)old->pid,
+		 (int)by->pid);
+	session_fail(s, CODE(FENCED), "producer", text);
+}
+
+/* Whether it may have the name; if not, it has been told. */
+static bool is_allowed(struct session *s, const Batchd__Wire__Produce *m)
+{
+	const struct batchd *b = s->daemon;
+	const struct producer *old = find(s->daemon, s->uid, m->name);
+	char text[256];
+	if (s->producer || s->state != SESSION_GREETED) {
+		session_fail(s, CODE(PROTOCOL), NULL, "Produce came twice, or from a trainer");
+	} else if (s->peer->pidfd < 0) {
+		session_fail(s, CODE(ACCESS), NULL, "batchd cannot see when this process ends; run batchd in the same or a parent PID namespace");
+	} else if (!m->slot_bytes || m->slot_bytes > b->config->limits.batch_bytes) {
+		snprintf(text, sizeof(text), "slot_bytes is %llu; expected 1 to %llu (limits.batch_bytes in the daemon's configuration)",
+			 (unsigned long long)m->slot_bytes, (unsigned long long)b->config->limits.batch_bytes);
+		session_fail(s, CODE(LIMIT), "slot_bytes", text);
+	} else if (old && old->incarnation > m->incarnation) {
+		session_fail(s, CODE(FENCED), "incarnation", "a newer incarnation of this producer is running");
+	} else if (!old && count(b) >= b->config->limits.producers) {
+		session_fail(s, CODE(LIMIT), "producers", "the daemon has as many producers as limits.producers in its configuration allows");
+	} else {
+		return true;
+	}
+	return false;
+}
+
+void producer_on_produce(struct session *s, const Batchd__Wire__Produce *m)
+{
+	struct batchd *b = s->daemon;
+	if (!is_allowed(s, m))
+		return;
+	struct producer *p = calloc(1, sizeof(*p)), *old = find(b, s->uid, m->name);
+	if (!p) {
+		session_fail(s, CODE(INTERNAL), "", "out of memory");
+		return;
+	}
+	*p = (struct producer){ .session = s, .slot_bytes = m->slot_bytes, .n_batches = m->n_batches, .n_samples = m->n_samples, .id = m->id,
+				.incarnation = m->incarnation, .n_rows = m->n_rows, .resumable = m->resumable, .uid = s->uid, .pid = s->pid,
+				.created_ns = uv_hrtime() };
+	snprintf(p->name, sizeof(p->name), "%s", m->name);
+	if (old)
+		replace(old, s, m->resumable);
+	s->producer = p;
+	p->next = b->producers;
+	b->producers = p;
+	batchd_activity(b);
+	log_record(LOG_LEVEL_INFO, "producer", "%s (pid %d, uid %u) serves '%s'", s->program, (int)s->pid, (unsigned)s->uid, p->name);
+	Batchd__Wire__Producing body = BATCHD__WIRE__PRODUCING__INIT;
+	Batchd__Wire__ServerMessage answer = BATCHD__WIRE__SERVER_MESSAGE__INIT;
+	answer.body_case = BATCHD__WIRE__SERVER_MESSAGE__BODY_PRODUCING;
+	answer.producing = &body;
+	tell(p, &answer, NULL);
+	if (s->producer == p) /* it may have gone in that moment */
+		serve_waiting(b, p);
+}
+
+static void on_answer(struct producer *p, const Batchd__Wire__Filled *m)
+{
+	struct session *s = p->session;
+	struct feed *f = p->job ? p->job->feed : NULL;
+	if (m->fill != p->answered + 1 || m->fill > p->asked) {
+		session_fail(s, CODE(PROTOCOL), "fill", "answered a Fill out of order, or one that it was not sent");
+		return;
+	}
+	if (!m->end && !m->skipped && !m->n_rows) {
+		session_fail(s, CODE(INVALID), "n_rows", "a batch has at least one row");
+		return;
+	}
+	p->answered = m->fill;
+	if (!m->end && !m->skipped) {
+		p->n_made++;
+		p->rows_made += m->n_rows;
+	}
+	if (!f || !f->first || m->fill < f->first->number)
+		return; /* of a job that has closed meanwhile */
+	if (!m->end && !m->skipped) {
+		p->made_any = true;
+		p->at = f->first->at;
+	}
+	if (feed_answered(f, m->fill, m->end ? FEED_END : m->skipped ? FEED_SKIPPED : FEED_MADE, m->n_rows))
+		log_record(LOG_LEVEL_WARNING, "feed", "producer's answer %llu does not fit", (unsigned long long)m->fill);
+}
+
+void producer_on_filled(struct session *s, const Batchd__Wire__Filled *m)
+{
+	if (!s->producer)
+		session_fail(s, CODE(PROTOCOL), NULL, "Filled before Produce");
+	else if (m->fill)
+		on_answer(s->producer, m);
+	else
+		on_mapped(s->producer, m->slab);
+}
+
+/* ---- for jobs ---- */
+
+void producer_leave(struct job *j)
+{
+	if (!j->producer)
+		return;
+	drop_offers(j->producer);
+	j->producer->job = NULL;
+	j->producer = NULL;
+}
+
+void producer_on_join(struct session *s, const Batchd__Wire__Join *m)
+{
+	const struct stream *stream = s->consumer.stream;
+	struct position at = stream->positioned ? stream->next : (struct position){ 0 };
+	Batchd__Wire__Joined body = BATCHD__WIRE__JOINED__INIT;
+	Batchd__Wire__ServerMessage answer = BATCHD__WIRE__SERVER_MESSAGE__INIT;
+	struct peer *p = s->peer;
+	if (m->start == BATCHD__WIRE__START__AT_START && (at.epoch || at.step)) {
+		session_fail(s, CODE(INVALID), "start", "a producer makes its batches once: who comes later begins with the next batch, or with the next epoch");
+		return;
+	}
+	if (m->start == BATCHD__WIRE__START__AT_EPOCH && at.step)
+		at = (struct position){ .epoch = at.epoch + 1 };
+	body.seek = m->seek;
+	body.epoch = at.epoch;
+	body.step = at.step;
+	answer.body_case = BATCHD__WIRE__SERVER_MESSAGE__BODY_JOINED;
+	answer.joined = &body;
+	peer_send(p, &answer, NULL, 0);
+	if (!p->closing)
+		(void)stream_seek(&s->consumer, m->seek, &at); /* never behind the others */
+}
+
+void producer_describe(const struct job *j, Batchd__Wire__Opened *o)
+{
+	const struct producer *p = j->producer;
+	o->served = true;
+	if (!p)
+		return;
+	o->n_batches = p->n_batches / j->loader->n_streams;
+	o->n_rows = p->n_rows;
+}

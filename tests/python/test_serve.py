@@ -1,0 +1,434 @@
+"""batchd.serve: what trainers get is what iterating the same DataLoader gives, whoever waits, dies or takes over."""
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import batchd  # noqa: E402
+import served_data as data  # noqa: E402
+from test_end_to_end import Trainer  # noqa: E402
+
+HERE = os.path.dirname(__file__)
+SCRIPT = f"import sys; sys.path.insert(0, {HERE!r}); import served_data as data\n"
+
+
+@pytest.fixture(autouse=True)
+def limit():
+    # Whatever waits for ever is told to stop.
+    def on_alarm(*_):
+        raise TimeoutError("the test took longer than 60 s")
+
+    before = signal.signal(signal.SIGALRM, on_alarm)
+    signal.alarm(60)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+@pytest.fixture
+def serve(daemon):
+    """Starts producers in processes of their own, which are ended with the test."""
+    producers = []
+
+    def start(what, name="speech", **more):
+        producers.append(batchd.serve(what, name, background=True, **more))
+        return producers[-1]
+
+    yield start
+    for p in producers:
+        if p.is_alive():
+            os.kill(p.pid, signal.SIGKILL)
+        p.join()
+
+
+def digests(loader, n=None):
+    return [data.digest(b) for b in itertools.islice(loader, n)]
+
+
+def test_batches_are_what_the_loader_gives_epoch_by_epoch(serve):
+    # Several epochs of (images, labels), the short last batch included; len() as torch has it.
+    serve(data.plain())
+    golden = data.epoch_of(data.plain(), 0)
+    loader = batchd.DataLoader("serve:speech")
+    assert len(loader) == 13 and loader.batch_size == 8
+    for _ in range(3):
+        assert digests(loader) == golden
+    assert loader.last_batch.epoch == 2 and loader.last_batch.n_rows == 4 and loader.last_batch.last
+
+
+def test_each_epochs_shuffle_is_torchs_own(serve):
+    # set_epoch reaches the sampler; batches differ in shape from each other; texts and lists go along. Worker processes as they come.
+    serve(data.sentences(num_workers=2), slot_bytes=10000)
+    here = data.sentences()
+    loader = batchd.DataLoader("serve:speech")
+    for epoch in (0, 1, 7):
+        loader.set_epoch(epoch)
+        assert digests(loader) == data.epoch_of(here, epoch)
+
+
+def test_structures_types_and_contents_survive(serve):
+    # Nested containers, every dtype torch and numpy share and bfloat16, strided and empty arrays, texts, bytes, None.
+    serve(data.odd(), slot_bytes=1 << 16)
+    loader = batchd.DataLoader("serve:speech")
+    assert digests(loader) == [data.digest(b) for b in data.odd()]
+    batch = next(iter(loader))
+    assert batch["bf16"].dtype == torch.bfloat16 and batch["pair"].right == "right" and batch["nested"][1]["deep"][0].shape == (1,)
+
+
+def test_batches_are_views_and_writing_into_them_changes_nobody_elses(serve):
+    # One copy, into the slot: a large tensor lies in shared memory; what one trainer writes the other does not see.
+    serve([torch.zeros(64, 1024) + i for i in range(6)])
+    a, b = (batchd.DataLoader("serve:speech", mode="share", world_size=2, job="j", rank=r) for r in range(2))
+    for i, (x, y) in enumerate(zip(a, b)):
+        x += 100
+        assert (y == i).all() and (x == i + 100).all()
+
+
+@pytest.mark.parametrize("n", [2, 4])
+def test_share_every_trainer_gets_every_batch(serve, n):
+    # n trainers that read at different speeds.
+    serve(data.plain(), seed=0)
+    golden = data.epoch_of(data.plain(), 0) * 2
+    got = [[] for _ in range(n)]
+
+    def train(rank):
+        loader = batchd.DataLoader("serve:speech", mode="share", world_size=n, rank=rank)
+        for _ in range(2):
+            for batch in loader:
+                got[rank].append(data.digest(batch))
+                time.sleep(0.002 * rank)
+
+    threads = [threading.Thread(target=train, args=(r,)) for r in range(n)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert got == [golden] * n
+
+
+@pytest.mark.parametrize("world", [2, 3])
+def test_shard_deals_batches_out_in_turn_and_drops_an_incomplete_round(serve, world):
+    # 13 batches: batch k goes to rank k % world; all ranks get the same number.
+    serve(data.plain())
+    golden = data.epoch_of(data.plain(), 0)[:13 // world * world]
+    loaders = [batchd.DataLoader("serve:speech", rank=r, world_size=world, job="ddp") for r in range(world)]
+    assert {len(loader) for loader in loaders} == {13 // world}
+    for _ in range(3):
+        got = [d for step in zip(*loaders, strict=True) for d in map(data.digest, step)]
+        assert got == golden
+
+
+def test_ranks_in_processes_of_their_own(serve):
+    # As torchrun has it: nothing but RANK and WORLD_SIZE, several epochs.
+    serve(data.sentences(), slot_bytes=10000)
+    here = data.sentences()
+    ranks = [Trainer(SCRIPT + """
+loader = batchd.DataLoader("serve:speech")
+for epoch in range(2):
+    loader.set_epoch(epoch)
+    say(got=[data.digest(b) for b in loader])
+""", r, 2, BATCHD_ARRAYS="torch") for r in range(2)]
+    said = [t.finish() for t in ranks]
+    for epoch in range(2):
+        golden = data.epoch_of(here, epoch)[:8]
+        assert [d for pair in zip(said[0][epoch]["got"], said[1][epoch]["got"], strict=True) for d in pair] == golden
+
+
+def test_an_iterable_without_a_length(serve):
+    # A function of the epoch that makes a generator: the end is where it ends, and nobody knows it before.
+    serve(lambda epoch: (torch.full((2,), 10.0 * epoch + i) for i in range(3 + epoch)), epochs=2)
+    loader = batchd.DataLoader("serve:speech")
+    with pytest.raises(TypeError, match="nobody knows"):
+        len(loader)
+    assert [[int(b[0]) for b in loader] for _ in range(2)] == [[0, 1, 2], [10, 11, 12, 13]]
+    with pytest.raises(batchd.ProducerError, match="it has ended: there were 2 epochs"):
+        next(iter(loader))
+
+
+def test_a_trainer_may_come_first(daemon, serve):
+    # It waits for its producer and says so; then it gets everything.
+    trainer = Trainer(SCRIPT + """
+loader = batchd.DataLoader("serve:speech", producer_timeout=60)
+say(got=[data.digest(b) for b in loader])
+""", BATCHD_ARRAYS="torch")
+    while b"waiting" not in (line := trainer.process.stderr.readline().encode()):
+        assert line
+    serve(data.plain())
+    assert trainer.finish() == [{"got": data.epoch_of(data.plain(), 0)}]
+
+
+def test_a_producer_that_never_comes_is_waited_for_within_a_limit(daemon):
+    with pytest.raises(batchd.ProducerError, match="no producer named 'nobody' came within 0.3 s"):
+        batchd.DataLoader("serve:nobody", producer_timeout=0.3)
+    with pytest.raises(batchd.NotFoundError, match="serve:NAME"):
+        batchd.DataLoader("nobody")
+
+
+def test_a_bare_name_will_do_once_the_producer_is_there(serve, batchctl):
+    p = serve(data.plain())
+    batchd.DataLoader("serve:speech").close()
+    assert digests(batchd.DataLoader("speech")) == data.epoch_of(data.plain(), 0)
+    assert p.is_alive()
+
+
+def slowly(n_before, then):
+    """A data set that gives n_before batches and then does something."""
+    class Slow:
+        def __iter__(self):
+            for i in range(n_before):
+                yield torch.full((2, 2000), float(i))
+            then()
+
+    return Slow()
+
+
+def until_error(loader):
+    got = []
+    with pytest.raises(batchd.ProducerError) as e:
+        for batch in loader:
+            got.append(int(batch[0, 0]))
+    return got, e.value
+
+
+def test_a_killed_producer_is_an_error_after_the_batches_it_made(serve):
+    # SIGKILL in the middle of a batch: those made before arrive, then the reason.
+    p = serve(slowly(3, lambda: time.sleep(600)))
+    loader = batchd.DataLoader("serve:speech", n_slots=8)
+    iterator = iter(loader)
+    first = next(iterator)
+    assert int(first[0, 0]) == 0
+    deadline = time.monotonic() + 20
+    while batchd.status()["producers"][0]["batches"] < 3 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    os.kill(p.pid, signal.SIGKILL)
+    got, error = until_error(iterator)
+    assert got == [1, 2]
+    assert f"producer 'speech' (pid {p.pid}) was killed or crashed after batch 2 of epoch 0" in str(error)
+
+
+def test_an_exception_arrives_with_its_traceback(serve):
+    # What the data set raised, where, in the trainer's exception.
+    def then():
+        raise ValueError("sample 17 has no sound")
+
+    serve(slowly(2, then))
+    got, error = until_error(batchd.DataLoader("serve:speech"))
+    assert got == [0, 1]
+    assert "ValueError: sample 17 has no sound" in str(error) and "Traceback" in str(error) and "in then" in str(error)
+
+
+def test_an_exception_in_the_very_first_batch_arrives_too(serve):
+    def then():
+        raise KeyError("language")
+
+    serve(slowly(0, then))
+    with pytest.raises(batchd.ProducerError, match="KeyError: 'language'"):
+        next(iter(batchd.DataLoader("serve:speech")))
+
+
+def test_a_stopped_producer_says_so(serve):
+    p = serve(slowly(1, lambda: time.sleep(600)))
+    loader = batchd.DataLoader("serve:speech")
+    iterator = iter(loader)
+    next(iterator)
+    p.stop()
+    with pytest.raises(batchd.ProducerError, match="it was stopped"):
+        next(iterator)
+
+
+def test_a_newer_producer_takes_over(serve):
+    # Where nobody knows whether it gives the same batches, its trainers are told; one that says so just goes on.
+    old = serve(slowly(5000, lambda: None))
+    loader = batchd.DataLoader("serve:speech")
+    iterator = iter(loader)
+    next(iterator)
+    serve([torch.zeros(2, 2000)] * 3, resumable=False)
+    got, error = until_error(iterator)
+    assert got == list(range(1, 1 + len(got))) and len(got) < 1000 and "was replaced by a newer one" in str(error)
+    old.join(20)
+    assert not old.is_alive()
+
+
+def test_a_newer_producer_that_is_resumable_goes_on_where_the_old_one_was(serve):
+    def make(pause):
+        class Data:
+            def __iter__(self):
+                for i in range(20):
+                    time.sleep(pause if i == 6 else 0)
+                    yield torch.full((2, 2000), float(i))
+        return Data()
+
+    serve(make(600), resumable=True, id="x")
+    loader = batchd.DataLoader("serve:speech")
+    iterator = iter(loader)
+    got = [int(next(iterator)[0, 0]) for _ in range(3)]
+    serve(make(0), resumable=True, id="x")
+    with pytest.warns(RuntimeWarning, match="was replaced"):
+        got += [int(b[0, 0]) for b in iterator]
+    assert got == list(range(20))
+
+
+def test_a_batch_that_does_not_fit_is_named(serve):
+    serve([{"audio": torch.zeros(2, 100)}, {"audio": torch.zeros(2, 20000), "rate": 16000}])
+    with pytest.raises(batchd.ProducerError, match=r"batch 1 of epoch 0 takes \d+ bytes(.|\n)*batch\['audio'\] \(float32, shape \(2, 20000\)\)(.|\n)*slot_bytes="):
+        list(batchd.DataLoader("serve:speech"))
+
+
+def test_what_cannot_be_sent_is_named(serve):
+    serve([{"x": torch.zeros(2)}, {"x": torch.zeros(2), "meta": [object()]}])
+    with pytest.raises(batchd.ProducerError, match=r"batch\['meta'\]\[0\] is a builtins.object"):
+        list(batchd.DataLoader("serve:speech"))
+
+
+def test_options_that_are_the_producers_business_are_refused(serve):
+    serve(data.plain())
+    for option in ({"batch_size": 4}, {"shuffle": True}, {"transform": "val224"}, {"dtype": "uint8"}):
+        with pytest.raises(ValueError, match=next(iter(option))):
+            batchd.DataLoader("serve:speech", **option)
+    with pytest.raises(ValueError, match="neither an iterable"):
+        try:
+            batchd.serve(17, "x")
+        except TypeError as e:
+            raise ValueError(*e.args)
+
+
+def test_one_job_at_a_time(serve):
+    # A second job is told whom the producer feeds; when the first has left it gets its turn.
+    serve(data.plain())
+    first = batchd.DataLoader("serve:speech", job="one")
+    next(iter(first))
+    with pytest.raises(batchd.ProducerError, match="feeds job 'one' already, with 1 trainer;"):
+        batchd.DataLoader("serve:speech", job="two")
+    first.close()
+    deadline = time.monotonic() + 10
+    while True:  # the daemon may not have seen it leave yet
+        try:
+            second = batchd.DataLoader("serve:speech", job="two")
+            break
+        except batchd.ProducerError:
+            assert time.monotonic() < deadline
+    assert digests(second) == data.epoch_of(data.plain(), 0)
+
+
+def test_killed_trainers_with_leases_disturb_nobody(serve, batchctl):
+    # Rank 1 of a share job dies three times while it holds batches; rank 0 gets every batch, and in the end nothing is held.
+    serve(data.plain(n=400))
+    golden = data.epoch_of(data.plain(n=400), 0)
+    survivor = iter(batchd.DataLoader("serve:speech", mode="share", job="kill"))
+    got = [data.digest(next(survivor))]
+    for rank in (1, 2):
+        victim = Trainer(SCRIPT + f"""
+loader = batchd.DataLoader("serve:speech", mode="share", job="kill", rank=-1)
+loader.set_epoch({rank})
+iterator = iter(loader)
+say(ok=True)
+time.sleep(600)
+""", BATCHD_ARRAYS="torch")
+        assert victim.hear() == {"ok": True}
+        got += digests(survivor, 3)
+        victim.kill()
+    got += digests(survivor)
+    assert got == golden
+    del survivor
+    for _ in range(200):
+        status = json.loads(batchctl("status", "--json").stdout)
+        if not status["sessions"] and all(s["held"] == 0 for loader in status["loaders"] for s in loader["streams"]):
+            return
+        time.sleep(0.02)
+    pytest.fail(str(status))
+
+
+@pytest.mark.parametrize("skip", ["sampler", "iterate"])
+def test_a_checkpoint_in_the_middle_of_an_epoch(serve, skip):
+    # Exactly what would have followed; also by another number of ranks, where that is possible.
+    serve(data.sentences(), slot_bytes=10000, skip=skip)
+    loader = batchd.DataLoader("serve:speech")
+    golden = [data.epoch_of(data.sentences(), e) for e in range(3)]
+    loader.set_epoch(1)
+    iterator = iter(loader)
+    assert digests(iterator, 4) == golden[1][:4]
+    state = json.loads(json.dumps(loader.state_dict()))
+    loader.close()
+    again = batchd.DataLoader("serve:speech")
+    again.load_state_dict(state)
+    assert digests(again) == golden[1][4:]
+    assert digests(again) == golden[2]
+    end = again.state_dict()
+    again.close()
+    ranks = [batchd.DataLoader("serve:speech", rank=r, world_size=2, job="ddp") for r in range(2)]
+    for loader in ranks:
+        loader.load_state_dict(state)
+    assert [d for pair in zip(*ranks, strict=True) for d in map(data.digest, pair)] == golden[1][4:8]
+    assert end["epoch"] == 2 and end["last"]
+
+
+def test_who_is_not_resumable_is_not_begun_in_the_middle(serve):
+    serve(data.plain(shuffle=True))
+    loader = batchd.DataLoader("serve:speech")
+    next(iter(loader))
+    state = loader.state_dict()
+    loader.close()
+    again = batchd.DataLoader("serve:speech", job="again")
+    again.load_state_dict(state)
+    with pytest.raises(batchd.ProducerError, match="cannot begin with batch 1 of epoch 0(.|\n)*resumable=True"):
+        next(iter(again))
+
+
+def test_a_seed_makes_shuffles_reproducible(serve):
+    # Twice the same epoch, which without a seed would be two shuffles.
+    serve(data.plain(shuffle=True), seed=3)
+    loader = batchd.DataLoader("serve:speech")
+    first = digests(loader)
+    loader.set_epoch(0)
+    assert digests(loader) == first and sorted(first) != sorted(data.epoch_of(data.plain(), 0))
+
+
+def test_a_restarted_daemon_is_gone_on_with(daemon, serve):
+    # Producer and trainer find the new daemon and go on exactly where they were.
+    serve(data.sentences(), slot_bytes=10000)
+    golden = [data.epoch_of(data.sentences(), e) for e in range(2)]
+    loader = batchd.DataLoader("serve:speech", n_slots=3)  # so that some are still to be made
+    iterator = iter(loader)
+    got = digests(iterator, 3)
+    daemon.kill()
+    daemon.start()
+    with pytest.warns(RuntimeWarning):
+        got += digests(iterator)
+    assert got == golden[0]
+    assert digests(loader) == golden[1]
+
+
+def test_a_background_producer_ends_with_its_process(daemon):
+    # Also when that is killed.
+    parent = Trainer("""
+p = batchd.serve([np.zeros((2, 3))], "speech", background=True)
+loader = batchd.DataLoader("serve:speech")
+say(pid=p.pid, shape=next(iter(loader)).shape)
+time.sleep(600)
+""")
+    said = parent.hear()
+    assert said["shape"] == [2, 3]
+    parent.kill()
+    deadline = time.monotonic() + 20
+    while os.path.exists(f"/proc/{said['pid']}") and open(f"/proc/{said['pid']}/stat").read().split()[2] != "Z":
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_status_lists_producers(serve, batchctl):
+    p = serve(data.plain())
+    loader = batchd.DataLoader("serve:speech")
+    assert len(list(loader)) == 13
+    s, = json.loads(batchctl("status", "--json").stdout)["producers"]
+    assert s["name"] == "speech" and s["pid"] == p.pid and s["batches"] >= 13 and s["job"] == loader.job and s["slot_bytes"] > 0
+    text = batchctl("status").stdout
+    assert "speech" in text and str(p.pid) in text

@@ -165,13 +165,13 @@ $(BUILD)/client/examples/%: client/examples/%.c $(BUILD)/$(SO).$(VERSION)
 
 ##@ Test
 
-.PHONY: check check-c check-python check-asan check-tsan fuzz soak tests
+.PHONY: check check-broken check-c check-python check-asan check-tsan fuzz soak tests
 check: setup ## Installs what is missing, builds, runs all tests; ends with Check's and pytest's totals
 	@$(MAKE) -s --no-print-directory all tests
 	@$(MAKE) -s --no-print-directory venv
 	@tests/run-check $(BUILD)
 
-tests: $(TESTS) $(TOOLS) $(FAKEDRIVERS) $(GPU_TOOLS) $(BUILD)/tests/batchd-nocuda
+tests: $(TESTS) $(TOOLS) $(FAKEDRIVERS) $(GPU_TOOLS) $(BUILD)/tests/batchd-nocuda $(BUILD)/tests/broken.so
 check-c: $(TESTS) $(FAKEDRIVERS) $(BUILD)/tests/batchd-nocuda ## C tests only; with SANITIZE=address,undefined or SANITIZE=thread under that sanitizer
 	@tests/run-c $(BUILD) $(TESTS)
 check-python: all tests venv ## Python tests only; ARGS="-k name" goes to pytest
@@ -184,6 +184,8 @@ soak: setup ## Endurance: trainers and daemons killed a thousand times, a day's 
 	@$(MAKE) -s --no-print-directory all tests
 	@$(MAKE) -s --no-print-directory venv
 	@tests/soak/run $(BUILD) $(ARGS)
+check-broken: all tests venv ## Python tests with interrupted, partial and refused system calls; BROKEN="eintr=8,short=4,again=8"
+	@BROKEN=$${BROKEN:-eintr=8,short=4,again=8} LD_PRELOAD=$(abspath $(BUILD))/tests/broken.so tests/run-python $(BUILD) $(ARGS)
 fuzz: ## Fuzz targets, FUZZ_TIME=10 seconds or FUZZ_RUNS=1000000 each; needs clang (build-fuzz/)
 	@tests/setup/packages --with fuzz
 	@$(MAKE) -s --no-print-directory BUILD=build-fuzz CC=clang SANITIZE=address,undefined FUZZER=1 run-fuzzers
@@ -204,6 +206,10 @@ $(BUILD)/tests/test_%: $(BUILD)/tests/test_%.o $(HARNESS) $(BUILD)/libbatchd.a $
 SIMULATION := $(BUILD)/tests/test_simulation.o $(call objects,$(wildcard tests/sim/*.c))
 $(BUILD)/tests/test_simulation: $(SIMULATION) $(BUILD)/libcore.a
 	$(LINK) -Wl,--wrap=close,--wrap=slab_init_growing,--wrap=slab_extend,--wrap=slab_finish $^ $(CHECK_LIBS) $(LIBS)
+# For LD_PRELOAD, into programs with or without sanitizers.
+$(BUILD)/tests/broken.so: tests/shim/broken.c
+	@mkdir -p $(@D)
+	$(call say,LINK) $(CC) -std=gnu11 -D_GNU_SOURCE -O2 -fPIC -shared $(WARN) -o $@ $< -ldl
 $(BUILD)/tests/test_shortage: LDFLAGS += -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=aligned_alloc,--wrap=strdup,--wrap=mmap,--wrap=memfd_create,--wrap=fallocate
 $(BUILD)/tests/tools/%: $(BUILD)/tests/tools/%.o $(BUILD)/libbatchd.a $(BUILD)/libcore.a
 	$(LINK) $^ $(LIBS)

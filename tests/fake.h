@@ -62,7 +62,13 @@ static inline const Batchd__Wire__ClientMessage *hear(struct fake *f)
 
 		wire_close_fds(f->fds, f->n_fds);
 		f->n_fds = WIRE_MAX_FDS;
-		if (wire_recv(f->peer, f->bytes, &n, f->fds, &f->n_fds, 0) < 0)
+		int r;
+
+		while ((r = wire_recv(f->peer, f->bytes, &n, f->fds, &f->n_fds, 0)) == -EINTR) {
+			n = sizeof f->bytes;
+			f->n_fds = WIRE_MAX_FDS;
+		}
+		if (r < 0)
 			return NULL;
 		ck_assert_int_eq(wire_unpack_client(&f->arena, f->bytes, n, &m, NULL), 0);
 		ck_assert(wire_client_fds_ok(m, f->n_fds));
@@ -87,7 +93,9 @@ static inline void say(struct fake *f, Batchd__Wire__ServerMessage__BodyCase kin
 
 	m.body_case = kind;
 	m.welcome = body; /* all members of the union are pointers */
-	r = wire_send(f->peer, &m.base, &fd, fd >= 0 ? 1 : 0, 0);
+	do
+		r = wire_send(f->peer, &m.base, &fd, fd >= 0 ? 1 : 0, 0);
+	while (r == -EINTR);
 	ck_assert(r == 0 || r == -EPIPE || r == -ECONNRESET); /* the client may have left already */
 }
 #define SAY(f, KIND, body) say(f, BATCHD__WIRE__SERVER_MESSAGE__BODY_##KIND, body, -1)
@@ -106,7 +114,7 @@ static inline void greet(struct fake *f)
 {
 	Batchd__Wire__Welcome w = BATCHD__WIRE__WELCOME__INIT;
 
-	f->peer = accept4(f->listener, NULL, NULL, SOCK_CLOEXEC);
+	f->peer = (int)TEMP_FAILURE_RETRY(accept4(f->listener, NULL, NULL, SOCK_CLOEXEC));
 	ck_assert_uint_eq(EXPECT(f, HELLO)->hello->version, WIRE_VERSION);
 	w.version = WIRE_VERSION;
 	w.daemon = (char *)"9.9";

@@ -3,6 +3,7 @@
 #define BATCHD_TESTS_PACKETS_H
 
 #include <check.h>
+#include <errno.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -94,8 +95,16 @@ static inline const Batchd__Wire__ServerMessage *receive(int fd, int *slab)
 	unsigned n_fds = WIRE_MAX_FDS;
 	size_t n = sizeof(buf);
 	struct pollfd p = { fd, POLLIN, 0 };
-	ck_assert_int_eq(poll(&p, 1, 20000), 1);
-	if (wire_recv(fd, buf, &n, fds, &n_fds, 0))
+	int ready;
+	while ((ready = poll(&p, 1, 20000)) < 0 && errno == EINTR)
+		;
+	ck_assert_int_eq(ready, 1);
+	int r;
+	while ((r = wire_recv(fd, buf, &n, fds, &n_fds, 0)) == -EINTR) {
+		n = sizeof(buf);
+		n_fds = WIRE_MAX_FDS;
+	}
+	if (r)
 		return NULL;
 	ck_assert_int_eq(wire_unpack_server(&arena, buf, n, &m, NULL), 0);
 	if (slab && n_fds)
@@ -110,7 +119,8 @@ static inline const Batchd__Wire__ServerMessage *receive(int fd, int *slab)
 		Batchd__Wire__ClientMessage send_m = BATCHD__WIRE__CLIENT_MESSAGE__INIT;    \
 		send_m.body_case = BATCHD__WIRE__CLIENT_MESSAGE__BODY_##BODY;               \
 		send_m.field = (pointer);                                                   \
-		(void)wire_send((fd), &send_m.base, NULL, 0, 0);                            \
+		while (wire_send((fd), &send_m.base, NULL, 0, 0) == -EINTR)                 \
+			;                                                                   \
 	} while (0)
 
 static inline void greet(int fd)

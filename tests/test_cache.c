@@ -473,9 +473,9 @@ START_TEST(test_damage_costs_the_damaged_records_only)
 		char byte;
 		int fd = open(kept_path(9), O_RDWR);
 
-		ck_assert_int_eq(pread(fd, &byte, 1, (off_t)at), 1);
+		ck_assert_int_eq(TEMP_FAILURE_RETRY(pread(fd, &byte, 1, (off_t)at)), 1);
 		byte ^= 0x10;
-		ck_assert_int_eq(pwrite(fd, &byte, 1, (off_t)at), 1);
+		ck_assert_int_eq(TEMP_FAILURE_RETRY(pwrite(fd, &byte, 1, (off_t)at)), 1);
 		close(fd);
 		if (at < CACHE_FILE_HEADER_BYTES) {
 			ck_assert_uint_eq(n_found(20, "text"), 0); /* not our file: begun anew */

@@ -29,6 +29,8 @@ static int on_progress(void *arg, const char *phase, uint64_t done, uint64_t tot
 	if (!*phase)
 		return 0; /* a busy machine: a second has passed */
 	ck_assert_str_eq(phase, "index");
+	if (done == *expected)
+		return 0; /* a signal came: told again */
 	ck_assert_uint_eq(done, ++*expected);
 	ck_assert_uint_eq(total, 3);
 	return *expected == 103;

@@ -87,7 +87,10 @@ static void send_fds_with_status(int fd)
 	int fds[2] = { 0, 1 };
 	m.body_case = BATCHD__WIRE__CLIENT_MESSAGE__BODY_STATUS;
 	m.status = &s;
-	ck_assert_int_eq(wire_send(fd, &m.base, fds, 2, 0), 0);
+	int r;
+	while ((r = wire_send(fd, &m.base, fds, 2, 0)) == -EINTR)
+		;
+	ck_assert_int_eq(r, 0);
 }
 
 START_TEST(test_illegal_messages_cost_their_sender_the_connection)

@@ -95,7 +95,7 @@ static int take(struct batchd_loader *l, enum how how, struct batchd_batch *b)
 		if (r != BATCHD_AGAIN)
 			return r;
 		struct pollfd p = { batchd_fd(l), POLLIN, 0 };
-		ck_assert_int_eq(poll(&p, 1, -1), 1);
+		ck_assert_int_eq(TEMP_FAILURE_RETRY(poll(&p, 1, -1)), 1);
 	}
 }
 
@@ -268,9 +268,14 @@ static struct raw join_raw(const char *job, uint32_t ring)
 	o.ring = ring;
 	SEND(c.fd, OPEN, open, &o);
 	do {
-		size_t n = sizeof(bytes);
-		n_fds = WIRE_MAX_FDS;
-		ck_assert_int_eq(wire_recv(c.fd, bytes, &n, fds, &n_fds, 0), 0);
+		size_t n;
+		int r;
+		do {
+			n = sizeof(bytes);
+			n_fds = WIRE_MAX_FDS;
+			r = wire_recv(c.fd, bytes, &n, fds, &n_fds, 0);
+		} while (r == -EINTR);
+		ck_assert_int_eq(r, 0);
 		ck_assert_int_eq(wire_unpack_server(&arena, bytes, n, &m, NULL), 0);
 		ck_assert(wire_server_fds_ok(m, n_fds));
 	} while (m->body_case != BATCHD__WIRE__SERVER_MESSAGE__BODY_OPENED);
@@ -391,7 +396,7 @@ static void scribble(const char *job, unsigned seed)
 			*(volatile uint32_t *)&words[at] = (uint32_t)rand_r(&seed) % (rand_r(&seed) % 3 ? 80 : UINT32_MAX);
 			if (i % 8 == 0)
 				wake_raw(&c);
-			if (poll(&p, 1, 0) == 1 && recv(c.fd, bytes, sizeof(bytes), 0) <= 0)
+			if (TEMP_FAILURE_RETRY(poll(&p, 1, 0)) == 1 && recv(c.fd, bytes, sizeof(bytes), 0) <= 0)
 				break;
 			if (i % 50 == 49)
 				usleep(1000);

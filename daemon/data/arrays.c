@@ -18,6 +18,7 @@
 #include "data/gather.h"
 #include "data/npy.h"
 #include "util/sigbus.h"
+#include "util/transfer.h"
 
 #ifndef MADV_POPULATE_READ /* Linux 5.14; older kernels refuse it */
 #define MADV_POPULATE_READ 22
@@ -148,8 +149,8 @@ static int read_header(struct array *a, const struct stat *st, struct dataset_er
 	if (!bytes) {
 		return dataset_fail_errno(err, ENOMEM, a->name);
 	}
-	n = pread(a->fd, bytes, NPY_MAX_HEADER_BYTES, 0);
-	r = n < 0 ? dataset_fail_errno(err, errno, a->name) : npy_parse(bytes, (size_t)n, &a->npy, &why);
+	n = transfer_read(a->fd, bytes, NPY_MAX_HEADER_BYTES, 0);
+	r = n < 0 ? dataset_fail_errno(err, (int)-n, a->name) : npy_parse(bytes, (size_t)n, &a->npy, &why);
 	free(bytes);
 	if (n < 0) {
 		return r;
@@ -228,7 +229,7 @@ static uint64_t probe(const struct array *a, uint64_t hash)
 	hash = XXH3_64bits_withSeed(&a->npy, sizeof(a->npy), hash);
 	for (uint64_t i = 0; i < PLACES; i++) {
 		uint64_t room = a->npy.data_bytes > BYTES ? a->npy.data_bytes - BYTES : 0;
-		ssize_t n = pread(a->fd, bytes, BYTES, (off_t)(a->npy.data_offset_bytes + room / (PLACES - 1) * i));
+		ssize_t n = transfer_read(a->fd, bytes, BYTES, (off_t)(a->npy.data_offset_bytes + room / (PLACES - 1) * i));
 
 		hash = XXH3_64bits_withSeed(bytes, n > 0 ? (size_t)n : 0, hash);
 	}

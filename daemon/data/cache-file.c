@@ -2,6 +2,7 @@
  * length is believed only when it is whole, and one over its payload. After a damaged header the reader looks for the next one, eight bytes
  * by eight; a damaged payload is stepped over. So reading takes time linear in the file, whatever is in it. What it cannot read is made again by decoding, and never served. */
 #include "data/cache-file.h"
+#include "util/transfer.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -148,11 +149,11 @@ int cache_file_open(struct cache_file *f, const char *dir, uint64_t dataset_id)
 	if (fstat(f->fd, &st) < 0 || !S_ISREG(st.st_mode)) {
 		r = -EINVAL;
 	} else {
-		ssize_t n = pread(f->fd, header, sizeof(header), 0);
+		ssize_t n = transfer_read(f->fd, header, sizeof(header), 0);
 
 		f->size_bytes = (uint64_t)st.st_size;
 		if (n < 0) {
-			r = -errno;
+			r = (int)n;
 		} else if (cache_file_check_header(header, (size_t)n, dataset_id) < 0) {
 			r = f->writable ? begin(f) : -EINVAL;
 		}
@@ -187,9 +188,9 @@ static int refill(const struct cache_file *f, struct window *w, size_t n_used)
 	memmove(w->bytes, w->bytes + n_used, w->n - n_used);
 	w->n -= n_used;
 	w->at += n_used;
-	got = pread(f->fd, w->bytes + w->n, WINDOW_BYTES - w->n, (off_t)(w->at + w->n));
+	got = transfer_read(f->fd, w->bytes + w->n, WINDOW_BYTES - w->n, (off_t)(w->at + w->n));
 	if (got < 0) {
-		return errno == EINTR ? 1 : -errno;
+		return (int)got;
 	}
 	w->n += (size_t)got;
 	return got > 0;
@@ -265,9 +266,10 @@ int cache_file_begin_new(const struct cache_file *old, struct cache_file *fresh)
 
 int cache_file_replace(struct cache_file *old, struct cache_file *fresh)
 {
-	if (fsync(fresh->fd) < 0 || rename(fresh->path, old->path) < 0) {
-		int r = -errno;
+	int r = transfer_sync(fresh->fd);
 
+	if (r < 0 || rename(fresh->path, old->path) < 0) {
+		r = r < 0 ? r : -errno;
 		unlink(fresh->path);
 		cache_file_close(fresh);
 		return r;

@@ -15,6 +15,7 @@
 #include <xxhash.h>
 
 #include "data/file.h"
+#include "util/transfer.h"
 
 #define INDEX_MAGIC 0x58444e4948435442ull /* "BTCHINDX" in memory on a little-endian machine */
 #define INDEX_VERSION 1u
@@ -429,8 +430,8 @@ int index_save(const char *path, const struct index *ix)
 		return -errno;
 	}
 	r = write_all(fd, ix->block, ix->block_bytes);
-	if (!r && fsync(fd) < 0) {
-		r = -errno;
+	if (!r) {
+		r = transfer_sync(fd);
 	}
 	if (close(fd) < 0 && !r) {
 		r = -errno;

@@ -1,0 +1,175 @@
+/* A library for LD_PRELOAD that makes system calls as unpleasant as the manual allows: interrupted, transferring less than asked for, not just now. Whatever
+ * passes without it has to pass with it.
+ *
+ *     BROKEN="eintr=8,short=4,again=8,seed=1" LD_PRELOAD=build/tests/broken.so program
+ *
+ * eintr   one in so many calls that may block fails with EINTR, having done nothing
+ * short   one in so many transfers to or from files stops early, often after one byte
+ * again   one in so many non-blocking receptions, accepts and sends of something long says EAGAIN, though it could have been done. Short packets go: the
+ *         daemon's last words are sent once, and lost where a socket is really full
+ * What libc calls within itself (stdio, opendir) is not seen. Counts go to the file $BROKEN_COUNTS at exit, if it is set, so that a test can tell that something
+ * happened. */
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#define API __attribute__((visibility("default")))
+
+static unsigned eintr, shorter, again;
+static atomic_uint_fast64_t dice;
+static atomic_ulong n_eintr, n_short, n_again;
+
+static unsigned setting(const char *text, const char *name, unsigned fallback)
+{
+	const char *at = text ? strstr(text, name) : NULL;
+	return at ? (unsigned)strtoul(at + strlen(name), NULL, 10) : fallback;
+}
+
+__attribute__((constructor)) static void begin(void)
+{
+	const char *text = getenv("BROKEN");
+	eintr = setting(text, "eintr=", 0);
+	shorter = setting(text, "short=", 0);
+	again = setting(text, "again=", 0);
+	atomic_store(&dice, setting(text, "seed=", 1) + (uint64_t)getpid());
+}
+
+__attribute__((destructor)) static void end(void)
+{
+	const char *name = getenv("BROKEN_COUNTS");
+	int fd = name ? open(name, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600) : -1;
+	if (fd < 0)
+		return;
+	dprintf(fd, "%lu %lu %lu\n", n_eintr, n_short, n_again);
+	close(fd);
+}
+
+static uint32_t roll(void)
+{
+	uint64_t x = atomic_fetch_add(&dice, 0x9e3779b97f4a7c15);
+	x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9;
+	x = (x ^ x >> 27) * 0x94d049bb133111eb;
+	return (uint32_t)((x ^ x >> 31) >> 32);
+}
+
+static int happens(unsigned one_in, atomic_ulong *count)
+{
+	if (!one_in || roll() % one_in)
+		return 0;
+	atomic_fetch_add(count, 1);
+	return 1;
+}
+
+static int interrupted(void)
+{
+	if (!happens(eintr, &n_eintr))
+		return 0;
+	errno = EINTR;
+	return 1;
+}
+
+static int not_now(void)
+{
+	if (!happens(again, &n_again))
+		return 0;
+	errno = EAGAIN;
+	return 1;
+}
+
+static size_t less(int fd, size_t n)
+{
+	struct stat st;
+	if (n < 2 || fstat(fd, &st) || !S_ISREG(st.st_mode) || !happens(shorter, &n_short))
+		return n;
+	return roll() % 2 ? 1 : 1 + roll() % (n - 1);
+}
+
+#define REAL(name) ((__typeof__(&name))real(#name))
+static void *real(const char *name)
+{
+	return dlsym(RTLD_NEXT, name);
+}
+/* The look-up takes a lock: once per function and process is enough. */
+#define CALL(name, ...)                                                                   \
+	({                                                                                \
+		static __typeof__(&name) fn;                                              \
+		__typeof__(&name) f = __atomic_load_n(&fn, __ATOMIC_RELAXED);             \
+		if (!f)                                                                   \
+			__atomic_store_n(&fn, f = REAL(name), __ATOMIC_RELAXED);          \
+		f(__VA_ARGS__);                                                           \
+	})
+
+API ssize_t read(int fd, void *buf, size_t n)
+{
+	return interrupted() ? -1 : CALL(read, fd, buf, less(fd, n));
+}
+
+API ssize_t write(int fd, const void *buf, size_t n)
+{
+	return interrupted() ? -1 : CALL(write, fd, buf, less(fd, n));
+}
+
+API ssize_t pread(int fd, void *buf, size_t n, off_t at)
+{
+	return interrupted() ? -1 : CALL(pread, fd, buf, less(fd, n), at);
+}
+
+API ssize_t pwrite(int fd, const void *buf, size_t n, off_t at)
+{
+	return interrupted() ? -1 : CALL(pwrite, fd, buf, less(fd, n), at);
+}
+
+API ssize_t preadv2(int fd, const struct iovec *v, int n, off_t at, int flags)
+{
+	if (flags & RWF_NOWAIT ? not_now() : interrupted())
+		return -1;
+	if (n == 1) {
+		struct iovec one = { v->iov_base, less(fd, v->iov_len) };
+		return CALL(preadv2, fd, &one, 1, at, flags);
+	}
+	return CALL(preadv2, fd, v, n, at, flags);
+}
+
+API ssize_t recvmsg(int fd, struct msghdr *m, int flags)
+{
+	if (flags & MSG_DONTWAIT ? not_now() : interrupted())
+		return -1;
+	return CALL(recvmsg, fd, m, flags);
+}
+
+API ssize_t sendmsg(int fd, const struct msghdr *m, int flags)
+{
+	size_t n = 0;
+	for (size_t i = 0; i < (size_t)m->msg_iovlen; i++)
+		n += m->msg_iov[i].iov_len;
+	if (flags & MSG_DONTWAIT ? (n > 200 || m->msg_controllen) && not_now() : interrupted())
+		return -1;
+	return CALL(sendmsg, fd, m, flags);
+}
+
+API int accept4(int fd, struct sockaddr *address, socklen_t *n, int flags)
+{
+	if (fcntl(fd, F_GETFL) & O_NONBLOCK ? not_now() : interrupted())
+		return -1;
+	return CALL(accept4, fd, address, n, flags);
+}
+
+API int poll(struct pollfd *fds, nfds_t n, int timeout_ms)
+{
+	return timeout_ms && interrupted() ? -1 : CALL(poll, fds, n, timeout_ms);
+}
+
+API int fsync(int fd)
+{
+	return interrupted() ? -1 : CALL(fsync, fd);
+}

@@ -1,0 +1,350 @@
+/* Producers, spoken packet by packet: who may be one, in which order slots are filled, what becomes of rounds and ends, and of trainers when a producer goes. */
+#include <check.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include "packets.h"
+#include "suite.h"
+
+struct maker {
+	int fd, slab[4];
+	uint32_t n_slots;
+	uint64_t slot_bytes;
+};
+
+static Batchd__Wire__Produce usual_produce(void)
+{
+	Batchd__Wire__Produce p = BATCHD__WIRE__PRODUCE__INIT;
+	p.name = (char *)"speech";
+	p.slot_bytes = 5000;
+	return p;
+}
+
+static int try_produce(Batchd__Wire__Produce p)
+{
+	int fd = dial();
+	greet(fd);
+	SEND(fd, PRODUCE, produce, &p);
+	return fd;
+}
+
+static struct maker produce_with(Batchd__Wire__Produce p)
+{
+	struct maker m = { .fd = try_produce(p), .slab = { -1, -1, -1, -1 } };
+	const Batchd__Wire__ServerMessage *a = receive(m.fd, NULL);
+	ck_assert_ptr_nonnull(a);
+	ck_assert_int_eq(a->body_case, BATCHD__WIRE__SERVER_MESSAGE__BODY_PRODUCING);
+	ck_assert_uint_eq(a->producing->slab, 0);
+	return m;
+}
+
+/* Takes a slab and says that it is mapped; nothing is mapped here, as only orders are looked at. */
+static uint32_t take_slab(struct maker *m)
+{
+	int fd = -1;
+	const Batchd__Wire__ServerMessage *a = receive(m->fd, &fd);
+	ck_assert_ptr_nonnull(a);
+	ck_assert_int_eq(a->body_case, BATCHD__WIRE__SERVER_MESSAGE__BODY_PRODUCING);
+	uint32_t rank = a->producing->rank;
+	ck_assert_uint_lt(rank, 4);
+	ck_assert_int_ge(fd, 0);
+	m->slab[rank] = fd;
+	m->n_slots = a->producing->n_slots;
+	m->slot_bytes = a->producing->slot_bytes;
+	ck_assert_uint_ge(m->slot_bytes, 5000);
+	Batchd__Wire__Filled f = BATCHD__WIRE__FILLED__INIT;
+	f.slab = a->producing->slab;
+	SEND(m->fd, FILLED, filled, &f);
+	return rank;
+}
+
+static Batchd__Wire__Fill next_fill(struct maker *m)
+{
+	const Batchd__Wire__ServerMessage *a;
+	do {
+		a = receive(m->fd, NULL);
+		ck_assert_ptr_nonnull(a);
+		ck_assert_int_eq(a->body_case, BATCHD__WIRE__SERVER_MESSAGE__BODY_FILL);
+	} while (a->fill->cancel);
+	return *a->fill;
+}
+
+static void answer(struct maker *m, uint64_t fill, uint32_t n_rows, bool end)
+{
+	Batchd__Wire__Filled f = BATCHD__WIRE__FILLED__INIT;
+	f.fill = fill;
+	f.n_rows = n_rows;
+	f.end = end;
+	SEND(m->fd, FILLED, filled, &f);
+}
+
+static Batchd__Wire__Open served_open(void)
+{
+	Batchd__Wire__Open o = usual_open();
+	o.dataset = (char *)"serve:speech";
+	o.n_slots = 3;
+	return o;
+}
+
+/* An Open whose answer waits for the producer's. */
+static int ask_open(Batchd__Wire__Open o)
+{
+	int fd = dial();
+	greet(fd);
+	SEND(fd, OPEN, open, &o);
+	return fd;
+}
+
+static struct client await_opened(int fd)
+{
+	struct client c = { .fd = fd, .slab = -1 };
+	const Batchd__Wire__ServerMessage *m;
+	do
+		m = receive(fd, &c.slab);
+	while (m && m->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_PROGRESS);
+	ck_assert_ptr_nonnull(m);
+	if (m->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_ERROR)
+		ck_abort_msg("%s", m->error->text);
+	ck_assert(m->opened->served);
+	c.n_slots = m->opened->n_slots;
+	return c;
+}
+
+START_TEST(test_a_slab_is_sealed_once_its_producer_has_it)
+{
+	/* Before the trainer is opened: nobody maps it writable any more, through neither descriptor. */
+	start_daemon();
+	struct maker m = produce_with(usual_produce());
+	int fd = ask_open(served_open());
+	take_slab(&m);
+	struct client c = await_opened(fd);
+	ck_assert_ptr_eq(mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, m.slab[0], 0), MAP_FAILED);
+	ck_assert_ptr_eq(mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, c.slab, 0), MAP_FAILED);
+	ck_assert_ptr_ne(mmap(NULL, 4096, PROT_READ, MAP_SHARED, c.slab, 0), MAP_FAILED);
+	hang_up(&c);
+	close(m.fd);
+	stop_daemon();
+}
+END_TEST
+
+START_TEST(test_batches_go_out_in_order_and_free_slots_are_the_limit)
+{
+	/* Three slots: three fills; the fourth comes with the first release. The end is a mark without rows, behind which the next epoch begins. */
+	start_daemon();
+	struct maker m = produce_with(usual_produce());
+	int fd = ask_open(served_open());
+	take_slab(&m);
+	struct client c = await_opened(fd);
+	seek_to(&c, 4, 0);
+	for (uint64_t i = 0; i < 3; i++) {
+		Batchd__Wire__Fill f = next_fill(&m);
+		ck_assert_uint_eq(f.fill, i + 1);
+		ck_assert(f.epoch == 4 && f.step == i);
+	}
+	struct pollfd quiet = { m.fd, POLLIN, 0 };
+	ck_assert_int_eq(poll(&quiet, 1, 50), 0);
+	answer(&m, 1, 7, false);
+	Batchd__Wire__Batch b = next_batch(&c);
+	ck_assert(b.epoch == 4 && b.step == 0 && b.n_rows == 7 && !b.last);
+	answer(&m, 2, 0, true); /* there is no second one; fill 3, of the third, is meant for the next epoch now */
+	b = next_batch(&c);
+	ck_assert(b.step == 1 && b.n_rows == 0 && b.last);
+	Batchd__Wire__Fill f = next_fill(&m);
+	ck_assert(f.epoch == 5 && f.step == 0 && f.fill == 4);
+	answer(&m, 3, 0, true); /* too late: nobody waits for it */
+	answer(&m, 4, 9, false);
+	b = next_batch(&c);
+	ck_assert(b.epoch == 5 && b.step == 0 && b.n_rows == 9);
+	hang_up(&c);
+	close(m.fd);
+	stop_daemon();
+}
+END_TEST
+
+START_TEST(test_ranks_get_batches_in_turn_and_only_whole_rounds)
+{
+	/* Batch k goes to rank k % 2; nobody gets a step before both have it; an odd last batch goes to nobody. */
+	start_daemon();
+	struct maker m = produce_with(usual_produce());
+	struct client c[2];
+	int fd[2];
+	for (int r = 0; r < 2; r++) {
+		Batchd__Wire__Open o = served_open();
+		o.world_size = 2;
+		o.rank = r;
+		fd[r] = ask_open(o);
+	}
+	take_slab(&m);
+	take_slab(&m);
+	for (int r = 0; r < 2; r++)
+		c[r] = await_opened(fd[r]);
+	seek_to(&c[0], 0, 0);
+	struct pollfd quiet = { m.fd, POLLIN, 0 };
+	ck_assert_int_eq(poll(&quiet, 1, 50), 0); /* rank 1 has not said where it begins */
+	seek_to(&c[1], 0, 0);
+	for (uint64_t i = 0; i < 6; i++)
+		ck_assert_uint_eq(next_fill(&m).step, i);
+	answer(&m, 1, 1, false);
+	struct pollfd p = { c[0].fd, POLLIN, 0 };
+	ck_assert_int_eq(poll(&p, 1, 50), 0);
+	answer(&m, 2, 2, false);
+	ck_assert_uint_eq(next_batch(&c[0]).n_rows, 1);
+	ck_assert_uint_eq(next_batch(&c[1]).n_rows, 2);
+	answer(&m, 3, 3, false);
+	answer(&m, 4, 0, true); /* batch 2 stays alone */
+	for (int r = 0; r < 2; r++) {
+		Batchd__Wire__Batch b = next_batch(&c[r]);
+		ck_assert(b.step == 1 && b.n_rows == 0 && b.last);
+	}
+	hang_up(&c[0]);
+	hang_up(&c[1]);
+	close(m.fd);
+	stop_daemon();
+}
+END_TEST
+
+START_TEST(test_a_producer_that_goes_is_an_error_behind_its_batches)
+{
+	/* The batch that it made arrives first; last words are passed on; without any the reason is told all the same. */
+	for (int with_words = 0; with_words < 2; with_words++) {
+		start_daemon();
+		struct maker m = produce_with(usual_produce());
+		int fd = ask_open(served_open());
+		take_slab(&m);
+		struct client c = await_opened(fd);
+		seek_to(&c, 0, 0);
+		next_fill(&m);
+		answer(&m, 1, 3, false);
+		if (with_words) {
+			Batchd__Wire__ProducerEnd e = BATCHD__WIRE__PRODUCER_END__INIT;
+			e.text = (char *)"Traceback:\n  no sound";
+			SEND(m.fd, PRODUCER_END, producer_end, &e);
+		} else {
+			close(m.fd);
+		}
+		ck_assert_uint_eq(next_batch(&c).n_rows, 3);
+		const Batchd__Wire__ServerMessage *a = receive(c.fd, NULL);
+		while (a && a->body_case != BATCHD__WIRE__SERVER_MESSAGE__BODY_ERROR)
+			a = receive(c.fd, NULL);
+		ck_assert_ptr_nonnull(a);
+		ck_assert_int_eq(a->error->code, BATCHD__WIRE__ERROR_CODE__PRODUCER);
+		ck_assert_ptr_nonnull(strstr(a->error->text, with_words ? "no sound" : "was killed or crashed after batch 0 of epoch 0"));
+		hang_up(&c);
+		if (with_words)
+			close(m.fd);
+		stop_daemon();
+	}
+}
+END_TEST
+
+START_TEST(test_nonsense_costs_a_producer_its_connection)
+{
+	/* Answers out of order, to nothing, of no rows, for slabs it was not sent; a second Produce; messages of trainers. */
+	start_daemon();
+	for (int i = 0; i < 6; i++) {
+		struct maker m = produce_with(usual_produce());
+		int fd = ask_open(served_open());
+		take_slab(&m);
+		struct client c = await_opened(fd);
+		seek_to(&c, 0, 0);
+		next_fill(&m);
+		next_fill(&m);
+		Batchd__Wire__Filled f = BATCHD__WIRE__FILLED__INIT;
+		Batchd__Wire__Produce again = usual_produce();
+		Batchd__Wire__Waiting w = BATCHD__WIRE__WAITING__INIT;
+		f.slab = 17;
+		switch (i) {
+		case 0: answer(&m, 2, 1, false); break;
+		case 1: answer(&m, 99, 1, false); break;
+		case 2: answer(&m, 1, 0, false); break;
+		case 3: SEND(m.fd, FILLED, filled, &f); break;
+		case 4: SEND(m.fd, PRODUCE, produce, &again); break;
+		default: SEND(m.fd, WAITING, waiting, &w); break;
+		}
+		ck_assert_int_eq(last_words(m.fd), i == 2 ? BATCHD__WIRE__ERROR_CODE__INVALID : BATCHD__WIRE__ERROR_CODE__PROTOCOL);
+		ck_assert_int_eq(last_words(c.fd), BATCHD__WIRE__ERROR_CODE__PRODUCER);
+		hang_up(&c);
+		close(m.fd);
+	}
+	stop_daemon();
+}
+END_TEST
+
+static void one_producer(struct config *c)
+{
+	c->limits.producers = 1;
+}
+
+START_TEST(test_producers_are_limited_and_the_newer_takes_the_name)
+{
+	/* One in all; the same name is no second one but takes over, unless its incarnation is lower; slots have a size. */
+	start_daemon_with(one_producer);
+	Batchd__Wire__Produce p = usual_produce(), q = usual_produce();
+	p.incarnation = 2;
+	struct maker m = produce_with(p);
+	q.name = (char *)"other";
+	int fd = try_produce(q);
+	ck_assert_int_eq(last_words(fd), BATCHD__WIRE__ERROR_CODE__LIMIT);
+	close(fd);
+	q = usual_produce();
+	q.incarnation = 1;
+	fd = try_produce(q);
+	ck_assert_int_eq(last_words(fd), BATCHD__WIRE__ERROR_CODE__FENCED);
+	close(fd);
+	q.incarnation = 2;
+	q.slot_bytes = 0;
+	fd = try_produce(q);
+	ck_assert_int_eq(last_words(fd), BATCHD__WIRE__ERROR_CODE__LIMIT);
+	close(fd);
+	struct maker newer = produce_with(p);
+	ck_assert_int_eq(last_words(m.fd), BATCHD__WIRE__ERROR_CODE__FENCED);
+	close(m.fd);
+	close(newer.fd);
+	stop_daemon();
+}
+END_TEST
+
+START_TEST(test_a_seek_takes_back_what_was_asked_for)
+{
+	/* Fills on their way are cancelled and their slots are filled again only after they were answered. */
+	start_daemon();
+	Batchd__Wire__Produce p = usual_produce();
+	p.resumable = true;
+	struct maker m = produce_with(p);
+	int fd = ask_open(served_open());
+	take_slab(&m);
+	struct client c = await_opened(fd);
+	seek_to(&c, 0, 0);
+	for (int i = 0; i < 3; i++)
+		next_fill(&m);
+	seek_to(&c, 2, 5);
+	for (uint64_t i = 1; i <= 3; i++) {
+		const Batchd__Wire__ServerMessage *a = receive(m.fd, NULL);
+		ck_assert(a && a->fill->cancel && a->fill->fill == i);
+	}
+	struct pollfd quiet = { m.fd, POLLIN, 0 };
+	ck_assert_int_eq(poll(&quiet, 1, 50), 0);
+	answer(&m, 1, 4, false); /* it was at it already */
+	Batchd__Wire__Fill f = next_fill(&m);
+	ck_assert(f.fill == 4 && f.epoch == 2 && f.step == 5);
+	hang_up(&c);
+	close(m.fd);
+	stop_daemon();
+}
+END_TEST
+
+int main(void)
+{
+	Suite *s = suite_create("producer");
+	TCase *t = tcase_create("producer");
+	tcase_set_timeout(t, 60);
+	tcase_add_test(t, test_a_slab_is_sealed_once_its_producer_has_it);
+	tcase_add_test(t, test_batches_go_out_in_order_and_free_slots_are_the_limit);
+	tcase_add_test(t, test_ranks_get_batches_in_turn_and_only_whole_rounds);
+	tcase_add_test(t, test_a_producer_that_goes_is_an_error_behind_its_batches);
+	tcase_add_test(t, test_nonsense_costs_a_producer_its_connection);
+	tcase_add_test(t, test_producers_are_limited_and_the_newer_takes_the_name);
+	tcase_add_test(t, test_a_seek_takes_back_what_was_asked_for);
+	suite_add_tcase(s, t);
+	return suite_run(s);
+}

@@ -16,7 +16,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "control.h"
 #include "state.h"
 #include "util/log.h"
 
@@ -93,7 +92,7 @@ static bool is_busy_elsewhere(const struct session *s, uint64_t now, uint64_t af
 static bool somebody_waits(const struct session *s)
 {
 	for (const struct session *o = s->job->sessions; o; o = o->next_in_job) {
-		if (o != s && o->state == SESSION_ATTACHED && o->consumer.stream == s->consumer.stream && o->consumer.waiting)
+		if (o != s && o->state == SESSION_ATTACHED && o->consumer.waiting)
 			return true;
 	}
 	return false;
@@ -124,7 +123,7 @@ static bool is_stalled(const struct session *s, uint64_t now, uint64_t after_ns,
 		snprintf(why, size, "it is stopped (%s)", p.state == 't' ? "by a debugger" : "SIGSTOP; SIGCONT lets it go on");
 	} else if (p.state == 'D' && !uses_cpu) {
 		snprintf(why, size, "it is stuck in the kernel (an uninterruptible wait: a disk, a network file system or a driver)");
-	} else if (s->job->spec.share && somebody_waits(s)) {
+	} else if (s->job->spec.share && s->job->spec.policy == GROUP_WAIT && somebody_waits(s)) {
 		snprintf(why, size, "others of its group wait for the batches it has");
 	} else if (leader && !uses_cpu && !is_busy_elsewhere(s, now, after_ns)) {
 		snprintf(why, size, "it %s while rank %u is %" PRIu64 " batch%s ahead", p.state ? "uses no processor" : "takes none", leader->consumer.rank, by,
@@ -195,7 +194,8 @@ static void note_progress(struct session *s, uint64_t now)
 
 static void look(struct session *s, uint64_t now, uint64_t after_ns)
 {
-	control_look(&s->consumer);
+	/* Not just a look at its ring: whoever takes releases out has to see to what they make possible, as the trainer counts on being noticed. */
+	stream_wake(&s->consumer);
 	if (!s->peer || s->peer->doomed)
 		return;
 	if (!has_batches(s) || progress(s) != s->stall.progress || !s->stall.active_ns) {

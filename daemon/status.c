@@ -158,6 +158,8 @@ static json_t *loader_part(const struct job *j)
 	set_text(o, "layout", spec->layout == LAYOUT_NCHW ? "NCHW" : spec->layout == LAYOUT_NHWC ? "NHWC" : "as stored");
 	set_int(o, "batch_size", spec->batch_size);
 	set_int(o, "world_size", spec->world_size);
+	if (spec->share)
+		set_text(o, "policy", group_policy_name(spec->policy));
 	set(o, "shuffle", json_boolean(spec->shuffle));
 	set(o, "drop_last", json_boolean(spec->drop_last));
 	set_int(o, "seed", spec->seed);
@@ -177,6 +179,11 @@ static json_t *loader_part(const struct job *j)
 	set_int(o, "samples_decoded", made);
 	set_int(o, "samples_delivered", l->n_samples_published);
 	set_int(o, "batches_published", l->n_batches_published);
+	if (l->is_loose) {
+		set_int(o, "places", l->group.n_places);
+		set_int(o, "batches_skipped", l->group.n_skipped);
+		set_int(o, "trainers_detached", l->group.n_detached);
+	}
 	set(o, "images_per_s", json_real(age > 0 ? (double)made / age : 0));
 	set_int(o, "n_bad", badlist_count(&l->bad));
 	set(o, "bad", bad_part(&l->bad));
@@ -184,7 +191,7 @@ static json_t *loader_part(const struct job *j)
 		set_text(o, "error", l->error);
 	json_t *streams = json_array();
 	for (uint32_t i = 0; i < l->n_streams && i < 64; i++) {
-		if (l->streams[i].slots)
+		if (l->streams[i].slots && (!l->is_loose || l->streams[i].n_members))
 			json_array_append_new(streams, stream_part(&l->streams[i], i));
 	}
 	set(o, "streams", streams);
@@ -218,6 +225,13 @@ static json_t *session_part(const struct session *s)
 	if (s->stall.is_on) {
 		set(o, "stalled_s", json_real(seconds(uv_hrtime() - s->stall.active_ns)));
 		set_text(o, "stalled_why", s->stall.why);
+	}
+	if (s->own_batch_size)
+		set_int(o, "batch_size", s->own_batch_size);
+	if (s->consumer.group) {
+		set_int(o, "behind", group_n_behind(&s->consumer)); /* batches, of the first at about the same place */
+		set_int(o, "skipped", s->consumer.n_skipped);
+		set(o, "apart", json_boolean(group_is_apart(&s->consumer)));
 	}
 	return o;
 }

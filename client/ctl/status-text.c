@@ -257,7 +257,7 @@ static void print_loader_options(const json_t *l)
 		printf("%s %s, ", text(l, "dtype"), text(l, "layout"));
 	printf("batch %s, ", count(l, "batch_size", BUF));
 	if (!strcmp(text(l, "mode"), "share"))
-		printf("shared by every trainer");
+		printf("shared by every trainer, policy %s", or_dash(text(l, "policy")));
 	else
 		printf("%s over %s rank%s", or_dash(text(l, "mode")), count(l, "world_size", BUF), number(l, "world_size") > 1 ? "s" : "");
 	if (json_is_true(json_object_get(l, "shuffle")))
@@ -298,6 +298,10 @@ static void print_loader_counts(const json_t *l, const json_t *last, double upti
 	printf("%s decoded, %s delivered in %s batches", count(l, "samples_decoded", BUF), count(l, "samples_delivered", BUF),
 	       count(l, "batches_published", BUF));
 	print_rate(l, last, uptime_s);
+	if (number(l, "batches_skipped") > 0)
+		printf("; %s missed by slow trainers", count(l, "batches_skipped", BUF));
+	if (number(l, "trainers_detached") > 0)
+		printf("; %s times one was too slow and went on by itself", count(l, "trainers_detached", BUF));
 	if (number(l, "n_bad") > 0)
 		printf("; %s bad, replaced by others", count(l, "n_bad", BUF));
 	putchar('\n');

@@ -102,7 +102,7 @@ def serve_tensorsocket(a):
             return torch.full((ROW,), float(i)), i
 
     loader = torch.utils.data.DataLoader(Numbers(), BATCH, num_workers=1)
-    producer = TensorProducer(loader, port=a.port, ack_port=a.port + 1, heart_ports=(a.port + 2, a.port + 3), producer_batch_size=1)
+    producer = TensorProducer(loader, port=a.port, ack_port=a.port + 1, heart_ports=(a.port + 2, a.port + 3))
     print("ready", flush=True)
     while True:
         for _ in producer:

@@ -429,6 +429,7 @@ static void send_opened(struct session *s)
 	o.row_bytes = l->layout.row_bytes;
 	if (s->job->served)
 		producer_describe(s->job, &o);
+	o.to_tensor = l->recipe.pipeline && pipeline_to_tensor(l->recipe.pipeline);
 	if (l->recipe.pipeline && pipeline_normalize(l->recipe.pipeline, mean, std)) {
 		o.mean = mean;
 		o.std = std;

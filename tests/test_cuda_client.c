@@ -811,6 +811,11 @@ START_TEST(test_odd_types_are_refused)
 	refused("cuda", BATCHD_E_INVALID, "dtype");
 	options.dtype = BATCHD_BFLOAT16;
 	refused("cpu", BATCHD_E_INVALID, "bfloat16");
+	options.dtype = BATCHD_FLOAT16;
+	options.transform = "[[\"CenterCrop\", 24]]";
+	refused("cuda", BATCHD_E_INVALID, "ToTensor"); /* as on the CPU */
+	refused("cpu", BATCHD_E_INVALID, "ToTensor");
+	options.dtype = BATCHD_UINT8;
 	options.device = "cuda";
 	open_loader();
 }

@@ -81,6 +81,9 @@ static int plan(struct batchd_loader *l, const Batchd__Wire__Opened *m)
 	if (m->layout != BATCHD__WIRE__LAYOUT__NHWC || m->dtype != BATCHD__WIRE__DTYPE__UINT8 || c < 1 || c > FINISH_MAX_CHANNELS ||
 	    !h || !w || (uint64_t)h * w > UINT32_MAX / 8 || (m->n_mean && m->n_mean < c))
 		return fault_set(&l->fault, BATCHD_E_PROTOCOL, "batchd at %s offers images that are not uint8 NHWC for the GPU", l->connection.address);
+	if (d->dtype != BATCHD_UINT8 && !m->to_tensor)
+		return fault_set(&l->fault, BATCHD_E_INVALID, "dtype: floats need \"ToTensor\" in the transform, which scales pixels to 0..1; without it ask for "
+				 "dtype uint8");
 	finish_plan_init(&d->plan, number, d->layout == BATCHD_NCHW, c, h * w, m->n_mean ? m->mean : NULL, m->n_std ? m->std : NULL);
 	d->is_image = d->dtype != BATCHD_UINT8 || (d->layout == BATCHD_NCHW && c > 1);
 	i->dtype = d->dtype;

@@ -134,6 +134,11 @@ size_t pipeline_row_bytes(const struct pipeline *p)
 	return finish_bytes(&p->finish);
 }
 
+bool pipeline_to_tensor(const struct pipeline *p)
+{
+	return p->spec.has_to_tensor;
+}
+
 bool pipeline_normalize(const struct pipeline *p, float mean[3], float std[3])
 {
 	if (p->dtype != DTYPE_UINT8 || p->spec.normalize < 0)

@@ -46,6 +46,7 @@ const char *pipeline_prefix_text(const struct pipeline *p);
 
 void pipeline_shape(const struct pipeline *p, uint32_t shape[3]); /* in memory order, e.g. {3, 224, 224} */
 size_t pipeline_row_bytes(const struct pipeline *p);
+bool pipeline_to_tensor(const struct pipeline *p); /* whether the text has one, without which no floats are made */
 /* True when dtype is uint8 and the text had a Normalize; mean and std in units of ToTensor's 0..1. */
 bool pipeline_normalize(const struct pipeline *p, float mean[3], float std[3]);
 

@@ -97,7 +97,7 @@ def test_constants_and_version_are_those_of_the_header():
     dtypes = re.sub(r"/\*.*?\*/", "", dtypes, flags=re.S)
     dtypes = tuple(d.strip().replace("BATCHD_", "").lower() for d in dtypes.split(","))
     assert dtypes[:len(_lib.DTYPES)] == _lib.DTYPES
-    assert dtypes == _tree.DTYPES  # what producers make
+    assert dtypes == tuple(d.removesuffix("fn") for d in _tree.DTYPES)  # what producers make; torch's float8_e4m3 has no infinities and says so
 
 
 def test_every_error_code_has_an_exception():

@@ -179,6 +179,7 @@ static void own_batches_twice(struct fake *f)
 	}
 	lend(f, seek, 0, 1, 0, 2, false);
 	lend(f, seek, 0, 2, 1, 3, false);
+	expect_releases(f, 2);
 	hear(f);
 }
 
@@ -201,7 +202,9 @@ START_TEST(test_own_batches_that_had_not_come_are_sent_again)
 	atomic_store(&d->step, 1);
 	batchd_push_end(loader);
 	next_is(0, 1);
+	release();
 	next_is(0, 2);
+	release();
 	ck_assert_int_eq(batchd_next(loader, &batch, BATCHD_FOREVER), BATCHD_END);
 	finish();
 }
@@ -313,9 +316,13 @@ START_TEST(test_a_duplicate_is_given_back_and_a_gap_is_an_error)
 	open_loader();
 	batchd_start(loader, 0, 0, 0, NULL);
 	next_is(0, 0);
+	struct batchd_batch first = batch;
 	next_is(0, 1);
+	struct batchd_batch second = batch;
 	ck_assert_int_eq(batchd_next(loader, &batch, BATCHD_FOREVER), BATCHD_E_PROTOCOL);
 	ck_assert_ptr_nonnull(strstr(batchd_error(loader), "batch 3 of epoch 0 where batch 2"));
+	batchd_release(loader, first.slot, first.generation); /* a loader with batches on loan outlives its end */
+	batchd_release(loader, second.slot, second.generation);
 	finish();
 }
 END_TEST

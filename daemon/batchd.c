@@ -18,13 +18,16 @@
 #include "util/cpu.h"
 #include "util/log.h"
 #include "util/memory.h"
+#include "util/size.h"
 
 enum {
 	TICKETS = 128,           /* files that may be read ahead of decoding at once; a trainer that is alone gets half of them */
 	STUCK_PINGS = 8,         /* a row in work for that many intervals of the watchdog (2 min of the unit's) means a stuck worker: no ping */
 	AUTO_MEMORY_PERCENT = 25,
+	MOST_MEMORY_PERCENT = 75,
 	SYNC_MS = 5 * 60 * 1000,
 	GPU_PATIENCE_S = 10,
+	OPENINGS_SHARE = 4,      /* of the I/O threads one user's openings may have a quarter */
 };
 
 /* ---- the pool's things ---- */
@@ -83,9 +86,20 @@ static int start_pool(struct batchd *b)
 
 /* ---- memory ---- */
 
+/* More than is there would end in the kernel killing us instead of an error for whoever asks for too much. */
 static uint64_t memory_budget(const struct config *c)
 {
-	return c->memory_bytes ? c->memory_bytes : memory_available(NULL) / 100 * AUTO_MEMORY_PERCENT;
+	char wanted[32], have[32];
+	uint64_t available = memory_available(NULL), most = available / 100 * MOST_MEMORY_PERCENT;
+	if (!c->memory_bytes)
+		return available / 100 * AUTO_MEMORY_PERCENT;
+	if (!available || c->memory_bytes <= most)
+		return c->memory_bytes;
+	size_format(c->memory_bytes, wanted, sizeof(wanted));
+	size_format(available, have, sizeof(have));
+	log_record(LOG_LEVEL_WARNING, "memory-lowered", "memory: %s is too much for the %s that this machine or control group has; using %d %% of that",
+		   wanted, have, MOST_MEMORY_PERCENT);
+	return most;
 }
 
 /* Batches come first: half of the budget is always theirs, the caches share the rest. The kernel's page cache keeps files as well as we could, so that by default
@@ -231,6 +245,8 @@ static void set_account_limits(struct batchd *b)
 	a->limit_per_user[ACCOUNT_SLOT_BYTES] = (uint64_t)(l->memory_per_user * (double)b->memory_budget_bytes) + 1; /* 0 would mean none */
 	a->limit_per_user[ACCOUNT_UNREAD_BYTES] = l->unread_per_user;
 	a->limit_per_user[ACCOUNT_FDS] = l->fds_per_user;
+	/* Who opens more at once waits in a line of their own, and I/O threads are left for others. */
+	a->limit_per_user[ACCOUNT_OPENINGS] = b->n_io / OPENINGS_SHARE ? b->n_io / OPENINGS_SHARE : 1;
 }
 
 static void apply_config(struct batchd *b, struct config *fresh)
@@ -383,6 +399,7 @@ int batchd_run(const struct batchd_params *params)
 		return EXIT_FAILURE;
 	b->params = params;
 	b->config = params->config;
+	b->n_io = b->config->io_threads;
 	b->started_ns = uv_hrtime();
 	b->memory_budget_bytes = memory_budget(b->config);
 	signal(SIGPIPE, SIG_IGN);

@@ -18,6 +18,8 @@ struct opening {
 	struct pool_task task;
 	struct job *job;
 	uv_timer_t progress;
+	struct charge place;         /* nothing: it waits in the daemon's list */
+	struct opening *next_waiting;
 	/* the I/O thread's, until done */
 	struct data_access access;
 	char *source;
@@ -83,6 +85,7 @@ static void opening_run(struct pool_task *t)
 {
 	struct opening *o = (struct opening *)t;
 	const struct loader_spec *spec = &o->job->spec;
+	atomic_store(&o->phase, NULL); /* if it had to wait */
 	struct dataset_error err = { .text = "" };
 	struct dataset_source source = { .spec = o->source, .fds = o->fds, .n_fds = o->n_fds, .access = &o->access,
 					 .cache_dir = o->index_dir, .on_progress = on_dataset_progress, .progress_arg = o };
@@ -240,12 +243,59 @@ static void free_opening(uv_handle_t *h)
 	free(o);
 }
 
+/* One user's openings may not take every I/O thread: on a file system that hangs they would keep them. */
+static bool take_place(struct opening *o)
+{
+	struct batchd *b = o->job->daemon;
+	if (charge_begin(&o->place, &b->accounts, o->job->spec.uid, ACCOUNT_OPENINGS, 1) > 0)
+		return false;
+	pool_run_task(b->pool, &o->task);
+	return true;
+}
+
+static void wait_for_place(struct opening *o)
+{
+	struct opening **at = &o->job->daemon->waiting;
+	while (*at)
+		at = &(*at)->next_waiting;
+	*at = o;
+	atomic_store(&o->phase, "waiting for your other data sets");
+}
+
+/* Somebody's opening is done: each that may have a place now gets it. */
+static void admit_waiting(struct batchd *b)
+{
+	struct opening **at = &b->waiting;
+	while (*at) {
+		struct opening *o = *at;
+		if (take_place(o))
+			*at = o->next_waiting;
+		else
+			at = &o->next_waiting;
+	}
+}
+
+/* Nobody waits for it any more, and no thread has it yet. */
+static void drop_if_waiting(struct job *j)
+{
+	struct opening *o = j->opening, **at = &j->daemon->waiting;
+	while (*at && *at != o)
+		at = &(*at)->next_waiting;
+	if (!o || !*at)
+		return;
+	*at = o->next_waiting;
+	j->opening = NULL;
+	uv_close((uv_handle_t *)&o->progress, free_opening);
+}
+
 static void opening_done(struct pool_task *t)
 {
 	struct opening *o = (struct opening *)t;
 	struct job *j = o->job;
 	struct batchd *b = j->daemon;
 	j->opening = NULL;
+	charge_end(&o->place);
+	admit_waiting(b);
 	o->recipe.seed = j->spec.seed;
 	struct loader_spec spec;
 	int r = o->result ? o->result : loader_spec_copy(&j->spec, &spec);
@@ -312,7 +362,8 @@ static void start_opening(struct job *j, struct request *r, int *fds, unsigned n
 	o->progress.data = o;
 	uv_timer_start(&o->progress, on_progress_timer, PROGRESS_MS, PROGRESS_MS);
 	j->opening = o;
-	pool_run_task(b->pool, &o->task);
+	if (!take_place(o))
+		wait_for_place(o);
 }
 
 static struct job *make_job(struct batchd *b, struct request *r, int *fds, unsigned n_fds, struct charge *loader, struct charge *open_fds)
@@ -460,6 +511,8 @@ void job_leave(struct session *s)
 		j->n_sessions--;
 	}
 	s->job = NULL;
+	if (!j->sessions)
+		drop_if_waiting(j);
 	if (j->sessions || j->state == JOB_CLOSING || j->opening)
 		return;
 	if (j->state == JOB_FAILED || j->state == JOB_OPENING || j->daemon->stopping || !j->daemon->config->linger_ns)

@@ -97,6 +97,7 @@ struct batchd {
 	const struct batchd_params *params;
 	struct config *config;
 	struct pool *pool;
+	unsigned n_io;               /* I/O threads */
 	struct tuner tuner;
 	struct cache *cache;
 	struct gpus *gpus;
@@ -104,6 +105,7 @@ struct batchd {
 	struct job *jobs;
 	struct session *sessions;
 	struct producer *producers;
+	struct opening *waiting;     /* for an I/O thread that their user may have, first come first served */
 	uint64_t memory_budget_bytes;
 	struct accounts accounts;
 	uint64_t slots_bytes;        /* charged */

@@ -372,6 +372,7 @@ static json_t *users_part(const struct batchd *b)
 	static const char *const names[ACCOUNT_N_KINDS] = {
 		[ACCOUNT_SESSIONS] = "sessions", [ACCOUNT_LOADERS] = "loaders", [ACCOUNT_SLOT_BYTES] = "slots_bytes",
 		[ACCOUNT_UNREAD_BYTES] = "unread_bytes", [ACCOUNT_FDS] = "fds",
+		[ACCOUNT_OPENINGS] = "openings",
 	};
 	json_t *list = json_array();
 	for (const struct account *x = b->accounts.first; x; x = x->next) {

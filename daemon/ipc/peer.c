@@ -23,6 +23,7 @@ enum {
 	MAX_WAITING = 1024,     /* packets: far more than a window of batches and an answer */
 	PACKETS_PER_TURN = 32,  /* then the other peers get their turn */
 	RETRY_MS = 10,
+	MISTAKES_AT_ONCE = 16,  /* records a minute */
 };
 
 enum { PACKET_FDS = 2 };   /* no message to a client has more */
@@ -86,17 +87,28 @@ void peer_close(struct peer *p)
 	uv_close((uv_handle_t *)&p->hello_timer, on_handle_closed);
 }
 
-/* The log record and the client's Error. */
-static void say_why(struct peer *p, Batchd__Wire__ErrorCode code, const char *field, const char *fmt, va_list ap)
+/* Who breaks a rule is told of once a minute, or a storm would fill the disk; of a trainer's own mistakes, some of which are many jobs', a few more. What ends
+ * everybody is bounded by their number. */
+static void log_why(struct peer *p, Batchd__Wire__ErrorCode code, const char *field, const char *text)
 {
-	char text[WIRE_MAX_TEXT];
-	vsnprintf(text, sizeof(text), fmt, ap);
+	bool offence = code == BATCHD__WIRE__ERROR_CODE__LIMIT || code == BATCHD__WIRE__ERROR_CODE__PROTOCOL || code == BATCHD__WIRE__ERROR_CODE__VERSION;
+	if (code != BATCHD__WIRE__ERROR_CODE__SHUTDOWN &&
+	    !server_tells(p->server, p->uid, wire_code_name(code), field, offence ? 1 : MISTAKES_AT_ONCE))
+		return;
 	char number[32], pid[32], uid[32];
 	snprintf(number, sizeof(number), "%llu", (unsigned long long)p->number);
 	snprintf(pid, sizeof(pid), "%d", (int)p->pid);
 	snprintf(uid, sizeof(uid), "%u", (unsigned)p->uid);
 	const char *fields[] = { "SESSION", number, "PID", pid, "UID", uid, "CODE", wire_code_name(code), NULL };
 	log_record_fields(LOG_LEVEL_WARNING, "session-refused", fields, "%s", text);
+}
+
+/* The log record and the client's Error. */
+static void say_why(struct peer *p, Batchd__Wire__ErrorCode code, const char *field, const char *fmt, va_list ap)
+{
+	char text[WIRE_MAX_TEXT];
+	vsnprintf(text, sizeof(text), fmt, ap);
+	log_why(p, code, field, text);
 	Batchd__Wire__Error error = BATCHD__WIRE__ERROR__INIT;
 	error.code = code;
 	error.text = text;

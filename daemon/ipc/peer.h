@@ -55,7 +55,7 @@ int peer_create(struct server *server, int fd, struct peer **out);
 /* Sends now, or as soon as the client takes it; borrows fds, at most 2. A client that leaves too much unread is closed, though not during this call. */
 void peer_send(struct peer *p, const Batchd__Wire__ServerMessage *m, const int *fds, unsigned n_fds);
 
-/* Says Error to the client, writes one log record, closes. field may be NULL. */
+/* Says Error to the client, writes one log record (what a user repeats within a minute is only counted), closes. field may be NULL. */
 void peer_fail(struct peer *p, Batchd__Wire__ErrorCode code, const char *field, const char *fmt, ...)
 	__attribute__((format(printf, 4, 5)));
 

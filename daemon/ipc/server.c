@@ -5,6 +5,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -12,9 +14,45 @@
 
 #include "util/log.h"
 
-enum { ACCEPTS_PER_TURN = 16, PAUSE_MS = 500, FDS_PER_PEER = 2 /* socket, pidfd */ };
+enum { ACCEPTS_PER_TURN = 16, PAUSE_MS = 500, FDS_PER_PEER = 2 /* socket, pidfd */, REPEATS_MS = 60000 };
+
+#define NOBODY ((uid_t)-1) /* an event that no user has caused alone */
 
 static void listen_again(struct server *s);
+
+/* ---- repeats ---- */
+
+static void say_repeats(const struct repeat *kind, uint64_t n_more)
+{
+	char uid[32], n[32];
+	snprintf(n, sizeof(n), "%" PRIu64, n_more);
+	snprintf(uid, sizeof(uid), "%u", kind ? (unsigned)kind->uid : 0);
+	const char *counted[] = { "COUNT", n, "UID", uid, "CODE", kind ? kind->name : NULL, NULL }, *others[] = { "COUNT", n, NULL };
+	if (kind && kind->uid == NOBODY)
+		log_record_fields(LOG_LEVEL_WARNING, "repeated", others, "%s: %s more times in the last minute", kind->name, n);
+	else if (kind)
+		log_record_fields(LOG_LEVEL_WARNING, "repeated", counted, "refused user %s %s more times in the last minute: %s%s%s", uid, n, kind->name,
+				  kind->detail[0] ? ", " : "", kind->detail);
+	else
+		log_record_fields(LOG_LEVEL_WARNING, "repeated", others, "%s more refusals of many kinds in the last minute", n);
+}
+
+static void on_repeats_timer(uv_timer_t *t)
+{
+	struct server *s = t->data;
+	if (!repeats_tick(&s->repeats, say_repeats))
+		uv_timer_stop(t);
+}
+
+bool server_tells(struct server *s, uid_t uid, const char *name, const char *detail, unsigned at_once)
+{
+	bool tell = repeats_note(&s->repeats, uid, name, detail, at_once);
+	if (!s->closing && !uv_is_active((uv_handle_t *)&s->repeats_timer))
+		uv_timer_start(&s->repeats_timer, on_repeats_timer, REPEATS_MS, REPEATS_MS);
+	return tell;
+}
+
+/* ---- the door ---- */
 
 static void on_pause_over(uv_timer_t *t)
 {
@@ -25,7 +63,7 @@ static void pause_listening(struct server *s, const char *why)
 {
 	uv_poll_stop(&s->poll);
 	uv_timer_start(&s->pause, on_pause_over, PAUSE_MS, 0);
-	if (!s->short_of_fds) /* once for a whole storm */
+	if (!s->short_of_fds && server_tells(s, NOBODY, "listener-paused", NULL, 1)) /* once for a whole storm */
 		log_record(LOG_LEVEL_WARNING, "listener-paused", "new connections wait: %s", why);
 	s->short_of_fds = true;
 }
@@ -100,9 +138,9 @@ static void on_listen(uv_poll_t *poll, int status, int events)
 		}
 		struct peer *p;
 		int r = peer_create(s, fd, &p);
-		if (r)
+		if (r && server_tells(s, NOBODY, "accept-failed", uv_err_name(r), 1))
 			log_record(LOG_LEVEL_ERROR, "accept-failed", "cannot take a connection: %s", uv_strerror(r));
-		else
+		if (r == 0)
 			check_limits(s, p);
 	}
 }
@@ -128,7 +166,8 @@ int server_init(struct server *s, uv_loop_t *loop, int listen_fd, const struct s
 	if (r)
 		return r;
 	uv_timer_init(loop, &s->pause);
-	s->poll.data = s->pause.data = s;
+	uv_timer_init(loop, &s->repeats_timer);
+	s->poll.data = s->pause.data = s->repeats_timer.data = s;
 	listen_again(s);
 	return 0;
 }
@@ -141,6 +180,8 @@ void server_stop(struct server *s)
 	uv_poll_stop(&s->poll);
 	uv_close((uv_handle_t *)&s->poll, NULL);
 	uv_close((uv_handle_t *)&s->pause, NULL);
+	uv_close((uv_handle_t *)&s->repeats_timer, NULL);
+	(void)repeats_tick(&s->repeats, say_repeats); /* what would have been said later */
 }
 
 void server_add(struct server *s, struct peer *p)

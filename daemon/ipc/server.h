@@ -5,6 +5,7 @@
 #define BATCHD_SERVER_H
 
 #include "ipc/peer.h"
+#include "util/repeats.h"
 
 struct server_limits {
 	uint32_t pending;           /* connections that have not said hello; the other limits are the accounts' */
@@ -15,6 +16,8 @@ struct server {
 	uv_loop_t *loop;
 	uv_poll_t poll;
 	uv_timer_t pause;           /* while most file descriptors are taken */
+	uv_timer_t repeats_timer;   /* while the table has something */
+	struct repeats repeats;     /* refusals that are counted instead of told */
 	bool short_of_fds;          /* there was a pause since everybody who knocked was let in */
 	int listen_fd;
 	const struct peer_ops *ops;
@@ -40,5 +43,7 @@ void server_stop(struct server *s);
 void server_add(struct server *s, struct peer *p);
 void server_remove(struct server *s, struct peer *p);
 void server_greeted(struct server *s);
+/* Whether the log is to have this event of this user's; otherwise it is counted, and told once a minute with the others of its kind. */
+bool server_tells(struct server *s, uid_t uid, const char *name, const char *detail, unsigned at_once);
 
 #endif

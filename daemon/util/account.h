@@ -15,6 +15,7 @@ enum account_kind {
 	ACCOUNT_SLOT_BYTES,   /* batches' memory */
 	ACCOUNT_UNREAD_BYTES, /* answers that clients have not taken yet */
 	ACCOUNT_FDS,
+	ACCOUNT_OPENINGS,     /* data sets that I/O threads are opening, which a file system that hangs may make last */
 	ACCOUNT_N_KINDS
 };
 

@@ -1,0 +1,55 @@
+/* See repeats.h. A table that is searched from end to end: it has a few lines in a bad minute, none in a good one. */
+#include "util/repeats.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static struct repeat *find(struct repeats *r, const struct repeat *like)
+{
+	for (unsigned i = 0; i < r->n_kinds; i++) {
+		struct repeat *k = &r->kinds[i];
+		if (k->uid == like->uid && !strcmp(k->name, like->name) && !strcmp(k->detail, like->detail))
+			return k;
+	}
+	return NULL;
+}
+
+bool repeats_note(struct repeats *r, uid_t uid, const char *name, const char *detail, unsigned at_once)
+{
+	struct repeat like = { .uid = uid };
+	snprintf(like.name, sizeof(like.name), "%s", name);
+	snprintf(like.detail, sizeof(like.detail), "%s", detail ? detail : "");
+	struct repeat *k = find(r, &like);
+	if (!k && r->n_kinds == REPEATS_KINDS) {
+		r->n_others++;
+		return false;
+	}
+	if (!k) {
+		k = &r->kinds[r->n_kinds++];
+		*k = like;
+	}
+	if (k->n_told < at_once) {
+		k->n_told++;
+		return true;
+	}
+	k->n_more++;
+	return false;
+}
+
+bool repeats_tick(struct repeats *r, void (*say)(const struct repeat *kind, uint64_t n_more))
+{
+	unsigned n = 0;
+	for (unsigned i = 0; i < r->n_kinds; i++) {
+		struct repeat k = r->kinds[i];
+		if (!k.n_more)
+			continue;
+		say(&k, k.n_more);
+		k.n_more = 0;
+		r->kinds[n++] = k;
+	}
+	r->n_kinds = n;
+	if (r->n_others)
+		say(NULL, r->n_others);
+	r->n_others = 0;
+	return n > 0;
+}

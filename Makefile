@@ -217,6 +217,7 @@ $(BUILD)/tests/bench/%: $(BUILD)/tests/bench/%.o $(BUILD)/libbatchd.a $(BUILD)/l
 	$(LINK) $^ $(LIBS)
 $(BUILD)/tests/soak/%: $(BUILD)/tests/soak/%.o $(BUILD)/libbatchd.a $(BUILD)/libcore.a
 	$(LINK) $^ $(LIBS)
+$(BUILD)/tests/fuzz/fuzz_arrays: $(BUILD)/client/arrays.o $(BUILD)/client/error.o # not in the library by name
 $(BUILD)/tests/fuzz/fuzz_%: $(BUILD)/tests/fuzz/fuzz_%.o $(BUILD)/libbatchd.a $(BUILD)/libcore.a
 	$(LINK) -fsanitize=fuzzer $^ $(LIBS)
 # The driver double, for $BATCHD_LIBCUDA (tests/fakecuda/README.md), and the same as an older driver would be.

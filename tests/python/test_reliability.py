@@ -489,14 +489,19 @@ def test_descriptors_of_others_on_their_way_only_delay_ours(build, public, monke
 
 # ---- hostile and unlucky data ----
 
-def finish_as(uid, script):
-    """What a trainer says who becomes another user before it touches batchd; python itself may be where only we can read."""
+def as_user(uid, script):
+    """A trainer who becomes another user before it touches batchd; python itself may be where only we can read."""
     return Trainer(f"""
         json.dumps(b"".decode("utf-8")), np.zeros(1).tobytes()
         os.setgroups([])
         os.setresgid({uid}, {uid}, {uid})
         os.setresuid({uid}, {uid}, {uid})
-        """ + textwrap.indent(textwrap.dedent(script), "        ")).finish()
+        """ + textwrap.indent(textwrap.dedent(script), "        "))
+
+
+def finish_as(uid, script):
+    """What such a trainer says."""
+    return as_user(uid, script).finish()
 
 
 @needs_root

@@ -15,7 +15,9 @@ torch = pytest.importorskip("torch")
 
 import batchd  # noqa: E402
 import served_data as data  # noqa: E402
+from conftest import Daemon  # noqa: E402
 from test_end_to_end import Trainer  # noqa: E402
+from test_reliability import as_user, finish_as, needs_root, public  # noqa: E402, F401
 
 HERE = os.path.dirname(__file__)
 SCRIPT = f"import sys; sys.path.insert(0, {HERE!r}); import served_data as data\n"
@@ -432,3 +434,60 @@ def test_status_lists_producers(serve, batchctl):
     assert s["name"] == "speech" and s["pid"] == p.pid and s["batches"] >= 13 and s["job"] == loader.job and s["slot_bytes"] > 0
     text = batchctl("status").stdout
     assert "speech" in text and str(p.pid) in text
+
+
+# ---- other users ----
+
+NAMED = """socket_mode: 0666
+datasets:
+- {name: speech, source: 'serve:words', users: [65532, 65533]}
+"""
+FEED = """
+    def batches():
+        say(ready=True)
+        for i in range(5):
+            yield [np.full((2, 3), %d + i)]
+    batchd.serve(batches(), "words")
+    """
+TAKE = """
+    try:
+        loader = batchd.DataLoader("%s", producer_timeout=%g)
+        say(n=[int(batch[0][0, 0]) for batch in loader], uid=os.getuid())
+    except batchd.Error as e:
+        say(type=type(e).__name__, text=str(e))
+    """
+
+
+@needs_root
+def test_a_configured_name_is_fed_by_and_gives_to_the_users_it_lists_only(build, public, monkeypatch):  # noqa: F811
+    # 65532 makes, 65533 takes by the configured name. 65534's producer of the same name was there first and feeds neither; 65534's trainer is refused,
+    # and who opens serve:words without the configuration gets nobody else's.
+    d = Daemon(public, ["--log-level", "info"], NAMED)
+    producers = []
+    try:
+        monkeypatch.setenv("BATCHD_SOCKET", str(d.socket))
+        producers.append(as_user(65534, FEED % 900))
+        producers[0].hear()
+        until_served(d, 65534)
+        none = finish_as(65533, TAKE % ("speech", 0.3))[0]
+        assert none["type"] == "ProducerError" and "no producer named 'words'" in none["text"]
+        producers.append(as_user(65532, FEED % 100))
+        producers[1].hear()
+        until_served(d, 65532)
+        none = finish_as(65533, TAKE % ("serve:words", 0.3))[0]
+        assert none["type"] == "ProducerError" and "as the same user" in none["text"]
+        refused = finish_as(65534, TAKE % ("speech", 5))[0]
+        assert refused["type"] == "AccessError" and "speech" in refused["text"]
+        assert finish_as(65533, TAKE % ("speech", 20)) == [{"n": [100, 101, 102, 103, 104], "uid": 65533}]
+    finally:
+        for p in producers:
+            p.kill()
+        d.stop()
+
+
+def until_served(d, uid):
+    """Until the daemon's log has that user's producer."""
+    deadline = time.monotonic() + 20
+    while f"uid {uid}) serves 'words'" not in d.output():
+        assert time.monotonic() < deadline, d.output()
+        time.sleep(0.01)

@@ -329,6 +329,7 @@ class _Feeder:
                 self._check(_lib.produce_end_epoch(self._handle))
             else:
                 self._put(batch)
+            del batch  # not while we wait and the next is made: its memory can be that one's
 
     def _fill_table(self, leaves):
         if len(leaves) > _lib.MAX_ARRAYS:

@@ -1,0 +1,134 @@
+/* What a producer may have left in a slot: any bytes are refused with a text, or every array that is given out lies in the slot, behind the text, and has
+ * the bytes that its shape says; and what is laid is read back as it was. */
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "arrays.h"
+
+enum { ROOM = 1 << 14, ALIGN = 64, HEAD_BYTES = 16, ENTRY_BYTES = 88, SOME = 3 };
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void require(int ok)
+{
+	if (!ok)
+		abort();
+}
+
+/* Touches all of it, so that the sanitizers see what lies outside. */
+static uint32_t sum(const void *from, uint64_t n)
+{
+	const uint8_t *bytes = from;
+	uint32_t total = 0;
+
+	for (uint64_t i = 0; i < n; i++)
+		total += bytes[i];
+	return total;
+}
+
+static void check_array(const struct batchd_array *a, const uint8_t *slot, size_t room, const char *text_end)
+{
+	const uint8_t *at = a->data;
+	uint64_t n = 1;
+
+	require(a->n_dims <= 8 && at >= (const uint8_t *)text_end && at <= slot + room && (size_t)(at - slot) % ALIGN == 0);
+	require(a->n_bytes <= (uint64_t)(slot + room - at));
+	for (uint32_t i = 0; i < a->n_dims; i++)
+		require(!__builtin_mul_overflow(n, a->shape[i], &n));
+	require(n ? a->n_bytes % n == 0 && a->n_bytes / n >= 1 && a->n_bytes / n <= 16 : !a->n_bytes);
+	(void)sum(at, a->n_bytes);
+}
+
+/* The first `size` bytes are the input's, the rest of the slot is zero. */
+static void read_slot(const uint8_t *data, size_t size, size_t room, uint32_t max)
+{
+	uint8_t *slot = aligned_alloc(ALIGN, (room + ALIGN) / ALIGN * ALIGN), *exact = slot;
+	struct batchd_array *arrays = malloc((max ? max : 1) * sizeof(*arrays));
+	struct fault f = { .code = 0 };
+	const char *text = NULL;
+	size_t n_text = 0;
+	int n;
+
+	if (room % ALIGN) { /* an odd end: from malloc, where one byte more is seen */
+		free(slot);
+		exact = malloc(room);
+	}
+	memset(exact, 0, room);
+	memcpy(exact, data, size < room ? size : room);
+	n = arrays_read(exact, room, arrays, max, &text, &n_text, &f);
+	if (n < 0) {
+		require(f.text[0] && memchr(f.text, '\0', sizeof(f.text)) && f.code == n);
+	} else {
+		require(n <= BATCHD_MAX_ARRAYS && (const uint8_t *)text >= exact + HEAD_BYTES && (const uint8_t *)text + n_text <= exact + room);
+		(void)sum(text, n_text);
+		for (uint32_t i = 0; i < (uint32_t)n && i < max; i++)
+			check_array(&arrays[i], exact, room, text + n_text);
+	}
+	free(arrays);
+	free(exact);
+}
+
+/* Arrays that the input describes, small dimensions for the most part; laid and read back. */
+static uint32_t describe(const uint8_t *data, size_t size, struct batchd_array *a)
+{
+	uint32_t n = 0;
+
+	while (size >= 10 && n < SOME) {
+		a[n] = (struct batchd_array){ .dtype = (enum batchd_dtype)(data[0] % 20), .n_dims = data[1] % 10 };
+		for (uint32_t i = 0; i < 8; i++)
+			a[n].shape[i] = data[1] & 0x80 ? (uint64_t)data[2 + i] << (data[0] & 0x38) : data[2 + i] % 5;
+		data += 10;
+		size -= 10;
+		n++;
+	}
+	return n;
+}
+
+static void lay_and_read(const uint8_t *data, size_t size)
+{
+	struct batchd_array laid[SOME], got[SOME];
+	struct fault f = { .code = 0 };
+	uint32_t n = describe(data, size, laid);
+	size_t n_text = size % 100, room = size ? (size_t)data[size - 1] * 64 + 1 : 1, needed = arrays_size(laid, n, n_text), n_got;
+	char text[100] = "", *slot = aligned_alloc(ALIGN, ROOM);
+	const char *got_text;
+	int r = arrays_lay(slot, room < ROOM ? room : ROOM, laid, n, text, n_text, &f);
+
+	require((r == 0) == (needed && needed <= room));
+	if (r == 0) {
+		for (uint32_t i = 0; i < n; i++)
+			memset(laid[i].data, (int)i, laid[i].n_bytes);
+		require(arrays_read(slot, room, got, SOME, &got_text, &n_got, &f) == (int)n && n_got == n_text && !memcmp(got_text, text, n_text));
+		for (uint32_t i = 0; i < n; i++)
+			require(got[i].data == laid[i].data && got[i].n_bytes == laid[i].n_bytes && got[i].dtype == laid[i].dtype &&
+				!memcmp(got[i].shape, laid[i].shape, got[i].n_dims * sizeof(got[i].shape[0])));
+	}
+	free(slot);
+}
+
+/* A sound slot of two arrays over which the input is laid, three bytes for a change: where (two), and what. */
+static void read_changed(const uint8_t *data, size_t size)
+{
+	struct batchd_array a[2] = { { .dtype = BATCHD_FLOAT32, .n_dims = 2, .shape = { 4, 6 } }, { .dtype = BATCHD_INT64, .n_dims = 1, .shape = { 4 } } };
+	uint8_t *slot = aligned_alloc(ALIGN, 1024);
+	struct fault f = { .code = 0 };
+
+	memset(slot, 0, 1024);
+	require(arrays_lay(slot, 1024, a, 2, "[]", 2, &f) == 0);
+	for (size_t i = 0; i + 2 < size; i += 3)
+		slot[(data[i] | (size_t)data[i + 1] << 8) % (HEAD_BYTES + 2 * ENTRY_BYTES)] ^= data[i + 2];
+	read_slot(slot, 1024, 1024, BATCHD_MAX_ARRAYS);
+	read_slot(slot, 1024, 1024, 1);
+	free(slot);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	read_slot(data, size, size ? size : 1, BATCHD_MAX_ARRAYS);
+	read_slot(data, size, ROOM, 1 + (uint32_t)size % SOME);
+	read_changed(data, size);
+	lay_and_read(data, size);
+	return 0;
+}

@@ -654,6 +654,9 @@ static void on_classes(struct session *s, uint32_t first)
 
 static void on_status(struct session *s)
 {
+	if (s->peer->gone)
+		return;
+	s->peer->turn_over = true; /* it takes as long as dozens of other messages */
 	if (s->peer->n_out) { /* or its unread answers would fill our memory */
 		session_fail(s, CODE(LIMIT), NULL, "asked for the status again before it had read the last");
 		return;

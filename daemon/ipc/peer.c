@@ -336,6 +336,7 @@ static void on_poll(uv_poll_t *poll, int status, int events)
 	struct peer *p = poll->data;
 	/* A client that closed before it had read everything leaves an error on the socket, and perhaps a Close in front of it. */
 	if (status < 0) {
+		p->gone = true;
 		while (receive_one(p))
 			;
 		peer_close(p);
@@ -345,7 +346,8 @@ static void on_poll(uv_poll_t *poll, int status, int events)
 		flush(p);
 	if (p->closing || p->doomed || !(events & (UV_READABLE | UV_DISCONNECT)))
 		return;
-	for (int i = 0; i < PACKETS_PER_TURN && receive_one(p); i++)
+	p->turn_over = false;
+	for (int i = 0; i < PACKETS_PER_TURN && receive_one(p) && !p->turn_over; i++)
 		;
 }
 
@@ -355,6 +357,7 @@ static void on_process_exit(uv_poll_t *poll, int status, int events)
 	struct peer *p = poll->data;
 	(void)status;
 	(void)events;
+	p->gone = true;
 	while (receive_one(p))
 		;
 	peer_close(p);

@@ -42,6 +42,8 @@ struct peer {
 	int pidfd;                  /* -1: the kernel has none for us. ops->closed may take it, leaving -1 */
 	char program[WIRE_MAX_PROGRAM + 1];
 	bool greeted, closing;
+	bool turn_over;             /* ops->message says so of what took long: then the others come first */
+	bool gone;                  /* what it says is the last, and nobody reads an answer */
 	bool doomed;                /* has been told why; closed when the loop comes round */
 	struct charge connection, fds, unread; /* ops->closed may take the first two over */
 	struct packet *out_first, *out_last;

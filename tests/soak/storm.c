@@ -1,0 +1,170 @@
+/* Peers that mean harm, so many a second, and one that means well and takes the time.
+ *
+ *     storm SOCKET KIND RATE SECONDS
+ *
+ * Kinds of connection: hello (says Hello and is answered), silent (says nothing), half (says Hello, then ends its side), fds (sends descriptors that nobody asked
+ * for), unread (asks for the status 50 times and never reads). Each is kept until HELD newer ones are there. They are made RATE times a second, or as fast as it
+ * goes; at the end it says, as JSON, how many were made, how many of the hellos were answered, and in how many seconds.
+ *
+ * probe: connects RATE times a second, says Hello and waits for Welcome; says the median, the 99th percentile and the maximum of that in microseconds.
+ * Exit codes: 0; 1 an error (said on stderr); 2 usage. */
+#include <errno.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "wire.h"
+
+enum { HELD = 48, ASKED = 50, FDS = 16, MAX_SAMPLES = 1 << 16, PATIENCE_MS = 10000 };
+
+static struct sockaddr_un address;
+static socklen_t address_bytes;
+static struct wire_arena arena;
+
+static uint64_t now_ns(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
+
+static void wait_until(uint64_t when_ns)
+{
+	uint64_t now = now_ns();
+	if (now < when_ns)
+		nanosleep(&(struct timespec){ .tv_nsec = (long)(when_ns - now < 999999999 ? when_ns - now : 999999999) }, NULL);
+}
+
+/* -1: the door is closed just now. */
+static int dial(void)
+{
+	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	if (fd >= 0 && connect(fd, (struct sockaddr *)&address, address_bytes) == 0)
+		return fd;
+	if (errno == ENOENT || errno == ECONNREFUSED) {
+		fprintf(stderr, "storm: connect: %s\n", strerror(errno));
+		exit(1);
+	}
+	if (fd >= 0)
+		close(fd);
+	return -1;
+}
+
+static bool say_hello(int fd)
+{
+	Batchd__Wire__Hello h = BATCHD__WIRE__HELLO__INIT;
+	Batchd__Wire__ClientMessage m = BATCHD__WIRE__CLIENT_MESSAGE__INIT;
+	h.version = 1;
+	h.program = (char *)"storm";
+	m.body_case = BATCHD__WIRE__CLIENT_MESSAGE__BODY_HELLO;
+	m.hello = &h;
+	return wire_send(fd, &m.base, NULL, 0, 0) == 0;
+}
+
+static bool ask(int fd, const int *fds, unsigned n_fds)
+{
+	Batchd__Wire__StatusRequest r = BATCHD__WIRE__STATUS_REQUEST__INIT;
+	Batchd__Wire__ClientMessage m = BATCHD__WIRE__CLIENT_MESSAGE__INIT;
+	m.body_case = BATCHD__WIRE__CLIENT_MESSAGE__BODY_STATUS;
+	m.status = &r;
+	return wire_send(fd, &m.base, fds, n_fds, MSG_DONTWAIT) == 0;
+}
+
+static bool is_welcome(const unsigned char *bytes, ssize_t n)
+{
+	const Batchd__Wire__ServerMessage *m;
+	return n > 0 && wire_unpack_server(&arena, bytes, (size_t)n, &m, NULL) == 0 && m->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_WELCOME;
+}
+
+static void misbehave(int fd, const char *kind)
+{
+	if (strcmp(kind, "silent") == 0)
+		return;
+	say_hello(fd);
+	if (strcmp(kind, "half") == 0)
+		shutdown(fd, SHUT_WR);
+	if (strcmp(kind, "fds") == 0) {
+		int fds[FDS];
+		for (int i = 0; i < FDS; i++)
+			fds[i] = STDIN_FILENO;
+		ask(fd, fds, FDS);
+	}
+	for (int i = 0; strcmp(kind, "unread") == 0 && i < ASKED && ask(fd, NULL, 0); i++)
+		;
+}
+
+static int storm(const char *kind, double rate, double seconds)
+{
+	static int held[HELD];
+	unsigned char answer[4096];
+	uint64_t began = now_ns(), end = began + (uint64_t)(seconds * 1e9), n = 0, answered = 0;
+	for (int i = 0; i < HELD; i++)
+		held[i] = -1;
+	for (uint64_t turn = 0; now_ns() < end; turn++) {
+		int *slot = &held[turn % HELD];
+		if (*slot >= 0) {
+			if (strcmp(kind, "hello") == 0)
+				answered += is_welcome(answer, recv(*slot, answer, sizeof(answer), MSG_DONTWAIT));
+			close(*slot);
+		}
+		wait_until(began + (uint64_t)((double)turn / rate * 1e9));
+		*slot = dial();
+		if (*slot < 0)
+			continue;
+		misbehave(*slot, kind);
+		n++;
+	}
+	double took = (double)(now_ns() - began) / 1e9;
+	printf("{\"connections\": %" PRIu64 ", \"answered\": %" PRIu64 ", \"seconds\": %.3f}\n", n, answered, took);
+	return 0;
+}
+
+static int by_size(const void *a, const void *b)
+{
+	const double *x = a, *y = b;
+	return (*x > *y) - (*x < *y);
+}
+
+static int probe(double rate, double seconds)
+{
+	static double us[MAX_SAMPLES];
+	unsigned char answer[4096];
+	size_t n = 0;
+	uint64_t began = now_ns(), end = began + (uint64_t)(seconds * 1e9);
+	for (uint64_t turn = 0; now_ns() < end && n < MAX_SAMPLES; turn++) {
+		wait_until(began + (uint64_t)((double)turn / rate * 1e9));
+		uint64_t from = now_ns();
+		int fd = dial();
+		struct pollfd p = { fd, POLLIN, 0 };
+		if (fd < 0 || !say_hello(fd) || poll(&p, 1, PATIENCE_MS) != 1 || !is_welcome(answer, recv(fd, answer, sizeof(answer), MSG_DONTWAIT))) {
+			fprintf(stderr, "storm: a well-behaved hello was not answered with Welcome\n");
+			return 1;
+		}
+		us[n++] = (double)(now_ns() - from) / 1e3;
+		close(fd);
+	}
+	qsort(us, n, sizeof(*us), by_size);
+	printf("{\"hellos\": %zu, \"median_us\": %.0f, \"p99_us\": %.0f, \"max_us\": %.0f}\n", n, us[n / 2], us[n * 99 / 100], us[n - 1]);
+	return 0;
+}
+
+int main(int argc, char **argv)
+{
+	static const char *const kinds[] = { "hello", "silent", "half", "fds", "unread", "probe" };
+	bool known = false;
+	for (size_t i = 0; argc == 5 && i < sizeof(kinds) / sizeof(*kinds); i++)
+		known |= strcmp(argv[2], kinds[i]) == 0;
+	wire_arena_init(&arena);
+	double rate = known ? atof(argv[3]) : 0, seconds = known ? atof(argv[4]) : 0;
+	if (rate <= 0 || seconds <= 0 || wire_address(argv[1], &address, &address_bytes)) {
+		fprintf(stderr, "usage: storm SOCKET hello|silent|half|fds|unread|probe RATE SECONDS\n");
+		return 2;
+	}
+	return strcmp(argv[2], "probe") == 0 ? probe(rate, seconds) : storm(argv[2], rate, seconds);
+}

@@ -29,7 +29,7 @@ const struct key config_keys[] = {
 	{KEY(workers, workers), KIND_COUNT_AUTO, true, "auto", 1, 1024},
 	{KEY(io_threads, io_threads), KIND_COUNT, false, "32", 1, 256},
 	{KEY(memory, memory_bytes), KIND_SIZE_AUTO, false, "auto", 16 * MIB, 64 * TIB},
-	{KEY(slots, slots), KIND_COUNT, true, "4", 2, 64},
+	{KEY(slots, slots), KIND_COUNT_AUTO, true, "auto", 2, 64},
 	{KEY(linger, linger_ns), KIND_DURATION, true, "30s", 0, 30 * DAY},
 	{KEY(stall_after, stall_after_ns), KIND_DURATION_NEVER, true, "120s", SECOND / 10, DAY},
 	{KEY(idle_exit, idle_exit_ns), KIND_DURATION_NEVER, true, "never", 0, 30 * DAY},

@@ -69,7 +69,7 @@ struct config {
 	uint32_t workers;         /* threads; 0: auto */
 	uint32_t io_threads;
 	uint64_t memory_bytes;    /* slots and caches together; 0: auto */
-	uint32_t slots;           /* batches per trainer, its own included */
+	uint32_t slots;           /* batches per trainer, its own included; 0: auto */
 	uint64_t linger_ns;       /* how long a loader stays warm after its last session */
 	uint64_t stall_after_ns;  /* a trainer that does not get on for so long is reported; CONFIG_NEVER */
 	uint64_t idle_exit_ns;    /* without any session; CONFIG_NEVER */

@@ -16,7 +16,7 @@
 
 #define CODE(name) BATCHD__WIRE__ERROR_CODE__##name
 
-enum { MIN_SLOTS = 2, SMALL_WINDOW_SLOTS = 32, SMALL_WINDOW_BYTES = 8 << 20, PRODUCER_WAIT_MS = 60000 };
+enum { MIN_SLOTS = 2, FIRST_SLOTS = 4, PLENTY_SLOTS = 16, PLENTY_PART = 8, SMALL_WINDOW_SLOTS = 32, SMALL_WINDOW_BYTES = 8 << 20, PRODUCER_WAIT_MS = 60000 };
 
 /* ---- ending ---- */
 
@@ -137,6 +137,8 @@ static void slots_task_run(struct pool_task *t)
 }
 
 static void send_opened(struct session *s);
+static void make_plenty(struct session *s, struct slots *slots);
+static uint32_t affordable_slots(struct batchd *b, const struct loader *l, uint32_t wanted);
 
 static void attach(struct session *s, struct stream *stream, uint32_t rank)
 {
@@ -163,6 +165,10 @@ static void take_slots(struct slots_task *task)
 		task->slots->n_made += task->n_made;
 		charge_end(&task->bytes); /* it becomes the slots', in one account: there is room for it */
 		(void)charge_grow(&task->slots->bytes, task->charged_bytes);
+		for (uint32_t i = 0; l && !l->is_loose && i < l->n_streams; i++) {
+			if (l->streams[i].slots == task->slots)
+				stream_pump(&l->streams[i]);
+		}
 		return;
 	}
 	task->slots->charged_bytes = &task->job->daemon->slots_bytes;
@@ -174,8 +180,10 @@ static void take_slots(struct slots_task *task)
 		producer_offer(task->job, s->consumer.rank, task->slots);
 	else if (l->is_loose)
 		group_set_slots(&l->group, task->slots, task->window, group_share(task->window, l->spec.n_slots));
-	else
+	else {
 		stream_set_slots(loader_stream(l, s->consumer.rank), task->slots);
+		make_plenty(s, task->slots);
+	}
 }
 
 static void slots_task_done(struct pool_task *t)
@@ -214,10 +222,47 @@ static void slots_task_done(struct pool_task *t)
 static uint32_t wanted_slots(const struct batchd *b, const struct loader *l)
 {
 	uint64_t n = SMALL_WINDOW_BYTES / l->layout.slot_bytes;
+	uint32_t configured = b->config->slots ? b->config->slots : FIRST_SLOTS;
 	if (l->spec.n_slots)
 		return l->spec.n_slots;
 	n = n > SMALL_WINDOW_SLOTS ? SMALL_WINDOW_SLOTS : n;
-	return n > b->config->slots ? (uint32_t)n : b->config->slots;
+	return n > configured ? (uint32_t)n : configured;
+}
+
+/* With `slots: auto`, how many more than the first n there will be: every wake-up then hands over several batches. They take no more than a part of what is
+ * free, so that many trainers, each with less than the one before, and caches find room too. They are made while the first ones are filled already, as
+ * making the pages of large ones takes longer than a first batch may. A GPU pins all of a slab at once, so there they would come too late. */
+static uint32_t plenty_slots(struct batchd *b, const struct session *s, const struct loader *l, uint32_t n)
+{
+	if (b->config->slots || l->spec.n_slots || l->is_loose || l->spec.served || s->device.wanted || n >= PLENTY_SLOTS)
+		return 0;
+	uint64_t used = b->slots_bytes + batchd_cache_bytes(b) + n * l->layout.slot_bytes;
+	uint64_t free_bytes = b->memory_budget_bytes > used ? b->memory_budget_bytes - used : 0;
+	uint64_t left = account_left(&b->accounts, l->spec.uid, ACCOUNT_SLOT_BYTES);
+	uint64_t more = (free_bytes < left ? free_bytes : left) / PLENTY_PART / l->layout.slot_bytes;
+	return more < PLENTY_SLOTS - n ? (uint32_t)more : PLENTY_SLOTS - n;
+}
+
+/* The rest of a slab's slots. A bonus: where something is short now, the trainer has those that it was told of. */
+static void make_plenty(struct session *s, struct slots *slots)
+{
+	struct batchd *b = s->daemon;
+	struct loader *l = s->job->loader;
+	uint32_t n = slots->n - slots->n_made;
+	struct slots_task *task = n && affordable_slots(b, l, n) == n ? calloc(1, sizeof(*task)) : NULL;
+	if (!task)
+		return;
+	*task = (struct slots_task){ .task = { .run = slots_task_run, .done = slots_task_done }, .job = s->job, .n_made = n,
+				     .charged_bytes = n * l->layout.slot_bytes, .more = true };
+	if (charge_begin(&task->bytes, &b->accounts, s->uid, ACCOUNT_SLOT_BYTES, task->charged_bytes)) {
+		free(task);
+		return;
+	}
+	task->slots = slots_ref(slots);
+	b->slots_bytes += task->charged_bytes;
+	batchd_balance(b);
+	s->job->n_tasks++;
+	pool_run_task(b->pool, &task->task);
 }
 
 /* As many as wanted, or as the budget and the user's part of it still have room for; what nobody uses any more makes room. */
@@ -253,10 +298,10 @@ static void refuse_slots(struct session *s, uint32_t least)
 }
 
 /* Of how many slots the slab is to have address space: those of a group for everybody who may come, as far as the budget could ever allow. */
-static uint32_t final_slots(const struct batchd *b, const struct loader *l, uint32_t n)
+static uint32_t final_slots(struct batchd *b, const struct session *s, const struct loader *l, uint32_t n)
 {
 	if (!l->is_loose)
-		return n;
+		return n + plenty_slots(b, s, l, n);
 	uint64_t most = b->memory_budget_bytes / l->layout.slot_bytes;
 	uint64_t all = n + (uint64_t)group_share(n, l->spec.n_slots) * (l->group.n_places - 1 + GROUP_GHOSTS);
 	return all < most ? (uint32_t)all : most > n ? (uint32_t)most : n;
@@ -282,7 +327,7 @@ static void request_slots(struct session *s)
 		return;
 	}
 	*task = (struct slots_task){ .task = { .run = slots_task_run, .done = slots_task_done }, .session = s, .job = s->job,
-				     .layout = l->layout, .n = more || at_once ? n : final_slots(b, l, n), .n_made = n, .window = window,
+				     .layout = l->layout, .n = more || at_once ? n : final_slots(b, s, l, n), .n_made = n, .window = window,
 				     .charged_bytes = n * l->layout.slot_bytes, .share = l->spec.share, .more = more != NULL, .served = l->spec.served };
 	int r = charge_begin(&task->bytes, &b->accounts, s->uid, ACCOUNT_SLOT_BYTES, task->charged_bytes);
 	if (r == 0 && !more)
@@ -422,7 +467,7 @@ static void send_opened(struct session *s)
 	o.slab_kind = (Batchd__Wire__SlabKind)slots->slab.kind;
 	o.slab_bytes = slots->slab.bytes;
 	o.n_slots = slots->n;
-	o.window = l->is_loose ? l->group.share : slots->n;
+	o.window = l->is_loose ? l->group.share : slots->n_made; /* what it can count on; more may be made */
 	o.slot_bytes = l->layout.slot_bytes;
 	o.labels_offset = l->layout.labels_offset;
 	o.indices_offset = l->layout.indices_offset;

@@ -106,7 +106,7 @@ START_TEST(test_defaults_are_those_of_the_manual)
 	ck_assert_uint_eq(c.workers, 0);
 	ck_assert_uint_eq(c.io_threads, 32);
 	ck_assert_uint_eq(c.memory_bytes, 0);
-	ck_assert_uint_eq(c.slots, 4);
+	ck_assert_uint_eq(c.slots, 0);
 	ck_assert_uint_eq(c.linger_ns, UINT64_C(30000000000));
 	ck_assert_uint_eq(c.idle_exit_ns, CONFIG_NEVER);
 	ck_assert_double_eq(c.bad_data, 0.01);

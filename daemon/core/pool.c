@@ -40,6 +40,7 @@ struct pool {
 	struct pool_task *tasks, *tasks_last, *tasks_done;
 	struct pool_job *done;
 	unsigned n_sleeping, n_waking; /* together exactly who is in pthread_cond_wait(&p->work); the latter have been signalled */
+	uint64_t waking_since_ns;      /* while n_waking: since when the last of them was */
 	unsigned target, n_io_sleeping, n_busy, n_io_busy;
 	uint64_t n_rows, n_parked, n_wakes;
 	bool told;             /* the loop has been woken and has not drained since */
@@ -67,6 +68,7 @@ static bool must_wake(struct pool *p)
 		return false;
 	p->n_sleeping--;
 	p->n_waking++;
+	p->waking_since_ns = now_ns();
 	p->n_wakes++;
 	return true;
 }
@@ -640,6 +642,7 @@ void pool_set_target(struct pool *p, unsigned n)
 	p->target = n < 1 ? 1 : n > p->params.max_workers ? p->params.max_workers : n;
 	p->n_waking += p->n_sleeping;
 	p->n_sleeping = 0;
+	p->waking_since_ns = now_ns();
 	pthread_cond_broadcast(&p->work);
 	pthread_cond_broadcast(&p->spare);
 	pthread_mutex_unlock(&p->lock);
@@ -657,5 +660,8 @@ void pool_get_stats(struct pool *p, struct pool_stats *s)
 		if (since && now > since && now - since > s->oldest_busy_ns)
 			s->oldest_busy_ns = now - since;
 	}
+	/* Everybody relies on the one that has been woken to wake the next. */
+	if (p->n_waking && now > p->waking_since_ns && now - p->waking_since_ns > s->oldest_busy_ns)
+		s->oldest_busy_ns = now - p->waking_since_ns;
 	pthread_mutex_unlock(&p->lock);
 }

@@ -103,7 +103,7 @@ void pool_set_target(struct pool *p, unsigned n);
 struct pool_stats {
 	unsigned max, target, busy, n_io, io_busy;
 	uint64_t n_rows, n_parked, n_wakes;   /* since the start: rows made, rows that had to wait for input, workers woken */
-	uint64_t oldest_busy_ns;              /* how long the row in work for longest has been so; 0 when idle */
+	uint64_t oldest_busy_ns;              /* how long the row in work for longest has been so, or a worker takes to wake up; 0 when idle */
 };
 void pool_get_stats(struct pool *p, struct pool_stats *s);
 

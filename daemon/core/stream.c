@@ -81,7 +81,7 @@ static bool arm(struct stream *s)
 		n_making += slot->state == SLOT_FILLING;
 	for (uint32_t i = 0; i < s->n_consumers; i++)
 		starving |= s->consumers[i] && is_starving(s->consumers[i]);
-	uint32_t wake_at = starving && n_making < 2 ? 1 : ((s->group ? s->group->share : s->slots->n) + 1) / 2;
+	uint32_t wake_at = starving && n_making < 2 ? 1 : ((s->group ? s->group->share : s->slots->n_made) + 1) / 2;
 	for (uint32_t i = 0; i < s->n_consumers; i++) {
 		struct consumer *c = s->consumers[i];
 		if (c && c->ops->arm)

@@ -1,5 +1,6 @@
 """The daemon's memory: within its budget whatever the caches hold, and given back when the work is gone."""
 import json
+import time
 
 import batchd
 import pytest
@@ -37,6 +38,32 @@ def test_slots_are_given_back_after_the_last_trainer(make_daemon, batchctl, samp
         if not s["loaders"]:
             break
     assert s["loaders"] == [] and s["memory"]["slots_bytes"] == 0
+
+
+@pytest.mark.parametrize("config, options, n", [
+    ("memory: 1GiB\n", {}, 16),                # an eighth of what is free has room for them
+    ("memory: 96MiB\n", {}, 5),                # an eighth of 96 MiB less four slots of 5 has room for one
+    ("memory: 1GiB\nslots: 5\n", {}, 5),       # as configured
+    ("memory: 1GiB\n", {"n_slots": 3}, 3)])    # as asked for
+def test_where_memory_is_plentiful_more_batches_are_made_ahead(make_daemon, config, options, n):
+    # The first four are there at once, the others soon, all of them charged; and each is used: nobody takes a batch meanwhile.
+    make_daemon(config="cache: {decoded: off, jpeg: off}\n" + config)
+    slot = 5 * MIB
+    with batchd.DataLoader(f"random:length=6400,shape={slot // 256 - 32}x4", 16, arrays="numpy", **options) as loader:
+        batches = iter(loader)
+        first, _ = next(batches)
+        deadline = time.monotonic() + 20
+        while True:
+            s = batchd.status()
+            stream = s["loaders"][0]["streams"][0]
+            if stream["ready"] + stream["held"] == n:
+                break
+            assert time.monotonic() < deadline, s
+            time.sleep(0.01)
+        assert stream["window"] == n and n * (slot - MIB) <= s["memory"]["slots_bytes"] <= n * slot + MIB
+        del first
+    with batchd.DataLoader("random:length=64,shape=4", 16, arrays="numpy"):
+        pass
 
 
 def test_a_decoded_cache_serves_later_epochs_with_the_same_pixels(make_daemon, batchctl, samples):

@@ -257,7 +257,10 @@ int batchd_fd(const struct batchd_loader *l);
  * looks as well. Not inside the capture of a CUDA graph (BATCHD_E_INVALID): finish into the graph's input before each replay. batchd_release, without a
  * stream, gives back at once: for whoever has seen the work complete. When the daemon is gone (BATCHD_E_LOST, or an event of that name),
  * device_data of batches that it lent must not be read any more; what was finished is yours. A loader that is closed while batches are on loan or its stream has not come that far keeps them until then.
- * BATCHD_E_GPU is the end of this process's use of the GPU when the text says so. */
+ * BATCHD_E_GPU is the end of this process's use of the GPU when the text says so.
+ *
+ * A daemon that stops, or has lost the GPU, is waited for as any other (reconnect_ms): on_event has the reason. One that stops waits some seconds until its memory on the
+ * GPU is no longer open here, which this library sees to during calls as soon as no batch of it is on loan or in work. */
 
 /* Queues what makes n_rows samples of info.dtype, layout and shape at `to`, memory of the loader's GPU, aligned for its numbers. Arrays are copied as they are. */
 int batchd_cuda_finish(struct batchd_loader *l, const struct batchd_batch *b, void *to, void *stream);
@@ -266,7 +269,8 @@ int batchd_cuda_labels(struct batchd_loader *l, const struct batchd_batch *b, vo
 /* For work of your own on device_data and device_labels: what is queued on stream after this call finds the bytes there (with BATCHD_DEVICE_COPY the copy may still be
  * under way), and the batch counts as used by that stream. */
 int batchd_cuda_wait(struct batchd_loader *l, uint32_t slot, uint64_t generation, void *stream);
-/* Ends a loan as soon as all that has been queued on this stream, and on those of the calls above, is complete. Thread-safe as batchd_release. */
+/* Ends a loan as soon as all that has been queued on this stream, and on those of the calls above, is complete. Thread-safe as batchd_release; batchd_error has
+ * the reason of a failure in the thread that takes the batches. */
 int batchd_cuda_release(struct batchd_loader *l, uint32_t slot, uint64_t generation, void *stream);
 /* The stored batch as a DLPack tensor without a copy: *managed is a DLManagedTensor (versioned: a DLManagedTensorVersioned) to be handed to another library, readable on
  * stream. The tensor owns the loan from then on: its deleter, which may be called in any thread and never blocks, ends it when the work queued on its streams by then is

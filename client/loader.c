@@ -362,19 +362,23 @@ static int open_stream(struct batchd_loader *l, const struct batchd_options *o, 
 	return r;
 }
 
-static void send_close(struct batchd_loader *l)
+void loader_send_close(struct batchd_loader *l)
 {
 	Batchd__Wire__ClientMessage m = BATCHD__WIRE__CLIENT_MESSAGE__INIT;
 	Batchd__Wire__Close body = BATCHD__WIRE__CLOSE__INIT;
 
 	m.body_case = BATCHD__WIRE__CLIENT_MESSAGE__BODY_CLOSE;
 	m.close = &body;
-	connection_send(&l->connection, &m, NULL, 0);
+	if (l->connection.socket >= 0)
+		connection_send(&l->connection, &m, NULL, 0);
 }
 
 void loader_destroy(struct batchd_loader *l)
 {
-	delivery_destroy(l->delivery, l->n_slots);
+	bool on_gpu = l->delivery != NULL, unmapped = delivery_destroy(l->delivery, l->n_slots);
+
+	if (on_gpu && unmapped)
+		loader_send_close(l); /* a former connection, whose daemon may be waiting for this */
 	connection_close(&l->connection);
 	job_finish(&l->job);
 	slab_destroy(l->slab);
@@ -403,6 +407,7 @@ int loader_open(const struct batchd_options *wanted, uint64_t born_ns, bool agai
 	if (!l)
 		return fault_set(f, BATCHD_E_NOMEM, "out of memory");
 	pthread_mutex_init(&l->lock, NULL);
+	l->taker = pthread_self();
 	l->connection.socket = -1;
 	l->generation = process_generation();
 	l->born_ns = born_ns;
@@ -426,7 +431,7 @@ int loader_open(const struct batchd_options *wanted, uint64_t born_ns, bool agai
 		unmapped = delivery_destroy(l->delivery, l->n_slots);
 		l->delivery = NULL;
 		if (l->slab && slab_detach(l->slab) && unmapped)
-			send_close(l);
+			loader_send_close(l);
 		loader_destroy(l);
 		return r;
 	}
@@ -471,7 +476,7 @@ void batchd_close(struct batchd_loader *l)
 	slices_stop(l);
 	/* When memory is too short for copies the leases last until the process exits, which the daemon sees by itself. */
 	if (slab_detach(l->slab) && !l->absence.lost)
-		send_close(l);
+		loader_send_close(l);
 	connection_close(&l->connection);
 	l->closed = l->detached = true;
 	last = is_over(l);
@@ -510,8 +515,8 @@ void loader_finish(struct batchd_loader *l)
 	bool unmapped = delivery_destroy(l->delivery, l->n_slots); /* before the daemon hears that it may use its memory again */
 
 	l->delivery = NULL;
-	if (slab_detach(l->slab) && unmapped && !l->absence.lost)
-		send_close(l);
+	if (slab_detach(l->slab) && unmapped)
+		loader_send_close(l); /* unless it is lost */
 	loader_destroy(l);
 }
 
@@ -588,7 +593,7 @@ uint32_t batchd_n_leased(const struct batchd_loader *l)
 
 int batchd_fd(const struct batchd_loader *l)
 {
-	return l->connection.socket;
+	return l->absence.lost ? -1 : l->connection.socket;
 }
 
 int batchd_arrays(struct batchd_loader *l, const struct batchd_batch *b, struct batchd_array *arrays, uint32_t max, const char **text, size_t *n_text)

@@ -90,6 +90,7 @@ struct batchd_loader {
 	/* Any thread, under lock: sending, the slab, the leases, the end. */
 	pthread_mutex_t lock;
 	bool closed;           /* batchd_close was called: freed with the last lease */
+	pthread_t taker;       /* who opened it or, with a GPU, called batchd_next last; `fault` is that thread's */
 	uint64_t era;          /* reconnects so far, of what lies between link_begin and link_end */
 	struct batchd_loader *former; /* earlier connections whose batches are still on loan: closed, chained by this, with locks that nobody uses */
 
@@ -130,6 +131,8 @@ int loader_send(struct batchd_loader *l, Batchd__Wire__ClientMessage *m);
 /* connection_recv for an opened loader: notices about others go to options.on_event, everything else comes. */
 int loader_recv(struct batchd_loader *l, int flags, const Batchd__Wire__ServerMessage **m);
 
+/* Says Close, if there still is a connection. */
+void loader_send_close(struct batchd_loader *l);
 /* Ends the lease on a slot that is on loan and tells the daemon. 0 or BATCHD_E_LOST. Under the lock. */
 int loader_end_lease(struct batchd_loader *l, uint32_t slot);
 /* Nobody has any of a slot's batch any more: ends its lease, or, where the GPU may still read it, as soon as that is over. 0 or a code. Under the lock. */

@@ -6,6 +6,7 @@
  * loader that the trainer has, the old one into the struct that the new one was opened in, which lives on as a former connection until its last batch is
  * released. As the daemon must not wait for that, its batches become copies of our own first, as in batchd_close. */
 #include "loader.h"
+#include "cuda/delivery.h"
 #include "token.h"
 
 #include <errno.h>
@@ -16,6 +17,7 @@
 #include <string.h>
 #include <time.h>
 
+enum { PART_MS = 2000, PART_LOOK_MS = 1 }; /* for how long the GPU may still read what is to be closed before a new daemon is looked for; less than a daemon waits */
 enum { SAME_SHARE = 6 }; /* for this part of the time a daemon is expected back at its own socket; then any will do, one of our own included */
 
 static const unsigned retry_ms[] = { 0, 50, 100, 200, 500, 1000 };
@@ -42,6 +44,12 @@ static void wait_before_next_try(struct absence *a, uint64_t now)
 	a->n_tries++;
 }
 
+/* A daemon that stops waits a little until its memory on the GPU is no longer open here; the connection is kept for telling it. */
+static bool waits_for_us(struct batchd_loader *l, int r)
+{
+	return l->delivery && !delivery_part(l) && r == BATCHD_E_SHUTDOWN;
+}
+
 bool loader_is_lost(struct batchd_loader *l, int r)
 {
 	struct absence *a = &l->absence;
@@ -54,9 +62,11 @@ bool loader_is_lost(struct batchd_loader *l, int r)
 	if (!a->lost) {
 		*a = (struct absence){ .lost = true, .why = l->fault, .since_ns = loader_now_ns() };
 		wait_before_next_try(a, a->since_ns);
-		pthread_mutex_lock(&l->lock);
-		connection_close(&l->connection);
-		pthread_mutex_unlock(&l->lock);
+		if (!waits_for_us(l, r)) {
+			pthread_mutex_lock(&l->lock);
+			connection_close(&l->connection);
+			pthread_mutex_unlock(&l->lock);
+		}
 		loader_event(l, BATCHD_EVENT_LOST, a->why.text);
 	}
 	l->fault.code = 0;
@@ -211,6 +221,23 @@ static bool sleep_until_due(const struct batchd_loader *l, int timeout_ms, uint6
 	return true;
 }
 
+/* Whether memory of the daemon that stops is still open here, and shall be looked at again soon. */
+static bool is_parting(struct batchd_loader *l)
+{
+	uint64_t now = loader_now_ns();
+
+	if (l->connection.socket < 0 || delivery_part(l))
+		return false;
+	if (now - l->absence.since_ns < (uint64_t)PART_MS * 1000000) {
+		l->absence.next_try_ns = now + (uint64_t)PART_LOOK_MS * 1000000;
+		return true;
+	}
+	pthread_mutex_lock(&l->lock);
+	connection_close(&l->connection);
+	pthread_mutex_unlock(&l->lock);
+	return false;
+}
+
 int loader_reconnect(struct batchd_loader *l, int timeout_ms)
 {
 	uint64_t began = loader_now_ns();
@@ -219,7 +246,7 @@ int loader_reconnect(struct batchd_loader *l, int timeout_ms)
 	do {
 		if (!sleep_until_due(l, timeout_ms, began))
 			return BATCHD_AGAIN;
-		r = attempt(l);
+		r = is_parting(l) ? BATCHD_AGAIN : attempt(l);
 	} while (r == BATCHD_AGAIN);
 	return r;
 }

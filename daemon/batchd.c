@@ -1,10 +1,11 @@
 /* The daemon: owns the loop, the pool, the server, the jobs; starts and ends them.
  *
  * The end goes in steps, each begun by the last thing of the one before: no new connections and every session told (begin_stop), every job closed (their rows
- * in work finish), then the pool, then the GPUs' threads, then the loop's own handles. Nothing is left behind, so that AddressSanitizer can say so. */
+ * in work finish) and the GPUs' memory let go by those who have it open, or not within GPU_GRACE_S (on_grace_over), then the pool, then the GPUs' threads, then the loop's own handles. Nothing is left behind, so that AddressSanitizer can say so. */
 #include "daemon.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,6 +29,7 @@ enum {
 	SYNC_MS = 5 * 60 * 1000,
 	GPU_PATIENCE_S = 10,
 	OPENINGS_SHARE = 4,      /* of the I/O threads one user's openings may have a quarter */
+	GPU_GRACE_S = 3,         /* for trainers to let go of what they have open on a GPU */
 };
 
 /* ---- the pool's things ---- */
@@ -156,10 +158,22 @@ static void close_handle(uv_handle_t *h, void *arg)
 		uv_close(h, NULL);
 }
 
+/* libuv gives a signal its default action back with the last watcher, and that would be our end with another exit code. No other thread is left by now. */
+static void ignore_signals(void)
+{
+	sigset_t stops;
+	sigemptyset(&stops);
+	sigaddset(&stops, SIGTERM);
+	sigaddset(&stops, SIGINT);
+	sigaddset(&stops, SIGHUP);
+	pthread_sigmask(SIG_BLOCK, &stops, NULL);
+}
+
 static void on_gpus_closed(void *arg)
 {
 	struct batchd *b = arg;
 	b->gpus = NULL;
+	ignore_signals();
 	uv_walk(&b->loop, close_handle, NULL);
 }
 
@@ -194,12 +208,31 @@ static void tell_everybody(struct batchd *b)
 		if (j->loader)
 			loader_stop(j->loader);
 	}
-	while (b->server.peers)
-		peer_fail(b->server.peers, BATCHD__WIRE__ERROR_CODE__SHUTDOWN, NULL, "batchd at %s is stopping", b->params->socket_path);
+	for (struct peer *p = b->server.peers; p;) {
+		bool tell = !p->dismissed;
+		if (tell && p->session)
+			session_dismiss(p->session);
+		else if (tell)
+			peer_fail(p, BATCHD__WIRE__ERROR_CODE__SHUTDOWN, NULL, "batchd at %s is stopping", b->params->socket_path);
+		p = tell ? b->server.peers : p->next; /* one's end may be that of others */
+	}
 	for (struct session *s = b->sessions, *next; s; s = next) {
 		next = s->next;
 		session_forsake(s);
 	}
+}
+
+/* To free memory on a GPU that another process has open is undefined, so the rest is left to the end of this process. */
+static void on_grace_over(uv_timer_t *t)
+{
+	struct batchd *b = t->data;
+	unsigned n = 0;
+	for (struct session *s = b->sessions, *next; s; s = next) {
+		next = s->next;
+		n += session_abandon(s);
+	}
+	if (n)
+		log_record(LOG_LEVEL_WARNING, "gpu-left", "%u trainers still have batches on a GPU open; ending without freeing them there", n);
 }
 
 static void begin_stop(struct batchd *b, const char *why)
@@ -213,6 +246,7 @@ static void begin_stop(struct batchd *b, const char *why)
 	uv_timer_stop(&b->idle);
 	uv_timer_stop(&b->stall);
 	tell_everybody(b);
+	uv_timer_start(&b->patience, on_grace_over, GPU_GRACE_S * 1000, 0);
 	for (struct job *j = b->jobs, *next; j; j = next) {
 		next = j->next;
 		job_close(j);

@@ -174,7 +174,8 @@ void device_on_lost(void *daemon, struct gpu *gpu, const char *text)
 	struct batchd *b = daemon;
 	log_record(LOG_LEVEL_ERROR, "gpu-lost", "%s; ending, so that a new daemon can", text);
 	for (struct session *s = b->sessions; s;) {
-		bool hit = s->peer && s->consumer.mirror && s->consumer.mirror->slab->gpu == gpu;
+		bool opening = s->state == SESSION_OPENING && s->device.wanted && gpu_has_uuid(gpu, s->device.uuid);
+		bool hit = s->peer && (opening || (s->consumer.mirror && s->consumer.mirror->slab->gpu == gpu));
 		if (hit)
 			session_fail(s, CODE(GPU_LOST), "", text);
 		s = hit ? b->sessions : s->next; /* closing one may free others */

@@ -55,17 +55,35 @@ static void on_process_exit(uv_poll_t *poll, int status, int events)
 	ghost_ends(poll->data);
 }
 
+/* Memory on a GPU may not be freed while another process has it open, read or not. Of a GPU that is lost nothing is freed any more. */
+static bool has_device(const struct session *s)
+{
+	return s->consumer.mirror && !s->consumer.mirror->left && !gpu_is_lost(s->consumer.mirror->slab->gpu);
+}
+
 void session_forsake(struct session *s)
 {
-	if (s->state == SESSION_GHOST && !uv_is_closing((uv_handle_t *)&s->exit_poll))
+	if (s->state == SESSION_GHOST && !has_device(s) && !uv_is_closing((uv_handle_t *)&s->exit_poll))
 		ghost_ends(s);
+}
+
+bool session_abandon(struct session *s)
+{
+	bool had = has_device(s);
+	if (had)
+		s->consumer.mirror->left = true;
+	if (s->peer)
+		peer_close(s->peer);
+	else
+		session_forsake(s);
+	return had;
 }
 
 /* The connection is gone while the process may still read its slots: only its exit frees them. The descriptor is taken over, not duplicated, as there may be
  * none left just then. */
 static bool become_ghost(struct session *s, struct peer *p)
 {
-	if (p->pidfd < 0 || s->daemon->stopping || uv_poll_init(&s->daemon->loop, &s->exit_poll, p->pidfd))
+	if (p->pidfd < 0 || (s->daemon->stopping && !has_device(s)) || uv_poll_init(&s->daemon->loop, &s->exit_poll, p->pidfd))
 		return false;
 	s->pidfd = p->pidfd;
 	p->pidfd = -1;
@@ -91,6 +109,30 @@ struct slots_task {
 	int result;
 };
 
+/* It gets no more batches. */
+static void part(struct session *s)
+{
+	control_collect(s); /* what it gave back at the last moment */
+	control_close(s);
+	session_forget_compare(s);
+	stall_forget(s);
+	stream_detach(&s->consumer);
+	job_leave(s);
+}
+
+void session_dismiss(struct session *s)
+{
+	struct peer *p = s->peer;
+	bool stays = p && s->state == SESSION_ATTACHED && has_device(s);
+	if (stays) {
+		peer_dismiss(p, CODE(SHUTDOWN), NULL, "batchd at %s is stopping", s->daemon->params->socket_path);
+		part(s);
+		s->state = SESSION_PARTING;
+	} else if (p) {
+		peer_fail(p, CODE(SHUTDOWN), NULL, "batchd at %s is stopping", s->daemon->params->socket_path);
+	}
+}
+
 static void on_peer_closed(struct peer *p)
 {
 	struct session *s = p->session;
@@ -101,16 +143,11 @@ static void on_peer_closed(struct peer *p)
 	producer_on_closed(s);
 	if (s->slots_task)
 		s->slots_task->session = NULL;
-	control_collect(s); /* what it gave back at the last moment */
-	control_close(s);
-	session_forget_compare(s);
-	stall_forget(s);
-	/* A slab on a GPU may not be freed while another process has it open, read or not. */
+	if (s->state != SESSION_PARTING)
+		part(s);
 	bool holds = s->consumer.n_leases > 0 || s->consumer.mirror;
-	stream_detach(&s->consumer);
 	log_record(LOG_LEVEL_INFO, "session-closed", "session %llu of %s (pid %d) closed%s", (unsigned long long)s->number,
 		   s->program, (int)s->pid, holds ? " while it holds batches" : "");
-	job_leave(s);
 	if (holds && become_ghost(s, p))
 		return;
 	consumer_finish(&s->consumer);
@@ -729,7 +766,7 @@ static void on_close(struct session *s)
 {
 	struct peer *p = s->peer;
 	control_close(s); /* every lease ends, so it does not matter which were released */
-	if (s->state == SESSION_ATTACHED)
+	if (s->state == SESSION_ATTACHED || s->state == SESSION_PARTING)
 		consumer_finish(&s->consumer);
 	peer_close(p);
 }
@@ -764,6 +801,8 @@ static void on_message(struct peer *p, const Batchd__Wire__ClientMessage *m, int
 		return;
 	}
 	bool attached = s->state == SESSION_ATTACHED;
+	if (s->state == SESSION_PARTING && m->body_case != BATCHD__WIRE__CLIENT_MESSAGE__BODY_CLOSE)
+		return; /* on its way before it knew */
 	if (m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_PRODUCE)
 		producer_on_produce(s, m->produce);
 	else if (m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_FILLED)

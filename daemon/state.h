@@ -46,7 +46,7 @@ struct job {
 	struct feed *feed;           /* the loader's source; owned */
 };
 
-enum session_state { SESSION_GREETED, SESSION_OPENING, SESSION_ATTACHED, SESSION_GHOST };
+enum session_state { SESSION_GREETED, SESSION_OPENING, SESSION_ATTACHED, SESSION_GHOST, SESSION_PARTING };
 
 /* Whether a trainer gets on; stall.c's. */
 struct stall {
@@ -58,7 +58,8 @@ struct stall {
 	char why[256];
 };
 
-/* A trainer. A ghost is one whose connection has ended while its process lives and holds slots. */
+/* A trainer. A ghost is one whose connection has ended while its process lives and holds slots. One that is parting has been told that the daemon stops, and has
+ * the daemon's memory on a GPU open until its Close. */
 struct session {
 	struct session *next;        /* in the daemon's list */
 	struct session *next_in_job;
@@ -111,7 +112,7 @@ struct batchd {
 	uint64_t slots_bytes;        /* charged */
 	uint64_t decoded_budget_bytes, index_budget_bytes, file_budget_bytes; /* the most that caches may take */
 	uv_signal_t on_term, on_int, on_hup;
-	uv_timer_t idle, watchdog, sync, stall, patience; /* patience: with the GPUs' threads at the end */
+	uv_timer_t idle, watchdog, sync, stall, patience; /* patience: at the end, with who has memory on a GPU open, then with the GPUs' threads */
 	struct pool_task sync_task;
 	bool syncing;
 	bool stopping;
@@ -123,8 +124,12 @@ struct batchd {
 extern const struct peer_ops session_peer_ops;
 /* The job's loader is there, or a slab is: goes on with opening. */
 void session_advance(struct session *s);
-/* While stopping: a ghost's slots are not waited for. */
+/* While stopping: tells the trainer, and ends the session unless its process may have memory on a GPU open, which is not to be freed until it says Close or exits. */
+void session_dismiss(struct session *s);
+/* While stopping: a ghost's slots are not waited for, unless they are on a GPU. */
 void session_forsake(struct session *s);
+/* While stopping: nor is what is open on a GPU any longer, which is then left to the end of this process. Whether there was such a thing. */
+bool session_abandon(struct session *s);
 void session_fail(struct session *s, Batchd__Wire__ErrorCode code, const char *field, const char *text);
 
 /* stall.c: trainers that do not get on. */

@@ -200,7 +200,7 @@ static json_t *loader_part(const struct job *j)
 
 static json_t *session_part(const struct session *s)
 {
-	static const char *const states[] = { "greeted", "opening", "attached", "gone, holds batches" };
+	static const char *const states[] = { "greeted", "opening", "attached", "gone, holds batches", "told to go" };
 	json_t *o = json_object();
 	set_int(o, "id", s->number);
 	set_int(o, "pid", (uint64_t)s->pid);

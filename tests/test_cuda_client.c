@@ -465,8 +465,16 @@ START_TEST(test_misuse_is_told_and_harmless)
 	ck_assert_int_eq(batchd_cuda_labels(loader, &batch, target(), stream), BATCHD_E_INVALID);
 	ck_assert_int_eq(batchd_cuda_wait(loader, batch.slot, batch.generation, stream), BATCHD_E_INVALID);
 	ck_assert_int_eq(batchd_cuda_release(loader, batch.slot, batch.generation, stream), BATCHD_E_INVALID);
+	ck_assert_ptr_nonnull(strstr(batchd_error(loader), "batchd_cuda_release: this batch is no longer on loan"));
 	ck_assert_int_eq(batchd_cuda_add_stream(loader, UINT32_MAX, batch.generation, stream), BATCHD_E_INVALID);
 	batch.generation--;
+	inject("cuEventRecord:1=1");
+	ck_assert_int_eq(batchd_cuda_release(loader, batch.slot, batch.generation, stream), BATCHD_E_GPU);
+	ck_assert_ptr_nonnull(strstr(batchd_error(loader), "CUDA_ERROR_INVALID_VALUE on cuda:0"));
+	inject("cuCtxPushCurrent:1=2");
+	ck_assert_int_eq(batchd_cuda_release(loader, batch.slot, batch.generation, stream), BATCHD_E_GPU);
+	ck_assert_ptr_nonnull(strstr(batchd_error(loader), "CUDA_ERROR_OUT_OF_MEMORY on cuda:0"));
+	inject(NULL);
 	ok(batchd_cuda_finish(loader, &batch, target(), stream));
 	ok(batchd_cuda_release(loader, batch.slot, batch.generation, stream));
 }
@@ -484,6 +492,7 @@ START_TEST(test_cpu_loader_has_no_gpu)
 	ck_assert_ptr_null(batch.device_data);
 	ck_assert_int_eq(batchd_cuda_finish(loader, &batch, target(), stream), BATCHD_E_INVALID);
 	ck_assert_int_eq(batchd_cuda_release(loader, batch.slot, batch.generation, stream), BATCHD_E_INVALID);
+	ck_assert_ptr_nonnull(strstr(batchd_error(loader), "delivers to no GPU"));
 	ok(batchd_release(loader, batch.slot, batch.generation));
 }
 END_TEST

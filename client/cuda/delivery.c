@@ -416,14 +416,14 @@ int delivery_collect(struct batchd_loader *l, bool *more)
 	return d->lost;
 }
 
-/* The trainer's own work on the batch is queued on its stream: an event behind it tells when the slot may go back. */
-static int release_behind(struct batchd_loader *l, struct device_lease *lease, struct cuda_stream *stream)
+/* The trainer's own work on the batch is queued on its stream: an event behind it tells when the slot may go back. 0 or a code with f. */
+static int release_behind(struct batchd_loader *l, struct device_lease *lease, struct cuda_stream *stream, struct fault *f)
 {
 	struct delivery *d = l->delivery;
 	int capturing = CUDA_CAPTURE_NONE, r = d->gpu.driver->stream_is_capturing(stream, &capturing);
 
 	if (r == CUDA_OK && capturing != CUDA_CAPTURE_NONE)
-		return BATCHD_E_INVALID;
+		return fault_set(f, BATCHD_E_INVALID, "batchd_cuda_release: not inside the capture of a CUDA graph; release it before or after");
 	if (r == CUDA_OK)
 		r = delivery_use(d, lease, stream);
 	if (r == CUDA_OK && l->lease[slot_of(d, lease)].n_out == 1 && !l->lease[slot_of(d, lease)].more)
@@ -431,7 +431,8 @@ static int release_behind(struct batchd_loader *l, struct device_lease *lease, s
 	if (r != CUDA_OK) {
 		if (cuda_error_sticky(r))
 			d->lost = r;
-		return BATCHD_E_GPU;
+		gpu_fault(&d->gpu, r, f, "batchd_cuda_release cannot note what the stream still does with the batch");
+		return f->code = BATCHD_E_GPU;
 	}
 	lease->n_lent--;
 	lease->deferred = true;
@@ -440,12 +441,29 @@ static int release_behind(struct batchd_loader *l, struct device_lease *lease, s
 	return 0;
 }
 
+static int release_in_context(struct batchd_loader *l, struct device_lease *lease, struct cuda_stream *stream, struct fault *f)
+{
+	struct delivery *d = l->delivery;
+	struct gpu_visit visit;
+	int r = gpu_enter(&d->gpu, &visit);
+
+	if (r != CUDA_OK) {
+		gpu_fault(&d->gpu, r, f, "batchd_cuda_release cannot use the GPU");
+		return f->code = BATCHD_E_GPU;
+	}
+	r = release_behind(l, lease, stream, f);
+	take_returned(l);
+	give_back_complete(l);
+	gpu_leave(&d->gpu, &visit);
+	return r;
+}
+
 int batchd_cuda_release(struct batchd_loader *l, uint32_t slot, uint64_t generation, void *stream)
 {
 	struct device_lease *lease = NULL;
 	struct batchd_loader *owner;
-	struct gpu_visit visit;
-	int r = BATCHD_E_INVALID;
+	struct fault f = { 0 };
+	int r;
 
 	if (loader_is_foreign(l))
 		return BATCHD_E_FORKED;
@@ -453,12 +471,12 @@ int batchd_cuda_release(struct batchd_loader *l, uint32_t slot, uint64_t generat
 	owner = delivery_owner(l, generation);
 	if (owner)
 		lease = delivery_lease(owner, slot, generation);
-	if (lease && gpu_enter(&owner->delivery->gpu, &visit) == CUDA_OK) {
-		r = release_behind(owner, lease, stream);
-		take_returned(owner);
-		give_back_complete(owner);
-		gpu_leave(&owner->delivery->gpu, &visit);
-	}
+	r = lease ? release_in_context(owner, lease, stream, &f) :
+		    fault_set(&f, BATCHD_E_INVALID, "batchd_cuda_release: %s", l->delivery ? "this batch is no longer on loan, or a tensor has it" :
+			      "this loader delivers to no GPU: option device");
+	/* Another thread's mistakes are its own: the text is not to change under whoever reads it here. The loader goes on. */
+	if (r < 0 && !l->fault.code && pthread_equal(l->taker, pthread_self()))
+		memcpy(l->fault.text, f.text, sizeof f.text);
 	pthread_mutex_unlock(&l->lock);
 	return r;
 }
@@ -501,6 +519,45 @@ static struct batchd_loader *take_over_formers(struct batchd_loader *l)
 	return over;
 }
 
+/* Takes the mapping out, if it may go: nobody finds it any more then. */
+static cuda_ptr take_mapping(struct batchd_loader *l)
+{
+	cuda_ptr imported = 0;
+
+	pthread_mutex_lock(&l->lock);
+	if (is_over(l) && !l->delivery->lost) {
+		imported = l->delivery->imported;
+		l->delivery->imported = 0;
+	}
+	pthread_mutex_unlock(&l->lock);
+	return imported;
+}
+
+bool delivery_part(struct batchd_loader *l)
+{
+	struct delivery *d = l->delivery;
+	struct gpu_visit visit;
+	cuda_ptr imported;
+	int r;
+
+	if (!d->imported)
+		return true;
+	imported = take_mapping(l);
+	if (!imported)
+		return false;
+	r = gpu_enter(&d->gpu, &visit);
+	if (r == CUDA_OK) {
+		r = d->gpu.driver->ipc_close_mem_handle(imported);
+		gpu_leave(&d->gpu, &visit);
+	}
+	pthread_mutex_lock(&l->lock);
+	if (r == CUDA_OK)
+		loader_send_close(l);
+	connection_close(&l->connection);
+	pthread_mutex_unlock(&l->lock);
+	return true;
+}
+
 static void destroy_formers(struct batchd_loader *f)
 {
 	for (struct batchd_loader *next; f; f = next) {
@@ -520,6 +577,8 @@ static int collect(struct batchd_loader *l, bool *more)
 	over = l->former ? take_over_formers(l) : NULL;
 	pthread_mutex_unlock(&l->lock);
 	destroy_formers(over);
+	if (l->absence.lost)
+		delivery_part(l);
 	return lost;
 }
 
@@ -556,6 +615,7 @@ static void note_lent(struct batchd_loader *l, const struct batchd_batch *b)
 	struct device_lease *lease = &l->delivery->lease[b->slot];
 
 	pthread_mutex_lock(&l->lock);
+	l->taker = pthread_self();
 	if (lease->generation != b->generation) {
 		lease->generation = b->generation;
 		lease->n_lent = lease->n_streams = 0;

@@ -101,6 +101,10 @@ void delivery_return(struct delivery *d, struct returned *node);
 
 /* ---- the end ---- */
 
+/* The daemon has gone or is about to go: closes its memory as soon as nobody has a batch of it and nothing on the GPU reads one, and then says Close, which a daemon
+ * that stops waits a little for. True: there is nothing left to close. The loader's thread, not under the lock. */
+bool delivery_part(struct batchd_loader *l);
+
 /* batchd_close for loaders with a GPU: waits a little for what is pending, then closes or leaves that to delivery_reap. Not under the lock. */
 void delivery_close(struct batchd_loader *l);
 /* Closes loaders whose last batch has come back since. Not under any lock; any thread. */

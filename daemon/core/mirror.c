@@ -165,6 +165,7 @@ bool mirrors_close(struct slots *s, void (*finished)(struct slots *s, bool lost)
 	s->mirrors_finished = finished;
 	for (unsigned i = 0; i < n; i++) {
 		struct gpu_slab *slab = s->mirrors[i]->slab;
+		slab->left = s->mirrors[i]->left;
 		free(s->mirrors[i]->copy);
 		free(s->mirrors[i]);
 		gpu_slab_close(slab, on_slab_closed, s);

@@ -40,6 +40,7 @@ struct mirror {
 	unsigned char uuid[GPU_UUID_BYTES];
 	struct gpu_slab *slab;      /* NULL: still being opened */
 	bool failed;                /* a copy has failed: nobody may attach with it any more */
+	bool left;                  /* others have it open and are not waited for: its memory is not freed before this process ends */
 	struct slot_copy *copy;     /* one per slot */
 	void (*on_open)(void *arg, struct mirror *m, int result, const char *why);
 	void *arg;

@@ -157,7 +157,7 @@ static int check_device(struct gpu *gpu, struct gpu_slab_work *sw)
 static void drop_context(struct gpu *gpu)
 {
 	const struct cuda_driver *d = &gpu->all->driver;
-	if (gpu->own.lost || !gpu->own.context)
+	if (gpu->own.lost || gpu->own.keeps || !gpu->own.context)
 		return;
 	while (gpu->own.n_events)
 		failed(gpu, d->event_destroy(gpu->own.events[--gpu->own.n_events]), "cuEventDestroy");
@@ -402,7 +402,8 @@ static int open_slab(struct gpu *gpu, struct gpu_slab_work *sw)
 
 static int close_slab(struct gpu *gpu, struct gpu_slab_work *sw)
 {
-	if (!gpu->own.lost)
+	gpu->own.keeps |= sw->slab.left;
+	if (!gpu->own.lost && !sw->slab.left)
 		failed(gpu, gpu->all->driver.mem_free(sw->memory), "cuMemFree");
 	count_slab(gpu, -1, sw->slab.bytes);
 	leave_context(gpu);

@@ -410,6 +410,16 @@ void gpus_close(struct gpus *g, void (*on_closed)(void *arg), void *arg)
 
 /* ---- looking ---- */
 
+bool gpu_is_lost(const struct gpu *gpu)
+{
+	return gpu->told;
+}
+
+bool gpu_has_uuid(const struct gpu *gpu, const unsigned char uuid[GPU_UUID_BYTES])
+{
+	return !memcmp(gpu->uuid.bytes, uuid, GPU_UUID_BYTES);
+}
+
 unsigned gpus_get_stats(struct gpus *g, struct gpu_stats *stats, unsigned n)
 {
 	unsigned filled = 0;

@@ -62,6 +62,7 @@ struct gpu_slab {
 	unsigned char handle[GPU_HANDLE_BYTES]; /* for cudaIpcOpenMemHandle in other processes */
 	uint64_t bytes;                 /* whole multiples of 2 MiB */
 	bool pinned;                    /* the host slab is */
+	bool left;                      /* the owner's, before closing: other processes have it open, so it is not freed but left to the end of this one */
 };
 
 struct gpu_slab_params {
@@ -76,7 +77,7 @@ struct gpu_slab_params {
 
 /* 0: on_open will be called; GPU_E_REFUSED: it will not, `why` (GPU_REASON_BYTES) says so; -ENOMEM. */
 int gpu_slab_open(struct gpus *g, const struct gpu_slab_params *params, char *why);
-/* No copy of it may be under way, and no other process may have it open any more. The host slab may be unmapped in on_closed, not before; when lost is true not
+/* No copy of it may be under way, and unless it is left no other process may have it open any more. The host slab may be unmapped in on_closed, not before; when lost is true not
  * even then, as nobody can say what the GPU still reads. */
 void gpu_slab_close(struct gpu_slab *slab, void (*on_closed)(void *arg, bool lost), void *arg);
 
@@ -120,6 +121,8 @@ struct gpu_stats {
 	char last_error[160], pin_note[GPU_REASON_BYTES]; /* why something is not pinned */
 	uint64_t in_flight;
 };
+bool gpu_is_lost(const struct gpu *gpu); /* and on_lost has been called */
+bool gpu_has_uuid(const struct gpu *gpu, const unsigned char uuid[GPU_UUID_BYTES]);
 /* Fills in up to n, returns how many GPUs somebody has asked for and this machine has. */
 unsigned gpus_get_stats(struct gpus *g, struct gpu_stats *stats, unsigned n);
 /* How long the CUDA call that has taken longest so far has been at it; 0: none is under way. */

@@ -124,7 +124,7 @@ void peer_fail(struct peer *p, Batchd__Wire__ErrorCode code, const char *field, 
 {
 	if (p->closing)
 		return;
-	if (!p->doomed) {
+	if (!p->doomed && !p->dismissed) {
 		va_list ap;
 		va_start(ap, fmt);
 		say_why(p, code, field, fmt, ap);
@@ -149,6 +149,20 @@ void peer_doom(struct peer *p, Batchd__Wire__ErrorCode code, const char *field, 
 	p->doomed = true;
 	uv_poll_stop(&p->poll);
 	uv_timer_start(&p->hello_timer, on_doom, 0, 0); /* the hello is over */
+}
+
+void peer_dismiss(struct peer *p, Batchd__Wire__ErrorCode code, const char *field, const char *fmt, ...)
+{
+	if (p->closing || p->doomed || p->dismissed)
+		return;
+	va_list ap;
+	va_start(ap, fmt);
+	say_why(p, code, field, fmt, ap);
+	va_end(ap);
+	p->dismissed = true;
+	drop_waiting(p);
+	shutdown(p->fd, SHUT_WR); /* for whom there was no room to be told */
+	set_events(p);
 }
 
 /* ---- sending ---- */
@@ -188,7 +202,7 @@ static void keep(struct peer *p, const Batchd__Wire__ServerMessage *m, const int
 void peer_send(struct peer *p, const Batchd__Wire__ServerMessage *m, const int *fds, unsigned n_fds)
 {
 	assert(n_fds <= PACKET_FDS);
-	if (p->closing || p->doomed)
+	if (p->closing || p->doomed || p->dismissed)
 		return;
 	int r = p->out_first ? -EAGAIN : wire_send(p->fd, &m->base, fds, n_fds, MSG_DONTWAIT);
 	if (r == -EAGAIN || r == -EINTR || r == -ETOOMANYREFS)
@@ -200,7 +214,7 @@ void peer_send(struct peer *p, const Batchd__Wire__ServerMessage *m, const int *
 
 void peer_wake(struct peer *p)
 {
-	if (p->closing || p->doomed || p->out_first)
+	if (p->closing || p->doomed || p->dismissed || p->out_first)
 		return;
 	Batchd__Wire__Wake w = BATCHD__WIRE__WAKE__INIT;
 	Batchd__Wire__ServerMessage m = BATCHD__WIRE__SERVER_MESSAGE__INIT;

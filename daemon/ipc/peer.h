@@ -45,6 +45,7 @@ struct peer {
 	bool turn_over;             /* ops->message says so of what took long: then the others come first */
 	bool gone;                  /* what it says is the last, and nobody reads an answer */
 	bool doomed;                /* has been told why; closed when the loop comes round */
+	bool dismissed;             /* has been told why, and is heard until it hangs up */
 	struct charge connection, fds, unread; /* ops->closed may take the first two over */
 	struct packet *out_first, *out_last;
 	unsigned n_out;
@@ -63,6 +64,10 @@ void peer_fail(struct peer *p, Batchd__Wire__ErrorCode code, const char *field, 
 
 /* The same, but the peer and its session stay until the loop comes round: for callers that are deep inside of what its end takes away. */
 void peer_doom(struct peer *p, Batchd__Wire__ErrorCode code, const char *field, const char *fmt, ...)
+	__attribute__((format(printf, 4, 5)));
+
+/* The same, but its messages still come, until it hangs up or the caller closes it; nothing is sent any more. */
+void peer_dismiss(struct peer *p, Batchd__Wire__ErrorCode code, const char *field, const char *fmt, ...)
 	__attribute__((format(printf, 4, 5)));
 
 /* Tells the client to look at the ring; nothing if its socket is full, as there is something to read already. */

@@ -57,8 +57,8 @@ def gpu_daemon(double, make_daemon, monkeypatch):
     return make
 
 
-def start(*args, data=DATA, env=None):
-    return subprocess.Popen([str(TRAINER), data, *map(str, args)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+def start(*args, data=DATA, env=None, stdin=subprocess.DEVNULL):
+    return subprocess.Popen([str(TRAINER), data, *map(str, args)], stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                             env={**os.environ, **(env or {})})
 
 
@@ -218,6 +218,101 @@ def test_a_lost_gpu_ends_the_daemon_and_a_new_one_serves_again(gpu_daemon, doubl
     os.environ.pop("FAKECUDA_FAIL", None)
     daemon.start()
     assert finish(start(20))[-1] == "20 batches, ipc, "
+
+
+def test_a_session_that_is_opening_learns_that_the_gpu_is_lost(gpu_daemon, double):
+    """The GPU breaks while the second trainer's memory is made on it: both learn the reason, not only that the daemon stops."""
+    daemon = gpu_daemon(env={"FAKECUDA_FAIL": "cuMemAlloc:2=700"})
+    first = start(100000, "--job", "first", "--hold-us", 1000)
+    assert first.stdout.readline() == "attached\n"
+    second = finish(start(5, "--job", "second"), exit_code=3)
+    assert second[-1].startswith("GPU: ") and "CUDA_ERROR_ILLEGAL_ADDRESS in cuMemAlloc" in second[-1], second
+    assert "CUDA_ERROR_ILLEGAL_ADDRESS" in "".join(finish(first, exit_code=3)[-1:])
+    assert daemon.process.wait(20) == 75
+    daemon.start()
+
+
+def test_trainers_wait_for_the_next_daemon_when_the_gpu_is_lost(gpu_daemon, double):
+    """With reconnecting on: the reason is in the event's text, and the next daemon serves them on the GPU from the batch that was due."""
+    daemon = gpu_daemon(env={"FAKECUDA_FAIL": "run:40=700"})
+    trainer = start(300, "--reconnect-ms", 60000)
+    assert daemon.process.wait(60) == 75
+    daemon.start()
+    output = finish(trainer)
+    lost = [line for line in output if line.startswith("lost: ")]
+    assert len(lost) == 1 and "CUDA_ERROR_ILLEGAL_ADDRESS" in lost[0], output
+    assert [line for line in output if line.startswith("back: ") and "CUDA_ERROR_ILLEGAL_ADDRESS" in line] and output[-1] == "300 batches, ipc, "
+
+
+def test_sigterm_at_the_very_end_of_a_lost_gpu_changes_nothing(gpu_daemon, double):
+    """systemd may stop a daemon that ends by itself, at any moment: the exit code stays the GPU's."""
+    daemon = gpu_daemon(env={"FAKECUDA_FAIL": "run:20=700"})
+    trainer = start(100000)
+    wait_until("the GPU is lost", lambda: "gpu-lost" in daemon.output())
+    while daemon.process.poll() is None:
+        daemon.process.send_signal(signal.SIGTERM)  # without a pause, for some milliseconds: one of them meets the very end
+    assert daemon.process.returncode == 75
+    finish(trainer, exit_code=3)
+    daemon.start()
+
+
+def test_a_clean_stop_frees_nothing_that_trainers_have_open(gpu_daemon, double):
+    """SIGTERM in the middle: trainers finish what the GPU is at, close the daemon's memory, and say so; the daemon frees it then, and the next one serves them on."""
+    daemon = gpu_daemon()
+    trainers = [start(150, "--job", "four", "--rank", rank, "--world", 4, "--hold-us", 500, "--seed", rank, "--reconnect-ms", 60000) for rank in range(3)]
+    trainers.append(start(150, "--job", "four", "--rank", 3, "--world", 4, "--hold-us", 500, "--reconnect-ms", 60000, env={"FAKECUDA_DELAY_US": "10000"}))
+    for trainer in trainers:
+        assert trainer.stdout.readline() == "attached\n"
+    time.sleep(0.2)
+    pid = daemon.pid
+    daemon.stop()
+    double.assert_clean(pid)  # leaks included: all was freed
+    assert "gpu-left" not in daemon.output()
+    daemon.start()
+    for trainer in trainers:
+        assert finish(trainer)[-1] == "150 batches, ipc, "
+    daemon.stop()
+    assert not double.violations()
+
+
+def test_who_does_not_let_go_is_not_waited_for_long(gpu_daemon, double):
+    """A trainer that is stopped, and one that got the error but does nothing about it: the daemon ends in time, and frees nothing under them."""
+    daemon = gpu_daemon()
+    trainers = [start(100000, "--job", name, "--hold-us", 1000, "--stay", stdin=subprocess.PIPE) for name in ("stopped", "idle", "dies")]
+    stopped, idle, dies = trainers
+    for trainer in trainers:
+        assert trainer.stdout.readline() == "attached\n"
+    stopped.send_signal(signal.SIGSTOP)
+    began = time.monotonic()
+    daemon.process.send_signal(signal.SIGTERM)
+    wait_until("it stops", lambda: "stopping:" in daemon.output())
+    dies.kill()
+    dies.wait()
+    daemon.stop()
+    assert time.monotonic() - began < 15
+    assert "2 trainers still have batches on a GPU open" in daemon.output(), daemon.output()
+    stopped.send_signal(signal.SIGCONT)
+    for trainer in (stopped, idle):
+        output, _ = trainer.communicate(timeout=60)
+        assert trainer.returncode == 3 and "SHUTDOWN: " in output, output
+    dies.communicate()
+    assert not double.violations()
+
+
+def test_a_second_sigterm_and_new_trainers_during_the_grace_time(gpu_daemon, double):
+    """Neither shortens nor lengthens it, and who knocks meanwhile is not let in."""
+    daemon = gpu_daemon()
+    idle = start(100000, "--stay", stdin=subprocess.PIPE)
+    assert idle.stdout.readline() == "attached\n"
+    daemon.process.send_signal(signal.SIGTERM)
+    wait_until("it stops", lambda: "stopping:" in daemon.output())
+    daemon.process.send_signal(signal.SIGTERM)
+    late = start(5)
+    assert daemon.process.wait(20) == 0
+    output, _ = late.communicate(timeout=60)
+    assert late.returncode == 3, output
+    idle.communicate(timeout=60)
+    assert not double.violations()
 
 
 def test_a_lost_gpu_is_gone_even_when_its_driver_hangs(gpu_daemon, double):

@@ -141,6 +141,13 @@ void peer_doom(struct peer *p, Batchd__Wire__ErrorCode code, const char *field, 
 	p->doomed = true; /* closed by sim_doom_comes */
 }
 
+void peer_dismiss(struct peer *p, Batchd__Wire__ErrorCode code, const char *field, const char *fmt, ...)
+{
+	(void)p;
+	(void)field;
+	SIM_CHECK(false, "%s (%s) for a session with a GPU; there is none here", wire_code_name(code), fmt);
+}
+
 void peer_wake(struct peer *p)
 {
 	Batchd__Wire__Wake w = BATCHD__WIRE__WAKE__INIT;

@@ -1,8 +1,10 @@
 /* A trainer that believes nothing: each batch on its GPU is compared with the same batch in host memory, held for a while, and compared again before it is given
  * back. For tests with real processes, on a GPU or on the driver double ($BATCHD_LIBCUDA).
  *
- *   gpu-trainer DATASET BATCHES [--job NAME] [--share] [--rank R] [--world N] [--batch N] [--hold-us MOST] [--seed N] [--epoch E] [--device D]
+ *   gpu-trainer DATASET BATCHES [--job NAME] [--share] [--rank R] [--world N] [--batch N] [--hold-us MOST] [--seed N] [--epoch E] [--device D] [--reconnect-ms N]
+ *               [--stay]
  *
+ * --stay: after an error it lives on, and closes nothing, until its standard input ends. Events are printed as they come, "lost: TEXT".
  * Last line: "BATCHES batches, PATH, REASON". Exit status 0; 1: a byte differs; 3: batchd said an error, which is printed; 4: CUDA did. */
 #include <errno.h>
 #include <getopt.h>
@@ -53,6 +55,13 @@ static size_t element_bytes(enum batchd_dtype t)
 	return bytes[t];
 }
 
+static void on_event(void *arg, int event, const char *text)
+{
+	(void)arg;
+	printf("%s: %s\n", event == BATCHD_EVENT_LOST ? "lost" : event == BATCHD_EVENT_BACK ? "back" : "event", text);
+	fflush(stdout);
+}
+
 static bool same(const void *device, const void *host, void *room, size_t n_bytes, const char *when, const struct batchd_batch *b)
 {
 	CU(memcpy_dtoh_async(room, (cuda_ptr)(uintptr_t)device, n_bytes, NULL));
@@ -93,12 +102,14 @@ static int look_at(struct batchd_loader *l, const struct batchd_batch *b, const 
 int main(int argc, char **argv)
 {
 	static const struct option options[] = { { "job", 1, NULL, 'j' }, { "share", 0, NULL, 's' }, { "rank", 1, NULL, 'r' }, { "world", 1, NULL, 'w' },
-		{ "batch", 1, NULL, 'b' }, { "hold-us", 1, NULL, 'h' }, { "seed", 1, NULL, 'S' }, { "device", 1, NULL, 'd' }, { "epoch", 1, NULL, 'e' }, { 0 } };
+		{ "batch", 1, NULL, 'b' }, { "hold-us", 1, NULL, 'h' }, { "seed", 1, NULL, 'S' }, { "device", 1, NULL, 'd' }, { "epoch", 1, NULL, 'e' },
+		{ "reconnect-ms", 1, NULL, 'R' }, { "stay", 0, NULL, 'y' }, { 0 } };
 	struct batchd_options o;
 	struct batchd_loader *l;
 	struct batchd_info info = { .size_bytes = sizeof(info) };
 	struct batchd_batch b = { .size_bytes = sizeof(b) };
 	unsigned hold_us = 0;
+	bool stay = false;
 	uint64_t epoch = 0;
 	char err[512] = "";
 	int c, r, exit_code = 0;
@@ -106,6 +117,7 @@ int main(int argc, char **argv)
 	o.device = "cuda";
 	o.batch_size = 16;
 	o.reconnect_ms = 0;
+	o.on_event = on_event;
 	while ((c = getopt_long(argc, argv, "", options, NULL)) != -1) {
 		switch (c) {
 		case 'j': o.job = optarg; break;
@@ -117,6 +129,8 @@ int main(int argc, char **argv)
 		case 'S': srand((unsigned)atoi(optarg)); break;
 		case 'd': o.device = optarg; break;
 		case 'e': epoch = (uint64_t)atoll(optarg); break;
+		case 'R': o.reconnect_ms = (uint32_t)atoi(optarg); break;
+		case 'y': stay = true; break;
 		default: return 2;
 		}
 	}
@@ -141,6 +155,9 @@ int main(int argc, char **argv)
 	}
 	if (r < 0 && !exit_code)
 		exit_code = fail(batchd_code_name(r), batchd_error(l));
+	fflush(stdout);
+	while (exit_code && stay && getchar() != EOF)
+		;
 	if (!exit_code)
 		printf("%d batches, %s, %s\n", n, info.device_path == BATCHD_DEVICE_IPC ? "ipc" : "copy", info.device_reason);
 	batchd_close(l);

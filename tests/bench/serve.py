@@ -1,9 +1,12 @@
-"""What batchd.serve costs beside the DataLoader that it feeds from: serve.py [--batches 40] [--rounds 3] [--trainers 1,2,4] [--workers 0,1] [--mib 37] [--quick].
+"""What batchd.serve costs beside the DataLoader that it feeds from.
 
-A torch data set makes a fresh batch per step (torch.full, 64x3x224x224 float32 unless --mib says otherwise). A trainer iterates its DataLoader directly,
-or through batchd.serve in a process of its own, in share mode. With several trainers torch makes the batches once for each, as it has no other way. Every
-trainer reads one value of each page of a batch and forgets it. Printed per batch that *one* trainer gets, medians over the rounds: wall, and CPU milliseconds
-of the trainer (which makes batches itself with torch and num_workers=0), of the makers (workers, and the producer), of the daemon, and of all together.
+    serve.py [--batches 40] [--rounds 3] [--trainers 1,2,4] [--workers 0,1] [--mib N] [--quick]
+
+A torch data set makes a fresh batch per step (torch.full, 64x3x224x224 float32 unless --mib says otherwise). A trainer iterates its DataLoader
+directly, or through batchd.serve in a process of its own, in share mode. With several trainers torch makes the batches once for each, as it has no
+other way. Every trainer reads one value of each page of a batch and forgets it. Printed per batch that *one* trainer gets, medians over the rounds: wall,
+and CPU milliseconds of the trainer (which makes batches itself with torch and num_workers=0), of the makers (workers, and the producer), of the
+daemon, and of all together.
 """
 import argparse
 import json
@@ -155,6 +158,10 @@ def serve_round(a, workers, n_trainers):
     return {**result, "makers": result["makers"] / n_trainers, "daemon": result["daemon"] / n_trainers}
 
 
+def with_all(values):
+    return f"{statistics.median(values):.1f} ({' '.join(format(v, '.1f') for v in values)})"
+
+
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--batches", type=int, default=40)
@@ -178,15 +185,18 @@ def main():
         a.rounds, a.batches = 1, 15
     floor = json.loads(start(a, "copy").communicate()[0])
     print(f"one batch: made in {floor['make']:.1f} ms of CPU, copied in {floor['copy']:.1f} ms\n")
-    print(f"{'milliseconds per batch of a trainer':40} {'wall, median (all)':36} CPU: {'trainer':>8} {'makers':>8} {'daemon':>8} {'all':>8}")
+    print(f"{'milliseconds per batch of a trainer':40} {'wall, median (all)':36} CPU: {'trainer':>8} {'makers':>8} {'daemon':>8}  all, median (all)")
     for workers in map(int, a.workers.split(",")):
         for n in map(int, a.trainers.split(",")):
-            for who, what in (("torch", torch_round), ("serve", serve_round)):
-                rounds = [what(a, workers, n) for _ in range(a.rounds)]
+            both = {"torch": [], "serve": []}
+            for _ in range(a.rounds):  # in turn, so that what else the machine does meets both
+                both["torch"].append(torch_round(a, workers, n))
+                both["serve"].append(serve_round(a, workers, n))
+            for who, rounds in both.items():
                 m = {k: statistics.median(r[k] for r in rounds) for k in rounds[0]}
-                walls = f"{m['wall']:.1f} ({' '.join(format(r['wall'], '.1f') for r in rounds)})"
-                print(f"{who}, num_workers={workers}, trainers={n:<11} {walls:41} {m['trainer']:9.1f} {m['makers']:8.1f} {m['daemon']:8.2f} "
-                      f"{m['trainer'] + m['makers'] + m['daemon']:8.1f}", flush=True)
+                everything = [r["trainer"] + r["makers"] + r["daemon"] for r in rounds]
+                print(f"{who}, num_workers={workers}, trainers={n:<11} {with_all([r['wall'] for r in rounds]):41} {m['trainer']:9.1f} "
+                      f"{m['makers']:8.1f} {m['daemon']:8.2f}  {with_all(everything)}", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
-/* What a producer may have left in a slot: any bytes are refused with a text, or every array that is given out lies in the slot, behind the text, and has
- * the bytes that its shape says; and what is laid is read back as it was. */
+/* What a producer may have left in a slot: any bytes are refused with a text, or every array that is given out lies in the slot, behind the text,
+ * and has the bytes that its shape says; and what is laid is read back as it was. */
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* A trainer without a model: takes batches on a GPU, works on them in all the ways that libbatchd offers, at random, and checks every byte that came out.
  *
  *     trainer --dataset npy:X,Y [--job NAME] [--rank R --world W] [--mode share] [--batch N] [--epochs N] [--from EPOCH,STEP] [--dtype D] [--nchw]
- *             [--transform T] [--check rows|twin|none] [--seed N] [--delay-us N] [--most N] [--slots N]
+ *             [--transform T] [--check rows|twin|none] [--seed N] [--delay-us N] [--most N] [--slots N] [--reconnect-ms N]
  *
  * rows: row i of the data set is what tests write (64 words, word j of row i is i * 2654435761 + j); twin: a second loader without a GPU must give the
  * same. For every batch that was checked it says "done EPOCH STEP"; at the end "end N batches by PATH". Exit status 0; 1: something was wrong, which is
@@ -330,7 +330,7 @@ int main(int argc, char **argv)
 	static const struct option known[] = { { "dataset", 1, NULL, 'd' }, { "job", 1, NULL, 'j' }, { "rank", 1, NULL, 'r' }, { "world", 1, NULL, 'w' },
 		{ "mode", 1, NULL, 'm' }, { "batch", 1, NULL, 'b' }, { "epochs", 1, NULL, 'e' }, { "from", 1, NULL, 'f' }, { "dtype", 1, NULL, 't' },
 		{ "nchw", 0, NULL, 'n' }, { "transform", 1, NULL, 'x' }, { "check", 1, NULL, 'c' }, { "seed", 1, NULL, 's' }, { "delay-us", 1, NULL, 'u' },
-		{ "most", 1, NULL, 'o' }, { "slots", 1, NULL, 'l' }, { NULL, 0, NULL, 0 } };
+		{ "most", 1, NULL, 'o' }, { "slots", 1, NULL, 'l' }, { "reconnect-ms", 1, NULL, 'R' }, { NULL, 0, NULL, 0 } };
 	unsigned long long from_epoch = 0, from_step = 0, n_epochs = 1;
 	char twin_job[256];
 	int c;
@@ -357,6 +357,7 @@ int main(int argc, char **argv)
 		case 's': chance = strtoull(optarg, NULL, 10) * 7919; break;
 		case 'u': delay_us = atol(optarg); break;
 		case 'l': options.n_slots = (uint32_t)atoi(optarg); break;
+		case 'R': options.reconnect_ms = (uint32_t)atol(optarg); break;
 		case 'o': most = strtoull(optarg, NULL, 10); break;
 		default: return 64;
 		}

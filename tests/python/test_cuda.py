@@ -225,7 +225,8 @@ def test_images_are_the_same_as_on_the_cpu(samples, tmp_path, dtype, layout):
 
 # ---- things that stand in the way ----
 
-SHORT = ["--job", "short", "--rank", 0, "--world", 1, "--batch", BATCH, "--most", 24]
+# A daemon that has lost its GPU does not come back in these tests.
+SHORT = ["--job", "short", "--rank", 0, "--world", 1, "--batch", BATCH, "--most", 24, "--reconnect-ms", 500]
 
 
 @on_gpu

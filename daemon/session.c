@@ -736,9 +736,6 @@ static void on_classes(struct session *s, uint32_t first)
 
 static void on_status(struct session *s)
 {
-	pool_drain(s->daemon->pool); /* batches that are done and of which nobody is short have not been looked at yet */
-	if (!s->peer)
-		return;
 	if (s->peer->gone)
 		return;
 	s->peer->turn_over = true; /* it takes as long as dozens of other messages */

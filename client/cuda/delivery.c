@@ -540,7 +540,7 @@ bool delivery_part(struct batchd_loader *l)
 	cuda_ptr imported;
 	int r;
 
-	if (!d->imported)
+	if (!d || !d->imported)
 		return true;
 	imported = take_mapping(l);
 	if (!imported)

@@ -353,6 +353,8 @@ static void *io_main(void *arg)
 
 /* ---- the loop thread ---- */
 
+static void finish_tasks(struct pool *p);
+
 static void on_told(uv_poll_t *poll, int status, int events)
 {
 	struct pool *p = poll->data;
@@ -362,15 +364,14 @@ static void on_told(uv_poll_t *poll, int status, int events)
 	while (read(p->wake_fd, &n, sizeof(n)) < 0 && errno == EINTR)
 		;
 	pool_drain(p);
+	finish_tasks(p);
 }
 
 void pool_drain(struct pool *p)
 {
 	pthread_mutex_lock(&p->lock);
 	struct pool_job *jobs = p->done;
-	struct pool_task *tasks = p->tasks_done;
 	p->done = NULL;
-	p->tasks_done = NULL;
 	p->told = false;
 	pthread_mutex_unlock(&p->lock);
 	while (jobs) {
@@ -379,6 +380,16 @@ void pool_drain(struct pool *p)
 		jobs->ops->done(jobs);
 		jobs = next;
 	}
+}
+
+/* Not part of pool_drain: a task's end may end the very session that the caller of that is busy with. */
+static void finish_tasks(struct pool *p)
+{
+	pthread_mutex_lock(&p->lock);
+	struct pool_task *tasks = p->tasks_done;
+	p->tasks_done = NULL;
+	p->told = false;
+	pthread_mutex_unlock(&p->lock);
 	while (tasks) {
 		struct pool_task *next = tasks->next;
 		tasks->done(tasks);

@@ -132,12 +132,15 @@ bool sim_task_runs(void)
 	return true;
 }
 
+static void finish_tasks(struct pool *p);
+
 bool sim_pool_wakes_loop(void)
 {
 	if (!pool.awake)
 		return false;
 	pool.awake = false;
 	pool_drain(&pool);
+	finish_tasks(&pool);
 	return true;
 }
 
@@ -183,15 +186,19 @@ void pool_drain(struct pool *p)
 {
 	meanwhile();
 	struct pool_job *jobs = p->done;
-	struct pool_task *tasks = p->tasks_done;
 	p->done = NULL;
-	p->tasks_done = NULL;
 	while (jobs) {
 		struct pool_job *next = jobs->next;
 		jobs->next = NULL;
 		jobs->ops->done(jobs);
 		jobs = next;
 	}
+}
+
+static void finish_tasks(struct pool *p)
+{
+	struct pool_task *tasks = p->tasks_done;
+	p->tasks_done = NULL;
 	while (tasks) {
 		struct pool_task *next = tasks->next;
 		tasks->done(tasks);

@@ -18,7 +18,7 @@ static void check_accepted(const struct config *c)
 	struct config_change changes[CONFIG_MAX_CHANGES];
 
 	require((c->socket_mode & 0600) == 0600 && c->socket_mode <= 0777);
-	require(c->workers <= 1024 && c->io_threads >= 1 && c->slots >= 2 && c->slots <= 64);
+	require(c->workers <= 1024 && c->io_threads >= 1 && c->slots != 1 && c->slots <= 64);
 	require(c->bad_data >= 0 && c->bad_data <= 1);
 	require(c->limits.batch_size >= 1 && c->limits.image_pixels >= 1);
 	require(!c->socket || c->socket[0] == '/');

@@ -510,7 +510,7 @@ def test_bench_counts_every_sample_once(batchctl, build, samples, tmp_path, monk
 
 def test_bench_share_decodes_once_for_all(batchctl, samples):
     """share: three trainers get every sample each, which is decoded once (and what is made ahead for the next epoch)."""
-    r = batchctl("bench", samples, "--private", "--trainers", "3", "--mode", "share", "--epochs", "1", "--batch-size", "16", "--json",
+    r = batchctl("bench", samples, "--private", "--trainers", "3", "--mode", "share", "--slots", "4", "--epochs", "1", "--batch-size", "16", "--json",
                  "--touch", "--dtype", "uint8", "--layout", "NHWC", "--transform", "val224")
     assert r.returncode == 0, r.stderr
     total = json.loads(r.stdout)["total"]

@@ -491,7 +491,7 @@ def test_status_from_something_else(batchctl, tmp_path, text):
 def test_bench_counts_every_sample_once(batchctl, build, samples, tmp_path, monkeypatch):
     """shard: two trainers together get each epoch once; JSON has a row for each epoch and trainer; nothing stays behind."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    r = batchctl("bench", samples, "--private", "--trainers", "2", "--epochs", "2", "--batch-size", "16", "--json", "--quiet")
+    r = batchctl("bench", samples, "--private", "--trainers", "2", "--slots", "4", "--epochs", "2", "--batch-size", "16", "--json", "--quiet")
     assert r.returncode == 0 and r.stderr == "", r.stderr
     said = json.loads(r.stdout)
     assert [e["images"] for e in said["epochs"]] == [96, 96] and [t["images"] for t in said["trainers"]] == [96, 96]

@@ -110,10 +110,7 @@ static void on_mirror_open(void *arg, struct mirror *m, int result, const char *
 	if (!m && j->state == JOB_READY)
 		refuse_waiting(task, result, why);
 	free(task);
-	for (struct session *s = j->sessions, *next; s; s = next) {
-		next = s->next_in_job;
-		session_advance(s);
-	}
+	job_advance(j);
 	if (!j->sessions)
 		job_close(j);
 }

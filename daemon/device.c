@@ -55,9 +55,9 @@ static bool same_driver(struct session *s)
 void device_wish(struct session *s, const Batchd__Wire__Open *open)
 {
 	struct device *d = &s->device;
-	uint64_t ours = own_pid_namespace();
 	if (!open->device_uuid.len)
 		return;
+	uint64_t ours = own_pid_namespace();
 	d->wanted = true;
 	memcpy(d->uuid, open->device_uuid.data, sizeof(d->uuid));
 	d->driver_version = open->driver_version;

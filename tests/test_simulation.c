@@ -3,7 +3,7 @@
  * history whoever wants batches gets them, then everybody leaves and nothing may be left.
  *
  *     test_simulation                    as a test: SIM_ROUNDS histories (default below), and the kept ones
- *     test_simulation --rounds N [--first SEED]      that many from that seed on
+ *     test_simulation --rounds N [--first SEED] [--tell-every N]      that many from that seed on, in this process; says how many it has done
  *     SIM_TRACE=1 test_simulation --first SEED --rounds 1     replays one, saying what happens
  *
  * It can fail. Found when it was written: sessions freed while their job goes on opening; a slab's task that outlives its failed job; a share job that waits for
@@ -11,10 +11,12 @@
  * Mutants that it was seen to catch within 20000 histories: slots freed at hang-up instead of exit; a lease not counted on its slot; publishing past a batch that is
  * not ready; a generation that stays; a wake-up only for who holds one batch or none; a detached rank that is still owed; a charge not refunded; a
  * dropped slot used again before its rows are done; a seek that keeps what was made; a stale release taken; a leaked pidfd; a slab without its last unref. */
+#include <malloc.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -24,8 +26,9 @@
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 enum { ROUNDS = 2000 };
 #else
-enum { ROUNDS = 40000 };
+enum { ROUNDS = 100000 };
 #endif
+enum { MAX_PROCESSES = 8 };
 
 /* Every socket of the history: a daemon's ghost refers to one that its trainer has forgotten. */
 static struct sim_socket *sockets[1024];
@@ -225,7 +228,8 @@ static void everybody_leaves(void)
 
 static void run_history(uint64_t seed)
 {
-	memset(sim_trainers, 0, sizeof(sim_trainers));
+	for (unsigned i = 0; i < SIM_MAX_TRAINERS; i++)
+		memset(&sim_trainers[i], 0, offsetof(struct sim_trainer, held));
 	sim_begin(seed);
 	for (unsigned n = 20 + sim_below(350); n > 0; n--) {
 		if (!one_event())
@@ -273,33 +277,66 @@ static void on_abort(int number)
 	raise(number);
 }
 
-static void run(uint64_t first, uint64_t rounds)
+static void run(uint64_t first, uint64_t rounds, uint64_t stride, uint64_t tell_every)
 {
+	/* Slabs are address space more than memory: to give it back and take it again each time costs more than all else. */
+	mallopt(M_MMAP_THRESHOLD, 1 << 25);
+	mallopt(M_TRIM_THRESHOLD, 1 << 30);
 	signal(SIGABRT, on_abort);
 	signal(SIGSEGV, on_abort);
-	for (uint64_t i = 0; i < rounds; i++)
+	for (uint64_t i = 0; i < rounds; i += stride) {
 		run_history(first + i);
+		if (tell_every && (i + 1) % tell_every == 0) {
+			printf("%llu\n", (unsigned long long)(i + 1));
+			fflush(stdout);
+		}
+	}
+}
+
+/* As many processes as there are processors, each with every n-th seed. Whether all went well. */
+static bool run_in_parallel(uint64_t first, uint64_t rounds)
+{
+	long n_cpus = sysconf(_SC_NPROCESSORS_ONLN);
+	unsigned n = n_cpus < 1 ? 1 : n_cpus > MAX_PROCESSES ? MAX_PROCESSES : (unsigned)n_cpus;
+	pid_t pid[MAX_PROCESSES];
+	bool ok = true;
+	for (unsigned i = 0; i < n; i++) {
+		pid[i] = fork();
+		if (pid[i] == 0) {
+			run(first + i, rounds > i ? rounds - i : 0, n, 0);
+			_exit(0);
+		}
+		ok &= pid[i] > 0;
+	}
+	for (unsigned i = 0; i < n; i++) {
+		int status = 0;
+		ok &= pid[i] < 0 || (waitpid(pid[i], &status, 0) == pid[i] && status == 0);
+	}
+	return ok;
 }
 
 START_TEST(test_random_histories_keep_every_promise)
 {
 	/* The same ones always, so that a failure is the change's; `make soak` goes further. */
 	const char *rounds = getenv("SIM_ROUNDS");
-	run(1, rounds ? strtoull(rounds, NULL, 10) : ROUNDS);
+	ck_assert_msg(run_in_parallel(1, rounds ? strtoull(rounds, NULL, 10) : ROUNDS), "see above which history");
 }
 END_TEST
 
 int main(int argc, char **argv)
 {
-	uint64_t first = 1, rounds = 0;
+	uint64_t first = 1, rounds = 0, tell_every = 0;
 	for (int i = 1; i + 1 < argc; i += 2) {
+		uint64_t value = strtoull(argv[i + 1], NULL, 10);
 		if (!strcmp(argv[i], "--first"))
-			first = strtoull(argv[i + 1], NULL, 10);
+			first = value;
 		else if (!strcmp(argv[i], "--rounds"))
-			rounds = strtoull(argv[i + 1], NULL, 10);
+			rounds = value;
+		else if (!strcmp(argv[i], "--tell-every"))
+			tell_every = value;
 	}
 	if (rounds) {
-		run(first, rounds);
+		run(first, rounds, 1, tell_every);
 		printf("%llu histories, every promise kept\n", (unsigned long long)rounds);
 		return 0;
 	}

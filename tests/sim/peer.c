@@ -2,8 +2,6 @@
  * ipc/peer.c. See sim.h. */
 #include "sim.h"
 
-#include <unistd.h>
-
 enum { MAX_WAITING = 200 };
 static const unsigned SOCKET_ROOM = 5; /* packets */
 
@@ -24,7 +22,7 @@ static struct sim_packet *push(struct sim_queue *q, const ProtobufCMessage *m, i
 	size_t n = protobuf_c_message_get_packed_size(m);
 	SIM_CHECK(n <= WIRE_MAX_BYTES, "a message of %zu bytes", n);
 	struct sim_packet *k = malloc(sizeof(*k) + n);
-	*k = (struct sim_packet){ .lease = lease, .ring_fd = -1, .n_bytes = n };
+	*k = (struct sim_packet){ .lease = lease, .n_bytes = n };
 	protobuf_c_message_pack(m, k->bytes);
 	*(q->first ? q->end : &q->first) = k;
 	q->end = &k->next;
@@ -46,8 +44,7 @@ void sim_packet_free(struct sim_packet *p)
 {
 	if (p) {
 		sim_slab_unref(p->slab);
-		if (p->ring_fd >= 0)
-			close(p->ring_fd);
+		sim_page_unref(p->page);
 	}
 	free(p);
 }
@@ -74,8 +71,10 @@ void peer_send(struct peer *p, const Batchd__Wire__ServerMessage *m, const int *
 		k->slab = sim_fd_thing(fds[0]);
 		k->slab->n_refs++;
 	}
-	if (n_fds > 1)
-		k->ring_fd = dup(fds[1]);
+	if (n_fds > 1) {
+		k->page = sim_fd_thing(fds[1]);
+		k->page->n_refs++;
+	}
 	p->n_out = s->to_client.n > SOCKET_ROOM ? s->to_client.n - SOCKET_ROOM : 0;
 	if (p->n_out > MAX_WAITING)
 		peer_doom(p, BATCHD__WIRE__ERROR_CODE__PROTOCOL, NULL, "the client does not read what it asked for");

@@ -4,7 +4,7 @@
  *     uv.c     clock, timers, polls      time passes only when an event says so; a poll is a process's pidfd
  *     pool.c   workers, I/O threads      a row takes as long as the dice want, rows finish in any order
  *     peer.c   sockets                   packets wait in both directions until somebody's turn comes; packed and checked by the real wire.c
- *     slab.c   memory                    counted; what a trainer has mapped stays readable, as a memfd would
+ *     slab.c   memory                    counted; what a trainer has mapped stays readable, as a memfd would; control pages, too
  *     world.c  the daemon around them    and what must always be true of it
  *     trainer.c  trainers                what they may do, what they must see
  *
@@ -68,6 +68,15 @@ struct sim_slab {
 	bool in_daemon;
 	uint64_t generation[SIM_MAX_SLOTS]; /* the last seen of each slot */
 };
+
+/* A control page. The rings in it are the real ones. */
+struct sim_page {
+	struct ring_page page;
+	unsigned n_refs;           /* who has mapped it, its descriptor, and packets on their way */
+};
+void sim_page_unref(struct sim_page *p);
+void sim_page_map(struct sim_page *p, struct ring *r);
+unsigned sim_n_pages(void);
 void sim_slab_unref(struct sim_slab *s);
 uint64_t sim_daemon_slab_bytes(void);
 unsigned sim_n_slabs(void);
@@ -79,7 +88,7 @@ extern unsigned sim_no_memory_percent;
 struct sim_packet {
 	struct sim_packet *next;
 	struct sim_slab *slab;     /* came with it; a reference */
-	int ring_fd;               /* so did this: a real memfd; -1: none */
+	struct sim_page *page;     /* so did this */
 	int64_t lease;             /* the slot that it lends (Batch) or gives back (Release), or -1 */
 	size_t n_bytes;
 	uint8_t bytes[];
@@ -148,6 +157,11 @@ struct sim_held {
 
 enum sim_phase { SIM_UNUSED, SIM_OPENING, SIM_ATTACHED, SIM_STREAMING, SIM_CLOSED /* alive, with what it holds */, SIM_EXITED };
 
+/* What of a ring has been looked at: the slots that its entries, by their place, are about. An entry that has been published is not written again. */
+struct sim_lane {
+	uint32_t seen, slot[RING_ENTRIES];
+};
+
 struct sim_trainer {
 	enum sim_phase phase;
 	struct sim_socket *socket;
@@ -161,15 +175,17 @@ struct sim_trainer {
 	bool follows;   /* it has asked for the next epoch, which may never come */
 	struct sim_slab *slab;
 	struct ring ring;          /* its control page, if it asked for one */
-	struct sim_held held[SIM_MAX_HELD];
-	uint64_t last_generation[SIM_MAX_SLOTS]; /* of each slot, and what was in it */
-	struct position last_at[SIM_MAX_SLOTS];
+	struct sim_lane batches, releases;
 	unsigned n_held, n_got, target;
 	unsigned keeps; /* batches while it gets on */
 	Batchd__Wire__ErrorCode error;
 	uint64_t pushed[8][SIM_MAX_ROWS]; /* own batches: by step % 8 */
 	uint32_t pushed_n[8];
 	uint64_t next_push;
+	/* From here on nothing counts before it is set: most of this is never touched. */
+	struct sim_held held[SIM_MAX_HELD];
+	uint64_t last_generation[SIM_MAX_SLOTS]; /* of each slot, and what was in it */
+	struct position last_at[SIM_MAX_SLOTS];
 };
 
 extern struct sim_trainer sim_trainers[SIM_MAX_TRAINERS];
@@ -182,8 +198,8 @@ void sim_trainer_leaves(struct sim_trainer *t);
 void sim_trainer_exits(struct sim_trainer *t, bool child_keeps_socket);
 void sim_trainer_join(struct sim_trainer *t, struct sim_job *j, int32_t rank);
 void sim_trainer_looks(struct sim_trainer *t); /* all that it holds is as it was */
-/* How often it has, or is about to have, or is giving back, that slot. */
-unsigned sim_trainer_leases(const struct sim_trainer *t, uint32_t slot);
+/* How often it has, or is about to have, or is giving back, each slot. */
+void sim_trainer_leases(struct sim_trainer *t, uint8_t count[SIM_MAX_SLOTS]);
 bool sim_trainer_holds(const struct sim_trainer *t, const struct sim_slab *slab, uint32_t slot);
 
 #endif

@@ -1,11 +1,11 @@
-/* Memory that is counted. A slab that the daemon has let go stays readable for whoever has mapped it, as with a memfd. See sim.h. */
+/* Memory that is counted. A slab that the daemon has let go stays readable for whoever has mapped it, as with a memfd, and so does a control page. See sim.h. */
 #include <errno.h>
 
 #include "sim.h"
 
 unsigned sim_no_memory_percent;
 static uint64_t daemon_bytes;
-static unsigned n_slabs, n_in_daemon;
+static unsigned n_slabs, n_in_daemon, n_pages;
 
 int __wrap_slab_init_growing(struct slab *s, size_t size_bytes, size_t present_bytes);
 int __wrap_slab_extend(struct slab *s, size_t offset, size_t n_bytes);
@@ -74,4 +74,52 @@ unsigned sim_n_slabs(void)
 unsigned sim_n_slabs_in_daemon(void)
 {
 	return n_in_daemon;
+}
+
+/* ---- control pages ---- */
+
+int __wrap_ring_create(struct ring *r, int *fd);
+void __wrap_ring_unmap(struct ring *r);
+
+void sim_page_unref(struct sim_page *p)
+{
+	if (!p || --p->n_refs > 0)
+		return;
+	free(p);
+	n_pages--;
+}
+
+/* As ring.c's map. */
+void sim_page_map(struct sim_page *p, struct ring *r)
+{
+	p->n_refs++;
+	r->page = &p->page;
+	r->batches = (struct ring_end){ &p->page.batches, p->page.batch[0], RING_BATCH_BYTES, 0 };
+	r->releases = (struct ring_end){ &p->page.releases, p->page.release[0], RING_RELEASE_BYTES, 0 };
+}
+
+int __wrap_ring_create(struct ring *r, int *fd)
+{
+	*r = (struct ring){ 0 };
+	*fd = -1;
+	if (sim_chance(sim_no_memory_percent))
+		return -ENOMEM;
+	struct sim_page *p = aligned_alloc(_Alignof(struct sim_page), sizeof(*p));
+	memset(p, 0, sizeof(*p));
+	n_pages++;
+	sim_page_map(p, r);
+	*fd = sim_fd_open(p);
+	return 0;
+}
+
+void __wrap_ring_unmap(struct ring *r)
+{
+	if (r->page)
+		sim_page_unref((struct sim_page *)(void *)r->page);
+	*r = (struct ring){ 0 };
+}
+
+unsigned sim_n_pages(void)
+{
+	return n_pages;
 }

@@ -51,7 +51,11 @@ void sim_trainer_join(struct sim_trainer *t, struct sim_job *j, int32_t rank)
 	static pid_t last_pid = 100;
 	Batchd__Wire__Hello h = BATCHD__WIRE__HELLO__INIT;
 	Batchd__Wire__Open o = BATCHD__WIRE__OPEN__INIT;
-	*t = (struct sim_trainer){ .phase = SIM_OPENING, .job = j, .pid = ++last_pid, .wanted_rank = rank };
+	memset(t, 0, offsetof(struct sim_trainer, held));
+	t->phase = SIM_OPENING;
+	t->job = j;
+	t->pid = ++last_pid;
+	t->wanted_rank = rank;
 	t->socket = sim_connect(t->pid, j->uid);
 	h.version = 1;
 	h.program = (char *)"trainer";
@@ -244,8 +248,10 @@ static void see_opened(struct sim_trainer *t, const Batchd__Wire__Opened *o, str
 	t->slab = k->slab;
 	k->slab = NULL;
 	if (o->ring)
-		SIM_CHECK(ring_map(&t->ring, k->ring_fd) == 0, "trainer %u: a control page that cannot be mapped", NUMBER(t));
+		sim_page_map(k->page, &t->ring);
 	t->n_slots = o->n_slots;
+	SIM_CHECK(t->n_slots <= SIM_MAX_SLOTS, "trainer %u: %u slots", NUMBER(t), t->n_slots);
+	memset(t->last_generation, 0, t->n_slots * sizeof(t->last_generation[0]));
 	t->rank = o->rank;
 	t->phase = SIM_ATTACHED;
 	SIM_CHECK(o->slab_bytes == t->slab->bytes && o->n_slots * o->slot_bytes == o->slab_bytes && o->row_bytes == SIM_ROW_BYTES,
@@ -321,44 +327,63 @@ static bool read_one(struct sim_trainer *t)
 	return true;
 }
 
-/* How often the slot is in the ring, either way. */
-static unsigned leases_in_ring(const struct sim_trainer *t, uint32_t slot)
+static void look_at_batches(struct sim_lane *lane, const struct ring_page *p)
 {
 	static struct wire_arena arena;
-	const struct ring_page *p = t->ring.page;
-	unsigned n = 0;
-	if (!p)
-		return 0;
-	wire_arena_init(&arena);
-	for (uint32_t i = p->batches.taken; i != p->batches.produced; i++) {
+	for (; lane->seen != p->batches.produced; lane->seen++) {
 		const Batchd__Wire__ServerMessage *m;
-		const unsigned char *entry = p->batch[i % RING_ENTRIES];
+		const unsigned char *entry = p->batch[lane->seen % RING_ENTRIES];
 		uint32_t n_bytes;
 		memcpy(&n_bytes, entry, sizeof(n_bytes));
+		wire_arena_init(&arena);
 		SIM_CHECK(wire_unpack_server(&arena, entry + 4, n_bytes, &m, NULL) == 0, "no message in the ring");
-		n += m->batch->slot == slot;
+		lane->slot[lane->seen % RING_ENTRIES] = m->batch->slot;
 	}
-	for (uint32_t i = p->releases.taken; i != p->releases.produced; i++) {
-		const Batchd__Wire__ClientMessage *m;
-		const unsigned char *entry = p->release[i % RING_ENTRIES];
-		uint32_t n_bytes;
-		memcpy(&n_bytes, entry, sizeof(n_bytes));
-		SIM_CHECK(wire_unpack_client(&arena, entry + 4, n_bytes, &m, NULL) == 0, "no message in the ring");
-		n += m->release->slot == slot;
-	}
-	return n;
 }
 
-unsigned sim_trainer_leases(const struct sim_trainer *t, uint32_t slot)
+static void look_at_releases(struct sim_lane *lane, const struct ring_page *p)
 {
-	unsigned n = leases_in_ring(t, slot);
-	for (const struct sim_packet *k = t->socket->to_client.first; k; k = k->next)
-		n += k->lease == slot;
-	for (const struct sim_packet *k = t->socket->to_daemon.first; k; k = k->next)
-		n += k->lease == slot;
+	static struct wire_arena arena;
+	for (; lane->seen != p->releases.produced; lane->seen++) {
+		const Batchd__Wire__ClientMessage *m;
+		const unsigned char *entry = p->release[lane->seen % RING_ENTRIES];
+		uint32_t n_bytes;
+		memcpy(&n_bytes, entry, sizeof(n_bytes));
+		wire_arena_init(&arena);
+		SIM_CHECK(wire_unpack_client(&arena, entry + 4, n_bytes, &m, NULL) == 0, "no message in the ring");
+		lane->slot[lane->seen % RING_ENTRIES] = m->release->slot;
+	}
+}
+
+/* What is in the ring, either way. */
+static void count_ring(struct sim_trainer *t, uint8_t *count)
+{
+	const struct ring_page *p = t->ring.page;
+	look_at_batches(&t->batches, p);
+	look_at_releases(&t->releases, p);
+	for (uint32_t i = p->batches.taken; i != p->batches.produced; i++)
+		count[t->batches.slot[i % RING_ENTRIES]]++;
+	for (uint32_t i = p->releases.taken; i != p->releases.produced; i++)
+		count[t->releases.slot[i % RING_ENTRIES]]++;
+}
+
+static void count_packets(const struct sim_queue *q, uint8_t *count)
+{
+	for (const struct sim_packet *k = q->first; k; k = k->next) {
+		if (k->lease >= 0)
+			count[k->lease]++;
+	}
+}
+
+void sim_trainer_leases(struct sim_trainer *t, uint8_t count[SIM_MAX_SLOTS])
+{
+	memset(count, 0, SIM_MAX_SLOTS);
+	if (t->ring.page)
+		count_ring(t, count);
+	count_packets(&t->socket->to_client, count);
+	count_packets(&t->socket->to_daemon, count);
 	for (unsigned i = 0; i < t->n_held; i++)
-		n += t->held[i].slot == slot;
-	return n;
+		count[t->held[i].slot]++;
 }
 
 bool sim_trainer_holds(const struct sim_trainer *t, const struct sim_slab *slab, uint32_t slot)

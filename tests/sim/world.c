@@ -275,6 +275,7 @@ void sim_end(void)
 	SIM_CHECK(sim_daemon.slots_bytes == 0, "%llu bytes are charged at the end", (unsigned long long)sim_daemon.slots_bytes);
 	SIM_CHECK(accounts_are_even(&sim_daemon.accounts), "a user is charged at the end");
 	SIM_CHECK(sim_n_slabs() == 0, "%u slabs are left at the end", sim_n_slabs());
+	SIM_CHECK(sim_n_pages() == 0, "%u control pages are left at the end", sim_n_pages());
 	SIM_CHECK(sim_n_fds() == 0, "%u descriptors are left at the end", sim_n_fds());
 	uv_close((uv_handle_t *)&sim_daemon.stall, NULL);
 	sim_handle_closes();
@@ -288,20 +289,23 @@ enum { MAX_SLOTS_SETS = 64 };
 
 static struct slots *sets[MAX_SLOTS_SETS];
 static unsigned refs[MAX_SLOTS_SETS], n_sets;
+static uint16_t leases[MAX_SLOTS_SETS][SIM_MAX_SLOTS]; /* of each slot, by all sessions */
 
-static void note_ref(struct slots *s)
+static unsigned note_ref(struct slots *s)
 {
 	unsigned i = 0;
 	if (!s)
-		return;
+		return 0;
 	while (i < n_sets && sets[i] != s)
 		i++;
 	if (i == n_sets) {
 		SIM_CHECK(n_sets < MAX_SLOTS_SETS, "too many slabs at once");
 		sets[n_sets] = s;
 		refs[n_sets++] = 0;
+		memset(leases[i], 0, s->n_made * sizeof(leases[i][0]));
 	}
 	refs[i]++;
+	return i;
 }
 
 static void check_stream(const struct stream *s)
@@ -321,7 +325,7 @@ static void check_stream(const struct stream *s)
 		SIM_CHECK(!s->consumers[i] || s->group->member[i] == s->consumers[i], "place %u is not of its group", i);
 }
 
-static const struct sim_trainer *trainer_of(const struct session *s)
+static struct sim_trainer *trainer_of(const struct session *s)
 {
 	struct sim_socket *socket = s->peer ? sim_fd_thing(s->peer->fd) : NULL;
 	for (unsigned i = 0; socket && i < SIM_MAX_TRAINERS; i++) {
@@ -335,33 +339,31 @@ static const struct sim_trainer *trainer_of(const struct session *s)
 static void check_session(const struct session *s)
 {
 	const struct consumer *c = &s->consumer;
-	const struct sim_trainer *t = trainer_of(s);
-	unsigned sum = 0;
-	note_ref(c->slots);
-	for (uint32_t i = 0; c->slots && i < c->slots->n; i++) {
+	struct sim_trainer *t = s->state == SESSION_ATTACHED ? trainer_of(s) : NULL;
+	uint8_t count[SIM_MAX_SLOTS];
+	unsigned sum = 0, set = note_ref(c->slots);
+	if (t)
+		sim_trainer_leases(t, count);
+	for (uint32_t i = 0; c->slots && i < c->slots->n_made; i++) {
 		sum += c->leases[i];
-		if (!t || s->state != SESSION_ATTACHED)
-			continue;
-		unsigned n = sim_trainer_leases(t, i);
-		SIM_CHECK(c->leases[i] == n, "session %u: slot %u is lent %u times, the trainer has it %u times", (unsigned)s->number, i, c->leases[i], n);
+		leases[set][i] += c->leases[i];
+		SIM_CHECK(!t || c->leases[i] == count[i], "session %u: slot %u is lent %u times, the trainer has it %u times", (unsigned)s->number, i, c->leases[i],
+			  count[i]);
 	}
 	SIM_CHECK(sum == c->n_leases, "session %u: %u leases, %u counted", (unsigned)s->number, sum, c->n_leases);
 	SIM_CHECK((s->state == SESSION_GHOST) == (s->peer == NULL), "session %u is a ghost with a connection, or neither", (unsigned)s->number);
 	SIM_CHECK(s->state != SESSION_GHOST || c->n_leases || uv_is_closing((const uv_handle_t *)&s->exit_poll), "session %u is a ghost that holds nothing", (unsigned)s->number);
 }
 
-static void check_slots(const struct slots *s, unsigned n_refs)
+static void check_slots(const struct slots *s, unsigned n_refs, const uint16_t *lent)
 {
 	struct sim_slab *slab = sim_fd_thing(s->slab.fd);
 	for (uint32_t i = 0; i < s->n_made; i++) {
 		const struct slot *slot = &s->slot[i];
-		unsigned leases = 0;
-		for (const struct session *x = sim_daemon.sessions; x; x = x->next)
-			leases += x->consumer.slots == s ? x->consumer.leases[i] : 0;
-		SIM_CHECK(leases == slot->n_leases, "slot %u has %u leases, its holders %u", i, slot->n_leases, leases);
-		SIM_CHECK(slot->state == SLOT_READY || !leases, "slot %u is on lease in state %d", i, slot->state);
+		SIM_CHECK(lent[i] == slot->n_leases, "slot %u has %u leases, its holders %u", i, slot->n_leases, lent[i]);
+		SIM_CHECK(slot->state == SLOT_READY || !lent[i], "slot %u is on lease in state %d", i, slot->state);
 		SIM_CHECK(slot->state != SLOT_FREE || (!slot->owed && !slot->linked), "slot %u is free, and yet owed or listed", i);
-		SIM_CHECK(slot->state != SLOT_READY || leases || slot->owed, "slot %u is nobody's and not free", i);
+		SIM_CHECK(slot->state != SLOT_READY || lent[i] || slot->owed, "slot %u is nobody's and not free", i);
 		SIM_CHECK(slot->generation >= slab->generation[i], "slot %u went back a generation", i);
 		slab->generation[i] = slot->generation;
 		n_refs += slot->state == SLOT_FILLING || slot->state == SLOT_DROPPED;
@@ -411,7 +413,7 @@ void sim_check(void)
 		pages += s->ring.page ? RING_PAGE_BYTES : 0;
 	}
 	for (unsigned i = 0; i < n_sets; i++) {
-		check_slots(sets[i], refs[i]);
+		check_slots(sets[i], refs[i], leases[i]);
 		bytes += (uint64_t)sets[i]->n_made * sets[i]->layout.slot_bytes;
 	}
 	check_accounts();

@@ -1,19 +1,41 @@
 """Random histories of the daemon's state machines in a made-up world (tests/test_simulation.c), on all processors, from other seeds than the tests'."""
 import os
 import subprocess
+import tempfile
+import threading
 
 import crew
+
+TELL_EVERY = 1000
 
 
 def scenario(args, folder, progress):
     program = args.build / "tests" / "test_simulation"
     first = 1_000_000 + args.seed % 1_000_000 * 1_000_000
     share = -(-args.rounds // (os.cpu_count() or 1))
-    runs = [subprocess.Popen([program, "--rounds", str(min(share, args.rounds - done)), "--first", str(first + done)], text=True,
-                             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE) for done in range(0, args.rounds, share)]
-    said = [run.communicate()[1] for run in runs]
-    if any(run.returncode for run in runs):
-        raise crew.Failure("".join(said))
+    counts = {}
+
+    def follow(begin, run):
+        for line in run.stdout:
+            if line.strip().isdigit():
+                counts[begin] = int(line)
+                progress(min(sum(counts.values()), args.rounds - 1))
+
+    with tempfile.TemporaryFile("w+") as said:  # of all of them: where one fails, which
+        runs, readers = [], []
+        for begin in range(0, args.rounds, share):
+            run = subprocess.Popen([program, "--rounds", str(min(share, args.rounds - begin)), "--first", str(first + begin), "--tell-every", str(TELL_EVERY)],
+                                   text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=said)
+            reader = threading.Thread(target=follow, args=(begin, run), daemon=True)
+            reader.start()
+            runs.append(run)
+            readers.append(reader)
+        for run, reader in zip(runs, readers):
+            run.wait()
+            reader.join()
+        said.seek(0)
+        if any(run.returncode for run in runs):
+            raise crew.Failure(said.read()[-4000:])
     progress(args.rounds)
     return {"histories": args.rounds}
 

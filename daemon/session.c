@@ -8,15 +8,15 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "allotment.h"
 #include "control.h"
 #include "producer.h"
 #include "state.h"
 #include "util/log.h"
-#include "util/size.h"
 
 #define CODE(name) BATCHD__WIRE__ERROR_CODE__##name
 
-enum { MIN_SLOTS = 2, FIRST_SLOTS = 4, PLENTY_SLOTS = 16, PLENTY_PART = 8, SMALL_WINDOW_SLOTS = 32, SMALL_WINDOW_BYTES = 8 << 20, PRODUCER_WAIT_MS = 60000 };
+enum { PRODUCER_WAIT_MS = 60000 };
 
 /* ---- ending ---- */
 
@@ -95,20 +95,6 @@ static bool become_ghost(struct session *s, struct peer *p)
 	return true;
 }
 
-struct slots_task {
-	struct pool_task task;
-	struct session *session;  /* NULL: it is gone */
-	struct job *job;
-	struct slot_layout layout;
-	uint32_t n, n_made;       /* of the slab; of which memory is made now */
-	uint32_t window;          /* a group's, see core/group.h */
-	uint64_t charged_bytes;
-	struct charge bytes, fd;
-	bool share, more, served; /* more: n_made more in the slots that are there */
-	struct slots *slots;
-	int result;
-};
-
 /* It gets no more batches. */
 static void part(struct session *s)
 {
@@ -141,8 +127,7 @@ static void on_peer_closed(struct peer *p)
 	p->session = NULL;
 	s->peer = NULL;
 	producer_on_closed(s);
-	if (s->slots_task)
-		s->slots_task->session = NULL;
+	allotment_forget(s);
 	if (s->state != SESSION_PARTING)
 		part(s);
 	bool holds = s->consumer.n_leases > 0 || s->consumer.mirror;
@@ -162,20 +147,7 @@ void session_fail(struct session *s, Batchd__Wire__ErrorCode code, const char *f
 
 /* ---- opening ---- */
 
-static void slots_task_run(struct pool_task *t)
-{
-	struct slots_task *task = (struct slots_task *)t;
-	if (task->more)
-		task->result = slots_extend(task->slots, task->n_made);
-	else if (task->served)
-		task->result = slots_create_open(&task->layout, task->n, &task->slots);
-	else
-		task->result = slots_create_growing(&task->layout, task->n, task->n_made, &task->slots);
-}
-
 static void send_opened(struct session *s);
-static void make_plenty(struct session *s, struct slots *slots);
-static uint32_t affordable_slots(struct batchd *b, const struct loader *l, uint32_t wanted);
 
 static void attach(struct session *s, struct stream *stream, uint32_t rank)
 {
@@ -189,202 +161,6 @@ static void attach(struct session *s, struct stream *stream, uint32_t rank)
 		stall_watch(s->daemon);
 	device_attach(s);
 	send_opened(s);
-}
-
-/* The memory is there: the stream, or the group, may use it. */
-static void take_slots(struct slots_task *task)
-{
-	struct session *s = task->session;
-	struct loader *l = task->job->loader;
-	if (s)
-		s->slots_task = NULL;
-	if (task->more) {
-		task->slots->n_made += task->n_made;
-		charge_end(&task->bytes); /* it becomes the slots', in one account: there is room for it */
-		(void)charge_grow(&task->slots->bytes, task->charged_bytes);
-		for (uint32_t i = 0; l && !l->is_loose && i < l->n_streams; i++) {
-			if (l->streams[i].slots == task->slots)
-				stream_pump(&l->streams[i]);
-		}
-		return;
-	}
-	task->slots->charged_bytes = &task->job->daemon->slots_bytes;
-	charge_move(&task->slots->bytes, &task->bytes);
-	charge_move(&task->slots->fd, &task->fd);
-	if (!s || task->job->state != JOB_READY)
-		slots_unref(task->slots);
-	else if (task->served)
-		producer_offer(task->job, s->consumer.rank, task->slots);
-	else if (l->is_loose)
-		group_set_slots(&l->group, task->slots, task->window, group_share(task->window, l->spec.n_slots));
-	else {
-		stream_set_slots(loader_stream(l, s->consumer.rank), task->slots);
-		make_plenty(s, task->slots);
-	}
-}
-
-static void slots_task_done(struct pool_task *t)
-{
-	struct slots_task *task = (struct slots_task *)t;
-	struct session *s = task->session;
-	struct job *j = task->job;
-	struct batchd *b = j->daemon;
-	j->n_tasks--;
-	if (s)
-		s->slots_task = NULL;
-	if (task->share)
-		j->slots_pending = false;
-	if (task->result) {
-		b->slots_bytes -= task->charged_bytes;
-		charge_end(&task->bytes);
-		charge_end(&task->fd);
-		if (s) {
-			char text[256];
-			snprintf(text, sizeof(text), "cannot make %llu bytes of shared memory: %s",
-				 (unsigned long long)task->charged_bytes, strerror(-task->result));
-			session_fail(s, CODE(LIMIT), "memory", text);
-		}
-	} else {
-		take_slots(task);
-	}
-	if (task->more)
-		slots_unref(task->slots);
-	free(task);
-	job_advance(j);
-	if (!j->sessions)
-		job_close(j);
-}
-
-/* As many slots as asked for; of small batches more than the configured number, as making one takes less time than waking somebody up for it. */
-static uint32_t wanted_slots(const struct batchd *b, const struct loader *l)
-{
-	uint64_t n = SMALL_WINDOW_BYTES / l->layout.slot_bytes;
-	uint32_t configured = b->config->slots ? b->config->slots : FIRST_SLOTS;
-	if (l->spec.n_slots)
-		return l->spec.n_slots;
-	n = n > SMALL_WINDOW_SLOTS ? SMALL_WINDOW_SLOTS : n;
-	return n > configured ? (uint32_t)n : configured;
-}
-
-/* With `slots: auto`, how many more than the first n there will be: every wake-up then hands over several batches. They take no more than a part of what is
- * free, so that many trainers, each with less than the one before, and caches find room too. They are made while the first ones are filled already, as
- * making the pages of large ones takes longer than a first batch may. A GPU pins all of a slab at once, so there they would come too late. */
-static uint32_t plenty_slots(struct batchd *b, const struct session *s, const struct loader *l, uint32_t n)
-{
-	if (b->config->slots || l->spec.n_slots || l->is_loose || l->spec.served || s->device.wanted || n >= PLENTY_SLOTS)
-		return 0;
-	uint64_t used = b->slots_bytes + batchd_cache_bytes(b) + n * l->layout.slot_bytes;
-	uint64_t free_bytes = b->memory_budget_bytes > used ? b->memory_budget_bytes - used : 0;
-	uint64_t left = account_left(&b->accounts, l->spec.uid, ACCOUNT_SLOT_BYTES);
-	uint64_t more = (free_bytes < left ? free_bytes : left) / PLENTY_PART / l->layout.slot_bytes;
-	return more < PLENTY_SLOTS - n ? (uint32_t)more : PLENTY_SLOTS - n;
-}
-
-/* The rest of a slab's slots. A bonus: where something is short now, the trainer has those that it was told of. */
-static void make_plenty(struct session *s, struct slots *slots)
-{
-	struct batchd *b = s->daemon;
-	struct loader *l = s->job->loader;
-	uint32_t n = slots->n - slots->n_made;
-	struct slots_task *task = n && affordable_slots(b, l, n) == n ? calloc(1, sizeof(*task)) : NULL;
-	if (!task)
-		return;
-	*task = (struct slots_task){ .task = { .run = slots_task_run, .done = slots_task_done }, .job = s->job, .n_made = n,
-				     .charged_bytes = n * l->layout.slot_bytes, .more = true };
-	if (charge_begin(&task->bytes, &b->accounts, s->uid, ACCOUNT_SLOT_BYTES, task->charged_bytes)) {
-		free(task);
-		return;
-	}
-	task->slots = slots_ref(slots);
-	b->slots_bytes += task->charged_bytes;
-	batchd_balance(b);
-	s->job->n_tasks++;
-	pool_run_task(b->pool, &task->task);
-}
-
-/* As many as wanted, or as the budget and the user's part of it still have room for; what nobody uses any more makes room. */
-static uint32_t affordable_slots(struct batchd *b, const struct loader *l, uint32_t wanted)
-{
-	uint64_t n, left;
-	do {
-		uint64_t used = b->slots_bytes + batchd_cache_bytes(b);
-		uint64_t free_bytes = b->memory_budget_bytes > used ? b->memory_budget_bytes - used : 0;
-		left = account_left(&b->accounts, l->spec.uid, ACCOUNT_SLOT_BYTES);
-		n = (free_bytes < left ? free_bytes : left) / l->layout.slot_bytes;
-	} while (n < wanted && job_close_lingering(b, l->spec.uid, left / l->layout.slot_bytes >= wanted));
-	return n < wanted ? (uint32_t)n : wanted;
-}
-
-static void refuse_slots(struct session *s, uint32_t least)
-{
-	struct batchd *b = s->daemon;
-	struct loader *l = s->job->loader;
-	char text[400], slot[32], have[32], used[32], own[32];
-	size_format(l->layout.slot_bytes, slot, sizeof(slot));
-	size_format(b->slots_bytes, used, sizeof(used));
-	size_format(b->memory_budget_bytes, have, sizeof(have));
-	size_format(account_used(&b->accounts, l->spec.uid, ACCOUNT_SLOT_BYTES), own, sizeof(own));
-	bool user = b->memory_budget_bytes - b->slots_bytes >= least * l->layout.slot_bytes + batchd_cache_bytes(b);
-	if (user)
-		snprintf(text, sizeof(text), "no memory for this trainer's batches: it needs %u slots of %s, and this user's trainers have %s "
-			 "(limits.memory_per_user in the daemon's configuration, a share of its budget of %s)", least, slot, own, have);
-	else
-		snprintf(text, sizeof(text), "no memory for this trainer's batches: it needs %u slots of %s, and %s of the budget of %s are in use "
-			 "(memory in the daemon's configuration, or --memory)", least, slot, used, have);
-	session_fail(s, CODE(LIMIT), user ? "memory_per_user" : "memory", text);
-}
-
-/* Of how many slots the slab is to have address space: those of a group for everybody who may come, as far as the budget could ever allow. */
-static uint32_t final_slots(struct batchd *b, const struct session *s, const struct loader *l, uint32_t n)
-{
-	if (!l->is_loose)
-		return n + plenty_slots(b, s, l, n);
-	uint64_t most = b->memory_budget_bytes / l->layout.slot_bytes;
-	uint64_t all = n + (uint64_t)group_share(n, l->spec.n_slots) * (l->group.n_places - 1 + GROUP_GHOSTS);
-	return all < most ? (uint32_t)all : most > n ? (uint32_t)most : n;
-}
-
-static void request_slots(struct session *s)
-{
-	struct batchd *b = s->daemon;
-	struct loader *l = s->job->loader;
-	struct slots *more = l->is_loose ? l->group.slots : NULL; /* the group is at work: this one's share */
-	uint32_t least = more ? group_n_missing(&l->group) : MIN_SLOTS;
-	uint32_t n = affordable_slots(b, l, more ? least : wanted_slots(b, l)), window = n;
-	if (n < least || (more && least > more->n - more->n_made)) {
-		refuse_slots(s, least);
-		return;
-	}
-	bool at_once = !more && l->is_loose && s->device.wanted;
-	if (at_once)
-		n = affordable_slots(b, l, n + group_share(n, l->spec.n_slots) * (GROUP_GPU_PLACES - 1));
-	struct slots_task *task = calloc(1, sizeof(*task));
-	if (!task) {
-		session_fail(s, CODE(INTERNAL), "", "out of memory");
-		return;
-	}
-	*task = (struct slots_task){ .task = { .run = slots_task_run, .done = slots_task_done }, .session = s, .job = s->job,
-				     .layout = l->layout, .n = more || at_once ? n : final_slots(b, s, l, n), .n_made = n, .window = window,
-				     .charged_bytes = n * l->layout.slot_bytes, .share = l->spec.share, .more = more != NULL, .served = l->spec.served };
-	int r = charge_begin(&task->bytes, &b->accounts, s->uid, ACCOUNT_SLOT_BYTES, task->charged_bytes);
-	if (r == 0 && !more)
-		r = charge_begin(&task->fd, &b->accounts, s->uid, ACCOUNT_FDS, 1);
-	if (r) {
-		charge_end(&task->bytes);
-		free(task);
-		session_fail(s, r < 0 ? CODE(INTERNAL) : CODE(LIMIT), r < 0 ? "" : "fds_per_user",
-			     r < 0 ? "out of memory" : "the daemon has too many descriptors open for this user (limits.fds_per_user in its configuration)");
-		return;
-	}
-	if (more)
-		task->slots = slots_ref(more);
-	b->slots_bytes += task->charged_bytes;
-	batchd_balance(b);
-	s->slots_task = task;
-	s->job->n_tasks++;
-	if (task->share)
-		s->job->slots_pending = true;
-	pool_run_task(b->pool, &task->task);
 }
 
 /* Of several places in share mode the first that nobody has had yet, then the first that is free. -1: none. */
@@ -439,7 +215,7 @@ static bool fence_rank(struct session *s, uint32_t rank)
 void session_advance(struct session *s)
 {
 	struct job *j = s->job;
-	if (s->state != SESSION_OPENING || s->slots_task || !s->peer || !j || j->state == JOB_OPENING)
+	if (s->state != SESSION_OPENING || s->allotment || !s->peer || !j || j->state == JOB_OPENING)
 		return;
 	if (j->state == JOB_FAILED) {
 		session_fail(s, j->fail_code ? j->fail_code : CODE(BAD_DATA), "dataset", j->loader ? j->loader->error : "out of memory");
@@ -466,7 +242,7 @@ void session_advance(struct session *s)
 	if ((share && j->slots_pending) || producer_is_mapping(j, (uint32_t)rank))
 		return;
 	if (!stream->slots || (!share && stream_has_strangers(stream)) || (l->is_loose && group_n_missing(&l->group)))
-		request_slots(s);
+		allotment_request(s);
 	else if (device_ready(s, stream->slots))
 		attach(s, stream, (uint32_t)rank);
 }

@@ -11,6 +11,7 @@
 #include "request.h"
 #include "ring.h"
 
+struct allotment;
 struct session;
 struct opening;
 struct producer;
@@ -73,7 +74,7 @@ struct session {
 	bool was_together, told_apart; /* share: has been with most of its group; the log knows that it no longer is */
 	uint64_t born_ns;            /* as its trainer says: orders those who claim one rank, when one of them comes back */
 	bool again;                  /* it comes back after it lost a connection */
-	struct slots_task *slots_task; /* its slab is being made */
+	struct allotment *allotment; /* its slots are being made */
 	struct compare_task *compare_task; /* its question is being answered */
 	struct device device;
 	bool wants_ring;

@@ -104,7 +104,7 @@ static inline struct stream *with_slots(struct fixture *f, uint32_t rank, uint32
 {
 	struct slots *slots;
 	struct stream *s = loader_stream(f->loader, rank);
-	ck_assert_int_eq(slots_create(&f->loader->layout, n, &slots), 0);
+	ck_assert_int_eq(slots_create(&f->loader->layout, n, n, &slots), 0);
 	stream_set_slots(s, slots);
 	return s;
 }

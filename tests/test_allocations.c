@@ -238,7 +238,7 @@ static unsigned long count_epochs(const char *transform, uint64_t decoded_bytes,
 	ck_assert_int_eq(loader_create(pool, &copy, &recipe, 0.01, &loader_ops, NULL, &l), 0);
 	struct slots *slots;
 	struct trainer t = { .c.ops = &consumer_ops };
-	ck_assert_int_eq(slots_create(&l->layout, 4, &slots), 0);
+	ck_assert_int_eq(slots_create(&l->layout, 4, 4, &slots), 0);
 	stream_set_slots(loader_stream(l, 0), slots);
 	ck_assert_int_eq(stream_attach(loader_stream(l, 0), &t.c, 0), 0);
 	stream_seek(&t.c, 1, &(struct position){ 0 });

@@ -59,7 +59,7 @@ static void setup_with(struct gpus_params params)
 	params.on_lost = on_lost;
 	ck_assert_int_eq(uv_loop_init(&f.loop), 0);
 	ck_assert_int_eq(gpus_create(&f.loop, &params, &f.g), 0);
-	ck_assert_int_eq(slab_init(&f.host, N_SLOTS * SLOT_BYTES), 0);
+	ck_assert_int_eq(slab_init(&f.host, N_SLOTS * SLOT_BYTES, N_SLOTS * SLOT_BYTES), 0);
 }
 
 static const struct gpus_params usual = { .memory_bytes = 64 << 20, .pin_limit = 0.99 };

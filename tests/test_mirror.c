@@ -124,7 +124,7 @@ static struct stream *setup(bool share, uint32_t world_size)
 	ck_assert_int_eq(dataset_open(&ds, &recipe.dataset, &err), 0);
 	ck_assert_int_eq(loader_spec_copy(&spec, &copy), 0);
 	ck_assert_int_eq(loader_create(f.pool, &copy, &recipe, 0.01, &loader_ops, &f, &f.loader), 0);
-	ck_assert_int_eq(slots_create(&f.loader->layout, N_SLOTS, &slots), 0);
+	ck_assert_int_eq(slots_create(&f.loader->layout, N_SLOTS, N_SLOTS, &slots), 0);
 	stream_set_slots(loader_stream(f.loader, 0), slots);
 	return loader_stream(f.loader, 0);
 }

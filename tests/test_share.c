@@ -21,7 +21,7 @@ static struct trainer *come(uint32_t place, uint32_t window)
 	if (!g->slots) {
 		struct slots *slots;
 		uint32_t share = group_share(window, 0);
-		ck_assert_int_eq(slots_create_growing(&f.loader->layout, window + share * (g->n_places - 1 + GROUP_GHOSTS), window, &slots), 0);
+		ck_assert_int_eq(slots_create(&f.loader->layout, window + share * (g->n_places - 1 + GROUP_GHOSTS), window, &slots), 0);
 		group_set_slots(g, slots, window, share);
 	}
 	uint32_t missing = group_n_missing(g);

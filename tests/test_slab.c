@@ -18,7 +18,7 @@ START_TEST(test_a_trainer_sees_what_the_daemon_writes)
 {
 	/* Before and after mapping. */
 	struct slab s;
-	ck_assert_int_eq(slab_init(&s, 100000), 0);
+	ck_assert_int_eq(slab_init(&s, 100000, 100000), 0);
 	ck_assert_uint_ge(s.bytes, 100000);
 	memset(s.base, 7, s.bytes);
 	uint8_t *p = mmap(NULL, s.bytes, PROT_READ, MAP_SHARED, s.fd, 0);
@@ -59,7 +59,7 @@ START_TEST(test_no_descriptor_of_it_can_change_it)
 {
 	/* As the same user. */
 	struct slab s;
-	ck_assert_int_eq(slab_init(&s, 1 << 20), 0);
+	ck_assert_int_eq(slab_init(&s, 1 << 20, 1 << 20), 0);
 	memset(s.base, 1, s.bytes);
 	attack(s.fd, s.bytes);
 	size_t n_changed = 0;
@@ -78,7 +78,7 @@ START_TEST(test_another_user_cannot_open_it_for_writing)
 		printf("skipped: only root can become another user\n");
 		return;
 	}
-	ck_assert_int_eq(slab_init(&s, 1 << 20), 0);
+	ck_assert_int_eq(slab_init(&s, 1 << 20, 1 << 20), 0);
 	pid_t child = fork();
 	if (child == 0) {
 		char path[64];
@@ -102,8 +102,8 @@ START_TEST(test_impossible_sizes_are_errors)
 {
 	/* Nothing, and so much that rounding up wraps around. */
 	struct slab s;
-	ck_assert_int_eq(slab_init(&s, 0), -EOVERFLOW);
-	ck_assert_int_eq(slab_init(&s, SIZE_MAX), -EOVERFLOW);
+	ck_assert_int_eq(slab_init(&s, 0, 0), -EOVERFLOW);
+	ck_assert_int_eq(slab_init(&s, SIZE_MAX, SIZE_MAX), -EOVERFLOW);
 	slab_finish(&s);
 }
 END_TEST
@@ -138,7 +138,7 @@ START_TEST(test_the_charge_is_refunded_with_the_last_reference)
 	struct slots *s;
 	uint64_t account;
 	slot_layout_make(1000, 8, 4, &l);
-	ck_assert_int_eq(slots_create(&l, 3, &s), 0);
+	ck_assert_int_eq(slots_create(&l, 3, 3, &s), 0);
 	account = s->slab.bytes;
 	s->charged_bytes = &account;
 	ck_assert_uint_eq(s->slab.bytes, 3 * l.slot_bytes);

@@ -111,7 +111,7 @@ int slab_init_open(struct slab *s, size_t size_bytes)
 	return make(s, size_bytes, size_bytes);
 }
 
-int slab_init_growing(struct slab *s, size_t size_bytes, size_t present_bytes)
+int slab_init(struct slab *s, size_t size_bytes, size_t present_bytes)
 {
 	int r = make(s, size_bytes, present_bytes);
 	if (r == 0) {
@@ -120,11 +120,6 @@ int slab_init_growing(struct slab *s, size_t size_bytes, size_t present_bytes)
 			slab_finish(s);
 	}
 	return r;
-}
-
-int slab_init(struct slab *s, size_t size_bytes)
-{
-	return slab_init_growing(s, size_bytes, size_bytes);
 }
 
 int slab_extend(struct slab *s, size_t offset, size_t n_bytes)

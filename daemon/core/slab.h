@@ -19,13 +19,12 @@ struct slab {
 	int writable_fd;      /* between slab_init_open and slab_seal: for the one other process that writes into it; else -1 */
 };
 
-/* Makes size_bytes (rounded up to pages), every page present. 0 or negative errno. */
-int slab_init(struct slab *s, size_t size_bytes);
-/* The same, but with only the first present_bytes of it present; slab_extend adds the rest as it is needed. Until then it costs address space only. */
-int slab_init_growing(struct slab *s, size_t size_bytes, size_t present_bytes);
+/* Makes size_bytes (rounded up to pages), the first present_bytes of it present; slab_extend adds the rest as it is needed. Until then it costs address space
+ * only. 0 or negative errno. */
+int slab_init(struct slab *s, size_t size_bytes, size_t present_bytes);
 /* Makes these pages present. Any thread; whoever has the slab mapped meanwhile notices nothing. 0 or negative errno. */
 int slab_extend(struct slab *s, size_t offset, size_t n_bytes);
-/* The same, but another process can be let in: with writable_fd it makes a writable mapping. No trainer may have fd before slab_seal. */
+/* The same with every page present, and another process can be let in: with writable_fd it makes a writable mapping. No trainer may have fd before slab_seal. */
 int slab_init_open(struct slab *s, size_t size_bytes);
 /* Nobody makes a writable mapping any more; those that exist stay. 0 or negative errno. Any thread. */
 int slab_seal(struct slab *s);

@@ -35,7 +35,7 @@ static int create(const struct slot_layout *layout, uint32_t n, uint32_t n_made,
 	r = -EOVERFLOW;
 	if (__builtin_mul_overflow(layout->slot_bytes, (size_t)n, &bytes))
 		goto fail;
-	r = open ? slab_init_open(&s->slab, bytes) : slab_init_growing(&s->slab, bytes, (size_t)n_made * layout->slot_bytes);
+	r = open ? slab_init_open(&s->slab, bytes) : slab_init(&s->slab, bytes, (size_t)n_made * layout->slot_bytes);
 	if (r)
 		goto fail;
 	s->layout = *layout;
@@ -55,12 +55,7 @@ fail:
 	return r;
 }
 
-int slots_create(const struct slot_layout *layout, uint32_t n, struct slots **out)
-{
-	return create(layout, n, n, false, out);
-}
-
-int slots_create_growing(const struct slot_layout *layout, uint32_t n, uint32_t n_made, struct slots **out)
+int slots_create(const struct slot_layout *layout, uint32_t n, uint32_t n_made, struct slots **out)
 {
 	return create(layout, n, n_made, false, out);
 }

@@ -81,13 +81,11 @@ struct slots {
 	void (*mirrors_finished)(struct slots *s, bool lost);
 };
 
-/* Any thread (it blocks while memory is made). The caller has the first reference. 0 or negative errno. */
-int slots_create(const struct slot_layout *layout, uint32_t n, struct slots **out);
-/* The same with memory for the first n_made of them only. */
-int slots_create_growing(const struct slot_layout *layout, uint32_t n, uint32_t n_made, struct slots **out);
+/* With memory for the first n_made of them. Any thread (it blocks while memory is made). The caller has the first reference. 0 or negative errno. */
+int slots_create(const struct slot_layout *layout, uint32_t n, uint32_t n_made, struct slots **out);
 /* Makes memory for n more (any thread); the loop thread then adds them to n_made. 0 or negative errno. */
 int slots_extend(struct slots *s, uint32_t n);
-/* The same with a slab that a producer is still to map: slab_seal it before any trainer has it. */
+/* The same with memory for all of them, in a slab that a producer is still to map: slab_seal it before any trainer has it. */
 int slots_create_open(const struct slot_layout *layout, uint32_t n, struct slots **out);
 struct slots *slots_ref(struct slots *s);
 void slots_unref(struct slots *s);

@@ -186,7 +186,7 @@ static double daemon_rate(double *tiny_us)
 	double began, rate, *took = calloc(n_tiny, sizeof *took);
 
 	memset(&d, 0, sizeof d);
-	if (uv_loop_init(&d.loop) || gpus_create(&d.loop, &params, &d.gpus) || slab_init(&d.host, N_SLOTS * slot_bytes) || !took)
+	if (uv_loop_init(&d.loop) || gpus_create(&d.loop, &params, &d.gpus) || slab_init(&d.host, N_SLOTS * slot_bytes, N_SLOTS * slot_bytes) || !took)
 		exit(1);
 	memset(d.host.base, 1, N_SLOTS * slot_bytes);
 	MUST(cu.cuDeviceGetUuid_v2((CUuuid *)slab.uuid, 0));

@@ -7,11 +7,11 @@ unsigned sim_no_memory_percent;
 static uint64_t daemon_bytes;
 static unsigned n_slabs, n_in_daemon, n_pages;
 
-int __wrap_slab_init_growing(struct slab *s, size_t size_bytes, size_t present_bytes);
+int __wrap_slab_init(struct slab *s, size_t size_bytes, size_t present_bytes);
 int __wrap_slab_extend(struct slab *s, size_t offset, size_t n_bytes);
 void __wrap_slab_finish(struct slab *s);
 
-int __wrap_slab_init_growing(struct slab *s, size_t size_bytes, size_t present_bytes)
+int __wrap_slab_init(struct slab *s, size_t size_bytes, size_t present_bytes)
 {
 	size_t bytes = (size_bytes + 4095) / 4096 * 4096;
 	if (sim_chance(sim_no_memory_percent))

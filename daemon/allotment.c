@@ -1,0 +1,255 @@
+/* See allotment.h. How many slots there are to be is decided on the loop thread and charged there; an I/O thread makes their memory, and the loop takes it over. */
+#include "allotment.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "producer.h"
+#include "state.h"
+#include "util/size.h"
+
+#define CODE(name) BATCHD__WIRE__ERROR_CODE__##name
+
+enum { MIN_SLOTS = 2, FIRST_SLOTS = 4, PLENTY_SLOTS = 16, PLENTY_PART = 8, SMALL_WINDOW_SLOTS = 32, SMALL_WINDOW_BYTES = 8 << 20 };
+
+struct allotment {
+	struct pool_task task;
+	struct session *session;  /* NULL: it is gone, or nobody waits for it */
+	struct job *job;
+	struct slot_layout layout;
+	uint32_t n, n_made;       /* of the slab; of which memory is made now */
+	uint32_t window;          /* a group's, see core/group.h */
+	uint64_t charged_bytes;
+	struct charge bytes, fd;
+	bool share, more, served; /* more: n_made more in the slots that are there */
+	struct slots *slots;
+	int result;
+};
+
+void allotment_forget(struct session *s)
+{
+	if (s->allotment)
+		s->allotment->session = NULL;
+	s->allotment = NULL;
+}
+
+/* ---- how many ---- */
+
+/* As many slots as asked for; of small batches more than the configured number, as making one takes less time than waking somebody up for it. */
+static uint32_t wanted_slots(const struct batchd *b, const struct loader *l)
+{
+	uint64_t n = SMALL_WINDOW_BYTES / l->layout.slot_bytes;
+	uint32_t configured = b->config->slots ? b->config->slots : FIRST_SLOTS;
+	if (l->spec.n_slots)
+		return l->spec.n_slots;
+	n = n > SMALL_WINDOW_SLOTS ? SMALL_WINDOW_SLOTS : n;
+	return n > configured ? (uint32_t)n : configured;
+}
+
+/* With `slots: auto`, how many more than the first n there will be: every wake-up then hands over several batches. They take no more than a part of what is
+ * free, so that many trainers, each with less than the one before, and caches find room too. They are made while the first ones are filled already, as
+ * making the pages of large ones takes longer than a first batch may. A GPU pins all of a slab at once, so there they would come too late. */
+static uint32_t plenty_slots(struct batchd *b, const struct session *s, const struct loader *l, uint32_t n)
+{
+	if (b->config->slots || l->spec.n_slots || l->is_loose || l->spec.served || s->device.wanted || n >= PLENTY_SLOTS)
+		return 0;
+	uint64_t used = b->slots_bytes + batchd_cache_bytes(b) + n * l->layout.slot_bytes;
+	uint64_t free_bytes = b->memory_budget_bytes > used ? b->memory_budget_bytes - used : 0;
+	uint64_t left = account_left(&b->accounts, l->spec.uid, ACCOUNT_SLOT_BYTES);
+	uint64_t more = (free_bytes < left ? free_bytes : left) / PLENTY_PART / l->layout.slot_bytes;
+	return more < PLENTY_SLOTS - n ? (uint32_t)more : PLENTY_SLOTS - n;
+}
+
+/* As many as wanted, or as the budget and the user's part of it still have room for; what nobody uses any more makes room. */
+static uint32_t affordable_slots(struct batchd *b, const struct loader *l, uint32_t wanted)
+{
+	uint64_t n, left;
+	do {
+		uint64_t used = b->slots_bytes + batchd_cache_bytes(b);
+		uint64_t free_bytes = b->memory_budget_bytes > used ? b->memory_budget_bytes - used : 0;
+		left = account_left(&b->accounts, l->spec.uid, ACCOUNT_SLOT_BYTES);
+		n = (free_bytes < left ? free_bytes : left) / l->layout.slot_bytes;
+	} while (n < wanted && job_close_lingering(b, l->spec.uid, left / l->layout.slot_bytes >= wanted));
+	return n < wanted ? (uint32_t)n : wanted;
+}
+
+/* Of how many slots the slab is to have address space: those of a group for everybody who may come, as far as the budget could ever allow. */
+static uint32_t final_slots(struct batchd *b, const struct session *s, const struct loader *l, uint32_t n)
+{
+	if (!l->is_loose)
+		return n + plenty_slots(b, s, l, n);
+	uint64_t most = b->memory_budget_bytes / l->layout.slot_bytes;
+	uint64_t all = n + (uint64_t)group_share(n, l->spec.n_slots) * (l->group.n_places - 1 + GROUP_GHOSTS);
+	return all < most ? (uint32_t)all : most > n ? (uint32_t)most : n;
+}
+
+static void refuse_slots(struct session *s, uint32_t least)
+{
+	struct batchd *b = s->daemon;
+	struct loader *l = s->job->loader;
+	char text[400], slot[32], have[32], used[32], own[32];
+	size_format(l->layout.slot_bytes, slot, sizeof(slot));
+	size_format(b->slots_bytes, used, sizeof(used));
+	size_format(b->memory_budget_bytes, have, sizeof(have));
+	size_format(account_used(&b->accounts, l->spec.uid, ACCOUNT_SLOT_BYTES), own, sizeof(own));
+	bool user = b->memory_budget_bytes - b->slots_bytes >= least * l->layout.slot_bytes + batchd_cache_bytes(b);
+	if (user)
+		snprintf(text, sizeof(text), "no memory for this trainer's batches: it needs %u slots of %s, and this user's trainers have %s "
+			 "(limits.memory_per_user in the daemon's configuration, a share of its budget of %s)", least, slot, own, have);
+	else
+		snprintf(text, sizeof(text), "no memory for this trainer's batches: it needs %u slots of %s, and %s of the budget of %s are in use "
+			 "(memory in the daemon's configuration, or --memory)", least, slot, used, have);
+	session_fail(s, CODE(LIMIT), user ? "memory_per_user" : "memory", text);
+}
+
+/* ---- their memory ---- */
+
+static void on_made(struct pool_task *t);
+
+static void run(struct pool_task *t)
+{
+	struct allotment *a = (struct allotment *)t;
+	if (a->more)
+		a->result = slots_extend(a->slots, a->n_made);
+	else if (a->served)
+		a->result = slots_create_open(&a->layout, a->n, &a->slots);
+	else
+		a->result = slots_create(&a->layout, a->n, a->n_made, &a->slots);
+}
+
+/* Charges it and sends it to an I/O thread; where that fails frees it. 0, negative errno, or ACCOUNT_E_ with what there is too little of. */
+static int begin(struct allotment *a, struct session *s, const char **what)
+{
+	struct batchd *b = s->daemon;
+	a->task = (struct pool_task){ .run = run, .done = on_made };
+	a->job = s->job;
+	*what = "memory_per_user";
+	int r = charge_begin(&a->bytes, &b->accounts, s->uid, ACCOUNT_SLOT_BYTES, a->charged_bytes);
+	if (r == 0 && !a->more) {
+		*what = "fds_per_user";
+		r = charge_begin(&a->fd, &b->accounts, s->uid, ACCOUNT_FDS, 1);
+	}
+	if (r) {
+		charge_end(&a->bytes);
+		free(a);
+		return r;
+	}
+	if (a->more)
+		slots_ref(a->slots);
+	b->slots_bytes += a->charged_bytes;
+	batchd_balance(b);
+	a->job->n_tasks++;
+	pool_run_task(b->pool, &a->task);
+	return 0;
+}
+
+/* The rest of a slab's slots. A bonus: where something is short now, the trainer has those that it was told of. */
+static void make_plenty(struct session *s, struct slots *slots)
+{
+	struct loader *l = s->job->loader;
+	const char *what;
+	uint32_t n = slots->n - slots->n_made;
+	struct allotment *a = n && affordable_slots(s->daemon, l, n) == n ? calloc(1, sizeof(*a)) : NULL;
+	if (!a)
+		return;
+	*a = (struct allotment){ .slots = slots, .n_made = n, .charged_bytes = n * l->layout.slot_bytes, .more = true };
+	(void)begin(a, s, &what);
+}
+
+/* The memory is there: the stream, or the group, may use it. */
+static void take(struct allotment *a)
+{
+	struct session *s = a->session;
+	struct loader *l = a->job->loader;
+	if (a->more) {
+		a->slots->n_made += a->n_made;
+		charge_end(&a->bytes); /* it becomes the slots', in one account: there is room for it */
+		(void)charge_grow(&a->slots->bytes, a->charged_bytes);
+		for (uint32_t i = 0; l && !l->is_loose && i < l->n_streams; i++) {
+			if (l->streams[i].slots == a->slots)
+				stream_pump(&l->streams[i]);
+		}
+		return;
+	}
+	a->slots->charged_bytes = &a->job->daemon->slots_bytes;
+	charge_move(&a->slots->bytes, &a->bytes);
+	charge_move(&a->slots->fd, &a->fd);
+	if (!s || a->job->state != JOB_READY)
+		slots_unref(a->slots);
+	else if (a->served)
+		producer_offer(a->job, s->consumer.rank, a->slots);
+	else if (l->is_loose)
+		group_set_slots(&l->group, a->slots, a->window, group_share(a->window, l->spec.n_slots));
+	else {
+		stream_set_slots(loader_stream(l, s->consumer.rank), a->slots);
+		make_plenty(s, a->slots);
+	}
+}
+
+static void on_made(struct pool_task *t)
+{
+	struct allotment *a = (struct allotment *)t;
+	struct session *s = a->session;
+	struct job *j = a->job;
+	struct batchd *b = j->daemon;
+	j->n_tasks--;
+	if (s)
+		s->allotment = NULL;
+	if (a->share)
+		j->slots_pending = false;
+	if (a->result) {
+		b->slots_bytes -= a->charged_bytes;
+		charge_end(&a->bytes);
+		charge_end(&a->fd);
+		if (s) {
+			char text[256];
+			snprintf(text, sizeof(text), "cannot make %llu bytes of shared memory: %s",
+				 (unsigned long long)a->charged_bytes, strerror(-a->result));
+			session_fail(s, CODE(LIMIT), "memory", text);
+		}
+	} else {
+		take(a);
+	}
+	if (a->more)
+		slots_unref(a->slots);
+	free(a);
+	job_advance(j);
+	if (!j->sessions)
+		job_close(j);
+}
+
+void allotment_request(struct session *s)
+{
+	struct batchd *b = s->daemon;
+	struct loader *l = s->job->loader;
+	struct slots *more = l->is_loose ? l->group.slots : NULL; /* the group is at work: this one's share */
+	uint32_t least = more ? group_n_missing(&l->group) : MIN_SLOTS;
+	uint32_t n = affordable_slots(b, l, more ? least : wanted_slots(b, l)), window = n;
+	if (n < least || (more && least > more->n - more->n_made)) {
+		refuse_slots(s, least);
+		return;
+	}
+	bool at_once = !more && l->is_loose && s->device.wanted;
+	if (at_once)
+		n = affordable_slots(b, l, n + group_share(n, l->spec.n_slots) * (GROUP_GPU_PLACES - 1));
+	struct allotment *a = calloc(1, sizeof(*a));
+	const char *what = "";
+	int r = -ENOMEM;
+	if (a) {
+		*a = (struct allotment){ .session = s, .layout = l->layout, .slots = more, .more = more != NULL, .share = l->spec.share, .served = l->spec.served,
+					 .n = more || at_once ? n : final_slots(b, s, l, n), .n_made = n, .window = window,
+					 .charged_bytes = n * l->layout.slot_bytes };
+		r = begin(a, s, &what);
+	}
+	if (r < 0)
+		session_fail(s, CODE(INTERNAL), "", "out of memory");
+	else if (r)
+		session_fail(s, CODE(LIMIT), what, "the daemon has too much memory or too many descriptors in use for this user (limits in its configuration)");
+	if (r)
+		return;
+	s->allotment = a;
+	if (a->share)
+		s->job->slots_pending = true;
+}

@@ -416,13 +416,20 @@ static void on_seek(struct session *s, const Batchd__Wire__Seek *m)
 		return;
 	}
 	struct position to = { .epoch = m->epoch, .base = m->base_sample, .step = m->step };
-	if (stream_seek(&s->consumer, m->seek, &to) != STREAM_E_BEHIND)
-		return;
-	char text[320];
-	const struct position *at = stream_oldest(s->consumer.stream);
-	snprintf(text, sizeof(text), "the others of share job '%s' are at epoch %llu, batch %llu already; give all of them world_size, so that they wait "
-		 "for each other, or begin with a later epoch", l->spec.job, (unsigned long long)at->epoch, (unsigned long long)at->step);
-	session_fail(s, CODE(BEHIND), "epoch", text);
+	int r = stream_seek(&s->consumer, m->seek, &to);
+	char text[400];
+	const struct stream *stream = s->consumer.stream;
+	if (r == STREAM_E_BEHIND) {
+		const struct position *at = stream_oldest(stream);
+		snprintf(text, sizeof(text), "the others of share job '%s' are at epoch %llu, batch %llu already; give all of them world_size, so that they wait "
+			 "for each other, or begin with a later epoch", l->spec.job, (unsigned long long)at->epoch, (unsigned long long)at->step);
+		session_fail(s, CODE(BEHIND), "epoch", text);
+	} else if (r == STREAM_E_ELSEWHERE) {
+		snprintf(text, sizeof(text), "this trainer resumes epoch %llu after sample %llu, the others of share job '%s' epoch %llu after sample %llu; resume all of "
+			 "them from the states of one moment, or begin with a whole epoch", (unsigned long long)to.epoch, (unsigned long long)to.base, l->spec.job,
+			 (unsigned long long)stream->next.epoch, (unsigned long long)stream->next.base);
+		session_fail(s, CODE(MISMATCH), "base_sample", text);
+	}
 }
 
 static void on_join(struct session *s, const Batchd__Wire__Join *m)

@@ -310,6 +310,26 @@ START_TEST(test_the_first_of_a_group_begins_at_the_beginning)
 }
 END_TEST
 
+START_TEST(test_a_resumed_group_has_not_had_the_beginning_of_its_epoch)
+{
+	/* It goes on after some samples of epoch 2: the first batch of that epoch is not the group's first one, nor is that epoch still to begin. */
+	begin(GROUP_DETACH, 1);
+	struct trainer *a = come(0, 4), *b = come(1, 4), *c = come(2, 4);
+	ck_assert_int_eq(stream_seek(&a->c, 1, &(struct position){ .epoch = 2, .base = BATCH }), 0);
+	struct position at = join(b, GROUP_AT_START);
+	ck_assert_int_eq(position_compare(&at, &(struct position){ .epoch = 2 }), 0);
+	at = join(c, GROUP_AT_EPOCH);
+	ck_assert_int_eq(position_compare(&at, &(struct position){ .epoch = 3 }), 0);
+	consume(&f, b, 2);
+	check_golden(b, 2, 0);
+	ck_assert_uint_eq(c->n, 0);
+	leave(a);
+	leave(b);
+	leave(c);
+	teardown(&f);
+}
+END_TEST
+
 START_TEST(test_who_waits_for_the_next_epoch_gets_it_when_the_others_leave)
 {
 	/* The group it waits for ends in the middle of its epoch. */
@@ -551,6 +571,7 @@ int main(void)
 	tcase_add_test(t, test_who_is_detached_misses_nothing);
 	tcase_add_test(t, test_a_latecomer_begins_where_it_asks);
 	tcase_add_test(t, test_the_first_of_a_group_begins_at_the_beginning);
+	tcase_add_test(t, test_a_resumed_group_has_not_had_the_beginning_of_its_epoch);
 	tcase_add_test(t, test_who_waits_for_the_next_epoch_gets_it_when_the_others_leave);
 	tcase_add_test(t, test_a_replay_does_not_stop_the_group_nor_the_group_the_replay);
 	tcase_add_test(t, test_who_resumes_elsewhere_is_not_refused);

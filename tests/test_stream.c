@@ -246,6 +246,34 @@ START_TEST(test_share_refuses_what_has_left_the_window)
 }
 END_TEST
 
+START_TEST(test_share_refuses_an_epoch_that_is_counted_from_another_sample)
+{
+	/* An epoch that was resumed in its middle has no batch for who resumes it somewhere else, be that further on: it was once given the next epoch instead. */
+	struct fixture f;
+	setup(&f, (struct loader_spec){ .batch_size = 4, .world_size = 2, .share = true }, 80);
+	struct stream *s = with_slots(&f, 0, 4);
+	struct trainer *a = attach(s, 0), *b = attach(s, 1);
+	ck_assert_int_eq(stream_seek(&a->c, 1, &(struct position){ .epoch = 1, .base = 40 }), 0);
+	ck_assert_int_eq(stream_seek(&b->c, 1, &(struct position){ .epoch = 1, .base = 48 }), STREAM_E_ELSEWHERE);
+	ck_assert_int_eq(stream_seek(&b->c, 2, &(struct position){ .epoch = 1, .base = 0, .step = 12 }), STREAM_E_BEHIND);
+	ck_assert_int_eq(stream_seek(&b->c, 3, &(struct position){ .epoch = 2, .base = 40 }), STREAM_E_ELSEWHERE);
+	ck_assert_int_eq(stream_seek(&b->c, 4, &(struct position){ .epoch = 1, .base = 40, .step = 1 }), 0);
+	wait_for(&f, a, 2);
+	settle(&f, b, 1);
+	ck_assert_uint_eq(b->got[0].at.base, 40);
+	ck_assert_uint_eq(b->got[0].at.step, 1);
+	leave(b);
+	consume(&f, a, 9);
+	wait_for(&f, a, 11); /* a holds the last batches of epoch 1 while the next one is begun */
+	ck_assert_uint_eq(a->got[10].at.epoch, 2);
+	b = attach(s, 1);
+	ck_assert_int_eq(stream_seek(&b->c, 5, &(struct position){ .epoch = 2, .base = 40 }), STREAM_E_ELSEWHERE);
+	leave(a);
+	leave(b);
+	teardown(&f);
+}
+END_TEST
+
 START_TEST(test_share_jumps_when_all_have_called_set_epoch)
 {
 	/* Nobody wants what was made ahead any more. */
@@ -409,6 +437,7 @@ int main(void)
 	tcase_add_test(t, test_share_gives_everybody_every_batch_in_lockstep);
 	tcase_add_test(t, test_share_does_not_wait_for_who_has_left);
 	tcase_add_test(t, test_share_refuses_what_has_left_the_window);
+	tcase_add_test(t, test_share_refuses_an_epoch_that_is_counted_from_another_sample);
 	tcase_add_test(t, test_share_jumps_when_all_have_called_set_epoch);
 	tcase_add_test(t, test_share_goes_on_when_a_ghost_gives_its_slots_back);
 	tcase_add_test(t, test_share_lets_nobody_join_where_a_batch_is_missing);

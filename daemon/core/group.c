@@ -476,11 +476,12 @@ void group_join(struct consumer *c, uint64_t seek, enum group_start how, struct 
 	struct group *g = c->group;
 	elect(g);
 	struct position at = head_of(g);
-	bool waits = how == GROUP_AT_EPOCH && at.step > 0;
+	bool begun = at.step > 0 || at.base > 0; /* of an epoch that was resumed in its middle nobody here has had the first batch */
+	bool waits = how == GROUP_AT_EPOCH && begun;
 	if (waits)
 		at = (struct position){ .epoch = at.epoch + 1 };
 	if (how == GROUP_AT_START)
-		at.step = 0;
+		at.base = at.step = 0;
 	take_position(c, seek);
 	c->follows = waits;
 	settle(g, c, waits ? g->main : find_cover(g, &at, NULL), &at);

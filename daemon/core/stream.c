@@ -585,6 +585,17 @@ const struct position *stream_oldest(const struct stream *s)
 	return oldest;
 }
 
+/* Whether the stream has batches of that epoch counted from that sample, or will have. One that is resumed in its middle is the exception. */
+static bool comes_by(const struct stream *s, const struct position *to)
+{
+	const struct slot *slot = s->first;
+	if (to->epoch >= s->next.epoch)
+		return to->base == (to->epoch == s->next.epoch ? s->next.base : 0);
+	while (slot && slot->at.epoch != to->epoch)
+		slot = slot->next;
+	return slot && slot->at.base == to->base;
+}
+
 int stream_seek(struct consumer *c, uint64_t seek, const struct position *to)
 {
 	if (c->group) {
@@ -600,6 +611,8 @@ int stream_seek(struct consumer *c, uint64_t seek, const struct position *to)
 		s->positioned = true;
 	} else if (position_compare(to, stream_oldest(s)) < 0) {
 		return STREAM_E_BEHIND;
+	} else if (!comes_by(s, to)) {
+		return STREAM_E_ELSEWHERE;
 	}
 	s->expected &= ~bit(place);
 	c->seek = seek;

@@ -85,6 +85,7 @@ enum {
 	STREAM_E_BEHIND = 1,   /* share: the batch asked for has left the window */
 	STREAM_E_TAKEN = 2,    /* that rank is attached already */
 	STREAM_E_INVALID = 3,  /* makes no sense in this state: a protocol error */
+	STREAM_E_ELSEWHERE = 4,/* share: the others have that epoch from another sample on, or will */
 };
 
 int stream_init(struct stream *s, struct loader *loader, uint32_t plan_rank, uint32_t n_consumers);
@@ -101,7 +102,7 @@ int stream_attach(struct stream *s, struct consumer *c, uint32_t rank); /* 0, ST
 void stream_detach(struct consumer *c);
 /* The first batch from which on nothing is missing: where one that joins others can begin. */
 const struct position *stream_oldest(const struct stream *s);
-/* 0 or STREAM_E_BEHIND: others are there, and past that. */
+/* 0; or others are there, and STREAM_E_BEHIND: past that; STREAM_E_ELSEWHERE: never there. */
 int stream_seek(struct consumer *c, uint64_t seek, const struct position *to);
 /* own batches: appends indices of batch `step`; 0, STREAM_E_INVALID, -ENOMEM. Indices are checked by the caller. */
 int stream_push(struct consumer *c, uint64_t seek, uint64_t step, const uint64_t *indices, uint32_t n, bool more);

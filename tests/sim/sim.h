@@ -172,6 +172,7 @@ struct sim_trainer {
 	uint64_t seek;
 	struct position expect;
 	bool stopped, said_waiting, misbehaved;
+	Batchd__Wire__Start start; /* how it has joined last */
 	bool follows;   /* it has asked for the next epoch, which may never come */
 	struct sim_slab *slab;
 	struct ring ring;          /* its control page, if it asked for one */

@@ -103,7 +103,7 @@ static bool join(struct sim_trainer *t)
 	if (!t->job->loose || t->job->world_size > 1 || !sim_n_batches(t->job, 0) || sim_chance(40))
 		return false;
 	j.seek = ++t->seek;
-	j.start = (Batchd__Wire__Start)sim_below(3);
+	j.start = t->start = (Batchd__Wire__Start)sim_below(3);
 	t->follows = j.start == BATCHD__WIRE__START__AT_EPOCH;
 	t->phase = SIM_STREAMING;
 	t->expect = (struct position){ .epoch = UINT64_MAX };
@@ -115,15 +115,18 @@ static bool join(struct sim_trainer *t)
 static void see_joined(struct sim_trainer *t, const Batchd__Wire__Joined *j)
 {
 	SIM_CHECK(j->seek <= t->seek, "trainer %u: joined without asking", NUMBER(t));
-	if (j->seek == t->seek)
-		t->expect = (struct position){ .epoch = j->epoch, .base = j->base_sample, .step = j->step };
+	if (j->seek != t->seek)
+		return;
+	SIM_CHECK(t->start == BATCHD__WIRE__START__AT_NEXT || (!j->step && !j->base_sample), "trainer %u: an epoch's first batch is not %u.%u", NUMBER(t),
+		  (unsigned)j->base_sample, (unsigned)j->step);
+	t->expect = (struct position){ .epoch = j->epoch, .base = j->base_sample, .step = j->step };
 }
 
 static void seek_somewhere(struct sim_trainer *t)
 {
 	if (join(t))
 		return;
-	struct position to = { .epoch = sim_below(2), .base = t->job->own || (t->job->share && !t->job->loose) || sim_chance(60) ? 0 : sim_below(t->job->n_samples) };
+	struct position to = { .epoch = sim_below(2), .base = t->job->own || sim_chance(60) ? 0 : sim_below(t->job->n_samples) };
 	uint64_t n = t->job->own ? 3 : sim_n_batches(t->job, to.base);
 	to.step = n && sim_chance(50) ? sim_below((uint32_t)n) : 0;
 	seek(t, to);
@@ -267,7 +270,8 @@ static void see_error(struct sim_trainer *t, const Batchd__Wire__Error *e)
 	};
 	bool ok = e->code == BATCHD__WIRE__ERROR_CODE__PROTOCOL ? t->misbehaved :
 		  e->code == BATCHD__WIRE__ERROR_CODE__BAD_DATA ? sim_rows_fail :
-		  e->code == BATCHD__WIRE__ERROR_CODE__BEHIND ? t->job->share && !t->job->loose : false;
+		  e->code == BATCHD__WIRE__ERROR_CODE__BEHIND ? t->job->share && !t->job->loose :
+		  e->code == BATCHD__WIRE__ERROR_CODE__MISMATCH ? t->job->share && !t->job->loose && !strcmp(e->field, "base_sample") : false;
 	for (unsigned i = 0; i < sizeof(fair) / sizeof(fair[0]); i++)
 		ok |= e->code == fair[i];
 	SIM_CHECK(ok, "trainer %u: refused with %s: %s", NUMBER(t), wire_code_name(e->code), e->text);

@@ -172,8 +172,10 @@ check: setup ## Installs what is missing, builds, runs all tests; ends with Chec
 	@tests/run-check $(BUILD)
 
 tests: $(TESTS) $(TOOLS) $(FAKEDRIVERS) $(GPU_TOOLS) $(BUILD)/tests/batchd-nocuda $(BUILD)/tests/broken.so
+# Two that start no thread would take half of ThreadSanitizer's time; what they test runs in the workers of test_pool and test_daemon, too.
+UNTHREADED := $(if $(findstring thread,$(SANITIZE)),%/test_scan %/test_decode)
 check-c: $(TESTS) $(FAKEDRIVERS) $(BUILD)/tests/batchd-nocuda ## C tests only; with SANITIZE=address,undefined or SANITIZE=thread under that sanitizer
-	@tests/run-c $(BUILD) $(TESTS)
+	@tests/run-c $(BUILD) $(filter-out $(UNTHREADED),$(TESTS))
 check-python: all tests venv ## Python tests only; ARGS="-k name" goes to pytest
 	@tests/run-python $(BUILD) $(ARGS)
 check-asan: ## C tests under AddressSanitizer and UndefinedBehaviorSanitizer (build-asan/)

@@ -2,7 +2,6 @@
 #ifndef BATCHD_TESTS_CUDA_DOUBLE_H
 #define BATCHD_TESTS_CUDA_DOUBLE_H
 
-#include <check.h>
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -11,6 +10,7 @@
 
 #include "cuda/driver.h"
 #include "fakecuda/fakecuda.h"
+#include "suite.h"
 
 static struct {
 	struct cuda_driver cu;

@@ -4,7 +4,6 @@
 #ifndef BATCHD_TESTS_FAKE_H
 #define BATCHD_TESTS_FAKE_H
 
-#include <check.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -18,6 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "suite.h"
 #include "wire.h"
 
 #include "../client/batchd.h"

@@ -2,7 +2,6 @@
 #ifndef BATCHD_TESTS_PACKETS_H
 #define BATCHD_TESTS_PACKETS_H
 
-#include <check.h>
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
@@ -14,6 +13,7 @@
 #include <unistd.h>
 
 #include "daemon.h"
+#include "suite.h"
 #include "util/log.h"
 #include "wire.h"
 

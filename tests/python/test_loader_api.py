@@ -2,6 +2,7 @@
 import copy
 import gc
 import os
+import pathlib
 import pickle
 import shutil
 import signal
@@ -811,6 +812,8 @@ def test_a_first_program_needs_no_setup(build, tmp_path):
     who = dict(user=65534, group=65534, extra_groups=[]) if os.geteuid() == 0 else {}
     if not program.exists() or subprocess.run(["test", "-x", str(program)], **who).returncode:
         pytest.skip(f"{program} is not there for ordinary users")
+    if pathlib.Path("/run/batchd/batchd.socket").exists():
+        pytest.skip("this machine's own batchd runs, so there is one")
     runtime = tmp_path / "runtime"
     runtime.mkdir(mode=0o700)
     if who:

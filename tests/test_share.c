@@ -345,6 +345,25 @@ START_TEST(test_who_waits_for_the_next_epoch_gets_it_when_the_others_leave)
 }
 END_TEST
 
+START_TEST(test_who_is_left_alone_at_the_end_of_an_epoch_goes_on)
+{
+	/* b and c have had the epoch's last batch while a is at its first ones. c leaves, and what was made ahead for a is more than two may have; then a leaves, and
+	 * what was to be made again for it is not. */
+	begin(GROUP_WAIT, 1);
+	uint32_t most = 3 * GROUP_SHARE + 1; /* three shares and what the window of 4 has more than one */
+	struct trainer *a = come_and_seek(0, 0, PER_EPOCH - most), *b = come_and_seek(1, 0, PER_EPOCH - most), *c = come_and_seek(2, 0, PER_EPOCH - most);
+	consume(&f, b, most);
+	consume(&f, c, most);
+	wait_for(&f, a, GROUP_SHARE);
+	leave(c);
+	leave(a);
+	consume(&f, b, most + 5);
+	check_golden(b, 0, PER_EPOCH - most);
+	leave(b);
+	teardown(&f);
+}
+END_TEST
+
 START_TEST(test_a_replay_does_not_stop_the_group_nor_the_group_the_replay)
 {
 	/* Both sides are stopped in turn, with all they may hold. */
@@ -573,6 +592,7 @@ int main(void)
 	tcase_add_test(t, test_the_first_of_a_group_begins_at_the_beginning);
 	tcase_add_test(t, test_a_resumed_group_has_not_had_the_beginning_of_its_epoch);
 	tcase_add_test(t, test_who_waits_for_the_next_epoch_gets_it_when_the_others_leave);
+	tcase_add_test(t, test_who_is_left_alone_at_the_end_of_an_epoch_goes_on);
 	tcase_add_test(t, test_a_replay_does_not_stop_the_group_nor_the_group_the_replay);
 	tcase_add_test(t, test_who_resumes_elsewhere_is_not_refused);
 	tcase_add_test(t, test_a_group_of_known_size_waits_for_all_to_come_and_for_nobody_after);

@@ -237,8 +237,12 @@ static void skip_ahead(struct stream *s)
 		if (!least || position_compare(&c->cursor, least) < 0)
 			least = &c->cursor;
 	}
-	if (least && position_compare(least, &s->next) > 0)
-		stream_set_next(s, least);
+	if (!least || position_compare(least, &s->next) <= 0)
+		return;
+	/* Who has had the last batch of an epoch is still in it; a stream that stood there would make none any more. */
+	bool over = !s->loader->spec.own_batches && least->step >= loader_n_batches(s->loader, least->base);
+	struct position to = over ? (struct position){ .epoch = least->epoch + 1 } : *least;
+	stream_set_next(s, &to);
 }
 
 /* ---- copying to GPUs ---- */

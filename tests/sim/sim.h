@@ -8,7 +8,8 @@
  *     world.c  the daemon around them    and what must always be true of it
  *     trainer.c  trainers                what they may do, what they must see
  *
- * One history is a function of its seed, in one thread. sim_fail ends the process, saying how to replay it. */
+ * One history is a function of its seed and of which features its world has, in one thread. What is added to the world rolls dice only in histories that have it,
+ * so that the seeds of failures keep their meaning. sim_fail ends the process, saying how to replay it. */
 #ifndef BATCHD_TESTS_SIM_H
 #define BATCHD_TESTS_SIM_H
 
@@ -22,7 +23,18 @@ enum { SIM_FD = 1 << 20, SIM_MAX_FDS = 4096, SIM_MAX_TRAINERS = 12, SIM_MAX_JOBS
 
 /* ---- dice and words ---- */
 
+enum sim_feature {
+	SIM_BASES = 1,      /* groups in lockstep resume anywhere */
+	SIM_ALL_FEATURES = SIM_BASES,
+	SIM_ANY_FEATURES = 1u << 31, /* for sim_begin: the seed decides */
+};
+
 extern uint64_t sim_seed;
+extern unsigned sim_features;
+static inline bool sim_has(enum sim_feature f)
+{
+	return (sim_features & f) != 0;
+}
 uint32_t sim_below(uint32_t n);
 bool sim_chance(unsigned percent);
 void sim_trace(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
@@ -138,7 +150,7 @@ extern struct batchd sim_daemon;
 extern struct sim_job sim_jobs[SIM_MAX_JOBS];
 extern unsigned sim_n_jobs;
 
-void sim_begin(uint64_t seed);
+void sim_begin(uint64_t seed, unsigned features);
 void sim_end(void);
 void sim_check(void);
 void sim_stop_daemon(void);

@@ -126,7 +126,8 @@ static void seek_somewhere(struct sim_trainer *t)
 {
 	if (join(t))
 		return;
-	struct position to = { .epoch = sim_below(2), .base = t->job->own || sim_chance(60) ? 0 : sim_below(t->job->n_samples) };
+	bool whole = t->job->own || (t->job->share && !t->job->loose && !sim_has(SIM_BASES));
+	struct position to = { .epoch = sim_below(2), .base = whole || sim_chance(60) ? 0 : sim_below(t->job->n_samples) };
 	uint64_t n = t->job->own ? 3 : sim_n_batches(t->job, to.base);
 	to.step = n && sim_chance(50) ? sim_below((uint32_t)n) : 0;
 	seek(t, to);

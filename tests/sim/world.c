@@ -9,6 +9,7 @@
 #include "data/sample-cache.h"
 
 uint64_t sim_seed;
+unsigned sim_features;
 struct batchd sim_daemon;
 struct sim_job sim_jobs[SIM_MAX_JOBS];
 unsigned sim_n_jobs;
@@ -230,10 +231,17 @@ static void roll_job(unsigned i)
 		  j->batch_size, j->world_size, j->n_slots, j->shuffle ? ", shuffled" : "", j->drop_last ? ", last dropped" : "");
 }
 
-void sim_begin(uint64_t seed)
+static unsigned features_of(uint64_t seed)
+{
+	uint64_t x = seed * 0x9e3779b97f4a7c15;
+	return (unsigned)((x ^ x >> 32) * 0xbf58476d1ce4e5b9 >> 40) & SIM_ALL_FEATURES;
+}
+
+void sim_begin(uint64_t seed, unsigned features)
 {
 	struct batchd *b = &sim_daemon;
 	sim_seed = seed;
+	sim_features = features == SIM_ANY_FEATURES ? features_of(seed) : features;
 	dice = seed * 0x2545f4914f6cdd1d;
 	if (!cache) {
 		struct cache_config none = { 0 };

@@ -28,6 +28,10 @@ os.environ["LD_LIBRARY_PATH"] = os.pathsep.join(filter(None, [str(BUILD), os.env
 os.environ["PATH"] = os.pathsep.join([str(BUILD), os.environ["PATH"]])
 sys.path.insert(0, str(REPO / "client" / "python"))
 
+# A shell that starts the tests in the background makes them, and all they start, deaf to Ctrl-C.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 START_S = 20
 STOP_S = 20
 

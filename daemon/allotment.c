@@ -145,6 +145,14 @@ static int begin(struct allotment *a, struct session *s, const char **what)
 	return 0;
 }
 
+/* The rest of a slab is there, or will never be: then it has as many slots as it has memory for. */
+static void end_growing(struct slots *slots, bool made)
+{
+	slots->growing = false;
+	if (!made)
+		slots->n = slots->n_made;
+}
+
 /* The rest of a slab's slots. A bonus: where something is short now, the trainer has those that it was told of. */
 static void make_plenty(struct session *s, struct slots *slots)
 {
@@ -152,10 +160,11 @@ static void make_plenty(struct session *s, struct slots *slots)
 	const char *what;
 	uint32_t n = slots->n - slots->n_made;
 	struct allotment *a = n && affordable_slots(s->daemon, l, n) == n ? calloc(1, sizeof(*a)) : NULL;
-	if (!a)
-		return;
-	*a = (struct allotment){ .slots = slots, .n_made = n, .charged_bytes = n * l->layout.slot_bytes, .more = true };
-	(void)begin(a, s, &what);
+	if (a)
+		*a = (struct allotment){ .slots = slots, .n_made = n, .charged_bytes = n * l->layout.slot_bytes, .more = true };
+	slots->growing = a && begin(a, s, &what) == 0;
+	if (!slots->growing)
+		end_growing(slots, false);
 }
 
 /* The memory is there: the stream, or the group, may use it. */
@@ -199,6 +208,8 @@ static void on_made(struct pool_task *t)
 		s->allotment = NULL;
 	if (a->share)
 		j->slots_pending = false;
+	if (a->more && a->slots->growing)
+		end_growing(a->slots, a->result == 0);
 	if (a->result) {
 		b->slots_bytes -= a->charged_bytes;
 		charge_end(&a->bytes);

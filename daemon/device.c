@@ -136,6 +136,8 @@ static bool begin(struct session *s, struct slots *slots)
 
 bool device_ready(struct session *s, struct slots *slots)
 {
+	if (s->device.wanted && slots->growing)
+		return false; /* a GPU's thread registers and mirrors a slab as a whole */
 	if (s->device.wanted && slots->n_made < slots->n)
 		give_up(s, "its share group was begun by a trainer without a GPU, and its memory grows with it");
 	struct mirror *m = s->device.wanted ? mirror_find(slots, s->device.uuid) : NULL;

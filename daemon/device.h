@@ -23,8 +23,8 @@ struct device {
 
 /* Takes the wish from a checked Open, and gives up what cannot work between these two processes. */
 void device_wish(struct session *s, const Batchd__Wire__Open *open);
-/* Whether the session can be attached to these slots now: it wants no device, cannot have it, or its mirror is open. Otherwise begins to open one, unless that is under way;
- * session_advance is called for every session of the job when it has been. */
+/* Whether the session can be attached to these slots now: it wants no device, cannot have it, or its mirror is open. Otherwise begins to open one, unless that is under way or
+ * the slots' memory is still being made; session_advance is called for every session of the job when it has been. */
 bool device_ready(struct session *s, struct slots *slots);
 /* When it has been attached: says where it finds its batches. */
 void device_attach(struct session *s);

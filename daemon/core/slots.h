@@ -68,7 +68,8 @@ struct slots {
 	struct slot_layout layout;
 	struct slot *slot;             /* n of them */
 	uint32_t n;
-	uint32_t n_made;               /* whose memory is present: the first of them; fewer than n only in a share group, see group.h */
+	uint32_t n_made;               /* whose memory is present: the first of them; fewer than n while it is made, or in a share group, see group.h */
+	bool growing;                  /* the rest is being made, once and for all */
 	uint32_t n_holders;            /* consumers that may hold leases: those attached, and those that have gone and may still read */
 	unsigned n_refs;
 	struct stream *stream;         /* that makes batches in them (any one, if several do); NULL: none does any more */

@@ -1,6 +1,7 @@
 """Batches on a GPU with real processes, on the driver double: the daemon, trainers that compare every byte, kills in the middle, GPUs that break.
 
 The double says at each process's end what was done wrong and what was left behind (tests/fakecuda/README.md)."""
+import itertools
 import json
 import os
 import random
@@ -9,6 +10,7 @@ import signal
 import subprocess
 import time
 
+import batchd
 import pytest
 from conftest import BUILD
 
@@ -107,6 +109,19 @@ def test_trainers_that_share_get_each_batch_from_one_copy(gpu_daemon, double, ba
     assert 100 <= sum(c["copies"] for c in gpu["copies"]) <= 100 + 32  # those made ahead
     daemon.stop()
     double.assert_clean(daemon.pid)
+    assert not double.violations()
+
+
+@pytest.mark.parametrize("full", [0, 1], ids=["there is memory", "there is none"])
+def test_a_gpu_trainer_waits_for_slots_that_are_being_made(gpu_daemon, double, full):
+    """The first trainer of the job, without a GPU, has 4 slots and 12 more are on their way, slowly; the second has them all on its GPU, or as many as there are."""
+    gpu_daemon(env={"BROKEN": f"populate=1500,full={full}", "LD_PRELOAD": str(BUILD / "tests" / "broken.so")})
+    with batchd.DataLoader(DATA, batch_size=400, job="half", mode="share", rank=0, world_size=2, dtype="uint8", layout="NHWC", autostart=False,
+                           timeout=30) as cpu:
+        trainer = start(20, "--job", "half", "--share", "--rank", 1, "--world", 2, "--batch", 400)
+        for epoch in range(2):  # 10 batches each; the group goes in step
+            assert sum(1 for _ in itertools.islice(cpu, 10)) == 10
+        assert finish(trainer)[-1] == "20 batches, ipc, "
     assert not double.violations()
 
 

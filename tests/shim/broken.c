@@ -7,6 +7,8 @@
  * short   one in so many transfers to or from files stops early, often after one byte
  * again   one in so many non-blocking receptions, accepts and sends of something long says EAGAIN, though it could have been done. Short packets go: the
  *         daemon's last words are sent once, and lost where a socket is really full
+ * populate  making a mapping's pages present takes so many milliseconds, but for the process's first time
+ * full      1: instead it fails then, as if memory were short
  * What libc calls within itself (stdio, opendir) is not seen. Counts go to the file $BROKEN_COUNTS at exit, if it is set, so that a test can tell that something
  * happened. */
 #include <dlfcn.h>
@@ -18,16 +20,22 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
+#include <time.h>
 #include <unistd.h>
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
 
 #define API __attribute__((visibility("default")))
 
-static unsigned eintr, shorter, again;
+static unsigned eintr, shorter, again, populate_ms, full;
 static atomic_uint_fast64_t dice;
-static atomic_ulong n_eintr, n_short, n_again;
+static atomic_ulong n_eintr, n_short, n_again, n_populated;
 
 static unsigned setting(const char *text, const char *name, unsigned fallback)
 {
@@ -41,6 +49,8 @@ __attribute__((constructor)) static void begin(void)
 	eintr = setting(text, "eintr=", 0);
 	shorter = setting(text, "short=", 0);
 	again = setting(text, "again=", 0);
+	populate_ms = setting(text, "populate=", 0);
+	full = setting(text, "full=", 0);
 	atomic_store(&dice, setting(text, "seed=", 1) + (uint64_t)getpid());
 }
 
@@ -172,4 +182,16 @@ API int poll(struct pollfd *fds, nfds_t n, int timeout_ms)
 API int fsync(int fd)
 {
 	return interrupted() ? -1 : CALL(fsync, fd);
+}
+
+API int madvise(void *at, size_t n, int advice)
+{
+	if (advice == MADV_POPULATE_WRITE && atomic_fetch_add(&n_populated, 1) > 0) {
+		nanosleep(&(struct timespec){ populate_ms / 1000, populate_ms % 1000 * 1000000L }, NULL);
+		if (full) {
+			errno = ENOMEM;
+			return -1;
+		}
+	}
+	return CALL(madvise, at, n, advice);
 }

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 
-from runner import HERE, Absent, Runner
+from runner import HERE, Runner
 
 COPIES = 2
 IN_STOCK = 5  # batches that a loader may have had ready before it was asked

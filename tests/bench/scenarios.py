@@ -6,7 +6,6 @@ rate: images (samples, batches) a second, one value per round; cpu: CPU millisec
 import json
 import os
 import subprocess
-import sys
 import time
 
 import crops

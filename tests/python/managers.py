@@ -13,7 +13,8 @@ import subprocess
 import threading
 import time
 
-REPO = pathlib.Path(__file__).resolve().parents[2]
+from daemons import REPO, until
+
 WAIT_S = 30
 WATCHDOG_S = 1.0
 RESTART_S = 0.2
@@ -21,14 +22,6 @@ RESTART_S = 0.2
 
 class Unavailable(Exception):
     """Why this manager cannot run here."""
-
-
-def until(what, condition):
-    deadline = time.monotonic() + WAIT_S
-    while not (result := condition()):
-        assert time.monotonic() < deadline, f"not within {WAIT_S} s: {what}"
-        time.sleep(0.01)
-    return result
 
 
 class Double:

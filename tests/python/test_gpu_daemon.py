@@ -13,6 +13,7 @@ import time
 import batchd
 import pytest
 from conftest import BUILD
+from daemons import until
 
 TRAINER = BUILD / "tests" / "tools" / "gpu-trainer"
 DATA = "random:length=4000,shape=3x32x32,dtype=uint8"
@@ -74,24 +75,17 @@ def status(batchctl):
     return json.loads(batchctl("status", "--json").stdout)
 
 
-def wait_until(what, condition):
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.02)
-
-
 def test_a_job_of_four_gets_every_byte_by_dma(gpu_daemon, double, batchctl):
     """Four ranks on one GPU; every copy from pinned memory, each trainer's slab in place, and nothing left when they have gone."""
     daemon = gpu_daemon("--gpu-memory", "64MiB")
     trainers = [start(150, "--job", "four", "--rank", rank, "--world", 4, "--hold-us", 500, "--seed", rank) for rank in range(4)]
-    wait_until("somebody has attached", lambda: status(batchctl)["gpus"])
+    until("somebody has attached", lambda: status(batchctl)["gpus"])
     gpu = status(batchctl)["gpus"][0]
     assert gpu["name"].startswith("Driver Double") and re.fullmatch("GPU-[0-9a-f-]{36}", gpu["uuid"]) and gpu["state"] == "in use"
     for trainer in trainers:
         assert finish(trainer)[-1] == "150 batches, ipc, "
         double.assert_clean(trainer.pid)
-    wait_until("slabs are freed", lambda: status(batchctl)["gpus"][0]["slab_bytes"] == 0)
+    until("slabs are freed", lambda: status(batchctl)["gpus"][0]["slab_bytes"] == 0)
     gpu = status(batchctl)["gpus"][0]
     assert gpu["pageable_copies"] == 0 and gpu["errors"] == 0 and gpu["pinned_bytes"] == 0 and not gpu["context"]
     assert sum(c["copies"] for c in gpu["copies"]) >= 600
@@ -138,7 +132,7 @@ def test_killed_trainers_leave_nothing_behind(gpu_daemon, double, batchctl):
         victim.wait()
         victim.stdout.close()
     assert finish(steady)[-1] == "600 batches, ipc, "
-    wait_until("slabs are freed", lambda: status(batchctl)["gpus"][0]["slab_bytes"] == 0)
+    until("slabs are freed", lambda: status(batchctl)["gpus"][0]["slab_bytes"] == 0)
     assert not status(batchctl)["sessions"]
     daemon.stop()
     double.assert_clean(daemon.pid)
@@ -156,7 +150,7 @@ def test_a_stopped_trainer_keeps_its_memory_on_the_gpu(gpu_daemon, double, batch
     assert status(batchctl)["gpus"][0]["slabs"] >= 1
     trainer.send_signal(signal.SIGCONT)
     trainer.communicate(timeout=60)
-    wait_until("slabs are freed", lambda: status(batchctl)["gpus"][0]["slabs"] == 0)
+    until("slabs are freed", lambda: status(batchctl)["gpus"][0]["slabs"] == 0)
     daemon.stop()
     assert not double.violations()
 
@@ -189,7 +183,7 @@ def test_a_build_without_cuda_says_so(double, make_daemon, tmp_path):
     nocuda = BUILD / "tests" / "batchd-nocuda"
     socket = tmp_path / "s"
     daemon = subprocess.Popen([str(nocuda), "--socket", str(socket)], stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    wait_until("it listens", socket.exists)
+    until("it listens", socket.exists)
     try:
         last = finish(start(20, env={"BATCHD_SOCKET": str(socket)}))[-1]
         assert last.startswith("20 batches, copy, ") and "CUDA=0" in last
@@ -301,7 +295,7 @@ def test_who_does_not_let_go_is_not_waited_for_long(gpu_daemon, double):
     stopped.send_signal(signal.SIGSTOP)
     began = time.monotonic()
     daemon.process.send_signal(signal.SIGTERM)
-    wait_until("it stops", lambda: "stopping:" in daemon.output())
+    until("it stops", lambda: "stopping:" in daemon.output())
     dies.kill()
     dies.wait()
     daemon.stop()
@@ -321,7 +315,7 @@ def test_a_second_sigterm_and_new_trainers_during_the_grace_time(gpu_daemon, dou
     idle = start(100000, "--stay", stdin=subprocess.PIPE)
     assert idle.stdout.readline() == "attached\n"
     daemon.process.send_signal(signal.SIGTERM)
-    wait_until("it stops", lambda: "stopping:" in daemon.output())
+    until("it stops", lambda: "stopping:" in daemon.output())
     daemon.process.send_signal(signal.SIGTERM)
     late = start(5)
     assert daemon.process.wait(20) == 0

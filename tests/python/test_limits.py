@@ -8,9 +8,10 @@ import sys
 
 import pytest
 
-from conftest import BUILD, Daemon
+from conftest import BUILD
+from daemons import Daemon, until
 from test_end_to_end import Trainer
-from test_reliability import NO_LINGER, Wire, finish_as, needs_root, open_packet, public, until  # noqa: F401 (public is a fixture)
+from test_reliability import NO_LINGER, Wire, finish_as, needs_root, open_packet, public  # noqa: F401 (public is a fixture)
 
 MIB = 1 << 20
 

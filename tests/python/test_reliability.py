@@ -18,33 +18,17 @@ import time
 
 import pytest
 
-from conftest import BUILD, Daemon
+from conftest import BUILD
+from daemons import Daemon, footprint, settled_footprint, until
 from test_end_to_end import Trainer, epoch_script, rows_of, torch_order
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 NO_LINGER = "linger: 0s\n"
 
 
-def until(what, condition, seconds=20):
-    """Waits for something that has no event to wait for (another process's state); returns what the condition gave."""
-    deadline = time.monotonic() + seconds
-    while True:
-        result = condition()
-        if result:
-            return result
-        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
-        time.sleep(0.01)
-
-
 def status():
     import batchd
     return batchd.status()
-
-
-def footprint(pid):
-    """Descriptors, threads and shared slabs of a process."""
-    maps = pathlib.Path(f"/proc/{pid}/maps").read_text()
-    return len(os.listdir(f"/proc/{pid}/fd")), len(os.listdir(f"/proc/{pid}/task")), maps.count("/memfd:")
 
 
 def resting(d):
@@ -53,14 +37,7 @@ def resting(d):
     with batchd.DataLoader("random:length=64,shape=4", batch_size=4, arrays="numpy", job="warm-up") as loader:
         assert sum(1 for _ in loader) == 16
     until("the warm-up has left", lambda: not status()["sessions"] and not status()["loaders"])
-    seen = []
-
-    def settled():
-        seen.append(footprint(d.pid))
-        return len(seen) > 5 and len(set(seen[-5:])) == 1
-
-    until("the daemon rests", settled)
-    return seen[-1]
+    return settled_footprint(d.pid)
 
 
 def assert_idle_again(pid, before):

@@ -15,7 +15,8 @@ import pytest
 
 import batchd
 from test_end_to_end import Trainer
-from test_reliability import status, until
+from daemons import until
+from test_reliability import status
 
 torch = pytest.importorskip("torch")
 from torch.utils.data import DistributedSampler  # noqa: E402

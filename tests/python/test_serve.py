@@ -3,19 +3,16 @@ import itertools
 import json
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 
-import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
 
 import batchd  # noqa: E402
 import served_data as data  # noqa: E402
-from conftest import Daemon  # noqa: E402
+from daemons import Daemon  # noqa: E402
 from test_end_to_end import Trainer  # noqa: E402
 from test_reliability import as_user, finish_as, needs_root, public  # noqa: E402, F401
 

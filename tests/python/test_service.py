@@ -9,7 +9,8 @@ import textwrap
 import pytest
 
 from conftest import REPO
-from managers import Double, Systemd, Unavailable, until
+from daemons import until
+from managers import Double, Systemd, Unavailable
 
 sys.path.insert(0, str(REPO / "tests/soak"))
 import crew  # noqa: E402

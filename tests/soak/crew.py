@@ -14,56 +14,23 @@ import zlib
 
 import numpy
 
-REPO = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "python"))
+import daemons  # noqa: E402 (found by the line above)
+from daemons import REPO, until  # noqa: E402
+
 PATIENCE_S = 60  # nothing that is waited for here takes seconds; this only turns a hang into a failure
 COLUMNS = 16
 
 
-class Failure(Exception):
-    pass
+Failure = AssertionError  # what daemons.py raises as well
 
 
-def until(what, condition, seconds=PATIENCE_S):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            raise Failure(f"not within {seconds} s: {what}")
-        time.sleep(0.005)
-
-
-class Daemon:
-    """batchd in the foreground on a socket of its own; comes back on the same socket after a kill."""
+class Daemon(daemons.Daemon):
+    """Comes back on the same socket after a kill, and tells about itself."""
 
     def __init__(self, build, folder, config="linger: 0s\n"):
-        self.build, self.folder = build, folder
-        self.socket, self.log = folder / "batchd.sock", folder / "batchd.log"
-        (folder / "batchd.yaml").write_text(config)
-        self.process = None
-        self.start()
-
-    def start(self):
-        with open(self.log, "ab") as log:
-            self.process = subprocess.Popen([self.build / "batchd", "--foreground", "--socket", self.socket, "--config",
-                                             self.folder / "batchd.yaml"], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-
-    @property
-    def pid(self):
-        return self.process.pid
-
-    def kill(self):
-        self.process.kill()
-        self.process.wait()
-
-    def stop(self):
-        self.process.send_signal(signal.SIGTERM)
-        try:
-            code = self.process.wait(PATIENCE_S)
-        except subprocess.TimeoutExpired:
-            self.kill()
-            raise Failure(f"batchd did not stop within {PATIENCE_S} s of SIGTERM") from None
-        text = self.log.read_text(errors="replace")
-        if code or "Sanitizer" in text or "runtime error" in text:
-            raise Failure(f"batchd exited with {code}:\n{text[-4000:]}")
+        self.build = build
+        super().__init__(folder, config=config, build=build)
 
     def status(self):
         said = subprocess.run([self.build / "batchctl", "status", "--json", "--socket", self.socket], stdin=subprocess.DEVNULL,
@@ -73,24 +40,14 @@ class Daemon:
         return json.loads(said.stdout)
 
     def footprint(self):
-        """Descriptors, threads and shared slabs."""
-        proc = pathlib.Path(f"/proc/{self.pid}")
-        return len(os.listdir(proc / "fd")), len(os.listdir(proc / "task")), (proc / "maps").read_text().count("/memfd:")
+        return daemons.footprint(self.pid)
+
+    def settled_footprint(self):
+        return daemons.settled_footprint(self.pid)
 
     def rss_bytes(self):
         fields = pathlib.Path(f"/proc/{self.pid}/statm").read_text().split()
         return int(fields[1]) * os.sysconf("SC_PAGE_SIZE")
-
-    def settled_footprint(self):
-        seen = []
-
-        def settled():
-            seen.append(self.footprint())
-            time.sleep(0.02)
-            return len(seen) > 5 and len(set(seen[-5:])) == 1
-
-        until("batchd rests", settled)
-        return seen[-1]
 
     def is_empty(self):
         s = self.status()

@@ -1,0 +1,101 @@
+"""A batchd of one's own, for tests and endurance runs, and how to wait for something that has no event to wait for."""
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import time
+
+REPO = pathlib.Path(__file__).resolve().parents[2]
+BUILD = pathlib.Path(os.environ.get("BATCHD_BUILD", REPO / "build")).resolve()
+START_S = 20
+STOP_S = 60
+
+
+def until(what, condition, seconds=60):
+    """Waits for another process's state; returns what the condition gave. The limit only turns a hang into a failure."""
+    deadline = time.monotonic() + seconds
+    while not (result := condition()):
+        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
+        time.sleep(0.005)
+    return result
+
+
+def footprint(pid):
+    """Descriptors, threads and shared slabs of a process."""
+    maps = pathlib.Path(f"/proc/{pid}/maps").read_text()
+    return len(os.listdir(f"/proc/{pid}/fd")), len(os.listdir(f"/proc/{pid}/task")), maps.count("/memfd:")
+
+
+def settled_footprint(pid):
+    seen = []
+
+    def settled():
+        seen.append(footprint(pid))
+        time.sleep(0.02)
+        return len(seen) > 5 and len(set(seen[-5:])) == 1
+
+    until("the daemon rests", settled)
+    return seen[-1]
+
+
+class Daemon:
+    """A batchd in the foreground with its own socket and log."""
+
+    def __init__(self, folder, args=(), config=None, env=None, build=BUILD):
+        self.folder = folder
+        self.env = env
+        self.socket = folder / "batchd.sock"
+        self.log = folder / "batchd.log"
+        self.argv = [str(build / "batchd"), "--foreground", "--socket", str(self.socket), *map(str, args)]
+        if config is not None:
+            (folder / "batchd.yaml").write_text(config)
+            self.argv += ["--config", str(folder / "batchd.yaml")]
+        self.process = None
+        self.start()
+
+    def start(self):
+        with open(self.log, "ab") as log:
+            self.process = subprocess.Popen(self.argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self.env)
+        deadline = time.monotonic() + START_S
+        while not self.answers():
+            assert self.process.poll() is None, f"batchd exited with {self.process.returncode}:\n{self.output()}"
+            assert time.monotonic() < deadline, f"batchd did not listen within {START_S} s:\n{self.output()}"
+            time.sleep(0.01)
+
+    def answers(self):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as s:
+            try:
+                s.connect(str(self.socket))
+                return True
+            except OSError:
+                return False
+
+    def output(self):
+        return self.log.read_text(errors="replace")
+
+    @property
+    def pid(self):
+        return self.process.pid
+
+    def kill(self):
+        """As a crash: no clean-up."""
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+
+    def stop(self):
+        """As systemd: SIGTERM, a clean exit in time, no sanitizer's report."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            try:
+                self.process.wait(STOP_S)
+            except subprocess.TimeoutExpired:
+                self.kill()
+                raise AssertionError(f"batchd did not stop within {STOP_S} s of SIGTERM:\n{self.output()}") from None
+        if self.process.returncode != -signal.SIGKILL:
+            assert self.process.returncode == 0, f"batchd exited with {self.process.returncode}:\n{self.output()}"
+        assert "Sanitizer" not in self.output() and "runtime error" not in self.output(), self.output()
+
+    def restart(self):
+        self.stop()
+        self.start()

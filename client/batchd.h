@@ -106,7 +106,7 @@ struct batchd_options {
 	void (*on_event)(void *arg, int event, const char *text);
 	void *event_arg;
 	/* Share: the loader's batch, the same for all of the group; 0: batch_size. Each trainer takes it in slices of its own batch_size, which has to divide it, without a copy:
-	 * exactly the batches that it would get alone with that size. Each slice is released for itself. drop_last is each trainer's own, too. Not with `device`. */
+	 * exactly the batches that it would get alone with that size. Each slice is released for itself. drop_last is each trainer's own, too. */
 	uint32_t group_batch_size;
 	enum batchd_policy policy; /* share: the same for all of the group */
 	int stall_error;           /* 1: a call that learns of a stalled trainer returns BATCHD_E_STALLED, too */

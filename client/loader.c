@@ -101,6 +101,8 @@ static int check_share(const struct batchd_options *o, struct fault *f)
 		return fault_set(f, BATCHD_E_INVALID, "%s goes with share mode", o->policy ? "policy" : "group_batch_size");
 	if (!o->group_batch_size || o->group_batch_size == o->batch_size)
 		return 0;
+	if (!strncmp(o->dataset, "serve:", strlen("serve:")))
+		return fault_set(f, BATCHD_E_INVALID, "group_batch_size: a producer's batches are as large as it makes them");
 	if (o->group_batch_size > MAX_BATCH)
 		return fault_set(f, BATCHD_E_INVALID, "group_batch_size must be 1 to %d, not %u", MAX_BATCH, o->group_batch_size);
 	if (o->group_batch_size % o->batch_size == 0)

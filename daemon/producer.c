@@ -514,14 +514,28 @@ void producer_leave(struct job *j)
 	j->producer = NULL;
 }
 
+/* The first batch that nobody of the group has been given. Streams run ahead of that, past the end of an epoch too as long as the producer has not said where it is. */
+static struct position next_of_group(const struct session *s)
+{
+	const struct job *j = s->job;
+	const struct stream *stream = s->consumer.stream;
+	struct position at = { 0 };
+	for (uint32_t i = 0; i < stream->n_consumers; i++) {
+		const struct consumer *c = stream->consumers[i];
+		if (c && c->positioned && position_compare(&c->cursor, &at) > 0)
+			at = c->cursor;
+	}
+	bool over = (j->feed && feed_is_over(j->feed, &at)) || (j->producer && j->producer->n_batches && at.step >= j->producer->n_batches);
+	return over ? (struct position){ .epoch = at.epoch + 1 } : at;
+}
+
 void producer_on_join(struct session *s, const Batchd__Wire__Join *m)
 {
-	const struct stream *stream = s->consumer.stream;
-	struct position at = stream->positioned ? stream->next : (struct position){ 0 };
+	struct position at = next_of_group(s);
 	Batchd__Wire__Joined body = BATCHD__WIRE__JOINED__INIT;
 	Batchd__Wire__ServerMessage answer = BATCHD__WIRE__SERVER_MESSAGE__INIT;
 	struct peer *p = s->peer;
-	if (m->start == BATCHD__WIRE__START__AT_START && (at.epoch || at.step)) {
+	if (m->start == BATCHD__WIRE__START__AT_START && at.step) {
 		session_fail(s, CODE(INVALID), "start", "a producer makes its batches once: who comes later begins with the next batch, or with the next epoch");
 		return;
 	}

@@ -140,10 +140,11 @@ static int adapt_to_producer(const Batchd__Wire__Open *o, const char *source, st
 {
 	const char *name = source + strlen("serve:");
 	const char *what = o->own_batches ? "batch_sampler" : o->shuffle ? "shuffle" : o->drop_last ? "drop_last" : o->apply_exif ? "apply_exif" :
-			   o->policy != BATCHD__WIRE__POLICY__POLICY_DEFAULT && o->policy != BATCHD__WIRE__POLICY__POLICY_WAIT ? "policy" :
 			   spec->transform[0] ? "transform" : NULL;
 	if (what)
 		return refuse(err, INVALID, what, "%s is the producer's business: give it to what batchd.serve is called with, and leave it out here", what);
+	if (o->policy != BATCHD__WIRE__POLICY__POLICY_DEFAULT && o->policy != BATCHD__WIRE__POLICY__POLICY_WAIT)
+		return refuse(err, INVALID, "policy", "a producer makes each batch once, so its trainers wait for each other: leave policy out, or give 'wait'");
 	if (!*name || strlen(name) > WIRE_MAX_PRODUCER)
 		return refuse(err, INVALID, "dataset", "'%s': expected serve:NAME with the name of a producer, at most %d bytes", o->dataset, WIRE_MAX_PRODUCER);
 	spec->batch_size = 1; /* a row of the slot is the whole batch */

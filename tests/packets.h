@@ -197,6 +197,22 @@ static inline void seek_to(struct client *c, uint64_t epoch, uint64_t step)
 	SEND(c->fd, SEEK, seek, &s);
 }
 
+/* What a Join is answered with. */
+static inline Batchd__Wire__Joined join_group(struct client *c, Batchd__Wire__Start how)
+{
+	Batchd__Wire__Join j = BATCHD__WIRE__JOIN__INIT;
+	j.seek = ++c->seek;
+	j.start = how;
+	SEND(c->fd, JOIN, join, &j);
+	const Batchd__Wire__ServerMessage *m = receive(c->fd, NULL);
+	ck_assert_ptr_nonnull(m);
+	if (m->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_ERROR)
+		ck_abort_msg("%s", m->error->text);
+	ck_assert_int_eq(m->body_case, BATCHD__WIRE__SERVER_MESSAGE__BODY_JOINED);
+	ck_assert_uint_eq(m->joined->seek, c->seek);
+	return *m->joined;
+}
+
 static inline void release(struct client *c, uint32_t slot, uint64_t generation)
 {
 	Batchd__Wire__Release r = BATCHD__WIRE__RELEASE__INIT;

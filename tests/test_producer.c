@@ -333,6 +333,78 @@ START_TEST(test_a_seek_takes_back_what_was_asked_for)
 }
 END_TEST
 
+static struct client join_served(uint32_t n_slots)
+{
+	Batchd__Wire__Open o = served_open();
+	o.mode = BATCHD__WIRE__MODE__SHARE;
+	o.rank = -1;
+	o.n_slots = n_slots;
+	return join_with(o);
+}
+
+START_TEST(test_a_latecomer_begins_with_what_nobody_has_had)
+{
+	/* Not where the stream has run ahead to: where the epoch ends only the producer knows, and it has not said so yet. Afterwards, or when it said beforehand how many
+	 * batches there are, the next batch is the next epoch's. The same for who asks for the epoch's start, which is there only as long as nobody is past it. */
+	for (uint64_t n_batches = 0; n_batches <= 2; n_batches += 2) {
+		start_daemon();
+		Batchd__Wire__Produce p = usual_produce();
+		p.n_batches = n_batches;
+		struct maker m = produce_with(p);
+		Batchd__Wire__Open o = served_open();
+		o.mode = BATCHD__WIRE__MODE__SHARE;
+		o.n_slots = 5;
+		int fd = ask_open(o);
+		take_slab(&m);
+		struct client a = await_opened(fd);
+		Batchd__Wire__Joined at = join_group(&a, BATCHD__WIRE__START__AT_START);
+		ck_assert(at.epoch == 0 && at.step == 0);
+		for (uint64_t i = 0; i < 5; i++)
+			ck_assert_uint_eq(next_fill(&m).step, i);
+		for (uint64_t i = 0; i < 2; i++) {
+			answer(&m, i + 1, 7, false);
+			Batchd__Wire__Batch b = next_batch(&a);
+			ck_assert(b.epoch == 0 && b.step == i && b.n_rows == 7);
+		}
+		struct client b = join_served(5), c = join_served(5);
+		at = join_group(&b, BATCHD__WIRE__START__AT_NEXT);
+		ck_assert_uint_eq(at.epoch, n_batches ? 1 : 0);
+		ck_assert_uint_eq(at.step, n_batches ? 0 : 2);
+		answer(&m, 3, 0, true); /* two it were */
+		Batchd__Wire__Batch mark = next_batch(&a);
+		ck_assert(mark.step == 2 && mark.last && mark.n_rows == 0);
+		if (!n_batches) {
+			mark = next_batch(&b);
+			ck_assert(mark.step == 2 && mark.last && mark.n_rows == 0);
+		}
+		at = join_group(&c, n_batches ? BATCHD__WIRE__START__AT_EPOCH : BATCHD__WIRE__START__AT_NEXT);
+		ck_assert(at.epoch == 1 && at.step == 0);
+		answer(&m, 4, 0, true);
+		answer(&m, 5, 0, true);
+		Batchd__Wire__Fill f = next_fill(&m);
+		ck_assert(f.epoch == 1 && f.step == 0);
+		answer(&m, f.fill, 3, false);
+		struct client *const all[] = { &a, &b, &c };
+		for (unsigned i = 0; i < 3; i++) {
+			Batchd__Wire__Batch first = next_batch(all[i]);
+			ck_assert(first.epoch == 1 && first.step == 0 && first.n_rows == 3);
+		}
+		struct client d = join_served(5);
+		Batchd__Wire__Join late = BATCHD__WIRE__JOIN__INIT;
+		late.seek = 1;
+		late.start = BATCHD__WIRE__START__AT_START;
+		SEND(d.fd, JOIN, join, &late);
+		ck_assert_int_eq(last_words(d.fd), CODE(INVALID));
+		hang_up(&a);
+		hang_up(&b);
+		hang_up(&c);
+		hang_up(&d);
+		close(m.fd);
+		stop_daemon();
+	}
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("producer");
@@ -345,6 +417,7 @@ int main(void)
 	tcase_add_test(t, test_nonsense_costs_a_producer_its_connection);
 	tcase_add_test(t, test_producers_are_limited_and_the_newer_takes_the_name);
 	tcase_add_test(t, test_a_seek_takes_back_what_was_asked_for);
+	tcase_add_test(t, test_a_latecomer_begins_with_what_nobody_has_had);
 	suite_add_tcase(s, t);
 	return suite_run(s);
 }

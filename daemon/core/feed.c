@@ -116,7 +116,7 @@ static const struct batch_source_ops source_ops = { .submit = on_submit, .cancel
 
 /* ---- the end of an epoch ---- */
 
-static bool is_over(const struct feed *f, const struct position *at)
+bool feed_is_over(const struct feed *f, const struct position *at)
 {
 	for (unsigned i = 0; i < FEED_ENDS; i++) {
 		if (f->ends[i].known && f->ends[i].epoch == at->epoch)
@@ -273,7 +273,7 @@ static void ask_all(struct feed *f)
 {
 	struct turn t = { 0 };
 	while (!f->stopped && !f->loader->closing && !f->loader->failed && find_turn(f, &t)) {
-		if (is_over(f, t.at) && f->made_any && t.at->epoch == f->at.epoch) {
+		if (feed_is_over(f, t.at) && f->made_any && t.at->epoch == f->at.epoch) {
 			mark_end(f, &f->loader->streams[t.rank], t.slot);
 			publish_complete(f);
 		} else if (!ask(f, &t)) {

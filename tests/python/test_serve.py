@@ -114,6 +114,48 @@ def test_share_every_trainer_gets_every_batch(serve, n):
     assert got == [golden] * n
 
 
+def test_trials_come_and_go_at_any_time(serve):
+    # One stays for three epochs; one after the other comes somewhere in between, where it may be 7 batches before the end or right behind it, and leaves
+    # again. Whatever anyone gets is the batch that its epoch and step name, and without a gap.
+    serve(data.sentences(), slot_bytes=10000)
+    golden = [data.epoch_of(data.sentences(), e) for e in range(4)]
+    faults, stays = [], batchd.DataLoader("serve:speech", mode="share", job="trials")
+
+    def check(loader, batch, before):
+        at = loader.last_batch.epoch, loader.last_batch.step
+        if at[0] < len(golden) and data.digest(batch) != golden[at[0]][at[1]]:
+            faults.append(("other batch", at))
+        if before and at not in ((before[0], before[1] + 1), (before[0] + 1, 0)):
+            faults.append(("gap", before, at))
+        return at
+
+    def visit(n):
+        try:
+            with batchd.DataLoader("serve:speech", mode="share", job="trials", join=("next", None, "epoch")[n % 3]) as loader:
+                at, left = None, 3 + n % 5
+                while left > 0:
+                    for batch in loader:
+                        at, left = check(loader, batch, at), left - 1
+                        if left == 0:
+                            break
+        except Exception as e:
+            faults.append(e)
+
+    visitors = [threading.Thread(target=visit, args=(n,)) for n in range(7)]
+    at, n_given = None, 0
+    for epoch in range(3):
+        for batch in stays:
+            at = check(stays, batch, at)
+            if n_given % 4 == 0 and n_given // 4 < len(visitors):
+                visitors[n_given // 4].start()
+            n_given += 1
+            time.sleep(0.005)
+    stays.close()
+    for v in visitors:
+        v.join()
+    assert not faults and at == (2, len(golden[2]) - 1)
+
+
 @pytest.mark.parametrize("world", [2, 3])
 def test_shard_deals_batches_out_in_turn_and_drops_an_incomplete_round(serve, world):
     # 13 batches: batch k goes to rank k % world; all ranks get the same number.

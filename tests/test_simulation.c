@@ -34,11 +34,10 @@ enum { MAX_PROCESSES = 8 };
 static struct sim_socket *sockets[1024];
 static unsigned n_sockets;
 
-static void join(struct sim_trainer *t, struct sim_job *j, int32_t rank)
+void sim_note_socket(struct sim_socket *s)
 {
-	SIM_CHECK(n_sockets < sizeof(sockets) / sizeof(sockets[0]), "too many trainers in one history");
-	sim_trainer_join(t, j, rank);
-	sockets[n_sockets++] = t->socket;
+	SIM_CHECK(n_sockets < sizeof(sockets) / sizeof(sockets[0]), "too many connections in one history");
+	sockets[n_sockets++] = s;
 }
 
 static bool somebody_joins(void)
@@ -53,7 +52,7 @@ static bool somebody_joins(void)
 		int32_t rank = (int32_t)sim_below(j->world_size);
 		if (sim_chance(30) && (j->share || j->world_size == 1))
 			rank = -1;
-		join(t, j, rank);
+		sim_trainer_join(t, j, rank);
 		return true;
 	}
 	return false;
@@ -90,8 +89,14 @@ static bool daemon_hears(void)
 	       ghost_ends();
 }
 
+static void restart_daemon(void);
+
 static bool one_event(void)
 {
+	if (sim_has(SIM_RESTARTS) && sim_below(400) == 0) {
+		restart_daemon();
+		return true;
+	}
 	unsigned what = sim_below(1000);
 	if (what < 25)
 		return somebody_joins();
@@ -149,6 +154,24 @@ static void settle(bool time_passes)
 	}
 }
 
+/* Between the old one's end and the new one's beginning trainers may do what they like, but it makes no difference: nobody hears them. */
+static void restart_daemon(void)
+{
+	bool killed = sim_chance(50);
+	sim_trace("the daemon %s", killed ? "is killed" : "stops, and another takes its place");
+	if (killed)
+		sim_kill_daemon();
+	else
+		sim_stop_daemon();
+	for (unsigned n = 0; sim_pool_wakes_loop() | sim_worker_works() | sim_task_runs() | sim_handle_closes() | sim_doom_comes() | sim_peer_freed() | sim_timer_fires(false); n++) {
+		sim_check();
+		SIM_CHECK(n < 10000, "a daemon that stops does not come to rest");
+	}
+	SIM_CHECK(sim_daemon_is_gone(), "a daemon that stops does not end");
+	sim_another_daemon();
+	sim_check();
+}
+
 static void want_more(void)
 {
 	for (unsigned i = 0; i < SIM_MAX_TRAINERS; i++) {
@@ -168,6 +191,7 @@ static void check_served(bool share_too)
 {
 	for (unsigned i = 0; i < SIM_MAX_TRAINERS; i++) {
 		const struct sim_trainer *t = &sim_trainers[i];
+		SIM_CHECK(t->phase != SIM_OPENING || t->stopped, "trainer %u is never told whether it may", i);
 		if (t->phase != SIM_STREAMING || t->stopped || t->misbehaved || (t->job->share && !share_too && !nobody_is_waited_for(t)))
 			continue;
 		SIM_CHECK(t->n_got >= t->target, "trainer %u waits for ever at %u.%u", i, (unsigned)t->expect.epoch, (unsigned)t->expect.step);
@@ -180,7 +204,7 @@ static void those_who_closed_exit(void)
 	for (unsigned i = 0; i < n_sockets; i++) {
 		bool in_use = false;
 		for (unsigned k = 0; k < SIM_MAX_TRAINERS; k++)
-			in_use |= sim_trainers[k].socket == sockets[i] && sim_trainers[k].phase != SIM_EXITED;
+			in_use |= sim_trainers[k].pid == sockets[i]->pid && sim_trainers[k].phase != SIM_EXITED;
 		sockets[i]->dead |= !in_use;
 	}
 }
@@ -326,6 +350,7 @@ static const struct {
 	unsigned features;
 } kept[] = {
 	{ 10222780, 0 },       /* skip: who was left alone in its cohort behind an epoch's last batch waited for ever */
+	{ 20573858, SIM_BASES }, /* detach: who had as much as it may have cost the slow their batch, was left alone, met them at the same place again, for ever */
 	{ 2655, SIM_BASES },   /* lockstep: who resumed from another sample than the others got the next epoch instead of an error */
 };
 

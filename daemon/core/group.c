@@ -217,6 +217,16 @@ static void elect(struct group *g)
 		g->main = NULL;
 }
 
+static uint32_t count_used(const struct group *g, const struct stream *s);
+static uint32_t count_due(const struct group *g, const struct stream *s);
+
+/* For one that comes with what it holds to get its next batch there. Else it would cost the slow ones there theirs, be left alone with its own, and find them at
+ * the same place again, without ever getting anything made. */
+static bool has_room(const struct group *g, const struct stream *s, const struct consumer *c)
+{
+	return count_used(g, s) + c->n_leases < count_due(g, s) + g->share;
+}
+
 /* Who has caught up with a larger cohort, or is caught up by one, goes on there. Close to its first, or it would soon be too far behind again. */
 static struct stream *find_better(const struct group *g, const struct consumer *c)
 {
@@ -224,7 +234,7 @@ static struct stream *find_better(const struct group *g, const struct consumer *
 	for (uint32_t i = 0; i < g->loader->n_streams; i++) {
 		struct stream *s = &g->loader->streams[i];
 		bool larger = s->n_members > c->stream->n_members || (s->n_members == c->stream->n_members && s < c->stream);
-		if (s == c->stream || !s->n_members || !larger || !stream_covers(s, &at))
+		if (s == c->stream || !s->n_members || !larger || !stream_covers(s, &at) || !has_room(g, s, c))
 			continue;
 		const struct consumer *first = first_of(s);
 		if (!first || (stream_distance(s, &at, &first->cursor) < g->share && !is_far_ahead(g, s, &at)))
@@ -287,13 +297,20 @@ static uint32_t count_ahead(const struct stream *s, const struct consumer *c)
 	return n;
 }
 
+/* It has fewer than a trainer needs, and may have more. */
+static bool is_hungry(const struct stream *s, const struct consumer *c)
+{
+	uint32_t enough = c->quota < AHEAD ? c->quota : AHEAD;
+	return is_in_stream(s, c) && count_ahead(s, c) < enough;
+}
+
 /* The foremost of those who have too little ahead of them. NULL: none. */
 static const struct consumer *find_hungry(const struct stream *s)
 {
 	const struct consumer *hungry = NULL;
 	for (uint32_t i = 0; i < s->n_consumers; i++) {
 		const struct consumer *c = s->consumers[i];
-		if (is_in_stream(s, c) && count_ahead(s, c) < AHEAD && (!hungry || position_compare(&c->cursor, &hungry->cursor) > 0))
+		if (c && is_hungry(s, c) && (!hungry || position_compare(&c->cursor, &hungry->cursor) > 0))
 			hungry = c;
 	}
 	return hungry;

@@ -64,7 +64,7 @@ void peer_send(struct peer *p, const Batchd__Wire__ServerMessage *m, const int *
 	struct sim_socket *s = socket_of(p);
 	SIM_CHECK(wire_server_fds_ok(m, n_fds), "%s with %u descriptors", wire_server_name(m), n_fds);
 	bool batch = m->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_BATCH;
-	if (s->hung_up || s->dead)
+	if (s->hung_up || s->dead || s->lost)
 		return;
 	struct sim_packet *k = push(&s->to_client, &m->base, batch ? (int64_t)m->batch->slot : -1);
 	if (n_fds) {
@@ -113,7 +113,7 @@ static void say_why(struct peer *p, Batchd__Wire__ErrorCode code, const char *fi
 	m.body_case = BATCHD__WIRE__SERVER_MESSAGE__BODY_ERROR;
 	m.error = &error;
 	struct sim_socket *s = socket_of(p);
-	if (!s->hung_up && !s->dead)
+	if (!s->hung_up && !s->dead && !s->lost)
 		push(&s->to_client, &m.base, -1);
 }
 
@@ -166,6 +166,8 @@ struct sim_socket *sim_connect(pid_t pid, uid_t uid)
 	struct server *server = &sim_daemon.server;
 	wire_arena_init(&arena);
 	s->peer = p;
+	s->pid = pid;
+	sim_note_socket(s);
 	p->fd = sim_fd_open(s);
 	p->pidfd = sim_fd_open(s);
 	p->server = server;

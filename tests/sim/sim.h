@@ -25,7 +25,8 @@ enum { SIM_FD = 1 << 20, SIM_MAX_FDS = 4096, SIM_MAX_TRAINERS = 12, SIM_MAX_JOBS
 
 enum sim_feature {
 	SIM_BASES = 1,      /* groups in lockstep resume anywhere */
-	SIM_ALL_FEATURES = SIM_BASES,
+	SIM_RESTARTS = 2,   /* the daemon is killed or stopped, another takes its place, and trainers come back and go on where they were */
+	SIM_ALL_FEATURES = SIM_BASES | SIM_RESTARTS,
 	SIM_ANY_FEATURES = 1u << 31, /* for sim_begin: the seed decides */
 };
 
@@ -113,12 +114,16 @@ struct sim_queue {
 
 struct sim_socket {
 	struct peer *peer;         /* NULL: the daemon has closed it */
+	pid_t pid;
 	struct sim_queue to_daemon, to_client;
+	struct sim_socket *previous; /* of the same process */
+	bool lost;                 /* the daemon's process is gone */
 	bool hung_up;              /* nobody has the client's end any more */
 	bool dead;                 /* the process that connected is gone */
 };
 
 struct sim_socket *sim_connect(pid_t pid, uid_t uid);
+void sim_note_socket(struct sim_socket *s); /* of the history, whose they all are */
 void sim_socket_free(struct sim_socket *s);
 struct sim_packet *sim_queue_pop(struct sim_queue *q);
 void sim_packet_free(struct sim_packet *p);
@@ -154,6 +159,10 @@ void sim_begin(uint64_t seed, unsigned features);
 void sim_end(void);
 void sim_check(void);
 void sim_stop_daemon(void);
+/* Its process is gone. What it had is taken apart like that of one that stops, but nobody hears of it. */
+void sim_kill_daemon(void);
+bool sim_daemon_is_gone(void);
+void sim_another_daemon(void);
 /* The bytes of a row of this sample. */
 void sim_stamp(uint64_t index, uint64_t out[2]);
 /* The plan a trainer expects; borrowed. */
@@ -161,6 +170,14 @@ struct plan *sim_plan(struct sim_job *j, uint64_t epoch, uint64_t base);
 uint64_t sim_n_batches(const struct sim_job *j, uint64_t base);
 
 /* ---- trainers (trainer.c) ---- */
+
+/* What a trainer still reads of a connection that it has lost. */
+struct sim_old {
+	struct sim_slab *slab;
+	uint32_t n_slots;
+	unsigned n_held;
+	struct sim_held *held;
+};
 
 struct sim_held {
 	uint32_t slot, n_rows;
@@ -184,6 +201,9 @@ struct sim_trainer {
 	uint64_t seek;
 	struct position expect;
 	bool stopped, said_waiting, misbehaved;
+	bool again, began, gave_up; /* it has come back; knows where it is; wants no more */
+	uint64_t born_ns, incarnation;
+	struct sim_old old;
 	Batchd__Wire__Start start; /* how it has joined last */
 	bool follows;   /* it has asked for the next epoch, which may never come */
 	struct sim_slab *slab;
@@ -207,6 +227,9 @@ extern struct sim_trainer sim_trainers[SIM_MAX_TRAINERS];
 bool sim_trainer_acts(struct sim_trainer *t);
 /* What a good one does: reads what is there, gives it back, asks for more until it has had `target`. */
 bool sim_trainer_gets_on(struct sim_trainer *t);
+/* It has lost its connection, and will come back. */
+bool sim_trainer_may_return(const struct sim_trainer *t);
+void sim_trainer_returns(struct sim_trainer *t);
 void sim_trainer_leaves(struct sim_trainer *t);
 void sim_trainer_exits(struct sim_trainer *t, bool child_keeps_socket);
 void sim_trainer_join(struct sim_trainer *t, struct sim_job *j, int32_t rank);

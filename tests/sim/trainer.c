@@ -46,17 +46,15 @@ static void say_release(struct sim_trainer *t, uint32_t slot, uint64_t generatio
 	SAY(t, RELEASE, release, &r, legal ? (int64_t)slot : -1);
 }
 
-void sim_trainer_join(struct sim_trainer *t, struct sim_job *j, int32_t rank)
+static void open_session(struct sim_trainer *t)
 {
-	static pid_t last_pid = 100;
 	Batchd__Wire__Hello h = BATCHD__WIRE__HELLO__INIT;
 	Batchd__Wire__Open o = BATCHD__WIRE__OPEN__INIT;
-	memset(t, 0, offsetof(struct sim_trainer, held));
+	struct sim_job *j = t->job;
+	struct sim_socket *previous = t->socket;
 	t->phase = SIM_OPENING;
-	t->job = j;
-	t->pid = ++last_pid;
-	t->wanted_rank = rank;
 	t->socket = sim_connect(t->pid, j->uid);
+	t->socket->previous = previous;
 	h.version = 1;
 	h.program = (char *)"trainer";
 	SAY(t, HELLO, hello, &h, -1);
@@ -67,17 +65,63 @@ void sim_trainer_join(struct sim_trainer *t, struct sim_job *j, int32_t rank)
 	o.shuffle = j->shuffle;
 	o.seed = j->seed;
 	o.drop_last = j->drop_last;
-	o.rank = rank;
+	o.rank = t->wanted_rank;
 	o.world_size = j->world_size;
 	o.job = j->name;
 	o.mode = j->share ? BATCHD__WIRE__MODE__SHARE : BATCHD__WIRE__MODE__SHARD;
 	o.own_batches = j->own;
 	o.policy = j->share ? (Batchd__Wire__Policy)(j->policy + 1) : BATCHD__WIRE__POLICY__POLICY_DEFAULT;
 	o.n_slots = j->n_slots;
-	o.incarnation = j->incarnation;
+	o.incarnation = t->incarnation;
+	o.born_ns = t->born_ns;
+	o.again = t->again;
 	o.ring = sim_chance(60) ? RING_LAYOUT : 0;
 	SAY(t, OPEN, open, &o, -1);
-	sim_trace("trainer %u: opens %s as rank %d, incarnation %u", NUMBER(t), j->name, rank, (unsigned)j->incarnation);
+	sim_trace("trainer %u: opens %s as rank %d, incarnation %u%s", NUMBER(t), j->name, t->wanted_rank, (unsigned)t->incarnation, t->again ? ", again" : "");
+}
+
+void sim_trainer_join(struct sim_trainer *t, struct sim_job *j, int32_t rank)
+{
+	static pid_t last_pid = 100;
+	memset(t, 0, offsetof(struct sim_trainer, held));
+	t->job = j;
+	t->pid = ++last_pid;
+	t->wanted_rank = rank;
+	t->incarnation = j->incarnation;
+	t->born_ns = sim_has(SIM_RESTARTS) ? (uint64_t)t->pid : 0;
+	open_session(t);
+}
+
+/* ---- coming back ---- */
+
+static void forget_old(struct sim_trainer *t)
+{
+	sim_slab_unref(t->old.slab);
+	free(t->old.held);
+	t->old = (struct sim_old){ 0 };
+}
+
+bool sim_trainer_may_return(const struct sim_trainer *t)
+{
+	bool lost = !t->error || t->error == BATCHD__WIRE__ERROR_CODE__SHUTDOWN;
+	return t->phase == SIM_CLOSED && lost && sim_has(SIM_RESTARTS) && !sim_daemon.stopping && !t->misbehaved && !t->stopped && !t->gave_up;
+}
+
+/* What it holds it goes on reading, in the memory of the old connection. */
+void sim_trainer_returns(struct sim_trainer *t)
+{
+	forget_old(t);
+	t->old = (struct sim_old){ .slab = t->slab, .n_slots = t->n_slots, .n_held = t->n_held, .held = malloc((t->n_held + 1) * sizeof(t->held[0])) };
+	memcpy(t->old.held, t->held, t->n_held * sizeof(t->held[0]));
+	ring_unmap(&t->ring);
+	t->slab = NULL;
+	t->n_held = 0;
+	t->batches = t->releases = (struct sim_lane){ 0 };
+	t->error = BATCHD__WIRE__ERROR_CODE__OK;
+	t->said_waiting = false;
+	t->again = true;
+	t->began = t->began && t->expect.epoch != UINT64_MAX;
+	open_session(t);
 }
 
 static void seek(struct sim_trainer *t, struct position to)
@@ -86,6 +130,7 @@ static void seek(struct sim_trainer *t, struct position to)
 	if (!t->job->own && to.step >= sim_n_batches(t->job, to.base))
 		return; /* both sides know that there is nothing */
 	t->expect = to;
+	t->began = true;
 	t->follows = false;
 	t->next_push = to.step;
 	t->phase = SIM_STREAMING;
@@ -120,11 +165,19 @@ static void see_joined(struct sim_trainer *t, const Batchd__Wire__Joined *j)
 	SIM_CHECK(t->start == BATCHD__WIRE__START__AT_NEXT || (!j->step && !j->base_sample), "trainer %u: an epoch's first batch is not %u.%u", NUMBER(t),
 		  (unsigned)j->base_sample, (unsigned)j->step);
 	t->expect = (struct position){ .epoch = j->epoch, .base = j->base_sample, .step = j->step };
+	t->began = true;
+}
+
+static bool go_on(struct sim_trainer *t)
+{
+	if (t->again && t->began && t->phase == SIM_ATTACHED)
+		seek(t, t->expect);
+	return t->phase == SIM_STREAMING;
 }
 
 static void seek_somewhere(struct sim_trainer *t)
 {
-	if (join(t))
+	if ((t->phase == SIM_ATTACHED && go_on(t)) || join(t))
 		return;
 	bool whole = t->job->own || (t->job->share && !t->job->loose && !sim_has(SIM_BASES));
 	struct position to = { .epoch = sim_below(2), .base = whole || sim_chance(60) ? 0 : sim_below(t->job->n_samples) };
@@ -160,10 +213,10 @@ static bool push(struct sim_trainer *t)
 
 /* ---- what it sees ---- */
 
-static void look_at(const struct sim_trainer *t, const struct sim_held *h)
+static void look_at(const struct sim_trainer *t, const struct sim_slab *slab, uint32_t n_slots, const struct sim_held *h)
 {
-	size_t slot_bytes = t->slab->bytes / t->n_slots;
-	const uint8_t *base = t->slab->base + h->slot * slot_bytes;
+	size_t slot_bytes = slab->bytes / n_slots;
+	const uint8_t *base = slab->base + h->slot * slot_bytes;
 	for (uint32_t i = 0; i < h->n_rows; i++) {
 		uint64_t stamp[2];
 		sim_stamp(h->index[i], stamp);
@@ -175,7 +228,9 @@ static void look_at(const struct sim_trainer *t, const struct sim_held *h)
 void sim_trainer_looks(struct sim_trainer *t)
 {
 	for (unsigned i = 0; i < t->n_held; i++)
-		look_at(t, &t->held[i]);
+		look_at(t, t->slab, t->n_slots, &t->held[i]);
+	for (unsigned i = 0; i < t->old.n_held; i++)
+		look_at(t, t->old.slab, t->old.n_slots, &t->old.held[i]);
 }
 
 static void expect_rows(struct sim_trainer *t, const Batchd__Wire__Batch *b, struct sim_held *h)
@@ -239,7 +294,7 @@ static void see_batch(struct sim_trainer *t, const Batchd__Wire__Batch *b)
 		SIM_CHECK((uint64_t)index == h->index[i], "trainer %u: batch %u, row %u is sample %u instead of %u", NUMBER(t), (unsigned)b->step, i,
 			  (unsigned)index, (unsigned)h->index[i]);
 	}
-	look_at(t, h);
+	look_at(t, t->slab, t->n_slots, h);
 	t->n_got++;
 	t->expect.step++;
 	if (b->last)
@@ -311,7 +366,7 @@ static bool read_one(struct sim_trainer *t)
 	if (!k) {
 		if (t->socket->peer || t->phase == SIM_CLOSED)
 			return false;
-		SIM_CHECK(t->error, "trainer %u: closed without a word", NUMBER(t));
+		SIM_CHECK(t->error || t->socket->lost, "trainer %u: closed without a word", NUMBER(t));
 		t->phase = SIM_CLOSED;
 		t->socket->hung_up = true;
 		return true;
@@ -397,6 +452,10 @@ bool sim_trainer_holds(const struct sim_trainer *t, const struct sim_slab *slab,
 		if (t->held[i].slot == slot)
 			return true;
 	}
+	for (unsigned i = 0; t->phase != SIM_UNUSED && t->old.slab == slab && i < t->old.n_held; i++) {
+		if (t->old.held[i].slot == slot)
+			return true;
+	}
 	return false;
 }
 
@@ -408,7 +467,7 @@ static bool release_one(struct sim_trainer *t)
 		return false;
 	unsigned i = sim_below(t->n_held);
 	struct sim_held h = t->held[i];
-	look_at(t, &h);
+	look_at(t, t->slab, t->n_slots, &h);
 	t->held[i] = t->held[--t->n_held];
 	say_release(t, h.slot, h.generation, true);
 	return true;
@@ -437,6 +496,7 @@ static void drop_everything(struct sim_trainer *t)
 	sim_slab_unref(t->slab);
 	t->slab = NULL;
 	ring_unmap(&t->ring);
+	forget_old(t);
 }
 
 void sim_trainer_leaves(struct sim_trainer *t)
@@ -454,14 +514,17 @@ static void hang_up(struct sim_trainer *t)
 	sim_trace("trainer %u: hangs up with %u batches", NUMBER(t), t->n_held);
 	t->socket->hung_up = true;
 	t->phase = SIM_CLOSED;
+	t->gave_up = true;
 }
 
 void sim_trainer_exits(struct sim_trainer *t, bool child_keeps_socket)
 {
 	sim_trace("trainer %u: is killed with %u batches%s", NUMBER(t), t->n_held, child_keeps_socket ? ", a child keeps the socket" : "");
 	drop_everything(t);
-	t->socket->dead = true;
-	t->socket->hung_up |= !child_keeps_socket;
+	for (struct sim_socket *s = t->socket; s; s = s->previous) {
+		s->dead = true;
+		s->hung_up |= !child_keeps_socket;
+	}
 	t->phase = SIM_EXITED;
 }
 
@@ -506,6 +569,10 @@ bool sim_trainer_acts(struct sim_trainer *t)
 		t->stopped = what >= 50;
 		return false;
 	}
+	if (t->phase == SIM_CLOSED && sim_trainer_may_return(t) && what < 500) {
+		sim_trainer_returns(t);
+		return true;
+	}
 	if (t->phase == SIM_CLOSED)
 		return false;
 	if (what < 12)
@@ -546,13 +613,18 @@ static bool is_needed(const struct sim_trainer *t)
 
 bool sim_trainer_gets_on(struct sim_trainer *t)
 {
-	if (t->phase < SIM_OPENING || t->phase > SIM_STREAMING || t->stopped || (t->n_got >= t->target && !is_needed(t)))
+	if (sim_trainer_may_return(t)) {
+		sim_trainer_returns(t);
+		return true;
+	}
+	if (t->phase < SIM_OPENING || t->phase > SIM_STREAMING || t->stopped || (t->phase != SIM_OPENING && t->n_got >= t->target && !is_needed(t)))
 		return false;
 	if (read_one(t) || (t->n_held > t->keeps && release_one(t)))
 		return true;
 	if (t->phase == SIM_ATTACHED && !t->misbehaved) {
 		uint64_t before = t->seek;
-		seek(t, (struct position){ .epoch = 0 });
+		if (!go_on(t))
+			seek(t, (struct position){ .epoch = 0 });
 		return t->seek > before;
 	}
 	return push(t) || wait_for_more(t);

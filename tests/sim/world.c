@@ -175,6 +175,18 @@ void sim_stop_daemon(void)
 	}
 }
 
+void sim_kill_daemon(void)
+{
+	for (struct peer *p = sim_daemon.server.peers; p; p = p->next)
+		((struct sim_socket *)sim_fd_thing(p->fd))->lost = true;
+	sim_stop_daemon();
+}
+
+bool sim_daemon_is_gone(void)
+{
+	return !sim_daemon.jobs && !sim_daemon.sessions && !sim_daemon.server.n_peers;
+}
+
 /* ---- golden data ---- */
 
 void sim_stamp(uint64_t index, uint64_t out[2])
@@ -231,6 +243,45 @@ static void roll_job(unsigned i)
 		  j->batch_size, j->world_size, j->n_slots, j->shuffle ? ", shuffled" : "", j->drop_last ? ", last dropped" : "");
 }
 
+static void begin_daemon(uint64_t budget_bytes, uint64_t n_loaders, uint64_t n_loaders_per_user)
+{
+	struct batchd *b = &sim_daemon;
+	sim_pool_start();
+	*b = (struct batchd){ .params = &params, .config = &config, .cache = cache, .pool = sim_pool() };
+	uv_timer_init(&b->loop, &b->stall);
+	b->memory_budget_bytes = budget_bytes;
+	b->accounts.limit[ACCOUNT_LOADERS] = n_loaders;
+	b->accounts.limit_per_user[ACCOUNT_LOADERS] = n_loaders_per_user;
+	b->accounts.limit_per_user[ACCOUNT_SLOT_BYTES] = b->memory_budget_bytes / 10 * 8;
+	b->server.ops = &session_peer_ops;
+	b->server.owner = b;
+	b->server.version = "simulated";
+	tuner_init(&b->tuner, b->pool, 4, false);
+}
+
+/* Nothing is left of it, but what trainers have mapped. */
+static void end_daemon(void)
+{
+	SIM_CHECK(!sim_daemon.jobs, "a job is left at the end");
+	SIM_CHECK(!sim_daemon.sessions, "a session is left at the end");
+	SIM_CHECK(!sim_daemon.server.n_peers, "a connection is left at the end");
+	SIM_CHECK(sim_daemon.slots_bytes == 0, "%llu bytes are charged at the end", (unsigned long long)sim_daemon.slots_bytes);
+	SIM_CHECK(accounts_are_even(&sim_daemon.accounts), "a user is charged at the end");
+	SIM_CHECK(sim_n_slabs_in_daemon() == 0, "%u slabs are left at the end", sim_n_slabs_in_daemon());
+	SIM_CHECK(sim_n_fds() == 0, "%u descriptors are left at the end", sim_n_fds());
+	uv_close((uv_handle_t *)&sim_daemon.stall, NULL);
+	sim_handle_closes();
+	SIM_CHECK(sim_n_handles() == 0, "%u handles are left at the end", sim_n_handles());
+	SIM_CHECK(sim_pool_is_empty(), "the pool is not empty at the end");
+}
+
+void sim_another_daemon(void)
+{
+	const struct accounts *a = &sim_daemon.accounts;
+	end_daemon();
+	begin_daemon(sim_daemon.memory_budget_bytes, a->limit[ACCOUNT_LOADERS], a->limit_per_user[ACCOUNT_LOADERS]);
+}
+
 static unsigned features_of(uint64_t seed)
 {
 	uint64_t x = seed * 0x9e3779b97f4a7c15;
@@ -239,7 +290,6 @@ static unsigned features_of(uint64_t seed)
 
 void sim_begin(uint64_t seed, unsigned features)
 {
-	struct batchd *b = &sim_daemon;
 	sim_seed = seed;
 	sim_features = features == SIM_ANY_FEATURES ? features_of(seed) : features;
 	dice = seed * 0x2545f4914f6cdd1d;
@@ -251,18 +301,10 @@ void sim_begin(uint64_t seed, unsigned features)
 		config.stall_after_ns = CONFIG_NEVER; /* it would look at this machine's processes */
 	}
 	config.linger_ns = sim_chance(50) ? 0 : 30000000000u;
-	sim_pool_start();
 	next_fd = 0;
-	*b = (struct batchd){ .params = &params, .config = &config, .cache = cache, .pool = sim_pool() };
-	uv_timer_init(&b->loop, &b->stall);
-	b->memory_budget_bytes = sim_chance(90) ? 1 << 30 : (8 + sim_below(24)) * 4096;
-	b->accounts.limit[ACCOUNT_LOADERS] = sim_chance(90) ? 64 : 1;
-	b->accounts.limit_per_user[ACCOUNT_LOADERS] = sim_chance(90) ? 32 : 1;
-	b->accounts.limit_per_user[ACCOUNT_SLOT_BYTES] = b->memory_budget_bytes / 10 * 8;
-	b->server.ops = &session_peer_ops;
-	b->server.owner = b;
-	b->server.version = "simulated";
-	tuner_init(&b->tuner, b->pool, 4, false);
+	uint64_t budget_bytes = sim_chance(90) ? 1 << 30 : (8 + sim_below(24)) * 4096;
+	uint64_t n_loaders = sim_chance(90) ? 64 : 1, n_loaders_per_user = sim_chance(90) ? 32 : 1;
+	begin_daemon(budget_bytes, n_loaders, n_loaders_per_user);
 	sim_no_memory_percent = sim_chance(10) ? 20 : 0;
 	sim_bad_row_percent = sim_chance(10) ? 2 : 0;
 	sim_rows_fail = sim_bad_row_percent > 0;
@@ -277,18 +319,9 @@ void sim_end(void)
 		for (unsigned k = 0; k < 8; k++)
 			plan_unref(sim_jobs[i].plans[k].plan);
 	}
-	SIM_CHECK(!sim_daemon.jobs, "a job is left at the end");
-	SIM_CHECK(!sim_daemon.sessions, "a session is left at the end");
-	SIM_CHECK(!sim_daemon.server.n_peers, "a connection is left at the end");
-	SIM_CHECK(sim_daemon.slots_bytes == 0, "%llu bytes are charged at the end", (unsigned long long)sim_daemon.slots_bytes);
-	SIM_CHECK(accounts_are_even(&sim_daemon.accounts), "a user is charged at the end");
+	end_daemon();
 	SIM_CHECK(sim_n_slabs() == 0, "%u slabs are left at the end", sim_n_slabs());
 	SIM_CHECK(sim_n_pages() == 0, "%u control pages are left at the end", sim_n_pages());
-	SIM_CHECK(sim_n_fds() == 0, "%u descriptors are left at the end", sim_n_fds());
-	uv_close((uv_handle_t *)&sim_daemon.stall, NULL);
-	sim_handle_closes();
-	SIM_CHECK(sim_n_handles() == 0, "%u handles are left at the end", sim_n_handles());
-	SIM_CHECK(sim_pool_is_empty(), "the pool is not empty at the end");
 }
 
 /* ---- what must be true between any two events ---- */

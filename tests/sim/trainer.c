@@ -619,7 +619,8 @@ bool sim_trainer_gets_on(struct sim_trainer *t)
 	}
 	if (t->phase < SIM_OPENING || t->phase > SIM_STREAMING || t->stopped || (t->phase != SIM_OPENING && t->n_got >= t->target && !is_needed(t)))
 		return false;
-	if (read_one(t) || (t->n_held > t->keeps && release_one(t)))
+	unsigned keeps = t->phase >= SIM_ATTACHED && t->keeps >= t->n_slots ? t->n_slots - 1 : t->keeps; /* it may have come back to fewer */
+	if (read_one(t) || (t->n_held > keeps && release_one(t)))
 		return true;
 	if (t->phase == SIM_ATTACHED && !t->misbehaved) {
 		uint64_t before = t->seek;

@@ -460,6 +460,7 @@ int batchd_run(const struct batchd_params *params)
 	bool even = accounts_are_even(&b->accounts);
 	if (!even)
 		log_record(LOG_LEVEL_ERROR, "charges-left", "a user is charged for something that is not there any more; this is a fault of batchd");
+	report_finish(&b->report);
 	cache_destroy(b->cache);
 	log_record(LOG_LEVEL_NOTICE, "stopped", "stopped");
 	int exit_code = b->exit_code;

@@ -420,8 +420,8 @@ static bool is_allowed(struct session *s, const Batchd__Wire__Produce *m)
 	char text[256];
 	if (s->producer || s->state != SESSION_GREETED) {
 		session_fail(s, CODE(PROTOCOL), NULL, "Produce came twice, or from a trainer");
-	} else if (s->peer->pidfd < 0) {
-		session_fail(s, CODE(ACCESS), NULL, "batchd cannot see when this process ends; run batchd in the same or a parent PID namespace");
+	} else if (!session_identify(s)) {
+		return false;
 	} else if (!m->slot_bytes || m->slot_bytes > b->config->limits.batch_bytes) {
 		snprintf(text, sizeof(text), "slot_bytes is %llu; expected 1 to %llu (limits.batch_bytes in the daemon's configuration)",
 			 (unsigned long long)m->slot_bytes, (unsigned long long)b->config->limits.batch_bytes);

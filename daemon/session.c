@@ -157,6 +157,7 @@ static void attach(struct session *s, struct stream *stream, uint32_t rank)
 		return;
 	}
 	s->state = SESSION_ATTACHED;
+	s->peer->is_trainer = true;
 	if (!uv_is_active((uv_handle_t *)&s->daemon->stall))
 		stall_watch(s->daemon);
 	device_attach(s);
@@ -367,18 +368,31 @@ static const struct consumer_ops ring_ops = { .publish = publish, .mirror_failed
 
 /* ---- messages ---- */
 
+/* Only the end of its process ends a trainer's leases, so nobody is served whose end cannot be seen. */
+bool session_identify(struct session *s)
+{
+	int r = peer_identify(s->peer);
+	if (r) {
+		session_fail(s, r == -ENOMEM ? CODE(INTERNAL) : CODE(LIMIT), NULL, r == -ENOMEM ? "out of memory" :
+			     "the daemon is out of file descriptors (LimitNOFILE= or ulimit -n has the limit)");
+		return false;
+	}
+	if (s->peer->pidfd < 0) {
+		session_fail(s, CODE(ACCESS), NULL, "batchd cannot see when this process ends: it has ended, or it is in another PID namespace and the kernel "
+			     "is older than 6.5; run batchd in the same or a parent namespace");
+		return false;
+	}
+	return true;
+}
+
 static void on_open(struct session *s, const Batchd__Wire__Open *open, int *fds, unsigned n_fds)
 {
 	if (s->state != SESSION_GREETED || s->producer) {
 		session_fail(s, CODE(PROTOCOL), NULL, "Open came twice, or from a producer");
 		return;
 	}
-	/* Only the end of its process ends a trainer's leases, so nobody is served whose end cannot be seen. */
-	if (s->peer->pidfd < 0) {
-		session_fail(s, CODE(ACCESS), NULL, "batchd cannot see when this process ends: it has ended, or it is in another PID namespace and the kernel "
-			     "is older than 6.5; run batchd in the same or a parent namespace");
+	if (!session_identify(s))
 		return;
-	}
 	struct requester who = { .uid = s->uid, .gids = s->peer->gids, .n_gids = s->peer->n_gids };
 	struct request r;
 	struct request_error err;
@@ -521,28 +535,15 @@ static void on_status(struct session *s)
 {
 	if (s->peer->gone)
 		return;
-	s->peer->turn_over = true; /* it takes as long as dozens of other messages */
 	if (s->peer->n_out) { /* or its unread answers would fill our memory */
 		session_fail(s, CODE(LIMIT), NULL, "asked for the status again before it had read the last");
 		return;
 	}
-	char *text = status_json(s->daemon);
-	size_t left = text ? strlen(text) : 0, at = 0;
-	do {
-		Batchd__Wire__Status st = BATCHD__WIRE__STATUS__INIT;
-		size_t n = left < WIRE_MAX_STATUS ? left : WIRE_MAX_STATUS;
-		st.json.data = (uint8_t *)text + at;
-		st.json.len = n;
-		at += n;
-		left -= n;
-		st.more = left > 0;
-		Batchd__Wire__ServerMessage m = BATCHD__WIRE__SERVER_MESSAGE__INIT;
-		m.body_case = BATCHD__WIRE__SERVER_MESSAGE__BODY_STATUS;
-		m.status = &st;
-		if (s->peer)
-			peer_send(s->peer, &m, NULL, 0);
-	} while (left > 0);
-	free(text);
+	const struct report *r = report_get(s->daemon);
+	if (!r)
+		session_fail(s, CODE(INTERNAL), NULL, "out of memory");
+	for (unsigned i = 0; r && i < r->n; i++)
+		peer_send_parcel(s->peer, r->parcels[i]);
 }
 
 static void on_close(struct session *s)

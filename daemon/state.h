@@ -8,6 +8,7 @@
 #include "device.h"
 #include "core/tuner.h"
 #include "ipc/server.h"
+#include "report.h"
 #include "request.h"
 #include "ring.h"
 
@@ -104,6 +105,7 @@ struct batchd {
 	struct cache *cache;
 	struct gpus *gpus;
 	struct server server;
+	struct report report;
 	struct job *jobs;
 	struct session *sessions;
 	struct producer *producers;
@@ -131,6 +133,8 @@ void session_dismiss(struct session *s);
 void session_forsake(struct session *s);
 /* While stopping: nor is what is open on a GPU any longer, which is then left to the end of this process. Whether there was such a thing. */
 bool session_abandon(struct session *s);
+/* Watches its process from now on; before anything is made for it. False: that cannot be, and it has been told. */
+bool session_identify(struct session *s);
 void session_fail(struct session *s, Batchd__Wire__ErrorCode code, const char *field, const char *text);
 
 /* stall.c: trainers that do not get on. */

@@ -165,6 +165,47 @@ START_TEST(test_answers_that_nobody_reads_are_limited)
 }
 END_TEST
 
+/* What the daemon says of itself; in the buffer of receive(). */
+static const Batchd__Wire__Status *ask_status(int fd)
+{
+	Batchd__Wire__StatusRequest ask = BATCHD__WIRE__STATUS_REQUEST__INIT;
+	SEND(fd, STATUS, status, &ask);
+	const Batchd__Wire__ServerMessage *m = receive(fd, NULL);
+	ck_assert_ptr_nonnull(m);
+	ck_assert_int_eq(m->body_case, BATCHD__WIRE__SERVER_MESSAGE__BODY_STATUS);
+	return m->status;
+}
+
+START_TEST(test_who_asks_without_end_is_told_the_same_and_others_what_is_new)
+{
+	/* Each status tells the processor time that the daemon has used, so two that are alike were made once. */
+	static char last[WIRE_MAX_STATUS + 1];
+	enum { ASKED = 4000 };
+	unsigned n_alike = 0;
+	start_daemon();
+	int fd = dial();
+	greet(fd);
+	for (unsigned i = 0; i < ASKED; i++) {
+		const Batchd__Wire__Status *s = ask_status(fd);
+		ck_assert(!s->more);
+		n_alike += strlen(last) == s->json.len && memcmp(last, s->json.data, s->json.len) == 0;
+		memcpy(last, s->json.data, s->json.len);
+		last[s->json.len] = '\0';
+	}
+	ck_assert_uint_gt(n_alike, ASKED / 4);
+	ck_assert_uint_lt(n_alike, ASKED);
+	usleep(500000); /* time for hundreds to be made */
+	Batchd__Wire__Open o = usual_open();
+	o.job = (char *)"newcomer";
+	struct client c = join_with(o);
+	const Batchd__Wire__Status *s = ask_status(fd);
+	ck_assert_ptr_nonnull(memmem(s->json.data, s->json.len, "newcomer", 8));
+	hang_up(&c);
+	close(fd);
+	stop_daemon();
+}
+END_TEST
+
 START_TEST(test_own_batches_beyond_the_window_are_illegal)
 {
 	/* window + 2 may wait; one more, while nothing is released, ends the connection. */
@@ -414,6 +455,7 @@ int main(void)
 	tcase_add_test(t, test_a_user_may_have_so_many_loaders_and_unused_ones_make_room);
 	tcase_add_test(t, test_a_user_gets_so_many_of_the_daemons_descriptors);
 	tcase_add_test(t, test_answers_that_nobody_reads_are_limited);
+	tcase_add_test(t, test_who_asks_without_end_is_told_the_same_and_others_what_is_new);
 	tcase_add_test(t, test_own_batches_beyond_the_window_are_illegal);
 	tcase_add_test(t, test_nobody_who_has_the_slab_can_change_it);
 	tcase_add_test(t, test_messages_in_any_order_harm_nobody_else);

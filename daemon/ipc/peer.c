@@ -1,5 +1,8 @@
 /* See peer.h. One uv_poll watches the socket, for reading always and for writing only while packets wait. A packet is sent whole or not at all
- * (SOCK_SEQPACKET), so what waits is a list of packets, with duplicates of their fds. */
+ * (SOCK_SEQPACKET), so what waits is a list of packets, with duplicates of their fds.
+ *
+ * Anybody may connect ten thousand times a second, so that a connection that only says Hello costs as few system calls as can be: what only matters for who
+ * stays is looked up when it wants to (peer_identify), and a uv_poll is started (which takes two of them) only when what it watches for has changed. */
 #include "ipc/peer.h"
 
 #include <assert.h>
@@ -21,7 +24,8 @@
 
 enum {
 	MAX_WAITING = 1024,     /* packets: far more than a window of batches and an answer */
-	PACKETS_PER_TURN = 32,  /* then the other peers get their turn */
+	PACKETS_PER_TURN = 32,  /* and peer, or what takes so long; see util/hearing.h for users */
+	PEER_NS = HEARING_NS / 4,
 	RETRY_MS = 10,
 	MISTAKES_AT_ONCE = 16,  /* records a minute */
 };
@@ -30,14 +34,13 @@ enum { PACKET_FDS = 2 };   /* no message to a client has more */
 
 struct packet {
 	struct packet *next;
+	struct parcel *parcel;
 	int fds[PACKET_FDS];
 	unsigned n_fds;
-	size_t n_bytes;
-	uint8_t bytes[];
 };
 
 static void set_events(struct peer *p);
-static void on_poll(uv_poll_t *poll, int status, int events);
+static void watch(struct peer *p, int events);
 
 /* ---- closing ---- */
 
@@ -55,6 +58,7 @@ static void on_handle_closed(uv_handle_t *h)
 static void free_packet(struct packet *k)
 {
 	wire_close_fds(k->fds, k->n_fds);
+	parcel_unref(k->parcel);
 	free(k);
 }
 
@@ -76,14 +80,14 @@ void peer_close(struct peer *p)
 	p->closing = true;
 	drop_waiting(p);
 	server_remove(p->server, p);
-	uv_poll_stop(&p->poll);
-	if (p->pidfd >= 0) /* before `closed`, which may take the descriptor over */
+	uv_close((uv_handle_t *)&p->poll, on_handle_closed);
+	if (p->watches_exit) /* before `closed`, which may take the descriptor over */
 		uv_close((uv_handle_t *)&p->exit_poll, on_handle_closed);
-	shutdown(p->fd, SHUT_RDWR); /* the client learns of it even while a fork of ours, or its own, holds the socket */
+	if (p->session)
+		shutdown(p->fd, SHUT_RDWR); /* the client learns of it even while a fork of ours holds the socket */
 	p->server->ops->closed(p);
 	charge_end(&p->connection);
 	charge_end(&p->fds);
-	uv_close((uv_handle_t *)&p->poll, on_handle_closed);
 	uv_close((uv_handle_t *)&p->hello_timer, on_handle_closed);
 }
 
@@ -147,6 +151,7 @@ void peer_doom(struct peer *p, Batchd__Wire__ErrorCode code, const char *field, 
 	say_why(p, code, field, fmt, ap);
 	va_end(ap);
 	p->doomed = true;
+	p->events = 0;
 	uv_poll_stop(&p->poll);
 	uv_timer_start(&p->hello_timer, on_doom, 0, 0); /* the hello is over */
 }
@@ -167,20 +172,18 @@ void peer_dismiss(struct peer *p, Batchd__Wire__ErrorCode code, const char *fiel
 
 /* ---- sending ---- */
 
-static void keep(struct peer *p, const Batchd__Wire__ServerMessage *m, const int *fds, unsigned n_fds)
+static void keep(struct peer *p, struct parcel *parcel, const int *fds, unsigned n_fds)
 {
-	size_t n = protobuf_c_message_get_packed_size(&m->base);
-	if (charge_grow(&p->unread, n)) {
-		peer_doom(p, BATCHD__WIRE__ERROR_CODE__LIMIT, "unread_per_user",
-			  "this user's trainers leave too much unread (limits.unread_per_user in the daemon's configuration)");
-		return;
-	}
-	struct packet *k = p->n_out < MAX_WAITING ? malloc(sizeof(*k) + n) : NULL;
-	if (!k) {
+	if (p->n_out == MAX_WAITING) {
 		peer_doom(p, BATCHD__WIRE__ERROR_CODE__PROTOCOL, NULL, "the client does not read what it asked for");
 		return;
 	}
-	*k = (struct packet){ .n_bytes = n };
+	struct packet *k = parcel ? malloc(sizeof(*k)) : NULL;
+	if (!k) {
+		peer_doom(p, BATCHD__WIRE__ERROR_CODE__INTERNAL, NULL, "out of memory");
+		return;
+	}
+	*k = (struct packet){ .parcel = parcel_ref(parcel) };
 	for (; k->n_fds < n_fds; k->n_fds++) {
 		k->fds[k->n_fds] = fcntl(fds[k->n_fds], F_DUPFD_CLOEXEC, 0);
 		if (k->fds[k->n_fds] < 0) {
@@ -189,7 +192,12 @@ static void keep(struct peer *p, const Batchd__Wire__ServerMessage *m, const int
 			return;
 		}
 	}
-	protobuf_c_message_pack(&m->base, k->bytes);
+	if (charge_grow(&p->unread, parcel->n_bytes)) {
+		free_packet(k);
+		peer_doom(p, BATCHD__WIRE__ERROR_CODE__LIMIT, "unread_per_user",
+			  "this user's trainers leave too much unread (limits.unread_per_user in the daemon's configuration)");
+		return;
+	}
 	if (p->out_first)
 		p->out_last->next = k;
 	else
@@ -199,17 +207,35 @@ static void keep(struct peer *p, const Batchd__Wire__ServerMessage *m, const int
 	set_events(p);
 }
 
+/* Whether it may go later. */
+static bool is_full(int r)
+{
+	return r == -EAGAIN || r == -EINTR || r == -ETOOMANYREFS;
+}
+
 void peer_send(struct peer *p, const Batchd__Wire__ServerMessage *m, const int *fds, unsigned n_fds)
 {
 	assert(n_fds <= PACKET_FDS);
 	if (p->closing || p->doomed || p->dismissed)
 		return;
 	int r = p->out_first ? -EAGAIN : wire_send(p->fd, &m->base, fds, n_fds, MSG_DONTWAIT);
-	if (r == -EAGAIN || r == -EINTR || r == -ETOOMANYREFS)
-		keep(p, m, fds, n_fds);
-	else if (r == -EMSGSIZE)
+	if (is_full(r)) {
+		struct parcel *parcel = parcel_make(m);
+		keep(p, parcel, fds, n_fds);
+		parcel_unref(parcel);
+	} else if (r == -EMSGSIZE) {
 		peer_doom(p, BATCHD__WIRE__ERROR_CODE__INTERNAL, NULL, "the answer does not fit a packet");
+	}
 	/* A peer that is gone is noticed by the poll. */
+}
+
+void peer_send_parcel(struct peer *p, struct parcel *parcel)
+{
+	if (p->closing || p->doomed || p->dismissed)
+		return;
+	ssize_t n = p->out_first ? -1 : send(p->fd, parcel->bytes, parcel->n_bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
+	if (n < 0 && (p->out_first || is_full(-errno)))
+		keep(p, parcel, NULL, 0);
 }
 
 void peer_wake(struct peer *p)
@@ -226,7 +252,7 @@ void peer_wake(struct peer *p)
 
 static int send_packet(struct peer *p, const struct packet *k)
 {
-	struct iovec iov = { (void *)k->bytes, k->n_bytes };
+	struct iovec iov = { k->parcel->bytes, k->parcel->n_bytes };
 	union {
 		struct cmsghdr align;
 		char bytes[CMSG_SPACE(sizeof(int) * PACKET_FDS)];
@@ -253,7 +279,7 @@ static void on_retry(uv_timer_t *t)
  * again a little later. The timer is the hello's, which is over. */
 static void wait_for_fds_in_flight(struct peer *p)
 {
-	uv_poll_start(&p->poll, UV_READABLE, on_poll);
+	watch(p, UV_READABLE);
 	uv_timer_start(&p->hello_timer, on_retry, RETRY_MS, 0);
 }
 
@@ -264,11 +290,11 @@ static void flush(struct peer *p)
 		int r = send_packet(p, k);
 		if (r == -ETOOMANYREFS)
 			wait_for_fds_in_flight(p);
-		if (r == -EAGAIN || r == -EINTR || r == -ETOOMANYREFS)
+		if (is_full(r))
 			return;
 		p->out_first = k->next;
 		p->n_out--;
-		charge_shrink(&p->unread, k->n_bytes);
+		charge_shrink(&p->unread, k->parcel->n_bytes);
 		free_packet(k);
 	}
 	set_events(p);
@@ -345,42 +371,73 @@ static bool receive_one(struct peer *p)
 	return !p->closing && !p->doomed;
 }
 
-static void on_poll(uv_poll_t *poll, int status, int events)
+/* What it says last. */
+static void receive_rest(struct peer *p)
 {
-	struct peer *p = poll->data;
-	/* A client that closed before it had read everything leaves an error on the socket, and perhaps a Close in front of it. */
-	if (status < 0) {
-		p->gone = true;
-		while (receive_one(p))
-			;
-		peer_close(p);
-		return;
-	}
-	if (events & UV_WRITABLE)
-		flush(p);
-	if (p->closing || p->doomed || !(events & (UV_READABLE | UV_DISCONNECT)))
-		return;
-	p->turn_over = false;
-	for (int i = 0; i < PACKETS_PER_TURN && receive_one(p) && !p->turn_over; i++)
-		;
-}
-
-/* The socket may live on in a forked child, which may not use it: what counts is the process that connected. What it said last still counts. */
-static void on_process_exit(uv_poll_t *poll, int status, int events)
-{
-	struct peer *p = poll->data;
-	(void)status;
-	(void)events;
 	p->gone = true;
 	while (receive_one(p))
 		;
 	peer_close(p);
 }
 
+/* None where its user has been heard for long enough in this turn. A trainer's word comes all the same, as it may be what keeps others of its group waiting. */
+static unsigned packets_now(struct peer *p)
+{
+	struct server *s = p->server;
+	s->turn += p->turn == s->turn; /* it is here again; uv_run itself may poll dozens of times in what it calls a turn */
+	p->turn = s->turn;
+	return hearing_take(&p->connection.account->hearing, s->turn, &p->round) ? PACKETS_PER_TURN : p->is_trainer;
+}
+
+/* A Hello that has just been answered is seldom followed by something already. */
+static void receive(struct peer *p)
+{
+	bool more = true, new = !p->greeted;
+	uint64_t began = uv_hrtime(), spent = 0;
+	for (unsigned n = packets_now(p); n > 0 && more; n--) {
+		more = receive_one(p) && !(new && p->greeted);
+		spent = uv_hrtime() - began;
+		more = more && spent < PEER_NS;
+	}
+	if (p->connection.account)
+		hearing_spend(&p->connection.account->hearing, spent);
+}
+
+static void on_poll(uv_poll_t *poll, int status, int events)
+{
+	struct peer *p = poll->data;
+	/* A client that closed before it had read everything leaves an error on the socket, and perhaps a Close in front of it. */
+	if (status < 0) {
+		receive_rest(p);
+		return;
+	}
+	if (events & UV_WRITABLE)
+		flush(p);
+	if (p->closing || p->doomed || !(events & (UV_READABLE | UV_DISCONNECT)))
+		return;
+	receive(p);
+}
+
+/* The socket may live on in a forked child, which may not use it: what counts is the process that connected. What it said last still counts. */
+static void on_process_exit(uv_poll_t *poll, int status, int events)
+{
+	(void)status;
+	(void)events;
+	receive_rest(poll->data);
+}
+
+static void watch(struct peer *p, int events)
+{
+	if (p->events == events)
+		return;
+	p->events = events;
+	uv_poll_start(&p->poll, events, on_poll);
+}
+
 static void set_events(struct peer *p)
 {
 	if (!p->closing && !p->doomed)
-		uv_poll_start(&p->poll, UV_READABLE | (p->out_first ? UV_WRITABLE : 0), on_poll);
+		watch(p, UV_READABLE | (p->out_first ? UV_WRITABLE : 0));
 }
 
 static void on_hello_timeout(uv_timer_t *t)
@@ -400,61 +457,120 @@ static int read_credentials(struct peer *p)
 	p->uid = cred.uid;
 	p->gids[0] = cred.gid;
 	p->n_gids = 1;
-	/* SO_PEERCRED has the main group only. More groups than fit are not looked at: that can only refuse, never allow. */
-	gid_t more[63];
-	n = sizeof(more);
-	if (getsockopt(p->fd, SOL_SOCKET, SO_PEERGROUPS, more, &n) == 0) {
-		for (unsigned i = 0; i < n / sizeof(gid_t) && p->n_gids < 64; i++)
-			p->gids[p->n_gids++] = more[i];
-	}
-	n = sizeof(p->pidfd);
-	if (getsockopt(p->fd, SOL_SOCKET, SO_PEERPIDFD, &p->pidfd, &n))
-		p->pidfd = (int)syscall(SYS_pidfd_open, p->pid, 0);
-	/* Without it a hang-up would have to be taken for the end of the process, so nobody is let in whom we have no descriptor for.
-	 * A process that has ended already (or that another namespace hides) has none. */
-	if (p->pidfd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM))
-		return -errno;
-	if (p->pidfd >= 0)
-		fcntl(p->pidfd, F_SETFD, FD_CLOEXEC);
 	return 0;
 }
 
-int peer_create(struct server *server, int fd, struct peer **out)
+/* SO_PEERCRED has the main group only. More groups than fit are not looked at: that can only refuse, never allow. */
+static void read_groups(struct peer *p)
+{
+	gid_t more[63];
+	socklen_t n = sizeof(more);
+	if (getsockopt(p->fd, SOL_SOCKET, SO_PEERGROUPS, more, &n))
+		return;
+	for (unsigned i = 0; i < n / sizeof(gid_t) && p->n_gids < 64; i++)
+		p->gids[p->n_gids++] = more[i];
+}
+
+/* Without it a hang-up would have to be taken for the end of the process. A process that has ended already (or that another namespace hides) has none. */
+static int open_pidfd(struct peer *p)
+{
+	int fd = -1;
+	socklen_t n = sizeof(fd);
+	if (p->server->asks_for_pidfd ? getsockopt(p->fd, SOL_SOCKET, SO_PEERPIDFD, &fd, &n) : (fd = (int)syscall(SYS_pidfd_open, p->pid, 0)) < 0)
+		return errno == EMFILE || errno == ENFILE || errno == ENOMEM ? -errno : 0;
+	if (!server_spares_fd(fd)) {
+		close(fd);
+		return -EMFILE;
+	}
+	fcntl(fd, F_SETFD, FD_CLOEXEC);
+	p->pidfd = fd;
+	return 0;
+}
+
+bool peer_has_pidfd(int socket)
+{
+	int pidfd;
+	socklen_t n = sizeof(pidfd);
+	if (getsockopt(socket, SOL_SOCKET, SO_PEERPIDFD, &pidfd, &n))
+		return errno != ENOPROTOOPT;
+	close(pidfd);
+	return true;
+}
+
+int peer_identify(struct peer *p)
+{
+	if (p->identified)
+		return 0;
+	int r = p->pidfd < 0 ? open_pidfd(p) : 0;
+	if (r == 0 && p->pidfd >= 0)
+		r = uv_poll_init(p->server->loop, &p->exit_poll, p->pidfd);
+	if (r) {
+		if (p->pidfd >= 0)
+			close(p->pidfd);
+		p->pidfd = -1;
+		return r;
+	}
+	p->identified = true;
+	read_groups(p);
+	if (p->pidfd < 0)
+		return 0;
+	p->exit_poll.data = p;
+	p->watches_exit = true;
+	p->n_handles++;
+	uv_poll_start(&p->exit_poll, UV_READABLE, on_process_exit);
+	return 0;
+}
+
+/* ---- beginning ---- */
+
+static void discard(struct peer *p)
+{
+	charge_end(&p->unread);
+	charge_end(&p->fds);
+	charge_end(&p->connection);
+	if (p->pidfd >= 0)
+		close(p->pidfd);
+	close(p->fd);
+	free(p);
+}
+
+void peer_refuse(struct peer *p, Batchd__Wire__ErrorCode code, const char *field, const char *fmt, ...)
+{
+	va_list ap;
+	va_start(ap, fmt);
+	say_why(p, code, field, fmt, ap);
+	va_end(ap);
+	discard(p);
+}
+
+int peer_create(struct server *server, int fd)
 {
 	struct peer *p = calloc(1, sizeof(*p));
-	int r = -ENOMEM;
-	if (!p)
-		goto fail;
+	if (!p) {
+		close(fd);
+		return -ENOMEM;
+	}
 	p->server = server;
 	p->fd = fd;
 	p->pidfd = -1;
 	p->connected_ns = uv_hrtime();
-	r = read_credentials(p);
+	int r = read_credentials(p);
+	if (r == 0 && !server_admits(server, p)) /* then it is gone */
+		return 0;
+	/* Later the number may be another process's. */
+	if (r == 0 && !server->asks_for_pidfd)
+		r = open_pidfd(p);
 	if (r == 0)
 		r = uv_poll_init(server->loop, &p->poll, fd);
-	if (r)
-		goto fail;
-	p->poll.data = p->exit_poll.data = p->hello_timer.data = p;
-	if (p->pidfd >= 0) {
-		r = uv_poll_init(server->loop, &p->exit_poll, p->pidfd);
-		if (r) {
-			p->n_handles = 1;
-			uv_close((uv_handle_t *)&p->poll, on_handle_closed);
-			return r;
-		}
-		uv_poll_start(&p->exit_poll, UV_READABLE, on_process_exit);
+	if (r) {
+		discard(p);
+		return r;
 	}
 	uv_timer_init(server->loop, &p->hello_timer);
-	p->n_handles = p->pidfd >= 0 ? 3 : 2;
+	p->poll.data = p->hello_timer.data = p;
+	p->n_handles = 2;
 	server_add(server, p);
 	uv_timer_start(&p->hello_timer, on_hello_timeout, server->limits.hello_timeout_ns / 1000000, 0);
 	set_events(p);
-	*out = p;
 	return 0;
-fail:
-	if (p && p->pidfd >= 0)
-		close(p->pidfd);
-	close(fd);
-	free(p);
-	return r;
 }

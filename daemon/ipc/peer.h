@@ -11,6 +11,7 @@
 
 #include <uv.h>
 
+#include "ipc/parcel.h"
 #include "util/account.h"
 #include "wire.h"
 
@@ -37,12 +38,15 @@ struct peer {
 	uint64_t number;            /* of the session, as in the log */
 	pid_t pid;
 	uid_t uid;
-	gid_t gids[64];             /* main group first, then the supplementary ones */
+	gid_t gids[64];             /* main group first, then, from peer_identify on, the supplementary ones */
 	unsigned n_gids;
-	int pidfd;                  /* -1: the kernel has none for us. ops->closed may take it, leaving -1 */
+	int pidfd;                  /* from peer_identify on; -1: the kernel has none for us. ops->closed may take it, leaving -1 */
+	bool identified, watches_exit;
+	int events;                 /* that poll watches for */
+	uint64_t turn, round;       /* in which it was here, and heard; see util/hearing.h */
 	char program[WIRE_MAX_PROGRAM + 1];
 	bool greeted, closing;
-	bool turn_over;             /* ops->message says so of what took long: then the others come first */
+	bool is_trainer;            /* ops' own: what it says may be what others wait for */
 	bool gone;                  /* what it says is the last, and nobody reads an answer */
 	bool doomed;                /* has been told why; closed when the loop comes round */
 	bool dismissed;             /* has been told why, and is heard until it hangs up */
@@ -52,11 +56,23 @@ struct peer {
 	uint64_t connected_ns;
 };
 
-/* Takes the connected socket. 0 or negative errno (then the socket is closed). */
-int peer_create(struct server *server, int fd, struct peer **out);
+/* Takes the connected socket. 0, also where limits refuse it, or negative errno; then the socket is closed. */
+int peer_create(struct server *server, int fd);
+/* For server_admits: says Error to one that is just being created, writes the log record, closes and frees it. */
+void peer_refuse(struct peer *p, Batchd__Wire__ErrorCode code, const char *field, const char *fmt, ...)
+	__attribute__((format(printf, 4, 5)));
+/* Whether the kernel can be asked for the other end's pidfd at any time (Linux 6.5). */
+bool peer_has_pidfd(int socket);
+
+/* Finds out what matters for who wants to stay: gids, pidfd, and from now on the connection ends with its process. Without it (again: nothing happens) it ends with
+ * the socket only. 0 or negative errno, mostly as there are too few descriptors. */
+int peer_identify(struct peer *p);
 
 /* Sends now, or as soon as the client takes it; borrows fds, at most 2. A client that leaves too much unread is closed, though not during this call. */
 void peer_send(struct peer *p, const Batchd__Wire__ServerMessage *m, const int *fds, unsigned n_fds);
+
+/* The same of what many are told. Takes a reference of its own where it has to wait. */
+void peer_send_parcel(struct peer *p, struct parcel *parcel);
 
 /* Says Error to the client, writes one log record (what a user repeats within a minute is only counted), closes. field may be NULL. */
 void peer_fail(struct peer *p, Batchd__Wire__ErrorCode code, const char *field, const char *fmt, ...)

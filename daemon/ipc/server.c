@@ -1,6 +1,6 @@
 /* See server.h. Limits are checked at accept, before anything is read: a peer too many is told so and closed. When the process comes near its limit of file
  * descriptors the listener pauses for half a second: connections wait in the backlog, those that are here get on, and a quarter of the descriptors stays for
- * what they need (files, slabs). */
+ * what they need (pidfds, files, slabs). */
 #include "ipc/server.h"
 
 #include <errno.h>
@@ -14,7 +14,14 @@
 
 #include "util/log.h"
 
-enum { ACCEPTS_PER_TURN = 16, PAUSE_MS = 500, FDS_PER_PEER = 2 /* socket, pidfd */, REPEATS_MS = 60000 };
+enum {
+	ACCEPTS_PER_TURN = 16,
+	PAUSE_MS = 500,
+	FDS_PER_PEER = 2,    /* socket, pidfd */
+	PART_FOR_REST = 4,   /* of the descriptors, which connections leave to what they need, */
+	PART_FOR_FILES = 8,  /* and of those what their pidfds leave to files and slabs */
+	REPEATS_MS = 60000,
+};
 
 #define NOBODY ((uid_t)-1) /* an event that no user has caused alone */
 
@@ -68,15 +75,25 @@ static void pause_listening(struct server *s, const char *why)
 	s->short_of_fds = true;
 }
 
-/* The kernel hands out the lowest free number, so the next one says how many are taken. */
-static bool has_fds_left(const struct server *s)
+/* The kernel hands out the lowest free number, so it says how many are taken. */
+static rlim_t next_fd(const struct server *s)
 {
-	struct rlimit limit;
 	int next = fcntl(s->listen_fd, F_DUPFD_CLOEXEC, 0);
 	if (next < 0)
-		return false;
+		return RLIM_INFINITY;
 	close(next);
-	return getrlimit(RLIMIT_NOFILE, &limit) || (rlim_t)next < limit.rlim_cur - limit.rlim_cur / 4;
+	return (rlim_t)next;
+}
+
+static rlim_t most_fds(unsigned part)
+{
+	struct rlimit limit;
+	return getrlimit(RLIMIT_NOFILE, &limit) ? RLIM_INFINITY : limit.rlim_cur - limit.rlim_cur / part;
+}
+
+bool server_spares_fd(int fd)
+{
+	return (rlim_t)fd < most_fds(PART_FOR_FILES);
 }
 
 static unsigned pending_of(const struct server *s, uid_t uid)
@@ -91,57 +108,78 @@ static void refuse(struct peer *p, int why, enum account_kind kind)
 {
 	const struct accounts *a = p->server->accounts;
 	if (why < 0)
-		peer_fail(p, BATCHD__WIRE__ERROR_CODE__INTERNAL, NULL, "out of memory");
+		peer_refuse(p, BATCHD__WIRE__ERROR_CODE__INTERNAL, NULL, "out of memory");
 	else if (kind == ACCOUNT_FDS)
-		peer_fail(p, BATCHD__WIRE__ERROR_CODE__LIMIT, "fds_per_user",
-			  "this user's trainers take up %llu of the daemon's descriptors, the limit (limits.fds_per_user in its configuration)",
-			  (unsigned long long)a->limit_per_user[ACCOUNT_FDS]);
+		peer_refuse(p, BATCHD__WIRE__ERROR_CODE__LIMIT, "fds_per_user",
+			    "this user's trainers take up %llu of the daemon's descriptors, the limit (limits.fds_per_user in its configuration)",
+			    (unsigned long long)a->limit_per_user[ACCOUNT_FDS]);
 	else if (why == ACCOUNT_E_ALL)
-		peer_fail(p, BATCHD__WIRE__ERROR_CODE__LIMIT, "sessions",
-			  "the daemon has %llu sessions, its limit (limits.sessions in its configuration)", (unsigned long long)a->limit[ACCOUNT_SESSIONS]);
+		peer_refuse(p, BATCHD__WIRE__ERROR_CODE__LIMIT, "sessions",
+			    "the daemon has %llu sessions, its limit (limits.sessions in its configuration)", (unsigned long long)a->limit[ACCOUNT_SESSIONS]);
 	else
-		peer_fail(p, BATCHD__WIRE__ERROR_CODE__LIMIT, "sessions_per_user",
-			  "this user has %llu sessions, the limit (limits.sessions_per_user in the daemon's configuration)",
-			  (unsigned long long)a->limit_per_user[ACCOUNT_SESSIONS]);
+		peer_refuse(p, BATCHD__WIRE__ERROR_CODE__LIMIT, "sessions_per_user",
+			    "this user has %llu sessions, the limit (limits.sessions_per_user in the daemon's configuration)",
+			    (unsigned long long)a->limit_per_user[ACCOUNT_SESSIONS]);
 }
 
-static void check_limits(struct server *s, struct peer *p)
+bool server_admits(struct server *s, struct peer *p)
 {
 	enum account_kind kind = ACCOUNT_SESSIONS;
+	p->number = ++s->n_accepted;
 	int r = charge_begin(&p->connection, s->accounts, p->uid, kind, 1);
 	if (r == 0)
 		r = charge_begin(&p->fds, s->accounts, p->uid, kind = ACCOUNT_FDS, FDS_PER_PEER);
 	if (r == 0)
 		r = charge_begin(&p->unread, s->accounts, p->uid, kind = ACCOUNT_UNREAD_BYTES, 0);
-	if (r)
+	if (r) {
 		refuse(p, r, kind);
-	else if (s->n_pending > s->limits.pending && pending_of(s, p->uid) > s->limits.pending / 4) /* one silent user shuts nobody else out */
-		peer_fail(p, BATCHD__WIRE__ERROR_CODE__LIMIT, "pending", "too many connections that have not said hello yet");
+		return false;
+	}
+	if (s->n_pending >= s->limits.pending && pending_of(s, p->uid) >= s->limits.pending / 4) { /* one silent user shuts nobody else out */
+		peer_refuse(p, BATCHD__WIRE__ERROR_CODE__LIMIT, "pending", "too many connections that have not said hello yet");
+		return false;
+	}
+	return true;
+}
+
+/* Negative errno when there is nobody left, or something short. */
+static int accept_one(struct server *s, int *fd)
+{
+	*fd = accept4(s->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	if (*fd >= 0) {
+		int r = peer_create(s, *fd);
+		if (r && server_tells(s, NOBODY, "accept-failed", uv_err_name(r), 1))
+			log_record(LOG_LEVEL_ERROR, "accept-failed", "cannot take a connection: %s", uv_strerror(r));
+		return 0;
+	}
+	switch (errno) {
+	case EAGAIN:
+		s->short_of_fds = false;
+		break;
+	case EMFILE:
+	case ENFILE:
+	case ENOBUFS:
+	case ENOMEM:
+		pause_listening(s, "the machine is out of file descriptors or memory for sockets");
+	}
+	return errno == EINTR || errno == ECONNABORTED ? 0 : -errno;
 }
 
 static void on_listen(uv_poll_t *poll, int status, int events)
 {
 	struct server *s = poll->data;
 	(void)events;
+	rlim_t next = next_fd(s), most = most_fds(PART_FOR_REST);
 	for (int i = 0; status == 0 && i < ACCEPTS_PER_TURN && !s->closing; i++) {
-		if (!has_fds_left(s)) {
+		int fd = -1;
+		if (next >= most) {
 			pause_listening(s, "most file descriptors are in use (LimitNOFILE= or ulimit -n has the limit)");
 			return;
 		}
-		int fd = accept4(s->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-		if (fd < 0) {
-			if (errno == ENFILE)
-				pause_listening(s, "the machine is out of file descriptors");
-			else if (errno == EAGAIN)
-				s->short_of_fds = false;
+		if (accept_one(s, &fd))
 			return;
-		}
-		struct peer *p;
-		int r = peer_create(s, fd, &p);
-		if (r && server_tells(s, NOBODY, "accept-failed", uv_err_name(r), 1))
-			log_record(LOG_LEVEL_ERROR, "accept-failed", "cannot take a connection: %s", uv_strerror(r));
-		if (r == 0)
-			check_limits(s, p);
+		if (fd >= 0)
+			next = (rlim_t)fd + 1;
 	}
 }
 
@@ -149,6 +187,17 @@ static void listen_again(struct server *s)
 {
 	if (!s->closing)
 		uv_poll_start(&s->poll, UV_READABLE, on_listen);
+}
+
+static bool asks_for_pidfd(void)
+{
+	int pair[2];
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair))
+		return false;
+	bool has = peer_has_pidfd(pair[0]);
+	close(pair[0]);
+	close(pair[1]);
+	return has;
 }
 
 int server_init(struct server *s, uv_loop_t *loop, int listen_fd, const struct server_limits *limits,
@@ -161,6 +210,7 @@ int server_init(struct server *s, uv_loop_t *loop, int listen_fd, const struct s
 	s->ops = ops;
 	s->owner = owner;
 	s->version = version;
+	s->asks_for_pidfd = asks_for_pidfd();
 	wire_arena_init(&s->arena);
 	int r = uv_poll_init(loop, &s->poll, listen_fd);
 	if (r)
@@ -168,6 +218,7 @@ int server_init(struct server *s, uv_loop_t *loop, int listen_fd, const struct s
 	uv_timer_init(loop, &s->pause);
 	uv_timer_init(loop, &s->repeats_timer);
 	s->poll.data = s->pause.data = s->repeats_timer.data = s;
+	s->turn = 1;
 	listen_again(s);
 	return 0;
 }
@@ -186,7 +237,6 @@ void server_stop(struct server *s)
 
 void server_add(struct server *s, struct peer *p)
 {
-	p->number = ++s->n_accepted;
 	p->next = s->peers;
 	if (s->peers)
 		s->peers->prev = p;

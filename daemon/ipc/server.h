@@ -17,6 +17,8 @@ struct server {
 	uv_poll_t poll;
 	uv_timer_t pause;           /* while most file descriptors are taken */
 	uv_timer_t repeats_timer;   /* while the table has something */
+	uint64_t turn;              /* of the loop; the next one begins with who is here for the second time */
+	bool asks_for_pidfd;        /* peer_has_pidfd */
 	struct repeats repeats;     /* refusals that are counted instead of told */
 	bool short_of_fds;          /* there was a pause since everybody who knocked was let in */
 	int listen_fd;
@@ -39,6 +41,10 @@ int server_init(struct server *s, uv_loop_t *loop, int listen_fd, const struct s
 /* Stops listening; peers stay. */
 void server_stop(struct server *s);
 
+/* For peer.c: begins its charges. False: it was one too many, and has been told and freed. */
+bool server_admits(struct server *s, struct peer *p);
+/* For peer.c: whether a peer may keep this descriptor; the last ones are for files and slabs. */
+bool server_spares_fd(int fd);
 /* For peer.c: bookkeeping of the list and of who has not said hello yet. */
 void server_add(struct server *s, struct peer *p);
 void server_remove(struct server *s, struct peer *p);

@@ -9,6 +9,8 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "util/hearing.h"
+
 enum account_kind {
 	ACCOUNT_SESSIONS,     /* connections, and trainers that are gone while their processes hold batches */
 	ACCOUNT_LOADERS,      /* jobs, also while they linger */
@@ -25,6 +27,7 @@ struct account {
 	uid_t uid;
 	unsigned n_charges;   /* freed at 0 */
 	uint64_t used[ACCOUNT_N_KINDS];
+	struct hearing hearing; /* of the loop, for this user's connections */
 };
 
 /* A zeroed one has no limits (0: none) and no users. */

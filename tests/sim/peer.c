@@ -17,16 +17,21 @@ static struct sim_socket *socket_of(const struct peer *p)
 
 /* ---- queues ---- */
 
-static struct sim_packet *push(struct sim_queue *q, const ProtobufCMessage *m, int64_t lease)
+static struct sim_packet *push_room(struct sim_queue *q, size_t n, int64_t lease)
 {
-	size_t n = protobuf_c_message_get_packed_size(m);
 	SIM_CHECK(n <= WIRE_MAX_BYTES, "a message of %zu bytes", n);
 	struct sim_packet *k = malloc(sizeof(*k) + n);
 	*k = (struct sim_packet){ .lease = lease, .n_bytes = n };
-	protobuf_c_message_pack(m, k->bytes);
 	*(q->first ? q->end : &q->first) = k;
 	q->end = &k->next;
 	q->n++;
+	return k;
+}
+
+static struct sim_packet *push(struct sim_queue *q, const ProtobufCMessage *m, int64_t lease)
+{
+	struct sim_packet *k = push_room(q, protobuf_c_message_get_packed_size(m), lease);
+	protobuf_c_message_pack(m, k->bytes);
 	return k;
 }
 
@@ -145,6 +150,19 @@ void peer_dismiss(struct peer *p, Batchd__Wire__ErrorCode code, const char *fiel
 	(void)p;
 	(void)field;
 	SIM_CHECK(false, "%s (%s) for a session with a GPU; there is none here", wire_code_name(code), fmt);
+}
+
+int peer_identify(struct peer *p)
+{
+	SIM_CHECK(p->pidfd >= 0, "a process without a pidfd");
+	return 0;
+}
+
+void peer_send_parcel(struct peer *p, struct parcel *parcel)
+{
+	struct sim_socket *s = socket_of(p);
+	if (!p->closing && !p->doomed && !s->hung_up && !s->dead)
+		memcpy(push_room(&s->to_client, parcel->n_bytes, -1)->bytes, parcel->bytes, parcel->n_bytes);
 }
 
 void peer_wake(struct peer *p)

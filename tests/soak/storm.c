@@ -4,7 +4,9 @@
  *
  * Kinds of connection: hello (says Hello and is answered), silent (says nothing), half (says Hello, then ends its side), fds (sends descriptors that nobody asked
  * for), unread (asks for the status 50 times and never reads). Each is kept until HELD newer ones are there. They are made RATE times a second, or as fast as it
- * goes; at the end it says, as JSON, how many were made, how many of the hellos were answered, and in how many seconds.
+ * goes; at the end it says, as JSON, how many were made, how many of the hellos were answered, in how many seconds, and what processor time that took.
+ *
+ * burn: no connections, but RATE percent of a processor: what a storm takes that does nothing to the daemon.
  *
  * probe: connects RATE times a second, says Hello and waits for Welcome; says the median, the 99th percentile and the maximum of that in microseconds.
  * Exit codes: 0; 1 an error (said on stderr); 2 usage. */
@@ -15,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
@@ -32,6 +35,13 @@ static uint64_t now_ns(void)
 	struct timespec t;
 	clock_gettime(CLOCK_MONOTONIC, &t);
 	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
+
+static double cpu_s(void)
+{
+	struct rusage u;
+	getrusage(RUSAGE_SELF, &u);
+	return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) + (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e6;
 }
 
 static void wait_until(uint64_t when_ns)
@@ -121,7 +131,21 @@ static int storm(const char *kind, double rate, double seconds)
 		n++;
 	}
 	double took = (double)(now_ns() - began) / 1e9;
-	printf("{\"connections\": %" PRIu64 ", \"answered\": %" PRIu64 ", \"seconds\": %.3f}\n", n, answered, took);
+	printf("{\"connections\": %" PRIu64 ", \"answered\": %" PRIu64 ", \"seconds\": %.3f, \"cpu_s\": %.3f}\n", n, answered, took, cpu_s());
+	return 0;
+}
+
+/* In slices of 2 ms, as a storm's work is spread over time, too. */
+static int burn(double percent, double seconds)
+{
+	uint64_t began = now_ns(), slice = 2000000;
+	for (uint64_t i = 0; i * slice < (uint64_t)(seconds * 1e9); i++) {
+		double owed = (double)(now_ns() - began) / 1e9 * percent / 100;
+		while (cpu_s() < owed)
+			;
+		wait_until(began + (i + 1) * slice);
+	}
+	printf("{\"connections\": 0, \"answered\": 0, \"seconds\": %.3f, \"cpu_s\": %.3f}\n", (double)(now_ns() - began) / 1e9, cpu_s());
 	return 0;
 }
 
@@ -156,15 +180,15 @@ static int probe(double rate, double seconds)
 
 int main(int argc, char **argv)
 {
-	static const char *const kinds[] = { "hello", "silent", "half", "fds", "unread", "probe" };
+	static const char *const kinds[] = { "hello", "silent", "half", "fds", "unread", "burn", "probe" };
 	bool known = false;
 	for (size_t i = 0; argc == 5 && i < sizeof(kinds) / sizeof(*kinds); i++)
 		known |= strcmp(argv[2], kinds[i]) == 0;
 	wire_arena_init(&arena);
 	double rate = known ? atof(argv[3]) : 0, seconds = known ? atof(argv[4]) : 0;
 	if (rate <= 0 || seconds <= 0 || wire_address(argv[1], &address, &address_bytes)) {
-		fprintf(stderr, "usage: storm SOCKET hello|silent|half|fds|unread|probe RATE SECONDS\n");
+		fprintf(stderr, "usage: storm SOCKET hello|silent|half|fds|unread|burn|probe RATE SECONDS\n");
 		return 2;
 	}
-	return strcmp(argv[2], "probe") == 0 ? probe(rate, seconds) : storm(argv[2], rate, seconds);
+	return strcmp(argv[2], "probe") == 0 ? probe(rate, seconds) : strcmp(argv[2], "burn") == 0 ? burn(rate, seconds) : storm(argv[2], rate, seconds);
 }

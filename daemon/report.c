@@ -1,0 +1,78 @@
+/* See report.h. */
+#include "report.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "state.h"
+
+enum { PART = 20, SAVED_NS = 20000000 }; /* so much may be made at once after a rest: some hundred reports */
+
+void report_finish(struct report *r)
+{
+	for (unsigned i = 0; i < r->n; i++)
+		parcel_unref(r->parcels[i]);
+	free(r->parcels);
+	r->parcels = NULL;
+	r->n = 0;
+}
+
+static struct parcel *make_parcel(const char *text, size_t n, bool more)
+{
+	Batchd__Wire__Status status = BATCHD__WIRE__STATUS__INIT;
+	Batchd__Wire__ServerMessage m = BATCHD__WIRE__SERVER_MESSAGE__INIT;
+	status.json.data = (uint8_t *)text;
+	status.json.len = n;
+	status.more = more;
+	m.body_case = BATCHD__WIRE__SERVER_MESSAGE__BODY_STATUS;
+	m.status = &status;
+	return parcel_make(&m);
+}
+
+static void pack(struct report *r, const char *text)
+{
+	size_t left = strlen(text), n = (left + WIRE_MAX_STATUS - 1) / WIRE_MAX_STATUS;
+	r->parcels = calloc(n, sizeof(struct parcel *));
+	for (size_t i = 0, at = 0; r->parcels && i < n; i++) {
+		size_t part = left < WIRE_MAX_STATUS ? left : WIRE_MAX_STATUS;
+		left -= part;
+		r->parcels[i] = make_parcel(text + at, part, left > 0);
+		at += part;
+		if (!r->parcels[i]) {
+			report_finish(r);
+			return;
+		}
+		r->n++;
+	}
+}
+
+static uint64_t thread_ns(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
+
+static bool may_make(struct report *r)
+{
+	uint64_t now = uv_hrtime(), earned = (now - r->earned_ns) / PART;
+	r->spent_ns -= earned < r->spent_ns ? earned : r->spent_ns;
+	r->earned_ns = now;
+	return r->spent_ns < SAVED_NS;
+}
+
+const struct report *report_get(struct batchd *b)
+{
+	struct report *r = &b->report;
+	if (r->n && !may_make(r))
+		return r;
+	uint64_t began = thread_ns();
+	char *text = status_json(b);
+	report_finish(r);
+	if (text)
+		pack(r, text);
+	free(text);
+	r->spent_ns += thread_ns() - began;
+	return r->n ? r : NULL;
+}

@@ -1,0 +1,25 @@
+/* See hearing.h. */
+#include "util/hearing.h"
+
+bool hearing_take(struct hearing *h, uint64_t number, uint64_t *round)
+{
+	if (h->number != number) {
+		h->number = number;
+		h->spent_ns = 0;
+		h->round += !h->passed_over; /* a round ends with the first turn in which nobody had to wait */
+		h->passed_over = false;
+	}
+	if (*round == h->round)
+		return false;
+	if (h->spent_ns >= HEARING_NS) {
+		h->passed_over = true;
+		return false;
+	}
+	*round = h->round;
+	return true;
+}
+
+void hearing_spend(struct hearing *h, uint64_t ns)
+{
+	h->spent_ns += ns;
+}

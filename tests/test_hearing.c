@@ -1,0 +1,86 @@
+/* Who is heard in a turn of the loop: a flood of one user's connections costs a turn no more than its part, and each of them gets on. */
+#include <check.h>
+#include <stdlib.h>
+
+#include "suite.h"
+#include "util/hearing.h"
+
+enum { N = 40 };
+
+START_TEST(test_a_user_has_its_part_of_a_turn)
+{
+	/* A connection that takes a quarter of it: four are heard in a turn, or as many as there are. */
+	struct hearing user = { 0 };
+	uint64_t round[N] = { 0 };
+	unsigned n = 0;
+	for (int i = 0; i < N; i++) {
+		if (hearing_take(&user, 1, &round[i])) {
+			hearing_spend(&user, HEARING_NS / 4);
+			n++;
+		}
+	}
+	ck_assert_uint_eq(n, 4);
+	ck_assert(hearing_take(&user, 2, &round[N - 1]));
+}
+END_TEST
+
+START_TEST(test_other_users_do_not_wait_for_a_flood)
+{
+	struct hearing flood = { 0 }, other = { 0 };
+	uint64_t of_flood = 0, late = 0, mine = 0;
+	for (uint64_t turn = 1; turn < 100; turn++) {
+		ck_assert(hearing_take(&flood, turn, &of_flood));
+		hearing_spend(&flood, 2 * HEARING_NS);
+		ck_assert(hearing_take(&other, turn, &mine));
+		hearing_spend(&other, 1);
+	}
+	ck_assert(!hearing_take(&flood, 99, &late));
+}
+END_TEST
+
+START_TEST(test_nobody_is_heard_twice_before_all_are_heard_once)
+{
+	/* Always asked in the same order, as the kernel does: the last one is not left behind for ever. */
+	struct hearing user = { 0 };
+	uint64_t round[N] = { 0 };
+	unsigned heard[N] = { 0 };
+	for (uint64_t turn = 1; turn <= 1000; turn++) {
+		for (int i = 0; i < N; i++) {
+			if (!hearing_take(&user, turn, &round[i]))
+				continue;
+			hearing_spend(&user, HEARING_NS / 3);
+			heard[i]++;
+		}
+		for (int i = 0; i < N; i++)
+			ck_assert_int_le(abs((int)heard[i] - (int)heard[0]), 1);
+	}
+	ck_assert_uint_ge(heard[N - 1], 1000 * 3 / N - 5);
+}
+END_TEST
+
+START_TEST(test_who_has_left_is_not_waited_for)
+{
+	/* A round whose rest has hung up ends: those that are there are heard again. */
+	struct hearing user = { 0 };
+	uint64_t a = 0, b = 0;
+	ck_assert(hearing_take(&user, 1, &a));
+	hearing_spend(&user, HEARING_NS);
+	ck_assert(!hearing_take(&user, 1, &b)); /* and leaves */
+	unsigned n = 0;
+	for (uint64_t turn = 2; turn < 12; turn++)
+		n += hearing_take(&user, turn, &a);
+	ck_assert_uint_ge(n, 9);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *s = suite_create("hearing");
+	TCase *t = tcase_create("hearing");
+	tcase_add_test(t, test_a_user_has_its_part_of_a_turn);
+	tcase_add_test(t, test_other_users_do_not_wait_for_a_flood);
+	tcase_add_test(t, test_nobody_is_heard_twice_before_all_are_heard_once);
+	tcase_add_test(t, test_who_has_left_is_not_waited_for);
+	suite_add_tcase(s, t);
+	return suite_run(s);
+}

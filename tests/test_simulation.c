@@ -351,6 +351,7 @@ static const struct {
 } kept[] = {
 	{ 10222780, 0 },       /* skip: who was left alone in its cohort behind an epoch's last batch waited for ever */
 	{ 20573858, SIM_BASES }, /* detach: who had as much as it may have cost the slow their batch, was left alone, met them at the same place again, for ever */
+	{ 20017, SIM_BASES | SIM_RESTARTS }, /* lockstep: who came back to another daemon after one that was ahead of it was refused */
 	{ 2655, SIM_BASES },   /* lockstep: who resumed from another sample than the others got the next epoch instead of an error */
 };
 

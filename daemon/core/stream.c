@@ -600,6 +600,28 @@ static bool comes_by(const struct stream *s, const struct position *to)
 	return slot && slot->at.base == to->base;
 }
 
+/* Whether all others get where they want to go on when the stream goes back there. Who has had the last batch of an epoch may stand behind it. */
+static bool others_come_by(const struct stream *s, const struct position *to)
+{
+	for (uint32_t i = 0; i < s->n_consumers; i++) {
+		const struct consumer *c = s->consumers[i];
+		if (!c || !c->positioned)
+			continue;
+		bool over = c->cursor.step >= loader_n_batches(s->loader, c->cursor.base);
+		uint64_t epoch = c->cursor.epoch + over, base = over ? 0 : c->cursor.base;
+		if (base != (epoch == to->epoch ? to->base : 0))
+			return false;
+	}
+	return true;
+}
+
+/* The group still waits for this one: the others have had at most a window of batches. In which order they come must not matter, say when they come back to
+ * another daemon from places within a window; so the stream goes back and makes for this one what others have had. A producer does not go back. */
+static bool waits_for(const struct stream *s, uint32_t place)
+{
+	return (s->expected & bit(place)) && !s->loader->source;
+}
+
 int stream_seek(struct consumer *c, uint64_t seek, const struct position *to)
 {
 	if (c->group) {
@@ -614,7 +636,12 @@ int stream_seek(struct consumer *c, uint64_t seek, const struct position *to)
 		stream_set_next(s, to);
 		s->positioned = true;
 	} else if (position_compare(to, stream_oldest(s)) < 0) {
-		return STREAM_E_BEHIND;
+		if (!waits_for(s, place))
+			return STREAM_E_BEHIND;
+		if (!others_come_by(s, to))
+			return STREAM_E_ELSEWHERE;
+		stream_drop_from(s, s->first);
+		stream_set_next(s, to);
 	} else if (!comes_by(s, to)) {
 		return STREAM_E_ELSEWHERE;
 	}

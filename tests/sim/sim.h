@@ -118,6 +118,7 @@ struct sim_socket {
 	struct sim_queue to_daemon, to_client;
 	struct sim_socket *previous; /* of the same process */
 	bool lost;                 /* the daemon's process is gone */
+	bool was_expected;         /* its group was waiting for it when it said where to begin */
 	bool hung_up;              /* nobody has the client's end any more */
 	bool dead;                 /* the process that connected is gone */
 };

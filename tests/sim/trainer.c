@@ -326,7 +326,7 @@ static void see_error(struct sim_trainer *t, const Batchd__Wire__Error *e)
 	};
 	bool ok = e->code == BATCHD__WIRE__ERROR_CODE__PROTOCOL ? t->misbehaved :
 		  e->code == BATCHD__WIRE__ERROR_CODE__BAD_DATA ? sim_rows_fail :
-		  e->code == BATCHD__WIRE__ERROR_CODE__BEHIND ? t->job->share && !t->job->loose :
+		  e->code == BATCHD__WIRE__ERROR_CODE__BEHIND ? t->job->share && !t->job->loose && !t->socket->was_expected :
 		  e->code == BATCHD__WIRE__ERROR_CODE__MISMATCH ? t->job->share && !t->job->loose && !strcmp(e->field, "base_sample") : false;
 	for (unsigned i = 0; i < sizeof(fair) / sizeof(fair[0]); i++)
 		ok |= e->code == fair[i];

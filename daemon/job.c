@@ -472,8 +472,9 @@ void job_join(struct batchd *b, struct session *s, struct request *r, int *fds, 
 		field = NULL;
 	}
 	if (field) {
-		char text[256];
-		snprintf(text, sizeof(text), "job '%s' is running with another %s; use the same, or another job name", r->spec.job, field);
+		char text[320];
+		snprintf(text, sizeof(text), "job '%s' is running with another %s; use the same, or another job name, or a higher incarnation to end what runs",
+			 r->spec.job, field);
 		session_fail(s, BATCHD__WIRE__ERROR_CODE__MISMATCH, field, text);
 		return;
 	}

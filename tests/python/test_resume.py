@@ -451,6 +451,74 @@ def test_a_stopped_rank_is_told_that_it_was_replaced_also_after_the_daemon_was(m
         assert [i for b in said for i in b["indices"]] == golden(0)
 
 
+WHOLE_JOB = """
+    loader = batchd.DataLoader("random:length=97,shape=2", {batch}, shuffle=True, seed=3, n_slots=3, job="again", incarnation={incarnation})
+    {resume}
+    try:
+        for images, labels in loader:
+            b = loader.last_batch
+            say(step=b.step, indices=b.indices[:b.n_rows - b.n_padding].tolist(), state=loader.state_dict())
+            sys.stdin.readline()
+        say(error=None)
+    except batchd.Error as e:
+        say(error=type(e).__name__, text=str(e))
+"""
+
+
+def start_job(world, batch, incarnation=0, state=None):
+    resume = f"loader.load_state_dict(json.loads({json.dumps(state)!r}))" if state else ""
+    script = WHOLE_JOB.format(batch=batch, incarnation=incarnation, resume=resume)
+    return [Trainer(script, rank, world, stdin=subprocess.PIPE) for rank in range(world)]
+
+
+@pytest.mark.parametrize("world, batch, incarnation", [(2, 6, 0), (2, 6, 1), (4, 3, 1), (1, 12, 1)])
+def test_a_whole_job_is_started_again_while_the_old_one_lives(daemon, world, batch, incarnation):
+    """Two ranks in the middle of an epoch are stopped with batches in their hands; the job is started again from the checkpoint, with as many ranks or with others (the global
+    batch kept). It gets exactly the rest, the old ranks are told when they go on, and nothing that they still do takes anything from it."""
+    old = start_job(2, 6)
+    seen = []
+    for _ in range(3):
+        said = [rank.hear() for rank in old]
+        seen += [i for s in said for i in s["indices"]]
+        if len(seen) < 36:
+            for rank in old:
+                rank.tell()
+    for rank in old:
+        rank.process.send_signal(signal.SIGSTOP)
+    new = start_job(world, batch, incarnation, said[0]["state"])
+    lines = [[rank.hear()] for rank in new]
+    for rank in old:
+        rank.process.send_signal(signal.SIGCONT)
+        rank.tell()
+        rank.process.stdin.close()
+    for rank in old:
+        ended = rank.finish()[-1]
+        assert ended["error"] == "FencedError" and ("incarnation" if incarnation else "newer process") in ended["text"]
+    for rank, said in zip(new, lines):
+        rank.process.stdin.close()
+        said += rank.finish()
+        assert said[-1] == {"error": None}
+    for step in zip(*(said[:-1] for said in lines), strict=True):
+        rows = [i for s in step for i in s["indices"]]
+        assert sorted(rows) == sorted(golden(0)[len(seen):len(seen) + len(rows)])
+        seen += rows
+    assert sorted(seen) == list(range(97))
+
+
+def test_a_job_of_another_size_needs_a_higher_incarnation(daemon):
+    """While the old one lives nobody can tell a restart from a mistake; the refusal says what would make it one."""
+    old = start_job(2, 6)
+    for rank in old:
+        rank.hear()
+    with pytest.raises(batchd.MismatchError, match="another batch_size.*incarnation"):
+        make(batch_size=3, job="again", rank=0, world_size=4)
+    batchd.DataLoader("random:length=97,shape=2", 3, shuffle=True, seed=3, job="again", rank=0, world_size=4, incarnation=1).close()
+    for rank in old:
+        rank.tell()
+        rank.process.stdin.close()
+        assert rank.finish()[-1]["error"] == "FencedError"
+
+
 # ---- stalls ----
 
 RANK = """

@@ -148,7 +148,7 @@ static inline Batchd__Wire__Open usual_open(void)
 struct client {
 	int fd, slab;
 	uint64_t seek;
-	uint32_t n_slots;
+	uint32_t n_slots, window;
 	uint64_t slot_bytes, indices_offset, slab_bytes;
 };
 
@@ -171,6 +171,7 @@ static inline struct client join_with(Batchd__Wire__Open o)
 	if (m->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_ERROR)
 		ck_abort_msg("%s", m->error->text);
 	c.n_slots = m->opened->n_slots;
+	c.window = m->opened->window;
 	c.slot_bytes = m->opened->slot_bytes;
 	c.slab_bytes = m->opened->slab_bytes;
 	c.indices_offset = m->opened->indices_offset;

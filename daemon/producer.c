@@ -138,14 +138,6 @@ static bool is_wanted(const struct job *j, uint32_t rank)
 	return false;
 }
 
-static void advance_all(struct job *j)
-{
-	for (struct session *s = j->sessions, *next; s; s = next) {
-		next = s->next_in_job;
-		session_advance(s);
-	}
-}
-
 /* The oldest slab that was offered is mapped: nobody else may map it writable, and trainers may have it. */
 static void on_mapped(struct producer *p, uint32_t slab)
 {
@@ -166,7 +158,7 @@ static void on_mapped(struct producer *p, uint32_t slab)
 		slots_unref(o->slots);
 	}
 	free(o);
-	advance_all(j);
+	job_advance(j);
 }
 
 /* ---- finding each other ---- */
@@ -242,7 +234,7 @@ static void start_feeding(struct job *j, struct producer *p)
 	j->producer = p;
 	p->job = j;
 	log_record(LOG_LEVEL_INFO, "producer-bound", "producer %s (pid %d) feeds job %s", p->name, (int)p->pid, j->spec.job);
-	advance_all(j);
+	job_advance(j);
 }
 
 /* Gets the producer away from a job that nobody is in any more. */

@@ -20,6 +20,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "core/feed.h"
 #include "sim/sim.h"
 #include "suite.h"
 
@@ -97,6 +98,8 @@ static bool one_event(void)
 		restart_daemon();
 		return true;
 	}
+	if (sim_has(SIM_SERVED) && sim_chance(25))
+		return sim_maker_acts(&sim_makers[sim_below(SIM_MAX_MAKERS)]);
 	unsigned what = sim_below(1000);
 	if (what < 25)
 		return somebody_joins();
@@ -124,6 +127,8 @@ static bool anybody_gets_on(void)
 	bool any = false;
 	for (unsigned i = 0; i < SIM_MAX_TRAINERS; i++)
 		any |= sim_trainer_gets_on(&sim_trainers[i]);
+	for (unsigned i = 0; i < SIM_MAX_MAKERS; i++)
+		any |= sim_maker_gets_on(&sim_makers[i]);
 	return any;
 }
 
@@ -150,6 +155,8 @@ static void settle(bool time_passes)
 		any |= sim_worker_works() || sim_task_runs();
 		any |= sim_handle_closes() || sim_doom_comes() || sim_peer_freed();
 		sim_check();
+		if (sim_has(SIM_SERVED))
+			any |= sim_timer_fires(false); /* what is due does not wait for the rest to come to rest */
 		any = any || sim_timer_fires(time_passes);
 	}
 }
@@ -177,7 +184,7 @@ static void want_more(void)
 	for (unsigned i = 0; i < SIM_MAX_TRAINERS; i++) {
 		struct sim_trainer *t = &sim_trainers[i];
 		t->target = t->n_got + 2 + sim_below(6);
-		t->keeps = t->phase >= SIM_ATTACHED && !t->job->share ? sim_below(t->n_slots) : 0;
+		t->keeps = t->phase >= SIM_ATTACHED && !t->job->share && !t->job->served ? sim_below(t->n_slots) : 0;
 	}
 }
 
@@ -191,8 +198,11 @@ static void check_served(bool share_too)
 {
 	for (unsigned i = 0; i < SIM_MAX_TRAINERS; i++) {
 		const struct sim_trainer *t = &sim_trainers[i];
+		bool with_others = t->phase != SIM_UNUSED && (t->job->share || t->job->served);
+		if (t->phase == SIM_OPENING && t->job->served && !share_too)
+			continue; /* its producer may be long in coming */
 		SIM_CHECK(t->phase != SIM_OPENING || t->stopped, "trainer %u is never told whether it may", i);
-		if (t->phase != SIM_STREAMING || t->stopped || t->misbehaved || (t->job->share && !share_too && !nobody_is_waited_for(t)))
+		if (t->phase != SIM_STREAMING || t->stopped || t->misbehaved || (with_others && !share_too && !nobody_is_waited_for(t)))
 			continue;
 		SIM_CHECK(t->n_got >= t->target, "trainer %u waits for ever at %u.%u", i, (unsigned)t->expect.epoch, (unsigned)t->expect.step);
 	}
@@ -205,8 +215,20 @@ static void those_who_closed_exit(void)
 		bool in_use = false;
 		for (unsigned k = 0; k < SIM_MAX_TRAINERS; k++)
 			in_use |= sim_trainers[k].pid == sockets[i]->pid && sim_trainers[k].phase != SIM_EXITED;
+		for (unsigned k = 0; k < SIM_MAX_MAKERS; k++)
+			in_use |= sim_makers[k].job && sim_makers[k].socket == sockets[i];
 		sockets[i]->dead |= !in_use;
 	}
+}
+
+static struct sim_maker *unused_maker(void)
+{
+	for (unsigned i = 0; i < SIM_MAX_MAKERS; i++) {
+		if (!sim_makers[i].job)
+			return &sim_makers[i];
+	}
+	sim_maker_exits(&sim_makers[0]); /* of a job that has another, then: there are more places than jobs */
+	return &sim_makers[0];
 }
 
 /* Who stopped goes on, who hung up ends, who was expected comes: then nothing holds anybody up in share mode either. */
@@ -220,6 +242,16 @@ static void put_right(void)
 			sim_trainer_exits(t, false);
 	}
 	those_who_closed_exit();
+	for (unsigned i = 0; i < SIM_MAX_MAKERS; i++) {
+		struct sim_maker *k = &sim_makers[i];
+		k->stopped = false;
+		if (k->job && (k->misbehaved || !k->socket->peer))
+			sim_maker_exits(k);
+	}
+	for (unsigned i = 0; i < sim_n_jobs; i++) {
+		if (sim_jobs[i].served && !sim_maker_is_there(&sim_jobs[i]))
+			sim_maker_starts(unused_maker(), &sim_jobs[i]);
+	}
 }
 
 static bool group_is_complete(void)
@@ -227,10 +259,14 @@ static bool group_is_complete(void)
 	for (const struct job *j = sim_daemon.jobs; j; j = j->next) {
 		if (j->state == JOB_READY && j->loader->spec.share && j->loader->streams[0].expected)
 			return false;
+		for (uint32_t i = 0; j->feed && i < j->loader->n_streams; i++) {
+			if (!j->feed->seen[i] && !j->loader->streams[i].positioned)
+				return false;
+		}
 	}
 	for (unsigned i = 0; i < SIM_MAX_TRAINERS; i++) {
 		const struct sim_trainer *t = &sim_trainers[i];
-		if (t->phase == SIM_ATTACHED && t->job->share)
+		if (t->phase == SIM_ATTACHED && (t->job->share || t->job->served))
 			return false;
 	}
 	return true;
@@ -247,6 +283,8 @@ static void everybody_leaves(void)
 		else
 			sim_trainer_exits(t, sim_chance(30));
 	}
+	for (unsigned i = 0; i < SIM_MAX_MAKERS; i++)
+		sim_maker_exits(&sim_makers[i]);
 	those_who_closed_exit();
 }
 
@@ -352,6 +390,8 @@ static const struct {
 	{ 10222780, 0 },       /* skip: who was left alone in its cohort behind an epoch's last batch waited for ever */
 	{ 20573858, SIM_BASES }, /* detach: who had as much as it may have cost the slow their batch, was left alone, met them at the same place again, for ever */
 	{ 20017, SIM_BASES | SIM_RESTARTS }, /* lockstep: who came back to another daemon after one that was ahead of it was refused */
+	{ 186, SIM_SERVED },   /* a rank that was taken over while its job's producer came: the one that lost it was looked at after its end */
+	{ 4143, SIM_SERVED },  /* a producer that cannot go back was not asked to begin an epoch for the second rank when the first had left */
 	{ 2655, SIM_BASES },   /* lockstep: who resumed from another sample than the others got the next epoch instead of an error */
 };
 

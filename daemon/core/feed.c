@@ -239,10 +239,10 @@ static bool find_turn(struct feed *f, struct turn *t)
 	return t->at && t->slot;
 }
 
-/* Whether the producer comes there by going on: to a later batch of the epoch it is in, or to the begin of any. */
+/* Whether the producer comes there by going on: to a later batch of the epoch it is in, or to the first round of any; of that the first ranks may have left. */
 static bool goes_on(const struct feed *f, const struct position *to)
 {
-	return to->step == 0 || (f->made_any && to->epoch == f->at.epoch && to->step >= f->at.step);
+	return to->step < world(f) || (f->made_any && to->epoch == f->at.epoch && to->step >= f->at.step);
 }
 
 static bool ask(struct feed *f, const struct turn *t)
@@ -344,6 +344,7 @@ int feed_create(uv_loop_t *loop, struct loader *loader, const struct feed_ops *o
 		return -ENOMEM;
 	}
 	f->source.ops = &source_ops;
+	f->source.goes_back = resumable;
 	f->ops = ops;
 	f->owner = owner;
 	f->loader = loader;

@@ -4,6 +4,8 @@
 #ifndef BATCHD_SOURCE_H
 #define BATCHD_SOURCE_H
 
+#include <stdbool.h>
+
 struct batch_source;
 struct slot;
 
@@ -18,6 +20,7 @@ struct batch_source_ops {
 
 struct batch_source {
 	const struct batch_source_ops *ops;
+	bool goes_back;            /* makes a batch that it has made before once more */
 };
 
 #endif

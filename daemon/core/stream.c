@@ -616,10 +616,10 @@ static bool others_come_by(const struct stream *s, const struct position *to)
 }
 
 /* The group still waits for this one: the others have had at most a window of batches. In which order they come must not matter, say when they come back to
- * another daemon from places within a window; so the stream goes back and makes for this one what others have had. A producer does not go back. */
+ * another daemon from places within a window; so the stream goes back and makes for this one what others have had. Not every producer can. */
 static bool waits_for(const struct stream *s, uint32_t place)
 {
-	return (s->expected & bit(place)) && !s->loader->source;
+	return (s->expected & bit(place)) && (!s->loader->source || s->loader->source->goes_back);
 }
 
 int stream_seek(struct consumer *c, uint64_t seek, const struct position *to)

@@ -7,6 +7,7 @@
  *     slab.c   memory                    counted; what a trainer has mapped stays readable, as a memfd would; control pages, too
  *     world.c  the daemon around them    and what must always be true of it
  *     trainer.c  trainers                what they may do, what they must see
+ *     maker.c  producers                 of served data sets
  *
  * One history is a function of its seed and of which features its world has, in one thread. What is added to the world rolls dice only in histories that have it,
  * so that the seeds of failures keep their meaning. sim_fail ends the process, saying how to replay it. */
@@ -26,7 +27,8 @@ enum { SIM_FD = 1 << 20, SIM_MAX_FDS = 4096, SIM_MAX_TRAINERS = 12, SIM_MAX_JOBS
 enum sim_feature {
 	SIM_BASES = 1,      /* groups in lockstep resume anywhere */
 	SIM_RESTARTS = 2,   /* the daemon is killed or stopped, another takes its place, and trainers come back and go on where they were */
-	SIM_ALL_FEATURES = SIM_BASES | SIM_RESTARTS,
+	SIM_SERVED = 4,     /* some jobs' batches are made by producers */
+	SIM_ALL_FEATURES = SIM_BASES | SIM_RESTARTS | SIM_SERVED,
 	SIM_ANY_FEATURES = 1u << 31, /* for sim_begin: the seed decides */
 };
 
@@ -78,7 +80,7 @@ struct sim_slab {
 	uint8_t *base;
 	size_t bytes, present;
 	unsigned n_refs;           /* the daemon, and who has mapped it */
-	bool in_daemon;
+	bool in_daemon, sealed;
 	uint64_t generation[SIM_MAX_SLOTS]; /* the last seen of each slot */
 };
 
@@ -149,6 +151,9 @@ struct sim_job {
 	bool shuffle, drop_last, share, own;
 	enum group_policy policy;
 	bool loose;     /* share, but not in lockstep */
+	bool served, resumable;
+	bool uneven;    /* some rank may have been elsewhere than the others */
+	unsigned n_makers, n_makers_gone, n_odd_seeks; /* into an epoch, which not every producer can begin in its middle */
 	unsigned next_plan;
 };
 
@@ -238,5 +243,49 @@ void sim_trainer_looks(struct sim_trainer *t); /* all that it holds is as it was
 /* How often it has, or is about to have, or is giving back, each slot. */
 void sim_trainer_leases(struct sim_trainer *t, uint8_t count[SIM_MAX_SLOTS]);
 bool sim_trainer_holds(const struct sim_trainer *t, const struct sim_slab *slab, uint32_t slot);
+
+/* ---- producers (maker.c) ---- */
+
+enum { SIM_MAX_MAKERS = 4, SIM_MAX_FILLS = 256, SIM_MAX_MADE_SLABS = 64 };
+
+struct sim_made_slab {
+	struct sim_slab *slab;     /* a reference */
+	uint64_t slot_bytes;
+	uint32_t number, n_slots;
+};
+
+struct sim_fill {
+	struct sim_slab *slab;
+	uint64_t number, epoch, step, slot_bytes;
+	uint32_t slot;
+	bool cancelled, written;
+};
+
+struct sim_maker {
+	struct sim_job *job;       /* NULL: there is none */
+	struct sim_socket *socket;
+	pid_t pid;
+	bool stopped, misbehaved;
+	uint64_t n_asked, at_epoch, at_step;
+	unsigned n_slabs, n_fills;
+	struct sim_made_slab slab[SIM_MAX_MADE_SLABS];
+	struct sim_fill fill[SIM_MAX_FILLS]; /* oldest first */
+};
+
+extern struct sim_maker sim_makers[SIM_MAX_MAKERS];
+
+bool sim_maker_acts(struct sim_maker *k);
+bool sim_maker_gets_on(struct sim_maker *k);
+void sim_maker_starts(struct sim_maker *k, struct sim_job *j);
+void sim_maker_exits(struct sim_maker *k);
+bool sim_maker_is_there(const struct sim_job *j);
+/* Batches of an epoch, all ranks' together; rows of a batch; what its bytes are the stamp of. */
+uint64_t sim_epoch_length(const struct sim_job *j, uint64_t epoch);
+uint32_t sim_made_rows(uint64_t epoch, uint64_t step);
+uint64_t sim_made_index(uint64_t epoch, uint64_t step);
+static inline uint64_t sim_made_per_rank(const struct sim_job *j, uint64_t epoch)
+{
+	return sim_epoch_length(j, epoch) / (j->share ? 1 : j->world_size);
+}
 
 #endif

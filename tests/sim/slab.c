@@ -8,10 +8,12 @@ static uint64_t daemon_bytes;
 static unsigned n_slabs, n_in_daemon, n_pages;
 
 int __wrap_slab_init(struct slab *s, size_t size_bytes, size_t present_bytes);
+int __wrap_slab_init_open(struct slab *s, size_t size_bytes);
+int __wrap_slab_seal(struct slab *s);
 int __wrap_slab_extend(struct slab *s, size_t offset, size_t n_bytes);
 void __wrap_slab_finish(struct slab *s);
 
-int __wrap_slab_init(struct slab *s, size_t size_bytes, size_t present_bytes)
+static int make(struct slab *s, size_t size_bytes, size_t present_bytes)
 {
 	size_t bytes = (size_bytes + 4095) / 4096 * 4096;
 	if (sim_chance(sim_no_memory_percent))
@@ -26,7 +28,32 @@ int __wrap_slab_init(struct slab *s, size_t size_bytes, size_t present_bytes)
 	daemon_bytes += present_bytes;
 	n_in_daemon++;
 	n_slabs++;
-	*s = (struct slab){ .kind = SLAB_MEMFD, .base = x->base, .bytes = bytes, .fd = sim_fd_open(x) };
+	*s = (struct slab){ .kind = SLAB_MEMFD, .base = x->base, .bytes = bytes, .fd = sim_fd_open(x), .writable_fd = -1 };
+	return 0;
+}
+
+int __wrap_slab_init(struct slab *s, size_t size_bytes, size_t present_bytes)
+{
+	int r = make(s, size_bytes, present_bytes);
+	if (r == 0)
+		((struct sim_slab *)sim_fd_thing(s->fd))->sealed = true;
+	return r;
+}
+
+int __wrap_slab_init_open(struct slab *s, size_t size_bytes)
+{
+	int r = make(s, size_bytes, size_bytes);
+	if (r == 0)
+		s->writable_fd = sim_fd_open(sim_fd_thing(s->fd));
+	return r;
+}
+
+int __wrap_slab_seal(struct slab *s)
+{
+	struct sim_slab *x = sim_fd_thing(s->writable_fd);
+	SIM_CHECK(!x->sealed, "a slab is sealed twice");
+	wire_close_fds(&s->writable_fd, 1);
+	x->sealed = true;
 	return 0;
 }
 
@@ -45,11 +72,13 @@ void __wrap_slab_finish(struct slab *s)
 {
 	struct sim_slab *x = sim_fd_thing(s->fd);
 	wire_close_fds(&s->fd, 1);
+	if (s->writable_fd >= 0)
+		wire_close_fds(&s->writable_fd, 1);
 	x->in_daemon = false;
 	daemon_bytes -= x->present;
 	n_in_daemon--;
 	sim_slab_unref(x);
-	*s = (struct slab){ .fd = -1 };
+	*s = (struct slab){ .fd = -1, .writable_fd = -1 };
 }
 
 void sim_slab_unref(struct sim_slab *s)

@@ -127,8 +127,10 @@ void sim_trainer_returns(struct sim_trainer *t)
 static void seek(struct sim_trainer *t, struct position to)
 {
 	Batchd__Wire__Seek s = BATCHD__WIRE__SEEK__INIT;
-	if (!t->job->own && to.step >= sim_n_batches(t->job, to.base))
+	if (!t->job->own && !t->job->served && to.step >= sim_n_batches(t->job, to.base))
 		return; /* both sides know that there is nothing */
+	t->job->n_odd_seeks += to.step > 0;
+	t->job->uneven |= to.epoch || to.step;
 	t->expect = to;
 	t->began = true;
 	t->follows = false;
@@ -145,10 +147,11 @@ static void seek(struct sim_trainer *t, struct position to)
 static bool join(struct sim_trainer *t)
 {
 	Batchd__Wire__Join j = BATCHD__WIRE__JOIN__INIT;
-	if (!t->job->loose || t->job->world_size > 1 || !sim_n_batches(t->job, 0) || sim_chance(40))
+	bool open = t->job->served ? t->job->share : t->job->loose;
+	if (!open || t->job->world_size > 1 || (!t->job->served && !sim_n_batches(t->job, 0)) || sim_chance(40))
 		return false;
 	j.seek = ++t->seek;
-	j.start = t->start = (Batchd__Wire__Start)sim_below(3);
+	j.start = t->start = (Batchd__Wire__Start)sim_below(t->job->served ? 2 : 3); /* a producer does not go back to the start for one */
 	t->follows = j.start == BATCHD__WIRE__START__AT_EPOCH;
 	t->phase = SIM_STREAMING;
 	t->expect = (struct position){ .epoch = UINT64_MAX };
@@ -162,6 +165,7 @@ static void see_joined(struct sim_trainer *t, const Batchd__Wire__Joined *j)
 	SIM_CHECK(j->seek <= t->seek, "trainer %u: joined without asking", NUMBER(t));
 	if (j->seek != t->seek)
 		return;
+	t->job->n_odd_seeks += t->job->served && j->step > 0;
 	SIM_CHECK(t->start == BATCHD__WIRE__START__AT_NEXT || (!j->step && !j->base_sample), "trainer %u: an epoch's first batch is not %u.%u", NUMBER(t),
 		  (unsigned)j->base_sample, (unsigned)j->step);
 	t->expect = (struct position){ .epoch = j->epoch, .base = j->base_sample, .step = j->step };
@@ -179,9 +183,9 @@ static void seek_somewhere(struct sim_trainer *t)
 {
 	if ((t->phase == SIM_ATTACHED && go_on(t)) || join(t))
 		return;
-	bool whole = t->job->own || (t->job->share && !t->job->loose && !sim_has(SIM_BASES));
+	bool whole = t->job->own || t->job->served || (t->job->share && !t->job->loose && !sim_has(SIM_BASES));
 	struct position to = { .epoch = sim_below(2), .base = whole || sim_chance(60) ? 0 : sim_below(t->job->n_samples) };
-	uint64_t n = t->job->own ? 3 : sim_n_batches(t->job, to.base);
+	uint64_t n = t->job->own ? 3 : t->job->served ? (sim_chance(20) ? sim_made_per_rank(t->job, to.epoch) + 1 : 0) : sim_n_batches(t->job, to.base);
 	to.step = n && sim_chance(50) ? sim_below((uint32_t)n) : 0;
 	seek(t, to);
 }
@@ -233,6 +237,21 @@ void sim_trainer_looks(struct sim_trainer *t)
 		look_at(t, t->old.slab, t->old.n_slots, &t->old.held[i]);
 }
 
+/* Of a producer: a batch, or the mark at the end of an epoch. */
+static void expect_made(struct sim_trainer *t, const Batchd__Wire__Batch *b, struct sim_held *h)
+{
+	struct sim_job *j = t->job;
+	uint64_t step = j->share ? b->step : b->step * j->world_size + t->rank;
+	/* Where a rank is somewhere else, nobody asks whether there is a batch for it, and the others may get those of a last round that is not whole. */
+	bool rest = b->step == sim_made_per_rank(j, b->epoch) && step < sim_epoch_length(j, b->epoch) && j->uneven;
+	bool mark = b->last && (rest || b->step == sim_made_per_rank(j, b->epoch) || (j->uneven && b->step == sim_made_per_rank(j, b->epoch) + 1));
+	SIM_CHECK(b->last == mark && (mark || rest || b->step < sim_made_per_rank(j, b->epoch)), "trainer %u: epoch %u has %u batches for it, not %u%s", NUMBER(t), (unsigned)b->epoch,
+		  (unsigned)sim_made_per_rank(j, b->epoch), (unsigned)b->step, b->last ? "" : " and more");
+	SIM_CHECK(b->n_rows == (mark ? 0 : sim_made_rows(b->epoch, step)), "trainer %u: %u rows in batch %u", NUMBER(t), b->n_rows, (unsigned)b->step);
+	h->n_rows = !mark;
+	h->index[0] = sim_made_index(b->epoch, step);
+}
+
 static void expect_rows(struct sim_trainer *t, const Batchd__Wire__Batch *b, struct sim_held *h)
 {
 	struct sim_job *j = t->job;
@@ -241,6 +260,10 @@ static void expect_rows(struct sim_trainer *t, const Batchd__Wire__Batch *b, str
 		unsigned at = b->step % 8;
 		SIM_CHECK(b->n_rows == t->pushed_n[at] && !b->last, "trainer %u: %u rows of own batch %u", NUMBER(t), b->n_rows, (unsigned)b->step);
 		memcpy(h->index, t->pushed[at], sizeof(h->index));
+		return;
+	}
+	if (j->served) {
+		expect_made(t, b, h);
 		return;
 	}
 	struct plan *plan = sim_plan(j, t->expect.epoch, t->expect.base);
@@ -288,7 +311,7 @@ static void see_batch(struct sim_trainer *t, const Batchd__Wire__Batch *b)
 	const uint8_t *base = t->slab->base + b->slot * (t->slab->bytes / t->n_slots);
 	struct slot_layout layout;
 	SIM_CHECK(slot_layout_make(SIM_ROW_BYTES, sizeof(int64_t), t->job->batch_size, &layout) == 0, "no layout");
-	for (uint32_t i = 0; i < h->n_rows; i++) {
+	for (uint32_t i = 0; !t->job->served && i < h->n_rows; i++) {
 		int64_t index;
 		memcpy(&index, base + layout.indices_offset + i * sizeof(index), sizeof(index));
 		SIM_CHECK((uint64_t)index == h->index[i], "trainer %u: batch %u, row %u is sample %u instead of %u", NUMBER(t), (unsigned)b->step, i,
@@ -306,6 +329,8 @@ static void see_opened(struct sim_trainer *t, const Batchd__Wire__Opened *o, str
 	SIM_CHECK(k->slab && t->phase == SIM_OPENING, "trainer %u: Opened out of place", NUMBER(t));
 	t->slab = k->slab;
 	k->slab = NULL;
+	SIM_CHECK(t->slab->sealed, "trainer %u: a slab that a producer may still map", NUMBER(t));
+	SIM_CHECK(o->served == t->job->served, "trainer %u: Opened is wrong about the producer", NUMBER(t));
 	if (o->ring)
 		sim_page_map(k->page, &t->ring);
 	t->n_slots = o->n_slots;
@@ -313,9 +338,15 @@ static void see_opened(struct sim_trainer *t, const Batchd__Wire__Opened *o, str
 	memset(t->last_generation, 0, t->n_slots * sizeof(t->last_generation[0]));
 	t->rank = o->rank;
 	t->phase = SIM_ATTACHED;
-	SIM_CHECK(o->slab_bytes == t->slab->bytes && o->n_slots * o->slot_bytes == o->slab_bytes && o->row_bytes == SIM_ROW_BYTES,
+	SIM_CHECK(o->slab_bytes == t->slab->bytes && o->n_slots * o->slot_bytes == o->slab_bytes && (o->served || o->row_bytes == SIM_ROW_BYTES),
 		  "trainer %u: Opened is wrong about the slab", NUMBER(t));
 	SIM_CHECK(t->wanted_rank < 0 || o->rank == (uint32_t)t->wanted_rank, "trainer %u: rank %u instead of %d", NUMBER(t), o->rank, t->wanted_rank);
+}
+
+static bool is_fair_about_producer(const struct sim_job *j, const char *text)
+{
+	bool cannot = strstr(text, "cannot begin with"), feeds = strstr(text, "feeds job"), never = strstr(text, "no producer named");
+	return j->served && (cannot ? !j->resumable && j->n_odd_seeks : feeds ? j->incarnation > 0 : never || j->n_makers_gone);
 }
 
 /* Which refusals are no fault of the daemon's, given what this trainer did and what the world is like. */
@@ -326,12 +357,14 @@ static void see_error(struct sim_trainer *t, const Batchd__Wire__Error *e)
 	};
 	bool ok = e->code == BATCHD__WIRE__ERROR_CODE__PROTOCOL ? t->misbehaved :
 		  e->code == BATCHD__WIRE__ERROR_CODE__BAD_DATA ? sim_rows_fail :
-		  e->code == BATCHD__WIRE__ERROR_CODE__BEHIND ? t->job->share && !t->job->loose && !t->socket->was_expected :
+		  e->code == BATCHD__WIRE__ERROR_CODE__BEHIND ? t->job->share && !t->job->loose && (!t->socket->was_expected || (t->job->served && !t->job->resumable)) :
+		  e->code == BATCHD__WIRE__ERROR_CODE__PRODUCER ? is_fair_about_producer(t->job, e->text) :
 		  e->code == BATCHD__WIRE__ERROR_CODE__MISMATCH ? t->job->share && !t->job->loose && !strcmp(e->field, "base_sample") : false;
 	for (unsigned i = 0; i < sizeof(fair) / sizeof(fair[0]); i++)
 		ok |= e->code == fair[i];
 	SIM_CHECK(ok, "trainer %u: refused with %s: %s", NUMBER(t), wire_code_name(e->code), e->text);
 	t->error = e->code;
+	t->job->uneven = true;
 }
 
 /* Who sleeps does not look: only a Wake makes it. So a wake-up that does not come is seen in the end. */
@@ -492,6 +525,7 @@ static bool wait_for_more(struct sim_trainer *t)
 
 static void drop_everything(struct sim_trainer *t)
 {
+	t->job->uneven = true;
 	t->n_held = 0;
 	sim_slab_unref(t->slab);
 	t->slab = NULL;
@@ -515,6 +549,7 @@ static void hang_up(struct sim_trainer *t)
 	t->socket->hung_up = true;
 	t->phase = SIM_CLOSED;
 	t->gave_up = true;
+	t->job->uneven = true;
 }
 
 void sim_trainer_exits(struct sim_trainer *t, bool child_keeps_socket)
@@ -603,7 +638,7 @@ bool sim_trainer_acts(struct sim_trainer *t)
 /* Who shares a loader with others goes on for their sake, within reason. */
 static bool is_needed(const struct sim_trainer *t)
 {
-	for (unsigned i = 0; t->job->share && i < SIM_MAX_TRAINERS; i++) {
+	for (unsigned i = 0; (t->job->share || t->job->served) && i < SIM_MAX_TRAINERS; i++) {
 		const struct sim_trainer *other = &sim_trainers[i];
 		if (other->job == t->job && other->phase == SIM_STREAMING && other->n_got < other->target)
 			return t->n_got < t->target + 100;

@@ -7,6 +7,7 @@
 
 #include "core/sampler.h"
 #include "data/sample-cache.h"
+#include "producer.h"
 
 uint64_t sim_seed;
 unsigned sim_features;
@@ -239,7 +240,14 @@ static void roll_job(unsigned i)
 		j->n_slots = 0;
 	snprintf(j->name, sizeof(j->name), "job%u", i);
 	snprintf(j->dataset, sizeof(j->dataset), "random:length=%u,shape=4,dtype=float32", j->n_samples);
-	sim_trace("%s: %s of %u samples, batches of %u, %u ranks, %u slots%s%s", j->name, j->own ? "own batches" : j->share ? group_policy_name(j->policy) : "shard", j->n_samples,
+	if (sim_has(SIM_SERVED) && sim_chance(50)) {
+		j->served = true;
+		j->resumable = sim_chance(60);
+		j->own = j->shuffle = j->drop_last = j->loose = false;
+		j->policy = GROUP_WAIT;
+		snprintf(j->dataset, sizeof(j->dataset), "serve:job%u", i);
+	}
+	sim_trace("%s: %s of %u samples, batches of %u, %u ranks, %u slots%s%s", j->name, j->served ? (j->share ? "served to all" : "served") : j->own ? "own batches" : j->share ? group_policy_name(j->policy) : "shard", j->n_samples,
 		  j->batch_size, j->world_size, j->n_slots, j->shuffle ? ", shuffled" : "", j->drop_last ? ", last dropped" : "");
 }
 
@@ -264,6 +272,7 @@ static void end_daemon(void)
 {
 	SIM_CHECK(!sim_daemon.jobs, "a job is left at the end");
 	SIM_CHECK(!sim_daemon.sessions, "a session is left at the end");
+	SIM_CHECK(!sim_daemon.producers, "a producer is left at the end");
 	SIM_CHECK(!sim_daemon.server.n_peers, "a connection is left at the end");
 	SIM_CHECK(sim_daemon.slots_bytes == 0, "%llu bytes are charged at the end", (unsigned long long)sim_daemon.slots_bytes);
 	report_finish(&sim_daemon.report);
@@ -449,6 +458,11 @@ void sim_check(void)
 			note_ref(j->loader->group.slots);
 		if (j->loader && j->loader->group.slots && j->slots_pending) /* memory for one more is being made */
 			note_ref(j->loader->group.slots);
+	}
+	for (const struct producer *p = sim_daemon.producers; p; p = p->next) {
+		SIM_CHECK(p->session->producer == p && (!p->job || p->job->producer == p), "producer %s is not its session's or its job's", p->name);
+		for (const struct offer *o = p->offers; o; o = o->next)
+			note_ref(o->slots);
 	}
 	for (const struct session *s = sim_daemon.sessions; s; s = s->next) {
 		check_session(s);

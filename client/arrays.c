@@ -126,3 +126,22 @@ int arrays_read(const void *slot, size_t room_bytes, struct batchd_array *a, uin
 	*n_text = text_bytes;
 	return (int)n;
 }
+
+size_t arrays_extent(const void *slot, size_t room_bytes)
+{
+	struct batchd_array arrays[MAX_ARRAYS];
+	struct fault f = { 0 };
+	const char *text;
+	size_t n_text, end;
+	int n = arrays_read(slot, room_bytes, arrays, MAX_ARRAYS, &text, &n_text, &f);
+
+	if (n < 0)
+		return room_bytes;
+	end = (size_t)(text + n_text - (const char *)slot);
+	for (int i = 0; i < n; i++) {
+		size_t at = (size_t)((char *)arrays[i].data - (const char *)slot) + (size_t)arrays[i].n_bytes;
+
+		end = at > end ? at : end;
+	}
+	return end;
+}

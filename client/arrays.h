@@ -15,5 +15,7 @@ size_t arrays_size(const struct batchd_array *a, uint32_t n, size_t n_text);
 int arrays_lay(void *slot, size_t room_bytes, struct batchd_array *a, uint32_t n, const char *text, size_t n_text, struct fault *f);
 /* Reads them back: how many there are (the first `max` of them are filled in), or a code with f. text: in the slot, not terminated. */
 int arrays_read(const void *slot, size_t room_bytes, struct batchd_array *a, uint32_t max, const char **text, size_t *n_text, struct fault *f);
+/* How many of a slot's bytes its batch takes; room_bytes where that cannot be told. */
+size_t arrays_extent(const void *slot, size_t room_bytes);
 
 #endif

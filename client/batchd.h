@@ -295,6 +295,10 @@ struct batchd_array {
 /* What is in a batch on loan: how many arrays (the first `max` of them are filled in), or a negative code. text: how they belong together, in the producer's
  * words; n_text bytes, not terminated; valid as long as the batch. */
 int batchd_arrays(struct batchd_loader *l, const struct batchd_batch *b, struct batchd_array *arrays, uint32_t max, const char **text, size_t *n_text);
+/* With a GPU: queues the copy of one of these arrays to memory of the trainer's there. Where it lies itself: as far from device_data as a->data from the batch's
+ * data, to be read on a stream after batchd_cuda_wait. batchd_cuda_dlpack gives all of the batch as one row of bytes; batchd_cuda_finish and _labels say that there is nothing
+ * to finish. */
+int batchd_cuda_array(struct batchd_loader *l, const struct batchd_batch *b, const struct batchd_array *a, void *to, void *stream);
 
 /* ---- making batches for others ----
  *

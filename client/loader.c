@@ -297,8 +297,6 @@ static int take_opened(struct batchd_loader *l, const struct batchd_options *o, 
 	l->served = m->served;
 	if (m->served && o->group_batch_size && o->group_batch_size != o->batch_size)
 		return fault_set(&l->fault, BATCHD_E_INVALID, "group_batch_size: a producer's batches are as large as it makes them");
-	if (m->served && l->delivery)
-		return fault_set(&l->fault, BATCHD_E_INVALID, "device: a producer's batches come in host memory; copy them to the GPU yourself");
 	fill_info(l, m, m->served ? m->n_rows : o->batch_size);
 	l->lease = calloc(l->n_slots, sizeof *l->lease);
 	l->early = calloc(l->n_slots, sizeof *l->early);

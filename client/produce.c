@@ -31,6 +31,7 @@ struct made_slab {
 struct fill {
 	struct fill *next;
 	uint64_t number, epoch, step;
+	uint64_t n_bytes;          /* of the slot that the batch takes; 0: not known */
 	uint32_t slot;
 	struct made_slab *slab;
 	bool cancelled;
@@ -241,12 +242,13 @@ static struct fill *pop(struct batchd_producer *p)
 	return f;
 }
 
-static int answer(struct batchd_producer *p, struct fill *f, uint32_t n_rows, bool end, bool skipped)
+static int answer(struct batchd_producer *p, struct fill *f, uint32_t n_rows, uint64_t n_bytes, bool end, bool skipped)
 {
 	Batchd__Wire__Filled body = BATCHD__WIRE__FILLED__INIT;
 
 	body.fill = f->number;
 	body.n_rows = n_rows;
+	body.n_bytes = n_bytes;
 	body.end = end;
 	body.skipped = skipped;
 	if (p->current == f)
@@ -260,7 +262,7 @@ static int skip_cancelled(struct batchd_producer *p)
 	int r = 0;
 
 	while (r == 0 && p->first && p->first->cancelled)
-		r = answer(p, pop(p), 0, false, true);
+		r = answer(p, pop(p), 0, 0, false, true);
 	return r;
 }
 
@@ -303,6 +305,7 @@ int batchd_produce_lay(struct batchd_producer *p, struct batchd_array *arrays, u
 	if (!p->current)
 		return misuse(p, "batchd_produce_lay: there is no fill to be answered");
 	r = arrays_lay(current_slot(p), (size_t)p->room_bytes, arrays, n, text, n_text, &p->fault);
+	p->current->n_bytes = r == 0 ? arrays_size(arrays, n, n_text) : 0;
 	p->fault.code = 0; /* the producer may say so to its trainers */
 	return r;
 }
@@ -315,7 +318,7 @@ static int answer_current(struct batchd_producer *p, uint32_t n_rows, bool end)
 		return r;
 	if (!p->current || (!end && !n_rows))
 		return misuse(p, p->current ? "batchd_produce_filled: a batch has at least one row" : "there is no fill to be answered");
-	return answer(p, p->current, n_rows, end, false);
+	return answer(p, p->current, n_rows, end ? 0 : p->current->n_bytes, end, false);
 }
 
 int batchd_produce_filled(struct batchd_producer *p, uint32_t n_rows)

@@ -470,6 +470,10 @@ static void on_answer(struct producer *p, const Batchd__Wire__Filled *m)
 		session_fail(s, CODE(INVALID), "n_rows", "a batch has at least one row");
 		return;
 	}
+	if (m->n_bytes > p->slot_bytes) {
+		session_fail(s, CODE(INVALID), "n_bytes", "a batch lies within its slot");
+		return;
+	}
 	p->answered = m->fill;
 	if (!m->end && !m->skipped) {
 		p->n_made++;
@@ -481,7 +485,7 @@ static void on_answer(struct producer *p, const Batchd__Wire__Filled *m)
 		p->made_any = true;
 		p->at = f->first->at;
 	}
-	if (feed_answered(f, m->fill, m->end ? FEED_END : m->skipped ? FEED_SKIPPED : FEED_MADE, m->n_rows))
+	if (feed_answered(f, m->fill, m->end ? FEED_END : m->skipped ? FEED_SKIPPED : FEED_MADE, m->n_rows, m->n_bytes ? m->n_bytes : p->slot_bytes))
 		log_record(LOG_LEVEL_WARNING, "feed", "producer's answer %llu does not fit", (unsigned long long)m->fill);
 }
 

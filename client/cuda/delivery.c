@@ -12,6 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "arrays.h"
 #include "cuda/image.h"
 #include "process.h"
 
@@ -589,6 +590,16 @@ static int say_lost(struct batchd_loader *l, int lost)
 	return BATCHD_E_GPU;
 }
 
+/* How much of a slot there is to copy. */
+static int begin_copy(struct batchd_loader *l, uint32_t slot, uint64_t generation, uint32_t n_rows)
+{
+	struct copy *c = l->delivery->copy;
+
+	if (l->served)
+		return copy_begin(c, slot, generation, arrays_extent(slab_slot(l->slab, slot), (size_t)l->row_bytes), 0, 0);
+	return copy_begin(c, slot, generation, n_rows * l->row_bytes, l->labels_offset, n_rows * l->label_bytes);
+}
+
 /* Begins the batch's copy, and that of the next one if it is here already, so that it runs while the trainer works on this one. */
 static int begin_copies(struct batchd_loader *l, const struct batchd_batch *b)
 {
@@ -600,11 +611,10 @@ static int begin_copies(struct batchd_loader *l, const struct batchd_batch *b)
 
 	if (r != CUDA_OK)
 		return r;
-	r = copy_begin(d->copy, b->slot, b->generation & (((uint64_t)1 << ERA_SHIFT) - 1), n_rows * l->row_bytes, l->labels_offset,
-		       n_rows * l->label_bytes);
+	r = begin_copy(l, b->slot, b->generation & (((uint64_t)1 << ERA_SHIFT) - 1), n_rows);
 	next = r == CUDA_OK && !b->last ? stream_peek(l) : NULL;
-	if (next)
-		r = copy_begin(d->copy, next->slot, next->generation, next->n_rows * l->row_bytes, l->labels_offset, next->n_rows * l->label_bytes);
+	if (next && next->n_rows) /* none: the mark of the end of a producer's epoch */
+		r = begin_copy(l, next->slot, next->generation, next->n_rows);
 	gpu_leave(&d->gpu, &visit);
 	return r;
 }

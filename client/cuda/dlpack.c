@@ -60,6 +60,15 @@ static void set_type(struct dl_tensor *t, enum batchd_dtype dtype)
 	t->type_lanes = 1;
 }
 
+/* A producer's batch is a row of bytes in which its arrays lie. */
+static void describe_bytes(const struct batchd_loader *l, struct export *e, struct dl_tensor *t)
+{
+	t->n_dims = 1;
+	set_type(t, BATCHD_UINT8);
+	e->shape[0] = (int64_t)l->row_bytes;
+	e->strides[0] = 1;
+}
+
 static void describe(const struct batchd_loader *l, const struct batchd_batch *b, struct export *e, struct dl_tensor *t)
 {
 	uint32_t n = l->info.n_dims;
@@ -67,6 +76,10 @@ static void describe(const struct batchd_loader *l, const struct batchd_batch *b
 
 	*t = (struct dl_tensor){ .data = b->device_data, .device_type = DL_CUDA, .device_id = l->delivery->gpu.ordinal, .n_dims = (int32_t)n + 1,
 				 .shape = e->shape, .strides = e->strides };
+	if (l->served) {
+		describe_bytes(l, e, t);
+		return;
+	}
 	set_type(t, l->info.stored_dtype);
 	e->shape[0] = b->n_rows;
 	for (uint32_t i = 0; i < n; i++)

@@ -6,9 +6,10 @@
 
 enum { HOST_MEMORY = 1 }; /* of CUDA_POINTER_MEMORY_TYPE */
 
-/* Which of a slot's rows a batch has; in share mode not always all of them. */
+/* Which of a slot's rows a batch has; in share mode not always all of them. Of a producer's batch: which of its bytes. */
 struct rows {
 	uint32_t slot, first, n;
+	size_t offset, n_bytes;
 };
 
 /* A mistake of the caller's: said, but the loader goes on. */
@@ -150,6 +151,8 @@ int batchd_cuda_finish(struct batchd_loader *l, const struct batchd_batch *b, vo
 
 	if (r < 0)
 		return r;
+	if (l->served)
+		return misuse(l, "a producer's batch has arrays of its own: batchd_arrays says which, batchd_cuda_array copies one");
 	if (!rows_of(l, b, &rows))
 		return misuse(l, "this batch is none of this loader's");
 	if (l->delivery->is_image && !l->delivery->kernel)
@@ -174,9 +177,33 @@ int batchd_cuda_labels(struct batchd_loader *l, const struct batchd_batch *b, vo
 
 	if (r < 0)
 		return r;
-	if (!rows_of(l, b, &rows))
-		return misuse(l, "this batch is none of this loader's");
+	if (l->served || !rows_of(l, b, &rows))
+		return misuse(l, l->served ? "a producer's batch has no labels but those among its arrays" : "this batch is none of this loader's");
 	return with_batch(l, &rows, b->generation, (cuda_ptr)(uintptr_t)to, true, stream, queue_labels, "cannot copy a batch's labels");
+}
+
+/* ---- arrays of a producer's batch ---- */
+
+static int queue_array(struct batchd_loader *l, const struct rows *rows, cuda_ptr to, struct cuda_stream *stream)
+{
+	return l->delivery->gpu.driver->memcpy_dtod_async(to, delivery_slot(l->delivery, rows->slot) + rows->offset, rows->n_bytes, stream);
+}
+
+int batchd_cuda_array(struct batchd_loader *l, const struct batchd_batch *b, const struct batchd_array *a, void *to, void *stream)
+{
+	struct rows rows = { .slot = b->slot, .n_bytes = (size_t)a->n_bytes };
+	int r = check(l);
+
+	if (r < 0)
+		return r;
+	if (!l->served || b->slot >= l->n_slots)
+		return misuse(l, l->served ? "this batch is none of this loader's" : "batchd_cuda_array is for batches of producers (serve:NAME)");
+	rows.offset = (size_t)((char *)a->data - (char *)slab_slot(l->slab, b->slot));
+	if (rows.offset > l->row_bytes || rows.n_bytes > l->row_bytes - rows.offset)
+		return misuse(l, "this array is none of this batch's: batchd_arrays");
+	if (!rows.n_bytes)
+		return batchd_cuda_wait(l, b->slot, b->generation, stream);
+	return with_batch(l, &rows, b->generation, (cuda_ptr)(uintptr_t)to, true, stream, queue_array, "cannot copy an array of a batch");
 }
 
 int batchd_cuda_wait(struct batchd_loader *l, uint32_t slot, uint64_t generation, void *stream)

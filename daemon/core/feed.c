@@ -151,6 +151,7 @@ static void mark_end(struct feed *f, struct stream *s, struct slot *slot)
 	}
 	slot->fed = MADE;
 	slot->n_rows = 0;
+	slot->fed_bytes = 0;
 	slot->last = true;
 	stream_end_epoch(s, slot);
 }
@@ -300,13 +301,14 @@ static void kick(struct feed *f)
 
 /* ---- what the producer says ---- */
 
-static void take(struct feed *f, struct slot *slot, enum feed_answer answer, uint32_t n_rows)
+static void take(struct feed *f, struct slot *slot, enum feed_answer answer, uint32_t n_rows, uint64_t n_bytes)
 {
 	if (slot->state == SLOT_DROPPED) {
 		loader_source_done(f->loader, slot);
 	} else if (answer == FEED_MADE) {
 		slot->fed = MADE;
 		slot->n_rows = n_rows;
+		slot->fed_bytes = n_bytes;
 	} else if (answer == FEED_END) {
 		struct position at = slot->at;
 		end_epoch(f, &at);
@@ -315,7 +317,7 @@ static void take(struct feed *f, struct slot *slot, enum feed_answer answer, uin
 	}
 }
 
-int feed_answered(struct feed *f, uint64_t number, enum feed_answer answer, uint32_t n_rows)
+int feed_answered(struct feed *f, uint64_t number, enum feed_answer answer, uint32_t n_rows, uint64_t n_bytes)
 {
 	if (!f->first || f->first->number != number || f->stopped)
 		return -EPROTO;
@@ -324,7 +326,7 @@ int feed_answered(struct feed *f, uint64_t number, enum feed_answer answer, uint
 	if (!slot)
 		return 0;
 	loader_hold(f->loader);
-	take(f, slot, answer, n_rows);
+	take(f, slot, answer, n_rows, n_bytes);
 	publish_complete(f);
 	ask_all(f);
 	loader_let_go(f->loader);

@@ -67,8 +67,8 @@ void feed_close(struct feed *f);
 void feed_stop(struct feed *f);
 
 enum feed_answer { FEED_MADE, FEED_END, FEED_SKIPPED };
-/* The producer's answer to the oldest fill that is on its way, which must have that number. 0 or -EPROTO. */
-int feed_answered(struct feed *f, uint64_t number, enum feed_answer answer, uint32_t n_rows);
+/* The producer's answer to the oldest fill that is on its way, which must have that number. n_bytes: of the slot, that the batch takes. 0 or -EPROTO. */
+int feed_answered(struct feed *f, uint64_t number, enum feed_answer answer, uint32_t n_rows, uint64_t n_bytes);
 unsigned feed_n_asked(const struct feed *f);
 /* Whether that epoch (of a rank, or of the group) is known to have ended before `at`. */
 bool feed_is_over(const struct feed *f, const struct position *at);

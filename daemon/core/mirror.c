@@ -102,6 +102,14 @@ static void on_copied(struct gpu_copy *copy, int result, const char *why)
 	slots_unref(s);
 }
 
+/* A producer's batch is a piece of its own making, and the mark of an epoch's end is nothing at all. */
+static void set_fed_part(struct gpu_copy *copy, const struct slot *slot)
+{
+	copy->n_parts = slot->fed_bytes ? 1 : 0;
+	copy->part[0].offset = (uint64_t)slot->number * slot->slots->layout.slot_bytes;
+	copy->part[0].bytes = slot->fed_bytes;
+}
+
 /* Rows, labels and indices lie close together when the batch is full; of a short one the gap between rows and labels is not worth the bus. */
 static void set_parts(struct gpu_copy *copy, const struct slot *slot)
 {
@@ -125,7 +133,10 @@ bool mirror_copy(struct mirror *m, struct slot *slot, void (*done)(struct slot *
 	assert(slot->slots == m->slots && slot->state == SLOT_READY);
 	if (c->state != COPY_NONE || m->failed)
 		return false;
-	set_parts(&c->copy, slot);
+	if (slot->slots->slab_number)
+		set_fed_part(&c->copy, slot);
+	else
+		set_parts(&c->copy, slot);
 	c->copy.done = on_copied;
 	c->done = done;
 	c->state = COPY_RUNNING;

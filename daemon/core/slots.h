@@ -56,6 +56,7 @@ struct slot {
 	uint64_t owed;                 /* bit per rank (share) or bit 0 (shard) */
 	uint32_t n_leases;
 	uint32_t n_copying;            /* mirrors that read it now */
+	uint64_t fed_bytes;            /* of a loader with a feed: how much of the slot its batch takes */
 	uint8_t fed;                   /* while FILLING or DROPPED, of a loader with a feed: the feed's own */
 	/* Workers: */
 	atomic_uint n_replaced;

@@ -458,7 +458,9 @@ static unsigned size_class(uint64_t bytes)
 
 static void count_copy(struct gpu *gpu, const struct gpu_copy *copy)
 {
-	uint64_t bytes = copy->part[0].bytes + (copy->n_parts > 1 ? copy->part[1].bytes : 0);
+	uint64_t bytes = 0;
+	for (uint32_t i = 0; i < copy->n_parts; i++)
+		bytes += copy->part[i].bytes;
 	unsigned c = size_class(bytes);
 	pthread_mutex_lock(&gpu->all->lock);
 	gpu->stats.copies[c].n++;
@@ -490,7 +492,7 @@ static void land_oldest(struct gpu *gpu, int result)
 	gpu->own.oldest = (gpu->own.oldest + 1) % GPU_IN_FLIGHT;
 	gpu->own.n_flying--;
 	gpu->own.events[gpu->own.n_events++] = copy->event;
-	if (result == 0)
+	if (result == 0 && copy->n_parts)
 		count_copy(gpu, copy);
 	finish(gpu, &copy->work, result);
 }

@@ -93,7 +93,7 @@ struct gpu_work {
 /* A copy from the host slab to the same place on the GPU. The memory is the caller's until done. */
 struct gpu_copy {
 	struct gpu_work work;
-	uint32_t n_parts;               /* 1 or 2 */
+	uint32_t n_parts;               /* 0 to 2 */
 	struct {
 		uint64_t offset, bytes; /* in both slabs */
 	} part[2];

@@ -75,6 +75,13 @@ class Imported:
         self.managed.deleter(self._at)
 
 
+class View:
+    """A part of somebody's memory, which it keeps."""
+
+    def __init__(self, memory, offset):
+        self._memory, self.address = memory, memory.address + offset
+
+
 class Tensor:
     def __init__(self, memory, shape, dtype):
         self._memory, self.shape, self.dtype = memory, tuple(shape), dtype
@@ -83,6 +90,17 @@ class Tensor:
     def data_ptr(self):
         return self._memory.address
 
+    def __getitem__(self, piece):
+        """Of a row of bytes."""
+        first, end, _ = piece.indices(self.n_bytes)
+        return Tensor(View(self._memory, first), (end - first,), self.dtype)
+
+    def view(self, how):
+        if isinstance(how, tuple):
+            return Tensor(self._memory, how, self.dtype)
+        assert self.data_ptr() % how.itemsize == 0
+        return Tensor(self._memory, (self.n_bytes // how.itemsize,), how)
+
     def clone(self):
         copy = empty(self.shape, dtype=self.dtype)
         ok(_cu.cuMemcpyDtoDAsync_v2(ctypes.c_uint64(copy.data_ptr()), ctypes.c_uint64(self.data_ptr()), ctypes.c_size_t(self.n_bytes), current._p))
@@ -90,6 +108,8 @@ class Tensor:
 
     def cpu(self):
         buffer, pinned = torch.empty(self.shape, dtype=self.dtype), ctypes.c_void_p()
+        if not self.n_bytes:
+            return buffer
         ok(_cu.cuMemAllocHost_v2(ctypes.byref(pinned), ctypes.c_size_t(self.n_bytes)))
         ok(_cu.cuMemcpyDtoHAsync_v2(pinned, ctypes.c_uint64(self.data_ptr()), ctypes.c_size_t(self.n_bytes), current._p))
         current.synchronize()

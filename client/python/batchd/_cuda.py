@@ -3,6 +3,7 @@
 Ordinary ones are torch's own memory, filled by one kernel on torch's current stream, behind which the batch's slot goes back by itself. Raw ones are the
 daemon's memory, which goes back when the last tensor over it is gone and the work queued until then is done. Nothing here waits for the GPU.
 """
+import contextlib
 import ctypes
 import warnings
 
@@ -49,6 +50,42 @@ class Delivery:
             raise
         self._check(_lib.cuda_release(self._handle, struct.slot, struct.generation, stream))
         return images, labels
+
+    @contextlib.contextmanager
+    def arrays(self, struct, copy):
+        """Gives a function that makes a tensor of one array of a producer's batch, called for each of them; afterwards the slot is on its way back, or the tensors' own.
+        raw: copy(tensor) is called for each of a batch that takes the last slot."""
+        stream = self._torch.cuda.current_stream(self.device).cuda_stream
+        try:
+            yield self._share_arrays(struct, copy) if self.raw else self._copy_arrays(struct, stream)
+        except BaseException:
+            _lib.cuda_release(self._handle, struct.slot, struct.generation, stream)  # refused where a tensor has it
+            raise
+        if not self.raw:
+            self._check(_lib.cuda_release(self._handle, struct.slot, struct.generation, stream))
+
+    def _copy_arrays(self, struct, stream):
+        at = ctypes.addressof(struct)
+
+        def give(array, shape, offset, name):
+            tensor = self._torch.empty(shape, dtype=getattr(self._torch, name), device=self.device)
+            self._check(_lib.cuda_array(self._handle, at, ctypes.byref(array), tensor.data_ptr(), stream))
+            return tensor
+
+        return give
+
+    def _share_arrays(self, struct, copy):
+        whole = self._share(struct)
+        held = _lib.n_leased(self._handle) >= self._info.window != 2
+
+        def give(array, shape, offset, name):
+            tensor = whole[offset:offset + array.n_bytes].view(getattr(self._torch, name)).view(shape)
+            if held:
+                return copy(tensor)
+            self._exported[tensor.data_ptr()] = struct.slot, struct.generation
+            return tensor
+
+        return give
 
     def add_stream(self, images, stream):
         """More work will read these raw images: `stream` is a torch stream. What it was given before they are gone is waited for as well."""

@@ -150,6 +150,7 @@ cuda_finish = _function("cuda_finish", ctypes.c_int, _handle, ctypes.c_void_p, c
 cuda_labels = _function("cuda_labels", ctypes.c_int, _handle, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
 cuda_release = _function("cuda_release", ctypes.c_int, _handle, ctypes.c_uint32, ctypes.c_uint64, ctypes.c_void_p)
 cuda_dlpack = _function("cuda_dlpack", ctypes.c_int, _handle, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p))
+cuda_array = _function("cuda_array", ctypes.c_int, _handle, ctypes.c_void_p, ctypes.POINTER(Array), ctypes.c_void_p, ctypes.c_void_p)
 cuda_add_stream = _function("cuda_add_stream", ctypes.c_int, _handle, ctypes.c_uint32, ctypes.c_uint64, ctypes.c_void_p)
 token = _function("token", ctypes.c_int, _handle, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
 resume = _function("resume", ctypes.c_int, _handle, _text, ctypes.POINTER(Position))

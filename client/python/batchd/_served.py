@@ -16,7 +16,8 @@ class Reader:
     def __init__(self, loader):
         i = loader._info
         self._torch = sys.modules.get("torch") if loader._arrays.name == "torch" else None
-        self._slot_class = _arrays.slot_class(loader._bytes_of(i.shape, i.n_dims, i.dtype))
+        self._n_bytes = loader._bytes_of(i.shape, i.n_dims, i.dtype)
+        self._slot_class = _arrays.slot_class(self._n_bytes)
         self._table = (_lib.Array * _lib.MAX_ARRAYS)()
         self._text, self._n_text = ctypes.c_void_p(), ctypes.c_size_t()
         self._layouts = {}
@@ -24,17 +25,32 @@ class Reader:
     def give(self, loader):
         """The batch in the loader's struct."""
         s = loader._struct
-        memory = self._slot_class.from_address(s.data)
-        memory.handle, memory.slot, memory.generation = loader._handle, s.slot, s.generation
         n = _lib.arrays(loader._handle, loader._struct_at, self._table, _lib.MAX_ARRAYS, ctypes.byref(self._text),
                         ctypes.byref(self._n_text))
         if n < 0:
             raise _lib.failure(n, _lib.error(loader._handle))
         build, leaves = self._layout(s.data, n)
+        if loader._cuda is not None:
+            return self._give_on_gpu(loader, s, build, leaves)
+        memory = self._slot_class.from_address(s.data)
+        memory.handle, memory.slot, memory.generation = loader._handle, s.slot, s.generation
         held = _lib.n_leased(loader._handle) >= loader._info.window != 2
         if held and any(size > _COPIED for _, _, _, size, _ in leaves):
             loader._warn_copies()
         return build(lambda number, kind: self._make(memory, leaves[number], kind, held))
+
+    def _give_on_gpu(self, loader, s, build, leaves):
+        """Tensors on the GPU; numpy's arrays, as copies, where they are."""
+        at, numpy_memory = s.data, ctypes.c_char * self._n_bytes
+
+        def make(number, kind):
+            dtype, shape, offset, size, name = leaves[number]
+            if kind == "n":
+                return numpy.ndarray(shape, dtype, numpy_memory.from_address(at), offset).copy()
+            return give(self._table[number], shape, offset, name)
+
+        with loader._cuda.arrays(s, loader._copy) as give:
+            return build(make)
 
     def _layout(self, at, n):
         """What is where, of a batch with this head; most batches of a producer have the same."""
@@ -62,19 +78,6 @@ class Reader:
             return array
         tensor = self._torch.from_numpy(array)
         return tensor.view(getattr(self._torch, name)) if name in _tree.CARRIERS else tensor
-
-
-def to_device(batch, device):
-    """The batch with every tensor on its way to the device."""
-    if hasattr(batch, "to"):
-        return batch.to(device, non_blocking=True)
-    if isinstance(batch, dict):
-        return {key: to_device(value, device) for key, value in batch.items()}
-    if isinstance(batch, tuple) and hasattr(batch, "_fields"):
-        return type(batch)(*[to_device(value, device) for value in batch])
-    if isinstance(batch, (list, tuple)):
-        return type(batch)(to_device(value, device) for value in batch)
-    return batch
 
 
 def check_options(given):

@@ -182,7 +182,7 @@ class DataLoader:
                   batch_size, which has to divide it, without a copy: the batches that it would get alone. None: batch_size
     num_workers   threads that the daemon should use for this loader; None: it decides
     device        "cpu", or "cuda[:n]": batches arrive in the GPU's memory, by the daemon's hands where CUDA IPC works (a warning says where
-                  not, and why); images are then made by one kernel on torch's current stream. Also dtype "bfloat16"
+                  not, and why); images are then made by one kernel on torch's current stream. Also dtype "bfloat16". Of a served data set: its tensors
     raw           with a GPU: images are the daemon's memory itself, uint8 NHWC (arrays as stored), without a copy. They go back when the last tensor
                   over them is gone and the work queued by then is done; autograd keeps what backward needs. Do not write into them; other streams
                   than the one current when the batch came must be told with record_stream
@@ -219,9 +219,7 @@ class DataLoader:
         self._producer_timeout_ms = _number("producer_timeout", int(producer_timeout * 1000), 1, 2**32 - 1)
         self._iterator = None
         self._arrays = _arrays.choose(arrays)
-        # A producer's batches are copied from their slots: pageable memory, so that they have been read when the call is back.
-        self._copy_to = str(device) if os.fspath(dataset).startswith("serve:") and str(device) != "cpu" else None
-        self._cuda = self._check_device(device if self._copy_to is None else "cpu", raw)
+        self._cuda = self._check_device(device, raw)
         if raw:
             dtype, layout = "uint8", "NHWC"
         self._spec = os.fspath(dataset)
@@ -563,8 +561,6 @@ class DataLoader:
         if self._served is not None:
             b.indices = numpy.empty(0, _INT64)
             batch = self._served.give(self)
-            if self._copy_to is not None:
-                batch = _served.to_device(batch, self._copy_to)
         else:
             batch = self._images_and_labels(s, b)
         self.last_batch = b

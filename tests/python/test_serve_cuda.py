@@ -1,0 +1,124 @@
+"""Batches of batchd.serve on a GPU, on the driver double: as on the CPU, by the way that any other loader's take."""
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import batchd  # noqa: E402
+import served_data as data  # noqa: E402
+from test_serve import serve  # noqa: E402, F401
+
+HERE = pathlib.Path(__file__).resolve().parent
+
+PROGRAM = """
+import gc, itertools, sys, warnings
+import torch as real
+import gpu_torch, batchd
+import served_data as data
+from batchd import _lib
+mode, rank, personality = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+gpu_torch.use()
+
+def on_cpu(value):
+    if isinstance(value, gpu_torch.Tensor):
+        return value.cpu()
+    if isinstance(value, real.Tensor):
+        raise SystemExit("a tensor is not on the GPU")
+    if isinstance(value, dict):
+        return {key: on_cpu(item) for key, item in value.items()}
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*map(on_cpu, value))
+    return type(value)(map(on_cpu, value)) if isinstance(value, (list, tuple)) else value
+
+for raw in (False, True) if mode == "shard" else (False,):
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        loader = batchd.DataLoader("serve:speech", device="cuda", raw=raw, mode=mode, rank=rank, world_size=2 if mode == "share" else 1,
+                                   job=f"on a GPU {raw}", n_slots=4)
+    assert len(told) == (personality != ""), [str(w.message) for w in told]
+    assert (loader._info.device_path == _lib.DEVICE_COPY) == (personality != "")
+    for epoch in range(2):
+        loader.set_epoch(epoch)
+        for batch in loader:
+            print(data.digest(on_cpu(batch)), flush=True)
+            assert raw or _lib.n_leased(loader._handle) == 0
+            kept = batch  # until the next one
+    batch = kept = None
+    gc.collect()
+    assert _lib.n_leased(loader._handle) == 0 and gpu_torch.counter("pageable") == 0
+    loader.close()
+gc.collect()
+gpu_torch.done()
+"""
+
+
+@pytest.fixture
+def daemon(build, make_daemon, monkeypatch, tmp_path):
+    """One on the double; only its GPU thread may call CUDA."""
+    double = build / "libfakecuda.so"
+    if not double.exists():
+        pytest.skip(f"{double} is not built")
+    monkeypatch.setenv("BATCHD_LIBCUDA", str(double))
+    monkeypatch.setenv("FAKECUDA_DIR", str(tmp_path))
+    monkeypatch.setenv("FAKECUDA_REPORT", str(tmp_path / "report"))
+    with monkeypatch.context() as m:
+        m.setenv("FAKECUDA_ALLOW_THREADS", "batchd-gpu")
+        yield make_daemon()
+    daemon_reports = [p.read_text() for p in tmp_path.glob("report.*")]
+    assert not any("violation " in text for text in daemon_reports), daemon_reports
+
+
+def start(mode="shard", rank=0, personality=""):
+    env = dict(os.environ, PYTHONPATH=os.pathsep.join([str(HERE), os.environ["PYTHONPATH"]]))
+    env.pop("FAKECUDA_ALLOW_THREADS", None)
+    if personality:
+        env["FAKECUDA_PERSONALITY"] = personality
+    return subprocess.Popen([sys.executable, "-c", PROGRAM, mode, str(rank), personality], env=env, stdin=subprocess.DEVNULL,
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def finish(trainer):
+    out, err = trainer.communicate(timeout=60)
+    assert trainer.returncode == 0 and out.endswith("done\n"), out + err
+    return out.split()[:-1]
+
+
+def copied_bytes(batchctl):
+    return sum(c["bytes"] for gpu in json.loads(batchctl("status", "--json").stdout)["gpus"] for c in gpu["copies"])
+
+
+@pytest.mark.parametrize("personality", ["", "no-ipc", "no-ipc,no-read-only-register"], ids=["ipc", "copy", "staged"])
+def test_every_array_arrives(serve, batchctl, personality):  # noqa: F811
+    """All dtypes, nested, strided and empty ones, texts beside them, two epochs, copied and raw; no more of a slot goes to the GPU than its batch takes."""
+    serve(data.odd(), slot_bytes=1 << 20)
+    assert finish(start(personality=personality)) == [data.digest(b) for b in data.odd()] * 4
+    if not personality:
+        assert 0 < copied_bytes(batchctl) < 1 << 20
+
+
+def test_trainers_that_share_get_them_from_one_copy(serve, batchctl):  # noqa: F811
+    """Dicts as a tokenizer makes them, shuffled anew each epoch, to two trainers on one GPU."""
+    serve(data.sentences())
+    of_torch = data.sentences()
+    wanted = data.epoch_of(of_torch, 0) + data.epoch_of(of_torch, 1)
+    trainers = [start(mode="share", rank=rank) for rank in range(2)]
+    assert [finish(trainer) for trainer in trainers] == [wanted, wanted]
+    copies = sum(c["copies"] for gpu in json.loads(batchctl("status", "--json").stdout)["gpus"] for c in gpu["copies"])
+    assert len(wanted) <= copies <= len(wanted) + 9  # those made ahead
+
+
+def test_a_killed_producer_is_told_after_what_it_made(serve):  # noqa: F811
+    """On the GPU as on the CPU."""
+    producer = serve(data.plain(10000, 8), name="speech")
+    trainer = start()
+    assert trainer.stdout.readline()
+    os.kill(producer.pid, signal.SIGKILL)
+    out, err = trainer.communicate(timeout=60)
+    assert trainer.returncode == 1 and "ProducerError" in err, out + err
+    assert batchd.status()["gpus"][0]["errors"] == 0

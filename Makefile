@@ -199,7 +199,7 @@ DEFS += -fsanitize=fuzzer-no-link -DFUZZING=1
 endif
 
 # test_driver compares our declarations with NVIDIA's where they are installed.
-$(BUILD)/tests/test_driver.o: ALL_CFLAGS += -isystem $(CUDA_HOME)/include
+$(BUILD)/tests/test_driver.o $(BUILD)/tests/cuda-declarations.o: ALL_CFLAGS += -isystem $(CUDA_HOME)/include
 $(BUILD)/tests/test_finish_kernel $(BUILD)/tests/test_cuda_client: $(BUILD)/client/cuda/finish-plan.o
 $(BUILD)/tests/test_cuda_client: | $(BUILD)/batchd
 $(BUILD)/tests/test_%: $(BUILD)/tests/test_%.o $(HARNESS) $(BUILD)/libbatchd.a $(BUILD)/libcore.a

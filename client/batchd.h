@@ -143,7 +143,7 @@ struct batchd_info {
 	const char *device;        /* "cuda:0"; "cpu" */
 	const char *device_reason; /* BATCHD_DEVICE_COPY: why there is no CUDA IPC, for a person; else "" */
 	unsigned char device_handle[64]; /* BATCHD_DEVICE_IPC: of the daemon's memory, as cudaIpcOpenMemHandle takes it; opened by the library already */
-	int can_finish;            /* 0: batchd_cuda_finish would be needed, and this library was built without a CUDA compiler */
+	int can_finish;            /* 0: batchd_cuda_finish would be needed, and this library was built without a CUDA compiler, or its kernel does not run here */
 	uint32_t group_batch_size; /* share: rows of the loader's batch, of which batch_size is a part */
 	enum batchd_policy policy; /* share: the one in force */
 	uint32_t served;           /* a producer makes the batches: see batchd_arrays. Then n_batches is 0 if nobody knows it, batch_size the rows of

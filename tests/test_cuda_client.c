@@ -515,6 +515,24 @@ START_TEST(test_without_the_kernel_one_is_told)
 }
 END_TEST
 
+START_TEST(test_kernel_that_this_driver_cannot_run_is_as_none)
+{
+	/* A driver older than the toolkit that built the library. Where no kernel is built in there is nothing to see. */
+	if (has_kernel()) {
+		inject(_i ? "cuModuleGetFunction:*=209" : "cuModuleLoadData:*=222");
+		open_loader();
+		inject(NULL);
+		ck_assert_int_eq(info.can_finish, 0);
+		start(1);
+		take();
+		ck_assert_int_eq(batchd_cuda_finish(loader, &batch, target(), stream), BATCHD_E_INVALID);
+		ck_assert_msg(strstr(batchd_error(loader), _i ? "CUDA_ERROR_NO_BINARY_FOR_GPU" : "CUDA_ERROR_UNSUPPORTED_PTX_VERSION"), "%s", batchd_error(loader));
+		ok(batchd_cuda_labels(loader, &batch, target(), stream));
+		ok(batchd_cuda_release(loader, batch.slot, batch.generation, stream));
+	}
+}
+END_TEST
+
 /* ---- tensors of others ---- */
 
 static void *delete_plain(void *m)
@@ -924,6 +942,7 @@ int main(void)
 	tcase_add_test(t, test_misuse_is_told_and_harmless);
 	tcase_add_test(t, test_cpu_loader_has_no_gpu);
 	tcase_add_test(t, test_without_the_kernel_one_is_told);
+	tcase_add_loop_test(t, test_kernel_that_this_driver_cannot_run_is_as_none, 0, 2);
 	tcase_add_test(t, test_tensor_describes_the_batch);
 	tcase_add_test(t, test_tensor_gives_its_slot_back_from_any_thread);
 	tcase_add_test(t, test_tensor_in_a_forked_child_takes_nothing);

@@ -424,7 +424,7 @@ END_TEST
 /* ---- what breaks ---- */
 
 static const char *const call_names[] = {
-#define X(member, symbol, parameters) symbol,
+#define X(member, symbol, parameters) #symbol,
 	CUDA_CALLS(X)
 #undef X
 };

@@ -96,6 +96,13 @@ static int plan(struct batchd_loader *l, const Batchd__Wire__Opened *m)
 	return 0;
 }
 
+/* A driver or a GPU for which there is no code in the image: an older driver than the toolkit's, for example. Then it is as if there were no image. */
+static bool cannot_run(int r)
+{
+	return r == CUDA_NO_BINARY_FOR_GPU || r == CUDA_UNSUPPORTED_PTX_VERSION || r == CUDA_INVALID_IMAGE || r == CUDA_INVALID_PTX || r == CUDA_JIT_COMPILER_NOT_FOUND ||
+	       r == CUDA_JIT_COMPILATION_DISABLED || r == CUDA_NOT_FOUND || r == CUDA_NOT_SUPPORTED;
+}
+
 static int load_kernel(struct delivery *d)
 {
 	const void *image = finish_image();
@@ -107,8 +114,9 @@ static int load_kernel(struct delivery *d)
 	finish_plan_kernel(&d->plan, name);
 	r = d->gpu.driver->module_load_data(&d->module, image);
 	if (r == CUDA_OK)
-		r = d->gpu.driver->module_get_function(&d->kernel, d->module, name);
-	return r;
+		r = d->gpu.driver->module_get_function(&d->kernel, d->module, name); /* with lazy loading this is where the code is looked at */
+	d->no_kernel = r;
+	return cannot_run(r) ? CUDA_OK : r;
 }
 
 /* Opens the daemon's slab, or says in d->reason why not. */

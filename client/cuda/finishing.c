@@ -144,6 +144,17 @@ static bool rows_of(const struct batchd_loader *l, const struct batchd_batch *b,
 	return rows->first + rows->n <= l->group_rows;
 }
 
+static int refuse_kernel(struct batchd_loader *l)
+{
+	char text[256];
+
+	if (!l->delivery->no_kernel)
+		return misuse(l, "this libbatchd was built without CUDA's compiler and has no finishing kernel (make CUDA=1): use batch.device_data");
+	snprintf(text, sizeof text, "this libbatchd's finishing kernel does not run here (%s; a driver older than its CUDA?): use batch.device_data",
+		 cuda_error_name(l->delivery->gpu.driver, l->delivery->no_kernel));
+	return misuse(l, text);
+}
+
 int batchd_cuda_finish(struct batchd_loader *l, const struct batchd_batch *b, void *to, void *stream)
 {
 	struct rows rows;
@@ -156,7 +167,7 @@ int batchd_cuda_finish(struct batchd_loader *l, const struct batchd_batch *b, vo
 	if (!rows_of(l, b, &rows))
 		return misuse(l, "this batch is none of this loader's");
 	if (l->delivery->is_image && !l->delivery->kernel)
-		return misuse(l, "this libbatchd was built without CUDA's compiler and has no finishing kernel (make CUDA=1): use batch.device_data");
+		return refuse_kernel(l);
 	if (l->delivery->is_image && (uintptr_t)to % finish_number_bytes((enum finish_number)l->delivery->plan.number))
 		return misuse(l, "the target is not aligned for its numbers");
 	return with_batch(l, &rows, b->generation, (cuda_ptr)(uintptr_t)to, true, stream, queue_finish, "cannot finish a batch");

@@ -13,7 +13,7 @@ static const struct {
 	const char *symbol;
 	size_t offset; /* in struct cuda_driver */
 } calls[] = {
-#define X(member, symbol, parameters) { symbol, offsetof(struct cuda_driver, member) },
+#define X(member, symbol, parameters) { #symbol, offsetof(struct cuda_driver, member) },
 	CUDA_CALLS(X)
 #undef X
 };

@@ -31,7 +31,11 @@
 	X(CUDA_ALREADY_MAPPED, 208, "CUDA_ERROR_ALREADY_MAPPED", false) \
 	X(CUDA_NO_BINARY_FOR_GPU, 209, "CUDA_ERROR_NO_BINARY_FOR_GPU", false) \
 	X(CUDA_ECC_UNCORRECTABLE, 214, "CUDA_ERROR_ECC_UNCORRECTABLE", true) \
+	X(CUDA_INVALID_PTX, 218, "CUDA_ERROR_INVALID_PTX", false) \
 	X(CUDA_NVLINK_UNCORRECTABLE, 220, "CUDA_ERROR_NVLINK_UNCORRECTABLE", true) \
+	X(CUDA_JIT_COMPILER_NOT_FOUND, 221, "CUDA_ERROR_JIT_COMPILER_NOT_FOUND", false) \
+	X(CUDA_UNSUPPORTED_PTX_VERSION, 222, "CUDA_ERROR_UNSUPPORTED_PTX_VERSION", false) \
+	X(CUDA_JIT_COMPILATION_DISABLED, 223, "CUDA_ERROR_JIT_COMPILATION_DISABLED", false) \
 	X(CUDA_CONTAINED, 226, "CUDA_ERROR_CONTAINED", true) \
 	X(CUDA_OPERATING_SYSTEM, 304, "CUDA_ERROR_OPERATING_SYSTEM", false) \
 	X(CUDA_INVALID_HANDLE, 400, "CUDA_ERROR_INVALID_HANDLE", false) \
@@ -138,56 +142,56 @@ enum {
 
 /* Member, the symbol that libcuda.so.1 exports for the ABI meant (the unversioned names of many are older ones), parameters. */
 #define CUDA_CALLS(X) \
-	X(init, "cuInit", (unsigned flags)) \
-	X(driver_get_version, "cuDriverGetVersion", (int *version)) \
-	X(get_error_name, "cuGetErrorName", (int result, const char **name)) \
-	X(device_get_count, "cuDeviceGetCount", (int *n)) \
-	X(device_get, "cuDeviceGet", (cuda_device *device, int ordinal)) \
-	X(device_get_name, "cuDeviceGetName", (char *name, int n_bytes, cuda_device device)) \
-	X(device_get_uuid, "cuDeviceGetUuid_v2", (struct cuda_uuid *uuid, cuda_device device)) \
-	X(device_get_attribute, "cuDeviceGetAttribute", (int *value, enum cuda_device_attribute attribute, cuda_device device)) \
-	X(device_total_mem, "cuDeviceTotalMem_v2", (size_t *n_bytes, cuda_device device)) \
-	X(primary_ctx_retain, "cuDevicePrimaryCtxRetain", (struct cuda_context **context, cuda_device device)) \
-	X(primary_ctx_release, "cuDevicePrimaryCtxRelease_v2", (cuda_device device)) \
-	X(primary_ctx_set_flags, "cuDevicePrimaryCtxSetFlags_v2", (cuda_device device, unsigned flags)) \
-	X(primary_ctx_get_state, "cuDevicePrimaryCtxGetState", (cuda_device device, unsigned *flags, int *active)) \
-	X(ctx_push_current, "cuCtxPushCurrent_v2", (struct cuda_context *context)) \
-	X(ctx_pop_current, "cuCtxPopCurrent_v2", (struct cuda_context **context)) \
-	X(ctx_set_current, "cuCtxSetCurrent", (struct cuda_context *context)) \
-	X(ctx_get_current, "cuCtxGetCurrent", (struct cuda_context **context)) \
-	X(ctx_get_device, "cuCtxGetDevice", (cuda_device *device)) \
-	X(ctx_get_stream_priority_range, "cuCtxGetStreamPriorityRange", (int *least, int *greatest)) \
-	X(mem_get_info, "cuMemGetInfo_v2", (size_t *n_free, size_t *n_total)) \
-	X(mem_alloc, "cuMemAlloc_v2", (cuda_ptr *memory, size_t n_bytes)) \
-	X(mem_free, "cuMemFree_v2", (cuda_ptr memory)) \
-	X(mem_host_register, "cuMemHostRegister_v2", (void *memory, size_t n_bytes, unsigned flags)) \
-	X(mem_host_unregister, "cuMemHostUnregister", (void *memory)) \
-	X(mem_host_get_device_pointer, "cuMemHostGetDevicePointer_v2", (cuda_ptr *device, void *memory, unsigned flags)) \
-	X(memcpy_htod_async, "cuMemcpyHtoDAsync_v2", (cuda_ptr to, const void *from, size_t n_bytes, struct cuda_stream *stream)) \
-	X(memcpy_dtoh_async, "cuMemcpyDtoHAsync_v2", (void *to, cuda_ptr from, size_t n_bytes, struct cuda_stream *stream)) \
-	X(memcpy_dtod_async, "cuMemcpyDtoDAsync_v2", (cuda_ptr to, cuda_ptr from, size_t n_bytes, struct cuda_stream *stream)) \
-	X(memset_d8_async, "cuMemsetD8Async", (cuda_ptr memory, unsigned char value, size_t n_bytes, struct cuda_stream *stream)) \
-	X(stream_create_with_priority, "cuStreamCreateWithPriority", (struct cuda_stream **stream, unsigned flags, int priority)) \
-	X(stream_destroy, "cuStreamDestroy_v2", (struct cuda_stream *stream)) \
-	X(stream_query, "cuStreamQuery", (struct cuda_stream *stream)) \
-	X(stream_synchronize, "cuStreamSynchronize", (struct cuda_stream *stream)) \
-	X(stream_is_capturing, "cuStreamIsCapturing", (struct cuda_stream *stream, int *status)) \
-	X(thread_exchange_stream_capture_mode, "cuThreadExchangeStreamCaptureMode", (int *mode)) \
-	X(stream_wait_event, "cuStreamWaitEvent", (struct cuda_stream *stream, struct cuda_event *event, unsigned flags)) \
-	X(event_create, "cuEventCreate", (struct cuda_event **event, unsigned flags)) \
-	X(event_destroy, "cuEventDestroy_v2", (struct cuda_event *event)) \
-	X(event_record, "cuEventRecord", (struct cuda_event *event, struct cuda_stream *stream)) \
-	X(event_query, "cuEventQuery", (struct cuda_event *event)) \
-	X(event_synchronize, "cuEventSynchronize", (struct cuda_event *event)) \
-	X(event_elapsed_time, "cuEventElapsedTime", (float *ms, struct cuda_event *start, struct cuda_event *end)) \
-	X(ipc_get_mem_handle, "cuIpcGetMemHandle", (struct cuda_ipc_handle *handle, cuda_ptr memory)) \
-	X(ipc_open_mem_handle, "cuIpcOpenMemHandle_v2", (cuda_ptr *memory, struct cuda_ipc_handle handle, unsigned flags)) \
-	X(ipc_close_mem_handle, "cuIpcCloseMemHandle", (cuda_ptr memory)) \
-	X(pointer_get_attribute, "cuPointerGetAttribute", (void *value, enum cuda_pointer_attribute attribute, cuda_ptr pointer)) \
-	X(module_load_data, "cuModuleLoadData", (struct cuda_module **module, const void *image)) \
-	X(module_unload, "cuModuleUnload", (struct cuda_module *module)) \
-	X(module_get_function, "cuModuleGetFunction", (struct cuda_function **function, struct cuda_module *module, const char *name)) \
-	X(launch_kernel, "cuLaunchKernel", (struct cuda_function *function, unsigned grid_x, unsigned grid_y, unsigned grid_z, \
+	X(init, cuInit, (unsigned flags)) \
+	X(driver_get_version, cuDriverGetVersion, (int *version)) \
+	X(get_error_name, cuGetErrorName, (int result, const char **name)) \
+	X(device_get_count, cuDeviceGetCount, (int *n)) \
+	X(device_get, cuDeviceGet, (cuda_device *device, int ordinal)) \
+	X(device_get_name, cuDeviceGetName, (char *name, int n_bytes, cuda_device device)) \
+	X(device_get_uuid, cuDeviceGetUuid_v2, (struct cuda_uuid *uuid, cuda_device device)) \
+	X(device_get_attribute, cuDeviceGetAttribute, (int *value, enum cuda_device_attribute attribute, cuda_device device)) \
+	X(device_total_mem, cuDeviceTotalMem_v2, (size_t *n_bytes, cuda_device device)) \
+	X(primary_ctx_retain, cuDevicePrimaryCtxRetain, (struct cuda_context **context, cuda_device device)) \
+	X(primary_ctx_release, cuDevicePrimaryCtxRelease_v2, (cuda_device device)) \
+	X(primary_ctx_set_flags, cuDevicePrimaryCtxSetFlags_v2, (cuda_device device, unsigned flags)) \
+	X(primary_ctx_get_state, cuDevicePrimaryCtxGetState, (cuda_device device, unsigned *flags, int *active)) \
+	X(ctx_push_current, cuCtxPushCurrent_v2, (struct cuda_context *context)) \
+	X(ctx_pop_current, cuCtxPopCurrent_v2, (struct cuda_context **context)) \
+	X(ctx_set_current, cuCtxSetCurrent, (struct cuda_context *context)) \
+	X(ctx_get_current, cuCtxGetCurrent, (struct cuda_context **context)) \
+	X(ctx_get_device, cuCtxGetDevice, (cuda_device *device)) \
+	X(ctx_get_stream_priority_range, cuCtxGetStreamPriorityRange, (int *least, int *greatest)) \
+	X(mem_get_info, cuMemGetInfo_v2, (size_t *n_free, size_t *n_total)) \
+	X(mem_alloc, cuMemAlloc_v2, (cuda_ptr *memory, size_t n_bytes)) \
+	X(mem_free, cuMemFree_v2, (cuda_ptr memory)) \
+	X(mem_host_register, cuMemHostRegister_v2, (void *memory, size_t n_bytes, unsigned flags)) \
+	X(mem_host_unregister, cuMemHostUnregister, (void *memory)) \
+	X(mem_host_get_device_pointer, cuMemHostGetDevicePointer_v2, (cuda_ptr *device, void *memory, unsigned flags)) \
+	X(memcpy_htod_async, cuMemcpyHtoDAsync_v2, (cuda_ptr to, const void *from, size_t n_bytes, struct cuda_stream *stream)) \
+	X(memcpy_dtoh_async, cuMemcpyDtoHAsync_v2, (void *to, cuda_ptr from, size_t n_bytes, struct cuda_stream *stream)) \
+	X(memcpy_dtod_async, cuMemcpyDtoDAsync_v2, (cuda_ptr to, cuda_ptr from, size_t n_bytes, struct cuda_stream *stream)) \
+	X(memset_d8_async, cuMemsetD8Async, (cuda_ptr memory, unsigned char value, size_t n_bytes, struct cuda_stream *stream)) \
+	X(stream_create_with_priority, cuStreamCreateWithPriority, (struct cuda_stream **stream, unsigned flags, int priority)) \
+	X(stream_destroy, cuStreamDestroy_v2, (struct cuda_stream *stream)) \
+	X(stream_query, cuStreamQuery, (struct cuda_stream *stream)) \
+	X(stream_synchronize, cuStreamSynchronize, (struct cuda_stream *stream)) \
+	X(stream_is_capturing, cuStreamIsCapturing, (struct cuda_stream *stream, int *status)) \
+	X(thread_exchange_stream_capture_mode, cuThreadExchangeStreamCaptureMode, (int *mode)) \
+	X(stream_wait_event, cuStreamWaitEvent, (struct cuda_stream *stream, struct cuda_event *event, unsigned flags)) \
+	X(event_create, cuEventCreate, (struct cuda_event **event, unsigned flags)) \
+	X(event_destroy, cuEventDestroy_v2, (struct cuda_event *event)) \
+	X(event_record, cuEventRecord, (struct cuda_event *event, struct cuda_stream *stream)) \
+	X(event_query, cuEventQuery, (struct cuda_event *event)) \
+	X(event_synchronize, cuEventSynchronize, (struct cuda_event *event)) \
+	X(event_elapsed_time, cuEventElapsedTime, (float *ms, struct cuda_event *start, struct cuda_event *end)) \
+	X(ipc_get_mem_handle, cuIpcGetMemHandle, (struct cuda_ipc_handle *handle, cuda_ptr memory)) \
+	X(ipc_open_mem_handle, cuIpcOpenMemHandle_v2, (cuda_ptr *memory, struct cuda_ipc_handle handle, unsigned flags)) \
+	X(ipc_close_mem_handle, cuIpcCloseMemHandle, (cuda_ptr memory)) \
+	X(pointer_get_attribute, cuPointerGetAttribute, (void *value, enum cuda_pointer_attribute attribute, cuda_ptr pointer)) \
+	X(module_load_data, cuModuleLoadData, (struct cuda_module **module, const void *image)) \
+	X(module_unload, cuModuleUnload, (struct cuda_module *module)) \
+	X(module_get_function, cuModuleGetFunction, (struct cuda_function **function, struct cuda_module *module, const char *name)) \
+	X(launch_kernel, cuLaunchKernel, (struct cuda_function *function, unsigned grid_x, unsigned grid_y, unsigned grid_z, \
 		unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes, struct cuda_stream *stream, \
 		void **parameters, void **extra))
 

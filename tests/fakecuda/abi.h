@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#ifndef FAKECUDA_LIST_ONLY /* else the includer has NVIDIA's own types, to compare the list with their declarations */
 typedef int CUresult;
 typedef int CUdevice;
 typedef unsigned long long CUdeviceptr;
@@ -92,6 +93,7 @@ enum {
 #define CU_LAUNCH_PARAM_END ((void *)0)
 #define CU_LAUNCH_PARAM_BUFFER_POINTER ((void *)1)
 #define CU_LAUNCH_PARAM_BUFFER_SIZE ((void *)2)
+#endif
 
 /* X(name as cuGetProcAddress knows it, exported symbol, CUDA version that brought it, parameters) */
 #define FAKECUDA_API(X) \
@@ -216,8 +218,10 @@ enum {
 enum api { FAKECUDA_API(FAKECUDA_ID) API_N };
 #undef FAKECUDA_ID
 
+#ifndef FAKECUDA_LIST_ONLY
 #define FAKECUDA_PROTOTYPE(name, symbol, since, params) CUresult symbol params;
 FAKECUDA_API(FAKECUDA_PROTOTYPE)
 #undef FAKECUDA_PROTOTYPE
+#endif
 
 #endif

@@ -98,6 +98,8 @@ static bool one_event(void)
 		restart_daemon();
 		return true;
 	}
+	if (sim_has(SIM_GPUS) && sim_chance(12))
+		return sim_gpu_works();
 	if (sim_has(SIM_SERVED) && sim_chance(25))
 		return sim_maker_acts(&sim_makers[sim_below(SIM_MAX_MAKERS)]);
 	unsigned what = sim_below(1000);
@@ -153,11 +155,21 @@ static void settle(bool time_passes)
 		any |= sim_pool_wakes_loop();
 		sim_check();
 		any |= sim_worker_works() || sim_task_runs();
+		any |= sim_gpu_works();
 		any |= sim_handle_closes() || sim_doom_comes() || sim_peer_freed();
 		sim_check();
 		if (sim_has(SIM_SERVED))
 			any |= sim_timer_fires(false); /* what is due does not wait for the rest to come to rest */
 		any = any || sim_timer_fires(time_passes);
+	}
+}
+
+static void wind_down(void)
+{
+	for (unsigned n = 0; sim_pool_wakes_loop() | sim_worker_works() | sim_task_runs() | sim_gpu_works() | sim_handle_closes() | sim_doom_comes() | sim_peer_freed() |
+			     sim_timer_fires(false); n++) {
+		sim_check();
+		SIM_CHECK(n < 10000, "a daemon that stops does not come to rest");
 	}
 }
 
@@ -170,10 +182,17 @@ static void restart_daemon(void)
 		sim_kill_daemon();
 	else
 		sim_stop_daemon();
-	for (unsigned n = 0; sim_pool_wakes_loop() | sim_worker_works() | sim_task_runs() | sim_handle_closes() | sim_doom_comes() | sim_peer_freed() | sim_timer_fires(false); n++) {
-		sim_check();
-		SIM_CHECK(n < 10000, "a daemon that stops does not come to rest");
+	wind_down();
+	for (unsigned i = 0; !killed && i < SIM_MAX_TRAINERS; i++) {
+		struct sim_trainer *t = &sim_trainers[i];
+		sim_trainer_hears_the_end(t);
+		if (t->socket && t->phase != SIM_UNUSED)
+			while (sim_daemon_receives(t->socket))
+				;
 	}
+	wind_down();
+	sim_patience_is_over(); /* who is stopped has said nothing */
+	wind_down();
 	SIM_CHECK(sim_daemon_is_gone(), "a daemon that stops does not end");
 	sim_another_daemon();
 	sim_check();
@@ -392,6 +411,7 @@ static const struct {
 	{ 20017, SIM_BASES | SIM_RESTARTS }, /* lockstep: who came back to another daemon after one that was ahead of it was refused */
 	{ 186, SIM_SERVED },   /* a rank that was taken over while its job's producer came: the one that lost it was looked at after its end */
 	{ 4143, SIM_SERVED },  /* a producer that cannot go back was not asked to begin an epoch for the second rank when the first had left */
+	{ 70848878, SIM_BASES | SIM_SERVED }, /* served: an epoch gone through once more ended earlier, and the mark of its old end became that of the next epoch */
 	{ 2655, SIM_BASES },   /* lockstep: who resumed from another sample than the others got the next epoch instead of an error */
 };
 

@@ -148,6 +148,7 @@ static void mark_end(struct feed *f, struct stream *s, struct slot *slot)
 	for (struct slot *behind = slot; behind; behind = behind->next) {
 		supersede(f, behind);
 		behind->fed = WANTED;
+		behind->last = false; /* it may have held a mark: of an epoch gone through once more, which ends earlier this time */
 	}
 	slot->fed = MADE;
 	slot->n_rows = 0;

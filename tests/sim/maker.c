@@ -195,7 +195,7 @@ static void misbehave(struct sim_maker *k)
 	k->job->n_makers_gone++;
 	sim_trace("maker %u: misbehaves", NUMBER(k));
 	if (sim_chance(50))
-		answer(k, k->n_asked + 1 + sim_below(2), 1, false, false);
+		answer(k, k->n_asked + SIM_MAX_FILLS + sim_below(2), 1, false, false); /* nor is that one on its way */
 	else if (k->n_fills)
 		answer(k, k->fill[0].number, 0, false, false);
 	else

@@ -64,7 +64,7 @@ static void clear(struct sim_queue *q)
 
 void peer_send(struct peer *p, const Batchd__Wire__ServerMessage *m, const int *fds, unsigned n_fds)
 {
-	if (p->closing || p->doomed)
+	if (p->closing || p->doomed || p->dismissed)
 		return;
 	struct sim_socket *s = socket_of(p);
 	SIM_CHECK(wire_server_fds_ok(m, n_fds), "%s with %u descriptors", wire_server_name(m), n_fds);
@@ -128,7 +128,7 @@ void peer_fail(struct peer *p, Batchd__Wire__ErrorCode code, const char *field, 
 	if (p->closing)
 		return;
 	va_start(ap, fmt);
-	if (!p->doomed)
+	if (!p->doomed && !p->dismissed)
 		say_why(p, code, field, fmt, ap);
 	va_end(ap);
 	peer_close(p);
@@ -137,7 +137,7 @@ void peer_fail(struct peer *p, Batchd__Wire__ErrorCode code, const char *field, 
 void peer_doom(struct peer *p, Batchd__Wire__ErrorCode code, const char *field, const char *fmt, ...)
 {
 	va_list ap;
-	if (p->closing || p->doomed)
+	if (p->closing || p->doomed || p->dismissed)
 		return;
 	va_start(ap, fmt);
 	say_why(p, code, field, fmt, ap);
@@ -145,11 +145,16 @@ void peer_doom(struct peer *p, Batchd__Wire__ErrorCode code, const char *field, 
 	p->doomed = true; /* closed by sim_doom_comes */
 }
 
+/* It may still say Close. */
 void peer_dismiss(struct peer *p, Batchd__Wire__ErrorCode code, const char *field, const char *fmt, ...)
 {
-	(void)p;
-	(void)field;
-	SIM_CHECK(false, "%s (%s) for a session with a GPU; there is none here", wire_code_name(code), fmt);
+	va_list ap;
+	if (p->closing || p->doomed || p->dismissed)
+		return;
+	va_start(ap, fmt);
+	say_why(p, code, field, fmt, ap);
+	va_end(ap);
+	p->dismissed = true;
 }
 
 int peer_identify(struct peer *p)
@@ -161,7 +166,7 @@ int peer_identify(struct peer *p)
 void peer_send_parcel(struct peer *p, struct parcel *parcel)
 {
 	struct sim_socket *s = socket_of(p);
-	if (!p->closing && !p->doomed && !s->hung_up && !s->dead)
+	if (!p->closing && !p->doomed && !p->dismissed && !s->hung_up && !s->dead && !s->lost)
 		memcpy(push_room(&s->to_client, parcel->n_bytes, -1)->bytes, parcel->bytes, parcel->n_bytes);
 }
 

@@ -88,6 +88,7 @@ static void write_rows(const struct piece *p)
 	struct slot *slot = slot_of(p->job);
 	struct sim_slab *slab = sim_fd_thing(slot->slots->slab.fd);
 	SIM_CHECK(slot->state == SLOT_FILLING || slot->state == SLOT_DROPPED, "a worker writes into slot %u in state %d", slot->number, slot->state);
+	SIM_CHECK(slot->n_copying == 0, "a worker writes into slot %u, which is being copied", slot->number);
 	SIM_CHECK(slot->n_leases == 0, "a worker writes into slot %u, which is on lease", slot->number);
 	for (unsigned i = 0; i < SIM_MAX_TRAINERS; i++)
 		SIM_CHECK(!sim_trainer_holds(&sim_trainers[i], slab, slot->number), "a worker writes into slot %u, which trainer %u holds",

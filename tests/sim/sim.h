@@ -8,6 +8,7 @@
  *     world.c  the daemon around them    and what must always be true of it
  *     trainer.c  trainers                what they may do, what they must see
  *     maker.c  producers                 of served data sets
+ *     gpu.c    GPUs                      slabs on them, copies that take their time
  *
  * One history is a function of its seed and of which features its world has, in one thread. What is added to the world rolls dice only in histories that have it,
  * so that the seeds of failures keep their meaning. sim_fail ends the process, saying how to replay it. */
@@ -28,7 +29,8 @@ enum sim_feature {
 	SIM_BASES = 1,      /* groups in lockstep resume anywhere */
 	SIM_RESTARTS = 2,   /* the daemon is killed or stopped, another takes its place, and trainers come back and go on where they were */
 	SIM_SERVED = 4,     /* some jobs' batches are made by producers */
-	SIM_ALL_FEATURES = SIM_BASES | SIM_RESTARTS | SIM_SERVED,
+	SIM_GPUS = 8,       /* some trainers want their batches on a GPU */
+	SIM_ALL_FEATURES = SIM_BASES | SIM_RESTARTS | SIM_SERVED | SIM_GPUS,
 	SIM_ANY_FEATURES = 1u << 31, /* for sim_begin: the seed decides */
 };
 
@@ -167,6 +169,8 @@ void sim_check(void);
 void sim_stop_daemon(void);
 /* Its process is gone. What it had is taken apart like that of one that stops, but nobody hears of it. */
 void sim_kill_daemon(void);
+/* One that stops waits no more for those who have memory on a GPU open. */
+void sim_patience_is_over(void);
 bool sim_daemon_is_gone(void);
 void sim_another_daemon(void);
 /* The bytes of a row of this sample. */
@@ -214,6 +218,8 @@ struct sim_trainer {
 	bool follows;   /* it has asked for the next epoch, which may never come */
 	struct sim_slab *slab;
 	struct ring ring;          /* its control page, if it asked for one */
+	unsigned wanted_gpu;       /* 1, 2; 3: there is none; 0: it wants none */
+	struct sim_gpu_slab *gpu;  /* it has this open */
 	struct sim_lane batches, releases;
 	unsigned n_held, n_got, target;
 	unsigned keeps; /* batches while it gets on */
@@ -236,6 +242,8 @@ bool sim_trainer_gets_on(struct sim_trainer *t);
 /* It has lost its connection, and will come back. */
 bool sim_trainer_may_return(const struct sim_trainer *t);
 void sim_trainer_returns(struct sim_trainer *t);
+/* What a daemon that stops has told it, it has heard. */
+void sim_trainer_hears_the_end(struct sim_trainer *t);
 void sim_trainer_leaves(struct sim_trainer *t);
 void sim_trainer_exits(struct sim_trainer *t, bool child_keeps_socket);
 void sim_trainer_join(struct sim_trainer *t, struct sim_job *j, int32_t rank);
@@ -243,6 +251,27 @@ void sim_trainer_looks(struct sim_trainer *t); /* all that it holds is as it was
 /* How often it has, or is about to have, or is giving back, each slot. */
 void sim_trainer_leases(struct sim_trainer *t, uint8_t count[SIM_MAX_SLOTS]);
 bool sim_trainer_holds(const struct sim_trainer *t, const struct sim_slab *slab, uint32_t slot);
+
+/* ---- GPUs (gpu.c) ---- */
+
+enum { SIM_DRIVER_VERSION = 13000 };
+
+struct sim_gpu_slab {
+	struct gpu_slab base;      /* first: the daemon's */
+	struct gpu_slab_params params;
+	struct sim_gpu_slab *next;
+	uint8_t *memory;
+	unsigned n_open;           /* by trainers */
+	bool freed;
+};
+
+bool sim_gpu_works(void);
+unsigned sim_n_gpu_slabs(void);
+void sim_gpu_end(void);
+void sim_gpu_uuid(unsigned number, unsigned char uuid[GPU_UUID_BYTES]);
+struct sim_gpu_slab *sim_gpu_open_handle(const void *handle);
+void sim_gpu_close_handle(struct sim_gpu_slab *s);
+extern unsigned sim_gpu_error_percent; /* of copies that fail */
 
 /* ---- producers (maker.c) ---- */
 

@@ -76,6 +76,12 @@ static void open_session(struct sim_trainer *t)
 	o.born_ns = t->born_ns;
 	o.again = t->again;
 	o.ring = sim_chance(60) ? RING_LAYOUT : 0;
+	if (t->wanted_gpu) {
+		static unsigned char uuid[GPU_UUID_BYTES];
+		sim_gpu_uuid(t->wanted_gpu - 1, uuid);
+		o.device_uuid = (ProtobufCBinaryData){ GPU_UUID_BYTES, uuid };
+		o.driver_version = sim_chance(95) ? SIM_DRIVER_VERSION : SIM_DRIVER_VERSION - 1000;
+	}
 	SAY(t, OPEN, open, &o, -1);
 	sim_trace("trainer %u: opens %s as rank %d, incarnation %u%s", NUMBER(t), j->name, t->wanted_rank, (unsigned)t->incarnation, t->again ? ", again" : "");
 }
@@ -89,10 +95,18 @@ void sim_trainer_join(struct sim_trainer *t, struct sim_job *j, int32_t rank)
 	t->wanted_rank = rank;
 	t->incarnation = j->incarnation;
 	t->born_ns = sim_has(SIM_RESTARTS) ? (uint64_t)t->pid : 0;
+	if (sim_has(SIM_GPUS) && !j->served && sim_chance(70))
+		t->wanted_gpu = sim_chance(5) ? 3 : 1 + sim_below(2);
 	open_session(t);
 }
 
 /* ---- coming back ---- */
+
+static void close_gpu(struct sim_trainer *t)
+{
+	sim_gpu_close_handle(t->gpu);
+	t->gpu = NULL;
+}
 
 static void forget_old(struct sim_trainer *t)
 {
@@ -103,7 +117,7 @@ static void forget_old(struct sim_trainer *t)
 
 bool sim_trainer_may_return(const struct sim_trainer *t)
 {
-	bool lost = !t->error || t->error == BATCHD__WIRE__ERROR_CODE__SHUTDOWN;
+	bool lost = !t->error || t->error == BATCHD__WIRE__ERROR_CODE__SHUTDOWN || t->error == BATCHD__WIRE__ERROR_CODE__GPU_LOST;
 	return t->phase == SIM_CLOSED && lost && sim_has(SIM_RESTARTS) && !sim_daemon.stopping && !t->misbehaved && !t->stopped && !t->gave_up;
 }
 
@@ -111,6 +125,7 @@ bool sim_trainer_may_return(const struct sim_trainer *t)
 void sim_trainer_returns(struct sim_trainer *t)
 {
 	forget_old(t);
+	close_gpu(t);
 	t->old = (struct sim_old){ .slab = t->slab, .n_slots = t->n_slots, .n_held = t->n_held, .held = malloc((t->n_held + 1) * sizeof(t->held[0])) };
 	memcpy(t->old.held, t->held, t->n_held * sizeof(t->held[0]));
 	ring_unmap(&t->ring);
@@ -229,10 +244,23 @@ static void look_at(const struct sim_trainer *t, const struct sim_slab *slab, ui
 	}
 }
 
+/* The same on its GPU, as long as it is connected. */
+static void look_at_gpu(const struct sim_trainer *t, const struct sim_held *h)
+{
+	if (!t->gpu || t->phase != SIM_STREAMING)
+		return;
+	size_t slot_bytes = t->slab->bytes / t->n_slots;
+	SIM_CHECK(!t->gpu->freed || t->gpu->base.left, "trainer %u: its memory on the GPU is gone", NUMBER(t));
+	SIM_CHECK(!memcmp(t->gpu->memory + h->slot * slot_bytes, t->slab->base + h->slot * slot_bytes, h->n_rows * SIM_ROW_BYTES),
+		  "trainer %u: slot %u is not the same on the GPU", NUMBER(t), h->slot);
+}
+
 void sim_trainer_looks(struct sim_trainer *t)
 {
-	for (unsigned i = 0; i < t->n_held; i++)
+	for (unsigned i = 0; i < t->n_held; i++) {
 		look_at(t, t->slab, t->n_slots, &t->held[i]);
+		look_at_gpu(t, &t->held[i]);
+	}
 	for (unsigned i = 0; i < t->old.n_held; i++)
 		look_at(t, t->old.slab, t->old.n_slots, &t->old.held[i]);
 }
@@ -318,6 +346,7 @@ static void see_batch(struct sim_trainer *t, const Batchd__Wire__Batch *b)
 			  (unsigned)index, (unsigned)h->index[i]);
 	}
 	look_at(t, t->slab, t->n_slots, h);
+	look_at_gpu(t, h);
 	t->n_got++;
 	t->expect.step++;
 	if (b->last)
@@ -333,6 +362,10 @@ static void see_opened(struct sim_trainer *t, const Batchd__Wire__Opened *o, str
 	SIM_CHECK(o->served == t->job->served, "trainer %u: Opened is wrong about the producer", NUMBER(t));
 	if (o->ring)
 		sim_page_map(k->page, &t->ring);
+	if (o->device_uuid.len)
+		t->gpu = sim_gpu_open_handle(o->ipc_handle.data);
+	SIM_CHECK(!t->wanted_gpu || o->device_uuid.len || *o->device_reason, "trainer %u: no GPU, and no reason", NUMBER(t));
+	SIM_CHECK(!t->gpu || t->gpu->params.uuid[0] == t->wanted_gpu, "trainer %u: another GPU", NUMBER(t));
 	t->n_slots = o->n_slots;
 	SIM_CHECK(t->n_slots <= SIM_MAX_SLOTS, "trainer %u: %u slots", NUMBER(t), t->n_slots);
 	memset(t->last_generation, 0, t->n_slots * sizeof(t->last_generation[0]));
@@ -349,6 +382,14 @@ static bool is_fair_about_producer(const struct sim_job *j, const char *text)
 	return j->served && (cannot ? !j->resumable && j->n_odd_seeks : feeds ? j->incarnation > 0 : never || j->n_makers_gone);
 }
 
+/* A daemon that stops waits for this. */
+static void let_go(struct sim_trainer *t)
+{
+	Batchd__Wire__Close c = BATCHD__WIRE__CLOSE__INIT;
+	close_gpu(t);
+	SAY(t, CLOSE, close, &c, -1);
+}
+
 /* Which refusals are no fault of the daemon's, given what this trainer did and what the world is like. */
 static void see_error(struct sim_trainer *t, const Batchd__Wire__Error *e)
 {
@@ -357,6 +398,7 @@ static void see_error(struct sim_trainer *t, const Batchd__Wire__Error *e)
 	};
 	bool ok = e->code == BATCHD__WIRE__ERROR_CODE__PROTOCOL ? t->misbehaved :
 		  e->code == BATCHD__WIRE__ERROR_CODE__BAD_DATA ? sim_rows_fail :
+		  e->code == BATCHD__WIRE__ERROR_CODE__GPU_LOST ? sim_gpu_error_percent && t->wanted_gpu :
 		  e->code == BATCHD__WIRE__ERROR_CODE__BEHIND ? t->job->share && !t->job->loose && (!t->socket->was_expected || (t->job->served && !t->job->resumable)) :
 		  e->code == BATCHD__WIRE__ERROR_CODE__PRODUCER ? is_fair_about_producer(t->job, e->text) :
 		  e->code == BATCHD__WIRE__ERROR_CODE__MISMATCH ? t->job->share && !t->job->loose && !strcmp(e->field, "base_sample") : false;
@@ -364,6 +406,8 @@ static void see_error(struct sim_trainer *t, const Batchd__Wire__Error *e)
 		ok |= e->code == fair[i];
 	SIM_CHECK(ok, "trainer %u: refused with %s: %s", NUMBER(t), wire_code_name(e->code), e->text);
 	t->error = e->code;
+	if (t->gpu && e->code == BATCHD__WIRE__ERROR_CODE__SHUTDOWN)
+		let_go(t);
 	t->job->uneven = true;
 }
 
@@ -501,6 +545,7 @@ static bool release_one(struct sim_trainer *t)
 	unsigned i = sim_below(t->n_held);
 	struct sim_held h = t->held[i];
 	look_at(t, t->slab, t->n_slots, &h);
+	look_at_gpu(t, &h);
 	t->held[i] = t->held[--t->n_held];
 	say_release(t, h.slot, h.generation, true);
 	return true;
@@ -530,6 +575,7 @@ static void drop_everything(struct sim_trainer *t)
 	sim_slab_unref(t->slab);
 	t->slab = NULL;
 	ring_unmap(&t->ring);
+	close_gpu(t);
 	forget_old(t);
 }
 
@@ -664,4 +710,10 @@ bool sim_trainer_gets_on(struct sim_trainer *t)
 		return t->seek > before;
 	}
 	return push(t) || wait_for_more(t);
+}
+
+void sim_trainer_hears_the_end(struct sim_trainer *t)
+{
+	while (t->phase >= SIM_OPENING && t->phase <= SIM_STREAMING && !t->stopped && !t->error && read_one(t))
+		;
 }

@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <sys/syscall.h>
+#include <sys/types.h>
 #include <unistd.h>
 
 #include "core/sampler.h"
@@ -148,7 +149,7 @@ void batchd_activity(struct batchd *b)
 void batchd_give_up(struct batchd *b, int exit_code, const char *why)
 {
 	(void)b;
-	SIM_CHECK(false, "the daemon gives up with %d: %s", exit_code, why); /* there is no GPU here */
+	SIM_CHECK(false, "the daemon gives up with %d: %s", exit_code, why); /* no GPU is lost for good here */
 }
 
 void batchd_maybe_finish(struct batchd *b)
@@ -164,8 +165,14 @@ void sim_stop_daemon(void)
 		if (j->loader)
 			loader_stop(j->loader);
 	}
-	while (b->server.peers)
-		peer_fail(b->server.peers, BATCHD__WIRE__ERROR_CODE__SHUTDOWN, NULL, "stopping");
+	for (struct peer *p = b->server.peers; p;) {
+		bool tell = !p->dismissed;
+		if (tell && p->session)
+			session_dismiss(p->session);
+		else if (tell)
+			peer_fail(p, BATCHD__WIRE__ERROR_CODE__SHUTDOWN, NULL, "stopping");
+		p = tell ? b->server.peers : p->next;
+	}
 	for (struct session *s = b->sessions, *next; s; s = next) {
 		next = s->next;
 		session_forsake(s);
@@ -181,6 +188,15 @@ void sim_kill_daemon(void)
 	for (struct peer *p = sim_daemon.server.peers; p; p = p->next)
 		((struct sim_socket *)sim_fd_thing(p->fd))->lost = true;
 	sim_stop_daemon();
+	sim_patience_is_over();
+}
+
+void sim_patience_is_over(void)
+{
+	for (struct session *s = sim_daemon.sessions, *next; s; s = next) {
+		next = s->next;
+		session_abandon(s);
+	}
 }
 
 bool sim_daemon_is_gone(void)
@@ -240,6 +256,8 @@ static void roll_job(unsigned i)
 		j->n_slots = 0;
 	snprintf(j->name, sizeof(j->name), "job%u", i);
 	snprintf(j->dataset, sizeof(j->dataset), "random:length=%u,shape=4,dtype=float32", j->n_samples);
+	if (sim_has(SIM_GPUS) && sim_chance(85))
+		j->uid = geteuid(); /* CUDA shares memory between processes of one user only */
 	if (sim_has(SIM_SERVED) && sim_chance(50)) {
 		j->served = true;
 		j->resumable = sim_chance(60);
@@ -318,6 +336,7 @@ void sim_begin(uint64_t seed, unsigned features)
 	sim_no_memory_percent = sim_chance(10) ? 20 : 0;
 	sim_bad_row_percent = sim_chance(10) ? 2 : 0;
 	sim_rows_fail = sim_bad_row_percent > 0;
+	sim_gpu_error_percent = sim_has(SIM_GPUS) && sim_chance(15) ? 3 : 0;
 	sim_n_jobs = 1 + sim_below(SIM_MAX_JOBS);
 	for (unsigned i = 0; i < sim_n_jobs; i++)
 		roll_job(i);
@@ -331,6 +350,8 @@ void sim_end(void)
 	}
 	end_daemon();
 	SIM_CHECK(sim_n_slabs() == 0, "%u slabs are left at the end", sim_n_slabs());
+	sim_gpu_end();
+	SIM_CHECK(sim_n_gpu_slabs() == 0, "%u slabs are left on GPUs at the end", sim_n_gpu_slabs());
 	SIM_CHECK(sim_n_pages() == 0, "%u control pages are left at the end", sim_n_pages());
 }
 
@@ -403,7 +424,7 @@ static void check_session(const struct session *s)
 	}
 	SIM_CHECK(sum == c->n_leases, "session %u: %u leases, %u counted", (unsigned)s->number, sum, c->n_leases);
 	SIM_CHECK((s->state == SESSION_GHOST) == (s->peer == NULL), "session %u is a ghost with a connection, or neither", (unsigned)s->number);
-	SIM_CHECK(s->state != SESSION_GHOST || c->n_leases || uv_is_closing((const uv_handle_t *)&s->exit_poll), "session %u is a ghost that holds nothing", (unsigned)s->number);
+	SIM_CHECK(s->state != SESSION_GHOST || c->n_leases || c->mirror || uv_is_closing((const uv_handle_t *)&s->exit_poll), "session %u is a ghost that holds nothing", (unsigned)s->number);
 }
 
 static void check_slots(const struct slots *s, unsigned n_refs, const uint16_t *lent)
@@ -414,11 +435,15 @@ static void check_slots(const struct slots *s, unsigned n_refs, const uint16_t *
 		SIM_CHECK(lent[i] == slot->n_leases, "slot %u has %u leases, its holders %u", i, slot->n_leases, lent[i]);
 		SIM_CHECK(slot->state == SLOT_READY || !lent[i], "slot %u is on lease in state %d", i, slot->state);
 		SIM_CHECK(slot->state != SLOT_FREE || (!slot->owed && !slot->linked), "slot %u is free, and yet owed or listed", i);
-		SIM_CHECK(slot->state != SLOT_READY || lent[i] || slot->owed, "slot %u is nobody's and not free", i);
+		SIM_CHECK(slot->state != SLOT_READY || lent[i] || slot->owed || slot->n_copying, "slot %u is nobody's and not free", i);
 		SIM_CHECK(slot->generation >= slab->generation[i], "slot %u went back a generation", i);
 		slab->generation[i] = slot->generation;
+		SIM_CHECK(!slot->n_copying || slot->state == SLOT_READY, "slot %u is copied in state %d", i, slot->state);
 		n_refs += slot->state == SLOT_FILLING || slot->state == SLOT_DROPPED;
+		n_refs += slot->n_copying;
 	}
+	for (unsigned i = 0; i < s->n_mirrors; i++)
+		n_refs += !s->mirrors[i]->slab; /* it is being opened */
 	SIM_CHECK(n_refs == s->n_refs, "%u references to a slab, %u counted", s->n_refs, n_refs);
 }
 

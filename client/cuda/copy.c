@@ -31,6 +31,7 @@ struct copy {
 	char *host;                    /* the slab, shared and read-only */
 	size_t n_bytes, slot_bytes, stride;
 	size_t n_pinned;               /* bytes of the slab; 0: through stages */
+	bool stays;                    /* some of it could not be unpinned */
 	uint32_t n_slots;
 	cuda_ptr base;
 	struct cuda_stream *stream;
@@ -44,11 +45,15 @@ struct copy {
 
 /* ---- pinning ---- */
 
-static void unpin(struct copy *c)
+/* What CUDA does not let go must not be unmapped: its address would be somebody else's soon. False: then. */
+static bool unpin(struct copy *c)
 {
+	bool all = true;
+
 	for (size_t at = 0; at < c->n_pinned; at += PIECE)
-		c->gpu->driver->mem_host_unregister(c->host + at);
+		all &= c->gpu->driver->mem_host_unregister(c->host + at) == CUDA_OK;
 	c->n_pinned = 0;
+	return all;
 }
 
 static int pin_slab(struct copy *c)
@@ -63,7 +68,7 @@ static int pin_slab(struct copy *c)
 			c->n_pinned = at + n;
 	}
 	if (r != CUDA_OK)
-		unpin(c);
+		c->stays = !unpin(c);
 	return r;
 }
 
@@ -162,12 +167,12 @@ void copy_destroy(struct copy *c)
 		if (c->stage[i].done)
 			driver->event_destroy(c->stage[i].done);
 		if (c->stage[i].memory) {
-			driver->mem_host_unregister(c->stage[i].memory);
-			munmap(c->stage[i].memory, c->slot_bytes);
+			if (driver->mem_host_unregister(c->stage[i].memory) == CUDA_OK)
+				munmap(c->stage[i].memory, c->slot_bytes);
 		}
 	}
-	unpin(c);
-	munmap(c->host, c->n_bytes);
+	if (unpin(c) && !c->stays)
+		munmap(c->host, c->n_bytes);
 	free(c->copied);
 	free(c);
 }

@@ -217,7 +217,7 @@ bool delivery_destroy(struct delivery *d, uint32_t n_slots)
 	if (!d)
 		return true;
 	unmapped = !d->imported;
-	if (gpu_enter(&d->gpu, &visit) == CUDA_OK) {
+	if (gpu_enter(&d->gpu, &visit) == CUDA_OK || gpu_enter(&d->gpu, &visit) == CUDA_OK) { /* a second try, as there will be no other time */
 		unmapped = dismantle(d, n_slots);
 		gpu_leave(&d->gpu, &visit);
 	}
@@ -425,6 +425,12 @@ int delivery_collect(struct batchd_loader *l, bool *more)
 	return d->lost;
 }
 
+void delivery_tell(struct batchd_loader *l, const struct fault *f)
+{
+	if (f->code && !l->fault.code && pthread_equal(l->taker, pthread_self()))
+		memcpy(l->fault.text, f->text, sizeof f->text);
+}
+
 /* The trainer's own work on the batch is queued on its stream: an event behind it tells when the slot may go back. 0 or a code with f. */
 static int release_behind(struct batchd_loader *l, struct device_lease *lease, struct cuda_stream *stream, struct fault *f)
 {
@@ -483,9 +489,7 @@ int batchd_cuda_release(struct batchd_loader *l, uint32_t slot, uint64_t generat
 	r = lease ? release_in_context(owner, lease, stream, &f) :
 		    fault_set(&f, BATCHD_E_INVALID, "batchd_cuda_release: %s", l->delivery ? "this batch is no longer on loan, or a tensor has it" :
 			      "this loader delivers to no GPU: option device");
-	/* Another thread's mistakes are its own: the text is not to change under whoever reads it here. The loader goes on. */
-	if (r < 0 && !l->fault.code && pthread_equal(l->taker, pthread_self()))
-		memcpy(l->fault.text, f.text, sizeof f.text);
+	delivery_tell(l, &f);
 	pthread_mutex_unlock(&l->lock);
 	return r;
 }
@@ -643,6 +647,17 @@ static void note_lent(struct batchd_loader *l, const struct batchd_batch *b)
 	pthread_mutex_unlock(&l->lock);
 }
 
+/* Nobody will give back what nobody was given. */
+static void take_back(struct batchd_loader *l, const struct batchd_batch *b)
+{
+	pthread_mutex_lock(&l->lock);
+	l->delivery->lease[b->slot].n_lent--;
+	slices_stop(l);
+	if (lease_ends(&l->lease[b->slot]))
+		(void)delivery_let_go(l, b->slot);
+	pthread_mutex_unlock(&l->lock);
+}
+
 static int arrive(struct batchd_loader *l, struct batchd_batch *b)
 {
 	struct delivery *d = l->delivery;
@@ -652,6 +667,7 @@ static int arrive(struct batchd_loader *l, struct batchd_batch *b)
 	note_lent(l, b);
 	r = d->copy ? begin_copies(l, b) : CUDA_OK;
 	if (r != CUDA_OK) {
+		take_back(l, b);
 		gpu_fault(&d->gpu, r, &l->fault, "cannot copy a batch to the GPU");
 		return l->fault.code = BATCHD_E_GPU;
 	}

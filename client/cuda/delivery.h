@@ -97,6 +97,9 @@ struct batchd_loader *delivery_owner(struct batchd_loader *l, uint64_t generatio
 struct device_lease *delivery_lease(struct batchd_loader *l, uint32_t slot, uint64_t generation);
 /* Notes that stream reads the batch, and makes it wait for the batch's bytes. In the GPU's context. A CUDA result. */
 int delivery_use(struct delivery *d, struct device_lease *lease, struct cuda_stream *stream);
+/* Says what went wrong in a call that any thread may make, but only in the thread that takes batches: another's mistakes are its own, and the text is not to change under
+ * whoever reads it here. The loader goes on. Under the lock. */
+void delivery_tell(struct batchd_loader *l, const struct fault *f);
 /* A deleter's part: any thread, also without the lock. node is freed by whoever looks at it; neither it nor d may be touched afterwards. */
 void delivery_return(struct delivery *d, struct returned *node);
 

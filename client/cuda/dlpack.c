@@ -130,24 +130,41 @@ int batchd_cuda_dlpack(struct batchd_loader *l, const struct batchd_batch *b, in
 	return 0;
 }
 
+/* Under the loader's lock. A CUDA result, or -1: there is no such batch. */
+static int add_stream(struct batchd_loader *owner, uint32_t slot, uint64_t generation, struct cuda_stream *stream)
+{
+	struct device_lease *lease = owner && slot < owner->n_slots ? &owner->delivery->lease[slot] : NULL;
+	struct gpu_visit visit;
+	int r;
+
+	if (!lease || lease->generation != generation || !(lease->n_lent || lease->n_exported))
+		return -1;
+	r = gpu_enter(&owner->delivery->gpu, &visit);
+	if (r == CUDA_OK) {
+		r = delivery_use(owner->delivery, lease, stream);
+		gpu_leave(&owner->delivery->gpu, &visit);
+	}
+	return r;
+}
+
 int batchd_cuda_add_stream(struct batchd_loader *l, uint32_t slot, uint64_t generation, void *stream)
 {
-	struct device_lease *lease = NULL;
 	struct batchd_loader *owner;
-	struct gpu_visit visit;
-	int r = BATCHD_E_INVALID;
+	struct fault f = { 0 };
+	int r;
 
 	if (loader_is_foreign(l))
 		return BATCHD_E_FORKED;
 	pthread_mutex_lock(&l->lock);
 	owner = delivery_owner(l, generation);
-	if (owner && slot < owner->n_slots)
-		lease = &owner->delivery->lease[slot];
-	if (lease && lease->generation == generation && (lease->n_lent || lease->n_exported) &&
-	    gpu_enter(&owner->delivery->gpu, &visit) == CUDA_OK) {
-		r = delivery_use(owner->delivery, lease, stream) == CUDA_OK ? 0 : BATCHD_E_INVALID;
-		gpu_leave(&owner->delivery->gpu, &visit);
+	r = add_stream(owner, slot, generation, stream);
+	if (r > 0) {
+		gpu_fault(&owner->delivery->gpu, r, &f, "batchd_cuda_add_stream cannot note the stream");
+		f.code = r == CUDA_INVALID_VALUE ? BATCHD_E_INVALID : BATCHD_E_GPU;
+	} else if (r < 0) {
+		fault_set(&f, BATCHD_E_INVALID, "batchd_cuda_add_stream: this batch is no longer on loan");
 	}
+	delivery_tell(l, &f);
 	pthread_mutex_unlock(&l->lock);
-	return r;
+	return f.code;
 }

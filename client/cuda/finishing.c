@@ -55,12 +55,13 @@ static int check_target(struct batchd_loader *l, cuda_ptr to)
 {
 	const struct gpu *g = &l->delivery->gpu;
 	unsigned type = HOST_MEMORY;
-	int ordinal = -1;
+	int ordinal = -1, r = to ? g->driver->pointer_get_attribute(&type, CUDA_POINTER_MEMORY_TYPE, to) : CUDA_INVALID_VALUE;
 
-	if (!to || g->driver->pointer_get_attribute(&type, CUDA_POINTER_MEMORY_TYPE, to) != CUDA_OK || type == HOST_MEMORY ||
-	    g->driver->pointer_get_attribute(&ordinal, CUDA_POINTER_DEVICE_ORDINAL, to) != CUDA_OK || ordinal != g->ordinal)
-		return misuse(l, "the target is no memory of the loader's GPU");
-	return 0;
+	if (r == CUDA_OK)
+		r = g->driver->pointer_get_attribute(&ordinal, CUDA_POINTER_DEVICE_ORDINAL, to);
+	if (r != CUDA_OK && r != CUDA_INVALID_VALUE) /* which is what addresses get that CUDA does not know */
+		return outcome(l, r, "cannot look at the target");
+	return r == CUDA_OK && type != HOST_MEMORY && ordinal == g->ordinal ? 0 : misuse(l, "the target is no memory of the loader's GPU");
 }
 
 /* The steps that all have in common: queue(l, rows, to, stream) with the batch's bytes in place. to: 0 where there is no target. */

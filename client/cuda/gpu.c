@@ -107,22 +107,26 @@ static int choose(const struct cuda_driver *driver, const char *text, int n_devi
 	return (int)n;
 }
 
-static int attribute(const struct gpu *g, enum cuda_device_attribute a)
+/* An attribute that a driver may not know yet: then it is 0. A CUDA result after which nothing works, or CUDA_OK. */
+static int look_for(const struct gpu *g, enum cuda_device_attribute a, int *value)
 {
-	int value = 0;
+	int r = g->driver->device_get_attribute(value, a, g->device);
 
-	return g->driver->device_get_attribute(&value, a, g->device) == CUDA_OK ? value : 0;
+	return cuda_error_sticky(r) ? r : CUDA_OK;
 }
 
 int gpu_open(struct gpu *g, const char *wanted, struct fault *f)
 {
 	const struct cuda_driver *driver = gpu_driver(f);
-	int n_devices = 0, ordinal, r;
+	int n_devices = 0, ordinal, r, read_only = 0;
 
 	*g = (struct gpu){ 0 };
 	if (!driver)
 		return f->code;
-	if (driver->device_get_count(&n_devices) != CUDA_OK || n_devices < 1)
+	r = driver->device_get_count(&n_devices);
+	if (r != CUDA_OK)
+		return fault_set(f, BATCHD_E_GPU, "cannot list this process's GPUs: %s", cuda_error_name(driver, r));
+	if (n_devices < 1)
 		return fault_set(f, BATCHD_E_GPU, "this process sees no GPU (is CUDA_VISIBLE_DEVICES empty?)");
 	ordinal = choose(driver, wanted, n_devices, f);
 	if (ordinal < 0)
@@ -136,13 +140,16 @@ int gpu_open(struct gpu *g, const char *wanted, struct fault *f)
 	if (r == CUDA_OK)
 		r = driver->driver_get_version(&g->driver_version);
 	if (r == CUDA_OK)
+		r = driver->device_get_attribute(&g->n_multiprocessors, CUDA_DEVICE_MULTIPROCESSOR_COUNT, g->device);
+	if (r == CUDA_OK)
+		r = look_for(g, CUDA_DEVICE_READ_ONLY_HOST_REGISTER_SUPPORTED, &read_only);
+	if (r == CUDA_OK)
 		r = driver->primary_ctx_retain(&g->context, g->device);
 	if (r != CUDA_OK) {
 		g->context = NULL;
 		return fault_set(f, BATCHD_E_GPU, "cannot use %s: %s", g->name, cuda_error_name(driver, r));
 	}
-	g->n_multiprocessors = attribute(g, CUDA_DEVICE_MULTIPROCESSOR_COUNT);
-	g->registers_read_only = attribute(g, CUDA_DEVICE_READ_ONLY_HOST_REGISTER_SUPPORTED) != 0;
+	g->registers_read_only = read_only != 0;
 	return 0;
 }
 

@@ -231,10 +231,13 @@ static uint64_t piece_bytes(const struct gpu_host *h)
 	return (slots ? slots : 1) * h->slot_bytes;
 }
 
-static void unregister(struct gpu *gpu, struct gpu_host *h, uint64_t bytes)
+/* False: CUDA has not let go of all of it. */
+static bool unregister(struct gpu *gpu, struct gpu_host *h, uint64_t bytes)
 {
+	bool all = true;
 	for (uint64_t at = 0; at < bytes && !gpu->own.lost; at += piece_bytes(h))
-		failed(gpu, gpu->all->driver.mem_host_unregister(h->base + at), "cuMemHostUnregister");
+		all &= !failed(gpu, gpu->all->driver.mem_host_unregister(h->base + at), "cuMemHostUnregister");
+	return all && !gpu->own.lost;
 }
 
 static int register_pieces(struct gpu *gpu, struct gpu_host *h)
@@ -306,15 +309,16 @@ static int pin(struct gpu *gpu, struct gpu_slab_work *sw)
 	return mode == GPU_PIN_ON ? GPU_E_UNPINNED : 0;
 }
 
-static void unpin(struct gpu *gpu, struct gpu_slab_work *sw)
+static bool unpin(struct gpu *gpu, struct gpu_slab_work *sw)
 {
 	uint64_t bytes = (uint64_t)sw->host->slot_bytes * sw->host->n_slots;
-	unregister(gpu, sw->host, bytes);
+	bool all = unregister(gpu, sw->host, bytes);
 	gpu->own.n_uses--;
 	pthread_mutex_lock(&gpu->all->lock);
 	gpu->all->pinned_bytes -= bytes;
 	gpu->stats.pinned_bytes -= bytes;
 	pthread_mutex_unlock(&gpu->all->lock);
+	return all;
 }
 
 /* ---- slabs ---- */
@@ -412,9 +416,9 @@ static int close_slab(struct gpu *gpu, struct gpu_slab_work *sw)
 
 static int unpin_host(struct gpu *gpu, struct gpu_slab_work *sw)
 {
-	unpin(gpu, sw);
+	bool all = unpin(gpu, sw);
 	leave_context(gpu);
-	return gpu->own.lost ? GPU_E_LOST : 0;
+	return gpu->own.lost ? GPU_E_LOST : all ? 0 : GPU_E_FAILED;
 }
 
 /* ---- copies ---- */

@@ -250,7 +250,7 @@ void gpu_slab_close(struct gpu_slab *slab, void (*on_closed)(void *arg, bool los
 
 static void end_closing(struct gpu_slab_work *sw)
 {
-	sw->on_closed(sw->closed_arg, sw->work.result == GPU_E_LOST);
+	sw->on_closed(sw->closed_arg, sw->work.result != 0);
 	free(sw);
 }
 

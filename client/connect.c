@@ -55,7 +55,8 @@ static int dial_checked(const char *address, bool own)
 	return r < 0 ? r : connection_dial(address);
 }
 
-static int connect_given(struct connection *c, const char *address, struct fault *f)
+/* told_by: what named the address. */
+static int connect_given(struct connection *c, const char *address, const char *told_by, struct fault *f)
 {
 	int r;
 
@@ -64,6 +65,9 @@ static int connect_given(struct connection *c, const char *address, struct fault
 				 sizeof c->address - 1);
 	strcpy(c->address, address);
 	r = connection_dial(address);
+	if (r == -ENOENT || r == -ECONNREFUSED)
+		return fault_set(f, BATCHD_E_CONNECT, "no batchd answers at %s (%s): %s; start one with `batchd --socket %s`, or leave %s out to have one found "
+				 "or started", address, told_by, strerror(-r), address, told_by);
 	if (r < 0)
 		return fault_set(f, r == -EACCES ? BATCHD_E_ACCESS : BATCHD_E_CONNECT, "no batchd answers at %s: %s", address,
 				 r == -EAGAIN ? "it is too busy" : strerror(-r));
@@ -99,9 +103,9 @@ static int find_daemon(struct connection *c, const char *address, bool autostart
 	int r;
 
 	if (address && *address)
-		return connect_given(c, address, f);
+		return connect_given(c, address, "the socket option", f);
 	if (variable && *variable)
-		return connect_given(c, variable, f);
+		return connect_given(c, variable, "$" ADDRESS_VARIABLE, f);
 	r = connect_any(c, tried, sizeof tried);
 	if (r == 0)
 		return 0;

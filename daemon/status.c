@@ -232,6 +232,8 @@ static json_t *session_part(const struct session *s)
 		set_int(o, "behind", group_n_behind(&s->consumer)); /* batches, of the first at about the same place */
 		set_int(o, "skipped", s->consumer.n_skipped);
 		set(o, "apart", json_boolean(group_is_apart(&s->consumer)));
+		if (s->consumer.follows)
+			set_int(o, "waits_for_epoch", s->consumer.cursor.epoch); /* until its group gets there */
 	}
 	return o;
 }

@@ -454,6 +454,8 @@ static void session_state(const json_t *root, const json_t *s, char *buf, size_t
 		snprintf(buf, size, "%s", state);
 	else if (held > 0)
 		snprintf(buf, size, "holds %.0f batch%s%s", held, held > 1 ? "es" : "", blocks ? "; others wait for it" : "");
+	else if (json_object_get(s, "waits_for_epoch"))
+		snprintf(buf, size, "waits for its group to begin epoch %.0f", number(s, "waits_for_epoch"));
 	else if (number(stream, "ready") > 0)
 		snprintf(buf, size, "has batches%s", blocks ? "; others wait for it" : "");
 	else if (waiting && *stream_waits_for(stream, waits, sizeof waits))

@@ -276,6 +276,23 @@ def test_with_join_epochs_are_the_groups(daemon, golden_of):
     assert digests(images) == golden_of(5)[0][2]
 
 
+def test_who_joined_for_the_next_epoch_waits_for_it_and_the_status_says_so(daemon, golden_of, batchctl):
+    # Within its time limit; it may ask again; the group gets there when it gets there, and then both have the same.
+    a, b = make(16), make(16, join="epoch", timeout=0.3)
+    a_it = iter(a)
+    next(a_it)
+    b_it = iter(b)
+    with pytest.raises(TimeoutError, match="no batch within 0.3 s"):
+        next(b_it)
+    assert [s["waits_for_epoch"] for s in batchd.status()["sessions"] if s["rank"] == b.rank] == [1]
+    assert "waits for its group to begin epoch 1" in batchctl("status").stdout
+    assert sum(1 for _ in a_it) == PER_EPOCH - 1
+    b.timeout, b._timeout_ms = 0, batchd._lib.UNTIL_SIGNAL
+    for k, (x, y) in enumerate(zip(a, b_it, strict=True)):
+        assert (b.last_batch.epoch, b.last_batch.step) == (1, k)
+        assert digests(x[0]) == digests(y[0]) == golden_of(1)[k][2]
+
+
 def test_status_says_who_is_behind_and_what_was_missed(daemon, batchctl):
     fast, slow = make(16, policy="skip"), make(16, policy="skip")
     slow_it = iter(slow)

@@ -175,9 +175,9 @@ class DataLoader:
                   (default with a world_size); "skip": it misses the oldest batches, last_batch.n_skipped says how many; "detach": it goes
                   on where it was, with batches made for it alone, until it has caught up (default without). The same for all of a job
     join          share without world_size: where a trainer begins that has no position of its own. "next": with the group's next batch;
-                  "epoch": with the next epoch's first, when the group gets there; "start": with this epoch's first, from where it
-                  catches up. Epochs are the group's then, and set_epoch has no effect. None: as set_epoch or load_state_dict say,
-                  else as "start"
+                  "epoch": with the next epoch's first, for which it waits until the group gets there (within `timeout`); "start": with
+                  this epoch's first, from where it catches up, in batches made for it alone, out of the caches where they have them.
+                  Epochs are the group's then, and set_epoch has no effect. None: as set_epoch or load_state_dict say, else as "start"
     group_batch_size   share: rows of the group's batches, the same for all of a job; each trainer takes them in slices of its own
                   batch_size, which has to divide it, without a copy: the batches that it would get alone. None: batch_size
     num_workers   threads that the daemon should use for this loader; None: it decides

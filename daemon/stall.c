@@ -5,10 +5,11 @@
  *
  *     the kernel says that it is stopped, or stuck in a system call that cannot be interrupted, or
  *     it uses no processor and another rank of its job is ahead of it, or
- *     (share) another trainer of its group waits because of the batches it has.
+ *     (share) another trainer of its group waits because of the batches it has, or, while it uses no processor, for the epoch that comes after them.
  *
- * The report goes to the log, once per spell, to the other trainers of the job, and into the status; nothing is taken from anybody. The others hear of it at their next call, and through
- * the status at any time, long before a collective gives up on them. */
+ * The report goes to the log, once per spell, to the other trainers of the job, and into the status; nothing is taken from anybody, but who waits for its
+ * group's next epoch does not wait for this one any more. The others hear of it at their next call, and through the status at any time, long before a collective
+ * gives up on them. */
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -112,6 +113,16 @@ static const struct session *somebody_ahead(const struct session *s, uint64_t *b
 	return best;
 }
 
+/* Another trainer of its group begins with the next epoch, and it is this one that is to get there first. */
+static bool is_followed(const struct session *s)
+{
+	for (const struct session *o = s->job->sessions; o; o = o->next_in_job) {
+		if (o->consumer.follows && o->consumer.stream && o->consumer.stream == s->consumer.stream)
+			return true;
+	}
+	return false;
+}
+
 /* Why it counts as stalled, in words; false: it does not. */
 static bool is_stalled(const struct session *s, uint64_t now, uint64_t after_ns, char *why, size_t size)
 {
@@ -125,6 +136,8 @@ static bool is_stalled(const struct session *s, uint64_t now, uint64_t after_ns,
 		snprintf(why, size, "it is stuck in the kernel (an uninterruptible wait: a disk, a network file system or a driver)");
 	} else if (s->job->spec.share && s->job->spec.policy == GROUP_WAIT && somebody_waits(s)) {
 		snprintf(why, size, "others of its group wait for the batches it has");
+	} else if (!uses_cpu && is_followed(s)) {
+		snprintf(why, size, "others wait for its group to begin the next epoch");
 	} else if (leader && !uses_cpu && !is_busy_elsewhere(s, now, after_ns)) {
 		snprintf(why, size, "it %s while rank %u is %" PRIu64 " batch%s ahead", p.state ? "uses no processor" : "takes none", leader->consumer.rank, by,
 			 by == 1 ? "" : "es");
@@ -162,12 +175,15 @@ static void begin_spell(struct session *s, uint64_t idle_ns)
 		 s->program, (int)s->pid, seconds(idle_ns), s->consumer.n_leases, s->stall.why);
 	log_record(LOG_LEVEL_WARNING, "stalled", "session %" PRIu64 " %s", s->number, text);
 	tell_others(s, BATCHD__WIRE__NOTICE_KIND__RANK_STALLED, text, seconds(idle_ns));
+	s->consumer.stuck = true;
+	if (s->consumer.group)
+		group_pump(s->consumer.group);
 }
 
 static void end_spell(struct session *s, const char *how)
 {
 	char text[256];
-	s->stall.is_on = false;
+	s->stall.is_on = s->consumer.stuck = false;
 	snprintf(text, sizeof(text), "rank %u of job %s (pid %d) %s after %.0f s", s->consumer.rank, s->job->spec.job, (int)s->pid, how,
 		 seconds(uv_hrtime() - s->stall.active_ns));
 	log_record(LOG_LEVEL_NOTICE, "goes-on", "session %" PRIu64 ": %s", s->number, text);

@@ -330,6 +330,45 @@ START_TEST(test_a_resumed_group_has_not_had_the_beginning_of_its_epoch)
 }
 END_TEST
 
+START_TEST(test_who_waits_for_the_next_epoch_does_not_wait_for_who_is_stuck)
+{
+	/* Two wait for the epoch of one that holds all it may. As long as it may just be busy they get nothing; when it is known to be stuck they begin, together, but
+	 * with policy wait. It goes on as if nothing had been, and so does one that never was. */
+	for (enum group_policy policy = GROUP_WAIT; policy <= GROUP_DETACH; policy++) {
+		begin(policy, 1);
+		struct trainer *a = come_and_seek(0, 0, 0), *b = come(1, 4), *c = come(2, 4);
+		wait_for(&f, a, GROUP_SHARE);
+		join(b, GROUP_AT_EPOCH);
+		join(c, GROUP_AT_EPOCH);
+		for (int i = 0; i < 50; i++)
+			uv_run(&f.loop, UV_RUN_NOWAIT);
+		ck_assert_uint_eq(b->n + c->n, 0);
+		a->c.stuck = true;
+		group_pump(&f.loader->group);
+		if (policy != GROUP_WAIT) {
+			for (unsigned n = 1; n <= PER_EPOCH; n++) {
+				consume(&f, b, n);
+				consume(&f, c, n);
+			}
+			ck_assert_ptr_eq(b->c.stream, c->c.stream);
+			ck_assert_ptr_ne(b->c.stream, a->c.stream);
+		}
+		a->c.stuck = false;
+		for (unsigned n = 1; n <= PER_EPOCH + 2; n++)
+			consume(&f, a, n);
+		consume(&f, b, 3);
+		check_golden(a, 0, 0);
+		check_golden(b, 1, 0);
+		check_golden(c, 1, 0);
+		ck_assert_uint_eq(a->c.n_skipped + b->c.n_skipped + c->c.n_skipped, 0);
+		leave(a);
+		leave(b);
+		leave(c);
+		teardown(&f);
+	}
+}
+END_TEST
+
 START_TEST(test_who_waits_for_the_next_epoch_gets_it_when_the_others_leave)
 {
 	/* The group it waits for ends in the middle of its epoch. */
@@ -591,6 +630,7 @@ int main(void)
 	tcase_add_test(t, test_a_latecomer_begins_where_it_asks);
 	tcase_add_test(t, test_the_first_of_a_group_begins_at_the_beginning);
 	tcase_add_test(t, test_a_resumed_group_has_not_had_the_beginning_of_its_epoch);
+	tcase_add_test(t, test_who_waits_for_the_next_epoch_does_not_wait_for_who_is_stuck);
 	tcase_add_test(t, test_who_waits_for_the_next_epoch_gets_it_when_the_others_leave);
 	tcase_add_test(t, test_who_is_left_alone_at_the_end_of_an_epoch_goes_on);
 	tcase_add_test(t, test_a_replay_does_not_stop_the_group_nor_the_group_the_replay);

@@ -404,16 +404,30 @@ struct slot *group_claim(struct stream *s)
 
 /* ---- going on ---- */
 
-/* Who waits for the group to get to an epoch begins when another has begun it, or when nobody else is left. */
+static bool gets_on(const struct stream *s)
+{
+	for (uint32_t i = 0; i < s->n_consumers; i++) {
+		if (is_in_stream(s, s->consumers[i]) && !s->consumers[i]->stuck)
+			return true;
+	}
+	return false;
+}
+
+/* Who waits for the group to get to an epoch begins when another has begun it, or when nobody else is left. Those who are left and do not get on are not waited for
+ * either, but with policy wait: it begins apart from them. */
 static void let_follow(struct group *g, struct stream *s)
 {
 	const struct consumer *first = first_of(s);
+	bool apart = g->policy != GROUP_WAIT && !gets_on(s);
 	for (uint32_t i = 0; i < s->n_consumers; i++) {
 		struct consumer *c = s->consumers[i];
-		if (c && c->follows && (!first || position_compare(&first->cursor, &c->cursor) > 0))
-			c->follows = false;
-		else
+		bool begun = !first || (c && position_compare(&first->cursor, &c->cursor) > 0);
+		if (!c || !c->follows || (!begun && !apart))
 			continue;
+		struct position at = c->cursor;
+		c->follows = false;
+		if (!begun)
+			settle(g, c, find_cover(g, &at, s), &at);
 		g->again = true;
 	}
 }

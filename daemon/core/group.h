@@ -34,7 +34,7 @@ const char *group_policy_name(enum group_policy p);
 /* Where a trainer without a position of its own begins. Numbers as in proto/batchd.proto. */
 enum group_start {
 	GROUP_AT_NEXT,   /* with the next batch that nobody has had */
-	GROUP_AT_EPOCH,  /* with the next epoch's first batch, when the group gets there */
+	GROUP_AT_EPOCH,  /* with the next epoch's first batch, when the group gets there, or those who should bring it there are stuck */
 	GROUP_AT_START,  /* with the current epoch's first batch, in a cohort of its own until it has caught up */
 };
 

@@ -47,6 +47,7 @@ struct consumer {
 	uint64_t seek;              /* the trainer's number for that */
 	uint64_t n_published;
 	bool follows;               /* in a group: gets nothing until another has been given the batch at `cursor` */
+	bool stuck;                 /* its trainer does not get on: nobody waits for it to reach an epoch. Whoever watches trainers says so */
 	uint32_t quota;             /* the most leases it may have; 0: as many as there are slots */
 	uint64_t n_skipped;         /* batches that it missed, in all */
 	uint64_t n_missed;          /* those between the last it was given and the next */

@@ -177,8 +177,8 @@ def test_each_trial_takes_its_own_batch_size(daemon, golden_of):
         is_golden(said, golden_of, n)
 
 
-def make(batch, **more):
-    return batchd.DataLoader(DATA, batch, shuffle=True, seed=4, mode="share", job="one", rank=-1, world_size=1, n_slots=4, arrays="numpy",
+def make(batch, *, job="one", **more):
+    return batchd.DataLoader(DATA, batch, shuffle=True, seed=4, mode="share", job=job, rank=-1, world_size=1, n_slots=4, arrays="numpy",
                              **more)
 
 
@@ -291,6 +291,25 @@ def test_who_joined_for_the_next_epoch_waits_for_it_and_the_status_says_so(daemo
     for k, (x, y) in enumerate(zip(a, b_it, strict=True)):
         assert (b.last_batch.epoch, b.last_batch.step) == (1, k)
         assert digests(x[0]) == digests(y[0]) == golden_of(1)[k][2]
+
+
+@pytest.mark.parametrize("how", ["stopped", "asleep"])
+def test_who_waits_for_the_next_epoch_does_not_wait_for_a_stuck_one(make_daemon, golden_of, how):
+    # The only trial that could bring the group there does nothing: it is reported, and the new one begins without it. It has missed nothing when it goes on.
+    d = make_daemon(config="stall_after: 300ms\n")
+    old = begin(start())
+    said = [old.hear()]
+    if how == "stopped":
+        old.process.send_signal(signal.SIGSTOP)
+    new = make(16, job="trials", join="epoch", on_stall="ignore")
+    got = [digests(images) for images, _ in new]
+    assert f"stalled: rank 0 of job trials (python, pid {old.process.pid})" in d.output()
+    assert new.last_batch.epoch == 1 and got == [b[2] for b in golden_of(1)]
+    new.close()
+    old.process.send_signal(signal.SIGCONT)
+    said += finish(old)
+    assert places(said) == run((0, 0), PER_EPOCH)
+    is_golden(said, golden_of)
 
 
 def test_status_says_who_is_behind_and_what_was_missed(daemon, batchctl):

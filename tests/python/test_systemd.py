@@ -201,3 +201,15 @@ def test_wrong_configuration_reaches_the_managers_status(tmp_path):
     messages.setblocking(False)
     assert messages.recv(4096).decode().startswith(f"STATUS={tmp_path}/c.yaml:1: workers: 'many' is not valid; expected ")
     messages.close()
+
+
+def test_the_manual_explains_every_key_of_the_example():
+    """Proves that batchd.yaml(5) is whole: the example has every key there is, as a setting or commented out."""
+    manual = (REPO / "daemon/batchd.yaml.5").read_text()
+    table = (REPO / "daemon/config-key.c").read_text()
+    keys = {name.split(".")[-1] for name in re.findall(r"\{KEY\(([a-z_.]+),", table)}
+    example = (UNITS / "batchd.yaml").read_text()
+    assert len(keys) > 30
+    for key in sorted(keys):
+        assert re.search(rf"^#? *{key}:", example, re.M), f"systemd/batchd.yaml lacks {key}"
+        assert re.search(rf"\bCm (cache\.)?{key}\b", manual), f"batchd.yaml(5) lacks {key}"

@@ -1,0 +1,98 @@
+"""Batches that a Python process makes, for three DDP ranks and for three trials, while the producers and the daemon are killed and producers are replaced by newer
+ones. Ranks go on from their states, trials with the next batch; whatever comes is the batch that its epoch and step name, and in order."""
+import random
+import time
+import warnings
+
+import crew
+import trials
+
+WORLD, N_BATCHES = 3, 23
+PRODUCER = """
+import sys, time, numpy as np, batchd
+name, socket = sys.argv[1:]
+class Data:
+    def set_epoch(self, epoch):
+        self.epoch = epoch
+    def __len__(self):
+        return 23
+    def __iter__(self):
+        for i in range(23):
+            time.sleep(0.002 if i % 7 else 0.01)
+            yield {"at": np.array([self.epoch, i]), "rows": np.full((4, 5 + i % 3), self.epoch * 100 + i, "f4"), "text": f"{self.epoch}/{i}"}
+print("here", flush=True)
+while True:
+    try:
+        batchd.serve(Data(), name, resumable=True, id="d", slot_bytes=8192, socket=socket, reconnect=60)
+    except ConnectionError:
+        time.sleep(0.02)  # it was to begin while the daemon was away
+"""
+
+
+def trainer(batchd, daemon, name, mode, rank):
+    def check(loader, batch, epoch, step):
+        k = step * WORLD + rank if mode == "shard" else step
+        if batch["at"].tolist() != [epoch, k] or not (batch["rows"] == epoch * 100 + k).all() or batch["text"] != f"{epoch}/{k}":
+            raise crew.Failure(f"batch {step} of epoch {epoch} is that of {batch['at'].tolist()}")
+
+    def follow(self, loader, state):
+        while not self.stopping:
+            for batch in loader:
+                check(loader, batch, *self.had(loader))
+                state[0] = loader.state_dict() if mode == "shard" else None
+                time.sleep(0.001 * rank)
+                if self.stopping:
+                    return
+
+    def work(self):
+        state, who = [None], {"rank": rank, "world_size": WORLD} if mode == "shard" else {"mode": "share", "rank": -1, "world_size": 1}
+        while not self.stopping:
+            try:
+                with batchd.DataLoader(f"serve:{name}", arrays="numpy", job=name, socket=str(daemon.socket), reconnect=crew.PATIENCE_S, progress=False, **who) as loader:
+                    if state[0]:
+                        loader.load_state_dict(state[0])
+                    elif mode == "share":
+                        self.at = None
+                    follow(self, loader, state)
+            except (batchd.ProducerError, batchd.errors.ConnectError, batchd.errors.LostError, batchd.errors.ShutdownError):
+                time.sleep(0.02)
+
+    return trials.Thread(f"rank {rank} of {name}", work)
+
+
+def scenario(args, folder, progress):
+    rng = random.Random(args.seed)
+    batchd = trials.package(args.build)
+    warnings.simplefilter("ignore")
+    daemon = crew.Daemon(args.build, folder)
+    names = {"shard": "ranks", "share": "trials"}
+    producers = {mode: trials.Process(PRODUCER, name, daemon.socket) for mode, name in names.items()}
+    everybody = [trainer(batchd, daemon, name, mode, rank) for mode, name in names.items() for rank in range(WORLD)]
+    did = {"producer_kills": 0, "takeovers": 0, "daemon_kills": 0}
+    trials.wait_for(everybody, 10)
+    for n in range(args.rounds):
+        mode, what = rng.choice(list(names)), ("producer_kills", "takeovers", "daemon_kills")[n % 3]
+        did[what] += 1
+        if what == "daemon_kills":
+            trials.restart(daemon, rng)
+        elif what == "producer_kills":
+            producers[mode].kill()
+            time.sleep(rng.choice((0, 0.05)))
+            producers[mode] = trials.Process(PRODUCER, names[mode], daemon.socket)
+        else:
+            old, producers[mode] = producers[mode], trials.Process(PRODUCER, names[mode], daemon.socket)
+            producers[mode].wait_for_line()
+            trials.wait_for(everybody, 5)
+            old.kill()
+        trials.wait_for(everybody, 30)  # over the end of an epoch
+        progress(n + 1)
+    trials.stop(everybody)
+    for p in producers.values():
+        p.kill()
+    crew.until("all slots, sessions and loaders are gone", daemon.is_empty)
+    daemon.stop()
+    return {**did, "batches": sum(t.n_batches for t in everybody)}
+
+
+if __name__ == "__main__":
+    crew.main("producers", __doc__, 300, 6, scenario)

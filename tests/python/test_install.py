@@ -68,7 +68,7 @@ def test_example_trainer_compiles_with_the_installed_pkg_config_file(installed, 
     if static:
         flags = [f"{prefix}/lib/libbatchd.a" if f == "-lbatchd" else f for f in flags]
     program = tmp_path / "train"
-    subprocess.run([os.environ.get("CC", "cc"), "-o", program, REPO / "client/examples/train.c", *flags], check=True)
+    subprocess.run([*os.environ.get("CC", "cc").split(), "-o", program, REPO / "client/examples/train.c", *flags], check=True)
     linked = subprocess.run(["ldd", program], capture_output=True, text=True, check=True, env={**environment, "LD_LIBRARY_PATH": f"{prefix}/lib"}).stdout
     assert ("libbatchd.so.0" in linked) != static
     done = subprocess.run([program, f"imagefolder:{samples}"], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60,

@@ -34,7 +34,7 @@ uint64_t sim_made_index(uint64_t epoch, uint64_t step)
 
 void sim_maker_starts(struct sim_maker *k, struct sim_job *j)
 {
-	static pid_t last_pid = 1000000;
+	static pid_t last_pid = 6000000;
 	Batchd__Wire__Hello h = BATCHD__WIRE__HELLO__INIT;
 	Batchd__Wire__Produce p = BATCHD__WIRE__PRODUCE__INIT;
 	*k = (struct sim_maker){ .job = j, .pid = ++last_pid };

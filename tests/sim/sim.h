@@ -30,7 +30,9 @@ enum sim_feature {
 	SIM_RESTARTS = 2,   /* the daemon is killed or stopped, another takes its place, and trainers come back and go on where they were */
 	SIM_SERVED = 4,     /* some jobs' batches are made by producers */
 	SIM_GPUS = 8,       /* some trainers want their batches on a GPU */
-	SIM_ALL_FEATURES = SIM_BASES | SIM_RESTARTS | SIM_SERVED | SIM_GPUS,
+	SIM_STALLS = 16,    /* stalled trainers are looked for; /proc knows none of these processes */
+	SIM_ASKS = 32,      /* Compare, and trainers with batch sizes of their own */
+	SIM_ALL_FEATURES = SIM_BASES | SIM_RESTARTS | SIM_SERVED | SIM_GPUS | SIM_STALLS | SIM_ASKS,
 	SIM_ANY_FEATURES = 1u << 31, /* for sim_begin: the seed decides */
 };
 
@@ -211,6 +213,7 @@ struct sim_trainer {
 	uint64_t seek;
 	struct position expect;
 	bool stopped, said_waiting, misbehaved;
+	bool comparing; /* and the answer is still to come */
 	bool again, began, gave_up; /* it has come back; knows where it is; wants no more */
 	uint64_t born_ns, incarnation;
 	struct sim_old old;

@@ -72,6 +72,8 @@ static void open_session(struct sim_trainer *t)
 	o.own_batches = j->own;
 	o.policy = j->share ? (Batchd__Wire__Policy)(j->policy + 1) : BATCHD__WIRE__POLICY__POLICY_DEFAULT;
 	o.n_slots = j->n_slots;
+	if (sim_has(SIM_ASKS) && j->share && !j->served && sim_chance(50))
+		o.own_batch_size = j->batch_size % 2 ? 1 : j->batch_size / 2; /* which is the library's business, but is in the status */
 	o.incarnation = t->incarnation;
 	o.born_ns = t->born_ns;
 	o.again = t->again;
@@ -88,7 +90,7 @@ static void open_session(struct sim_trainer *t)
 
 void sim_trainer_join(struct sim_trainer *t, struct sim_job *j, int32_t rank)
 {
-	static pid_t last_pid = 100;
+	static pid_t last_pid = 5000000; /* more than this machine can have: it is nobody's */
 	memset(t, 0, offsetof(struct sim_trainer, held));
 	t->job = j;
 	t->pid = ++last_pid;
@@ -133,7 +135,7 @@ void sim_trainer_returns(struct sim_trainer *t)
 	t->n_held = 0;
 	t->batches = t->releases = (struct sim_lane){ 0 };
 	t->error = BATCHD__WIRE__ERROR_CODE__OK;
-	t->said_waiting = false;
+	t->said_waiting = t->comparing = false;
 	t->again = true;
 	t->began = t->began && t->expect.epoch != UINT64_MAX;
 	open_session(t);
@@ -411,6 +413,13 @@ static void see_error(struct sim_trainer *t, const Batchd__Wire__Error *e)
 	t->job->uneven = true;
 }
 
+static void see_notice(struct sim_trainer *t, const Batchd__Wire__Notice *n)
+{
+	bool answer = n->kind == BATCHD__WIRE__NOTICE_KIND__DIFFERENCE;
+	SIM_CHECK(answer ? t->comparing : sim_has(SIM_STALLS) && (n->rank < t->job->world_size || t->job->share), "trainer %u: a notice that makes no sense: %s", NUMBER(t), n->text);
+	t->comparing &= !answer;
+}
+
 /* Who sleeps does not look: only a Wake makes it. So a wake-up that does not come is seen in the end. */
 static bool take_one(struct sim_trainer *t)
 {
@@ -458,6 +467,8 @@ static bool read_one(struct sim_trainer *t)
 		see_joined(t, m->joined);
 	else if (m->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_ERROR)
 		see_error(t, m->error);
+	else if (m->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_NOTICE)
+		see_notice(t, m->notice);
 	else if (m->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_WAKE)
 		t->said_waiting = ring_is_waited_for(&t->ring);
 	sim_packet_free(k);
@@ -631,7 +642,12 @@ static void ask(struct sim_trainer *t)
 {
 	Batchd__Wire__StatusRequest s = BATCHD__WIRE__STATUS_REQUEST__INIT;
 	Batchd__Wire__ClassesRequest c = BATCHD__WIRE__CLASSES_REQUEST__INIT;
-	if (sim_chance(5) && t->socket->to_client.n < 3)
+	if (sim_has(SIM_ASKS) && t->phase >= SIM_ATTACHED && !t->comparing && sim_chance(30)) {
+		Batchd__Wire__Compare compare = BATCHD__WIRE__COMPARE__INIT;
+		compare.n_samples = sim_below(30);
+		t->comparing = true;
+		SAY(t, COMPARE, compare, &compare, -1);
+	} else if (sim_chance(5) && t->socket->to_client.n < 3)
 		SAY(t, STATUS, status, &s, -1);
 	else if (t->phase >= SIM_ATTACHED)
 		SAY(t, CLASSES, classes, &c, -1);

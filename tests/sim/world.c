@@ -275,6 +275,7 @@ static void begin_daemon(uint64_t budget_bytes, uint64_t n_loaders, uint64_t n_l
 	sim_pool_start();
 	*b = (struct batchd){ .params = &params, .config = &config, .cache = cache, .pool = sim_pool() };
 	uv_timer_init(&b->loop, &b->stall);
+	b->stall.data = b;
 	b->memory_budget_bytes = budget_bytes;
 	b->accounts.limit[ACCOUNT_LOADERS] = n_loaders;
 	b->accounts.limit_per_user[ACCOUNT_LOADERS] = n_loaders_per_user;
@@ -326,8 +327,8 @@ void sim_begin(uint64_t seed, unsigned features)
 		log_set_level(LOG_LEVEL_ERROR);
 		SIM_CHECK(config_defaults(&config) == 0 && cache_create(&none, &cache) == 0, "cannot begin");
 		config.index_cache = NULL;
-		config.stall_after_ns = CONFIG_NEVER; /* it would look at this machine's processes */
 	}
+	config.stall_after_ns = sim_has(SIM_STALLS) ? 800000000 : CONFIG_NEVER;
 	config.linger_ns = sim_chance(50) ? 0 : 30000000000u;
 	next_fd = 0;
 	uint64_t budget_bytes = sim_chance(90) ? 1 << 30 : (8 + sim_below(24)) * 4096;

@@ -210,7 +210,7 @@ static int make_loader(struct job *j, struct producer *p)
 	r = job_make_loader(j, &spec, &recipe);
 	if (r)
 		goto free_spec;
-	r = feed_create(&j->daemon->loop, j->loader, &feed_ops, j, p->resumable, p->asked + 1, &j->feed);
+	r = feed_create(&j->daemon->loop, j->loader, &feed_ops, j, p->resumable, p->n_batches, p->asked + 1, &j->feed);
 	if (r == 0)
 		j->loader->source = &j->feed->source;
 	return r; /* the loader goes with the job */

@@ -98,6 +98,8 @@ static bool one_event(void)
 		restart_daemon();
 		return true;
 	}
+	if (sim_has(SIM_STALLS) && sim_chance(4))
+		return sim_timer_fires(true);
 	if (sim_has(SIM_GPUS) && sim_chance(12))
 		return sim_gpu_works();
 	if (sim_has(SIM_SERVED) && sim_chance(25))
@@ -413,6 +415,9 @@ static const struct {
 	{ 186, SIM_SERVED },   /* a rank that was taken over while its job's producer came: the one that lost it was looked at after its end */
 	{ 4143, SIM_SERVED },  /* a producer that cannot go back was not asked to begin an epoch for the second rank when the first had left */
 	{ 70848878, SIM_BASES | SIM_SERVED }, /* served: an epoch gone through once more ended earlier, and the mark of its old end became that of the next epoch */
+	{ 2053, SIM_SERVED | SIM_LENGTHS }, /* served: ranks got batches of a round that was not whole, as another rank was elsewhere */
+	{ 205274, SIM_SERVED | SIM_LENGTHS }, /* the same, which had its mark already */
+	{ 309090, SIM_SERVED | SIM_LENGTHS | SIM_RESTARTS }, /* the same */
 	{ 2655, SIM_BASES },   /* lockstep: who resumed from another sample than the others got the next epoch instead of an error */
 };
 

@@ -171,6 +171,30 @@ static void end_epoch(struct feed *f, const struct position *at)
 	}
 }
 
+/* ---- the rest of an epoch ---- */
+
+/* Whether a rank is not there to be asked for its batch of this round: it has left, or stands behind it, or has been told that the epoch is over before. */
+static bool somebody_is_elsewhere(const struct feed *f, const struct position *at)
+{
+	for (uint32_t r = 0; r < world(f); r++) {
+		const struct stream *s = &f->loader->streams[r];
+		const struct slot *slot = s->first;
+		while (slot && position_compare(&slot->at, at))
+			slot = slot->next;
+		if (slot && slot->state == SLOT_READY && !slot->last)
+			return false; /* the round has gone out */
+		if (!s->positioned || (slot ? slot->last : position_compare(&s->next, at) > 0))
+			return true;
+	}
+	return false;
+}
+
+/* The round is the rest of an epoch, too few batches for all ranks, which goes to nobody. Among ranks that are all there it shows by itself. */
+static bool is_rest(const struct feed *f, const struct position *at)
+{
+	return f->n_batches && at->step >= f->n_batches / world(f) && somebody_is_elsewhere(f, at);
+}
+
 /* ---- batches that go out ---- */
 
 /* The earliest step that some rank has still to get from the producer. False: no rank is active. */
@@ -208,8 +232,11 @@ static void publish_complete(struct feed *f)
 	struct position floor = { 0 };
 	struct slot *slot;
 	/* Each may change everything. */
-	while (!f->loader->closing && find_floor(f, &floor) && (slot = find_complete(f, &floor)))
+	while (!f->loader->closing && find_floor(f, &floor) && (slot = find_complete(f, &floor))) {
+		if (!slot->last && is_rest(f, &slot->at))
+			mark_end(f, slot->stream, slot); /* made while all were there */
 		loader_source_done(f->loader, slot);
+	}
 }
 
 /* ---- whose turn it is ---- */
@@ -275,7 +302,7 @@ static void ask_all(struct feed *f)
 {
 	struct turn t = { 0 };
 	while (!f->stopped && !f->loader->closing && !f->loader->failed && find_turn(f, &t)) {
-		if (feed_is_over(f, t.at) && f->made_any && t.at->epoch == f->at.epoch) {
+		if ((feed_is_over(f, t.at) && f->made_any && t.at->epoch == f->at.epoch) || is_rest(f, t.at)) {
 			mark_end(f, &f->loader->streams[t.rank], t.slot);
 			publish_complete(f);
 		} else if (!ask(f, &t)) {
@@ -336,8 +363,8 @@ int feed_answered(struct feed *f, uint64_t number, enum feed_answer answer, uint
 
 /* ---- life ---- */
 
-int feed_create(uv_loop_t *loop, struct loader *loader, const struct feed_ops *ops, void *owner, bool resumable, uint64_t first_number,
-		struct feed **out)
+int feed_create(uv_loop_t *loop, struct loader *loader, const struct feed_ops *ops, void *owner, bool resumable, uint64_t n_batches,
+		uint64_t first_number, struct feed **out)
 {
 	struct feed *f = calloc(1, sizeof(*f));
 	bool *seen = calloc(loader->n_streams, sizeof(*seen));
@@ -352,6 +379,7 @@ int feed_create(uv_loop_t *loop, struct loader *loader, const struct feed_ops *o
 	f->owner = owner;
 	f->loader = loader;
 	f->resumable = resumable;
+	f->n_batches = n_batches;
 	f->next_number = first_number;
 	f->seen = seen;
 	uv_timer_init(loop, &f->kick);

@@ -7,7 +7,8 @@
  *            for it: ranks of a job go in step anyway, and so the producer makes nothing twice and nothing in vain. A rank that has left is not waited for.
  *   round    a step goes out to the ranks only when all of them have it, so that at the end of an epoch nobody gets a batch more than the others.
  *   end      nobody need know beforehand how long an epoch is: the first fill that the producer has no batch for ends the epoch for everybody with a mark (a batch
- *            of no rows, `last`), and slots that were meant for later steps are meant for the next epoch from then on.
+ *            of no rows, `last`), and slots that were meant for later steps are meant for the next epoch from then on. Where a rank is elsewhere, and so is not asked
+ *            about, only a length known beforehand tells that a last round is not whole.
  *
  * A fill that is on its way cannot be taken back: it is cancelled, and its slot is free when the answer is there. Knows no sockets. Loop thread only. */
 #ifndef BATCHD_FEED_H
@@ -46,6 +47,7 @@ struct feed {
 	void *owner;                 /* for ops */
 	struct loader *loader;
 	bool resumable;              /* the producer can begin within an epoch */
+	uint64_t n_batches;          /* of an epoch, over all ranks, as the producer has said beforehand; 0: it has not */
 	uint64_t next_number;        /* of a fill */
 	struct feed_fill *first, *last;
 	struct slot *dropped;        /* those that nobody writes into; done at the next kick */
@@ -58,9 +60,9 @@ struct feed {
 	uv_timer_t kick;             /* does what streams ask for when none of them is on the stack */
 };
 
-/* first_number: of its first fill. 0 or -ENOMEM. Afterwards loader->source may be set to &f->source. */
-int feed_create(uv_loop_t *loop, struct loader *loader, const struct feed_ops *ops, void *owner, bool resumable, uint64_t first_number,
-		struct feed **out);
+/* first_number: of its first fill; n_batches: of an epoch, 0: not known. 0 or -ENOMEM. Afterwards loader->source may be set to &f->source. */
+int feed_create(uv_loop_t *loop, struct loader *loader, const struct feed_ops *ops, void *owner, bool resumable, uint64_t n_batches,
+		uint64_t first_number, struct feed **out);
 /* The loader has been closed. Frees itself when its timer has ended. */
 void feed_close(struct feed *f);
 /* No more fills: the producer has gone. */

@@ -17,7 +17,7 @@ struct sim_maker sim_makers[SIM_MAX_MAKERS];
 
 uint64_t sim_epoch_length(const struct sim_job *j, uint64_t epoch)
 {
-	return 1 + (j->seed * 5 + epoch * 3 + j->n_samples) % 9;
+	return 1 + (j->seed * 5 + (j->is_known ? 0 : epoch * 3) + j->n_samples) % 9;
 }
 
 uint32_t sim_made_rows(uint64_t epoch, uint64_t step)
@@ -48,6 +48,7 @@ void sim_maker_starts(struct sim_maker *k, struct sim_job *j)
 	p.id = 1;
 	p.incarnation = j->incarnation;
 	p.resumable = j->resumable;
+	p.n_batches = j->is_known ? sim_epoch_length(j, 0) : 0;
 	SAY(k, PRODUCE, produce, &p);
 	j->n_makers_gone += j->n_makers++ > 0; /* or is replaced now */
 	sim_trace("maker %u: serves %s%s", NUMBER(k), j->name, j->resumable ? ", resumable" : "");

@@ -32,7 +32,8 @@ enum sim_feature {
 	SIM_GPUS = 8,       /* some trainers want their batches on a GPU */
 	SIM_STALLS = 16,    /* stalled trainers are looked for; /proc knows none of these processes */
 	SIM_ASKS = 32,      /* Compare, and trainers with batch sizes of their own */
-	SIM_ALL_FEATURES = SIM_BASES | SIM_RESTARTS | SIM_SERVED | SIM_GPUS | SIM_STALLS | SIM_ASKS,
+	SIM_LENGTHS = 64,   /* with SIM_SERVED: some producers say how long their epochs are */
+	SIM_ALL_FEATURES = 127,
 	SIM_ANY_FEATURES = 1u << 31, /* for sim_begin: the seed decides */
 };
 
@@ -155,7 +156,7 @@ struct sim_job {
 	bool shuffle, drop_last, share, own;
 	enum group_policy policy;
 	bool loose;     /* share, but not in lockstep */
-	bool served, resumable;
+	bool served, resumable, is_known; /* how long its epochs are */
 	bool uneven;    /* some rank may have been elsewhere than the others */
 	unsigned n_makers, n_makers_gone, n_odd_seeks; /* into an epoch, which not every producer can begin in its middle */
 	unsigned next_plan;

@@ -272,9 +272,10 @@ static void expect_made(struct sim_trainer *t, const Batchd__Wire__Batch *b, str
 {
 	struct sim_job *j = t->job;
 	uint64_t step = j->share ? b->step : b->step * j->world_size + t->rank;
-	/* Where a rank is somewhere else, nobody asks whether there is a batch for it, and the others may get those of a last round that is not whole. */
-	bool rest = b->step == sim_made_per_rank(j, b->epoch) && step < sim_epoch_length(j, b->epoch) && j->uneven;
-	bool mark = b->last && (rest || b->step == sim_made_per_rank(j, b->epoch) || (j->uneven && b->step == sim_made_per_rank(j, b->epoch) + 1));
+	/* Where a rank is somewhere else, and the epoch's length is not known, nobody asks whether there is a batch for it, and the others may get those of a last round that is not whole. */
+	bool uneven = j->uneven && !j->is_known;
+	bool rest = b->step == sim_made_per_rank(j, b->epoch) && step < sim_epoch_length(j, b->epoch) && uneven;
+	bool mark = b->last && (rest || b->step == sim_made_per_rank(j, b->epoch) || (uneven && b->step == sim_made_per_rank(j, b->epoch) + 1));
 	SIM_CHECK(b->last == mark && (mark || rest || b->step < sim_made_per_rank(j, b->epoch)), "trainer %u: epoch %u has %u batches for it, not %u%s", NUMBER(t), (unsigned)b->epoch,
 		  (unsigned)sim_made_per_rank(j, b->epoch), (unsigned)b->step, b->last ? "" : " and more");
 	SIM_CHECK(b->n_rows == (mark ? 0 : sim_made_rows(b->epoch, step)), "trainer %u: %u rows in batch %u", NUMBER(t), b->n_rows, (unsigned)b->step);
@@ -361,6 +362,7 @@ static void see_opened(struct sim_trainer *t, const Batchd__Wire__Opened *o, str
 	t->slab = k->slab;
 	k->slab = NULL;
 	SIM_CHECK(t->slab->sealed, "trainer %u: a slab that a producer may still map", NUMBER(t));
+	SIM_CHECK(o->n_batches == (t->job->is_known ? sim_made_per_rank(t->job, 0) : 0), "trainer %u: Opened is wrong about the epochs", NUMBER(t));
 	SIM_CHECK(o->served == t->job->served, "trainer %u: Opened is wrong about the producer", NUMBER(t));
 	if (o->ring)
 		sim_page_map(k->page, &t->ring);

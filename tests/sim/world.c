@@ -261,6 +261,7 @@ static void roll_job(unsigned i)
 	if (sim_has(SIM_SERVED) && sim_chance(50)) {
 		j->served = true;
 		j->resumable = sim_chance(60);
+		j->is_known = sim_has(SIM_LENGTHS) && sim_chance(60);
 		j->own = j->shuffle = j->drop_last = j->loose = false;
 		j->policy = GROUP_WAIT;
 		snprintf(j->dataset, sizeof(j->dataset), "serve:job%u", i);
@@ -328,7 +329,7 @@ void sim_begin(uint64_t seed, unsigned features)
 		SIM_CHECK(config_defaults(&config) == 0 && cache_create(&none, &cache) == 0, "cannot begin");
 		config.index_cache = NULL;
 	}
-	config.stall_after_ns = sim_has(SIM_STALLS) ? 800000000 : CONFIG_NEVER;
+	config.stall_after_ns = sim_has(SIM_STALLS) ? 20000000 : CONFIG_NEVER;
 	config.linger_ns = sim_chance(50) ? 0 : 30000000000u;
 	next_fd = 0;
 	uint64_t budget_bytes = sim_chance(90) ? 1 << 30 : (8 + sim_below(24)) * 4096;

@@ -230,6 +230,9 @@ $(BUILD)/libfakecuda-old.so: $(FAKECUDA) tests/fakecuda/old-driver.map
 	$(LINK) -shared -Wl,-Bsymbolic -Wl,-z,nodelete -Wl,--version-script,tests/fakecuda/old-driver.map $(FAKECUDA) -lm -pthread
 $(BUILD)/tests/gpu/measure: $(BUILD)/tests/gpu/measure.o $(BUILD)/tests/gpu/cuda.o $(filter $(BUILD)/client/cuda/finish-plan.o $(BUILD)/client/cuda/image%,$(CLIENT)) $(BUILD)/libcore.a
 	$(LINK) $^ $(LIBS) -ldl
+CONFORMANCE := $(call objects,$(wildcard tests/gpu/cases/*.c) tests/gpu/cuda.c)
+$(BUILD)/tests/gpu/conformance: $(CONFORMANCE)
+	$(LINK) $^ -ldl
 $(BUILD)/tests/gpu/%: $(BUILD)/tests/gpu/%.o $(BUILD)/tests/gpu/cuda.o $(BUILD)/libbatchd.a
 	$(LINK) $^ $(CLIENT_LIBS) -lm -ldl
 .PRECIOUS: $(BUILD)/%.o

@@ -1,7 +1,8 @@
-/* Kernels written for the host. Those of the conformance program do what its PTX (tests/gpu/kernels.ptx) does; the client's finishing kernel is compiled from
+/* Kernels written for the host. Those of the conformance program do what its PTX (tests/gpu/cuda.c) does; the client's finishing kernel is compiled from
  * the source that the GPU version and the CPU tests share. */
 #include "kernels.h"
 
+#include <stdatomic.h>
 #include <stdint.h>
 #include <string.h>
 #include <time.h>
@@ -33,6 +34,23 @@ static void run_spin(void **params, const struct fakecuda_grid *grid)
 	(void)grid;
 	memcpy(&ns, params[0], 8);
 	nanosleep(&(struct timespec){ (time_t)(ns / 1000000000), (long)(ns % 1000000000) }, NULL);
+}
+
+/* conformance_count(uint32_t *to, uint64_t ns): counts there for so long */
+static void run_count(void **params, const struct fakecuda_grid *grid)
+{
+	unsigned long long to;
+	struct timespec pause = { 0, 500000 };
+	uint64_t ns;
+
+	(void)grid;
+	memcpy(&to, params[0], 8);
+	memcpy(&ns, params[1], 8);
+	_Atomic(uint32_t) *count = fakecuda_memory(to, 4);
+	for (uint64_t i = 0; i < ns / 500000; i++) {
+		++*count;
+		nanosleep(&pause, NULL);
+	}
 }
 
 /* conformance_fma(float *to, uint32_t rounds): arithmetic to keep a GPU busy; here the time passes without it */
@@ -80,6 +98,7 @@ static void run_finish(void **params, const struct fakecuda_grid *grid)
 static const struct fakecuda_kernel kernels[] = {
 	{ "conformance_add", 4, { 8, 8, 4, 4 }, run_add },
 	{ "conformance_spin", 1, { 8 }, run_spin },
+	{ "conformance_count", 2, { 8, 8 }, run_count },
 	{ "conformance_fma", 2, { 8, 4 }, run_fma },
 	FINISH_OF("uint8"), FINISH_OF("float16"), FINISH_OF("bfloat16"), FINISH_OF("float32"),
 };

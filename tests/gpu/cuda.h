@@ -18,7 +18,7 @@ extern struct cuda cu;
 const char *cuda_load(void);
 const char *cuda_name(CUresult r); /* "INVALID_VALUE" */
 
-/* PTX: conformance_add(to, from, add, n), conformance_spin(ns), conformance_fma(to, n_rounds: one multiplication and addition each, times 8). */
+/* PTX: conformance_add(to, from, add, n), conformance_spin(ns), conformance_count(to, ns), conformance_fma(to, n_rounds: one multiplication and addition each, times 8). */
 extern const char cuda_kernels[];
 
 #endif

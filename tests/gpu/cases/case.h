@@ -1,0 +1,85 @@
+/* What the cases have in common: how an outcome is said, how CUDA is begun, other processes. main.c has the list of cases. */
+#ifndef BATCHD_TESTS_GPU_CASES_CASE_H
+#define BATCHD_TESTS_GPU_CASES_CASE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/types.h>
+
+#include "../cuda.h"
+
+enum { SLAB = 4 << 20, MB = 1 << 20, PAGE = 4096, SECONDS = 60 };
+
+extern CUcontext ctx;
+extern bool is_double; /* no measurements that take long */
+extern int line_fd;    /* to the other process */
+
+/* ---- a line each: see main.c ---- */
+
+void exact(const char *name, const char *outcome);
+void exact_of(const char *name, CUresult r);
+void exact_bool(const char *name, bool value);
+void class_of(const char *name, CUresult r);
+void open_of(const char *name, const char *outcome);
+void timed(const char *name, double value, const char *unit);
+/* For calls that a case cannot go on without. */
+void must(CUresult r, const char *what);
+#define MUST(call) must(call, #call)
+
+/* ---- what most cases begin with ---- */
+
+double now(void);      /* seconds */
+void begin(void);      /* a context, current */
+CUdeviceptr slab_of(size_t n);
+CUstream stream_new(void);
+CUevent event_new(unsigned flags);
+char *host_new(size_t n);   /* shared memory, present */
+char *pinned_new(size_t n); /* and registered */
+CUfunction kernel(const char *name);
+void spin(CUstream s, uint64_t ms); /* keeps the stream busy */
+CUresult add(CUdeviceptr to, CUdeviceptr from, uint32_t n_add, uint32_t n, CUstream s);
+uint32_t word_at(CUdeviceptr a);
+
+/* ---- another process ---- */
+
+void tell(const void *data, size_t n);
+void hear(void *data, size_t n);
+bool hear_soon(void *data, size_t n, int ms);
+pid_t other(const char *role); /* begins anew with this program, in that role of main.c's list; line_fd leads to it */
+/* Of role "export". */
+CUresult export_of(size_t n, CUipcMemHandle *handle, CUdeviceptr *theirs);
+CUresult open_handle(CUdeviceptr *mine, CUipcMemHandle handle);
+
+/* ---- cases and roles ---- */
+
+void case_driver(void);
+void case_contexts(void);
+void case_memory(void);
+void case_host(void);
+void case_streams(void);
+void case_kernels(void);
+void case_sticky(void);
+void case_fork(void);
+void case_ipc(void);
+void case_ipc_small(void);
+void case_ipc_stale(void);
+void case_ipc_killed(void);
+void case_ipc_strangers(void);
+void case_ipc_events(void);
+void case_vmm(void);
+void case_context_size(void);
+void case_registration(void);
+void case_open_time(void);
+void case_overlap(void);
+void case_work_of_the_dead(void);
+void role_export(void);
+void role_event(void);
+void role_vmm(void);
+void role_context(void);
+void role_copier(void);
+void role_writer(void);
+
+#endif

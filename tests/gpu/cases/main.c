@@ -1,0 +1,98 @@
+/* What does this driver do? The same calls on whichever driver is loaded, the double or the real one, and a line for each:
+ *
+ *     exact NAME = OUTCOME    documented, or batchd relies on it: must be the same on both
+ *     class NAME = OUTCOME    works or fails is what counts; with what code is the driver's affair
+ *     open  NAME = OUTCOME    nobody has written down what happens; to be read by people
+ *     time  NAME = VALUE      measured here; open questions of CUDA-NOTES section 11
+ *
+ * Each case runs in a process of its own, as some of them end the use of the GPU for theirs; a case that dies or hangs says so in its line and
+ * the rest goes on. conformance [CASE...]; without a GPU and without the double: exit status 77. */
+#include "case.h"
+
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static const struct {
+	const char *name;
+	void (*run)(void);
+} cases[] = { { "driver", case_driver }, { "contexts", case_contexts }, { "memory", case_memory }, { "host memory", case_host },
+	      { "streams", case_streams }, { "kernels", case_kernels }, { "sticky", case_sticky }, { "fork", case_fork }, { "ipc", case_ipc },
+	      { "ipc small", case_ipc_small }, { "ipc stale", case_ipc_stale }, { "ipc killed", case_ipc_killed },
+	      { "ipc strangers", case_ipc_strangers }, { "ipc events", case_ipc_events }, { "vmm", case_vmm }, { "context size", case_context_size },
+	      { "registration", case_registration }, { "open time", case_open_time }, { "overlap", case_overlap },
+	      { "work of the dead", case_work_of_the_dead } },
+  roles[] = { { "export", role_export }, { "event", role_event }, { "vmm", role_vmm }, { "context", role_context }, { "copier", role_copier }, { "writer", role_writer } };
+
+/* In a child whose children die with it: they end when their line closes. */
+static void run_case(size_t i)
+{
+	int status;
+	pid_t pid;
+
+	printf("# %s\n", cases[i].name);
+	fflush(stdout);
+	pid = fork();
+	if (!pid) {
+		alarm(SECONDS);
+		cases[i].run();
+		fflush(stdout);
+		_exit(0); /* what is left over is the driver's to clean up, as after a crash */
+	}
+	waitpid(pid, &status, 0);
+	if (WIFSIGNALED(status)) {
+		printf("exact case %s = %s\n", cases[i].name, WTERMSIG(status) == SIGALRM ? "hung" : strsignal(WTERMSIG(status)));
+		fflush(stdout);
+	}
+}
+
+/* "NVIDIA H200, CUDA 13.0 driver": is there a GPU that a program can use? */
+static int probe(void)
+{
+	char name[128] = "?", text[64] = "";
+	int version = 0, n = 0;
+	FILE *f;
+
+	if (!cu.cuInit || cu.cuInit(0) || cu.cuDeviceGetCount(&n) || n < 1)
+		return 77;
+	cu.cuDeviceGetName(name, sizeof name, 0);
+	cu.cuDriverGetVersion(&version);
+	f = fopen("/sys/module/nvidia/version", "re");
+	if (f && fscanf(f, "%63s", text) != 1)
+		*text = '\0';
+	if (f)
+		fclose(f);
+	printf("%s, driver %s (CUDA %d.%d)\n", name, *text ? text : "?", version / 1000, version % 1000 / 10);
+	return 0;
+}
+
+int main(int argc, char **argv)
+{
+	const char *why = cuda_load();
+
+	if (why) {
+		fprintf(stderr, "conformance: no driver: %s\n", why);
+		return 77;
+	}
+	if (argc == 2 && !strcmp(argv[1], "--probe"))
+		return probe();
+	is_double = getenv("BATCHD_LIBCUDA") && strstr(getenv("BATCHD_LIBCUDA"), "fakecuda");
+	if (argc == 4 && !strcmp(argv[1], "--role")) {
+		line_fd = atoi(argv[3]);
+		alarm(SECONDS);
+		for (size_t i = 0; i < sizeof roles / sizeof *roles; i++)
+			if (!strcmp(roles[i].name, argv[2]))
+				roles[i].run();
+		fflush(stdout);
+		_exit(0);
+	}
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		bool wanted = argc == 1;
+
+		for (int k = 1; k < argc; k++)
+			wanted |= !strcmp(argv[k], cases[i].name);
+		if (wanted)
+			run_case(i);
+	}
+	return 0;
+}

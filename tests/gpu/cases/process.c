@@ -1,0 +1,99 @@
+/* Another process of the same program, and a line to it; the role that exports memory. */
+#include "case.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+int line_fd;
+
+void tell(const void *data, size_t n)
+{
+	if (write(line_fd, data, n) != (ssize_t)n)
+		_exit(3);
+}
+
+void hear(void *data, size_t n)
+{
+	if (recv(line_fd, data, n, MSG_WAITALL) != (ssize_t)n)
+		_exit(4);
+}
+
+bool hear_soon(void *data, size_t n, int ms)
+{
+	return poll(&(struct pollfd){ .fd = line_fd, .events = POLLIN }, 1, ms) == 1 && recv(line_fd, data, n, MSG_WAITALL) == (ssize_t)n;
+}
+
+/* Another process that begins anew with this program, in the role. */
+pid_t other(const char *role)
+{
+	char number[16];
+	int fds[2];
+	pid_t pid;
+
+	if (socketpair(AF_UNIX, SOCK_STREAM, 0, fds))
+		_exit(5);
+	fcntl(fds[0], F_SETFD, FD_CLOEXEC);
+	snprintf(number, sizeof number, "%d", fds[1]);
+	fflush(stdout);
+	pid = fork();
+	if (!pid) {
+		execl("/proc/self/exe", "conformance", "--role", role, number, (char *)NULL);
+		_exit(127);
+	}
+	close(fds[1]);
+	line_fd = fds[0];
+	return pid;
+}
+
+/* role "export": memory of the size it is told, and its handle; then does as it is told. */
+
+void role_export(void)
+{
+	CUipcMemHandle handle;
+	CUdeviceptr a = 0;
+	size_t n;
+	char c;
+
+	begin();
+	for (;;) {
+		hear(&c, 1);
+		if (c == 'a') { /* allocate */
+			hear(&n, sizeof n);
+			a = slab_of(n);
+			MUST(cu.cuMemsetD32_v2(a, 0x12345678, n / 4));
+			MUST(cu.cuCtxSynchronize());
+			CUresult r = cu.cuIpcGetMemHandle(&handle, a);
+			tell(&r, sizeof r);
+			tell(&handle, sizeof handle);
+			tell(&a, sizeof a);
+		} else if (c == 'w') { /* write */
+			MUST(cu.cuMemsetD32_v2(a, 0x9abcdef0, 4));
+			MUST(cu.cuCtxSynchronize());
+			tell("w", 1);
+		} else if (c == 'f') { /* free */
+			CUresult r = cu.cuMemFree_v2(a);
+			tell(&r, sizeof r);
+		} else {
+			_exit(0);
+		}
+	}
+}
+
+CUresult export_of(size_t n, CUipcMemHandle *handle, CUdeviceptr *theirs)
+{
+	CUresult r;
+
+	tell("a", 1);
+	tell(&n, sizeof n);
+	hear(&r, sizeof r);
+	hear(handle, sizeof *handle);
+	hear(theirs, sizeof *theirs);
+	return r;
+}
+
+CUresult open_handle(CUdeviceptr *mine, CUipcMemHandle handle)
+{
+	return cu.cuIpcOpenMemHandle_v2(mine, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+}

@@ -1,0 +1,87 @@
+/* Virtual memory management: memory that is shared by a descriptor. */
+#include "case.h"
+
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static CUmemAllocationProp prop = { .type = CU_MEM_ALLOCATION_TYPE_PINNED, .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+				    .location = { CU_MEM_LOCATION_TYPE_DEVICE, 0 } };
+
+static CUdeviceptr vmm_map(CUmemGenericAllocationHandle h, size_t n, int flags)
+{
+	CUmemAccessDesc access = { { CU_MEM_LOCATION_TYPE_DEVICE, 0 }, flags };
+	CUdeviceptr a;
+
+	MUST(cu.cuMemAddressReserve(&a, n, 0, 0, 0));
+	MUST(cu.cuMemMap(a, n, 0, h, 0));
+	MUST(cu.cuMemSetAccess(a, n, &access, 1));
+	return a;
+}
+
+void role_vmm(void)
+{
+	char control[CMSG_SPACE(sizeof(int))] = { 0 }, byte = 0;
+	struct iovec iov = { &byte, 1 };
+	struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control };
+	CUmemGenericAllocationHandle h;
+	CUdeviceptr a;
+	int fd;
+
+	begin();
+	MUST(cu.cuMemCreate(&h, SLAB, &prop, 0));
+	a = vmm_map(h, SLAB, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+	MUST(cu.cuMemsetD32_v2(a, 0x12345678, SLAB / 4));
+	MUST(cu.cuCtxSynchronize());
+	MUST(cu.cuMemExportToShareableHandle(&fd, h, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+	struct cmsghdr *c = CMSG_FIRSTHDR(&m);
+	c->cmsg_level = SOL_SOCKET, c->cmsg_type = SCM_RIGHTS, c->cmsg_len = CMSG_LEN(sizeof fd);
+	memcpy(CMSG_DATA(c), &fd, sizeof fd);
+	sendmsg(line_fd, &m, 0);
+	pause();
+}
+
+void case_vmm(void)
+{
+	char control[CMSG_SPACE(sizeof(int))] = { 0 }, byte;
+	struct iovec iov = { &byte, 1 };
+	struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control };
+	CUmemGenericAllocationHandle h;
+	CUipcMemHandle legacy;
+	CUdeviceptr a, own;
+	size_t n = 0;
+	pid_t pid = other("vmm");
+	CUresult r;
+	int fd;
+
+	begin();
+	own = slab_of(SLAB);
+	exact_of("granularity", cu.cuMemGetAllocationGranularity(&n, &prop, 0));
+	exact_bool("it is 2 MiB", n == 2 << 20);
+	exact_of("create less than that", cu.cuMemCreate(&h, 4096, &prop, 0));
+	if (recvmsg(line_fd, &m, 0) != 1 || !CMSG_FIRSTHDR(&m))
+		must(CUDA_ERROR_UNKNOWN, "receive a descriptor");
+	memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&m)), sizeof fd);
+	exact_of("import", cu.cuMemImportFromShareableHandle(&h, (void *)(intptr_t)fd, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
+	close(fd);
+	a = vmm_map(h, SLAB, CU_MEM_ACCESS_FLAGS_PROT_READ);
+	exact_bool("its bytes", word_at(a + SLAB - 4) == 0x12345678);
+	class_of("legacy handle of it", cu.cuIpcGetMemHandle(&legacy, a));
+	kill(pid, SIGKILL);
+	waitpid(pid, NULL, 0);
+	exact_bool("its bytes after the owner was killed", word_at(a) == 0x12345678);
+	exact_of("release the handle", cu.cuMemRelease(h));
+	exact_bool("its bytes after that", word_at(a) == 0x12345678);
+	exact_of("kernel that reads it", add(own, a, 0, 1024, NULL));
+	exact_of("ends", cu.cuCtxSynchronize());
+	/* May it be written? It was mapped for reading. Last, as it may be the end of the context. */
+	r = cu.cuMemsetD32_v2(a, 1, 4);
+	if (!r)
+		r = cu.cuCtxSynchronize();
+	open_of("fill what is mapped for reading", cuda_name(r));
+	r = add(a, own, 0, 4, NULL);
+	if (!r)
+		r = cu.cuCtxSynchronize();
+	open_of("kernel that writes what is mapped for reading", cuda_name(r));
+}

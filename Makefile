@@ -76,7 +76,7 @@ CUDA_ARCHS ?= $(if $(SAN),75,75 80 86 89 90 100 120)
 ifeq ($(CUDA),1)
 cuda_known := $(filter $(addprefix sm_,$(CUDA_ARCHS)),$(shell $(NVCC) --list-gpu-code))
 cuda_oldest := $(patsubst sm_%,%,$(firstword $(cuda_known)))
-NVCC_FLAGS ?= -std=c++17 -O3 --fmad=false -Xfatbin -compress-all $(foreach a,$(patsubst sm_%,%,$(cuda_known)),-gencode arch=compute_$(a),code=sm_$(a)) \
+NVCC_FLAGS ?= --threads 0 -std=c++17 -O3 --fmad=false -Xfatbin -compress-all $(foreach a,$(patsubst sm_%,%,$(cuda_known)),-gencode arch=compute_$(a),code=sm_$(a)) \
 	-gencode arch=compute_$(cuda_oldest),code=compute_$(cuda_oldest)
 endif
 
@@ -251,9 +251,9 @@ bench-peers: setup ## Installs what bench compares with (PyTorch, DALI, SPDL, FF
 
 .PHONY: check-gpu bench-gpu
 check-gpu: ## All GPU checks: on the driver double, and on a GPU if there is one (nothing is installed; .deps/ may hold libraries)
-	@tests/gpu/check $(BUILD)
-bench-gpu: ## Measures on a GPU into tests/gpu/RESULTS.md; without one it says so
-	@tests/gpu/bench $(BUILD)
+	@tests/gpu/check $(BUILD) $(ARGS)
+bench-gpu: ## Measures on a GPU into tests/gpu/RESULTS.md; without one it says so. Both with ARGS=--double: every step, on the driver double
+	@tests/gpu/bench $(BUILD) $(ARGS)
 
 ##@ Install
 

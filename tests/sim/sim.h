@@ -218,6 +218,7 @@ struct sim_trainer {
 	bool again, began, gave_up; /* it has come back; knows where it is; wants no more */
 	uint64_t born_ns, incarnation;
 	struct sim_old old;
+	unsigned claim;
 	Batchd__Wire__Start start; /* how it has joined last */
 	bool follows;   /* it has asked for the next epoch, which may never come */
 	struct sim_slab *slab;
@@ -238,6 +239,7 @@ struct sim_trainer {
 };
 
 extern struct sim_trainer sim_trainers[SIM_MAX_TRAINERS];
+extern bool sim_claims_hold;
 
 /* A turn of a random trainer, doing whatever it likes. */
 bool sim_trainer_acts(struct sim_trainer *t);

@@ -4,6 +4,7 @@
 #include "core/sampler.h"
 
 struct sim_trainer sim_trainers[SIM_MAX_TRAINERS];
+bool sim_claims_hold; /* false: another history begins */
 
 #define NUMBER(t) ((unsigned)((t)-sim_trainers))
 
@@ -46,12 +47,50 @@ static void say_release(struct sim_trainer *t, uint32_t slot, uint64_t generatio
 	SAY(t, RELEASE, release, &r, legal ? (int64_t)slot : -1);
 }
 
+/* Who has ever asked for which rank in this history, in this order. */
+static struct claim {
+	const struct sim_job *job;
+	pid_t pid;
+	int32_t rank;
+	bool again;
+	uint64_t born_ns, incarnation;
+} claims[1024];
+static unsigned n_claims;
+
+static void note_claim(struct sim_trainer *t)
+{
+	if (!sim_claims_hold)
+		n_claims = 0;
+	sim_claims_hold = true;
+	SIM_CHECK(n_claims < sizeof(claims) / sizeof(claims[0]), "too many claims");
+	t->claim = n_claims;
+	claims[n_claims++] = (struct claim){ t->job, t->pid, t->wanted_rank, t->again, t->born_ns, t->incarnation };
+}
+
+/* Whether somebody has come who may take this one's place: a newer incarnation, or a newer trainer of its rank, where one that comes back is as old as it is. */
+static bool may_be_fenced(const struct sim_trainer *t)
+{
+	const struct claim *mine = &claims[t->claim];
+	for (unsigned i = 0; i < n_claims; i++) {
+		const struct claim *c = &claims[i];
+		if (c->job != mine->job)
+			continue;
+		bool same = c->rank < 0 || mine->rank < 0 || c->rank == mine->rank;
+		bool by_birth = (c->again || mine->again) && c->born_ns != mine->born_ns;
+		bool newer = by_birth ? c->born_ns > mine->born_ns : i > t->claim;
+		if (c->incarnation > mine->incarnation || (c->pid != mine->pid && same && newer))
+			return true;
+	}
+	return false;
+}
+
 static void open_session(struct sim_trainer *t)
 {
 	Batchd__Wire__Hello h = BATCHD__WIRE__HELLO__INIT;
 	Batchd__Wire__Open o = BATCHD__WIRE__OPEN__INIT;
 	struct sim_job *j = t->job;
 	struct sim_socket *previous = t->socket;
+	note_claim(t);
 	t->phase = SIM_OPENING;
 	t->socket = sim_connect(t->pid, j->uid);
 	t->socket->previous = previous;
@@ -97,7 +136,7 @@ void sim_trainer_join(struct sim_trainer *t, struct sim_job *j, int32_t rank)
 	t->wanted_rank = rank;
 	t->incarnation = j->incarnation;
 	t->born_ns = sim_has(SIM_RESTARTS) ? (uint64_t)t->pid : 0;
-	if (sim_has(SIM_GPUS) && !j->served && sim_chance(70))
+	if (sim_has(SIM_GPUS) && sim_chance(70))
 		t->wanted_gpu = sim_chance(5) ? 3 : 1 + sim_below(2);
 	open_session(t);
 }
@@ -398,10 +437,11 @@ static void let_go(struct sim_trainer *t)
 static void see_error(struct sim_trainer *t, const Batchd__Wire__Error *e)
 {
 	static const Batchd__Wire__ErrorCode fair[] = {
-		BATCHD__WIRE__ERROR_CODE__FENCED, BATCHD__WIRE__ERROR_CODE__SHUTDOWN, BATCHD__WIRE__ERROR_CODE__LIMIT,
+		BATCHD__WIRE__ERROR_CODE__SHUTDOWN, BATCHD__WIRE__ERROR_CODE__LIMIT,
 	};
 	bool ok = e->code == BATCHD__WIRE__ERROR_CODE__PROTOCOL ? t->misbehaved :
 		  e->code == BATCHD__WIRE__ERROR_CODE__BAD_DATA ? sim_rows_fail :
+		  e->code == BATCHD__WIRE__ERROR_CODE__FENCED ? may_be_fenced(t) :
 		  e->code == BATCHD__WIRE__ERROR_CODE__GPU_LOST ? sim_gpu_error_percent && t->wanted_gpu :
 		  e->code == BATCHD__WIRE__ERROR_CODE__BEHIND ? t->job->share && !t->job->loose && (!t->socket->was_expected || (t->job->served && !t->job->resumable)) :
 		  e->code == BATCHD__WIRE__ERROR_CODE__PRODUCER ? is_fair_about_producer(t->job, e->text) :

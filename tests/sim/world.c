@@ -332,6 +332,7 @@ void sim_begin(uint64_t seed, unsigned features)
 	config.stall_after_ns = sim_has(SIM_STALLS) ? 20000000 : CONFIG_NEVER;
 	config.linger_ns = sim_chance(50) ? 0 : 30000000000u;
 	next_fd = 0;
+	sim_claims_hold = false;
 	uint64_t budget_bytes = sim_chance(90) ? 1 << 30 : (8 + sim_below(24)) * 4096;
 	uint64_t n_loaders = sim_chance(90) ? 64 : 1, n_loaders_per_user = sim_chance(90) ? 32 : 1;
 	begin_daemon(budget_bytes, n_loaders, n_loaders_per_user);

@@ -1,5 +1,5 @@
-/* Random histories of the daemon's state machines in a made-up world (sim/sim.h): trainers come, seek, hold, release, stop, die, are fenced and misbehave while
- * workers finish rows in any order, tasks take their time and memory runs out. After every event everything that must be true is looked at; at the end of a
+/* Random histories of the daemon's state machines in a made-up world (sim/sim.h): trainers come, seek, join, hold, release, stop, die, are fenced and misbehave,
+ * producers too, while workers finish rows in any order, tasks and copies to GPUs take their time, memory runs out, and the daemon is killed or stopped. After every event everything that must be true is looked at; at the end of a
  * history whoever wants batches gets them, then everybody leaves and nothing may be left.
  *
  *     test_simulation                    as a test: SIM_ROUNDS histories (default below), and the kept ones
@@ -25,7 +25,7 @@
 #include "suite.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-enum { ROUNDS = 2000 };
+enum { ROUNDS = 4000 };
 #else
 enum { ROUNDS = 100000 };
 #endif
@@ -418,6 +418,7 @@ static const struct {
 	{ 2053, SIM_SERVED | SIM_LENGTHS }, /* served: ranks got batches of a round that was not whole, as another rank was elsewhere */
 	{ 205274, SIM_SERVED | SIM_LENGTHS }, /* the same, which had its mark already */
 	{ 309090, SIM_SERVED | SIM_LENGTHS | SIM_RESTARTS }, /* the same */
+	{ 90134286, SIM_SERVED | SIM_STALLS | SIM_ASKS }, /* served to all: gone back for one that left, the stream went on behind the end of another's epoch */
 	{ 2655, SIM_BASES },   /* lockstep: who resumed from another sample than the others got the next epoch instead of an error */
 };
 

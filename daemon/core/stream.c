@@ -324,6 +324,8 @@ static void publish_to(struct stream *s, struct consumer *c, uint32_t place)
 		c->waiting = false;
 		c->cursor = slot->at;
 		c->cursor.step++;
+		if (slot->last && s->loader->source) /* else the number of batches tells */
+			c->cursor = (struct position){ .epoch = slot->at.epoch + 1 };
 	}
 }
 

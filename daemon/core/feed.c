@@ -301,7 +301,7 @@ static bool ask(struct feed *f, const struct turn *t)
 static void ask_all(struct feed *f)
 {
 	struct turn t = { 0 };
-	while (!f->stopped && !f->loader->closing && !f->loader->failed && find_turn(f, &t)) {
+	while (!f->stopped && !f->loader->closing && !f->loader->failed && feed_n_asked(f) < FEED_MAX_ASKED && find_turn(f, &t)) {
 		if ((feed_is_over(f, t.at) && f->made_any && t.at->epoch == f->at.epoch) || is_rest(f, t.at)) {
 			mark_end(f, &f->loader->streams[t.rank], t.slot);
 			publish_complete(f);

@@ -39,7 +39,8 @@ struct feed_fill {
 	struct slot *slot;      /* NULL: it is no longer meant for any */
 };
 
-enum { FEED_ENDS = 4 };
+/* FEED_MAX_ASKED: fills on their way, which are answered one by one; all free slots of many ranks at once would be more packets than a client may leave unread. */
+enum { FEED_ENDS = 4, FEED_MAX_ASKED = 64 };
 
 struct feed {
 	struct batch_source source;

@@ -58,7 +58,7 @@ static void trace_stream(const struct stream *s)
 		sim_trace("    slot %u: state %d, %u.%u.%u, owed %llx, %u leases%s", i, slot->state, (unsigned)slot->at.epoch, (unsigned)slot->at.base,
 			  (unsigned)slot->at.step, (unsigned long long)slot->owed, slot->n_leases, slot->linked ? "" : ", not listed");
 	}
-	for (uint32_t i = 0; i < s->n_consumers; i++) {
+	for (uint32_t i = 0; s->consumers && i < s->n_consumers; i++) {
 		const struct consumer *c = s->consumers[i];
 		if (c)
 			sim_trace("    place %u: %spositioned at %u.%u.%u, %u leases%s", i, c->positioned ? "" : "not ", (unsigned)c->cursor.epoch,

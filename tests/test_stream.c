@@ -50,6 +50,32 @@ START_TEST(test_a_held_slot_is_not_made_again)
 }
 END_TEST
 
+START_TEST(test_batches_that_nobody_is_short_of_count_as_made)
+{
+	/* The loop is not woken for them, and does not run here: what is counted is what the workers have done. */
+	struct fixture f;
+	struct stream_counts n;
+	struct loader_spec spec = { .batch_size = 4, .world_size = 1 };
+	setup(&f, spec, 100);
+	struct stream *s = with_slots(&f, 0, 6);
+	struct trainer *t = attach(s, 0);
+	ck_assert_int_eq(stream_seek(&t->c, 1, &(struct position){ 0 }), 0);
+	wait_for(&f, t, 1);
+	unsigned held = t->n;
+	for (int tries = 0; tries < 5000; tries++) {
+		stream_count(s, &n);
+		if (!n.making)
+			break;
+		usleep(1000);
+	}
+	ck_assert_uint_eq(n.making, 0);
+	ck_assert_uint_eq(n.held, held);
+	ck_assert_uint_eq(n.ready, 6 - held);
+	leave(t);
+	teardown(&f);
+}
+END_TEST
+
 START_TEST(test_a_stale_or_foreign_release_is_refused)
 {
 	/* Wrong slot, wrong generation, twice. */
@@ -459,6 +485,7 @@ int main(void)
 	tcase_set_timeout(t, 60);
 	tcase_add_test(t, test_every_rank_gets_its_plan_batch_by_batch_over_epochs);
 	tcase_add_test(t, test_a_held_slot_is_not_made_again);
+	tcase_add_test(t, test_batches_that_nobody_is_short_of_count_as_made);
 	tcase_add_test(t, test_a_stale_or_foreign_release_is_refused);
 	tcase_add_test(t, test_after_a_seek_batches_carry_its_number_and_begin_there);
 	tcase_add_test(t, test_seeks_at_random_never_lose_a_slot);

@@ -633,6 +633,14 @@ void pool_cancel(struct pool *p, struct pool_job *job)
 	pthread_mutex_unlock(&p->lock);
 }
 
+bool pool_is_finished(struct pool *p, const struct pool_job *job)
+{
+	pthread_mutex_lock(&p->lock);
+	bool finished = job->finished;
+	pthread_mutex_unlock(&p->lock);
+	return finished;
+}
+
 void pool_run_task(struct pool *p, struct pool_task *t)
 {
 	pthread_mutex_lock(&p->lock);

@@ -89,6 +89,9 @@ void pool_submit(struct pool *p, struct pool_queue *q, struct pool_job *job);
 /* Rows not taken yet will not be made; ops->done comes as ever, when the rest is finished. */
 void pool_cancel(struct pool *p, struct pool_job *job);
 
+/* Whether every row of a submitted job is made, though its `done` may not have been called yet. */
+bool pool_is_finished(struct pool *p, const struct pool_job *job);
+
 /* Something that may block, run once on an I/O thread; then done on the loop thread. The task is the caller's until done. */
 struct pool_task {
 	void (*run)(struct pool_task *t);

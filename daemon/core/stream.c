@@ -772,9 +772,11 @@ void stream_count(const struct stream *s, struct stream_counts *out)
 		const struct slot *slot = &s->slots->slot[i];
 		if (s->group && slot->stream != s)
 			continue;
-		out->making += slot->state == SLOT_FILLING;
+		/* Made, though nobody has been short of it yet and so the loop has not been woken for it. */
+		bool made = slot->state == SLOT_FILLING && pool_is_finished(s->loader->pool, &slot->job);
+		out->making += slot->state == SLOT_FILLING && !made;
 		out->held += slot->n_leases > 0;
-		out->ready += slot->state == SLOT_READY && slot->owed;
+		out->ready += made || (slot->state == SLOT_READY && slot->owed);
 	}
 	out->waits_for = s->first && s->first->state == SLOT_READY ? s->first->owed : 0;
 }

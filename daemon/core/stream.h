@@ -130,7 +130,7 @@ void stream_end_epoch(struct stream *s, struct slot *slot);
 void stream_on_filled(struct stream *s, struct slot *slot);
 
 struct stream_counts {
-	uint32_t ready, making, held, window;
+	uint32_t ready, making, held, window; /* ready: also those that the loop has not looked at yet */
 	uint64_t waits_for;     /* share: bits of the ranks that have still to get the oldest batch */
 	bool full;              /* no free slot */
 };

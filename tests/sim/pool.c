@@ -235,6 +235,12 @@ void pool_cancel(struct pool *p, struct pool_job *job)
 	finish_if_done(job);
 }
 
+bool pool_is_finished(struct pool *p, const struct pool_job *job)
+{
+	(void)p;
+	return job->finished;
+}
+
 void pool_run_task(struct pool *p, struct pool_task *t)
 {
 	struct pool_task **at = &p->tasks;

@@ -348,6 +348,38 @@ def test_too_few_descriptors_for_a_crowd_pause_the_door_and_nothing_else(make_da
     assert_idle_again(d.pid, before)
 
 
+def processor_ns(pid):
+    """Of all threads, to the nanosecond, where the clock ticks of /proc/PID/stat would not do."""
+    return sum(int(task.read_text().split()[0]) for task in pathlib.Path(f"/proc/{pid}/task").glob("*/schedstat"))
+
+
+@pytest.mark.parametrize("limit", [64, "what is open"])
+def test_without_descriptors_left_the_daemon_rests_and_recovers(make_daemon, limit):
+    # Near the limit connections are not taken; at it they cannot be, not even to be refused. Neither makes the loop turn while 200 of them wait, for a whole
+    # second of them waiting; and a moment after there is room again somebody well-behaved is answered.
+    d = make_daemon("--workers", 2, config=CROWD.replace("300ms", "1min"))
+    before = resting(d)
+    _, hard = resource.prlimit(d.pid, resource.RLIMIT_NOFILE)
+    few = limit if limit == 64 else before[0]
+    resource.prlimit(d.pid, resource.RLIMIT_NOFILE, (few, hard))
+    crowd = [Wire(d.socket) for _ in range(200)]
+    until("the door is closed", lambda: "listener-paused" in d.output())
+    began, used = time.monotonic_ns(), processor_ns(d.pid)
+    time.sleep(1)
+    assert processor_ns(d.pid) - used < 0.05 * (time.monotonic_ns() - began)
+    assert len(os.listdir(f"/proc/{d.pid}/fd")) <= few
+    for wire in crowd:
+        wire.socket.close()
+    resource.prlimit(d.pid, resource.RLIMIT_NOFILE, (max(few, 64), hard))
+    began = time.monotonic()
+    with Wire(d.socket) as wire:
+        wire.send(Wire.HELLO)
+        assert wire.hear()
+    assert time.monotonic() - began < 5  # a pause is half a second; the rest is for slow machines
+    assert d.output().count("listener-paused") == 1
+    assert_idle_again(d.pid, before)
+
+
 def open_packet(dataset, job="flood"):
     def text(field, value):
         return bytes([field << 3 | 2, len(value)]) + value.encode()

@@ -212,6 +212,7 @@ $(BUILD)/tests/test_simulation: $(SIMULATION) $(BUILD)/libcore.a
 $(BUILD)/tests/broken.so: tests/shim/broken.c
 	@mkdir -p $(@D)
 	$(call say,LINK) $(CC) -std=gnu11 -D_GNU_SOURCE -O2 -fPIC -shared $(WARN) -o $@ $< -ldl
+$(BUILD)/tests/test_client_shortage: LDFLAGS += -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=strdup,--wrap=open_memstream,--wrap=asprintf,--wrap=mmap
 $(BUILD)/tests/test_shortage: LDFLAGS += -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=aligned_alloc,--wrap=strdup,--wrap=mmap,--wrap=memfd_create,--wrap=fallocate
 $(BUILD)/tests/tools/%: $(BUILD)/tests/tools/%.o $(BUILD)/libbatchd.a $(BUILD)/libcore.a
 	$(LINK) $^ $(LIBS)

@@ -292,8 +292,11 @@ static int take_opened(struct batchd_loader *l, const struct batchd_options *o, 
 
 	if (r < 0)
 		return r;
-	if (m->ring && (m->ring != RING_LAYOUT || ring_map(&l->ring, fds[1]) < 0))
+	r = !m->ring ? 0 : m->ring == RING_LAYOUT ? ring_map(&l->ring, fds[1]) : -EPROTO;
+	if (r == -EPROTO)
 		return fault_set(&l->fault, BATCHD_E_PROTOCOL, "batchd at %s offers a control page that cannot be used", l->connection.address);
+	if (r < 0)
+		return fault_set(&l->fault, BATCHD_E_NOMEM, "cannot map the control page of batchd at %s: %s", l->connection.address, strerror(-r));
 	l->served = m->served;
 	if (m->served && o->group_batch_size && o->group_batch_size != o->batch_size)
 		return fault_set(&l->fault, BATCHD_E_INVALID, "group_batch_size: a producer's batches are as large as it makes them");

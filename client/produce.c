@@ -181,15 +181,21 @@ static int on_packet(struct batchd_producer *p, const Batchd__Wire__ServerMessag
 		return on_fill(p, m->fill);
 	if (m->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_PRODUCING && fd >= 0)
 		return on_slab(p, m->producing, fd);
+	if (fd >= 0)
+		close(fd);
 	return fault_set(&p->fault, BATCHD_E_PROTOCOL, "batchd at %s sent %s to a producer", p->connection.address, wire_server_name(m));
 }
 
 static int receive(struct batchd_producer *p, int flags)
 {
 	const Batchd__Wire__ServerMessage *m;
-	int fd = -1, r = connection_recv(&p->connection, flags, &m, &fd, &p->fault);
+	int fds[CONNECTION_FDS], r = connection_recv(&p->connection, flags, &m, fds, &p->fault);
 
-	return r == 0 ? on_packet(p, m, fd) : r;
+	if (r)
+		return r;
+	if (fds[1] >= 0) /* two come with nothing that a producer is sent */
+		close(fds[1]);
+	return on_packet(p, m, fds[0]);
 }
 
 /* Everything that has arrived. 0 or a code. */
@@ -343,7 +349,7 @@ static int say_produce(struct batchd_producer *p, const struct batchd_produce_op
 	Batchd__Wire__ClientMessage m = BATCHD__WIRE__CLIENT_MESSAGE__INIT;
 	Batchd__Wire__Produce body = BATCHD__WIRE__PRODUCE__INIT;
 	const Batchd__Wire__ServerMessage *answer_m;
-	int fd = -1, r;
+	int fds[CONNECTION_FDS] = { -1, -1 }, r;
 
 	body.name = (char *)o->name;
 	body.slot_bytes = o->slot_bytes;
@@ -356,12 +362,12 @@ static int say_produce(struct batchd_producer *p, const struct batchd_produce_op
 	m.body_case = BATCHD__WIRE__CLIENT_MESSAGE__BODY_PRODUCE;
 	m.produce = &body;
 	r = say(p, &m);
-	while (r == 0 && (r = connection_recv(&p->connection, 0, &answer_m, &fd, &p->fault)) == BATCHD_AGAIN)
+	while (r == 0 && (r = connection_recv(&p->connection, 0, &answer_m, fds, &p->fault)) == BATCHD_AGAIN)
 		r = 0;
 	if (r == 0 && (answer_m->body_case != BATCHD__WIRE__SERVER_MESSAGE__BODY_PRODUCING || answer_m->producing->slab))
 		r = fault_set(&p->fault, BATCHD_E_PROTOCOL, "batchd at %s answers a producer with %s", p->connection.address, wire_server_name(answer_m));
-	if (fd >= 0)
-		close(fd);
+	if (fds[0] >= 0)
+		close(fds[0]);
 	return r;
 }
 

@@ -160,9 +160,10 @@ static int try_once(struct batchd_loader *l, uint64_t waited_ms, struct fault *f
 	return r;
 }
 
+/* Memory may be short for a moment only, and then a training need not end. */
 static bool is_worth_another_try(int r)
 {
-	return r == BATCHD_E_CONNECT || r == BATCHD_E_LOST || r == BATCHD_E_SHUTDOWN;
+	return r == BATCHD_E_CONNECT || r == BATCHD_E_LOST || r == BATCHD_E_SHUTDOWN || r == BATCHD_E_NOMEM;
 }
 
 static void say_back(struct batchd_loader *l, uint64_t waited_ms)

@@ -61,7 +61,8 @@ int batchd_status(const char *socket, char **json, char *err, size_t err_size)
 		r = 0;
 	connection_close(c);
 	free(c);
-	fclose(text);
+	if ((fclose(text) || !*json) && r == 0) /* the buffer gets its final size now */
+		r = fault_set(&f, BATCHD_E_NOMEM, "out of memory");
 	if (r < 0) {
 		free(*json);
 		*json = NULL;

@@ -135,6 +135,8 @@ static void receive(struct trainer *t, unsigned i, struct progress *progress)
 		take_lines(t, i, progress);
 		return;
 	}
+	if (n < 0 && errno == EINTR)
+		return; /* next time */
 	close(t->from);
 	t->from = -1;
 	if (!t->failed && !t->answer) {

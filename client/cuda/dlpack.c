@@ -106,6 +106,16 @@ static struct export *make(struct batchd_loader *l, const struct batchd_batch *b
 	return e;
 }
 
+/* The loader goes on: its next call is not to fail for this. */
+static int give_reason(struct batchd_loader *l, bool has_lease)
+{
+	int r = has_lease ? fault_set(&l->fault, BATCHD_E_NOMEM, "out of memory") :
+			    fault_set(&l->fault, BATCHD_E_INVALID, "this batch is no longer on loan, so there is nothing to make a tensor of");
+
+	l->fault.code = 0;
+	return r;
+}
+
 int batchd_cuda_dlpack(struct batchd_loader *l, const struct batchd_batch *b, int versioned, void *stream, void **managed)
 {
 	int r = batchd_cuda_wait(l, b->slot, b->generation, stream);
@@ -125,7 +135,7 @@ int batchd_cuda_dlpack(struct batchd_loader *l, const struct batchd_batch *b, in
 	}
 	pthread_mutex_unlock(&l->lock);
 	if (!e)
-		return lease ? BATCHD_E_NOMEM : BATCHD_E_INVALID;
+		return give_reason(l, lease != NULL);
 	*managed = &e->as;
 	return 0;
 }

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -371,12 +372,16 @@ static bool receive_one(struct peer *p)
 	return !p->closing && !p->doomed;
 }
 
-/* What it says last. */
+/* What it says last; nobody will be told again that there is something, so it counts what there is. */
 static void receive_rest(struct peer *p)
 {
+	int n_bytes;
 	p->gone = true;
-	while (receive_one(p))
-		;
+	do {
+		n_bytes = 0;
+		while (receive_one(p))
+			;
+	} while (!p->closing && !p->doomed && ioctl(p->fd, FIONREAD, &n_bytes) == 0 && n_bytes > 0);
 	peer_close(p);
 }
 

@@ -1,5 +1,6 @@
 /* Counters, violations, and what is left over at the end. Lines go to $FAKECUDA_REPORT.PID as they come, so that a process that is killed has said what it
  * had to say; the last line ("end ...") is there only when the process ended in the ordinary way. */
+#include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -36,8 +37,16 @@ static void say(const char *line)
 	fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
 	if (fd < 0)
 		return;
-	if (write(fd, line, strlen(line)) < 0)
-		fprintf(stderr, "fakecuda: cannot write to %s\n", path);
+	for (size_t at = 0, size = strlen(line); at < size;) {
+		ssize_t n = write(fd, line + at, size - at);
+
+		if (n >= 0) {
+			at += (size_t)n;
+		} else if (errno != EINTR) {
+			fprintf(stderr, "fakecuda: cannot write to %s\n", path);
+			break;
+		}
+	}
 	close(fd);
 }
 

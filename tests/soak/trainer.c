@@ -11,6 +11,7 @@
  * that a slot was reused while it was on loan. With PACE_US -1 it says a line per epoch only, "EPOCH N_BATCHES", and looks at no bytes.
  * When the daemon goes away it comes back to where it was, for up to 60 seconds. Exit codes: 0 all there; 1 an error (said on stderr); 2 usage. */
 #include <batchd.h>
+#include <errno.h>
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -96,12 +97,15 @@ static uint32_t crc_of(const struct trainer *t, const struct batchd_batch *b)
 static void say(const struct batchd_batch *b, uint32_t crc)
 {
 	char line[65536];
+	ssize_t written;
 	int n = snprintf(line, sizeof line, "%" PRIu64 " %" PRIu64 " %" PRIu32 " %" PRIu32 " ", b->epoch, b->step, b->n_padding, crc);
 
 	for (uint32_t i = 0; i < b->n_rows && n < (int)sizeof line - 32; i++)
 		n += snprintf(line + n, sizeof line - (size_t)n, i ? ",%" PRId64 : "%" PRId64, b->indices[i]);
 	line[n++] = '\n';
-	if (write(STDOUT_FILENO, line, (size_t)n) != n)
+	while ((written = write(STDOUT_FILENO, line, (size_t)n)) < 0 && errno == EINTR)
+		;
+	if (written != n)
 		exit(1);
 }
 

@@ -115,6 +115,8 @@ struct batchd {
 	uint64_t slots_bytes;        /* charged */
 	uint64_t decoded_budget_bytes, index_budget_bytes, file_budget_bytes; /* the most that caches may take */
 	uv_signal_t on_term, on_int, on_hup;
+	uv_check_t audit;                /* of the accounts, whenever nobody is here */
+	bool uneven;                     /* it found something */
 	uv_timer_t idle, watchdog, sync, stall, patience; /* patience: at the end, with who has memory on a GPU open, then with the GPUs' threads */
 	struct pool_task sync_task;
 	bool syncing;

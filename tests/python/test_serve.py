@@ -74,6 +74,21 @@ def test_each_epochs_shuffle_is_torchs_own(serve):
         assert digests(loader) == data.epoch_of(here, epoch)
 
 
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_an_iterable_data_set_of_torch(serve, num_workers):
+    # With its own workers, each of which has a part: the batches that the DataLoader gives here, epoch after epoch, short ones of each worker included.
+    golden = data.epoch_of(data.stream(num_workers), 0)
+    serve(data.stream(num_workers))
+    loader = batchd.DataLoader("serve:speech")
+    for _ in range(2):
+        assert digests(loader) == golden
+    state = loader.state_dict()
+    loader.close()
+    again = batchd.DataLoader("serve:speech")
+    again.load_state_dict(state)  # of a whole number of epochs, which needs nothing to be repeated
+    assert digests(again) == [] and digests(again) == golden and again.last_batch.epoch == 2
+
+
 def test_structures_types_and_contents_survive(serve):
     # Nested containers, every dtype torch and numpy share and bfloat16, strided and empty arrays, texts, bytes, None.
     serve(data.odd(), slot_bytes=1 << 16)

@@ -378,15 +378,23 @@ _PR_SET_PDEATHSIG = 1
 _STOP_S = 5.0
 
 
-def _in_child(parent, data, name, settings):
+def _die_with(parent):
+    """This process ends when that one, which forked it, does."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(0)  # it ended before we could ask to be told
+
+
+def _in_child(parent, data, name, settings):
+    _die_with(parent)
+    # DataLoader's workers look for their parent only now and then, and one that was forked just before that died never finds out.
+    forker = []
+    os.register_at_fork(before=lambda: forker.append(os.getpid()), after_in_parent=forker.clear, after_in_child=lambda: _die_with(forker.pop()))
     torch = sys.modules.get("torch")
     if torch is not None:
         torch.set_num_threads(1)  # as DataLoader's workers do: the parent's OpenMP threads are not here, and would be waited for
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's goes to the parent, too, which then ends us
-    if os.getppid() != parent:
-        return  # it ended before we could ask to be told
     _serve(data, name, hold_s=_HOLD_S, **settings)
 
 

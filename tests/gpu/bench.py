@@ -16,6 +16,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 REPO = pathlib.Path(__file__).resolve().parents[2]
@@ -34,7 +35,7 @@ class Bench:
         if self.double:
             self.env |= {"BATCHD_LIBCUDA": str(self.build / "libfakecuda.so"), "FAKECUDA_QUIET": "1", "FAKECUDA_DIR": str(self.work), "TRAIN_DEVICE": "cpu"}
         self.rows, self.claims, self.notes, self.began = [], [], [], time.monotonic()
-        self.deadline = self.began + options.seconds
+        self.deadline = self.began + options.seconds - 15  # for what is to be ended, and written
         self.took = {}
 
     # ---- running ----
@@ -267,9 +268,11 @@ class Bench:
         with self.daemon("--gpu-memory", "1GiB") as d:
             idle = used()
             t = d.start("--steps", 100000, "--ms", 1, "--dataset", self.random(), "--batch", 16 if self.double else 256, "--job", "memory", "--rank", 0, "--world", 1)
-            line = ""
+            line, guard = "", threading.Timer(self.left(40), t.kill)
+            guard.start()
             while not line.startswith("attach and first") and (line := t.stdout.readline()):
                 pass
+            guard.cancel()
             time.sleep(0.5)
             during, gpus = used(), d.status()["gpus"]
             t.kill()

@@ -530,7 +530,7 @@ START_TEST(test_every_call_may_lose_the_gpu)
 		name_of(i, name);
 		if (SLOW && strcmp(name, "run") && strcmp(name, "cuMemcpyHtoDAsync") && strcmp(name, "cuMemHostRegister"))
 			continue;
-		for (unsigned nth = 1; nth <= (SLOW ? 2 : UINT_MAX); nth++) {
+		for (unsigned nth = 1; nth <= (SLOW ? 4 : UINT_MAX); nth++) {
 			fflush(NULL);
 			pid_t child = fork();
 			if (child == 0) {

@@ -200,14 +200,17 @@ def test_a_stuck_gpu_does_not_stop_ctrl_c_and_timeouts(run):
 def test_another_daemon_in_mid_epoch(run):
     """It crashes and a new one takes its place: the same epoch, batch for batch, also raw ones of before; one warning."""
     run("""
-    import signal, subprocess
+    import select, signal, subprocess
     of_cpu = expected(dtype="uint8", layout="NHWC")
     loader = open_loader(raw=True, reconnect=60, n_slots=2)
     loader.set_epoch(2)
     batches = iter(loader)
     kept = next(batches)[0]
     socket = os.environ["BATCHD_SOCKET"]
-    os.kill(batchd.status()["daemon"]["pid"], signal.SIGKILL)
+    pid = batchd.status()["daemon"]["pid"]
+    gone = os.pidfd_open(pid)
+    os.kill(pid, signal.SIGKILL)
+    assert select.select([gone], [], [], 30)[0]  # a daemon does not start where another still answers
     daemon = subprocess.Popen([os.path.join(os.environ["BATCHD_BUILD"], "batchd"), "--foreground", "--socket", socket], stderr=subprocess.DEVNULL)
     found = [kept.cpu()]
     with warnings.catch_warnings(record=True) as told:

@@ -125,14 +125,17 @@ static int find_daemon(struct connection *c, const char *address, bool autostart
 
 /* ---- packets ---- */
 
+enum { MOST_AGAIN = 20 };
+
 int connection_lost(struct connection *c, struct fault *f)
 {
 	const Batchd__Wire__ServerMessage *m;
+	unsigned n_again = 0; /* what was said last has arrived before the end, so a socket that is closed has it now */
 	int r;
 
 	do
 		r = connection_recv(c, MSG_DONTWAIT, &m, NULL, f);
-	while (r == 0);
+	while (r == 0 || (r == BATCHD_AGAIN && n_again++ < MOST_AGAIN));
 	if (r == BATCHD_AGAIN)
 		return fault_set(f, BATCHD_E_LOST, "batchd at %s no longer listens", c->address);
 	return r;

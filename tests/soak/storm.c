@@ -74,7 +74,19 @@ static bool say_hello(int fd)
 	h.program = (char *)"storm";
 	m.body_case = BATCHD__WIRE__CLIENT_MESSAGE__BODY_HELLO;
 	m.hello = &h;
-	return wire_send(fd, &m.base, NULL, 0, 0) == 0;
+	int r;
+	while ((r = wire_send(fd, &m.base, NULL, 0, 0)) == -EINTR)
+		;
+	return r == 0;
+}
+
+static bool answers(int fd)
+{
+	struct pollfd p = { fd, POLLIN, 0 };
+	int n;
+	while ((n = poll(&p, 1, PATIENCE_MS)) < 0 && errno == EINTR)
+		;
+	return n == 1;
 }
 
 static bool ask(int fd, const int *fds, unsigned n_fds)
@@ -165,8 +177,7 @@ static int probe(double rate, double seconds)
 		wait_until(began + (uint64_t)((double)turn / rate * 1e9));
 		uint64_t from = now_ns();
 		int fd = dial();
-		struct pollfd p = { fd, POLLIN, 0 };
-		if (fd < 0 || !say_hello(fd) || poll(&p, 1, PATIENCE_MS) != 1 || !is_welcome(answer, recv(fd, answer, sizeof(answer), MSG_DONTWAIT))) {
+		if (fd < 0 || !say_hello(fd) || !answers(fd) || !is_welcome(answer, recv(fd, answer, sizeof(answer), MSG_DONTWAIT))) {
 			fprintf(stderr, "storm: a well-behaved hello was not answered with Welcome\n");
 			return 1;
 		}

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 
 #include "packets.h"
+#include "ring.h"
 #include "suite.h"
 
 #ifndef F_SEAL_FUTURE_WRITE
@@ -276,6 +277,9 @@ static int attack(int slab, size_t bytes)
 	}
 	if (shared != MAP_FAILED && madvise(shared, page, MADV_REMOVE) == 0)
 		return 11;
+	int mem = open("/proc/self/mem", O_RDWR | O_CLOEXEC); /* where debuggers write what programs may not */
+	if (shared != MAP_FAILED && mem >= 0 && pwrite(mem, "x", 1, (off_t)(uintptr_t)shared) == 1)
+		return 12;
 	return 0;
 }
 
@@ -311,6 +315,54 @@ START_TEST(test_nobody_who_has_the_slab_can_change_it)
 	check_it_serves();
 	free(before);
 	hang_up(&c);
+	stop_daemon();
+}
+END_TEST
+
+/* The descriptors that came with Opened: of the slab, and of the control page. */
+static void open_with_page(int fd, int fds[2])
+{
+	static unsigned char buf[WIRE_MAX_BYTES];
+	Batchd__Wire__Open o = usual_open();
+	const Batchd__Wire__ServerMessage *m;
+	o.ring = RING_LAYOUT;
+	SEND(fd, OPEN, open, &o);
+	for (unsigned n_fds = 0; n_fds != 2;) {
+		struct pollfd p = { fd, POLLIN, 0 };
+		size_t n = sizeof(buf);
+		n_fds = 2;
+		while (poll(&p, 1, 20000) < 0 && errno == EINTR)
+			;
+		int r = wire_recv(fd, buf, &n, fds, &n_fds, 0);
+		if (r == -EINTR)
+			continue;
+		ck_assert_int_eq(r, 0);
+		ck_assert_int_eq(wire_unpack_server(&arena, buf, n, &m, NULL), 0);
+		ck_assert_int_ne(m->body_case, BATCHD__WIRE__SERVER_MESSAGE__BODY_ERROR);
+	}
+}
+
+START_TEST(test_a_control_page_cannot_be_taken_away_from_under_the_daemon)
+{
+	/* Its trainer may write what it likes into the page, and throw its contents away; but not make it shorter, at which the daemon would die. */
+	int fds[2];
+	start_daemon();
+	int fd = dial();
+	greet(fd);
+	open_with_page(fd, fds);
+	ck_assert_int_eq(ftruncate(fds[1], 0), -1);
+	ck_assert_int_eq(ftruncate(fds[1], 1), -1);
+	ck_assert_int_eq(ftruncate(fds[1], 1 << 20), -1);
+	ck_assert_int_eq(fcntl(fds[1], F_ADD_SEALS, F_SEAL_WRITE), -1);
+	struct client c = { .fd = fd, .slab = fds[0] };
+	seek_to(&c, 0, 0);
+	(void)fallocate(fds[1], FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 4096);
+	Batchd__Wire__Wake w = BATCHD__WIRE__WAKE__INIT;
+	SEND(fd, WAKE, wake, &w);
+	check_it_serves();
+	close(fds[1]);
+	hang_up(&c);
+	check_it_serves();
 	stop_daemon();
 }
 END_TEST
@@ -458,6 +510,7 @@ int main(void)
 	tcase_add_test(t, test_who_asks_without_end_is_told_the_same_and_others_what_is_new);
 	tcase_add_test(t, test_own_batches_beyond_the_window_are_illegal);
 	tcase_add_test(t, test_nobody_who_has_the_slab_can_change_it);
+	tcase_add_test(t, test_a_control_page_cannot_be_taken_away_from_under_the_daemon);
 	tcase_add_test(t, test_messages_in_any_order_harm_nobody_else);
 	tcase_add_test(t, test_half_open_connections_harm_nobody_else);
 	tcase_add_test(t, test_nested_and_swollen_messages_are_refused_cheaply);

@@ -54,6 +54,55 @@ def test_a_storm_of_refusals_is_one_record(make_daemon):
     assert len(last) == 2 and sum(f"user {os.geteuid()} 1999 more times" in line for line in last) == 2, last
 
 
+def nested(depth):
+    """Open in Open in Open: lengths of three bytes."""
+    packet = b""
+    for _ in range(depth):
+        n = len(packet)
+        packet = bytes([0x12, n & 0x7f | 0x80, n >> 7 & 0x7f | 0x80, n >> 14]) + packet
+    return packet
+
+
+OFFENCES = {
+    "no message": b"\xff\xff",
+    "nested": nested(9000),
+    "oversized": b"\x0a" * 70000,
+    "out of place": Wire.HELLO,                    # for the second time
+    "foreign slot": b"\x2a\x04\x08\x07\x10\x09",  # Release before Opened
+    "unread": Wire.STATUS,                         # many of them
+}
+
+
+def test_each_kind_of_offender_is_one_record_and_disturbs_no_trainer(make_daemon):
+    # Twenty of each kind, in turn, beside a trainer: two records, as all but one are the same refusal; the rest are counted, and told at the end.
+    d = make_daemon(config=NO_LINGER)
+    trainer = Trainer("""
+        with batchd.DataLoader("random:length=400,shape=4", batch_size=4, shuffle=True, seed=3, arrays="numpy", job="beside") as loader:
+            for x, y in loader:
+                say(indices=loader.last_batch.indices.tolist())
+        """)
+    refused = dict.fromkeys(OFFENCES, 0)
+    for _ in range(20):
+        for kind, packet in OFFENCES.items():
+            with Wire(d.socket) as wire:
+                wire.send(Wire.HELLO)
+                wire.hear()
+                with contextlib.suppress(OSError):
+                    for _ in range(2000 if kind == "unread" else 1):
+                        wire.send(packet)
+                said = b"x"
+                while said and not said.startswith(b":"):  # Error
+                    said = wire.hear()
+                refused[kind] += bool(said) or kind == "unread"  # whose socket is full, so that it cannot be told
+    assert refused == dict.fromkeys(OFFENCES, 20)
+    batches = [said["indices"] for said in trainer.finish()]
+    assert sorted(sum(batches, [])) == list(range(400))
+    assert d.output().count("session-refused") == 2, d.output()
+    d.stop()
+    assert d.output().count("repeated:") == 2, d.output()
+    assert "bad-sample" not in d.output()
+
+
 # ---- a file system that hangs ----
 
 # A FUSE file system whose server never answers, in a mount namespace of its own; then the daemon in its place.

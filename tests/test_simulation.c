@@ -10,7 +10,10 @@
  * ever for slots that a ghost has given back; a gap in the batches of one that joins late; slots written to while the daemon stops and their holders read.
  * Mutants that it was seen to catch within 20000 histories: slots freed at hang-up instead of exit; a lease not counted on its slot; publishing past a batch that is
  * not ready; a generation that stays; a wake-up only for who holds one batch or none; a detached rank that is still owed; a charge not refunded; a
- * dropped slot used again before its rows are done; a seek that keeps what was made; a stale release taken; a leaked pidfd; a slab without its last unref. */
+ * dropped slot used again before its rows are done; a seek that keeps what was made; a stale release taken; a leaked pidfd; a slab without its last unref;
+ * a batch that is published before its copy to a GPU is there; memory on a GPU freed while a trainer has it open; a producer's slab given out unsealed; a
+ * cancelled fill's slot used at once; an incomplete round given out; one that comes back and fences who is younger; an answer sent to a session that has gone.
+ * More seldom (40000): a loader that goes on making batches while the daemon stops. */
 #include <malloc.h>
 #include <signal.h>
 #include <stdio.h>

@@ -422,6 +422,7 @@ static const struct {
 	{ 205274, SIM_SERVED | SIM_LENGTHS }, /* the same, which had its mark already */
 	{ 309090, SIM_SERVED | SIM_LENGTHS | SIM_RESTARTS }, /* the same */
 	{ 90134286, SIM_SERVED | SIM_STALLS | SIM_ASKS }, /* served to all: gone back for one that left, the stream went on behind the end of another's epoch */
+	{ 110693047, SIM_SERVED | SIM_STALLS | SIM_LENGTHS }, /* served: nobody noticed that the rank whose turn it was had died, with every slot in its hands */
 	{ 2655, SIM_BASES },   /* lockstep: who resumed from another sample than the others got the next epoch instead of an error */
 };
 

@@ -88,6 +88,12 @@ static void on_cancel(struct batch_source *source, struct slot *slot)
 	kick(f);
 }
 
+/* It may have been its turn, with every slot in its trainer's hands. */
+static void on_left(struct batch_source *source)
+{
+	kick(feed_of(source));
+}
+
 static void finish_dropped(struct feed *f)
 {
 	while (f->dropped) {
@@ -112,7 +118,7 @@ static void on_close(struct batch_source *source)
 	}
 }
 
-static const struct batch_source_ops source_ops = { .submit = on_submit, .cancel = on_cancel, .close = on_close };
+static const struct batch_source_ops source_ops = { .submit = on_submit, .cancel = on_cancel, .left = on_left, .close = on_close };
 
 /* ---- the end of an epoch ---- */
 

@@ -538,6 +538,8 @@ void stream_detach(struct consumer *c)
 			s->positioned = false;
 		}
 		drop_own(s);
+		if (s->loader->source)
+			s->loader->source->ops->left(s->loader->source);
 	}
 	stream_pump(s);
 }

@@ -232,7 +232,8 @@ int batchd_push_end(struct batchd_loader *l);
 int batchd_next(struct batchd_loader *l, struct batchd_batch *b, int timeout_ms);
 int batchd_try_next(struct batchd_loader *l, struct batchd_batch *b);
 
-/* Ends a loan. Thread-safe, also while another thread is in batchd_next; in a forked child it does nothing. */
+/* Ends a loan. Thread-safe, also while another thread is in batchd_next; in a forked child it does nothing. That the daemon has gone, which ends all loans, is
+ * no error here: batchd_next tells, or waits for the next one. */
 int batchd_release(struct batchd_loader *l, uint32_t slot, uint64_t generation);
 /* Batches on loan to this process, not counting those that only wait for the GPU's work to end. When it reaches info.window - 1, copy instead of keeping, or batchd_next cannot go on. */
 uint32_t batchd_n_leased(const struct batchd_loader *l);

@@ -536,7 +536,9 @@ int loader_end_lease(struct batchd_loader *l, uint32_t slot)
 	atomic_fetch_sub(&l->n_leased, 1);
 	if (l->detached)
 		return 0;
-	return handover_release(l, slot, l->lease[slot].generation, l->lease[slot].wait_ns) < 0 ? BATCHD_E_LOST : 0;
+	/* A connection that is cut has ended all loans; whoever waits for a batch next notices, and makes another. */
+	(void)handover_release(l, slot, l->lease[slot].generation, l->lease[slot].wait_ns);
+	return 0;
 }
 
 int loader_let_go(struct batchd_loader *l, uint32_t slot)

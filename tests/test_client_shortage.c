@@ -507,11 +507,12 @@ START_TEST(test_any_allocation_may_fail_in_a_trainer)
 	char why[4096] = "", fine[4096] = "";
 	struct remains grown;
 	unsigned n = 1, n_errors = 0;
+	int r;
 	ck_assert_msg(live_alone(fine, sizeof(fine)) == 0, "%s", fine); /* for its token */
 	for (int i = 0; i < 3; i++) /* what is made once for all */
-		ck_assert_msg(x->live(fine, sizeof(fine)) == 0, "%s: %s", x->name, fine);
+		ck_assert_msg((r = x->live(fine, sizeof(fine))) == 0, "%s: %s: %s", x->name, batchd_code_name(r), fine);
 	for (;; n++) {
-		int r = live_short(x, n, for_good, &came, why, sizeof(why), &grown);
+		r = live_short(x, n, for_good, &came, why, sizeof(why), &grown);
 		ck_assert_msg(r == 0 || came, "%s: without a shortage: %s: %s", x->name, batchd_code_name(r), why);
 		ck_assert_msg(r == 0 || strstr(why, "memory"), "%s, allocation %u: %s: %s", x->name, n, batchd_code_name(r), why);
 		ck_assert_msg(grown.fds == 0 && grown.slabs == 0, "%s, allocation %u (%s): %d descriptors and %d mappings are left", x->name, n, why,

@@ -45,6 +45,7 @@ uint32_t word_at(CUdeviceptr a);
 
 /* ---- another process ---- */
 
+bool told(const void *data, size_t n); /* false: nobody is there */
 void tell(const void *data, size_t n);
 void hear(void *data, size_t n);
 bool hear_soon(void *data, size_t n, int ms);

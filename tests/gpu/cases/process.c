@@ -1,6 +1,7 @@
 /* Another process of the same program, and a line to it; the role that exports memory. */
 #include "case.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -8,21 +9,50 @@
 
 int line_fd;
 
+bool told(const void *data, size_t n)
+{
+	for (size_t at = 0; at < n;) {
+		ssize_t r = write(line_fd, (const char *)data + at, n - at);
+
+		if (r < 0 && errno != EINTR)
+			return false;
+		at += r > 0 ? (size_t)r : 0;
+	}
+	return true;
+}
+
 void tell(const void *data, size_t n)
 {
-	if (write(line_fd, data, n) != (ssize_t)n)
+	if (!told(data, n))
 		_exit(3);
+}
+
+static bool heard(void *data, size_t n)
+{
+	for (size_t at = 0; at < n;) {
+		ssize_t r = recv(line_fd, (char *)data + at, n - at, MSG_WAITALL);
+
+		if (r == 0 || (r < 0 && errno != EINTR))
+			return false;
+		at += r > 0 ? (size_t)r : 0;
+	}
+	return true;
 }
 
 void hear(void *data, size_t n)
 {
-	if (recv(line_fd, data, n, MSG_WAITALL) != (ssize_t)n)
+	if (!heard(data, n))
 		_exit(4);
 }
 
 bool hear_soon(void *data, size_t n, int ms)
 {
-	return poll(&(struct pollfd){ .fd = line_fd, .events = POLLIN }, 1, ms) == 1 && recv(line_fd, data, n, MSG_WAITALL) == (ssize_t)n;
+	int r;
+
+	do
+		r = poll(&(struct pollfd){ .fd = line_fd, .events = POLLIN }, 1, ms);
+	while (r < 0 && errno == EINTR);
+	return r == 1 && heard(data, n);
 }
 
 /* Another process that begins anew with this program, in the role. */

@@ -1,6 +1,7 @@
 /* Virtual memory management: memory that is shared by a descriptor. */
 #include "case.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -38,7 +39,8 @@ void role_vmm(void)
 	struct cmsghdr *c = CMSG_FIRSTHDR(&m);
 	c->cmsg_level = SOL_SOCKET, c->cmsg_type = SCM_RIGHTS, c->cmsg_len = CMSG_LEN(sizeof fd);
 	memcpy(CMSG_DATA(c), &fd, sizeof fd);
-	sendmsg(line_fd, &m, 0);
+	while (sendmsg(line_fd, &m, 0) < 0 && errno == EINTR)
+		;
 	pause();
 }
 
@@ -60,7 +62,11 @@ void case_vmm(void)
 	exact_of("granularity", cu.cuMemGetAllocationGranularity(&n, &prop, 0));
 	exact_bool("it is 2 MiB", n == 2 << 20);
 	exact_of("create less than that", cu.cuMemCreate(&h, 4096, &prop, 0));
-	if (recvmsg(line_fd, &m, 0) != 1 || !CMSG_FIRSTHDR(&m))
+	ssize_t n_read;
+	do
+		n_read = recvmsg(line_fd, &m, 0);
+	while (n_read < 0 && errno == EINTR);
+	if (n_read != 1 || !CMSG_FIRSTHDR(&m))
 		must(CUDA_ERROR_UNKNOWN, "receive a descriptor");
 	memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&m)), sizeof fd);
 	exact_of("import", cu.cuMemImportFromShareableHandle(&h, (void *)(intptr_t)fd, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));

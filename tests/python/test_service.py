@@ -50,7 +50,7 @@ def test_the_first_trainer_starts_it(manager, ranks):
     for trainer in ranks:
         trainer.start()
     have_more(ranks)
-    assert manager.n_starts() == 1
+    assert manager.n_starts() == 1, manager.log.read_text(errors="replace")[-3000:]
 
 
 def test_a_restart_under_load_is_a_pause(manager, ranks):
@@ -71,7 +71,7 @@ def test_a_reload_under_load_is_not_even_that(manager, ranks):
     before = manager.main_pid()
     manager.reload()
     have_more(ranks)
-    assert manager.main_pid() == before and manager.n_starts() == 1
+    assert manager.main_pid() == before and manager.n_starts() == 1, manager.log.read_text(errors="replace")[-3000:]
 
 
 def test_a_crash_is_a_pause(manager, ranks):

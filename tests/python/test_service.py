@@ -18,6 +18,10 @@ import crew  # noqa: E402
 pytest.importorskip("torch")
 
 
+# Two managers of one user have one control group for batchd.service, and who stops his kills the other's.
+pytestmark = pytest.mark.xdist_group("service")
+
+
 @pytest.fixture(params=[Double, Systemd], ids=["double", "systemd"])
 def manager(request, build, tmp_path):
     try:

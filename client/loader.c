@@ -524,7 +524,7 @@ void loader_finish(struct batchd_loader *l)
 }
 
 /* The other end of a closed loader's life, and the ordinary end of a loan. */
-int loader_end_lease(struct batchd_loader *l, uint32_t slot)
+void loader_end_lease(struct batchd_loader *l, uint32_t slot)
 {
 	/* All of our own book-keeping first: once the daemon knows, the slot may be lent again at once, to the thread in
 	 * batchd_next. */
@@ -534,23 +534,26 @@ int loader_end_lease(struct batchd_loader *l, uint32_t slot)
 	else
 		slab_take_back(l->slab, slot);
 	atomic_fetch_sub(&l->n_leased, 1);
-	if (l->detached)
-		return 0;
 	/* A connection that is cut has ended all loans; whoever waits for a batch next notices, and makes another. */
-	(void)handover_release(l, slot, l->lease[slot].generation, l->lease[slot].wait_ns);
-	return 0;
+	if (!l->detached)
+		(void)handover_release(l, slot, l->lease[slot].generation, l->lease[slot].wait_ns);
 }
 
-int loader_let_go(struct batchd_loader *l, uint32_t slot)
+void loader_let_go(struct batchd_loader *l, uint32_t slot)
 {
-	return l->delivery ? delivery_let_go(l, slot) : loader_end_lease(l, slot);
+	if (l->delivery)
+		delivery_let_go(l, slot);
+	else
+		loader_end_lease(l, slot);
 }
 
 static int release_current(struct batchd_loader *l, uint32_t slot, uint64_t generation)
 {
 	if (!holds(l, slot, generation) || !l->lease[slot].n_out || (l->delivery && !delivery_may_release(l->delivery, slot)))
 		return BATCHD_E_INVALID;
-	return lease_ends(&l->lease[slot]) ? loader_let_go(l, slot) : 0;
+	if (lease_ends(&l->lease[slot]))
+		loader_let_go(l, slot);
+	return 0;
 }
 
 int batchd_release(struct batchd_loader *l, uint32_t slot, uint64_t generation)

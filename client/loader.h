@@ -133,10 +133,10 @@ int loader_recv(struct batchd_loader *l, int flags, const Batchd__Wire__ServerMe
 
 /* Says Close, if there still is a connection. */
 void loader_send_close(struct batchd_loader *l);
-/* Ends the lease on a slot that is on loan and tells the daemon. 0 or BATCHD_E_LOST. Under the lock. */
-int loader_end_lease(struct batchd_loader *l, uint32_t slot);
-/* Nobody has any of a slot's batch any more: ends its lease, or, where the GPU may still read it, as soon as that is over. 0 or a code. Under the lock. */
-int loader_let_go(struct batchd_loader *l, uint32_t slot);
+/* Ends the lease on a slot that is on loan and tells the daemon, if it is still there. Under the lock. */
+void loader_end_lease(struct batchd_loader *l, uint32_t slot);
+/* Nobody has any of a slot's batch any more: ends its lease, or, where the GPU may still read it, as soon as that is over. Under the lock. */
+void loader_let_go(struct batchd_loader *l, uint32_t slot);
 /* The very end: nothing is on loan any more, and nobody else knows the loader. */
 void loader_finish(struct batchd_loader *l);
 

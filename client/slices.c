@@ -54,7 +54,7 @@ void slices_stop(struct batchd_loader *l)
 		return;
 	lease->more = false;
 	if (!lease->n_out)
-		(void)loader_let_go(l, c->batch.slot);
+		loader_let_go(l, c->batch.slot);
 }
 
 bool lease_ends(struct lease *lease)

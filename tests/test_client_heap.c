@@ -1,19 +1,8 @@
 /* libbatchd and the heap: what happens when it is short, and that batches leave it alone. Allocations are counted, and made to
  * fail, in one thread; the sanitizers bring allocators of their own, so under them there is nothing to do. */
 #include "fake.h"
+#include "own-heap.h"
 #include "suite.h"
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define OWN_HEAP 0
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define OWN_HEAP 0
-#else
-#define OWN_HEAP 1
-#endif
-#else
-#define OWN_HEAP 1
-#endif
 
 #if OWN_HEAP
 static __thread unsigned n_allocations, fail_at; /* fail_at: which one fails, from 1; 0: none */

@@ -13,20 +13,9 @@
 
 #include "../client/batchd.h"
 #include "../client/cuda/dlpack.h"
+#include "own-heap.h"
 #include "packets.h"
 #include "suite.h"
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define OWN_HEAP 0
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define OWN_HEAP 0
-#else
-#define OWN_HEAP 1
-#endif
-#else
-#define OWN_HEAP 1
-#endif
 
 /* ---- the shortage ---- */
 

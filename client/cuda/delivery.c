@@ -355,20 +355,21 @@ static void take_returned(struct batchd_loader *l)
 	}
 }
 
-int delivery_let_go(struct batchd_loader *l, uint32_t slot)
+void delivery_let_go(struct batchd_loader *l, uint32_t slot)
 {
 	struct delivery *d = l->delivery;
 	struct device_lease *lease = &d->lease[slot];
 	struct gpu_visit visit;
 
-	if (!lease->deferred)
-		return loader_end_lease(l, slot);
+	if (!lease->deferred) {
+		loader_end_lease(l, slot);
+		return;
+	}
 	if (!d->lost && !(d->lost = gpu_enter(&d->gpu, &visit))) {
 		d->lost = record(d, lease);
 		gpu_leave(&d->gpu, &visit);
 	}
 	append(d, lease);
-	return 0;
 }
 
 /* CUDA_OK: all of its work is complete. */
@@ -654,7 +655,7 @@ static void take_back(struct batchd_loader *l, const struct batchd_batch *b)
 	l->delivery->lease[b->slot].n_lent--;
 	slices_stop(l);
 	if (lease_ends(&l->lease[b->slot]))
-		(void)delivery_let_go(l, b->slot);
+		delivery_let_go(l, b->slot);
 	pthread_mutex_unlock(&l->lock);
 }
 

@@ -85,8 +85,8 @@ int delivery_next(struct batchd_loader *l, struct batchd_batch *b, int timeout_m
 bool delivery_may_release(struct delivery *d, uint32_t slot);
 /* Gives back what is complete. more: something else may come back by itself. 0, or the CUDA result after which nothing works any more. */
 int delivery_collect(struct batchd_loader *l, bool *more);
-/* Nobody has any of the slot's batch any more: gives it back, at once or behind the streams that were named. 0 or a code. */
-int delivery_let_go(struct batchd_loader *l, uint32_t slot);
+/* Nobody has any of the slot's batch any more: gives it back, at once or behind the streams that were named. */
+void delivery_let_go(struct batchd_loader *l, uint32_t slot);
 /* Slots of which somebody has something; not those that only wait for the GPU. Any thread, not under the lock. */
 uint32_t delivery_n_held(struct batchd_loader *l);
 /* Where a slot is on the GPU. */

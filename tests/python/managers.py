@@ -1,6 +1,7 @@
 """Service managers that run our own units: systemd itself (a private instance of the user's manager), and a small double for where it cannot.
 
-Both: start() listens and starts nothing; the first connection starts batchd. address; main_pid(); n_starts(); restart(); reload(); stop().
+Both: start() listens and starts nothing; the first connection starts batchd. address; main_pid(); n_starts(); story(), for who finds that number
+wrong; restart(); reload(); stop(). watchdog_s: after how long without a ping batchd is killed.
 The double knows what the unit relies on: socket activation, READY and WATCHDOG messages, Restart=on-failure."""
 import os
 import pathlib
@@ -16,7 +17,6 @@ import time
 from daemons import REPO, until
 
 WAIT_S = 30
-WATCHDOG_S = 3.0  # a busy machine keeps a loop waiting for one, now and then
 RESTART_S = 0.2
 
 
@@ -27,7 +27,8 @@ class Unavailable(Exception):
 class Double:
     """The protocol that systemd speaks to a service, and its rules for restarting one."""
 
-    def __init__(self, build, folder, argv):
+    def __init__(self, build, folder, argv, watchdog_s):
+        self.watchdog_s = watchdog_s
         self.argv, self.address = [str(build / "batchd"), *argv], folder / "batchd.socket"
         self.log = folder / "double.log"
         self._notify = folder / "notify"
@@ -46,7 +47,7 @@ class Double:
         self._thread.start()
 
     def _spawn(self):
-        env = {**os.environ, "NOTIFY_SOCKET": str(self._notify), "LISTEN_FDS": "1", "WATCHDOG_USEC": str(int(WATCHDOG_S * 1e6))}
+        env = {**os.environ, "NOTIFY_SOCKET": str(self._notify), "LISTEN_FDS": "1", "WATCHDOG_USEC": str(int(self.watchdog_s * 1e6))}
         fd = self._listener.fileno()
         # A shell puts the socket where the protocol wants it, and its own pid, which exec keeps, into the environment.
         with open(self.log, "ab") as log:
@@ -74,7 +75,7 @@ class Double:
                     self._process = None
                     if self._wanted:
                         time.sleep(RESTART_S)
-                elif self._ready and time.monotonic() - self._pinged > WATCHDOG_S:
+                elif self._ready and time.monotonic() - self._pinged > self.watchdog_s:
                     self._process.kill()
             time.sleep(0.005)
 
@@ -83,6 +84,9 @@ class Double:
 
     def n_starts(self):
         return self._n_starts
+
+    def story(self):
+        return self.log.read_text(errors="replace")[-3000:]
 
     def restart(self):
         with self._lock:
@@ -117,16 +121,16 @@ class Systemd:
     """The very units, less what only the system's manager can do, under a manager of our own in a mount namespace of its own (where a directory
     makes systemd believe that it booted the machine)."""
 
-    def __init__(self, build, folder, argv):
+    def __init__(self, build, folder, argv, watchdog_s):
         for tool in ("unshare", "nsenter", "systemctl"):
             if not shutil.which(tool):
                 raise Unavailable(f"{tool} is not here")
         if os.geteuid() or not pathlib.Path("/lib/systemd/systemd").exists():
             raise Unavailable("needs root and systemd")
-        self.folder, self.address = folder, folder / "batchd.socket"
-        self._units = folder / "units"
+        self.address = folder / "batchd.socket"
+        self._units, self._output = folder / "units", folder / "batchd.log"
         self._units.mkdir()
-        self._write_units(build, argv)
+        self._write_units(build, argv, watchdog_s)
         self._env = {**os.environ, "XDG_RUNTIME_DIR": str(folder / "run"), "HOME": str(folder), "LC_ALL": "C",
                      "SYSTEMD_UNIT_PATH": f"{self._units}:/usr/lib/systemd/user"}
         self._env.pop("DBUS_SESSION_BUS_ADDRESS", None)
@@ -145,18 +149,18 @@ class Systemd:
         if self._manager.poll() is not None:
             raise Unavailable(f"systemd does not run here: {self.log.read_text(errors='replace')[-300:]}")
 
-    def _write_units(self, build, argv):
+    def _write_units(self, build, argv, watchdog_s):
         for name in ("batchd.service", "batchd.socket"):
             lines = [line for line in (REPO / "systemd" / name).read_text().splitlines()
                      if not line.startswith(NOT_FOR_USERS) and not line.startswith("#")]
             text = "\n".join(lines) + "\n"
             text = text.replace("/usr/bin/batchd", " ".join([str(build / "batchd"), *argv]))
             text = re.sub("ListenSequentialPacket=.*", f"ListenSequentialPacket={self.address}", text)
-            text = re.sub("WatchdogSec=.*", f"WatchdogSec={WATCHDOG_S}", text)
+            text = re.sub("WatchdogSec=.*", f"WatchdogSec={watchdog_s}", text)
             if name == "batchd.service":
                 inherited = [k for k in ("LD_LIBRARY_PATH", "ASAN_OPTIONS", "TSAN_OPTIONS") if k in os.environ]
                 environment = "".join(f'Environment="{k}={os.environ[k]}"\n' for k in inherited)
-                text = text.replace("[Service]\n", f"[Service]\nTimeoutAbortSec=1\nStandardError=append:{self.folder}/double.log\n{environment}")
+                text = text.replace("[Service]\n", f"[Service]\nTimeoutAbortSec=1\nStandardError=append:{self._output}\n{environment}")
             (self._units / name).write_text(text)
 
     def _ctl(self, *argv, check=True):
@@ -177,6 +181,10 @@ class Systemd:
 
     def n_starts(self):
         return 1 + int(self._show("NRestarts"))
+
+    def story(self):
+        logs = [log.read_text(errors="replace")[-3000:] for log in (self._output, self.log)]
+        return "\n".join([*logs, self._ctl("show", "batchd.service").stdout])
 
     def restart(self):
         self._ctl("restart", "batchd.service")

@@ -22,10 +22,14 @@ pytest.importorskip("torch")
 pytestmark = pytest.mark.xdist_group("service")
 
 
+# A hang is to be noticed soon; where none is, a machine that stood still for a moment is not to be taken for one: our unit's own time.
+WATCHDOG_S = {True: 3.0, False: 30.0}
+
+
 @pytest.fixture(params=[Double, Systemd], ids=["double", "systemd"])
 def manager(request, build, tmp_path):
     try:
-        m = request.param(build, tmp_path, [])
+        m = request.param(build, tmp_path, [], WATCHDOG_S["hangs" in request.function.__name__])
     except Unavailable as e:
         pytest.skip(str(e))
     m.build, m.socket = build, m.address  # as a crew's daemon
@@ -54,7 +58,7 @@ def test_the_first_trainer_starts_it(manager, ranks):
     for trainer in ranks:
         trainer.start()
     have_more(ranks)
-    assert manager.n_starts() == 1, manager.log.read_text(errors="replace")[-3000:]
+    assert manager.n_starts() == 1, manager.story()
 
 
 def test_a_restart_under_load_is_a_pause(manager, ranks):
@@ -75,7 +79,7 @@ def test_a_reload_under_load_is_not_even_that(manager, ranks):
     before = manager.main_pid()
     manager.reload()
     have_more(ranks)
-    assert manager.main_pid() == before and manager.n_starts() == 1, manager.log.read_text(errors="replace")[-3000:]
+    assert manager.main_pid() == before and manager.n_starts() == 1, manager.story()
 
 
 def test_a_crash_is_a_pause(manager, ranks):
@@ -86,7 +90,7 @@ def test_a_crash_is_a_pause(manager, ranks):
     os.kill(before, signal.SIGSEGV)
     have_more(ranks)
     until("another one serves", lambda: manager.main_pid() != before)
-    assert manager.n_starts() == 2
+    assert manager.n_starts() == 2, manager.story()
 
 
 def test_a_loop_that_hangs_is_restarted(manager, ranks):

@@ -450,6 +450,8 @@ static void see_error(struct sim_trainer *t, const Batchd__Wire__Error *e)
 		ok |= e->code == fair[i];
 	SIM_CHECK(ok, "trainer %u: refused with %s: %s", NUMBER(t), wire_code_name(e->code), e->text);
 	t->error = e->code;
+	/* It goes back to what the daemon had made for it and it never got, maybe twice, and the others' epoch is no longer the one that is being made. */
+	t->job->n_odd_seeks += e->code == BATCHD__WIRE__ERROR_CODE__GPU_LOST;
 	if (t->gpu && e->code == BATCHD__WIRE__ERROR_CODE__SHUTDOWN)
 		let_go(t);
 	t->job->uneven = true;

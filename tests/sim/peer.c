@@ -134,27 +134,30 @@ void peer_fail(struct peer *p, Batchd__Wire__ErrorCode code, const char *field, 
 	peer_close(p);
 }
 
+/* Says why, unless it has heard that before. */
+static void part(struct peer *p, bool *how, Batchd__Wire__ErrorCode code, const char *field, const char *fmt, va_list ap)
+{
+	if (p->closing || p->doomed || p->dismissed)
+		return;
+	say_why(p, code, field, fmt, ap);
+	*how = true;
+}
+
 void peer_doom(struct peer *p, Batchd__Wire__ErrorCode code, const char *field, const char *fmt, ...)
 {
 	va_list ap;
-	if (p->closing || p->doomed || p->dismissed)
-		return;
 	va_start(ap, fmt);
-	say_why(p, code, field, fmt, ap);
+	part(p, &p->doomed, code, field, fmt, ap); /* closed by sim_doom_comes */
 	va_end(ap);
-	p->doomed = true; /* closed by sim_doom_comes */
 }
 
 /* It may still say Close. */
 void peer_dismiss(struct peer *p, Batchd__Wire__ErrorCode code, const char *field, const char *fmt, ...)
 {
 	va_list ap;
-	if (p->closing || p->doomed || p->dismissed)
-		return;
 	va_start(ap, fmt);
-	say_why(p, code, field, fmt, ap);
+	part(p, &p->dismissed, code, field, fmt, ap);
 	va_end(ap);
-	p->dismissed = true;
 }
 
 int peer_identify(struct peer *p)

@@ -55,25 +55,32 @@ bool hear_soon(void *data, size_t n, int ms)
 	return r == 1 && heard(data, n);
 }
 
-/* Another process that begins anew with this program, in the role. */
-pid_t other(const char *role)
+pid_t forked(void)
 {
-	char number[16];
 	int fds[2];
 	pid_t pid;
 
 	if (socketpair(AF_UNIX, SOCK_STREAM, 0, fds))
 		_exit(5);
 	fcntl(fds[0], F_SETFD, FD_CLOEXEC);
-	snprintf(number, sizeof number, "%d", fds[1]);
 	fflush(stdout);
 	pid = fork();
+	line_fd = fds[!pid];
+	close(fds[!!pid]);
+	return pid;
+}
+
+/* Another process that begins anew with this program, in the role. */
+pid_t other(const char *role)
+{
+	char number[16];
+	pid_t pid = forked();
+
 	if (!pid) {
+		snprintf(number, sizeof number, "%d", line_fd);
 		execl("/proc/self/exe", "conformance", "--role", role, number, (char *)NULL);
 		_exit(127);
 	}
-	close(fds[1]);
-	line_fd = fds[0];
 	return pid;
 }
 

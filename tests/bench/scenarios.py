@@ -114,13 +114,13 @@ def cached(runner):
 
 
 def share(runner):
-    """Every trainer gets every batch: all of them together, delivered images a second."""
+    """Every trainer gets every batch: all of them together, delivered images a second. Long enough that making the slots, once per loader, does not count."""
     daemon = runner.daemon("share", NO_CACHE)
     rows, decoded = {}, {}
     for _ in range(runner.args.rounds):
         for n in (1, 2, 4):
             m = runner.run(runner.args.build / "batchctl", "bench", runner.args.data, "--socket", daemon.socket, "--mode", "share",
-                           "--trainers", n, "--batch-size", runner.args.batch_size, "--epochs", 2 if runner.args.quick else 4,
+                           "--trainers", n, "--batch-size", runner.args.batch_size, "--epochs", 2 if runner.args.quick else 32,
                            "--transform", "train224", "--json", "--quiet")["total"]
             row = rows.setdefault(n, {"who": f"{n} trainers" if n > 1 else "1 trainer", "rate": [], "cpu": []})
             row["rate"].append(m["images_per_s"])
@@ -133,32 +133,37 @@ def share(runner):
     return result("share: every trainer gets every batch", rows, ratios)
 
 
+def handover_parts(m):
+    return {
+        "CPU microseconds, trainer, batches that follow at once": m["mean_cpu_us"],
+        "CPU microseconds, trainer, first batch after a sleep": m["after_sleep_cpu_us"],
+        "CPU microseconds, daemon's loop, dispatching 64 samples included": m["loop_cpu_us"],
+        "CPU microseconds, trainer, one by one with a sleep after each": m["steady_mean_cpu_us"],
+        "CPU microseconds, daemon's loop, one by one": m["steady_loop_cpu_us"],
+        "CPU microseconds, waking a sleeping thread on this machine": m["wake_us"],
+        "trainer's system calls a batch, at once": m["calls"],
+        "trainer's system calls a batch, one by one": m["steady_calls"],
+        "wake-ups of the loop a batch, one by one": m["steady_loop_wakes"],
+        "wake-ups of workers a batch, one by one": m["steady_worker_wakes"]}
+
+
 def handover(runner):
     """A batch of 38.5 MB that is ready: CPU of both sides. The rate is of no interest here, so rows have CPU per batch only."""
     n = 10 if runner.args.quick else 40
-    daemon = runner.daemon("handover", "slots: 4\n")
-    ours, peers = {"who": "batchd", "cpu": [], "parts_us": []}, {"who": "PyTorch, copy of 38.5 MB included", "cpu": []}
+    ours, few, peers = ({"who": who, "cpu": [], "parts_us": []} for who in ("batchd", "batchd, slots: 4", "PyTorch, copy of 38.5 MB included"))
+    daemons = [(ours, runner.daemon("handover", "")), (few, runner.daemon("handover-4", "slots: 4\n"))]
     for _ in range(runner.args.rounds):
-        m = runner.run(runner.args.build / "tests/bench/handover", daemon.socket, daemon.pid, n)
-        ours["cpu"].append((m["mean_cpu_us"] + m["loop_cpu_us"]) / 1000)
-        ours["parts_us"].append({
-            "CPU microseconds, trainer, batches that follow at once": m["mean_cpu_us"],
-            "CPU microseconds, trainer, first batch after a sleep": m["after_sleep_cpu_us"],
-            "CPU microseconds, daemon's loop, dispatching 64 samples included": m["loop_cpu_us"],
-            "CPU microseconds, trainer, one by one with a sleep after each": m["steady_mean_cpu_us"],
-            "CPU microseconds, daemon's loop, one by one": m["steady_loop_cpu_us"],
-            "CPU microseconds, waking a sleeping thread on this machine": m["wake_us"],
-            "trainer's system calls a batch, at once": m["calls"],
-            "trainer's system calls a batch, one by one": m["steady_calls"],
-            "wake-ups of the loop a batch, one by one": m["steady_loop_wakes"],
-            "wake-ups of workers a batch, one by one": m["steady_worker_wakes"]})
+        for row, daemon in daemons:
+            m = runner.run(runner.args.build / "tests/bench/handover", daemon.socket, daemon.pid, n)
+            row["cpu"].append((m["mean_cpu_us"] + m["loop_cpu_us"]) / 1000)
+            row["parts_us"].append(handover_parts(m))
         try:
             m = runner.python("torch_handover.py", n)
             peers["cpu"].append((m["cpu_us"] + m["worker_cpu_us"]) / 1000)
         except subprocess.CalledProcessError:
             runner.absent.setdefault("PyTorch's hand-over", "torch_handover.py failed")
     runner.settle()
-    rows = {"batchd": ours, **({"PyTorch": peers} if peers["cpu"] else {})}
+    rows = {"batchd": ours, "few": few, **({"PyTorch": peers} if peers["cpu"] else {})}
     parts = {part: [p[part] for p in ours["parts_us"]] for part in ours["parts_us"][0]}
     return result("hand-over of a ready batch", rows, [
         {"text": "CPU microseconds, both sides together", "values": [1000 * v for v in ours["cpu"]], "target": 20, "at_least": False},

@@ -339,6 +339,8 @@ static json_t *gpu_part(const struct gpu_stats *g)
 	set_int(o, "errors", g->n_errors);
 	set_text(o, "last_error", g->last_error);
 	set_text(o, "not_pinned", g->pin_note);
+	set(o, "numa_node", json_integer(g->numa_node));
+	set_text(o, "numa_error", g->numa_error ? strerror(g->numa_error) : "");
 	return o;
 }
 

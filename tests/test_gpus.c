@@ -2,6 +2,7 @@
 #include <check.h>
 #include <errno.h>
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -309,6 +310,64 @@ START_TEST(test_large_slabs_are_registered_in_pieces_of_whole_slots)
 END_TEST
 
 /* ---- pinning ---- */
+
+static void setup_near(const char *node, const char *fail)
+{
+	setenv("FAKECUDA_NUMA", node, 1);
+	setenv("FAKECUDA_FAIL", fail, 1);
+	double_load();
+	setup_with((struct gpus_params){ .memory_bytes = 64 << 20, .pin_limit = 1 });
+}
+
+/* How the kernel says that pages there are to be made: "default", "prefer:0" ...; false: it does not say. */
+static bool policy_at(const void *base, char *policy, size_t n)
+{
+	char line[512], begin[32];
+	FILE *maps = fopen("/proc/self/numa_maps", "re");
+	snprintf(begin, sizeof(begin), "%lx ", (unsigned long)(uintptr_t)base);
+	*policy = 0;
+	while (maps && !*policy && fgets(line, sizeof(line), maps)) {
+		if (!strncmp(line, begin, strlen(begin)))
+			snprintf(policy, n, "%.*s", (int)strcspn(line + strlen(begin), " \n"), line + strlen(begin));
+	}
+	if (maps)
+		fclose(maps);
+	return *policy;
+}
+
+START_TEST(test_what_is_pinned_lies_near_its_gpu)
+{
+	char policy[64];
+	setup_near("0", "");
+	struct opening o = open_on(0);
+	ck_assert_msg(o.slab && o.slab->pinned, "%s", o.why);
+	ck_assert_int_eq(stats_of().numa_node, 0);
+	if (stats_of().numa_error == 0 && policy_at(f.host.base, policy, sizeof(policy)))
+		ck_assert_msg(strstr(policy, "prefer") && strstr(policy, ":0"), "pages are made as the kernel likes: %s", policy);
+	else
+		printf("skipped: no NUMA policies here: %s\n", strerror(stats_of().numa_error));
+	close_slab(o.slab);
+	teardown();
+	double_assert_clean();
+}
+END_TEST
+
+START_TEST(test_what_cannot_be_moved_is_pinned_where_it_is)
+{
+	static const struct { const char *node, *fail; int tells; bool error; } cases[] = {
+		{ "1023", "", 1023, true },                  /* the machine has no such node */
+		{ "0", "cuDeviceGetAttribute:3=1", -1, false }, /* a driver that does not know the question */
+		{ "-1", "", -1, false },
+	};
+	setup_near(cases[_i].node, cases[_i].fail);
+	struct opening o = open_on(0);
+	ck_assert_msg(o.slab && o.slab->pinned, "%s", o.why);
+	ck_assert_int_eq(stats_of().numa_node, cases[_i].tells);
+	ck_assert_int_eq(stats_of().numa_error != 0, cases[_i].error);
+	close_slab(o.slab);
+	teardown();
+}
+END_TEST
 
 START_TEST(test_pinning_is_refused_beyond_its_share_and_the_reason_is_kept)
 {
@@ -641,6 +700,8 @@ int main(void)
 	tcase_add_test(t, test_two_gpus_share_one_registration);
 	tcase_add_test(t, test_large_slabs_are_registered_in_pieces_of_whole_slots);
 	tcase_add_test(t, test_pinning_is_refused_beyond_its_share_and_the_reason_is_kept);
+	tcase_add_test(t, test_what_is_pinned_lies_near_its_gpu);
+	tcase_add_loop_test(t, test_what_cannot_be_moved_is_pinned_where_it_is, 0, 3);
 	tcase_add_test(t, test_uuids_are_written_as_nvidia_smi_does);
 	suite_add_tcase(s, t);
 	TCase *obstacle = tcase_create("obstacles");

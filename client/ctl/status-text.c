@@ -227,6 +227,9 @@ static void print_gpu(const json_t *g)
 		put(text(g, "not_pinned"));
 		putchar('\n');
 	}
+	if (*text(g, "numa_error") && number(g, "numa_node") > 0) /* with node 0 alone everything is near */
+		printf("          batches may lie far from it: cannot move them to NUMA node %s: %s (a container, or the service without gpu.conf, may forbid mbind)\n",
+		       count(g, "numa_node", BUF), text(g, "numa_error"));
 	if (number(g, "errors") > 0) {
 		printf("          %s errors, the last: ", count(g, "errors", BUF));
 		put(text(g, "last_error"));

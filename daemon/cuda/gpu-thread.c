@@ -12,6 +12,7 @@
 #include <time.h>
 
 #include "util/memory.h"
+#include "util/numa.h"
 #include "util/size.h"
 
 #define MIB (UINT64_C(1) << 20)
@@ -128,18 +129,25 @@ static int check_device(struct gpu *gpu, struct gpu_slab_work *sw)
 {
 	const struct cuda_driver *d = &gpu->all->driver;
 	char name[sizeof(gpu->stats.name)] = "";
-	int mode = 0, integrated = 0;
+	int mode = 0, integrated = 0, node = -1;
 	size_t total = 0;
 	if (failed(gpu, d->device_get_name(name, sizeof(name), gpu->own.device), "cuDeviceGetName") ||
 	    failed(gpu, d->device_total_mem(&total, gpu->own.device), "cuDeviceTotalMem") ||
 	    failed(gpu, d->device_get_attribute(&mode, CUDA_DEVICE_COMPUTE_MODE, gpu->own.device), "cuDeviceGetAttribute") ||
 	    failed(gpu, d->device_get_attribute(&integrated, CUDA_DEVICE_INTEGRATED, gpu->own.device), "cuDeviceGetAttribute"))
 		return refuse_failed(gpu, sw, "the daemon cannot look at the GPU");
+	int r = d->device_get_attribute(&node, CUDA_DEVICE_HOST_NUMA_ID, gpu->own.device);
+	if (r == CUDA_INVALID_VALUE) /* a driver before CUDA 12.2 */
+		node = -1;
+	else if (failed(gpu, r, "cuDeviceGetAttribute"))
+		return refuse_failed(gpu, sw, "the daemon cannot look at the GPU");
+	gpu->own.numa_node = node;
 	const struct gpus_params *p = &gpu->all->params;
 	gpu->own.budget_bytes = p->memory_bytes == GPU_MEMORY_AUTO ? total / 100 * AUTO_MEMORY_PERCENT : p->memory_bytes;
 	pthread_mutex_lock(&gpu->all->lock);
 	gpu->known = true;
 	memcpy(gpu->stats.name, name, sizeof(name));
+	gpu->stats.numa_node = node;
 	gpu->stats.budget_bytes = gpu->own.budget_bytes;
 	pthread_mutex_unlock(&gpu->all->lock);
 	if (strstr(name, "MIG "))
@@ -253,6 +261,17 @@ static int register_pieces(struct gpu *gpu, struct gpu_host *h)
 	return 0;
 }
 
+/* Copies from the memory of another processor go through the link between the two, which is slower than the GPU's. Once pinned, pages stay where they are. */
+static void move_near(struct gpu *gpu, struct gpu_host *h)
+{
+	if (gpu->own.numa_node < 0)
+		return;
+	int r = numa_prefer(h->base, (size_t)h->slot_bytes * h->n_slots, (unsigned)gpu->own.numa_node);
+	pthread_mutex_lock(&gpu->all->lock);
+	gpu->stats.numa_error = -r;
+	pthread_mutex_unlock(&gpu->all->lock);
+}
+
 /* Pinned pages can be neither swapped nor reclaimed: what is pinned must leave the machine, and the control group, room to breathe. */
 static bool may_pin(struct gpu *gpu, uint64_t bytes, char *why, size_t n)
 {
@@ -293,6 +312,8 @@ static int pin(struct gpu *gpu, struct gpu_slab_work *sw)
 	enum gpu_pin mode = gpu->all->params.pin;
 	char note[GPU_REASON_BYTES] = "pin_memory is off in the configuration";
 	bool wanted = mode != GPU_PIN_OFF && may_pin(gpu, bytes, note, sizeof(note));
+	if (wanted)
+		move_near(gpu, h);
 	if (wanted && register_pieces(gpu, h) == 0) {
 		sw->slab.pinned = true;
 		gpu->own.n_uses++;

@@ -119,6 +119,8 @@ struct gpu_stats {
 	uint64_t n_pageable;            /* of them from memory that was not pinned */
 	uint64_t n_errors;
 	char last_error[160], pin_note[GPU_REASON_BYTES]; /* why something is not pinned */
+	int numa_node;                  /* the machine's memory that the GPU is near to, where pinned batches lie if they can; -1: there is but one, or nobody says */
+	int numa_error;                 /* errno of the last time that they could not be told to; 0: none */
 	uint64_t in_flight;
 };
 bool gpu_is_lost(const struct gpu *gpu); /* and on_lost has been called */

@@ -292,7 +292,7 @@ CUresult cuDeviceGetAttribute(int *value, int attribute, CUdevice device)
 	static const struct { int attribute, value; } known[] = {
 		{ 1, 1024 }, { 2, 1024 }, { 3, 1024 }, { 4, 64 }, { 5, 2147483647 }, { 6, 65535 }, { 7, 65535 }, { 8, 49152 }, { 10, 32 },
 		{ 12, 65536 }, { 13, 1980000 }, { 15, 1 }, { 16, 132 }, { 18, 0 }, { 19, 1 }, { 31, 1 }, { 34, 0 }, { 38, 60 << 20 }, { 39, 2048 }, { 40, 3 },
-		{ 41, 1 }, { 75, 9 }, { 76, 0 }, { 78, 1 }, { 91, 1 }, { 99, 1 }, { 102, 1 }, { 103, 1 }, { 115, 1 }, { 134, -1 },
+		{ 41, 1 }, { 75, 9 }, { 76, 0 }, { 78, 1 }, { 91, 1 }, { 99, 1 }, { 102, 1 }, { 103, 1 }, { 115, 1 },
 	};
 	struct call c;
 	CUresult r = call_begin(&c, API_cuDeviceGetAttribute, NEED_INIT);
@@ -312,6 +312,8 @@ CUresult cuDeviceGetAttribute(int *value, int attribute, CUdevice device)
 			*value = fake.devices[device].physical + 1;
 		if (attribute == 113)
 			*value = !settings.no_read_only_register;
+		if (attribute == 134)
+			*value = settings.numa_node;
 		if (attribute == 125)
 			*value = !settings.no_ipc && !settings.mig;
 	}

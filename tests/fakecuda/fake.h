@@ -190,7 +190,7 @@ CUcontext context_current(void);
 struct settings {
 	uint64_t seed;
 	long delay_us;         /* the most that a stream waits before each operation */
-	int n_gpus, version;
+	int n_gpus, version, numa_node;
 	size_t memory_bytes, context_bytes;
 	bool no_ipc, mig, exclusive, prohibited, no_read_only_register, dead_exporter_fails;
 	CUresult init_result;

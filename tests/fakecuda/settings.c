@@ -170,6 +170,7 @@ static void read_environment(void)
 	settings.n_gpus = (int)number("FAKECUDA_GPUS", 1);
 	settings.version = (int)number("FAKECUDA_VERSION", 13000);
 	settings.memory_bytes = 16384 * (size_t)MIB;
+	settings.numa_node = (int)number("FAKECUDA_NUMA", -1);
 	rest = copy = strdup(text ? text : "");
 	for (char *one; copy && (one = strsep(&rest, ", "));)
 		personality(one);

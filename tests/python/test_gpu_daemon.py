@@ -4,6 +4,7 @@ The double says at each process's end what was done wrong and what was left behi
 import itertools
 import json
 import os
+import pathlib
 import random
 import re
 import signal
@@ -91,6 +92,24 @@ def test_a_job_of_four_gets_every_byte_by_dma(gpu_daemon, double, batchctl):
     assert sum(c["copies"] for c in gpu["copies"]) >= 600
     daemon.stop()
     double.assert_clean(daemon.pid)
+
+
+def test_batches_lie_near_the_gpu(gpu_daemon, batchctl):
+    """The daemon asks the kernel for memory of the GPU's own NUMA node before it pins any."""
+    daemon = gpu_daemon(env={"FAKECUDA_NUMA": "0"})
+    trainer = start(1000000, "--job", "near", "--hold-us", 500)
+    try:
+        until("its batches are pinned", lambda: any(gpu["pinned_bytes"] for gpu in status(batchctl)["gpus"]))
+        gpu = status(batchctl)["gpus"][0]
+        assert gpu["numa_node"] == 0
+        maps = pathlib.Path(f"/proc/{daemon.pid}/numa_maps")
+        if gpu["numa_error"] or not maps.exists():
+            pytest.skip(f"no NUMA policies here: {gpu['numa_error']}")
+        slabs = [line.split()[1] for line in maps.read_text().splitlines() if "memfd:batchd-slab" in line]
+        assert slabs and all(policy.startswith("prefer") and policy.endswith(":0") for policy in slabs), slabs
+    finally:
+        trainer.kill()
+        trainer.communicate()
 
 
 def test_trainers_that_share_get_each_batch_from_one_copy(gpu_daemon, double, batchctl):

@@ -673,7 +673,8 @@ static void misbehave(struct sim_trainer *t)
 		Batchd__Wire__Waiting w = BATCHD__WIRE__WAITING__INIT;
 		SAY(t, WAITING, waiting, &w, -1);
 	} else if (t->n_held && sim_chance(50)) {
-		say_release(t, t->held[0].slot, t->held[0].generation + 1 - sim_below(2) * 2, false);
+		/* One that was, or one that will never be: the next may have come by the time that this is read. */
+		say_release(t, t->held[0].slot, t->held[0].generation + (sim_below(2) ? UINT64_MAX : UINT64_C(1) << 40), false);
 	} else if (sim_chance(50)) {
 		say_release(t, sim_chance(50) ? t->n_slots : UINT32_MAX, 1, false);
 	} else {

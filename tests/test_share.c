@@ -123,6 +123,39 @@ START_TEST(test_a_stopped_trainer_holds_up_nobody)
 }
 END_TEST
 
+START_TEST(test_who_is_left_with_a_stopped_one_goes_on)
+{
+	/* One is stopped, another has just as many batches as it needs, when a third leaves: the group has fewer slots then, and gives back what it had made for the
+	 * stopped one, newest first, down to before where the other is. That one goes on all the same. */
+	for (enum group_policy policy = GROUP_SKIP; policy <= GROUP_DETACH; policy++) {
+		enum { WINDOW = 16, SHARE = 4, SLOTS = WINDOW + 2 * SHARE, ENOUGH = 3 };
+		struct trainer *t[3]; /* stopped, going on, leaving */
+		begin(policy, 1);
+		for (uint32_t i = 0; i < 3; i++) {
+			t[i] = come(i, WINDOW);
+			ck_assert_int_eq(stream_seek(&t[i]->c, 1, &(struct position){ 0 }), 0);
+		}
+		wait_for(&f, t[0], SHARE);
+		for (unsigned n = 1; n <= SLOTS - ENOUGH; n++)
+			for (int i = 1; i < 3; i++)
+				consume(&f, t[i], n);
+		wait_for(&f, t[1], SLOTS);
+		wait_for(&f, t[2], SLOTS);
+		ck_assert_uint_eq(t[1]->c.n_leases, ENOUGH);
+		leave(t[2]);
+		struct position cursor = t[1]->c.cursor;
+		ck_assert_int_lt(position_compare(&t[1]->c.stream->next, &cursor), 0);
+		for (unsigned n = SLOTS - ENOUGH + 1; n <= 5 * PER_EPOCH; n++)
+			consume(&f, t[1], n);
+		check_golden(t[1], 0, 0);
+		ck_assert_uint_eq(t[1]->c.n_skipped, 0);
+		leave(t[0]);
+		leave(t[1]);
+		teardown(&f);
+	}
+}
+END_TEST
+
 START_TEST(test_all_but_one_stopped_at_different_places)
 {
 	/* Each stops with as many different batches in its hands as it may hold: the worst there can be. The last one goes on. */
@@ -624,6 +657,7 @@ int main(void)
 	tcase_add_test(t, test_trainers_at_one_place_share_their_batches);
 	tcase_add_test(t, test_a_stopped_trainer_holds_up_nobody);
 	tcase_add_test(t, test_all_but_one_stopped_at_different_places);
+	tcase_add_test(t, test_who_is_left_with_a_stopped_one_goes_on);
 	tcase_add_test(t, test_with_policy_wait_the_group_waits_for_its_slowest);
 	tcase_add_test(t, test_who_skips_is_told_how_many_it_missed);
 	tcase_add_test(t, test_who_is_detached_misses_nothing);

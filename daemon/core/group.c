@@ -297,11 +297,12 @@ static uint32_t count_ahead(const struct stream *s, const struct consumer *c)
 	return n;
 }
 
-/* It has fewer than a trainer needs, and may have more. */
+/* It has fewer than a trainer needs, and may have more. Also where the cohort has gone back to before it, when it gave back what was over its due: what is made
+ * until it is there again is for slower ones only, and a stopped one would keep all of it. */
 static bool is_hungry(const struct stream *s, const struct consumer *c)
 {
 	uint32_t enough = c->quota < AHEAD ? c->quota : AHEAD;
-	return is_in_stream(s, c) && count_ahead(s, c) < enough;
+	return c->positioned && !c->follows && count_ahead(s, c) < enough;
 }
 
 /* The foremost of those who have too little ahead of them. NULL: none. */

@@ -305,6 +305,9 @@ def test_who_waits_for_the_next_epoch_does_not_wait_for_a_stuck_one(make_daemon,
     got = [digests(images) for images, _ in new]
     assert f"stalled: rank 0 of job trials (python, pid {old.process.pid})" in d.output()
     assert new.last_batch.epoch == 1 and got == [b[2] for b in golden_of(1)]
+    # Who comes when that has been said long ago hears of it as well.
+    with make(16, job="trials", on_stall="error") as later, pytest.raises(batchd.StalledError, match=f"rank 0 of job trials .*pid {old.process.pid}"):
+        list(later)
     new.close()
     old.process.send_signal(signal.SIGCONT)
     said += finish(old)

@@ -454,7 +454,6 @@ static void see_error(struct sim_trainer *t, const Batchd__Wire__Error *e)
 	t->job->n_odd_seeks += e->code == BATCHD__WIRE__ERROR_CODE__GPU_LOST;
 	if (t->gpu && e->code == BATCHD__WIRE__ERROR_CODE__SHUTDOWN)
 		let_go(t);
-	t->job->uneven = true;
 }
 
 static void see_notice(struct sim_trainer *t, const Batchd__Wire__Notice *n)

@@ -162,6 +162,7 @@ static void attach(struct session *s, struct stream *stream, uint32_t rank)
 		stall_watch(s->daemon);
 	device_attach(s);
 	send_opened(s);
+	stall_tell(s);
 }
 
 /* Of several places in share mode the first that nobody has had yet, then the first that is free. -1: none. */

@@ -150,7 +150,7 @@ static bool is_stalled(const struct session *s, uint64_t now, uint64_t after_ns,
 
 /* ---- telling ---- */
 
-static void tell_others(const struct session *s, Batchd__Wire__NoticeKind kind, const char *text, double since_s)
+static void tell(struct peer *p, const struct session *s, Batchd__Wire__NoticeKind kind, const char *text, double since_s)
 {
 	Batchd__Wire__Notice n = BATCHD__WIRE__NOTICE__INIT;
 	Batchd__Wire__ServerMessage m = BATCHD__WIRE__SERVER_MESSAGE__INIT;
@@ -160,25 +160,48 @@ static void tell_others(const struct session *s, Batchd__Wire__NoticeKind kind, 
 	n.since_s = since_s;
 	m.body_case = BATCHD__WIRE__SERVER_MESSAGE__BODY_NOTICE;
 	m.notice = &n;
+	peer_send(p, &m, NULL, 0);
+}
+
+static void tell_others(const struct session *s, Batchd__Wire__NoticeKind kind, const char *text, double since_s)
+{
 	for (struct session *o = s->job->sessions, *next; o; o = next) {
 		next = o->next_in_job;
 		/* Who leaves its packets unread is stuck itself, and needs no more of them. */
 		if (o != s && o->state == SESSION_ATTACHED && o->peer && !o->peer->n_out && !o->stall.is_on)
-			peer_send(o->peer, &m, NULL, 0);
+			tell(o->peer, s, kind, text, since_s);
 	}
+}
+
+static void describe(const struct session *s, uint64_t idle_ns, char *text, size_t size)
+{
+	snprintf(text, size, "stalled: rank %u of job %s (%s, pid %d) has taken no batch for %.0f s and holds %u: %s", s->consumer.rank, s->job->spec.job,
+		 s->program, (int)s->pid, seconds(idle_ns), s->consumer.n_leases, s->stall.why);
 }
 
 static void begin_spell(struct session *s, uint64_t idle_ns)
 {
 	char text[640];
 	s->stall.is_on = true;
-	snprintf(text, sizeof(text), "stalled: rank %u of job %s (%s, pid %d) has taken no batch for %.0f s and holds %u: %s", s->consumer.rank, s->job->spec.job,
-		 s->program, (int)s->pid, seconds(idle_ns), s->consumer.n_leases, s->stall.why);
+	describe(s, idle_ns, text, sizeof(text));
 	log_record(LOG_LEVEL_WARNING, "stalled", "session %" PRIu64 " %s", s->number, text);
 	tell_others(s, BATCHD__WIRE__NOTICE_KIND__RANK_STALLED, text, seconds(idle_ns));
 	s->consumer.stuck = true;
 	if (s->consumer.group)
 		group_pump(s->consumer.group);
+}
+
+void stall_tell(const struct session *newcomer)
+{
+	uint64_t now = uv_hrtime();
+	for (const struct session *s = newcomer->job->sessions; s; s = s->next_in_job) {
+		char text[640];
+		struct peer *p = newcomer->peer;
+		if (s == newcomer || !s->stall.is_on || !p || p->closing)
+			continue;
+		describe(s, now - s->stall.active_ns, text, sizeof(text));
+		tell(p, s, BATCHD__WIRE__NOTICE_KIND__RANK_STALLED, text, seconds(now - s->stall.active_ns));
+	}
 }
 
 static void end_spell(struct session *s, const char *how)

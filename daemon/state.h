@@ -142,6 +142,7 @@ void session_fail(struct session *s, Batchd__Wire__ErrorCode code, const char *f
 /* stall.c: trainers that do not get on. */
 void stall_watch(struct batchd *b);     /* (re)starts or stops the clock */
 void stall_forget(struct session *s);   /* it leaves its job */
+void stall_tell(const struct session *newcomer); /* which others of its job do not get on, as those have heard who were there */
 
 /* compare.c: what has changed in a data set since a token was made. */
 void session_compare(struct session *s, const Batchd__Wire__Compare *m);

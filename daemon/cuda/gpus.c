@@ -85,6 +85,7 @@ static int make_gpu(struct gpus *g, const unsigned char uuid[GPU_UUID_BYTES], st
 		return -ENOMEM;
 	gpu->all = g;
 	memcpy(gpu->uuid.bytes, uuid, GPU_UUID_BYTES);
+	gpu->stats.numa_node = -1;
 	memcpy(gpu->stats.uuid, uuid, GPU_UUID_BYTES);
 	pthread_cond_init(&gpu->asked, NULL);
 	int r = start_thread(gpu);

@@ -91,7 +91,3 @@ def photos(data):
 @pytest.fixture(scope="session")
 def odd(data):
     return data / "odd"
-
-
-def pytest_configure(config):
-    config.addinivalue_line("markers", "xdist_group(name): tests that pytest-xdist, where it is there, runs in one process, one after the other")

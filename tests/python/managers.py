@@ -3,6 +3,7 @@
 Both: start() listens and starts nothing; the first connection starts batchd. address; main_pid(); n_starts(); story(), for who finds that number
 wrong; restart(); reload(); stop(). watchdog_s: after how long without a ping batchd is killed.
 The double knows what the unit relies on: socket activation, READY and WATCHDOG messages, Restart=on-failure."""
+import fcntl
 import os
 import pathlib
 import re
@@ -11,6 +12,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 import threading
 import time
 
@@ -18,6 +20,10 @@ from daemons import REPO, until
 
 WAIT_S = 30
 RESTART_S = 0.2
+
+
+# All managers of one user have one control group for batchd.service, and who stops his kills the others': one at a time, whichever process runs the tests.
+LOCK = pathlib.Path(tempfile.gettempdir()) / "batchd-tests-systemd.lock"
 
 
 class Unavailable(Exception):
@@ -136,6 +142,8 @@ class Systemd:
         self._env.pop("DBUS_SESSION_BUS_ADDRESS", None)
         (folder / "run").mkdir(mode=0o700)
         self.log = folder / "systemd.log"
+        self._alone = open(LOCK, "w")
+        fcntl.flock(self._alone, fcntl.LOCK_EX)
         with open(self.log, "ab") as log:
             self._manager = subprocess.Popen(
                 ["unshare", "--mount", "bash", "-c", "mount -t tmpfs none /run/systemd 2>/dev/null || { mkdir -p /run/systemd && mount -t tmpfs none "
@@ -147,6 +155,7 @@ class Systemd:
         except AssertionError:
             self._manager.kill()
         if self._manager.poll() is not None:
+            self._alone.close()
             raise Unavailable(f"systemd does not run here: {self.log.read_text(errors='replace')[-300:]}")
 
     def _write_units(self, build, argv, watchdog_s):
@@ -201,4 +210,5 @@ class Systemd:
         except subprocess.TimeoutExpired:
             self._manager.kill()
             self._manager.wait()
+        self._alone.close()
         assert result == "success", self.log.read_text(errors="replace")[-2000:]

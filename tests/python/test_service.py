@@ -17,11 +17,6 @@ import crew  # noqa: E402
 
 pytest.importorskip("torch")
 
-
-# Two managers of one user have one control group for batchd.service, and who stops his kills the other's.
-pytestmark = pytest.mark.xdist_group("service")
-
-
 # A hang is to be noticed soon; where none is, a machine that stood still for a moment is not to be taken for one: our unit's own time.
 WATCHDOG_S = {True: 3.0, False: 30.0}
 

@@ -154,7 +154,7 @@ static void settle(bool time_passes)
 {
 	bool any = true;
 	for (unsigned n = 0; any; n++) {
-		SIM_CHECK(n < 20000, "it does not come to rest");
+		SIM_CHECK(n < 100000, "it does not come to rest");
 		any = daemon_hears_everybody();
 		any |= anybody_gets_on();
 		any |= sim_pool_wakes_loop();

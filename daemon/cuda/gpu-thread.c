@@ -137,11 +137,8 @@ static int check_device(struct gpu *gpu, struct gpu_slab_work *sw)
 	    failed(gpu, d->device_get_attribute(&integrated, CUDA_DEVICE_INTEGRATED, gpu->own.device), "cuDeviceGetAttribute"))
 		return refuse_failed(gpu, sw, "the daemon cannot look at the GPU");
 	int r = d->device_get_attribute(&node, CUDA_DEVICE_HOST_NUMA_ID, gpu->own.device);
-	if (r == CUDA_INVALID_VALUE) /* a driver before CUDA 12.2 */
-		node = -1;
-	else if (failed(gpu, r, "cuDeviceGetAttribute"))
+	if (r != CUDA_INVALID_VALUE && failed(gpu, r, "cuDeviceGetAttribute")) /* invalid: a driver before CUDA 12.2 does not know it */
 		return refuse_failed(gpu, sw, "the daemon cannot look at the GPU");
-	gpu->own.numa_node = node;
 	const struct gpus_params *p = &gpu->all->params;
 	gpu->own.budget_bytes = p->memory_bytes == GPU_MEMORY_AUTO ? total / 100 * AUTO_MEMORY_PERCENT : p->memory_bytes;
 	pthread_mutex_lock(&gpu->all->lock);
@@ -264,9 +261,10 @@ static int register_pieces(struct gpu *gpu, struct gpu_host *h)
 /* Copies from the memory of another processor go through the link between the two, which is slower than the GPU's. Once pinned, pages stay where they are. */
 static void move_near(struct gpu *gpu, struct gpu_host *h)
 {
-	if (gpu->own.numa_node < 0)
+	int node = gpu->stats.numa_node; /* this thread's to write */
+	if (node < 0)
 		return;
-	int r = numa_prefer(h->base, (size_t)h->slot_bytes * h->n_slots, (unsigned)gpu->own.numa_node);
+	int r = numa_prefer(h->base, (size_t)h->slot_bytes * h->n_slots, (unsigned)node);
 	pthread_mutex_lock(&gpu->all->lock);
 	gpu->stats.numa_error = -r;
 	pthread_mutex_unlock(&gpu->all->lock);

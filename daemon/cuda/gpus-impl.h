@@ -66,7 +66,6 @@ struct gpu {
 		unsigned oldest, n_flying;
 		unsigned n_uses;              /* slabs and pinned hosts that need the context */
 		uint64_t slab_bytes, budget_bytes;
-		int numa_node;                /* -1: any */
 		bool lost;
 		bool keeps;                   /* memory that others have open: the context, which it would go with, stays until the process ends */
 	} own;

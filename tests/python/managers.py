@@ -12,7 +12,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import tempfile
 import threading
 import time
 
@@ -22,8 +21,9 @@ WAIT_S = 30
 RESTART_S = 0.2
 
 
-# All managers of one user have one control group for batchd.service, and who stops his kills the others': one at a time, whichever process runs the tests.
-LOCK = pathlib.Path(tempfile.gettempdir()) / "batchd-tests-systemd.lock"
+# All managers of one user have one control group for batchd.service, and who stops his kills the others': one at a time, whichever process runs the tests. The
+# program is what they lock.
+SYSTEMD = pathlib.Path("/lib/systemd/systemd")
 
 
 class Unavailable(Exception):
@@ -131,7 +131,7 @@ class Systemd:
         for tool in ("unshare", "nsenter", "systemctl"):
             if not shutil.which(tool):
                 raise Unavailable(f"{tool} is not here")
-        if os.geteuid() or not pathlib.Path("/lib/systemd/systemd").exists():
+        if os.geteuid() or not SYSTEMD.exists():
             raise Unavailable("needs root and systemd")
         self.address = folder / "batchd.socket"
         self._units, self._output = folder / "units", folder / "batchd.log"
@@ -142,12 +142,12 @@ class Systemd:
         self._env.pop("DBUS_SESSION_BUS_ADDRESS", None)
         (folder / "run").mkdir(mode=0o700)
         self.log = folder / "systemd.log"
-        self._alone = open(LOCK, "w")
+        self._alone = open(SYSTEMD, "rb")
         fcntl.flock(self._alone, fcntl.LOCK_EX)
         with open(self.log, "ab") as log:
             self._manager = subprocess.Popen(
                 ["unshare", "--mount", "bash", "-c", "mount -t tmpfs none /run/systemd 2>/dev/null || { mkdir -p /run/systemd && mount -t tmpfs none "
-                 "/run/systemd; } && mkdir -p /run/systemd/system && exec /lib/systemd/systemd --user --log-target=console"],
+                 f"/run/systemd; }} && mkdir -p /run/systemd/system && exec {SYSTEMD} --user --log-target=console"],
                 env=self._env, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         try:
             until("systemd runs", lambda: self._manager.poll() is not None or self._ctl("is-system-running", check=False).stdout.strip() in

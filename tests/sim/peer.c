@@ -118,10 +118,9 @@ static void say_why(struct peer *p, Batchd__Wire__ErrorCode code, const char *fi
 	m.body_case = BATCHD__WIRE__SERVER_MESSAGE__BODY_ERROR;
 	m.error = &error;
 	struct sim_socket *s = socket_of(p);
-	for (unsigned i = 0; i < SIM_MAX_TRAINERS; i++) {
-		if (sim_trainers[i].socket == s && sim_trainers[i].job)
-			sim_trainers[i].job->uneven = true; /* from now on, whenever it reads that */
-	}
+	struct sim_trainer *t = sim_trainer_of(s);
+	if (t && t->job)
+		t->job->uneven = true; /* from now on, whenever it reads that */
 	if (!s->hung_up && !s->dead && !s->lost)
 		push(&s->to_client, &m.base, -1);
 }

@@ -251,6 +251,7 @@ void sim_trainer_returns(struct sim_trainer *t);
 /* What a daemon that stops has told it, it has heard. */
 void sim_trainer_hears_the_end(struct sim_trainer *t);
 void sim_trainer_leaves(struct sim_trainer *t);
+struct sim_trainer *sim_trainer_of(const struct sim_socket *s); /* whose connection that is now; NULL: nobody's, or a producer's */
 void sim_trainer_exits(struct sim_trainer *t, bool child_keeps_socket);
 void sim_trainer_join(struct sim_trainer *t, struct sim_job *j, int32_t rank);
 void sim_trainer_looks(struct sim_trainer *t); /* all that it holds is as it was */

@@ -652,6 +652,15 @@ static void hang_up(struct sim_trainer *t)
 	t->job->uneven = true;
 }
 
+struct sim_trainer *sim_trainer_of(const struct sim_socket *s)
+{
+	for (unsigned i = 0; i < SIM_MAX_TRAINERS; i++) {
+		if (sim_trainers[i].socket == s)
+			return &sim_trainers[i];
+	}
+	return NULL;
+}
+
 void sim_trainer_exits(struct sim_trainer *t, bool child_keeps_socket)
 {
 	sim_trace("trainer %u: is killed with %u batches%s", NUMBER(t), t->n_held, child_keeps_socket ? ", a child keeps the socket" : "");

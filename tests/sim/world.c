@@ -402,12 +402,8 @@ static void check_stream(const struct stream *s)
 
 static struct sim_trainer *trainer_of(const struct session *s)
 {
-	struct sim_socket *socket = s->peer ? sim_fd_thing(s->peer->fd) : NULL;
-	for (unsigned i = 0; socket && i < SIM_MAX_TRAINERS; i++) {
-		if (sim_trainers[i].socket == socket && !socket->hung_up && !socket->dead)
-			return &sim_trainers[i];
-	}
-	return NULL;
+	const struct sim_socket *socket = s->peer ? sim_fd_thing(s->peer->fd) : NULL;
+	return socket && !socket->hung_up && !socket->dead ? sim_trainer_of(socket) : NULL;
 }
 
 /* What the daemon thinks it has lent is what the trainer has, or has on its way. */

@@ -1,0 +1,401 @@
+/* One space: a table of entries, found by index.
+ *
+ * 64 locks over it: a lookup takes one of them for the time of reading a pointer and counting a reference, so workers hardly ever meet. The last
+ * reference gives the entry's memory back to its space, and the last entry of a space that was dropped gives the space back to the system; a hit may
+ * therefore outlive both. */
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "data/cache-impl.h"
+
+enum { PAD_BYTES = 64 };
+
+/* ---- entries ---- */
+
+static size_t entry_bytes(size_t n_bytes)
+{
+	return sizeof(struct entry) + n_bytes + PAD_BYTES;
+}
+
+static void space_finish(struct cache_space *s)
+{
+	struct cache_budget *budget = s->memory.budget;
+
+	cache_memory_finish(&s->memory);
+	munmap(s->table, s->table_bytes);
+	atomic_fetch_sub(&budget->used_bytes, s->table_bytes);
+	for (int i = 0; i < N_SHARDS; i++) {
+		pthread_mutex_destroy(&s->shards[i].lock);
+	}
+	pthread_mutex_destroy(&s->sync_lock);
+	free(s);
+}
+
+static void space_leave(struct cache_space *s)
+{
+	if (atomic_fetch_sub_explicit(&s->n_alive, 1, memory_order_acq_rel) == 1) {
+		space_finish(s);
+	}
+}
+
+void entry_unref(struct entry *e)
+{
+	struct cache_space *s = e->space;
+
+	if (atomic_fetch_sub_explicit(&e->refs, 1, memory_order_acq_rel) == 1) {
+		cache_memory_free(&s->memory, e, e->block_bytes);
+		space_leave(s);
+	}
+}
+
+static bool is_made_from(const struct entry *e, const struct file_bytes *file)
+{
+	/* Indexes may come from before a restart, which may have changed the device's number. */
+	return e->ino == file->ino && e->mtime_ns == file->mtime_ns && e->n_file_bytes == file->n_bytes &&
+	       (e->dev == file->dev || e->space->tier == CACHE_INDEX);
+}
+
+/* Takes the entry out of the table if it is still there; its reference is the caller's then. Under the shard's lock. */
+static void table_take(struct cache_space *s, uint64_t index)
+{
+	atomic_fetch_sub(&s->n_entries, 1);
+	atomic_fetch_sub(&s->entry_bytes, s->table[index]->n_bytes);
+	s->table[index] = NULL;
+}
+
+static void table_set(struct cache_space *s, uint64_t index, struct entry *e)
+{
+	atomic_fetch_add(&s->n_entries, 1);
+	atomic_fetch_add(&s->entry_bytes, e->n_bytes);
+	s->table[index] = e;
+}
+
+/* ---- looking up ---- */
+
+static void fill_hit(struct entry *e, struct cache_hit *hit)
+{
+	*hit = (struct cache_hit){ .file = { .n_bytes = e->n_file_bytes, .mtime_ns = e->mtime_ns, .ino = e->ino, .dev = e->dev }, .entry = e };
+	if (e->space->tier == CACHE_FILE) {
+		hit->file.data = e->data;
+	} else if (e->space->tier == CACHE_DECODED) {
+		hit->image = (struct image){ e->data, (size_t)e->width * 3, e->width, e->height };
+	} else {
+		hit->index = e->data;
+		hit->n_index_bytes = e->n_bytes;
+	}
+}
+
+/* file: what the entry must be made from, or NULL for whatever it is. */
+static bool look_up(struct cache_space *s, uint64_t index, const struct file_bytes *file, struct cache_hit *hit)
+{
+	struct entry *found = NULL, *stale = NULL;
+	struct shard *shard;
+
+	if (!s || index >= s->n) {
+		return false;
+	}
+	shard = shard_of(s, index);
+	pthread_mutex_lock(&shard->lock);
+	found = s->table[index];
+	if (found && file && !is_made_from(found, file)) {
+		table_take(s, index);
+		stale = found;
+		found = NULL;
+		shard->stale++;
+	}
+	if (found) {
+		atomic_fetch_add_explicit(&found->refs, 1, memory_order_relaxed);
+		shard->hits++;
+	} else {
+		shard->misses++;
+	}
+	pthread_mutex_unlock(&shard->lock);
+	if (stale) {
+		entry_unref(stale);
+	}
+	if (found) {
+		fill_hit(found, hit);
+	}
+	return found;
+}
+
+bool cache_lookup(struct cache_space *s, uint64_t index, struct cache_hit *hit)
+{
+	return look_up(s, index, NULL, hit);
+}
+
+bool cache_lookup_for(struct cache_space *s, uint64_t index, const struct file_bytes *file, struct cache_hit *hit)
+{
+	return look_up(s, index, file, hit);
+}
+
+void cache_release(struct cache_hit *hit)
+{
+	if (hit->entry) {
+		entry_unref(hit->entry);
+	}
+	*hit = (struct cache_hit){ 0 };
+}
+
+void cache_drop(struct cache_space *s, uint64_t index, struct cache_hit *hit)
+{
+	struct shard *shard = shard_of(s, index);
+	bool taken;
+
+	pthread_mutex_lock(&shard->lock);
+	taken = s->table[index] == hit->entry;
+	if (taken) {
+		table_take(s, index);
+	}
+	/* The lookup counted a hit, which it was not. */
+	shard->stale++;
+	shard->hits--;
+	shard->misses++;
+	pthread_mutex_unlock(&shard->lock);
+	if (taken) {
+		entry_unref(hit->entry);
+	}
+	cache_release(hit);
+}
+
+/* ---- putting ---- */
+
+/* Takes out what the new entry would replace. Whether there is one that stays. */
+static bool is_present(struct cache_space *s, uint64_t index, const struct file_bytes *file)
+{
+	struct shard *shard = shard_of(s, index);
+	struct entry *old;
+	bool stays;
+
+	pthread_mutex_lock(&shard->lock);
+	old = s->table[index];
+	stays = old && is_made_from(old, file);
+	if (old && !stays) {
+		table_take(s, index);
+		shard->stale++;
+	}
+	pthread_mutex_unlock(&shard->lock);
+	if (old && !stays) {
+		entry_unref(old);
+	}
+	return stays;
+}
+
+static void insert(struct cache_space *s, uint64_t index, struct entry *e)
+{
+	struct shard *shard = shard_of(s, index);
+	struct entry *old;
+
+	pthread_mutex_lock(&shard->lock);
+	old = s->table[index];
+	if (old) {
+		table_take(s, index);
+	}
+	table_set(s, index, e);
+	pthread_mutex_unlock(&shard->lock);
+	if (old) {
+		entry_unref(old); /* another thread made the same, or this one has grown */
+	}
+}
+
+static struct entry *entry_create(struct cache_space *s, size_t n_bytes)
+{
+	size_t block_bytes = 0;
+	struct entry *e;
+
+	while (!(e = cache_memory_alloc(&s->memory, entry_bytes(n_bytes), &block_bytes))) {
+		if (!cache_make_room(s->cache, s->tier)) {
+			return NULL;
+		}
+	}
+	atomic_fetch_add_explicit(&s->n_alive, 1, memory_order_relaxed);
+	e->space = s;
+	e->n_bytes = n_bytes;
+	e->block_bytes = block_bytes;
+	e->width = e->height = 0;
+	e->unsaved = false;
+	atomic_init(&e->refs, 1);
+	memset(e->data + n_bytes, 0, PAD_BYTES);
+	return e;
+}
+
+bool cache_has_room(struct cache_space *s, size_t n_bytes)
+{
+	return s && (cache_memory_has_room(&s->memory, entry_bytes(n_bytes)) || atomic_load(&s->cache->n_unused[s->tier]) > 0);
+}
+
+/* An entry for the caller to fill and insert; 0 or an outcome. */
+static int begin_put(struct cache_space *s, uint64_t index, const struct file_bytes *file, size_t n_bytes, struct entry **out)
+{
+	if (!s || index >= s->n) {
+		return CACHE_E_FULL;
+	}
+	if (is_present(s, index, file) && s->tier != CACHE_INDEX) {
+		return CACHE_E_PRESENT;
+	}
+	*out = entry_create(s, n_bytes);
+	if (!*out) {
+		atomic_fetch_add(&s->refused, 1);
+		return CACHE_E_FULL;
+	}
+	(*out)->mtime_ns = file->mtime_ns;
+	(*out)->ino = file->ino;
+	(*out)->dev = file->dev;
+	(*out)->n_file_bytes = file->n_bytes;
+	return 0;
+}
+
+int cache_put_file(struct cache_space *s, uint64_t index, const struct file_bytes *file)
+{
+	struct entry *e;
+	int r = begin_put(s, index, file, file->n_bytes, &e);
+
+	if (r) {
+		return r;
+	}
+	if (file->n_bytes) {
+		memcpy(e->data, file->data, file->n_bytes);
+	}
+	insert(s, index, e);
+	return 0;
+}
+
+int cache_put_image(struct cache_space *s, uint64_t index, const struct file_bytes *file, const struct image *image)
+{
+	size_t row_bytes = (size_t)image->width * 3;
+	struct entry *e;
+	int r = begin_put(s, index, file, row_bytes * image->height, &e);
+
+	if (r) {
+		return r;
+	}
+	e->width = image->width;
+	e->height = image->height;
+	for (uint32_t y = 0; y < image->height; y++) {
+		memcpy(e->data + y * row_bytes, image->rgb + y * image->stride_bytes, row_bytes);
+	}
+	insert(s, index, e);
+	return 0;
+}
+
+int space_put_index(struct cache_space *s, uint64_t index, const struct file_bytes *file, const void *bytes, size_t n_bytes, bool unsaved)
+{
+	struct entry *e;
+	int r = begin_put(s, index, file, n_bytes, &e);
+
+	if (r) {
+		return r;
+	}
+	if (n_bytes) {
+		memcpy(e->data, bytes, n_bytes);
+	}
+	e->unsaved = unsaved;
+	insert(s, index, e);
+	return 0;
+}
+
+int cache_put_index(struct cache_space *s, uint64_t index, const struct file_bytes *file, const void *bytes, size_t n_bytes)
+{
+	return space_put_index(s, index, file, bytes, n_bytes, n_bytes && n_bytes <= CACHE_RECORD_MAX_BYTES);
+}
+
+/* ---- spaces ---- */
+
+struct cache_space *space_create(struct cache *c, uint64_t dataset_id, uint64_t n, enum cache_tier tier, uint64_t prefix)
+{
+	struct cache_budget *budget = &c->budgets[tier];
+	struct cache_space *s;
+
+	if (n > SIZE_MAX / 16) {
+		return NULL;
+	}
+	s = aligned_alloc(64, sizeof(*s));
+	if (!s) {
+		return NULL;
+	}
+	memset(s, 0, sizeof(*s));
+	s->table_bytes = (n * sizeof(*s->table) + 4095) / 4096 * 4096;
+	while (atomic_load(&budget->used_bytes) + s->table_bytes > atomic_load(&budget->limit_bytes) && cache_make_room(c, tier)) {
+	}
+	/* Pages of the table that no entry touches are not resident, but charged: that errs on the safe side. */
+	if (atomic_fetch_add(&budget->used_bytes, s->table_bytes) + s->table_bytes > atomic_load(&budget->limit_bytes)) {
+		goto refund;
+	}
+	s->table = mmap(NULL, s->table_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (s->table == MAP_FAILED) {
+		goto refund;
+	}
+	s->cache = c;
+	s->dataset_id = dataset_id;
+	s->prefix = prefix;
+	s->n = n;
+	s->tier = tier;
+	s->n_users = 1;
+	s->file.fd = -1;
+	atomic_init(&s->n_alive, 1);
+	cache_memory_init(&s->memory, budget);
+	pthread_mutex_init(&s->sync_lock, NULL);
+	for (int i = 0; i < N_SHARDS; i++) {
+		pthread_mutex_init(&s->shards[i].lock, NULL);
+	}
+	return s;
+
+refund:
+	atomic_fetch_sub(&budget->used_bytes, s->table_bytes);
+	free(s);
+	return NULL;
+}
+
+/* Empties a space that nobody uses and that is out of the list already. */
+void space_drop(struct cache_space *s)
+{
+	for (uint64_t i = 0; i < s->n; i++) {
+		struct shard *shard = shard_of(s, i);
+		struct entry *e;
+
+		pthread_mutex_lock(&shard->lock);
+		e = s->table[i];
+		if (e) {
+			table_take(s, i);
+		}
+		pthread_mutex_unlock(&shard->lock);
+		if (e) {
+			entry_unref(e);
+		}
+	}
+	cache_file_close(&s->file);
+	space_leave(s);
+}
+
+/* ---- statistics ---- */
+
+void space_add_stats(struct cache_space *s, struct cache_stats *sum)
+{
+	for (int i = 0; i < N_SHARDS; i++) {
+		pthread_mutex_lock(&s->shards[i].lock);
+		sum->hits += s->shards[i].hits;
+		sum->misses += s->shards[i].misses;
+		sum->stale += s->shards[i].stale;
+		pthread_mutex_unlock(&s->shards[i].lock);
+	}
+	sum->refused += atomic_load(&s->refused);
+}
+
+void space_add_live_stats(struct cache_space *s, struct cache_stats *sum)
+{
+	space_add_stats(s, sum);
+	sum->n_entries += atomic_load(&s->n_entries);
+	sum->entry_bytes += atomic_load(&s->entry_bytes);
+}
+
+void cache_space_get_stats(struct cache_space *s, struct cache_stats *out)
+{
+	*out = (struct cache_stats){ 0 };
+	if (s) {
+		space_add_live_stats(s, out);
+		pthread_mutex_lock(&s->memory.lock);
+		out->charged_bytes = s->table_bytes + s->memory.charged_bytes;
+		pthread_mutex_unlock(&s->memory.lock);
+	}
+}

@@ -1,4 +1,5 @@
-/* A loader, as its files share it: loader.c opens and closes it, stream.c moves batches, reconnect.c puts another connection under it. */
+/* A loader, as its files share it: open.c opens it, loader.c lends its batches and closes it, stream.c
+ * moves batches, push.c has the trainer's own, reconnect.c puts another connection under it. */
 #ifndef BATCHD_CLIENT_LOADER_H
 #define BATCHD_CLIENT_LOADER_H
 
@@ -126,6 +127,10 @@ struct batchd_loader {
 
 /* Whether this is a child of the process that opened the loader. */
 bool loader_is_foreign(const struct batchd_loader *l);
+/* What every call begins with: 0, or the code that every call returns from now on. The loader's thread. */
+int loader_check(const struct batchd_loader *l);
+/* A mistake of the caller's: said, but the loader goes on. Returns code. The loader's thread. */
+int loader_misuse(struct batchd_loader *l, int code, const char *text);
 /* Sends one message under the lock. 0, or a code with l->fault. The loader's thread. */
 int loader_send(struct batchd_loader *l, Batchd__Wire__ClientMessage *m);
 /* connection_recv for an opened loader: notices about others go to options.on_event, everything else comes. */
@@ -164,7 +169,15 @@ int resume_name_change(struct batchd_loader *l, const struct token *t, char *tex
 
 /* Asks the daemon, in a connection just made, for what the trainer is waiting for. 0 or a code with l->fault. */
 int stream_begin_again(struct batchd_loader *l);
-void stream_drop_pending(struct batchd_loader *l);
+
+/* push.c, own batches; the loader's thread. Sends those again that have not come back. 0 or a code with l->fault. */
+int push_again(struct batchd_loader *l);
+/* The first has come back. Nothing if there is none. */
+void push_forget_first(struct batchd_loader *l);
+void push_drop_all(struct batchd_loader *l);
+
+/* Frees the names that batchd_class has fetched, if it has. */
+void classes_free(struct batchd_loader *l);
 
 /* handover.c: the next batch from the ring, within timeout_ms as in batchd_next. 0, BATCHD_AGAIN, or a code with l->fault. The loader's thread. */
 int handover_take(struct batchd_loader *l, int timeout_ms, struct ready *out);

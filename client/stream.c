@@ -31,26 +31,6 @@ uint64_t stream_n_batches(const struct batchd_loader *l, uint64_t base)
 	return rows / b + (!l->drop_last && rows % b ? 1 : 0);
 }
 
-/* What every call begins with. */
-static int check(struct batchd_loader *l)
-{
-	return loader_is_foreign(l) ? BATCHD_E_FORKED : l->fault.code;
-}
-
-/* Said, but the loader goes on. */
-static int misuse_code(struct batchd_loader *l, int code, const char *text)
-{
-	fault_set(&l->fault, code, "%s", text);
-	l->fault.code = 0;
-	return code;
-}
-
-/* A mistake of the caller's. */
-static int misuse(struct batchd_loader *l, const char *text)
-{
-	return misuse_code(l, BATCHD_E_INVALID, text);
-}
-
 /* ---- start ---- */
 
 static int send_seek(struct batchd_loader *l)
@@ -76,14 +56,14 @@ static void drop_slices(struct batchd_loader *l)
 
 int batchd_start(struct batchd_loader *l, uint64_t epoch, uint64_t base, uint64_t step, uint64_t *n_batches)
 {
-	int r = check(l);
+	int r = loader_check(l);
 	uint64_t n;
 	bool as_expected;
 
 	if (r < 0)
 		return r;
 	if (l->served && base)
-		return misuse(l, "batchd_start: a producer's epoch has no base: count its batches with `step`");
+		return loader_misuse(l, BATCHD_E_INVALID, "batchd_start: a producer's epoch has no base: count its batches with `step`");
 	n = l->own_batches ? 0 : l->served ? l->info.n_batches : stream_n_batches(l, base);
 	n = n > step ? n - step : 0;
 	if (n_batches)
@@ -98,7 +78,7 @@ int batchd_start(struct batchd_loader *l, uint64_t epoch, uint64_t base, uint64_
 	l->n_missed = as_expected ? l->n_missed : 0;
 	l->at_end = n == 0 && !l->own_batches && !l->served;
 	l->order = l->own_batches && l->resumed.size_bytes && epoch == l->resumed.epoch && step == l->resumed.step ? l->resumed.order : 0;
-	stream_drop_pending(l);
+	push_drop_all(l);
 	l->streaming = n > 0 || l->own_batches || l->served;
 	if (!l->streaming) {
 		l->continues = false; /* the daemon is not asked for an epoch without batches, so it stands somewhere else */
@@ -111,117 +91,11 @@ int batchd_start(struct batchd_loader *l, uint64_t epoch, uint64_t base, uint64_
 	return loader_is_lost(l, r) ? 0 : r;
 }
 
-/* ---- own batches ---- */
-
-void stream_drop_pending(struct batchd_loader *l)
-{
-	while (l->pending_first) {
-		struct pending *p = l->pending_first;
-
-		l->pending_first = p->next;
-		free(p);
-	}
-	l->pending_last = NULL;
-}
-
-static void keep_pending(struct batchd_loader *l, struct pending *p)
-{
-	p->next = NULL;
-	if (l->pending_last)
-		l->pending_last->next = p;
-	else
-		l->pending_first = p;
-	l->pending_last = p;
-}
-
-static void forget_pending(struct batchd_loader *l)
-{
-	struct pending *p = l->pending_first;
-
-	if (!p)
-		return;
-	l->pending_first = p->next;
-	if (!p->next)
-		l->pending_last = NULL;
-	free(p);
-}
-
-static int send_part(struct batchd_loader *l, uint64_t step, struct pending *p, uint32_t first, uint32_t n)
-{
-	Batchd__Wire__ClientMessage m = BATCHD__WIRE__CLIENT_MESSAGE__INIT;
-	Batchd__Wire__Indices body = BATCHD__WIRE__INDICES__INIT;
-
-	body.seek = l->seek;
-	body.step = step;
-	body.n_index = n;
-	body.index = p->index + first;
-	body.more = first + n < p->n;
-	m.body_case = BATCHD__WIRE__CLIENT_MESSAGE__BODY_INDICES;
-	m.indices = &body;
-	return loader_send(l, &m);
-}
-
-static int send_indices(struct batchd_loader *l, uint64_t step, struct pending *p)
-{
-	int r = 0;
-
-	for (uint32_t first = 0; r == 0 && first < p->n; first += WIRE_MAX_INDICES) {
-		uint32_t n = p->n - first < WIRE_MAX_INDICES ? p->n - first : WIRE_MAX_INDICES;
-
-		r = send_part(l, step, p, first, n);
-	}
-	return r;
-}
-
 int stream_begin_again(struct batchd_loader *l)
 {
-	uint64_t step = l->next_step;
 	int r = l->streaming ? send_seek(l) : 0;
 
-	for (struct pending *p = l->pending_first; r == 0 && p; p = p->next)
-		r = send_indices(l, step++, p);
-	return r;
-}
-
-int batchd_push(struct batchd_loader *l, const uint64_t *indices, uint32_t n)
-{
-	struct pending *p;
-	int r = check(l);
-
-	if (r < 0)
-		return r;
-	if (!l->own_batches || !l->streaming || l->pushed_all)
-		return misuse(l, "batchd_push needs option own_batches, and goes between batchd_start and batchd_push_end");
-	if (n < 1 || n > l->info.batch_size)
-		return misuse(l, "batchd_push: a batch has 1 to batch_size indices");
-	for (uint32_t i = 0; i < n; i++)
-		if (indices[i] >= l->info.n_samples)
-			return misuse(l, "batchd_push: an index is not below the number of samples");
-	if (l->n_pushed - l->next_step >= (uint64_t)l->info.window + 2)
-		return BATCHD_AGAIN;
-	p = malloc(sizeof *p + n * sizeof *indices);
-	if (!p)
-		return misuse_code(l, BATCHD_E_NOMEM, "out of memory");
-	p->n = n;
-	memcpy(p->index, indices, n * sizeof *indices);
-	keep_pending(l, p);
-	l->n_pushed++;
-	if (l->absence.lost)
-		return 0; /* sent as soon as there is somebody to send it to */
-	r = send_indices(l, l->n_pushed - 1, p);
-	return loader_is_lost(l, r) ? 0 : r;
-}
-
-int batchd_push_end(struct batchd_loader *l)
-{
-	int r = check(l);
-
-	if (r < 0)
-		return r;
-	if (!l->own_batches)
-		return misuse(l, "batchd_push_end needs option own_batches");
-	l->pushed_all = true;
-	return 0;
+	return r == 0 ? push_again(l) : r;
 }
 
 /* ---- next ---- */
@@ -450,7 +324,7 @@ static int give_slice(struct batchd_loader *l, const struct slice *s, uint64_t w
 	l->n_missed = 0;
 	l->next_step++;
 	l->at_end = last;
-	forget_pending(l);
+	push_forget_first(l);
 	if (last) {
 		l->streaming = false;
 		l->continues = !l->own_batches;
@@ -512,7 +386,7 @@ static int time_left(uint64_t began, int timeout_ms)
 int stream_next(struct batchd_loader *l, struct batchd_batch *b, int timeout_ms, uint64_t began)
 {
 	uint64_t called = loader_now_ns();
-	int r = check(l);
+	int r = loader_check(l);
 
 	if (r < 0)
 		return r;
@@ -522,7 +396,7 @@ int stream_next(struct batchd_loader *l, struct batchd_batch *b, int timeout_ms,
 		return BATCHD_END;
 	}
 	if (l->own_batches && l->next_step == l->n_pushed)
-		return misuse(l, "batchd_next: nothing was pushed that could come");
+		return loader_misuse(l, BATCHD_E_INVALID, "batchd_next: nothing was pushed that could come");
 	do {
 		r = l->absence.lost ? loader_reconnect(l, time_left(called, timeout_ms)) : 0;
 		if (r != 0)
@@ -578,12 +452,12 @@ int batchd_join(struct batchd_loader *l, enum batchd_join how, struct batchd_pos
 {
 	const Batchd__Wire__Joined *joined = NULL;
 	struct batchd_position p = { .size_bytes = position->size_bytes };
-	int r = check(l);
+	int r = loader_check(l);
 
 	if (r < 0)
 		return r;
 	if (!l->share || l->info.world_size > 1 || (unsigned)how > BATCHD_JOIN_START)
-		return misuse(l, "batchd_join goes with an open share group: mode share, world_size 1");
+		return loader_misuse(l, BATCHD_E_INVALID, "batchd_join goes with an open share group: mode share, world_size 1");
 	slab_guard(l->slab);
 	drop_slices(l);
 	l->streaming = l->continues = false; /* a reconnect has nothing to ask for */

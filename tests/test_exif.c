@@ -1,5 +1,5 @@
 /* Which way up: EXIF directories and XMP packets, sound, strange and damaged. */
-#include "image/exif.h"
+#include "decode/exif.h"
 #include "suite.h"
 
 #include <check.h>

@@ -6,9 +6,9 @@
 #include <dirent.h>
 #include <strings.h>
 
-#include "image/huffman.h"
-#include "image/scan.h"
-#include "image/stuffing.h"
+#include "scan/huffman.h"
+#include "scan/scan.h"
+#include "scan/stuffing.h"
 #include "jpegs.h"
 #include "suite.h"
 

@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "image/decode.h"
+#include "decode/decode.h"
 
 enum dtype { DTYPE_UINT8, DTYPE_FLOAT16, DTYPE_FLOAT32, DTYPE_INT32, DTYPE_INT64, DTYPE_FLOAT64, DTYPE_INT16, DTYPE_BOOL8 };
 enum layout { LAYOUT_NCHW, LAYOUT_NHWC, LAYOUT_AS_STORED }; /* numbers as in proto/batchd.proto */

@@ -8,7 +8,7 @@
 
 #include <stdbool.h>
 
-#include "image/decode.h"
+#include "decode/decode.h"
 #include "image/finish.h"
 #include "image/geometry.h"
 #include "image/resample.h"

@@ -8,7 +8,7 @@
 #include <math.h>
 #include <time.h>
 
-#include "image/scan.h"
+#include "scan/scan.h"
 #include "jpegs.h"
 
 enum { MAX_FILES = 4096, MAX_ROUNDS = 50 };

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "image/decode.h"
+#include "decode/decode.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n);
 

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "image/decode.h"
+#include "decode/decode.h"
 
 struct request {
 	const char *path;

@@ -1,0 +1,77 @@
+/* A bump allocator whose blocks merge: when an image needed several blocks, the reset after it replaces them by one
+ * of their total size, so that the next image like it finds everything in one place. */
+#include "decode/arena.h"
+
+#include <stdbool.h>
+#include <stdlib.h>
+
+enum { ARENA_ALIGN = 64, BLOCK_MIN = 64 * 1024 };
+
+struct arena_block {
+	struct arena_block *next;
+	size_t size_bytes; /* of data */
+	_Alignas(ARENA_ALIGN) uint8_t data[];
+};
+
+static bool add_block(struct arena *a, size_t at_least)
+{
+	size_t size = at_least > BLOCK_MIN ? at_least : BLOCK_MIN;
+	struct arena_block *b = aligned_alloc(ARENA_ALIGN, sizeof(*b) + size);
+
+	if (!b)
+		return false;
+	b->next = a->blocks;
+	b->size_bytes = size;
+	a->blocks = b;
+	a->used_bytes = 0;
+	return true;
+}
+
+static void free_blocks(struct arena *a)
+{
+	while (a->blocks) {
+		struct arena_block *b = a->blocks;
+
+		a->blocks = b->next;
+		free(b);
+	}
+}
+
+void *arena_take(struct arena *a, size_t size_bytes)
+{
+	if (size_bytes > SIZE_MAX / 4)
+		return NULL;
+	size_t size = (size_bytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
+
+	if (a->limit_bytes && size > a->limit_bytes - a->taken_bytes)
+		return NULL;
+	if ((!a->blocks || size > a->blocks->size_bytes - a->used_bytes) && !add_block(a, size))
+		return NULL;
+
+	void *p = a->blocks->data + a->used_bytes;
+	a->used_bytes += size;
+	a->taken_bytes += size;
+	return p;
+}
+
+void arena_reset(struct arena *a, size_t keep_bytes)
+{
+	size_t whole = 0;
+
+	for (struct arena_block *b = a->blocks; b; b = b->next)
+		whole += b->size_bytes;
+	if (whole > keep_bytes) {
+		free_blocks(a);
+	} else if (a->blocks && a->blocks->next) {
+		free_blocks(a);
+		(void)add_block(a, whole); /* no block at all is fine too: the next image makes its own */
+	}
+	a->used_bytes = 0;
+	a->taken_bytes = 0;
+}
+
+void arena_finish(struct arena *a)
+{
+	free_blocks(a);
+	*a = (struct arena){ 0 };
+}

@@ -1,0 +1,274 @@
+/* The one door to all formats: looks at the first bytes, hands the work to that format's reader and turns the result
+ * upright if asked.
+ *
+ * A format's library state is made when its first image comes, since most data sets hold one format only. */
+#include "decode/decode.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "decode/jpeg.h"
+#include "decode/png.h"
+#include "decode/webp.h"
+
+/* Buffers above this are given back at the next image: one giant must not cost its memory for ever. */
+enum { KEEP_BYTES = 64 << 20 };
+
+const struct decode_limits decode_limits_default = {
+	.max_px = 178956970,
+	.max_scans = 100,
+	.max_bytes = 256 << 20,
+};
+
+struct decoder {
+	struct decode_limits limits;
+	struct jpeg_reader *jpeg; /* each NULL until needed */
+	struct png_reader *png;
+	struct webp_reader *webp;
+	struct scratch pixels; /* as the file stores them */
+	struct scratch turned;
+	struct image_info stored; /* as the file stores it; format 0 while nothing is open */
+	int turn;                 /* orientation to undo, 1 for none */
+};
+
+struct decoder *decoder_create(const struct decode_limits *limits)
+{
+	struct decoder *d = calloc(1, sizeof(*d));
+
+	if (d)
+		d->limits = *limits;
+	return d;
+}
+
+void decoder_destroy(struct decoder *d)
+{
+	if (!d)
+		return;
+	jpeg_reader_destroy(d->jpeg);
+	png_reader_destroy(d->png);
+	webp_reader_destroy(d->webp);
+	scratch_finish(&d->pixels);
+	scratch_finish(&d->turned);
+	free(d);
+}
+
+void decoder_close(struct decoder *d)
+{
+	switch (d->stored.format) {
+	case FORMAT_JPEG:
+		jpeg_reader_close(d->jpeg);
+		break;
+	case FORMAT_PNG:
+		png_reader_close(d->png);
+		break;
+	case FORMAT_WEBP:
+		webp_reader_close(d->webp);
+		break;
+	}
+	d->stored = (struct image_info){ 0 };
+}
+
+static void trim(struct scratch *s)
+{
+	if (s->size_bytes > KEEP_BYTES)
+		scratch_finish(s);
+}
+
+/* The format by its first bytes, 0 if it is none of ours. */
+static enum image_format sniff(const uint8_t *b, size_t n)
+{
+	if (n >= 3 && memcmp(b, "\xff\xd8\xff", 3) == 0)
+		return FORMAT_JPEG;
+	if (n >= 8 && memcmp(b, "\x89PNG\r\n\x1a\n", 8) == 0)
+		return FORMAT_PNG;
+	if (n >= 16 && memcmp(b, "RIFF", 4) == 0 && memcmp(b + 8, "WEBPVP8", 7) == 0)
+		return FORMAT_WEBP;
+	return 0;
+}
+
+static int refuse_format(const uint8_t *b, size_t n, struct image_error *err)
+{
+	static const struct {
+		const char *magic, *name;
+	} known[] = { { "GIF8", "a GIF" }, { "BM", "a BMP" }, { "II*", "a TIFF" }, { "MM", "a TIFF" }, { "<", "a text" } };
+
+	for (size_t i = 0; i < sizeof(known) / sizeof(*known); i++) {
+		size_t n_magic = strlen(known[i].magic);
+
+		if (n >= n_magic && memcmp(b, known[i].magic, n_magic) == 0)
+			return image_fail(err, IMAGE_E_FORMAT, "%s file; JPEG, PNG and WebP are read", known[i].name);
+	}
+	if (n < 4)
+		return image_fail(err, IMAGE_E_FORMAT, "a file of %zu bytes is no image", n);
+	return image_fail(err, IMAGE_E_FORMAT, "begins with bytes %02x %02x %02x %02x; JPEG, PNG and WebP are read", b[0], b[1], b[2],
+			  b[3]);
+}
+
+static int open_jpeg(struct decoder *d, const uint8_t *bytes, size_t n_bytes, struct image_error *err)
+{
+	if (!d->jpeg && !(d->jpeg = jpeg_reader_create(&d->limits)))
+		return -ENOMEM;
+	return jpeg_reader_open(d->jpeg, bytes, n_bytes, &d->stored, err);
+}
+
+static int open_png(struct decoder *d, const uint8_t *bytes, size_t n_bytes, struct image_error *err)
+{
+	if (!d->png && !(d->png = png_reader_create(&d->limits)))
+		return -ENOMEM;
+	return png_reader_open(d->png, bytes, n_bytes, &d->stored, err);
+}
+
+static int open_webp(struct decoder *d, const uint8_t *bytes, size_t n_bytes, struct image_error *err)
+{
+	if (!d->webp && !(d->webp = webp_reader_create(&d->limits)))
+		return -ENOMEM;
+	return webp_reader_open(d->webp, bytes, n_bytes, &d->stored, err);
+}
+
+static int open_stored(struct decoder *d, enum image_format format, const uint8_t *bytes, size_t n_bytes, struct image_error *err)
+{
+	switch (format) {
+	case FORMAT_JPEG:
+		return open_jpeg(d, bytes, n_bytes, err);
+	case FORMAT_PNG:
+		return open_png(d, bytes, n_bytes, err);
+	case FORMAT_WEBP:
+		return open_webp(d, bytes, n_bytes, err);
+	default:
+		return refuse_format(bytes, n_bytes, err);
+	}
+}
+
+int decoder_open(struct decoder *d, const uint8_t *bytes, size_t n_bytes, bool apply_exif, struct image_info *info,
+		 struct image_error *err)
+{
+	decoder_close(d);
+	trim(&d->pixels);
+	trim(&d->turned);
+	if (n_bytes > d->limits.max_bytes)
+		return image_fail(err, IMAGE_E_LIMIT, "file of %zu bytes; at most %llu are read", n_bytes,
+				  (unsigned long long)d->limits.max_bytes);
+
+	enum image_format format = sniff(bytes, n_bytes);
+	int outcome = open_stored(d, format, bytes, n_bytes, err);
+	if (outcome)
+		return outcome;
+
+	d->stored.format = format;
+	d->turn = apply_exif ? d->stored.orientation : 1;
+	*info = d->stored;
+	if (d->turn >= 5) {
+		info->width = d->stored.height;
+		info->height = d->stored.width;
+	}
+	return 0;
+}
+
+void decoder_want_index(struct decoder *d, const void *known, size_t n_bytes)
+{
+	if (d->stored.format == FORMAT_JPEG)
+		jpeg_reader_want_index(d->jpeg, known, n_bytes);
+}
+
+const void *decoder_index(const struct decoder *d, size_t *n_bytes)
+{
+	return d->stored.format == FORMAT_JPEG ? jpeg_reader_index(d->jpeg, n_bytes) : NULL;
+}
+
+/* How an upright pixel finds its stored one: swap the axes (orientations 5 to 8), then count from the far side. */
+static bool turn_swaps(int turn)
+{
+	return turn >= 5;
+}
+
+static bool turn_mirrors_x(int turn)
+{
+	return turn == 2 || turn == 3 || turn == 7 || turn == 8;
+}
+
+static bool turn_mirrors_y(int turn)
+{
+	return turn == 3 || turn == 4 || turn == 6 || turn == 7;
+}
+
+/* The stored rectangle that becomes `upright`. */
+static struct region_px stored_region(const struct decoder *d, struct region_px upright)
+{
+	struct region_px r = upright;
+
+	if (turn_swaps(d->turn))
+		r = (struct region_px){ upright.y, upright.x, upright.height, upright.width };
+	if (turn_mirrors_x(d->turn))
+		r.x = d->stored.width - r.x - r.width;
+	if (turn_mirrors_y(d->turn))
+		r.y = d->stored.height - r.y - r.height;
+	return r;
+}
+
+/* Copies `from` into memory of the decoder, turned upright. */
+static int turn_upright(struct decoder *d, const struct image *from, struct image *to)
+{
+	bool swaps = turn_swaps(d->turn);
+	uint32_t width = swaps ? from->height : from->width, height = swaps ? from->width : from->height;
+	uint8_t *rgb = scratch_reserve(&d->turned, (size_t)width * height * 3);
+
+	if (!rgb)
+		return -ENOMEM;
+	*to = (struct image){ rgb, (size_t)width * 3, width, height };
+
+	/* Steps in `from` for one pixel to the right and one down in `to`, and where `to` begins. */
+	ptrdiff_t step_x = 3, step_y = (ptrdiff_t)from->stride_bytes;
+	const uint8_t *start = from->rgb;
+	if (turn_mirrors_x(d->turn)) {
+		start += (size_t)(from->width - 1) * 3;
+		step_x = -step_x;
+	}
+	if (turn_mirrors_y(d->turn)) {
+		start += (size_t)(from->height - 1) * from->stride_bytes;
+		step_y = -step_y;
+	}
+	ptrdiff_t right = swaps ? step_y : step_x, down = swaps ? step_x : step_y;
+
+	for (uint32_t y = 0; y < height; y++) {
+		const uint8_t *p = start + (ptrdiff_t)y * down;
+
+		for (uint32_t x = 0; x < width; x++, p += right, rgb += 3) {
+			rgb[0] = p[0];
+			rgb[1] = p[1];
+			rgb[2] = p[2];
+		}
+	}
+	return 0;
+}
+
+static int read_stored(struct decoder *d, struct region_px want, struct image *out, struct image_error *err)
+{
+	switch (d->stored.format) {
+	case FORMAT_JPEG:
+		return jpeg_reader_region(d->jpeg, want, &d->pixels, out, err);
+	case FORMAT_PNG:
+		return png_reader_region(d->png, want, &d->pixels, out, err);
+	case FORMAT_WEBP:
+		return webp_reader_region(d->webp, want, &d->pixels, out, err);
+	}
+	return -EINVAL; /* nothing is open */
+}
+
+int decoder_region(struct decoder *d, struct region_px want, struct image *out, struct image_error *err)
+{
+	struct image stored;
+	struct region_px r = stored_region(d, want);
+
+	if (r.width == 0 || r.height == 0 || r.width > d->stored.width || r.x > d->stored.width - r.width ||
+	    r.height > d->stored.height || r.y > d->stored.height - r.height)
+		return -EINVAL; /* the caller's mistake, not the file's */
+
+	int outcome = read_stored(d, r, &stored, err);
+	if (outcome)
+		return outcome;
+	if (d->turn != 1)
+		return turn_upright(d, &stored, out);
+	*out = stored;
+	return 0;
+}

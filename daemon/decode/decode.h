@@ -1,0 +1,54 @@
+/* Compressed bytes in, RGB pixels out: byte for byte what Pillow's Image.open(f).convert("RGB") gives.
+ *
+ * A decoder belongs to one thread and is used again for every image. Order of calls for one image:
+ * decoder_open, then decoder_region once. Nothing is allocated per image in steady state. */
+#ifndef BATCHD_DECODE_H
+#define BATCHD_DECODE_H
+
+#include <stdbool.h>
+
+#include "image/image.h"
+
+struct decoder;
+
+struct decode_limits {
+	uint64_t max_px;        /* width * height; default 178956970, Pillow's bomb limit (twice MAX_IMAGE_PIXELS) */
+	uint32_t max_scans;     /* of a progressive JPEG; default 100 */
+	uint64_t max_bytes;     /* compressed size; default 256 MiB */
+};
+extern const struct decode_limits decode_limits_default;
+
+enum image_format { FORMAT_JPEG = 1, FORMAT_PNG, FORMAT_WEBP };
+
+struct image_info {
+	enum image_format format;
+	uint32_t width, height; /* as decoder_region will see them: after EXIF orientation if that is applied */
+	int orientation;        /* EXIF, 1..8; 1 when absent */
+};
+
+/* NULL when memory is short. */
+struct decoder *decoder_create(const struct decode_limits *limits);
+void decoder_destroy(struct decoder *d);
+
+/* Looks at the header of one image. The bytes are borrowed until the next decoder_open or decoder_close and must have
+ * no alignment. Returns 0, an IMAGE_E_ outcome with err->text, or -ENOMEM. apply_exif: turn the image upright
+ * (torchvision does not; PIL.ImageOps.exif_transpose does). */
+int decoder_open(struct decoder *d, const uint8_t *bytes, size_t n_bytes, bool apply_exif, struct image_info *info,
+		 struct image_error *err);
+
+/* Decodes at least `want` (inside the image) and sets *out to exactly that rectangle: pixels in the decoder's memory,
+ * valid until the next decoder_open. Costs only the rows and columns needed where the format allows. The pixels equal
+ * those of a full decode. Same returns. */
+int decoder_region(struct decoder *d, struct region_px want, struct image *out, struct image_error *err);
+
+/* Indexes into compressed data (scan/scan-index.h: places that decoding can start from), so that a later region of the same bytes costs less. `known` is what
+ * decoder_index gave for these bytes before, or NULL; copied. Between decoder_open and decoder_region; without it no index is made. Formats and files that
+ * have no use for one ignore it. */
+void decoder_want_index(struct decoder *d, const void *known, size_t n_bytes);
+/* After decoder_region: the index if there is more in it than in what was known, else NULL. 8-byte aligned, valid until the next decoder_open. */
+const void *decoder_index(const struct decoder *d, size_t *n_bytes);
+
+/* Forgets the borrowed bytes. */
+void decoder_close(struct decoder *d);
+
+#endif

@@ -1,0 +1,416 @@
+/* One JPEG at a time, as little of it as the wanted region needs. libjpeg-turbo reads the header and is the
+ * reference; plain baseline files are then decoded by scan.c, to the same pixels, and everything else and every
+ * doubtful file by libjpeg-turbo as follows.
+ *
+ * Columns: jpeg_crop_scanline starts at a whole MCU and lets the upsampler treat both cut edges as the picture's
+ * edges, which colours the outermost pixels wrongly; so we ask for a margin and leave it out of the result. Rows:
+ * jpeg_skip_scanlines entropy-decodes without an inverse DCT, and nothing at all is decoded after the last wanted
+ * row.
+ *
+ * What counts as broken is what Pillow refuses: the data end before the last row is complete, or libjpeg reports an
+ * error (not a warning) anywhere. To see what lies behind the last wanted row without decoding it, the rest is
+ * searched for its markers; only if these are unusual is it decoded after all. A region therefore fails exactly when
+ * the whole picture does.
+ *
+ * libjpeg leaves its functions by longjmp when it fails. All state that must survive is in struct jpeg_reader. */
+#include "decode/jpeg.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <string.h>
+#include <stddef.h>
+#include <stdlib.h>
+
+#include "decode/jpeg-header.h"
+#include "decode/jpeg-memory.h"
+#include "scan/scan.h"
+
+#include <jerror.h>
+
+/* Chroma of pixel x is made of samples up to x / 2 + 1, whose own pixels end at x + 2; to the left one pixel
+ * suffices. */
+enum { MARGIN_LEFT = 1, MARGIN_RIGHT = 2, ROWS_AT_ONCE = 16, ROW_ALIGN = 64 };
+/* Huffman-coded, a grey block of 64 pixels takes at least one bit. Above this many pixels a file that cannot hold
+ * that much is refused. */
+enum { PX_PER_BYTE = 512, SMALL_PX = 1 << 22 };
+
+struct jpeg_reader {
+	struct jpeg_decompress_struct cinfo;
+	struct jpeg_error_mgr errors;
+	struct jpeg_source_mgr source;
+	struct jpeg_progress_mgr progress;
+	struct jpeg_memory memory;
+	struct scan *scan;                  /* the quick way for plain files */
+	struct scratch index;               /* of the open picture; n_index_bytes of it, 0: none wanted */
+	size_t n_index_bytes;
+	uint32_t index_rows;                /* that were known before */
+	const struct decode_limits *limits; /* borrowed */
+	struct scratch joined;              /* EXIF in several segments */
+	struct jpeg_header header;
+	const uint8_t *bytes; /* borrowed; NULL while closed */
+	size_t n_bytes;
+	bool finishing; /* all rows are out: running out of data is no longer an error */
+
+	jmp_buf escape;
+	struct image_error *err; /* of the call in progress */
+	int outcome;             /* what that call returns after escape */
+};
+
+static struct jpeg_reader *reader_of(j_decompress_ptr cinfo)
+{
+	return (struct jpeg_reader *)((char *)cinfo - offsetof(struct jpeg_reader, cinfo));
+}
+
+static _Noreturn void give_up(struct jpeg_reader *r, int outcome)
+{
+	r->outcome = outcome;
+	longjmp(r->escape, 1);
+}
+
+static void on_error(j_common_ptr cinfo)
+{
+	struct jpeg_reader *r = reader_of((j_decompress_ptr)cinfo);
+	char text[JMSG_LENGTH_MAX];
+
+	if (r->errors.msg_code == JERR_OUT_OF_MEMORY)
+		give_up(r, -ENOMEM);
+	r->errors.format_message(cinfo, text);
+	give_up(r, image_fail(r->err, IMAGE_E_CORRUPT, "JPEG cannot be decoded: %.150s", text));
+}
+
+/* Warnings are what libjpeg repairs by itself; Pillow does not report them either. */
+static void on_message(j_common_ptr cinfo, int level)
+{
+	if (level < 0)
+		cinfo->err->num_warnings++;
+}
+
+static void on_output(j_common_ptr cinfo)
+{
+	(void)cinfo; /* never on stderr */
+}
+
+static void on_progress(j_common_ptr common)
+{
+	j_decompress_ptr cinfo = (j_decompress_ptr)common;
+	struct jpeg_reader *r = reader_of(cinfo);
+
+	if (cinfo->input_scan_number > 0 && (uint32_t)cinfo->input_scan_number > r->limits->max_scans)
+		give_up(r, image_fail(r->err, IMAGE_E_LIMIT, "JPEG with more than %u scans", r->limits->max_scans));
+}
+
+static void source_nothing(j_decompress_ptr cinfo)
+{
+	(void)cinfo;
+}
+
+/* The whole file was in the buffer, so being asked for more means that it is cut short. */
+static boolean source_fill(j_decompress_ptr cinfo)
+{
+	struct jpeg_reader *r = reader_of(cinfo);
+
+	if (r->finishing)
+		give_up(r, 0);
+	give_up(r, image_fail(r->err, IMAGE_E_CORRUPT, "JPEG cut short: the data end at row %u of %u", cinfo->output_scanline,
+			      r->header.height));
+}
+
+static void source_skip(j_decompress_ptr cinfo, long n)
+{
+	if (n <= 0)
+		return;
+	if ((size_t)n > cinfo->src->bytes_in_buffer)
+		(void)source_fill(cinfo);
+	cinfo->src->next_input_byte += n;
+	cinfo->src->bytes_in_buffer -= (size_t)n;
+}
+
+static void set_callbacks(struct jpeg_reader *r)
+{
+	r->cinfo.err = jpeg_std_error(&r->errors);
+	r->errors.error_exit = on_error;
+	r->errors.emit_message = on_message;
+	r->errors.output_message = on_output;
+	r->progress.progress_monitor = on_progress;
+	r->source = (struct jpeg_source_mgr){
+		.init_source = source_nothing,
+		.fill_input_buffer = source_fill,
+		.skip_input_data = source_skip,
+		.resync_to_restart = jpeg_resync_to_restart,
+		.term_source = source_nothing,
+	};
+}
+
+static int set_up(struct jpeg_reader *r)
+{
+	struct image_error ignored;
+
+	r->err = &ignored;
+	set_callbacks(r);
+	if (setjmp(r->escape))
+		return r->outcome;
+	jpeg_create_decompress(&r->cinfo);
+	jpeg_memory_install(&r->memory, &r->cinfo);
+	r->cinfo.src = &r->source;
+	r->cinfo.progress = &r->progress;
+	return 0;
+}
+
+struct jpeg_reader *jpeg_reader_create(const struct decode_limits *limits)
+{
+	struct jpeg_reader *r = calloc(1, sizeof(*r));
+
+	if (!r)
+		return NULL;
+	r->limits = limits;
+	/* Coefficients of a progressive picture: 2 bytes each, at most 4 layers, padded to whole MCUs. */
+	r->memory.arena.limit_bytes = (size_t)limits->max_px * 10 + (256 << 20);
+	r->scan = scan_create();
+	if (!r->scan || set_up(r)) {
+		jpeg_reader_destroy(r);
+		return NULL;
+	}
+	return r;
+}
+
+void jpeg_reader_destroy(struct jpeg_reader *r)
+{
+	if (!r)
+		return;
+	jpeg_destroy_decompress(&r->cinfo);
+	jpeg_memory_finish(&r->memory);
+	scan_destroy(r->scan);
+	scratch_finish(&r->index);
+	scratch_finish(&r->joined);
+	free(r);
+}
+
+void jpeg_reader_close(struct jpeg_reader *r)
+{
+	r->bytes = NULL;
+	jpeg_abort_decompress(&r->cinfo);
+}
+
+static int check_size(struct jpeg_reader *r, struct image_error *err)
+{
+	const struct jpeg_header *h = &r->header;
+	uint64_t n_px = (uint64_t)h->width * h->height;
+
+	if (n_px > r->limits->max_px)
+		return image_fail(err, IMAGE_E_LIMIT, "JPEG of %ux%u pixels; at most %llu pixels are read", h->width, h->height,
+				  (unsigned long long)r->limits->max_px);
+	if (n_px > SMALL_PX && !h->arithmetic && n_px / PX_PER_BYTE > r->n_bytes)
+		return image_fail(err, IMAGE_E_LIMIT, "JPEG of %ux%u pixels in only %zu bytes", h->width, h->height, r->n_bytes);
+	return 0;
+}
+
+/* Both calls into libjpeg start like this: their frame must not be left while the jump is armed. */
+static int read_header(struct jpeg_reader *r, struct image_error *err)
+{
+	r->err = err;
+	r->finishing = false;
+	if (setjmp(r->escape))
+		return r->outcome;
+
+	r->source.next_input_byte = r->bytes;
+	r->source.bytes_in_buffer = r->n_bytes;
+	while (jpeg_read_header(&r->cinfo, FALSE) == JPEG_HEADER_TABLES_ONLY)
+		; /* an abbreviated stream in front of the picture's own */
+	if (r->cinfo.image_width != r->header.width || r->cinfo.image_height != r->header.height ||
+	    r->cinfo.num_components != r->header.n_layers)
+		return image_fail(err, IMAGE_E_CORRUPT, "damaged JPEG: two different frame headers");
+	return 0;
+}
+
+int jpeg_reader_open(struct jpeg_reader *r, const uint8_t *bytes, size_t n_bytes, struct image_info *info, struct image_error *err)
+{
+	jpeg_abort_decompress(&r->cinfo);
+	jpeg_memory_forget_tables(&r->memory, &r->cinfo);
+	r->bytes = bytes;
+	r->n_bytes = n_bytes;
+	r->n_index_bytes = 0;
+
+	int outcome = jpeg_header_read(bytes, n_bytes, &r->joined, &r->header, err);
+	if (outcome == 0)
+		outcome = check_size(r, err);
+	if (outcome == 0)
+		outcome = read_header(r, err);
+	if (outcome)
+		return outcome;
+	info->width = r->header.width;
+	info->height = r->header.height;
+	info->orientation = r->header.orientation;
+	return 0;
+}
+
+/* Pillow's CMYK to RGB, on the file's values: it takes every four-layer JPEG as inverted, as Adobe writes them. In
+ * place. */
+static void cmyk_to_rgb(uint8_t *row, uint32_t n_px)
+{
+	const uint8_t *in = row;
+	uint8_t *out = row;
+
+	for (uint32_t i = 0; i < n_px; i++, in += 4, out += 3) {
+		uint32_t paper = in[3]; /* 255 - K */
+
+		for (int c = 0; c < 3; c++) {
+			uint32_t t = (255u - in[c]) * paper + 128;
+
+			out[c] = (uint8_t)(paper - (((t >> 8) + t) >> 8));
+		}
+	}
+}
+
+static void read_rows(struct jpeg_reader *r, uint8_t *to, size_t stride_bytes, uint32_t n_rows)
+{
+	j_decompress_ptr cinfo = &r->cinfo;
+	uint32_t done = 0;
+
+	while (done < n_rows) {
+		JSAMPROW rows[ROWS_AT_ONCE];
+		uint32_t n = n_rows - done < ROWS_AT_ONCE ? n_rows - done : ROWS_AT_ONCE;
+
+		for (uint32_t i = 0; i < n; i++)
+			rows[i] = to + (done + i) * stride_bytes;
+		n = jpeg_read_scanlines(cinfo, rows, n);
+		for (uint32_t i = 0; i < n && cinfo->out_color_space == JCS_CMYK; i++)
+			cmyk_to_rgb(rows[i], cinfo->output_width);
+		done += n;
+	}
+}
+
+/* Decodes what is left into `spare`, a row, for its errors alone. */
+static void read_to_end(struct jpeg_reader *r, uint8_t *spare)
+{
+	j_decompress_ptr cinfo = &r->cinfo;
+
+	/* Skipping to the very end would skip the data unseen; the last row makes libjpeg read them all. */
+	if (cinfo->output_height - cinfo->output_scanline > 1)
+		(void)jpeg_skip_scanlines(cinfo, cinfo->output_height - cinfo->output_scanline - 1);
+	if (cinfo->output_scanline < cinfo->output_height)
+		read_rows(r, spare, 0, 1);
+	r->finishing = true;
+	(void)jpeg_finish_decompress(cinfo);
+}
+
+/* After the wanted rows: has the rest of the file anything that makes Pillow refuse the picture? */
+static bool tail_is_harmless(const struct jpeg_reader *r)
+{
+	if (r->cinfo.unread_marker != 0)
+		return r->cinfo.unread_marker == JPEG_EOI;
+	return jpeg_tail_is_plain(r->source.next_input_byte, r->bytes + r->n_bytes);
+}
+
+/* A progressive picture whose data end before the last scan: libjpeg smooths its coarse blocks, which takes their
+ * neighbours on all sides and goes wrong when rows or columns are left out. */
+static bool is_smoothed(j_decompress_ptr cinfo)
+{
+	if (!cinfo->progressive_mode || !cinfo->coef_bits)
+		return false;
+	for (int c = 0; c < cinfo->num_components; c++)
+		for (int k = 0; k < DCTSIZE2; k++)
+			if (cinfo->coef_bits[c][k] != 0)
+				return true;
+	return false;
+}
+
+/* The columns to ask libjpeg for. */
+static void crop_columns(j_decompress_ptr cinfo, struct region_px want, JDIMENSION *x, JDIMENSION *width)
+{
+	uint32_t end = want.x + want.width;
+
+	*x = 0;
+	*width = cinfo->output_width;
+	if (is_smoothed(cinfo))
+		return;
+	*x = want.x > MARGIN_LEFT ? want.x - MARGIN_LEFT : 0;
+	end = cinfo->output_width - end > MARGIN_RIGHT ? end + MARGIN_RIGHT : cinfo->output_width;
+	*width = end - *x;
+	if (*width < cinfo->output_width)
+		jpeg_crop_scanline(cinfo, x, width);
+}
+
+static int decode(struct jpeg_reader *r, struct region_px want, struct scratch *pixels, struct image *out, struct image_error *err)
+{
+	j_decompress_ptr cinfo = &r->cinfo;
+	JDIMENSION x, width;
+
+	r->err = err;
+	if (setjmp(r->escape))
+		return r->outcome;
+
+	bool several_scans = jpeg_has_multiple_scans(cinfo);
+	cinfo->out_color_space = cinfo->num_components == 4 ? JCS_CMYK : JCS_RGB;
+	(void)jpeg_start_decompress(cinfo); /* never suspends: see source_fill */
+	crop_columns(cinfo, want, &x, &width);
+
+	size_t stride = ((size_t)width * (size_t)cinfo->output_components + ROW_ALIGN - 1) / ROW_ALIGN * ROW_ALIGN;
+	uint8_t *to = scratch_reserve(pixels, stride * (want.height + 1)); /* and a spare row */
+	if (!to)
+		return -ENOMEM;
+	*out = (struct image){ to + (size_t)(want.x - x) * 3, stride, want.width, want.height };
+
+	uint8_t *spare = to + stride * want.height;
+
+	if (is_smoothed(cinfo))
+		read_rows(r, spare, 0, want.y);
+	else if (want.y > 0)
+		(void)jpeg_skip_scanlines(cinfo, want.y);
+	read_rows(r, to, stride, want.height);
+	if (!several_scans && !tail_is_harmless(r))
+		read_to_end(r, spare);
+	return 0;
+}
+
+/* The same by our own decoder, for files without surprises. Returns SCAN_E_UNSURE when libjpeg has to judge. */
+static int decode_quickly(struct jpeg_reader *r, struct region_px want, struct scratch *pixels, struct image *out)
+{
+	size_t stride = ((size_t)want.width * 3 + ROW_ALIGN - 1) / ROW_ALIGN * ROW_ALIGN;
+
+	if (!scan_supported(&r->cinfo))
+		return SCAN_E_UNSURE;
+	uint8_t *to = scratch_reserve(pixels, stride * want.height);
+	if (!to)
+		return -ENOMEM;
+	*out = (struct image){ to, stride, want.width, want.height };
+	struct scan_index *index = r->n_index_bytes ? (struct scan_index *)(void *)r->index.data : NULL;
+	return scan_region(r->scan, &r->cinfo, r->source.next_input_byte, r->source.bytes_in_buffer, index, index, want, out);
+}
+
+/* The index is completed in our own copy: the cache's may be read by others. */
+void jpeg_reader_want_index(struct jpeg_reader *r, const void *known, size_t n_bytes)
+{
+	r->n_index_bytes = 0;
+	if (!r->bytes || !scan_supported(&r->cinfo))
+		return;
+	size_t n_scan = r->source.bytes_in_buffer, size = scan_index_size(&r->cinfo, n_scan);
+	struct scan_index *x = (struct scan_index *)(void *)scratch_reserve(&r->index, size);
+	if (!x)
+		return;
+	scan_index_init(x, &r->cinfo, n_scan);
+	if (known && n_bytes == size && scan_index_valid(known, n_bytes))
+		memcpy(x, known, size);
+	r->n_index_bytes = size;
+	r->index_rows = scan_index_rows_known(x);
+}
+
+const void *jpeg_reader_index(const struct jpeg_reader *r, size_t *n_bytes)
+{
+	const struct scan_index *x = (const struct scan_index *)(const void *)r->index.data;
+	if (!r->n_index_bytes || scan_index_rows_known(x) <= r->index_rows)
+		return NULL;
+	*n_bytes = r->n_index_bytes;
+	return x;
+}
+
+int jpeg_reader_region(struct jpeg_reader *r, struct region_px want, struct scratch *pixels, struct image *out,
+		       struct image_error *err)
+{
+	int outcome = decode_quickly(r, want, pixels, out);
+
+	if (outcome == SCAN_E_UNSURE)
+		outcome = decode(r, want, pixels, out, err);
+
+	jpeg_abort_decompress(&r->cinfo); /* frees what the picture took, whatever the outcome */
+	return outcome;
+}

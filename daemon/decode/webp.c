@@ -1,0 +1,195 @@
+/* One WebP at a time through libwebp.
+ *
+ * Pillow always takes the animation decoder's way: a transparent black canvas onto which the first frame is put as it
+ * is, and alpha dropped afterwards. So only that frame is decoded here, and what it does not cover is black.
+ *
+ * Cropping inside libwebp starts at even columns and rows and makes chroma at the cut edges as if the picture ended
+ * there, hence a margin. libwebp allocates its own working memory per image and offers no hook for it; pixels go
+ * straight into ours. */
+#include "decode/webp.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <webp/decode.h>
+#include <webp/demux.h>
+
+#include "decode/exif.h"
+
+enum { MARGIN = 4 };
+
+struct webp_reader {
+	const struct decode_limits *limits; /* borrowed */
+	WebPDemuxer *demuxer;               /* NULL while closed; refers to the borrowed bytes */
+	WebPIterator first;                 /* frame; valid while demuxer is */
+	struct scratch frame;               /* decoded part of a frame that does not cover the canvas */
+	uint32_t width, height;
+};
+
+struct webp_reader *webp_reader_create(const struct decode_limits *limits)
+{
+	struct webp_reader *r = calloc(1, sizeof(*r));
+
+	if (r)
+		r->limits = limits;
+	return r;
+}
+
+void webp_reader_close(struct webp_reader *r)
+{
+	if (!r->demuxer)
+		return;
+	WebPDemuxReleaseIterator(&r->first);
+	WebPDemuxDelete(r->demuxer);
+	r->demuxer = NULL;
+}
+
+void webp_reader_destroy(struct webp_reader *r)
+{
+	if (!r)
+		return;
+	webp_reader_close(r);
+	scratch_finish(&r->frame);
+	free(r);
+}
+
+static int orientation_of(WebPDemuxer *demuxer)
+{
+	static int (*const readers[])(const uint8_t *, size_t) = { exif_orientation, xmp_orientation };
+	static const char *const names[] = { "EXIF", "XMP " };
+	int o = 0;
+
+	for (int i = 0; i < 2 && o == 0; i++) {
+		WebPChunkIterator chunk;
+
+		if (WebPDemuxGetChunk(demuxer, names[i], 1, &chunk)) {
+			o = readers[i](chunk.chunk.bytes, chunk.chunk.size);
+			WebPDemuxReleaseChunkIterator(&chunk);
+		}
+	}
+	return o ? o : 1;
+}
+
+int webp_reader_open(struct webp_reader *r, const uint8_t *bytes, size_t n_bytes, struct image_info *info, struct image_error *err)
+{
+	WebPData data = { bytes, n_bytes };
+
+	webp_reader_close(r);
+	r->demuxer = WebPDemux(&data);
+	if (!r->demuxer)
+		return image_fail(err, IMAGE_E_CORRUPT, "WebP damaged or cut short");
+	if (!WebPDemuxGetFrame(r->demuxer, 1, &r->first)) {
+		WebPDemuxDelete(r->demuxer);
+		r->demuxer = NULL;
+		return image_fail(err, IMAGE_E_CORRUPT, "WebP without a frame");
+	}
+
+	r->width = WebPDemuxGetI(r->demuxer, WEBP_FF_CANVAS_WIDTH);
+	r->height = WebPDemuxGetI(r->demuxer, WEBP_FF_CANVAS_HEIGHT);
+	if ((uint64_t)r->width * r->height > r->limits->max_px)
+		return image_fail(err, IMAGE_E_LIMIT, "WebP of %ux%u pixels; at most %llu pixels are read", r->width, r->height,
+				  (unsigned long long)r->limits->max_px);
+	info->width = r->width;
+	info->height = r->height;
+	info->orientation = orientation_of(r->demuxer);
+	return 0;
+}
+
+static const char *status_text(VP8StatusCode status)
+{
+	switch (status) {
+	case VP8_STATUS_NOT_ENOUGH_DATA:
+		return "it is cut short";
+	case VP8_STATUS_UNSUPPORTED_FEATURE:
+		return "it uses an unknown feature";
+	default:
+		return "its data are damaged";
+	}
+}
+
+/* Grows a span of the frame by the margin, starting at an even place. */
+static void widen(uint32_t *start, uint32_t *length, uint32_t whole)
+{
+	uint32_t end = *start + *length;
+
+	*start = *start > MARGIN ? (*start - MARGIN) & ~1u : 0;
+	end = whole - end > MARGIN ? end + MARGIN : whole;
+	*length = end - *start;
+}
+
+/* Decodes `want` of the first frame, in the frame's coordinates. */
+static int decode_frame(struct webp_reader *r, struct region_px want, struct scratch *pixels, struct image *out, struct image_error *err)
+{
+	struct region_px crop = want;
+	WebPDecoderConfig config;
+
+	widen(&crop.x, &crop.width, (uint32_t)r->first.width);
+	widen(&crop.y, &crop.height, (uint32_t)r->first.height);
+	size_t stride = (size_t)crop.width * 3;
+	uint8_t *rgb = scratch_reserve(pixels, stride * crop.height);
+
+	if (!rgb || !WebPInitDecoderConfig(&config))
+		return -ENOMEM;
+	config.options.use_cropping = 1;
+	config.options.crop_left = (int)crop.x;
+	config.options.crop_top = (int)crop.y;
+	config.options.crop_width = (int)crop.width;
+	config.options.crop_height = (int)crop.height;
+	config.output.colorspace = MODE_RGB;
+	config.output.is_external_memory = 1;
+	config.output.u.RGBA = (WebPRGBABuffer){ rgb, (int)stride, stride * crop.height };
+	VP8StatusCode status = WebPDecode(r->first.fragment.bytes, r->first.fragment.size, &config);
+
+	if (status == VP8_STATUS_OUT_OF_MEMORY)
+		return -ENOMEM;
+	if (status != VP8_STATUS_OK)
+		return image_fail(err, IMAGE_E_CORRUPT, "WebP cannot be decoded: %s", status_text(status));
+	*out = (struct image){ rgb + (want.y - crop.y) * stride + (size_t)(want.x - crop.x) * 3, stride, want.width, want.height };
+	return 0;
+}
+
+static uint32_t max32(uint32_t a, uint32_t b)
+{
+	return a > b ? a : b;
+}
+
+static uint32_t min32(uint32_t a, uint32_t b)
+{
+	return a < b ? a : b;
+}
+
+/* A frame that does not cover the canvas: black, and the part of the frame that is wanted. */
+static int decode_onto_canvas(struct webp_reader *r, struct region_px want, struct scratch *pixels, struct image *out,
+			      struct image_error *err)
+{
+	uint32_t frame_x = (uint32_t)r->first.x_offset, frame_y = (uint32_t)r->first.y_offset;
+	uint32_t left = max32(want.x, frame_x), right = min32(want.x + want.width, frame_x + (uint32_t)r->first.width);
+	uint32_t top = max32(want.y, frame_y), bottom = min32(want.y + want.height, frame_y + (uint32_t)r->first.height);
+	/* Outside the frame any part of it will do: it is decoded for its errors only. */
+	bool none = left >= right || top >= bottom;
+	struct region_px part = { left - frame_x, top - frame_y, right - left, bottom - top };
+	size_t stride = (size_t)want.width * 3;
+	uint8_t *rgb = scratch_reserve(pixels, stride * want.height);
+	struct image frame;
+
+	if (!rgb)
+		return -ENOMEM;
+	memset(rgb, 0, stride * want.height);
+	*out = (struct image){ rgb, stride, want.width, want.height };
+	int outcome = decode_frame(r, none ? (struct region_px){ 0, 0, 1, 1 } : part, &r->frame, &frame, err);
+
+	for (uint32_t y = top; !none && outcome == 0 && y < bottom; y++)
+		memcpy(rgb + (y - want.y) * stride + (size_t)(left - want.x) * 3, frame.rgb + (y - top) * frame.stride_bytes,
+		       (size_t)(right - left) * 3);
+	return outcome;
+}
+
+int webp_reader_region(struct webp_reader *r, struct region_px want, struct scratch *pixels, struct image *out,
+		       struct image_error *err)
+{
+	bool covers = r->first.x_offset == 0 && r->first.y_offset == 0 && (uint32_t)r->first.width == r->width &&
+		      (uint32_t)r->first.height == r->height;
+
+	return covers ? decode_frame(r, want, pixels, out, err) : decode_onto_canvas(r, want, pixels, out, err);
+}

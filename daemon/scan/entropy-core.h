@@ -1,0 +1,230 @@
+/* The entropy decoder's inner loops, included by a .c file per instruction set, which wraps them in functions of its
+ * target.
+ *
+ * The window holds the next bits of the stream, on top; a refill is one unaligned load without any branch and leaves at
+ * least 56 of them: enough for three look-ups of HUFF_AC_LENGTH = 18 bits at most, for one and the longest DC code and
+ * value, or for any one symbol. */
+#ifndef BATCHD_ENTROPY_CORE_H
+#define BATCHD_ENTROPY_CORE_H
+
+#include <stdbool.h>
+#include <string.h>
+
+#include "scan/entropy.h"
+
+/* Set by the file that includes this: the functions' target, and how to take the lowest n bits of v. */
+#ifndef ENTROPY_TARGET
+#define ENTROPY_TARGET
+#define BITS_LOW(v, n) ((v) & ((1u << (n)) - 1))
+#endif
+
+#define ALWAYS_INLINE ENTROPY_TARGET static inline __attribute__((always_inline))
+
+/* Place of the k-th coefficient in zigzag order, in interleaved rows; from 64 on, the storage pad. k is below 64 + 32 + 128. */
+static const uint8_t zigzag[256] = {
+#define AT(row, column) (row) * COEF_ROW + (column)
+	AT(0, 0), AT(0, 1), AT(1, 0), AT(2, 0), AT(1, 1), AT(0, 2), AT(0, 3), AT(1, 2),
+	AT(2, 1), AT(3, 0), AT(4, 0), AT(3, 1), AT(2, 2), AT(1, 3), AT(0, 4), AT(0, 5),
+	AT(1, 4), AT(2, 3), AT(3, 2), AT(4, 1), AT(5, 0), AT(6, 0), AT(5, 1), AT(4, 2),
+	AT(3, 3), AT(2, 4), AT(1, 5), AT(0, 6), AT(0, 7), AT(1, 6), AT(2, 5), AT(3, 4),
+	AT(4, 3), AT(5, 2), AT(6, 1), AT(7, 0), AT(7, 1), AT(6, 2), AT(5, 3), AT(4, 4),
+	AT(3, 5), AT(2, 6), AT(1, 7), AT(2, 7), AT(3, 6), AT(4, 5), AT(5, 4), AT(6, 3),
+	AT(7, 2), AT(7, 3), AT(6, 4), AT(5, 5), AT(4, 6), AT(3, 7), AT(4, 7), AT(5, 6),
+	AT(6, 5), AT(7, 4), AT(7, 5), AT(6, 6), AT(5, 7), AT(6, 7), AT(7, 6), AT(7, 7),
+#undef AT
+	[64 ... 255] = COEF_PAIR,
+};
+
+ALWAYS_INLINE void refill(struct entropy_state *s)
+{
+	uint64_t bytes;
+
+	memcpy(&bytes, s->next, sizeof(bytes));
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+	bytes = __builtin_bswap64(bytes);
+#endif
+	s->window |= bytes >> s->n_bits;
+	s->next += (63 - s->n_bits) >> 3;
+	s->n_bits |= 56;
+}
+
+/* length is below 64. */
+ALWAYS_INLINE void consume(struct entropy_state *s, uint64_t length)
+{
+	s->window <<= length & 63;
+	s->n_bits -= length;
+}
+
+/* 1 - 2^size: what a value of that size is more than it should be when its top bit is zero. */
+static const int16_t below_range[16] = {0, -1, -3, -7, -15, -31, -63, -127, -255, -511, -1023, -2047, 0, 0, 0, 0};
+
+/* The value of `size` bits that ends `length` bits into the window, as JPEG codes it: the lower half of the range is
+ * negative. 0 for size 0. */
+ALWAYS_INLINE int32_t value_at(uint64_t window, uint64_t length, uint32_t size)
+{
+	int32_t v = (int32_t)(BITS_LOW((uint32_t)(window >> (-length & 63)), size));
+	int32_t low = v + below_range[size];
+
+	return v + low < 0 ? low : v;
+}
+
+/* One code of any length. Returns its symbol and length, or -1. Needs 16 bits. */
+ALWAYS_INLINE int code_slow(uint64_t window, const struct huff_codes *c, uint32_t *length)
+{
+	int32_t top = (int32_t)(window >> 48);
+	uint32_t n = 1;
+
+	for (unsigned i = 1; i <= 16; i++) /* no early end: it would be mispredicted */
+		n += top >= c->limit[i];
+	if (n > 16)
+		return -1;
+	*length = n;
+	return c->values[(top >> (16 - n)) + c->offset[n]];
+}
+
+ALWAYS_INLINE int dc_decode(struct entropy_state *s, const struct huff_dc *t, int32_t *predictor)
+{
+	uint32_t e = t->fast[s->window >> (64 - HUFF_DC_BITS)];
+
+	if (__builtin_expect(e == 0, 0)) {
+		uint32_t length;
+		int size = code_slow(s->window, &t->codes, &length);
+
+		if (size < 0)
+			return -1;
+		e = (length + (uint32_t)size) | (uint32_t)size << 8;
+	}
+	*predictor += value_at(s->window, e & 63, e >> 8);
+	consume(s, e & 63);
+	return (uint32_t)(*predictor + 32768) >> 16 ? -1 : 0;
+}
+
+/* One symbol behind coefficient k, with any code. Returns the new k, with HUFF_AC_END on top at the end of the block, or -1. */
+ALWAYS_INLINE int ac_slow(struct entropy_state *s, const struct huff_ac *t, uint32_t k, int16_t *coef, bool store)
+{
+	uint32_t length;
+	int symbol;
+
+	refill(s);
+	symbol = code_slow(s->window, &t->codes, &length);
+	if (symbol < 0)
+		return -1;
+	uint32_t size = (uint32_t)symbol & 15, run = (uint32_t)symbol >> 4;
+
+	if (size == 0 && run != 15) {
+		consume(s, length);
+		return (int)(k + HUFF_AC_END);
+	}
+	k += run + 1;
+	if (k > 63)
+		return -1;
+	if (store)
+		coef[zigzag[k]] = (int16_t)value_at(s->window, length + size, size);
+	consume(s, length + size);
+	return (int)k;
+}
+
+/* One look-up. *z: the present coefficient in `zigzag`. Returns what it looked at. */
+ALWAYS_INLINE uint64_t ac_step(struct entropy_state *s, const struct huff_ac *t, const uint8_t **z, int16_t *coef, bool store)
+{
+	uint64_t at = s->window >> (64 - HUFF_AC_BITS), length = t->length[at];
+
+	const uint8_t *first = *z + t->first[at];
+
+	*z += t->forward[at];
+	if (store) {
+		coef[**z] = (int16_t)value_at(s->window, length, t->size[at]);
+		coef[*first] = (int8_t)t->value[at];
+	}
+	consume(s, length);
+	return at;
+}
+
+/* All coefficients but the first. 27 bits at most have been consumed since the last refill. Returns a position in zigzag
+ * order with no nonzero coefficient behind, or -1. */
+ALWAYS_INLINE int ac_decode(struct entropy_state *s, const struct huff_ac *t, int16_t *coef, bool store)
+{
+	const uint8_t *z = zigzag, *const full = zigzag + 63;
+	uint64_t window = s->window, at;
+
+	at = ac_step(s, t, &z, coef, store);
+	for (;;) {
+		while (z < full) {
+			refill(s);
+			window = s->window;
+			at = ac_step(s, t, &z, coef, store);
+			if (z >= full)
+				break;
+			window = s->window;
+			at = ac_step(s, t, &z, coef, store);
+			if (z >= full)
+				break;
+			window = s->window;
+			at = ac_step(s, t, &z, coef, store);
+		}
+		uint32_t k = (uint32_t)(z - zigzag);
+
+		if (__builtin_expect(k - HUFF_AC_END < 63, 1))
+			return (int)(k - HUFF_AC_END);
+		/* The last look-up met a long code, or reached coefficient 63, and then its second half may belong to the next
+		 * block: undo it and go on by one symbol. */
+		s->window = window;
+		s->n_bits += t->length[at];
+		int r = ac_slow(s, t, k - t->forward[at], coef, store);
+
+		if (r < 0)
+			return -1;
+		if (r >= 63)
+			return r & 63;
+		z = zigzag + r;
+	}
+}
+
+ALWAYS_INLINE int block_decode(struct entropy_state *s, const struct mcu_layout *l, uint32_t i, int16_t *coef, bool store)
+{
+	int32_t *predictor = &s->dc[l->component[i]];
+
+	refill(s);
+	if (dc_decode(s, l->dc[i], predictor) < 0)
+		return -1;
+	if (store)
+		coef[0] = (int16_t)*predictor;
+	return ac_decode(s, l->ac[i], coef, store);
+}
+
+ALWAYS_INLINE int mcu_decode(struct entropy_state *state, const struct mcu_layout *l, uint32_t wanted,
+			     int16_t *const coef[ENTROPY_MAX_BLOCKS], uint8_t last[ENTROPY_MAX_BLOCKS])
+{
+	struct entropy_state s = *state;
+
+	for (uint32_t i = 0; i < l->n_blocks; i++) {
+		int r;
+
+		if (wanted >> i & 1) {
+			r = block_decode(&s, l, i, coef[i], true);
+			last[i] = (uint8_t)r;
+		} else {
+			r = block_decode(&s, l, i, NULL, false);
+		}
+		if (r < 0)
+			return -1;
+	}
+	*state = s;
+	return 0;
+}
+
+ALWAYS_INLINE int mcu_skip(struct entropy_state *state, const struct mcu_layout *l, uint32_t n, const uint8_t *end)
+{
+	struct entropy_state s = *state;
+
+	for (; n && s.next <= end + 8; n--)
+		for (uint32_t i = 0; i < l->n_blocks; i++)
+			if (block_decode(&s, l, i, NULL, false) < 0)
+				return -1;
+	*state = s;
+	return 0;
+}
+
+#undef ALWAYS_INLINE
+
+#endif

@@ -644,6 +644,27 @@ START_TEST(test_tensor_in_a_forked_child_takes_nothing)
 }
 END_TEST
 
+START_TEST(test_a_forked_child_opens_nothing)
+{
+	/* CUDA does not survive a fork: said in words that help, without a call. */
+	int status;
+	pid_t child;
+
+	open_loader();
+	child = fork();
+	if (child == 0) {
+		struct batchd_loader *l;
+		int r = batchd_open(&options, &l, err, sizeof err);
+
+		if (r != BATCHD_E_GPU || !strstr(err, "forked") || !strstr(err, "spawn") || counter("violations"))
+			_exit((fprintf(stderr, "%d: %s\n", r, err), 1));
+		_exit(0);
+	}
+	waitpid(child, &status, 0);
+	ck_assert_int_eq(status, 0);
+}
+END_TEST
+
 START_TEST(test_tensor_outlives_its_loader)
 {
 	/* The memory stays mapped and on loan until the last tensor is gone; calls for another loader clear up. */
@@ -946,6 +967,7 @@ int main(void)
 	tcase_add_test(t, test_tensor_describes_the_batch);
 	tcase_add_test(t, test_tensor_gives_its_slot_back_from_any_thread);
 	tcase_add_test(t, test_tensor_in_a_forked_child_takes_nothing);
+	tcase_add_test(t, test_a_forked_child_opens_nothing);
 	tcase_add_test(t, test_tensor_outlives_its_loader);
 	tcase_add_test(t, test_close_waits_for_the_streams_work);
 	tcase_add_loop_test(t, test_slices_of_the_groups_batch, 0, 9);

@@ -1,5 +1,5 @@
 /* The table of driver calls: a machine without a driver, with something else under its name or with an old one gives a clear answer and
- * nothing worse; where NVIDIA's header is installed, our declarations are its. */
+ * nothing worse; where NVIDIA's header is installed, our declarations are its, and where its driver is ($REAL_LIBCUDA, else libcuda.so.1), so are our names. */
 #include "cuda-declarations.h"
 #include "cuda/driver.h"
 #include "suite.h"
@@ -71,6 +71,49 @@ START_TEST(test_library_without_our_calls_is_too_old)
 	ck_assert_int_eq(cuda_driver_load(&d, why, sizeof why), -ENOSYS);
 	ck_assert(is_empty(&d));
 	ck_assert_msg(strstr(why, "too old") && strstr(why, "libm.so.6") && strstr(why, "cuInit"), "%s", why);
+}
+END_TEST
+
+START_TEST(test_what_cuinit_says_is_explained)
+{
+	/* Every result has a meaning and an advice; the common ones have their own. */
+	const char *advice, *unknown = cuda_init_meaning(123456, &advice);
+
+	ck_assert_msg(strstr(unknown, "does not start") && *advice, "%s: %s", unknown, advice);
+	ck_assert(strstr(cuda_init_meaning(CUDA_NO_DEVICE, &advice), "sees no GPU") && strstr(advice, "CUDA_VISIBLE_DEVICES"));
+	ck_assert(strstr(cuda_init_meaning(CUDA_NOT_INITIALIZED, &advice), "forked") && strstr(advice, "spawn"));
+	ck_assert(strstr(cuda_init_meaning(CUDA_SYSTEM_NOT_READY, &advice), "not ready") && strstr(advice, "fabricmanager"));
+}
+END_TEST
+
+START_TEST(test_a_real_driver_has_what_we_call)
+{
+	/* NVIDIA's own library, where it is installed; a GPU is not needed: every name is found, and its names for results are ours. */
+	static const int ours[] = {
+#define X(constant, value, name, sticky) value,
+		CUDA_RESULTS(X)
+#undef X
+	};
+	const char *real = getenv("REAL_LIBCUDA"), *name, *advice;
+	struct cuda_driver d;
+	char why[256];
+	int version = 0, r;
+
+	setenv("BATCHD_LIBCUDA", real ? real : "", 1);
+	r = cuda_driver_load(&d, why, sizeof why);
+	if (r == -ENOENT && !real) {
+		fprintf(stderr, "test_driver: no NVIDIA driver here to compare names with\n");
+		return;
+	}
+	ck_assert_msg(r == 0, "%s", why);
+	ck_assert_int_eq(d.driver_get_version(&version), CUDA_OK);
+	ck_assert_int_ge(version, CUDA_LEAST_DRIVER);
+	for (size_t i = 0; i < sizeof ours / sizeof *ours; i++)
+		if (d.get_error_name(ours[i], &name) == CUDA_OK) /* one that is younger than the driver has no name there */
+			ck_assert_str_eq(name, cuda_error_name(NULL, ours[i]));
+	r = d.init(0);
+	ck_assert_msg(r == CUDA_OK || *cuda_init_meaning(r, &advice), "%d", r);
+	fprintf(stderr, "test_driver: the driver of CUDA %d.%d here has all names; cuInit says %s\n", version / 1000, version % 1000 / 10, cuda_error_name(&d, r));
 }
 END_TEST
 
@@ -196,6 +239,8 @@ int main(void)
 	tcase_add_test(cases, test_missing_driver_is_an_answer);
 	tcase_add_test(cases, test_empty_variable_means_the_systems_driver);
 	tcase_add_test(cases, test_library_without_our_calls_is_too_old);
+	tcase_add_test(cases, test_what_cuinit_says_is_explained);
+	tcase_add_test(cases, test_a_real_driver_has_what_we_call);
 	tcase_add_test(cases, test_errors_have_names_and_the_fatal_ones_are_known);
 	tcase_add_test(cases, test_functions_are_declared_as_nvidia_does);
 #ifdef HAVE_CUDA_H

@@ -315,6 +315,7 @@ static void check_gpu(struct doctor *d, const struct cuda_driver *driver, int or
 
 void doctor_gpu(struct doctor *d)
 {
+	const char *meaning, *advice, *call = "cuInit";
 	struct cuda_driver driver;
 	char why[512];
 	int r = cuda_driver_load(&driver, why, sizeof why), version = 0, n = 0;
@@ -326,16 +327,14 @@ void doctor_gpu(struct doctor *d)
 	}
 	driver.driver_get_version(&version);
 	r = driver.init(0);
-	if (r == CUDA_OK)
-		r = driver.device_get_count(&n);
-	if (r == CUDA_NO_DEVICE || (r == CUDA_OK && n == 0)) {
-		doctor_say(d, missing(d), "driver", "check CUDA_VISIBLE_DEVICES, and nvidia-smi", "CUDA %d.%d is here, but no GPU can be seen", version / 1000,
-			   version % 1000 / 10);
-		return;
+	if (r == CUDA_OK && ((r = driver.device_get_count(&n)) != CUDA_OK || n == 0)) {
+		call = "cuDeviceGetCount";
+		r = r == CUDA_OK ? CUDA_NO_DEVICE : r;
 	}
 	if (r != CUDA_OK) {
-		doctor_say(d, FINDING_PROBLEM, "driver", r == CUDA_SYSTEM_DRIVER_MISMATCH ? "restart the machine, or make the container's driver libraries those of the host" :
-			   "nvidia-smi and dmesg may say more", "it does not start: cuInit says %s", cuda_error_name(&driver, r));
+		meaning = cuda_init_meaning(r, &advice);
+		doctor_say(d, r == CUDA_NO_DEVICE ? missing(d) : FINDING_PROBLEM, "driver", advice, "CUDA %d.%d is installed, but %s: %s says %s", version / 1000,
+			   version % 1000 / 10, meaning, call, cuda_error_name(&driver, r));
 		return;
 	}
 	doctor_say(d, FINDING_OK, "driver", NULL, "CUDA %d.%d, %d GPU%s", version / 1000, version % 1000 / 10, n, n == 1 ? "" : "s");

@@ -159,35 +159,55 @@ static void check_huge_pages(struct doctor *d)
 
 /* ---- device nodes ---- */
 
-static bool is_gpu_node(const char *name)
+/* What there is in /dev of a GPU: nvidia0, nvidia1 ... are the GPUs themselves; nvidiactl and nvidia-uvm every CUDA program needs besides, and the driver's library
+ * may make the first of them on a machine without a GPU, too. A WSL2 and a Jetson have other ones. */
+enum node { NODE_NONE, NODE_GPU, NODE_CONTROL, NODE_UVM };
+
+static enum node node_of(const char *name)
 {
-	return strncmp(name, "nvidia", 6) == 0 && (isdigit((unsigned char)name[6]) || strcmp(name, "nvidiactl") == 0 || strcmp(name, "nvidia-uvm") == 0);
+	if (strncmp(name, "nvidia", 6) == 0 && isdigit((unsigned char)name[6]))
+		return name[6 + strspn(name + 6, "0123456789")] ? NODE_NONE : NODE_GPU;
+	if (strcmp(name, "dxg") == 0 || strcmp(name, "nvhost-gpu") == 0)
+		return NODE_GPU;
+	return strcmp(name, "nvidiactl") == 0 ? NODE_CONTROL : strcmp(name, "nvidia-uvm") == 0 ? NODE_UVM : NODE_NONE;
+}
+
+static void say_nodes(struct doctor *d, const unsigned n[], unsigned n_closed, const char *first)
+{
+	const char *plural = n[NODE_GPU] == 1 ? "" : "s";
+
+	if (!n[NODE_GPU])
+		doctor_say(d, d->device_wanted ? FINDING_PROBLEM : FINDING_NOTE, "nodes", "in a container: docker run --gpus all",
+			   "there is no GPU's device node in /dev (nvidia0 ..., dxg, nvhost-gpu)%s", n[NODE_CONTROL] ? ", only nvidiactl" : "");
+	else if (n_closed)
+		doctor_say(d, FINDING_PROBLEM, "nodes", "give this user read and write access (a group, PrivateDevices=no in a unit, or the container's device list)",
+			   "%u of %u device nodes that CUDA needs may not be opened: %s", n_closed, n[NODE_GPU] + n[NODE_CONTROL] + n[NODE_UVM], first);
+	else if (n[NODE_CONTROL] && !n[NODE_UVM])
+		doctor_say(d, FINDING_NOTE, "nodes", "as root: nvidia-modprobe -u -c 0; in a container: docker run --gpus all",
+			   "%u GPU device node%s in /dev, but no nvidia-uvm, without which CUDA does not start where it may not make it", n[NODE_GPU], plural);
+	else
+		doctor_say(d, FINDING_OK, "nodes", NULL, "%u GPU device node%s in /dev, accessible", n[NODE_GPU], plural);
 }
 
 static void check_nodes(struct doctor *d)
 {
-	DIR *dir = opendir("/dev");
-	unsigned n = 0, n_closed = 0;
+	unsigned n[NODE_UVM + 1] = { 0 }, n_closed = 0;
 	char path[300], first[400] = "";
+	DIR *dir = opendir("/dev");
 
 	for (struct dirent *e; dir && (e = readdir(dir));) {
-		if (!is_gpu_node(e->d_name))
+		enum node node = node_of(e->d_name);
+
+		if (node == NODE_NONE)
 			continue;
-		n++;
+		n[node]++;
 		snprintf(path, sizeof path, "/dev/%s", e->d_name);
 		if (access(path, R_OK | W_OK) < 0 && !n_closed++)
 			snprintf(first, sizeof first, "%s: %s", path, strerror(errno));
 	}
 	if (dir)
 		closedir(dir);
-	if (n_closed)
-		doctor_say(d, FINDING_PROBLEM, "nodes", "give this user read and write access (a group, PrivateDevices=no in a unit, or the container's device list)",
-			   "%u of %u GPU device nodes may not be opened: %s", n_closed, n, first);
-	else if (n)
-		doctor_say(d, FINDING_OK, "nodes", NULL, "%u GPU device nodes in /dev, all accessible", n);
-	else
-		doctor_say(d, d->device_wanted ? FINDING_PROBLEM : FINDING_NOTE, "nodes", "in a container: docker run --gpus all; on WSL2 there are none and it works",
-			   "there are no /dev/nvidia* device nodes");
+	say_nodes(d, n, n_closed, first);
 }
 
 void doctor_system(struct doctor *d)

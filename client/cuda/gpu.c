@@ -10,19 +10,23 @@
 #include <string.h>
 
 #include "batchd.h"
+#include "process.h"
 
 static struct cuda_driver table;
 static int table_result = -1;
 static char table_why[256];
+static unsigned table_generation; /* process_generation() */
 
 static void load(void)
 {
+	table_generation = process_generation();
 	table_result = cuda_driver_load(&table, table_why, sizeof table_why);
 }
 
 const struct cuda_driver *gpu_driver(struct fault *f)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
+	const char *meaning, *advice;
 	int r;
 
 	pthread_once(&once, load);
@@ -30,12 +34,13 @@ const struct cuda_driver *gpu_driver(struct fault *f)
 		fault_set(f, BATCHD_E_GPU, "%s", table_why);
 		return NULL;
 	}
-	r = table.init(0);
-	if (r == CUDA_NOT_INITIALIZED)
-		fault_set(f, BATCHD_E_GPU, "CUDA cannot be used in this process: it was forked after its parent had begun to use CUDA; start it with spawn instead");
-	else if (r != CUDA_OK)
-		fault_set(f, BATCHD_E_GPU, "no GPU can be used here: cuInit says %s", cuda_error_name(&table, r));
-	return r == CUDA_OK ? &table : NULL;
+	/* Where it did not even start before the fork, the driver would say CUDA_ERROR_OPERATING_SYSTEM. */
+	r = process_generation() == table_generation ? table.init(0) : CUDA_NOT_INITIALIZED;
+	if (r == CUDA_OK)
+		return &table;
+	meaning = cuda_init_meaning(r, &advice);
+	fault_set(f, BATCHD_E_GPU, "no GPU can be used here: %s (cuInit says %s): %s", meaning, cuda_error_name(&table, r), advice);
+	return NULL;
 }
 
 int gpu_fault(const struct gpu *g, int result, struct fault *f, const char *what)

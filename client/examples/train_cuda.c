@@ -18,6 +18,23 @@
 		} \
 	} while (0)
 
+/* What the runtime says where there is no driver at all, or an old one, is the same. */
+static void need_driver(void)
+{
+	int driver = 0, runtime = 0;
+
+	cudaDriverGetVersion(&driver);
+	cudaRuntimeGetVersion(&runtime);
+	if (driver >= runtime / 1000 * 1000)
+		return;
+	if (driver)
+		fprintf(stderr, "the NVIDIA driver is of CUDA %d.%d and this program's runtime of %d.%d: a newer driver is needed\n", driver / 1000, driver % 1000 / 10,
+			runtime / 1000, runtime % 1000 / 10);
+	else
+		fprintf(stderr, "there is no NVIDIA driver (libcuda.so.1) here\n");
+	exit(1);
+}
+
 /* The daemon's memory on the GPU, found without the library's help. */
 static const char *open_by_hand(const struct batchd_info *info)
 {
@@ -46,6 +63,7 @@ int main(int argc, char **argv)
 	o.dataset = argc > 1 + by_hand ? argv[1 + by_hand] : "random:length=1000,shape=3x224x224,dtype=float32";
 	o.shuffle = 1;
 	o.device = "cuda:0";
+	need_driver();
 	CUDA(cudaSetDevice(0));
 	if (batchd_open(&o, &loader, err, sizeof err) < 0)
 		return fprintf(stderr, "%s\n", err), 1;

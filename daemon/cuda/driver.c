@@ -58,6 +58,34 @@ int cuda_driver_load(struct cuda_driver *driver, char *why, size_t n_bytes)
 	return 0;
 }
 
+/* cuInit's codes say little to somebody who has not met them before. What each of them usually comes from. */
+static const struct {
+	int result;
+	const char *meaning, *advice;
+} init_results[] = {
+	{ CUDA_NO_DEVICE, "the NVIDIA driver sees no GPU", "is there one, and does CUDA_VISIBLE_DEVICES or the container hide it? nvidia-smi lists them" },
+	{ CUDA_NOT_INITIALIZED, "this process was forked after its parent had begun to use CUDA, which such a process cannot", "start it with spawn instead" },
+	{ CUDA_STUB_LIBRARY, "what was found as the NVIDIA driver is only the CUDA toolkit's stub of it", "take the toolkit's stubs folder out of LD_LIBRARY_PATH" },
+	{ CUDA_SYSTEM_NOT_READY, "the GPUs are not ready", "on a machine with NVSwitch nvidia-fabricmanager has to run" },
+	{ CUDA_SYSTEM_DRIVER_MISMATCH, "the NVIDIA driver's libraries and its kernel module are of different versions",
+	  "restart the machine, or make the container's driver libraries those of the host" },
+	{ CUDA_COMPAT_NOT_SUPPORTED, "CUDA's compatibility libraries (cuda-compat) do not support this GPU", "take them out of LD_LIBRARY_PATH, or install a newer driver" },
+	{ CUDA_MPS_CONNECTION_FAILED, "there is no connection to MPS's daemon", "start nvidia-cuda-mps-control, or unset CUDA_MPS_PIPE_DIRECTORY" },
+	{ CUDA_UNKNOWN, "the NVIDIA driver does not start", "often /dev/nvidia-uvm is missing (as root: nvidia-modprobe -u -c 0) or may not be opened; nvidia-smi and dmesg may say more" },
+};
+
+const char *cuda_init_meaning(int result, const char **advice)
+{
+	for (size_t i = 0; i < sizeof init_results / sizeof *init_results; i++) {
+		if (init_results[i].result == result) {
+			*advice = init_results[i].advice;
+			return init_results[i].meaning;
+		}
+	}
+	*advice = "nvidia-smi and dmesg may say more";
+	return "the NVIDIA driver does not start";
+}
+
 const char *cuda_error_name(const struct cuda_driver *driver, int result)
 {
 	const char *name = NULL;

@@ -209,6 +209,9 @@ struct cuda_driver {
  * all NULL and why says it in words for a person (cut to n_bytes). Any thread. */
 int cuda_driver_load(struct cuda_driver *driver, char *why, size_t n_bytes);
 
+/* What it means that cuInit gave this result, in words for a person, and in advice what may be done about it; both static, never NULL. */
+const char *cuda_init_meaning(int result, const char **advice);
+
 /* "CUDA_ERROR_OUT_OF_MEMORY" and the like; static. driver: asked for what is not in the list above, may be NULL. */
 const char *cuda_error_name(const struct cuda_driver *driver, int result);
 /* Whether the result means that this process can use the GPU no more. */

@@ -78,17 +78,23 @@ static int refuse_failed(struct gpu *gpu, struct gpu_slab_work *sw, const char *
 
 /* ---- finding the GPU ---- */
 
+static void explain_init(const struct cuda_driver *d, int result, char *why, size_t n)
+{
+	const char *advice, *meaning = cuda_init_meaning(result, &advice);
+	snprintf(why, n, "%s (%s in cuInit): %s", meaning, cuda_error_name(d, result), advice);
+}
+
 static int find_driver(struct gpu *gpu, struct gpu_slab_work *sw)
 {
 	struct gpus *g = gpu->all;
-	char why[256] = "";
+	char why[400] = "";
 	int version = 0;
 	pthread_mutex_lock(&g->driver_lock);
 	int r = g->driver_found ? 0 : cuda_driver_load(&g->driver, why, sizeof(why));
 	if (r == 0 && !g->driver_found) {
 		r = g->driver.init(0);
 		if (r)
-			snprintf(why, sizeof(why), "the NVIDIA driver does not start: %s in cuInit", cuda_error_name(&g->driver, r));
+			explain_init(&g->driver, r, why, sizeof(why));
 		else if (g->driver.driver_get_version(&version) || version < CUDA_LEAST_DRIVER)
 			r = -1, snprintf(why, sizeof(why), "the NVIDIA driver is too old (CUDA %d.%d; 11.4 is needed)", version / 1000, version % 1000 / 10);
 		g->driver_found = r == 0;

@@ -7,23 +7,34 @@
 #include <string.h>
 
 struct cuda cu;
+static void *library;
+
+/* In the place of what the library lacks, whatever the parameters. */
+static CUresult lacking(void)
+{
+	return CUDA_ERROR_NOT_FOUND;
+}
 
 const char *cuda_load(void)
 {
 	const char *name = getenv("BATCHD_LIBCUDA");
-	void *library = dlopen(name && *name ? name : "libcuda.so.1", RTLD_NOW | RTLD_LOCAL), *fn;
+	CUresult (*none)(void) = lacking;
+	void *fn;
 
+	library = dlopen(name && *name ? name : "libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
 	if (!library)
 		return dlerror();
 #define FIND(base, symbol, since, params) \
 	fn = dlsym(library, #symbol); \
-	if (fn) \
-		memcpy(&cu.symbol, &fn, sizeof fn); \
-	else if (!cu.n_missing++) \
-		cu.missing = #symbol;
+	memcpy(&cu.symbol, fn ? (void *)&fn : (void *)&none, sizeof fn);
 	FAKECUDA_API(FIND)
 #undef FIND
 	return NULL;
+}
+
+bool cuda_lacks(const char *symbol)
+{
+	return !dlsym(library, symbol);
 }
 
 const char *cuda_name(CUresult r)

@@ -1,7 +1,9 @@
-/* The driver's functions as the GPU programs here use them, and their small kernels. The declarations are the double's own list (tests/fakecuda/abi.h): a
- * real driver that lacks one of its names shows that the list is wrong. */
+/* The driver's functions as the GPU programs here use them, and their small kernels. The declarations are the double's own list (tests/fakecuda/abi.h), which is of
+ * CUDA 13: an older driver lacks some of its names. */
 #ifndef BATCHD_TESTS_GPU_CUDA_H
 #define BATCHD_TESTS_GPU_CUDA_H
+
+#include <stdbool.h>
 
 #include "../fakecuda/abi.h"
 
@@ -9,13 +11,12 @@ struct cuda {
 #define MEMBER(name, symbol, since, params) __typeof__(&symbol) symbol;
 	FAKECUDA_API(MEMBER)
 #undef MEMBER
-	unsigned n_missing;
-	const char *missing; /* the first name that the library lacks */
 };
 extern struct cuda cu;
 
-/* $BATCHD_LIBCUDA, else libcuda.so.1. NULL, or why not. */
+/* $BATCHD_LIBCUDA, else libcuda.so.1. NULL, or why not. A call whose name the library lacks will say CUDA_ERROR_NOT_FOUND. */
 const char *cuda_load(void);
+bool cuda_lacks(const char *symbol);
 const char *cuda_name(CUresult r); /* "INVALID_VALUE" */
 
 /* PTX: conformance_add(to, from, add, n), conformance_spin(ns), conformance_count(to, ns), conformance_fma(to, n_rounds: one multiplication and addition each, times 8). */

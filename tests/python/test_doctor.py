@@ -72,7 +72,7 @@ def test_what_a_gpu_cannot(doctor, personality, state, text):
 
 
 @pytest.mark.parametrize("personality,library,text", [
-    ("no-device", "libfakecuda.so", "no GPU can be seen"),
+    ("no-device", "libfakecuda.so", "sees no GPU"),
     ("", "libfakecuda-old.so", "too old"),
     ("", "no-such-library.so", "no NVIDIA driver"),
 ])
@@ -89,6 +89,25 @@ def test_a_driver_that_does_not_start_is_a_problem(doctor):
     findings = doctor(personality="mismatch")
     assert about(findings, "driver")[0][0] == "problem" and "restart" in advice(findings, "cuInit")[0]
 
+
+@needs_root
+@pytest.mark.parametrize("nodes,state,text", [
+    ("", "note", "no GPU's device node in /dev"),
+    ("nvidiactl", "note", "only nvidiactl"),  # as the driver's library leaves it on a machine without a GPU
+    ("nvidiactl nvidia-modeset nvidia-uvm nvidia0 nvidia13 nvidia-caps", "ok", "2 GPU device nodes in /dev, accessible"),
+    ("nvidiactl nvidia0", "note", "1 GPU device node in /dev, but no nvidia-uvm"),
+    ("dxg", "ok", "1 GPU device node in /dev, accessible"),
+    ("nvhost-gpu nvmap", "ok", "1 GPU device node in /dev, accessible"),
+])
+def test_device_nodes(build, tmp_path, nodes, state, text):
+    """GPUs are counted, not what else NVIDIA's driver has in /dev; WSL2 and Jetson have others."""
+    script = 'mount -t tmpfs none /dev && mknod /dev/null c 1 3 && for n in $1; do : >/dev/$n; done && exec "$0" doctor --json'
+    p = subprocess.run(["unshare", "--mount", "sh", "-c", script, str(build / "batchctl"), nodes], env=os.environ | {"BATCHD_LIBCUDA": "/nowhere", "XDG_RUNTIME_DIR": str(tmp_path)},
+                       stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
+    if "findings" not in p.stdout:
+        pytest.skip(f"no mount namespaces here: {p.stderr}")
+    said = about(json.loads(p.stdout)["findings"], "nodes")
+    assert said[0][0] == state and text in said[0][1], said
 
 def test_a_call_that_fails_is_named(doctor, monkeypatch):
     """A GPU that is full, in this process and in the other."""

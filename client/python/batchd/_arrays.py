@@ -57,12 +57,26 @@ class Torch:
     def cuda(self, device, raw):
         """What makes tensors of batches on this device, or a clear refusal."""
         from ._cuda import Delivery
-        device = self._torch.device(device)
-        if device.type != "cuda":
-            raise ValueError(f"device must be 'cpu' or 'cuda[:n]', not '{device}'")
+        asked = device
+        try:
+            device = self._torch.device(device)
+        except RuntimeError:
+            device = None
+        if device is None or device.type != "cuda":
+            raise ValueError(f"device must be 'cpu' or 'cuda[:n]', not {str(asked)!r}")
         if not self._torch.cuda.is_available():
-            raise RuntimeError(f"device='{device}': torch finds no CUDA device here")
+            raise RuntimeError(f"device='{device}': torch {self._torch.__version__} can use no GPU here: {_why_no_cuda(self._torch)} (`batchctl doctor` "
+                               "tells what stands in the way besides)")
         return Delivery(self._torch, self._torch.cuda.current_device() if device.index is None else device.index, raw)
+
+
+def _why_no_cuda(torch):
+    """In torch's own words."""
+    try:
+        torch.cuda.init()
+    except (AssertionError, RuntimeError) as e:
+        return str(e).strip().splitlines()[0]
+    return "torch.cuda.is_available() is False"
 
 
 def slot_class(n_bytes):

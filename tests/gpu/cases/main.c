@@ -50,11 +50,13 @@ static void run_case(size_t i)
 static int probe(void)
 {
 	char name[128] = "?", text[64] = "";
-	int version = 0, n = 0;
+	int version = 0, n = 0, r = cu.cuInit(0);
 	FILE *f;
 
-	if (!cu.cuInit || cu.cuInit(0) || cu.cuDeviceGetCount(&n) || n < 1)
+	if (r || cu.cuDeviceGetCount(&n) || n < 1) {
+		fprintf(stderr, "conformance: %s\n", r ? cuda_name(r) : "no GPU");
 		return 77;
+	}
 	cu.cuDeviceGetName(name, sizeof name, 0);
 	cu.cuDriverGetVersion(&version);
 	f = fopen("/sys/module/nvidia/version", "re");

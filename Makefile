@@ -233,7 +233,7 @@ $(BUILD)/tests/gpu/measure: $(BUILD)/tests/gpu/measure.o $(BUILD)/tests/gpu/cuda
 	$(LINK) $^ $(LIBS) -ldl
 CONFORMANCE := $(call objects,$(wildcard tests/gpu/cases/*.c) tests/gpu/cuda.c)
 $(BUILD)/tests/gpu/conformance: $(CONFORMANCE)
-	$(LINK) $^ -ldl
+	$(LINK) $^ -ldl -pthread
 $(BUILD)/tests/gpu/%: $(BUILD)/tests/gpu/%.o $(BUILD)/tests/gpu/cuda.o $(BUILD)/libbatchd.a
 	$(LINK) $^ $(CLIENT_LIBS) -lm -ldl
 .PRECIOUS: $(BUILD)/%.o

@@ -246,8 +246,9 @@ int batchd_fd(const struct batchd_loader *l);
 
 /* ---- Batches on a GPU ----
  *
- * With option device, every batch also lies in the GPU's memory when batchd_next lends it. A stream is a CUstream or cudaStream_t of any context of that
- * GPU's primary one (NULL: the legacy default stream); all of this only queues work on it and never waits for the GPU.
+ * With option device, every batch also lies in the GPU's memory when batchd_next lends it. A stream is a CUstream or cudaStream_t of that GPU's
+ * primary context (NULL: the legacy default stream; CU_STREAM_PER_THREAD: the calling thread's own) that lives until the batch has been given back; all of this only queues
+ * work on it and never waits for the GPU.
  *
  *     batchd_next(l, &b, BATCHD_FOREVER);
  *     batchd_cuda_finish(l, &b, my_tensor, stream);               one kernel: NHWC uint8 -> dtype and layout, Normalize included
@@ -277,7 +278,7 @@ int batchd_cuda_release(struct batchd_loader *l, uint32_t slot, uint64_t generat
  * stream. The tensor owns the loan from then on: its deleter, which may be called in any thread and never blocks, ends it when the work queued on its streams by then is
  * complete (seen during a later call). Read only. */
 int batchd_cuda_dlpack(struct batchd_loader *l, const struct batchd_batch *b, int versioned, void *stream, void **managed);
-/* Another stream reads the batch, or the tensor made of it: its work is waited for as well. At most 8 for one batch. Thread-safe. */
+/* Another stream reads the batch, or the tensor made of it: its work is waited for as well. At most 8 for one batch; none that captures a CUDA graph. Thread-safe. */
 int batchd_cuda_add_stream(struct batchd_loader *l, uint32_t slot, uint64_t generation, void *stream);
 
 /* ---- batches that a producer made ("serve:NAME") ---- */

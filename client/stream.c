@@ -42,6 +42,7 @@ static int send_seek(struct batchd_loader *l)
 	body.epoch = l->epoch;
 	body.base_sample = l->base;
 	body.step = l->next_step / slices_per_batch(l);
+	body.no_device = delivery_forgoes(l->delivery);
 	m.body_case = BATCHD__WIRE__CLIENT_MESSAGE__BODY_SEEK;
 	m.seek = &body;
 	return loader_send(l, &m);
@@ -430,6 +431,7 @@ static int ask_to_join(struct batchd_loader *l, enum batchd_join how, const Batc
 
 	body.seek = ++l->seek;
 	body.start = (Batchd__Wire__Start)how;
+	body.no_device = delivery_forgoes(l->delivery);
 	m.body_case = BATCHD__WIRE__CLIENT_MESSAGE__BODY_JOIN;
 	m.join = &body;
 	r = loader_send(l, &m);

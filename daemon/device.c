@@ -153,6 +153,14 @@ void device_attach(struct session *s)
 	s->consumer.mirror = s->device.wanted ? mirror_find(s->consumer.slots, s->device.uuid) : NULL;
 }
 
+void device_forgo(struct session *s, const char *text)
+{
+	if (!*text || !s->consumer.mirror || s->consumer.seek)
+		return;
+	s->consumer.mirror = NULL; /* it lives as long as the slots; whoever comes may use it */
+	give_up(s, "on the trainer's side: %s", text);
+}
+
 void device_describe(struct session *s, Batchd__Wire__Opened *o)
 {
 	const struct mirror *m = s->consumer.mirror;

@@ -28,6 +28,8 @@ void device_wish(struct session *s, const Batchd__Wire__Open *open);
 bool device_ready(struct session *s, struct slots *slots);
 /* When it has been attached: says where it finds its batches. */
 void device_attach(struct session *s);
+/* It cannot open what it was told of, for the reason in text (empty: it can): nothing is copied to the GPU for it. Before its first batch; later it is ignored. */
+void device_forgo(struct session *s, const char *text);
 /* Its part of Opened. The bytes belong to the session and its slots. */
 void device_describe(struct session *s, Batchd__Wire__Opened *o);
 

@@ -430,6 +430,7 @@ static void on_seek(struct session *s, const Batchd__Wire__Seek *m)
 		session_fail(s, CODE(INVALID), "epoch", "cannot begin there: beyond the end of the data set");
 		return;
 	}
+	device_forgo(s, m->no_device);
 	struct position to = { .epoch = m->epoch, .base = m->base_sample, .step = m->step };
 	int r = stream_seek(&s->consumer, m->seek, &to);
 	char text[400];
@@ -454,6 +455,7 @@ static void on_join(struct session *s, const Batchd__Wire__Join *m)
 		session_fail(s, CODE(PROTOCOL), "seek", "seek numbers must grow");
 		return;
 	}
+	device_forgo(s, m->no_device);
 	if (l->spec.served && l->spec.share && l->spec.world_size == 1) {
 		producer_on_join(s, m);
 		return;

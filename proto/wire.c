@@ -267,7 +267,11 @@ static const char *check_client(const struct wire_arena *a, const Batchd__Wire__
 		return m->indices->n_index <= WIRE_MAX_INDICES ? NULL : "Indices has more than 4096 of them";
 	case BATCHD__WIRE__CLIENT_MESSAGE__BODY_COMPARE:
 		return m->compare->print.len == 0 || m->compare->print.len == WIRE_PRINT_BYTES ? NULL : "Compare.print does not have 1444 bytes";
+	case BATCHD__WIRE__CLIENT_MESSAGE__BODY_SEEK:
+		return name_ok(a, m->seek->no_device, WIRE_MAX_REASON) ? NULL : "Seek.no_device is longer than 512 bytes or not printable UTF-8";
 	case BATCHD__WIRE__CLIENT_MESSAGE__BODY_JOIN:
+		if (!name_ok(a, m->join->no_device, WIRE_MAX_REASON))
+			return "Join.no_device is longer than 512 bytes or not printable UTF-8";
 		return m->join->start >= 0 && m->join->start <= BATCHD__WIRE__START__AT_START ? NULL : "Join.start is unknown";
 	case BATCHD__WIRE__CLIENT_MESSAGE__BODY_PRODUCE:
 		return *m->produce->name && name_ok(a, m->produce->name, WIRE_MAX_PRODUCER)
@@ -275,7 +279,6 @@ static const char *check_client(const struct wire_arena *a, const Batchd__Wire__
 	case BATCHD__WIRE__CLIENT_MESSAGE__BODY_PRODUCER_END:
 		return bytes_ok(a, m->producer_end->text, WIRE_MAX_TEXT) ? NULL : "ProducerEnd.text is longer than 4096 bytes or has a NUL in it";
 	case BATCHD__WIRE__CLIENT_MESSAGE__BODY_FILLED:
-	case BATCHD__WIRE__CLIENT_MESSAGE__BODY_SEEK:
 	case BATCHD__WIRE__CLIENT_MESSAGE__BODY_RELEASE:
 	case BATCHD__WIRE__CLIENT_MESSAGE__BODY_CLASSES:
 	case BATCHD__WIRE__CLIENT_MESSAGE__BODY_STATUS:

@@ -715,6 +715,170 @@ START_TEST(test_close_waits_for_the_streams_work)
 }
 END_TEST
 
+/* ---- streams of a special kind ---- */
+
+enum { GLOBAL, THREAD_LOCAL, RELAXED };
+
+static int begin_capture(struct cuda_stream *s, int mode)
+{
+	int (*f)(struct cuda_stream *, int);
+	void *found = double_function("cuStreamBeginCapture_v2");
+
+	memcpy(&f, &found, sizeof f);
+	return f(s, mode);
+}
+
+/* Whether nothing has spoiled it. */
+static int end_capture(struct cuda_stream *s)
+{
+	int (*f)(struct cuda_stream *, void **), (*destroy)(void *), r;
+	void *found = double_function("cuStreamEndCapture"), *graph;
+
+	memcpy(&f, &found, sizeof f);
+	found = double_function("cuGraphDestroy");
+	memcpy(&destroy, &found, sizeof destroy);
+	r = f(s, &graph);
+	OK(destroy(graph));
+	return r;
+}
+
+/* Takes one and gives it back behind work on s. */
+static void take_on(struct cuda_stream *s)
+{
+	take();
+	ok(batchd_cuda_wait(loader, batch.slot, batch.generation, s));
+	ok(batchd_cuda_release(loader, batch.slot, batch.generation, s));
+}
+
+START_TEST(test_batches_do_not_become_part_of_a_graph)
+{
+	/* A replay would read the slot again, long after it has gone back: every call that queues something is refused, and the capture is not spoilt by it. */
+	void *m;
+
+	open_loader();
+	start(1);
+	for (int mode = GLOBAL; mode <= RELAXED; mode++) {
+		take();
+		OK(begin_capture(stream, mode));
+		ck_assert_int_eq(batchd_cuda_finish(loader, &batch, target(), stream), BATCHD_E_INVALID);
+		ck_assert_ptr_nonnull(strstr(batchd_error(loader), "CUDA graph"));
+		ck_assert_int_eq(batchd_cuda_labels(loader, &batch, (void *)(uintptr_t)label_tensor, stream), BATCHD_E_INVALID);
+		ck_assert_int_eq(batchd_cuda_wait(loader, batch.slot, batch.generation, stream), BATCHD_E_INVALID);
+		ck_assert_int_eq(batchd_cuda_dlpack(loader, &batch, 0, stream, &m), BATCHD_E_INVALID);
+		ck_assert_int_eq(batchd_cuda_add_stream(loader, batch.slot, batch.generation, stream), BATCHD_E_INVALID);
+		ck_assert_ptr_nonnull(strstr(batchd_error(loader), "CUDA graph"));
+		ck_assert_int_eq(batchd_cuda_release(loader, batch.slot, batch.generation, stream), BATCHD_E_INVALID);
+		OK(end_capture(stream));
+		ok(batchd_cuda_release(loader, batch.slot, batch.generation, stream));
+	}
+}
+END_TEST
+
+static void *train_beside_a_capture(void *arg)
+{
+	struct batchd_loader *others;
+	struct cuda_stream *s;
+
+	(void)arg;
+	OK(cu.ctx_set_current(context));
+	OK(cu.stream_create_with_priority(&s, CUDA_STREAM_NON_BLOCKING, 0));
+	ck_assert_msg(batchd_open(&options, &others, err, sizeof err) == 0, "%s", err);
+	batchd_close(others);
+	for (unsigned i = 0; i < 2 * WINDOW; i++) {
+		if (i == N_BATCHES)
+			start(2);
+		take_on(s);
+	}
+	OK(cu.stream_destroy(s));
+	OK(cu.ctx_set_current(NULL));
+	return NULL;
+}
+
+START_TEST(test_a_capture_in_another_thread_goes_undisturbed)
+{
+	/* In the strictest mode a thread's allocation or look at an event spoils what any other captures: nothing of ours does, opening and closing included. */
+	pthread_t thread;
+
+	options.job = "beside a capture";
+	open_loader();
+	options.job = "another one";
+	start(1);
+	OK(begin_capture(stream, GLOBAL));
+	pthread_create(&thread, NULL, train_beside_a_capture, NULL);
+	pthread_join(thread, NULL);
+	OK(end_capture(stream));
+}
+END_TEST
+
+START_TEST(test_tensor_that_ends_while_its_stream_captures)
+{
+	/* What would tell of its work would become a part of the graph: it is told afterwards, and the slot comes back then. */
+	struct dl_managed *m[WINDOW];
+
+	open_loader();
+	start(1);
+	for (unsigned i = 0; i < WINDOW; i++) {
+		take();
+		m[i] = export_batch();
+	}
+	start(2);
+	OK(begin_capture(stream, GLOBAL));
+	for (unsigned i = 0; i < WINDOW; i++)
+		m[i]->deleter(m[i]);
+	ck_assert_int_eq(batchd_next(loader, &batch, 20), BATCHD_AGAIN);
+	OK(end_capture(stream));
+	take();
+	ok(batchd_release(loader, batch.slot, batch.generation));
+}
+END_TEST
+
+static pthread_barrier_t gate;
+
+static void wait_at_gate(void *arg)
+{
+	(void)arg;
+	pthread_barrier_wait(&gate);
+}
+
+/* Tensors of all slots, read on this thread's own default stream behind something that does not end before the gate opens. */
+static void *read_on_own_stream(void *arg)
+{
+	int (*launch)(struct cuda_stream *, void (*)(void *), void *);
+	void *found = double_function("cuLaunchHostFunc"), **m = arg;
+
+	memcpy(&launch, &found, sizeof launch);
+	OK(cu.ctx_set_current(context));
+	OK(launch(CUDA_STREAM_PER_THREAD, wait_at_gate, NULL));
+	for (unsigned i = 0; i < WINDOW; i++) {
+		take();
+		ok(batchd_cuda_dlpack(loader, &batch, 0, CUDA_STREAM_PER_THREAD, &m[i]));
+	}
+	OK(cu.ctx_set_current(NULL));
+	return NULL;
+}
+
+START_TEST(test_another_threads_default_stream)
+{
+	/* Its number means another stream in each thread; a slot comes back behind the one that was meant. */
+	void *m[WINDOW];
+	pthread_t thread;
+
+	pthread_barrier_init(&gate, NULL, 2);
+	open_loader();
+	start(1);
+	pthread_create(&thread, NULL, read_on_own_stream, m);
+	pthread_join(thread, NULL);
+	start(2);
+	for (unsigned i = 0; i < WINDOW; i++)
+		((struct dl_managed *)m[i])->deleter(m[i]);
+	ck_assert_int_eq(batchd_next(loader, &batch, 100), BATCHD_AGAIN);
+	pthread_barrier_wait(&gate);
+	take();
+	ok(batchd_release(loader, batch.slot, batch.generation));
+	pthread_barrier_destroy(&gate);
+}
+END_TEST
+
 /* ---- share mode ---- */
 
 START_TEST(test_slices_of_the_groups_batch)
@@ -970,6 +1134,10 @@ int main(void)
 	tcase_add_test(t, test_a_forked_child_opens_nothing);
 	tcase_add_test(t, test_tensor_outlives_its_loader);
 	tcase_add_test(t, test_close_waits_for_the_streams_work);
+	tcase_add_test(t, test_batches_do_not_become_part_of_a_graph);
+	tcase_add_test(t, test_a_capture_in_another_thread_goes_undisturbed);
+	tcase_add_test(t, test_tensor_that_ends_while_its_stream_captures);
+	tcase_add_test(t, test_another_threads_default_stream);
 	tcase_add_loop_test(t, test_slices_of_the_groups_batch, 0, 9);
 	tcase_add_loop_test(t, test_loader_goes_on_with_another_daemon, 0, 2);
 	tcase_add_test(t, test_devices_by_name);
@@ -983,12 +1151,16 @@ int main(void)
 	tcase_add_test(t, test_slot_goes_back_when_the_stream_has_come_that_far);
 	tcase_add_test(t, test_tensor_gives_its_slot_back_from_any_thread);
 	tcase_add_test(t, test_misuse_is_told_and_harmless);
+	tcase_add_test(t, test_batches_do_not_become_part_of_a_graph);
+	tcase_add_test(t, test_a_capture_in_another_thread_goes_undisturbed);
+	tcase_add_test(t, test_tensor_that_ends_while_its_stream_captures);
 	tcase_add_loop_test(t, test_slices_of_the_groups_batch, 0, 9);
 	suite_add_tcase(s, t);
 
 	t = tcase_create("staged");
 	tcase_add_checked_fixture(t, setup_staged, teardown);
 	tcase_add_test(t, test_without_ipc_the_client_copies);
+	tcase_add_test(t, test_a_capture_in_another_thread_goes_undisturbed);
 	suite_add_tcase(s, t);
 
 	t = tcase_create("broken");

@@ -340,6 +340,66 @@ START_TEST(test_every_call_may_fail_in_every_way)
 }
 END_TEST
 
+/* ---- the end of a process ---- */
+
+static struct batchd_loader *late;
+static struct batchd_batch late_batch = { .size_bytes = sizeof late_batch };
+
+/* Registered before CUDA began, so it runs when the driver has shut down. */
+static void close_late(void)
+{
+	int r = batchd_cuda_release(late, late_batch.slot, late_batch.generation, stream);
+
+	if (r != BATCHD_E_GPU || !strstr(batchd_error(late), "CUDA_ERROR_DEINITIALIZED"))
+		wrong("a release after the driver's end", batchd_error(late));
+	batchd_close(late);
+	if (counter("violations"))
+		wrong("a rule was broken", last_violation());
+	_exit(7);
+}
+
+static void exit_with_a_batch(void)
+{
+	struct batchd_options o;
+	struct dl_managed *m;
+	char text[4096];
+
+	atexit(close_late);
+	begin_cuda("");
+	batchd_options_init(&o);
+	o.socket = path;
+	o.dataset = "random:length=100,shape=64,dtype=uint8";
+	o.device = "cuda";
+	o.batch_size = BATCH;
+	if (batchd_open(&o, &late, text, sizeof text) < 0)
+		wrong("batchd_open", text);
+	if (batchd_start(late, 0, 0, 0, NULL) < 0 || batchd_next(late, &late_batch, WAIT_MS) != BATCHD_OK ||
+	    batchd_cuda_dlpack(late, &late_batch, 0, stream, (void **)&m) < 0)
+		wrong("a tensor", batchd_error(late));
+	m->deleter(m); /* as one that an interpreter at its end destroys */
+	if (batchd_next(late, &late_batch, WAIT_MS) != BATCHD_OK)
+		wrong("batchd_next", batchd_error(late));
+	exit(0);
+}
+
+START_TEST(test_a_loader_outlives_the_driver)
+{
+	/* Closed by an atexit handler when the driver has shut down already: said in its words, no crash, nobody waits. */
+	int status;
+	pid_t child;
+
+	setup();
+	child = fork();
+	if (child == 0) {
+		alarm(60);
+		exit_with_a_batch();
+	}
+	ck_assert_int_eq(waitpid(child, &status, 0), child);
+	ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 7, "%x", status);
+	teardown();
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("cuda_failures");
@@ -347,6 +407,7 @@ int main(void)
 
 	tcase_set_timeout(t, 240);
 	tcase_add_loop_test(t, test_every_call_may_fail_in_every_way, 0, 3);
+	tcase_add_test(t, test_a_loader_outlives_the_driver);
 	suite_add_tcase(s, t);
 	return suite_run(s);
 }

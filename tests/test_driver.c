@@ -219,6 +219,8 @@ START_TEST(test_declarations_are_nvidias)
 	same(CUDA_IPC_LAZY_PEER_ACCESS, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
 	same(CUDA_CAPTURE_NONE, CU_STREAM_CAPTURE_STATUS_NONE);
 	same(CUDA_CAPTURE_MODE_RELAXED, CU_STREAM_CAPTURE_MODE_RELAXED);
+	ck_assert_ptr_eq(CUDA_STREAM_LEGACY, CU_STREAM_LEGACY);
+	ck_assert_ptr_eq(CUDA_STREAM_PER_THREAD, CU_STREAM_PER_THREAD);
 	same(sizeof(cuda_device), sizeof(CUdevice));
 	same(sizeof(cuda_ptr), sizeof(CUdeviceptr));
 	same(sizeof(struct cuda_uuid), sizeof(CUuuid));

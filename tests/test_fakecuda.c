@@ -418,6 +418,84 @@ START_TEST(test_calls_before_init_fail)
 }
 END_TEST
 
+/* ---- capture ---- */
+
+START_TEST(test_capture_holds_work_back_and_is_spoilt_by_what_it_forbids)
+{
+	CUdeviceptr a;
+	CUstream s;
+	CUevent before, within;
+	CUgraph graph;
+	int status;
+
+	begin();
+	OK(cu.cuMemAlloc_v2(&a, SLAB));
+	OK(cu.cuStreamCreate(&s, CU_STREAM_NON_BLOCKING));
+	OK(cu.cuEventCreate(&before, CU_EVENT_DISABLE_TIMING));
+	OK(cu.cuEventCreate(&within, CU_EVENT_DISABLE_TIMING));
+	OK(cu.cuMemsetD8Async(a, 1, SLAB, s));
+	OK(cu.cuEventRecord(before, s));
+	OK(cu.cuStreamSynchronize(s));
+	OK(cu.cuStreamBeginCapture_v2(s, CU_STREAM_CAPTURE_MODE_GLOBAL));
+	OK(cu.cuMemsetD8Async(a, 2, SLAB, s));
+	OK(cu.cuEventRecord(within, s));
+	OK(cu.cuStreamEndCapture(s, &graph));
+	ck_assert_ptr_nonnull(graph);
+	OK(cu.cuGraphDestroy(graph));
+	char byte = 0;
+	OK(cu.cuMemcpyDtoH_v2(&byte, a, 1));
+	ck_assert_int_eq(byte, 1);
+	ck_assert_int_eq(cu.cuEventQuery(within), CUDA_ERROR_CAPTURED_EVENT);
+	for (int i = 0; i < 3; i++) {
+		CUdeviceptr more;
+
+		OK(cu.cuStreamBeginCapture_v2(s, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+		ck_assert_int_eq(i == 0 ? cu.cuMemAlloc_v2(&more, SLAB) : i == 1 ? cu.cuStreamWaitEvent(s, before, 0) : cu.cuEventQuery(before),
+				 i == 1 ? CUDA_ERROR_STREAM_CAPTURE_ISOLATION : CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+		OK(cu.cuStreamIsCapturing(s, &status));
+		ck_assert_int_eq(status, 2);
+		ck_assert_int_eq(cu.cuMemsetD8Async(a, 3, SLAB, s), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+		ck_assert_int_eq(cu.cuStreamEndCapture(s, &graph), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+		ck_assert_ptr_null(graph);
+	}
+	OK(cu.cuEventDestroy_v2(before));
+	OK(cu.cuEventDestroy_v2(within));
+	OK(cu.cuStreamDestroy_v2(s));
+	OK(cu.cuMemFree_v2(a));
+	end();
+}
+END_TEST
+
+static void *look_at_own_stream(void *arg)
+{
+	CUcontext *ctx = arg;
+
+	cu.cuCtxSetCurrent(*ctx);
+	return (void *)(intptr_t)cu.cuStreamQuery(CU_STREAM_PER_THREAD);
+}
+
+START_TEST(test_each_thread_has_a_default_stream_of_its_own)
+{
+	CUcontext ctx;
+	CUdeviceptr a;
+	pthread_t thread;
+	void *r;
+
+	begin();
+	OK(cu.cuCtxGetCurrent(&ctx));
+	OK(cu.cuMemAlloc_v2(&a, SLAB));
+	cu.hold_streams(true);
+	OK(cu.cuMemsetD8Async(a, 1, SLAB, CU_STREAM_PER_THREAD));
+	ck_assert_int_eq(cu.cuStreamQuery(CU_STREAM_PER_THREAD), CUDA_ERROR_NOT_READY);
+	pthread_create(&thread, NULL, look_at_own_stream, &ctx);
+	pthread_join(thread, &r);
+	ck_assert_int_eq((int)(intptr_t)r, CUDA_SUCCESS);
+	cu.hold_streams(false);
+	OK(cu.cuMemFree_v2(a));
+	end();
+}
+END_TEST
+
 /* ---- errors to order ---- */
 
 START_TEST(test_injected_errors)
@@ -630,6 +708,8 @@ int main(void)
 	tcase_add_test(t, test_calls_before_init_fail);
 	suite_add_tcase(s, t);
 	t = tcase_create("errors");
+	tcase_add_test(t, test_capture_holds_work_back_and_is_spoilt_by_what_it_forbids);
+	tcase_add_test(t, test_each_thread_has_a_default_stream_of_its_own);
 	tcase_add_test(t, test_injected_errors);
 	tcase_add_test(t, test_error_while_work_runs_is_sticky);
 	tcase_add_test(t, test_control_file_reaches_a_running_process);

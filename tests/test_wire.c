@@ -525,6 +525,19 @@ START_TEST(test_a_device_comes_whole_or_not_at_all)
 	ck_assert_int_eq(roundtrip_server(&m, &why), 0);
 	o.device_reason = reason;
 	ck_assert_int_eq(roundtrip_server(&m, &why), -EPROTO);
+
+	Batchd__Wire__Seek seek = BATCHD__WIRE__SEEK__INIT;
+	Batchd__Wire__Join join = BATCHD__WIRE__JOIN__INIT;
+	char *const texts[] = { reason + 1, reason, (char *)"two\nlines", (char *)"" };
+	for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+		seek.no_device = join.no_device = texts[i];
+		client.body_case = BATCHD__WIRE__CLIENT_MESSAGE__BODY_SEEK;
+		client.seek = &seek;
+		ck_assert_int_eq(roundtrip(&client, &out, &why), i % 3 == 0 ? 0 : -EPROTO);
+		client.body_case = BATCHD__WIRE__CLIENT_MESSAGE__BODY_JOIN;
+		client.join = &join;
+		ck_assert_int_eq(roundtrip(&client, &out, &why), i % 3 == 0 ? 0 : -EPROTO);
+	}
 }
 END_TEST
 

@@ -141,8 +141,16 @@ static int import(struct batchd_loader *l, const Batchd__Wire__Opened *m)
 		return CUDA_OK;
 	}
 	d->imported = 0;
+	d->refused = true;
 	snprintf(d->reason, sizeof d->reason, "CUDA IPC does not work here: cuIpcOpenMemHandle says %s", cuda_error_name(d->gpu.driver, r));
 	return cuda_error_sticky(r) ? r : CUDA_OK;
+}
+
+char *delivery_forgoes(struct delivery *d)
+{
+	static char nothing[] = "";
+
+	return d && d->refused ? d->reason : nothing;
 }
 
 static int attach(struct batchd_loader *l, const Batchd__Wire__Opened *m, int fd)
@@ -283,6 +291,12 @@ uint32_t delivery_n_held(struct batchd_loader *l)
 	return n;
 }
 
+/* One and the same number means another stream in each thread. */
+static bool is_other_threads(const struct device_lease *lease, unsigned i)
+{
+	return lease->stream[i] == CUDA_STREAM_PER_THREAD && !pthread_equal(lease->thread[i], pthread_self());
+}
+
 int delivery_use(struct delivery *d, struct device_lease *lease, struct cuda_stream *stream)
 {
 	int r = d->copy ? copy_wait(d->copy, slot_of(d, lease), stream) : CUDA_OK;
@@ -290,12 +304,22 @@ int delivery_use(struct delivery *d, struct device_lease *lease, struct cuda_str
 	if (r != CUDA_OK)
 		return r;
 	for (unsigned i = 0; i < lease->n_streams; i++)
-		if (lease->stream[i] == stream)
+		if (lease->stream[i] == stream && !is_other_threads(lease, i))
 			return CUDA_OK;
 	if (lease->n_streams == DELIVERY_STREAMS)
 		return CUDA_INVALID_VALUE;
+	lease->thread[lease->n_streams] = pthread_self();
 	lease->stream[lease->n_streams++] = stream;
 	return CUDA_OK;
+}
+
+int delivery_is_capturing(const struct delivery *d, struct cuda_stream *stream, bool *capturing)
+{
+	int status = CUDA_CAPTURE_NONE, r = d->gpu.driver->stream_is_capturing(stream, &status);
+
+	/* Of the legacy stream: another one that waits for it is. */
+	*capturing = r == CUDA_STREAM_CAPTURE_IMPLICIT || (r == CUDA_OK && status != CUDA_CAPTURE_NONE);
+	return *capturing ? CUDA_OK : r;
 }
 
 /* ---- giving back ---- */
@@ -310,16 +334,28 @@ void delivery_return(struct delivery *d, struct returned *node)
 	while (!atomic_compare_exchange_weak(&d->returned, &head, node));
 }
 
-/* Records an event behind all that the lease's streams were given so far. In the GPU's context. */
+/* Where to record what tells of the lease's stream: the stream itself, but another thread's own default stream can only be reached through the legacy one, which
+ * waits for all such streams. */
+static struct cuda_stream *stream_to_record(const struct device_lease *lease, unsigned i)
+{
+	return is_other_threads(lease, i) ? CUDA_STREAM_LEGACY : lease->stream[i];
+}
+
+/* Records an event behind all that the lease's streams were given so far, unless one of them captures a CUDA graph, of which the event would become a part: then
+ * that is left for later. In the GPU's context. */
 static int record(struct delivery *d, struct device_lease *lease)
 {
+	bool capturing = false;
 	int r = CUDA_OK;
 
-	for (unsigned i = 0; i < lease->n_streams && r == CUDA_OK; i++) {
+	for (unsigned i = 0; i < lease->n_streams && r == CUDA_OK && !capturing; i++)
+		r = delivery_is_capturing(d, stream_to_record(lease, i), &capturing);
+	lease->recorded = r == CUDA_OK && !capturing;
+	for (unsigned i = 0; i < lease->n_streams && lease->recorded && r == CUDA_OK; i++) {
 		if (!lease->event[i])
 			r = d->gpu.driver->event_create(&lease->event[i], CUDA_EVENT_DISABLE_TIMING);
 		if (r == CUDA_OK)
-			r = d->gpu.driver->event_record(lease->event[i], lease->stream[i]);
+			r = d->gpu.driver->event_record(lease->event[i], stream_to_record(lease, i));
 	}
 	return r;
 }
@@ -373,10 +409,12 @@ void delivery_let_go(struct batchd_loader *l, uint32_t slot)
 }
 
 /* CUDA_OK: all of its work is complete. */
-static int query(const struct delivery *d, const struct device_lease *lease)
+static int query(struct delivery *d, struct device_lease *lease)
 {
-	int r = CUDA_OK;
+	int r = lease->recorded ? CUDA_OK : record(d, lease);
 
+	if (r == CUDA_OK && !lease->recorded)
+		return CUDA_NOT_READY;
 	for (unsigned i = 0; i < lease->n_streams && r == CUDA_OK; i++)
 		r = d->gpu.driver->event_query(lease->event[i]);
 	return r;
@@ -436,9 +474,10 @@ void delivery_tell(struct batchd_loader *l, const struct fault *f)
 static int release_behind(struct batchd_loader *l, struct device_lease *lease, struct cuda_stream *stream, struct fault *f)
 {
 	struct delivery *d = l->delivery;
-	int capturing = CUDA_CAPTURE_NONE, r = d->gpu.driver->stream_is_capturing(stream, &capturing);
+	bool capturing = false;
+	int r = delivery_is_capturing(d, stream, &capturing);
 
-	if (r == CUDA_OK && capturing != CUDA_CAPTURE_NONE)
+	if (capturing)
 		return fault_set(f, BATCHD_E_INVALID, "batchd_cuda_release: not inside the capture of a CUDA graph; release it before or after");
 	if (r == CUDA_OK)
 		r = delivery_use(d, lease, stream);
@@ -642,7 +681,7 @@ static void note_lent(struct batchd_loader *l, const struct batchd_batch *b)
 	if (lease->generation != b->generation) {
 		lease->generation = b->generation;
 		lease->n_lent = lease->n_streams = 0;
-		lease->deferred = false;
+		lease->deferred = lease->recorded = false;
 	}
 	lease->n_lent++;
 	pthread_mutex_unlock(&l->lock);

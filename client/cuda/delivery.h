@@ -27,9 +27,11 @@ struct device_lease {
 	unsigned n_lent, n_exported;   /* slices (1 for a whole batch) that the trainer or a tensor has */
 	atomic_uint n_returned;        /* of the exported: their tensors are gone, which nobody has looked at yet; any thread */
 	bool deferred;                 /* some of it was given back behind a stream's work */
-	bool pending;                  /* events are recorded */
+	bool pending;                  /* only that work keeps it */
+	bool recorded;                 /* and events tell when it is over; not while one of the streams captures a CUDA graph */
 	struct device_lease *next;     /* of the pending */
 	struct cuda_stream *stream[DELIVERY_STREAMS]; /* whose work must be complete before the slot goes back */
+	pthread_t thread[DELIVERY_STREAMS];           /* that named it; for CUDA_STREAM_PER_THREAD */
 	struct cuda_event *event[DELIVERY_STREAMS];   /* made when first needed */
 	unsigned n_streams;
 };
@@ -51,6 +53,7 @@ struct delivery {
 	size_t stride;                 /* of its slots */
 	struct copy *copy;
 	char reason[640];              /* why there is no IPC; "" if there is */
+	bool refused;                  /* it is us who could not open what the daemon offers */
 	bool is_image;                 /* finishing makes another tensor of what is in the slot */
 	struct finish_plan plan;       /* n_px, in and out are of each launch */
 	struct cuda_module *module;    /* NULL: nothing to launch, or built without */
@@ -71,6 +74,8 @@ struct delivery {
 int delivery_create(struct delivery **out, const struct batchd_options *o, struct fault *f);
 /* Says in Open on which GPU batches are wanted; Open refers to *d until it is sent. */
 void delivery_ask(struct delivery *d, Batchd__Wire__Open *open);
+/* What Seek and Join say of it: why nothing need be copied to the GPU for us, else "". d may be NULL. The string is d's. */
+char *delivery_forgoes(struct delivery *d);
 /* Takes what the daemon offers and puts into l->info what this trainer will get. fd: the slab's, borrowed. 0 or a code with l->fault. */
 int delivery_attach(struct batchd_loader *l, const Batchd__Wire__Opened *m, int fd);
 /* Takes everything apart. No batch may be on loan. NULL is allowed. False: the daemon's memory is still mapped, as the GPU failed; only the
@@ -95,7 +100,9 @@ cuda_ptr delivery_slot(const struct delivery *d, uint32_t slot);
 struct batchd_loader *delivery_owner(struct batchd_loader *l, uint64_t generation);
 /* The lease of a batch that the trainer may still begin work with, or NULL. */
 struct device_lease *delivery_lease(struct batchd_loader *l, uint32_t slot, uint64_t generation);
-/* Notes that stream reads the batch, and makes it wait for the batch's bytes. In the GPU's context. A CUDA result. */
+/* Whether what the stream is given becomes part of a CUDA graph, and nothing may be recorded or waited for in it. In the GPU's context. A CUDA result. */
+int delivery_is_capturing(const struct delivery *d, struct cuda_stream *stream, bool *capturing);
+/* Notes that stream, which must not be capturing, reads the batch, and makes it wait for the batch's bytes. In the GPU's context. A CUDA result. */
 int delivery_use(struct delivery *d, struct device_lease *lease, struct cuda_stream *stream);
 /* Says what went wrong in a call that any thread may make, but only in the thread that takes batches: another's mistakes are its own, and the text is not to change under
  * whoever reads it here. The loader goes on. Under the lock. */

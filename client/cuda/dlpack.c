@@ -140,18 +140,23 @@ int batchd_cuda_dlpack(struct batchd_loader *l, const struct batchd_batch *b, in
 	return 0;
 }
 
-/* Under the loader's lock. A CUDA result, or -1: there is no such batch. */
+enum { NO_BATCH = -1, CAPTURING = -2 };
+
+/* Under the loader's lock. A CUDA result, or one of the above. */
 static int add_stream(struct batchd_loader *owner, uint32_t slot, uint64_t generation, struct cuda_stream *stream)
 {
 	struct device_lease *lease = owner && slot < owner->n_slots ? &owner->delivery->lease[slot] : NULL;
 	struct gpu_visit visit;
+	bool capturing = false;
 	int r;
 
 	if (!lease || lease->generation != generation || !(lease->n_lent || lease->n_exported))
-		return -1;
+		return NO_BATCH;
 	r = gpu_enter(&owner->delivery->gpu, &visit);
 	if (r == CUDA_OK) {
-		r = delivery_use(owner->delivery, lease, stream);
+		r = delivery_is_capturing(owner->delivery, stream, &capturing);
+		if (r == CUDA_OK)
+			r = capturing ? CAPTURING : delivery_use(owner->delivery, lease, stream);
 		gpu_leave(&owner->delivery->gpu, &visit);
 	}
 	return r;
@@ -172,7 +177,8 @@ int batchd_cuda_add_stream(struct batchd_loader *l, uint32_t slot, uint64_t gene
 		gpu_fault(&owner->delivery->gpu, r, &f, "batchd_cuda_add_stream cannot note the stream");
 		f.code = r == CUDA_INVALID_VALUE ? BATCHD_E_INVALID : BATCHD_E_GPU;
 	} else if (r < 0) {
-		fault_set(&f, BATCHD_E_INVALID, "batchd_cuda_add_stream: this batch is no longer on loan");
+		fault_set(&f, BATCHD_E_INVALID, "batchd_cuda_add_stream: %s", r == NO_BATCH ? "this batch is no longer on loan" :
+			  "not inside the capture of a CUDA graph; a graph would read the slot long after it has gone back");
 	}
 	delivery_tell(l, &f);
 	pthread_mutex_unlock(&l->lock);

@@ -42,12 +42,12 @@ static int check(struct batchd_loader *l)
 /* A captured graph would read the same slot again at every replay, long after it has gone back. */
 static int refuse_capture(struct batchd_loader *l, struct cuda_stream *stream)
 {
-	int capturing = CUDA_CAPTURE_NONE, r = l->delivery->gpu.driver->stream_is_capturing(stream, &capturing);
+	bool capturing = false;
+	int r = delivery_is_capturing(l->delivery, stream, &capturing);
 
 	if (r != CUDA_OK)
 		return outcome(l, r, "cannot use the stream");
-	return capturing == CUDA_CAPTURE_NONE ? 0 :
-	       misuse(l, "a batch cannot become part of a CUDA graph: finish it into the graph's input tensor before the replay");
+	return !capturing ? 0 : misuse(l, "a batch cannot become part of a CUDA graph: finish it into the graph's input tensor before the replay");
 }
 
 /* An address of the host or of another GPU would be a fault on the GPU, which ends the process's CUDA for good. */

@@ -120,6 +120,17 @@ static int look_for(const struct gpu *g, enum cuda_device_attribute a, int *valu
 	return cuda_error_sticky(r) ? r : CUDA_OK;
 }
 
+/* In exclusive mode the GPU is another process's, in prohibited mode nobody's; the driver says "unavailable", or that it does not know. */
+static const char *mode_note(const struct gpu *g)
+{
+	int mode = CUDA_COMPUTE_DEFAULT;
+
+	if (look_for(g, CUDA_DEVICE_COMPUTE_MODE, &mode) != CUDA_OK || mode == CUDA_COMPUTE_DEFAULT)
+		return "";
+	return mode == CUDA_COMPUTE_PROHIBITED ? "; its compute mode is PROHIBITED (nvidia-smi -c DEFAULT changes it)" :
+	       "; its compute mode is EXCLUSIVE_PROCESS, so one process has it at a time (nvidia-smi -c DEFAULT changes it)";
+}
+
 int gpu_open(struct gpu *g, const char *wanted, struct fault *f)
 {
 	const struct cuda_driver *driver = gpu_driver(f);
@@ -152,7 +163,7 @@ int gpu_open(struct gpu *g, const char *wanted, struct fault *f)
 		r = driver->primary_ctx_retain(&g->context, g->device);
 	if (r != CUDA_OK) {
 		g->context = NULL;
-		return fault_set(f, BATCHD_E_GPU, "cannot use %s: %s", g->name, cuda_error_name(driver, r));
+		return fault_set(f, BATCHD_E_GPU, "cannot use %s: %s%s", g->name, cuda_error_name(driver, r), mode_note(g));
 	}
 	g->registers_read_only = read_only != 0;
 	return 0;

@@ -80,7 +80,7 @@ enum cuda_result {
 typedef int cuda_device;   /* CUdevice: an ordinal, of use only within this process */
 typedef uint64_t cuda_ptr; /* CUdeviceptr: an address on the device; never to be dereferenced here */
 struct cuda_context;
-struct cuda_stream;        /* NULL: the legacy default stream */
+struct cuda_stream;        /* NULL: the legacy default stream; see CUDA_STREAM_LEGACY */
 struct cuda_event;
 struct cuda_module;
 struct cuda_function;
@@ -137,6 +137,11 @@ enum {
 
 	CUDA_LEAST_DRIVER = 11040              /* cuDriverGetVersion's form: 1000 * major + 10 * minor */
 };
+
+/* CU_STREAM_LEGACY: the default stream of a context, which waits for all of its streams that are not NON_BLOCKING, and they for it. CU_STREAM_PER_THREAD: the calling thread's own
+ * default stream, which is one of these. */
+#define CUDA_STREAM_LEGACY ((struct cuda_stream *)1)
+#define CUDA_STREAM_PER_THREAD ((struct cuda_stream *)2)
 
 /* ---- the table ---- */
 

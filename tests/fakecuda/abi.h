@@ -18,6 +18,7 @@ typedef struct CUmod_st *CUmodule;
 typedef struct CUlib_st *CUlibrary;
 typedef struct CUkern_st *CUkernel;
 typedef struct CUfunc_st *CUfunction;
+typedef struct CUgraph_st *CUgraph;
 typedef struct { char bytes[16]; } CUuuid;
 typedef struct { char reserved[64]; } CUipcMemHandle;
 typedef struct { char reserved[64]; } CUipcEventHandle;
@@ -65,6 +66,13 @@ enum {
 	CUDA_ERROR_NOT_PERMITTED = 800,
 	CUDA_ERROR_NOT_SUPPORTED = 801,
 	CUDA_ERROR_SYSTEM_DRIVER_MISMATCH = 803,
+	CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED = 900,
+	CUDA_ERROR_STREAM_CAPTURE_INVALIDATED = 901,
+	CUDA_ERROR_STREAM_CAPTURE_MERGE = 902,
+	CUDA_ERROR_STREAM_CAPTURE_ISOLATION = 905,
+	CUDA_ERROR_STREAM_CAPTURE_IMPLICIT = 906,
+	CUDA_ERROR_CAPTURED_EVENT = 907,
+	CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD = 908,
 	CUDA_ERROR_UNKNOWN = 999
 };
 
@@ -83,6 +91,9 @@ enum {
 	CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR = 1,
 	CU_MEM_ACCESS_FLAGS_PROT_READ = 1,
 	CU_MEM_ACCESS_FLAGS_PROT_READWRITE = 3,
+	CU_STREAM_CAPTURE_MODE_GLOBAL = 0,
+	CU_STREAM_CAPTURE_MODE_THREAD_LOCAL = 1,
+	CU_STREAM_CAPTURE_MODE_RELAXED = 2,
 	CU_MEMORYTYPE_HOST = 1,
 	CU_MEMORYTYPE_DEVICE = 2
 };
@@ -164,6 +175,9 @@ enum {
 	X(cuStreamGetFlags, cuStreamGetFlags, 5050, (CUstream stream, unsigned *flags)) \
 	X(cuStreamGetPriority, cuStreamGetPriority, 5050, (CUstream stream, int *priority)) \
 	X(cuStreamIsCapturing, cuStreamIsCapturing, 10000, (CUstream stream, int *status)) \
+	X(cuStreamBeginCapture, cuStreamBeginCapture_v2, 10010, (CUstream stream, int mode)) \
+	X(cuStreamEndCapture, cuStreamEndCapture, 10000, (CUstream stream, CUgraph *graph)) \
+	X(cuGraphDestroy, cuGraphDestroy, 10000, (CUgraph graph)) \
 	X(cuThreadExchangeStreamCaptureMode, cuThreadExchangeStreamCaptureMode, 10010, (int *mode)) \
 	X(cuLaunchHostFunc, cuLaunchHostFunc, 10000, (CUstream stream, CUhostFn fn, void *data)) \
 	X(cuEventCreate, cuEventCreate, 2000, (CUevent *event, unsigned flags)) \

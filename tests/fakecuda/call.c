@@ -27,6 +27,8 @@ CUresult call_begin(struct call *c, enum api api, enum need need)
 		violation("%s called in process %d, forked from %d, which had called cuInit", name, (int)getpid(), owner);
 		return CUDA_ERROR_NOT_INITIALIZED;
 	}
+	if (atomic_load(&fake.deinitialized))
+		return CUDA_ERROR_DEINITIALIZED;
 	settings_read();
 	if (thread_forbidden()) {
 		violation("%s called on a thread that must not use CUDA", name);
@@ -54,6 +56,9 @@ CUresult call_begin(struct call *c, enum api api, enum need need)
 		if (ctx->lost)
 			return ctx->lost;
 	}
+	r = capture_permits(api);
+	if (r)
+		return r;
 	r = inject(name);
 	if (r && need == NEED_CONTEXT)
 		sticky(context_current(), r);

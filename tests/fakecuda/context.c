@@ -28,7 +28,7 @@ static CUresult context_create(int device, bool primary, unsigned flags, CUconte
 	CUcontext ctx;
 
 	if (settings.prohibited)
-		return CUDA_ERROR_DEVICE_UNAVAILABLE;
+		return primary ? CUDA_ERROR_UNKNOWN : CUDA_ERROR_DEVICE_UNAVAILABLE; /* as documented */
 	if (!device_claim(d) && settings.exclusive)
 		return CUDA_ERROR_DEVICE_UNAVAILABLE;
 	if (!device_charge(d, settings.context_bytes))
@@ -39,7 +39,6 @@ static CUresult context_create(int device, bool primary, unsigned flags, CUconte
 	*ctx = (struct CUctx_st){ .next = fake.contexts, .device = device, .primary = primary, .flags = flags };
 	fake.contexts = ctx;
 	ctx->legacy = stream_create(ctx, 0, 0);
-	ctx->per_thread = stream_create(ctx, 0, 0);
 	*ctxp = ctx;
 	return CUDA_SUCCESS;
 }
@@ -60,7 +59,7 @@ static void context_destroy(CUcontext ctx)
 	for (CUstream s = fake.streams, next; s; s = next) {
 		next = s->next;
 		if (s->ctx == ctx && !s->closing) {
-			n_streams += s != ctx->legacy && s != ctx->per_thread;
+			n_streams += s != ctx->legacy && !s->of_thread;
 			stream_drop(s);
 		}
 	}

@@ -63,7 +63,7 @@ static CUresult submit(const struct side *to, const struct side *from, size_t n_
 	struct op op = { .kind = OP_COPY, .to = to->address, .from = from->address, .n_bytes = n_bytes, .to_memory = to->memory,
 			 .from_memory = from->memory };
 	bool pageable = (!to->memory && !to->host) || (!from->memory && !from->host);
-	CUresult r = stream_check(&stream);
+	CUresult r = stream_for_work(&stream);
 
 	if (r || !n_bytes)
 		return r;
@@ -149,7 +149,7 @@ static CUresult fill(enum api api, CUdeviceptr to, unsigned value, unsigned widt
 	if (!r)
 		r = device_side(&side, to, n * width, true);
 	if (!r)
-		r = stream_check(&stream);
+		r = stream_for_work(&stream);
 	if (!r && n)
 		stream_submit(stream, &(struct op){ .kind = OP_SET, .to = side.address, .n_bytes = n * width, .value = value, .width = width,
 						    .to_memory = side.memory });

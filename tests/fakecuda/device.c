@@ -183,6 +183,13 @@ bool device_claim(const struct device *d)
 
 /* ---- calls ---- */
 
+/* The driver shuts down in a handler of its own, so before all that were registered before the first cuInit. */
+static void deinitialize(void)
+{
+	if (atomic_load(&fake.pid) == getpid())
+		atomic_store(&fake.deinitialized, true);
+}
+
 CUresult cuInit(unsigned flags)
 {
 	struct call c;
@@ -193,7 +200,7 @@ CUresult cuInit(unsigned flags)
 	if (!r)
 		r = settings.init_result;
 	if (!r && !atomic_load(&fake.pid)) {
-		if (!device_find_visible())
+		if (!device_find_visible() || atexit(deinitialize))
 			r = CUDA_ERROR_NO_DEVICE;
 		else
 			atomic_store(&fake.pid, getpid());

@@ -128,9 +128,14 @@ CUresult cuEventDestroy_v2(CUevent event)
 
 static void record(CUevent e, CUstream s)
 {
-	struct record *rec = calloc(1, sizeof *rec);
-	struct op op = { .kind = OP_RECORD, .record = rec, .shared = e->shared };
+	struct record *rec;
+	struct op op = { .kind = OP_RECORD, .shared = e->shared };
 
+	e->captured = capture_take(s);
+	e->capture = s->capture;
+	if (e->captured)
+		return;
+	op.record = rec = calloc(1, sizeof *rec);
 	if (!rec)
 		abort();
 	rec->refs = 2; /* the event's, the operation's */
@@ -151,7 +156,7 @@ static CUresult record_call(enum api api, CUevent event, CUstream stream, unsign
 	if (!r && flags & ~1u)
 		r = CUDA_ERROR_INVALID_VALUE;
 	if (!r)
-		r = valid(event) ? stream_check(&stream) : CUDA_ERROR_INVALID_HANDLE;
+		r = valid(event) ? stream_for_work(&stream) : CUDA_ERROR_INVALID_HANDLE;
 	if (!r && event->ctx != stream->ctx) {
 		violation("an event was recorded in a stream of another context");
 		r = CUDA_ERROR_INVALID_HANDLE;
@@ -177,7 +182,7 @@ CUresult cuEventQuery(CUevent event)
 	CUresult r = call_begin(&c, API_cuEventQuery, NEED_CONTEXT);
 
 	if (!r)
-		r = !valid(event) ? CUDA_ERROR_INVALID_HANDLE : complete(event) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+		r = !valid(event) ? CUDA_ERROR_INVALID_HANDLE : event->captured ? CUDA_ERROR_CAPTURED_EVENT : complete(event) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 	return call_end(&c, r);
 }
 
@@ -186,8 +191,8 @@ CUresult cuEventSynchronize(CUevent event)
 	struct call c;
 	CUresult r = call_begin(&c, API_cuEventSynchronize, NEED_CONTEXT);
 
-	if (!r && !valid(event))
-		r = CUDA_ERROR_INVALID_HANDLE;
+	if (!r)
+		r = !valid(event) ? CUDA_ERROR_INVALID_HANDLE : event->captured ? CUDA_ERROR_CAPTURED_EVENT : CUDA_SUCCESS;
 	if (!r && event->shared) {
 		struct op op = { .shared = event->shared, .number = atomic_load(&event->shared->requested) };
 
@@ -218,8 +223,10 @@ CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flags)
 	if (!r && flags & ~1u)
 		r = CUDA_ERROR_INVALID_VALUE;
 	if (!r)
-		r = valid(event) ? stream_check(&stream) : CUDA_ERROR_INVALID_HANDLE;
-	if (!r && !complete(event)) {
+		r = valid(event) ? stream_for_work(&stream) : CUDA_ERROR_INVALID_HANDLE;
+	if (!r)
+		r = capture_wait(stream, event);
+	if (!r && !event->captured && !complete(event)) {
 		struct op op = { .kind = OP_WAIT, .shared = event->shared };
 
 		if (event->shared) {

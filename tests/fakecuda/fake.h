@@ -38,7 +38,7 @@ struct CUctx_st {
 	bool primary;
 	unsigned flags;
 	CUresult lost;         /* sticky error, or 0 */
-	CUstream legacy, per_thread;
+	CUstream legacy;
 };
 
 /* ---- memory (memory.c, host.c, ipc.c, vmm.c) ---- */
@@ -111,6 +111,8 @@ struct CUevent_st {
 	struct shared_event *shared; /* interprocess */
 	int fd;
 	bool imported;
+	bool captured;          /* last recorded in a capturing stream */
+	struct capture *capture; /* which still goes on, or NULL */
 };
 
 enum op_kind { OP_COPY, OP_SET, OP_RECORD, OP_WAIT, OP_JOIN, OP_HOST, OP_KERNEL };
@@ -142,6 +144,9 @@ struct CUstream_st {
 	struct op *first, **last;
 	uint64_t submitted, completed, random;
 	bool started, closing;
+	bool of_thread;            /* a thread's own default stream */
+	pthread_t thread;
+	struct capture *capture;   /* NULL: none that it takes part in */
 };
 
 struct launch {
@@ -157,6 +162,7 @@ struct fake {
 	pthread_mutex_t lock;
 	pthread_cond_t changed;    /* an operation was submitted, finished or may begin */
 	_Atomic int pid;           /* that called cuInit; 0: none has */
+	atomic_bool deinitialized; /* the process is at its end: the driver's atexit handler has run */
 	bool held;
 	struct device devices[MOST_DEVICES];
 	int n_devices;
@@ -239,6 +245,7 @@ uint64_t process_start(pid_t pid);             /* 0: no such process */
 bool process_alive(pid_t pid, uint64_t start);
 
 CUresult stream_check(CUstream *stream);       /* resolves the special ones; INVALID_HANDLE for what is none */
+CUresult stream_for_work(CUstream *stream);    /* and may it be used now? */
 CUstream stream_create(CUcontext ctx, unsigned flags, int priority);
 void stream_drop(CUstream s);
 void stream_submit(CUstream s, struct op *op);  /* op: copied */
@@ -246,6 +253,13 @@ CUresult stream_finish(CUstream s);            /* waits, lock released meanwhile
 void context_drain(CUcontext ctx);             /* NULL: every context */
 bool stream_idle(CUstream s);
 int64_t now_ns(void);
+
+CUresult capture_permits(enum api api);        /* may this thread make that call while somebody captures? */
+CUresult capture_work(CUstream s);             /* may s be given something? */
+bool capture_take(CUstream s);                 /* whether the operation is captured instead of done */
+CUresult capture_wait(CUstream s, CUevent event);
+CUresult capture_look(CUstream s);             /* at how far s is */
+void capture_forget_stream(CUstream s);
 
 void record_unref(struct record *r);
 bool record_done(const struct op *op);         /* for OP_WAIT: is what it waits for complete? */

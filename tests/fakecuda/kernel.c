@@ -232,7 +232,7 @@ CUresult cuLaunchKernel(CUfunction function, unsigned gx, unsigned gy, unsigned 
 		   shared_bytes > 49152))
 		r = CUDA_ERROR_INVALID_VALUE;
 	if (!r)
-		r = stream_check(&stream);
+		r = stream_for_work(&stream);
 	if (!r) {
 		l = calloc(1, sizeof *l);
 		if (!l)

@@ -133,7 +133,7 @@ static unsigned list_leaks(bool tell)
 	struct { const char *what; unsigned n; } others[] = { { "stream", 0 }, { "event", 0 }, { "context", 0 }, { "module", 0 },
 		{ "allocation handle", fake.n_vmm_handles }, { "address range", fake.n_reservations } };
 	for (struct CUstream_st *s = fake.streams; s; s = s->next)
-		others[0].n += !s->closing && s != s->ctx->legacy && s != s->ctx->per_thread;
+		others[0].n += !s->closing && s != s->ctx->legacy && !s->of_thread;
 	for (struct CUevent_st *e = fake.events; e; e = e->next)
 		others[1].n++;
 	for (struct CUctx_st *c = fake.contexts; c; c = c->next)

@@ -247,6 +247,10 @@ static void join(CUstream s, CUstream other)
 
 void stream_submit(CUstream s, struct op *op)
 {
+	if (capture_take(s)) {
+		free(op->launch);
+		return;
+	}
 	if (s == s->ctx->legacy) {
 		for (CUstream t = fake.streams; t; t = t->next)
 			if (t->ctx == s->ctx && !(t->flags & CU_STREAM_NON_BLOCKING))
@@ -284,6 +288,20 @@ void context_drain(CUcontext ctx)
 	}
 }
 
+/* Each thread has one of its own in each context. It lives as long as the context, which nobody minds here. */
+static CUstream per_thread(CUcontext ctx)
+{
+	pthread_t self = pthread_self();
+
+	for (CUstream s = fake.streams; s; s = s->next)
+		if (s->ctx == ctx && s->of_thread && pthread_equal(s->thread, self))
+			return s;
+	CUstream s = stream_create(ctx, 0, 0);
+	s->of_thread = true;
+	s->thread = self;
+	return s;
+}
+
 CUresult stream_check(CUstream *stream)
 {
 	CUcontext ctx = context_current();
@@ -291,12 +309,19 @@ CUresult stream_check(CUstream *stream)
 	if (*stream == NULL || *stream == CU_STREAM_LEGACY)
 		*stream = ctx->legacy;
 	else if (*stream == CU_STREAM_PER_THREAD)
-		*stream = ctx->per_thread;
+		*stream = per_thread(ctx);
 	for (CUstream s = fake.streams; s; s = s->next)
 		if (s == *stream && !s->closing)
 			return CUDA_SUCCESS;
 	violation("a stream was used that does not exist, or no more");
 	return CUDA_ERROR_INVALID_HANDLE;
+}
+
+CUresult stream_for_work(CUstream *stream)
+{
+	CUresult r = stream_check(stream);
+
+	return r ? r : capture_work(*stream);
 }
 
 void fakecuda_hold_streams(bool hold)
@@ -339,6 +364,8 @@ CUresult cuStreamDestroy_v2(CUstream stream)
 	if (!r)
 		r = stream <= CU_STREAM_PER_THREAD ? CUDA_ERROR_INVALID_VALUE : stream_check(&stream);
 	if (!r)
+		capture_forget_stream(stream);
+	if (!r)
 		stream_drop(stream);
 	return call_end(&c, r);
 }
@@ -349,7 +376,9 @@ CUresult cuStreamQuery(CUstream stream)
 	CUresult r = call_begin(&c, API_cuStreamQuery, NEED_CONTEXT);
 
 	if (!r)
-		r = stream_check(&stream);
+		r = stream_for_work(&stream);
+	if (!r)
+		r = capture_look(stream);
 	if (!r && !stream_idle(stream))
 		r = CUDA_ERROR_NOT_READY;
 	return call_end(&c, r);
@@ -361,7 +390,9 @@ CUresult cuStreamSynchronize(CUstream stream)
 	CUresult r = call_begin(&c, API_cuStreamSynchronize, NEED_CONTEXT);
 
 	if (!r)
-		r = stream_check(&stream);
+		r = stream_for_work(&stream);
+	if (!r)
+		r = capture_look(stream);
 	if (!r)
 		r = stream_finish(stream);
 	return call_end(&c, r);
@@ -403,43 +434,13 @@ CUresult cuStreamGetPriority(CUstream stream, int *priority)
 	return call_end(&c, r);
 }
 
-/* Nothing is ever captured here; the mode is the thread's own, and what was given back is what comes out. */
-CUresult cuThreadExchangeStreamCaptureMode(int *mode)
-{
-	static __thread int mine;
-	struct call c;
-	CUresult r = call_begin(&c, API_cuThreadExchangeStreamCaptureMode, NEED_INIT);
-
-	if (!r && (!mode || *mode < 0 || *mode > 2))
-		r = CUDA_ERROR_INVALID_VALUE;
-	if (!r) {
-		int before = mine;
-
-		mine = *mode;
-		*mode = before;
-	}
-	return call_end(&c, r);
-}
-
-CUresult cuStreamIsCapturing(CUstream stream, int *status)
-{
-	struct call c;
-	CUresult r = call_begin(&c, API_cuStreamIsCapturing, NEED_CONTEXT);
-
-	if (!r)
-		r = stream_check(&stream);
-	if (!r)
-		*status = 0;
-	return call_end(&c, r);
-}
-
 CUresult cuLaunchHostFunc(CUstream stream, CUhostFn fn, void *data)
 {
 	struct call c;
 	CUresult r = call_begin(&c, API_cuLaunchHostFunc, NEED_CONTEXT);
 
 	if (!r)
-		r = fn ? stream_check(&stream) : CUDA_ERROR_INVALID_VALUE;
+		r = fn ? stream_for_work(&stream) : CUDA_ERROR_INVALID_VALUE;
 	if (!r)
 		stream_submit(stream, &(struct op){ .kind = OP_HOST, .fn = fn, .data = data });
 	return call_end(&c, r);

@@ -197,6 +197,29 @@ def test_without_ipc_the_trainer_is_told_and_copies_itself(gpu_daemon, double, b
     assert not double.violations()
 
 
+@pytest.mark.parametrize("share", [[], ["--share"]], ids=["shard", "share"])
+def test_nothing_is_copied_for_who_cannot_open_it(gpu_daemon, double, batchctl, share):
+    """The daemon's side is fine, the trainer's CUDA refuses the handle: it copies by itself, and the daemon, which is told, does not."""
+    daemon = gpu_daemon()
+    trainer = start(30, "--batch", 400, *share, env={"FAKECUDA_PERSONALITY": "no-ipc"})
+    assert trainer.stdout.readline() == "attached\n"
+    until("it has begun", lambda: "on the trainer's side: CUDA IPC does not work here" in batchctl("status").stdout or trainer.poll() is not None)
+    assert finish(trainer)[-1] == "30 batches, copy, CUDA IPC does not work here: cuIpcOpenMemHandle says CUDA_ERROR_NOT_SUPPORTED"
+    assert "on the trainer's side: CUDA IPC does not work here" in daemon.output()
+    assert sum(c["copies"] for c in status(batchctl)["gpus"][0]["copies"]) == 0
+    double.assert_clean(trainer.pid)
+    daemon.stop()
+    double.assert_clean(daemon.pid)
+
+
+def test_a_gpu_that_nobody_may_use(gpu_daemon, double):
+    """The driver only says that it does not know; the compute mode is the reason."""
+    gpu_daemon()
+    trainer = start(5, env={"FAKECUDA_PERSONALITY": "prohibited"})
+    output = finish(trainer, exit_code=3)
+    assert "cannot use cuda:0: CUDA_ERROR_UNKNOWN; its compute mode is PROHIBITED" in output[-1], output
+
+
 def test_a_build_without_cuda_says_so(double, make_daemon, tmp_path):
     """CUDA=0: the daemon knows no GPUs, its trainers learn why and go on."""
     nocuda = BUILD / "tests" / "batchd-nocuda"

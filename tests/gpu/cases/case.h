@@ -62,6 +62,8 @@ void case_contexts(void);
 void case_memory(void);
 void case_host(void);
 void case_streams(void);
+void case_capture(void);
+void case_threads_streams(void);
 void case_kernels(void);
 void case_sticky(void);
 void case_fork(void);

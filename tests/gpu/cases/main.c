@@ -17,7 +17,7 @@ static const struct {
 	const char *name;
 	void (*run)(void);
 } cases[] = { { "driver", case_driver }, { "contexts", case_contexts }, { "memory", case_memory }, { "host memory", case_host },
-	      { "streams", case_streams }, { "kernels", case_kernels }, { "sticky", case_sticky }, { "fork", case_fork }, { "ipc", case_ipc },
+	      { "streams", case_streams }, { "capture", case_capture }, { "threads' streams", case_threads_streams }, { "kernels", case_kernels }, { "sticky", case_sticky }, { "fork", case_fork }, { "ipc", case_ipc },
 	      { "ipc small", case_ipc_small }, { "ipc stale", case_ipc_stale }, { "ipc killed", case_ipc_killed },
 	      { "ipc strangers", case_ipc_strangers }, { "ipc events", case_ipc_events }, { "vmm", case_vmm }, { "context size", case_context_size },
 	      { "registration", case_registration }, { "open time", case_open_time }, { "overlap", case_overlap },

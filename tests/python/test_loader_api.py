@@ -1,4 +1,5 @@
 """batchd.DataLoader as a training loop sees it, against a real daemon: order, positions, leases, forks, failures."""
+import collections
 import copy
 import gc
 import os
@@ -397,6 +398,43 @@ def test_dropping_tensors_returns_their_slots(daemon):
     del row
     assert _lib.n_leased(loader._handle) == 0
     assert len(labels) == 8
+
+
+def test_a_batch_that_comes_with_ctrl_c_is_not_lost(daemon, monkeypatch):
+    """A signal's handler that raises when a batch has just come: whoever asks again gets that batch; who begins again gives it back."""
+    from batchd import _lib
+    loader, take = make(timeout=20), _lib.next
+    expected, it, found = content_of(make()), iter(loader), []
+
+    def take_and_raise(*arguments):
+        take(*arguments)
+        raise KeyboardInterrupt
+
+    for _ in range(len(expected)):
+        monkeypatch.setattr(_lib, "next", take_and_raise)
+        with pytest.raises(KeyboardInterrupt):
+            next(it)
+        monkeypatch.setattr(_lib, "next", take)
+        found.append([plain(part) for part in next(it)])
+    assert same(found, expected) and next(it, None) is None
+    monkeypatch.setattr(_lib, "next", take_and_raise)
+    with pytest.raises(KeyboardInterrupt):
+        next(iter(loader))
+    assert _lib.n_leased(loader._handle) == 1
+    iter(loader)
+    assert _lib.n_leased(loader._handle) == 0
+
+
+def test_ctrl_c_while_a_batch_is_dropped_is_neither_lost_nor_loses_the_slot(daemon):
+    """A destructor in Python would begin with the signal's handler, drop what that raises, and not get to the release."""
+    from batchd import _lib
+    loader = make()
+    held = [next(iter(loader))]
+    assert _lib.n_leased(loader._handle) == 1
+    calls = functools.partial(getattr(ctypes.CDLL(None), "raise"), signal.SIGINT), functools.partial(held.clear)
+    with pytest.raises(KeyboardInterrupt):
+        collections.deque(map(functools.partial.__call__, calls), 0)  # one after the other, all in C: Python sees the signal afterwards
+    assert not held and _lib.n_leased(loader._handle) == 0
 
 
 # ---- processes ----

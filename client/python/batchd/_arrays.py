@@ -4,6 +4,7 @@ A view keeps its Slot alive, and the Slot gives the lease back when the last vie
 are a few bytes and people collect them in lists, so they are copied and hold nothing.
 """
 import ctypes
+import functools
 import os
 
 import numpy
@@ -80,14 +81,19 @@ def _why_no_cuda(torch):
 
 
 def slot_class(n_bytes):
-    """The type of a slot's memory: a buffer that gives its lease back when nobody looks at it any more.
-
-    Attributes, set by whoever makes one: handle (the C loader), slot, generation. In a forked child the C library refuses the
-    release, so a tensor that dies there takes nothing from its parent.
-    """
+    """The type of a slot's memory: a buffer that gives its lease back, if it was lent one, when nobody looks at it any more. In a forked child the C
+    library refuses that, so a tensor that dies there takes nothing from its parent."""
 
     class Slot(ctypes.c_char * n_bytes):
-        def __del__(self, release=_lib.release):
-            release(self.handle, self.slot, self.generation)
+        # Python finds this member in the type and calls what the instance keeps in it. A method would do, but for Ctrl-C: the first thing that any
+        # Python function does is to let signals' handlers run, and what they raise in a destructor is lost, and the slot with it.
+        __slots__ = ("__del__",)
 
     return Slot
+
+
+def lend(memory, handle, struct):
+    """From here on the batch in struct is memory's, not the struct's."""
+    lease = functools.partial(_lib.release, handle, struct.slot, struct.generation)
+    struct.generation = 0
+    memory.__del__ = lease

@@ -33,7 +33,7 @@ class Reader:
         if loader._cuda is not None:
             return self._give_on_gpu(loader, s, build, leaves)
         memory = self._slot_class.from_address(s.data)
-        memory.handle, memory.slot, memory.generation = loader._handle, s.slot, s.generation
+        _arrays.lend(memory, loader._handle, s)
         held = _lib.n_leased(loader._handle) >= loader._info.window != 2
         if held and any(size > _COPIED for _, _, _, size, _ in leaves):
             loader._warn_copies()
@@ -49,8 +49,11 @@ class Reader:
                 return numpy.ndarray(shape, dtype, numpy_memory.from_address(at), offset).copy()
             return give(self._table[number], shape, offset, name)
 
-        with loader._cuda.arrays(s, loader._copy) as give:
-            return build(make)
+        try:
+            with loader._cuda.arrays(s, loader._copy) as give:
+                return build(make)
+        finally:
+            s.generation = 0
 
     def _layout(self, at, n):
         """What is where, of a batch with this head; most batches of a producer have the same."""

@@ -360,6 +360,8 @@ class DataLoader:
 
     def close(self):
         """Ends the session. Tensors made from its batches stay valid."""
+        if self._handle is not None:
+            self._drop_fetched()
         handle, self._handle = self._handle, None
         if handle is not None:
             _lib.close(handle)
@@ -519,13 +521,23 @@ class DataLoader:
             self._raise(code)
         return _Place(p.epoch, p.base, p.step)
 
+    def _drop_fetched(self):
+        """A batch that had come when a signal's handler raised, and was not given to anybody, goes back."""
+        generation, self._struct.generation = self._struct.generation, 0
+        if generation:
+            _lib.release(self._handle, self._struct.slot, generation)
+
     def _start(self, epoch, base, step):
+        self._drop_fetched()
         code = _lib.start(self._live(), epoch, base, step, None)
         if code < 0:
             self._raise(code)
 
     def _wait(self):
-        """Blocks for the next batch: OK or END; self._struct has it."""
+        """Blocks for the next batch: OK or END; self._struct has it, until its generation is 0. So a batch that comes together with Ctrl-C is still there
+        when somebody asks again."""
+        if self._struct.generation:
+            return _lib.OK
         # With two slots a loop's own variable holds one while the next comes, so copies cannot be the rule; but with both held we
         # would wait for ever.
         if self._info.window == 2 and _lib.n_leased(self._handle) == 2:
@@ -555,14 +567,14 @@ class DataLoader:
         b.n_padding, b.n_replaced, b.wait_s, b.global_batch = s.n_padding, s.n_replaced, s.wait_ns * 1e-9, s.n_given
         b.n_skipped, b.apart = s.n_skipped, bool(s.apart)
         b._order, b._loader = s.order, self._me
-        self.n_skipped += b.n_skipped
-        if b.apart != (not self._was_together):
-            self._note_apart(b.apart)
         if self._served is not None:
             b.indices = numpy.empty(0, _INT64)
             batch = self._served.give(self)
         else:
             batch = self._images_and_labels(s, b)
+        self.n_skipped += b.n_skipped
+        if b.apart != (not self._was_together):
+            self._note_apart(b.apart)
         self.last_batch = b
         self._n_global = b.global_batch
         self._at = _Place(b.epoch, b.base, b.step + 1, b.last, b._order)
@@ -590,14 +602,17 @@ class DataLoader:
         if s.row:  # a slice of the group's batch: the slot begins before it
             at -= s.row * self._row_bytes
         memory = self._slot_class.from_address(at)
-        memory.handle, memory.slot, memory.generation = self._handle, s.slot, s.generation
+        _arrays.lend(memory, self._handle, s)
         b.indices = numpy.ndarray((n,), _INT64, memory, s.indices - at).copy()
         labels = self._arrays.wrap(numpy.ndarray((n,) + self._label_shape, self._label_dtype, memory, s.labels - at).copy())
         return self._arrays.wrap(numpy.ndarray((n,) + self._shape, self._dtype, memory, s.data - at)), labels
 
     def _take_from_gpu(self, s, b):
         b.indices = numpy.ctypeslib.as_array((ctypes.c_int64 * s.n_rows).from_address(s.indices)).copy()
-        return self._cuda.take(s)
+        try:
+            return self._cuda.take(s)
+        finally:
+            s.generation = 0
 
     def record_stream(self, images, stream):
         """raw: work on another torch stream reads `images` too; their memory goes back only after what it was given while they lived."""

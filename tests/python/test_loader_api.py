@@ -156,7 +156,7 @@ def test_a_new_iteration_ends_the_old_one(daemon):
     old = iter(loader)
     next(old)
     new = iter(loader)
-    with pytest.raises(StopIteration):
+    with pytest.raises(batchd.Error, match="another iteration"):
         next(old)
     next(new)
     assert loader.last_batch.epoch == 1 and loader.last_batch.step == 0

@@ -200,7 +200,8 @@ class DataLoader:
     apply_exif    turn images upright by their EXIF orientation
     producer_timeout   seconds to wait for the producer of a served data set ("serve:NAME")
 
-    Each iteration is an epoch; set_epoch(e) before it says which, otherwise they count up from 0. Images are views of memory on loan
+    Each iteration is an epoch; set_epoch(e) before it says which, otherwise they count up from 0. A new one ends the one before: two at a time need
+    two loaders. Images are views of memory on loan
     from the daemon, given back when the last tensor that looks at them is gone; who keeps as many as there are slots gets copies
     instead.
     Not picklable, and of no use in forked children: make a loader in the process that iterates over it.
@@ -480,7 +481,7 @@ class DataLoader:
         self._tell(2)
         if code < 0:
             self._raise(code)
-        self._end_iteration()
+        self._end_iteration("load_state_dict has put the loader somewhere else since")
         self._n_global = p.n_given
         self._epoch_was_set = False
         self.last_batch = None
@@ -490,7 +491,7 @@ class DataLoader:
 
     def __iter__(self):
         self._live()
-        self._end_iteration()
+        self._end_iteration("another iteration over the same loader has begun since: two at a time need two loaders")
         joined = self._to_join is not None and self._resume is None and not self._epoch_was_set
         place = self._join_group() if joined else self._next_place()
         self._to_join = None
@@ -503,11 +504,11 @@ class DataLoader:
             self._watcher = _watch.start(self)
         return iterator
 
-    def _end_iteration(self):
-        """Whoever still has the last iterator gets nothing more from it."""
+    def _end_iteration(self, why):
+        """Whoever still has the last iterator gets nothing more from it, and hears why: a loop that just ended there would look like an epoch."""
         iterator = self._iterator and self._iterator()
-        if iterator is not None:
-            iterator._done = True
+        if iterator is not None and not iterator._done:
+            iterator._ended = why
 
     # ---- batches ----
 
@@ -647,6 +648,7 @@ class _Epoch:
     def __init__(self, loader, place, begun=False):
         self._loader = loader
         self._done = place.over
+        self._ended = None            # why, if it was not the epoch's end
         self._at = place              # where to begin
         self._begun = begun
         try:
@@ -668,6 +670,8 @@ class _Epoch:
     def __next__(self):
         if self._done:
             raise StopIteration
+        if self._ended is not None:
+            raise Error(f"this iteration is over before its epoch's end: {self._ended}")
         loader = self._loader
         if loader._handle is None:
             raise Error("this loader is closed")

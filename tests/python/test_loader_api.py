@@ -1,6 +1,8 @@
 """batchd.DataLoader as a training loop sees it, against a real daemon: order, positions, leases, forks, failures."""
 import collections
 import copy
+import ctypes
+import functools
 import gc
 import os
 import pathlib
@@ -151,7 +153,7 @@ def test_epochs_count_up_unless_set(daemon):
 
 
 def test_a_new_iteration_ends_the_old_one(daemon):
-    """The old iterator gives nothing more, and takes nothing from the new one."""
+    """The old iterator takes nothing from the new one, and says what has happened: a loop that just ended would pass for an epoch."""
     loader = make()
     old = iter(loader)
     next(old)
@@ -161,6 +163,15 @@ def test_a_new_iteration_ends_the_old_one(daemon):
     next(new)
     assert loader.last_batch.epoch == 1 and loader.last_batch.step == 0
     assert sum(1 for _ in new) == 12
+    assert next(new, None) is None
+    iter(loader)
+    assert next(new, None) is None  # it had come to its end
+    with pytest.raises(batchd.Error, match="two at a time need two loaders"):
+        list(zip(loader, loader))
+    old = iter(loader)
+    loader.load_state_dict(loader.state_dict())
+    with pytest.raises(batchd.Error, match="load_state_dict"):
+        next(old)
 
 
 def resumed(state, **options):
@@ -496,6 +507,36 @@ def test_ranks_as_torchrun_starts_them_share_one_loader(daemon):
 
 
 @needs_torch
+def test_a_process_group_made_later_is_followed(daemon, tmp_path):
+    """As frameworks do it that start their own processes: the loader is made first, its state restored, and only then does anybody know of ranks."""
+    state = make(shuffle=True, seed=3)
+    whole = flat(indices_of(state))
+    state.set_epoch(0)
+    taken(state, 3)
+    (tmp_path / "state").write_bytes(pickle.dumps(state.state_dict()))
+    code = f"""
+        import batchd, pickle, sys, torch.distributed as dist
+        plain, resumed, told = (batchd.DataLoader("{RANDOM}", 8, shuffle=True, seed=3, **o) for o in ({{}}, {{}}, {{"rank": 0, "world_size": 1}}))
+        resumed.load_state_dict(pickle.load(open("state", "rb")))
+        assert plain.world_size == 1 and len(plain) == 13
+        dist.init_process_group("gloo", f"file://{tmp_path}/group", rank=int(sys.argv[1]), world_size=2)
+        assert len(plain) == 7 and len(plain.sampler) == 50 and plain.rank == dist.get_rank()
+        for loader in (plain, resumed, told):
+            print(*(i for _ in loader for i in loader.last_batch.indices))
+        assert resumed.last_batch.epoch == 0 and plain.world_size == resumed.world_size == 2 and told.world_size == 1
+        dist.destroy_process_group()
+    """
+    processes = [subprocess.Popen([sys.executable, "-c", textwrap.dedent(code), str(r)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                  text=True, cwd=tmp_path) for r in (0, 1)]
+    outputs = [p.communicate(timeout=120) for p in processes]
+    assert [p.returncode for p in processes] == [0, 0], outputs
+    plain, restored, told = zip(*([[int(i) for i in line.split()] for line in out.splitlines()] for out, _ in outputs))
+    assert [i for pair in zip(*plain) for i in pair] == whole
+    assert [i for pair in zip(*restored) for i in pair] == whole[24:]
+    assert told == (whole, whole)
+
+
+@needs_torch
 def test_a_plain_ddp_script_under_torchrun(daemon, tmp_path):
     """torch's own launcher, process group and DistributedDataParallel; the loader learns everything by itself. Two epochs, a restored position."""
     (tmp_path / "train.py").write_text(textwrap.dedent("""
@@ -570,6 +611,18 @@ def test_sharing_trainers_get_every_batch(daemon):
     for (x, y), (u, v) in zip(a, b):
         assert (plain(x) == plain(u)).all() and (plain(y) == plain(v)).all()
     assert a.last_batch.last and b.last_batch.last and {a.rank, b.rank} == {0, 1}
+
+
+def test_trials_under_torchrun_are_not_each_others_rank(daemon, monkeypatch):
+    """Each is the only rank of a run of its own; in the group they share they are two."""
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    a = make(mode="share", job="trials")
+    it = iter(a)
+    next(it)
+    b = make(mode="share", job="trials")
+    assert {a.rank, b.rank} == {0, 1}
+    assert sum(1 for _ in it) == 12
 
 
 STARVED = """

@@ -95,19 +95,27 @@ class Sampler:
         self._loader.set_epoch(epoch)
 
     def __len__(self):
+        self._loader._settle()
         return self._loader._info.n_samples_rank
+
+
+def _process_group():
+    """(rank, world size) of torch.distributed, or None."""
+    dist = getattr(sys.modules.get("torch"), "distributed", None)
+    if dist is not None and dist.is_available() and dist.is_initialized():
+        return dist.get_rank(), dist.get_world_size()
+    return None
 
 
 def _ranks(rank, world_size, mode):
     """Who we are: as told, as torch.distributed knows, as torchrun's variables say, or alone."""
     if rank is None or world_size is None:
-        dist = getattr(sys.modules.get("torch"), "distributed", None)
-        if dist is not None and dist.is_available() and dist.is_initialized():
-            known = dist.get_rank(), dist.get_world_size()
-        elif "RANK" in os.environ and "WORLD_SIZE" in os.environ:
+        known = _process_group()
+        if known is None and "RANK" in os.environ and "WORLD_SIZE" in os.environ:
             known = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-        else:
-            known = -1 if mode == "share" else 0, 1
+        known = known or (0, 1)
+        if known[1] == 1 and mode == "share":
+            known = -1, 1  # trials are launched one by one, each as the only rank of its own run
         if world_size is None:
             world_size = known[1]
         if rank is None:
@@ -167,7 +175,7 @@ class DataLoader:
                   (train224 for images)
     dtype, layout "float32", "float16" or "uint8" (torch and numpy dtypes do as well); "NCHW" or "NHWC". With uint8 normalising is
                   left to you: `normalize` has (mean, std)
-    rank, world_size   default: torch.distributed if initialised, else RANK and WORLD_SIZE, else alone
+    rank, world_size   default: torch.distributed if initialised (also if that comes later), else RANK and WORLD_SIZE, else alone
     job           trainers with the same job share one loader; default: one that fits this run (torchrun) or this process
     mode          "shard": each rank its part of the epoch; "share": every trainer every batch. With world_size=n the n trainers begin
                   together and keep step; without it up to 64 trainers come and go as they like
@@ -233,9 +241,11 @@ class DataLoader:
         self.drop_last = bool(drop_last)
         self.num_workers = num_workers or 0
         self._progress = progress
+        self._follows = rank is None and world_size is None  # a process group that is made later
+        self._share = policy, join, group_batch_size
         self._fill_options(shuffle, seed, transform, dtype, layout, rank, world_size, job, mode, num_workers, socket, n_slots,
                            apply_exif, writable, incarnation, autostart, reconnect)
-        self._fill_share_options(policy, join, group_batch_size)
+        self._fill_share_options(*self._share)
         self._on_stall = _STALL[_choice("on_stall", on_stall, _STALL)]
         self._options.stall_error = self._on_stall == "error"
         self._beat = time.monotonic()
@@ -352,6 +362,26 @@ class DataLoader:
         if self._cuda is not None:
             self._cuda.opened(self._handle, i)
 
+    def _settle(self):
+        """A loader that was made before the process group (as trainers of frameworks get them) has found itself alone: once there is a group it is
+        opened anew, as what this process is there."""
+        if self._handle is None or not self._follows or _process_group() is None:
+            return
+        mode = _lib.MODES[self._options.mode]
+        asked, wanted = (self._options.rank, self._options.world_size), _ranks(None, None, mode)
+        if wanted == asked:
+            return
+        state = self._state(self._resume, self._n_global) if self._resume is not None else None
+        epoch, was_set = self._next_epoch, self._epoch_was_set
+        self._end_iteration("the process group was made since")
+        self.close()
+        self._options.rank, self._options.world_size = wanted
+        self._fill_share_options(*self._share)
+        self._open()
+        if state is not None:
+            self.load_state_dict(state)
+        self._next_epoch, self._epoch_was_set = epoch, was_set
+
     @staticmethod
     def _bytes_of(shape, n_dims, dtype):
         n = numpy.dtype(_lib.DTYPES[dtype]).itemsize
@@ -389,6 +419,7 @@ class DataLoader:
 
     def __len__(self):
         """Batches of a whole epoch for this rank."""
+        self._settle()
         if self._served is not None and not self._info.n_batches:
             raise TypeError(f"nobody knows how many batches an epoch of {self._spec!r} has: its producer serves an iterable without a length")
         return len(self.batch_sampler) if self.batch_sampler is not None else self._info.n_batches
@@ -491,6 +522,7 @@ class DataLoader:
 
     def __iter__(self):
         self._live()
+        self._settle()
         self._end_iteration("another iteration over the same loader has begun since: two at a time need two loaders")
         joined = self._to_join is not None and self._resume is None and not self._epoch_was_set
         place = self._join_group() if joined else self._next_place()

@@ -25,6 +25,7 @@ os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(REPO / "client" / "
 os.environ["LD_LIBRARY_PATH"] = os.pathsep.join(filter(None, [str(BUILD), os.environ.get("LD_LIBRARY_PATH")]))
 os.environ["PATH"] = os.pathsep.join([str(BUILD), os.environ["PATH"]])
 sys.path.insert(0, str(REPO / "client" / "python"))
+sys.path.append(str(REPO / "tests"))  # ptx
 
 # A shell that starts the tests in the background makes them, and all they start, deaf to Ctrl-C.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -182,7 +182,6 @@ START_TEST(test_declarations_are_nvidias)
 		ck_assert_msg(results[i].ours == results[i].theirs, "%s", results[i].name);
 		ck_assert_str_eq(cuda_error_name(NULL, results[i].ours), results[i].name);
 	}
-	same(CUDA_DEVICE_MULTIPROCESSOR_COUNT, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
 	same(CUDA_DEVICE_INTEGRATED, CU_DEVICE_ATTRIBUTE_INTEGRATED);
 	same(CUDA_DEVICE_COMPUTE_MODE, CU_DEVICE_ATTRIBUTE_COMPUTE_MODE);
 	same(CUDA_DEVICE_ASYNC_ENGINE_COUNT, CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT);

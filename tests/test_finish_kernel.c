@@ -188,9 +188,34 @@ START_TEST(test_halves_round_to_nearest_even)
 }
 END_TEST
 
+static void compare_with_division(uint32_t plane)
+{
+	uint32_t image = draw() % (INT32_MAX / plane), first = image * plane, any = draw() & INT32_MAX;
+	struct finish_plan p;
+
+	finish_plan_init(&p, FINISH_TO_UINT8, 1, 3, plane, NULL, NULL);
+	ck_assert_uint_eq(finish_image_of(&p, first), image);
+	ck_assert_uint_eq(finish_image_of(&p, first + plane - 1), image);
+	ck_assert_uint_eq(finish_image_of(&p, any), any / plane);
+	ck_assert_uint_eq(finish_image_of(&p, INT32_MAX), INT32_MAX / plane);
+}
+
+START_TEST(test_whose_pixel_it_is)
+{
+	/* A multiplication in place of the division, at both ends of images and anywhere; planes of all sizes, next to powers of two above all. */
+	for (uint32_t plane = 1; plane < 5000; plane++)
+		compare_with_division(plane);
+	for (int bits = 13; bits < 31; bits++)
+		for (uint32_t i = 0; i < 200; i++) {
+			compare_with_division((1u << bits) - 100 + i);
+			compare_with_division((1u << bits) + draw() % (1u << bits));
+		}
+}
+END_TEST
+
 START_TEST(test_kernel_and_grid_of_a_plan)
 {
-	/* Names as finish.cu has them; a block for every piece of work, and no more than fill the GPU. */
+	/* Names as finish.cu has them; a block for every piece of work. */
 	struct finish_plan p;
 	char name[32];
 
@@ -198,14 +223,16 @@ START_TEST(test_kernel_and_grid_of_a_plan)
 	finish_plan_kernel(&p, name);
 	ck_assert_str_eq(name, "finish_planar_float16_3");
 	p.n_px = 2048;
-	ck_assert_uint_eq(finish_plan_blocks(&p, 132), 1);
+	ck_assert_uint_eq(finish_plan_blocks(&p), 1);
 	p.n_px = 2049;
-	ck_assert_uint_eq(finish_plan_blocks(&p, 132), 2);
+	ck_assert_uint_eq(finish_plan_blocks(&p), 2);
 	p.n_px = 64 * 224 * 224;
-	ck_assert_uint_eq(finish_plan_blocks(&p, 132), 132 * 8);
+	ck_assert_uint_eq(finish_plan_blocks(&p), 1568);
 	finish_plan_init(&p, FINISH_TO_BFLOAT16, 1, 1, 100, NULL, NULL); /* one channel: both layouts are one */
 	finish_plan_kernel(&p, name);
 	ck_assert_str_eq(name, "finish_flat_bfloat16_1");
+	p.n_px = INT32_MAX;
+	ck_assert_uint_eq(finish_plan_blocks(&p), 524288);
 }
 END_TEST
 
@@ -220,6 +247,7 @@ int main(void)
 	tcase_add_test(t, test_divisions_give_what_reciprocals_give);
 	tcase_add_loop_test(t, test_every_number_of_channels_and_layout, 0, 4);
 	tcase_add_test(t, test_halves_round_to_nearest_even);
+	tcase_add_test(t, test_whose_pixel_it_is);
 	tcase_add_test(t, test_kernel_and_grid_of_a_plan);
 	suite_add_tcase(s, t);
 	return suite_run(s);

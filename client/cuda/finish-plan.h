@@ -19,13 +19,18 @@
 
 enum finish_number { FINISH_TO_UINT8, FINISH_TO_FLOAT16, FINISH_TO_BFLOAT16, FINISH_TO_FLOAT32 };
 
-enum { FINISH_MAX_CHANNELS = 4, FINISH_THREADS = 256 };
+enum {
+	FINISH_MAX_CHANNELS = 4,
+	FINISH_THREADS = 256,
+	FINISH_GROUPS = 2, /* of 16 bytes of output that a thread has under way at once, where the layout stays the same */
+};
 
 /* The kernels' one parameter, by value. Both sides are built from the same source, and everything in it has the same size on both. */
 struct finish_plan {
 	uint64_t in, out;        /* device addresses: n_px * n_channels pixels values, NHWC; the tensor's memory, aligned for its numbers */
 	uint32_t n_px;           /* of all images together; n_px * n_channels is below 2^31 */
 	uint32_t plane;          /* pixels of one image */
+	uint32_t plane_inverse, plane_shift; /* to divide by that: finish_image_of */
 	uint32_t n_channels;     /* 1 to FINISH_MAX_CHANNELS */
 	uint32_t number;         /* enum finish_number */
 	uint32_t planar;         /* NCHW; else NHWC */
@@ -33,6 +38,14 @@ struct finish_plan {
 	float scale_high, scale_low;
 	float mean[FINISH_MAX_CHANNELS], std[FINISH_MAX_CHANNELS], std_high[FINISH_MAX_CHANNELS], std_low[FINISH_MAX_CHANNELS];
 };
+
+/* ---- whose pixel it is ---- */
+
+/* px / plane, exact for any px below 2^31, by a multiplication: a GPU has no division of integers. */
+FINISH_FN uint32_t finish_image_of(const struct finish_plan *p, uint32_t px)
+{
+	return (uint32_t)((uint64_t)px * p->plane_inverse >> p->plane_shift);
+}
 
 /* ---- the arithmetic: each operation rounded by itself, never contracted ---- */
 
@@ -83,8 +96,9 @@ size_t finish_number_bytes(enum finish_number number);
 void finish_plan_run(const struct finish_plan *p, const uint8_t *in, void *out);
 /* Name of the kernel for this plan. */
 void finish_plan_kernel(const struct finish_plan *p, char name[32]);
-/* Blocks to launch it with, of FINISH_THREADS threads, on a GPU with so many multiprocessors. */
-uint32_t finish_plan_blocks(const struct finish_plan *p, uint32_t n_multiprocessors);
+/* Blocks to launch it with, of FINISH_THREADS threads: as many as there is work for. A GPU begins the next one when one has ended, so none of it rests
+ * until the last; blocks that each did several pieces would all have to fit on it at once. */
+uint32_t finish_plan_blocks(const struct finish_plan *p);
 #endif
 
 #endif

@@ -1,25 +1,55 @@
 /* The finishing kernels. finish-plan.h has what they calculate; this file is about moving bytes.
  *
- * A thread makes 16 bytes of output at a time, and the 16 bytes of neighbouring threads lie side by side, so stores are whole cache lines.
- * To planes (NCHW) the input of a block goes through shared memory in 16-byte loads, because a thread's pixels are n_channels times as far apart as
- * its outputs. Images whose planes are no multiple of what a thread makes, memory that is not aligned, and the rare mean and std that need true
- * divisions go number by number.
- * Every loop is grid-stride: any grid gives the same result. */
+ * A thread makes 16 bytes of output at a time, and the 16 bytes of neighbouring threads lie side by side, so stores are whole cache lines. What a thread
+ * reads it asks for at once, before it needs the first of it. To planes (NCHW) the input of a block goes through shared memory, because a thread's pixels
+ * are n_channels times as far apart as its outputs; it comes in as many bytes at a time as a thread has pixels, in n_channels loads.
+ * Images whose planes are no multiple of what a thread makes, memory that is not aligned, and the rare mean and std that need true divisions go number by
+ * number. Every loop is grid-stride: any grid gives the same result.
+ *
+ * Nothing indexes the plan with what is not a constant: a copy of all of it in each thread's local memory would be the price. */
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
+
+#include <type_traits>
 
 #include "finish-plan.h"
 
 /* ---- numbers ---- */
 
-struct to_uint8 { typedef uint8_t type; static constexpr bool pixel = true; };
-struct to_float16 { typedef uint16_t type; static constexpr bool pixel = false; };
-struct to_bfloat16 { typedef uint16_t type; static constexpr bool pixel = false; };
-struct to_float32 { typedef float type; static constexpr bool pixel = false; };
+struct to_uint8 { typedef uint8_t type; };
+struct to_float16 { typedef uint16_t type; };
+struct to_bfloat16 { typedef uint16_t type; };
+struct to_float32 { typedef float type; };
 
 static __device__ __forceinline__ uint16_t rounded(to_float16, float v) { return __half_as_ushort(__float2half_rn(v)); }
 static __device__ __forceinline__ uint16_t rounded(to_bfloat16, float v) { return __bfloat16_as_ushort(__float2bfloat16_rn(v)); }
 static __device__ __forceinline__ float rounded(to_float32, float v) { return v; }
+
+/* Two in a word, the first one below. */
+static __device__ __forceinline__ uint32_t pair(to_float16, float first, float second)
+{
+	union { __half2 pair; uint32_t word; } r = { __floats2half2_rn(first, second) };
+
+	return r.word;
+}
+
+static __device__ __forceinline__ uint32_t pair(to_bfloat16, float first, float second)
+{
+	union { __nv_bfloat162 pair; uint32_t word; } r = { __floats2bfloat162_rn(first, second) };
+
+	return r.word;
+}
+
+/* What one thread makes: 16 bytes. */
+static __device__ __forceinline__ uint4 sixteen(to_float32, const float (&v)[4])
+{
+	return make_uint4(__float_as_uint(v[0]), __float_as_uint(v[1]), __float_as_uint(v[2]), __float_as_uint(v[3]));
+}
+
+template <class To> static __device__ __forceinline__ uint4 sixteen(To to, const float (&v)[8])
+{
+	return make_uint4(pair(to, v[0], v[1]), pair(to, v[2], v[3]), pair(to, v[4], v[5]), pair(to, v[6], v[7]));
+}
 
 struct constants { float mean, std, high, low; };
 
@@ -28,146 +58,181 @@ static __device__ __forceinline__ constants constants_of(const finish_plan &p, i
 	return { p.mean[c], p.std[c], p.std_high[c], p.std_low[c] };
 }
 
-template <class To, bool DIVIDES>
-static __device__ __forceinline__ typename To::type number(const finish_plan &p, const constants &k, uint32_t v)
+/* The same for a channel that only the thread knows. */
+template <int C> static __device__ __forceinline__ constants constants_at(const finish_plan &p, uint32_t c)
 {
-	if constexpr (To::pixel)
-		return (uint8_t)v;
-	else if constexpr (DIVIDES)
-		return rounded(To(), finish_by_division((float)v, k.mean, k.std));
-	else
-		return rounded(To(), finish_by_reciprocal((float)v, p.scale_high, p.scale_low, k.mean, k.high, k.low));
+	constants k = constants_of(p, 0);
+
+#pragma unroll
+	for (int i = 1; i < C; i++)
+		if (c == i)
+			k = constants_of(p, i);
+	return k;
 }
 
-static __device__ __forceinline__ bool aligned(const void *a)
+static __device__ __forceinline__ float quick(const finish_plan &p, const constants &k, uint32_t v)
 {
-	return ((uintptr_t)a & 15) == 0;
+	return finish_by_reciprocal((float)v, p.scale_high, p.scale_low, k.mean, k.high, k.low);
 }
 
-/* What one thread makes: 16 bytes. */
-template <class T> union sixteen {
-	uint4 all;
-	T each[16 / sizeof(T)];
-};
+static __device__ __forceinline__ uint8_t single(to_uint8, const finish_plan &, const constants &, uint32_t v)
+{
+	return (uint8_t)v;
+}
 
-/* N bytes (a multiple of 4) in the largest loads that they allow. */
+template <class To> static __device__ __forceinline__ typename To::type single(To to, const finish_plan &p, const constants &k, uint32_t v)
+{
+	return rounded(to, p.divides ? finish_by_division((float)v, k.mean, k.std) : quick(p, k, v));
+}
+
+/* ---- bytes ---- */
+
+template <int N> static __device__ __forceinline__ bool aligned(const void *a)
+{
+	return (uintptr_t)a % N == 0;
+}
+
+/* N bytes (a multiple of 4), moved in the largest units that they allow. Where they lie in memory they are aligned for those. */
 template <int N> union bytes_of {
-	uint8_t each[N];
+	typedef std::conditional_t<N % 16 == 0, uint4, std::conditional_t<N % 8 == 0, uint2, uint32_t>> unit;
+
+	unit units[N / sizeof(unit)];
 	uint32_t words[N / 4];
+	uint8_t each[N];
 };
-template <int N> static __device__ __forceinline__ void load(bytes_of<N> &out, const uint8_t *from)
+
+template <int N> static __device__ __forceinline__ void move(bytes_of<N> &to, const bytes_of<N> &from)
 {
-	if constexpr (N % 16 == 0) {
 #pragma unroll
-		for (int i = 0; i < N / 16; i++) {
-			uint4 v = reinterpret_cast<const uint4 *>(from)[i];
-			out.words[4 * i] = v.x, out.words[4 * i + 1] = v.y, out.words[4 * i + 2] = v.z, out.words[4 * i + 3] = v.w;
-		}
-	} else if constexpr (N % 8 == 0) {
-#pragma unroll
-		for (int i = 0; i < N / 8; i++) {
-			uint2 v = reinterpret_cast<const uint2 *>(from)[i];
-			out.words[2 * i] = v.x, out.words[2 * i + 1] = v.y;
-		}
-	} else {
-#pragma unroll
-		for (int i = 0; i < N / 4; i++)
-			out.words[i] = reinterpret_cast<const uint32_t *>(from)[i];
-	}
+	for (int i = 0; i < (int)(sizeof to.units / sizeof to.units[0]); i++)
+		to.units[i] = from.units[i];
+}
+
+/* A word of four bytes, from the first on each a step after the other. Not by shifts and masks: for compute_100 and newer nvcc 13.0 takes such an expression of
+ * several words that one instruction loaded for a reversal of the bytes of the first of them. */
+template <int N> static __device__ __forceinline__ uint32_t every(const bytes_of<N> &v, int first, int step)
+{
+	int second = first + step, third = second + step, fourth = third + step;
+	uint32_t low = __byte_perm(v.words[first / 4], v.words[second / 4], first % 4 | (4 + second % 4) << 4);
+	uint32_t high = __byte_perm(v.words[third / 4], v.words[fourth / 4], third % 4 | (4 + fourth % 4) << 4);
+
+	return __byte_perm(low, high, 0x5410);
 }
 
 /* ---- NHWC, or one channel: number i of the input is number i of the output ---- */
 
-template <class To, int C, bool DIVIDES> static __device__ __forceinline__ void flat(const finish_plan &p)
+template <class To, int C> static __device__ __forceinline__ void flat(const finish_plan &p)
 {
 	typedef typename To::type T;
-	constexpr int V = 16 / sizeof(T);
+	constexpr int V = 16 / sizeof(T), BETWEEN = FINISH_THREADS * V; /* numbers from one of a thread's groups to its next */
 	const uint8_t *in = reinterpret_cast<const uint8_t *>(p.in);
 	T *out = reinterpret_cast<T *>(p.out);
-	uint32_t n = p.n_px * C, n_whole = !DIVIDES && aligned(in) && aligned(out) ? n / V : 0;
-	uint32_t first = blockIdx.x * FINISH_THREADS + threadIdx.x, step = gridDim.x * FINISH_THREADS;
+	uint32_t n = p.n_px * C, n_groups = !p.divides && aligned<V>(in) && aligned<16>(out) ? n / V : 0;
 
-	for (uint32_t g = first; g < n_whole; g += step) {
-		uint32_t at = g * V, phase = at % C; /* always 0 unless C is 3 */
+	for (uint32_t g = blockIdx.x * FINISH_THREADS * FINISH_GROUPS + threadIdx.x; g < n_groups; g += gridDim.x * FINISH_THREADS * FINISH_GROUPS) {
+		bytes_of<V> v[FINISH_GROUPS];
 		constants k[C];
-		bytes_of<V> v;
-		sixteen<T> made;
 
 #pragma unroll
-		for (int c = 0; c < C; c++) {
-			k[c] = constants_of(p, c);
-			if constexpr (V % C != 0) {
-				if (phase == 1)
-					k[c] = constants_of(p, (c + 1) % C);
-				else if (phase == 2)
-					k[c] = constants_of(p, (c + 2) % C);
+		for (int j = 0; j < FINISH_GROUPS; j++)
+			if (g + j * FINISH_THREADS < n_groups)
+				move(v[j], reinterpret_cast<const bytes_of<V> *>(in)[g + j * FINISH_THREADS]);
+		/* From the channel of the thread's first number on; always 0 unless C is 3. */
+#pragma unroll
+		for (int c = 0; c < C; c++)
+			k[c] = V % C ? constants_at<C>(p, (g * V + c) % C) : constants_of(p, c);
+#pragma unroll
+		for (int j = 0; j < FINISH_GROUPS; j++) {
+			uint4 *to = reinterpret_cast<uint4 *>(out) + g + j * FINISH_THREADS;
+
+			if (g + j * FINISH_THREADS >= n_groups)
+				break;
+			if constexpr (sizeof(T) == 1) {
+				*to = v[j].units[0];
+			} else {
+				float made[V];
+
+#pragma unroll
+				for (int i = 0; i < V; i++)
+					made[i] = quick(p, k[(j * BETWEEN + i) % C], v[j].each[i]);
+				*to = sixteen(To(), made);
 			}
 		}
-		load(v, in + at);
-#pragma unroll
-		for (int i = 0; i < V; i++)
-			made.each[i] = number<To, DIVIDES>(p, k[i % C], v.each[i]);
-		reinterpret_cast<uint4 *>(out)[g] = made.all;
 	}
-	for (uint32_t i = n_whole * V + first; i < n; i += step) {
-		uint32_t c = i % C;
-		constants k = { p.mean[c], p.std[c], p.std_high[c], p.std_low[c] };
-
-		out[i] = number<To, DIVIDES>(p, k, in[i]);
-	}
+	for (uint32_t i = n_groups * V + blockIdx.x * FINISH_THREADS + threadIdx.x; i < n; i += gridDim.x * FINISH_THREADS)
+		out[i] = single(To(), p, constants_at<C>(p, i % C), in[i]);
 }
 
 /* ---- NCHW ---- */
 
-/* The block's n_bytes of input to shared memory. Thread by thread side by side, whatever pixels the bytes belong to. */
-static __device__ __forceinline__ void stage(uint8_t *shared, const uint8_t *from, uint32_t n_bytes)
+/* The block's n bytes of input to shared memory, V at a time. Thread by thread side by side, whatever pixels the bytes belong to. */
+template <int V, int C> static __device__ __forceinline__ void stage(uint8_t *shared, const uint8_t *from, uint32_t n)
 {
-	uint32_t n_whole = aligned(from) ? n_bytes / 16 : 0;
+	uint32_t n_whole = aligned<V>(from) ? n / V : 0;
+	bytes_of<V> v[C];
 
-	for (uint32_t i = threadIdx.x; i < n_whole; i += FINISH_THREADS)
-		reinterpret_cast<uint4 *>(shared)[i] = __ldg(reinterpret_cast<const uint4 *>(from) + i);
-	for (uint32_t i = n_whole * 16 + threadIdx.x; i < n_bytes; i += FINISH_THREADS)
-		shared[i] = __ldg(from + i);
+#pragma unroll
+	for (int j = 0; j < C; j++)
+		if (threadIdx.x + j * FINISH_THREADS < n_whole)
+			move(v[j], reinterpret_cast<const bytes_of<V> *>(from)[threadIdx.x + j * FINISH_THREADS]);
+#pragma unroll
+	for (int j = 0; j < C; j++)
+		if (threadIdx.x + j * FINISH_THREADS < n_whole)
+			move(reinterpret_cast<bytes_of<V> *>(shared)[threadIdx.x + j * FINISH_THREADS], v[j]);
+	for (uint32_t i = n_whole * V + threadIdx.x; i < n; i += FINISH_THREADS)
+		shared[i] = from[i];
 }
 
-template <class To, int C, bool DIVIDES> static __device__ __forceinline__ void planar(const finish_plan &p, uint8_t *shared)
+/* Where a pixel's number of the first channel goes; those of the others follow a plane apart. */
+template <int C> static __device__ __forceinline__ size_t place(const finish_plan &p, uint32_t px)
+{
+	uint32_t image = finish_image_of(&p, px);
+
+	return (size_t)image * C * p.plane + (px - image * p.plane);
+}
+
+template <class To, int C> static __device__ __forceinline__ void planar(const finish_plan &p, uint8_t *shared)
 {
 	typedef typename To::type T;
 	constexpr uint32_t V = 16 / sizeof(T), TILE = FINISH_THREADS * V;
 	const uint8_t *in = reinterpret_cast<const uint8_t *>(p.in);
 	T *out = reinterpret_cast<T *>(p.out);
 	/* Then the V pixels of a thread are of one image, and so is every 16-byte store. */
-	bool whole = !DIVIDES && p.plane % V == 0 && aligned(out);
+	bool whole = !p.divides && p.plane % V == 0 && aligned<16>(out);
 
 	for (uint64_t from = (uint64_t)blockIdx.x * TILE; from < p.n_px; from += (uint64_t)gridDim.x * TILE) {
 		uint32_t first = (uint32_t)from, n = min(TILE, p.n_px - first);
 
-		stage(shared, in + (size_t)first * C, n * C);
+		stage<V, C>(shared, in + (size_t)first * C, n * C);
 		__syncthreads();
 		if (whole && threadIdx.x * V < n) {
-			uint32_t px = first + threadIdx.x * V, image = px / p.plane;
-			T *to = out + (size_t)image * C * p.plane + (px - image * p.plane);
+			T *to = out + place<C>(p, first + threadIdx.x * V);
 			bytes_of<V * C> v;
 
-			load(v, shared + threadIdx.x * (V * C));
+			move(v, reinterpret_cast<const bytes_of<V * C> *>(shared)[threadIdx.x]);
 #pragma unroll
 			for (int c = 0; c < C; c++) {
-				constants k = constants_of(p, c);
-				sixteen<T> made;
+				uint4 *plane = reinterpret_cast<uint4 *>(to + (size_t)c * p.plane);
+
+				if constexpr (sizeof(T) == 1) {
+					*plane = make_uint4(every(v, c, C), every(v, c + 4 * C, C), every(v, c + 8 * C, C), every(v, c + 12 * C, C));
+				} else {
+					constants k = constants_of(p, c);
+					float made[V];
 
 #pragma unroll
-				for (uint32_t i = 0; i < V; i++)
-					made.each[i] = number<To, DIVIDES>(p, k, v.each[i * C + c]);
-				*reinterpret_cast<uint4 *>(to + (size_t)c * p.plane) = made.all;
+					for (int i = 0; i < (int)V; i++)
+						made[i] = quick(p, k, v.each[i * C + c]);
+					*plane = sixteen(To(), made);
+				}
 			}
 		}
 		for (uint32_t i = threadIdx.x; !whole && i < n; i += FINISH_THREADS) {
-			uint32_t px = first + i, image = px / p.plane;
-			T *to = out + (size_t)image * C * p.plane + (px - image * p.plane);
+			T *to = out + place<C>(p, first + i);
 
 #pragma unroll
 			for (int c = 0; c < C; c++)
-				to[(size_t)c * p.plane] = number<To, DIVIDES>(p, constants_of(p, c), shared[i * C + c]);
+				to[(size_t)c * p.plane] = single(To(), p, constants_of(p, c), shared[i * C + c]);
 		}
 		__syncthreads();
 	}
@@ -178,19 +243,14 @@ template <class To, int C, bool DIVIDES> static __device__ __forceinline__ void 
 #define FLAT(To, C) \
 	extern "C" __global__ void __launch_bounds__(FINISH_THREADS) finish_flat_##To##_##C(const finish_plan p) \
 	{ \
-		if (p.divides) \
-			flat<to_##To, C, true>(p); \
-		else \
-			flat<to_##To, C, false>(p); \
+		flat<to_##To, C>(p); \
 	}
 #define PLANAR(To, C) \
 	extern "C" __global__ void __launch_bounds__(FINISH_THREADS) finish_planar_##To##_##C(const finish_plan p) \
 	{ \
 		__shared__ uint4 shared[FINISH_THREADS * C / sizeof(to_##To::type)]; \
-		if (p.divides) \
-			planar<to_##To, C, true>(p, reinterpret_cast<uint8_t *>(shared)); \
-		else \
-			planar<to_##To, C, false>(p, reinterpret_cast<uint8_t *>(shared)); \
+\
+		planar<to_##To, C>(p, reinterpret_cast<uint8_t *>(shared)); \
 	}
 #define ALL(To) FLAT(To, 1) FLAT(To, 2) FLAT(To, 3) FLAT(To, 4) PLANAR(To, 2) PLANAR(To, 3) PLANAR(To, 4)
 ALL(uint8)

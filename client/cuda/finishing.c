@@ -108,7 +108,7 @@ static int launch(const struct delivery *d, struct finish_plan *p, struct cuda_s
 {
 	void *parameters[] = { p };
 
-	return d->gpu.driver->launch_kernel(d->kernel, finish_plan_blocks(p, (uint32_t)d->gpu.n_multiprocessors), 1, 1, FINISH_THREADS, 1, 1, 0,
+	return d->gpu.driver->launch_kernel(d->kernel, finish_plan_blocks(p), 1, 1, FINISH_THREADS, 1, 1, 0,
 					    stream, parameters, NULL);
 }
 

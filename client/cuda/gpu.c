@@ -156,8 +156,6 @@ int gpu_open(struct gpu *g, const char *wanted, struct fault *f)
 	if (r == CUDA_OK)
 		r = driver->driver_get_version(&g->driver_version);
 	if (r == CUDA_OK)
-		r = driver->device_get_attribute(&g->n_multiprocessors, CUDA_DEVICE_MULTIPROCESSOR_COUNT, g->device);
-	if (r == CUDA_OK)
 		r = look_for(g, CUDA_DEVICE_READ_ONLY_HOST_REGISTER_SUPPORTED, &read_only);
 	if (r == CUDA_OK)
 		r = driver->primary_ctx_retain(&g->context, g->device);

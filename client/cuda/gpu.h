@@ -14,7 +14,6 @@ struct gpu {
 	struct cuda_uuid uuid;
 	int ordinal;                   /* CUDA's number for it in this process; torch's as well */
 	int driver_version;            /* 1000 * major + 10 * minor */
-	int n_multiprocessors;
 	bool registers_read_only;      /* can DMA from memory that is mapped for reading only */
 	char name[16];                 /* "cuda:0" */
 };

@@ -92,7 +92,6 @@ struct cuda_ipc_handle {   /* what cudaIpcOpenMemHandle takes */
 };
 
 enum cuda_device_attribute {
-	CUDA_DEVICE_MULTIPROCESSOR_COUNT = 16,
 	CUDA_DEVICE_INTEGRATED = 18,
 	CUDA_DEVICE_COMPUTE_MODE = 20,
 	CUDA_DEVICE_ASYNC_ENGINE_COUNT = 40,

@@ -301,14 +301,12 @@ static void measure_kernels(void)
 	CUevent from, to;
 	double copied = 0;
 	CUmodule module;
-	int n_sms = 1;
 
 	MUST(cu.cuMemAlloc_v2(&in, out_bytes));
 	MUST(cu.cuMemAlloc_v2(&out, out_bytes));
 	MUST(cu.cuMemsetD8_v2(in, 77, out_bytes));
 	MUST(cu.cuEventCreate(&from, 0));
 	MUST(cu.cuEventCreate(&to, 0));
-	cu.cuDeviceGetAttribute(&n_sms, 16, 0);
 	for (int i = 0; i < 3; i++) { /* the best of three, the first of which warms up */
 		MUST(cu.cuEventRecord(from, stream));
 		for (unsigned k = 0; k < repeats; k++)
@@ -337,7 +335,7 @@ static void measure_kernels(void)
 		for (int k = 0; k < 3; k++) {
 			MUST(cu.cuEventRecord(from, stream));
 			for (unsigned j = 0; j < repeats; j++)
-				MUST(cu.cuLaunchKernel(f, finish_plan_blocks(&p, (uint32_t)n_sms), 1, 1, FINISH_THREADS, 1, 1, 0, stream, (void *[]){ &p }, NULL));
+				MUST(cu.cuLaunchKernel(f, finish_plan_blocks(&p), 1, 1, FINISH_THREADS, 1, 1, 0, stream, (void *[]){ &p }, NULL));
 			double bytes = (double)in_bytes * (1.0 + (double)finish_number_bytes(kinds[i].number)) * repeats;
 			double rate = bytes / event_ms(from, to) * 1e-6;
 

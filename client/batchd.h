@@ -327,7 +327,7 @@ void batchd_produce_options_init(struct batchd_produce_options *o);
 int batchd_produce_open(const struct batchd_produce_options *o, struct batchd_producer **out, char *err, size_t err_size);
 
 /* What is to be made now: batch `step` of `epoch`, counted over all ranks. It is usually the one after the last; if not, go there: batches in between are
- * wanted by nobody. */
+ * wanted by nobody. It may be that the daemon only wants to know whether there is such a batch, for a rank that is not there; then the library keeps it until it is wanted. */
 struct batchd_fill {
 	uint64_t epoch, step;
 	uint64_t room_bytes;       /* of the slot */
@@ -338,8 +338,9 @@ int batchd_produce_next(struct batchd_producer *p, struct batchd_fill *f, int ti
  * belong together; consumers get it as it is. BATCHD_E_LIMIT: it does not fit; the fill may be laid out again. */
 int batchd_produce_lay(struct batchd_producer *p, struct batchd_array *arrays, uint32_t n, const char *text, size_t n_text);
 int batchd_produce_filled(struct batchd_producer *p, uint32_t n_rows);
-/* The epoch has no such batch. */
+/* The epoch has no such batch. _at: nor more than n_batches, for all ranks together, which ranks that are not there may have to be told; 0: not known. */
 int batchd_produce_end_epoch(struct batchd_producer *p);
+int batchd_produce_end_epoch_at(struct batchd_producer *p, uint64_t n_batches);
 /* Bytes that such a batch takes. 0: it is none. */
 size_t batchd_produce_size(const struct batchd_array *arrays, uint32_t n, size_t n_text);
 /* why: what trainers are told after the last batch; of a long text the end. NULL is allowed for both. */

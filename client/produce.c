@@ -1,7 +1,10 @@
 /* A producer: makes batches for whoever opens "serve:NAME".
  *
  * The daemon sends slabs, which are mapped and acknowledged at once, and Fills, which are kept in a queue and handed out one by one. Packets are read before each
- * fill is handed out, so that one which has been cancelled in the meantime is answered without any work. */
+ * fill is handed out, so that one which has been cancelled in the meantime is answered without any work.
+ *
+ * A peek asks whether there is a batch that nobody wants yet, and who makes batches one after the other has to make it to know. It is handed out as any other, with
+ * memory of our own in the place of a slot, and kept there until another is handed out: if it is wanted next, it need not be made again. */
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -33,8 +36,15 @@ struct fill {
 	uint64_t number, epoch, step;
 	uint64_t n_bytes;          /* of the slot that the batch takes; 0: not known */
 	uint32_t slot;
-	struct made_slab *slab;
+	struct made_slab *slab;    /* NULL: a peek */
 	bool cancelled;
+};
+
+/* What was made for a peek. */
+struct ahead {
+	char *bytes;               /* NULL: there is nothing */
+	uint64_t epoch, step, n_bytes;
+	uint32_t n_rows;           /* 0: it is being made */
 };
 
 struct batchd_producer {
@@ -44,6 +54,8 @@ struct batchd_producer {
 	struct made_slab *slabs;
 	struct fill *first, *last; /* those to come */
 	struct fill *current;      /* handed out */
+	struct ahead ahead;
+	uint64_t epoch, n_made;    /* how many batches that epoch is known to have: as far as it was made */
 	struct connection connection;
 };
 
@@ -151,7 +163,7 @@ static int on_slab(struct batchd_producer *p, const Batchd__Wire__Producing *m, 
 
 static int on_fill(struct batchd_producer *p, const Batchd__Wire__Fill *m)
 {
-	struct made_slab *slab = p->slabs;
+	struct made_slab *slab = m->peek ? NULL : p->slabs;
 	struct fill *f;
 
 	if (m->cancel) {
@@ -162,7 +174,7 @@ static int on_fill(struct batchd_producer *p, const Batchd__Wire__Fill *m)
 	while (slab && slab->number != m->slab)
 		slab = slab->next;
 	f = calloc(1, sizeof *f);
-	if (!f || !slab || m->slot >= slab->n_slots) {
+	if (!f || (!m->peek && (!slab || m->slot >= slab->n_slots))) {
 		free(f);
 		return fault_set(&p->fault, f ? BATCHD_E_PROTOCOL : BATCHD_E_NOMEM, f ? "batchd wants a slot filled that does not exist" : "out of memory");
 	}
@@ -248,27 +260,81 @@ static struct fill *pop(struct batchd_producer *p)
 	return f;
 }
 
-static int answer(struct batchd_producer *p, struct fill *f, uint32_t n_rows, uint64_t n_bytes, bool end, bool skipped)
+/* body has all but the number. */
+static int answer(struct batchd_producer *p, struct fill *f, Batchd__Wire__Filled *body)
 {
-	Batchd__Wire__Filled body = BATCHD__WIRE__FILLED__INIT;
-
-	body.fill = f->number;
-	body.n_rows = n_rows;
-	body.n_bytes = n_bytes;
-	body.end = end;
-	body.skipped = skipped;
+	body->fill = f->number;
 	if (p->current == f)
 		p->current = NULL;
 	free(f);
-	return send_filled(p, &body);
+	return send_filled(p, body);
 }
 
-static int skip_cancelled(struct batchd_producer *p)
+static char *slot_of(const struct batchd_producer *p, const struct fill *f)
 {
+	return f->slab ? f->slab->base + f->slot * f->slab->slot_bytes : p->ahead.bytes;
+}
+
+static void forget_ahead(struct batchd_producer *p)
+{
+	if (p->ahead.bytes)
+		munmap(p->ahead.bytes, (size_t)p->room_bytes);
+	p->ahead = (struct ahead){ 0 };
+}
+
+/* Its gaps are zero, so that nothing of this process gets into a slot unasked for. */
+static int make_room_ahead(struct batchd_producer *p, const struct fill *f)
+{
+	char *bytes = mmap(NULL, (size_t)p->room_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	if (bytes == MAP_FAILED)
+		return fault_set(&p->fault, BATCHD_E_NOMEM, "no %llu bytes to make a batch in that is wanted later: %s", (unsigned long long)p->room_bytes, strerror(errno));
+	p->ahead = (struct ahead){ .bytes = bytes, .epoch = f->epoch, .step = f->step };
+	return 0;
+}
+
+static bool is_made_already(const struct batchd_producer *p, const struct fill *f)
+{
+	return p->ahead.n_rows && p->ahead.epoch == f->epoch && p->ahead.step == f->step;
+}
+
+static int answer_from_ahead(struct batchd_producer *p, struct fill *f)
+{
+	Batchd__Wire__Filled body = BATCHD__WIRE__FILLED__INIT;
+	bool wanted = f->slab != NULL;
+	int r;
+
+	if (wanted)
+		memcpy(slot_of(p, f), p->ahead.bytes, p->ahead.n_bytes ? (size_t)p->ahead.n_bytes : (size_t)p->room_bytes);
+	body.n_rows = p->ahead.n_rows;
+	body.n_bytes = p->ahead.n_bytes;
+	r = answer(p, f, &body);
+	if (wanted)
+		forget_ahead(p);
+	return r;
+}
+
+/* Answers those that need nobody to make anything. */
+static int answer_at_once(struct batchd_producer *p)
+{
+	Batchd__Wire__Filled skipped = BATCHD__WIRE__FILLED__INIT;
 	int r = 0;
 
-	while (r == 0 && p->first && p->first->cancelled)
-		r = answer(p, pop(p), 0, 0, false, true);
+	skipped.skipped = true;
+	while (r == 0 && p->first && (p->first->cancelled || is_made_already(p, p->first)))
+		r = p->first->cancelled ? answer(p, pop(p), &skipped) : answer_from_ahead(p, pop(p));
+	return r;
+}
+
+/* The next one is to be made. */
+static int hand_out(struct batchd_producer *p)
+{
+	int r;
+
+	forget_ahead(p);
+	r = p->first->slab ? 0 : make_room_ahead(p, p->first);
+	if (r == 0)
+		p->current = pop(p);
 	return r;
 }
 
@@ -282,24 +348,20 @@ int batchd_produce_next(struct batchd_producer *p, struct batchd_fill *out, int 
 		return misuse(p, "batchd_produce_next: the last fill was not answered");
 	r = drain(p);
 	if (r == 0)
-		r = skip_cancelled(p);
+		r = answer_at_once(p);
 	while (r == 0 && !p->first) {
 		r = receive_within(p, timeout_ms);
 		if (r == 0)
-			r = skip_cancelled(p);
+			r = answer_at_once(p);
 	}
+	if (r == 0)
+		r = hand_out(p);
 	if (r != 0)
 		return r;
-	p->current = pop(p);
 	out->epoch = p->current->epoch;
 	out->step = p->current->step;
 	out->room_bytes = p->room_bytes;
 	return 0;
-}
-
-static char *current_slot(const struct batchd_producer *p)
-{
-	return p->current->slab->base + p->current->slot * p->current->slab->slot_bytes;
 }
 
 int batchd_produce_lay(struct batchd_producer *p, struct batchd_array *arrays, uint32_t n, const char *text, size_t n_text)
@@ -310,31 +372,62 @@ int batchd_produce_lay(struct batchd_producer *p, struct batchd_array *arrays, u
 		return r;
 	if (!p->current)
 		return misuse(p, "batchd_produce_lay: there is no fill to be answered");
-	r = arrays_lay(current_slot(p), (size_t)p->room_bytes, arrays, n, text, n_text, &p->fault);
+	r = arrays_lay(slot_of(p, p->current), (size_t)p->room_bytes, arrays, n, text, n_text, &p->fault);
 	p->current->n_bytes = r == 0 ? arrays_size(arrays, n, n_text) : 0;
 	p->fault.code = 0; /* the producer may say so to its trainers */
 	return r;
 }
 
-static int answer_current(struct batchd_producer *p, uint32_t n_rows, bool end)
+/* The fill that was handed out, or NULL with what is wrong in *r. */
+static struct fill *current(struct batchd_producer *p, int *r)
 {
-	int r = check(p);
-
-	if (r < 0)
-		return r;
-	if (!p->current || (!end && !n_rows))
-		return misuse(p, p->current ? "batchd_produce_filled: a batch has at least one row" : "there is no fill to be answered");
-	return answer(p, p->current, n_rows, end ? 0 : p->current->n_bytes, end, false);
+	*r = check(p);
+	if (*r == 0 && !p->current)
+		*r = misuse(p, "there is no fill to be answered");
+	return *r == 0 ? p->current : NULL;
 }
 
 int batchd_produce_filled(struct batchd_producer *p, uint32_t n_rows)
 {
-	return answer_current(p, n_rows, false);
+	Batchd__Wire__Filled body = BATCHD__WIRE__FILLED__INIT;
+	int r;
+	struct fill *f = current(p, &r);
+
+	if (!f)
+		return r;
+	if (!n_rows)
+		return misuse(p, "batchd_produce_filled: a batch has at least one row");
+	if (!f->slab) {
+		p->ahead.n_bytes = f->n_bytes;
+		p->ahead.n_rows = n_rows;
+	}
+	p->epoch = f->epoch;
+	p->n_made = f->step + 1;
+	body.n_rows = n_rows;
+	body.n_bytes = f->n_bytes;
+	return answer(p, f, &body);
+}
+
+int batchd_produce_end_epoch_at(struct batchd_producer *p, uint64_t n_batches)
+{
+	Batchd__Wire__Filled body = BATCHD__WIRE__FILLED__INIT;
+	int r;
+	struct fill *f = current(p, &r);
+
+	if (!f)
+		return r;
+	if (n_batches > f->step)
+		return misuse(p, "batchd_produce_end_epoch_at: there are as many batches as the one that was asked for, at most");
+	body.end = true;
+	body.n_batches = n_batches;
+	return answer(p, f, &body);
 }
 
 int batchd_produce_end_epoch(struct batchd_producer *p)
 {
-	return answer_current(p, 0, true);
+	bool known = p->current && p->epoch == p->current->epoch && p->n_made == p->current->step;
+
+	return batchd_produce_end_epoch_at(p, known ? p->n_made : 0);
 }
 
 size_t batchd_produce_size(const struct batchd_array *arrays, uint32_t n, size_t n_text)
@@ -359,6 +452,7 @@ static int say_produce(struct batchd_producer *p, const struct batchd_produce_op
 	body.id = o->id;
 	body.incarnation = o->incarnation;
 	body.resumable = !!o->resumable;
+	body.peeks = true;
 	m.body_case = BATCHD__WIRE__CLIENT_MESSAGE__BODY_PRODUCE;
 	m.produce = &body;
 	r = say(p, &m);
@@ -388,6 +482,7 @@ static void destroy(struct batchd_producer *p)
 	while ((f = pop(p)))
 		free(f);
 	free(p->current);
+	forget_ahead(p);
 	while (p->slabs) {
 		struct made_slab *s = p->slabs;
 

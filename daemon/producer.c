@@ -49,6 +49,20 @@ static void on_fill(struct feed *f, uint64_t number, uint32_t rank, const struct
 	send_fill(f, &fill);
 }
 
+static void on_peek(struct feed *f, uint64_t number, uint64_t epoch, uint64_t step)
+{
+	struct job *j = f->owner;
+	Batchd__Wire__Fill fill = BATCHD__WIRE__FILL__INIT;
+	if (!j->producer)
+		return;
+	j->producer->asked = number;
+	fill.fill = number;
+	fill.epoch = epoch;
+	fill.step = step;
+	fill.peek = true;
+	send_fill(f, &fill);
+}
+
 static void on_cancel(struct feed *f, uint64_t number)
 {
 	Batchd__Wire__Fill fill = BATCHD__WIRE__FILL__INIT;
@@ -73,7 +87,7 @@ static void on_cannot(struct feed *f, uint64_t epoch, uint64_t step)
 	fail_job(j, CODE(PRODUCER), text);
 }
 
-static const struct feed_ops feed_ops = { .fill = on_fill, .cancel = on_cancel, .cannot = on_cannot };
+static const struct feed_ops feed_ops = { .fill = on_fill, .peek = on_peek, .cancel = on_cancel, .cannot = on_cannot };
 
 /* ---- slabs ---- */
 
@@ -210,7 +224,8 @@ static int make_loader(struct job *j, struct producer *p)
 	r = job_make_loader(j, &spec, &recipe);
 	if (r)
 		goto free_spec;
-	r = feed_create(&j->daemon->loop, j->loader, &feed_ops, j, p->resumable, p->n_batches, p->asked + 1, &j->feed);
+	struct feed_maker maker = { .resumable = p->resumable, .peeks = p->peeks, .n_batches = p->n_batches };
+	r = feed_create(&j->daemon->loop, j->loader, &feed_ops, j, &maker, p->asked + 1, &j->feed);
 	if (r == 0)
 		j->loader->source = &j->feed->source;
 	return r; /* the loader goes with the job */
@@ -439,7 +454,7 @@ void producer_on_produce(struct session *s, const Batchd__Wire__Produce *m)
 		return;
 	}
 	*p = (struct producer){ .session = s, .slot_bytes = m->slot_bytes, .n_batches = m->n_batches, .n_samples = m->n_samples, .id = m->id,
-				.incarnation = m->incarnation, .n_rows = m->n_rows, .resumable = m->resumable, .uid = s->uid, .pid = s->pid,
+				.incarnation = m->incarnation, .n_rows = m->n_rows, .resumable = m->resumable, .peeks = m->peeks, .uid = s->uid, .pid = s->pid,
 				.created_ns = uv_hrtime() };
 	snprintf(p->name, sizeof(p->name), "%s", m->name);
 	if (old)
@@ -458,34 +473,51 @@ void producer_on_produce(struct session *s, const Batchd__Wire__Produce *m)
 		serve_waiting(b, p);
 }
 
+/* What is wrong with it; NULL: nothing. */
+static const char *check_answer(const struct producer *p, const Batchd__Wire__Filled *m, const char **field)
+{
+	*field = "n_rows";
+	if (!m->end && !m->skipped && !m->n_rows)
+		return "a batch has at least one row";
+	*field = "n_bytes";
+	if (m->n_bytes > p->slot_bytes)
+		return "a batch lies within its slot";
+	return NULL;
+}
+
 static void on_answer(struct producer *p, const Batchd__Wire__Filled *m)
 {
 	struct session *s = p->session;
 	struct feed *f = p->job ? p->job->feed : NULL;
+	const char *field, *wrong = check_answer(p, m, &field);
+	bool made = !m->end && !m->skipped;
 	if (m->fill != p->answered + 1 || m->fill > p->asked) {
 		session_fail(s, CODE(PROTOCOL), "fill", "answered a Fill out of order, or one that it was not sent");
 		return;
 	}
-	if (!m->end && !m->skipped && !m->n_rows) {
-		session_fail(s, CODE(INVALID), "n_rows", "a batch has at least one row");
-		return;
-	}
-	if (m->n_bytes > p->slot_bytes) {
-		session_fail(s, CODE(INVALID), "n_bytes", "a batch lies within its slot");
+	if (wrong) {
+		session_fail(s, CODE(INVALID), field, wrong);
 		return;
 	}
 	p->answered = m->fill;
-	if (!m->end && !m->skipped) {
+	bool ours = f && f->first && m->fill >= f->first->number; /* else of a job that has closed meanwhile */
+	if (ours && m->end && m->n_batches > f->first->at.step) {
+		session_fail(s, CODE(INVALID), "n_batches", "an epoch that has no such batch has none behind it either");
+		return;
+	}
+	if (made && !(ours && f->first->peek)) {
 		p->n_made++;
 		p->rows_made += m->n_rows;
 	}
-	if (!f || !f->first || m->fill < f->first->number)
-		return; /* of a job that has closed meanwhile */
-	if (!m->end && !m->skipped) {
+	if (!ours)
+		return;
+	if (made) {
 		p->made_any = true;
 		p->at = f->first->at;
 	}
-	if (feed_answered(f, m->fill, m->end ? FEED_END : m->skipped ? FEED_SKIPPED : FEED_MADE, m->n_rows, m->n_bytes ? m->n_bytes : p->slot_bytes))
+	struct feed_answer a = { .outcome = m->end ? FEED_END : m->skipped ? FEED_SKIPPED : FEED_MADE, .n_rows = m->n_rows,
+				 .n_bytes = m->n_bytes ? m->n_bytes : p->slot_bytes, .n_batches = m->n_batches };
+	if (feed_answered(f, m->fill, &a))
 		log_record(LOG_LEVEL_WARNING, "feed", "producer's answer %llu does not fit", (unsigned long long)m->fill);
 }
 
@@ -521,7 +553,7 @@ static struct position next_of_group(const struct session *s)
 		if (c && c->positioned && position_compare(&c->cursor, &at) > 0)
 			at = c->cursor;
 	}
-	bool over = (j->feed && feed_is_over(j->feed, &at)) || (j->producer && j->producer->n_batches && at.step >= j->producer->n_batches);
+	bool over = j->feed && (feed_is_over(j->feed, &at) || (j->feed->maker.n_batches && at.step >= j->feed->maker.n_batches));
 	return over ? (struct position){ .epoch = at.epoch + 1 } : at;
 }
 

@@ -31,7 +31,7 @@ struct producer {
 	char name[WIRE_MAX_PRODUCER + 1];
 	uint64_t slot_bytes, n_batches, n_samples, id, incarnation;
 	uint32_t n_rows;
-	bool resumable;
+	bool resumable, peeks;
 	/* For status and last words. */
 	uid_t uid;
 	pid_t pid;

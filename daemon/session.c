@@ -426,7 +426,8 @@ static void on_seek(struct session *s, const Batchd__Wire__Seek *m)
 		session_fail(s, CODE(PROTOCOL), "seek", "seek numbers must grow");
 		return;
 	}
-	if ((l->source ? m->base_sample > 0 : m->base_sample > dataset_n(l->recipe.dataset)) || m->epoch > INT64_MAX || m->step > INT64_MAX) {
+	uint64_t most = INT64_MAX / (l->source ? LOADER_MAX_WORLD : 1); /* a producer counts the steps of all ranks */
+	if ((l->source ? m->base_sample > 0 : m->base_sample > dataset_n(l->recipe.dataset)) || m->epoch > INT64_MAX || m->step > most) {
 		session_fail(s, CODE(INVALID), "epoch", "cannot begin there: beyond the end of the data set");
 		return;
 	}

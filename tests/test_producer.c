@@ -58,15 +58,32 @@ static uint32_t take_slab(struct maker *m)
 	return rank;
 }
 
+/* A Fill, or that one is cancelled. */
+static Batchd__Wire__Fill any_fill(struct maker *m)
+{
+	const Batchd__Wire__ServerMessage *a = receive(m->fd, NULL);
+	ck_assert_ptr_nonnull(a);
+	if (a->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_ERROR)
+		ck_abort_msg("%s", a->error->text);
+	ck_assert_int_eq(a->body_case, BATCHD__WIRE__SERVER_MESSAGE__BODY_FILL);
+	return *a->fill;
+}
+
 static Batchd__Wire__Fill next_fill(struct maker *m)
 {
-	const Batchd__Wire__ServerMessage *a;
-	do {
-		a = receive(m->fd, NULL);
-		ck_assert_ptr_nonnull(a);
-		ck_assert_int_eq(a->body_case, BATCHD__WIRE__SERVER_MESSAGE__BODY_FILL);
-	} while (a->fill->cancel);
-	return *a->fill;
+	Batchd__Wire__Fill f;
+	do
+		f = any_fill(m);
+	while (f.cancel);
+	return f;
+}
+
+static void expect_fill(struct maker *m, uint64_t number, uint64_t epoch, uint64_t step, bool peek)
+{
+	Batchd__Wire__Fill f = next_fill(m);
+	ck_assert_uint_eq(f.fill, number);
+	ck_assert_msg(f.epoch == epoch && f.step == step && f.peek == peek, "fill %d is %s batch %d of epoch %d", (int)number, f.peek ? "a look for" : "for", (int)f.step,
+		      (int)f.epoch);
 }
 
 static void answer(struct maker *m, uint64_t fill, uint32_t n_rows, bool end)
@@ -76,6 +93,29 @@ static void answer(struct maker *m, uint64_t fill, uint32_t n_rows, bool end)
 	f.n_rows = n_rows;
 	f.end = end;
 	SEND(m->fd, FILLED, filled, &f);
+}
+
+static void answer_end(struct maker *m, uint64_t fill, uint64_t n_batches)
+{
+	Batchd__Wire__Filled f = BATCHD__WIRE__FILLED__INIT;
+	f.fill = fill;
+	f.end = true;
+	f.n_batches = n_batches;
+	SEND(m->fd, FILLED, filled, &f);
+}
+
+static void answer_skipped(struct maker *m, uint64_t fill)
+{
+	Batchd__Wire__Filled f = BATCHD__WIRE__FILLED__INIT;
+	f.fill = fill;
+	f.skipped = true;
+	SEND(m->fd, FILLED, filled, &f);
+}
+
+static bool is_quiet(int fd)
+{
+	struct pollfd p = { fd, POLLIN, 0 };
+	return poll(&p, 1, 50) == 0;
 }
 
 static Batchd__Wire__Open served_open(void)
@@ -203,6 +243,188 @@ START_TEST(test_ranks_get_batches_in_turn_and_only_whole_rounds)
 }
 END_TEST
 
+static Batchd__Wire__Open open_of_rank(int rank)
+{
+	Batchd__Wire__Open o = served_open();
+	o.world_size = 2;
+	o.rank = rank;
+	return o;
+}
+
+/* Two ranks of a producer that looks ahead and does not know how long its epochs are; nobody is anywhere yet. */
+static struct maker produce_for_two(struct client c[2])
+{
+	Batchd__Wire__Produce p = usual_produce();
+	p.peeks = true;
+	struct maker m = produce_with(p);
+	int fd[2];
+	for (int r = 0; r < 2; r++)
+		fd[r] = ask_open(open_of_rank(r));
+	take_slab(&m);
+	take_slab(&m);
+	for (int r = 0; r < 2; r++)
+		c[r] = await_opened(fd[r]);
+	return m;
+}
+
+static void end_with_two(struct maker *m, struct client c[2])
+{
+	hang_up(&c[0]);
+	hang_up(&c[1]);
+	close(m->fd);
+	stop_daemon();
+}
+
+static void expect_batch(struct client *c, uint64_t epoch, uint64_t step, uint32_t n_rows)
+{
+	Batchd__Wire__Batch b = next_batch(c);
+	ck_assert_msg(b.epoch == epoch && b.step == step && b.n_rows == n_rows && b.last == !n_rows, "batch %d of epoch %d has %u rows", (int)b.step, (int)b.epoch, b.n_rows);
+}
+
+START_TEST(test_a_round_goes_out_when_its_last_batch_is_known_to_exist)
+{
+	/* Rank 1 is in the next epoch already, so nobody asks for its batches of this one: the producer is asked whether it has them. It has the first, and no second: what
+	 * rank 0 was to get with that goes to nobody. */
+	start_daemon();
+	struct client c[2];
+	struct maker m = produce_for_two(c);
+	seek_to(&c[1], 1, 0);
+	seek_to(&c[0], 0, 0);
+	for (uint64_t k = 0; k < 6; k++)
+		expect_fill(&m, k + 1, 0, k, k % 2);
+	answer(&m, 1, 1, false);
+	ck_assert(is_quiet(c[0].fd));
+	answer(&m, 2, 2, false);
+	expect_batch(&c[0], 0, 0, 1);
+	answer(&m, 3, 3, false);
+	ck_assert(is_quiet(c[0].fd));
+	answer_end(&m, 4, 3);
+	expect_batch(&c[0], 0, 1, 0);
+	for (uint64_t k = 5; k <= 6; k++)
+		answer_end(&m, k, 3); /* nobody wants to know any more */
+	for (uint64_t k = 0; k < 2; k++) {
+		expect_fill(&m, 7 + k, 1, k, false);
+		answer(&m, 7 + k, 9, false);
+	}
+	for (int r = 0; r < 2; r++)
+		expect_batch(&c[r], 1, 0, 9);
+	end_with_two(&m, c);
+}
+END_TEST
+
+/* The second rank goes with the second of every two fills on its way. */
+static void go_with_fills(struct client *c, struct maker *m, uint64_t n)
+{
+	hang_up(c);
+	*c = (struct client){ .fd = -1, .slab = -1 };
+	for (uint64_t k = 2; k <= n; k += 2) {
+		Batchd__Wire__Fill f = any_fill(m);
+		ck_assert(f.cancel && f.fill == k);
+	}
+}
+
+START_TEST(test_a_batch_whose_rank_has_gone_tells_that_it_exists)
+{
+	/* Rank 1 goes with its batches on their way. The producer was at the first already, which will do for that round; or it passes over it, and what it says next tells. */
+	enum { MADE, PASSED_OVER, COUNTED, REST, N };
+	for (int how = MADE; how < N; how++) {
+		start_daemon();
+		struct client c[2];
+		struct maker m = produce_for_two(c);
+		for (int r = 0; r < 2; r++)
+			seek_to(&c[r], 0, 0);
+		for (uint64_t k = 0; k < 6; k++)
+			expect_fill(&m, k + 1, 0, k, false);
+		go_with_fills(&c[1], &m, 6);
+		answer(&m, 1, 1, false);
+		if (how == MADE)
+			answer(&m, 2, 2, false);
+		else
+			answer_skipped(&m, 2);
+		ck_assert(how == MADE || is_quiet(c[0].fd));
+		if (how == PASSED_OVER)
+			answer(&m, 3, 3, false);
+		else if (how != MADE)
+			answer_end(&m, 3, how == COUNTED ? 2 : 1);
+		expect_batch(&c[0], 0, 0, how != REST);
+		if (how == COUNTED)
+			expect_batch(&c[0], 0, 1, 0);
+		end_with_two(&m, c);
+	}
+}
+END_TEST
+
+START_TEST(test_a_rank_comes_back_for_the_batch_that_was_looked_for)
+{
+	/* A producer that cannot begin in the middle has made nothing but the batch that it looked for, which is its next still. */
+	start_daemon();
+	struct client c[2];
+	struct maker m = produce_for_two(c);
+	for (int r = 0; r < 2; r++)
+		seek_to(&c[r], 0, 0);
+	for (uint64_t k = 0; k < 6; k++)
+		expect_fill(&m, k + 1, 0, k, false);
+	go_with_fills(&c[1], &m, 6);
+	for (uint64_t k = 1; k <= 6; k++) {
+		if (k % 2)
+			answer(&m, k, (uint32_t)k, false);
+		else
+			answer_skipped(&m, k);
+	}
+	for (uint64_t i = 0; i < 2; i++)
+		expect_batch(&c[0], 0, i, (uint32_t)(2 * i + 1));
+	expect_fill(&m, 7, 0, 5, true);
+	c[1] = join_with(open_of_rank(1));
+	seek_to(&c[1], 0, 2);
+	expect_fill(&m, 8, 0, 5, false);
+	answer(&m, 7, 4, false);
+	ck_assert(is_quiet(c[0].fd)); /* whole it is, but rank 1 is there and does not have it yet */
+	answer(&m, 8, 4, false);
+	expect_batch(&c[0], 0, 2, 5);
+	expect_batch(&c[1], 0, 2, 4);
+	end_with_two(&m, c);
+}
+END_TEST
+
+START_TEST(test_a_length_that_proves_wrong_is_not_believed_any_more)
+{
+	/* Three batches it was to be, of which two ranks get one each; there are five. The rank that comes back where the others have gone on gets as many as they had. */
+	start_daemon();
+	Batchd__Wire__Produce p = usual_produce();
+	p.n_batches = 3;
+	p.resumable = true;
+	struct client c[2];
+	struct maker m = produce_with(p);
+	int fd[2];
+	for (int r = 0; r < 2; r++)
+		fd[r] = ask_open(open_of_rank(r));
+	take_slab(&m);
+	take_slab(&m);
+	for (int r = 0; r < 2; r++) {
+		c[r] = await_opened(fd[r]);
+		seek_to(&c[r], 0, 0);
+	}
+	for (uint64_t k = 0; k < 6; k++) {
+		expect_fill(&m, k + 1, 0, k, false);
+		if (k < 5)
+			answer(&m, k + 1, 1, false);
+		else
+			answer_end(&m, k + 1, 5);
+	}
+	for (uint64_t i = 0; i < 3; i++) {
+		expect_batch(&c[0], 0, i, i < 2);
+		Batchd__Wire__Batch b = next_batch(&c[1]);
+		ck_assert(b.step == i && b.last == (i == 2));
+		release(&c[1], b.slot, b.generation);
+	}
+	seek_to(&c[1], 0, 1);
+	expect_fill(&m, 7, 0, 3, false);
+	answer(&m, 7, 1, false);
+	expect_batch(&c[1], 0, 1, 1);
+	end_with_two(&m, c);
+}
+END_TEST
+
 START_TEST(test_a_producer_that_goes_is_an_error_behind_its_batches)
 {
 	/* The batch that it made arrives first; last words are passed on; without any the reason is told all the same. */
@@ -239,9 +461,9 @@ END_TEST
 
 START_TEST(test_nonsense_costs_a_producer_its_connection)
 {
-	/* Answers out of order, to nothing, of no rows, for slabs it was not sent; a second Produce; messages of trainers. */
+	/* Answers out of order, to nothing, of no rows, for slabs it was not sent; a second Produce; messages of trainers; an end before which there are more batches than fit. */
 	start_daemon();
-	for (int i = 0; i < 6; i++) {
+	for (int i = 0; i < 7; i++) {
 		struct maker m = produce_with(usual_produce());
 		int fd = ask_open(served_open());
 		take_slab(&m);
@@ -259,9 +481,10 @@ START_TEST(test_nonsense_costs_a_producer_its_connection)
 		case 2: answer(&m, 1, 0, false); break;
 		case 3: SEND(m.fd, FILLED, filled, &f); break;
 		case 4: SEND(m.fd, PRODUCE, produce, &again); break;
+		case 5: answer_end(&m, 1, 1); break;
 		default: SEND(m.fd, WAITING, waiting, &w); break;
 		}
-		ck_assert_int_eq(last_words(m.fd), i == 2 ? BATCHD__WIRE__ERROR_CODE__INVALID : BATCHD__WIRE__ERROR_CODE__PROTOCOL);
+		ck_assert_int_eq(last_words(m.fd), i == 2 || i == 5 ? BATCHD__WIRE__ERROR_CODE__INVALID : BATCHD__WIRE__ERROR_CODE__PROTOCOL);
 		ck_assert_int_eq(last_words(c.fd), BATCHD__WIRE__ERROR_CODE__PRODUCER);
 		hang_up(&c);
 		close(m.fd);
@@ -413,6 +636,10 @@ int main(void)
 	tcase_add_test(t, test_a_slab_is_sealed_once_its_producer_has_it);
 	tcase_add_test(t, test_batches_go_out_in_order_and_free_slots_are_the_limit);
 	tcase_add_test(t, test_ranks_get_batches_in_turn_and_only_whole_rounds);
+	tcase_add_test(t, test_a_round_goes_out_when_its_last_batch_is_known_to_exist);
+	tcase_add_test(t, test_a_batch_whose_rank_has_gone_tells_that_it_exists);
+	tcase_add_test(t, test_a_rank_comes_back_for_the_batch_that_was_looked_for);
+	tcase_add_test(t, test_a_length_that_proves_wrong_is_not_believed_any_more);
 	tcase_add_test(t, test_a_producer_that_goes_is_an_error_behind_its_batches);
 	tcase_add_test(t, test_nonsense_costs_a_producer_its_connection);
 	tcase_add_test(t, test_producers_are_limited_and_the_newer_takes_the_name);

@@ -93,6 +93,18 @@ static bool daemon_hears(void)
 	       ghost_ends();
 }
 
+static bool somebody_goes_elsewhere(void)
+{
+	struct sim_trainer *t = &sim_trainers[sim_below(SIM_MAX_TRAINERS)];
+	if (t->phase != SIM_STREAMING || t->stopped)
+		return false;
+	if (sim_chance(50))
+		sim_trainer_leaves(t);
+	else
+		sim_trainer_seeks(t);
+	return true;
+}
+
 static void restart_daemon(void);
 
 static bool one_event(void)
@@ -105,6 +117,8 @@ static bool one_event(void)
 		return sim_timer_fires(true);
 	if (sim_has(SIM_GPUS) && sim_chance(12))
 		return sim_gpu_works();
+	if (sim_has(SIM_APART) && sim_chance(5))
+		return sim_chance(40) ? somebody_goes_elsewhere() : somebody_joins();
 	if (sim_has(SIM_SERVED) && sim_chance(25))
 		return sim_maker_acts(&sim_makers[sim_below(SIM_MAX_MAKERS)]);
 	unsigned what = sim_below(1000);
@@ -424,6 +438,8 @@ static const struct {
 	{ 309090, SIM_SERVED | SIM_LENGTHS | SIM_RESTARTS }, /* the same */
 	{ 90134286, SIM_SERVED | SIM_STALLS | SIM_ASKS }, /* served to all: gone back for one that left, the stream went on behind the end of another's epoch */
 	{ 110693047, SIM_SERVED | SIM_STALLS | SIM_LENGTHS }, /* served: nobody noticed that the rank whose turn it was had died, with every slot in its hands */
+	{ 1002586, SIM_BASES | SIM_RESTARTS | SIM_SERVED | SIM_LENGTHS }, /* served: the same as 2053, where nobody knew how long the epoch was */
+	{ 12030, 255 },        /* served: a mark went out before it was known whether the round before it was whole */
 	{ 2655, SIM_BASES },   /* lockstep: who resumed from another sample than the others got the next epoch instead of an error */
 };
 

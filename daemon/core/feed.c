@@ -70,6 +70,7 @@ unsigned feed_n_asked(const struct feed *f)
 static void on_submit(struct batch_source *source, struct slot *slot)
 {
 	slot->fed = WANTED;
+	slot->fed_whole = false;
 	kick(feed_of(source));
 }
 
@@ -89,7 +90,7 @@ static void on_cancel(struct batch_source *source, struct slot *slot)
 }
 
 /* It may have been its turn, with every slot in its trainer's hands. */
-static void on_left(struct batch_source *source)
+static void on_moved(struct batch_source *source)
 {
 	kick(feed_of(source));
 }
@@ -118,7 +119,7 @@ static void on_close(struct batch_source *source)
 	}
 }
 
-static const struct batch_source_ops source_ops = { .submit = on_submit, .cancel = on_cancel, .left = on_left, .close = on_close };
+static const struct batch_source_ops source_ops = { .submit = on_submit, .cancel = on_cancel, .moved = on_moved, .close = on_close };
 
 /* ---- the end of an epoch ---- */
 
@@ -148,12 +149,19 @@ static void note_end(struct feed *f, uint64_t epoch, uint64_t step)
 	f->ends[i].known = true;
 }
 
+/* It is still to be asked for, whatever is in it or on its way. */
+static void want_again(struct feed *f, struct slot *slot)
+{
+	supersede(f, slot);
+	slot->fed = WANTED;
+	slot->fed_whole = false;
+}
+
 /* The slot holds the mark; those behind it are for the next epoch. */
 static void mark_end(struct feed *f, struct stream *s, struct slot *slot)
 {
 	for (struct slot *behind = slot; behind; behind = behind->next) {
-		supersede(f, behind);
-		behind->fed = WANTED;
+		want_again(f, behind);
 		behind->last = false; /* it may have held a mark: of an epoch gone through once more, which ends earlier this time */
 	}
 	slot->fed = MADE;
@@ -163,13 +171,47 @@ static void mark_end(struct feed *f, struct stream *s, struct slot *slot)
 	stream_end_epoch(s, slot);
 }
 
-static void end_epoch(struct feed *f, const struct position *at)
+/* The first `n` batches of the epoch, over all ranks, exist: the rounds that lie within them are whole. Slots that are still to be answered are of ranks that go through
+ * the epoch once more, and ask for themselves. */
+static void note_whole(struct feed *f, uint64_t epoch, uint64_t n)
 {
-	note_end(f, at->epoch, at->step);
+	for (uint32_t r = 0; r < world(f); r++) {
+		for (struct slot *slot = f->loader->streams[r].first; slot; slot = slot->next) {
+			if (slot->state == SLOT_FILLING && slot->fed == MADE && slot->at.epoch == epoch && slot->at.step < n / world(f))
+				slot->fed_whole = true;
+		}
+	}
+}
+
+/* Some rank has its batch, or is about to, and whether the round is whole is still to be shown. */
+static bool is_held_back(const struct feed *f, const struct slot *slot)
+{
+	return f->maker.peeks && world(f) > 1 && slot->state == SLOT_FILLING && (slot->fed == ASKED || slot->fed == MADE) && !slot->fed_whole && !slot->last;
+}
+
+/* Of an epoch whose number of batches nobody knows, but that there is no batch k: what is held back then can be no whole round, for all that is known. */
+static uint64_t first_round_not_whole(const struct feed *f, uint64_t epoch, uint64_t k)
+{
+	uint64_t step = k / world(f);
+	for (uint32_t r = 0; r < world(f); r++) {
+		for (const struct slot *slot = f->loader->streams[r].first; slot; slot = slot->next) {
+			if (is_held_back(f, slot) && slot->fed == MADE && slot->at.epoch == epoch && slot->at.step < step)
+				step = slot->at.step;
+		}
+	}
+	return step;
+}
+
+/* There is no batch k; n_batches: how many there are, 0: not known. */
+static void end_epoch(struct feed *f, uint64_t epoch, uint64_t k, uint64_t n_batches)
+{
+	uint64_t step = n_batches ? n_batches / world(f) : first_round_not_whole(f, epoch, k);
+	note_whole(f, epoch, n_batches);
+	note_end(f, epoch, step);
 	for (uint32_t r = 0; r < world(f); r++) {
 		struct stream *s = &f->loader->streams[r];
 		for (struct slot *slot = s->first; slot; slot = slot->next) {
-			if (slot->state == SLOT_FILLING && !slot->last && slot->at.epoch == at->epoch && slot->at.step >= at->step) {
+			if (slot->state == SLOT_FILLING && !slot->last && slot->at.epoch == epoch && slot->at.step >= step) {
 				mark_end(f, s, slot);
 				break;
 			}
@@ -195,15 +237,16 @@ static bool somebody_is_elsewhere(const struct feed *f, const struct position *a
 	return false;
 }
 
-/* The round is the rest of an epoch, too few batches for all ranks, which goes to nobody. Among ranks that are all there it shows by itself. */
+/* The round is the rest of an epoch, too few batches for all ranks, which goes to nobody; as the producer has said beforehand. Among ranks that are all there it shows by
+ * itself. */
 static bool is_rest(const struct feed *f, const struct position *at)
 {
-	return f->n_batches && at->step >= f->n_batches / world(f) && somebody_is_elsewhere(f, at);
+	return f->maker.n_batches && at->step >= f->maker.n_batches / world(f) && somebody_is_elsewhere(f, at);
 }
 
 /* ---- batches that go out ---- */
 
-/* The earliest step that some rank has still to get from the producer. False: no rank is active. */
+/* The earliest step that some rank has still to get from the producer, or that may not go out yet. False: no rank is active. */
 static bool find_floor(const struct feed *f, struct position *floor)
 {
 	bool any = false;
@@ -212,7 +255,7 @@ static bool find_floor(const struct feed *f, struct position *floor)
 		const struct slot *slot = s->first;
 		if (!s->positioned)
 			continue;
-		while (slot && (slot->state != SLOT_FILLING || slot->fed == MADE))
+		while (slot && (slot->state != SLOT_FILLING || (slot->fed == MADE && !is_held_back(f, slot))))
 			slot = slot->next;
 		const struct position *at = slot ? &slot->at : &s->next;
 		if (!any || position_compare(at, floor) < 0)
@@ -249,10 +292,11 @@ static void publish_complete(struct feed *f)
 
 struct turn {
 	uint32_t rank;
-	const struct position *at;
+	const struct position *at;  /* NULL: nobody is active */
 	struct slot *slot;          /* NULL: it has none free */
 };
 
+/* False: a rank is still to come. */
 static bool find_turn(struct feed *f, struct turn *t)
 {
 	*t = (struct turn){ 0 };
@@ -271,50 +315,163 @@ static bool find_turn(struct feed *f, struct turn *t)
 		if (!t->at || earlier(at, r, t->at, t->rank))
 			*t = (struct turn){ .rank = r, .at = at, .slot = slot };
 	}
-	return t->at && t->slot;
+	return true;
 }
 
-/* Whether the producer comes there by going on: to a later batch of the epoch it is in, or to the first round of any; of that the first ranks may have left. */
+/* To a later batch of the epoch that the producer is in. */
 static bool goes_on(const struct feed *f, const struct position *to)
 {
-	return to->step < world(f) || (f->made_any && to->epoch == f->at.epoch && to->step >= f->at.step);
+	return f->made_any && to->epoch == f->at.epoch && to->step >= f->at.step;
+}
+
+/* Any producer may begin an epoch; of its first round the first ranks may have left. */
+static bool is_reachable(const struct feed *f, const struct position *to)
+{
+	return f->maker.resumable || to->step < world(f) || goes_on(f, to);
+}
+
+/* What is on its way may tell: whether the producer has passed over what was cancelled, or that there is the batch that is looked for. */
+static bool has_to_wait(const struct feed *f, const struct position *to, bool peek)
+{
+	return f->first && to->step && (peek || !f->maker.resumable) && !goes_on(f, to);
+}
+
+/* The epoch is begun, maybe once more. If it need not be the same as the last time, nobody gets anything more of that, nor learns from it how long this one is. */
+static void begin_epoch(struct feed *f, uint64_t epoch)
+{
+	forget_end(f, epoch);
+	for (struct feed_fill *fill = f->first; fill && !f->maker.resumable; fill = fill->next) {
+		if (!fill->peek || fill->at.epoch != epoch)
+			continue;
+		fill->peek = false;
+		f->ops->cancel(f, fill->number);
+	}
+	for (uint32_t r = 0; r < world(f) && !f->maker.resumable; r++) {
+		for (struct slot *slot = f->loader->streams[r].first; slot; slot = slot->next) {
+			if (slot->state == SLOT_FILLING && slot->at.epoch == epoch && !slot->last)
+				want_again(f, slot);
+		}
+	}
+}
+
+/* The next one on its way. NULL: not now, or never. */
+static struct feed_fill *add_fill(struct feed *f, const struct position *to, bool peek)
+{
+	if (has_to_wait(f, to, peek))
+		return NULL;
+	if (!is_reachable(f, to)) {
+		f->ops->cannot(f, to->epoch, to->step);
+		return NULL;
+	}
+	struct feed_fill *fill = malloc(sizeof(*fill));
+	if (!fill) {
+		loader_fail(f->loader, "out of memory");
+		return NULL;
+	}
+	if (!f->made_any || to->epoch != f->at.epoch || to->step < f->at.step)
+		begin_epoch(f, to->epoch);
+	*fill = (struct feed_fill){ .number = f->next_number++, .at = *to, .peek = peek };
+	push_fill(f, fill);
+	f->made_any = true;
+	f->at = *to;
+	return fill;
+}
+
+static struct position batch_of(const struct feed *f, const struct turn *t)
+{
+	return (struct position){ .epoch = t->at->epoch, .step = t->at->step * world(f) + t->rank };
 }
 
 static bool ask(struct feed *f, const struct turn *t)
 {
-	struct position to = { .epoch = t->at->epoch, .step = t->at->step * world(f) + t->rank };
-	struct feed_fill *fill;
-	if (!f->resumable && to.step && !goes_on(f, &to)) {
-		f->ops->cannot(f, to.epoch, to.step);
+	struct position to = batch_of(f, t);
+	struct feed_fill *fill = add_fill(f, &to, false);
+	if (!fill)
 		return false;
-	}
-	fill = malloc(sizeof(*fill));
-	if (!fill) {
-		loader_fail(f->loader, "out of memory");
-		return false;
-	}
-	if (!f->made_any || to.epoch != f->at.epoch || to.step < f->at.step)
-		forget_end(f, to.epoch); /* it is gone through once more */
-	*fill = (struct feed_fill){ .number = f->next_number++, .rank = t->rank, .at = to, .slot = t->slot };
-	push_fill(f, fill);
+	fill->slot = t->slot;
 	t->slot->fed = ASKED;
-	f->made_any = true;
-	f->at = (struct position){ .epoch = to.epoch, .step = to.step + 1 };
+	f->at.step++;
 	f->ops->fill(f, fill->number, t->rank, t->slot, to.epoch, to.step);
+	return true;
+}
+
+/* ---- looking ahead ---- */
+
+/* The last batch of the round, over all ranks. */
+static struct position last_of(const struct feed *f, const struct position *round)
+{
+	return (struct position){ .epoch = round->epoch, .step = round->step * world(f) + world(f) - 1 };
+}
+
+static bool is_asked_for(const struct feed *f, const struct position *batch)
+{
+	for (const struct feed_fill *fill = f->first; fill; fill = fill->next) {
+		if ((fill->peek || fill->slot) && position_compare(&fill->at, batch) == 0)
+			return true;
+	}
+	return false;
+}
+
+/* The earliest round that is held back while nobody is asked for its last batch, nor will be as one of the ranks that are still to get there. NULL: none. */
+static const struct position *find_open(const struct feed *f, const struct turn *t)
+{
+	const struct position *round = NULL;
+	for (uint32_t r = 0; r < world(f); r++) {
+		for (const struct slot *slot = f->loader->streams[r].first; slot; slot = slot->next) {
+			struct position last = last_of(f, &slot->at);
+			if (!is_held_back(f, slot) || (t->at && position_compare(t->at, &slot->at) <= 0) || is_asked_for(f, &last))
+				continue;
+			if (!round || position_compare(&slot->at, round) < 0)
+				round = &slot->at;
+		}
+	}
+	return round;
+}
+
+static bool peek(struct feed *f, const struct position *round)
+{
+	struct position to = last_of(f, round);
+	struct feed_fill *fill = add_fill(f, &to, true);
+	if (!fill)
+		return false;
+	f->ops->peek(f, fill->number, to.epoch, to.step);
+	return true;
+}
+
+/* ---- going on ---- */
+
+/* Whether the epoch is known to have no such batch. Who is at its begin may be going through it once more, and then it may have another length. What was said of it beforehand
+ * counts only where the producer cannot be asked. */
+static bool is_over(const struct feed *f, const struct turn *t)
+{
+	struct position to = batch_of(f, t);
+	if (feed_is_over(f, t->at) && (t->at->step > 0 || (f->made_any && t->at->epoch == f->at.epoch)))
+		return true;
+	return is_rest(f, t->at) && !(f->maker.peeks && is_reachable(f, &to));
+}
+
+/* False: nothing more can be asked for. */
+static bool ask_next(struct feed *f)
+{
+	struct turn t;
+	if (!find_turn(f, &t))
+		return false;
+	const struct position *open = find_open(f, &t);
+	if (open)
+		return peek(f, open);
+	if (!t.slot)
+		return false;
+	if (!is_over(f, &t))
+		return ask(f, &t);
+	mark_end(f, &f->loader->streams[t.rank], t.slot);
+	publish_complete(f);
 	return true;
 }
 
 static void ask_all(struct feed *f)
 {
-	struct turn t = { 0 };
-	while (!f->stopped && !f->loader->closing && !f->loader->failed && feed_n_asked(f) < FEED_MAX_ASKED && find_turn(f, &t)) {
-		if ((feed_is_over(f, t.at) && f->made_any && t.at->epoch == f->at.epoch) || is_rest(f, t.at)) {
-			mark_end(f, &f->loader->streams[t.rank], t.slot);
-			publish_complete(f);
-		} else if (!ask(f, &t)) {
-			return;
-		}
-	}
+	while (!f->stopped && !f->loader->closing && !f->loader->failed && feed_n_asked(f) < FEED_MAX_ASKED && ask_next(f))
+		;
 }
 
 static void on_kick(uv_timer_t *timer)
@@ -335,32 +492,50 @@ static void kick(struct feed *f)
 
 /* ---- what the producer says ---- */
 
-static void take(struct feed *f, struct slot *slot, enum feed_answer answer, uint32_t n_rows, uint64_t n_bytes)
+static void note_progress(struct feed *f, const struct feed_fill *fill, const struct feed_answer *a)
 {
-	if (slot->state == SLOT_DROPPED) {
-		loader_source_done(f->loader, slot);
-	} else if (answer == FEED_MADE) {
-		slot->fed = MADE;
-		slot->n_rows = n_rows;
-		slot->fed_bytes = n_bytes;
-	} else if (answer == FEED_END) {
-		struct position at = slot->at;
-		end_epoch(f, &at);
-	} else {
-		slot->fed = WANTED; /* skipped, although it was not cancelled: it is asked for once more */
+	uint64_t k = fill->at.step;
+	if (a->outcome != FEED_SKIPPED) {
+		f->reached = fill->at;
+		f->reached.step += a->outcome == FEED_MADE && !fill->peek;
+		f->reached_any = true;
 	}
+	if (!f->first) {
+		f->at = f->reached;
+		f->made_any = f->reached_any;
+	}
+	uint64_t n = a->n_batches ? a->n_batches : k;
+	if ((a->outcome == FEED_MADE && k >= f->maker.n_batches) || (a->outcome == FEED_END && n < f->maker.n_batches))
+		f->maker.n_batches = 0;
 }
 
-int feed_answered(struct feed *f, uint64_t number, enum feed_answer answer, uint32_t n_rows, uint64_t n_bytes)
+static void take(struct feed *f, const struct feed_fill *fill, const struct feed_answer *a)
+{
+	struct slot *slot = fill->slot;
+	if (slot && slot->state == SLOT_DROPPED) {
+		loader_source_done(f->loader, slot);
+	} else if (slot && a->outcome == FEED_MADE) {
+		slot->fed = MADE;
+		slot->n_rows = a->n_rows;
+		slot->fed_bytes = a->n_bytes;
+	} else if (slot && a->outcome == FEED_SKIPPED) {
+		slot->fed = WANTED; /* although it was not cancelled: it is asked for once more */
+	} else if ((slot || fill->peek) && a->outcome == FEED_END) {
+		end_epoch(f, fill->at.epoch, fill->at.step, a->n_batches);
+	}
+	if (a->outcome == FEED_MADE) /* wanted or not */
+		note_whole(f, fill->at.epoch, fill->at.step + 1);
+}
+
+int feed_answered(struct feed *f, uint64_t number, const struct feed_answer *answer)
 {
 	if (!f->first || f->first->number != number || f->stopped)
 		return -EPROTO;
-	struct slot *slot = f->first->slot;
+	struct feed_fill fill = *f->first;
 	free_first(f);
-	if (!slot)
-		return 0;
+	note_progress(f, &fill, answer);
 	loader_hold(f->loader);
-	take(f, slot, answer, n_rows, n_bytes);
+	take(f, &fill, answer);
 	publish_complete(f);
 	ask_all(f);
 	loader_let_go(f->loader);
@@ -369,8 +544,8 @@ int feed_answered(struct feed *f, uint64_t number, enum feed_answer answer, uint
 
 /* ---- life ---- */
 
-int feed_create(uv_loop_t *loop, struct loader *loader, const struct feed_ops *ops, void *owner, bool resumable, uint64_t n_batches,
-		uint64_t first_number, struct feed **out)
+int feed_create(uv_loop_t *loop, struct loader *loader, const struct feed_ops *ops, void *owner, const struct feed_maker *maker, uint64_t first_number,
+		struct feed **out)
 {
 	struct feed *f = calloc(1, sizeof(*f));
 	bool *seen = calloc(loader->n_streams, sizeof(*seen));
@@ -380,12 +555,11 @@ int feed_create(uv_loop_t *loop, struct loader *loader, const struct feed_ops *o
 		return -ENOMEM;
 	}
 	f->source.ops = &source_ops;
-	f->source.goes_back = resumable;
+	f->source.goes_back = maker->resumable;
 	f->ops = ops;
 	f->owner = owner;
 	f->loader = loader;
-	f->resumable = resumable;
-	f->n_batches = n_batches;
+	f->maker = *maker;
 	f->next_number = first_number;
 	f->seen = seen;
 	uv_timer_init(loop, &f->kick);

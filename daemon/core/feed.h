@@ -5,10 +5,11 @@
  *
  *   turn     the fill that is asked for next is always the earliest that any stream wants. While the stream whose turn it is has no free slot the others wait
  *            for it: ranks of a job go in step anyway, and so the producer makes nothing twice and nothing in vain. A rank that has left is not waited for.
- *   round    a step goes out to the ranks only when all of them have it, so that at the end of an epoch nobody gets a batch more than the others.
- *   end      nobody need know beforehand how long an epoch is: the first fill that the producer has no batch for ends the epoch for everybody with a mark (a batch
- *            of no rows, `last`), and slots that were meant for later steps are meant for the next epoch from then on. Where a rank is elsewhere, and so is not asked
- *            about, only a length known beforehand tells that a last round is not whole.
+ *   round    a step goes out to the ranks only when the last batch of its round exists and all who are there have theirs, so that at the end of an epoch nobody gets
+ *            a batch more than the others. Where the last rank is not there to be asked for its batch (it has left, or is ahead), the producer is asked to look
+ *            whether it has one, which takes no slot. One that cannot look (an older library's) is believed what it said of its epochs' length.
+ *   end      nobody need know beforehand how long an epoch is: the first fill or look that the producer has no batch for ends the epoch for everybody with a mark (a
+ *            batch of no rows, `last`), and slots that were meant for later steps are meant for the next epoch from then on.
  *
  * A fill that is on its way cannot be taken back: it is cancelled, and its slot is free when the answer is there. Knows no sockets. Loop thread only. */
 #ifndef BATCHD_FEED_H
@@ -25,6 +26,8 @@ struct feed;
 struct feed_ops {
 	/* Asks for batch `step` (counted over all ranks) of `epoch` in that slot. */
 	void (*fill)(struct feed *f, uint64_t number, uint32_t rank, const struct slot *slot, uint64_t epoch, uint64_t step);
+	/* Asks whether there is such a batch; it stays the producer's next. Only if it peeks. */
+	void (*peek)(struct feed *f, uint64_t number, uint64_t epoch, uint64_t step);
 	void (*cancel)(struct feed *f, uint64_t number);
 	/* It would have to begin within an epoch, which the producer cannot do. */
 	void (*cannot)(struct feed *f, uint64_t epoch, uint64_t step);
@@ -34,9 +37,16 @@ struct feed_ops {
 struct feed_fill {
 	struct feed_fill *next;
 	uint64_t number;
-	uint32_t rank;
 	struct position at;     /* epoch and step over all ranks */
-	struct slot *slot;      /* NULL: it is no longer meant for any */
+	struct slot *slot;      /* NULL: it is no longer meant for any, or a peek */
+	bool peek;
+};
+
+/* What a producer has said of itself. */
+struct feed_maker {
+	bool resumable;         /* it can begin within an epoch */
+	bool peeks;             /* it can look ahead */
+	uint64_t n_batches;     /* of an epoch, over all ranks; 0: not known. Not believed any more once it has proved wrong */
 };
 
 /* FEED_MAX_ASKED: fills on their way, which are answered one by one; all free slots of many ranks at once would be more packets than a client may leave unread. */
@@ -47,31 +57,37 @@ struct feed {
 	const struct feed_ops *ops;
 	void *owner;                 /* for ops */
 	struct loader *loader;
-	bool resumable;              /* the producer can begin within an epoch */
-	uint64_t n_batches;          /* of an epoch, over all ranks, as the producer has said beforehand; 0: it has not */
+	struct feed_maker maker;
 	uint64_t next_number;        /* of a fill */
 	struct feed_fill *first, *last;
 	struct slot *dropped;        /* those that nobody writes into; done at the next kick */
 	bool *seen;                  /* by rank: it has been here */
-	bool made_any;               /* `at` counts */
-	struct position at;          /* epoch and step (over all ranks) that the producer makes next if it just goes on */
+	bool made_any, reached_any;  /* `at`, `reached` count */
+	struct position at;          /* epoch and step (over all ranks) that the producer makes next if it just goes on behind all that it has been asked for */
+	struct position reached;     /* the same behind its last answer; what was cancelled on the way it may have passed over */
 	struct { uint64_t epoch, step; bool known; } ends[FEED_ENDS]; /* steps of epochs that are over, for each rank */
 	unsigned n_ends;
 	bool stopped;
 	uv_timer_t kick;             /* does what streams ask for when none of them is on the stack */
 };
 
-/* first_number: of its first fill; n_batches: of an epoch, 0: not known. 0 or -ENOMEM. Afterwards loader->source may be set to &f->source. */
-int feed_create(uv_loop_t *loop, struct loader *loader, const struct feed_ops *ops, void *owner, bool resumable, uint64_t n_batches,
-		uint64_t first_number, struct feed **out);
+/* first_number: of its first fill. 0 or -ENOMEM. Afterwards loader->source may be set to &f->source. */
+int feed_create(uv_loop_t *loop, struct loader *loader, const struct feed_ops *ops, void *owner, const struct feed_maker *maker, uint64_t first_number,
+		struct feed **out);
 /* The loader has been closed. Frees itself when its timer has ended. */
 void feed_close(struct feed *f);
 /* No more fills: the producer has gone. */
 void feed_stop(struct feed *f);
 
-enum feed_answer { FEED_MADE, FEED_END, FEED_SKIPPED };
-/* The producer's answer to the oldest fill that is on its way, which must have that number. n_bytes: of the slot, that the batch takes. 0 or -EPROTO. */
-int feed_answered(struct feed *f, uint64_t number, enum feed_answer answer, uint32_t n_rows, uint64_t n_bytes);
+enum feed_outcome { FEED_MADE, FEED_END, FEED_SKIPPED };
+struct feed_answer {
+	enum feed_outcome outcome;
+	uint32_t n_rows;
+	uint64_t n_bytes;       /* of the slot, that the batch takes */
+	uint64_t n_batches;     /* FEED_END: of the epoch, over all ranks; 0: not known */
+};
+/* The producer's answer to the oldest fill that is on its way, which must have that number. 0 or -EPROTO. */
+int feed_answered(struct feed *f, uint64_t number, const struct feed_answer *answer);
 unsigned feed_n_asked(const struct feed *f);
 /* Whether that epoch (of a rank, or of the group) is known to have ended before `at`. */
 bool feed_is_over(const struct feed *f, const struct position *at);

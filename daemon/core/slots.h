@@ -58,6 +58,7 @@ struct slot {
 	uint32_t n_copying;            /* mirrors that read it now */
 	uint64_t fed_bytes;            /* of a loader with a feed: how much of the slot its batch takes */
 	uint8_t fed;                   /* while FILLING or DROPPED, of a loader with a feed: the feed's own */
+	bool fed_whole;                /* the same: the last batch of its round exists */
 	/* Workers: */
 	atomic_uint n_replaced;
 	atomic_bool failed;            /* a row could not be made at all */

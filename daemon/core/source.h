@@ -14,8 +14,8 @@ struct batch_source_ops {
 	void (*submit)(struct batch_source *s, struct slot *slot);
 	/* The same: the slot is DROPPED. loader_source_done is still to come, as soon as nobody writes into the slot any more, but not from in here. */
 	void (*cancel)(struct batch_source *s, struct slot *slot);
-	/* The same: a stream is not wanted any more, and others need not wait for it. */
-	void (*left)(struct batch_source *s);
+	/* The same: a stream stands somewhere else, or is not wanted any more, and others need not wait for it. */
+	void (*moved)(struct batch_source *s);
 	/* The loader closes, every submitted slot has been cancelled: loader_source_done of all of them before this returns. */
 	void (*close)(struct batch_source *s);
 };

@@ -539,7 +539,7 @@ void stream_detach(struct consumer *c)
 		}
 		drop_own(s);
 		if (s->loader->source)
-			s->loader->source->ops->left(s->loader->source);
+			s->loader->source->ops->moved(s->loader->source);
 	}
 	stream_pump(s);
 }
@@ -654,6 +654,8 @@ int stream_seek(struct consumer *c, uint64_t seek, const struct position *to)
 	c->positioned = true;
 	c->waiting = true;
 	stream_owe(s, c, place, to);
+	if (s->loader->source)
+		s->loader->source->ops->moved(s->loader->source);
 	stream_pump(s);
 	return 0;
 }

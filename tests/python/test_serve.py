@@ -210,6 +210,25 @@ def test_an_iterable_without_a_length(serve):
         next(iter(loader))
 
 
+@pytest.mark.parametrize("leaves", [True, False])
+def test_ranks_get_whole_rounds_wherever_another_one_is(serve, leaves):
+    # Eight batches for three ranks, which nobody has counted. The third leaves after its first one, or goes on to the next epoch; the others get two rounds
+    # all the same, although the rest would be enough for them.
+    serve(lambda epoch: (torch.full((2,), 10.0 * epoch + i) for i in range(8)))
+    loaders = [batchd.DataLoader("serve:speech", rank=r, world_size=3, job="ddp", n_slots=2) for r in range(3)]
+    rounds = [iter(loader) for loader in loaders]
+    assert [int(next(r)[0]) for r in rounds] == [0, 1, 2]
+    if leaves:
+        loaders[2].close()
+    else:
+        loaders[2].set_epoch(1)
+        rounds[2] = iter(loaders[2])
+    assert [[int(b[0]) for b in r] for r in rounds[:2]] == [[3], [4]]
+    rounds[:2] = map(iter, loaders[:2])
+    there = rounds[:2] if leaves else rounds
+    assert [int(next(r)[0]) for r in reversed(there)] == [12, 11, 10][-len(there):]  # the third first: it gives back what it had of the epoch before
+
+
 def test_a_trainer_may_come_first(daemon, serve):
     # It waits for its producer and says so; then it gets everything.
     trainer = Trainer(SCRIPT + """

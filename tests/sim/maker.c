@@ -48,6 +48,7 @@ void sim_maker_starts(struct sim_maker *k, struct sim_job *j)
 	p.id = 1;
 	p.incarnation = j->incarnation;
 	p.resumable = j->resumable;
+	p.peeks = !j->old_makers;
 	p.n_batches = j->is_known ? sim_epoch_length(j, 0) : 0;
 	SAY(k, PRODUCE, produce, &p);
 	j->n_makers_gone += j->n_makers++ > 0; /* or is replaced now */
@@ -106,13 +107,10 @@ static void see_fill(struct sim_maker *k, const Batchd__Wire__Fill *m)
 		if (k->slab[i].number == m->slab)
 			slab = &k->slab[i];
 	}
-	SIM_CHECK(slab && m->slot < slab->n_slots, "maker %u: a fill for a slot that it does not have", NUMBER(k));
-	SIM_CHECK(k->job->resumable || m->step < (k->job->share ? 1 : k->job->world_size) || (m->epoch == k->at_epoch && m->step >= k->at_step), "maker %u: is to begin with batch %u of epoch %u, which it cannot",
-		  NUMBER(k), (unsigned)m->step, (unsigned)m->epoch);
-	k->at_epoch = m->epoch;
-	k->at_step = m->step;
-	k->fill[k->n_fills++] = (struct sim_fill){ .number = m->fill, .epoch = m->epoch, .step = m->step, .slot = m->slot, .slab = slab->slab,
-						   .slot_bytes = slab->slot_bytes };
+	SIM_CHECK(!m->peek || (!k->job->old_makers && !k->job->share), "maker %u: is to look ahead", NUMBER(k));
+	SIM_CHECK(m->peek || (slab && m->slot < slab->n_slots), "maker %u: a fill for a slot that it does not have", NUMBER(k));
+	k->fill[k->n_fills++] = (struct sim_fill){ .number = m->fill, .epoch = m->epoch, .step = m->step, .slot = m->slot, .slab = slab ? slab->slab : NULL,
+						   .slot_bytes = slab ? slab->slot_bytes : 0, .peek = m->peek };
 }
 
 static bool read_one(struct sim_maker *k)
@@ -155,14 +153,39 @@ static void write_batch(const struct sim_maker *k, struct sim_fill *f)
 	f->written = true;
 }
 
-static void answer(struct sim_maker *k, uint64_t number, uint32_t n_rows, bool end, bool skipped)
+static void answer(struct sim_maker *k, uint64_t number, uint32_t n_rows, bool end, bool skipped, uint64_t n_batches)
 {
 	Batchd__Wire__Filled m = BATCHD__WIRE__FILLED__INIT;
 	m.fill = number;
 	m.n_rows = n_rows;
 	m.end = end;
 	m.skipped = skipped;
+	m.n_batches = n_batches;
 	SAY(k, FILLED, filled, &m);
+}
+
+static bool is_begin(const struct sim_maker *k, const struct sim_fill *f)
+{
+	return f->step < (k->job->share ? 1 : k->job->world_size);
+}
+
+/* It is not made, but what follows may be. */
+static void pass_over(struct sim_maker *k, const struct sim_fill *f)
+{
+	if (!is_begin(k, f))
+		return;
+	k->passes_over = true;
+	k->passed_epoch = f->epoch;
+}
+
+/* Whether it may have to. */
+static void go_to(struct sim_maker *k, const struct sim_fill *f, bool end)
+{
+	bool goes_on = f->epoch == k->at_epoch && f->step >= k->at_step, begins = is_begin(k, f) || (k->passes_over && k->passed_epoch == f->epoch);
+	k->passes_over = false;
+	SIM_CHECK(k->job->resumable || goes_on || begins, "maker %u: is to begin with batch %u of epoch %u, which it cannot", NUMBER(k), (unsigned)f->step, (unsigned)f->epoch);
+	k->at_epoch = f->epoch;
+	k->at_step = f->step + (!end && !f->peek); /* what it has looked at it still has */
 }
 
 /* Begins with the oldest fill, or is done with it. */
@@ -171,12 +194,18 @@ static bool work(struct sim_maker *k)
 	struct sim_fill *f = &k->fill[0];
 	if (!k->n_fills)
 		return false;
-	bool end = f->step >= sim_epoch_length(k->job, f->epoch), skips = f->cancelled && !f->written;
-	if (!end && !skips && !f->written) {
+	uint64_t n = sim_epoch_length(k->job, f->epoch);
+	bool end = f->step >= n, skips = f->cancelled && !f->written;
+	if (!end && !skips && !f->written && !f->peek) {
+		go_to(k, f, false);
 		write_batch(k, f);
 		return true;
 	}
-	answer(k, f->number, end || skips ? 0 : sim_made_rows(f->epoch, f->step), end && !skips, skips);
+	if (skips)
+		pass_over(k, f);
+	else if (!f->written)
+		go_to(k, f, end);
+	answer(k, f->number, end || skips ? 0 : sim_made_rows(f->epoch, f->step), end && !skips, skips, end && !skips && k->job->counts ? n : 0);
 	memmove(&k->fill[0], &k->fill[1], --k->n_fills * sizeof(k->fill[0]));
 	return true;
 }
@@ -196,11 +225,11 @@ static void misbehave(struct sim_maker *k)
 	k->job->n_makers_gone++;
 	sim_trace("maker %u: misbehaves", NUMBER(k));
 	if (sim_chance(50))
-		answer(k, k->n_asked + SIM_MAX_FILLS + sim_below(2), 1, false, false); /* nor is that one on its way */
+		answer(k, k->n_asked + SIM_MAX_FILLS + sim_below(2), 1, false, false, 0); /* nor is that one on its way */
 	else if (k->n_fills)
-		answer(k, k->fill[0].number, 0, false, false);
+		answer(k, k->fill[0].number, 0, false, false, 0);
 	else
-		answer(k, 1, 0, false, false);
+		answer(k, 1, 0, false, false, 0);
 }
 
 static bool begin_another(struct sim_maker *k)

@@ -6,7 +6,7 @@ enum { MAX_WAITING = 200 };
 static const unsigned SOCKET_ROOM = 5; /* packets */
 
 static struct wire_arena arena;
-static struct peer *closed[SIM_MAX_TRAINERS * 4];
+static struct peer *closed[SIM_MAX_TRAINERS * 16];
 static unsigned n_closed;
 static uint64_t n_connected;
 

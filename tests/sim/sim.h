@@ -33,7 +33,9 @@ enum sim_feature {
 	SIM_STALLS = 16,    /* stalled trainers are looked for; /proc knows none of these processes */
 	SIM_ASKS = 32,      /* Compare, and trainers with batch sizes of their own */
 	SIM_LENGTHS = 64,   /* with SIM_SERVED: some producers say how long their epochs are */
-	SIM_ALL_FEATURES = 127,
+	SIM_OLD_MAKERS = 128, /* with SIM_SERVED: some producers' library is older, and does not look ahead; others do not count */
+	SIM_APART = 256,    /* with SIM_SERVED: more of them, whose ranks come and go and stand wherever they like */
+	SIM_ALL_FEATURES = 511,
 	SIM_ANY_FEATURES = 1u << 31, /* for sim_begin: the seed decides */
 };
 
@@ -157,6 +159,7 @@ struct sim_job {
 	enum group_policy policy;
 	bool loose;     /* share, but not in lockstep */
 	bool served, resumable, is_known; /* how long its epochs are */
+	bool old_makers, counts; /* they do not look ahead; they say at an epoch's end how many batches it had */
 	bool uneven;    /* some rank may have been elsewhere than the others */
 	unsigned n_makers, n_makers_gone, n_odd_seeks; /* into an epoch, which not every producer can begin in its middle */
 	unsigned next_plan;
@@ -251,6 +254,7 @@ void sim_trainer_returns(struct sim_trainer *t);
 /* What a daemon that stops has told it, it has heard. */
 void sim_trainer_hears_the_end(struct sim_trainer *t);
 void sim_trainer_leaves(struct sim_trainer *t);
+void sim_trainer_seeks(struct sim_trainer *t); /* or joins, somewhere */
 struct sim_trainer *sim_trainer_of(const struct sim_socket *s); /* whose connection that is now; NULL: nobody's, or a producer's */
 void sim_trainer_exits(struct sim_trainer *t, bool child_keeps_socket);
 void sim_trainer_join(struct sim_trainer *t, struct sim_job *j, int32_t rank);
@@ -294,7 +298,7 @@ struct sim_fill {
 	struct sim_slab *slab;
 	uint64_t number, epoch, step, slot_bytes;
 	uint32_t slot;
-	bool cancelled, written;
+	bool cancelled, written, peek;
 };
 
 struct sim_maker {
@@ -302,7 +306,8 @@ struct sim_maker {
 	struct sim_socket *socket;
 	pid_t pid;
 	bool stopped, misbehaved;
-	uint64_t n_asked, at_epoch, at_step;
+	uint64_t n_asked, at_epoch, at_step, passed_epoch;
+	bool passes_over; /* the begin of passed_epoch */
 	unsigned n_slabs, n_fills;
 	struct sim_made_slab slab[SIM_MAX_MADE_SLABS];
 	struct sim_fill fill[SIM_MAX_FILLS]; /* oldest first */

@@ -235,13 +235,13 @@ static bool go_on(struct sim_trainer *t)
 	return t->phase == SIM_STREAMING;
 }
 
-static void seek_somewhere(struct sim_trainer *t)
+void sim_trainer_seeks(struct sim_trainer *t)
 {
 	if ((t->phase == SIM_ATTACHED && go_on(t)) || join(t))
 		return;
 	bool whole = t->job->own || t->job->served || (t->job->share && !t->job->loose && !sim_has(SIM_BASES));
 	struct position to = { .epoch = sim_below(2), .base = whole || sim_chance(60) ? 0 : sim_below(t->job->n_samples) };
-	uint64_t n = t->job->own ? 3 : t->job->served ? (sim_chance(20) ? sim_made_per_rank(t->job, to.epoch) + 1 : 0) : sim_n_batches(t->job, to.base);
+	uint64_t n = t->job->own ? 3 : t->job->served ? (sim_chance(sim_has(SIM_APART) ? 70 : 20) ? sim_made_per_rank(t->job, to.epoch) + 1 : 0) : sim_n_batches(t->job, to.base);
 	to.step = n && sim_chance(50) ? sim_below((uint32_t)n) : 0;
 	seek(t, to);
 }
@@ -311,12 +311,13 @@ static void expect_made(struct sim_trainer *t, const Batchd__Wire__Batch *b, str
 {
 	struct sim_job *j = t->job;
 	uint64_t step = j->share ? b->step : b->step * j->world_size + t->rank;
-	/* Where a rank is somewhere else, and the epoch's length is not known, nobody asks whether there is a batch for it, and the others may get those of a last round that is not whole. */
-	bool uneven = j->uneven && !j->is_known;
-	bool rest = b->step == sim_made_per_rank(j, b->epoch) && step < sim_epoch_length(j, b->epoch) && uneven;
-	bool mark = b->last && (rest || b->step == sim_made_per_rank(j, b->epoch) || (uneven && b->step == sim_made_per_rank(j, b->epoch) + 1));
-	SIM_CHECK(b->last == mark && (mark || rest || b->step < sim_made_per_rank(j, b->epoch)), "trainer %u: epoch %u has %u batches for it, not %u%s", NUMBER(t), (unsigned)b->epoch,
-		  (unsigned)sim_made_per_rank(j, b->epoch), (unsigned)b->step, b->last ? "" : " and more");
+	uint64_t n = sim_made_per_rank(j, b->epoch);
+	/* Makers that cannot look ahead, while a rank is somewhere else and nobody knows how long the epoch is: nobody asks whether there is a batch for it, and the others may
+	 * get those of a last round that is not whole. Of makers that do not count nobody can be sure of a last round. */
+	bool blind = j->old_makers && j->uneven && !j->is_known, rest = b->step == n && step < sim_epoch_length(j, b->epoch) && blind;
+	bool mark = b->last && (rest || b->step == n || (blind && b->step == n + 1) || (!j->counts && !j->old_makers && j->uneven && b->step + 1 == n));
+	SIM_CHECK(b->last == mark && (mark || rest || b->step < n), "trainer %u: epoch %u has %u batches for each rank, not %u%s", NUMBER(t), (unsigned)b->epoch, (unsigned)n,
+		  (unsigned)b->step, b->last ? "" : " and more");
 	SIM_CHECK(b->n_rows == (mark ? 0 : sim_made_rows(b->epoch, step)), "trainer %u: %u rows in batch %u", NUMBER(t), b->n_rows, (unsigned)b->step);
 	h->n_rows = !mark;
 	h->index[0] = sim_made_index(b->epoch, step);
@@ -736,9 +737,9 @@ bool sim_trainer_acts(struct sim_trainer *t)
 	else if (what < 30)
 		ask(t);
 	else if (t->phase == SIM_ATTACHED && what < 600)
-		seek_somewhere(t);
+		sim_trainer_seeks(t);
 	else if (what < 50 && t->phase == SIM_STREAMING)
-		seek_somewhere(t);
+		sim_trainer_seeks(t);
 	else if (what < 350)
 		return release_one(t) || read_one(t);
 	else if (what < 450)

@@ -258,15 +258,22 @@ static void roll_job(unsigned i)
 	snprintf(j->dataset, sizeof(j->dataset), "random:length=%u,shape=4,dtype=float32", j->n_samples);
 	if (sim_has(SIM_GPUS) && sim_chance(85))
 		j->uid = geteuid(); /* CUDA shares memory between processes of one user only */
-	if (sim_has(SIM_SERVED) && sim_chance(50)) {
+	if (sim_has(SIM_SERVED) && sim_chance(sim_has(SIM_APART) ? 90 : 50)) {
 		j->served = true;
 		j->resumable = sim_chance(60);
 		j->is_known = sim_has(SIM_LENGTHS) && sim_chance(60);
+		j->old_makers = sim_has(SIM_OLD_MAKERS) && sim_chance(30);
+		j->counts = !j->old_makers && !(sim_has(SIM_OLD_MAKERS) && sim_chance(40));
+		if (sim_has(SIM_APART) && sim_chance(60)) {
+			j->share = false;
+			j->world_size = 2 + sim_below(2);
+		}
 		j->own = j->shuffle = j->drop_last = j->loose = false;
 		j->policy = GROUP_WAIT;
 		snprintf(j->dataset, sizeof(j->dataset), "serve:job%u", i);
 	}
-	sim_trace("%s: %s of %u samples, batches of %u, %u ranks, %u slots%s%s", j->name, j->served ? (j->share ? "served to all" : "served") : j->own ? "own batches" : j->share ? group_policy_name(j->policy) : "shard", j->n_samples,
+	sim_trace("%s: %s%s%s%s of %u samples, batches of %u, %u ranks, %u slots%s%s", j->name, j->is_known ? "of known length, " : "",
+		  j->old_makers ? "by old makers, " : "", j->served && !j->counts ? "uncounted, " : "", j->served ? (j->share ? "served to all" : "served") : j->own ? "own batches" : j->share ? group_policy_name(j->policy) : "shard", j->n_samples,
 		  j->batch_size, j->world_size, j->n_slots, j->shuffle ? ", shuffled" : "", j->drop_last ? ", last dropped" : "");
 }
 

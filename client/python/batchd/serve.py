@@ -106,6 +106,7 @@ class _Source:
         self._epoch = None      # which is being iterated
         self._step = 0          # of the next batch
         self._length = None     # known at its end
+        self._first = 0         # what was left out of it, unread
         self._iterator = None
         self._waiting = []      # a batch that was looked at ahead
 
@@ -168,7 +169,7 @@ class _Source:
             raise InvalidError(f"batch {step} of epoch {epoch} was asked for, but an iterator can be gone through only once: serve a list, a DataLoader, or a "
                                "function that makes an iterator")
         self._iterator, self._waiting = None, []   # ends the workers of the epoch before
-        self._epoch, self._step, self._length = epoch, 0, None
+        self._epoch, self._step, self._first, self._length = epoch, 0, 0, None
         self._set_epoch(epoch)
         self._seed_all(epoch)
         data = self._data
@@ -177,7 +178,7 @@ class _Source:
         elif step:
             shorter = self._skip_by_sampler(step)
             if shorter is not None:
-                data, self._step = shorter, step
+                data, self._step, self._first = shorter, step, step
         self._iterator = iter(data)
 
     def _next(self):
@@ -207,6 +208,11 @@ class _Source:
         while self._length is None and self._step < step:
             self._next()
         return self._next() if self._length is None else _END
+
+
+    def length(self):
+        """Of the epoch that is over, as counted; 0 where nobody has."""
+        return 0 if self._length == self._first else self._length
 
 
 def iter_is_self(data):
@@ -326,7 +332,7 @@ class _Feeder:
                 continue  # a signal's Python handler has run by now
             batch = source.at(fill.epoch, fill.step)
             if batch is _END:
-                self._check(_lib.produce_end_epoch(self._handle))
+                self._check(_lib.produce_end_epoch_at(self._handle, source.length()))
             else:
                 self._put(batch)
             del batch  # not while we wait and the next is made: its memory can be that one's

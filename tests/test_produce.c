@@ -1,0 +1,207 @@
+/* libbatchd's side of a producer, against a daemon that follows a script: what is handed out to be made, and what is answered. */
+#include "fake.h"
+#include "suite.h"
+
+static struct batchd_producer *producer;
+static uint64_t handed_out[16]; /* how often each batch was */
+static int slab_memory = -1;
+static char *memory;
+
+static void open_producer(void)
+{
+	struct batchd_produce_options o;
+	int r;
+
+	batchd_produce_options_init(&o);
+	o.socket = d->path;
+	o.name = "speech";
+	o.slot_bytes = d->slot_bytes;
+	o.autostart = 0;
+	r = batchd_produce_open(&o, &producer, err, sizeof err);
+	ck_assert_msg(r == 0, "%s", err);
+}
+
+/* The bytes of batch k: one array of 8. */
+static uint8_t byte_of(uint64_t k)
+{
+	return (uint8_t)(17 * k + 3);
+}
+
+/* Makes what is handed out, of epochs with `n` batches, until the daemon goes. */
+static void make_all(uint64_t n, bool count)
+{
+	struct batchd_array a = { .dtype = BATCHD_UINT8, .n_dims = 1, .shape = { 8 } };
+	struct batchd_fill f;
+	int r;
+
+	while ((r = batchd_produce_next(producer, &f, BATCHD_FOREVER)) == BATCHD_OK) {
+		handed_out[f.step]++;
+		if (f.step >= n) {
+			ck_assert_int_eq(count ? batchd_produce_end_epoch_at(producer, n) : batchd_produce_end_epoch(producer), 0);
+			continue;
+		}
+		ck_assert_int_eq(batchd_produce_lay(producer, &a, 1, "x", 1), 0);
+		memset(a.data, byte_of(f.step), a.n_bytes);
+		ck_assert_int_eq(batchd_produce_filled(producer, (uint32_t)f.step + 1), 0);
+	}
+	ck_assert_int_eq(r, BATCHD_E_LOST);
+	batchd_produce_close(producer, "enough");
+}
+
+/* ---- the daemon ---- */
+
+static void receive_producer(struct fake *f)
+{
+	Batchd__Wire__Producing p = BATCHD__WIRE__PRODUCING__INIT;
+
+	greet(f);
+	ck_assert(EXPECT(f, PRODUCE)->produce->peeks);
+	SAY(f, PRODUCING, &p);
+	slab_memory = memfd_create("slab", MFD_CLOEXEC);
+	ck_assert_int_eq(ftruncate(slab_memory, (off_t)(2 * d->slot_bytes)), 0);
+	memory = mmap(NULL, 2 * d->slot_bytes, PROT_READ, MAP_SHARED, slab_memory, 0);
+	p.slab = 1;
+	p.n_slots = 2;
+	p.slot_bytes = d->slot_bytes;
+	p.world_size = 2;
+	say(f, BATCHD__WIRE__SERVER_MESSAGE__BODY_PRODUCING, &p, slab_memory);
+	ck_assert_uint_eq(EXPECT(f, FILLED)->filled->slab, 1);
+}
+
+static void ask(struct fake *f, uint64_t number, uint64_t step, int slot)
+{
+	Batchd__Wire__Fill m = BATCHD__WIRE__FILL__INIT;
+
+	m.fill = number;
+	m.step = step;
+	m.peek = slot < 0;
+	m.slab = slot < 0 ? 0 : 1;
+	m.slot = slot < 0 ? 0 : (uint32_t)slot;
+	SAY(f, FILL, &m);
+}
+
+static Batchd__Wire__Filled hear_filled(struct fake *f, uint64_t number)
+{
+	const Batchd__Wire__Filled *m = EXPECT(f, FILLED)->filled;
+
+	ck_assert_uint_eq(m->fill, number);
+	return *m;
+}
+
+/* Whether that slot holds batch k, in as many bytes as the answer said. */
+static bool holds(const Batchd__Wire__Filled *m, int slot, uint64_t k)
+{
+	const char *end = memory + (size_t)slot * d->slot_bytes + m->n_bytes;
+	uint8_t expected[8];
+
+	memset(expected, byte_of(k), sizeof expected);
+	return m->n_rows == k + 1 && m->n_bytes >= 8 && memcmp(end - 8, expected, 8) == 0;
+}
+
+/* ---- looking ahead ---- */
+
+static void look_ahead(struct fake *f)
+{
+	Batchd__Wire__Filled a;
+
+	receive_producer(f);
+	ask(f, 1, 0, 0);
+	ask(f, 2, 1, -1);
+	a = hear_filled(f, 1);
+	ck_assert(holds(&a, 0, 0));
+	a = hear_filled(f, 2);
+	ck_assert(a.n_rows == 2 && !a.end && !a.skipped);
+	ck_assert(holds(&(Batchd__Wire__Filled){ .n_rows = 1, .n_bytes = a.n_bytes }, 0, 0)); /* it touched no slot */
+	ask(f, 3, 1, -1);
+	ck_assert_uint_eq(hear_filled(f, 3).n_rows, 2); /* it is there still */
+	ask(f, 4, 1, 1);
+	a = hear_filled(f, 4);
+	ck_assert(holds(&a, 1, 1));
+	ask(f, 5, 2, -1);
+	ask(f, 6, 3, 0);
+	ck_assert_uint_eq(hear_filled(f, 5).n_rows, 3); /* which nobody wants then */
+	a = hear_filled(f, 6);
+	ck_assert(holds(&a, 0, 3));
+	ask(f, 7, 4, -1);
+	a = hear_filled(f, 7);
+	ck_assert(a.end && a.n_batches == 4);
+}
+
+START_TEST(test_what_was_looked_for_is_made_once_and_kept_until_it_is_wanted)
+{
+	/* The producer is handed every batch once, whether somebody wants it or only wants to know; in no case does a look write into a slot. */
+	play(look_ahead);
+	open_producer();
+	make_all(4, true);
+	pthread_join(d->thread, NULL);
+	for (unsigned k = 0; k < 5; k++)
+		ck_assert_uint_eq(handed_out[k], 1);
+}
+END_TEST
+
+/* ---- ends ---- */
+
+static void end_epochs(struct fake *f)
+{
+	receive_producer(f);
+	for (uint64_t k = 0; k < 3; k++) {
+		ask(f, k + 1, k, 0);
+		ck_assert(!hear_filled(f, k + 1).end);
+	}
+	ask(f, 4, 3, 0);
+	ck_assert_uint_eq(hear_filled(f, 4).n_batches, 3); /* as it was counted */
+	ask(f, 5, 5, 0);
+	ck_assert_uint_eq(hear_filled(f, 5).n_batches, 0); /* nobody has said what is between */
+}
+
+START_TEST(test_an_epoch_that_was_made_to_its_end_has_been_counted)
+{
+	/* Who does not say how many batches there were has made them all, or nobody knows. */
+	play(end_epochs);
+	open_producer();
+	make_all(3, false);
+	pthread_join(d->thread, NULL);
+}
+END_TEST
+
+static void one_fill(struct fake *f)
+{
+	receive_producer(f);
+	ask(f, 1, 2, 0);
+	ck_assert_uint_eq(hear_filled(f, 1).n_batches, 2);
+}
+
+START_TEST(test_more_batches_than_were_asked_for_are_no_end)
+{
+	struct batchd_fill fill;
+
+	play(one_fill);
+	open_producer();
+	ck_assert_int_eq(batchd_produce_end_epoch_at(producer, 0), BATCHD_E_INVALID); /* nothing was asked for yet */
+	ck_assert_int_eq(batchd_produce_next(producer, &fill, BATCHD_FOREVER), BATCHD_OK);
+	ck_assert_int_eq(batchd_produce_end_epoch_at(producer, 3), BATCHD_E_INVALID);
+	ck_assert_int_eq(batchd_produce_end_epoch_at(producer, 2), 0);
+	make_all(0, true);
+	pthread_join(d->thread, NULL);
+}
+END_TEST
+
+static void teardown_all(void)
+{
+	munmap(memory, 2 * d->slot_bytes);
+	close(slab_memory);
+	teardown();
+}
+
+int main(void)
+{
+	Suite *s = suite_create("produce");
+	TCase *t = tcase_create("produce");
+	tcase_add_checked_fixture(t, setup, teardown_all);
+	tcase_set_timeout(t, 60);
+	tcase_add_test(t, test_what_was_looked_for_is_made_once_and_kept_until_it_is_wanted);
+	tcase_add_test(t, test_an_epoch_that_was_made_to_its_end_has_been_counted);
+	tcase_add_test(t, test_more_batches_than_were_asked_for_are_no_end);
+	suite_add_tcase(s, t);
+	return suite_run(s);
+}

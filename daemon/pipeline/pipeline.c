@@ -224,7 +224,7 @@ int pipeline_resume(const struct pipeline *p, struct pipeline_worker *w, const s
 	struct view v;
 	int rc;
 
-	view_of_image(&v, prefix);
+	view_of_image(&v, w, prefix);
 	rc = run_ops(p, w, p->spec.n_prefix, p->spec.n_pixel_ops, key, &v, err);
 	return rc == 0 ? view_finish(&v, w, &p->finish, row, err) : rc;
 }

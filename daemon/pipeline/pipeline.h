@@ -65,8 +65,8 @@ int pipeline_run(const struct pipeline *p, struct pipeline_worker *w, struct dec
 		 struct sample_key key, void *row, struct image_error *err);
 
 /* The decoded cache's two halves. pipeline_prefix: decode and run the deterministic prefix only; *out points into w or
- * d until their next use. pipeline_resume: make a row from what a prefix gave, which is not changed; same bytes as
- * pipeline_run. IMAGE_E_CORRUPT when the prefix is not one of this pipeline by its size. */
+ * d until their next use. pipeline_resume: make a row from what a prefix gave: just now, in w or d, or a copy, which is
+ * not changed; same bytes as pipeline_run. IMAGE_E_CORRUPT when the prefix is not one of this pipeline by its size. */
 int pipeline_prefix(const struct pipeline *p, struct pipeline_worker *w, struct decoder *d,
 		    const struct image_info *info, struct image *out, struct image_error *err);
 int pipeline_resume(const struct pipeline *p, struct pipeline_worker *w, const struct image *prefix,

@@ -18,14 +18,21 @@ void view_of_decoder(struct view *v, struct decoder *d, uint32_t width, uint32_t
 {
 	v->decoder = d;
 	v->held_in = -1;
+	v->borrowed = true;
 	note_nothing(v, width, height);
 }
 
-void view_of_image(struct view *v, const struct image *i)
+static bool holds(const struct scratch *s, const uint8_t *at)
+{
+	return s->data && at >= s->data && at < s->data + s->size_bytes;
+}
+
+void view_of_image(struct view *v, const struct pipeline_worker *w, const struct image *i)
 {
 	v->decoder = NULL;
 	v->image = *i;
-	v->held_in = -1;
+	v->held_in = holds(&w->pixels[0], i->rgb) ? 0 : holds(&w->pixels[1], i->rgb) ? 1 : -1;
+	v->borrowed = true;
 	note_nothing(v, i->width, i->height);
 }
 
@@ -122,6 +129,7 @@ static int compute(struct view *v, struct pipeline_worker *w, const struct resam
 	}
 	v->image = made;
 	v->held_in = to;
+	v->borrowed = false;
 	return 0;
 }
 
@@ -144,7 +152,7 @@ int view_settle(struct view *v, struct pipeline_worker *w, bool writable, struct
 
 	if (rc != 0)
 		return rc;
-	if (moves || (writable && v->held_in < 0))
+	if (moves || (writable && v->borrowed))
 		rc = compute(v, w, &q, &source, origin, err);
 	else
 		narrow(v, &source, origin);
@@ -202,6 +210,7 @@ int view_window(struct view *v, struct pipeline_worker *w, int32_t left, int32_t
 		return rc;
 	v->image = made;
 	v->held_in = to;
+	v->borrowed = false;
 	note_nothing(v, width, height);
 	return 0;
 }

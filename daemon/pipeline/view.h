@@ -29,7 +29,8 @@ struct pipeline_worker {
 struct view {
 	struct decoder *decoder;  /* where pixels come from; NULL: they are in image */
 	struct image image;
-	int held_in;              /* image is in worker->pixels[held_in] and may be changed; -1: it is somebody else's */
+	int held_in;              /* image is in worker->pixels[held_in]; -1: elsewhere */
+	bool borrowed;            /* image may not be changed, wherever it is */
 	struct region_px box;     /* the part of the source that is left */
 	bool resized;             /* then `box` becomes out_width x out_height, of which `keep` is left */
 	uint32_t out_width, out_height;
@@ -40,8 +41,8 @@ struct view {
 };
 
 void view_of_decoder(struct view *v, struct decoder *d, uint32_t width, uint32_t height);
-/* The pixels are borrowed and not changed. */
-void view_of_image(struct view *v, const struct image *i);
+/* The pixels are borrowed and not changed. They may be what an earlier view of w computed last. */
+void view_of_image(struct view *v, const struct pipeline_worker *w, const struct image *i);
 
 uint32_t view_width(const struct view *v);
 uint32_t view_height(const struct view *v);

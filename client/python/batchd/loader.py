@@ -5,7 +5,6 @@ loader's step 0, then every step consumes batch_size * world_size more. Tokens, 
 read by the C library.
 """
 import ctypes
-import json
 import os
 import sys
 import time
@@ -15,7 +14,7 @@ import weakref
 
 import numpy
 
-from . import _arrays, _lib, _served, _watch
+from . import _arrays, _lib, _served, _transform, _watch
 from .errors import Error
 from .progress import Bar, Listener
 
@@ -141,19 +140,6 @@ def _dtype_name(dtype):
     return getattr(dtype, "name", None) or getattr(dtype, "__name__", name)
 
 
-def _transform_text(transform):
-    if transform is None or isinstance(transform, str):
-        return transform
-
-    def plain(value):
-        for convert in (getattr(value, "tolist", None), getattr(value, "item", None)):
-            if convert:
-                return convert()
-        raise TypeError(f"transform: {value!r} is no number, text or list")
-
-    return json.dumps(list(transform), default=plain)
-
-
 def _number(what, value, least=0, most=2**64 - 1):
     try:
         number = int(value)
@@ -171,8 +157,8 @@ class DataLoader:
     batch_size    rows of a batch; with batch_sampler the most it may have (default: the sampler's own)
     shuffle, seed, drop_last   the order is that of torch's DistributedSampler with the same settings
     batch_sampler any iterable of lists of sample indices, instead of shuffle and drop_last
-    transform     "train224", "val224" or a list of [op, args...] as torchvision names them; None: the data set's default
-                  (train224 for images)
+    transform     "train224", "val224", a list of [op, args...] as torchvision names them, or torchvision's own objects, Compose and all; None: the data
+                  set's default (train224 for images)
     dtype, layout "float32", "float16" or "uint8" (torch and numpy dtypes do as well); "NCHW" or "NHWC". With uint8 normalising is
                   left to you: `normalize` has (mean, std)
     rank, world_size   default: torch.distributed if initialised (also if that comes later), else RANK and WORLD_SIZE, else alone
@@ -290,7 +276,7 @@ class DataLoader:
         rank, world_size = _ranks(rank, world_size, _lib.MODES[o.mode])
         if incarnation is None:
             incarnation = int(os.environ.get("TORCHELASTIC_RESTART_COUNT") or 0)
-        transform = _transform_text(transform)
+        transform = _transform.text(transform)
         o.dataset = os.fsencode(self._spec)
         o.transform = transform.encode() if transform is not None else None
         o.job = str(job).encode() if job is not None else None

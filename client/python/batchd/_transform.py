@@ -1,0 +1,61 @@
+"""Pipelines as the daemon reads them: a name, or JSON with a list of ops, for which torchvision's own objects may stand. Which ops there are, and what is wrong
+with their arguments, is the daemon's to say."""
+import enum
+import inspect
+import json
+
+_NOTHING = ("ToImage", "PILToTensor", "ToPureTensor", "Identity")  # what the daemon has is pixels until ToTensor
+_TO_DTYPE = ("ToDtype", "ConvertImageDtype")
+
+
+def text(transform):
+    """The option's value for the C library."""
+    if transform is None or isinstance(transform, str):
+        return transform
+    entries = transform if isinstance(transform, (list, tuple)) else [transform]
+    return json.dumps([op for entry in entries for op in _ops(entry)], default=_plain)
+
+
+def _plain(value):
+    if isinstance(value, enum.Enum):  # InterpolationMode
+        return value.value
+    for convert in (getattr(value, "tolist", None), getattr(value, "item", None)):
+        if convert:
+            return convert()
+    raise TypeError(f"transform: {value!r} is no number, text or list")
+
+
+def _ops(entry):
+    """One entry of a list as ops: none, itself, or all of a Compose."""
+    if isinstance(entry, (str, list, tuple, dict)):
+        return [entry]
+    kind = type(entry)
+    name = kind.__name__
+    if name in ("Compose", "Sequential"):
+        return [op for inner in getattr(entry, "transforms", entry) for op in _ops(inner)]
+    if not kind.__module__.startswith("torchvision.transforms."):
+        raise TypeError(f"transform: {str(entry)[:80]} is Python, which the daemon does not run: use torchvision's own transforms or their names, do it in "
+                        "the training loop, or share a DataLoader of yours by batchd.serve")
+    if name in _NOTHING or (name in _TO_DTYPE and str(entry.dtype) == "torch.uint8"):
+        return []
+    if name in _TO_DTYPE and str(entry.dtype) == "torch.float32" and getattr(entry, "scale", True):
+        return ["ToTensor"]
+    op = [name, _arguments(entry, kind)]
+    try:
+        json.dumps(op, default=_plain)
+    except TypeError:
+        return [name]  # nothing that the daemon knows has such arguments
+    return [op]
+
+
+def _arguments(entry, kind):
+    """What it was made with, which torchvision keeps in attributes of the same names."""
+    given = {name: getattr(entry, name) for name in inspect.signature(kind.__init__).parameters if hasattr(entry, name)}
+    given.pop("antialias", None)  # pictures always are, by Pillow and here
+    size, padding = given.get("size"), given.get("padding")
+    if isinstance(size, (list, tuple)) and len(size) == 1:
+        given["size"] = size[0]
+    if kind.__name__ == "RandomCrop" and ".v2." in kind.__module__ and padding is not None:
+        left, right, top, bottom = padding  # only here in this order
+        given["padding"] = [left, top, right, bottom]
+    return given

@@ -702,6 +702,26 @@ def test_mistakes_are_named(daemon, tmp_path):
         (ValueError, "arrays", dict(arrays="jax")),
         (batchd.ConnectError, "/no/such/socket", dict(socket="/no/such/socket")),
         (batchd.InvalidError, "transform", dict(transform="train224")),
+        (ValueError, "batch_size", dict(batch_size="8")),
+        (ValueError, "seed", dict(seed=2**64)),
+        (ValueError, "timeout .*-1", dict(timeout=-1)),
+        (TypeError, "timeout .*seconds", dict(timeout="1")),
+        (ValueError, "reconnect .*-0.5", dict(reconnect=-0.5)),
+        (TypeError, "reconnect .*seconds", dict(reconnect="1")),
+        (TypeError, "producer_timeout", dict(producer_timeout="1")),
+        (ValueError, "producer_timeout", dict(producer_timeout=float("nan"))),
+        (ValueError, "device .*cpu.*gpu", dict(device="gpu")),
+        (ValueError, "job .*NUL", dict(job="a\0b")),
+        (ValueError, "dataset .*NUL", dict(dataset="imagefolder:/\0")),
+        (TypeError, "socket .*text", dict(socket=5)),
+        (TypeError, "dataset .*NoneType", dict(dataset=None)),
+        (TypeError, "dataset .*batchd.serve", dict(dataset=[1, 2])),
+        (TypeError, "pin_memory .*leave it out.* prefetch_factor .*n_slots", dict(pin_memory=True, prefetch_factor=2)),
+        (TypeError, "collate_fn .*batchd.serve", dict(collate_fn=list)),
+        (TypeError, "drop_lats .*drop_last", dict(drop_lats=True)),
+        (TypeError, "xyzzy .*help", dict(xyzzy=1)),
+        (ValueError, "sampler .*leave shuffle out", dict(sampler=[1], shuffle=True)),
+        (ValueError, "sampler .*leave batch_sampler out", dict(sampler=[1], batch_sampler=[[1]])),
     ]
     for kind, word, options in cases:
         with pytest.raises(kind, match=word):
@@ -710,6 +730,31 @@ def test_mistakes_are_named(daemon, tmp_path):
         loader = make()
         loader.close()
         iter(loader)
+
+
+def test_options_may_have_the_types_that_scripts_have(daemon):
+    """Of numpy, of torch, endless times, and None where torch takes it."""
+    loader = make(batch_size=numpy.int64(8), seed=numpy.uint8(3), num_workers=numpy.int32(2), timeout=numpy.float32(20), reconnect=float("inf"), device=None,
+                  shuffle=numpy.bool_(True), producer_timeout=float("inf"))
+    assert len(indices_of(loader)) == 13
+    assert len(indices_of(make(timeout=float("inf"), device="cpu:0"))) == 13 and make(timeout=None).timeout == 0
+    if torch is not None:
+        assert len(indices_of(make(batch_size=torch.tensor(8), seed=torch.tensor(3), device=torch.device("cpu")))) == 13
+
+
+def test_what_stands_for_the_data_set_says_what_it_is_not(daemon):
+    """Single samples are not to be had, targets are somewhere else, and a loader that is gone is named."""
+    loader = make()
+    with pytest.raises(TypeError, match="only batches"):
+        loader.dataset[0]
+    with pytest.raises(AttributeError, match="torchvision"):
+        loader.dataset.targets
+    with pytest.raises(AttributeError, match="has no root"):
+        loader.dataset.root
+    with pytest.raises(AttributeError):
+        loader.batch_size = 4
+    with pytest.raises(batchd.Error, match="gone"):
+        make().dataset.classes
 
 
 def test_a_job_with_other_options_is_refused_by_the_field(daemon):
@@ -820,6 +865,35 @@ def test_own_batches_come_as_the_sampler_chose_them(daemon):
             assert loader.last_batch.indices.tolist() == wanted
             assert all((plain(x) == content[i]).all() for x, i in zip(images, wanted))
         assert loader.last_batch.step == 15 and sampler.epoch == epoch
+
+
+@pytest.mark.parametrize("drop_last", [False, True])
+def test_a_sampler_is_cut_into_batches_as_torch_does(daemon, drop_last):
+    """Indices in the sampler's order; it is the loader's sampler, and gets the epochs."""
+    class Backwards:
+        epoch = 0
+
+        def set_epoch(self, epoch):
+            self.epoch = epoch
+
+        def __iter__(self):
+            return iter(range(49 + self.epoch, -1, -1))
+
+        def __len__(self):
+            return 50 + self.epoch
+
+    loader = make(sampler=Backwards(), drop_last=drop_last)
+    assert loader.batch_size == 8 and loader.drop_last == drop_last and isinstance(loader.sampler, Backwards) and loader.batch_sampler.sampler is loader.sampler
+    for epoch in (0, 6):
+        loader.set_epoch(epoch)
+        n = len(loader.sampler)
+        whole = [list(range(n - 1 - at, max(n - 9 - at, -1), -1)) for at in range(0, n, 8)]
+        expected = [b for b in whole if len(b) == 8 or not drop_last]
+        assert len(loader) == len(expected) and indices_of(loader) == expected
+    if torch is not None:
+        sampler = torch.utils.data.WeightedRandomSampler([0, 1] * 50, 30)
+        found = flat(indices_of(make(sampler=sampler)))
+        assert len(found) == 30 and all(i % 2 for i in found)
 
 
 def test_own_batches_resume_by_skipping_what_was_given_out(daemon):

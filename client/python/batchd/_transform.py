@@ -3,6 +3,7 @@ with their arguments, is the daemon's to say."""
 import enum
 import inspect
 import json
+import numbers
 
 _NOTHING = ("ToImage", "PILToTensor", "ToPureTensor", "Identity")  # what the daemon has is pixels until ToTensor
 _TO_DTYPE = ("ToDtype", "ConvertImageDtype")
@@ -29,6 +30,8 @@ def _ops(entry):
     """One entry of a list as ops: none, itself, or all of a Compose."""
     if isinstance(entry, (str, list, tuple, dict)):
         return [entry]
+    if isinstance(entry, numbers.Number):
+        raise TypeError(f'transform: {entry!r} is no op; one with arguments is a list of its own: [["Resize", 256], ...]')
     kind = type(entry)
     name = kind.__name__
     if name in ("Compose", "Sequential"):

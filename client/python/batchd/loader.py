@@ -14,7 +14,7 @@ import weakref
 
 import numpy
 
-from . import _arrays, _lib, _served, _transform, _watch
+from . import _arrays, _check, _lib, _served, _transform, _watch
 from .errors import Error
 from .progress import Bar, Listener
 
@@ -62,19 +62,52 @@ class Batch:
                 f"{self.n_replaced} replaced>")
 
 
+class _Batches:
+    """A sampler's indices in batches, as torch's BatchSampler has them."""
+
+    def __init__(self, sampler, batch_size, drop_last):
+        self.sampler, self.batch_size, self.drop_last = sampler, batch_size, bool(drop_last)
+
+    def __iter__(self):
+        batch = []
+        for i in self.sampler:
+            batch.append(i)
+            if len(batch) == self.batch_size:
+                yield batch
+                batch = []
+        if batch and not self.drop_last:
+            yield batch
+
+    def __len__(self):
+        n = len(self.sampler)
+        return n // self.batch_size if self.drop_last else -(-n // self.batch_size)
+
+
 class Dataset:
     """Stands for the data set where a framework asks a loader for it: a length and class names."""
 
     def __init__(self, loader):
-        self._loader = weakref.proxy(loader)  # not a cycle: a loader that nobody has any more closes at once
+        self._loader = loader._me  # not a cycle: a loader that nobody has any more closes at once
         self._n, self._spec = loader._info.n_samples, loader._spec
 
     def __len__(self):
         return self._n
 
+    def __getitem__(self, i):
+        raise TypeError("there are no single samples here, only batches: take one from the loader, or those of batch_sampler=[[...]] from another")
+
+    def __getattr__(self, name):
+        hint = ""
+        if name in ("samples", "targets", "imgs"):
+            hint = ", which only the daemon knows; torchvision.datasets.ImageFolder counts samples and classes in the same order"
+        raise AttributeError(f"{self!r} has no {name}{hint}")
+
     @property
     def classes(self):
-        return self._loader.classes
+        loader = self._loader()
+        if loader is None:
+            raise Error("the loader of this data set is gone: keep it for as long as you ask its data set")
+        return loader.classes
 
     @property
     def class_to_idx(self):
@@ -122,41 +155,13 @@ def _ranks(rank, world_size, mode):
     return rank, world_size
 
 
-def _choice(what, value, names):
-    name = str(value)
-    for known in names:
-        if name.lower() == known.lower():
-            return names.index(known)
-    raise ValueError(f"{what} must be one of {', '.join(names)}, not {value!r}")
-
-
-def _dtype_name(dtype):
-    """"float32" from that text, numpy.float32, numpy.dtype("float32") or torch.float32."""
-    if isinstance(dtype, str):
-        return dtype
-    name = str(dtype)
-    if name.startswith("torch."):
-        return name[6:]
-    return getattr(dtype, "name", None) or getattr(dtype, "__name__", name)
-
-
-def _number(what, value, least=0, most=2**64 - 1):
-    try:
-        number = int(value)
-    except (TypeError, ValueError):
-        raise TypeError(f"{what} must be a whole number, not {value!r}") from None
-    if number != value or not least <= number <= most:
-        raise ValueError(f"{what} must be a whole number from {least} to {most}, not {value!r}")
-    return number
-
-
 class DataLoader:
     """Batches of a data set, made by the batchd daemon of this machine.
 
     dataset       "imagefolder:DIR", "files:LIST", "npy:FILE[,FILE]", "random:...", or a name from the daemon's configuration
-    batch_size    rows of a batch; with batch_sampler the most it may have (default: the sampler's own)
+    batch_size    rows of a batch (default 64); with batch_sampler the most it may have (default: the sampler's own)
     shuffle, seed, drop_last   the order is that of torch's DistributedSampler with the same settings
-    batch_sampler any iterable of lists of sample indices, instead of shuffle and drop_last
+    sampler       any iterable of sample indices, instead of shuffle; batch_sampler: of lists of them, instead of drop_last as well
     transform     "train224", "val224", a list of [op, args...] as torchvision names them, or torchvision's own objects, Compose and all; None: the data
                   set's default (train224 for images)
     dtype, layout "float32", "float16" or "uint8" (torch and numpy dtypes do as well); "NCHW" or "NHWC". With uint8 normalising is
@@ -205,40 +210,44 @@ class DataLoader:
                  dtype="float32", layout="NCHW", rank=None, world_size=None, job=None, mode="shard", num_workers=None, device="cpu",
                  socket=None, n_slots=None, apply_exif=False, writable=False, timeout=0, reconnect=30.0, incarnation=None,
                  arrays=None, autostart=True, progress=None, raw=False, policy=None, join=None, group_batch_size=None, on_stall="warn",
-                 producer_timeout=60):
+                 producer_timeout=60, sampler=None, **others):
         self._handle = None
+        _check.no_others(others, DataLoader.__init__)
+        if sampler is not None:
+            if shuffle or batch_sampler is not None:
+                raise ValueError(f"sampler decides the order itself: leave {'shuffle' if shuffle else 'batch_sampler'} out")
+            batch_sampler = _Batches(sampler, _check.number("batch_size", batch_size or 64, 1), drop_last)
         self._me = weakref.ref(self)
         self._for_producer = {"batch_size": batch_size is not None, "shuffle": shuffle, "drop_last": drop_last, "batch_sampler": batch_sampler is not None,
-                              "transform": transform is not None, "dtype": _dtype_name(dtype) != "float32", "layout": str(layout).upper() != "NCHW",
+                              "transform": transform is not None, "dtype": _check.dtype_name(dtype) != "float32", "layout": str(layout).upper() != "NCHW",
                               "seed": seed != 0, "num_workers": num_workers}
-        self._producer_timeout_ms = _number("producer_timeout", int(producer_timeout * 1000), 1, 2**32 - 1)
         self._iterator = None
         self._arrays = _arrays.choose(arrays)
         self._cuda = self._check_device(device, raw)
         if raw:
             dtype, layout = "uint8", "NHWC"
-        self._spec = os.fspath(dataset)
+        self._spec = _check.dataset(dataset)
         self.batch_sampler = batch_sampler
-        self.timeout = timeout
-        self._timeout_ms = int(timeout * 1000) if timeout else _lib.UNTIL_SIGNAL
-        if batch_sampler is not None and (shuffle or drop_last):
+        self.timeout = timeout or 0
+        self._timeout_ms = _check.milliseconds("timeout", self.timeout, most=2**31 - 1) if self.timeout else _lib.UNTIL_SIGNAL
+        if batch_sampler is not None and sampler is None and (shuffle or drop_last):
             raise ValueError("batch_sampler decides order and sizes itself: leave shuffle and drop_last out")
-        self.batch_size = self._check_batch_size(batch_size)
+        self._batch_size = self._check_batch_size(batch_size)
         self.drop_last = bool(drop_last)
         self.num_workers = num_workers or 0
         self._progress = progress
         self._follows = rank is None and world_size is None  # a process group that is made later
         self._share = policy, join, group_batch_size
         self._fill_options(shuffle, seed, transform, dtype, layout, rank, world_size, job, mode, num_workers, socket, n_slots,
-                           apply_exif, writable, incarnation, autostart, reconnect)
+                           apply_exif, writable, incarnation, autostart, reconnect, producer_timeout)
         self._fill_share_options(*self._share)
-        self._on_stall = _STALL[_choice("on_stall", on_stall, _STALL)]
+        self._on_stall = _STALL[_check.choice("on_stall", on_stall, _STALL)]
         self._options.stall_error = self._on_stall == "error"
         self._beat = time.monotonic()
         self._watcher = None
         self._open()
         self.dataset = Dataset(self)
-        self.sampler = Sampler(self)
+        self.sampler = Sampler(self) if sampler is None else sampler
         self._next_epoch = 0
         self._epoch_was_set = False
         self._resume = None        # a _Place that the iteration of its epoch begins at
@@ -253,7 +262,7 @@ class DataLoader:
     # ---- opening ----
 
     def _check_device(self, device, raw):
-        if str(device) == "cpu":
+        if device is None or str(device).split(":")[0] == "cpu":
             if raw:
                 raise ValueError("raw=True is for batches on a GPU: give device='cuda'")
             return None
@@ -266,34 +275,33 @@ class DataLoader:
             batch_size = getattr(self.batch_sampler, "batch_size", None) or (64 if self.batch_sampler is None else None)
         if batch_size is None:
             raise ValueError("batch_sampler does not say how large its batches get: give batch_size, the most rows one may have")
-        return _number("batch_size", batch_size, 1, 2**32 - 1)
+        return _check.number("batch_size", batch_size, 1, 2**32 - 1)
 
     def _fill_options(self, shuffle, seed, transform, dtype, layout, rank, world_size, job, mode, num_workers, socket, n_slots,
-                      apply_exif, writable, incarnation, autostart, reconnect):
+                      apply_exif, writable, incarnation, autostart, reconnect, producer_timeout):
         o = self._options = _lib.Options()
         _lib.options_init(ctypes.byref(o))
-        o.mode = _choice("mode", mode, _lib.MODES)
+        o.mode = _check.choice("mode", mode, _lib.MODES)
         rank, world_size = _ranks(rank, world_size, _lib.MODES[o.mode])
         if incarnation is None:
             incarnation = int(os.environ.get("TORCHELASTIC_RESTART_COUNT") or 0)
-        transform = _transform.text(transform)
-        o.dataset = os.fsencode(self._spec)
-        o.transform = transform.encode() if transform is not None else None
-        o.job = str(job).encode() if job is not None else None
-        o.socket = os.fsencode(socket) if socket is not None else None
-        o.dtype = _choice("dtype", _dtype_name(dtype), _lib.DTYPES)
-        o.layout = _choice("layout", layout, _lib.LAYOUTS)
-        o.batch_size = self.batch_size
-        o.rank = _number("rank", rank, -1, 2**31 - 1)
-        o.world_size = _number("world_size", world_size, 1, 2**32 - 1)
-        o.num_workers = _number("num_workers", num_workers or 0, 0, 2**32 - 1)
-        o.n_slots = _number("n_slots", n_slots or 0, 0, 2**32 - 1)
-        o.seed = _number("seed", seed)
-        o.incarnation = _number("incarnation", incarnation)
-        o.shuffle, o.drop_last, o.apply_exif = bool(shuffle), self.drop_last, bool(apply_exif)
-        o.producer_timeout_ms = self._producer_timeout_ms
+        o.dataset = _check.text("dataset", self._spec)
+        o.transform = _check.text("transform", _transform.text(transform))
+        o.job = _check.text("job", job if job is None else str(job))
+        o.socket = _check.text("socket", socket)
+        o.dtype = _check.choice("dtype", _check.dtype_name(dtype), _lib.DTYPES)
+        o.layout = _check.choice("layout", layout, _lib.LAYOUTS)
+        o.batch_size = self._batch_size
+        o.rank = _check.number("rank", rank, -1, 2**31 - 1)
+        o.world_size = _check.number("world_size", world_size, 1, 2**32 - 1)
+        o.num_workers = _check.number("num_workers", num_workers or 0, 0, 2**32 - 1)
+        o.n_slots = _check.number("n_slots", n_slots or 0, 0, 2**32 - 1)
+        o.seed = _check.number("seed", seed)
+        o.incarnation = _check.number("incarnation", incarnation)
         o.own_batches, o.writable, o.autostart = self.batch_sampler is not None, bool(writable), bool(autostart)
-        o.reconnect_ms = _number("reconnect", round((reconnect or 0) * 1000), 0, 2**32 - 1)
+        o.shuffle, o.drop_last, o.apply_exif = bool(shuffle), self.drop_last and not o.own_batches, bool(apply_exif)
+        o.producer_timeout_ms = _check.milliseconds("producer_timeout", producer_timeout, 1)
+        o.reconnect_ms = _check.milliseconds("reconnect", reconnect or 0)
         o.device = f"cuda:{self._cuda.ordinal}".encode() if self._cuda is not None else None
         o.program = os.path.basename(sys.argv[0] if sys.argv and sys.argv[0] not in ("", "-c", "-m") else "python").encode()[:64]
 
@@ -306,9 +314,9 @@ class DataLoader:
         if join is not None and not is_open:
             raise ValueError("join is for trainers that come to a group at work: leave world_size out. One of known size begins when all "
                              "of it are there")
-        o.policy = _choice("policy", policy, _lib.POLICIES) if policy is not None else 0
-        o.group_batch_size = _number("group_batch_size", group_batch_size or 0, 0, 2**32 - 1)
-        self._join = _choice("join", join, _lib.JOINS) if join is not None else None  # what the user said
+        o.policy = _check.choice("policy", policy, _lib.POLICIES) if policy is not None else 0
+        o.group_batch_size = _check.number("group_batch_size", group_batch_size or 0, 0, 2**32 - 1)
+        self._join = _check.choice("join", join, _lib.JOINS) if join is not None else None  # what the user said
         self._to_join = (self._join if join is not None else _lib.JOINS.index("start")) if share and is_open else None  # still to be done
 
     def _open(self):
@@ -344,7 +352,7 @@ class DataLoader:
             _served.check_options(self._for_producer)
             if self._join is None and self._to_join is not None:
                 self._to_join = _lib.JOINS.index("next")  # a producer makes its batches once
-            self.batch_size = i.batch_size
+            self._batch_size = i.batch_size
         if self._cuda is not None:
             self._cuda.opened(self._handle, i)
 
@@ -411,6 +419,10 @@ class DataLoader:
         return len(self.batch_sampler) if self.batch_sampler is not None else self._info.n_batches
 
     @property
+    def batch_size(self):
+        return self._batch_size
+
+    @property
     def classes(self):
         """Class names in the order of their labels, or []."""
         if self._classes is None:
@@ -454,7 +466,7 @@ class DataLoader:
 
     def set_epoch(self, epoch):
         """Which epoch the next iteration is. A position restored by load_state_dict holds for its own epoch only."""
-        epoch = _number("epoch", epoch)
+        epoch = _check.number("epoch", epoch)
         if self._join is not None:
             if not self._warned_epoch:
                 self._warned_epoch = True
@@ -759,8 +771,8 @@ class _OwnEpoch(_Epoch):
     def _indices(self, batch):
         indices = [int(i) for i in batch]
         n = self._loader._info.n_samples
-        if not 1 <= len(indices) <= self._loader.batch_size:
-            raise ValueError(f"batch_sampler made a batch of {len(indices)} where 1 to {self._loader.batch_size} rows are possible")
+        if not 1 <= len(indices) <= self._loader._batch_size:
+            raise ValueError(f"batch_sampler made a batch of {len(indices)} where 1 to {self._loader._batch_size} rows are possible")
         for i in indices:
             if not 0 <= i < n:
                 raise IndexError(f"batch_sampler chose sample {i} of {n}")

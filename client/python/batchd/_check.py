@@ -1,0 +1,96 @@
+"""Options as people write them: each becomes what the C library takes, or an exception that names it and says what to do."""
+import difflib
+import inspect
+import os
+
+_PLACES = "it is 'imagefolder:DIR', 'files:LIST', 'npy:FILE[,FILE]', 'random:...', 'serve:NAME' or a name from the daemon's configuration"
+_NO_WORKERS = "leave it out: there are no worker processes"
+# Arguments that only torch's loader has.
+_TORCHS_OWN = {
+    "collate_fn": "batches are images and labels; others come from a DataLoader of yours, by batchd.serve",
+    "generator": "give seed",
+    "in_order": "leave it out: batches come in order",
+    "multiprocessing_context": _NO_WORKERS,
+    "persistent_workers": _NO_WORKERS,
+    "pin_memory": "leave it out: device='cuda' has batches on the GPU, from pinned memory",
+    "pin_memory_device": "give device",
+    "prefetch_factor": "leave it out, or give n_slots",
+    "worker_init_fn": _NO_WORKERS,
+}
+
+
+def no_others(others, function):
+    """Refuses arguments that `function` does not have."""
+    if not others:
+        return
+    problems = []
+    for name in others:
+        close = difflib.get_close_matches(name, inspect.signature(function).parameters, 1)
+        advice = _TORCHS_OWN.get(name) or (f"did you mean {close[0]}?" if close else "help(batchd.DataLoader) has them all")
+        problems.append(f"no argument {name} ({advice})")
+    raise TypeError("batchd.DataLoader has " + ", ".join(problems))
+
+
+def dataset(value):
+    """What is to be loaded, as text."""
+    if isinstance(value, (str, bytes, os.PathLike)):
+        return os.fsdecode(value)
+    kind = type(value).__name__
+    if kind == "ImageFolder" and hasattr(value, "root"):
+        raise TypeError(f"dataset is an ImageFolder object: write 'imagefolder:{value.root}', and give its transform as transform")
+    raise TypeError(f"dataset must be a text, not {kind}: {_PLACES}. batchd.serve shares any other Dataset or DataLoader")
+
+
+def text(what, value):
+    """As bytes for C, or None."""
+    if value is None:
+        return None
+    if not isinstance(value, (str, bytes, os.PathLike)):
+        raise TypeError(f"{what} must be a text, not {value!r}")
+    encoded = os.fsencode(value)
+    if b"\0" in encoded:
+        raise ValueError(f"{what} has a NUL byte in it: {value!r}")
+    return encoded
+
+
+def choice(what, value, names):
+    """The number of one of these names, in any case."""
+    name = str(value)
+    for known in names:
+        if name.lower() == known.lower():
+            return names.index(known)
+    raise ValueError(f"{what} must be one of {', '.join(names)}, not {value!r}")
+
+
+def dtype_name(dtype):
+    """"float32" from that text, numpy.float32, numpy.dtype("float32") or torch.float32."""
+    if isinstance(dtype, str):
+        return dtype
+    name = str(dtype)
+    if name.startswith("torch."):
+        return name[6:]
+    return getattr(dtype, "name", None) or getattr(dtype, "__name__", name)
+
+
+def number(what, value, least=0, most=2**64 - 1):
+    """A whole number, whatever type it has."""
+    try:
+        n = int(value)
+    except (TypeError, ValueError, OverflowError):
+        raise TypeError(f"{what} must be a whole number, not {value!r}") from None
+    if n != value or not least <= n <= most:
+        raise ValueError(f"{what} must be a whole number from {least} to {most}, not {value!r}")
+    return n
+
+
+def milliseconds(what, value, least=0, most=2**32 - 1):
+    """Of seconds; infinity is as many as there can be."""
+    try:
+        if isinstance(value, (str, bytes)):
+            raise TypeError
+        ms = float(value) * 1000
+    except (TypeError, ValueError):
+        raise TypeError(f"{what} must be a number of seconds, not {value!r}") from None
+    if not ms >= least:  # nor NaN
+        raise ValueError(f"{what} must be a number of seconds from {least / 1000:g} on, not {value!r}")
+    return round(min(ms, most))

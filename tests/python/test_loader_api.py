@@ -13,6 +13,7 @@ import socket
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 import warnings
 
@@ -394,6 +395,30 @@ def test_dropped_loader_leaves_without_a_collector(daemon):
 def jobs():
     """Of all sessions that the daemon has."""
     return [s["job"] for s in batchd.status()["sessions"]]
+
+
+def test_threads_may_share_an_iteration(daemon):
+    """Whoever is next gets what is next; every sample comes once."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        it, seen, failures = iter(make("random:length=4000,shape=3,classes=1000000", arrays="numpy")), [], []
+
+        def take():
+            try:
+                for _, labels in it:
+                    seen.extend(labels.tolist())
+            except Exception as e:
+                failures.append(e)
+
+        threads = [threading.Thread(target=take) for _ in range(6)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert not failures and sorted(seen) == sorted(i for _, labels in make("random:length=4000,shape=3,classes=1000000", arrays="numpy") for i in labels.tolist())
 
 
 def test_dropping_tensors_returns_their_slots(daemon):

@@ -7,6 +7,7 @@ read by the C library.
 import ctypes
 import os
 import sys
+import threading
 import time
 import typing
 import warnings
@@ -200,7 +201,7 @@ class DataLoader:
     producer_timeout   seconds to wait for the producer of a served data set ("serve:NAME")
 
     Each iteration is an epoch; set_epoch(e) before it says which, otherwise they count up from 0. A new one ends the one before: two at a time need
-    two loaders. Images are views of memory on loan
+    two loaders. Threads may take batches of one iteration in turn; last_batch is the last one's. Images are views of memory on loan
     from the daemon, given back when the last tensor that looks at them is gone; who keeps as many as there are slots gets copies
     instead.
     Not picklable, and of no use in forked children: make a loader in the process that iterates over it.
@@ -212,6 +213,7 @@ class DataLoader:
                  arrays=None, autostart=True, progress=None, raw=False, policy=None, join=None, group_batch_size=None, on_stall="warn",
                  producer_timeout=60, sampler=None, **others):
         self._handle = None
+        self._turn = threading.RLock()  # of the threads that share an iterator; a signal's handler may come in between
         _check.no_others(others, DataLoader.__init__)
         if sampler is not None:
             if shuffle or batch_sampler is not None:
@@ -703,20 +705,21 @@ class _Epoch:
         if self._ended is not None:
             raise Error(f"this iteration is over before its epoch's end: {self._ended}")
         loader = self._loader
-        if loader._handle is None:
-            raise Error("this loader is closed")
-        if not self._begun:
-            self._begin()
-        code = self._fetch()
-        if loader._listener.events:
-            loader._tell(2)
-        if code == _lib.END:
-            self._done = True
-            loader._at = loader._at._replace(over=True)
-            if loader._served is not None and loader.last_batch is not None and loader.last_batch.epoch == self._at.epoch:
-                loader.last_batch.last = True  # which nobody knew when it came
-            raise StopIteration
-        return loader._give()
+        with loader._turn:
+            if loader._handle is None:
+                raise Error("this loader is closed")
+            if not self._begun:
+                self._begin()
+            code = self._fetch()
+            if loader._listener.events:
+                loader._tell(2)
+            if code == _lib.END:
+                self._done = True
+                loader._at = loader._at._replace(over=True)
+                if loader._served is not None and loader.last_batch is not None and loader.last_batch.epoch == self._at.epoch:
+                    loader.last_batch.last = True  # which nobody knew when it came
+                raise StopIteration
+            return loader._give()
 
     def _fetch(self):
         return self._loader._wait()

@@ -91,7 +91,8 @@ struct batchd_options {
 	                            * at the price of fresh page tables for every batch. Either way nobody else sees the writes. */
 	int autostart;             /* start a daemon for this user if none answers (default 1) */
 	/* Called during batchd_open while the daemon does something long, when a signal handler has run, and otherwise about once a second. phase "index",
-	 * "memory", or "" as long as nothing is known; total 0 when unknown. Non-zero gives up: BATCHD_E_CANCELLED. May be NULL. */
+	 * "memory", "daemon" or "producer" (nobody is there yet; seconds), or "" as long as nothing is known; total 0 when unknown. Non-zero gives up:
+	 * BATCHD_E_CANCELLED. May be NULL. */
 	int (*on_progress)(void *arg, const char *phase, uint64_t done, uint64_t total);
 	void *progress_arg;
 	const char *program;       /* for the log and `batchctl status`; NULL: this program's name */
@@ -171,7 +172,8 @@ struct batchd_batch {
 	int apart;                 /* share: made for this trainer, as most of the group is somewhere else */
 };
 
-/* Connects (starting a daemon if allowed), opens the data set, maps the slots. err: at least err_size bytes for one line of text; may be NULL. */
+/* Connects (starting a daemon if allowed), opens the data set, maps the slots. A daemon that is just being restarted is waited for, for 3 s and reconnect_ms at
+ * most; so is one that a socket was named for, if the socket's directory is there. err: at least err_size bytes for one line of text; may be NULL. */
 int batchd_open(const struct batchd_options *o, struct batchd_loader **out, char *err, size_t err_size);
 /* Batches on loan become invalid only when each is released; the memory stays mapped until then. NULL is allowed. */
 void batchd_close(struct batchd_loader *l);

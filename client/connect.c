@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/time.h>
 #include <time.h>
 #include <unistd.h>
@@ -121,6 +122,27 @@ static int find_daemon(struct connection *c, const char *address, bool autostart
 	c->own = true;
 	c->socket = start_daemon(c->address, f);
 	return c->socket < 0 ? f->code : 0;
+}
+
+/* A daemon takes its socket along when it stops, so that one which is not there is either on its way back or was never there; a misspelt directory tells the
+ * second. */
+bool connection_may_return(const char *address, int code)
+{
+	const char *given = address && *address ? address : secure_getenv(ADDRESS_VARIABLE);
+	char dir[ADDRESS_MAX_BYTES];
+	struct stat st;
+	char *slash;
+
+	if (code == BATCHD_E_LOST || code == BATCHD_E_SHUTDOWN)
+		return true;
+	if (code != BATCHD_E_CONNECT || !given || strlen(given) >= sizeof dir)
+		return false;
+	strcpy(dir, given);
+	slash = strrchr(dir, '/');
+	if (!slash)
+		return given[0] != '\0'; /* in the current directory */
+	slash[slash == dir] = '\0';
+	return stat(dir, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
 /* ---- packets ---- */

@@ -21,6 +21,9 @@ struct connection {
  * batchd code with f. */
 int connection_open(struct connection *c, const char *address, bool autostart, const char *program, struct fault *f);
 void connection_close(struct connection *c);
+/* Whether `code`, which opening with this address gave, may pass because the daemon is just being restarted: it was stopping, or went away, or nobody is
+ * at the address that was named, by the argument or the environment, though its directory is there. */
+bool connection_may_return(const char *address, int code);
 
 /* Only connects; for start.c. 0 or negative errno. */
 int connection_dial(const char *address);

@@ -2,6 +2,7 @@
 #include "loader.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +13,8 @@
 #include "source.h"
 
 enum { MAX_SLOTS = 65536, MAX_BATCH = 1 << 24 };
+/* How long a restart may take, for those who come in the middle of it; a misspelt name of a socket is told no sooner. */
+enum { RETURN_MS = 3000, RETURN_LOOK_MS = 50 };
 
 void batchd_options_init(struct batchd_options *o)
 {
@@ -351,14 +354,32 @@ int loader_open(const struct batchd_options *wanted, uint64_t born_ns, bool agai
 	return 0;
 }
 
+/* After a failure: false if that is final; else a moment later. */
+static bool waits_for_return(const struct batchd_options *o, int r, uint64_t began_ns, struct fault *f)
+{
+	uint64_t waited_ms = (loader_now_ns() - began_ns) / 1000000, most_ms = o->reconnect_ms < RETURN_MS ? o->reconnect_ms : RETURN_MS;
+
+	if (waited_ms >= most_ms || !connection_may_return(o->socket, r))
+		return false;
+	if (o->on_progress && o->on_progress(o->progress_arg, "daemon", waited_ms / 1000, most_ms / 1000)) {
+		fault_set(f, BATCHD_E_CANCELLED, "opening %s was cancelled", o->dataset);
+		return false;
+	}
+	poll(NULL, 0, RETURN_LOOK_MS);
+	return true;
+}
+
 int batchd_open(const struct batchd_options *given, struct batchd_loader **out, char *err, size_t err_size)
 {
 	struct batchd_options o;
+	uint64_t began = loader_now_ns();
 	struct fault f;
+	int r;
 
 	batchd_options_init(&o);
 	memcpy(&o, given, given->size_bytes < sizeof o ? given->size_bytes : sizeof o);
-	if (loader_open(&o, loader_now_ns(), false, out, &f) == 0)
-		return 0;
-	return fault_give(&f, err, err_size);
+	do
+		r = loader_open(&o, loader_now_ns(), false, out, &f);
+	while (r < 0 && waits_for_return(&o, r, began, &f));
+	return r == 0 ? 0 : fault_give(&f, err, err_size);
 }

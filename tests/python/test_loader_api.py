@@ -825,6 +825,46 @@ def indices_of_epoch(epoch):
     return indices_of(loader)
 
 
+def phases_of_opening(monkeypatch, at_daemon=lambda: None, **options):
+    """Opens a loader; what the library said meanwhile. at_daemon is called when nobody answers."""
+    from batchd import progress
+    phases = []
+
+    def on_progress(self, phase, done, total):
+        phases.append(phase)
+        if phase == b"daemon":
+            at_daemon()
+
+    monkeypatch.setattr(progress.Announcement, "on_progress", on_progress)
+    try:
+        make(**options).close()
+    except batchd.ConnectError as e:
+        return phases, e
+    return phases, None
+
+
+@pytest.mark.parametrize("end", ["stop", "kill"])
+def test_opening_waits_for_a_daemon_that_is_being_restarted(make_daemon, monkeypatch, end):
+    """Whether it took its socket along or left it behind, and also for one that a variable names; not where reconnect says so."""
+    daemon = make_daemon()
+    for options in ({"socket": daemon.socket}, {}):
+        getattr(daemon, end)()
+        phases, error = phases_of_opening(monkeypatch, reconnect=0, **options)
+        assert not phases and str(daemon.socket) in str(error)
+        phases, error = phases_of_opening(monkeypatch, at_daemon=daemon.start, **options)
+        assert phases.count(b"daemon") == 1 and error is None
+
+
+def test_opening_does_not_wait_for_what_was_never_there(tmp_path, monkeypatch, capsys):
+    """A socket in no directory fails at once; one in a directory after a moment, with a word about it."""
+    phases, error = phases_of_opening(monkeypatch, socket=tmp_path / "misspelt" / "socket")
+    assert not phases and "misspelt" in str(error)
+    monkeypatch.undo()
+    with pytest.raises(batchd.ConnectError, match="nobody"):
+        make(socket=tmp_path / "nobody")
+    assert f"no daemon answers at {tmp_path}/nobody yet; waiting for it, for 3 s at most" in capsys.readouterr().err
+
+
 def test_a_daemon_that_moved_is_found_by_the_rule(make_daemon):
     """Its own socket first, then wherever a new loader would look."""
     first = make_daemon()

@@ -88,19 +88,3 @@ def check_options(given):
     for name, is_given in given.items():
         if is_given:
             raise ValueError(f"{name} is the producer's business: give it to what batchd.serve is called with, and leave it out here")
-
-
-class Announcement:
-    """Says once, on standard error, that a producer is waited for."""
-
-    def __init__(self, name):
-        self._name = name
-        self._said = False
-
-    def on_progress(self, phase, done, total):
-        if phase != b"producer" or self._said or done < 1 or sys.stderr is None:
-            return
-        self._said = True
-        name = self._name[6:] if self._name.startswith("serve:") else self._name
-        sys.stderr.write(f"batchd: waiting for a producer named '{name}' (batchd.serve(..., name='{name}')), for {total} s at most\n")
-        sys.stderr.flush()

@@ -17,7 +17,7 @@ import numpy
 
 from . import _arrays, _check, _lib, _served, _transform, _watch
 from .errors import Error
-from .progress import Bar, Listener
+from .progress import Announcement, Bar, Listener
 
 _STALL = ("warn", "error", "ignore")
 _INT64 = numpy.dtype("int64")
@@ -195,7 +195,8 @@ class DataLoader:
                   the next batch that is waited for), or "ignore"
     incarnation   of the job; a higher one ends all sessions of a lower one. Default: TORCHELASTIC_RESTART_COUNT
     arrays        "torch" or "numpy"; None: torch if it is installed ($BATCHD_ARRAYS)
-    socket        of the daemon; None: $BATCHD_SOCKET, yours, the system's, or one is started for you (autostart)
+    socket        of the daemon, which is waited for if it is just being restarted; None: $BATCHD_SOCKET, yours, the system's, or one is started for
+                  you (autostart)
     progress      a bar on the terminal while the daemon indexes the data; None: if there is a terminal
     apply_exif    turn images upright by their EXIF orientation
     producer_timeout   seconds to wait for the producer of a served data set ("serve:NAME")
@@ -326,7 +327,7 @@ class DataLoader:
         handle, err = ctypes.c_void_p(), ctypes.create_string_buffer(4608)
         listener = self._listener = Listener()
         self._options.on_progress, self._options.on_event = listener.on_progress, listener.on_event
-        with Bar(self._progress, self._options.rank <= 0, _served.Announcement(self._spec)) as listener.bar:
+        with Bar(self._progress, self._options.rank <= 0, Announcement(self._spec, self._options.socket or os.environb.get(b"BATCHD_SOCKET"))) as listener.bar:
             code = _lib.open(ctypes.byref(self._options), ctypes.byref(handle), err, len(err))
         listener.bar = None
         if listener.interrupted is not None and code == _lib.OK:

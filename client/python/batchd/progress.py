@@ -1,4 +1,5 @@
-"""A bar on the terminal while the daemon prepares a data set, and a way out of the wait for Ctrl-C."""
+"""A bar on the terminal while the daemon prepares a data set, words about who is waited for, and a way out of the wait for Ctrl-C."""
+import os
 import shutil
 import sys
 import time
@@ -6,6 +7,7 @@ import time
 from . import _lib
 
 _FIRST_S, _EACH_S = 0.5, 0.1
+_WAITS = b"daemon", b"producer"  # phases without anything to draw
 
 
 class Listener:
@@ -63,7 +65,7 @@ class Bar:
     def show(self, phase, done, total):
         if self._listener is not None:
             self._listener.on_progress(phase, done, total)
-        if self._draws and phase not in (b"", b"producer") and time.monotonic() >= self._next:
+        if self._draws and phase and phase not in _WAITS and time.monotonic() >= self._next:
             self._next = time.monotonic() + _EACH_S
             self._draw(phase.decode("ascii", "replace"), done, total)
 
@@ -76,3 +78,21 @@ class Bar:
         sys.stderr.write("\r\x1b[K" + text)
         sys.stderr.flush()
         self._drawn = True
+
+
+class Announcement:
+    """Says on standard error, once each, that the daemon or a producer is waited for."""
+
+    def __init__(self, dataset, socket):
+        self._name = dataset[6:] if dataset.startswith("serve:") else dataset
+        self._at = f" at {os.fsdecode(socket)}" if socket else ""
+        self._said = set()
+
+    def on_progress(self, phase, done, total):
+        if phase not in _WAITS or phase in self._said or done < 1 or sys.stderr is None:
+            return
+        self._said.add(phase)
+        what = (f"no daemon answers{self._at} yet; waiting for it" if phase == b"daemon" else
+                f"waiting for a producer named '{self._name}' (batchd.serve(..., name='{self._name}'))")
+        sys.stderr.write(f"batchd: {what}, for {total} s at most\n")
+        sys.stderr.flush()

@@ -327,7 +327,7 @@ class DataLoader:
         handle, err = ctypes.c_void_p(), ctypes.create_string_buffer(4608)
         listener = self._listener = Listener()
         self._options.on_progress, self._options.on_event = listener.on_progress, listener.on_event
-        with Bar(self._progress, self._options.rank <= 0, Announcement(self._spec, self._options.socket or os.environb.get(b"BATCHD_SOCKET"))) as listener.bar:
+        with Bar(self._progress, self._options.rank <= 0, Announcement(self._spec, self._options.socket or os.environb.get(b"BATCHD_SOCKET"))) as listener.bar, listener:
             code = _lib.open(ctypes.byref(self._options), ctypes.byref(handle), err, len(err))
         listener.bar = None
         if listener.interrupted is not None and code == _lib.OK:

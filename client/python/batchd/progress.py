@@ -2,6 +2,7 @@
 import os
 import shutil
 import sys
+import threading
 import time
 
 from . import _lib
@@ -21,8 +22,30 @@ class Listener:
         self.on_progress = _lib.PROGRESS(self._progress)
         self.on_event = _lib.EVENT(self._event)
 
+    def __enter__(self):
+        """While the library opens something. A signal that came meanwhile has its handler run as a callback begins, before its `try`; what that raises,
+        KeyboardInterrupt above all, is nobody's to catch, and Python only tells this hook."""
+        self._hook = None
+        if threading.current_thread() is threading.main_thread():
+            self._hook, sys.unraisablehook = sys.unraisablehook, self._unraisable
+        return self
+
+    def __exit__(self, *exception):
+        if self._hook is not None:
+            sys.unraisablehook = self._hook
+
+    def _unraisable(self, info):
+        ours = threading.current_thread() is threading.main_thread() and (
+            info.object == self._progress or (info.object is None and "ctypes callback" in (info.err_msg or "")))
+        if ours:
+            self.interrupted = info.exc_value
+        else:
+            self._hook(info)
+
     def _progress(self, arg, phase, done, total):
         """What a signal's handler raises cannot pass through C, so it is kept for later."""
+        if self.interrupted is not None:
+            return 1
         try:
             if self.bar is not None:
                 self.bar.show(phase, done, total)

@@ -3,6 +3,7 @@ import os
 import pathlib
 import shutil
 import subprocess
+import sys
 
 import pytest
 
@@ -74,6 +75,21 @@ def test_example_trainer_compiles_with_the_installed_pkg_config_file(installed, 
     done = subprocess.run([program, f"imagefolder:{samples}"], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60,
                           env={**environment, "LD_LIBRARY_PATH": f"{prefix}/lib"})
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("way", ["path", "prefix"])
+def test_package_finds_a_library_in_a_prefix_of_its_own(build, installed, tmp_path, way):
+    # Proves that `make install PREFIX=~/.local`, or into a virtual environment, is enough for Python: by the daemon in $PATH, or as the environment's own.
+    package = tmp_path / "site/deep/er"  # as far from the tree's build/ as site-packages is
+    shutil.copytree(REPO / "client/python/batchd", package / "batchd")
+    prefix = installed / "opt/batchd"
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("BATCHD_") and k != "LD_LIBRARY_PATH"}
+    environment.update(PYTHONPATH=str(package), PATH=os.pathsep.join([str(prefix / "bin")] * (way == "path") + ["/usr/bin", "/bin"]), BATCHD_ARRAYS="numpy")
+    code = f"import sys; sys.prefix = {str(prefix)!r}; " if way == "prefix" else ""
+    code += "import batchd; print(next(line.split()[-1] for line in open('/proc/self/maps') if 'libbatchd' in line))"
+    done = subprocess.run([sys.executable, "-c", code], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, env=environment)
+    system = any(pathlib.Path(folder, "libbatchd.so.0").exists() for folder in ("/usr/local/lib", "/usr/lib"))
+    assert done.returncode == 0 and (system or done.stdout.strip() == str(prefix / "lib/libbatchd.so.0.1.0")), done.stdout + done.stderr
 
 
 def test_uninstall_removes_what_install_put_there(build, tmp_path):

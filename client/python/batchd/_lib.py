@@ -5,6 +5,8 @@ ctypes lets go of the interpreter's lock during every call, so a thread that wai
 import ctypes
 import os
 import pathlib
+import shutil
+import sys
 
 from . import errors
 
@@ -106,8 +108,10 @@ def _candidates():
     folders = [here]
     if os.environ.get("BATCHD_BUILD"):  # whoever works on batchd itself
         folders.append(pathlib.Path(os.environ["BATCHD_BUILD"]))
-    folders.append(here.parents[2] / "build")
-    return [str(f / SONAME) for f in folders if (f / SONAME).exists()] + [SONAME, "/usr/local/lib/" + SONAME]
+    folders += [here.parents[2] / "build", pathlib.Path(sys.prefix) / "lib"]
+    program = shutil.which("batchd")  # wherever PREFIX was
+    beside = [pathlib.Path(program).resolve().parents[1] / "lib"] if program else []
+    return [str(f / SONAME) for f in folders if (f / SONAME).exists()] + [SONAME] + [str(f / SONAME) for f in beside] + ["/usr/local/lib/" + SONAME]
 
 
 def _load():
@@ -117,8 +121,8 @@ def _load():
             return ctypes.CDLL(name)
         except OSError as e:
             problems.append(f"{name}: {e}")
-    raise ImportError(f"batchd needs its C library {SONAME}: build and install it (make && make install), "
-                      "or name it in $BATCHD_LIBRARY. Tried " + "; ".join(problems))
+    raise ImportError(f"batchd needs its C library {SONAME}: build and install it (make && make install); where that was done with a PREFIX of its own, have "
+                      "its bin in $PATH or name the library in $BATCHD_LIBRARY. Tried " + "; ".join(problems))
 
 
 _c = _load()

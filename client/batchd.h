@@ -101,7 +101,8 @@ struct batchd_options {
 	const char *device;
 	/* For how long a daemon that went away is waited for (default 30000; 0: not at all). Meanwhile batchd_next waits as it does for a batch, and
 	 * afterwards the next batch is the one that would have come anyway; batches on loan stay as they are. For the first sixth of
-	 * it the same socket is tried, then the rule above, autostart included. The same data must be there. */
+	 * it the same socket is tried, then the rule above, autostart included. The same data must be there. One that comes back only to go again
+	 * before a batch has come was away all the time. */
 	uint32_t reconnect_ms;
 	/* Called from within the loader's functions, in their thread. May be NULL. */
 	void (*on_event)(void *arg, int event, const char *text);

@@ -189,8 +189,11 @@ static int said_error(const Batchd__Wire__Error *e, struct fault *f)
 	const char *text = *e->text ? e->text : wire_code_name(e->code);
 
 	if (*e->field && !strstr(text, e->field))
-		return fault_set(f, code, "%s: %s", e->field, text);
-	return fault_set(f, code, "%s", text);
+		fault_set(f, code, "%s: %s", e->field, text);
+	else
+		fault_set(f, code, "%s", text);
+	f->told = true;
+	return code;
 }
 
 int connection_recv(struct connection *c, int flags, const Batchd__Wire__ServerMessage **msg, int *fds, struct fault *f)

@@ -2,12 +2,14 @@
 #ifndef BATCHD_CLIENT_ERROR_H
 #define BATCHD_CLIENT_ERROR_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 enum { FAULT_TEXT_BYTES = 4096 + 256 }; /* the wire's longest error text and what we put around it */
 
 struct fault {
-	int code; /* enum batchd_code; 0: nothing yet */
+	int code;  /* enum batchd_code; 0: nothing yet */
+	bool told; /* by the daemon; what it says of a GPU is of its own use of it */
 	char text[FAULT_TEXT_BYTES];
 };
 

@@ -54,8 +54,10 @@ struct pending {
 /* A daemon that went away. */
 struct absence {
 	bool lost;             /* it has; the connection is closed */
+	bool barren;           /* it came back, and no batch has come since */
 	struct fault why;
 	uint64_t since_ns, next_try_ns;
+	uint64_t before_ns;    /* how long it was away before, all the times since the last batch */
 	unsigned n_tries;
 };
 

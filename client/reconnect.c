@@ -60,8 +60,14 @@ bool loader_is_lost(struct batchd_loader *l, int r)
 	if (!gone || !l->options.reconnect_ms || l->closed)
 		return false;
 	if (!a->lost) {
-		*a = (struct absence){ .lost = true, .why = l->fault, .since_ns = loader_now_ns() };
-		wait_before_next_try(a, a->since_ns);
+		uint64_t now = loader_now_ns();
+
+		/* Who comes back only to go again gets no shorter pauses, and no longer patience, for that. */
+		if (a->barren && a->before_ns >= (uint64_t)l->options.reconnect_ms * 1000000)
+			return false;
+		*a = (struct absence){ .lost = true, .why = l->fault, .since_ns = now, .before_ns = a->barren ? a->before_ns : 0,
+				       .n_tries = a->barren ? a->n_tries : 0 };
+		wait_before_next_try(a, now);
 		if (!waits_for_us(l, r)) {
 			pthread_mutex_lock(&l->lock);
 			connection_close(&l->connection);
@@ -160,10 +166,10 @@ static int try_once(struct batchd_loader *l, uint64_t waited_ms, struct fault *f
 	return r;
 }
 
-/* Memory may be short for a moment only, and then a training need not end. */
-static bool is_worth_another_try(int r)
+/* Memory may be short for a moment only, and then a training need not end; and a daemon whose GPU fails makes room for another. */
+static bool is_worth_another_try(const struct fault *f)
 {
-	return r == BATCHD_E_CONNECT || r == BATCHD_E_LOST || r == BATCHD_E_SHUTDOWN || r == BATCHD_E_NOMEM;
+	return f->code == BATCHD_E_CONNECT || f->code == BATCHD_E_LOST || f->code == BATCHD_E_SHUTDOWN || f->code == BATCHD_E_NOMEM || (f->code == BATCHD_E_GPU && f->told);
 }
 
 static void say_back(struct batchd_loader *l, uint64_t waited_ms)
@@ -172,6 +178,8 @@ static void say_back(struct batchd_loader *l, uint64_t waited_ms)
 
 	fault_set(&text, 0, "%.2000s; it is back after %.1f s, and this loader goes on where it was", l->absence.why.text, (double)waited_ms / 1000);
 	l->absence.lost = false;
+	l->absence.barren = true;
+	l->absence.before_ns += waited_ms * 1000000;
 	l->fault.code = 0;
 	loader_event(l, BATCHD_EVENT_BACK, text.text);
 }
@@ -181,7 +189,7 @@ static int attempt(struct batchd_loader *l)
 {
 	struct absence *a = &l->absence;
 	struct fault f;
-	uint64_t now = loader_now_ns(), waited_ms = (now - a->since_ns) / 1000000;
+	uint64_t now = loader_now_ns(), waited_ms = (now - a->since_ns + a->before_ns) / 1000000;
 	int r = try_once(l, waited_ms, &f);
 
 	l->fault.code = 0;
@@ -193,11 +201,11 @@ static int attempt(struct batchd_loader *l)
 		fault_set(&l->fault, 0, "%s", f.text);
 		return r;
 	}
-	if (is_worth_another_try(r) && waited_ms < l->options.reconnect_ms) {
+	if (is_worth_another_try(&f) && waited_ms < l->options.reconnect_ms) {
 		wait_before_next_try(a, loader_now_ns());
 		return BATCHD_AGAIN;
 	}
-	if (is_worth_another_try(r))
+	if (is_worth_another_try(&f))
 		return fault_set(&l->fault, BATCHD_E_LOST, "%.2000s; it did not come back within %.1f s: %.2000s", a->why.text, (double)waited_ms / 1000,
 				 f.text);
 	return fault_set(&l->fault, r, "%s", f.text);

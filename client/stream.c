@@ -404,6 +404,8 @@ int stream_next(struct batchd_loader *l, struct batchd_batch *b, int timeout_ms,
 			return r;
 		r = next_here(l, b, began, time_left(called, timeout_ms));
 	} while (loader_is_lost(l, r));
+	if (r == BATCHD_OK || r == BATCHD_END)
+		l->absence.barren = false;
 	return r;
 }
 

@@ -8,14 +8,17 @@ import os
 import pathlib
 import random
 import resource
+import select
 import shutil
 import signal
 import socket
 import subprocess
 import tempfile
 import textwrap
+import threading
 import time
 
+import batchd
 import pytest
 
 from conftest import BUILD
@@ -152,6 +155,55 @@ def test_a_daemon_killed_ten_times_costs_two_ranks_nothing(make_daemon, samples)
         assert trainer.finish() == []
         assert [i for b in said[rank] for i in b["indices"]] == torch_order(96, 2, rank, 8, 0)
         assert rows_of(said[rank]) == alone[rank]
+
+
+class Fickle(threading.Thread):
+    """Stands between a trainer and its daemon, and hangs up on the trainer's first word after it has been let in: n_let_go times, then no more."""
+
+    def __init__(self, path, daemon, n_let_go):
+        super().__init__(daemon=True)
+        self.daemon_socket, self.n_let_go, self.n_heard = str(daemon.socket), n_let_go, 0
+        self.door = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.door.bind(str(path))
+        self.door.listen(64)
+        self.start()
+
+    def run(self):
+        while True:
+            trainer, _ = self.door.accept()
+            threading.Thread(target=self.pass_on, args=(trainer,), daemon=True).start()
+
+    def pass_on(self, trainer):
+        opened = False
+        with trainer, socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as d:
+            d.connect(self.daemon_socket)
+            while True:
+                for s in select.select([trainer, d], [], [])[0]:
+                    bytes_, fds, _, _ = socket.recv_fds(s, 1 << 17, 8)
+                    if not bytes_:
+                        return
+                    if s is trainer and opened and self.n_heard < self.n_let_go:
+                        self.n_heard += 1
+                        return
+                    opened |= s is d and bool(fds)
+                    socket.send_fds(d if s is trainer else trainer, [bytes_], fds)
+                    for fd in fds:
+                        os.close(fd)
+
+
+def test_a_daemon_that_comes_back_only_to_go_again(daemon, tmp_path):
+    """It lets its trainer in and is gone before the first batch, each time: that is being away. The trainer tries with pauses, for as long as it has patience, and then
+    says so; and when there are batches again in time, nothing was lost."""
+    options = dict(batch_size=4, arrays="numpy", autostart=False, socket=str(tmp_path / "fickle"), shuffle=False)
+    fickle = Fickle(tmp_path / "fickle", daemon, 200)
+    with batchd.DataLoader("random:length=40,shape=3", job="patience", reconnect=1.5, **options) as loader:
+        with pytest.raises(ConnectionError, match="went away"):
+            next(iter(loader))
+    assert 2 <= fickle.n_heard < 20, fickle.n_heard
+    fickle.n_let_go = fickle.n_heard + 3
+    with pytest.warns(RuntimeWarning), batchd.DataLoader("random:length=40,shape=3", job="luck", reconnect=60, **options) as loader:
+        assert sum(len(labels) for _, labels in loader) == 40
+    assert fickle.n_heard == fickle.n_let_go
 
 
 def test_a_stopped_trainer_keeps_what_it_holds_and_holds_up_nobody(daemon, samples):

@@ -122,7 +122,7 @@ START_TEST(test_errors_have_names_and_the_fatal_ones_are_known)
 	/* Names need no driver; a full GPU is no reason to restart, an illegal address is. */
 	ck_assert_str_eq(cuda_error_name(NULL, 2), "CUDA_ERROR_OUT_OF_MEMORY");
 	ck_assert_str_eq(cuda_error_name(NULL, 0), "CUDA_SUCCESS");
-	ck_assert_str_eq(cuda_error_name(NULL, 123456), "an unknown CUDA error");
+	ck_assert_str_eq(cuda_error_name(NULL, 123456), "CUDA error 123456");
 	ck_assert(cuda_error_sticky(CUDA_ILLEGAL_ADDRESS) && cuda_error_sticky(CUDA_LAUNCH_FAILED) && cuda_error_sticky(CUDA_ECC_UNCORRECTABLE));
 	ck_assert(!cuda_error_sticky(CUDA_OK) && !cuda_error_sticky(CUDA_OUT_OF_MEMORY) && !cuda_error_sticky(CUDA_NOT_READY) &&
 		  !cuda_error_sticky(123456));

@@ -486,7 +486,7 @@ static int release_behind(struct batchd_loader *l, struct device_lease *lease, s
 	if (r != CUDA_OK) {
 		if (cuda_error_sticky(r))
 			d->lost = r;
-		gpu_fault(&d->gpu, r, f, "batchd_cuda_release cannot note what the stream still does with the batch");
+		gpu_fault_on_stream(&d->gpu, r, f, "batchd_cuda_release cannot note what the stream still does with the batch");
 		return f->code = BATCHD_E_GPU;
 	}
 	lease->n_lent--;

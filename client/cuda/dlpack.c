@@ -174,7 +174,7 @@ int batchd_cuda_add_stream(struct batchd_loader *l, uint32_t slot, uint64_t gene
 	owner = delivery_owner(l, generation);
 	r = add_stream(owner, slot, generation, stream);
 	if (r > 0) {
-		gpu_fault(&owner->delivery->gpu, r, &f, "batchd_cuda_add_stream cannot note the stream");
+		gpu_fault_on_stream(&owner->delivery->gpu, r, &f, "batchd_cuda_add_stream cannot note the stream");
 		f.code = r == CUDA_INVALID_VALUE ? BATCHD_E_INVALID : BATCHD_E_GPU;
 	} else if (r < 0) {
 		fault_set(&f, BATCHD_E_INVALID, "batchd_cuda_add_stream: %s", r == NO_BATCH ? "this batch is no longer on loan" :

@@ -23,7 +23,7 @@ static int misuse(struct batchd_loader *l, const char *text)
 /* A CUDA result as the caller's outcome. What is fatal stays so. */
 static int outcome(struct batchd_loader *l, int result, const char *what)
 {
-	int r = gpu_fault(&l->delivery->gpu, result, &l->fault, what);
+	int r = gpu_fault_on_stream(&l->delivery->gpu, result, &l->fault, what);
 
 	if (!cuda_error_sticky(result))
 		l->fault.code = 0;

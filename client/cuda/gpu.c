@@ -43,15 +43,25 @@ const struct cuda_driver *gpu_driver(struct fault *f)
 	return NULL;
 }
 
-int gpu_fault(const struct gpu *g, int result, struct fault *f, const char *what)
+static int set_fault(const struct gpu *g, int result, struct fault *f, const char *what, bool of_stream)
 {
 	int code = result == CUDA_OUT_OF_MEMORY ? BATCHD_E_NOMEM : result == CUDA_INVALID_VALUE || result == CUDA_INVALID_HANDLE ||
 		   result == CUDA_INVALID_CONTEXT ? BATCHD_E_INVALID : BATCHD_E_GPU;
 
 	if (result == CUDA_OK)
 		return 0;
-	return fault_set(f, code, "%s: %s on %s%s", what, cuda_error_name(g->driver, result), g->name,
-			 cuda_error_sticky(result) ? "; this process can use the GPU no more" : "");
+	return fault_set(f, code, "%s: %s on %s; %s", what, cuda_error_name(g->driver, result), g->name, of_stream && code == BATCHD_E_INVALID ?
+			 "is the stream one of this GPU's primary context, and still there? `batchctl doctor` tries the GPU" : cuda_error_advice(result));
+}
+
+int gpu_fault(const struct gpu *g, int result, struct fault *f, const char *what)
+{
+	return set_fault(g, result, f, what, false);
+}
+
+int gpu_fault_on_stream(const struct gpu *g, int result, struct fault *f, const char *what)
+{
+	return set_fault(g, result, f, what, true);
 }
 
 /* ---- which one ---- */
@@ -121,27 +131,28 @@ static int look_for(const struct gpu *g, enum cuda_device_attribute a, int *valu
 }
 
 /* In exclusive mode the GPU is another process's, in prohibited mode nobody's; the driver says "unavailable", or that it does not know. */
-static const char *mode_note(const struct gpu *g)
+static const char *advice(const struct gpu *g, int result)
 {
 	int mode = CUDA_COMPUTE_DEFAULT;
 
 	if (look_for(g, CUDA_DEVICE_COMPUTE_MODE, &mode) != CUDA_OK || mode == CUDA_COMPUTE_DEFAULT)
-		return "";
-	return mode == CUDA_COMPUTE_PROHIBITED ? "; its compute mode is PROHIBITED (nvidia-smi -c DEFAULT changes it)" :
-	       "; its compute mode is EXCLUSIVE_PROCESS, so one process has it at a time (nvidia-smi -c DEFAULT changes it)";
+		return cuda_error_advice(result);
+	return mode == CUDA_COMPUTE_PROHIBITED ? "its compute mode is PROHIBITED (nvidia-smi -c DEFAULT changes it)" :
+	       "its compute mode is EXCLUSIVE_PROCESS, so one process has it at a time (nvidia-smi -c DEFAULT changes it)";
 }
 
 int gpu_open(struct gpu *g, const char *wanted, struct fault *f)
 {
 	const struct cuda_driver *driver = gpu_driver(f);
 	int n_devices = 0, ordinal, r, read_only = 0;
+	const char *call;
 
 	*g = (struct gpu){ 0 };
 	if (!driver)
 		return f->code;
 	r = driver->device_get_count(&n_devices);
 	if (r != CUDA_OK)
-		return fault_set(f, BATCHD_E_GPU, "cannot list this process's GPUs: %s", cuda_error_name(driver, r));
+		return fault_set(f, BATCHD_E_GPU, "cannot list this process's GPUs: cuDeviceGetCount says %s; %s", cuda_error_name(driver, r), cuda_error_advice(r));
 	if (n_devices < 1)
 		return fault_set(f, BATCHD_E_GPU, "this process sees no GPU (is CUDA_VISIBLE_DEVICES empty?)");
 	ordinal = choose(driver, wanted, n_devices, f);
@@ -150,19 +161,15 @@ int gpu_open(struct gpu *g, const char *wanted, struct fault *f)
 	g->driver = driver;
 	g->ordinal = ordinal;
 	snprintf(g->name, sizeof g->name, "cuda:%d", ordinal);
-	r = driver->device_get(&g->device, ordinal);
-	if (r == CUDA_OK)
-		r = driver->device_get_uuid(&g->uuid, g->device);
-	if (r == CUDA_OK)
-		r = driver->driver_get_version(&g->driver_version);
-	if (r == CUDA_OK)
-		r = look_for(g, CUDA_DEVICE_READ_ONLY_HOST_REGISTER_SUPPORTED, &read_only);
-	if (r == CUDA_OK)
-		r = driver->primary_ctx_retain(&g->context, g->device);
-	if (r != CUDA_OK) {
+#define STEP(name, ...) (call = name, r = (__VA_ARGS__))
+	if (STEP("cuDeviceGet", driver->device_get(&g->device, ordinal)) || STEP("cuDeviceGetUuid", driver->device_get_uuid(&g->uuid, g->device)) ||
+	    STEP("cuDriverGetVersion", driver->driver_get_version(&g->driver_version)) ||
+	    STEP("cuDeviceGetAttribute", look_for(g, CUDA_DEVICE_READ_ONLY_HOST_REGISTER_SUPPORTED, &read_only)) ||
+	    STEP("cuDevicePrimaryCtxRetain", driver->primary_ctx_retain(&g->context, g->device))) {
 		g->context = NULL;
-		return fault_set(f, BATCHD_E_GPU, "cannot use %s: %s%s", g->name, cuda_error_name(driver, r), mode_note(g));
+		return fault_set(f, BATCHD_E_GPU, "cannot use %s: %s says %s; %s", g->name, call, cuda_error_name(driver, r), advice(g, r));
 	}
+#undef STEP
 	g->registers_read_only = read_only != 0;
 	return 0;
 }

@@ -34,7 +34,9 @@ struct gpu_visit {
 int gpu_enter(const struct gpu *g, struct gpu_visit *v); /* a CUDA result */
 void gpu_leave(const struct gpu *g, const struct gpu_visit *v);
 
-/* Turns a CUDA result into a batchd code with a line of text: "<what>: CUDA_ERROR_...". 0 stays 0. */
+/* Turns a CUDA result into a batchd code with a line of text: "<what>: CUDA_ERROR_... on cuda:0; <what to do>". 0 stays 0. */
 int gpu_fault(const struct gpu *g, int result, struct fault *f, const char *what);
+/* The same for what was done with a stream of the caller's, which may be to blame. */
+int gpu_fault_on_stream(const struct gpu *g, int result, struct fault *f, const char *what);
 
 #endif

@@ -88,6 +88,7 @@ const char *cuda_init_meaning(int result, const char **advice)
 
 const char *cuda_error_name(const struct cuda_driver *driver, int result)
 {
+	static _Thread_local char unknown[32];
 	const char *name = NULL;
 
 	for (size_t i = 0; i < sizeof results / sizeof *results; i++)
@@ -95,7 +96,15 @@ const char *cuda_error_name(const struct cuda_driver *driver, int result)
 			return results[i].name;
 	if (driver && driver->get_error_name && driver->get_error_name(result, &name) == CUDA_OK && name)
 		return name;
-	return "an unknown CUDA error";
+	snprintf(unknown, sizeof unknown, "CUDA error %d", result);
+	return unknown;
+}
+
+const char *cuda_error_advice(int result)
+{
+	if (cuda_error_sticky(result))
+		return "this process can use the GPU no more: start it anew";
+	return result == CUDA_OUT_OF_MEMORY ? "nvidia-smi says who has its memory" : "`batchctl doctor`, nvidia-smi and dmesg may say more";
 }
 
 bool cuda_error_sticky(int result)

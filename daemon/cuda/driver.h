@@ -216,8 +216,11 @@ int cuda_driver_load(struct cuda_driver *driver, char *why, size_t n_bytes);
 /* What it means that cuInit gave this result, in words for a person, and in advice what may be done about it; both static, never NULL. */
 const char *cuda_init_meaning(int result, const char **advice);
 
-/* "CUDA_ERROR_OUT_OF_MEMORY" and the like; static. driver: asked for what is not in the list above, may be NULL. */
+/* "CUDA_ERROR_OUT_OF_MEMORY" and the like; static. driver: asked for what is not in the list above, may be NULL. What nobody knows is "CUDA error 987", in memory of the calling
+ * thread that the next such call overwrites. */
 const char *cuda_error_name(const struct cuda_driver *driver, int result);
+/* What somebody may do about a call that said so; static. */
+const char *cuda_error_advice(int result);
 /* Whether the result means that this process can use the GPU no more. */
 bool cuda_error_sticky(int result);
 

@@ -18,7 +18,7 @@
 #define MIB (UINT64_C(1) << 20)
 #define SLAB_ALIGN (2 * MIB)                /* smaller allocations share a block, which the handle would expose whole */
 #define MOST_REGISTERED (UINT64_C(1) << 30) /* at once; the driver pins a piece in one go */
-enum { AUTO_MEMORY_PERCENT = 10 };
+enum { AUTO_MEMORY_PERCENT = 10, MOST_SPOILT = 2, SPOILT_S = 60 };
 
 static uint64_t now_ns(void)
 {
@@ -95,7 +95,9 @@ static int find_driver(struct gpu *gpu, struct gpu_slab_work *sw)
 		r = g->driver.init(0);
 		if (r)
 			explain_init(&g->driver, r, why, sizeof(why));
-		else if (g->driver.driver_get_version(&version) || version < CUDA_LEAST_DRIVER)
+		else if ((r = g->driver.driver_get_version(&version)))
+			snprintf(why, sizeof(why), "the NVIDIA driver does not say what it is: %s in cuDriverGetVersion", cuda_error_name(&g->driver, r));
+		else if (version < CUDA_LEAST_DRIVER)
 			r = -1, snprintf(why, sizeof(why), "the NVIDIA driver is too old (CUDA %d.%d; 11.4 is needed)", version / 1000, version % 1000 / 10);
 		g->driver_found = r == 0;
 	}
@@ -114,18 +116,21 @@ static int find_device(struct gpu *gpu, struct gpu_slab_work *sw)
 {
 	const struct cuda_driver *d = &gpu->all->driver;
 	char text[GPU_UUID_TEXT_BYTES];
-	int n = 0;
+	int n = 0, unknown = 0;
 	if (failed(gpu, d->device_get_count(&n), "cuDeviceGetCount"))
 		return refuse_failed(gpu, sw, "the daemon cannot list its GPUs");
 	for (int i = 0; i < n; i++) {
 		struct cuda_uuid uuid;
 		cuda_device device;
-		if (d->device_get(&device, i) == CUDA_OK && d->device_get_uuid(&uuid, device) == CUDA_OK &&
-		    !memcmp(uuid.bytes, gpu->uuid.bytes, sizeof(uuid.bytes))) {
+		if (failed(gpu, d->device_get(&device, i), "cuDeviceGet") || failed(gpu, d->device_get_uuid(&uuid, device), "cuDeviceGetUuid")) {
+			unknown++;
+		} else if (!memcmp(uuid.bytes, gpu->uuid.bytes, sizeof(uuid.bytes))) {
 			gpu->own.device = device;
 			return 0;
 		}
 	}
+	if (unknown)
+		return refuse_failed(gpu, sw, "the daemon cannot look at its GPUs");
 	gpu_uuid_format(gpu->uuid.bytes, text);
 	return refuse(sw, "the daemon sees no %s among its %d GPUs (CUDA_VISIBLE_DEVICES, the container or the service may hide it, or it is part of a GPU)", text, n);
 }
@@ -412,11 +417,35 @@ static int open_in_context(struct gpu *gpu, struct gpu_slab_work *sw)
 	return r;
 }
 
+static bool was_spoilt_lately(const struct gpu *gpu)
+{
+	return gpu->own.n_spoilt && now_ns() - gpu->own.spoilt_ns < SPOILT_S * UINT64_C(1000000000);
+}
+
+/* Who is told that a copy has failed opens again. That may help once; where copies fail time after time trainers get on better by themselves. */
+static int check_spoilt(struct gpu *gpu, struct gpu_slab_work *sw)
+{
+	if (gpu->own.n_spoilt < MOST_SPOILT || !was_spoilt_lately(gpu))
+		return 0;
+	return refuse(sw, "the daemon's copies to %s fail (%s); it tries again in a minute", gpu->stats.name, gpu->stats.last_error);
+}
+
+static void note_spoilt(struct gpu *gpu, struct gpu_slab_work *sw)
+{
+	if (sw->spoilt)
+		return;
+	gpu->own.n_spoilt = was_spoilt_lately(gpu) ? gpu->own.n_spoilt + 1 : 1;
+	gpu->own.spoilt_ns = now_ns();
+	sw->spoilt = true;
+}
+
 static int open_slab(struct gpu *gpu, struct gpu_slab_work *sw)
 {
 	if (gpu->own.lost)
 		return refuse_failed(gpu, sw, "");
-	int r = find_driver(gpu, sw);
+	int r = check_spoilt(gpu, sw);
+	if (r == 0)
+		r = find_driver(gpu, sw);
 	if (r == 0)
 		r = find_device(gpu, sw);
 	if (r == 0)
@@ -521,6 +550,8 @@ static void land_oldest(struct gpu *gpu, int result)
 	gpu->own.oldest = (gpu->own.oldest + 1) % GPU_IN_FLIGHT;
 	gpu->own.n_flying--;
 	gpu->own.events[gpu->own.n_events++] = copy->event;
+	if (result)
+		note_spoilt(gpu, slab_work_of(copy->work.slab));
 	if (result == 0 && copy->n_parts)
 		count_copy(gpu, copy);
 	finish(gpu, &copy->work, result);
@@ -548,6 +579,7 @@ static void take_off(struct gpu *gpu, struct gpu_copy *copy)
 {
 	int r = start_copy(gpu, copy);
 	if (r) {
+		note_spoilt(gpu, slab_work_of(copy->work.slab));
 		finish(gpu, &copy->work, r);
 		return;
 	}

@@ -33,6 +33,7 @@ struct gpu_slab_work {
 	struct gpu_host *host;
 	struct gpu_slab_work *next;    /* in host->waiting */
 	bool pin;                      /* opening: register the host slab, too */
+	bool spoilt;                   /* a copy has failed; the GPU thread's */
 	void (*on_closed)(void *arg, bool lost);
 	void *closed_arg;
 	char why[GPU_REASON_BYTES];    /* the GPU thread's until the work is done */
@@ -65,6 +66,8 @@ struct gpu {
 		struct gpu_copy *flying[GPU_IN_FLIGHT];   /* a ring; oldest at `oldest` */
 		unsigned oldest, n_flying;
 		unsigned n_uses;              /* slabs and pinned hosts that need the context */
+		unsigned n_spoilt;            /* slabs on which a copy has failed, each within a minute of the one before */
+		uint64_t spoilt_ns;           /* when the last was */
 		uint64_t slab_bytes, budget_bytes;
 		bool lost;
 		bool keeps;                   /* memory that others have open: the context, which it would go with, stays until the process ends */

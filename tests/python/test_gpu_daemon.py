@@ -182,6 +182,8 @@ def test_a_stopped_trainer_keeps_its_memory_on_the_gpu(gpu_daemon, double, batch
     ({"FAKECUDA_VERSION": "12040"}, [], "version 12.4"),
     ({}, ["--gpu-memory", "off"], "gpu_memory is off"),
     ({}, ["--gpu-memory", "2MiB"], "no room on Driver Double"),
+    ({"FAKECUDA_FAIL": "cuDeviceGetUuid:*=2"}, [], "cannot look at its GPUs: CUDA_ERROR_OUT_OF_MEMORY in cuDeviceGetUuid"),
+    ({"FAKECUDA_FAIL": "cuDriverGetVersion:*=987"}, [], "CUDA error 987 in cuDriverGetVersion"),
 ])
 def test_without_ipc_the_trainer_is_told_and_copies_itself(gpu_daemon, double, batchctl, env, args, says):
     """Whatever the daemon lacks: the same bytes, the reason once to the trainer, and in the status."""
@@ -217,7 +219,7 @@ def test_a_gpu_that_nobody_may_use(gpu_daemon, double):
     gpu_daemon()
     trainer = start(5, env={"FAKECUDA_PERSONALITY": "prohibited"})
     output = finish(trainer, exit_code=3)
-    assert "cannot use cuda:0: CUDA_ERROR_UNKNOWN; its compute mode is PROHIBITED" in output[-1], output
+    assert "cannot use cuda:0: cuDevicePrimaryCtxRetain says CUDA_ERROR_UNKNOWN; its compute mode is PROHIBITED" in output[-1], output
 
 
 def test_a_build_without_cuda_says_so(double, make_daemon, tmp_path):
@@ -293,6 +295,40 @@ def test_trainers_wait_for_the_next_daemon_when_the_gpu_is_lost(gpu_daemon, doub
     lost = [line for line in output if line.startswith("lost: ")]
     assert len(lost) == 1 and "CUDA_ERROR_ILLEGAL_ADDRESS" in lost[0], output
     assert [line for line in output if line.startswith("back: ") and "CUDA_ERROR_ILLEGAL_ADDRESS" in line] and output[-1] == "300 batches, ipc, "
+
+
+def test_copies_that_fail_time_after_time(gpu_daemon, double, batchctl):
+    """The first that fails is tried once more; then the trainer gets its batches without the daemon's GPU, and so does whoever comes."""
+    gpu_daemon(env={"FAKECUDA_FAIL": "cuMemcpyHtoDAsync:*=2"})
+    output = finish(start(60, "--reconnect-ms", 60000))
+    lost = [line for line in output if line.startswith("lost: ")]
+    assert len(lost) == 2 and all("CUDA_ERROR_OUT_OF_MEMORY in cuMemcpyHtoDAsync; open again" in line for line in lost), output
+    assert output[-1].startswith("60 batches, "), output
+    last = finish(start(20))[-1]
+    assert last.startswith("20 batches, copy, the daemon's copies to Driver Double 0 fail (CUDA_ERROR_OUT_OF_MEMORY in cuMemcpyHtoDAsync)"), last
+    assert not double.violations()
+
+
+def test_daemons_that_lose_the_gpu_again_and_again(gpu_daemon, double):
+    """Each one comes back and breaks before the first batch: for as long as the trainer would wait for one daemon, with pauses, and then it has the reason."""
+    daemon = gpu_daemon(env={"FAKECUDA_FAIL": "run:1=700"})
+    trainer = start(100000, "--reconnect-ms", 1500)
+    n = 1
+    while trainer.poll() is None and n < 40:
+        if daemon.process.poll() is not None:
+            assert daemon.process.returncode == 75
+            env = dict(os.environ, FAKECUDA_FAIL="run:1=700", FAKECUDA_ALLOW_THREADS="batchd-gpu")
+            with open(daemon.log, "ab") as log:
+                daemon.process = subprocess.Popen(daemon.argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=env)
+            n += 1
+        time.sleep(0.01)
+    if n == 40:
+        trainer.kill()
+    output = finish(trainer, exit_code=3 if n < 40 else -signal.SIGKILL)
+    assert 2 <= n < 40, output
+    assert "CUDA_ERROR_ILLEGAL_ADDRESS" in output[-1], output
+    daemon.kill()
+    daemon.start()
 
 
 def test_sigterm_at_the_very_end_of_a_lost_gpu_changes_nothing(gpu_daemon, double):

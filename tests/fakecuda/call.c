@@ -72,15 +72,23 @@ CUresult call_end(struct call *c, CUresult result)
 	return result;
 }
 
-/* Errors after which the process must end, as the driver's documentation says ("must be terminated and relaunched"), stay with the context. */
-void sticky(CUcontext ctx, CUresult error)
+/* After these the process must end, as the driver's documentation says ("must be terminated and relaunched"). */
+bool error_is_fatal(CUresult error)
 {
 	static const CUresult fatal[] = { CUDA_ERROR_ECC_UNCORRECTABLE, 220, 226, CUDA_ERROR_ILLEGAL_ADDRESS, CUDA_ERROR_LAUNCH_TIMEOUT, 710,
 					  CUDA_ERROR_HARDWARE_STACK_ERROR, 715, 716, 717, 718, CUDA_ERROR_LAUNCH_FAILED, 721 };
 
 	for (size_t i = 0; i < sizeof fatal / sizeof *fatal; i++)
-		if (ctx && !ctx->lost && error == fatal[i]) {
-			ctx->lost = error;
-			pthread_cond_broadcast(&fake.changed);
-		}
+		if (error == fatal[i])
+			return true;
+	return false;
+}
+
+/* They stay with the context. */
+void sticky(CUcontext ctx, CUresult error)
+{
+	if (!ctx || ctx->lost || !error_is_fatal(error))
+		return;
+	ctx->lost = error;
+	pthread_cond_broadcast(&fake.changed);
 }

@@ -204,7 +204,7 @@ struct settings {
 	uint64_t pidns;
 	uint32_t euid;
 	const char *dir, *report;
-	bool abort_on_violation, quiet;
+	bool abort_on_violation, quiet, gated;
 };
 extern struct settings settings;
 void settings_read(void);
@@ -213,6 +213,7 @@ CUresult inject(const char *name);
 void inject_latency(const char *name);
 uint64_t random_next(uint64_t *state);
 bool thread_forbidden(void);
+bool gate_closed(void); /* this thread's calls neither fail to order nor are they counted */
 
 /* ---- report.c ---- */
 
@@ -265,6 +266,7 @@ void record_unref(struct record *r);
 bool record_done(const struct op *op);         /* for OP_WAIT: is what it waits for complete? */
 void launch_run(struct launch *l, CUcontext ctx);
 void sticky(CUcontext ctx, CUresult error);
+bool error_is_fatal(CUresult error);
 extern _Thread_local CUcontext running_context; /* of a stream's thread while it runs an operation */
 
 #endif

@@ -22,6 +22,10 @@ unsigned fakecuda_alive(void);
 /* The text of the last violation, "" if there was none. Static; overwritten by the next. */
 const char *fakecuda_last_violation(void);
 
+/* With $FAKECUDA_GATED only what this thread calls between true and false can fail to order, and is counted: a program can have what a library calls in it fail, but not
+ * what it calls itself. Operations of streams are not asked. */
+void fakecuda_gate(bool open);
+
 /* While held, streams finish the operation they run and begin no other. Nests not. */
 void fakecuda_hold_streams(bool hold);
 

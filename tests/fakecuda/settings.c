@@ -30,7 +30,7 @@ static pthread_mutex_t rules_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static const char *forbidden_names, *allowed_names, *control_path;
 static struct timespec control_time;
-static _Thread_local bool forbidden_here;
+static _Thread_local bool forbidden_here, gate_open;
 
 uint64_t random_next(uint64_t *state)
 {
@@ -90,6 +90,9 @@ static bool add_rule(const char *text)
 	}
 	r.result = (CUresult)strtol(equals + 1, &end, 10);
 	if (!r.result || *end)
+		return false;
+	/* Work that was queued and fails ends the context; there is no other way for it to be told. */
+	if (!strcmp(r.name, "run") && !error_is_fatal(r.result))
 		return false;
 	rules[n_rules++] = r;
 	return true;
@@ -183,6 +186,7 @@ static void read_environment(void)
 	settings.delay_us = number("FAKECUDA_DELAY_US", 300);
 	settings.abort_on_violation = number("FAKECUDA_ABORT", 0);
 	settings.quiet = number("FAKECUDA_QUIET", 0);
+	settings.gated = number("FAKECUDA_GATED", 0);
 	settings.dir = path("FAKECUDA_DIR");
 	settings.report = path("FAKECUDA_REPORT");
 	settings.pidns = (uint64_t)number("FAKECUDA_PIDNS", stat("/proc/self/ns/pid", &st) ? 0 : (long)st.st_ino);
@@ -244,6 +248,8 @@ CUresult inject(const char *name)
 {
 	CUresult result = CUDA_SUCCESS;
 
+	if (gate_closed() && strcmp(name, "run"))
+		return result;
 	look_at_control();
 	pthread_mutex_lock(&rules_lock);
 	for (int i = 0; i < n_rules; i++) {
@@ -262,6 +268,16 @@ CUresult inject(const char *name)
 	if (result)
 		count(COUNT_INJECTED, 1);
 	return result;
+}
+
+void fakecuda_gate(bool open)
+{
+	gate_open = open;
+}
+
+bool gate_closed(void)
+{
+	return settings.gated && !gate_open;
 }
 
 void inject_latency(const char *name)

@@ -37,6 +37,16 @@ bool cuda_lacks(const char *symbol)
 	return !dlsym(library, symbol);
 }
 
+void cuda_gate(bool open)
+{
+	void *found = library ? dlsym(library, "fakecuda_gate") : NULL;
+	void (*gate)(bool);
+
+	memcpy(&gate, &found, sizeof gate);
+	if (gate)
+		gate(open);
+}
+
 const char *cuda_name(CUresult r)
 {
 	static _Thread_local char text[2][32];

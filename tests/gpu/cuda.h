@@ -17,6 +17,8 @@ extern struct cuda cu;
 /* $BATCHD_LIBCUDA, else libcuda.so.1. NULL, or why not. A call whose name the library lacks will say CUDA_ERROR_NOT_FOUND. */
 const char *cuda_load(void);
 bool cuda_lacks(const char *symbol);
+/* On the double: fakecuda_gate. */
+void cuda_gate(bool open);
 const char *cuda_name(CUresult r); /* "INVALID_VALUE" */
 
 /* PTX: conformance_add(to, from, add, n), conformance_spin(ns), conformance_count(to, ns), conformance_fma(to, n_rounds: one multiplication and addition each, times 8). */

@@ -43,10 +43,20 @@ static uint64_t chance, n_taken, n_done, most = UINT64_MAX;
 static long delay_us;
 static size_t row_bytes, stored_bytes, label_bytes;
 static char err[1024];
+static CUcontext ctx;
+static const struct batchd_batch *lent; /* taken, and not given back yet */
+static bool ending;
 
+static void end(void);
+
+/* With everything given back, as a careful program would; what cannot be is not complained about. */
 static void fail(const char *what, const char *text)
 {
 	fprintf(stderr, "trainer: %s: %s\n", what, text);
+	if (!ending) {
+		ending = true;
+		end();
+	}
 	exit(2);
 }
 
@@ -60,10 +70,18 @@ static void wrong(const struct place *p, const char *what, uint32_t row)
 
 static void cuda(CUresult r, const char *what)
 {
-	if (r)
+	if (r && !ending)
 		fail(what, cuda_name(r));
 }
 #define CUDA(call) cuda(call, #call)
+
+/* What libbatchd calls may be told to fail ($FAKECUDA_GATED), what this program calls not. */
+static int leave(int r)
+{
+	cuda_gate(false);
+	return r;
+}
+#define LIBRARY(call) (cuda_gate(true), leave(call))
 
 static void batchd(int r, const char *what)
 {
@@ -166,15 +184,15 @@ static void work_raw(struct place *p, const struct batchd_batch *b, CUstream s)
 	uint32_t zero = 0, n = (uint32_t)(b->n_rows * stored_bytes / 4);
 	CUdeviceptr from = (uintptr_t)b->device_data;
 
-	batchd(batchd_cuda_wait(loader, b->slot, b->generation, s), "batchd_cuda_wait");
+	batchd(LIBRARY(batchd_cuda_wait(loader, b->slot, b->generation, s)), "batchd_cuda_wait");
 	CUDA(cu.cuLaunchKernel(add_kernel, 8, 1, 1, 256, 1, 1, 0, s, (void *[]){ &p->out, &from, &zero, &n }, NULL));
 	CUDA(cu.cuMemcpyDtoDAsync_v2(p->labels, (uintptr_t)b->device_labels, b->n_rows * label_bytes, s));
 }
 
 static void work_finished(struct place *p, const struct batchd_batch *b, CUstream s)
 {
-	batchd(batchd_cuda_finish(loader, b, (void *)(uintptr_t)p->out, s), "batchd_cuda_finish");
-	batchd(batchd_cuda_labels(loader, b, (void *)(uintptr_t)p->labels, s), "batchd_cuda_labels");
+	batchd(LIBRARY(batchd_cuda_finish(loader, b, (void *)(uintptr_t)p->out, s)), "batchd_cuda_finish");
+	batchd(LIBRARY(batchd_cuda_labels(loader, b, (void *)(uintptr_t)p->labels, s)), "batchd_cuda_labels");
 }
 
 static void work(struct place *p, const struct batchd_batch *b)
@@ -193,11 +211,11 @@ static void work(struct place *p, const struct batchd_batch *b)
 	else
 		work_finished(p, b, s);
 	if (draw(4)) { /* the usual way: nobody waits */
-		released(batchd_cuda_release(loader, b->slot, b->generation, s), "batchd_cuda_release");
+		released(LIBRARY(batchd_cuda_release(loader, b->slot, b->generation, s)), "batchd_cuda_release");
 	} else {
 		CUDA(cu.cuStreamSynchronize(s));
 		dawdle();
-		released(batchd_release(loader, b->slot, b->generation), "batchd_release");
+		released(LIBRARY(batchd_release(loader, b->slot, b->generation)), "batchd_release");
 	}
 	CUDA(cu.cuMemcpyDtoHAsync_v2(p->host, p->out, b->n_rows * row_bytes, s));
 	CUDA(cu.cuMemcpyDtoHAsync_v2(p->host_labels, p->labels, b->n_rows * label_bytes, s));
@@ -210,18 +228,20 @@ static void epoch(uint64_t number, uint64_t step)
 	unsigned turn = 0;
 	int r;
 
-	batchd(batchd_start(loader, number, 0, step, NULL), "batchd_start");
+	batchd(LIBRARY(batchd_start(loader, number, 0, step, NULL)), "batchd_start");
 	if (twin)
 		batchd(batchd_start(twin, number, 0, step, NULL), "the twin's start");
-	while ((r = batchd_next(loader, &b, 60000)) == BATCHD_OK && n_taken < most) {
+	while ((r = LIBRARY(batchd_next(loader, &b, 60000))) == BATCHD_OK && n_taken < most) {
 		struct place *p = &places[turn++ % DEPTH];
 
+		lent = &b;
 		settle(p);
 		n_taken++;
 		work(p, &b);
+		lent = NULL;
 	}
 	if (r == BATCHD_OK)
-		released(batchd_release(loader, b.slot, b.generation), "batchd_release");
+		released(LIBRARY(batchd_release(loader, b.slot, b.generation)), "batchd_release");
 	else if (r == BATCHD_AGAIN)
 		fail("batchd_next", "no batch for a minute");
 	else if (r != BATCHD_END)
@@ -232,10 +252,9 @@ static void epoch(uint64_t number, uint64_t step)
 
 /* ---- set-up ---- */
 
-static CUcontext context(void)
+static void context(void)
 {
 	const char *why = cuda_load();
-	CUcontext ctx;
 	CUresult r;
 
 	if (why)
@@ -247,7 +266,6 @@ static CUcontext context(void)
 	}
 	CUDA(cu.cuDevicePrimaryCtxRetain(&ctx, 0));
 	CUDA(cu.cuCtxSetCurrent(ctx));
-	return ctx;
 }
 
 static char *pinned(size_t n)
@@ -298,19 +316,39 @@ static void set_up(void)
 
 static void tear_down(void)
 {
+	CUDA(cu.cuCtxSynchronize());
 	for (int i = 0; i < DEPTH; i++) {
 		struct place *p = &places[i];
 
 		CUDA(cu.cuMemFree_v2(p->out));
 		CUDA(cu.cuMemFree_v2(p->labels));
-		CUDA(cu.cuMemFreeHost(p->host));
-		CUDA(cu.cuMemFreeHost(p->host_labels));
-		CUDA(cu.cuEventDestroy_v2(p->done));
+		if (p->host)
+			CUDA(cu.cuMemFreeHost(p->host));
+		if (p->host_labels)
+			CUDA(cu.cuMemFreeHost(p->host_labels));
+		if (p->done)
+			CUDA(cu.cuEventDestroy_v2(p->done));
 		free(p->indices), free(p->twin), free(p->twin_labels);
 	}
 	for (int i = 0; i < 2; i++)
-		CUDA(cu.cuStreamDestroy_v2(streams[i]));
-	CUDA(cu.cuModuleUnload(module));
+		if (streams[i])
+			CUDA(cu.cuStreamDestroy_v2(streams[i]));
+	if (module)
+		CUDA(cu.cuModuleUnload(module));
+}
+
+/* Everything, however far it has come. */
+static void end(void)
+{
+	tear_down();
+	batchd_close(twin);
+	cuda_gate(true);
+	if (lent)
+		batchd_release(loader, lent->slot, lent->generation); /* refused, if it is on its way back */
+	batchd_close(loader);
+	cuda_gate(false);
+	CUDA(cu.cuCtxSetCurrent(NULL));
+	CUDA(cu.cuDevicePrimaryCtxRelease_v2(0));
 }
 
 static enum batchd_dtype dtype_of(const char *name)
@@ -362,7 +400,7 @@ int main(int argc, char **argv)
 		default: return 64;
 		}
 	context();
-	if (batchd_open(&options, &loader, err, sizeof err) < 0)
+	if (LIBRARY(batchd_open(&options, &loader, err, sizeof err)) < 0)
 		fail("batchd_open", err);
 	if (check == CHECK_TWIN) {
 		snprintf(twin_job, sizeof twin_job, "%s-twin", options.job ? options.job : "trainer");
@@ -376,10 +414,6 @@ int main(int argc, char **argv)
 		epoch(e, from_step);
 	printf("end %llu batches by %s%s%s\n", (unsigned long long)n_done, info.device_path == BATCHD_DEVICE_IPC ? "IPC" :
 	       info.device_path == BATCHD_DEVICE_COPY ? "copy" : "host", *info.device_reason ? ": " : "", info.device_reason);
-	tear_down();
-	batchd_close(twin);
-	batchd_close(loader);
-	CUDA(cu.cuCtxSetCurrent(NULL));
-	CUDA(cu.cuDevicePrimaryCtxRelease_v2(0));
+	end();
 	return 0;
 }

@@ -185,7 +185,7 @@ def main(name, about, full, quick, scenario):
     """An endurance script: scenario(args, folder, progress) returns what it counted, or raises Failure. Says one line (or JSON) and exits with 0 or 1."""
     parser = argparse.ArgumentParser(description=about)
     parser.add_argument("--build", type=pathlib.Path, default=REPO / "build", help="the build folder (default: build)")
-    parser.add_argument("--rounds", type=int, help=f"how often (default {full})")
+    parser.add_argument("--rounds", type=int, help=f"how often (default {full or 'all'})")
     parser.add_argument("--quick", action="store_true", help=f"{quick} rounds")
     parser.add_argument("--seed", type=int, help="of what happens when (default: the clock's)")
     parser.add_argument("--json", action="store_true", help="the result as JSON, no progress")

@@ -190,7 +190,8 @@ const char *batchd_class(struct batchd_loader *l, uint32_t i);
 int batchd_start(struct batchd_loader *l, uint64_t epoch, uint64_t base, uint64_t step, uint64_t *n_batches);
 
 /* Share mode, world_size 1: begins where the group is, as `how` says, instead of batchd_start, and says where that is (position->size_bytes must be set). With NEXT and EPOCH
- * the first of it belongs to the group's epoch; the first of a group begins with epoch 0. From there on everybody gets the same batches. */
+ * the first of it belongs to the group's epoch; the first of a group begins with epoch 0. From there on everybody gets the same batches. A producer's epoch may turn
+ * out to have no more of them: then the first batch is the next epoch's, as it says itself. */
 struct batchd_position;
 int batchd_join(struct batchd_loader *l, enum batchd_join how, struct batchd_position *position, int timeout_ms);
 

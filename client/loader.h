@@ -79,6 +79,7 @@ struct batchd_loader {
 	uint64_t next_step;    /* the only one that may come next */
 	bool streaming;        /* between batchd_start and the epoch's end */
 	bool at_end;           /* the epoch's last batch was given out, or it has none */
+	bool joined_within;    /* served: it has come into an epoch at work and has had nothing of it, nor knows whether there is more */
 	uint64_t n_given;      /* batches given out, over all resumes */
 	uint64_t order;        /* own_batches: hash of this epoch's batches up to next_step */
 	struct batchd_position resumed; /* by batchd_resume; what batchd_start is compared with */

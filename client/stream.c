@@ -75,7 +75,7 @@ int batchd_start(struct batchd_loader *l, uint64_t epoch, uint64_t base, uint64_
 	l->epoch = epoch;
 	l->base = base;
 	l->next_step = l->n_pushed = step;
-	l->pushed_all = false;
+	l->pushed_all = l->joined_within = false;
 	l->n_missed = as_expected ? l->n_missed : 0;
 	l->at_end = n == 0 && !l->own_batches && !l->served;
 	l->order = l->own_batches && l->resumed.size_bytes && epoch == l->resumed.epoch && step == l->resumed.step ? l->resumed.order : 0;
@@ -325,6 +325,7 @@ static int give_slice(struct batchd_loader *l, const struct slice *s, uint64_t w
 	l->n_missed = 0;
 	l->next_step++;
 	l->at_end = last;
+	l->joined_within = false;
 	push_forget_first(l);
 	if (last) {
 		l->streaming = false;
@@ -333,12 +334,19 @@ static int give_slice(struct batchd_loader *l, const struct slice *s, uint64_t w
 	return BATCHD_OK;
 }
 
-/* The mark that a producer's epoch was over before. That it cannot be given back to a daemon that has just gone is told by whatever comes next. */
+/* The mark that a producer's epoch was over before. That it cannot be given back to a daemon that has just gone is told by whatever comes next. BATCHD_AGAIN: who has
+ * joined behind the last batch begins with the next epoch. */
 static int end_of_served_epoch(struct batchd_loader *l, const struct ready *mark)
 {
 	pthread_mutex_lock(&l->lock);
 	handover_release(l, mark->slot, mark->generation, 0);
 	pthread_mutex_unlock(&l->lock);
+	if (l->joined_within) {
+		l->joined_within = false;
+		l->epoch++;
+		l->next_step = 0;
+		return BATCHD_AGAIN;
+	}
 	l->streaming = false;
 	l->continues = l->at_end = true;
 	return BATCHD_END;
@@ -359,11 +367,11 @@ static int next_here(struct batchd_loader *l, struct batchd_batch *b, uint64_t b
 		if (r != 0)
 			return r;
 		r = check_turn(l, &ready);
+		if (r == 0 && l->served && ready.last && !ready.n_rows)
+			r = end_of_served_epoch(l, &ready);
 	} while (r == BATCHD_AGAIN);
 	if (r != 0)
 		return r;
-	if (l->served && ready.last && !ready.n_rows)
-		return end_of_served_epoch(l, &ready);
 	wait_ns = loader_now_ns() - began;
 	if (!lend(l, &ready, wait_ns))
 		return fault_set(&l->fault, BATCHD_E_PROTOCOL, "batchd at %s lends an impossible slot or number of rows", l->connection.address);
@@ -476,6 +484,7 @@ int batchd_join(struct batchd_loader *l, enum batchd_join how, struct batchd_pos
 	l->epoch = p.epoch = joined->epoch;
 	l->base = p.base = joined->base_sample;
 	l->next_step = p.step = joined->step * slices_per_batch(l);
+	l->joined_within = l->served && joined->step;
 	l->n_missed = 0;
 	l->at_end = !l->served && l->next_step >= stream_n_batches(l, l->base);
 	l->streaming = !l->at_end;

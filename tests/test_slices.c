@@ -315,6 +315,61 @@ START_TEST(test_a_trainer_that_joins_begins_where_it_is_told)
 }
 END_TEST
 
+static void lend_mark(struct fake *f, uint64_t seek, uint64_t epoch, uint64_t step, uint32_t slot)
+{
+	Batchd__Wire__Batch b = BATCHD__WIRE__BATCH__INIT;
+
+	b.seek = seek;
+	b.slot = slot;
+	b.generation = ++f->generation;
+	b.epoch = epoch;
+	b.step = step;
+	b.last = true;
+	SAY(f, BATCH, &b);
+}
+
+static void joins_at_ends(struct fake *f)
+{
+	f->opened.served = true;
+	welcome(f);
+	EXPECT(f, JOIN);
+	say_joined(f, 1, 3, 2);
+	lend_mark(f, 1, 3, 2, 0);
+	lend(f, 1, 4, 0, 1, BATCH, false);
+	lend_mark(f, 1, 4, 1, 2);
+	EXPECT(f, RELEASE);
+	EXPECT(f, JOIN);
+	say_joined(f, 2, 5, 0);
+	lend_mark(f, 2, 5, 0, 0);
+	expect_releases(f, 2); /* a mark that nobody took before the join */
+	EXPECT(f, JOIN);
+	say_joined(f, 3, 6, 1);
+	lend_mark(f, 3, 6, 1, 0);
+	lend_mark(f, 3, 7, 0, 1);
+	expect_releases(f, 2);
+	EXPECT(f, CLOSE);
+}
+
+START_TEST(test_who_joins_a_producers_epoch_behind_its_last_batch_begins_with_the_next)
+{
+	/* The mark of an end that nobody knew of is no epoch of its. An epoch that has no batches is one. */
+	struct batchd_position p = { .size_bytes = sizeof p };
+
+	options.batch_size = BATCH;
+	options.group_batch_size = 0;
+	play(joins_at_ends);
+	open_loader();
+	ck_assert_int_eq(batchd_join(loader, BATCHD_JOIN_NEXT, &p, BATCHD_FOREVER), 0);
+	ck_assert(p.epoch == 3 && p.step == 2);
+	next_is(4, 0);
+	ck_assert_int_eq(batchd_join(loader, BATCHD_JOIN_NEXT, &p, BATCHD_FOREVER), 0);
+	ck_assert_int_eq(batchd_next(loader, &batch, BATCHD_FOREVER), BATCHD_END);
+	ck_assert_int_eq(batchd_join(loader, BATCHD_JOIN_NEXT, &p, BATCHD_FOREVER), 0);
+	ck_assert_int_eq(batchd_next(loader, &batch, BATCHD_FOREVER), BATCHD_END);
+	finish();
+}
+END_TEST
+
 static void joins_wrongly(struct fake *f)
 {
 	welcome(f);
@@ -371,6 +426,7 @@ int main(void)
 	tcase_add_test(t, test_missed_batches_are_counted_in_the_trainers_own);
 	tcase_add_test(t, test_a_gap_that_is_not_told_is_an_error);
 	tcase_add_test(t, test_a_trainer_that_joins_begins_where_it_is_told);
+	tcase_add_test(t, test_who_joins_a_producers_epoch_behind_its_last_batch_begins_with_the_next);
 	suite_add_tcase(s, t);
 	tcase_set_timeout(own, 30);
 	tcase_add_test(own, test_drop_last_is_the_trainers_own);

@@ -171,6 +171,29 @@ def test_trials_come_and_go_at_any_time(serve):
     assert not faults and at == (2, len(golden[2]) - 1)
 
 
+def test_who_joins_behind_an_epochs_last_batch_gets_the_next_epoch(serve, tmp_path):
+    # Nobody knows yet that the epoch is over, as its iterable is slow to say so. Then the next one begins, also for who has come for the rest of this one.
+    def make(epoch):
+        yield from (torch.full((2,), 10.0 * epoch + i) for i in range(3))
+        while epoch == 0 and not (tmp_path / "end").exists():
+            time.sleep(0.01)
+
+    serve(make)
+    first, late = (batchd.DataLoader("serve:speech", mode="share", job="trials", join=join) for join in (None, "next"))
+    epoch = iter(first)
+    assert [int(next(epoch)[0]) for _ in range(3)] == [0, 1, 2]
+    joined = iter(late)
+    (tmp_path / "end").touch()
+    assert list(epoch) == []
+    follower = threading.Thread(target=list, args=(first,))
+    follower.start()
+    assert [int(b[0]) for b in joined] == [10, 11, 12]
+    assert late.last_batch.epoch == 1 and late.last_batch.step == 2 and late.last_batch.last
+    follower.join()
+    for loader in (first, late):
+        assert int(next(iter(loader))[0]) == 20 and loader.last_batch.epoch == 2
+
+
 @pytest.mark.parametrize("world", [2, 3])
 def test_shard_deals_batches_out_in_turn_and_drops_an_incomplete_round(serve, world):
     # 13 batches: batch k goes to rank k % world; all ranks get the same number.

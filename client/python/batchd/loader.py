@@ -610,6 +610,8 @@ class DataLoader:
         if b.apart != (not self._was_together):
             self._note_apart(b.apart)
         self.last_batch = b
+        if b.epoch != self._at.epoch and not self._epoch_was_set:
+            self._next_epoch = b.epoch + 1  # it joined a producer's epoch that was over
         self._n_global = b.global_batch
         self._at = _Place(b.epoch, b.base, b.step + 1, b.last, b._order)
         return batch
@@ -717,7 +719,7 @@ class _Epoch:
             if code == _lib.END:
                 self._done = True
                 loader._at = loader._at._replace(over=True)
-                if loader._served is not None and loader.last_batch is not None and loader.last_batch.epoch == self._at.epoch:
+                if loader._served is not None and loader.last_batch is not None and loader.last_batch.epoch == loader._at.epoch:
                     loader.last_batch.last = True  # which nobody knew when it came
                 raise StopIteration
             return loader._give()

@@ -106,7 +106,7 @@ static void opening_run(struct pool_task *t)
 static struct job *find_job(struct batchd *b, uid_t uid, const char *name)
 {
 	for (struct job *j = b->jobs; j; j = j->next) {
-		if (j->state != JOB_CLOSING && !j->retired && j->spec.uid == uid && !strcmp(j->spec.job, name))
+		if (j->state != JOB_CLOSING && j->state != JOB_ENDING && !j->retired && j->spec.uid == uid && !strcmp(j->spec.job, name))
 			return j;
 	}
 	return NULL;
@@ -191,15 +191,55 @@ static void on_fail_timer(uv_timer_t *t)
 static void on_loader_failed(struct loader *l)
 {
 	struct job *j = l->owner;
-	if (j->state != JOB_READY)
+	if (j->state != JOB_READY && j->state != JOB_ENDING)
 		return;
 	j->state = JOB_FAILED;
 	uv_timer_start(&j->linger, on_fail_timer, 0, 0);
 }
 
+/* One that has had everything. */
+static struct session *find_ended(const struct job *j)
+{
+	struct session *s = j->sessions;
+	while (s && stream_has_more(&s->consumer))
+		s = s->next_in_job;
+	return s;
+}
+
+static void on_end_timer(uv_timer_t *t)
+{
+	struct job *j = t->data;
+	struct session *s;
+	while ((s = find_ended(j))) {
+		session_fail(s, j->fail_code, "producer", j->loader->error);
+		if (find_ended(j) == s) /* its peer was closing already */
+			job_leave(s);
+	}
+	if (!j->sessions)
+		job_close(j);
+}
+
+void job_end(struct job *j, Batchd__Wire__ErrorCode code, const char *text)
+{
+	if (j->state != JOB_READY)
+		return;
+	j->state = JOB_ENDING;
+	j->fail_code = code;
+	snprintf(j->loader->error, sizeof(j->loader->error), "%s", text);
+	uv_timer_start(&j->linger, on_end_timer, 0, 0);
+}
+
+/* Sessions are told when nothing of a stream is on the stack. */
+void job_note_moved(struct job *j)
+{
+	if (j->state == JOB_ENDING)
+		uv_timer_start(&j->linger, on_end_timer, 0, 0);
+}
+
 static void on_loader_published(struct loader *l, bool waited)
 {
 	struct job *j = l->owner;
+	job_note_moved(j);
 	if (!j->served) /* for a producer no number of workers is right */
 		tuner_note(&j->daemon->tuner, waited);
 }
@@ -516,7 +556,7 @@ void job_leave(struct session *s)
 		drop_if_waiting(j);
 	if (j->sessions || j->state == JOB_CLOSING || j->opening)
 		return;
-	if (j->state == JOB_FAILED || j->state == JOB_OPENING || j->daemon->stopping || !j->daemon->config->linger_ns)
+	if (j->state == JOB_FAILED || j->state == JOB_ENDING || j->state == JOB_OPENING || j->daemon->stopping || !j->daemon->config->linger_ns)
 		job_close(j);
 	else
 		uv_timer_start(&j->linger, on_linger_over, j->daemon->config->linger_ns / 1000000, 0);

@@ -358,7 +358,11 @@ static void end(struct producer *p, Batchd__Wire__ErrorCode code, const char *te
 	log_record(LOG_LEVEL_INFO, "producer-gone", "producer %s (pid %d) is gone", p->name, (int)p->pid);
 	if (j) {
 		j->producer = NULL;
-		fail_job(j, code, text);
+		feed_stop(j->feed);
+		if (code == CODE(SHUTDOWN))
+			fail_job(j, code, text);
+		else
+			job_end(j, code, text);
 	}
 	free(p);
 	batchd_activity(b);

@@ -219,7 +219,7 @@ void session_advance(struct session *s)
 	struct job *j = s->job;
 	if (s->state != SESSION_OPENING || s->allotment || !s->peer || !j || j->state == JOB_OPENING)
 		return;
-	if (j->state == JOB_FAILED) {
+	if (j->state == JOB_FAILED || j->state == JOB_ENDING) {
 		session_fail(s, j->fail_code ? j->fail_code : CODE(BAD_DATA), "dataset", j->loader ? j->loader->error : "out of memory");
 		return;
 	}
@@ -434,6 +434,7 @@ static void on_seek(struct session *s, const Batchd__Wire__Seek *m)
 	device_forgo(s, m->no_device);
 	struct position to = { .epoch = m->epoch, .base = m->base_sample, .step = m->step };
 	int r = stream_seek(&s->consumer, m->seek, &to);
+	job_note_moved(s->job);
 	char text[400];
 	const struct stream *stream = s->consumer.stream;
 	if (r == STREAM_E_BEHIND) {
@@ -461,6 +462,7 @@ static void on_join(struct session *s, const Batchd__Wire__Join *m)
 		producer_on_join(s, m);
 		return;
 	}
+		job_note_moved(s->job);
 	if (!l->is_loose || l->spec.world_size > 1) {
 		session_fail(s, CODE(INVALID), "join", "join goes with an open share group: mode share and no world_size");
 		return;

@@ -22,16 +22,18 @@ struct feed;
  *
  *     OPENING ----> READY ----> (linger) ----> CLOSING
  *        |             |                          ^
- *        +-------------+----------> FAILED -------+
+ *        |             +------> ENDING -----------+     its producer has gone: each session has what was made for it first, then it is told
+ *        |             |          |               |
+ *        +-------------+----------+---> FAILED ---+
  */
-enum job_state { JOB_OPENING, JOB_READY, JOB_FAILED, JOB_CLOSING };
+enum job_state { JOB_OPENING, JOB_READY, JOB_FAILED, JOB_CLOSING, JOB_ENDING };
 
 struct job {
 	struct job *next;
 	struct batchd *daemon;
 	enum job_state state;
 	struct loader_spec spec;
-	struct loader *loader;       /* READY, FAILED after READY, CLOSING */
+	struct loader *loader;       /* READY, ENDING, FAILED after READY, CLOSING */
 	struct opening *opening;     /* OPENING */
 	struct session *sessions;    /* attached or waiting for the loader */
 	unsigned n_sessions;
@@ -41,7 +43,7 @@ struct job {
 	struct charge loader_charge, fds; /* to its user, until closing begins */
 	uint64_t n_advances;         /* calls of job_advance so far */
 	uv_timer_t linger;
-	Batchd__Wire__ErrorCode fail_code; /* FAILED: what its sessions are told; 0: BAD_DATA */
+	Batchd__Wire__ErrorCode fail_code; /* FAILED, ENDING: what its sessions are told; 0: BAD_DATA */
 	/* Of a served data set; OPENING until a producer of that name is there. */
 	char *served;                /* the producer's name; owned; NULL: it is none */
 	struct producer *producer;   /* READY */
@@ -158,6 +160,10 @@ void job_advance(struct job *j);
 /* Makes the job's loader; takes spec and recipe unless it fails. 0 or negative errno. */
 int job_make_loader(struct job *j, struct loader_spec *spec, struct recipe *recipe);
 void job_fail_sessions(struct job *j, Batchd__Wire__ErrorCode code, const char *field, const char *text);
+/* Nothing more will be made. Nobody joins it any more, and each session is told so, with `text`, when it has had what there is for it. */
+void job_end(struct job *j, Batchd__Wire__ErrorCode code, const char *text);
+/* A session has gone somewhere else: there may be nothing for it there, if the job is ending. */
+void job_note_moved(struct job *j);
 /* Ends a job without sessions now. */
 void job_close(struct job *j);
 /* Ends the job that has been without sessions for longest, of this user or, with any_user, of anybody. False: there is none. */

@@ -143,7 +143,7 @@ static const char *job_state_name(const struct job *j)
 {
 	if (j->state == JOB_READY && !j->sessions)
 		return "lingering";
-	static const char *const names[] = { "opening", "ready", "failed", "closing" };
+	static const char *const names[] = { "opening", "ready", "failed", "closing", "ending" };
 	return names[j->state];
 }
 

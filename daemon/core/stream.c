@@ -787,6 +787,15 @@ void stream_count(const struct stream *s, struct stream_counts *out)
 
 static struct position after(const struct stream *s, struct position at)
 {
+bool stream_has_more(const struct consumer *c)
+{
+	const struct slot *slot = c->stream && c->positioned ? c->stream->first : NULL;
+	uint64_t mine = bit(c->stream && c->stream->n_consumers > 1 ? c->rank : 0);
+	while (slot && (position_compare(&slot->at, &c->cursor) < 0 || (slot->state == SLOT_READY && !(slot->owed & mine))))
+		slot = slot->next;
+	return slot && slot->state == SLOT_READY;
+}
+
 	if (++at.step >= loader_n_batches(s->loader, at.base) && !s->loader->spec.own_batches)
 		at = (struct position){ .epoch = at.epoch + 1 };
 	return at;

@@ -137,6 +137,9 @@ struct stream_counts {
 void stream_count(const struct stream *s, struct stream_counts *out);
 
 /* How many batches lie between two positions, a first; 0 if b is not behind a. */
+/* Whether there is a batch that the consumer has still to get, not counting those that are still to be made. */
+bool stream_has_more(const struct consumer *c);
+
 uint64_t stream_distance(const struct stream *s, const struct position *a, const struct position *b);
 
 #endif

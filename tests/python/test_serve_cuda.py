@@ -76,7 +76,8 @@ def daemon(build, make_daemon, monkeypatch, tmp_path):
 
 def start(mode="shard", rank=0, personality=""):
     env = dict(os.environ, PYTHONPATH=os.pathsep.join([str(HERE), os.environ["PYTHONPATH"]]))
-    env.pop("FAKECUDA_ALLOW_THREADS", None)
+    for daemons in ("FAKECUDA_ALLOW_THREADS", "FAKECUDA_DELAY_US"):
+        env.pop(daemons, None)
     if personality:
         env["FAKECUDA_PERSONALITY"] = personality
     return subprocess.Popen([sys.executable, "-c", PROGRAM, mode, str(rank), personality], env=env, stdin=subprocess.DEVNULL,
@@ -111,6 +112,20 @@ def test_trainers_that_share_get_them_from_one_copy(serve, batchctl):  # noqa: F
     assert [finish(trainer) for trainer in trainers] == [wanted, wanted]
     copies = sum(c["copies"] for gpu in json.loads(batchctl("status", "--json").stdout)["gpus"] for c in gpu["copies"])
     assert len(wanted) <= copies <= len(wanted) + 9  # those made ahead
+
+
+@pytest.fixture
+def slow(monkeypatch):
+    """Copies to the GPU that take their time."""
+    monkeypatch.setenv("FAKECUDA_DELAY_US", "200000")
+
+
+def test_what_was_made_arrives_before_the_producers_last_words(slow, daemon, serve):  # noqa: F811
+    """Its epochs are over, and it is gone, long before the copies of its last batches are: they are waited for."""
+    serve(data.odd()[:2], slot_bytes=1 << 20, epochs=1)  # with four slots nothing holds it up
+    out, err = start().communicate(timeout=60)
+    assert out.split() == [data.digest(b) for b in data.odd()[:2]], err
+    assert "ProducerError" in err and "it has ended: there was one epoch" in err
 
 
 def test_a_killed_producer_is_told_after_what_it_made(serve):  # noqa: F811

@@ -157,6 +157,7 @@ static void attach(struct session *s, struct stream *stream, uint32_t rank)
 		return;
 	}
 	s->state = SESSION_ATTACHED;
+	s->consumer.returns = s->again;
 	s->peer->is_trainer = true;
 	if (!uv_is_active((uv_handle_t *)&s->daemon->stall))
 		stall_watch(s->daemon);
@@ -433,14 +434,16 @@ static void on_seek(struct session *s, const Batchd__Wire__Seek *m)
 	}
 	device_forgo(s, m->no_device);
 	struct position to = { .epoch = m->epoch, .base = m->base_sample, .step = m->step };
-	int r = stream_seek(&s->consumer, m->seek, &to);
 	job_note_moved(s->job);
+	int r = stream_seek(&s->consumer, m->seek, &to);
 	char text[400];
 	const struct stream *stream = s->consumer.stream;
 	if (r == STREAM_E_BEHIND) {
 		const struct position *at = stream_oldest(stream);
-		snprintf(text, sizeof(text), "the others of share job '%s' are at epoch %llu, batch %llu already; give all of them world_size, so that they wait "
-			 "for each other, or begin with a later epoch", l->spec.job, (unsigned long long)at->epoch, (unsigned long long)at->step);
+		bool once = l->source && !l->source->goes_back;
+		snprintf(text, sizeof(text), "the others of share job '%s' are at epoch %llu, batch %llu already; %s", l->spec.job, (unsigned long long)at->epoch,
+			 (unsigned long long)at->step, once ? "a producer that does not repeat its epochs (batchd.serve(..., resumable=True), or seed=) makes a batch once: "
+			 "begin with a later epoch, or join=\"next\"" : "give all of them world_size, so that they wait for each other, or begin with a later epoch");
 		session_fail(s, CODE(BEHIND), "epoch", text);
 	} else if (r == STREAM_E_ELSEWHERE) {
 		snprintf(text, sizeof(text), "this trainer resumes epoch %llu after sample %llu, the others of share job '%s' epoch %llu after sample %llu; resume all of "
@@ -459,10 +462,10 @@ static void on_join(struct session *s, const Batchd__Wire__Join *m)
 	}
 	device_forgo(s, m->no_device);
 	if (l->spec.served && l->spec.share && l->spec.world_size == 1) {
+		job_note_moved(s->job);
 		producer_on_join(s, m);
 		return;
 	}
-		job_note_moved(s->job);
 	if (!l->is_loose || l->spec.world_size > 1) {
 		session_fail(s, CODE(INVALID), "join", "join goes with an open share group: mode share and no world_size");
 		return;

@@ -556,14 +556,126 @@ START_TEST(test_a_seek_takes_back_what_was_asked_for)
 }
 END_TEST
 
-static struct client join_served(uint32_t n_slots)
+static Batchd__Wire__Open shared_open(uint32_t n_slots)
 {
 	Batchd__Wire__Open o = served_open();
 	o.mode = BATCHD__WIRE__MODE__SHARE;
 	o.rank = -1;
 	o.n_slots = n_slots;
-	return join_with(o);
+	return o;
 }
+
+static struct client join_served(uint32_t n_slots)
+{
+	return join_with(shared_open(n_slots));
+}
+
+static void take(struct client *c, uint64_t epoch, uint64_t step)
+{
+	Batchd__Wire__Batch b = next_batch(c);
+	ck_assert_msg(b.epoch == epoch && b.step == step, "batch %d of epoch %d", (int)b.step, (int)b.epoch);
+	release(c, b.slot, b.generation);
+}
+
+static void close_and_hang_up(struct client *c)
+{
+	Batchd__Wire__Close body = BATCHD__WIRE__CLOSE__INIT;
+	SEND(c->fd, CLOSE, close, &body);
+	hang_up(c);
+}
+
+START_TEST(test_a_group_of_known_size_begins_when_all_of_it_are_there)
+{
+	/* A producer makes its batches once, and may end soon: nothing is asked of it before everybody is there to get it, or will not come. */
+	for (int comes = 0; comes < 2; comes++) {
+		start_daemon();
+		struct maker m = produce_with(usual_produce());
+		Batchd__Wire__Open o = shared_open(3);
+		o.world_size = 2;
+		int fd = ask_open(o);
+		take_slab(&m);
+		struct client a = await_opened(fd), b = join_with(o);
+		seek_to(&a, 0, 0);
+		ck_assert(is_quiet(m.fd));
+		if (comes)
+			seek_to(&b, 0, 0);
+		else
+			close_and_hang_up(&b);
+		for (uint64_t k = 0; k < 3; k++) {
+			expect_fill(&m, k + 1, 0, k, false);
+			answer(&m, k + 1, 1, false);
+		}
+		for (uint64_t k = 0; k < 3; k++) {
+			expect_batch(&a, 0, k, 1);
+			if (comes)
+				expect_batch(&b, 0, k, 1);
+		}
+		close_and_hang_up(&a);
+		if (comes)
+			close_and_hang_up(&b);
+		close(m.fd);
+		stop_daemon();
+	}
+}
+END_TEST
+
+START_TEST(test_who_comes_back_to_a_group_gets_what_the_others_have_had_meanwhile)
+{
+	/* It has lost its connection, and the others went on without it: a producer that can makes the batches once more, for it alone. Who only says that it wants to begin there
+	 * is refused, and so is everybody where the producer does not go back. */
+	for (int resumable = 0; resumable < 2; resumable++) {
+		start_daemon();
+		Batchd__Wire__Produce p = usual_produce();
+		p.resumable = resumable;
+		struct maker m = produce_with(p);
+		int fd = ask_open(shared_open(3));
+		take_slab(&m);
+		struct client a = await_opened(fd), b = join_served(3);
+		(void)join_group(&a, BATCHD__WIRE__START__AT_NEXT);
+		(void)join_group(&b, BATCHD__WIRE__START__AT_NEXT);
+		uint64_t fill = 0;
+		for (; fill < 3; fill++) {
+			expect_fill(&m, fill + 1, 0, fill, false);
+			answer(&m, fill + 1, 1, false);
+		}
+		take(&a, 0, 0);
+		take(&b, 0, 0);
+		close_and_hang_up(&b);
+		for (uint64_t k = 1; k < 4; k++) {
+			take(&a, 0, k);
+			expect_fill(&m, fill + 1, 0, fill, false);
+			if (fill < 4)
+				answer(&m, fill + 1, 1, false);
+			fill++;
+		}
+		expect_fill(&m, fill + 1, 0, fill, false);
+		fill++;
+		struct client c = join_served(3);
+		seek_to(&c, 0, 1);
+		ck_assert_int_eq(last_words(c.fd), CODE(BEHIND));
+		hang_up(&c);
+		Batchd__Wire__Open o = shared_open(3);
+		o.again = true;
+		b = join_with(o);
+		seek_to(&b, 0, 1);
+		if (!resumable) {
+			ck_assert_int_eq(last_words(b.fd), CODE(BEHIND));
+		} else {
+			for (uint64_t k = 4; k < fill; k++)
+				answer_skipped(&m, k + 1);
+			for (uint64_t k = 1; k < 4; k++) {
+				expect_fill(&m, ++fill, 0, k, false);
+				answer(&m, fill, 1, false);
+				take(&b, 0, k);
+			}
+		}
+		hang_up(&a);
+		hang_up(&b);
+		close(m.fd);
+		stop_daemon();
+	}
+}
+END_TEST
 
 START_TEST(test_a_latecomer_begins_with_what_nobody_has_had)
 {
@@ -644,6 +756,8 @@ int main(void)
 	tcase_add_test(t, test_nonsense_costs_a_producer_its_connection);
 	tcase_add_test(t, test_producers_are_limited_and_the_newer_takes_the_name);
 	tcase_add_test(t, test_a_seek_takes_back_what_was_asked_for);
+	tcase_add_test(t, test_a_group_of_known_size_begins_when_all_of_it_are_there);
+	tcase_add_test(t, test_who_comes_back_to_a_group_gets_what_the_others_have_had_meanwhile);
 	tcase_add_test(t, test_a_latecomer_begins_with_what_nobody_has_had);
 	suite_add_tcase(s, t);
 	return suite_run(s);

@@ -303,11 +303,10 @@ static bool find_turn(struct feed *f, struct turn *t)
 	for (uint32_t r = 0; r < world(f); r++) {
 		struct stream *s = &f->loader->streams[r];
 		struct slot *slot = s->first;
-		if (!s->positioned) {
-			if (!f->seen[r])
-				return false; /* it is still to come, and what it wants may be the first */
+		if (s->expected || (!s->positioned && !f->seen[r]))
+			return false; /* it is still to come, and what it wants may be the first */
+		if (!s->positioned)
 			continue;
-		}
 		f->seen[r] = true;
 		while (slot && (slot->state != SLOT_FILLING || slot->fed != WANTED))
 			slot = slot->next;

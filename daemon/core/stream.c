@@ -538,9 +538,9 @@ void stream_detach(struct consumer *c)
 			s->positioned = false;
 		}
 		drop_own(s);
-		if (s->loader->source)
-			s->loader->source->ops->moved(s->loader->source);
 	}
+	if (s->loader->source)
+		s->loader->source->ops->moved(s->loader->source);
 	stream_pump(s);
 }
 
@@ -620,10 +620,11 @@ static bool others_come_by(const struct stream *s, const struct position *to)
 }
 
 /* The group still waits for this one: the others have had at most a window of batches. In which order they come must not matter, say when they come back to
- * another daemon from places within a window; so the stream goes back and makes for this one what others have had. Not every producer can. */
-static bool waits_for(const struct stream *s, uint32_t place)
+ * another daemon from places within a window; so the stream goes back and makes for this one what others have had. The same for one that lost its connection, and was only
+ * slower in coming back than those that it had kept waiting. Not every producer can. */
+static bool waits_for(const struct stream *s, const struct consumer *c, uint32_t place)
 {
-	return (s->expected & bit(place)) && (!s->loader->source || s->loader->source->goes_back);
+	return ((s->expected & bit(place)) || c->returns) && (!s->loader->source || s->loader->source->goes_back);
 }
 
 int stream_seek(struct consumer *c, uint64_t seek, const struct position *to)
@@ -640,7 +641,7 @@ int stream_seek(struct consumer *c, uint64_t seek, const struct position *to)
 		stream_set_next(s, to);
 		s->positioned = true;
 	} else if (position_compare(to, stream_oldest(s)) < 0) {
-		if (!waits_for(s, place))
+		if (!waits_for(s, c, place))
 			return STREAM_E_BEHIND;
 		if (!others_come_by(s, to))
 			return STREAM_E_ELSEWHERE;
@@ -652,6 +653,7 @@ int stream_seek(struct consumer *c, uint64_t seek, const struct position *to)
 	s->expected &= ~bit(place);
 	c->seek = seek;
 	c->positioned = true;
+	c->returns = false;
 	c->waiting = true;
 	stream_owe(s, c, place, to);
 	if (s->loader->source)
@@ -785,8 +787,6 @@ void stream_count(const struct stream *s, struct stream_counts *out)
 	out->waits_for = s->first && s->first->state == SLOT_READY ? s->first->owed : 0;
 }
 
-static struct position after(const struct stream *s, struct position at)
-{
 bool stream_has_more(const struct consumer *c)
 {
 	const struct slot *slot = c->stream && c->positioned ? c->stream->first : NULL;
@@ -796,6 +796,8 @@ bool stream_has_more(const struct consumer *c)
 	return slot && slot->state == SLOT_READY;
 }
 
+static struct position after(const struct stream *s, struct position at)
+{
 	if (++at.step >= loader_n_batches(s->loader, at.base) && !s->loader->spec.own_batches)
 		at = (struct position){ .epoch = at.epoch + 1 };
 	return at;

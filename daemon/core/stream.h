@@ -41,6 +41,7 @@ struct consumer {
 	uint32_t n_leases;          /* their sum */
 	uint32_t rank;
 	bool positioned;            /* has said where to begin */
+	bool returns;               /* it was here before, and the others wait for it to get to where they are. Until it has said where to begin */
 	struct position cursor;     /* the next batch it has to get */
 	bool waiting;               /* its trainer has nothing left to take, and has said so */
 	uint32_t n_unread;          /* batches it was given and, as far as is known, has not looked at yet */
@@ -136,10 +137,10 @@ struct stream_counts {
 };
 void stream_count(const struct stream *s, struct stream_counts *out);
 
-/* How many batches lie between two positions, a first; 0 if b is not behind a. */
 /* Whether there is a batch that the consumer has still to get, not counting those that are still to be made. */
 bool stream_has_more(const struct consumer *c);
 
+/* How many batches lie between two positions, a first; 0 if b is not behind a. */
 uint64_t stream_distance(const struct stream *s, const struct position *a, const struct position *b);
 
 #endif

@@ -291,10 +291,35 @@ static void give_up(struct session *s)
 	session_fail(s, CODE(PRODUCER), "producer", text);
 }
 
+/* A producer for the job. NULL: there is none; *busy: but one that feeds somebody else, who is there. */
+static struct producer *find_free(const struct job *j, const struct producer **busy)
+{
+	struct producer *found = NULL;
+	*busy = NULL;
+	for (struct producer *p = j->daemon->producers; p && !found; p = p->next) {
+		if (!may_feed(j, p))
+			continue;
+		free_from_idle(p);
+		if (!p->job)
+			found = p;
+		else if (p->job->sessions)
+			*busy = p;
+	}
+	return found;
+}
+
 static void on_tick(uv_timer_t *t)
 {
 	struct job *j = t->data;
 	uint64_t now = uv_hrtime();
+	const struct producer *busy;
+	struct producer *p = find_free(j, &busy);
+	if (p)
+		start_feeding(j, p);
+	else if (busy)
+		refuse_second_job(j, busy);
+	if (p || busy)
+		return;
 	for (struct session *s = j->sessions, *next; s; s = next) {
 		next = s->next_in_job;
 		if (!s->peer)
@@ -314,18 +339,19 @@ static void wait_on(struct job *j)
 
 void producer_await(struct job *j)
 {
-	struct batchd *b = j->daemon;
-	for (struct producer *p = b->producers; p; p = p->next) {
-		if (!may_feed(j, p))
-			continue;
-		free_from_idle(p);
-		if (p->job)
-			refuse_second_job(j, p);
-		else
-			start_feeding(j, p);
-		return;
-	}
-	wait_on(j);
+	const struct producer *busy;
+	struct producer *p = find_free(j, &busy);
+	if (p)
+		start_feeding(j, p);
+	else if (busy)
+		refuse_second_job(j, busy);
+	else
+		wait_on(j);
+}
+
+static bool is_waiting(const struct job *j)
+{
+	return j->state == JOB_OPENING && j->served;
 }
 
 /* Those who came before it. */
@@ -333,7 +359,7 @@ static void serve_waiting(struct batchd *b, struct producer *p)
 {
 	for (struct job *j = b->jobs, *next; j; j = next) {
 		next = j->next;
-		if (j->state != JOB_OPENING || !j->served || j->producer || !may_feed(j, p))
+		if (!is_waiting(j) || !may_feed(j, p))
 			continue;
 		if (p->job)
 			refuse_second_job(j, p);
@@ -544,6 +570,10 @@ void producer_leave(struct job *j)
 	drop_offers(j->producer);
 	j->producer->job = NULL;
 	j->producer = NULL;
+	for (struct job *other = j->daemon->jobs; other; other = other->next) {
+		if (is_waiting(other)) /* it may have come while nobody was in this one any more, which had yet to end */
+			uv_timer_start(&other->linger, on_tick, 0, TICK_MS);
+	}
 }
 
 /* The first batch that nobody of the group has been given. Streams run ahead of that, past the end of an epoch too as long as the producer has not said where it is. */

@@ -423,7 +423,7 @@ static void see_opened(struct sim_trainer *t, const Batchd__Wire__Opened *o, str
 static bool is_fair_about_producer(const struct sim_job *j, const char *text)
 {
 	bool cannot = strstr(text, "cannot begin with"), feeds = strstr(text, "feeds job"), never = strstr(text, "no producer named");
-	return j->served && (cannot ? !j->resumable && j->n_odd_seeks : feeds ? j->incarnation > 0 : never || j->n_makers_gone);
+	return j->served && !feeds && (cannot ? !j->resumable && j->n_odd_seeks : never || j->n_makers_gone);
 }
 
 /* A daemon that stops waits for this. */

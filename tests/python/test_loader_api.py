@@ -880,10 +880,10 @@ def test_a_daemon_that_moved_is_found_by_the_rule(make_daemon):
     assert found == whole and loader.socket == str(second.socket)
 
 
-def test_a_daemon_that_stays_away_is_an_error(make_daemon):
-    """After `reconnect` seconds, with the socket's name; at once if it is 0."""
+def test_a_daemon_that_stays_away_is_an_error(make_daemon, capsys):
+    """After `reconnect` seconds, with the socket's name, and with a word on the terminal if they are many; at once if it is 0."""
     daemon = make_daemon()
-    loaders = [make(reconnect=0), make(reconnect=0.2)]
+    loaders = [make(reconnect=0), make(reconnect=0.2), make(reconnect=2.5)]
     iterators = [iter(loader) for loader in loaders]
     for it in iterators:
         next(it)
@@ -892,6 +892,7 @@ def test_a_daemon_that_stays_away_is_an_error(make_daemon):
         with pytest.raises(ConnectionError, match="batchd"):
             for _ in it:
                 pass
+    assert f"batchd: batchd at {daemon.socket} went away" in (said := capsys.readouterr().err) and "; waiting for it, for 2.5 s at most\n" in said
 
 
 # ---- own batches and frameworks ----

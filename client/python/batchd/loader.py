@@ -202,17 +202,17 @@ class DataLoader:
     producer_timeout   seconds to wait for the producer of a served data set ("serve:NAME")
 
     Each iteration is an epoch; set_epoch(e) before it says which, otherwise they count up from 0. A new one ends the one before: two at a time need
-    two loaders. Threads may take batches of one iteration in turn; last_batch is the last one's. Images are views of memory on loan
-    from the daemon, given back when the last tensor that looks at them is gone; who keeps as many as there are slots gets copies
-    instead.
+    two loaders. last_batch says which samples the last batch holds, and more (batchd.Batch). Threads may take batches of one iteration in turn.
+    Images are views of memory on loan from the daemon, given back when the last tensor that looks at them is gone; who keeps as many as there are
+    slots gets copies instead.
     Not picklable, and of no use in forked children: make a loader in the process that iterates over it.
     """
 
-    def __init__(self, dataset, batch_size=None, shuffle=False, *, seed=0, drop_last=False, batch_sampler=None, transform=None,
+    def __init__(self, dataset, batch_size=None, shuffle=False, *, seed=0, drop_last=False, sampler=None, batch_sampler=None, transform=None,
                  dtype="float32", layout="NCHW", rank=None, world_size=None, job=None, mode="shard", num_workers=None, device="cpu",
                  socket=None, n_slots=None, apply_exif=False, writable=False, timeout=0, reconnect=30.0, incarnation=None,
                  arrays=None, autostart=True, progress=None, raw=False, policy=None, join=None, group_batch_size=None, on_stall="warn",
-                 producer_timeout=60, sampler=None, **others):
+                 producer_timeout=60, **others):
         self._handle = None
         self._turn = threading.RLock()  # of the threads that share an iterator; a signal's handler may come in between
         _check.no_others(others, DataLoader.__init__)
@@ -457,8 +457,11 @@ class DataLoader:
         raise _lib.failure(code, text)
 
     def _tell(self, stacklevel):
-        """What happened meanwhile, as warnings."""
+        """What happened meanwhile, as warnings; that the daemon is waited for, as a line for whoever looks at the terminal."""
         events, self._listener.events[:] = tuple(self._listener.events), ()
+        if events and events[-1][0] == _lib.EVENT_LOST and sys.stderr is not None:
+            sys.stderr.write(f"batchd: {events[-1][1]}; waiting for it, for {self._options.reconnect_ms / 1000:g} s at most\n")
+            sys.stderr.flush()
         for event, text in events:
             if event == _lib.EVENT_BACK:
                 self._learn()

@@ -24,6 +24,7 @@ struct allotment {
 	uint64_t charged_bytes;
 	struct charge bytes, fd;
 	bool share, more, served; /* more: n_made more in the slots that are there */
+	bool fix, bonus;          /* of a group, for a GPU: there are no more after them; bonus: nobody needs them now */
 	struct slots *slots;
 	int result;
 };
@@ -85,11 +86,23 @@ static uint32_t final_slots(struct batchd *b, const struct session *s, const str
 	return all < most ? (uint32_t)all : most > n ? (uint32_t)most : n;
 }
 
+/* Memory that a GPU reads cannot come later, so with the first trainer on one a group gets all that it will ever have. */
+static uint32_t gpu_slots(uint32_t window, uint32_t share)
+{
+	return window + share * (GROUP_GPU_PLACES - 1);
+}
+
 static void refuse_slots(struct session *s, uint32_t least)
 {
 	struct batchd *b = s->daemon;
 	struct loader *l = s->job->loader;
 	char text[400], slot[32], have[32], used[32], own[32];
+	if (l->is_loose && l->group.slots && l->group.slots->fixed) {
+		snprintf(text, sizeof(text), "this share group has a trainer with its batches on a GPU, for which memory cannot grow: there is room for no more than the %u that are "
+			 "here; give this one another job", l->group.slots->n_holders);
+		session_fail(s, CODE(LIMIT), "world_size", text);
+		return;
+	}
 	size_format(l->layout.slot_bytes, slot, sizeof(slot));
 	size_format(b->slots_bytes, used, sizeof(used));
 	size_format(b->memory_budget_bytes, have, sizeof(have));
@@ -167,6 +180,13 @@ static void make_plenty(struct session *s, struct slots *slots)
 		end_growing(slots, false);
 }
 
+/* There are as many slots as there will ever be. */
+static void fix(struct slots *slots)
+{
+	slots->n = slots->n_made;
+	slots->fixed = true;
+}
+
 /* The memory is there: the stream, or the group, may use it. */
 static void take(struct allotment *a)
 {
@@ -174,6 +194,8 @@ static void take(struct allotment *a)
 	struct loader *l = a->job->loader;
 	if (a->more) {
 		a->slots->n_made += a->n_made;
+		if (a->fix && s)
+			fix(a->slots);
 		charge_end(&a->bytes); /* it becomes the slots', in one account: there is room for it */
 		(void)charge_grow(&a->slots->bytes, a->charged_bytes);
 		for (uint32_t i = 0; l && !l->is_loose && i < l->n_streams; i++) {
@@ -189,9 +211,10 @@ static void take(struct allotment *a)
 		slots_unref(a->slots);
 	else if (a->served)
 		producer_offer(a->job, s->consumer.rank, a->slots);
-	else if (l->is_loose)
+	else if (l->is_loose) {
+		a->slots->fixed = a->fix;
 		group_set_slots(&l->group, a->slots, a->window, group_share(a->window, l->spec.n_slots));
-	else {
+	} else {
 		stream_set_slots(loader_stream(l, s->consumer.rank), a->slots);
 		make_plenty(s, a->slots);
 	}
@@ -214,7 +237,9 @@ static void on_made(struct pool_task *t)
 		b->slots_bytes -= a->charged_bytes;
 		charge_end(&a->bytes);
 		charge_end(&a->fd);
-		if (s) {
+		if (s && a->bonus) {
+			fix(a->slots);
+		} else if (s) {
 			char text[256];
 			snprintf(text, sizeof(text), "cannot make %llu bytes of shared memory: %s",
 				 (unsigned long long)a->charged_bytes, strerror(-a->result));
@@ -231,6 +256,16 @@ static void on_made(struct pool_task *t)
 		job_close(j);
 }
 
+/* How many slots a group gets with its first trainer on a GPU: n at least, of which it has `more` already, if any. */
+static uint32_t fixed_slots(struct batchd *b, const struct loader *l, const struct slots *more, uint32_t n)
+{
+	const struct group *g = &l->group;
+	uint32_t all = more ? gpu_slots(g->window, g->share) : gpu_slots(n, group_share(n, l->spec.n_slots)), had = more ? more->n_made : 0;
+	if (all > had + n)
+		n = affordable_slots(b, l, all - had);
+	return more && n > more->n - had ? more->n - had : n;
+}
+
 void allotment_request(struct session *s)
 {
 	struct batchd *b = s->daemon;
@@ -242,15 +277,20 @@ void allotment_request(struct session *s)
 		refuse_slots(s, least);
 		return;
 	}
-	bool at_once = !more && l->is_loose && s->device.wanted;
-	if (at_once)
-		n = affordable_slots(b, l, n + group_share(n, l->spec.n_slots) * (GROUP_GPU_PLACES - 1));
+	bool fixes = l->is_loose && s->device.asked;
+	if (fixes)
+		n = fixed_slots(b, l, more, n);
+	if (more && n == 0) {
+		fix(more);
+		session_advance(s);
+		return;
+	}
 	struct allotment *a = calloc(1, sizeof(*a));
 	const char *what = "";
 	int r = -ENOMEM;
 	if (a) {
 		*a = (struct allotment){ .session = s, .layout = l->layout, .slots = more, .more = more != NULL, .share = l->spec.share, .served = l->spec.served,
-					 .n = more || at_once ? n : final_slots(b, s, l, n), .n_made = n, .window = window,
+					 .n = more || fixes ? n : final_slots(b, s, l, n), .n_made = n, .window = window, .fix = fixes, .bonus = fixes && more && !least,
 					 .charged_bytes = n * l->layout.slot_bytes };
 		r = begin(a, s, &what);
 	}

@@ -58,7 +58,7 @@ void device_wish(struct session *s, const Batchd__Wire__Open *open)
 	if (!open->device_uuid.len)
 		return;
 	uint64_t ours = own_pid_namespace();
-	d->wanted = true;
+	d->asked = d->wanted = true;
 	memcpy(d->uuid, open->device_uuid.data, sizeof(d->uuid));
 	d->driver_version = open->driver_version;
 	if (s->uid != geteuid())
@@ -134,12 +134,15 @@ static bool begin(struct session *s, struct slots *slots)
 	return true;
 }
 
+bool device_fixes(const struct session *s, const struct slots *slots)
+{
+	return s->device.asked && !slots->fixed && !slots->growing && slots->n_made < slots->n;
+}
+
 bool device_ready(struct session *s, struct slots *slots)
 {
 	if (s->device.wanted && slots->growing)
-		return false; /* a GPU's thread registers and mirrors a slab as a whole */
-	if (s->device.wanted && slots->n_made < slots->n)
-		give_up(s, "its share group was begun by a trainer without a GPU, and its memory grows with it");
+		return false; /* until the rest has been made: a GPU's thread takes a slab as a whole */
 	struct mirror *m = s->device.wanted ? mirror_find(slots, s->device.uuid) : NULL;
 	if (m && m->slab)
 		same_driver(s); /* the daemon may have learnt its own version on the way here */

@@ -15,6 +15,7 @@ struct slots;
 
 /* In a session, zeroed at first. */
 struct device {
+	bool asked;                    /* for its batches on a GPU, if only by its own hands */
 	bool wanted;                   /* and nothing has stood in its way so far */
 	unsigned char uuid[GPU_UUID_BYTES];
 	uint32_t driver_version;       /* the trainer's; 0: not known */
@@ -23,6 +24,9 @@ struct device {
 
 /* Takes the wish from a checked Open, and gives up what cannot work between these two processes. */
 void device_wish(struct session *s, const Batchd__Wire__Open *open);
+/* Whether the slots, those of a share group, first have to be made as many as they will ever be, as a GPU's thread registers and mirrors them as a whole, and a trainer that
+ * copies by itself does. */
+bool device_fixes(const struct session *s, const struct slots *slots);
 /* Whether the session can be attached to these slots now: it wants no device, cannot have it, or its mirror is open. Otherwise begins to open one, unless that is under way or
  * the slots' memory is still being made; session_advance is called for every session of the job when it has been. */
 bool device_ready(struct session *s, struct slots *slots);

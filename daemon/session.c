@@ -244,7 +244,7 @@ void session_advance(struct session *s)
 		return;
 	if ((share && j->slots_pending) || producer_is_mapping(j, (uint32_t)rank))
 		return;
-	if (!stream->slots || (!share && stream_has_strangers(stream)) || (l->is_loose && group_n_missing(&l->group)))
+	if (!stream->slots || (!share && stream_has_strangers(stream)) || (l->is_loose && (group_n_missing(&l->group) || device_fixes(s, stream->slots))))
 		allotment_request(s);
 	else if (device_ready(s, stream->slots))
 		attach(s, stream, (uint32_t)rank);

@@ -22,7 +22,7 @@
 
 /* GHOSTS: how many that are gone and still hold batches (stopped, or forked and hung up) may be charged to the group besides. */
 enum { GROUP_MAX_PLACES = 64, GROUP_SHARE = 3, GROUP_GHOSTS = 16 };
-/* Memory that a GPU reads cannot come later, so a group that begins with a trainer on one has slots for that many from the start. */
+/* Memory that a GPU reads cannot come later: with its first trainer on one, a group gets slots for that many, or for those that are there, and no more after it. */
 enum { GROUP_GPU_PLACES = 8 };
 
 enum group_policy { GROUP_WAIT, GROUP_SKIP, GROUP_DETACH };

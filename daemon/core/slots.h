@@ -72,6 +72,7 @@ struct slots {
 	uint32_t n;
 	uint32_t n_made;               /* whose memory is present: the first of them; fewer than n while it is made, or in a share group, see group.h */
 	bool growing;                  /* the rest is being made, once and for all */
+	bool fixed;                    /* of a share group: there will be no more, for the sake of a GPU */
 	uint32_t n_holders;            /* consumers that may hold leases: those attached, and those that have gone and may still read */
 	unsigned n_refs;
 	struct stream *stream;         /* that makes batches in them (any one, if several do); NULL: none does any more */

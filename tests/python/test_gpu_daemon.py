@@ -138,6 +138,42 @@ def test_a_gpu_trainer_waits_for_slots_that_are_being_made(gpu_daemon, double, f
     assert not double.violations()
 
 
+@pytest.mark.parametrize("stays", [True, False], ids=["it stays", "it has gone"])
+def test_a_group_that_was_begun_without_a_gpu(gpu_daemon, double, batchctl, stays):
+    """Its memory grows with its trainers until one comes whose batches are to be on a GPU: from then on it is as large as it will ever be, and later ones get theirs there
+    as well, up to a number that is said."""
+    daemon = gpu_daemon("--linger", "60s")
+    options = dict(batch_size=16, job="mixed", mode="share", dtype="uint8", layout="NHWC", autostart=False, timeout=30)
+    cpu = batchd.DataLoader(DATA, **options)
+    batches = iter(cpu)
+    before = [next(batches)[0].clone() for _ in range(3)]
+    if not stays:
+        cpu.close()
+    trainers = [start(60, "--job", "mixed", "--share", "--hold-us", 500, "--stay", stdin=subprocess.PIPE)]
+    assert trainers[0].stdout.readline() == "attached\n"
+    if stays:
+        before += [next(batches)[0].clone() for _ in range(40)]
+    trainers += [start(100000, "--job", "mixed", "--share", "--hold-us", 500) for _ in range(6)]
+    for trainer in trainers[1:]:
+        assert trainer.stdout.readline() == "attached\n"
+    if stays:
+        output = finish(start(5, "--job", "mixed", "--share"), exit_code=3)
+        assert "share group has a trainer with its batches on a GPU" in output[-1] and "no more than the 8" in output[-1], output
+    for trainer in trainers[1:]:
+        trainer.kill()
+        trainer.communicate()
+    trainers[0].stdin.close()
+    assert trainers[0].stdout.read().splitlines()[-1] == "60 batches, ipc, " and trainers[0].wait(60) == 0
+    trainers[0].stdout.close()
+    assert sum(c["copies"] for c in status(batchctl)["gpus"][0]["copies"]) >= 60
+    cpu.close()
+    with batchd.DataLoader(DATA, **dict(options, job="alone")) as alone:
+        for mine, theirs in zip(before, alone):
+            assert (mine == theirs[0]).all()
+    daemon.stop()
+    assert not double.violations()
+
+
 def test_killed_trainers_leave_nothing_behind(gpu_daemon, double, batchctl):
     """kill -9 at any moment, copies and leases under way: the others' bytes stay right, and the daemon's memory on the GPU is freed only after the process has gone."""
     rng = random.Random(1)

@@ -190,7 +190,7 @@ uint64_t sim_n_batches(const struct sim_job *j, uint64_t base);
 /* What a trainer still reads of a connection that it has lost. */
 struct sim_old {
 	struct sim_slab *slab;
-	uint32_t n_slots;
+	size_t slot_bytes;
 	unsigned n_held;
 	struct sim_held *held;
 };
@@ -214,6 +214,7 @@ struct sim_trainer {
 	pid_t pid;
 	int32_t wanted_rank;
 	uint32_t rank, n_slots;
+	size_t slot_bytes;
 	uint64_t seek;
 	struct position expect;
 	bool stopped, said_waiting, misbehaved;

@@ -167,7 +167,7 @@ void sim_trainer_returns(struct sim_trainer *t)
 {
 	forget_old(t);
 	close_gpu(t);
-	t->old = (struct sim_old){ .slab = t->slab, .n_slots = t->n_slots, .n_held = t->n_held, .held = malloc((t->n_held + 1) * sizeof(t->held[0])) };
+	t->old = (struct sim_old){ .slab = t->slab, .slot_bytes = t->slot_bytes, .n_held = t->n_held, .held = malloc((t->n_held + 1) * sizeof(t->held[0])) };
 	memcpy(t->old.held, t->held, t->n_held * sizeof(t->held[0]));
 	ring_unmap(&t->ring);
 	t->slab = NULL;
@@ -273,9 +273,8 @@ static bool push(struct sim_trainer *t)
 
 /* ---- what it sees ---- */
 
-static void look_at(const struct sim_trainer *t, const struct sim_slab *slab, uint32_t n_slots, const struct sim_held *h)
+static void look_at(const struct sim_trainer *t, const struct sim_slab *slab, size_t slot_bytes, const struct sim_held *h)
 {
-	size_t slot_bytes = slab->bytes / n_slots;
 	const uint8_t *base = slab->base + h->slot * slot_bytes;
 	for (uint32_t i = 0; i < h->n_rows; i++) {
 		uint64_t stamp[2];
@@ -290,7 +289,7 @@ static void look_at_gpu(const struct sim_trainer *t, const struct sim_held *h)
 {
 	if (!t->gpu || t->phase != SIM_STREAMING)
 		return;
-	size_t slot_bytes = t->slab->bytes / t->n_slots;
+	size_t slot_bytes = t->slot_bytes;
 	SIM_CHECK(!t->gpu->freed || t->gpu->base.left, "trainer %u: its memory on the GPU is gone", NUMBER(t));
 	SIM_CHECK(!memcmp(t->gpu->memory + h->slot * slot_bytes, t->slab->base + h->slot * slot_bytes, h->n_rows * SIM_ROW_BYTES),
 		  "trainer %u: slot %u is not the same on the GPU", NUMBER(t), h->slot);
@@ -299,11 +298,11 @@ static void look_at_gpu(const struct sim_trainer *t, const struct sim_held *h)
 void sim_trainer_looks(struct sim_trainer *t)
 {
 	for (unsigned i = 0; i < t->n_held; i++) {
-		look_at(t, t->slab, t->n_slots, &t->held[i]);
+		look_at(t, t->slab, t->slot_bytes, &t->held[i]);
 		look_at_gpu(t, &t->held[i]);
 	}
 	for (unsigned i = 0; i < t->old.n_held; i++)
-		look_at(t, t->old.slab, t->old.n_slots, &t->old.held[i]);
+		look_at(t, t->old.slab, t->old.slot_bytes, &t->old.held[i]);
 }
 
 /* Of a producer: a batch, or the mark at the end of an epoch. */
@@ -379,7 +378,7 @@ static void see_batch(struct sim_trainer *t, const Batchd__Wire__Batch *b)
 	struct sim_held *h = &t->held[t->n_held++];
 	*h = (struct sim_held){ .slot = b->slot, .generation = b->generation };
 	expect_rows(t, b, h);
-	const uint8_t *base = t->slab->base + b->slot * (t->slab->bytes / t->n_slots);
+	const uint8_t *base = t->slab->base + b->slot * t->slot_bytes;
 	struct slot_layout layout;
 	SIM_CHECK(slot_layout_make(SIM_ROW_BYTES, sizeof(int64_t), t->job->batch_size, &layout) == 0, "no layout");
 	for (uint32_t i = 0; !t->job->served && i < h->n_rows; i++) {
@@ -388,7 +387,7 @@ static void see_batch(struct sim_trainer *t, const Batchd__Wire__Batch *b)
 		SIM_CHECK((uint64_t)index == h->index[i], "trainer %u: batch %u, row %u is sample %u instead of %u", NUMBER(t), (unsigned)b->step, i,
 			  (unsigned)index, (unsigned)h->index[i]);
 	}
-	look_at(t, t->slab, t->n_slots, h);
+	look_at(t, t->slab, t->slot_bytes, h);
 	look_at_gpu(t, h);
 	t->n_got++;
 	t->expect.step++;
@@ -411,11 +410,12 @@ static void see_opened(struct sim_trainer *t, const Batchd__Wire__Opened *o, str
 	SIM_CHECK(!t->wanted_gpu || o->device_uuid.len || *o->device_reason, "trainer %u: no GPU, and no reason", NUMBER(t));
 	SIM_CHECK(!t->gpu || t->gpu->params.uuid[0] == t->wanted_gpu, "trainer %u: another GPU", NUMBER(t));
 	t->n_slots = o->n_slots;
+	t->slot_bytes = o->slot_bytes;
 	SIM_CHECK(t->n_slots <= SIM_MAX_SLOTS, "trainer %u: %u slots", NUMBER(t), t->n_slots);
 	memset(t->last_generation, 0, t->n_slots * sizeof(t->last_generation[0]));
 	t->rank = o->rank;
 	t->phase = SIM_ATTACHED;
-	SIM_CHECK(o->slab_bytes == t->slab->bytes && o->n_slots * o->slot_bytes == o->slab_bytes && (o->served || o->row_bytes == SIM_ROW_BYTES),
+	SIM_CHECK(o->slab_bytes == t->slab->bytes && o->n_slots * o->slot_bytes <= o->slab_bytes && (o->served || o->row_bytes == SIM_ROW_BYTES),
 		  "trainer %u: Opened is wrong about the slab", NUMBER(t));
 	SIM_CHECK(t->wanted_rank < 0 || o->rank == (uint32_t)t->wanted_rank, "trainer %u: rank %u instead of %d", NUMBER(t), o->rank, t->wanted_rank);
 }
@@ -599,7 +599,7 @@ static bool release_one(struct sim_trainer *t)
 		return false;
 	unsigned i = sim_below(t->n_held);
 	struct sim_held h = t->held[i];
-	look_at(t, t->slab, t->n_slots, &h);
+	look_at(t, t->slab, t->slot_bytes, &h);
 	look_at_gpu(t, &h);
 	t->held[i] = t->held[--t->n_held];
 	say_release(t, h.slot, h.generation, true);

@@ -170,7 +170,7 @@ class DataLoader:
     rank, world_size   default: torch.distributed if initialised (also if that comes later), else RANK and WORLD_SIZE, else alone
     job           trainers with the same job share one loader; default: one that fits this run (torchrun) or this process
     mode          "shard": each rank its part of the epoch; "share": every trainer every batch. With world_size=n the n trainers begin
-                  together and keep step; without it up to 64 trainers come and go as they like
+                  together and keep step; without it up to 64 trainers (8 if one has its batches on a GPU) come and go as they like
     policy        share: what becomes of a trainer that is so far behind that no slot is left for the others. "wait": they wait for it
                   (default with a world_size); "skip": it misses the oldest batches, last_batch.n_skipped says how many; "detach": it goes
                   on where it was, with batches made for it alone, until it has caught up (default without). The same for all of a job

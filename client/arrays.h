@@ -1,6 +1,8 @@
-/* What a producer puts into a slot: a head, a table of arrays, a text that says how they belong together (the language binding's business), the arrays.
+/* What a producer puts into a slot: a head, a table of arrays, a text that says how they belong together (the language
+ * binding's business), the arrays.
  *
- *     head | n_arrays entries | n_text bytes | array 0 | array 1 | ...        arrays begin at multiples of 64 bytes from the slot's begin
+ *     head | n_arrays entries | n_text bytes | array 0 | array 1 | ...        arrays begin at multiples of 64 bytes
+ * from the slot's begin
  *
  * Numbers are the machine's own: both sides are on it. A consumer believes nothing of it unchecked. */
 #ifndef BATCHD_CLIENT_ARRAYS_H
@@ -9,12 +11,17 @@
 #include "batchd.h"
 #include "error.h"
 
-/* Bytes that a batch takes in a slot, given each array's dtype, n_dims and shape. 0: more than a size_t holds, or an array makes no sense. */
+/* Bytes that a batch takes in a slot, given each array's dtype, n_dims and shape. 0: more than a size_t holds, or an
+ * array makes no sense. */
 size_t arrays_size(const struct batchd_array *a, uint32_t n, size_t n_text);
-/* Writes head, table and text, and sets each array's n_bytes, and data to where it is to be written. 0, or a code with f. */
-int arrays_lay(void *slot, size_t room_bytes, struct batchd_array *a, uint32_t n, const char *text, size_t n_text, struct fault *f);
-/* Reads them back: how many there are (the first `max` of them are filled in), or a code with f. text: in the slot, not terminated. */
-int arrays_read(const void *slot, size_t room_bytes, struct batchd_array *a, uint32_t max, const char **text, size_t *n_text, struct fault *f);
+/* Writes head, table and text, and sets each array's n_bytes, and data to where it is to be written. 0, or a code with
+ * f. */
+int arrays_lay(void *slot, size_t room_bytes, struct batchd_array *a, uint32_t n, const char *text, size_t n_text,
+	       struct fault *f);
+/* Reads them back: how many there are (the first `max` of them are filled in), or a code with f. text: in the slot, not
+ * terminated. */
+int arrays_read(const void *slot, size_t room_bytes, struct batchd_array *a, uint32_t max, const char **text,
+		size_t *n_text, struct fault *f);
 /* How many of a slot's bytes its batch takes; room_bytes where that cannot be told. */
 size_t arrays_extent(const void *slot, size_t room_bytes);
 

@@ -1,8 +1,9 @@
 /* libbatchd: ready batches of training data from the batchd daemon, without copies.
  *
- * A loader belongs to one thread at a time. Functions return 0 or a negative BATCHD_E_ code; batchd_error() then has one line of text that names
- * what is wrong. Nothing here prints, exits or leaves a signal handler changed, except as batchd_options.writable says.
- * ABI: functions are only added; structs that the caller allocates begin with their size. */
+ * A loader belongs to one thread at a time. Functions return 0 or a negative BATCHD_E_ code; batchd_error() then has
+ * one line of text that names what is wrong. Nothing here prints, exits or leaves a signal handler changed, except as
+ * batchd_options.writable says. ABI: functions are only added; structs that the caller allocates begin with their size.
+ */
 #ifndef BATCHD_H
 #define BATCHD_H
 
@@ -32,47 +33,82 @@ enum batchd_code {
 	BATCHD_E_SHUTDOWN = -11,   /* the daemon is stopping */
 	BATCHD_E_INTERNAL = -12,
 	BATCHD_E_CONNECT = -13,    /* no daemon, and none could be started */
-	BATCHD_E_LOST = -14,       /* the daemon went away and did not come back within reconnect_ms; batches still held stay readable.
-	                            * batchd_open again, and batchd_start where you were, gives the same batches */
+	BATCHD_E_LOST = -14,       /* the daemon went away and did not come back within reconnect_ms; batches still
+	                            * held stay readable. batchd_open again, and batchd_start where you were, gives
+	                            * the same batches */
 	BATCHD_E_NOMEM = -15,
 	BATCHD_E_FORKED = -16,     /* used in a child of the process that opened it */
 	BATCHD_E_CANCELLED = -17,  /* on_progress said so */
-	BATCHD_E_STALLED = -19,    /* another trainer of the job does not get on (option stall_error); the loader goes on at the next call */
-	BATCHD_E_GPU = -18,        /* there is no such GPU, or it failed: the daemon's use of it or this process's own; the text says which */
-	BATCHD_E_PRODUCER = -20    /* the producer of a served data set failed, has ended or never came; batchd_error has its last words */
+	BATCHD_E_STALLED = -19,    /* another trainer of the job does not get on (option stall_error); the loader
+	                            * goes on at the next call */
+	BATCHD_E_GPU = -18,        /* there is no such GPU, or it failed: the daemon's use of it or this process's
+	                            * own; the text says which */
+	BATCHD_E_PRODUCER = -20    /* the producer of a served data set failed, has ended or never came; batchd_error
+	                            * has its last words */
 };
 
-enum batchd_dtype { BATCHD_UINT8, BATCHD_FLOAT16, BATCHD_FLOAT32, BATCHD_INT32, BATCHD_INT64, BATCHD_FLOAT64, BATCHD_INT16, BATCHD_BOOL,
-		    BATCHD_BFLOAT16, /* on a GPU, and in what producers make */
-		    /* only in what producers make: */
-		    BATCHD_INT8, BATCHD_UINT16, BATCHD_UINT32, BATCHD_UINT64, BATCHD_COMPLEX64, BATCHD_COMPLEX128, BATCHD_FLOAT8_E4M3, BATCHD_FLOAT8_E5M2 };
+enum batchd_dtype {
+	BATCHD_UINT8,
+	BATCHD_FLOAT16,
+	BATCHD_FLOAT32,
+	BATCHD_INT32,
+	BATCHD_INT64,
+	BATCHD_FLOAT64,
+	BATCHD_INT16,
+	BATCHD_BOOL,
+	BATCHD_BFLOAT16, /* on a GPU, and in what producers make */
+	/* only in what producers make: */
+	BATCHD_INT8,
+	BATCHD_UINT16,
+	BATCHD_UINT32,
+	BATCHD_UINT64,
+	BATCHD_COMPLEX64,
+	BATCHD_COMPLEX128,
+	BATCHD_FLOAT8_E4M3,
+	BATCHD_FLOAT8_E5M2
+};
 enum batchd_layout { BATCHD_NCHW, BATCHD_NHWC, BATCHD_AS_STORED };
 enum batchd_mode { BATCHD_SHARD, BATCHD_SHARE };
-/* What becomes of a trainer of a share group that is so far behind that there is no slot left for the others: they wait for it; it misses the oldest batches
- * (batch.n_skipped); or it goes on where it was with batches that are made apart for it (batch.apart), until it has caught up. */
-enum batchd_policy { BATCHD_POLICY_DEFAULT /* world_size 1: detach, else wait */, BATCHD_WAIT, BATCHD_SKIP, BATCHD_DETACH };
+/* What becomes of a trainer of a share group that is so far behind that there is no slot left for the others: they wait
+ * for it; it misses the oldest batches (batch.n_skipped); or it goes on where it was with batches that are made apart
+ * for it (batch.apart), until it has caught up. */
+enum batchd_policy {
+	BATCHD_POLICY_DEFAULT /* world_size 1: detach, else wait */,
+	BATCHD_WAIT,
+	BATCHD_SKIP,
+	BATCHD_DETACH
+};
 /* Where a trainer begins that joins an open share group (share, world_size 1) at work. */
-enum batchd_join { BATCHD_JOIN_NEXT /* the group's next batch */, BATCHD_JOIN_EPOCH /* the next epoch's first */, BATCHD_JOIN_START /* this epoch's first */ };
-/* How batches come to a GPU: not at all, in memory of the daemon's that this process has mapped by CUDA IPC, or copied by this library. */
+enum batchd_join {
+	BATCHD_JOIN_NEXT /* the group's next batch */,
+	BATCHD_JOIN_EPOCH /* the next epoch's first */,
+	BATCHD_JOIN_START /* this epoch's first */
+};
+/* How batches come to a GPU: not at all, in memory of the daemon's that this process has mapped by CUDA IPC, or copied
+ * by this library. */
 enum batchd_device_path { BATCHD_DEVICE_NONE, BATCHD_DEVICE_IPC, BATCHD_DEVICE_COPY };
 
 /* Fill in with batchd_options_init, then change what you need. Strings are borrowed for the call. */
 /* What options.on_event tells. The text is one line for a person. */
 enum batchd_event {
 	BATCHD_EVENT_LOST = 1,     /* the daemon went away; it is waited for */
-	BATCHD_EVENT_BACK = 2,     /* a daemon is there again, and the loader goes on exactly where it was. info's memory and window may be others */
-	BATCHD_EVENT_STALLED = 3,  /* a trainer of this job does not get on: which, since when, how many batches it holds */
+	BATCHD_EVENT_BACK = 2,     /* a daemon is there again, and the loader goes on exactly where it was. info's
+	                            * memory and window may be others */
+	BATCHD_EVENT_STALLED = 3,  /* a trainer of this job does not get on: which, since when, how many batches it
+	                            * holds */
 	BATCHD_EVENT_GOES_ON = 4,  /* it does again */
 	BATCHD_EVENT_CHANGED = 5   /* batchd_resume: the state was saved with another transform */
 };
 
 struct batchd_options {
 	size_t size_bytes;
-	const char *socket;        /* NULL: $BATCHD_SOCKET, the user's own daemon, the system's daemon, or start one for this user */
-	const char *dataset;       /* a name from the daemon's configuration, or "imagefolder:DIR", "files:LIST", "npy:FILE[,FILE]", "random:...",
-	                            * "serve:NAME" */
+	const char *socket;        /* NULL: $BATCHD_SOCKET, the user's own daemon, the system's daemon, or start one
+	                            * for this user */
+	const char *dataset;       /* a name from the daemon's configuration, or "imagefolder:DIR", "files:LIST",
+	                            * "npy:FILE[,FILE]", "random:...", "serve:NAME" */
 	const char *transform;     /* "train224", "val224" or JSON; NULL: train224 for images, nothing for arrays */
-	const char *job;           /* trainers with the same job share one loader; NULL: one that fits this process (and torchrun) */
+	const char *job;           /* trainers with the same job share one loader; NULL: one that fits this process
+	                            * (and torchrun) */
 	enum batchd_dtype dtype;
 	enum batchd_layout layout;
 	enum batchd_mode mode;
@@ -86,29 +122,33 @@ struct batchd_options {
 	int shuffle, drop_last;    /* booleans */
 	int apply_exif;            /* turn images upright */
 	int own_batches;           /* the trainer sends its index batches with batchd_push */
-	int writable;              /* 0: a batch is private to this process and becomes writable when first written to (needs SIGSEGV; an existing
-	                            * handler is called for everything else). 1: writable from the start, also for system calls,
-	                            * at the price of fresh page tables for every batch. Either way nobody else sees the writes. */
+	int writable;              /* 0: a batch is private to this process and becomes writable when first written
+	                            * to (needs SIGSEGV; an existing handler is called for everything else). 1:
+	                            * writable from the start, also for system calls, at the price of fresh page
+	                            * tables for every batch. Either way nobody else sees the writes. */
 	int autostart;             /* start a daemon for this user if none answers (default 1) */
-	/* Called during batchd_open while the daemon does something long, when a signal handler has run, and otherwise about once a second. phase "index",
-	 * "memory", "daemon" or "producer" (nobody is there yet; seconds), or "" as long as nothing is known; total 0 when unknown. Non-zero gives up:
-	 * BATCHD_E_CANCELLED. May be NULL. */
+	/* Called during batchd_open while the daemon does something long, when a signal handler has run, and otherwise
+	 * about once a second. phase "index", "memory", "daemon" or "producer" (nobody is there yet; seconds), or "" as
+	 * long as nothing is known; total 0 when unknown. Non-zero gives up: BATCHD_E_CANCELLED. May be NULL. */
 	int (*on_progress)(void *arg, const char *phase, uint64_t done, uint64_t total);
 	void *progress_arg;
 	const char *program;       /* for the log and `batchctl status`; NULL: this program's name */
-	/* Where batches are wanted: NULL or "cpu"; "cuda" (the calling thread's current device, else the first), "cuda:N" as CUDA counts in this process,
-	 * or "GPU-..." (a UUID). With a GPU, dtype and layout say what batchd_cuda_finish makes of images. See "Batches on a GPU" below. */
+	/* Where batches are wanted: NULL or "cpu"; "cuda" (the calling thread's current device, else the first),
+	 * "cuda:N" as CUDA counts in this process, or "GPU-..." (a UUID). With a GPU, dtype and layout say what
+	 * batchd_cuda_finish makes of images. See "Batches on a GPU" below. */
 	const char *device;
-	/* For how long a daemon that went away is waited for (default 30000; 0: not at all). Meanwhile batchd_next waits as it does for a batch, and
-	 * afterwards the next batch is the one that would have come anyway; batches on loan stay as they are. For the first sixth of
-	 * it the same socket is tried, then the rule above, autostart included. The same data must be there. One that comes back only to go again
-	 * before a batch has come was away all the time. */
+	/* For how long a daemon that went away is waited for (default 30000; 0: not at all). Meanwhile batchd_next
+	 * waits as it does for a batch, and afterwards the next batch is the one that would have come anyway; batches
+	 * on loan stay as they are. For the first sixth of it the same socket is tried, then the rule above, autostart
+	 * included. The same data must be there. One that comes back only to go again before a batch has come was away
+	 * all the time. */
 	uint32_t reconnect_ms;
 	/* Called from within the loader's functions, in their thread. May be NULL. */
 	void (*on_event)(void *arg, int event, const char *text);
 	void *event_arg;
-	/* Share: the loader's batch, the same for all of the group; 0: batch_size. Each trainer takes it in slices of its own batch_size, which has to divide it, without a copy:
-	 * exactly the batches that it would get alone with that size. Each slice is released for itself. drop_last is each trainer's own, too. */
+	/* Share: the loader's batch, the same for all of the group; 0: batch_size. Each trainer takes it in slices of
+	 * its own batch_size, which has to divide it, without a copy: exactly the batches that it would get alone with
+	 * that size. Each slice is released for itself. drop_last is each trainer's own, too. */
 	uint32_t group_batch_size;
 	enum batchd_policy policy; /* share: the same for all of the group */
 	int stall_error;           /* 1: a call that learns of a stalled trainer returns BATCHD_E_STALLED, too */
@@ -134,8 +174,9 @@ struct batchd_info {
 	uint32_t has_normalize;    /* dtype uint8: mean and std are left to the trainer */
 	float mean[3], std[3];
 	const char *socket, *job, *daemon_version;
-	/* What is in a batch's memory, data and device_data alike. The same as dtype, layout and shape above but for images on a GPU, which lie there as
-	 * uint8 NHWC until batchd_cuda_finish has made dtype, layout and shape of them. */
+	/* What is in a batch's memory, data and device_data alike. The same as dtype, layout and shape above but for
+	 * images on a GPU, which lie there as uint8 NHWC until batchd_cuda_finish has made dtype, layout and shape of
+	 * them. */
 	enum batchd_dtype stored_dtype;
 	enum batchd_layout stored_layout;
 	uint32_t stored_shape[8];
@@ -144,12 +185,15 @@ struct batchd_info {
 	unsigned char device_uuid[16];
 	const char *device;        /* "cuda:0"; "cpu" */
 	const char *device_reason; /* BATCHD_DEVICE_COPY: why there is no CUDA IPC, for a person; else "" */
-	unsigned char device_handle[64]; /* BATCHD_DEVICE_IPC: of the daemon's memory, as cudaIpcOpenMemHandle takes it; opened by the library already */
-	int can_finish;            /* 0: batchd_cuda_finish would be needed, and this library was built without a CUDA compiler, or its kernel does not run here */
+	unsigned char device_handle[64]; /* BATCHD_DEVICE_IPC: of the daemon's memory, as cudaIpcOpenMemHandle takes
+	                                  * it; opened by the library already */
+	int can_finish;            /* 0: batchd_cuda_finish would be needed, and this library was built without a
+	                            * CUDA compiler, or its kernel does not run here */
 	uint32_t group_batch_size; /* share: rows of the loader's batch, of which batch_size is a part */
 	enum batchd_policy policy; /* share: the one in force */
-	uint32_t served;           /* a producer makes the batches: see batchd_arrays. Then n_batches is 0 if nobody knows it, batch_size the rows of
-	                            * a usual batch, shape means nothing, and every batchd_start has base 0 */
+	uint32_t served;           /* a producer makes the batches: see batchd_arrays. Then n_batches is 0 if nobody
+	                            * knows it, batch_size the rows of a usual batch, shape means nothing, and every
+	                            * batchd_start has base 0 */
 };
 
 /* One batch on loan. Memory is valid until batchd_release of it, in this process only. */
@@ -164,7 +208,8 @@ struct batchd_batch {
 	uint64_t epoch, base, step;
 	uint64_t wait_ns;          /* how long batchd_next was blocked for it */
 	int last;                  /* of its epoch */
-	void *device_data;         /* on the GPU: n_rows samples as stored; NULL without. Not to be read here, and never to be written */
+	void *device_data;         /* on the GPU: n_rows samples as stored; NULL without. Not to be read here, and
+	                            * never to be written */
 	void *device_labels;       /* n_rows labels there */
 	uint64_t n_given;          /* batches given out so far, this one included, over all resumes */
 	uint64_t order;            /* own_batches: hash of this epoch's index batches up to this one; else 0 */
@@ -173,8 +218,9 @@ struct batchd_batch {
 	int apart;                 /* share: made for this trainer, as most of the group is somewhere else */
 };
 
-/* Connects (starting a daemon if allowed), opens the data set, maps the slots. A daemon that is just being restarted is waited for, for 3 s and reconnect_ms at
- * most; so is one that a socket was named for, if the socket's directory is there. err: at least err_size bytes for one line of text; may be NULL. */
+/* Connects (starting a daemon if allowed), opens the data set, maps the slots. A daemon that is just being restarted is
+ * waited for, for 3 s and reconnect_ms at most; so is one that a socket was named for, if the socket's directory is
+ * there. err: at least err_size bytes for one line of text; may be NULL. */
 int batchd_open(const struct batchd_options *o, struct batchd_loader **out, char *err, size_t err_size);
 /* Batches on loan become invalid only when each is released; the memory stays mapped until then. NULL is allowed. */
 void batchd_close(struct batchd_loader *l);
@@ -185,21 +231,24 @@ void batchd_get_info(const struct batchd_loader *l, struct batchd_info *info); /
 /* Name of class i; fetched from the daemon on first use. NULL on error or out of range. */
 const char *batchd_class(struct batchd_loader *l, uint32_t i);
 
-/* Begins an epoch at batch `step`, counted after `base` samples that all ranks together have already consumed. n_batches: how many will
- * come (0 with own_batches); may be NULL. Batches of an earlier start that are still on their way are dropped. */
+/* Begins an epoch at batch `step`, counted after `base` samples that all ranks together have already consumed.
+ * n_batches: how many will come (0 with own_batches); may be NULL. Batches of an earlier start that are still on their
+ * way are dropped. */
 int batchd_start(struct batchd_loader *l, uint64_t epoch, uint64_t base, uint64_t step, uint64_t *n_batches);
 
-/* Share mode, world_size 1: begins where the group is, as `how` says, instead of batchd_start, and says where that is (position->size_bytes must be set). With NEXT and EPOCH
- * the first of it belongs to the group's epoch; the first of a group begins with epoch 0. From there on everybody gets the same batches. A producer's epoch may turn
- * out to have no more of them: then the first batch is the next epoch's, as it says itself. */
+/* Share mode, world_size 1: begins where the group is, as `how` says, instead of batchd_start, and says where that is
+ * (position->size_bytes must be set). With NEXT and EPOCH the first of it belongs to the group's epoch; the first of a
+ * group begins with epoch 0. From there on everybody gets the same batches. A producer's epoch may turn out to have no
+ * more of them: then the first batch is the next epoch's, as it says itself. */
 struct batchd_position;
 int batchd_join(struct batchd_loader *l, enum batchd_join how, struct batchd_position *position, int timeout_ms);
 
 /* ---- Checkpoints ----
  *
- * A token says where a training stands: one line of text without spaces at its ends, at most BATCHD_TOKEN_BYTES with the NUL, the same on all ranks. Put it into the
- * checkpoint together with the model; what the daemon thinks a trainer has had does not matter. What follows is sample for sample and byte for byte
- * what would have followed, after any crash of trainer or daemon, also with another batch or world size (each of the samples that are left comes once):
+ * A token says where a training stands: one line of text without spaces at its ends, at most BATCHD_TOKEN_BYTES with
+ * the NUL, the same on all ranks. Put it into the checkpoint together with the model; what the daemon thinks a trainer
+ * has had does not matter. What follows is sample for sample and byte for byte what would have followed, after any
+ * crash of trainer or daemon, also with another batch or world size (each of the samples that are left comes once):
  *
  *     batchd_token(l, NULL, text, sizeof text);                      after a batch was used: behind it
  *     ...
@@ -212,77 +261,92 @@ struct batchd_position {
 	size_t size_bytes;
 	uint64_t epoch, base, step; /* for batchd_start. own_batches: push from batch `step` of the epoch on */
 	uint64_t n_given;           /* batches given out so far */
-	uint64_t order;             /* own_batches: hash of the `step` batches that are skipped, as struct batchd_batch has it */
+	uint64_t order;             /* own_batches: hash of the `step` batches that are skipped, as struct
+	                             * batchd_batch has it */
 	int ended;                  /* the token's epoch was over; this is the begin of the next */
 };
 
-/* Behind batch b, or (NULL) behind the last that was given out, or where batchd_start has been told to begin. 0; BATCHD_E_INVALID: size is too small. */
+/* Behind batch b, or (NULL) behind the last that was given out, or where batchd_start has been told to begin. 0;
+ * BATCHD_E_INVALID: size is too small. */
 int batchd_token(const struct batchd_loader *l, const struct batchd_batch *b, char *buf, size_t size);
-/* Checks a token against this loader and converts it. BATCHD_E_INVALID: it is damaged, or from another data set, seed or order; batchd_error() says which and, for a
- * data set, what has changed ("12 files more than before (108 instead of 96): 12 new, the first dog/9.jpg"). The loader can be used as before. */
+/* Checks a token against this loader and converts it. BATCHD_E_INVALID: it is damaged, or from another data set, seed
+ * or order; batchd_error() says which and, for a data set, what has changed ("12 files more than before (108 instead of
+ * 96): 12 new, the first dog/9.jpg"). The loader can be used as before. */
 int batchd_resume(struct batchd_loader *l, const char *token, struct batchd_position *position);
-/* Adds one batch of indices to the hash of those before it (0 at an epoch's begin), to compare what a sampler gives with position.order. */
+/* Adds one batch of indices to the hash of those before it (0 at an epoch's begin), to compare what a sampler gives
+ * with position.order. */
 uint64_t batchd_order(uint64_t order, const uint64_t *indices, uint32_t n);
 
-/* own_batches: the next batch's sample indices; n at most batch_size. Send a few ahead (info.window and more); BATCHD_AGAIN: enough for now,
- * take a batch first. batchd_push_end: no more are coming in this epoch. */
+/* own_batches: the next batch's sample indices; n at most batch_size. Send a few ahead (info.window and more);
+ * BATCHD_AGAIN: enough for now, take a batch first. batchd_push_end: no more are coming in this epoch. */
 int batchd_push(struct batchd_loader *l, const uint64_t *indices, uint32_t n);
 int batchd_push_end(struct batchd_loader *l);
 
-/* The next batch. BATCHD_OK, BATCHD_END, BATCHD_AGAIN (timeout_ms passed), or an error. BATCHD_FOREVER: no limit. BATCHD_UNTIL_SIGNAL: no limit, but
- * BATCHD_AGAIN when a signal handler has run, and at the latest about once a second; for interpreters, which look at signals then. */
+/* The next batch. BATCHD_OK, BATCHD_END, BATCHD_AGAIN (timeout_ms passed), or an error. BATCHD_FOREVER: no limit.
+ * BATCHD_UNTIL_SIGNAL: no limit, but BATCHD_AGAIN when a signal handler has run, and at the latest about once a second;
+ * for interpreters, which look at signals then. */
 #define BATCHD_FOREVER (-1)
 #define BATCHD_UNTIL_SIGNAL (-2)
 int batchd_next(struct batchd_loader *l, struct batchd_batch *b, int timeout_ms);
 int batchd_try_next(struct batchd_loader *l, struct batchd_batch *b);
 
-/* Ends a loan. Thread-safe, also while another thread is in batchd_next; in a forked child it does nothing. That the daemon has gone, which ends all loans, is
- * no error here: batchd_next tells, or waits for the next one. */
+/* Ends a loan. Thread-safe, also while another thread is in batchd_next; in a forked child it does nothing. That the
+ * daemon has gone, which ends all loans, is no error here: batchd_next tells, or waits for the next one. */
 int batchd_release(struct batchd_loader *l, uint32_t slot, uint64_t generation);
-/* Batches on loan to this process, not counting those that only wait for the GPU's work to end. When it reaches info.window - 1, copy instead of keeping, or batchd_next cannot go on. */
+/* Batches on loan to this process, not counting those that only wait for the GPU's work to end. When it reaches
+ * info.window - 1, copy instead of keeping, or batchd_next cannot go on. */
 uint32_t batchd_n_leased(const struct batchd_loader *l);
 
-/* For event loops: readable when batchd_try_next is worth a call. Wait for it only after batchd_try_next has said BATCHD_AGAIN, which is how the
- * daemon learns that somebody waits. With batches on a GPU call batchd_try_next also every few milliseconds: slots go back during such calls. Ask for it each
- * time: it is -1 while the daemon is away (call batchd_try_next a few times a second then, which may take as long as a daemon needs to open the data set), and
+/* For event loops: readable when batchd_try_next is worth a call. Wait for it only after batchd_try_next has said
+ * BATCHD_AGAIN, which is how the daemon learns that somebody waits. With batches on a GPU call batchd_try_next also
+ * every few milliseconds: slots go back during such calls. Ask for it each time: it is -1 while the daemon is away
+ * (call batchd_try_next a few times a second then, which may take as long as a daemon needs to open the data set), and
  * another one afterwards. */
 int batchd_fd(const struct batchd_loader *l);
 
 /* ---- Batches on a GPU ----
  *
- * With option device, every batch also lies in the GPU's memory when batchd_next lends it. A stream is a CUstream or cudaStream_t of that GPU's
- * primary context (NULL: the legacy default stream; CU_STREAM_PER_THREAD: the calling thread's own) that lives until the batch has been given back; all of this only queues
- * work on it and never waits for the GPU.
+ * With option device, every batch also lies in the GPU's memory when batchd_next lends it. A stream is a CUstream or
+ * cudaStream_t of that GPU's primary context (NULL: the legacy default stream; CU_STREAM_PER_THREAD: the calling
+ * thread's own) that lives until the batch has been given back; all of this only queues work on it and never waits for
+ * the GPU.
  *
  *     batchd_next(l, &b, BATCHD_FOREVER);
- *     batchd_cuda_finish(l, &b, my_tensor, stream);               one kernel: NHWC uint8 -> dtype and layout, Normalize included
- *     batchd_cuda_labels(l, &b, my_labels, stream);
- *     batchd_cuda_release(l, b.slot, b.generation, stream);       the slot goes back when the stream has come that far
+ *     batchd_cuda_finish(l, &b, my_tensor, stream);               one kernel: NHWC uint8 -> dtype and layout, Normalize
+ * included batchd_cuda_labels(l, &b, my_labels, stream); batchd_cuda_release(l, b.slot, b.generation, stream); the slot
+ * goes back when the stream has come that far
  *
- * The slot is given back during a later call (next, try_next, release, close) that finds the stream's work complete; a batchd_next that has to wait
- * looks as well. Not inside the capture of a CUDA graph (BATCHD_E_INVALID): finish into the graph's input before each replay. batchd_release, without a
- * stream, gives back at once: for whoever has seen the work complete. When the daemon is gone (BATCHD_E_LOST, or an event of that name),
- * device_data of batches that it lent must not be read any more; what was finished is yours. A loader that is closed while batches are on loan or its stream has not come that far keeps them until then.
- * BATCHD_E_GPU is the end of this process's use of the GPU when the text says so.
+ * The slot is given back during a later call (next, try_next, release, close) that finds the stream's work complete; a
+ * batchd_next that has to wait looks as well. Not inside the capture of a CUDA graph (BATCHD_E_INVALID): finish into
+ * the graph's input before each replay. batchd_release, without a stream, gives back at once: for whoever has seen the
+ * work complete. When the daemon is gone (BATCHD_E_LOST, or an event of that name), device_data of batches that it lent
+ * must not be read any more; what was finished is yours. A loader that is closed while batches are on loan or its
+ * stream has not come that far keeps them until then. BATCHD_E_GPU is the end of this process's use of the GPU when the
+ * text says so.
  *
- * A daemon that stops, or has lost the GPU, is waited for as any other (reconnect_ms): on_event has the reason. One that stops waits some seconds until its memory on the
- * GPU is no longer open here, which this library sees to during calls as soon as no batch of it is on loan or in work. */
+ * A daemon that stops, or has lost the GPU, is waited for as any other (reconnect_ms): on_event has the reason. One
+ * that stops waits some seconds until its memory on the GPU is no longer open here, which this library sees to during
+ * calls as soon as no batch of it is on loan or in work. */
 
-/* Queues what makes n_rows samples of info.dtype, layout and shape at `to`, memory of the loader's GPU, aligned for its numbers. Arrays are copied as they are. */
+/* Queues what makes n_rows samples of info.dtype, layout and shape at `to`, memory of the loader's GPU, aligned for its
+ * numbers. Arrays are copied as they are. */
 int batchd_cuda_finish(struct batchd_loader *l, const struct batchd_batch *b, void *to, void *stream);
 /* Queues a copy of the n_rows labels to `to` on the GPU. */
 int batchd_cuda_labels(struct batchd_loader *l, const struct batchd_batch *b, void *to, void *stream);
-/* For work of your own on device_data and device_labels: what is queued on stream after this call finds the bytes there (with BATCHD_DEVICE_COPY the copy may still be
- * under way), and the batch counts as used by that stream. */
+/* For work of your own on device_data and device_labels: what is queued on stream after this call finds the bytes there
+ * (with BATCHD_DEVICE_COPY the copy may still be under way), and the batch counts as used by that stream. */
 int batchd_cuda_wait(struct batchd_loader *l, uint32_t slot, uint64_t generation, void *stream);
-/* Ends a loan as soon as all that has been queued on this stream, and on those of the calls above, is complete. Thread-safe as batchd_release; batchd_error has
- * the reason of a failure in the thread that takes the batches. */
+/* Ends a loan as soon as all that has been queued on this stream, and on those of the calls above, is complete.
+ * Thread-safe as batchd_release; batchd_error has the reason of a failure in the thread that takes the batches. */
 int batchd_cuda_release(struct batchd_loader *l, uint32_t slot, uint64_t generation, void *stream);
-/* The stored batch as a DLPack tensor without a copy: *managed is a DLManagedTensor (versioned: a DLManagedTensorVersioned) to be handed to another library, readable on
- * stream. The tensor owns the loan from then on: its deleter, which may be called in any thread and never blocks, ends it when the work queued on its streams by then is
- * complete (seen during a later call). Read only. */
-int batchd_cuda_dlpack(struct batchd_loader *l, const struct batchd_batch *b, int versioned, void *stream, void **managed);
-/* Another stream reads the batch, or the tensor made of it: its work is waited for as well. At most 8 for one batch; none that captures a CUDA graph. Thread-safe. */
+/* The stored batch as a DLPack tensor without a copy: *managed is a DLManagedTensor (versioned: a
+ * DLManagedTensorVersioned) to be handed to another library, readable on stream. The tensor owns the loan from then on:
+ * its deleter, which may be called in any thread and never blocks, ends it when the work queued on its streams by then
+ * is complete (seen during a later call). Read only. */
+int batchd_cuda_dlpack(struct batchd_loader *l, const struct batchd_batch *b, int versioned, void *stream,
+		       void **managed);
+/* Another stream reads the batch, or the tensor made of it: its work is waited for as well. At most 8 for one batch;
+ * none that captures a CUDA graph. Thread-safe. */
 int batchd_cuda_add_stream(struct batchd_loader *l, uint32_t slot, uint64_t generation, void *stream);
 
 /* ---- batches that a producer made ("serve:NAME") ---- */
@@ -298,19 +362,22 @@ struct batchd_array {
 	void *data;
 };
 
-/* What is in a batch on loan: how many arrays (the first `max` of them are filled in), or a negative code. text: how they belong together, in the producer's
- * words; n_text bytes, not terminated; valid as long as the batch. */
-int batchd_arrays(struct batchd_loader *l, const struct batchd_batch *b, struct batchd_array *arrays, uint32_t max, const char **text, size_t *n_text);
-/* With a GPU: queues the copy of one of these arrays to memory of the trainer's there. Where it lies itself: as far from device_data as a->data from the batch's
- * data, to be read on a stream after batchd_cuda_wait. batchd_cuda_dlpack gives all of the batch as one row of bytes; batchd_cuda_finish and _labels say that there is nothing
- * to finish. */
-int batchd_cuda_array(struct batchd_loader *l, const struct batchd_batch *b, const struct batchd_array *a, void *to, void *stream);
+/* What is in a batch on loan: how many arrays (the first `max` of them are filled in), or a negative code. text: how
+ * they belong together, in the producer's words; n_text bytes, not terminated; valid as long as the batch. */
+int batchd_arrays(struct batchd_loader *l, const struct batchd_batch *b, struct batchd_array *arrays, uint32_t max,
+		  const char **text, size_t *n_text);
+/* With a GPU: queues the copy of one of these arrays to memory of the trainer's there. Where it lies itself: as far
+ * from device_data as a->data from the batch's data, to be read on a stream after batchd_cuda_wait. batchd_cuda_dlpack
+ * gives all of the batch as one row of bytes; batchd_cuda_finish and _labels say that there is nothing to finish. */
+int batchd_cuda_array(struct batchd_loader *l, const struct batchd_batch *b, const struct batchd_array *a, void *to,
+		      void *stream);
 
 /* ---- making batches for others ----
  *
- * A producer serves one job at a time: whoever opens "serve:NAME" as the same user. It makes the batches of an epoch in order, each in the slot it is given, as far
- * ahead as there are free slots. In shard mode batch k goes to rank k % world_size as its step k / world_size, and a round that is not complete at an
- * epoch's end to nobody. A producer belongs to one thread. */
+ * A producer serves one job at a time: whoever opens "serve:NAME" as the same user. It makes the batches of an epoch in
+ * order, each in the slot it is given, as far ahead as there are free slots. In shard mode batch k goes to rank k %
+ * world_size as its step k / world_size, and a round that is not complete at an epoch's end to nobody. A producer
+ * belongs to one thread. */
 struct batchd_producer;
 
 struct batchd_produce_options {
@@ -320,29 +387,37 @@ struct batchd_produce_options {
 	uint64_t slot_bytes;       /* room for the largest batch: batchd_produce_size of it */
 	uint64_t n_batches;        /* of an epoch, for all ranks together; 0: not known beforehand */
 	uint64_t n_samples;        /* of an epoch, for information; 0: not known */
-	uint64_t id;               /* what the samples are, in any words of yours hashed; trainers' checkpoints carry it */
+	uint64_t id;               /* what the samples are, in any words of yours hashed; trainers' checkpoints carry
+	                            * it */
 	uint64_t incarnation;      /* a producer with a lower one than a living one of the same name is refused */
 	uint32_t n_rows;           /* of a usual batch, for information */
-	int resumable;             /* an epoch's batches are the same whenever it is made, so it can be begun in its middle */
+	int resumable;             /* an epoch's batches are the same whenever it is made, so it can be begun in its
+	                            * middle */
 	int autostart;             /* start a daemon for this user if none answers (default 1) */
 	const char *program;
 };
 void batchd_produce_options_init(struct batchd_produce_options *o);
-int batchd_produce_open(const struct batchd_produce_options *o, struct batchd_producer **out, char *err, size_t err_size);
+int batchd_produce_open(const struct batchd_produce_options *o, struct batchd_producer **out, char *err,
+			size_t err_size);
 
-/* What is to be made now: batch `step` of `epoch`, counted over all ranks. It is usually the one after the last; if not, go there: batches in between are
- * wanted by nobody. It may be that the daemon only wants to know whether there is such a batch, for a rank that is not there; then the library keeps it until it is wanted. */
+/* What is to be made now: batch `step` of `epoch`, counted over all ranks. It is usually the one after the last; if
+ * not, go there: batches in between are wanted by nobody. It may be that the daemon only wants to know whether there is
+ * such a batch, for a rank that is not there; then the library keeps it until it is wanted. */
 struct batchd_fill {
 	uint64_t epoch, step;
 	uint64_t room_bytes;       /* of the slot */
 };
-/* BATCHD_OK, BATCHD_AGAIN, or an error; timeout_ms as for batchd_next. Each is answered by batchd_produce_filled or batchd_produce_end_epoch. */
+/* BATCHD_OK, BATCHD_AGAIN, or an error; timeout_ms as for batchd_next. Each is answered by batchd_produce_filled or
+ * batchd_produce_end_epoch. */
 int batchd_produce_next(struct batchd_producer *p, struct batchd_fill *f, int timeout_ms);
-/* Lays the batch out in the slot: give dtype, n_dims and shape of each array; n_bytes and data are set, and there the array is to be written. text: how they
- * belong together; consumers get it as it is. BATCHD_E_LIMIT: it does not fit; the fill may be laid out again. */
-int batchd_produce_lay(struct batchd_producer *p, struct batchd_array *arrays, uint32_t n, const char *text, size_t n_text);
+/* Lays the batch out in the slot: give dtype, n_dims and shape of each array; n_bytes and data are set, and there the
+ * array is to be written. text: how they belong together; consumers get it as it is. BATCHD_E_LIMIT: it does not fit;
+ * the fill may be laid out again. */
+int batchd_produce_lay(struct batchd_producer *p, struct batchd_array *arrays, uint32_t n, const char *text,
+		       size_t n_text);
 int batchd_produce_filled(struct batchd_producer *p, uint32_t n_rows);
-/* The epoch has no such batch. _at: nor more than n_batches, for all ranks together, which ranks that are not there may have to be told; 0: not known. */
+/* The epoch has no such batch. _at: nor more than n_batches, for all ranks together, which ranks that are not there may
+ * have to be told; 0: not known. */
 int batchd_produce_end_epoch(struct batchd_producer *p);
 int batchd_produce_end_epoch_at(struct batchd_producer *p, uint64_t n_batches);
 /* Bytes that such a batch takes. 0: it is none. */

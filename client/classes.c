@@ -38,9 +38,10 @@ static int take_classes(struct batchd_loader *l, uint32_t first, uint32_t *n)
 	} while (r == BATCHD_AGAIN);
 	if (r < 0)
 		return r;
-	if (m->body_case != BATCHD__WIRE__SERVER_MESSAGE__BODY_CLASSES || m->classes->first != first || !m->classes->n_name ||
-	    m->classes->n_name > l->info.n_classes - first)
-		return fault_set(&l->fault, BATCHD_E_PROTOCOL, "batchd at %s does not tell its classes", l->connection.address);
+	if (m->body_case != BATCHD__WIRE__SERVER_MESSAGE__BODY_CLASSES || m->classes->first != first ||
+	    !m->classes->n_name || m->classes->n_name > l->info.n_classes - first)
+		return fault_set(&l->fault, BATCHD_E_PROTOCOL, "batchd at %s does not tell its classes",
+				 l->connection.address);
 	*n = (uint32_t)m->classes->n_name;
 	for (uint32_t i = 0; i < *n; i++) {
 		l->classes[first + i] = strdup(m->classes->name[i]);

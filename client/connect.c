@@ -1,9 +1,9 @@
 /* A connection to a daemon: which one, how long to try, what its end means.
  *
- * A client that names no socket asks the candidates of address.h in turn; a socket file without a daemon behind it counts as
- * none. A full backlog makes connect wait, bounded by the socket's send time-out, which is five seconds only until then. The
- * receive time-out of one second stays: it costs nothing while batches come, and lets a blocked caller look around when none
- * do. */
+ * A client that names no socket asks the candidates of address.h in turn; a socket file without a daemon behind it
+ * counts as none. A full backlog makes connect wait, bounded by the socket's send time-out, which is five seconds only
+ * until then. The receive time-out of one second stays: it costs nothing while batches come, and lets a blocked caller
+ * look around when none do. */
 #include "connect.h"
 
 #include <errno.h>
@@ -67,11 +67,14 @@ static int connect_given(struct connection *c, const char *address, const char *
 	strcpy(c->address, address);
 	r = connection_dial(address);
 	if (r == -ENOENT || r == -ECONNREFUSED)
-		return fault_set(f, BATCHD_E_CONNECT, "no batchd answers at %s (%s): %s; start one with `batchd --socket %s`, or leave %s out to have one found "
-				 "or started", address, told_by, strerror(-r), address, told_by);
+		return fault_set(
+			f, BATCHD_E_CONNECT,
+			"no batchd answers at %s (%s): %s; start one with `batchd --socket %s`, or leave %s out to have one found "
+			"or started",
+			address, told_by, strerror(-r), address, told_by);
 	if (r < 0)
-		return fault_set(f, r == -EACCES ? BATCHD_E_ACCESS : BATCHD_E_CONNECT, "no batchd answers at %s: %s", address,
-				 r == -EAGAIN ? "it is too busy" : strerror(-r));
+		return fault_set(f, r == -EACCES ? BATCHD_E_ACCESS : BATCHD_E_CONNECT, "no batchd answers at %s: %s",
+				 address, r == -EAGAIN ? "it is too busy" : strerror(-r));
 	c->socket = r;
 	return 0;
 }
@@ -115,7 +118,8 @@ static int find_daemon(struct connection *c, const char *address, bool autostart
 				 "may not use batchd: %s; ask to be let into the group that owns the socket", tried);
 	if (!autostart)
 		return fault_set(f, BATCHD_E_CONNECT,
-				 "no batchd answers: %s; start one with `batchd`, or name its socket in $%s", tried, ADDRESS_VARIABLE);
+				 "no batchd answers: %s; start one with `batchd`, or name its socket in $%s", tried,
+				 ADDRESS_VARIABLE);
 	r = address_own(c->address);
 	if (r < 0)
 		return fault_set(f, BATCHD_E_CONNECT, "$XDG_RUNTIME_DIR is too long for a socket's path");
@@ -124,8 +128,8 @@ static int find_daemon(struct connection *c, const char *address, bool autostart
 	return c->socket < 0 ? f->code : 0;
 }
 
-/* A daemon takes its socket along when it stops, so that one which is not there is either on its way back or was never there; a misspelt directory tells the
- * second. */
+/* A daemon takes its socket along when it stops, so that one which is not there is either on its way back or was never
+ * there; a misspelt directory tells the second. */
 bool connection_may_return(const char *address, int code)
 {
 	const char *given = address && *address ? address : secure_getenv(ADDRESS_VARIABLE);
@@ -167,10 +171,12 @@ static int gone(const struct connection *c, struct fault *f)
 {
 	if (strcmp(c->address, ADDRESS_SYSTEM) == 0)
 		return fault_set(f, BATCHD_E_LOST,
-				 "batchd at %s went away; `systemctl status batchd` and `journalctl -u batchd` say why", c->address);
-	return fault_set(f, BATCHD_E_LOST,
-			 "batchd at %s went away; `batchctl status --socket %s` says whether it is back, its log why it went",
-			 c->address, c->address);
+				 "batchd at %s went away; `systemctl status batchd` and `journalctl -u batchd` say why",
+				 c->address);
+	return fault_set(
+		f, BATCHD_E_LOST,
+		"batchd at %s went away; `batchctl status --socket %s` says whether it is back, its log why it went",
+		c->address, c->address);
 }
 
 /* The wire's first codes are ours, negated; later ones met numbers that were taken. */
@@ -210,7 +216,8 @@ int connection_recv(struct connection *c, int flags, const Batchd__Wire__ServerM
 		return BATCHD_AGAIN;
 	if (r == -EPROTO || r == -EMSGSIZE)
 		return fault_set(f, BATCHD_E_PROTOCOL,
-				 "batchd at %s sent a packet that is too large or has too many descriptors", c->address);
+				 "batchd at %s sent a packet that is too large or has too many descriptors",
+				 c->address);
 	if (r < 0)
 		return gone(c, f);
 	if (wire_unpack_server(&c->arena, c->bytes, n_bytes, msg, &why) < 0 || !wire_server_fds_ok(*msg, n_fds)) {
@@ -228,7 +235,8 @@ int connection_recv(struct connection *c, int flags, const Batchd__Wire__ServerM
 int connection_send(struct connection *c, Batchd__Wire__ClientMessage *m, const int *fds, unsigned n_fds)
 {
 	struct pollfd room = { .fd = c->socket, .events = POLLOUT };
-	unsigned n_refused = 0; /* because other processes of this user have too many descriptors on their way, which passes */
+	unsigned n_refused = 0; /* because other processes of this user have too many descriptors on their way, which
+	                         * passes */
 
 	for (;;) {
 		int r = wire_send(c->socket, &m->base, fds, n_fds, MSG_DONTWAIT);

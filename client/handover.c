@@ -1,8 +1,9 @@
 /* Batches and releases through the control page (proto/ring.h).
  *
- * As long as there are batches in the ring no system call is made: the daemon is told (Wake) only if it sleeps and has asked for it in the page. With an
- * empty ring we say in the page that we wait, look once more, and sleep on the socket, where everything else comes as well: an Error, and the end of the
- * connection. So a daemon that has gone is noticed after the batches it left in the ring, which are whole, and before anything is waited for. */
+ * As long as there are batches in the ring no system call is made: the daemon is told (Wake) only if it sleeps and has
+ * asked for it in the page. With an empty ring we say in the page that we wait, look once more, and sleep on the
+ * socket, where everything else comes as well: an Error, and the end of the connection. So a daemon that has gone is
+ * noticed after the batches it left in the ring, which are whole, and before anything is waited for. */
 #include "loader.h"
 
 #include <errno.h>
@@ -40,7 +41,8 @@ int handover_release(struct batchd_loader *l, uint32_t slot, uint64_t generation
 
 static int nonsense(struct batchd_loader *l, const char *what)
 {
-	return fault_set(&l->fault, BATCHD_E_PROTOCOL, "batchd at %s put nonsense into the ring: %s", l->connection.address, what);
+	return fault_set(&l->fault, BATCHD_E_PROTOCOL, "batchd at %s put nonsense into the ring: %s",
+			 l->connection.address, what);
 }
 
 /* The next entry. 0, BATCHD_AGAIN: there is none; or a code. */
@@ -78,14 +80,16 @@ int handover_heard_wake(struct batchd_loader *l)
 	return BATCHD_AGAIN;
 }
 
-/* A packet, which can only be a Wake (or the end, or a notice about others, which is told in passing): 0, BATCHD_AGAIN, or a code. */
+/* A packet, which can only be a Wake (or the end, or a notice about others, which is told in passing): 0, BATCHD_AGAIN,
+ * or a code. */
 static int recv_wake(struct batchd_loader *l, int flags)
 {
 	const Batchd__Wire__ServerMessage *m;
 	int r = loader_recv(l, flags, &m);
 
 	if (r == 0 && m->body_case != BATCHD__WIRE__SERVER_MESSAGE__BODY_WAKE)
-		return fault_set(&l->fault, BATCHD_E_PROTOCOL, "batchd at %s sent %s where a batch was due", l->connection.address, wire_server_name(m));
+		return fault_set(&l->fault, BATCHD_E_PROTOCOL, "batchd at %s sent %s where a batch was due",
+				 l->connection.address, wire_server_name(m));
 	if (r == 0)
 		handover_heard_wake(l);
 	return r;

@@ -2,10 +2,9 @@
  *
  *   share              one per user and specification, so that hyper-parameter trials find each other
  *   one trainer        one per process and loader
- *   several trainers   the run (torchrun's id, else the rendezvous address and Slurm's step, else the launcher that is their common
- *                      parent), the specification, and an ordinal, as a program may have two loaders alike. The ordinal
- *                      counts live loaders, so a program that makes a new one each epoch comes back to the same job,
- *                      which is still warm.
+ *   several trainers   the run (torchrun's id, else the rendezvous address and Slurm's step, else the launcher that is
+ * their common parent), the specification, and an ordinal, as a program may have two loaders alike. The ordinal counts
+ * live loaders, so a program that makes a new one each epoch comes back to the same job, which is still warm.
  */
 #include "job.h"
 
@@ -40,8 +39,9 @@ static uint64_t mix_number(uint64_t h, uint64_t n)
 /* Everything that must be equal between sessions of one job. */
 static uint64_t hash_spec(const struct batchd_options *o, const char *dataset)
 {
-	const uint64_t numbers[] = { o->dtype, o->layout, o->mode, o->batch_size, o->world_size, o->num_workers, o->n_slots,
-				     o->seed, !!o->shuffle, !!o->drop_last, !!o->apply_exif, !!o->own_batches };
+	const uint64_t numbers[] = { o->dtype,      o->layout,      o->mode,         o->batch_size,
+				     o->world_size, o->num_workers, o->n_slots,      o->seed,
+				     !!o->shuffle,  !!o->drop_last, !!o->apply_exif, !!o->own_batches };
 	uint64_t h = mix_text(mix_text(0xcbf29ce484222325, dataset), o->transform ? o->transform : "");
 
 	for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
@@ -49,7 +49,8 @@ static uint64_t hash_spec(const struct batchd_options *o, const char *dataset)
 	return h ? h : 1;
 }
 
-/* torchrun's id names the run over all its restarts, while the port of the rendezvous may be another each time. "none" is what launchers without one say. */
+/* torchrun's id names the run over all its restarts, while the port of the rendezvous may be another each time. "none"
+ * is what launchers without one say. */
 static bool has_run_id(const char *id)
 {
 	return id && *id && strcmp(id, "none") != 0;
@@ -104,12 +105,13 @@ void job_init(struct job *j, const struct batchd_options *o, const char *dataset
 
 		if (getrandom(&any, sizeof any, 0) < 0)
 			any = (uintptr_t)j;
-		snprintf(j->name, sizeof j->name, "%.40s-%d-%08x", program_invocation_short_name, (int)getpid(), (unsigned)any);
+		snprintf(j->name, sizeof j->name, "%.40s-%d-%08x", program_invocation_short_name, (int)getpid(),
+			 (unsigned)any);
 	} else {
 		j->spec = hash_spec(o, dataset);
 		enlist(j);
-		snprintf(j->name, sizeof j->name, "run-%08x-%016llx-%u", (unsigned)hash_run(), (unsigned long long)j->spec,
-			 j->ordinal);
+		snprintf(j->name, sizeof j->name, "run-%08x-%016llx-%u", (unsigned)hash_run(),
+			 (unsigned long long)j->spec, j->ordinal);
 	}
 }
 

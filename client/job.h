@@ -1,5 +1,5 @@
-/* The name of a job, for those who did not choose one: all ranks of one training run must arrive at the same one, others must
- * not. */
+/* The name of a job, for those who did not choose one: all ranks of one training run must arrive at the same one,
+ * others must not. */
 #ifndef BATCHD_CLIENT_JOB_H
 #define BATCHD_CLIENT_JOB_H
 

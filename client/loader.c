@@ -1,8 +1,8 @@
 /* A loader: its messages, the batches that it has on loan, its end, and what it says about itself.
  *
- * Closing is the awkward part: tensors made from batches may outlive the loader, and the daemon must not wait for them. So
- * batchd_close puts copies of this process's own in the place of the batches still on loan, at the same addresses, tells the
- * daemon that all leases are over, and leaves the struct alive until the last batch is released. */
+ * Closing is the awkward part: tensors made from batches may outlive the loader, and the daemon must not wait for them.
+ * So batchd_close puts copies of this process's own in the place of the batches still on loan, at the same addresses,
+ * tells the daemon that all leases are over, and leaves the struct alive until the last batch is released. */
 #include "loader.h"
 
 #include <errno.h>
@@ -44,7 +44,8 @@ int loader_send(struct batchd_loader *l, Batchd__Wire__ClientMessage *m)
 
 static bool is_about_others(const Batchd__Wire__ServerMessage *m)
 {
-	return m->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_NOTICE && m->notice->kind != BATCHD__WIRE__NOTICE_KIND__DIFFERENCE;
+	return m->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_NOTICE &&
+	       m->notice->kind != BATCHD__WIRE__NOTICE_KIND__DIFFERENCE;
 }
 
 /* What others of the job do is told in passing. 0, or BATCHD_E_STALLED if that was asked for. */
@@ -127,12 +128,14 @@ void batchd_close(struct batchd_loader *l)
 		return;
 	}
 	if (loader_is_foreign(l)) {
-		connection_close(&l->connection); /* this process's copy only; the rest may be in use by the parent's objects here */
+		connection_close(&l->connection); /* this process's copy only; the rest may be in use by the parent's
+		                                   * objects here */
 		return;
 	}
 	pthread_mutex_lock(&l->lock);
 	slices_stop(l);
-	/* When memory is too short for copies the leases last until the process exits, which the daemon sees by itself. */
+	/* When memory is too short for copies the leases last until the process exits, which the daemon sees by itself.
+	 */
 	if (slab_detach(l->slab) && !l->absence.lost)
 		loader_send_close(l);
 	connection_close(&l->connection);
@@ -156,7 +159,8 @@ static int release_former(struct batchd_loader *l, uint64_t era, uint32_t slot, 
 	while (*at && (*at)->era != era)
 		at = &(*at)->former;
 	f = *at;
-	if (!f || !holds(f, slot, generation) || !f->lease[slot].n_out || (f->delivery && !delivery_may_release(f->delivery, slot)))
+	if (!f || !holds(f, slot, generation) || !f->lease[slot].n_out ||
+	    (f->delivery && !delivery_may_release(f->delivery, slot)))
 		return BATCHD_E_INVALID;
 	if (lease_ends(&f->lease[slot]))
 		loader_let_go(f, slot);
@@ -170,7 +174,8 @@ static int release_former(struct batchd_loader *l, uint64_t era, uint32_t slot, 
 
 void loader_finish(struct batchd_loader *l)
 {
-	bool unmapped = delivery_destroy(l->delivery, l->n_slots); /* before the daemon hears that it may use its memory again */
+	bool unmapped = delivery_destroy(l->delivery, l->n_slots); /* before the daemon hears that it may use its
+	                                                            * memory again */
 
 	l->delivery = NULL;
 	if (slab_detach(l->slab) && unmapped)
@@ -181,8 +186,8 @@ void loader_finish(struct batchd_loader *l)
 /* The other end of a closed loader's life, and the ordinary end of a loan. */
 void loader_end_lease(struct batchd_loader *l, uint32_t slot)
 {
-	/* All of our own book-keeping first: once the daemon knows, the slot may be lent again at once, to the thread in
-	 * batchd_next. */
+	/* All of our own book-keeping first: once the daemon knows, the slot may be lent again at once, to the thread
+	 * in batchd_next. */
 	l->lease[slot].held = false;
 	if (l->detached)
 		slab_drop(l->slab, slot);
@@ -204,7 +209,8 @@ void loader_let_go(struct batchd_loader *l, uint32_t slot)
 
 static int release_current(struct batchd_loader *l, uint32_t slot, uint64_t generation)
 {
-	if (!holds(l, slot, generation) || !l->lease[slot].n_out || (l->delivery && !delivery_may_release(l->delivery, slot)))
+	if (!holds(l, slot, generation) || !l->lease[slot].n_out ||
+	    (l->delivery && !delivery_may_release(l->delivery, slot)))
 		return BATCHD_E_INVALID;
 	if (lease_ends(&l->lease[slot]))
 		loader_let_go(l, slot);
@@ -236,7 +242,8 @@ int batchd_release(struct batchd_loader *l, uint32_t slot, uint64_t generation)
 
 const char *batchd_error(const struct batchd_loader *l)
 {
-	return loader_is_foreign(l) ? "this loader belongs to the parent process: open one after the fork" : l->fault.text;
+	return loader_is_foreign(l) ? "this loader belongs to the parent process: open one after the fork"
+				    : l->fault.text;
 }
 
 void batchd_get_info(const struct batchd_loader *l, struct batchd_info *info)
@@ -259,7 +266,8 @@ int batchd_fd(const struct batchd_loader *l)
 	return l->absence.lost ? -1 : l->connection.socket;
 }
 
-int batchd_arrays(struct batchd_loader *l, const struct batchd_batch *b, struct batchd_array *arrays, uint32_t max, const char **text, size_t *n_text)
+int batchd_arrays(struct batchd_loader *l, const struct batchd_batch *b, struct batchd_array *arrays, uint32_t max,
+		  const char **text, size_t *n_text)
 {
 	struct fault f = { 0 };
 	int r = BATCHD_E_FORKED;

@@ -61,7 +61,8 @@ struct absence {
 	unsigned n_tries;
 };
 
-/* Batches are told apart over reconnects by the upper bits of the generation that the trainer sees; the wire's has the lower ones. */
+/* Batches are told apart over reconnects by the upper bits of the generation that the trainer sees; the wire's has the
+ * lower ones. */
 enum { ERA_SHIFT = 48 };
 
 struct batchd_loader {
@@ -79,11 +80,13 @@ struct batchd_loader {
 	uint64_t next_step;    /* the only one that may come next */
 	bool streaming;        /* between batchd_start and the epoch's end */
 	bool at_end;           /* the epoch's last batch was given out, or it has none */
-	bool joined_within;    /* served: it has come into an epoch at work and has had nothing of it, nor knows whether there is more */
+	bool joined_within;    /* served: it has come into an epoch at work and has had nothing of it, nor knows
+	                        * whether there is more */
 	uint64_t n_given;      /* batches given out, over all resumes */
 	uint64_t order;        /* own_batches: hash of this epoch's batches up to next_step */
 	struct batchd_position resumed; /* by batchd_resume; what batchd_start is compared with */
-	uint32_t group_rows;   /* of the batches that come; info.batch_size, the trainer's own, divides it. Written once */
+	uint32_t group_rows;   /* of the batches that come; info.batch_size, the trainer's own, divides it. Written
+	                        * once */
 	struct cut cut;        /* lease[].n_out and more: under lock */
 	uint64_t n_missed;     /* own batches since the last that was given out, by the group's policy */
 	uint64_t n_pushed;     /* own_batches: the first step not pushed yet */
@@ -96,12 +99,13 @@ struct batchd_loader {
 	bool closed;           /* batchd_close was called: freed with the last lease */
 	pthread_t taker;       /* who opened it or, with a GPU, called batchd_next last; `fault` is that thread's */
 	uint64_t era;          /* reconnects so far, of what lies between link_begin and link_end */
-	struct batchd_loader *former; /* earlier connections whose batches are still on loan: closed, chained by this, with locks that nobody uses */
+	struct batchd_loader *former; /* earlier connections whose batches are still on loan: closed, chained by
+	                               * this, with locks that nobody uses */
 
 	struct job job;
 
-	/* What belongs to one connection, up to link_end: reconnect.c exchanges it as bytes, so nothing in it may be pointed at from outside this struct.
-	 * Written once unless it says otherwise. */
+	/* What belongs to one connection, up to link_end: reconnect.c exchanges it as bytes, so nothing in it may be
+	 * pointed at from outside this struct. Written once unless it says otherwise. */
 	char link_begin;
 	uint32_t n_slots;
 	size_t labels_offset, indices_offset;
@@ -115,7 +119,8 @@ struct batchd_loader {
 	bool continues;        /* the daemon is going on to epoch + 1 by itself */
 	bool said_waiting;     /* since the last batch came */
 	bool stale_wake;       /* a Wake is in the socket, or will be, that nobody waits for any more */
-	/* The control page; none: batches and releases go as packets. Batches: the loader's thread; releases: under lock. */
+	/* The control page; none: batches and releases go as packets. Batches: the loader's thread; releases: under
+	 * lock. */
 	struct ring ring;
 	struct ready *early;   /* ring of n_slots: batches that came while something else was waited for */
 	uint32_t n_early, first_early;
@@ -143,24 +148,29 @@ int loader_recv(struct batchd_loader *l, int flags, const Batchd__Wire__ServerMe
 void loader_send_close(struct batchd_loader *l);
 /* Ends the lease on a slot that is on loan and tells the daemon, if it is still there. Under the lock. */
 void loader_end_lease(struct batchd_loader *l, uint32_t slot);
-/* Nobody has any of a slot's batch any more: ends its lease, or, where the GPU may still read it, as soon as that is over. Under the lock. */
+/* Nobody has any of a slot's batch any more: ends its lease, or, where the GPU may still read it, as soon as that is
+ * over. Under the lock. */
 void loader_let_go(struct batchd_loader *l, uint32_t slot);
 /* The very end: nothing is on loan any more, and nobody else knows the loader. */
 void loader_finish(struct batchd_loader *l);
 
 /* batchd_next itself; began_ns: when the caller began to wait (CLOCK_MONOTONIC). */
 int stream_next(struct batchd_loader *l, struct batchd_batch *b, int timeout_ms, uint64_t began_ns);
-/* The batch that the next stream_next will give, if it has arrived; it stays where it is. NULL: not yet, or something else came, which the next call will say. */
+/* The batch that the next stream_next will give, if it has arrived; it stays where it is. NULL: not yet, or something
+ * else came, which the next call will say. */
 const struct ready *stream_peek(struct batchd_loader *l);
-/* Opens with o as it is, dataset and job as the daemon is to see them when `again` (after a reconnect). 0, or a code with f; *out is NULL then. */
-int loader_open(const struct batchd_options *o, uint64_t born_ns, bool again, struct batchd_loader **out, struct fault *f);
+/* Opens with o as it is, dataset and job as the daemon is to see them when `again` (after a reconnect). 0, or a code
+ * with f; *out is NULL then. */
+int loader_open(const struct batchd_options *o, uint64_t born_ns, bool again, struct batchd_loader **out,
+		struct fault *f);
 /* Frees it: nothing is on loan any more, and no former connection is left. */
 void loader_destroy(struct batchd_loader *l);
 
-/* r is what a call to the daemon gave: whether that means that the daemon went away and will be waited for. Then the connection is closed. */
+/* r is what a call to the daemon gave: whether that means that the daemon went away and will be waited for. Then the
+ * connection is closed. */
 bool loader_is_lost(struct batchd_loader *l, int r);
-/* While lost: tries to get a connection and to go on where the loader stands. 0; BATCHD_AGAIN: not yet, timeout_ms (as for batchd_next) has passed; or a code
- * with l->fault: it has stayed away for too long, or refuses us. */
+/* While lost: tries to get a connection and to go on where the loader stands. 0; BATCHD_AGAIN: not yet, timeout_ms (as
+ * for batchd_next) has passed; or a code with l->fault: it has stayed away for too long, or refuses us. */
 int loader_reconnect(struct batchd_loader *l, int timeout_ms);
 /* Tells options.on_event. */
 void loader_event(struct batchd_loader *l, int event, const char *text);
@@ -182,13 +192,15 @@ void push_drop_all(struct batchd_loader *l);
 /* Frees the names that batchd_class has fetched, if it has. */
 void classes_free(struct batchd_loader *l);
 
-/* handover.c: the next batch from the ring, within timeout_ms as in batchd_next. 0, BATCHD_AGAIN, or a code with l->fault. The loader's thread. */
+/* handover.c: the next batch from the ring, within timeout_ms as in batchd_next. 0, BATCHD_AGAIN, or a code with
+ * l->fault. The loader's thread. */
 int handover_take(struct batchd_loader *l, int timeout_ms, struct ready *out);
 /* The same if there is one now; does not say that anybody waits. */
 int handover_poll(struct batchd_loader *l, struct ready *out);
 /* A Wake has come, whoever received it. BATCHD_AGAIN: this is no answer to anything else. */
 int handover_heard_wake(struct batchd_loader *l);
-/* Tells the daemon that a slot is free again, through the ring if there is one. Under the lock. 0 or a negative errno. */
+/* Tells the daemon that a slot is free again, through the ring if there is one. Under the lock. 0 or a negative errno.
+ */
 int handover_release(struct batchd_loader *l, uint32_t slot, uint64_t generation, uint64_t wait_ns);
 
 /* slices.c. The loader's thread. */

@@ -82,12 +82,15 @@ int batchd_push(struct batchd_loader *l, const uint64_t *indices, uint32_t n)
 	if (r < 0)
 		return r;
 	if (!l->own_batches || !l->streaming || l->pushed_all)
-		return loader_misuse(l, BATCHD_E_INVALID, "batchd_push needs option own_batches, and goes between batchd_start and batchd_push_end");
+		return loader_misuse(
+			l, BATCHD_E_INVALID,
+			"batchd_push needs option own_batches, and goes between batchd_start and batchd_push_end");
 	if (n < 1 || n > l->info.batch_size)
 		return loader_misuse(l, BATCHD_E_INVALID, "batchd_push: a batch has 1 to batch_size indices");
 	for (uint32_t i = 0; i < n; i++)
 		if (indices[i] >= l->info.n_samples)
-			return loader_misuse(l, BATCHD_E_INVALID, "batchd_push: an index is not below the number of samples");
+			return loader_misuse(l, BATCHD_E_INVALID,
+					     "batchd_push: an index is not below the number of samples");
 	if (l->n_pushed - l->next_step >= (uint64_t)l->info.window + 2)
 		return BATCHD_AGAIN;
 	p = malloc(sizeof *p + n * sizeof *indices);

@@ -1,10 +1,12 @@
 /* A daemon that went away and came back, or another in its place.
  *
- * Since a batch is a function of (data set, options, epoch, base, step), nothing has to be remembered on the other side: a new connection is opened with the
- * options of the first and asked for the step that is due. What is awkward is on this side: batches on loan lie in the old connection's memory and are given
- * back by slot number, possibly by another thread at this moment. So the two connections change places under the loader's lock: the new one moves into the
- * loader that the trainer has, the old one into the struct that the new one was opened in, which lives on as a former connection until its last batch is
- * released. As the daemon must not wait for that, its batches become copies of our own first, as in batchd_close. */
+ * Since a batch is a function of (data set, options, epoch, base, step), nothing has to be remembered on the other
+ * side: a new connection is opened with the options of the first and asked for the step that is due. What is awkward is
+ * on this side: batches on loan lie in the old connection's memory and are given back by slot number, possibly by
+ * another thread at this moment. So the two connections change places under the loader's lock: the new one moves into
+ * the loader that the trainer has, the old one into the struct that the new one was opened in, which lives on as a
+ * former connection until its last batch is released. As the daemon must not wait for that, its batches become copies
+ * of our own first, as in batchd_close. */
 #include "loader.h"
 #include "cuda/delivery.h"
 #include "token.h"
@@ -17,8 +19,10 @@
 #include <string.h>
 #include <time.h>
 
-enum { PART_MS = 2000, PART_LOOK_MS = 1 }; /* for how long the GPU may still read what is to be closed before a new daemon is looked for; less than a daemon waits */
-enum { SAME_SHARE = 6 }; /* for this part of the time a daemon is expected back at its own socket; then any will do, one of our own included */
+enum { PART_MS = 2000, PART_LOOK_MS = 1 }; /* for how long the GPU may still read what is to be closed before a new
+                                            * daemon is looked for; less than a daemon waits */
+enum { SAME_SHARE = 6 }; /* for this part of the time a daemon is expected back at its own socket; then any will do,
+                          * one of our own included */
 
 static const unsigned retry_ms[] = { 0, 50, 100, 200, 500, 1000 };
 
@@ -44,7 +48,8 @@ static void wait_before_next_try(struct absence *a, uint64_t now)
 	a->n_tries++;
 }
 
-/* A daemon that stops waits a little until its memory on the GPU is no longer open here; the connection is kept for telling it. */
+/* A daemon that stops waits a little until its memory on the GPU is no longer open here; the connection is kept for
+ * telling it. */
 static bool waits_for_us(struct batchd_loader *l, int r)
 {
 	return l->delivery && !delivery_part(l) && r == BATCHD_E_SHUTDOWN;
@@ -65,7 +70,10 @@ bool loader_is_lost(struct batchd_loader *l, int r)
 		/* Who comes back only to go again gets no shorter pauses, and no longer patience, for that. */
 		if (a->barren && a->before_ns >= (uint64_t)l->options.reconnect_ms * 1000000)
 			return false;
-		*a = (struct absence){ .lost = true, .why = l->fault, .since_ns = now, .before_ns = a->barren ? a->before_ns : 0,
+		*a = (struct absence){ .lost = true,
+				       .why = l->fault,
+				       .since_ns = now,
+				       .before_ns = a->barren ? a->before_ns : 0,
 				       .n_tries = a->barren ? a->n_tries : 0 };
 		wait_before_next_try(a, now);
 		if (!waits_for_us(l, r)) {
@@ -132,12 +140,15 @@ static int check_same(const struct batchd_loader *l, struct batchd_loader *fresh
 	if (fresh->info.dataset_id == l->info.dataset_id && fresh->info.loader_id == l->info.loader_id)
 		return 0;
 	if (fresh->content_id == l->content_id)
-		return fault_set(f, BATCHD_E_INVALID, "batchd came back, but %s is no longer the same: it is delivered in another way", l->options.dataset);
+		return fault_set(f, BATCHD_E_INVALID,
+				 "batchd came back, but %s is no longer the same: it is delivered in another way",
+				 l->options.dataset);
 	memcpy(t.print, l->print, l->n_print_bytes);
 	snprintf(t.source, sizeof t.source, "%s", l->options.dataset);
 	if (resume_name_change(fresh, &t, change, sizeof change) < 0)
 		snprintf(change, sizeof change, "its samples are others");
-	return fault_set(f, BATCHD_E_INVALID, "batchd came back, but %s is no longer the same: %s", l->options.dataset, change);
+	return fault_set(f, BATCHD_E_INVALID, "batchd came back, but %s is no longer the same: %s", l->options.dataset,
+			 change);
 }
 
 /* Opens another connection and puts it in the place of the lost one. 0 or a code with f. */
@@ -166,17 +177,20 @@ static int try_once(struct batchd_loader *l, uint64_t waited_ms, struct fault *f
 	return r;
 }
 
-/* Memory may be short for a moment only, and then a training need not end; and a daemon whose GPU fails makes room for another. */
+/* Memory may be short for a moment only, and then a training need not end; and a daemon whose GPU fails makes room for
+ * another. */
 static bool is_worth_another_try(const struct fault *f)
 {
-	return f->code == BATCHD_E_CONNECT || f->code == BATCHD_E_LOST || f->code == BATCHD_E_SHUTDOWN || f->code == BATCHD_E_NOMEM || (f->code == BATCHD_E_GPU && f->told);
+	return f->code == BATCHD_E_CONNECT || f->code == BATCHD_E_LOST || f->code == BATCHD_E_SHUTDOWN ||
+	       f->code == BATCHD_E_NOMEM || (f->code == BATCHD_E_GPU && f->told);
 }
 
 static void say_back(struct batchd_loader *l, uint64_t waited_ms)
 {
 	struct fault text;
 
-	fault_set(&text, 0, "%.2000s; it is back after %.1f s, and this loader goes on where it was", l->absence.why.text, (double)waited_ms / 1000);
+	fault_set(&text, 0, "%.2000s; it is back after %.1f s, and this loader goes on where it was",
+		  l->absence.why.text, (double)waited_ms / 1000);
 	l->absence.lost = false;
 	l->absence.barren = true;
 	l->absence.before_ns += waited_ms * 1000000;
@@ -206,12 +220,13 @@ static int attempt(struct batchd_loader *l)
 		return BATCHD_AGAIN;
 	}
 	if (is_worth_another_try(&f))
-		return fault_set(&l->fault, BATCHD_E_LOST, "%.2000s; it did not come back within %.1f s: %.2000s", a->why.text, (double)waited_ms / 1000,
-				 f.text);
+		return fault_set(&l->fault, BATCHD_E_LOST, "%.2000s; it did not come back within %.1f s: %.2000s",
+				 a->why.text, (double)waited_ms / 1000, f.text);
 	return fault_set(&l->fault, r, "%s", f.text);
 }
 
-/* Until the next attempt is due; false if the caller wants to be back before, or a signal came that it wants to know of. */
+/* Until the next attempt is due; false if the caller wants to be back before, or a signal came that it wants to know
+ * of. */
 static bool sleep_until_due(const struct batchd_loader *l, int timeout_ms, uint64_t began)
 {
 	uint64_t due = l->absence.next_try_ns;

@@ -13,8 +13,14 @@ static uint64_t consumers(const struct batchd_loader *l)
 static void describe(const struct batchd_loader *l, struct token *t)
 {
 	*t = (struct token){
-		.content_id = l->content_id, .n_samples = l->info.n_samples, .pipeline_id = l->pipeline_id, .seed = l->options.seed,
-		.batch_size = l->info.batch_size, .consumers = consumers(l), .shuffle = l->options.shuffle, .own_batches = l->own_batches,
+		.content_id = l->content_id,
+		.n_samples = l->info.n_samples,
+		.pipeline_id = l->pipeline_id,
+		.seed = l->options.seed,
+		.batch_size = l->info.batch_size,
+		.consumers = consumers(l),
+		.shuffle = l->options.shuffle,
+		.own_batches = l->own_batches,
 	};
 	snprintf(t->source, sizeof t->source, "%s", l->options.dataset);
 	memcpy(t->print, l->print, l->n_print_bytes);
@@ -77,8 +83,8 @@ static int ask_difference(struct batchd_loader *l, const struct token *t, char *
 			snprintf(text, size, "%s", answer->notice->text);
 			return 0;
 		} else if (r == 0) {
-			r = fault_set(&l->fault, BATCHD_E_PROTOCOL, "batchd at %s answers a comparison with %s", l->connection.address,
-				      wire_server_name(answer));
+			r = fault_set(&l->fault, BATCHD_E_PROTOCOL, "batchd at %s answers a comparison with %s",
+				      l->connection.address, wire_server_name(answer));
 		}
 	}
 	return r;
@@ -90,11 +96,13 @@ int resume_name_change(struct batchd_loader *l, const struct token *t, char *tex
 
 	if (r < 0 || *text)
 		return r;
-	if (strcmp(t->source, l->options.dataset) != 0 && strncmp(t->source, l->options.dataset, sizeof t->source - 1) != 0)
-		snprintf(text, size, "%s with %llu samples then, %s with %llu now", t->source, (unsigned long long)t->n_samples, l->options.dataset,
-			 (unsigned long long)l->info.n_samples);
+	if (strcmp(t->source, l->options.dataset) != 0 &&
+	    strncmp(t->source, l->options.dataset, sizeof t->source - 1) != 0)
+		snprintf(text, size, "%s with %llu samples then, %s with %llu now", t->source,
+			 (unsigned long long)t->n_samples, l->options.dataset, (unsigned long long)l->info.n_samples);
 	else if (t->n_samples != l->info.n_samples)
-		snprintf(text, size, "%llu samples then, %llu now", (unsigned long long)t->n_samples, (unsigned long long)l->info.n_samples);
+		snprintf(text, size, "%llu samples then, %llu now", (unsigned long long)t->n_samples,
+			 (unsigned long long)l->info.n_samples);
 	else
 		snprintf(text, size, "as many samples, but other ones");
 	return 0;
@@ -102,8 +110,8 @@ int resume_name_change(struct batchd_loader *l, const struct token *t, char *tex
 
 static int refuse(struct batchd_loader *l, const char *what, uint64_t then, uint64_t now)
 {
-	fault_set(&l->fault, 0, "the state was saved with %s=%llu, this loader has %s=%llu: the order differs", what, (unsigned long long)then, what,
-		  (unsigned long long)now);
+	fault_set(&l->fault, 0, "the state was saved with %s=%llu, this loader has %s=%llu: the order differs", what,
+		  (unsigned long long)then, what, (unsigned long long)now);
 	return BATCHD_E_INVALID;
 }
 
@@ -114,7 +122,8 @@ static int refuse_data(struct batchd_loader *l, const struct token *t)
 
 	if (r < 0 && !loader_is_lost(l, r))
 		return r;
-	fault_set(&l->fault, 0, "the state belongs to another data set than %s is now: %s", l->options.dataset, r < 0 ? "the daemon went away" : change);
+	fault_set(&l->fault, 0, "the state belongs to another data set than %s is now: %s", l->options.dataset,
+		  r < 0 ? "the daemon went away" : change);
 	return BATCHD_E_INVALID;
 }
 
@@ -133,14 +142,17 @@ static int check_token(struct batchd_loader *l, const struct token *t)
 		return BATCHD_E_INVALID;
 	}
 	if (t->pipeline_id != l->pipeline_id)
-		loader_event(l, BATCHD_EVENT_CHANGED, "the state was saved with another transform: the samples are the same, what is made of them is not");
+		loader_event(
+			l, BATCHD_EVENT_CHANGED,
+			"the state was saved with another transform: the samples are the same, what is made of them is not");
 	return 0;
 }
 
 /* The same place, counted in this loader's batches and trainers. */
 static void convert(const struct batchd_loader *l, const struct token *t, struct batchd_position *p)
 {
-	bool same = l->own_batches || l->served || (t->batch_size == l->info.batch_size && t->consumers == consumers(l));
+	bool same =
+		l->own_batches || l->served || (t->batch_size == l->info.batch_size && t->consumers == consumers(l));
 
 	p->n_given = t->n_given;
 	p->ended = t->last;
@@ -154,14 +166,17 @@ static void convert(const struct batchd_loader *l, const struct token *t, struct
 	}
 }
 
-/* A producer's batches are dealt out in turn: other ranks than those of the token can only go on where a round of their own begins. */
+/* A producer's batches are dealt out in turn: other ranks than those of the token can only go on where a round of their
+ * own begins. */
 static int deal_out_again(struct batchd_loader *l, struct token *t)
 {
 	uint64_t n = t->next * t->consumers;
 
 	if (n % consumers(l)) {
-		fault_set(&l->fault, 0, "the state is behind batch %llu of its epoch, where %llu ranks cannot go on: they have had a multiple of %llu",
-			  (unsigned long long)n, (unsigned long long)consumers(l), (unsigned long long)consumers(l));
+		fault_set(
+			&l->fault, 0,
+			"the state is behind batch %llu of its epoch, where %llu ranks cannot go on: they have had a multiple of %llu",
+			(unsigned long long)n, (unsigned long long)consumers(l), (unsigned long long)consumers(l));
 		return BATCHD_E_INVALID;
 	}
 	t->next = n / consumers(l);

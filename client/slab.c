@@ -1,18 +1,18 @@
 /* Batches that may be written to although they belong to everybody.
  *
- * The slab is mapped private, so a written page becomes this process's own. It is mapped read-only at first, because a batch
- * that was written to has to be dropped page by page before its slot is used again, and only a fault tells us which were. So
- * the first write into a slot on loan raises SIGSEGV; the handler makes that slot writable, notes it, and returns. Everything
- * else goes to whoever had the signal before, as if we were not there. Awkward corners:
+ * The slab is mapped private, so a written page becomes this process's own. It is mapped read-only at first, because a
+ * batch that was written to has to be dropped page by page before its slot is used again, and only a fault tells us
+ * which were. So the first write into a slot on loan raises SIGSEGV; the handler makes that slot writable, notes it,
+ * and returns. Everything else goes to whoever had the signal before, as if we were not there. Awkward corners:
  *
- * - The handler may run at any time in any thread, so it reads a list that only ever grows: a struct slab is used again,
- *   never freed.
- * - Somebody may install a handler after us (Python's faulthandler is the usual one). slab_guard, called at the begin of each
- *   epoch, goes on top again and remembers both. In between, faulthandler prints its report, puts us back and raises the
- *   signal again: si_code says that it was sent, the address is lost. Returning makes the write fault again, this time
- *   straight to us.
- * - A thread that blocks SIGSEGV, and a system call that is to write into a batch (EFAULT), get no second chance: option
- *   writable. */
+ * - The handler may run at any time in any thread, so it reads a list that only ever grows: a struct slab is used
+ * again, never freed.
+ * - Somebody may install a handler after us (Python's faulthandler is the usual one). slab_guard, called at the begin
+ * of each epoch, goes on top again and remembers both. In between, faulthandler prints its report, puts us back and
+ * raises the signal again: si_code says that it was sent, the address is lost. Returning makes the write fault again,
+ * this time straight to us.
+ * - A thread that blocks SIGSEGV, and a system call that is to write into a batch (EFAULT), get no second chance:
+ * option writable. */
 #include "slab.h"
 
 #include <errno.h>
@@ -47,7 +47,8 @@ struct slab {
 
 enum { MAX_HANDLERS = 8 };
 
-static _Atomic(struct slab *) slabs;                 /* every struct slab there is; changed under process_lock, as `before` is */
+static _Atomic(struct slab *) slabs;                 /* every struct slab there is; changed under process_lock, as
+                                                      * `before` is */
 static struct sigaction before[MAX_HANDLERS];        /* whom we displaced, the oldest first */
 static atomic_uint n_before;
 /* How many of them are being called in this thread; initial-exec, as the other models may allocate. */
@@ -88,7 +89,8 @@ static bool make_writable(const void *address)
 	return mprotect(slab_slot(s, slot), s->slot_bytes, PROT_READ | PROT_WRITE) == 0;
 }
 
-/* Dies of the signal as if nobody had ever handled it: a fault comes again by itself on return, a sent signal is sent again. */
+/* Dies of the signal as if nobody had ever handled it: a fault comes again by itself on return, a sent signal is sent
+ * again. */
 static void die(int sig, bool sent)
 {
 	struct sigaction fatal = { .sa_handler = SIG_DFL };
@@ -194,8 +196,8 @@ static void unclaim(struct slab *s)
 	process_unlock();
 }
 
-/* Without these seals a truncation by the daemon would be our SIGBUS, and a batch could change under us by somebody else's
- * hand. */
+/* Without these seals a truncation by the daemon would be our SIGBUS, and a batch could change under us by somebody
+ * else's hand. */
 static int check_fd(int fd, size_t n_bytes, struct fault *f)
 {
 	const int needed = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE;
@@ -203,8 +205,8 @@ static int check_fd(int fd, size_t n_bytes, struct fault *f)
 	struct stat st;
 
 	if (seals < 0 || (seals & needed) != needed)
-		return fault_set(f, BATCHD_E_PROTOCOL, "the daemon's memory is not sealed (seals 0x%x, needed 0x%x)", seals,
-				 needed);
+		return fault_set(f, BATCHD_E_PROTOCOL, "the daemon's memory is not sealed (seals 0x%x, needed 0x%x)",
+				 seals, needed);
 	if (fstat(fd, &st) < 0 || (uint64_t)st.st_size < n_bytes)
 		return fault_set(f, BATCHD_E_PROTOCOL, "the daemon's memory has %lld bytes where it said %zu",
 				 (long long)st.st_size, n_bytes);
@@ -218,8 +220,8 @@ int slab_map(int fd, uint32_t n_slots, uint64_t slot_bytes, bool writable, struc
 	void *base;
 	int r;
 
-	if (!n_slots || !slot_bytes || slot_bytes % page || __builtin_mul_overflow((size_t)slot_bytes, n_slots, &n_bytes) ||
-	    n_bytes > PTRDIFF_MAX)
+	if (!n_slots || !slot_bytes || slot_bytes % page ||
+	    __builtin_mul_overflow((size_t)slot_bytes, n_slots, &n_bytes) || n_bytes > PTRDIFF_MAX)
 		return fault_set(f, BATCHD_E_PROTOCOL,
 				 "the daemon offers %u slots of %llu bytes, which is no whole number of pages",
 				 n_slots, (unsigned long long)slot_bytes);

@@ -1,8 +1,9 @@
 /* A trainer of a share group that takes the group's batches in slices of its own size.
  *
- * Steps, sizes and the epoch's end are the trainer's own, as if its loader made batches of that size for it alone; only what goes over the wire counts the
- * group's. Sizes have to divide the group's batch: then a slice never lies across two batches, so nothing is copied and no batch is short but an epoch's last.
- * drop_last is the trainer's own too: the daemon always sends the last, short batch of a share group, and whoever drops it gives it back.
+ * Steps, sizes and the epoch's end are the trainer's own, as if its loader made batches of that size for it alone; only
+ * what goes over the wire counts the group's. Sizes have to divide the group's batch: then a slice never lies across
+ * two batches, so nothing is copied and no batch is short but an epoch's last. drop_last is the trainer's own too: the
+ * daemon always sends the last, short batch of a share group, and whoever drops it gives it back.
  *
  * A slot goes back when its last slice has been given out and every one that was is released. */
 #include "loader.h"
@@ -35,7 +36,8 @@ bool slices_next(struct batchd_loader *l, struct slice *out)
 
 void slices_begin(struct batchd_loader *l, const struct ready *batch)
 {
-	uint64_t skipped = l->next_step - batch->step * slices_per_batch(l); /* given out before a checkpoint, or before the daemon went away */
+	/* given out before a checkpoint, or before the daemon went away */
+	uint64_t skipped = l->next_step - batch->step * slices_per_batch(l);
 
 	l->cut = (struct cut){ .batch = *batch, .row = (uint32_t)skipped * l->info.batch_size, .first = true };
 	pthread_mutex_lock(&l->lock);

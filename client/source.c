@@ -1,6 +1,6 @@
-/* Opens, with this process's own rights, what a data set's name refers to. The daemon reads through these descriptors, so
- * nobody gets to see through it what they could not read themselves; and a path that does not exist is found here, by its own
- * name, before anybody is asked. */
+/* Opens, with this process's own rights, what a data set's name refers to. The daemon reads through these descriptors,
+ * so nobody gets to see through it what they could not read themselves; and a path that does not exist is found here,
+ * by its own name, before anybody is asked. */
 #include "source.h"
 
 #include <errno.h>
@@ -14,7 +14,8 @@
 
 #include "batchd.h"
 
-/* Absolute and without symbolic links, so that all ranks say the same. "~/" is expanded, as no shell does it after a colon. */
+/* Absolute and without symbolic links, so that all ranks say the same. "~/" is expanded, as no shell does it after a
+ * colon. */
 static int resolve(const char *path, char out[PATH_MAX], struct fault *f)
 {
 	char home_path[PATH_MAX];
@@ -28,7 +29,9 @@ static int resolve(const char *path, char out[PATH_MAX], struct fault *f)
 	}
 	if (realpath(path, out))
 		return 0;
-	code = errno == ENOENT || errno == ENOTDIR ? BATCHD_E_NOT_FOUND : errno == EACCES ? BATCHD_E_ACCESS : BATCHD_E_INVALID;
+	code = errno == ENOENT || errno == ENOTDIR ? BATCHD_E_NOT_FOUND
+	       : errno == EACCES                   ? BATCHD_E_ACCESS
+						   : BATCHD_E_INVALID;
 	if (path[0] == '/' || path[0] == '\0')
 		return fault_set(f, code, "%s: %s", path[0] ? path : "an empty path", strerror(errno));
 	return fault_set(f, code, "%s: %s (looked for it in %s)", path, strerror(errno),
@@ -44,7 +47,8 @@ static int add_fd(struct source *s, const char *path, bool directory, struct fau
 	if (fd < 0 && errno == ENOTDIR)
 		return fault_set(f, BATCHD_E_INVALID, "%s: not a directory", path);
 	if (fd < 0)
-		return fault_set(f, errno == EACCES ? BATCHD_E_ACCESS : BATCHD_E_NOT_FOUND, "%s: %s", path, strerror(errno));
+		return fault_set(f, errno == EACCES ? BATCHD_E_ACCESS : BATCHD_E_NOT_FOUND, "%s: %s", path,
+				 strerror(errno));
 	s->fds[s->n_fds++] = fd;
 	if (!directory && (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode)))
 		return fault_set(f, BATCHD_E_INVALID, "%s: not a regular file", path);
@@ -125,8 +129,9 @@ int source_open(struct source *s, const char *dataset, struct fault *f)
 
 	*s = (struct source){ 0 };
 	if (!dataset || !*dataset)
-		return fault_set(f, BATCHD_E_INVALID,
-				 "no dataset is named: imagefolder:DIR, files:LIST, npy:FILE[,FILE], random:... or a configured name");
+		return fault_set(
+			f, BATCHD_E_INVALID,
+			"no dataset is named: imagefolder:DIR, files:LIST, npy:FILE[,FILE], random:... or a configured name");
 	if (strncmp(dataset, "imagefolder:", 12) == 0)
 		r = open_folder(s, dataset + 12, f);
 	else if (strncmp(dataset, "files:", 6) == 0)
@@ -136,8 +141,8 @@ int source_open(struct source *s, const char *dataset, struct fault *f)
 	else
 		r = keep_name(s, dataset, f);
 	if (r == 0 && !wire_text_ok(s->dataset, strlen(s->dataset), WIRE_MAX_DATASET))
-		r = fault_set(f, BATCHD_E_INVALID, "dataset: the name has more than %d bytes, or is not printable UTF-8",
-			      WIRE_MAX_DATASET);
+		r = fault_set(f, BATCHD_E_INVALID,
+			      "dataset: the name has more than %d bytes, or is not printable UTF-8", WIRE_MAX_DATASET);
 	return r;
 }
 

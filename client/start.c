@@ -1,9 +1,9 @@
 /* Starts a daemon when a newcomer's first script finds none.
  *
- * Ranks start together, so a lock file in the socket's directory lets one of them do it while the others wait and then find
- * it there. The parent may have threads and a CUDA context, which rules out fork(): posix_spawn runs a shell that puts the
- * daemon into the background, tells its process id and exits, so the daemon is nobody's child and nobody's zombie. It gets a
- * session of its own and no descriptor but 0, 1 and 2. */
+ * Ranks start together, so a lock file in the socket's directory lets one of them do it while the others wait and then
+ * find it there. The parent may have threads and a CUDA context, which rules out fork(): posix_spawn runs a shell that
+ * puts the daemon into the background, tells its process id and exits, so the daemon is nobody's child and nobody's
+ * zombie. It gets a session of its own and no descriptor but 0, 1 and 2. */
 #include "start.h"
 
 #include <dlfcn.h>
@@ -43,7 +43,8 @@ static bool find_at(const char *dir, int n_dir, const char *name, char out[PATH_
 {
 	char path[PATH_MAX];
 
-	return snprintf(path, sizeof path, "%.*s/%s", n_dir, dir, name) < PATH_MAX && is_program(path) && realpath(path, out);
+	return snprintf(path, sizeof path, "%.*s/%s", n_dir, dir, name) < PATH_MAX && is_program(path) &&
+	       realpath(path, out);
 }
 
 /* Beside the library: the build folder has both in one place, an installation in lib[/triplet] and [s]bin. */
@@ -100,11 +101,13 @@ static int make_directory(const char *address, char dir[ADDRESS_MAX_BYTES], stru
 	*strrchr(dir, '/') = '\0';
 	/* Root's is the system's, which others may enter; a user's is private. */
 	if (mkdir(dir, strcmp(address, ADDRESS_SYSTEM) == 0 ? 0755 : 0700) < 0 && errno != EEXIST)
-		return fault_set(f, BATCHD_E_CONNECT, "cannot make %s for a daemon of your own: %s", dir, strerror(errno));
+		return fault_set(f, BATCHD_E_CONNECT, "cannot make %s for a daemon of your own: %s", dir,
+				 strerror(errno));
 	r = address_check(address);
 	if (r < 0)
 		return fault_set(f, BATCHD_E_CONNECT,
-				 "%s is not safe to use: it must be a directory of yours that nobody else may write to", dir);
+				 "%s is not safe to use: it must be a directory of yours that nobody else may write to",
+				 dir);
 	return 0;
 }
 
@@ -170,7 +173,9 @@ static int run_in_background(const char *program, const char *address, const cha
 	}
 	close(output[0]);
 	*daemon = (pid_t)strtol(text, NULL, 10);
-	return r == 0 && *daemon > 0 ? 0 : fault_set(f, BATCHD_E_CONNECT, "cannot start %s: %s", program, strerror(r ? r : EIO));
+	return r == 0 && *daemon > 0
+		       ? 0
+		       : fault_set(f, BATCHD_E_CONNECT, "cannot start %s: %s", program, strerror(r ? r : EIO));
 }
 
 /* The log's last line without its end, for somebody who wonders why it did not start. */
@@ -206,8 +211,8 @@ static int wait_until_ready(const char *address, pid_t daemon, const char *log, 
 		nanosleep(&pause, NULL);
 	}
 	last_line(log, line, sizeof line);
-	return fault_set(f, BATCHD_E_CONNECT, "a daemon was started at %s but does not answer%s%s (its log: %s)", address,
-			 *line ? ": " : "", line, log);
+	return fault_set(f, BATCHD_E_CONNECT, "a daemon was started at %s but does not answer%s%s (its log: %s)",
+			 address, *line ? ": " : "", line, log);
 }
 
 int start_daemon(const char *address, struct fault *f)

@@ -4,8 +4,8 @@
 
 #include "error.h"
 
-/* Starts `batchd` listening at address (address_own), or finds that somebody else just did, and connects. The socket, or a
- * batchd code with f. */
+/* Starts `batchd` listening at address (address_own), or finds that somebody else just did, and connects. The socket,
+ * or a batchd code with f. */
 int start_daemon(const char *address, struct fault *f);
 
 #endif

@@ -28,8 +28,8 @@ static int take_part(struct connection *c, FILE *text, struct fault *f)
 	if (r < 0)
 		return r;
 	if (m->body_case != BATCHD__WIRE__SERVER_MESSAGE__BODY_STATUS)
-		return fault_set(f, BATCHD_E_PROTOCOL, "batchd at %s answers a question for its state with %s", c->address,
-				 wire_server_name(m));
+		return fault_set(f, BATCHD_E_PROTOCOL, "batchd at %s answers a question for its state with %s",
+				 c->address, wire_server_name(m));
 	if (m->status->json.len && fwrite(m->status->json.data, m->status->json.len, 1, text) != 1)
 		return fault_set(f, BATCHD_E_NOMEM, "out of memory");
 	return m->status->more;

@@ -1,8 +1,9 @@
 /* The stream of batches: where it stands, what may come next, whose turn it is.
  *
- * A batch that is ready is an entry of the ring in the control page, so taking it is no system call at all (handover.c); without a control page it is a
- * packet in our socket, and one recvmsg. The daemon goes on to the next epoch by itself; its batches simply stay there until batchd_start asks for exactly
- * that epoch, and then nothing needs to be sent. Asking for anything else sends a Seek with a new number, and whatever arrives with an older one is given
+ * A batch that is ready is an entry of the ring in the control page, so taking it is no system call at all
+ * (handover.c); without a control page it is a packet in our socket, and one recvmsg. The daemon goes on to the next
+ * epoch by itself; its batches simply stay there until batchd_start asks for exactly that epoch, and then nothing needs
+ * to be sent. Asking for anything else sends a Seek with a new number, and whatever arrives with an older one is given
  * back unseen. */
 #include "loader.h"
 
@@ -64,7 +65,8 @@ int batchd_start(struct batchd_loader *l, uint64_t epoch, uint64_t base, uint64_
 	if (r < 0)
 		return r;
 	if (l->served && base)
-		return loader_misuse(l, BATCHD_E_INVALID, "batchd_start: a producer's epoch has no base: count its batches with `step`");
+		return loader_misuse(l, BATCHD_E_INVALID,
+				     "batchd_start: a producer's epoch has no base: count its batches with `step`");
 	n = l->own_batches ? 0 : l->served ? l->info.n_batches : stream_n_batches(l, base);
 	n = n > step ? n - step : 0;
 	if (n_batches)
@@ -78,11 +80,14 @@ int batchd_start(struct batchd_loader *l, uint64_t epoch, uint64_t base, uint64_
 	l->pushed_all = l->joined_within = false;
 	l->n_missed = as_expected ? l->n_missed : 0;
 	l->at_end = n == 0 && !l->own_batches && !l->served;
-	l->order = l->own_batches && l->resumed.size_bytes && epoch == l->resumed.epoch && step == l->resumed.step ? l->resumed.order : 0;
+	l->order = l->own_batches && l->resumed.size_bytes && epoch == l->resumed.epoch && step == l->resumed.step
+			   ? l->resumed.order
+			   : 0;
 	push_drop_all(l);
 	l->streaming = n > 0 || l->own_batches || l->served;
 	if (!l->streaming) {
-		l->continues = false; /* the daemon is not asked for an epoch without batches, so it stands somewhere else */
+		l->continues = false; /* the daemon is not asked for an epoch without batches, so it stands somewhere
+		                       * else */
 		return 0;
 	}
 	l->continues = false;
@@ -103,14 +108,24 @@ int stream_begin_again(struct batchd_loader *l)
 
 struct ready stream_ready_from(const Batchd__Wire__Batch *b)
 {
-	return (struct ready){ .seek = b->seek, .generation = b->generation, .epoch = b->epoch, .step = b->step, .slot = b->slot, .n_rows = b->n_rows,
-			       .n_padding = b->n_padding, .n_replaced = b->n_replaced, .n_skipped = b->n_skipped, .last = b->last, .apart = b->apart };
+	return (struct ready){ .seek = b->seek,
+			       .generation = b->generation,
+			       .epoch = b->epoch,
+			       .step = b->step,
+			       .slot = b->slot,
+			       .n_rows = b->n_rows,
+			       .n_padding = b->n_padding,
+			       .n_replaced = b->n_replaced,
+			       .n_skipped = b->n_skipped,
+			       .last = b->last,
+			       .apart = b->apart };
 }
 
 static int keep_early(struct batchd_loader *l, const struct ready *b)
 {
 	if (l->n_early == l->n_slots)
-		return fault_set(&l->fault, BATCHD_E_PROTOCOL, "batchd at %s sent more batches than there are slots", l->connection.address);
+		return fault_set(&l->fault, BATCHD_E_PROTOCOL, "batchd at %s sent more batches than there are slots",
+				 l->connection.address);
 	l->early[(l->first_early + l->n_early++) % l->n_slots] = *b;
 	l->said_waiting = false;
 	return 0;
@@ -123,8 +138,8 @@ int stream_keep_early(struct batchd_loader *l, const Batchd__Wire__Batch *b)
 	return keep_early(l, &ready);
 }
 
-/* Batches that are made while we have others to take are told when we release one, which saves the daemon a wake-up. So it has to know that we have
- * none left. Once is enough until the next comes. */
+/* Batches that are made while we have others to take are told when we release one, which saves the daemon a wake-up. So
+ * it has to know that we have none left. Once is enough until the next comes. */
 static int say_waiting(struct batchd_loader *l)
 {
 	Batchd__Wire__ClientMessage m = BATCHD__WIRE__CLIENT_MESSAGE__INIT;
@@ -183,7 +198,8 @@ static int take_ready(struct batchd_loader *l, int timeout_ms, struct ready *out
 		return handover_take(l, timeout_ms, out);
 	r = recv_within(l, timeout_ms, &m);
 	if (r == 0 && m->body_case != BATCHD__WIRE__SERVER_MESSAGE__BODY_BATCH)
-		return fault_set(&l->fault, BATCHD_E_PROTOCOL, "batchd at %s sent %s where a batch was due", l->connection.address, wire_server_name(m));
+		return fault_set(&l->fault, BATCHD_E_PROTOCOL, "batchd at %s sent %s where a batch was due",
+				 l->connection.address, wire_server_name(m));
 	if (r == 0) {
 		*out = stream_ready_from(m->batch);
 		l->said_waiting = false;
@@ -208,9 +224,11 @@ static bool lend(struct batchd_loader *l, const struct ready *b, uint64_t wait_n
 	bool ok;
 
 	pthread_mutex_lock(&l->lock);
-	ok = b->slot < l->n_slots && b->generation >> ERA_SHIFT == 0 && b->n_rows >= 1 && (l->served || b->n_rows <= l->group_rows) && !l->lease[b->slot].held;
+	ok = b->slot < l->n_slots && b->generation >> ERA_SHIFT == 0 && b->n_rows >= 1 &&
+	     (l->served || b->n_rows <= l->group_rows) && !l->lease[b->slot].held;
 	if (ok) {
-		l->lease[b->slot] = (struct lease){ .generation = b->generation, .wait_ns = wait_ns, .n_out = 1, .held = true };
+		l->lease[b->slot] =
+			(struct lease){ .generation = b->generation, .wait_ns = wait_ns, .n_out = 1, .held = true };
 		atomic_fetch_add(&l->n_leased, 1);
 		slab_lend(l->slab, b->slot);
 	}
@@ -227,7 +245,8 @@ static void end_early(struct batchd_loader *l)
 	l->at_end = l->continues = true;
 }
 
-/* Batches are missing, as the group's policy may have it. 0: go on with b, which is of this epoch; BATCHD_END: it is of a later one, and is kept. */
+/* Batches are missing, as the group's policy may have it. 0: go on with b, which is of this epoch; BATCHD_END: it is of
+ * a later one, and is kept. */
 static int leap(struct batchd_loader *l, const struct ready *b)
 {
 	uint64_t step = b->step * slices_per_batch(l);
@@ -244,8 +263,8 @@ static int leap(struct batchd_loader *l, const struct ready *b)
 	return BATCHD_END;
 }
 
-/* Whether it is the one batch that may come now. 0, BATCHD_AGAIN for one of an earlier start or one that was given out already (given back), BATCHD_END when the rest of
- * the epoch will not come, or a code with l->fault. */
+/* Whether it is the one batch that may come now. 0, BATCHD_AGAIN for one of an earlier start or one that was given out
+ * already (given back), BATCHD_END when the rest of the epoch will not come, or a code with l->fault. */
 static int check_turn(struct batchd_loader *l, const struct ready *b)
 {
 	uint64_t due = l->next_step / slices_per_batch(l);
@@ -253,14 +272,18 @@ static int check_turn(struct batchd_loader *l, const struct ready *b)
 	bool dropped = l->share && b->seek == l->seek && b->epoch < l->epoch; /* the short one that nobody asked for */
 
 	if (b->seek < l->seek || duplicate || dropped) {
-		int r = b->slot < l->n_slots ? refuse(l, b) : fault_set(&l->fault, BATCHD_E_PROTOCOL, "batchd lends a slot that does not exist");
+		int r = b->slot < l->n_slots
+				? refuse(l, b)
+				: fault_set(&l->fault, BATCHD_E_PROTOCOL, "batchd lends a slot that does not exist");
 
 		return r < 0 ? r : BATCHD_AGAIN;
 	}
-	if (b->seek == l->seek && b->n_skipped && l->n_early < l->n_slots && (b->epoch > l->epoch || (b->epoch == l->epoch && b->step > due)))
+	if (b->seek == l->seek && b->n_skipped && l->n_early < l->n_slots &&
+	    (b->epoch > l->epoch || (b->epoch == l->epoch && b->step > due)))
 		return leap(l, b);
 	if (b->seek != l->seek || b->epoch != l->epoch || b->step != due)
-		return fault_set(&l->fault, BATCHD_E_PROTOCOL, "batchd at %s sent batch %llu of epoch %llu where batch %llu of epoch %llu was due",
+		return fault_set(&l->fault, BATCHD_E_PROTOCOL,
+				 "batchd at %s sent batch %llu of epoch %llu where batch %llu of epoch %llu was due",
 				 l->connection.address, (unsigned long long)b->step, (unsigned long long)b->epoch,
 				 (unsigned long long)due, (unsigned long long)l->epoch);
 	return 0;
@@ -272,10 +295,24 @@ static void give(struct batchd_loader *l, const struct slice *s, bool last, uint
 	char *slot = slab_slot(l->slab, b->slot);
 	struct batchd_batch full = {
 		.size_bytes = out->size_bytes,
-		.data = slot + s->row * l->row_bytes, .labels = slot + l->labels_offset + s->row * l->label_bytes,
-		.indices = (const int64_t *)(void *)(slot + l->indices_offset) + s->row, .row = s->row, .n_skipped = l->n_missed, .apart = b->apart,
-		.n_rows = s->n_rows, .n_padding = b->n_padding, .n_replaced = b->n_replaced, .slot = b->slot, .generation = b->generation | l->era << ERA_SHIFT,
-		.epoch = b->epoch, .base = l->base, .step = l->next_step, .wait_ns = wait_ns, .last = last, .n_given = l->n_given, .order = l->order,
+		.data = slot + s->row * l->row_bytes,
+		.labels = slot + l->labels_offset + s->row * l->label_bytes,
+		.indices = (const int64_t *)(void *)(slot + l->indices_offset) + s->row,
+		.row = s->row,
+		.n_skipped = l->n_missed,
+		.apart = b->apart,
+		.n_rows = s->n_rows,
+		.n_padding = b->n_padding,
+		.n_replaced = b->n_replaced,
+		.slot = b->slot,
+		.generation = b->generation | l->era << ERA_SHIFT,
+		.epoch = b->epoch,
+		.base = l->base,
+		.step = l->next_step,
+		.wait_ns = wait_ns,
+		.last = last,
+		.n_given = l->n_given,
+		.order = l->order,
 	};
 
 	memcpy(out, &full, out->size_bytes < sizeof full ? out->size_bytes : sizeof full);
@@ -303,8 +340,8 @@ const struct ready *stream_peek(struct batchd_loader *l)
 		if (l->ring.page)
 			return keep_early(l, &ready) < 0 ? NULL : usable_early(l);
 		if (m->body_case != BATCHD__WIRE__SERVER_MESSAGE__BODY_BATCH) {
-			fault_set(&l->fault, BATCHD_E_PROTOCOL, "batchd at %s sent %s where a batch was due", l->connection.address,
-				  wire_server_name(m));
+			fault_set(&l->fault, BATCHD_E_PROTOCOL, "batchd at %s sent %s where a batch was due",
+				  l->connection.address, wire_server_name(m));
 			return NULL;
 		}
 		if (stream_keep_early(l, m->batch) < 0)
@@ -334,8 +371,8 @@ static int give_slice(struct batchd_loader *l, const struct slice *s, uint64_t w
 	return BATCHD_OK;
 }
 
-/* The mark that a producer's epoch was over before. That it cannot be given back to a daemon that has just gone is told by whatever comes next. BATCHD_AGAIN: who has
- * joined behind the last batch begins with the next epoch. */
+/* The mark that a producer's epoch was over before. That it cannot be given back to a daemon that has just gone is told
+ * by whatever comes next. BATCHD_AGAIN: who has joined behind the last batch begins with the next epoch. */
 static int end_of_served_epoch(struct batchd_loader *l, const struct ready *mark)
 {
 	pthread_mutex_lock(&l->lock);
@@ -374,12 +411,15 @@ static int next_here(struct batchd_loader *l, struct batchd_batch *b, uint64_t b
 		return r;
 	wait_ns = loader_now_ns() - began;
 	if (!lend(l, &ready, wait_ns))
-		return fault_set(&l->fault, BATCHD_E_PROTOCOL, "batchd at %s lends an impossible slot or number of rows", l->connection.address);
+		return fault_set(&l->fault, BATCHD_E_PROTOCOL,
+				 "batchd at %s lends an impossible slot or number of rows", l->connection.address);
 	slice = (struct slice){ .batch = ready, .n_rows = ready.n_rows };
 	if (slices_per_batch(l) > 1) {
 		slices_begin(l, &ready);
 		if (!slices_next(l, &slice))
-			return fault_set(&l->fault, BATCHD_E_PROTOCOL, "batchd at %s sent a batch with fewer rows than it has to have", l->connection.address);
+			return fault_set(&l->fault, BATCHD_E_PROTOCOL,
+					 "batchd at %s sent a batch with fewer rows than it has to have",
+					 l->connection.address);
 	}
 	return give_slice(l, &slice, wait_ns, b);
 }
@@ -454,8 +494,10 @@ static int ask_to_join(struct batchd_loader *l, enum batchd_join how, const Batc
 		else if (r == 0 && answer->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_WAKE)
 			r = handover_heard_wake(l);
 	} while (r == BATCHD_AGAIN);
-	if (r == 0 && (answer->body_case != BATCHD__WIRE__SERVER_MESSAGE__BODY_JOINED || answer->joined->seek != l->seek))
-		return fault_set(&l->fault, BATCHD_E_PROTOCOL, "batchd at %s answers a join with %s", l->connection.address, wire_server_name(answer));
+	if (r == 0 &&
+	    (answer->body_case != BATCHD__WIRE__SERVER_MESSAGE__BODY_JOINED || answer->joined->seek != l->seek))
+		return fault_set(&l->fault, BATCHD_E_PROTOCOL, "batchd at %s answers a join with %s",
+				 l->connection.address, wire_server_name(answer));
 	*joined = r == 0 ? answer->joined : NULL;
 	return r;
 }
@@ -469,7 +511,8 @@ int batchd_join(struct batchd_loader *l, enum batchd_join how, struct batchd_pos
 	if (r < 0)
 		return r;
 	if (!l->share || l->info.world_size > 1 || (unsigned)how > BATCHD_JOIN_START)
-		return loader_misuse(l, BATCHD_E_INVALID, "batchd_join goes with an open share group: mode share, world_size 1");
+		return loader_misuse(l, BATCHD_E_INVALID,
+				     "batchd_join goes with an open share group: mode share, world_size 1");
 	slab_guard(l->slab);
 	drop_slices(l);
 	l->streaming = l->continues = false; /* a reconnect has nothing to ask for */

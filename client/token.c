@@ -1,5 +1,6 @@
-/* The text of a token: "batchd-token-1 name=value ... sum=...", values without spaces. Numbers are hexadecimal or decimal as people would write them; the print is
- * base64; the sum at the end is of everything before it, so that a token that was edited or cut is told from one of another loader. */
+/* The text of a token: "batchd-token-1 name=value ... sum=...", values without spaces. Numbers are hexadecimal or
+ * decimal as people would write them; the print is base64; the sum at the end is of everything before it, so that a
+ * token that was edited or cut is told from one of another loader. */
 #include "token.h"
 
 #include <ctype.h>
@@ -51,7 +52,8 @@ static void put(struct writer *w, const char *fmt, ...)
 	va_list args;
 
 	va_start(args, fmt);
-	w->used += (size_t)vsnprintf(w->used < w->size ? w->buf + w->used : NULL, w->used < w->size ? w->size - w->used : 0, fmt, args);
+	w->used += (size_t)vsnprintf(w->used < w->size ? w->buf + w->used : NULL,
+				     w->used < w->size ? w->size - w->used : 0, fmt, args);
 	va_end(args);
 }
 
@@ -64,7 +66,8 @@ static void put_text(struct writer *w, const char *text)
 static void put_base64(struct writer *w, const uint8_t *bytes, size_t n)
 {
 	for (size_t i = 0; i < n; i += 3) {
-		uint32_t v = (uint32_t)bytes[i] << 16 | (i + 1 < n ? (uint32_t)bytes[i + 1] << 8 : 0) | (i + 2 < n ? bytes[i + 2] : 0);
+		uint32_t v = (uint32_t)bytes[i] << 16 | (i + 1 < n ? (uint32_t)bytes[i + 1] << 8 : 0) |
+			     (i + 2 < n ? bytes[i + 2] : 0);
 
 		for (unsigned k = 0; k < 4 && i + k <= n; k++)
 			put(w, "%c", digits64[v >> (18 - 6 * k) & 63]);
@@ -75,10 +78,12 @@ int token_write(const struct token *t, char *buf, size_t size)
 {
 	struct writer w = { .buf = buf, .size = size };
 
-	put(&w, MAGIC " data=%016" PRIx64 " samples=%" PRIu64 " pipeline=%016" PRIx64, t->content_id, t->n_samples, t->pipeline_id);
-	put(&w, " seed=%" PRIu64 " shuffle=%d own=%d batch=%" PRIu64 " consumers=%" PRIu64, t->seed, t->shuffle, t->own_batches, t->batch_size, t->consumers);
-	put(&w, " epoch=%" PRIu64 " base=%" PRIu64 " next=%" PRIu64 " last=%d given=%" PRIu64 " order=%016" PRIx64, t->epoch, t->base, t->next, t->last,
-	    t->n_given, t->order);
+	put(&w, MAGIC " data=%016" PRIx64 " samples=%" PRIu64 " pipeline=%016" PRIx64, t->content_id, t->n_samples,
+	    t->pipeline_id);
+	put(&w, " seed=%" PRIu64 " shuffle=%d own=%d batch=%" PRIu64 " consumers=%" PRIu64, t->seed, t->shuffle,
+	    t->own_batches, t->batch_size, t->consumers);
+	put(&w, " epoch=%" PRIu64 " base=%" PRIu64 " next=%" PRIu64 " last=%d given=%" PRIu64 " order=%016" PRIx64,
+	    t->epoch, t->base, t->next, t->last, t->n_given, t->order);
 	put(&w, " source=");
 	put_text(&w, t->source);
 	put(&w, " print=");
@@ -180,17 +185,20 @@ static bool sum_is_right(const char *text)
 	const char *end = strstr(text, " sum=");
 	uint64_t sum;
 
-	return end && get_number(end, "sum", 16, &sum) && sum == hash_bytes(text, (size_t)(end - text)) && strlen(end) == 5 + 16;
+	return end && get_number(end, "sum", 16, &sum) && sum == hash_bytes(text, (size_t)(end - text)) &&
+	       strlen(end) == 5 + 16;
 }
 
 static bool read_fields(const char *text, struct token *t)
 {
 	return get_number(text, "data", 16, &t->content_id) && get_number(text, "samples", 10, &t->n_samples) &&
-	       get_number(text, "pipeline", 16, &t->pipeline_id) && get_number(text, "seed", 10, &t->seed) && get_flag(text, "shuffle", &t->shuffle) &&
-	       get_flag(text, "own", &t->own_batches) && get_number(text, "batch", 10, &t->batch_size) &&
-	       get_number(text, "consumers", 10, &t->consumers) && get_number(text, "epoch", 10, &t->epoch) && get_number(text, "base", 10, &t->base) &&
-	       get_number(text, "next", 10, &t->next) && get_flag(text, "last", &t->last) && get_number(text, "given", 10, &t->n_given) &&
-	       get_number(text, "order", 16, &t->order) && get_text(text, "source", t->source, sizeof t->source) &&
+	       get_number(text, "pipeline", 16, &t->pipeline_id) && get_number(text, "seed", 10, &t->seed) &&
+	       get_flag(text, "shuffle", &t->shuffle) && get_flag(text, "own", &t->own_batches) &&
+	       get_number(text, "batch", 10, &t->batch_size) && get_number(text, "consumers", 10, &t->consumers) &&
+	       get_number(text, "epoch", 10, &t->epoch) && get_number(text, "base", 10, &t->base) &&
+	       get_number(text, "next", 10, &t->next) && get_flag(text, "last", &t->last) &&
+	       get_number(text, "given", 10, &t->n_given) && get_number(text, "order", 16, &t->order) &&
+	       get_text(text, "source", t->source, sizeof t->source) &&
 	       get_base64(text, "print", t->print, sizeof t->print, &t->n_print_bytes);
 }
 
@@ -199,8 +207,10 @@ static bool is_possible(const struct token *t)
 {
 	uint64_t at;
 
-	return t->batch_size && t->consumers && t->batch_size <= UINT32_MAX && t->consumers <= UINT32_MAX && t->epoch < INT64_MAX &&
-	       t->next <= INT64_MAX && !__builtin_mul_overflow(t->batch_size * t->consumers, t->next, &at) && !__builtin_add_overflow(at, t->base, &at);
+	return t->batch_size && t->consumers && t->batch_size <= UINT32_MAX && t->consumers <= UINT32_MAX &&
+	       t->epoch < INT64_MAX && t->next <= INT64_MAX &&
+	       !__builtin_mul_overflow(t->batch_size * t->consumers, t->next, &at) &&
+	       !__builtin_add_overflow(at, t->base, &at);
 }
 
 int token_read(const char *text, struct token *t, struct fault *f)
@@ -209,7 +219,8 @@ int token_read(const char *text, struct token *t, struct fault *f)
 	if (strncmp(text, "batchd-token-", 13) != 0)
 		return fault_set(f, BATCHD_E_INVALID, "this is no token of batchd: it begins with '%.16s'", text);
 	if (strncmp(text, MAGIC " ", sizeof MAGIC) != 0)
-		return fault_set(f, BATCHD_E_INVALID, "the token '%.20s...' is of another version of batchd than this one", text);
+		return fault_set(f, BATCHD_E_INVALID,
+				 "the token '%.20s...' is of another version of batchd than this one", text);
 	if (!sum_is_right(text) || !read_fields(text, t) || !is_possible(t))
 		return fault_set(f, BATCHD_E_INVALID, "the token is damaged: it was cut short or changed");
 	return 0;

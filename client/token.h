@@ -12,7 +12,8 @@
 enum { TOKEN_SOURCE_BYTES = 256 };
 
 struct token {
-	uint64_t content_id, n_samples, pipeline_id, seed, batch_size, consumers; /* consumers: trainers that an epoch is divided among */
+	/* consumers: trainers that an epoch is divided among */
+	uint64_t content_id, n_samples, pipeline_id, seed, batch_size, consumers;
 	bool shuffle, own_batches;
 	uint64_t epoch, base, next;   /* the first step that was not given out yet */
 	bool last;                    /* there is none: the epoch is over */

@@ -1,4 +1,5 @@
-/* See allotment.h. How many slots there are to be is decided on the loop thread and charged there; an I/O thread makes their memory, and the loop takes it over. */
+/* See allotment.h. How many slots there are to be is decided on the loop thread and charged there; an I/O thread makes
+ * their memory, and the loop takes it over. */
 #include "allotment.h"
 
 #include <errno.h>
@@ -12,7 +13,14 @@
 
 #define CODE(name) BATCHD__WIRE__ERROR_CODE__##name
 
-enum { MIN_SLOTS = 2, FIRST_SLOTS = 4, PLENTY_SLOTS = 16, PLENTY_PART = 8, SMALL_WINDOW_SLOTS = 32, SMALL_WINDOW_BYTES = 8 << 20 };
+enum {
+	MIN_SLOTS = 2,
+	FIRST_SLOTS = 4,
+	PLENTY_SLOTS = 16,
+	PLENTY_PART = 8,
+	SMALL_WINDOW_SLOTS = 32,
+	SMALL_WINDOW_BYTES = 8 << 20
+};
 
 struct allotment {
 	struct pool_task task;
@@ -24,7 +32,8 @@ struct allotment {
 	uint64_t charged_bytes;
 	struct charge bytes, fd;
 	bool share, more, served; /* more: n_made more in the slots that are there */
-	bool fix, bonus;          /* of a group, for a GPU: there are no more after them; bonus: nobody needs them now */
+	bool fix, bonus;          /* of a group, for a GPU: there are no more after them; bonus: nobody needs them
+	                           * now */
 	struct slots *slots;
 	int result;
 };
@@ -38,7 +47,8 @@ void allotment_forget(struct session *s)
 
 /* ---- how many ---- */
 
-/* As many slots as asked for; of small batches more than the configured number, as making one takes less time than waking somebody up for it. */
+/* As many slots as asked for; of small batches more than the configured number, as making one takes less time than
+ * waking somebody up for it. */
 static uint32_t wanted_slots(const struct batchd *b, const struct loader *l)
 {
 	uint64_t n = SMALL_WINDOW_BYTES / l->layout.slot_bytes;
@@ -49,12 +59,14 @@ static uint32_t wanted_slots(const struct batchd *b, const struct loader *l)
 	return n > configured ? (uint32_t)n : configured;
 }
 
-/* With `slots: auto`, how many more than the first n there will be: every wake-up then hands over several batches. They take no more than a part of what is
- * free, so that many trainers, each with less than the one before, and caches find room too. They are made while the first ones are filled already, as
- * making the pages of large ones takes longer than a first batch may. A GPU pins all of a slab at once, so there they would come too late. */
+/* With `slots: auto`, how many more than the first n there will be: every wake-up then hands over several batches. They
+ * take no more than a part of what is free, so that many trainers, each with less than the one before, and caches find
+ * room too. They are made while the first ones are filled already, as making the pages of large ones takes longer than
+ * a first batch may. A GPU pins all of a slab at once, so there they would come too late. */
 static uint32_t plenty_slots(struct batchd *b, const struct session *s, const struct loader *l, uint32_t n)
 {
-	if (b->config->slots || l->spec.n_slots || l->is_loose || l->spec.served || s->device.wanted || n >= PLENTY_SLOTS)
+	if (b->config->slots || l->spec.n_slots || l->is_loose || l->spec.served || s->device.wanted ||
+	    n >= PLENTY_SLOTS)
 		return 0;
 	uint64_t used = b->slots_bytes + batchd_cache_bytes(b) + n * l->layout.slot_bytes;
 	uint64_t free_bytes = b->memory_budget_bytes > used ? b->memory_budget_bytes - used : 0;
@@ -63,7 +75,8 @@ static uint32_t plenty_slots(struct batchd *b, const struct session *s, const st
 	return more < PLENTY_SLOTS - n ? (uint32_t)more : PLENTY_SLOTS - n;
 }
 
-/* As many as wanted, or as the budget and the user's part of it still have room for; what nobody uses any more makes room. */
+/* As many as wanted, or as the budget and the user's part of it still have room for; what nobody uses any more makes
+ * room. */
 static uint32_t affordable_slots(struct batchd *b, const struct loader *l, uint32_t wanted)
 {
 	uint64_t n, left;
@@ -76,7 +89,8 @@ static uint32_t affordable_slots(struct batchd *b, const struct loader *l, uint3
 	return n < wanted ? (uint32_t)n : wanted;
 }
 
-/* Of how many slots the slab is to have address space: those of a group for everybody who may come, as far as the budget could ever allow. */
+/* Of how many slots the slab is to have address space: those of a group for everybody who may come, as far as the
+ * budget could ever allow. */
 static uint32_t final_slots(struct batchd *b, const struct session *s, const struct loader *l, uint32_t n)
 {
 	if (!l->is_loose)
@@ -86,7 +100,8 @@ static uint32_t final_slots(struct batchd *b, const struct session *s, const str
 	return all < most ? (uint32_t)all : most > n ? (uint32_t)most : n;
 }
 
-/* Memory that a GPU reads cannot come later, so with the first trainer on one a group gets all that it will ever have. */
+/* Memory that a GPU reads cannot come later, so with the first trainer on one a group gets all that it will ever have.
+ */
 static uint32_t gpu_slots(uint32_t window, uint32_t share)
 {
 	return window + share * (GROUP_GPU_PLACES - 1);
@@ -98,8 +113,11 @@ static void refuse_slots(struct session *s, uint32_t least)
 	struct loader *l = s->job->loader;
 	char text[400], slot[32], have[32], used[32], own[32];
 	if (l->is_loose && l->group.slots && l->group.slots->fixed) {
-		snprintf(text, sizeof(text), "this share group has a trainer with its batches on a GPU, for which memory cannot grow: there is room for no more than the %u that are "
-			 "here; give this one another job", l->group.slots->n_holders);
+		snprintf(
+			text, sizeof(text),
+			"this share group has a trainer with its batches on a GPU, for which memory cannot grow: there is room for no more than the %u that are "
+			"here; give this one another job",
+			l->group.slots->n_holders);
 		session_fail(s, CODE(LIMIT), "world_size", text);
 		return;
 	}
@@ -109,11 +127,17 @@ static void refuse_slots(struct session *s, uint32_t least)
 	size_format(account_used(&b->accounts, l->spec.uid, ACCOUNT_SLOT_BYTES), own, sizeof(own));
 	bool user = b->memory_budget_bytes - b->slots_bytes >= least * l->layout.slot_bytes + batchd_cache_bytes(b);
 	if (user)
-		snprintf(text, sizeof(text), "no memory for this trainer's batches: it needs %u slots of %s, and this user's trainers have %s "
-			 "(limits.memory_per_user in the daemon's configuration, a share of its budget of %s)", least, slot, own, have);
+		snprintf(
+			text, sizeof(text),
+			"no memory for this trainer's batches: it needs %u slots of %s, and this user's trainers have %s "
+			"(limits.memory_per_user in the daemon's configuration, a share of its budget of %s)",
+			least, slot, own, have);
 	else
-		snprintf(text, sizeof(text), "no memory for this trainer's batches: it needs %u slots of %s, and %s of the budget of %s are in use "
-			 "(memory in the daemon's configuration, or --memory)", least, slot, used, have);
+		snprintf(
+			text, sizeof(text),
+			"no memory for this trainer's batches: it needs %u slots of %s, and %s of the budget of %s are in use "
+			"(memory in the daemon's configuration, or --memory)",
+			least, slot, used, have);
 	session_fail(s, CODE(LIMIT), user ? "memory_per_user" : "memory", text);
 }
 
@@ -132,7 +156,8 @@ static void run(struct pool_task *t)
 		a->result = slots_create(&a->layout, a->n, a->n_made, &a->slots);
 }
 
-/* Charges it and sends it to an I/O thread; where that fails frees it. 0, negative errno, or ACCOUNT_E_ with what there is too little of. */
+/* Charges it and sends it to an I/O thread; where that fails frees it. 0, negative errno, or ACCOUNT_E_ with what there
+ * is too little of. */
 static int begin(struct allotment *a, struct session *s, const char **what)
 {
 	struct batchd *b = s->daemon;
@@ -174,7 +199,9 @@ static void make_plenty(struct session *s, struct slots *slots)
 	uint32_t n = slots->n - slots->n_made;
 	struct allotment *a = n && affordable_slots(s->daemon, l, n) == n ? calloc(1, sizeof(*a)) : NULL;
 	if (a)
-		*a = (struct allotment){ .slots = slots, .n_made = n, .charged_bytes = n * l->layout.slot_bytes, .more = true };
+		*a = (struct allotment){
+			.slots = slots, .n_made = n, .charged_bytes = n * l->layout.slot_bytes, .more = true
+		};
 	slots->growing = a && begin(a, s, &what) == 0;
 	if (!slots->growing)
 		end_growing(slots, false);
@@ -260,7 +287,8 @@ static void on_made(struct pool_task *t)
 static uint32_t fixed_slots(struct batchd *b, const struct loader *l, const struct slots *more, uint32_t n)
 {
 	const struct group *g = &l->group;
-	uint32_t all = more ? gpu_slots(g->window, g->share) : gpu_slots(n, group_share(n, l->spec.n_slots)), had = more ? more->n_made : 0;
+	uint32_t all = more ? gpu_slots(g->window, g->share) : gpu_slots(n, group_share(n, l->spec.n_slots)),
+		 had = more ? more->n_made : 0;
 	if (all > had + n)
 		n = affordable_slots(b, l, all - had);
 	return more && n > more->n - had ? more->n - had : n;
@@ -289,15 +317,26 @@ void allotment_request(struct session *s)
 	const char *what = "";
 	int r = -ENOMEM;
 	if (a) {
-		*a = (struct allotment){ .session = s, .layout = l->layout, .slots = more, .more = more != NULL, .share = l->spec.share, .served = l->spec.served,
-					 .n = more || fixes ? n : final_slots(b, s, l, n), .n_made = n, .window = window, .fix = fixes, .bonus = fixes && more && !least,
+		*a = (struct allotment){ .session = s,
+					 .layout = l->layout,
+					 .slots = more,
+					 .more = more != NULL,
+					 .share = l->spec.share,
+					 .served = l->spec.served,
+					 .n = more || fixes ? n : final_slots(b, s, l, n),
+					 .n_made = n,
+					 .window = window,
+					 .fix = fixes,
+					 .bonus = fixes && more && !least,
 					 .charged_bytes = n * l->layout.slot_bytes };
 		r = begin(a, s, &what);
 	}
 	if (r < 0)
 		session_fail(s, CODE(INTERNAL), "", "out of memory");
 	else if (r)
-		session_fail(s, CODE(LIMIT), what, "the daemon has too much memory or too many descriptors in use for this user (limits in its configuration)");
+		session_fail(
+			s, CODE(LIMIT), what,
+			"the daemon has too much memory or too many descriptors in use for this user (limits in its configuration)");
 	if (r)
 		return;
 	s->allotment = a;

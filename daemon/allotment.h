@@ -1,5 +1,6 @@
-/* An allotment: slots that are made for a session whose stream has none, or for a group of trainers that one more has come to. It decides how many the budget, and
- * the user's part of it, allow, charges them, and has an I/O thread make their memory.
+/* An allotment: slots that are made for a session whose stream has none, or for a group of trainers that one more has
+ * come to. It decides how many the budget, and the user's part of it, allow, charges them, and has an I/O thread make
+ * their memory.
  *
  * Loop thread only. It belongs to the job (job.n_tasks), and outlives the session that asked. */
 #ifndef BATCHD_ALLOTMENT_H
@@ -7,9 +8,11 @@
 
 struct session;
 
-/* Begins one for an OPENING session without s->allotment; job_advance is called when it is there. Ends the session where there is too little memory, saying so. */
+/* Begins one for an OPENING session without s->allotment; job_advance is called when it is there. Ends the session
+ * where there is too little memory, saying so. */
 void allotment_request(struct session *s);
-/* The session goes. What is made for it alone is then freed as soon as it is there; a group that is at work keeps it. */
+/* The session goes. What is made for it alone is then freed as soon as it is there; a group that is at work keeps it.
+ */
 void allotment_forget(struct session *s);
 
 #endif

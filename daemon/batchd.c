@@ -1,7 +1,9 @@
 /* The daemon: owns the loop, the pool, the server, the jobs; starts and ends them.
  *
- * The end goes in steps, each begun by the last thing of the one before: no new connections and every session told (begin_stop), every job closed (their rows
- * in work finish) and the GPUs' memory let go by those who have it open, or not within GPU_GRACE_S (on_grace_over), then the pool, then the GPUs' threads, then the loop's own handles. Nothing is left behind, so that AddressSanitizer can say so. */
+ * The end goes in steps, each begun by the last thing of the one before: no new connections and every session told
+ * (begin_stop), every job closed (their rows in work finish) and the GPUs' memory let go by those who have it open, or
+ * not within GPU_GRACE_S (on_grace_over), then the pool, then the GPUs' threads, then the loop's own handles. Nothing
+ * is left behind, so that AddressSanitizer can say so. */
 #include "daemon.h"
 
 #include <errno.h>
@@ -22,8 +24,10 @@
 #include "util/size.h"
 
 enum {
-	TICKETS = 128,           /* files that may be read ahead of decoding at once; a trainer that is alone gets half of them */
-	STUCK_PINGS = 8,         /* a row in work for that many intervals of the watchdog (2 min of the unit's) means a stuck worker: no ping */
+	TICKETS = 128,           /* files that may be read ahead of decoding at once; a trainer that is alone gets
+	                          * half of them */
+	STUCK_PINGS = 8,         /* a row in work for that many intervals of the watchdog (2 min of the unit's) means
+	                          * a stuck worker: no ping */
 	AUTO_MEMORY_PERCENT = 25,
 	MOST_MEMORY_PERCENT = 75,
 	SYNC_MS = 5 * 60 * 1000,
@@ -99,25 +103,28 @@ static uint64_t memory_budget(const struct config *c)
 		return c->memory_bytes;
 	size_format(c->memory_bytes, wanted, sizeof(wanted));
 	size_format(available, have, sizeof(have));
-	log_record(LOG_LEVEL_WARNING, "memory-lowered", "memory: %s is too much for the %s that this machine or control group has; using %d %% of that",
+	log_record(LOG_LEVEL_WARNING, "memory-lowered",
+		   "memory: %s is too much for the %s that this machine or control group has; using %d %% of that",
 		   wanted, have, MOST_MEMORY_PERCENT);
 	return most;
 }
 
-/* Batches come first: half of the budget is always theirs, the caches share the rest. The kernel's page cache keeps files as well as we could, so that by default
- * only indexes into them are kept, which are small. */
+/* Batches come first: half of the budget is always theirs, the caches share the rest. The kernel's page cache keeps
+ * files as well as we could, so that by default only indexes into them are kept, which are small. */
 static int start_cache(struct batchd *b)
 {
 	const struct config *c = b->config;
 	uint64_t most = b->memory_budget_bytes / 2;
 	b->index_budget_bytes = c->cache_jpeg_bytes == 0 ? 0 : most / 8;
 	b->file_budget_bytes = c->cache_jpeg_bytes == CONFIG_AUTO ? 0 : c->cache_jpeg_bytes;
-	b->decoded_budget_bytes = c->cache_decoded_bytes == CONFIG_AUTO ? most - b->index_budget_bytes : c->cache_decoded_bytes;
+	b->decoded_budget_bytes =
+		c->cache_decoded_bytes == CONFIG_AUTO ? most - b->index_budget_bytes : c->cache_decoded_bytes;
 	if (b->file_budget_bytes > most - b->index_budget_bytes)
 		b->file_budget_bytes = most - b->index_budget_bytes;
 	if (b->decoded_budget_bytes > most - b->index_budget_bytes - b->file_budget_bytes)
 		b->decoded_budget_bytes = most - b->index_budget_bytes - b->file_budget_bytes;
-	struct cache_config config = { .budget_bytes = { [CACHE_FILE] = b->file_budget_bytes, [CACHE_INDEX] = b->index_budget_bytes,
+	struct cache_config config = { .budget_bytes = { [CACHE_FILE] = b->file_budget_bytes,
+							 [CACHE_INDEX] = b->index_budget_bytes,
 							 [CACHE_DECODED] = b->decoded_budget_bytes },
 				       .dir = c->cache_directory };
 	return cache_create(&config, &b->cache);
@@ -158,7 +165,8 @@ static void close_handle(uv_handle_t *h, void *arg)
 		uv_close(h, NULL);
 }
 
-/* libuv gives a signal its default action back with the last watcher, and that would be our end with another exit code. No other thread is left by now. */
+/* libuv gives a signal its default action back with the last watcher, and that would be our end with another exit code.
+ * No other thread is left by now. */
 static void ignore_signals(void)
 {
 	sigset_t stops;
@@ -181,7 +189,8 @@ static void on_gpus_closed(void *arg)
 static void on_patience_over(uv_timer_t *t)
 {
 	struct batchd *b = t->data;
-	log_record(LOG_LEVEL_ERROR, "gpu-stuck", "a GPU's driver has not returned for %d s; ending without it", GPU_PATIENCE_S);
+	log_record(LOG_LEVEL_ERROR, "gpu-stuck", "a GPU's driver has not returned for %d s; ending without it",
+		   GPU_PATIENCE_S);
 	_exit(b->exit_code ? b->exit_code : EXIT_GPU);
 }
 
@@ -201,7 +210,8 @@ void batchd_maybe_finish(struct batchd *b)
 	pool_close(pool, on_pool_closed, b);
 }
 
-/* What a trainer still holds is not waited for, so from here on nothing may be written into any slot that comes back. */
+/* What a trainer still holds is not waited for, so from here on nothing may be written into any slot that comes back.
+ */
 static void tell_everybody(struct batchd *b)
 {
 	for (struct job *j = b->jobs; j; j = j->next) {
@@ -213,7 +223,8 @@ static void tell_everybody(struct batchd *b)
 		if (tell && p->session)
 			session_dismiss(p->session);
 		else if (tell)
-			peer_fail(p, BATCHD__WIRE__ERROR_CODE__SHUTDOWN, NULL, "batchd at %s is stopping", b->params->socket_path);
+			peer_fail(p, BATCHD__WIRE__ERROR_CODE__SHUTDOWN, NULL, "batchd at %s is stopping",
+				  b->params->socket_path);
 		p = tell ? b->server.peers : p->next; /* one's end may be that of others */
 	}
 	for (struct session *s = b->sessions, *next; s; s = next) {
@@ -222,7 +233,8 @@ static void tell_everybody(struct batchd *b)
 	}
 }
 
-/* To free memory on a GPU that another process has open is undefined, so the rest is left to the end of this process. */
+/* To free memory on a GPU that another process has open is undefined, so the rest is left to the end of this process.
+ */
 static void on_grace_over(uv_timer_t *t)
 {
 	struct batchd *b = t->data;
@@ -232,7 +244,8 @@ static void on_grace_over(uv_timer_t *t)
 		n += session_abandon(s);
 	}
 	if (n)
-		log_record(LOG_LEVEL_WARNING, "gpu-left", "%u trainers still have batches on a GPU open; ending without freeing them there", n);
+		log_record(LOG_LEVEL_WARNING, "gpu-left",
+			   "%u trainers still have batches on a GPU open; ending without freeing them there", n);
 }
 
 static void begin_stop(struct batchd *b, const char *why)
@@ -276,7 +289,8 @@ static void set_account_limits(struct batchd *b)
 	a->limit_per_user[ACCOUNT_SESSIONS] = l->sessions_per_user;
 	a->limit[ACCOUNT_LOADERS] = l->loaders;
 	a->limit_per_user[ACCOUNT_LOADERS] = l->loaders_per_user;
-	a->limit_per_user[ACCOUNT_SLOT_BYTES] = (uint64_t)(l->memory_per_user * (double)b->memory_budget_bytes) + 1; /* 0 would mean none */
+	/* 0 would mean none */
+	a->limit_per_user[ACCOUNT_SLOT_BYTES] = (uint64_t)(l->memory_per_user * (double)b->memory_budget_bytes) + 1;
 	a->limit_per_user[ACCOUNT_UNREAD_BYTES] = l->unread_per_user;
 	a->limit_per_user[ACCOUNT_FDS] = l->fds_per_user;
 	/* Who opens more at once waits in a line of their own, and I/O threads are left for others. */
@@ -369,10 +383,12 @@ static void on_watchdog(uv_timer_t *t)
 	pool_get_stats(b->pool, &s);
 	uint64_t stuck_ns = STUCK_PINGS * uv_timer_get_repeat(t) * 1000000, gpu_ns = gpus_oldest_busy_ns(b->gpus);
 	if (s.oldest_busy_ns >= stuck_ns)
-		log_record(LOG_LEVEL_ERROR, "worker-stuck", "a worker has been at one sample for %llu s: no ping for the watchdog",
+		log_record(LOG_LEVEL_ERROR, "worker-stuck",
+			   "a worker has been at one sample for %llu s: no ping for the watchdog",
 			   (unsigned long long)(s.oldest_busy_ns / 1000000000));
 	else if (gpu_ns >= stuck_ns)
-		log_record(LOG_LEVEL_ERROR, "gpu-stuck", "a GPU's driver has not returned for %llu s: no ping for the watchdog",
+		log_record(LOG_LEVEL_ERROR, "gpu-stuck",
+			   "a GPU's driver has not returned for %llu s: no ping for the watchdog",
 			   (unsigned long long)(gpu_ns / 1000000000));
 	else
 		notify_watchdog();
@@ -384,7 +400,8 @@ static void audit(struct batchd *b)
 	if (b->uneven || accounts_are_even(&b->accounts))
 		return;
 	b->uneven = true; /* told by the exit code, too: no test passes with it */
-	log_record(LOG_LEVEL_ERROR, "charges-left", "a user is charged for something that is not there any more; this is a fault of batchd");
+	log_record(LOG_LEVEL_ERROR, "charges-left",
+		   "a user is charged for something that is not there any more; this is a fault of batchd");
 }
 
 /* Slots may outlive their job for a moment: a GPU's thread lets go of them first. */
@@ -428,7 +445,9 @@ static int start_gpus(struct batchd *b)
 	const struct config *c = b->config;
 	struct gpus_params params = {
 		.memory_bytes = c->gpu_memory_bytes == CONFIG_AUTO ? GPU_MEMORY_AUTO : c->gpu_memory_bytes,
-		.pin = c->pin_memory == CONFIG_ON ? GPU_PIN_ON : c->pin_memory == CONFIG_OFF ? GPU_PIN_OFF : GPU_PIN_AUTO,
+		.pin = c->pin_memory == CONFIG_ON    ? GPU_PIN_ON
+		       : c->pin_memory == CONFIG_OFF ? GPU_PIN_OFF
+						     : GPU_PIN_AUTO,
 		.pin_limit = c->pin_limit,
 		.on_lost = device_on_lost,
 		.arg = b,
@@ -443,7 +462,8 @@ static int start_server(struct batchd *b)
 		.hello_timeout_ns = b->config->limits.hello_timeout_ns,
 	};
 	set_account_limits(b);
-	return server_init(&b->server, &b->loop, b->params->listen_fd, &limits, &b->accounts, &session_peer_ops, b, BATCHD_VERSION);
+	return server_init(&b->server, &b->loop, b->params->listen_fd, &limits, &b->accounts, &session_peer_ops, b,
+			   BATCHD_VERSION);
 }
 
 int batchd_run(const struct batchd_params *params)
@@ -472,8 +492,8 @@ int batchd_run(const struct batchd_params *params)
 		return EXIT_FAILURE;
 	}
 	start_handles(b);
-	log_record(LOG_LEVEL_NOTICE, "started", "batchd " BATCHD_VERSION " serves at %s with up to %u workers", params->socket_path,
-		   b->tuner.max);
+	log_record(LOG_LEVEL_NOTICE, "started", "batchd " BATCHD_VERSION " serves at %s with up to %u workers",
+		   params->socket_path, b->tuner.max);
 	notify_ready("serving");
 	uv_run(&b->loop, UV_RUN_DEFAULT);
 	uv_loop_close(&b->loop);

@@ -1,4 +1,5 @@
-/* Where indexes go: see cachedir.h. An index is only a faster start, so a machine without such a place is not an error. */
+/* Where indexes go: see cachedir.h. An index is only a faster start, so a machine without such a place is not an error.
+ */
 #include "cachedir.h"
 
 #include <errno.h>

@@ -1,4 +1,5 @@
-/* The answer to Compare, in words. It takes as long as looking at every name, so an I/O thread does it; the session may be gone by then. */
+/* The answer to Compare, in words. It takes as long as looking at every name, so an I/O thread does it; the session may
+ * be gone by then. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -48,12 +49,17 @@ void session_compare(struct session *s, const Batchd__Wire__Compare *m)
 {
 	struct compare_task *task = s->compare_task ? NULL : calloc(1, sizeof(*task));
 	if (!task) {
-		session_fail(s, s->compare_task ? BATCHD__WIRE__ERROR_CODE__PROTOCOL : BATCHD__WIRE__ERROR_CODE__INTERNAL, NULL,
-			     s->compare_task ? "Compare came before the last was answered" : "out of memory");
+		session_fail(s,
+			     s->compare_task ? BATCHD__WIRE__ERROR_CODE__PROTOCOL : BATCHD__WIRE__ERROR_CODE__INTERNAL,
+			     NULL, s->compare_task ? "Compare came before the last was answered" : "out of memory");
 		return;
 	}
-	*task = (struct compare_task){ .task = { .run = run, .done = done }, .session = s, .job = s->job,
-				       .dataset = dataset_ref(s->job->loader->recipe.dataset), .old_n = m->n_samples, .n_bytes = m->print.len };
+	*task = (struct compare_task){ .task = { .run = run, .done = done },
+				       .session = s,
+				       .job = s->job,
+				       .dataset = dataset_ref(s->job->loader->recipe.dataset),
+				       .old_n = m->n_samples,
+				       .n_bytes = m->print.len };
 	if (m->print.len) /* 0 or WIRE_PRINT_BYTES: wire.c has seen to it */
 		memcpy(task->print, m->print.data, m->print.len);
 	s->compare_task = task;

@@ -1,11 +1,11 @@
 /* Reading the YAML file, in two passes over the same bytes and by the same schema.
  *
  * libcyaml turns a document into structs, but says of a mistake only what it met and a trail of mappings, and of a
- * key given twice nothing. So a strict reader (config-strict.c) goes first, event by event: it knows the line of everything, says which
- * key was meant, refuses what a configuration has no use for (anchors, aliases and with them alias bombs, tags,
- * further documents), and stops at the schema's depth, whatever the file nests. What it lets through, libcyaml loads.
- * The awkward corner is `transform`, which is text to the schema of one file and a list to the author of another: the
- * strict reader turns lists into JSON and keeps them, libcyaml skips them. */
+ * key given twice nothing. So a strict reader (config-strict.c) goes first, event by event: it knows the line of
+ * everything, says which key was meant, refuses what a configuration has no use for (anchors, aliases and with them
+ * alias bombs, tags, further documents), and stops at the schema's depth, whatever the file nests. What it lets
+ * through, libcyaml loads. The awkward corner is `transform`, which is text to the schema of one file and a list to the
+ * author of another: the strict reader turns lists into JSON and keeps them, libcyaml skips them. */
 #include "config-file.h"
 
 #include <cyaml/cyaml.h>
@@ -26,7 +26,8 @@
 #define TEXT_REQUIRED(key, structure, member) \
 	CYAML_FIELD_STRING_PTR(key, CYAML_FLAG_POINTER, structure, member, 0, MAX_VALUE_BYTES)
 #define LIST(key, structure, member, count, entry, max) \
-	CYAML_FIELD_SEQUENCE_COUNT(key, CYAML_FLAG_POINTER | CYAML_FLAG_OPTIONAL, structure, member, count, entry, 0, max)
+	CYAML_FIELD_SEQUENCE_COUNT(key, CYAML_FLAG_POINTER | CYAML_FLAG_OPTIONAL, structure, member, count, entry, 0, \
+				   max)
 
 static const cyaml_schema_value_t name_value = {CYAML_VALUE_STRING(CYAML_FLAG_POINTER, char *, 0, MAX_VALUE_BYTES)};
 
@@ -135,7 +136,8 @@ struct cyaml_failure {
 	char first[200]; /* libcyaml's first message; what follows is its way back */
 };
 
-static void on_cyaml_log(cyaml_log_t level, void *ctx, const char *fmt, va_list args) __attribute__((format(printf, 3, 0)));
+static void on_cyaml_log(cyaml_log_t level, void *ctx, const char *fmt, va_list args)
+	__attribute__((format(printf, 3, 0)));
 static void on_cyaml_log(cyaml_log_t level, void *ctx, const char *fmt, va_list args)
 {
 	struct cyaml_failure *failure = ctx;
@@ -146,7 +148,9 @@ static void on_cyaml_log(cyaml_log_t level, void *ctx, const char *fmt, va_list 
 	failure->first[strcspn(failure->first, "\n")] = '\0';
 }
 
-static const cyaml_config_t cyaml_quiet = {.mem_fn = cyaml_mem, .log_level = CYAML_LOG_ERROR, .flags = CYAML_CFG_NO_ALIAS};
+static const cyaml_config_t cyaml_quiet = { .mem_fn = cyaml_mem,
+					    .log_level = CYAML_LOG_ERROR,
+					    .flags = CYAML_CFG_NO_ALIAS };
 
 static int load_text(struct config_file *f, const char *bytes, size_t n_bytes, struct config_error *err)
 {
@@ -216,7 +220,8 @@ int config_file_bytes(const char *path, char **bytes, size_t *n_bytes, struct co
 	return 0;
 }
 
-int config_file_parse(const char *path, const char *bytes, size_t n_bytes, struct config_file *f, struct config_error *err)
+int config_file_parse(const char *path, const char *bytes, size_t n_bytes, struct config_file *f,
+		      struct config_error *err)
 {
 	bool empty = false;
 

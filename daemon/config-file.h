@@ -10,14 +10,15 @@
  * its memory. */
 struct config_text {
 	char *socket, *socket_mode, *socket_group;
-	char *workers, *io_threads, *memory, *slots, *linger, *stall_after, *idle_exit, *bad_data, *log_level, *index_cache;
+	char *workers, *io_threads, *memory, *slots, *linger, *stall_after, *idle_exit, *bad_data, *log_level,
+		*index_cache;
 	char *gpu_memory, *pin_memory, *pin_limit;
 	struct {
 		char *jpeg, *decoded, *directory;
 	} cache;
 	struct {
-		char *sessions, *sessions_per_user, *pending, *hello_timeout, *loaders, *producers, *loaders_per_user, *memory_per_user,
-			*unread_per_user, *fds_per_user, *batch_size, *batch_bytes, *image_pixels,
+		char *sessions, *sessions_per_user, *pending, *hello_timeout, *loaders, *producers, *loaders_per_user,
+			*memory_per_user, *unread_per_user, *fds_per_user, *batch_size, *batch_bytes, *image_pixels,
 			*image_scans, *file_bytes;
 	} limits;
 	struct pipeline_text {
@@ -43,7 +44,8 @@ struct config_file {
 int config_file_bytes(const char *path, char **bytes, size_t *n_bytes, struct config_error *err);
 
 /* 0; -EINVAL with err->text; -ENOMEM. Fills *f in either case; finish it. The bytes are not needed afterwards. */
-int config_file_parse(const char *path, const char *bytes, size_t n_bytes, struct config_file *f, struct config_error *err);
+int config_file_parse(const char *path, const char *bytes, size_t n_bytes, struct config_file *f,
+		      struct config_error *err);
 void config_file_finish(struct config_file *f);
 
 /* Line of "workers", "cache.jpeg", "datasets[2].users[0]"; 0 when it is not in the file. */

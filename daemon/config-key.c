@@ -59,7 +59,8 @@ const struct key config_keys[] = {
 	{KEY(limits.file_bytes, limits.file_bytes), KIND_SIZE, false, "256MiB", KIB, 4 * GIB},
 	{.name = NULL},
 };
-_Static_assert(sizeof config_keys / sizeof *config_keys + 2 <= CONFIG_MAX_CHANGES, "every key and both lists can change at once");
+_Static_assert(sizeof config_keys / sizeof *config_keys + 2 <= CONFIG_MAX_CHANGES,
+	       "every key and both lists can change at once");
 
 const struct key *key_find(const char *name)
 {

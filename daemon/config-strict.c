@@ -96,8 +96,9 @@ static int fail_yaml(struct reader *r)
 	memset(&r->event, 0, sizeof r->event);
 	if (r->parser.error == YAML_MEMORY_ERROR)
 		return -ENOMEM;
-	return fail_at(r, problem_line0(r), "not valid YAML: %s%s%s", r->parser.problem ? r->parser.problem : "cannot be read",
-		       r->parser.context ? ", " : "", r->parser.context ? r->parser.context : "");
+	return fail_at(r, problem_line0(r), "not valid YAML: %s%s%s",
+		       r->parser.problem ? r->parser.problem : "cannot be read", r->parser.context ? ", " : "",
+		       r->parser.context ? r->parser.context : "");
 }
 
 /* Replaces r->event by the next one. */
@@ -125,7 +126,8 @@ static const char *scalar(const struct reader *r)
 /* `key:` with nothing behind it. */
 static bool is_nothing(const yaml_event_t *e)
 {
-	return e->type == YAML_SCALAR_EVENT && e->data.scalar.style == YAML_PLAIN_SCALAR_STYLE && e->data.scalar.length == 0;
+	return e->type == YAML_SCALAR_EVENT && e->data.scalar.style == YAML_PLAIN_SCALAR_STYLE &&
+	       e->data.scalar.length == 0;
 }
 
 static const char *event_kind(const yaml_event_t *e)
@@ -382,7 +384,8 @@ static int read_document(struct reader *r, const cyaml_schema_field_t *fields, b
 	return 0;
 }
 
-int config_read_strictly(struct config_file *f, const cyaml_schema_field_t *fields, const char *bytes, size_t n_bytes, struct config_error *err, bool *empty)
+int config_read_strictly(struct config_file *f, const cyaml_schema_field_t *fields, const char *bytes, size_t n_bytes,
+			 struct config_error *err, bool *empty)
 {
 	struct reader r = {.file = f, .err = err, .bytes = bytes};
 

@@ -1,4 +1,5 @@
-/* The strict reader of a configuration file, which goes before libcyaml: it knows the line of everything and names what is wrong. */
+/* The strict reader of a configuration file, which goes before libcyaml: it knows the line of everything and names what
+ * is wrong. */
 #ifndef BATCHD_CONFIG_STRICT_H
 #define BATCHD_CONFIG_STRICT_H
 
@@ -16,8 +17,9 @@ struct config_place {
 	char *transform;         /* ours; NULL for everything else */
 };
 
-/* Notes every key and list entry in f->places. fields: of the root mapping. *empty: the file has no document at all, only comments. 0; -EINVAL with
- * err->text; -ENOMEM. */
-int config_read_strictly(struct config_file *f, const cyaml_schema_field_t *fields, const char *bytes, size_t n_bytes, struct config_error *err, bool *empty);
+/* Notes every key and list entry in f->places. fields: of the root mapping. *empty: the file has no document at all,
+ * only comments. 0; -EINVAL with err->text; -ENOMEM. */
+int config_read_strictly(struct config_file *f, const cyaml_schema_field_t *fields, const char *bytes, size_t n_bytes,
+			 struct config_error *err, bool *empty);
 
 #endif

@@ -74,8 +74,8 @@ static int check_name(const char *where, const char *name, struct config_error *
 	size_t n = strlen(name);
 
 	if (n == 0 || n > MAX_DATASET_NAME || strspn(name, allowed) != n)
-		return fail(err, "%s: '%.80s' is not a name; expected 1 to %d letters, digits, '.', '_' or '-'", where, name,
-			    MAX_DATASET_NAME);
+		return fail(err, "%s: '%.80s' is not a name; expected 1 to %d letters, digits, '.', '_' or '-'", where,
+			    name, MAX_DATASET_NAME);
 	return 0;
 }
 
@@ -98,13 +98,16 @@ static int check_source(const char *where, const char *source, struct config_err
 	for (size_t i = 0; colon && i < sizeof kinds / sizeof *kinds; i++) {
 		if (strncmp(source, kinds[i], (size_t)(colon - source)) != 0 || kinds[i][colon - source])
 			continue;
-		if (is_word(kinds[i], "random") || (is_word(kinds[i], "serve") && colon[1]) || paths_are_absolute(kinds[i], colon + 1))
+		if (is_word(kinds[i], "random") || (is_word(kinds[i], "serve") && colon[1]) ||
+		    paths_are_absolute(kinds[i], colon + 1))
 			return 0;
-		return fail(err, "%s: '%.200s' is relative; expected an absolute path, such as %s:/data/train", where, source,
-			    kinds[i]);
+		return fail(err, "%s: '%.200s' is relative; expected an absolute path, such as %s:/data/train", where,
+			    source, kinds[i]);
 	}
-	return fail(err, "%s: '%.200s' is not a source; expected imagefolder:DIR, files:LIST, npy:FILE[,FILE], random:... or serve:NAME",
-		    where, source);
+	return fail(
+		err,
+		"%s: '%.200s' is not a source; expected imagefolder:DIR, files:LIST, npy:FILE[,FILE], random:... or serve:NAME",
+		where, source);
 }
 
 static int check_transform(const char *where, const char *text, struct config_error *err)
@@ -163,7 +166,8 @@ void config_finish(struct config *c)
 	*c = (struct config){.socket_group = CONFIG_NO_GROUP};
 }
 
-/* Room for one more, zeroed, at the end; counted at once, so that config_finish frees what a failure leaves half made. */
+/* Room for one more, zeroed, at the end; counted at once, so that config_finish frees what a failure leaves half made.
+ */
 static struct config_dataset *dataset_add(struct config *c)
 {
 	struct config_dataset *more = reallocarray(c->datasets, c->n_datasets + 1, sizeof *more);
@@ -279,7 +283,8 @@ static int check_dataset_name(const struct config_file *f, uint32_t i, const cha
 		if (!is_word(f->text->datasets[j].name, name))
 			continue;
 		snprintf(other_at, sizeof other_at, "datasets[%u].name", j);
-		e = fail(err, "%s: '%s' is already the name of the data set in line %u", at, name, config_file_line(f, other_at));
+		e = fail(err, "%s: '%s' is already the name of the data set in line %u", at, name,
+			 config_file_line(f, other_at));
 	}
 	return e < 0 ? fail_in(f, at, err) : 0;
 }
@@ -425,8 +430,8 @@ static bool same_datasets(const struct config *a, const struct config *b)
 	for (uint32_t i = 0; i < a->n_datasets; i++) {
 		const struct config_dataset *x = &a->datasets[i], *y = &b->datasets[i];
 
-		if (!same_text(x->name, y->name) || !same_text(x->source, y->source) || !same_text(x->transform, y->transform) ||
-		    !same_ids(x->users, x->n_users, y->users, y->n_users) ||
+		if (!same_text(x->name, y->name) || !same_text(x->source, y->source) ||
+		    !same_text(x->transform, y->transform) || !same_ids(x->users, x->n_users, y->users, y->n_users) ||
 		    !same_ids(x->groups, x->n_groups, y->groups, y->n_groups))
 			return false;
 	}

@@ -1,4 +1,5 @@
-/* See control.h. A broken ring is found deep inside of a stream, hence peer_doom: everything stays where it is until the loop comes round. */
+/* See control.h. A broken ring is found deep inside of a stream, hence peer_doom: everything stays where it is until
+ * the loop comes round. */
 #include "control.h"
 
 #include <errno.h>
@@ -93,7 +94,8 @@ bool control_arm(struct consumer *c, uint32_t wake_at)
 	if (!is_usable(s))
 		return false;
 	ring_arm(&s->ring, wake_at);
-	return ring_waiting_entries(&s->ring.releases) >= wake_at || (c->n_unread > 0 && ring_untaken(&s->ring.batches) == 0);
+	return ring_waiting_entries(&s->ring.releases) >= wake_at ||
+	       (c->n_unread > 0 && ring_untaken(&s->ring.batches) == 0);
 }
 
 void control_open(struct session *s, int *fd)
@@ -105,7 +107,8 @@ void control_open(struct session *s, int *fd)
 	int r = ring_create(&s->ring, fd);
 	if (r) {
 		charge_end(&s->ring_bytes);
-		log_record(LOG_LEVEL_WARNING, "no-ring", "session %llu goes without a control page: %s", (unsigned long long)s->number, strerror(-r));
+		log_record(LOG_LEVEL_WARNING, "no-ring", "session %llu goes without a control page: %s",
+			   (unsigned long long)s->number, strerror(-r));
 		return;
 	}
 	b->slots_bytes += RING_PAGE_BYTES;

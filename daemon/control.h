@@ -1,6 +1,8 @@
-/* A session's control page: its batches and releases without packets. See proto/ring.h for the page, proto/README.md for the rules.
+/* A session's control page: its batches and releases without packets. See proto/ring.h for the page, proto/README.md
+ * for the rules.
  *
- * The trainer writes to it as it likes, so nothing in it is believed; one that breaks the rules costs that session its connection. Loop thread only. */
+ * The trainer writes to it as it likes, so nothing in it is believed; one that breaks the rules costs that session its
+ * connection. Loop thread only. */
 #ifndef BATCHD_CONTROL_H
 #define BATCHD_CONTROL_H
 
@@ -11,7 +13,8 @@ void control_open(struct session *s, int *fd);
 /* Unmaps it; what the trainer has left in it is not looked at any more. */
 void control_close(struct session *s);
 
-/* Puts a Batch into the ring, and wakes the trainer if it sleeps. 0; -EAGAIN: full; -EPIPE: the session is about to end. */
+/* Puts a Batch into the ring, and wakes the trainer if it sleeps. 0; -EAGAIN: full; -EPIPE: the session is about to
+ * end. */
 int control_put(struct session *s, const Batchd__Wire__ServerMessage *m);
 /* Takes in what the trainer has released. */
 void control_collect(struct session *s);

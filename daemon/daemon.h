@@ -9,7 +9,8 @@ struct batchd_params {
 	const char *config_path; /* for messages; NULL: there is none */
 	int listen_fd;           /* SOCK_SEQPACKET, listening, non-blocking; borrowed */
 	const char *socket_path; /* as clients reach it; for messages */
-	/* SIGHUP: reads the configuration again, options on top, as at the start. 0, or negative errno with err->text. Loop thread. */
+	/* SIGHUP: reads the configuration again, options on top, as at the start. 0, or negative errno with err->text.
+	 * Loop thread. */
 	int (*reload)(void *arg, struct config *fresh, struct config_error *err);
 	void *reload_arg;
 };

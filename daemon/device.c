@@ -1,6 +1,7 @@
-/* See device.h. CUDA's own conditions for sharing memory between processes that can be known before trying are checked here: the same user, as the kernel's driver
- * compares effective uids; the same PID namespace, as handles name processes; the same driver on both sides. The rest (MIG, compute mode, what a driver
- * refuses) the GPU's thread finds out. */
+/* See device.h. CUDA's own conditions for sharing memory between processes that can be known before trying are checked
+ * here: the same user, as the kernel's driver compares effective uids; the same PID namespace, as handles name
+ * processes; the same driver on both sides. The rest (MIG, compute mode, what a driver refuses) the GPU's thread finds
+ * out. */
 #include "device.h"
 
 #include <errno.h>
@@ -33,7 +34,8 @@ static void give_up(struct session *s, const char *fmt, ...)
 	vsnprintf(s->device.reason, sizeof(s->device.reason), fmt, ap);
 	va_end(ap);
 	s->device.wanted = false;
-	log_record(LOG_LEVEL_NOTICE, "no-device", "session %llu gets no device memory: %s", (unsigned long long)s->number, s->device.reason);
+	log_record(LOG_LEVEL_NOTICE, "no-device", "session %llu gets no device memory: %s",
+		   (unsigned long long)s->number, s->device.reason);
 }
 
 static uint64_t own_pid_namespace(void)
@@ -47,8 +49,9 @@ static bool same_driver(struct session *s)
 	uint32_t ours = (uint32_t)gpus_driver_version(s->daemon->gpus), theirs = s->device.driver_version;
 	if (!ours || !theirs || ours == theirs)
 		return true;
-	give_up(s, "the trainer uses the CUDA driver of version %u.%u and the daemon that of version %u.%u; memory is shared between equal ones only", theirs / 1000,
-		theirs % 1000 / 10, ours / 1000, ours % 1000 / 10);
+	give_up(s,
+		"the trainer uses the CUDA driver of version %u.%u and the daemon that of version %u.%u; memory is shared between equal ones only",
+		theirs / 1000, theirs % 1000 / 10, ours / 1000, ours % 1000 / 10);
 	return false;
 }
 
@@ -62,10 +65,12 @@ void device_wish(struct session *s, const Batchd__Wire__Open *open)
 	memcpy(d->uuid, open->device_uuid.data, sizeof(d->uuid));
 	d->driver_version = open->driver_version;
 	if (s->uid != geteuid())
-		give_up(s, "the trainer runs as user %u and the daemon as user %u; CUDA shares memory between processes of one user only", (unsigned)s->uid,
-			(unsigned)geteuid());
+		give_up(s,
+			"the trainer runs as user %u and the daemon as user %u; CUDA shares memory between processes of one user only",
+			(unsigned)s->uid, (unsigned)geteuid());
 	else if (open->pid_namespace && ours && open->pid_namespace != ours)
-		give_up(s, "the trainer and the daemon are in different PID namespaces (containers?), between which CUDA shares no memory; share it, as with docker run "
+		give_up(s,
+			"the trainer and the daemon are in different PID namespaces (containers?), between which CUDA shares no memory; share it, as with docker run "
 			"--pid=host or --pid=container:NAME");
 	else
 		same_driver(s);
@@ -76,7 +81,8 @@ void device_wish(struct session *s, const Batchd__Wire__Open *open)
 /* Those who waited for it, and did not get it. */
 static bool waits_for(const struct session *s, const struct device_task *task)
 {
-	return s->state == SESSION_OPENING && s->peer && s->device.wanted && !memcmp(s->device.uuid, task->uuid, sizeof(task->uuid)) &&
+	return s->state == SESSION_OPENING && s->peer && s->device.wanted &&
+	       !memcmp(s->device.uuid, task->uuid, sizeof(task->uuid)) &&
 	       loader_stream(task->job->loader, s->consumer.rank)->slots == task->slots;
 }
 

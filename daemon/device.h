@@ -1,5 +1,6 @@
-/* The GPU that a session wants its batches on: the wish from Open, why it cannot be had, and the way to a mirror of its slots there. A device is a wish: whatever stands in its
- * way becomes a line of text in Opened, and the session goes on with the host slab. Loop thread only. */
+/* The GPU that a session wants its batches on: the wish from Open, why it cannot be had, and the way to a mirror of its
+ * slots there. A device is a wish: whatever stands in its way becomes a line of text in Opened, and the session goes on
+ * with the host slab. Loop thread only. */
 #ifndef BATCHD_DEVICE_H
 #define BATCHD_DEVICE_H
 
@@ -24,20 +25,23 @@ struct device {
 
 /* Takes the wish from a checked Open, and gives up what cannot work between these two processes. */
 void device_wish(struct session *s, const Batchd__Wire__Open *open);
-/* Whether the slots, those of a share group, first have to be made as many as they will ever be, as a GPU's thread registers and mirrors them as a whole, and a trainer that
- * copies by itself does. */
+/* Whether the slots, those of a share group, first have to be made as many as they will ever be, as a GPU's thread
+ * registers and mirrors them as a whole, and a trainer that copies by itself does. */
 bool device_fixes(const struct session *s, const struct slots *slots);
-/* Whether the session can be attached to these slots now: it wants no device, cannot have it, or its mirror is open. Otherwise begins to open one, unless that is under way or
- * the slots' memory is still being made; session_advance is called for every session of the job when it has been. */
+/* Whether the session can be attached to these slots now: it wants no device, cannot have it, or its mirror is open.
+ * Otherwise begins to open one, unless that is under way or the slots' memory is still being made; session_advance is
+ * called for every session of the job when it has been. */
 bool device_ready(struct session *s, struct slots *slots);
 /* When it has been attached: says where it finds its batches. */
 void device_attach(struct session *s);
-/* It cannot open what it was told of, for the reason in text (empty: it can): nothing is copied to the GPU for it. Before its first batch; later it is ignored. */
+/* It cannot open what it was told of, for the reason in text (empty: it can): nothing is copied to the GPU for it.
+ * Before its first batch; later it is ignored. */
 void device_forgo(struct session *s, const char *text);
 /* Its part of Opened. The bytes belong to the session and its slots. */
 void device_describe(struct session *s, Batchd__Wire__Opened *o);
 
-/* gpus_params.on_lost, arg is the daemon: tells that GPU's sessions, and ends the daemon with EXIT_GPU, so that the next one can use the GPU. */
+/* gpus_params.on_lost, arg is the daemon: tells that GPU's sessions, and ends the daemon with EXIT_GPU, so that the
+ * next one can use the GPU. */
 enum { EXIT_GPU = 75 }; /* EX_TEMPFAIL of sysexits.h */
 void device_on_lost(void *daemon, struct gpu *gpu, const char *text);
 

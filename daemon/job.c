@@ -1,7 +1,8 @@
 /* Jobs: made by their first session, joined by the others, kept warm for a while after the last.
  *
- * The awkward corner is opening: the data set is opened on an I/O thread (it may take minutes to index) while sessions come and go; the opening belongs to
- * the job, the job to whoever waits for it, and a job that nobody waits for any more still has to see its opening come back. */
+ * The awkward corner is opening: the data set is opened on an I/O thread (it may take minutes to index) while sessions
+ * come and go; the opening belongs to the job, the job to whoever waits for it, and a job that nobody waits for any
+ * more still has to see its opening come back. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdatomic.h>
@@ -87,12 +88,17 @@ static void opening_run(struct pool_task *t)
 	const struct loader_spec *spec = &o->job->spec;
 	atomic_store(&o->phase, NULL); /* if it had to wait */
 	struct dataset_error err = { .text = "" };
-	struct dataset_source source = { .spec = o->source, .fds = o->fds, .n_fds = o->n_fds, .access = &o->access,
-					 .cache_dir = o->index_dir, .on_progress = on_dataset_progress, .progress_arg = o };
+	struct dataset_source source = { .spec = o->source,
+					 .fds = o->fds,
+					 .n_fds = o->n_fds,
+					 .access = &o->access,
+					 .cache_dir = o->index_dir,
+					 .on_progress = on_dataset_progress,
+					 .progress_arg = o };
 	int r = dataset_open(&source, &o->recipe.dataset, &err);
 	if (r) {
-		fail_opening(o, err.code ? (Batchd__Wire__ErrorCode)err.code : BATCHD__WIRE__ERROR_CODE__INTERNAL, "dataset",
-			     err.text[0] ? err.text : strerror(-r));
+		fail_opening(o, err.code ? (Batchd__Wire__ErrorCode)err.code : BATCHD__WIRE__ERROR_CODE__INTERNAL,
+			     "dataset", err.text[0] ? err.text : strerror(-r));
 		return;
 	}
 	if (dataset_n(o->recipe.dataset) == 0)
@@ -106,7 +112,8 @@ static void opening_run(struct pool_task *t)
 static struct job *find_job(struct batchd *b, uid_t uid, const char *name)
 {
 	for (struct job *j = b->jobs; j; j = j->next) {
-		if (j->state != JOB_CLOSING && j->state != JOB_ENDING && !j->retired && j->spec.uid == uid && !strcmp(j->spec.job, name))
+		if (j->state != JOB_CLOSING && j->state != JOB_ENDING && !j->retired && j->spec.uid == uid &&
+		    !strcmp(j->spec.job, name))
 			return j;
 	}
 	return NULL;
@@ -183,7 +190,8 @@ void job_fail_sessions(struct job *j, Batchd__Wire__ErrorCode code, const char *
 static void on_fail_timer(uv_timer_t *t)
 {
 	struct job *j = t->data;
-	job_fail_sessions(j, j->fail_code ? j->fail_code : BATCHD__WIRE__ERROR_CODE__BAD_DATA, j->served ? "producer" : "dataset", j->loader->error);
+	job_fail_sessions(j, j->fail_code ? j->fail_code : BATCHD__WIRE__ERROR_CODE__BAD_DATA,
+			  j->served ? "producer" : "dataset", j->loader->error);
 	job_close(j); /* it may have been lingering, which this timer has put an end to */
 }
 
@@ -350,8 +358,9 @@ static void opening_done(struct pool_task *t)
 	if (r)
 		job_fail_sessions(j, o->code, o->field, o->text);
 	else if (j->loader->layout.slot_bytes > b->config->limits.batch_bytes)
-		job_fail_sessions(j, BATCHD__WIRE__ERROR_CODE__LIMIT, "batch_bytes",
-			      "a batch is larger than limits.batch_bytes in the daemon's configuration; use a smaller batch_size");
+		job_fail_sessions(
+			j, BATCHD__WIRE__ERROR_CODE__LIMIT, "batch_bytes",
+			"a batch is larger than limits.batch_bytes in the daemon's configuration; use a smaller batch_size");
 	uv_close((uv_handle_t *)&o->progress, free_opening);
 	job_advance(j);
 	if (!j->sessions)
@@ -387,7 +396,8 @@ static void start_opening(struct job *j, struct request *r, int *fds, unsigned n
 	o->access = r->access;
 	o->source = r->source;
 	r->source = NULL;
-	/* A copy: a reload may replace the configuration while we index. Without memory for it the index is just not kept. */
+	/* A copy: a reload may replace the configuration while we index. Without memory for it the index is just not
+	 * kept. */
 	o->index_dir = b->config->index_cache ? strdup(b->config->index_cache) : NULL;
 	o->cache = b->cache;
 	o->decoded_budget_bytes = b->decoded_budget_bytes;
@@ -406,7 +416,8 @@ static void start_opening(struct job *j, struct request *r, int *fds, unsigned n
 		wait_for_place(o);
 }
 
-static struct job *make_job(struct batchd *b, struct request *r, int *fds, unsigned n_fds, struct charge *loader, struct charge *open_fds)
+static struct job *make_job(struct batchd *b, struct request *r, int *fds, unsigned n_fds, struct charge *loader,
+			    struct charge *open_fds)
 {
 	struct job *j = calloc(1, sizeof(*j));
 	if (!j)
@@ -440,7 +451,8 @@ static void enter(struct job *j, struct session *s)
 		uv_timer_stop(&j->linger);
 }
 
-/* What a new job costs its user. Loaders that nobody uses any more make room. 0, the kind's limit that refuses it, or -ENOMEM. */
+/* What a new job costs its user. Loaders that nobody uses any more make room. 0, the kind's limit that refuses it, or
+ * -ENOMEM. */
 enum { OVER_LOADERS = 1, OVER_USERS_LOADERS, OVER_FDS };
 
 static int charge_job(struct batchd *b, uid_t uid, unsigned n_fds, struct charge *loader, struct charge *open_fds)
@@ -466,21 +478,25 @@ static void refuse_job(struct session *s, int why)
 		session_fail(s, BATCHD__WIRE__ERROR_CODE__LIMIT, "loaders",
 			     "the daemon has as many loaders as limits.loaders in its configuration allows");
 	else if (why == OVER_USERS_LOADERS)
-		session_fail(s, BATCHD__WIRE__ERROR_CODE__LIMIT, "loaders_per_user",
-			     "this user has as many loaders as limits.loaders_per_user in the daemon's configuration allows");
+		session_fail(
+			s, BATCHD__WIRE__ERROR_CODE__LIMIT, "loaders_per_user",
+			"this user has as many loaders as limits.loaders_per_user in the daemon's configuration allows");
 	else
-		session_fail(s, BATCHD__WIRE__ERROR_CODE__LIMIT, "fds_per_user",
-			     "the daemon has too many descriptors open for this user (limits.fds_per_user in its configuration)");
+		session_fail(
+			s, BATCHD__WIRE__ERROR_CODE__LIMIT, "fds_per_user",
+			"the daemon has too many descriptors open for this user (limits.fds_per_user in its configuration)");
 }
 
-/* A new incarnation of the whole job: everybody of the old one is out, whatever it asked for and however far it had come. The loader stays if it can be gone on
- * with; it cannot in share mode, where one slab is for all and processes of the old incarnation may still hold its slots. */
+/* A new incarnation of the whole job: everybody of the old one is out, whatever it asked for and however far it had
+ * come. The loader stays if it can be gone on with; it cannot in share mode, where one slab is for all and processes of
+ * the old incarnation may still hold its slots. */
 static void fence_all(struct job *j, const struct loader_spec *successor)
 {
 	char text[160];
-	bool keep = (j->state == JOB_READY || j->state == JOB_OPENING) && !successor->share && !loader_spec_difference(&j->spec, successor);
-	snprintf(text, sizeof(text), "a newer incarnation of this job has started (%llu, this is %llu)", (unsigned long long)successor->incarnation,
-		 (unsigned long long)j->spec.incarnation);
+	bool keep = (j->state == JOB_READY || j->state == JOB_OPENING) && !successor->share &&
+		    !loader_spec_difference(&j->spec, successor);
+	snprintf(text, sizeof(text), "a newer incarnation of this job has started (%llu, this is %llu)",
+		 (unsigned long long)successor->incarnation, (unsigned long long)j->spec.incarnation);
 	job_fail_sessions(j, BATCHD__WIRE__ERROR_CODE__FENCED, "incarnation", text);
 	j->spec.incarnation = successor->incarnation;
 	if (keep && j->state != JOB_CLOSING)
@@ -501,7 +517,8 @@ void job_join(struct batchd *b, struct session *s, struct request *r, int *fds, 
 		j = find_job(b, r->spec.uid, r->spec.job);
 	}
 	if (j && r->spec.incarnation < j->spec.incarnation) {
-		session_fail(s, BATCHD__WIRE__ERROR_CODE__FENCED, "incarnation", "a newer incarnation of this job is running");
+		session_fail(s, BATCHD__WIRE__ERROR_CODE__FENCED, "incarnation",
+			     "a newer incarnation of this job is running");
 		return;
 	}
 	const char *field = j ? loader_spec_difference(&j->spec, &r->spec) : NULL;
@@ -513,8 +530,10 @@ void job_join(struct batchd *b, struct session *s, struct request *r, int *fds, 
 	}
 	if (field) {
 		char text[320];
-		snprintf(text, sizeof(text), "job '%s' is running with another %s; use the same, or another job name, or a higher incarnation to end what runs",
-			 r->spec.job, field);
+		snprintf(
+			text, sizeof(text),
+			"job '%s' is running with another %s; use the same, or another job name, or a higher incarnation to end what runs",
+			r->spec.job, field);
 		session_fail(s, BATCHD__WIRE__ERROR_CODE__MISMATCH, field, text);
 		return;
 	}
@@ -556,7 +575,8 @@ void job_leave(struct session *s)
 		drop_if_waiting(j);
 	if (j->sessions || j->state == JOB_CLOSING || j->opening)
 		return;
-	if (j->state == JOB_FAILED || j->state == JOB_ENDING || j->state == JOB_OPENING || j->daemon->stopping || !j->daemon->config->linger_ns)
+	if (j->state == JOB_FAILED || j->state == JOB_ENDING || j->state == JOB_OPENING || j->daemon->stopping ||
+	    !j->daemon->config->linger_ns)
 		job_close(j);
 	else
 		uv_timer_start(&j->linger, on_linger_over, j->daemon->config->linger_ns / 1000000, 0);

@@ -57,7 +57,8 @@ static int prepare_directory(struct listener *l, struct listen_error *err)
 	struct stat st;
 
 	directory_of(l->path, dir);
-	/* A user's is for that user alone; in the system's everybody must be able to reach the socket, whose own mode decides. */
+	/* A user's is for that user alone; in the system's everybody must be able to reach the socket, whose own mode
+	 * decides. */
 	if (mkdir(dir, geteuid() == 0 ? 0755 : 0700) == 0)
 		l->made_directory = true;
 	else if (errno != EEXIST)
@@ -65,7 +66,8 @@ static int prepare_directory(struct listener *l, struct listen_error *err)
 	if (lstat(dir, &st) < 0)
 		return errno == ENOENT ? 0 : fail_errno(err, "look at it", dir); /* just removed: lock_once finds out */
 	if (!S_ISDIR(st.st_mode))
-		return fail(err, ENOTDIR, "%s: is not a directory, or a symbolic link; name the real one with --socket", dir);
+		return fail(err, ENOTDIR, "%s: is not a directory, or a symbolic link; name the real one with --socket",
+			    dir);
 	if (st.st_uid != geteuid() && st.st_uid != 0)
 		return fail(err, EPERM, "%s: belongs to user %u, so a socket there would not be safe; "
 			    "remove it or choose another with --socket", dir, (unsigned)st.st_uid);
@@ -103,7 +105,8 @@ static int lock_file(int fd, const struct listener *l, const char *path, struct 
 	if (flock(fd, LOCK_EX | LOCK_NB) == 0)
 		return 0;
 	if (errno == EWOULDBLOCK)
-		return fail(err, EADDRINUSE, "%s: another batchd is running there; stop it, or choose another --socket", l->path);
+		return fail(err, EADDRINUSE, "%s: another batchd is running there; stop it, or choose another --socket",
+			    l->path);
 	return fail_errno(err, "lock it", path);
 }
 
@@ -157,7 +160,8 @@ static int clear_path(const struct listener *l, const struct sockaddr_un *sa, st
 	if (S_ISLNK(st.st_mode))
 		return fail(err, ELOOP, "%s: is a symbolic link; remove it, or choose another --socket", l->path);
 	if (!S_ISSOCK(st.st_mode))
-		return fail(err, EEXIST, "%s: exists and is not a socket; remove it, or choose another --socket", l->path);
+		return fail(err, EEXIST, "%s: exists and is not a socket; remove it, or choose another --socket",
+			    l->path);
 
 	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 
@@ -214,7 +218,8 @@ int listener_open(struct listener *l, const char *path, mode_t mode, gid_t group
 	if (path[0] != '/')
 		return fail(err, EINVAL, "%.200s: is not an absolute path", path);
 	if (strlen(path) >= sizeof l->path)
-		return fail(err, ENAMETOOLONG, "%.200s: is too long for a socket; at most %zu bytes", path, sizeof l->path - 1);
+		return fail(err, ENAMETOOLONG, "%.200s: is too long for a socket; at most %zu bytes", path,
+			    sizeof l->path - 1);
 	memcpy(l->path, path, strlen(path) + 1);
 
 	int r = lock_acquire(l, err);

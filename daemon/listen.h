@@ -1,4 +1,5 @@
-/* The daemon's listening socket: taken over from systemd, or made here with a lock that keeps two daemons off one path. */
+/* The daemon's listening socket: taken over from systemd, or made here with a lock that keeps two daemons off one path.
+ */
 #ifndef BATCHD_LISTEN_H
 #define BATCHD_LISTEN_H
 
@@ -28,10 +29,12 @@ struct listen_error {
  * sets the umask for a moment). */
 int listener_open(struct listener *l, const char *path, mode_t mode, gid_t group, struct listen_error *err);
 
-/* Takes over what systemd opened. 1: done; 0: there is nothing; -EINVAL: it is not one listening SOCK_SEQPACKET socket. */
+/* Takes over what systemd opened. 1: done; 0: there is nothing; -EINVAL: it is not one listening SOCK_SEQPACKET socket.
+ */
 int listener_adopt(struct listener *l, struct listen_error *err);
 
-/* Closes it; removes socket, lock and directory where they are ours. A closed listener is allowed. Safe in a signal handler. */
+/* Closes it; removes socket, lock and directory where they are ours. A closed listener is allowed. Safe in a signal
+ * handler. */
 void listener_close(struct listener *l);
 
 #endif

@@ -84,12 +84,13 @@ static int open_listener(struct listener *l, const struct config *c)
 	int r = listener_adopt(l, &err);
 
 	if (r == 0 && !c->socket && address_own(own) < 0)
-		return give_up("listen-failed", "$XDG_RUNTIME_DIR is too long for a socket; choose one with --socket", EXIT_CONFIG);
+		return give_up("listen-failed", "$XDG_RUNTIME_DIR is too long for a socket; choose one with --socket",
+			       EXIT_CONFIG);
 	if (r == 0)
 		r = listener_open(l, c->socket ? c->socket : own, c->socket_mode, c->socket_group, &err);
 	else if (r > 0 && c->socket && strcmp(c->socket, l->path) != 0)
-		log_record(LOG_LEVEL_WARNING, "socket-ignored", "listening where systemd does (%s), not at the configured %s",
-			   l->path, c->socket);
+		log_record(LOG_LEVEL_WARNING, "socket-ignored",
+			   "listening where systemd does (%s), not at the configured %s", l->path, c->socket);
 	return r < 0 ? give_up("listen-failed", err.text, EXIT_FAILURE) : 0;
 }
 
@@ -109,8 +110,9 @@ static void make_index_cache(const struct config *c)
 	int r = c->index_cache ? cachedir_make(c->index_cache) : 0;
 
 	if (r < 0)
-		log_record(LOG_LEVEL_WARNING, "index-cache-off", "%s: cannot be made: %s; data sets are indexed at every start",
-			   c->index_cache, strerror(-r));
+		log_record(LOG_LEVEL_WARNING, "index-cache-off",
+			   "%s: cannot be made: %s; data sets are indexed at every start", c->index_cache,
+			   strerror(-r));
 }
 
 /* Static because a signal may find it before there is a loop to handle signals. */

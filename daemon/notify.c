@@ -55,7 +55,8 @@ static void notify_send(const char *message)
 			return;
 		}
 	}
-	log_record(LOG_LEVEL_WARNING, "notify-failed", "cannot tell the service manager '%.40s': %s", message, strerror(errno));
+	log_record(LOG_LEVEL_WARNING, "notify-failed", "cannot tell the service manager '%.40s': %s", message,
+		   strerror(errno));
 	if (fd >= 0)
 		close(fd);
 }

@@ -138,7 +138,8 @@ static int add_dataset(struct options *o, const char *arg)
 	char *source, *text = NULL;
 
 	if (!equals || equals == arg) {
-		fprintf(stderr, "batchd: --dataset: '%s' has no name; expected NAME=SPEC, such as train=imagefolder:/data/train\n",
+		fprintf(stderr,
+			"batchd: --dataset: '%s' has no name; expected NAME=SPEC, such as train=imagefolder:/data/train\n",
 			arg);
 		return OPTIONS_E_USAGE;
 	}

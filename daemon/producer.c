@@ -33,7 +33,8 @@ static void send_fill(struct feed *f, const Batchd__Wire__Fill *body)
 		tell(j->producer, &m, NULL);
 }
 
-static void on_fill(struct feed *f, uint64_t number, uint32_t rank, const struct slot *slot, uint64_t epoch, uint64_t step)
+static void on_fill(struct feed *f, uint64_t number, uint32_t rank, const struct slot *slot, uint64_t epoch,
+		    uint64_t step)
 {
 	struct job *j = f->owner;
 	Batchd__Wire__Fill fill = BATCHD__WIRE__FILL__INIT;
@@ -82,8 +83,11 @@ static void on_cannot(struct feed *f, uint64_t epoch, uint64_t step)
 {
 	struct job *j = f->owner;
 	char text[512];
-	snprintf(text, sizeof(text), "producer '%s' cannot begin with batch %llu of epoch %llu: it has not said that an epoch is the same whenever it is made "
-		 "(batchd.serve(..., resumable=True), or seed=); begin with a whole epoch", j->served, (unsigned long long)step, (unsigned long long)epoch);
+	snprintf(
+		text, sizeof(text),
+		"producer '%s' cannot begin with batch %llu of epoch %llu: it has not said that an epoch is the same whenever it is made "
+		"(batchd.serve(..., resumable=True), or seed=); begin with a whole epoch",
+		j->served, (unsigned long long)step, (unsigned long long)epoch);
 	fail_job(j, CODE(PRODUCER), text);
 }
 
@@ -248,7 +252,8 @@ static void start_feeding(struct job *j, struct producer *p)
 	j->state = JOB_READY;
 	j->producer = p;
 	p->job = j;
-	log_record(LOG_LEVEL_INFO, "producer-bound", "producer %s (pid %d) feeds job %s", p->name, (int)p->pid, j->spec.job);
+	log_record(LOG_LEVEL_INFO, "producer-bound", "producer %s (pid %d) feeds job %s", p->name, (int)p->pid,
+		   j->spec.job);
 	job_advance(j);
 }
 
@@ -262,9 +267,11 @@ static void free_from_idle(struct producer *p)
 static void refuse_second_job(struct job *j, const struct producer *p)
 {
 	char text[512];
-	snprintf(text, sizeof(text), "producer '%s' feeds job '%s' already, with %u trainer%s; trainers that are to have the same batches need the same job "
-		 "and mode=\"share\", those of one run the same job, and others a producer of their own", p->name, p->job->spec.job, p->job->n_sessions,
-		 p->job->n_sessions == 1 ? "" : "s");
+	snprintf(
+		text, sizeof(text),
+		"producer '%s' feeds job '%s' already, with %u trainer%s; trainers that are to have the same batches need the same job "
+		"and mode=\"share\", those of one run the same job, and others a producer of their own",
+		p->name, p->job->spec.job, p->job->n_sessions, p->job->n_sessions == 1 ? "" : "s");
 	job_fail_sessions(j, CODE(PRODUCER), "producer", text);
 }
 
@@ -286,8 +293,11 @@ static void tell_waiting(struct session *s, uint64_t now)
 static void give_up(struct session *s)
 {
 	char text[320];
-	snprintf(text, sizeof(text), "no producer named '%s' came within %.3g s; start one with batchd.serve(..., name=\"%s\") as the same user, or wait for it "
-		 "longer (producer_timeout)", s->job->served, (double)s->producer_wait_ns / 1e9, s->job->served);
+	snprintf(
+		text, sizeof(text),
+		"no producer named '%s' came within %.3g s; start one with batchd.serve(..., name=\"%s\") as the same user, or wait for it "
+		"longer (producer_timeout)",
+		s->job->served, (double)s->producer_wait_ns / 1e9, s->job->served);
 	session_fail(s, CODE(PRODUCER), "producer", text);
 }
 
@@ -394,7 +404,8 @@ static void end(struct producer *p, Batchd__Wire__ErrorCode code, const char *te
 	batchd_activity(b);
 }
 
-static void end_with(struct producer *p, Batchd__Wire__ErrorCode code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+static void end_with(struct producer *p, Batchd__Wire__ErrorCode code, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
 
 static void end_with(struct producer *p, Batchd__Wire__ErrorCode code, const char *fmt, ...)
 {
@@ -409,7 +420,8 @@ static void end_with(struct producer *p, Batchd__Wire__ErrorCode code, const cha
 static const char *where(const struct producer *p, char *buf, size_t size)
 {
 	if (p->made_any)
-		snprintf(buf, size, "after batch %llu of epoch %llu", (unsigned long long)p->at.step, (unsigned long long)p->at.epoch);
+		snprintf(buf, size, "after batch %llu of epoch %llu", (unsigned long long)p->at.step,
+			 (unsigned long long)p->at.epoch);
 	else
 		snprintf(buf, size, "before its first batch");
 	return buf;
@@ -420,7 +432,8 @@ void producer_on_closed(struct session *s)
 	struct producer *p = s->producer;
 	char at[96];
 	if (p)
-		end_with(p, CODE(PRODUCER), "producer '%s' (pid %d) was killed or crashed %s", p->name, (int)p->pid, where(p, at, sizeof(at)));
+		end_with(p, CODE(PRODUCER), "producer '%s' (pid %d) was killed or crashed %s", p->name, (int)p->pid,
+			 where(p, at, sizeof(at)));
 }
 
 void producer_on_end(struct session *s, const Batchd__Wire__ProducerEnd *m)
@@ -432,7 +445,8 @@ void producer_on_end(struct session *s, const Batchd__Wire__ProducerEnd *m)
 		session_fail(s, CODE(PROTOCOL), NULL, "ProducerEnd before Produce");
 		return;
 	}
-	end_with(p, CODE(PRODUCER), "producer '%s' (pid %d), %s: %s", p->name, (int)p->pid, where(p, at, sizeof(at)), m->text);
+	end_with(p, CODE(PRODUCER), "producer '%s' (pid %d), %s: %s", p->name, (int)p->pid, where(p, at, sizeof(at)),
+		 m->text);
 	peer_close(peer);
 }
 
@@ -442,10 +456,11 @@ static void replace(struct producer *old, const struct session *by, bool resumab
 {
 	struct session *s = old->session;
 	char text[256];
-	snprintf(text, sizeof(text), "a newer producer took the name '%s': %s (pid %d)", old->name, by->program, (int)by->pid);
-	/* One that can begin anywhere just takes over: SHUTDOWN makes trainers open again and go on where they are. */
-	end_with(old, resumable ? CODE(SHUTDOWN) : CODE(PRODUCER), "producer '%s' (pid %d) was replaced by a newer one (pid %d)", old->name, (int)old->pid,
+	snprintf(text, sizeof(text), "a newer producer took the name '%s': %s (pid %d)", old->name, by->program,
 		 (int)by->pid);
+	/* One that can begin anywhere just takes over: SHUTDOWN makes trainers open again and go on where they are. */
+	end_with(old, resumable ? CODE(SHUTDOWN) : CODE(PRODUCER),
+		 "producer '%s' (pid %d) was replaced by a newer one (pid %d)", old->name, (int)old->pid, (int)by->pid);
 	session_fail(s, CODE(FENCED), "producer", text);
 }
 
@@ -460,13 +475,15 @@ static bool is_allowed(struct session *s, const Batchd__Wire__Produce *m)
 	} else if (!session_identify(s)) {
 		return false;
 	} else if (!m->slot_bytes || m->slot_bytes > b->config->limits.batch_bytes) {
-		snprintf(text, sizeof(text), "slot_bytes is %llu; expected 1 to %llu (limits.batch_bytes in the daemon's configuration)",
+		snprintf(text, sizeof(text),
+			 "slot_bytes is %llu; expected 1 to %llu (limits.batch_bytes in the daemon's configuration)",
 			 (unsigned long long)m->slot_bytes, (unsigned long long)b->config->limits.batch_bytes);
 		session_fail(s, CODE(LIMIT), "slot_bytes", text);
 	} else if (old && old->incarnation > m->incarnation) {
 		session_fail(s, CODE(FENCED), "incarnation", "a newer incarnation of this producer is running");
 	} else if (!old && count(b) >= b->config->limits.producers) {
-		session_fail(s, CODE(LIMIT), "producers", "the daemon has as many producers as limits.producers in its configuration allows");
+		session_fail(s, CODE(LIMIT), "producers",
+			     "the daemon has as many producers as limits.producers in its configuration allows");
 	} else {
 		return true;
 	}
@@ -483,8 +500,17 @@ void producer_on_produce(struct session *s, const Batchd__Wire__Produce *m)
 		session_fail(s, CODE(INTERNAL), "", "out of memory");
 		return;
 	}
-	*p = (struct producer){ .session = s, .slot_bytes = m->slot_bytes, .n_batches = m->n_batches, .n_samples = m->n_samples, .id = m->id,
-				.incarnation = m->incarnation, .n_rows = m->n_rows, .resumable = m->resumable, .peeks = m->peeks, .uid = s->uid, .pid = s->pid,
+	*p = (struct producer){ .session = s,
+				.slot_bytes = m->slot_bytes,
+				.n_batches = m->n_batches,
+				.n_samples = m->n_samples,
+				.id = m->id,
+				.incarnation = m->incarnation,
+				.n_rows = m->n_rows,
+				.resumable = m->resumable,
+				.peeks = m->peeks,
+				.uid = s->uid,
+				.pid = s->pid,
 				.created_ns = uv_hrtime() };
 	snprintf(p->name, sizeof(p->name), "%s", m->name);
 	if (old)
@@ -493,7 +519,8 @@ void producer_on_produce(struct session *s, const Batchd__Wire__Produce *m)
 	p->next = b->producers;
 	b->producers = p;
 	batchd_activity(b);
-	log_record(LOG_LEVEL_INFO, "producer", "%s (pid %d, uid %u) serves '%s'", s->program, (int)s->pid, (unsigned)s->uid, p->name);
+	log_record(LOG_LEVEL_INFO, "producer", "%s (pid %d, uid %u) serves '%s'", s->program, (int)s->pid,
+		   (unsigned)s->uid, p->name);
 	Batchd__Wire__Producing body = BATCHD__WIRE__PRODUCING__INIT;
 	Batchd__Wire__ServerMessage answer = BATCHD__WIRE__SERVER_MESSAGE__INIT;
 	answer.body_case = BATCHD__WIRE__SERVER_MESSAGE__BODY_PRODUCING;
@@ -532,7 +559,8 @@ static void on_answer(struct producer *p, const Batchd__Wire__Filled *m)
 	p->answered = m->fill;
 	bool ours = f && f->first && m->fill >= f->first->number; /* else of a job that has closed meanwhile */
 	if (ours && m->end && m->n_batches > f->first->at.step) {
-		session_fail(s, CODE(INVALID), "n_batches", "an epoch that has no such batch has none behind it either");
+		session_fail(s, CODE(INVALID), "n_batches",
+			     "an epoch that has no such batch has none behind it either");
 		return;
 	}
 	if (made && !(ours && f->first->peek)) {
@@ -545,10 +573,15 @@ static void on_answer(struct producer *p, const Batchd__Wire__Filled *m)
 		p->made_any = true;
 		p->at = f->first->at;
 	}
-	struct feed_answer a = { .outcome = m->end ? FEED_END : m->skipped ? FEED_SKIPPED : FEED_MADE, .n_rows = m->n_rows,
-				 .n_bytes = m->n_bytes ? m->n_bytes : p->slot_bytes, .n_batches = m->n_batches };
+	struct feed_answer a = { .outcome = m->end       ? FEED_END
+					    : m->skipped ? FEED_SKIPPED
+							 : FEED_MADE,
+				 .n_rows = m->n_rows,
+				 .n_bytes = m->n_bytes ? m->n_bytes : p->slot_bytes,
+				 .n_batches = m->n_batches };
 	if (feed_answered(f, m->fill, &a))
-		log_record(LOG_LEVEL_WARNING, "feed", "producer's answer %llu does not fit", (unsigned long long)m->fill);
+		log_record(LOG_LEVEL_WARNING, "feed", "producer's answer %llu does not fit",
+			   (unsigned long long)m->fill);
 }
 
 void producer_on_filled(struct session *s, const Batchd__Wire__Filled *m)
@@ -571,12 +604,14 @@ void producer_leave(struct job *j)
 	j->producer->job = NULL;
 	j->producer = NULL;
 	for (struct job *other = j->daemon->jobs; other; other = other->next) {
-		if (is_waiting(other)) /* it may have come while nobody was in this one any more, which had yet to end */
+		if (is_waiting(other)) /* it may have come while nobody was in this one any more, which had yet to
+		                        * end */
 			uv_timer_start(&other->linger, on_tick, 0, TICK_MS);
 	}
 }
 
-/* The first batch that nobody of the group has been given. Streams run ahead of that, past the end of an epoch too as long as the producer has not said where it is. */
+/* The first batch that nobody of the group has been given. Streams run ahead of that, past the end of an epoch too as
+ * long as the producer has not said where it is. */
 static struct position next_of_group(const struct session *s)
 {
 	const struct job *j = s->job;
@@ -587,7 +622,8 @@ static struct position next_of_group(const struct session *s)
 		if (c && c->positioned && position_compare(&c->cursor, &at) > 0)
 			at = c->cursor;
 	}
-	bool over = j->feed && (feed_is_over(j->feed, &at) || (j->feed->maker.n_batches && at.step >= j->feed->maker.n_batches));
+	bool over = j->feed &&
+		    (feed_is_over(j->feed, &at) || (j->feed->maker.n_batches && at.step >= j->feed->maker.n_batches));
 	return over ? (struct position){ .epoch = at.epoch + 1 } : at;
 }
 
@@ -598,7 +634,9 @@ void producer_on_join(struct session *s, const Batchd__Wire__Join *m)
 	Batchd__Wire__ServerMessage answer = BATCHD__WIRE__SERVER_MESSAGE__INIT;
 	struct peer *p = s->peer;
 	if (m->start == BATCHD__WIRE__START__AT_START && at.step) {
-		session_fail(s, CODE(INVALID), "start", "a producer makes its batches once: who comes later begins with the next batch, or with the next epoch");
+		session_fail(
+			s, CODE(INVALID), "start",
+			"a producer makes its batches once: who comes later begins with the next batch, or with the next epoch");
 		return;
 	}
 	if (m->start == BATCHD__WIRE__START__AT_EPOCH && at.step)

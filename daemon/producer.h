@@ -2,11 +2,12 @@
  *
  *     connected --Produce--> idle ----a job opens its name----> feeding ----the job closes----> idle
  *                              |                                   |
- *                              +----- hang-up, ProducerEnd, a newer producer of the name -----> gone; the job's trainers are told why
+ *                              +----- hang-up, ProducerEnd, a newer producer of the name -----> gone; the job's
+ * trainers are told why
  *
- * A producer feeds one job at a time. The slabs it writes into are its own: made for it, mapped by it, sealed then, and never given to another producer, so
- * that one which was replaced cannot write into what its successor's trainers read. Trainers that come first wait for their producer, for as long as they say.
- * Loop thread only. */
+ * A producer feeds one job at a time. The slabs it writes into are its own: made for it, mapped by it, sealed then, and
+ * never given to another producer, so that one which was replaced cannot write into what its successor's trainers read.
+ * Trainers that come first wait for their producer, for as long as they say. Loop thread only. */
 #ifndef BATCHD_PRODUCER_H
 #define BATCHD_PRODUCER_H
 
@@ -52,9 +53,11 @@ void producer_on_closed(struct session *s);
 
 /* Whether this user has a producer of that name. */
 bool producer_exists(const struct batchd *b, uid_t uid, const char *name);
-/* A session has entered a job that has no loader yet: takes a producer that is there, or waits for one. The session may be gone afterwards. */
+/* A session has entered a job that has no loader yet: takes a producer that is there, or waits for one. The session may
+ * be gone afterwards. */
 void producer_await(struct job *j);
-/* The slots are made, with an open slab: the producer is to map it, then the rank's stream gets them. Takes the reference. */
+/* The slots are made, with an open slab: the producer is to map it, then the rank's stream gets them. Takes the
+ * reference. */
 void producer_offer(struct job *j, uint32_t rank, struct slots *slots);
 /* Whether such slots are on their way. */
 bool producer_is_mapping(const struct job *j, uint32_t rank);

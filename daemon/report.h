@@ -1,7 +1,8 @@
 /* The report: the daemon's status in the packets that everybody who asks is sent.
  *
- * Making one takes as long as a hundred other messages. So that nobody can keep the loop busy by asking, it is made anew only as long as that takes a twentieth of
- * the time; who asks faster than that gets the last one, which is then no older than twenty times what making it took. Loop thread only. */
+ * Making one takes as long as a hundred other messages. So that nobody can keep the loop busy by asking, it is made
+ * anew only as long as that takes a twentieth of the time; who asks faster than that gets the last one, which is then
+ * no older than twenty times what making it took. Loop thread only. */
 #ifndef BATCHD_REPORT_H
 #define BATCHD_REPORT_H
 

@@ -1,5 +1,5 @@
-/* See request.h. A straight list of checks; the first that fails names its field. Anything that needs the data set to be open (its size, whether it holds
- * images) is checked by whoever opens it. */
+/* See request.h. A straight list of checks; the first that fails names its field. Anything that needs the data set to
+ * be open (its size, whether it holds images) is checked by whoever opens it. */
 #include "request.h"
 
 #include <errno.h>
@@ -64,22 +64,29 @@ static const char *default_transform(const char *source)
 
 /* The data set's source and transform, from the configuration where it has them. */
 static int resolve(const struct config *config, const Batchd__Wire__Open *open, const struct requester *who,
-		   unsigned n_fds, const char **source, const char **transform, bool *configured, struct request_error *err)
+		   unsigned n_fds, const char **source, const char **transform, bool *configured,
+		   struct request_error *err)
 {
 	const struct config_dataset *d = config_dataset(config, open->dataset);
 	*configured = d != NULL;
 	if (!d && !strchr(open->dataset, ':'))
-		return refuse(err, BATCHD__WIRE__ERROR_CODE__NOT_FOUND, "dataset",
-			      "no data set is named '%s' in the daemon's configuration, and no producer serves it; give a name from there, or "
-			      "imagefolder:DIR, files:LIST, npy:FILE[,FILE], random:..., or serve:NAME to wait for a producer", open->dataset);
+		return refuse(
+			err, BATCHD__WIRE__ERROR_CODE__NOT_FOUND, "dataset",
+			"no data set is named '%s' in the daemon's configuration, and no producer serves it; give a name from there, or "
+			"imagefolder:DIR, files:LIST, npy:FILE[,FILE], random:..., or serve:NAME to wait for a producer",
+			open->dataset);
 	if (d && !request_may_use(d, who))
-		return refuse(err, BATCHD__WIRE__ERROR_CODE__ACCESS, "dataset",
-			      "user %u may not use the data set '%s' (its users and groups in the daemon's configuration)",
-			      (unsigned)who->uid, d->name);
+		return refuse(
+			err, BATCHD__WIRE__ERROR_CODE__ACCESS, "dataset",
+			"user %u may not use the data set '%s' (its users and groups in the daemon's configuration)",
+			(unsigned)who->uid, d->name);
 	if (d && n_fds)
-		return refuse(err, BATCHD__WIRE__ERROR_CODE__PROTOCOL, "dataset", "a configured data set takes no file descriptors");
+		return refuse(err, BATCHD__WIRE__ERROR_CODE__PROTOCOL, "dataset",
+			      "a configured data set takes no file descriptors");
 	*source = d ? d->source : open->dataset;
-	*transform = open->transform[0] ? open->transform : d && d->transform ? d->transform : default_transform(*source);
+	*transform = open->transform[0]  ? open->transform
+		     : d && d->transform ? d->transform
+					 : default_transform(*source);
 	const char *named = config_pipeline(config, *transform);
 	if (named)
 		*transform = named;
@@ -92,27 +99,37 @@ static int check_numbers(const struct config *config, const Batchd__Wire__Open *
 	uint32_t max_world = share ? LOADER_MAX_SHARE : LOADER_MAX_WORLD;
 	if (o->batch_size < 1 || o->batch_size > config->limits.batch_size)
 		return refuse(err, o->batch_size ? BATCHD__WIRE__ERROR_CODE__LIMIT : INVALID, "batch_size",
-			      "batch_size is %u; expected 1 to %u (limits.batch_size in the daemon's configuration)", o->batch_size,
-			      config->limits.batch_size);
+			      "batch_size is %u; expected 1 to %u (limits.batch_size in the daemon's configuration)",
+			      o->batch_size, config->limits.batch_size);
 	if (o->world_size < 1 || o->world_size > max_world)
-		return refuse(err, INVALID, "world_size", "world_size is %u; expected 1 to %u", o->world_size, max_world);
-	if (o->rank < -1 || (o->rank >= 0 && (uint32_t)o->rank >= o->world_size && !(share && o->world_size == 1 && o->rank < LOADER_MAX_SHARE)))
-		return refuse(err, INVALID, "rank", "rank is %d; expected 0 to world_size - 1 = %u", o->rank, o->world_size - 1);
+		return refuse(err, INVALID, "world_size", "world_size is %u; expected 1 to %u", o->world_size,
+			      max_world);
+	if (o->rank < -1 || (o->rank >= 0 && (uint32_t)o->rank >= o->world_size &&
+			     !(share && o->world_size == 1 && o->rank < LOADER_MAX_SHARE)))
+		return refuse(err, INVALID, "rank", "rank is %d; expected 0 to world_size - 1 = %u", o->rank,
+			      o->world_size - 1);
 	if (o->rank == -1 && !share && o->world_size > 1)
 		return refuse(err, INVALID, "rank", "shard mode with world_size %u needs a rank", o->world_size);
 	if (o->own_batches && share)
-		return refuse(err, INVALID, "batch_sampler", "a batch_sampler works in shard mode only: in share mode everybody gets the same batches");
+		return refuse(
+			err, INVALID, "batch_sampler",
+			"a batch_sampler works in shard mode only: in share mode everybody gets the same batches");
 	if (o->own_batches && o->shuffle)
-		return refuse(err, INVALID, "shuffle", "shuffle and batch_sampler exclude each other: the sampler decides the order");
+		return refuse(err, INVALID, "shuffle",
+			      "shuffle and batch_sampler exclude each other: the sampler decides the order");
 	if (o->n_slots == 1 || o->n_slots > 64)
-		return refuse(err, INVALID, "n_slots", "n_slots is %u; expected 2 to 64, or 0 for the daemon's default", o->n_slots);
+		return refuse(err, INVALID, "n_slots", "n_slots is %u; expected 2 to 64, or 0 for the daemon's default",
+			      o->n_slots);
 	if (o->num_workers > 1024)
-		return refuse(err, INVALID, "num_workers", "num_workers is %u; expected 0 (the daemon decides) to 1024", o->num_workers);
+		return refuse(err, INVALID, "num_workers", "num_workers is %u; expected 0 (the daemon decides) to 1024",
+			      o->num_workers);
 	if (o->policy && !share)
-		return refuse(err, INVALID, "policy", "policy goes with mode share: in shard mode every rank has batches of its own");
+		return refuse(err, INVALID, "policy",
+			      "policy goes with mode share: in shard mode every rank has batches of its own");
 	if (o->own_batch_size && (!share || o->own_batch_size > o->batch_size || o->batch_size % o->own_batch_size))
-		return refuse(err, INVALID, "own_batch_size", "a trainer takes a batch of %u whole or in equal slices, not in slices of %u", o->batch_size,
-			      o->own_batch_size);
+		return refuse(err, INVALID, "own_batch_size",
+			      "a trainer takes a batch of %u whole or in equal slices, not in slices of %u",
+			      o->batch_size, o->own_batch_size);
 	if (!o->job[0])
 		return refuse(err, INVALID, "job", "job is empty; expected a name");
 	if (o->dtype > BATCHD__WIRE__DTYPE__FLOAT32)
@@ -135,18 +152,31 @@ static enum group_policy policy_of(const Batchd__Wire__Open *o)
 	}
 }
 
-/* A producer makes its batches as it likes, so nothing of that is the trainer's to say; what would be another job otherwise is made equal. */
-static int adapt_to_producer(const Batchd__Wire__Open *o, const char *source, struct loader_spec *spec, struct request_error *err)
+/* A producer makes its batches as it likes, so nothing of that is the trainer's to say; what would be another job
+ * otherwise is made equal. */
+static int adapt_to_producer(const Batchd__Wire__Open *o, const char *source, struct loader_spec *spec,
+			     struct request_error *err)
 {
 	const char *name = source + strlen("serve:");
-	const char *what = o->own_batches ? "batch_sampler" : o->shuffle ? "shuffle" : o->drop_last ? "drop_last" : o->apply_exif ? "apply_exif" :
-			   spec->transform[0] ? "transform" : NULL;
+	const char *what = o->own_batches       ? "batch_sampler"
+			   : o->shuffle         ? "shuffle"
+			   : o->drop_last       ? "drop_last"
+			   : o->apply_exif      ? "apply_exif"
+			   : spec->transform[0] ? "transform"
+						: NULL;
 	if (what)
-		return refuse(err, INVALID, what, "%s is the producer's business: give it to what batchd.serve is called with, and leave it out here", what);
+		return refuse(
+			err, INVALID, what,
+			"%s is the producer's business: give it to what batchd.serve is called with, and leave it out here",
+			what);
 	if (o->policy != BATCHD__WIRE__POLICY__POLICY_DEFAULT && o->policy != BATCHD__WIRE__POLICY__POLICY_WAIT)
-		return refuse(err, INVALID, "policy", "a producer makes each batch once, so its trainers wait for each other: leave policy out, or give 'wait'");
+		return refuse(
+			err, INVALID, "policy",
+			"a producer makes each batch once, so its trainers wait for each other: leave policy out, or give 'wait'");
 	if (!*name || strlen(name) > WIRE_MAX_PRODUCER)
-		return refuse(err, INVALID, "dataset", "'%s': expected serve:NAME with the name of a producer, at most %d bytes", o->dataset, WIRE_MAX_PRODUCER);
+		return refuse(err, INVALID, "dataset",
+			      "'%s': expected serve:NAME with the name of a producer, at most %d bytes", o->dataset,
+			      WIRE_MAX_PRODUCER);
 	spec->batch_size = 1; /* a row of the slot is the whole batch */
 	spec->dtype = DTYPE_UINT8;
 	spec->layout = LAYOUT_AS_STORED;
@@ -173,13 +203,26 @@ int request_make(const struct config *config, const Batchd__Wire__Open *o, const
 	bool served = has_prefix(source, "serve:");
 	if (!out->access.trusted && n_fds == 0 && !served && !has_prefix(source, "random:"))
 		return refuse(err, BATCHD__WIRE__ERROR_CODE__ACCESS, "dataset",
-			      "the client sent no file descriptor for %s: paths are opened with the client's rights", source);
+			      "the client sent no file descriptor for %s: paths are opened with the client's rights",
+			      source);
 	struct loader_spec borrowed = {
-		.job = o->job, .dataset = o->dataset, .transform = (char *)transform, .dtype = (enum dtype)o->dtype,
-		.layout = (enum layout)o->layout, .batch_size = o->batch_size, .world_size = o->world_size,
-		.num_workers = o->num_workers, .n_slots = o->n_slots, .seed = o->seed,
-		.incarnation = o->incarnation, .shuffle = o->shuffle, .drop_last = o->drop_last,
-		.share = o->mode == BATCHD__WIRE__MODE__SHARE, .policy = policy_of(o), .apply_exif = o->apply_exif, .own_batches = o->own_batches,
+		.job = o->job,
+		.dataset = o->dataset,
+		.transform = (char *)transform,
+		.dtype = (enum dtype)o->dtype,
+		.layout = (enum layout)o->layout,
+		.batch_size = o->batch_size,
+		.world_size = o->world_size,
+		.num_workers = o->num_workers,
+		.n_slots = o->n_slots,
+		.seed = o->seed,
+		.incarnation = o->incarnation,
+		.shuffle = o->shuffle,
+		.drop_last = o->drop_last,
+		.share = o->mode == BATCHD__WIRE__MODE__SHARE,
+		.policy = policy_of(o),
+		.apply_exif = o->apply_exif,
+		.own_batches = o->own_batches,
 		.uid = who->uid,
 	};
 	out->rank = o->rank;

@@ -1,4 +1,5 @@
-/* What a client asks for with Open, checked and made plain: names resolved through the configuration, limits and access applied. No side effects. */
+/* What a client asks for with Open, checked and made plain: names resolved through the configuration, limits and access
+ * applied. No side effects. */
 #ifndef BATCHD_REQUEST_H
 #define BATCHD_REQUEST_H
 
@@ -27,8 +28,8 @@ struct request_error {
 };
 
 /* n_fds: how many came with it. 0; -EINVAL with err. */
-int request_make(const struct config *config, const Batchd__Wire__Open *open, const struct requester *who, unsigned n_fds,
-		 struct request *out, struct request_error *err);
+int request_make(const struct config *config, const Batchd__Wire__Open *open, const struct requester *who,
+		 unsigned n_fds, struct request *out, struct request_error *err);
 void request_finish(struct request *r);
 /* Whether the configuration lets them use the data set. */
 bool request_may_use(const struct config_dataset *d, const struct requester *who);

@@ -1,7 +1,7 @@
 /* A session's messages, and its life after its connection: see state.h.
  *
- * Opening a session goes Open -> job (maybe new) -> its loader is there -> a slab for its stream is there -> attached; session_advance is called at each
- * arrival and does the next step that can be done. */
+ * Opening a session goes Open -> job (maybe new) -> its loader is there -> a slab for its stream is there -> attached;
+ * session_advance is called at each arrival and does the next step that can be done. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -55,7 +55,8 @@ static void on_process_exit(uv_poll_t *poll, int status, int events)
 	ghost_ends(poll->data);
 }
 
-/* Memory on a GPU may not be freed while another process has it open, read or not. Of a GPU that is lost nothing is freed any more. */
+/* Memory on a GPU may not be freed while another process has it open, read or not. Of a GPU that is lost nothing is
+ * freed any more. */
 static bool has_device(const struct session *s)
 {
 	return s->consumer.mirror && !s->consumer.mirror->left && !gpu_is_lost(s->consumer.mirror->slab->gpu);
@@ -79,11 +80,12 @@ bool session_abandon(struct session *s)
 	return had;
 }
 
-/* The connection is gone while the process may still read its slots: only its exit frees them. The descriptor is taken over, not duplicated, as there may be
- * none left just then. */
+/* The connection is gone while the process may still read its slots: only its exit frees them. The descriptor is taken
+ * over, not duplicated, as there may be none left just then. */
 static bool become_ghost(struct session *s, struct peer *p)
 {
-	if (p->pidfd < 0 || (s->daemon->stopping && !has_device(s)) || uv_poll_init(&s->daemon->loop, &s->exit_poll, p->pidfd))
+	if (p->pidfd < 0 || (s->daemon->stopping && !has_device(s)) ||
+	    uv_poll_init(&s->daemon->loop, &s->exit_poll, p->pidfd))
 		return false;
 	s->pidfd = p->pidfd;
 	p->pidfd = -1;
@@ -131,8 +133,8 @@ static void on_peer_closed(struct peer *p)
 	if (s->state != SESSION_PARTING)
 		part(s);
 	bool holds = s->consumer.n_leases > 0 || s->consumer.mirror;
-	log_record(LOG_LEVEL_INFO, "session-closed", "session %llu of %s (pid %d) closed%s", (unsigned long long)s->number,
-		   s->program, (int)s->pid, holds ? " while it holds batches" : "");
+	log_record(LOG_LEVEL_INFO, "session-closed", "session %llu of %s (pid %d) closed%s",
+		   (unsigned long long)s->number, s->program, (int)s->pid, holds ? " while it holds batches" : "");
 	if (holds && become_ghost(s, p))
 		return;
 	consumer_finish(&s->consumer);
@@ -184,13 +186,16 @@ static int32_t free_place(const struct stream *stream)
 static void tell_fenced(struct session *loser, const struct session *winner, uint32_t rank)
 {
 	char text[256];
-	snprintf(text, sizeof(text), "a newer process took this rank of the job: %s (pid %d) is rank %u now; if both are meant to run, give them "
-		 "different ranks or jobs", winner->program, (int)winner->pid, rank);
+	snprintf(
+		text, sizeof(text),
+		"a newer process took this rank of the job: %s (pid %d) is rank %u now; if both are meant to run, give them "
+		"different ranks or jobs",
+		winner->program, (int)winner->pid, rank);
 	session_fail(loser, CODE(FENCED), "rank", text);
 }
 
-/* Of two that claim one rank. A trainer that only lost its connection takes its rank back from nobody who came after it was started, however late it
- * notices: it may have been stopped all the while. */
+/* Of two that claim one rank. A trainer that only lost its connection takes its rank back from nobody who came after it
+ * was started, however late it notices: it may have been stopped all the while. */
 static bool is_newer(const struct session *a, const struct session *b)
 {
 	if ((a->again || b->again) && a->born_ns != b->born_ns)
@@ -198,13 +203,15 @@ static bool is_newer(const struct session *a, const struct session *b)
 	return a->number > b->number;
 }
 
-/* The newest trainer of a rank is the one that counts: a restarted one must not wait for its predecessor's timeout. False: that is somebody else. */
+/* The newest trainer of a rank is the one that counts: a restarted one must not wait for its predecessor's timeout.
+ * False: that is somebody else. */
 static bool fence_rank(struct session *s, uint32_t rank)
 {
 	for (struct session *other = s->job->sessions, *next; other; other = next) {
 		next = other->next_in_job;
 		bool same = other != s && other->peer &&
-			    (other->state == SESSION_ATTACHED ? other->consumer.rank == rank : other->wanted_rank == (int32_t)rank);
+			    (other->state == SESSION_ATTACHED ? other->consumer.rank == rank
+							      : other->wanted_rank == (int32_t)rank);
 		if (same && is_newer(other, s)) {
 			tell_fenced(s, other, rank);
 			return false;
@@ -221,7 +228,8 @@ void session_advance(struct session *s)
 	if (s->state != SESSION_OPENING || s->allotment || !s->peer || !j || j->state == JOB_OPENING)
 		return;
 	if (j->state == JOB_FAILED || j->state == JOB_ENDING) {
-		session_fail(s, j->fail_code ? j->fail_code : CODE(BAD_DATA), "dataset", j->loader ? j->loader->error : "out of memory");
+		session_fail(s, j->fail_code ? j->fail_code : CODE(BAD_DATA), "dataset",
+			     j->loader ? j->loader->error : "out of memory");
 		return;
 	}
 	struct loader *l = j->loader;
@@ -231,7 +239,8 @@ void session_advance(struct session *s)
 		rank = l->is_loose ? group_free_place(&l->group) : share ? free_place(loader_stream(l, 0)) : 0;
 	if (rank < 0 || (l->is_loose && group_is_full(&l->group))) {
 		char text[200];
-		snprintf(text, sizeof(text), "every place of this share job is taken: %u trainers at most%s", l->is_loose ? l->group.n_places : l->spec.world_size,
+		snprintf(text, sizeof(text), "every place of this share job is taken: %u trainers at most%s",
+			 l->is_loose ? l->group.n_places : l->spec.world_size,
 			 l->spec.world_size > 1 ? " (world_size)" : "");
 		session_fail(s, CODE(LIMIT), "world_size", text);
 		return;
@@ -244,7 +253,8 @@ void session_advance(struct session *s)
 		return;
 	if ((share && j->slots_pending) || producer_is_mapping(j, (uint32_t)rank))
 		return;
-	if (!stream->slots || (!share && stream_has_strangers(stream)) || (l->is_loose && (group_n_missing(&l->group) || device_fixes(s, stream->slots))))
+	if (!stream->slots || (!share && stream_has_strangers(stream)) ||
+	    (l->is_loose && (group_n_missing(&l->group) || device_fixes(s, stream->slots))))
 		allotment_request(s);
 	else if (device_ready(s, stream->slots))
 		attach(s, stream, (uint32_t)rank);
@@ -310,8 +320,9 @@ static void send_opened(struct session *s)
 	peer_send(s->peer, &m, fds, o.ring ? 2 : 1);
 	if (fds[1] >= 0)
 		close(fds[1]);
-	log_record(LOG_LEVEL_INFO, "session-opened", "session %llu: %s (pid %d, uid %u) is rank %u of job %s, %s", (unsigned long long)s->number,
-		   s->program, (int)s->pid, (unsigned)s->uid, s->consumer.rank, l->spec.job, l->spec.dataset);
+	log_record(LOG_LEVEL_INFO, "session-opened", "session %llu: %s (pid %d, uid %u) is rank %u of job %s, %s",
+		   (unsigned long long)s->number, s->program, (int)s->pid, (unsigned)s->uid, s->consumer.rank,
+		   l->spec.job, l->spec.dataset);
 }
 
 /* ---- batches ---- */
@@ -325,7 +336,8 @@ static void note_apart(struct session *s, bool apart)
 		return;
 	}
 	s->told_apart = true;
-	log_record(LOG_LEVEL_INFO, "trainer-detached", "session %llu: %s (pid %d) is too slow for the others of share job %s and goes on by itself",
+	log_record(LOG_LEVEL_INFO, "trainer-detached",
+		   "session %llu: %s (pid %d) is too slow for the others of share job %s and goes on by itself",
 		   (unsigned long long)s->number, s->program, (int)s->pid, s->job->spec.job);
 }
 
@@ -352,7 +364,8 @@ static int publish(struct consumer *c, const struct slot *slot)
 	m.batch = &b;
 	if (s->ring.page)
 		return control_put(s, &m);
-	struct peer *p = s->peer; /* a client that does not read is closed here, and its session may be gone afterwards */
+	struct peer *p = s->peer; /* a client that does not read is closed here, and its session may be gone
+	                           * afterwards */
 	peer_send(p, &m, NULL, 0);
 	return p->doomed || p->closing ? -EPIPE : 0;
 }
@@ -366,7 +379,9 @@ static void on_mirror_failed(struct consumer *c, const char *why)
 }
 
 static const struct consumer_ops packet_ops = { .publish = publish, .mirror_failed = on_mirror_failed };
-static const struct consumer_ops ring_ops = { .publish = publish, .mirror_failed = on_mirror_failed, .look = control_look, .arm = control_arm };
+static const struct consumer_ops ring_ops = {
+	.publish = publish, .mirror_failed = on_mirror_failed, .look = control_look, .arm = control_arm
+};
 
 /* ---- messages ---- */
 
@@ -380,8 +395,10 @@ bool session_identify(struct session *s)
 		return false;
 	}
 	if (s->peer->pidfd < 0) {
-		session_fail(s, CODE(ACCESS), NULL, "batchd cannot see when this process ends: it has ended, or it is in another PID namespace and the kernel "
-			     "is older than 6.5; run batchd in the same or a parent namespace");
+		session_fail(
+			s, CODE(ACCESS), NULL,
+			"batchd cannot see when this process ends: it has ended, or it is in another PID namespace and the kernel "
+			"is older than 6.5; run batchd in the same or a parent namespace");
 		return false;
 	}
 	return true;
@@ -428,7 +445,8 @@ static void on_seek(struct session *s, const Batchd__Wire__Seek *m)
 		return;
 	}
 	uint64_t most = INT64_MAX / (l->source ? LOADER_MAX_WORLD : 1); /* a producer counts the steps of all ranks */
-	if ((l->source ? m->base_sample > 0 : m->base_sample > dataset_n(l->recipe.dataset)) || m->epoch > INT64_MAX || m->step > most) {
+	if ((l->source ? m->base_sample > 0 : m->base_sample > dataset_n(l->recipe.dataset)) || m->epoch > INT64_MAX ||
+	    m->step > most) {
 		session_fail(s, CODE(INVALID), "epoch", "cannot begin there: beyond the end of the data set");
 		return;
 	}
@@ -441,14 +459,20 @@ static void on_seek(struct session *s, const Batchd__Wire__Seek *m)
 	if (r == STREAM_E_BEHIND) {
 		const struct position *at = stream_oldest(stream);
 		bool once = l->source && !l->source->goes_back;
-		snprintf(text, sizeof(text), "the others of share job '%s' are at epoch %llu, batch %llu already; %s", l->spec.job, (unsigned long long)at->epoch,
-			 (unsigned long long)at->step, once ? "a producer that does not repeat its epochs (batchd.serve(..., resumable=True), or seed=) makes a batch once: "
-			 "begin with a later epoch, or join=\"next\"" : "give all of them world_size, so that they wait for each other, or begin with a later epoch");
+		snprintf(
+			text, sizeof(text), "the others of share job '%s' are at epoch %llu, batch %llu already; %s",
+			l->spec.job, (unsigned long long)at->epoch, (unsigned long long)at->step,
+			once ? "a producer that does not repeat its epochs (batchd.serve(..., resumable=True), or seed=) makes a batch once: "
+			       "begin with a later epoch, or join=\"next\""
+			     : "give all of them world_size, so that they wait for each other, or begin with a later epoch");
 		session_fail(s, CODE(BEHIND), "epoch", text);
 	} else if (r == STREAM_E_ELSEWHERE) {
-		snprintf(text, sizeof(text), "this trainer resumes epoch %llu after sample %llu, the others of share job '%s' epoch %llu after sample %llu; resume all of "
-			 "them from the states of one moment, or begin with a whole epoch", (unsigned long long)to.epoch, (unsigned long long)to.base, l->spec.job,
-			 (unsigned long long)stream->next.epoch, (unsigned long long)stream->next.base);
+		snprintf(
+			text, sizeof(text),
+			"this trainer resumes epoch %llu after sample %llu, the others of share job '%s' epoch %llu after sample %llu; resume all of "
+			"them from the states of one moment, or begin with a whole epoch",
+			(unsigned long long)to.epoch, (unsigned long long)to.base, l->spec.job,
+			(unsigned long long)stream->next.epoch, (unsigned long long)stream->next.base);
 		session_fail(s, CODE(MISMATCH), "base_sample", text);
 	}
 }
@@ -467,7 +491,8 @@ static void on_join(struct session *s, const Batchd__Wire__Join *m)
 		return;
 	}
 	if (!l->is_loose || l->spec.world_size > 1) {
-		session_fail(s, CODE(INVALID), "join", "join goes with an open share group: mode share and no world_size");
+		session_fail(s, CODE(INVALID), "join",
+			     "join goes with an open share group: mode share and no world_size");
 		return;
 	}
 	struct position at;
@@ -497,14 +522,15 @@ static void on_indices(struct session *s, const Batchd__Wire__Indices *m)
 		if (m->index[i] < dataset_n(l->recipe.dataset))
 			continue;
 		char text[160];
-		snprintf(text, sizeof(text), "batch_sampler gave sample %llu; the data set has %llu", (unsigned long long)m->index[i],
-			 (unsigned long long)dataset_n(l->recipe.dataset));
+		snprintf(text, sizeof(text), "batch_sampler gave sample %llu; the data set has %llu",
+			 (unsigned long long)m->index[i], (unsigned long long)dataset_n(l->recipe.dataset));
 		session_fail(s, CODE(INVALID), "batch_sampler", text);
 		return;
 	}
 	int r = stream_push(&s->consumer, m->seek, m->step, m->index, (uint32_t)m->n_index, m->more);
 	if (r == STREAM_E_INVALID)
-		session_fail(s, CODE(PROTOCOL), "batch_sampler", "index batches out of order, too many ahead, empty or larger than batch_size");
+		session_fail(s, CODE(PROTOCOL), "batch_sampler",
+			     "index batches out of order, too many ahead, empty or larger than batch_size");
 	else if (r)
 		session_fail(s, CODE(INTERNAL), "", "out of memory");
 }

@@ -1,15 +1,17 @@
 /* Trainers that do not get on.
  *
- * A trainer may rightly keep its batches for an hour: it evaluates, it waits for the others in a collective, somebody looks at it in a debugger. So silence alone
- * says nothing. It is reported when it has batches and has taken or given back none for `stall_after`, and besides
+ * A trainer may rightly keep its batches for an hour: it evaluates, it waits for the others in a collective, somebody
+ * looks at it in a debugger. So silence alone says nothing. It is reported when it has batches and has taken or given
+ * back none for `stall_after`, and besides
  *
  *     the kernel says that it is stopped, or stuck in a system call that cannot be interrupted, or
  *     it uses no processor and another rank of its job is ahead of it, or
- *     (share) another trainer of its group waits because of the batches it has, or, while it uses no processor, for the epoch that comes after them.
+ *     (share) another trainer of its group waits because of the batches it has, or, while it uses no processor, for the
+ * epoch that comes after them.
  *
- * The report goes to the log, once per spell, to the other trainers of the job, and into the status; nothing is taken from anybody, but who waits for its
- * group's next epoch does not wait for this one any more. The others hear of it at their next call, and through the status at any time, long before a collective
- * gives up on them. */
+ * The report goes to the log, once per spell, to the other trainers of the job, and into the status; nothing is taken
+ * from anybody, but who waits for its group's next epoch does not wait for this one any more. The others hear of it at
+ * their next call, and through the status at any time, long before a collective gives up on them. */
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -50,7 +52,8 @@ static struct process_state look_at(pid_t pid)
 		return p;
 	text[n] = '\0';
 	const char *at = strrchr(text, ')'); /* its name may hold anything */
-	if (!at || sscanf(at + 1, " %c %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %llu %llu", &p.state, &user, &system) != 3)
+	if (!at ||
+	    sscanf(at + 1, " %c %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %llu %llu", &p.state, &user, &system) != 3)
 		return (struct process_state){ 0 };
 	p.cpu_ns = (user + system) * (1000000000u / (uint64_t)hz);
 	return p;
@@ -58,7 +61,8 @@ static struct process_state look_at(pid_t pid)
 
 /* ---- who gets on ---- */
 
-/* Batches taken out of the ring or, without one, sent; and given back. Any change means that the trainer does something. */
+/* Batches taken out of the ring or, without one, sent; and given back. Any change means that the trainer does
+ * something. */
 static uint64_t progress(const struct session *s)
 {
 	return s->consumer.n_published - s->consumer.n_unread + s->n_released + s->consumer.seek;
@@ -66,7 +70,8 @@ static uint64_t progress(const struct session *s)
 
 static bool has_batches(const struct session *s)
 {
-	return s->state == SESSION_ATTACHED && s->consumer.positioned && s->consumer.n_leases > 0 && !s->consumer.waiting;
+	return s->state == SESSION_ATTACHED && s->consumer.positioned && s->consumer.n_leases > 0 &&
+	       !s->consumer.waiting;
 }
 
 /* How many batches b is ahead of a; 0 when it is not, or nobody can tell. */
@@ -132,16 +137,19 @@ static bool is_stalled(const struct session *s, uint64_t now, uint64_t after_ns,
 	bool uses_cpu = p.state && s->stall.seen && used_ns > idle_ns / 100 * IDLE_PERCENT;
 	const struct session *leader = somebody_ahead(s, &by);
 	if (p.state == 'T' || p.state == 't') {
-		snprintf(why, size, "it is stopped (%s)", p.state == 't' ? "by a debugger" : "SIGSTOP; SIGCONT lets it go on");
+		snprintf(why, size, "it is stopped (%s)",
+			 p.state == 't' ? "by a debugger" : "SIGSTOP; SIGCONT lets it go on");
 	} else if (p.state == 'D' && !uses_cpu) {
-		snprintf(why, size, "it is stuck in the kernel (an uninterruptible wait: a disk, a network file system or a driver)");
+		snprintf(
+			why, size,
+			"it is stuck in the kernel (an uninterruptible wait: a disk, a network file system or a driver)");
 	} else if (s->job->spec.share && s->job->spec.policy == GROUP_WAIT && somebody_waits(s)) {
 		snprintf(why, size, "others of its group wait for the batches it has");
 	} else if (!uses_cpu && is_followed(s)) {
 		snprintf(why, size, "others wait for its group to begin the next epoch");
 	} else if (leader && !uses_cpu && !is_busy_elsewhere(s, now, after_ns)) {
-		snprintf(why, size, "it %s while rank %u is %" PRIu64 " batch%s ahead", p.state ? "uses no processor" : "takes none", leader->consumer.rank, by,
-			 by == 1 ? "" : "es");
+		snprintf(why, size, "it %s while rank %u is %" PRIu64 " batch%s ahead",
+			 p.state ? "uses no processor" : "takes none", leader->consumer.rank, by, by == 1 ? "" : "es");
 	} else {
 		return false;
 	}
@@ -150,7 +158,8 @@ static bool is_stalled(const struct session *s, uint64_t now, uint64_t after_ns,
 
 /* ---- telling ---- */
 
-static void tell(struct peer *p, const struct session *s, Batchd__Wire__NoticeKind kind, const char *text, double since_s)
+static void tell(struct peer *p, const struct session *s, Batchd__Wire__NoticeKind kind, const char *text,
+		 double since_s)
 {
 	Batchd__Wire__Notice n = BATCHD__WIRE__NOTICE__INIT;
 	Batchd__Wire__ServerMessage m = BATCHD__WIRE__SERVER_MESSAGE__INIT;
@@ -175,8 +184,9 @@ static void tell_others(const struct session *s, Batchd__Wire__NoticeKind kind, 
 
 static void describe(const struct session *s, uint64_t idle_ns, char *text, size_t size)
 {
-	snprintf(text, size, "stalled: rank %u of job %s (%s, pid %d) has taken no batch for %.0f s and holds %u: %s", s->consumer.rank, s->job->spec.job,
-		 s->program, (int)s->pid, seconds(idle_ns), s->consumer.n_leases, s->stall.why);
+	snprintf(text, size, "stalled: rank %u of job %s (%s, pid %d) has taken no batch for %.0f s and holds %u: %s",
+		 s->consumer.rank, s->job->spec.job, s->program, (int)s->pid, seconds(idle_ns), s->consumer.n_leases,
+		 s->stall.why);
 }
 
 static void begin_spell(struct session *s, uint64_t idle_ns)
@@ -208,8 +218,8 @@ static void end_spell(struct session *s, const char *how)
 {
 	char text[256];
 	s->stall.is_on = s->consumer.stuck = false;
-	snprintf(text, sizeof(text), "rank %u of job %s (pid %d) %s after %.0f s", s->consumer.rank, s->job->spec.job, (int)s->pid, how,
-		 seconds(uv_hrtime() - s->stall.active_ns));
+	snprintf(text, sizeof(text), "rank %u of job %s (pid %d) %s after %.0f s", s->consumer.rank, s->job->spec.job,
+		 (int)s->pid, how, seconds(uv_hrtime() - s->stall.active_ns));
 	log_record(LOG_LEVEL_NOTICE, "goes-on", "session %" PRIu64 ": %s", s->number, text);
 	tell_others(s, BATCHD__WIRE__NOTICE_KIND__RANK_GOES_ON, text, 0);
 }
@@ -234,7 +244,8 @@ static void note_progress(struct session *s, uint64_t now)
 
 static void look(struct session *s, uint64_t now, uint64_t after_ns)
 {
-	/* Not just a look at its ring: whoever takes releases out has to see to what they make possible, as the trainer counts on being noticed. */
+	/* Not just a look at its ring: whoever takes releases out has to see to what they make possible, as the trainer
+	 * counts on being noticed. */
 	stream_wake(&s->consumer);
 	if (!s->peer || s->peer->doomed)
 		return;

@@ -22,8 +22,8 @@ struct feed;
  *
  *     OPENING ----> READY ----> (linger) ----> CLOSING
  *        |             |                          ^
- *        |             +------> ENDING -----------+     its producer has gone: each session has what was made for it first, then it is told
- *        |             |          |               |
+ *        |             +------> ENDING -----------+     its producer has gone: each session has what was made for it
+ * first, then it is told |             |          |               |
  *        +-------------+----------+---> FAILED ---+
  */
 enum job_state { JOB_OPENING, JOB_READY, JOB_FAILED, JOB_CLOSING, JOB_ENDING };
@@ -62,8 +62,8 @@ struct stall {
 	char why[256];
 };
 
-/* A trainer. A ghost is one whose connection has ended while its process lives and holds slots. One that is parting has been told that the daemon stops, and has
- * the daemon's memory on a GPU open until its Close. */
+/* A trainer. A ghost is one whose connection has ended while its process lives and holds slots. One that is parting has
+ * been told that the daemon stops, and has the daemon's memory on a GPU open until its Close. */
 struct session {
 	struct session *next;        /* in the daemon's list */
 	struct session *next_in_job;
@@ -75,7 +75,8 @@ struct session {
 	int32_t wanted_rank;
 	uint32_t own_batch_size;     /* what its trainer says, for status; 0: the loader's */
 	bool was_together, told_apart; /* share: has been with most of its group; the log knows that it no longer is */
-	uint64_t born_ns;            /* as its trainer says: orders those who claim one rank, when one of them comes back */
+	uint64_t born_ns;            /* as its trainer says: orders those who claim one rank, when one of them comes
+	                              * back */
 	bool again;                  /* it comes back after it lost a connection */
 	struct allotment *allotment; /* its slots are being made */
 	struct compare_task *compare_task; /* its question is being answered */
@@ -84,7 +85,8 @@ struct session {
 	struct ring ring;            /* its control page; none: its batches go as packets */
 	struct charge ring_bytes;
 	struct producer *producer;   /* it makes batches itself; owned; then it is never more than GREETED */
-	uint64_t producer_wait_ns, producer_deadline_ns; /* how long it waits for a served data set's producer, and until when */
+	uint64_t producer_wait_ns, producer_deadline_ns; /* how long it waits for a served data set's producer, and
+	                                                  * until when */
 	int pidfd;                   /* a ghost's */
 	uv_poll_t exit_poll;
 	uint64_t number, n_released, wait_ns;
@@ -119,7 +121,8 @@ struct batchd {
 	uv_signal_t on_term, on_int, on_hup;
 	uv_check_t audit;                /* of the accounts, whenever nobody is here */
 	bool uneven;                     /* it found something */
-	uv_timer_t idle, watchdog, sync, stall, patience; /* patience: at the end, with who has memory on a GPU open, then with the GPUs' threads */
+	uv_timer_t idle, watchdog, sync, stall, patience; /* patience: at the end, with who has memory on a GPU open,
+	                                                   * then with the GPUs' threads */
 	struct pool_task sync_task;
 	bool syncing;
 	bool stopping;
@@ -131,11 +134,13 @@ struct batchd {
 extern const struct peer_ops session_peer_ops;
 /* The job's loader is there, or a slab is: goes on with opening. */
 void session_advance(struct session *s);
-/* While stopping: tells the trainer, and ends the session unless its process may have memory on a GPU open, which is not to be freed until it says Close or exits. */
+/* While stopping: tells the trainer, and ends the session unless its process may have memory on a GPU open, which is
+ * not to be freed until it says Close or exits. */
 void session_dismiss(struct session *s);
 /* While stopping: a ghost's slots are not waited for, unless they are on a GPU. */
 void session_forsake(struct session *s);
-/* While stopping: nor is what is open on a GPU any longer, which is then left to the end of this process. Whether there was such a thing. */
+/* While stopping: nor is what is open on a GPU any longer, which is then left to the end of this process. Whether there
+ * was such a thing. */
 bool session_abandon(struct session *s);
 /* Watches its process from now on; before anything is made for it. False: that cannot be, and it has been told. */
 bool session_identify(struct session *s);
@@ -144,7 +149,8 @@ void session_fail(struct session *s, Batchd__Wire__ErrorCode code, const char *f
 /* stall.c: trainers that do not get on. */
 void stall_watch(struct batchd *b);     /* (re)starts or stops the clock */
 void stall_forget(struct session *s);   /* it leaves its job */
-void stall_tell(const struct session *newcomer); /* which others of its job do not get on, as those have heard who were there */
+void stall_tell(const struct session *newcomer); /* which others of its job do not get on, as those have heard who
+                                                  * were there */
 
 /* compare.c: what has changed in a data set since a token was made. */
 void session_compare(struct session *s, const Batchd__Wire__Compare *m);
@@ -160,18 +166,21 @@ void job_advance(struct job *j);
 /* Makes the job's loader; takes spec and recipe unless it fails. 0 or negative errno. */
 int job_make_loader(struct job *j, struct loader_spec *spec, struct recipe *recipe);
 void job_fail_sessions(struct job *j, Batchd__Wire__ErrorCode code, const char *field, const char *text);
-/* Nothing more will be made. Nobody joins it any more, and each session is told so, with `text`, when it has had what there is for it. */
+/* Nothing more will be made. Nobody joins it any more, and each session is told so, with `text`, when it has had what
+ * there is for it. */
 void job_end(struct job *j, Batchd__Wire__ErrorCode code, const char *text);
 /* A session has gone somewhere else: there may be nothing for it there, if the job is ending. */
 void job_note_moved(struct job *j);
 /* Ends a job without sessions now. */
 void job_close(struct job *j);
-/* Ends the job that has been without sessions for longest, of this user or, with any_user, of anybody. False: there is none. */
+/* Ends the job that has been without sessions for longest, of this user or, with any_user, of anybody. False: there is
+ * none. */
 bool job_close_lingering(struct batchd *b, uid_t uid, bool any_user);
 
 /* batchd.c */
 void batchd_activity(struct batchd *b); /* a session came or went: (re)starts or stops the idle clock */
-void batchd_give_up(struct batchd *b, int exit_code, const char *why); /* stops, for the service manager to start another */
+/* stops, for the service manager to start another */
+void batchd_give_up(struct batchd *b, int exit_code, const char *why);
 void batchd_maybe_finish(struct batchd *b); /* while stopping: goes on when the last job has gone */
 
 struct decode_limits batchd_decode_limits(const struct batchd *b);

@@ -1,5 +1,5 @@
-/* The daemon's state as JSON (jansson), for `batchctl status` and whoever watches it. Every number is taken when asked, nothing is kept for it.
- * Names are the field's; bytes, seconds and counts carry their unit in the key. */
+/* The daemon's state as JSON (jansson), for `batchctl status` and whoever watches it. Every number is taken when asked,
+ * nothing is kept for it. Names are the field's; bytes, seconds and counts carry their unit in the key. */
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -58,7 +58,8 @@ static double cpu_seconds(void)
 {
 	struct rusage u;
 	getrusage(RUSAGE_SELF, &u);
-	return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) + (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e6;
+	return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) +
+	       (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e6;
 }
 
 static json_t *daemon_part(const struct batchd *b)
@@ -132,9 +133,11 @@ static json_t *stream_part(const struct stream *s, uint32_t rank)
 	set_int(o, "window", n.window);
 	/* The oldest batch keeps its slot until these have had it. */
 	set(o, "waits_for_ranks", n.full && s->n_consumers > 1 ? ranks_of(n.waits_for | s->expected) : json_array());
-	const char *waiting = !s->positioned ? "a trainer to begin" :
-			      n.full && n.making == 0 ? "trainers to release batches" :
-			      n.making ? s->loader->source ? "the producer" : "workers" : s->loader->spec.own_batches ? "the batch sampler" : "";
+	const char *waiting = !s->positioned                ? "a trainer to begin"
+			      : n.full && n.making == 0     ? "trainers to release batches"
+			      : n.making                    ? s->loader->source ? "the producer" : "workers"
+			      : s->loader->spec.own_batches ? "the batch sampler"
+							    : "";
 	set_text(o, "waiting_for", waiting);
 	return o;
 }
@@ -155,7 +158,10 @@ static json_t *loader_part(const struct job *j)
 	set_text(o, "dataset", spec->dataset);
 	set_text(o, "transform", spec->transform);
 	set_text(o, "mode", spec->share ? "share" : "shard");
-	set_text(o, "layout", spec->layout == LAYOUT_NCHW ? "NCHW" : spec->layout == LAYOUT_NHWC ? "NHWC" : "as stored");
+	set_text(o, "layout",
+		 spec->layout == LAYOUT_NCHW   ? "NCHW"
+		 : spec->layout == LAYOUT_NHWC ? "NHWC"
+					       : "as stored");
 	set_int(o, "batch_size", spec->batch_size);
 	set_int(o, "world_size", spec->world_size);
 	if (spec->share)
@@ -284,7 +290,9 @@ static json_t *memory_part(const struct batchd *b)
 
 static json_t *cache_part(const struct batchd *b)
 {
-	static const char *const names[CACHE_N_TIERS] = { [CACHE_FILE] = "file", [CACHE_DECODED] = "decoded", [CACHE_INDEX] = "index" };
+	static const char *const names[CACHE_N_TIERS] = { [CACHE_FILE] = "file",
+							  [CACHE_DECODED] = "decoded",
+							  [CACHE_INDEX] = "index" };
 	json_t *list = json_array();
 	for (int tier = 0; tier < CACHE_N_TIERS; tier++) {
 		struct cache_stats s;

@@ -1,9 +1,10 @@
 /* Where batchd's socket is: one rule for the daemon, which makes it, and for clients, which look for it.
  *
- * A user's own daemon listens in the user's runtime directory ($XDG_RUNTIME_DIR/batchd/socket), or, on machines without one, in
- * /tmp/batchd-UID/socket; the system's daemon, which is also root's, at ADDRESS_SYSTEM. A client that was given no address tries
- * address_candidate(0), (1), ... and connects to the first that answers; if none does it may start a daemon at address_own().
- * Because anybody can make a directory in /tmp first, whoever uses a private address calls address_check() on it before. */
+ * A user's own daemon listens in the user's runtime directory ($XDG_RUNTIME_DIR/batchd/socket), or, on machines without
+ * one, in /tmp/batchd-UID/socket; the system's daemon, which is also root's, at ADDRESS_SYSTEM. A client that was given
+ * no address tries address_candidate(0), (1), ... and connects to the first that answers; if none does it may start a
+ * daemon at address_own(). Because anybody can make a directory in /tmp first, whoever uses a private address calls
+ * address_check() on it before. */
 #ifndef BATCHD_ADDRESS_H
 #define BATCHD_ADDRESS_H
 

@@ -1,6 +1,7 @@
-/* See ring.h. Every access to the page's words is sequentially consistent. Handing an entry over would need no more than release and acquire, but the flags
- * do: each side writes one word and then reads the other's (a position and `waiting`, a position and `wake_at`), and only one order of all these makes sure that
- * at least one of them sees the other's write, so that nobody sleeps on something that has come already. */
+/* See ring.h. Every access to the page's words is sequentially consistent. Handing an entry over would need no more
+ * than release and acquire, but the flags do: each side writes one word and then reads the other's (a position and
+ * `waiting`, a position and `wake_at`), and only one order of all these makes sure that at least one of them sees the
+ * other's write, so that nobody sleeps on something that has come already. */
 #include "ring.h"
 
 #include <errno.h>

@@ -1,14 +1,17 @@
-/* The control page: how batches are told and given back without a system call. Shared by the daemon and the client library.
+/* The control page: how batches are told and given back without a system call. Shared by the daemon and the client
+ * library.
  *
- * A small sealed memfd per session that both sides map and write, with two rings of packets, one per direction, each with one producer and one
- * consumer: batches (the daemon's `Batch`) and releases (the client's `Release`). An entry is a length and the message as it would be on the socket. Whoever is
- * about to sleep says so in the page, and only then does the other send a packet (`Wake`) on the socket. README.md has the layout and the rules.
+ * A small sealed memfd per session that both sides map and write, with two rings of packets, one per direction, each
+ * with one producer and one consumer: batches (the daemon's `Batch`) and releases (the client's `Release`). An entry is
+ * a length and the message as it would be on the socket. Whoever is about to sleep says so in the page, and only then
+ * does the other send a packet (`Wake`) on the socket. README.md has the layout and the rules.
  *
- * The page belongs to both, so neither believes it: positions are kept in private memory and only published, what the other side says is checked each time it
- * is read, an entry is copied out before it is looked at. Whatever it holds, these functions touch nothing outside of the page and the given buffers.
+ * The page belongs to both, so neither believes it: positions are kept in private memory and only published, what the
+ * other side says is checked each time it is read, an entry is copied out before it is looked at. Whatever it holds,
+ * these functions touch nothing outside of the page and the given buffers.
  *
- * Threads: one at a time per end (struct ring_end); the ring_wake_*, ring_wait_* functions and the two ends of different directions need no lock between
- * them. */
+ * Threads: one at a time per end (struct ring_end); the ring_wake_*, ring_wait_* functions and the two ends of
+ * different directions need no lock between them. */
 #ifndef BATCHD_RING_H
 #define BATCHD_RING_H
 
@@ -40,7 +43,8 @@ struct ring_page {
 	struct ring_lane batches, releases;
 	/* The client, about to sleep: 1, wake me at the next batch. The daemon takes it back to 0, and sends Wake. */
 	_Alignas(64) _Atomic uint32_t waiting;
-	/* The daemon, about to sleep: n > 0, wake me when n releases wait, or when you have taken the last batch. The client takes it back to 0, and sends Wake. */
+	/* The daemon, about to sleep: n > 0, wake me when n releases wait, or when you have taken the last batch. The
+	 * client takes it back to 0, and sends Wake. */
 	_Alignas(64) _Atomic uint32_t wake_at;
 	_Alignas(RING_CONTROL_BYTES) unsigned char batch[RING_ENTRIES][RING_BATCH_BYTES];
 	unsigned char release[RING_ENTRIES][RING_RELEASE_BYTES];
@@ -60,7 +64,8 @@ struct ring {
 	struct ring_end batches, releases;
 };
 
-/* The daemon makes it: zeroed, sealed against SHRINK and GROW, mapped here. *fd is the caller's to send and close. 0 or negative errno. */
+/* The daemon makes it: zeroed, sealed against SHRINK and GROW, mapped here. *fd is the caller's to send and close. 0 or
+ * negative errno. */
 int ring_create(struct ring *r, int *fd);
 /* The client maps what it was sent, and borrows fd. 0, -EPROTO: not sealed, or of another size; or negative errno. */
 int ring_map(struct ring *r, int fd);
@@ -70,14 +75,16 @@ void ring_unmap(struct ring *r);
 
 /* 0; -EAGAIN: full; -EMSGSIZE: too large for an entry; -EPROTO: the other side's position is impossible. */
 int ring_put(struct ring_end *e, const ProtobufCMessage *m);
-/* Copies the next entry to buf, which has room for RING_MAX_MESSAGE bytes. 0; -EAGAIN: empty; -EPROTO: its length or the other side's position is
- * impossible. */
+/* Copies the next entry to buf, which has room for RING_MAX_MESSAGE bytes. 0; -EAGAIN: empty; -EPROTO: its length or
+ * the other side's position is impossible. */
 int ring_take(struct ring_end *e, void *buf, size_t *n_bytes);
-/* For the producer: entries not taken yet. For the consumer: entries to take. More than there can be counts as none: ring_put or ring_take will say so. */
+/* For the producer: entries not taken yet. For the consumer: entries to take. More than there can be counts as none:
+ * ring_put or ring_take will say so. */
 uint32_t ring_untaken(const struct ring_end *e);
 uint32_t ring_waiting_entries(const struct ring_end *e);
 
-/* ---- sleeping and waking: who sets a flag looks again before it sleeps; who has put or taken looks at the flag afterwards ---- */
+/* ---- sleeping and waking: who sets a flag looks again before it sleeps; who has put or taken looks at the flag
+ * afterwards ---- */
 
 /* The client's loader thread has found no batch: afterwards it looks once more, and may then sleep on the socket. */
 void ring_start_waiting(struct ring *r);
@@ -87,7 +94,8 @@ bool ring_is_waited_for(const struct ring *r);
 /* The daemon has put a batch: whether to send Wake. */
 bool ring_wake_client(struct ring *r);
 
-/* The daemon is about to sleep. Afterwards it looks once more at ring_untaken(batches) and ring_waiting_entries(releases). wake_at 0: it need not be woken. */
+/* The daemon is about to sleep. Afterwards it looks once more at ring_untaken(batches) and
+ * ring_waiting_entries(releases). wake_at 0: it need not be woken. */
 void ring_arm(struct ring *r, uint32_t wake_at);
 /* The client has taken a batch, or has put a release: whether to send Wake. */
 bool ring_wake_daemon_taken(struct ring *r);

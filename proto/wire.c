@@ -1,9 +1,10 @@
 /* The wire's one packet: pack, send, receive, unpack, check.
  *
  * Two corners. First, the kernel installs received fds before we have looked at anything, so every way out of wire_recv
- * accounts for them. Second, protobuf-c trusts its input: it has no limits, hands strings out as C strings whatever bytes are
- * in them, and knows no unknown enumeration values. The arena bounds its memory and remembers the size of every allocation,
- * which is how a string with a NUL inside is told from a shorter one; the checks at the end bound everything else. */
+ * accounts for them. Second, protobuf-c trusts its input: it has no limits, hands strings out as C strings whatever
+ * bytes are in them, and knows no unknown enumeration values. The arena bounds its memory and remembers the size of
+ * every allocation, which is how a string with a NUL inside is told from a shorter one; the checks at the end bound
+ * everything else. */
 #include "wire.h"
 
 #include <errno.h>
@@ -169,8 +170,8 @@ int wire_recv(int socket, void *buf, size_t *n_bytes, int *fds, unsigned *n_fds,
 
 /* ---- checks ---- */
 
-/* How many bytes the UTF-8 sequence at s takes, 0 if it is not one. Overlong forms, surrogates and what is above U+10FFFF are
- * none. */
+/* How many bytes the UTF-8 sequence at s takes, 0 if it is not one. Overlong forms, surrogates and what is above
+ * U+10FFFF are none. */
 static size_t utf8_sequence(const unsigned char *s, size_t room)
 {
 	uint32_t c = s[0];
@@ -226,7 +227,8 @@ static bool name_ok(const struct wire_arena *a, const char *s, size_t max)
 	return wire_text_ok(s, string_size(a, s), max);
 }
 
-/* Only as long as allowed, and no longer than its C string: for what the daemon says, which may quote file names of any bytes. */
+/* Only as long as allowed, and no longer than its C string: for what the daemon says, which may quote file names of any
+ * bytes. */
 static bool bytes_ok(const struct wire_arena *a, const char *s, size_t max)
 {
 	size_t n = string_size(a, s);
@@ -266,18 +268,25 @@ static const char *check_client(const struct wire_arena *a, const Batchd__Wire__
 	case BATCHD__WIRE__CLIENT_MESSAGE__BODY_INDICES:
 		return m->indices->n_index <= WIRE_MAX_INDICES ? NULL : "Indices has more than 4096 of them";
 	case BATCHD__WIRE__CLIENT_MESSAGE__BODY_COMPARE:
-		return m->compare->print.len == 0 || m->compare->print.len == WIRE_PRINT_BYTES ? NULL : "Compare.print does not have 1444 bytes";
+		return m->compare->print.len == 0 || m->compare->print.len == WIRE_PRINT_BYTES
+			       ? NULL
+			       : "Compare.print does not have 1444 bytes";
 	case BATCHD__WIRE__CLIENT_MESSAGE__BODY_SEEK:
-		return name_ok(a, m->seek->no_device, WIRE_MAX_REASON) ? NULL : "Seek.no_device is longer than 512 bytes or not printable UTF-8";
+		return name_ok(a, m->seek->no_device, WIRE_MAX_REASON)
+			       ? NULL
+			       : "Seek.no_device is longer than 512 bytes or not printable UTF-8";
 	case BATCHD__WIRE__CLIENT_MESSAGE__BODY_JOIN:
 		if (!name_ok(a, m->join->no_device, WIRE_MAX_REASON))
 			return "Join.no_device is longer than 512 bytes or not printable UTF-8";
-		return m->join->start >= 0 && m->join->start <= BATCHD__WIRE__START__AT_START ? NULL : "Join.start is unknown";
+		return m->join->start >= 0 && m->join->start <= BATCHD__WIRE__START__AT_START ? NULL
+											      : "Join.start is unknown";
 	case BATCHD__WIRE__CLIENT_MESSAGE__BODY_PRODUCE:
 		return *m->produce->name && name_ok(a, m->produce->name, WIRE_MAX_PRODUCER)
 			? NULL : "Produce.name is empty, longer than 64 bytes or not printable UTF-8";
 	case BATCHD__WIRE__CLIENT_MESSAGE__BODY_PRODUCER_END:
-		return bytes_ok(a, m->producer_end->text, WIRE_MAX_TEXT) ? NULL : "ProducerEnd.text is longer than 4096 bytes or has a NUL in it";
+		return bytes_ok(a, m->producer_end->text, WIRE_MAX_TEXT)
+			       ? NULL
+			       : "ProducerEnd.text is longer than 4096 bytes or has a NUL in it";
 	case BATCHD__WIRE__CLIENT_MESSAGE__BODY_FILLED:
 	case BATCHD__WIRE__CLIENT_MESSAGE__BODY_RELEASE:
 	case BATCHD__WIRE__CLIENT_MESSAGE__BODY_CLASSES:
@@ -302,8 +311,8 @@ static const char *check_opened_device(const struct wire_arena *a, const Batchd_
 			? NULL : "Opened has a device slab without a device";
 	if (m->device_uuid.len != WIRE_UUID_BYTES || m->ipc_handle.len != WIRE_IPC_HANDLE_BYTES)
 		return "Opened has a device without its 16 bytes of UUID and 64 bytes of handle";
-	if (m->device_slot_bytes == 0 || m->device_slot_bytes % WIRE_DEVICE_ALIGN != 0 || m->device_slot_bytes < m->slot_bytes ||
-	    m->n_slots > m->device_bytes / m->device_slot_bytes)
+	if (m->device_slot_bytes == 0 || m->device_slot_bytes % WIRE_DEVICE_ALIGN != 0 ||
+	    m->device_slot_bytes < m->slot_bytes || m->n_slots > m->device_bytes / m->device_slot_bytes)
 		return "Opened has a device slab that its slots do not fit";
 	return NULL;
 }
@@ -342,9 +351,11 @@ static const char *check_server(const struct wire_arena *a, const Batchd__Wire__
 {
 	switch (m->body_case) {
 	case BATCHD__WIRE__SERVER_MESSAGE__BODY_WELCOME:
-		return bytes_ok(a, m->welcome->daemon, WIRE_MAX_PROGRAM) ? NULL : "Welcome.daemon is longer than 64 bytes";
+		return bytes_ok(a, m->welcome->daemon, WIRE_MAX_PROGRAM) ? NULL
+									 : "Welcome.daemon is longer than 64 bytes";
 	case BATCHD__WIRE__SERVER_MESSAGE__BODY_PROGRESS:
-		return bytes_ok(a, m->progress->phase, WIRE_MAX_PHASE) ? NULL : "Progress.phase is longer than 64 bytes";
+		return bytes_ok(a, m->progress->phase, WIRE_MAX_PHASE) ? NULL
+								       : "Progress.phase is longer than 64 bytes";
 	case BATCHD__WIRE__SERVER_MESSAGE__BODY_OPENED:
 		return check_opened(a, m->opened);
 	case BATCHD__WIRE__SERVER_MESSAGE__BODY_BATCH:
@@ -384,7 +395,8 @@ static void *unpack(struct wire_arena *a, const ProtobufCMessageDescriptor *type
 	}
 	m = protobuf_c_message_unpack(type, &a->allocator, n_bytes, bytes);
 	if (!m)
-		*why = a->exhausted ? "the message takes more than 512 KiB when unpacked" : "the packet is not a protobuf message";
+		*why = a->exhausted ? "the message takes more than 512 KiB when unpacked"
+				    : "the packet is not a protobuf message";
 	return m;
 }
 
@@ -447,21 +459,41 @@ static const char *name_of(const char *const *names, size_t n, unsigned body)
 
 const char *wire_client_name(const Batchd__Wire__ClientMessage *msg)
 {
-	static const char *const names[] = { "nothing", "Hello", "Open", "Seek", "Indices", "Release", "ClassesRequest",
-		"StatusRequest", "Close", "Waiting",
-		[BATCHD__WIRE__CLIENT_MESSAGE__BODY_PRODUCE] = "Produce", [BATCHD__WIRE__CLIENT_MESSAGE__BODY_FILLED] = "Filled",
-		[BATCHD__WIRE__CLIENT_MESSAGE__BODY_PRODUCER_END] = "ProducerEnd", [BATCHD__WIRE__CLIENT_MESSAGE__BODY_WAKE] = "Wake",
-		[BATCHD__WIRE__CLIENT_MESSAGE__BODY_JOIN] = "Join", [BATCHD__WIRE__CLIENT_MESSAGE__BODY_COMPARE] = "Compare" };
+	static const char *const names[] = { "nothing",
+					     "Hello",
+					     "Open",
+					     "Seek",
+					     "Indices",
+					     "Release",
+					     "ClassesRequest",
+					     "StatusRequest",
+					     "Close",
+					     "Waiting",
+					     [BATCHD__WIRE__CLIENT_MESSAGE__BODY_PRODUCE] = "Produce",
+					     [BATCHD__WIRE__CLIENT_MESSAGE__BODY_FILLED] = "Filled",
+					     [BATCHD__WIRE__CLIENT_MESSAGE__BODY_PRODUCER_END] = "ProducerEnd",
+					     [BATCHD__WIRE__CLIENT_MESSAGE__BODY_WAKE] = "Wake",
+					     [BATCHD__WIRE__CLIENT_MESSAGE__BODY_JOIN] = "Join",
+					     [BATCHD__WIRE__CLIENT_MESSAGE__BODY_COMPARE] = "Compare" };
 
 	return name_of(names, sizeof names / sizeof *names, msg->body_case);
 }
 
 const char *wire_server_name(const Batchd__Wire__ServerMessage *msg)
 {
-	static const char *const names[] = { "nothing", "Welcome", "Progress", "Opened", "Batch", "Classes", "Status", "Error",
-		[BATCHD__WIRE__SERVER_MESSAGE__BODY_WAKE] = "Wake", [BATCHD__WIRE__SERVER_MESSAGE__BODY_NOTICE] = "Notice",
-		[BATCHD__WIRE__SERVER_MESSAGE__BODY_PRODUCING] = "Producing",
-		[BATCHD__WIRE__SERVER_MESSAGE__BODY_FILL] = "Fill", [BATCHD__WIRE__SERVER_MESSAGE__BODY_JOINED] = "Joined" };
+	static const char *const names[] = { "nothing",
+					     "Welcome",
+					     "Progress",
+					     "Opened",
+					     "Batch",
+					     "Classes",
+					     "Status",
+					     "Error",
+					     [BATCHD__WIRE__SERVER_MESSAGE__BODY_WAKE] = "Wake",
+					     [BATCHD__WIRE__SERVER_MESSAGE__BODY_NOTICE] = "Notice",
+					     [BATCHD__WIRE__SERVER_MESSAGE__BODY_PRODUCING] = "Producing",
+					     [BATCHD__WIRE__SERVER_MESSAGE__BODY_FILL] = "Fill",
+					     [BATCHD__WIRE__SERVER_MESSAGE__BODY_JOINED] = "Joined" };
 
 	return name_of(names, sizeof names / sizeof *names, msg->body_case);
 }

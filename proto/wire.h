@@ -1,8 +1,9 @@
-/* The wire: one protobuf-c message per SOCK_SEQPACKET packet, file descriptors beside it. Shared by the daemon, the client
- * library and the tools.
+/* The wire: one protobuf-c message per SOCK_SEQPACKET packet, file descriptors beside it. Shared by the daemon, the
+ * client library and the tools.
  *
- * README.md in this folder explains the messages. Here are the limits, the sending and receiving of one packet, and the check
- * that a packet is a message we are willing to look at. Nothing here allocates from the heap, logs, or keeps state. */
+ * README.md in this folder explains the messages. Here are the limits, the sending and receiving of one packet, and the
+ * check that a packet is a message we are willing to look at. Nothing here allocates from the heap, logs, or keeps
+ * state. */
 #ifndef BATCHD_WIRE_H
 #define BATCHD_WIRE_H
 
@@ -17,18 +18,19 @@
 enum {
 	WIRE_VERSION = 1,
 
-	/* A packet. The kernel's default socket buffer holds three of these; larger answers (classes, status) come in several
-	 * packets. */
+	/* A packet. The kernel's default socket buffer holds three of these; larger answers (classes, status) come in
+	 * several packets. */
 	WIRE_MAX_BYTES = 65536,
-	/* npy: needs two, the rest is room to grow. The kernel allows 253, but each one is a charge on the receiver's table. */
+	/* npy: needs two, the rest is room to grow. The kernel allows 253, but each one is a charge on the receiver's
+	   table. */
 	WIRE_MAX_FDS = 4,
 
 	/* Strings, in bytes without the final NUL. A program's or a field's name goes into log lines. */
 	WIRE_MAX_PROGRAM = 64,
 	WIRE_MAX_FIELD = 64,
 	WIRE_MAX_JOB = 128,
-	WIRE_MAX_DATASET = 8256,   /* "npy:" and two paths of PATH_MAX */
-	WIRE_MAX_TRANSFORM = 16384,/* some 300 ops of JSON; nobody writes more by hand */
+	WIRE_MAX_DATASET = 8256,    /* "npy:" and two paths of PATH_MAX */
+	WIRE_MAX_TRANSFORM = 16384, /* some 300 ops of JSON; nobody writes more by hand */
 	WIRE_MAX_PHASE = 64,
 	WIRE_MAX_PRODUCER = 64,    /* a producer's name */
 	WIRE_MAX_CLASS_NAME = 255, /* NAME_MAX: classes are folders */
@@ -36,16 +38,16 @@ enum {
 
 	/* Counts. An index takes up to 10 bytes, so that 4096 of them fit a packet with room to spare. */
 	WIRE_MAX_INDICES = 4096,
-	WIRE_MAX_CLASSES = 4096,   /* names in one packet; 65536 bytes hold about 250 of the longest */
+	WIRE_MAX_CLASSES = 4096, /* names in one packet; 65536 bytes hold about 250 of the longest */
 	WIRE_MAX_DIMS = 8,
-	WIRE_MAX_CHANNELS = 3,     /* of mean and std */
-	WIRE_MAX_STATUS = 61440,   /* bytes of JSON in one packet */
-	WIRE_PRINT_BYTES = 1444,   /* of a data set (daemon/data/print.h) */
+	WIRE_MAX_CHANNELS = 3,   /* of mean and std */
+	WIRE_MAX_STATUS = 61440, /* bytes of JSON in one packet */
+	WIRE_PRINT_BYTES = 1444, /* of a data set (daemon/data/print.h) */
 
 	/* What CUDA says they are. */
 	WIRE_UUID_BYTES = 16,
 	WIRE_IPC_HANDLE_BYTES = 64,
-	WIRE_DEVICE_ALIGN = 256,   /* of a slot, its labels and its indices on the device */
+	WIRE_DEVICE_ALIGN = 256, /* of a slot, its labels and its indices on the device */
 	WIRE_MAX_REASON = 512,
 
 	/* Memory for one unpacked message: protobuf-c has no limit of its own, and a packet of empty sub-messages grows
@@ -55,8 +57,8 @@ enum {
 
 /* ---- memory for unpacking ---- */
 
-/* A block that unpacked messages are carved from; each unpack starts it afresh, so a message is valid until the next unpack
- * with the same arena and is never freed by itself. One thread at a time. About 512 KiB: not for the stack. */
+/* A block that unpacked messages are carved from; each unpack starts it afresh, so a message is valid until the next
+ * unpack with the same arena and is never freed by itself. One thread at a time. About 512 KiB: not for the stack. */
 struct wire_arena {
 	ProtobufCAllocator allocator;
 	size_t used;
@@ -64,28 +66,29 @@ struct wire_arena {
 	_Alignas(16) unsigned char block[WIRE_ARENA_BYTES];
 };
 void wire_arena_init(struct wire_arena *a);
-/* For one's own use of the same memory, e.g. to build an answer; gone at the next unpack. NULL when the block is full. */
+/* For one's own use of the same memory, e.g. to build an answer; gone at the next unpack. NULL when the block is full.
+ */
 void *wire_arena_alloc(struct wire_arena *a, size_t size);
 
 /* ---- one packet ---- */
 
 /* Sends m and borrows the fds. flags: MSG_DONTWAIT or 0 (MSG_NOSIGNAL is always added).
- * 0; -EAGAIN: the socket is full (with MSG_DONTWAIT); -EMSGSIZE: more than WIRE_MAX_BYTES; -EPIPE, -ECONNRESET: the peer is gone;
- * -ETOOMANYREFS: too many fds of this user are in flight; -EINTR; -EINVAL: more than WIRE_MAX_FDS. */
+ * 0; -EAGAIN: the socket is full (with MSG_DONTWAIT); -EMSGSIZE: more than WIRE_MAX_BYTES; -EPIPE, -ECONNRESET: the
+ * peer is gone; -ETOOMANYREFS: too many fds of this user are in flight; -EINTR; -EINVAL: more than WIRE_MAX_FDS. */
 int wire_send(int socket, const ProtobufCMessage *m, const int *fds, unsigned n_fds, int flags);
 
-/* Receives one packet. buf: room for *n_bytes (WIRE_MAX_BYTES unless you know better), on success *n_bytes is the packet's
- * size. fds: room for *n_fds (at most WIRE_MAX_FDS; may be 0), on success *n_fds are the caller's to close, close-on-exec.
- * flags: MSG_DONTWAIT or 0.
- * 0; -EAGAIN; -EINTR; -ECONNRESET: the peer closed (an empty packet looks the same and is treated the same); -EMSGSIZE: the
- * packet is larger than the room; -EPROTO: it came with more fds than the room (or than this process may open). On every
- * error *n_bytes and *n_fds are 0 and whatever fds came are closed. */
+/* Receives one packet. buf: room for *n_bytes (WIRE_MAX_BYTES unless you know better), on success *n_bytes is the
+ * packet's size. fds: room for *n_fds (at most WIRE_MAX_FDS; may be 0), on success *n_fds are the caller's to close,
+ * close-on-exec. flags: MSG_DONTWAIT or 0. 0; -EAGAIN; -EINTR; -ECONNRESET: the peer closed (an empty packet looks the
+ * same and is treated the same); -EMSGSIZE: the packet is larger than the room; -EPROTO: it came with more fds than the
+ * room (or than this process may open). On every error *n_bytes and *n_fds are 0 and whatever fds came are closed. */
 int wire_recv(int socket, void *buf, size_t *n_bytes, int *fds, unsigned *n_fds, int flags);
 void wire_close_fds(int *fds, unsigned n_fds);
 
-/* Unpacks into the arena (which it resets) and checks what protobuf-c does not: exactly one body, strings within the limits
- * above and of the requester in valid UTF-8 without NUL or control characters, counts within limits, enumerations known.
- * 0; -EPROTO: *why (static text, may be NULL) says what is wrong with it, and the connection is to be closed. */
+/* Unpacks into the arena (which it resets) and checks what protobuf-c does not: exactly one body, strings within the
+ * limits above and of the requester in valid UTF-8 without NUL or control characters, counts within limits,
+ * enumerations known. 0; -EPROTO: *why (static text, may be NULL) says what is wrong with it, and the connection is to
+ * be closed. */
 int wire_unpack_client(struct wire_arena *a, const void *bytes, size_t n_bytes,
 		       const Batchd__Wire__ClientMessage **msg, const char **why);
 int wire_unpack_server(struct wire_arena *a, const void *bytes, size_t n_bytes,

@@ -1,4 +1,5 @@
-/* See cuda-declarations.h. NVIDIA's names are as in the driver's library here, not as programs write them: cuMemAlloc is the oldest of its kind. */
+/* See cuda-declarations.h. NVIDIA's names are as in the driver's library here, not as programs write them: cuMemAlloc
+ * is the oldest of its kind. */
 #include "cuda-declarations.h"
 
 #include <stddef.h>
@@ -34,18 +35,23 @@ static bool same_but_enums(const char *symbol)
 	KNOWN(cuStreamIsCapturing, (CUstream stream, CUstreamCaptureStatus *status))
 	KNOWN(cuStreamBeginCapture_v2, (CUstream stream, CUstreamCaptureMode mode))
 	KNOWN(cuThreadExchangeStreamCaptureMode, (CUstreamCaptureMode *mode))
-	KNOWN(cuGetProcAddress_v2, (const char *symbol, void **fn, int version, cuuint64_t flags, CUdriverProcAddressQueryResult *status))
+	KNOWN(cuGetProcAddress_v2,
+	      (const char *symbol, void **fn, int version, cuuint64_t flags, CUdriverProcAddressQueryResult *status))
 	KNOWN(cuDeviceGetAttribute, (int *value, CUdevice_attribute attribute, CUdevice device))
 	KNOWN(cuPointerGetAttribute, (void *data, CUpointer_attribute attribute, CUdeviceptr ptr))
 	KNOWN(cuPointerGetAttributes, (unsigned n, CUpointer_attribute *attributes, void **data, CUdeviceptr ptr))
 	KNOWN(cuFuncGetAttribute, (int *value, CUfunction_attribute attribute, CUfunction function))
 	KNOWN(cuCtxCreate_v4, (CUcontext *ctx, CUctxCreateParams *params, unsigned flags, CUdevice device))
-	KNOWN(cuModuleLoadDataEx, (CUmodule *module, const void *image, unsigned n, CUjit_option *options, void **values))
-	KNOWN(cuLibraryLoadData, (CUlibrary *library, const void *code, CUjit_option *jit, void **jit_values, unsigned n_jit, CUlibraryOption *options,
-				  void **values, unsigned n))
-	KNOWN(cuMemGetAllocationGranularity, (size_t *bytes, const CUmemAllocationProp *prop, CUmemAllocationGranularity_flags option))
-	KNOWN(cuMemExportToShareableHandle, (void *fd, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType type, unsigned long long flags))
-	KNOWN(cuMemImportFromShareableHandle, (CUmemGenericAllocationHandle *handle, void *fd, CUmemAllocationHandleType type))
+	KNOWN(cuModuleLoadDataEx,
+	      (CUmodule * module, const void *image, unsigned n, CUjit_option *options, void **values))
+	KNOWN(cuLibraryLoadData, (CUlibrary * library, const void *code, CUjit_option *jit, void **jit_values,
+				  unsigned n_jit, CUlibraryOption *options, void **values, unsigned n))
+	KNOWN(cuMemGetAllocationGranularity,
+	      (size_t *bytes, const CUmemAllocationProp *prop, CUmemAllocationGranularity_flags option))
+	KNOWN(cuMemExportToShareableHandle,
+	      (void *fd, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType type, unsigned long long flags))
+	KNOWN(cuMemImportFromShareableHandle,
+	      (CUmemGenericAllocationHandle * handle, void *fd, CUmemAllocationHandleType type))
 	return false;
 }
 
@@ -54,7 +60,9 @@ bool cuda_declarations_known(void)
 	return true;
 }
 
-#define X(member, symbol, parameters) if (!SAME(__typeof__(symbol), CUresult parameters) && !same_but_enums(#symbol)) return #symbol;
+#define X(member, symbol, parameters) \
+	if (!SAME(__typeof__(symbol), CUresult parameters) && !same_but_enums(#symbol)) \
+		return #symbol;
 const char *cuda_declarations_wrong(void)
 {
 	CUDA_CALLS(X)
@@ -65,7 +73,9 @@ const char *cuda_declarations_wrong(void)
 #define FAKECUDA_LIST_ONLY
 #include "fakecuda/abi.h"
 
-#define X(name, symbol, since, parameters) if (!SAME(__typeof__(symbol), CUresult parameters) && !same_but_enums(#symbol)) return #symbol;
+#define X(name, symbol, since, parameters) \
+	if (!SAME(__typeof__(symbol), CUresult parameters) && !same_but_enums(#symbol)) \
+		return #symbol;
 const char *fakecuda_declarations_wrong(void)
 {
 	FAKECUDA_API(X)

@@ -1,4 +1,5 @@
-/* The driver double in a test's own process: told where it is, asked what it saw, and a thread that may use CUDA beside batchd's own, to look at device memory. */
+/* The driver double in a test's own process: told where it is, asked what it saw, and a thread that may use CUDA beside
+ * batchd's own, to look at device memory. */
 #ifndef BATCHD_TESTS_CUDA_DOUBLE_H
 #define BATCHD_TESTS_CUDA_DOUBLE_H
 

@@ -1,4 +1,5 @@
-/* Data sets in a folder of their own that the case fills; what opens them, as itself or on another user's behalf. Descriptors are counted before and after. */
+/* Data sets in a folder of their own that the case fills; what opens them, as itself or on another user's behalf.
+ * Descriptors are counted before and after. */
 #ifndef BATCHD_TESTS_DATASETS_H
 #define BATCHD_TESTS_DATASETS_H
 
@@ -84,11 +85,13 @@ static inline void put(const char *name, const char *text)
 	put_bytes(name, text, strlen(text), 0644);
 }
 
-static inline int open_as(const struct data_access *access, const char *kind, const char *names, const char *cache, const int *fds, unsigned n_fds,
-		   struct dataset **out)
+static inline int open_as(const struct data_access *access, const char *kind, const char *names, const char *cache,
+			  const int *fds, unsigned n_fds, struct dataset **out)
 {
 	char spec[1024];
-	struct dataset_source source = { .spec = spec, .access = access, .cache_dir = cache, .fds = fds, .n_fds = n_fds };
+	struct dataset_source source = {
+		.spec = spec, .access = access, .cache_dir = cache, .fds = fds, .n_fds = n_fds
+	};
 
 	snprintf(spec, sizeof(spec), "%s:%s", kind, names);
 	return dataset_open(&source, out, &f.err);
@@ -149,7 +152,9 @@ static inline void on_progress(void *arg, const char *phase, uint64_t done, uint
 static inline bool lists_again(uint64_t expected_n)
 {
 	char spec[1024];
-	struct dataset_source source = { .spec = spec, .access = &f.trusted, .cache_dir = in_root("cache"), .on_progress = on_progress };
+	struct dataset_source source = {
+		.spec = spec, .access = &f.trusted, .cache_dir = in_root("cache"), .on_progress = on_progress
+	};
 	struct dataset *ds;
 
 	snprintf(spec, sizeof(spec), "imagefolder:%s", in_root("pets"));

@@ -1,6 +1,6 @@
-/* A daemon that follows a script, for tests of libbatchd: a thread of the test that listens on a real socket, has a real
- * sealed memfd, and says what the case wants it to say. And the trainer's side of the same: what most cases begin and end
- * with. One of each per test program. */
+/* A daemon that follows a script, for tests of libbatchd: a thread of the test that listens on a real socket, has a
+ * real sealed memfd, and says what the case wants it to say. And the trainer's side of the same: what most cases begin
+ * and end with. One of each per test program. */
 #ifndef BATCHD_TESTS_FAKE_H
 #define BATCHD_TESTS_FAKE_H
 
@@ -81,7 +81,8 @@ static inline const Batchd__Wire__ClientMessage *expect(struct fake *f, Batchd__
 {
 	const Batchd__Wire__ClientMessage *m = hear(f);
 
-	ck_assert_msg(m && m->body_case == kind, "expected message %d, got %s", kind, m ? wire_client_name(m) : "the end");
+	ck_assert_msg(m && m->body_case == kind, "expected message %d, got %s", kind,
+		      m ? wire_client_name(m) : "the end");
 	return m;
 }
 #define EXPECT(f, KIND) expect(f, BATCHD__WIRE__CLIENT_MESSAGE__BODY_##KIND)
@@ -144,7 +145,8 @@ static inline float value(uint64_t generation, unsigned row)
 }
 
 /* Fills a slot and lends it. */
-static inline void lend(struct fake *f, uint64_t seek, uint64_t epoch, uint64_t step, uint32_t slot, uint32_t n_rows, bool last)
+static inline void lend(struct fake *f, uint64_t seek, uint64_t epoch, uint64_t step, uint32_t slot, uint32_t n_rows,
+			bool last)
 {
 	Batchd__Wire__Batch b = BATCHD__WIRE__BATCH__INIT;
 	char *at = f->slab + slot * f->slot_bytes;

@@ -1,4 +1,5 @@
-/* The double, loaded into a test's own process as batchd does, with all its calls by name; and what most tests of it begin and end with. */
+/* The double, loaded into a test's own process as batchd does, with all its calls by name; and what most tests of it
+ * begin and end with. */
 #ifndef BATCHD_TESTS_FAKECUDA_SUITE_H
 #define BATCHD_TESTS_FAKECUDA_SUITE_H
 
@@ -69,8 +70,9 @@ static inline void ok(CUresult r, int line)
 	ck_assert_msg(r == CUDA_SUCCESS, "line %d: %s (%s)", line, name, cu.last_violation());
 }
 #define OK(call) ok(call, __LINE__)
-#define VIOLATIONS(n) ck_assert_msg(cu.counter("violations") == (n), "%d violations, not %d; the last: %s", (int)cu.counter("violations"), (int)(n), \
-	cu.last_violation())
+#define VIOLATIONS(n) \
+	ck_assert_msg(cu.counter("violations") == (n), "%d violations, not %d; the last: %s", \
+		      (int)cu.counter("violations"), (int)(n), cu.last_violation())
 
 /* Loaded, initialised, the primary context current. */
 static inline CUcontext begin(void)

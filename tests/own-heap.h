@@ -1,4 +1,5 @@
-/* OWN_HEAP: whether a test may put functions of its own in the place of malloc and free. A sanitizer has done so already. */
+/* OWN_HEAP: whether a test may put functions of its own in the place of malloc and free. A sanitizer has done so
+ * already. */
 #ifndef BATCHD_TESTS_OWN_HEAP_H
 #define BATCHD_TESTS_OWN_HEAP_H
 

@@ -1,4 +1,5 @@
-/* A whole daemon in a process of its own, and trainers that speak to it packet by packet: for what libbatchd would never send. One daemon per test. */
+/* A whole daemon in a process of its own, and trainers that speak to it packet by packet: for what libbatchd would
+ * never send. One daemon per test. */
 #ifndef BATCHD_TESTS_PACKETS_H
 #define BATCHD_TESTS_PACKETS_H
 

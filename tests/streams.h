@@ -1,5 +1,6 @@
-/* Trainers of a loader without sockets, for tests of streams and groups: a real pool and loop, a `random:` data set, and consumers that note what they are
- * given. Rows of such data tell which sample they are only through the indices beside them, which is all that is looked at. */
+/* Trainers of a loader without sockets, for tests of streams and groups: a real pool and loop, a `random:` data set,
+ * and consumers that note what they are given. Rows of such data tell which sample they are only through the indices
+ * beside them, which is all that is looked at. */
 #ifndef BATCHD_TESTS_STREAMS_H
 #define BATCHD_TESTS_STREAMS_H
 
@@ -52,8 +53,14 @@ static inline int on_publish(struct consumer *c, const struct slot *slot)
 	struct trainer *t = (struct trainer *)c;
 	struct got *g = &t->got[t->n++];
 	ck_assert_uint_le(t->n, MOST);
-	*g = (struct got){ .at = slot->at, .slot = slot->number, .n_rows = slot->n_rows, .n_padding = slot->n_padding,
-			   .generation = slot->generation, .seek = c->seek, .n_missed = c->n_missed, .last = slot->last };
+	*g = (struct got){ .at = slot->at,
+			   .slot = slot->number,
+			   .n_rows = slot->n_rows,
+			   .n_padding = slot->n_padding,
+			   .generation = slot->generation,
+			   .seek = c->seek,
+			   .n_missed = c->n_missed,
+			   .last = slot->last };
 	for (uint32_t i = 0; i < slot->n_rows && i < 8; i++)
 		g->indices[i] = slot_indices(slot)[i];
 	return 0;
@@ -85,8 +92,13 @@ static inline void setup(struct fixture *f, struct loader_spec spec, uint64_t n_
 	struct dataset_error err;
 	memset(f, 0, sizeof(*f));
 	uv_loop_init(&f->loop);
-	struct pool_params params = { .max_workers = 2, .n_io = 2, .n_tickets = 4, .worker_create = make_thing, .worker_destroy = free,
-				      .input_create = make_thing, .input_destroy = free_input };
+	struct pool_params params = { .max_workers = 2,
+				      .n_io = 2,
+				      .n_tickets = 4,
+				      .worker_create = make_thing,
+				      .worker_destroy = free,
+				      .input_create = make_thing,
+				      .input_destroy = free_input };
 	ck_assert_int_eq(pool_create(&f->loop, &params, &f->pool), 0);
 	snprintf(source, sizeof(source), "random:length=%llu,shape=4,dtype=float32", (unsigned long long)n_samples);
 	spec.job = "test";
@@ -134,7 +146,8 @@ static inline void teardown(struct fixture *f)
 	ck_assert_int_eq(uv_loop_close(&f->loop), 0);
 }
 
-/* Runs the loop until the trainer has been given n batches in all; it says that it waits, as the client library does. */
+/* Runs the loop until the trainer has been given n batches in all; it says that it waits, as the client library does.
+ */
 static inline void wait_for(struct fixture *f, struct trainer *t, unsigned n)
 {
 	while (t->n < n) {

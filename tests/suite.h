@@ -4,8 +4,8 @@
 
 #include <check.h>
 
-/* Check notes the place of every assertion that holds, in a file, to say after which one a test died: most of the time of a test that compares
- * many values, and more so under ThreadSanitizer. The first time of each place will do. */
+/* Check notes the place of every assertion that holds, in a file, to say after which one a test died: most of the time
+ * of a test that compares many values, and more so under ThreadSanitizer. The first time of each place will do. */
 static inline void suite_mark_once(const char *file, int line)
 {
 	static _Thread_local unsigned char marked[8192];

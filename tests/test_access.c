@@ -1,4 +1,5 @@
-/* On whose behalf files are opened: what another user may not read the daemon does not read for him, whatever he names or swaps meanwhile. */
+/* On whose behalf files are opened: what another user may not read the daemon does not read for him, whatever he names
+ * or swaps meanwhile. */
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <stddef.h>
@@ -9,7 +10,8 @@
 
 START_TEST(test_others_read_what_their_mode_bits_allow)
 {
-	/* Proves owner, group and other bits at every open: one file closed to the peer costs that file, and rights are looked at anew each time. */
+	/* Proves owner, group and other bits at every open: one file closed to the peer costs that file, and rights are
+	 * looked at anew each time. */
 	struct file_bytes b = { 0 };
 	struct dataset *ds;
 
@@ -45,7 +47,8 @@ END_TEST
 
 START_TEST(test_others_need_every_folder)
 {
-	/* Proves that a folder the peer may not list or search refuses the data set by name, also when an index was kept for somebody else. */
+	/* Proves that a folder the peer may not list or search refuses the data set by name, also when an index was
+	 * kept for somebody else. */
 	static const mode_t modes[] = { 0700, 0744, 0711 };
 	struct dataset *ds;
 
@@ -85,7 +88,8 @@ END_TEST
 
 START_TEST(test_links_lead_others_nowhere)
 {
-	/* Proves that a link to a file is not read, a link to a folder refuses the set, and that trusted sources follow both. */
+	/* Proves that a link to a file is not read, a link to a folder refuses the set, and that trusted sources follow
+	 * both. */
 	struct file_bytes b = { 0 };
 	struct dataset *ds;
 
@@ -147,7 +151,8 @@ static void forbid_openat2(void)
 
 START_TEST(test_without_openat2_the_same_rules_hold)
 {
-	/* Proves the older way to open: others read what they may and follow no link, trusted sources read, and nobody reads without waiting. Forks. */
+	/* Proves the older way to open: others read what they may and follow no link, trusted sources read, and nobody
+	 * reads without waiting. Forks. */
 	struct file_bytes b = { 0 };
 	struct dataset *ds;
 	int fds[2];

@@ -1,5 +1,5 @@
-/* No allocation per sample in steady state: every call of malloc and its kin in the process is counted while epochs of real decoding go by. The sanitizers bring their
- * own allocators, so under them there is nothing to count. */
+/* No allocation per sample in steady state: every call of malloc and its kin in the process is counted while epochs of
+ * real decoding go by. The sanitizers bring their own allocators, so under them there is nothing to count. */
 #include <check.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -216,8 +216,13 @@ static unsigned long count_epochs(const char *transform, uint64_t decoded_bytes,
 	struct pool *pool;
 	struct cache *cache;
 	struct cache_config cc = { .budget_bytes = { [CACHE_DECODED] = decoded_bytes, [CACHE_INDEX] = index_bytes } };
-	struct pool_params params = { .max_workers = 2, .n_io = 2, .n_tickets = 8, .worker_create = make_worker, .worker_destroy = free_worker,
-				      .input_create = make_input, .input_destroy = free_input };
+	struct pool_params params = { .max_workers = 2,
+				      .n_io = 2,
+				      .n_tickets = 8,
+				      .worker_create = make_worker,
+				      .worker_destroy = free_worker,
+				      .input_create = make_input,
+				      .input_destroy = free_input };
 	char source[96];
 	struct data_access access = { .trusted = true };
 	struct dataset_error err;
@@ -231,7 +236,12 @@ static unsigned long count_epochs(const char *transform, uint64_t decoded_bytes,
 	ck_assert_int_eq(dataset_open(&ds, &recipe.dataset, &err), 0);
 	ck_assert_int_eq(pipeline_parse(transform, DTYPE_FLOAT32, LAYOUT_NCHW, &recipe.pipeline, &pe), 0);
 	ck_assert_int_eq(recipe_attach(&recipe, cache, decoded_bytes, false, &decode_limits_default), 0);
-	struct loader_spec spec = { .job = (char *)"j", .dataset = source, .transform = (char *)transform, .batch_size = BATCH, .world_size = 1, .shuffle = true };
+	struct loader_spec spec = { .job = (char *)"j",
+				    .dataset = source,
+				    .transform = (char *)transform,
+				    .batch_size = BATCH,
+				    .world_size = 1,
+				    .shuffle = true };
 	struct loader_spec copy;
 	struct loader *l;
 	ck_assert_int_eq(loader_spec_copy(&spec, &copy), 0);
@@ -270,8 +280,10 @@ START_TEST(test_random_crops_allocate_nothing_per_sample)
 	/* train224 straight from files, every op at work. */
 	make_tree();
 	check(count_epochs("train224", 0, 0));
-	check(count_epochs("[[\"RandomResizedCrop\", 64], \"RandomVerticalFlip\", [\"ColorJitter\", 0.4, 0.4, 0.4, 0.1], \"RandomGrayscale\", [\"Pad\", 2], "
-			   "\"ToTensor\"]", 0, 0));
+	check(count_epochs(
+		"[[\"RandomResizedCrop\", 64], \"RandomVerticalFlip\", [\"ColorJitter\", 0.4, 0.4, 0.4, 0.1], \"RandomGrayscale\", [\"Pad\", 2], "
+		"\"ToTensor\"]",
+		0, 0));
 	remove_tree();
 }
 END_TEST

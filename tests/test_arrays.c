@@ -42,7 +42,8 @@ START_TEST(test_rows_and_labels_are_gathered)
 		rows[200 * widths[w]] = 0xa5;
 		ck_assert_int_eq(dataset_gather(ds, indices, 200, rows, labels, &f.err), 0);
 		for (int i = 0; i < 200; i++) {
-			ck_assert_int_eq(memcmp(rows + (size_t)i * widths[w], data + indices[i] * widths[w], widths[w]), 0);
+			ck_assert_int_eq(memcmp(rows + (size_t)i * widths[w], data + indices[i] * widths[w], widths[w]),
+					 0);
 			ck_assert_int_eq(labels[i], (int64_t)indices[i]);
 		}
 		ck_assert_uint_eq(rows[200 * widths[w]], 0xa5);
@@ -61,9 +62,15 @@ START_TEST(test_integer_labels_become_int64)
 	static const int64_t i8[4] = { -1, INT64_MAX, INT64_MIN, 4 };
 	static const float f4[8] = { 1.5f, 2, 3, 4, 5, 6, 7, 8 };
 	static const uint64_t indices[] = { 3, 2, 1, 0 };
-	static const int64_t expected[4][4] = { { 4, 3, 255, 0 }, { 4, -32768, 32767, -1 }, { 4, INT32_MIN, INT32_MAX, -1 }, { 4, INT64_MIN, INT64_MAX, -1 } };
-	static const struct { const char *descr; const void *data; size_t n; } types[] = {
-		{ "|u1", u1, sizeof(u1) }, { "<i2", i2, sizeof(i2) }, { "<i4", i4, sizeof(i4) }, { "<i8", i8, sizeof(i8) } };
+	static const int64_t expected[4][4] = { { 4, 3, 255, 0 },
+						{ 4, -32768, 32767, -1 },
+						{ 4, INT32_MIN, INT32_MAX, -1 },
+						{ 4, INT64_MIN, INT64_MAX, -1 } };
+	static const struct { const char *descr; const void *data; size_t n;
+	} types[] = { { "|u1", u1, sizeof(u1) },
+		      { "<i2", i2, sizeof(i2) },
+		      { "<i4", i4, sizeof(i4) },
+		      { "<i8", i8, sizeof(i8) } };
 	uint32_t shape[DATASET_MAX_DIMS];
 	struct dataset *ds;
 	enum dtype dtype;
@@ -125,7 +132,8 @@ END_TEST
 
 START_TEST(test_a_file_cut_short_is_an_error_not_a_crash)
 {
-	/* Proves that pages that vanish under a mapping, and a cut inside the last page, are -EIO naming the file; the set recovers with the file. */
+	/* Proves that pages that vanish under a mapping, and a cut inside the last page, are -EIO naming the file; the
+	 * set recovers with the file. */
 	static const uint64_t indices[] = { 0, 9999 };
 	static unsigned char data[10000];
 	struct dataset *ds;
@@ -194,7 +202,8 @@ END_TEST
 
 START_TEST(test_random_values_are_what_their_type_promises)
 {
-	/* Proves range and mean of floats, all values of bool and classes, and sizes that are no multiple of the generator's block. */
+	/* Proves range and mean of floats, all values of bool and classes, and sizes that are no multiple of the
+	 * generator's block. */
 	static float x[20000];
 	static double d[1001];
 	static uint16_t h[4096];

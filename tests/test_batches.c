@@ -1,4 +1,5 @@
-/* libbatchd's stream: which batch may come next, epochs, own batches, two threads, a fork, and every way in which it ends. */
+/* libbatchd's stream: which batch may come next, epochs, own batches, two threads, a fork, and every way in which it
+ * ends. */
 #include <sched.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -31,7 +32,8 @@ static void two_epochs(struct fake *f)
 
 START_TEST(test_next_epoch_goes_on_without_asking)
 {
-	/* Two epochs, batch for batch and byte for byte; the second needs no Seek, and what comes early waits in the socket. */
+	/* Two epochs, batch for batch and byte for byte; the second needs no Seek, and what comes early waits in the
+	 * socket. */
 	struct batchd_info info = { .size_bytes = sizeof info };
 	uint64_t n = 0;
 
@@ -126,7 +128,9 @@ START_TEST(test_epoch_length_is_that_of_the_sampler)
 	static const uint32_t worlds[] = { 1, 2, 3, 8 }, batches[] = { 1, 3, 64 };
 
 	for (unsigned i = 0; i < 5 * 4 * 3 * 2; i++) {
-		struct plan_spec p = { .n_samples = sizes[i % 5], .world_size = worlds[i / 5 % 4], .drop_last = i / 60 };
+		struct plan_spec p = { .n_samples = sizes[i % 5],
+				       .world_size = worlds[i / 5 % 4],
+				       .drop_last = i / 60 };
 		struct batchd_info info = { .size_bytes = sizeof info };
 
 		d->opened.n_samples = p.n_samples;
@@ -138,7 +142,8 @@ START_TEST(test_epoch_length_is_that_of_the_sampler)
 		open_loader();
 		batchd_get_info(loader, &info);
 		ck_assert_uint_eq(info.n_samples_rank, plan_spec_n_per_rank(&p));
-		ck_assert_uint_eq(info.n_batches, plan_n_batches(plan_spec_n_per_rank(&p), options.batch_size, p.drop_last));
+		ck_assert_uint_eq(info.n_batches,
+				  plan_n_batches(plan_spec_n_per_rank(&p), options.batch_size, p.drop_last));
 		finish();
 	}
 }
@@ -183,8 +188,8 @@ static void silent(struct fake *f)
 
 START_TEST(test_waiting_ends_with_the_timeout_or_a_signal)
 {
-	/* Nothing is ready: try_next says so at once, a time-out after its time, and a signal is passed on to callers that
-	 * want it. The daemon is told once that somebody waits. */
+	/* Nothing is ready: try_next says so at once, a time-out after its time, and a signal is passed on to callers
+	 * that want it. The daemon is told once that somebody waits. */
 	struct sigaction sa = { .sa_handler = on_alarm };
 	struct timespec before, after;
 
@@ -235,7 +240,8 @@ static void answer_indices(struct fake *f)
 
 START_TEST(test_own_batch_of_many_indices_arrives_whole)
 {
-	/* 5000 indices take two packets; the epoch ends when all that was pushed has come; the next begins with a seek. */
+	/* 5000 indices take two packets; the epoch ends when all that was pushed has come; the next begins with a seek.
+	 */
 	uint64_t *indices = malloc(5000 * sizeof *indices);
 
 	for (unsigned i = 0; i < 5000; i++)
@@ -254,7 +260,8 @@ START_TEST(test_own_batch_of_many_indices_arrives_whole)
 	ck_assert_int_eq(batchd_push(loader, indices, 1), BATCHD_E_INVALID); /* not started */
 	for (uint64_t epoch = 0; epoch < 2; epoch++) {
 		ck_assert_int_eq(batchd_start(loader, epoch, 0, 2 * epoch, NULL), 0);
-		ck_assert_int_eq(batchd_next(loader, &batch, BATCHD_FOREVER), BATCHD_E_INVALID); /* would wait for ever */
+		/* would wait for ever */
+		ck_assert_int_eq(batchd_next(loader, &batch, BATCHD_FOREVER), BATCHD_E_INVALID);
 		ck_assert_int_eq(batchd_push(loader, indices, 5000), 0);
 		ck_assert_int_eq(batchd_push_end(loader), 0);
 		ck_assert_int_eq(batchd_push(loader, indices, 1), BATCHD_E_INVALID);
@@ -411,8 +418,8 @@ END_TEST
 
 START_TEST(test_child_of_a_fork_can_do_nothing_and_harms_nothing)
 {
-	/* In the child every call says FORKED, a release sends nothing; the parent goes on. The child may open a loader of
-	 * its own. */
+	/* In the child every call says FORKED, a release sends nothing; the parent goes on. The child may open a loader
+	 * of its own. */
 	int status;
 	pid_t pid;
 

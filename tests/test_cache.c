@@ -43,7 +43,9 @@ static struct cache *make(uint64_t budget, const char *dir)
 /* A file's bytes: all of them `index`, identity by version. */
 static struct file_bytes file_of(uint64_t index, size_t n, unsigned version)
 {
-	struct file_bytes b = { .data = malloc(n + 64), .n_bytes = n, .mtime_ns = 1000 + version, .ino = index, .dev = 7 };
+	struct file_bytes b = {
+		.data = malloc(n + 64), .n_bytes = n, .mtime_ns = 1000 + version, .ino = index, .dev = 7
+	};
 
 	memset(b.data, (int)(index & 0xff), n);
 	memset(b.data + n, 0, 64);
@@ -73,7 +75,8 @@ START_TEST(test_what_was_put_is_found_with_its_identity)
 	static uint8_t pixels[10 * 64];
 	struct image image = { pixels, 64, 20, 10 };
 	struct cache *c = make(10 << 20, NULL);
-	struct cache_space *files = cache_attach(c, 1, 100, CACHE_FILE, 0), *decoded = cache_attach(c, 1, 100, CACHE_DECODED, 5),
+	struct cache_space *files = cache_attach(c, 1, 100, CACHE_FILE, 0),
+			   *decoded = cache_attach(c, 1, 100, CACHE_DECODED, 5),
 			   *indexes = cache_attach(c, 1, 100, CACHE_INDEX, 0);
 	struct file_bytes b = file_of(42, 1001, 3);
 	struct cache_hit hit;
@@ -94,7 +97,8 @@ START_TEST(test_what_was_put_is_found_with_its_identity)
 	ck_assert_uint_eq((uintptr_t)hit.file.data % 64, 0);
 	cache_release(&hit);
 	ck_assert(cache_lookup(decoded, 42, &hit));
-	ck_assert(hit.image.width == 20 && hit.image.height == 10 && hit.image.stride_bytes == 60 && hit.file.n_bytes == 1001);
+	ck_assert(hit.image.width == 20 && hit.image.height == 10 && hit.image.stride_bytes == 60 &&
+		  hit.file.n_bytes == 1001);
 	for (int y = 0; y < 10; y++) {
 		ck_assert_int_eq(memcmp(hit.image.rgb + y * 60, pixels + y * 64, 60), 0);
 	}
@@ -115,8 +119,10 @@ START_TEST(test_loaders_of_the_same_data_set_share_a_space)
 	/* Proves that a space is found by data set, tier and prefix, and nothing else shares it. */
 	struct cache *c = make(10 << 20, NULL);
 	struct cache_space *a = cache_attach(c, 1, 100, CACHE_DECODED, 5);
-	struct cache_space *same = cache_attach(c, 1, 100, CACHE_DECODED, 5), *other = cache_attach(c, 1, 100, CACHE_DECODED, 6);
-	struct cache_space *another = cache_attach(c, 2, 100, CACHE_DECODED, 5), *files = cache_attach(c, 1, 100, CACHE_FILE, 5);
+	struct cache_space *same = cache_attach(c, 1, 100, CACHE_DECODED, 5),
+			   *other = cache_attach(c, 1, 100, CACHE_DECODED, 6);
+	struct cache_space *another = cache_attach(c, 2, 100, CACHE_DECODED, 5),
+			   *files = cache_attach(c, 1, 100, CACHE_FILE, 5);
 
 	ck_assert_ptr_eq(a, same);
 	ck_assert_ptr_ne(a, other);
@@ -169,7 +175,8 @@ END_TEST
 
 START_TEST(test_an_unused_data_set_makes_room)
 {
-	/* Proves that entries of a data set nobody uses stay until another one needs the memory, and a hit outlives even that. */
+	/* Proves that entries of a data set nobody uses stay until another one needs the memory, and a hit outlives
+	 * even that. */
 	struct cache *c = make(4 << 20, NULL);
 	struct cache_space *old = cache_attach(c, 1, 1000, CACHE_FILE, 0), *fresh;
 	struct cache_hit held, hit;
@@ -258,7 +265,8 @@ END_TEST
 
 START_TEST(test_an_index_grows_in_place_of_the_old_one)
 {
-	/* Proves that putting an index again replaces it, that who holds the old one keeps it, and growth does not eat the budget. */
+	/* Proves that putting an index again replaces it, that who holds the old one keeps it, and growth does not eat
+	 * the budget. */
 	struct cache *c = make(1 << 20, NULL);
 	struct cache_space *s = cache_attach(c, 1, 10, CACHE_INDEX, 0);
 	struct file_bytes b = file_of(1, 100, 0);
@@ -286,7 +294,8 @@ END_TEST
 
 START_TEST(test_a_tier_that_is_off_finds_nothing)
 {
-	/* Proves that without budget, or with one too small for the table, there is no space, and that all functions take that. */
+	/* Proves that without budget, or with one too small for the table, there is no space, and that all functions
+	 * take that. */
 	struct cache *c = make(0, NULL), *small = make(4096, NULL);
 	struct cache_space *s = cache_attach(c, 1, 10, CACHE_FILE, 0);
 	struct file_bytes b = file_of(1, 10, 0);
@@ -313,7 +322,8 @@ END_TEST
 
 START_TEST(test_memory_reuses_what_comes_back)
 {
-	/* Proves by a random trace that blocks never overlap, and that putting and taking without end stays within a bound. */
+	/* Proves by a random trace that blocks never overlap, and that putting and taking without end stays within a
+	 * bound. */
 	enum { N = 200 };
 	struct cache_budget budget = { .limit_bytes = 8 << 20 };
 	struct { unsigned char *at; size_t n, block_bytes; unsigned char mark; } blocks[N] = { 0 };
@@ -405,7 +415,8 @@ static unsigned n_found(unsigned n, const char *text)
 
 START_TEST(test_indexes_survive_a_restart)
 {
-	/* Proves that what one life put the next one finds, that growing replaces, and that nothing is written twice. */
+	/* Proves that what one life put the next one finds, that growing replaces, and that nothing is written twice.
+	 */
 	uint64_t size;
 
 	live(100, "first");
@@ -464,7 +475,8 @@ END_TEST
 
 START_TEST(test_damage_costs_the_damaged_records_only)
 {
-	/* Proves that whatever single byte is damaged, at most one record is lost and none is served wrong; and a cut end is no harm. */
+	/* Proves that whatever single byte is damaged, at most one record is lost and none is served wrong; and a cut
+	 * end is no harm. */
 	uint64_t size;
 
 	live(20, "text");
@@ -548,7 +560,8 @@ static void *use_everything(void *arg)
 
 	for (int round = 0; round < 20; round++) {
 		uint64_t set = (uint64_t)rand_r(&seed) % 3;
-		struct cache_space *s = cache_attach(c, set, 100, CACHE_FILE, 0), *x = cache_attach(c, set, 100, CACHE_INDEX, 0);
+		struct cache_space *s = cache_attach(c, set, 100, CACHE_FILE, 0),
+				   *x = cache_attach(c, set, 100, CACHE_INDEX, 0);
 
 		for (int turn = 0; turn < 200; turn++) {
 			uint64_t i = (uint64_t)rand_r(&seed) % 100;
@@ -587,7 +600,8 @@ static void *use_everything(void *arg)
 
 START_TEST(test_threads_share_the_cache)
 {
-	/* Proves under load from several threads, with too little room for all data sets, that no hit shows another sample's bytes. */
+	/* Proves under load from several threads, with too little room for all data sets, that no hit shows another
+	 * sample's bytes. */
 	struct cache *c = make(700 << 10, folder);
 	pthread_t t[4];
 

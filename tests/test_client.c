@@ -1,5 +1,5 @@
-/* libbatchd before the first batch: finding a daemon, opening, refusing what a daemon must not offer; and what it tells about
- * itself. */
+/* libbatchd before the first batch: finding a daemon, opening, refusing what a daemon must not offer; and what it tells
+ * about itself. */
 #include <sys/wait.h>
 
 #include "fake.h"
@@ -104,10 +104,12 @@ static void spoil(int i)
 	case 7: d->shape[0] = d->shape[1] = UINT32_MAX; break;
 	case 8: d->opened.slab_kind = BATCHD__WIRE__SLAB_KIND__CUDA_IPC; break;
 	case 9: d->opened.world_size = 0; break;
-	case 10: d->opened.n_slots = d->opened.window = 30; d->opened.slab_bytes *= 10; break; /* more than the file has */
+	/* more than the file has */
+	case 10: d->opened.n_slots = d->opened.window = 30; d->opened.slab_bytes *= 10; break;
 	default:
 		close(d->slab_fd);
-		d->slab_fd = sealed_memfd(N_SLOTS * d->slot_bytes, i == 11 ? F_SEAL_SHRINK | F_SEAL_GROW : F_SEAL_GROW, &mapping);
+		d->slab_fd = sealed_memfd(N_SLOTS * d->slot_bytes, i == 11 ? F_SEAL_SHRINK | F_SEAL_GROW : F_SEAL_GROW,
+					  &mapping);
 		munmap(mapping, N_SLOTS * d->slot_bytes);
 	}
 }
@@ -219,7 +221,8 @@ static void check_fds(struct fake *f)
 	greet(f);
 	hear_open(f);
 	for (unsigned i = 0; i < f->n_fds; i++) {
-		char link[64], target[128] = "", *want = i == 1 && strncmp(f->dataset, "files:", 6) == 0 ? f->dir : NULL;
+		char link[64], target[128] = "",
+			       *want = i == 1 && strncmp(f->dataset, "files:", 6) == 0 ? f->dir : NULL;
 
 		snprintf(link, sizeof link, "/proc/self/fd/%d", f->fds[i]);
 		ck_assert_int_gt(readlink(link, target, sizeof target - 1), 0);
@@ -236,7 +239,8 @@ static void check_fds(struct fake *f)
 
 START_TEST(test_paths_become_absolute_and_come_with_their_fds)
 {
-	/* Relative to the current directory or the home directory; the daemon gets one descriptor of each thing it may read. */
+	/* Relative to the current directory or the home directory; the daemon gets one descriptor of each thing it may
+	 * read. */
 	static const struct { const char *given, *sent; int n_fds; } cases[] = {
 		{ "imagefolder:.", "imagefolder:%s", 1 }, { "imagefolder:../%s", "imagefolder:%s", 1 },
 		{ "files:list", "files:%s/list", 2 },
@@ -285,7 +289,8 @@ START_TEST(test_missing_path_is_named_before_any_daemon_is_asked)
 	options.socket = "/nowhere/at/all";
 	for (unsigned i = 0; i < sizeof cases / sizeof *cases; i++) {
 		options.dataset = cases[i].dataset;
-		ck_assert_msg(batchd_open(&options, &loader, err, sizeof err) == cases[i].code, "%s: %s", cases[i].dataset, err);
+		ck_assert_msg(batchd_open(&options, &loader, err, sizeof err) == cases[i].code, "%s: %s",
+			      cases[i].dataset, err);
 		ck_assert_msg(strstr(err, cases[i].word) != NULL, "%s", err);
 	}
 }
@@ -302,8 +307,8 @@ static void job_of(char name[WIRE_MAX_JOB + 1], struct batchd_loader **l)
 
 START_TEST(test_ranks_of_one_run_find_the_same_job)
 {
-	/* Ranks differ in their rank only; another run, another specification, another loader alike in the same process have
-	 * names of their own. */
+	/* Ranks differ in their rank only; another run, another specification, another loader alike in the same process
+	 * have names of their own. */
 	char first[129], other_rank[129], alike[129], again[129], other_run[129], other_spec[129];
 	struct batchd_loader *l[2];
 
@@ -358,8 +363,8 @@ END_TEST
 
 START_TEST(test_daemon_that_cannot_start_is_quoted)
 {
-	/* On demand, as an ordinary user with a runtime directory of their own: the program's last words are in the error,
-	 * and no process stays behind. */
+	/* On demand, as an ordinary user with a runtime directory of their own: the program's last words are in the
+	 * error, and no process stays behind. */
 	char program[128], runtime[128];
 	FILE *script;
 
@@ -419,7 +424,8 @@ static void tell_classes(struct fake *f)
 
 START_TEST(test_classes_come_between_batches_that_wait_their_turn)
 {
-	/* Names in two packets, whatever bytes they have, while batches arrive: none of those is lost or out of order. */
+	/* Names in two packets, whatever bytes they have, while batches arrive: none of those is lost or out of order.
+	 */
 	play(tell_classes);
 	open_loader();
 	batchd_start(loader, 0, 0, 0, NULL);

@@ -1,5 +1,5 @@
-/* libbatchd and the heap: what happens when it is short, and that batches leave it alone. Allocations are counted, and made to
- * fail, in one thread; the sanitizers bring allocators of their own, so under them there is nothing to do. */
+/* libbatchd and the heap: what happens when it is short, and that batches leave it alone. Allocations are counted, and
+ * made to fail, in one thread; the sanitizers bring allocators of their own, so under them there is nothing to do. */
 #include "fake.h"
 #include "own-heap.h"
 #include "suite.h"
@@ -108,7 +108,8 @@ END_TEST
 
 START_TEST(test_a_batch_allocates_nothing)
 {
-	/* Taking and giving back 50 batches, written to or not, works, and leaves the heap alone where that can be counted. */
+	/* Taking and giving back 50 batches, written to or not, works, and leaves the heap alone where that can be
+	 * counted. */
 	unsigned n_good = 0, n;
 
 	play(one_slot);

@@ -1,9 +1,11 @@
-/* Memory that runs out in a trainer: of all the allocations and mappings that the whole of libbatchd makes (opening, batches in every mode, tokens, reconnecting,
- * producing, status, batches on a GPU), the n-th fails, for every n, once, and from there on. Each call either does what it should or gives a code and a text that
- * says that memory is short; nothing is left behind, and the next trainer of the same process gets on.
+/* Memory that runs out in a trainer: of all the allocations and mappings that the whole of libbatchd makes (opening,
+ * batches in every mode, tokens, reconnecting, producing, status, batches on a GPU), the n-th fails, for every n, once,
+ * and from there on. Each call either does what it should or gives a code and a text that says that memory is short;
+ * nothing is left behind, and the next trainer of the same process gets on.
  *
- * What our own objects allocate is counted by the linker's --wrap (see the Makefile), as under the sanitizers, which look for leaks; without them also what libc and
- * protobuf-c allocate for us, and blocks are counted. Only the thread that is armed is short of memory. */
+ * What our own objects allocate is counted by the linker's --wrap (see the Makefile), as under the sanitizers, which
+ * look for leaks; without them also what libc and protobuf-c allocate for us, and blocks are counted. Only the thread
+ * that is armed is short of memory. */
 #include <dirent.h>
 #include <dlfcn.h>
 #include <pthread.h>
@@ -21,7 +23,8 @@
 
 static _Thread_local struct {
 	bool armed, for_good, failing;
-	bool ours_only;       /* not what libraries allocate; nor are their blocks counted, as the driver double keeps some */
+	bool ours_only;       /* not what libraries allocate; nor are their blocks counted, as the driver double
+	                       * keeps some */
 	long countdown;
 	unsigned n_failed;
 	long n_blocks;        /* on the heap more than when it was armed */
@@ -54,7 +57,8 @@ WRAP(void *, calloc, (size_t n, size_t size), (n, size), OURS, NULL)
 WRAP(void *, realloc, (void *p, size_t n), (p, n), OURS, NULL)
 WRAP(char *, strdup, (const char *s), (s), OURS, NULL)
 WRAP(FILE *, open_memstream, (char **text, size_t *n), (text, n), OURS, NULL)
-WRAP(void *, mmap, (void *at, size_t n, int prot, int flags, int fd, off_t offset), (at, n, prot, flags, fd, offset), refuses(true) || refuses(false), MAP_FAILED)
+WRAP(void *, mmap, (void *at, size_t n, int prot, int flags, int fd, off_t offset), (at, n, prot, flags, fd, offset),
+     refuses(true) || refuses(false), MAP_FAILED)
 
 int __wrap_asprintf(char **out, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 int __wrap_asprintf(char **out, const char *fmt, ...)
@@ -127,8 +131,8 @@ static unsigned n_slabs_mapped(void)
 
 /* ---- lives ---- */
 
-/* Each does everything that there is to do of its kind. 0, or the first code that is negative, with what was said. The loader, producer and all are gone then. No
- * assertions in here, as those allocate. */
+/* Each does everything that there is to do of its kind. 0, or the first code that is negative, with what was said. The
+ * loader, producer and all are gone then. No assertions in here, as those allocate. */
 struct life {
 	const char *name;
 	int (*live)(char *why, size_t size);
@@ -471,7 +475,8 @@ static struct remains remains_now(void)
 }
 
 /* The n-th fails in one life. What it gives, whether the shortage came, and what it left behind. */
-static int live_short(const struct life *x, long n, bool for_good, bool *came, char *why, size_t size, struct remains *grown)
+static int live_short(const struct life *x, long n, bool for_good, bool *came, char *why, size_t size,
+		      struct remains *grown)
 {
 	struct remains before = remains_now();
 	shortage.n_failed = 0;
@@ -503,10 +508,13 @@ START_TEST(test_any_allocation_may_fail_in_a_trainer)
 	for (;; n++) {
 		r = live_short(x, n, for_good, &came, why, sizeof(why), &grown);
 		ck_assert_msg(r == 0 || came, "%s: without a shortage: %s: %s", x->name, batchd_code_name(r), why);
-		ck_assert_msg(r == 0 || strstr(why, "memory"), "%s, allocation %u: %s: %s", x->name, n, batchd_code_name(r), why);
-		ck_assert_msg(grown.fds == 0 && grown.slabs == 0, "%s, allocation %u (%s): %d descriptors and %d mappings are left", x->name, n, why,
+		ck_assert_msg(r == 0 || strstr(why, "memory"), "%s, allocation %u: %s: %s", x->name, n,
+			      batchd_code_name(r), why);
+		ck_assert_msg(grown.fds == 0 && grown.slabs == 0,
+			      "%s, allocation %u (%s): %d descriptors and %d mappings are left", x->name, n, why,
 			      (int)grown.fds, (int)grown.slabs);
-		ck_assert_msg(shortage.n_blocks == 0 || x->ours_only, "%s, allocation %u (%s): %ld blocks are left", x->name, n, why, shortage.n_blocks);
+		ck_assert_msg(shortage.n_blocks == 0 || x->ours_only, "%s, allocation %u (%s): %ld blocks are left",
+			      x->name, n, why, shortage.n_blocks);
 		n_errors += r < 0;
 		r = x->live(fine, sizeof(fine));
 		ck_assert_msg(r == 0, "%s, after allocation %u: %s: %s", x->name, n, batchd_code_name(r), fine);
@@ -526,14 +534,16 @@ static void quick_daemon(struct config *c)
 	c->linger_ns = 0;
 	c->workers = 2;
 	c->io_threads = 2;
-	c->limits.sessions = c->limits.sessions_per_user = 4096; /* who failed with batches in hand is this process, which lives on */
+	c->limits.sessions = c->limits.sessions_per_user = 4096; /* who failed with batches in hand is this process,
+	                                                          * which lives on */
 	c->limits.fds_per_user = 1 << 16;
 }
 
 static void setup(void)
 {
 	char driver[4200];
-	snprintf(driver, sizeof(driver), "%s/libfakecuda.so", getenv("BATCHD_BUILD") ? getenv("BATCHD_BUILD") : "build");
+	snprintf(driver, sizeof(driver), "%s/libfakecuda.so",
+		 getenv("BATCHD_BUILD") ? getenv("BATCHD_BUILD") : "build");
 	setenv("BATCHD_LIBCUDA", driver, 1);
 	setenv("FAKECUDA_QUIET", "1", 0);
 	start_daemon_with(quick_daemon);

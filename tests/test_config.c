@@ -1,4 +1,5 @@
-/* The configuration file: what it accepts, and that every mistake is answered with file, line, key and what was expected. */
+/* The configuration file: what it accepts, and that every mistake is answered with file, line, key and what was
+ * expected. */
 #include "config.h"
 #include "suite.h"
 
@@ -83,7 +84,8 @@ static void assert_is_defaults(const struct config *c)
 START_TEST(test_file_that_says_nothing_is_the_defaults)
 {
 	/* Proves that empty files, comments, an empty document and empty groups are all valid. */
-	static const char *const nothing[] = {"", "# only a comment\n", "---\n", "{}\n", "cache: {}\nlimits: {}\ndatasets: []\npipelines: []\n"};
+	static const char *const nothing[] = { "", "# only a comment\n", "---\n", "{}\n",
+					       "cache: {}\nlimits: {}\ndatasets: []\npipelines: []\n" };
 	struct config c;
 
 	for (size_t i = 0; i < sizeof nothing / sizeof *nothing; i++) {
@@ -140,13 +142,14 @@ START_TEST(test_every_key_reaches_its_member)
 	/* Proves that no two keys are crossed: every one is given a value of its own. */
 	struct config c;
 
-	expect_loads("socket: /run/x\nsocket_mode: 0660\nsocket_group: 77\nworkers: 3\nio_threads: 5\nmemory: 6GiB\nslots: 7\nlinger: 8s\n"
-		     "idle_exit: 9min\nbad_data: 0.25\nlog_level: debug\nindex_cache: /var/i\n"
-		     "gpu_memory: 21MiB\npin_memory: on\npin_limit: 22%\n"
-		     "cache: {jpeg: 10MiB, decoded: off, directory: /var/c}\n"
-		     "limits:\n  sessions: 11\n  sessions_per_user: 12\n  pending: 13\n  hello_timeout: 14s\n  loaders: 15\n  producers: 21\n  batch_size: 16\n"
-		     "  batch_bytes: 17MiB\n  image_pixels: 18\n  image_scans: 19\n  file_bytes: 20KiB\n",
-		     &c);
+	expect_loads(
+		"socket: /run/x\nsocket_mode: 0660\nsocket_group: 77\nworkers: 3\nio_threads: 5\nmemory: 6GiB\nslots: 7\nlinger: 8s\n"
+		"idle_exit: 9min\nbad_data: 0.25\nlog_level: debug\nindex_cache: /var/i\n"
+		"gpu_memory: 21MiB\npin_memory: on\npin_limit: 22%\n"
+		"cache: {jpeg: 10MiB, decoded: off, directory: /var/c}\n"
+		"limits:\n  sessions: 11\n  sessions_per_user: 12\n  pending: 13\n  hello_timeout: 14s\n  loaders: 15\n  producers: 21\n  batch_size: 16\n"
+		"  batch_bytes: 17MiB\n  image_pixels: 18\n  image_scans: 19\n  file_bytes: 20KiB\n",
+		&c);
 	ck_assert_str_eq(c.socket, "/run/x");
 	ck_assert_uint_eq(c.socket_mode, 0660);
 	ck_assert_uint_eq(c.socket_group, 77);
@@ -203,7 +206,8 @@ START_TEST(test_datasets_and_pipelines_with_all_their_keys)
 		     "  - {name: noise, source: 'random:shape=3x8x8,n=10', transform: val224}\n",
 		     &c);
 	ck_assert_uint_eq(c.n_pipelines, 2);
-	ck_assert_str_eq(config_pipeline(&c, "small"), "[[\"Resize\",128],[\"CenterCrop\",{\"size\":112}],\"ToTensor\"]");
+	ck_assert_str_eq(config_pipeline(&c, "small"),
+			 "[[\"Resize\",128],[\"CenterCrop\",{\"size\":112}],\"ToTensor\"]");
 	ck_assert_ptr_nonnull(config_pipeline(&c, "json"));
 	ck_assert_ptr_null(config_pipeline(&c, "tiny"));
 	ck_assert_uint_eq(c.n_datasets, 3);
@@ -231,8 +235,10 @@ START_TEST(test_unknown_keys_are_named_with_the_one_that_was_meant)
 	expect_refused("socket: /x\n\nwokers: 4\n", ":3: unknown key 'wokers'; did you mean 'workers'?");
 	expect_refused("cache:\n  jpge: off\n", ":2: unknown key 'cache.jpge'; did you mean 'jpeg'?");
 	expect_refused("cache: {ram: 1}\n", ":1: unknown key 'cache.ram'; known here are jpeg, decoded, directory");
-	expect_refused("datasets:\n  - name: a\n    sauce: b\n", ":3: unknown key 'datasets[0].sauce'; did you mean 'source'?");
-	expect_refused("pipelines:\n  - name: a\n    ops: [ToTensor]\n", ":3: unknown key 'pipelines[0].ops'; known here are name, transform");
+	expect_refused("datasets:\n  - name: a\n    sauce: b\n",
+		       ":3: unknown key 'datasets[0].sauce'; did you mean 'source'?");
+	expect_refused("pipelines:\n  - name: a\n    ops: [ToTensor]\n",
+		       ":3: unknown key 'pipelines[0].ops'; known here are name, transform");
 	expect_refused("? [1, 2]\n: 3\n", ":1: expected a key, found a list");
 }
 END_TEST
@@ -242,14 +248,18 @@ START_TEST(test_wrong_types_say_what_the_key_takes)
 	/* Proves that a list, a mapping or nothing where a value belongs, and the reverse, name both what was found
 	 * and what was expected. */
 	expect_refused("workers: [4]\n", ":1: workers: found a list; expected auto or a whole number from 1 to 1024");
-	expect_refused("\nmemory: {max: 4GiB}\n", ":2: memory: found keys and values; expected auto or a size from 16MiB to 64TiB, such as 512MiB");
-	expect_refused("slots: 4\nlinger:\n", ":2: linger: found nothing; expected a duration from 0s to 30d, such as 30s or 5min");
+	expect_refused(
+		"\nmemory: {max: 4GiB}\n",
+		":2: memory: found keys and values; expected auto or a size from 16MiB to 64TiB, such as 512MiB");
+	expect_refused("slots: 4\nlinger:\n",
+		       ":2: linger: found nothing; expected a duration from 0s to 30d, such as 30s or 5min");
 	expect_refused("cache: off\n", ":1: cache: found a single value; expected keys and values");
 	expect_refused("limits:\n", ":1: limits: found nothing; expected keys and values");
 	expect_refused("datasets: train\n", ":1: datasets: found a single value; expected a list");
 	expect_refused("datasets: {train: x}\n", ":1: datasets: found keys and values; expected a list");
 	expect_refused("datasets:\n  - train\n", ":2: datasets[0]: found a single value; expected keys and values");
-	expect_refused("datasets: [{name: a, source: 'random:', users: root}]\n", ":1: datasets[0].users: found a single value; expected a list");
+	expect_refused("datasets: [{name: a, source: 'random:', users: root}]\n",
+		       ":1: datasets[0].users: found a single value; expected a list");
 	expect_refused("datasets: [{name: a, source: 'random:', users: [[root]]}]\n",
 		       ":1: datasets[0].users[0]: found a list; expected a single value");
 	expect_refused("- a\n", ":1: found a list; expected keys and values, such as 'workers: 4'");
@@ -260,26 +270,41 @@ END_TEST
 START_TEST(test_bad_values_say_what_was_expected)
 {
 	/* Proves one message of every kind of value, in the right line. */
-	expect_refused("# c\nworkers: four\n", ":2: workers: 'four' is not valid; expected auto or a whole number from 1 to 1024");
-	expect_refused("workers: -1\n", ":1: workers: '-1' is not valid; expected auto or a whole number from 1 to 1024");
-	expect_refused("workers: null\n", ":1: workers: 'null' is not valid; expected auto or a whole number from 1 to 1024");
-	expect_refused("memory: 2 GiB\n", ":1: memory: '2 GiB' is not valid; expected auto or a size from 16MiB to 64TiB, such as 512MiB");
-	expect_refused("memory: 2G\n", ":1: memory: '2G' is not valid; expected auto or a size from 16MiB to 64TiB, such as 512MiB");
-	expect_refused("cache:\n\n  jpeg: on\n",
-		       ":3: cache.jpeg: 'on' is not valid; expected auto, off or a size from 1MiB to 64TiB, such as 512MiB");
-	expect_refused("linger: 5m\n", ":1: linger: '5m' is not valid; expected a duration from 0s to 30d, such as 30s or 5min");
-	expect_refused("idle_exit: no\n", ":1: idle_exit: 'no' is not valid; expected never or a duration from 0s to 30d, such as 30s or 5min");
-	expect_refused("bad_data: 1.5\n", ":1: bad_data: '1.5' is not valid; expected a share from 0% to 100%, such as 1% or 0.01");
-	expect_refused("socket_mode: 0888\n",
-		       ":1: socket_mode: '0888' is not valid; expected permission bits in octal from 0600 to 0777, such as 0660");
-	expect_refused("socket_mode: 0066\n",
-		       ":1: socket_mode: '0066' is not valid; expected permission bits in octal from 0600 to 0777, such as 0660");
-	expect_refused("socket_group: no-such-group\n",
-		       ":1: socket_group: 'no-such-group' is not valid; expected a group of this machine, by name or number");
+	expect_refused("# c\nworkers: four\n",
+		       ":2: workers: 'four' is not valid; expected auto or a whole number from 1 to 1024");
+	expect_refused("workers: -1\n",
+		       ":1: workers: '-1' is not valid; expected auto or a whole number from 1 to 1024");
+	expect_refused("workers: null\n",
+		       ":1: workers: 'null' is not valid; expected auto or a whole number from 1 to 1024");
+	expect_refused("memory: 2 GiB\n",
+		       ":1: memory: '2 GiB' is not valid; expected auto or a size from 16MiB to 64TiB, such as 512MiB");
+	expect_refused("memory: 2G\n",
+		       ":1: memory: '2G' is not valid; expected auto or a size from 16MiB to 64TiB, such as 512MiB");
+	expect_refused(
+		"cache:\n\n  jpeg: on\n",
+		":3: cache.jpeg: 'on' is not valid; expected auto, off or a size from 1MiB to 64TiB, such as 512MiB");
+	expect_refused("linger: 5m\n",
+		       ":1: linger: '5m' is not valid; expected a duration from 0s to 30d, such as 30s or 5min");
+	expect_refused(
+		"idle_exit: no\n",
+		":1: idle_exit: 'no' is not valid; expected never or a duration from 0s to 30d, such as 30s or 5min");
+	expect_refused("bad_data: 1.5\n",
+		       ":1: bad_data: '1.5' is not valid; expected a share from 0% to 100%, such as 1% or 0.01");
+	expect_refused(
+		"socket_mode: 0888\n",
+		":1: socket_mode: '0888' is not valid; expected permission bits in octal from 0600 to 0777, such as 0660");
+	expect_refused(
+		"socket_mode: 0066\n",
+		":1: socket_mode: '0066' is not valid; expected permission bits in octal from 0600 to 0777, such as 0660");
+	expect_refused(
+		"socket_group: no-such-group\n",
+		":1: socket_group: 'no-such-group' is not valid; expected a group of this machine, by name or number");
 	expect_refused("socket: batchd.sock\n", ":1: socket: 'batchd.sock' is not valid; expected an absolute path");
-	expect_refused("log_level: loud\n", ":1: log_level: 'loud' is not valid; expected error, warning, notice, info or debug");
-	expect_refused("limits: {hello_timeout: 50ms}\n",
-		       ":1: limits.hello_timeout: '50ms' is not valid; expected a duration from 100ms to 1h, such as 30s or 5min");
+	expect_refused("log_level: loud\n",
+		       ":1: log_level: 'loud' is not valid; expected error, warning, notice, info or debug");
+	expect_refused(
+		"limits: {hello_timeout: 50ms}\n",
+		":1: limits.hello_timeout: '50ms' is not valid; expected a duration from 100ms to 1h, such as 30s or 5min");
 }
 END_TEST
 
@@ -331,7 +356,8 @@ START_TEST(test_each_limit_from_both_sides)
 	for (int i = 0; i < 2; i++) {
 		ck_assert_int_eq(config_set(&before, b->key, in[1], &err), 0);
 		if (out[i])
-			ck_assert_msg(config_set(&c, b->key, out[i], &err) == -EINVAL, "%s: %s was accepted", b->key, out[i]);
+			ck_assert_msg(config_set(&c, b->key, out[i], &err) == -EINVAL, "%s: %s was accepted", b->key,
+				      out[i]);
 		ck_assert_uint_eq(config_diff(&before, &c, changes), 0);
 	}
 	config_finish(&before);
@@ -346,8 +372,9 @@ START_TEST(test_what_is_given_twice_names_the_first_line)
 	expect_refused("cache:\n  jpeg: off\n  jpeg: off\n", ":3: cache.jpeg: given twice; it was already in line 2");
 	expect_refused("datasets:\n- name: a\n  source: 'random:'\n- source: 'random:'\n  name: a\n",
 		       ":5: datasets[1].name: 'a' is already the name of the data set in line 2");
-	expect_refused("pipelines:\n- {name: a, transform: [[CenterCrop, 8], ToTensor]}\n- {name: a, transform: val224}\n",
-		       ":3: pipelines[1].name: 'a' is given twice");
+	expect_refused(
+		"pipelines:\n- {name: a, transform: [[CenterCrop, 8], ToTensor]}\n- {name: a, transform: val224}\n",
+		":3: pipelines[1].name: 'a' is given twice");
 	expect_refused("pipelines:\n- {name: a, transform: [[Pad, {padding: 1, padding: 2}]]}\n",
 		       ":2: pipelines[0].transform: 'padding' is given twice");
 }
@@ -358,20 +385,27 @@ START_TEST(test_datasets_that_cannot_be_served_are_refused_at_once)
 	/* Proves the checks of names, sources, transforms and access lists. */
 	expect_refused("datasets:\n- name: a\n", ":2: datasets[0]: 'source' is missing");
 	expect_refused("datasets:\n- source: 'random:'\n", ":2: datasets[0]: 'name' is missing");
-	expect_refused("datasets:\n- name: 'files:a'\n  source: 'random:'\n",
-		       ":2: datasets[0].name: 'files:a' is not a name; expected 1 to 64 letters, digits, '.', '_' or '-'");
-	expect_refused("datasets:\n- name: a\n  source: images:/data\n",
-		       ":3: datasets[0].source: 'images:/data' is not a source; expected imagefolder:DIR, files:LIST, npy:FILE[,FILE], random:... or serve:NAME");
-	expect_refused("datasets:\n- name: a\n  source: image:/data\n",
-		       ":3: datasets[0].source: 'image:/data' is not a source; expected imagefolder:DIR, files:LIST, npy:FILE[,FILE], random:... or serve:NAME");
-	expect_refused("datasets:\n- name: a\n  source: imagefolder:data\n",
-		       ":3: datasets[0].source: 'imagefolder:data' is relative; expected an absolute path, such as imagefolder:/data/train");
-	expect_refused("datasets:\n- name: a\n  source: npy:/x,y\n",
-		       ":3: datasets[0].source: 'npy:/x,y' is relative; expected an absolute path, such as npy:/data/train");
-	expect_refused("datasets:\n- name: a\n  source: 'random:'\n  users:\n  - root\n  - no-such-user\n",
-		       ":6: datasets[0].users[1]: this machine does not know 'no-such-user'; expected a name or a number");
-	expect_refused("datasets:\n- name: a\n  source: 'random:'\n  groups: [4294967295]\n",
-		       ":4: datasets[0].groups[0]: this machine does not know '4294967295'; expected a name or a number");
+	expect_refused(
+		"datasets:\n- name: 'files:a'\n  source: 'random:'\n",
+		":2: datasets[0].name: 'files:a' is not a name; expected 1 to 64 letters, digits, '.', '_' or '-'");
+	expect_refused(
+		"datasets:\n- name: a\n  source: images:/data\n",
+		":3: datasets[0].source: 'images:/data' is not a source; expected imagefolder:DIR, files:LIST, npy:FILE[,FILE], random:... or serve:NAME");
+	expect_refused(
+		"datasets:\n- name: a\n  source: image:/data\n",
+		":3: datasets[0].source: 'image:/data' is not a source; expected imagefolder:DIR, files:LIST, npy:FILE[,FILE], random:... or serve:NAME");
+	expect_refused(
+		"datasets:\n- name: a\n  source: imagefolder:data\n",
+		":3: datasets[0].source: 'imagefolder:data' is relative; expected an absolute path, such as imagefolder:/data/train");
+	expect_refused(
+		"datasets:\n- name: a\n  source: npy:/x,y\n",
+		":3: datasets[0].source: 'npy:/x,y' is relative; expected an absolute path, such as npy:/data/train");
+	expect_refused(
+		"datasets:\n- name: a\n  source: 'random:'\n  users:\n  - root\n  - no-such-user\n",
+		":6: datasets[0].users[1]: this machine does not know 'no-such-user'; expected a name or a number");
+	expect_refused(
+		"datasets:\n- name: a\n  source: 'random:'\n  groups: [4294967295]\n",
+		":4: datasets[0].groups[0]: this machine does not know '4294967295'; expected a name or a number");
 	expect_refused("datasets:\n- name: a\n  source: 'random:'\n  transform:\n",
 		       ":4: datasets[0].transform: found nothing; expected a pipeline's name or a list of operations");
 	expect_refused("pipelines:\n- {name: train224, transform: val224}\n",
@@ -381,7 +415,8 @@ END_TEST
 
 START_TEST(test_a_transform_that_does_not_parse_is_refused_with_its_line)
 {
-	/* Proves that pipelines are checked when the file is read, with the parser that trainers' requests go through. */
+	/* Proves that pipelines are checked when the file is read, with the parser that trainers' requests go through.
+	 */
 	struct config_error err = {.text = ""};
 	struct config c;
 	static const char *const bad[] = {
@@ -403,7 +438,8 @@ START_TEST(test_yaml_beyond_a_configuration_is_refused)
 {
 	/* Proves that aliases (and their bombs), tags, NULs, further documents and broken YAML end in one line, not
 	 * in a surprise. */
-	expect_refused("workers: &n 4\nslots: *n\n", ":1: anchors (&) and aliases (*) are not supported; write the value out, or in quotes");
+	expect_refused("workers: &n 4\nslots: *n\n",
+		       ":1: anchors (&) and aliases (*) are not supported; write the value out, or in quotes");
 	expect_refused("pipelines: [{name: a, transform: &x [*x]}]\n",
 		       ":1: anchors (&) and aliases (*) are not supported; write the value out, or in quotes");
 	expect_refused("workers: !!int 4\n", ":1: tags (!) are not supported; write the value without, or in quotes");
@@ -517,12 +553,16 @@ static const struct config_change *change_of(const struct config_change *changes
 START_TEST(test_diff_tells_live_keys_from_those_of_the_next_start)
 {
 	/* Proves what a reload reports: each changed key once, and whether it takes effect now. */
-	static const char *const live[] = {"workers", "linger", "bad_data", "log_level", "slots", "limits.sessions", "pipelines", "datasets"};
-	static const char *const later[] = {"socket", "socket_mode", "memory", "cache.decoded", "cache.directory", "gpu_memory", "pin_memory", "pin_limit"};
+	static const char *const live[] = { "workers", "linger",          "bad_data",  "log_level",
+					    "slots",   "limits.sessions", "pipelines", "datasets" };
+	static const char *const later[] = { "socket",          "socket_mode", "memory",     "cache.decoded",
+					     "cache.directory", "gpu_memory",  "pin_memory", "pin_limit" };
 	struct config_change changes[CONFIG_MAX_CHANGES];
 	struct config a, b;
 
-	expect_loads("pipelines: [{name: p, transform: [[Resize, 64], [CenterCrop, 64], ToTensor]}]\ndatasets: [{name: d, source: 'random:'}]\n", &a);
+	expect_loads(
+		"pipelines: [{name: p, transform: [[Resize, 64], [CenterCrop, 64], ToTensor]}]\ndatasets: [{name: d, source: 'random:'}]\n",
+		&a);
 	expect_loads("pipelines: [{name: p, transform: [[Resize, 32], [CenterCrop, 32], ToTensor]}]\n"
 		     "datasets: [{name: d, source: 'random:', users: [1]}]\n"
 		     "workers: 2\nlinger: 1s\nbad_data: 2%\nlog_level: info\nlimits: {sessions: 2}\n"
@@ -530,13 +570,15 @@ START_TEST(test_diff_tells_live_keys_from_those_of_the_next_start)
 		     "gpu_memory: off\npin_memory: off\npin_limit: 50%\n",
 		     &b);
 
-	size_t n = config_diff(&a, &b, changes), n_live = sizeof live / sizeof *live, n_later = sizeof later / sizeof *later;
+	size_t n = config_diff(&a, &b, changes), n_live = sizeof live / sizeof *live,
+	       n_later = sizeof later / sizeof *later;
 
 	ck_assert_uint_eq(n, n_live + n_later);
 	for (size_t i = 0; i < n_live; i++)
 		ck_assert_msg(change_of(changes, n, live[i]) && change_of(changes, n, live[i])->live, "%s", live[i]);
 	for (size_t i = 0; i < n_later; i++)
-		ck_assert_msg(change_of(changes, n, later[i]) && !change_of(changes, n, later[i])->live, "%s", later[i]);
+		ck_assert_msg(change_of(changes, n, later[i]) && !change_of(changes, n, later[i])->live, "%s",
+			      later[i]);
 	ck_assert_uint_eq(config_diff(&b, &b, changes), 0);
 	config_finish(&a);
 	config_finish(&b);

@@ -1,5 +1,6 @@
-/* libbatchd's way to a GPU, on the driver double, with a whole daemon in another process: every number as the CPU's path has it, slots back when the
- * trainer's work is complete and not before, tensors that outlive their loader, and what is said where something cannot be. */
+/* libbatchd's way to a GPU, on the driver double, with a whole daemon in another process: every number as the CPU's
+ * path has it, slots back when the trainer's work is complete and not before, tensors that outlive their loader, and
+ * what is said where something cannot be. */
 #include <check.h>
 #include <dlfcn.h>
 #include <pthread.h>
@@ -20,8 +21,17 @@
 #include "packets.h"
 #include "suite.h"
 
-enum { N_IMAGES = 10, BATCH = 4, SIDE = 24, N_BATCHES = 3, WINDOW = 3, IMAGE = 3 * SIDE * SIDE, TENSOR = BATCH * IMAGE * 4 };
-#define TRANSFORM "[[\"CenterCrop\", 24], \"RandomHorizontalFlip\", \"ToTensor\", [\"Normalize\", {\"mean\": [0.485, 0.456, 0.406], \"std\": [0.229, 0.224, 0.225]}]]"
+enum {
+	N_IMAGES = 10,
+	BATCH = 4,
+	SIDE = 24,
+	N_BATCHES = 3,
+	WINDOW = 3,
+	IMAGE = 3 * SIDE * SIDE,
+	TENSOR = BATCH * IMAGE * 4
+};
+#define TRANSFORM \
+	"[[\"CenterCrop\", 24], \"RandomHorizontalFlip\", \"ToTensor\", [\"Normalize\", {\"mean\": [0.485, 0.456, 0.406], \"std\": [0.229, 0.224, 0.225]}]]"
 #define PLAIN "[[\"CenterCrop\", 24], \"RandomHorizontalFlip\", \"ToTensor\"]"
 
 static struct batchd_options options;
@@ -134,7 +144,9 @@ static void make_pictures(void)
 	snprintf(pictures, sizeof pictures, "%s-pictures", dir);
 	mkdir(pictures, 0700);
 	for (unsigned i = 0; i < N_IMAGES; i++) {
-		struct jpeg_recipe r = { .width = 40 + i, .height = 33, .n_components = 3, .h = 2, .v = 2, .quality = 90, .noise = 90 };
+		struct jpeg_recipe r = {
+			.width = 40 + i, .height = 33, .n_components = 3, .h = 2, .v = 2, .quality = 90, .noise = 90
+		};
 		uint8_t *bytes;
 		size_t n;
 		FILE *f;
@@ -302,9 +314,11 @@ static bool has_kernel(void)
 	return info.can_finish;
 }
 
-static const struct { enum batchd_dtype dtype; enum batchd_layout layout; } wishes[] = {
-	{ BATCHD_FLOAT32, BATCHD_NCHW }, { BATCHD_FLOAT16, BATCHD_NCHW }, { BATCHD_BFLOAT16, BATCHD_NCHW }, { BATCHD_UINT8, BATCHD_NCHW },
-	{ BATCHD_FLOAT32, BATCHD_NHWC }, { BATCHD_FLOAT16, BATCHD_NHWC }, { BATCHD_BFLOAT16, BATCHD_NHWC }, { BATCHD_UINT8, BATCHD_NHWC },
+static const struct { enum batchd_dtype dtype; enum batchd_layout layout;
+} wishes[] = {
+	{ BATCHD_FLOAT32, BATCHD_NCHW },  { BATCHD_FLOAT16, BATCHD_NCHW }, { BATCHD_BFLOAT16, BATCHD_NCHW },
+	{ BATCHD_UINT8, BATCHD_NCHW },    { BATCHD_FLOAT32, BATCHD_NHWC }, { BATCHD_FLOAT16, BATCHD_NHWC },
+	{ BATCHD_BFLOAT16, BATCHD_NHWC }, { BATCHD_UINT8, BATCHD_NHWC },
 };
 enum { N_WISHES = sizeof wishes / sizeof *wishes };
 
@@ -312,7 +326,8 @@ enum { N_WISHES = sizeof wishes / sizeof *wishes };
 
 START_TEST(test_gpu_gives_the_numbers_of_the_cpu)
 {
-	/* Every dtype and layout, mapped by IPC: the same bits, images and labels, and no copy by this process from host memory. */
+	/* Every dtype and layout, mapped by IPC: the same bits, images and labels, and no copy by this process from
+	 * host memory. */
 	if (has_kernel() || wishes[_i].dtype == BATCHD_UINT8) {
 		if (info.can_finish || wishes[_i].layout == BATCHD_NHWC)
 			compare_epoch(wishes[_i].dtype, wishes[_i].layout);
@@ -402,7 +417,8 @@ static void *let_go(void *arg)
 
 START_TEST(test_slot_goes_back_when_the_stream_has_come_that_far)
 {
-	/* With a stuck GPU no slot comes back, however long one waits; as soon as it goes on, a trainer that already waits gets its batch. */
+	/* With a stuck GPU no slot comes back, however long one waits; as soon as it goes on, a trainer that already
+	 * waits gets its batch. */
 	pthread_t thread;
 
 	options.dtype = BATCHD_UINT8;
@@ -466,7 +482,9 @@ START_TEST(test_misuse_is_told_and_harmless)
 	ck_assert_int_eq(batchd_cuda_wait(loader, batch.slot, batch.generation, stream), BATCHD_E_INVALID);
 	ck_assert_int_eq(batchd_cuda_release(loader, batch.slot, batch.generation, stream), BATCHD_E_INVALID);
 	ck_assert_ptr_nonnull(strstr(batchd_error(loader), "batchd_cuda_release: this batch is no longer on loan"));
-	ck_assert_int_eq(batchd_cuda_array(loader, &batch, &(struct batchd_array){ .data = batch.data, .n_bytes = 8 }, target(), stream), BATCHD_E_INVALID);
+	ck_assert_int_eq(batchd_cuda_array(loader, &batch, &(struct batchd_array){ .data = batch.data, .n_bytes = 8 },
+					   target(), stream),
+			 BATCHD_E_INVALID);
 	ck_assert_ptr_nonnull(strstr(batchd_error(loader), "producers"));
 	ck_assert_int_eq(batchd_cuda_add_stream(loader, UINT32_MAX, batch.generation, stream), BATCHD_E_INVALID);
 	batch.generation--;
@@ -517,7 +535,8 @@ END_TEST
 
 START_TEST(test_kernel_that_this_driver_cannot_run_is_as_none)
 {
-	/* A driver older than the toolkit that built the library. Where no kernel is built in there is nothing to see. */
+	/* A driver older than the toolkit that built the library. Where no kernel is built in there is nothing to see.
+	 */
 	if (has_kernel()) {
 		inject(_i ? "cuModuleGetFunction:*=209" : "cuModuleLoadData:*=222");
 		open_loader();
@@ -526,7 +545,9 @@ START_TEST(test_kernel_that_this_driver_cannot_run_is_as_none)
 		start(1);
 		take();
 		ck_assert_int_eq(batchd_cuda_finish(loader, &batch, target(), stream), BATCHD_E_INVALID);
-		ck_assert_msg(strstr(batchd_error(loader), _i ? "CUDA_ERROR_NO_BINARY_FOR_GPU" : "CUDA_ERROR_UNSUPPORTED_PTX_VERSION"), "%s", batchd_error(loader));
+		ck_assert_msg(strstr(batchd_error(loader),
+				     _i ? "CUDA_ERROR_NO_BINARY_FOR_GPU" : "CUDA_ERROR_UNSUPPORTED_PTX_VERSION"),
+			      "%s", batchd_error(loader));
 		ok(batchd_cuda_labels(loader, &batch, target(), stream));
 		ok(batchd_cuda_release(loader, batch.slot, batch.generation, stream));
 	}
@@ -632,7 +653,8 @@ START_TEST(test_tensor_in_a_forked_child_takes_nothing)
 	child = fork();
 	if (child == 0) {
 		m->deleter(m);
-		_exit(batchd_n_leased(loader) != 0 || batchd_cuda_release(loader, batch.slot, batch.generation, stream) != BATCHD_E_FORKED ||
+		_exit(batchd_n_leased(loader) != 0 ||
+		      batchd_cuda_release(loader, batch.slot, batch.generation, stream) != BATCHD_E_FORKED ||
 		      batchd_next(loader, &batch, 0) != BATCHD_E_FORKED);
 	}
 	waitpid(child, &status, 0);
@@ -752,7 +774,8 @@ static void take_on(struct cuda_stream *s)
 
 START_TEST(test_batches_do_not_become_part_of_a_graph)
 {
-	/* A replay would read the slot again, long after it has gone back: every call that queues something is refused, and the capture is not spoilt by it. */
+	/* A replay would read the slot again, long after it has gone back: every call that queues something is refused,
+	 * and the capture is not spoilt by it. */
 	void *m;
 
 	open_loader();
@@ -762,10 +785,12 @@ START_TEST(test_batches_do_not_become_part_of_a_graph)
 		OK(begin_capture(stream, mode));
 		ck_assert_int_eq(batchd_cuda_finish(loader, &batch, target(), stream), BATCHD_E_INVALID);
 		ck_assert_ptr_nonnull(strstr(batchd_error(loader), "CUDA graph"));
-		ck_assert_int_eq(batchd_cuda_labels(loader, &batch, (void *)(uintptr_t)label_tensor, stream), BATCHD_E_INVALID);
+		ck_assert_int_eq(batchd_cuda_labels(loader, &batch, (void *)(uintptr_t)label_tensor, stream),
+				 BATCHD_E_INVALID);
 		ck_assert_int_eq(batchd_cuda_wait(loader, batch.slot, batch.generation, stream), BATCHD_E_INVALID);
 		ck_assert_int_eq(batchd_cuda_dlpack(loader, &batch, 0, stream, &m), BATCHD_E_INVALID);
-		ck_assert_int_eq(batchd_cuda_add_stream(loader, batch.slot, batch.generation, stream), BATCHD_E_INVALID);
+		ck_assert_int_eq(batchd_cuda_add_stream(loader, batch.slot, batch.generation, stream),
+				 BATCHD_E_INVALID);
 		ck_assert_ptr_nonnull(strstr(batchd_error(loader), "CUDA graph"));
 		ck_assert_int_eq(batchd_cuda_release(loader, batch.slot, batch.generation, stream), BATCHD_E_INVALID);
 		OK(end_capture(stream));
@@ -796,7 +821,8 @@ static void *train_beside_a_capture(void *arg)
 
 START_TEST(test_a_capture_in_another_thread_goes_undisturbed)
 {
-	/* In the strictest mode a thread's allocation or look at an event spoils what any other captures: nothing of ours does, opening and closing included. */
+	/* In the strictest mode a thread's allocation or look at an event spoils what any other captures: nothing of
+	 * ours does, opening and closing included. */
 	pthread_t thread;
 
 	options.job = "beside a capture";
@@ -812,7 +838,8 @@ END_TEST
 
 START_TEST(test_tensor_that_ends_while_its_stream_captures)
 {
-	/* What would tell of its work would become a part of the graph: it is told afterwards, and the slot comes back then. */
+	/* What would tell of its work would become a part of the graph: it is told afterwards, and the slot comes back
+	 * then. */
 	struct dl_managed *m[WINDOW];
 
 	open_loader();
@@ -840,7 +867,8 @@ static void wait_at_gate(void *arg)
 	pthread_barrier_wait(&gate);
 }
 
-/* Tensors of all slots, read on this thread's own default stream behind something that does not end before the gate opens. */
+/* Tensors of all slots, read on this thread's own default stream behind something that does not end before the gate
+ * opens. */
 static void *read_on_own_stream(void *arg)
 {
 	int (*launch)(struct cuda_stream *, void (*)(void *), void *);
@@ -883,7 +911,8 @@ END_TEST
 
 START_TEST(test_slices_of_the_groups_batch)
 {
-	/* Two slices of one slot, given back in every combination of ways: each has its own rows, and the slot goes back once, after both. */
+	/* Two slices of one slot, given back in every combination of ways: each has its own rows, and the slot goes
+	 * back once, after both. */
 	char *images = malloc((size_t)N_IMAGES * IMAGE * 4);
 	int64_t labels[N_IMAGES];
 	struct dl_managed *m;
@@ -902,7 +931,8 @@ START_TEST(test_slices_of_the_groups_batch)
 			ok(batchd_cuda_finish(loader, &batch, target(), stream));
 			ok(batchd_cuda_labels(loader, &batch, (void *)(uintptr_t)label_tensor, stream));
 			if (epoch == 1) {
-				ck_assert_mem_eq(fetch(tensor, batch.n_rows * IMAGE), images + n * IMAGE, batch.n_rows * IMAGE);
+				ck_assert_mem_eq(fetch(tensor, batch.n_rows * IMAGE), images + n * IMAGE,
+						 batch.n_rows * IMAGE);
 				ck_assert_mem_eq(fetch(label_tensor, batch.n_rows * 8), labels + n, batch.n_rows * 8);
 			}
 			n += batch.n_rows;
@@ -930,7 +960,8 @@ END_TEST
 
 /* ---- another daemon ---- */
 
-/* A crash and a new one in its place; a program of its own, as this process has used CUDA and must not fork another user of it. */
+/* A crash and a new one in its place; a program of its own, as this process has used CUDA and must not fork another
+ * user of it. */
 static void replace_daemon(void)
 {
 	char program[4200];
@@ -945,7 +976,8 @@ static void replace_daemon(void)
 
 START_TEST(test_loader_goes_on_with_another_daemon)
 {
-	/* In mid-epoch, with a tensor, a batch on loan and one that the GPU still works on: the next batch is the right one, and each of the old ones still ends well. */
+	/* In mid-epoch, with a tensor, a batch on loan and one that the GPU still works on: the next batch is the right
+	 * one, and each of the old ones still ends well. */
 	char *images = malloc((size_t)N_IMAGES * IMAGE);
 	struct batchd_batch lent;
 	struct dl_managed *m;
@@ -970,8 +1002,10 @@ START_TEST(test_loader_goes_on_with_another_daemon)
 	ok(batchd_cuda_finish(loader, &batch, target(), stream));
 	ck_assert_mem_eq(fetch(tensor, batch.n_rows * IMAGE), images + 2 * BATCH * IMAGE, batch.n_rows * IMAGE);
 	ok(batchd_cuda_release(loader, batch.slot, batch.generation, stream));
-	ck_assert_int_eq(batchd_cuda_finish(loader, &lent, target(), stream), BATCHD_E_INVALID); /* its memory was the old daemon's */
-	ck_assert_mem_eq(lent.data, images + BATCH * IMAGE, IMAGE);                               /* on the host it was kept */
+	/* its memory was the old daemon's */
+	ck_assert_int_eq(batchd_cuda_finish(loader, &lent, target(), stream), BATCHD_E_INVALID);
+	/* on the host it was kept */
+	ck_assert_mem_eq(lent.data, images + BATCH * IMAGE, IMAGE);
 	ck_assert_uint_eq(counter("cuIpcCloseMemHandle"), closes);
 	if (_i)
 		ok(batchd_cuda_release(loader, lent.slot, lent.generation, stream));
@@ -1055,7 +1089,9 @@ START_TEST(test_fault_on_the_gpu_ends_the_loader_clearly)
 			batchd_release(loader, batch.slot, batch.generation);
 		usleep(1000); /* the fault is found when the GPU gets there */
 	}
-	ck_assert_msg(strstr(batchd_error(loader), "CUDA_ERROR_ILLEGAL_ADDRESS") && strstr(batchd_error(loader), "no more"), "%s", batchd_error(loader));
+	ck_assert_msg(strstr(batchd_error(loader), "CUDA_ERROR_ILLEGAL_ADDRESS") &&
+			      strstr(batchd_error(loader), "no more"),
+		      "%s", batchd_error(loader));
 	ck_assert_int_eq(batchd_cuda_finish(loader, &batch, target(), stream), BATCHD_E_GPU);
 	batchd_close(loader);
 	stop_daemon();
@@ -1085,8 +1121,11 @@ START_TEST(test_no_driver_is_no_gpu)
 END_TEST
 
 static const char *const failing_calls[] = {
-	"cuDevicePrimaryCtxRetain", "cuIpcOpenMemHandle", "cuMemHostRegister", "cuMemAlloc", "cuStreamCreateWithPriority", "cuEventCreate",
-	"cuModuleLoadData", "cuModuleGetFunction", "cuCtxPushCurrent", "cuThreadExchangeStreamCaptureMode",
+	"cuDevicePrimaryCtxRetain",   "cuIpcOpenMemHandle",
+	"cuMemHostRegister",          "cuMemAlloc",
+	"cuStreamCreateWithPriority", "cuEventCreate",
+	"cuModuleLoadData",           "cuModuleGetFunction",
+	"cuCtxPushCurrent",           "cuThreadExchangeStreamCaptureMode",
 };
 enum { N_FAILING = sizeof failing_calls / sizeof *failing_calls };
 
@@ -1102,7 +1141,9 @@ START_TEST(test_each_call_of_opening_may_fail)
 		r = batchd_open(&options, &loader, err, sizeof err);
 		inject(NULL);
 		if (r < 0)
-			ck_assert_msg((r == BATCHD_E_NOMEM || r == BATCHD_E_GPU) && strstr(err, "CUDA_ERROR_OUT_OF_MEMORY"), "%s: %s", spec, err);
+			ck_assert_msg((r == BATCHD_E_NOMEM || r == BATCHD_E_GPU) &&
+					      strstr(err, "CUDA_ERROR_OUT_OF_MEMORY"),
+				      "%s: %s", spec, err);
 		batchd_close(loader);
 		loader = NULL;
 	}

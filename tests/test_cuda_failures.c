@@ -1,8 +1,10 @@
-/* Each call of the driver that a trainer makes may fail, in each way, at each time: with a message that names the error or unnoticed, and what is left behind is
- * clean. test_gpus.c does the same to the daemon's GPU thread, tests/soak/soak_gpu_failures.py to whole processes.
+/* Each call of the driver that a trainer makes may fail, in each way, at each time: with a message that names the error
+ * or unnoticed, and what is left behind is clean. test_gpus.c does the same to the daemon's GPU thread,
+ * tests/soak/soak_gpu_failures.py to whole processes.
  *
- * A run without failures counts the calls; then there is one run for each call and kind of error, in a process of its own, as fatal ones stay. Every run is a
- * trainer's life: open, batches taken and given back in every way, close; then, after an error that passes, the same once more without one. */
+ * A run without failures counts the calls; then there is one run for each call and kind of error, in a process of its
+ * own, as fatal ones stay. Every run is a trainer's life: open, batches taken and given back in every way, close; then,
+ * after an error that passes, the same once more without one. */
 #include <check.h>
 #include <dlfcn.h>
 #include <stdlib.h>
@@ -20,7 +22,8 @@
 #include "packets.h"
 #include "suite.h"
 
-/* What is left out: 1: all but the first and the last call of each function; 2: all but the first, and all kinds but one. */
+/* What is left out: 1: all but the first and the last call of each function; 2: all but the first, and all kinds but
+ * one. */
 #if defined(__SANITIZE_THREAD__)
 enum { SLOW = 2 };
 #elif defined(__SANITIZE_ADDRESS__)
@@ -84,7 +87,8 @@ static void begin_cuda(const char *personality)
 	find(library, "fakecuda_alive", &alive);
 	find(library, "fakecuda_last_violation", &last_violation);
 	if (cu.init(0) || cu.primary_ctx_retain(&context, 0) || cu.ctx_set_current(context) ||
-	    cu.stream_create_with_priority(&stream, CUDA_STREAM_NON_BLOCKING, 0) || cu.mem_alloc(&tensor, BATCH * SIDE * SIDE * 3 * 4))
+	    cu.stream_create_with_priority(&stream, CUDA_STREAM_NON_BLOCKING, 0) ||
+	    cu.mem_alloc(&tensor, BATCH * SIDE * SIDE * 3 * 4))
 		wrong("the double", "does not work");
 }
 
@@ -152,8 +156,8 @@ static int life(char text[4096])
 
 static bool gives_back(const char *name)
 {
-	return strstr(name, "Destroy") || strstr(name, "Free") || strstr(name, "Unregister") || strstr(name, "Release") || strstr(name, "Unload") || strstr(name, "Close") ||
-	       strstr(name, "PopCurrent");
+	return strstr(name, "Destroy") || strstr(name, "Free") || strstr(name, "Unregister") ||
+	       strstr(name, "Release") || strstr(name, "Unload") || strstr(name, "Close") || strstr(name, "PopCurrent");
 }
 
 /* The n-th call of that name ends in error. */
@@ -203,7 +207,9 @@ static void make_pictures(void)
 	snprintf(pictures, sizeof pictures, "%s-pictures", dir);
 	mkdir(pictures, 0700);
 	for (unsigned i = 0; i < 10; i++) {
-		struct jpeg_recipe r = { .width = 40 + i, .height = 33, .n_components = 3, .h = 2, .v = 2, .quality = 90, .noise = 90 };
+		struct jpeg_recipe r = {
+			.width = 40 + i, .height = 33, .n_components = 3, .h = 2, .v = 2, .quality = 90, .noise = 90
+		};
 		size_t n;
 		uint8_t *bytes = jpeg_make(&r, i + 1, &n);
 		FILE *f;
@@ -310,7 +316,9 @@ START_TEST(test_every_call_may_fail_in_every_way)
 {
 	/* By IPC, copying, and copying through a detour. */
 	const char *personality = personalities[_i];
-	unsigned *counts = mmap(NULL, sizeof *counts * MOST_NAMES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0), n = 0, n_names = 0;
+	unsigned *counts = mmap(NULL, sizeof *counts * MOST_NAMES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
+				-1, 0),
+		 n = 0, n_names = 0;
 
 	setup();
 	count_calls(personality, counts);
@@ -321,12 +329,14 @@ START_TEST(test_every_call_may_fail_in_every_way)
 		short_name(names[i], name);
 		n_names += counts[i] > 0;
 		for (unsigned nth = 1; nth <= counts[i]; nth++) {
-			const int kinds[] = { CUDA_OUT_OF_MEMORY, CUDA_INVALID_VALUE, CUDA_NOT_SUPPORTED, nth % 2 ? CUDA_ILLEGAL_ADDRESS : CUDA_ECC_UNCORRECTABLE };
+			const int kinds[] = { CUDA_OUT_OF_MEMORY, CUDA_INVALID_VALUE, CUDA_NOT_SUPPORTED,
+					      nth % 2 ? CUDA_ILLEGAL_ADDRESS : CUDA_ECC_UNCORRECTABLE };
 
 			for (unsigned k = 0; k < 4; k++) {
 				if (!strcmp(name, "run") && !cuda_error_sticky(kinds[k]))
 					continue; /* queued work fails for good or not at all */
-				if ((SLOW && ((nth > 1 && nth < counts[i]) || k % 3 != 0)) || (SLOW == 2 && (nth > 1 || k > 0)))
+				if ((SLOW && ((nth > 1 && nth < counts[i]) || k % 3 != 0)) ||
+				    (SLOW == 2 && (nth > 1 || k > 0)))
 					continue;
 				start(personality, name, nth, kinds[k]);
 				n++;
@@ -386,7 +396,8 @@ static void exit_with_a_batch(void)
 
 START_TEST(test_a_loader_outlives_the_driver)
 {
-	/* Closed by an atexit handler when the driver has shut down already: said in its words, no crash, nobody waits. */
+	/* Closed by an atexit handler when the driver has shut down already: said in its words, no crash, nobody waits.
+	 */
 	int status;
 	pid_t child;
 

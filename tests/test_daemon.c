@@ -1,4 +1,5 @@
-/* The whole daemon in a process of its own, spoken to packet by packet: what a bad client does costs that client its connection and nobody else anything. */
+/* The whole daemon in a process of its own, spoken to packet by packet: what a bad client does costs that client its
+ * connection and nobody else anything. */
 #include <check.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -32,7 +33,8 @@ START_TEST(test_an_epoch_arrives_in_order_with_its_indices)
 		ck_assert_uint_eq(b.epoch, i < 100 ? 3 : 4);
 		ck_assert_uint_eq(b.step, i % 100);
 		ck_assert_int_eq(b.last, i == 99);
-		const int64_t *indices = (const int64_t *)(const void *)(slab + b.slot * c.slot_bytes + c.indices_offset);
+		const int64_t *indices =
+			(const int64_t *)(const void *)(slab + b.slot * c.slot_bytes + c.indices_offset);
 		ck_assert_int_eq(indices[9], (int64_t)(i % 100) * 10 + 9);
 		release(&c, b.slot, b.generation);
 	}
@@ -96,8 +98,9 @@ static void send_fds_with_status(int fd)
 START_TEST(test_illegal_messages_cost_their_sender_the_connection)
 {
 	/* Each kind is answered with PROTOCOL and a hang-up; a witness is served before and after. */
-	static void (*const crimes[])(int) = { send_rubbish,	     send_nothing_inside,      send_large,	   send_second_hello,
-					       send_seek_before_open, send_release_before_open, send_fds_with_status };
+	static void (*const crimes[])(int) = { send_rubbish,        send_nothing_inside,   send_large,
+					       send_second_hello,   send_seek_before_open, send_release_before_open,
+					       send_fds_with_status };
 	start_daemon();
 	check_it_serves();
 	for (size_t i = 0; i < sizeof(crimes) / sizeof(crimes[0]); i++) {

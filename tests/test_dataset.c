@@ -6,25 +6,39 @@
 START_TEST(test_unknown_specs_are_refused_with_what_is_expected)
 {
 	/* Proves the errors of specs that name no data set. */
-	static const struct { const char *kind, *rest, *words; } bad[] = {
-		{ "imagenet", "/x", "expected imagefolder:DIR" }, { "imagefolder", "", "nothing stands behind the colon" },
-		{ "imagefolder", "/no/such/folder", "No such file" }, { "imagefolder", "/dev/null", "not a folder" },
-		{ "files", "/no/such/list", "No such file" }, { "npy", "/no/such.npy", "No such file" },
-		{ "npy", "/dev/zero", "not a regular file" }, { "random", "length=5", "shape is missing" },
-		{ "random", "length=0,shape=3", "at least 1" }, { "random", "length=5,shape=3,shape=3", "expected it once" },
-		{ "random", "length=5,shape=3x", "like 3x224x224" }, { "random", "length=5,shape=x3", "like 3x224x224" },
-		{ "random", "length=5,shape=1x1x1x1x1x1x1x1x1", "like 3x224x224" }, { "random", "length=5,shape=0", "like 3x224x224" },
-		{ "random", "length=5,shape=3,dtype=complex64", "expected uint8, float16" }, { "random", "length=5,shape=3,size=2", "unknown option 'size'" },
-		{ "random", "length=5,shape=3,seed", "expected a value behind '='" }, { "random", "length=5,shape=3,seed=18446744073709551616", "64 bits" },
-		{ "random", "length=5,shape=4294967295x4294967295", "larger than 1 GiB" }, { "random", "length=5,shape=3,classes=1000001", "1 to 1000000" },
-		{ "random", "length=-5,shape=3", "at least 1" }, { "random", "length=5,shape=3,", "unknown option ''" },
+	static const struct { const char *kind, *rest, *words;
+	} bad[] = {
+		{ "imagenet", "/x", "expected imagefolder:DIR" },
+		{ "imagefolder", "", "nothing stands behind the colon" },
+		{ "imagefolder", "/no/such/folder", "No such file" },
+		{ "imagefolder", "/dev/null", "not a folder" },
+		{ "files", "/no/such/list", "No such file" },
+		{ "npy", "/no/such.npy", "No such file" },
+		{ "npy", "/dev/zero", "not a regular file" },
+		{ "random", "length=5", "shape is missing" },
+		{ "random", "length=0,shape=3", "at least 1" },
+		{ "random", "length=5,shape=3,shape=3", "expected it once" },
+		{ "random", "length=5,shape=3x", "like 3x224x224" },
+		{ "random", "length=5,shape=x3", "like 3x224x224" },
+		{ "random", "length=5,shape=1x1x1x1x1x1x1x1x1", "like 3x224x224" },
+		{ "random", "length=5,shape=0", "like 3x224x224" },
+		{ "random", "length=5,shape=3,dtype=complex64", "expected uint8, float16" },
+		{ "random", "length=5,shape=3,size=2", "unknown option 'size'" },
+		{ "random", "length=5,shape=3,seed", "expected a value behind '='" },
+		{ "random", "length=5,shape=3,seed=18446744073709551616", "64 bits" },
+		{ "random", "length=5,shape=4294967295x4294967295", "larger than 1 GiB" },
+		{ "random", "length=5,shape=3,classes=1000001", "1 to 1000000" },
+		{ "random", "length=-5,shape=3", "at least 1" },
+		{ "random", "length=5,shape=3,", "unknown option ''" },
 	};
 
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
 		struct dataset *ds;
 
-		ck_assert_msg(open_as(&f.trusted, bad[i].kind, bad[i].rest, NULL, NULL, 0, &ds) < 0, "accepted %s:%s", bad[i].kind, bad[i].rest);
-		ck_assert_msg(strstr(f.err.text, bad[i].words) != NULL, "%s:%s: %s", bad[i].kind, bad[i].rest, f.err.text);
+		ck_assert_msg(open_as(&f.trusted, bad[i].kind, bad[i].rest, NULL, NULL, 0, &ds) < 0, "accepted %s:%s",
+			      bad[i].kind, bad[i].rest);
+		ck_assert_msg(strstr(f.err.text, bad[i].words) != NULL, "%s:%s: %s", bad[i].kind, bad[i].rest,
+			      f.err.text);
 	}
 }
 END_TEST
@@ -33,7 +47,8 @@ END_TEST
 
 START_TEST(test_a_list_is_read_from_descriptors_or_by_path)
 {
-	/* Proves labels, order and bytes of a list, for trusted sources and for peers with descriptors of the list and its folder. */
+	/* Proves labels, order and bytes of a list, for trusted sources and for peers with descriptors of the list and
+	 * its folder. */
 	struct file_bytes b = { 0 };
 	int fds[2];
 
@@ -44,8 +59,9 @@ START_TEST(test_a_list_is_read_from_descriptors_or_by_path)
 	for (int other = 0; other < 2; other++) {
 		struct dataset *ds;
 
-		ck_assert_msg(open_as(other ? &f.other : &f.trusted, "files", in_root("list.txt"), NULL, other ? fds : NULL, other ? 2 : 0, &ds) == 0, "%s",
-			      f.err.text);
+		ck_assert_msg(open_as(other ? &f.other : &f.trusted, "files", in_root("list.txt"), NULL,
+				      other ? fds : NULL, other ? 2 : 0, &ds) == 0,
+			      "%s", f.err.text);
 		ck_assert_uint_eq(dataset_n(ds), 3);
 		ck_assert_uint_eq(dataset_n_classes(ds), 0);
 		ck_assert_int_eq(dataset_label(ds, 0), -5);
@@ -101,7 +117,8 @@ static void *read_everything(void *arg)
 			uint64_t row;
 			int64_t label;
 
-			if (dataset_read(c->files, i, turn % 2 ? READ_WAIT : READ_NOWAIT, &b, &err) == 0 && !dataset_is_current(c->files, i, &b)) {
+			if (dataset_read(c->files, i, turn % 2 ? READ_WAIT : READ_NOWAIT, &b, &err) == 0 &&
+			    !dataset_is_current(c->files, i, &b)) {
 				return "not current";
 			}
 			if (dataset_gather(c->arrays, &i, 1, &row, &label, &err) < 0 || label != (int64_t)i) {
@@ -117,7 +134,8 @@ static void *read_everything(void *arg)
 
 START_TEST(test_any_thread_may_read)
 {
-	/* Proves that folders are opened once by whoever comes first, and references may be given back anywhere (seen by the thread sanitizer). */
+	/* Proves that folders are opened once by whoever comes first, and references may be given back anywhere (seen
+	 * by the thread sanitizer). */
 	static const char zeros[24];
 	struct crowd c;
 	pthread_t t[4];

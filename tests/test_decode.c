@@ -160,7 +160,8 @@ static void expect_pixels(const struct picture *p, struct region_px r, const cha
 	ck_assert_uint_eq(out.width, r.width);
 	ck_assert_uint_eq(out.height, r.height);
 	for (uint32_t y = 0; y < r.height; y++)
-		ck_assert_msg(memcmp(out.rgb + y * out.stride_bytes, p->rgb + ((size_t)(r.y + y) * p->width + r.x) * 3, (size_t)r.width * 3) == 0,
+		ck_assert_msg(memcmp(out.rgb + y * out.stride_bytes, p->rgb + ((size_t)(r.y + y) * p->width + r.x) * 3,
+				     (size_t)r.width * 3) == 0,
 			      "%s: region %ux%u at %u,%u differs in row %u", what, r.width, r.height, r.x, r.y, y);
 }
 
@@ -186,7 +187,8 @@ static void expect_regions(struct picture p, int n, const char *what)
 /* ---- pixels ---- */
 
 /* Luma sampling factors, chroma 1x1: 4:4:4, 4:2:2, 4:4:0, 4:2:0, 4:1:1, and rarer ones. */
-static const int samplings[][2] = { { 1, 1 }, { 2, 1 }, { 1, 2 }, { 2, 2 }, { 4, 1 }, { 1, 4 }, { 4, 2 }, { 2, 4 }, { 3, 1 } };
+static const int samplings[][2] = { { 1, 1 }, { 2, 1 }, { 1, 2 }, { 2, 2 }, { 4, 1 },
+				    { 1, 4 }, { 4, 2 }, { 2, 4 }, { 3, 1 } };
 
 START_TEST(test_jpeg_regions_equal_the_full_decode)
 {
@@ -197,8 +199,13 @@ START_TEST(test_jpeg_regions_equal_the_full_decode)
 	for (size_t s = 0; s < sizeof(samplings) / sizeof(*samplings); s++) {
 		for (size_t z = 0; z < sizeof(sizes) / sizeof(*sizes); z++) {
 			for (int kind = 0; kind < 8; kind++) {
-				struct jpeg_recipe r = { .width = sizes[z][0], .height = sizes[z][1], .n_components = 3, .noise = 60,
-							 .h = samplings[s][0], .v = samplings[s][1], .quality = 75 };
+				struct jpeg_recipe r = { .width = sizes[z][0],
+							 .height = sizes[z][1],
+							 .n_components = 3,
+							 .noise = 60,
+							 .h = samplings[s][0],
+							 .v = samplings[s][1],
+							 .quality = 75 };
 				char what[64];
 
 				r.progressive = kind & 1;
@@ -216,7 +223,9 @@ START_TEST(test_grey_jpeg_regions_equal_the_full_decode)
 {
 	/* Proves the same for grey pictures, whose MCU is one block whatever their sampling factors say. */
 	for (int h = 1; h <= 2; h++) {
-		struct jpeg_recipe r = { .width = 131, .height = 77, .n_components = 1, .h = h, .v = h, .quality = 90, .noise = 90 };
+		struct jpeg_recipe r = {
+			.width = 131, .height = 77, .n_components = 1, .h = h, .v = h, .quality = 90, .noise = 90
+		};
 
 		expect_regions(jpeg_picture(&r, 5), 60, "grey");
 		r.progressive = true;
@@ -229,7 +238,9 @@ START_TEST(test_regions_of_a_progressive_jpeg_that_ends_early)
 {
 	/* Proves the same where scans are missing and libjpeg smooths the coarse blocks: after every scan but the
 	 * last. */
-	struct jpeg_recipe r = { .width = 150, .height = 131, .n_components = 3, .quality = 75, .noise = 30, .progressive = true };
+	struct jpeg_recipe r = {
+		.width = 150, .height = 131, .n_components = 3, .quality = 75, .noise = 30, .progressive = true
+	};
 
 	for (size_t s = 0; s < 4; s++) {
 		r.h = samplings[s][0];
@@ -240,7 +251,8 @@ START_TEST(test_regions_of_a_progressive_jpeg_that_ends_early)
 		for (size_t at = 0; at + 1 < whole.n_bytes; at++) {
 			if (whole.bytes[at] != 0xff || whole.bytes[at + 1] != 0xda || n_scans++ == 0)
 				continue;
-			struct picture early = { malloc(at + 2), at + 2, malloc((size_t)r.width * r.height * 3), r.width, r.height };
+			struct picture early = { malloc(at + 2), at + 2, malloc((size_t)r.width * r.height * 3),
+						 r.width, r.height };
 			struct jpeg_in in;
 
 			memcpy(early.bytes, whole.bytes, at);
@@ -259,7 +271,9 @@ END_TEST
 START_TEST(test_every_region_of_a_small_jpeg)
 {
 	/* Proves all of them: each of the 90,000 rectangles of a 4:2:0 picture of 24x24 pixels. */
-	struct jpeg_recipe r = { .width = 24, .height = 24, .n_components = 3, .h = 2, .v = 2, .quality = 80, .noise = 100 };
+	struct jpeg_recipe r = {
+		.width = 24, .height = 24, .n_components = 3, .h = 2, .v = 2, .quality = 80, .noise = 100
+	};
 	struct picture p = jpeg_picture(&r, 9);
 
 	for (uint32_t y = 0; y < 24; y++)
@@ -284,11 +298,14 @@ END_TEST
 START_TEST(test_one_decoder_takes_formats_in_turn)
 {
 	/* Proves that nothing of an image, sound or broken, half read or not read at all, shows in the next. */
-	struct jpeg_recipe big = { .width = 300, .height = 200, .n_components = 3, .h = 2, .v = 2, .quality = 80, .noise = 90 };
+	struct jpeg_recipe big = {
+		.width = 300, .height = 200, .n_components = 3, .h = 2, .v = 2, .quality = 80, .noise = 90
+	};
 	struct jpeg_recipe progressive = big;
 
 	progressive.progressive = true;
-	struct picture p[] = { jpeg_picture(&big, 1), png_picture(60, 50, 2), jpeg_picture(&progressive, 3), webp_picture(40, 30, 4) };
+	struct picture p[] = { jpeg_picture(&big, 1), png_picture(60, 50, 2), jpeg_picture(&progressive, 3),
+			       webp_picture(40, 30, 4) };
 	uint32_t seed = 99;
 
 	for (int i = 0; i < 400; i++) {
@@ -332,7 +349,9 @@ START_TEST(test_a_jpeg_is_not_decoded_with_the_tables_of_the_one_before)
 {
 	/* Proves that a file without quantization tables is refused also after one that had them, and that one
 	 * without Huffman tables gets the standard ones whatever came before. */
-	struct jpeg_recipe r = { .width = 40, .height = 30, .n_components = 3, .h = 2, .v = 2, .quality = 80, .noise = 50 };
+	struct jpeg_recipe r = {
+		.width = 40, .height = 30, .n_components = 3, .h = 2, .v = 2, .quality = 80, .noise = 50
+	};
 	struct picture before, p = jpeg_picture(&r, 2);
 	struct image out;
 	struct image_error err;
@@ -354,7 +373,9 @@ START_TEST(test_tables_in_a_stream_of_their_own_serve_the_picture_behind)
 {
 	/* Proves that an abbreviated stream of tables in front of the picture's own is used, as libjpeg and Pillow
 	 * do. */
-	struct jpeg_recipe r = { .width = 40, .height = 30, .n_components = 3, .h = 2, .v = 2, .quality = 60, .noise = 50 };
+	struct jpeg_recipe r = {
+		.width = 40, .height = 30, .n_components = 3, .h = 2, .v = 2, .quality = 60, .noise = 50
+	};
 	struct picture p = jpeg_picture(&r, 2);
 	size_t first = 2, size = 0;
 
@@ -384,8 +405,9 @@ START_TEST(test_a_region_outside_is_the_callers_mistake)
 	struct picture p = png_picture(30, 20, 1);
 	struct image out;
 	struct image_error err;
-	static const struct region_px bad[] = { { 0, 0, 31, 20 }, { 0, 0, 30, 21 }, { 30, 0, 1, 1 }, { 0, 20, 1, 1 }, { 1, 0, 30, 1 },
-						{ 0, 1, 1, 20 }, { UINT32_MAX, 0, 2, 1 }, { 0, UINT32_MAX, 1, 2 }, { 3, 3, 4, 0 } };
+	static const struct region_px bad[] = { { 0, 0, 31, 20 },        { 0, 0, 30, 21 },        { 30, 0, 1, 1 },
+						{ 0, 20, 1, 1 },         { 1, 0, 30, 1 },         { 0, 1, 1, 20 },
+						{ UINT32_MAX, 0, 2, 1 }, { 0, UINT32_MAX, 1, 2 }, { 3, 3, 4, 0 } };
 
 	expect_pixels(&p, (struct region_px){ 29, 19, 1, 1 }, "corner");
 	for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++)
@@ -436,7 +458,9 @@ END_TEST
 START_TEST(test_scan_limit_holds_on_both_sides)
 {
 	/* Proves that a progressive JPEG of n scans is decoded under a limit of n and refused under n - 1. */
-	struct jpeg_recipe r = { .width = 64, .height = 48, .n_components = 3, .h = 2, .v = 2, .quality = 80, .progressive = true };
+	struct jpeg_recipe r = {
+		.width = 64, .height = 48, .n_components = 3, .h = 2, .v = 2, .quality = 80, .progressive = true
+	};
 	struct picture p = jpeg_picture(&r, 1);
 	struct decode_limits limits = decode_limits_default;
 
@@ -462,7 +486,8 @@ static void expect_some_outcome(const uint8_t *bytes, size_t n, struct region_px
 	memcpy(copy, bytes, n);
 	int outcome = decode(copy, n, want, &out, &err);
 
-	ck_assert_msg(outcome == 0 || outcome == -EINVAL || (outcome >= IMAGE_E_FORMAT && outcome <= IMAGE_E_LIMIT && err.text[0]),
+	ck_assert_msg(outcome == 0 || outcome == -EINVAL ||
+			      (outcome >= IMAGE_E_FORMAT && outcome <= IMAGE_E_LIMIT && err.text[0]),
 		      "%d %s", outcome, err.text);
 	decoder_close(decoder);
 	free(copy);
@@ -472,11 +497,14 @@ START_TEST(test_cut_and_damaged_files_end_in_an_outcome)
 {
 	/* Proves that every cut and 2,000 random changes of each format neither crash nor read outside, whole and in
 	 * a region. */
-	struct jpeg_recipe baseline = { .width = 40, .height = 30, .n_components = 3, .h = 2, .v = 2, .quality = 60, .noise = 50, .restart = 2 };
+	struct jpeg_recipe baseline = {
+		.width = 40, .height = 30, .n_components = 3, .h = 2, .v = 2, .quality = 60, .noise = 50, .restart = 2
+	};
 	struct jpeg_recipe progressive = baseline;
 
 	progressive.progressive = true;
-	struct picture p[] = { jpeg_picture(&baseline, 1), jpeg_picture(&progressive, 2), png_picture(30, 20, 3), webp_picture(30, 20, 4) };
+	struct picture p[] = { jpeg_picture(&baseline, 1), jpeg_picture(&progressive, 2), png_picture(30, 20, 3),
+			       webp_picture(30, 20, 4) };
 	uint32_t seed = 7;
 
 	for (int i = 0; i < 4; i++) {
@@ -487,7 +515,8 @@ START_TEST(test_cut_and_damaged_files_end_in_an_outcome)
 			uint8_t before = p[i].bytes[at];
 
 			p[i].bytes[at] = (uint8_t)jpeg_random(&seed);
-			expect_some_outcome(p[i].bytes, p[i].n_bytes, k & 1 ? (struct region_px){ 5, 6, 9, 8 } : (struct region_px){ 0 });
+			expect_some_outcome(p[i].bytes, p[i].n_bytes,
+					    k & 1 ? (struct region_px){ 5, 6, 9, 8 } : (struct region_px){ 0 });
 			p[i].bytes[at] = before;
 		}
 		picture_finish(&p[i]);
@@ -498,7 +527,9 @@ END_TEST
 START_TEST(test_a_region_of_a_cut_jpeg_fails_like_the_whole)
 {
 	/* Proves that whether a file is sound does not depend on the part of it that is wanted. */
-	struct jpeg_recipe r = { .width = 80, .height = 64, .n_components = 3, .h = 2, .v = 2, .quality = 70, .noise = 50 };
+	struct jpeg_recipe r = {
+		.width = 80, .height = 64, .n_components = 3, .h = 2, .v = 2, .quality = 70, .noise = 50
+	};
 
 	for (int kind = 0; kind < 2; kind++) {
 		r.progressive = kind;
@@ -522,14 +553,20 @@ START_TEST(test_other_formats_are_named)
 	/* Proves that a file of another kind is refused with the name of that kind or its first bytes. */
 	static const struct {
 		const char *bytes, *text;
-	} cases[] = { { "GIF89a..........", "GIF" }, { "BM..............", "BMP" }, { "II*.............", "TIFF" },
-		      { "<svg xmlns='http", "text" }, { "abcdefghijklmnop", "61 62 63 64" }, { "ab", "2 bytes" }, { "", "0 bytes" } };
+	} cases[] = { { "GIF89a..........", "GIF" },
+		      { "BM..............", "BMP" },
+		      { "II*.............", "TIFF" },
+		      { "<svg xmlns='http", "text" },
+		      { "abcdefghijklmnop", "61 62 63 64" },
+		      { "ab", "2 bytes" },
+		      { "", "0 bytes" } };
 
 	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
 		struct image_info info;
 		struct image_error err = { "" };
 
-		ck_assert_int_eq(decoder_open(decoder, (const uint8_t *)cases[i].bytes, strlen(cases[i].bytes), false, &info, &err),
+		ck_assert_int_eq(decoder_open(decoder, (const uint8_t *)cases[i].bytes, strlen(cases[i].bytes), false,
+					      &info, &err),
 				 IMAGE_E_FORMAT);
 		ck_assert_msg(strstr(err.text, cases[i].text), "%s", err.text);
 	}
@@ -556,7 +593,9 @@ START_TEST(test_jpeg_and_png_allocate_nothing_in_steady_state)
 {
 	/* Proves that after each image has been seen, decoding any part of them asks for no memory, progressive ones
 	 * and errors included. */
-	struct jpeg_recipe r = { .width = 300, .height = 200, .n_components = 3, .h = 2, .v = 2, .quality = 80, .noise = 60 };
+	struct jpeg_recipe r = {
+		.width = 300, .height = 200, .n_components = 3, .h = 2, .v = 2, .quality = 80, .noise = 60
+	};
 	struct jpeg_recipe progressive = r;
 
 	progressive.progressive = true;
@@ -583,7 +622,9 @@ START_TEST(test_short_memory_is_an_error_and_nothing_else)
 {
 	/* Proves that whichever allocation fails, the answer is -ENOMEM (or it was not needed) and the decoder works
 	 * again once there is memory. Not with WebP: libwebp 1.2.4 itself crashes when it gets none. */
-	struct jpeg_recipe r = { .width = 90, .height = 70, .n_components = 3, .h = 2, .v = 2, .quality = 80, .noise = 60 };
+	struct jpeg_recipe r = {
+		.width = 90, .height = 70, .n_components = 3, .h = 2, .v = 2, .quality = 80, .noise = 60
+	};
 	struct jpeg_recipe progressive = r;
 
 	progressive.progressive = true;
@@ -600,7 +641,8 @@ START_TEST(test_short_memory_is_an_error_and_nothing_else)
 			decoder = NULL;
 			fail_at = n_allocations + n;
 			decoder = decoder_create(&decode_limits_default);
-			outcome = decoder ? decode(p[i].bytes, p[i].n_bytes, (struct region_px){ 0 }, &out, &err) : -ENOMEM;
+			outcome = decoder ? decode(p[i].bytes, p[i].n_bytes, (struct region_px){ 0 }, &out, &err)
+					  : -ENOMEM;
 			fail_at = -1;
 			ck_assert_msg(outcome == 0 || outcome == -ENOMEM, "%d %s", outcome, err.text);
 			if (decoder)

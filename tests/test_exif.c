@@ -101,7 +101,8 @@ END_TEST
 
 START_TEST(test_exif_directory_ends_where_data_lie_outside)
 {
-	/* Proves that an entry whose data are cut off ends the directory, while one of an impossible size is skipped. */
+	/* Proves that an entry whose data are cut off ends the directory, while one of an impossible size is skipped.
+	 */
 	struct tiff t = begin(false, 2);
 
 	put_entry(&t, 0x010f, 2, 30, 50, 4);

@@ -1,5 +1,5 @@
-/* The driver double itself: does it have the rules that it is there to enforce? Every test runs in a process of its own (Check forks), which loads the library
- * as batchd does. What takes two processes is in test_fakecuda_ipc.c. */
+/* The driver double itself: does it have the rules that it is there to enforce? Every test runs in a process of its own
+ * (Check forks), which loads the library as batchd does. What takes two processes is in test_fakecuda_ipc.c. */
 #include "fakecuda-suite.h"
 
 #include <errno.h>
@@ -72,7 +72,8 @@ END_TEST
 
 START_TEST(test_source_is_read_when_the_copy_runs)
 {
-	/* Who writes to a buffer again before its copy has been seen complete gets the wrong bytes to the device, every time. */
+	/* Who writes to a buffer again before its copy has been seen complete gets the wrong bytes to the device, every
+	 * time. */
 	CUdeviceptr a;
 	CUstream s;
 	char *in, out[16];
@@ -131,7 +132,8 @@ START_TEST(test_registration_rules)
 	OK(cu.cuMemAlloc_v2(&a, SLAB));
 	OK(cu.cuMemcpyHtoD_v2(a, p + 3 * 4096, 4096));
 	VIOLATIONS(0);
-	ck_assert_int_eq(cu.cuMemcpyHtoD_v2(a, p + 3 * 4096, 4097), CUDA_ERROR_INVALID_VALUE); /* straddles two registrations */
+	/* straddles two registrations */
+	ck_assert_int_eq(cu.cuMemcpyHtoD_v2(a, p + 3 * 4096, 4097), CUDA_ERROR_INVALID_VALUE);
 	VIOLATIONS(1);
 	ck_assert_int_eq(cu.cuMemHostUnregister(p + 4096), CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
 	VIOLATIONS(2);
@@ -225,7 +227,8 @@ END_TEST
 
 START_TEST(test_streams_wait_for_each_other)
 {
-	/* 200 times: a copy in one stream, work that depends on it in another; random delays make a missing wait show. */
+	/* 200 times: a copy in one stream, work that depends on it in another; random delays make a missing wait show.
+	 */
 	CUdeviceptr a, b;
 	CUstream one, two;
 	CUevent filled, used;
@@ -332,7 +335,8 @@ START_TEST(test_kernel_runs_in_stream_order)
 	OK(cu.cuStreamSynchronize(s));
 	for (uint32_t i = 0; i < n; i++)
 		ck_assert_uint_eq(out[i], 42);
-	ck_assert_int_eq(cu.cuLaunchKernel(f, 1, 1, 1, 1025, 1, 1, 0, s, (void *[]){ &b, &a, &add, &n }, NULL), CUDA_ERROR_INVALID_VALUE);
+	ck_assert_int_eq(cu.cuLaunchKernel(f, 1, 1, 1, 1025, 1, 1, 0, s, (void *[]){ &b, &a, &add, &n }, NULL),
+			 CUDA_ERROR_INVALID_VALUE);
 	VIOLATIONS(0);
 	n = SLAB; /* four times what is there */
 	OK(cu.cuLaunchKernel(f, 1, 1, 1, 64, 1, 1, 0, s, (void *[]){ &b, &a, &add, &n }, NULL));
@@ -450,7 +454,9 @@ START_TEST(test_capture_holds_work_back_and_is_spoilt_by_what_it_forbids)
 		CUdeviceptr more;
 
 		OK(cu.cuStreamBeginCapture_v2(s, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
-		ck_assert_int_eq(i == 0 ? cu.cuMemAlloc_v2(&more, SLAB) : i == 1 ? cu.cuStreamWaitEvent(s, before, 0) : cu.cuEventQuery(before),
+		ck_assert_int_eq(i == 0   ? cu.cuMemAlloc_v2(&more, SLAB)
+				 : i == 1 ? cu.cuStreamWaitEvent(s, before, 0)
+					  : cu.cuEventQuery(before),
 				 i == 1 ? CUDA_ERROR_STREAM_CAPTURE_ISOLATION : CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
 		OK(cu.cuStreamIsCapturing(s, &status));
 		ck_assert_int_eq(status, 2);
@@ -555,7 +561,8 @@ START_TEST(test_control_file_reaches_a_running_process)
 	OK(cu.cuMemAlloc_v2(&a, SLAB));
 	OK(cu.cuMemFree_v2(a));
 	ck_assert_int_eq(write(fd, "cuMemAlloc:1=2", 14), 14);
-	ck_assert_int_eq(futimens(fd, (struct timespec[]){ { 12345, 0 }, { 12345, 0 } }), 0); /* a clock tick may be long */
+	/* a clock tick may be long */
+	ck_assert_int_eq(futimens(fd, (struct timespec[]){ { 12345, 0 }, { 12345, 0 } }), 0);
 	ck_assert_int_eq(cu.cuMemAlloc_v2(&a, SLAB), CUDA_ERROR_OUT_OF_MEMORY);
 	OK(cu.cuMemAlloc_v2(&a, SLAB));
 	OK(cu.cuMemFree_v2(a));

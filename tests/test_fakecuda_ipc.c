@@ -1,4 +1,5 @@
-/* The driver double between processes: memory and events by handle, memory by descriptor, whoever dies or is not allowed. */
+/* The driver double between processes: memory and events by handle, memory by descriptor, whoever dies or is not
+ * allowed. */
 #include "fakecuda-suite.h"
 
 #include <errno.h>
@@ -102,7 +103,8 @@ START_TEST(test_ipc_memory_opens_elsewhere)
 	VIOLATIONS(2);
 	tell("x", 1);
 	reap(other);
-	ck_assert_int_ne(cu.cuIpcOpenMemHandle_v2(&mine, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS), CUDA_SUCCESS); /* gone with its owner */
+	/* gone with its owner */
+	ck_assert_int_ne(cu.cuIpcOpenMemHandle_v2(&mine, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS), CUDA_SUCCESS);
 	end();
 }
 END_TEST
@@ -115,7 +117,8 @@ START_TEST(test_ipc_memory_does_not_open_at_home)
 	begin();
 	OK(cu.cuMemAlloc_v2(&a, SLAB));
 	OK(cu.cuIpcGetMemHandle(&handle, a));
-	ck_assert_int_eq(cu.cuIpcOpenMemHandle_v2(&b, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS), CUDA_ERROR_INVALID_CONTEXT);
+	ck_assert_int_eq(cu.cuIpcOpenMemHandle_v2(&b, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS),
+			 CUDA_ERROR_INVALID_CONTEXT);
 	OK(cu.cuMemFree_v2(a));
 	end();
 }
@@ -143,12 +146,17 @@ START_TEST(test_ipc_free_while_open_is_reported)
 }
 END_TEST
 
-/* What may keep a handle from opening: another PID namespace, another user, MIG, no IPC at all; the other side sees nothing of it. */
+/* What may keep a handle from opening: another PID namespace, another user, MIG, no IPC at all; the other side sees
+ * nothing of it. */
 START_TEST(test_ipc_refused)
 {
-	static const struct { const char *name, *value; CUresult expected; } of[] = { { "FAKECUDA_PIDNS", "17", CUDA_ERROR_INVALID_HANDLE },
-		{ "FAKECUDA_EUID", "4711", CUDA_ERROR_INVALID_HANDLE }, { "FAKECUDA_MIG", "1g", CUDA_ERROR_INVALID_HANDLE },
-		{ "FAKECUDA_PERSONALITY", "no-ipc", CUDA_ERROR_NOT_SUPPORTED } };
+	static const struct {
+		const char *name, *value;
+		CUresult expected;
+	} of[] = { { "FAKECUDA_PIDNS", "17", CUDA_ERROR_INVALID_HANDLE },
+		   { "FAKECUDA_EUID", "4711", CUDA_ERROR_INVALID_HANDLE },
+		   { "FAKECUDA_MIG", "1g", CUDA_ERROR_INVALID_HANDLE },
+		   { "FAKECUDA_PERSONALITY", "no-ipc", CUDA_ERROR_NOT_SUPPORTED } };
 	pid_t other = two(exporter);
 	CUdeviceptr theirs, mine;
 	CUipcMemHandle handle;
@@ -167,7 +175,8 @@ END_TEST
 
 START_TEST(test_ipc_exporter_killed)
 {
-	/* What was open stays readable and is counted; with "dead-exporter-fails" it ends the importer's GPU work instead. */
+	/* What was open stays readable and is counted; with "dead-exporter-fails" it ends the importer's GPU work
+	 * instead. */
 	pid_t other = two(exporter);
 	CUdeviceptr theirs, mine;
 	CUipcMemHandle handle;
@@ -290,7 +299,8 @@ START_TEST(test_ipc_event)
 }
 END_TEST
 
-static CUmemAllocationProp prop = { .type = CU_MEM_ALLOCATION_TYPE_PINNED, .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+static CUmemAllocationProp prop = { .type = CU_MEM_ALLOCATION_TYPE_PINNED,
+				    .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
 				    .location = { CU_MEM_LOCATION_TYPE_DEVICE, 0 } };
 
 static CUdeviceptr vmm_map(CUmemGenericAllocationHandle h, int flags)
@@ -309,7 +319,9 @@ static void vmm_exporter(void)
 	CUmemGenericAllocationHandle h;
 	char control[CMSG_SPACE(sizeof(int))] = { 0 }, byte = 0;
 	struct iovec iov = { &byte, 1 };
-	struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control };
+	struct msghdr m = {
+		.msg_iov = &iov, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control
+	};
 	CUipcMemHandle legacy;
 	CUdeviceptr a;
 	int fd;
@@ -334,7 +346,9 @@ START_TEST(test_vmm_memory_by_descriptor)
 	pid_t other = two(vmm_exporter);
 	char control[CMSG_SPACE(sizeof(int))] = { 0 }, byte, out[16];
 	struct iovec iov = { &byte, 1 };
-	struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control };
+	struct msghdr m = {
+		.msg_iov = &iov, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control
+	};
 	CUmemGenericAllocationHandle h;
 	CUdeviceptr a;
 	int fd;
@@ -370,7 +384,8 @@ static void context_holder(void)
 
 START_TEST(test_exclusive_and_shared_memory_budget)
 {
-	/* With a common folder: memory runs out for all, and in exclusive mode the second process gets no context; a dead process holds nothing. */
+	/* With a common folder: memory runs out for all, and in exclusive mode the second process gets no context; a
+	 * dead process holds nothing. */
 	char dir[] = "/tmp/fakecuda-XXXXXX", path[64], c;
 	CUcontext ctx;
 	pid_t other;
@@ -384,7 +399,8 @@ START_TEST(test_exclusive_and_shared_memory_budget)
 	setenv("FAKECUDA_QUIET", "1", 1);
 	load();
 	OK(cu.cuInit(0));
-	ck_assert_int_eq(cu.cuDevicePrimaryCtxRetain(&ctx, 0), _i ? CUDA_ERROR_DEVICE_UNAVAILABLE : CUDA_ERROR_OUT_OF_MEMORY);
+	ck_assert_int_eq(cu.cuDevicePrimaryCtxRetain(&ctx, 0),
+			 _i ? CUDA_ERROR_DEVICE_UNAVAILABLE : CUDA_ERROR_OUT_OF_MEMORY);
 	kill(other, SIGKILL);
 	waitpid(other, NULL, 0);
 	OK(cu.cuDevicePrimaryCtxRetain(&ctx, 0));

@@ -1,4 +1,5 @@
-/* Who is a job's rank when several say so: the newest, and nobody else can take or give back anything, whatever it still has to say. */
+/* Who is a job's rank when several say so: the newest, and nobody else can take or give back anything, whatever it
+ * still has to say. */
 #include <sys/mman.h>
 
 #include "packets.h"
@@ -41,7 +42,8 @@ static void read_steps(struct client *c, unsigned from, unsigned n)
 
 START_TEST(test_a_trainer_that_comes_back_late_does_not_oust_its_successor)
 {
-	/* The older one was stopped, missed being told, and reconnects: refused. The newer one may come back as often as it likes. */
+	/* The older one was stopped, missed being told, and reconnects: refused. The newer one may come back as often
+	 * as it likes. */
 	start_daemon();
 	struct client old = join_as(1000, false, 0);
 	struct client fresh = join_as(2000, false, 0);
@@ -85,7 +87,8 @@ END_TEST
 
 START_TEST(test_what_a_fenced_trainer_had_said_already_changes_nothing)
 {
-	/* Releases, a seek and a close that are in the socket when its rank is taken, and more afterwards: its batches keep their bytes, as it still maps them. */
+	/* Releases, a seek and a close that are in the socket when its rank is taken, and more afterwards: its batches
+	 * keep their bytes, as it still maps them. */
 	start_daemon();
 	struct client old = join_as(1, false, 0);
 	const uint8_t *slab = mmap(NULL, old.slab_bytes, PROT_READ, MAP_PRIVATE, old.slab, 0);
@@ -125,7 +128,8 @@ END_TEST
 
 START_TEST(test_a_new_incarnation_takes_the_job_in_whatever_state_it_is)
 {
-	/* While the old one's data set is still being opened, while its slab is made, and when it is at work; afterwards nobody of the old one is let in. */
+	/* While the old one's data set is still being opened, while its slab is made, and when it is at work;
+	 * afterwards nobody of the old one is let in. */
 	for (int stage = 0; stage < 3; stage++) {
 		start_daemon();
 		struct client old = { .fd = dial(), .slab = -1 };
@@ -135,7 +139,8 @@ START_TEST(test_a_new_incarnation_takes_the_job_in_whatever_state_it_is)
 		o.dataset = (char *)(stage == 0 ? "random:length=3000000,shape=64,dtype=float32" : o.dataset);
 		SEND(old.fd, OPEN, open, &o);
 		if (stage == 2)
-			ck_assert_int_eq(receive(old.fd, &old.slab)->body_case, BATCHD__WIRE__SERVER_MESSAGE__BODY_OPENED);
+			ck_assert_int_eq(receive(old.fd, &old.slab)->body_case,
+					 BATCHD__WIRE__SERVER_MESSAGE__BODY_OPENED);
 		o.incarnation = 2;
 		struct client fresh = join_with(o);
 		ck_assert_int_eq(last_words(old.fd), CODE(FENCED));
@@ -157,7 +162,8 @@ END_TEST
 
 START_TEST(test_a_new_incarnation_may_ask_for_something_else)
 {
-	/* Another batch size and seed: the old job is out of the way at once, though its trainer still holds batches, and is not joined by mistake. */
+	/* Another batch size and seed: the old job is out of the way at once, though its trainer still holds batches,
+	 * and is not joined by mistake. */
 	start_daemon();
 	struct client old = join_as(1, false, 4);
 	seek_to(&old, 0, 0);

@@ -14,7 +14,8 @@ enum { GUARD = 64, GUARD_BYTE = 0xa5 };
 
 static float half_to_float(uint16_t h)
 {
-	float magnitude = (h >> 10 & 31) ? ldexpf((float)(1024 + (h & 1023)), (h >> 10 & 31) - 25) : ldexpf((float)(h & 1023), -24);
+	float magnitude = (h >> 10 & 31) ? ldexpf((float)(1024 + (h & 1023)), (h >> 10 & 31) - 25)
+					 : ldexpf((float)(h & 1023), -24);
 
 	return h & 0x8000 ? -magnitude : magnitude;
 }
@@ -24,7 +25,8 @@ START_TEST(test_halves_are_nearest_and_even)
 	/* Each finite half comes back; the middle between two neighbours goes to the even one, a hair beside it to the
 	 * nearer one. */
 	for (uint32_t h = 0; h < 0x7bff; h++) {
-		float here = half_to_float((uint16_t)h), next = half_to_float((uint16_t)(h + 1)), middle = (here + next) / 2;
+		float here = half_to_float((uint16_t)h), next = half_to_float((uint16_t)(h + 1)),
+		      middle = (here + next) / 2;
 
 		ck_assert_uint_eq(float_to_half(here), h);
 		ck_assert_uint_eq(float_to_half(-here), h | 0x8000);
@@ -42,7 +44,8 @@ END_TEST
 /* What pixel value v of channel c must become, as bytes of the type. */
 static size_t expected(enum finish_type type, int c, uint8_t v, uint8_t out[4])
 {
-	volatile float scaled = (float)v / 255.0f, centred = scaled - mean[c], number = centred / std[c]; /* each rounded to float */
+	/* each rounded to float */
+	volatile float scaled = (float)v / 255.0f, centred = scaled - mean[c], number = centred / std[c];
 	float value = number;
 	uint16_t half = float_to_half(value);
 
@@ -65,8 +68,9 @@ static void check_image(const struct finish *f, const uint8_t *rgb, const uint8_
 			size_t bytes = expected(f->type, (int)c, rgb[px * 3 + c], want);
 			size_t at = (f->planar ? c * n + px : px * f->n_channels + c) * bytes;
 
-			ck_assert_msg(memcmp(out + at, want, bytes) == 0, "path %s, type %d, planar %d, width %u: pixel %zu channel %u", path,
-				      f->type, f->planar, f->width, px, c);
+			ck_assert_msg(memcmp(out + at, want, bytes) == 0,
+				      "path %s, type %d, planar %d, width %u: pixel %zu channel %u", path, f->type,
+				      f->planar, f->width, px, c);
 		}
 	}
 }
@@ -103,7 +107,8 @@ START_TEST(test_every_path_writes_the_formula_and_nothing_else)
 			for (int form = 0; form < 12; form++) {
 				struct finish f;
 
-				finish_init(&f, (enum finish_type)(form % 3), form / 3 % 2, form < 6 ? 3 : 1, widths[i], 9, mean, std);
+				finish_init(&f, (enum finish_type)(form % 3), form / 3 % 2, form < 6 ? 3 : 1, widths[i],
+					    9, mean, std);
 				ck_assert_int_eq(finish_set_path(&f, *path), 0);
 				check_finish(&f, *path);
 			}
@@ -121,14 +126,16 @@ START_TEST(test_any_normalisation_is_exact_on_the_chosen_path)
 	for (int v = 0; v < 256; v++)
 		memset(rgb + v * 3, v, 3);
 	for (int round = 1; round < 400; round++) {
-		float m[3] = { (float)round / 401.0f, -(float)round, 0.0f }, s[3] = { (float)round * 0.037f, 1.0f / (float)round, 1e-6f * (float)round };
+		float m[3] = { (float)round / 401.0f, -(float)round, 0.0f },
+		      s[3] = { (float)round * 0.037f, 1.0f / (float)round, 1e-6f * (float)round };
 		struct finish f;
 
 		finish_init(&f, FINISH_FLOAT32, true, 3, 256, 1, m, s);
 		finish_row(&f, rgb, 0, planes);
 		for (int c = 0; c < 3; c++) {
 			for (int v = 0; v < 256; v++) {
-				volatile float scaled = (float)v / 255.0f, centred = scaled - m[c], number = centred / s[c];
+				volatile float scaled = (float)v / 255.0f, centred = scaled - m[c],
+					       number = centred / s[c];
 				float want = number;
 
 				ck_assert_mem_eq(&planes[c][v], &want, sizeof(want));

@@ -1,5 +1,6 @@
-/* The finishing kernel's arithmetic, run as C from the source that nvcc compiles, against the daemon's own finisher: float32 bit for bit, float16
- * and bfloat16 rounded to nearest even, every layout and number of channels. tests/gpu runs the same comparison on a GPU. */
+/* The finishing kernel's arithmetic, run as C from the source that nvcc compiles, against the daemon's own finisher:
+ * float32 bit for bit, float16 and bfloat16 rounded to nearest even, every layout and number of channels. tests/gpu
+ * runs the same comparison on a GPU. */
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,7 +35,8 @@ static uint8_t *make_pixels(size_t n)
 }
 
 /* What the daemon makes of them. RGB only. */
-static void daemon_finish(enum finish_type type, bool planar, const float *mean, const float *std, const uint8_t *px, char *out)
+static void daemon_finish(enum finish_type type, bool planar, const float *mean, const float *std, const uint8_t *px,
+			  char *out)
 {
 	struct finish f;
 
@@ -47,7 +49,10 @@ static void daemon_finish(enum finish_type type, bool planar, const float *mean,
 /* bfloat16 by another road: the two neighbours in double precision, ties to the even one. */
 static uint16_t reference_bfloat16(float value)
 {
-	union { float f; uint32_t u; } v = { .f = value }, low = { .u = v.u & 0xffff0000 }, high = { .u = low.u + 0x10000 };
+	union {
+		float f;
+		uint32_t u;
+	} v = { .f = value }, low = { .u = v.u & 0xffff0000 }, high = { .u = low.u + 0x10000 };
 	double below = (double)value - (double)low.f, above = (double)high.f - (double)value;
 
 	below = below < 0 ? -below : below;
@@ -59,7 +64,8 @@ static uint16_t reference_bfloat16(float value)
 
 /* ---- cases ---- */
 
-static void compare_with_daemon(enum finish_number number, enum finish_type type, bool planar, const float *mean, const float *std)
+static void compare_with_daemon(enum finish_number number, enum finish_type type, bool planar, const float *mean,
+				const float *std)
 {
 	size_t n = (size_t)N_IMAGES * PLANE * 3, n_bytes = n * finish_number_bytes(number);
 	char *ours = malloc(n_bytes), *theirs = malloc(n_bytes);
@@ -149,7 +155,8 @@ START_TEST(test_every_number_of_channels_and_layout)
 		for (size_t i = 0; i < n; i++) {
 			size_t image = i / (PLANE * n_channels), at = i / n_channels % PLANE, c = i % n_channels;
 			size_t to = planar ? (image * n_channels + c) * PLANE + at : i;
-			volatile float scaled = (float)px[i] / 255.0f, centred = scaled - mean[c], wanted = centred / std[c];
+			volatile float scaled = (float)px[i] / 255.0f, centred = scaled - mean[c],
+				       wanted = centred / std[c];
 
 			ck_assert(made[to] == wanted);
 			ck_assert_uint_eq(small[to], reference_bfloat16(wanted));
@@ -202,7 +209,8 @@ static void compare_with_division(uint32_t plane)
 
 START_TEST(test_whose_pixel_it_is)
 {
-	/* A multiplication in place of the division, at both ends of images and anywhere; planes of all sizes, next to powers of two above all. */
+	/* A multiplication in place of the division, at both ends of images and anywhere; planes of all sizes, next to
+	 * powers of two above all. */
 	for (uint32_t plane = 1; plane < 5000; plane++)
 		compare_with_division(plane);
 	for (int bits = 13; bits < 31; bits++)

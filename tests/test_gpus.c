@@ -1,4 +1,5 @@
-/* GPUs, on the driver double: what is copied arrives, what stands in the way is said in words, and whatever call fails, nothing is left behind. */
+/* GPUs, on the driver double: what is copied arrives, what stands in the way is said in words, and whatever call fails,
+ * nothing is left behind. */
 #include <check.h>
 #include <errno.h>
 #include <limits.h>
@@ -92,7 +93,9 @@ static void on_open(void *arg, struct gpu_slab *slab, int result, const char *wh
 
 static struct gpu_slab_params params_for(struct cuda_uuid uuid, struct opening *o)
 {
-	struct gpu_slab_params p = { .host = f.host.base, .slot_bytes = SLOT_BYTES, .n_slots = N_SLOTS, .on_open = on_open, .arg = o };
+	struct gpu_slab_params p = {
+		.host = f.host.base, .slot_bytes = SLOT_BYTES, .n_slots = N_SLOTS, .on_open = on_open, .arg = o
+	};
 	memcpy(p.uuid, uuid.bytes, sizeof(p.uuid));
 	return p;
 }
@@ -131,7 +134,9 @@ static void on_copied(struct gpu_copy *copy, int result, const char *why)
 
 static void begin_copy(struct gpu_slab *slab, struct copying *c, uint32_t slot, uint64_t bytes)
 {
-	*c = (struct copying){ .copy = { .n_parts = 1, .part = { { (uint64_t)slot * SLOT_BYTES, bytes } }, .done = on_copied } };
+	*c = (struct copying){
+		.copy = { .n_parts = 1, .part = { { (uint64_t)slot * SLOT_BYTES, bytes } }, .done = on_copied }
+	};
 	gpu_copy_begin(slab, &c->copy);
 }
 
@@ -188,7 +193,8 @@ END_TEST
 
 START_TEST(test_copies_are_told_of_when_every_byte_is_there)
 {
-	/* 200 batches through four slots; the double reads sources late and scribbles over destinations first. A slot is overwritten only after its copy. */
+	/* 200 batches through four slots; the double reads sources late and scribbles over destinations first. A slot
+	 * is overwritten only after its copy. */
 	struct copying c[N_SLOTS] = { 0 };
 	double_load();
 	setup_with(usual);
@@ -230,7 +236,10 @@ END_TEST
 START_TEST(test_two_parts_leave_the_gap_between_them_alone)
 {
 	/* A short batch: rows, then labels and indices further on. */
-	struct copying c = { .copy = { .n_parts = 2, .part = { { SLOT_BYTES, 5 * ROW }, { SLOT_BYTES + 20000, 640 } }, .done = on_copied } }, whole;
+	struct copying c = { .copy = { .n_parts = 2,
+				       .part = { { SLOT_BYTES, 5 * ROW }, { SLOT_BYTES + 20000, 640 } },
+				       .done = on_copied } },
+		       whole;
 	uint8_t got[21000];
 	double_load();
 	setup_with(usual);
@@ -252,7 +261,8 @@ END_TEST
 
 START_TEST(test_two_gpus_share_one_registration)
 {
-	/* Both are asked for at once; the pages are registered once, and taken back when the last of them closes, whichever it is. */
+	/* Both are asked for at once; the pages are registered once, and taken back when the last of them closes,
+	 * whichever it is. */
 	setenv("FAKECUDA_PERSONALITY", "two-gpus", 1);
 	double_load();
 	for (int first = 0; first < 2; first++) {
@@ -292,7 +302,8 @@ START_TEST(test_large_slabs_are_registered_in_pieces_of_whole_slots)
 	struct opening o = { 0 };
 	double_load();
 	setup_with((struct gpus_params){ .memory_bytes = UINT64_C(4) << 30, .pin_limit = 1 });
-	uint8_t *host = mmap(NULL, N * slot, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	uint8_t *host =
+		mmap(NULL, N * slot, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	ck_assert_ptr_ne(host, MAP_FAILED);
 	struct gpu_slab_params p = params_for(uuid_of(0), &o);
 	p.host = host;
@@ -343,7 +354,8 @@ START_TEST(test_what_is_pinned_lies_near_its_gpu)
 	ck_assert_msg(o.slab && o.slab->pinned, "%s", o.why);
 	ck_assert_int_eq(stats_of().numa_node, 0);
 	if (stats_of().numa_error == 0 && policy_at(f.host.base, policy, sizeof(policy)))
-		ck_assert_msg(strstr(policy, "prefer") && strstr(policy, ":0"), "pages are made as the kernel likes: %s", policy);
+		ck_assert_msg(strstr(policy, "prefer") && strstr(policy, ":0"),
+			      "pages are made as the kernel likes: %s", policy);
 	else
 		printf("skipped: no NUMA policies here: %s\n", strerror(stats_of().numa_error));
 	close_slab(o.slab);
@@ -430,7 +442,8 @@ START_TEST(test_each_obstacle_is_said_in_words)
 	if (obstacle->library)
 		setenv("BATCHD_LIBCUDA", double_path(obstacle->library), 1);
 	setup_with((struct gpus_params){ .memory_bytes = obstacle->memory_bytes, .pin_limit = 1 });
-	bool starts = !obstacle->library && strncmp(obstacle->personality, "no-device", 9) && strcmp(obstacle->personality, "mismatch");
+	bool starts = !obstacle->library && strncmp(obstacle->personality, "no-device", 9) &&
+		      strcmp(obstacle->personality, "mismatch");
 	struct gpu_slab_params p = params_for(starts ? uuid_of(0) : some, NULL);
 	if (!strcmp(obstacle->personality, "little-memory")) {
 		p.slot_bytes = 100 << 20; /* 640 MiB in all, 500 of them taken by the context */
@@ -522,7 +535,8 @@ static bool whole_life(struct cuda_uuid uuid)
 	teardown();
 	ck_assert_uint_le(f.n_lost, 1);
 	bool told = o.result == GPU_E_LOST || strstr(o.why, "new process");
-	ck_assert_msg(f.n_lost ? told || f.lost_at_close : !told, "lost, and nobody was told, or told without being lost");
+	ck_assert_msg(f.n_lost ? told || f.lost_at_close : !told,
+		      "lost, and nobody was told, or told without being lost");
 	return f.n_lost > 0;
 }
 
@@ -539,7 +553,8 @@ static enum outcome run_case(struct cuda_uuid uuid, const char *name, unsigned n
 	bool lost = whole_life(uuid);
 	gpu_double.inject(NULL);
 	if (!gives_back(name))
-		ck_assert_msg(gpu_double.counter("violations") == violations, "%s: %s", rule, gpu_double.last_violation());
+		ck_assert_msg(gpu_double.counter("violations") == violations, "%s: %s", rule,
+			      gpu_double.last_violation());
 	if (!lost && !gives_back(name))
 		ck_assert_msg(gpu_double.alive() == alive, "%s: %u things are left", rule, gpu_double.alive() - alive);
 	return gpu_double.counter(name) - calls < nth ? NOT_REACHED : lost ? LOST : FINE;
@@ -555,8 +570,8 @@ static void name_of(size_t i, char name[64])
 
 START_TEST(test_every_call_may_fail_once)
 {
-	/* Every call of each function ends in an error that passes, of each kind: the answer has a reason, every copy comes back, nothing stays that could be given
-	 * back. */
+	/* Every call of each function ends in an error that passes, of each kind: the answer has a reason, every copy
+	 * comes back, nothing stays that could be given back. */
 	static const int kinds[] = { CUDA_OUT_OF_MEMORY, CUDA_INVALID_VALUE, CUDA_NOT_SUPPORTED };
 	int error = kinds[_i];
 	unsigned n_reached = 0;
@@ -566,7 +581,8 @@ START_TEST(test_every_call_may_fail_once)
 		enum outcome outcome = FINE;
 		char name[64];
 		name_of(i, name);
-		if (gives_back(name) || !strcmp(name, "run")) /* what stays would be in the way of the next; see below */
+		if (gives_back(name) || !strcmp(name, "run")) /* what stays would be in the way of the next; see
+		                                               * below */
 			continue;
 		for (unsigned nth = 1; outcome != NOT_REACHED; nth++) {
 			outcome = run_case(uuid, name, nth, error);
@@ -580,14 +596,16 @@ END_TEST
 
 START_TEST(test_every_call_may_lose_the_gpu)
 {
-	/* The same with errors that do not pass, each in a process of its own, since it is of no use for CUDA afterwards. */
+	/* The same with errors that do not pass, each in a process of its own, since it is of no use for CUDA
+	 * afterwards. */
 	static const int kinds[] = { CUDA_LAUNCH_FAILED, CUDA_ILLEGAL_ADDRESS, CUDA_ECC_UNCORRECTABLE };
 	unsigned n_lost = 0;
 	for (size_t i = 0; i <= sizeof(call_names) / sizeof(*call_names); i++) {
 		int status = NOT_REACHED << 8;
 		char name[64];
 		name_of(i, name);
-		if (SLOW && strcmp(name, "run") && strcmp(name, "cuMemcpyHtoDAsync") && strcmp(name, "cuMemHostRegister"))
+		if (SLOW && strcmp(name, "run") && strcmp(name, "cuMemcpyHtoDAsync") &&
+		    strcmp(name, "cuMemHostRegister"))
 			continue;
 		for (unsigned nth = 1; nth <= (SLOW ? 4 : UINT_MAX); nth++) {
 			fflush(NULL);
@@ -599,7 +617,8 @@ START_TEST(test_every_call_may_lose_the_gpu)
 				_exit((int)run_case(uuid_of(0), name, nth, kinds[nth % 3]));
 			}
 			ck_assert_int_eq(waitpid(child, &status, 0), child);
-			ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) >= NOT_REACHED, "%s:%u ends with %x", name, nth, status);
+			ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) >= NOT_REACHED, "%s:%u ends with %x",
+				      name, nth, status);
 			n_lost += WEXITSTATUS(status) == LOST;
 			if (WEXITSTATUS(status) == NOT_REACHED)
 				break;
@@ -627,7 +646,8 @@ END_TEST
 
 START_TEST(test_a_lost_gpu_ends_everything_once)
 {
-	/* A sticky error in the middle of copies: one announcement, every copy comes back as lost, no further call is made, closing says that memory must stay. */
+	/* A sticky error in the middle of copies: one announcement, every copy comes back as lost, no further call is
+	 * made, closing says that memory must stay. */
 	struct copying c[3], late;
 	double_load();
 	setup_with(usual);

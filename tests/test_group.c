@@ -1,5 +1,6 @@
-/* Open share groups, spoken packet by packet: where a trainer begins that joins, what each policy does to one that gives nothing back, what its batches say about it,
- * and what is refused. tests/test_share.c has the same state machine without sockets. */
+/* Open share groups, spoken packet by packet: where a trainer begins that joins, what each policy does to one that
+ * gives nothing back, what its batches say about it, and what is refused. tests/test_share.c has the same state machine
+ * without sockets. */
 #include <sys/mman.h>
 
 #include "packets.h"
@@ -44,7 +45,8 @@ static void leave(struct member *m)
 static Batchd__Wire__Batch keep(struct member *m)
 {
 	Batchd__Wire__Batch b = next_batch(&m->c);
-	const int64_t *indices = (const int64_t *)(const void *)(m->slab + b.slot * m->c.slot_bytes + m->c.indices_offset);
+	const int64_t *indices =
+		(const int64_t *)(const void *)(m->slab + b.slot * m->c.slot_bytes + m->c.indices_offset);
 	ck_assert_uint_eq(b.seek, m->c.seek);
 	ck_assert_uint_eq(b.n_rows, ROWS);
 	for (unsigned i = 0; i < ROWS; i++)
@@ -91,8 +93,9 @@ static bool is_quiet(const struct member *m, int ms)
 
 START_TEST(test_the_answer_to_join_says_where_the_first_batch_will_be)
 {
-	/* The first of a group begins at the beginning however it asks. Beside it come one for the next batch, one for the epoch's start, which goes through all of it,
-	 * apart until it has caught up, and one for the next epoch, which gets nothing before the group is there. */
+	/* The first of a group begins at the beginning however it asks. Beside it come one for the next batch, one for
+	 * the epoch's start, which goes through all of it, apart until it has caught up, and one for the next epoch,
+	 * which gets nothing before the group is there. */
 	static const Batchd__Wire__Start how[] = { START(NEXT), START(EPOCH), START(START) };
 	for (unsigned i = 0; i < 3; i++) {
 		start_daemon();
@@ -174,7 +177,8 @@ END_TEST
 
 START_TEST(test_who_gives_nothing_back_gets_its_share_and_no_more)
 {
-	/* As many as Opened has said; the others go on through two epochs beside it, and what it holds does not change under it. */
+	/* As many as Opened has said; the others go on through two epochs beside it, and what it holds does not change
+	 * under it. */
 	static const Batchd__Wire__Policy policies[] = { POLICY(SKIP), POLICY(DETACH) };
 	for (unsigned i = 0; i < 2; i++) {
 		start_daemon();
@@ -196,9 +200,12 @@ START_TEST(test_who_gives_nothing_back_gets_its_share_and_no_more)
 			ck_assert(place(&x) == from && place(&y) == from && !x.n_skipped && !y.n_skipped);
 		}
 		ck_assert(is_quiet(&stuck, 0));
-		const int64_t *indices = (const int64_t *)(const void *)(stuck.slab + stuck.held[0].slot * stuck.c.slot_bytes + stuck.c.indices_offset);
+		const int64_t *indices =
+			(const int64_t *)(const void *)(stuck.slab + stuck.held[0].slot * stuck.c.slot_bytes +
+							stuck.c.indices_offset);
 		ck_assert_int_eq(indices[0], 0);
-		/* It goes on: with skip behind those it missed, which are counted; with detach where it was, and the counts are zero. */
+		/* It goes on: with skip behind those it missed, which are counted; with detach where it was, and the
+		 * counts are zero. */
 		uint64_t had = stuck.c.window;
 		give_back_all(&stuck);
 		uint64_t skipped = 0, apart = 0;
@@ -273,7 +280,8 @@ static int refusal(Batchd__Wire__Open o, const char *field)
 
 START_TEST(test_what_a_group_cannot_have_is_refused_by_its_field)
 {
-	/* Slices that do not fit, a policy in shard mode, another policy or batch than the group has. Another slice is fine. */
+	/* Slices that do not fit, a policy in shard mode, another policy or batch than the group has. Another slice is
+	 * fine. */
 	start_daemon();
 	Batchd__Wire__Open o = group_open(POLICY(SKIP));
 	o.own_batch_size = 4;

@@ -1,5 +1,6 @@
-/* Batches and releases through the control page, between a whole daemon in a process of its own and the real client library: whatever a trainer's habits, it is
- * never left waiting; and whatever it writes into its page, nobody else notices. Were a wake-up lost, a case would run into its time limit. */
+/* Batches and releases through the control page, between a whole daemon in a process of its own and the real client
+ * library: whatever a trainer's habits, it is never left waiting; and whatever it writes into its page, nobody else
+ * notices. Were a wake-up lost, a case would run into its time limit. */
 #include "packets.h"
 
 #include <errno.h>
@@ -168,8 +169,8 @@ static void *train_alone(void *arg)
 
 START_TEST(test_a_trainer_of_any_habits_gets_its_batches)
 {
-	/* Windows of 2 to 64; who releases before asking, after, or keeps all slots but one; who polls, who has another thread release; own batches, seeks
-	 * while things are in flight. */
+	/* Windows of 2 to 64; who releases before asking, after, or keeps all slots but one; who polls, who has another
+	 * thread release; own batches, seeks while things are in flight. */
 	start_daemon();
 	static const unsigned windows[] = { 2, 3, 4, 9, 64 };
 	for (unsigned w = 0; w < sizeof(windows) / sizeof(*windows); w++) {
@@ -194,14 +195,18 @@ END_TEST
 
 START_TEST(test_members_of_a_group_of_different_speed_all_get_their_batches)
 {
-	/* In share mode the slow one's releases are what the fast ones wait for. One keeps all slots but one, one polls, one is slow. */
+	/* In share mode the slow one's releases are what the fast ones wait for. One keeps all slots but one, one
+	 * polls, one is slow. */
 	start_daemon();
 	for (unsigned n_slots = 2; n_slots <= 8; n_slots += 3) {
 		struct habit h[3];
 		pthread_t thread[3];
 		for (int i = 0; i < 3; i++) {
-			h[i] = (struct habit){ .options = usual_options("group"), .n = 120, .keeps = i == 1 ? n_slots - 1 : 0,
-					       .pause_us = i == 0 ? 1000 : 0, .how = i == 2 ? TRY_AND_POLL : NEXT };
+			h[i] = (struct habit){ .options = usual_options("group"),
+					       .n = 120,
+					       .keeps = i == 1 ? n_slots - 1 : 0,
+					       .pause_us = i == 0 ? 1000 : 0,
+					       .how = i == 2 ? TRY_AND_POLL : NEXT };
 			h[i].options.mode = BATCHD_SHARE;
 			h[i].options.world_size = 3;
 			h[i].options.rank = i;
@@ -218,7 +223,8 @@ END_TEST
 
 START_TEST(test_more_batches_than_the_ring_holds_are_not_lost)
 {
-	/* In a group everything in the window is sent again after each seek: 40 seeks of a window of 8 are far more than 64 entries. */
+	/* In a group everything in the window is sent again after each seek: 40 seeks of a window of 8 are far more
+	 * than 64 entries. */
 	start_daemon();
 	struct batchd_options o = usual_options("again");
 	o.mode = BATCHD_SHARE;
@@ -343,9 +349,11 @@ static bool misbehave(struct raw *c, int how)
 	case 5: atomic_store(&p->releases.produced, UINT32_MAX); return true;
 	case 6: atomic_store(&p->releases.produced, 1); return true; /* of length 0 */
 	case 7: memset(p->release[0], 0xff, RING_RELEASE_BYTES); atomic_store(&p->releases.produced, 1); return true;
-	case 8: put_release(c, b.slot, b.generation); p->release[0][4] = 0x3a; return true; /* field 7, StatusRequest, instead of Release */
+	/* field 7, StatusRequest, instead of Release */
+	case 8: put_release(c, b.slot, b.generation); p->release[0][4] = 0x3a; return true;
 	case 9: put_release(c, b.slot, b.generation); memset(p->release[0] + 4, 0xff, 20); return true;
-	case 10: atomic_store(&p->batches.taken, 1000); put_release(c, b.slot, b.generation); return true; /* the next batch does not fit anywhere */
+	/* the next batch does not fit anywhere */
+	case 10: atomic_store(&p->batches.taken, 1000); put_release(c, b.slot, b.generation); return true;
 	case 11: put_release(c, b.slot, b.generation); return false;
 	default: return false;
 	}
@@ -371,7 +379,8 @@ START_TEST(test_a_page_that_breaks_the_rules_ends_its_session)
 }
 END_TEST
 
-/* In a child that will be killed: what Check writes about it would be cut off in the middle, and the parent could not read its own any more. */
+/* In a child that will be killed: what Check writes about it would be cut off in the middle, and the parent could not
+ * read its own any more. */
 static void leave_check(void)
 {
 	int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
@@ -393,7 +402,8 @@ static void scribble(const char *job, unsigned seed)
 		seek_raw(&c);
 		for (unsigned i = 0; i < 200; i++) {
 			size_t at = (size_t)rand_r(&seed) % (seed % 4 ? 96 : RING_PAGE_BYTES / 4);
-			*(volatile uint32_t *)&words[at] = (uint32_t)rand_r(&seed) % (rand_r(&seed) % 3 ? 80 : UINT32_MAX);
+			*(volatile uint32_t *)&words[at] =
+				(uint32_t)rand_r(&seed) % (rand_r(&seed) % 3 ? 80 : UINT32_MAX);
 			if (i % 8 == 0)
 				wake_raw(&c);
 			if (TEMP_FAILURE_RETRY(poll(&p, 1, 0)) == 1 && recv(c.fd, bytes, sizeof(bytes), 0) <= 0)
@@ -431,7 +441,8 @@ START_TEST(test_others_go_on_beside_pages_that_change_at_random)
 		int status;
 		kill(vandals[i], SIGKILL);
 		waitpid(vandals[i], &status, 0);
-		ck_assert(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL); /* it was never stopped by a failed check */
+		/* it was never stopped by a failed check */
+		ck_assert(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
 	}
 	check_it_serves();
 	stop_daemon();
@@ -440,7 +451,8 @@ END_TEST
 
 START_TEST(test_trainers_killed_at_any_moment_leave_nothing_behind)
 {
-	/* Thirty of them take and release as fast as they can until SIGKILL; each successor in the same rank, and a neighbour, get their batches. */
+	/* Thirty of them take and release as fast as they can until SIGKILL; each successor in the same rank, and a
+	 * neighbour, get their batches. */
 	start_daemon();
 	struct habit neighbour = { .options = usual_options("neighbour"), .n = 1000, .pause_us = 100 };
 	pthread_t thread;

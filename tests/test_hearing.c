@@ -1,4 +1,5 @@
-/* Who is heard in a turn of the loop: a flood of one user's connections costs a turn no more than its part, and each of them gets on. */
+/* Who is heard in a turn of the loop: a flood of one user's connections costs a turn no more than its part, and each of
+ * them gets on. */
 #include <check.h>
 #include <stdlib.h>
 

@@ -1,5 +1,6 @@
-/* Clients that want too much or mean harm, against the whole daemon: each is refused by name or shown out, and whoever did nothing wrong is served as if they
- * were not there. The daemon's exit status at the end says that nobody is charged for anything any more. */
+/* Clients that want too much or mean harm, against the whole daemon: each is refused by name or shown out, and whoever
+ * did nothing wrong is served as if they were not there. The daemon's exit status at the end says that nobody is
+ * charged for anything any more. */
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -28,7 +29,8 @@ static const char *refusal(Batchd__Wire__Open *o, int *fd)
 	field[0] = '\0';
 	if (m->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_ERROR) {
 		ck_assert_int_eq(m->error->code, CODE(LIMIT));
-		ck_assert_ptr_nonnull(strstr(m->error->text, m->error->field)); /* the key to change is in the text, too */
+		/* the key to change is in the text, too */
+		ck_assert_ptr_nonnull(strstr(m->error->text, m->error->field));
 		strcpy(field, m->error->field);
 		close(*fd);
 	}
@@ -47,7 +49,8 @@ static void small_shares(struct config *c)
 
 START_TEST(test_a_users_batches_get_their_share_of_the_memory)
 {
-	/* 8 MiB of 32: a window shrinks to it, the next is refused though the budget has room; when the first has left there is room again. */
+	/* 8 MiB of 32: a window shrinks to it, the next is refused though the budget has room; when the first has left
+	 * there is room again. */
 	int fd, other;
 	start_daemon_with(small_shares);
 	Batchd__Wire__Open o = usual_open();
@@ -110,7 +113,8 @@ static void few_fds(struct config *c)
 
 START_TEST(test_a_user_gets_so_many_of_the_daemons_descriptors)
 {
-	/* Four trainers of three descriptors each; the fifth is refused at the door. One may wait for another user's process to be seen gone. */
+	/* Four trainers of three descriptors each; the fifth is refused at the door. One may wait for another user's
+	 * process to be seen gone. */
 	struct client c[4];
 	start_daemon_with(few_fds);
 	Batchd__Wire__Open o = usual_open();
@@ -141,7 +145,8 @@ static void little_unread(struct config *c)
 
 START_TEST(test_answers_that_nobody_reads_are_limited)
 {
-	/* Asks for class names and never reads: it is closed while the daemon keeps a megabyte for it, not before its memory is gone. */
+	/* Asks for class names and never reads: it is closed while the daemon keeps a megabyte for it, not before its
+	 * memory is gone. */
 	start_daemon_with(little_unread);
 	Batchd__Wire__Open o = usual_open();
 	o.dataset = (char *)"random:length=1000,shape=4,dtype=float32,classes=1000";
@@ -184,8 +189,8 @@ static const Batchd__Wire__Status *hear_status(int fd)
 
 START_TEST(test_who_asks_without_end_is_told_the_same_and_others_what_is_new)
 {
-	/* A thousand questions that the daemon, stopped meanwhile, finds at once. Each status tells the processor time that it has used, so two that are alike were made
-	 * once. Later, with nobody asking, an answer is new. */
+	/* A thousand questions that the daemon, stopped meanwhile, finds at once. Each status tells the processor time
+	 * that it has used, so two that are alike were made once. Later, with nobody asking, an answer is new. */
 	enum { N = 60, ASKED = 18 };
 	static char last[WIRE_MAX_STATUS + 1];
 	unsigned n_alike = 0;
@@ -257,7 +262,8 @@ END_TEST
 
 /* ---- the slab ---- */
 
-/* Everything that a process which was given the descriptor could try; returns the number of the first that works, 0 for none. */
+/* Everything that a process which was given the descriptor could try; returns the number of the first that works, 0 for
+ * none. */
 static int attack(int slab, size_t bytes)
 {
 	char again_path[64];
@@ -357,7 +363,8 @@ static void open_with_page(int fd, int fds[2])
 
 START_TEST(test_a_control_page_cannot_be_taken_away_from_under_the_daemon)
 {
-	/* Its trainer may write what it likes into the page, and throw its contents away; but not make it shorter, at which the daemon would die. */
+	/* Its trainer may write what it likes into the page, and throw its contents away; but not make it shorter, at
+	 * which the daemon would die. */
 	int fds[2];
 	start_daemon();
 	int fd = dial();
@@ -444,7 +451,8 @@ static void say_something(struct client *c, uint32_t *seed)
 
 START_TEST(test_messages_in_any_order_harm_nobody_else)
 {
-	/* Hundreds of connections that say legal things in illegal orders with odd numbers, and leave whenever they like. */
+	/* Hundreds of connections that say legal things in illegal orders with odd numbers, and leave whenever they
+	 * like. */
 	uint32_t seed = 1;
 	start_daemon();
 	check_it_serves();
@@ -480,7 +488,8 @@ END_TEST
 
 START_TEST(test_nested_and_swollen_messages_are_refused_cheaply)
 {
-	/* 64 KiB of length-delimited fields inside each other, of empty sub-messages, of one field a thousand times: refused or ignored, in no time and no memory. */
+	/* 64 KiB of length-delimited fields inside each other, of empty sub-messages, of one field a thousand times:
+	 * refused or ignored, in no time and no memory. */
 	static uint8_t packet[WIRE_MAX_BYTES];
 	start_daemon();
 	for (int kind = 0; kind < 3; kind++) {

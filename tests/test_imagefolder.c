@@ -34,7 +34,8 @@ END_TEST
 
 START_TEST(test_reading_without_waiting_gives_the_same_or_asks_for_more)
 {
-	/* Proves that READ_NOWAIT either reads the file whole or says -EAGAIN, and that a file just read is usually at hand. */
+	/* Proves that READ_NOWAIT either reads the file whole or says -EAGAIN, and that a file just read is usually at
+	 * hand. */
 	struct file_bytes b = { 0 };
 	struct dataset *ds;
 	int r;
@@ -100,7 +101,8 @@ END_TEST
 
 START_TEST(test_odd_files_are_refused_without_waiting)
 {
-	/* Proves that FIFOs, folders named like images and files beyond the limit are errors that name the file, at once. */
+	/* Proves that FIFOs, folders named like images and files beyond the limit are errors that name the file, at
+	 * once. */
 	struct file_bytes b = { 0 };
 	struct dataset *ds;
 

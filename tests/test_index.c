@@ -35,7 +35,8 @@ static void tear_down(void)
 static struct index make(unsigned n)
 {
 	struct index_builder b = { 0 };
-	struct index_dir root = { .dev = 1, .ino = 2, .class_id = INDEX_NO_CLASS }, cat = { .ino = 3 }, dog = { .ino = 4, .class_id = 1 };
+	struct index_dir root = { .dev = 1, .ino = 2, .class_id = INDEX_NO_CLASS }, cat = { .ino = 3 },
+			 dog = { .ino = 4, .class_id = 1 };
 	struct index ix = { 0 };
 
 	ck_assert_int_eq(index_add_class(&b, "cat"), 0);
@@ -100,7 +101,8 @@ END_TEST
 
 START_TEST(test_a_saved_index_is_loaded_as_it_was)
 {
-	/* Proves the way to disk and back, that nothing else is left in the folder, and that the hash is of the content. */
+	/* Proves the way to disk and back, that nothing else is left in the folder, and that the hash is of the
+	 * content. */
 	struct index ix = make(10), back = { 0 }, other = make(11);
 	char path[64];
 
@@ -161,7 +163,8 @@ END_TEST
 
 START_TEST(test_a_forged_index_stays_inside_its_folder)
 {
-	/* Proves that a correct checksum over wrong content is not enough: whatever single 32-bit field is changed, what is accepted is safe to use. */
+	/* Proves that a correct checksum over wrong content is not enough: whatever single 32-bit field is changed,
+	 * what is accepted is safe to use. */
 	static const uint32_t values[] = { 0, 1, 2, 3, 7, 11, 0x7fffffff, 0xffffffff };
 	struct index ix = make(3);
 	unsigned n_accepted = 0, n_refused = 0;
@@ -213,7 +216,8 @@ START_TEST(test_names_that_lead_out_are_refused)
 		ck_assert_int_eq(index_add_dir(&b, dir, strlen(dir), &sub), 0);
 		ck_assert_int_eq(index_add_file(&b, 1, file, strlen(file)), 0);
 		ck_assert_int_eq(index_build(&b, &ix), 0);
-		ck_assert_msg(index_parse(ix.block, ix.block_bytes, &out) == -EINVAL, "accepted '%s' in '%s'", file, dir);
+		ck_assert_msg(index_parse(ix.block, ix.block_bytes, &out) == -EINVAL, "accepted '%s' in '%s'", file,
+			      dir);
 		index_finish(&ix);
 	}
 }
@@ -228,12 +232,21 @@ static int parse_list(const char *text, bool beneath, struct index *ix, struct d
 
 START_TEST(test_a_list_is_read_line_by_line)
 {
-	/* Proves tabs, spaces, comments, CRLF, negative and extreme labels, spaces in paths, and a last line without its end. */
-	static const char text[] = "# comment\n\n  \t\r\na/1.jpg\t5\r\na/2.jpg 6\nwith space/a b.jpg\t-7\n  b c.png   8  \n/abs/x.jpg\t9223372036854775807\n"
-				   "top.jpg\t-9223372036854775808\na/3.jpg\t\t0\n../up.jpg 3";
-	static const struct { const char *name; int64_t label; } expected[] = {
-		{ "a/1.jpg", 5 }, { "a/2.jpg", 6 }, { "with space/a b.jpg", -7 }, { "b c.png", 8 }, { "/abs/x.jpg", INT64_MAX },
-		{ "top.jpg", INT64_MIN }, { "a/3.jpg", 0 }, { "../up.jpg", 3 },
+	/* Proves tabs, spaces, comments, CRLF, negative and extreme labels, spaces in paths, and a last line without
+	 * its end. */
+	static const char text[] =
+		"# comment\n\n  \t\r\na/1.jpg\t5\r\na/2.jpg 6\nwith space/a b.jpg\t-7\n  b c.png   8  \n/abs/x.jpg\t9223372036854775807\n"
+		"top.jpg\t-9223372036854775808\na/3.jpg\t\t0\n../up.jpg 3";
+	static const struct { const char *name; int64_t label;
+	} expected[] = {
+		{ "a/1.jpg", 5 },
+		{ "a/2.jpg", 6 },
+		{ "with space/a b.jpg", -7 },
+		{ "b c.png", 8 },
+		{ "/abs/x.jpg", INT64_MAX },
+		{ "top.jpg", INT64_MIN },
+		{ "a/3.jpg", 0 },
+		{ "../up.jpg", 3 },
 	};
 	struct dataset_error err;
 	struct index ix;
@@ -287,7 +300,8 @@ END_TEST
 
 START_TEST(test_harmless_dots_stay_beneath)
 {
-	/* Proves the other side of the refusals: dots that lead nowhere are fine, and every folder on the way is listed for checking. */
+	/* Proves the other side of the refusals: dots that lead nowhere are fine, and every folder on the way is listed
+	 * for checking. */
 	struct dataset_error err;
 	struct index ix;
 
@@ -325,8 +339,22 @@ END_TEST
 START_TEST(test_names_sort_as_python_sorts_them)
 {
 	/* Proves the order around ASCII, invalid UTF-8 (U+DC80..U+DCFF in Python) and code points above those. */
-	static const char *const sorted[] = { "", "A", "a", "a-b", "a/b", "ab", "\xc3\xa9", "\xe4\xb8\xad", "\xed\x9f\xbf", "\x80", "\xc3", "\xed\xa0\x80",
-					      "\xff", "\xee\x80\x80", "\xef\xbf\xae", "\xf0\x9f\x98\x80" };
+	static const char *const sorted[] = { "",
+					      "A",
+					      "a",
+					      "a-b",
+					      "a/b",
+					      "ab",
+					      "\xc3\xa9",
+					      "\xe4\xb8\xad",
+					      "\xed\x9f\xbf",
+					      "\x80",
+					      "\xc3",
+					      "\xed\xa0\x80",
+					      "\xff",
+					      "\xee\x80\x80",
+					      "\xef\xbf\xae",
+					      "\xf0\x9f\x98\x80" };
 	enum { N = sizeof(sorted) / sizeof(sorted[0]) };
 
 	for (int i = 0; i < N; i++) {

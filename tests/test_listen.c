@@ -95,7 +95,8 @@ static void expect_refused(int error, const char *because)
 
 START_TEST(test_a_listener_serves_and_leaves_nothing_behind)
 {
-	/* Proves directory, modes, group, flags and type of the socket, and that closing removes everything that opening made. */
+	/* Proves directory, modes, group, flags and type of the socket, and that closing removes everything that
+	 * opening made. */
 	struct listener l;
 	struct stat st;
 	int type, fd = next_fd();
@@ -182,7 +183,8 @@ END_TEST
 
 START_TEST(test_somebody_elses_live_socket_is_left_alone)
 {
-	/* Proves that a listener that takes no lock, as systemd's, is neither removed nor replaced, whatever type it has. */
+	/* Proves that a listener that takes no lock, as systemd's, is neither removed nor replaced, whatever type it
+	 * has. */
 	static const int types[] = {SOCK_SEQPACKET, SOCK_STREAM, SOCK_DGRAM};
 	struct sockaddr_un sa = address();
 
@@ -241,7 +243,8 @@ END_TEST
 
 START_TEST(test_a_directory_others_may_write_to_is_refused)
 {
-	/* Proves both sides: group or world may not write, unless the sticky bit keeps each one's files apart as in /tmp. */
+	/* Proves both sides: group or world may not write, unless the sticky bit keeps each one's files apart as in
+	 * /tmp. */
 	struct listener l;
 	char dir[sizeof path];
 
@@ -277,7 +280,8 @@ END_TEST
 
 START_TEST(test_paths_that_cannot_be_a_sockets_are_refused)
 {
-	/* Proves the length limit from both sides, and that a path must be absolute and its directory's parent exist. */
+	/* Proves the length limit from both sides, and that a path must be absolute and its directory's parent exist.
+	 */
 	struct listener l;
 	char longer[256];
 	int n = snprintf(longer, sizeof longer, "%s/", folder);
@@ -353,7 +357,8 @@ START_TEST(test_of_many_that_start_at_once_one_serves_at_a_time)
 		int status;
 
 		ck_assert_int_eq(waitpid(racers[i], &status, 0), racers[i]);
-		ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) <= 1, "a racer ended with status %d", WEXITSTATUS(status));
+		ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) <= 1, "a racer ended with status %d",
+			      WEXITSTATUS(status));
 		served += WEXITSTATUS(status);
 	}
 	ck_assert_int_ge(served, 1);
@@ -375,7 +380,8 @@ static int adopt_in_child(int type, bool listening, const char *n_fds)
 		char pid[32];
 		int fd = socket(AF_UNIX, type, 0);
 
-		if (bind(fd, (struct sockaddr *)&sa, sizeof sa) < 0 || (listening && listen(fd, 1) < 0) || dup2(fd, 3) < 0)
+		if (bind(fd, (struct sockaddr *)&sa, sizeof sa) < 0 || (listening && listen(fd, 1) < 0) ||
+		    dup2(fd, 3) < 0)
 			_exit(99);
 		if (fd != 3)
 			dup2(fd, 4);
@@ -403,7 +409,8 @@ static int adopt_in_child(int type, bool listening, const char *n_fds)
 
 START_TEST(test_systemds_socket_is_taken_over_and_left_in_place)
 {
-	/* Proves that exactly one listening seqpacket socket is accepted, made non-blocking, and not removed at the end. */
+	/* Proves that exactly one listening seqpacket socket is accepted, made non-blocking, and not removed at the
+	 * end. */
 	make_run(0700);
 	ck_assert_int_eq(adopt_in_child(SOCK_SEQPACKET, true, "1"), 1);
 	ck_assert_int_eq(adopt_in_child(SOCK_SEQPACKET, true, "0"), 0);

@@ -54,8 +54,9 @@ START_TEST(test_record_is_one_line_with_level_event_text_and_fields)
 
 	log_record(LOG_LEVEL_WARNING, "file-replaced", "%d of %s", 3, "many");
 	log_record_fields(LOG_LEVEL_ERROR, "loader-failed", fields, "gave up");
-	ck_assert_str_eq(captured_text(), "batchd[warning]: file-replaced: 3 of many\n"
-					  "batchd[error]: loader-failed: gave up JOB=train FILE=\"a b.jpg\" EMPTY=\"\"\n");
+	ck_assert_str_eq(captured_text(),
+			 "batchd[warning]: file-replaced: 3 of many\n"
+			 "batchd[error]: loader-failed: gave up JOB=train FILE=\"a b.jpg\" EMPTY=\"\"\n");
 }
 END_TEST
 
@@ -144,7 +145,8 @@ static void *log_many(void *arg)
 
 START_TEST(test_lines_of_many_threads_stay_whole)
 {
-	/* Proves that records are written in one piece: every line is one of those that were logged, and none is missing. */
+	/* Proves that records are written in one piece: every line is one of those that were logged, and none is
+	 * missing. */
 	static const char *const words[N_THREADS] = {"zero", "one", "two", "three", "four", "five", "six", "seven"};
 	pthread_t threads[N_THREADS];
 	unsigned counts[N_THREADS] = {0};
@@ -179,7 +181,8 @@ static void claim_stderr_is_journal(unsigned long long inode_offset)
 	char stream[64];
 
 	ck_assert_int_eq(fstat(STDERR_FILENO, &st), 0);
-	snprintf(stream, sizeof stream, "%llu:%llu", (unsigned long long)st.st_dev, (unsigned long long)st.st_ino + inode_offset);
+	snprintf(stream, sizeof stream, "%llu:%llu", (unsigned long long)st.st_dev,
+		 (unsigned long long)st.st_ino + inode_offset);
 	setenv("JOURNAL_STREAM", stream, 1);
 }
 
@@ -196,7 +199,8 @@ START_TEST(test_a_journal_that_is_not_our_stderr_gets_no_records)
 END_TEST
 
 #ifdef HAVE_SYSTEMD
-/* A socket where libsystemd looks for journald, in a mount namespace of this process alone. -1 where that is not allowed. */
+/* A socket where libsystemd looks for journald, in a mount namespace of this process alone. -1 where that is not
+ * allowed. */
 static int fake_journal(void)
 {
 	struct sockaddr_un sa = {.sun_family = AF_UNIX, .sun_path = "/run/systemd/journal/socket"};
@@ -213,7 +217,8 @@ static int fake_journal(void)
 	return fd;
 }
 
-/* The value of FIELD=value\n in a datagram of the native protocol; our values have no line ends, so that is all of it. */
+/* The value of FIELD=value\n in a datagram of the native protocol; our values have no line ends, so that is all of it.
+ */
 static const char *field(const char *packet, const char *name, char *value, size_t size)
 {
 	char start[64];

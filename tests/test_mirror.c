@@ -1,5 +1,5 @@
-/* Streams whose batches are mirrored on GPUs, on the driver double: a trainer on a GPU is told of a batch when its bytes are there, others at once; a slot that a GPU still
- * reads is not made again, whatever becomes of its batch. */
+/* Streams whose batches are mirrored on GPUs, on the driver double: a trainer on a GPU is told of a batch when its
+ * bytes are there, others at once; a slot that a GPU still reads is not made again, whatever becomes of its batch. */
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
@@ -106,11 +106,22 @@ static void on_lost(void *arg, struct gpu *gpu, const char *text)
 
 static struct stream *setup(bool share, uint32_t world_size)
 {
-	struct pool_params params = { .max_workers = 2, .n_io = 2, .n_tickets = 4, .worker_create = make_thing, .worker_destroy = free,
-				      .input_create = make_thing, .input_destroy = free_input };
+	struct pool_params params = { .max_workers = 2,
+				      .n_io = 2,
+				      .n_tickets = 4,
+				      .worker_create = make_thing,
+				      .worker_destroy = free,
+				      .input_create = make_thing,
+				      .input_destroy = free_input };
 	struct gpus_params gpu = { .memory_bytes = 64 << 20, .pin_limit = 0.99, .on_lost = on_lost };
-	struct loader_spec spec = { .job = (char *)"test", .transform = (char *)"", .batch_size = BATCH, .world_size = world_size, .share = share,
-				    .dataset = (char *)"random:length=64,shape=1000,dtype=float32", .n_slots = N_SLOTS }, copy;
+	struct loader_spec spec = { .job = (char *)"test",
+				    .transform = (char *)"",
+				    .batch_size = BATCH,
+				    .world_size = world_size,
+				    .share = share,
+				    .dataset = (char *)"random:length=64,shape=1000,dtype=float32",
+				    .n_slots = N_SLOTS },
+			   copy;
 	struct data_access access = { .trusted = true };
 	struct dataset_source ds = { .spec = spec.dataset, .access = &access };
 	struct recipe recipe = { .seed = 0 };
@@ -249,7 +260,8 @@ END_TEST
 
 START_TEST(test_trainers_in_host_memory_do_not_wait_for_a_gpu)
 {
-	/* Share mode: while no copy gets on, the trainer without a GPU has its batches. The two on one GPU get each from one copy. */
+	/* Share mode: while no copy gets on, the trainer without a GPU has its batches. The two on one GPU get each
+	 * from one copy. */
 	struct stream *s = setup(true, 3);
 	struct trainer *host = attach(s, 0, -1), *a = attach(s, 1, 0), *b = attach(s, 2, 0);
 	gpu_double.hold_streams(true);
@@ -360,7 +372,8 @@ END_TEST
 
 START_TEST(test_a_failed_copy_concerns_those_on_that_gpu_only)
 {
-	/* An error that passes: the trainer there is told, its mirror is of no use any more, the other goes on; a new mirror works. */
+	/* An error that passes: the trainer there is told, its mirror is of no use any more, the other goes on; a new
+	 * mirror works. */
 	struct stream *s = setup(true, 2);
 	struct trainer *host = attach(s, 0, -1), *t = attach(s, 1, 0);
 	ck_assert(gpu_double.inject("cuMemcpyHtoDAsync:3=1"));

@@ -73,7 +73,8 @@ END_TEST
 
 START_TEST(test_reloading_carries_the_monotonic_time)
 {
-	/* Proves that the time lies between two looks at the same clock: systemd discards a reload whose time is not. */
+	/* Proves that the time lies between two looks at the same clock: systemd discards a reload whose time is not.
+	 */
 	struct timespec before, after;
 	unsigned long long usec;
 
@@ -81,7 +82,8 @@ START_TEST(test_reloading_carries_the_monotonic_time)
 	notify_reloading();
 	clock_gettime(CLOCK_MONOTONIC, &after);
 	ck_assert_int_eq(sscanf(received(manager), "RELOADING=1\nMONOTONIC_USEC=%llu", &usec), 1);
-	ck_assert_uint_ge(usec, (unsigned long long)before.tv_sec * 1000000 + (unsigned long long)before.tv_nsec / 1000);
+	ck_assert_uint_ge(usec,
+			  (unsigned long long)before.tv_sec * 1000000 + (unsigned long long)before.tv_nsec / 1000);
 	ck_assert_uint_le(usec, (unsigned long long)after.tv_sec * 1000000 + (unsigned long long)after.tv_nsec / 1000);
 }
 END_TEST
@@ -113,7 +115,8 @@ START_TEST(test_an_abstract_manager_is_reached)
 
 	n = snprintf(name, sizeof name, "@batchd-test-notify-%d", getpid());
 	memcpy(sa.sun_path + 1, name + 1, (size_t)n - 1);
-	ck_assert_int_eq(bind(fd, (struct sockaddr *)&sa, (socklen_t)(offsetof(struct sockaddr_un, sun_path) + (size_t)n)), 0);
+	ck_assert_int_eq(
+		bind(fd, (struct sockaddr *)&sa, (socklen_t)(offsetof(struct sockaddr_un, sun_path) + (size_t)n)), 0);
 	setenv("NOTIFY_SOCKET", name, 1);
 	notify_stopping();
 	ck_assert_str_eq(received(fd), "STOPPING=1");

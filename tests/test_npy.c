@@ -41,7 +41,8 @@ START_TEST(test_what_numpy_writes_is_read)
 {
 	/* Proves type, shape and offsets of the header that numpy.save writes, in all three versions. */
 	for (unsigned version = 1; version <= 3; version++) {
-		ck_assert_int_eq(parse(version, "{'descr': '<f4', 'fortran_order': False, 'shape': (10000, 256), }      \n"), 0);
+		ck_assert_int_eq(
+			parse(version, "{'descr': '<f4', 'fortran_order': False, 'shape': (10000, 256), }      \n"), 0);
 		ck_assert_int_eq(f.npy.dtype, DTYPE_FLOAT32);
 		ck_assert_uint_eq(f.npy.n_dims, 2);
 		ck_assert_uint_eq(f.npy.shape[0], 10000);
@@ -55,9 +56,11 @@ END_TEST
 START_TEST(test_every_served_type_has_its_size)
 {
 	/* Proves the whole table of types. */
-	static const struct { const char *descr; enum dtype dtype; unsigned bytes; } types[] = {
-		{ "|b1", DTYPE_BOOL8, 1 }, { "|u1", DTYPE_UINT8, 1 }, { "<i2", DTYPE_INT16, 2 }, { "<i4", DTYPE_INT32, 4 },
-		{ "<i8", DTYPE_INT64, 8 }, { "<f2", DTYPE_FLOAT16, 2 }, { "<f4", DTYPE_FLOAT32, 4 }, { "<f8", DTYPE_FLOAT64, 8 },
+	static const struct { const char *descr; enum dtype dtype; unsigned bytes;
+	} types[] = {
+		{ "|b1", DTYPE_BOOL8, 1 },   { "|u1", DTYPE_UINT8, 1 },   { "<i2", DTYPE_INT16, 2 },
+		{ "<i4", DTYPE_INT32, 4 },   { "<i8", DTYPE_INT64, 8 },   { "<f2", DTYPE_FLOAT16, 2 },
+		{ "<f4", DTYPE_FLOAT32, 4 }, { "<f8", DTYPE_FLOAT64, 8 },
 	};
 
 	for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++) {
@@ -92,10 +95,13 @@ END_TEST
 START_TEST(test_refusals_say_what_to_do)
 {
 	/* Proves that each unserved or damaged header is refused with words that fit. */
-	static const struct { const char *text, *words; } refused[] = {
+	static const struct { const char *text, *words;
+	} refused[] = {
 		{ "{'descr': '<f4', 'fortran_order': True, 'shape': (3,)}", "numpy.ascontiguousarray" },
-		{ "{'descr': '>f4', 'fortran_order': False, 'shape': (3,)}", "dtype '>f4' is not served: convert with numpy.save(file, a.astype('float32'))" },
-		{ "{'descr': '<u2', 'fortran_order': False, 'shape': (3,)}", "dtype '<u2' is not served: convert with numpy.save(file, a.astype('int64'))" },
+		{ "{'descr': '>f4', 'fortran_order': False, 'shape': (3,)}",
+		  "dtype '>f4' is not served: convert with numpy.save(file, a.astype('float32'))" },
+		{ "{'descr': '<u2', 'fortran_order': False, 'shape': (3,)}",
+		  "dtype '<u2' is not served: convert with numpy.save(file, a.astype('int64'))" },
 		{ "{'descr': '|O', 'fortran_order': False, 'shape': (3,)}", "dtype '|O' is not served: expected bool" },
 		{ "{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (3,)}", "structured" },
 		{ "{'descr': '<f4', 'fortran_order': False, 'shape': (3)}", "not a tuple" },
@@ -104,7 +110,8 @@ START_TEST(test_refusals_say_what_to_do)
 		{ "{'descr': '<f4', 'fortran_order': False, 'shape': (3L,)}", "not a tuple" },
 		{ "{'descr': '<f4', 'fortran_order': False, 'shape': (99999999999999999999,)}", "not a size" },
 		{ "{'descr': '<f4', 'fortran_order': False, 'shape': (4294967296, 4294967296)}", "too large" },
-		{ "{'descr': '<f4', 'fortran_order': False, 'shape': (1,1,1,1,1,1,1,1,1,1)}", "more than 9 dimensions" },
+		{ "{'descr': '<f4', 'fortran_order': False, 'shape': (1,1,1,1,1,1,1,1,1,1)}",
+		  "more than 9 dimensions" },
 		{ "{'descr': '<f4', 'fortran_order': False}", "each once" },
 		{ "{'descr': '<f4', 'descr': '<f4', 'fortran_order': False, 'shape': (3,)}", "each once" },
 		{ "{'descr': '<f4', 'fortran_order': False, 'shape': (3,), 'more': 1}", "each once" },
@@ -124,7 +131,8 @@ END_TEST
 
 START_TEST(test_every_cut_of_a_header_is_refused)
 {
-	/* Proves that a file that ends anywhere in its header is refused, and reading stays inside the bytes given (seen by sanitizers). */
+	/* Proves that a file that ends anywhere in its header is refused, and reading stays inside the bytes given
+	 * (seen by sanitizers). */
 	ck_assert_int_eq(parse(2, "{'descr': '<f4', 'fortran_order': False, 'shape': (10000, 256), }\n"), 0);
 	for (size_t n = 0; n < f.n; n++) {
 		unsigned char *exact = malloc(n ? n : 1);

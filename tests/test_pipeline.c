@@ -141,7 +141,8 @@ static uint8_t *run(struct bench b, const struct pipeline *p, const uint8_t *fil
 }
 
 /* As the epoch does that fills the decoded cache: with what the prefix gave where it lies. */
-static uint8_t *run_both_halves(struct bench b, const struct pipeline *p, const uint8_t *file, size_t n, struct sample_key key)
+static uint8_t *run_both_halves(struct bench b, const struct pipeline *p, const uint8_t *file, size_t n,
+				struct sample_key key)
 {
 	uint8_t *row = malloc(pipeline_row_bytes(p));
 	struct image_info info;
@@ -155,7 +156,8 @@ static uint8_t *run_both_halves(struct bench b, const struct pipeline *p, const 
 	return row;
 }
 
-static uint8_t *run_by_prefix(struct bench b, const struct pipeline *p, const uint8_t *file, size_t n, struct sample_key key)
+static uint8_t *run_by_prefix(struct bench b, const struct pipeline *p, const uint8_t *file, size_t n,
+			      struct sample_key key)
 {
 	uint8_t *row = malloc(pipeline_row_bytes(p));
 	struct image_info info;
@@ -175,7 +177,8 @@ static uint8_t *run_by_prefix(struct bench b, const struct pipeline *p, const ui
 	return row;
 }
 
-static const char everything[] = "[[\"RandomCrop\",[150,170],[9,5],true,[1,2,3],\"reflect\"],[\"RandomResizedCrop\",64],"
+static const char everything[] =
+	"[[\"RandomCrop\",[150,170],[9,5],true,[1,2,3],\"reflect\"],[\"RandomResizedCrop\",64],"
 	"\"RandomHorizontalFlip\",[\"RandomVerticalFlip\",0.5],[\"ColorJitter\",0.4,0.4,0.4,0.1],[\"RandomGrayscale\",0.3],"
 	"[\"Pad\",3],[\"CenterCrop\",66],\"ToTensor\",[\"Normalize\",[0.5],[0.25]]]";
 
@@ -195,8 +198,8 @@ END_TEST
 START_TEST(test_every_part_of_the_key_matters)
 {
 	/* Seed, epoch (beyond 32 bits too), index and op each give other numbers. */
-	struct sample_key keys[] = { { 0, 0, 0 }, { 1, 0, 0 }, { 1ull << 32, 0, 0 }, { 0, 1, 0 }, { 0, 1ull << 32, 0 }, { 0, 0, 1 },
-				     { 0, 0, 1ull << 32 } };
+	struct sample_key keys[] = { { 0, 0, 0 },          { 1, 0, 0 }, { 1ull << 32, 0, 0 }, { 0, 1, 0 },
+				     { 0, 1ull << 32, 0 }, { 0, 0, 1 }, { 0, 0, 1ull << 32 } };
 	uint32_t first[8];
 	struct random r;
 
@@ -233,8 +236,11 @@ END_TEST
 START_TEST(test_named_pipelines_are_what_they_stand_for)
 {
 	/* The names, their spelt-out forms and positional or named arguments are one text; defaults are written out. */
-	struct pipeline *named = parse("train224"), *spelt = parse("[[\"RandomResizedCrop\",{\"size\":[224,224],\"scale\":[0.08,1]}],"
-		"[\"RandomHorizontalFlip\",0.5],[\"ToTensor\"],[\"Normalize\",{\"std\":[0.229,0.224,0.225],\"mean\":[0.485,0.456,0.406]}]]");
+	struct pipeline *
+		named = parse("train224"),
+	       *spelt = parse(
+		       "[[\"RandomResizedCrop\",{\"size\":[224,224],\"scale\":[0.08,1]}],"
+		       "[\"RandomHorizontalFlip\",0.5],[\"ToTensor\"],[\"Normalize\",{\"std\":[0.229,0.224,0.225],\"mean\":[0.485,0.456,0.406]}]]");
 	struct pipeline *val = parse("val224");
 	uint32_t shape[3];
 
@@ -255,9 +261,11 @@ END_TEST
 START_TEST(test_canonical_text_is_a_fixed_point)
 {
 	/* The canonical text is itself a pipeline, with the same canonical text. */
-	static const char *const texts[] = { "train224", "val224", everything,
+	static const char *const texts[] = {
+		"train224", "val224", everything,
 		"[[\"Resize\",[9,7],\"bicubic\"],[\"Grayscale\",1],[\"Pad\",1,9],[\"RandomCrop\",7],\"ToTensor\",[\"Normalize\",0.1,0.3]]",
-		"[[\"Resize\",{\"size\":40,\"max_size\":50,\"interpolation\":\"nearest\",\"pillow\":12}],[\"CenterCrop\",[3,4]],[\"ColorJitter\",{\"hue\":[-0.1,0.2]}]]" };
+		"[[\"Resize\",{\"size\":40,\"max_size\":50,\"interpolation\":\"nearest\",\"pillow\":12}],[\"CenterCrop\",[3,4]],[\"ColorJitter\",{\"hue\":[-0.1,0.2]}]]"
+	};
 
 	for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
 		struct pipeline *p = parse(texts[i]), *again = parse(pipeline_text(p));
@@ -273,7 +281,8 @@ END_TEST
 START_TEST(test_shapes_follow_layout_dtype_and_channels)
 {
 	/* Shape in memory order, bytes by dtype; one channel after Grayscale(1). */
-	struct pipeline *p = parse_as("[[\"Resize\",[10,20]],[\"Pad\",[1,2]],\"ToTensor\"]", DTYPE_FLOAT16, LAYOUT_NHWC);
+	struct pipeline *p =
+		parse_as("[[\"Resize\",[10,20]],[\"Pad\",[1,2]],\"ToTensor\"]", DTYPE_FLOAT16, LAYOUT_NHWC);
 	struct pipeline *gray = parse_as("[[\"CenterCrop\",8],\"Grayscale\",\"ToTensor\"]", DTYPE_FLOAT32, LAYOUT_NCHW);
 	uint32_t shape[3];
 
@@ -285,7 +294,8 @@ START_TEST(test_shapes_follow_layout_dtype_and_channels)
 	ck_assert_uint_eq(pipeline_row_bytes(gray), 8 * 8 * 4);
 	pipeline_destroy(p);
 	pipeline_destroy(gray);
-	p = parse("[[\"CenterCrop\",[100,151]],[\"Resize\",50],[\"Resize\",{\"size\":40,\"max_size\":45}]]"); /* 75 x 50, then 45 x 30 */
+	/* 75 x 50, then 45 x 30 */
+	p = parse("[[\"CenterCrop\",[100,151]],[\"Resize\",50],[\"Resize\",{\"size\":40,\"max_size\":45}]]");
 	pipeline_shape(p, shape);
 	ck_assert(shape[1] == 30 && shape[2] == 45);
 	pipeline_destroy(p);
@@ -296,7 +306,8 @@ START_TEST(test_uint8_leaves_normalisation_to_the_trainer)
 {
 	/* With uint8 the mean and deviation are reported, with floats they are applied; without a Normalize there is
 	 * nothing to report. */
-	struct pipeline *bytes = parse("val224"), *floats = parse_as("val224", DTYPE_FLOAT32, LAYOUT_NCHW), *none = parse("[[\"CenterCrop\",8]]");
+	struct pipeline *bytes = parse("val224"), *floats = parse_as("val224", DTYPE_FLOAT32, LAYOUT_NCHW),
+			*none = parse("[[\"CenterCrop\",8]]");
 	float mean[3], std[3];
 
 	ck_assert(pipeline_normalize(bytes, mean, std));
@@ -320,7 +331,8 @@ START_TEST(test_mistakes_are_named)
 		{ "[", "JSON|line 1" },
 		{ "[]", "1 to 64 ops" },
 		{ "[1]", "op 1|Name" },
-		{ "[[\"CenterCrop\",8],[\"RandomResizedCorp\",8]]", "op 2|'RandomResizedCorp'|did you mean 'RandomResizedCrop'?" },
+		{ "[[\"CenterCrop\",8],[\"RandomResizedCorp\",8]]",
+		  "op 2|'RandomResizedCorp'|did you mean 'RandomResizedCrop'?" },
 		{ "[[\"centercrop\",8]]", "did you mean 'CenterCrop'?" },
 		{ "[[\"GaussianBlur\",8]]", "op 1|'GaussianBlur'|ops are Resize" },
 		{ "[[\"CenterCrop\"]]", "op 1|'size' is missing|1 to 8192" },
@@ -344,7 +356,8 @@ START_TEST(test_mistakes_are_named)
 		{ "[[\"CenterCrop\",8],[\"Pad\",1,256]]", "'fill' is 256|0 to 255" },
 		{ "[[\"CenterCrop\",8],[\"Pad\",1,0,\"wrap\"]]", "'padding_mode' is \"wrap\"|\"symmetric\"" },
 		{ "[[\"CenterCrop\",8],[\"Grayscale\",2]]", "'num_output_channels' is 2|1 or 3" },
-		{ "[[\"CenterCrop\",8],[\"Grayscale\",1],\"ToTensor\",[\"Normalize\",[1,2,3],[1,1,1]]]", "one channel" },
+		{ "[[\"CenterCrop\",8],[\"Grayscale\",1],\"ToTensor\",[\"Normalize\",[1,2,3],[1,1,1]]]",
+		  "one channel" },
 		{ "[[\"CenterCrop\",8],[\"Normalize\",0,1]]", "op 2 'Normalize' needs ToTensor" },
 		{ "[[\"CenterCrop\",8],\"ToTensor\",[\"Normalize\",0,0]]", "'std' is 0" },
 		{ "[\"ToTensor\",[\"CenterCrop\",8]]", "op 2 'CenterCrop'|before ToTensor" },
@@ -397,7 +410,8 @@ START_TEST(test_a_row_depends_on_its_key_alone)
 	for (uint64_t index = 0; index < 20; index++) {
 		struct sample_key key = { 7, 3, index }, next_epoch = { 7, 4, index };
 		uint8_t *noise = run(used, index % 2 ? p : crop, other, n_other, key);
-		uint8_t *a = run(used, p, file, n, key), *b = run(fresh, p, file, n, key), *c = run(fresh, p, file, n, next_epoch);
+		uint8_t *a = run(used, p, file, n, key), *b = run(fresh, p, file, n, key),
+			*c = run(fresh, p, file, n, next_epoch);
 
 		ck_assert_mem_eq(a, b, pipeline_row_bytes(p));
 		ck_assert(memcmp(a, c, pipeline_row_bytes(p)) != 0);
@@ -418,11 +432,19 @@ END_TEST
 START_TEST(test_resumed_rows_are_the_same_rows)
 {
 	/* Prefix, itself or a copy of it, and the rest give what one run gives, wherever the prefix ends. */
-	static const char *const texts[] = { "train224", "val224", everything, "[[\"Resize\",64],[\"Pad\",5],[\"CenterCrop\",60],\"Grayscale\","
-		"[\"RandomCrop\",50]]", "[[\"CenterCrop\",100],[\"RandomHorizontalFlip\",1],[\"Resize\",[40,30]],[\"RandomCrop\",20]]",
-		"[[\"Resize\",[40,30]],[\"RandomCrop\",[40,30],4]]", "[[\"Resize\",64],[\"CenterCrop\",60],[\"Pad\",3],[\"RandomCrop\",64,[1,2,3,4],false,7]]",
+	static const char *const texts[] = {
+		"train224",
+		"val224",
+		everything,
+		"[[\"Resize\",64],[\"Pad\",5],[\"CenterCrop\",60],\"Grayscale\","
+		"[\"RandomCrop\",50]]",
+		"[[\"CenterCrop\",100],[\"RandomHorizontalFlip\",1],[\"Resize\",[40,30]],[\"RandomCrop\",20]]",
+		"[[\"Resize\",[40,30]],[\"RandomCrop\",[40,30],4]]",
+		"[[\"Resize\",64],[\"CenterCrop\",60],[\"Pad\",3],[\"RandomCrop\",64,[1,2,3,4],false,7]]",
 		"[[\"Resize\",[40,30]],[\"RandomVerticalFlip\",0.5],\"RandomHorizontalFlip\",[\"ColorJitter\",0.4,0.4]]",
-		"[[\"Pad\",9],[\"RandomVerticalFlip\",0.5],[\"RandomResizedCrop\",32]]", "[[\"Resize\",[40,30]],[\"RandomGrayscale\",0.5],[\"RandomCrop\",40,8]]" };
+		"[[\"Pad\",9],[\"RandomVerticalFlip\",0.5],[\"RandomResizedCrop\",32]]",
+		"[[\"Resize\",[40,30]],[\"RandomGrayscale\",0.5],[\"RandomCrop\",40,8]]"
+	};
 	unsigned long n;
 	uint8_t *file = jpeg_new(300, 200, &n);
 	struct bench b = bench_new();
@@ -435,8 +457,10 @@ START_TEST(test_resumed_rows_are_the_same_rows)
 			uint8_t *whole = run(b, p, file, n, key), *resumed = run_by_prefix(b, p, file, n, key);
 			uint8_t *at_once = run_both_halves(b, p, file, n, key);
 
-			ck_assert_msg(memcmp(whole, resumed, pipeline_row_bytes(p)) == 0, "%s, index %d", texts[i], (int)index);
-			ck_assert_msg(memcmp(whole, at_once, pipeline_row_bytes(p)) == 0, "%s, index %d, at once", texts[i], (int)index);
+			ck_assert_msg(memcmp(whole, resumed, pipeline_row_bytes(p)) == 0, "%s, index %d", texts[i],
+				      (int)index);
+			ck_assert_msg(memcmp(whole, at_once, pipeline_row_bytes(p)) == 0, "%s, index %d, at once",
+				      texts[i], (int)index);
 			free(at_once);
 			free(whole);
 			free(resumed);
@@ -448,8 +472,10 @@ START_TEST(test_resumed_rows_are_the_same_rows)
 }
 END_TEST
 
-/* 40 samples of two files into row. Returns how many failed; asserts nothing itself, because every ck_assert allocates. */
-static int run_round(struct bench b, const struct pipeline *p, uint8_t *const files[2], const unsigned long n[2], uint8_t *row)
+/* 40 samples of two files into row. Returns how many failed; asserts nothing itself, because every ck_assert allocates.
+ */
+static int run_round(struct bench b, const struct pipeline *p, uint8_t *const files[2], const unsigned long n[2],
+		     uint8_t *row)
 {
 	int n_failed = 0;
 
@@ -457,8 +483,9 @@ static int run_round(struct bench b, const struct pipeline *p, uint8_t *const fi
 		struct image_info info;
 		struct image_error err;
 
-		n_failed += decoder_open(b.decoder, files[index % 2], n[index % 2], false, &info, &err) != 0 ||
-			    pipeline_run(p, b.worker, b.decoder, &info, (struct sample_key){ 2, 0, index }, row, &err) != 0;
+		n_failed +=
+			decoder_open(b.decoder, files[index % 2], n[index % 2], false, &info, &err) != 0 ||
+			pipeline_run(p, b.worker, b.decoder, &info, (struct sample_key){ 2, 0, index }, row, &err) != 0;
 		decoder_close(b.decoder);
 	}
 	return n_failed;
@@ -565,13 +592,17 @@ START_TEST(test_images_that_do_not_fit_are_outcomes)
 	ck_assert_ptr_nonnull(strstr(err.text, "31 x 40"));
 	ck_assert_int_eq(outcome("[[\"RandomCrop\",32]]", 32, 32, &err), 0);
 	ck_assert_int_eq(outcome("[[\"RandomCrop\",{\"size\":32,\"pad_if_needed\":true}]]", 5, 40, &err), 0);
-	ck_assert_int_eq(outcome("[[\"RandomHorizontalFlip\",0],[\"Resize\",4096],[\"ColorJitter\",0.5],[\"CenterCrop\",8]]", 100, 25000, &err),
+	ck_assert_int_eq(
+		outcome("[[\"RandomHorizontalFlip\",0],[\"Resize\",4096],[\"ColorJitter\",0.5],[\"CenterCrop\",8]]",
+			100, 25000, &err),
+		IMAGE_E_LIMIT);
+	ck_assert_int_eq(outcome("[[\"RandomHorizontalFlip\",0],[\"Resize\",8192],[\"CenterCrop\",8]]", 1, 60000, &err),
 			 IMAGE_E_LIMIT);
-	ck_assert_int_eq(outcome("[[\"RandomHorizontalFlip\",0],[\"Resize\",8192],[\"CenterCrop\",8]]", 1, 60000, &err), IMAGE_E_LIMIT);
 	/* A prefix that is not this pipeline's (a cache entry of another one) is noticed. */
 	ck_assert_int_eq(outcome("[[\"CenterCrop\",8]]", 9, 8, &err), IMAGE_E_CORRUPT);
 	/* Without an op that looks at the whole, only the kept part is computed, so the same factor is fine. */
-	ck_assert_int_eq(outcome("[[\"RandomHorizontalFlip\",0],[\"Resize\",4096],[\"CenterCrop\",8]]", 100, 25000, &err), 0);
+	ck_assert_int_eq(
+		outcome("[[\"RandomHorizontalFlip\",0],[\"Resize\",4096],[\"CenterCrop\",8]]", 100, 25000, &err), 0);
 }
 END_TEST
 

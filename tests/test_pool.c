@@ -26,7 +26,8 @@ struct batch {
 	int n_done;
 };
 
-static int run_row(struct pool_job *job, void *worker, uint32_t first, uint32_t n, struct pool_ticket *ticket, bool may_wait)
+static int run_row(struct pool_job *job, void *worker, uint32_t first, uint32_t n, struct pool_ticket *ticket,
+		   bool may_wait)
 {
 	struct batch *b = (struct batch *)job;
 	ck_assert_ptr_nonnull(worker);
@@ -155,14 +156,17 @@ static const struct pool_job_ops stuck_ops = { .run = run_row, .fetch = fetch_st
 
 START_TEST(test_a_disk_that_does_not_answer_holds_up_nobody_else)
 {
-	/* One queue's reads hang: another's rows are all made meanwhile, those that have to be fetched too. Then the disk answers and nothing is lost. */
+	/* One queue's reads hang: another's rows are all made meanwhile, those that have to be fetched too. Then the
+	 * disk answers and nothing is lost. */
 	struct fixture f;
 	struct pool_queue other;
 	struct stuck *hung = calloc(1, sizeof(*hung));
 	setup(&f, 2);
 	pool_queue_add(f.pool, &other, 0);
 	ck_assert_int_eq(uv_sem_init(&hung->answer, 0), 0);
-	hung->batch = (struct batch){ .f = &f, .would_block_every = 1, .job = { .ops = &stuck_ops, .n_rows = ROWS, .chunk = 1 } };
+	hung->batch = (struct batch){ .f = &f,
+				      .would_block_every = 1,
+				      .job = { .ops = &stuck_ops, .n_rows = ROWS, .chunk = 1 } };
 	pool_submit(f.pool, &f.queue, &hung->batch.job);
 	while (atomic_load(&hung->n_asked) < 2) /* it has what it can get */
 		sched_yield();
@@ -216,7 +220,8 @@ struct order {
 	atomic_int *at;
 };
 
-static int run_order(struct pool_job *job, void *worker, uint32_t first, uint32_t n, struct pool_ticket *t, bool may_wait)
+static int run_order(struct pool_job *job, void *worker, uint32_t first, uint32_t n, struct pool_ticket *t,
+		     bool may_wait)
 {
 	struct order *o = (struct order *)job;
 	(void)worker, (void)first, (void)n, (void)t, (void)may_wait;
@@ -244,7 +249,12 @@ START_TEST(test_the_queue_with_fewer_ready_batches_goes_first)
 	setup(&f, 1);
 	pool_queue_add(f.pool, &other, 0);
 	struct batch *gate = make_batch(&f, 1);
-	struct order a = { .job = { .ops = &order_ops, .n_rows = 20, .chunk = 1 }, .f = &f, .name = 'a', .n_left = &n_left, .log = log, .at = &at };
+	struct order a = { .job = { .ops = &order_ops, .n_rows = 20, .chunk = 1 },
+			   .f = &f,
+			   .name = 'a',
+			   .n_left = &n_left,
+			   .log = log,
+			   .at = &at };
 	struct order b = a;
 	b.name = 'b';
 	pool_queue_set_urgency(f.pool, &f.queue, 3, true);
@@ -252,7 +262,8 @@ START_TEST(test_the_queue_with_fewer_ready_batches_goes_first)
 	gate->job.n_rows = 1;
 	pool_submit(f.pool, &f.queue, &gate->job);
 	uv_run(&f.loop, UV_RUN_DEFAULT);
-	/* Cancelled and submitted again under one another's feet would race; the lock makes the pair of submits the only window. */
+	/* Cancelled and submitted again under one another's feet would race; the lock makes the pair of submits the
+	 * only window. */
 	pool_submit(f.pool, &other, &b.job);
 	pool_submit(f.pool, &f.queue, &a.job);
 	uv_run(&f.loop, UV_RUN_DEFAULT);
@@ -310,7 +321,8 @@ END_TEST
 
 /* ---- waking workers ---- */
 
-static int run_slowly(struct pool_job *job, void *worker, uint32_t first, uint32_t n, struct pool_ticket *ticket, bool may_wait)
+static int run_slowly(struct pool_job *job, void *worker, uint32_t first, uint32_t n, struct pool_ticket *ticket,
+		      bool may_wait)
 {
 	struct batch *b = (struct batch *)job;
 	/* Rows that wait for one another: done only when two workers are at them. */
@@ -323,7 +335,8 @@ static const struct pool_job_ops slow_ops = { .run = run_slowly, .fetch = fetch_
 
 START_TEST(test_workers_wake_one_another)
 {
-	/* A submit wakes one worker; four rows that need each other are made all the same, since each worker wakes the next. */
+	/* A submit wakes one worker; four rows that need each other are made all the same, since each worker wakes the
+	 * next. */
 	struct fixture f;
 	setup(&f, 4);
 	for (int i = 0; i < 100; i++) {

@@ -1,4 +1,5 @@
-/* libbatchd's side of a producer, against a daemon that follows a script: what is handed out to be made, and what is answered. */
+/* libbatchd's side of a producer, against a daemon that follows a script: what is handed out to be made, and what is
+ * answered. */
 #include "fake.h"
 #include "suite.h"
 
@@ -37,7 +38,9 @@ static void make_all(uint64_t n, bool count)
 	while ((r = batchd_produce_next(producer, &f, BATCHD_FOREVER)) == BATCHD_OK) {
 		handed_out[f.step]++;
 		if (f.step >= n) {
-			ck_assert_int_eq(count ? batchd_produce_end_epoch_at(producer, n) : batchd_produce_end_epoch(producer), 0);
+			ck_assert_int_eq(count ? batchd_produce_end_epoch_at(producer, n)
+					       : batchd_produce_end_epoch(producer),
+					 0);
 			continue;
 		}
 		ck_assert_int_eq(batchd_produce_lay(producer, &a, 1, "x", 1), 0);
@@ -129,7 +132,8 @@ static void look_ahead(struct fake *f)
 
 START_TEST(test_what_was_looked_for_is_made_once_and_kept_until_it_is_wanted)
 {
-	/* The producer is handed every batch once, whether somebody wants it or only wants to know; in no case does a look write into a slot. */
+	/* The producer is handed every batch once, whether somebody wants it or only wants to know; in no case does a
+	 * look write into a slot. */
 	play(look_ahead);
 	open_producer();
 	make_all(4, true);

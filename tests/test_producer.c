@@ -1,4 +1,5 @@
-/* Producers, spoken packet by packet: who may be one, in which order slots are filled, what becomes of rounds and ends, and of trainers when a producer goes. */
+/* Producers, spoken packet by packet: who may be one, in which order slots are filled, what becomes of rounds and ends,
+ * and of trainers when a producer goes. */
 #include <check.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -82,8 +83,8 @@ static void expect_fill(struct maker *m, uint64_t number, uint64_t epoch, uint64
 {
 	Batchd__Wire__Fill f = next_fill(m);
 	ck_assert_uint_eq(f.fill, number);
-	ck_assert_msg(f.epoch == epoch && f.step == step && f.peek == peek, "fill %d is %s batch %d of epoch %d", (int)number, f.peek ? "a look for" : "for", (int)f.step,
-		      (int)f.epoch);
+	ck_assert_msg(f.epoch == epoch && f.step == step && f.peek == peek, "fill %d is %s batch %d of epoch %d",
+		      (int)number, f.peek ? "a look for" : "for", (int)f.step, (int)f.epoch);
 }
 
 static void answer(struct maker *m, uint64_t fill, uint32_t n_rows, bool end)
@@ -169,7 +170,8 @@ END_TEST
 
 START_TEST(test_batches_go_out_in_order_and_free_slots_are_the_limit)
 {
-	/* Three slots: three fills; the fourth comes with the first release. The end is a mark without rows, behind which the next epoch begins. */
+	/* Three slots: three fills; the fourth comes with the first release. The end is a mark without rows, behind
+	 * which the next epoch begins. */
 	start_daemon();
 	struct maker m = produce_with(usual_produce());
 	int fd = ask_open(served_open());
@@ -278,13 +280,14 @@ static void end_with_two(struct maker *m, struct client c[2])
 static void expect_batch(struct client *c, uint64_t epoch, uint64_t step, uint32_t n_rows)
 {
 	Batchd__Wire__Batch b = next_batch(c);
-	ck_assert_msg(b.epoch == epoch && b.step == step && b.n_rows == n_rows && b.last == !n_rows, "batch %d of epoch %d has %u rows", (int)b.step, (int)b.epoch, b.n_rows);
+	ck_assert_msg(b.epoch == epoch && b.step == step && b.n_rows == n_rows && b.last == !n_rows,
+		      "batch %d of epoch %d has %u rows", (int)b.step, (int)b.epoch, b.n_rows);
 }
 
 START_TEST(test_a_round_goes_out_when_its_last_batch_is_known_to_exist)
 {
-	/* Rank 1 is in the next epoch already, so nobody asks for its batches of this one: the producer is asked whether it has them. It has the first, and no second: what
-	 * rank 0 was to get with that goes to nobody. */
+	/* Rank 1 is in the next epoch already, so nobody asks for its batches of this one: the producer is asked
+	 * whether it has them. It has the first, and no second: what rank 0 was to get with that goes to nobody. */
 	start_daemon();
 	struct client c[2];
 	struct maker m = produce_for_two(c);
@@ -325,7 +328,8 @@ static void go_with_fills(struct client *c, struct maker *m, uint64_t n)
 
 START_TEST(test_a_batch_whose_rank_has_gone_tells_that_it_exists)
 {
-	/* Rank 1 goes with its batches on their way. The producer was at the first already, which will do for that round; or it passes over it, and what it says next tells. */
+	/* Rank 1 goes with its batches on their way. The producer was at the first already, which will do for that
+	 * round; or it passes over it, and what it says next tells. */
 	enum { MADE, PASSED_OVER, COUNTED, REST, N };
 	for (int how = MADE; how < N; how++) {
 		start_daemon();
@@ -356,7 +360,8 @@ END_TEST
 
 START_TEST(test_a_rank_comes_back_for_the_batch_that_was_looked_for)
 {
-	/* A producer that cannot begin in the middle has made nothing but the batch that it looked for, which is its next still. */
+	/* A producer that cannot begin in the middle has made nothing but the batch that it looked for, which is its
+	 * next still. */
 	start_daemon();
 	struct client c[2];
 	struct maker m = produce_for_two(c);
@@ -388,7 +393,8 @@ END_TEST
 
 START_TEST(test_a_length_that_proves_wrong_is_not_believed_any_more)
 {
-	/* Three batches it was to be, of which two ranks get one each; there are five. The rank that comes back where the others have gone on gets as many as they had. */
+	/* Three batches it was to be, of which two ranks get one each; there are five. The rank that comes back where
+	 * the others have gone on gets as many as they had. */
 	start_daemon();
 	Batchd__Wire__Produce p = usual_produce();
 	p.n_batches = 3;
@@ -427,7 +433,8 @@ END_TEST
 
 START_TEST(test_a_producer_that_goes_is_an_error_behind_its_batches)
 {
-	/* The batch that it made arrives first; last words are passed on; without any the reason is told all the same. */
+	/* The batch that it made arrives first; last words are passed on; without any the reason is told all the same.
+	 */
 	for (int with_words = 0; with_words < 2; with_words++) {
 		start_daemon();
 		struct maker m = produce_with(usual_produce());
@@ -450,7 +457,8 @@ START_TEST(test_a_producer_that_goes_is_an_error_behind_its_batches)
 			a = receive(c.fd, NULL);
 		ck_assert_ptr_nonnull(a);
 		ck_assert_int_eq(a->error->code, BATCHD__WIRE__ERROR_CODE__PRODUCER);
-		ck_assert_ptr_nonnull(strstr(a->error->text, with_words ? "no sound" : "was killed or crashed after batch 0 of epoch 0"));
+		ck_assert_ptr_nonnull(strstr(
+			a->error->text, with_words ? "no sound" : "was killed or crashed after batch 0 of epoch 0"));
 		hang_up(&c);
 		if (with_words)
 			close(m.fd);
@@ -461,7 +469,8 @@ END_TEST
 
 START_TEST(test_nonsense_costs_a_producer_its_connection)
 {
-	/* Answers out of order, to nothing, of no rows, for slabs it was not sent; a second Produce; messages of trainers; an end before which there are more batches than fit. */
+	/* Answers out of order, to nothing, of no rows, for slabs it was not sent; a second Produce; messages of
+	 * trainers; an end before which there are more batches than fit. */
 	start_daemon();
 	for (int i = 0; i < 7; i++) {
 		struct maker m = produce_with(usual_produce());
@@ -484,7 +493,8 @@ START_TEST(test_nonsense_costs_a_producer_its_connection)
 		case 5: answer_end(&m, 1, 1); break;
 		default: SEND(m.fd, WAITING, waiting, &w); break;
 		}
-		ck_assert_int_eq(last_words(m.fd), i == 2 || i == 5 ? BATCHD__WIRE__ERROR_CODE__INVALID : BATCHD__WIRE__ERROR_CODE__PROTOCOL);
+		ck_assert_int_eq(last_words(m.fd), i == 2 || i == 5 ? BATCHD__WIRE__ERROR_CODE__INVALID
+								    : BATCHD__WIRE__ERROR_CODE__PROTOCOL);
 		ck_assert_int_eq(last_words(c.fd), BATCHD__WIRE__ERROR_CODE__PRODUCER);
 		hang_up(&c);
 		close(m.fd);
@@ -500,7 +510,8 @@ static void one_producer(struct config *c)
 
 START_TEST(test_producers_are_limited_and_the_newer_takes_the_name)
 {
-	/* One in all; the same name is no second one but takes over, unless its incarnation is lower; slots have a size. */
+	/* One in all; the same name is no second one but takes over, unless its incarnation is lower; slots have a
+	 * size. */
 	start_daemon_with(one_producer);
 	Batchd__Wire__Produce p = usual_produce(), q = usual_produce();
 	p.incarnation = 2;
@@ -586,7 +597,8 @@ static void close_and_hang_up(struct client *c)
 
 START_TEST(test_a_group_of_known_size_begins_when_all_of_it_are_there)
 {
-	/* A producer makes its batches once, and may end soon: nothing is asked of it before everybody is there to get it, or will not come. */
+	/* A producer makes its batches once, and may end soon: nothing is asked of it before everybody is there to get
+	 * it, or will not come. */
 	for (int comes = 0; comes < 2; comes++) {
 		start_daemon();
 		struct maker m = produce_with(usual_produce());
@@ -621,8 +633,9 @@ END_TEST
 
 START_TEST(test_who_comes_back_to_a_group_gets_what_the_others_have_had_meanwhile)
 {
-	/* It has lost its connection, and the others went on without it: a producer that can makes the batches once more, for it alone. Who only says that it wants to begin there
-	 * is refused, and so is everybody where the producer does not go back. */
+	/* It has lost its connection, and the others went on without it: a producer that can makes the batches once
+	 * more, for it alone. Who only says that it wants to begin there is refused, and so is everybody where the
+	 * producer does not go back. */
 	for (int resumable = 0; resumable < 2; resumable++) {
 		start_daemon();
 		Batchd__Wire__Produce p = usual_produce();
@@ -679,8 +692,9 @@ END_TEST
 
 START_TEST(test_a_latecomer_begins_with_what_nobody_has_had)
 {
-	/* Not where the stream has run ahead to: where the epoch ends only the producer knows, and it has not said so yet. Afterwards, or when it said beforehand how many
-	 * batches there are, the next batch is the next epoch's. The same for who asks for the epoch's start, which is there only as long as nobody is past it. */
+	/* Not where the stream has run ahead to: where the epoch ends only the producer knows, and it has not said so
+	 * yet. Afterwards, or when it said beforehand how many batches there are, the next batch is the next epoch's.
+	 * The same for who asks for the epoch's start, which is there only as long as nobody is past it. */
 	for (uint64_t n_batches = 0; n_batches <= 2; n_batches += 2) {
 		start_daemon();
 		Batchd__Wire__Produce p = usual_produce();

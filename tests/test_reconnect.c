@@ -68,7 +68,8 @@ static void vanish_twice(struct fake *f)
 
 START_TEST(test_a_loader_goes_on_with_the_next_step_on_another_connection)
 {
-	/* What had arrived is taken first, then exactly what was due; lost once more before anything came. Each absence and each return is told once. */
+	/* What had arrived is taken first, then exactly what was due; lost once more before anything came. Each absence
+	 * and each return is told once. */
 	play(vanish_twice);
 	open_loader();
 	ck_assert_int_eq(batchd_start(loader, 4, 2, 1, NULL), 0);
@@ -110,7 +111,8 @@ static void same_slot_again(struct fake *f)
 
 START_TEST(test_batches_of_an_earlier_connection_stay_and_are_released_apart)
 {
-	/* Both hold slot 1 in generation 1. The old one keeps its bytes, and its release tells the new daemon nothing. */
+	/* Both hold slot 1 in generation 1. The old one keeps its bytes, and its release tells the new daemon nothing.
+	 */
 	struct batchd_batch old;
 
 	play(same_slot_again);

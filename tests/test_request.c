@@ -14,9 +14,10 @@ static struct request_error err;
 static void setup(void)
 {
 	struct config_error e;
-	static const char text[] = "pipelines:\n  - name: small\n    transform: [[Resize, [8, 8]], ToTensor]\n"
-				   "datasets:\n  - name: open\n    source: 'random:length=10,shape=2'\n"
-				   "  - name: pictures\n    source: imagefolder:/data/p\n    transform: small\n    users: [root]\n";
+	static const char text[] =
+		"pipelines:\n  - name: small\n    transform: [[Resize, [8, 8]], ToTensor]\n"
+		"datasets:\n  - name: open\n    source: 'random:length=10,shape=2'\n"
+		"  - name: pictures\n    source: imagefolder:/data/p\n    transform: small\n    users: [root]\n";
 	char path[] = "/tmp/batchd-request-XXXXXX";
 	int fd = mkstemp(path);
 	ck_assert_int_eq(write(fd, text, sizeof(text) - 1), (ssize_t)sizeof(text) - 1);
@@ -116,10 +117,11 @@ START_TEST(test_ranks_fit_their_world)
 		int32_t rank;
 		uint32_t world;
 		bool share, ok;
-	} cases[] = { { 0, 1, false, true },	  { 1, 1, false, false }, { 3, 4, false, true },  { 4, 4, false, false },
-		      { -1, 4, false, false },	  { -1, 1, false, true }, { -1, 4, true, true },  { -2, 4, true, false },
-		      { 0, 4096, false, true },	  { 0, 4097, false, false }, { 0, 64, true, true }, { 0, 65, true, false },
-		      { 63, 1, true, true },	  { 64, 1, true, false },	 { 0, 0, false, false } };
+	} cases[] = { { 0, 1, false, true },     { 1, 1, false, false },  { 3, 4, false, true },
+		      { 4, 4, false, false },    { -1, 4, false, false }, { -1, 1, false, true },
+		      { -1, 4, true, true },     { -2, 4, true, false },  { 0, 4096, false, true },
+		      { 0, 4097, false, false }, { 0, 64, true, true },   { 0, 65, true, false },
+		      { 63, 1, true, true },     { 64, 1, true, false },  { 0, 0, false, false } };
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		Batchd__Wire__Open o = usual("open");
 		o.rank = cases[i].rank;

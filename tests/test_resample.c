@@ -34,12 +34,13 @@ static struct image image_cut(const struct image *from, struct region_px r)
 	struct image part = image_new(r.width, r.height, false);
 
 	for (uint32_t y = 0; y < r.height; y++)
-		memcpy(part.rgb + y * part.stride_bytes, from->rgb + (r.y + y) * from->stride_bytes + (size_t)r.x * 3, part.stride_bytes);
+		memcpy(part.rgb + y * part.stride_bytes, from->rgb + (r.y + y) * from->stride_bytes + (size_t)r.x * 3,
+		       part.stride_bytes);
 	return part;
 }
 
-static struct image resampled(struct resampler *r, const char *path, const struct resample_request *q, const struct image *src,
-			      struct region_px origin)
+static struct image resampled(struct resampler *r, const char *path, const struct resample_request *q,
+			      const struct image *src, struct region_px origin)
 {
 	struct image out = image_new(q->keep.width, q->keep.height, false);
 
@@ -83,7 +84,8 @@ START_TEST(test_every_path_gives_the_same_bytes_from_only_what_it_needs)
 		struct image whole = image_new(1 + draw(draw(2) ? 20 : 300), 1 + draw(draw(2) ? 20 : 200), draw(2));
 		struct resample_request q = random_request(whole.width, whole.height);
 		struct region_px needs = resample_needs(&q);
-		struct image want = resampled(reference, "c", &q, &whole, (struct region_px){ 0, 0, whole.width, whole.height });
+		struct image want =
+			resampled(reference, "c", &q, &whole, (struct region_px){ 0, 0, whole.width, whole.height });
 		struct image part = image_cut(&whole, needs);
 
 		for (const char *const *path = resample_paths(); *path; path++) {
@@ -106,7 +108,9 @@ START_TEST(test_kept_part_is_that_part_of_the_whole)
 	/* Keeping a part gives the pixels that the full result has there, and a flip mirrors them. */
 	struct image src = image_new(97, 61, false);
 	struct region_px all = { 0, 0, 97, 61 };
-	struct resample_request q = { .filter = FILTER_BILINEAR, .box = all, .out_width = 50, .out_height = 40, .keep = { 0, 0, 50, 40 } };
+	struct resample_request q = {
+		.filter = FILTER_BILINEAR, .box = all, .out_width = 50, .out_height = 40, .keep = { 0, 0, 50, 40 }
+	};
 	struct resampler *r = resampler_create();
 	struct image whole = resampled(r, "c", &q, &src, all), part, mirrored;
 
@@ -142,7 +146,8 @@ START_TEST(test_one_colour_stays_that_colour)
 
 		memset(src.rgb, value, src.stride_bytes * src.height);
 		for (const char *const *path = resample_paths(); *path; path++) {
-			struct image out = resampled(r, *path, &q, &src, (struct region_px){ 0, 0, src.width, src.height });
+			struct image out =
+				resampled(r, *path, &q, &src, (struct region_px){ 0, 0, src.width, src.height });
 
 			for (size_t i = 0; i < out.stride_bytes * out.height; i++)
 				ck_assert_uint_eq(out.rgb[i], value);
@@ -161,7 +166,12 @@ START_TEST(test_a_resampler_forgets_the_size_before)
 	struct region_px all = { 0, 0, 200, 150 };
 	struct resample_request q[2] = {
 		{ .filter = FILTER_BICUBIC, .box = all, .out_width = 90, .out_height = 70, .keep = { 0, 0, 90, 70 } },
-		{ .filter = FILTER_BICUBIC, .box = all, .out_width = 91, .out_height = 69, .keep = { 1, 1, 80, 60 }, .flip = true },
+		{ .filter = FILTER_BICUBIC,
+		  .box = all,
+		  .out_width = 91,
+		  .out_height = 69,
+		  .keep = { 1, 1, 80, 60 },
+		  .flip = true },
 	};
 	struct resampler *used = resampler_create();
 
@@ -169,7 +179,8 @@ START_TEST(test_a_resampler_forgets_the_size_before)
 		for (const char *const *path = resample_paths(); *path; path++) {
 			for (int i = 0; i < 2; i++) {
 				struct resampler *fresh = resampler_create();
-				struct image want = resampled(fresh, "c", &q[i], &src, all), got = resampled(used, *path, &q[i], &src, all);
+				struct image want = resampled(fresh, "c", &q[i], &src, all),
+					     got = resampled(used, *path, &q[i], &src, all);
 
 				assert_same(&got, &want, *path);
 				free(want.rgb);
@@ -191,7 +202,11 @@ START_TEST(test_very_large_factors_are_exact_too)
 	struct region_px all = { 0, 0, 6000, 3 };
 
 	for (uint32_t out = 1; out < 60; out += 7) {
-		struct resample_request q = { .filter = FILTER_BICUBIC, .box = all, .out_width = out, .out_height = 2, .keep = { 0, 0, out, 2 } };
+		struct resample_request q = { .filter = FILTER_BICUBIC,
+					      .box = all,
+					      .out_width = out,
+					      .out_height = 2,
+					      .keep = { 0, 0, out, 2 } };
 		struct image want = resampled(r, "c", &q, &src, all);
 
 		for (const char *const *path = resample_paths(); *path; path++) {

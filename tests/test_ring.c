@@ -1,4 +1,5 @@
-/* The control page's rings: entries in order across the wrap, both sides of every limit, a page that lies, and flags that lose no wake-up. */
+/* The control page's rings: entries in order across the wrap, both sides of every limit, a page that lies, and flags
+ * that lose no wake-up. */
 #include <check.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -80,7 +81,8 @@ END_TEST
 
 START_TEST(test_largest_messages_fit_and_larger_ones_are_refused)
 {
-	/* Every number at its largest fits; one byte more than an entry holds does not, and leaves the ring as it was. */
+	/* Every number at its largest fits; one byte more than an entry holds does not, and leaves the ring as it was.
+	 */
 	Batchd__Wire__Batch b = BATCHD__WIRE__BATCH__INIT;
 	b.seek = b.generation = b.epoch = b.step = UINT64_MAX;
 	b.slot = b.n_rows = b.n_padding = b.n_replaced = UINT32_MAX;
@@ -163,7 +165,8 @@ END_TEST
 
 START_TEST(test_wakes_are_for_who_asked_and_once)
 {
-	/* The client: when it waits. The daemon: when it is armed, and the last batch was taken or enough releases wait. */
+	/* The client: when it waits. The daemon: when it is armed, and the last batch was taken or enough releases
+	 * wait. */
 	ck_assert(!ring_wake_client(&ours));
 	ring_start_waiting(&theirs);
 	ck_assert(ring_is_waited_for(&ours));
@@ -237,7 +240,8 @@ static void *daemon_main(void *arg)
 
 START_TEST(test_nobody_sleeps_on_what_has_come)
 {
-	/* 20000 batches through a window of 4, both sides asleep whenever they may be: were one wake-up lost, this would hang. */
+	/* 20000 batches through a window of 4, both sides asleep whenever they may be: were one wake-up lost, this
+	 * would hang. */
 	pthread_t daemon;
 	unsigned sleeps = 0;
 	wake_client = eventfd(0, EFD_CLOEXEC);

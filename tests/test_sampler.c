@@ -30,7 +30,8 @@ static struct plan *make(struct plan_spec spec)
 
 START_TEST(test_generator_draws_the_published_sequence)
 {
-	/* Proves the generator against the known 10000th output for seed 5489, and that only the low half of a seed counts. */
+	/* Proves the generator against the known 10000th output for seed 5489, and that only the low half of a seed
+	 * counts. */
 	struct mt19937 mt;
 	uint32_t block[MT19937_N];
 
@@ -44,7 +45,8 @@ END_TEST
 
 START_TEST(test_wide_shuffle_is_torchs)
 {
-	/* Proves the shuffle of very large sets on a small one, against the same loop over draws that torch made with seed 5. */
+	/* Proves the shuffle of very large sets on a small one, against the same loop over draws that torch made with
+	 * seed 5. */
 	static const uint32_t expected[] = { 298, 127, 35, 39, 441, 895, 610, 299, 855, 876, 879, 511 };
 	uint32_t order32[1000];
 	uint64_t order64[1000];
@@ -65,12 +67,17 @@ END_TEST
 
 START_TEST(test_every_sample_is_read_once_and_padding_is_marked)
 {
-	/* Proves that rows not marked as padding hold each sample exactly once, padding comes last, and ranks are equally long. */
+	/* Proves that rows not marked as padding hold each sample exactly once, padding comes last, and ranks are
+	 * equally long. */
 	for (uint64_t n = 1; n < 40; n++) {
 		for (uint32_t w = 1; w < 12; w++) {
 			for (uint64_t base = 0; base <= n; base += 5) {
-				struct plan *p = make((struct plan_spec){ .n_samples = n, .seed = n, .epoch = w, .base = base,
-									  .world_size = w, .shuffle = true });
+				struct plan *p = make((struct plan_spec){ .n_samples = n,
+									  .seed = n,
+									  .epoch = w,
+									  .base = base,
+									  .world_size = w,
+									  .shuffle = true });
 				unsigned seen[40] = { 0 }, n_real = 0;
 
 				for (uint32_t rank = 0; rank < w; rank++) {
@@ -122,7 +129,8 @@ START_TEST(test_resume_at_any_base_continues_the_same_order)
 	struct plan *whole = make((struct plan_spec){ .n_samples = 101, .seed = 3, .world_size = 1, .shuffle = true });
 
 	for (uint64_t base = 0; base < 101; base++) {
-		struct plan *rest = make((struct plan_spec){ .n_samples = 101, .seed = 3, .base = base, .world_size = 4, .shuffle = true });
+		struct plan *rest = make((struct plan_spec){
+			.n_samples = 101, .seed = 3, .base = base, .world_size = 4, .shuffle = true });
 
 		for (uint64_t at = base; at < 101; at++) {
 			uint64_t offset = at - base;
@@ -139,7 +147,8 @@ START_TEST(test_an_epoch_that_is_all_consumed_has_no_rows)
 {
 	/* Proves that a base at or behind the end, which a token of an epoch's last batch holds, is an empty rest. */
 	for (uint64_t base = 10; base < 13; base++) {
-		struct plan *p = make((struct plan_spec){ .n_samples = 10, .base = base, .world_size = 3, .shuffle = true });
+		struct plan *p =
+			make((struct plan_spec){ .n_samples = 10, .base = base, .world_size = 3, .shuffle = true });
 
 		ck_assert_uint_eq(plan_n_per_rank(p), 0);
 		plan_unref(p);
@@ -196,7 +205,8 @@ static void *take_and_give_back(void *arg)
 
 START_TEST(test_threads_share_a_plan)
 {
-	/* Proves that references may be taken and given back by any thread; the last one frees (seen by the sanitizers). */
+	/* Proves that references may be taken and given back by any thread; the last one frees (seen by the
+	 * sanitizers). */
 	struct plan *p = make((struct plan_spec){ .n_samples = 1000, .world_size = 2, .shuffle = true });
 	pthread_t t[4];
 

@@ -1,7 +1,7 @@
 /* The scan decoder against libjpeg: the same pixels, or SCAN_E_UNSURE.
  *
- * One fixture checks an image on every path this processor runs: whole, in random rectangles, without an index, while one
- * is recorded, with a partial one and with a complete one. */
+ * One fixture checks an image on every path this processor runs: whole, in random rectangles, without an index, while
+ * one is recorded, with a partial one and with a complete one. */
 #include <check.h>
 #include <dirent.h>
 #include <strings.h>
@@ -52,8 +52,8 @@ static int region(struct scan *s, const struct picture *p, const struct scan_ind
 }
 
 /* One rectangle equals libjpeg's, and not a byte beside it is written. */
-static void check_region(struct scan *s, const struct picture *p, const struct scan_index *in, struct scan_index *record,
-			 struct region_px want, const char *how)
+static void check_region(struct scan *s, const struct picture *p, const struct scan_index *in,
+			 struct scan_index *record, struct region_px want, const char *how)
 {
 	size_t row = (size_t)want.width * 3, stride = row + 5;
 	uint8_t *rgb = malloc(stride * want.height);
@@ -68,9 +68,9 @@ static void check_region(struct scan *s, const struct picture *p, const struct s
 
 		for (size_t i = 0; memcmp(rgb + y * stride, expected, row) && i < row; i++)
 			if (rgb[y * stride + i] != expected[i])
-				ck_abort_msg("%s, %s: %ux%u+%u+%u of %ux%u: pixel %zu, %u is %u, not %u", p->what, how, want.width,
-					     want.height, want.x, want.y, p->width, p->height, i / 3, y, rgb[y * stride + i],
-					     expected[i]);
+				ck_abort_msg("%s, %s: %ux%u+%u+%u of %ux%u: pixel %zu, %u is %u, not %u", p->what, how,
+					     want.width, want.height, want.x, want.y, p->width, p->height, i / 3, y,
+					     rgb[y * stride + i], expected[i]);
 		if (memcmp(rgb + y * stride + row, "\xA5\xA5\xA5\xA5\xA5", stride - row))
 			ck_abort_msg("%s, %s: wrote behind row %u", p->what, how, y);
 	}
@@ -85,7 +85,8 @@ static struct region_px random_region(const struct picture *p, uint32_t *seed)
 		x = x / 16 * 16;
 	if (jpeg_random(seed) % 4 == 0)
 		y = y / 16 * 16;
-	return (struct region_px){x, y, 1 + jpeg_random(seed) % (p->width - x), 1 + jpeg_random(seed) % (p->height - y)};
+	return (struct region_px){ x, y, 1 + jpeg_random(seed) % (p->width - x),
+				   1 + jpeg_random(seed) % (p->height - y) };
 }
 
 static void check_picture(struct scan *s, const struct picture *p, unsigned n_regions, uint32_t seed)
@@ -120,9 +121,9 @@ static void check_recipe(struct scan *s, const struct jpeg_recipe *r, unsigned n
 	uint8_t *bytes = jpeg_make(r, seed, &n);
 	char what[160];
 
-	snprintf(what, sizeof(what), "%ux%u %d components%s luma %dx%d quality %d%s restart %u noise %u", r->width, r->height,
-		 r->n_components, r->rgb ? " RGB" : "", r->h, r->v, r->quality, r->optimize ? " optimized" : "", r->restart,
-		 r->noise);
+	snprintf(what, sizeof(what), "%ux%u %d components%s luma %dx%d quality %d%s restart %u noise %u", r->width,
+		 r->height, r->n_components, r->rgb ? " RGB" : "", r->h, r->v, r->quality,
+		 r->optimize ? " optimized" : "", r->restart, r->noise);
 	picture_init(&p, bytes, n, what);
 	check_picture(s, &p, n_regions, seed);
 	picture_finish(&p);
@@ -138,8 +139,13 @@ START_TEST(test_every_sampling_and_odd_size_gives_libjpegs_pixels)
 	for (unsigned k = 0; k < 4; k++)
 		for (unsigned w = 1; w <= 36; w++)
 			for (unsigned h = 1; h <= 36; h += 1 + (w > 3)) {
-				struct jpeg_recipe r = {.width = w, .height = h, .n_components = 3, .quality = 75, .noise = 60,
-							.h = sampling[k][0], .v = sampling[k][1]};
+				struct jpeg_recipe r = { .width = w,
+							 .height = h,
+							 .n_components = 3,
+							 .quality = 75,
+							 .noise = 60,
+							 .h = sampling[k][0],
+							 .v = sampling[k][1] };
 
 				if (r.h == 1 || w > 4) /* narrower ones are libjpeg's */
 					check_recipe(s, &r, 2, jpeg_random(&seed));
@@ -156,11 +162,15 @@ START_TEST(test_random_files_give_libjpegs_pixels)
 
 	for (unsigned i = 0; i < 150; i++) {
 		struct jpeg_recipe r = {
-			.width = 5 + jpeg_random(&seed) % 300, .height = 1 + jpeg_random(&seed) % 200,
+			.width = 5 + jpeg_random(&seed) % 300,
+			.height = 1 + jpeg_random(&seed) % 200,
 			.n_components = jpeg_random(&seed) % 6 ? 3 : 1,
-			.h = 1 + (int)(jpeg_random(&seed) % 2), .v = 1 + (int)(jpeg_random(&seed) % 2),
-			.quality = 1 + (int)(jpeg_random(&seed) % 100), .optimize = jpeg_random(&seed) % 2,
-			.restart = jpeg_random(&seed) % 3 ? 0 : 1 + jpeg_random(&seed) % 40, .noise = jpeg_random(&seed) % 256,
+			.h = 1 + (int)(jpeg_random(&seed) % 2),
+			.v = 1 + (int)(jpeg_random(&seed) % 2),
+			.quality = 1 + (int)(jpeg_random(&seed) % 100),
+			.optimize = jpeg_random(&seed) % 2,
+			.restart = jpeg_random(&seed) % 3 ? 0 : 1 + jpeg_random(&seed) % 40,
+			.noise = jpeg_random(&seed) % 256,
 		};
 
 		if (jpeg_random(&seed) % 8 == 0)
@@ -177,11 +187,14 @@ END_TEST
 
 START_TEST(test_long_codes_and_full_blocks_are_decoded)
 {
-	/* Noise at quality 100 fills blocks up to coefficient 63, and the standard tables then need their 16-bit codes. */
+	/* Noise at quality 100 fills blocks up to coefficient 63, and the standard tables then need their 16-bit codes.
+	 */
 	struct scan *s = scan_create();
 
 	for (int k = 1; k <= 2; k++) {
-		struct jpeg_recipe r = {.width = 200, .height = 120, .n_components = 3, .h = k, .v = k, .quality = 100, .noise = 255};
+		struct jpeg_recipe r = {
+			.width = 200, .height = 120, .n_components = 3, .h = k, .v = k, .quality = 100, .noise = 255
+		};
 
 		check_recipe(s, &r, 10, 3);
 		r.quality = 97;
@@ -202,7 +215,8 @@ static bool each_jpeg(const char *folder, void (*fn)(const char *path, void *arg
 	while (d && (e = readdir(d))) {
 		const char *suffix = strrchr(e->d_name, '.');
 
-		if (e->d_name[0] == '.' || (size_t)snprintf(path, sizeof(path), "%s/%s", folder, e->d_name) >= sizeof(path))
+		if (e->d_name[0] == '.' ||
+		    (size_t)snprintf(path, sizeof(path), "%s/%s", folder, e->d_name) >= sizeof(path))
 			continue;
 		if (!suffix)
 			(void)each_jpeg(path, fn, arg);
@@ -253,8 +267,8 @@ START_TEST(test_photographs_give_libjpegs_pixels)
 }
 END_TEST
 
-/* Decodes damaged bytes in rectangles; wherever the decoder is sure of the whole image, libjpeg must agree. Returns whether
- * it was sure. */
+/* Decodes damaged bytes in rectangles; wherever the decoder is sure of the whole image, libjpeg must agree. Returns
+ * whether it was sure. */
 static bool check_damaged(struct scan *s, const uint8_t *bytes, size_t n, uint32_t *seed)
 {
 	uint8_t *exact = malloc(n); /* no room behind it */
@@ -343,9 +357,14 @@ START_TEST(test_damaged_files_are_unsure_or_equal_to_libjpeg)
 	unsigned n_sure = 0;
 
 	for (unsigned round = 0; round < 600; round++) {
-		struct jpeg_recipe r = {.width = 5 + jpeg_random(&seed) % 90, .height = 1 + jpeg_random(&seed) % 70, .n_components = 3,
-					.h = 1 + (int)(round % 2), .v = 1 + (int)(round / 2 % 2), .quality = 30 + (int)(round % 71),
-					.restart = round % 3 ? 0 : 1 + round % 7, .noise = round % 200};
+		struct jpeg_recipe r = { .width = 5 + jpeg_random(&seed) % 90,
+					 .height = 1 + jpeg_random(&seed) % 70,
+					 .n_components = 3,
+					 .h = 1 + (int)(round % 2),
+					 .v = 1 + (int)(round / 2 % 2),
+					 .quality = 30 + (int)(round % 71),
+					 .restart = round % 3 ? 0 : 1 + round % 7,
+					 .noise = round % 200 };
 		size_t n;
 		uint8_t *bytes = jpeg_make(&r, seed, &n);
 
@@ -363,14 +382,20 @@ END_TEST
 #if defined(__x86_64__) /* elsewhere libjpeg-turbo's own paths disagree about these */
 START_TEST(test_products_beyond_16_bits_wrap_as_libjpegs_do)
 {
-	/* Quantizers far too large for the coefficients: only the last bits of the products remain, and those are the same. */
+	/* Quantizers far too large for the coefficients: only the last bits of the products remain, and those are the
+	 * same. */
 	struct scan *s = scan_create();
 	uint32_t seed = 77;
 	unsigned n_sure = 0;
 
 	for (unsigned round = 0; round < 200; round++) {
-		struct jpeg_recipe r = {.width = 40, .height = 40, .n_components = 3, .h = 1 + (int)(round % 2), .v = 1, .quality = 100,
-					.noise = 255};
+		struct jpeg_recipe r = { .width = 40,
+					 .height = 40,
+					 .n_components = 3,
+					 .h = 1 + (int)(round % 2),
+					 .v = 1,
+					 .quality = 100,
+					 .noise = 255 };
 		size_t n;
 		uint8_t *bytes = jpeg_make(&r, seed, &n);
 
@@ -391,7 +416,9 @@ END_TEST
 START_TEST(test_a_file_cut_short_is_unsure_whatever_is_wanted_of_it)
 {
 	/* Even the upper left pixel: a sample is good or bad, independent of its crop. */
-	struct jpeg_recipe r = {.width = 120, .height = 100, .n_components = 3, .h = 2, .v = 2, .quality = 80, .noise = 50};
+	struct jpeg_recipe r = {
+		.width = 120, .height = 100, .n_components = 3, .h = 2, .v = 2, .quality = 80, .noise = 50
+	};
 	struct scan *s = scan_create();
 	struct picture p;
 	size_t n;
@@ -407,8 +434,9 @@ START_TEST(test_a_file_cut_short_is_unsure_whatever_is_wanted_of_it)
 		uint8_t *exact = malloc(cut ? cut : 1);
 
 		memcpy(exact, data, cut);
-		ck_assert_int_eq(scan_region(s, &p.header.c, exact, cut, NULL, NULL, (struct region_px){0, 0, 1, 1}, &out),
-				 SCAN_E_UNSURE);
+		ck_assert_int_eq(
+			scan_region(s, &p.header.c, exact, cut, NULL, NULL, (struct region_px){ 0, 0, 1, 1 }, &out),
+			SCAN_E_UNSURE);
 		free(exact);
 	}
 	picture_finish(&p);
@@ -419,7 +447,9 @@ END_TEST
 START_TEST(test_a_forged_index_stays_within_bounds)
 {
 	/* Random states lead to any pixels or to none, but never outside the data (AddressSanitizer watches). */
-	struct jpeg_recipe r = {.width = 150, .height = 110, .n_components = 3, .h = 2, .v = 1, .quality = 90, .noise = 90};
+	struct jpeg_recipe r = {
+		.width = 150, .height = 110, .n_components = 3, .h = 2, .v = 1, .quality = 90, .noise = 90
+	};
 	struct scan *s = scan_create();
 	struct picture p;
 	size_t n;

@@ -1,5 +1,5 @@
-/* Share groups whose trainers need not keep step: who comes late, who is slow, who is stopped, who goes. What a trainer is given must be, batch for batch,
- * what one alone would be given, and what one does must not keep another waiting. */
+/* Share groups whose trainers need not keep step: who comes late, who is slow, who is stopped, who goes. What a trainer
+ * is given must be, batch for batch, what one alone would be given, and what one does must not keep another waiting. */
 #include "core/group.h"
 #include "core/stream-impl.h"
 #include "streams.h"
@@ -10,7 +10,14 @@ static struct fixture f;
 
 static void begin(enum group_policy policy, uint32_t size)
 {
-	setup(&f, (struct loader_spec){ .batch_size = BATCH, .world_size = size, .share = true, .shuffle = true, .seed = 3, .policy = policy }, SAMPLES);
+	setup(&f,
+	      (struct loader_spec){ .batch_size = BATCH,
+				    .world_size = size,
+				    .share = true,
+				    .shuffle = true,
+				    .seed = 3,
+				    .policy = policy },
+	      SAMPLES);
 	ck_assert(f.loader->is_loose);
 }
 
@@ -21,7 +28,9 @@ static struct trainer *come(uint32_t place, uint32_t window)
 	if (!g->slots) {
 		struct slots *slots;
 		uint32_t share = group_share(window, 0);
-		ck_assert_int_eq(slots_create(&f.loader->layout, window + share * (g->n_places - 1 + GROUP_GHOSTS), window, &slots), 0);
+		ck_assert_int_eq(slots_create(&f.loader->layout, window + share * (g->n_places - 1 + GROUP_GHOSTS),
+					      window, &slots),
+				 0);
 		group_set_slots(g, slots, window, share);
 	}
 	uint32_t missing = group_n_missing(g);
@@ -48,7 +57,12 @@ static struct position join(struct trainer *t, enum group_start how)
 /* The samples of a batch as the plan has them, without any stream. */
 static void check_batch(const struct got *g)
 {
-	struct plan_spec spec = { .n_samples = SAMPLES, .seed = 3, .epoch = g->at.epoch, .base = g->at.base, .world_size = 1, .shuffle = true };
+	struct plan_spec spec = { .n_samples = SAMPLES,
+				  .seed = 3,
+				  .epoch = g->at.epoch,
+				  .base = g->at.base,
+				  .world_size = 1,
+				  .shuffle = true };
 	struct plan *plan;
 	ck_assert_int_eq(plan_create(&spec, &plan), 0);
 	ck_assert_uint_eq(g->n_rows, BATCH);
@@ -99,10 +113,12 @@ END_TEST
 
 START_TEST(test_a_stopped_trainer_holds_up_nobody)
 {
-	/* With all it may hold in its hands; under skip and detach the others go on for epochs, one batch after the other, and nothing it holds is made again. */
+	/* With all it may hold in its hands; under skip and detach the others go on for epochs, one batch after the
+	 * other, and nothing it holds is made again. */
 	for (enum group_policy policy = GROUP_SKIP; policy <= GROUP_DETACH; policy++) {
 		begin(policy, 1);
-		struct trainer *stopped = come_and_seek(0, 0, 0), *a = come_and_seek(1, 0, 0), *b = come_and_seek(2, 0, 0);
+		struct trainer *stopped = come_and_seek(0, 0, 0), *a = come_and_seek(1, 0, 0),
+			       *b = come_and_seek(2, 0, 0);
 		for (unsigned n = 1; n <= 4 * PER_EPOCH; n++) {
 			consume(&f, a, n);
 			consume(&f, b, n);
@@ -113,7 +129,8 @@ START_TEST(test_a_stopped_trainer_holds_up_nobody)
 		ck_assert_ptr_eq(a->c.stream, b->c.stream);
 		ck_assert_uint_le(stopped->n, GROUP_SHARE);
 		for (unsigned i = 0; i < stopped->n; i++)
-			ck_assert_uint_eq(stopped->c.slots->slot[stopped->got[i].slot].generation, stopped->got[i].generation);
+			ck_assert_uint_eq(stopped->c.slots->slot[stopped->got[i].slot].generation,
+					  stopped->got[i].generation);
 		check_golden(stopped, 0, 0);
 		leave(stopped);
 		leave(a);
@@ -125,8 +142,9 @@ END_TEST
 
 START_TEST(test_who_is_left_with_a_stopped_one_goes_on)
 {
-	/* One is stopped, another has just as many batches as it needs, when a third leaves: the group has fewer slots then, and gives back what it had made for the
-	 * stopped one, newest first, down to before where the other is. That one goes on all the same. */
+	/* One is stopped, another has just as many batches as it needs, when a third leaves: the group has fewer slots
+	 * then, and gives back what it had made for the stopped one, newest first, down to before where the other is.
+	 * That one goes on all the same. */
 	for (enum group_policy policy = GROUP_SKIP; policy <= GROUP_DETACH; policy++) {
 		enum { WINDOW = 16, SHARE = 4, SLOTS = WINDOW + 2 * SHARE, ENOUGH = 3 };
 		struct trainer *t[3]; /* stopped, going on, leaving */
@@ -158,7 +176,8 @@ END_TEST
 
 START_TEST(test_all_but_one_stopped_at_different_places)
 {
-	/* Each stops with as many different batches in its hands as it may hold: the worst there can be. The last one goes on. */
+	/* Each stops with as many different batches in its hands as it may hold: the worst there can be. The last one
+	 * goes on. */
 	for (enum group_policy policy = GROUP_SKIP; policy <= GROUP_DETACH; policy++) {
 		enum { N = 12 };
 		struct trainer *t[N];
@@ -193,7 +212,8 @@ START_TEST(test_with_policy_wait_the_group_waits_for_its_slowest)
 	consume(&f, a, 4);
 	for (int idle = 0; idle < 200;) {
 		while (a->released < a->n) {
-			ck_assert_int_eq(stream_release(&a->c, a->got[a->released].slot, a->got[a->released].generation), 0);
+			ck_assert_int_eq(
+				stream_release(&a->c, a->got[a->released].slot, a->got[a->released].generation), 0);
 			a->released++;
 		}
 		stream_wait(&a->c);
@@ -345,7 +365,8 @@ END_TEST
 
 START_TEST(test_a_resumed_group_has_not_had_the_beginning_of_its_epoch)
 {
-	/* It goes on after some samples of epoch 2: the first batch of that epoch is not the group's first one, nor is that epoch still to begin. */
+	/* It goes on after some samples of epoch 2: the first batch of that epoch is not the group's first one, nor is
+	 * that epoch still to begin. */
 	begin(GROUP_DETACH, 1);
 	struct trainer *a = come(0, 4), *b = come(1, 4), *c = come(2, 4);
 	ck_assert_int_eq(stream_seek(&a->c, 1, &(struct position){ .epoch = 2, .base = BATCH }), 0);
@@ -365,8 +386,9 @@ END_TEST
 
 START_TEST(test_who_waits_for_the_next_epoch_does_not_wait_for_who_is_stuck)
 {
-	/* Two wait for the epoch of one that holds all it may. As long as it may just be busy they get nothing; when it is known to be stuck they begin, together, but
-	 * with policy wait. It goes on as if nothing had been, and so does one that never was. */
+	/* Two wait for the epoch of one that holds all it may. As long as it may just be busy they get nothing; when it
+	 * is known to be stuck they begin, together, but with policy wait. It goes on as if nothing had been, and so
+	 * does one that never was. */
 	for (enum group_policy policy = GROUP_WAIT; policy <= GROUP_DETACH; policy++) {
 		begin(policy, 1);
 		struct trainer *a = come_and_seek(0, 0, 0), *b = come(1, 4), *c = come(2, 4);
@@ -419,11 +441,12 @@ END_TEST
 
 START_TEST(test_who_is_left_alone_at_the_end_of_an_epoch_goes_on)
 {
-	/* b and c have had the epoch's last batch while a is at its first ones. c leaves, and what was made ahead for a is more than two may have; then a leaves, and
-	 * what was to be made again for it is not. */
+	/* b and c have had the epoch's last batch while a is at its first ones. c leaves, and what was made ahead for a
+	 * is more than two may have; then a leaves, and what was to be made again for it is not. */
 	begin(GROUP_WAIT, 1);
 	uint32_t most = 3 * GROUP_SHARE + 1; /* three shares and what the window of 4 has more than one */
-	struct trainer *a = come_and_seek(0, 0, PER_EPOCH - most), *b = come_and_seek(1, 0, PER_EPOCH - most), *c = come_and_seek(2, 0, PER_EPOCH - most);
+	struct trainer *a = come_and_seek(0, 0, PER_EPOCH - most), *b = come_and_seek(1, 0, PER_EPOCH - most),
+		       *c = come_and_seek(2, 0, PER_EPOCH - most);
 	consume(&f, b, most);
 	consume(&f, c, most);
 	wait_for(&f, a, GROUP_SHARE);
@@ -460,7 +483,10 @@ END_TEST
 START_TEST(test_who_resumes_elsewhere_is_not_refused)
 {
 	/* Behind the others, ahead of them, in another epoch, from another base: each gets just that. */
-	struct position places[] = { { .epoch = 0, .step = 2 }, { .epoch = 0, .step = 17 }, { .epoch = 7 }, { .epoch = 1, .base = 8, .step = 3 } };
+	struct position places[] = { { .epoch = 0, .step = 2 },
+				     { .epoch = 0, .step = 17 },
+				     { .epoch = 7 },
+				     { .epoch = 1, .base = 8, .step = 3 } };
 	begin(GROUP_DETACH, 1);
 	struct trainer *a = come_and_seek(0, 0, 0), *t[4];
 	consume(&f, a, 9);
@@ -503,7 +529,8 @@ START_TEST(test_a_group_of_known_size_waits_for_all_to_come_and_for_nobody_after
 		stream_wait(&a->c);
 		uv_run(&f.loop, UV_RUN_NOWAIT);
 		for (; a->released < a->n; a->released++)
-			ck_assert_int_eq(stream_release(&a->c, a->got[a->released].slot, a->got[a->released].generation), 0);
+			ck_assert_int_eq(
+				stream_release(&a->c, a->got[a->released].slot, a->got[a->released].generation), 0);
 	}
 	ck_assert_uint_le(a->n, f.loader->group.slots->n_made);
 	ck_assert_ptr_eq(a->c.stream, b->c.stream);
@@ -594,7 +621,8 @@ static void random_history(uint32_t seed)
 				break;
 			}
 			t[i] = come(i, 4);
-			struct position p = roll(2) ? join(t[i], (enum group_start)roll(3)) : (struct position){ .epoch = roll(2), .step = roll(PER_EPOCH) };
+			struct position p = roll(2) ? join(t[i], (enum group_start)roll(3))
+						    : (struct position){ .epoch = roll(2), .step = roll(PER_EPOCH) };
 			if (t[i]->c.seek == 0)
 				stream_seek(&t[i]->c, 1, &p);
 			at[i] = p.epoch * PER_EPOCH + p.step;
@@ -643,7 +671,8 @@ static void random_history(uint32_t seed)
 
 START_TEST(test_random_histories)
 {
-	/* Trainers that come, begin, take, stop and go as they like: batches, gaps and slots are right at every moment. */
+	/* Trainers that come, begin, take, stop and go as they like: batches, gaps and slots are right at every moment.
+	 */
 	for (uint32_t i = 0; i < 10; i++)
 		random_history((uint32_t)_i * 10 + i);
 }

@@ -1,6 +1,7 @@
-/* Memory that runs out in the daemon: of all the allocations (and mappings, and shared memory) that a trainer's whole life takes, the n-th fails, for every n,
- * once, and from there on. Whoever is in the way is told so or loses its connection; nothing crashes or hangs, the next trainer is served, and at the end nothing is
- * left (the daemon's exit status says so of charges, the sanitizers of memory). Calls are counted where our own objects make them (the linker's
+/* Memory that runs out in the daemon: of all the allocations (and mappings, and shared memory) that a trainer's whole
+ * life takes, the n-th fails, for every n, once, and from there on. Whoever is in the way is told so or loses its
+ * connection; nothing crashes or hangs, the next trainer is served, and at the end nothing is left (the daemon's exit
+ * status says so of charges, the sanitizers of memory). Calls are counted where our own objects make them (the linker's
  * --wrap, see the Makefile), so that it works under the sanitizers, too. */
 #include <errno.h>
 #include <stdarg.h>
@@ -65,7 +66,8 @@ WRAP(void *, calloc, (size_t n, size_t size), (n, size), NULL)
 WRAP(void *, realloc, (void *p, size_t n), (p, n), NULL)
 WRAP(void *, aligned_alloc, (size_t align, size_t n), (align, n), NULL)
 WRAP(char *, strdup, (const char *s), (s), NULL)
-WRAP(void *, mmap, (void *at, size_t n, int prot, int flags, int fd, off_t offset), (at, n, prot, flags, fd, offset), MAP_FAILED)
+WRAP(void *, mmap, (void *at, size_t n, int prot, int flags, int fd, off_t offset), (at, n, prot, flags, fd, offset),
+     MAP_FAILED)
 WRAP(int, memfd_create, (const char *name, unsigned flags), (name, flags), -1)
 WRAP(int, fallocate, (int fd, int mode, off_t offset, off_t n), (fd, mode, offset, n), -1)
 
@@ -183,7 +185,8 @@ static void needy_daemon(struct config *c)
 	c->linger_ns = 0;
 	c->workers = 2;
 	c->io_threads = 2;
-	c->limits.sessions = c->limits.sessions_per_user = 65536; /* trainers that fail with batches in hand stay: they are this process, which lives on */
+	c->limits.sessions = c->limits.sessions_per_user = 65536; /* trainers that fail with batches in hand stay:
+	                                                           * they are this process, which lives on */
 	c->limits.fds_per_user = 1 << 20;
 	signal(SIGTERM, SIG_IGN); /* Check's handler would end the test; the daemon installs its own */
 	in_daemon = true;
@@ -240,7 +243,9 @@ END_TEST
 
 static void write_picture(const char *name)
 {
-	struct jpeg_recipe r = { .width = 32, .height = 24, .n_components = 3, .h = 2, .v = 2, .quality = 90, .noise = 20 };
+	struct jpeg_recipe r = {
+		.width = 32, .height = 24, .n_components = 3, .h = 2, .v = 2, .quality = 90, .noise = 20
+	};
 	size_t n;
 	uint8_t *bytes = jpeg_make(&r, 1, &n);
 	FILE *f = fopen(name, "w");
@@ -295,7 +300,8 @@ START_TEST(test_any_allocation_may_fail_while_starting)
 				usleep(1000);
 		}
 		ck_assert_int_eq(gone, daemon_pid);
-		ck_assert_msg(WIFEXITED(status) && (WEXITSTATUS(status) == 0 || WEXITSTATUS(status) == 1), "allocation %u: status %x", n, status);
+		ck_assert_msg(WIFEXITED(status) && (WEXITSTATUS(status) == 0 || WEXITSTATUS(status) == 1),
+			      "allocation %u: status %x", n, status);
 		n_starts += WEXITSTATUS(status) == 0;
 		unlink(path);
 		rmdir(dir);

@@ -1,19 +1,25 @@
-/* Random histories of the daemon's state machines in a made-up world (sim/sim.h): trainers come, seek, join, hold, release, stop, die, are fenced and misbehave,
- * producers too, while workers finish rows in any order, tasks and copies to GPUs take their time, memory runs out, and the daemon is killed or stopped. After every event everything that must be true is looked at; at the end of a
- * history whoever wants batches gets them, then everybody leaves and nothing may be left.
+/* Random histories of the daemon's state machines in a made-up world (sim/sim.h): trainers come, seek, join, hold,
+ * release, stop, die, are fenced and misbehave, producers too, while workers finish rows in any order, tasks and copies
+ * to GPUs take their time, memory runs out, and the daemon is killed or stopped. After every event everything that must
+ * be true is looked at; at the end of a history whoever wants batches gets them, then everybody leaves and nothing may
+ * be left.
  *
  *     test_simulation                    as a test: SIM_ROUNDS histories (default below), and the kept ones
- *     test_simulation --rounds N [--first SEED] [--tell-every N]      that many from that seed on, in this process; says how many it has done
- *     SIM_TRACE=1 test_simulation --first SEED --features N --rounds 1     replays one, saying what happens
+ *     test_simulation --rounds N [--first SEED] [--tell-every N]      that many from that seed on, in this process;
+ * says how many it has done SIM_TRACE=1 test_simulation --first SEED --features N --rounds 1     replays one, saying
+ * what happens
  *
- * It can fail. Found when it was written: sessions freed while their job goes on opening; a slab's task that outlives its failed job; a share job that waits for
- * ever for slots that a ghost has given back; a gap in the batches of one that joins late; slots written to while the daemon stops and their holders read.
- * Mutants that it was seen to catch within 20000 histories: slots freed at hang-up instead of exit; a lease not counted on its slot; publishing past a batch that is
- * not ready; a generation that stays; a wake-up only for who holds one batch or none; a detached rank that is still owed; a charge not refunded; a
- * dropped slot used again before its rows are done; a seek that keeps what was made; a stale release taken; a leaked pidfd; a slab without its last unref;
- * a batch that is published before its copy to a GPU is there; memory on a GPU freed while a trainer has it open; a producer's slab given out unsealed; a
- * cancelled fill's slot used at once; an incomplete round given out; one that comes back and fences who is younger; an answer sent to a session that has gone.
- * More seldom (40000): a loader that goes on making batches while the daemon stops. */
+ * It can fail. Found when it was written: sessions freed while their job goes on opening; a slab's task that outlives
+ * its failed job; a share job that waits for ever for slots that a ghost has given back; a gap in the batches of one
+ * that joins late; slots written to while the daemon stops and their holders read. Mutants that it was seen to catch
+ * within 20000 histories: slots freed at hang-up instead of exit; a lease not counted on its slot; publishing past a
+ * batch that is not ready; a generation that stays; a wake-up only for who holds one batch or none; a detached rank
+ * that is still owed; a charge not refunded; a dropped slot used again before its rows are done; a seek that keeps what
+ * was made; a stale release taken; a leaked pidfd; a slab without its last unref; a batch that is published before its
+ * copy to a GPU is there; memory on a GPU freed while a trainer has it open; a producer's slab given out unsealed; a
+ * cancelled fill's slot used at once; an incomplete round given out; one that comes back and fences who is younger; an
+ * answer sent to a session that has gone. More seldom (40000): a loader that goes on making batches while the daemon
+ * stops. */
 #include <malloc.h>
 #include <signal.h>
 #include <stdio.h>
@@ -74,7 +80,8 @@ static struct sim_socket *open_socket(void)
 static bool ghost_ends(void)
 {
 	for (struct session *s = sim_daemon.sessions; s; s = s->next) {
-		if (s->state == SESSION_GHOST && ((struct sim_socket *)sim_fd_thing(s->pidfd))->dead && sim_poll_fires(s->pidfd))
+		if (s->state == SESSION_GHOST && ((struct sim_socket *)sim_fd_thing(s->pidfd))->dead &&
+		    sim_poll_fires(s->pidfd))
 			return true;
 	}
 	return false;
@@ -89,7 +96,8 @@ static bool daemon_receives(void)
 static bool daemon_hears(void)
 {
 	struct sim_socket *s = open_socket();
-	return (s && (sim_chance(50) ? sim_daemon_sees_hangup(s) || sim_daemon_sees_exit(s) : sim_daemon_sees_exit(s) || sim_daemon_sees_hangup(s))) ||
+	return (s && (sim_chance(50) ? sim_daemon_sees_hangup(s) || sim_daemon_sees_exit(s)
+				     : sim_daemon_sees_exit(s) || sim_daemon_sees_hangup(s))) ||
 	       ghost_ends();
 }
 
@@ -185,14 +193,16 @@ static void settle(bool time_passes)
 
 static void wind_down(void)
 {
-	for (unsigned n = 0; sim_pool_wakes_loop() | sim_worker_works() | sim_task_runs() | sim_gpu_works() | sim_handle_closes() | sim_doom_comes() | sim_peer_freed() |
-			     sim_timer_fires(false); n++) {
+	for (unsigned n = 0; sim_pool_wakes_loop() | sim_worker_works() | sim_task_runs() | sim_gpu_works() |
+			     sim_handle_closes() | sim_doom_comes() | sim_peer_freed() | sim_timer_fires(false);
+	     n++) {
 		sim_check();
 		SIM_CHECK(n < 10000, "a daemon that stops does not come to rest");
 	}
 }
 
-/* Between the old one's end and the new one's beginning trainers may do what they like, but it makes no difference: nobody hears them. */
+/* Between the old one's end and the new one's beginning trainers may do what they like, but it makes no difference:
+ * nobody hears them. */
 static void restart_daemon(void)
 {
 	bool killed = sim_chance(50);
@@ -226,7 +236,8 @@ static void want_more(void)
 	}
 }
 
-/* In an open group with another policy than wait, whoever is stuck; but for those who have asked to wait for the others. */
+/* In an open group with another policy than wait, whoever is stuck; but for those who have asked to wait for the
+ * others. */
 static bool nobody_is_waited_for(const struct sim_trainer *t)
 {
 	return t->job->loose && t->job->world_size == 1 && t->job->policy != GROUP_WAIT && !t->follows;
@@ -240,11 +251,15 @@ static void check_served(bool share_too)
 		if (t->phase == SIM_OPENING && t->job->served && !share_too)
 			continue; /* its producer may be long in coming */
 		SIM_CHECK(t->phase != SIM_OPENING || t->stopped, "trainer %u is never told whether it may", i);
-		if (t->phase != SIM_STREAMING || t->stopped || t->misbehaved || (with_others && !share_too && !nobody_is_waited_for(t)))
+		if (t->phase != SIM_STREAMING || t->stopped || t->misbehaved ||
+		    (with_others && !share_too && !nobody_is_waited_for(t)))
 			continue;
-		bool is_heard = t->socket->peer && !t->socket->lost; /* it may live on what it has without noticing that its daemon is gone */
-		SIM_CHECK(!t->comparing || with_others || t->socket->to_client.n || !is_heard, "trainer %u is never told what has changed", i);
-		SIM_CHECK(t->n_got >= t->target, "trainer %u waits for ever at %u.%u", i, (unsigned)t->expect.epoch, (unsigned)t->expect.step);
+		bool is_heard = t->socket->peer && !t->socket->lost; /* it may live on what it has without noticing
+		                                                      * that its daemon is gone */
+		SIM_CHECK(!t->comparing || with_others || t->socket->to_client.n || !is_heard,
+			  "trainer %u is never told what has changed", i);
+		SIM_CHECK(t->n_got >= t->target, "trainer %u waits for ever at %u.%u", i, (unsigned)t->expect.epoch,
+			  (unsigned)t->expect.step);
 	}
 }
 
@@ -372,8 +387,10 @@ static void run_history(uint64_t seed, unsigned features)
 static void on_abort(int number)
 {
 	char text[160];
-	int n = snprintf(text, sizeof(text), "simulation: to replay it: SIM_TRACE=1 build/tests/test_simulation --rounds 1 --first %llu --features %u\n",
-			 (unsigned long long)sim_seed, sim_features);
+	int n = snprintf(
+		text, sizeof(text),
+		"simulation: to replay it: SIM_TRACE=1 build/tests/test_simulation --rounds 1 --first %llu --features %u\n",
+		(unsigned long long)sim_seed, sim_features);
 	(void)!write(STDERR_FILENO, text, (size_t)n);
 	signal(number, SIG_DFL);
 	raise(number);
@@ -381,7 +398,8 @@ static void on_abort(int number)
 
 static void prepare(void)
 {
-	/* Slabs are address space more than memory: to give it back and take it again each time costs more than all else. */
+	/* Slabs are address space more than memory: to give it back and take it again each time costs more than all
+	 * else. */
 	mallopt(M_MMAP_THRESHOLD, 1 << 25);
 	mallopt(M_TRIM_THRESHOLD, 1 << 30);
 	signal(SIGABRT, on_abort);
@@ -428,19 +446,29 @@ static const struct {
 	unsigned features;
 } kept[] = {
 	{ 10222780, 0 },       /* skip: who was left alone in its cohort behind an epoch's last batch waited for ever */
-	{ 20573858, SIM_BASES }, /* detach: who had as much as it may have cost the slow their batch, was left alone, met them at the same place again, for ever */
-	{ 20017, SIM_BASES | SIM_RESTARTS }, /* lockstep: who came back to another daemon after one that was ahead of it was refused */
-	{ 186, SIM_SERVED },   /* a rank that was taken over while its job's producer came: the one that lost it was looked at after its end */
-	{ 4143, SIM_SERVED },  /* a producer that cannot go back was not asked to begin an epoch for the second rank when the first had left */
-	{ 70848878, SIM_BASES | SIM_SERVED }, /* served: an epoch gone through once more ended earlier, and the mark of its old end became that of the next epoch */
-	{ 2053, SIM_SERVED | SIM_LENGTHS }, /* served: ranks got batches of a round that was not whole, as another rank was elsewhere */
+	{ 20573858, SIM_BASES }, /* detach: who had as much as it may have cost the slow their batch, was left alone,
+	                          * met them at the same place again, for ever */
+	{ 20017, SIM_BASES | SIM_RESTARTS }, /* lockstep: who came back to another daemon after one that was ahead of
+	                                      * it was refused */
+	{ 186, SIM_SERVED },   /* a rank that was taken over while its job's producer came: the one that lost it was
+	                        * looked at after its end */
+	{ 4143, SIM_SERVED },  /* a producer that cannot go back was not asked to begin an epoch for the second rank
+	                        * when the first had left */
+	{ 70848878, SIM_BASES | SIM_SERVED }, /* served: an epoch gone through once more ended earlier, and the mark
+	                                       * of its old end became that of the next epoch */
+	{ 2053, SIM_SERVED | SIM_LENGTHS }, /* served: ranks got batches of a round that was not whole, as another
+	                                     * rank was elsewhere */
 	{ 205274, SIM_SERVED | SIM_LENGTHS }, /* the same, which had its mark already */
 	{ 309090, SIM_SERVED | SIM_LENGTHS | SIM_RESTARTS }, /* the same */
-	{ 90134286, SIM_SERVED | SIM_STALLS | SIM_ASKS }, /* served to all: gone back for one that left, the stream went on behind the end of another's epoch */
-	{ 110693047, SIM_SERVED | SIM_STALLS | SIM_LENGTHS }, /* served: nobody noticed that the rank whose turn it was had died, with every slot in its hands */
-	{ 1002586, SIM_BASES | SIM_RESTARTS | SIM_SERVED | SIM_LENGTHS }, /* served: the same as 2053, where nobody knew how long the epoch was */
+	{ 90134286, SIM_SERVED | SIM_STALLS | SIM_ASKS }, /* served to all: gone back for one that left, the stream
+	                                                   * went on behind the end of another's epoch */
+	{ 110693047, SIM_SERVED | SIM_STALLS | SIM_LENGTHS }, /* served: nobody noticed that the rank whose turn it
+	                                                       * was had died, with every slot in its hands */
+	/* served: the same as 2053, where nobody knew how long the epoch was */
+	{ 1002586, SIM_BASES | SIM_RESTARTS | SIM_SERVED | SIM_LENGTHS },
 	{ 12030, 255 },        /* served: a mark went out before it was known whether the round before it was whole */
-	{ 2655, SIM_BASES },   /* lockstep: who resumed from another sample than the others got the next epoch instead of an error */
+	{ 2655, SIM_BASES },   /* lockstep: who resumed from another sample than the others got the next epoch
+	                        * instead of an error */
 };
 
 START_TEST(test_kept_histories_go_well)

@@ -108,7 +108,8 @@ END_TEST
 
 START_TEST(test_duration_refuses_what_is_ambiguous_or_too_long)
 {
-	/* Proves that "5m" (minutes? metres? milli?) is asked back instead of guessed, and that 585 years do not wrap. */
+	/* Proves that "5m" (minutes? metres? milli?) is asked back instead of guessed, and that 585 years do not wrap.
+	 */
 	expect_no_duration("5m", -EINVAL);
 	expect_no_duration("30 s", -EINVAL);
 	expect_no_duration("-3s", -EINVAL);

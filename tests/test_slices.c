@@ -1,5 +1,5 @@
-/* libbatchd in an open share group: slices of the group's batch, joining, batches that were missed. What goes over the wire counts the group's batches, what the
- * trainer sees its own. */
+/* libbatchd in an open share group: slices of the group's batch, joining, batches that were missed. What goes over the
+ * wire counts the group's batches, what the trainer sees its own. */
 #include "fake.h"
 #include "suite.h"
 
@@ -26,7 +26,8 @@ static void lend_group(struct fake *f, uint64_t seek, uint64_t epoch, uint64_t s
 		for (unsigned i = 0; i < ROW_FLOATS; i++)
 			at[i] = value(f->generation + 1, row);
 		((int64_t *)(void *)(f->slab + slot * f->slot_bytes + f->opened.labels_offset))[row] = (int64_t)row;
-		((int64_t *)(void *)(f->slab + slot * f->slot_bytes + f->opened.indices_offset))[row] = (int64_t)(step * BATCH + row);
+		((int64_t *)(void *)(f->slab + slot * f->slot_bytes + f->opened.indices_offset))[row] =
+			(int64_t)(step * BATCH + row);
 	}
 	b.seek = seek;
 	b.slot = slot;
@@ -76,8 +77,8 @@ static void whole_epoch(struct fake *f)
 
 START_TEST(test_a_batch_is_given_out_in_slices_and_goes_back_with_the_last)
 {
-	/* Ten samples: slices 0 to 4 of two rows, in the memory of batches of 4, 4 and 2. Replaced rows are told once. The second slice of a batch may be released before the
-	 * first; the slot goes back when both are. */
+	/* Ten samples: slices 0 to 4 of two rows, in the memory of batches of 4, 4 and 2. Replaced rows are told once.
+	 * The second slice of a batch may be released before the first; the slot goes back when both are. */
 	struct batchd_info info = { .size_bytes = sizeof info };
 	uint64_t generation[2];
 	uint32_t slot[2];
@@ -100,7 +101,8 @@ START_TEST(test_a_batch_is_given_out_in_slices_and_goes_back_with_the_last)
 		ck_assert(slot[0] == slot[1] && generation[0] == generation[1]);
 		ck_assert_int_eq(batchd_release(loader, slot[1], generation[1]), 0);
 		ck_assert_int_eq(batchd_release(loader, slot[0], generation[0]), 0);
-		ck_assert_int_lt(batchd_release(loader, slot[0], generation[0]), 0); /* there were two of it, and no more */
+		/* there were two of it, and no more */
+		ck_assert_int_lt(batchd_release(loader, slot[0], generation[0]), 0);
 	}
 	release();
 	ck_assert_int_eq(batchd_next(loader, &batch, 0), BATCHD_END);
@@ -123,7 +125,8 @@ static void nine_samples(struct fake *f)
 
 START_TEST(test_drop_last_is_the_trainers_own)
 {
-	/* Of nine samples in batches of 4, 4 and 1 the last is no slice of two: kept without drop_last, given back unseen with it, and the next epoch follows. */
+	/* Of nine samples in batches of 4, 4 and 1 the last is no slice of two: kept without drop_last, given back
+	 * unseen with it, and the next epoch follows. */
 	for (int drop = 0; drop < 2; drop++) {
 		setup_group();
 		d->opened.n_samples = 9;
@@ -177,7 +180,8 @@ static void left_in_the_middle(struct fake *f)
 	welcome(f);
 	EXPECT(f, SEEK);
 	lend_group(f, 1, 0, 0, 0, 0);
-	ck_assert_uint_eq(EXPECT(f, SEEK)->seek->epoch, 3); /* the trainer still has the first half, so nothing is released before */
+	ck_assert_uint_eq(EXPECT(f, SEEK)->seek->epoch, 3); /* the trainer still has the first half, so nothing is
+	                                                     * released before */
 	ck_assert_uint_eq(EXPECT(f, RELEASE)->release->slot, 0);
 	lend_group(f, 2, 3, 0, 1, 0);
 	expect_releases(f, 1);
@@ -222,7 +226,8 @@ static void two_leaps(struct fake *f)
 
 START_TEST(test_missed_batches_are_counted_in_the_trainers_own)
 {
-	/* One batch of four is two of two. What is missed may be the rest of an epoch, which then ends, and the begin of the next. */
+	/* One batch of four is two of two. What is missed may be the rest of an epoch, which then ends, and the begin
+	 * of the next. */
 	play(two_leaps);
 	open_loader();
 	start_at(0, 0);
@@ -387,7 +392,8 @@ static void only_opens(struct fake *f)
 
 START_TEST(test_a_join_that_cannot_be_is_refused_and_a_wrong_answer_too)
 {
-	/* In shard mode and in a group of known size nothing is sent; of an answer to another seek nothing is believed. */
+	/* In shard mode and in a group of known size nothing is sent; of an answer to another seek nothing is believed.
+	 */
 	struct batchd_position p = { .size_bytes = sizeof p };
 
 	for (int known_size = 0; known_size < 2; known_size++) {

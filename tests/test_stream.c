@@ -1,9 +1,11 @@
-/* Streams and loaders: order, windows, seeks, leases, the share mode's group in lockstep. test_share.c has the groups that need not keep step. */
+/* Streams and loaders: order, windows, seeks, leases, the share mode's group in lockstep. test_share.c has the groups
+ * that need not keep step. */
 #include "streams.h"
 
 START_TEST(test_every_rank_gets_its_plan_batch_by_batch_over_epochs)
 {
-	/* Against the plan itself, which other tests hold against torch: rows, padding, last, and the step into the next epoch. */
+	/* Against the plan itself, which other tests hold against torch: rows, padding, last, and the step into the
+	 * next epoch. */
 	struct fixture f;
 	setup(&f, (struct loader_spec){ .batch_size = 4, .world_size = 3, .seed = 5, .shuffle = true }, 50);
 	for (uint32_t rank = 0; rank < 3; rank++) {
@@ -11,7 +13,9 @@ START_TEST(test_every_rank_gets_its_plan_batch_by_batch_over_epochs)
 		ck_assert_int_eq(stream_seek(&t->c, 1, &(struct position){ .epoch = 2 }), 0);
 		consume(&f, t, 10); /* 17 rows a rank: 5 batches an epoch */
 		for (unsigned i = 0; i < 10; i++) {
-			struct plan_spec spec = { .n_samples = 50, .seed = 5, .epoch = 2 + i / 5, .world_size = 3, .shuffle = true };
+			struct plan_spec spec = {
+				.n_samples = 50, .seed = 5, .epoch = 2 + i / 5, .world_size = 3, .shuffle = true
+			};
 			struct plan *plan;
 			ck_assert_int_eq(plan_create(&spec, &plan), 0);
 			const struct got *g = &t->got[i];
@@ -128,7 +132,8 @@ START_TEST(test_seeks_at_random_never_lose_a_slot)
 	unsigned released = 0;
 	srand(7);
 	for (uint64_t seek = 1; seek < 300; seek++) {
-		stream_seek(&t->c, seek, &(struct position){ .epoch = (uint64_t)rand() % 3, .step = (uint64_t)rand() % 125 });
+		stream_seek(&t->c, seek,
+			    &(struct position){ .epoch = (uint64_t)rand() % 3, .step = (uint64_t)rand() % 125 });
 		for (int i = rand() % 4; i > 0; i--)
 			uv_run(&f.loop, UV_RUN_NOWAIT);
 		for (; released < t->n; released++)
@@ -172,7 +177,8 @@ END_TEST
 
 START_TEST(test_slots_outlive_their_loader_for_a_ghost)
 {
-	/* A trainer that is stuck holds its batch while the loader goes away; its memory stays readable until it lets go. */
+	/* A trainer that is stuck holds its batch while the loader goes away; its memory stays readable until it lets
+	 * go. */
 	struct fixture f;
 	setup(&f, (struct loader_spec){ .batch_size = 2, .world_size = 1 }, 100);
 	struct trainer *t = attach(with_slots(&f, 0, 3), 0);
@@ -207,8 +213,10 @@ START_TEST(test_share_gives_everybody_every_batch_in_lockstep)
 		for (int k = 0; k < 3; k++) {
 			wait_for(&f, t[k], i + 1);
 			if (k || i >= 4)
-				ck_assert_int_eq(stream_release(&t[k]->c, t[k]->got[i].slot, t[k]->got[i].generation), 0);
-			ck_assert_int_eq(memcmp(t[k]->got[i].indices, t[0]->got[i].indices, sizeof(t[0]->got[i].indices)), 0);
+				ck_assert_int_eq(stream_release(&t[k]->c, t[k]->got[i].slot, t[k]->got[i].generation),
+						 0);
+			ck_assert_int_eq(
+				memcmp(t[k]->got[i].indices, t[0]->got[i].indices, sizeof(t[0]->got[i].indices)), 0);
 			ck_assert_uint_eq(t[k]->got[i].at.step, i);
 		}
 	}
@@ -242,7 +250,8 @@ END_TEST
 
 START_TEST(test_share_refuses_what_has_left_the_window)
 {
-	/* A rank that comes back and wants the beginning is told so, also when only a newer batch than the one it wants is gone; the next epoch is open to it. */
+	/* A rank that comes back and wants the beginning is told so, also when only a newer batch than the one it wants
+	 * is gone; the next epoch is open to it. */
 	struct fixture f;
 	setup(&f, (struct loader_spec){ .batch_size = 4, .world_size = 2, .share = true }, 80);
 	struct stream *s = with_slots(&f, 0, 4);
@@ -274,7 +283,8 @@ END_TEST
 
 START_TEST(test_share_begins_with_who_is_furthest_back_whoever_comes_first)
 {
-	/* They come back to another daemon, one of them two batches further than the other, and at once: it has had the window when the other comes. */
+	/* They come back to another daemon, one of them two batches further than the other, and at once: it has had the
+	 * window when the other comes. */
 	struct fixture f;
 	setup(&f, (struct loader_spec){ .batch_size = 4, .world_size = 2, .share = true }, 80);
 	struct stream *s = with_slots(&f, 0, 4);
@@ -304,14 +314,16 @@ END_TEST
 
 START_TEST(test_share_refuses_an_epoch_that_is_counted_from_another_sample)
 {
-	/* An epoch that was resumed in its middle has no batch for who resumes it somewhere else, be that further on: it was once given the next epoch instead. */
+	/* An epoch that was resumed in its middle has no batch for who resumes it somewhere else, be that further on:
+	 * it was once given the next epoch instead. */
 	struct fixture f;
 	setup(&f, (struct loader_spec){ .batch_size = 4, .world_size = 2, .share = true }, 80);
 	struct stream *s = with_slots(&f, 0, 4);
 	struct trainer *a = attach(s, 0), *b = attach(s, 1);
 	ck_assert_int_eq(stream_seek(&a->c, 1, &(struct position){ .epoch = 1, .base = 40 }), 0);
 	ck_assert_int_eq(stream_seek(&b->c, 1, &(struct position){ .epoch = 1, .base = 48 }), STREAM_E_ELSEWHERE);
-	ck_assert_int_eq(stream_seek(&b->c, 2, &(struct position){ .epoch = 1, .base = 0, .step = 12 }), STREAM_E_ELSEWHERE);
+	ck_assert_int_eq(stream_seek(&b->c, 2, &(struct position){ .epoch = 1, .base = 0, .step = 12 }),
+			 STREAM_E_ELSEWHERE);
 	ck_assert_int_eq(stream_seek(&b->c, 3, &(struct position){ .epoch = 2, .base = 40 }), STREAM_E_ELSEWHERE);
 	ck_assert_int_eq(stream_seek(&b->c, 4, &(struct position){ .epoch = 1, .base = 40, .step = 1 }), 0);
 	wait_for(&f, a, 2);
@@ -363,7 +375,8 @@ END_TEST
 
 START_TEST(test_share_goes_on_when_a_ghost_gives_its_slots_back)
 {
-	/* One that hung up holds every slot; whoever waits is served as soon as it ends, without having to ask again. */
+	/* One that hung up holds every slot; whoever waits is served as soon as it ends, without having to ask again.
+	 */
 	struct fixture f;
 	setup(&f, (struct loader_spec){ .batch_size = 4, .world_size = 2, .share = true }, 400);
 	struct stream *s = with_slots(&f, 0, 2);

@@ -1,4 +1,5 @@
-/* Tokens as text, and prints of data sets: what was written is read, what was damaged is refused, what has changed is named. */
+/* Tokens as text, and prints of data sets: what was written is read, what was damaged is refused, what has changed is
+ * named. */
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,8 +16,18 @@
 
 static struct token sample_token(void)
 {
-	struct token t = { .content_id = 0xfedcba9876543210, .n_samples = 1281167, .pipeline_id = 7, .seed = UINT64_MAX, .batch_size = 256, .consumers = 8,
-			   .shuffle = true, .epoch = 89, .base = 77, .next = 611, .n_given = 54321, .order = 0x8000000000000001,
+	struct token t = { .content_id = 0xfedcba9876543210,
+			   .n_samples = 1281167,
+			   .pipeline_id = 7,
+			   .seed = UINT64_MAX,
+			   .batch_size = 256,
+			   .consumers = 8,
+			   .shuffle = true,
+			   .epoch = 89,
+			   .base = 77,
+			   .next = 611,
+			   .n_given = 54321,
+			   .order = 0x8000000000000001,
 			   .n_print_bytes = WIRE_PRINT_BYTES };
 
 	strcpy(t.source, "imagefolder:/data/Bilder und \"mehr\"/50%/Hündchen=1 sum=2");
@@ -84,7 +95,8 @@ END_TEST
 /* ---- prints ---- */
 
 /* n_dirs folders of n_files, less those that `leave_out` says, each labelled by its folder or as `relabel` says. */
-static struct index make_index(unsigned n_dirs, unsigned n_files, bool (*leave_out)(unsigned), bool (*relabel)(unsigned))
+static struct index make_index(unsigned n_dirs, unsigned n_files, bool (*leave_out)(unsigned),
+			       bool (*relabel)(unsigned))
 {
 	struct index_builder b = { 0 };
 	struct index_dir like = { .class_id = INDEX_NO_CLASS };
@@ -101,17 +113,21 @@ static struct index make_index(unsigned n_dirs, unsigned n_files, bool (*leave_o
 			if (leave_out && leave_out(number))
 				continue;
 			n = snprintf(name, sizeof name, "%04u.jpg", k);
-			ck_assert_int_eq(index_add_labelled_file(&b, i, name, (size_t)n, relabel && relabel(number) ? 999 : (int64_t)i), 0);
+			ck_assert_int_eq(index_add_labelled_file(&b, i, name, (size_t)n,
+								 relabel && relabel(number) ? 999 : (int64_t)i),
+					 0);
 		}
 	}
 	ck_assert_int_eq(index_build(&b, &ix), 0);
 	return ix;
 }
 
-static char *compare(bool (*left_out_then)(unsigned), bool (*relabelled_then)(unsigned), bool (*left_out_now)(unsigned), bool (*relabelled_now)(unsigned))
+static char *compare(bool (*left_out_then)(unsigned), bool (*relabelled_then)(unsigned), bool (*left_out_now)(unsigned),
+		     bool (*relabelled_now)(unsigned))
 {
 	static char text[1024];
-	struct index then = make_index(40, 500, left_out_then, relabelled_then), now = make_index(40, 500, left_out_now, relabelled_now);
+	struct index then = make_index(40, 500, left_out_then, relabelled_then),
+		     now = make_index(40, 500, left_out_now, relabelled_now);
 	uint8_t print[PRINT_BYTES];
 
 	print_make(&then, print);
@@ -129,22 +145,31 @@ static bool half(unsigned i) { return i % 2 == 0; }
 START_TEST(test_a_small_change_is_named_to_the_file)
 {
 	/* New ones, gone ones, relabelled ones, and together. */
-	ck_assert_str_eq(compare(twelve, NULL, NULL, NULL), "13 files more than before (20000 instead of 19987): 13 new, the first dir1/0200.jpg");
-	ck_assert_str_eq(compare(NULL, NULL, twelve, NULL), "13 files fewer than before (19987 instead of 20000): 13 gone");
-	ck_assert_str_eq(compare(NULL, NULL, NULL, few), "as many files as before (20000), but not the same: 4 with another label, the first dir0/0003.jpg");
-	ck_assert_str_eq(compare(few, NULL, NULL, few), "4 files more than before (20000 instead of 19996): 4 new, the first dir0/0003.jpg");
-	ck_assert_str_eq(compare(few, NULL, twelve, NULL), "9 files fewer than before (19987 instead of 19996): 4 new, the first dir0/0003.jpg; 13 gone");
+	ck_assert_str_eq(compare(twelve, NULL, NULL, NULL),
+			 "13 files more than before (20000 instead of 19987): 13 new, the first dir1/0200.jpg");
+	ck_assert_str_eq(compare(NULL, NULL, twelve, NULL),
+			 "13 files fewer than before (19987 instead of 20000): 13 gone");
+	ck_assert_str_eq(
+		compare(NULL, NULL, NULL, few),
+		"as many files as before (20000), but not the same: 4 with another label, the first dir0/0003.jpg");
+	ck_assert_str_eq(compare(few, NULL, NULL, few),
+			 "4 files more than before (20000 instead of 19996): 4 new, the first dir0/0003.jpg");
+	ck_assert_str_eq(compare(few, NULL, twelve, NULL),
+			 "9 files fewer than before (19987 instead of 19996): 4 new, the first dir0/0003.jpg; 13 gone");
 }
 END_TEST
 
 START_TEST(test_a_large_change_is_estimated_and_a_huge_one_counted)
 {
-	/* 2000 of 20000: the estimate is within a factor of two, and one file is named; half of all: just the numbers. */
+	/* 2000 of 20000: the estimate is within a factor of two, and one file is named; half of all: just the numbers.
+	 */
 	char *text = compare(many, NULL, NULL, NULL);
 	unsigned about = 0;
 
 	ck_assert_ptr_nonnull(strstr(text, "2000 files more than before (20000 instead of 18000)"));
-	ck_assert_msg(!strstr(text, "about") || (sscanf(strstr(text, "about"), "about %u new", &about) == 1 && about > 600 && about < 6000), "%s", text);
+	ck_assert_msg(!strstr(text, "about") || (sscanf(strstr(text, "about"), "about %u new", &about) == 1 &&
+						 about > 600 && about < 6000),
+		      "%s", text);
 	text = compare(half, NULL, NULL, NULL);
 	ck_assert_ptr_nonnull(strstr(text, "10000 files more"));
 }

@@ -1,5 +1,5 @@
-/* One packet of the wire: what is sent arrives, limits hold on both sides of each, descriptors never leak, nonsense is told
- * apart. */
+/* One packet of the wire: what is sent arrives, limits hold on both sides of each, descriptors never leak, nonsense is
+ * told apart. */
 #include "wire.h"
 #include "suite.h"
 
@@ -107,7 +107,8 @@ START_TEST(test_message_and_its_fds_arrive_close_on_exec)
 	Batchd__Wire__Open o;
 	Batchd__Wire__ClientMessage m = open_of(&o);
 	const Batchd__Wire__ClientMessage *got;
-	int mine[2] = { open("/dev/null", O_RDONLY | O_CLOEXEC), open("/dev/zero", O_RDONLY | O_CLOEXEC) }, fds[WIRE_MAX_FDS];
+	int mine[2] = { open("/dev/null", O_RDONLY | O_CLOEXEC), open("/dev/zero", O_RDONLY | O_CLOEXEC) },
+	    fds[WIRE_MAX_FDS];
 	unsigned n_fds = WIRE_MAX_FDS;
 	size_t n_bytes;
 
@@ -133,7 +134,8 @@ START_TEST(test_more_fds_than_asked_for_are_closed_and_refused)
 	/* Whatever the peer attaches, no descriptor stays behind (teardown counts them). */
 	Batchd__Wire__Hello h;
 	Batchd__Wire__ClientMessage m = hello_of(&h, (char *)"x");
-	int null = open("/dev/null", O_RDONLY | O_CLOEXEC), many[WIRE_MAX_FDS] = { null, null, null, null }, fds[WIRE_MAX_FDS];
+	int null = open("/dev/null", O_RDONLY | O_CLOEXEC), many[WIRE_MAX_FDS] = { null, null, null, null },
+	    fds[WIRE_MAX_FDS];
 	unsigned n_fds;
 	size_t n_bytes;
 
@@ -159,7 +161,9 @@ START_TEST(test_fd_flood_is_closed_by_the_kernel_or_by_us)
 	int null = open("/dev/null", O_RDONLY | O_CLOEXEC), flood[200], fds[WIRE_MAX_FDS];
 	char control[CMSG_SPACE(sizeof flood)] __attribute__((aligned(8))) = { 0 }, byte = 0;
 	struct iovec iov = { &byte, 1 };
-	struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control };
+	struct msghdr msg = {
+		.msg_iov = &iov, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control
+	};
 	struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
 	unsigned n_fds = WIRE_MAX_FDS;
 	size_t n_bytes;
@@ -251,8 +255,8 @@ END_TEST
 
 START_TEST(test_last_words_of_a_peer_that_left_in_a_hurry_are_heard)
 {
-	/* A daemon that says why and closes without reading our last message: the kernel reports a reset first, the reason
-	 * must not be lost. */
+	/* A daemon that says why and closes without reading our last message: the kernel reports a reset first, the
+	 * reason must not be lost. */
 	Batchd__Wire__Hello h;
 	Batchd__Wire__ClientMessage m = hello_of(&h, (char *)"x");
 	Batchd__Wire__ServerMessage answer = BATCHD__WIRE__SERVER_MESSAGE__INIT;
@@ -395,8 +399,8 @@ END_TEST
 
 START_TEST(test_packet_that_grows_when_unpacked_is_refused_within_the_arena)
 {
-	/* 64 KiB of empty class names would become megabytes; unpacking stops at 512 KiB and the arena is as good as new
-	 * afterwards. */
+	/* 64 KiB of empty class names would become megabytes; unpacking stops at 512 KiB and the arena is as good as
+	 * new afterwards. */
 	Batchd__Wire__Hello h;
 	Batchd__Wire__ClientMessage m = hello_of(&h, (char *)"x");
 	const Batchd__Wire__ServerMessage *got;
@@ -547,7 +551,8 @@ START_TEST(test_fds_belong_to_open_and_opened_only)
 	Batchd__Wire__Hello h;
 	Batchd__Wire__Open o;
 	Batchd__Wire__ClientMessage hello = hello_of(&h, (char *)""), open_message = open_of(&o);
-	Batchd__Wire__ServerMessage opened = BATCHD__WIRE__SERVER_MESSAGE__INIT, batch = BATCHD__WIRE__SERVER_MESSAGE__INIT;
+	Batchd__Wire__ServerMessage opened = BATCHD__WIRE__SERVER_MESSAGE__INIT,
+				    batch = BATCHD__WIRE__SERVER_MESSAGE__INIT;
 
 	Batchd__Wire__Opened body = BATCHD__WIRE__OPENED__INIT;
 
@@ -638,11 +643,13 @@ START_TEST(test_every_code_and_message_has_a_name)
 		ck_assert_str_ne(wire_code_name((Batchd__Wire__ErrorCode)i), "UNKNOWN");
 	ck_assert_str_eq(wire_code_name((Batchd__Wire__ErrorCode)99), "UNKNOWN");
 	for (unsigned i = 0; i < batchd__wire__client_message__descriptor.n_fields; i++) {
-		c.body_case = (Batchd__Wire__ClientMessage__BodyCase)batchd__wire__client_message__descriptor.fields[i].id;
+		c.body_case =
+			(Batchd__Wire__ClientMessage__BodyCase)batchd__wire__client_message__descriptor.fields[i].id;
 		ck_assert_str_ne(wire_client_name(&c), "unknown");
 	}
 	for (unsigned i = 0; i < batchd__wire__server_message__descriptor.n_fields; i++) {
-		s.body_case = (Batchd__Wire__ServerMessage__BodyCase)batchd__wire__server_message__descriptor.fields[i].id;
+		s.body_case =
+			(Batchd__Wire__ServerMessage__BodyCase)batchd__wire__server_message__descriptor.fields[i].id;
 		ck_assert_str_ne(wire_server_name(&s), "unknown");
 	}
 }

@@ -1,4 +1,5 @@
-/* Writing into batches: private, dropped with the batch, and invisible to everybody who has a use for SIGSEGV of their own. */
+/* Writing into batches: private, dropped with the batch, and invisible to everybody who has a use for SIGSEGV of their
+ * own. */
 #include <setjmp.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -32,7 +33,8 @@ static void write_into_batches(void)
 
 START_TEST(test_writes_stay_private_and_later_batches_are_fresh)
 {
-	/* The trainer normalises in place: the daemon does not see it, and neither does the next batch in the same slot. */
+	/* The trainer normalises in place: the daemon does not see it, and neither does the next batch in the same
+	 * slot. */
 	write_into_batches();
 }
 END_TEST

@@ -47,7 +47,8 @@ void bench_add_row(struct bench *b, const char *name, struct tally *t)
 	table_cell(b->rows, "%" PRIu64, t->images);
 	cell(b->rows, 2, t->seconds);
 	cell(b->rows, 0, tally_images_per_s(t));
-	table_cell(b->rows, "%s/s", t->seconds > 0 ? size_format((uint64_t)((double)t->bytes / t->seconds), bytes, sizeof bytes) : "-");
+	table_cell(b->rows, "%s/s",
+		   t->seconds > 0 ? size_format((uint64_t)((double)t->bytes / t->seconds), bytes, sizeof bytes) : "-");
 	cell(b->rows, 0, t->decoded);
 	cell_ms(b->rows, tally_daemon_cpu_ms(t) + tally_trainer_cpu_ms(t));
 	cell_ms(b->rows, tally_daemon_cpu_ms(t));
@@ -111,20 +112,25 @@ int bench_print_json(struct bench *b)
 			slowest_ms = first_call_ms(b, i);
 	}
 	json_object_set_new(total, "first_batch_ms", json_real(slowest_ms));
-	return ctl_print_json("bench", json_pack("{s:{s:o, s:s, s:s, s:s, s:I, s:s, s:I, s:I, s:I, s:b}, s:{s:s, s:i}, s:{s:O?, s:O?, s:b},"
-						 " s:o, s:O, s:o}",
-		"bench", "dataset", ctl_json_text(b->spec), "transform", served(b, "transform", b->transform ? b->transform : ""),
-		"dtype", served(b, "dtype", bench_dtypes[b->dtype]), "layout", served(b, "layout", bench_layouts[b->layout]),
-		"batch_size", (json_int_t)b->batch_size, "mode", bench_modes[b->mode], "trainers", (json_int_t)b->n_trainers, "n_samples",
-		(json_int_t)b->n_samples, "seed", (json_int_t)b->seed, "touch", b->touch,
-		"machine", "cpu", model, "cpus", (int)ctl_n_cpus(),
-		"daemon", "version", json_object_get(daemon, "version"), "workers", json_object_get(workers, "target"), "private", b->own_daemon,
-		"total", total, "epochs", b->epoch_list, "trainers", trainers));
+	return ctl_print_json(
+		"bench",
+		json_pack("{s:{s:o, s:s, s:s, s:s, s:I, s:s, s:I, s:I, s:I, s:b}, s:{s:s, s:i}, s:{s:O?, s:O?, s:b},"
+			  " s:o, s:O, s:o}",
+			  "bench", "dataset", ctl_json_text(b->spec), "transform",
+			  served(b, "transform", b->transform ? b->transform : ""), "dtype",
+			  served(b, "dtype", bench_dtypes[b->dtype]), "layout",
+			  served(b, "layout", bench_layouts[b->layout]), "batch_size", (json_int_t)b->batch_size,
+			  "mode", bench_modes[b->mode], "trainers", (json_int_t)b->n_trainers, "n_samples",
+			  (json_int_t)b->n_samples, "seed", (json_int_t)b->seed, "touch", b->touch, "machine", "cpu",
+			  model, "cpus", (int)ctl_n_cpus(), "daemon", "version", json_object_get(daemon, "version"),
+			  "workers", json_object_get(workers, "target"), "private", b->own_daemon, "total", total,
+			  "epochs", b->epoch_list, "trainers", trainers));
 }
 
 static void print_trainers(struct bench *b)
 {
-	struct table *t = table_create(">TRAINER|>BATCHES|>IMAGES|>IMAGES/S|>CPU US/BATCH|>WAIT P50 MS|>P99|>FIRST CALL TO FIRST BATCH MS");
+	struct table *t = table_create(
+		">TRAINER|>BATCHES|>IMAGES|>IMAGES/S|>CPU US/BATCH|>WAIT P50 MS|>P99|>FIRST CALL TO FIRST BATCH MS");
 
 	for (unsigned i = 0; i < b->n_trainers; i++) {
 		struct tally *one = &b->by_trainer[i];
@@ -150,15 +156,18 @@ int bench_print_text(struct bench *b)
 
 	cpu_model(model, sizeof model);
 	transform = served(b, "transform", b->transform ? b->transform : "");
-	printf("%s, %" PRIu64 " samples, %s%s%s %s, batch %" PRIu64 "\n", b->spec, b->n_samples, transform, *transform ? ", " : "",
-	       served(b, "dtype", bench_dtypes[b->dtype]), served(b, "layout", bench_layouts[b->layout]), b->batch_size);
-	printf("%" PRIu64 " trainer%s (%s), batchd %s with %.0f workers, %u processors, %s\n\n", b->n_trainers, b->n_trainers > 1 ? "s" : "",
-	       bench_modes[b->mode], version ? version : "?", bench_number(workers, "target"), ctl_n_cpus(), model);
+	printf("%s, %" PRIu64 " samples, %s%s%s %s, batch %" PRIu64 "\n", b->spec, b->n_samples, transform,
+	       *transform ? ", " : "", served(b, "dtype", bench_dtypes[b->dtype]),
+	       served(b, "layout", bench_layouts[b->layout]), b->batch_size);
+	printf("%" PRIu64 " trainer%s (%s), batchd %s with %.0f workers, %u processors, %s\n\n", b->n_trainers,
+	       b->n_trainers > 1 ? "s" : "", bench_modes[b->mode], version ? version : "?",
+	       bench_number(workers, "target"), ctl_n_cpus(), model);
 	bench_add_row(b, "all", &b->total);
 	table_print(b->rows, 0);
 	puts("CPU is per delivered image: the daemon's and the trainers'. Waits leave out each epoch's first batch.\n");
 	print_trainers(b);
 	if (b->total.replaced)
-		printf("%" PRIu64 " images stand for undecodable ones; 'batchctl verify' names them.\n", b->total.replaced);
+		printf("%" PRIu64 " images stand for undecodable ones; 'batchctl verify' names them.\n",
+		       b->total.replaced);
 	return ctl_flush("bench");
 }

@@ -46,7 +46,8 @@ static bool tell(json_t *event)
 
 static int fail(int code, const char *text)
 {
-	tell(json_pack("{s:s, s:i, s:o}", "event", "error", "code", code, "text", ctl_json_text(*text ? text : batchd_code_name(code))));
+	tell(json_pack("{s:s, s:i, s:o}", "event", "error", "code", code, "text",
+		       ctl_json_text(*text ? text : batchd_code_name(code))));
 	return CTL_FAILED;
 }
 
@@ -58,8 +59,8 @@ static int on_opening(void *arg, const char *phase, uint64_t done, uint64_t tota
 	if (!*phase || now - t->told_ns < TELL_NS)
 		return 0;
 	t->told_ns = now;
-	return !tell(json_pack("{s:s, s:s, s:I, s:I}", "event", "opening", "phase", phase, "done", (json_int_t)done, "total",
-			       (json_int_t)total));
+	return !tell(json_pack("{s:s, s:s, s:I, s:I}", "event", "opening", "phase", phase, "done", (json_int_t)done,
+			       "total", (json_int_t)total));
 }
 
 static uint32_t integer(const json_t *config, const char *key)
@@ -207,11 +208,13 @@ static bool tell_epoch(const struct bench_trainer *t, const struct epoch *e, uin
 
 	for (size_t i = 0; i < e->n_waits; i++)
 		json_array_append_new(waits, json_integer((json_int_t)e->waits_ns[i]));
-	return tell(json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:o}", "event", "epoch", "epoch", (json_int_t)epoch,
-			      "begun_ns", (json_int_t)e->begun_ns, "first_ns", (json_int_t)(e->n_batches ? e->first_ns - e->begun_ns : 0),
-			      "ended_ns", (json_int_t)e->ended_ns, "cpu_ns", (json_int_t)e->cpu_ns, "batches", (json_int_t)e->n_batches,
-			      "images", (json_int_t)e->images, "bytes", (json_int_t)(e->images * t->row_bytes), "padding",
-			      (json_int_t)e->n_padding, "replaced", (json_int_t)e->n_replaced, "complete", e->complete, "waits_ns", waits));
+	return tell(json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:o}", "event", "epoch",
+			      "epoch", (json_int_t)epoch, "begun_ns", (json_int_t)e->begun_ns, "first_ns",
+			      (json_int_t)(e->n_batches ? e->first_ns - e->begun_ns : 0), "ended_ns",
+			      (json_int_t)e->ended_ns, "cpu_ns", (json_int_t)e->cpu_ns, "batches",
+			      (json_int_t)e->n_batches, "images", (json_int_t)e->images, "bytes",
+			      (json_int_t)(e->images * t->row_bytes), "padding", (json_int_t)e->n_padding, "replaced",
+			      (json_int_t)e->n_replaced, "complete", e->complete, "waits_ns", waits));
 }
 
 /* Does what bench asks until it has no more questions. */
@@ -251,9 +254,10 @@ int bench_trainer_main(int argc, char **argv)
 	}
 	prctl(PR_SET_PDEATHSIG, SIGTERM); /* a trainer without bench has nobody to measure for */
 	code = open_loader(&t, config);
-	if (code == CTL_OK && tell(json_pack("{s:s, s:I, s:I, s:I, s:I}", "event", "opened", "open_ns", (json_int_t)t.open_ns, "n_samples",
-					     (json_int_t)t.info.n_samples, "n_samples_rank", (json_int_t)t.info.n_samples_rank, "row_bytes",
-					     (json_int_t)t.row_bytes)))
+	if (code == CTL_OK &&
+	    tell(json_pack("{s:s, s:I, s:I, s:I, s:I}", "event", "opened", "open_ns", (json_int_t)t.open_ns,
+			   "n_samples", (json_int_t)t.info.n_samples, "n_samples_rank",
+			   (json_int_t)t.info.n_samples_rank, "row_bytes", (json_int_t)t.row_bytes)))
 		code = serve(&t);
 	batchd_close(t.loader);
 	json_decref(config);

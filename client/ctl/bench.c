@@ -79,11 +79,12 @@ static int ask(struct bench *b, struct usage *out)
 
 static json_t *trainer_config(const struct bench *b, unsigned i)
 {
-	return json_pack("{s:s*, s:o, s:s*, s:s, s:i, s:i, s:i, s:I, s:i, s:i, s:I, s:I, s:I, s:b}", "socket", b->socket, "dataset",
-			 ctl_json_text(b->spec), "transform", b->transform, "job", b->job, "dtype", (int)b->dtype, "layout", (int)b->layout,
-			 "mode", (int)b->mode, "batch_size", (json_int_t)b->batch_size, "rank", b->mode == BATCHD_SHARE ? -1 : (int)i,
-			 "world_size", (int)b->n_trainers, "num_workers", (json_int_t)b->workers, "n_slots",
-			 (json_int_t)b->slots, "seed", (json_int_t)b->seed, "touch", b->touch);
+	return json_pack("{s:s*, s:o, s:s*, s:s, s:i, s:i, s:i, s:I, s:i, s:i, s:I, s:I, s:I, s:b}", "socket",
+			 b->socket, "dataset", ctl_json_text(b->spec), "transform", b->transform, "job", b->job,
+			 "dtype", (int)b->dtype, "layout", (int)b->layout, "mode", (int)b->mode, "batch_size",
+			 (json_int_t)b->batch_size, "rank", b->mode == BATCHD_SHARE ? -1 : (int)i, "world_size",
+			 (int)b->n_trainers, "num_workers", (json_int_t)b->workers, "n_slots", (json_int_t)b->slots,
+			 "seed", (json_int_t)b->seed, "touch", b->touch);
 }
 
 static int wait_all(struct bench *b, struct progress *progress)
@@ -192,8 +193,9 @@ static int prepare(struct bench *b)
 	snprintf(b->job, sizeof b->job, "batchctl-bench-%d-%" PRIx64, (int)getpid(), progress_now_ns());
 	b->spec = ctl_dataset_spec(b->path);
 	b->epoch_list = json_array();
-	b->rows = table_create(">EPOCH|>IMAGES|>SECONDS|>IMAGES/S|>BYTES/S|>DECODED|>CPU MS/IMAGE|>DAEMON|>TRAINERS|>WAIT P50 MS|>P99|"
-			       ">FIRST MS");
+	b->rows = table_create(
+		">EPOCH|>IMAGES|>SECONDS|>IMAGES/S|>BYTES/S|>DECODED|>CPU MS/IMAGE|>DAEMON|>TRAINERS|>WAIT P50 MS|>P99|"
+		">FIRST MS");
 	tally_init(&b->total);
 	for (unsigned i = 0; i < MAX_TRAINERS; i++)
 		tally_init(&b->by_trainer[i]);
@@ -241,34 +243,47 @@ static void finish(struct bench *b)
 static bool parse(struct bench *b, int argc, char **argv, int *code)
 {
 	const struct option_spec specs[] = {
-		{ "transform", OPTION_TEXT, &b->transform, "T", "train224, val224, a configured name or JSON (default: the data set's)", 0, 0, NULL },
+		{ "transform", OPTION_TEXT, &b->transform, "T",
+		  "train224, val224, a configured name or JSON (default: the data set's)", 0, 0, NULL },
 		{ "batch-size", OPTION_NUMBER, &b->batch_size, "N", "rows (default 64)", 1, 65536, NULL },
-		{ "dtype", OPTION_CHOICE, &b->dtype, "TYPE", "uint8, float16 or float32 (default float32)", 0, 0, bench_dtypes },
+		{ "dtype", OPTION_CHOICE, &b->dtype, "TYPE", "uint8, float16 or float32 (default float32)", 0, 0,
+		  bench_dtypes },
 		{ "layout", OPTION_CHOICE, &b->layout, "LAYOUT", "NCHW or NHWC (default NCHW)", 0, 0, bench_layouts },
-		{ "trainers", OPTION_NUMBER, &b->n_trainers, "N", "trainer processes (default 1)", 1, MAX_TRAINERS, NULL },
-		{ "mode", OPTION_CHOICE, &b->mode, "MODE", "shard: each gets its part; share: each gets every batch (default shard)", 0, 0, bench_modes },
-		{ "epochs", OPTION_NUMBER, &b->epochs, "N", "run N epochs (default 3, but no longer than 10 s)", 1, 1000000, NULL },
+		{ "trainers", OPTION_NUMBER, &b->n_trainers, "N", "trainer processes (default 1)", 1, MAX_TRAINERS,
+		  NULL },
+		{ "mode", OPTION_CHOICE, &b->mode, "MODE",
+		  "shard: each gets its part; share: each gets every batch (default shard)", 0, 0, bench_modes },
+		{ "epochs", OPTION_NUMBER, &b->epochs, "N", "run N epochs (default 3, but no longer than 10 s)", 1,
+		  1000000, NULL },
 		{ "seconds", OPTION_DURATION, &b->until_ns, "TIME", "stop after this time", 100000000u, 0, NULL },
-		{ "workers", OPTION_NUMBER, &b->workers, "N", "decoding threads (default: the daemon decides)", 1, 4096, NULL },
-		{ "slots", OPTION_NUMBER, &b->slots, "N", "batches ahead per trainer (default: the daemon decides)", 1, 4096, NULL },
+		{ "workers", OPTION_NUMBER, &b->workers, "N", "decoding threads (default: the daemon decides)", 1, 4096,
+		  NULL },
+		{ "slots", OPTION_NUMBER, &b->slots, "N", "batches ahead per trainer (default: the daemon decides)", 1,
+		  4096, NULL },
 		{ "seed", OPTION_NUMBER, &b->seed, "N", "of order and augmentation (default 0)", 0, INT64_MAX, NULL },
 		{ "touch", OPTION_FLAG, &b->touch, NULL, "trainers read every byte", 0, 0, NULL },
-		{ "private", OPTION_FLAG, &b->own_daemon, NULL, "start a daemon for this measurement and stop it afterwards", 0, 0, NULL },
-		{ "socket", OPTION_TEXT, &b->socket, "PATH", "use the daemon at PATH (default as in status)", 0, 0, NULL },
+		{ "private", OPTION_FLAG, &b->own_daemon, NULL,
+		  "start a daemon for this measurement and stop it afterwards", 0, 0, NULL },
+		{ "socket", OPTION_TEXT, &b->socket, "PATH", "use the daemon at PATH (default as in status)", 0, 0,
+		  NULL },
 		{ "json", OPTION_FLAG, &b->json, NULL, "the result, and progress on stderr, as JSON", 0, 0, NULL },
 		{ "quiet", OPTION_FLAG, &b->quiet, NULL, "no progress", 0, 0, NULL },
 		{ 0 },
 	};
 	const struct command cmd = {
-		"bench", "DATASET", "Drives trainers against a data set and measures what the daemon delivers and what it costs.",
+		"bench",
+		"DATASET",
+		"Drives trainers against a data set and measures what the daemon delivers and what it costs.",
 		"DATASET is a directory of class folders, imagefolder:DIR, files:LIST, npy:FILE[,FILE], random:..., or a name from the\n"
-		"daemon's configuration. Exit codes: 0 done, 1 failed, 2 wrong usage, 3 no daemon is running, 4 no such data set.", 1,
+		"daemon's configuration. Exit codes: 0 done, 1 failed, 2 wrong usage, 3 no daemon is running, 4 no such data set.",
+		1,
 	};
 
 	if (!options_parse(&cmd, specs, argc, argv, &b->path, code))
 		return false;
 	if (b->own_daemon && b->socket) {
-		ctl_complain("bench", "--private starts a daemon of its own and --socket names another; give one of them");
+		ctl_complain("bench",
+			     "--private starts a daemon of its own and --socket names another; give one of them");
 		*code = CTL_USAGE;
 		return false;
 	}

@@ -45,7 +45,8 @@ char *ctl_dataset_spec(const char *text);
 
 /* A JSON string of any bytes: what is not UTF-8 becomes '?'. NULL when memory is short. */
 json_t *ctl_json_text(const char *text);
-/* Prints a result and ends it, as ctl_flush does; takes `result` away from the caller. NULL means that memory was short. */
+/* Prints a result and ends it, as ctl_flush does; takes `result` away from the caller. NULL means that memory was
+ * short. */
 int ctl_print_json(const char *command, json_t *result);
 
 /* Processors this process may run on; at least 1. */

@@ -1,7 +1,8 @@
-/* What doctor finds with the CUDA driver: is there one, which GPUs, can their memory be shared between processes, can ours be pinned.
+/* What doctor finds with the CUDA driver: is there one, which GPUs, can their memory be shared between processes, can
+ * ours be pinned.
  *
- * Sharing is tried as it will be used, between two processes: a child of posix_spawn (never a fork, which CUDA does not survive) exports a buffer, and this
- * process opens and reads it. */
+ * Sharing is tried as it will be used, between two processes: a child of posix_spawn (never a fork, which CUDA does not
+ * survive) exports a buffer, and this process opens and reads it. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -62,7 +63,8 @@ static int export(const struct cuda_driver *driver, int ordinal, const char **ca
 	if (STEP("cuInit", driver->init(0)) || STEP("cuDeviceGet", driver->device_get(&device, ordinal)) ||
 	    STEP("cuDevicePrimaryCtxRetain", driver->primary_ctx_retain(&context, device)))
 		return r;
-	if (!STEP("cuCtxSetCurrent", driver->ctx_set_current(context)) && !STEP("cuMemAlloc", driver->mem_alloc(&memory, SCRATCH)) &&
+	if (!STEP("cuCtxSetCurrent", driver->ctx_set_current(context)) &&
+	    !STEP("cuMemAlloc", driver->mem_alloc(&memory, SCRATCH)) &&
 	    !STEP("cuMemsetD8Async", driver->memset_d8_async(memory, PATTERN, SCRATCH, NULL)) &&
 	    !STEP("cuStreamSynchronize", driver->stream_synchronize(NULL)) &&
 	    !STEP("cuIpcGetMemHandle", driver->ipc_get_mem_handle(&handle, memory))) {
@@ -78,7 +80,8 @@ static int export(const struct cuda_driver *driver, int ordinal, const char **ca
 	return r;
 }
 
-/* Exports a buffer on the GPU whose ordinal is argv[1], writes its handle to standard output, and waits for the end of standard input. */
+/* Exports a buffer on the GPU whose ordinal is argv[1], writes its handle to standard output, and waits for the end of
+ * standard input. */
 int doctor_export_main(int argc, char **argv)
 {
 	struct cuda_driver driver;
@@ -163,7 +166,8 @@ static const char *read_shared(struct gpu_trial *t, const struct cuda_ipc_handle
 	if (*r)
 		return "cuIpcOpenMemHandle";
 	memset(t->pinned, 0, SCRATCH);
-	if ((*r = cu->memcpy_dtoh_async(t->pinned, mapped, SCRATCH, t->stream)) || (*r = cu->stream_synchronize(t->stream)))
+	if ((*r = cu->memcpy_dtoh_async(t->pinned, mapped, SCRATCH, t->stream)) ||
+	    (*r = cu->stream_synchronize(t->stream)))
 		failed = "copying from the shared memory";
 	cu->ipc_close_mem_handle(mapped);
 	return failed;
@@ -171,7 +175,8 @@ static const char *read_shared(struct gpu_trial *t, const struct cuda_ipc_handle
 
 static void try_sharing(struct gpu_trial *t)
 {
-	static const char advice[] = "trainers will copy by themselves; on WSL2 and between MIG instances that is all that works, elsewhere see the other lines";
+	static const char advice[] =
+		"trainers will copy by themselves; on WSL2 and between MIG instances that is all that works, elsewhere see the other lines";
 	struct cuda_ipc_handle handle;
 	struct child c = { .pid = -1, .in = -1 };
 	char line[2 * sizeof handle.bytes + 128] = "";
@@ -186,11 +191,14 @@ static void try_sharing(struct gpu_trial *t)
 		snprintf(line, sizeof line, "! the process that was to share its memory said nothing");
 	line[strcspn(line, "\n")] = '\0';
 	if (*line == '!' || !parse_handle(line, &handle))
-		doctor_say(t->doctor, FINDING_NOTE, t->about, advice, "memory cannot be shared by CUDA IPC: %s", *line == '!' ? line + 2 : "nonsense");
+		doctor_say(t->doctor, FINDING_NOTE, t->about, advice, "memory cannot be shared by CUDA IPC: %s",
+			   *line == '!' ? line + 2 : "nonsense");
 	else if ((failed = read_shared(t, &handle, &result)))
-		doctor_say(t->doctor, FINDING_NOTE, t->about, advice, "memory cannot be shared by CUDA IPC: %s says %s", failed, cuda_error_name(t->driver, result));
+		doctor_say(t->doctor, FINDING_NOTE, t->about, advice, "memory cannot be shared by CUDA IPC: %s says %s",
+			   failed, cuda_error_name(t->driver, result));
 	else if (t->pinned[0] != PATTERN || t->pinned[SCRATCH - 1] != PATTERN)
-		doctor_say(t->doctor, FINDING_PROBLEM, t->about, "check the driver", "memory shared by CUDA IPC does not hold what the other process wrote");
+		doctor_say(t->doctor, FINDING_PROBLEM, t->about, "check the driver",
+			   "memory shared by CUDA IPC does not hold what the other process wrote");
 	else
 		doctor_say(t->doctor, FINDING_OK, t->about, NULL, "another process's memory can be mapped by CUDA IPC");
 	end_child(&c);
@@ -202,7 +210,8 @@ static void try_sharing(struct gpu_trial *t)
 static void try_pinning(struct gpu_trial *t)
 {
 	int fd = memfd_create("doctor", MFD_CLOEXEC), r;
-	void *memory = fd >= 0 && ftruncate(fd, SCRATCH) == 0 ? mmap(NULL, SCRATCH, PROT_READ, MAP_SHARED, fd, 0) : MAP_FAILED;
+	void *memory =
+		fd >= 0 && ftruncate(fd, SCRATCH) == 0 ? mmap(NULL, SCRATCH, PROT_READ, MAP_SHARED, fd, 0) : MAP_FAILED;
 
 	if (fd >= 0)
 		close(fd);
@@ -211,10 +220,14 @@ static void try_pinning(struct gpu_trial *t)
 	r = t->driver->mem_host_register(memory, SCRATCH, CUDA_HOST_REGISTER_PORTABLE | CUDA_HOST_REGISTER_READ_ONLY);
 	if (r == CUDA_OK) {
 		t->driver->mem_host_unregister(memory);
-		doctor_say(t->doctor, FINDING_OK, t->about, NULL, "memory that is mapped for reading only can be pinned");
+		doctor_say(t->doctor, FINDING_OK, t->about, NULL,
+			   "memory that is mapped for reading only can be pinned");
 	} else {
-		doctor_say(t->doctor, FINDING_NOTE, t->about, NULL, "memory that is mapped for reading only cannot be pinned (%s); where IPC does not work, batches take a "
-			   "detour through a pinned buffer", cuda_error_name(t->driver, r));
+		doctor_say(
+			t->doctor, FINDING_NOTE, t->about, NULL,
+			"memory that is mapped for reading only cannot be pinned (%s); where IPC does not work, batches take a "
+			"detour through a pinned buffer",
+			cuda_error_name(t->driver, r));
 	}
 	munmap(memory, SCRATCH);
 }
@@ -240,10 +253,12 @@ static void describe(struct gpu_trial *t)
 	size_format(n_bytes, total, sizeof total);
 	for (unsigned i = 0; i < sizeof u.bytes; i++)
 		sprintf(uuid + strlen(uuid), "%02x%s", u.bytes[i], i == 3 || i == 5 || i == 7 || i == 9 ? "-" : "");
-	doctor_say(t->doctor, FINDING_OK, t->about, NULL, "%s, %s, compute capability %d.%d, GPU-%s", name, total, attribute(t, CUDA_DEVICE_COMPUTE_MAJOR),
-		   attribute(t, CUDA_DEVICE_COMPUTE_MINOR), uuid);
+	doctor_say(t->doctor, FINDING_OK, t->about, NULL, "%s, %s, compute capability %d.%d, GPU-%s", name, total,
+		   attribute(t, CUDA_DEVICE_COMPUTE_MAJOR), attribute(t, CUDA_DEVICE_COMPUTE_MINOR), uuid);
 	if (strstr(name, "MIG"))
-		doctor_say(t->doctor, FINDING_NOTE, t->about, "give daemon and trainers the same instance, or let trainers copy", "it is a MIG instance; CUDA IPC "
+		doctor_say(t->doctor, FINDING_NOTE, t->about,
+			   "give daemon and trainers the same instance, or let trainers copy",
+			   "it is a MIG instance; CUDA IPC "
 			   "does not work between instances");
 	if (attribute(t, CUDA_DEVICE_MPS_ENABLED))
 		doctor_say(t->doctor, FINDING_OK, t->about, NULL, "MPS is on, which works and is not needed");
@@ -256,9 +271,10 @@ static bool check_mode(struct gpu_trial *t)
 
 	if (mode == CUDA_COMPUTE_DEFAULT)
 		return true;
-	doctor_say(t->doctor, FINDING_PROBLEM, t->about, "as root: nvidia-smi --compute-mode=DEFAULT (or -c 0)", "its compute mode is %s: %s",
-		   mode == CUDA_COMPUTE_EXCLUSIVE_PROCESS ? "exclusive" : "prohibited",
-		   mode == CUDA_COMPUTE_EXCLUSIVE_PROCESS ? "daemon and trainer cannot use it together" : "nobody can use it");
+	doctor_say(t->doctor, FINDING_PROBLEM, t->about, "as root: nvidia-smi --compute-mode=DEFAULT (or -c 0)",
+		   "its compute mode is %s: %s", mode == CUDA_COMPUTE_EXCLUSIVE_PROCESS ? "exclusive" : "prohibited",
+		   mode == CUDA_COMPUTE_EXCLUSIVE_PROCESS ? "daemon and trainer cannot use it together"
+							  : "nobody can use it");
 	return false;
 }
 
@@ -297,8 +313,12 @@ static void check_gpu(struct doctor *d, const struct cuda_driver *driver, int or
 	if (r == CUDA_OK && check_mode(&t))
 		r = begin(&t, &call);
 	if (r != CUDA_OK)
-		doctor_say(d, FINDING_PROBLEM, t.about, r == CUDA_OUT_OF_MEMORY ? "a process needs some 500 MB on it before the first batch; nvidia-smi says who has it" :
-			   "nvidia-smi and dmesg may say more", "it cannot be used: %s says %s", call, cuda_error_name(driver, r));
+		doctor_say(
+			d, FINDING_PROBLEM, t.about,
+			r == CUDA_OUT_OF_MEMORY
+				? "a process needs some 500 MB on it before the first batch; nvidia-smi says who has it"
+				: "nvidia-smi and dmesg may say more",
+			"it cannot be used: %s says %s", call, cuda_error_name(driver, r));
 	else if (t.context) {
 		try_pinning(&t);
 		try_sharing(&t);
@@ -321,7 +341,9 @@ void doctor_gpu(struct doctor *d)
 	int r = cuda_driver_load(&driver, why, sizeof why), version = 0, n = 0;
 
 	if (r < 0) {
-		doctor_say(d, missing(d), "driver", r == -ENOSYS ? "install NVIDIA driver 470 or newer" : "install NVIDIA's driver; in a container: docker run --gpus all",
+		doctor_say(d, missing(d), "driver",
+			   r == -ENOSYS ? "install NVIDIA driver 470 or newer"
+					: "install NVIDIA's driver; in a container: docker run --gpus all",
 			   "%s", why);
 		return;
 	}
@@ -333,11 +355,13 @@ void doctor_gpu(struct doctor *d)
 	}
 	if (r != CUDA_OK) {
 		meaning = cuda_init_meaning(r, &advice);
-		doctor_say(d, r == CUDA_NO_DEVICE ? missing(d) : FINDING_PROBLEM, "driver", advice, "CUDA %d.%d is installed, but %s: %s says %s", version / 1000,
-			   version % 1000 / 10, meaning, call, cuda_error_name(&driver, r));
+		doctor_say(d, r == CUDA_NO_DEVICE ? missing(d) : FINDING_PROBLEM, "driver", advice,
+			   "CUDA %d.%d is installed, but %s: %s says %s", version / 1000, version % 1000 / 10, meaning,
+			   call, cuda_error_name(&driver, r));
 		return;
 	}
-	doctor_say(d, FINDING_OK, "driver", NULL, "CUDA %d.%d, %d GPU%s", version / 1000, version % 1000 / 10, n, n == 1 ? "" : "s");
+	doctor_say(d, FINDING_OK, "driver", NULL, "CUDA %d.%d, %d GPU%s", version / 1000, version % 1000 / 10, n,
+		   n == 1 ? "" : "s");
 	for (int i = 0; i < n; i++)
 		check_gpu(d, &driver, i);
 }

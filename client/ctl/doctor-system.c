@@ -57,17 +57,26 @@ static void check_shares(struct doctor *d, long pid, unsigned uid)
 	};
 
 	if (!is_batchd(pid)) {
-		doctor_say(d, FINDING_NOTE, "namespaces", advice[0], "the daemon's process %ld cannot be seen from here, so it is probably in another PID namespace, "
-			   "between which CUDA shares no memory; trainers will copy by themselves", pid);
+		doctor_say(
+			d, FINDING_NOTE, "namespaces", advice[0],
+			"the daemon's process %ld cannot be seen from here, so it is probably in another PID namespace, "
+			"between which CUDA shares no memory; trainers will copy by themselves",
+			pid);
 		return;
 	}
 	for (unsigned i = 0; i < 2; i++)
 		if (same_namespace(pid, kinds[i]) == 0)
-			doctor_say(d, FINDING_NOTE, "namespaces", advice[i], "the daemon is in another %s namespace; CUDA IPC needs a common one, trainers will copy "
-				   "by themselves", i ? "IPC" : "PID");
+			doctor_say(
+				d, FINDING_NOTE, "namespaces", advice[i],
+				"the daemon is in another %s namespace; CUDA IPC needs a common one, trainers will copy "
+				"by themselves",
+				i ? "IPC" : "PID");
 	if (uid != geteuid())
-		doctor_say(d, FINDING_NOTE, "user", "for batches on a GPU without a copy of the trainer's, run a daemon as the trainers' user (without --socket one is started)",
-			   "the daemon runs as user %u and you are %u; CUDA shares memory between processes of one user only", uid, (unsigned)geteuid());
+		doctor_say(
+			d, FINDING_NOTE, "user",
+			"for batches on a GPU without a copy of the trainer's, run a daemon as the trainers' user (without --socket one is started)",
+			"the daemon runs as user %u and you are %u; CUDA shares memory between processes of one user only",
+			uid, (unsigned)geteuid());
 }
 
 void doctor_daemon(struct doctor *d)
@@ -79,17 +88,23 @@ void doctor_daemon(struct doctor *d)
 
 	free(text);
 	if (r == BATCHD_E_CONNECT && !d->socket) {
-		doctor_say(d, FINDING_NOTE, "daemon", NULL, "none is running; the first trainer starts one for its user");
+		doctor_say(d, FINDING_NOTE, "daemon", NULL,
+			   "none is running; the first trainer starts one for its user");
 	} else if (r < 0 || !version) {
-		doctor_say(d, FINDING_PROBLEM, "daemon", r == BATCHD_E_ACCESS ? "ask to be let into the group that owns the socket" :
-			   "see `systemctl status batchd`, or start one with `batchd`", "%s", r < 0 ? err : "its answer is not a daemon's status");
+		doctor_say(d, FINDING_PROBLEM, "daemon",
+			   r == BATCHD_E_ACCESS ? "ask to be let into the group that owns the socket"
+						: "see `systemctl status batchd`, or start one with `batchd`",
+			   "%s", r < 0 ? err : "its answer is not a daemon's status");
 	} else {
 		if (strcmp(version, BATCHD_VERSION) == 0)
 			doctor_say(d, FINDING_OK, "daemon", NULL, "batchd %s answers", version);
 		else
-			doctor_say(d, FINDING_NOTE, "daemon", "install one version and restart the daemon", "it is batchd %s, and this is %s; they understand "
-				   "each other, but newer features need both", version, BATCHD_VERSION);
-		check_shares(d, (long)json_integer_value(json_object_get(daemon, "pid")), (unsigned)json_integer_value(json_object_get(daemon, "uid")));
+			doctor_say(d, FINDING_NOTE, "daemon", "install one version and restart the daemon",
+				   "it is batchd %s, and this is %s; they understand "
+				   "each other, but newer features need both",
+				   version, BATCHD_VERSION);
+		check_shares(d, (long)json_integer_value(json_object_get(daemon, "pid")),
+			     (unsigned)json_integer_value(json_object_get(daemon, "uid")));
 	}
 	json_decref(root);
 }
@@ -103,10 +118,13 @@ static void check_descriptors(struct doctor *d)
 	if (getrlimit(RLIMIT_NOFILE, &r) < 0)
 		return;
 	if (r.rlim_cur < 1024)
-		doctor_say(d, FINDING_NOTE, "descriptors", "ulimit -n 4096, or LimitNOFILE= in a unit", "only %llu may be open at once; a loader takes about 8, but "
-			   "PyTorch itself wants more", (unsigned long long)r.rlim_cur);
+		doctor_say(d, FINDING_NOTE, "descriptors", "ulimit -n 4096, or LimitNOFILE= in a unit",
+			   "only %llu may be open at once; a loader takes about 8, but "
+			   "PyTorch itself wants more",
+			   (unsigned long long)r.rlim_cur);
 	else
-		doctor_say(d, FINDING_OK, "descriptors", NULL, "%llu may be open at once", (unsigned long long)r.rlim_cur);
+		doctor_say(d, FINDING_OK, "descriptors", NULL, "%llu may be open at once",
+			   (unsigned long long)r.rlim_cur);
 }
 
 static void check_memlock(struct doctor *d)
@@ -131,8 +149,11 @@ static void check_memory(struct doctor *d)
 	size_format(bytes, all, sizeof all);
 	size_format(n_left, left, sizeof left);
 	if (n_left < bytes / 16)
-		doctor_say(d, FINDING_NOTE, "memory", "give the control group more, or set `memory` in batchd.yaml lower", "%s of %s are left (machine and "
-			   "control group); batches and pinned memory count against that", left, all);
+		doctor_say(d, FINDING_NOTE, "memory",
+			   "give the control group more, or set `memory` in batchd.yaml lower",
+			   "%s of %s are left (machine and "
+			   "control group); batches and pinned memory count against that",
+			   left, all);
 	else
 		doctor_say(d, FINDING_OK, "memory", NULL, "%s of %s are left (machine and control group)", left, all);
 }
@@ -159,8 +180,9 @@ static void check_huge_pages(struct doctor *d)
 
 /* ---- device nodes ---- */
 
-/* What there is in /dev of a GPU: nvidia0, nvidia1 ... are the GPUs themselves; nvidiactl and nvidia-uvm every CUDA program needs besides, and the driver's library
- * may make the first of them on a machine without a GPU, too. A WSL2 and a Jetson have other ones. */
+/* What there is in /dev of a GPU: nvidia0, nvidia1 ... are the GPUs themselves; nvidiactl and nvidia-uvm every CUDA
+ * program needs besides, and the driver's library may make the first of them on a machine without a GPU, too. A WSL2
+ * and a Jetson have other ones. */
 enum node { NODE_NONE, NODE_GPU, NODE_CONTROL, NODE_UVM };
 
 static enum node node_of(const char *name)
@@ -177,16 +199,25 @@ static void say_nodes(struct doctor *d, const unsigned n[], unsigned n_closed, c
 	const char *plural = n[NODE_GPU] == 1 ? "" : "s";
 
 	if (!n[NODE_GPU])
-		doctor_say(d, d->device_wanted ? FINDING_PROBLEM : FINDING_NOTE, "nodes", "in a container: docker run --gpus all",
-			   "there is no GPU's device node in /dev (nvidia0 ..., dxg, nvhost-gpu)%s", n[NODE_CONTROL] ? ", only nvidiactl" : "");
+		doctor_say(d, d->device_wanted ? FINDING_PROBLEM : FINDING_NOTE, "nodes",
+			   "in a container: docker run --gpus all",
+			   "there is no GPU's device node in /dev (nvidia0 ..., dxg, nvhost-gpu)%s",
+			   n[NODE_CONTROL] ? ", only nvidiactl" : "");
 	else if (n_closed)
-		doctor_say(d, FINDING_PROBLEM, "nodes", "give this user read and write access (a group, PrivateDevices=no in a unit, or the container's device list)",
-			   "%u of %u device nodes that CUDA needs may not be opened: %s", n_closed, n[NODE_GPU] + n[NODE_CONTROL] + n[NODE_UVM], first);
+		doctor_say(
+			d, FINDING_PROBLEM, "nodes",
+			"give this user read and write access (a group, PrivateDevices=no in a unit, or the container's device list)",
+			"%u of %u device nodes that CUDA needs may not be opened: %s", n_closed,
+			n[NODE_GPU] + n[NODE_CONTROL] + n[NODE_UVM], first);
 	else if (n[NODE_CONTROL] && !n[NODE_UVM])
-		doctor_say(d, FINDING_NOTE, "nodes", "as root: nvidia-modprobe -u -c 0; in a container: docker run --gpus all",
-			   "%u GPU device node%s in /dev, but no nvidia-uvm, without which CUDA does not start where it may not make it", n[NODE_GPU], plural);
+		doctor_say(
+			d, FINDING_NOTE, "nodes",
+			"as root: nvidia-modprobe -u -c 0; in a container: docker run --gpus all",
+			"%u GPU device node%s in /dev, but no nvidia-uvm, without which CUDA does not start where it may not make it",
+			n[NODE_GPU], plural);
 	else
-		doctor_say(d, FINDING_OK, "nodes", NULL, "%u GPU device node%s in /dev, accessible", n[NODE_GPU], plural);
+		doctor_say(d, FINDING_OK, "nodes", NULL, "%u GPU device node%s in /dev, accessible", n[NODE_GPU],
+			   plural);
 }
 
 static void check_nodes(struct doctor *d)

@@ -1,4 +1,5 @@
-/* batchctl doctor: what stands in the way of batches on a GPU, and of batchd at all, on this machine and from where it is run. */
+/* batchctl doctor: what stands in the way of batches on a GPU, and of batchd at all, on this machine and from where it
+ * is run. */
 #include "doctor.h"
 
 #include <stdarg.h>
@@ -46,8 +47,8 @@ void doctor_say(struct doctor *d, enum finding state, const char *about, const c
 	d->n_notes += state == FINDING_NOTE;
 	d->n_problems += state == FINDING_PROBLEM;
 	if (d->json) {
-		json_array_append_new(d->findings, json_pack("{s:s, s:s, s:o, s:s?}", "state", states[state], "about", about, "text",
-							      ctl_json_text(text), "advice", advice));
+		json_array_append_new(d->findings, json_pack("{s:s, s:s, s:o, s:s?}", "state", states[state], "about",
+							     about, "text", ctl_json_text(text), "advice", advice));
 		return;
 	}
 	printf("%-8s %-12s ", states[state], about);
@@ -63,8 +64,8 @@ static int finish(struct doctor *d)
 	int code;
 
 	if (d->json) {
-		code = ctl_print_json("doctor", json_pack("{s:o, s:i, s:i}", "findings", d->findings, "problems", (int)d->n_problems, "notes",
-							  (int)d->n_notes));
+		code = ctl_print_json("doctor", json_pack("{s:o, s:i, s:i}", "findings", d->findings, "problems",
+							  (int)d->n_problems, "notes", (int)d->n_notes));
 	} else {
 		if (d->n_problems)
 			printf("\n%u problem%s.\n", d->n_problems, d->n_problems == 1 ? "" : "s");
@@ -79,15 +80,20 @@ int doctor_main(int argc, char **argv)
 {
 	struct doctor d = { 0 };
 	const struct option_spec specs[] = {
-		{ "socket", OPTION_TEXT, &d.socket, "PATH", "the daemon at PATH (default $BATCHD_SOCKET, then your own, then the system's)", 0, 0, NULL },
-		{ "gpu", OPTION_FLAG, &d.device_wanted, NULL, "a machine without a usable GPU has a problem", 0, 0, NULL },
+		{ "socket", OPTION_TEXT, &d.socket, "PATH",
+		  "the daemon at PATH (default $BATCHD_SOCKET, then your own, then the system's)", 0, 0, NULL },
+		{ "gpu", OPTION_FLAG, &d.device_wanted, NULL, "a machine without a usable GPU has a problem", 0, 0,
+		  NULL },
 		{ "json", OPTION_FLAG, &d.json, NULL, "the findings as JSON", 0, 0, NULL },
 		{ 0 },
 	};
 	const struct command cmd = {
-		"doctor", "", "Looks for what stands in the way of batchd here, above all of batches on a GPU, and says what to change.",
+		"doctor",
+		"",
+		"Looks for what stands in the way of batchd here, above all of batches on a GPU, and says what to change.",
 		"Run it where trainers run: as their user, in their container.\n"
-		"Exit codes: 0 no problem, 1 problems, 2 wrong usage.", 0,
+		"Exit codes: 0 no problem, 1 problems, 2 wrong usage.",
+		0,
 	};
 	int code;
 

@@ -23,7 +23,8 @@ struct doctor {
 };
 
 /* Adds a line. advice: what to change, a sentence; NULL for none. */
-void doctor_say(struct doctor *d, enum finding state, const char *about, const char *advice, const char *fmt, ...) __attribute__((format(printf, 5, 6)));
+void doctor_say(struct doctor *d, enum finding state, const char *about, const char *advice, const char *fmt, ...)
+	__attribute__((format(printf, 5, 6)));
 
 /* doctor-system.c: namespaces, limits, memory, device nodes; the daemon. */
 void doctor_daemon(struct doctor *d);

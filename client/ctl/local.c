@@ -47,9 +47,14 @@ static int check_path(const char *command, const char *text)
 	if (strchr(text, ':'))
 		return CTL_OK;
 	if (stat(text, &st) != 0)
-		ctl_complain(command, "'%s': %s; name a directory of class folders, or imagefolder:DIR, files:LIST, npy:FILE", text, strerror(errno));
+		ctl_complain(command,
+			     "'%s': %s; name a directory of class folders, or imagefolder:DIR, files:LIST, npy:FILE",
+			     text, strerror(errno));
 	else if (!S_ISDIR(st.st_mode))
-		ctl_complain(command, "'%s' is a file; say what it is: files:%s if it is a list of images, npy:%s if it is an array", text, text, text);
+		ctl_complain(
+			command,
+			"'%s' is a file; say what it is: files:%s if it is a list of images, npy:%s if it is an array",
+			text, text, text);
 	else
 		return CTL_OK;
 	return CTL_UNKNOWN;
@@ -70,8 +75,10 @@ int local_open(const char *command, const char *text, enum progress_style style,
 		ctl_complain(command, "not enough memory");
 		return CTL_FAILED;
 	}
-	r = dataset_open(&(struct dataset_source){ .spec = spec, .access = &access, .on_progress = on_progress, .progress_arg = &opening },
-			 out, &err);
+	r = dataset_open(
+		&(struct dataset_source){
+			.spec = spec, .access = &access, .on_progress = on_progress, .progress_arg = &opening },
+		out, &err);
 	progress_end(&opening.progress);
 	free(spec);
 	if (r == 0)

@@ -41,7 +41,8 @@ static void print_option(const struct option_spec *s)
 
 static void print_help(const struct command *cmd, const struct option_spec *specs)
 {
-	printf("batchctl %s [OPTIONS]%s%s\n\n%s\n\n", cmd->name, *cmd->synopsis ? " " : "", cmd->synopsis, cmd->summary);
+	printf("batchctl %s [OPTIONS]%s%s\n\n%s\n\n", cmd->name, *cmd->synopsis ? " " : "", cmd->synopsis,
+	       cmd->summary);
 	for (; specs->name; specs++)
 		print_option(specs);
 	printf("  %-24s %s\n", "--help", "this text");

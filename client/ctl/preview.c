@@ -63,7 +63,9 @@ static int parse_indices(struct preview *p)
 		code = CTL_FAILED;
 	for (char *one; code == CTL_OK && (one = strsep(&rest, ",")); i++)
 		if (!options_number(one, 0, dataset_n(p->ds) - 1, &p->order[i])) {
-			ctl_complain("preview", "--indices wants sample numbers such as 3,17,4, each from 0 to %" PRIu64 ", not '%s'",
+			ctl_complain("preview",
+				     "--indices wants sample numbers such as 3,17,4, each from 0 to %" PRIu64
+				     ", not '%s'",
 				     dataset_n(p->ds) - 1, one);
 			code = CTL_USAGE;
 		}
@@ -75,8 +77,12 @@ static int parse_indices(struct preview *p)
 static int choose_first(struct preview *p)
 {
 	struct plan *plan;
-	int r = plan_create(&(struct plan_spec){ .n_samples = dataset_n(p->ds), .seed = p->seed, .epoch = p->epoch, .world_size = 1,
-						 .shuffle = true }, &plan);
+	int r = plan_create(&(struct plan_spec){ .n_samples = dataset_n(p->ds),
+						 .seed = p->seed,
+						 .epoch = p->epoch,
+						 .world_size = 1,
+						 .shuffle = true },
+			    &plan);
 
 	if (r < 0) {
 		ctl_complain("preview", "cannot make the epoch's order: %s", strerror(-r));
@@ -105,7 +111,8 @@ static int make_row(struct preview *p, uint64_t index, char *why, size_t why_siz
 	r = decoder_open(p->decoder, p->file.data, p->file.n_bytes, p->exif, &info, &error);
 	if (r == 0) {
 		r = pipeline_run(p->pipeline, p->worker, p->decoder, &info,
-				 (struct sample_key){ .seed = p->seed, .epoch = p->epoch, .index = index }, p->row, &error);
+				 (struct sample_key){ .seed = p->seed, .epoch = p->epoch, .index = index }, p->row,
+				 &error);
 		decoder_close(p->decoder);
 	}
 	snprintf(why, why_size, "%s", error.text);
@@ -116,15 +123,16 @@ static void note_bad(struct preview *p, uint64_t index, const char *name, const 
 {
 	if (!p->json)
 		ctl_complain("preview", "%s: %s", name, why);
-	json_array_append_new(p->bad, json_pack("{s:I, s:o, s:o}", "index", (json_int_t)index, "name", ctl_json_text(name), "error",
-						ctl_json_text(why)));
+	json_array_append_new(p->bad, json_pack("{s:I, s:o, s:o}", "index", (json_int_t)index, "name",
+						ctl_json_text(name), "error", ctl_json_text(why)));
 }
 
 static int draw_one(struct preview *p, uint32_t i)
 {
 	uint64_t index = p->order[i];
 	int64_t label = dataset_label(p->ds, index);
-	const char *class = label >= 0 && label < dataset_n_classes(p->ds) ? dataset_class(p->ds, (uint32_t)label) : NULL;
+	const char *class =
+		label >= 0 && label < dataset_n_classes(p->ds) ? dataset_class(p->ds, (uint32_t)label) : NULL;
 	char name[512], why[512], first[64], second[600];
 	const char *base;
 	int r;
@@ -170,7 +178,8 @@ static int open_sheet(struct preview *p)
 		p->columns = p->n < 6 ? p->n : 6;
 	if (p->columns > p->n)
 		p->columns = p->n;
-	snprintf(title, sizeof title, "%s   %s   seed %" PRIu64 ", epoch %" PRIu64, p->path, p->transform, p->seed, p->epoch);
+	snprintf(title, sizeof title, "%s   %s   seed %" PRIu64 ", epoch %" PRIu64, p->path, p->transform, p->seed,
+		 p->epoch);
 	p->sheet = sheet_create(title, (uint32_t)p->n, (uint32_t)p->columns, p->width, p->height);
 	p->row = malloc(pipeline_row_bytes(p->pipeline) + 64);
 	p->decoder = decoder_create(&decode_limits_default);
@@ -178,7 +187,8 @@ static int open_sheet(struct preview *p)
 	p->bad = json_array();
 	if (p->sheet && p->row && p->decoder && p->worker && p->bad)
 		return CTL_OK;
-	ctl_complain("preview", "%" PRIu64 " pictures of %ux%u make too large a sheet; ask for fewer with --n", p->n, p->width, p->height);
+	ctl_complain("preview", "%" PRIu64 " pictures of %ux%u make too large a sheet; ask for fewer with --n", p->n,
+		     p->width, p->height);
 	return CTL_FAILED;
 }
 
@@ -200,9 +210,10 @@ static int report(struct preview *p)
 		return CTL_FAILED;
 	}
 	if (p->json)
-		return ctl_print_json("preview", json_pack("{s:o, s:o, s:i, s:i, s:s, s:O}", "file", ctl_json_text(p->out), "indices",
-							   indices_json(p), "width", (int)p->width, "height", (int)p->height, "pipeline",
-							   pipeline_text(p->pipeline), "bad", p->bad));
+		return ctl_print_json("preview",
+				      json_pack("{s:o, s:o, s:i, s:i, s:s, s:O}", "file", ctl_json_text(p->out),
+						"indices", indices_json(p), "width", (int)p->width, "height",
+						(int)p->height, "pipeline", pipeline_text(p->pipeline), "bad", p->bad));
 	printf("%s: %" PRIu64 " pictures of %ux%u\n", p->out, p->n, p->width, p->height);
 	return ctl_flush("preview");
 }
@@ -250,21 +261,27 @@ int preview_main(int argc, char **argv)
 	struct preview p = { .transform = "train224", .n = 24 };
 	const struct option_spec specs[] = {
 		{ "out", OPTION_TEXT, &p.out, "FILE", "the PNG file to write (required)", 0, 0, NULL },
-		{ "transform", OPTION_TEXT, &p.transform, "T", "train224, val224 or JSON (default train224)", 0, 0, NULL },
+		{ "transform", OPTION_TEXT, &p.transform, "T", "train224, val224 or JSON (default train224)", 0, 0,
+		  NULL },
 		{ "n", OPTION_NUMBER, &p.n, "N", "pictures (default 24)", 1, 10000, NULL },
 		{ "columns", OPTION_NUMBER, &p.columns, "N", "pictures in a row (default 6)", 1, 1000, NULL },
 		{ "seed", OPTION_NUMBER, &p.seed, "N", "of order and augmentation (default 0)", 0, UINT64_MAX, NULL },
 		{ "epoch", OPTION_NUMBER, &p.epoch, "N", "of order and augmentation (default 0)", 0, UINT64_MAX, NULL },
-		{ "indices", OPTION_TEXT, &p.indices, "I,J,...", "these samples instead of the epoch's first ones", 0, 0, NULL },
-		{ "exif", OPTION_FLAG, &p.exif, NULL, "turn images upright, as loaders with apply_exif do", 0, 0, NULL },
+		{ "indices", OPTION_TEXT, &p.indices, "I,J,...", "these samples instead of the epoch's first ones", 0,
+		  0, NULL },
+		{ "exif", OPTION_FLAG, &p.exif, NULL, "turn images upright, as loaders with apply_exif do", 0, 0,
+		  NULL },
 		{ "json", OPTION_FLAG, &p.json, NULL, "the result, and progress on stderr, as JSON", 0, 0, NULL },
 		{ "quiet", OPTION_FLAG, &p.quiet, NULL, "no progress", 0, 0, NULL },
 		{ 0 },
 	};
 	const struct command cmd = {
-		"preview", "DATASET", "Draws a contact sheet of what a pipeline makes of a data set. Needs no daemon.",
+		"preview",
+		"DATASET",
+		"Draws a contact sheet of what a pipeline makes of a data set. Needs no daemon.",
 		"DATASET is a directory of class folders, or imagefolder:DIR, files:LIST.\n"
-		"Without --indices it shows the first samples of the epoch's shuffled order, cropped and flipped as a trainer gets them.", 1,
+		"Without --indices it shows the first samples of the epoch's shuffled order, cropped and flipped as a trainer gets them.",
+		1,
 	};
 	int code;
 

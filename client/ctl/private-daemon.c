@@ -78,12 +78,13 @@ static void become_daemon(const struct private_daemon *d, pid_t parent, const ch
 	if (getppid() != parent)
 		_exit(1);
 	signal(SIGPIPE, SIG_DFL);
-	signal(SIGINT, SIG_IGN); /* the terminal's goes to batchctl, which stops the daemon when the trainers have ended */
+	signal(SIGINT, SIG_IGN); /* the terminal's goes to batchctl, which stops the daemon when the trainers have
+	                          * ended */
 	dup2(log, STDOUT_FILENO);
 	dup2(log, STDERR_FILENO);
 	snprintf(n_workers, sizeof n_workers, "%llu", (unsigned long long)workers);
-	execlp(program, "batchd", "--foreground", "--socket", d->socket, "--idle-exit", "60s", workers ? "--workers" : NULL, n_workers,
-	       (char *)NULL);
+	execlp(program, "batchd", "--foreground", "--socket", d->socket, "--idle-exit", "60s",
+	       workers ? "--workers" : NULL, n_workers, (char *)NULL);
 	dprintf(STDERR_FILENO, "cannot run %s: %s\n", program, strerror(errno));
 	_exit(127);
 }

@@ -122,15 +122,17 @@ static void show_line(const struct progress *p, uint64_t done)
 
 	format_pace(p, done, pace, sizeof pace);
 	if (p->total)
-		fprintf(stderr, "%s: %" PRIu64 " of %" PRIu64 " %s (%" PRIu64 " %%)%s\n", p->phase, done, p->total, p->unit,
-			done * 100 / p->total, pace);
+		fprintf(stderr, "%s: %" PRIu64 " of %" PRIu64 " %s (%" PRIu64 " %%)%s\n", p->phase, done, p->total,
+			p->unit, done * 100 / p->total, pace);
 	else
 		fprintf(stderr, "%s: %" PRIu64 " %s%s\n", p->phase, done, p->unit, pace);
 }
 
 static void show_json(const struct progress *p, uint64_t done)
 {
-	fprintf(stderr, "{\"progress\": \"%s\", \"done\": %" PRIu64 ", \"total\": %" PRIu64 ", \"unit\": \"%s\", \"per_s\": %.1f}\n",
+	fprintf(stderr,
+		"{\"progress\": \"%s\", \"done\": %" PRIu64 ", \"total\": %" PRIu64
+		", \"unit\": \"%s\", \"per_s\": %.1f}\n",
 		p->phase, done, p->total, p->unit, p->rate);
 }
 

@@ -167,7 +167,8 @@ static bool prepare(const struct sample_data *d)
 	empty = is_empty(dir);
 	closedir(dir);
 	if (!empty && !d->force) {
-		ctl_complain("sample-data", "'%s' is not empty; name a new directory, or add --force to write into it", d->dir);
+		ctl_complain("sample-data", "'%s' is not empty; name a new directory, or add --force to write into it",
+			     d->dir);
 		return false;
 	}
 	for (unsigned c = 0; c < d->n_classes; c++) {
@@ -190,8 +191,8 @@ static bool parse_size(struct sample_data *d)
 		*x = 0;
 	if (!x || strlen(d->size) >= sizeof copy || !options_number(copy, 32, SCENE_MAX_SIDE_PX / 2, &w) ||
 	    !options_number(x + 1, 32, SCENE_MAX_SIDE_PX / 2, &h)) {
-		ctl_complain("sample-data", "--size wants WIDTHxHEIGHT in pixels, each from 32 to %d, not '%s'", SCENE_MAX_SIDE_PX / 2,
-			     d->size);
+		ctl_complain("sample-data", "--size wants WIDTHxHEIGHT in pixels, each from 32 to %d, not '%s'",
+			     SCENE_MAX_SIDE_PX / 2, d->size);
 		return false;
 	}
 	d->width = (uint32_t)w;
@@ -206,9 +207,9 @@ static int report(struct sample_data *d)
 
 	if (d->json)
 		return ctl_print_json("sample-data",
-				      json_pack("{s:o, s:I, s:I, s:I, s:I}", "directory", ctl_json_text(d->dir), "files", (json_int_t)n,
-						"classes", (json_int_t)d->n_classes, "bytes", (json_int_t)n_bytes, "seed",
-						(json_int_t)d->seed));
+				      json_pack("{s:o, s:I, s:I, s:I, s:I}", "directory", ctl_json_text(d->dir),
+						"files", (json_int_t)n, "classes", (json_int_t)d->n_classes, "bytes",
+						(json_int_t)n_bytes, "seed", (json_int_t)d->seed));
 	printf("%s: %" PRIu64 " pictures in %" PRIu64 " classes, %s\n", d->dir, n, d->n_classes,
 	       size_format(n_bytes, bytes, sizeof bytes));
 	return ctl_flush("sample-data");
@@ -218,18 +219,22 @@ int sample_data_main(int argc, char **argv)
 {
 	struct sample_data d = { .n_classes = 4, .per_class = 50, .size = "500x375", .jobs = ctl_n_cpus() };
 	const struct option_spec specs[] = {
-		{ "classes", OPTION_NUMBER, &d.n_classes, "N", "classes, 1 to 32 (default 4)", 1, SCENE_MAX_CLASSES, NULL },
+		{ "classes", OPTION_NUMBER, &d.n_classes, "N", "classes, 1 to 32 (default 4)", 1, SCENE_MAX_CLASSES,
+		  NULL },
 		{ "per-class", OPTION_NUMBER, &d.per_class, "N", "pictures in each (default 50)", 1, 100000, NULL },
 		{ "seed", OPTION_NUMBER, &d.seed, "N", "another seed, other pictures (default 0)", 0, INT64_MAX, NULL },
-		{ "size", OPTION_TEXT, &d.size, "WxH", "pixels, around which sizes vary (default 500x375)", 0, 0, NULL },
+		{ "size", OPTION_TEXT, &d.size, "WxH", "pixels, around which sizes vary (default 500x375)", 0, 0,
+		  NULL },
 		{ "jobs", OPTION_NUMBER, &d.jobs, "N", "threads (default: one per processor)", 1, 256, NULL },
 		{ "force", OPTION_FLAG, &d.force, NULL, "write into a directory that is not empty", 0, 0, NULL },
 		{ "json", OPTION_FLAG, &d.json, NULL, "the result, and progress on stderr, as JSON", 0, 0, NULL },
 		{ "quiet", OPTION_FLAG, &d.quiet, NULL, "no progress", 0, 0, NULL },
 		{ 0 },
 	};
-	const struct command cmd = { "sample-data", "DIR", "Makes a small labelled JPEG folder to try things with.",
-				     "Then: batchctl verify DIR, batchctl preview DIR --out sheet.png, batchctl bench DIR --private.", 1 };
+	const struct command cmd = {
+		"sample-data", "DIR", "Makes a small labelled JPEG folder to try things with.",
+		"Then: batchctl verify DIR, batchctl preview DIR --out sheet.png, batchctl bench DIR --private.", 1
+	};
 	struct progress progress;
 	int code, r;
 
@@ -239,9 +244,15 @@ int sample_data_main(int argc, char **argv)
 		return CTL_USAGE;
 	if (!prepare(&d))
 		return CTL_FAILED;
-	progress_begin(&progress, progress_style_for(d.json, d.quiet), "sample-data", "pictures", d.n_classes * d.per_class);
-	r = crew_run(&(struct crew_job){ .n = d.n_classes * d.per_class, .n_threads = (unsigned)d.jobs, .begin = painter_begin,
-					 .end = painter_end, .work = make_picture, .arg = &d }, &progress);
+	progress_begin(&progress, progress_style_for(d.json, d.quiet), "sample-data", "pictures",
+		       d.n_classes * d.per_class);
+	r = crew_run(&(struct crew_job){ .n = d.n_classes * d.per_class,
+					 .n_threads = (unsigned)d.jobs,
+					 .begin = painter_begin,
+					 .end = painter_end,
+					 .work = make_picture,
+					 .arg = &d },
+		     &progress);
 	progress_end(&progress);
 	if (r == -ENOMEM)
 		ctl_complain("sample-data", "not enough memory");

@@ -16,7 +16,8 @@
 
 enum { N_SHAPES = 8, N_FILLS = 4, UNIT = 1024 /* a shape's radius, in its own coordinates */ };
 
-static const char *const shape_names[N_SHAPES] = { "disc", "square", "triangle", "ring", "cross", "bar", "crescent", "hourglass" };
+static const char *const shape_names[N_SHAPES] = { "disc",  "square", "triangle", "ring",
+						   "cross", "bar",    "crescent", "hourglass" };
 static const char *const fill_names[N_FILLS] = { "plain", "striped", "dotted", "chequered" };
 
 struct painter {
@@ -95,15 +96,19 @@ static struct colour from_hsv(int hue, int saturation, int value)
 	int chroma = value * saturation / 255;
 	int second = chroma * (60 - abs(h % 120 - 60)) / 60;
 	int base = value - chroma;
-	static const int8_t high[6][3] = { { 2, 1, 0 }, { 1, 2, 0 }, { 0, 2, 1 }, { 0, 1, 2 }, { 1, 0, 2 }, { 2, 0, 1 } };
+	static const int8_t high[6][3] = {
+		{ 2, 1, 0 }, { 1, 2, 0 }, { 0, 2, 1 }, { 0, 1, 2 }, { 1, 0, 2 }, { 2, 0, 1 }
+	};
 	const int level[3] = { base, base + second, base + chroma };
 	const int8_t *pick = high[h / 60];
 
 	return (struct colour){ level[pick[0]], level[pick[1]], level[pick[2]] };
 }
 
-/* One octave of value noise: random levels `wavelength` pixels apart, smoothly joined. amplitude in 1/16 grey levels. */
-static void add_octave(struct dice *d, int16_t *field, uint32_t width, uint32_t height, uint32_t wavelength, int amplitude)
+/* One octave of value noise: random levels `wavelength` pixels apart, smoothly joined. amplitude in 1/16 grey levels.
+ */
+static void add_octave(struct dice *d, int16_t *field, uint32_t width, uint32_t height, uint32_t wavelength,
+		       int amplitude)
 {
 	uint32_t columns = width / wavelength + 2;
 	int16_t lattice[2][SCENE_MAX_SIDE_PX / 2 + 2];
@@ -155,7 +160,8 @@ static void make_noise(struct painter *p, struct dice *d, uint32_t width, uint32
 	for (unsigned i = 0; i < sizeof octaves / sizeof *octaves; i++) {
 		add_octave(d, p->luma, width, height, octaves[i].wavelength, octaves[i].amplitude * strength / 100);
 		if (octaves[i].wavelength >= 8)
-			add_octave(d, p->warmth, width, height, octaves[i].wavelength, octaves[i].amplitude * strength / 300);
+			add_octave(d, p->warmth, width, height, octaves[i].wavelength,
+				   octaves[i].amplitude * strength / 300);
 	}
 	add_grain(d, p->luma, n_px, 150 * strength / 100);
 }
@@ -225,10 +231,12 @@ static struct placing place(struct dice *d, unsigned c, uint32_t width, uint32_t
 	int value = dice_range(d, 150, 240);
 
 	return (struct placing){
-		.cosine = llround(cos(angle) * UNIT * 65536 / radius), .sine = llround(sin(angle) * UNIT * 65536 / radius),
+		.cosine = llround(cos(angle) * UNIT * 65536 / radius),
+		.sine = llround(sin(angle) * UNIT * 65536 / radius),
 		.x = dice_range(d, (int)width * 3 / 10, (int)width * 7 / 10),
 		.y = dice_range(d, (int)height * 3 / 10, (int)height * 7 / 10),
-		.shape = c % N_SHAPES, .fill = c / N_SHAPES % N_FILLS,
+		.shape = c % N_SHAPES,
+		.fill = c / N_SHAPES % N_FILLS,
 		.first = from_hsv(hue, dice_range(d, 140, 230), value),
 		.second = from_hsv(hue + dice_range(d, -20, 20), 120, value / 3),
 	};
@@ -259,7 +267,8 @@ static void compose(struct painter *p, struct dice *d, unsigned c, uint32_t widt
 	for (uint32_t y = 0; y < height; y++)
 		for (uint32_t x = 0; x < width; x++) {
 			size_t i = (size_t)y * width + x;
-			int t = (int)((y * (uint64_t)tilt * 256 / height + x * (uint64_t)(100 - tilt) * 256 / width) / 100);
+			int t = (int)((y * (uint64_t)tilt * 256 / height + x * (uint64_t)(100 - tilt) * 256 / width) /
+				      100);
 			struct colour ground = { from.r + (to.r - from.r) * t / 256, from.g + (to.g - from.g) * t / 256,
 						 from.b + (to.b - from.b) * t / 256 };
 			const struct colour *inside = colour_at(&shape, (int)x, (int)y);
@@ -271,7 +280,8 @@ static void compose(struct painter *p, struct dice *d, unsigned c, uint32_t widt
 		}
 }
 
-int scene_paint(struct painter *p, uint64_t seed, unsigned c, uint64_t i, uint32_t width, uint32_t height, struct scene *out)
+int scene_paint(struct painter *p, uint64_t seed, unsigned c, uint64_t i, uint32_t width, uint32_t height,
+		struct scene *out)
 {
 	struct dice d = { .state = seed };
 	int scale, strength;

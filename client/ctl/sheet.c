@@ -13,8 +13,17 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { GAP = 8, LINE = 14, TITLE = 22, CAPTION = 2 * LINE + 4, MIN_SHOWN_WIDTH = 128, MAX_PX = 200000000, MAX_TEXT = 512 };
-enum { PAPER = 0xffffff, INK = 0x202020, FAINT = 0x707070, HOLE = 0xe8e8e8, ALARM = 0xb02020 }; /* 0xRRGGBB, gd's true colour */
+enum {
+	GAP = 8,
+	LINE = 14,
+	TITLE = 22,
+	CAPTION = 2 * LINE + 4,
+	MIN_SHOWN_WIDTH = 128,
+	MAX_PX = 200000000,
+	MAX_TEXT = 512
+};
+/* 0xRRGGBB, gd's true colour */
+enum { PAPER = 0xffffff, INK = 0x202020, FAINT = 0x707070, HOLE = 0xe8e8e8, ALARM = 0xb02020 };
 
 struct sheet {
 	gdImagePtr canvas;

@@ -112,7 +112,8 @@ static void print_daemon(const json_t *root)
 
 	heading("batchd");
 	put(or_dash(text(d, "version")));
-	printf(", pid %s, up %s, cpu %s", count(d, "pid", BUF), seconds(number(d, "uptime_s"), BUF), seconds(number(d, "cpu_s"), BUF));
+	printf(", pid %s, up %s, cpu %s", count(d, "pid", BUF), seconds(number(d, "uptime_s"), BUF),
+	       seconds(number(d, "cpu_s"), BUF));
 	if (*text(d, "socket")) {
 		printf(", ");
 		put(text(d, "socket"));
@@ -215,8 +216,8 @@ static void print_gpu(const json_t *g)
 	printf(", ");
 	put(or_dash(text(g, "uuid")));
 	printf(", CUDA %s, %s\n", or_dash(text(g, "cuda_driver")), or_dash(text(g, "state")));
-	printf("          batches %s of a budget of %s; %s pinned", bytes(g, "slab_bytes", BUF), bytes(g, "budget_bytes", BUF),
-	       bytes(g, "pinned_bytes", BUF));
+	printf("          batches %s of a budget of %s; %s pinned", bytes(g, "slab_bytes", BUF),
+	       bytes(g, "budget_bytes", BUF), bytes(g, "pinned_bytes", BUF));
 	if (!isnan(copies) && sum >= 0 && sum < 1e18)
 		printf("; %.0f copies, %s", copies, size_format((uint64_t)sum, BUF));
 	if (number(g, "pageable_copies") > 0)
@@ -262,7 +263,8 @@ static void print_loader_options(const json_t *l)
 	if (!strcmp(text(l, "mode"), "share"))
 		printf("shared by every trainer, policy %s", or_dash(text(l, "policy")));
 	else
-		printf("%s over %s rank%s", or_dash(text(l, "mode")), count(l, "world_size", BUF), number(l, "world_size") > 1 ? "s" : "");
+		printf("%s over %s rank%s", or_dash(text(l, "mode")), count(l, "world_size", BUF),
+		       number(l, "world_size") > 1 ? "s" : "");
 	if (json_is_true(json_object_get(l, "shuffle")))
 		printf(", shuffled with seed %s", count(l, "seed", BUF));
 	if (json_is_true(json_object_get(l, "drop_last")))
@@ -298,8 +300,8 @@ static void print_rate(const json_t *l, const json_t *last, double uptime_s)
 static void print_loader_counts(const json_t *l, const json_t *last, double uptime_s)
 {
 	printf("  %s samples; ", count(l, "n_samples", BUF));
-	printf("%s decoded, %s delivered in %s batches", count(l, "samples_decoded", BUF), count(l, "samples_delivered", BUF),
-	       count(l, "batches_published", BUF));
+	printf("%s decoded, %s delivered in %s batches", count(l, "samples_decoded", BUF),
+	       count(l, "samples_delivered", BUF), count(l, "batches_published", BUF));
 	print_rate(l, last, uptime_s);
 	if (number(l, "batches_skipped") > 0)
 		printf("; %s missed by slow trainers", count(l, "batches_skipped", BUF));
@@ -342,9 +344,8 @@ static const char *stream_waits_for(const json_t *s, char *buf, size_t size)
 	if (n == 0)
 		return text(s, "waiting_for");
 	used = (size_t)snprintf(buf, size, "rank%s ", n > 1 ? "s" : "");
-	json_array_foreach((json_t *)(uintptr_t)ranks, i, r)
-		if (used < size)
-			used += (size_t)snprintf(buf + used, size - used, "%s%lld", i ? ", " : "", (long long)json_integer_value(r));
+	json_array_foreach((json_t *)(uintptr_t)ranks, i, r) if (used < size) used +=
+		(size_t)snprintf(buf + used, size - used, "%s%lld", i ? ", " : "", (long long)json_integer_value(r));
 	if (used < size)
 		snprintf(buf + used, size - used, " to release batches");
 	return buf;
@@ -456,7 +457,8 @@ static void session_state(const json_t *root, const json_t *s, char *buf, size_t
 	if (*state && strcmp(state, "attached") != 0)
 		snprintf(buf, size, "%s", state);
 	else if (held > 0)
-		snprintf(buf, size, "holds %.0f batch%s%s", held, held > 1 ? "es" : "", blocks ? "; others wait for it" : "");
+		snprintf(buf, size, "holds %.0f batch%s%s", held, held > 1 ? "es" : "",
+			 blocks ? "; others wait for it" : "");
 	else if (json_object_get(s, "waits_for_epoch"))
 		snprintf(buf, size, "waits for its group to begin epoch %.0f", number(s, "waits_for_epoch"));
 	else if (number(stream, "ready") > 0)
@@ -499,7 +501,8 @@ static void print_sessions(const json_t *root)
 		if (json_is_true(json_object_get(s, "stalled"))) {
 			printf("session %s is stalled: ", count(s, "id", BUF));
 			put(text(s, "stalled_why"));
-			printf("; for %s by now, with %s batches\n", seconds(number(s, "stalled_s"), BUF), count(s, "held", BUF));
+			printf("; for %s by now, with %s batches\n", seconds(number(s, "stalled_s"), BUF),
+			       count(s, "held", BUF));
 		}
 		if (!*text(s, "no_gpu"))
 			continue;

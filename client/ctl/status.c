@@ -1,4 +1,5 @@
-/* batchctl status: asks the daemon for its state, once or again and again, and passes it on as JSON or to status-text.c. */
+/* batchctl status: asks the daemon for its state, once or again and again, and passes it on as JSON or to
+ * status-text.c. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -57,9 +58,11 @@ static int fetch(const struct status *o, json_t **out)
 	if (json_is_object(*out))
 		return CTL_OK;
 	if (*out)
-		ctl_complain("status", "%s does not hold a daemon's status but some other JSON", o->from ? o->from : "the answer");
+		ctl_complain("status", "%s does not hold a daemon's status but some other JSON",
+			     o->from ? o->from : "the answer");
 	else
-		ctl_complain("status", "%s is not JSON: line %d: %s", o->from ? o->from : "the daemon's answer", syntax.line, syntax.text);
+		ctl_complain("status", "%s is not JSON: line %d: %s", o->from ? o->from : "the daemon's answer",
+			     syntax.line, syntax.text);
 	json_decref(*out);
 	return CTL_UNKNOWN;
 }
@@ -101,17 +104,23 @@ int status_main(int argc, char **argv)
 {
 	struct status o = { .interval_ns = 1000000000u };
 	const struct option_spec specs[] = {
-		{ "socket", OPTION_TEXT, &o.socket, "PATH", "ask the daemon at PATH (default $BATCHD_SOCKET, then your own, then the system's)",
+		{ "socket", OPTION_TEXT, &o.socket, "PATH",
+		  "ask the daemon at PATH (default $BATCHD_SOCKET, then your own, then the system's)", 0, 0, NULL },
+		{ "watch", OPTION_FLAG, &o.watch, NULL,
+		  "again and again until interrupted; with --json one line each time", 0, 0, NULL },
+		{ "interval", OPTION_DURATION, &o.interval_ns, "TIME", "between two looks with --watch (default 1s)",
+		  50000000u, 0, NULL },
+		{ "from", OPTION_TEXT, &o.from, "FILE", "show what 'status --json' saved earlier; - is standard input",
 		  0, 0, NULL },
-		{ "watch", OPTION_FLAG, &o.watch, NULL, "again and again until interrupted; with --json one line each time", 0, 0, NULL },
-		{ "interval", OPTION_DURATION, &o.interval_ns, "TIME", "between two looks with --watch (default 1s)", 50000000u, 0, NULL },
-		{ "from", OPTION_TEXT, &o.from, "FILE", "show what 'status --json' saved earlier; - is standard input", 0, 0, NULL },
 		{ "json", OPTION_FLAG, &o.json, NULL, "everything the daemon says, as JSON", 0, 0, NULL },
 		{ 0 },
 	};
 	const struct command cmd = {
-		"status", "", "Shows what the daemon does, and who waits for whom.",
-		"Exit codes: 0 running, 2 wrong usage, 3 no daemon is running, 4 there is one but it could not be asked.", 0,
+		"status",
+		"",
+		"Shows what the daemon does, and who waits for whom.",
+		"Exit codes: 0 running, 2 wrong usage, 3 no daemon is running, 4 there is one but it could not be asked.",
+		0,
 	};
 	int code;
 

@@ -155,7 +155,8 @@ static void measure(const struct table *t, unsigned indent, unsigned *widths)
 	}
 	if (!limit || total <= limit || t->right[widest])
 		return;
-	widths[widest] = widths[widest] > total - limit + MIN_FLEXIBLE ? widths[widest] - (total - limit) : MIN_FLEXIBLE;
+	widths[widest] =
+		widths[widest] > total - limit + MIN_FLEXIBLE ? widths[widest] - (total - limit) : MIN_FLEXIBLE;
 }
 
 static void put(const char *text, unsigned width, bool right, bool last)

@@ -7,7 +7,8 @@
 
 struct table;
 
-/* headings: separated by '|', each optionally begun by '>' for right alignment: ">RANK|STATE". NULL when memory is short. */
+/* headings: separated by '|', each optionally begun by '>' for right alignment: ">RANK|STATE". NULL when memory is
+ * short. */
 struct table *table_create(const char *headings);
 void table_destroy(struct table *t);
 

@@ -39,7 +39,8 @@ static uint64_t *extend(struct tally *t, size_t n)
 bool tally_add(struct tally *t, const json_t *answer)
 {
 	const json_t *waits = json_object_get(answer, "waits_ns");
-	uint64_t begun = integer(answer, "begun_ns"), ended = integer(answer, "ended_ns"), first = integer(answer, "first_ns");
+	uint64_t begun = integer(answer, "begun_ns"), ended = integer(answer, "ended_ns"),
+		 first = integer(answer, "first_ns");
 	size_t n = json_array_size(waits);
 	uint64_t *room = extend(t, n);
 
@@ -133,11 +134,14 @@ json_t *tally_json(struct tally *t)
 {
 	double daemon = tally_daemon_cpu_ms(t), trainers = tally_trainer_cpu_ms(t);
 
-	return json_pack("{s:I, s:I, s:I, s:I, s:I, s:f, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:f, s:b}", "images", (json_int_t)t->images,
-			 "bytes", (json_int_t)t->bytes, "batches", (json_int_t)t->batches, "padding", (json_int_t)t->padding, "replaced",
-			 (json_int_t)t->replaced, "seconds", t->seconds, "images_per_s", real_or_null(tally_images_per_s(t)), "bytes_per_s",
-			 real_or_null(t->seconds > 0 ? (double)t->bytes / t->seconds : NAN), "cpu_ms_per_image", real_or_null(daemon + trainers),
-			 "daemon_cpu_ms_per_image", real_or_null(daemon), "trainer_cpu_ms_per_image", real_or_null(trainers), "decoded",
-			 real_or_null(t->decoded), "wait_p50_ms", real_or_null(tally_wait_ms(t, 0.5)), "wait_p99_ms",
-			 real_or_null(tally_wait_ms(t, 0.99)), "first_batch_ms", (double)t->first_ns / 1e6, "partial", t->partial);
+	return json_pack("{s:I, s:I, s:I, s:I, s:I, s:f, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:f, s:b}", "images",
+			 (json_int_t)t->images, "bytes", (json_int_t)t->bytes, "batches", (json_int_t)t->batches,
+			 "padding", (json_int_t)t->padding, "replaced", (json_int_t)t->replaced, "seconds", t->seconds,
+			 "images_per_s", real_or_null(tally_images_per_s(t)), "bytes_per_s",
+			 real_or_null(t->seconds > 0 ? (double)t->bytes / t->seconds : NAN), "cpu_ms_per_image",
+			 real_or_null(daemon + trainers), "daemon_cpu_ms_per_image", real_or_null(daemon),
+			 "trainer_cpu_ms_per_image", real_or_null(trainers), "decoded", real_or_null(t->decoded),
+			 "wait_p50_ms", real_or_null(tally_wait_ms(t, 0.5)), "wait_p99_ms",
+			 real_or_null(tally_wait_ms(t, 0.99)), "first_batch_ms", (double)t->first_ns / 1e6, "partial",
+			 t->partial);
 }

@@ -10,7 +10,8 @@
 struct tally {
 	uint64_t images, bytes, batches, padding, replaced;
 	uint64_t trainer_cpu_ns;
-	uint64_t begun_ns, ended_ns;   /* CLOCK_MONOTONIC, of the first trainer and of the last; 0 in sums of several epochs */
+	uint64_t begun_ns, ended_ns;   /* CLOCK_MONOTONIC, of the first trainer and of the last; 0 in sums of several
+	                                * epochs */
 	double seconds;                /* between them */
 	uint64_t first_ns;             /* the slowest trainer's first batch, from its asking */
 	double daemon_cpu_s, decoded;  /* NAN: not known */

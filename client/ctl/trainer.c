@@ -79,7 +79,8 @@ void trainers_run(struct trainer *list, unsigned n, uint64_t epoch, uint64_t unt
 		list[i].images = 0;
 	}
 	for (unsigned i = 0; i < n; i++) /* one that has died is noticed when its answer is awaited */
-		dprintf(list[i].to, "{\"epoch\": %llu, \"until_ns\": %llu}\n", (unsigned long long)epoch, (unsigned long long)until_ns);
+		dprintf(list[i].to, "{\"epoch\": %llu, \"until_ns\": %llu}\n", (unsigned long long)epoch,
+			(unsigned long long)until_ns);
 }
 
 static void on_event(struct trainer *t, unsigned i, json_t *event, struct progress *progress)

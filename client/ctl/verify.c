@@ -130,7 +130,8 @@ static int verify_image(void *arg, void *own, uint64_t i)
 	atomic_fetch_add(&v->n_bytes, reader->file.n_bytes);
 	r = decoder_open(reader->decoder, reader->file.data, reader->file.n_bytes, v->exif, &info, &error);
 	if (r == 0) {
-		r = decoder_region(reader->decoder, (struct region_px){ 0, 0, info.width, info.height }, &whole, &error);
+		r = decoder_region(reader->decoder, (struct region_px){ 0, 0, info.width, info.height }, &whole,
+				   &error);
 		decoder_close(reader->decoder);
 	}
 	if (r == 0)
@@ -196,12 +197,14 @@ static int report_json(struct verify *v, double seconds)
 
 	for (size_t i = 0; i < v->n_bad; i++)
 		json_array_append_new(list, json_pack("{s:I, s:o, s:o}", "index", (json_int_t)v->bad[i].index, "name",
-						      ctl_json_text(v->bad[i].name), "error", ctl_json_text(v->bad[i].error)));
-	return ctl_print_json("verify",
-			      json_pack("{s:o, s:I, s:I, s:o, s:{s:I, s:I, s:I}, s:I, s:f}", "dataset", ctl_json_text(v->path), "samples",
-					(json_int_t)v->n, "n_bad", (json_int_t)v->n_bad, "bad", list, "formats", "jpeg",
-					(json_int_t)v->n_formats[FORMAT_JPEG], "png", (json_int_t)v->n_formats[FORMAT_PNG], "webp",
-					(json_int_t)v->n_formats[FORMAT_WEBP], "bytes", (json_int_t)v->n_bytes, "seconds", seconds));
+						      ctl_json_text(v->bad[i].name), "error",
+						      ctl_json_text(v->bad[i].error)));
+	return ctl_print_json(
+		"verify",
+		json_pack("{s:o, s:I, s:I, s:o, s:{s:I, s:I, s:I}, s:I, s:f}", "dataset", ctl_json_text(v->path),
+			  "samples", (json_int_t)v->n, "n_bad", (json_int_t)v->n_bad, "bad", list, "formats", "jpeg",
+			  (json_int_t)v->n_formats[FORMAT_JPEG], "png", (json_int_t)v->n_formats[FORMAT_PNG], "webp",
+			  (json_int_t)v->n_formats[FORMAT_WEBP], "bytes", (json_int_t)v->n_bytes, "seconds", seconds));
 }
 
 static int report_text(struct verify *v, double seconds)
@@ -235,8 +238,13 @@ static int verify_all(struct verify *v)
 		prepare_arrays(v);
 	progress_begin(&progress, progress_style_for(v->json, v->quiet), "verify", images ? "files" : "parts",
 		       images ? v->n : (v->n + v->chunk - 1) / v->chunk);
-	r = crew_run(&(struct crew_job){ .n = progress.total, .n_threads = (unsigned)v->jobs, .begin = reader_begin, .end = reader_end,
-					 .work = images ? verify_image : verify_rows, .arg = v }, &progress);
+	r = crew_run(&(struct crew_job){ .n = progress.total,
+					 .n_threads = (unsigned)v->jobs,
+					 .begin = reader_begin,
+					 .end = reader_end,
+					 .work = images ? verify_image : verify_rows,
+					 .arg = v },
+		     &progress);
 	seconds = (double)(progress_now_ns() - progress.begun_ns) / 1e9;
 	progress_end(&progress);
 	if (r < 0) {
@@ -254,15 +262,19 @@ int verify_main(int argc, char **argv)
 	struct verify v = { .jobs = ctl_n_cpus(), .lock = PTHREAD_MUTEX_INITIALIZER };
 	const struct option_spec specs[] = {
 		{ "jobs", OPTION_NUMBER, &v.jobs, "N", "threads (default: one per processor)", 1, 256, NULL },
-		{ "exif", OPTION_FLAG, &v.exif, NULL, "turn images upright too, as loaders with apply_exif do", 0, 0, NULL },
+		{ "exif", OPTION_FLAG, &v.exif, NULL, "turn images upright too, as loaders with apply_exif do", 0, 0,
+		  NULL },
 		{ "json", OPTION_FLAG, &v.json, NULL, "the result, and progress on stderr, as JSON", 0, 0, NULL },
 		{ "quiet", OPTION_FLAG, &v.quiet, NULL, "no progress", 0, 0, NULL },
 		{ 0 },
 	};
 	const struct command cmd = {
-		"verify", "DATASET", "Reads and decodes every file of a data set and names the bad ones. Needs no daemon.",
+		"verify",
+		"DATASET",
+		"Reads and decodes every file of a data set and names the bad ones. Needs no daemon.",
 		"DATASET is a directory of class folders, or imagefolder:DIR, files:LIST, npy:FILE[,FILE].\n"
-		"Exit codes: 0 all good, 1 some bad, 2 wrong usage, 4 no such data set.", 1,
+		"Exit codes: 0 all good, 1 some bad, 2 wrong usage, 4 no such data set.",
+		1,
 	};
 	int code;
 

@@ -1,12 +1,13 @@
 /* Pinned host memory, slots on the GPU, one stream.
  *
- * The slab's ordinary mapping is private, so a page that the trainer writes to becomes another page behind the same address, while the GPU's DMA would go on
- * reading the one that was pinned. So the DMA has a mapping of its own: shared, for reading only, as the memfd allows no other. Pinning such
- * memory needs a GPU that can (read-only registration); where it cannot, two pinned buffers are in between, and the processor copies once more.
- * Nothing is ever copied from pageable memory.
+ * The slab's ordinary mapping is private, so a page that the trainer writes to becomes another page behind the same
+ * address, while the GPU's DMA would go on reading the one that was pinned. So the DMA has a mapping of its own:
+ * shared, for reading only, as the memfd allows no other. Pinning such memory needs a GPU that can (read-only
+ * registration); where it cannot, two pinned buffers are in between, and the processor copies once more. Nothing is
+ * ever copied from pageable memory.
  *
- * A slot on the GPU belongs to the host slot of the same number. It is written again only after the lease on the old batch ended, which is after all
- * work that reads it has been seen complete. */
+ * A slot on the GPU belongs to the host slot of the same number. It is written again only after the lease on the old
+ * batch ended, which is after all work that reads it has been seen complete. */
 #include "cuda/copy.h"
 
 #include <errno.h>
@@ -63,7 +64,8 @@ static int pin_slab(struct copy *c)
 	for (size_t at = 0; at < c->n_bytes && r == CUDA_OK; at += PIECE) {
 		size_t n = c->n_bytes - at < PIECE ? c->n_bytes - at : PIECE;
 
-		r = c->gpu->driver->mem_host_register(c->host + at, n, CUDA_HOST_REGISTER_PORTABLE | CUDA_HOST_REGISTER_READ_ONLY);
+		r = c->gpu->driver->mem_host_register(c->host + at, n,
+						      CUDA_HOST_REGISTER_PORTABLE | CUDA_HOST_REGISTER_READ_ONLY);
 		if (r == CUDA_OK)
 			c->n_pinned = at + n;
 	}
@@ -76,7 +78,8 @@ static int pin_stages(struct copy *c)
 {
 	for (unsigned i = 0; i < N_STAGES; i++) {
 		struct stage *s = &c->stage[i];
-		void *memory = mmap(NULL, c->slot_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+		void *memory = mmap(NULL, c->slot_bytes, PROT_READ | PROT_WRITE,
+				    MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
 		int r;
 
 		if (memory == MAP_FAILED)
@@ -132,7 +135,8 @@ int copy_create(struct copy **out, const struct gpu *g, int fd, uint32_t n_slots
 	c->stride = (slot_bytes + ALIGN - 1) / ALIGN * ALIGN;
 	host = mmap(NULL, c->n_bytes, PROT_READ, MAP_SHARED | MAP_NORESERVE, fd, 0);
 	if (host == MAP_FAILED) {
-		r = fault_set(f, BATCHD_E_NOMEM, "cannot map the daemon's %zu bytes for copies: %s", c->n_bytes, strerror(errno));
+		r = fault_set(f, BATCHD_E_NOMEM, "cannot map the daemon's %zu bytes for copies: %s", c->n_bytes,
+			      strerror(errno));
 		free(c->copied);
 		free(c);
 		return r;
@@ -179,13 +183,17 @@ void copy_destroy(struct copy *c)
 
 const char *copy_detour(const struct copy *c)
 {
-	return c->n_pinned ? "" : "this GPU cannot read from memory that is mapped for reading only, so every batch is copied once more on the way";
+	return c->n_pinned
+		       ? ""
+		       : "this GPU cannot read from memory that is mapped for reading only, so every batch is copied once more on the way";
 }
 
 /* ---- copies ---- */
 
-/* Where the DMA finds the slot's bytes. A stage may still be read by the copy before the last: then, and only then, this waits. */
-static int source(struct copy *c, uint32_t slot, size_t data_bytes, size_t labels_offset, size_t labels_bytes, const char **from, struct stage **stage)
+/* Where the DMA finds the slot's bytes. A stage may still be read by the copy before the last: then, and only then,
+ * this waits. */
+static int source(struct copy *c, uint32_t slot, size_t data_bytes, size_t labels_offset, size_t labels_bytes,
+		  const char **from, struct stage **stage)
 {
 	struct stage *s = &c->stage[c->next_stage];
 	const char *host = c->host + slot * c->slot_bytes;
@@ -225,7 +233,8 @@ static int copy_piece(struct copy *c, uint32_t slot, const char *from, size_t of
 	return r;
 }
 
-int copy_begin(struct copy *c, uint32_t slot, uint64_t generation, size_t data_bytes, size_t labels_offset, size_t labels_bytes)
+int copy_begin(struct copy *c, uint32_t slot, uint64_t generation, size_t data_bytes, size_t labels_offset,
+	       size_t labels_bytes)
 {
 	struct copied *copied = &c->copied[slot];
 	struct stage *stage;

@@ -1,4 +1,5 @@
-/* Batches on the GPU without CUDA IPC: slots of our own there, filled from the host slab by asynchronous copies on a stream of our own. */
+/* Batches on the GPU without CUDA IPC: slots of our own there, filled from the host slab by asynchronous copies on a
+ * stream of our own. */
 #ifndef BATCHD_CLIENT_COPY_H
 #define BATCHD_CLIENT_COPY_H
 
@@ -8,7 +9,8 @@
 
 struct copy;
 
-/* Maps the memfd once more (fd is borrowed), pins it, and makes as many slots on the GPU. In the GPU's context. 0 or a batchd code with f. */
+/* Maps the memfd once more (fd is borrowed), pins it, and makes as many slots on the GPU. In the GPU's context. 0 or a
+ * batchd code with f. */
 int copy_create(struct copy **out, const struct gpu *g, int fd, uint32_t n_slots, size_t slot_bytes, struct fault *f);
 /* In the GPU's context, when nothing of it is in use any more; waits for copies that are under way. NULL is allowed. */
 void copy_destroy(struct copy *c);
@@ -16,9 +18,10 @@ void copy_destroy(struct copy *c);
 /* How the memory is read: "" if straight from the slab, else why it takes a detour. */
 const char *copy_detour(const struct copy *c);
 
-/* Begins to copy the first data_bytes of the slot and labels_bytes from labels_offset on, unless that was begun already for this generation. In
- * the GPU's context. A CUDA result. Callers serialise. */
-int copy_begin(struct copy *c, uint32_t slot, uint64_t generation, size_t data_bytes, size_t labels_offset, size_t labels_bytes);
+/* Begins to copy the first data_bytes of the slot and labels_bytes from labels_offset on, unless that was begun already
+ * for this generation. In the GPU's context. A CUDA result. Callers serialise. */
+int copy_begin(struct copy *c, uint32_t slot, uint64_t generation, size_t data_bytes, size_t labels_offset,
+	       size_t labels_bytes);
 /* Makes what stream does from here on wait for the slot's copy. In the GPU's context. A CUDA result. */
 int copy_wait(const struct copy *c, uint32_t slot, struct cuda_stream *stream);
 cuda_ptr copy_slot(const struct copy *c, uint32_t slot);

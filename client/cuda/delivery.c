@@ -1,7 +1,8 @@
 /* The life of a batch on the GPU. delivery.h has the states.
  *
- * Nothing here waits for the GPU on the trainer's path: events are only asked whether they are complete. A trainer that waits for a batch while
- * others of its slots are pending looks at both in turn, so it can never wait for a slot that is its own to give back. */
+ * Nothing here waits for the GPU on the trainer's path: events are only asked whether they are complete. A trainer that
+ * waits for a batch while others of its slots are pending looks at both in turn, so it can never wait for a slot that
+ * is its own to give back. */
 #include "cuda/delivery.h"
 
 #include <errno.h>
@@ -37,8 +38,10 @@ int delivery_create(struct delivery **out, const struct batchd_options *o, struc
 	delivery_reap();
 	if (!o->device || !*o->device || strcmp(o->device, "cpu") == 0)
 		return 0;
-	if (o->dtype != BATCHD_UINT8 && o->dtype != BATCHD_FLOAT16 && o->dtype != BATCHD_BFLOAT16 && o->dtype != BATCHD_FLOAT32)
-		return fault_set(f, BATCHD_E_INVALID, "dtype: on a GPU images are made as uint8, float16, bfloat16 or float32");
+	if (o->dtype != BATCHD_UINT8 && o->dtype != BATCHD_FLOAT16 && o->dtype != BATCHD_BFLOAT16 &&
+	    o->dtype != BATCHD_FLOAT32)
+		return fault_set(f, BATCHD_E_INVALID,
+				 "dtype: on a GPU images are made as uint8, float16, bfloat16 or float32");
 	d = calloc(1, sizeof *d);
 	if (!d)
 		return fault_set(f, BATCHD_E_NOMEM, "out of memory");
@@ -70,8 +73,10 @@ static int plan(struct batchd_loader *l, const Batchd__Wire__Opened *m)
 {
 	struct delivery *d = l->delivery;
 	struct batchd_info *i = &l->info;
-	enum finish_number number = d->dtype == BATCHD_UINT8 ? FINISH_TO_UINT8 : d->dtype == BATCHD_FLOAT16 ? FINISH_TO_FLOAT16 :
-				    d->dtype == BATCHD_BFLOAT16 ? FINISH_TO_BFLOAT16 : FINISH_TO_FLOAT32;
+	enum finish_number number = d->dtype == BATCHD_UINT8      ? FINISH_TO_UINT8
+				    : d->dtype == BATCHD_FLOAT16  ? FINISH_TO_FLOAT16
+				    : d->dtype == BATCHD_BFLOAT16 ? FINISH_TO_BFLOAT16
+								  : FINISH_TO_FLOAT32;
 	uint32_t h, w, c;
 
 	if (m->layout == BATCHD__WIRE__LAYOUT__AS_STORED)
@@ -79,13 +84,18 @@ static int plan(struct batchd_loader *l, const Batchd__Wire__Opened *m)
 	h = i->n_dims == 3 ? i->shape[0] : 0;
 	w = i->n_dims == 3 ? i->shape[1] : 0;
 	c = i->n_dims == 3 ? i->shape[2] : 0;
-	if (m->layout != BATCHD__WIRE__LAYOUT__NHWC || m->dtype != BATCHD__WIRE__DTYPE__UINT8 || c < 1 || c > FINISH_MAX_CHANNELS ||
-	    !h || !w || (uint64_t)h * w > UINT32_MAX / 8 || (m->n_mean && m->n_mean < c))
-		return fault_set(&l->fault, BATCHD_E_PROTOCOL, "batchd at %s offers images that are not uint8 NHWC for the GPU", l->connection.address);
+	if (m->layout != BATCHD__WIRE__LAYOUT__NHWC || m->dtype != BATCHD__WIRE__DTYPE__UINT8 || c < 1 ||
+	    c > FINISH_MAX_CHANNELS || !h || !w || (uint64_t)h * w > UINT32_MAX / 8 || (m->n_mean && m->n_mean < c))
+		return fault_set(&l->fault, BATCHD_E_PROTOCOL,
+				 "batchd at %s offers images that are not uint8 NHWC for the GPU",
+				 l->connection.address);
 	if (d->dtype != BATCHD_UINT8 && !m->to_tensor)
-		return fault_set(&l->fault, BATCHD_E_INVALID, "dtype: floats need \"ToTensor\" in the transform, which scales pixels to 0..1; without it ask for "
-				 "dtype uint8");
-	finish_plan_init(&d->plan, number, d->layout == BATCHD_NCHW, c, h * w, m->n_mean ? m->mean : NULL, m->n_std ? m->std : NULL);
+		return fault_set(
+			&l->fault, BATCHD_E_INVALID,
+			"dtype: floats need \"ToTensor\" in the transform, which scales pixels to 0..1; without it ask for "
+			"dtype uint8");
+	finish_plan_init(&d->plan, number, d->layout == BATCHD_NCHW, c, h * w, m->n_mean ? m->mean : NULL,
+			 m->n_std ? m->std : NULL);
 	d->is_image = d->dtype != BATCHD_UINT8 || (d->layout == BATCHD_NCHW && c > 1);
 	i->dtype = d->dtype;
 	i->layout = d->layout;
@@ -96,11 +106,13 @@ static int plan(struct batchd_loader *l, const Batchd__Wire__Opened *m)
 	return 0;
 }
 
-/* A driver or a GPU for which there is no code in the image: an older driver than the toolkit's, for example. Then it is as if there were no image. */
+/* A driver or a GPU for which there is no code in the image: an older driver than the toolkit's, for example. Then it
+ * is as if there were no image. */
 static bool cannot_run(int r)
 {
-	return r == CUDA_NO_BINARY_FOR_GPU || r == CUDA_UNSUPPORTED_PTX_VERSION || r == CUDA_INVALID_IMAGE || r == CUDA_INVALID_PTX || r == CUDA_JIT_COMPILER_NOT_FOUND ||
-	       r == CUDA_JIT_COMPILATION_DISABLED || r == CUDA_NOT_FOUND || r == CUDA_NOT_SUPPORTED;
+	return r == CUDA_NO_BINARY_FOR_GPU || r == CUDA_UNSUPPORTED_PTX_VERSION || r == CUDA_INVALID_IMAGE ||
+	       r == CUDA_INVALID_PTX || r == CUDA_JIT_COMPILER_NOT_FOUND || r == CUDA_JIT_COMPILATION_DISABLED ||
+	       r == CUDA_NOT_FOUND || r == CUDA_NOT_SUPPORTED;
 }
 
 static int load_kernel(struct delivery *d)
@@ -114,7 +126,8 @@ static int load_kernel(struct delivery *d)
 	finish_plan_kernel(&d->plan, name);
 	r = d->gpu.driver->module_load_data(&d->module, image);
 	if (r == CUDA_OK)
-		r = d->gpu.driver->module_get_function(&d->kernel, d->module, name); /* with lazy loading this is where the code is looked at */
+		/* with lazy loading this is where the code is looked at */
+		r = d->gpu.driver->module_get_function(&d->kernel, d->module, name);
 	d->no_kernel = r;
 	return cannot_run(r) ? CUDA_OK : r;
 }
@@ -127,7 +140,8 @@ static int import(struct batchd_loader *l, const Batchd__Wire__Opened *m)
 	int r;
 
 	if (!m->device_uuid.len) {
-		snprintf(d->reason, sizeof d->reason, "%s", *m->device_reason ? m->device_reason : "the daemon does not deliver to GPUs");
+		snprintf(d->reason, sizeof d->reason, "%s",
+			 *m->device_reason ? m->device_reason : "the daemon does not deliver to GPUs");
 		return CUDA_OK;
 	}
 	if (memcmp(m->device_uuid.data, d->gpu.uuid.bytes, sizeof d->gpu.uuid.bytes) != 0) {
@@ -142,7 +156,8 @@ static int import(struct batchd_loader *l, const Batchd__Wire__Opened *m)
 	}
 	d->imported = 0;
 	d->refused = true;
-	snprintf(d->reason, sizeof d->reason, "CUDA IPC does not work here: cuIpcOpenMemHandle says %s", cuda_error_name(d->gpu.driver, r));
+	snprintf(d->reason, sizeof d->reason, "CUDA IPC does not work here: cuIpcOpenMemHandle says %s",
+		 cuda_error_name(d->gpu.driver, r));
 	return cuda_error_sticky(r) ? r : CUDA_OK;
 }
 
@@ -199,7 +214,8 @@ int delivery_attach(struct batchd_loader *l, const Batchd__Wire__Opened *m, int 
 	return r;
 }
 
-/* Most errors are no longer of interest to anybody; what cannot be given back goes with the process. Whether the daemon's memory is mapped no more. */
+/* Most errors are no longer of interest to anybody; what cannot be given back goes with the process. Whether the
+ * daemon's memory is mapped no more. */
 static bool dismantle(struct delivery *d, uint32_t n_slots)
 {
 	const struct cuda_driver *driver = d->gpu.driver;
@@ -225,7 +241,8 @@ bool delivery_destroy(struct delivery *d, uint32_t n_slots)
 	if (!d)
 		return true;
 	unmapped = !d->imported;
-	if (gpu_enter(&d->gpu, &visit) == CUDA_OK || gpu_enter(&d->gpu, &visit) == CUDA_OK) { /* a second try, as there will be no other time */
+	/* a second try, as there will be no other time */
+	if (gpu_enter(&d->gpu, &visit) == CUDA_OK || gpu_enter(&d->gpu, &visit) == CUDA_OK) {
 		unmapped = dismantle(d, n_slots);
 		gpu_leave(&d->gpu, &visit);
 	}
@@ -334,15 +351,15 @@ void delivery_return(struct delivery *d, struct returned *node)
 	while (!atomic_compare_exchange_weak(&d->returned, &head, node));
 }
 
-/* Where to record what tells of the lease's stream: the stream itself, but another thread's own default stream can only be reached through the legacy one, which
- * waits for all such streams. */
+/* Where to record what tells of the lease's stream: the stream itself, but another thread's own default stream can only
+ * be reached through the legacy one, which waits for all such streams. */
 static struct cuda_stream *stream_to_record(const struct device_lease *lease, unsigned i)
 {
 	return is_other_threads(lease, i) ? CUDA_STREAM_LEGACY : lease->stream[i];
 }
 
-/* Records an event behind all that the lease's streams were given so far, unless one of them captures a CUDA graph, of which the event would become a part: then
- * that is left for later. In the GPU's context. */
+/* Records an event behind all that the lease's streams were given so far, unless one of them captures a CUDA graph, of
+ * which the event would become a part: then that is left for later. In the GPU's context. */
 static int record(struct delivery *d, struct device_lease *lease)
 {
 	bool capturing = false;
@@ -368,7 +385,8 @@ static void append(struct delivery *d, struct device_lease *lease)
 	d->pending_end = &lease->next;
 }
 
-/* Tensors that are gone. An event recorded now is behind whatever was queued while they lived. In the GPU's context, unless that is lost. */
+/* Tensors that are gone. An event recorded now is behind whatever was queued while they lived. In the GPU's context,
+ * unless that is lost. */
 static void take_returned(struct batchd_loader *l)
 {
 	struct delivery *d = l->delivery;
@@ -470,15 +488,19 @@ void delivery_tell(struct batchd_loader *l, const struct fault *f)
 		memcpy(l->fault.text, f->text, sizeof f->text);
 }
 
-/* The trainer's own work on the batch is queued on its stream: an event behind it tells when the slot may go back. 0 or a code with f. */
-static int release_behind(struct batchd_loader *l, struct device_lease *lease, struct cuda_stream *stream, struct fault *f)
+/* The trainer's own work on the batch is queued on its stream: an event behind it tells when the slot may go back. 0 or
+ * a code with f. */
+static int release_behind(struct batchd_loader *l, struct device_lease *lease, struct cuda_stream *stream,
+			  struct fault *f)
 {
 	struct delivery *d = l->delivery;
 	bool capturing = false;
 	int r = delivery_is_capturing(d, stream, &capturing);
 
 	if (capturing)
-		return fault_set(f, BATCHD_E_INVALID, "batchd_cuda_release: not inside the capture of a CUDA graph; release it before or after");
+		return fault_set(
+			f, BATCHD_E_INVALID,
+			"batchd_cuda_release: not inside the capture of a CUDA graph; release it before or after");
 	if (r == CUDA_OK)
 		r = delivery_use(d, lease, stream);
 	if (r == CUDA_OK && l->lease[slot_of(d, lease)].n_out == 1 && !l->lease[slot_of(d, lease)].more)
@@ -486,7 +508,8 @@ static int release_behind(struct batchd_loader *l, struct device_lease *lease, s
 	if (r != CUDA_OK) {
 		if (cuda_error_sticky(r))
 			d->lost = r;
-		gpu_fault_on_stream(&d->gpu, r, f, "batchd_cuda_release cannot note what the stream still does with the batch");
+		gpu_fault_on_stream(&d->gpu, r, f,
+				    "batchd_cuda_release cannot note what the stream still does with the batch");
 		return f->code = BATCHD_E_GPU;
 	}
 	lease->n_lent--;
@@ -496,7 +519,8 @@ static int release_behind(struct batchd_loader *l, struct device_lease *lease, s
 	return 0;
 }
 
-static int release_in_context(struct batchd_loader *l, struct device_lease *lease, struct cuda_stream *stream, struct fault *f)
+static int release_in_context(struct batchd_loader *l, struct device_lease *lease, struct cuda_stream *stream,
+			      struct fault *f)
 {
 	struct delivery *d = l->delivery;
 	struct gpu_visit visit;
@@ -526,9 +550,10 @@ int batchd_cuda_release(struct batchd_loader *l, uint32_t slot, uint64_t generat
 	owner = delivery_owner(l, generation);
 	if (owner)
 		lease = delivery_lease(owner, slot, generation);
-	r = lease ? release_in_context(owner, lease, stream, &f) :
-		    fault_set(&f, BATCHD_E_INVALID, "batchd_cuda_release: %s", l->delivery ? "this batch is no longer on loan, or a tensor has it" :
-			      "this loader delivers to no GPU: option device");
+	r = lease ? release_in_context(owner, lease, stream, &f)
+		  : fault_set(&f, BATCHD_E_INVALID, "batchd_cuda_release: %s",
+			      l->delivery ? "this batch is no longer on loan, or a tensor has it"
+					  : "this loader delivers to no GPU: option device");
 	delivery_tell(l, &f);
 	pthread_mutex_unlock(&l->lock);
 	return r;
@@ -648,11 +673,13 @@ static int begin_copy(struct batchd_loader *l, uint32_t slot, uint64_t generatio
 	struct copy *c = l->delivery->copy;
 
 	if (l->served)
-		return copy_begin(c, slot, generation, arrays_extent(slab_slot(l->slab, slot), (size_t)l->row_bytes), 0, 0);
+		return copy_begin(c, slot, generation, arrays_extent(slab_slot(l->slab, slot), (size_t)l->row_bytes), 0,
+				  0);
 	return copy_begin(c, slot, generation, n_rows * l->row_bytes, l->labels_offset, n_rows * l->label_bytes);
 }
 
-/* Begins the batch's copy, and that of the next one if it is here already, so that it runs while the trainer works on this one. */
+/* Begins the batch's copy, and that of the next one if it is here already, so that it runs while the trainer works on
+ * this one. */
 static int begin_copies(struct batchd_loader *l, const struct batchd_batch *b)
 {
 	struct delivery *d = l->delivery;

@@ -2,14 +2,17 @@
  *
  *   batchd_next       -> lent      the trainer may begin work that reads the batch
  *   batchd_release    -> free      at once: the trainer has seen its work complete
- *   ..._cuda_release  -> pending   an event is recorded; free when it is seen complete, which is looked at during later calls
+ *   ..._cuda_release  -> pending   an event is recorded; free when it is seen complete, which is looked at during later
+ * calls
  *   ..._cuda_dlpack   -> exported  a tensor owns it
- *   its deleter       -> (list)    any thread, no CUDA call, no lock: noted in a list, pending when the list is next looked at
+ *   its deleter       -> (list)    any thread, no CUDA call, no lock: noted in a list, pending when the list is next
+ * looked at
  *
- * In share mode several slices of one slot may be in different states; the slot is pending when none is lent or exported any more and none is still to come.
+ * In share mode several slices of one slot may be in different states; the slot is pending when none is lent or
+ * exported any more and none is still to come.
  *
- * A loader that is closed with batches still EXPORTED or PENDING lives on, connection included, until the last is gone; calls for any other
- * loader look after it. Everything here is under the loader's lock unless it says otherwise. */
+ * A loader that is closed with batches still EXPORTED or PENDING lives on, connection included, until the last is gone;
+ * calls for any other loader look after it. Everything here is under the loader's lock unless it says otherwise. */
 #ifndef BATCHD_CLIENT_DELIVERY_H
 #define BATCHD_CLIENT_DELIVERY_H
 
@@ -25,10 +28,12 @@ enum { DELIVERY_STREAMS = 8 }; /* that may read one batch */
 struct device_lease {
 	uint64_t generation;           /* as the trainer sees it; of the last batch that was lent */
 	unsigned n_lent, n_exported;   /* slices (1 for a whole batch) that the trainer or a tensor has */
-	atomic_uint n_returned;        /* of the exported: their tensors are gone, which nobody has looked at yet; any thread */
+	atomic_uint n_returned;        /* of the exported: their tensors are gone, which nobody has looked at yet;
+	                                * any thread */
 	bool deferred;                 /* some of it was given back behind a stream's work */
 	bool pending;                  /* only that work keeps it */
-	bool recorded;                 /* and events tell when it is over; not while one of the streams captures a CUDA graph */
+	bool recorded;                 /* and events tell when it is over; not while one of the streams captures a
+	                                * CUDA graph */
 	struct device_lease *next;     /* of the pending */
 	struct cuda_stream *stream[DELIVERY_STREAMS]; /* whose work must be complete before the slot goes back */
 	pthread_t thread[DELIVERY_STREAMS];           /* that named it; for CUDA_STREAM_PER_THREAD */
@@ -74,12 +79,14 @@ struct delivery {
 int delivery_create(struct delivery **out, const struct batchd_options *o, struct fault *f);
 /* Says in Open on which GPU batches are wanted; Open refers to *d until it is sent. */
 void delivery_ask(struct delivery *d, Batchd__Wire__Open *open);
-/* What Seek and Join say of it: why nothing need be copied to the GPU for us, else "". d may be NULL. The string is d's. */
+/* What Seek and Join say of it: why nothing need be copied to the GPU for us, else "". d may be NULL. The string is
+ * d's. */
 char *delivery_forgoes(struct delivery *d);
-/* Takes what the daemon offers and puts into l->info what this trainer will get. fd: the slab's, borrowed. 0 or a code with l->fault. */
+/* Takes what the daemon offers and puts into l->info what this trainer will get. fd: the slab's, borrowed. 0 or a code
+ * with l->fault. */
 int delivery_attach(struct batchd_loader *l, const Batchd__Wire__Opened *m, int fd);
-/* Takes everything apart. No batch may be on loan. NULL is allowed. False: the daemon's memory is still mapped, as the GPU failed; only the
- * end of the process ends that. */
+/* Takes everything apart. No batch may be on loan. NULL is allowed. False: the daemon's memory is still mapped, as the
+ * GPU failed; only the end of the process ends that. */
 bool delivery_destroy(struct delivery *d, uint32_t n_slots);
 
 /* ---- batches ---- */
@@ -88,7 +95,8 @@ bool delivery_destroy(struct delivery *d, uint32_t n_slots);
 int delivery_next(struct batchd_loader *l, struct batchd_batch *b, int timeout_ms);
 /* Notes that batchd_release gives a slice back; false if the trainer has none of this slot. */
 bool delivery_may_release(struct delivery *d, uint32_t slot);
-/* Gives back what is complete. more: something else may come back by itself. 0, or the CUDA result after which nothing works any more. */
+/* Gives back what is complete. more: something else may come back by itself. 0, or the CUDA result after which nothing
+ * works any more. */
 int delivery_collect(struct batchd_loader *l, bool *more);
 /* Nobody has any of the slot's batch any more: gives it back, at once or behind the streams that were named. */
 void delivery_let_go(struct batchd_loader *l, uint32_t slot);
@@ -96,27 +104,34 @@ void delivery_let_go(struct batchd_loader *l, uint32_t slot);
 uint32_t delivery_n_held(struct batchd_loader *l);
 /* Where a slot is on the GPU. */
 cuda_ptr delivery_slot(const struct delivery *d, uint32_t slot);
-/* Which connection of the loader lent it: the present one, or a former one that is still remembered; NULL: none of them, or not to a GPU. */
+/* Which connection of the loader lent it: the present one, or a former one that is still remembered; NULL: none of
+ * them, or not to a GPU. */
 struct batchd_loader *delivery_owner(struct batchd_loader *l, uint64_t generation);
 /* The lease of a batch that the trainer may still begin work with, or NULL. */
 struct device_lease *delivery_lease(struct batchd_loader *l, uint32_t slot, uint64_t generation);
-/* Whether what the stream is given becomes part of a CUDA graph, and nothing may be recorded or waited for in it. In the GPU's context. A CUDA result. */
+/* Whether what the stream is given becomes part of a CUDA graph, and nothing may be recorded or waited for in it. In
+ * the GPU's context. A CUDA result. */
 int delivery_is_capturing(const struct delivery *d, struct cuda_stream *stream, bool *capturing);
-/* Notes that stream, which must not be capturing, reads the batch, and makes it wait for the batch's bytes. In the GPU's context. A CUDA result. */
+/* Notes that stream, which must not be capturing, reads the batch, and makes it wait for the batch's bytes. In the
+ * GPU's context. A CUDA result. */
 int delivery_use(struct delivery *d, struct device_lease *lease, struct cuda_stream *stream);
-/* Says what went wrong in a call that any thread may make, but only in the thread that takes batches: another's mistakes are its own, and the text is not to change under
- * whoever reads it here. The loader goes on. Under the lock. */
+/* Says what went wrong in a call that any thread may make, but only in the thread that takes batches: another's
+ * mistakes are its own, and the text is not to change under whoever reads it here. The loader goes on. Under the lock.
+ */
 void delivery_tell(struct batchd_loader *l, const struct fault *f);
-/* A deleter's part: any thread, also without the lock. node is freed by whoever looks at it; neither it nor d may be touched afterwards. */
+/* A deleter's part: any thread, also without the lock. node is freed by whoever looks at it; neither it nor d may be
+ * touched afterwards. */
 void delivery_return(struct delivery *d, struct returned *node);
 
 /* ---- the end ---- */
 
-/* The daemon has gone or is about to go: closes its memory as soon as nobody has a batch of it and nothing on the GPU reads one, and then says Close, which a daemon
- * that stops waits a little for. True: there is nothing left to close. The loader's thread, not under the lock. */
+/* The daemon has gone or is about to go: closes its memory as soon as nobody has a batch of it and nothing on the GPU
+ * reads one, and then says Close, which a daemon that stops waits a little for. True: there is nothing left to close.
+ * The loader's thread, not under the lock. */
 bool delivery_part(struct batchd_loader *l);
 
-/* batchd_close for loaders with a GPU: waits a little for what is pending, then closes or leaves that to delivery_reap. Not under the lock. */
+/* batchd_close for loaders with a GPU: waits a little for what is pending, then closes or leaves that to delivery_reap.
+ * Not under the lock. */
 void delivery_close(struct batchd_loader *l);
 /* Closes loaders whose last batch has come back since. Not under any lock; any thread. */
 void delivery_reap(void);

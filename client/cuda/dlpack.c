@@ -1,7 +1,8 @@
 /* A batch on the GPU as a tensor of somebody else's, without a copy: the lease lives as long as the tensor.
  *
- * The deleter may be called by any thread, with or without an interpreter's lock, in a garbage collection, at exit, or in a forked child. So it takes no lock,
- * calls no CUDA and waits for nothing: it puts the lease on a list, and a later call records the events. In a forked child it only forgets. */
+ * The deleter may be called by any thread, with or without an interpreter's lock, in a garbage collection, at exit, or
+ * in a forked child. So it takes no lock, calls no CUDA and waits for nothing: it puts the lease on a list, and a later
+ * call records the events. In a forked child it only forgets. */
 #include "cuda/dlpack.h"
 
 #include <stdlib.h>
@@ -49,10 +50,12 @@ static void delete_versioned(struct dl_managed_versioned *m)
 
 static void set_type(struct dl_tensor *t, enum batchd_dtype dtype)
 {
-	static const struct { uint8_t code, bits; } types[] = {
-		[BATCHD_UINT8] = { DL_UINT, 8 }, [BATCHD_FLOAT16] = { DL_FLOAT, 16 }, [BATCHD_FLOAT32] = { DL_FLOAT, 32 },
-		[BATCHD_INT32] = { DL_INT, 32 }, [BATCHD_INT64] = { DL_INT, 64 }, [BATCHD_FLOAT64] = { DL_FLOAT, 64 },
-		[BATCHD_INT16] = { DL_INT, 16 }, [BATCHD_BOOL] = { DL_BOOL, 8 },
+	static const struct { uint8_t code, bits;
+	} types[] = {
+		[BATCHD_UINT8] = { DL_UINT, 8 },     [BATCHD_FLOAT16] = { DL_FLOAT, 16 },
+		[BATCHD_FLOAT32] = { DL_FLOAT, 32 }, [BATCHD_INT32] = { DL_INT, 32 },
+		[BATCHD_INT64] = { DL_INT, 64 },     [BATCHD_FLOAT64] = { DL_FLOAT, 64 },
+		[BATCHD_INT16] = { DL_INT, 16 },     [BATCHD_BOOL] = { DL_BOOL, 8 },
 	};
 
 	t->type_code = types[dtype].code;
@@ -74,8 +77,12 @@ static void describe(const struct batchd_loader *l, const struct batchd_batch *b
 	uint32_t n = l->info.n_dims;
 	int64_t stride = 1;
 
-	*t = (struct dl_tensor){ .data = b->device_data, .device_type = DL_CUDA, .device_id = l->delivery->gpu.ordinal, .n_dims = (int32_t)n + 1,
-				 .shape = e->shape, .strides = e->strides };
+	*t = (struct dl_tensor){ .data = b->device_data,
+				 .device_type = DL_CUDA,
+				 .device_id = l->delivery->gpu.ordinal,
+				 .n_dims = (int32_t)n + 1,
+				 .shape = e->shape,
+				 .strides = e->strides };
 	if (l->served) {
 		describe_bytes(l, e, t);
 		return;
@@ -97,7 +104,9 @@ static struct export *make(struct batchd_loader *l, const struct batchd_batch *b
 	e->delivery = l->delivery;
 	e->slot = b->slot;
 	if (versioned) {
-		e->as.versioned = (struct dl_managed_versioned){ .major = 1, .context = e, .deleter = delete_versioned, .flags = DL_FLAG_READ_ONLY };
+		e->as.versioned = (struct dl_managed_versioned){
+			.major = 1, .context = e, .deleter = delete_versioned, .flags = DL_FLAG_READ_ONLY
+		};
 		describe(l, b, e, &e->as.versioned.tensor);
 	} else {
 		e->as.plain = (struct dl_managed){ .context = e, .deleter = delete_plain };
@@ -109,14 +118,16 @@ static struct export *make(struct batchd_loader *l, const struct batchd_batch *b
 /* The loader goes on: its next call is not to fail for this. */
 static int give_reason(struct batchd_loader *l, bool has_lease)
 {
-	int r = has_lease ? fault_set(&l->fault, BATCHD_E_NOMEM, "out of memory") :
-			    fault_set(&l->fault, BATCHD_E_INVALID, "this batch is no longer on loan, so there is nothing to make a tensor of");
+	int r = has_lease ? fault_set(&l->fault, BATCHD_E_NOMEM, "out of memory")
+			  : fault_set(&l->fault, BATCHD_E_INVALID,
+				      "this batch is no longer on loan, so there is nothing to make a tensor of");
 
 	l->fault.code = 0;
 	return r;
 }
 
-int batchd_cuda_dlpack(struct batchd_loader *l, const struct batchd_batch *b, int versioned, void *stream, void **managed)
+int batchd_cuda_dlpack(struct batchd_loader *l, const struct batchd_batch *b, int versioned, void *stream,
+		       void **managed)
 {
 	int r = batchd_cuda_wait(l, b->slot, b->generation, stream);
 	struct device_lease *lease;
@@ -177,8 +188,11 @@ int batchd_cuda_add_stream(struct batchd_loader *l, uint32_t slot, uint64_t gene
 		gpu_fault_on_stream(&owner->delivery->gpu, r, &f, "batchd_cuda_add_stream cannot note the stream");
 		f.code = r == CUDA_INVALID_VALUE ? BATCHD_E_INVALID : BATCHD_E_GPU;
 	} else if (r < 0) {
-		fault_set(&f, BATCHD_E_INVALID, "batchd_cuda_add_stream: %s", r == NO_BATCH ? "this batch is no longer on loan" :
-			  "not inside the capture of a CUDA graph; a graph would read the slot long after it has gone back");
+		fault_set(
+			&f, BATCHD_E_INVALID, "batchd_cuda_add_stream: %s",
+			r == NO_BATCH
+				? "this batch is no longer on loan"
+				: "not inside the capture of a CUDA graph; a graph would read the slot long after it has gone back");
 	}
 	delivery_tell(l, &f);
 	pthread_mutex_unlock(&l->lock);

@@ -16,8 +16,8 @@ static bool is_exact(const struct finish_plan *p, uint32_t channel)
 {
 	for (uint32_t v = 0; v < 256; v++) {
 		float wanted = finish_by_division((float)v, p->mean[channel], p->std[channel]);
-		float is = finish_by_reciprocal((float)v, p->scale_high, p->scale_low, p->mean[channel], p->std_high[channel],
-						p->std_low[channel]);
+		float is = finish_by_reciprocal((float)v, p->scale_high, p->scale_low, p->mean[channel],
+						p->std_high[channel], p->std_low[channel]);
 
 		if (memcmp(&wanted, &is, sizeof is) != 0)
 			return false;
@@ -35,8 +35,8 @@ static void set_plane(struct finish_plan *p, uint32_t plane)
 	p->plane_inverse = (uint32_t)(((1ull << p->plane_shift) + plane - 1) / plane);
 }
 
-void finish_plan_init(struct finish_plan *p, enum finish_number number, int planar, uint32_t n_channels, uint32_t plane, const float *mean,
-		      const float *std)
+void finish_plan_init(struct finish_plan *p, enum finish_number number, int planar, uint32_t n_channels, uint32_t plane,
+		      const float *mean, const float *std)
 {
 	*p = (struct finish_plan){ .n_channels = n_channels, .number = (uint32_t)number, .planar = !!planar };
 	set_plane(p, plane);
@@ -135,8 +135,10 @@ void finish_plan_kernel(const struct finish_plan *p, char name[32])
 
 uint32_t finish_plan_blocks(const struct finish_plan *p)
 {
-	uint32_t group = 16 / (uint32_t)finish_number_bytes((enum finish_number)p->number); /* numbers in the 16 bytes that a thread writes at once */
-	uint32_t block = FINISH_THREADS * group * (is_flat(p) ? FINISH_GROUPS : 1), n = is_flat(p) ? p->n_px * p->n_channels : p->n_px;
+	/* numbers in the 16 bytes that a thread writes at once */
+	uint32_t group = 16 / (uint32_t)finish_number_bytes((enum finish_number)p->number);
+	uint32_t block = FINISH_THREADS * group * (is_flat(p) ? FINISH_GROUPS : 1),
+		 n = is_flat(p) ? p->n_px * p->n_channels : p->n_px;
 
 	return n / block + !!(n % block);
 }

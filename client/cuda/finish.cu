@@ -1,12 +1,14 @@
 /* The finishing kernels. finish-plan.h has what they calculate; this file is about moving bytes.
  *
- * A thread makes 16 bytes of output at a time, and the 16 bytes of neighbouring threads lie side by side, so stores are whole cache lines. What a thread
- * reads it asks for at once, before it needs the first of it. To planes (NCHW) the input of a block goes through shared memory, because a thread's pixels
- * are n_channels times as far apart as its outputs; it comes in as many bytes at a time as a thread has pixels, in n_channels loads.
- * Images whose planes are no multiple of what a thread makes, memory that is not aligned, and the rare mean and std that need true divisions go number by
- * number. Every loop is grid-stride: any grid gives the same result.
+ * A thread makes 16 bytes of output at a time, and the 16 bytes of neighbouring threads lie side by side, so stores are
+ * whole cache lines. What a thread reads it asks for at once, before it needs the first of it. To planes (NCHW) the
+ * input of a block goes through shared memory, because a thread's pixels are n_channels times as far apart as its
+ * outputs; it comes in as many bytes at a time as a thread has pixels, in n_channels loads. Images whose planes are no
+ * multiple of what a thread makes, memory that is not aligned, and the rare mean and std that need true divisions go
+ * number by number. Every loop is grid-stride: any grid gives the same result.
  *
- * Nothing indexes the plan with what is not a constant: a copy of all of it in each thread's local memory would be the price. */
+ * Nothing indexes the plan with what is not a constant: a copy of all of it in each thread's local memory would be the
+ * price. */
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
@@ -22,7 +24,10 @@ struct to_bfloat16 { typedef uint16_t type; };
 struct to_float32 { typedef float type; };
 
 static __device__ __forceinline__ uint16_t rounded(to_float16, float v) { return __half_as_ushort(__float2half_rn(v)); }
-static __device__ __forceinline__ uint16_t rounded(to_bfloat16, float v) { return __bfloat16_as_ushort(__float2bfloat16_rn(v)); }
+static __device__ __forceinline__ uint16_t rounded(to_bfloat16, float v)
+{
+	return __bfloat16_as_ushort(__float2bfloat16_rn(v));
+}
 static __device__ __forceinline__ float rounded(to_float32, float v) { return v; }
 
 /* Two in a word, the first one below. */
@@ -80,7 +85,8 @@ static __device__ __forceinline__ uint8_t single(to_uint8, const finish_plan &, 
 	return (uint8_t)v;
 }
 
-template <class To> static __device__ __forceinline__ typename To::type single(To to, const finish_plan &p, const constants &k, uint32_t v)
+template <class To>
+static __device__ __forceinline__ typename To::type single(To to, const finish_plan &p, const constants &k, uint32_t v)
 {
 	return rounded(to, p.divides ? finish_by_division((float)v, k.mean, k.std) : quick(p, k, v));
 }
@@ -92,7 +98,8 @@ template <int N> static __device__ __forceinline__ bool aligned(const void *a)
 	return (uintptr_t)a % N == 0;
 }
 
-/* N bytes (a multiple of 4), moved in the largest units that they allow. Where they lie in memory they are aligned for those. */
+/* N bytes (a multiple of 4), moved in the largest units that they allow. Where they lie in memory they are aligned for
+ * those. */
 template <int N> union bytes_of {
 	typedef std::conditional_t<N % 16 == 0, uint4, std::conditional_t<N % 8 == 0, uint2, uint32_t>> unit;
 
@@ -108,8 +115,9 @@ template <int N> static __device__ __forceinline__ void move(bytes_of<N> &to, co
 		to.units[i] = from.units[i];
 }
 
-/* A word of four bytes, from the first on each a step after the other. Not by shifts and masks: for compute_100 and newer nvcc 13.0 takes such an expression of
- * several words that one instruction loaded for a reversal of the bytes of the first of them. */
+/* A word of four bytes, from the first on each a step after the other. Not by shifts and masks: for compute_100 and
+ * newer nvcc 13.0 takes such an expression of several words that one instruction loaded for a reversal of the bytes of
+ * the first of them. */
 template <int N> static __device__ __forceinline__ uint32_t every(const bytes_of<N> &v, int first, int step)
 {
 	int second = first + step, third = second + step, fourth = third + step;
@@ -124,12 +132,14 @@ template <int N> static __device__ __forceinline__ uint32_t every(const bytes_of
 template <class To, int C> static __device__ __forceinline__ void flat(const finish_plan &p)
 {
 	typedef typename To::type T;
-	constexpr int V = 16 / sizeof(T), BETWEEN = FINISH_THREADS * V; /* numbers from one of a thread's groups to its next */
+	/* numbers from one of a thread's groups to its next */
+	constexpr int V = 16 / sizeof(T), BETWEEN = FINISH_THREADS * V;
 	const uint8_t *in = reinterpret_cast<const uint8_t *>(p.in);
 	T *out = reinterpret_cast<T *>(p.out);
 	uint32_t n = p.n_px * C, n_groups = !p.divides && aligned<V>(in) && aligned<16>(out) ? n / V : 0;
 
-	for (uint32_t g = blockIdx.x * FINISH_THREADS * FINISH_GROUPS + threadIdx.x; g < n_groups; g += gridDim.x * FINISH_THREADS * FINISH_GROUPS) {
+	for (uint32_t g = blockIdx.x * FINISH_THREADS * FINISH_GROUPS + threadIdx.x; g < n_groups;
+	     g += gridDim.x * FINISH_THREADS * FINISH_GROUPS) {
 		bytes_of<V> v[FINISH_GROUPS];
 		constants k[C];
 
@@ -159,13 +169,15 @@ template <class To, int C> static __device__ __forceinline__ void flat(const fin
 			}
 		}
 	}
-	for (uint32_t i = n_groups * V + blockIdx.x * FINISH_THREADS + threadIdx.x; i < n; i += gridDim.x * FINISH_THREADS)
+	for (uint32_t i = n_groups * V + blockIdx.x * FINISH_THREADS + threadIdx.x; i < n;
+	     i += gridDim.x * FINISH_THREADS)
 		out[i] = single(To(), p, constants_at<C>(p, i % C), in[i]);
 }
 
 /* ---- NCHW ---- */
 
-/* The block's n bytes of input to shared memory, V at a time. Thread by thread side by side, whatever pixels the bytes belong to. */
+/* The block's n bytes of input to shared memory, V at a time. Thread by thread side by side, whatever pixels the bytes
+ * belong to. */
 template <int V, int C> static __device__ __forceinline__ void stage(uint8_t *shared, const uint8_t *from, uint32_t n)
 {
 	uint32_t n_whole = aligned<V>(from) ? n / V : 0;
@@ -215,7 +227,8 @@ template <class To, int C> static __device__ __forceinline__ void planar(const f
 				uint4 *plane = reinterpret_cast<uint4 *>(to + (size_t)c * p.plane);
 
 				if constexpr (sizeof(T) == 1) {
-					*plane = make_uint4(every(v, c, C), every(v, c + 4 * C, C), every(v, c + 8 * C, C), every(v, c + 12 * C, C));
+					*plane = make_uint4(every(v, c, C), every(v, c + 4 * C, C),
+							    every(v, c + 8 * C, C), every(v, c + 12 * C, C));
 				} else {
 					constants k = constants_of(p, c);
 					float made[V];

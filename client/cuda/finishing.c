@@ -1,4 +1,5 @@
-/* What the trainer queues on its own stream: the finishing kernel, or a copy where there is nothing to finish; labels; waiting for bytes. */
+/* What the trainer queues on its own stream: the finishing kernel, or a copy where there is nothing to finish; labels;
+ * waiting for bytes. */
 #include <stdio.h>
 #include <string.h>
 
@@ -6,7 +7,8 @@
 
 enum { HOST_MEMORY = 1 }; /* of CUDA_POINTER_MEMORY_TYPE */
 
-/* Which of a slot's rows a batch has; in share mode not always all of them. Of a producer's batch: which of its bytes. */
+/* Which of a slot's rows a batch has; in share mode not always all of them. Of a producer's batch: which of its bytes.
+ */
 struct rows {
 	uint32_t slot, first, n;
 	size_t offset, n_bytes;
@@ -47,7 +49,10 @@ static int refuse_capture(struct batchd_loader *l, struct cuda_stream *stream)
 
 	if (r != CUDA_OK)
 		return outcome(l, r, "cannot use the stream");
-	return !capturing ? 0 : misuse(l, "a batch cannot become part of a CUDA graph: finish it into the graph's input tensor before the replay");
+	return !capturing
+		       ? 0
+		       : misuse(l,
+				"a batch cannot become part of a CUDA graph: finish it into the graph's input tensor before the replay");
 }
 
 /* An address of the host or of another GPU would be a fault on the GPU, which ends the process's CUDA for good. */
@@ -55,18 +60,24 @@ static int check_target(struct batchd_loader *l, cuda_ptr to)
 {
 	const struct gpu *g = &l->delivery->gpu;
 	unsigned type = HOST_MEMORY;
-	int ordinal = -1, r = to ? g->driver->pointer_get_attribute(&type, CUDA_POINTER_MEMORY_TYPE, to) : CUDA_INVALID_VALUE;
+	int ordinal = -1,
+	    r = to ? g->driver->pointer_get_attribute(&type, CUDA_POINTER_MEMORY_TYPE, to) : CUDA_INVALID_VALUE;
 
 	if (r == CUDA_OK)
 		r = g->driver->pointer_get_attribute(&ordinal, CUDA_POINTER_DEVICE_ORDINAL, to);
 	if (r != CUDA_OK && r != CUDA_INVALID_VALUE) /* which is what addresses get that CUDA does not know */
 		return outcome(l, r, "cannot look at the target");
-	return r == CUDA_OK && type != HOST_MEMORY && ordinal == g->ordinal ? 0 : misuse(l, "the target is no memory of the loader's GPU");
+	return r == CUDA_OK && type != HOST_MEMORY && ordinal == g->ordinal
+		       ? 0
+		       : misuse(l, "the target is no memory of the loader's GPU");
 }
 
-/* The steps that all have in common: queue(l, rows, to, stream) with the batch's bytes in place. to: 0 where there is no target. */
-static int with_batch(struct batchd_loader *l, const struct rows *rows, uint64_t generation, cuda_ptr to, bool has_target, struct cuda_stream *stream,
-		      int (*queue)(struct batchd_loader *, const struct rows *, cuda_ptr, struct cuda_stream *), const char *what)
+/* The steps that all have in common: queue(l, rows, to, stream) with the batch's bytes in place. to: 0 where there is
+ * no target. */
+static int with_batch(struct batchd_loader *l, const struct rows *rows, uint64_t generation, cuda_ptr to,
+		      bool has_target, struct cuda_stream *stream,
+		      int (*queue)(struct batchd_loader *, const struct rows *, cuda_ptr, struct cuda_stream *),
+		      const char *what)
 {
 	struct device_lease *lease;
 	struct gpu_visit visit;
@@ -117,7 +128,8 @@ static int queue_finish(struct batchd_loader *l, const struct rows *rows, cuda_p
 	struct delivery *d = l->delivery;
 	cuda_ptr from = delivery_slot(d, rows->slot) + rows->first * l->row_bytes;
 	struct finish_plan p = d->plan;
-	uint64_t number_bytes = d->is_image ? finish_number_bytes((enum finish_number)p.number) : 0, values = (uint64_t)p.plane * p.n_channels;
+	uint64_t number_bytes = d->is_image ? finish_number_bytes((enum finish_number)p.number) : 0,
+		 values = (uint64_t)p.plane * p.n_channels;
 	uint32_t here;
 	int r = CUDA_OK;
 
@@ -150,9 +162,13 @@ static int refuse_kernel(struct batchd_loader *l)
 	char text[256];
 
 	if (!l->delivery->no_kernel)
-		return misuse(l, "this libbatchd was built without CUDA's compiler and has no finishing kernel (make CUDA=1): use batch.device_data");
-	snprintf(text, sizeof text, "this libbatchd's finishing kernel does not run here (%s; a driver older than its CUDA?): use batch.device_data",
-		 cuda_error_name(l->delivery->gpu.driver, l->delivery->no_kernel));
+		return misuse(
+			l,
+			"this libbatchd was built without CUDA's compiler and has no finishing kernel (make CUDA=1): use batch.device_data");
+	snprintf(
+		text, sizeof text,
+		"this libbatchd's finishing kernel does not run here (%s; a driver older than its CUDA?): use batch.device_data",
+		cuda_error_name(l->delivery->gpu.driver, l->delivery->no_kernel));
 	return misuse(l, text);
 }
 
@@ -164,22 +180,26 @@ int batchd_cuda_finish(struct batchd_loader *l, const struct batchd_batch *b, vo
 	if (r < 0)
 		return r;
 	if (l->served)
-		return misuse(l, "a producer's batch has arrays of its own: batchd_arrays says which, batchd_cuda_array copies one");
+		return misuse(
+			l,
+			"a producer's batch has arrays of its own: batchd_arrays says which, batchd_cuda_array copies one");
 	if (!rows_of(l, b, &rows))
 		return misuse(l, "this batch is none of this loader's");
 	if (l->delivery->is_image && !l->delivery->kernel)
 		return refuse_kernel(l);
 	if (l->delivery->is_image && (uintptr_t)to % finish_number_bytes((enum finish_number)l->delivery->plan.number))
 		return misuse(l, "the target is not aligned for its numbers");
-	return with_batch(l, &rows, b->generation, (cuda_ptr)(uintptr_t)to, true, stream, queue_finish, "cannot finish a batch");
+	return with_batch(l, &rows, b->generation, (cuda_ptr)(uintptr_t)to, true, stream, queue_finish,
+			  "cannot finish a batch");
 }
 
 /* ---- labels, waiting ---- */
 
 static int queue_labels(struct batchd_loader *l, const struct rows *rows, cuda_ptr to, struct cuda_stream *stream)
 {
-	return l->delivery->gpu.driver->memcpy_dtod_async(to, delivery_slot(l->delivery, rows->slot) + l->labels_offset +
-							  rows->first * l->label_bytes, rows->n * l->label_bytes, stream);
+	return l->delivery->gpu.driver->memcpy_dtod_async(
+		to, delivery_slot(l->delivery, rows->slot) + l->labels_offset + rows->first * l->label_bytes,
+		rows->n * l->label_bytes, stream);
 }
 
 int batchd_cuda_labels(struct batchd_loader *l, const struct batchd_batch *b, void *to, void *stream)
@@ -190,18 +210,22 @@ int batchd_cuda_labels(struct batchd_loader *l, const struct batchd_batch *b, vo
 	if (r < 0)
 		return r;
 	if (l->served || !rows_of(l, b, &rows))
-		return misuse(l, l->served ? "a producer's batch has no labels but those among its arrays" : "this batch is none of this loader's");
-	return with_batch(l, &rows, b->generation, (cuda_ptr)(uintptr_t)to, true, stream, queue_labels, "cannot copy a batch's labels");
+		return misuse(l, l->served ? "a producer's batch has no labels but those among its arrays"
+					   : "this batch is none of this loader's");
+	return with_batch(l, &rows, b->generation, (cuda_ptr)(uintptr_t)to, true, stream, queue_labels,
+			  "cannot copy a batch's labels");
 }
 
 /* ---- arrays of a producer's batch ---- */
 
 static int queue_array(struct batchd_loader *l, const struct rows *rows, cuda_ptr to, struct cuda_stream *stream)
 {
-	return l->delivery->gpu.driver->memcpy_dtod_async(to, delivery_slot(l->delivery, rows->slot) + rows->offset, rows->n_bytes, stream);
+	return l->delivery->gpu.driver->memcpy_dtod_async(to, delivery_slot(l->delivery, rows->slot) + rows->offset,
+							  rows->n_bytes, stream);
 }
 
-int batchd_cuda_array(struct batchd_loader *l, const struct batchd_batch *b, const struct batchd_array *a, void *to, void *stream)
+int batchd_cuda_array(struct batchd_loader *l, const struct batchd_batch *b, const struct batchd_array *a, void *to,
+		      void *stream)
 {
 	struct rows rows = { .slot = b->slot, .n_bytes = (size_t)a->n_bytes };
 	int r = check(l);
@@ -209,13 +233,15 @@ int batchd_cuda_array(struct batchd_loader *l, const struct batchd_batch *b, con
 	if (r < 0)
 		return r;
 	if (!l->served || b->slot >= l->n_slots)
-		return misuse(l, l->served ? "this batch is none of this loader's" : "batchd_cuda_array is for batches of producers (serve:NAME)");
+		return misuse(l, l->served ? "this batch is none of this loader's"
+					   : "batchd_cuda_array is for batches of producers (serve:NAME)");
 	rows.offset = (size_t)((char *)a->data - (char *)slab_slot(l->slab, b->slot));
 	if (rows.offset > l->row_bytes || rows.n_bytes > l->row_bytes - rows.offset)
 		return misuse(l, "this array is none of this batch's: batchd_arrays");
 	if (!rows.n_bytes)
 		return batchd_cuda_wait(l, b->slot, b->generation, stream);
-	return with_batch(l, &rows, b->generation, (cuda_ptr)(uintptr_t)to, true, stream, queue_array, "cannot copy an array of a batch");
+	return with_batch(l, &rows, b->generation, (cuda_ptr)(uintptr_t)to, true, stream, queue_array,
+			  "cannot copy an array of a batch");
 }
 
 int batchd_cuda_wait(struct batchd_loader *l, uint32_t slot, uint64_t generation, void *stream)

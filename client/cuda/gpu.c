@@ -1,6 +1,7 @@
 /* Finding a GPU and stepping into its context.
  *
- * A process that was forked after its parent had used CUDA cannot: every call there says CUDA_ERROR_NOT_INITIALIZED, which is told in words that help. */
+ * A process that was forked after its parent had used CUDA cannot: every call there says CUDA_ERROR_NOT_INITIALIZED,
+ * which is told in words that help. */
 #include "cuda/gpu.h"
 
 #include <ctype.h>
@@ -39,19 +40,25 @@ const struct cuda_driver *gpu_driver(struct fault *f)
 	if (r == CUDA_OK)
 		return &table;
 	meaning = cuda_init_meaning(r, &advice);
-	fault_set(f, BATCHD_E_GPU, "no GPU can be used here: %s (cuInit says %s): %s", meaning, cuda_error_name(&table, r), advice);
+	fault_set(f, BATCHD_E_GPU, "no GPU can be used here: %s (cuInit says %s): %s", meaning,
+		  cuda_error_name(&table, r), advice);
 	return NULL;
 }
 
 static int set_fault(const struct gpu *g, int result, struct fault *f, const char *what, bool of_stream)
 {
-	int code = result == CUDA_OUT_OF_MEMORY ? BATCHD_E_NOMEM : result == CUDA_INVALID_VALUE || result == CUDA_INVALID_HANDLE ||
-		   result == CUDA_INVALID_CONTEXT ? BATCHD_E_INVALID : BATCHD_E_GPU;
+	int code = result == CUDA_OUT_OF_MEMORY ? BATCHD_E_NOMEM
+		   : result == CUDA_INVALID_VALUE || result == CUDA_INVALID_HANDLE || result == CUDA_INVALID_CONTEXT
+			   ? BATCHD_E_INVALID
+			   : BATCHD_E_GPU;
 
 	if (result == CUDA_OK)
 		return 0;
-	return fault_set(f, code, "%s: %s on %s; %s", what, cuda_error_name(g->driver, result), g->name, of_stream && code == BATCHD_E_INVALID ?
-			 "is the stream one of this GPU's primary context, and still there? `batchctl doctor` tries the GPU" : cuda_error_advice(result));
+	return fault_set(
+		f, code, "%s: %s on %s; %s", what, cuda_error_name(g->driver, result), g->name,
+		of_stream && code == BATCHD_E_INVALID
+			? "is the stream one of this GPU's primary context, and still there? `batchctl doctor` tries the GPU"
+			: cuda_error_advice(result));
 }
 
 int gpu_fault(const struct gpu *g, int result, struct fault *f, const char *what)
@@ -108,17 +115,24 @@ static int choose(const struct cuda_driver *driver, const char *text, int n_devi
 	long n;
 
 	if (strcmp(text, "cuda") == 0)
-		return driver->ctx_get_current(&context) == CUDA_OK && context && driver->ctx_get_device(&current) == CUDA_OK ? (int)current : 0;
+		return driver->ctx_get_current(&context) == CUDA_OK && context &&
+				       driver->ctx_get_device(&current) == CUDA_OK
+			       ? (int)current
+			       : 0;
 	if (parse_uuid(text, &uuid) == 0) {
 		n = find_by_uuid(driver, &uuid, n_devices);
-		return n >= 0 ? (int)n : fault_set(f, BATCHD_E_INVALID, "device: this process sees no GPU with the UUID %s (%d others; "
-						   "CUDA_VISIBLE_DEVICES decides)", text, n_devices);
+		return n >= 0 ? (int)n
+			      : fault_set(f, BATCHD_E_INVALID,
+					  "device: this process sees no GPU with the UUID %s (%d others; "
+					  "CUDA_VISIBLE_DEVICES decides)",
+					  text, n_devices);
 	}
 	if (strncmp(text, "cuda:", 5) != 0 || !isdigit((unsigned char)text[5]))
 		return fault_set(f, BATCHD_E_INVALID, "device: '%s' is none of cpu, cuda, cuda:N, GPU-<uuid>", text);
 	n = strtol(text + 5, &end, 10);
 	if (*end || n >= n_devices)
-		return fault_set(f, BATCHD_E_INVALID, "device: there is no %s; this process sees %d GPU%s", text, n_devices, n_devices == 1 ? "" : "s");
+		return fault_set(f, BATCHD_E_INVALID, "device: there is no %s; this process sees %d GPU%s", text,
+				 n_devices, n_devices == 1 ? "" : "s");
 	return (int)n;
 }
 
@@ -130,15 +144,17 @@ static int look_for(const struct gpu *g, enum cuda_device_attribute a, int *valu
 	return cuda_error_sticky(r) ? r : CUDA_OK;
 }
 
-/* In exclusive mode the GPU is another process's, in prohibited mode nobody's; the driver says "unavailable", or that it does not know. */
+/* In exclusive mode the GPU is another process's, in prohibited mode nobody's; the driver says "unavailable", or that
+ * it does not know. */
 static const char *advice(const struct gpu *g, int result)
 {
 	int mode = CUDA_COMPUTE_DEFAULT;
 
 	if (look_for(g, CUDA_DEVICE_COMPUTE_MODE, &mode) != CUDA_OK || mode == CUDA_COMPUTE_DEFAULT)
 		return cuda_error_advice(result);
-	return mode == CUDA_COMPUTE_PROHIBITED ? "its compute mode is PROHIBITED (nvidia-smi -c DEFAULT changes it)" :
-	       "its compute mode is EXCLUSIVE_PROCESS, so one process has it at a time (nvidia-smi -c DEFAULT changes it)";
+	return mode == CUDA_COMPUTE_PROHIBITED
+		       ? "its compute mode is PROHIBITED (nvidia-smi -c DEFAULT changes it)"
+		       : "its compute mode is EXCLUSIVE_PROCESS, so one process has it at a time (nvidia-smi -c DEFAULT changes it)";
 }
 
 int gpu_open(struct gpu *g, const char *wanted, struct fault *f)
@@ -152,7 +168,8 @@ int gpu_open(struct gpu *g, const char *wanted, struct fault *f)
 		return f->code;
 	r = driver->device_get_count(&n_devices);
 	if (r != CUDA_OK)
-		return fault_set(f, BATCHD_E_GPU, "cannot list this process's GPUs: cuDeviceGetCount says %s; %s", cuda_error_name(driver, r), cuda_error_advice(r));
+		return fault_set(f, BATCHD_E_GPU, "cannot list this process's GPUs: cuDeviceGetCount says %s; %s",
+				 cuda_error_name(driver, r), cuda_error_advice(r));
 	if (n_devices < 1)
 		return fault_set(f, BATCHD_E_GPU, "this process sees no GPU (is CUDA_VISIBLE_DEVICES empty?)");
 	ordinal = choose(driver, wanted, n_devices, f);
@@ -162,12 +179,14 @@ int gpu_open(struct gpu *g, const char *wanted, struct fault *f)
 	g->ordinal = ordinal;
 	snprintf(g->name, sizeof g->name, "cuda:%d", ordinal);
 #define STEP(name, ...) (call = name, r = (__VA_ARGS__))
-	if (STEP("cuDeviceGet", driver->device_get(&g->device, ordinal)) || STEP("cuDeviceGetUuid", driver->device_get_uuid(&g->uuid, g->device)) ||
+	if (STEP("cuDeviceGet", driver->device_get(&g->device, ordinal)) ||
+	    STEP("cuDeviceGetUuid", driver->device_get_uuid(&g->uuid, g->device)) ||
 	    STEP("cuDriverGetVersion", driver->driver_get_version(&g->driver_version)) ||
 	    STEP("cuDeviceGetAttribute", look_for(g, CUDA_DEVICE_READ_ONLY_HOST_REGISTER_SUPPORTED, &read_only)) ||
 	    STEP("cuDevicePrimaryCtxRetain", driver->primary_ctx_retain(&g->context, g->device))) {
 		g->context = NULL;
-		return fault_set(f, BATCHD_E_GPU, "cannot use %s: %s says %s; %s", g->name, call, cuda_error_name(driver, r), advice(g, r));
+		return fault_set(f, BATCHD_E_GPU, "cannot use %s: %s says %s; %s", g->name, call,
+				 cuda_error_name(driver, r), advice(g, r));
 	}
 #undef STEP
 	g->registers_read_only = read_only != 0;

@@ -1,4 +1,5 @@
-/* The finishing kernels as nvcc compiled them, for all GPUs in one piece of data; the Makefile says where the file is. */
+/* The finishing kernels as nvcc compiled them, for all GPUs in one piece of data; the Makefile says where the file is.
+ */
 #include "cuda/image.h"
 
 __asm__(".pushsection .rodata\n"

@@ -1,4 +1,5 @@
-/* The finishing kernels in machine code. The Makefile builds image.c where there is nvcc, image-none.c where there is not (or CUDA=0). */
+/* The finishing kernels in machine code. The Makefile builds image.c where there is nvcc, image-none.c where there is
+ * not (or CUDA=0). */
 #ifndef BATCHD_CUDA_IMAGE_H
 #define BATCHD_CUDA_IMAGE_H
 

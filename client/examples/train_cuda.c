@@ -1,8 +1,9 @@
-/* A trainer in C with the CUDA runtime API: batches that are on the GPU already, and what the library does to get there, by hand.
- *   make examples (where CUDA's headers and libcudart are), then train_cuda imagefolder:DIR
+/* A trainer in C with the CUDA runtime API: batches that are on the GPU already, and what the library does to get
+ * there, by hand. make examples (where CUDA's headers and libcudart are), then train_cuda imagefolder:DIR
  *
- * With --by-hand it opens the daemon's memory itself: info.device_handle is the 64 bytes that the daemon sent, which are what cudaIpcOpenMemHandle takes. The
- * library has it open as well; CUDA counts both and gives both the same address. */
+ * With --by-hand it opens the daemon's memory itself: info.device_handle is the 64 bytes that the daemon sent, which
+ * are what cudaIpcOpenMemHandle takes. The library has it open as well; CUDA counts both and gives both the same
+ * address. */
 #include <batchd.h>
 #include <cuda_runtime_api.h>
 #include <stdio.h>
@@ -28,8 +29,9 @@ static void need_driver(void)
 	if (driver >= runtime / 1000 * 1000)
 		return;
 	if (driver)
-		fprintf(stderr, "the NVIDIA driver is of CUDA %d.%d and this program's runtime of %d.%d: a newer driver is needed\n", driver / 1000, driver % 1000 / 10,
-			runtime / 1000, runtime % 1000 / 10);
+		fprintf(stderr,
+			"the NVIDIA driver is of CUDA %d.%d and this program's runtime of %d.%d: a newer driver is needed\n",
+			driver / 1000, driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
 	else
 		fprintf(stderr, "there is no NVIDIA driver (libcuda.so.1) here\n");
 	exit(1);
@@ -80,7 +82,8 @@ int main(int argc, char **argv)
 
 	r = batchd_start(loader, 0, 0, 0, NULL);
 	while (r >= 0 && (r = batchd_next(loader, &b, BATCHD_FOREVER)) == BATCHD_OK) {
-		/* One kernel makes the tensor; what a model would do comes behind it on the same stream. Nothing here waits for the GPU. */
+		/* One kernel makes the tensor; what a model would do comes behind it on the same stream. Nothing here
+		 * waits for the GPU. */
 		r = batchd_cuda_finish(loader, &b, images, stream);
 		if (r >= 0)
 			r = batchd_cuda_release(loader, b.slot, b.generation, stream);
@@ -94,7 +97,8 @@ int main(int argc, char **argv)
 	CUDA(cudaStreamSynchronize(stream));
 	printf("the last batch begins with %f\n", pixel);
 	if (slab)
-		CUDA(cudaIpcCloseMemHandle((void *)slab)); /* before the library tells the daemon that nobody needs it any more */
+		CUDA(cudaIpcCloseMemHandle((void *)slab)); /* before the library tells the daemon that nobody needs
+		                                            * it any more */
 	batchd_close(loader);
 	CUDA(cudaFree(images));
 	CUDA(cudaStreamDestroy(stream));

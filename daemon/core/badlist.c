@@ -1,4 +1,5 @@
-/* See badlist.h. A bit per sample, not a hash table: 160 KB for ImageNet, and adding never allocates more than one name. */
+/* See badlist.h. A bit per sample, not a hash table: 160 KB for ImageNet, and adding never allocates more than one
+ * name. */
 #include "core/badlist.h"
 
 #include <errno.h>

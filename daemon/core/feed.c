@@ -1,6 +1,7 @@
-/* See feed.h. Everything is found by looking at the streams' lists of slots, which are short; the only memory of its own is the list of fills on their way.
- * Streams call submit and cancel from deep inside, so these only take notes; the work is done in on_kick and feed_answered, where nothing of a stream is on the
- * stack. There the loader is held, as a batch that goes out may be what makes the last trainer leave. */
+/* See feed.h. Everything is found by looking at the streams' lists of slots, which are short; the only memory of its
+ * own is the list of fills on their way. Streams call submit and cancel from deep inside, so these only take notes; the
+ * work is done in on_kick and feed_answered, where nothing of a stream is on the stack. There the loader is held, as a
+ * batch that goes out may be what makes the last trainer leave. */
 #include "core/feed.h"
 
 #include <errno.h>
@@ -110,7 +111,8 @@ static void on_close(struct batch_source *source)
 	struct feed *f = feed_of(source);
 	f->stopped = true;
 	finish_dropped(f);
-	/* The producer may still write into these. Nobody else will ever use that memory, so there is nothing to wait for. */
+	/* The producer may still write into these. Nobody else will ever use that memory, so there is nothing to wait
+	 * for. */
 	for (struct feed_fill *fill = f->first; fill; fill = fill->next) {
 		struct slot *slot = fill->slot;
 		fill->slot = NULL;
@@ -119,7 +121,9 @@ static void on_close(struct batch_source *source)
 	}
 }
 
-static const struct batch_source_ops source_ops = { .submit = on_submit, .cancel = on_cancel, .moved = on_moved, .close = on_close };
+static const struct batch_source_ops source_ops = {
+	.submit = on_submit, .cancel = on_cancel, .moved = on_moved, .close = on_close
+};
 
 /* ---- the end of an epoch ---- */
 
@@ -162,7 +166,8 @@ static void mark_end(struct feed *f, struct stream *s, struct slot *slot)
 {
 	for (struct slot *behind = slot; behind; behind = behind->next) {
 		want_again(f, behind);
-		behind->last = false; /* it may have held a mark: of an epoch gone through once more, which ends earlier this time */
+		behind->last = false; /* it may have held a mark: of an epoch gone through once more, which ends
+		                       * earlier this time */
 	}
 	slot->fed = MADE;
 	slot->n_rows = 0;
@@ -171,13 +176,14 @@ static void mark_end(struct feed *f, struct stream *s, struct slot *slot)
 	stream_end_epoch(s, slot);
 }
 
-/* The first `n` batches of the epoch, over all ranks, exist: the rounds that lie within them are whole. Slots that are still to be answered are of ranks that go through
- * the epoch once more, and ask for themselves. */
+/* The first `n` batches of the epoch, over all ranks, exist: the rounds that lie within them are whole. Slots that are
+ * still to be answered are of ranks that go through the epoch once more, and ask for themselves. */
 static void note_whole(struct feed *f, uint64_t epoch, uint64_t n)
 {
 	for (uint32_t r = 0; r < world(f); r++) {
 		for (struct slot *slot = f->loader->streams[r].first; slot; slot = slot->next) {
-			if (slot->state == SLOT_FILLING && slot->fed == MADE && slot->at.epoch == epoch && slot->at.step < n / world(f))
+			if (slot->state == SLOT_FILLING && slot->fed == MADE && slot->at.epoch == epoch &&
+			    slot->at.step < n / world(f))
 				slot->fed_whole = true;
 		}
 	}
@@ -186,16 +192,19 @@ static void note_whole(struct feed *f, uint64_t epoch, uint64_t n)
 /* Some rank has its batch, or is about to, and whether the round is whole is still to be shown. */
 static bool is_held_back(const struct feed *f, const struct slot *slot)
 {
-	return f->maker.peeks && world(f) > 1 && slot->state == SLOT_FILLING && (slot->fed == ASKED || slot->fed == MADE) && !slot->fed_whole && !slot->last;
+	return f->maker.peeks && world(f) > 1 && slot->state == SLOT_FILLING &&
+	       (slot->fed == ASKED || slot->fed == MADE) && !slot->fed_whole && !slot->last;
 }
 
-/* Of an epoch whose number of batches nobody knows, but that there is no batch k: what is held back then can be no whole round, for all that is known. */
+/* Of an epoch whose number of batches nobody knows, but that there is no batch k: what is held back then can be no
+ * whole round, for all that is known. */
 static uint64_t first_round_not_whole(const struct feed *f, uint64_t epoch, uint64_t k)
 {
 	uint64_t step = k / world(f);
 	for (uint32_t r = 0; r < world(f); r++) {
 		for (const struct slot *slot = f->loader->streams[r].first; slot; slot = slot->next) {
-			if (is_held_back(f, slot) && slot->fed == MADE && slot->at.epoch == epoch && slot->at.step < step)
+			if (is_held_back(f, slot) && slot->fed == MADE && slot->at.epoch == epoch &&
+			    slot->at.step < step)
 				step = slot->at.step;
 		}
 	}
@@ -211,7 +220,8 @@ static void end_epoch(struct feed *f, uint64_t epoch, uint64_t k, uint64_t n_bat
 	for (uint32_t r = 0; r < world(f); r++) {
 		struct stream *s = &f->loader->streams[r];
 		for (struct slot *slot = s->first; slot; slot = slot->next) {
-			if (slot->state == SLOT_FILLING && !slot->last && slot->at.epoch == epoch && slot->at.step >= step) {
+			if (slot->state == SLOT_FILLING && !slot->last && slot->at.epoch == epoch &&
+			    slot->at.step >= step) {
 				mark_end(f, s, slot);
 				break;
 			}
@@ -221,7 +231,8 @@ static void end_epoch(struct feed *f, uint64_t epoch, uint64_t k, uint64_t n_bat
 
 /* ---- the rest of an epoch ---- */
 
-/* Whether a rank is not there to be asked for its batch of this round: it has left, or stands behind it, or has been told that the epoch is over before. */
+/* Whether a rank is not there to be asked for its batch of this round: it has left, or stands behind it, or has been
+ * told that the epoch is over before. */
 static bool somebody_is_elsewhere(const struct feed *f, const struct position *at)
 {
 	for (uint32_t r = 0; r < world(f); r++) {
@@ -237,8 +248,8 @@ static bool somebody_is_elsewhere(const struct feed *f, const struct position *a
 	return false;
 }
 
-/* The round is the rest of an epoch, too few batches for all ranks, which goes to nobody; as the producer has said beforehand. Among ranks that are all there it shows by
- * itself. */
+/* The round is the rest of an epoch, too few batches for all ranks, which goes to nobody; as the producer has said
+ * beforehand. Among ranks that are all there it shows by itself. */
 static bool is_rest(const struct feed *f, const struct position *at)
 {
 	return f->maker.n_batches && at->step >= f->maker.n_batches / world(f) && somebody_is_elsewhere(f, at);
@@ -246,7 +257,8 @@ static bool is_rest(const struct feed *f, const struct position *at)
 
 /* ---- batches that go out ---- */
 
-/* The earliest step that some rank has still to get from the producer, or that may not go out yet. False: no rank is active. */
+/* The earliest step that some rank has still to get from the producer, or that may not go out yet. False: no rank is
+ * active. */
 static bool find_floor(const struct feed *f, struct position *floor)
 {
 	bool any = false;
@@ -329,13 +341,15 @@ static bool is_reachable(const struct feed *f, const struct position *to)
 	return f->maker.resumable || to->step < world(f) || goes_on(f, to);
 }
 
-/* What is on its way may tell: whether the producer has passed over what was cancelled, or that there is the batch that is looked for. */
+/* What is on its way may tell: whether the producer has passed over what was cancelled, or that there is the batch that
+ * is looked for. */
 static bool has_to_wait(const struct feed *f, const struct position *to, bool peek)
 {
 	return f->first && to->step && (peek || !f->maker.resumable) && !goes_on(f, to);
 }
 
-/* The epoch is begun, maybe once more. If it need not be the same as the last time, nobody gets anything more of that, nor learns from it how long this one is. */
+/* The epoch is begun, maybe once more. If it need not be the same as the last time, nobody gets anything more of that,
+ * nor learns from it how long this one is. */
 static void begin_epoch(struct feed *f, uint64_t epoch)
 {
 	forget_end(f, epoch);
@@ -411,14 +425,16 @@ static bool is_asked_for(const struct feed *f, const struct position *batch)
 	return false;
 }
 
-/* The earliest round that is held back while nobody is asked for its last batch, nor will be as one of the ranks that are still to get there. NULL: none. */
+/* The earliest round that is held back while nobody is asked for its last batch, nor will be as one of the ranks that
+ * are still to get there. NULL: none. */
 static const struct position *find_open(const struct feed *f, const struct turn *t)
 {
 	const struct position *round = NULL;
 	for (uint32_t r = 0; r < world(f); r++) {
 		for (const struct slot *slot = f->loader->streams[r].first; slot; slot = slot->next) {
 			struct position last = last_of(f, &slot->at);
-			if (!is_held_back(f, slot) || (t->at && position_compare(t->at, &slot->at) <= 0) || is_asked_for(f, &last))
+			if (!is_held_back(f, slot) || (t->at && position_compare(t->at, &slot->at) <= 0) ||
+			    is_asked_for(f, &last))
 				continue;
 			if (!round || position_compare(&slot->at, round) < 0)
 				round = &slot->at;
@@ -439,8 +455,8 @@ static bool peek(struct feed *f, const struct position *round)
 
 /* ---- going on ---- */
 
-/* Whether the epoch is known to have no such batch. Who is at its begin may be going through it once more, and then it may have another length. What was said of it beforehand
- * counts only where the producer cannot be asked. */
+/* Whether the epoch is known to have no such batch. Who is at its begin may be going through it once more, and then it
+ * may have another length. What was said of it beforehand counts only where the producer cannot be asked. */
 static bool is_over(const struct feed *f, const struct turn *t)
 {
 	struct position to = batch_of(f, t);
@@ -469,7 +485,8 @@ static bool ask_next(struct feed *f)
 
 static void ask_all(struct feed *f)
 {
-	while (!f->stopped && !f->loader->closing && !f->loader->failed && feed_n_asked(f) < FEED_MAX_ASKED && ask_next(f))
+	while (!f->stopped && !f->loader->closing && !f->loader->failed && feed_n_asked(f) < FEED_MAX_ASKED &&
+	       ask_next(f))
 		;
 }
 
@@ -543,8 +560,8 @@ int feed_answered(struct feed *f, uint64_t number, const struct feed_answer *ans
 
 /* ---- life ---- */
 
-int feed_create(uv_loop_t *loop, struct loader *loader, const struct feed_ops *ops, void *owner, const struct feed_maker *maker, uint64_t first_number,
-		struct feed **out)
+int feed_create(uv_loop_t *loop, struct loader *loader, const struct feed_ops *ops, void *owner,
+		const struct feed_maker *maker, uint64_t first_number, struct feed **out)
 {
 	struct feed *f = calloc(1, sizeof(*f));
 	bool *seen = calloc(loader->n_streams, sizeof(*seen));

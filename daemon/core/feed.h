@@ -1,17 +1,21 @@
 /* A feed: the source of a loader whose batches somebody outside makes, one after the other (a producer).
  *
- * The producer's batches of an epoch are numbered 0, 1, 2, ... over all ranks. In shard mode batch k is step k / W of rank k % W; in share mode W is 1.
- * The feed turns the slots that streams submit into fills in the producer's order, and what the producer says into batches:
+ * The producer's batches of an epoch are numbered 0, 1, 2, ... over all ranks. In shard mode batch k is step k / W of
+ * rank k % W; in share mode W is 1. The feed turns the slots that streams submit into fills in the producer's order,
+ * and what the producer says into batches:
  *
- *   turn     the fill that is asked for next is always the earliest that any stream wants. While the stream whose turn it is has no free slot the others wait
- *            for it: ranks of a job go in step anyway, and so the producer makes nothing twice and nothing in vain. A rank that has left is not waited for.
- *   round    a step goes out to the ranks only when the last batch of its round exists and all who are there have theirs, so that at the end of an epoch nobody gets
- *            a batch more than the others. Where the last rank is not there to be asked for its batch (it has left, or is ahead), the producer is asked to look
- *            whether it has one, which takes no slot. One that cannot look (an older library's) is believed what it said of its epochs' length.
- *   end      nobody need know beforehand how long an epoch is: the first fill or look that the producer has no batch for ends the epoch for everybody with a mark (a
- *            batch of no rows, `last`), and slots that were meant for later steps are meant for the next epoch from then on.
+ *   turn     the fill that is asked for next is always the earliest that any stream wants. While the stream whose turn
+ * it is has no free slot the others wait for it: ranks of a job go in step anyway, and so the producer makes nothing
+ * twice and nothing in vain. A rank that has left is not waited for. round    a step goes out to the ranks only when
+ * the last batch of its round exists and all who are there have theirs, so that at the end of an epoch nobody gets a
+ * batch more than the others. Where the last rank is not there to be asked for its batch (it has left, or is ahead),
+ * the producer is asked to look whether it has one, which takes no slot. One that cannot look (an older library's) is
+ * believed what it said of its epochs' length. end      nobody need know beforehand how long an epoch is: the first
+ * fill or look that the producer has no batch for ends the epoch for everybody with a mark (a batch of no rows,
+ * `last`), and slots that were meant for later steps are meant for the next epoch from then on.
  *
- * A fill that is on its way cannot be taken back: it is cancelled, and its slot is free when the answer is there. Knows no sockets. Loop thread only. */
+ * A fill that is on its way cannot be taken back: it is cancelled, and its slot is free when the answer is there. Knows
+ * no sockets. Loop thread only. */
 #ifndef BATCHD_FEED_H
 #define BATCHD_FEED_H
 
@@ -25,7 +29,8 @@ struct feed;
 
 struct feed_ops {
 	/* Asks for batch `step` (counted over all ranks) of `epoch` in that slot. */
-	void (*fill)(struct feed *f, uint64_t number, uint32_t rank, const struct slot *slot, uint64_t epoch, uint64_t step);
+	void (*fill)(struct feed *f, uint64_t number, uint32_t rank, const struct slot *slot, uint64_t epoch,
+		     uint64_t step);
 	/* Asks whether there is such a batch; it stays the producer's next. Only if it peeks. */
 	void (*peek)(struct feed *f, uint64_t number, uint64_t epoch, uint64_t step);
 	void (*cancel)(struct feed *f, uint64_t number);
@@ -46,10 +51,12 @@ struct feed_fill {
 struct feed_maker {
 	bool resumable;         /* it can begin within an epoch */
 	bool peeks;             /* it can look ahead */
-	uint64_t n_batches;     /* of an epoch, over all ranks; 0: not known. Not believed any more once it has proved wrong */
+	uint64_t n_batches;     /* of an epoch, over all ranks; 0: not known. Not believed any more once it has
+	                         * proved wrong */
 };
 
-/* FEED_MAX_ASKED: fills on their way, which are answered one by one; all free slots of many ranks at once would be more packets than a client may leave unread. */
+/* FEED_MAX_ASKED: fills on their way, which are answered one by one; all free slots of many ranks at once would be more
+ * packets than a client may leave unread. */
 enum { FEED_ENDS = 4, FEED_MAX_ASKED = 64 };
 
 struct feed {
@@ -63,8 +70,10 @@ struct feed {
 	struct slot *dropped;        /* those that nobody writes into; done at the next kick */
 	bool *seen;                  /* by rank: it has been here */
 	bool made_any, reached_any;  /* `at`, `reached` count */
-	struct position at;          /* epoch and step (over all ranks) that the producer makes next if it just goes on behind all that it has been asked for */
-	struct position reached;     /* the same behind its last answer; what was cancelled on the way it may have passed over */
+	struct position at;          /* epoch and step (over all ranks) that the producer makes next if it just goes
+	                              * on behind all that it has been asked for */
+	struct position reached;     /* the same behind its last answer; what was cancelled on the way it may have
+	                              * passed over */
 	struct { uint64_t epoch, step; bool known; } ends[FEED_ENDS]; /* steps of epochs that are over, for each rank */
 	unsigned n_ends;
 	bool stopped;
@@ -72,8 +81,8 @@ struct feed {
 };
 
 /* first_number: of its first fill. 0 or -ENOMEM. Afterwards loader->source may be set to &f->source. */
-int feed_create(uv_loop_t *loop, struct loader *loader, const struct feed_ops *ops, void *owner, const struct feed_maker *maker, uint64_t first_number,
-		struct feed **out);
+int feed_create(uv_loop_t *loop, struct loader *loader, const struct feed_ops *ops, void *owner,
+		const struct feed_maker *maker, uint64_t first_number, struct feed **out);
 /* The loader has been closed. Frees itself when its timer has ended. */
 void feed_close(struct feed *f);
 /* No more fills: the producer has gone. */

@@ -1,6 +1,6 @@
-/* See group.h. The awkward corner is that cohorts share slots. Three rules keep it simple: a consumer is in one cohort at most; a slot is counted where it is
- * used, as held by a member or as made ahead; and a cohort that is over its due (because a member has left it) gives back what it made ahead, newest first, as
- * that can be made again at any time. */
+/* See group.h. The awkward corner is that cohorts share slots. Three rules keep it simple: a consumer is in one cohort
+ * at most; a slot is counted where it is used, as held by a member or as made ahead; and a cohort that is over its due
+ * (because a member has left it) gives back what it made ahead, newest first, as that can be made again at any time. */
 #include "core/group.h"
 
 #include <errno.h>
@@ -9,7 +9,8 @@
 #include "core/loader.h"
 #include "core/stream-impl.h"
 
-enum { AHEAD = 3 }; /* batches that a trainer has to have or find, that in use included, before slower ones may keep slots from it */
+enum { AHEAD = 3 }; /* batches that a trainer has to have or find, that in use included, before slower ones may keep
+                     * slots from it */
 
 const char *group_policy_name(enum group_policy p)
 {
@@ -127,7 +128,8 @@ static struct position normal(const struct loader *l, const struct position *at)
 	return (struct position){ .epoch = at->epoch + 1 };
 }
 
-/* How far this is ahead of who is foremost in the cohort. Somebody too far ahead would at once be about to wait for slots, and cost the others theirs. */
+/* How far this is ahead of who is foremost in the cohort. Somebody too far ahead would at once be about to wait for
+ * slots, and cost the others theirs. */
 static bool is_far_ahead(const struct group *g, const struct stream *s, const struct position *at)
 {
 	const struct consumer *first = first_of(s);
@@ -139,7 +141,8 @@ static struct stream *find_cover(const struct group *g, const struct position *a
 	struct stream *best = NULL;
 	for (uint32_t i = 0; i < g->loader->n_streams; i++) {
 		struct stream *s = &g->loader->streams[i];
-		if (s != but && stream_covers(s, at) && !is_far_ahead(g, s, at) && (!best || s->n_members > best->n_members || (s->n_members == best->n_members && s == g->main)))
+		if (s != but && stream_covers(s, at) && !is_far_ahead(g, s, at) &&
+		    (!best || s->n_members > best->n_members || (s->n_members == best->n_members && s == g->main)))
 			best = s;
 	}
 	return best;
@@ -220,20 +223,22 @@ static void elect(struct group *g)
 static uint32_t count_used(const struct group *g, const struct stream *s);
 static uint32_t count_due(const struct group *g, const struct stream *s);
 
-/* For one that comes with what it holds to get its next batch there. Else it would cost the slow ones there theirs, be left alone with its own, and find them at
- * the same place again, without ever getting anything made. */
+/* For one that comes with what it holds to get its next batch there. Else it would cost the slow ones there theirs, be
+ * left alone with its own, and find them at the same place again, without ever getting anything made. */
 static bool has_room(const struct group *g, const struct stream *s, const struct consumer *c)
 {
 	return count_used(g, s) + c->n_leases < count_due(g, s) + g->share;
 }
 
-/* Who has caught up with a larger cohort, or is caught up by one, goes on there. Close to its first, or it would soon be too far behind again. */
+/* Who has caught up with a larger cohort, or is caught up by one, goes on there. Close to its first, or it would soon
+ * be too far behind again. */
 static struct stream *find_better(const struct group *g, const struct consumer *c)
 {
 	struct position at = normal(g->loader, &c->cursor);
 	for (uint32_t i = 0; i < g->loader->n_streams; i++) {
 		struct stream *s = &g->loader->streams[i];
-		bool larger = s->n_members > c->stream->n_members || (s->n_members == c->stream->n_members && s < c->stream);
+		bool larger =
+			s->n_members > c->stream->n_members || (s->n_members == c->stream->n_members && s < c->stream);
 		if (s == c->stream || !s->n_members || !larger || !stream_covers(s, &at) || !has_room(g, s, c))
 			continue;
 		const struct consumer *first = first_of(s);
@@ -288,7 +293,8 @@ static uint32_t count_due(const struct group *g, const struct stream *s)
 	return s->n_members * g->share + (s == g->main ? g->window - g->share : 0);
 }
 
-/* Batches that the trainer has or will find: those it was told of, the one it works on among them, and those made ahead of it. */
+/* Batches that the trainer has or will find: those it was told of, the one it works on among them, and those made ahead
+ * of it. */
 static uint32_t count_ahead(const struct stream *s, const struct consumer *c)
 {
 	uint32_t n = c->n_leases;
@@ -297,8 +303,9 @@ static uint32_t count_ahead(const struct stream *s, const struct consumer *c)
 	return n;
 }
 
-/* It has fewer than a trainer needs, and may have more. Also where the cohort has gone back to before it, when it gave back what was over its due: what is made
- * until it is there again is for slower ones only, and a stopped one would keep all of it. */
+/* It has fewer than a trainer needs, and may have more. Also where the cohort has gone back to before it, when it gave
+ * back what was over its due: what is made until it is there again is for slower ones only, and a stopped one would
+ * keep all of it. */
 static bool is_hungry(const struct stream *s, const struct consumer *c)
 {
 	uint32_t enough = c->quota < AHEAD ? c->quota : AHEAD;
@@ -351,7 +358,8 @@ static void detach(struct group *g, struct stream *s, struct slot *slot)
 	}
 }
 
-/* Takes the oldest batch that is kept for the slow away from them, if another is about to wait for its slot. Whether it has. */
+/* Takes the oldest batch that is kept for the slow away from them, if another is about to wait for its slot. Whether it
+ * has. */
 static bool relieve(struct group *g, struct stream *s)
 {
 	const struct consumer *hungry = g->policy == GROUP_WAIT ? NULL : find_hungry(s);
@@ -414,8 +422,8 @@ static bool gets_on(const struct stream *s)
 	return false;
 }
 
-/* Who waits for the group to get to an epoch begins when another has begun it, or when nobody else is left. Those who are left and do not get on are not waited for
- * either, but with policy wait: it begins apart from them. */
+/* Who waits for the group to get to an epoch begins when another has begun it, or when nobody else is left. Those who
+ * are left and do not get on are not waited for either, but with policy wait: it begins apart from them. */
 static void let_follow(struct group *g, struct stream *s)
 {
 	const struct consumer *first = first_of(s);
@@ -462,7 +470,8 @@ void group_pump(struct group *g)
 
 /* ---- coming, moving, going ---- */
 
-/* The trainer that was waited for is there, or will not come. What a cohort has made for it until then is not kept, unless it begins just there. */
+/* The trainer that was waited for is there, or will not come. What a cohort has made for it until then is not kept,
+ * unless it begins just there. */
 static void expect_no_more(struct group *g, uint32_t place)
 {
 	g->expected &= ~bit(place);
@@ -508,7 +517,8 @@ void group_join(struct consumer *c, uint64_t seek, enum group_start how, struct 
 	struct group *g = c->group;
 	elect(g);
 	struct position at = head_of(g);
-	bool begun = at.step > 0 || at.base > 0; /* of an epoch that was resumed in its middle nobody here has had the first batch */
+	bool begun = at.step > 0 || at.base > 0; /* of an epoch that was resumed in its middle nobody here has had
+	                                          * the first batch */
 	bool waits = how == GROUP_AT_EPOCH && begun;
 	if (waits)
 		at = (struct position){ .epoch = at.epoch + 1 };

@@ -1,16 +1,21 @@
-/* A share group whose trainers do not have to keep step: they come and go, begin where they like, and are as slow as they are.
+/* A share group whose trainers do not have to keep step: they come and go, begin where they like, and are as slow as
+ * they are.
  *
- * Its trainers are spread over *cohorts*. A cohort is a stream (core/stream.h) with those who are at about the same place; each batch is made once for all of
- * them. Usually there is one. Who begins somewhere else, or has fallen too far behind, gets a cohort of its own, which makes batches at its own pace out of the
- * same loader and caches, and joins another as soon as the two meet. As a batch depends on nothing but its position, nobody can tell from the bytes.
+ * Its trainers are spread over *cohorts*. A cohort is a stream (core/stream.h) with those who are at about the same
+ * place; each batch is made once for all of them. Usually there is one. Who begins somewhere else, or has fallen too
+ * far behind, gets a cohort of its own, which makes batches at its own pace out of the same loader and caches, and
+ * joins another as soon as the two meet. As a batch depends on nothing but its position, nobody can tell from the
+ * bytes.
  *
- * All cohorts make their batches in one slab, which everybody has mapped, so that moving a trainer costs nothing and no trainer knows of it. What keeps them
- * from starving each other is a share: every trainer may hold at most `share` slots, and a cohort uses at most `share` slots for each of its trainers,
- * made ahead and held together (the main cohort some more: those of the `window` that a trainer alone would have). So a trainer that is stopped with all it may
- * hold costs the others nothing. The slab has address space for as many slots as `n_places` trainers need; memory comes as they come.
+ * All cohorts make their batches in one slab, which everybody has mapped, so that moving a trainer costs nothing and no
+ * trainer knows of it. What keeps them from starving each other is a share: every trainer may hold at most `share`
+ * slots, and a cohort uses at most `share` slots for each of its trainers, made ahead and held together (the main
+ * cohort some more: those of the `window` that a trainer alone would have). So a trainer that is stopped with all it
+ * may hold costs the others nothing. The slab has address space for as many slots as `n_places` trainers need; memory
+ * comes as they come.
  *
- * What happens to a trainer that is so far behind that its cohort has no slot left for the others is the policy: the others wait for it, it misses the oldest
- * batch, or it goes on in another cohort.
+ * What happens to a trainer that is so far behind that its cohort has no slot left for the others is the policy: the
+ * others wait for it, it misses the oldest batch, or it goes on in another cohort.
  *
  * A group of known size with policy wait needs none of this: it is one plain stream, in lockstep within its window.
  *
@@ -20,9 +25,11 @@
 
 #include "core/stream.h"
 
-/* GHOSTS: how many that are gone and still hold batches (stopped, or forked and hung up) may be charged to the group besides. */
+/* GHOSTS: how many that are gone and still hold batches (stopped, or forked and hung up) may be charged to the group
+ * besides. */
 enum { GROUP_MAX_PLACES = 64, GROUP_SHARE = 3, GROUP_GHOSTS = 16 };
-/* Memory that a GPU reads cannot come later: with its first trainer on one, a group gets slots for that many, or for those that are there, and no more after it. */
+/* Memory that a GPU reads cannot come later: with its first trainer on one, a group gets slots for that many, or for
+ * those that are there, and no more after it. */
 enum { GROUP_GPU_PLACES = 8 };
 
 enum group_policy { GROUP_WAIT, GROUP_SKIP, GROUP_DETACH };
@@ -34,7 +41,8 @@ const char *group_policy_name(enum group_policy p);
 /* Where a trainer without a position of its own begins. Numbers as in proto/batchd.proto. */
 enum group_start {
 	GROUP_AT_NEXT,   /* with the next batch that nobody has had */
-	GROUP_AT_EPOCH,  /* with the next epoch's first batch, when the group gets there, or those who should bring it there are stuck */
+	GROUP_AT_EPOCH,  /* with the next epoch's first batch, when the group gets there, or those who should bring
+	                  * it there are stuck */
 	GROUP_AT_START,  /* with the current epoch's first batch, in a cohort of its own until it has caught up */
 };
 
@@ -43,7 +51,8 @@ struct group {
 	enum group_policy policy;
 	uint32_t n_places;
 	struct consumer *member[GROUP_MAX_PLACES]; /* by place; NULL: free */
-	uint64_t expected;          /* places of a group of known size that nobody has had yet and no cohort waits for so far */
+	uint64_t expected;          /* places of a group of known size that nobody has had yet and no cohort waits
+	                             * for so far */
 	struct slots *slots;        /* a reference; NULL before the first trainer */
 	uint32_t window, share;
 	struct stream *main;        /* the cohort with most trainers; NULL: nobody is anywhere */

@@ -1,5 +1,5 @@
-/* See loader.h. Functions below "workers" run on worker and I/O threads: they read the loader's recipe and spec (constant), write the rows they were given, and
- * touch nothing else but atomics and the badlist. */
+/* See loader.h. Functions below "workers" run on worker and I/O threads: they read the loader's recipe and spec
+ * (constant), write the rows they were given, and touch nothing else but atomics and the badlist. */
 #include "core/loader.h"
 
 #include <errno.h>
@@ -102,7 +102,8 @@ static void note_bad(struct loader *l, uint64_t index, const char *text)
 			  (unsigned long long)index, text);
 }
 
-/* Another sample takes the row; which one depends on nothing but (seed, epoch, index): a resumed epoch has the same ones, also with another world size. */
+/* Another sample takes the row; which one depends on nothing but (seed, epoch, index): a resumed epoch has the same
+ * ones, also with another world size. */
 static void make_substitute(const struct row *r, struct sample_worker *w, uint64_t index)
 {
 	struct loader *l = r->loader;
@@ -336,7 +337,8 @@ static void plan_task_done(struct pool_task *t)
 	maybe_free(l);
 }
 
-/* NULL: all of them are being made. Who wants one more asks again when one is there, instead of taking the place of one that somebody waits for. */
+/* NULL: all of them are being made. Who wants one more asks again when one is there, instead of taking the place of one
+ * that somebody waits for. */
 static struct plan_entry *claim_entry(struct loader *l, uint64_t epoch, uint64_t base)
 {
 	struct plan_entry *oldest = NULL;
@@ -427,9 +429,10 @@ static void describe_samples(struct loader *l)
 static uint64_t hash_loader(const struct loader *l)
 {
 	char text[512];
-	int n = snprintf(text, sizeof(text), "%llx %d %d %u %d %llx %d %d %d", (unsigned long long)dataset_id(l->recipe.dataset),
-			 (int)l->dtype, (int)l->spec.layout, l->spec.batch_size, l->spec.shuffle,
-			 (unsigned long long)l->spec.seed, l->spec.drop_last, l->spec.share, l->spec.apply_exif);
+	int n = snprintf(text, sizeof(text), "%llx %d %d %u %d %llx %d %d %d",
+			 (unsigned long long)dataset_id(l->recipe.dataset), (int)l->dtype, (int)l->spec.layout,
+			 l->spec.batch_size, l->spec.shuffle, (unsigned long long)l->spec.seed, l->spec.drop_last,
+			 l->spec.share, l->spec.apply_exif);
 	uint64_t h = XXH3_64bits(text, (size_t)n);
 	const char *pipeline = l->recipe.pipeline ? pipeline_text(l->recipe.pipeline) : "";
 	return XXH3_64bits_withSeed(pipeline, strlen(pipeline), h);
@@ -456,8 +459,12 @@ static int make_streams(struct loader *l)
 	l->streams = calloc(l->is_loose ? GROUP_MAX_COHORTS(l->group.n_places) : l->n_streams, sizeof(*l->streams));
 	if (!l->streams)
 		return -ENOMEM;
-	bool open = l->spec.served && l->spec.world_size == 1; /* as one sequence of batches allows: who comes later joins where the others are */
-	uint32_t n_consumers = l->is_loose ? l->group.n_places : !l->spec.share ? 1 : open ? LOADER_MAX_SHARE : l->spec.world_size;
+	bool open = l->spec.served && l->spec.world_size == 1; /* as one sequence of batches allows: who comes later
+	                                                        * joins where the others are */
+	uint32_t n_consumers = l->is_loose      ? l->group.n_places
+			       : !l->spec.share ? 1
+			       : open           ? LOADER_MAX_SHARE
+						: l->spec.world_size;
 	for (uint32_t i = 0; i < l->n_streams; i++) {
 		if (stream_init(&l->streams[i], l, l->spec.share ? 0 : i, n_consumers)) {
 			while (i-- > 0) {

@@ -1,4 +1,5 @@
-/* A loader: a data set, a pipeline, a batch size, an order and a mode, with the streams of its ranks. Made by the first session of a job.
+/* A loader: a data set, a pipeline, a batch size, an order and a mode, with the streams of its ranks. Made by the first
+ * session of a job.
  *
  * Loop thread only, except where workers run inside (loader.c says where). */
 #ifndef BATCHD_LOADER_H
@@ -62,7 +63,8 @@ struct loader {
 	enum dtype dtype, label_dtype;
 	struct slot_layout layout;
 
-	struct stream *streams;     /* one per rank (shard), one (share in lockstep), the cohorts there have been at once (other share groups) */
+	struct stream *streams;     /* one per rank (shard), one (share in lockstep), the cohorts there have been at
+	                             * once (other share groups) */
 	uint32_t n_streams;
 	bool is_loose;              /* a share group that need not keep step */
 	struct group group;         /* if it is one */

@@ -1,4 +1,5 @@
-/* See mirror.h. Nothing here waits: opening, copying and closing come back through the loop, and each holds what it needs until then. */
+/* See mirror.h. Nothing here waits: opening, copying and closing come back through the loop, and each holds what it
+ * needs until then. */
 #include "core/mirror.h"
 
 #include <assert.h>
@@ -110,7 +111,8 @@ static void set_fed_part(struct gpu_copy *copy, const struct slot *slot)
 	copy->part[0].bytes = slot->fed_bytes;
 }
 
-/* Rows, labels and indices lie close together when the batch is full; of a short one the gap between rows and labels is not worth the bus. */
+/* Rows, labels and indices lie close together when the batch is full; of a short one the gap between rows and labels is
+ * not worth the bus. */
 static void set_parts(struct gpu_copy *copy, const struct slot *slot)
 {
 	const struct slot_layout *l = &slot->slots->layout;
@@ -127,7 +129,8 @@ static void set_parts(struct gpu_copy *copy, const struct slot *slot)
 	copy->part[1].bytes = end - l->labels_offset;
 }
 
-bool mirror_copy(struct mirror *m, struct slot *slot, void (*done)(struct slot *slot, struct mirror *mirror, const char *why))
+bool mirror_copy(struct mirror *m, struct slot *slot,
+		 void (*done)(struct slot *slot, struct mirror *mirror, const char *why))
 {
 	struct slot_copy *c = &m->copy[slot->number];
 	assert(slot->slots == m->slots && slot->state == SLOT_READY);

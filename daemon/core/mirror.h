@@ -1,7 +1,8 @@
-/* A mirror: a slab's slots once more, on a GPU. Slot i there gets what slot i here holds, after the workers are done and before a trainer on that GPU is told.
+/* A mirror: a slab's slots once more, on a GPU. Slot i there gets what slot i here holds, after the workers are done
+ * and before a trainer on that GPU is told.
  *
- * A mirror belongs to its slots and lives as long as they do: whoever attached with it may have the GPU's slab open until it says Close or its process ends, and
- * that is what a reference to the slots means.
+ * A mirror belongs to its slots and lives as long as they do: whoever attached with it may have the GPU's slab open
+ * until it says Close or its process ends, and that is what a reference to the slots means.
  *
  * Of each batch, on each mirror:
  *
@@ -40,7 +41,8 @@ struct mirror {
 	unsigned char uuid[GPU_UUID_BYTES];
 	struct gpu_slab *slab;      /* NULL: still being opened */
 	bool failed;                /* a copy has failed: nobody may attach with it any more */
-	bool left;                  /* others have it open and are not waited for: its memory is not freed before this process ends */
+	bool left;                  /* others have it open and are not waited for: its memory is not freed before
+	                             * this process ends */
 	struct slot_copy *copy;     /* one per slot */
 	void (*on_open)(void *arg, struct mirror *m, int result, const char *why);
 	void *arg;
@@ -49,19 +51,22 @@ struct mirror {
 /* The mirror of these slots on that GPU, open or being opened; NULL: there is none. */
 struct mirror *mirror_find(const struct slots *s, const unsigned char uuid[GPU_UUID_BYTES]);
 
-/* Begins to make one. 0: on_open will be called, with m, or with NULL and result and why as in gpus.h (then there is none any more); GPU_E_REFUSED: it will not, why
- * (GPU_REASON_BYTES) says so; -ENOMEM. The slots stay until then. */
+/* Begins to make one. 0: on_open will be called, with m, or with NULL and result and why as in gpus.h (then there is
+ * none any more); GPU_E_REFUSED: it will not, why (GPU_REASON_BYTES) says so; -ENOMEM. The slots stay until then. */
 int mirror_open(struct slots *s, struct gpus *g, const unsigned char uuid[GPU_UUID_BYTES],
 		void (*on_open)(void *arg, struct mirror *m, int result, const char *why), void *arg, char *why);
 
-/* Begins to copy a READY slot's batch, unless that has been done; done will be called then. The slots stay until after it. */
-bool mirror_copy(struct mirror *m, struct slot *slot, void (*done)(struct slot *slot, struct mirror *mirror, const char *why));
+/* Begins to copy a READY slot's batch, unless that has been done; done will be called then. The slots stay until after
+ * it. */
+bool mirror_copy(struct mirror *m, struct slot *slot,
+		 void (*done)(struct slot *slot, struct mirror *mirror, const char *why));
 /* Whether a trainer with this mirror (NULL: with none) finds the slot's batch where it looks. */
 bool mirror_has(const struct mirror *m, const struct slot *slot);
 
 /* For slots.c. */
 void mirrors_forget(struct slots *s, const struct slot *slot); /* a new batch begins in it */
-/* Closes all; then finished(s, lost): see gpu_slab_close. Returns false when there are none, and it will not be called. */
+/* Closes all; then finished(s, lost): see gpu_slab_close. Returns false when there are none, and it will not be called.
+ */
 bool mirrors_close(struct slots *s, void (*finished)(struct slots *s, bool lost));
 
 #endif

@@ -1,8 +1,9 @@
-/* See pool.h. The awkward corner is parking: a taken row is either with a worker, with an I/O thread, or in its queue's `fetched` list, and in each
- * case counted in job->n_open, so that a job is done exactly when all rows are taken (or it is cancelled) and n_open is 0. Whoever makes that true moves the
- * job to the done list, once (`finished`).
+/* See pool.h. The awkward corner is parking: a taken row is either with a worker, with an I/O thread, or in its queue's
+ * `fetched` list, and in each case counted in job->n_open, so that a job is done exactly when all rows are taken (or it
+ * is cancelled) and n_open is 0. Whoever makes that true moves the job to the done list, once (`finished`).
  *
- * Why a mutex and not lock-free queues: a row of pixels takes some 700 us, taking the mutex 20 ns; rows of arrays are taken in chunks. */
+ * Why a mutex and not lock-free queues: a row of pixels takes some 700 us, taking the mutex 20 ns; rows of arrays are
+ * taken in chunks. */
 #include "core/pool.h"
 
 #include <assert.h>
@@ -25,7 +26,8 @@ struct thread {
 
 struct pool {
 	uv_poll_t poll;        /* of wake_fd */
-	int wake_fd;           /* an eventfd: uv_async_send would have the loop spin until the sender, which it may just have preempted, runs again */
+	int wake_fd;           /* an eventfd: uv_async_send would have the loop spin until the sender, which it may
+	                        * just have preempted, runs again */
 	struct pool_params params;
 	pthread_mutex_t lock;
 	pthread_cond_t work;   /* for workers below the target */
@@ -39,7 +41,8 @@ struct pool {
 	unsigned n_free_tickets;
 	struct pool_task *tasks, *tasks_last, *tasks_done;
 	struct pool_job *done;
-	unsigned n_sleeping, n_waking; /* together exactly who is in pthread_cond_wait(&p->work); the latter have been signalled */
+	unsigned n_sleeping, n_waking; /* together exactly who is in pthread_cond_wait(&p->work); the latter have
+	                                * been signalled */
 	uint64_t waking_since_ns;      /* while n_waking: since when the last of them was */
 	unsigned target, n_io_sleeping, n_busy, n_io_busy;
 	uint64_t n_rows, n_parked, n_wakes;
@@ -60,8 +63,9 @@ static uint64_t now_ns(void)
 
 /* ---- under the lock ---- */
 
-/* Whether a worker is to be woken for new work, by pthread_cond_signal(&p->work) as soon as the lock is free. One at a time is enough: whoever has been woken
- * looks at everything there is, and wakes the next (worker_main) when there is more than it takes. So who brings work pays for one wake-up and no more. */
+/* Whether a worker is to be woken for new work, by pthread_cond_signal(&p->work) as soon as the lock is free. One at a
+ * time is enough: whoever has been woken looks at everything there is, and wakes the next (worker_main) when there is
+ * more than it takes. So who brings work pays for one wake-up and no more. */
 static bool must_wake(struct pool *p)
 {
 	if (p->n_sleeping == 0 || p->n_waking > 0)
@@ -103,7 +107,8 @@ static void unlink_job(struct pool_queue *q, struct pool_job *job)
 	job->next = NULL;
 }
 
-/* Moves the job to the done list if nothing of it is left to do. Returns whether the loop must be told now (wake-ups merge, so twice does no harm). */
+/* Moves the job to the done list if nothing of it is left to do. Returns whether the loop must be told now (wake-ups
+ * merge, so twice does no harm). */
 static bool finish_if_done(struct pool *p, struct pool_job *job)
 {
 	if (job->finished || job->n_open > 0 || (!job->cancelled && job->n_taken < job->n_rows))
@@ -122,8 +127,9 @@ static bool more_urgent(const struct pool_queue *a, const struct pool_queue *b)
 	return a->served_ns < b->served_ns;
 }
 
-/* A queue may have as many tickets as it leaves free: alone it gets half of them, two get a third each, and there are always some for one whose files are at
- * hand, however slow the others' disks are. Who has none may always try; a row that then finds no ticket waits in the worker. */
+/* A queue may have as many tickets as it leaves free: alone it gets half of them, two get a third each, and there are
+ * always some for one whose files are at hand, however slow the others' disks are. Who has none may always try; a row
+ * that then finds no ticket waits in the worker. */
 static bool may_read_ahead(const struct pool *p, const struct pool_queue *q)
 {
 	return q->first && (q->n_tickets == 0 || q->n_tickets < p->n_free_tickets);
@@ -147,7 +153,8 @@ struct piece {
 	uint32_t first, n;
 };
 
-/* Fetched rows and new ones in turn: a new row that has to be parked costs next to nothing, and keeps the disk as busy as the decoders. */
+/* Fetched rows and new ones in turn: a new row that has to be parked costs next to nothing, and keeps the disk as busy
+ * as the decoders. */
 static bool take_piece(const struct pool *p, struct pool_queue *q, struct piece *out)
 {
 	bool fetched = q->fetched && !(q->took_fetched && may_read_ahead(p, q));
@@ -178,7 +185,8 @@ static void give_ticket_back(struct pool *p, struct pool_ticket *t)
 	p->n_free_tickets++;
 }
 
-/* Hands the row to an I/O thread. False when every ticket is out: then the worker has to wait itself, which bounds the memory. */
+/* Hands the row to an I/O thread. False when every ticket is out: then the worker has to wait itself, which bounds the
+ * memory. */
 static bool park(struct pool *p, const struct piece *piece)
 {
 	struct pool_ticket *t = p->free_tickets;
@@ -270,8 +278,8 @@ static void *worker_main(void *arg)
 	return NULL;
 }
 
-/* The first row to fetch whose queue has no I/O thread yet, or fewer than three times as many as it would leave free: a disk that does not answer at all
- * holds up who reads from it, and nobody else. */
+/* The first row to fetch whose queue has no I/O thread yet, or fewer than three times as many as it would leave free: a
+ * disk that does not answer at all holds up who reads from it, and nobody else. */
 static struct pool_ticket *take_to_fetch(struct pool *p)
 {
 	unsigned left = p->params.n_io - p->n_io_busy - 1;
@@ -405,7 +413,8 @@ static int start_threads(struct pool *p, struct thread *threads, unsigned n, voi
 		int r = pthread_create(&threads[i].id, NULL, main_fn, &threads[i]);
 		if (r)
 			return -r;
-		pthread_setname_np(threads[i].id, main_fn == worker_main ? "batchd-worker" : "batchd-io"); /* for top, perf and debuggers */
+		/* for top, perf and debuggers */
+		pthread_setname_np(threads[i].id, main_fn == worker_main ? "batchd-worker" : "batchd-io");
 		threads[i].started = true;
 	}
 	return 0;
@@ -554,8 +563,8 @@ void pool_close(struct pool *p, void (*on_closed)(void *arg), void *arg)
 	uv_close((uv_handle_t *)&p->poll, on_poll_closed);
 }
 
-/* A queue that begins to have work starts level with the working one served least, or it would have the machine to itself until it
- * had caught up with what it did not ask for. */
+/* A queue that begins to have work starts level with the working one served least, or it would have the machine to
+ * itself until it had caught up with what it did not ask for. */
 static void catch_up(struct pool *p, struct pool_queue *q)
 {
 	uint64_t least = UINT64_MAX;

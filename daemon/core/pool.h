@@ -1,11 +1,12 @@
 /* The worker pool: threads that fill the rows of batches, a row (or a few) at a time.
  *
- * Work comes as jobs, one per batch, in queues, one per stream of batches. Within a queue jobs are worked on in order; among queues the one with the
- * fewest ready batches goes first, and among equals the one that has had least time (so that two jobs share the machine evenly). A row whose
- * input would block is parked: an I/O thread fetches it while the worker goes on with the next row.
+ * Work comes as jobs, one per batch, in queues, one per stream of batches. Within a queue jobs are worked on in order;
+ * among queues the one with the fewest ready batches goes first, and among equals the one that has had least time (so
+ * that two jobs share the machine evenly). A row whose input would block is parked: an I/O thread fetches it while the
+ * worker goes on with the next row.
  *
- * Threads: pool_* functions are the loop thread's; struct job_ops says where each callback runs. One mutex guards queues, jobs' counters and
- * the lists; nothing else is locked while it is held. */
+ * Threads: pool_* functions are the loop thread's; struct job_ops says where each callback runs. One mutex guards
+ * queues, jobs' counters and the lists; nothing else is locked while it is held. */
 #ifndef BATCHD_POOL_H
 #define BATCHD_POOL_H
 
@@ -23,14 +24,16 @@ struct pool_ticket {
 	struct pool_job *job;
 	struct pool_ticket *next; /* in the pool's lists, under its lock */
 	uint32_t row;
-	void *input;              /* made by pool_params.input_create; the I/O thread fills it, then the worker reads it */
+	void *input;              /* made by pool_params.input_create; the I/O thread fills it, then the worker reads
+	                           * it */
 };
 
 enum { POOL_WOULD_BLOCK = 1 };
 
 struct pool_job_ops {
-	/* Worker thread: makes n rows from `first` on. ticket: the fetched input (then n is 1), else NULL. Returns 0, or POOL_WOULD_BLOCK when
-	 * may_wait is false and the input of the (single) row is not at hand; the row will be offered again. */
+	/* Worker thread: makes n rows from `first` on. ticket: the fetched input (then n is 1), else NULL. Returns 0,
+	 * or POOL_WOULD_BLOCK when may_wait is false and the input of the (single) row is not at hand; the row will be
+	 * offered again. */
 	int (*run)(struct pool_job *job, void *worker, uint32_t first, uint32_t n, struct pool_ticket *ticket,
 		   bool may_wait);
 	/* I/O thread: fetches the input of one row; failures are kept in ticket->input for run to see. */
@@ -74,13 +77,14 @@ struct pool_params {
 
 /* 0 or negative errno. The loop must run until pool_close's callback. */
 int pool_create(uv_loop_t *loop, const struct pool_params *params, struct pool **out);
-/* Stops the threads (every job and task must be done) and frees the pool; on_closed may be NULL. Blocks for as long as a row or a task takes. */
+/* Stops the threads (every job and task must be done) and frees the pool; on_closed may be NULL. Blocks for as long as
+ * a row or a task takes. */
 void pool_close(struct pool *p, void (*on_closed)(void *arg), void *arg);
 
 void pool_queue_add(struct pool *p, struct pool_queue *q, unsigned max_busy);
 void pool_queue_remove(struct pool *p, struct pool_queue *q); /* it must be empty */
-/* n_ready: batches that its trainers have still to take. waited_for: a trainer waits, so the loop is woken as soon as a job is done; otherwise done jobs stay in
- * the pool until pool_drain, which saves a wake-up of the loop per batch. */
+/* n_ready: batches that its trainers have still to take. waited_for: a trainer waits, so the loop is woken as soon as a
+ * job is done; otherwise done jobs stay in the pool until pool_drain, which saves a wake-up of the loop per batch. */
 void pool_queue_set_urgency(struct pool *p, struct pool_queue *q, int n_ready, bool waited_for);
 /* Calls ops->done of every job, and done of every task, that has finished. */
 void pool_drain(struct pool *p);
@@ -92,7 +96,8 @@ void pool_cancel(struct pool *p, struct pool_job *job);
 /* Whether every row of a submitted job is made, though its `done` may not have been called yet. */
 bool pool_is_finished(struct pool *p, const struct pool_job *job);
 
-/* Something that may block, run once on an I/O thread; then done on the loop thread. The task is the caller's until done. */
+/* Something that may block, run once on an I/O thread; then done on the loop thread. The task is the caller's until
+ * done. */
 struct pool_task {
 	void (*run)(struct pool_task *t);
 	void (*done)(struct pool_task *t);
@@ -105,8 +110,10 @@ void pool_set_target(struct pool *p, unsigned n);
 
 struct pool_stats {
 	unsigned max, target, busy, n_io, io_busy;
-	uint64_t n_rows, n_parked, n_wakes;   /* since the start: rows made, rows that had to wait for input, workers woken */
-	uint64_t oldest_busy_ns;              /* how long the row in work for longest has been so, or a worker takes to wake up; 0 when idle */
+	uint64_t n_rows, n_parked, n_wakes;   /* since the start: rows made, rows that had to wait for input, workers
+	                                       * woken */
+	uint64_t oldest_busy_ns;              /* how long the row in work for longest has been so, or a worker takes
+	                                       * to wake up; 0 when idle */
 };
 void pool_get_stats(struct pool *p, struct pool_stats *s);
 

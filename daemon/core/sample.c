@@ -1,5 +1,6 @@
-/* See sample.h. What is looked for first saves most: pixels behind the deterministic prefix, then the file's bytes, then an index into them. Whatever is found is
- * used only while the file on disk is still the one it was made from (and this peer may read it), which costs one system call. */
+/* See sample.h. What is looked for first saves most: pixels behind the deterministic prefix, then the file's bytes,
+ * then an index into them. Whatever is found is used only while the file on disk is still the one it was made from (and
+ * this peer may read it), which costs one system call. */
 #include "core/sample.h"
 
 #include <errno.h>
@@ -72,8 +73,9 @@ static struct sample_key key_of(const struct recipe *r, uint64_t epoch, uint64_t
 }
 
 /* Decodes what the crop needs, starting from what an earlier epoch learnt about where things are in the file. */
-static int run_with_index(const struct recipe *r, struct sample_worker *w, struct sample_key key, const struct file_bytes *file,
-			  const struct image_info *info, void *row, struct image_error *why)
+static int run_with_index(const struct recipe *r, struct sample_worker *w, struct sample_key key,
+			  const struct file_bytes *file, const struct image_info *info, void *row,
+			  struct image_error *why)
 {
 	struct cache_hit hit;
 	bool known = r->indexes && cache_lookup_for(r->indexes, key.index, file, &hit);
@@ -90,8 +92,9 @@ static int run_with_index(const struct recipe *r, struct sample_worker *w, struc
 }
 
 /* Decodes all that the deterministic prefix gives, keeps it, and makes the row of it. */
-static int run_and_keep(const struct recipe *r, struct sample_worker *w, struct sample_key key, const struct file_bytes *file,
-			const struct image_info *info, void *row, struct image_error *why)
+static int run_and_keep(const struct recipe *r, struct sample_worker *w, struct sample_key key,
+			const struct file_bytes *file, const struct image_info *info, void *row,
+			struct image_error *why)
 {
 	struct image prefix;
 	int result = pipeline_prefix(r->pipeline, w->pipeline, w->decoder, info, &prefix, why);
@@ -126,8 +129,8 @@ static bool look_up(const struct recipe *r, struct cache_space *space, uint64_t 
 	return false;
 }
 
-static int make_from_pixels(const struct recipe *r, struct sample_worker *w, struct sample_key key, struct cache_hit *hit, void *row,
-			    struct sample_error *err)
+static int make_from_pixels(const struct recipe *r, struct sample_worker *w, struct sample_key key,
+			    struct cache_hit *hit, void *row, struct sample_error *err)
 {
 	struct image_error why;
 	int result = pipeline_resume(r->pipeline, w->pipeline, &hit->image, key, row, &why);

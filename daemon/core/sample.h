@@ -22,8 +22,9 @@ struct recipe {
 	struct cache_space *files, *indexes, *decoded;
 };
 
-/* Attaches the caches that an image recipe can use. When the decoded tier may choose (choose_decoded), it is used only for data sets that would fit as a
- * whole, as a few samples tell: decoding whole images to keep one in a hundred would cost more than it saves. Blocking; 0 or -ENOMEM. */
+/* Attaches the caches that an image recipe can use. When the decoded tier may choose (choose_decoded), it is used only
+ * for data sets that would fit as a whole, as a few samples tell: decoding whole images to keep one in a hundred would
+ * cost more than it saves. Blocking; 0 or -ENOMEM. */
 int recipe_attach(struct recipe *r, struct cache *cache, uint64_t decoded_budget_bytes, bool choose_decoded,
 		  const struct decode_limits *limits);
 void recipe_finish(struct recipe *r);
@@ -49,13 +50,14 @@ struct sample_error {
 /* Reads the sample's file, waiting for it as long as it takes. I/O threads. */
 void sample_fetch(const struct recipe *r, uint64_t index, struct sample_input *in);
 
-/* Makes the row of an image sample, from the caches where they have it, and leaves there what the next epoch can use. in: its fetched file, or NULL to read it
- * here; may_wait as said in pool.h.
- * 0, SAMPLE_E_BAD with err, SAMPLE_E_WOULD_BLOCK, -ENOMEM. */
+/* Makes the row of an image sample, from the caches where they have it, and leaves there what the next epoch can use.
+ * in: its fetched file, or NULL to read it here; may_wait as said in pool.h. 0, SAMPLE_E_BAD with err,
+ * SAMPLE_E_WOULD_BLOCK, -ENOMEM. */
 int sample_make(const struct recipe *r, struct sample_worker *w, uint64_t epoch, uint64_t index,
 		const struct sample_input *in, bool may_wait, void *row, struct sample_error *err);
 
-/* Which of n candidates replaces sample `index` at the given attempt: uniform, keyed by (seed, epoch, index, attempt) and nothing else. */
+/* Which of n candidates replaces sample `index` at the given attempt: uniform, keyed by (seed, epoch, index, attempt)
+ * and nothing else. */
 uint64_t sample_substitute(uint64_t seed, uint64_t epoch, uint64_t index, unsigned attempt, uint64_t n);
 
 #endif

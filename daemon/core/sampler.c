@@ -1,9 +1,10 @@
 /* An epoch's order: torch's DistributedSampler written as arithmetic on positions.
  *
- * Position p of the epoch's order holds sample order[p]; rank r's i-th row is position base + i * W + r. Behind the last sample the order
- * begins again, which is DistributedSampler's padding, also when n < W and it has to repeat several times. With drop_last
- * nothing is padded because the rows stop before. A resumed epoch is the same with a base, so resuming with another world
- * size needs no case of its own. Only a shuffle needs memory: 4 bytes a sample while the numbers fit. */
+ * Position p of the epoch's order holds sample order[p]; rank r's i-th row is position base + i * W + r. Behind the
+ * last sample the order begins again, which is DistributedSampler's padding, also when n < W and it has to repeat
+ * several times. With drop_last nothing is padded because the rows stop before. A resumed epoch is the same with a
+ * base, so resuming with another world size needs no case of its own. Only a shuffle needs memory: 4 bytes a sample
+ * while the numbers fit. */
 #include "core/sampler.h"
 
 #include <errno.h>

@@ -1,7 +1,7 @@
 /* The order of an epoch: sample for sample torch.utils.data.DistributedSampler's.
  *
- * A plan is made once per (seed, epoch, base, world size), is read-only afterwards and is shared by all ranks. Making one costs time
- * linear in the data set (1.3 million: some 10 ms), so the loop thread hands it to a worker. */
+ * A plan is made once per (seed, epoch, base, world size), is read-only afterwards and is shared by all ranks. Making
+ * one costs time linear in the data set (1.3 million: some 10 ms), so the loop thread hands it to a worker. */
 #ifndef BATCHD_SAMPLER_H
 #define BATCHD_SAMPLER_H
 
@@ -11,7 +11,8 @@
 struct plan_spec {
 	uint64_t n_samples;
 	uint64_t seed, epoch;
-	uint64_t base;       /* samples of the epoch's order that are already consumed by all ranks; 0 for a whole epoch */
+	uint64_t base;       /* samples of the epoch's order that are already consumed by all ranks; 0 for a whole
+	                      * epoch */
 	uint32_t world_size;
 	bool shuffle, drop_last;
 };
@@ -27,7 +28,8 @@ uint64_t plan_n_per_rank(const struct plan *p);
 uint64_t plan_spec_n_per_rank(const struct plan_spec *spec);
 /* i-th sample index of a rank, i < plan_n_per_rank. */
 uint64_t plan_at(const struct plan *p, uint32_t rank, uint64_t i);
-/* Whether that row only repeats a sample so that all ranks get the same number. Such rows are always the last of a rank. */
+/* Whether that row only repeats a sample so that all ranks get the same number. Such rows are always the last of a
+ * rank. */
 bool plan_is_padding(const struct plan *p, uint32_t rank, uint64_t i);
 
 /* Batches of an epoch for each rank: rows / batch_size, rounded down with drop_last, else up. */

@@ -1,6 +1,6 @@
-/* See slab.h. Order matters: the mapping has to exist before F_SEAL_FUTURE_WRITE, and the read-only descriptor is a re-open through /proc because the
- * first one is open for writing. The mode 0400 and the seal both matter: a memfd's inode is 0777, so any process with a descriptor could otherwise
- * re-open it for writing. */
+/* See slab.h. Order matters: the mapping has to exist before F_SEAL_FUTURE_WRITE, and the read-only descriptor is a
+ * re-open through /proc because the first one is open for writing. The mode 0400 and the seal both matter: a memfd's
+ * inode is 0777, so any process with a descriptor could otherwise re-open it for writing. */
 #include "core/slab.h"
 
 #include <errno.h>
@@ -44,7 +44,8 @@ static int populate(uint8_t *base, size_t bytes)
 	return 0;
 }
 
-/* A slab that another process is to map is sealed in two steps: its size before that process has it, against writing afterwards. */
+/* A slab that another process is to map is sealed in two steps: its size before that process has it, against writing
+ * afterwards. */
 static int seal_size(int fd)
 {
 	if (fchmod(fd, 0400))
@@ -161,7 +162,8 @@ int slot_layout_make(size_t row_bytes, size_t label_bytes, uint32_t batch_size, 
 	*out = (struct slot_layout){ .row_bytes = row_bytes, .label_bytes = label_bytes, .batch_size = batch_size };
 	if (__builtin_mul_overflow(row_bytes, (size_t)batch_size, &data) ||
 	    __builtin_mul_overflow(label_bytes, (size_t)batch_size, &labels) ||
-	    align_add(data, 0, ALIGN, &out->labels_offset) || align_add(out->labels_offset, labels, ALIGN, &out->indices_offset) ||
+	    align_add(data, 0, ALIGN, &out->labels_offset) ||
+	    align_add(out->labels_offset, labels, ALIGN, &out->indices_offset) ||
 	    align_add(out->indices_offset, indices, (size_t)sysconf(_SC_PAGESIZE), &out->slot_bytes))
 		return -EOVERFLOW;
 	return 0;

@@ -1,5 +1,5 @@
-/* See slots.h. Every change of state goes through slot_move, which knows the allowed ones: a move that is not in the table is a bug of
- * ours, never a peer's doing, hence the assert. */
+/* See slots.h. Every change of state goes through slot_move, which knows the allowed ones: a move that is not in the
+ * table is a bug of ours, never a peer's doing, hence the assert. */
 #include "core/slots.h"
 
 #include <assert.h>
@@ -114,7 +114,8 @@ int64_t *slot_indices(const struct slot *s)
 
 struct slot *slots_find_free(struct slots *s)
 {
-	/* The one freed longest ago would be fairest to caches of trainers; there are a handful, so the first will do. */
+	/* The one freed longest ago would be fairest to caches of trainers; there are a handful, so the first will do.
+	 */
 	for (uint32_t i = 0; i < s->n_made; i++) {
 		if (s->slot[i].state == SLOT_FREE)
 			return &s->slot[i];

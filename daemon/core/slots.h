@@ -5,8 +5,9 @@
  *                              |                                                                        ^
  *                              +--> DROPPED (no longer wanted; rows still in work) ---------------------+
  *
- * `owed` says which ranks have still to get the batch, n_leases how many holders have it, n_copying to how many GPUs it is being copied (mirror.h). A slot becomes FREE in one function only
- * (slot_settle), and its generation goes up each time it is begun, so that nothing said about an earlier batch can touch a later one.
+ * `owed` says which ranks have still to get the batch, n_leases how many holders have it, n_copying to how many GPUs it
+ * is being copied (mirror.h). A slot becomes FREE in one function only (slot_settle), and its generation goes up each
+ * time it is begun, so that nothing said about an earlier batch can touch a later one.
  *
  * Loop thread only, but for what struct slot marks otherwise. */
 #ifndef BATCHD_SLOTS_H
@@ -64,18 +65,22 @@ struct slot {
 	atomic_bool failed;            /* a row could not be made at all */
 };
 
-/* Reference counted: the stream, each consumer that mapped the slab, each slot in FILLING or DROPPED, each copy under way and each mirror being opened hold one. */
+/* Reference counted: the stream, each consumer that mapped the slab, each slot in FILLING or DROPPED, each copy under
+ * way and each mirror being opened hold one. */
 struct slots {
 	struct slab slab;
 	struct slot_layout layout;
 	struct slot *slot;             /* n of them */
 	uint32_t n;
-	uint32_t n_made;               /* whose memory is present: the first of them; fewer than n while it is made, or in a share group, see group.h */
+	uint32_t n_made;               /* whose memory is present: the first of them; fewer than n while it is made,
+	                                * or in a share group, see group.h */
 	bool growing;                  /* the rest is being made, once and for all */
 	bool fixed;                    /* of a share group: there will be no more, for the sake of a GPU */
-	uint32_t n_holders;            /* consumers that may hold leases: those attached, and those that have gone and may still read */
+	uint32_t n_holders;            /* consumers that may hold leases: those attached, and those that have gone
+	                                * and may still read */
 	unsigned n_refs;
-	struct stream *stream;         /* that makes batches in them (any one, if several do); NULL: none does any more */
+	struct stream *stream;         /* that makes batches in them (any one, if several do); NULL: none does any
+	                                * more */
 	struct charge bytes, fd;       /* to the user whose trainer they were made for */
 	uint32_t slab_number;          /* by which a producer knows it; 0: the pool fills it */
 	uint64_t *charged_bytes;       /* the account that n_made slots are refunded to at the end */
@@ -85,11 +90,13 @@ struct slots {
 	void (*mirrors_finished)(struct slots *s, bool lost);
 };
 
-/* With memory for the first n_made of them. Any thread (it blocks while memory is made). The caller has the first reference. 0 or negative errno. */
+/* With memory for the first n_made of them. Any thread (it blocks while memory is made). The caller has the first
+ * reference. 0 or negative errno. */
 int slots_create(const struct slot_layout *layout, uint32_t n, uint32_t n_made, struct slots **out);
 /* Makes memory for n more (any thread); the loop thread then adds them to n_made. 0 or negative errno. */
 int slots_extend(struct slots *s, uint32_t n);
-/* The same with memory for all of them, in a slab that a producer is still to map: slab_seal it before any trainer has it. */
+/* The same with memory for all of them, in a slab that a producer is still to map: slab_seal it before any trainer has
+ * it. */
 int slots_create_open(const struct slot_layout *layout, uint32_t n, struct slots **out);
 struct slots *slots_ref(struct slots *s);
 void slots_unref(struct slots *s);

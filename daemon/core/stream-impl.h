@@ -10,7 +10,8 @@ void stream_step(struct stream *s);
 void stream_look(struct stream *s);
 /* Drops this batch and all behind it; they would have to be made again. What is on lease stays readable. */
 void stream_drop_from(struct stream *s, struct slot *slot);
-/* Whether a trainer at this position can go on in the stream: that batch and all behind it are there still, or it comes next. */
+/* Whether a trainer at this position can go on in the stream: that batch and all behind it are there still, or it comes
+ * next. */
 bool stream_covers(const struct stream *s, const struct position *at);
 /* Where the next batch is begun. */
 void stream_set_next(struct stream *s, const struct position *to);

@@ -1,5 +1,6 @@
-/* See stream.h. The awkward corner is a seek while batches are on their way: what is made ahead is dropped (rows in work finish into a slot nobody wants),
- * what was published stays leased until the trainer gives it back unread, and the new batches carry the new seek number. */
+/* See stream.h. The awkward corner is a seek while batches are on their way: what is made ahead is dropped (rows in
+ * work finish into a slot nobody wants), what was published stays leased until the trainer gives it back unread, and
+ * the new batches carry the new seek number. */
 #include "core/stream.h"
 
 #include <assert.h>
@@ -69,10 +70,12 @@ static bool is_starving(const struct consumer *c)
 	return c->positioned && !c->follows && (c->ops->look ? c->n_unread == 0 : c->n_leases <= 1);
 }
 
-/* Before the loop may go to sleep: has everybody say who wakes it, and for what. True if there is something to do after all.
+/* Before the loop may go to sleep: has everybody say who wakes it, and for what. True if there is something to do after
+ * all.
  *
- * As long as every trainer has batches it has not looked at, releases may gather until they are worth a wake-up. Who starves has its batch made or is waited for
- * by a job that will wake the loop; only when there is hardly anything in work, every release counts. */
+ * As long as every trainer has batches it has not looked at, releases may gather until they are worth a wake-up. Who
+ * starves has its batch made or is waited for by a job that will wake the loop; only when there is hardly anything in
+ * work, every release counts. */
 static bool arm(struct stream *s)
 {
 	uint32_t n_making = 0;
@@ -101,7 +104,8 @@ static void update_urgency(struct stream *s)
 		if (c && c->follows)
 			continue; /* it waits for the others to get there, not for the workers */
 		waiting |= c && c->waiting;
-		/* Who has more comes to wake us first, and is told then. What goes to a GPU has another way before it. */
+		/* Who has more comes to wake us first, and is told then. What goes to a GPU has another way before it.
+		 */
 		soon |= c && (is_starving(c) || (c->positioned && c->mirror));
 	}
 	pool_queue_set_urgency(s->loader->pool, &s->queue, waiting ? 0 : n_ready + 1, waiting || soon);
@@ -222,7 +226,8 @@ static bool begin_one(struct stream *s)
 	return true;
 }
 
-/* When every consumer has gone past what would be made next (all called set_epoch, say), making it would be for nobody. */
+/* When every consumer has gone past what would be made next (all called set_epoch, say), making it would be for nobody.
+ */
 static void skip_ahead(struct stream *s)
 {
 	const struct position *least = NULL;
@@ -281,7 +286,8 @@ static void start_copies(struct stream *s, struct slot *slot)
 {
 	for (uint32_t i = 0; slot->state == SLOT_READY && i < s->n_consumers; i++) {
 		const struct consumer *c = s->consumers[i];
-		if (c && c->mirror && c->slots == slot->slots && (slot->owed & bit(i)) && mirror_copy(c->mirror, slot, on_copied))
+		if (c && c->mirror && c->slots == slot->slots && (slot->owed & bit(i)) &&
+		    mirror_copy(c->mirror, slot, on_copied))
 			s->loader->n_in_flight++;
 	}
 }
@@ -593,7 +599,8 @@ const struct position *stream_oldest(const struct stream *s)
 	return oldest;
 }
 
-/* Whether the stream has batches of that epoch counted from that sample, or will have. One that is resumed in its middle is the exception. */
+/* Whether the stream has batches of that epoch counted from that sample, or will have. One that is resumed in its
+ * middle is the exception. */
 static bool comes_by(const struct stream *s, const struct position *to)
 {
 	const struct slot *slot = s->first;
@@ -604,7 +611,8 @@ static bool comes_by(const struct stream *s, const struct position *to)
 	return slot && slot->at.base == to->base;
 }
 
-/* Whether all others get where they want to go on when the stream goes back there. Who has had the last batch of an epoch may stand behind it. */
+/* Whether all others get where they want to go on when the stream goes back there. Who has had the last batch of an
+ * epoch may stand behind it. */
 static bool others_come_by(const struct stream *s, const struct position *to)
 {
 	for (uint32_t i = 0; i < s->n_consumers; i++) {
@@ -619,9 +627,10 @@ static bool others_come_by(const struct stream *s, const struct position *to)
 	return true;
 }
 
-/* The group still waits for this one: the others have had at most a window of batches. In which order they come must not matter, say when they come back to
- * another daemon from places within a window; so the stream goes back and makes for this one what others have had. The same for one that lost its connection, and was only
- * slower in coming back than those that it had kept waiting. Not every producer can. */
+/* The group still waits for this one: the others have had at most a window of batches. In which order they come must
+ * not matter, say when they come back to another daemon from places within a window; so the stream goes back and makes
+ * for this one what others have had. The same for one that lost its connection, and was only slower in coming back than
+ * those that it had kept waiting. Not every producer can. */
 static bool waits_for(const struct stream *s, const struct consumer *c, uint32_t place)
 {
 	return ((s->expected & bit(place)) || c->returns) && (!s->loader->source || s->loader->source->goes_back);
@@ -667,7 +676,8 @@ void stream_wait(struct consumer *c)
 	c->waiting = true;
 	if (!c->stream)
 		return;
-	update_urgency(c->stream); /* first: a job that is done from here on wakes the loop, and one that was done before is found now */
+	update_urgency(c->stream); /* first: a job that is done from here on wakes the loop, and one that was done
+	                            * before is found now */
 	stream_wake(c);
 }
 
@@ -703,7 +713,8 @@ int stream_push(struct consumer *c, uint64_t seek, uint64_t step, const uint64_t
 		return seek < c->seek ? 0 : STREAM_E_INVALID; /* older: sent before the trainer's own seek */
 	uint64_t expected = s->next.step + s->n_own;
 	uint32_t have = s->own_partial ? s->own_partial->n : 0;
-	if (step != expected || s->n_own >= s->slots->n + MORE_OWN_BATCHES || n > s->loader->spec.batch_size - have || have + n == 0)
+	if (step != expected || s->n_own >= s->slots->n + MORE_OWN_BATCHES || n > s->loader->spec.batch_size - have ||
+	    have + n == 0)
 		return STREAM_E_INVALID;
 	struct own_batch *b = own_append(s->own_partial, step, indices, n);
 	if (!b)
@@ -728,7 +739,8 @@ static void unlease(struct consumer *c, struct slot *slot)
 	c->leases[slot->number]--;
 	c->n_leases--;
 	slot->n_leases--;
-	/* The stream may have moved on to another slab or be gone; then it has unlinked the slot and is not looked at. */
+	/* The stream may have moved on to another slab or be gone; then it has unlinked the slot and is not looked at.
+	 */
 	stream_try_free(slot->stream, slot);
 }
 
@@ -791,7 +803,8 @@ bool stream_has_more(const struct consumer *c)
 {
 	const struct slot *slot = c->stream && c->positioned ? c->stream->first : NULL;
 	uint64_t mine = bit(c->stream && c->stream->n_consumers > 1 ? c->rank : 0);
-	while (slot && (position_compare(&slot->at, &c->cursor) < 0 || (slot->state == SLOT_READY && !(slot->owed & mine))))
+	while (slot &&
+	       (position_compare(&slot->at, &c->cursor) < 0 || (slot->state == SLOT_READY && !(slot->owed & mine))))
 		slot = slot->next;
 	return slot && slot->state == SLOT_READY;
 }

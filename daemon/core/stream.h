@@ -1,12 +1,14 @@
-/* A stream: the batches of one rank (shard) or of everybody (share), in order, made ahead into the free slots of a slab.
+/* A stream: the batches of one rank (shard) or of everybody (share), in order, made ahead into the free slots of a
+ * slab.
  *
- * Consumers attach to it, one per rank. Each says where it wants to begin (stream_seek) and is then given every batch from there on, in
- * order, through its publish callback. After the last batch of an epoch the stream goes on with the next one by itself, so that an epoch's first
- * batch is ready when the trainer asks for it. Free slots are the only flow control.
+ * Consumers attach to it, one per rank. Each says where it wants to begin (stream_seek) and is then given every batch
+ * from there on, in order, through its publish callback. After the last batch of an epoch the stream goes on with the
+ * next one by itself, so that an epoch's first batch is ready when the trainer asks for it. Free slots are the only
+ * flow control.
  *
- * In share mode a batch stays until every rank of the group has had it: those attached, and those of world_size that have not come yet. A rank
- * that left is not waited for. Groups whose trainers need not keep step have several streams: see core/group.h, to which the functions below turn by
- * themselves.
+ * In share mode a batch stays until every rank of the group has had it: those attached, and those of world_size that
+ * have not come yet. A rank that left is not waited for. Groups whose trainers need not keep step have several streams:
+ * see core/group.h, to which the functions below turn by themselves.
  *
  * Loop thread only. */
 #ifndef BATCHD_STREAM_H
@@ -19,15 +21,18 @@ struct group;
 struct consumer;
 
 struct consumer_ops {
-	/* Tells the trainer of a ready batch. 0; -EAGAIN: not now, stream_pump will be called; other errors: the consumer is going away. */
+	/* Tells the trainer of a ready batch. 0; -EAGAIN: not now, stream_pump will be called; other errors: the
+	 * consumer is going away. */
 	int (*publish)(struct consumer *c, const struct slot *slot);
-	/* A batch could not be copied to the consumer's mirror, which is of no use any more. Only for consumers that have one. */
+	/* A batch could not be copied to the consumer's mirror, which is of no use any more. Only for consumers that
+	 * have one. */
 	void (*mirror_failed)(struct consumer *c, const char *why);
 	/* Both NULL where the trainer sends every release by itself, and nothing is known of what it has taken. */
-	/* Brings n_unread and waiting up to date, and takes in the releases that wait to be collected, with stream_take_back. */
+	/* Brings n_unread and waiting up to date, and takes in the releases that wait to be collected, with
+	 * stream_take_back. */
 	void (*look)(struct consumer *c);
-	/* The stream is about to wait: its trainer shall wake it (stream_wake) when it has taken the last batch, or has left wake_at releases to be collected.
-	 * True if that is so already, or has become so since `look`. */
+	/* The stream is about to wait: its trainer shall wake it (stream_wake) when it has taken the last batch, or has
+	 * left wake_at releases to be collected. True if that is so already, or has become so since `look`. */
 	bool (*arm)(struct consumer *c, uint32_t wake_at);
 };
 
@@ -41,14 +46,16 @@ struct consumer {
 	uint32_t n_leases;          /* their sum */
 	uint32_t rank;
 	bool positioned;            /* has said where to begin */
-	bool returns;               /* it was here before, and the others wait for it to get to where they are. Until it has said where to begin */
+	bool returns;               /* it was here before, and the others wait for it to get to where they are. Until
+	                             * it has said where to begin */
 	struct position cursor;     /* the next batch it has to get */
 	bool waiting;               /* its trainer has nothing left to take, and has said so */
 	uint32_t n_unread;          /* batches it was given and, as far as is known, has not looked at yet */
 	uint64_t seek;              /* the trainer's number for that */
 	uint64_t n_published;
 	bool follows;               /* in a group: gets nothing until another has been given the batch at `cursor` */
-	bool stuck;                 /* its trainer does not get on: nobody waits for it to reach an epoch. Whoever watches trainers says so */
+	bool stuck;                 /* its trainer does not get on: nobody waits for it to reach an epoch. Whoever
+	                             * watches trainers says so */
 	uint32_t quota;             /* the most leases it may have; 0: as many as there are slots */
 	uint64_t n_skipped;         /* batches that it missed, in all */
 	uint64_t n_missed;          /* those between the last it was given and the next */
@@ -94,7 +101,8 @@ int stream_init(struct stream *s, struct loader *loader, uint32_t plan_rank, uin
 /* No consumer may be attached. Rows still in work keep their slots; loader_destroy waits for them. */
 void stream_finish(struct stream *s);
 
-/* Makes batches into these from now on (takes the reference); batches in the old ones are dropped or live on with their holders. */
+/* Makes batches into these from now on (takes the reference); batches in the old ones are dropped or live on with their
+ * holders. */
 void stream_set_slots(struct stream *s, struct slots *slots);
 /* Whether somebody who is not attached any more still holds slots: then a newcomer wants fresh ones. */
 bool stream_has_strangers(const struct stream *s);
@@ -124,7 +132,8 @@ void stream_wake(struct consumer *c);
 /* Begins what can be begun, publishes what can be published. Cheap when there is nothing to do. */
 void stream_pump(struct stream *s);
 
-/* For the loader's source: `slot`, which is FILLING, will be the last of its epoch. What is being made behind it is for the next epoch. */
+/* For the loader's source: `slot`, which is FILLING, will be the last of its epoch. What is being made behind it is for
+ * the next epoch. */
 void stream_end_epoch(struct stream *s, struct slot *slot);
 
 /* For the loader: the slot's job is done. */

@@ -1,5 +1,6 @@
-/* See tuner.h. Starts with every processor, as the first batch is what everybody waits for. A trainer that waits gets a worker back at once; one is sent to rest only
- * after many calm batches, and each time that proves wrong the patience doubles, so that the number settles instead of swinging. */
+/* See tuner.h. Starts with every processor, as the first batch is what everybody waits for. A trainer that waits gets a
+ * worker back at once; one is sent to rest only after many calm batches, and each time that proves wrong the patience
+ * doubles, so that the number settles instead of swinging. */
 #include "core/tuner.h"
 
 #include <stdio.h>
@@ -45,6 +46,7 @@ unsigned tuner_set(struct tuner *t, unsigned n)
 	t->n_calm = 0;
 	t->patience = PATIENCE_MIN;
 	set_target(t, n == 0 || n > t->max ? t->max : n);
-	snprintf(t->why, sizeof(t->why), t->fixed ? "set in the configuration" : "one per processor this daemon may use");
+	snprintf(t->why, sizeof(t->why),
+		 t->fixed ? "set in the configuration" : "one per processor this daemon may use");
 	return t->target;
 }

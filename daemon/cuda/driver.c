@@ -1,6 +1,7 @@
-/* Finding the driver. Everything is looked up by the name under which the library exports the ABI we declare; none of it is younger than
- * driver 470 (CUDA 11.4), so one missing name means an older driver and is an answer, not a fault. The library stays loaded for good: the driver has
- * threads of its own and does not expect to be unmapped under them. */
+/* Finding the driver. Everything is looked up by the name under which the library exports the ABI we declare; none of
+ * it is younger than driver 470 (CUDA 11.4), so one missing name means an older driver and is an answer, not a fault.
+ * The library stays loaded for good: the driver has threads of its own and does not expect to be unmapped under them.
+ */
 #include "driver.h"
 
 #include <dlfcn.h>
@@ -48,10 +49,12 @@ int cuda_driver_load(struct cuda_driver *driver, char *why, size_t n_bytes)
 
 		if (!found) {
 			memset(driver, 0, sizeof *driver);
-			snprintf(why, n_bytes, "the NVIDIA driver is too old: %s has no %s (470 or newer is needed)", name, calls[i].symbol);
+			snprintf(why, n_bytes, "the NVIDIA driver is too old: %s has no %s (470 or newer is needed)",
+				 name, calls[i].symbol);
 			return -ENOSYS;
 		}
-		memcpy((char *)driver + calls[i].offset, &found, sizeof found); /* ISO C has no cast from object to function */
+		/* ISO C has no cast from object to function */
+		memcpy((char *)driver + calls[i].offset, &found, sizeof found);
 	}
 	if (n_bytes)
 		*why = '\0';
@@ -63,15 +66,23 @@ static const struct {
 	int result;
 	const char *meaning, *advice;
 } init_results[] = {
-	{ CUDA_NO_DEVICE, "the NVIDIA driver sees no GPU", "is there one, and does CUDA_VISIBLE_DEVICES or the container hide it? nvidia-smi lists them" },
-	{ CUDA_NOT_INITIALIZED, "this process was forked after its parent had begun to use CUDA, which such a process cannot", "start it with spawn instead" },
-	{ CUDA_STUB_LIBRARY, "what was found as the NVIDIA driver is only the CUDA toolkit's stub of it", "take the toolkit's stubs folder out of LD_LIBRARY_PATH" },
-	{ CUDA_SYSTEM_NOT_READY, "the GPUs are not ready", "on a machine with NVSwitch nvidia-fabricmanager has to run" },
+	{ CUDA_NO_DEVICE, "the NVIDIA driver sees no GPU",
+	  "is there one, and does CUDA_VISIBLE_DEVICES or the container hide it? nvidia-smi lists them" },
+	{ CUDA_NOT_INITIALIZED,
+	  "this process was forked after its parent had begun to use CUDA, which such a process cannot",
+	  "start it with spawn instead" },
+	{ CUDA_STUB_LIBRARY, "what was found as the NVIDIA driver is only the CUDA toolkit's stub of it",
+	  "take the toolkit's stubs folder out of LD_LIBRARY_PATH" },
+	{ CUDA_SYSTEM_NOT_READY, "the GPUs are not ready",
+	  "on a machine with NVSwitch nvidia-fabricmanager has to run" },
 	{ CUDA_SYSTEM_DRIVER_MISMATCH, "the NVIDIA driver's libraries and its kernel module are of different versions",
 	  "restart the machine, or make the container's driver libraries those of the host" },
-	{ CUDA_COMPAT_NOT_SUPPORTED, "CUDA's compatibility libraries (cuda-compat) do not support this GPU", "take them out of LD_LIBRARY_PATH, or install a newer driver" },
-	{ CUDA_MPS_CONNECTION_FAILED, "there is no connection to MPS's daemon", "start nvidia-cuda-mps-control, or unset CUDA_MPS_PIPE_DIRECTORY" },
-	{ CUDA_UNKNOWN, "the NVIDIA driver does not start", "often /dev/nvidia-uvm is missing (as root: nvidia-modprobe -u -c 0) or may not be opened; nvidia-smi and dmesg may say more" },
+	{ CUDA_COMPAT_NOT_SUPPORTED, "CUDA's compatibility libraries (cuda-compat) do not support this GPU",
+	  "take them out of LD_LIBRARY_PATH, or install a newer driver" },
+	{ CUDA_MPS_CONNECTION_FAILED, "there is no connection to MPS's daemon",
+	  "start nvidia-cuda-mps-control, or unset CUDA_MPS_PIPE_DIRECTORY" },
+	{ CUDA_UNKNOWN, "the NVIDIA driver does not start",
+	  "often /dev/nvidia-uvm is missing (as root: nvidia-modprobe -u -c 0) or may not be opened; nvidia-smi and dmesg may say more" },
 };
 
 const char *cuda_init_meaning(int result, const char **advice)
@@ -104,7 +115,8 @@ const char *cuda_error_advice(int result)
 {
 	if (cuda_error_sticky(result))
 		return "this process can use the GPU no more: start it anew";
-	return result == CUDA_OUT_OF_MEMORY ? "nvidia-smi says who has its memory" : "`batchctl doctor`, nvidia-smi and dmesg may say more";
+	return result == CUDA_OUT_OF_MEMORY ? "nvidia-smi says who has its memory"
+					    : "`batchctl doctor`, nvidia-smi and dmesg may say more";
 }
 
 bool cuda_error_sticky(int result)

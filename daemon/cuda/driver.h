@@ -1,9 +1,10 @@
-/* The part of NVIDIA's driver API that batchd uses, declared by ourselves and found at run time: neither the daemon nor the client library
- * needs a CUDA toolkit to be built or a driver to start. What a call does and may answer is NVIDIA's to say ("CUDA Driver API"); the names
- * here are theirs without the "cu" prefix. The client library compiles the same file, so nothing here knows anything else of the daemon.
+/* The part of NVIDIA's driver API that batchd uses, declared by ourselves and found at run time: neither the daemon nor
+ * the client library needs a CUDA toolkit to be built or a driver to start. What a call does and may answer is NVIDIA's
+ * to say ("CUDA Driver API"); the names here are theirs without the "cu" prefix. The client library compiles the same
+ * file, so nothing here knows anything else of the daemon.
  *
- * The values and the layout of every type are part of the driver's ABI (cuda.h) and do not change. tests/test_driver.c compares them with
- * cuda.h where there is one. */
+ * The values and the layout of every type are part of the driver's ABI (cuda.h) and do not change. tests/test_driver.c
+ * compares them with cuda.h where there is one. */
 #ifndef BATCHD_CUDA_DRIVER_H
 #define BATCHD_CUDA_DRIVER_H
 
@@ -13,8 +14,9 @@
 
 /* ---- outcomes ---- */
 
-/* The results that somebody here acts on or wants to name; the driver has more, which cuda_error_name asks it for. Sticky: once a call has
- * said so, every later one in this process does, and only a new process can use the GPU again. */
+/* The results that somebody here acts on or wants to name; the driver has more, which cuda_error_name asks it for.
+ * Sticky: once a call has said so, every later one in this process does, and only a new process can use the GPU again.
+ */
 #define CUDA_RESULTS(X) \
 	X(CUDA_OK, 0, "CUDA_SUCCESS", false) \
 	X(CUDA_INVALID_VALUE, 1, "CUDA_ERROR_INVALID_VALUE", false) \
@@ -137,87 +139,101 @@ enum {
 	CUDA_LEAST_DRIVER = 11040              /* cuDriverGetVersion's form: 1000 * major + 10 * minor */
 };
 
-/* CU_STREAM_LEGACY: the default stream of a context, which waits for all of its streams that are not NON_BLOCKING, and they for it. CU_STREAM_PER_THREAD: the calling thread's own
- * default stream, which is one of these. */
+/* CU_STREAM_LEGACY: the default stream of a context, which waits for all of its streams that are not NON_BLOCKING, and
+ * they for it. CU_STREAM_PER_THREAD: the calling thread's own default stream, which is one of these. */
 #define CUDA_STREAM_LEGACY ((struct cuda_stream *)1)
 #define CUDA_STREAM_PER_THREAD ((struct cuda_stream *)2)
 
 /* ---- the table ---- */
 
-/* Member, the symbol that libcuda.so.1 exports for the ABI meant (the unversioned names of many are older ones), parameters. */
+/* Member, the symbol that libcuda.so.1 exports for the ABI meant (the unversioned names of many are older ones),
+ * parameters. */
 #define CUDA_CALLS(X) \
 	X(init, cuInit, (unsigned flags)) \
 	X(driver_get_version, cuDriverGetVersion, (int *version)) \
 	X(get_error_name, cuGetErrorName, (int result, const char **name)) \
 	X(device_get_count, cuDeviceGetCount, (int *n)) \
-	X(device_get, cuDeviceGet, (cuda_device *device, int ordinal)) \
+	X(device_get, cuDeviceGet, (cuda_device * device, int ordinal)) \
 	X(device_get_name, cuDeviceGetName, (char *name, int n_bytes, cuda_device device)) \
-	X(device_get_uuid, cuDeviceGetUuid_v2, (struct cuda_uuid *uuid, cuda_device device)) \
-	X(device_get_attribute, cuDeviceGetAttribute, (int *value, enum cuda_device_attribute attribute, cuda_device device)) \
+	X(device_get_uuid, cuDeviceGetUuid_v2, (struct cuda_uuid * uuid, cuda_device device)) \
+	X(device_get_attribute, cuDeviceGetAttribute, \
+	  (int *value, enum cuda_device_attribute attribute, cuda_device device)) \
 	X(device_total_mem, cuDeviceTotalMem_v2, (size_t *n_bytes, cuda_device device)) \
-	X(primary_ctx_retain, cuDevicePrimaryCtxRetain, (struct cuda_context **context, cuda_device device)) \
+	X(primary_ctx_retain, cuDevicePrimaryCtxRetain, (struct cuda_context * *context, cuda_device device)) \
 	X(primary_ctx_release, cuDevicePrimaryCtxRelease_v2, (cuda_device device)) \
 	X(primary_ctx_set_flags, cuDevicePrimaryCtxSetFlags_v2, (cuda_device device, unsigned flags)) \
 	X(primary_ctx_get_state, cuDevicePrimaryCtxGetState, (cuda_device device, unsigned *flags, int *active)) \
-	X(ctx_push_current, cuCtxPushCurrent_v2, (struct cuda_context *context)) \
-	X(ctx_pop_current, cuCtxPopCurrent_v2, (struct cuda_context **context)) \
-	X(ctx_set_current, cuCtxSetCurrent, (struct cuda_context *context)) \
-	X(ctx_get_current, cuCtxGetCurrent, (struct cuda_context **context)) \
-	X(ctx_get_device, cuCtxGetDevice, (cuda_device *device)) \
+	X(ctx_push_current, cuCtxPushCurrent_v2, (struct cuda_context * context)) \
+	X(ctx_pop_current, cuCtxPopCurrent_v2, (struct cuda_context * *context)) \
+	X(ctx_set_current, cuCtxSetCurrent, (struct cuda_context * context)) \
+	X(ctx_get_current, cuCtxGetCurrent, (struct cuda_context * *context)) \
+	X(ctx_get_device, cuCtxGetDevice, (cuda_device * device)) \
 	X(ctx_get_stream_priority_range, cuCtxGetStreamPriorityRange, (int *least, int *greatest)) \
 	X(mem_get_info, cuMemGetInfo_v2, (size_t *n_free, size_t *n_total)) \
-	X(mem_alloc, cuMemAlloc_v2, (cuda_ptr *memory, size_t n_bytes)) \
+	X(mem_alloc, cuMemAlloc_v2, (cuda_ptr * memory, size_t n_bytes)) \
 	X(mem_free, cuMemFree_v2, (cuda_ptr memory)) \
 	X(mem_host_register, cuMemHostRegister_v2, (void *memory, size_t n_bytes, unsigned flags)) \
 	X(mem_host_unregister, cuMemHostUnregister, (void *memory)) \
-	X(mem_host_get_device_pointer, cuMemHostGetDevicePointer_v2, (cuda_ptr *device, void *memory, unsigned flags)) \
-	X(memcpy_htod_async, cuMemcpyHtoDAsync_v2, (cuda_ptr to, const void *from, size_t n_bytes, struct cuda_stream *stream)) \
-	X(memcpy_dtoh_async, cuMemcpyDtoHAsync_v2, (void *to, cuda_ptr from, size_t n_bytes, struct cuda_stream *stream)) \
-	X(memcpy_dtod_async, cuMemcpyDtoDAsync_v2, (cuda_ptr to, cuda_ptr from, size_t n_bytes, struct cuda_stream *stream)) \
-	X(memset_d8_async, cuMemsetD8Async, (cuda_ptr memory, unsigned char value, size_t n_bytes, struct cuda_stream *stream)) \
-	X(stream_create_with_priority, cuStreamCreateWithPriority, (struct cuda_stream **stream, unsigned flags, int priority)) \
-	X(stream_destroy, cuStreamDestroy_v2, (struct cuda_stream *stream)) \
-	X(stream_query, cuStreamQuery, (struct cuda_stream *stream)) \
-	X(stream_synchronize, cuStreamSynchronize, (struct cuda_stream *stream)) \
-	X(stream_is_capturing, cuStreamIsCapturing, (struct cuda_stream *stream, int *status)) \
+	X(mem_host_get_device_pointer, cuMemHostGetDevicePointer_v2, \
+	  (cuda_ptr * device, void *memory, unsigned flags)) \
+	X(memcpy_htod_async, cuMemcpyHtoDAsync_v2, \
+	  (cuda_ptr to, const void *from, size_t n_bytes, struct cuda_stream *stream)) \
+	X(memcpy_dtoh_async, cuMemcpyDtoHAsync_v2, \
+	  (void *to, cuda_ptr from, size_t n_bytes, struct cuda_stream *stream)) \
+	X(memcpy_dtod_async, cuMemcpyDtoDAsync_v2, \
+	  (cuda_ptr to, cuda_ptr from, size_t n_bytes, struct cuda_stream *stream)) \
+	X(memset_d8_async, cuMemsetD8Async, \
+	  (cuda_ptr memory, unsigned char value, size_t n_bytes, struct cuda_stream *stream)) \
+	X(stream_create_with_priority, cuStreamCreateWithPriority, \
+	  (struct cuda_stream * *stream, unsigned flags, int priority)) \
+	X(stream_destroy, cuStreamDestroy_v2, (struct cuda_stream * stream)) \
+	X(stream_query, cuStreamQuery, (struct cuda_stream * stream)) \
+	X(stream_synchronize, cuStreamSynchronize, (struct cuda_stream * stream)) \
+	X(stream_is_capturing, cuStreamIsCapturing, (struct cuda_stream * stream, int *status)) \
 	X(thread_exchange_stream_capture_mode, cuThreadExchangeStreamCaptureMode, (int *mode)) \
-	X(stream_wait_event, cuStreamWaitEvent, (struct cuda_stream *stream, struct cuda_event *event, unsigned flags)) \
-	X(event_create, cuEventCreate, (struct cuda_event **event, unsigned flags)) \
-	X(event_destroy, cuEventDestroy_v2, (struct cuda_event *event)) \
-	X(event_record, cuEventRecord, (struct cuda_event *event, struct cuda_stream *stream)) \
-	X(event_query, cuEventQuery, (struct cuda_event *event)) \
-	X(event_synchronize, cuEventSynchronize, (struct cuda_event *event)) \
+	X(stream_wait_event, cuStreamWaitEvent, \
+	  (struct cuda_stream * stream, struct cuda_event * event, unsigned flags)) \
+	X(event_create, cuEventCreate, (struct cuda_event * *event, unsigned flags)) \
+	X(event_destroy, cuEventDestroy_v2, (struct cuda_event * event)) \
+	X(event_record, cuEventRecord, (struct cuda_event * event, struct cuda_stream * stream)) \
+	X(event_query, cuEventQuery, (struct cuda_event * event)) \
+	X(event_synchronize, cuEventSynchronize, (struct cuda_event * event)) \
 	X(event_elapsed_time, cuEventElapsedTime, (float *ms, struct cuda_event *start, struct cuda_event *end)) \
-	X(ipc_get_mem_handle, cuIpcGetMemHandle, (struct cuda_ipc_handle *handle, cuda_ptr memory)) \
-	X(ipc_open_mem_handle, cuIpcOpenMemHandle_v2, (cuda_ptr *memory, struct cuda_ipc_handle handle, unsigned flags)) \
+	X(ipc_get_mem_handle, cuIpcGetMemHandle, (struct cuda_ipc_handle * handle, cuda_ptr memory)) \
+	X(ipc_open_mem_handle, cuIpcOpenMemHandle_v2, \
+	  (cuda_ptr * memory, struct cuda_ipc_handle handle, unsigned flags)) \
 	X(ipc_close_mem_handle, cuIpcCloseMemHandle, (cuda_ptr memory)) \
-	X(pointer_get_attribute, cuPointerGetAttribute, (void *value, enum cuda_pointer_attribute attribute, cuda_ptr pointer)) \
-	X(module_load_data, cuModuleLoadData, (struct cuda_module **module, const void *image)) \
-	X(module_unload, cuModuleUnload, (struct cuda_module *module)) \
-	X(module_get_function, cuModuleGetFunction, (struct cuda_function **function, struct cuda_module *module, const char *name)) \
-	X(launch_kernel, cuLaunchKernel, (struct cuda_function *function, unsigned grid_x, unsigned grid_y, unsigned grid_z, \
-		unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes, struct cuda_stream *stream, \
-		void **parameters, void **extra))
+	X(pointer_get_attribute, cuPointerGetAttribute, \
+	  (void *value, enum cuda_pointer_attribute attribute, cuda_ptr pointer)) \
+	X(module_load_data, cuModuleLoadData, (struct cuda_module * *module, const void *image)) \
+	X(module_unload, cuModuleUnload, (struct cuda_module * module)) \
+	X(module_get_function, cuModuleGetFunction, \
+	  (struct cuda_function * *function, struct cuda_module * module, const char *name)) \
+	X(launch_kernel, cuLaunchKernel, \
+	  (struct cuda_function * function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, \
+	   unsigned block_y, unsigned block_z, unsigned shared_bytes, struct cuda_stream *stream, void **parameters, \
+	   void **extra))
 
-/* Every member is set once cuda_driver_load has succeeded; each returns a CUresult. Read-only from then on, so any thread may use it,
- * after init; most calls want a current context on the calling thread. */
+/* Every member is set once cuda_driver_load has succeeded; each returns a CUresult. Read-only from then on, so any
+ * thread may use it, after init; most calls want a current context on the calling thread. */
 struct cuda_driver {
 #define X(member, symbol, parameters) int (*member) parameters;
 	CUDA_CALLS(X)
 #undef X
 };
 
-/* Finds the driver and fills in the table: the library that $BATCHD_LIBCUDA names (for tests), else libcuda.so.1. It is never unloaded.
- * Calls nothing of it: whoever wants a GPU calls init(0), and treats every result but 0 as "no GPU".
- * 0; -ENOENT: no driver here, the usual outcome on a machine without a GPU; -ENOSYS: it is older than what we need. On both the table is
- * all NULL and why says it in words for a person (cut to n_bytes). Any thread. */
+/* Finds the driver and fills in the table: the library that $BATCHD_LIBCUDA names (for tests), else libcuda.so.1. It is
+ * never unloaded. Calls nothing of it: whoever wants a GPU calls init(0), and treats every result but 0 as "no GPU". 0;
+ * -ENOENT: no driver here, the usual outcome on a machine without a GPU; -ENOSYS: it is older than what we need. On
+ * both the table is all NULL and why says it in words for a person (cut to n_bytes). Any thread. */
 int cuda_driver_load(struct cuda_driver *driver, char *why, size_t n_bytes);
 
-/* What it means that cuInit gave this result, in words for a person, and in advice what may be done about it; both static, never NULL. */
+/* What it means that cuInit gave this result, in words for a person, and in advice what may be done about it; both
+ * static, never NULL. */
 const char *cuda_init_meaning(int result, const char **advice);
 
-/* "CUDA_ERROR_OUT_OF_MEMORY" and the like; static. driver: asked for what is not in the list above, may be NULL. What nobody knows is "CUDA error 987", in memory of the calling
- * thread that the next such call overwrites. */
+/* "CUDA_ERROR_OUT_OF_MEMORY" and the like; static. driver: asked for what is not in the list above, may be NULL. What
+ * nobody knows is "CUDA error 987", in memory of the calling thread that the next such call overwrites. */
 const char *cuda_error_name(const struct cuda_driver *driver, int result);
 /* What somebody may do about a call that said so; static. */
 const char *cuda_error_advice(int result);

@@ -1,9 +1,11 @@
-/* A GPU's thread: every CUDA call for that GPU is in this file. It sleeps while there is nothing to do, and in the driver (blocking, not spinning) while copies
- * are under way. Several are handed over at once, so that the copy engine goes from one to the next by itself; when this thread sees the oldest complete it
- * fetches what was asked for meanwhile.
+/* A GPU's thread: every CUDA call for that GPU is in this file. It sleeps while there is nothing to do, and in the
+ * driver (blocking, not spinning) while copies are under way. Several are handed over at once, so that the copy engine
+ * goes from one to the next by itself; when this thread sees the oldest complete it fetches what was asked for
+ * meanwhile.
  *
- * Every call's result goes through `failed`. An error that the driver calls sticky (and "unknown error" in the middle of work, which is what a GPU that has fallen off
- * the bus looks like) loses the GPU: from then on no call is made any more, not even to give memory back, as the driver may never return from it. */
+ * Every call's result goes through `failed`. An error that the driver calls sticky (and "unknown error" in the middle
+ * of work, which is what a GPU that has fallen off the bus looks like) loses the GPU: from then on no call is made any
+ * more, not even to give memory back, as the driver may never return from it. */
 #include "cuda/gpus-impl.h"
 
 #include <stdarg.h>
@@ -34,8 +36,8 @@ static void lose(struct gpu *gpu, const char *call, const char *name)
 	gpu->own.lost = true;
 	pthread_mutex_lock(&gpu->all->lock);
 	gpu->lost = true;
-	snprintf(gpu->lost_text, sizeof(gpu->lost_text), "GPU %.95s failed: %.60s in %.60s; only a new process can use it again",
-		 gpu->stats.name, name, call);
+	snprintf(gpu->lost_text, sizeof(gpu->lost_text),
+		 "GPU %.95s failed: %.60s in %.60s; only a new process can use it again", gpu->stats.name, name, call);
 	pthread_mutex_unlock(&gpu->all->lock);
 	uv_async_send(&gpu->all->async);
 }
@@ -96,9 +98,12 @@ static int find_driver(struct gpu *gpu, struct gpu_slab_work *sw)
 		if (r)
 			explain_init(&g->driver, r, why, sizeof(why));
 		else if ((r = g->driver.driver_get_version(&version)))
-			snprintf(why, sizeof(why), "the NVIDIA driver does not say what it is: %s in cuDriverGetVersion", cuda_error_name(&g->driver, r));
+			snprintf(why, sizeof(why),
+				 "the NVIDIA driver does not say what it is: %s in cuDriverGetVersion",
+				 cuda_error_name(&g->driver, r));
 		else if (version < CUDA_LEAST_DRIVER)
-			r = -1, snprintf(why, sizeof(why), "the NVIDIA driver is too old (CUDA %d.%d; 11.4 is needed)", version / 1000, version % 1000 / 10);
+			r = -1, snprintf(why, sizeof(why), "the NVIDIA driver is too old (CUDA %d.%d; 11.4 is needed)",
+					 version / 1000, version % 1000 / 10);
 		g->driver_found = r == 0;
 	}
 	pthread_mutex_unlock(&g->driver_lock);
@@ -122,7 +127,8 @@ static int find_device(struct gpu *gpu, struct gpu_slab_work *sw)
 	for (int i = 0; i < n; i++) {
 		struct cuda_uuid uuid;
 		cuda_device device;
-		if (failed(gpu, d->device_get(&device, i), "cuDeviceGet") || failed(gpu, d->device_get_uuid(&uuid, device), "cuDeviceGetUuid")) {
+		if (failed(gpu, d->device_get(&device, i), "cuDeviceGet") ||
+		    failed(gpu, d->device_get_uuid(&uuid, device), "cuDeviceGetUuid")) {
 			unknown++;
 		} else if (!memcmp(uuid.bytes, gpu->uuid.bytes, sizeof(uuid.bytes))) {
 			gpu->own.device = device;
@@ -132,7 +138,10 @@ static int find_device(struct gpu *gpu, struct gpu_slab_work *sw)
 	if (unknown)
 		return refuse_failed(gpu, sw, "the daemon cannot look at its GPUs");
 	gpu_uuid_format(gpu->uuid.bytes, text);
-	return refuse(sw, "the daemon sees no %s among its %d GPUs (CUDA_VISIBLE_DEVICES, the container or the service may hide it, or it is part of a GPU)", text, n);
+	return refuse(
+		sw,
+		"the daemon sees no %s among its %d GPUs (CUDA_VISIBLE_DEVICES, the container or the service may hide it, or it is part of a GPU)",
+		text, n);
 }
 
 /* What the GPU itself has against sharing memory between processes. */
@@ -144,14 +153,18 @@ static int check_device(struct gpu *gpu, struct gpu_slab_work *sw)
 	size_t total = 0;
 	if (failed(gpu, d->device_get_name(name, sizeof(name), gpu->own.device), "cuDeviceGetName") ||
 	    failed(gpu, d->device_total_mem(&total, gpu->own.device), "cuDeviceTotalMem") ||
-	    failed(gpu, d->device_get_attribute(&mode, CUDA_DEVICE_COMPUTE_MODE, gpu->own.device), "cuDeviceGetAttribute") ||
-	    failed(gpu, d->device_get_attribute(&integrated, CUDA_DEVICE_INTEGRATED, gpu->own.device), "cuDeviceGetAttribute"))
+	    failed(gpu, d->device_get_attribute(&mode, CUDA_DEVICE_COMPUTE_MODE, gpu->own.device),
+		   "cuDeviceGetAttribute") ||
+	    failed(gpu, d->device_get_attribute(&integrated, CUDA_DEVICE_INTEGRATED, gpu->own.device),
+		   "cuDeviceGetAttribute"))
 		return refuse_failed(gpu, sw, "the daemon cannot look at the GPU");
 	int r = d->device_get_attribute(&node, CUDA_DEVICE_HOST_NUMA_ID, gpu->own.device);
-	if (r != CUDA_INVALID_VALUE && failed(gpu, r, "cuDeviceGetAttribute")) /* invalid: a driver before CUDA 12.2 does not know it */
+	/* invalid: a driver before CUDA 12.2 does not know it */
+	if (r != CUDA_INVALID_VALUE && failed(gpu, r, "cuDeviceGetAttribute"))
 		return refuse_failed(gpu, sw, "the daemon cannot look at the GPU");
 	const struct gpus_params *p = &gpu->all->params;
-	gpu->own.budget_bytes = p->memory_bytes == GPU_MEMORY_AUTO ? total / 100 * AUTO_MEMORY_PERCENT : p->memory_bytes;
+	gpu->own.budget_bytes =
+		p->memory_bytes == GPU_MEMORY_AUTO ? total / 100 * AUTO_MEMORY_PERCENT : p->memory_bytes;
 	pthread_mutex_lock(&gpu->all->lock);
 	gpu->known = true;
 	memcpy(gpu->stats.name, name, sizeof(name));
@@ -159,12 +172,15 @@ static int check_device(struct gpu *gpu, struct gpu_slab_work *sw)
 	gpu->stats.budget_bytes = gpu->own.budget_bytes;
 	pthread_mutex_unlock(&gpu->all->lock);
 	if (strstr(name, "MIG "))
-		return refuse(sw, "%s is a part of a GPU (MIG), whose memory CUDA IPC does not share between processes", name);
+		return refuse(sw, "%s is a part of a GPU (MIG), whose memory CUDA IPC does not share between processes",
+			      name);
 	if (integrated)
 		return refuse(sw, "%s shares the machine's memory; CUDA IPC does not work on it", name);
 	if (mode != CUDA_COMPUTE_DEFAULT)
-		return refuse(sw, "%s is in compute mode %s, which lets one process use it at a time (nvidia-smi -c DEFAULT changes it)", name,
-			      mode == CUDA_COMPUTE_EXCLUSIVE_PROCESS ? "EXCLUSIVE_PROCESS" : "PROHIBITED");
+		return refuse(
+			sw,
+			"%s is in compute mode %s, which lets one process use it at a time (nvidia-smi -c DEFAULT changes it)",
+			name, mode == CUDA_COMPUTE_EXCLUSIVE_PROCESS ? "EXCLUSIVE_PROCESS" : "PROHIBITED");
 	return 0;
 }
 
@@ -194,10 +210,13 @@ static int make_stream(struct gpu *gpu)
 	int least = 0, greatest = 0;
 	if (failed(gpu, d->ctx_set_current(gpu->own.context), "cuCtxSetCurrent") ||
 	    failed(gpu, d->ctx_get_stream_priority_range(&least, &greatest), "cuCtxGetStreamPriorityRange") ||
-	    failed(gpu, d->stream_create_with_priority(&gpu->own.stream, CUDA_STREAM_NON_BLOCKING, greatest), "cuStreamCreateWithPriority"))
+	    failed(gpu, d->stream_create_with_priority(&gpu->own.stream, CUDA_STREAM_NON_BLOCKING, greatest),
+		   "cuStreamCreateWithPriority"))
 		return -1;
 	for (unsigned i = 0; i < GPU_IN_FLIGHT; i++) {
-		if (failed(gpu, d->event_create(&gpu->own.events[i], CUDA_EVENT_BLOCKING_SYNC | CUDA_EVENT_DISABLE_TIMING), "cuEventCreate"))
+		if (failed(gpu,
+			   d->event_create(&gpu->own.events[i], CUDA_EVENT_BLOCKING_SYNC | CUDA_EVENT_DISABLE_TIMING),
+			   "cuEventCreate"))
 			return -1;
 		gpu->own.n_events++;
 	}
@@ -215,7 +234,8 @@ static int make_context(struct gpu *gpu, struct gpu_slab_work *sw)
 	if (failed(gpu, d->primary_ctx_get_state(gpu->own.device, &flags, &active), "cuDevicePrimaryCtxGetState"))
 		return refuse_failed(gpu, sw, "the daemon cannot use the GPU");
 	/* By default a thread that waits for the GPU burns a core. */
-	if (!active && failed(gpu, d->primary_ctx_set_flags(gpu->own.device, CUDA_CTX_SCHED_BLOCKING_SYNC), "cuDevicePrimaryCtxSetFlags"))
+	if (!active && failed(gpu, d->primary_ctx_set_flags(gpu->own.device, CUDA_CTX_SCHED_BLOCKING_SYNC),
+			      "cuDevicePrimaryCtxSetFlags"))
 		return refuse_failed(gpu, sw, "the daemon cannot use the GPU");
 	if (failed(gpu, d->primary_ctx_retain(&gpu->own.context, gpu->own.device), "cuDevicePrimaryCtxRetain")) {
 		gpu->own.context = NULL;
@@ -261,7 +281,8 @@ static int register_pieces(struct gpu *gpu, struct gpu_host *h)
 	uint64_t all = (uint64_t)h->slot_bytes * h->n_slots;
 	for (uint64_t at = 0; at < all; at += piece_bytes(h)) {
 		uint64_t n = all - at < piece_bytes(h) ? all - at : piece_bytes(h);
-		if (failed(gpu, gpu->all->driver.mem_host_register(h->base + at, n, CUDA_HOST_REGISTER_PORTABLE), "cuMemHostRegister")) {
+		if (failed(gpu, gpu->all->driver.mem_host_register(h->base + at, n, CUDA_HOST_REGISTER_PORTABLE),
+			   "cuMemHostRegister")) {
 			unregister(gpu, h, at);
 			return -1;
 		}
@@ -269,7 +290,8 @@ static int register_pieces(struct gpu *gpu, struct gpu_host *h)
 	return 0;
 }
 
-/* Copies from the memory of another processor go through the link between the two, which is slower than the GPU's. Once pinned, pages stay where they are. */
+/* Copies from the memory of another processor go through the link between the two, which is slower than the GPU's. Once
+ * pinned, pages stay where they are. */
 static void move_near(struct gpu *gpu, struct gpu_host *h)
 {
 	int node = gpu->stats.numa_node; /* this thread's to write */
@@ -281,7 +303,8 @@ static void move_near(struct gpu *gpu, struct gpu_host *h)
 	pthread_mutex_unlock(&gpu->all->lock);
 }
 
-/* Pinned pages can be neither swapped nor reclaimed: what is pinned must leave the machine, and the control group, room to breathe. */
+/* Pinned pages can be neither swapped nor reclaimed: what is pinned must leave the machine, and the control group, room
+ * to breathe. */
 static bool may_pin(struct gpu *gpu, uint64_t bytes, char *why, size_t n)
 {
 	struct gpus *g = gpu->all;
@@ -292,9 +315,11 @@ static bool may_pin(struct gpu *gpu, uint64_t bytes, char *why, size_t n)
 	pthread_mutex_unlock(&g->lock);
 	if ((double)(pinned + bytes) <= g->params.pin_limit * (double)(pinned + bytes + left))
 		return true;
-	snprintf(why, n, "%s of batches are not pinned: with the %s that are, it would be more than %.0f %% (pin_limit) of what is pinned or left, of which %s are left",
-		 size_format(bytes, slab, sizeof(slab)), size_format(pinned, had, sizeof(had)), g->params.pin_limit * 100,
-		 size_format(left, left_text, sizeof(left_text)));
+	snprintf(
+		why, n,
+		"%s of batches are not pinned: with the %s that are, it would be more than %.0f %% (pin_limit) of what is pinned or left, of which %s are left",
+		size_format(bytes, slab, sizeof(slab)), size_format(pinned, had, sizeof(had)),
+		g->params.pin_limit * 100, size_format(left, left_text, sizeof(left_text)));
 	return false;
 }
 
@@ -335,7 +360,9 @@ static int pin(struct gpu *gpu, struct gpu_slab_work *sw)
 		snprintf(note, sizeof(note), "batches cannot be pinned: %s", gpu->stats.last_error);
 	note_unpinned(gpu, note);
 	snprintf(sw->why, sizeof(sw->why), "%.400s%s", note,
-		 mode == GPU_PIN_ON ? "; pin_memory is on in the daemon's configuration, auto would go on with slower copies" : "");
+		 mode == GPU_PIN_ON
+			 ? "; pin_memory is on in the daemon's configuration, auto would go on with slower copies"
+			 : "");
 	return mode == GPU_PIN_ON ? GPU_E_UNPINNED : 0;
 }
 
@@ -366,10 +393,12 @@ static void count_slab(struct gpu *gpu, int n, uint64_t bytes)
 static int check_budget(struct gpu *gpu, struct gpu_slab_work *sw)
 {
 	char slab[32], used[32], budget[32];
-	if (gpu->own.slab_bytes <= gpu->own.budget_bytes && sw->slab.bytes <= gpu->own.budget_bytes - gpu->own.slab_bytes)
+	if (gpu->own.slab_bytes <= gpu->own.budget_bytes &&
+	    sw->slab.bytes <= gpu->own.budget_bytes - gpu->own.slab_bytes)
 		return 0;
-	return refuse(sw, "no room on %s: this trainer's batches take %s there, and %s of gpu_memory's %s are in use", gpu->stats.name,
-		      size_format(sw->slab.bytes, slab, sizeof(slab)), size_format(gpu->own.slab_bytes, used, sizeof(used)),
+	return refuse(sw, "no room on %s: this trainer's batches take %s there, and %s of gpu_memory's %s are in use",
+		      gpu->stats.name, size_format(sw->slab.bytes, slab, sizeof(slab)),
+		      size_format(gpu->own.slab_bytes, used, sizeof(used)),
 		      size_format(gpu->own.budget_bytes, budget, sizeof(budget)));
 }
 
@@ -382,15 +411,16 @@ static int allocate(struct gpu *gpu, struct gpu_slab_work *sw)
 	if (failed(gpu, d->mem_alloc(&sw->memory, sw->slab.bytes), "cuMemAlloc")) {
 		int r = refuse_failed(gpu, sw, gpu->stats.name);
 		if (r == GPU_E_REFUSED)
-			refuse(sw, "%s has no %s left for this trainer's batches: %s", gpu->stats.name, size_format(sw->slab.bytes, slab, sizeof(slab)),
-			       gpu->stats.last_error);
+			refuse(sw, "%s has no %s left for this trainer's batches: %s", gpu->stats.name,
+			       size_format(sw->slab.bytes, slab, sizeof(slab)), gpu->stats.last_error);
 		return r;
 	}
 	if (d->pointer_get_attribute(&capable, CUDA_POINTER_IS_LEGACY_IPC_CAPABLE, sw->memory) != CUDA_OK)
 		capable = 1; /* it does not know; the next call does */
 	if (!capable || failed(gpu, d->ipc_get_mem_handle(&handle, sw->memory), "cuIpcGetMemHandle")) {
-		int r = capable ? refuse_failed(gpu, sw, "this GPU's memory cannot be shared between processes") :
-				  refuse(sw, "%s's memory cannot be shared between processes by CUDA IPC", gpu->stats.name);
+		int r = capable ? refuse_failed(gpu, sw, "this GPU's memory cannot be shared between processes")
+				: refuse(sw, "%s's memory cannot be shared between processes by CUDA IPC",
+					 gpu->stats.name);
 		if (!gpu->own.lost)
 			failed(gpu, d->mem_free(sw->memory), "cuMemFree");
 		return r;
@@ -422,12 +452,14 @@ static bool was_spoilt_lately(const struct gpu *gpu)
 	return gpu->own.n_spoilt && now_ns() - gpu->own.spoilt_ns < SPOILT_S * UINT64_C(1000000000);
 }
 
-/* Who is told that a copy has failed opens again. That may help once; where copies fail time after time trainers get on better by themselves. */
+/* Who is told that a copy has failed opens again. That may help once; where copies fail time after time trainers get on
+ * better by themselves. */
 static int check_spoilt(struct gpu *gpu, struct gpu_slab_work *sw)
 {
 	if (gpu->own.n_spoilt < MOST_SPOILT || !was_spoilt_lately(gpu))
 		return 0;
-	return refuse(sw, "the daemon's copies to %s fail (%s); it tries again in a minute", gpu->stats.name, gpu->stats.last_error);
+	return refuse(sw, "the daemon's copies to %s fail (%s); it tries again in a minute", gpu->stats.name,
+		      gpu->stats.last_error);
 }
 
 static void note_spoilt(struct gpu *gpu, struct gpu_slab_work *sw)
@@ -480,7 +512,8 @@ static int unpin_host(struct gpu *gpu, struct gpu_slab_work *sw)
 /* After a failed call: whatever was begun has ended when this returns, or the GPU is lost. */
 static void settle(struct gpu *gpu)
 {
-	if (!gpu->own.lost && failed(gpu, gpu->all->driver.stream_synchronize(gpu->own.stream), "cuStreamSynchronize") && !gpu->own.lost)
+	if (!gpu->own.lost &&
+	    failed(gpu, gpu->all->driver.stream_synchronize(gpu->own.stream), "cuStreamSynchronize") && !gpu->own.lost)
 		lose(gpu, "cuStreamSynchronize", "an error after an error");
 }
 
@@ -491,8 +524,11 @@ static int start_copy(struct gpu *gpu, struct gpu_copy *copy)
 	if (gpu->own.lost)
 		return GPU_E_LOST;
 	for (uint32_t i = 0; i < copy->n_parts; i++) {
-		if (failed(gpu, d->memcpy_htod_async(sw->memory + copy->part[i].offset, sw->params.host + copy->part[i].offset, copy->part[i].bytes,
-						     gpu->own.stream), "cuMemcpyHtoDAsync"))
+		if (failed(gpu,
+			   d->memcpy_htod_async(sw->memory + copy->part[i].offset,
+						sw->params.host + copy->part[i].offset, copy->part[i].bytes,
+						gpu->own.stream),
+			   "cuMemcpyHtoDAsync"))
 			goto fail;
 	}
 	copy->event = gpu->own.events[gpu->own.n_events - 1];
@@ -557,7 +593,8 @@ static void land_oldest(struct gpu *gpu, int result)
 	finish(gpu, &copy->work, result);
 }
 
-/* Waits for the oldest copy and hands back all that are complete by then. When the GPU is lost they have ended, if not well. */
+/* Waits for the oldest copy and hands back all that are complete by then. When the GPU is lost they have ended, if not
+ * well. */
 static void land_copies(struct gpu *gpu)
 {
 	const struct cuda_driver *d = &gpu->all->driver;
@@ -605,7 +642,8 @@ static void work(struct gpu *gpu, struct gpu_work *w)
 	}
 }
 
-/* The next piece of work; NULL: none, or no room for one, and copies are under way, or it is time to stop. Sleeps while there is nothing at all. */
+/* The next piece of work; NULL: none, or no room for one, and copies are under way, or it is time to stop. Sleeps while
+ * there is nothing at all. */
 static struct gpu_work *next_work(struct gpu *gpu)
 {
 	struct gpus *g = gpu->all;

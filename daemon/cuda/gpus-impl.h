@@ -11,8 +11,9 @@ enum { GPU_IN_FLIGHT = 16 }; /* copies handed to the driver at once */
 
 enum gpu_work_kind { GPU_WORK_OPEN, GPU_WORK_CLOSE, GPU_WORK_UNPIN, GPU_WORK_COPY };
 
-/* A host slab that is mirrored on at least one GPU, and which GPU's thread registered it: with CUDA a page can be registered only once, and
- * (PORTABLE) counts for every context. Loop thread; a GPU thread reads base, slot_bytes and n_slots, which do not change. */
+/* A host slab that is mirrored on at least one GPU, and which GPU's thread registered it: with CUDA a page can be
+ * registered only once, and (PORTABLE) counts for every context. Loop thread; a GPU thread reads base, slot_bytes and
+ * n_slots, which do not change. */
 struct gpu_host {
 	struct gpu_host *next;
 	uint8_t *base;
@@ -66,11 +67,13 @@ struct gpu {
 		struct gpu_copy *flying[GPU_IN_FLIGHT];   /* a ring; oldest at `oldest` */
 		unsigned oldest, n_flying;
 		unsigned n_uses;              /* slabs and pinned hosts that need the context */
-		unsigned n_spoilt;            /* slabs on which a copy has failed, each within a minute of the one before */
+		unsigned n_spoilt;            /* slabs on which a copy has failed, each within a minute of the one
+		                               * before */
 		uint64_t spoilt_ns;           /* when the last was */
 		uint64_t slab_bytes, budget_bytes;
 		bool lost;
-		bool keeps;                   /* memory that others have open: the context, which it would go with, stays until the process ends */
+		bool keeps;                   /* memory that others have open: the context, which it would go with,
+		                               * stays until the process ends */
 	} own;
 };
 

@@ -1,7 +1,8 @@
 /* The loop thread's side: which GPUs there are, who mirrors what, and the way of work to a GPU's thread and back.
  *
- * The awkward corner is a host slab that is mirrored on several GPUs (share mode, trainers on each of them). Its pages can be registered once only, so the first
- * slab's thread does it and others wait until it has; whoever closes last has the first thread take it back, after everybody's copies have ended. */
+ * The awkward corner is a host slab that is mirrored on several GPUs (share mode, trainers on each of them). Its pages
+ * can be registered once only, so the first slab's thread does it and others wait until it has; whoever closes last has
+ * the first thread take it back, after everybody's copies have ended. */
 #include "cuda/gpus-impl.h"
 
 #include <assert.h>
@@ -199,7 +200,8 @@ int gpu_slab_open(struct gpus *g, const struct gpu_slab_params *params, char *wh
 	return 0;
 }
 
-/* Those that waited for the pages to be registered: all of them go on, or, when that slab failed, the first tries in its place. */
+/* Those that waited for the pages to be registered: all of them go on, or, when that slab failed, the first tries in
+ * its place. */
 static void wake_waiting(struct gpu_host *h)
 {
 	while (h->waiting && !h->pinning) {

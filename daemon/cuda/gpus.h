@@ -1,16 +1,17 @@
 /* GPUs as places that batches are copied to before they are published.
  *
- * A slab on a GPU mirrors one in host memory: slot i of it begins at i * slot_bytes as slot i there does. It is exported once, and its handle is what
- * trainers open. One thread per GPU, started by the first slab that somebody wants there, owns the GPU's primary context, a copy stream and every CUDA
- * call of this process for that GPU; without such a wish the driver is not even loaded. Host slabs are pinned (registered with CUDA) for as long as a
- * slab mirrors them, so that copies go by DMA.
+ * A slab on a GPU mirrors one in host memory: slot i of it begins at i * slot_bytes as slot i there does. It is
+ * exported once, and its handle is what trainers open. One thread per GPU, started by the first slab that somebody
+ * wants there, owns the GPU's primary context, a copy stream and every CUDA call of this process for that GPU; without
+ * such a wish the driver is not even loaded. Host slabs are pinned (registered with CUDA) for as long as a slab mirrors
+ * them, so that copies go by DMA.
  *
  *     asked for --> opening ---------> open --> closing --> gone          a slab
  *                      |  on_open        |         on_closed
  *                      +--> refused      +--> lost: the GPU failed for good; copies end with GPU_E_LOST
  *
- * Threads: everything declared here is the loop thread's, and every callback comes there. Nothing here blocks. With CUDA=0 gpus-none.c takes
- * the place of gpus.c: every GPU is refused, with that reason. */
+ * Threads: everything declared here is the loop thread's, and every callback comes there. Nothing here blocks. With
+ * CUDA=0 gpus-none.c takes the place of gpus.c: every GPU is refused, with that reason. */
 #ifndef BATCHD_CUDA_GPUS_H
 #define BATCHD_CUDA_GPUS_H
 
@@ -24,7 +25,8 @@ struct gpus;
 struct gpu;
 
 enum {
-	GPU_E_REFUSED = 1, /* it cannot be done here; the reason says why in words for a trainer's user, who goes on without */
+	GPU_E_REFUSED = 1, /* it cannot be done here; the reason says why in words for a trainer's user, who goes on
+	                    * without */
 	GPU_E_UNPINNED = 2,/* the host slab could not be pinned and pin_memory is on */
 	GPU_E_FAILED = 3,  /* this one copy failed */
 	GPU_E_LOST = 4,    /* the GPU failed for good: only a new process can use it again */
@@ -34,14 +36,16 @@ enum {
 	GPU_REASON_BYTES = 512,
 	GPU_SIZE_CLASSES = 5, /* of copies: below 64 KiB, 1 MiB, 16 MiB, 256 MiB, and larger ones */
 };
-extern const char *const gpu_size_class_names[GPU_SIZE_CLASSES]; /* "64KiB", ...: what a class is below; the last one's is "larger" */
+extern const char *const gpu_size_class_names[GPU_SIZE_CLASSES]; /* "64KiB", ...: what a class is below; the last
+                                                                  * one's is "larger" */
 
 enum gpu_pin { GPU_PIN_AUTO, GPU_PIN_ON, GPU_PIN_OFF };
 
 #define GPU_MEMORY_AUTO UINT64_MAX
 
 struct gpus_params {
-	uint64_t memory_bytes;  /* for slabs, of each GPU; 0: no GPU is used; GPU_MEMORY_AUTO: a tenth of what the GPU has */
+	uint64_t memory_bytes;  /* for slabs, of each GPU; 0: no GPU is used; GPU_MEMORY_AUTO: a tenth of what the
+	                         * GPU has */
 	enum gpu_pin pin;
 	double pin_limit;       /* 0..1: the most that may be pinned of what is pinned or left to be had */
 	void (*on_lost)(void *arg, struct gpu *gpu, const char *text); /* once per GPU */
@@ -50,7 +54,8 @@ struct gpus_params {
 
 /* 0 or negative errno. Starts nothing. The loop must run until gpus_close's callback. */
 int gpus_create(uv_loop_t *loop, const struct gpus_params *params, struct gpus **out);
-/* Every slab must be closed or closing. Ends the threads after what they are at, then calls back. A thread that a driver never lets go keeps it waiting. */
+/* Every slab must be closed or closing. Ends the threads after what they are at, then calls back. A thread that a
+ * driver never lets go keeps it waiting. */
 void gpus_close(struct gpus *g, void (*on_closed)(void *arg), void *arg);
 
 /* ---- slabs ---- */
@@ -62,7 +67,8 @@ struct gpu_slab {
 	unsigned char handle[GPU_HANDLE_BYTES]; /* for cudaIpcOpenMemHandle in other processes */
 	uint64_t bytes;                 /* whole multiples of 2 MiB */
 	bool pinned;                    /* the host slab is */
-	bool left;                      /* the owner's, before closing: other processes have it open, so it is not freed but left to the end of this one */
+	bool left;                      /* the owner's, before closing: other processes have it open, so it is not
+	                                 * freed but left to the end of this one */
 };
 
 struct gpu_slab_params {
@@ -77,8 +83,9 @@ struct gpu_slab_params {
 
 /* 0: on_open will be called; GPU_E_REFUSED: it will not, `why` (GPU_REASON_BYTES) says so; -ENOMEM. */
 int gpu_slab_open(struct gpus *g, const struct gpu_slab_params *params, char *why);
-/* No copy of it may be under way, and unless it is left no other process may have it open any more. The host slab may be unmapped in on_closed, not before; when lost is true not
- * even then: nobody can say what the GPU still reads, or CUDA still has it registered, and its addresses must not become somebody else's. */
+/* No copy of it may be under way, and unless it is left no other process may have it open any more. The host slab may
+ * be unmapped in on_closed, not before; when lost is true not even then: nobody can say what the GPU still reads, or
+ * CUDA still has it registered, and its addresses must not become somebody else's. */
 void gpu_slab_close(struct gpu_slab *slab, void (*on_closed)(void *arg, bool lost), void *arg);
 
 /* ---- copies ---- */
@@ -97,7 +104,8 @@ struct gpu_copy {
 	struct {
 		uint64_t offset, bytes; /* in both slabs */
 	} part[2];
-	/* result: 0: seen complete; GPU_E_FAILED or GPU_E_LOST with why. Either way nothing reads the host memory any more. */
+	/* result: 0: seen complete; GPU_E_FAILED or GPU_E_LOST with why. Either way nothing reads the host memory any
+	 * more. */
 	void (*done)(struct gpu_copy *copy, int result, const char *why);
 	void *event;                    /* the GPU thread's */
 };
@@ -119,7 +127,8 @@ struct gpu_stats {
 	uint64_t n_pageable;            /* of them from memory that was not pinned */
 	uint64_t n_errors;
 	char last_error[160], pin_note[GPU_REASON_BYTES]; /* why something is not pinned */
-	int numa_node;                  /* the machine's memory that the GPU is near to, where pinned batches lie if they can; -1: there is but one, or nobody says */
+	int numa_node;                  /* the machine's memory that the GPU is near to, where pinned batches lie if
+	                                 * they can; -1: there is but one, or nobody says */
 	int numa_error;                 /* errno of the last time that they could not be told to; 0: none */
 	uint64_t in_flight;
 };

@@ -1,9 +1,9 @@
 /* npy: memory-mapped arrays, gathered row by row.
  *
- * The first array holds the samples, the second (if any) their labels; both have the same first dimension. Files are mapped, never read whole, so
- * a set larger than memory works and the page cache is shared with everybody. The price is that another process may cut a file short:
- * pages that are gone raise SIGBUS, which a guard turns into an error, and a look at the size afterwards notices what was cut
- * within a page, which would read as zeros. */
+ * The first array holds the samples, the second (if any) their labels; both have the same first dimension. Files are
+ * mapped, never read whole, so a set larger than memory works and the page cache is shared with everybody. The price is
+ * that another process may cut a file short: pages that are gone raise SIGBUS, which a guard turns into an error, and a
+ * look at the size afterwards notices what was cut within a page, which would read as zeros. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -85,11 +85,13 @@ static void copy_rows(const struct arrays *a, const uint64_t *indices, size_t n,
 	}
 }
 
-static int arrays_gather(struct dataset *ds, const uint64_t *indices, size_t n, void *rows, void *labels, struct dataset_error *err)
+static int arrays_gather(struct dataset *ds, const uint64_t *indices, size_t n, void *rows, void *labels,
+			 struct dataset_error *err)
 {
 	struct arrays *a = (struct arrays *)ds;
 	struct sigbus_guard guard = { .begin = { a->samples.map, a->labels.map },
-				      .end = { a->samples.map + a->samples.map_bytes, a->labels.map + a->labels.map_bytes } };
+				      .end = { a->samples.map + a->samples.map_bytes,
+					       a->labels.map + a->labels.map_bytes } };
 
 	if (!n) {
 		return 0;
@@ -111,11 +113,14 @@ static void arrays_name(const struct dataset *ds, uint64_t index, char *buf, siz
 	snprintf(buf, size, "%s[%llu]", ((const struct arrays *)ds)->samples.name, (unsigned long long)index);
 }
 
-static const struct dataset_ops arrays_ops = { .destroy = arrays_destroy, .gather = arrays_gather, .name = arrays_name };
+static const struct dataset_ops arrays_ops = { .destroy = arrays_destroy,
+					       .gather = arrays_gather,
+					       .name = arrays_name };
 
 /* ---- opening ---- */
 
-static int open_array_fd(const struct dataset_source *source, unsigned which, const char *path, struct stat *st, struct dataset_error *err)
+static int open_array_fd(const struct dataset_source *source, unsigned which, const char *path, struct stat *st,
+			 struct dataset_error *err)
 {
 	int fd, r;
 
@@ -125,7 +130,8 @@ static int open_array_fd(const struct dataset_source *source, unsigned which, co
 		fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
 	} else {
 		return dataset_fail(err, DATASET_E_ACCESS, -EACCES,
-				    "%s: not named in the configuration, and the client sent no descriptor of the file", path);
+				    "%s: not named in the configuration, and the client sent no descriptor of the file",
+				    path);
 	}
 	if (fd < 0) {
 		return dataset_fail_errno(err, errno, path);
@@ -159,13 +165,16 @@ static int read_header(struct array *a, const struct stat *st, struct dataset_er
 		return dataset_fail(err, DATASET_E_INVALID, r, "%s: %s", a->name, why.text);
 	}
 	if ((uint64_t)st->st_size < a->npy.data_offset_bytes + a->npy.data_bytes) {
-		return dataset_fail(err, DATASET_E_BAD_DATA, -EINVAL, "%s: %llu bytes long, but its header promises %llu: cut short?", a->name,
-				    (unsigned long long)st->st_size, (unsigned long long)(a->npy.data_offset_bytes + a->npy.data_bytes));
+		return dataset_fail(err, DATASET_E_BAD_DATA, -EINVAL,
+				    "%s: %llu bytes long, but its header promises %llu: cut short?", a->name,
+				    (unsigned long long)st->st_size,
+				    (unsigned long long)(a->npy.data_offset_bytes + a->npy.data_bytes));
 	}
 	return 0;
 }
 
-/* Small arrays are cheap to have whole, page tables included. In large ones shuffled access makes reading ahead of a row a waste. */
+/* Small arrays are cheap to have whole, page tables included. In large ones shuffled access makes reading ahead of a
+ * row a waste. */
 static void advise(const struct array *a)
 {
 	if (a->map_bytes > SMALL_BYTES) {
@@ -175,7 +184,8 @@ static void advise(const struct array *a)
 	}
 }
 
-static int array_open(struct array *a, const struct dataset_source *source, unsigned which, const char *path, struct dataset_error *err)
+static int array_open(struct array *a, const struct dataset_source *source, unsigned which, const char *path,
+		      struct dataset_error *err)
 {
 	struct stat st;
 	int r;
@@ -190,7 +200,8 @@ static int array_open(struct array *a, const struct dataset_source *source, unsi
 		return r;
 	}
 	if (!a->npy.n_dims || !a->npy.shape[0]) {
-		return dataset_fail(err, DATASET_E_INVALID, -EINVAL, "%s: %s: expected an array whose first dimension counts samples", a->name,
+		return dataset_fail(err, DATASET_E_INVALID, -EINVAL,
+				    "%s: %s: expected an array whose first dimension counts samples", a->name,
 				    a->npy.n_dims ? "no sample" : "a single number");
 	}
 	a->map_bytes = a->npy.data_offset_bytes + a->npy.data_bytes;
@@ -205,19 +216,22 @@ static int array_open(struct array *a, const struct dataset_source *source, unsi
 	return 0;
 }
 
-static int take_shape(const struct array *a, unsigned *n_dims, uint32_t shape[DATASET_MAX_DIMS], struct dataset_error *err)
+static int take_shape(const struct array *a, unsigned *n_dims, uint32_t shape[DATASET_MAX_DIMS],
+		      struct dataset_error *err)
 {
 	*n_dims = a->npy.n_dims - 1;
 	for (unsigned i = 0; i < *n_dims; i++) {
 		if (a->npy.shape[i + 1] > UINT32_MAX) {
-			return dataset_fail(err, DATASET_E_LIMIT, -EFBIG, "%s: a dimension is larger than 2^32 - 1", a->name);
+			return dataset_fail(err, DATASET_E_LIMIT, -EFBIG, "%s: a dimension is larger than 2^32 - 1",
+					    a->name);
 		}
 		shape[i] = (uint32_t)a->npy.shape[i + 1];
 	}
 	return 0;
 }
 
-/* What an array is, wherever it lies: its header and a few of its bytes, which another array of the same shape hardly shares. */
+/* What an array is, wherever it lies: its header and a few of its bytes, which another array of the same shape hardly
+ * shares. */
 static uint64_t probe(const struct array *a, uint64_t hash)
 {
 	enum { PLACES = 8, BYTES = 4096 };
@@ -229,7 +243,8 @@ static uint64_t probe(const struct array *a, uint64_t hash)
 	hash = XXH3_64bits_withSeed(&a->npy, sizeof(a->npy), hash);
 	for (uint64_t i = 0; i < PLACES; i++) {
 		uint64_t room = a->npy.data_bytes > BYTES ? a->npy.data_bytes - BYTES : 0;
-		ssize_t n = transfer_read(a->fd, bytes, BYTES, (off_t)(a->npy.data_offset_bytes + room / (PLACES - 1) * i));
+		ssize_t n =
+			transfer_read(a->fd, bytes, BYTES, (off_t)(a->npy.data_offset_bytes + room / (PLACES - 1) * i));
 
 		hash = XXH3_64bits_withSeed(bytes, n > 0 ? (size_t)n : 0, hash);
 	}
@@ -247,11 +262,14 @@ static int describe(struct arrays *a, const char *spec, struct dataset_error *er
 	ds->label_dtype = DTYPE_INT64;
 	if (!r && a->labels.fd >= 0) {
 		if (a->labels.npy.shape[0] != ds->n) {
-			return dataset_fail(err, DATASET_E_INVALID, -EINVAL, "%s has %llu samples and %s %llu labels: expected as many", a->samples.name,
-					    (unsigned long long)ds->n, a->labels.name, (unsigned long long)a->labels.npy.shape[0]);
+			return dataset_fail(err, DATASET_E_INVALID, -EINVAL,
+					    "%s has %llu samples and %s %llu labels: expected as many", a->samples.name,
+					    (unsigned long long)ds->n, a->labels.name,
+					    (unsigned long long)a->labels.npy.shape[0]);
 		}
 		r = take_shape(&a->labels, &ds->n_label_dims, ds->label_shape, err);
-		a->widen_labels = !ds->n_label_dims && (label == DTYPE_UINT8 || label == DTYPE_INT16 || label == DTYPE_INT32 || label == DTYPE_INT64);
+		a->widen_labels = !ds->n_label_dims && (label == DTYPE_UINT8 || label == DTYPE_INT16 ||
+							label == DTYPE_INT32 || label == DTYPE_INT64);
 		ds->label_dtype = a->widen_labels ? DTYPE_INT64 : label;
 	}
 	if (!r) {
@@ -271,7 +289,8 @@ static int open_both(struct arrays *a, const struct dataset_source *source, char
 	int r;
 
 	if (source->n_fds > 2 || (source->n_fds == 2 && !comma)) {
-		return dataset_fail(err, DATASET_E_INVALID, -EINVAL, "npy:%s: %u descriptors for %s", path, source->n_fds, comma ? "two files" : "one file");
+		return dataset_fail(err, DATASET_E_INVALID, -EINVAL, "npy:%s: %u descriptors for %s", path,
+				    source->n_fds, comma ? "two files" : "one file");
 	}
 	if (comma) {
 		*comma++ = '\0';

@@ -1,6 +1,7 @@
-/* Appending is all that happens in normal life, so a crash can only damage the end. Two checksums per record: one over its header, so that a
- * length is believed only when it is whole, and one over its payload. After a damaged header the reader looks for the next one, eight bytes
- * by eight; a damaged payload is stepped over. So reading takes time linear in the file, whatever is in it. What it cannot read is made again by decoding, and never served. */
+/* Appending is all that happens in normal life, so a crash can only damage the end. Two checksums per record: one over
+ * its header, so that a length is believed only when it is whole, and one over its payload. After a damaged header the
+ * reader looks for the next one, eight bytes by eight; a damaged payload is stepped over. So reading takes time linear
+ * in the file, whatever is in it. What it cannot read is made again by decoding, and never served. */
 #include "data/cache-file.h"
 #include "util/transfer.h"
 
@@ -14,7 +15,8 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-#define FILE_MAGIC 0x3145484341435442ull   /* "BTCACHE1" on a little-endian machine; another byte order does not match */
+#define FILE_MAGIC 0x3145484341435442ull   /* "BTCACHE1" on a little-endian machine; another byte order does not
+                                            * match */
 #define RECORD_MAGIC 0x44524342u           /* "BCRD" */
 
 struct file_header {
@@ -56,8 +58,13 @@ size_t cache_record_bytes(size_t n_payload)
 
 void cache_record_make(unsigned char *out, const struct cache_record *r)
 {
-	struct record_header h = { .magic = RECORD_MAGIC, .n_payload = (uint32_t)r->n_payload, .index = r->index, .mtime_ns = r->mtime_ns, .ino = r->ino,
-				   .n_file_bytes = r->n_file_bytes, .payload_checksum = XXH3_64bits(r->payload, r->n_payload) };
+	struct record_header h = { .magic = RECORD_MAGIC,
+				   .n_payload = (uint32_t)r->n_payload,
+				   .index = r->index,
+				   .mtime_ns = r->mtime_ns,
+				   .ino = r->ino,
+				   .n_file_bytes = r->n_file_bytes,
+				   .payload_checksum = XXH3_64bits(r->payload, r->n_payload) };
 	size_t n_padding = cache_record_bytes(r->n_payload) - sizeof(h) - r->n_payload;
 
 	h.checksum = XXH3_64bits(&h, offsetof(struct record_header, checksum));
@@ -75,8 +82,8 @@ ssize_t cache_record_parse(const void *bytes, size_t n_bytes, struct cache_recor
 		return 0;
 	}
 	memcpy(&h, bytes, sizeof(h));
-	if (h.magic != RECORD_MAGIC || h.checksum != XXH3_64bits(&h, offsetof(struct record_header, checksum)) || !h.n_payload ||
-	    h.n_payload > CACHE_RECORD_MAX_BYTES) {
+	if (h.magic != RECORD_MAGIC || h.checksum != XXH3_64bits(&h, offsetof(struct record_header, checksum)) ||
+	    !h.n_payload || h.n_payload > CACHE_RECORD_MAX_BYTES) {
 		return -EINVAL;
 	}
 	if (n_bytes < cache_record_bytes(h.n_payload)) {
@@ -139,7 +146,8 @@ int cache_file_open(struct cache_file *f, const char *dir, uint64_t dataset_id)
 	int r;
 
 	*f = (struct cache_file){ .fd = -1, .dataset_id = dataset_id };
-	if (snprintf(f->path, sizeof(f->path), "%s/index-%016llx.cache", dir, (unsigned long long)dataset_id) >= (int)sizeof(f->path)) {
+	if (snprintf(f->path, sizeof(f->path), "%s/index-%016llx.cache", dir, (unsigned long long)dataset_id) >=
+	    (int)sizeof(f->path)) {
 		return -ENAMETOOLONG;
 	}
 	r = open_and_lock(f, 0);

@@ -10,7 +10,8 @@ enum { CACHE_FILE_HEADER_BYTES = 64, CACHE_RECORD_HEADER_BYTES = 64, CACHE_RECOR
 
 struct cache_record {
 	uint64_t index;                        /* of the sample */
-	uint64_t mtime_ns, ino, n_file_bytes;  /* what the payload was made from; not the device, whose number may change with a restart */
+	uint64_t mtime_ns, ino, n_file_bytes;  /* what the payload was made from; not the device, whose number may
+	                                        * change with a restart */
 	const void *payload;                   /* 8-byte aligned if the bytes given to the parser are; NULL: damaged */
 	size_t n_payload;                      /* 1 .. CACHE_RECORD_MAX_BYTES */
 };
@@ -19,7 +20,8 @@ struct cache_record {
 int cache_file_check_header(const void *bytes, size_t n_bytes, uint64_t dataset_id);
 void cache_file_make_header(unsigned char header[CACHE_FILE_HEADER_BYTES], uint64_t dataset_id);
 
-/* The record at the beginning of these bytes: its size in the file, 0 if more bytes are needed, -EINVAL if none begins here (go on 8 bytes further). */
+/* The record at the beginning of these bytes: its size in the file, 0 if more bytes are needed, -EINVAL if none begins
+ * here (go on 8 bytes further). */
 ssize_t cache_record_parse(const void *bytes, size_t n_bytes, struct cache_record *out);
 /* Its size in the file: header and padded payload. */
 size_t cache_record_bytes(size_t n_payload);
@@ -35,15 +37,17 @@ struct cache_file {
 	char path[512];
 };
 
-/* Opens or makes dir/index-<dataset id>.cache. A file that is not ours is begun anew. 0 or negative errno; nothing is open then. */
+/* Opens or makes dir/index-<dataset id>.cache. A file that is not ours is begun anew. 0 or negative errno; nothing is
+ * open then. */
 int cache_file_open(struct cache_file *f, const char *dir, uint64_t dataset_id);
 void cache_file_close(struct cache_file *f);
-/* Calls fn for every sound record in the order of the file; stops when fn returns non-zero. Skips whatever is damaged. Cuts a damaged end off.
- * 0 or negative errno. */
+/* Calls fn for every sound record in the order of the file; stops when fn returns non-zero. Skips whatever is damaged.
+ * Cuts a damaged end off. 0 or negative errno. */
 int cache_file_read(struct cache_file *f, int (*fn)(void *arg, const struct cache_record *r), void *arg);
 /* Appends whole records. 0 or negative errno; the file then ends as before. */
 int cache_file_append(struct cache_file *f, const void *records, size_t n_bytes);
-/* Begins a new file beside the old one, for the caller to append to and to finish with cache_file_replace, which puts it in the old one's place. */
+/* Begins a new file beside the old one, for the caller to append to and to finish with cache_file_replace, which puts
+ * it in the old one's place. */
 int cache_file_begin_new(const struct cache_file *old, struct cache_file *fresh);
 int cache_file_replace(struct cache_file *old, struct cache_file *fresh);
 

@@ -1,4 +1,5 @@
-/* What the parts of the cache know of each other: sample-cache.c the spaces, cache-space.c what is in one, cache-keep.c what is kept over restarts. */
+/* What the parts of the cache know of each other: sample-cache.c the spaces, cache-space.c what is in one, cache-keep.c
+ * what is kept over restarts. */
 #ifndef BATCHD_CACHE_IMPL_H
 #define BATCHD_CACHE_IMPL_H
 
@@ -64,11 +65,13 @@ void entry_unref(struct entry *e);
 /* ---- a space ---- */
 
 /* An empty one with one user, in no list yet. NULL: no room, no memory. */
-struct cache_space *space_create(struct cache *c, uint64_t dataset_id, uint64_t n, enum cache_tier tier, uint64_t prefix);
+struct cache_space *space_create(struct cache *c, uint64_t dataset_id, uint64_t n, enum cache_tier tier,
+				 uint64_t prefix);
 /* Empties a space that nobody uses and that is out of the list already; it is gone with its last hit. */
 void space_drop(struct cache_space *s);
 /* As cache_put_index; unsaved: to be written to the directory. */
-int space_put_index(struct cache_space *s, uint64_t index, const struct file_bytes *file, const void *bytes, size_t n_bytes, bool unsaved);
+int space_put_index(struct cache_space *s, uint64_t index, const struct file_bytes *file, const void *bytes,
+		    size_t n_bytes, bool unsaved);
 /* Adds what happened in it; the second also what is in it. */
 void space_add_stats(struct cache_space *s, struct cache_stats *sum);
 void space_add_live_stats(struct cache_space *s, struct cache_stats *sum);

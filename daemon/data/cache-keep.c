@@ -1,4 +1,5 @@
-/* Keeping the indexes of a space over restarts: what is new is appended to its file now and then, and read when the space is made. */
+/* Keeping the indexes of a space over restarts: what is new is appended to its file now and then, and read when the
+ * space is made. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +13,9 @@ static void complain(struct cache_space *s, const char *what, int error)
 {
 	if (!s->complained) {
 		s->complained = true;
-		log_record(LOG_LEVEL_WARNING, "cache-not-kept", "%s: %s: %s; indexes will be made again after a restart", s->file.path, what, strerrordesc_np(-error));
+		log_record(LOG_LEVEL_WARNING, "cache-not-kept",
+			   "%s: %s: %s; indexes will be made again after a restart", s->file.path, what,
+			   strerrordesc_np(-error));
 	}
 }
 
@@ -116,7 +119,8 @@ static int write_entries(struct cache_space *s, struct cache_file *file, bool al
 	return r;
 }
 
-/* Records of replaced indexes pile up; when they are more than what is alive the file is written anew. So it stays below about twice the budget. */
+/* Records of replaced indexes pile up; when they are more than what is alive the file is written anew. So it stays
+ * below about twice the budget. */
 static int compact(struct cache_space *s)
 {
 	struct cache_file fresh;

@@ -1,13 +1,20 @@
 /* A bump allocator over mappings of some megabytes, with bins for the few blocks that come back.
  *
- * Entries of a cache are put once and stay, so nearly all blocks come off the end of the newest mapping, without headers between them. Blocks come
- * back when a file changed or an index grew; they wait in bins for an entry of about their size and are then used whole, never split, so
- * that any amount of coming and going leaves no splinters. All memory goes at once when the data set goes. */
+ * Entries of a cache are put once and stay, so nearly all blocks come off the end of the newest mapping, without
+ * headers between them. Blocks come back when a file changed or an index grew; they wait in bins for an entry of about
+ * their size and are then used whole, never split, so that any amount of coming and going leaves no splinters. All
+ * memory goes at once when the data set goes. */
 #include "data/cache-memory.h"
 
 #include <sys/mman.h>
 
-enum { MAPPING_MAX_BYTES = 4 << 20, MAPPING_MIN_BYTES = 64 << 10, PARTS_OF_BUDGET = 64, PAGE_BYTES = 4096, TRIES_PER_BIN = 8 };
+enum {
+	MAPPING_MAX_BYTES = 4 << 20,
+	MAPPING_MIN_BYTES = 64 << 10,
+	PARTS_OF_BUDGET = 64,
+	PAGE_BYTES = 4096,
+	TRIES_PER_BIN = 8
+};
 
 /* At the beginning of each mapping. */
 struct cache_mapping {
@@ -102,7 +109,9 @@ static void *take_from_bins(struct cache_memory *m, size_t n, unsigned n_bins, s
 static size_t mapping_bytes(const struct cache_memory *m, size_t n)
 {
 	uint64_t part = atomic_load(&m->budget->limit_bytes) / PARTS_OF_BUDGET;
-	size_t usual = part > MAPPING_MAX_BYTES ? MAPPING_MAX_BYTES : part < MAPPING_MIN_BYTES ? MAPPING_MIN_BYTES : round_up(part, PAGE_BYTES);
+	size_t usual = part > MAPPING_MAX_BYTES   ? MAPPING_MAX_BYTES
+		       : part < MAPPING_MIN_BYTES ? MAPPING_MIN_BYTES
+						  : round_up(part, PAGE_BYTES);
 	size_t needed = round_up(n + CACHE_MEMORY_ALIGN, PAGE_BYTES);
 
 	return needed > usual ? needed : usual;

@@ -1,4 +1,5 @@
-/* Memory of a cache: blocks out of large mappings, charged to a budget by the mapping, so that what is charged is what is resident at most. */
+/* Memory of a cache: blocks out of large mappings, charged to a budget by the mapping, so that what is charged is what
+ * is resident at most. */
 #ifndef BATCHD_CACHE_MEMORY_H
 #define BATCHD_CACHE_MEMORY_H
 
@@ -28,7 +29,8 @@ void cache_memory_init(struct cache_memory *m, struct cache_budget *budget);
 /* Gives everything back to the system and the budget; nobody uses a block any more. */
 void cache_memory_finish(struct cache_memory *m);
 
-/* A block of at least n bytes, CACHE_MEMORY_ALIGN aligned, or NULL when the budget or the system has no more. *block_bytes: how long it is. */
+/* A block of at least n bytes, CACHE_MEMORY_ALIGN aligned, or NULL when the budget or the system has no more.
+ * *block_bytes: how long it is. */
 void *cache_memory_alloc(struct cache_memory *m, size_t n, size_t *block_bytes);
 /* Whether cache_memory_alloc of n would succeed now, bins left out of account. */
 bool cache_memory_has_room(struct cache_memory *m, size_t n);

@@ -1,8 +1,8 @@
 /* One space: a table of entries, found by index.
  *
- * 64 locks over it: a lookup takes one of them for the time of reading a pointer and counting a reference, so workers hardly ever meet. The last
- * reference gives the entry's memory back to its space, and the last entry of a space that was dropped gives the space back to the system; a hit may
- * therefore outlive both. */
+ * 64 locks over it: a lookup takes one of them for the time of reading a pointer and counting a reference, so workers
+ * hardly ever meet. The last reference gives the entry's memory back to its space, and the last entry of a space that
+ * was dropped gives the space back to the system; a hit may therefore outlive both. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -75,7 +75,10 @@ static void table_set(struct cache_space *s, uint64_t index, struct entry *e)
 
 static void fill_hit(struct entry *e, struct cache_hit *hit)
 {
-	*hit = (struct cache_hit){ .file = { .n_bytes = e->n_file_bytes, .mtime_ns = e->mtime_ns, .ino = e->ino, .dev = e->dev }, .entry = e };
+	*hit = (struct cache_hit){
+		.file = { .n_bytes = e->n_file_bytes, .mtime_ns = e->mtime_ns, .ino = e->ino, .dev = e->dev },
+		.entry = e
+	};
 	if (e->space->tier == CACHE_FILE) {
 		hit->file.data = e->data;
 	} else if (e->space->tier == CACHE_DECODED) {
@@ -222,11 +225,13 @@ static struct entry *entry_create(struct cache_space *s, size_t n_bytes)
 
 bool cache_has_room(struct cache_space *s, size_t n_bytes)
 {
-	return s && (cache_memory_has_room(&s->memory, entry_bytes(n_bytes)) || atomic_load(&s->cache->n_unused[s->tier]) > 0);
+	return s && (cache_memory_has_room(&s->memory, entry_bytes(n_bytes)) ||
+		     atomic_load(&s->cache->n_unused[s->tier]) > 0);
 }
 
 /* An entry for the caller to fill and insert; 0 or an outcome. */
-static int begin_put(struct cache_space *s, uint64_t index, const struct file_bytes *file, size_t n_bytes, struct entry **out)
+static int begin_put(struct cache_space *s, uint64_t index, const struct file_bytes *file, size_t n_bytes,
+		     struct entry **out)
 {
 	if (!s || index >= s->n) {
 		return CACHE_E_FULL;
@@ -279,7 +284,8 @@ int cache_put_image(struct cache_space *s, uint64_t index, const struct file_byt
 	return 0;
 }
 
-int space_put_index(struct cache_space *s, uint64_t index, const struct file_bytes *file, const void *bytes, size_t n_bytes, bool unsaved)
+int space_put_index(struct cache_space *s, uint64_t index, const struct file_bytes *file, const void *bytes,
+		    size_t n_bytes, bool unsaved)
 {
 	struct entry *e;
 	int r = begin_put(s, index, file, n_bytes, &e);
@@ -295,14 +301,16 @@ int space_put_index(struct cache_space *s, uint64_t index, const struct file_byt
 	return 0;
 }
 
-int cache_put_index(struct cache_space *s, uint64_t index, const struct file_bytes *file, const void *bytes, size_t n_bytes)
+int cache_put_index(struct cache_space *s, uint64_t index, const struct file_bytes *file, const void *bytes,
+		    size_t n_bytes)
 {
 	return space_put_index(s, index, file, bytes, n_bytes, n_bytes && n_bytes <= CACHE_RECORD_MAX_BYTES);
 }
 
 /* ---- spaces ---- */
 
-struct cache_space *space_create(struct cache *c, uint64_t dataset_id, uint64_t n, enum cache_tier tier, uint64_t prefix)
+struct cache_space *space_create(struct cache *c, uint64_t dataset_id, uint64_t n, enum cache_tier tier,
+				 uint64_t prefix)
 {
 	struct cache_budget *budget = &c->budgets[tier];
 	struct cache_space *s;
@@ -316,10 +324,12 @@ struct cache_space *space_create(struct cache *c, uint64_t dataset_id, uint64_t 
 	}
 	memset(s, 0, sizeof(*s));
 	s->table_bytes = (n * sizeof(*s->table) + 4095) / 4096 * 4096;
-	while (atomic_load(&budget->used_bytes) + s->table_bytes > atomic_load(&budget->limit_bytes) && cache_make_room(c, tier)) {
+	while (atomic_load(&budget->used_bytes) + s->table_bytes > atomic_load(&budget->limit_bytes) &&
+	       cache_make_room(c, tier)) {
 	}
 	/* Pages of the table that no entry touches are not resident, but charged: that errs on the safe side. */
-	if (atomic_fetch_add(&budget->used_bytes, s->table_bytes) + s->table_bytes > atomic_load(&budget->limit_bytes)) {
+	if (atomic_fetch_add(&budget->used_bytes, s->table_bytes) + s->table_bytes >
+	    atomic_load(&budget->limit_bytes)) {
 		goto refund;
 	}
 	s->table = mmap(NULL, s->table_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

@@ -10,18 +10,23 @@
 struct dataset_ops {
 	void (*destroy)(struct dataset *ds); /* frees everything, ds too */
 	/* Arrays. */
-	int (*gather)(struct dataset *ds, const uint64_t *indices, size_t n, void *rows, void *labels, struct dataset_error *err);
+	int (*gather)(struct dataset *ds, const uint64_t *indices, size_t n, void *rows, void *labels,
+		      struct dataset_error *err);
 	/* Images. */
-	int (*read)(struct dataset *ds, uint64_t index, enum read_how how, struct file_bytes *out, struct dataset_error *err);
+	int (*read)(struct dataset *ds, uint64_t index, enum read_how how, struct file_bytes *out,
+		    struct dataset_error *err);
 	bool (*is_current)(struct dataset *ds, uint64_t index, const struct file_bytes *b);
 	int64_t (*label)(const struct dataset *ds, uint64_t index);
-	void (*compare)(const struct dataset *ds, const uint8_t *print, size_t n_bytes, uint64_t old_n, char *text, size_t size); /* with a print */
+	/* with a print */
+	void (*compare)(const struct dataset *ds, const uint8_t *print, size_t n_bytes, uint64_t old_n, char *text,
+			size_t size);
 	/* Both. */
 	void (*name)(const struct dataset *ds, uint64_t index, char *buf, size_t size);
 	const char *(*class_name)(const struct dataset *ds, uint32_t i); /* NULL when n_classes is 0 */
 };
 
-/* The part all kinds have in common; first member of each kind's own struct. Constant once dataset_open has returned. */
+/* The part all kinds have in common; first member of each kind's own struct. Constant once dataset_open has returned.
+ */
 struct dataset {
 	const struct dataset_ops *ops;
 	atomic_uint refs;
@@ -42,8 +47,10 @@ int dataset_fail(struct dataset_error *err, enum dataset_code code, int error, c
 int dataset_fail_errno(struct dataset_error *err, int error, const char *what);
 
 /* The kinds. `rest` is the spec behind "kind:", without trailing slashes; references start at 1. */
-int imagefolder_open(const struct dataset_source *source, const char *rest, struct dataset **out, struct dataset_error *err);
-int filelist_open(const struct dataset_source *source, const char *rest, struct dataset **out, struct dataset_error *err);
+int imagefolder_open(const struct dataset_source *source, const char *rest, struct dataset **out,
+		     struct dataset_error *err);
+int filelist_open(const struct dataset_source *source, const char *rest, struct dataset **out,
+		  struct dataset_error *err);
 int arrays_open(const struct dataset_source *source, const char *rest, struct dataset **out, struct dataset_error *err);
 int random_open(const struct dataset_source *source, const char *rest, struct dataset **out, struct dataset_error *err);
 

@@ -1,7 +1,7 @@
 /* The door to all data sets: finds the kind by the spec's first word and hands over.
  *
- * Data sets are immutable and reference counted, so any thread may use one without a lock; what little changes inside (descriptors of folders
- * opened on first use) is atomic where it lives. */
+ * Data sets are immutable and reference counted, so any thread may use one without a lock; what little changes inside
+ * (descriptors of folders opened on first use) is atomic where it lives. */
 #include "data/dataset-impl.h"
 
 #include <errno.h>
@@ -70,7 +70,8 @@ int dataset_fail_errno(struct dataset_error *err, int error, const char *what)
 
 static const struct {
 	const char *prefix;
-	int (*open)(const struct dataset_source *source, const char *rest, struct dataset **out, struct dataset_error *err);
+	int (*open)(const struct dataset_source *source, const char *rest, struct dataset **out,
+		    struct dataset_error *err);
 } kinds[] = {
 	{ "imagefolder:", imagefolder_open },
 	{ "files:", filelist_open },
@@ -90,8 +91,8 @@ static int open_kind(const struct dataset_source *source, struct dataset **out, 
 		}
 		n = strlen(source->spec + n_prefix);
 		if (!n || n >= sizeof(rest)) {
-			return dataset_fail(err, DATASET_E_INVALID, -EINVAL, "data set '%.64s': %s behind the colon", source->spec,
-					    n ? "at most 4095 bytes may stand" : "nothing stands");
+			return dataset_fail(err, DATASET_E_INVALID, -EINVAL, "data set '%.64s': %s behind the colon",
+					    source->spec, n ? "at most 4095 bytes may stand" : "nothing stands");
 		}
 		memcpy(rest, source->spec + n_prefix, n + 1);
 		while (n > 1 && rest[n - 1] == '/') {
@@ -99,8 +100,10 @@ static int open_kind(const struct dataset_source *source, struct dataset **out, 
 		}
 		return kinds[k].open(source, rest, out, err);
 	}
-	return dataset_fail(err, DATASET_E_INVALID, -EINVAL,
-			    "data set '%.128s': expected imagefolder:DIR, files:LIST, npy:FILE[,FILE] or random:shape=...", source->spec);
+	return dataset_fail(
+		err, DATASET_E_INVALID, -EINVAL,
+		"data set '%.128s': expected imagefolder:DIR, files:LIST, npy:FILE[,FILE] or random:shape=...",
+		source->spec);
 }
 
 int dataset_open(const struct dataset_source *source, struct dataset **out, struct dataset_error *err)
@@ -142,12 +145,14 @@ const uint8_t *dataset_print(const struct dataset *ds, size_t *n_bytes)
 	return ds->print;
 }
 
-void dataset_compare(const struct dataset *ds, const uint8_t *print, size_t n_bytes, uint64_t old_n, char *text, size_t size)
+void dataset_compare(const struct dataset *ds, const uint8_t *print, size_t n_bytes, uint64_t old_n, char *text,
+		     size_t size)
 {
 	if (ds->print) {
 		ds->ops->compare(ds, print, n_bytes, old_n, text, size);
 	} else {
-		snprintf(text, size, "%llu samples now, %llu before", (unsigned long long)ds->n, (unsigned long long)old_n);
+		snprintf(text, size, "%llu samples now, %llu before", (unsigned long long)ds->n,
+			 (unsigned long long)old_n);
 	}
 }
 
@@ -225,7 +230,8 @@ void dataset_name(const struct dataset *ds, uint64_t index, char *buf, size_t si
 	}
 }
 
-int dataset_read(struct dataset *ds, uint64_t index, enum read_how how, struct file_bytes *out, struct dataset_error *err)
+int dataset_read(struct dataset *ds, uint64_t index, enum read_how how, struct file_bytes *out,
+		 struct dataset_error *err)
 {
 	int r = check_indices(ds, &index, 1, err);
 

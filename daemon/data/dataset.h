@@ -1,7 +1,7 @@
 /* A data set: samples 0..n-1. Opened once, read-only afterwards, shared by loaders and threads by reference.
  *
- * Two kinds of samples: images (a compressed file each, decoded by a pipeline) and arrays (rows of fixed shape, gathered as they
- * are). Which files the peer may read is decided here (struct data_access). */
+ * Two kinds of samples: images (a compressed file each, decoded by a pipeline) and arrays (rows of fixed shape,
+ * gathered as they are). Which files the peer may read is decided here (struct data_access). */
 #ifndef BATCHD_DATASET_H
 #define BATCHD_DATASET_H
 
@@ -56,13 +56,15 @@ int dataset_open(const struct dataset_source *source, struct dataset **out, stru
 struct dataset *dataset_ref(struct dataset *ds);
 void dataset_unref(struct dataset *ds);
 
-uint64_t dataset_id(const struct dataset *ds);      /* what the samples are: a hash of spec and index (names and labels, or shape and size) */
+uint64_t dataset_id(const struct dataset *ds);      /* what the samples are: a hash of spec and index (names and
+                                                     * labels, or shape and size) */
 /* The same wherever it lies: names, labels and classes; or shape, type, size and some of the bytes. */
 uint64_t dataset_content_id(const struct dataset *ds);
 /* Images: by which another state can be compared; *n_bytes is 0 when there is none. Valid as long as the data set. */
 const uint8_t *dataset_print(const struct dataset *ds, size_t *n_bytes);
 /* Says what is different from the state that had this print and old_n samples. Not for the loop thread. */
-void dataset_compare(const struct dataset *ds, const uint8_t *print, size_t n_bytes, uint64_t old_n, char *text, size_t size);
+void dataset_compare(const struct dataset *ds, const uint8_t *print, size_t n_bytes, uint64_t old_n, char *text,
+		     size_t size);
 uint64_t dataset_n(const struct dataset *ds);
 bool dataset_is_image(const struct dataset *ds);
 uint32_t dataset_n_classes(const struct dataset *ds); /* 0: labels are not classes */
@@ -73,8 +75,8 @@ unsigned dataset_shape(const struct dataset *ds, uint32_t shape[DATASET_MAX_DIMS
 /* Labels: int64 scalars (n_dims 0) for images; arrays may have others. */
 unsigned dataset_label_shape(const struct dataset *ds, uint32_t shape[DATASET_MAX_DIMS], enum dtype *dtype);
 
-/* Arrays: copies row indices[i] to rows + i * row bytes and its label to labels + i * label bytes, for n indices. Any thread. 0, -EIO when the
- * file has shrunk under us (err says which). */
+/* Arrays: copies row indices[i] to rows + i * row bytes and its label to labels + i * label bytes, for n indices. Any
+ * thread. 0, -EIO when the file has shrunk under us (err says which). */
 int dataset_gather(struct dataset *ds, const uint64_t *indices, size_t n, void *rows, void *labels,
 		   struct dataset_error *err);
 
@@ -95,12 +97,13 @@ enum read_how {
 	READ_NOWAIT, /* only if the kernel has everything at hand (openat2 RESOLVE_CACHED, preadv2 RWF_NOWAIT) */
 	READ_WAIT
 };
-/* Images: reads a file whole. 0; -EAGAIN for READ_NOWAIT when it would block: ask again with READ_WAIT on an I/O thread; other negative errno
- * with err->text: the file is missing, unreadable, not regular, too large. Any thread. */
+/* Images: reads a file whole. 0; -EAGAIN for READ_NOWAIT when it would block: ask again with READ_WAIT on an I/O
+ * thread; other negative errno with err->text: the file is missing, unreadable, not regular, too large. Any thread. */
 int dataset_read(struct dataset *ds, uint64_t index, enum read_how how, struct file_bytes *out,
 		 struct dataset_error *err);
-/* Whether file_bytes of `index` read earlier are still current (data is not looked at), and this data set's peer may read the file: to be asked before
- * cached bytes or pixels are used, which perhaps were read for another peer. One system call when trusted. */
+/* Whether file_bytes of `index` read earlier are still current (data is not looked at), and this data set's peer may
+ * read the file: to be asked before cached bytes or pixels are used, which perhaps were read for another peer. One
+ * system call when trusted. */
 bool dataset_is_current(struct dataset *ds, uint64_t index, const struct file_bytes *b);
 
 #endif

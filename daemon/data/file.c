@@ -1,8 +1,9 @@
 /* One file: open, fstat, read, close, and no system call more.
  *
- * openat2 (Linux 5.6) lets the kernel keep a path beneath its folder, whatever anybody renames meanwhile; RESOLVE_CACHED (5.12) and RWF_NOWAIT
- * let a decoding thread ask for a file without ever waiting for a disk. Where a sandbox forbids openat2 the same rules are kept by walking
- * the path folder by folder, and READ_NOWAIT is answered with EAGAIN, so that a thread that may wait does it. */
+ * openat2 (Linux 5.6) lets the kernel keep a path beneath its folder, whatever anybody renames meanwhile;
+ * RESOLVE_CACHED (5.12) and RWF_NOWAIT let a decoding thread ask for a file without ever waiting for a disk. Where a
+ * sandbox forbids openat2 the same rules are kept by walking the path folder by folder, and READ_NOWAIT is answered
+ * with EAGAIN, so that a thread that may wait does it. */
 #include "data/file.h"
 
 #include <errno.h>
@@ -77,14 +78,16 @@ bool access_allows(const struct data_access *access, int fd, const struct stat *
 	if (access->uid == st->st_uid) {
 		return (st->st_mode >> 6 & need) == need;
 	}
-	/* With an access control list the group bits are a mask, not a right. We do not judge such lists, so we refuse. */
+	/* With an access control list the group bits are a mask, not a right. We do not judge such lists, so we refuse.
+	 */
 	if (fgetxattr(fd, "system.posix_acl_access", NULL, 0) >= 0) {
 		return false;
 	}
 	return ((in_group(access, st->st_gid) ? st->st_mode >> 3 : st->st_mode) & need) == need;
 }
 
-int access_check_file_fd(const struct data_access *access, int fd, const char *name, struct stat *st, struct dataset_error *err)
+int access_check_file_fd(const struct data_access *access, int fd, const char *name, struct stat *st,
+			 struct dataset_error *err)
 {
 	int flags = fcntl(fd, F_GETFL);
 	struct statfs fs;
@@ -100,8 +103,10 @@ int access_check_file_fd(const struct data_access *access, int fd, const char *n
 	}
 	/* Its owner could let every read hang for ever. */
 	if (!access->trusted && fstatfs(fd, &fs) == 0 && fs.f_type == FUSE_SUPER_MAGIC) {
-		return dataset_fail(err, DATASET_E_ACCESS, -EACCES,
-				    "%s: on a FUSE file system, which is only read for data sets that the configuration names", name);
+		return dataset_fail(
+			err, DATASET_E_ACCESS, -EACCES,
+			"%s: on a FUSE file system, which is only read for data sets that the configuration names",
+			name);
 	}
 	return 0;
 }
@@ -115,10 +120,12 @@ static int open_step(int at, const char *step, int flags)
 	if (fd >= 0) {
 		return fd;
 	}
-	return error == ENOTDIR && fstatat(at, step, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISLNK(st.st_mode) ? -ELOOP : -error;
+	return error == ENOTDIR && fstatat(at, step, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISLNK(st.st_mode) ? -ELOOP
+													   : -error;
 }
 
-/* The rules of RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS without openat2: no "..", no leading slash, no link at any step. */
+/* The rules of RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS without openat2: no "..", no leading slash, no link at any step.
+ */
 static int open_step_by_step(int dir_fd, const char *path, int flags)
 {
 	int at = dir_fd, fd = -EINVAL;
@@ -312,7 +319,8 @@ int file_read(int dir_fd, const char *name, const struct data_access *access, en
 	return r;
 }
 
-/* For others a look at the inode is not enough: what is cached was perhaps read for somebody who may, so their right is checked as at a read. */
+/* For others a look at the inode is not enough: what is cached was perhaps read for somebody who may, so their right is
+ * checked as at a read. */
 static bool stat_for_other(int dir_fd, const char *name, const struct data_access *access, struct stat *st)
 {
 	int fd = file_open(dir_fd, name, OPEN_FLAGS, false, READ_WAIT);
@@ -331,7 +339,8 @@ bool file_is_current(int dir_fd, const char *name, const struct data_access *acc
 	if (access->trusted ? fstatat(dir_fd, name, &st, 0) < 0 : !stat_for_other(dir_fd, name, access, &st)) {
 		return false;
 	}
-	return st.st_ino == b->ino && (uint64_t)st.st_size == b->n_bytes && ns_of(st.st_mtim) == b->mtime_ns && st.st_dev == b->dev;
+	return st.st_ino == b->ino && (uint64_t)st.st_size == b->n_bytes && ns_of(st.st_mtim) == b->mtime_ns &&
+	       st.st_dev == b->dev;
 }
 
 int file_slurp(int fd, uint64_t max_bytes, char **bytes, size_t *n_bytes)

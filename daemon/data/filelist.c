@@ -1,8 +1,8 @@
 /* files: a list of paths and labels, one sample a line.
  *
- * The list becomes the same index that a walked folder has, with a label per file instead of per folder. Folders repeat, usually in runs but
- * not always, so they are found again in a hash table. For peers that may not read everything, each folder on the way is opened and checked once,
- * when the list is. */
+ * The list becomes the same index that a walked folder has, with a label per file instead of per folder. Folders
+ * repeat, usually in runs but not always, so they are found again in a hash table. For peers that may not read
+ * everything, each folder on the way is opened and checked once, when the list is. */
 #include "data/filelist.h"
 
 #include <errno.h>
@@ -38,7 +38,8 @@ static int bad_line(const struct parse *p, enum dataset_code code, int error, co
 
 static int no_room(const struct parse *p, int error)
 {
-	return bad_line(p, DATASET_E_LIMIT, error, error == -EFBIG ? "more names than one data set may have (4 GiB of them)" : "out of memory");
+	return bad_line(p, DATASET_E_LIMIT, error,
+			error == -EFBIG ? "more names than one data set may have (4 GiB of them)" : "out of memory");
 }
 
 static bool is_dir(const struct parse *p, uint32_t dir, const char *path, size_t n)
@@ -128,7 +129,8 @@ static bool leads_out(const char *path, size_t n)
 		return true;
 	}
 	for (size_t i = 0; i < n; i++) {
-		if ((i == 0 || path[i - 1] == '/') && n - i >= 2 && !memcmp(path + i, "..", 2) && (n - i == 2 || path[i + 2] == '/')) {
+		if ((i == 0 || path[i - 1] == '/') && n - i >= 2 && !memcmp(path + i, "..", 2) &&
+		    (n - i == 2 || path[i + 2] == '/')) {
 			return true;
 		}
 	}
@@ -147,11 +149,13 @@ static int add_sample(struct parse *p, const char *path, size_t n_path, int64_t 
 	int r = 0;
 
 	if (!n_file || n_file > MAX_NAME_BYTES || n_path > MAX_PATH_BYTES) {
-		return bad_line(p, DATASET_E_INVALID, -EINVAL, n_file ? "the path is too long" : "the path ends in '/': expected a file");
+		return bad_line(p, DATASET_E_INVALID, -EINVAL,
+				n_file ? "the path is too long" : "the path ends in '/': expected a file");
 	}
 	if (p->beneath && leads_out(path, n_path)) {
-		return bad_line(p, DATASET_E_ACCESS, -EACCES,
-				"the path leads out of the list's folder, which only a data set named in the configuration may do");
+		return bad_line(
+			p, DATASET_E_ACCESS, -EACCES,
+			"the path leads out of the list's folder, which only a data set named in the configuration may do");
 	}
 	if (p->beneath) {
 		r = add_dirs_above(p, dir_path, n_dir);
@@ -211,7 +215,8 @@ static int parse_line(struct parse *p, const char *line, size_t n)
 		return 0;
 	}
 	if (memchr(line, '\0', n)) {
-		return bad_line(p, DATASET_E_INVALID, -EINVAL, "a zero byte: expected text, one \"path<TAB>label\" a line");
+		return bad_line(p, DATASET_E_INVALID, -EINVAL,
+				"a zero byte: expected text, one \"path<TAB>label\" a line");
 	}
 	tab = memrchr(line, '\t', n);
 	gap = tab ? tab : memrchr(line, ' ', n);
@@ -223,7 +228,8 @@ static int parse_line(struct parse *p, const char *line, size_t n)
 		gap++;
 	}
 	if (!parse_label(gap, (size_t)(line + n - gap), &label)) {
-		return bad_line(p, DATASET_E_INVALID, -EINVAL, "the label is not a whole number of 64 bits: expected \"path<TAB>label\"");
+		return bad_line(p, DATASET_E_INVALID, -EINVAL,
+				"the label is not a whole number of 64 bits: expected \"path<TAB>label\"");
 	}
 	while (!tab && n_path && line[n_path - 1] == ' ') {
 		n_path--;
@@ -234,7 +240,8 @@ static int parse_line(struct parse *p, const char *line, size_t n)
 	return add_sample(p, line, n_path, label);
 }
 
-int filelist_parse(const char *bytes, size_t n_bytes, const char *name, bool beneath, struct index *out, struct dataset_error *err)
+int filelist_parse(const char *bytes, size_t n_bytes, const char *name, bool beneath, struct index *out,
+		   struct dataset_error *err)
 {
 	struct parse p = { .name = name, .line = 1, .beneath = beneath, .err = err };
 	const char *end = bytes + n_bytes;
@@ -260,8 +267,10 @@ int filelist_parse(const char *bytes, size_t n_bytes, const char *name, bool ben
 	return r;
 }
 
-/* A peer must be able to search every folder on the way itself. Folders that are missing are found missing when their files are read. */
-static int check_dirs(const struct dataset_source *source, int root_fd, const struct index *ix, struct dataset_error *err)
+/* A peer must be able to search every folder on the way itself. Folders that are missing are found missing when their
+ * files are read. */
+static int check_dirs(const struct dataset_source *source, int root_fd, const struct index *ix,
+		      struct dataset_error *err)
 {
 	for (uint32_t i = 0; i < ix->n_dirs && !source->access->trusted; i++) {
 		const char *path = index_dir_path(ix, i);
@@ -269,7 +278,9 @@ static int check_dirs(const struct dataset_source *source, int root_fd, const st
 		struct stat st;
 
 		if (fd >= 0) {
-			r = fstat(fd, &st) < 0 ? -errno : access_allows(source->access, fd, &st, ACCESS_SEARCH) ? 0 : -EACCES;
+			r = fstat(fd, &st) < 0                                      ? -errno
+			    : access_allows(source->access, fd, &st, ACCESS_SEARCH) ? 0
+										    : -EACCES;
 			close(fd);
 		}
 		if (r < 0 && r != -ENOENT && r != -ENOTDIR) {
@@ -290,8 +301,10 @@ static int open_list(const struct dataset_source *source, const char *path, stru
 	} else if (source->access->trusted) {
 		fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
 	} else {
-		return dataset_fail(err, DATASET_E_ACCESS, -EACCES,
-				    "%s: not named in the configuration, and the client sent no descriptors of the list and its folder", path);
+		return dataset_fail(
+			err, DATASET_E_ACCESS, -EACCES,
+			"%s: not named in the configuration, and the client sent no descriptors of the list and its folder",
+			path);
 	}
 	if (fd < 0) {
 		return dataset_fail_errno(err, errno, path);
@@ -304,7 +317,8 @@ static int open_list(const struct dataset_source *source, const char *path, stru
 	return fd;
 }
 
-static int read_list(const struct dataset_source *source, const char *path, struct index *out, struct dataset_error *err)
+static int read_list(const struct dataset_source *source, const char *path, struct index *out,
+		     struct dataset_error *err)
 {
 	int fd = open_list(source, path, err), r;
 	size_t n_bytes;
@@ -328,17 +342,23 @@ static int open_folder(const struct dataset_source *source, const char *path, st
 	const char *slash = strrchr(path, '/');
 	char folder[4096];
 
-	snprintf(folder, sizeof(folder), "%.*s", !slash ? 1 : slash == path ? 1 : (int)(slash - path), slash ? path : ".");
+	snprintf(folder, sizeof(folder), "%.*s",
+		 !slash          ? 1
+		 : slash == path ? 1
+				 : (int)(slash - path),
+		 slash ? path : ".");
 	return tree_open_root(source, 1, folder, err);
 }
 
-int filelist_open(const struct dataset_source *source, const char *rest, struct dataset **out, struct dataset_error *err)
+int filelist_open(const struct dataset_source *source, const char *rest, struct dataset **out,
+		  struct dataset_error *err)
 {
 	struct index index = { 0 };
 	int root_fd, r;
 
 	if (source->n_fds == 1) {
-		return dataset_fail(err, DATASET_E_INVALID, -EINVAL, "%s: expected descriptors of the list and of its folder", rest);
+		return dataset_fail(err, DATASET_E_INVALID, -EINVAL,
+				    "%s: expected descriptors of the list and of its folder", rest);
 	}
 	root_fd = open_folder(source, rest, err);
 	if (root_fd < 0) {

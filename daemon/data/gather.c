@@ -1,8 +1,9 @@
-/* Rows at random places: what costs is waiting for memory, so the lines of later rows are asked for while this one is copied.
+/* Rows at random places: what costs is waiting for memory, so the lines of later rows are asked for while this one is
+ * copied.
  *
- * Rows of a register's size get a loop of their own, in which the copy is one load and one store. Larger ones are copied by memcpy, which
- * knows the machine's widest registers; the hardware fetches ahead within a row, so only its first lines need asking. Non-temporal stores
- * were measured and are slower: a batch is read again soon. */
+ * Rows of a register's size get a loop of their own, in which the copy is one load and one store. Larger ones are
+ * copied by memcpy, which knows the machine's widest registers; the hardware fetches ahead within a row, so only its
+ * first lines need asking. Non-temporal stores were measured and are slower: a batch is read again soon. */
 #include "data/gather.h"
 
 #include <string.h>
@@ -14,15 +15,15 @@ enum {
 	AHEAD_MAX_LINES = 8,  /* per row */
 };
 
-#define SMALL_ROWS(size)                                                                                                       \
-	static void gather_##size(char *restrict to, const char *restrict from, const uint64_t *indices, size_t n)            \
-	{                                                                                                                      \
-		for (size_t i = 0; i < n; i++) {                                                                               \
-			if (i + AHEAD_MAX_ROWS < n) {                                                                          \
-				__builtin_prefetch(from + indices[i + AHEAD_MAX_ROWS] * (size));                               \
-			}                                                                                                      \
-			memcpy(to + i * (size), from + indices[i] * (size), (size));                                           \
-		}                                                                                                              \
+#define SMALL_ROWS(size) \
+	static void gather_##size(char *restrict to, const char *restrict from, const uint64_t *indices, size_t n) \
+	{ \
+		for (size_t i = 0; i < n; i++) { \
+			if (i + AHEAD_MAX_ROWS < n) { \
+				__builtin_prefetch(from + indices[i + AHEAD_MAX_ROWS] * (size)); \
+			} \
+			memcpy(to + i * (size), from + indices[i] * (size), (size)); \
+		} \
 	}
 SMALL_ROWS(1)
 SMALL_ROWS(2)
@@ -41,7 +42,8 @@ static void prefetch_row(const char *row, size_t row_bytes)
 	}
 }
 
-static void gather_large(char *restrict to, const char *restrict from, size_t row_bytes, const uint64_t *indices, size_t n)
+static void gather_large(char *restrict to, const char *restrict from, size_t row_bytes, const uint64_t *indices,
+			 size_t n)
 {
 	size_t ahead = AHEAD_BYTES / row_bytes;
 
@@ -88,14 +90,14 @@ void gather_rows(void *to, const void *from, size_t row_bytes, const uint64_t *i
 	}
 }
 
-#define WIDENED(type)                                                                                                          \
-	for (size_t i = 0; i < n; i++) {                                                                                       \
-		type value;                                                                                                    \
-		if (i + AHEAD_MAX_ROWS < n) {                                                                                  \
-			__builtin_prefetch(bytes + indices[i + AHEAD_MAX_ROWS] * sizeof(value));                               \
-		}                                                                                                              \
-		memcpy(&value, bytes + indices[i] * sizeof(value), sizeof(value));                                             \
-		to[i] = value;                                                                                                 \
+#define WIDENED(type) \
+	for (size_t i = 0; i < n; i++) { \
+		type value; \
+		if (i + AHEAD_MAX_ROWS < n) { \
+			__builtin_prefetch(bytes + indices[i + AHEAD_MAX_ROWS] * sizeof(value)); \
+		} \
+		memcpy(&value, bytes + indices[i] * sizeof(value), sizeof(value)); \
+		to[i] = value; \
 	}
 
 void gather_int64(int64_t *to, const void *from, enum dtype dtype, const uint64_t *indices, size_t n)

@@ -1,8 +1,9 @@
-/* An index is one block: a header with counts and a checksum, then arrays by falling alignment, then text. In memory it is used in
- * place; on disk it is the same bytes, for this machine only (the header says so, in a number whose bytes would read otherwise elsewhere).
+/* An index is one block: a header with counts and a checksum, then arrays by falling alignment, then text. In memory it
+ * is used in place; on disk it is the same bytes, for this machine only (the header says so, in a number whose bytes
+ * would read otherwise elsewhere).
  *
- * The checksum finds damage. The checks on offsets and names do not trust it: a block that passes can be used without any further check,
- * whoever wrote it, and no name in it leads out of its folder. */
+ * The checksum finds damage. The checks on offsets and names do not trust it: a block that passes can be used without
+ * any further check, whoever wrote it, and no name in it leads out of its folder. */
 #include "data/index.h"
 
 #include <errno.h>
@@ -114,7 +115,8 @@ uint64_t index_hash(const struct index *ix, uint64_t seed)
 		XXH3_64bits_update(state, &ix->dirs[i].class_id, sizeof(ix->dirs[i].class_id));
 	}
 	/* The arrays and the text are made in one fixed way, so equal samples are equal bytes here. */
-	XXH3_64bits_update(state, ix->dirs + ix->n_dirs, ix->block_bytes - (size_t)((const char *)(ix->dirs + ix->n_dirs) - (const char *)ix->block));
+	XXH3_64bits_update(state, ix->dirs + ix->n_dirs,
+			   ix->block_bytes - (size_t)((const char *)(ix->dirs + ix->n_dirs) - (const char *)ix->block));
 	hash = XXH3_64bits_digest(state);
 	XXH3_freeState(state);
 	return hash;
@@ -234,7 +236,8 @@ static void copy_array(char *to, const void *from, size_t n_bytes)
 	}
 }
 
-static void fill_block(const struct index_builder *b, struct index *ix, const struct header *h, const struct layout_bytes *at)
+static void fill_block(const struct index_builder *b, struct index *ix, const struct header *h,
+		       const struct layout_bytes *at)
 {
 	char *base = ix->block;
 	uint32_t *file_name = (uint32_t *)(void *)(base + at->file_name);
@@ -259,9 +262,14 @@ static void fill_block(const struct index_builder *b, struct index *ix, const st
 
 int index_build(struct index_builder *b, struct index *out)
 {
-	struct header h = { .magic = INDEX_MAGIC, .version = INDEX_VERSION, .flags = b->labels ? HAS_LABELS : 0, .n_files = b->n_files,
-			    .n_dirs = (uint32_t)b->n_dirs, .n_classes = (uint32_t)b->n_classes,
-			    .n_text = b->classes.n + b->paths.n + b->names.n, .names_at = b->classes.n + b->paths.n };
+	struct header h = { .magic = INDEX_MAGIC,
+			    .version = INDEX_VERSION,
+			    .flags = b->labels ? HAS_LABELS : 0,
+			    .n_files = b->n_files,
+			    .n_dirs = (uint32_t)b->n_dirs,
+			    .n_classes = (uint32_t)b->n_classes,
+			    .n_text = b->classes.n + b->paths.n + b->names.n,
+			    .names_at = b->classes.n + b->paths.n };
 	struct layout_bytes at;
 	int r = 0;
 
@@ -368,8 +376,8 @@ int index_parse(void *block, size_t block_bytes, struct index *out)
 		return -EINVAL;
 	}
 	memcpy(&h, block, sizeof(h));
-	if (h.magic != INDEX_MAGIC || h.version != INDEX_VERSION || (h.flags & ~(uint32_t)HAS_LABELS) || h.block_bytes != block_bytes ||
-	    !lay_out(&h, &at) || at.end != block_bytes ||
+	if (h.magic != INDEX_MAGIC || h.version != INDEX_VERSION || (h.flags & ~(uint32_t)HAS_LABELS) ||
+	    h.block_bytes != block_bytes || !lay_out(&h, &at) || at.end != block_bytes ||
 	    h.checksum != XXH3_64bits((char *)block + CHECKED_FROM, block_bytes - CHECKED_FROM)) {
 		return -EINVAL;
 	}

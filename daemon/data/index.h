@@ -1,7 +1,8 @@
-/* The index of an image data set: folders, files, labels and classes in one block of memory, which is also its form on disk.
+/* The index of an image data set: folders, files, labels and classes in one block of memory, which is also its form on
+ * disk.
  *
- * A file costs 8 bytes and its name (folders are stored once), plus 8 where labels are not those of its folder: a million files are
- * about 30 MB. Nothing in it is a pointer, so reading one back is a read and a check. */
+ * A file costs 8 bytes and its name (folders are stored once), plus 8 where labels are not those of its folder: a
+ * million files are about 30 MB. Nothing in it is a pointer, so reading one back is a read and a check. */
 #ifndef BATCHD_INDEX_H
 #define BATCHD_INDEX_H
 
@@ -13,7 +14,8 @@
 
 struct index_dir {
 	uint64_t path;                     /* offset in text; relative to the root, "." for the root itself */
-	uint64_t dev, ino, mtime_ns, ctime_ns; /* when its entries were read: unchanged means that the index still holds */
+	uint64_t dev, ino, mtime_ns, ctime_ns; /* when its entries were read: unchanged means that the index still
+	                                        * holds */
 	uint32_t class_id;                 /* INDEX_NO_CLASS for the root and for lists */
 	uint32_t reserved;                 /* zero */
 };
@@ -47,7 +49,8 @@ void index_name(const struct index *ix, uint64_t i, char *buf, size_t size);
 /* Same samples in the same order with the same labels and class names: same hash. */
 uint64_t index_hash(const struct index *ix, uint64_t seed);
 
-/* Putting one together. All functions return 0, -ENOMEM or -EFBIG (4 GiB of names, 2^32 - 2 folders). The builder is zeroed to begin with. */
+/* Putting one together. All functions return 0, -ENOMEM or -EFBIG (4 GiB of names, 2^32 - 2 folders). The builder is
+ * zeroed to begin with. */
 struct text {
 	char *bytes;
 	size_t n, capacity;
@@ -71,7 +74,8 @@ int index_add_labelled_file(struct index_builder *b, uint32_t dir, const char *n
 int index_build(struct index_builder *b, struct index *out); /* the builder is empty afterwards, also on error */
 void index_builder_finish(struct index_builder *b);
 
-/* Bytes in, index out. Takes the block (malloc'ed) when it returns 0; -EINVAL for anything damaged, foreign or of another version. */
+/* Bytes in, index out. Takes the block (malloc'ed) when it returns 0; -EINVAL for anything damaged, foreign or of
+ * another version. */
 int index_parse(void *block, size_t block_bytes, struct index *out);
 /* From a file, -ENOENT and the like included; and into one, whole or not at all (temporary file, fsync, rename). */
 int index_load(const char *path, struct index *out);

@@ -1,5 +1,6 @@
-/* Order of names. For valid UTF-8 the order of code points is the order of bytes; the awkward corner is names that are not, which Python
- * decodes with "surrogateescape" and which therefore sort between U+D7FF and U+E000. Class numbers depend on it, so it is done exactly. */
+/* Order of names. For valid UTF-8 the order of code points is the order of bytes; the awkward corner is names that are
+ * not, which Python decodes with "surrogateescape" and which therefore sort between U+D7FF and U+E000. Class numbers
+ * depend on it, so it is done exactly. */
 #include "data/name.h"
 
 #include <stddef.h>
@@ -10,10 +11,11 @@
 /* Length of a valid UTF-8 sequence at p, or 0. Overlong forms, surrogates and what is above U+10FFFF are not valid. */
 static unsigned utf8_length(const unsigned char *p)
 {
-	static const struct { unsigned char low, high, second_low, second_high, n; } forms[] = {
-		{ 0x01, 0x7f, 0, 0, 1 },       { 0xc2, 0xdf, 0x80, 0xbf, 2 }, { 0xe0, 0xe0, 0xa0, 0xbf, 3 }, { 0xe1, 0xec, 0x80, 0xbf, 3 },
-		{ 0xed, 0xed, 0x80, 0x9f, 3 }, { 0xee, 0xef, 0x80, 0xbf, 3 }, { 0xf0, 0xf0, 0x90, 0xbf, 4 }, { 0xf1, 0xf3, 0x80, 0xbf, 4 },
-		{ 0xf4, 0xf4, 0x80, 0x8f, 4 },
+	static const struct { unsigned char low, high, second_low, second_high, n;
+	} forms[] = {
+		{ 0x01, 0x7f, 0, 0, 1 },       { 0xc2, 0xdf, 0x80, 0xbf, 2 }, { 0xe0, 0xe0, 0xa0, 0xbf, 3 },
+		{ 0xe1, 0xec, 0x80, 0xbf, 3 }, { 0xed, 0xed, 0x80, 0x9f, 3 }, { 0xee, 0xef, 0x80, 0xbf, 3 },
+		{ 0xf0, 0xf0, 0x90, 0xbf, 4 }, { 0xf1, 0xf3, 0x80, 0xbf, 4 }, { 0xf4, 0xf4, 0x80, 0x8f, 4 },
 	};
 
 	for (size_t f = 0; f < sizeof(forms) / sizeof(forms[0]); f++) {
@@ -78,7 +80,8 @@ int name_compare(const char *a, const char *b)
 
 bool name_is_image(const char *name)
 {
-	static const char *const extensions[] = { ".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp" };
+	static const char *const extensions[] = { ".jpg", ".jpeg", ".png",  ".ppm", ".bmp",
+						  ".pgm", ".tif",  ".tiff", ".webp" };
 	size_t n = strlen(name);
 
 	for (size_t i = 0; i < sizeof(extensions) / sizeof(extensions[0]); i++) {

@@ -4,7 +4,8 @@
 
 #include <stdbool.h>
 
-/* <0, 0, >0: the order of Python's sorted() over os.fsdecode'd names, which is by code point; bytes that are not UTF-8 count as U+DC80..U+DCFF. */
+/* <0, 0, >0: the order of Python's sorted() over os.fsdecode'd names, which is by code point; bytes that are not UTF-8
+ * count as U+DC80..U+DCFF. */
 int name_compare(const char *a, const char *b);
 /* Whether torchvision.datasets.ImageFolder takes it for an image. */
 bool name_is_image(const char *name);

@@ -1,7 +1,9 @@
-/* A .npy header is a Python dictionary literal: {'descr': '<f4', 'fortran_order': False, 'shape': (10000, 256), } padded with spaces.
+/* A .npy header is a Python dictionary literal: {'descr': '<f4', 'fortran_order': False, 'shape': (10000, 256), }
+ * padded with spaces.
  *
- * numpy writes it in one way and we read what it writes: the three keys, each once, in any order, either kind of quote, spaces where Python allows
- * them. Anything else (structured types, expressions, comments) is refused rather than guessed. */
+ * numpy writes it in one way and we read what it writes: the three keys, each once, in any order, either kind of quote,
+ * spaces where Python allows them. Anything else (structured types, expressions, comments) is refused rather than
+ * guessed. */
 #include "data/npy.h"
 
 #include <errno.h>
@@ -79,14 +81,17 @@ static const struct {
 	const char *descr;
 	enum dtype dtype;
 } types[] = {
-	{ "|b1", DTYPE_BOOL8 },  { "|u1", DTYPE_UINT8 },   { "<u1", DTYPE_UINT8 },   { "<i2", DTYPE_INT16 },   { "<i4", DTYPE_INT32 },
-	{ "<i8", DTYPE_INT64 },  { "<f2", DTYPE_FLOAT16 }, { "<f4", DTYPE_FLOAT32 }, { "<f8", DTYPE_FLOAT64 },
+	{ "|b1", DTYPE_BOOL8 },   { "|u1", DTYPE_UINT8 },   { "<u1", DTYPE_UINT8 },
+	{ "<i2", DTYPE_INT16 },   { "<i4", DTYPE_INT32 },   { "<i8", DTYPE_INT64 },
+	{ "<f2", DTYPE_FLOAT16 }, { "<f4", DTYPE_FLOAT32 }, { "<f8", DTYPE_FLOAT64 },
 };
 
 static const struct {
 	char c;
 	const char *use;
-} advice[] = { { 'i', "int64" }, { 'u', "int64" }, { 'f', "float32" }, { 'c', "float32 (real and imaginary part apart)" } };
+} advice[] = {
+	{ 'i', "int64" }, { 'u', "int64" }, { 'f', "float32" }, { 'c', "float32 (real and imaginary part apart)" }
+};
 
 static int read_descr(struct reader *r, struct npy *out)
 {
@@ -95,7 +100,9 @@ static int read_descr(struct reader *r, struct npy *out)
 	size_t n;
 
 	if (!take_string(r, &text, &n)) {
-		return bad(r->err, "a structured or unreadable dtype: expected one plain type; save each field with numpy.save(file, a['field'])");
+		return bad(
+			r->err,
+			"a structured or unreadable dtype: expected one plain type; save each field with numpy.save(file, a['field'])");
 	}
 	for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++) {
 		if (n == strlen(types[i].descr) && !memcmp(text, types[i].descr, n)) {
@@ -111,9 +118,12 @@ static int read_descr(struct reader *r, struct npy *out)
 	}
 	snprintf(shown, sizeof(shown), "%.*s", n < 32 ? (int)n : 32, text);
 	if (use) {
-		return bad(r->err, "dtype '%s' is not served: convert with numpy.save(file, a.astype('%.*s'))", shown, (int)strcspn(use, " "), use);
+		return bad(r->err, "dtype '%s' is not served: convert with numpy.save(file, a.astype('%.*s'))", shown,
+			   (int)strcspn(use, " "), use);
 	}
-	return bad(r->err, "dtype '%s' is not served: expected bool, uint8, int16, int32, int64, float16, float32 or float64", shown);
+	return bad(r->err,
+		   "dtype '%s' is not served: expected bool, uint8, int16, int32, int64, float16, float32 or float64",
+		   shown);
 }
 
 static int read_order(struct reader *r)
@@ -199,7 +209,9 @@ static int read_dictionary(struct reader *r, struct npy *out)
 	}
 	skip_spaces(r);
 	if (!seen[0] || !seen[1] || !seen[2] || r->at != r->end) {
-		return bad(r->err, "damaged header: expected 'descr', 'fortran_order' and 'shape', each once, and nothing behind");
+		return bad(
+			r->err,
+			"damaged header: expected 'descr', 'fortran_order' and 'shape', each once, and nothing behind");
 	}
 	return 0;
 }
@@ -209,7 +221,8 @@ static int find_size(struct npy *out, struct npy_error *err)
 	uint64_t n = dtype_bytes(out->dtype);
 
 	for (unsigned i = 0; i < out->n_dims; i++) {
-		if (__builtin_mul_overflow(n, out->shape[i], &n) || n > (uint64_t)INT64_MAX - NPY_MAX_HEADER_BYTES - 16) {
+		if (__builtin_mul_overflow(n, out->shape[i], &n) ||
+		    n > (uint64_t)INT64_MAX - NPY_MAX_HEADER_BYTES - 16) {
 			return bad(err, "damaged header: the shape's product is too large");
 		}
 	}
@@ -240,7 +253,8 @@ int npy_parse(const void *bytes, size_t n_bytes, struct npy *out, struct npy_err
 		n_header |= (uint64_t)b[10] << 16 | (uint64_t)b[11] << 24;
 	}
 	if (n_header > NPY_MAX_HEADER_BYTES - n_before) {
-		return bad(err, "damaged header: it claims %llu bytes, expected fewer than 64 KiB", (unsigned long long)n_header);
+		return bad(err, "damaged header: it claims %llu bytes, expected fewer than 64 KiB",
+			   (unsigned long long)n_header);
 	}
 	if (n_header > n_bytes - n_before) {
 		return bad(err, "damaged header: the file ends in it");

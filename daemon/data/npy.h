@@ -21,8 +21,9 @@ struct npy_error {
 	char text[320]; /* without the file's name */
 };
 
-/* Reads the first n_bytes of a file; NPY_MAX_HEADER_BYTES of them are enough. Versions 1 to 3, C order, little-endian elements of a type
- * that enum dtype has. 0 or -EINVAL with err->text, which says how to convert with numpy where that helps. */
+/* Reads the first n_bytes of a file; NPY_MAX_HEADER_BYTES of them are enough. Versions 1 to 3, C order, little-endian
+ * elements of a type that enum dtype has. 0 or -EINVAL with err->text, which says how to convert with numpy where that
+ * helps. */
 int npy_parse(const void *bytes, size_t n_bytes, struct npy *out, struct npy_error *err);
 
 #endif

@@ -63,7 +63,8 @@ static struct sample_hash sample_at(const struct index *ix, uint64_t i)
 {
 	int64_t label = index_label(ix, i);
 
-	return (struct sample_hash){ hash_text(index_file_name(ix, i), hash_text(index_dir_path(ix, ix->file_dir[i]), 0)),
+	return (struct sample_hash){ hash_text(index_file_name(ix, i),
+					       hash_text(index_dir_path(ix, ix->file_dir[i]), 0)),
 				     (uint32_t)XXH3_64bits(&label, sizeof(label)) };
 }
 
@@ -223,22 +224,26 @@ static size_t say_totals(const struct index *ix, uint64_t old_n, char *text, siz
 		return (size_t)snprintf(text, size, "other files than before");
 	if (now == then)
 		return (size_t)snprintf(text, size, "as many files as before (%llu), but not the same", now);
-	return (size_t)snprintf(text, size, "%llu file%s %s than before (%llu instead of %llu)", now > then ? now - then : then - now,
-				(now > then ? now - then : then - now) == 1 ? "" : "s", now > then ? "more" : "fewer", now, then);
+	return (size_t)snprintf(
+		text, size, "%llu file%s %s than before (%llu instead of %llu)", now > then ? now - then : then - now,
+		(now > then ? now - then : then - now) == 1 ? "" : "s", now > then ? "more" : "fewer", now, then);
 }
 
-static size_t say_part(char *text, size_t size, size_t used, bool *any, const char *about, uint64_t n, const char *what, const char *first)
+static size_t say_part(char *text, size_t size, size_t used, bool *any, const char *about, uint64_t n, const char *what,
+		       const char *first)
 {
 	if (!n || used >= size)
 		return used;
-	used += (size_t)snprintf(text + used, size - used, "%s%s%llu %s", *any ? "; " : ": ", about, (unsigned long long)n, what);
+	used += (size_t)snprintf(text + used, size - used, "%s%s%llu %s", *any ? "; " : ": ", about,
+				 (unsigned long long)n, what);
 	if (first[0] && used < size)
 		used += (size_t)snprintf(text + used, size - used, ", the first %s", first);
 	*any = true;
 	return used;
 }
 
-static void say(const struct index *ix, const struct difference *d, unsigned scale, uint64_t old_n, char *text, size_t size)
+static void say(const struct index *ix, const struct difference *d, unsigned scale, uint64_t old_n, char *text,
+		size_t size)
 {
 	struct tally t = { 0 };
 	const char *about = scale > 1 ? "about " : "";
@@ -249,12 +254,16 @@ static void say(const struct index *ix, const struct difference *d, unsigned sca
 	name_firsts(ix, d, &t);
 	used = say_part(text, size, used, &any, about, t.n_new * scale, "new", t.first_new);
 	used = say_part(text, size, used, &any, about, t.n_gone * scale, "gone", "");
-	used = say_part(text, size, used, &any, about, t.n_relabelled * scale, "with another label", t.first_relabelled);
+	used = say_part(text, size, used, &any, about, t.n_relabelled * scale, "with another label",
+			t.first_relabelled);
 	if (!any && used < size)
-		snprintf(text + used, size - used, d->complete ? ": the same files in another order or with other class names" : ": too many changes to name");
+		snprintf(text + used, size - used,
+			 d->complete ? ": the same files in another order or with other class names"
+				     : ": too many changes to name");
 }
 
-void print_compare(const struct index *ix, const uint8_t *old, size_t n_old_bytes, uint64_t old_n, char *text, size_t size)
+void print_compare(const struct index *ix, const uint8_t *old, size_t n_old_bytes, uint64_t old_n, char *text,
+		   size_t size)
 {
 	struct difference fine, coarse;
 	struct table t;
@@ -271,5 +280,6 @@ void print_compare(const struct index *ix, const uint8_t *old, size_t n_old_byte
 	if (fine.complete)
 		say(ix, &fine, 1, old_n, text, size);
 	else
-		say(ix, coarse.complete && coarse.n ? &coarse : &(struct difference){ 0 }, 1u << (64 - COARSE_SHIFT), old_n, text, size);
+		say(ix, coarse.complete && coarse.n ? &coarse : &(struct difference){ 0 }, 1u << (64 - COARSE_SHIFT),
+		    old_n, text, size);
 }

@@ -1,7 +1,8 @@
 /* random: made-up arrays, to test with and to find out how fast a trainer would be if its data came for nothing.
  *
- * The content of a sample is a function of seed and index alone. It is made by eight xorshift generators side by side, in the compiler's
- * vectors, so that it costs about as much as writing it. Floats are uniform in [0, 1), integers over their whole range, bool 0 or 1. */
+ * The content of a sample is a function of seed and index alone. It is made by eight xorshift generators side by side,
+ * in the compiler's vectors, so that it costs about as much as writing it. Floats are uniform in [0, 1), integers over
+ * their whole range, bool 0 or 1. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -111,7 +112,8 @@ static void make_row(const struct random_set *s, uint64_t index, unsigned char *
 	}
 }
 
-static int random_gather(struct dataset *ds, const uint64_t *indices, size_t n, void *rows, void *labels, struct dataset_error *err)
+static int random_gather(struct dataset *ds, const uint64_t *indices, size_t n, void *rows, void *labels,
+			 struct dataset_error *err)
 {
 	const struct random_set *s = (const struct random_set *)ds;
 	int64_t *label = labels;
@@ -157,7 +159,8 @@ struct option {
 
 static int bad_option(const struct option *o, const char *expected)
 {
-	return dataset_fail(o->err, DATASET_E_INVALID, -EINVAL, "random: %s=%.64s: expected %s", o->name, o->value, expected);
+	return dataset_fail(o->err, DATASET_E_INVALID, -EINVAL, "random: %s=%.64s: expected %s", o->name, o->value,
+			    expected);
 }
 
 /* Strictly digits, min..max. */
@@ -168,7 +171,8 @@ static bool parse_number(const char *text, size_t n, uint64_t min, uint64_t max,
 	for (size_t i = 0; i < n; i++) {
 		unsigned digit = (unsigned)(text[i] - '0');
 
-		if (digit > 9 || __builtin_mul_overflow(value, 10, &value) || __builtin_add_overflow(value, digit, &value)) {
+		if (digit > 9 || __builtin_mul_overflow(value, 10, &value) ||
+		    __builtin_add_overflow(value, digit, &value)) {
 			return false;
 		}
 	}
@@ -178,12 +182,16 @@ static bool parse_number(const char *text, size_t n, uint64_t min, uint64_t max,
 
 static int set_length(struct random_set *s, const struct option *o)
 {
-	return parse_number(o->value, strlen(o->value), 1, INT64_MAX, &s->base.n) ? 0 : bad_option(o, "a number of samples, at least 1");
+	return parse_number(o->value, strlen(o->value), 1, INT64_MAX, &s->base.n)
+		       ? 0
+		       : bad_option(o, "a number of samples, at least 1");
 }
 
 static int set_seed(struct random_set *s, const struct option *o)
 {
-	return parse_number(o->value, strlen(o->value), 0, UINT64_MAX, &s->seed) ? 0 : bad_option(o, "a number of at most 64 bits");
+	return parse_number(o->value, strlen(o->value), 0, UINT64_MAX, &s->seed)
+		       ? 0
+		       : bad_option(o, "a number of at most 64 bits");
 }
 
 static int set_classes(struct random_set *s, const struct option *o)
@@ -205,7 +213,8 @@ static int set_shape(struct random_set *s, const struct option *o)
 		size_t n = strcspn(at, "x");
 		uint64_t dim;
 
-		if (s->base.n_dims == DATASET_MAX_DIMS || !parse_number(at, n, 1, UINT32_MAX, &dim) || (at[n] && !at[n + 1])) {
+		if (s->base.n_dims == DATASET_MAX_DIMS || !parse_number(at, n, 1, UINT32_MAX, &dim) ||
+		    (at[n] && !at[n + 1])) {
 			return bad_option(o, "up to 8 sizes like 3x224x224");
 		}
 		s->base.shape[s->base.n_dims] = (uint32_t)dim;
@@ -248,10 +257,13 @@ static int set_option(struct random_set *s, char *text, bool seen[N_OPTIONS], st
 		k++;
 	}
 	if (k == N_OPTIONS) {
-		return dataset_fail(err, DATASET_E_INVALID, -EINVAL, "random: unknown option '%.64s': expected length, shape, dtype, classes or seed", text);
+		return dataset_fail(err, DATASET_E_INVALID, -EINVAL,
+				    "random: unknown option '%.64s': expected length, shape, dtype, classes or seed",
+				    text);
 	}
 	if (!equals || seen[k]) {
-		return dataset_fail(err, DATASET_E_INVALID, -EINVAL, "random: %s: expected %s", text, equals ? "it once" : "a value behind '='");
+		return dataset_fail(err, DATASET_E_INVALID, -EINVAL, "random: %s: expected %s", text,
+				    equals ? "it once" : "a value behind '='");
 	}
 	seen[k] = true;
 	o.value = equals + 1;
@@ -278,8 +290,11 @@ static int parse_options(struct random_set *s, const char *rest, struct dataset_
 	}
 	for (int k = 0; k < N_OPTIONS; k++) {
 		if (options[k].required && !seen[k]) {
-			return dataset_fail(err, DATASET_E_INVALID, -EINVAL, "random: %s is missing: expected random:length=N,shape=3x224x224[,dtype=float32]"
-					    "[,classes=K][,seed=S]", options[k].name);
+			return dataset_fail(
+				err, DATASET_E_INVALID, -EINVAL,
+				"random: %s is missing: expected random:length=N,shape=3x224x224[,dtype=float32]"
+				"[,classes=K][,seed=S]",
+				options[k].name);
 		}
 	}
 	return 0;
@@ -291,7 +306,8 @@ static int find_row_bytes(struct random_set *s, struct dataset_error *err)
 
 	for (unsigned i = 0; i < s->base.n_dims; i++) {
 		if (__builtin_mul_overflow(n, s->base.shape[i], &n) || n > RANDOM_MAX_ROW_BYTES) {
-			return dataset_fail(err, DATASET_E_LIMIT, -EFBIG, "random: shape: a sample is larger than 1 GiB");
+			return dataset_fail(err, DATASET_E_LIMIT, -EFBIG,
+					    "random: shape: a sample is larger than 1 GiB");
 		}
 	}
 	s->row_bytes = n;

@@ -1,7 +1,8 @@
-/* The spaces of a cache: who uses them, and which make room for others. cache-space.c has what is in one, cache-keep.c what stays of it over restarts.
+/* The spaces of a cache: who uses them, and which make room for others. cache-space.c has what is in one, cache-keep.c
+ * what stays of it over restarts.
  *
- * Locks, outermost first: attach_lock; a space's sync_lock, which keeps its file to one writer; list_lock for the list of spaces and who uses them; a
- * shard's; a memory's. */
+ * Locks, outermost first: attach_lock; a space's sync_lock, which keeps its file to one writer; list_lock for the list
+ * of spaces and who uses them; a shard's; a memory's. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -98,7 +99,8 @@ static void append(struct cache *c, struct cache_space *s)
 	*link = s;
 }
 
-static struct cache_space *make_space(struct cache *c, uint64_t dataset_id, uint64_t n, enum cache_tier tier, uint64_t prefix)
+static struct cache_space *make_space(struct cache *c, uint64_t dataset_id, uint64_t n, enum cache_tier tier,
+				      uint64_t prefix)
 {
 	struct cache_space *s = space_create(c, dataset_id, n, tier, prefix);
 
@@ -114,7 +116,8 @@ static struct cache_space *make_space(struct cache *c, uint64_t dataset_id, uint
 	return s;
 }
 
-struct cache_space *cache_attach(struct cache *c, uint64_t dataset_id, uint64_t n_samples, enum cache_tier tier, uint64_t prefix)
+struct cache_space *cache_attach(struct cache *c, uint64_t dataset_id, uint64_t n_samples, enum cache_tier tier,
+				 uint64_t prefix)
 {
 	struct cache_space *s;
 

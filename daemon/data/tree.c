@@ -1,8 +1,9 @@
 /* Reading the files of an index, with few and short path walks.
  *
- * A folder's descriptor is kept from its first use on, so that opening a file resolves one name. How many descriptors all data sets keep together
- * is bounded; beyond that files are opened by their whole path, never by closing another folder, since with shuffled access the
- * next one is as likely to be needed. A folder that was replaced meanwhile is noticed when a file is missing in the old one. */
+ * A folder's descriptor is kept from its first use on, so that opening a file resolves one name. How many descriptors
+ * all data sets keep together is bounded; beyond that files are opened by their whole path, never by closing another
+ * folder, since with shuffled access the next one is as likely to be needed. A folder that was replaced meanwhile is
+ * noticed when a file is missing in the old one. */
 #include "data/tree.h"
 
 #include <errno.h>
@@ -96,7 +97,8 @@ static int read_file(struct tree *t, uint64_t index, enum read_how how, struct f
 	return r;
 }
 
-static int tree_read(struct dataset *ds, uint64_t index, enum read_how how, struct file_bytes *out, struct dataset_error *err)
+static int tree_read(struct dataset *ds, uint64_t index, enum read_how how, struct file_bytes *out,
+		     struct dataset_error *err)
 {
 	struct tree *t = (struct tree *)ds;
 	int r = read_file(t, index, how, out);
@@ -168,7 +170,8 @@ static void tree_destroy(struct dataset *ds)
 	free(t);
 }
 
-static void compare(const struct dataset *ds, const uint8_t *print, size_t n_bytes, uint64_t old_n, char *text, size_t size)
+static void compare(const struct dataset *ds, const uint8_t *print, size_t n_bytes, uint64_t old_n, char *text,
+		    size_t size)
 {
 	print_compare(&((const struct tree *)ds)->index, print, n_bytes, old_n, text, size);
 }
@@ -183,8 +186,8 @@ static const struct dataset_ops tree_ops = {
 	.class_name = tree_class,
 };
 
-int tree_create(const struct dataset_source *source, const char *path, int root_fd, struct index *index, struct dataset **out,
-		struct dataset_error *err)
+int tree_create(const struct dataset_source *source, const char *path, int root_fd, struct index *index,
+		struct dataset **out, struct dataset_error *err)
 {
 	struct tree *t = calloc(1, sizeof(*t));
 	atomic_int *dir_fds = calloc(index->n_dirs, sizeof(*dir_fds));
@@ -221,13 +224,15 @@ int tree_open_root(const struct dataset_source *source, unsigned which, const ch
 	int fd;
 
 	if (which < source->n_fds) {
-		/* Opened again: the peer's own description has an offset that it could move under our feet, and may be O_PATH. */
+		/* Opened again: the peer's own description has an offset that it could move under our feet, and may be
+		 * O_PATH. */
 		fd = openat(source->fds[which], ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	} else if (source->access->trusted) {
 		fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	} else {
-		return dataset_fail(err, DATASET_E_ACCESS, -EACCES,
-				    "%s: not named in the configuration, and the client sent no descriptor of its folder", path);
+		return dataset_fail(
+			err, DATASET_E_ACCESS, -EACCES,
+			"%s: not named in the configuration, and the client sent no descriptor of its folder", path);
 	}
 	if (fd < 0) {
 		return errno == ENOTDIR ? dataset_fail(err, DATASET_E_INVALID, -ENOTDIR, "%s: not a folder", path) :

@@ -5,12 +5,12 @@
 #include "data/dataset-impl.h"
 #include "data/index.h"
 
-/* The folder a source speaks of, as a descriptor of our own: source->fds[which], or path when the source is trusted and came without
- * descriptors. Returns it or negative errno with err filled in. */
+/* The folder a source speaks of, as a descriptor of our own: source->fds[which], or path when the source is trusted and
+ * came without descriptors. Returns it or negative errno with err filled in. */
 int tree_open_root(const struct dataset_source *source, unsigned which, const char *path, struct dataset_error *err);
 
 /* Makes the data set. Takes root_fd and *index, also when it fails (-ENOMEM). `path` is for messages and the id. */
-int tree_create(const struct dataset_source *source, const char *path, int root_fd, struct index *index, struct dataset **out,
-		struct dataset_error *err);
+int tree_create(const struct dataset_source *source, const char *path, int root_fd, struct index *index,
+		struct dataset **out, struct dataset_error *err);
 
 #endif

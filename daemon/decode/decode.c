@@ -91,7 +91,9 @@ static int refuse_format(const uint8_t *b, size_t n, struct image_error *err)
 {
 	static const struct {
 		const char *magic, *name;
-	} known[] = { { "GIF8", "a GIF" }, { "BM", "a BMP" }, { "II*", "a TIFF" }, { "MM", "a TIFF" }, { "<", "a text" } };
+	} known[] = {
+		{ "GIF8", "a GIF" }, { "BM", "a BMP" }, { "II*", "a TIFF" }, { "MM", "a TIFF" }, { "<", "a text" }
+	};
 
 	for (size_t i = 0; i < sizeof(known) / sizeof(*known); i++) {
 		size_t n_magic = strlen(known[i].magic);
@@ -101,8 +103,8 @@ static int refuse_format(const uint8_t *b, size_t n, struct image_error *err)
 	}
 	if (n < 4)
 		return image_fail(err, IMAGE_E_FORMAT, "a file of %zu bytes is no image", n);
-	return image_fail(err, IMAGE_E_FORMAT, "begins with bytes %02x %02x %02x %02x; JPEG, PNG and WebP are read", b[0], b[1], b[2],
-			  b[3]);
+	return image_fail(err, IMAGE_E_FORMAT, "begins with bytes %02x %02x %02x %02x; JPEG, PNG and WebP are read",
+			  b[0], b[1], b[2], b[3]);
 }
 
 static int open_jpeg(struct decoder *d, const uint8_t *bytes, size_t n_bytes, struct image_error *err)
@@ -126,7 +128,8 @@ static int open_webp(struct decoder *d, const uint8_t *bytes, size_t n_bytes, st
 	return webp_reader_open(d->webp, bytes, n_bytes, &d->stored, err);
 }
 
-static int open_stored(struct decoder *d, enum image_format format, const uint8_t *bytes, size_t n_bytes, struct image_error *err)
+static int open_stored(struct decoder *d, enum image_format format, const uint8_t *bytes, size_t n_bytes,
+		       struct image_error *err)
 {
 	switch (format) {
 	case FORMAT_JPEG:

@@ -41,11 +41,13 @@ int decoder_open(struct decoder *d, const uint8_t *bytes, size_t n_bytes, bool a
  * those of a full decode. Same returns. */
 int decoder_region(struct decoder *d, struct region_px want, struct image *out, struct image_error *err);
 
-/* Indexes into compressed data (scan/scan-index.h: places that decoding can start from), so that a later region of the same bytes costs less. `known` is what
- * decoder_index gave for these bytes before, or NULL; copied. Between decoder_open and decoder_region; without it no index is made. Formats and files that
- * have no use for one ignore it. */
+/* Indexes into compressed data (scan/scan-index.h: places that decoding can start from), so that a later region of the
+ * same bytes costs less. `known` is what decoder_index gave for these bytes before, or NULL; copied. Between
+ * decoder_open and decoder_region; without it no index is made. Formats and files that have no use for one ignore it.
+ */
 void decoder_want_index(struct decoder *d, const void *known, size_t n_bytes);
-/* After decoder_region: the index if there is more in it than in what was known, else NULL. 8-byte aligned, valid until the next decoder_open. */
+/* After decoder_region: the index if there is more in it than in what was known, else NULL. 8-byte aligned, valid until
+ * the next decoder_open. */
 const void *decoder_index(const struct decoder *d, size_t *n_bytes);
 
 /* Forgets the borrowed bytes. */

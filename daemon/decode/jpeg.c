@@ -111,8 +111,8 @@ static boolean source_fill(j_decompress_ptr cinfo)
 
 	if (r->finishing)
 		give_up(r, 0);
-	give_up(r, image_fail(r->err, IMAGE_E_CORRUPT, "JPEG cut short: the data end at row %u of %u", cinfo->output_scanline,
-			      r->header.height));
+	give_up(r, image_fail(r->err, IMAGE_E_CORRUPT, "JPEG cut short: the data end at row %u of %u",
+			      cinfo->output_scanline, r->header.height));
 }
 
 static void source_skip(j_decompress_ptr cinfo, long n)
@@ -197,10 +197,11 @@ static int check_size(struct jpeg_reader *r, struct image_error *err)
 	uint64_t n_px = (uint64_t)h->width * h->height;
 
 	if (n_px > r->limits->max_px)
-		return image_fail(err, IMAGE_E_LIMIT, "JPEG of %ux%u pixels; at most %llu pixels are read", h->width, h->height,
-				  (unsigned long long)r->limits->max_px);
+		return image_fail(err, IMAGE_E_LIMIT, "JPEG of %ux%u pixels; at most %llu pixels are read", h->width,
+				  h->height, (unsigned long long)r->limits->max_px);
 	if (n_px > SMALL_PX && !h->arithmetic && n_px / PX_PER_BYTE > r->n_bytes)
-		return image_fail(err, IMAGE_E_LIMIT, "JPEG of %ux%u pixels in only %zu bytes", h->width, h->height, r->n_bytes);
+		return image_fail(err, IMAGE_E_LIMIT, "JPEG of %ux%u pixels in only %zu bytes", h->width, h->height,
+				  r->n_bytes);
 	return 0;
 }
 
@@ -222,7 +223,8 @@ static int read_header(struct jpeg_reader *r, struct image_error *err)
 	return 0;
 }
 
-int jpeg_reader_open(struct jpeg_reader *r, const uint8_t *bytes, size_t n_bytes, struct image_info *info, struct image_error *err)
+int jpeg_reader_open(struct jpeg_reader *r, const uint8_t *bytes, size_t n_bytes, struct image_info *info,
+		     struct image_error *err)
 {
 	jpeg_abort_decompress(&r->cinfo);
 	jpeg_memory_forget_tables(&r->memory, &r->cinfo);
@@ -330,7 +332,8 @@ static void crop_columns(j_decompress_ptr cinfo, struct region_px want, JDIMENSI
 		jpeg_crop_scanline(cinfo, x, width);
 }
 
-static int decode(struct jpeg_reader *r, struct region_px want, struct scratch *pixels, struct image *out, struct image_error *err)
+static int decode(struct jpeg_reader *r, struct region_px want, struct scratch *pixels, struct image *out,
+		  struct image_error *err)
 {
 	j_decompress_ptr cinfo = &r->cinfo;
 	JDIMENSION x, width;
@@ -374,7 +377,8 @@ static int decode_quickly(struct jpeg_reader *r, struct region_px want, struct s
 		return -ENOMEM;
 	*out = (struct image){ to, stride, want.width, want.height };
 	struct scan_index *index = r->n_index_bytes ? (struct scan_index *)(void *)r->index.data : NULL;
-	return scan_region(r->scan, &r->cinfo, r->source.next_input_byte, r->source.bytes_in_buffer, index, index, want, out);
+	return scan_region(r->scan, &r->cinfo, r->source.next_input_byte, r->source.bytes_in_buffer, index, index, want,
+			   out);
 }
 
 /* The index is completed in our own copy: the cache's may be read by others. */

@@ -6,12 +6,14 @@
 
 struct jpeg_reader;
 
-struct jpeg_reader *jpeg_reader_create(const struct decode_limits *limits); /* NULL when memory is short; limits are borrowed */
+/* NULL when memory is short; limits are borrowed */
+struct jpeg_reader *jpeg_reader_create(const struct decode_limits *limits);
 void jpeg_reader_destroy(struct jpeg_reader *r);
 
 /* As decoder_open and decoder_region, without turning anything: info and want are as the file stores the picture. The
  * region's pixels are put into `pixels`. bytes are borrowed until jpeg_reader_close. */
-int jpeg_reader_open(struct jpeg_reader *r, const uint8_t *bytes, size_t n_bytes, struct image_info *info, struct image_error *err);
+int jpeg_reader_open(struct jpeg_reader *r, const uint8_t *bytes, size_t n_bytes, struct image_info *info,
+		     struct image_error *err);
 int jpeg_reader_region(struct jpeg_reader *r, struct region_px want, struct scratch *pixels, struct image *out,
 		       struct image_error *err);
 /* As decoder_want_index and decoder_index. */

@@ -77,7 +77,8 @@ static bool peek_chunk(const uint8_t *bytes, size_t n_bytes, size_t at, struct c
 
 static bool is_data(uint32_t name)
 {
-	return name == PNG_NAME('I', 'D', 'A', 'T') || name == PNG_NAME('D', 'D', 'A', 'T') || name == PNG_NAME('f', 'd', 'A', 'T');
+	return name == PNG_NAME('I', 'D', 'A', 'T') || name == PNG_NAME('D', 'D', 'A', 'T') ||
+	       name == PNG_NAME('f', 'd', 'A', 'T');
 }
 
 bool png_next_data(const uint8_t *bytes, size_t n_bytes, size_t *at, const uint8_t **data, size_t *n_data)
@@ -97,8 +98,8 @@ bool png_next_data(const uint8_t *bytes, size_t n_bytes, size_t *at, const uint8
 
 static int damaged(struct walk *w, const struct chunk *c)
 {
-	return image_fail(w->err, IMAGE_E_CORRUPT, "damaged PNG: bad %c%c%c%c chunk", c->name >> 24, c->name >> 16 & 0xff,
-			  c->name >> 8 & 0xff, c->name & 0xff);
+	return image_fail(w->err, IMAGE_E_CORRUPT, "damaged PNG: bad %c%c%c%c chunk", c->name >> 24,
+			  c->name >> 16 & 0xff, c->name >> 8 & 0xff, c->name & 0xff);
 }
 
 /* ---- header, palette, animation ---- */
@@ -332,12 +333,14 @@ static int settle_frame(struct walk *w)
 	if (!w->has_frame)
 		*f = (struct region_px){ 0, 0, l->width, l->height };
 	/* A second header may have changed the size after the frame was checked. */
-	if (f->width == 0 || f->height == 0 || (uint64_t)f->x + f->width > l->width || (uint64_t)f->y + f->height > l->height)
+	if (f->width == 0 || f->height == 0 || (uint64_t)f->x + f->width > l->width ||
+	    (uint64_t)f->y + f->height > l->height)
 		return image_fail(w->err, IMAGE_E_CORRUPT, "damaged PNG: its first frame lies outside");
 	return 0;
 }
 
-int png_layout_read(const uint8_t *bytes, size_t n_bytes, struct arena *arena, struct png_layout *layout, struct image_error *err)
+int png_layout_read(const uint8_t *bytes, size_t n_bytes, struct arena *arena, struct png_layout *layout,
+		    struct image_error *err)
 {
 	struct walk w = {
 		.bytes = bytes,

@@ -24,7 +24,8 @@ struct png_layout {
 };
 
 /* Returns 0, IMAGE_E_CORRUPT, IMAGE_E_FORMAT, IMAGE_E_LIMIT or -ENOMEM. Takes working memory from `arena`. */
-int png_layout_read(const uint8_t *bytes, size_t n_bytes, struct arena *arena, struct png_layout *layout, struct image_error *err);
+int png_layout_read(const uint8_t *bytes, size_t n_bytes, struct arena *arena, struct png_layout *layout,
+		    struct image_error *err);
 
 /* Steps through the run of chunks that holds the compressed rows: sets the next one's bytes. *at starts as data_at.
  * False at the end of the run. The last piece is shorter than its chunk says if the file is cut short. */

@@ -91,14 +91,16 @@ static int check_size(const struct png_reader *r, struct image_error *err)
 	uint64_t n_px = (uint64_t)l->width * l->height, n_raw = png_row_bytes(l, l->frame.width) * l->frame.height;
 
 	if (n_px > r->limits->max_px)
-		return image_fail(err, IMAGE_E_LIMIT, "PNG of %ux%u pixels; at most %llu pixels are read", l->width, l->height,
-				  (unsigned long long)r->limits->max_px);
+		return image_fail(err, IMAGE_E_LIMIT, "PNG of %ux%u pixels; at most %llu pixels are read", l->width,
+				  l->height, (unsigned long long)r->limits->max_px);
 	if (n_raw > SMALL_BYTES && n_raw / RATIO_MAX > l->data_bytes)
-		return image_fail(err, IMAGE_E_LIMIT, "PNG of %ux%u pixels in only %zu bytes", l->width, l->height, l->data_bytes);
+		return image_fail(err, IMAGE_E_LIMIT, "PNG of %ux%u pixels in only %zu bytes", l->width, l->height,
+				  l->data_bytes);
 	return 0;
 }
 
-int png_reader_open(struct png_reader *r, const uint8_t *bytes, size_t n_bytes, struct image_info *info, struct image_error *err)
+int png_reader_open(struct png_reader *r, const uint8_t *bytes, size_t n_bytes, struct image_info *info,
+		    struct image_error *err)
 {
 	r->bytes = bytes;
 	r->n_bytes = n_bytes;
@@ -214,7 +216,8 @@ static void write_head(struct png_reader *r)
 
 static void start(struct png_reader *r)
 {
-	r->png = png_create_read_struct_2(PNG_LIBPNG_VER_STRING, r, on_error, on_warning, &r->arena, on_malloc, on_free);
+	r->png =
+		png_create_read_struct_2(PNG_LIBPNG_VER_STRING, r, on_error, on_warning, &r->arena, on_malloc, on_free);
 	png_infop info = r->png ? png_create_info_struct(r->png) : NULL;
 
 	if (!info)
@@ -322,7 +325,8 @@ static int after_error(struct png_reader *r, struct region_px want, struct image
 }
 
 /* Runs libpng. Returns 0, also for rows that are tolerably missing, IMAGE_E_CORRUPT or -ENOMEM. */
-static int run(struct png_reader *r, struct region_px want, struct image *out, size_t row_bytes, struct image_error *err)
+static int run(struct png_reader *r, struct region_px want, struct image *out, size_t row_bytes,
+	       struct image_error *err)
 {
 	r->png = NULL;
 	r->problem[0] = '\0';
@@ -340,7 +344,8 @@ static int run(struct png_reader *r, struct region_px want, struct image *out, s
 static int read_frame(struct png_reader *r, struct region_px want, struct image *out, struct image_error *err)
 {
 	const struct png_layout *l = &r->layout;
-	size_t row_bytes = l->frame.width * png_pixel_bytes(l), n_raw = l->interlaced ? row_bytes * l->frame.height : row_bytes;
+	size_t row_bytes = l->frame.width * png_pixel_bytes(l),
+	       n_raw = l->interlaced ? row_bytes * l->frame.height : row_bytes;
 
 	if (!scratch_reserve(&r->raw, n_raw))
 		return -ENOMEM;
@@ -369,7 +374,8 @@ static uint32_t min32(uint32_t a, uint32_t b)
 	return a < b ? a : b;
 }
 
-int png_reader_region(struct png_reader *r, struct region_px want, struct scratch *pixels, struct image *out, struct image_error *err)
+int png_reader_region(struct png_reader *r, struct region_px want, struct scratch *pixels, struct image *out,
+		      struct image_error *err)
 {
 	const struct region_px f = r->layout.frame;
 	size_t stride = (size_t)want.width * 3;
@@ -390,7 +396,8 @@ int png_reader_region(struct png_reader *r, struct region_px want, struct scratc
 
 		return read_frame(r, (struct region_px){ 0, 0, 0, 0 }, &none, err);
 	}
-	struct image part = { rgb + (top - want.y) * stride + (size_t)(left - want.x) * 3, stride, right - left, bottom - top };
+	struct image part = { rgb + (top - want.y) * stride + (size_t)(left - want.x) * 3, stride, right - left,
+			      bottom - top };
 
 	return read_frame(r, (struct region_px){ left - f.x, top - f.y, right - left, bottom - top }, &part, err);
 }

@@ -71,7 +71,8 @@ static int orientation_of(WebPDemuxer *demuxer)
 	return o ? o : 1;
 }
 
-int webp_reader_open(struct webp_reader *r, const uint8_t *bytes, size_t n_bytes, struct image_info *info, struct image_error *err)
+int webp_reader_open(struct webp_reader *r, const uint8_t *bytes, size_t n_bytes, struct image_info *info,
+		     struct image_error *err)
 {
 	WebPData data = { bytes, n_bytes };
 
@@ -88,8 +89,8 @@ int webp_reader_open(struct webp_reader *r, const uint8_t *bytes, size_t n_bytes
 	r->width = WebPDemuxGetI(r->demuxer, WEBP_FF_CANVAS_WIDTH);
 	r->height = WebPDemuxGetI(r->demuxer, WEBP_FF_CANVAS_HEIGHT);
 	if ((uint64_t)r->width * r->height > r->limits->max_px)
-		return image_fail(err, IMAGE_E_LIMIT, "WebP of %ux%u pixels; at most %llu pixels are read", r->width, r->height,
-				  (unsigned long long)r->limits->max_px);
+		return image_fail(err, IMAGE_E_LIMIT, "WebP of %ux%u pixels; at most %llu pixels are read", r->width,
+				  r->height, (unsigned long long)r->limits->max_px);
 	info->width = r->width;
 	info->height = r->height;
 	info->orientation = orientation_of(r->demuxer);
@@ -119,7 +120,8 @@ static void widen(uint32_t *start, uint32_t *length, uint32_t whole)
 }
 
 /* Decodes `want` of the first frame, in the frame's coordinates. */
-static int decode_frame(struct webp_reader *r, struct region_px want, struct scratch *pixels, struct image *out, struct image_error *err)
+static int decode_frame(struct webp_reader *r, struct region_px want, struct scratch *pixels, struct image *out,
+			struct image_error *err)
 {
 	struct region_px crop = want;
 	WebPDecoderConfig config;
@@ -145,7 +147,8 @@ static int decode_frame(struct webp_reader *r, struct region_px want, struct scr
 		return -ENOMEM;
 	if (status != VP8_STATUS_OK)
 		return image_fail(err, IMAGE_E_CORRUPT, "WebP cannot be decoded: %s", status_text(status));
-	*out = (struct image){ rgb + (want.y - crop.y) * stride + (size_t)(want.x - crop.x) * 3, stride, want.width, want.height };
+	*out = (struct image){ rgb + (want.y - crop.y) * stride + (size_t)(want.x - crop.x) * 3, stride, want.width,
+			       want.height };
 	return 0;
 }
 
@@ -165,7 +168,8 @@ static int decode_onto_canvas(struct webp_reader *r, struct region_px want, stru
 {
 	uint32_t frame_x = (uint32_t)r->first.x_offset, frame_y = (uint32_t)r->first.y_offset;
 	uint32_t left = max32(want.x, frame_x), right = min32(want.x + want.width, frame_x + (uint32_t)r->first.width);
-	uint32_t top = max32(want.y, frame_y), bottom = min32(want.y + want.height, frame_y + (uint32_t)r->first.height);
+	uint32_t top = max32(want.y, frame_y),
+		 bottom = min32(want.y + want.height, frame_y + (uint32_t)r->first.height);
 	/* Outside the frame any part of it will do: it is decoded for its errors only. */
 	bool none = left >= right || top >= bottom;
 	struct region_px part = { left - frame_x, top - frame_y, right - left, bottom - top };
@@ -180,8 +184,8 @@ static int decode_onto_canvas(struct webp_reader *r, struct region_px want, stru
 	int outcome = decode_frame(r, none ? (struct region_px){ 0, 0, 1, 1 } : part, &r->frame, &frame, err);
 
 	for (uint32_t y = top; !none && outcome == 0 && y < bottom; y++)
-		memcpy(rgb + (y - want.y) * stride + (size_t)(left - want.x) * 3, frame.rgb + (y - top) * frame.stride_bytes,
-		       (size_t)(right - left) * 3);
+		memcpy(rgb + (y - want.y) * stride + (size_t)(left - want.x) * 3,
+		       frame.rgb + (y - top) * frame.stride_bytes, (size_t)(right - left) * 3);
 	return outcome;
 }
 

@@ -16,14 +16,16 @@ static bool can_run(void)
 	unsigned a, b, c = 0, d;
 
 	/* Clang 14's __builtin_cpu_supports does not know f16c. */
-	return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+	return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __get_cpuid(1, &a, &b, &c, &d) &&
+	       (c & bit_F16C);
 }
 
 /* ((v / 255) - mean) / std of eight pixel values. */
 INLINE __m256 normalized(const struct finish *f, __m128i bytes, __m256 mean, __m256 std_high, __m256 std_low)
 {
 	__m256 v = _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(bytes));
-	__m256 scaled = _mm256_fmadd_ps(v, _mm256_set1_ps(f->scale_high), _mm256_mul_ps(v, _mm256_set1_ps(f->scale_low)));
+	__m256 scaled =
+		_mm256_fmadd_ps(v, _mm256_set1_ps(f->scale_high), _mm256_mul_ps(v, _mm256_set1_ps(f->scale_low)));
 	__m256 centred = _mm256_sub_ps(scaled, mean);
 
 	return _mm256_fmadd_ps(centred, std_high, _mm256_mul_ps(centred, std_low));
@@ -58,13 +60,15 @@ INLINE void split_channels(const uint8_t *rgb, __m128i out[3])
 		_mm_shuffle_epi8(c, _mm_setr_epi8(-1, -1, -1, -1, -1, -1, -1, -1, -1, -1, 0, 3, 6, 9, 12, 15)));
 }
 
-INLINE void planar_px(const struct finish *f, enum finish_type type, const uint8_t *rgb, void *const planes[3], uint32_t x)
+INLINE void planar_px(const struct finish *f, enum finish_type type, const uint8_t *rgb, void *const planes[3],
+		      uint32_t x)
 {
 	__m128i bytes[3];
 
 	split_channels(rgb + (size_t)x * 3, bytes);
 	for (int c = 0; c < 3; c++) {
-		__m256 mean = _mm256_set1_ps(f->mean[c]), high = _mm256_set1_ps(f->std_high[c]), low = _mm256_set1_ps(f->std_low[c]);
+		__m256 mean = _mm256_set1_ps(f->mean[c]), high = _mm256_set1_ps(f->std_high[c]),
+		       low = _mm256_set1_ps(f->std_low[c]);
 
 		if (type == FINISH_UINT8) {
 			_mm_storeu_si128((void *)((uint8_t *)planes[c] + x), bytes[c]);
@@ -92,8 +96,9 @@ INLINE void interleaved_as(const struct finish *f, enum finish_type type, const 
 		for (size_t i = 0; i < PX_AT_ONCE * 3; i += 8) {
 			size_t at = (size_t)x * 3 + i;
 
-			store(type, row, at, normalized(f, _mm_loadl_epi64((const void *)(rgb + at)), _mm256_loadu_ps(f->mean16 + i),
-							_mm256_loadu_ps(f->std_high16 + i), _mm256_loadu_ps(f->std_low16 + i)));
+			store(type, row, at,
+			      normalized(f, _mm_loadl_epi64((const void *)(rgb + at)), _mm256_loadu_ps(f->mean16 + i),
+					 _mm256_loadu_ps(f->std_high16 + i), _mm256_loadu_ps(f->std_low16 + i)));
 		}
 	}
 	finish_c_interleaved(f, rgb, row, x);

@@ -13,15 +13,16 @@ enum { PX_AT_ONCE = 16 };
 
 static bool can_run(void)
 {
-	return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
-	       __builtin_cpu_supports("avx512vbmi");
+	return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+	       __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vbmi");
 }
 
 /* ((v / 255) - mean) / std of 16 pixel values. */
 INLINE __m512 normalized(const struct finish *f, __m512i values, __m512 mean, __m512 std_high, __m512 std_low)
 {
 	__m512 v = _mm512_cvtepi32_ps(values);
-	__m512 scaled = _mm512_fmadd_ps(v, _mm512_set1_ps(f->scale_high), _mm512_mul_ps(v, _mm512_set1_ps(f->scale_low)));
+	__m512 scaled =
+		_mm512_fmadd_ps(v, _mm512_set1_ps(f->scale_high), _mm512_mul_ps(v, _mm512_set1_ps(f->scale_low)));
 	__m512 centred = _mm512_sub_ps(scaled, mean);
 
 	return _mm512_fmadd_ps(centred, std_high, _mm512_mul_ps(centred, std_low));
@@ -41,7 +42,8 @@ INLINE __m512i channel_of(__m512i px, int channel)
 {
 	const __m512i thirds = _mm512_setr_epi32(0, 3, 6, 9, 12, 15, 18, 21, 24, 27, 30, 33, 36, 39, 42, 45);
 
-	return _mm512_maskz_permutexvar_epi8(0x1111111111111111ull, _mm512_add_epi32(thirds, _mm512_set1_epi32(channel)), px);
+	return _mm512_maskz_permutexvar_epi8(0x1111111111111111ull,
+					     _mm512_add_epi32(thirds, _mm512_set1_epi32(channel)), px);
 }
 
 INLINE void planar_as(const struct finish *f, enum finish_type type, const uint8_t *rgb, void *const planes[3])

@@ -18,7 +18,8 @@ extern const struct finish_path finish_avx2;
 extern const struct finish_path finish_avx512;
 
 /* The plain C loops over pixels from..width - 1: also the tails of the SIMD paths. */
-void finish_c_planar(const struct finish *f, const uint8_t *rgb, void *const planes[3], uint32_t from); /* of n_channels planes */
+/* of n_channels planes */
+void finish_c_planar(const struct finish *f, const uint8_t *rgb, void *const planes[3], uint32_t from);
 void finish_c_interleaved(const struct finish *f, const uint8_t *rgb, void *row, uint32_t from);
 
 #endif

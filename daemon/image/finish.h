@@ -1,4 +1,5 @@
-/* The last step of every sample: RGB rows become numbers in their place in the batch (ToTensor, Normalize, dtype, layout).
+/* The last step of every sample: RGB rows become numbers in their place in the batch (ToTensor, Normalize, dtype,
+ * layout).
  *
  * float32 equals torchvision's result bit for bit: each pixel value v of channel c becomes ((v / 255) - mean[c]) /
  * std[c] in float32 with every operation rounded. There are only 256 such values per channel, so they are a table; SIMD

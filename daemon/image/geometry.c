@@ -45,8 +45,8 @@ int image_window(const struct image *src, int32_t left, int32_t top, enum pad_mo
 	for (uint32_t y = 0; y < dst->height; y++) {
 		int32_t from = padded_position(top + (int32_t)y, (int32_t)src->height, mode);
 
-		window_row(from < 0 ? src->rgb : src->rgb + (size_t)from * src->stride_bytes, from < 0 ? nothing : columns,
-			   dst->width, fill, dst->rgb + (size_t)y * dst->stride_bytes);
+		window_row(from < 0 ? src->rgb : src->rgb + (size_t)from * src->stride_bytes,
+			   from < 0 ? nothing : columns, dst->width, fill, dst->rgb + (size_t)y * dst->stride_bytes);
 	}
 	return 0;
 }

@@ -64,7 +64,8 @@ static void prepare_px(const struct taps *t, uint32_t x, struct quad *q, uint32_
 
 	q->first_bytes[i] = t->first[x] * 3;
 	for (uint32_t j = 0; j < t->width; j++) {
-		int16_t *high = weights[j / TAPS_AT_ONCE].px[place[i]].high, *low = weights[j / TAPS_AT_ONCE].px[place[i]].low;
+		int16_t *high = weights[j / TAPS_AT_ONCE].px[place[i]].high,
+			*low = weights[j / TAPS_AT_ONCE].px[place[i]].low;
 
 		high[j % TAPS_AT_ONCE] = (int16_t)(k[j] >> LOW_BITS);
 		low[j % TAPS_AT_ONCE] = (int16_t)(k[j] & ((1 << LOW_BITS) - 1));
@@ -100,14 +101,18 @@ INLINE struct pair_weights load_weights(const void *from)
 /* Four taps of two pixels. */
 INLINE void add_taps(struct sums *s, const uint8_t *a, const uint8_t *b, const struct pair_weights *w)
 {
-	const __m256i first_pair = _mm256_broadcastsi128_si256(_mm_setr_epi8(0, -1, 3, -1, 1, -1, 4, -1, 2, -1, 5, -1, -1, -1, -1, -1));
-	const __m256i second_pair = _mm256_broadcastsi128_si256(_mm_setr_epi8(6, -1, 9, -1, 7, -1, 10, -1, 8, -1, 11, -1, -1, -1, -1, -1));
+	const __m256i first_pair =
+		_mm256_broadcastsi128_si256(_mm_setr_epi8(0, -1, 3, -1, 1, -1, 4, -1, 2, -1, 5, -1, -1, -1, -1, -1));
+	const __m256i second_pair =
+		_mm256_broadcastsi128_si256(_mm_setr_epi8(6, -1, 9, -1, 7, -1, 10, -1, 8, -1, 11, -1, -1, -1, -1, -1));
 	__m256i px = _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_loadu_si128((const void *)a)),
 					     _mm_loadu_si128((const void *)b), 1);
 	__m256i px01 = _mm256_shuffle_epi8(px, first_pair), px23 = _mm256_shuffle_epi8(px, second_pair);
 
-	s->high = _mm256_add_epi32(s->high, _mm256_add_epi32(_mm256_madd_epi16(px01, w->high01), _mm256_madd_epi16(px23, w->high23)));
-	s->low = _mm256_add_epi32(s->low, _mm256_add_epi32(_mm256_madd_epi16(px01, w->low01), _mm256_madd_epi16(px23, w->low23)));
+	s->high = _mm256_add_epi32(
+		s->high, _mm256_add_epi32(_mm256_madd_epi16(px01, w->high01), _mm256_madd_epi16(px23, w->high23)));
+	s->low = _mm256_add_epi32(
+		s->low, _mm256_add_epi32(_mm256_madd_epi16(px01, w->low01), _mm256_madd_epi16(px23, w->low23)));
 }
 
 INLINE __m256i join(struct sums s)
@@ -118,8 +123,8 @@ INLINE __m256i join(struct sums s)
 }
 
 /* One pair of pixels of the quad in n_rows rows; pair 0 is pixels 0 and 2, pair 1 is 1 and 3. */
-INLINE void sum_pair(const struct quad *q, uint32_t n_groups, unsigned pair, const uint8_t *src, size_t stride, unsigned n_rows,
-		     __m256i *out)
+INLINE void sum_pair(const struct quad *q, uint32_t n_groups, unsigned pair, const uint8_t *src, size_t stride,
+		     unsigned n_rows, __m256i *out)
 {
 	const struct quad_weights *weights = (const struct quad_weights *)(q + 1);
 	const uint8_t *a = src + q->first_bytes[pair], *b = src + q->first_bytes[pair + 2];
@@ -140,7 +145,8 @@ INLINE void sum_pair(const struct quad *q, uint32_t n_groups, unsigned pair, con
 /* even: pixels 0 and 2 of a row, odd: 1 and 3. Bytes of both rows, each in its half: 12 bytes and 4 of nothing. */
 INLINE __m256i pack_rows(__m256i even0, __m256i odd0, __m256i even1, __m256i odd1)
 {
-	const __m256i close = _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, -1, -1, -1, -1));
+	const __m256i close =
+		_mm256_broadcastsi128_si256(_mm_setr_epi8(0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, -1, -1, -1, -1));
 	__m256i both = _mm256_packus_epi16(_mm256_packs_epi32(even0, odd0), _mm256_packs_epi32(even1, odd1));
 
 	return _mm256_shuffle_epi8(_mm256_permute4x64_epi64(both, 0xd8), close);
@@ -169,8 +175,8 @@ INLINE void resample_rows(const struct taps *t, const void *table, const uint8_t
 	}
 }
 
-AVX2 static void horizontal(const struct taps *t, const void *table, const uint8_t *src, size_t src_stride, uint8_t *dst,
-			    size_t dst_stride, unsigned n_rows)
+AVX2 static void horizontal(const struct taps *t, const void *table, const uint8_t *src, size_t src_stride,
+			    uint8_t *dst, size_t dst_stride, unsigned n_rows)
 {
 	uint32_t n_groups = groups_of(t);
 
@@ -181,7 +187,8 @@ AVX2 static void horizontal(const struct taps *t, const void *table, const uint8
 		resample_rows(t, table, src, src_stride, dst, dst_stride, 4, n_groups);
 	else
 		for (unsigned y = 0; y < n_rows; y++)
-			resample_rows(t, table, src + y * src_stride, src_stride, dst + y * dst_stride, dst_stride, 1, n_groups);
+			resample_rows(t, table, src + y * src_stride, src_stride, dst + y * dst_stride, dst_stride, 1,
+				      n_groups);
 }
 
 /* Bytes of two rows, times their weights; byte i of the 32 goes to lane order of the unpack instructions, which packing
@@ -218,9 +225,11 @@ INLINE __m256i sum_columns(const int32_t *k, uint32_t n_rows, const uint8_t *con
 		__m256i a = _mm256_loadu_si256((const void *)(rows[j] + i));
 		__m256i b = _mm256_loadu_si256((const void *)(rows[two ? j + 1 : j] + i));
 
-		add_rows(s, a, b, pair_of(k[j] >> LOW_BITS, next >> LOW_BITS), pair_of(k[j] & low_mask, next & low_mask));
+		add_rows(s, a, b, pair_of(k[j] >> LOW_BITS, next >> LOW_BITS),
+			 pair_of(k[j] & low_mask, next & low_mask));
 	}
-	return _mm256_packus_epi16(_mm256_packs_epi32(join(s[0]), join(s[1])), _mm256_packs_epi32(join(s[2]), join(s[3])));
+	return _mm256_packus_epi16(_mm256_packs_epi32(join(s[0]), join(s[1])),
+				   _mm256_packs_epi32(join(s[2]), join(s[3])));
 }
 
 AVX2 static void vertical(const int32_t *k, uint32_t n_rows, const uint8_t *const *rows, uint8_t *dst, size_t n_bytes)

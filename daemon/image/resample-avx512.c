@@ -41,8 +41,9 @@ struct table {
 
 static bool can_run(void)
 {
-	return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-	       __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("avx512vnni");
+	return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("avx512f") &&
+	       __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+	       __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("avx512vnni");
 }
 
 static uint32_t groups_of(const struct taps *t)
@@ -95,7 +96,8 @@ static size_t table_bytes(const struct taps *t)
 	return sizeof(struct table) + (reach_of(t) == REACH_TOO_FAR ? resample_avx2.table_bytes(t) : own);
 }
 
-static void prepare_lane(const struct taps *t, uint32_t x, uint32_t channel, uint32_t group, struct lanes *to, uint32_t lane)
+static void prepare_lane(const struct taps *t, uint32_t x, uint32_t channel, uint32_t group, struct lanes *to,
+			 uint32_t lane)
 {
 	const int32_t *k = t->k + (size_t)x * t->width;
 
@@ -192,8 +194,8 @@ INLINE void store_bytes(__m512i sum, uint8_t *dst)
 }
 
 /* Results of at most four taps, all sources within 64 bytes. */
-INLINE void resample_rows_once(const struct lanes *at, uint32_t n_vectors, const uint8_t *src, size_t src_stride, uint8_t *dst,
-			       size_t dst_stride, unsigned n_rows)
+INLINE void resample_rows_once(const struct lanes *at, uint32_t n_vectors, const uint8_t *src, size_t src_stride,
+			       uint8_t *dst, size_t dst_stride, unsigned n_rows)
 {
 	for (uint32_t v = 0; v < n_vectors; v++, at++, dst += LANES) {
 		__m512i places = _mm512_load_si512(at->from), high = _mm512_load_si512(at->high);
@@ -201,12 +203,13 @@ INLINE void resample_rows_once(const struct lanes *at, uint32_t n_vectors, const
 		const uint8_t *from = src + at->first_byte;
 
 		for (unsigned y = 0; y < n_rows; y++)
-			store_bytes(sum_once(gather(from + y * src_stride, places, REACH_64), high, middle, low), dst + y * dst_stride);
+			store_bytes(sum_once(gather(from + y * src_stride, places, REACH_64), high, middle, low),
+				    dst + y * dst_stride);
 	}
 }
 
-INLINE void resample_rows(const struct lanes *at, uint32_t n_vectors, uint32_t n_groups, enum reach reach, const uint8_t *src,
-			  size_t src_stride, uint8_t *dst, size_t dst_stride, unsigned n_rows)
+INLINE void resample_rows(const struct lanes *at, uint32_t n_vectors, uint32_t n_groups, enum reach reach,
+			  const uint8_t *src, size_t src_stride, uint8_t *dst, size_t dst_stride, unsigned n_rows)
 {
 	for (uint32_t v = 0; v < n_vectors; v++, dst += LANES) {
 		struct sums s[RESAMPLE_BATCH_ROWS];
@@ -226,8 +229,8 @@ INLINE void resample_rows(const struct lanes *at, uint32_t n_vectors, uint32_t n
 	}
 }
 
-AVX512 static void horizontal(const struct taps *t, const void *table, const uint8_t *src, size_t src_stride, uint8_t *dst,
-			      size_t dst_stride, unsigned n_rows)
+AVX512 static void horizontal(const struct taps *t, const void *table, const uint8_t *src, size_t src_stride,
+			      uint8_t *dst, size_t dst_stride, unsigned n_rows)
 {
 	const struct table *head = table;
 	const struct lanes *lanes = (const struct lanes *)(const void *)(head + 1);

@@ -9,7 +9,8 @@
 #include "image/taps.h"
 
 enum {
-	RESAMPLE_BATCH_ROWS = 4, /* rows given to one horizontal call at most: weights are loaded once for all of them */
+	RESAMPLE_BATCH_ROWS = 4, /* rows given to one horizontal call at most: weights are loaded once for all of
+	                          * them */
 	RESAMPLE_SLACK_BYTES = 64, /* readable behind every source row and writable behind every result row */
 };
 
@@ -24,7 +25,8 @@ struct resample_path {
 	 * pixel. */
 	void (*horizontal)(const struct taps *t, const void *table, const uint8_t *src, size_t src_stride, uint8_t *dst,
 			   size_t dst_stride, unsigned n_rows);
-	/* dst[i] = the weighted sum of rows[j][i], i < n_bytes. Writes up to RESAMPLE_SLACK_BYTES more, reads no byte more. */
+	/* dst[i] = the weighted sum of rows[j][i], i < n_bytes. Writes up to RESAMPLE_SLACK_BYTES more, reads no byte
+	 * more. */
 	void (*vertical)(const int32_t *k, uint32_t n_rows, const uint8_t *const *rows, uint8_t *dst, size_t n_bytes);
 };
 

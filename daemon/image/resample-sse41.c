@@ -132,7 +132,8 @@ INLINE __m128i sum_columns(const int32_t *k, uint32_t n_rows, const uint8_t *con
 		bool two = j + 1 < n_rows;
 		int32_t next = two ? k[j + 1] : 0;
 
-		add_rows(s, _mm_loadu_si128((const void *)(rows[j] + i)), _mm_loadu_si128((const void *)(rows[two ? j + 1 : j] + i)),
+		add_rows(s, _mm_loadu_si128((const void *)(rows[j] + i)),
+			 _mm_loadu_si128((const void *)(rows[two ? j + 1 : j] + i)),
 			 pair_of(k[j] >> LOW_BITS, next >> LOW_BITS), pair_of(k[j] & low_mask, next & low_mask));
 	}
 	return _mm_packus_epi16(_mm_packs_epi32(join(s[0]), join(s[1])), _mm_packs_epi32(join(s[2]), join(s[3])));

@@ -169,14 +169,17 @@ static int reserve_rows(struct resampler *r)
 
 	r->ring_stride = (out_bytes + RESAMPLE_SLACK_BYTES + 63) / 64 * 64;
 	r->ring_rows = (r->has_vertical ? r->rows.width : 1) + RESAMPLE_BATCH_ROWS;
-	r->ring_rows = (r->ring_rows + RESAMPLE_BATCH_ROWS - 1) / RESAMPLE_BATCH_ROWS * RESAMPLE_BATCH_ROWS; /* batches never wrap */
+	/* batches never wrap */
+	r->ring_rows = (r->ring_rows + RESAMPLE_BATCH_ROWS - 1) / RESAMPLE_BATCH_ROWS * RESAMPLE_BATCH_ROWS;
 	if (!scratch_reserve(&r->row, out_bytes + RESAMPLE_SLACK_BYTES))
 		return -ENOMEM;
 	if (r->has_vertical && !scratch_reserve(&r->window, r->rows.width * sizeof(const uint8_t *)))
 		return -ENOMEM;
-	if (r->has_horizontal && r->plan == PLAN_ROWS_FIRST && !scratch_reserve(&r->ring, r->ring_rows * r->ring_stride))
+	if (r->has_horizontal && r->plan == PLAN_ROWS_FIRST &&
+	    !scratch_reserve(&r->ring, r->ring_rows * r->ring_stride))
 		return -ENOMEM;
-	if (r->plan == PLAN_COLUMNS_FIRST && !scratch_reserve(&r->wide, (size_t)r->src.width * 3 + RESAMPLE_SLACK_BYTES))
+	if (r->plan == PLAN_COLUMNS_FIRST &&
+	    !scratch_reserve(&r->wide, (size_t)r->src.width * 3 + RESAMPLE_SLACK_BYTES))
 		return -ENOMEM;
 	if (!scratch_reserve(&r->last, (size_t)r->src.width * 3 + RESAMPLE_SLACK_BYTES))
 		return -ENOMEM;
@@ -194,7 +197,8 @@ int resample_begin(struct resampler *r, const struct resample_request *q, const 
 	r->has_horizontal = q->box.width != q->out_width;
 	r->has_vertical = q->box.height != q->out_height;
 	/* From here on src is exactly the needed part. */
-	r->src.rgb = src->rgb + (size_t)(needs.y - src_origin.y) * src->stride_bytes + (size_t)(needs.x - src_origin.x) * 3;
+	r->src.rgb =
+		src->rgb + (size_t)(needs.y - src_origin.y) * src->stride_bytes + (size_t)(needs.x - src_origin.x) * 3;
 	r->src.stride_bytes = src->stride_bytes;
 	r->src.width = needs.width;
 	r->src.height = needs.height;
@@ -310,8 +314,8 @@ const uint8_t *resample_next_row(struct resampler *r)
 	return r->plan == PLAN_ROWS_FIRST ? rows_first_row(r, y) : columns_first_row(r, y);
 }
 
-int resample(struct resampler *r, const struct resample_request *q, const struct image *src, struct region_px src_origin,
-	     struct image *dst)
+int resample(struct resampler *r, const struct resample_request *q, const struct image *src,
+	     struct region_px src_origin, struct image *dst)
 {
 	int rc = resample_begin(r, q, src, src_origin);
 

@@ -17,7 +17,8 @@ struct resampler;
 struct resampler *resampler_create(void); /* NULL when memory is short */
 void resampler_destroy(struct resampler *r);
 
-/* Names of the paths this processor can run, fastest first, NULL-terminated: "avx512", "avx2", "sse4.1", "neon", "c". */
+/* Names of the paths this processor can run, fastest first, NULL-terminated: "avx512", "avx2", "sse4.1", "neon", "c".
+ */
 const char *const *resample_paths(void);
 /* Uses the named path from now on in this resampler; for tests and benchmarks. -ENOENT if it cannot run here. */
 int resampler_set_path(struct resampler *r, const char *name);
@@ -44,11 +45,12 @@ struct region_px resample_needs(const struct resample_request *q);
  * part of the full image src is. src and its pixels are borrowed until the last row. Returns 0 or -ENOMEM. */
 int resample_begin(struct resampler *r, const struct resample_request *q, const struct image *src,
 		   struct region_px src_origin);
-/* The next of keep.height rows: keep.width RGB pixels, in the resampler's memory or in src, valid until the next call. */
+/* The next of keep.height rows: keep.width RGB pixels, in the resampler's memory or in src, valid until the next call.
+ */
 const uint8_t *resample_next_row(struct resampler *r);
 
 /* All rows into dst, whose width and height must be keep's. Returns 0 or -ENOMEM. */
-int resample(struct resampler *r, const struct resample_request *q, const struct image *src, struct region_px src_origin,
-	     struct image *dst);
+int resample(struct resampler *r, const struct resample_request *q, const struct image *src,
+	     struct region_px src_origin, struct image *dst);
 
 #endif

@@ -58,7 +58,8 @@ static double center_of(const struct stretch *s, uint32_t x)
 static struct window window_at(const struct stretch *s, uint32_t in, uint32_t x)
 {
 	double center = center_of(s, x);
-	int first = (int)(center - s->support + 0.5); /* towards zero, as Pillow rounds: a negative one becomes 0 either way */
+	int first = (int)(center - s->support + 0.5); /* towards zero, as Pillow rounds: a negative one becomes 0
+	                                               * either way */
 	int end = (int)(center + s->support + 0.5);
 
 	return (struct window){ first < 0 ? 0 : (uint32_t)first, end > (int)in ? in : (uint32_t)end };
@@ -135,8 +136,8 @@ static uint32_t find_windows(struct taps *t, const struct taps_request *q)
 }
 
 /* The n weights of the window that begins at first. Inline, so that each filter has a loop of its own. */
-static inline __attribute__((always_inline)) void weigh(double (*filter)(double), const struct stretch *s, double center, uint32_t first,
-							uint32_t n, double *weight)
+static inline __attribute__((always_inline)) void weigh(double (*filter)(double), const struct stretch *s,
+							double center, uint32_t first, uint32_t n, double *weight)
 {
 	double inverse = 1.0 / s->filterscale, sum = 0.0;
 
@@ -154,7 +155,8 @@ static void fill(struct taps *t, const struct taps_request *q, double *weight)
 	struct stretch s = stretch_of(q->filter, q->in, q->out);
 
 	for (uint32_t i = 0; i < q->n; i++) {
-		uint32_t x = q->from + (q->reverse ? q->n - 1 - i : i), n = t->count[i], first = t->first[i] - q->avail_from, shift;
+		uint32_t x = q->from + (q->reverse ? q->n - 1 - i : i), n = t->count[i],
+			 first = t->first[i] - q->avail_from, shift;
 		int32_t *k = t->k + (size_t)i * t->width;
 
 		if (q->filter == FILTER_BICUBIC)

@@ -7,7 +7,8 @@
 #include "image/image.h"
 #include "image/resample.h"
 
-enum { TAPS_PRECISION_BITS = 22 }; /* weights are fixed point: 1.0 is 1 << 22; 8 bits of pixel and 2 of overflow remain */
+enum { TAPS_PRECISION_BITS = 22 }; /* weights are fixed point: 1.0 is 1 << 22; 8 bits of pixel and 2 of overflow
+                                    * remain */
 
 /* What one axis is asked for. Compared as a whole to find out whether the last answer still holds. */
 struct taps_request {
@@ -32,7 +33,8 @@ struct taps {
 /* Source positions first..last (half open) that output positions from .. from + n - 1 read. */
 void taps_span(enum filter f, uint32_t in, uint32_t out, uint32_t from, uint32_t n, uint32_t *first, uint32_t *end);
 
-/* Fills t, unless it holds the same already. Sets *changed when it was made anew. avail must cover taps_span. 0 or -ENOMEM. */
+/* Fills t, unless it holds the same already. Sets *changed when it was made anew. avail must cover taps_span. 0 or
+ * -ENOMEM. */
 int taps_make(struct taps *t, const struct taps_request *want, bool *changed);
 void taps_finish(struct taps *t);
 

@@ -1,8 +1,9 @@
-/* See peer.h. One uv_poll watches the socket, for reading always and for writing only while packets wait. A packet is sent whole or not at all
- * (SOCK_SEQPACKET), so what waits is a list of packets, with duplicates of their fds.
+/* See peer.h. One uv_poll watches the socket, for reading always and for writing only while packets wait. A packet is
+ * sent whole or not at all (SOCK_SEQPACKET), so what waits is a list of packets, with duplicates of their fds.
  *
- * Anybody may connect ten thousand times a second, so that a connection that only says Hello costs as few system calls as can be: what only matters for who
- * stays is looked up when it wants to (peer_identify), and a uv_poll is started (which takes two of them) only when what it watches for has changed. */
+ * Anybody may connect ten thousand times a second, so that a connection that only says Hello costs as few system calls
+ * as can be: what only matters for who stays is looked up when it wants to (peer_identify), and a uv_poll is started
+ * (which takes two of them) only when what it watches for has changed. */
 #include "ipc/peer.h"
 
 #include <assert.h>
@@ -92,11 +93,12 @@ void peer_close(struct peer *p)
 	uv_close((uv_handle_t *)&p->hello_timer, on_handle_closed);
 }
 
-/* Who breaks a rule is told of once a minute, or a storm would fill the disk; of a trainer's own mistakes, some of which are many jobs', a few more. What ends
- * everybody is bounded by their number. */
+/* Who breaks a rule is told of once a minute, or a storm would fill the disk; of a trainer's own mistakes, some of
+ * which are many jobs', a few more. What ends everybody is bounded by their number. */
 static void log_why(struct peer *p, Batchd__Wire__ErrorCode code, const char *field, const char *text)
 {
-	bool offence = code == BATCHD__WIRE__ERROR_CODE__LIMIT || code == BATCHD__WIRE__ERROR_CODE__PROTOCOL || code == BATCHD__WIRE__ERROR_CODE__VERSION;
+	bool offence = code == BATCHD__WIRE__ERROR_CODE__LIMIT || code == BATCHD__WIRE__ERROR_CODE__PROTOCOL ||
+		       code == BATCHD__WIRE__ERROR_CODE__VERSION;
 	if (code != BATCHD__WIRE__ERROR_CODE__SHUTDOWN &&
 	    !server_tells(p->server, p->uid, wire_code_name(code), field, offence ? 1 : MISTAKES_AT_ONCE))
 		return;
@@ -195,8 +197,9 @@ static void keep(struct peer *p, struct parcel *parcel, const int *fds, unsigned
 	}
 	if (charge_grow(&p->unread, parcel->n_bytes)) {
 		free_packet(k);
-		peer_doom(p, BATCHD__WIRE__ERROR_CODE__LIMIT, "unread_per_user",
-			  "this user's trainers leave too much unread (limits.unread_per_user in the daemon's configuration)");
+		peer_doom(
+			p, BATCHD__WIRE__ERROR_CODE__LIMIT, "unread_per_user",
+			"this user's trainers leave too much unread (limits.unread_per_user in the daemon's configuration)");
 		return;
 	}
 	if (p->out_first)
@@ -276,8 +279,8 @@ static void on_retry(uv_timer_t *t)
 	set_events(t->data);
 }
 
-/* Processes of our user have as many descriptors on their way as we may have open. The socket stays writable meanwhile, so it is not watched but tried
- * again a little later. The timer is the hello's, which is over. */
+/* Processes of our user have as many descriptors on their way as we may have open. The socket stays writable meanwhile,
+ * so it is not watched but tried again a little later. The timer is the hello's, which is over. */
 static void wait_for_fds_in_flight(struct peer *p)
 {
 	watch(p, UV_READABLE);
@@ -306,8 +309,8 @@ static void flush(struct peer *p)
 static void hello(struct peer *p, const Batchd__Wire__Hello *h)
 {
 	if (h->version < 1) {
-		peer_fail(p, BATCHD__WIRE__ERROR_CODE__VERSION, "version", "the client speaks protocol %u, this daemon 1 to %d",
-			  h->version, WIRE_VERSION);
+		peer_fail(p, BATCHD__WIRE__ERROR_CODE__VERSION, "version",
+			  "the client speaks protocol %u, this daemon 1 to %d", h->version, WIRE_VERSION);
 		return;
 	}
 	p->greeted = true;
@@ -385,11 +388,13 @@ static void receive_rest(struct peer *p)
 	peer_close(p);
 }
 
-/* None where its user has been heard for long enough in this turn. A trainer's word comes all the same, as it may be what keeps others of its group waiting. */
+/* None where its user has been heard for long enough in this turn. A trainer's word comes all the same, as it may be
+ * what keeps others of its group waiting. */
 static unsigned packets_now(struct peer *p)
 {
 	struct server *s = p->server;
-	s->turn += p->turn == s->turn; /* it is here again; uv_run itself may poll dozens of times in what it calls a turn */
+	s->turn += p->turn == s->turn; /* it is here again; uv_run itself may poll dozens of times in what it calls a
+	                                * turn */
 	p->turn = s->turn;
 	return hearing_take(&p->connection.account->hearing, s->turn, &p->round) ? PACKETS_PER_TURN : p->is_trainer;
 }
@@ -411,7 +416,8 @@ static void receive(struct peer *p)
 static void on_poll(uv_poll_t *poll, int status, int events)
 {
 	struct peer *p = poll->data;
-	/* A client that closed before it had read everything leaves an error on the socket, and perhaps a Close in front of it. */
+	/* A client that closed before it had read everything leaves an error on the socket, and perhaps a Close in
+	 * front of it. */
 	if (status < 0) {
 		receive_rest(p);
 		return;
@@ -423,7 +429,8 @@ static void on_poll(uv_poll_t *poll, int status, int events)
 	receive(p);
 }
 
-/* The socket may live on in a forked child, which may not use it: what counts is the process that connected. What it said last still counts. */
+/* The socket may live on in a forked child, which may not use it: what counts is the process that connected. What it
+ * said last still counts. */
 static void on_process_exit(uv_poll_t *poll, int status, int events)
 {
 	(void)status;
@@ -476,12 +483,14 @@ static void read_groups(struct peer *p)
 		p->gids[p->n_gids++] = more[i];
 }
 
-/* Without it a hang-up would have to be taken for the end of the process. A process that has ended already (or that another namespace hides) has none. */
+/* Without it a hang-up would have to be taken for the end of the process. A process that has ended already (or that
+ * another namespace hides) has none. */
 static int open_pidfd(struct peer *p)
 {
 	int fd = -1;
 	socklen_t n = sizeof(fd);
-	if (p->server->asks_for_pidfd ? getsockopt(p->fd, SOL_SOCKET, SO_PEERPIDFD, &fd, &n) : (fd = (int)syscall(SYS_pidfd_open, p->pid, 0)) < 0)
+	if (p->server->asks_for_pidfd ? getsockopt(p->fd, SOL_SOCKET, SO_PEERPIDFD, &fd, &n)
+				      : (fd = (int)syscall(SYS_pidfd_open, p->pid, 0)) < 0)
 		return errno == EMFILE || errno == ENFILE || errno == ENOMEM ? -errno : 0;
 	if (!server_spares_fd(fd)) {
 		close(fd);

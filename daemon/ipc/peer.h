@@ -1,4 +1,5 @@
-/* A peer: one connection from a client, its credentials, and what could not be sent to it yet. Knows frames and fds, nothing of data sets.
+/* A peer: one connection from a client, its credentials, and what could not be sent to it yet. Knows frames and fds,
+ * nothing of data sets.
  *
  * Loop thread only. A peer is freed by itself after ops->closed. */
 #ifndef BATCHD_PEER_H
@@ -18,7 +19,8 @@
 struct peer;
 
 struct peer_ops {
-	/* A checked message of a greeted client. fds: what came with it; set those you take to -1, the others are closed. */
+	/* A checked message of a greeted client. fds: what came with it; set those you take to -1, the others are
+	 * closed. */
 	void (*message)(struct peer *p, const Batchd__Wire__ClientMessage *msg, int *fds, unsigned n_fds);
 	/* The connection has ended, whoever ended it, or its process has; the last call for this peer. */
 	void (*closed)(struct peer *p);
@@ -40,7 +42,8 @@ struct peer {
 	uid_t uid;
 	gid_t gids[64];             /* main group first, then, from peer_identify on, the supplementary ones */
 	unsigned n_gids;
-	int pidfd;                  /* from peer_identify on; -1: the kernel has none for us. ops->closed may take it, leaving -1 */
+	int pidfd;                  /* from peer_identify on; -1: the kernel has none for us. ops->closed may take
+	                             * it, leaving -1 */
 	bool identified, watches_exit;
 	int events;                 /* that poll watches for */
 	uint64_t turn, round;       /* in which it was here, and heard; see util/hearing.h */
@@ -64,21 +67,25 @@ void peer_refuse(struct peer *p, Batchd__Wire__ErrorCode code, const char *field
 /* Whether the kernel can be asked for the other end's pidfd at any time (Linux 6.5). */
 bool peer_has_pidfd(int socket);
 
-/* Finds out what matters for who wants to stay: gids, pidfd, and from now on the connection ends with its process. Without it (again: nothing happens) it ends with
- * the socket only. 0 or negative errno, mostly as there are too few descriptors. */
+/* Finds out what matters for who wants to stay: gids, pidfd, and from now on the connection ends with its process.
+ * Without it (again: nothing happens) it ends with the socket only. 0 or negative errno, mostly as there are too few
+ * descriptors. */
 int peer_identify(struct peer *p);
 
-/* Sends now, or as soon as the client takes it; borrows fds, at most 2. A client that leaves too much unread is closed, though not during this call. */
+/* Sends now, or as soon as the client takes it; borrows fds, at most 2. A client that leaves too much unread is closed,
+ * though not during this call. */
 void peer_send(struct peer *p, const Batchd__Wire__ServerMessage *m, const int *fds, unsigned n_fds);
 
 /* The same of what many are told. Takes a reference of its own where it has to wait. */
 void peer_send_parcel(struct peer *p, struct parcel *parcel);
 
-/* Says Error to the client, writes one log record (what a user repeats within a minute is only counted), closes. field may be NULL. */
+/* Says Error to the client, writes one log record (what a user repeats within a minute is only counted), closes. field
+ * may be NULL. */
 void peer_fail(struct peer *p, Batchd__Wire__ErrorCode code, const char *field, const char *fmt, ...)
 	__attribute__((format(printf, 4, 5)));
 
-/* The same, but the peer and its session stay until the loop comes round: for callers that are deep inside of what its end takes away. */
+/* The same, but the peer and its session stay until the loop comes round: for callers that are deep inside of what its
+ * end takes away. */
 void peer_doom(struct peer *p, Batchd__Wire__ErrorCode code, const char *field, const char *fmt, ...)
 	__attribute__((format(printf, 4, 5)));
 

@@ -1,6 +1,7 @@
-/* See server.h. Limits are checked at accept, before anything is read: a peer too many is told so and closed. When the process comes near its limit of file
- * descriptors the listener pauses for half a second: connections wait in the backlog, those that are here get on, and a quarter of the descriptors stays for
- * what they need (pidfds, files, slabs). */
+/* See server.h. Limits are checked at accept, before anything is read: a peer too many is told so and closed. When the
+ * process comes near its limit of file descriptors the listener pauses for half a second: connections wait in the
+ * backlog, those that are here get on, and a quarter of the descriptors stays for what they need (pidfds, files,
+ * slabs). */
 #include "ipc/server.h"
 
 #include <errno.h>
@@ -34,14 +35,18 @@ static void say_repeats(const struct repeat *kind, uint64_t n_more)
 	char uid[32], n[32];
 	snprintf(n, sizeof(n), "%" PRIu64, n_more);
 	snprintf(uid, sizeof(uid), "%u", kind ? (unsigned)kind->uid : 0);
-	const char *counted[] = { "COUNT", n, "UID", uid, "CODE", kind ? kind->name : NULL, NULL }, *others[] = { "COUNT", n, NULL };
+	const char *counted[] = { "COUNT", n, "UID", uid, "CODE", kind ? kind->name : NULL, NULL },
+		   *others[] = { "COUNT", n, NULL };
 	if (kind && kind->uid == NOBODY)
-		log_record_fields(LOG_LEVEL_WARNING, "repeated", others, "%s: %s more times in the last minute", kind->name, n);
+		log_record_fields(LOG_LEVEL_WARNING, "repeated", others, "%s: %s more times in the last minute",
+				  kind->name, n);
 	else if (kind)
-		log_record_fields(LOG_LEVEL_WARNING, "repeated", counted, "refused user %s %s more times in the last minute: %s%s%s", uid, n, kind->name,
+		log_record_fields(LOG_LEVEL_WARNING, "repeated", counted,
+				  "refused user %s %s more times in the last minute: %s%s%s", uid, n, kind->name,
 				  kind->detail[0] ? ", " : "", kind->detail);
 	else
-		log_record_fields(LOG_LEVEL_WARNING, "repeated", others, "%s more refusals of many kinds in the last minute", n);
+		log_record_fields(LOG_LEVEL_WARNING, "repeated", others,
+				  "%s more refusals of many kinds in the last minute", n);
 }
 
 static void on_repeats_timer(uv_timer_t *t)
@@ -110,16 +115,19 @@ static void refuse(struct peer *p, int why, enum account_kind kind)
 	if (why < 0)
 		peer_refuse(p, BATCHD__WIRE__ERROR_CODE__INTERNAL, NULL, "out of memory");
 	else if (kind == ACCOUNT_FDS)
-		peer_refuse(p, BATCHD__WIRE__ERROR_CODE__LIMIT, "fds_per_user",
-			    "this user's trainers take up %llu of the daemon's descriptors, the limit (limits.fds_per_user in its configuration)",
-			    (unsigned long long)a->limit_per_user[ACCOUNT_FDS]);
+		peer_refuse(
+			p, BATCHD__WIRE__ERROR_CODE__LIMIT, "fds_per_user",
+			"this user's trainers take up %llu of the daemon's descriptors, the limit (limits.fds_per_user in its configuration)",
+			(unsigned long long)a->limit_per_user[ACCOUNT_FDS]);
 	else if (why == ACCOUNT_E_ALL)
 		peer_refuse(p, BATCHD__WIRE__ERROR_CODE__LIMIT, "sessions",
-			    "the daemon has %llu sessions, its limit (limits.sessions in its configuration)", (unsigned long long)a->limit[ACCOUNT_SESSIONS]);
+			    "the daemon has %llu sessions, its limit (limits.sessions in its configuration)",
+			    (unsigned long long)a->limit[ACCOUNT_SESSIONS]);
 	else
-		peer_refuse(p, BATCHD__WIRE__ERROR_CODE__LIMIT, "sessions_per_user",
-			    "this user has %llu sessions, the limit (limits.sessions_per_user in the daemon's configuration)",
-			    (unsigned long long)a->limit_per_user[ACCOUNT_SESSIONS]);
+		peer_refuse(
+			p, BATCHD__WIRE__ERROR_CODE__LIMIT, "sessions_per_user",
+			"this user has %llu sessions, the limit (limits.sessions_per_user in the daemon's configuration)",
+			(unsigned long long)a->limit_per_user[ACCOUNT_SESSIONS]);
 }
 
 bool server_admits(struct server *s, struct peer *p)
@@ -135,8 +143,10 @@ bool server_admits(struct server *s, struct peer *p)
 		refuse(p, r, kind);
 		return false;
 	}
-	if (s->n_pending >= s->limits.pending && pending_of(s, p->uid) >= s->limits.pending / 4) { /* one silent user shuts nobody else out */
-		peer_refuse(p, BATCHD__WIRE__ERROR_CODE__LIMIT, "pending", "too many connections that have not said hello yet");
+	/* one silent user shuts nobody else out */
+	if (s->n_pending >= s->limits.pending && pending_of(s, p->uid) >= s->limits.pending / 4) {
+		peer_refuse(p, BATCHD__WIRE__ERROR_CODE__LIMIT, "pending",
+			    "too many connections that have not said hello yet");
 		return false;
 	}
 	return true;
@@ -173,7 +183,8 @@ static void on_listen(uv_poll_t *poll, int status, int events)
 	for (int i = 0; status == 0 && i < ACCEPTS_PER_TURN && !s->closing; i++) {
 		int fd = -1;
 		if (next >= most) {
-			pause_listening(s, "most file descriptors are in use (LimitNOFILE= or ulimit -n has the limit)");
+			pause_listening(s,
+					"most file descriptors are in use (LimitNOFILE= or ulimit -n has the limit)");
 			return;
 		}
 		if (accept_one(s, &fd))

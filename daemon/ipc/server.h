@@ -49,7 +49,8 @@ bool server_spares_fd(int fd);
 void server_add(struct server *s, struct peer *p);
 void server_remove(struct server *s, struct peer *p);
 void server_greeted(struct server *s);
-/* Whether the log is to have this event of this user's; otherwise it is counted, and told once a minute with the others of its kind. */
+/* Whether the log is to have this event of this user's; otherwise it is counted, and told once a minute with the others
+ * of its kind. */
 bool server_tells(struct server *s, uid_t uid, const char *name, const char *detail, unsigned at_once);
 
 #endif

@@ -16,14 +16,16 @@ static int complain(struct arguments *a, const char *text)
 
 int argument_wrong(struct arguments *a, unsigned i, const char *expected)
 {
-	char *value = a->values[i] ? json_dumps(a->values[i], JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(6)) : NULL;
+	char *value =
+		a->values[i] ? json_dumps(a->values[i], JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(6)) : NULL;
 
 	if (a->values[i])
-		snprintf(a->err->text, sizeof(a->err->text), "op %u '%s': argument '%s' is %.40s%s; expected %s", a->position, a->op,
-			 a->names[i], value ? value : "?", value && strlen(value) > 40 ? "..." : "", expected);
+		snprintf(a->err->text, sizeof(a->err->text), "op %u '%s': argument '%s' is %.40s%s; expected %s",
+			 a->position, a->op, a->names[i], value ? value : "?", value && strlen(value) > 40 ? "..." : "",
+			 expected);
 	else
-		snprintf(a->err->text, sizeof(a->err->text), "op %u '%s': argument '%s' is missing; expected %s", a->position, a->op,
-			 a->names[i], expected);
+		snprintf(a->err->text, sizeof(a->err->text), "op %u '%s': argument '%s' is missing; expected %s",
+			 a->position, a->op, a->names[i], expected);
 	free(value);
 	return -EINVAL;
 }
@@ -197,7 +199,8 @@ int argument_choice(struct arguments *a, unsigned i, const char *const *choices,
 			return 0;
 		}
 		if (n < sizeof(expected))
-			n += (size_t)snprintf(expected + n, sizeof(expected) - n, "%s \"%s\"", c ? "," : "", choices[c]);
+			n += (size_t)snprintf(expected + n, sizeof(expected) - n, "%s \"%s\"", c ? "," : "",
+					      choices[c]);
 	}
 	return argument_wrong(a, i, expected);
 }
@@ -214,7 +217,8 @@ int argument_padding(struct arguments *a, unsigned i, struct op_padding *out, bo
 	for (size_t e = 0; right && e < 4; e++)
 		right = is_count(json_is_array(v) ? json_array_get(v, e % n) : v, 0, SPEC_MAX_EDGE, edges[e]);
 	if (!right)
-		return argument_wrong(a, i, "one number, [left/right, top/bottom] or [left, top, right, bottom], 0 to 8192 pixels");
+		return argument_wrong(
+			a, i, "one number, [left/right, top/bottom] or [left, top, right, bottom], 0 to 8192 pixels");
 	*given = true;
 	return 0;
 }

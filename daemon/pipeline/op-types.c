@@ -14,7 +14,8 @@ static const char *const pad_names[] = { "constant", "edge", "reflect", "symmetr
 
 /* Reading: each fills op from a; 0 or -EINVAL. */
 
-static int read_resampling(struct arguments *a, unsigned interpolation, unsigned antialias, unsigned pillow, struct op *op)
+static int read_resampling(struct arguments *a, unsigned interpolation, unsigned antialias, unsigned pillow,
+			   struct op *op)
 {
 	unsigned choice = 1;
 	bool smooth = true;
@@ -82,7 +83,8 @@ static int read_random_crop(struct arguments *a, struct op *op)
 	return rc == 0 ? read_pad(a, 3, 4, op) : rc;
 }
 
-static const char *const random_resized_crop_args[] = { "size", "scale", "ratio", "interpolation", "antialias", "pillow", NULL };
+static const char *const random_resized_crop_args[] = { "size",      "scale",  "ratio", "interpolation",
+							"antialias", "pillow", NULL };
 
 static int read_random_resized_crop(struct arguments *a, struct op *op)
 {
@@ -120,7 +122,8 @@ static const char *const jitter_args[] = { "brightness", "contrast", "saturation
 /* One number x means center - x .. center + x. Without effect is the same as not given. */
 static int read_jitter(struct arguments *a, unsigned i, struct op *op)
 {
-	double center = i == JITTER_HUE ? 0.0 : 1.0, from = i == JITTER_HUE ? -0.5 : 0.0, to = i == JITTER_HUE ? 0.5 : 1e6;
+	double center = i == JITTER_HUE ? 0.0 : 1.0, from = i == JITTER_HUE ? -0.5 : 0.0,
+	       to = i == JITTER_HUE ? 0.5 : 1e6;
 	double range[2] = { center, center };
 	int rc = 0;
 
@@ -199,7 +202,8 @@ static int read_normalize(struct arguments *a, struct op *op)
 
 static json_t *write_size(const struct op *op)
 {
-	return op->size.single ? json_integer(op->size.height) : json_pack("[ii]", (int)op->size.height, (int)op->size.width);
+	return op->size.single ? json_integer(op->size.height)
+			       : json_pack("[ii]", (int)op->size.height, (int)op->size.width);
 }
 
 static const char *filter_name(enum filter f)
@@ -225,8 +229,9 @@ static json_t *write_padding(const struct op *op)
 
 static json_t *write_resize(const struct op *op)
 {
-	return json_pack("{s:o, s:s, s:o, s:b, s:i}", "size", write_size(op), "interpolation", filter_name(op->resample.filter),
-			 "max_size", op->max_size ? json_integer(op->max_size) : json_null(), "antialias", 1, "pillow",
+	return json_pack("{s:o, s:s, s:o, s:b, s:i}", "size", write_size(op), "interpolation",
+			 filter_name(op->resample.filter), "max_size",
+			 op->max_size ? json_integer(op->max_size) : json_null(), "antialias", 1, "pillow",
 			 pillow_version(op));
 }
 
@@ -244,9 +249,10 @@ static json_t *write_random_crop(const struct op *op)
 
 static json_t *write_random_resized_crop(const struct op *op)
 {
-	return json_pack("{s:[ii], s:[ff], s:[ff], s:s, s:b, s:i}", "size", (int)op->size.height, (int)op->size.width, "scale",
-			 op->crop.scale[0], op->crop.scale[1], "ratio", op->crop.ratio[0], op->crop.ratio[1], "interpolation",
-			 filter_name(op->resample.filter), "antialias", 1, "pillow", pillow_version(op));
+	return json_pack("{s:[ii], s:[ff], s:[ff], s:s, s:b, s:i}", "size", (int)op->size.height, (int)op->size.width,
+			 "scale", op->crop.scale[0], op->crop.scale[1], "ratio", op->crop.ratio[0], op->crop.ratio[1],
+			 "interpolation", filter_name(op->resample.filter), "antialias", 1, "pillow",
+			 pillow_version(op));
 }
 
 static json_t *write_p(const struct op *op)
@@ -348,10 +354,12 @@ int op_type_unknown(unsigned position, const char *name, struct pipeline_error *
 		snprintf(err->text, sizeof(err->text),
 			 "op %u '%.60s' is not known; did you mean '%s'?", position, name, op_types[best].name);
 	} else {
-		size_t n = (size_t)snprintf(err->text, sizeof(err->text), "op %u '%.30s' is not known; ops are", position, name);
+		size_t n = (size_t)snprintf(err->text, sizeof(err->text), "op %u '%.30s' is not known; ops are",
+					    position, name);
 
 		for (unsigned i = 0; i < N_OP_TYPES && n < sizeof(err->text); i++)
-			n += (size_t)snprintf(err->text + n, sizeof(err->text) - n, "%s %s", i ? "," : "", op_types[i].name);
+			n += (size_t)snprintf(err->text + n, sizeof(err->text) - n, "%s %s", i ? "," : "",
+					      op_types[i].name);
 	}
 	return -EINVAL;
 }

@@ -62,7 +62,8 @@ static int choose_crop(const struct op *op, struct random *r, uint32_t width, ui
 		       struct image_error *err)
 {
 	uint32_t left = op->pad.left, top = op->pad.top;
-	uint32_t padded_width = width + op->pad.left + op->pad.right, padded_height = height + op->pad.top + op->pad.bottom;
+	uint32_t padded_width = width + op->pad.left + op->pad.right,
+		 padded_height = height + op->pad.top + op->pad.bottom;
 	uint32_t missing;
 
 	if (op->pad_if_needed && padded_height < op->size.height) {
@@ -143,12 +144,12 @@ static int apply_center_crop(const struct op *op, struct view *v, struct pipelin
 {
 	static const uint8_t black[3];
 
-	return view_window(v, w, center(view_width(v), op->size.width), center(view_height(v), op->size.height), op->size.width,
-			   op->size.height, PAD_CONSTANT, black, err);
+	return view_window(v, w, center(view_width(v), op->size.width), center(view_height(v), op->size.height),
+			   op->size.width, op->size.height, PAD_CONSTANT, black, err);
 }
 
-static int apply_resized_crop(const struct op *op, const struct op_choice *choice, struct view *v, struct pipeline_worker *w,
-			      struct image_error *err)
+static int apply_resized_crop(const struct op *op, const struct op_choice *choice, struct view *v,
+			      struct pipeline_worker *w, struct image_error *err)
 {
 	int rc = 0;
 
@@ -198,7 +199,8 @@ int op_apply(const struct op *op, const struct op_choice *choice, struct view *v
 	case OP_CENTER_CROP:
 		return apply_center_crop(op, v, w, err);
 	case OP_RANDOM_CROP:
-		return view_window(v, w, choice->left, choice->top, op->size.width, op->size.height, op->pad.mode, op->pad.fill, err);
+		return view_window(v, w, choice->left, choice->top, op->size.width, op->size.height, op->pad.mode,
+				   op->pad.fill, err);
 	case OP_RANDOM_RESIZED_CROP:
 		return apply_resized_crop(op, choice, v, w, err);
 	case OP_RANDOM_HORIZONTAL_FLIP:
@@ -216,7 +218,8 @@ int op_apply(const struct op *op, const struct op_choice *choice, struct view *v
 	case OP_GRAYSCALE:
 		return apply_grayscale(v, w, err);
 	case OP_PAD:
-		return view_window(v, w, -(int32_t)op->pad.left, -(int32_t)op->pad.top, view_width(v) + op->pad.left + op->pad.right,
+		return view_window(v, w, -(int32_t)op->pad.left, -(int32_t)op->pad.top,
+				   view_width(v) + op->pad.left + op->pad.right,
 				   view_height(v) + op->pad.top + op->pad.bottom, op->pad.mode, op->pad.fill, err);
 	case OP_TO_TENSOR:
 	case OP_NORMALIZE:

@@ -41,7 +41,8 @@ const char *dtype_name(enum dtype t)
 static int check_output(const struct spec *s, enum dtype dtype, enum layout layout, struct pipeline_error *err)
 {
 	if (dtype != DTYPE_UINT8 && dtype != DTYPE_FLOAT16 && dtype != DTYPE_FLOAT32) {
-		snprintf(err->text, sizeof(err->text), "images cannot be made as %s; expected uint8, float16 or float32",
+		snprintf(err->text, sizeof(err->text),
+			 "images cannot be made as %s; expected uint8, float16 or float32",
 			 (unsigned)dtype < sizeof(dtypes) / sizeof(dtypes[0]) ? dtypes[dtype].name : "that dtype");
 		return -EINVAL;
 	}
@@ -61,13 +62,16 @@ static int check_output(const struct spec *s, enum dtype dtype, enum layout layo
 static void init_finish(struct pipeline *p)
 {
 	float mean[3] = { 0.0f, 0.0f, 0.0f }, std[3] = { 1.0f, 1.0f, 1.0f };
-	enum finish_type type = p->dtype == DTYPE_UINT8 ? FINISH_UINT8 : p->dtype == DTYPE_FLOAT16 ? FINISH_FLOAT16 : FINISH_FLOAT32;
+	enum finish_type type = p->dtype == DTYPE_UINT8     ? FINISH_UINT8
+				: p->dtype == DTYPE_FLOAT16 ? FINISH_FLOAT16
+							    : FINISH_FLOAT32;
 
 	for (int c = 0; p->spec.normalize >= 0 && c < 3; c++) {
 		mean[c] = (float)p->spec.ops[p->spec.normalize].normalize.mean[c];
 		std[c] = (float)p->spec.ops[p->spec.normalize].normalize.std[c];
 	}
-	finish_init(&p->finish, type, p->layout == LAYOUT_NCHW, p->spec.n_channels, p->spec.width, p->spec.height, mean, std);
+	finish_init(&p->finish, type, p->layout == LAYOUT_NCHW, p->spec.n_channels, p->spec.width, p->spec.height, mean,
+		    std);
 }
 
 /* Messages quote what was given, which may be anything; they go into logs. */
@@ -173,8 +177,8 @@ void pipeline_worker_destroy(struct pipeline_worker *w)
 }
 
 /* Ops from..to - 1. */
-static int run_ops(const struct pipeline *p, struct pipeline_worker *w, unsigned from, unsigned to, struct sample_key key,
-		   struct view *v, struct image_error *err)
+static int run_ops(const struct pipeline *p, struct pipeline_worker *w, unsigned from, unsigned to,
+		   struct sample_key key, struct view *v, struct image_error *err)
 {
 	int rc = 0;
 

@@ -1,4 +1,5 @@
-/* A pipeline: what happens to one image between its file and its row of the batch, as torchvision.transforms.v2 names it.
+/* A pipeline: what happens to one image between its file and its row of the batch, as torchvision.transforms.v2 names
+ * it.
  *
  * Parsed once per loader from a name ("train224", "val224") or from JSON text, checked, and then read-only: any thread
  * may run it, each with its own pipeline_worker. The bytes of a row depend on (seed, epoch, sample index, pipeline)
@@ -11,7 +12,16 @@
 
 #include "decode/decode.h"
 
-enum dtype { DTYPE_UINT8, DTYPE_FLOAT16, DTYPE_FLOAT32, DTYPE_INT32, DTYPE_INT64, DTYPE_FLOAT64, DTYPE_INT16, DTYPE_BOOL8 };
+enum dtype {
+	DTYPE_UINT8,
+	DTYPE_FLOAT16,
+	DTYPE_FLOAT32,
+	DTYPE_INT32,
+	DTYPE_INT64,
+	DTYPE_FLOAT64,
+	DTYPE_INT16,
+	DTYPE_BOOL8
+};
 enum layout { LAYOUT_NCHW, LAYOUT_NHWC, LAYOUT_AS_STORED }; /* numbers as in proto/batchd.proto */
 
 size_t dtype_bytes(enum dtype t);

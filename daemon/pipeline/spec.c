@@ -53,7 +53,9 @@ static int check_order(struct spec *s, struct pipeline_error *err)
 			complaint = s->has_to_tensor ? "is there twice" : NULL;
 			s->has_to_tensor = true;
 		} else if (k == OP_NORMALIZE) {
-			complaint = !s->has_to_tensor ? "needs ToTensor before it" : s->normalize >= 0 ? "is there twice" : NULL;
+			complaint = !s->has_to_tensor   ? "needs ToTensor before it"
+				    : s->normalize >= 0 ? "is there twice"
+							: NULL;
 			s->normalize = (int)i;
 		} else {
 			complaint = s->has_to_tensor ? "works on pixels: move it before ToTensor" : NULL;
@@ -70,7 +72,8 @@ static int too_small(struct spec *s, unsigned i, struct pipeline_error *err)
 {
 	snprintf(err->text, sizeof(err->text),
 		 "op %u 'RandomCrop' of %u x %u does not fit into the %u x %u pixels it gets; "
-		 "use a smaller size, padding or pad_if_needed", i + 1, s->ops[i].size.width, s->ops[i].size.height, s->width, s->height);
+		 "use a smaller size, padding or pad_if_needed",
+		 i + 1, s->ops[i].size.width, s->ops[i].size.height, s->width, s->height);
 	return -EINVAL;
 }
 
@@ -105,7 +108,8 @@ static int follow_size(struct spec *s, unsigned i, struct pipeline_error *err)
 			op_resized_size(op, s->width, s->height, &s->width, &s->height);
 		break;
 	case OP_RANDOM_CROP:
-		if (s->width && !op->pad_if_needed && (s->width + across < op->size.width || s->height + down < op->size.height))
+		if (s->width && !op->pad_if_needed &&
+		    (s->width + across < op->size.width || s->height + down < op->size.height))
 			return too_small(s, i, err);
 		s->width = op->size.width;
 		s->height = op->size.height;
@@ -215,7 +219,8 @@ static int parse_json(const char *text, json_t **list, struct pipeline_error *er
 	json_error_t error;
 
 	if (strlen(text) > SPEC_MAX_TEXT_BYTES) {
-		snprintf(err->text, sizeof(err->text), "the pipeline's text is longer than %d bytes", SPEC_MAX_TEXT_BYTES);
+		snprintf(err->text, sizeof(err->text), "the pipeline's text is longer than %d bytes",
+			 SPEC_MAX_TEXT_BYTES);
 		return -EINVAL;
 	}
 	if (text[strspn(text, " \t\r\n")] != '[') {

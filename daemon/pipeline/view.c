@@ -69,8 +69,13 @@ void view_crop(struct view *v, struct region_px part)
 static struct resample_request request_of(const struct view *v)
 {
 	struct resample_request q = {
-		.filter = v->filter, .order = v->order, .box = v->box, .out_width = v->box.width, .out_height = v->box.height,
-		.keep = { 0, 0, v->box.width, v->box.height }, .flip = v->flip_horizontal,
+		.filter = v->filter,
+		.order = v->order,
+		.box = v->box,
+		.out_width = v->box.width,
+		.out_height = v->box.height,
+		.keep = { 0, 0, v->box.width, v->box.height },
+		.flip = v->flip_horizontal,
 	};
 
 	if (v->resized) {
@@ -111,8 +116,8 @@ static int reserve_image(struct scratch *s, uint32_t width, uint32_t height, str
 }
 
 /* Copies or resamples source into memory that is not where it came from. */
-static int compute(struct view *v, struct pipeline_worker *w, const struct resample_request *q, const struct image *source,
-		   struct region_px origin, struct image_error *err)
+static int compute(struct view *v, struct pipeline_worker *w, const struct resample_request *q,
+		   const struct image *source, struct region_px origin, struct image_error *err)
 {
 	int to = v->held_in == 0 ? 1 : 0, rc;
 	struct image made;
@@ -136,7 +141,8 @@ static int compute(struct view *v, struct pipeline_worker *w, const struct resam
 /* The part of source that box is, without copying. */
 static void narrow(struct view *v, const struct image *source, struct region_px origin)
 {
-	v->image.rgb = source->rgb + (size_t)(v->box.y - origin.y) * source->stride_bytes + (size_t)(v->box.x - origin.x) * 3;
+	v->image.rgb =
+		source->rgb + (size_t)(v->box.y - origin.y) * source->stride_bytes + (size_t)(v->box.x - origin.x) * 3;
 	v->image.stride_bytes = source->stride_bytes;
 	v->image.width = v->box.width;
 	v->image.height = v->box.height;
@@ -191,7 +197,8 @@ int view_resize(struct view *v, struct pipeline_worker *w, uint32_t width, uint3
 int view_window(struct view *v, struct pipeline_worker *w, int32_t left, int32_t top, uint32_t width, uint32_t height,
 		enum pad_mode mode, const uint8_t fill[3], struct image_error *err)
 {
-	bool inside = left >= 0 && top >= 0 && (uint64_t)left + width <= view_width(v) && (uint64_t)top + height <= view_height(v);
+	bool inside = left >= 0 && top >= 0 && (uint64_t)left + width <= view_width(v) &&
+		      (uint64_t)top + height <= view_height(v);
 	struct image made;
 	int rc, to;
 

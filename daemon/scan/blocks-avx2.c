@@ -4,9 +4,9 @@
  * pmaddwd, so the rotations are written as two-by-two matrices. When nothing is behind zigzag position 9, everything
  * outside the upper left 4x4 is zero and half of the work disappears; the sums that remain are the same.
  *
- * Colour: 32 pixels at a time as 16-bit words of even and of odd pixels, which is how horizontal upsampling makes them and
- * costs nothing elsewhere. The red and blue factors round correctly in one multiplication for all 256 inputs; green needs
- * 32 bits. */
+ * Colour: 32 pixels at a time as 16-bit words of even and of odd pixels, which is how horizontal upsampling makes them
+ * and costs nothing elsewhere. The red and blue factors round correctly in one multiplication for all 256 inputs; green
+ * needs 32 bits. */
 #if defined(__x86_64__)
 #include <immintrin.h>
 #include <string.h>
@@ -81,12 +81,12 @@ INLINE void pass_full(__m256i v[8], int shift)
 	__m256i z3 = _mm256_add_epi16(v[7], v[3]), z4 = _mm256_add_epi16(v[5], v[1]);
 	struct wide low, high;
 
-	wide_full(_mm256_unpacklo_epi16(zero, sum), _mm256_unpacklo_epi16(zero, difference), _mm256_unpacklo_epi16(v[2], v[6]),
-		  _mm256_unpacklo_epi16(v[7], v[1]), _mm256_unpacklo_epi16(v[5], v[3]), _mm256_unpacklo_epi16(z3, z4),
-		  shift, &low);
-	wide_full(_mm256_unpackhi_epi16(zero, sum), _mm256_unpackhi_epi16(zero, difference), _mm256_unpackhi_epi16(v[2], v[6]),
-		  _mm256_unpackhi_epi16(v[7], v[1]), _mm256_unpackhi_epi16(v[5], v[3]), _mm256_unpackhi_epi16(z3, z4),
-		  shift, &high);
+	wide_full(_mm256_unpacklo_epi16(zero, sum), _mm256_unpacklo_epi16(zero, difference),
+		  _mm256_unpacklo_epi16(v[2], v[6]), _mm256_unpacklo_epi16(v[7], v[1]),
+		  _mm256_unpacklo_epi16(v[5], v[3]), _mm256_unpacklo_epi16(z3, z4), shift, &low);
+	wide_full(_mm256_unpackhi_epi16(zero, sum), _mm256_unpackhi_epi16(zero, difference),
+		  _mm256_unpackhi_epi16(v[2], v[6]), _mm256_unpackhi_epi16(v[7], v[1]),
+		  _mm256_unpackhi_epi16(v[5], v[3]), _mm256_unpackhi_epi16(z3, z4), shift, &high);
 	descale(&low, &high, shift, v);
 }
 
@@ -96,10 +96,10 @@ INLINE void pass_sparse(__m256i v[8], int shift)
 	const __m256i zero = _mm256_setzero_si256();
 	struct wide low, high;
 
-	wide_sparse(_mm256_unpacklo_epi16(zero, v[0]), _mm256_unpacklo_epi16(zero, v[2]), _mm256_unpacklo_epi16(v[3], v[1]),
-		    shift, &low);
-	wide_sparse(_mm256_unpackhi_epi16(zero, v[0]), _mm256_unpackhi_epi16(zero, v[2]), _mm256_unpackhi_epi16(v[3], v[1]),
-		    shift, &high);
+	wide_sparse(_mm256_unpacklo_epi16(zero, v[0]), _mm256_unpacklo_epi16(zero, v[2]),
+		    _mm256_unpacklo_epi16(v[3], v[1]), shift, &low);
+	wide_sparse(_mm256_unpackhi_epi16(zero, v[0]), _mm256_unpackhi_epi16(zero, v[2]),
+		    _mm256_unpackhi_epi16(v[3], v[1]), shift, &high);
 	descale(&low, &high, shift, v);
 }
 
@@ -111,8 +111,8 @@ INLINE void pass_corner(__m256i v[8], int shift)
 
 	for (unsigned i = 0; i < 4; i++)
 		nothing.even[i] = nothing.odd[i] = zero;
-	wide_sparse(_mm256_unpacklo_epi16(zero, v[0]), _mm256_unpacklo_epi16(zero, v[2]), _mm256_unpacklo_epi16(v[3], v[1]),
-		    shift, &low);
+	wide_sparse(_mm256_unpacklo_epi16(zero, v[0]), _mm256_unpacklo_epi16(zero, v[2]),
+		    _mm256_unpacklo_epi16(v[3], v[1]), shift, &low);
 	descale(&low, &nothing, shift, v);
 }
 
@@ -175,15 +175,16 @@ INLINE void load_rows(int16_t *coef, const uint16_t *quant, unsigned n, __m256i 
 	for (unsigned i = 0; i < n; i++) {
 		__m256i *row = (__m256i *)(coef + i * COEF_ROW);
 
-		v[i] = _mm256_mullo_epi16(_mm256_load_si256(row), _mm256_load_si256((const __m256i *)(quant + i * COEF_ROW)));
+		v[i] = _mm256_mullo_epi16(_mm256_load_si256(row),
+					  _mm256_load_si256((const __m256i *)(quant + i * COEF_ROW)));
 		_mm256_store_si256(row, _mm256_setzero_si256());
 	}
 }
 
 enum { CORNER_LAST = 9 /* zigzag positions of the first four diagonals */, SHIFT1 = 11, SHIFT2 = 18 };
 
-TARGET static int idct_pair(int16_t coef[COEF_PAIR], const uint16_t quant[COEF_PAIR], unsigned last, uint8_t *a, uint8_t *b,
-			    size_t stride_bytes)
+TARGET static int idct_pair(int16_t coef[COEF_PAIR], const uint16_t quant[COEF_PAIR], unsigned last, uint8_t *a,
+			    uint8_t *b, size_t stride_bytes)
 {
 	__m256i v[8], exceeded;
 
@@ -227,13 +228,16 @@ INLINE __m256i load16_wide(const uint8_t *p)
 	return _mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *)p));
 }
 
-/* 32 pixels of three channels, in order within each lane as `place` finds them, to 96 bytes. `place` spreads a channel's
- * sixteen bytes so that each is where it belongs modulo 16; then it is only a matter of choosing. */
+/* 32 pixels of three channels, in order within each lane as `place` finds them, to 96 bytes. `place` spreads a
+ * channel's sixteen bytes so that each is where it belongs modulo 16; then it is only a matter of choosing. */
 INLINE void store_spread(__m256i r, __m256i g, __m256i b, uint8_t *rgb)
 {
-	const __m256i is_g = _mm256_broadcastsi128_si256(_mm_setr_epi8(0, -1, 0, 0, -1, 0, 0, -1, 0, 0, -1, 0, 0, -1, 0, 0));
-	const __m256i is_b = _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 0, -1, 0, 0, -1, 0, 0, -1, 0, 0, -1, 0, 0, -1, 0));
-	const __m256i is_r = _mm256_broadcastsi128_si256(_mm_setr_epi8(-1, 0, 0, -1, 0, 0, -1, 0, 0, -1, 0, 0, -1, 0, 0, -1));
+	const __m256i is_g =
+		_mm256_broadcastsi128_si256(_mm_setr_epi8(0, -1, 0, 0, -1, 0, 0, -1, 0, 0, -1, 0, 0, -1, 0, 0));
+	const __m256i is_b =
+		_mm256_broadcastsi128_si256(_mm_setr_epi8(0, 0, -1, 0, 0, -1, 0, 0, -1, 0, 0, -1, 0, 0, -1, 0));
+	const __m256i is_r =
+		_mm256_broadcastsi128_si256(_mm_setr_epi8(-1, 0, 0, -1, 0, 0, -1, 0, 0, -1, 0, 0, -1, 0, 0, -1));
 	__m256i first = _mm256_blendv_epi8(_mm256_blendv_epi8(r, g, is_g), b, is_b);  /* r g b r ... r */
 	__m256i second = _mm256_blendv_epi8(_mm256_blendv_epi8(g, b, is_g), r, is_b); /* g b r g ... g */
 	__m256i third = _mm256_blendv_epi8(_mm256_blendv_epi8(g, b, is_r), r, is_g);  /* b r g b ... b */
@@ -354,7 +358,8 @@ INLINE struct words up_h2v2(const uint8_t *near, const uint8_t *far, int below)
 typedef struct words up_fn(const uint8_t *near, const uint8_t *far, int below);
 
 /* A row by one kind of upsampling; h: 2 if halved horizontally. */
-INLINE void ycc_row(up_fn *up, unsigned h, unsigned v, const uint8_t *y, const struct chroma_row *c, uint8_t *rgb, uint32_t n_px)
+INLINE void ycc_row(up_fn *up, unsigned h, unsigned v, const uint8_t *y, const struct chroma_row *c, uint8_t *rgb,
+		    uint32_t n_px)
 {
 	const uint8_t *cb = c->near[0], *cr = c->near[1], *cb_far = c->far[0], *cr_far = c->far[1];
 	uint8_t tail[96];
@@ -402,7 +407,8 @@ TARGET static void ycc_h2v2(const uint8_t *y, const struct chroma_row *c, uint8_
 TARGET static void interleave(const uint8_t *r, const uint8_t *g, const uint8_t *b, uint8_t *rgb, uint32_t n_px)
 {
 	for (; n_px >= 32; n_px -= 32, r += 32, g += 32, b += 32, rgb += 96)
-		store_spread(_mm256_shuffle_epi8(load32(r), place_pixels(0)), _mm256_shuffle_epi8(load32(g), place_pixels(1)),
+		store_spread(_mm256_shuffle_epi8(load32(r), place_pixels(0)),
+			     _mm256_shuffle_epi8(load32(g), place_pixels(1)),
 			     _mm256_shuffle_epi8(load32(b), place_pixels(2)), rgb);
 	blocks_c.interleave(r, g, b, rgb, n_px);
 }

@@ -1,9 +1,9 @@
 /* The blocks in plain C: the reference for the others, and the choice between them.
  *
- * The inverse DCT is the accurate integer one after Loeffler, Ligtenberg and Moschytz that libjpeg calls ISLOW, in the form
- * its SIMD versions give it: 16-bit inputs, 32-bit products, and saturation between the passes. For every block that an
- * encoder makes that is the same as libjpeg's C code; for a damaged one it is what people see, as everybody's libjpeg-turbo
- * uses SIMD. */
+ * The inverse DCT is the accurate integer one after Loeffler, Ligtenberg and Moschytz that libjpeg calls ISLOW, in the
+ * form its SIMD versions give it: 16-bit inputs, 32-bit products, and saturation between the passes. For every block
+ * that an encoder makes that is the same as libjpeg's C code; for a damaged one it is what people see, as everybody's
+ * libjpeg-turbo uses SIMD. */
 #include <stdbool.h>
 #include <string.h>
 
@@ -66,7 +66,8 @@ static int idct_one(int16_t *coef, const uint16_t *quant, uint8_t *out, size_t s
 
 	for (unsigned row = 0; row < 8; row++)
 		for (unsigned column = 0; column < 8; column++)
-			v[row * 8 + column] = wrap16(coef[row * COEF_ROW + column] * (int16_t)quant[row * COEF_ROW + column]);
+			v[row * 8 + column] =
+				wrap16(coef[row * COEF_ROW + column] * (int16_t)quant[row * COEF_ROW + column]);
 	for (unsigned column = 0; column < 8; column++)
 		bad |= v[column] < -DEQUANTIZED_MAX - 1 || v[column] > DEQUANTIZED_MAX;
 	for (unsigned column = 0; column < 8; column++)

@@ -17,8 +17,8 @@ enum {
 };
 
 /* The chroma samples of an output row. For a component halved vertically, `near` is the row of samples that holds this
- * output row, `far` the next closest one, and `below` tells whether that is the one underneath; else only `near` counts.
- * All point to the sample that covers the first pixel. */
+ * output row, `far` the next closest one, and `below` tells whether that is the one underneath; else only `near`
+ * counts. All point to the sample that covers the first pixel. */
 struct chroma_row {
 	const uint8_t *near[2], *far[2]; /* Cb, Cr */
 	int below;
@@ -29,13 +29,13 @@ typedef void upsample_row_fn(const uint8_t *y, const struct chroma_row *c, uint8
 
 struct blocks_ops {
 	const char *name;
-	/* Two blocks, interleaved by rows as entropy.h has them, 32-byte aligned: dequantizes with quant (interleaved in
-	 * the same way), transforms, writes 8x8 samples to a and b, and clears the coefficients. No nonzero coefficient is
-	 * behind `last` in zigzag order. Returns 0, or nonzero when a value exceeds DEQUANTIZED_MAX. */
-	int (*idct_pair)(int16_t coef[COEF_PAIR], const uint16_t quant[COEF_PAIR], unsigned last, uint8_t *a, uint8_t *b,
-			 size_t stride_bytes);
-	/* YCbCr to RGB with chroma halved [vertically][horizontally] or not. Halved rows need one sample before the first
-	 * and one behind the last. */
+	/* Two blocks, interleaved by rows as entropy.h has them, 32-byte aligned: dequantizes with quant (interleaved
+	 * in the same way), transforms, writes 8x8 samples to a and b, and clears the coefficients. No nonzero
+	 * coefficient is behind `last` in zigzag order. Returns 0, or nonzero when a value exceeds DEQUANTIZED_MAX. */
+	int (*idct_pair)(int16_t coef[COEF_PAIR], const uint16_t quant[COEF_PAIR], unsigned last, uint8_t *a,
+			 uint8_t *b, size_t stride_bytes);
+	/* YCbCr to RGB with chroma halved [vertically][horizontally] or not. Halved rows need one sample before the
+	 * first and one behind the last. */
 	upsample_row_fn *ycc[2][2];
 	/* Three rows of samples to RGB as they are. */
 	void (*interleave)(const uint8_t *r, const uint8_t *g, const uint8_t *b, uint8_t *rgb, uint32_t n_px);

@@ -1,4 +1,5 @@
-/* The entropy decoder with BMI2's shifts, which need neither flags nor a fixed register: shorter chains for the same loops. */
+/* The entropy decoder with BMI2's shifts, which need neither flags nor a fixed register: shorter chains for the same
+ * loops. */
 #if defined(__x86_64__)
 #include <immintrin.h>
 

@@ -20,7 +20,8 @@
 
 #define ALWAYS_INLINE ENTROPY_TARGET static inline __attribute__((always_inline))
 
-/* Place of the k-th coefficient in zigzag order, in interleaved rows; from 64 on, the storage pad. k is below 64 + 32 + 128. */
+/* Place of the k-th coefficient in zigzag order, in interleaved rows; from 64 on, the storage pad. k is below 64 + 32 +
+ * 128. */
 static const uint8_t zigzag[256] = {
 #define AT(row, column) (row) * COEF_ROW + (column)
 	AT(0, 0), AT(0, 1), AT(1, 0), AT(2, 0), AT(1, 1), AT(0, 2), AT(0, 3), AT(1, 2),
@@ -99,7 +100,8 @@ ALWAYS_INLINE int dc_decode(struct entropy_state *s, const struct huff_dc *t, in
 	return (uint32_t)(*predictor + 32768) >> 16 ? -1 : 0;
 }
 
-/* One symbol behind coefficient k, with any code. Returns the new k, with HUFF_AC_END on top at the end of the block, or -1. */
+/* One symbol behind coefficient k, with any code. Returns the new k, with HUFF_AC_END on top at the end of the block,
+ * or -1. */
 ALWAYS_INLINE int ac_slow(struct entropy_state *s, const struct huff_ac *t, uint32_t k, int16_t *coef, bool store)
 {
 	uint32_t length;
@@ -125,7 +127,8 @@ ALWAYS_INLINE int ac_slow(struct entropy_state *s, const struct huff_ac *t, uint
 }
 
 /* One look-up. *z: the present coefficient in `zigzag`. Returns what it looked at. */
-ALWAYS_INLINE uint64_t ac_step(struct entropy_state *s, const struct huff_ac *t, const uint8_t **z, int16_t *coef, bool store)
+ALWAYS_INLINE uint64_t ac_step(struct entropy_state *s, const struct huff_ac *t, const uint8_t **z, int16_t *coef,
+			       bool store)
 {
 	uint64_t at = s->window >> (64 - HUFF_AC_BITS), length = t->length[at];
 
@@ -140,8 +143,8 @@ ALWAYS_INLINE uint64_t ac_step(struct entropy_state *s, const struct huff_ac *t,
 	return at;
 }
 
-/* All coefficients but the first. 27 bits at most have been consumed since the last refill. Returns a position in zigzag
- * order with no nonzero coefficient behind, or -1. */
+/* All coefficients but the first. 27 bits at most have been consumed since the last refill. Returns a position in
+ * zigzag order with no nonzero coefficient behind, or -1. */
 ALWAYS_INLINE int ac_decode(struct entropy_state *s, const struct huff_ac *t, int16_t *coef, bool store)
 {
 	const uint8_t *z = zigzag, *const full = zigzag + 63;
@@ -166,8 +169,8 @@ ALWAYS_INLINE int ac_decode(struct entropy_state *s, const struct huff_ac *t, in
 
 		if (__builtin_expect(k - HUFF_AC_END < 63, 1))
 			return (int)(k - HUFF_AC_END);
-		/* The last look-up met a long code, or reached coefficient 63, and then its second half may belong to the next
-		 * block: undo it and go on by one symbol. */
+		/* The last look-up met a long code, or reached coefficient 63, and then its second half may belong to
+		 * the next block: undo it and go on by one symbol. */
 		s->window = window;
 		s->n_bits += t->length[at];
 		int r = ac_slow(s, t, k - t->forward[at], coef, store);
@@ -180,7 +183,8 @@ ALWAYS_INLINE int ac_decode(struct entropy_state *s, const struct huff_ac *t, in
 	}
 }
 
-ALWAYS_INLINE int block_decode(struct entropy_state *s, const struct mcu_layout *l, uint32_t i, int16_t *coef, bool store)
+ALWAYS_INLINE int block_decode(struct entropy_state *s, const struct mcu_layout *l, uint32_t i, int16_t *coef,
+			       bool store)
 {
 	int32_t *predictor = &s->dc[l->component[i]];
 

@@ -1,7 +1,7 @@
 /* Entropy decoding of one minimum coded unit (MCU) after another, from a stream without byte stuffing.
  *
- * Knows neither planes nor pixels: coefficients come out, or nothing but the state behind them when blocks are only passed
- * over. No reads outside the stream plus ENTROPY_PAD_BYTES, whatever the bytes are. */
+ * Knows neither planes nor pixels: coefficients come out, or nothing but the state behind them when blocks are only
+ * passed over. No reads outside the stream plus ENTROPY_PAD_BYTES, whatever the bytes are. */
 #ifndef BATCHD_ENTROPY_H
 #define BATCHD_ENTROPY_H
 
@@ -13,7 +13,8 @@
 enum {
 	ENTROPY_MAX_BLOCKS = 6,      /* per MCU: 2x2 luma and two chroma */
 	ENTROPY_PAD_BYTES = 2048,    /* more than one MCU of the longest codes, readable behind the stream */
-	COEF_ROW = 16,               /* int16 from one row of a block to the next: two blocks are interleaved row by row */
+	COEF_ROW = 16,               /* int16 from one row of a block to the next: two blocks are interleaved row by
+	                              * row */
 	COEF_PAIR = 8 * COEF_ROW,    /* int16 in two interleaved blocks */
 	COEF_PAIR_STORAGE = COEF_PAIR + 16, /* and a place for what a damaged stream writes beyond coefficient 63 */
 };
@@ -36,10 +37,10 @@ struct mcu_layout {
 
 struct entropy_ops {
 	const char *name;
-	/* Decodes one MCU. Of the blocks in the mask `wanted`, the coefficients (not dequantized) are stored in coef[i],
-	 * which is all zero before: row r, column c at [r * COEF_ROW + c]; last[i] is set to a position in zigzag order
-	 * that no nonzero coefficient is behind. Returns 0, or -1 when the bits mean nothing; then coef may hold anything,
-	 * its storage pad too. */
+	/* Decodes one MCU. Of the blocks in the mask `wanted`, the coefficients (not dequantized) are stored in
+	 * coef[i], which is all zero before: row r, column c at [r * COEF_ROW + c]; last[i] is set to a position in
+	 * zigzag order that no nonzero coefficient is behind. Returns 0, or -1 when the bits mean nothing; then coef
+	 * may hold anything, its storage pad too. */
 	int (*decode)(struct entropy_state *s, const struct mcu_layout *l, uint32_t wanted,
 		      int16_t *const coef[ENTROPY_MAX_BLOCKS], uint8_t last[ENTROPY_MAX_BLOCKS]);
 	/* Passes over n MCUs; stops behind the first that ends beyond `end`, which the caller notices. Same returns. */

@@ -1,9 +1,9 @@
 /* Huffman tables, see huffman.h.
  *
- * The decoder's speed is the length of one chain: window, load, shift. An entry that covers two symbols halves the number
- * of links, and because the entry never says "it depends", the loop has no branch but its end: a single symbol is a pair
- * whose other half does nothing, the end of the block is a jump beyond coefficient 63, and so is the confession that the
- * code is longer than the window.
+ * The decoder's speed is the length of one chain: window, load, shift. An entry that covers two symbols halves the
+ * number of links, and because the entry never says "it depends", the loop has no branch but its end: a single symbol
+ * is a pair whose other half does nothing, the end of the block is a jump beyond coefficient 63, and so is the
+ * confession that the code is longer than the window.
  *
  * Building is fast because what a second symbol adds depends only on how many bits of the window are left for it: one
  * template for each number of bits, each half of the one before; a first symbol with a value is then a template plus
@@ -135,7 +135,8 @@ static void put_single(struct huff_ac *t, unsigned at, unsigned n, unsigned leng
 	fill(t->value + at, n, 0);
 }
 
-/* Entries for a symbol with any of its values, `length` bits in all, and whatever may follow in the rest of the window. */
+/* Entries for a symbol with any of its values, `length` bits in all, and whatever may follow in the rest of the window.
+ */
 static void put_pairs(struct huff_ac *t, unsigned at, const struct template *next, unsigned length, unsigned forward,
 		      unsigned size)
 {
@@ -180,7 +181,8 @@ int huff_ac_build(struct huff_ac *t, const uint8_t bits[17], const uint8_t value
 }
 
 /* The key that holds this definition, or else the one used longest ago, made to hold it. */
-static unsigned key_find(struct huff_key *keys, uint64_t clock, const uint8_t bits[17], const uint8_t values[256], bool *found)
+static unsigned key_find(struct huff_key *keys, uint64_t clock, const uint8_t bits[17], const uint8_t values[256],
+			 bool *found)
 {
 	unsigned oldest = 0, n = 0;
 
@@ -188,7 +190,8 @@ static unsigned key_find(struct huff_key *keys, uint64_t clock, const uint8_t bi
 		n += bits[length];
 	n = n > 256 ? 256 : n;
 	for (unsigned i = 0; i < HUFF_CACHE_TABLES; i++) {
-		if (keys[i].used && memcmp(keys[i].bits + 1, bits + 1, 16) == 0 && memcmp(keys[i].values, values, n) == 0) {
+		if (keys[i].used && memcmp(keys[i].bits + 1, bits + 1, 16) == 0 &&
+		    memcmp(keys[i].values, values, n) == 0) {
 			keys[i].used = clock;
 			*found = true;
 			return i;

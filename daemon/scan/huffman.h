@@ -1,14 +1,15 @@
 /* Huffman tables of a JPEG scan, in the form that decodes fastest: look-ups that swallow up to two symbols at once.
  *
- * Most photographs carry tables of their own, so building one has to be cheap as well (a few microseconds). A huff_cache
- * belongs to one thread. */
+ * Most photographs carry tables of their own, so building one has to be cheap as well (a few microseconds). A
+ * huff_cache belongs to one thread. */
 #ifndef BATCHD_HUFFMAN_H
 #define BATCHD_HUFFMAN_H
 
 #include <stdint.h>
 
 enum {
-	HUFF_AC_BITS = 11,       /* of look-ahead; 10 KiB a table, two fit into the first-level cache with room to spare */
+	HUFF_AC_BITS = 11,       /* of look-ahead; 10 KiB a table, two fit into the first-level cache with room to
+	                          * spare */
 	HUFF_AC_ENTRIES = 1 << HUFF_AC_BITS,
 	HUFF_AC_ROOM = HUFF_AC_ENTRIES + 16, /* building writes a little too much */
 	HUFF_DC_BITS = 9,
@@ -28,16 +29,16 @@ struct huff_dc {
 	struct huff_codes codes;
 };
 
-/* What a window of HUFF_AC_BITS bits starts with: a symbol whose value reaches beyond the window, one with its value, or
- * that and a second symbol, whose value may again reach beyond. Arrays of bytes, because an array each costs less than
- * taking an entry apart.
+/* What a window of HUFF_AC_BITS bits starts with: a symbol whose value reaches beyond the window, one with its value,
+ * or that and a second symbol, whose value may again reach beyond. Arrays of bytes, because an array each costs less
+ * than taking an entry apart.
  *
  * The last value (of `size` bits, 0 if there is none) belongs at `forward`, and then `value` at `first`, in this order:
  * where there is no value in the table, `first` is a place behind everything so far, and a zero there does no harm. */
 struct huff_ac {
 	uint8_t length[HUFF_AC_ROOM];  /* of all of it, code and value bits; at most HUFF_AC_LENGTH */
-	uint8_t forward[HUFF_AC_ROOM]; /* from the present coefficient to the last one; HUFF_AC_END more at the end of the block;
-					   * HUFF_AC_LONG: not decided here */
+	uint8_t forward[HUFF_AC_ROOM]; /* from the present coefficient to the last one; HUFF_AC_END more at the end
+	                                * of the block; HUFF_AC_LONG: not decided here */
 	uint8_t first[HUFF_AC_ROOM];   /* to the coefficient with the value in the table */
 	uint8_t size[HUFF_AC_ROOM];
 	uint8_t value[HUFF_AC_ROOM];   /* signed */
@@ -45,8 +46,8 @@ struct huff_ac {
 };
 enum { HUFF_AC_LENGTH = 18, HUFF_AC_LONG = 64, HUFF_AC_END = 128 };
 
-/* bits[1..16]: number of codes of that length; values: their symbols (as in JHUFF_TBL). -EINVAL: not a valid table, or one
- * with values too large for 8-bit samples. */
+/* bits[1..16]: number of codes of that length; values: their symbols (as in JHUFF_TBL). -EINVAL: not a valid table, or
+ * one with values too large for 8-bit samples. */
 int huff_dc_build(struct huff_dc *t, const uint8_t bits[17], const uint8_t values[256]);
 int huff_ac_build(struct huff_ac *t, const uint8_t bits[17], const uint8_t values[256]);
 

@@ -1,5 +1,5 @@
-/* The index of a scan, see scan-index.h. A state is one 64-bit word: 28 bits of position plus one, three predictors of 12
- * bits. */
+/* The index of a scan, see scan-index.h. A state is one 64-bit word: 28 bits of position plus one, three predictors of
+ * 12 bits. */
 #include <string.h>
 
 #include "scan/scan-index.h"
@@ -42,9 +42,10 @@ void scan_index_clear(struct scan_index *x, uint32_t mcus_per_row, uint32_t mcu_
 
 bool scan_index_valid(const struct scan_index *x, size_t size_bytes)
 {
-	return size_bytes >= sizeof(*x) && x->magic == SCAN_INDEX_MAGIC && x->mcus_per_row && x->mcus_per_row <= MAX_MCUS &&
-	       x->mcu_rows && x->mcu_rows <= MAX_MCUS && x->mcu_step && x->mcu_step <= x->mcus_per_row &&
-	       n_states(x) == (size_bytes - sizeof(*x)) / sizeof(uint64_t) && size_bytes % sizeof(uint64_t) == 0;
+	return size_bytes >= sizeof(*x) && x->magic == SCAN_INDEX_MAGIC && x->mcus_per_row &&
+	       x->mcus_per_row <= MAX_MCUS && x->mcu_rows && x->mcu_rows <= MAX_MCUS && x->mcu_step &&
+	       x->mcu_step <= x->mcus_per_row && n_states(x) == (size_bytes - sizeof(*x)) / sizeof(uint64_t) &&
+	       size_bytes % sizeof(uint64_t) == 0;
 }
 
 uint32_t scan_index_rows_known(const struct scan_index *x)

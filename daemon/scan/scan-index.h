@@ -1,9 +1,9 @@
 /* An index of entropy-decoder states: places inside a JPEG scan from which decoding can start.
  *
  * A state is kept for every `mcu_step`-th MCU of each MCU row. An index starts empty; decoding fills in the places it
- * passes. It is flat memory without pointers, in the machine's byte order, to be copied, cached and stored by whoever likes
- * (with a checksum: a forged state leads to wrong pixels or to SCAN_E_UNSURE, though never out of bounds). No locking: one
- * writer, or many readers. */
+ * passes. It is flat memory without pointers, in the machine's byte order, to be copied, cached and stored by whoever
+ * likes (with a checksum: a forged state leads to wrong pixels or to SCAN_E_UNSURE, though never out of bounds). No
+ * locking: one writer, or many readers. */
 #ifndef BATCHD_SCAN_INDEX_H
 #define BATCHD_SCAN_INDEX_H
 
@@ -29,7 +29,8 @@ static inline uint32_t scan_index_states_per_row(const struct scan_index *x)
 	return (x->mcus_per_row + x->mcu_step - 1) / x->mcu_step;
 }
 
-/* Whether these bytes are an index as a whole: header, sizes. For bytes that come from a file. They must be 8-byte aligned. */
+/* Whether these bytes are an index as a whole: header, sizes. For bytes that come from a file. They must be 8-byte
+ * aligned. */
 bool scan_index_valid(const struct scan_index *x, size_t size_bytes);
 /* How many MCU rows from the top have all their states. */
 uint32_t scan_index_rows_known(const struct scan_index *x);
@@ -38,8 +39,8 @@ uint32_t scan_index_rows_known(const struct scan_index *x);
 size_t scan_index_bytes(uint32_t mcus_per_row, uint32_t mcu_rows, uint64_t n_scan_bytes);
 void scan_index_clear(struct scan_index *x, uint32_t mcus_per_row, uint32_t mcu_rows, uint64_t n_scan_bytes);
 
-/* A state: bit position in the un-stuffed data and predictors. Those that do not fit (after 32 MiB, or predictors that only
- * nonsense has) are not put. scan_index_get returns false for a state that is not known. */
+/* A state: bit position in the un-stuffed data and predictors. Those that do not fit (after 32 MiB, or predictors that
+ * only nonsense has) are not put. scan_index_get returns false for a state that is not known. */
 void scan_index_put(struct scan_index *x, uint32_t state, uint64_t bit, const int32_t dc[3]);
 bool scan_index_get(const struct scan_index *x, uint32_t state, uint64_t *bit, int32_t dc[3]);
 

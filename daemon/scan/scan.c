@@ -1,14 +1,14 @@
 /* Decoding a rectangle of a JPEG scan, see scan.h.
  *
- * MCU row by MCU row: get to the first MCU that the rectangle touches (from the nearest known state), decode blocks into
- * coefficients, two blocks at a time into samples, and emit the pixel rows whose samples are complete. Samples live in a
- * strip, one MCU row high. The awkward corner is chroma that is halved vertically: a pixel row needs the sample rows on
- * both sides of it, so the last pixel row of an MCU row waits for the next one, and the strip keeps one row of the past
- * above its top (index -1). At the image's borders the outermost real samples are repeated; the samples beyond them that an
- * encoder invents to fill the block are never used.
+ * MCU row by MCU row: get to the first MCU that the rectangle touches (from the nearest known state), decode blocks
+ * into coefficients, two blocks at a time into samples, and emit the pixel rows whose samples are complete. Samples
+ * live in a strip, one MCU row high. The awkward corner is chroma that is halved vertically: a pixel row needs the
+ * sample rows on both sides of it, so the last pixel row of an MCU row waits for the next one, and the strip keeps one
+ * row of the past above its top (index -1). At the image's borders the outermost real samples are repeated; the samples
+ * beyond them that an encoder invents to fill the block are never used.
  *
- * The data decide nothing but values: lengths and positions are checked after every MCU, and the stream is padded by more
- * than an MCU can consume. */
+ * The data decide nothing but values: lengths and positions are checked after every MCU, and the stream is padded by
+ * more than an MCU can consume. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -126,7 +126,8 @@ static bool shape_of(const struct jpeg_decompress_struct *c, struct shape *out)
 	if (s.width == 0 || s.height == 0 || s.width > MAX_DIMENSION || s.height > MAX_DIMENSION)
 		return false;
 	if (s.n_components == 3) {
-		if (k[1].h_samp_factor != 1 || k[1].v_samp_factor != 1 || k[2].h_samp_factor != 1 || k[2].v_samp_factor != 1)
+		if (k[1].h_samp_factor != 1 || k[1].v_samp_factor != 1 || k[2].h_samp_factor != 1 ||
+		    k[2].v_samp_factor != 1)
 			return false;
 		s.h = (uint32_t)k[0].h_samp_factor;
 		s.v = (uint32_t)k[0].v_samp_factor;
@@ -157,7 +158,8 @@ bool scan_supported(const struct jpeg_decompress_struct *c)
 		const jpeg_component_info *k = &c->comp_info[i];
 
 		if (c->cur_comp_info[i] != k || k->quant_tbl_no < 0 || k->quant_tbl_no >= NUM_QUANT_TBLS ||
-		    k->dc_tbl_no < 0 || k->dc_tbl_no >= NUM_HUFF_TBLS || k->ac_tbl_no < 0 || k->ac_tbl_no >= NUM_HUFF_TBLS)
+		    k->dc_tbl_no < 0 || k->dc_tbl_no >= NUM_HUFF_TBLS || k->ac_tbl_no < 0 ||
+		    k->ac_tbl_no >= NUM_HUFF_TBLS)
 			return false;
 		if (!c->quant_tbl_ptrs[k->quant_tbl_no] || !c->dc_huff_tbl_ptrs[k->dc_tbl_no] ||
 		    !c->ac_huff_tbl_ptrs[k->ac_tbl_no])
@@ -189,7 +191,8 @@ static int load_tables(struct scan *s, const struct jpeg_decompress_struct *c)
 
 	for (uint32_t i = 0; i < s->shape.n_components; i++) {
 		const jpeg_component_info *k = &c->comp_info[i];
-		const JHUFF_TBL *dc_table = c->dc_huff_tbl_ptrs[k->dc_tbl_no], *ac_table = c->ac_huff_tbl_ptrs[k->ac_tbl_no];
+		const JHUFF_TBL *dc_table = c->dc_huff_tbl_ptrs[k->dc_tbl_no],
+				*ac_table = c->ac_huff_tbl_ptrs[k->ac_tbl_no];
 		const UINT16 *quant = c->quant_tbl_ptrs[k->quant_tbl_no]->quantval;
 
 		dc[i] = huff_cache_dc(&s->tables, dc_table->bits, dc_table->huffval);
@@ -292,7 +295,8 @@ static void stand_at(struct scan *s, uint32_t mcu, uint64_t bit, const int32_t d
 
 static void stand_at_interval(struct scan *s, uint32_t interval)
 {
-	stand_at(s, interval * s->shape.restart_interval, (uint64_t)s->interval_starts[interval] * 8, (const int32_t[3]){0});
+	stand_at(s, interval * s->shape.restart_interval, (uint64_t)s->interval_starts[interval] * 8,
+		 (const int32_t[3]){ 0 });
 }
 
 /* The state has got to s->stop: passes a restart marker, records the state, finds the next stop. */
@@ -336,7 +340,8 @@ static int jump_by_index(struct scan *s, uint32_t mcu)
 			continue;
 		uint32_t interval = interval_of(s, there);
 
-		if (bit < (uint64_t)s->interval_starts[interval] * 8 || bit >= (uint64_t)s->interval_starts[interval + 1] * 8)
+		if (bit < (uint64_t)s->interval_starts[interval] * 8 ||
+		    bit >= (uint64_t)s->interval_starts[interval + 1] * 8)
 			return SCAN_E_UNSURE;
 		stand_at(s, there, bit, dc);
 		return 0;
@@ -376,16 +381,18 @@ static uint32_t blocks_wanted(const struct scan *s, uint32_t mcu_x, uint32_t mcu
 	for (uint32_t b = 0; b < shape->n_luma; b++) {
 		uint32_t x = (mcu_x * shape->h + b % shape->h) * 8, y = (mcu_y * shape->v + b / shape->h) * 8;
 
-		if (x < s->want.x + s->want.width && x + 8 > s->want.x && y < s->want.y + s->want.height && y + 8 > s->want.y)
+		if (x < s->want.x + s->want.width && x + 8 > s->want.x && y < s->want.y + s->want.height &&
+		    y + 8 > s->want.y)
 			mask |= 1u << b;
 	}
-	if (mcu_x * 8 < s->chroma_x1 && mcu_x * 8 + 8 > s->chroma_x0 && mcu_y * 8 < s->chroma_y1 && mcu_y * 8 + 8 > s->chroma_y0)
+	if (mcu_x * 8 < s->chroma_x1 && mcu_x * 8 + 8 > s->chroma_x0 && mcu_y * 8 < s->chroma_y1 &&
+	    mcu_y * 8 + 8 > s->chroma_y0)
 		mask |= ((1u << (shape->n_components - 1)) - 1) << shape->n_luma;
 	return mask;
 }
 
-static void transform_pair(struct scan *s, int16_t *coef, const uint16_t *quant, unsigned last_a, unsigned last_b, uint8_t *a,
-			   uint8_t *b, size_t stride_bytes)
+static void transform_pair(struct scan *s, int16_t *coef, const uint16_t *quant, unsigned last_a, unsigned last_b,
+			   uint8_t *a, uint8_t *b, size_t stride_bytes)
 {
 	if (last_a | last_b) {
 		s->exceeded |= s->blocks->idct_pair(coef, quant, last_a > last_b ? last_a : last_b, a, b, stride_bytes);
@@ -483,7 +490,8 @@ static void extend_borders(struct scan *s, uint32_t mcu_y)
 		if (shape->v == 2 && mcu_y == 0)
 			copy_row(p, -1, 0);
 		if (shape->v == 2 && mcu_y == shape->mcu_rows - 1)
-			copy_row(p, (int32_t)(shape->chroma_height - mcu_y * 8), (int32_t)(shape->chroma_height - mcu_y * 8) - 1);
+			copy_row(p, (int32_t)(shape->chroma_height - mcu_y * 8),
+				 (int32_t)(shape->chroma_height - mcu_y * 8) - 1);
 	}
 }
 
@@ -535,7 +543,8 @@ static void emit_rows(struct scan *s, uint32_t mcu_y, const struct image *out)
 /* ---- the rectangle ---- */
 
 /* The chroma samples that pixels [first, end) need along a halved axis: each its own and the one next to it. */
-static void chroma_needs(uint32_t first, uint32_t end, uint32_t factor, uint32_t n_samples, uint32_t *from, uint32_t *to)
+static void chroma_needs(uint32_t first, uint32_t end, uint32_t factor, uint32_t n_samples, uint32_t *from,
+			 uint32_t *to)
 {
 	if (factor == 1) {
 		*from = first;

@@ -1,9 +1,9 @@
 /* Decodes a rectangle of a baseline JPEG, faster than libjpeg does it and to the very same pixels.
  *
- * For the plain files that data sets are made of: one scan, Huffman codes, 8 bits, grey or three components, chroma halved
- * or not. libjpeg still parses the headers, and whatever is unusual or damaged is left to it altogether: see SCAN_E_UNSURE.
- * Only the blocks that the rectangle needs are transformed; the bits before them must be passed over unless restart markers
- * or an index tell where to start. */
+ * For the plain files that data sets are made of: one scan, Huffman codes, 8 bits, grey or three components, chroma
+ * halved or not. libjpeg still parses the headers, and whatever is unusual or damaged is left to it altogether: see
+ * SCAN_E_UNSURE. Only the blocks that the rectangle needs are transformed; the bits before them must be passed over
+ * unless restart markers or an index tell where to start. */
 #ifndef BATCHD_SCAN_H
 #define BATCHD_SCAN_H
 
@@ -19,7 +19,8 @@ enum {
 	SCAN_E_UNSURE = 1, /* something about the data is not as it should be: ask libjpeg, and take what it says */
 };
 
-struct scan; /* a decoder; belongs to one thread, grows its memory to what the largest image needs and then allocates no more */
+struct scan; /* a decoder; belongs to one thread, grows its memory to what the largest image needs and then allocates
+              * no more */
 
 struct scan *scan_create(void); /* NULL when memory is short */
 void scan_destroy(struct scan *s);
@@ -28,14 +29,15 @@ void scan_destroy(struct scan *s);
 bool scan_supported(const struct jpeg_decompress_struct *c);
 
 /* Decodes the rectangle `want` (not empty, inside the image) into out->rgb, which has room for it at out->stride_bytes;
- * sets out's width and height. data[0..n) is what follows the header (the source's next_input_byte) up to the end of the
- * file; nothing else is read. The pixels are those of jpeg_read_scanlines with JDCT_ISLOW, fancy upsampling and JCS_RGB.
+ * sets out's width and height. data[0..n) is what follows the header (the source's next_input_byte) up to the end of
+ * the file; nothing else is read. The pixels are those of jpeg_read_scanlines with JDCT_ISLOW, fancy upsampling and
+ * JCS_RGB.
  *
- * in: an index of the same data to start from, or NULL; one that does not fit the image is not used. record: an index to
- * complete by what this call passes, or NULL; may be the same as `in`, if no one else reads it meanwhile.
+ * in: an index of the same data to start from, or NULL; one that does not fit the image is not used. record: an index
+ * to complete by what this call passes, or NULL; may be the same as `in`, if no one else reads it meanwhile.
  *
- * Returns 0; SCAN_E_UNSURE, `out` holding anything; -ENOMEM. The data's end is looked at in every call: a file cut short is
- * unsure whatever part of it is wanted. Damage inside is noticed only where it is decoded. */
+ * Returns 0; SCAN_E_UNSURE, `out` holding anything; -ENOMEM. The data's end is looked at in every call: a file cut
+ * short is unsure whatever part of it is wanted. Damage inside is noticed only where it is decoded. */
 int scan_region(struct scan *s, const struct jpeg_decompress_struct *c, const uint8_t *data, size_t n,
 		const struct scan_index *in, struct scan_index *record, struct region_px want, struct image *out);
 

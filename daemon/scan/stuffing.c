@@ -1,8 +1,8 @@
 /* Un-stuffing, see stuffing.h.
  *
  * One pass at the speed of copying pays three times: the entropy decoder refills without looking at bytes, restart
- * intervals become known places to start from, and a file cut short is noticed whatever part of it is wanted. 0xFF comes
- * every two hundred bytes or so; in between, 32 bytes are copied at a time. */
+ * intervals become known places to start from, and a file cut short is noticed whatever part of it is wanted. 0xFF
+ * comes every two hundred bytes or so; in between, 32 bytes are copied at a time. */
 #include <errno.h>
 #include <string.h>
 

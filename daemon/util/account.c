@@ -1,5 +1,5 @@
-/* See account.h. An account lives as long as there are charges on it: users come and go, and who has nothing is not remembered. There are a few users on a
- * machine, so a list will do. */
+/* See account.h. An account lives as long as there are charges on it: users come and go, and who has nothing is not
+ * remembered. There are a few users on a machine, so a list will do. */
 #include "util/account.h"
 
 #include <assert.h>

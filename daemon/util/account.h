@@ -1,7 +1,8 @@
-/* Accounts: what every user has of what clients can make the daemon spend, and how much one user, or all together, may have.
+/* Accounts: what every user has of what clients can make the daemon spend, and how much one user, or all together, may
+ * have.
  *
- * A charge lies beside the resource it is for, and is given back where the resource is, so that an account's books are the sum of what is there: all zero after the
- * last disconnect. Loop thread only. */
+ * A charge lies beside the resource it is for, and is given back where the resource is, so that an account's books are
+ * the sum of what is there: all zero after the last disconnect. Loop thread only. */
 #ifndef BATCHD_ACCOUNT_H
 #define BATCHD_ACCOUNT_H
 

@@ -1,5 +1,6 @@
-/* See cgroup.h. /proc/self/cgroup has a line "0::/path" for the unified hierarchy and "N:controllers:/path" for the old ones. In a container the path may lie
- * outside what is mounted; then only the mounted root's own files are found, which are the container's. */
+/* See cgroup.h. /proc/self/cgroup has a line "0::/path" for the unified hierarchy and "N:controllers:/path" for the old
+ * ones. In a container the path may lie outside what is mounted; then only the mounted root's own files are found,
+ * which are the container's. */
 #include "util/cgroup.h"
 
 #include <stdio.h>

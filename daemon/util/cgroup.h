@@ -4,8 +4,9 @@
 
 #include <stdint.h>
 
-/* Calls fn with the text of `file` (e.g. "memory.max") in each group from ours to the root, where it exists. controller: v1's name ("memory"), tried
- * when there is no unified hierarchy; file_v1: the file's name there. root: "" or a directory that stands for / (tests). */
+/* Calls fn with the text of `file` (e.g. "memory.max") in each group from ours to the root, where it exists.
+ * controller: v1's name ("memory"), tried when there is no unified hierarchy; file_v1: the file's name there. root: ""
+ * or a directory that stands for / (tests). */
 void cgroup_each(const char *root, const char *file, const char *controller, const char *file_v1,
 		 void (*fn)(void *arg, const char *text, const char *directory), void *arg);
 

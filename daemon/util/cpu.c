@@ -1,4 +1,5 @@
-/* See cpu.h. A quota of one and a half processors makes two workers: one would leave half a processor idle, while two are throttled a little. */
+/* See cpu.h. A quota of one and a half processors makes two workers: one would leave half a processor idle, while two
+ * are throttled a little. */
 #include "util/cpu.h"
 
 #include <sched.h>
@@ -41,7 +42,8 @@ static void take_quota(void *arg, const char *text, const char *directory)
 	}
 	if (quota <= 0 || period <= 0)
 		return;
-	unsigned long long n = ((unsigned long long)quota + (unsigned long long)period - 1) / (unsigned long long)period;
+	unsigned long long n =
+		((unsigned long long)quota + (unsigned long long)period - 1) / (unsigned long long)period;
 	if (n < *least)
 		*least = (unsigned)n;
 }

@@ -149,7 +149,8 @@ static void write_line(struct record *r)
 		if (k < 0 && errno == EINTR)
 			continue;
 		if (k <= 0)
-			return; /* a full disk or a closed terminal must not stop the daemon, and there is no one to tell */
+			return; /* a full disk or a closed terminal must not stop the daemon, and there is no one to
+			         * tell */
 		p += k;
 		left -= (size_t)k;
 	}
@@ -168,7 +169,8 @@ static bool stderr_is_journal(void)
 	       st.st_dev == dev && st.st_ino == ino;
 }
 
-static void send_line(enum log_level level, const char *event, const char *const *fields, const char *text, bool journal)
+static void send_line(enum log_level level, const char *event, const char *const *fields, const char *text,
+		      bool journal)
 {
 	struct record r = {.n = 0};
 
@@ -194,7 +196,8 @@ static void send_line(enum log_level level, const char *event, const char *const
 }
 
 #ifdef HAVE_SYSTEMD
-/* MESSAGE_ID is the event's name, hashed, with the marks of a version 8 UUID: stable for ever and nothing to keep in a table. */
+/* MESSAGE_ID is the event's name, hashed, with the marks of a version 8 UUID: stable for ever and nothing to keep in a
+ * table. */
 static void message_id(const char *event, char id[33])
 {
 	XXH128_hash_t h = XXH3_128bits_withSeed(event, strlen(event), UINT64_C(0x626174636864) /* "batchd" */);

@@ -73,7 +73,8 @@ static void take_left(void *arg, const char *text, const char *directory)
 	uint64_t used = number_in(directory, "memory.current");
 	if (!used)
 		used = number_in(directory, "memory.usage_in_bytes");
-	uint64_t cached = value_of(directory, "memory.stat", "inactive_file") + value_of(directory, "memory.stat", "active_file");
+	uint64_t cached =
+		value_of(directory, "memory.stat", "inactive_file") + value_of(directory, "memory.stat", "active_file");
 	used = used > cached ? used - cached : 0;
 	uint64_t left = limit > used ? limit - used : 0;
 	if (left < *least)

@@ -14,6 +14,7 @@ int numa_prefer(void *base, size_t n_bytes, unsigned node)
 	if (node >= MOST_NODES)
 		return -EINVAL;
 	mask[node / WORD_BITS] = 1UL << node % WORD_BITS;
-	/* PREFERRED, not BIND: memory on another node is slower, and none is worse. The kernel takes one bit off the number of nodes it is told. */
+	/* PREFERRED, not BIND: memory on another node is slower, and none is worse. The kernel takes one bit off the
+	 * number of nodes it is told. */
 	return syscall(SYS_mbind, base, n_bytes, MPOL_PREFERRED, mask, MOST_NODES + 1UL, MPOL_MF_MOVE) ? -errno : 0;
 }

@@ -23,7 +23,8 @@ int number_parse(const char *text, uint64_t *out)
 	if (!is_digit(*text))
 		return -EINVAL;
 	for (; is_digit(*text); text++)
-		if (__builtin_mul_overflow(value, 10, &value) || __builtin_add_overflow(value, (uint64_t)(*text - '0'), &value))
+		if (__builtin_mul_overflow(value, 10, &value) ||
+		    __builtin_add_overflow(value, (uint64_t)(*text - '0'), &value))
 			return -ERANGE;
 	if (*text)
 		return -EINVAL;

@@ -1,4 +1,5 @@
-/* Small values as people write them, beside sizes and durations (size.h). Strict: the whole text, no sign, no blanks. */
+/* Small values as people write them, beside sizes and durations (size.h). Strict: the whole text, no sign, no blanks.
+ */
 #ifndef BATCHD_PARSE_H
 #define BATCHD_PARSE_H
 

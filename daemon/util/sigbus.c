@@ -1,6 +1,7 @@
-/* One handler for the process, one guard per thread. SIGBUS for a lost page is synchronous: it is delivered to the thread that touched the page, so
- * a thread-local pointer is all the handler needs, and jumping out of it is safe because a copy loop was interrupted and nothing else.
- * SA_NODEFER keeps the signal unblocked after that jump without a system call for the mask. */
+/* One handler for the process, one guard per thread. SIGBUS for a lost page is synchronous: it is delivered to the
+ * thread that touched the page, so a thread-local pointer is all the handler needs, and jumping out of it is safe
+ * because a copy loop was interrupted and nothing else. SA_NODEFER keeps the signal unblocked after that jump without a
+ * system call for the mask. */
 #include "util/sigbus.h"
 
 #include <pthread.h>

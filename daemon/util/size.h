@@ -1,4 +1,5 @@
-/* Numbers with units as people write them in configurations. Strict: the whole text must be a number with at most one unit. */
+/* Numbers with units as people write them in configurations. Strict: the whole text must be a number with at most one
+ * unit. */
 #ifndef BATCHD_SIZE_H
 #define BATCHD_SIZE_H
 

@@ -1,4 +1,5 @@
-/* Transfers that go on where the kernel stopped early: interrupted, or done in part, as the manual allows (and network file systems do). Any thread. */
+/* Transfers that go on where the kernel stopped early: interrupted, or done in part, as the manual allows (and network
+ * file systems do). Any thread. */
 #ifndef BATCHD_TRANSFER_H
 #define BATCHD_TRANSFER_H
 

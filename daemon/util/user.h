@@ -4,8 +4,8 @@
 
 #include <sys/types.h>
 
-/* 0; -ENOENT when nobody has the name; another negative errno when the data base cannot be asked. May block on the network where
- * the data base is there. */
+/* 0; -ENOENT when nobody has the name; another negative errno when the data base cannot be asked. May block on the
+ * network where the data base is there. */
 int user_parse(const char *text, uid_t *uid);
 int group_parse(const char *text, gid_t *gid);
 

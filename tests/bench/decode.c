@@ -1,9 +1,10 @@
 /* What decoding costs: libjpeg-turbo and our scan decoder on the same photographs and the same random crops.
  *
- *     decode [DIR [ROUNDS [WAY]]]   DIR: an image folder, ../shared/data/photos if not given; WAY: only that one, for a profiler
+ *     decode [DIR [ROUNDS [WAY]]]   DIR: an image folder, ../shared/data/photos if not given; WAY: only that one, for a
+ * profiler
  *
- * Per image, milliseconds of CPU time, the header's included: the median over rounds, in each of which every way decodes
- * all images in turn. */
+ * Per image, milliseconds of CPU time, the header's included: the median over rounds, in each of which every way
+ * decodes all images in turn. */
 #include <dirent.h>
 #include <math.h>
 #include <time.h>
@@ -68,12 +69,14 @@ static void libjpeg_region(const struct sample *s)
 	}
 }
 
-static void ours(const struct sample *s, struct region_px want, const struct scan_index *index, struct scan_index *record)
+static void ours(const struct sample *s, struct region_px want, const struct scan_index *index,
+		 struct scan_index *record)
 {
 	struct image out = {.rgb = rgb, .stride_bytes = (size_t)want.width * 3};
 
 	header(s);
-	if (scan_region(scan, &in.c, in.c.src->next_input_byte, in.c.src->bytes_in_buffer, index, record, want, &out) != 0) {
+	if (scan_region(scan, &in.c, in.c.src->next_input_byte, in.c.src->bytes_in_buffer, index, record, want, &out) !=
+	    0) {
 		fprintf(stderr, "decode: unsure about an image that was fine before\n");
 		exit(EXIT_FAILURE);
 	}
@@ -125,7 +128,8 @@ static struct region_px random_crop(uint32_t width, uint32_t height, uint32_t *s
 		uint32_t w = (uint32_t)lround(sqrt(area * ratio)), h = (uint32_t)lround(sqrt(area / ratio));
 
 		if (w && h && w <= width && h <= height)
-			return (struct region_px){jpeg_random(seed) % (width - w + 1), jpeg_random(seed) % (height - h + 1), w, h};
+			return (struct region_px){ jpeg_random(seed) % (width - w + 1),
+						   jpeg_random(seed) % (height - h + 1), w, h };
 	}
 	uint32_t side = width < height ? width : height;
 
@@ -168,7 +172,8 @@ static void add_folder(const char *path, uint32_t *seed, int depth)
 		return;
 	}
 	while (depth < 3 && (e = readdir(d)))
-		if (e->d_name[0] != '.' && (size_t)snprintf(name, sizeof(name), "%s/%s", path, e->d_name) < sizeof(name))
+		if (e->d_name[0] != '.' &&
+		    (size_t)snprintf(name, sizeof(name), "%s/%s", path, e->d_name) < sizeof(name))
 			add_folder(name, seed, depth + 1);
 	closedir(d);
 }

@@ -2,8 +2,8 @@
  *
  *     gather [ROWS COLUMNS BATCH]        float32; 10000 256 128 by default
  *
- * Both copy the same shuffled batches out of the same mapped file, in turn; medians of many repetitions. The last figure is what dataset_gather
- * costs with all its checks, labels included. */
+ * Both copy the same shuffled batches out of the same mapped file, in turn; medians of many repetitions. The last
+ * figure is what dataset_gather costs with all its checks, labels included. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -73,7 +73,9 @@ static double epoch(struct dataset *ds, void (*copy)(struct dataset *ds, const u
 static struct dataset *make_array(void)
 {
 	char path[] = "/tmp/bench-gather.XXXXXX", header[128], spec[64];
-	int fd = mkstemp(path), n = snprintf(header + 10, 110, "{'descr': '<f4', 'fortran_order': False, 'shape': (%zu, %zu)}", n_rows, row_bytes / 4);
+	int fd = mkstemp(path),
+	    n = snprintf(header + 10, 110, "{'descr': '<f4', 'fortran_order': False, 'shape': (%zu, %zu)}", n_rows,
+			 row_bytes / 4);
 	struct data_access access = { .trusted = true };
 	struct dataset_source source = { .spec = spec, .access = &access };
 	struct dataset_error err;
@@ -81,7 +83,8 @@ static struct dataset *make_array(void)
 
 	memcpy(header, "\x93NUMPY\1\0\166\0", 10);
 	memset(header + 10 + n, ' ', sizeof(header) - 10 - (size_t)n);
-	if (fd < 0 || write(fd, header, sizeof(header)) != sizeof(header) || write(fd, source_rows, n_rows * row_bytes) != (ssize_t)(n_rows * row_bytes)) {
+	if (fd < 0 || write(fd, header, sizeof(header)) != sizeof(header) ||
+	    write(fd, source_rows, n_rows * row_bytes) != (ssize_t)(n_rows * row_bytes)) {
 		perror("gather: temporary file");
 		exit(1);
 	}
@@ -136,7 +139,8 @@ int main(int argc, char **argv)
 
 		qsort(seconds[w], REPEATS, sizeof(double), compare);
 		t = seconds[w][REPEATS / 2];
-		printf("%-16s %8.2f us/batch %8.2f GB/s\n", ways[w].name, 1e6 * t / n, 1e-9 * n * (double)(batch * row_bytes) / t);
+		printf("%-16s %8.2f us/batch %8.2f GB/s\n", ways[w].name, 1e6 * t / n,
+		       1e-9 * n * (double)(batch * row_bytes) / t);
 	}
 	dataset_unref(ds);
 	return 0;

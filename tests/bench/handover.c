@@ -1,11 +1,13 @@
 /* What handing over a batch costs when it is ready: handover SOCKET PID N
  *
- * The batches are random numbers, 64x3x224x224 float32 (38.5 MB). Twice N batches are taken and given back: in bursts, everything that is there after a
- * sleep in which the window has been refilled; and one by one, with a sleep after each, as a trainer does that is slower than the daemon. Nothing but the
- * hand-over is left to do. The trainer's CPU time and system calls are taken around batchd_try_next and batchd_release; in bursts those that follow at once
- * apart from the first, which is taken by a processor that has forgotten everything. The daemon's (PID's) CPU time is that of its loop thread, which is
- * everything the daemon does apart from filling rows; and how often that thread and its workers were woken. The worker that wakes the next one
- * pays for that itself; what a wake-up costs here is measured between two threads of this program. Prints JSON: medians of the trainer, means of the daemon. */
+ * The batches are random numbers, 64x3x224x224 float32 (38.5 MB). Twice N batches are taken and given back: in bursts,
+ * everything that is there after a sleep in which the window has been refilled; and one by one, with a sleep after
+ * each, as a trainer does that is slower than the daemon. Nothing but the hand-over is left to do. The trainer's CPU
+ * time and system calls are taken around batchd_try_next and batchd_release; in bursts those that follow at once apart
+ * from the first, which is taken by a processor that has forgotten everything. The daemon's (PID's) CPU time is that of
+ * its loop thread, which is everything the daemon does apart from filling rows; and how often that thread and its
+ * workers were woken. The worker that wakes the next one pays for that itself; what a wake-up costs here is measured
+ * between two threads of this program. Prints JSON: medians of the trainer, means of the daemon. */
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdbool.h>
@@ -238,13 +240,17 @@ int main(int argc, char **argv)
 	measure(l, argv, n, true, &steady);
 	batchd_close(l);
 	printf("{\"batches\": %lu, \"wake_us\": %.3f, \"cpu_us\": %.3f, \"mean_cpu_us\": %.3f, \"after_sleep_cpu_us\": %.3f, \"calls\": %.3f, "
-	       "\"after_sleep_calls\": %.3f, \"loop_cpu_us\": %.3f, \"loop_wakes\": %.3f, \"worker_wakes\": %.3f, ", n, wake_us(),
-	       median_us(burst.next, burst.n_next), mean_us(burst.next, burst.n_next), median_us(burst.first, burst.n_first),
-	       (double)burst.n_calls_next / (double)(burst.n_next ? burst.n_next : 1), (double)burst.n_calls_first / (double)burst.n_first, burst.loop_us,
-	       burst.loop_wakes, burst.worker_wakes);
+	       "\"after_sleep_calls\": %.3f, \"loop_cpu_us\": %.3f, \"loop_wakes\": %.3f, \"worker_wakes\": %.3f, ",
+	       n, wake_us(), median_us(burst.next, burst.n_next), mean_us(burst.next, burst.n_next),
+	       median_us(burst.first, burst.n_first),
+	       (double)burst.n_calls_next / (double)(burst.n_next ? burst.n_next : 1),
+	       (double)burst.n_calls_first / (double)burst.n_first, burst.loop_us, burst.loop_wakes,
+	       burst.worker_wakes);
 	printf("\"steady_cpu_us\": %.3f, \"steady_mean_cpu_us\": %.3f, \"steady_calls\": %.3f, \"steady_loop_cpu_us\": %.3f, \"steady_loop_wakes\": %.3f, "
-	       "\"steady_worker_wakes\": %.3f}\n", median_us(steady.first, steady.n_first), mean_us(steady.first, steady.n_first),
-	       (double)steady.n_calls_first / (double)steady.n_first, steady.loop_us, steady.loop_wakes, steady.worker_wakes);
+	       "\"steady_worker_wakes\": %.3f}\n",
+	       median_us(steady.first, steady.n_first), mean_us(steady.first, steady.n_first),
+	       (double)steady.n_calls_first / (double)steady.n_first, steady.loop_us, steady.loop_wakes,
+	       steady.worker_wakes);
 	free(burst.first);
 	free(burst.next);
 	free(steady.first);

@@ -91,11 +91,16 @@ static void resample_once(void *arg)
 	resample(b->r, &b->q, &b->src, origin, &b->dst);
 }
 
-static void bench_resample(const char *what, enum filter f, uint32_t w, uint32_t h, uint32_t out_w, uint32_t out_h, struct region_px keep)
+static void bench_resample(const char *what, enum filter f, uint32_t w, uint32_t h, uint32_t out_w, uint32_t out_h,
+			   struct region_px keep)
 {
-	struct resample_bench b = { .r = resampler_create(), .src = noise(w, h), .dst = noise(keep.width, keep.height), .new_size = true };
+	struct resample_bench b = {
+		.r = resampler_create(), .src = noise(w, h), .dst = noise(keep.width, keep.height), .new_size = true
+	};
 
-	b.q = (struct resample_request){ .filter = f, .box = { 0, 0, w, h }, .out_width = out_w, .out_height = out_h, .keep = keep };
+	b.q = (struct resample_request){
+		.filter = f, .box = { 0, 0, w, h }, .out_width = out_w, .out_height = out_h, .keep = keep
+	};
 	for (const char *const *path = resample_paths(); *path; path++) {
 		resampler_set_path(b.r, *path);
 		report(what, *path, median_ns(resample_once, &b), (size_t)keep.width * keep.height);
@@ -109,7 +114,8 @@ struct finish_bench {
 	struct finish f;
 	struct image src;
 	void *out;
-	size_t n_places, next; /* results go round many places, as rows of a batch do, so that they are not in the cache */
+	size_t n_places, next; /* results go round many places, as rows of a batch do, so that they are not in the
+	                        * cache */
 };
 
 static void finish_once(void *arg)
@@ -158,7 +164,8 @@ static void color_once(void *arg)
 
 static void bench_color(void)
 {
-	static const char *const names[] = { "brightness 224x224", "contrast 224x224", "saturation 224x224", "hue 224x224", "grayscale 224x224" };
+	static const char *const names[] = { "brightness 224x224", "contrast 224x224", "saturation 224x224",
+					     "hue 224x224", "grayscale 224x224" };
 	struct color_bench b = { .i = noise(224, 224) };
 
 	for (b.op = 0; b.op < 5; b.op++)

@@ -2,8 +2,9 @@
  *
  *     limit THREADS REPEATS <LIST         LIST: lines "X Y WIDTH HEIGHT PATH", pixels; WIDTH 0: the whole picture
  *
- * Decodes with the accurate DCT and fancy upsampling, as Pillow does. A rectangle is decoded as the library offers it: columns cropped to whole
- * blocks, rows above it skipped, nothing read below it. Files are read into memory first. Prints {"images", "wall_s", "cpu_s"}. */
+ * Decodes with the accurate DCT and fancy upsampling, as Pillow does. A rectangle is decoded as the library offers it:
+ * columns cropped to whole blocks, rows above it skipped, nothing read below it. Files are read into memory first.
+ * Prints {"images", "wall_s", "cpu_s"}. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdint.h>

@@ -1,5 +1,6 @@
-/* The part of the CUDA driver's binary interface that the double implements: types, constants, and every exported function once, in a list of which
- * prototypes, cuGetProcAddress and call counters are made. Written from the documentation of CUDA 13.0; needs no toolkit. */
+/* The part of the CUDA driver's binary interface that the double implements: types, constants, and every exported
+ * function once, in a list of which prototypes, cuGetProcAddress and call counters are made. Written from the
+ * documentation of CUDA 13.0; needs no toolkit. */
 #ifndef BATCHD_TESTS_FAKECUDA_ABI_H
 #define BATCHD_TESTS_FAKECUDA_ABI_H
 
@@ -113,74 +114,81 @@ enum {
 	X(cuGetErrorName, cuGetErrorName, 6000, (CUresult error, const char **name)) \
 	X(cuGetErrorString, cuGetErrorString, 6000, (CUresult error, const char **text)) \
 	X(cuGetProcAddress, cuGetProcAddress, 11030, (const char *symbol, void **fn, int version, uint64_t flags)) \
-	X(cuGetProcAddress, cuGetProcAddress_v2, 12000, (const char *symbol, void **fn, int version, uint64_t flags, int *status)) \
-	X(cuDeviceGet, cuDeviceGet, 2000, (CUdevice *device, int ordinal)) \
+	X(cuGetProcAddress, cuGetProcAddress_v2, 12000, \
+	  (const char *symbol, void **fn, int version, uint64_t flags, int *status)) \
+	X(cuDeviceGet, cuDeviceGet, 2000, (CUdevice * device, int ordinal)) \
 	X(cuDeviceGetCount, cuDeviceGetCount, 2000, (int *count)) \
 	X(cuDeviceGetName, cuDeviceGetName, 2000, (char *name, int size, CUdevice device)) \
-	X(cuDeviceGetUuid, cuDeviceGetUuid, 9020, (CUuuid *uuid, CUdevice device)) \
-	X(cuDeviceGetUuid, cuDeviceGetUuid_v2, 11040, (CUuuid *uuid, CUdevice device)) \
+	X(cuDeviceGetUuid, cuDeviceGetUuid, 9020, (CUuuid * uuid, CUdevice device)) \
+	X(cuDeviceGetUuid, cuDeviceGetUuid_v2, 11040, (CUuuid * uuid, CUdevice device)) \
 	X(cuDeviceTotalMem, cuDeviceTotalMem_v2, 3020, (size_t *bytes, CUdevice device)) \
 	X(cuDeviceGetAttribute, cuDeviceGetAttribute, 2000, (int *value, int attribute, CUdevice device)) \
 	X(cuDeviceGetPCIBusId, cuDeviceGetPCIBusId, 4010, (char *id, int size, CUdevice device)) \
-	X(cuDeviceGetByPCIBusId, cuDeviceGetByPCIBusId, 4010, (CUdevice *device, const char *id)) \
-	X(cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain, 7000, (CUcontext *ctx, CUdevice device)) \
+	X(cuDeviceGetByPCIBusId, cuDeviceGetByPCIBusId, 4010, (CUdevice * device, const char *id)) \
+	X(cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain, 7000, (CUcontext * ctx, CUdevice device)) \
 	X(cuDevicePrimaryCtxRelease, cuDevicePrimaryCtxRelease_v2, 11000, (CUdevice device)) \
 	X(cuDevicePrimaryCtxSetFlags, cuDevicePrimaryCtxSetFlags_v2, 11000, (CUdevice device, unsigned flags)) \
-	X(cuDevicePrimaryCtxGetState, cuDevicePrimaryCtxGetState, 7000, (CUdevice device, unsigned *flags, int *active)) \
+	X(cuDevicePrimaryCtxGetState, cuDevicePrimaryCtxGetState, 7000, \
+	  (CUdevice device, unsigned *flags, int *active)) \
 	X(cuDevicePrimaryCtxReset, cuDevicePrimaryCtxReset_v2, 11000, (CUdevice device)) \
-	X(cuCtxCreate, cuCtxCreate_v2, 3020, (CUcontext *ctx, unsigned flags, CUdevice device)) \
-	X(cuCtxCreate, cuCtxCreate_v4, 12050, (CUcontext *ctx, void *params, unsigned flags, CUdevice device)) \
+	X(cuCtxCreate, cuCtxCreate_v2, 3020, (CUcontext * ctx, unsigned flags, CUdevice device)) \
+	X(cuCtxCreate, cuCtxCreate_v4, 12050, (CUcontext * ctx, void *params, unsigned flags, CUdevice device)) \
 	X(cuCtxDestroy, cuCtxDestroy_v2, 4000, (CUcontext ctx)) \
 	X(cuCtxSetCurrent, cuCtxSetCurrent, 4000, (CUcontext ctx)) \
-	X(cuCtxGetCurrent, cuCtxGetCurrent, 4000, (CUcontext *ctx)) \
+	X(cuCtxGetCurrent, cuCtxGetCurrent, 4000, (CUcontext * ctx)) \
 	X(cuCtxPushCurrent, cuCtxPushCurrent_v2, 4000, (CUcontext ctx)) \
-	X(cuCtxPopCurrent, cuCtxPopCurrent_v2, 4000, (CUcontext *ctx)) \
-	X(cuCtxGetDevice, cuCtxGetDevice, 2000, (CUdevice *device)) \
+	X(cuCtxPopCurrent, cuCtxPopCurrent_v2, 4000, (CUcontext * ctx)) \
+	X(cuCtxGetDevice, cuCtxGetDevice, 2000, (CUdevice * device)) \
 	X(cuCtxGetFlags, cuCtxGetFlags, 7000, (unsigned *flags)) \
 	X(cuCtxGetApiVersion, cuCtxGetApiVersion, 3020, (CUcontext ctx, unsigned *version)) \
 	X(cuCtxGetStreamPriorityRange, cuCtxGetStreamPriorityRange, 5050, (int *least, int *greatest)) \
 	X(cuCtxSynchronize, cuCtxSynchronize, 2000, (void)) \
 	X(cuMemGetInfo, cuMemGetInfo_v2, 3020, (size_t *free_bytes, size_t *total)) \
-	X(cuMemAlloc, cuMemAlloc_v2, 3020, (CUdeviceptr *ptr, size_t bytes)) \
+	X(cuMemAlloc, cuMemAlloc_v2, 3020, (CUdeviceptr * ptr, size_t bytes)) \
 	X(cuMemFree, cuMemFree_v2, 3020, (CUdeviceptr ptr)) \
-	X(cuMemGetAddressRange, cuMemGetAddressRange_v2, 3020, (CUdeviceptr *base, size_t *bytes, CUdeviceptr ptr)) \
+	X(cuMemGetAddressRange, cuMemGetAddressRange_v2, 3020, (CUdeviceptr * base, size_t *bytes, CUdeviceptr ptr)) \
 	X(cuPointerGetAttribute, cuPointerGetAttribute, 4000, (void *data, int attribute, CUdeviceptr ptr)) \
-	X(cuPointerGetAttributes, cuPointerGetAttributes, 7000, (unsigned n, int *attributes, void **data, CUdeviceptr ptr)) \
+	X(cuPointerGetAttributes, cuPointerGetAttributes, 7000, \
+	  (unsigned n, int *attributes, void **data, CUdeviceptr ptr)) \
 	X(cuMemAllocHost, cuMemAllocHost_v2, 3020, (void **ptr, size_t bytes)) \
 	X(cuMemHostAlloc, cuMemHostAlloc, 2020, (void **ptr, size_t bytes, unsigned flags)) \
 	X(cuMemFreeHost, cuMemFreeHost, 2000, (void *ptr)) \
 	X(cuMemHostRegister, cuMemHostRegister_v2, 6050, (void *ptr, size_t bytes, unsigned flags)) \
 	X(cuMemHostUnregister, cuMemHostUnregister, 4000, (void *ptr)) \
-	X(cuMemHostGetDevicePointer, cuMemHostGetDevicePointer_v2, 3020, (CUdeviceptr *device, void *ptr, unsigned flags)) \
+	X(cuMemHostGetDevicePointer, cuMemHostGetDevicePointer_v2, 3020, \
+	  (CUdeviceptr * device, void *ptr, unsigned flags)) \
 	X(cuMemHostGetFlags, cuMemHostGetFlags, 2030, (unsigned *flags, void *ptr)) \
 	X(cuMemcpy, cuMemcpy, 4000, (CUdeviceptr to, CUdeviceptr from, size_t bytes)) \
 	X(cuMemcpyAsync, cuMemcpyAsync, 4000, (CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream)) \
 	X(cuMemcpyHtoD, cuMemcpyHtoD_v2, 3020, (CUdeviceptr to, const void *from, size_t bytes)) \
 	X(cuMemcpyDtoH, cuMemcpyDtoH_v2, 3020, (void *to, CUdeviceptr from, size_t bytes)) \
 	X(cuMemcpyDtoD, cuMemcpyDtoD_v2, 3020, (CUdeviceptr to, CUdeviceptr from, size_t bytes)) \
-	X(cuMemcpyHtoDAsync, cuMemcpyHtoDAsync_v2, 3020, (CUdeviceptr to, const void *from, size_t bytes, CUstream stream)) \
+	X(cuMemcpyHtoDAsync, cuMemcpyHtoDAsync_v2, 3020, \
+	  (CUdeviceptr to, const void *from, size_t bytes, CUstream stream)) \
 	X(cuMemcpyDtoHAsync, cuMemcpyDtoHAsync_v2, 3020, (void *to, CUdeviceptr from, size_t bytes, CUstream stream)) \
-	X(cuMemcpyDtoDAsync, cuMemcpyDtoDAsync_v2, 3020, (CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream)) \
+	X(cuMemcpyDtoDAsync, cuMemcpyDtoDAsync_v2, 3020, \
+	  (CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream)) \
 	X(cuMemsetD8, cuMemsetD8_v2, 3020, (CUdeviceptr to, unsigned char value, size_t n)) \
 	X(cuMemsetD8Async, cuMemsetD8Async, 3020, (CUdeviceptr to, unsigned char value, size_t n, CUstream stream)) \
 	X(cuMemsetD32, cuMemsetD32_v2, 3020, (CUdeviceptr to, unsigned value, size_t n)) \
 	X(cuMemsetD32Async, cuMemsetD32Async, 3020, (CUdeviceptr to, unsigned value, size_t n, CUstream stream)) \
-	X(cuStreamCreate, cuStreamCreate, 2000, (CUstream *stream, unsigned flags)) \
-	X(cuStreamCreateWithPriority, cuStreamCreateWithPriority, 5050, (CUstream *stream, unsigned flags, int priority)) \
+	X(cuStreamCreate, cuStreamCreate, 2000, (CUstream * stream, unsigned flags)) \
+	X(cuStreamCreateWithPriority, cuStreamCreateWithPriority, 5050, \
+	  (CUstream * stream, unsigned flags, int priority)) \
 	X(cuStreamDestroy, cuStreamDestroy_v2, 4000, (CUstream stream)) \
 	X(cuStreamQuery, cuStreamQuery, 2000, (CUstream stream)) \
 	X(cuStreamSynchronize, cuStreamSynchronize, 2000, (CUstream stream)) \
 	X(cuStreamWaitEvent, cuStreamWaitEvent, 3020, (CUstream stream, CUevent event, unsigned flags)) \
-	X(cuStreamGetCtx, cuStreamGetCtx, 9020, (CUstream stream, CUcontext *ctx)) \
+	X(cuStreamGetCtx, cuStreamGetCtx, 9020, (CUstream stream, CUcontext * ctx)) \
 	X(cuStreamGetFlags, cuStreamGetFlags, 5050, (CUstream stream, unsigned *flags)) \
 	X(cuStreamGetPriority, cuStreamGetPriority, 5050, (CUstream stream, int *priority)) \
 	X(cuStreamIsCapturing, cuStreamIsCapturing, 10000, (CUstream stream, int *status)) \
 	X(cuStreamBeginCapture, cuStreamBeginCapture_v2, 10010, (CUstream stream, int mode)) \
-	X(cuStreamEndCapture, cuStreamEndCapture, 10000, (CUstream stream, CUgraph *graph)) \
+	X(cuStreamEndCapture, cuStreamEndCapture, 10000, (CUstream stream, CUgraph * graph)) \
 	X(cuGraphDestroy, cuGraphDestroy, 10000, (CUgraph graph)) \
 	X(cuThreadExchangeStreamCaptureMode, cuThreadExchangeStreamCaptureMode, 10010, (int *mode)) \
 	X(cuLaunchHostFunc, cuLaunchHostFunc, 10000, (CUstream stream, CUhostFn fn, void *data)) \
-	X(cuEventCreate, cuEventCreate, 2000, (CUevent *event, unsigned flags)) \
+	X(cuEventCreate, cuEventCreate, 2000, (CUevent * event, unsigned flags)) \
 	X(cuEventDestroy, cuEventDestroy_v2, 4000, (CUevent event)) \
 	X(cuEventRecord, cuEventRecord, 2000, (CUevent event, CUstream stream)) \
 	X(cuEventRecordWithFlags, cuEventRecordWithFlags, 11010, (CUevent event, CUstream stream, unsigned flags)) \
@@ -188,45 +196,61 @@ enum {
 	X(cuEventSynchronize, cuEventSynchronize, 2000, (CUevent event)) \
 	X(cuEventElapsedTime, cuEventElapsedTime, 2000, (float *ms, CUevent begin, CUevent end)) \
 	X(cuEventElapsedTime, cuEventElapsedTime_v2, 12080, (float *ms, CUevent begin, CUevent end)) \
-	X(cuIpcGetMemHandle, cuIpcGetMemHandle, 4010, (CUipcMemHandle *handle, CUdeviceptr ptr)) \
-	X(cuIpcOpenMemHandle, cuIpcOpenMemHandle_v2, 11000, (CUdeviceptr *ptr, CUipcMemHandle handle, unsigned flags)) \
+	X(cuIpcGetMemHandle, cuIpcGetMemHandle, 4010, (CUipcMemHandle * handle, CUdeviceptr ptr)) \
+	X(cuIpcOpenMemHandle, cuIpcOpenMemHandle_v2, 11000, \
+	  (CUdeviceptr * ptr, CUipcMemHandle handle, unsigned flags)) \
 	X(cuIpcCloseMemHandle, cuIpcCloseMemHandle, 4010, (CUdeviceptr ptr)) \
-	X(cuIpcGetEventHandle, cuIpcGetEventHandle, 4010, (CUipcEventHandle *handle, CUevent event)) \
-	X(cuIpcOpenEventHandle, cuIpcOpenEventHandle, 4010, (CUevent *event, CUipcEventHandle handle)) \
-	X(cuModuleLoadData, cuModuleLoadData, 2000, (CUmodule *module, const void *image)) \
-	X(cuModuleLoadDataEx, cuModuleLoadDataEx, 2010, (CUmodule *module, const void *image, unsigned n, int *options, void **values)) \
-	X(cuModuleLoadFatBinary, cuModuleLoadFatBinary, 2000, (CUmodule *module, const void *image)) \
+	X(cuIpcGetEventHandle, cuIpcGetEventHandle, 4010, (CUipcEventHandle * handle, CUevent event)) \
+	X(cuIpcOpenEventHandle, cuIpcOpenEventHandle, 4010, (CUevent * event, CUipcEventHandle handle)) \
+	X(cuModuleLoadData, cuModuleLoadData, 2000, (CUmodule * module, const void *image)) \
+	X(cuModuleLoadDataEx, cuModuleLoadDataEx, 2010, \
+	  (CUmodule * module, const void *image, unsigned n, int *options, void **values)) \
+	X(cuModuleLoadFatBinary, cuModuleLoadFatBinary, 2000, (CUmodule * module, const void *image)) \
 	X(cuModuleUnload, cuModuleUnload, 2000, (CUmodule module)) \
-	X(cuModuleGetFunction, cuModuleGetFunction, 2000, (CUfunction *function, CUmodule module, const char *name)) \
-	X(cuLibraryLoadData, cuLibraryLoadData, 12000, (CUlibrary *library, const void *code, int *jit, void **jit_values, unsigned n_jit, \
-		int *options, void **values, unsigned n)) \
+	X(cuModuleGetFunction, cuModuleGetFunction, 2000, (CUfunction * function, CUmodule module, const char *name)) \
+	X(cuLibraryLoadData, cuLibraryLoadData, 12000, \
+	  (CUlibrary * library, const void *code, int *jit, void **jit_values, unsigned n_jit, int *options, \
+	   void **values, unsigned n)) \
 	X(cuLibraryUnload, cuLibraryUnload, 12000, (CUlibrary library)) \
-	X(cuLibraryGetKernel, cuLibraryGetKernel, 12000, (CUkernel *kernel, CUlibrary library, const char *name)) \
-	X(cuKernelGetFunction, cuKernelGetFunction, 12000, (CUfunction *function, CUkernel kernel)) \
+	X(cuLibraryGetKernel, cuLibraryGetKernel, 12000, (CUkernel * kernel, CUlibrary library, const char *name)) \
+	X(cuKernelGetFunction, cuKernelGetFunction, 12000, (CUfunction * function, CUkernel kernel)) \
 	X(cuFuncGetAttribute, cuFuncGetAttribute, 2020, (int *value, int attribute, CUfunction function)) \
-	X(cuLaunchKernel, cuLaunchKernel, 4000, (CUfunction function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, \
-		unsigned shared_bytes, CUstream stream, void **params, void **extra)) \
-	X(cuMemGetAllocationGranularity, cuMemGetAllocationGranularity, 10020, (size_t *bytes, const CUmemAllocationProp *prop, int option)) \
-	X(cuMemCreate, cuMemCreate, 10020, (CUmemGenericAllocationHandle *handle, size_t bytes, const CUmemAllocationProp *prop, \
-		unsigned long long flags)) \
+	X(cuLaunchKernel, cuLaunchKernel, 4000, \
+	  (CUfunction function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, \
+	   unsigned shared_bytes, CUstream stream, void **params, void **extra)) \
+	X(cuMemGetAllocationGranularity, cuMemGetAllocationGranularity, 10020, \
+	  (size_t *bytes, const CUmemAllocationProp *prop, int option)) \
+	X(cuMemCreate, cuMemCreate, 10020, \
+	  (CUmemGenericAllocationHandle * handle, size_t bytes, const CUmemAllocationProp *prop, \
+	   unsigned long long flags)) \
 	X(cuMemRelease, cuMemRelease, 10020, (CUmemGenericAllocationHandle handle)) \
-	X(cuMemExportToShareableHandle, cuMemExportToShareableHandle, 10020, (void *fd, CUmemGenericAllocationHandle handle, int type, \
-		unsigned long long flags)) \
-	X(cuMemImportFromShareableHandle, cuMemImportFromShareableHandle, 10020, (CUmemGenericAllocationHandle *handle, void *fd, int type)) \
-	X(cuMemAddressReserve, cuMemAddressReserve, 10020, (CUdeviceptr *ptr, size_t bytes, size_t alignment, CUdeviceptr hint, \
-		unsigned long long flags)) \
+	X(cuMemExportToShareableHandle, cuMemExportToShareableHandle, 10020, \
+	  (void *fd, CUmemGenericAllocationHandle handle, int type, unsigned long long flags)) \
+	X(cuMemImportFromShareableHandle, cuMemImportFromShareableHandle, 10020, \
+	  (CUmemGenericAllocationHandle * handle, void *fd, int type)) \
+	X(cuMemAddressReserve, cuMemAddressReserve, 10020, \
+	  (CUdeviceptr * ptr, size_t bytes, size_t alignment, CUdeviceptr hint, unsigned long long flags)) \
 	X(cuMemAddressFree, cuMemAddressFree, 10020, (CUdeviceptr ptr, size_t bytes)) \
-	X(cuMemMap, cuMemMap, 10020, (CUdeviceptr ptr, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle, unsigned long long flags)) \
+	X(cuMemMap, cuMemMap, 10020, \
+	  (CUdeviceptr ptr, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle, \
+	   unsigned long long flags)) \
 	X(cuMemUnmap, cuMemUnmap, 10020, (CUdeviceptr ptr, size_t bytes)) \
-	X(cuMemSetAccess, cuMemSetAccess, 10020, (CUdeviceptr ptr, size_t bytes, const CUmemAccessDesc *access, size_t n)) \
-	X(cuMemGetAccess, cuMemGetAccess, 10020, (unsigned long long *flags, const CUmemLocation *location, CUdeviceptr ptr))
+	X(cuMemSetAccess, cuMemSetAccess, 10020, \
+	  (CUdeviceptr ptr, size_t bytes, const CUmemAccessDesc *access, size_t n)) \
+	X(cuMemGetAccess, cuMemGetAccess, 10020, \
+	  (unsigned long long *flags, const CUmemLocation *location, CUdeviceptr ptr))
 
-/* Names that still stand for an interface of 32-bit times: found by dlsym, and wrong for everybody. Using one is reported. */
+/* Names that still stand for an interface of 32-bit times: found by dlsym, and wrong for everybody. Using one is
+ * reported. */
 #define FAKECUDA_OLD(X) \
-	X(cuMemAlloc) X(cuMemFree) X(cuMemGetInfo) X(cuMemGetAddressRange) X(cuMemAllocHost) X(cuMemHostRegister) X(cuMemHostGetDevicePointer) \
-	X(cuMemcpyHtoD) X(cuMemcpyDtoH) X(cuMemcpyDtoD) X(cuMemcpyHtoDAsync) X(cuMemcpyDtoHAsync) X(cuMemcpyDtoDAsync) X(cuMemsetD8) X(cuMemsetD32) \
-	X(cuStreamDestroy) X(cuEventDestroy) X(cuIpcOpenMemHandle) X(cuDeviceTotalMem) X(cuDevicePrimaryCtxRelease) X(cuDevicePrimaryCtxSetFlags) \
-	X(cuDevicePrimaryCtxReset) X(cuCtxCreate) X(cuCtxDestroy) X(cuCtxPushCurrent) X(cuCtxPopCurrent)
+	X(cuMemAlloc) \
+	X(cuMemFree) X(cuMemGetInfo) X(cuMemGetAddressRange) X(cuMemAllocHost) X(cuMemHostRegister) \
+		X(cuMemHostGetDevicePointer) X(cuMemcpyHtoD) X(cuMemcpyDtoH) X(cuMemcpyDtoD) X(cuMemcpyHtoDAsync) \
+			X(cuMemcpyDtoHAsync) X(cuMemcpyDtoDAsync) X(cuMemsetD8) X(cuMemsetD32) X(cuStreamDestroy) \
+				X(cuEventDestroy) X(cuIpcOpenMemHandle) X(cuDeviceTotalMem) \
+					X(cuDevicePrimaryCtxRelease) X(cuDevicePrimaryCtxSetFlags) \
+						X(cuDevicePrimaryCtxReset) X(cuCtxCreate) X(cuCtxDestroy) \
+							X(cuCtxPushCurrent) X(cuCtxPopCurrent)
 
 #define FAKECUDA_ID(name, symbol, since, params) API_##symbol,
 enum api { FAKECUDA_API(FAKECUDA_ID) API_N };

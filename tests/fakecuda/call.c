@@ -1,5 +1,5 @@
-/* The beginning and the end of every call: is this thread allowed to, is the library initialised in this very process, is there a context, is it
- * lost, and does the test want the call to fail. */
+/* The beginning and the end of every call: is this thread allowed to, is the library initialised in this very process,
+ * is there a context, is it lost, and does the test want the call to fail. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -24,7 +24,8 @@ CUresult call_begin(struct call *c, enum api api, enum need need)
 
 	*c = (struct call){ .api = api };
 	if (owner && owner != getpid()) { /* before any lock: the parent's threads may have held them */
-		violation("%s called in process %d, forked from %d, which had called cuInit", name, (int)getpid(), owner);
+		violation("%s called in process %d, forked from %d, which had called cuInit", name, (int)getpid(),
+			  owner);
 		return CUDA_ERROR_NOT_INITIALIZED;
 	}
 	if (atomic_load(&fake.deinitialized))
@@ -75,8 +76,19 @@ CUresult call_end(struct call *c, CUresult result)
 /* After these the process must end, as the driver's documentation says ("must be terminated and relaunched"). */
 bool error_is_fatal(CUresult error)
 {
-	static const CUresult fatal[] = { CUDA_ERROR_ECC_UNCORRECTABLE, 220, 226, CUDA_ERROR_ILLEGAL_ADDRESS, CUDA_ERROR_LAUNCH_TIMEOUT, 710,
-					  CUDA_ERROR_HARDWARE_STACK_ERROR, 715, 716, 717, 718, CUDA_ERROR_LAUNCH_FAILED, 721 };
+	static const CUresult fatal[] = { CUDA_ERROR_ECC_UNCORRECTABLE,
+					  220,
+					  226,
+					  CUDA_ERROR_ILLEGAL_ADDRESS,
+					  CUDA_ERROR_LAUNCH_TIMEOUT,
+					  710,
+					  CUDA_ERROR_HARDWARE_STACK_ERROR,
+					  715,
+					  716,
+					  717,
+					  718,
+					  CUDA_ERROR_LAUNCH_FAILED,
+					  721 };
 
 	for (size_t i = 0; i < sizeof fatal / sizeof *fatal; i++)
 		if (error == fatal[i])

@@ -1,5 +1,6 @@
-/* Stream capture: what a capturing stream is given is not done but becomes part of a graph, of which only the number of operations is kept; nothing is ever
- * replayed. What must not be done meanwhile fails, and spoils the capture, as the documentation of cuThreadExchangeStreamCaptureMode and the error codes have it. */
+/* Stream capture: what a capturing stream is given is not done but becomes part of a graph, of which only the number of
+ * operations is kept; nothing is ever replayed. What must not be done meanwhile fails, and spoils the capture, as the
+ * documentation of cuThreadExchangeStreamCaptureMode and the error codes have it. */
 #include <stdlib.h>
 
 #include "fake.h"
@@ -162,7 +163,8 @@ CUresult cuStreamBeginCapture_v2(CUstream stream, int mode)
 
 		if (!capture)
 			abort();
-		*capture = (struct capture){ .next = captures, .origin = stream, .mode = mode, .thread = pthread_self() };
+		*capture =
+			(struct capture){ .next = captures, .origin = stream, .mode = mode, .thread = pthread_self() };
 		captures = stream->capture = capture;
 	}
 	return call_end(&c, r);

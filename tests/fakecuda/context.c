@@ -64,7 +64,8 @@ static void context_destroy(CUcontext ctx)
 		}
 	}
 	if ((n_memory || n_streams) && !ctx->lost) /* then nobody could give it back */
-		violation("a context was destroyed with %u pieces of memory and %u streams still in it", n_memory, n_streams);
+		violation("a context was destroyed with %u pieces of memory and %u streams still in it", n_memory,
+			  n_streams);
 	for (CUcontext *p = &fake.contexts; *p; p = &(*p)->next)
 		if (*p == ctx) {
 			*p = ctx->next;

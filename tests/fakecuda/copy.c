@@ -1,5 +1,5 @@
-/* Copies and fills. Addresses are checked when the call is made, the source is read when the copy runs. Host memory that is not page-locked makes the call
- * wait, and is counted. */
+/* Copies and fills. Addresses are checked when the call is made, the source is read when the copy runs. Host memory
+ * that is not page-locked makes the call wait, and is counted. */
 #include <stdio.h>
 
 #include "fake.h"
@@ -55,12 +55,17 @@ static CUresult host_side(struct side *side, const void *ptr, size_t n_bytes, bo
 
 static CUresult any_side(struct side *side, CUdeviceptr ptr, size_t n_bytes, bool write)
 {
-	return memory_find(ptr, 1) ? device_side(side, ptr, n_bytes, write) : host_side(side, (const void *)(uintptr_t)ptr, n_bytes, write);
+	return memory_find(ptr, 1) ? device_side(side, ptr, n_bytes, write)
+				   : host_side(side, (const void *)(uintptr_t)ptr, n_bytes, write);
 }
 
 static CUresult submit(const struct side *to, const struct side *from, size_t n_bytes, CUstream stream, bool wait)
 {
-	struct op op = { .kind = OP_COPY, .to = to->address, .from = from->address, .n_bytes = n_bytes, .to_memory = to->memory,
+	struct op op = { .kind = OP_COPY,
+			 .to = to->address,
+			 .from = from->address,
+			 .n_bytes = n_bytes,
+			 .to_memory = to->memory,
 			 .from_memory = from->memory };
 	bool pageable = (!to->memory && !to->host) || (!from->memory && !from->host);
 	CUresult r = stream_for_work(&stream);
@@ -81,18 +86,21 @@ static CUresult submit(const struct side *to, const struct side *from, size_t n_
 
 enum direction { ANY, TO_DEVICE, TO_HOST, ON_DEVICE };
 
-static CUresult copy_call(enum api api, enum direction d, uint64_t to, uint64_t from, size_t n_bytes, CUstream stream, bool wait)
+static CUresult copy_call(enum api api, enum direction d, uint64_t to, uint64_t from, size_t n_bytes, CUstream stream,
+			  bool wait)
 {
 	struct call c;
 	CUresult r = call_begin(&c, api, NEED_CONTEXT);
 	struct side a = { 0 }, b = { 0 };
 
 	if (!r)
-		r = d == ANY ? any_side(&a, to, n_bytes, true) : d == TO_HOST ? host_side(&a, (void *)(uintptr_t)to, n_bytes, true) :
-			device_side(&a, to, n_bytes, true);
+		r = d == ANY       ? any_side(&a, to, n_bytes, true)
+		    : d == TO_HOST ? host_side(&a, (void *)(uintptr_t)to, n_bytes, true)
+				   : device_side(&a, to, n_bytes, true);
 	if (!r)
-		r = d == ANY ? any_side(&b, from, n_bytes, false) : d == TO_DEVICE ? host_side(&b, (void *)(uintptr_t)from, n_bytes, false) :
-			device_side(&b, from, n_bytes, false);
+		r = d == ANY         ? any_side(&b, from, n_bytes, false)
+		    : d == TO_DEVICE ? host_side(&b, (void *)(uintptr_t)from, n_bytes, false)
+				     : device_side(&b, from, n_bytes, false);
 	if (!r)
 		r = submit(&a, &b, n_bytes, stream, wait);
 	return call_end(&c, r);
@@ -151,7 +159,11 @@ static CUresult fill(enum api api, CUdeviceptr to, unsigned value, unsigned widt
 	if (!r)
 		r = stream_for_work(&stream);
 	if (!r && n)
-		stream_submit(stream, &(struct op){ .kind = OP_SET, .to = side.address, .n_bytes = n * width, .value = value, .width = width,
+		stream_submit(stream, &(struct op){ .kind = OP_SET,
+						    .to = side.address,
+						    .n_bytes = n * width,
+						    .value = value,
+						    .width = width,
 						    .to_memory = side.memory });
 	return call_end(&c, r);
 }

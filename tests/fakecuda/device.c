@@ -1,5 +1,6 @@
-/* The GPUs of the machine that the double plays, which of them this process sees, and how much of their memory is used. With $FAKECUDA_DIR processes share
- * a small table per GPU there, which knows the living from the dead, so that memory runs out for all and exclusive mode keeps others out. */
+/* The GPUs of the machine that the double plays, which of them this process sees, and how much of their memory is used.
+ * With $FAKECUDA_DIR processes share a small table per GPU there, which knows the living from the dead, so that memory
+ * runs out for all and exclusive mode keeps others out. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,8 +37,9 @@ static bool same_uuid(const char *text, const unsigned char uuid[16])
 {
 	char hex[40];
 
-	snprintf(hex, sizeof hex, "%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", uuid[0], uuid[1], uuid[2], uuid[3], uuid[4],
-		 uuid[5], uuid[6], uuid[7], uuid[8], uuid[9], uuid[10], uuid[11], uuid[12], uuid[13], uuid[14], uuid[15]);
+	snprintf(hex, sizeof hex, "%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", uuid[0],
+		 uuid[1], uuid[2], uuid[3], uuid[4], uuid[5], uuid[6], uuid[7], uuid[8], uuid[9], uuid[10], uuid[11],
+		 uuid[12], uuid[13], uuid[14], uuid[15]);
 	text += !strncmp(text, "GPU-", 4) || !strncmp(text, "MIG-", 4) ? 4 : 0;
 	return *text && !strncmp(hex, text, strlen(text));
 }
@@ -253,7 +255,8 @@ CUresult cuDeviceGetName(char *name, int size, CUdevice device)
 	if (!r)
 		r = size > 0 ? valid(device) : CUDA_ERROR_INVALID_VALUE;
 	if (!r)
-		snprintf(name, (size_t)size, "Driver Double %d%s", fake.devices[device].physical, settings.mig ? " MIG 1g" : "");
+		snprintf(name, (size_t)size, "Driver Double %d%s", fake.devices[device].physical,
+			 settings.mig ? " MIG 1g" : "");
 	return call_end(&c, r);
 }
 
@@ -296,10 +299,13 @@ CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device)
 /* Those that an H200 has, where batchd or a framework may ask; every other one that exists is 0. */
 CUresult cuDeviceGetAttribute(int *value, int attribute, CUdevice device)
 {
-	static const struct { int attribute, value; } known[] = {
-		{ 1, 1024 }, { 2, 1024 }, { 3, 1024 }, { 4, 64 }, { 5, 2147483647 }, { 6, 65535 }, { 7, 65535 }, { 8, 49152 }, { 10, 32 },
-		{ 12, 65536 }, { 13, 1980000 }, { 15, 1 }, { 16, 132 }, { 18, 0 }, { 19, 1 }, { 31, 1 }, { 34, 0 }, { 38, 60 << 20 }, { 39, 2048 }, { 40, 3 },
-		{ 41, 1 }, { 75, 9 }, { 76, 0 }, { 78, 1 }, { 91, 1 }, { 99, 1 }, { 102, 1 }, { 103, 1 }, { 115, 1 },
+	static const struct { int attribute, value;
+	} known[] = {
+		{ 1, 1024 },  { 2, 1024 },  { 3, 1024 }, { 4, 64 },     { 5, 2147483647 }, { 6, 65535 },
+		{ 7, 65535 }, { 8, 49152 }, { 10, 32 },  { 12, 65536 }, { 13, 1980000 },   { 15, 1 },
+		{ 16, 132 },  { 18, 0 },    { 19, 1 },   { 31, 1 },     { 34, 0 },         { 38, 60 << 20 },
+		{ 39, 2048 }, { 40, 3 },    { 41, 1 },   { 75, 9 },     { 76, 0 },         { 78, 1 },
+		{ 91, 1 },    { 99, 1 },    { 102, 1 },  { 103, 1 },    { 115, 1 },
 	};
 	struct call c;
 	CUresult r = call_begin(&c, API_cuDeviceGetAttribute, NEED_INIT);

@@ -1,5 +1,5 @@
-/* Events. A record is an object of its own that waiters hold on to, since waiting means the record that was current when it was asked for. Events that other
- * processes may open keep numbers in a shared page instead. */
+/* Events. A record is an object of its own that waiters hold on to, since waiting means the record that was current
+ * when it was asked for. Events that other processes may open keep numbers in a shared page instead. */
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
@@ -182,7 +182,10 @@ CUresult cuEventQuery(CUevent event)
 	CUresult r = call_begin(&c, API_cuEventQuery, NEED_CONTEXT);
 
 	if (!r)
-		r = !valid(event) ? CUDA_ERROR_INVALID_HANDLE : event->captured ? CUDA_ERROR_CAPTURED_EVENT : complete(event) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+		r = !valid(event)     ? CUDA_ERROR_INVALID_HANDLE
+		    : event->captured ? CUDA_ERROR_CAPTURED_EVENT
+		    : complete(event) ? CUDA_SUCCESS
+				      : CUDA_ERROR_NOT_READY;
 	return call_end(&c, r);
 }
 
@@ -192,7 +195,9 @@ CUresult cuEventSynchronize(CUevent event)
 	CUresult r = call_begin(&c, API_cuEventSynchronize, NEED_CONTEXT);
 
 	if (!r)
-		r = !valid(event) ? CUDA_ERROR_INVALID_HANDLE : event->captured ? CUDA_ERROR_CAPTURED_EVENT : CUDA_SUCCESS;
+		r = !valid(event)     ? CUDA_ERROR_INVALID_HANDLE
+		    : event->captured ? CUDA_ERROR_CAPTURED_EVENT
+				      : CUDA_SUCCESS;
 	if (!r && event->shared) {
 		struct op op = { .shared = event->shared, .number = atomic_load(&event->shared->requested) };
 
@@ -245,7 +250,8 @@ static CUresult elapsed(enum api api, float *ms, CUevent begin, CUevent end)
 	struct call c;
 	CUresult r = call_begin(&c, api, NEED_CONTEXT);
 
-	if (!r && (!valid(begin) || !valid(end) || (begin->flags | end->flags) & CU_EVENT_DISABLE_TIMING || !begin->current || !end->current))
+	if (!r && (!valid(begin) || !valid(end) || (begin->flags | end->flags) & CU_EVENT_DISABLE_TIMING ||
+		   !begin->current || !end->current))
 		r = CUDA_ERROR_INVALID_HANDLE;
 	if (!r && (!begin->current->done || !end->current->done))
 		r = CUDA_ERROR_NOT_READY;
@@ -277,8 +283,12 @@ CUresult cuIpcGetEventHandle(CUipcEventHandle *handle, CUevent event)
 	if (!r && (!valid(event) || !event->shared || event->imported))
 		r = CUDA_ERROR_INVALID_HANDLE;
 	if (!r) {
-		h = (struct event_handle){ .magic = EVENT_MAGIC, .id = event->shared->id, .start = event->shared->start, .pidns = event->shared->pidns,
-					    .pid = event->shared->pid, .fd = event->fd };
+		h = (struct event_handle){ .magic = EVENT_MAGIC,
+					   .id = event->shared->id,
+					   .start = event->shared->start,
+					   .pidns = event->shared->pidns,
+					   .pid = event->shared->pid,
+					   .fd = event->fd };
 		memset(handle, 0, sizeof *handle);
 		memcpy(handle, &h, sizeof h);
 	}

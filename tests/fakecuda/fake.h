@@ -1,6 +1,7 @@
-/* The double's inside. One lock guards all of it (`fake.lock`); only the work of streams runs without it. Device memory is a memfd: mapped once without any
- * access, which is the device pointer, and once readable and writable elsewhere, which only streams touch. Its last page is a header that other
- * processes share (struct block), so that nothing needs a name and nothing is left behind by a process that was killed. */
+/* The double's inside. One lock guards all of it (`fake.lock`); only the work of streams runs without it. Device memory
+ * is a memfd: mapped once without any access, which is the device pointer, and once readable and writable elsewhere,
+ * which only streams touch. Its last page is a header that other processes share (struct block), so that nothing needs
+ * a name and nothing is left behind by a process that was killed. */
 #ifndef BATCHD_TESTS_FAKECUDA_FAKE_H
 #define BATCHD_TESTS_FAKECUDA_FAKE_H
 
@@ -181,7 +182,8 @@ extern struct fake fake;
 
 enum need { NEED_NOTHING, NEED_INIT, NEED_CONTEXT };
 
-/* Begins an API call: takes the lock, unless it answers with an error. Every call ends with call_end, which gives the lock back, whatever begin said. */
+/* Begins an API call: takes the lock, unless it answers with an error. Every call ends with call_end, which gives the
+ * lock back, whatever begin said. */
 struct call {
 	bool locked;
 	enum api api;
@@ -208,7 +210,8 @@ struct settings {
 };
 extern struct settings settings;
 void settings_read(void);
-/* The error that the environment wants this occasion to end in, or 0. name: an API name, or "run" for an operation of a stream. */
+/* The error that the environment wants this occasion to end in, or 0. name: an API name, or "run" for an operation of a
+ * stream. */
 CUresult inject(const char *name);
 void inject_latency(const char *name);
 uint64_t random_next(uint64_t *state);
@@ -217,8 +220,21 @@ bool gate_closed(void); /* this thread's calls neither fail to order nor are the
 
 /* ---- report.c ---- */
 
-enum counter { COUNT_PAGEABLE, COUNT_PAGEABLE_BYTES, COUNT_TO_DEVICE, COUNT_BYTES_TO_DEVICE, COUNT_TO_HOST, COUNT_BYTES_TO_HOST, COUNT_ON_DEVICE,
-	       COUNT_BYTES_ON_DEVICE, COUNT_KERNELS, COUNT_INJECTED, COUNT_VIOLATIONS, COUNT_DEAD_EXPORTER, COUNT_N };
+enum counter {
+	COUNT_PAGEABLE,
+	COUNT_PAGEABLE_BYTES,
+	COUNT_TO_DEVICE,
+	COUNT_BYTES_TO_DEVICE,
+	COUNT_TO_HOST,
+	COUNT_BYTES_TO_HOST,
+	COUNT_ON_DEVICE,
+	COUNT_BYTES_ON_DEVICE,
+	COUNT_KERNELS,
+	COUNT_INJECTED,
+	COUNT_VIOLATIONS,
+	COUNT_DEAD_EXPORTER,
+	COUNT_N
+};
 void count(enum counter c, uint64_t n);
 void count_call(enum api api);
 /* Something a correct program never does. Any thread, with or without the lock. */

@@ -50,7 +50,11 @@ static CUresult add(char *base, size_t n_bytes, unsigned flags, bool ours)
 
 	if (!r)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	*r = (struct registration){ .next = fake.registrations, .base = base, .n_bytes = n_bytes, .flags = flags, .ours = ours,
+	*r = (struct registration){ .next = fake.registrations,
+				    .base = base,
+				    .n_bytes = n_bytes,
+				    .flags = flags,
+				    .ours = ours,
 				    .read_only = flags & CU_MEMHOSTREGISTER_READ_ONLY };
 	fake.registrations = r;
 	return CUDA_SUCCESS;
@@ -66,7 +70,8 @@ CUresult cuMemHostRegister_v2(void *ptr, size_t bytes, unsigned flags)
 	if (!r && (flags & CU_MEMHOSTREGISTER_READ_ONLY) && settings.no_read_only_register)
 		r = CUDA_ERROR_NOT_SUPPORTED;
 	if (!r) {
-		char *low = (char *)((uintptr_t)ptr / PAGE * PAGE), *high = (char *)(((uintptr_t)ptr + bytes + PAGE - 1) / PAGE * PAGE);
+		char *low = (char *)((uintptr_t)ptr / PAGE * PAGE),
+		     *high = (char *)(((uintptr_t)ptr + bytes + PAGE - 1) / PAGE * PAGE);
 		bool partly;
 
 		if (host_find(low, (size_t)(high - low), &partly) || partly)
@@ -84,7 +89,8 @@ static bool in_use(const struct registration *h)
 {
 	for (CUstream s = fake.streams; s; s = s->next)
 		for (struct op *o = s->first; o; o = o->next)
-			if (o->kind == OP_COPY && ((o->from >= h->base && o->from < h->base + h->n_bytes) || (o->to >= h->base && o->to < h->base + h->n_bytes)))
+			if (o->kind == OP_COPY && ((o->from >= h->base && o->from < h->base + h->n_bytes) ||
+						   (o->to >= h->base && o->to < h->base + h->n_bytes)))
 				return true;
 	return false;
 }

@@ -1,5 +1,5 @@
-/* Memory of another process by a 64-byte handle. The handle leads to the owner's memfd, by way of /proc, so that there is nothing to clean up; the memory's
- * header page counts who has it open. */
+/* Memory of another process by a 64-byte handle. The handle leads to the owner's memfd, by way of /proc, so that there
+ * is nothing to clean up; the memory's header page counts who has it open. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -30,12 +30,19 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr ptr)
 		r = CUDA_ERROR_NOT_SUPPORTED;
 	if (!r) {
 		m = memory_find(ptr, 1);
-		if (!m || m->kind != MEMORY_OWN || m->base != ptr) /* imported memory cannot be passed on, nor VMM memory, nor the middle of a piece */
+		if (!m || m->kind != MEMORY_OWN || m->base != ptr) /* imported memory cannot be passed on, nor VMM
+		                                                    * memory, nor the middle of a piece */
 			r = CUDA_ERROR_INVALID_VALUE;
 	}
 	if (!r) {
-		struct handle h = { .magic = HANDLE_MAGIC, .id = m->block->id, .start = m->block->start, .n_bytes = m->block->n_bytes,
-				    .pidns = settings.pidns, .pid = getpid(), .fd = m->fd, .euid = settings.euid };
+		struct handle h = { .magic = HANDLE_MAGIC,
+				    .id = m->block->id,
+				    .start = m->block->start,
+				    .n_bytes = m->block->n_bytes,
+				    .pidns = settings.pidns,
+				    .pid = getpid(),
+				    .fd = m->fd,
+				    .euid = settings.euid };
 
 		memset(handle, 0, sizeof *handle);
 		memcpy(handle, &h, sizeof h);
@@ -150,7 +157,13 @@ static CUresult import(const struct handle *h, CUcontext ctx, CUdeviceptr *ptr)
 	m = calloc(1, sizeof *m);
 	if (!m)
 		abort();
-	*m = (struct memory){ .kind = MEMORY_IMPORTED, .ctx = ctx, .n_bytes = b->n_bytes, .block = b, .refs = 1, .readable = true, .writable = true };
+	*m = (struct memory){ .kind = MEMORY_IMPORTED,
+			      .ctx = ctx,
+			      .n_bytes = b->n_bytes,
+			      .block = b,
+			      .refs = 1,
+			      .readable = true,
+			      .writable = true };
 	r = note_opener(b) ? memory_map(m, fd, b->va) : CUDA_ERROR_OUT_OF_MEMORY;
 	if (r) {
 		munmap(b, PAGE);

@@ -1,5 +1,5 @@
-/* Modules and kernels. Nobody can run GPU code here, so a kernel is found by its name among those written for the host (kernels.c) and runs on the stream's
- * thread, on the memory behind the pointers it was given. */
+/* Modules and kernels. Nobody can run GPU code here, so a kernel is found by its name among those written for the host
+ * (kernels.c) and runs on the stream's thread, on the memory behind the pointers it was given. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -142,7 +142,8 @@ CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *
 }
 
 /* Libraries are modules of no context; a kernel is its function. */
-CUresult cuLibraryLoadData(CUlibrary *library, const void *code, int *jit, void **jit_values, unsigned n_jit, int *options, void **values, unsigned n)
+CUresult cuLibraryLoadData(CUlibrary *library, const void *code, int *jit, void **jit_values, unsigned n_jit,
+			   int *options, void **values, unsigned n)
 {
 	struct call c;
 	CUresult r = call_begin(&c, API_cuLibraryLoadData, NEED_INIT);
@@ -221,15 +222,15 @@ static CUresult take_params(struct launch *l, void **params, void **extra)
 	return CUDA_SUCCESS;
 }
 
-CUresult cuLaunchKernel(CUfunction function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared_bytes,
-			CUstream stream, void **params, void **extra)
+CUresult cuLaunchKernel(CUfunction function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
+			unsigned bz, unsigned shared_bytes, CUstream stream, void **params, void **extra)
 {
 	struct call c;
 	CUresult r = call_begin(&c, API_cuLaunchKernel, NEED_CONTEXT);
 	struct launch *l = NULL;
 
-	if (!r && (!gx || !gy || !gz || !bx || !by || !bz || gy > 65535 || gz > 65535 || bx > 1024 || by > 1024 || bz > 64 || bx * by * bz > 1024 ||
-		   shared_bytes > 49152))
+	if (!r && (!gx || !gy || !gz || !bx || !by || !bz || gy > 65535 || gz > 65535 || bx > 1024 || by > 1024 ||
+		   bz > 64 || bx * by * bz > 1024 || shared_bytes > 49152))
 		r = CUDA_ERROR_INVALID_VALUE;
 	if (!r)
 		r = stream_for_work(&stream);
@@ -237,7 +238,9 @@ CUresult cuLaunchKernel(CUfunction function, unsigned gx, unsigned gy, unsigned 
 		l = calloc(1, sizeof *l);
 		if (!l)
 			abort();
-		*l = (struct launch){ .kernel = function->kernel, .grid = { function->kernel->name, { gx, gy, gz }, { bx, by, bz }, shared_bytes } };
+		*l = (struct launch){ .kernel = function->kernel,
+				      .grid = {
+					      function->kernel->name, { gx, gy, gz }, { bx, by, bz }, shared_bytes } };
 		r = take_params(l, params, extra);
 	}
 	if (!r) {
@@ -283,7 +286,8 @@ void *fakecuda_memory(unsigned long long device_pointer, size_t n_bytes)
 	else if (host_find((void *)(uintptr_t)device_pointer, n_bytes, &partly))
 		found = (void *)(uintptr_t)device_pointer;
 	if (!found)
-		violation("a kernel touched %zu bytes at 0x%llx, which are not all in one allocation", n_bytes, device_pointer);
+		violation("a kernel touched %zu bytes at 0x%llx, which are not all in one allocation", n_bytes,
+			  device_pointer);
 	if (!found || (m && memory_usable(m)))
 		sticky(running_context, CUDA_ERROR_ILLEGAL_ADDRESS);
 	pthread_mutex_unlock(&fake.lock);

@@ -1,5 +1,5 @@
-/* Kernels written for the host. Those of the conformance program do what its PTX (tests/gpu/cuda.c) does; the client's finishing kernel is compiled from
- * the source that the GPU version and the CPU tests share. */
+/* Kernels written for the host. Those of the conformance program do what its PTX (tests/gpu/cuda.c) does; the client's
+ * finishing kernel is compiled from the source that the GPU version and the CPU tests share. */
 #include "kernels.h"
 
 #include <stdatomic.h>
@@ -82,7 +82,8 @@ static void run_finish(void **params, const struct fakecuda_grid *grid)
 	n_out = finish_number_bytes((enum finish_number)p.number);
 	if (strcmp(name, grid->kernel))
 		fakecuda_misuse("%s was launched with a plan for %s", grid->kernel, name);
-	if (grid->block[0] != FINISH_THREADS || grid->block[1] != 1 || grid->block[2] != 1 || grid->grid[1] != 1 || grid->grid[2] != 1)
+	if (grid->block[0] != FINISH_THREADS || grid->block[1] != 1 || grid->block[2] != 1 || grid->grid[1] != 1 ||
+	    grid->grid[2] != 1)
 		fakecuda_misuse("%s was launched with blocks of %u threads", grid->kernel, grid->block[0]);
 	if (p.out % n_out || n >> 31)
 		fakecuda_misuse("%s: tensor at 0x%llx, %zu numbers", grid->kernel, (unsigned long long)p.out, n);
@@ -92,8 +93,8 @@ static void run_finish(void **params, const struct fakecuda_grid *grid)
 #define FINISH(name) { name, 1, { sizeof(struct finish_plan) }, run_finish }
 #define FINISH_OF(number) \
 	FINISH("finish_flat_" number "_1"), FINISH("finish_flat_" number "_2"), FINISH("finish_flat_" number "_3"), \
-	FINISH("finish_flat_" number "_4"), FINISH("finish_planar_" number "_2"), FINISH("finish_planar_" number "_3"), \
-	FINISH("finish_planar_" number "_4")
+		FINISH("finish_flat_" number "_4"), FINISH("finish_planar_" number "_2"), \
+		FINISH("finish_planar_" number "_3"), FINISH("finish_planar_" number "_4")
 
 static const struct fakecuda_kernel kernels[] = {
 	{ "conformance_add", 4, { 8, 8, 4, 4 }, run_add },

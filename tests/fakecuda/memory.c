@@ -1,5 +1,5 @@
-/* Device memory: a memfd that is mapped twice, once without access (the device pointer) and once for the streams, with a header page that processes share.
- * Addresses are spread at random, so that no two processes agree on one by luck. */
+/* Device memory: a memfd that is mapped twice, once without access (the device pointer) and once for the streams, with
+ * a header page that processes share. Addresses are spread at random, so that no two processes agree on one by luck. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -64,13 +64,19 @@ int memory_create_fd(size_t n_bytes, struct block **blockp)
 		close(fd);
 		return -1;
 	}
-	**blockp = (struct block){ .magic = BLOCK_MAGIC, .id = (uint64_t)getpid() << 32 | ++fake.last_id, .n_bytes = n_bytes, .pidns = settings.pidns,
-				   .start = process_start(getpid()), .pid = getpid(), .euid = settings.euid };
+	**blockp = (struct block){ .magic = BLOCK_MAGIC,
+				   .id = (uint64_t)getpid() << 32 | ++fake.last_id,
+				   .n_bytes = n_bytes,
+				   .pidns = settings.pidns,
+				   .start = process_start(getpid()),
+				   .pid = getpid(),
+				   .euid = settings.euid };
 	snprintf((*blockp)->mig, sizeof (*blockp)->mig, "%s", settings.mig_name);
 	return fd;
 }
 
-/* Maps fd's memory into m: base, data. avoid_va: where the exporter has it, which must not come out here as well. The header is mapped by the caller. */
+/* Maps fd's memory into m: base, data. avoid_va: where the exporter has it, which must not come out here as well. The
+ * header is mapped by the caller. */
 CUresult memory_map(struct memory *m, int fd, uint64_t avoid_va)
 {
 	static uint64_t spread;
@@ -134,10 +140,12 @@ void memory_remove(struct memory *m)
 		for (int i = 0; i < MOST_OPENERS; i++) {
 			int32_t pid = atomic_load(&m->block->openers[i].pid);
 
-			users += pid && atomic_load(&m->block->openers[i].n) > 0 && process_start(pid) != 0; /* what waits for its parent has closed all */
+			/* what waits for its parent has closed all */
+			users += pid && atomic_load(&m->block->openers[i].n) > 0 && process_start(pid) != 0;
 		}
 		if (users)
-			violation("%zu bytes of device memory freed while %u other process%s them open", m->n_bytes, users, users == 1 ? " has" : "es have");
+			violation("%zu bytes of device memory freed while %u other process%s them open", m->n_bytes,
+				  users, users == 1 ? " has" : "es have");
 		atomic_store(&m->block->freed, 1);
 		memset(m->alias, 0xdb, m->n_alias < 1 << 16 ? m->n_alias : 1 << 16);
 		if (context_valid(m->ctx))
@@ -184,7 +192,8 @@ CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total)
 	return call_end(&c, r);
 }
 
-/* Less than 2 MiB share a block with others, as on a real GPU: here a block of its own, at an odd place, so that a handle opens to something else. */
+/* Less than 2 MiB share a block with others, as on a real GPU: here a block of its own, at an odd place, so that a
+ * handle opens to something else. */
 static CUresult allocate(CUcontext ctx, size_t n_bytes, CUdeviceptr *ptr)
 {
 	struct device *d = &fake.devices[ctx->device];
@@ -345,6 +354,9 @@ CUresult cuPointerGetAttributes(unsigned n, int *attributes, void **data, CUdevi
 
 	for (unsigned i = 0; !r && i < n; i++)
 		if (pointer_attribute(data[i], attributes[i], ptr))
-			memset(data[i], 0, attributes[i] == 2 || attributes[i] == 8 || attributes[i] == 9 || attributes[i] == 10 ? 4 : 8);
+			memset(data[i], 0,
+			       attributes[i] == 2 || attributes[i] == 8 || attributes[i] == 9 || attributes[i] == 10
+				       ? 4
+				       : 8);
 	return call_end(&c, r);
 }

@@ -1,5 +1,6 @@
-/* Counters, violations, and what is left over at the end. Lines go to $FAKECUDA_REPORT.PID as they come, so that a process that is killed has said what it
- * had to say; the last line ("end ...") is there only when the process ended in the ordinary way. */
+/* Counters, violations, and what is left over at the end. Lines go to $FAKECUDA_REPORT.PID as they come, so that a
+ * process that is killed has said what it had to say; the last line ("end ...") is there only when the process ended in
+ * the ordinary way. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
@@ -11,8 +12,11 @@
 #include "fake.h"
 
 static _Atomic uint64_t counters[COUNT_N], calls[API_N];
-static const char *const counter_names[COUNT_N] = { "pageable", "pageable-bytes", "copies-to-device", "bytes-to-device", "copies-to-host",
-	"bytes-to-host", "copies-on-device", "bytes-on-device", "kernels", "injected", "violations", "reads-after-exporter-died" };
+static const char *const counter_names[COUNT_N] = {
+	"pageable",       "pageable-bytes", "copies-to-device", "bytes-to-device",
+	"copies-to-host", "bytes-to-host",  "copies-on-device", "bytes-on-device",
+	"kernels",        "injected",       "violations",       "reads-after-exporter-died"
+};
 static char last[512];
 static pthread_mutex_t last_lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -61,7 +65,8 @@ static void report(const char *text)
 	say(line);
 	if (!settings.quiet)
 		fprintf(stderr, "fakecuda[%d]: %s\n", (int)getpid(), text);
-	if (atomic_load(&fake.pid) == 0 || atomic_load(&fake.pid) == getpid()) { /* a forked child must not touch the lock */
+	/* a forked child must not touch the lock */
+	if (atomic_load(&fake.pid) == 0 || atomic_load(&fake.pid) == getpid()) {
 		pthread_mutex_lock(&last_lock);
 		snprintf(last, sizeof last, "%s", text);
 		pthread_mutex_unlock(&last_lock);
@@ -123,16 +128,25 @@ static unsigned list_leaks(bool tell)
 	static const char *const kinds[] = { "memory", "import", "mapping" };
 	for (struct memory *m = fake.memory; m; m = m->next, n++)
 		if (tell) {
-			snprintf(line, sizeof line, "leak %s of %zu bytes at 0x%llx\n", kinds[m->kind], m->n_bytes, m->base);
+			snprintf(line, sizeof line, "leak %s of %zu bytes at 0x%llx\n", kinds[m->kind], m->n_bytes,
+				 m->base);
 			say(line);
 		}
 	for (struct registration *r = fake.registrations; r; r = r->next, n++)
 		if (tell) {
-			snprintf(line, sizeof line, "leak %s of %zu bytes at %p\n", r->ours ? "host memory" : "registration", r->n_bytes, (void *)r->base);
+			snprintf(line, sizeof line, "leak %s of %zu bytes at %p\n",
+				 r->ours ? "host memory" : "registration", r->n_bytes, (void *)r->base);
 			say(line);
 		}
-	struct { const char *what; unsigned n; } others[] = { { "stream", 0 }, { "event", 0 }, { "context", 0 }, { "module", 0 },
-		{ "allocation handle", fake.n_vmm_handles }, { "address range", fake.n_reservations } };
+	struct {
+		const char *what;
+		unsigned n;
+	} others[] = { { "stream", 0 },
+		       { "event", 0 },
+		       { "context", 0 },
+		       { "module", 0 },
+		       { "allocation handle", fake.n_vmm_handles },
+		       { "address range", fake.n_reservations } };
 	for (struct CUstream_st *s = fake.streams; s; s = s->next)
 		others[0].n += !s->closing && s != s->ctx->legacy && !s->of_thread;
 	for (struct CUevent_st *e = fake.events; e; e = e->next)
@@ -144,7 +158,8 @@ static unsigned list_leaks(bool tell)
 	for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
 		n += others[i].n;
 		if (tell && others[i].n) {
-			snprintf(line, sizeof line, "leak %u %s%s\n", others[i].n, others[i].what, others[i].n == 1 ? "" : "s");
+			snprintf(line, sizeof line, "leak %u %s%s\n", others[i].n, others[i].what,
+				 others[i].n == 1 ? "" : "s");
 			say(line);
 		}
 	}
@@ -159,7 +174,8 @@ unsigned fakecuda_alive(void)
 	return n;
 }
 
-/* At the ordinary end of the process that called cuInit; a forked child says nothing. A thread that was stopped by exit may hold the lock. */
+/* At the ordinary end of the process that called cuInit; a forked child says nothing. A thread that was stopped by exit
+ * may hold the lock. */
 __attribute__((destructor)) static void at_end(void)
 {
 	struct timespec soon;
@@ -177,15 +193,18 @@ __attribute__((destructor)) static void at_end(void)
 	n = list_leaks(true);
 	for (int i = 0; i < COUNT_N; i++)
 		if (atomic_load(&counters[i])) {
-			snprintf(line, sizeof line, "count %s %llu\n", counter_names[i], (unsigned long long)atomic_load(&counters[i]));
+			snprintf(line, sizeof line, "count %s %llu\n", counter_names[i],
+				 (unsigned long long)atomic_load(&counters[i]));
 			say(line);
 		}
 	for (int i = 0; i < API_N; i++)
 		if (atomic_load(&calls[i])) {
-			snprintf(line, sizeof line, "call %s %llu\n", api_name((enum api)i), (unsigned long long)atomic_load(&calls[i]));
+			snprintf(line, sizeof line, "call %s %llu\n", api_name((enum api)i),
+				 (unsigned long long)atomic_load(&calls[i]));
 			say(line);
 		}
-	snprintf(line, sizeof line, "end %llu violations, %u leaks\n", (unsigned long long)atomic_load(&counters[COUNT_VIOLATIONS]), n);
+	snprintf(line, sizeof line, "end %llu violations, %u leaks\n",
+		 (unsigned long long)atomic_load(&counters[COUNT_VIOLATIONS]), n);
 	say(line);
 	pthread_mutex_unlock(&fake.lock);
 }

@@ -63,17 +63,20 @@ static bool is_call(const char *name)
 	return false;
 }
 
-/* "NAME:3=2": the third call of NAME ends in error 2; "NAME:3+=2": every one from the third on; "NAME:*=2"; "NAME:p0.01=2": by chance. */
+/* "NAME:3=2": the third call of NAME ends in error 2; "NAME:3+=2": every one from the third on; "NAME:*=2";
+ * "NAME:p0.01=2": by chance. */
 static bool add_rule(const char *text)
 {
 	struct rule r = { 0 };
 	const char *colon = strchr(text, ':'), *equals = strchr(text, '=');
 	char *end;
 
-	if (!colon || !equals || equals < colon || colon == text || (size_t)(colon - text) >= sizeof r.name || n_rules == MOST_RULES)
+	if (!colon || !equals || equals < colon || colon == text || (size_t)(colon - text) >= sizeof r.name ||
+	    n_rules == MOST_RULES)
 		return false;
 	memcpy(r.name, text, (size_t)(colon - text));
-	/* A rule for nothing would make a test that cannot fail. Names are without the ABI's _v2; "run" is an operation of a stream. */
+	/* A rule for nothing would make a test that cannot fail. Names are without the ABI's _v2; "run" is an operation
+	 * of a stream. */
 	if (!is_call(r.name) && strcmp(r.name, "run"))
 		return false;
 	if (colon[1] == '*') {
@@ -222,7 +225,8 @@ void settings_read(void)
 	inside = false;
 }
 
-/* $FAKECUDA_CONTROL: a file whose rules replace all others whenever it is written anew, to tell a process that runs already. */
+/* $FAKECUDA_CONTROL: a file whose rules replace all others whenever it is written anew, to tell a process that runs
+ * already. */
 static void look_at_control(void)
 {
 	struct stat st;
@@ -284,7 +288,8 @@ void inject_latency(const char *name)
 {
 	for (int i = 0; i < n_latencies; i++)
 		if (!strcmp(latencies[i].name, name))
-			nanosleep(&(struct timespec){ latencies[i].us / 1000000, latencies[i].us % 1000000 * 1000 }, NULL);
+			nanosleep(&(struct timespec){ latencies[i].us / 1000000, latencies[i].us % 1000000 * 1000 },
+				  NULL);
 }
 
 void fakecuda_forbid_thread(void)
@@ -307,5 +312,6 @@ static bool named(const char *list)
 
 bool thread_forbidden(void)
 {
-	return forbidden_here || (forbidden_names && named(forbidden_names)) || (allowed_names && *allowed_names && !named(allowed_names));
+	return forbidden_here || (forbidden_names && named(forbidden_names)) ||
+	       (allowed_names && *allowed_names && !named(allowed_names));
 }

@@ -1,5 +1,5 @@
-/* Streams: a thread each, from its first operation on, that does one operation after the other, each after a delay of its own choice. The legacy default
- * stream waits for the blocking ones and they for it. */
+/* Streams: a thread each, from its first operation on, that does one operation after the other, each after a delay of
+ * its own choice. The legacy default stream waits for the blocking ones and they for it. */
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -64,7 +64,8 @@ bool stream_idle(CUstream s)
 
 /* ---- doing ---- */
 
-/* Waits a little while others do something; the lock is away meanwhile. For events of other processes, which cannot wake us. */
+/* Waits a little while others do something; the lock is away meanwhile. For events of other processes, which cannot
+ * wake us. */
 static void wait_shortly(void)
 {
 	struct timespec t;
@@ -185,9 +186,12 @@ static void *stream_main(void *arg)
 			continue;
 		}
 		if (!s->ctx->lost) {
-			long delay_ns = settings.delay_us > 0 ? (long)(random_next(&s->random) % (uint64_t)(settings.delay_us * 1000)) : 0;
+			long delay_ns = settings.delay_us > 0
+						? (long)(random_next(&s->random) % (uint64_t)(settings.delay_us * 1000))
+						: 0;
 
-			r = op->kind == OP_COPY || op->kind == OP_SET || op->kind == OP_KERNEL ? inject("run") : CUDA_SUCCESS;
+			r = op->kind == OP_COPY || op->kind == OP_SET || op->kind == OP_KERNEL ? inject("run")
+											       : CUDA_SUCCESS;
 			if (!r) {
 				pthread_mutex_unlock(&fake.lock);
 				r = perform(s, op, delay_ns);

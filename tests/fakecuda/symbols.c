@@ -1,4 +1,5 @@
-/* Finding functions by name and version, the names of errors, and the traps behind names that mean an interface of 32-bit times. */
+/* Finding functions by name and version, the names of errors, and the traps behind names that mean an interface of
+ * 32-bit times. */
 #include <string.h>
 
 #include "fake.h"
@@ -13,7 +14,8 @@ static const struct {
 #undef ROW
 };
 
-/* The youngest version of it that is not younger than asked for. *status: 0 found, 1 no such name, 2 only in a newer version. */
+/* The youngest version of it that is not younger than asked for. *status: 0 found, 1 no such name, 2 only in a newer
+ * version. */
 static CUresult look_up(const char *symbol, void **fn, int version, int *status)
 {
 	int best = 0;
@@ -87,7 +89,8 @@ static const struct {
 	{ 701, "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES", "too many resources requested for launch" },
 	{ 702, "CUDA_ERROR_LAUNCH_TIMEOUT", "the launch timed out and was terminated" },
 	{ 709, "CUDA_ERROR_CONTEXT_IS_DESTROYED", "context is destroyed" },
-	{ 712, "CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED", "part or all of the requested memory range is already mapped" },
+	{ 712, "CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED",
+	  "part or all of the requested memory range is already mapped" },
 	{ 713, "CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED", "pointer does not correspond to a registered memory region" },
 	{ 714, "CUDA_ERROR_HARDWARE_STACK_ERROR", "hardware stack error" },
 	{ 719, "CUDA_ERROR_LAUNCH_FAILED", "unspecified launch failure" },
@@ -98,9 +101,11 @@ static const struct {
 	{ 901, "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED", "operation failed due to a previous error during capture" },
 	{ 902, "CUDA_ERROR_STREAM_CAPTURE_MERGE", "operation would result in a merge of separate capture sequences" },
 	{ 905, "CUDA_ERROR_STREAM_CAPTURE_ISOLATION", "dependency created on uncaptured work in another stream" },
-	{ 906, "CUDA_ERROR_STREAM_CAPTURE_IMPLICIT", "operation would make the legacy stream depend on a capturing blocking stream" },
+	{ 906, "CUDA_ERROR_STREAM_CAPTURE_IMPLICIT",
+	  "operation would make the legacy stream depend on a capturing blocking stream" },
 	{ 907, "CUDA_ERROR_CAPTURED_EVENT", "operation not permitted on an event last recorded in a capturing stream" },
-	{ 908, "CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD", "attempt to terminate a thread-local capture sequence from another thread" },
+	{ 908, "CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD",
+	  "attempt to terminate a thread-local capture sequence from another thread" },
 	{ 999, "CUDA_ERROR_UNKNOWN", "unknown error" },
 };
 

@@ -1,5 +1,5 @@
-/* Memory made of handles, address ranges and mappings, which other processes get as a file descriptor. It lives as long as a handle, a mapping or a
- * descriptor does, in whichever process. */
+/* Memory made of handles, address ranges and mappings, which other processes get as a file descriptor. It lives as long
+ * as a handle, a mapping or a descriptor does, in whichever process. */
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -58,7 +58,8 @@ CUresult cuMemGetAllocationGranularity(size_t *bytes, const CUmemAllocationProp 
 	return call_end(&c, r);
 }
 
-CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes, const CUmemAllocationProp *prop, unsigned long long flags)
+CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes, const CUmemAllocationProp *prop,
+		     unsigned long long flags)
 {
 	struct call c;
 	CUresult r = call_begin(&c, API_cuMemCreate, NEED_INIT);
@@ -156,8 +157,12 @@ CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, vo
 
 		if (!h)
 			abort();
-		*h = (struct vmm_handle){ .next = handles, .fd = fcntl(fd, F_DUPFD_CLOEXEC, 0), .n_bytes = b->n_bytes, .block = b, .exportable = true,
-					   .imported = true };
+		*h = (struct vmm_handle){ .next = handles,
+					  .fd = fcntl(fd, F_DUPFD_CLOEXEC, 0),
+					  .n_bytes = b->n_bytes,
+					  .block = b,
+					  .exportable = true,
+					  .imported = true };
 		handles = h;
 		fake.n_vmm_handles++;
 		*handle = (uintptr_t)h;
@@ -167,7 +172,8 @@ CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, vo
 	return call_end(&c, r);
 }
 
-CUresult cuMemAddressReserve(CUdeviceptr *ptr, size_t bytes, size_t alignment, CUdeviceptr hint, unsigned long long flags)
+CUresult cuMemAddressReserve(CUdeviceptr *ptr, size_t bytes, size_t alignment, CUdeviceptr hint,
+			     unsigned long long flags)
 {
 	struct call c;
 	CUresult r = call_begin(&c, API_cuMemAddressReserve, NEED_INIT);
@@ -226,7 +232,8 @@ CUresult cuMemAddressFree(CUdeviceptr ptr, size_t bytes)
 	return call_end(&c, r);
 }
 
-CUresult cuMemMap(CUdeviceptr ptr, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle, unsigned long long flags)
+CUresult cuMemMap(CUdeviceptr ptr, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,
+		  unsigned long long flags)
 {
 	struct call c;
 	CUresult r = call_begin(&c, API_cuMemMap, NEED_INIT);
@@ -244,7 +251,12 @@ CUresult cuMemMap(CUdeviceptr ptr, size_t bytes, size_t offset, CUmemGenericAllo
 
 		if (!m)
 			abort();
-		*m = (struct memory){ .next = fake.memory, .kind = MEMORY_VMM, .base = ptr, .n_bytes = bytes, .fd = -1, .n_alias = bytes };
+		*m = (struct memory){ .next = fake.memory,
+				      .kind = MEMORY_VMM,
+				      .base = ptr,
+				      .n_bytes = bytes,
+				      .fd = -1,
+				      .n_alias = bytes };
 		m->alias = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, h->fd, 0);
 		m->block = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, h->fd, (off_t)bytes);
 		if (m->alias == MAP_FAILED || m->block == MAP_FAILED)
@@ -278,8 +290,8 @@ CUresult cuMemSetAccess(CUdeviceptr ptr, size_t bytes, const CUmemAccessDesc *ac
 	CUresult r = call_begin(&c, API_cuMemSetAccess, NEED_INIT);
 	struct memory *m = r ? NULL : mapping_at(ptr);
 
-	if (!r && (!m || m->n_bytes != bytes || n != 1 || access->location.type != CU_MEM_LOCATION_TYPE_DEVICE || access->location.id < 0 ||
-		   access->location.id >= fake.n_devices))
+	if (!r && (!m || m->n_bytes != bytes || n != 1 || access->location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
+		   access->location.id < 0 || access->location.id >= fake.n_devices))
 		r = CUDA_ERROR_INVALID_VALUE;
 	if (!r) {
 		m->readable = access->flags & 1;
@@ -298,6 +310,8 @@ CUresult cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location
 	if (!r && (!m || m->kind != MEMORY_VMM))
 		r = CUDA_ERROR_INVALID_VALUE;
 	if (!r)
-		*flags = m->writable ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : m->readable ? CU_MEM_ACCESS_FLAGS_PROT_READ : 0;
+		*flags = m->writable   ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+			 : m->readable ? CU_MEM_ACCESS_FLAGS_PROT_READ
+				       : 0;
 	return call_end(&c, r);
 }

@@ -1,5 +1,5 @@
-/* What a producer may have left in a slot: any bytes are refused with a text, or every array that is given out lies in the slot, behind the text,
- * and has the bytes that its shape says; and what is laid is read back as it was. */
+/* What a producer may have left in a slot: any bytes are refused with a text, or every array that is given out lies in
+ * the slot, behind the text, and has the bytes that its shape says; and what is laid is read back as it was. */
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -33,7 +33,8 @@ static void check_array(const struct batchd_array *a, const uint8_t *slot, size_
 	const uint8_t *at = a->data;
 	uint64_t n = 1;
 
-	require(a->n_dims <= 8 && at >= (const uint8_t *)text_end && at <= slot + room && (size_t)(at - slot) % ALIGN == 0);
+	require(a->n_dims <= 8 && at >= (const uint8_t *)text_end && at <= slot + room &&
+		(size_t)(at - slot) % ALIGN == 0);
 	require(a->n_bytes <= (uint64_t)(slot + room - at));
 	for (uint32_t i = 0; i < a->n_dims; i++)
 		require(!__builtin_mul_overflow(n, a->shape[i], &n));
@@ -61,7 +62,8 @@ static void read_slot(const uint8_t *data, size_t size, size_t room, uint32_t ma
 	if (n < 0) {
 		require(f.text[0] && memchr(f.text, '\0', sizeof(f.text)) && f.code == n);
 	} else {
-		require(n <= BATCHD_MAX_ARRAYS && (const uint8_t *)text >= exact + HEAD_BYTES && (const uint8_t *)text + n_text <= exact + room);
+		require(n <= BATCHD_MAX_ARRAYS && (const uint8_t *)text >= exact + HEAD_BYTES &&
+			(const uint8_t *)text + n_text <= exact + room);
 		(void)sum(text, n_text);
 		for (uint32_t i = 0; i < (uint32_t)n && i < max; i++)
 			check_array(&arrays[i], exact, room, text + n_text);
@@ -91,7 +93,8 @@ static void lay_and_read(const uint8_t *data, size_t size)
 	struct batchd_array laid[SOME], got[SOME];
 	struct fault f = { .code = 0 };
 	uint32_t n = describe(data, size, laid);
-	size_t n_text = size % 100, room = size ? (size_t)data[size - 1] * 64 + 1 : 1, needed = arrays_size(laid, n, n_text), n_got;
+	size_t n_text = size % 100, room = size ? (size_t)data[size - 1] * 64 + 1 : 1,
+	       needed = arrays_size(laid, n, n_text), n_got;
 	char text[100] = "", *slot = aligned_alloc(ALIGN, ROOM);
 	const char *got_text;
 	int r = arrays_lay(slot, room < ROOM ? room : ROOM, laid, n, text, n_text, &f);
@@ -100,9 +103,11 @@ static void lay_and_read(const uint8_t *data, size_t size)
 	if (r == 0) {
 		for (uint32_t i = 0; i < n; i++)
 			memset(laid[i].data, (int)i, laid[i].n_bytes);
-		require(arrays_read(slot, room, got, SOME, &got_text, &n_got, &f) == (int)n && n_got == n_text && !memcmp(got_text, text, n_text));
+		require(arrays_read(slot, room, got, SOME, &got_text, &n_got, &f) == (int)n && n_got == n_text &&
+			!memcmp(got_text, text, n_text));
 		for (uint32_t i = 0; i < n; i++)
-			require(got[i].data == laid[i].data && got[i].n_bytes == laid[i].n_bytes && got[i].dtype == laid[i].dtype &&
+			require(got[i].data == laid[i].data && got[i].n_bytes == laid[i].n_bytes &&
+				got[i].dtype == laid[i].dtype &&
 				!memcmp(got[i].shape, laid[i].shape, got[i].n_dims * sizeof(got[i].shape[0])));
 	}
 	free(slot);
@@ -111,7 +116,8 @@ static void lay_and_read(const uint8_t *data, size_t size)
 /* A sound slot of two arrays over which the input is laid, three bytes for a change: where (two), and what. */
 static void read_changed(const uint8_t *data, size_t size)
 {
-	struct batchd_array a[2] = { { .dtype = BATCHD_FLOAT32, .n_dims = 2, .shape = { 4, 6 } }, { .dtype = BATCHD_INT64, .n_dims = 1, .shape = { 4 } } };
+	struct batchd_array a[2] = { { .dtype = BATCHD_FLOAT32, .n_dims = 2, .shape = { 4, 6 } },
+				     { .dtype = BATCHD_INT64, .n_dims = 1, .shape = { 4 } } };
 	uint8_t *slot = aligned_alloc(ALIGN, 1024);
 	struct fault f = { .code = 0 };
 

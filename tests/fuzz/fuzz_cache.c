@@ -54,7 +54,13 @@ static void read_forged(const uint8_t *data, size_t size)
 
 static void round_trip(const uint8_t *data, size_t size)
 {
-	struct cache_record in = { .index = size, .mtime_ns = 1, .ino = 2, .n_file_bytes = 3, .payload = data, .n_payload = size }, out;
+	struct cache_record in = { .index = size,
+				   .mtime_ns = 1,
+				   .ino = 2,
+				   .n_file_bytes = 3,
+				   .payload = data,
+				   .n_payload = size },
+			    out;
 	unsigned char *bytes;
 
 	if (!size || size > CACHE_RECORD_MAX_BYTES) {
@@ -62,12 +68,13 @@ static void round_trip(const uint8_t *data, size_t size)
 	}
 	bytes = malloc(cache_record_bytes(size));
 	cache_record_make(bytes, &in);
-	if (cache_record_parse(bytes, cache_record_bytes(size), &out) != (ssize_t)cache_record_bytes(size) || !out.payload || out.n_payload != size ||
-	    memcmp(out.payload, data, size)) {
+	if (cache_record_parse(bytes, cache_record_bytes(size), &out) != (ssize_t)cache_record_bytes(size) ||
+	    !out.payload || out.n_payload != size || memcmp(out.payload, data, size)) {
 		abort();
 	}
 	bytes[size * 7 % cache_record_bytes(size)] ^= 1;
-	if (cache_record_parse(bytes, cache_record_bytes(size), &out) > 0 && out.payload && memcmp(out.payload, data, size)) {
+	if (cache_record_parse(bytes, cache_record_bytes(size), &out) > 0 && out.payload &&
+	    memcmp(out.payload, data, size)) {
 		abort(); /* served damaged */
 	}
 	free(bytes);

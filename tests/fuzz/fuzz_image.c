@@ -28,7 +28,8 @@ static uint8_t *copy_of(const struct image *image)
 	uint8_t *rgb = malloc((size_t)image->width * image->height * 3);
 
 	for (uint32_t y = 0; rgb && y < image->height; y++)
-		memcpy(rgb + (size_t)y * image->width * 3, image->rgb + y * image->stride_bytes, (size_t)image->width * 3);
+		memcpy(rgb + (size_t)y * image->width * 3, image->rgb + y * image->stride_bytes,
+		       (size_t)image->width * 3);
 	return rgb;
 }
 
@@ -36,7 +37,8 @@ static uint8_t *copy_of(const struct image *image)
 static void compare(const uint8_t *whole, uint32_t whole_width, struct region_px r, const struct image *part)
 {
 	for (uint32_t y = 0; y < r.height; y++)
-		if (memcmp(whole + ((size_t)(r.y + y) * whole_width + r.x) * 3, part->rgb + y * part->stride_bytes, (size_t)r.width * 3) != 0)
+		if (memcmp(whole + ((size_t)(r.y + y) * whole_width + r.x) * 3, part->rgb + y * part->stride_bytes,
+			   (size_t)r.width * 3) != 0)
 			abort();
 }
 

@@ -53,8 +53,8 @@ static void try_overlay(const uint8_t *data, size_t size)
 	struct index ix;
 	unsigned char *bytes;
 
-	if (index_add_class(&b, "dog") || index_add_dir(&b, ".", 1, &root) || index_add_dir(&b, "dog", 3, &dog) || index_add_file(&b, 1, "a.jpg", 5) ||
-	    index_add_file(&b, 1, "b.jpg", 5) || index_build(&b, &ix)) {
+	if (index_add_class(&b, "dog") || index_add_dir(&b, ".", 1, &root) || index_add_dir(&b, "dog", 3, &dog) ||
+	    index_add_file(&b, 1, "a.jpg", 5) || index_add_file(&b, 1, "b.jpg", 5) || index_build(&b, &ix)) {
 		index_builder_finish(&b);
 		return;
 	}

@@ -41,7 +41,8 @@ static void check_text(const struct pipeline *p, enum dtype dtype)
 	struct pipeline_error err = { "" };
 	struct pipeline *again;
 
-	if (pipeline_parse(pipeline_text(p), dtype, LAYOUT_NHWC, &again, &err) != 0 || strcmp(pipeline_text(p), pipeline_text(again)) != 0)
+	if (pipeline_parse(pipeline_text(p), dtype, LAYOUT_NHWC, &again, &err) != 0 ||
+	    strcmp(pipeline_text(p), pipeline_text(again)) != 0)
 		abort();
 	pipeline_destroy(again);
 }

@@ -1,4 +1,5 @@
-/* Any bytes as a control page, changing between two looks at it: both ends stay inside of the page and of their buffers, and what they count stays possible. */
+/* Any bytes as a control page, changing between two looks at it: both ends stay inside of the page and of their
+ * buffers, and what they count stays possible. */
 #include <errno.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -15,7 +16,8 @@ static void require(int ok)
 		abort();
 }
 
-/* Writes a few bytes of the input over the page: two of offset (the lanes and the first entries are what matters), one of length, the bytes. */
+/* Writes a few bytes of the input over the page: two of offset (the lanes and the first entries are what matters), one
+ * of length, the bytes. */
 static size_t scribble(struct ring_page *page, const uint8_t *data, size_t size)
 {
 	if (size < 4)

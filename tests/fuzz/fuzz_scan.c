@@ -1,8 +1,8 @@
 /* The scan decoder on damaged JPEGs: no crash, and where it is sure of the whole image, libjpeg sees the same pixels.
  *
- * Headers are hard to hit upon, so most inputs are a few changes to one of some JPEGs made at the start: byte 0 odd, then
- * which one, then (offset, value) of three bytes each. Byte 0 even: the rest is the file. Every path of the processor is
- * run, and with a forged index too. */
+ * Headers are hard to hit upon, so most inputs are a few changes to one of some JPEGs made at the start: byte 0 odd,
+ * then which one, then (offset, value) of three bytes each. Byte 0 even: the rest is the file. Every path of the
+ * processor is run, and with a forged index too. */
 #include "scan/scan.h"
 #include "jpegs.h"
 
@@ -24,9 +24,16 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 	scan = scan_create();
 	for (unsigned i = 0; i < N_MADE; i++) {
 		struct jpeg_recipe r = {
-			.width = 9 + i * 5 % 60, .height = 6 + i * 7 % 40, .n_components = i % 8 == 7 ? 1 : 3, .rgb = i == 4,
-			.h = i == 4 ? 1 : 1 + (int)(i & 1), .v = i == 4 ? 1 : 1 + (int)(i >> 1 & 1),
-			.quality = i % 5 ? (int)(20 + i * 3) : 100, .optimize = i % 3 == 0, .restart = i % 4 == 1 ? 1 + i % 5 : 0, .noise = i * 11 % 256,
+			.width = 9 + i * 5 % 60,
+			.height = 6 + i * 7 % 40,
+			.n_components = i % 8 == 7 ? 1 : 3,
+			.rgb = i == 4,
+			.h = i == 4 ? 1 : 1 + (int)(i & 1),
+			.v = i == 4 ? 1 : 1 + (int)(i >> 1 & 1),
+			.quality = i % 5 ? (int)(20 + i * 3) : 100,
+			.optimize = i % 3 == 0,
+			.restart = i % 4 == 1 ? 1 + i % 5 : 0,
+			.noise = i * 11 % 256,
 		};
 
 		made[i].bytes = jpeg_make(&r, i + 1, &made[i].n);
@@ -67,7 +74,8 @@ static void check_image(struct jpeg_in *header, const uint8_t *bytes, size_t n, 
 {
 	const uint8_t *data = header->c.src->next_input_byte;
 	const uint32_t width = header->c.image_width, height = header->c.image_height;
-	size_t left = header->c.src->bytes_in_buffer, px = (size_t)width * height, index_size = scan_index_size(&header->c, left);
+	size_t left = header->c.src->bytes_in_buffer, px = (size_t)width * height,
+	       index_size = scan_index_size(&header->c, left);
 	uint8_t *first = malloc(px * 3), *second = malloc(px * 3);
 	struct scan_index *index = malloc(index_size);
 	struct image out = {.rgb = first, .stride_bytes = (size_t)width * 3};
@@ -77,7 +85,8 @@ static void check_image(struct jpeg_in *header, const uint8_t *bytes, size_t n, 
 	for (const char *const *path = scan_paths(); *path; path++) {
 		check(scan_set_path(scan, *path) == 0, "no such path");
 		out.rgb = sure < 0 ? first : second;
-		int r = scan_region(scan, &header->c, data, left, NULL, index, (struct region_px){0, 0, width, height}, &out);
+		int r = scan_region(scan, &header->c, data, left, NULL, index,
+				    (struct region_px){ 0, 0, width, height }, &out);
 
 		check(r == 0 || r == SCAN_E_UNSURE, "not an outcome");
 		check(sure < 0 || r == sure, "paths disagree whether they are sure");
@@ -87,7 +96,8 @@ static void check_image(struct jpeg_in *header, const uint8_t *bytes, size_t n, 
 	if (sure == 0) {
 		struct jpeg_in in;
 
-		check(jpeg_in_open(&in, bytes, n) == 0 && jpeg_in_pixels(&in, second) == 0, "libjpeg fails where we are sure");
+		check(jpeg_in_open(&in, bytes, n) == 0 && jpeg_in_pixels(&in, second) == 0,
+		      "libjpeg fails where we are sure");
 		check(memcmp(first, second, px * 3) == 0, "libjpeg sees other pixels");
 		jpeg_in_close(&in);
 	}
@@ -98,7 +108,8 @@ static void check_image(struct jpeg_in *header, const uint8_t *bytes, size_t n, 
 	out.stride_bytes = (size_t)want.width * 3;
 	if (scan_region(scan, &header->c, data, left, index, index, want, &out) == 0 && sure == 0)
 		for (uint32_t row = 0; row < want.height; row++)
-			check(memcmp(second + row * out.stride_bytes, first + ((size_t)(y + row) * width + x) * 3, out.stride_bytes) == 0,
+			check(memcmp(second + row * out.stride_bytes, first + ((size_t)(y + row) * width + x) * 3,
+				     out.stride_bytes) == 0,
 			      "a rectangle differs from the whole");
 	for (uint64_t *state = index->states; (uint8_t *)state < (uint8_t *)index + index_size; state++)
 		if (jpeg_random(&seed) % 2)

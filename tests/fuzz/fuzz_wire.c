@@ -1,4 +1,5 @@
-/* Any bytes as a packet, for both unpackers: no crash, no memory beyond the arena, and what is accepted keeps its promises. */
+/* Any bytes as a packet, for both unpackers: no crash, no memory beyond the arena, and what is accepted keeps its
+ * promises. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* The driver's functions as the GPU programs here use them, and their small kernels. The declarations are the double's own list (tests/fakecuda/abi.h), which is of
- * CUDA 13: an older driver lacks some of its names. */
+/* The driver's functions as the GPU programs here use them, and their small kernels. The declarations are the double's
+ * own list (tests/fakecuda/abi.h), which is of CUDA 13: an older driver lacks some of its names. */
 #ifndef BATCHD_TESTS_GPU_CUDA_H
 #define BATCHD_TESTS_GPU_CUDA_H
 
@@ -14,14 +14,16 @@ struct cuda {
 };
 extern struct cuda cu;
 
-/* $BATCHD_LIBCUDA, else libcuda.so.1. NULL, or why not. A call whose name the library lacks will say CUDA_ERROR_NOT_FOUND. */
+/* $BATCHD_LIBCUDA, else libcuda.so.1. NULL, or why not. A call whose name the library lacks will say
+ * CUDA_ERROR_NOT_FOUND. */
 const char *cuda_load(void);
 bool cuda_lacks(const char *symbol);
 /* On the double: fakecuda_gate. */
 void cuda_gate(bool open);
 const char *cuda_name(CUresult r); /* "INVALID_VALUE" */
 
-/* PTX: conformance_add(to, from, add, n), conformance_spin(ns), conformance_count(to, ns), conformance_fma(to, n_rounds: one multiplication and addition each, times 8). */
+/* PTX: conformance_add(to, from, add, n), conformance_spin(ns), conformance_count(to, ns), conformance_fma(to,
+ * n_rounds: one multiplication and addition each, times 8). */
 extern const char cuda_kernels[];
 
 #endif

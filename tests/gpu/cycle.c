@@ -1,7 +1,8 @@
 /* How long a batch is on its way when the trainer has nothing left: cycle DEVICE N
  *
- * The trainer keeps all slots but one and gives one back: the daemon makes the next batch (one row of 4 KiB), copies it to the GPU if DEVICE is not "cpu", and
- * publishes it; then batchd_next returns, and the trainer could launch. Prints "cycle<tab>VALUE<tab>us", the middle of N. */
+ * The trainer keeps all slots but one and gives one back: the daemon makes the next batch (one row of 4 KiB), copies it
+ * to the GPU if DEVICE is not "cpu", and publishes it; then batchd_next returns, and the trainer could launch. Prints
+ * "cycle<tab>VALUE<tab>us", the middle of N. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,8 +1,9 @@
 /* What one GPU and batchd's own pieces do here, without a daemon: measure [--small]
  *
- * One line each, "NAME<tab>VALUE<tab>UNIT". Copies: the driver alone from page-locked memory, the daemon's GPU thread (daemon/cuda/gpus.h) from a memfd slab, and
- * the driver from pageable memory, all of the same size and in this order twice, the better one of each. The finishing kernel against a copy on the
- * device, by bytes read and written. The way from a copy's end to the loop. --small: sizes for the driver double, where the numbers mean nothing. */
+ * One line each, "NAME<tab>VALUE<tab>UNIT". Copies: the driver alone from page-locked memory, the daemon's GPU thread
+ * (daemon/cuda/gpus.h) from a memfd slab, and the driver from pageable memory, all of the same size and in this order
+ * twice, the better one of each. The finishing kernel against a copy on the device, by bytes read and written. The way
+ * from a copy's end to the loop. --small: sizes for the driver double, where the numbers mean nothing. */
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -76,7 +77,8 @@ static double rate_of(const char *host, CUdeviceptr to, bool pageable)
 	MUST(cu.cuStreamSynchronize(stream));
 	began = now();
 	for (unsigned i = 0; i < n; i++)
-		MUST(cu.cuMemcpyHtoDAsync_v2(to + i % N_SLOTS * slot_bytes, host + i % N_SLOTS * slot_bytes, slot_bytes, stream));
+		MUST(cu.cuMemcpyHtoDAsync_v2(to + i % N_SLOTS * slot_bytes, host + i % N_SLOTS * slot_bytes, slot_bytes,
+					     stream));
 	MUST(cu.cuStreamSynchronize(stream));
 	return (double)n * (double)slot_bytes / (now() - began) * 1e-9;
 }
@@ -179,14 +181,17 @@ static void on_gpus_closed(void *arg)
 /* GB/s with every slot under way; and, once, how long a tiny copy takes from asking to being told, in us. */
 static double daemon_rate(double *tiny_us)
 {
-	struct gpus_params params = { .memory_bytes = 16ull << 30, .pin = GPU_PIN_ON, .pin_limit = 0.9, .on_lost = on_lost };
+	struct gpus_params params = {
+		.memory_bytes = 16ull << 30, .pin = GPU_PIN_ON, .pin_limit = 0.9, .on_lost = on_lost
+	};
 	struct gpu_slab_params slab = { .slot_bytes = slot_bytes, .n_slots = N_SLOTS, .on_open = on_open };
 	unsigned n_tiny = small ? 20 : 2000;
 	char why[GPU_REASON_BYTES];
 	double began, rate, *took = calloc(n_tiny, sizeof *took);
 
 	memset(&d, 0, sizeof d);
-	if (uv_loop_init(&d.loop) || gpus_create(&d.loop, &params, &d.gpus) || slab_init(&d.host, N_SLOTS * slot_bytes, N_SLOTS * slot_bytes) || !took)
+	if (uv_loop_init(&d.loop) || gpus_create(&d.loop, &params, &d.gpus) ||
+	    slab_init(&d.host, N_SLOTS * slot_bytes, N_SLOTS * slot_bytes) || !took)
 		exit(1);
 	memset(d.host.base, 1, N_SLOTS * slot_bytes);
 	MUST(cu.cuDeviceGetUuid_v2((CUuuid *)slab.uuid, 0));
@@ -289,12 +294,18 @@ static double event_ms(CUevent from, CUevent to)
 
 static void measure_kernels(void)
 {
-	static const struct { const char *name; enum finish_number number; uint32_t planar; } kinds[] = { { "uint8 NHWC", FINISH_TO_UINT8, 0 },
-		{ "uint8 NCHW", FINISH_TO_UINT8, 1 }, { "float16 NHWC", FINISH_TO_FLOAT16, 0 }, { "float16 NCHW", FINISH_TO_FLOAT16, 1 },
-		{ "bfloat16 NCHW", FINISH_TO_BFLOAT16, 1 }, { "float32 NHWC", FINISH_TO_FLOAT32, 0 }, { "float32 NCHW", FINISH_TO_FLOAT32, 1 } };
+	static const struct {
+		const char *name;
+		enum finish_number number;
+		uint32_t planar;
+	} kinds[] = { { "uint8 NHWC", FINISH_TO_UINT8, 0 },       { "uint8 NCHW", FINISH_TO_UINT8, 1 },
+		      { "float16 NHWC", FINISH_TO_FLOAT16, 0 },   { "float16 NCHW", FINISH_TO_FLOAT16, 1 },
+		      { "bfloat16 NCHW", FINISH_TO_BFLOAT16, 1 }, { "float32 NHWC", FINISH_TO_FLOAT32, 0 },
+		      { "float32 NCHW", FINISH_TO_FLOAT32, 1 } };
 	static const float mean[] = { 0.485f, 0.456f, 0.406f }, std[] = { 0.229f, 0.224f, 0.225f };
 	const void *image = finish_image();
-	uint32_t plane = 224 * 224, n_images = small ? 4 : 1024; /* 154 MB in, up to 617 MB out: several times the cache */
+	uint32_t plane = 224 * 224, n_images = small ? 4 : 1024; /* 154 MB in, up to 617 MB out: several times the
+	                                                          * cache */
 	size_t in_bytes = (size_t)n_images * plane * 3, out_bytes = in_bytes * 4;
 	unsigned repeats = small ? 2 : 50;
 	CUdeviceptr in, out;
@@ -327,7 +338,8 @@ static void measure_kernels(void)
 		double best = 0;
 		CUfunction f;
 
-		finish_plan_init(&p, kinds[i].number, (int)kinds[i].planar, 3, plane, kinds[i].number == FINISH_TO_UINT8 ? NULL : mean,
+		finish_plan_init(&p, kinds[i].number, (int)kinds[i].planar, 3, plane,
+				 kinds[i].number == FINISH_TO_UINT8 ? NULL : mean,
 				 kinds[i].number == FINISH_TO_UINT8 ? NULL : std);
 		p.in = in, p.out = out, p.n_px = n_images * plane;
 		finish_plan_kernel(&p, name);
@@ -335,8 +347,10 @@ static void measure_kernels(void)
 		for (int k = 0; k < 3; k++) {
 			MUST(cu.cuEventRecord(from, stream));
 			for (unsigned j = 0; j < repeats; j++)
-				MUST(cu.cuLaunchKernel(f, finish_plan_blocks(&p), 1, 1, FINISH_THREADS, 1, 1, 0, stream, (void *[]){ &p }, NULL));
-			double bytes = (double)in_bytes * (1.0 + (double)finish_number_bytes(kinds[i].number)) * repeats;
+				MUST(cu.cuLaunchKernel(f, finish_plan_blocks(&p), 1, 1, FINISH_THREADS, 1, 1, 0, stream,
+						       (void *[]){ &p }, NULL));
+			double bytes =
+				(double)in_bytes * (1.0 + (double)finish_number_bytes(kinds[i].number)) * repeats;
 			double rate = bytes / event_ms(from, to) * 1e-6;
 
 			best = rate > best ? rate : best;

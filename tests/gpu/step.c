@@ -1,7 +1,9 @@
-/* A trainer whose step is nothing but arithmetic: step [--dataset D] [--job NAME] [--rank R --world W] [--mode share] [--batch N] [--steps N] [--ms MS]
+/* A trainer whose step is nothing but arithmetic: step [--dataset D] [--job NAME] [--rank R --world W] [--mode share]
+ * [--batch N] [--steps N] [--ms MS]
  *
- * Measures how long its steps take, by CUDA's own clock, without a loader (no --dataset) or with one: a batch is taken, finished into a tensor and given
- * back, then the arithmetic runs, calibrated to MS milliseconds by itself (0: none, as fast as batches come). Lines "NAME<tab>VALUE<tab>UNIT". */
+ * Measures how long its steps take, by CUDA's own clock, without a loader (no --dataset) or with one: a batch is taken,
+ * finished into a tensor and given back, then the arithmetic runs, calibrated to MS milliseconds by itself (0: none, as
+ * fast as batches come). Lines "NAME<tab>VALUE<tab>UNIT". */
 #include <getopt.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -66,7 +68,8 @@ static CUevent event_new(void)
 static void compute(void)
 {
 	if (rounds)
-		MUST(cu.cuLaunchKernel(fma_kernel, blocks, 1, 1, 256, 1, 1, 0, stream, (void *[]){ &scratch, &rounds }, NULL));
+		MUST(cu.cuLaunchKernel(fma_kernel, blocks, 1, 1, 256, 1, 1, 0, stream, (void *[]){ &scratch, &rounds },
+				       NULL));
 }
 
 static float ms_between(CUevent from, CUevent to)
@@ -183,9 +186,11 @@ static void run(unsigned n_steps)
 
 int main(int argc, char **argv)
 {
-	static const struct option known[] = { { "dataset", 1, NULL, 'd' }, { "job", 1, NULL, 'j' }, { "rank", 1, NULL, 'r' }, { "world", 1, NULL, 'w' },
-		{ "mode", 1, NULL, 'm' }, { "batch", 1, NULL, 'b' }, { "steps", 1, NULL, 's' }, { "ms", 1, NULL, 't' }, { "rounds", 1, NULL, 'o' },
-		{ NULL, 0, NULL, 0 } };
+	static const struct option known[] = { { "dataset", 1, NULL, 'd' }, { "job", 1, NULL, 'j' },
+					       { "rank", 1, NULL, 'r' },    { "world", 1, NULL, 'w' },
+					       { "mode", 1, NULL, 'm' },    { "batch", 1, NULL, 'b' },
+					       { "steps", 1, NULL, 's' },   { "ms", 1, NULL, 't' },
+					       { "rounds", 1, NULL, 'o' },  { NULL, 0, NULL, 0 } };
 	struct batchd_options o;
 	unsigned n_steps = 200;
 	const char *why;

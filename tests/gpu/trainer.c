@@ -1,11 +1,15 @@
-/* A trainer without a model: takes batches on a GPU, works on them in all the ways that libbatchd offers, at random, and checks every byte that came out.
+/* A trainer without a model: takes batches on a GPU, works on them in all the ways that libbatchd offers, at random,
+ * and checks every byte that came out.
  *
- *     trainer --dataset npy:X,Y [--job NAME] [--rank R --world W] [--mode share] [--batch N] [--epochs N] [--from EPOCH,STEP] [--dtype D] [--nchw]
- *             [--transform T] [--check rows|twin|none] [--seed N] [--delay-us N] [--most N] [--slots N] [--reconnect-ms N]
+ *     trainer --dataset npy:X,Y [--job NAME] [--rank R --world W] [--mode share] [--batch N] [--epochs N] [--from
+ * EPOCH,STEP] [--dtype D] [--nchw]
+ *             [--transform T] [--check rows|twin|none] [--seed N] [--delay-us N] [--most N] [--slots N] [--reconnect-ms
+ * N]
  *
- * rows: row i of the data set is what tests write (64 words, word j of row i is i * 2654435761 + j); twin: a second loader without a GPU must give the
- * same. For every batch that was checked it says "done EPOCH STEP"; at the end "end N batches by PATH". Exit status 0; 1: something was wrong, which is
- * said; 2: a call failed, with libbatchd's text; 77: no GPU. */
+ * rows: row i of the data set is what tests write (64 words, word j of row i is i * 2654435761 + j); twin: a second
+ * loader without a GPU must give the same. For every batch that was checked it says "done EPOCH STEP"; at the end "end
+ * N batches by PATH". Exit status 0; 1: something was wrong, which is said; 2: a call failed, with libbatchd's text;
+ * 77: no GPU. */
 #include <getopt.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -62,9 +66,10 @@ static void fail(const char *what, const char *text)
 
 static void wrong(const struct place *p, const char *what, uint32_t row)
 {
-	fprintf(stderr, "trainer: wrong %s: epoch %llu step %llu row %u (sample %lld) slot %u generation %llu, %s\n", what,
-		(unsigned long long)p->batch.epoch, (unsigned long long)p->batch.step, row, (long long)p->indices[row], p->batch.slot,
-		(unsigned long long)p->batch.generation, p->raw ? "raw" : "finished");
+	fprintf(stderr, "trainer: wrong %s: epoch %llu step %llu row %u (sample %lld) slot %u generation %llu, %s\n",
+		what, (unsigned long long)p->batch.epoch, (unsigned long long)p->batch.step, row,
+		(long long)p->indices[row], p->batch.slot, (unsigned long long)p->batch.generation,
+		p->raw ? "raw" : "finished");
 	exit(1);
 }
 
@@ -113,8 +118,10 @@ static void dawdle(void)
 
 static size_t bytes_of(enum batchd_dtype type, uint32_t n_dims, const uint32_t *shape)
 {
-	size_t n = type == BATCHD_FLOAT64 || type == BATCHD_INT64 ? 8 : type == BATCHD_FLOAT32 || type == BATCHD_INT32 ? 4 :
-		type == BATCHD_FLOAT16 || type == BATCHD_BFLOAT16 || type == BATCHD_INT16 ? 2 : 1;
+	size_t n = type == BATCHD_FLOAT64 || type == BATCHD_INT64                              ? 8
+		   : type == BATCHD_FLOAT32 || type == BATCHD_INT32                            ? 4
+		   : type == BATCHD_FLOAT16 || type == BATCHD_BFLOAT16 || type == BATCHD_INT16 ? 2
+											       : 1;
 
 	for (uint32_t i = 0; i < n_dims; i++)
 		n *= shape[i];
@@ -169,7 +176,8 @@ static void take_twin(struct place *p)
 	struct batchd_batch b = { .size_bytes = sizeof b };
 
 	batchd(batchd_next(twin, &b, BATCHD_FOREVER), "the twin's next batch");
-	if (b.step != p->batch.step || b.epoch != p->batch.epoch || memcmp(b.indices, p->indices, b.n_rows * sizeof *b.indices))
+	if (b.step != p->batch.step || b.epoch != p->batch.epoch ||
+	    memcmp(b.indices, p->indices, b.n_rows * sizeof *b.indices))
 		wrong(p, "order", 0);
 	memcpy(p->twin, b.data, b.n_rows * row_bytes);
 	memcpy(p->twin_labels, b.labels, b.n_rows * label_bytes);
@@ -353,8 +361,13 @@ static void end(void)
 
 static enum batchd_dtype dtype_of(const char *name)
 {
-	static const struct { const char *name; enum batchd_dtype type; } known[] = { { "uint8", BATCHD_UINT8 }, { "float16", BATCHD_FLOAT16 },
-		{ "bfloat16", BATCHD_BFLOAT16 }, { "float32", BATCHD_FLOAT32 } };
+	static const struct {
+		const char *name;
+		enum batchd_dtype type;
+	} known[] = { { "uint8", BATCHD_UINT8 },
+		      { "float16", BATCHD_FLOAT16 },
+		      { "bfloat16", BATCHD_BFLOAT16 },
+		      { "float32", BATCHD_FLOAT32 } };
 
 	for (size_t i = 0; i < sizeof known / sizeof *known; i++)
 		if (!strcmp(name, known[i].name))
@@ -365,10 +378,14 @@ static enum batchd_dtype dtype_of(const char *name)
 
 int main(int argc, char **argv)
 {
-	static const struct option known[] = { { "dataset", 1, NULL, 'd' }, { "job", 1, NULL, 'j' }, { "rank", 1, NULL, 'r' }, { "world", 1, NULL, 'w' },
-		{ "mode", 1, NULL, 'm' }, { "batch", 1, NULL, 'b' }, { "epochs", 1, NULL, 'e' }, { "from", 1, NULL, 'f' }, { "dtype", 1, NULL, 't' },
-		{ "nchw", 0, NULL, 'n' }, { "transform", 1, NULL, 'x' }, { "check", 1, NULL, 'c' }, { "seed", 1, NULL, 's' }, { "delay-us", 1, NULL, 'u' },
-		{ "most", 1, NULL, 'o' }, { "slots", 1, NULL, 'l' }, { "reconnect-ms", 1, NULL, 'R' }, { NULL, 0, NULL, 0 } };
+	static const struct option known[] = {
+		{ "dataset", 1, NULL, 'd' }, { "job", 1, NULL, 'j' },          { "rank", 1, NULL, 'r' },
+		{ "world", 1, NULL, 'w' },   { "mode", 1, NULL, 'm' },         { "batch", 1, NULL, 'b' },
+		{ "epochs", 1, NULL, 'e' },  { "from", 1, NULL, 'f' },         { "dtype", 1, NULL, 't' },
+		{ "nchw", 0, NULL, 'n' },    { "transform", 1, NULL, 'x' },    { "check", 1, NULL, 'c' },
+		{ "seed", 1, NULL, 's' },    { "delay-us", 1, NULL, 'u' },     { "most", 1, NULL, 'o' },
+		{ "slots", 1, NULL, 'l' },   { "reconnect-ms", 1, NULL, 'R' }, { NULL, 0, NULL, 0 }
+	};
 	unsigned long long from_epoch = 0, from_step = 0, n_epochs = 1;
 	char twin_job[256];
 	int c;
@@ -391,7 +408,11 @@ int main(int argc, char **argv)
 		case 't': options.dtype = dtype_of(optarg); break;
 		case 'n': options.layout = BATCHD_NCHW; break;
 		case 'x': options.transform = optarg; break;
-		case 'c': check = !strcmp(optarg, "rows") ? CHECK_ROWS : !strcmp(optarg, "twin") ? CHECK_TWIN : CHECK_NONE; break;
+		case 'c':
+			check = !strcmp(optarg, "rows")   ? CHECK_ROWS
+				: !strcmp(optarg, "twin") ? CHECK_TWIN
+							  : CHECK_NONE;
+			break;
 		case 's': chance = strtoull(optarg, NULL, 10) * 7919; break;
 		case 'u': delay_us = atol(optarg); break;
 		case 'l': options.n_slots = (uint32_t)atoi(optarg); break;
@@ -412,8 +433,11 @@ int main(int argc, char **argv)
 	set_up();
 	for (uint64_t e = from_epoch; e < n_epochs && n_taken < most; e++, from_step = 0)
 		epoch(e, from_step);
-	printf("end %llu batches by %s%s%s\n", (unsigned long long)n_done, info.device_path == BATCHD_DEVICE_IPC ? "IPC" :
-	       info.device_path == BATCHD_DEVICE_COPY ? "copy" : "host", *info.device_reason ? ": " : "", info.device_reason);
+	printf("end %llu batches by %s%s%s\n", (unsigned long long)n_done,
+	       info.device_path == BATCHD_DEVICE_IPC    ? "IPC"
+	       : info.device_path == BATCHD_DEVICE_COPY ? "copy"
+							: "host",
+	       *info.device_reason ? ": " : "", info.device_reason);
 	end();
 	return 0;
 }

@@ -1,4 +1,5 @@
-/* Two GPUs whose thread gets on when an event lets it: slabs on them, copies that take their time, and what must be true of that memory. In the place of cuda/gpus.c. See sim.h. */
+/* Two GPUs whose thread gets on when an event lets it: slabs on them, copies that take their time, and what must be
+ * true of that memory. In the place of cuda/gpus.c. See sim.h. */
 #include <errno.h>
 
 #include "sim.h"
@@ -93,7 +94,8 @@ static void open_slab(struct sim_gpu_slab *s)
 	const struct gpu_slab_params *p = &s->params;
 	if (sim_chance(15)) {
 		bool unpinned = sim_chance(20);
-		p->on_open(p->arg, NULL, unpinned ? GPU_E_UNPINNED : GPU_E_REFUSED, unpinned ? "it cannot be pinned" : "there is no room on it");
+		p->on_open(p->arg, NULL, unpinned ? GPU_E_UNPINNED : GPU_E_REFUSED,
+			   unpinned ? "it cannot be pinned" : "there is no room on it");
 		s->freed = true;
 		n_slabs--;
 		return;
@@ -128,7 +130,8 @@ static void end_copy(const struct work *w)
 	bool fails = sim_chance(sim_gpu_error_percent);
 	SIM_CHECK(sum_of(w) == w->sum, "a slot changes while it is copied");
 	for (uint32_t i = 0; !fails && i < w->copy->n_parts; i++)
-		memcpy(w->slab->memory + w->copy->part[i].offset, w->slab->params.host + w->copy->part[i].offset, w->copy->part[i].bytes);
+		memcpy(w->slab->memory + w->copy->part[i].offset, w->slab->params.host + w->copy->part[i].offset,
+		       w->copy->part[i].bytes);
 	w->copy->done(w->copy, fails ? GPU_E_FAILED : 0, fails ? "the copy failed" : "");
 }
 

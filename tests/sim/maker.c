@@ -1,4 +1,5 @@
-/* Producers: clients that make the batches of a served job, one after the other, whenever they like; what they may do wrong; and their deaths. See sim.h. */
+/* Producers: clients that make the batches of a served job, one after the other, whenever they like; what they may do
+ * wrong; and their deaths. See sim.h. */
 #include "sim.h"
 
 struct sim_maker sim_makers[SIM_MAX_MAKERS];
@@ -86,7 +87,9 @@ static void see_slab(struct sim_maker *k, const Batchd__Wire__Producing *m, stru
 		return;
 	SIM_CHECK(packet->slab && !packet->slab->sealed, "maker %u: a slab that it cannot map", NUMBER(k));
 	SIM_CHECK(k->n_slabs < SIM_MAX_MADE_SLABS, "maker %u: too many slabs", NUMBER(k));
-	k->slab[k->n_slabs++] = (struct sim_made_slab){ .slab = packet->slab, .number = m->slab, .slot_bytes = m->slot_bytes, .n_slots = m->n_slots };
+	k->slab[k->n_slabs++] = (struct sim_made_slab){
+		.slab = packet->slab, .number = m->slab, .slot_bytes = m->slot_bytes, .n_slots = m->n_slots
+	};
 	packet->slab = NULL;
 	f.slab = m->slab;
 	SAY(k, FILLED, filled, &f);
@@ -101,16 +104,23 @@ static void see_fill(struct sim_maker *k, const Batchd__Wire__Fill *m)
 	if (m->cancel)
 		return;
 	SIM_CHECK(k->n_fills < SIM_MAX_FILLS, "maker %u: more fills than slots", NUMBER(k));
-	SIM_CHECK(m->fill == ++k->n_asked, "maker %u: fill %u comes after %u", NUMBER(k), (unsigned)m->fill, (unsigned)k->n_asked - 1);
+	SIM_CHECK(m->fill == ++k->n_asked, "maker %u: fill %u comes after %u", NUMBER(k), (unsigned)m->fill,
+		  (unsigned)k->n_asked - 1);
 	struct sim_made_slab *slab = NULL;
 	for (unsigned i = 0; i < k->n_slabs; i++) {
 		if (k->slab[i].number == m->slab)
 			slab = &k->slab[i];
 	}
 	SIM_CHECK(!m->peek || (!k->job->old_makers && !k->job->share), "maker %u: is to look ahead", NUMBER(k));
-	SIM_CHECK(m->peek || (slab && m->slot < slab->n_slots), "maker %u: a fill for a slot that it does not have", NUMBER(k));
-	k->fill[k->n_fills++] = (struct sim_fill){ .number = m->fill, .epoch = m->epoch, .step = m->step, .slot = m->slot, .slab = slab ? slab->slab : NULL,
-						   .slot_bytes = slab ? slab->slot_bytes : 0, .peek = m->peek };
+	SIM_CHECK(m->peek || (slab && m->slot < slab->n_slots), "maker %u: a fill for a slot that it does not have",
+		  NUMBER(k));
+	k->fill[k->n_fills++] = (struct sim_fill){ .number = m->fill,
+						   .epoch = m->epoch,
+						   .step = m->step,
+						   .slot = m->slot,
+						   .slab = slab ? slab->slab : NULL,
+						   .slot_bytes = slab ? slab->slot_bytes : 0,
+						   .peek = m->peek };
 }
 
 static bool read_one(struct sim_maker *k)
@@ -126,16 +136,18 @@ static bool read_one(struct sim_maker *k)
 		return true;
 	}
 	wire_arena_init(&arena);
-	SIM_CHECK(wire_unpack_server(&arena, packet->bytes, packet->n_bytes, &m, &why) == 0, "wire.c refuses it: %s", why);
+	SIM_CHECK(wire_unpack_server(&arena, packet->bytes, packet->n_bytes, &m, &why) == 0, "wire.c refuses it: %s",
+		  why);
 	if (m->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_PRODUCING)
 		see_slab(k, m->producing, packet);
 	else if (m->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_FILL)
 		see_fill(k, m->fill);
 	else if (m->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_ERROR)
-		SIM_CHECK(m->error->code == BATCHD__WIRE__ERROR_CODE__FENCED || m->error->code == BATCHD__WIRE__ERROR_CODE__SHUTDOWN ||
-			  (k->misbehaved && m->error->code == BATCHD__WIRE__ERROR_CODE__PROTOCOL) ||
-			  (k->misbehaved && m->error->code == BATCHD__WIRE__ERROR_CODE__INVALID), "maker %u: refused with %s: %s", NUMBER(k),
-			  wire_code_name(m->error->code), m->error->text);
+		SIM_CHECK(m->error->code == BATCHD__WIRE__ERROR_CODE__FENCED ||
+				  m->error->code == BATCHD__WIRE__ERROR_CODE__SHUTDOWN ||
+				  (k->misbehaved && m->error->code == BATCHD__WIRE__ERROR_CODE__PROTOCOL) ||
+				  (k->misbehaved && m->error->code == BATCHD__WIRE__ERROR_CODE__INVALID),
+			  "maker %u: refused with %s: %s", NUMBER(k), wire_code_name(m->error->code), m->error->text);
 	sim_packet_free(packet);
 	return true;
 }
@@ -147,7 +159,8 @@ static void write_batch(const struct sim_maker *k, struct sim_fill *f)
 {
 	uint64_t stamp[2];
 	for (unsigned i = 0; i < SIM_MAX_TRAINERS; i++)
-		SIM_CHECK(!sim_trainer_holds(&sim_trainers[i], f->slab, f->slot), "maker %u writes into slot %u, which trainer %u holds", NUMBER(k), f->slot, i);
+		SIM_CHECK(!sim_trainer_holds(&sim_trainers[i], f->slab, f->slot),
+			  "maker %u writes into slot %u, which trainer %u holds", NUMBER(k), f->slot, i);
 	sim_stamp(sim_made_index(f->epoch, f->step), stamp);
 	memcpy(f->slab->base + f->slot * f->slot_bytes, stamp, sizeof(stamp));
 	f->written = true;
@@ -181,9 +194,12 @@ static void pass_over(struct sim_maker *k, const struct sim_fill *f)
 /* Whether it may have to. */
 static void go_to(struct sim_maker *k, const struct sim_fill *f, bool end)
 {
-	bool goes_on = f->epoch == k->at_epoch && f->step >= k->at_step, begins = is_begin(k, f) || (k->passes_over && k->passed_epoch == f->epoch);
+	bool goes_on = f->epoch == k->at_epoch && f->step >= k->at_step,
+	     begins = is_begin(k, f) || (k->passes_over && k->passed_epoch == f->epoch);
 	k->passes_over = false;
-	SIM_CHECK(k->job->resumable || goes_on || begins, "maker %u: is to begin with batch %u of epoch %u, which it cannot", NUMBER(k), (unsigned)f->step, (unsigned)f->epoch);
+	SIM_CHECK(k->job->resumable || goes_on || begins,
+		  "maker %u: is to begin with batch %u of epoch %u, which it cannot", NUMBER(k), (unsigned)f->step,
+		  (unsigned)f->epoch);
 	k->at_epoch = f->epoch;
 	k->at_step = f->step + (!end && !f->peek); /* what it has looked at it still has */
 }
@@ -205,7 +221,8 @@ static bool work(struct sim_maker *k)
 		pass_over(k, f);
 	else if (!f->written)
 		go_to(k, f, end);
-	answer(k, f->number, end || skips ? 0 : sim_made_rows(f->epoch, f->step), end && !skips, skips, end && !skips && k->job->counts ? n : 0);
+	answer(k, f->number, end || skips ? 0 : sim_made_rows(f->epoch, f->step), end && !skips, skips,
+	       end && !skips && k->job->counts ? n : 0);
 	memmove(&k->fill[0], &k->fill[1], --k->n_fills * sizeof(k->fill[0]));
 	return true;
 }
@@ -225,7 +242,8 @@ static void misbehave(struct sim_maker *k)
 	k->job->n_makers_gone++;
 	sim_trace("maker %u: misbehaves", NUMBER(k));
 	if (sim_chance(50))
-		answer(k, k->n_asked + SIM_MAX_FILLS + sim_below(2), 1, false, false, 0); /* nor is that one on its way */
+		/* nor is that one on its way */
+		answer(k, k->n_asked + SIM_MAX_FILLS + sim_below(2), 1, false, false, 0);
 	else if (k->n_fills)
 		answer(k, k->fill[0].number, 0, false, false, 0);
 	else

@@ -1,5 +1,5 @@
-/* Sockets: packets wait in both directions until it is somebody's turn. They are packed and checked by the real wire.c; the rules for closing are those of
- * ipc/peer.c. See sim.h. */
+/* Sockets: packets wait in both directions until it is somebody's turn. They are packed and checked by the real wire.c;
+ * the rules for closing are those of ipc/peer.c. See sim.h. */
 #include "sim.h"
 
 enum { MAX_WAITING = 200 };
@@ -108,7 +108,8 @@ static void say_why(struct peer *p, Batchd__Wire__ErrorCode code, const char *fi
 {
 	char text[WIRE_MAX_TEXT];
 	vsnprintf(text, sizeof(text), fmt, ap);
-	sim_trace("  refused: session %u: %s %s: %s", (unsigned)p->number, wire_code_name(code), field ? field : "", text);
+	sim_trace("  refused: session %u: %s %s: %s", (unsigned)p->number, wire_code_name(code), field ? field : "",
+		  text);
 	SIM_CHECK(code != BATCHD__WIRE__ERROR_CODE__INTERNAL, "INTERNAL: %s", text);
 	Batchd__Wire__Error error = BATCHD__WIRE__ERROR__INIT;
 	error.code = code;
@@ -138,7 +139,8 @@ void peer_fail(struct peer *p, Batchd__Wire__ErrorCode code, const char *field, 
 }
 
 /* Says why, unless it has heard that before. */
-static void part(struct peer *p, bool *how, Batchd__Wire__ErrorCode code, const char *field, const char *fmt, va_list ap)
+static void part(struct peer *p, bool *how, Batchd__Wire__ErrorCode code, const char *field, const char *fmt,
+		 va_list ap)
 {
 	if (p->closing || p->doomed || p->dismissed)
 		return;
@@ -205,7 +207,8 @@ struct sim_socket *sim_connect(pid_t pid, uid_t uid)
 	p->number = ++n_connected;
 	p->n_gids = 1;
 	int r = charge_begin(&p->connection, &sim_daemon.accounts, uid, ACCOUNT_SESSIONS, 1);
-	SIM_CHECK(r == 0 && charge_begin(&p->fds, &sim_daemon.accounts, uid, ACCOUNT_FDS, 2) == 0, "a connection is refused");
+	SIM_CHECK(r == 0 && charge_begin(&p->fds, &sim_daemon.accounts, uid, ACCOUNT_FDS, 2) == 0,
+		  "a connection is refused");
 	p->next = server->peers;
 	server->peers = p;
 	server->n_peers++;

@@ -1,5 +1,6 @@
-/* Workers and I/O threads that do something when an event, or a call of the loop's, lets them: every call into the pool is a place where real threads may have
- * got on in the meantime. Rows are taken in order within a queue and finish in any order. The rules for waking the loop are those of core/pool.c. See sim.h. */
+/* Workers and I/O threads that do something when an event, or a call of the loop's, lets them: every call into the pool
+ * is a place where real threads may have got on in the meantime. Rows are taken in order within a queue and finish in
+ * any order. The rules for waking the loop are those of core/pool.c. See sim.h. */
 #include "sim.h"
 
 enum { MAX_PIECES = 4 };
@@ -87,12 +88,13 @@ static void write_rows(const struct piece *p)
 {
 	struct slot *slot = slot_of(p->job);
 	struct sim_slab *slab = sim_fd_thing(slot->slots->slab.fd);
-	SIM_CHECK(slot->state == SLOT_FILLING || slot->state == SLOT_DROPPED, "a worker writes into slot %u in state %d", slot->number, slot->state);
+	SIM_CHECK(slot->state == SLOT_FILLING || slot->state == SLOT_DROPPED,
+		  "a worker writes into slot %u in state %d", slot->number, slot->state);
 	SIM_CHECK(slot->n_copying == 0, "a worker writes into slot %u, which is being copied", slot->number);
 	SIM_CHECK(slot->n_leases == 0, "a worker writes into slot %u, which is on lease", slot->number);
 	for (unsigned i = 0; i < SIM_MAX_TRAINERS; i++)
-		SIM_CHECK(!sim_trainer_holds(&sim_trainers[i], slab, slot->number), "a worker writes into slot %u, which trainer %u holds",
-			  slot->number, i);
+		SIM_CHECK(!sim_trainer_holds(&sim_trainers[i], slab, slot->number),
+			  "a worker writes into slot %u, which trainer %u holds", slot->number, i);
 	for (uint32_t row = p->first; row < p->first + p->n; row++) {
 		uint64_t stamp[2];
 		sim_stamp((uint64_t)slot_indices(slot)[row], stamp);

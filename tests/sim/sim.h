@@ -1,17 +1,18 @@
-/* A world for the daemon's state machines to live in: session.c, job.c, request.c and everything in core/ but pool and slab are the real ones; what they
- * stand on is made up here, under the same names, so that the linker takes these instead:
+/* A world for the daemon's state machines to live in: session.c, job.c, request.c and everything in core/ but pool and
+ * slab are the real ones; what they stand on is made up here, under the same names, so that the linker takes these
+ * instead:
  *
  *     uv.c     clock, timers, polls      time passes only when an event says so; a poll is a process's pidfd
  *     pool.c   workers, I/O threads      a row takes as long as the dice want, rows finish in any order
- *     peer.c   sockets                   packets wait in both directions until somebody's turn comes; packed and checked by the real wire.c
- *     slab.c   memory                    counted; what a trainer has mapped stays readable, as a memfd would; control pages, too
- *     world.c  the daemon around them    and what must always be true of it
- *     trainer.c  trainers                what they may do, what they must see
- *     maker.c  producers                 of served data sets
+ *     peer.c   sockets                   packets wait in both directions until somebody's turn comes; packed and
+ * checked by the real wire.c slab.c   memory                    counted; what a trainer has mapped stays readable, as a
+ * memfd would; control pages, too world.c  the daemon around them    and what must always be true of it trainer.c
+ * trainers                what they may do, what they must see maker.c  producers                 of served data sets
  *     gpu.c    GPUs                      slabs on them, copies that take their time
  *
- * One history is a function of its seed and of which features its world has, in one thread. What is added to the world rolls dice only in histories that have it,
- * so that the seeds of failures keep their meaning. sim_fail ends the process, saying how to replay it. */
+ * One history is a function of its seed and of which features its world has, in one thread. What is added to the world
+ * rolls dice only in histories that have it, so that the seeds of failures keep their meaning. sim_fail ends the
+ * process, saying how to replay it. */
 #ifndef BATCHD_TESTS_SIM_H
 #define BATCHD_TESTS_SIM_H
 
@@ -21,19 +22,30 @@
 
 #include "state.h"
 
-enum { SIM_FD = 1 << 20, SIM_MAX_FDS = 4096, SIM_MAX_TRAINERS = 12, SIM_MAX_JOBS = 3, SIM_MAX_SLOTS = 700, SIM_MAX_HELD = 256, SIM_MAX_ROWS = 8, SIM_ROW_BYTES = 16 };
+enum {
+	SIM_FD = 1 << 20,
+	SIM_MAX_FDS = 4096,
+	SIM_MAX_TRAINERS = 12,
+	SIM_MAX_JOBS = 3,
+	SIM_MAX_SLOTS = 700,
+	SIM_MAX_HELD = 256,
+	SIM_MAX_ROWS = 8,
+	SIM_ROW_BYTES = 16
+};
 
 /* ---- dice and words ---- */
 
 enum sim_feature {
 	SIM_BASES = 1,      /* groups in lockstep resume anywhere */
-	SIM_RESTARTS = 2,   /* the daemon is killed or stopped, another takes its place, and trainers come back and go on where they were */
+	SIM_RESTARTS = 2,   /* the daemon is killed or stopped, another takes its place, and trainers come back and
+	                     * go on where they were */
 	SIM_SERVED = 4,     /* some jobs' batches are made by producers */
 	SIM_GPUS = 8,       /* some trainers want their batches on a GPU */
 	SIM_STALLS = 16,    /* stalled trainers are looked for; /proc knows none of these processes */
 	SIM_ASKS = 32,      /* Compare, and trainers with batch sizes of their own */
 	SIM_LENGTHS = 64,   /* with SIM_SERVED: some producers say how long their epochs are */
-	SIM_OLD_MAKERS = 128, /* with SIM_SERVED: some producers' library is older, and does not look ahead; others do not count */
+	SIM_OLD_MAKERS = 128, /* with SIM_SERVED: some producers' library is older, and does not look ahead; others
+	                       * do not count */
 	SIM_APART = 256,    /* with SIM_SERVED: more of them, whose ranks come and go and stand wherever they like */
 	SIM_ALL_FEATURES = 511,
 	SIM_ANY_FEATURES = 1u << 31, /* for sim_begin: the seed decides */
@@ -161,7 +173,8 @@ struct sim_job {
 	bool served, resumable, is_known; /* how long its epochs are */
 	bool old_makers, counts; /* they do not look ahead; they say at an epoch's end how many batches it had */
 	bool uneven;    /* some rank may have been elsewhere than the others */
-	unsigned n_makers, n_makers_gone, n_odd_seeks; /* into an epoch, which not every producer can begin in its middle */
+	unsigned n_makers, n_makers_gone, n_odd_seeks; /* into an epoch, which not every producer can begin in its
+	                                                * middle */
 	unsigned next_plan;
 };
 
@@ -200,9 +213,17 @@ struct sim_held {
 	uint64_t generation, index[SIM_MAX_ROWS];
 };
 
-enum sim_phase { SIM_UNUSED, SIM_OPENING, SIM_ATTACHED, SIM_STREAMING, SIM_CLOSED /* alive, with what it holds */, SIM_EXITED };
+enum sim_phase {
+	SIM_UNUSED,
+	SIM_OPENING,
+	SIM_ATTACHED,
+	SIM_STREAMING,
+	SIM_CLOSED /* alive, with what it holds */,
+	SIM_EXITED
+};
 
-/* What of a ring has been looked at: the slots that its entries, by their place, are about. An entry that has been published is not written again. */
+/* What of a ring has been looked at: the slots that its entries, by their place, are about. An entry that has been
+ * published is not written again. */
 struct sim_lane {
 	uint32_t seen, slot[RING_ENTRIES];
 };
@@ -256,7 +277,8 @@ void sim_trainer_returns(struct sim_trainer *t);
 void sim_trainer_hears_the_end(struct sim_trainer *t);
 void sim_trainer_leaves(struct sim_trainer *t);
 void sim_trainer_seeks(struct sim_trainer *t); /* or joins, somewhere */
-struct sim_trainer *sim_trainer_of(const struct sim_socket *s); /* whose connection that is now; NULL: nobody's, or a producer's */
+struct sim_trainer *sim_trainer_of(const struct sim_socket *s); /* whose connection that is now; NULL: nobody's, or a
+                                                                 * producer's */
 void sim_trainer_exits(struct sim_trainer *t, bool child_keeps_socket);
 void sim_trainer_join(struct sim_trainer *t, struct sim_job *j, int32_t rank);
 void sim_trainer_looks(struct sim_trainer *t); /* all that it holds is as it was */

@@ -1,4 +1,5 @@
-/* Memory that is counted. A slab that the daemon has let go stays readable for whoever has mapped it, as with a memfd, and so does a control page. See sim.h. */
+/* Memory that is counted. A slab that the daemon has let go stays readable for whoever has mapped it, as with a memfd,
+ * and so does a control page. See sim.h. */
 #include <errno.h>
 
 #include "sim.h"
@@ -28,7 +29,9 @@ static int make(struct slab *s, size_t size_bytes, size_t present_bytes)
 	daemon_bytes += present_bytes;
 	n_in_daemon++;
 	n_slabs++;
-	*s = (struct slab){ .kind = SLAB_MEMFD, .base = x->base, .bytes = bytes, .fd = sim_fd_open(x), .writable_fd = -1 };
+	*s = (struct slab){
+		.kind = SLAB_MEMFD, .base = x->base, .bytes = bytes, .fd = sim_fd_open(x), .writable_fd = -1
+	};
 	return 0;
 }
 

@@ -1,4 +1,5 @@
-/* Trainers: what they may do, at any moment and in any order; and what they must see, whatever the others do. See sim.h. */
+/* Trainers: what they may do, at any moment and in any order; and what they must see, whatever the others do. See
+ * sim.h. */
 #include "sim.h"
 
 #include "core/sampler.h"
@@ -24,7 +25,8 @@ static void say_wake(struct sim_trainer *t)
 	SAY(t, WAKE, wake, &w, -1);
 }
 
-/* Through the ring, as the library does; some go as packets all the same, which is allowed, and what is illegal does, so that it is told apart. */
+/* Through the ring, as the library does; some go as packets all the same, which is allowed, and what is illegal does,
+ * so that it is told apart. */
 static bool put_release(struct sim_trainer *t, Batchd__Wire__Release *r)
 {
 	Batchd__Wire__ClientMessage m = BATCHD__WIRE__CLIENT_MESSAGE__INIT;
@@ -67,7 +69,8 @@ static void note_claim(struct sim_trainer *t)
 	claims[n_claims++] = (struct claim){ t->job, t->pid, t->wanted_rank, t->again, t->born_ns, t->incarnation };
 }
 
-/* Whether somebody has come who may take this one's place: a newer incarnation, or a newer trainer of its rank, where one that comes back is as old as it is. */
+/* Whether somebody has come who may take this one's place: a newer incarnation, or a newer trainer of its rank, where
+ * one that comes back is as old as it is. */
 static bool may_be_fenced(const struct sim_trainer *t)
 {
 	const struct claim *mine = &claims[t->claim];
@@ -112,7 +115,8 @@ static void open_session(struct sim_trainer *t)
 	o.policy = j->share ? (Batchd__Wire__Policy)(j->policy + 1) : BATCHD__WIRE__POLICY__POLICY_DEFAULT;
 	o.n_slots = j->n_slots;
 	if (sim_has(SIM_ASKS) && j->share && !j->served && sim_chance(50))
-		o.own_batch_size = j->batch_size % 2 ? 1 : j->batch_size / 2; /* which is the library's business, but is in the status */
+		/* which is the library's business, but is in the status */
+		o.own_batch_size = j->batch_size % 2 ? 1 : j->batch_size / 2;
 	o.incarnation = t->incarnation;
 	o.born_ns = t->born_ns;
 	o.again = t->again;
@@ -124,7 +128,8 @@ static void open_session(struct sim_trainer *t)
 		o.driver_version = sim_chance(95) ? SIM_DRIVER_VERSION : SIM_DRIVER_VERSION - 1000;
 	}
 	SAY(t, OPEN, open, &o, -1);
-	sim_trace("trainer %u: opens %s as rank %d, incarnation %u%s", NUMBER(t), j->name, t->wanted_rank, (unsigned)t->incarnation, t->again ? ", again" : "");
+	sim_trace("trainer %u: opens %s as rank %d, incarnation %u%s", NUMBER(t), j->name, t->wanted_rank,
+		  (unsigned)t->incarnation, t->again ? ", again" : "");
 }
 
 void sim_trainer_join(struct sim_trainer *t, struct sim_job *j, int32_t rank)
@@ -158,8 +163,10 @@ static void forget_old(struct sim_trainer *t)
 
 bool sim_trainer_may_return(const struct sim_trainer *t)
 {
-	bool lost = !t->error || t->error == BATCHD__WIRE__ERROR_CODE__SHUTDOWN || t->error == BATCHD__WIRE__ERROR_CODE__GPU_LOST;
-	return t->phase == SIM_CLOSED && lost && sim_has(SIM_RESTARTS) && !sim_daemon.stopping && !t->misbehaved && !t->stopped && !t->gave_up;
+	bool lost = !t->error || t->error == BATCHD__WIRE__ERROR_CODE__SHUTDOWN ||
+		    t->error == BATCHD__WIRE__ERROR_CODE__GPU_LOST;
+	return t->phase == SIM_CLOSED && lost && sim_has(SIM_RESTARTS) && !sim_daemon.stopping && !t->misbehaved &&
+	       !t->stopped && !t->gave_up;
 }
 
 /* What it holds it goes on reading, in the memory of the old connection. */
@@ -167,7 +174,10 @@ void sim_trainer_returns(struct sim_trainer *t)
 {
 	forget_old(t);
 	close_gpu(t);
-	t->old = (struct sim_old){ .slab = t->slab, .slot_bytes = t->slot_bytes, .n_held = t->n_held, .held = malloc((t->n_held + 1) * sizeof(t->held[0])) };
+	t->old = (struct sim_old){ .slab = t->slab,
+				   .slot_bytes = t->slot_bytes,
+				   .n_held = t->n_held,
+				   .held = malloc((t->n_held + 1) * sizeof(t->held[0])) };
 	memcpy(t->old.held, t->held, t->n_held * sizeof(t->held[0]));
 	ring_unmap(&t->ring);
 	t->slab = NULL;
@@ -197,7 +207,8 @@ static void seek(struct sim_trainer *t, struct position to)
 	s.base_sample = to.base;
 	s.step = to.step;
 	SAY(t, SEEK, seek, &s, -1);
-	sim_trace("trainer %u: seeks %u.%u.%u (%u)", NUMBER(t), (unsigned)to.epoch, (unsigned)to.base, (unsigned)to.step, (unsigned)t->seek);
+	sim_trace("trainer %u: seeks %u.%u.%u (%u)", NUMBER(t), (unsigned)to.epoch, (unsigned)to.base,
+		  (unsigned)to.step, (unsigned)t->seek);
 }
 
 static bool join(struct sim_trainer *t)
@@ -207,7 +218,8 @@ static bool join(struct sim_trainer *t)
 	if (!open || t->job->world_size > 1 || (!t->job->served && !sim_n_batches(t->job, 0)) || sim_chance(40))
 		return false;
 	j.seek = ++t->seek;
-	j.start = t->start = (Batchd__Wire__Start)sim_below(t->job->served ? 2 : 3); /* a producer does not go back to the start for one */
+	/* a producer does not go back to the start for one */
+	j.start = t->start = (Batchd__Wire__Start)sim_below(t->job->served ? 2 : 3);
 	t->follows = j.start == BATCHD__WIRE__START__AT_EPOCH;
 	t->phase = SIM_STREAMING;
 	t->expect = (struct position){ .epoch = UINT64_MAX };
@@ -222,8 +234,9 @@ static void see_joined(struct sim_trainer *t, const Batchd__Wire__Joined *j)
 	if (j->seek != t->seek)
 		return;
 	t->job->n_odd_seeks += t->job->served && j->step > 0;
-	SIM_CHECK(t->start == BATCHD__WIRE__START__AT_NEXT || (!j->step && !j->base_sample), "trainer %u: an epoch's first batch is not %u.%u", NUMBER(t),
-		  (unsigned)j->base_sample, (unsigned)j->step);
+	SIM_CHECK(t->start == BATCHD__WIRE__START__AT_NEXT || (!j->step && !j->base_sample),
+		  "trainer %u: an epoch's first batch is not %u.%u", NUMBER(t), (unsigned)j->base_sample,
+		  (unsigned)j->step);
 	t->expect = (struct position){ .epoch = j->epoch, .base = j->base_sample, .step = j->step };
 	t->began = true;
 }
@@ -240,8 +253,12 @@ void sim_trainer_seeks(struct sim_trainer *t)
 	if ((t->phase == SIM_ATTACHED && go_on(t)) || join(t))
 		return;
 	bool whole = t->job->own || t->job->served || (t->job->share && !t->job->loose && !sim_has(SIM_BASES));
-	struct position to = { .epoch = sim_below(2), .base = whole || sim_chance(60) ? 0 : sim_below(t->job->n_samples) };
-	uint64_t n = t->job->own ? 3 : t->job->served ? (sim_chance(sim_has(SIM_APART) ? 70 : 20) ? sim_made_per_rank(t->job, to.epoch) + 1 : 0) : sim_n_batches(t->job, to.base);
+	struct position to = { .epoch = sim_below(2),
+			       .base = whole || sim_chance(60) ? 0 : sim_below(t->job->n_samples) };
+	uint64_t n = t->job->own ? 3
+		     : t->job->served
+			     ? (sim_chance(sim_has(SIM_APART) ? 70 : 20) ? sim_made_per_rank(t->job, to.epoch) + 1 : 0)
+			     : sim_n_batches(t->job, to.base);
 	to.step = n && sim_chance(50) ? sim_below((uint32_t)n) : 0;
 	seek(t, to);
 }
@@ -273,14 +290,16 @@ static bool push(struct sim_trainer *t)
 
 /* ---- what it sees ---- */
 
-static void look_at(const struct sim_trainer *t, const struct sim_slab *slab, size_t slot_bytes, const struct sim_held *h)
+static void look_at(const struct sim_trainer *t, const struct sim_slab *slab, size_t slot_bytes,
+		    const struct sim_held *h)
 {
 	const uint8_t *base = slab->base + h->slot * slot_bytes;
 	for (uint32_t i = 0; i < h->n_rows; i++) {
 		uint64_t stamp[2];
 		sim_stamp(h->index[i], stamp);
-		SIM_CHECK(!memcmp(base + (size_t)i * SIM_ROW_BYTES, stamp, sizeof(stamp)), "trainer %u: slot %u, row %u: not the bytes of sample %u", NUMBER(t),
-			  h->slot, i, (unsigned)h->index[i]);
+		SIM_CHECK(!memcmp(base + (size_t)i * SIM_ROW_BYTES, stamp, sizeof(stamp)),
+			  "trainer %u: slot %u, row %u: not the bytes of sample %u", NUMBER(t), h->slot, i,
+			  (unsigned)h->index[i]);
 	}
 }
 
@@ -291,7 +310,8 @@ static void look_at_gpu(const struct sim_trainer *t, const struct sim_held *h)
 		return;
 	size_t slot_bytes = t->slot_bytes;
 	SIM_CHECK(!t->gpu->freed || t->gpu->base.left, "trainer %u: its memory on the GPU is gone", NUMBER(t));
-	SIM_CHECK(!memcmp(t->gpu->memory + h->slot * slot_bytes, t->slab->base + h->slot * slot_bytes, h->n_rows * SIM_ROW_BYTES),
+	SIM_CHECK(!memcmp(t->gpu->memory + h->slot * slot_bytes, t->slab->base + h->slot * slot_bytes,
+			  h->n_rows * SIM_ROW_BYTES),
 		  "trainer %u: slot %u is not the same on the GPU", NUMBER(t), h->slot);
 }
 
@@ -311,13 +331,18 @@ static void expect_made(struct sim_trainer *t, const Batchd__Wire__Batch *b, str
 	struct sim_job *j = t->job;
 	uint64_t step = j->share ? b->step : b->step * j->world_size + t->rank;
 	uint64_t n = sim_made_per_rank(j, b->epoch);
-	/* Makers that cannot look ahead, while a rank is somewhere else and nobody knows how long the epoch is: nobody asks whether there is a batch for it, and the others may
-	 * get those of a last round that is not whole. Of makers that do not count nobody can be sure of a last round. */
-	bool blind = j->old_makers && j->uneven && !j->is_known, rest = b->step == n && step < sim_epoch_length(j, b->epoch) && blind;
-	bool mark = b->last && (rest || b->step == n || (blind && b->step == n + 1) || (!j->counts && !j->old_makers && j->uneven && b->step + 1 == n));
-	SIM_CHECK(b->last == mark && (mark || rest || b->step < n), "trainer %u: epoch %u has %u batches for each rank, not %u%s", NUMBER(t), (unsigned)b->epoch, (unsigned)n,
-		  (unsigned)b->step, b->last ? "" : " and more");
-	SIM_CHECK(b->n_rows == (mark ? 0 : sim_made_rows(b->epoch, step)), "trainer %u: %u rows in batch %u", NUMBER(t), b->n_rows, (unsigned)b->step);
+	/* Makers that cannot look ahead, while a rank is somewhere else and nobody knows how long the epoch is: nobody
+	 * asks whether there is a batch for it, and the others may get those of a last round that is not whole. Of
+	 * makers that do not count nobody can be sure of a last round. */
+	bool blind = j->old_makers && j->uneven && !j->is_known,
+	     rest = b->step == n && step < sim_epoch_length(j, b->epoch) && blind;
+	bool mark = b->last && (rest || b->step == n || (blind && b->step == n + 1) ||
+				(!j->counts && !j->old_makers && j->uneven && b->step + 1 == n));
+	SIM_CHECK(b->last == mark && (mark || rest || b->step < n),
+		  "trainer %u: epoch %u has %u batches for each rank, not %u%s", NUMBER(t), (unsigned)b->epoch,
+		  (unsigned)n, (unsigned)b->step, b->last ? "" : " and more");
+	SIM_CHECK(b->n_rows == (mark ? 0 : sim_made_rows(b->epoch, step)), "trainer %u: %u rows in batch %u", NUMBER(t),
+		  b->n_rows, (unsigned)b->step);
 	h->n_rows = !mark;
 	h->index[0] = sim_made_index(b->epoch, step);
 }
@@ -328,7 +353,8 @@ static void expect_rows(struct sim_trainer *t, const Batchd__Wire__Batch *b, str
 	h->n_rows = b->n_rows;
 	if (j->own) {
 		unsigned at = b->step % 8;
-		SIM_CHECK(b->n_rows == t->pushed_n[at] && !b->last, "trainer %u: %u rows of own batch %u", NUMBER(t), b->n_rows, (unsigned)b->step);
+		SIM_CHECK(b->n_rows == t->pushed_n[at] && !b->last, "trainer %u: %u rows of own batch %u", NUMBER(t),
+			  b->n_rows, (unsigned)b->step);
 		memcpy(h->index, t->pushed[at], sizeof(h->index));
 		return;
 	}
@@ -340,41 +366,48 @@ static void expect_rows(struct sim_trainer *t, const Batchd__Wire__Batch *b, str
 	uint32_t rank = j->share ? 0 : t->rank, n_padding = 0;
 	uint64_t begin = b->step * j->batch_size, left = plan_n_per_rank(plan) - begin;
 	uint32_t n = left < j->batch_size ? (uint32_t)left : j->batch_size;
-	SIM_CHECK(b->n_rows == n, "trainer %u: %u rows instead of %u in batch %u", NUMBER(t), b->n_rows, n, (unsigned)b->step);
+	SIM_CHECK(b->n_rows == n, "trainer %u: %u rows instead of %u in batch %u", NUMBER(t), b->n_rows, n,
+		  (unsigned)b->step);
 	for (uint32_t i = 0; i < n; i++) {
 		h->index[i] = plan_at(plan, rank, begin + i);
 		n_padding += plan_is_padding(plan, rank, begin + i);
 	}
-	SIM_CHECK(b->n_padding == n_padding, "trainer %u: %u padding rows instead of %u", NUMBER(t), b->n_padding, n_padding);
-	SIM_CHECK(b->last == (b->step + 1 == sim_n_batches(j, t->expect.base)), "trainer %u: batch %u is wrong about being the last", NUMBER(t),
-		  (unsigned)b->step);
+	SIM_CHECK(b->n_padding == n_padding, "trainer %u: %u padding rows instead of %u", NUMBER(t), b->n_padding,
+		  n_padding);
+	SIM_CHECK(b->last == (b->step + 1 == sim_n_batches(j, t->expect.base)),
+		  "trainer %u: batch %u is wrong about being the last", NUMBER(t), (unsigned)b->step);
 }
 
 static void see_batch(struct sim_trainer *t, const Batchd__Wire__Batch *b)
 {
-	SIM_CHECK(t->phase == SIM_STREAMING && b->slot < t->n_slots && b->seek <= t->seek, "trainer %u: a batch it did not ask for", NUMBER(t));
-	SIM_CHECK(t->n_held < sizeof(t->held) / sizeof(t->held[0]), "trainer %u: more leases than there can be", NUMBER(t));
+	SIM_CHECK(t->phase == SIM_STREAMING && b->slot < t->n_slots && b->seek <= t->seek,
+		  "trainer %u: a batch it did not ask for", NUMBER(t));
+	SIM_CHECK(t->n_held < sizeof(t->held) / sizeof(t->held[0]), "trainer %u: more leases than there can be",
+		  NUMBER(t));
 	if (t->ring.page && t->said_waiting)
 		ring_stop_waiting(&t->ring);
 	t->said_waiting = false;
 	struct position at = { .epoch = b->epoch, .step = b->step };
-	SIM_CHECK(b->generation > t->last_generation[b->slot] ||
-		  (b->generation == t->last_generation[b->slot] && !position_compare(&at, &t->last_at[b->slot])),
-		  "trainer %u: slot %u in generation %u again, with something else", NUMBER(t), b->slot, (unsigned)b->generation);
+	SIM_CHECK(b->generation > t->last_generation[b->slot] || (b->generation == t->last_generation[b->slot] &&
+								  !position_compare(&at, &t->last_at[b->slot])),
+		  "trainer %u: slot %u in generation %u again, with something else", NUMBER(t), b->slot,
+		  (unsigned)b->generation);
 	t->last_generation[b->slot] = b->generation;
 	t->last_at[b->slot] = at;
 	if (b->seek < t->seek) {
 		say_release(t, b->slot, b->generation, true);
 		return;
 	}
-	SIM_CHECK(!b->n_skipped || (t->job->loose && t->job->policy == GROUP_SKIP), "trainer %u: missed batches, which is not the policy", NUMBER(t));
+	SIM_CHECK(!b->n_skipped || (t->job->loose && t->job->policy == GROUP_SKIP),
+		  "trainer %u: missed batches, which is not the policy", NUMBER(t));
 	for (uint64_t i = 0; i < b->n_skipped; i++) {
 		t->expect.step++;
 		if (t->expect.step == sim_n_batches(t->job, t->expect.base))
 			t->expect = (struct position){ .epoch = t->expect.epoch + 1 };
 	}
-	SIM_CHECK(b->epoch == t->expect.epoch && b->step == t->expect.step, "trainer %u: batch %u.%u instead of %u.%u.%u", NUMBER(t), (unsigned)b->epoch,
-		  (unsigned)b->step, (unsigned)t->expect.epoch, (unsigned)t->expect.base, (unsigned)t->expect.step);
+	SIM_CHECK(b->epoch == t->expect.epoch && b->step == t->expect.step,
+		  "trainer %u: batch %u.%u instead of %u.%u.%u", NUMBER(t), (unsigned)b->epoch, (unsigned)b->step,
+		  (unsigned)t->expect.epoch, (unsigned)t->expect.base, (unsigned)t->expect.step);
 	struct sim_held *h = &t->held[t->n_held++];
 	*h = (struct sim_held){ .slot = b->slot, .generation = b->generation };
 	expect_rows(t, b, h);
@@ -384,8 +417,8 @@ static void see_batch(struct sim_trainer *t, const Batchd__Wire__Batch *b)
 	for (uint32_t i = 0; !t->job->served && i < h->n_rows; i++) {
 		int64_t index;
 		memcpy(&index, base + layout.indices_offset + i * sizeof(index), sizeof(index));
-		SIM_CHECK((uint64_t)index == h->index[i], "trainer %u: batch %u, row %u is sample %u instead of %u", NUMBER(t), (unsigned)b->step, i,
-			  (unsigned)index, (unsigned)h->index[i]);
+		SIM_CHECK((uint64_t)index == h->index[i], "trainer %u: batch %u, row %u is sample %u instead of %u",
+			  NUMBER(t), (unsigned)b->step, i, (unsigned)index, (unsigned)h->index[i]);
 	}
 	look_at(t, t->slab, t->slot_bytes, h);
 	look_at_gpu(t, h);
@@ -401,13 +434,15 @@ static void see_opened(struct sim_trainer *t, const Batchd__Wire__Opened *o, str
 	t->slab = k->slab;
 	k->slab = NULL;
 	SIM_CHECK(t->slab->sealed, "trainer %u: a slab that a producer may still map", NUMBER(t));
-	SIM_CHECK(o->n_batches == (t->job->is_known ? sim_made_per_rank(t->job, 0) : 0), "trainer %u: Opened is wrong about the epochs", NUMBER(t));
+	SIM_CHECK(o->n_batches == (t->job->is_known ? sim_made_per_rank(t->job, 0) : 0),
+		  "trainer %u: Opened is wrong about the epochs", NUMBER(t));
 	SIM_CHECK(o->served == t->job->served, "trainer %u: Opened is wrong about the producer", NUMBER(t));
 	if (o->ring)
 		sim_page_map(k->page, &t->ring);
 	if (o->device_uuid.len)
 		t->gpu = sim_gpu_open_handle(o->ipc_handle.data);
-	SIM_CHECK(!t->wanted_gpu || o->device_uuid.len || *o->device_reason, "trainer %u: no GPU, and no reason", NUMBER(t));
+	SIM_CHECK(!t->wanted_gpu || o->device_uuid.len || *o->device_reason, "trainer %u: no GPU, and no reason",
+		  NUMBER(t));
 	SIM_CHECK(!t->gpu || t->gpu->params.uuid[0] == t->wanted_gpu, "trainer %u: another GPU", NUMBER(t));
 	t->n_slots = o->n_slots;
 	t->slot_bytes = o->slot_bytes;
@@ -415,14 +450,17 @@ static void see_opened(struct sim_trainer *t, const Batchd__Wire__Opened *o, str
 	memset(t->last_generation, 0, t->n_slots * sizeof(t->last_generation[0]));
 	t->rank = o->rank;
 	t->phase = SIM_ATTACHED;
-	SIM_CHECK(o->slab_bytes == t->slab->bytes && o->n_slots * o->slot_bytes <= o->slab_bytes && (o->served || o->row_bytes == SIM_ROW_BYTES),
+	SIM_CHECK(o->slab_bytes == t->slab->bytes && o->n_slots * o->slot_bytes <= o->slab_bytes &&
+			  (o->served || o->row_bytes == SIM_ROW_BYTES),
 		  "trainer %u: Opened is wrong about the slab", NUMBER(t));
-	SIM_CHECK(t->wanted_rank < 0 || o->rank == (uint32_t)t->wanted_rank, "trainer %u: rank %u instead of %d", NUMBER(t), o->rank, t->wanted_rank);
+	SIM_CHECK(t->wanted_rank < 0 || o->rank == (uint32_t)t->wanted_rank, "trainer %u: rank %u instead of %d",
+		  NUMBER(t), o->rank, t->wanted_rank);
 }
 
 static bool is_fair_about_producer(const struct sim_job *j, const char *text)
 {
-	bool cannot = strstr(text, "cannot begin with"), feeds = strstr(text, "feeds job"), never = strstr(text, "no producer named");
+	bool cannot = strstr(text, "cannot begin with"), feeds = strstr(text, "feeds job"),
+	     never = strstr(text, "no producer named");
 	return j->served && !feeds && (cannot ? !j->resumable && j->n_odd_seeks : never || j->n_makers_gone);
 }
 
@@ -440,18 +478,23 @@ static void see_error(struct sim_trainer *t, const Batchd__Wire__Error *e)
 	static const Batchd__Wire__ErrorCode fair[] = {
 		BATCHD__WIRE__ERROR_CODE__SHUTDOWN, BATCHD__WIRE__ERROR_CODE__LIMIT,
 	};
-	bool ok = e->code == BATCHD__WIRE__ERROR_CODE__PROTOCOL ? t->misbehaved :
-		  e->code == BATCHD__WIRE__ERROR_CODE__BAD_DATA ? sim_rows_fail :
-		  e->code == BATCHD__WIRE__ERROR_CODE__FENCED ? may_be_fenced(t) :
-		  e->code == BATCHD__WIRE__ERROR_CODE__GPU_LOST ? sim_gpu_error_percent && t->wanted_gpu :
-		  e->code == BATCHD__WIRE__ERROR_CODE__BEHIND ? t->job->share && !t->job->loose && (!t->socket->was_expected || (t->job->served && !t->job->resumable)) :
-		  e->code == BATCHD__WIRE__ERROR_CODE__PRODUCER ? is_fair_about_producer(t->job, e->text) :
-		  e->code == BATCHD__WIRE__ERROR_CODE__MISMATCH ? t->job->share && !t->job->loose && !strcmp(e->field, "base_sample") : false;
+	bool ok = e->code == BATCHD__WIRE__ERROR_CODE__PROTOCOL   ? t->misbehaved
+		  : e->code == BATCHD__WIRE__ERROR_CODE__BAD_DATA ? sim_rows_fail
+		  : e->code == BATCHD__WIRE__ERROR_CODE__FENCED   ? may_be_fenced(t)
+		  : e->code == BATCHD__WIRE__ERROR_CODE__GPU_LOST ? sim_gpu_error_percent && t->wanted_gpu
+		  : e->code == BATCHD__WIRE__ERROR_CODE__BEHIND
+			  ? t->job->share && !t->job->loose &&
+				    (!t->socket->was_expected || (t->job->served && !t->job->resumable))
+		  : e->code == BATCHD__WIRE__ERROR_CODE__PRODUCER ? is_fair_about_producer(t->job, e->text)
+		  : e->code == BATCHD__WIRE__ERROR_CODE__MISMATCH
+			  ? t->job->share && !t->job->loose && !strcmp(e->field, "base_sample")
+			  : false;
 	for (unsigned i = 0; i < sizeof(fair) / sizeof(fair[0]); i++)
 		ok |= e->code == fair[i];
 	SIM_CHECK(ok, "trainer %u: refused with %s: %s", NUMBER(t), wire_code_name(e->code), e->text);
 	t->error = e->code;
-	/* It goes back to what the daemon had made for it and it never got, maybe twice, and the others' epoch is no longer the one that is being made. */
+	/* It goes back to what the daemon had made for it and it never got, maybe twice, and the others' epoch is no
+	 * longer the one that is being made. */
 	t->job->n_odd_seeks += e->code == BATCHD__WIRE__ERROR_CODE__GPU_LOST;
 	if (t->gpu && e->code == BATCHD__WIRE__ERROR_CODE__SHUTDOWN)
 		let_go(t);
@@ -460,7 +503,8 @@ static void see_error(struct sim_trainer *t, const Batchd__Wire__Error *e)
 static void see_notice(struct sim_trainer *t, const Batchd__Wire__Notice *n)
 {
 	bool answer = n->kind == BATCHD__WIRE__NOTICE_KIND__DIFFERENCE;
-	SIM_CHECK(answer ? t->comparing : sim_has(SIM_STALLS) && (n->rank < t->job->world_size || t->job->share), "trainer %u: a notice that makes no sense: %s", NUMBER(t), n->text);
+	SIM_CHECK(answer ? t->comparing : sim_has(SIM_STALLS) && (n->rank < t->job->world_size || t->job->share),
+		  "trainer %u: a notice that makes no sense: %s", NUMBER(t), n->text);
 	t->comparing &= !answer;
 }
 
@@ -478,7 +522,8 @@ static bool take_one(struct sim_trainer *t)
 		return false;
 	wire_arena_init(&arena);
 	SIM_CHECK(wire_unpack_server(&arena, bytes, n, &m, &why) == 0, "wire.c refuses it: %s", why);
-	SIM_CHECK(m->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_BATCH, "trainer %u: %s in the ring", NUMBER(t), wire_server_name(m));
+	SIM_CHECK(m->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_BATCH, "trainer %u: %s in the ring", NUMBER(t),
+		  wire_server_name(m));
 	if (ring_wake_daemon_taken(&t->ring))
 		say_wake(t);
 	see_batch(t, m->batch);
@@ -664,7 +709,8 @@ struct sim_trainer *sim_trainer_of(const struct sim_socket *s)
 
 void sim_trainer_exits(struct sim_trainer *t, bool child_keeps_socket)
 {
-	sim_trace("trainer %u: is killed with %u batches%s", NUMBER(t), t->n_held, child_keeps_socket ? ", a child keeps the socket" : "");
+	sim_trace("trainer %u: is killed with %u batches%s", NUMBER(t), t->n_held,
+		  child_keeps_socket ? ", a child keeps the socket" : "");
 	drop_everything(t);
 	for (struct sim_socket *s = t->socket; s; s = s->previous) {
 		s->dead = true;
@@ -683,7 +729,8 @@ static void misbehave(struct sim_trainer *t)
 		SAY(t, WAITING, waiting, &w, -1);
 	} else if (t->n_held && sim_chance(50)) {
 		/* One that was, or one that will never be: the next may have come by the time that this is read. */
-		say_release(t, t->held[0].slot, t->held[0].generation + (sim_below(2) ? UINT64_MAX : UINT64_C(1) << 40), false);
+		say_release(t, t->held[0].slot, t->held[0].generation + (sim_below(2) ? UINT64_MAX : UINT64_C(1) << 40),
+			    false);
 	} else if (sim_chance(50)) {
 		say_release(t, sim_chance(50) ? t->n_slots : UINT32_MAX, 1, false);
 	} else {
@@ -768,9 +815,11 @@ bool sim_trainer_gets_on(struct sim_trainer *t)
 		sim_trainer_returns(t);
 		return true;
 	}
-	if (t->phase < SIM_OPENING || t->phase > SIM_STREAMING || t->stopped || (t->phase != SIM_OPENING && t->n_got >= t->target && !is_needed(t)))
+	if (t->phase < SIM_OPENING || t->phase > SIM_STREAMING || t->stopped ||
+	    (t->phase != SIM_OPENING && t->n_got >= t->target && !is_needed(t)))
 		return false;
-	unsigned keeps = t->phase >= SIM_ATTACHED && t->keeps >= t->n_slots ? t->n_slots - 1 : t->keeps; /* it may have come back to fewer */
+	/* it may have come back to fewer */
+	unsigned keeps = t->phase >= SIM_ATTACHED && t->keeps >= t->n_slots ? t->n_slots - 1 : t->keeps;
 	if (read_one(t) || (t->n_held > keeps && release_one(t)))
 		return true;
 	if (t->phase == SIM_ATTACHED && !t->misbehaved) {

@@ -1,4 +1,5 @@
-/* A clock that stands still until an event moves it, and libuv's handles as far as the daemon's state machines use them. See sim.h. */
+/* A clock that stands still until an event moves it, and libuv's handles as far as the daemon's state machines use
+ * them. See sim.h. */
 #include "sim.h"
 
 struct handle {

@@ -51,18 +51,21 @@ void sim_trace(const char *fmt, ...)
 
 static void trace_stream(const struct stream *s)
 {
-	sim_trace("  stream: %spositioned, next %u.%u.%u of %u, expected %llx, %u own", s->positioned ? "" : "not ", (unsigned)s->next.epoch,
-		  (unsigned)s->next.base, (unsigned)s->next.step, (unsigned)s->n_batches, (unsigned long long)s->expected, s->n_own);
+	sim_trace("  stream: %spositioned, next %u.%u.%u of %u, expected %llx, %u own", s->positioned ? "" : "not ",
+		  (unsigned)s->next.epoch, (unsigned)s->next.base, (unsigned)s->next.step, (unsigned)s->n_batches,
+		  (unsigned long long)s->expected, s->n_own);
 	for (uint32_t i = 0; s->slots && i < s->slots->n; i++) {
 		const struct slot *slot = &s->slots->slot[i];
-		sim_trace("    slot %u: state %d, %u.%u.%u, owed %llx, %u leases%s", i, slot->state, (unsigned)slot->at.epoch, (unsigned)slot->at.base,
-			  (unsigned)slot->at.step, (unsigned long long)slot->owed, slot->n_leases, slot->linked ? "" : ", not listed");
+		sim_trace("    slot %u: state %d, %u.%u.%u, owed %llx, %u leases%s", i, slot->state,
+			  (unsigned)slot->at.epoch, (unsigned)slot->at.base, (unsigned)slot->at.step,
+			  (unsigned long long)slot->owed, slot->n_leases, slot->linked ? "" : ", not listed");
 	}
 	for (uint32_t i = 0; s->consumers && i < s->n_consumers; i++) {
 		const struct consumer *c = s->consumers[i];
 		if (c)
-			sim_trace("    place %u: %spositioned at %u.%u.%u, %u leases%s", i, c->positioned ? "" : "not ", (unsigned)c->cursor.epoch,
-				  (unsigned)c->cursor.base, (unsigned)c->cursor.step, c->n_leases, c->waiting ? ", waiting" : "");
+			sim_trace("    place %u: %spositioned at %u.%u.%u, %u leases%s", i, c->positioned ? "" : "not ",
+				  (unsigned)c->cursor.epoch, (unsigned)c->cursor.base, (unsigned)c->cursor.step,
+				  c->n_leases, c->waiting ? ", waiting" : "");
 	}
 }
 
@@ -102,7 +105,8 @@ int sim_fd_open(void *thing)
 
 void *sim_fd_thing(int fd)
 {
-	SIM_CHECK(fd >= SIM_FD && fd < SIM_FD + SIM_MAX_FDS && things[fd - SIM_FD], "descriptor %d is used, which is not open", fd - SIM_FD);
+	SIM_CHECK(fd >= SIM_FD && fd < SIM_FD + SIM_MAX_FDS && things[fd - SIM_FD],
+		  "descriptor %d is used, which is not open", fd - SIM_FD);
 	return things[fd - SIM_FD];
 }
 
@@ -214,8 +218,13 @@ void sim_stamp(uint64_t index, uint64_t out[2])
 
 static struct plan_spec plan_spec_of(const struct sim_job *j, uint64_t epoch, uint64_t base)
 {
-	return (struct plan_spec){ .n_samples = j->n_samples, .seed = j->seed, .epoch = epoch, .base = base,
-				   .world_size = j->share ? 1 : j->world_size, .shuffle = j->shuffle, .drop_last = j->drop_last };
+	return (struct plan_spec){ .n_samples = j->n_samples,
+				   .seed = j->seed,
+				   .epoch = epoch,
+				   .base = base,
+				   .world_size = j->share ? 1 : j->world_size,
+				   .shuffle = j->shuffle,
+				   .drop_last = j->drop_last };
 }
 
 struct plan *sim_plan(struct sim_job *j, uint64_t epoch, uint64_t base)
@@ -244,8 +253,14 @@ static void roll_job(unsigned i)
 {
 	struct sim_job *j = &sim_jobs[i];
 	unsigned kind = sim_below(6);
-	*j = (struct sim_job){ .n_samples = 1 + sim_below(24), .batch_size = 1 + sim_below(4), .world_size = 1 + sim_below(3), .n_slots = 2 + sim_below(3),
-			       .seed = sim_below(4), .uid = 1000 + sim_below(2), .shuffle = sim_chance(50), .drop_last = sim_chance(30) };
+	*j = (struct sim_job){ .n_samples = 1 + sim_below(24),
+			       .batch_size = 1 + sim_below(4),
+			       .world_size = 1 + sim_below(3),
+			       .n_slots = 2 + sim_below(3),
+			       .seed = sim_below(4),
+			       .uid = 1000 + sim_below(2),
+			       .shuffle = sim_chance(50),
+			       .drop_last = sim_chance(30) };
 	j->own = kind == 0;
 	j->share = kind >= 4;
 	j->policy = (enum group_policy)sim_below(3);
@@ -272,9 +287,15 @@ static void roll_job(unsigned i)
 		j->policy = GROUP_WAIT;
 		snprintf(j->dataset, sizeof(j->dataset), "serve:job%u", i);
 	}
-	sim_trace("%s: %s%s%s%s of %u samples, batches of %u, %u ranks, %u slots%s%s", j->name, j->is_known ? "of known length, " : "",
-		  j->old_makers ? "by old makers, " : "", j->served && !j->counts ? "uncounted, " : "", j->served ? (j->share ? "served to all" : "served") : j->own ? "own batches" : j->share ? group_policy_name(j->policy) : "shard", j->n_samples,
-		  j->batch_size, j->world_size, j->n_slots, j->shuffle ? ", shuffled" : "", j->drop_last ? ", last dropped" : "");
+	sim_trace("%s: %s%s%s%s of %u samples, batches of %u, %u ranks, %u slots%s%s", j->name,
+		  j->is_known ? "of known length, " : "", j->old_makers ? "by old makers, " : "",
+		  j->served && !j->counts ? "uncounted, " : "",
+		  j->served  ? (j->share ? "served to all" : "served")
+		  : j->own   ? "own batches"
+		  : j->share ? group_policy_name(j->policy)
+			     : "shard",
+		  j->n_samples, j->batch_size, j->world_size, j->n_slots, j->shuffle ? ", shuffled" : "",
+		  j->drop_last ? ", last dropped" : "");
 }
 
 static void begin_daemon(uint64_t budget_bytes, uint64_t n_loaders, uint64_t n_loaders_per_user)
@@ -301,7 +322,8 @@ static void end_daemon(void)
 	SIM_CHECK(!sim_daemon.sessions, "a session is left at the end");
 	SIM_CHECK(!sim_daemon.producers, "a producer is left at the end");
 	SIM_CHECK(!sim_daemon.server.n_peers, "a connection is left at the end");
-	SIM_CHECK(sim_daemon.slots_bytes == 0, "%llu bytes are charged at the end", (unsigned long long)sim_daemon.slots_bytes);
+	SIM_CHECK(sim_daemon.slots_bytes == 0, "%llu bytes are charged at the end",
+		  (unsigned long long)sim_daemon.slots_bytes);
 	report_finish(&sim_daemon.report);
 	SIM_CHECK(accounts_are_even(&sim_daemon.accounts), "a user is charged at the end");
 	SIM_CHECK(sim_n_slabs_in_daemon() == 0, "%u slabs are left at the end", sim_n_slabs_in_daemon());
@@ -395,16 +417,21 @@ static void check_stream(const struct stream *s)
 	const struct slot *before = NULL;
 	note_ref(s->slots);
 	for (const struct slot *slot = s->first; slot; slot = slot->next) {
-		SIM_CHECK(slot->linked && slot->stream == s && slot->slots == s->slots, "slot %u is in a list it does not belong to", slot->number);
-		SIM_CHECK(slot->state == SLOT_FILLING || slot->state == SLOT_READY, "slot %u is listed in state %d", slot->number, slot->state);
-		SIM_CHECK(!before || position_compare(&before->at, &slot->at) < 0, "the list is out of order at slot %u", slot->number);
+		SIM_CHECK(slot->linked && slot->stream == s && slot->slots == s->slots,
+			  "slot %u is in a list it does not belong to", slot->number);
+		SIM_CHECK(slot->state == SLOT_FILLING || slot->state == SLOT_READY, "slot %u is listed in state %d",
+			  slot->number, slot->state);
+		SIM_CHECK(!before || position_compare(&before->at, &slot->at) < 0,
+			  "the list is out of order at slot %u", slot->number);
 		before = slot;
 	}
 	SIM_CHECK(s->last == before || !s->first, "the list's end is wrong");
 	for (uint32_t i = 0; i < s->n_consumers; i++)
-		SIM_CHECK(!s->consumers[i] || s->consumers[i]->stream == s, "place %u is somebody's who is elsewhere", i);
+		SIM_CHECK(!s->consumers[i] || s->consumers[i]->stream == s, "place %u is somebody's who is elsewhere",
+			  i);
 	for (uint32_t i = 0; s->group && i < s->n_consumers; i++)
-		SIM_CHECK(!s->consumers[i] || s->group->member[i] == s->consumers[i], "place %u is not of its group", i);
+		SIM_CHECK(!s->consumers[i] || s->group->member[i] == s->consumers[i], "place %u is not of its group",
+			  i);
 }
 
 static struct sim_trainer *trainer_of(const struct session *s)
@@ -425,12 +452,16 @@ static void check_session(const struct session *s)
 	for (uint32_t i = 0; c->slots && i < c->slots->n_made; i++) {
 		sum += c->leases[i];
 		leases[set][i] += c->leases[i];
-		SIM_CHECK(!t || c->leases[i] == count[i], "session %u: slot %u is lent %u times, the trainer has it %u times", (unsigned)s->number, i, c->leases[i],
-			  count[i]);
+		SIM_CHECK(!t || c->leases[i] == count[i],
+			  "session %u: slot %u is lent %u times, the trainer has it %u times", (unsigned)s->number, i,
+			  c->leases[i], count[i]);
 	}
 	SIM_CHECK(sum == c->n_leases, "session %u: %u leases, %u counted", (unsigned)s->number, sum, c->n_leases);
-	SIM_CHECK((s->state == SESSION_GHOST) == (s->peer == NULL), "session %u is a ghost with a connection, or neither", (unsigned)s->number);
-	SIM_CHECK(s->state != SESSION_GHOST || c->n_leases || c->mirror || uv_is_closing((const uv_handle_t *)&s->exit_poll), "session %u is a ghost that holds nothing", (unsigned)s->number);
+	SIM_CHECK((s->state == SESSION_GHOST) == (s->peer == NULL),
+		  "session %u is a ghost with a connection, or neither", (unsigned)s->number);
+	SIM_CHECK(s->state != SESSION_GHOST || c->n_leases || c->mirror ||
+			  uv_is_closing((const uv_handle_t *)&s->exit_poll),
+		  "session %u is a ghost that holds nothing", (unsigned)s->number);
 }
 
 static void check_slots(const struct slots *s, unsigned n_refs, const uint16_t *lent)
@@ -438,13 +469,17 @@ static void check_slots(const struct slots *s, unsigned n_refs, const uint16_t *
 	struct sim_slab *slab = sim_fd_thing(s->slab.fd);
 	for (uint32_t i = 0; i < s->n_made; i++) {
 		const struct slot *slot = &s->slot[i];
-		SIM_CHECK(lent[i] == slot->n_leases, "slot %u has %u leases, its holders %u", i, slot->n_leases, lent[i]);
+		SIM_CHECK(lent[i] == slot->n_leases, "slot %u has %u leases, its holders %u", i, slot->n_leases,
+			  lent[i]);
 		SIM_CHECK(slot->state == SLOT_READY || !lent[i], "slot %u is on lease in state %d", i, slot->state);
-		SIM_CHECK(slot->state != SLOT_FREE || (!slot->owed && !slot->linked), "slot %u is free, and yet owed or listed", i);
-		SIM_CHECK(slot->state != SLOT_READY || lent[i] || slot->owed || slot->n_copying, "slot %u is nobody's and not free", i);
+		SIM_CHECK(slot->state != SLOT_FREE || (!slot->owed && !slot->linked),
+			  "slot %u is free, and yet owed or listed", i);
+		SIM_CHECK(slot->state != SLOT_READY || lent[i] || slot->owed || slot->n_copying,
+			  "slot %u is nobody's and not free", i);
 		SIM_CHECK(slot->generation >= slab->generation[i], "slot %u went back a generation", i);
 		slab->generation[i] = slot->generation;
-		SIM_CHECK(!slot->n_copying || slot->state == SLOT_READY, "slot %u is copied in state %d", i, slot->state);
+		SIM_CHECK(!slot->n_copying || slot->state == SLOT_READY, "slot %u is copied in state %d", i,
+			  slot->state);
 		n_refs += slot->state == SLOT_FILLING || slot->state == SLOT_DROPPED;
 		n_refs += slot->n_copying;
 	}
@@ -464,12 +499,14 @@ static void check_accounts(void)
 		n_sessions += s->state == SESSION_GHOST;
 		n_fds_charged += s->state == SESSION_GHOST ? 2 : 0;
 	}
-	SIM_CHECK(a->used[ACCOUNT_LOADERS] == n_loaders, "%u loaders charged of %u", (unsigned)a->used[ACCOUNT_LOADERS], (unsigned)n_loaders);
-	SIM_CHECK(a->used[ACCOUNT_SESSIONS] == n_sessions, "%u sessions charged of %u", (unsigned)a->used[ACCOUNT_SESSIONS], (unsigned)n_sessions);
+	SIM_CHECK(a->used[ACCOUNT_LOADERS] == n_loaders, "%u loaders charged of %u", (unsigned)a->used[ACCOUNT_LOADERS],
+		  (unsigned)n_loaders);
+	SIM_CHECK(a->used[ACCOUNT_SESSIONS] == n_sessions, "%u sessions charged of %u",
+		  (unsigned)a->used[ACCOUNT_SESSIONS], (unsigned)n_sessions);
 	SIM_CHECK(a->used[ACCOUNT_SLOT_BYTES] == sim_daemon.slots_bytes, "%llu bytes charged to users of %llu",
 		  (unsigned long long)a->used[ACCOUNT_SLOT_BYTES], (unsigned long long)sim_daemon.slots_bytes);
-	SIM_CHECK(a->used[ACCOUNT_FDS] >= n_fds_charged + sim_n_slabs_in_daemon(), "%u descriptors charged of %u", (unsigned)a->used[ACCOUNT_FDS],
-		  (unsigned)n_fds_charged + sim_n_slabs_in_daemon());
+	SIM_CHECK(a->used[ACCOUNT_FDS] >= n_fds_charged + sim_n_slabs_in_daemon(), "%u descriptors charged of %u",
+		  (unsigned)a->used[ACCOUNT_FDS], (unsigned)n_fds_charged + sim_n_slabs_in_daemon());
 }
 
 void sim_check(void)
@@ -480,7 +517,8 @@ void sim_check(void)
 	for (const struct job *j = sim_daemon.jobs; j; j = j->next) {
 		unsigned n = 0;
 		for (const struct session *s = j->sessions; s; s = s->next_in_job, n++)
-			SIM_CHECK(s->job == j, "session %u is in the list of a job that it is not of", (unsigned)s->number);
+			SIM_CHECK(s->job == j, "session %u is in the list of a job that it is not of",
+				  (unsigned)s->number);
 		SIM_CHECK(n == j->n_sessions, "job %s counts %u sessions of %u", j->spec.job, j->n_sessions, n);
 		n_pending += j->n_tasks;
 		for (uint32_t i = 0; j->loader && i < j->loader->n_streams && j->loader->streams[i].consumers; i++)
@@ -491,7 +529,8 @@ void sim_check(void)
 			note_ref(j->loader->group.slots);
 	}
 	for (const struct producer *p = sim_daemon.producers; p; p = p->next) {
-		SIM_CHECK(p->session->producer == p && (!p->job || p->job->producer == p), "producer %s is not its session's or its job's", p->name);
+		SIM_CHECK(p->session->producer == p && (!p->job || p->job->producer == p),
+			  "producer %s is not its session's or its job's", p->name);
 		for (const struct offer *o = p->offers; o; o = o->next)
 			note_ref(o->slots);
 	}
@@ -505,8 +544,10 @@ void sim_check(void)
 	}
 	check_accounts();
 	/* A slab whose every reference is a row in work is not in `sets`; tasks are charged in advance. */
-	SIM_CHECK(sim_daemon.slots_bytes >= sim_daemon_slab_bytes() + pages && bytes <= sim_daemon_slab_bytes(), "%llu bytes charged, %llu made, %llu reachable",
-		  (unsigned long long)sim_daemon.slots_bytes, (unsigned long long)sim_daemon_slab_bytes(), (unsigned long long)bytes);
-	SIM_CHECK(n_pending || sim_daemon.slots_bytes == sim_daemon_slab_bytes() + pages, "%llu bytes charged, %llu made", (unsigned long long)sim_daemon.slots_bytes,
+	SIM_CHECK(sim_daemon.slots_bytes >= sim_daemon_slab_bytes() + pages && bytes <= sim_daemon_slab_bytes(),
+		  "%llu bytes charged, %llu made, %llu reachable", (unsigned long long)sim_daemon.slots_bytes,
+		  (unsigned long long)sim_daemon_slab_bytes(), (unsigned long long)bytes);
+	SIM_CHECK(n_pending || sim_daemon.slots_bytes == sim_daemon_slab_bytes() + pages,
+		  "%llu bytes charged, %llu made", (unsigned long long)sim_daemon.slots_bytes,
 		  (unsigned long long)sim_daemon_slab_bytes());
 }

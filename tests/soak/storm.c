@@ -2,14 +2,16 @@
  *
  *     storm SOCKET KIND RATE SECONDS
  *
- * Kinds of connection: hello (says Hello and is answered), silent (says nothing), half (says Hello, then ends its side), fds (sends descriptors that nobody asked
- * for), unread (asks for the status 50 times and never reads). Each is kept until HELD newer ones are there. They are made RATE times a second, or as fast as it
- * goes; at the end it says, as JSON, how many were made, how many of the hellos were answered, in how many seconds, and what processor time that took.
+ * Kinds of connection: hello (says Hello and is answered), silent (says nothing), half (says Hello, then ends its
+ * side), fds (sends descriptors that nobody asked for), unread (asks for the status 50 times and never reads). Each is
+ * kept until HELD newer ones are there. They are made RATE times a second, or as fast as it goes; at the end it says,
+ * as JSON, how many were made, how many of the hellos were answered, in how many seconds, and what processor time that
+ * took.
  *
  * burn: no connections, but RATE percent of a processor: what a storm takes that does nothing to the daemon.
  *
- * probe: connects RATE times a second, says Hello and waits for Welcome; says the median, the 99th percentile and the maximum of that in microseconds.
- * Exit codes: 0; 1 an error (said on stderr); 2 usage. */
+ * probe: connects RATE times a second, says Hello and waits for Welcome; says the median, the 99th percentile and the
+ * maximum of that in microseconds. Exit codes: 0; 1 an error (said on stderr); 2 usage. */
 #include <errno.h>
 #include <inttypes.h>
 #include <poll.h>
@@ -41,14 +43,17 @@ static double cpu_s(void)
 {
 	struct rusage u;
 	getrusage(RUSAGE_SELF, &u);
-	return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) + (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e6;
+	return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) +
+	       (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e6;
 }
 
 static void wait_until(uint64_t when_ns)
 {
 	uint64_t now = now_ns();
 	if (now < when_ns)
-		nanosleep(&(struct timespec){ .tv_nsec = (long)(when_ns - now < 999999999 ? when_ns - now : 999999999) }, NULL);
+		nanosleep(
+			&(struct timespec){ .tv_nsec = (long)(when_ns - now < 999999999 ? when_ns - now : 999999999) },
+			NULL);
 }
 
 /* -1: the door is closed just now. */
@@ -101,7 +106,8 @@ static bool ask(int fd, const int *fds, unsigned n_fds)
 static bool is_welcome(const unsigned char *bytes, ssize_t n)
 {
 	const Batchd__Wire__ServerMessage *m;
-	return n > 0 && wire_unpack_server(&arena, bytes, (size_t)n, &m, NULL) == 0 && m->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_WELCOME;
+	return n > 0 && wire_unpack_server(&arena, bytes, (size_t)n, &m, NULL) == 0 &&
+	       m->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_WELCOME;
 }
 
 static void misbehave(int fd, const char *kind)
@@ -143,7 +149,8 @@ static int storm(const char *kind, double rate, double seconds)
 		n++;
 	}
 	double took = (double)(now_ns() - began) / 1e9;
-	printf("{\"connections\": %" PRIu64 ", \"answered\": %" PRIu64 ", \"seconds\": %.3f, \"cpu_s\": %.3f}\n", n, answered, took, cpu_s());
+	printf("{\"connections\": %" PRIu64 ", \"answered\": %" PRIu64 ", \"seconds\": %.3f, \"cpu_s\": %.3f}\n", n,
+	       answered, took, cpu_s());
 	return 0;
 }
 
@@ -157,7 +164,8 @@ static int burn(double percent, double seconds)
 			;
 		wait_until(began + (i + 1) * slice);
 	}
-	printf("{\"connections\": 0, \"answered\": 0, \"seconds\": %.3f, \"cpu_s\": %.3f}\n", (double)(now_ns() - began) / 1e9, cpu_s());
+	printf("{\"connections\": 0, \"answered\": 0, \"seconds\": %.3f, \"cpu_s\": %.3f}\n",
+	       (double)(now_ns() - began) / 1e9, cpu_s());
 	return 0;
 }
 
@@ -177,7 +185,8 @@ static int probe(double rate, double seconds)
 		wait_until(began + (uint64_t)((double)turn / rate * 1e9));
 		uint64_t from = now_ns();
 		int fd = dial();
-		if (fd < 0 || !say_hello(fd) || !answers(fd) || !is_welcome(answer, recv(fd, answer, sizeof(answer), MSG_DONTWAIT))) {
+		if (fd < 0 || !say_hello(fd) || !answers(fd) ||
+		    !is_welcome(answer, recv(fd, answer, sizeof(answer), MSG_DONTWAIT))) {
 			fprintf(stderr, "storm: a well-behaved hello was not answered with Welcome\n");
 			return 1;
 		}
@@ -185,7 +194,8 @@ static int probe(double rate, double seconds)
 		close(fd);
 	}
 	qsort(us, n, sizeof(*us), by_size);
-	printf("{\"hellos\": %zu, \"median_us\": %.0f, \"p99_us\": %.0f, \"max_us\": %.0f}\n", n, us[n / 2], us[n * 99 / 100], us[n - 1]);
+	printf("{\"hellos\": %zu, \"median_us\": %.0f, \"p99_us\": %.0f, \"max_us\": %.0f}\n", n, us[n / 2],
+	       us[n * 99 / 100], us[n - 1]);
 	return 0;
 }
 
@@ -201,5 +211,7 @@ int main(int argc, char **argv)
 		fprintf(stderr, "usage: storm SOCKET hello|silent|half|fds|unread|burn|probe RATE SECONDS\n");
 		return 2;
 	}
-	return strcmp(argv[2], "probe") == 0 ? probe(rate, seconds) : strcmp(argv[2], "burn") == 0 ? burn(rate, seconds) : storm(argv[2], rate, seconds);
+	return strcmp(argv[2], "probe") == 0  ? probe(rate, seconds)
+	       : strcmp(argv[2], "burn") == 0 ? burn(rate, seconds)
+					      : storm(argv[2], rate, seconds);
 }

@@ -2,14 +2,15 @@
  *
  *     trainer SOCKET DATASET JOB MODE RANK WORLD_SIZE BATCH_SIZE SEED EPOCH STEP EPOCHS HOLD PACE_US
  *
- * It takes every batch from (EPOCH, STEP) up to the end of EPOCH + EPOCHS, holds the last HOLD of them, works PACE_US on each and says a line per
- * batch, in one write, as soon as it has it:
+ * It takes every batch from (EPOCH, STEP) up to the end of EPOCH + EPOCHS, holds the last HOLD of them, works PACE_US
+ * on each and says a line per batch, in one write, as soon as it has it:
  *
  *     EPOCH STEP N_PADDING CRC INDEX,INDEX,...
  *
- * CRC is that of the rows, then the labels. It is computed again before the batch is let go: "TORN" and exit code 3 if it has changed, which means
- * that a slot was reused while it was on loan. With PACE_US -1 it says a line per epoch only, "EPOCH N_BATCHES", and looks at no bytes.
- * When the daemon goes away it comes back to where it was, for up to 60 seconds. Exit codes: 0 all there; 1 an error (said on stderr); 2 usage. */
+ * CRC is that of the rows, then the labels. It is computed again before the batch is let go: "TORN" and exit code 3 if
+ * it has changed, which means that a slot was reused while it was on loan. With PACE_US -1 it says a line per epoch
+ * only, "EPOCH N_BATCHES", and looks at no bytes. When the daemon goes away it comes back to where it was, for up to 60
+ * seconds. Exit codes: 0 all there; 1 an error (said on stderr); 2 usage. */
 #include <batchd.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -98,7 +99,8 @@ static void say(const struct batchd_batch *b, uint32_t crc)
 {
 	char line[65536];
 	ssize_t written;
-	int n = snprintf(line, sizeof line, "%" PRIu64 " %" PRIu64 " %" PRIu32 " %" PRIu32 " ", b->epoch, b->step, b->n_padding, crc);
+	int n = snprintf(line, sizeof line, "%" PRIu64 " %" PRIu64 " %" PRIu32 " %" PRIu32 " ", b->epoch, b->step,
+			 b->n_padding, crc);
 
 	for (uint32_t i = 0; i < b->n_rows && n < (int)sizeof line - 32; i++)
 		n += snprintf(line + n, sizeof line - (size_t)n, i ? ",%" PRId64 : "%" PRId64, b->indices[i]);
@@ -186,7 +188,8 @@ int main(int argc, char **argv)
 	struct trainer t = { 0 };
 
 	if (argc != 14) {
-		fprintf(stderr, "usage: trainer SOCKET DATASET JOB MODE RANK WORLD_SIZE BATCH_SIZE SEED EPOCH STEP EPOCHS HOLD PACE_US\n");
+		fprintf(stderr,
+			"usage: trainer SOCKET DATASET JOB MODE RANK WORLD_SIZE BATCH_SIZE SEED EPOCH STEP EPOCHS HOLD PACE_US\n");
 		return 2;
 	}
 	batchd_options_init(&t.options);

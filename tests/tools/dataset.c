@@ -1,4 +1,5 @@
-/* Prints a data set, one sample a line: name <TAB> label; class names first, as "# class". For tests that compare with torchvision's rule.
+/* Prints a data set, one sample a line: name <TAB> label; class names first, as "# class". For tests that compare with
+ * torchvision's rule.
  *
  *     dataset SPEC [CACHE_DIR]
  *     dataset --rows SPEC         (arrays: all rows as raw bytes, then all labels)
@@ -53,7 +54,8 @@ static int print_rows(struct dataset *ds)
 	if (!indices || !rows || !labels || dataset_gather(ds, indices, n, rows, labels, &err) < 0) {
 		fprintf(stderr, "dataset: cannot gather\n");
 	} else {
-		r = fwrite(rows, row_bytes, n, stdout) != n || fwrite(labels, label_bytes, n, stdout) != n || fflush(stdout);
+		r = fwrite(rows, row_bytes, n, stdout) != n || fwrite(labels, label_bytes, n, stdout) != n ||
+		    fflush(stdout);
 	}
 	free(indices);
 	free(rows);

@@ -6,8 +6,9 @@
  *
  *   decode --batch
  *
- * reads requests from standard input, one per line: "EXIF X Y WIDTH HEIGHT PATH" with EXIF 0 or 1 and WIDTH 0 for the whole picture.
- * Answers "0 WIDTH HEIGHT ORIENTATION\n" and the raw RGB, or "OUTCOME TEXT\n". One decoder serves all requests, as a worker does. */
+ * reads requests from standard input, one per line: "EXIF X Y WIDTH HEIGHT PATH" with EXIF 0 or 1 and WIDTH 0 for the
+ * whole picture. Answers "0 WIDTH HEIGHT ORIENTATION\n" and the raw RGB, or "OUTCOME TEXT\n". One decoder serves all
+ * requests, as a worker does. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -44,8 +45,8 @@ static uint8_t *read_file(const char *path, size_t *n)
 }
 
 /* An exact copy, so that a sanitizer sees any read past the end. */
-static int decode(struct decoder *d, const struct request *q, const uint8_t *bytes, size_t n_bytes, struct image_info *info,
-		  struct image *out, struct image_error *err)
+static int decode(struct decoder *d, const struct request *q, const uint8_t *bytes, size_t n_bytes,
+		  struct image_info *info, struct image *out, struct image_error *err)
 {
 	int outcome = decoder_open(d, bytes, n_bytes, q->apply_exif, info, err);
 
@@ -103,8 +104,9 @@ static int serve(struct decoder *d)
 		int apply_exif, path_at = 0;
 
 		line[strcspn(line, "\n")] = '\0';
-		if (sscanf(line, "%d %u %u %u %u %n", &apply_exif, &q.region.x, &q.region.y, &q.region.width, &q.region.height,
-			   &path_at) != 5 || !path_at) {
+		if (sscanf(line, "%d %u %u %u %u %n", &apply_exif, &q.region.x, &q.region.y, &q.region.width,
+			   &q.region.height, &path_at) != 5 ||
+		    !path_at) {
 			fprintf(stderr, "decode: bad request: %s\n", line);
 			return 2;
 		}
@@ -133,7 +135,8 @@ int main(int argc, char **argv)
 		if (strcmp(argv[i], "--exif") == 0)
 			q.apply_exif = true;
 		else if (strcmp(argv[i], "--region") != 0 || i + 1 >= argc ||
-			 sscanf(argv[++i], "%u,%u,%u,%u", &q.region.x, &q.region.y, &q.region.width, &q.region.height) != 4)
+			 sscanf(argv[++i], "%u,%u,%u,%u", &q.region.x, &q.region.y, &q.region.width,
+				&q.region.height) != 4)
 			break;
 	}
 	if (i == argc - 1 && strcmp(argv[i], "--batch") == 0) {

@@ -1,11 +1,14 @@
-/* A trainer that believes nothing: each batch on its GPU is compared with the same batch in host memory, held for a while, and compared again before it is given
- * back. For tests with real processes, on a GPU or on the driver double ($BATCHD_LIBCUDA).
+/* A trainer that believes nothing: each batch on its GPU is compared with the same batch in host memory, held for a
+ * while, and compared again before it is given back. For tests with real processes, on a GPU or on the driver double
+ * ($BATCHD_LIBCUDA).
  *
- *   gpu-trainer DATASET BATCHES [--job NAME] [--share] [--rank R] [--world N] [--batch N] [--hold-us MOST] [--seed N] [--epoch E] [--device D] [--reconnect-ms N]
+ *   gpu-trainer DATASET BATCHES [--job NAME] [--share] [--rank R] [--world N] [--batch N] [--hold-us MOST] [--seed N]
+ * [--epoch E] [--device D] [--reconnect-ms N]
  *               [--stay]
  *
- * --stay: after an error it lives on, and closes nothing, until its standard input ends. Events are printed as they come, "lost: TEXT".
- * Last line: "BATCHES batches, PATH, REASON". Exit status 0; 1: a byte differs; 3: batchd said an error, which is printed; 4: CUDA did. */
+ * --stay: after an error it lives on, and closes nothing, until its standard input ends. Events are printed as they
+ * come, "lost: TEXT". Last line: "BATCHES batches, PATH, REASON". Exit status 0; 1: a byte differs; 3: batchd said an
+ * error, which is printed; 4: CUDA did. */
 #include <errno.h>
 #include <getopt.h>
 #include <stdbool.h>
@@ -50,8 +53,9 @@ static void use_gpu(int ordinal, cuda_device *device)
 
 static size_t element_bytes(enum batchd_dtype t)
 {
-	static const size_t bytes[] = { [BATCHD_UINT8] = 1, [BATCHD_FLOAT16] = 2, [BATCHD_FLOAT32] = 4, [BATCHD_INT32] = 4, [BATCHD_INT64] = 8,
-					[BATCHD_FLOAT64] = 8, [BATCHD_INT16] = 2, [BATCHD_BOOL] = 1 };
+	static const size_t bytes[] = { [BATCHD_UINT8] = 1, [BATCHD_FLOAT16] = 2, [BATCHD_FLOAT32] = 4,
+					[BATCHD_INT32] = 4, [BATCHD_INT64] = 8,   [BATCHD_FLOAT64] = 8,
+					[BATCHD_INT16] = 2, [BATCHD_BOOL] = 1 };
 	return bytes[t];
 }
 
@@ -62,7 +66,8 @@ static void on_event(void *arg, int event, const char *text)
 	fflush(stdout);
 }
 
-static bool same(const void *device, const void *host, void *room, size_t n_bytes, const char *when, const struct batchd_batch *b)
+static bool same(const void *device, const void *host, void *room, size_t n_bytes, const char *when,
+		 const struct batchd_batch *b)
 {
 	CU(memcpy_dtoh_async(room, (cuda_ptr)(uintptr_t)device, n_bytes, NULL));
 	CU(stream_synchronize(NULL));
@@ -71,12 +76,14 @@ static bool same(const void *device, const void *host, void *room, size_t n_byte
 	size_t i = 0;
 	while (((uint8_t *)room)[i] == ((const uint8_t *)host)[i])
 		i++;
-	printf("epoch %llu batch %llu, slot %u: byte %zu of %zu differs %s\n", (unsigned long long)b->epoch, (unsigned long long)b->step, b->slot, i, n_bytes, when);
+	printf("epoch %llu batch %llu, slot %u: byte %zu of %zu differs %s\n", (unsigned long long)b->epoch,
+	       (unsigned long long)b->step, b->slot, i, n_bytes, when);
 	return false;
 }
 
 /* One batch, from taking to giving back. */
-static int look_at(struct batchd_loader *l, const struct batchd_batch *b, const struct batchd_info *info, unsigned hold_us)
+static int look_at(struct batchd_loader *l, const struct batchd_batch *b, const struct batchd_info *info,
+		   unsigned hold_us)
 {
 	size_t row = element_bytes(info->stored_dtype), n;
 	for (uint32_t i = 0; i < info->n_dims; i++)
@@ -101,9 +108,12 @@ static int look_at(struct batchd_loader *l, const struct batchd_batch *b, const 
 
 int main(int argc, char **argv)
 {
-	static const struct option options[] = { { "job", 1, NULL, 'j' }, { "share", 0, NULL, 's' }, { "rank", 1, NULL, 'r' }, { "world", 1, NULL, 'w' },
-		{ "batch", 1, NULL, 'b' }, { "hold-us", 1, NULL, 'h' }, { "seed", 1, NULL, 'S' }, { "device", 1, NULL, 'd' }, { "epoch", 1, NULL, 'e' },
-		{ "reconnect-ms", 1, NULL, 'R' }, { "stay", 0, NULL, 'y' }, { 0 } };
+	static const struct option options[] = { { "job", 1, NULL, 'j' },   { "share", 0, NULL, 's' },
+						 { "rank", 1, NULL, 'r' },  { "world", 1, NULL, 'w' },
+						 { "batch", 1, NULL, 'b' }, { "hold-us", 1, NULL, 'h' },
+						 { "seed", 1, NULL, 'S' },  { "device", 1, NULL, 'd' },
+						 { "epoch", 1, NULL, 'e' }, { "reconnect-ms", 1, NULL, 'R' },
+						 { "stay", 0, NULL, 'y' },  { 0 } };
 	struct batchd_options o;
 	struct batchd_loader *l;
 	struct batchd_info info = { .size_bytes = sizeof(info) };
@@ -159,7 +169,8 @@ int main(int argc, char **argv)
 	while (exit_code && stay && getchar() != EOF)
 		;
 	if (!exit_code)
-		printf("%d batches, %s, %s\n", n, info.device_path == BATCHD_DEVICE_IPC ? "ipc" : "copy", info.device_reason);
+		printf("%d batches, %s, %s\n", n, info.device_path == BATCHD_DEVICE_IPC ? "ipc" : "copy",
+		       info.device_reason);
 	batchd_close(l);
 	CU(ctx_set_current(NULL));
 	CU(primary_ctx_release(device));

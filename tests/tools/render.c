@@ -53,8 +53,8 @@ static struct image image_dup(const struct image *i)
 	return copy;
 }
 
-static int resume(const struct pipeline *p, struct pipeline_worker *w, const struct image *prefix, struct sample_key key, void *row,
-		  struct image_error *err)
+static int resume(const struct pipeline *p, struct pipeline_worker *w, const struct image *prefix,
+		  struct sample_key key, void *row, struct image_error *err)
 {
 	struct image copy = image_dup(prefix);
 	int rc = pipeline_resume(p, w, &copy, key, row, err);
@@ -63,8 +63,8 @@ static int resume(const struct pipeline *p, struct pipeline_worker *w, const str
 	return rc;
 }
 
-static int render_encoded(const struct pipeline *p, struct pipeline_worker *w, struct decoder *d, bool by_prefix, const char *path,
-			  struct sample_key key, void *row, struct image_error *err)
+static int render_encoded(const struct pipeline *p, struct pipeline_worker *w, struct decoder *d, bool by_prefix,
+			  const char *path, struct sample_key key, void *row, struct image_error *err)
 {
 	struct bytes file = read_file(path);
 	struct image_info info;
@@ -83,8 +83,8 @@ static int render_encoded(const struct pipeline *p, struct pipeline_worker *w, s
 }
 
 /* A raw image is a prefix: deterministic ops at the start of the pipeline are not run. */
-static int render_raw(const struct pipeline *p, struct pipeline_worker *w, uint32_t width, uint32_t height, const char *path,
-		      struct sample_key key, void *row, struct image_error *err)
+static int render_raw(const struct pipeline *p, struct pipeline_worker *w, uint32_t width, uint32_t height,
+		      const char *path, struct sample_key key, void *row, struct image_error *err)
 {
 	struct bytes file = read_file(path);
 	struct image raw = { file.data, (size_t)width * 3, width, height };
@@ -99,7 +99,9 @@ static int render_raw(const struct pipeline *p, struct pipeline_worker *w, uint3
 
 static struct pipeline *parse(const char *text, const char *dtype, const char *layout)
 {
-	enum dtype type = strcmp(dtype, "float32") == 0 ? DTYPE_FLOAT32 : strcmp(dtype, "float16") == 0 ? DTYPE_FLOAT16 : DTYPE_UINT8;
+	enum dtype type = strcmp(dtype, "float32") == 0   ? DTYPE_FLOAT32
+			  : strcmp(dtype, "float16") == 0 ? DTYPE_FLOAT16
+							  : DTYPE_UINT8;
 	struct pipeline_error err;
 	struct pipeline *p;
 
@@ -111,7 +113,8 @@ static struct pipeline *parse(const char *text, const char *dtype, const char *l
 static void render(bool by_prefix, char **argv)
 {
 	struct pipeline *p = parse(argv[0], argv[1], argv[2]);
-	struct sample_key key = { strtoull(argv[3], NULL, 10), strtoull(argv[4], NULL, 10), strtoull(argv[5], NULL, 10) };
+	struct sample_key key = { strtoull(argv[3], NULL, 10), strtoull(argv[4], NULL, 10),
+				  strtoull(argv[5], NULL, 10) };
 	struct pipeline_worker *w = pipeline_worker_create();
 	struct decoder *d = decoder_create(&decode_limits_default);
 	void *row = malloc(pipeline_row_bytes(p));
@@ -160,7 +163,8 @@ static void print_choice(const struct op *op, const struct op_choice *c)
 
 static void print_choices(char **argv)
 {
-	struct sample_key key = { strtoull(argv[1], NULL, 10), strtoull(argv[2], NULL, 10), strtoull(argv[3], NULL, 10) };
+	struct sample_key key = { strtoull(argv[1], NULL, 10), strtoull(argv[2], NULL, 10),
+				  strtoull(argv[3], NULL, 10) };
 	uint32_t width = (uint32_t)strtoul(argv[5], NULL, 10), height = (uint32_t)strtoul(argv[6], NULL, 10);
 	struct pipeline_error parse_err;
 	struct spec s;

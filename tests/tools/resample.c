@@ -22,9 +22,9 @@ static int read_job(struct job *j)
 {
 	struct resample_request *q = &j->request;
 	int filter, order, flip;
-	int n = scanf("%15s %d %d %u %u %u %u %u %u %u %u %u %u %u %u %d", j->path, &filter, &order, &j->width, &j->height,
-		      &q->box.x, &q->box.y, &q->box.width, &q->box.height, &q->out_width, &q->out_height, &q->keep.x, &q->keep.y,
-		      &q->keep.width, &q->keep.height, &flip);
+	int n = scanf("%15s %d %d %u %u %u %u %u %u %u %u %u %u %u %u %d", j->path, &filter, &order, &j->width,
+		      &j->height, &q->box.x, &q->box.y, &q->box.width, &q->box.height, &q->out_width, &q->out_height,
+		      &q->keep.x, &q->keep.y, &q->keep.width, &q->keep.height, &flip);
 
 	if (n != 16 || getchar() != '\n')
 		return 0;
@@ -49,7 +49,8 @@ static struct image cut(const uint8_t *pixels, const struct job *j, struct regio
 	if (!part.rgb)
 		die("no memory");
 	for (uint32_t y = 0; y < needs.height; y++)
-		memcpy(part.rgb + y * part.stride_bytes, pixels + ((size_t)(needs.y + y) * j->width + needs.x) * 3, part.stride_bytes);
+		memcpy(part.rgb + y * part.stride_bytes, pixels + ((size_t)(needs.y + y) * j->width + needs.x) * 3,
+		       part.stride_bytes);
 	return part;
 }
 

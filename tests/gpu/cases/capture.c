@@ -72,7 +72,8 @@ void case_capture(void)
 	a = slab_of(SLAB);
 	s = busy = stream_new();
 	MUST(cu.cuStreamCreate(&blocking, 0));
-	earlier = event_new(CU_EVENT_DISABLE_TIMING), outside = event_new(CU_EVENT_DISABLE_TIMING), captured = event_new(CU_EVENT_DISABLE_TIMING);
+	earlier = event_new(CU_EVENT_DISABLE_TIMING), outside = event_new(CU_EVENT_DISABLE_TIMING),
+	captured = event_new(CU_EVENT_DISABLE_TIMING);
 	MUST(add(a, a, 1, 16, s)); /* the first launch loads the kernel */
 	MUST(cu.cuEventRecord(earlier, s));
 	MUST(cu.cuEventRecord(outside, s));

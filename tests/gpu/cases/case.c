@@ -133,7 +133,8 @@ void spin(CUstream s, uint64_t ms)
 
 CUresult add(CUdeviceptr to, CUdeviceptr from, uint32_t n_add, uint32_t n, CUstream s)
 {
-	return cu.cuLaunchKernel(kernel("conformance_add"), 64, 1, 1, 256, 1, 1, 0, s, (void *[]){ &to, &from, &n_add, &n }, NULL);
+	return cu.cuLaunchKernel(kernel("conformance_add"), 64, 1, 1, 256, 1, 1, 0, s,
+				 (void *[]){ &to, &from, &n_add, &n }, NULL);
 }
 
 uint32_t word_at(CUdeviceptr a)

@@ -1,4 +1,5 @@
-/* What the cases have in common: how an outcome is said, how CUDA is begun, other processes. main.c has the list of cases. */
+/* What the cases have in common: how an outcome is said, how CUDA is begun, other processes. main.c has the list of
+ * cases. */
 #ifndef BATCHD_TESTS_GPU_CASES_CASE_H
 #define BATCHD_TESTS_GPU_CASES_CASE_H
 

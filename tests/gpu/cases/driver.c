@@ -6,7 +6,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* batchd must have all of its own; of the double's, which are of CUDA 13, an older driver lacks those that came later. */
+/* batchd must have all of its own; of the double's, which are of CUDA 13, an older driver lacks those that came later.
+ */
 static void names(void)
 {
 	const char *needed = "yes", *expected = "yes";
@@ -34,7 +35,9 @@ static void names(void)
 
 void case_driver(void)
 {
-	static const int codes[] = { 1, 2, 3, 100, 101, 200, 201, 208, 400, 500, 600, 700, 712, 713, 719, 800, 801, 999 };
+	static const int codes[] = {
+		1, 2, 3, 100, 101, 200, 201, 208, 400, 500, 600, 700, 712, 713, 719, 800, 801, 999
+	};
 	char name[64], text[128];
 	void *fn = NULL;
 	CUdevice device = -1;
@@ -62,10 +65,22 @@ void case_driver(void)
 	exact_bool("UUID is not zero", memcmp(&uuid, &zero, sizeof zero) != 0);
 	cu.cuDeviceGetName(text, sizeof text, 0);
 	open_of("name of the GPU", text);
-	static const struct { int attribute; const char *name; } attributes[] = { { 16, "multiprocessors" }, { 20, "compute mode" },
-		{ 40, "copy engines" }, { 41, "unified addressing" }, { 75, "compute capability, major" }, { 91, "host pointers are device pointers" },
-		{ 99, "host registration" }, { 102, "virtual memory" }, { 103, "file descriptor handles" }, { 113, "read-only registration" },
-		{ 125, "IPC events" }, { 133, "MPS" }, { 134, "NUMA node" } };
+	static const struct {
+		int attribute;
+		const char *name;
+	} attributes[] = { { 16, "multiprocessors" },
+			   { 20, "compute mode" },
+			   { 40, "copy engines" },
+			   { 41, "unified addressing" },
+			   { 75, "compute capability, major" },
+			   { 91, "host pointers are device pointers" },
+			   { 99, "host registration" },
+			   { 102, "virtual memory" },
+			   { 103, "file descriptor handles" },
+			   { 113, "read-only registration" },
+			   { 125, "IPC events" },
+			   { 133, "MPS" },
+			   { 134, "NUMA node" } };
 	for (size_t i = 0; i < sizeof attributes / sizeof *attributes; i++) {
 		if (cu.cuDeviceGetAttribute(&value, attributes[i].attribute, 0))
 			value = -999;
@@ -77,10 +92,16 @@ void case_driver(void)
 	exact_of("cuGetProcAddress of cuMemAlloc", cu.cuGetProcAddress_v2("cuMemAlloc", &fn, 12000, 0, &status));
 	exact_bool("it is cuMemAlloc_v2", fn == (void *)cu.cuMemAlloc_v2);
 	cu.cuGetProcAddress_v2("cuMemAlloc", &fn, 2000, 0, &status);
-	open_of("cuGetProcAddress of cuMemAlloc as of 2.0", fn == (void *)cu.cuMemAlloc_v2 ? "the young one" : fn ? "another one" : "nothing");
+	open_of("cuGetProcAddress of cuMemAlloc as of 2.0", fn == (void *)cu.cuMemAlloc_v2 ? "the young one"
+							    : fn                           ? "another one"
+											   : "nothing");
 	fn = NULL;
-	class_of("cuGetProcAddress of no such name", cu.cuGetProcAddress_v2("cuNoSuchThing", &fn, 12000, 0, &status) ? 1 : status == 1 && !fn ? 500 : 0);
-	class_of("cuGetProcAddress with a suffix", cu.cuGetProcAddress_v2("cuMemAlloc_v2", &fn, 12000, 0, &status) ? 1 : fn ? 0 : 500);
+	class_of("cuGetProcAddress of no such name", cu.cuGetProcAddress_v2("cuNoSuchThing", &fn, 12000, 0, &status) ? 1
+						     : status == 1 && !fn ? 500
+									  : 0);
+	class_of("cuGetProcAddress with a suffix", cu.cuGetProcAddress_v2("cuMemAlloc_v2", &fn, 12000, 0, &status) ? 1
+						   : fn ? 0
+							: 500);
 }
 
 void case_contexts(void)

@@ -75,7 +75,8 @@ void case_ipc_small(void)
 		size_t n;
 
 		cu.cuMemGetAddressRange_v2(&base, &n, second);
-		snprintf(text, sizeof text, "%zu bytes, first word %s", n, word_at(second) == 0x12345678 ? "as written" : "of somebody else");
+		snprintf(text, sizeof text, "%zu bytes, first word %s", n,
+			 word_at(second) == 0x12345678 ? "as written" : "of somebody else");
 		open_of("what it leads to", text);
 	}
 	tell("x", 1);
@@ -84,7 +85,8 @@ void case_ipc_small(void)
 
 void case_ipc_stale(void)
 {
-	/* The owner frees while it is open here, allocates again, and hands out a new handle. Undefined by the documentation. */
+	/* The owner frees while it is open here, allocates again, and hands out a new handle. Undefined by the
+	 * documentation. */
 	CUipcMemHandle handle;
 	CUdeviceptr theirs, second, mine, again;
 	pid_t pid = other("export");
@@ -126,11 +128,15 @@ void case_ipc_killed(void)
 	waitpid(pid, NULL, 0);
 	timed("until a killed owner is reaped", (now() - began) * 1e3, "ms");
 	r = cu.cuMemcpyDtoH_v2(&word, mine, 4);
-	open_of("read after the owner was killed", r ? cuda_name(r) : word == 0x12345678 ? "the bytes are still there" : "other bytes");
+	open_of("read after the owner was killed", r                    ? cuda_name(r)
+						   : word == 0x12345678 ? "the bytes are still there"
+									: "other bytes");
 	if (!is_double)
 		sleep(2);
 	r = cu.cuMemcpyDtoH_v2(&word, mine + 64 * MB - 4, 4);
-	open_of("read two seconds later", r ? cuda_name(r) : word == 0x12345678 ? "the bytes are still there" : "other bytes");
+	open_of("read two seconds later", r                    ? cuda_name(r)
+					  : word == 0x12345678 ? "the bytes are still there"
+							       : "other bytes");
 	r = add(own, mine, 0, 1024, NULL);
 	if (!r)
 		r = cu.cuCtxSynchronize();
@@ -174,7 +180,8 @@ static pid_t stranger(const char *how)
 		bool ok = true;
 
 		if (!strcmp(how, "another user"))
-			ok = !syscall(SYS_setresuid, 65534, 65534, 65534); /* the binary may lie where that user cannot reach it */
+			/* the binary may lie where that user cannot reach it */
+			ok = !syscall(SYS_setresuid, 65534, 65534, 65534);
 		else if (!strcmp(how, "another PID namespace"))
 			ok = !unshare(CLONE_NEWPID);
 		else if (!strcmp(how, "another IPC namespace"))
@@ -198,7 +205,8 @@ static pid_t stranger(const char *how)
 
 void case_ipc_strangers(void)
 {
-	static const char *const how[] = { "the same user", "another user", "another PID namespace", "another IPC namespace" };
+	static const char *const how[] = { "the same user", "another user", "another PID namespace",
+					   "another IPC namespace" };
 	int lines[4];
 	pid_t pids[4];
 	CUipcMemHandle handle;

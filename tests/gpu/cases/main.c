@@ -1,12 +1,14 @@
-/* What does this driver do? The same calls on whichever driver is loaded, the double or the real one, and a line for each:
+/* What does this driver do? The same calls on whichever driver is loaded, the double or the real one, and a line for
+ * each:
  *
  *     exact NAME = OUTCOME    documented, or batchd relies on it: must be the same on both
  *     class NAME = OUTCOME    works or fails is what counts; with what code is the driver's affair
  *     open  NAME = OUTCOME    nobody has written down what happens; to be read by people
  *     time  NAME = VALUE      measured here; open questions of CUDA-NOTES section 11
  *
- * Each case runs in a process of its own, as some of them end the use of the GPU for theirs; a case that dies or hangs says so in its line and
- * the rest goes on. conformance [CASE...]; without a GPU and without the double: exit status 77. */
+ * Each case runs in a process of its own, as some of them end the use of the GPU for theirs; a case that dies or hangs
+ * says so in its line and the rest goes on. conformance [CASE...]; without a GPU and without the double: exit
+ * status 77. */
 #include "case.h"
 
 #include <signal.h>
@@ -16,13 +18,30 @@
 static const struct {
 	const char *name;
 	void (*run)(void);
-} cases[] = { { "driver", case_driver }, { "contexts", case_contexts }, { "memory", case_memory }, { "host memory", case_host },
-	      { "streams", case_streams }, { "capture", case_capture }, { "threads' streams", case_threads_streams }, { "kernels", case_kernels }, { "sticky", case_sticky }, { "fork", case_fork }, { "ipc", case_ipc },
-	      { "ipc small", case_ipc_small }, { "ipc stale", case_ipc_stale }, { "ipc killed", case_ipc_killed },
-	      { "ipc strangers", case_ipc_strangers }, { "ipc events", case_ipc_events }, { "vmm", case_vmm }, { "context size", case_context_size },
-	      { "registration", case_registration }, { "open time", case_open_time }, { "overlap", case_overlap },
+} cases[] = { { "driver", case_driver },
+	      { "contexts", case_contexts },
+	      { "memory", case_memory },
+	      { "host memory", case_host },
+	      { "streams", case_streams },
+	      { "capture", case_capture },
+	      { "threads' streams", case_threads_streams },
+	      { "kernels", case_kernels },
+	      { "sticky", case_sticky },
+	      { "fork", case_fork },
+	      { "ipc", case_ipc },
+	      { "ipc small", case_ipc_small },
+	      { "ipc stale", case_ipc_stale },
+	      { "ipc killed", case_ipc_killed },
+	      { "ipc strangers", case_ipc_strangers },
+	      { "ipc events", case_ipc_events },
+	      { "vmm", case_vmm },
+	      { "context size", case_context_size },
+	      { "registration", case_registration },
+	      { "open time", case_open_time },
+	      { "overlap", case_overlap },
 	      { "work of the dead", case_work_of_the_dead } },
-  roles[] = { { "export", role_export }, { "event", role_event }, { "vmm", role_vmm }, { "context", role_context }, { "copier", role_copier }, { "writer", role_writer } };
+  roles[] = { { "export", role_export },   { "event", role_event },   { "vmm", role_vmm },
+	      { "context", role_context }, { "copier", role_copier }, { "writer", role_writer } };
 
 /* In a child whose children die with it: they end when their line closes. */
 static void run_case(size_t i)
@@ -41,7 +60,8 @@ static void run_case(size_t i)
 	}
 	waitpid(pid, &status, 0);
 	if (WIFSIGNALED(status)) {
-		printf("exact case %s = %s\n", cases[i].name, WTERMSIG(status) == SIGALRM ? "hung" : strsignal(WTERMSIG(status)));
+		printf("exact case %s = %s\n", cases[i].name,
+		       WTERMSIG(status) == SIGALRM ? "hung" : strsignal(WTERMSIG(status)));
 		fflush(stdout);
 	}
 }

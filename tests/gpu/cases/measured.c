@@ -126,7 +126,8 @@ void role_copier(void)
 	tell(&rate, sizeof rate);
 }
 
-/* A step that uses all of the GPU's arithmetic, by itself and while another process copies; without MPS their contexts may take turns. */
+/* A step that uses all of the GPU's arithmetic, by itself and while another process copies; without MPS their contexts
+ * may take turns. */
 static double fma_step(CUfunction f, CUdeviceptr a, CUstream s, uint32_t rounds, int blocks, int repeats)
 {
 	CUevent from = event_new(0), to = event_new(0);
@@ -196,7 +197,8 @@ void role_writer(void)
 	pause();
 }
 
-/* A trainer is killed while its kernel is at work on the daemon's memory: may the daemon use that as soon as the process is gone? */
+/* A trainer is killed while its kernel is at work on the daemon's memory: may the daemon use that as soon as the
+ * process is gone? */
 void case_work_of_the_dead(void)
 {
 	pid_t pid = other("writer");

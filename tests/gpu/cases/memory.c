@@ -82,9 +82,11 @@ void case_host(void)
 	munmap(gone, PAGE);
 	class_of("register what is not mapped", cu.cuMemHostRegister_v2(gone, PAGE, 0));
 	sealed_memfd(SLAB, &writable, &readable);
-	exact_of("register the daemon's mapping of a sealed memfd", cu.cuMemHostRegister_v2(writable, SLAB, CU_MEMHOSTREGISTER_PORTABLE));
+	exact_of("register the daemon's mapping of a sealed memfd",
+		 cu.cuMemHostRegister_v2(writable, SLAB, CU_MEMHOSTREGISTER_PORTABLE));
 	class_of("register a read-only mapping", cu.cuMemHostRegister_v2(readable, SLAB, CU_MEMHOSTREGISTER_PORTABLE));
-	CUresult r = cu.cuMemHostRegister_v2(readable, SLAB, CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_READ_ONLY);
+	CUresult r =
+		cu.cuMemHostRegister_v2(readable, SLAB, CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_READ_ONLY);
 	class_of("register a read-only mapping as such", r);
 	memset(writable, 42, SLAB);
 	if (!r) {

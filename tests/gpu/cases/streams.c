@@ -52,7 +52,8 @@ void case_streams(void)
 	memset(in, 'b', MB);
 	MUST(cu.cuMemcpyDtoHAsync_v2(out, a, MB, one));
 	MUST(cu.cuStreamSynchronize(one));
-	exact("source changed before the copy ran", out[0] == 'b' ? "the change was copied" : "the old bytes were copied");
+	exact("source changed before the copy ran",
+	      out[0] == 'b' ? "the change was copied" : "the old bytes were copied");
 	class_of("copy past the end", cu.cuMemcpyHtoDAsync_v2(a + SLAB - 10, in, 1 << 20, one));
 	exact_of("a copy of 0 bytes", cu.cuMemcpyHtoDAsync_v2(a, in, 0, one));
 	memset(in, 5, SLAB);
@@ -97,7 +98,8 @@ void case_kernels(void)
 	exact_of("load PTX", cu.cuModuleLoadData(&m, cuda_kernels));
 	exact_of("a kernel that is not there", cu.cuModuleGetFunction(&f, m, "no_such_kernel"));
 	exact_of("a kernel", cu.cuModuleGetFunction(&f, m, "conformance_add"));
-	exact_of("1025 threads", cu.cuLaunchKernel(f, 1, 1, 1, 1025, 1, 1, 0, NULL, (void *[]){ &a, &a, &one, &n }, NULL));
+	exact_of("1025 threads",
+		 cu.cuLaunchKernel(f, 1, 1, 1, 1025, 1, 1, 0, NULL, (void *[]){ &a, &a, &one, &n }, NULL));
 	exact_of("no blocks", cu.cuLaunchKernel(f, 0, 1, 1, 1, 1, 1, 0, NULL, (void *[]){ &a, &a, &one, &n }, NULL));
 	exact_of("launch", cu.cuLaunchKernel(f, 1, 1, 1, 16, 1, 1, 0, NULL, (void *[]){ &a, &a, &one, &n }, NULL));
 	one = 999; /* parameters are taken at the call */

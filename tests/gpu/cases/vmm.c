@@ -7,7 +7,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static CUmemAllocationProp prop = { .type = CU_MEM_ALLOCATION_TYPE_PINNED, .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+static CUmemAllocationProp prop = { .type = CU_MEM_ALLOCATION_TYPE_PINNED,
+				    .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
 				    .location = { CU_MEM_LOCATION_TYPE_DEVICE, 0 } };
 
 static CUdeviceptr vmm_map(CUmemGenericAllocationHandle h, size_t n, int flags)
@@ -25,7 +26,9 @@ void role_vmm(void)
 {
 	char control[CMSG_SPACE(sizeof(int))] = { 0 }, byte = 0;
 	struct iovec iov = { &byte, 1 };
-	struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control };
+	struct msghdr m = {
+		.msg_iov = &iov, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control
+	};
 	CUmemGenericAllocationHandle h;
 	CUdeviceptr a;
 	int fd;
@@ -48,7 +51,9 @@ void case_vmm(void)
 {
 	char control[CMSG_SPACE(sizeof(int))] = { 0 }, byte;
 	struct iovec iov = { &byte, 1 };
-	struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control };
+	struct msghdr m = {
+		.msg_iov = &iov, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control
+	};
 	CUmemGenericAllocationHandle h;
 	CUipcMemHandle legacy;
 	CUdeviceptr a, own;
@@ -69,7 +74,8 @@ void case_vmm(void)
 	if (n_read != 1 || !CMSG_FIRSTHDR(&m))
 		must(CUDA_ERROR_UNKNOWN, "receive a descriptor");
 	memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&m)), sizeof fd);
-	exact_of("import", cu.cuMemImportFromShareableHandle(&h, (void *)(intptr_t)fd, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
+	exact_of("import",
+		 cu.cuMemImportFromShareableHandle(&h, (void *)(intptr_t)fd, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
 	close(fd);
 	a = vmm_map(h, SLAB, CU_MEM_ACCESS_FLAGS_PROT_READ);
 	exact_bool("its bytes", word_at(a + SLAB - 4) == 0x12345678);

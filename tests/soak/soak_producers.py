@@ -1,5 +1,6 @@
-"""Batches that a Python process makes, for three DDP ranks and for three trials, while the producers and the daemon are killed and producers are replaced by newer
-ones. Ranks go on from their states, trials with the next batch; whatever comes is the batch that its epoch and step name, and in order."""
+"""Batches that a Python process makes, for three DDP ranks and for three trials, while the producers and the daemon are killed, producers are replaced by newer
+ones, and ranks and trials leave in the middle of an epoch. Ranks go on from their states, trials with the next batch; whatever comes is the batch that its epoch and step
+name, in order, and of each epoch as many for every rank, whether or not the producer says beforehand how many there are."""
 import random
 import time
 import warnings
@@ -10,16 +11,16 @@ import trials
 WORLD, N_BATCHES = 3, 23
 PRODUCER = """
 import sys, time, numpy as np, batchd
-name, socket = sys.argv[1:]
+name, socket, counted = sys.argv[1:]
 class Data:
     def set_epoch(self, epoch):
         self.epoch = epoch
-    def __len__(self):
-        return 23
     def __iter__(self):
         for i in range(23):
             time.sleep(0.002 if i % 7 else 0.01)
             yield {"at": np.array([self.epoch, i]), "rows": np.full((4, 5 + i % 3), self.epoch * 100 + i, "f4"), "text": f"{self.epoch}/{i}"}
+if counted == "counted":
+    Data.__len__ = lambda self: 23
 print("here", flush=True)
 while True:
     try:
@@ -35,18 +36,27 @@ def trainer(batchd, daemon, name, mode, rank):
         if batch["at"].tolist() != [epoch, k] or not (batch["rows"] == epoch * 100 + k).all() or batch["text"] != f"{epoch}/{k}":
             raise crew.Failure(f"batch {step} of epoch {epoch} is that of {batch['at'].tolist()}")
 
+    def check_length(before, at):
+        if before and at == (before[0] + 1, 0) and before[1] + 1 != (N_BATCHES // WORLD if mode == "shard" else N_BATCHES):
+            raise crew.Failure(f"epoch {before[0]} had {before[1] + 1} batches")
+
     def follow(self, loader, state):
-        while not self.stopping:
+        while not self.stopping and not self.leaving:
             for batch in loader:
+                before = self.at
                 check(loader, batch, *self.had(loader))
+                check_length(before, self.at)
                 state[0] = loader.state_dict() if mode == "shard" else None
                 time.sleep(0.001 * rank)
-                if self.stopping:
+                if self.stopping or self.leaving:
                     return
 
     def work(self):
-        state, who = [None], {"rank": rank, "world_size": WORLD} if mode == "shard" else {"mode": "share", "rank": -1, "world_size": 1}
+        state, who = [None], {"rank": rank, "world_size": WORLD, "n_slots": 2} if mode == "shard" else {"mode": "share", "rank": -1, "world_size": 1}
         while not self.stopping:
+            if self.leaving:
+                time.sleep(0.1)  # about an epoch
+            self.leaving = False
             try:
                 with batchd.DataLoader(f"serve:{name}", arrays="numpy", job=name, socket=str(daemon.socket), reconnect=crew.PATIENCE_S, progress=False, **who) as loader:
                     if state[0]:
@@ -57,7 +67,7 @@ def trainer(batchd, daemon, name, mode, rank):
             except (batchd.ProducerError, batchd.errors.ConnectError, batchd.errors.LostError, batchd.errors.ShutdownError):
                 time.sleep(0.02)
 
-    return trials.Thread(f"rank {rank} of {name}", work)
+    return trials.Thread(f"rank {rank} of {name}", work, leaving=False)
 
 
 def scenario(args, folder, progress):
@@ -66,21 +76,28 @@ def scenario(args, folder, progress):
     warnings.simplefilter("ignore")
     daemon = crew.Daemon(args.build, folder)
     names = {"shard": "ranks", "share": "trials"}
-    producers = {mode: trials.Process(PRODUCER, name, daemon.socket) for mode, name in names.items()}
+
+    def begin(mode):
+        return trials.Process(PRODUCER, names[mode], daemon.socket, rng.choice(("counted", "uncounted")))
+
+    producers = {mode: begin(mode) for mode in names}
     everybody = [trainer(batchd, daemon, name, mode, rank) for mode, name in names.items() for rank in range(WORLD)]
-    did = {"producer_kills": 0, "takeovers": 0, "daemon_kills": 0}
+    did = {"producer_kills": 0, "departures": 0, "takeovers": 0, "daemon_kills": 0}
     trials.wait_for(everybody, 10)
     for n in range(args.rounds):
-        mode, what = rng.choice(list(names)), ("producer_kills", "takeovers", "daemon_kills")[n % 3]
+        mode, what = rng.choice(list(names)), list(did)[n % len(did)]
         did[what] += 1
         if what == "daemon_kills":
             trials.restart(daemon, rng)
         elif what == "producer_kills":
             producers[mode].kill()
             time.sleep(rng.choice((0, 0.05)))
-            producers[mode] = trials.Process(PRODUCER, names[mode], daemon.socket)
+            producers[mode] = begin(mode)
+        elif what == "departures":
+            for t in rng.sample(everybody, 2):
+                t.leaving = True
         else:
-            old, producers[mode] = producers[mode], trials.Process(PRODUCER, names[mode], daemon.socket)
+            old, producers[mode] = producers[mode], begin(mode)
             producers[mode].wait_for_line()
             trials.wait_for(everybody, 5)
             old.kill()

@@ -19,10 +19,12 @@ def package(build):
 
 
 class Thread(threading.Thread):
-    """Runs work(self) until it is told to stop. n_batches is what it has had, `at` (epoch, step) of the last; what it raises is the run's failure."""
+    """Runs work(self) until it is told to stop. n_batches is what it has had, `at` (epoch, step) of the last; what it raises is the run's failure. What else is to be
+    known of it comes in `more`."""
 
-    def __init__(self, name, work):
+    def __init__(self, name, work, **more):
         super().__init__(name=name, daemon=True)
+        self.__dict__.update(more)
         self._work = work
         self.n_batches, self.at, self.failure, self.stopping = 0, None, None, False
         self.start()

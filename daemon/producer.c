@@ -611,7 +611,7 @@ void producer_leave(struct job *j)
 }
 
 /* The first batch that nobody of the group has been given. Streams run ahead of that, past the end of an epoch too as
- * long as the producer has not said where it is. */
+ * long as the producer has not said where it is; who stands even farther ahead waits there for the others. */
 static struct position next_of_group(const struct session *s)
 {
 	const struct job *j = s->job;
@@ -619,7 +619,8 @@ static struct position next_of_group(const struct session *s)
 	struct position at = { 0 };
 	for (uint32_t i = 0; i < stream->n_consumers; i++) {
 		const struct consumer *c = stream->consumers[i];
-		if (c && c->positioned && position_compare(&c->cursor, &at) > 0)
+		if (c && c->positioned && position_compare(&c->cursor, &at) > 0 &&
+		    position_compare(&c->cursor, &stream->next) <= 0)
 			at = c->cursor;
 	}
 	bool over = j->feed &&

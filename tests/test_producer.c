@@ -754,6 +754,51 @@ START_TEST(test_a_latecomer_begins_with_what_nobody_has_had)
 }
 END_TEST
 
+/* Asked by whom everything that was said before has been heard of. */
+static void await_heard(struct client *c)
+{
+	Batchd__Wire__StatusRequest s = BATCHD__WIRE__STATUS_REQUEST__INIT;
+	const Batchd__Wire__ServerMessage *a;
+	SEND(c->fd, STATUS, status, &s);
+	do
+		a = receive(c->fd, NULL);
+	while (a && (a->body_case != BATCHD__WIRE__SERVER_MESSAGE__BODY_STATUS || a->status->more));
+	ck_assert_ptr_nonnull(a);
+}
+
+START_TEST(test_who_waits_for_the_next_epoch_is_not_where_the_group_is)
+{
+	/* Nor is one that went there by itself: who then asks for the group's next batch gets that. */
+	for (int seeks = 0; seeks < 2; seeks++) {
+		start_daemon();
+		struct maker m = produce_with(usual_produce());
+		int fd = ask_open(shared_open(3));
+		take_slab(&m);
+		struct client a = await_opened(fd), ahead = join_served(3), late = join_served(3);
+		(void)join_group(&a, BATCHD__WIRE__START__AT_NEXT);
+		for (uint64_t k = 0; k < 3; k++)
+			expect_fill(&m, k + 1, 0, k, false);
+		answer(&m, 1, 1, false);
+		take(&a, 0, 0);
+		if (seeks)
+			seek_to(&ahead, 7, 0);
+		else
+			ck_assert_uint_eq(join_group(&ahead, BATCHD__WIRE__START__AT_EPOCH).epoch, 1);
+		await_heard(&ahead);
+		Batchd__Wire__Joined at = join_group(&late, BATCHD__WIRE__START__AT_NEXT);
+		ck_assert(at.epoch == 0 && at.step == 1);
+		answer(&m, 2, 1, false);
+		take(&a, 0, 1);
+		take(&late, 0, 1);
+		hang_up(&a);
+		hang_up(&ahead);
+		hang_up(&late);
+		close(m.fd);
+		stop_daemon();
+	}
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("producer");
@@ -772,6 +817,7 @@ int main(void)
 	tcase_add_test(t, test_a_seek_takes_back_what_was_asked_for);
 	tcase_add_test(t, test_a_group_of_known_size_begins_when_all_of_it_are_there);
 	tcase_add_test(t, test_who_comes_back_to_a_group_gets_what_the_others_have_had_meanwhile);
+	tcase_add_test(t, test_who_waits_for_the_next_epoch_is_not_where_the_group_is);
 	tcase_add_test(t, test_a_latecomer_begins_with_what_nobody_has_had);
 	suite_add_tcase(s, t);
 	return suite_run(s);

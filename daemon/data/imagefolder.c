@@ -370,7 +370,8 @@ static int list_classes(struct walk *w)
 		return r;
 	}
 	if (!w->n_files) {
-		return dataset_fail(w->err, DATASET_E_NOT_FOUND, -ENOENT, "Couldn't find any class folder in %s.", w->root);
+		return dataset_fail(w->err, DATASET_E_NOT_FOUND, -ENOENT, "Couldn't find any class folder in %s. Pictures lie in a folder per class; "
+				    "those without classes can be given as a list (files:LIST), with any labels", w->root);
 	}
 	qsort_r(w->files, w->n_files, sizeof(*w->files), compare_files, w);
 	for (size_t i = 0; i < w->n_files; i++) {

@@ -122,7 +122,7 @@ def test_random_trees_agree(tmp_path):
 
 @pytest.mark.parametrize("names, message", [
     ([], "Couldn't find any class folder in"),
-    (["stray.jpg"], "Couldn't find any class folder in"),
+    (["stray.jpg"], "Pictures lie in a folder per class; those without classes can be given as a list (files:LIST), with any labels"),
     (["full/1.jpg", "void/readme.txt", "blank/x.gif"], "Found no valid file for the classes blank, void. Supported extensions are: .jpg, .jpeg,"),
 ])
 def test_folders_without_images_are_named_as_torchvision_names_them(tmp_path, names, message):

@@ -541,12 +541,13 @@ def test_a_process_group_made_later_is_followed(daemon, tmp_path):
     (tmp_path / "state").write_bytes(pickle.dumps(state.state_dict()))
     code = f"""
         import batchd, pickle, sys, torch.distributed as dist
-        plain, resumed, told = (batchd.DataLoader("{RANDOM}", 8, shuffle=True, seed=3, **o) for o in ({{}}, {{}}, {{"rank": 0, "world_size": 1}}))
+        plain, resumed, named, told = (batchd.DataLoader("{RANDOM}", 8, shuffle=True, seed=3, **o) for o in (
+            {{}}, {{}}, {{"job": "named"}}, {{"rank": 0, "world_size": 1}}))
         resumed.load_state_dict(pickle.load(open("state", "rb")))
         assert plain.world_size == 1 and len(plain) == 13
         dist.init_process_group("gloo", f"file://{tmp_path}/group", rank=int(sys.argv[1]), world_size=2)
         assert len(plain) == 7 and len(plain.sampler) == 50 and plain.rank == dist.get_rank()
-        for loader in (plain, resumed, told):
+        for loader in (plain, resumed, named, told):
             print(*(i for _ in loader for i in loader.last_batch.indices))
         assert resumed.last_batch.epoch == 0 and plain.world_size == resumed.world_size == 2 and told.world_size == 1
         dist.destroy_process_group()
@@ -555,10 +556,10 @@ def test_a_process_group_made_later_is_followed(daemon, tmp_path):
                                   text=True, cwd=tmp_path) for r in (0, 1)]
     outputs = [p.communicate(timeout=120) for p in processes]
     assert [p.returncode for p in processes] == [0, 0], outputs
-    plain, restored, told = zip(*([[int(i) for i in line.split()] for line in out.splitlines()] for out, _ in outputs))
+    plain, restored, named, told = zip(*([[int(i) for i in line.split()] for line in out.splitlines()] for out, _ in outputs))
     assert [i for pair in zip(*plain) for i in pair] == whole
     assert [i for pair in zip(*restored) for i in pair] == whole[24:]
-    assert told == (whole, whole)
+    assert named == plain and told == (whole, whole)
 
 
 @needs_torch

@@ -16,11 +16,12 @@ import weakref
 import numpy
 
 from . import _arrays, _check, _lib, _served, _transform, _watch
-from .errors import Error
+from .errors import Error, MismatchError
 from .progress import Announcement, Bar, Listener
 
 _STALL = ("warn", "error", "ignore")
 _INT64 = numpy.dtype("int64")
+_SETTLE_S = 10
 
 
 class _Place(typing.NamedTuple):
@@ -374,10 +375,21 @@ class DataLoader:
         self.close()
         self._options.rank, self._options.world_size = wanted
         self._fill_share_options(*self._share)
-        self._open()
+        self._open_with_others()
         if state is not None:
             self.load_state_dict(state)
         self._next_epoch, self._epoch_was_set = epoch, was_set
+
+    def _open_with_others(self):
+        """Other ranks may still be in a job of this name each for itself, until they have come here too."""
+        deadline = time.monotonic() + _SETTLE_S
+        while True:
+            try:
+                return self._open()
+            except MismatchError:
+                if self._options.job is None or time.monotonic() > deadline:
+                    raise
+            time.sleep(0.05)
 
     @staticmethod
     def _bytes_of(shape, n_dims, dtype):

@@ -397,6 +397,7 @@ struct batchd_produce_options {
 	const char *program;
 };
 void batchd_produce_options_init(struct batchd_produce_options *o);
+/* A daemon that is just being restarted is waited for, as in batchd_open, for 3 s at most. */
 int batchd_produce_open(const struct batchd_produce_options *o, struct batchd_producer **out, char *err,
 			size_t err_size);
 

@@ -24,6 +24,8 @@ void connection_close(struct connection *c);
 /* Whether `code`, which opening with this address gave, may pass because the daemon is just being restarted: it was stopping, or went away, or nobody is
  * at the address that was named, by the argument or the environment, though its directory is there. */
 bool connection_may_return(const char *address, int code);
+/* How long a restart may take, for those who come in the middle of it; a misspelt name of a socket is told no sooner. */
+enum { CONNECTION_RETURN_MS = 3000, CONNECTION_LOOK_MS = 50 };
 
 /* Only connects; for start.c. 0 or negative errno. */
 int connection_dial(const char *address);

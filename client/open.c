@@ -13,8 +13,6 @@
 #include "source.h"
 
 enum { MAX_SLOTS = 65536, MAX_BATCH = 1 << 24 };
-/* How long a restart may take, for those who come in the middle of it; a misspelt name of a socket is told no sooner. */
-enum { RETURN_MS = 3000, RETURN_LOOK_MS = 50 };
 
 void batchd_options_init(struct batchd_options *o)
 {
@@ -357,7 +355,8 @@ int loader_open(const struct batchd_options *wanted, uint64_t born_ns, bool agai
 /* After a failure: false if that is final; else a moment later. */
 static bool waits_for_return(const struct batchd_options *o, int r, uint64_t began_ns, struct fault *f)
 {
-	uint64_t waited_ms = (loader_now_ns() - began_ns) / 1000000, most_ms = o->reconnect_ms < RETURN_MS ? o->reconnect_ms : RETURN_MS;
+	uint64_t waited_ms = (loader_now_ns() - began_ns) / 1000000;
+	uint64_t most_ms = o->reconnect_ms < CONNECTION_RETURN_MS ? o->reconnect_ms : CONNECTION_RETURN_MS;
 
 	if (waited_ms >= most_ms || !connection_may_return(o->socket, r))
 		return false;
@@ -365,7 +364,7 @@ static bool waits_for_return(const struct batchd_options *o, int r, uint64_t beg
 		fault_set(f, BATCHD_E_CANCELLED, "opening %s was cancelled", o->dataset);
 		return false;
 	}
-	poll(NULL, 0, RETURN_LOOK_MS);
+	poll(NULL, 0, CONNECTION_LOOK_MS);
 	return true;
 }
 

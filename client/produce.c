@@ -492,6 +492,24 @@ static void destroy(struct batchd_producer *p)
 	free(p);
 }
 
+/* A daemon that is just being restarted is waited for, as in batchd_open. */
+static int connect_patiently(struct batchd_producer *p, const struct batchd_produce_options *o)
+{
+	uint64_t last = now_ns() + (uint64_t)CONNECTION_RETURN_MS * 1000000;
+	int r;
+
+	for (;;) {
+		r = connection_open(&p->connection, o->socket, o->autostart, o->program, &p->fault);
+		if (r == 0)
+			r = say_produce(p, o);
+		if (r == 0 || now_ns() >= last || !connection_may_return(o->socket, r))
+			return r;
+		connection_close(&p->connection);
+		p->fault.code = 0;
+		poll(NULL, 0, CONNECTION_LOOK_MS);
+	}
+}
+
 int batchd_produce_open(const struct batchd_produce_options *given, struct batchd_producer **out, char *err, size_t err_size)
 {
 	struct batchd_produce_options o;
@@ -511,9 +529,7 @@ int batchd_produce_open(const struct batchd_produce_options *given, struct batch
 	p->room_bytes = o.slot_bytes;
 	r = check_options(&o, &p->fault);
 	if (r == 0)
-		r = connection_open(&p->connection, o.socket, o.autostart, o.program, &p->fault);
-	if (r == 0)
-		r = say_produce(p, &o);
+		r = connect_patiently(p, &o);
 	if (r < 0) {
 		fault_give(&p->fault, err, err_size);
 		destroy(p);

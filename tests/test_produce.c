@@ -143,6 +143,27 @@ START_TEST(test_what_was_looked_for_is_made_once_and_kept_until_it_is_wanted)
 }
 END_TEST
 
+/* ---- beginnings ---- */
+
+static void stop_and_be_there_again(struct fake *f)
+{
+	greet(f);
+	EXPECT(f, PRODUCE);
+	say_error(f, BATCHD__WIRE__ERROR_CODE__SHUTDOWN, "", "batchd is stopping");
+	close(f->peer);
+	receive_producer(f);
+}
+
+START_TEST(test_opening_outlives_a_restart)
+{
+	/* A producer that comes while the daemon stops finds the next one. */
+	play(stop_and_be_there_again);
+	open_producer();
+	make_all(0, true);
+	pthread_join(d->thread, NULL);
+}
+END_TEST
+
 /* ---- ends ---- */
 
 static void end_epochs(struct fake *f)
@@ -204,6 +225,7 @@ int main(void)
 	tcase_add_checked_fixture(t, setup, teardown_all);
 	tcase_set_timeout(t, 60);
 	tcase_add_test(t, test_what_was_looked_for_is_made_once_and_kept_until_it_is_wanted);
+	tcase_add_test(t, test_opening_outlives_a_restart);
 	tcase_add_test(t, test_an_epoch_that_was_made_to_its_end_has_been_counted);
 	tcase_add_test(t, test_more_batches_than_were_asked_for_are_no_end);
 	suite_add_tcase(s, t);

@@ -36,6 +36,42 @@ static void come_back(struct fake *f)
 	say(f, BATCHD__WIRE__SERVER_MESSAGE__BODY_OPENED, &f->opened, f->slab_fd);
 }
 
+/* Connections that end while somebody opens a loader: with a word about it, without one, before a hello. */
+static void end_thrice(struct fake *f)
+{
+	greet(f);
+	hear_open(f);
+	say_error(f, BATCHD__WIRE__ERROR_CODE__SHUTDOWN, "", "batchd is stopping");
+	close(f->peer);
+	greet(f);
+	hear_open(f);
+	close(f->peer);
+	close((int)TEMP_FAILURE_RETRY(accept4(f->listener, NULL, NULL, SOCK_CLOEXEC)));
+	welcome(f);
+	hear(f);
+}
+
+static void end_once(struct fake *f)
+{
+	greet(f);
+	hear_open(f);
+	say_error(f, BATCHD__WIRE__ERROR_CODE__SHUTDOWN, "", "batchd is stopping");
+}
+
+START_TEST(test_opening_outlives_a_restart)
+{
+	/* The daemon goes three times in the middle of it; who does not want to wait is told at once. */
+	play(end_thrice);
+	open_loader();
+	finish();
+	options.reconnect_ms = 0;
+	play(end_once);
+	ck_assert_int_eq(batchd_open(&options, &loader, err, sizeof err), BATCHD_E_SHUTDOWN);
+	pthread_join(d->thread, NULL);
+	ck_assert_uint_eq(n_lost, 0);
+}
+END_TEST
+
 static const Batchd__Wire__Seek *expect_seek(struct fake *f, uint64_t epoch, uint64_t base, uint64_t step)
 {
 	const Batchd__Wire__Seek *s = EXPECT(f, SEEK)->seek;
@@ -336,6 +372,7 @@ int main(void)
 
 	tcase_add_checked_fixture(t, setup_reconnect, teardown);
 	tcase_set_timeout(t, 60);
+	tcase_add_test(t, test_opening_outlives_a_restart);
 	tcase_add_test(t, test_a_loader_goes_on_with_the_next_step_on_another_connection);
 	tcase_add_test(t, test_batches_of_an_earlier_connection_stay_and_are_released_apart);
 	tcase_add_test(t, test_a_batch_of_an_earlier_connection_outlives_the_loader);

@@ -21,20 +21,24 @@ struct connection {
  * batchd code with f. */
 int connection_open(struct connection *c, const char *address, bool autostart, const char *program, struct fault *f);
 void connection_close(struct connection *c);
-/* Whether `code`, which opening with this address gave, may pass because the daemon is just being restarted: it was stopping, or went away, or nobody is
- * at the address that was named, by the argument or the environment, though its directory is there. */
+/* Whether `code`, which opening with this address gave, may pass because the daemon is just being restarted: it was
+ * stopping, or went away, or nobody is at the address that was named, by the argument or the environment, though its
+ * directory is there. */
 bool connection_may_return(const char *address, int code);
-/* How long a restart may take, for those who come in the middle of it; a misspelt name of a socket is told no sooner. */
+/* How long a restart may take, for those who come in the middle of it; a misspelt name of a socket is told no sooner.
+ */
 enum { CONNECTION_RETURN_MS = 3000, CONNECTION_LOOK_MS = 50 };
 
 /* Only connects; for start.c. 0 or negative errno. */
 int connection_dial(const char *address);
 
-/* Receives one message, valid until the next. A daemon's Error, its going away and nonsense become f. flags: MSG_DONTWAIT or
- * 0; fds may be NULL, or has room for CONNECTION_FDS of them, which are the caller's to close (-1: none).
- * 0; BATCHD_AGAIN: nothing there, a signal came, or the socket's time-out (a second) passed; or a batchd code. */
+/* Receives one message, valid until the next. A daemon's Error, its going away and nonsense become f. flags:
+ * MSG_DONTWAIT or 0; fds may be NULL, or has room for CONNECTION_FDS of them, which are the caller's to close (-1:
+ * none). 0; BATCHD_AGAIN: nothing there, a signal came, or the socket's time-out (a second) passed; or a batchd code.
+ */
 enum { CONNECTION_FDS = 2 };
-int connection_recv(struct connection *c, int flags, const Batchd__Wire__ServerMessage **msg, int *fds, struct fault *f);
+int connection_recv(struct connection *c, int flags, const Batchd__Wire__ServerMessage **msg, int *fds,
+		    struct fault *f);
 
 /* Sends one message, waiting for room if need be. 0 or a negative errno. Callers serialise. */
 int connection_send(struct connection *c, Batchd__Wire__ClientMessage *m, const int *fds, unsigned n_fds);

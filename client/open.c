@@ -46,18 +46,22 @@ static int check_share(const struct batchd_options *o, struct fault *f)
 	if ((unsigned)o->policy > BATCHD_DETACH)
 		return fault_set(f, BATCHD_E_INVALID, "policy is none of batchd.h's");
 	if (o->mode != BATCHD_SHARE && (o->policy || o->group_batch_size))
-		return fault_set(f, BATCHD_E_INVALID, "%s goes with share mode", o->policy ? "policy" : "group_batch_size");
+		return fault_set(f, BATCHD_E_INVALID, "%s goes with share mode",
+				 o->policy ? "policy" : "group_batch_size");
 	if (!o->group_batch_size || o->group_batch_size == o->batch_size)
 		return 0;
 	if (!strncmp(o->dataset, "serve:", strlen("serve:")))
-		return fault_set(f, BATCHD_E_INVALID, "group_batch_size: a producer's batches are as large as it makes them");
+		return fault_set(f, BATCHD_E_INVALID,
+				 "group_batch_size: a producer's batches are as large as it makes them");
 	if (o->group_batch_size > MAX_BATCH)
-		return fault_set(f, BATCHD_E_INVALID, "group_batch_size must be 1 to %d, not %u", MAX_BATCH, o->group_batch_size);
+		return fault_set(f, BATCHD_E_INVALID, "group_batch_size must be 1 to %d, not %u", MAX_BATCH,
+				 o->group_batch_size);
 	if (o->group_batch_size % o->batch_size == 0)
 		return 0;
 	list_divisors(o->group_batch_size, sizes, sizeof sizes);
-	return fault_set(f, BATCHD_E_INVALID, "batch_size: the group's batches of %u rows cannot be cut into %u; sizes that fit: %s", o->group_batch_size,
-			 o->batch_size, sizes);
+	return fault_set(f, BATCHD_E_INVALID,
+			 "batch_size: the group's batches of %u rows cannot be cut into %u; sizes that fit: %s",
+			 o->group_batch_size, o->batch_size, sizes);
 }
 
 static int check_options(const struct batchd_options *o, struct fault *f)
@@ -69,17 +73,21 @@ static int check_options(const struct batchd_options *o, struct fault *f)
 	if (o->world_size < 1)
 		return fault_set(f, BATCHD_E_INVALID, "world_size must be at least 1");
 	if (o->rank >= 0 && (uint32_t)o->rank >= o->world_size)
-		return fault_set(f, BATCHD_E_INVALID, "rank must be below world_size: %d of %u", o->rank, o->world_size);
+		return fault_set(f, BATCHD_E_INVALID, "rank must be below world_size: %d of %u", o->rank,
+				 o->world_size);
 	if (o->rank < 0 && o->mode == BATCHD_SHARD && o->world_size > 1)
-		return fault_set(f, BATCHD_E_INVALID, "rank must be given: which of the %u trainers is this one?", o->world_size);
+		return fault_set(f, BATCHD_E_INVALID, "rank must be given: which of the %u trainers is this one?",
+				 o->world_size);
 	r = check_share(o, f);
 	if (r < 0)
 		return r;
 	if (o->own_batches && o->mode == BATCHD_SHARE)
-		return fault_set(f, BATCHD_E_INVALID, "share mode has one order for all: own batches do not go with it");
+		return fault_set(f, BATCHD_E_INVALID,
+				 "share mode has one order for all: own batches do not go with it");
 	if (o->dtype == BATCHD_BFLOAT16 && (!o->device || !*o->device || strcmp(o->device, "cpu") == 0))
 		return fault_set(f, BATCHD_E_INVALID, "dtype: bfloat16 is made on a GPU only (option device)");
-	if ((unsigned)o->dtype > BATCHD_BFLOAT16 || (unsigned)o->layout > BATCHD_AS_STORED || (unsigned)o->mode > BATCHD_SHARE)
+	if ((unsigned)o->dtype > BATCHD_BFLOAT16 || (unsigned)o->layout > BATCHD_AS_STORED ||
+	    (unsigned)o->mode > BATCHD_SHARE)
 		return fault_set(f, BATCHD_E_INVALID, "dtype, layout or mode is none of batchd.h's");
 	if (o->job && !wire_text_ok(o->job, strlen(o->job), WIRE_MAX_JOB))
 		return fault_set(f, BATCHD_E_INVALID, "job: the name has more than %d bytes, or is not printable UTF-8",
@@ -121,13 +129,15 @@ static int send_open(struct batchd_loader *l, const struct batchd_options *o, co
 	open.producer_wait_ms = o->producer_timeout_ms;
 	m.body_case = BATCHD__WIRE__CLIENT_MESSAGE__BODY_OPEN;
 	m.open = &open;
-	return connection_send(&l->connection, &m, s->fds, s->n_fds) < 0 ? connection_lost(&l->connection, &l->fault) : 0;
+	return connection_send(&l->connection, &m, s->fds, s->n_fds) < 0 ? connection_lost(&l->connection, &l->fault)
+									 : 0;
 }
 
 /* ---- what is answered ---- */
 
 /* Waits for Opened, telling the caller what happens meanwhile. */
-static int await_opened(struct batchd_loader *l, const struct batchd_options *o, const Batchd__Wire__Opened **opened, int *fds)
+static int await_opened(struct batchd_loader *l, const struct batchd_options *o, const Batchd__Wire__Opened **opened,
+			int *fds)
 {
 	char phase[WIRE_MAX_PHASE + 1] = "";
 	uint64_t done = 0, total = 0;
@@ -186,13 +196,15 @@ static int check_opened(struct batchd_loader *l, const Batchd__Wire__Opened *m, 
 	else if (!shape_bytes(m->shape, m->n_shape, m->dtype, &l->row_bytes) || l->row_bytes != m->row_bytes ||
 		 !shape_bytes(m->label_shape, m->n_label_shape, m->label_dtype, &l->label_bytes))
 		what = "a shape that does not fit its rows";
-	else if (!fits(0, m->n_slots, m->slot_bytes, m->slab_bytes) || !fits(0, batch_size, l->row_bytes, m->slot_bytes) ||
+	else if (!fits(0, m->n_slots, m->slot_bytes, m->slab_bytes) ||
+		 !fits(0, batch_size, l->row_bytes, m->slot_bytes) ||
 		 !fits(m->labels_offset, batch_size, l->label_bytes, m->slot_bytes) ||
 		 !fits(m->indices_offset, batch_size, sizeof(int64_t), m->slot_bytes) || m->indices_offset % 8)
 		what = "slots that are too small for a batch";
 	else if (m->world_size < 1 || m->n_samples > INT64_MAX)
 		what = "impossible numbers";
-	return what ? fault_set(&l->fault, BATCHD_E_PROTOCOL, "batchd at %s offers %s", l->connection.address, what) : 0;
+	return what ? fault_set(&l->fault, BATCHD_E_PROTOCOL, "batchd at %s offers %s", l->connection.address, what)
+		    : 0;
 }
 
 static void fill_info(struct batchd_loader *l, const Batchd__Wire__Opened *m, uint32_t batch_size)
@@ -201,13 +213,25 @@ static void fill_info(struct batchd_loader *l, const Batchd__Wire__Opened *m, ui
 
 	*i = (struct batchd_info){
 		.size_bytes = sizeof *i,
-		.dataset_id = m->dataset_id, .loader_id = m->loader_id, .n_samples = m->n_samples, .n_classes = m->n_classes,
-		.rank = m->rank, .world_size = m->world_size, .batch_size = batch_size, .window = m->window,
-		.n_dims = (uint32_t)m->n_shape, .n_label_dims = (uint32_t)m->n_label_shape,
-		.dtype = (enum batchd_dtype)m->dtype, .label_dtype = (enum batchd_dtype)m->label_dtype, .layout = (enum batchd_layout)m->layout,
+		.dataset_id = m->dataset_id,
+		.loader_id = m->loader_id,
+		.n_samples = m->n_samples,
+		.n_classes = m->n_classes,
+		.rank = m->rank,
+		.world_size = m->world_size,
+		.batch_size = batch_size,
+		.window = m->window,
+		.n_dims = (uint32_t)m->n_shape,
+		.n_label_dims = (uint32_t)m->n_label_shape,
+		.dtype = (enum batchd_dtype)m->dtype,
+		.label_dtype = (enum batchd_dtype)m->label_dtype,
+		.layout = (enum batchd_layout)m->layout,
 		.has_normalize = m->n_mean > 0,
-		.socket = l->connection.address, .job = l->job.name, .daemon_version = l->connection.daemon_version,
-		.group_batch_size = l->group_rows, .policy = (enum batchd_policy)m->policy,
+		.socket = l->connection.address,
+		.job = l->job.name,
+		.daemon_version = l->connection.daemon_version,
+		.group_batch_size = l->group_rows,
+		.policy = (enum batchd_policy)m->policy,
 	};
 	if (m->n_shape)
 		memcpy(i->shape, m->shape, m->n_shape * sizeof *m->shape);
@@ -236,7 +260,8 @@ static void fill_info(struct batchd_loader *l, const Batchd__Wire__Opened *m, ui
 	i->n_batches = l->own_batches ? 0 : m->served ? m->n_batches : stream_n_batches(l, 0);
 }
 
-static int take_opened(struct batchd_loader *l, const struct batchd_options *o, const Batchd__Wire__Opened *m, const int *fds)
+static int take_opened(struct batchd_loader *l, const struct batchd_options *o, const Batchd__Wire__Opened *m,
+		       const int *fds)
 {
 	int r = check_opened(l, m, m->served ? 1 : l->group_rows);
 
@@ -244,12 +269,15 @@ static int take_opened(struct batchd_loader *l, const struct batchd_options *o, 
 		return r;
 	r = !m->ring ? 0 : m->ring == RING_LAYOUT ? ring_map(&l->ring, fds[1]) : -EPROTO;
 	if (r == -EPROTO)
-		return fault_set(&l->fault, BATCHD_E_PROTOCOL, "batchd at %s offers a control page that cannot be used", l->connection.address);
+		return fault_set(&l->fault, BATCHD_E_PROTOCOL, "batchd at %s offers a control page that cannot be used",
+				 l->connection.address);
 	if (r < 0)
-		return fault_set(&l->fault, BATCHD_E_NOMEM, "cannot map the control page of batchd at %s: %s", l->connection.address, strerror(-r));
+		return fault_set(&l->fault, BATCHD_E_NOMEM, "cannot map the control page of batchd at %s: %s",
+				 l->connection.address, strerror(-r));
 	l->served = m->served;
 	if (m->served && o->group_batch_size && o->group_batch_size != o->batch_size)
-		return fault_set(&l->fault, BATCHD_E_INVALID, "group_batch_size: a producer's batches are as large as it makes them");
+		return fault_set(&l->fault, BATCHD_E_INVALID,
+				 "group_batch_size: a producer's batches are as large as it makes them");
 	fill_info(l, m, m->served ? m->n_rows : o->batch_size);
 	l->lease = calloc(l->n_slots, sizeof *l->lease);
 	l->early = calloc(l->n_slots, sizeof *l->early);
@@ -309,7 +337,8 @@ static int open_stream(struct batchd_loader *l, const struct batchd_options *o, 
 	return r;
 }
 
-int loader_open(const struct batchd_options *wanted, uint64_t born_ns, bool again, struct batchd_loader **out, struct fault *f)
+int loader_open(const struct batchd_options *wanted, uint64_t born_ns, bool again, struct batchd_loader **out,
+		struct fault *f)
 {
 	struct batchd_options o = *wanted;
 	struct batchd_loader *l = calloc(1, sizeof *l);

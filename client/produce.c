@@ -1,10 +1,12 @@
 /* A producer: makes batches for whoever opens "serve:NAME".
  *
- * The daemon sends slabs, which are mapped and acknowledged at once, and Fills, which are kept in a queue and handed out one by one. Packets are read before each
- * fill is handed out, so that one which has been cancelled in the meantime is answered without any work.
+ * The daemon sends slabs, which are mapped and acknowledged at once, and Fills, which are kept in a queue and handed
+ * out one by one. Packets are read before each fill is handed out, so that one which has been cancelled in the meantime
+ * is answered without any work.
  *
- * A peek asks whether there is a batch that nobody wants yet, and who makes batches one after the other has to make it to know. It is handed out as any other, with
- * memory of our own in the place of a slot, and kept there until another is handed out: if it is wanted next, it need not be made again. */
+ * A peek asks whether there is a batch that nobody wants yet, and who makes batches one after the other has to make it
+ * to know. It is handed out as any other, with memory of our own in the place of a slot, and kept there until another
+ * is handed out: if it is wanted next, it need not be made again. */
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -128,16 +130,21 @@ static int map(struct batchd_producer *p, const Batchd__Wire__Producing *m, int 
 
 	if (!s)
 		return fault_set(&p->fault, BATCHD_E_NOMEM, "out of memory");
-	if (!m->n_slots || m->n_slots > MAX_SLOTS || m->slot_bytes < p->room_bytes || __builtin_mul_overflow((size_t)m->slot_bytes, m->n_slots, &bytes) ||
-	    fstat(fd, &st) < 0 || (uint64_t)st.st_size < bytes) {
+	if (!m->n_slots || m->n_slots > MAX_SLOTS || m->slot_bytes < p->room_bytes ||
+	    __builtin_mul_overflow((size_t)m->slot_bytes, m->n_slots, &bytes) || fstat(fd, &st) < 0 ||
+	    (uint64_t)st.st_size < bytes) {
 		free(s);
-		return fault_set(&p->fault, BATCHD_E_PROTOCOL, "batchd at %s offers slots that are too small or too many", p->connection.address);
+		return fault_set(&p->fault, BATCHD_E_PROTOCOL,
+				 "batchd at %s offers slots that are too small or too many", p->connection.address);
 	}
-	*s = (struct made_slab){ .number = m->slab, .rank = m->rank, .n_slots = m->n_slots, .slot_bytes = m->slot_bytes, .bytes = bytes };
+	*s = (struct made_slab){
+		.number = m->slab, .rank = m->rank, .n_slots = m->n_slots, .slot_bytes = m->slot_bytes, .bytes = bytes
+	};
 	s->base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
 	if (s->base == MAP_FAILED) {
 		free(s);
-		return fault_set(&p->fault, BATCHD_E_NOMEM, "cannot map the daemon's %zu bytes: %s", bytes, strerror(errno));
+		return fault_set(&p->fault, BATCHD_E_NOMEM, "cannot map the daemon's %zu bytes: %s", bytes,
+				 strerror(errno));
 	}
 	for (struct made_slab *old = p->slabs; old; old = old->next)
 		old->replaced |= old->rank == s->rank;
@@ -176,7 +183,8 @@ static int on_fill(struct batchd_producer *p, const Batchd__Wire__Fill *m)
 	f = calloc(1, sizeof *f);
 	if (!f || (!m->peek && (!slab || m->slot >= slab->n_slots))) {
 		free(f);
-		return fault_set(&p->fault, f ? BATCHD_E_PROTOCOL : BATCHD_E_NOMEM, f ? "batchd wants a slot filled that does not exist" : "out of memory");
+		return fault_set(&p->fault, f ? BATCHD_E_PROTOCOL : BATCHD_E_NOMEM,
+				 f ? "batchd wants a slot filled that does not exist" : "out of memory");
 	}
 	*f = (struct fill){ .number = m->fill, .epoch = m->epoch, .step = m->step, .slot = m->slot, .slab = slab };
 	if (p->first)
@@ -195,7 +203,8 @@ static int on_packet(struct batchd_producer *p, const Batchd__Wire__ServerMessag
 		return on_slab(p, m->producing, fd);
 	if (fd >= 0)
 		close(fd);
-	return fault_set(&p->fault, BATCHD_E_PROTOCOL, "batchd at %s sent %s to a producer", p->connection.address, wire_server_name(m));
+	return fault_set(&p->fault, BATCHD_E_PROTOCOL, "batchd at %s sent %s to a producer", p->connection.address,
+			 wire_server_name(m));
 }
 
 static int receive(struct batchd_producer *p, int flags)
@@ -288,7 +297,8 @@ static int make_room_ahead(struct batchd_producer *p, const struct fill *f)
 	char *bytes = mmap(NULL, (size_t)p->room_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
 	if (bytes == MAP_FAILED)
-		return fault_set(&p->fault, BATCHD_E_NOMEM, "no %llu bytes to make a batch in that is wanted later: %s", (unsigned long long)p->room_bytes, strerror(errno));
+		return fault_set(&p->fault, BATCHD_E_NOMEM, "no %llu bytes to make a batch in that is wanted later: %s",
+				 (unsigned long long)p->room_bytes, strerror(errno));
 	p->ahead = (struct ahead){ .bytes = bytes, .epoch = f->epoch, .step = f->step };
 	return 0;
 }
@@ -305,7 +315,8 @@ static int answer_from_ahead(struct batchd_producer *p, struct fill *f)
 	int r;
 
 	if (wanted)
-		memcpy(slot_of(p, f), p->ahead.bytes, p->ahead.n_bytes ? (size_t)p->ahead.n_bytes : (size_t)p->room_bytes);
+		memcpy(slot_of(p, f), p->ahead.bytes,
+		       p->ahead.n_bytes ? (size_t)p->ahead.n_bytes : (size_t)p->room_bytes);
 	body.n_rows = p->ahead.n_rows;
 	body.n_bytes = p->ahead.n_bytes;
 	r = answer(p, f, &body);
@@ -364,7 +375,8 @@ int batchd_produce_next(struct batchd_producer *p, struct batchd_fill *out, int 
 	return 0;
 }
 
-int batchd_produce_lay(struct batchd_producer *p, struct batchd_array *arrays, uint32_t n, const char *text, size_t n_text)
+int batchd_produce_lay(struct batchd_producer *p, struct batchd_array *arrays, uint32_t n, const char *text,
+		       size_t n_text)
 {
 	int r = check(p);
 
@@ -417,7 +429,9 @@ int batchd_produce_end_epoch_at(struct batchd_producer *p, uint64_t n_batches)
 	if (!f)
 		return r;
 	if (n_batches > f->step)
-		return misuse(p, "batchd_produce_end_epoch_at: there are as many batches as the one that was asked for, at most");
+		return misuse(
+			p,
+			"batchd_produce_end_epoch_at: there are as many batches as the one that was asked for, at most");
 	body.end = true;
 	body.n_batches = n_batches;
 	return answer(p, f, &body);
@@ -458,8 +472,10 @@ static int say_produce(struct batchd_producer *p, const struct batchd_produce_op
 	r = say(p, &m);
 	while (r == 0 && (r = connection_recv(&p->connection, 0, &answer_m, fds, &p->fault)) == BATCHD_AGAIN)
 		r = 0;
-	if (r == 0 && (answer_m->body_case != BATCHD__WIRE__SERVER_MESSAGE__BODY_PRODUCING || answer_m->producing->slab))
-		r = fault_set(&p->fault, BATCHD_E_PROTOCOL, "batchd at %s answers a producer with %s", p->connection.address, wire_server_name(answer_m));
+	if (r == 0 &&
+	    (answer_m->body_case != BATCHD__WIRE__SERVER_MESSAGE__BODY_PRODUCING || answer_m->producing->slab))
+		r = fault_set(&p->fault, BATCHD_E_PROTOCOL, "batchd at %s answers a producer with %s",
+			      p->connection.address, wire_server_name(answer_m));
 	if (fds[0] >= 0)
 		close(fds[0]);
 	return r;
@@ -468,9 +484,11 @@ static int say_produce(struct batchd_producer *p, const struct batchd_produce_op
 static int check_options(const struct batchd_produce_options *o, struct fault *f)
 {
 	if (!o->name || !*o->name || !wire_text_ok(o->name, strlen(o->name), WIRE_MAX_PRODUCER))
-		return fault_set(f, BATCHD_E_INVALID, "a producer's name has 1 to %d bytes of printable UTF-8", WIRE_MAX_PRODUCER);
+		return fault_set(f, BATCHD_E_INVALID, "a producer's name has 1 to %d bytes of printable UTF-8",
+				 WIRE_MAX_PRODUCER);
 	if (!o->slot_bytes)
-		return fault_set(f, BATCHD_E_INVALID, "slot_bytes is 0: how large do batches get? (batchd_produce_size)");
+		return fault_set(f, BATCHD_E_INVALID,
+				 "slot_bytes is 0: how large do batches get? (batchd_produce_size)");
 	return 0;
 }
 
@@ -510,7 +528,8 @@ static int connect_patiently(struct batchd_producer *p, const struct batchd_prod
 	}
 }
 
-int batchd_produce_open(const struct batchd_produce_options *given, struct batchd_producer **out, char *err, size_t err_size)
+int batchd_produce_open(const struct batchd_produce_options *given, struct batchd_producer **out, char *err,
+			size_t err_size)
 {
 	struct batchd_produce_options o;
 	struct batchd_producer *p = calloc(1, sizeof *p);
@@ -550,7 +569,8 @@ void batchd_produce_close(struct batchd_producer *p, const char *why)
 		return;
 	if (p->generation == process_generation() && !p->fault.code) {
 		/* The end of a traceback says most. */
-		snprintf(text, sizeof text, "%s", why && *why ? why + (n >= sizeof text ? n - sizeof text + 1 : 0) : "closed");
+		snprintf(text, sizeof text, "%s",
+			 why && *why ? why + (n >= sizeof text ? n - sizeof text + 1 : 0) : "closed");
 		body.text = text;
 		m.body_case = BATCHD__WIRE__CLIENT_MESSAGE__BODY_PRODUCER_END;
 		m.producer_end = &body;

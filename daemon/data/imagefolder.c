@@ -1,12 +1,12 @@
 /* imagefolder: one folder per class, as torchvision.datasets.ImageFolder reads it, file for file.
  *
- * Classes are the sub-folders in Python's order of names. Below each, all folders are sorted by their whole path ("a-b" before "a/b", which a
- * walk in order would get wrong), and in each the files by name. Links to folders are followed, as there; a link back to a folder above itself
- * is not, where torchvision would go round until the kernel stops it.
+ * Classes are the sub-folders in Python's order of names. Below each, all folders are sorted by their whole path ("a-b"
+ * before "a/b", which a walk in order would get wrong), and in each the files by name. Links to folders are followed,
+ * as there; a link back to a folder above itself is not, where torchvision would go round until the kernel stops it.
  *
- * Listing a million files takes seconds, so the index is kept. It is used again if no folder has changed since (one stat per folder tells,
- * because adding, removing or renaming a file changes its folder's time stamps). Anything wrong with a kept index is an
- * occasion to make a new one, never an error. */
+ * Listing a million files takes seconds, so the index is kept. It is used again if no folder has changed since (one
+ * stat per folder tells, because adding, removing or renaming a file changes its folder's time stamps). Anything wrong
+ * with a kept index is an occasion to make a new one, never an error. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -26,7 +26,8 @@
 enum {
 	MAX_DEPTH = 128,
 	PROGRESS_EVERY_NS = 100000000,
-	RACY_NS = 20000000,        /* a folder changed so shortly before it was listed may change again with the same time stamp */
+	RACY_NS = 20000000,        /* a folder changed so shortly before it was listed may change again with the same
+	                            * time stamp */
 	ENTRIES_BYTES = 256 << 10,
 };
 
@@ -82,7 +83,8 @@ static int fail_at(struct walk *w, int error, const char *path)
 
 	snprintf(what, sizeof(what), "%.160s/%.230s", w->root, path);
 	if (error == EFBIG) {
-		return dataset_fail(w->err, DATASET_E_LIMIT, -EFBIG, "%s: more names than one data set may have (4 GiB of them)", w->root);
+		return dataset_fail(w->err, DATASET_E_LIMIT, -EFBIG,
+				    "%s: more names than one data set may have (4 GiB of them)", w->root);
 	}
 	return dataset_fail_errno(w->err, error, what);
 }
@@ -98,8 +100,9 @@ static struct index_dir stamp_of(const struct stat *st, uint32_t class_id)
 	};
 }
 
-/* 1 for a folder, 0 for anything else (a dangling link too, as in os.walk), negative errno. A link is followed for trusted sources only; for
- * others one with an image's name keeps its place as a file that will not open, and any other might have been a folder: an error. */
+/* 1 for a folder, 0 for anything else (a dangling link too, as in os.walk), negative errno. A link is followed for
+ * trusted sources only; for others one with an image's name keeps its place as a file that will not open, and any other
+ * might have been a folder: an error. */
 static int is_folder(struct walk *w, int dir_fd, const char *name, unsigned char type, const char *path)
 {
 	struct stat st;
@@ -186,7 +189,8 @@ static int add_dir(struct walk *w, const char *path, size_t parent)
 	int r;
 
 	if (depth > MAX_DEPTH) {
-		return dataset_fail(w->err, DATASET_E_LIMIT, -ELOOP, "%s/%.200s: more than %d folders deep", w->root, path, MAX_DEPTH);
+		return dataset_fail(w->err, DATASET_E_LIMIT, -ELOOP, "%s/%.200s: more than %d folders deep", w->root,
+				    path, MAX_DEPTH);
 	}
 	if (w->n_dirs == w->dirs_capacity) {
 		size_t capacity = w->dirs_capacity ? w->dirs_capacity * 2 : 64;
@@ -370,8 +374,10 @@ static int list_classes(struct walk *w)
 		return r;
 	}
 	if (!w->n_files) {
-		return dataset_fail(w->err, DATASET_E_NOT_FOUND, -ENOENT, "Couldn't find any class folder in %s. Pictures lie in a folder per class; "
-				    "those without classes can be given as a list (files:LIST), with any labels", w->root);
+		return dataset_fail(w->err, DATASET_E_NOT_FOUND, -ENOENT,
+				    "Couldn't find any class folder in %s. Pictures lie in a folder per class; "
+				    "those without classes can be given as a list (files:LIST), with any labels",
+				    w->root);
 	}
 	qsort_r(w->files, w->n_files, sizeof(*w->files), compare_files, w);
 	for (size_t i = 0; i < w->n_files; i++) {
@@ -394,9 +400,10 @@ static int walk_root(struct walk *w)
 		r = walk_class(w, name, i);
 	}
 	if (!r && w->n_empty) {
-		return dataset_fail(w->err, DATASET_E_NOT_FOUND, -ENOENT,
-				    "%.60s: Found no valid file for the classes %s. Supported extensions are: " NAME_IMAGE_EXTENSIONS, w->root,
-				    w->empty);
+		return dataset_fail(
+			w->err, DATASET_E_NOT_FOUND, -ENOENT,
+			"%.60s: Found no valid file for the classes %s. Supported extensions are: " NAME_IMAGE_EXTENSIONS,
+			w->root, w->empty);
 	}
 	return r;
 }
@@ -475,7 +482,8 @@ static bool load_kept(struct walk *w, const char *path, struct index *out)
 
 	if (r < 0) {
 		if (r != -ENOENT) {
-			log_record(LOG_LEVEL_INFO, "index-rebuilt", "%s: index %s is %s", w->root, path, r == -EINVAL ? "damaged" : "unreadable");
+			log_record(LOG_LEVEL_INFO, "index-rebuilt", "%s: index %s is %s", w->root, path,
+				   r == -EINVAL ? "damaged" : "unreadable");
 		}
 		return false;
 	}
@@ -494,12 +502,14 @@ static void keep(const struct walk *w, const char *path, const struct index *ix)
 	int r = index_save(path, ix);
 
 	if (r < 0) {
-		log_record(LOG_LEVEL_WARNING, "index-not-kept", "%s: cannot write %s: %s; the folder will be listed again next time", w->root, path,
+		log_record(LOG_LEVEL_WARNING, "index-not-kept",
+			   "%s: cannot write %s: %s; the folder will be listed again next time", w->root, path,
 			   strerrordesc_np(-r));
 	}
 }
 
-int imagefolder_open(const struct dataset_source *source, const char *rest, struct dataset **out, struct dataset_error *err)
+int imagefolder_open(const struct dataset_source *source, const char *rest, struct dataset **out,
+		     struct dataset_error *err)
 {
 	struct walk w = { .source = source, .root = rest, .err = err, .reported_ns = now_ns(CLOCK_MONOTONIC) };
 	struct index index = { 0 };

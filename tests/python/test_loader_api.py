@@ -728,7 +728,7 @@ def test_mistakes_are_named(daemon, tmp_path):
         (ValueError, "arrays", dict(arrays="jax")),
         (batchd.ConnectError, "/no/such/socket", dict(socket="/no/such/socket")),
         (batchd.InvalidError, "transform", dict(transform="train224")),
-        (ValueError, "batch_size", dict(batch_size="8")),
+        (TypeError, "batch_size", dict(batch_size="8")),
         (ValueError, "seed", dict(seed=2**64)),
         (ValueError, "timeout .*-1", dict(timeout=-1)),
         (TypeError, "timeout .*seconds", dict(timeout="1")),

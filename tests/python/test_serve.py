@@ -610,3 +610,16 @@ def until_served(d, uid):
     while f"uid {uid}) serves 'words'" not in d.output():
         assert time.monotonic() < deadline, d.output()
         time.sleep(0.01)
+
+
+def test_mistakes_are_told_to_who_serves(tmp_path):
+    # Before anything is started, also where the producer would be a process in the background.
+    for kind, word, what, more in ((TypeError, "Sentences has samples by number.* DataLoader", data.Sentences(), {}), (TypeError, "int is neither", 5, {}),
+                                   (TypeError, "NoneType is neither", None, {}), (TypeError, "'hello' is a text", "hello", {}),
+                                   (ValueError, "epochs .*-1", data.plain(), {"epochs": -1}), (TypeError, "slot_bytes .*1MB", data.plain(), {"slot_bytes": "1MB"}),
+                                   (ValueError, "seed", data.plain(), {"seed": 0.5}), (TypeError, "reconnect", data.plain(), {"reconnect": "1"}),
+                                   (TypeError, "socket", data.plain(), {"socket": 5}), (ValueError, "name", data.plain(), {"name": ""}),
+                                   (ValueError, "skip", data.plain(), {"skip": "all"})):
+        for background in (False, True):
+            with pytest.raises(kind, match=word):
+                batchd.serve(what, **{"name": "wrong", **more}, background=background)

@@ -75,6 +75,8 @@ def dtype_name(dtype):
 def number(what, value, least=0, most=2**64 - 1):
     """A whole number, whatever type it has."""
     try:
+        if isinstance(value, (str, bytes)):
+            raise TypeError
         n = int(value)
     except (TypeError, ValueError, OverflowError):
         raise TypeError(f"{what} must be a whole number, not {value!r}") from None

@@ -19,7 +19,7 @@ import traceback
 
 import numpy
 
-from . import _lib, _tree
+from . import _check, _lib, _tree
 from .errors import Error, InvalidError, LostError, ShutdownError
 
 _RETRY_S = (0.05, 0.1, 0.2, 0.5, 1.0)
@@ -55,13 +55,32 @@ def serve(data, name, *, epochs=None, seed=None, resumable=None, skip="sampler",
     k % world_size; a last round that is not complete goes to nobody, wherever the ranks are. Raises what `data` raises, after the trainers have been told its
     traceback; returns when the epochs are over.
     """
+    _check_data(data)
     if skip not in ("sampler", "iterate"):
         raise ValueError(f"skip must be 'sampler' or 'iterate', not {skip!r}")
+    if not str(name):
+        raise ValueError("name must be a text that trainers find the producer by, not an empty one")
+    for what, value, least in (("epochs", epochs, 1), ("seed", seed, 0), ("slot_bytes", slot_bytes, 1), ("incarnation", incarnation, 0)):
+        if value is not None:
+            _check.number(what, value, least)
+    _check.milliseconds("reconnect", reconnect)
+    _check.text("socket", socket)
     settings = dict(epochs=epochs, seed=seed, resumable=resumable, skip=skip, slot_bytes=slot_bytes, id=id, incarnation=incarnation,
                     socket=socket, autostart=autostart, reconnect=reconnect)
     if background:
         return Producer(data, name, settings)
     return _serve(data, name, **settings)
+
+
+def _check_data(data):
+    """Here, as an error of a process in the background is seen by nobody who could mend it."""
+    kind = type(data).__name__
+    if not callable(data) and not hasattr(data, "__iter__") and not hasattr(data, "__getitem__"):
+        raise TypeError(f"batchd.serve: {kind} is neither an iterable of batches nor a function that makes one")
+    if hasattr(data, "__getitem__") and hasattr(data, "__len__") and not hasattr(data, "__iter__"):
+        raise TypeError(f"batchd.serve: {kind} has samples by number, not batches: give a torch DataLoader over it")
+    if isinstance(data, (str, bytes)):
+        raise TypeError(f"batchd.serve: {data[:40]!r} is a text, not an iterable of batches")
 
 
 def _serve(data, name, *, epochs, seed, resumable, skip, slot_bytes, id, incarnation, socket, autostart, reconnect, hold_s=0):
@@ -99,8 +118,6 @@ class _Source:
     def __init__(self, data, epochs, seed, skip):
         self._data, self._seed, self._skip = data, seed, skip
         self._is_function = callable(data) and not hasattr(data, "__iter__") and not hasattr(data, "__getitem__")
-        if not self._is_function and not hasattr(data, "__iter__") and not hasattr(data, "__getitem__"):
-            raise TypeError(f"batchd.serve: {type(data).__name__} is neither an iterable of batches nor a function that makes one")
         self._once = not self._is_function and iter_is_self(data)
         self.epochs = 1 if self._once and epochs is None else epochs
         self._takes_epoch = self._is_function and _takes_argument(data)

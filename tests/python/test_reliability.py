@@ -175,7 +175,7 @@ class Fickle(threading.Thread):
 
     def pass_on(self, trainer):
         opened = False
-        with trainer, socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as d:
+        with contextlib.suppress(ConnectionError), trainer, socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as d:
             d.connect(self.daemon_socket)
             while True:
                 for s in select.select([trainer, d], [], [])[0]:

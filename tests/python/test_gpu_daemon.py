@@ -149,7 +149,7 @@ def test_a_group_that_was_begun_without_a_gpu(gpu_daemon, double, batchctl, stay
     before = [next(batches)[0].clone() for _ in range(3)]
     if not stays:
         cpu.close()
-    trainers = [start(60, "--job", "mixed", "--share", "--hold-us", 500, "--stay", stdin=subprocess.PIPE)]
+    trainers = [start(100000, "--job", "mixed", "--share", "--hold-us", 500)]
     assert trainers[0].stdout.readline() == "attached\n"
     if stays:
         before += [next(batches)[0].clone() for _ in range(40)]
@@ -159,12 +159,12 @@ def test_a_group_that_was_begun_without_a_gpu(gpu_daemon, double, batchctl, stay
     if stays:
         output = finish(start(5, "--job", "mixed", "--share"), exit_code=3)
         assert "share group has a trainer with its batches on a GPU" in output[-1] and "no more than the 8" in output[-1], output
-    for trainer in trainers[1:]:
+    for trainer in trainers:
         trainer.kill()
         trainer.communicate()
-    trainers[0].stdin.close()
-    assert trainers[0].stdout.read().splitlines()[-1] == "60 batches, ipc, " and trainers[0].wait(60) == 0
-    trainers[0].stdout.close()
+    while len(status(batchctl)["sessions"]) > stays:
+        time.sleep(0.05)
+    assert finish(start(60, "--job", "mixed", "--share"))[-1] == "60 batches, ipc, "
     assert sum(c["copies"] for c in status(batchctl)["gpus"][0]["copies"]) >= 60
     cpu.close()
     with batchd.DataLoader(DATA, **dict(options, job="alone")) as alone:

@@ -611,18 +611,23 @@ void producer_leave(struct job *j)
 }
 
 /* The first batch that nobody of the group has been given. Streams run ahead of that, past the end of an epoch too as
- * long as the producer has not said where it is; who stands even farther ahead waits there for the others. */
+ * long as the producer has not said where it is; who stands even farther ahead waits there for the others, unless there
+ * are none. */
 static struct position next_of_group(const struct session *s)
 {
 	const struct job *j = s->job;
 	const struct stream *stream = s->consumer.stream;
-	struct position at = { 0 };
+	const struct position *first = NULL, *waiting = NULL;
 	for (uint32_t i = 0; i < stream->n_consumers; i++) {
 		const struct consumer *c = stream->consumers[i];
-		if (c && c->positioned && position_compare(&c->cursor, &at) > 0 &&
-		    position_compare(&c->cursor, &stream->next) <= 0)
-			at = c->cursor;
+		if (!c || !c->positioned)
+			continue;
+		if (position_compare(&c->cursor, &stream->next) > 0)
+			waiting = waiting && position_compare(waiting, &c->cursor) < 0 ? waiting : &c->cursor;
+		else
+			first = first && position_compare(first, &c->cursor) > 0 ? first : &c->cursor;
 	}
+	struct position at = first ? *first : waiting ? *waiting : (struct position){ 0 };
 	bool over = j->feed &&
 		    (feed_is_over(j->feed, &at) || (j->feed->maker.n_batches && at.step >= j->feed->maker.n_batches));
 	return over ? (struct position){ .epoch = at.epoch + 1 } : at;

@@ -799,6 +799,64 @@ START_TEST(test_who_waits_for_the_next_epoch_is_not_where_the_group_is)
 }
 END_TEST
 
+START_TEST(test_the_groups_next_batch_is_where_all_of_it_wait)
+{
+	/* Whoever was there has left, and who is left stands in a later epoch: who joins begins with that. */
+	start_daemon();
+	struct maker m = produce_with(usual_produce());
+	int fd = ask_open(shared_open(3));
+	take_slab(&m);
+	struct client a = await_opened(fd), ahead = join_served(3), late = join_served(3);
+	(void)join_group(&a, BATCHD__WIRE__START__AT_NEXT);
+	for (uint64_t k = 0; k < 3; k++) {
+		expect_fill(&m, k + 1, 0, k, false);
+		answer(&m, k + 1, 1, false);
+	}
+	seek_to(&ahead, 7, 0);
+	await_heard(&ahead);
+	close_and_hang_up(&a);
+	ck_assert_uint_eq(next_fill(&m).epoch, 7);
+	Batchd__Wire__Joined at = join_group(&late, BATCHD__WIRE__START__AT_NEXT);
+	ck_assert(at.epoch == 7 && at.step == 0);
+	answer(&m, 4, 2, false);
+	expect_batch(&ahead, 7, 0, 2);
+	expect_batch(&late, 7, 0, 2);
+	hang_up(&ahead);
+	hang_up(&late);
+	close(m.fd);
+	stop_daemon();
+}
+END_TEST
+
+START_TEST(test_who_has_not_begun_keeps_nobody_waiting)
+{
+	/* In an open group. It has opened its loader and may do something else for an hour; then it begins where the others are. */
+	start_daemon();
+	struct maker m = produce_with(usual_produce());
+	int fd = ask_open(shared_open(3));
+	take_slab(&m);
+	struct client a = await_opened(fd), idle = join_served(3);
+	(void)join_group(&a, BATCHD__WIRE__START__AT_NEXT);
+	for (uint64_t k = 0; k < 8; k++) {
+		expect_fill(&m, k + 1, 0, k, false);
+		answer(&m, k + 1, 1, false);
+		if (k >= 2)
+			take(&a, 0, k - 2);
+	}
+	take(&a, 0, 6);
+	take(&a, 0, 7);
+	Batchd__Wire__Joined at = join_group(&idle, BATCHD__WIRE__START__AT_NEXT);
+	ck_assert(at.epoch == 0 && at.step == 8);
+	answer(&m, 9, 1, false);
+	expect_batch(&a, 0, 8, 1);
+	expect_batch(&idle, 0, 8, 1);
+	hang_up(&a);
+	hang_up(&idle);
+	close(m.fd);
+	stop_daemon();
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("producer");
@@ -818,6 +876,8 @@ int main(void)
 	tcase_add_test(t, test_a_group_of_known_size_begins_when_all_of_it_are_there);
 	tcase_add_test(t, test_who_comes_back_to_a_group_gets_what_the_others_have_had_meanwhile);
 	tcase_add_test(t, test_who_waits_for_the_next_epoch_is_not_where_the_group_is);
+	tcase_add_test(t, test_the_groups_next_batch_is_where_all_of_it_wait);
+	tcase_add_test(t, test_who_has_not_begun_keeps_nobody_waiting);
 	tcase_add_test(t, test_a_latecomer_begins_with_what_nobody_has_had);
 	suite_add_tcase(s, t);
 	return suite_run(s);

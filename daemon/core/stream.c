@@ -122,12 +122,19 @@ static bool anybody_wants_more(const struct stream *s)
 	return false;
 }
 
+/* Those of a group of known size begin together. Who comes to an open one begins where the others are, whenever it
+ * likes, and keeps nobody waiting before. */
+static bool is_counted_on(const struct stream *s, const struct consumer *c)
+{
+	return c->positioned || !s->loader->spec.share || s->loader->spec.world_size > 1;
+}
+
 static uint64_t owed_at(const struct stream *s, const struct position *at)
 {
 	uint64_t owed = s->expected;
 	for (uint32_t i = 0; i < s->n_consumers; i++) {
 		const struct consumer *c = s->consumers[i];
-		if (c && (!c->positioned || position_compare(&c->cursor, at) <= 0))
+		if (c && is_counted_on(s, c) && (!c->positioned || position_compare(&c->cursor, at) <= 0))
 			owed |= bit(i);
 	}
 	return owed;
@@ -235,7 +242,7 @@ static void skip_ahead(struct stream *s)
 		return;
 	for (uint32_t i = 0; i < s->n_consumers; i++) {
 		const struct consumer *c = s->consumers[i];
-		if (!c)
+		if (!c || !is_counted_on(s, c))
 			continue;
 		if (!c->positioned)
 			return;

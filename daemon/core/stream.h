@@ -7,8 +7,9 @@
  * flow control.
  *
  * In share mode a batch stays until every rank of the group has had it: those attached, and those of world_size that
- * have not come yet. A rank that left is not waited for. Groups whose trainers need not keep step have several streams:
- * see core/group.h, to which the functions below turn by themselves.
+ * have not come yet; of an open group (a producer's) those that have begun. A rank that left is not waited for. Groups
+ * whose trainers need not keep step have several streams: see core/group.h, to which the functions below turn by
+ * themselves.
  *
  * Loop thread only. */
 #ifndef BATCHD_STREAM_H

@@ -157,10 +157,19 @@ static bool rows_of(const struct batchd_loader *l, const struct batchd_batch *b,
 	return rows->first + rows->n <= l->group_rows;
 }
 
-static int refuse_kernel(struct batchd_loader *l)
+/* Without a kernel nothing can be queued, but a capture is named first, as where there is one: no build makes it right. */
+static int refuse_kernel(struct batchd_loader *l, struct cuda_stream *stream)
 {
 	char text[256];
+	struct gpu_visit visit;
+	int r = gpu_enter(&l->delivery->gpu, &visit);
 
+	if (r != CUDA_OK)
+		return outcome(l, r, "cannot finish a batch");
+	r = refuse_capture(l, stream);
+	gpu_leave(&l->delivery->gpu, &visit);
+	if (r < 0)
+		return r;
 	if (!l->delivery->no_kernel)
 		return misuse(
 			l,
@@ -186,7 +195,7 @@ int batchd_cuda_finish(struct batchd_loader *l, const struct batchd_batch *b, vo
 	if (!rows_of(l, b, &rows))
 		return misuse(l, "this batch is none of this loader's");
 	if (l->delivery->is_image && !l->delivery->kernel)
-		return refuse_kernel(l);
+		return refuse_kernel(l, stream);
 	if (l->delivery->is_image && (uintptr_t)to % finish_number_bytes((enum finish_number)l->delivery->plan.number))
 		return misuse(l, "the target is not aligned for its numbers");
 	return with_batch(l, &rows, b->generation, (cuda_ptr)(uintptr_t)to, true, stream, queue_finish,

@@ -6,11 +6,13 @@ import glob
 import os
 import pathlib
 import sys
-import types
 
 import numpy
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "demo"))
+TESTS = pathlib.Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(TESTS / "demo"), str(TESTS)]
+
+from vision import import_torchvision  # noqa: E402
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
@@ -20,18 +22,6 @@ class Options:
 
     def __init__(self, **named):
         self.__dict__.update(named)
-
-
-def import_torchvision():
-    """torchvision, whose import insists on compiled operators of the same torch build although the transforms need none."""
-    try:
-        import torchvision.transforms.v2
-    except RuntimeError:
-        for name in [n for n in sys.modules if n.partition(".")[0] == "torchvision"]:
-            del sys.modules[name]
-        sys.modules["torchvision._meta_registrations"] = types.ModuleType("torchvision._meta_registrations")
-        import torchvision.transforms.v2
-    return torchvision
 
 
 class Torch:

@@ -5,8 +5,11 @@
     make_daemon   the same with options: make_daemon("--workers", "2", config="...yaml text...")
     batchctl      runs batchctl against that daemon: batchctl("status", "--json")
     samples       a small folder of labelled JPEGs, the same for the whole run
-    data, photos, odd   the test data beside the repository; tests skip where it is missing
+    data, photos, odd   pictures: those of $BATCHD_TEST_DATA, else those beside the repository, else some that tests/pictures.py makes
+
+What was skipped is summed up by reason at the end.
 """
+import collections
 import os
 import pathlib
 import signal
@@ -17,7 +20,9 @@ import pytest
 
 from daemons import BUILD, REPO, Daemon
 
-DATA = pathlib.Path(os.environ.get("BATCHD_TEST_DATA", REPO.parent / "shared" / "data"))
+BESIDE = REPO.parent / "shared" / "data"
+MADE = BUILD / "tests" / "pictures"
+DATA = pathlib.Path(os.environ.get("BATCHD_TEST_DATA") or (BESIDE if BESIDE.is_dir() else MADE))
 
 # The tree's own package and library, also in the processes that tests start.
 os.environ["BATCHD_BUILD"] = str(BUILD)
@@ -25,7 +30,7 @@ os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(REPO / "client" / "
 os.environ["LD_LIBRARY_PATH"] = os.pathsep.join(filter(None, [str(BUILD), os.environ.get("LD_LIBRARY_PATH")]))
 os.environ["PATH"] = os.pathsep.join([str(BUILD), os.environ["PATH"]])
 sys.path.insert(0, str(REPO / "client" / "python"))
-sys.path.append(str(REPO / "tests"))  # ptx
+sys.path.append(str(REPO / "tests"))  # pictures, ptx, vision
 
 # A shell that starts the tests in the background makes them, and all they start, deaf to Ctrl-C.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -79,8 +84,11 @@ def samples(build, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def data():
+    if DATA == MADE:
+        import pictures
+        pictures.make(MADE)
     if not DATA.is_dir():
-        pytest.skip(f"the test data is not at {DATA}")
+        pytest.skip("the pictures that BATCHD_TEST_DATA names are not there")
     return DATA
 
 
@@ -92,3 +100,13 @@ def photos(data):
 @pytest.fixture(scope="session")
 def odd(data):
     return data / "odd"
+
+
+def pytest_terminal_summary(terminalreporter):
+    """One line for each reason to skip, the most frequent first."""
+    reasons = collections.Counter()
+    for report in terminalreporter.stats.get("skipped", []):
+        text = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        reasons[" ".join(text.removeprefix("Skipped: ").split())[:160]] += 1
+    for reason, n in reasons.most_common():
+        terminalreporter.write_line(f"{n} skipped: {reason}")

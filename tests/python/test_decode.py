@@ -16,11 +16,9 @@ from PIL import Image, ImageOps
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("BATCHD_BUILD", ROOT / "build"))
 TOOL = BUILD / "tests" / "tools" / "decode"
-DATA = pathlib.Path(os.environ.get("BATCHD_TEST_DATA", ROOT.parent / "shared" / "data"))
 
 warnings.simplefilter("ignore")
 pytestmark = pytest.mark.skipif(not TOOL.exists(), reason=f"{TOOL} is not built")
-needs_data = pytest.mark.skipif(not DATA.exists(), reason="the photographs are not here")
 
 
 class Decoder:
@@ -115,11 +113,10 @@ def saved(image, format, **options):
 # ---- files ----
 
 
-@needs_data
-def test_every_photograph_is_pillows(decoder):
+def test_every_photograph_is_pillows(decoder, photos):
     """All 400 photographs, and two random regions of each, equal Pillow's pixels."""
     rng = random.Random(1)
-    paths = sorted((DATA / "photos").rglob("*.*"))
+    paths = sorted(photos.rglob("*.*"))
     assert len(paths) >= 400
     for path in paths:
         whole = pillow(path)
@@ -128,21 +125,19 @@ def test_every_photograph_is_pillows(decoder):
             same(decoder.file(path, region=(x, y, w, h)), whole[y : y + h, x : x + w], f"{path.name} {(x, y, w, h)}")
 
 
-@needs_data
 @pytest.mark.parametrize("exif", [False, True])
-def test_every_odd_file_is_pillows_or_an_error(decoder, exif):
+def test_every_odd_file_is_pillows_or_an_error(decoder, odd, exif):
     """The odd files give Pillow's pixels, and an error exactly where Pillow raises one."""
-    for path in sorted((DATA / "odd").iterdir()):
+    for path in sorted(odd.iterdir()):
         same(decoder.file(path, exif=exif), pillow(path, exif), path.name)
 
 
-@needs_data
-def test_a_cut_file_is_refused_wherever_pillow_refuses_it(decoder):
+def test_a_cut_file_is_refused_wherever_pillow_refuses_it(decoder, odd):
     """Cut at 60 places, a baseline JPEG, a progressive JPEG, a PNG and a WebP fail exactly when Pillow fails; so does a region."""
     names = ["hopper.jpg", "hopper_gray.jpg", "pil168.png", "hopper.webp", "transparent.webp", "p_16.png", "pil_sample_cmyk.jpg"]
     rng = random.Random(2)
     for name in names:
-        data = (DATA / "odd" / name).read_bytes()
+        data = (odd / name).read_bytes()
         for n in sorted(rng.sample(range(len(data)), 50)) + [len(data) - k for k in range(1, 16)]:
             check(decoder, data[:n], f"{name} cut at {n}")
             theirs = pillow(io.BytesIO(data[:n]))
@@ -150,12 +145,11 @@ def test_a_cut_file_is_refused_wherever_pillow_refuses_it(decoder):
             same(ours, theirs if isinstance(theirs, Exception) else theirs[:8, :8], f"corner of {name} cut at {n}")
 
 
-@needs_data
-def test_damaged_bytes_are_judged_as_pillow_judges_them(decoder):
+def test_damaged_bytes_are_judged_as_pillow_judges_them(decoder, odd):
     """One to four bytes changed at random: same pixels, or an error on both sides."""
     rng = random.Random(3)
     for name in ["hopper.jpg", "hopper_gray.jpg", "icc-after-SOF.jpg", "p_16.png", "1_trns.png", "hopper.webp", "pil_sample_cmyk.jpg"]:
-        original = (DATA / "odd" / name).read_bytes()
+        original = (odd / name).read_bytes()
         for i in range(80):
             data = bytearray(original)
             for _ in range(rng.randint(1, 4)):
@@ -504,10 +498,9 @@ def test_bombs_are_refused_quickly(decoder):
     assert decoder.bytes(png(100000, 100000, 1, 0, [b"\0" * 10]))[0] == 3
 
 
-@needs_data
-def test_the_text_bomb_is_refused(decoder):
+def test_the_text_bomb_is_refused(decoder, odd):
     """png_decompression_dos.png unpacks to gigabytes of text; it is refused, as Pillow does."""
-    outcome, text = decoder.file(DATA / "odd" / "png_decompression_dos.png")
+    outcome, text = decoder.file(odd / "png_decompression_dos.png")
     assert outcome == 3 and "1 MiB" in text
 
 

@@ -9,6 +9,8 @@ import subprocess
 import numpy as np
 import pytest
 
+from vision import import_torchvision
+
 torch = pytest.importorskip("torch")
 N = 20000
 P = 1e-4
@@ -151,7 +153,7 @@ def test_choices_depend_on_the_key_alone(build):
 def test_torchvision_itself_agrees(build):
     """Where torchvision is installed: its own classes instead of our copies of their formulas."""
     try:
-        from torchvision.transforms import v2 as transforms
+        transforms = import_torchvision().transforms.v2
     except Exception as e:  # absent, or built for another torch
         pytest.skip(f"torchvision cannot be imported: {e}")
     image = torch.empty(3, 375, 500)

@@ -1,0 +1,20 @@
+"""torchvision, wherever its transforms can be had; run as a program: exit code 0 if they can."""
+import sys
+import types
+
+
+def import_torchvision():
+    """Its import insists on compiled operators of the same torch build, which the registries do not have for a torch without CUDA. The transforms
+    need none of them. Raises ImportError where there is no torchvision."""
+    try:
+        import torchvision.transforms.v2
+    except RuntimeError:
+        for name in [n for n in sys.modules if n.partition(".")[0] == "torchvision"]:
+            del sys.modules[name]
+        sys.modules["torchvision._meta_registrations"] = types.ModuleType("torchvision._meta_registrations")
+        import torchvision.transforms.v2
+    return torchvision
+
+
+if __name__ == "__main__":
+    import_torchvision()

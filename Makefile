@@ -170,16 +170,20 @@ $(BUILD)/client/examples/%: client/examples/%.c $(BUILD)/$(SO).$(VERSION)
 ##@ Test
 
 .PHONY: check check-broken check-c check-python check-asan check-tsan fuzz soak tests
-check: setup ## Installs what is missing, builds, runs all tests; ends with Check's and pytest's totals
-	@$(MAKE) -s --no-print-directory all tests
+# Targets that install, build and then run something build on all processors, unless -j says otherwise.
+BUILDING = $(MAKE) -s --no-print-directory $(if $(findstring -j,$(MAKEFLAGS)),,-j$(shell nproc))
+check: setup ## Installs what is missing, builds, runs all tests; ends with what was skipped and Check's and pytest's totals
+	@$(BUILDING) all tests
 	@$(MAKE) -s --no-print-directory venv
 	@tests/run-check $(BUILD)
 
 tests: $(TESTS) $(TOOLS) $(FAKEDRIVERS) $(GPU_TOOLS) $(BUILD)/tests/batchd-nocuda $(BUILD)/tests/broken.so
 # Two that start no thread would take half of ThreadSanitizer's time; what they test runs in the workers of test_pool and test_daemon, too.
 UNTHREADED := $(if $(findstring thread,$(SANITIZE)),%/test_scan %/test_decode)
-check-c: $(TESTS) $(FAKEDRIVERS) $(BUILD)/tests/batchd-nocuda ## C tests only; with SANITIZE=address,undefined or SANITIZE=thread under that sanitizer
-	@tests/run-c $(BUILD) $(filter-out $(UNTHREADED),$(TESTS))
+# T="stream pool" picks programs.
+CHOSEN := $(if $(T),$(patsubst %,$(BUILD)/tests/test_%,$(T)),$(TESTS))
+check-c: $(CHOSEN) $(FAKEDRIVERS) $(BUILD)/tests/batchd-nocuda ## C tests only; T=stream: only test_stream; SANITIZE=address,undefined or SANITIZE=thread: under that sanitizer
+	@tests/run-c $(BUILD) $(if $(T),$(CHOSEN),$(filter-out $(UNTHREADED),$(CHOSEN)))
 check-python: all tests venv ## Python tests only; ARGS="-k name" goes to pytest
 	@tests/run-python $(BUILD) $(ARGS)
 check-asan: ## C tests under AddressSanitizer and UndefinedBehaviorSanitizer (build-asan/)
@@ -187,7 +191,7 @@ check-asan: ## C tests under AddressSanitizer and UndefinedBehaviorSanitizer (bu
 check-tsan: ## C tests under ThreadSanitizer (build-tsan/)
 	@$(MAKE) -s --no-print-directory SANITIZE=thread check-c
 soak: setup ## Endurance: trainers and daemons killed a thousand times, a day's worth of samples; ARGS="--quick --only NAME"
-	@$(MAKE) -s --no-print-directory all tests
+	@$(BUILDING) all tests
 	@$(MAKE) -s --no-print-directory venv
 	@tests/soak/run $(BUILD) $(ARGS)
 check-broken: all tests venv ## Python tests with interrupted, partial and refused system calls; BROKEN="eintr=8,short=4,again=8"
@@ -246,10 +250,10 @@ $(BUILD)/tests/gpu/%: $(BUILD)/tests/gpu/%.o $(BUILD)/tests/gpu/cuda.o $(BUILD)/
 
 .PHONY: demo bench bench-peers
 demo: setup ## Two ranks train from one loader on sample data (or DATA=DIR, an image folder); ends with a table
-	@$(MAKE) -s --no-print-directory all
+	@$(BUILDING) all
 	@tests/demo/run $(BUILD) $(if $(DATA),--data "$(DATA)") $(ARGS)
 bench: setup ## batchd and its peers in turn: table and plot; DATA=DIR, ARGS="--quick --only NAME --json FILE"
-	@$(MAKE) -s --no-print-directory all tests
+	@$(BUILDING) all tests
 	@tests/bench/run $(BUILD) $(if $(DATA),--data "$(DATA)") $(ARGS)
 bench-peers: setup ## Installs what bench compares with (PyTorch, DALI, SPDL, FFCV ...; 3 GB) into build/bench-venv
 	@tests/bench/install-peers $(BUILD) $(PYTHON)
@@ -306,12 +310,17 @@ $(BUILD)/systemd/%: systemd/% places
 
 ##@ Other
 
-.PHONY: setup venv clean help
-setup: ## Installs missing packages with apt, saying which and why; silent when all are there
-	@tests/setup/packages
+.PHONY: setup venv clean distclean help
+setup: ## Installs missing packages with apt, saying which and why; silent when all are there; SETUP=0: installs nothing
+	$(if $(filter 0,$(SETUP)),,@tests/setup/packages)
 venv:
 	@tests/setup/venv $(BUILD) $(PYTHON)
-clean: ## Removes the build folders
+# What was installed from a package registry, and takes long to get again, stays.
+clean: ## Removes what was built; keeps the Python environments in build/
+	rm -rf build-asan build-tsan build-fuzz
+	for build in build $(BUILD); do if [ -d $$build ]; then \
+		find $$build -mindepth 1 -maxdepth 1 ! -name venv ! -name '*-venv' -exec rm -rf {} +; fi; done
+distclean: ## Removes the build folders and all that is in them
 	rm -rf build build-asan build-tsan build-fuzz $(BUILD)
 help: ## This text
 	@awk 'BEGIN { FS = ":.*## " } /^##@/ { printf "\n%s\n", substr($$0, 5) } /^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' Makefile

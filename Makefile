@@ -249,9 +249,9 @@ $(BUILD)/tests/gpu/%: $(BUILD)/tests/gpu/%.o $(BUILD)/tests/gpu/cuda.o $(BUILD)/
 ##@ Try and measure
 
 .PHONY: demo bench bench-peers
-demo: setup ## Two ranks train from one loader on sample data (or DATA=DIR, an image folder); ends with a table
+demo: setup ## Two ranks train from one loader on sample data (or DATA=DIR, an image folder); ends with a table; TORCH=1 installs PyTorch for it
 	@$(BUILDING) all
-	@tests/demo/run $(BUILD) $(if $(DATA),--data "$(DATA)") $(ARGS)
+	@SETUP=$(SETUP) TORCH=$(TORCH) tests/demo/run $(BUILD) $(if $(DATA),--data "$(DATA)") $(ARGS)
 bench: setup ## batchd and its peers in turn: table and plot; DATA=DIR, ARGS="--quick --only NAME --json FILE"
 	@$(BUILDING) all tests
 	@tests/bench/run $(BUILD) $(if $(DATA),--data "$(DATA)") $(ARGS)

@@ -1,15 +1,19 @@
-"""What every rank does without batchd: a torch DataLoader whose worker processes decode with Pillow and augment as torchvision does.
+"""What every rank does without batchd: worker processes of its own decode with Pillow and augment as torchvision does. They are those of torch's
+DataLoader, or where there is no torch of one that works the same way.
 
 train224 and val224 are written out here because torchvision is often not there; where it is, tests/bench uses it too.
 """
+import collections
+import itertools
 import math
+import mmap
+import multiprocessing
 import os
 import random
+import signal
 
 import numpy
-import torch
 from PIL import Image
-from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
 MEAN = numpy.array([0.485, 0.456, 0.406], numpy.float32)
 STD = numpy.array([0.229, 0.224, 0.225], numpy.float32)
@@ -39,7 +43,7 @@ def random_crop_box(width, height, scale=(0.08, 1.0), ratio=(3 / 4, 4 / 3)):
 def to_tensor(image):
     """ToTensor and Normalize: float32, CHW."""
     array = (numpy.asarray(image, numpy.float32) / 255 - MEAN) / STD
-    return torch.from_numpy(numpy.ascontiguousarray(array.transpose(2, 0, 1)))
+    return numpy.ascontiguousarray(array.transpose(2, 0, 1))
 
 
 def train224(image):
@@ -57,7 +61,7 @@ def val224(image):
     return to_tensor(image.crop((left, top, left + 224, top + 224)))
 
 
-class ImageFolder(Dataset):
+class ImageFolder:
     """torchvision's ImageFolder: one class per sub-folder, both in sorted order."""
 
     def __init__(self, root, transform):
@@ -77,13 +81,68 @@ class ImageFolder(Dataset):
             return self.transform(Image.open(file).convert("RGB")), label
 
 
+# ---- with torch ----
+
 def one_thread(_worker):
+    import torch
     torch.set_num_threads(1)
 
 
 def loader(root, batch_size, rank, world_size, num_workers, transform=train224, seed=0, shuffle=True):
     """The loader as a DDP script has it."""
+    from torch.utils.data import DataLoader, DistributedSampler
     dataset = ImageFolder(root, transform)
     sampler = DistributedSampler(dataset, world_size, rank, shuffle=shuffle, seed=seed)
     return DataLoader(dataset, batch_size, sampler=sampler, num_workers=num_workers, worker_init_fn=one_thread,
                       persistent_workers=num_workers > 0)
+
+
+# ---- without ----
+
+class PlainLoader:
+    """What torch's DataLoader does for one rank, in little: worker processes make whole batches in shared memory, two each ahead of the loop.
+
+    An iteration gives images and labels; set_epoch(epoch) has another order, in which each rank has its part, padded as DistributedSampler does.
+    """
+
+    AHEAD = 2  # batches per worker; torch's prefetch_factor
+
+    def __init__(self, root, batch_size, rank, world_size, num_workers, seed=0):
+        self.batch_size, self.rank, self.world_size, self.seed, self.epoch = batch_size, rank, world_size, seed, 0
+        self.n_slots = self.AHEAD * num_workers + 1
+        self.slots = numpy.frombuffer(mmap.mmap(-1, 4 * self.n_slots * batch_size * 3 * 224 * 224), numpy.float32)
+        self.slots = self.slots.reshape(self.n_slots, batch_size, 3, 224, 224)
+        self.dataset = ImageFolder(root, train224)
+        PlainLoader.forked = self  # what the workers have: they are forks, and share the slots
+        self.crew = multiprocessing.get_context("fork").Pool(num_workers, signal.signal, (signal.SIGINT, signal.SIG_IGN))
+
+    def set_epoch(self, epoch):
+        self.epoch = epoch
+
+    @staticmethod
+    def fill(slot, indices, seed):
+        self = PlainLoader.forked
+        random.seed(seed)
+        labels = numpy.empty(len(indices), numpy.int64)
+        for row, index in enumerate(indices):
+            self.slots[slot, row], labels[row] = self.dataset[index]
+        return labels
+
+    def __iter__(self):
+        order = list(range(len(self.dataset)))
+        random.Random(self.seed + self.epoch).shuffle(order)
+        order += order[:-len(order) % self.world_size]
+        mine = order[self.rank::self.world_size]
+        batches = [mine[i:i + self.batch_size] for i in range(0, len(mine), self.batch_size)]
+        pending, ahead = collections.deque(), enumerate(batches)
+        for k in range(len(batches)):
+            # The slot of batch k - 1 is free now: its reader has come back for this one.
+            for i, indices in itertools.islice(ahead, self.n_slots - len(pending)):
+                pending.append(self.crew.apply_async(self.fill, (i % self.n_slots, indices, f"{self.seed} {self.epoch} {self.rank} {i}")))
+            labels = pending.popleft().get()
+            yield self.slots[k % self.n_slots, :len(labels)], labels
+
+    def close(self):
+        """Waits for the workers to end, so that their CPU time counts."""
+        self.crew.close()
+        self.crew.join()

@@ -1,4 +1,4 @@
-"""Two small classifiers for the demonstration: a convolutional one that PyTorch trains on all ranks together, and a softmax regression in numpy.
+"""Two small classifiers for the demonstration: a convolutional one that PyTorch trains on all ranks together, and a regression on colours in numpy.
 
 Small on purpose: the demonstration is about loading, and most of the CPU should go there.
 Both take float32 NCHW images and int64 labels; step() returns (sum of losses, number of right answers).
@@ -42,26 +42,47 @@ class TorchModel:
 
 
 class NumpyModel:
-    name = "numpy: softmax regression on pooled pixels, every rank its own"
+    """Knows a picture by how much there is of each hue. That ignores where things are, so it learns within an epoch what pixels would not teach it."""
+
+    name = "numpy: softmax regression on hues, every rank its own (PyTorch would train a small convolutional network)"
+    N_HUES = 24
+    MEAN = numpy.array([0.485, 0.456, 0.406], numpy.float32).reshape(3, 1, 1)
+    STD = numpy.array([0.229, 0.224, 0.225], numpy.float32).reshape(3, 1, 1)
 
     def __init__(self, n_classes, *_):
-        self.weights = numpy.zeros((3 * 14 * 14 + 1, n_classes), numpy.float32)
-        self.velocity = numpy.zeros_like(self.weights)
+        self.weights = numpy.zeros((self.N_HUES + 1, n_classes), numpy.float32)
+        self.n_steps, self.mean, self.square = 0, numpy.zeros_like(self.weights), numpy.zeros_like(self.weights)
+
+    def features(self, images):
+        """The share of each hue among a picture's pooled colours; pale ones count less."""
+        pooled = images.reshape(len(images), 3, 14, 16, 14, 16).mean((3, 5)) * self.STD + self.MEAN
+        red, green, blue = pooled.transpose(1, 0, 2, 3)
+        angle = numpy.arctan2((green - blue) * numpy.sqrt(0.75), red - (green + blue) / 2)
+        hues = ((angle / (2 * numpy.pi) + 0.5) * self.N_HUES).astype(int) % self.N_HUES
+        amounts = (pooled.max(1) - pooled.min(1)) ** 2
+        shares = numpy.stack([numpy.bincount(h.ravel(), a.ravel(), self.N_HUES) for h, a in zip(hues, amounts)])
+        shares /= shares.sum(1, keepdims=True) + 1e-3
+        return numpy.hstack([shares, numpy.ones((len(images), 1))]).astype(numpy.float32)
+
+    def descend(self, gradient):
+        """One step of Adam."""
+        self.n_steps += 1
+        self.mean = 0.9 * self.mean + 0.1 * gradient
+        self.square = 0.99 * self.square + 0.01 * gradient ** 2
+        self.weights -= 0.2 * self.mean / (1 - 0.9 ** self.n_steps) / (numpy.sqrt(self.square / (1 - 0.99 ** self.n_steps)) + 1e-4)
 
     def step(self, images, labels):
         images, labels = numpy.asarray(images), numpy.asarray(labels)
-        n = len(labels)
-        pooled = images.reshape(n, 3, 14, 16, 14, 16).mean((3, 5)).reshape(n, -1)
-        features = numpy.hstack([pooled, numpy.ones((n, 1), numpy.float32)])
+        rows = numpy.arange(len(labels))
+        features = self.features(images)
         scores = features @ self.weights
         scores -= scores.max(1, keepdims=True)
         chances = numpy.exp(scores)
         chances /= chances.sum(1, keepdims=True)
-        loss = -numpy.log(chances[numpy.arange(n), labels] + 1e-9).sum()
+        loss = -numpy.log(chances[rows, labels] + 1e-9).sum()
         right = int((scores.argmax(1) == labels).sum())
-        chances[numpy.arange(n), labels] -= 1
-        self.velocity = 0.9 * self.velocity - 0.02 / n * (features.T @ chances)
-        self.weights += self.velocity
+        chances[rows, labels] -= 1
+        self.descend(features.T @ chances / len(labels))
         return float(loss), right
 
     def finish(self):

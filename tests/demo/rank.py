@@ -27,7 +27,7 @@ def cpu_s():
 
 
 def from_batchd(args):
-    """(set_epoch, batches): batches yields images, labels, the indices of samples that count, rows of padding."""
+    """(set_epoch, batches, close): batches yields images, labels, the indices of samples that count, rows of padding."""
     import batchd
 
     loader = batchd.DataLoader(f"imagefolder:{args.data}", batch_size=args.batch_size, shuffle=True, seed=args.seed,
@@ -41,21 +41,23 @@ def from_batchd(args):
             n_padding = int(last.n_padding)
             yield images, labels, indices[:len(indices) - n_padding], n_padding
 
-    return loader.set_epoch, batches
+    return loader.set_epoch, batches, loader.close
 
 
 def from_own_workers(args):
-    """The same from this rank's own worker processes. DistributedSampler pads without saying so: demo.py works it out."""
+    """The same from this rank's own worker processes. Neither loader says which samples are padding."""
     import baseline
 
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    loader = baseline.loader(args.data, args.batch_size, rank, world_size, args.num_workers, seed=args.seed)
+    with_torch = "torch" in sys.modules
+    loader = (baseline.loader if with_torch else baseline.PlainLoader)(args.data, args.batch_size, rank, world_size, args.num_workers, seed=args.seed)
 
     def batches():
         for images, labels in loader:
             yield images, labels, [None] * len(labels), 0
 
-    return loader.sampler.set_epoch, batches
+    # torch's ends its workers when it goes.
+    return (loader.sampler.set_epoch, batches, lambda: None) if with_torch else (loader.set_epoch, batches, loader.close)
 
 
 def main():
@@ -75,7 +77,7 @@ def main():
     say("ready", model=model.name)
     sys.stdin.readline()  # the word to begin: starting Python and torch is no part of the measurement
     before = cpu_s()
-    set_epoch, batches = (from_batchd if args.loader == "batchd" else from_own_workers)(args)
+    set_epoch, batches, close = (from_batchd if args.loader == "batchd" else from_own_workers)(args)
     for epoch in range(args.epochs):
         set_epoch(epoch)
         began = time.monotonic()
@@ -92,7 +94,8 @@ def main():
         say("epoch", epoch=epoch, batches=n_batches, rows=n_rows, padding=n_padding, indices=indices, loss=loss, right=right,
             seconds=time.monotonic() - began, training_s=training_s)
     model.finish()
-    del batches, set_epoch  # ends worker processes, so that their CPU time counts
+    close()
+    del batches, set_epoch, close  # ends worker processes, so that their CPU time counts
     say("done", cpu_s=cpu_s() - before)
 
 

@@ -12,9 +12,11 @@ What was skipped is summed up by reason at the end.
 import collections
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 
 import pytest
 
@@ -31,6 +33,10 @@ os.environ["LD_LIBRARY_PATH"] = os.pathsep.join(filter(None, [str(BUILD), os.env
 os.environ["PATH"] = os.pathsep.join([str(BUILD), os.environ["PATH"]])
 sys.path.insert(0, str(REPO / "client" / "python"))
 sys.path.append(str(REPO / "tests"))  # pictures, ptx, vision
+
+# Daemons keep indexes of data sets; those of tests go with the tests.
+CACHE = tempfile.mkdtemp(prefix="batchd-tests-cache-")
+os.environ["XDG_CACHE_HOME"] = CACHE
 
 # A shell that starts the tests in the background makes them, and all they start, deaf to Ctrl-C.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -100,6 +106,10 @@ def photos(data):
 @pytest.fixture(scope="session")
 def odd(data):
     return data / "odd"
+
+
+def pytest_unconfigure():
+    shutil.rmtree(CACHE, ignore_errors=True)
 
 
 def pytest_terminal_summary(terminalreporter):

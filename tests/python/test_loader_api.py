@@ -1032,7 +1032,7 @@ def test_cuda_without_a_gpu_is_refused_clearly(daemon):
     """Before anything is opened."""
     if torch.cuda.is_available():
         pytest.skip("this machine has a GPU")
-    with pytest.raises(RuntimeError, match="device='cuda': torch .* can use no GPU here: .*CUDA.*doctor"):
+    with pytest.raises(RuntimeError, match="device='cuda': torch .* can use no GPU here: .*(CUDA|NVIDIA driver).*doctor"):
         make(device="cuda")
     for device in ("gpu", "GPU-0123", "meta"):
         with pytest.raises(ValueError, match=f"'cpu' or 'cuda.:n.', not '{device}'"):

@@ -300,6 +300,8 @@ install: all $(BUILD)/batchd.pc $(SERVICES) ## Into PREFIX=/usr/local; DESTDIR, 
 uninstall: ## Removes what install put there; give it the same variables
 	$(call each,remove)
 	rm -f $(SOLINKS)
+	rmdir $(DESTDIR)$(docdir) 2>/dev/null || true
+	$(if $(DESTDIR),,ldconfig 2>/dev/null || true)
 # Files that name places; made anew each time, as the places may be others.
 .PHONY: places
 $(BUILD)/batchd.pc: client/batchd.pc.in places

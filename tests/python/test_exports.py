@@ -113,7 +113,7 @@ def test_every_error_code_has_an_exception():
 
 
 def test_package_installs_from_the_tree_without_a_compiler(tmp_path, build):
-    """pip builds it with setuptools alone; the installed copy finds the library by $BATCHD_LIBRARY."""
+    """pip builds it with setuptools alone and leaves nothing in the tree; the installed copy finds the library by $BATCHD_LIBRARY."""
     pytest.importorskip("setuptools")
     shutil.copytree(CLIENT / "python", tmp_path / "source", ignore=shutil.ignore_patterns("build", "*.egg-info", "__pycache__"))
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--disable-pip-version-check"]
@@ -122,6 +122,8 @@ def test_package_installs_from_the_tree_without_a_compiler(tmp_path, build):
     if "No module named pip" in done.stderr:
         pytest.skip("no pip here")
     assert done.returncode == 0, done.stderr
+    left = {p.name for p in (tmp_path / "source").iterdir()} - {"__pycache__"}
+    assert left == {"README.md", "batchd", "build_elsewhere.py", "pyproject.toml"}, left
     shown = subprocess.run([sys.executable, "-c", "import batchd; print(batchd.__file__, batchd.__version__)"], capture_output=True, text=True, cwd=tmp_path,
                            env={"PYTHONPATH": str(tmp_path / "site"), "BATCHD_LIBRARY": str(build / "libbatchd.so.0")}, check=True)
     assert shown.stdout.split()[0].startswith(str(tmp_path / "site"))

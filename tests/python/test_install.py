@@ -98,3 +98,4 @@ def test_uninstall_removes_what_install_put_there(build, tmp_path):
     assert files_under(tmp_path)
     make(build, "uninstall", f"DESTDIR={tmp_path}", "PREFIX=/usr", "libdir=/usr/lib/x")
     assert files_under(tmp_path) == set()
+    assert not (tmp_path / "usr/share/doc/batchd").exists()

@@ -86,7 +86,7 @@ int group_attach(struct group *g, struct consumer *c, uint32_t place)
 {
 	if (g->member[place])
 		return STREAM_E_TAKEN;
-	c->leases = calloc(g->slots->n, 1);
+	c->leases = calloc(g->slots->n, sizeof(*c->leases));
 	if (!c->leases)
 		return -ENOMEM;
 	c->slots = slots_ref(g->slots);

@@ -318,7 +318,7 @@ static void publish_to(struct stream *s, struct consumer *c, uint32_t place)
 			return; /* in order, or not at all */
 		if (!(slot->owed & bit(place)))
 			continue;
-		if (c->quota && c->n_leases >= c->quota)
+		if (c->n_leases >= consumer_max_leases(c))
 			return;
 		if (!mirror_has(c->mirror, slot)) {
 			start_copies(s, slot); /* it came to this batch late */
@@ -500,7 +500,7 @@ int stream_attach(struct stream *s, struct consumer *c, uint32_t rank)
 	uint32_t place = s->n_consumers > 1 ? rank : 0;
 	if (s->consumers[place])
 		return STREAM_E_TAKEN;
-	c->leases = calloc(s->slots->n, 1);
+	c->leases = calloc(s->slots->n, sizeof(*c->leases));
 	if (!c->leases)
 		return -ENOMEM;
 	c->slots = slots_ref(s->slots);

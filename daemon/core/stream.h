@@ -43,8 +43,8 @@ struct consumer {
 	struct group *group;        /* whose member it is; NULL: of none, or gone */
 	struct slots *slots;        /* what its trainer has mapped; a reference */
 	struct mirror *mirror;      /* of those slots; where its trainer looks for batches; NULL: only in host memory */
-	uint8_t *leases;            /* per slot: how often the trainer has it (again after a seek); layout of `slots` */
-	uint32_t n_leases;          /* their sum */
+	uint32_t *leases;           /* per slot: how often the trainer has it (again after a seek); layout of `slots` */
+	uint32_t n_leases;          /* their sum; at most consumer_max_leases */
 	uint32_t rank;
 	bool positioned;            /* has said where to begin */
 	bool returns;               /* it was here before, and the others wait for it to get to where they are. Until
@@ -57,7 +57,7 @@ struct consumer {
 	bool follows;               /* in a group: gets nothing until another has been given the batch at `cursor` */
 	bool stuck;                 /* its trainer does not get on: nobody waits for it to reach an epoch. Whoever
 	                             * watches trainers says so */
-	uint32_t quota;             /* the most leases it may have; 0: as many as there are slots */
+	uint32_t quota;             /* the most leases it may have; 0: twice as many as there are slots */
 	uint64_t n_skipped;         /* batches that it missed, in all */
 	uint64_t n_missed;          /* those between the last it was given and the next */
 };
@@ -127,6 +127,15 @@ int stream_take_back(struct consumer *c, uint32_t slot, uint64_t generation);
 
 /* The trainer has taken all it was given and waits for the next batch. */
 void stream_wait(struct consumer *c);
+/* The most leases that the consumer is given. Without a quota a seek to a place where the stream is lends every slot
+ * once more. The trainer itself holds at most one window of batches; all others are unread ones of earlier seeks, which
+ * it gives back as it comes to them. So an honest trainer always gets on below this, and one that only seeks is lent no
+ * more. */
+static inline uint32_t consumer_max_leases(const struct consumer *c)
+{
+	return c->quota ? c->quota : 2 * c->slots->n;
+}
+
 /* What consumer_ops.arm asked for has happened. */
 void stream_wake(struct consumer *c);
 

@@ -283,7 +283,7 @@ void sim_trainer_exits(struct sim_trainer *t, bool child_keeps_socket);
 void sim_trainer_join(struct sim_trainer *t, struct sim_job *j, int32_t rank);
 void sim_trainer_looks(struct sim_trainer *t); /* all that it holds is as it was */
 /* How often it has, or is about to have, or is giving back, each slot. */
-void sim_trainer_leases(struct sim_trainer *t, uint8_t count[SIM_MAX_SLOTS]);
+void sim_trainer_leases(struct sim_trainer *t, unsigned count[SIM_MAX_SLOTS]);
 bool sim_trainer_holds(const struct sim_trainer *t, const struct sim_slab *slab, uint32_t slot);
 
 /* ---- GPUs (gpu.c) ---- */

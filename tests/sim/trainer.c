@@ -593,7 +593,7 @@ static void look_at_releases(struct sim_lane *lane, const struct ring_page *p)
 }
 
 /* What is in the ring, either way. */
-static void count_ring(struct sim_trainer *t, uint8_t *count)
+static void count_ring(struct sim_trainer *t, unsigned *count)
 {
 	const struct ring_page *p = t->ring.page;
 	look_at_batches(&t->batches, p);
@@ -604,7 +604,7 @@ static void count_ring(struct sim_trainer *t, uint8_t *count)
 		count[t->releases.slot[i % RING_ENTRIES]]++;
 }
 
-static void count_packets(const struct sim_queue *q, uint8_t *count)
+static void count_packets(const struct sim_queue *q, unsigned *count)
 {
 	for (const struct sim_packet *k = q->first; k; k = k->next) {
 		if (k->lease >= 0)
@@ -612,9 +612,9 @@ static void count_packets(const struct sim_queue *q, uint8_t *count)
 	}
 }
 
-void sim_trainer_leases(struct sim_trainer *t, uint8_t count[SIM_MAX_SLOTS])
+void sim_trainer_leases(struct sim_trainer *t, unsigned count[SIM_MAX_SLOTS])
 {
-	memset(count, 0, SIM_MAX_SLOTS);
+	memset(count, 0, SIM_MAX_SLOTS * sizeof(*count));
 	if (t->ring.page)
 		count_ring(t, count);
 	count_packets(&t->socket->to_client, count);

@@ -393,7 +393,7 @@ enum { MAX_SLOTS_SETS = 64 };
 
 static struct slots *sets[MAX_SLOTS_SETS];
 static unsigned refs[MAX_SLOTS_SETS], n_sets;
-static uint16_t leases[MAX_SLOTS_SETS][SIM_MAX_SLOTS]; /* of each slot, by all sessions */
+static uint32_t leases[MAX_SLOTS_SETS][SIM_MAX_SLOTS]; /* of each slot, by all sessions */
 
 static unsigned note_ref(struct slots *s)
 {
@@ -445,7 +445,7 @@ static void check_session(const struct session *s)
 {
 	const struct consumer *c = &s->consumer;
 	struct sim_trainer *t = s->state == SESSION_ATTACHED ? trainer_of(s) : NULL;
-	uint8_t count[SIM_MAX_SLOTS];
+	unsigned count[SIM_MAX_SLOTS];
 	unsigned sum = 0, set = note_ref(c->slots);
 	if (t)
 		sim_trainer_leases(t, count);
@@ -464,7 +464,7 @@ static void check_session(const struct session *s)
 		  "session %u is a ghost that holds nothing", (unsigned)s->number);
 }
 
-static void check_slots(const struct slots *s, unsigned n_refs, const uint16_t *lent)
+static void check_slots(const struct slots *s, unsigned n_refs, const uint32_t *lent)
 {
 	struct sim_slab *slab = sim_fd_thing(s->slab.fd);
 	for (uint32_t i = 0; i < s->n_made; i++) {

@@ -71,7 +71,7 @@ static void setup(struct fixture *f, unsigned workers)
 	struct pool_params params = { .max_workers = workers, .n_io = 3, .n_tickets = 8, .worker_create = make_thing,
 				      .worker_destroy = free, .input_create = make_thing, .input_destroy = free };
 	ck_assert_int_eq(pool_create(&f->loop, &params, &f->pool), 0);
-	pool_queue_add(f->pool, &f->queue, 0);
+	ck_assert_int_eq(pool_queue_add(f->pool, &f->queue, 0, 1), 0);
 }
 
 static void teardown(struct fixture *f)
@@ -162,7 +162,7 @@ START_TEST(test_a_disk_that_does_not_answer_holds_up_nobody_else)
 	struct pool_queue other;
 	struct stuck *hung = calloc(1, sizeof(*hung));
 	setup(&f, 2);
-	pool_queue_add(f.pool, &other, 0);
+	ck_assert_int_eq(pool_queue_add(f.pool, &other, 0, 1), 0);
 	ck_assert_int_eq(uv_sem_init(&hung->answer, 0), 0);
 	hung->batch = (struct batch){ .f = &f,
 				      .would_block_every = 1,
@@ -247,7 +247,7 @@ START_TEST(test_the_queue_with_fewer_ready_batches_goes_first)
 	atomic_int at = 0;
 	int n_left = 2;
 	setup(&f, 1);
-	pool_queue_add(f.pool, &other, 0);
+	ck_assert_int_eq(pool_queue_add(f.pool, &other, 0, 1), 0);
 	struct batch *gate = make_batch(&f, 1);
 	struct order a = { .job = { .ops = &order_ops, .n_rows = 20, .chunk = 1 },
 			   .f = &f,

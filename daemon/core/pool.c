@@ -3,7 +3,12 @@
  * is cancelled) and n_open is 0. Whoever makes that true moves the job to the done list, once (`finished`).
  *
  * Why a mutex and not lock-free queues: a row of pixels takes some 700 us, taking the mutex 20 ns; rows of arrays are
- * taken in chunks. */
+ * taken in chunks.
+ *
+ * Relief: one of the relief threads is the watcher. While several users have queues and there is work it looks every
+ * WATCH_NS whether rows have been in work for so long that a user is kept from its share. Then it takes a row of that
+ * user, and another relief thread becomes the watcher. It sleeps for good when the pool has been idle for a while, or
+ * has one user, so that a pool that nobody shares never has a wake-up more. */
 #include "core/pool.h"
 
 #include <assert.h>
@@ -14,6 +19,12 @@
 #include <sys/eventfd.h>
 #include <time.h>
 #include <unistd.h>
+
+enum {
+	SLOW_NS = 30000000,       /* a row in work for longer takes long */
+	WATCH_NS = 30000000,
+	IDLE_WATCHES = 32,        /* before the watcher sleeps for good: work comes in bursts */
+};
 
 struct thread {
 	pthread_t id;
@@ -33,10 +44,14 @@ struct pool {
 	pthread_cond_t work;   /* for workers below the target */
 	pthread_cond_t spare;  /* for the others, so that a wake-up for work never reaches one that may not work */
 	pthread_cond_t io;     /* for I/O threads */
-	struct thread *workers, *io_threads;
+	pthread_cond_t watch;  /* for the watcher */
+	pthread_cond_t relief; /* for the other relief threads */
+	struct thread *workers, *io_threads; /* workers: max_workers of them, then as many relief threads */
+	struct pool_owner *owners; /* the loop thread's */
 
 	/* under the lock */
-	struct pool_queue *queues;
+	struct pool_queue *queues;     /* those that are listed */
+	unsigned n_owners, n_listed_owners; /* users with queues; with listed ones */
 	struct pool_ticket *free_tickets, *to_fetch, **to_fetch_end;
 	unsigned n_free_tickets;
 	struct pool_task *tasks, *tasks_last, *tasks_done;
@@ -47,6 +62,8 @@ struct pool {
 	unsigned target, n_io_sleeping, n_busy, n_io_busy;
 	uint64_t n_rows, n_parked, n_wakes;
 	bool told;             /* the loop has been woken and has not drained since */
+	bool watching, watch_asleep; /* there is a watcher; it waits to be woken */
+	unsigned n_idle_watches;
 	bool stopping;
 
 	struct pool_ticket *tickets; /* all of them */
@@ -77,6 +94,16 @@ static bool must_wake(struct pool *p)
 	return true;
 }
 
+/* The same for the watcher and &p->watch. */
+static bool must_wake_watch(struct pool *p)
+{
+	if (!p->watch_asleep || p->n_owners < 2)
+		return false;
+	p->watch_asleep = false;
+	p->n_idle_watches = 0;
+	return true;
+}
+
 static void wake_worker(struct pool *p)
 {
 	if (must_wake(p))
@@ -92,6 +119,29 @@ static void tell_loop(struct pool *p)
 	p->told = true;
 	while (write(p->wake_fd, &one, sizeof(one)) < 0 && errno == EINTR)
 		;
+}
+
+/* A queue is in the list exactly while it has rows to take, fetched rows or rows in work; so what is walked per row is
+ * as long as there is work, whatever else there is. */
+static void list_or_unlist(struct pool *p, struct pool_queue *q)
+{
+	bool listed = q->first || q->fetched || q->n_busy;
+	if (listed == q->listed)
+		return;
+	q->listed = listed;
+	if (listed) {
+		q->previous = NULL;
+		q->next = p->queues;
+		if (p->queues)
+			p->queues->previous = q;
+		p->queues = q;
+		p->n_listed_owners += q->owner->n_listed++ == 0;
+		return;
+	}
+	*(q->previous ? &q->previous->next : &p->queues) = q->next;
+	if (q->next)
+		q->next->previous = q->previous;
+	p->n_listed_owners -= --q->owner->n_listed == 0;
 }
 
 static void unlink_job(struct pool_queue *q, struct pool_job *job)
@@ -120,11 +170,42 @@ static bool finish_if_done(struct pool *p, struct pool_job *job)
 	return tell;
 }
 
-static bool more_urgent(const struct pool_queue *a, const struct pool_queue *b)
+/* How long n rows have been in work together. `now` may be older than the youngest: it was taken before the lock. */
+static uint64_t elapsed(unsigned n, uint64_t begun_ns, uint64_t now)
 {
+	int64_t ns = (int64_t)(n * now - begun_ns);
+	return ns > 0 ? (uint64_t)ns : 0;
+}
+
+/* Worker time of a queue, rows in work included. */
+static uint64_t served(const struct pool_queue *q, uint64_t now)
+{
+	return q->served_ns + elapsed(q->n_busy, q->begun_ns, now);
+}
+
+/* How many workers are one user's share, while several have work. */
+static unsigned share(const struct pool *p)
+{
+	unsigned n = p->n_listed_owners > 1 ? p->target / p->n_listed_owners : p->target;
+	return n ? n : 1;
+}
+
+/* Its rows in work take long, and it has its share of the workers. */
+static bool has_enough(const struct pool_owner *o, unsigned share, uint64_t now)
+{
+	return o->n_busy >= share && elapsed(o->n_busy, o->begun_ns, now) > (uint64_t)o->n_busy * SLOW_NS;
+}
+
+static bool more_urgent(const struct pool *p, const struct pool_queue *a, const struct pool_queue *b, uint64_t now)
+{
+	if (a->owner != b->owner) {
+		bool enough = has_enough(a->owner, share(p), now);
+		if (enough != has_enough(b->owner, share(p), now))
+			return !enough;
+	}
 	if (a->n_ready != b->n_ready)
 		return a->n_ready < b->n_ready;
-	return a->served_ns < b->served_ns;
+	return served(a, now) < served(b, now);
 }
 
 /* A queue may have as many tickets as it leaves free: alone it gets half of them, two get a third each, and there are
@@ -135,13 +216,43 @@ static bool may_read_ahead(const struct pool *p, const struct pool_queue *q)
 	return q->first && (q->n_tickets == 0 || q->n_tickets < p->n_free_tickets);
 }
 
-static struct pool_queue *pick_queue(struct pool *p)
+static bool has_rows(const struct pool *p, const struct pool_queue *q)
+{
+	return (q->fetched || may_read_ahead(p, q)) && (!q->max_busy || q->n_busy < q->max_busy);
+}
+
+static struct pool_queue *pick_queue(const struct pool *p, uint64_t now)
 {
 	struct pool_queue *best = NULL;
 	for (struct pool_queue *q = p->queues; q; q = q->next) {
-		if ((!q->fetched && !may_read_ahead(p, q)) || (q->max_busy && q->n_busy >= q->max_busy))
-			continue;
-		if (!best || more_urgent(q, best))
+		if (has_rows(p, q) && (!best || more_urgent(p, q, best, now)))
+			best = q;
+	}
+	return best;
+}
+
+static bool any_has_rows(const struct pool *p)
+{
+	const struct pool_queue *q = p->queues;
+	while (q && !has_rows(p, q))
+		q = q->next;
+	return q != NULL;
+}
+
+/* For a relief thread: a queue of a user that rows that take long keep from its share of the workers. There are never
+ * more of these than relief threads, as shares add up to the target. */
+static struct pool_queue *pick_deprived(const struct pool *p, uint64_t now)
+{
+	struct pool_queue *best = NULL;
+	unsigned n_slow = 0;
+	for (unsigned i = 0; i < 2 * p->params.max_workers; i++) {
+		uint64_t since = p->workers[i].busy_since_ns;
+		n_slow += since && now > since + SLOW_NS;
+	}
+	if (p->n_listed_owners < 2 || !n_slow || p->n_busy - n_slow >= p->target)
+		return NULL; /* nobody to share with, or as many get on as there are to be */
+	for (struct pool_queue *q = p->queues; q; q = q->next) {
+		if (has_rows(p, q) && q->owner->n_busy < share(p) && (!best || more_urgent(p, q, best, now)))
 			best = q;
 	}
 	return best;
@@ -162,6 +273,8 @@ static bool take_piece(const struct pool *p, struct pool_queue *q, struct piece 
 	if (fetched) {
 		struct pool_ticket *t = q->fetched;
 		q->fetched = t->next;
+		if (!q->fetched)
+			q->fetched_last = NULL;
 		*out = (struct piece){ t->job, t, t->row, 1 };
 		return true;
 	}
@@ -180,21 +293,30 @@ static bool take_piece(const struct pool *p, struct pool_queue *q, struct piece 
 static void give_ticket_back(struct pool *p, struct pool_ticket *t)
 {
 	t->job->queue->n_tickets--;
+	t->job->queue->owner->n_tickets--;
 	t->next = p->free_tickets;
 	p->free_tickets = t;
 	p->n_free_tickets++;
 }
 
-/* Hands the row to an I/O thread. False when every ticket is out: then the worker has to wait itself, which bounds the
- * memory. */
+/* Whether there is a ticket for the user. One of several users leaves a quarter to the others, however many queues it
+ * has: its disk may never answer. */
+static bool may_park(const struct pool *p, const struct pool_owner *o)
+{
+	return p->free_tickets && (p->n_owners < 2 || o->n_tickets == 0 || o->n_tickets < 3 * p->n_free_tickets);
+}
+
+/* Hands the row to an I/O thread. False when there is no ticket for it: then the worker has to wait itself, which bounds
+ * the memory. */
 static bool park(struct pool *p, const struct piece *piece)
 {
 	struct pool_ticket *t = p->free_tickets;
-	if (!t)
+	if (!may_park(p, piece->job->queue->owner))
 		return false;
 	p->free_tickets = t->next;
 	p->n_free_tickets--;
 	piece->job->queue->n_tickets++;
+	piece->job->queue->owner->n_tickets++;
 	t->next = NULL;
 	t->job = piece->job;
 	t->row = piece->first;
@@ -208,35 +330,54 @@ static bool park(struct pool *p, const struct piece *piece)
 
 /* ---- threads ---- */
 
-static void run_piece(struct pool *p, struct thread *self, struct pool_queue *q, struct piece *piece)
+static void begin_work(struct pool *p, struct thread *self, struct pool_queue *q, uint64_t now)
+{
+	q->n_busy++;
+	q->begun_ns += now;
+	q->owner->n_busy++;
+	q->owner->begun_ns += now;
+	p->n_busy++;
+	self->busy_since_ns = now;
+}
+
+static void end_work(struct pool *p, struct thread *self, struct pool_queue *q, uint64_t now)
+{
+	uint64_t begun = self->busy_since_ns;
+	q->n_busy--;
+	q->begun_ns -= begun;
+	q->served_ns += now - begun;
+	q->owner->n_busy--;
+	q->owner->begun_ns -= begun;
+	p->n_busy--;
+	self->busy_since_ns = 0;
+	list_or_unlist(p, q);
+}
+
+/* Returns the time. */
+static uint64_t run_piece(struct pool *p, struct thread *self, struct pool_queue *q, struct piece *piece, uint64_t now)
 {
 	void *worker = self->worker;
 	struct pool_job *job = piece->job;
-	uint64_t begin = now_ns();
-	q->n_busy++;
-	p->n_busy++;
-	self->busy_since_ns = begin;
+	begin_work(p, self, q, now);
 	bool skip = job->cancelled;
-	bool may_wait = p->free_tickets == NULL;
-	bool wake = p->n_sleeping > 0 && pick_queue(p) && must_wake(p);
+	bool may_wait = !may_park(p, q->owner);
+	bool wake = p->n_sleeping > 0 && any_has_rows(p) && must_wake(p);
 	pthread_mutex_unlock(&p->lock);
 	if (wake)
 		pthread_cond_signal(&p->work);
 
 	int r = skip ? 0 : job->ops->run(job, worker, piece->first, piece->n, piece->ticket, may_wait);
-	uint64_t took = now_ns() - begin;
+	now = now_ns();
 
 	pthread_mutex_lock(&p->lock);
-	q->served_ns += took;
 	if (r == POOL_WOULD_BLOCK && !job->cancelled && !park(p, piece)) {
 		pthread_mutex_unlock(&p->lock);
 		job->ops->run(job, worker, piece->first, piece->n, piece->ticket, true);
+		now = now_ns();
 		pthread_mutex_lock(&p->lock);
 		r = 0;
 	}
-	q->n_busy--;
-	p->n_busy--;
-	self->busy_since_ns = 0;
+	end_work(p, self, q, now);
 	if (piece->ticket)
 		give_ticket_back(p, piece->ticket);
 	bool tell = false;
@@ -247,6 +388,7 @@ static void run_piece(struct pool *p, struct thread *self, struct pool_queue *q,
 	}
 	if (tell)
 		tell_loop(p);
+	return now;
 }
 
 static void *worker_main(void *arg)
@@ -254,21 +396,24 @@ static void *worker_main(void *arg)
 	struct thread *self = arg;
 	struct pool *p = self->pool;
 	pthread_mutex_lock(&p->lock);
+	uint64_t now = now_ns();
 	while (!p->stopping) {
 		if (self->number >= p->target) {
-			if (pick_queue(p))
+			if (any_has_rows(p))
 				wake_worker(p); /* the wake-up that it may have had was meant for one that works */
 			pthread_cond_wait(&p->spare, &p->lock);
+			now = now_ns();
 			continue;
 		}
-		struct pool_queue *q = pick_queue(p);
+		struct pool_queue *q = pick_queue(p, now);
 		struct piece piece;
 		if (q && take_piece(p, q, &piece)) {
-			run_piece(p, self, q, &piece);
+			now = run_piece(p, self, q, &piece, now);
 			continue;
 		}
 		p->n_sleeping++;
 		pthread_cond_wait(&p->work, &p->lock);
+		now = now_ns();
 		if (p->n_waking > 0)
 			p->n_waking--;
 		else
@@ -278,14 +423,61 @@ static void *worker_main(void *arg)
 	return NULL;
 }
 
-/* The first row to fetch whose queue has no I/O thread yet, or fewer than three times as many as it would leave free: a
- * disk that does not answer at all holds up who reads from it, and nobody else. */
+/* ---- relief ---- */
+
+/* Until it is time to look again. */
+static void watch(struct pool *p)
+{
+	struct timespec t;
+	p->watching = true;
+	p->n_idle_watches = p->queues ? 0 : p->n_idle_watches + 1;
+	if (p->n_owners < 2 || p->n_idle_watches > IDLE_WATCHES) {
+		p->watch_asleep = true;
+		pthread_cond_wait(&p->watch, &p->lock);
+		p->watch_asleep = false;
+	} else {
+		uint64_t at = now_ns() + WATCH_NS;
+		t.tv_sec = (time_t)(at / 1000000000);
+		t.tv_nsec = (long)(at % 1000000000);
+		pthread_cond_timedwait(&p->watch, &p->lock, &t);
+	}
+	p->watching = false;
+}
+
+static void *relief_main(void *arg)
+{
+	struct thread *self = arg;
+	struct pool *p = self->pool;
+	pthread_mutex_lock(&p->lock);
+	while (!p->stopping) {
+		uint64_t now = now_ns();
+		struct pool_queue *q = pick_deprived(p, now);
+		struct piece piece;
+		if (q && take_piece(p, q, &piece)) {
+			pthread_cond_signal(&p->relief); /* for another to be the watcher */
+			run_piece(p, self, q, &piece, now);
+		} else if (p->watching) {
+			pthread_cond_wait(&p->relief, &p->lock);
+		} else {
+			watch(p);
+		}
+	}
+	pthread_mutex_unlock(&p->lock);
+	return NULL;
+}
+
+/* ---- I/O threads ---- */
+
+/* The first row to fetch whose queue, and whose user if there are several, has no I/O thread yet, or fewer than three
+ * times as many as it would leave free: a disk that does not answer at all holds up those who read from it, and no other
+ * user, however many queues read from it. */
 static struct pool_ticket *take_to_fetch(struct pool *p)
 {
 	unsigned left = p->params.n_io - p->n_io_busy - 1;
 	for (struct pool_ticket **at = &p->to_fetch; *at; at = &(*at)->next) {
 		struct pool_ticket *t = *at;
-		if (t->job->queue->n_fetching > 0 && t->job->queue->n_fetching >= 3 * left)
+		unsigned own = t->job->queue->n_fetching, user = t->job->queue->owner->n_fetching;
+		if ((own > 0 && own >= 3 * left) || (p->n_owners > 1 && user > 0 && user >= 3 * left))
 			continue;
 		*at = t->next;
 		if (p->to_fetch_end == &t->next)
@@ -300,11 +492,13 @@ static void fetch_one(struct pool *p, struct pool_ticket *t)
 	struct pool_job *job = t->job;
 	bool skip = job->cancelled;
 	job->queue->n_fetching++;
+	job->queue->owner->n_fetching++;
 	pthread_mutex_unlock(&p->lock);
 	if (!skip)
 		job->ops->fetch(job, t);
 	pthread_mutex_lock(&p->lock);
 	job->queue->n_fetching--;
+	job->queue->owner->n_fetching--;
 	if (job->cancelled) {
 		give_ticket_back(p, t);
 		job->n_open--;
@@ -313,11 +507,11 @@ static void fetch_one(struct pool *p, struct pool_ticket *t)
 		wake_worker(p); /* somebody may have waited for the ticket */
 		return;
 	}
-	struct pool_ticket **at = &job->queue->fetched;
-	while (*at)
-		at = &(*at)->next;
+	struct pool_queue *q = job->queue;
 	t->next = NULL;
-	*at = t;
+	*(q->fetched ? &q->fetched_last->next : &q->fetched) = t;
+	q->fetched_last = t;
+	list_or_unlist(p, q);
 	wake_worker(p);
 }
 
@@ -414,7 +608,9 @@ static int start_threads(struct pool *p, struct thread *threads, unsigned n, voi
 		if (r)
 			return -r;
 		/* for top, perf and debuggers */
-		pthread_setname_np(threads[i].id, main_fn == worker_main ? "batchd-worker" : "batchd-io");
+		pthread_setname_np(threads[i].id, main_fn == worker_main   ? "batchd-worker"
+						  : main_fn == relief_main ? "batchd-relief"
+									   : "batchd-io");
 		threads[i].started = true;
 	}
 	return 0;
@@ -435,8 +631,10 @@ static void stop_threads(struct pool *p)
 	pthread_cond_broadcast(&p->work);
 	pthread_cond_broadcast(&p->spare);
 	pthread_cond_broadcast(&p->io);
+	pthread_cond_broadcast(&p->watch);
+	pthread_cond_broadcast(&p->relief);
 	pthread_mutex_unlock(&p->lock);
-	join_threads(p->workers, p->params.max_workers);
+	join_threads(p->workers, 2 * p->params.max_workers);
 	join_threads(p->io_threads, p->params.n_io);
 }
 
@@ -446,12 +644,14 @@ static void free_pool(struct pool *p)
 		if (p->tickets[i].input)
 			p->params.input_destroy(p->tickets[i].input);
 	}
-	for (unsigned i = 0; p->workers && i < p->params.max_workers; i++) {
+	for (unsigned i = 0; p->workers && i < 2 * p->params.max_workers; i++) {
 		if (p->workers[i].worker)
 			p->params.worker_destroy(p->workers[i].worker);
 	}
 	if (p->wake_fd >= 0)
 		close(p->wake_fd);
+	pthread_cond_destroy(&p->relief);
+	pthread_cond_destroy(&p->watch);
 	pthread_cond_destroy(&p->io);
 	pthread_cond_destroy(&p->spare);
 	pthread_cond_destroy(&p->work);
@@ -474,7 +674,7 @@ static void on_poll_closed(uv_handle_t *h)
 
 static int make_workers(struct pool *p)
 {
-	for (unsigned i = 0; i < p->params.max_workers; i++) {
+	for (unsigned i = 0; i < 2 * p->params.max_workers; i++) {
 		p->workers[i].worker = p->params.worker_create(p->params.arg);
 		if (!p->workers[i].worker)
 			return -ENOMEM;
@@ -522,7 +722,13 @@ int pool_create(uv_loop_t *loop, const struct pool_params *params, struct pool *
 	pthread_cond_init(&p->work, NULL);
 	pthread_cond_init(&p->spare, NULL);
 	pthread_cond_init(&p->io, NULL);
-	p->workers = calloc(params->max_workers, sizeof(*p->workers));
+	pthread_cond_init(&p->relief, NULL);
+	pthread_condattr_t attr;
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(&p->watch, &attr);
+	pthread_condattr_destroy(&attr);
+	p->workers = calloc((size_t)2 * params->max_workers, sizeof(*p->workers));
 	p->io_threads = calloc(params->n_io, sizeof(*p->io_threads));
 	p->tickets = calloc(params->n_tickets ? params->n_tickets : 1, sizeof(*p->tickets));
 	int r = p->workers && p->io_threads && p->tickets ? make_tickets(p) : -ENOMEM;
@@ -544,6 +750,8 @@ int pool_create(uv_loop_t *loop, const struct pool_params *params, struct pool *
 	pthread_sigmask(SIG_SETMASK, &all, &old);
 	r = start_threads(p, p->workers, params->max_workers, worker_main);
 	if (r == 0)
+		r = start_threads(p, p->workers + params->max_workers, params->max_workers, relief_main);
+	if (r == 0)
 		r = start_threads(p, p->io_threads, params->n_io, io_main);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	if (r) {
@@ -557,7 +765,7 @@ int pool_create(uv_loop_t *loop, const struct pool_params *params, struct pool *
 void pool_close(struct pool *p, void (*on_closed)(void *arg), void *arg)
 {
 	stop_threads(p);
-	assert(!p->queues && !p->done && !p->tasks && !p->tasks_done);
+	assert(!p->owners && !p->queues && !p->done && !p->tasks && !p->tasks_done);
 	p->on_closed = on_closed;
 	p->on_closed_arg = arg;
 	uv_close((uv_handle_t *)&p->poll, on_poll_closed);
@@ -567,34 +775,55 @@ void pool_close(struct pool *p, void (*on_closed)(void *arg), void *arg)
  * itself until it had caught up with what it did not ask for. */
 static void catch_up(struct pool *p, struct pool_queue *q)
 {
-	uint64_t least = UINT64_MAX;
+	uint64_t least = UINT64_MAX, now = p->queues ? now_ns() : 0;
 	for (struct pool_queue *other = p->queues; other; other = other->next) {
-		if (other != q && (other->first || other->n_busy) && other->served_ns < least)
-			least = other->served_ns;
+		if (served(other, now) < least)
+			least = served(other, now);
 	}
 	if (least != UINT64_MAX && least > q->served_ns)
 		q->served_ns = least;
 }
 
-void pool_queue_add(struct pool *p, struct pool_queue *q, unsigned max_busy)
+static struct pool_owner *find_or_make_owner(struct pool *p, uid_t uid)
 {
-	*q = (struct pool_queue){ .max_busy = max_busy, .waited_for = true };
-	pthread_mutex_lock(&p->lock);
-	q->next = p->queues;
-	p->queues = q;
-	pthread_mutex_unlock(&p->lock);
+	struct pool_owner *o = p->owners;
+	while (o && o->uid != uid)
+		o = o->next;
+	if (o || !(o = calloc(1, sizeof(*o))))
+		return o;
+	o->uid = uid;
+	o->next = p->owners;
+	p->owners = o;
+	return o;
+}
+
+int pool_queue_add(struct pool *p, struct pool_queue *q, unsigned max_busy, uid_t owner)
+{
+	struct pool_owner *o = find_or_make_owner(p, owner);
+	if (!o)
+		return -ENOMEM;
+	*q = (struct pool_queue){ .owner = o, .max_busy = max_busy, .waited_for = true };
+	if (o->n_queues++ == 0) {
+		pthread_mutex_lock(&p->lock);
+		p->n_owners++;
+		pthread_mutex_unlock(&p->lock);
+	}
+	return 0;
 }
 
 void pool_queue_remove(struct pool *p, struct pool_queue *q)
 {
+	struct pool_owner *o = q->owner, **at = &p->owners;
 	pthread_mutex_lock(&p->lock);
-	assert(!q->first && !q->fetched && !q->n_busy);
-	struct pool_queue **at = &p->queues;
-	while (*at && *at != q)
-		at = &(*at)->next;
-	if (*at)
-		*at = q->next;
+	assert(!q->listed);
+	p->n_owners -= o->n_queues == 1;
 	pthread_mutex_unlock(&p->lock);
+	if (--o->n_queues > 0)
+		return;
+	while (*at != o)
+		at = &(*at)->next;
+	*at = o->next;
+	free(o);
 }
 
 void pool_queue_set_urgency(struct pool *p, struct pool_queue *q, int n_ready, bool waited_for)
@@ -615,17 +844,20 @@ void pool_submit(struct pool *p, struct pool_queue *q, struct pool_job *job)
 	job->n_taken = job->n_open = 0;
 	job->cancelled = job->finished = false;
 	pthread_mutex_lock(&p->lock);
-	if (!q->first && !q->fetched && !q->n_busy)
+	if (!q->listed)
 		catch_up(p, q);
 	if (q->first)
 		q->last->next = job;
 	else
 		q->first = job;
 	q->last = job;
-	bool wake = must_wake(p);
+	list_or_unlist(p, q);
+	bool wake = must_wake(p), watch = must_wake_watch(p);
 	pthread_mutex_unlock(&p->lock);
 	if (wake)
 		pthread_cond_signal(&p->work);
+	if (watch)
+		pthread_cond_signal(&p->watch);
 }
 
 void pool_cancel(struct pool *p, struct pool_job *job)
@@ -635,6 +867,7 @@ void pool_cancel(struct pool *p, struct pool_job *job)
 	if (!tell) {
 		job->cancelled = true;
 		unlink_job(job->queue, job);
+		list_or_unlist(p, job->queue);
 		tell = finish_if_done(p, job);
 	}
 	if (tell)
@@ -683,7 +916,7 @@ void pool_get_stats(struct pool *p, struct pool_stats *s)
 	*s = (struct pool_stats){ .max = p->params.max_workers, .target = p->target, .busy = p->n_busy,
 				  .n_io = p->params.n_io, .io_busy = p->n_io_busy, .n_rows = p->n_rows,
 				  .n_parked = p->n_parked, .n_wakes = p->n_wakes };
-	for (unsigned i = 0; i < p->params.max_workers; i++) {
+	for (unsigned i = 0; i < 2 * p->params.max_workers; i++) {
 		uint64_t since = p->workers[i].busy_since_ns;
 		if (since && now > since && now - since > s->oldest_busy_ns)
 			s->oldest_busy_ns = now - since;

@@ -1,9 +1,13 @@
 /* The worker pool: threads that fill the rows of batches, a row (or a few) at a time.
  *
  * Work comes as jobs, one per batch, in queues, one per stream of batches. Within a queue jobs are worked on in order;
- * among queues the one with the fewest ready batches goes first, and among equals the one that has had least time (so
- * that two jobs share the machine evenly). A row whose input would block is parked: an I/O thread fetches it while the
- * worker goes on with the next row.
+ * among queues the one with the fewest ready batches goes first, and among equals the one that has had least time, rows
+ * in work included (so that two jobs share the machine evenly). A row whose input would block is parked: an I/O thread
+ * fetches it while the worker goes on with the next row. A queue without work costs nothing: it is in no list.
+ *
+ * A row cannot be interrupted. So that a user whose rows take long does not keep the workers from the other users, its
+ * queues go behind theirs while it has its share of the workers, and where it has them all already, relief threads bring
+ * each other user up to its share: they work beyond the target for as long as rows take long, and sleep otherwise.
  *
  * Threads: pool_* functions are the loop thread's; struct job_ops says where each callback runs. One mutex guards
  * queues, jobs' counters and the lists; nothing else is locked while it is held. */
@@ -12,6 +16,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include <uv.h>
 
@@ -42,13 +47,27 @@ struct pool_job_ops {
 	void (*done)(struct pool_job *job);
 };
 
+/* A user with queues. */
+struct pool_owner {
+	struct pool_owner *next;
+	uid_t uid;
+	unsigned n_queues;
+	unsigned n_listed;                    /* of its queues; under the pool's lock, like all that follows */
+	unsigned n_busy;                      /* workers on its rows */
+	unsigned n_tickets, n_fetching;       /* tickets it has; those that an I/O thread is at */
+	uint64_t begun_ns;                    /* the sum of when the workers began */
+};
+
 struct pool_queue {
-	struct pool_queue *next;              /* under the pool's lock, like all that follows */
+	struct pool_owner *owner;
+	struct pool_queue *next, *previous;   /* while listed; under the pool's lock, like all that follows */
+	bool listed;                          /* it has rows to take, fetched rows or rows in work */
 	struct pool_job *first, *last;        /* jobs with rows nobody has taken */
-	struct pool_ticket *fetched;          /* rows whose input is here */
+	struct pool_ticket *fetched, *fetched_last; /* rows whose input is here */
 	bool took_fetched;                    /* the last row taken was one of them */
 	unsigned n_tickets, n_fetching;       /* tickets it has; those that an I/O thread is at */
-	uint64_t served_ns;                   /* worker time received, for fairness */
+	uint64_t served_ns;                   /* worker time received, for fairness; without rows in work */
+	uint64_t begun_ns;                    /* the sum of when the workers on this queue began */
 	int n_ready;                          /* batches ready for the trainer: fewer is more urgent */
 	bool waited_for;                      /* whether the loop is to be woken as soon as a job is done */
 	unsigned n_busy, max_busy;            /* workers on this queue; 0: no maximum */
@@ -65,7 +84,7 @@ struct pool_job {
 };
 
 struct pool_params {
-	unsigned max_workers;                 /* threads made, at least 1 */
+	unsigned max_workers;                 /* at least 1; as many threads again are made for relief */
 	unsigned n_io;                        /* I/O threads, at least 1 */
 	unsigned n_tickets;                   /* rows that may wait for input at once */
 	void *(*worker_create)(void *arg);    /* a worker's own things, made by pool_create; NULL: out of memory */
@@ -81,7 +100,8 @@ int pool_create(uv_loop_t *loop, const struct pool_params *params, struct pool *
  * a row or a task takes. */
 void pool_close(struct pool *p, void (*on_closed)(void *arg), void *arg);
 
-void pool_queue_add(struct pool *p, struct pool_queue *q, unsigned max_busy);
+/* owner: the user that its rows are made for. 0 or -ENOMEM. */
+int pool_queue_add(struct pool *p, struct pool_queue *q, unsigned max_busy, uid_t owner);
 void pool_queue_remove(struct pool *p, struct pool_queue *q); /* it must be empty */
 /* n_ready: batches that its trainers have still to take. waited_for: a trainer waits, so the loop is woken as soon as a
  * job is done; otherwise done jobs stay in the pool until pool_drain, which saves a wake-up of the loop per batch. */
@@ -109,7 +129,7 @@ void pool_run_task(struct pool *p, struct pool_task *t);
 void pool_set_target(struct pool *p, unsigned n);
 
 struct pool_stats {
-	unsigned max, target, busy, n_io, io_busy;
+	unsigned max, target, busy, n_io, io_busy; /* busy: more than target, while rows take long */
 	uint64_t n_rows, n_parked, n_wakes;   /* since the start: rows made, rows that had to wait for input, workers
 	                                       * woken */
 	uint64_t oldest_busy_ns;              /* how long the row in work for longest has been so, or a worker takes

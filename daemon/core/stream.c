@@ -449,8 +449,12 @@ int stream_init(struct stream *s, struct loader *loader, uint32_t plan_rank, uin
 	if (size > 1)
 		s->expected = size == 64 ? UINT64_MAX : bit(size) - 1;
 	s->group = loader->is_loose ? &loader->group : NULL;
-	pool_queue_add(loader->pool, &s->queue, loader->spec.num_workers);
-	return 0;
+	int r = pool_queue_add(loader->pool, &s->queue, loader->spec.num_workers, loader->spec.uid);
+	if (r) {
+		free(s->consumers);
+		s->consumers = NULL;
+	}
+	return r;
 }
 
 void stream_finish(struct stream *s)

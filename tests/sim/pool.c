@@ -161,10 +161,12 @@ static void meanwhile(void)
 		;
 }
 
-void pool_queue_add(struct pool *p, struct pool_queue *q, unsigned max_busy)
+int pool_queue_add(struct pool *p, struct pool_queue *q, unsigned max_busy, uid_t owner)
 {
+	(void)owner;
 	*q = (struct pool_queue){ .max_busy = max_busy, .waited_for = true, .next = p->queues };
 	p->queues = q;
+	return 0;
 }
 
 void pool_queue_remove(struct pool *p, struct pool_queue *q)

@@ -1,0 +1,251 @@
+/* The worker pool between users: rows that never end, disks that never answer and queues without number cost the user
+ * that has them, and no other. Real threads; what "never" waits for is the other user's end. */
+#include <check.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "core/pool.h"
+#include "suite.h"
+
+enum { ALICE = 1, BOB = 2, MOST_ROWS = 64 };
+
+struct fixture {
+	uv_loop_t loop;
+	struct pool *pool;
+	struct pool_queue alice, bob;
+	uv_sem_t gate;           /* what Bob's rows wait for */
+	uv_sem_t turn;           /* what one of Alice's waits for */
+	atomic_int n_waiting;    /* rows that wait, or have waited */
+	char log[4 * MOST_ROWS]; /* rows made, in order */
+	atomic_int n_logged;
+};
+
+struct batch {
+	struct pool_job job;
+	struct fixture *f;
+	char name;
+	uv_sem_t *waits_for;     /* before each row */
+	bool from_disk;          /* its rows are not at hand */
+	uv_sem_t *hangs_until;   /* its disk does */
+	int n_done;
+};
+
+/* Once it is open it stays so. */
+static void pass(struct fixture *f, uv_sem_t *gate)
+{
+	atomic_fetch_add(&f->n_waiting, 1);
+	uv_sem_wait(gate);
+	uv_sem_post(gate);
+}
+
+static int run_row(struct pool_job *job, void *worker, uint32_t first, uint32_t n, struct pool_ticket *ticket,
+		   bool may_wait)
+{
+	struct batch *b = (struct batch *)job;
+	(void)worker, (void)first, (void)n;
+	if (b->from_disk && !ticket && !may_wait)
+		return POOL_WOULD_BLOCK;
+	if (b->waits_for)
+		pass(b->f, b->waits_for);
+	if (b->hangs_until && !ticket)
+		pass(b->f, b->hangs_until);
+	b->f->log[atomic_fetch_add(&b->f->n_logged, 1)] = b->name;
+	return 0;
+}
+
+static void fetch_row(struct pool_job *job, struct pool_ticket *ticket)
+{
+	struct batch *b = (struct batch *)job;
+	(void)ticket;
+	if (b->hangs_until)
+		pass(b->f, b->hangs_until);
+}
+
+static void on_done(struct pool_job *job)
+{
+	((struct batch *)job)->n_done++;
+}
+
+static const struct pool_job_ops ops = { .run = run_row, .fetch = fetch_row, .done = on_done };
+
+static void *make_thing(void *arg)
+{
+	(void)arg;
+	return calloc(1, 16);
+}
+
+static void setup(struct fixture *f, unsigned workers)
+{
+	memset(f, 0, sizeof(*f));
+	ck_assert_int_eq(uv_loop_init(&f->loop), 0);
+	ck_assert_int_eq(uv_sem_init(&f->gate, 0), 0);
+	ck_assert_int_eq(uv_sem_init(&f->turn, 0), 0);
+	struct pool_params params = { .max_workers = workers, .n_io = 3, .n_tickets = 8, .worker_create = make_thing,
+				      .worker_destroy = free, .input_create = make_thing, .input_destroy = free };
+	ck_assert_int_eq(pool_create(&f->loop, &params, &f->pool), 0);
+	ck_assert_int_eq(pool_queue_add(f->pool, &f->alice, 0, ALICE), 0);
+	ck_assert_int_eq(pool_queue_add(f->pool, &f->bob, 0, BOB), 0);
+}
+
+static void teardown(struct fixture *f)
+{
+	pool_queue_remove(f->pool, &f->alice);
+	pool_queue_remove(f->pool, &f->bob);
+	pool_close(f->pool, NULL, NULL);
+	uv_run(&f->loop, UV_RUN_DEFAULT);
+	ck_assert_int_eq(uv_loop_close(&f->loop), 0);
+	uv_sem_destroy(&f->gate);
+	uv_sem_destroy(&f->turn);
+}
+
+static void submit(struct fixture *f, struct pool_queue *q, struct batch *b, uint32_t n_rows)
+{
+	b->f = f;
+	b->job.ops = &ops;
+	b->job.n_rows = n_rows;
+	b->job.chunk = 1;
+	pool_submit(f->pool, q, &b->job);
+}
+
+static void wait_for(struct fixture *f, const struct batch *b)
+{
+	while (!b->n_done)
+		uv_run(&f->loop, UV_RUN_ONCE);
+}
+
+/* Until that many rows have come to a gate. */
+static void wait_for_rows(struct fixture *f, int n)
+{
+	while (atomic_load(&f->n_waiting) < n)
+		sched_yield();
+}
+
+START_TEST(test_a_user_whose_rows_never_end_leaves_others_their_share_of_the_workers)
+{
+	/* Every worker is in one of Bob's rows, which end when all of Alice's are made: relief threads make hers. Bob's
+	 * own further rows get none. */
+	struct fixture f;
+	unsigned n_workers = _i ? 4 : 1;
+	setup(&f, n_workers);
+	struct batch hers = { .name = 'a' }, his = { .name = 'b', .waits_for = &f.gate };
+	submit(&f, &f.bob, &his, MOST_ROWS);
+	wait_for_rows(&f, (int)n_workers);
+	submit(&f, &f.alice, &hers, MOST_ROWS);
+	wait_for(&f, &hers);
+	ck_assert_int_eq(atomic_load(&f.n_logged), MOST_ROWS);
+	ck_assert_int_eq(atomic_load(&f.n_waiting), (int)n_workers);
+	uv_sem_post(&f.gate);
+	wait_for(&f, &his);
+	teardown(&f);
+}
+END_TEST
+
+static uint64_t now_ns(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+START_TEST(test_a_user_with_its_share_of_the_workers_in_long_rows_goes_behind_others)
+{
+	/* One of Bob's rows lasts, and his queue is the more urgent one: the other worker makes all of Alice's rows
+	 * first all the same, then his. */
+	struct fixture f;
+	setup(&f, 2);
+	struct batch lasts = { .name = 'x', .waits_for = &f.gate }, his = { .name = 'b' },
+		     first = { .name = 'f', .waits_for = &f.turn }, hers = { .name = 'a' };
+	pool_queue_set_urgency(f.pool, &f.bob, 0, true);
+	pool_queue_set_urgency(f.pool, &f.alice, 3, true);
+	submit(&f, &f.bob, &lasts, 1);
+	wait_for_rows(&f, 1);
+	uint64_t begin = now_ns();
+	submit(&f, &f.alice, &first, 1); /* keeps the other worker until both have more */
+	wait_for_rows(&f, 2);
+	while (now_ns() < begin + 100000000) /* until the pool can see that his row lasts */
+		sched_yield();
+	submit(&f, &f.bob, &his, MOST_ROWS);
+	submit(&f, &f.alice, &hers, MOST_ROWS);
+	uv_sem_post(&f.turn);
+	wait_for(&f, &hers);
+	wait_for(&f, &his);
+	ck_assert_int_eq(atomic_load(&f.n_logged), 1 + 2 * MOST_ROWS);
+	for (int i = 1; i <= MOST_ROWS; i++)
+		ck_assert_int_eq(f.log[i], 'a');
+	uv_sem_post(&f.gate);
+	wait_for(&f, &lasts);
+	teardown(&f);
+}
+END_TEST
+
+START_TEST(test_a_user_whose_disk_never_answers_leaves_others_threads_and_tickets)
+{
+	/* Bob has more queues than there are I/O threads and tickets, and every read of his hangs, until all of Alice's
+	 * rows are made, which have to be fetched, too. */
+	enum { QUEUES = 20 };
+	struct fixture f;
+	struct pool_queue queues[QUEUES];
+	struct batch *his = calloc(QUEUES, sizeof(*his));
+	setup(&f, 2);
+	for (int i = 0; i < QUEUES; i++) {
+		ck_assert_int_eq(pool_queue_add(f.pool, &queues[i], 0, BOB), 0);
+		his[i] = (struct batch){ .name = 'b', .from_disk = true, .hangs_until = &f.gate };
+		submit(&f, &queues[i], &his[i], 2);
+	}
+	wait_for_rows(&f, 4); /* both workers, and as many I/O threads as he can get */
+	struct batch hers = { .name = 'a', .from_disk = true };
+	submit(&f, &f.alice, &hers, MOST_ROWS);
+	wait_for(&f, &hers);
+	ck_assert_int_eq(atomic_load(&f.n_logged), MOST_ROWS);
+	uv_sem_post(&f.gate);
+	for (int i = 0; i < QUEUES; i++) {
+		wait_for(&f, &his[i]);
+		pool_queue_remove(f.pool, &queues[i]);
+	}
+	free(his);
+	teardown(&f);
+}
+END_TEST
+
+START_TEST(test_a_queue_is_in_the_pools_list_only_while_it_has_work)
+{
+	/* Idle queues are walked by nobody: a loader may have thousands. */
+	enum { QUEUES = 4096 };
+	struct fixture f;
+	struct pool_queue *idle = calloc(QUEUES, sizeof(*idle));
+	setup(&f, 2);
+	for (int i = 0; i < QUEUES; i++)
+		ck_assert_int_eq(pool_queue_add(f.pool, &idle[i], 0, BOB), 0);
+	struct batch hers = { .name = 'a' }, his = { .name = 'b', .waits_for = &f.gate };
+	submit(&f, &f.alice, &hers, MOST_ROWS);
+	wait_for(&f, &hers);
+	ck_assert(!f.alice.listed);
+	submit(&f, &idle[7], &his, 1);
+	wait_for_rows(&f, 1);
+	ck_assert(idle[7].listed && !idle[7].next && !idle[7].previous);
+	uv_sem_post(&f.gate);
+	wait_for(&f, &his);
+	for (int i = 0; i < QUEUES; i++) {
+		ck_assert(!idle[i].listed);
+		pool_queue_remove(f.pool, &idle[i]);
+	}
+	free(idle);
+	teardown(&f);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *s = suite_create("pool between users");
+	TCase *t = tcase_create("pool between users");
+	tcase_set_timeout(t, 60);
+	tcase_add_loop_test(t, test_a_user_whose_rows_never_end_leaves_others_their_share_of_the_workers, 0, 2);
+	tcase_add_test(t, test_a_user_with_its_share_of_the_workers_in_long_rows_goes_behind_others);
+	tcase_add_test(t, test_a_user_whose_disk_never_answers_leaves_others_threads_and_tickets);
+	tcase_add_test(t, test_a_queue_is_in_the_pools_list_only_while_it_has_work);
+	suite_add_tcase(s, t);
+	return suite_run(s);
+}

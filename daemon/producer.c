@@ -141,7 +141,7 @@ void producer_offer(struct job *j, uint32_t rank, struct slots *slots)
 	body.n_slots = slots->n;
 	body.slot_bytes = slots->layout.slot_bytes;
 	body.rank = o->rank;
-	body.world_size = j->loader->n_streams;
+	body.world_size = loader_n_ranks(j->loader);
 	m.body_case = BATCHD__WIRE__SERVER_MESSAGE__BODY_PRODUCING;
 	m.producing = &body;
 	tell(p, &m, &slots->slab.writable_fd);
@@ -663,6 +663,6 @@ void producer_describe(const struct job *j, Batchd__Wire__Opened *o)
 	o->served = true;
 	if (!p)
 		return;
-	o->n_batches = p->n_batches / j->loader->n_streams;
+	o->n_batches = p->n_batches / loader_n_ranks(j->loader);
 	o->n_rows = p->n_rows;
 }

@@ -177,6 +177,10 @@ static int adapt_to_producer(const Batchd__Wire__Open *o, const char *source, st
 		return refuse(err, INVALID, "dataset",
 			      "'%s': expected serve:NAME with the name of a producer, at most %d bytes", o->dataset,
 			      WIRE_MAX_PRODUCER);
+	if (!spec->share && spec->world_size > LOADER_MAX_SERVED)
+		return refuse(err, INVALID, "world_size",
+			      "world_size is %u; a producer serves 1 to %d ranks, which all come to this daemon",
+			      spec->world_size, LOADER_MAX_SERVED);
 	spec->batch_size = 1; /* a row of the slot is the whole batch */
 	spec->dtype = DTYPE_UINT8;
 	spec->layout = LAYOUT_AS_STORED;

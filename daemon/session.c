@@ -222,6 +222,34 @@ static bool fence_rank(struct session *s, uint32_t rank)
 	return true;
 }
 
+/* The rank's stream, charged to its user. NULL: it has been told why there is none. */
+static struct stream *stream_of(struct session *s, uint32_t rank)
+{
+	struct batchd *b = s->daemon;
+	struct loader *l = s->job->loader;
+	struct stream *stream = loader_find_stream(l, rank);
+	struct charge bytes = { 0 };
+	if (stream)
+		return stream;
+	int r = charge_begin(&bytes, &b->accounts, l->spec.uid, ACCOUNT_SLOT_BYTES, loader_stream_bytes(l));
+	if (r > 0) {
+		session_fail(s, CODE(LIMIT), "memory_per_user",
+			     "no memory for another rank of this job: this user has all it may have "
+			     "(limits.memory_per_user in the daemon's configuration)");
+		return NULL;
+	}
+	stream = r ? NULL : loader_stream(l, rank);
+	if (!stream) {
+		charge_end(&bytes);
+		session_fail(s, CODE(INTERNAL), "", "out of memory");
+		return NULL;
+	}
+	b->slots_bytes += bytes.amount;
+	stream->charged_bytes = &b->slots_bytes;
+	charge_move(&stream->bytes, &bytes);
+	return stream;
+}
+
 void session_advance(struct session *s)
 {
 	struct job *j = s->job;
@@ -246,10 +274,12 @@ void session_advance(struct session *s)
 		return;
 	}
 	s->consumer.rank = (uint32_t)rank;
-	struct stream *stream = loader_stream(l, (uint32_t)rank);
 	if (s->wanted_rank < 0 && !share)
 		s->wanted_rank = 0;
 	if (!fence_rank(s, (uint32_t)rank))
+		return;
+	struct stream *stream = stream_of(s, (uint32_t)rank);
+	if (!stream)
 		return;
 	if ((share && j->slots_pending) || producer_is_mapping(j, (uint32_t)rank))
 		return;

@@ -118,12 +118,12 @@ static json_t *ranks_of(uint64_t bits)
 	return list;
 }
 
-static json_t *stream_part(const struct stream *s, uint32_t rank)
+static json_t *stream_part(const struct stream *s)
 {
 	struct stream_counts n;
 	stream_count(s, &n);
 	json_t *o = json_object();
-	set_int(o, "rank", rank);
+	set_int(o, "rank", s->number);
 	set_int(o, "epoch", s->next.epoch);
 	set_int(o, "step", s->next.step);
 	set_int(o, "batches", s->n_batches);
@@ -197,8 +197,8 @@ static json_t *loader_part(const struct job *j)
 		set_text(o, "error", l->error);
 	json_t *streams = json_array();
 	for (uint32_t i = 0; i < l->n_streams && i < 64; i++) {
-		if (l->streams[i].slots && (!l->is_loose || l->streams[i].n_members))
-			json_array_append_new(streams, stream_part(&l->streams[i], i));
+		if (l->streams[i]->slots && (!l->is_loose || l->streams[i]->n_members))
+			json_array_append_new(streams, stream_part(l->streams[i]));
 	}
 	set(o, "streams", streams);
 	return o;

@@ -56,6 +56,19 @@ static uid_t stranger(void)
 	return geteuid() + 4242;
 }
 
+START_TEST(test_a_producer_serves_so_many_ranks)
+{
+	/* All of them come to one daemon, and each of its batches looks at each. */
+	Batchd__Wire__Open o = usual("serve:x");
+	o.world_size = LOADER_MAX_SERVED;
+	ck_assert_int_eq(make_as(stranger(), &o, 0), 0);
+	o.world_size++;
+	ck_assert_int_lt(make_as(stranger(), &o, 0), 0);
+	ck_assert_str_eq(err.field, "world_size");
+	ck_assert_ptr_nonnull(strstr(err.text, "256"));
+}
+END_TEST
+
 START_TEST(test_a_configured_name_becomes_its_source_and_transform)
 {
 	/* Opened with the daemon's rights: trusted even for a stranger. */
@@ -137,6 +150,7 @@ int main(void)
 	Suite *s = suite_create("request");
 	TCase *t = tcase_create("request");
 	tcase_add_checked_fixture(t, setup, teardown);
+	tcase_add_test(t, test_a_producer_serves_so_many_ranks);
 	tcase_add_test(t, test_a_configured_name_becomes_its_source_and_transform);
 	tcase_add_test(t, test_users_of_a_data_set_are_respected);
 	tcase_add_test(t, test_a_stranger_sends_descriptors_and_is_not_trusted);

@@ -86,7 +86,7 @@ static unsigned count_cohorts(void)
 {
 	unsigned n = 0;
 	for (uint32_t i = 0; i < f.loader->n_streams; i++)
-		n += f.loader->streams[i].n_members > 0;
+		n += f.loader->streams[i]->n_members > 0;
 	return n;
 }
 

@@ -18,13 +18,7 @@ static void kick(struct feed *f);
 
 static uint64_t world(const struct feed *f)
 {
-	return f->loader->n_streams;
-}
-
-static bool earlier(const struct position *a, uint32_t rank_a, const struct position *b, uint32_t rank_b)
-{
-	int order = position_compare(a, b);
-	return order ? order < 0 : rank_a < rank_b;
+	return loader_n_ranks(f->loader);
 }
 
 /* ---- fills on their way ---- */
@@ -180,8 +174,8 @@ static void mark_end(struct feed *f, struct stream *s, struct slot *slot)
  * still to be answered are of ranks that go through the epoch once more, and ask for themselves. */
 static void note_whole(struct feed *f, uint64_t epoch, uint64_t n)
 {
-	for (uint32_t r = 0; r < world(f); r++) {
-		for (struct slot *slot = f->loader->streams[r].first; slot; slot = slot->next) {
+	for (uint32_t i = 0; i < f->loader->n_streams; i++) {
+		for (struct slot *slot = f->loader->streams[i]->first; slot; slot = slot->next) {
 			if (slot->state == SLOT_FILLING && slot->fed == MADE && slot->at.epoch == epoch &&
 			    slot->at.step < n / world(f))
 				slot->fed_whole = true;
@@ -201,8 +195,8 @@ static bool is_held_back(const struct feed *f, const struct slot *slot)
 static uint64_t first_round_not_whole(const struct feed *f, uint64_t epoch, uint64_t k)
 {
 	uint64_t step = k / world(f);
-	for (uint32_t r = 0; r < world(f); r++) {
-		for (const struct slot *slot = f->loader->streams[r].first; slot; slot = slot->next) {
+	for (uint32_t i = 0; i < f->loader->n_streams; i++) {
+		for (const struct slot *slot = f->loader->streams[i]->first; slot; slot = slot->next) {
 			if (is_held_back(f, slot) && slot->fed == MADE && slot->at.epoch == epoch &&
 			    slot->at.step < step)
 				step = slot->at.step;
@@ -217,8 +211,8 @@ static void end_epoch(struct feed *f, uint64_t epoch, uint64_t k, uint64_t n_bat
 	uint64_t step = n_batches ? n_batches / world(f) : first_round_not_whole(f, epoch, k);
 	note_whole(f, epoch, n_batches);
 	note_end(f, epoch, step);
-	for (uint32_t r = 0; r < world(f); r++) {
-		struct stream *s = &f->loader->streams[r];
+	for (uint32_t i = 0; i < f->loader->n_streams; i++) {
+		struct stream *s = f->loader->streams[i];
 		for (struct slot *slot = s->first; slot; slot = slot->next) {
 			if (slot->state == SLOT_FILLING && !slot->last && slot->at.epoch == epoch &&
 			    slot->at.step >= step) {
@@ -235,8 +229,8 @@ static void end_epoch(struct feed *f, uint64_t epoch, uint64_t k, uint64_t n_bat
  * told that the epoch is over before. */
 static bool somebody_is_elsewhere(const struct feed *f, const struct position *at)
 {
-	for (uint32_t r = 0; r < world(f); r++) {
-		const struct stream *s = &f->loader->streams[r];
+	for (uint32_t i = 0; i < f->loader->n_streams; i++) {
+		const struct stream *s = f->loader->streams[i];
 		const struct slot *slot = s->first;
 		while (slot && position_compare(&slot->at, at))
 			slot = slot->next;
@@ -262,8 +256,8 @@ static bool is_rest(const struct feed *f, const struct position *at)
 static bool find_floor(const struct feed *f, struct position *floor)
 {
 	bool any = false;
-	for (uint32_t r = 0; r < world(f); r++) {
-		const struct stream *s = &f->loader->streams[r];
+	for (uint32_t i = 0; i < f->loader->n_streams; i++) {
+		const struct stream *s = f->loader->streams[i];
 		const struct slot *slot = s->first;
 		if (!s->positioned)
 			continue;
@@ -279,8 +273,8 @@ static bool find_floor(const struct feed *f, struct position *floor)
 
 static struct slot *find_complete(struct feed *f, const struct position *floor)
 {
-	for (uint32_t r = 0; r < world(f); r++) {
-		for (struct slot *slot = f->loader->streams[r].first; slot; slot = slot->next) {
+	for (uint32_t i = 0; i < f->loader->n_streams; i++) {
+		for (struct slot *slot = f->loader->streams[i]->first; slot; slot = slot->next) {
 			if (slot->state == SLOT_FILLING && slot->fed == MADE && position_compare(&slot->at, floor) < 0)
 				return slot;
 		}
@@ -303,7 +297,7 @@ static void publish_complete(struct feed *f)
 /* ---- whose turn it is ---- */
 
 struct turn {
-	uint32_t rank;
+	struct stream *stream;
 	const struct position *at;  /* NULL: nobody is active */
 	struct slot *slot;          /* NULL: it has none free */
 };
@@ -312,21 +306,21 @@ struct turn {
 static bool find_turn(struct feed *f, struct turn *t)
 {
 	*t = (struct turn){ 0 };
-	for (uint32_t r = 0; r < world(f); r++) {
-		struct stream *s = &f->loader->streams[r];
+	for (uint32_t i = 0; i < f->loader->n_streams; i++) {
+		struct stream *s = f->loader->streams[i];
 		struct slot *slot = s->first;
-		if (s->expected || (!s->positioned && !f->seen[r]))
-			return false; /* it is still to come, and what it wants may be the first */
+		if (s->number != i || s->expected || (!s->positioned && !s->fed))
+			return false; /* a rank is still to come, and what it wants may be the first */
 		if (!s->positioned)
 			continue;
-		f->seen[r] = true;
+		s->fed = true;
 		while (slot && (slot->state != SLOT_FILLING || slot->fed != WANTED))
 			slot = slot->next;
 		const struct position *at = slot ? &slot->at : &s->next;
-		if (!t->at || earlier(at, r, t->at, t->rank))
-			*t = (struct turn){ .rank = r, .at = at, .slot = slot };
+		if (!t->at || position_compare(at, t->at) < 0) /* of equals the lowest rank */
+			*t = (struct turn){ .stream = s, .at = at, .slot = slot };
 	}
-	return true;
+	return f->loader->n_streams == world(f);
 }
 
 /* To a later batch of the epoch that the producer is in. */
@@ -359,8 +353,8 @@ static void begin_epoch(struct feed *f, uint64_t epoch)
 		fill->peek = false;
 		f->ops->cancel(f, fill->number);
 	}
-	for (uint32_t r = 0; r < world(f) && !f->maker.resumable; r++) {
-		for (struct slot *slot = f->loader->streams[r].first; slot; slot = slot->next) {
+	for (uint32_t i = 0; i < f->loader->n_streams && !f->maker.resumable; i++) {
+		for (struct slot *slot = f->loader->streams[i]->first; slot; slot = slot->next) {
 			if (slot->state == SLOT_FILLING && slot->at.epoch == epoch && !slot->last)
 				want_again(f, slot);
 		}
@@ -392,7 +386,7 @@ static struct feed_fill *add_fill(struct feed *f, const struct position *to, boo
 
 static struct position batch_of(const struct feed *f, const struct turn *t)
 {
-	return (struct position){ .epoch = t->at->epoch, .step = t->at->step * world(f) + t->rank };
+	return (struct position){ .epoch = t->at->epoch, .step = t->at->step * world(f) + t->stream->number };
 }
 
 static bool ask(struct feed *f, const struct turn *t)
@@ -404,7 +398,7 @@ static bool ask(struct feed *f, const struct turn *t)
 	fill->slot = t->slot;
 	t->slot->fed = ASKED;
 	f->at.step++;
-	f->ops->fill(f, fill->number, t->rank, t->slot, to.epoch, to.step);
+	f->ops->fill(f, fill->number, t->stream->number, t->slot, to.epoch, to.step);
 	return true;
 }
 
@@ -430,8 +424,8 @@ static bool is_asked_for(const struct feed *f, const struct position *batch)
 static const struct position *find_open(const struct feed *f, const struct turn *t)
 {
 	const struct position *round = NULL;
-	for (uint32_t r = 0; r < world(f); r++) {
-		for (const struct slot *slot = f->loader->streams[r].first; slot; slot = slot->next) {
+	for (uint32_t i = 0; i < f->loader->n_streams; i++) {
+		for (const struct slot *slot = f->loader->streams[i]->first; slot; slot = slot->next) {
 			struct position last = last_of(f, &slot->at);
 			if (!is_held_back(f, slot) || (t->at && position_compare(t->at, &slot->at) <= 0) ||
 			    is_asked_for(f, &last))
@@ -478,7 +472,7 @@ static bool ask_next(struct feed *f)
 		return false;
 	if (!is_over(f, &t))
 		return ask(f, &t);
-	mark_end(f, &f->loader->streams[t.rank], t.slot);
+	mark_end(f, t.stream, t.slot);
 	publish_complete(f);
 	return true;
 }
@@ -564,12 +558,8 @@ int feed_create(uv_loop_t *loop, struct loader *loader, const struct feed_ops *o
 		const struct feed_maker *maker, uint64_t first_number, struct feed **out)
 {
 	struct feed *f = calloc(1, sizeof(*f));
-	bool *seen = calloc(loader->n_streams, sizeof(*seen));
-	if (!f || !seen) {
-		free(f);
-		free(seen);
+	if (!f)
 		return -ENOMEM;
-	}
 	f->source.ops = &source_ops;
 	f->source.goes_back = maker->resumable;
 	f->ops = ops;
@@ -577,7 +567,6 @@ int feed_create(uv_loop_t *loop, struct loader *loader, const struct feed_ops *o
 	f->loader = loader;
 	f->maker = *maker;
 	f->next_number = first_number;
-	f->seen = seen;
 	uv_timer_init(loop, &f->kick);
 	f->kick.data = f;
 	*out = f;
@@ -589,7 +578,6 @@ static void on_timer_closed(uv_handle_t *h)
 	struct feed *f = h->data;
 	while (f->first)
 		free_first(f);
-	free(f->seen);
 	free(f);
 }
 

@@ -68,7 +68,6 @@ struct feed {
 	uint64_t next_number;        /* of a fill */
 	struct feed_fill *first, *last;
 	struct slot *dropped;        /* those that nobody writes into; done at the next kick */
-	bool *seen;                  /* by rank: it has been here */
 	bool made_any, reached_any;  /* `at`, `reached` count */
 	struct position at;          /* epoch and step (over all ranks) that the producer makes next if it just goes
 	                              * on behind all that it has been asked for */

@@ -49,9 +49,9 @@ void group_set_slots(struct group *g, struct slots *slots, uint32_t window, uint
 	g->slots = slots;
 	g->window = window;
 	g->share = share;
-	slots->stream = &g->loader->streams[0];
+	slots->stream = g->loader->streams[0];
 	for (uint32_t i = 0; i < g->loader->n_streams; i++)
-		g->loader->streams[i].slots = slots_ref(slots);
+		g->loader->streams[i]->slots = slots_ref(slots);
 }
 
 uint32_t group_n_missing(const struct group *g)
@@ -65,7 +65,7 @@ int32_t group_free_place(const struct group *g)
 	int32_t any = -1;
 	uint64_t expected = g->expected;
 	for (uint32_t i = 0; i < g->loader->n_streams; i++)
-		expected |= g->loader->streams[i].expected;
+		expected |= g->loader->streams[i]->expected;
 	for (uint32_t i = 0; i < g->n_places; i++) {
 		if (g->member[i])
 			continue;
@@ -140,7 +140,7 @@ static struct stream *find_cover(const struct group *g, const struct position *a
 {
 	struct stream *best = NULL;
 	for (uint32_t i = 0; i < g->loader->n_streams; i++) {
-		struct stream *s = &g->loader->streams[i];
+		struct stream *s = g->loader->streams[i];
 		if (s != but && stream_covers(s, at) && !is_far_ahead(g, s, at) &&
 		    (!best || s->n_members > best->n_members || (s->n_members == best->n_members && s == g->main)))
 			best = s;
@@ -151,7 +151,7 @@ static struct stream *find_cover(const struct group *g, const struct position *a
 static struct stream *find_empty(struct group *g)
 {
 	for (uint32_t i = 0; i < g->loader->n_streams; i++) {
-		struct stream *s = &g->loader->streams[i];
+		struct stream *s = g->loader->streams[i];
 		if (!s->n_members && !s->expected)
 			return s;
 	}
@@ -212,7 +212,7 @@ static void settle(struct group *g, struct consumer *c, struct stream *s, const 
 static void elect(struct group *g)
 {
 	for (uint32_t i = 0; i < g->loader->n_streams; i++) {
-		struct stream *s = &g->loader->streams[i];
+		struct stream *s = g->loader->streams[i];
 		if (s->n_members && (!g->main || s->n_members > g->main->n_members))
 			g->main = s;
 	}
@@ -236,9 +236,9 @@ static struct stream *find_better(const struct group *g, const struct consumer *
 {
 	struct position at = normal(g->loader, &c->cursor);
 	for (uint32_t i = 0; i < g->loader->n_streams; i++) {
-		struct stream *s = &g->loader->streams[i];
+		struct stream *s = g->loader->streams[i];
 		bool larger =
-			s->n_members > c->stream->n_members || (s->n_members == c->stream->n_members && s < c->stream);
+			s->n_members > c->stream->n_members || (s->n_members == c->stream->n_members && s->number < c->stream->number);
 		if (s == c->stream || !s->n_members || !larger || !stream_covers(s, &at) || !has_room(g, s, c))
 			continue;
 		const struct consumer *first = first_of(s);
@@ -454,15 +454,15 @@ void group_pump(struct group *g)
 		if (!g->slots || l->failed || l->closing || l->stopped)
 			break;
 		for (uint32_t i = 0; i < l->n_streams; i++)
-			stream_look(&l->streams[i]);
+			stream_look(l->streams[i]);
 		elect(g);
 		merge(g);
 		elect(g);
 		for (uint32_t i = 0; i < l->n_streams; i++)
-			trim(g, &l->streams[i]);
+			trim(g, l->streams[i]);
 		for (uint32_t i = 0; i < l->n_streams; i++) {
-			stream_step(&l->streams[i]);
-			let_follow(g, &l->streams[i]);
+			stream_step(l->streams[i]);
+			let_follow(g, l->streams[i]);
 		}
 	} while (g->again);
 	g->pumping = false;
@@ -476,7 +476,7 @@ static void expect_no_more(struct group *g, uint32_t place)
 {
 	g->expected &= ~bit(place);
 	for (uint32_t i = 0; i < g->loader->n_streams; i++) {
-		struct stream *s = &g->loader->streams[i];
+		struct stream *s = g->loader->streams[i];
 		if (s->expected & bit(place))
 			stream_forget(s, place);
 		if (s->positioned && !s->n_members && !s->expected)

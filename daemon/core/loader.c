@@ -176,19 +176,26 @@ static int run_array(struct pool_job *job, void *worker, uint32_t first, uint32_
 
 /* ---- jobs, on the loop thread ---- */
 
+static void free_streams(struct loader *l)
+{
+	for (uint32_t i = 0; i < l->n_streams; i++) {
+		pool_queue_remove(l->pool, &l->streams[i]->queue);
+		free(l->streams[i]);
+	}
+	free(l->streams);
+}
+
 static void maybe_free(struct loader *l)
 {
 	if (!l->closing || l->n_in_flight)
 		return;
-	for (uint32_t i = 0; i < l->n_streams; i++)
-		pool_queue_remove(l->pool, &l->streams[i].queue);
 	l->ops->closed(l);
+	free_streams(l);
 	for (unsigned i = 0; i < 4; i++)
 		plan_unref(l->plans[i].plan);
 	badlist_finish(&l->bad);
 	recipe_finish(&l->recipe);
 	loader_spec_finish(&l->spec);
-	free(l->streams);
 	free(l);
 }
 
@@ -333,7 +340,7 @@ static void plan_task_done(struct pool_task *t)
 	free(task);
 	l->n_in_flight--;
 	for (uint32_t i = 0; i < l->n_streams; i++)
-		stream_pump(&l->streams[i]);
+		stream_pump(l->streams[i]);
 	maybe_free(l);
 }
 
@@ -450,41 +457,77 @@ static bool is_loose(const struct loader_spec *spec)
 	return spec->share && !spec->served && (spec->world_size == 1 || spec->policy != GROUP_WAIT);
 }
 
+/* Where the stream of that number is, or would be. */
+static uint32_t place_of(const struct loader *l, uint32_t number)
+{
+	uint32_t low = 0, high = l->n_streams;
+	while (low < high) {
+		uint32_t middle = (low + high) / 2;
+		if (l->streams[middle]->number < number)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low;
+}
+
+static struct stream *add_stream(struct loader *l, uint32_t number)
+{
+	struct stream **grown = realloc(l->streams, (l->n_streams + 1) * sizeof(struct stream *));
+	if (grown)
+		l->streams = grown;
+	struct stream *s = grown ? malloc(sizeof(*s)) : NULL;
+	if (!s || stream_init(s, l, number, l->n_consumers)) {
+		free(s);
+		return NULL;
+	}
+	uint32_t place = place_of(l, number);
+	memmove(&l->streams[place + 1], &l->streams[place], (l->n_streams - place) * sizeof(struct stream *));
+	l->streams[place] = s;
+	l->n_streams++;
+	return s;
+}
+
+/* Those of ranks are made as they come. */
 static int make_streams(struct loader *l)
 {
 	l->is_loose = is_loose(&l->spec);
 	if (l->is_loose)
 		group_init(&l->group, l, l->spec.policy, l->spec.world_size);
-	l->n_streams = l->spec.share ? 1 : l->spec.world_size;
-	l->streams = calloc(l->is_loose ? GROUP_MAX_COHORTS(l->group.n_places) : l->n_streams, sizeof(*l->streams));
-	if (!l->streams)
-		return -ENOMEM;
 	bool open = l->spec.served && l->spec.world_size == 1; /* as one sequence of batches allows: who comes later
 	                                                        * joins where the others are */
-	uint32_t n_consumers = l->is_loose      ? l->group.n_places
-			       : !l->spec.share ? 1
-			       : open           ? LOADER_MAX_SHARE
-						: l->spec.world_size;
-	for (uint32_t i = 0; i < l->n_streams; i++) {
-		if (stream_init(&l->streams[i], l, l->spec.share ? 0 : i, n_consumers)) {
-			while (i-- > 0) {
-				stream_finish(&l->streams[i]);
-				pool_queue_remove(l->pool, &l->streams[i].queue);
-			}
-			free(l->streams);
-			return -ENOMEM;
-		}
-	}
-	return 0;
+	l->n_consumers = l->is_loose      ? l->group.n_places
+			 : !l->spec.share ? 1
+			 : open           ? LOADER_MAX_SHARE
+					  : l->spec.world_size;
+	return l->spec.share && !add_stream(l, 0) ? -ENOMEM : 0;
+}
+
+uint32_t loader_n_ranks(const struct loader *l)
+{
+	return l->spec.share ? 1 : l->spec.world_size;
+}
+
+struct stream *loader_find_stream(const struct loader *l, uint32_t rank)
+{
+	uint32_t number = l->spec.share ? 0 : rank, place = place_of(l, number);
+	return place < l->n_streams && l->streams[place]->number == number ? l->streams[place] : NULL;
+}
+
+struct stream *loader_stream(struct loader *l, uint32_t rank)
+{
+	struct stream *s = loader_find_stream(l, rank);
+	return s ? s : add_stream(l, rank);
+}
+
+size_t loader_stream_bytes(const struct loader *l)
+{
+	return sizeof(struct stream) + sizeof(struct stream *) + l->n_consumers * sizeof(struct consumer *);
 }
 
 struct stream *loader_add_cohort(struct loader *l)
 {
-	struct stream *s = &l->streams[l->n_streams];
-	if (l->n_streams == GROUP_MAX_COHORTS(l->group.n_places) || stream_init(s, l, 0, l->group.n_places))
-		return NULL;
-	l->n_streams++;
-	return s;
+	return l->n_streams < GROUP_MAX_COHORTS(l->group.n_places) ? add_stream(l, l->n_streams) : NULL;
 }
 
 int loader_create(struct pool *pool, struct loader_spec *spec, struct recipe *recipe, double bad_budget,
@@ -513,6 +556,7 @@ int loader_create(struct pool *pool, struct loader_spec *spec, struct recipe *re
 			badlist_finish(&l->bad);
 	}
 	if (r) {
+		free(l->streams);
 		free(l);
 		return r;
 	}
@@ -534,15 +578,10 @@ void loader_close(struct loader *l)
 	l->closing = true;
 	loader_hold(l);
 	for (uint32_t i = 0; i < l->n_streams; i++)
-		stream_finish(&l->streams[i]);
+		stream_finish(l->streams[i]);
 	if (l->is_loose)
 		group_finish(&l->group);
 	if (l->source)
 		l->source->ops->close(l->source);
 	loader_let_go(l);
-}
-
-struct stream *loader_stream(struct loader *l, uint32_t rank)
-{
-	return &l->streams[l->spec.share ? 0 : rank];
 }

@@ -12,7 +12,8 @@
 #include "core/source.h"
 #include "core/stream.h"
 
-enum { LOADER_MAX_SHARE = GROUP_MAX_PLACES, LOADER_MAX_WORLD = 4096 };
+/* LOADER_MAX_SERVED: ranks that one producer makes batches for, all of which come to this daemon. */
+enum { LOADER_MAX_SHARE = GROUP_MAX_PLACES, LOADER_MAX_WORLD = 4096, LOADER_MAX_SERVED = 256 };
 
 /* What a job asks for. Plain values; strings are owned. Every session of a job must ask for the same. */
 struct loader_spec {
@@ -63,9 +64,11 @@ struct loader {
 	enum dtype dtype, label_dtype;
 	struct slot_layout layout;
 
-	struct stream *streams;     /* one per rank (shard), one (share in lockstep), the cohorts there have been at
-	                             * once (other share groups) */
+	/* By number: one for each rank that has come (shard; those of a large job are elsewhere), one (share in
+	 * lockstep), the cohorts there have been at once (other share groups). */
+	struct stream **streams;
 	uint32_t n_streams;
+	uint32_t n_consumers;       /* of each stream */
 	bool is_loose;              /* a share group that need not keep step */
 	struct group group;         /* if it is one */
 	struct plan_entry plans[4];
@@ -90,7 +93,14 @@ void loader_stop(struct loader *l);
 /* No consumer may be attached. Frees itself when the last row in work is done; then ops->closed. */
 void loader_close(struct loader *l);
 
+/* Of how many ranks there will be streams. */
+uint32_t loader_n_ranks(const struct loader *l);
+/* The rank's stream, made if there is none. NULL: out of memory. */
 struct stream *loader_stream(struct loader *l, uint32_t rank);
+/* NULL: the rank has not come yet. */
+struct stream *loader_find_stream(const struct loader *l, uint32_t rank);
+/* The memory that another stream takes. */
+size_t loader_stream_bytes(const struct loader *l);
 /* Another cohort for the group: a stream that no trainer is in. NULL: out of memory. */
 struct stream *loader_add_cohort(struct loader *l);
 /* Of an epoch, for each rank, after base samples. */

@@ -268,7 +268,7 @@ static void tell_failed(struct loader *l, const struct mirror *mirror, const cha
 			c->ops->mirror_failed(c, why);
 	}
 	for (uint32_t k = 0; !l->is_loose && k < l->n_streams; k++) {
-		struct stream *s = &l->streams[k];
+		struct stream *s = l->streams[k];
 		for (uint32_t i = 0; s->consumers && i < s->n_consumers; i++) {
 			struct consumer *c = s->consumers[i];
 			if (c && c->mirror == mirror)
@@ -439,9 +439,10 @@ void stream_stop(struct stream *s)
 
 /* ---- life ---- */
 
-int stream_init(struct stream *s, struct loader *loader, uint32_t plan_rank, uint32_t n_consumers)
+int stream_init(struct stream *s, struct loader *loader, uint32_t number, uint32_t n_consumers)
 {
-	*s = (struct stream){ .loader = loader, .plan_rank = plan_rank, .n_consumers = n_consumers };
+	*s = (struct stream){ .loader = loader, .number = number, .n_consumers = n_consumers };
+	s->plan_rank = loader->spec.share ? 0 : number;
 	s->consumers = calloc(n_consumers, sizeof(*s->consumers));
 	if (!s->consumers)
 		return -ENOMEM;
@@ -471,6 +472,9 @@ void stream_finish(struct stream *s)
 	s->plan = NULL;
 	free(s->consumers);
 	s->consumers = NULL;
+	if (s->charged_bytes)
+		*s->charged_bytes -= s->bytes.amount;
+	charge_end(&s->bytes);
 }
 
 void stream_set_slots(struct stream *s, struct slots *slots)

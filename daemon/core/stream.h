@@ -74,6 +74,7 @@ struct stream {
 	struct loader *loader;
 	struct group *group;             /* whose cohort it is, or NULL */
 	uint32_t n_members;              /* a cohort's consumers */
+	uint32_t number;                 /* the rank (shard), 0 (share in lockstep), or which cohort */
 	uint32_t plan_rank;              /* in the plan: the rank (shard), 0 (share) */
 	struct slots *slots;             /* where batches are made now; a reference; NULL before the first attach */
 	struct pool_queue queue;
@@ -89,6 +90,9 @@ struct stream {
 	struct own_batch *own_first, *own_last;
 	struct own_batch *own_partial;   /* its last packet has not come yet */
 	uint32_t n_own;
+	bool fed;                        /* the feed's own: its rank has been here */
+	struct charge bytes;             /* of a rank's stream; to its user */
+	uint64_t *charged_bytes;         /* the account that they are refunded to at the end; NULL: none */
 };
 
 enum {
@@ -98,7 +102,8 @@ enum {
 	STREAM_E_ELSEWHERE = 4,/* share: the others have that epoch from another sample on, or will */
 };
 
-int stream_init(struct stream *s, struct loader *loader, uint32_t plan_rank, uint32_t n_consumers);
+/* 0 or -ENOMEM. */
+int stream_init(struct stream *s, struct loader *loader, uint32_t number, uint32_t n_consumers);
 /* No consumer may be attached. Rows still in work keep their slots; loader_destroy waits for them. */
 void stream_finish(struct stream *s);
 

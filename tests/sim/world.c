@@ -74,7 +74,7 @@ static void trace_world(void)
 	for (const struct job *j = sim_daemon.jobs; j; j = j->next) {
 		sim_trace("  %s: state %d, %u sessions, %u tasks", j->spec.job, j->state, j->n_sessions, j->n_tasks);
 		for (uint32_t i = 0; j->loader && i < j->loader->n_streams; i++)
-			trace_stream(&j->loader->streams[i]);
+			trace_stream(j->loader->streams[i]);
 	}
 }
 
@@ -511,7 +511,7 @@ static void check_accounts(void)
 
 void sim_check(void)
 {
-	uint64_t bytes = 0, pages = 0;
+	uint64_t bytes = 0, pages = 0, streams = 0;
 	unsigned n_pending = 0;
 	n_sets = 0;
 	for (const struct job *j = sim_daemon.jobs; j; j = j->next) {
@@ -521,8 +521,10 @@ void sim_check(void)
 				  (unsigned)s->number);
 		SIM_CHECK(n == j->n_sessions, "job %s counts %u sessions of %u", j->spec.job, j->n_sessions, n);
 		n_pending += j->n_tasks;
-		for (uint32_t i = 0; j->loader && i < j->loader->n_streams && j->loader->streams[i].consumers; i++)
-			check_stream(&j->loader->streams[i]);
+		for (uint32_t i = 0; j->loader && i < j->loader->n_streams && j->loader->streams[i]->consumers; i++) {
+			check_stream(j->loader->streams[i]);
+			streams += j->loader->streams[i]->bytes.amount;
+		}
 		if (j->loader && j->loader->is_loose)
 			note_ref(j->loader->group.slots);
 		if (j->loader && j->loader->group.slots && j->slots_pending) /* memory for one more is being made */
@@ -544,10 +546,10 @@ void sim_check(void)
 	}
 	check_accounts();
 	/* A slab whose every reference is a row in work is not in `sets`; tasks are charged in advance. */
-	SIM_CHECK(sim_daemon.slots_bytes >= sim_daemon_slab_bytes() + pages && bytes <= sim_daemon_slab_bytes(),
+	SIM_CHECK(sim_daemon.slots_bytes >= sim_daemon_slab_bytes() + pages + streams && bytes <= sim_daemon_slab_bytes(),
 		  "%llu bytes charged, %llu made, %llu reachable", (unsigned long long)sim_daemon.slots_bytes,
 		  (unsigned long long)sim_daemon_slab_bytes(), (unsigned long long)bytes);
-	SIM_CHECK(n_pending || sim_daemon.slots_bytes == sim_daemon_slab_bytes() + pages,
+	SIM_CHECK(n_pending || sim_daemon.slots_bytes == sim_daemon_slab_bytes() + pages + streams,
 		  "%llu bytes charged, %llu made", (unsigned long long)sim_daemon.slots_bytes,
 		  (unsigned long long)sim_daemon_slab_bytes());
 }

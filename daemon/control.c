@@ -85,6 +85,10 @@ void control_look(struct consumer *c)
 	if (!is_usable(s))
 		return;
 	c->n_unread = ring_untaken(&s->ring.batches);
+	if (s->ring.batches.broken) {
+		break_off(s, "an impossible position");
+		return;
+	}
 	c->waiting = ring_is_waited_for(&s->ring);
 }
 
@@ -94,8 +98,12 @@ bool control_arm(struct consumer *c, uint32_t wake_at)
 	if (!is_usable(s))
 		return false;
 	ring_arm(&s->ring, wake_at);
-	return ring_waiting_entries(&s->ring.releases) >= wake_at ||
-	       (c->n_unread > 0 && ring_untaken(&s->ring.batches) == 0);
+	uint32_t n_releases = ring_waiting_entries(&s->ring.releases), n_untaken = ring_untaken(&s->ring.batches);
+	if (s->ring.releases.broken || s->ring.batches.broken) {
+		break_off(s, "an impossible position");
+		return false;
+	}
+	return n_releases >= wake_at || (c->n_unread > 0 && n_untaken == 0);
 }
 
 void control_open(struct session *s, int *fd)

@@ -28,8 +28,8 @@ static int map(struct ring *r, int fd)
 	if (page == MAP_FAILED)
 		return -errno;
 	r->page = page;
-	r->batches = (struct ring_end){ &r->page->batches, r->page->batch[0], RING_BATCH_BYTES, 0 };
-	r->releases = (struct ring_end){ &r->page->releases, r->page->release[0], RING_RELEASE_BYTES, 0 };
+	r->batches = (struct ring_end){ &r->page->batches, r->page->batch[0], RING_BATCH_BYTES, 0, 0, false };
+	r->releases = (struct ring_end){ &r->page->releases, r->page->release[0], RING_RELEASE_BYTES, 0, 0, false };
 	return 0;
 }
 
@@ -82,13 +82,39 @@ static unsigned char *entry(const struct ring_end *e)
 	return e->entries + (size_t)(e->at % RING_ENTRIES) * e->entry_bytes;
 }
 
+/* Entries between the two ends, of which the other is `there` now; at least `least` and at most `most` of them. Positions
+ * only grow, so one that goes back shows as too many, or too few. */
+static uint32_t check(struct ring_end *e, uint32_t there, uint32_t n, uint32_t least, uint32_t most)
+{
+	if (e->broken || n < least || n > most) {
+		e->broken = true;
+		return 0;
+	}
+	e->seen = there;
+	return n;
+}
+
+uint32_t ring_untaken(struct ring_end *e)
+{
+	uint32_t taken = atomic_load(&e->lane->taken);
+
+	return check(e, taken, e->at - taken, 0, e->at - e->seen);
+}
+
+uint32_t ring_waiting_entries(struct ring_end *e)
+{
+	uint32_t produced = atomic_load(&e->lane->produced);
+
+	return check(e, produced, produced - e->at, e->seen - e->at, RING_ENTRIES);
+}
+
 int ring_put(struct ring_end *e, const ProtobufCMessage *m)
 {
 	unsigned char bytes[RING_MAX_MESSAGE];
-	uint32_t untaken = e->at - atomic_load(&e->lane->taken), n;
+	uint32_t untaken = ring_untaken(e), n;
 	size_t size = protobuf_c_message_get_packed_size(m);
 
-	if (untaken > RING_ENTRIES)
+	if (e->broken)
 		return -EPROTO;
 	if (size > e->entry_bytes - sizeof n)
 		return -EMSGSIZE;
@@ -103,12 +129,12 @@ int ring_put(struct ring_end *e, const ProtobufCMessage *m)
 
 int ring_take(struct ring_end *e, void *buf, size_t *n_bytes)
 {
-	uint32_t there = atomic_load(&e->lane->produced) - e->at, n;
+	uint32_t there = ring_waiting_entries(e), n;
 
+	if (e->broken)
+		return -EPROTO;
 	if (there == 0)
 		return -EAGAIN;
-	if (there > RING_ENTRIES)
-		return -EPROTO;
 	n = *(volatile const uint32_t *)(const void *)entry(e); /* read once: it may be another the next time */
 	if (n == 0 || n > e->entry_bytes - sizeof n)
 		return -EPROTO;
@@ -116,20 +142,6 @@ int ring_take(struct ring_end *e, void *buf, size_t *n_bytes)
 	*n_bytes = n;
 	atomic_store(&e->lane->taken, ++e->at);
 	return 0;
-}
-
-uint32_t ring_untaken(const struct ring_end *e)
-{
-	uint32_t n = e->at - atomic_load(&e->lane->taken);
-
-	return n > RING_ENTRIES ? 0 : n;
-}
-
-uint32_t ring_waiting_entries(const struct ring_end *e)
-{
-	uint32_t n = atomic_load(&e->lane->produced) - e->at;
-
-	return n > RING_ENTRIES ? 0 : n;
 }
 
 /* ---- sleeping and waking ---- */

@@ -56,6 +56,8 @@ struct ring_end {
 	unsigned char *entries;
 	uint32_t entry_bytes;
 	uint32_t at;               /* how far this end has come: what it last published */
+	uint32_t seen;             /* how far it has seen the other end: that never goes back */
+	bool broken;               /* the other end was seen where it cannot be */
 };
 
 /* Both directions as one side sees them. */
@@ -73,15 +75,18 @@ void ring_unmap(struct ring *r);
 
 /* ---- one entry ---- */
 
+/* A position is impossible when it is more than RING_ENTRIES away, or behind where it was before. An end that has seen
+ * one is broken for good. */
+
 /* 0; -EAGAIN: full; -EMSGSIZE: too large for an entry; -EPROTO: the other side's position is impossible. */
 int ring_put(struct ring_end *e, const ProtobufCMessage *m);
 /* Copies the next entry to buf, which has room for RING_MAX_MESSAGE bytes. 0; -EAGAIN: empty; -EPROTO: its length or
  * the other side's position is impossible. */
 int ring_take(struct ring_end *e, void *buf, size_t *n_bytes);
-/* For the producer: entries not taken yet. For the consumer: entries to take. More than there can be counts as none:
- * ring_put or ring_take will say so. */
-uint32_t ring_untaken(const struct ring_end *e);
-uint32_t ring_waiting_entries(const struct ring_end *e);
+/* For the producer: entries not taken yet. For the consumer: entries to take. An impossible number counts as none; then
+ * the end is broken. */
+uint32_t ring_untaken(struct ring_end *e);
+uint32_t ring_waiting_entries(struct ring_end *e);
 
 /* ---- sleeping and waking: who sets a flag looks again before it sleeps; who has put or taken looks at the flag
  * afterwards ---- */

@@ -60,7 +60,7 @@ START_TEST(test_entries_come_in_order_and_no_more_than_fit)
 	struct ring_end *ends[2][2] = { { &ours.batches, &theirs.batches }, { &theirs.releases, &ours.releases } };
 	for (int direction = 0; direction < 2; direction++) {
 		struct ring_end *producer = ends[direction][0], *consumer = ends[direction][1];
-		producer->at = consumer->at = UINT32_MAX - 100;
+		producer->at = producer->seen = consumer->at = consumer->seen = UINT32_MAX - 100;
 		atomic_store(&producer->lane->produced, producer->at);
 		atomic_store(&producer->lane->taken, producer->at);
 		uint32_t in = 1, out = 1;
@@ -112,7 +112,8 @@ END_TEST
 
 START_TEST(test_impossible_positions_and_lengths_are_refused)
 {
-	/* Either side, each way a page can lie; what is possible but untrue is no error. */
+	/* Either side, each way a page can lie; what is possible but untrue is no error, what is impossible is one for
+	 * good. */
 	ck_assert_int_eq(put(&ours.batches, 1), 0);
 	uint32_t *length = (uint32_t *)(void *)theirs.page->batch[0], good = *length;
 	static const uint32_t bad[] = { 0, RING_MAX_MESSAGE + 1, UINT32_MAX };
@@ -132,10 +133,42 @@ START_TEST(test_impossible_positions_and_lengths_are_refused)
 	ck_assert_int_eq(put(&ours.batches, 2), -EPROTO);
 	ck_assert_uint_eq(ring_untaken(&ours.batches), 0);
 	atomic_store(&ours.page->batches.taken, 1);
-	ck_assert_int_eq(put(&ours.batches, 2), 0);
-	atomic_store(&ours.page->batches.produced, 0); /* an end goes on from where it knows itself to be */
-	ck_assert_int_eq(put(&ours.batches, 3), 0);
-	ck_assert_uint_eq(atomic_load(&ours.page->batches.produced), 3);
+	ck_assert_int_eq(put(&ours.batches, 2), -EPROTO);
+	ck_assert_int_eq(put(&theirs.releases, 1), 0);
+	atomic_store(&ours.page->releases.produced, 0); /* an end goes on from where it knows itself to be */
+	ck_assert_int_eq(put(&theirs.releases, 2), 0);
+	ck_assert_uint_eq(atomic_load(&ours.page->releases.produced), 2);
+}
+END_TEST
+
+START_TEST(test_a_position_that_goes_back_is_refused)
+{
+	/* Both positions that a client writes, in the middle and across the wrap at 2^32: the end that saw them farther
+	 * is broken, whether it only looks or goes on. */
+	static const uint32_t starts[] = { 0, UINT32_MAX };
+	for (size_t i = 0; i < sizeof(starts) / sizeof(*starts); i++) {
+		for (int how = 0; how < 2; how++) {
+			struct ring_end *out = &ours.batches, *in = &ours.releases;
+			out->at = out->seen = in->at = in->seen = starts[i];
+			out->broken = in->broken = false;
+			atomic_store(&out->lane->taken, starts[i]);
+			atomic_store(&in->lane->produced, starts[i]);
+			for (uint32_t n = 0; n < 3; n++)
+				ck_assert_int_eq(put(out, n), 0);
+			atomic_store(&out->lane->taken, starts[i] + 2);
+			ck_assert_uint_eq(ring_untaken(out), 1);
+			atomic_store(&out->lane->taken, starts[i] + 1);
+			ck_assert(how || ring_untaken(out) == 0);
+			ck_assert_int_eq(put(out, 3), -EPROTO);
+			ck_assert(out->broken);
+			atomic_store(&in->lane->produced, starts[i] + 2);
+			ck_assert_uint_eq(ring_waiting_entries(in), 2);
+			atomic_store(&in->lane->produced, starts[i] + 1);
+			ck_assert(how || ring_waiting_entries(in) == 0);
+			ck_assert_int_eq(take(in), -EPROTO);
+			ck_assert(in->broken);
+		}
+	}
 }
 END_TEST
 
@@ -282,6 +315,7 @@ int main(void)
 	tcase_add_test(all, test_entries_come_in_order_and_no_more_than_fit);
 	tcase_add_test(all, test_largest_messages_fit_and_larger_ones_are_refused);
 	tcase_add_test(all, test_impossible_positions_and_lengths_are_refused);
+	tcase_add_test(all, test_a_position_that_goes_back_is_refused);
 	tcase_add_test(all, test_page_must_be_sealed_and_of_the_right_size);
 	tcase_add_test(all, test_wakes_are_for_who_asked_and_once);
 	tcase_add_test(all, test_nobody_sleeps_on_what_has_come);

@@ -897,6 +897,15 @@ void pool_run_task(struct pool *p, struct pool_task *t)
 	pthread_mutex_unlock(&p->lock);
 }
 
+void pool_call(struct pool *p, struct pool_task *t)
+{
+	pthread_mutex_lock(&p->lock);
+	t->next = p->tasks_done;
+	p->tasks_done = t;
+	tell_loop(p);
+	pthread_mutex_unlock(&p->lock);
+}
+
 void pool_set_target(struct pool *p, unsigned n)
 {
 	pthread_mutex_lock(&p->lock);

@@ -124,6 +124,8 @@ struct pool_task {
 	struct pool_task *next; /* the pool's */
 };
 void pool_run_task(struct pool *p, struct pool_task *t);
+/* Only its done, when the loop comes round. */
+void pool_call(struct pool *p, struct pool_task *t);
 
 /* How many workers may work; 1..max. Takes effect as rows finish. */
 void pool_set_target(struct pool *p, unsigned n);

@@ -5,6 +5,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <stddef.h>
 #include <stdlib.h>
 
 #include "core/group.h"
@@ -12,7 +13,10 @@
 #include "core/sampler.h"
 #include "core/stream-impl.h"
 
-enum { MORE_OWN_BATCHES = 2 }; /* unanswered ones beyond the window, as proto/README.md allows */
+enum {
+	MORE_OWN_BATCHES = 2, /* unanswered ones beyond the window, as proto/README.md allows */
+	MOST_ROUNDS = 16,     /* of stream_step, before others have their turn */
+};
 
 static uint64_t bit(uint32_t rank)
 {
@@ -351,10 +355,32 @@ static void publish(struct stream *s)
 	}
 }
 
+static void on_next_turn(struct pool_task *t)
+{
+	struct stream *s = (struct stream *)(void *)((char *)t - offsetof(struct stream, next_turn));
+	s->has_next_turn = false;
+	if (!s->loader->closing)
+		stream_pump(s);
+	loader_let_go(s->loader);
+}
+
+/* Goes on when the loop has come round. */
+static void go_on_later(struct stream *s)
+{
+	if (s->has_next_turn)
+		return;
+	s->has_next_turn = true;
+	s->next_turn.done = on_next_turn;
+	loader_hold(s->loader);
+	pool_call(s->loader->pool, &s->next_turn);
+}
+
 void stream_step(struct stream *s)
 {
 	if (!s->slots || s->loader->failed || s->loader->closing || s->loader->stopped)
 		return;
+	unsigned rounds = 0;
+	bool again;
 	do {
 		stream_look(s);
 		publish(s);
@@ -364,7 +390,12 @@ void stream_step(struct stream *s)
 			while (begin_one(s))
 				;
 		}
-	} while (arm(s)); /* each round again ends a lease or has found a ring emptied, so there are few */
+		again = arm(s);
+	} while (again && ++rounds < MOST_ROUNDS);
+	/* Each round again ends a lease or has found a ring emptied, so there are few; but when they come is the
+	 * trainers' doing. */
+	if (again)
+		go_on_later(s);
 }
 
 void stream_end_epoch(struct stream *s, struct slot *slot)

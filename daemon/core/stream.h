@@ -90,6 +90,8 @@ struct stream {
 	struct own_batch *own_first, *own_last;
 	struct own_batch *own_partial;   /* its last packet has not come yet */
 	uint32_t n_own;
+	struct pool_task next_turn;      /* while has_next_turn: pumps it when the loop has come round */
+	bool has_next_turn;
 	bool fed;                        /* the feed's own: its rank has been here */
 	struct charge bytes;             /* of a rank's stream; to its user */
 	uint64_t *charged_bytes;         /* the account that they are refunded to at the end; NULL: none */

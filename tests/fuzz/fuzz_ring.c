@@ -63,8 +63,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 	memset(&page, 0, sizeof(page));
 	wire_arena_init(&arena);
-	r.batches = (struct ring_end){ &page.batches, page.batch[0], RING_BATCH_BYTES, 0 };
-	r.releases = (struct ring_end){ &page.releases, page.release[0], RING_RELEASE_BYTES, 0 };
+	r.batches = (struct ring_end){ &page.batches, page.batch[0], RING_BATCH_BYTES, 0, 0, false };
+	r.releases = (struct ring_end){ &page.releases, page.release[0], RING_RELEASE_BYTES, 0, 0, false };
 	while (size > 0) {
 		size_t n = scribble(&page, data, size);
 		int result = ring_put(&r.batches, &small.base);

@@ -254,6 +254,13 @@ void pool_run_task(struct pool *p, struct pool_task *t)
 	*at = t;
 }
 
+void pool_call(struct pool *p, struct pool_task *t)
+{
+	t->next = p->tasks_done;
+	p->tasks_done = t;
+	p->awake = true;
+}
+
 void pool_set_target(struct pool *p, unsigned n)
 {
 	(void)p, (void)n;

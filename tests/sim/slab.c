@@ -126,8 +126,8 @@ void sim_page_map(struct sim_page *p, struct ring *r)
 {
 	p->n_refs++;
 	r->page = &p->page;
-	r->batches = (struct ring_end){ &p->page.batches, p->page.batch[0], RING_BATCH_BYTES, 0 };
-	r->releases = (struct ring_end){ &p->page.releases, p->page.release[0], RING_RELEASE_BYTES, 0 };
+	r->batches = (struct ring_end){ &p->page.batches, p->page.batch[0], RING_BATCH_BYTES, 0, 0, false };
+	r->releases = (struct ring_end){ &p->page.releases, p->page.release[0], RING_RELEASE_BYTES, 0, 0, false };
 }
 
 int __wrap_ring_create(struct ring *r, int *fd)

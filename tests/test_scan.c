@@ -43,12 +43,19 @@ static void picture_finish(struct picture *p)
 	free(p->bytes);
 }
 
+static uint64_t id_of(const struct picture *p)
+{
+	const struct jpeg_source_mgr *src = p->header.c.src;
+
+	return scan_id(&p->header.c, src->next_input_byte, src->bytes_in_buffer);
+}
+
 static int region(struct scan *s, const struct picture *p, const struct scan_index *in, struct scan_index *record,
 		  struct region_px want, struct image *out)
 {
 	const struct jpeg_source_mgr *src = p->header.c.src;
 
-	return scan_region(s, &p->header.c, src->next_input_byte, src->bytes_in_buffer, in, record, want, out);
+	return scan_region(s, &p->header.c, src->next_input_byte, src->bytes_in_buffer, id_of(p), in, record, want, out);
 }
 
 /* One rectangle equals libjpeg's, and not a byte beside it is written. */
@@ -98,7 +105,7 @@ static void check_picture(struct scan *s, const struct picture *p, unsigned n_re
 	ck_assert(scan_supported(&p->header.c));
 	for (const char *const *path = scan_paths(); *path; path++) {
 		ck_assert_int_eq(scan_set_path(s, *path), 0);
-		scan_index_init(index, &p->header.c, n);
+		scan_index_init(index, &p->header.c, n, id_of(p));
 		ck_assert(scan_index_valid(index, size));
 		ck_assert_uint_eq(scan_index_rows_known(index), 0);
 		check_region(s, p, NULL, NULL, whole, *path);
@@ -440,13 +447,15 @@ START_TEST(test_a_file_cut_short_is_unsure_whatever_is_wanted_of_it)
 	size_t all = p.header.c.src->bytes_in_buffer;
 	const uint8_t *data = p.header.c.src->next_input_byte;
 
-	ck_assert_int_eq(scan_region(s, &p.header.c, data, all, NULL, NULL, (struct region_px){0, 0, 1, 1}, &out), 0);
+	ck_assert_int_eq(scan_region(s, &p.header.c, data, all, 0, NULL, NULL, (struct region_px){0, 0, 1, 1}, &out),
+			 0);
 	for (size_t cut = 0; cut < all; cut++) {
 		uint8_t *exact = malloc(cut ? cut : 1);
 
 		memcpy(exact, data, cut);
 		ck_assert_int_eq(
-			scan_region(s, &p.header.c, exact, cut, NULL, NULL, (struct region_px){ 0, 0, 1, 1 }, &out),
+			scan_region(s, &p.header.c, exact, cut, 0, NULL, NULL, (struct region_px){ 0, 0, 1, 1 },
+				    &out),
 			SCAN_E_UNSURE);
 		free(exact);
 	}
@@ -475,7 +484,7 @@ START_TEST(test_a_forged_index_stays_within_bounds)
 		struct region_px want = random_region(&p, &seed);
 		struct image out = {.rgb = rgb, .stride_bytes = (size_t)want.width * 3};
 
-		scan_index_init(index, &p.header.c, all);
+		scan_index_init(index, &p.header.c, all, id_of(&p));
 		for (uint64_t *state = index->states; (uint8_t *)state < (uint8_t *)index + size; state++)
 			*state = (uint64_t)jpeg_random(&seed) << 32 |
 				 jpeg_random(&seed) % (round % 2 ? UINT32_MAX : (uint32_t)all * 8);
@@ -485,7 +494,7 @@ START_TEST(test_a_forged_index_stays_within_bounds)
 		ck_assert(got == 0 || got == SCAN_E_UNSURE);
 	}
 	/* And one of another image is not used at all. */
-	index->n_scan_bytes++;
+	index->scan_id++;
 	check_region(s, &p, index, index, (struct region_px){0, 0, 150, 110}, "foreign index");
 	free(index);
 	free(rgb);
@@ -500,7 +509,7 @@ START_TEST(test_an_index_with_a_damaged_header_is_not_valid)
 	size_t size = scan_index_bytes(63, 47, 110000);
 	struct scan_index *x = malloc(size);
 
-	scan_index_clear(x, 63, 47, 110000);
+	scan_index_clear(x, 63, 47, 110000, 1);
 	ck_assert(scan_index_valid(x, size));
 	ck_assert_uint_le(size, 110000 * 3 / 100);
 	ck_assert(!scan_index_valid(x, size - 8));
@@ -531,7 +540,7 @@ START_TEST(test_an_index_state_survives_packing)
 	int32_t dc[3];
 	uint64_t bit;
 
-	scan_index_clear(x, 8, 8, 100000);
+	scan_index_clear(x, 8, 8, 100000, 1);
 	ck_assert(!scan_index_get(x, 0, &bit, dc));
 	scan_index_put(x, 0, 0, low);
 	ck_assert(scan_index_get(x, 0, &bit, dc));

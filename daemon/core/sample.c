@@ -204,7 +204,7 @@ static uint64_t guess_decoded_bytes(const struct recipe *r, struct sample_worker
 int recipe_attach(struct recipe *r, struct cache *cache, uint64_t decoded_budget_bytes, bool choose_decoded,
 		  const struct decode_limits *limits)
 {
-	uint64_t id = dataset_id(r->dataset), n = dataset_n(r->dataset);
+	uint64_t id = dataset_cache_id(r->dataset), n = dataset_n(r->dataset);
 	bool decoded = decoded_budget_bytes > 0;
 	if (decoded && choose_decoded) {
 		struct sample_worker *w = sample_worker_create(limits);

@@ -15,7 +15,7 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-#define FILE_MAGIC 0x3145484341435442ull   /* "BTCACHE1" on a little-endian machine; another byte order does not
+#define FILE_MAGIC 0x3245484341435442ull   /* "BTCACHE2" on a little-endian machine; another byte order does not
                                             * match */
 #define RECORD_MAGIC 0x44524342u           /* "BCRD" */
 

@@ -20,6 +20,8 @@ struct entry {
 	uint32_t width, height;     /* CACHE_DECODED */
 	atomic_uint refs;           /* one of the table, one per hit */
 	bool unsaved;               /* CACHE_INDEX: not in the directory yet; under the shard's lock */
+	bool is_kept;               /* CACHE_INDEX: from the directory, hence without a device: its number may have
+	                             * changed with a restart */
 	uint8_t data[] __attribute__((aligned(64))); /* n_bytes and 64 zeros */
 };
 
@@ -69,9 +71,9 @@ struct cache_space *space_create(struct cache *c, uint64_t dataset_id, uint64_t 
 				 uint64_t prefix);
 /* Empties a space that nobody uses and that is out of the list already; it is gone with its last hit. */
 void space_drop(struct cache_space *s);
-/* As cache_put_index; unsaved: to be written to the directory. */
-int space_put_index(struct cache_space *s, uint64_t index, const struct file_bytes *file, const void *bytes,
-		    size_t n_bytes, bool unsaved);
+/* As cache_put_index, of an index from the directory: what has been made since then stays. index < s->n. */
+int space_put_kept(struct cache_space *s, uint64_t index, const struct file_bytes *file, const void *bytes,
+		   size_t n_bytes);
 /* Adds what happened in it; the second also what is in it. */
 void space_add_stats(struct cache_space *s, struct cache_stats *sum);
 void space_add_live_stats(struct cache_space *s, struct cache_stats *sum);

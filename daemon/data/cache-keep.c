@@ -26,7 +26,7 @@ static int load_record(void *arg, const struct cache_record *r)
 	struct cache_space *s = arg;
 	struct file_bytes file = { .n_bytes = r->n_file_bytes, .mtime_ns = r->mtime_ns, .ino = r->ino };
 
-	return r->index < s->n && space_put_index(s, r->index, &file, r->payload, r->n_payload, false) == CACHE_E_FULL;
+	return r->index < s->n && space_put_kept(s, r->index, &file, r->payload, r->n_payload) == CACHE_E_FULL;
 }
 
 void space_load_kept(struct cache_space *s)
@@ -36,11 +36,6 @@ void space_load_kept(struct cache_space *s)
 	r = r < 0 ? r : cache_file_read(&s->file, load_record, s);
 	if (r < 0) {
 		complain(s, "cannot read", r);
-	}
-	/* What happened while loading is no event of a lookup or an insert. */
-	atomic_store(&s->refused, 0);
-	for (int i = 0; i < N_SHARDS; i++) {
-		s->shards[i].stale = 0;
 	}
 }
 

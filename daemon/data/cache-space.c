@@ -51,9 +51,8 @@ void entry_unref(struct entry *e)
 
 static bool is_made_from(const struct entry *e, const struct file_bytes *file)
 {
-	/* Indexes may come from before a restart, which may have changed the device's number. */
 	return e->ino == file->ino && e->mtime_ns == file->mtime_ns && e->n_file_bytes == file->n_bytes &&
-	       (e->dev == file->dev || e->space->tier == CACHE_INDEX);
+	       (e->dev == file->dev || e->is_kept);
 }
 
 /* Takes the entry out of the table if it is still there; its reference is the caller's then. Under the shard's lock. */
@@ -217,7 +216,7 @@ static struct entry *entry_create(struct cache_space *s, size_t n_bytes)
 	e->n_bytes = n_bytes;
 	e->block_bytes = block_bytes;
 	e->width = e->height = 0;
-	e->unsaved = false;
+	e->unsaved = e->is_kept = false;
 	atomic_init(&e->refs, 1);
 	memset(e->data + n_bytes, 0, PAD_BYTES);
 	return e;
@@ -227,6 +226,19 @@ bool cache_has_room(struct cache_space *s, size_t n_bytes)
 {
 	return s && (cache_memory_has_room(&s->memory, entry_bytes(n_bytes)) ||
 		     atomic_load(&s->cache->n_unused[s->tier]) > 0);
+}
+
+static struct entry *entry_of(struct cache_space *s, const struct file_bytes *file, size_t n_bytes)
+{
+	struct entry *e = entry_create(s, n_bytes);
+
+	if (e) {
+		e->mtime_ns = file->mtime_ns;
+		e->ino = file->ino;
+		e->dev = file->dev;
+		e->n_file_bytes = file->n_bytes;
+	}
+	return e;
 }
 
 /* An entry for the caller to fill and insert; 0 or an outcome. */
@@ -239,15 +251,11 @@ static int begin_put(struct cache_space *s, uint64_t index, const struct file_by
 	if (is_present(s, index, file) && s->tier != CACHE_INDEX) {
 		return CACHE_E_PRESENT;
 	}
-	*out = entry_create(s, n_bytes);
+	*out = entry_of(s, file, n_bytes);
 	if (!*out) {
 		atomic_fetch_add(&s->refused, 1);
 		return CACHE_E_FULL;
 	}
-	(*out)->mtime_ns = file->mtime_ns;
-	(*out)->ino = file->ino;
-	(*out)->dev = file->dev;
-	(*out)->n_file_bytes = file->n_bytes;
 	return 0;
 }
 
@@ -284,8 +292,8 @@ int cache_put_image(struct cache_space *s, uint64_t index, const struct file_byt
 	return 0;
 }
 
-int space_put_index(struct cache_space *s, uint64_t index, const struct file_bytes *file, const void *bytes,
-		    size_t n_bytes, bool unsaved)
+int cache_put_index(struct cache_space *s, uint64_t index, const struct file_bytes *file, const void *bytes,
+		    size_t n_bytes)
 {
 	struct entry *e;
 	int r = begin_put(s, index, file, n_bytes, &e);
@@ -296,15 +304,37 @@ int space_put_index(struct cache_space *s, uint64_t index, const struct file_byt
 	if (n_bytes) {
 		memcpy(e->data, bytes, n_bytes);
 	}
-	e->unsaved = unsaved;
+	e->unsaved = n_bytes && n_bytes <= CACHE_RECORD_MAX_BYTES;
 	insert(s, index, e);
 	return 0;
 }
 
-int cache_put_index(struct cache_space *s, uint64_t index, const struct file_bytes *file, const void *bytes,
-		    size_t n_bytes)
+int space_put_kept(struct cache_space *s, uint64_t index, const struct file_bytes *file, const void *bytes,
+		   size_t n_bytes)
 {
-	return space_put_index(s, index, file, bytes, n_bytes, n_bytes && n_bytes <= CACHE_RECORD_MAX_BYTES);
+	struct shard *shard = shard_of(s, index);
+	struct entry *e = entry_of(s, file, n_bytes), *old;
+	bool newer;
+
+	if (!e) {
+		return CACHE_E_FULL;
+	}
+	memcpy(e->data, bytes, n_bytes);
+	e->is_kept = true;
+	pthread_mutex_lock(&shard->lock);
+	old = s->table[index];
+	newer = old && !old->is_kept;
+	if (old && !newer) {
+		table_take(s, index);
+	}
+	if (!newer) {
+		table_set(s, index, e);
+	}
+	pthread_mutex_unlock(&shard->lock);
+	if (old) {
+		entry_unref(newer ? e : old);
+	}
+	return newer ? CACHE_E_PRESENT : 0;
 }
 
 /* ---- spaces ---- */

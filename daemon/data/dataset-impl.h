@@ -31,6 +31,7 @@ struct dataset {
 	const struct dataset_ops *ops;
 	atomic_uint refs;
 	uint64_t id, content_id, n;
+	uint64_t cache_id;             /* images */
 	const uint8_t *print;          /* PRINT_BYTES of the kind's own; NULL: none */
 	uint32_t n_classes;
 	bool is_image;

@@ -134,6 +134,11 @@ uint64_t dataset_id(const struct dataset *ds)
 	return ds->id;
 }
 
+uint64_t dataset_cache_id(const struct dataset *ds)
+{
+	return ds->cache_id;
+}
+
 uint64_t dataset_content_id(const struct dataset *ds)
 {
 	return ds->content_id;

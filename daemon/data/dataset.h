@@ -58,6 +58,10 @@ void dataset_unref(struct dataset *ds);
 
 uint64_t dataset_id(const struct dataset *ds);      /* what the samples are: a hash of spec and index (names and
                                                      * labels, or shape and size) */
+/* By which what is cached of it is found: dataset_id, the very folder (file system and inode), and the user for whom it
+ * was opened unless that was a trusted one. So no user ever meets what another one's files have left, whatever that one
+ * said of them. */
+uint64_t dataset_cache_id(const struct dataset *ds);
 /* The same wherever it lies: names, labels and classes; or shape, type, size and some of the bytes. */
 uint64_t dataset_content_id(const struct dataset *ds);
 /* Images: by which another state can be compared; *n_bytes is 0 when there is none. Valid as long as the data set. */

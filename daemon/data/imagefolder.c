@@ -430,10 +430,11 @@ static int build(struct walk *w, struct index *out)
 
 /* ---- the kept index ---- */
 
-/* Named by where the folder is and what it is; false when nothing is to be kept. */
+/* Named by where the folder is, what it is, and for whom it was listed unless that was a trusted one: device numbers are
+ * used again, and a user may have mounts of its own. False when nothing is to be kept. */
 static bool kept_path(const struct walk *w, char *path, size_t size)
 {
-	struct { uint64_t dev, ino; char real[4096]; } key = { 0 };
+	struct { uint64_t dev, ino, user; char real[4096]; } key = { 0 };
 	char link[64];
 	struct stat st;
 	ssize_t n;
@@ -443,10 +444,11 @@ static bool kept_path(const struct walk *w, char *path, size_t size)
 	}
 	key.dev = st.st_dev;
 	key.ino = st.st_ino;
+	key.user = w->source->access->trusted ? UINT64_MAX : w->source->access->uid;
 	snprintf(link, sizeof(link), "/proc/self/fd/%d", w->root_fd);
 	n = readlink(link, key.real, sizeof(key.real));
 	return n >= 0 && snprintf(path, size, "%s/imagefolder-%016llx.index", w->source->cache_dir,
-				  (unsigned long long)XXH3_64bits(&key, 16 + (size_t)n)) < (int)size;
+				  (unsigned long long)XXH3_64bits(&key, offsetof(__typeof__(key), real) + (size_t)n)) < (int)size;
 }
 
 static bool dir_is_unchanged(struct walk *w, const struct index *ix, uint32_t i)

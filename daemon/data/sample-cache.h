@@ -34,7 +34,7 @@ void cache_destroy(struct cache *c);
 /* A smaller budget refuses inserts; it takes nothing away that is in use. */
 void cache_set_budget(struct cache *c, enum cache_tier tier, uint64_t bytes);
 
-/* The space of n samples of a data set, made if need be. prefix: a hash of the deterministic prefix for CACHE_DECODED,
+/* The space of n samples of a data set (dataset_cache_id), made if need be. prefix: a hash of the deterministic prefix for CACHE_DECODED,
  * 0 for the others. For CACHE_INDEX with a directory this reads the kept indexes, so call it where waiting is allowed.
  * NULL: the tier is off, its budget has no room for the table (8 bytes a sample), or memory is short; every function
  * below takes NULL for a space in which nothing is ever found. */

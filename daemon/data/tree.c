@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "data/file.h"
@@ -186,6 +187,32 @@ static const struct dataset_ops tree_ops = {
 	.class_name = tree_class,
 };
 
+/* Which folder this is, over restarts as well: device numbers may change with one, so a file system with an id of its
+ * own is known by that. */
+static void identify_root(int root_fd, uint64_t key[2])
+{
+	struct statfs fs;
+	struct stat st;
+
+	key[0] = key[1] = 0;
+	if (fstat(root_fd, &st) == 0) {
+		key[0] = st.st_dev;
+		key[1] = st.st_ino;
+	}
+	if (fstatfs(root_fd, &fs) == 0 && (fs.f_fsid.__val[0] || fs.f_fsid.__val[1])) {
+		key[0] = XXH3_64bits(&fs.f_fsid, sizeof(fs.f_fsid));
+	}
+}
+
+static uint64_t make_cache_id(uint64_t id, int root_fd, const struct data_access *access)
+{
+	struct { uint64_t id, root[2], user; } key = { .id = id };
+
+	identify_root(root_fd, key.root);
+	key.user = access->trusted ? UINT64_MAX : access->uid;
+	return XXH3_64bits(&key, sizeof(key));
+}
+
 int tree_create(const struct dataset_source *source, const char *path, int root_fd, struct index *index,
 		struct dataset **out, struct dataset_error *err)
 {
@@ -207,6 +234,7 @@ int tree_create(const struct dataset_source *source, const char *path, int root_
 	t->base.label_dtype = DTYPE_INT64;
 	t->base.id = index_hash(index, XXH3_64bits(path, strlen(path)));
 	t->base.content_id = index_hash(index, 0);
+	t->base.cache_id = make_cache_id(t->base.id, root_fd, source->access);
 	print_make(index, t->print);
 	t->base.print = t->print;
 	t->access = *source->access;

@@ -44,6 +44,7 @@ struct jpeg_reader {
 	struct scratch index;               /* of the open picture; n_index_bytes of it, 0: none wanted */
 	size_t n_index_bytes;
 	uint32_t index_rows;                /* that were known before */
+	uint64_t scan_id;                   /* of the open picture, where an index is wanted */
 	const struct decode_limits *limits; /* borrowed */
 	struct scratch joined;              /* EXIF in several segments */
 	struct jpeg_header header;
@@ -377,8 +378,8 @@ static int decode_quickly(struct jpeg_reader *r, struct region_px want, struct s
 		return -ENOMEM;
 	*out = (struct image){ to, stride, want.width, want.height };
 	struct scan_index *index = r->n_index_bytes ? (struct scan_index *)(void *)r->index.data : NULL;
-	return scan_region(r->scan, &r->cinfo, r->source.next_input_byte, r->source.bytes_in_buffer, index, index, want,
-			   out);
+	return scan_region(r->scan, &r->cinfo, r->source.next_input_byte, r->source.bytes_in_buffer, r->scan_id, index,
+			   index, want, out);
 }
 
 /* The index is completed in our own copy: the cache's may be read by others. */
@@ -391,8 +392,10 @@ void jpeg_reader_want_index(struct jpeg_reader *r, const void *known, size_t n_b
 	struct scan_index *x = (struct scan_index *)(void *)scratch_reserve(&r->index, size);
 	if (!x)
 		return;
-	scan_index_init(x, &r->cinfo, n_scan);
-	if (known && n_bytes == size && scan_index_valid(known, n_bytes))
+	r->scan_id = scan_id(&r->cinfo, r->source.next_input_byte, n_scan);
+	scan_index_init(x, &r->cinfo, n_scan, r->scan_id);
+	if (known && n_bytes == size && scan_index_valid(known, n_bytes) &&
+	    ((const struct scan_index *)known)->scan_id == r->scan_id)
 		memcpy(x, known, size);
 	r->n_index_bytes = size;
 	r->index_rows = scan_index_rows_known(x);

@@ -28,14 +28,15 @@ size_t scan_index_bytes(uint32_t mcus_per_row, uint32_t mcu_rows, uint64_t n_sca
 	return sizeof(struct scan_index) + (size_t)mcu_rows * ((mcus_per_row + step - 1) / step) * sizeof(uint64_t);
 }
 
-void scan_index_clear(struct scan_index *x, uint32_t mcus_per_row, uint32_t mcu_rows, uint64_t n_scan_bytes)
+void scan_index_clear(struct scan_index *x, uint32_t mcus_per_row, uint32_t mcu_rows, uint64_t n_scan_bytes,
+		      uint64_t scan_id)
 {
 	*x = (struct scan_index){
 		.magic = SCAN_INDEX_MAGIC,
 		.mcu_step = step_for(mcus_per_row, mcu_rows, n_scan_bytes),
 		.mcus_per_row = mcus_per_row,
 		.mcu_rows = mcu_rows,
-		.n_scan_bytes = n_scan_bytes,
+		.scan_id = scan_id,
 	};
 	memset(x->states, 0, n_states(x) * sizeof(uint64_t));
 }

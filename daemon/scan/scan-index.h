@@ -2,8 +2,8 @@
  *
  * A state is kept for every `mcu_step`-th MCU of each MCU row. An index starts empty; decoding fills in the places it
  * passes. It is flat memory without pointers, in the machine's byte order, to be copied, cached and stored by whoever
- * likes (with a checksum: a forged state leads to wrong pixels or to SCAN_E_UNSURE, though never out of bounds). No
- * locking: one writer, or many readers. */
+ * likes (with a checksum: a forged state leads to wrong pixels or to SCAN_E_UNSURE, though never out of bounds). It says
+ * which bytes it was made from (scan_id), and is used for no others. No locking: one writer, or many readers. */
 #ifndef BATCHD_SCAN_INDEX_H
 #define BATCHD_SCAN_INDEX_H
 
@@ -15,12 +15,12 @@ struct scan_index {
 	uint32_t magic;          /* SCAN_INDEX_MAGIC: version and byte order */
 	uint32_t mcu_step;       /* MCUs from state to state in a row */
 	uint32_t mcus_per_row, mcu_rows;
-	uint64_t n_scan_bytes;   /* length of the entropy-coded data it was made from and what follows it */
+	uint64_t scan_id;        /* of the data it was made from, see scan.h */
 	uint64_t states[];       /* row by row; 0: not known yet */
 };
 
 enum {
-	SCAN_INDEX_MAGIC = 0x31585342,
+	SCAN_INDEX_MAGIC = 0x32585342,
 	SCAN_INDEX_PER_MILLE = 20, /* of the scan's size, about what an index takes; at least one state a row */
 };
 
@@ -37,7 +37,8 @@ uint32_t scan_index_rows_known(const struct scan_index *x);
 
 /* Bytes of an index for such a scan, and an empty one in that many bytes. */
 size_t scan_index_bytes(uint32_t mcus_per_row, uint32_t mcu_rows, uint64_t n_scan_bytes);
-void scan_index_clear(struct scan_index *x, uint32_t mcus_per_row, uint32_t mcu_rows, uint64_t n_scan_bytes);
+void scan_index_clear(struct scan_index *x, uint32_t mcus_per_row, uint32_t mcu_rows, uint64_t n_scan_bytes,
+		      uint64_t scan_id);
 
 /* A state: bit position in the un-stuffed data and predictors. Those that do not fit (after 32 MiB, or predictors that
  * only nonsense has) are not put. scan_index_get returns false for a state that is not known. */

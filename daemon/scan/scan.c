@@ -12,6 +12,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <xxhash.h>
 
 #include "scan/blocks.h"
 #include "scan/entropy.h"
@@ -175,12 +176,44 @@ size_t scan_index_size(const struct jpeg_decompress_struct *c, size_t n)
 	return shape_of(c, &s) ? scan_index_bytes(s.mcus_per_row, s.mcu_rows, n) : 0;
 }
 
-void scan_index_init(struct scan_index *x, const struct jpeg_decompress_struct *c, size_t n)
+void scan_index_init(struct scan_index *x, const struct jpeg_decompress_struct *c, size_t n, uint64_t id)
 {
 	struct shape s;
 
 	if (shape_of(c, &s))
-		scan_index_clear(x, s.mcus_per_row, s.mcu_rows, n);
+		scan_index_clear(x, s.mcus_per_row, s.mcu_rows, n, id);
+}
+
+/* Other tables over the same data lead to other states. Quantization does not. */
+uint64_t scan_id(const struct jpeg_decompress_struct *c, const uint8_t *data, size_t n)
+{
+	struct {
+		uint32_t size[2], sampling[2], n_components, restart_interval;
+		struct {
+			UINT8 dc_bits[17], dc_values[256], ac_bits[17], ac_values[256];
+		} tables[3];
+	} key;
+	struct shape s;
+
+	if (!scan_supported(c) || !shape_of(c, &s))
+		return 0;
+	memset(&key, 0, sizeof(key));
+	key.size[0] = s.width;
+	key.size[1] = s.height;
+	key.sampling[0] = s.h;
+	key.sampling[1] = s.v;
+	key.n_components = s.n_components;
+	key.restart_interval = s.restart_interval;
+	for (uint32_t i = 0; i < s.n_components; i++) {
+		const JHUFF_TBL *dc = c->dc_huff_tbl_ptrs[c->comp_info[i].dc_tbl_no],
+				*ac = c->ac_huff_tbl_ptrs[c->comp_info[i].ac_tbl_no];
+
+		memcpy(key.tables[i].dc_bits, dc->bits, sizeof(dc->bits));
+		memcpy(key.tables[i].dc_values, dc->huffval, sizeof(dc->huffval));
+		memcpy(key.tables[i].ac_bits, ac->bits, sizeof(ac->bits));
+		memcpy(key.tables[i].ac_values, ac->huffval, sizeof(ac->huffval));
+	}
+	return XXH3_64bits_withSeed(data, n, XXH3_64bits(&key, sizeof(key)));
 }
 
 static int load_tables(struct scan *s, const struct jpeg_decompress_struct *c)
@@ -239,10 +272,10 @@ static int load_stream(struct scan *s, const uint8_t *data, size_t n)
 	return 0;
 }
 
-static bool index_fits(const struct scan_index *x, const struct shape *s, size_t n)
+static bool index_fits(const struct scan_index *x, const struct shape *s, uint64_t id)
 {
 	return x && x->magic == SCAN_INDEX_MAGIC && x->mcus_per_row == s->mcus_per_row && x->mcu_rows == s->mcu_rows &&
-	       x->n_scan_bytes == n && x->mcu_step;
+	       x->scan_id == id && x->mcu_step;
 }
 
 /* ---- where the state stands ---- */
@@ -612,7 +645,7 @@ static int decode_rows(struct scan *s, const struct image *out)
 	return 0;
 }
 
-int scan_region(struct scan *s, const struct jpeg_decompress_struct *c, const uint8_t *data, size_t n,
+int scan_region(struct scan *s, const struct jpeg_decompress_struct *c, const uint8_t *data, size_t n, uint64_t id,
 		const struct scan_index *in, struct scan_index *record, struct region_px want, struct image *out)
 {
 	int r;
@@ -621,8 +654,8 @@ int scan_region(struct scan *s, const struct jpeg_decompress_struct *c, const ui
 		return SCAN_E_UNSURE;
 	if ((r = load_tables(s, c)) || (r = load_stream(s, data, n)))
 		return r;
-	s->index = index_fits(in, &s->shape, n) ? in : NULL;
-	s->record = index_fits(record, &s->shape, n) ? record : NULL;
+	s->index = index_fits(in, &s->shape, id) ? in : NULL;
+	s->record = index_fits(record, &s->shape, id) ? record : NULL;
 	plan_region(s, want);
 	if ((r = reserve_strips(s)))
 		return r;

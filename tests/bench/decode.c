@@ -69,14 +69,20 @@ static void libjpeg_region(const struct sample *s)
 	}
 }
 
+/* As a daemon does it for each image that has an index or gets one. */
+static uint64_t id_now(void)
+{
+	return scan_id(&in.c, in.c.src->next_input_byte, in.c.src->bytes_in_buffer);
+}
+
 static void ours(const struct sample *s, struct region_px want, const struct scan_index *index,
 		 struct scan_index *record)
 {
 	struct image out = {.rgb = rgb, .stride_bytes = (size_t)want.width * 3};
 
 	header(s);
-	if (scan_region(scan, &in.c, in.c.src->next_input_byte, in.c.src->bytes_in_buffer, index, record, want, &out) !=
-	    0) {
+	if (scan_region(scan, &in.c, in.c.src->next_input_byte, in.c.src->bytes_in_buffer,
+			index || record ? id_now() : 0, index, record, want, &out) != 0) {
 		fprintf(stderr, "decode: unsure about an image that was fine before\n");
 		exit(EXIT_FAILURE);
 	}
@@ -96,7 +102,7 @@ static void scan_crop(const struct sample *s)
 static void scan_recording(const struct sample *s)
 {
 	header(s);
-	scan_index_init(s->fresh, &in.c, in.c.src->bytes_in_buffer);
+	scan_index_init(s->fresh, &in.c, in.c.src->bytes_in_buffer, id_now());
 	ours(s, s->crop, NULL, s->fresh);
 }
 
@@ -154,7 +160,7 @@ static void add_file(const char *path, uint32_t *seed)
 	s->crop = random_crop(in.c.image_width, in.c.image_height, seed);
 	s->index = malloc(size);
 	s->fresh = malloc(size);
-	scan_index_init(s->index, &in.c, n);
+	scan_index_init(s->index, &in.c, n, id_now());
 	if (need > rgb_bytes)
 		rgb = realloc(rgb, rgb_bytes = need);
 	ours(s, (struct region_px){0, 0, in.c.image_width, in.c.image_height}, NULL, s->index);

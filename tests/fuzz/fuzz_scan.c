@@ -79,13 +79,14 @@ static void check_image(struct jpeg_in *header, const uint8_t *bytes, size_t n, 
 	uint8_t *first = malloc(px * 3), *second = malloc(px * 3);
 	struct scan_index *index = malloc(index_size);
 	struct image out = {.rgb = first, .stride_bytes = (size_t)width * 3};
+	uint64_t id = scan_id(&header->c, data, left);
 	int sure = -1;
 
-	scan_index_init(index, &header->c, left);
+	scan_index_init(index, &header->c, left, id);
 	for (const char *const *path = scan_paths(); *path; path++) {
 		check(scan_set_path(scan, *path) == 0, "no such path");
 		out.rgb = sure < 0 ? first : second;
-		int r = scan_region(scan, &header->c, data, left, NULL, index,
+		int r = scan_region(scan, &header->c, data, left, id, NULL, index,
 				    (struct region_px){ 0, 0, width, height }, &out);
 
 		check(r == 0 || r == SCAN_E_UNSURE, "not an outcome");
@@ -106,7 +107,7 @@ static void check_image(struct jpeg_in *header, const uint8_t *bytes, size_t n, 
 
 	out.rgb = second;
 	out.stride_bytes = (size_t)want.width * 3;
-	if (scan_region(scan, &header->c, data, left, index, index, want, &out) == 0 && sure == 0)
+	if (scan_region(scan, &header->c, data, left, id, index, index, want, &out) == 0 && sure == 0)
 		for (uint32_t row = 0; row < want.height; row++)
 			check(memcmp(second + row * out.stride_bytes, first + ((size_t)(y + row) * width + x) * 3,
 				     out.stride_bytes) == 0,
@@ -114,7 +115,7 @@ static void check_image(struct jpeg_in *header, const uint8_t *bytes, size_t n, 
 	for (uint64_t *state = index->states; (uint8_t *)state < (uint8_t *)index + index_size; state++)
 		if (jpeg_random(&seed) % 2)
 			*state = (uint64_t)jpeg_random(&seed) << 32 | jpeg_random(&seed) % ((uint32_t)left * 8 + 1);
-	(void)scan_region(scan, &header->c, data, left, index, NULL, want, &out);
+	(void)scan_region(scan, &header->c, data, left, id, index, NULL, want, &out);
 	free(index);
 	free(first);
 	free(second);

@@ -126,7 +126,8 @@ static int start_cache(struct batchd *b)
 	struct cache_config config = { .budget_bytes = { [CACHE_FILE] = b->file_budget_bytes,
 							 [CACHE_INDEX] = b->index_budget_bytes,
 							 [CACHE_DECODED] = b->decoded_budget_bytes },
-				       .dir = c->cache_directory };
+				       .dir = c->cache_directory,
+				       .dir_limit_bytes = c->cache_disk_bytes };
 	return cache_create(&config, &b->cache);
 }
 

@@ -56,6 +56,7 @@ static const cyaml_schema_field_t cache_fields[] = {
 	TEXT("jpeg", struct config_text, cache.jpeg),
 	TEXT("decoded", struct config_text, cache.decoded),
 	TEXT("directory", struct config_text, cache.directory),
+	TEXT("disk", struct config_text, cache.disk),
 	CYAML_FIELD_END,
 };
 

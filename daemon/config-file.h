@@ -14,7 +14,7 @@ struct config_text {
 		*index_cache;
 	char *gpu_memory, *pin_memory, *pin_limit;
 	struct {
-		char *jpeg, *decoded, *directory;
+		char *jpeg, *decoded, *directory, *disk;
 	} cache;
 	struct {
 		char *sessions, *sessions_per_user, *pending, *hello_timeout, *loaders, *producers, *loaders_per_user,

@@ -42,6 +42,7 @@ const struct key config_keys[] = {
 	{KEY(cache.jpeg, cache_jpeg_bytes), KIND_CACHE, false, "auto", MIB, 64 * TIB},
 	{KEY(cache.decoded, cache_decoded_bytes), KIND_CACHE, false, "auto", MIB, 64 * TIB},
 	{KEY(cache.directory, cache_directory), KIND_PATH, false, NULL, 0, 0},
+	{KEY(cache.disk, cache_disk_bytes), KIND_SIZE, false, "16GiB", MIB, 64 * TIB},
 	{KEY(limits.sessions, limits.sessions), KIND_COUNT, true, "256", 1, 65536},
 	{KEY(limits.sessions_per_user, limits.sessions_per_user), KIND_COUNT, true, "64", 1, 65536},
 	{KEY(limits.pending, limits.pending), KIND_COUNT, true, "64", 1, 4096},

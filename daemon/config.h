@@ -81,6 +81,7 @@ struct config {
 	enum config_switch pin_memory; /* of batches that go to a GPU */
 	double pin_limit;         /* 0..1, the most that may be pinned of what is pinned or left */
 	char *cache_directory;    /* of what survives restarts; NULL: nothing does */
+	uint64_t cache_disk_bytes; /* the most that is kept in it, and in index_cache */
 	struct config_limits limits;
 	struct config_pipeline *pipelines; /* n_pipelines */
 	struct config_dataset *datasets;   /* n_datasets, by no particular order */

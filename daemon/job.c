@@ -25,6 +25,7 @@ struct opening {
 	struct data_access access;
 	char *source;
 	char *index_dir;
+	uint64_t index_dir_limit_bytes;
 	struct cache *cache;
 	uint64_t decoded_budget_bytes;
 	bool choose_decoded;
@@ -93,6 +94,7 @@ static void opening_run(struct pool_task *t)
 					 .n_fds = o->n_fds,
 					 .access = &o->access,
 					 .cache_dir = o->index_dir,
+					 .cache_limit_bytes = o->index_dir_limit_bytes,
 					 .on_progress = on_dataset_progress,
 					 .progress_arg = o };
 	int r = dataset_open(&source, &o->recipe.dataset, &err);
@@ -399,6 +401,7 @@ static void start_opening(struct job *j, struct request *r, int *fds, unsigned n
 	/* A copy: a reload may replace the configuration while we index. Without memory for it the index is just not
 	 * kept. */
 	o->index_dir = b->config->index_cache ? strdup(b->config->index_cache) : NULL;
+	o->index_dir_limit_bytes = b->config->cache_disk_bytes;
 	o->cache = b->cache;
 	o->decoded_budget_bytes = b->decoded_budget_bytes;
 	o->choose_decoded = b->config->cache_decoded_bytes == CONFIG_AUTO;

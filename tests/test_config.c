@@ -234,7 +234,7 @@ START_TEST(test_unknown_keys_are_named_with_the_one_that_was_meant)
 	/* Proves the hint for near misses on every level, and the list of keys for far ones. */
 	expect_refused("socket: /x\n\nwokers: 4\n", ":3: unknown key 'wokers'; did you mean 'workers'?");
 	expect_refused("cache:\n  jpge: off\n", ":2: unknown key 'cache.jpge'; did you mean 'jpeg'?");
-	expect_refused("cache: {ram: 1}\n", ":1: unknown key 'cache.ram'; known here are jpeg, decoded, directory");
+	expect_refused("cache: {ram: 1}\n", ":1: unknown key 'cache.ram'; known here are jpeg, decoded, directory, disk");
 	expect_refused("datasets:\n  - name: a\n    sauce: b\n",
 		       ":3: unknown key 'datasets[0].sauce'; did you mean 'source'?");
 	expect_refused("pipelines:\n  - name: a\n    ops: [ToTensor]\n",

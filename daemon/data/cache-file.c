@@ -1,12 +1,13 @@
 /* Appending is all that happens in normal life, so a crash can only damage the end. Two checksums per record: one over
  * its header, so that a length is believed only when it is whole, and one over its payload. After a damaged header the
- * reader looks for the next one, eight bytes by eight; a damaged payload is stepped over. So reading takes time linear
- * in the file, whatever is in it. What it cannot read is made again by decoding, and never served. */
+ * reader looks for the next one, eight bytes by eight, for a while; a damaged payload is stepped over. So reading takes
+ * time linear in what is sound. What it cannot read is made again by decoding, and never served. */
 #include "data/cache-file.h"
 #include "util/transfer.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +18,11 @@
 
 #define FILE_MAGIC 0x3245484341435442ull   /* "BTCACHE2" on a little-endian machine; another byte order does not
                                             * match */
+enum {
+	MOST_HOLES = 64,            /* bytes of length for each byte of space */
+	MOST_JUNK_BYTES = 4 * CACHE_RECORD_MAX_BYTES, /* between two sound records */
+};
+
 #define RECORD_MAGIC 0x44524342u           /* "BCRD" */
 
 struct file_header {
@@ -129,9 +135,9 @@ static int begin(struct cache_file *f)
 	return r;
 }
 
-static int open_and_lock(struct cache_file *f, int flags)
+static int open_and_lock(struct cache_file *f)
 {
-	f->fd = open(f->path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | flags, 0600);
+	f->fd = open(f->path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
 	if (f->fd < 0) {
 		return -errno;
 	}
@@ -139,7 +145,15 @@ static int open_and_lock(struct cache_file *f, int flags)
 	return 0;
 }
 
-int cache_file_open(struct cache_file *f, const char *dir, uint64_t dataset_id)
+/* A length is only a number: a file of holes takes hours to read and no space. File systems that compress do not reach
+ * MOST_HOLES with these data. */
+static bool is_plausible(const struct stat *st, uint64_t most_bytes)
+{
+	return (uint64_t)st->st_size <= most_bytes &&
+	       (uint64_t)st->st_size / MOST_HOLES <= (uint64_t)st->st_blocks * 512 + CACHE_RECORD_MAX_BYTES;
+}
+
+int cache_file_open(struct cache_file *f, const char *dir, uint64_t dataset_id, uint64_t most_bytes)
 {
 	unsigned char header[CACHE_FILE_HEADER_BYTES];
 	struct stat st;
@@ -150,7 +164,7 @@ int cache_file_open(struct cache_file *f, const char *dir, uint64_t dataset_id)
 	    (int)sizeof(f->path)) {
 		return -ENAMETOOLONG;
 	}
-	r = open_and_lock(f, 0);
+	r = open_and_lock(f);
 	if (r < 0) {
 		return r;
 	}
@@ -162,7 +176,8 @@ int cache_file_open(struct cache_file *f, const char *dir, uint64_t dataset_id)
 		f->size_bytes = (uint64_t)st.st_size;
 		if (n < 0) {
 			r = (int)n;
-		} else if (cache_file_check_header(header, (size_t)n, dataset_id) < 0) {
+		} else if (cache_file_check_header(header, (size_t)n, dataset_id) < 0 ||
+			   !is_plausible(&st, most_bytes)) {
 			r = f->writable ? begin(f) : -EINVAL;
 		}
 	}
@@ -211,7 +226,7 @@ int cache_file_read(struct cache_file *f, int (*fn)(void *arg, const struct cach
 	int more = w.bytes ? 1 : -ENOMEM, stop = 0;
 	size_t used = 0;
 
-	while (more >= 0 && !stop) {
+	while (more >= 0 && !stop && w.at + used - sound_end <= MOST_JUNK_BYTES) {
 		struct cache_record record;
 		ssize_t n = cache_record_parse(w.bytes + used, w.n - used, &record);
 
@@ -234,6 +249,7 @@ int cache_file_read(struct cache_file *f, int (*fn)(void *arg, const struct cach
 	if (more < 0) {
 		return more;
 	}
+	(void)futimens(f->fd, NULL); /* it has been used: cache-dir.h */
 	if (!stop && f->writable) {
 		f->size_bytes = sound_end;
 		return ftruncate(f->fd, (off_t)sound_end) < 0 ? -errno : 0;
@@ -261,15 +277,23 @@ int cache_file_begin_new(const struct cache_file *old, struct cache_file *fresh)
 	if (snprintf(fresh->path, sizeof(fresh->path), "%.500s.new", old->path) >= (int)sizeof(fresh->path)) {
 		return -ENAMETOOLONG;
 	}
-	r = open_and_lock(fresh, 0);
+	r = open_and_lock(fresh);
 	if (r < 0) {
 		return r;
 	}
 	r = fresh->writable ? begin(fresh) : -EBUSY;
-	if (r < 0) {
+	if (r < 0 && fresh->writable) {
+		cache_file_abandon(fresh);
+	} else if (r < 0) {
 		cache_file_close(fresh);
 	}
 	return r;
+}
+
+void cache_file_abandon(struct cache_file *fresh)
+{
+	unlink(fresh->path);
+	cache_file_close(fresh);
 }
 
 int cache_file_replace(struct cache_file *old, struct cache_file *fresh)
@@ -278,8 +302,7 @@ int cache_file_replace(struct cache_file *old, struct cache_file *fresh)
 
 	if (r < 0 || rename(fresh->path, old->path) < 0) {
 		r = r < 0 ? r : -errno;
-		unlink(fresh->path);
-		cache_file_close(fresh);
+		cache_file_abandon(fresh);
 		return r;
 	}
 	memcpy(fresh->path, old->path, sizeof(fresh->path));

@@ -37,12 +37,12 @@ struct cache_file {
 	char path[512];
 };
 
-/* Opens or makes dir/index-<dataset id>.cache. A file that is not ours is begun anew. 0 or negative errno; nothing is
- * open then. */
-int cache_file_open(struct cache_file *f, const char *dir, uint64_t dataset_id);
+/* Opens or makes dir/index-<dataset id>.cache. A file that is not ours is begun anew, as is one of more than most_bytes
+ * and one that is nearly all holes. 0 or negative errno; nothing is open then. */
+int cache_file_open(struct cache_file *f, const char *dir, uint64_t dataset_id, uint64_t most_bytes);
 void cache_file_close(struct cache_file *f);
-/* Calls fn for every sound record in the order of the file; stops when fn returns non-zero. Skips whatever is damaged.
- * Cuts a damaged end off. 0 or negative errno. */
+/* Calls fn for every sound record in the order of the file; stops when fn returns non-zero. Skips whatever is damaged,
+ * but takes so much of it for the end. Cuts a damaged end off. 0 or negative errno. */
 int cache_file_read(struct cache_file *f, int (*fn)(void *arg, const struct cache_record *r), void *arg);
 /* Appends whole records. 0 or negative errno; the file then ends as before. */
 int cache_file_append(struct cache_file *f, const void *records, size_t n_bytes);
@@ -50,5 +50,7 @@ int cache_file_append(struct cache_file *f, const void *records, size_t n_bytes)
  * it in the old one's place. */
 int cache_file_begin_new(const struct cache_file *old, struct cache_file *fresh);
 int cache_file_replace(struct cache_file *old, struct cache_file *fresh);
+/* Removes it instead. */
+void cache_file_abandon(struct cache_file *fresh);
 
 #endif

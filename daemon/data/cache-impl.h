@@ -41,7 +41,8 @@ struct cache_space {
 	struct cache_memory memory;
 	atomic_uint_fast64_t n_alive; /* entries with references, and one while the space is in the list */
 	atomic_uint_fast64_t n_entries, entry_bytes, refused;
-	pthread_mutex_t sync_lock;  /* guards the rest */
+	atomic_bool dirty;          /* has had an unsaved entry since it was last written */
+	pthread_mutex_t sync_lock;  /* guards the file; held while it is read or written */
 	struct cache_file file;     /* fd -1: not kept */
 	bool complained;
 	struct shard shards[N_SHARDS];
@@ -50,11 +51,12 @@ struct cache_space {
 struct cache {
 	struct cache_budget budgets[CACHE_N_TIERS];
 	char *dir;
+	uint64_t dir_limit_bytes;   /* 0: none */
+	uint64_t file_most_bytes;   /* a kept file that is larger is none of ours */
 	pthread_mutex_t list_lock;
 	struct cache_space *spaces; /* the most recently detached last */
 	struct cache_stats gone[CACHE_N_TIERS]; /* sums of spaces that were dropped; under list_lock */
 	atomic_uint n_unused[CACHE_N_TIERS]; /* spaces in the list without users; written under list_lock */
-	pthread_mutex_t attach_lock; /* one space at a time is made and loaded */
 };
 
 static inline struct shard *shard_of(struct cache_space *s, uint64_t index)
@@ -80,14 +82,16 @@ void space_add_live_stats(struct cache_space *s, struct cache_stats *sum);
 
 /* ---- what is kept ---- */
 
-/* For a new space of CACHE_INDEX, in no list yet. What cannot be read is logged and made again. */
+/* For a new space of CACHE_INDEX, with its sync_lock held. What cannot be read is logged and made again. */
 void space_load_kept(struct cache_space *s);
-/* Appends what is unsaved to the space's file, if it has one. 0 or negative errno, which is logged. */
+/* Appends what is unsaved to the space's file, if it has one; nothing while another thread reads or writes it. 0 or
+ * negative errno, which is logged. */
 int space_write_unsaved(struct cache_space *s);
 
 /* ---- the cache ---- */
 
-/* Drops the space that has been unused for longest; false if all are in use. Takes list_lock. */
-bool cache_make_room(struct cache *c, enum cache_tier tier);
+/* Drops the space that has been unused for longest; false if all are in use, or have yet to be written and the caller
+ * may not wait for that. Takes list_lock. */
+bool cache_make_room(struct cache *c, enum cache_tier tier, bool may_wait);
 
 #endif

@@ -31,7 +31,7 @@ static int load_record(void *arg, const struct cache_record *r)
 
 void space_load_kept(struct cache_space *s)
 {
-	int r = cache_file_open(&s->file, s->cache->dir, s->dataset_id);
+	int r = cache_file_open(&s->file, s->cache->dir, s->dataset_id, s->cache->file_most_bytes);
 
 	r = r < 0 ? r : cache_file_read(&s->file, load_record, s);
 	if (r < 0) {
@@ -126,7 +126,7 @@ static int compact(struct cache_space *s)
 	}
 	r = write_entries(s, &fresh, true);
 	if (r < 0) {
-		cache_file_close(&fresh);
+		cache_file_abandon(&fresh);
 		return r;
 	}
 	return cache_file_replace(&s->file, &fresh);
@@ -137,7 +137,10 @@ int space_write_unsaved(struct cache_space *s)
 	uint64_t live;
 	int r = 0;
 
-	pthread_mutex_lock(&s->sync_lock);
+	if (pthread_mutex_trylock(&s->sync_lock)) {
+		return 0;
+	}
+	atomic_store(&s->dirty, false);
 	if (s->file.fd >= 0 && s->file.writable) {
 		r = write_entries(s, &s->file, false);
 		live = atomic_load(&s->entry_bytes) + atomic_load(&s->n_entries) * (CACHE_RECORD_HEADER_BYTES + 8);

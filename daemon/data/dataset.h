@@ -47,6 +47,7 @@ struct dataset_source {
 	unsigned n_fds;
 	const struct data_access *access;
 	const char *cache_dir;         /* for the index; NULL: do not keep one */
+	uint64_t cache_limit_bytes;    /* of all that is kept there, see cache-dir.h; 0: none */
 	dataset_progress_fn *on_progress; /* may be NULL */
 	void *progress_arg;
 };

@@ -16,6 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "data/cache-dir.h"
 #include "data/dataset-impl.h"
 #include "data/file.h"
 #include "data/index.h"
@@ -507,6 +508,8 @@ static void keep(const struct walk *w, const char *path, const struct index *ix)
 		log_record(LOG_LEVEL_WARNING, "index-not-kept",
 			   "%s: cannot write %s: %s; the folder will be listed again next time", w->root, path,
 			   strerrordesc_np(-r));
+	} else if (w->source->cache_limit_bytes) {
+		cache_dir_trim(w->source->cache_dir, w->source->cache_limit_bytes);
 	}
 }
 

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <xxhash.h>
 
@@ -22,7 +23,7 @@
 #define INDEX_VERSION 1u
 #define INDEX_MAX_BYTES (64ull << 30)
 
-enum { HAS_LABELS = 1 };
+enum { HAS_LABELS = 1, MOST_HOLES = 64, HOLES_ALLOWED = 16 << 20 };
 
 struct header {
 	uint64_t magic;
@@ -389,6 +390,27 @@ int index_parse(void *block, size_t block_bytes, struct index *out)
 	return 0;
 }
 
+/* Whether this may be an index as a whole, before memory is taken for it: a length is only a number. */
+static int check_size(int fd)
+{
+	struct header h;
+	struct stat st;
+	ssize_t n;
+
+	if (fstat(fd, &st) < 0) {
+		return -errno;
+	}
+	n = S_ISREG(st.st_mode) ? transfer_read(fd, &h, sizeof(h), 0) : -EINVAL;
+	if (n < 0) {
+		return (int)n;
+	}
+	return n == sizeof(h) && h.magic == INDEX_MAGIC && h.version == INDEX_VERSION &&
+			       h.block_bytes == (uint64_t)st.st_size &&
+			       (uint64_t)st.st_size / MOST_HOLES <= (uint64_t)st.st_blocks * 512 + HOLES_ALLOWED ?
+		       0 :
+		       -EINVAL;
+}
+
 int index_load(const char *path, struct index *out)
 {
 	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
@@ -399,7 +421,11 @@ int index_load(const char *path, struct index *out)
 	if (fd < 0) {
 		return -errno;
 	}
-	r = file_slurp(fd, INDEX_MAX_BYTES, &bytes, &n_bytes);
+	r = check_size(fd);
+	r = r < 0 ? r : file_slurp(fd, INDEX_MAX_BYTES, &bytes, &n_bytes);
+	if (r == 0) {
+		(void)futimens(fd, NULL); /* it has been used: cache-dir.h */
+	}
 	close(fd);
 	if (r < 0) {
 		return r;

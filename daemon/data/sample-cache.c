@@ -1,15 +1,26 @@
 /* The spaces of a cache: who uses them, and which make room for others. cache-space.c has what is in one, cache-keep.c
  * what stays of it over restarts.
  *
- * Locks, outermost first: attach_lock; a space's sync_lock, which keeps its file to one writer; list_lock for the list
- * of spaces and who uses them; a shard's; a memory's. */
+ * Locks, outermost first: a space's sync_lock, which keeps its file to one reader or writer; list_lock for the list of
+ * spaces and who uses them; a shard's; a memory's. While a sync_lock is held disks are waited for, so no other thread
+ * ever waits for one: it tries, and does without. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "data/cache-dir.h"
 #include "data/cache-impl.h"
 
+enum { FILE_SPARE_BYTES = 4 << 20 }; /* that a kept file may have besides what a crash before a compaction leaves */
+
 /* ---- cache ---- */
+
+static void trim_dir(const struct cache *c)
+{
+	if (c->dir && c->dir_limit_bytes) {
+		cache_dir_trim(c->dir, c->dir_limit_bytes);
+	}
+}
 
 int cache_create(const struct cache_config *config, struct cache **out)
 {
@@ -26,10 +37,11 @@ int cache_create(const struct cache_config *config, struct cache **out)
 		}
 	}
 	pthread_mutex_init(&c->list_lock, NULL);
-	pthread_mutex_init(&c->attach_lock, NULL);
 	for (int t = 0; t < CACHE_N_TIERS; t++) {
 		atomic_init(&c->budgets[t].limit_bytes, config->budget_bytes[t]);
 	}
+	c->dir_limit_bytes = config->dir_limit_bytes;
+	c->file_most_bytes = 4 * config->budget_bytes[CACHE_INDEX] + FILE_SPARE_BYTES;
 	*out = c;
 	return 0;
 }
@@ -49,8 +61,8 @@ void cache_destroy(struct cache *c)
 		space_write_unsaved(s);
 		space_drop(s);
 	}
+	trim_dir(c);
 	pthread_mutex_destroy(&c->list_lock);
-	pthread_mutex_destroy(&c->attach_lock);
 	free(c->dir);
 	free(c);
 }
@@ -72,17 +84,27 @@ static void unuse(struct cache_space *s)
 	}
 }
 
+/* Under list_lock. */
 static struct cache_space *find(struct cache *c, uint64_t dataset_id, uint64_t n, enum cache_tier tier, uint64_t prefix)
 {
 	struct cache_space *s;
 
-	pthread_mutex_lock(&c->list_lock);
 	for (s = c->spaces; s; s = s->next) {
 		if (s->dataset_id == dataset_id && s->n == n && s->tier == tier && s->prefix == prefix) {
 			use(s);
 			break;
 		}
 	}
+	return s;
+}
+
+static struct cache_space *find_locked(struct cache *c, uint64_t dataset_id, uint64_t n, enum cache_tier tier,
+				       uint64_t prefix)
+{
+	struct cache_space *s;
+
+	pthread_mutex_lock(&c->list_lock);
+	s = find(c, dataset_id, n, tier, prefix);
 	pthread_mutex_unlock(&c->list_lock);
 	return s;
 }
@@ -99,20 +121,39 @@ static void append(struct cache *c, struct cache_space *s)
 	*link = s;
 }
 
+/* Puts a new space into the list, unless another thread was faster: then that one's is used and ours goes. */
+static struct cache_space *enlist(struct cache *c, struct cache_space *s)
+{
+	struct cache_space *other;
+
+	pthread_mutex_lock(&c->list_lock);
+	other = find(c, s->dataset_id, s->n, s->tier, s->prefix);
+	if (!other) {
+		append(c, s);
+	}
+	pthread_mutex_unlock(&c->list_lock);
+	return other ? other : s;
+}
+
+/* Others may use it while it is still being loaded. Its sync_lock is taken before they can see it, so that nothing is
+ * written in front of what is kept. */
 static struct cache_space *make_space(struct cache *c, uint64_t dataset_id, uint64_t n, enum cache_tier tier,
 				      uint64_t prefix)
 {
-	struct cache_space *s = space_create(c, dataset_id, n, tier, prefix);
+	struct cache_space *made = space_create(c, dataset_id, n, tier, prefix), *s;
 
-	if (!s) {
-		return NULL;
+	if (!made) {
+		return find_locked(c, dataset_id, n, tier, prefix);
 	}
-	if (tier == CACHE_INDEX && c->dir) {
+	pthread_mutex_lock(&made->sync_lock);
+	s = enlist(c, made);
+	if (s == made && tier == CACHE_INDEX && c->dir) {
 		space_load_kept(s);
 	}
-	pthread_mutex_lock(&c->list_lock);
-	append(c, s);
-	pthread_mutex_unlock(&c->list_lock);
+	pthread_mutex_unlock(&made->sync_lock);
+	if (s != made) {
+		space_drop(made);
+	}
 	return s;
 }
 
@@ -124,13 +165,8 @@ struct cache_space *cache_attach(struct cache *c, uint64_t dataset_id, uint64_t 
 	if (!c || !n_samples || !atomic_load(&c->budgets[tier].limit_bytes)) {
 		return NULL;
 	}
-	pthread_mutex_lock(&c->attach_lock);
-	s = find(c, dataset_id, n_samples, tier, prefix);
-	if (!s) {
-		s = make_space(c, dataset_id, n_samples, tier, prefix);
-	}
-	pthread_mutex_unlock(&c->attach_lock);
-	return s;
+	s = find_locked(c, dataset_id, n_samples, tier, prefix);
+	return s ? s : make_space(c, dataset_id, n_samples, tier, prefix);
 }
 
 void cache_detach(struct cache_space *s)
@@ -154,13 +190,18 @@ void cache_detach(struct cache_space *s)
 
 /* ---- making room ---- */
 
-/* Takes the space that has been unused for longest out of the list; NULL if all are in use. */
-static struct cache_space *take_unused(struct cache *c, enum cache_tier tier)
+static bool can_go(struct cache_space *s, enum cache_tier tier, bool may_wait)
+{
+	return s->tier == tier && !s->n_users && (may_wait || !atomic_load(&s->dirty));
+}
+
+/* Takes the space that has been unused for longest out of the list; NULL if there is none. */
+static struct cache_space *take_unused(struct cache *c, enum cache_tier tier, bool may_wait)
 {
 	struct cache_space **link, *s = NULL;
 
 	pthread_mutex_lock(&c->list_lock);
-	for (link = &c->spaces; *link && ((*link)->tier != tier || (*link)->n_users); link = &(*link)->next) {
+	for (link = &c->spaces; *link && !can_go(*link, tier, may_wait); link = &(*link)->next) {
 	}
 	s = *link;
 	if (s) {
@@ -172,9 +213,9 @@ static struct cache_space *take_unused(struct cache *c, enum cache_tier tier)
 	return s;
 }
 
-bool cache_make_room(struct cache *c, enum cache_tier tier)
+bool cache_make_room(struct cache *c, enum cache_tier tier, bool may_wait)
 {
-	struct cache_space *s = take_unused(c, tier);
+	struct cache_space *s = take_unused(c, tier, may_wait);
 
 	if (!s) {
 		return false;
@@ -218,6 +259,7 @@ void cache_sync(struct cache *c)
 		space_write_unsaved(s);
 		let_go(c, s);
 	}
+	trim_dir(c);
 }
 
 /* ---- statistics ---- */

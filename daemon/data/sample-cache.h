@@ -26,6 +26,7 @@ struct cache_space;
 struct cache_config {
 	uint64_t budget_bytes[CACHE_N_TIERS]; /* 0: the tier is off */
 	const char *dir;                      /* keeps CACHE_INDEX over restarts; NULL: nothing does. Must exist */
+	uint64_t dir_limit_bytes;             /* of all kept files together, see data/cache-dir.h; 0: none */
 };
 
 int cache_create(const struct cache_config *config, struct cache **out); /* 0, -ENOMEM */
@@ -35,7 +36,8 @@ void cache_destroy(struct cache *c);
 void cache_set_budget(struct cache *c, enum cache_tier tier, uint64_t bytes);
 
 /* The space of n samples of a data set (dataset_cache_id), made if need be. prefix: a hash of the deterministic prefix for CACHE_DECODED,
- * 0 for the others. For CACHE_INDEX with a directory this reads the kept indexes, so call it where waiting is allowed.
+ * 0 for the others. For CACHE_INDEX with a directory the first to attach reads the kept indexes, so call it where waiting
+ * is allowed; others who attach meanwhile find what has been read so far.
  * NULL: the tier is off, its budget has no room for the table (8 bytes a sample), or memory is short; every function
  * below takes NULL for a space in which nothing is ever found. */
 struct cache_space *cache_attach(struct cache *c, uint64_t dataset_id, uint64_t n_samples, enum cache_tier tier,
@@ -73,7 +75,8 @@ int cache_put_index(struct cache_space *s, uint64_t index, const struct file_byt
 bool cache_has_room(struct cache_space *s, size_t n_bytes);
 
 /* Writes indexes that are new since the last time to the directory. Blocking; call it now and then from a thread that
- * may wait for disks. Failing to write is logged once per data set and otherwise without consequence. */
+ * may wait for disks. Failing to write is logged once per data set and otherwise without consequence. Then removes what
+ * is too much in the directory. */
 void cache_sync(struct cache *c);
 
 struct cache_stats {

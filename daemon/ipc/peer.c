@@ -72,6 +72,7 @@ static void drop_waiting(struct peer *p)
 		free_packet(k);
 	}
 	p->n_out = 0;
+	p->wake_owed = false;
 	charge_end(&p->unread);
 }
 
@@ -211,10 +212,27 @@ static void keep(struct peer *p, struct parcel *parcel, const int *fds, unsigned
 	set_events(p);
 }
 
+/* The kernel is out of memory, or processes of our user have as many descriptors on their way as we may have open. The
+ * socket counts as writable meanwhile. */
+static bool is_short(int r)
+{
+	return r == -ENOBUFS || r == -ENOMEM || r == -ETOOMANYREFS;
+}
+
 /* Whether it may go later. */
 static bool is_full(int r)
 {
-	return r == -EAGAIN || r == -EINTR || r == -ETOOMANYREFS;
+	return r == -EAGAIN || r == -EINTR || is_short(r);
+}
+
+/* What did not go now and will not go later. A peer that is gone is noticed by the poll, which has its last words first;
+ * with any other, what it misses would leave it waiting for ever. */
+static void cannot_send(struct peer *p, int r)
+{
+	if (r == -EMSGSIZE)
+		peer_doom(p, BATCHD__WIRE__ERROR_CODE__INTERNAL, NULL, "the answer does not fit a packet");
+	else if (r != -EPIPE && r != -ECONNRESET)
+		peer_doom(p, BATCHD__WIRE__ERROR_CODE__INTERNAL, NULL, "cannot send: %s", strerror(-r));
 }
 
 void peer_send(struct peer *p, const Batchd__Wire__ServerMessage *m, const int *fds, unsigned n_fds)
@@ -227,31 +245,65 @@ void peer_send(struct peer *p, const Batchd__Wire__ServerMessage *m, const int *
 		struct parcel *parcel = parcel_make(m);
 		keep(p, parcel, fds, n_fds);
 		parcel_unref(parcel);
-	} else if (r == -EMSGSIZE) {
-		peer_doom(p, BATCHD__WIRE__ERROR_CODE__INTERNAL, NULL, "the answer does not fit a packet");
+	} else if (r) {
+		cannot_send(p, r);
 	}
-	/* A peer that is gone is noticed by the poll. */
 }
 
 void peer_send_parcel(struct peer *p, struct parcel *parcel)
 {
 	if (p->closing || p->doomed || p->dismissed)
 		return;
-	ssize_t n = p->out_first ? -1 : send(p->fd, parcel->bytes, parcel->n_bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
-	if (n < 0 && (p->out_first || is_full(-errno)))
+	int r = p->out_first ? -EAGAIN : 0;
+	if (r == 0 && send(p->fd, parcel->bytes, parcel->n_bytes, MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
+		r = -errno;
+	if (is_full(r))
 		keep(p, parcel, NULL, 0);
+	else if (r)
+		cannot_send(p, r);
 }
 
-void peer_wake(struct peer *p)
+static void on_retry(uv_timer_t *t)
 {
-	if (p->closing || p->doomed || p->dismissed || p->out_first)
-		return;
+	set_events(t->data);
+}
+
+/* The socket stays writable meanwhile, so it is not watched but tried again a little later. The timer is the hello's,
+ * which is over. */
+static void retry_later(struct peer *p)
+{
+	watch(p, UV_READABLE);
+	uv_timer_start(&p->hello_timer, on_retry, RETRY_MS, 0);
+}
+
+/* It matters to a client that sleeps although it has read all that is queued: it is sent behind that. */
+static void send_wake(struct peer *p)
+{
 	Batchd__Wire__Wake w = BATCHD__WIRE__WAKE__INIT;
 	Batchd__Wire__ServerMessage m = BATCHD__WIRE__SERVER_MESSAGE__INIT;
 	m.body_case = BATCHD__WIRE__SERVER_MESSAGE__BODY_WAKE;
 	m.wake = &w;
-	while (wire_send(p->fd, &m.base, NULL, 0, MSG_DONTWAIT) == -EINTR)
-		;
+	int r;
+	do
+		r = wire_send(p->fd, &m.base, NULL, 0, MSG_DONTWAIT);
+	while (r == -EINTR);
+	p->wake_owed = is_full(r);
+	if (is_short(r)) {
+		retry_later(p);
+		return;
+	}
+	if (r && !p->wake_owed)
+		cannot_send(p, r);
+	set_events(p);
+}
+
+void peer_wake(struct peer *p)
+{
+	if (p->closing || p->doomed || p->dismissed)
+		return;
+	p->wake_owed = true;
+	if (!p->out_first)
+		send_wake(p);
 }
 
 static int send_packet(struct peer *p, const struct packet *k)
@@ -274,27 +326,18 @@ static int send_packet(struct peer *p, const struct packet *k)
 	return sendmsg(p->fd, &h, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ? -errno : 0;
 }
 
-static void on_retry(uv_timer_t *t)
-{
-	set_events(t->data);
-}
-
-/* Processes of our user have as many descriptors on their way as we may have open. The socket stays writable meanwhile,
- * so it is not watched but tried again a little later. The timer is the hello's, which is over. */
-static void wait_for_fds_in_flight(struct peer *p)
-{
-	watch(p, UV_READABLE);
-	uv_timer_start(&p->hello_timer, on_retry, RETRY_MS, 0);
-}
-
 static void flush(struct peer *p)
 {
 	while (p->out_first) {
 		struct packet *k = p->out_first;
 		int r = send_packet(p, k);
-		if (r == -ETOOMANYREFS)
-			wait_for_fds_in_flight(p);
+		if (is_short(r))
+			retry_later(p);
 		if (is_full(r))
+			return;
+		if (r)
+			cannot_send(p, r);
+		if (p->doomed)
 			return;
 		p->out_first = k->next;
 		p->n_out--;
@@ -302,6 +345,8 @@ static void flush(struct peer *p)
 		free_packet(k);
 	}
 	set_events(p);
+	if (p->wake_owed && !p->doomed)
+		send_wake(p);
 }
 
 /* ---- receiving ---- */
@@ -375,11 +420,13 @@ static bool receive_one(struct peer *p)
 	return !p->closing && !p->doomed;
 }
 
-/* What it says last; nobody will be told again that there is something, so it counts what there is. */
+/* What it says last; nobody will be told again that there is something, so it counts what there is. Another process that
+ * has the socket, a forked child perhaps, adds nothing to it: it could go on for ever. */
 static void receive_rest(struct peer *p)
 {
 	int n_bytes;
 	p->gone = true;
+	shutdown(p->fd, SHUT_RD);
 	do {
 		n_bytes = 0;
 		while (receive_one(p))
@@ -449,12 +496,17 @@ static void watch(struct peer *p, int events)
 static void set_events(struct peer *p)
 {
 	if (!p->closing && !p->doomed)
-		watch(p, UV_READABLE | (p->out_first ? UV_WRITABLE : 0));
+		watch(p, UV_READABLE | (p->out_first || p->wake_owed ? UV_WRITABLE : 0));
 }
 
+/* Timers run before sockets are looked at: where the loop stood still, the Hello lies there. */
 static void on_hello_timeout(uv_timer_t *t)
 {
-	peer_fail(t->data, BATCHD__WIRE__ERROR_CODE__PROTOCOL, NULL, "no hello in time");
+	struct peer *p = t->data;
+	while (!p->greeted && receive_one(p))
+		;
+	if (!p->greeted)
+		peer_fail(p, BATCHD__WIRE__ERROR_CODE__PROTOCOL, NULL, "no hello in time");
 }
 
 /* ---- credentials ---- */
@@ -584,6 +636,7 @@ int peer_create(struct server *server, int fd)
 	p->poll.data = p->hello_timer.data = p;
 	p->n_handles = 2;
 	server_add(server, p);
+	uv_update_time(server->loop); /* the loop's clock may stand where this turn began, long ago */
 	uv_timer_start(&p->hello_timer, on_hello_timeout, server->limits.hello_timeout_ns / 1000000, 0);
 	set_events(p);
 	return 0;

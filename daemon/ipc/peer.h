@@ -53,6 +53,7 @@ struct peer {
 	bool gone;                  /* what it says is the last, and nobody reads an answer */
 	bool doomed;                /* has been told why; closed when the loop comes round */
 	bool dismissed;             /* has been told why, and is heard until it hangs up */
+	bool wake_owed;             /* a Wake could not be sent yet */
 	struct charge connection, fds, unread; /* ops->closed may take the first two over */
 	struct packet *out_first, *out_last;
 	unsigned n_out;
@@ -72,8 +73,8 @@ bool peer_has_pidfd(int socket);
  * descriptors. */
 int peer_identify(struct peer *p);
 
-/* Sends now, or as soon as the client takes it; borrows fds, at most 2. A client that leaves too much unread is closed,
- * though not during this call. */
+/* Sends now, or as soon as the client takes it and the kernel has memory for it; borrows fds, at most 2. A client that
+ * leaves too much unread is closed, though not during this call, as is one to which nothing can be sent. */
 void peer_send(struct peer *p, const Batchd__Wire__ServerMessage *m, const int *fds, unsigned n_fds);
 
 /* The same of what many are told. Takes a reference of its own where it has to wait. */
@@ -93,7 +94,8 @@ void peer_doom(struct peer *p, Batchd__Wire__ErrorCode code, const char *field, 
 void peer_dismiss(struct peer *p, Batchd__Wire__ErrorCode code, const char *field, const char *fmt, ...)
 	__attribute__((format(printf, 4, 5)));
 
-/* Tells the client to look at the ring; nothing if its socket is full, as there is something to read already. */
+/* Tells the client to look at the ring, now or as soon as its socket has room: what it reads until then may not make it
+ * look. Several that wait become one. */
 void peer_wake(struct peer *p);
 
 /* Closes without a word. */

@@ -1,0 +1,443 @@
+/* A peer of a server in this process, over a socket pair: no message is lost for what passes by, and none keeps the
+ * loop for ever.
+ *
+ * send and sendmsg are this program's own, in front of the library's, so that they can be made to fail. */
+#include <check.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "ipc/server.h"
+#include "suite.h"
+#include "util/log.h"
+
+/* ---- sockets that fail ---- */
+
+static struct {
+	int error;       /* 0: none */
+	unsigned after;  /* so many sends still work, */
+	unsigned n;      /* then so many fail */
+	unsigned n_tried;
+} faults;
+
+static bool fails(void)
+{
+	faults.n_tried++;
+	if (!faults.error || faults.n == 0) {
+		return false;
+	}
+	if (faults.after > 0) {
+		faults.after--;
+		return false;
+	}
+	faults.n--;
+	errno = faults.error;
+	return true;
+}
+
+ssize_t sendmsg(int fd, const struct msghdr *m, int flags)
+{
+	return fails() ? -1 : syscall(SYS_sendmsg, fd, m, flags);
+}
+
+ssize_t send(int fd, const void *bytes, size_t n, int flags)
+{
+	return fails() ? -1 : syscall(SYS_sendto, fd, bytes, n, flags, NULL, 0);
+}
+
+/* ---- a server with one peer ---- */
+
+static struct {
+	uv_loop_t loop;
+	struct server *server;
+	struct accounts accounts;
+	int listen_fd, client;
+	unsigned n_messages, n_closed;
+	bool echoes; /* each message makes the client's end say another one */
+	struct wire_arena arena;
+} t;
+
+static void say_wake(void)
+{
+	Batchd__Wire__ClientMessage m = BATCHD__WIRE__CLIENT_MESSAGE__INIT;
+	Batchd__Wire__Wake w = BATCHD__WIRE__WAKE__INIT;
+
+	m.body_case = BATCHD__WIRE__CLIENT_MESSAGE__BODY_WAKE;
+	m.wake = &w;
+	(void)wire_send(t.client, &m.base, NULL, 0, MSG_DONTWAIT);
+}
+
+static void on_message(struct peer *p, const Batchd__Wire__ClientMessage *m, int *fds, unsigned n_fds)
+{
+	(void)p;
+	(void)m;
+	(void)fds;
+	(void)n_fds;
+	t.n_messages++;
+	ck_assert_msg(t.n_messages < 10000, "the loop goes round for as long as the client likes");
+	if (t.echoes) {
+		say_wake();
+	}
+}
+
+static void on_closed(struct peer *p)
+{
+	(void)p;
+	t.n_closed++;
+}
+
+static const struct peer_ops ops = { .message = on_message, .closed = on_closed };
+
+static void set_up(void)
+{
+	struct sockaddr_un address = { .sun_family = AF_UNIX };
+	struct server_limits limits = { .pending = 64, .hello_timeout_ns = 60000000000u };
+
+	memset(&t, 0, sizeof(t));
+	memset(&faults, 0, sizeof(faults));
+	log_set_level(LOG_LEVEL_ERROR);
+	ck_assert_int_eq(uv_loop_init(&t.loop), 0);
+	t.server = calloc(1, sizeof(*t.server));
+	t.listen_fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	ck_assert_int_eq(bind(t.listen_fd, (struct sockaddr *)&address, sizeof(sa_family_t)), 0); /* a name of its own */
+	ck_assert_int_eq(listen(t.listen_fd, 8), 0);
+	ck_assert_int_eq(server_init(t.server, &t.loop, t.listen_fd, &limits, &t.accounts, &ops, NULL, "test"), 0);
+	wire_arena_init(&t.arena);
+	t.client = -1;
+}
+
+static void tear_down(void)
+{
+	while (t.server->peers) {
+		peer_close(t.server->peers);
+	}
+	server_stop(t.server);
+	ck_assert_int_eq(uv_run(&t.loop, UV_RUN_DEFAULT), 0);
+	ck_assert_int_eq(uv_loop_close(&t.loop), 0);
+	ck_assert(accounts_are_even(&t.accounts));
+	close(t.listen_fd);
+	if (t.client >= 0) {
+		close(t.client);
+	}
+	free(t.server);
+}
+
+static struct peer *meet(void)
+{
+	int pair[2];
+
+	ck_assert_int_eq(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
+	t.client = pair[1];
+	fcntl(pair[0], F_SETFL, O_NONBLOCK);
+	ck_assert_int_eq(peer_create(t.server, pair[0]), 0);
+	return t.server->peers;
+}
+
+static void say_hello(void)
+{
+	Batchd__Wire__ClientMessage m = BATCHD__WIRE__CLIENT_MESSAGE__INIT;
+	Batchd__Wire__Hello h = BATCHD__WIRE__HELLO__INIT;
+
+	h.version = WIRE_VERSION;
+	h.program = (char *)"test";
+	m.body_case = BATCHD__WIRE__CLIENT_MESSAGE__BODY_HELLO;
+	m.hello = &h;
+	ck_assert_int_eq(wire_send(t.client, &m.base, NULL, 0, 0), 0);
+}
+
+/* What the daemon says next, while its loop runs; NULL: it has hung up. */
+static const Batchd__Wire__ServerMessage *hear(int *fd)
+{
+	static unsigned char buf[WIRE_MAX_BYTES];
+	const Batchd__Wire__ServerMessage *m;
+	int fds[WIRE_MAX_FDS];
+	unsigned n_fds = WIRE_MAX_FDS;
+	size_t n = sizeof(buf);
+	int r;
+
+	for (;;) {
+		n = sizeof(buf);
+		n_fds = WIRE_MAX_FDS;
+		r = wire_recv(t.client, buf, &n, fds, &n_fds, MSG_DONTWAIT);
+		if (r != -EAGAIN && r != -EINTR) {
+			break;
+		}
+		uv_run(&t.loop, UV_RUN_NOWAIT);
+	}
+	if (r) {
+		return NULL;
+	}
+	ck_assert_int_eq(wire_unpack_server(&t.arena, buf, n, &m, NULL), 0);
+	if (fd && n_fds) {
+		*fd = fds[0];
+	} else {
+		wire_close_fds(fds, n_fds);
+	}
+	return m;
+}
+
+static struct peer *meet_and_greet(void)
+{
+	struct peer *p = meet();
+
+	say_hello();
+	ck_assert_int_eq(hear(NULL)->body_case, BATCHD__WIRE__SERVER_MESSAGE__BODY_WELCOME);
+	return p;
+}
+
+static void send_batch(struct peer *p, uint64_t step, const int *fds, unsigned n_fds)
+{
+	Batchd__Wire__ServerMessage m = BATCHD__WIRE__SERVER_MESSAGE__INIT;
+	Batchd__Wire__Batch b = BATCHD__WIRE__BATCH__INIT;
+
+	b.step = step;
+	m.body_case = BATCHD__WIRE__SERVER_MESSAGE__BODY_BATCH;
+	m.batch = &b;
+	peer_send(p, &m, fds, n_fds);
+}
+
+/* ---- sending ---- */
+
+static const int passing[] = { ENOBUFS, ENOMEM, ETOOMANYREFS, EAGAIN, EINTR };
+
+START_TEST(test_no_message_is_lost_for_want_of_memory)
+{
+	/* Proves that whichever send fails for something that passes, once or several times, every message arrives, in
+	 * order. */
+	struct peer *p = meet_and_greet();
+
+	for (unsigned after = 0; after < 4; after++) {
+		faults.error = passing[_i];
+		faults.after = after;
+		faults.n = 3;
+		for (uint64_t step = 0; step < 4; step++) {
+			send_batch(p, step, NULL, 0);
+		}
+		for (uint64_t step = 0; step < 4; step++) {
+			const Batchd__Wire__ServerMessage *m = hear(NULL);
+
+			ck_assert_ptr_nonnull(m);
+			ck_assert_int_eq(m->body_case, BATCHD__WIRE__SERVER_MESSAGE__BODY_BATCH);
+			ck_assert_uint_eq(m->batch->step, step);
+		}
+		ck_assert_uint_eq(faults.n, 0);
+	}
+}
+END_TEST
+
+START_TEST(test_a_parcel_is_not_lost_either)
+{
+	/* Proves the same of what many are told. */
+	struct peer *p = meet_and_greet();
+	Batchd__Wire__ServerMessage m = BATCHD__WIRE__SERVER_MESSAGE__INIT;
+	Batchd__Wire__Progress progress = BATCHD__WIRE__PROGRESS__INIT;
+	struct parcel *parcel;
+
+	m.body_case = BATCHD__WIRE__SERVER_MESSAGE__BODY_PROGRESS;
+	m.progress = &progress;
+	parcel = parcel_make(&m);
+	faults.error = passing[_i];
+	faults.n = 1;
+	peer_send_parcel(p, parcel);
+	parcel_unref(parcel);
+	ck_assert_int_eq(hear(NULL)->body_case, BATCHD__WIRE__SERVER_MESSAGE__BODY_PROGRESS);
+	ck_assert_uint_eq(faults.n, 0);
+}
+END_TEST
+
+START_TEST(test_a_send_that_cannot_work_ends_the_connection)
+{
+	/* Proves that a client is not left waiting for a message that will never come: for an error that does not pass
+	 * it is shown out, whether the message went at once, from the queue, or as a Wake. */
+	struct peer *p = meet_and_greet();
+
+	faults.error = _i == 1 ? ENOBUFS : EACCES;
+	faults.n = 1;
+	if (_i == 2) {
+		peer_wake(p);
+	} else {
+		send_batch(p, 0, NULL, 0);
+	}
+	if (_i == 1) {
+		faults.error = EACCES;
+		faults.n = 1;
+	}
+	const Batchd__Wire__ServerMessage *m = hear(NULL);
+
+	if (m) {
+		ck_assert_int_eq(m->body_case, BATCHD__WIRE__SERVER_MESSAGE__BODY_ERROR);
+		ck_assert_ptr_null(hear(NULL));
+	}
+	ck_assert_uint_eq(t.n_closed, 1);
+}
+END_TEST
+
+START_TEST(test_a_wake_is_repeated_until_it_is_sent)
+{
+	/* Proves that a Wake that a send refuses comes later, once. */
+	struct peer *p = meet_and_greet();
+
+	faults.error = passing[_i];
+	faults.n = 2;
+	peer_wake(p);
+	peer_wake(p);
+	ck_assert_int_eq(hear(NULL)->body_case, BATCHD__WIRE__SERVER_MESSAGE__BODY_WAKE);
+	faults.n = 0;
+	send_batch(p, 7, NULL, 0);
+	const Batchd__Wire__ServerMessage *m = hear(NULL);
+
+	while (m->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_WAKE) {
+		m = hear(NULL); /* EINTR: the first went after all */
+	}
+	ck_assert_int_eq(m->body_case, BATCHD__WIRE__SERVER_MESSAGE__BODY_BATCH);
+}
+END_TEST
+
+START_TEST(test_a_wake_behind_a_full_socket_comes_when_it_is_read)
+{
+	/* Proves that a client that reads all that is queued, and would sleep then, is woken: the Wake is the last
+	 * message. */
+	struct peer *p = meet_and_greet();
+	uint64_t n = 0, heard = 0;
+	const Batchd__Wire__ServerMessage *m;
+
+	while (!p->out_first) {
+		send_batch(p, n++, NULL, 0);
+	}
+	peer_wake(p);
+	for (; heard < n; heard++) {
+		m = hear(NULL);
+		ck_assert_int_eq(m->body_case, BATCHD__WIRE__SERVER_MESSAGE__BODY_BATCH);
+		ck_assert_uint_eq(m->batch->step, heard);
+	}
+	for (int turn = 0; p->wake_owed && turn < 100; turn++) {
+		uv_run(&t.loop, UV_RUN_NOWAIT);
+	}
+	struct pollfd ready = { t.client, POLLIN, 0 };
+
+	ck_assert_msg(poll(&ready, 1, 0) == 1, "the Wake is lost");
+	ck_assert_int_eq(hear(NULL)->body_case, BATCHD__WIRE__SERVER_MESSAGE__BODY_WAKE);
+	ck_assert_int_eq(p->events, UV_READABLE); /* and the socket is not watched for nothing */
+}
+END_TEST
+
+/* ---- receiving ---- */
+
+START_TEST(test_a_hello_that_lies_there_is_in_time)
+{
+	/* Proves that a client that has said Hello is served, though its timer is due before the loop looks at the
+	 * socket, as it is where the loop stood still. */
+	t.server->limits.hello_timeout_ns = 0;
+	(void)meet();
+	say_hello();
+	ck_assert_int_eq(hear(NULL)->body_case, BATCHD__WIRE__SERVER_MESSAGE__BODY_WELCOME);
+	ck_assert_uint_eq(t.n_closed, 0);
+}
+END_TEST
+
+START_TEST(test_no_hello_is_still_refused)
+{
+	/* Proves that a client that says nothing, or something else, is shown out. */
+	t.server->limits.hello_timeout_ns = 0;
+	(void)meet();
+	if (_i) {
+		say_wake();
+	}
+	const Batchd__Wire__ServerMessage *m = hear(NULL);
+
+	ck_assert_int_eq(m->body_case, BATCHD__WIRE__SERVER_MESSAGE__BODY_ERROR);
+	ck_assert_int_eq(m->error->code, BATCHD__WIRE__ERROR_CODE__PROTOCOL);
+	ck_assert_ptr_null(hear(NULL));
+	ck_assert_uint_eq(t.n_closed, 1);
+}
+END_TEST
+
+/* A process of its own makes the pair and hands both ends over, so that it is the peer; it ends when *leash is closed. */
+static pid_t make_pair_elsewhere(int pair[2], int *leash)
+{
+	int way[2], pipe_fds[2], got[2];
+	char control[CMSG_SPACE(sizeof(got))] = { 0 }, byte = 0;
+	struct iovec iov = { &byte, 1 };
+	struct msghdr h = {
+		.msg_iov = &iov, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof(control)
+	};
+
+	ck_assert_int_eq(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, way), 0);
+	ck_assert_int_eq(pipe2(pipe_fds, O_CLOEXEC), 0);
+	pid_t pid = fork();
+
+	if (pid == 0) {
+		struct cmsghdr *c = CMSG_FIRSTHDR(&h);
+
+		close(pipe_fds[1]);
+		if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, got)) {
+			_exit(1);
+		}
+		c->cmsg_level = SOL_SOCKET;
+		c->cmsg_type = SCM_RIGHTS;
+		c->cmsg_len = CMSG_LEN(sizeof(got));
+		memcpy(CMSG_DATA(c), got, sizeof(got));
+		_exit(sendmsg(way[1], &h, 0) == 1 && read(pipe_fds[0], &byte, 1) == 0 ? 0 : 1);
+	}
+	ck_assert_int_eq(recvmsg(way[0], &h, MSG_CMSG_CLOEXEC), 1);
+	memcpy(pair, CMSG_DATA(CMSG_FIRSTHDR(&h)), sizeof(got));
+	close(way[0]);
+	close(way[1]);
+	close(pipe_fds[0]);
+	*leash = pipe_fds[1];
+	return pid;
+}
+
+START_TEST(test_a_socket_that_outlives_its_process_cannot_keep_the_loop)
+{
+	/* Proves that what a process has said before it ended is heard, but not what others go on saying through its
+	 * socket: they could do so for ever, and the loop would hear nothing else. */
+	int pair[2], leash, status;
+	pid_t pid = make_pair_elsewhere(pair, &leash);
+
+	t.client = pair[1];
+	fcntl(pair[0], F_SETFL, O_NONBLOCK);
+	ck_assert_int_eq(peer_create(t.server, pair[0]), 0);
+	say_hello();
+	ck_assert_int_eq(hear(NULL)->body_case, BATCHD__WIRE__SERVER_MESSAGE__BODY_WELCOME);
+	ck_assert_int_eq(peer_identify(t.server->peers), 0);
+	ck_assert_int_ge(t.server->peers->pidfd, 0);
+	close(leash);
+	ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+	ck_assert_int_eq(status, 0);
+	t.echoes = true;
+	say_wake();
+	say_wake();
+	while (!t.n_closed) {
+		uv_run(&t.loop, UV_RUN_NOWAIT);
+	}
+	ck_assert_uint_ge(t.n_messages, 2);
+	ck_assert_uint_le(t.n_messages, 40); /* a turn of the socket came before the end was seen */
+}
+END_TEST
+
+int main(void)
+{
+	enum { N_PASSING = sizeof(passing) / sizeof(passing[0]) };
+	Suite *s = suite_create("peer");
+	TCase *c = tcase_create("peer");
+
+	tcase_add_checked_fixture(c, set_up, tear_down);
+	tcase_add_loop_test(c, test_no_message_is_lost_for_want_of_memory, 0, N_PASSING);
+	tcase_add_loop_test(c, test_a_parcel_is_not_lost_either, 0, N_PASSING);
+	tcase_add_loop_test(c, test_a_send_that_cannot_work_ends_the_connection, 0, 3);
+	tcase_add_loop_test(c, test_a_wake_is_repeated_until_it_is_sent, 0, N_PASSING);
+	tcase_add_test(c, test_a_wake_behind_a_full_socket_comes_when_it_is_read);
+	tcase_add_test(c, test_a_hello_that_lies_there_is_in_time);
+	tcase_add_loop_test(c, test_no_hello_is_still_refused, 0, 2);
+	tcase_add_test(c, test_a_socket_that_outlives_its_process_cannot_keep_the_loop);
+	suite_add_tcase(s, c);
+	return suite_run(s);
+}

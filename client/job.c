@@ -1,10 +1,13 @@
 /* Default job names.
  *
- *   share              one per user and specification, so that hyper-parameter trials find each other
+ *   share              one per user, specification and data, so that hyper-parameter trials find each other
  *   one trainer        one per process and loader
  *   several trainers   the run (torchrun's id, else the rendezvous address and Slurm's step, else the launcher that is
  * their common parent), the specification, and an ordinal, as a program may have two loaders alike. The ordinal counts
  * live loaders, so a program that makes a new one each epoch comes back to the same job, which is still warm.
+ *
+ * Containers share one daemon, and often one uid. A path there may be another volume's, so the data is known by device
+ * and inode; an address or a process number is another's, so a run has its network and PID namespaces in its name.
  */
 #include "job.h"
 
@@ -13,9 +16,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "process.h"
+#include "source.h"
 
 static struct job *live; /* under process_lock */
 
@@ -49,6 +54,31 @@ static uint64_t hash_spec(const struct batchd_options *o, const char *dataset)
 	return h ? h : 1;
 }
 
+static uint64_t mix_file(uint64_t h, const struct stat *st)
+{
+	return mix_number(mix_number(h, st->st_dev), st->st_ino);
+}
+
+/* The very folder or files; nothing for a name that the daemon knows. */
+static uint64_t mix_data(uint64_t h, const struct source *source)
+{
+	for (unsigned i = 0; i < source->n_fds; i++) {
+		struct stat st = { .st_ino = 0 };
+
+		(void)fstat(source->fds[i], &st);
+		h = mix_file(h, &st);
+	}
+	return h;
+}
+
+static uint64_t mix_namespace(uint64_t h, const char *path)
+{
+	struct stat st = { .st_ino = 0 };
+
+	(void)stat(path, &st);
+	return mix_file(h, &st);
+}
+
 /* torchrun's id names the run over all its restarts, while the port of the rendezvous may be another each time. "none"
  * is what launchers without one say. */
 static bool has_run_id(const char *id)
@@ -60,7 +90,7 @@ static uint64_t hash_run(void)
 {
 	static const char *const names[] = { "TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT", "SLURM_JOB_ID",
 					     "SLURM_STEP_ID" };
-	uint64_t h = mix_number(0xcbf29ce484222325, geteuid());
+	uint64_t h = mix_namespace(mix_number(0xcbf29ce484222325, geteuid()), "/proc/self/ns/net");
 	const char *id = getenv(names[0]);
 	int found = 0;
 
@@ -72,7 +102,7 @@ static uint64_t hash_run(void)
 		found += value != NULL;
 		h = mix_text(h, value ? value : "");
 	}
-	return found ? h : mix_number(h, (uint64_t)getppid());
+	return found ? h : mix_number(mix_namespace(h, "/proc/self/ns/pid"), (uint64_t)getppid());
 }
 
 /* The lowest number that no live loader of the same specification has. */
@@ -92,14 +122,14 @@ static void enlist(struct job *j)
 	process_unlock();
 }
 
-void job_init(struct job *j, const struct batchd_options *o, const char *dataset)
+void job_init(struct job *j, const struct batchd_options *o, const struct source *source)
 {
 	*j = (struct job){ 0 };
 	if (o->job && *o->job) {
 		snprintf(j->name, sizeof j->name, "%s", o->job);
 	} else if (o->mode == BATCHD_SHARE) {
 		snprintf(j->name, sizeof j->name, "share-%u-%016llx", (unsigned)geteuid(),
-			 (unsigned long long)hash_spec(o, dataset));
+			 (unsigned long long)mix_data(hash_spec(o, source->dataset), source));
 	} else if (o->world_size <= 1) {
 		uint64_t any = 0;
 
@@ -108,7 +138,7 @@ void job_init(struct job *j, const struct batchd_options *o, const char *dataset
 		snprintf(j->name, sizeof j->name, "%.40s-%d-%08x", program_invocation_short_name, (int)getpid(),
 			 (unsigned)any);
 	} else {
-		j->spec = hash_spec(o, dataset);
+		j->spec = hash_spec(o, source->dataset);
 		enlist(j);
 		snprintf(j->name, sizeof j->name, "run-%08x-%016llx-%u", (unsigned)hash_run(),
 			 (unsigned long long)j->spec, j->ordinal);

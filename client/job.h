@@ -13,9 +13,11 @@ struct job {
 	char name[WIRE_MAX_JOB + 1];
 };
 
-/* dataset: as source_open made it. o->job, if set, is the name (its length is the daemon's business). The memory is the
+struct source;
+
+/* source: as source_open made it. o->job, if set, is the name (its length is the daemon's business). The memory is the
  * caller's and must stay where it is until job_finish. */
-void job_init(struct job *j, const struct batchd_options *o, const char *dataset);
+void job_init(struct job *j, const struct batchd_options *o, const struct source *source);
 void job_finish(struct job *j);
 
 #endif

@@ -321,7 +321,7 @@ static int open_stream(struct batchd_loader *l, const struct batchd_options *o, 
 	if (r == 0)
 		r = connection_open(&l->connection, o->socket, o->autostart, o->program, &l->fault);
 	if (r == 0) {
-		job_init(&l->job, o, source.dataset);
+		job_init(&l->job, o, &source);
 		r = keep_options(l, o, source.dataset);
 	}
 	if (r == 0)

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "producer.h"
 #include "state.h"
@@ -419,8 +420,8 @@ static void start_opening(struct job *j, struct request *r, int *fds, unsigned n
 		wait_for_place(o);
 }
 
-static struct job *make_job(struct batchd *b, struct request *r, int *fds, unsigned n_fds, struct charge *loader,
-			    struct charge *open_fds)
+static struct job *make_job(struct batchd *b, struct request *r, int *fds, unsigned n_fds,
+			    const struct data_identity *data, struct charge *loader, struct charge *open_fds)
 {
 	struct job *j = calloc(1, sizeof(*j));
 	if (!j)
@@ -428,6 +429,7 @@ static struct job *make_job(struct batchd *b, struct request *r, int *fds, unsig
 	j->daemon = b;
 	j->spec = r->spec;
 	r->spec = (struct loader_spec){ 0 };
+	j->data = *data;
 	charge_move(&j->loader_charge, loader);
 	charge_move(&j->fds, open_fds);
 	uv_timer_init(&b->loop, &j->linger);
@@ -442,6 +444,31 @@ static struct job *make_job(struct batchd *b, struct request *r, int *fds, unsig
 }
 
 /* ---- joining ---- */
+
+/* Without asking the file system, which may hang: the kernel knows these two by itself. */
+static void identify(const int *fds, unsigned n_fds, struct data_identity *out)
+{
+	*out = (struct data_identity){ .n = n_fds };
+	for (unsigned i = 0; i < n_fds; i++) {
+		struct statx st;
+		if (statx(fds[i], "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_INO, &st))
+			continue;
+		out->files[i].dev = (uint64_t)st.stx_dev_major << 32 | st.stx_dev_minor;
+		out->files[i].ino = st.stx_ino;
+	}
+}
+
+/* The first thing in which a request is not the job's; NULL: none. *text says it of data that is only called the same. */
+static const char *difference(const struct job *j, const struct loader_spec *spec, const struct data_identity *data,
+			      const char **text)
+{
+	const char *field = loader_spec_difference(&j->spec, spec);
+	*text = field;
+	if (field || (j->data.n == data->n && !memcmp(j->data.files, data->files, sizeof(data->files))))
+		return field;
+	*text = "dataset (another folder or file of the same name: another container's, or it has been replaced)";
+	return "dataset";
+}
 
 static void enter(struct job *j, struct session *s)
 {
@@ -493,11 +520,12 @@ static void refuse_job(struct session *s, int why)
 /* A new incarnation of the whole job: everybody of the old one is out, whatever it asked for and however far it had
  * come. The loader stays if it can be gone on with; it cannot in share mode, where one slab is for all and processes of
  * the old incarnation may still hold its slots. */
-static void fence_all(struct job *j, const struct loader_spec *successor)
+static void fence_all(struct job *j, const struct loader_spec *successor, const struct data_identity *data)
 {
+	const char *what;
 	char text[160];
 	bool keep = (j->state == JOB_READY || j->state == JOB_OPENING) && !successor->share &&
-		    !loader_spec_difference(&j->spec, successor);
+		    !difference(j, successor, data, &what);
 	snprintf(text, sizeof(text), "a newer incarnation of this job has started (%llu, this is %llu)",
 		 (unsigned long long)successor->incarnation, (unsigned long long)j->spec.incarnation);
 	job_fail_sessions(j, BATCHD__WIRE__ERROR_CODE__FENCED, "incarnation", text);
@@ -511,8 +539,10 @@ static void fence_all(struct job *j, const struct loader_spec *successor)
 void job_join(struct batchd *b, struct session *s, struct request *r, int *fds, unsigned n_fds)
 {
 	struct job *j = find_job(b, r->spec.uid, r->spec.job);
+	struct data_identity data;
+	identify(fds, n_fds, &data);
 	if (j && r->spec.incarnation > j->spec.incarnation) {
-		fence_all(j, &r->spec);
+		fence_all(j, &r->spec, &data);
 		j = find_job(b, r->spec.uid, r->spec.job);
 	}
 	if (j && j->state == JOB_FAILED && !j->sessions) {
@@ -524,7 +554,7 @@ void job_join(struct batchd *b, struct session *s, struct request *r, int *fds, 
 			     "a newer incarnation of this job is running");
 		return;
 	}
-	const char *field = j ? loader_spec_difference(&j->spec, &r->spec) : NULL;
+	const char *what, *field = j ? difference(j, &r->spec, &data, &what) : NULL;
 	/* Nobody uses the warm loader any more: a changed script simply replaces it. */
 	if (field && !j->sessions && j->state == JOB_READY && !j->n_tasks) {
 		job_close(j);
@@ -532,11 +562,11 @@ void job_join(struct batchd *b, struct session *s, struct request *r, int *fds, 
 		field = NULL;
 	}
 	if (field) {
-		char text[320];
+		char text[480];
 		snprintf(
 			text, sizeof(text),
 			"job '%s' is running with another %s; use the same, or another job name, or a higher incarnation to end what runs",
-			r->spec.job, field);
+			r->spec.job, what);
 		session_fail(s, BATCHD__WIRE__ERROR_CODE__MISMATCH, field, text);
 		return;
 	}
@@ -547,7 +577,7 @@ void job_join(struct batchd *b, struct session *s, struct request *r, int *fds, 
 		return;
 	}
 	if (!j)
-		j = make_job(b, r, fds, n_fds, &loader, &open_fds);
+		j = make_job(b, r, fds, n_fds, &data, &loader, &open_fds);
 	if (!j) {
 		charge_end(&loader);
 		charge_end(&open_fds);

@@ -18,6 +18,14 @@ struct opening;
 struct producer;
 struct feed;
 
+/* What a session's descriptors lead to. Two containers may call different volumes the same. */
+struct data_identity {
+	unsigned n;
+	struct {
+		uint64_t dev, ino;
+	} files[WIRE_MAX_FDS];       /* in the order of the descriptors; zeros: cannot be told */
+};
+
 /* A job: the trainers that use one loader, and the loader.
  *
  *     OPENING ----> READY ----> (linger) ----> CLOSING
@@ -33,6 +41,7 @@ struct job {
 	struct batchd *daemon;
 	enum job_state state;
 	struct loader_spec spec;
+	struct data_identity data;   /* its first session's */
 	struct loader *loader;       /* READY, ENDING, FAILED after READY, CLOSING */
 	struct opening *opening;     /* OPENING */
 	struct session *sessions;    /* attached or waiting for the loader */

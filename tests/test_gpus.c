@@ -423,7 +423,6 @@ static const struct obstacle {
 	{ "", "libfakecuda-old.so", 64 << 20, "too old" },
 	{ "no-device", NULL, 64 << 20, "CUDA_ERROR_NO_DEVICE" },
 	{ "mismatch", NULL, 64 << 20, "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH" },
-	{ "mig", NULL, 64 << 20, "MIG" },
 	{ "no-ipc", NULL, 64 << 20, "cannot be shared between processes" },
 	{ "exclusive", NULL, 64 << 20, "EXCLUSIVE_PROCESS" },
 	{ "prohibited", NULL, 64 << 20, "PROHIBITED" },
@@ -494,6 +493,20 @@ START_TEST(test_the_budget_counts_what_is_open)
 }
 END_TEST
 
+START_TEST(test_exclusive_mode_is_no_obstacle_under_mps)
+{
+	/* NVIDIA's own way to set MPS up: the mode applies to MPS's server, and its clients share the GPU. */
+	setenv("FAKECUDA_PERSONALITY", "exclusive,mps", 1);
+	double_load();
+	setup_with(usual);
+	struct opening o = open_on(0);
+	ck_assert_msg(o.slab != NULL, "%s", o.why);
+	close_slab(o.slab);
+	teardown();
+	double_assert_clean();
+}
+END_TEST
+
 /* ---- what breaks ---- */
 
 static const char *const call_names[] = {
@@ -537,7 +550,9 @@ static bool whole_life(struct cuda_uuid uuid)
 	bool told = o.result == GPU_E_LOST || strstr(o.why, "new process");
 	ck_assert_msg(f.n_lost ? told || f.lost_at_close : !told,
 		      "lost, and nobody was told, or told without being lost");
-	return f.n_lost > 0;
+	bool written_off = strstr(o.why, "restart the daemon") != NULL;
+	ck_assert_msg(!written_off || (o.result == GPU_E_REFUSED && !f.n_lost), "%s", o.why);
+	return f.n_lost > 0 || written_off;
 }
 
 enum outcome { NOT_REACHED = 10, FINE, LOST };
@@ -625,6 +640,77 @@ START_TEST(test_every_call_may_lose_the_gpu)
 		}
 	}
 	ck_assert_uint_ge(n_lost, SLOW ? 4 : 40);
+}
+END_TEST
+
+static const char *const opening_calls[] = { "cuStreamCreateWithPriority", "cuEventCreate", "cuMemAlloc", "cuIpcGetMemHandle",
+					     "cuMemHostRegister" };
+
+START_TEST(test_unknown_error_while_opening_ends_nothing)
+{
+	/* Drivers say "unknown error" for what they do not support. A GPU that answers the probe is kept: the slab is
+	 * refused with the reason (or opened unpinned), and the next wish within a minute costs no call. */
+	const char *name = opening_calls[_i];
+	char rule[64];
+	double_load();
+	setup_with(usual);
+	snprintf(rule, sizeof(rule), "%s:1=999", name);
+	ck_assert(gpu_double.inject(rule));
+	struct opening o = open_on(0);
+	ck_assert_uint_eq(f.n_lost, 0);
+	if (!strcmp(name, "cuMemHostRegister")) {
+		ck_assert_msg(o.slab && !o.slab->pinned, "%s", o.why);
+		close_slab(o.slab);
+	} else {
+		ck_assert_int_eq(o.result, GPU_E_REFUSED);
+		ck_assert_msg(strstr(o.why, "CUDA_ERROR_UNKNOWN") && strstr(o.why, name), "%s", o.why);
+		uint64_t calls = gpu_double.counter("cuDevicePrimaryCtxRetain");
+		o = open_on(0);
+		ck_assert_int_eq(o.result, GPU_E_REFUSED);
+		ck_assert_msg(strstr(o.why, "tries again in a minute") && strstr(o.why, name), "%s", o.why);
+		ck_assert_uint_eq(gpu_double.counter("cuDevicePrimaryCtxRetain"), calls);
+	}
+	ck_assert_uint_eq(f.n_lost, 0);
+	gpu_double.inject(NULL);
+	teardown();
+	double_assert_clean();
+}
+END_TEST
+
+START_TEST(test_a_gpu_that_never_worked_is_written_off)
+{
+	/* Nothing depends on it, so the daemon stays for everything else: no announcement, and each later wish is refused
+	 * with the reason and without a call. */
+	double_load();
+	setup_with(usual);
+	ck_assert(gpu_double.inject(_i ? "cuMemAlloc:*=719" : "cuMemAlloc:*=999"));
+	for (int i = 0; i < 2; i++) {
+		uint64_t calls = gpu_double.counter("cuMemAlloc");
+		struct opening o = open_on(0);
+		ck_assert_int_eq(o.result, GPU_E_REFUSED);
+		ck_assert_msg(strstr(o.why, "restart the daemon") && strstr(o.why, "cuMemAlloc"), "%s", o.why);
+		ck_assert(!i || gpu_double.counter("cuMemAlloc") == calls);
+	}
+	ck_assert_uint_eq(f.n_lost, 0);
+	teardown();
+}
+END_TEST
+
+START_TEST(test_a_gpu_that_worked_and_fails_the_probe_is_lost)
+{
+	/* With a slab open on it, "unknown error" that the probe gets as well means that the GPU has gone. */
+	double_load();
+	setup_with(usual);
+	struct opening a = open_on(0);
+	ck_assert(a.slab != NULL);
+	ck_assert(gpu_double.inject("cuMemAlloc:*=999"));
+	struct opening b = open_on(0);
+	ck_assert_int_eq(b.result, GPU_E_LOST);
+	while (!f.n_lost)
+		uv_run(&f.loop, UV_RUN_ONCE);
+	ck_assert_uint_eq(f.n_lost, 1);
+	close_slab(a.slab);
+	teardown();
 }
 END_TEST
 
@@ -728,10 +814,15 @@ int main(void)
 	tcase_add_loop_test(obstacle, test_each_obstacle_is_said_in_words, 0, sizeof(obstacles) / sizeof(*obstacles));
 	tcase_add_test(obstacle, test_unknown_gpus_cost_nothing_for_long);
 	tcase_add_test(obstacle, test_the_budget_counts_what_is_open);
+	tcase_add_test(obstacle, test_exclusive_mode_is_no_obstacle_under_mps);
 	suite_add_tcase(s, obstacle);
 	TCase *broken = tcase_create("broken");
 	tcase_add_loop_test(broken, test_every_call_may_fail_once, 0, 3);
 	tcase_add_test(broken, test_every_call_may_lose_the_gpu);
+	tcase_add_loop_test(broken, test_unknown_error_while_opening_ends_nothing, 0,
+			    sizeof(opening_calls) / sizeof(*opening_calls));
+	tcase_add_loop_test(broken, test_a_gpu_that_never_worked_is_written_off, 0, 2);
+	tcase_add_test(broken, test_a_gpu_that_worked_and_fails_the_probe_is_lost);
 	tcase_add_test(broken, test_what_cuda_does_not_let_go_stays_mapped);
 	tcase_add_test(broken, test_a_lost_gpu_ends_everything_once);
 	tcase_add_test(broken, test_a_driver_that_does_not_return_is_seen);

@@ -269,7 +269,8 @@ static bool check_mode(struct gpu_trial *t)
 {
 	int mode = attribute(t, CUDA_DEVICE_COMPUTE_MODE);
 
-	if (mode == CUDA_COMPUTE_DEFAULT)
+	if (mode == CUDA_COMPUTE_DEFAULT ||
+	    (mode == CUDA_COMPUTE_EXCLUSIVE_PROCESS && attribute(t, CUDA_DEVICE_MPS_ENABLED)))
 		return true;
 	doctor_say(t->doctor, FINDING_PROBLEM, t->about, "as root: nvidia-smi --compute-mode=DEFAULT (or -c 0)",
 		   "its compute mode is %s: %s", mode == CUDA_COMPUTE_EXCLUSIVE_PROCESS ? "exclusive" : "prohibited",

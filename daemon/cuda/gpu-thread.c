@@ -5,7 +5,12 @@
  *
  * Every call's result goes through `failed`. An error that the driver calls sticky (and "unknown error" in the middle
  * of work, which is what a GPU that has fallen off the bus looks like) loses the GPU: from then on no call is made any
- * more, not even to give memory back, as the driver may never return from it. */
+ * more, not even to give memory back, as the driver may never return from it.
+ *
+ * Opening a slab is different. Drivers answer "unknown error" for things that they do not support here, so while a slab
+ * is being opened that result alone loses nothing: a probe decides. And a GPU on which no slab has ever been opened ends
+ * nothing: it is written off, and every wish for it is refused. Otherwise a driver that says no would end the daemon, for
+ * CPU trainers as well, each time that a trainer asks. */
 #include "cuda/gpus-impl.h"
 
 #include <stdarg.h>
@@ -20,7 +25,7 @@
 #define MIB (UINT64_C(1) << 20)
 #define SLAB_ALIGN (2 * MIB)                /* smaller allocations share a block, which the handle would expose whole */
 #define MOST_REGISTERED (UINT64_C(1) << 30) /* at once; the driver pins a piece in one go */
-enum { AUTO_MEMORY_PERCENT = 10, MOST_SPOILT = 2, SPOILT_S = 60 };
+enum { AUTO_MEMORY_PERCENT = 10, MOST_SPOILT = 2, SPOILT_S = 60, REFUSED_S = 60 };
 
 static uint64_t now_ns(void)
 {
@@ -31,9 +36,20 @@ static uint64_t now_ns(void)
 
 /* ---- results ---- */
 
+/* A GPU on which no slab was ever open: nothing depends on it, so the daemon goes on without it. */
+static void write_off(struct gpu *gpu, const char *call, const char *name)
+{
+	snprintf(gpu->own.written_off, sizeof(gpu->own.written_off),
+		 "the daemon cannot use %.95s: %.60s in %.60s; restart the daemon to try again", gpu->stats.name, name, call);
+}
+
 static void lose(struct gpu *gpu, const char *call, const char *name)
 {
 	gpu->own.lost = true;
+	if (!gpu->own.worked) {
+		write_off(gpu, call, name);
+		return;
+	}
 	pthread_mutex_lock(&gpu->all->lock);
 	gpu->lost = true;
 	snprintf(gpu->lost_text, sizeof(gpu->lost_text),
@@ -52,7 +68,12 @@ static bool failed(struct gpu *gpu, int result, const char *call)
 	gpu->stats.n_errors++;
 	snprintf(gpu->stats.last_error, sizeof(gpu->stats.last_error), "%.70s in %.60s", name, call);
 	pthread_mutex_unlock(&gpu->all->lock);
-	if (!gpu->own.lost && gpu->own.context && (cuda_error_sticky(result) || result == CUDA_UNKNOWN))
+	gpu->own.result = result;
+	if (gpu->own.lost || !gpu->own.context)
+		return true;
+	if (result == CUDA_UNKNOWN && gpu->own.opening)
+		gpu->own.doubtful = true;
+	else if (cuda_error_sticky(result) || result == CUDA_UNKNOWN)
 		lose(gpu, call, name);
 	return true;
 }
@@ -67,15 +88,29 @@ static int refuse(struct gpu_slab_work *sw, const char *fmt, ...)
 	return GPU_E_REFUSED;
 }
 
+/* A driver that has said no says so again, and each time it may take seconds: the reason answers for a minute. Memory
+ * that has run out may be back sooner. */
+static void note_refused(struct gpu *gpu, const struct gpu_slab_work *sw)
+{
+	if (!gpu->own.context || gpu->own.result == CUDA_OUT_OF_MEMORY)
+		return;
+	memcpy(gpu->own.refused_why, sw->why, sizeof(gpu->own.refused_why));
+	gpu->own.refused_ns = now_ns();
+}
+
 /* After a call that was not to fail: refused, or lost. */
 static int refuse_failed(struct gpu *gpu, struct gpu_slab_work *sw, const char *what)
 {
 	/* The statistics are this thread's to write, so they may be read without the lock here. */
+	if (gpu->own.written_off[0])
+		return refuse(sw, "%s", gpu->own.written_off);
 	if (gpu->own.lost) {
 		snprintf(sw->why, sizeof(sw->why), "%s", gpu->lost_text);
 		return GPU_E_LOST;
 	}
-	return refuse(sw, "%s: %s", what, gpu->stats.last_error);
+	refuse(sw, "%s: %s", what, gpu->stats.last_error);
+	note_refused(gpu, sw);
+	return GPU_E_REFUSED;
 }
 
 /* ---- finding the GPU ---- */
@@ -144,7 +179,16 @@ static int find_device(struct gpu *gpu, struct gpu_slab_work *sw)
 		text, n);
 }
 
-/* What the GPU itself has against sharing memory between processes. */
+static bool under_mps(const struct gpu *gpu)
+{
+	int enabled = 0;
+	/* A driver before CUDA 12.2 does not know the attribute; then there is nothing to go by. */
+	return gpu->all->driver.device_get_attribute(&enabled, CUDA_DEVICE_MPS_ENABLED, gpu->own.device) == CUDA_OK &&
+	       enabled;
+}
+
+/* What the GPU itself has against sharing memory between processes. An instance of a divided GPU (MIG) is tried like any
+ * other: within one instance memory can be shared, and where a driver refuses it says so. */
 static int check_device(struct gpu *gpu, struct gpu_slab_work *sw)
 {
 	const struct cuda_driver *d = &gpu->all->driver;
@@ -171,12 +215,10 @@ static int check_device(struct gpu *gpu, struct gpu_slab_work *sw)
 	gpu->stats.numa_node = node;
 	gpu->stats.budget_bytes = gpu->own.budget_bytes;
 	pthread_mutex_unlock(&gpu->all->lock);
-	if (strstr(name, "MIG "))
-		return refuse(sw, "%s is a part of a GPU (MIG), whose memory CUDA IPC does not share between processes",
-			      name);
 	if (integrated)
 		return refuse(sw, "%s shares the machine's memory; CUDA IPC does not work on it", name);
-	if (mode != CUDA_COMPUTE_DEFAULT)
+	/* Under MPS one process is MPS's own, and all its clients share it. */
+	if (mode != CUDA_COMPUTE_DEFAULT && !(mode == CUDA_COMPUTE_EXCLUSIVE_PROCESS && under_mps(gpu)))
 		return refuse(
 			sw,
 			"%s is in compute mode %s, which lets one process use it at a time (nvidia-smi -c DEFAULT changes it)",
@@ -410,7 +452,7 @@ static int allocate(struct gpu *gpu, struct gpu_slab_work *sw)
 	int capable = 1;
 	if (failed(gpu, d->mem_alloc(&sw->memory, sw->slab.bytes), "cuMemAlloc")) {
 		int r = refuse_failed(gpu, sw, gpu->stats.name);
-		if (r == GPU_E_REFUSED)
+		if (gpu->own.result == CUDA_OUT_OF_MEMORY)
 			refuse(sw, "%s has no %s left for this trainer's batches: %s", gpu->stats.name,
 			       size_format(sw->slab.bytes, slab, sizeof(slab)), gpu->stats.last_error);
 		return r;
@@ -429,6 +471,27 @@ static int allocate(struct gpu *gpu, struct gpu_slab_work *sw)
 	return 0;
 }
 
+/* Whether the GPU still works, after a call that ended in "unknown error" while a slab was being opened: a copy of four
+ * bytes there tells. A GPU that has no memory left for it answered, and so works. */
+static bool still_works(struct gpu *gpu)
+{
+	static const uint32_t word = 0;
+	const struct cuda_driver *d = &gpu->all->driver;
+	cuda_ptr memory = 0;
+	const char *call = "cuMemAlloc";
+	int r = d->mem_alloc(&memory, sizeof(word));
+	if (r == CUDA_OUT_OF_MEMORY)
+		return true;
+	if (r == CUDA_OK && (call = "cuMemcpyHtoDAsync",
+			     r = d->memcpy_htod_async(memory, &word, sizeof(word), gpu->own.stream)) == CUDA_OK)
+		call = "cuStreamSynchronize", r = d->stream_synchronize(gpu->own.stream);
+	if (r == CUDA_OK)
+		call = "cuMemFree", r = d->mem_free(memory);
+	if (r != CUDA_OK)
+		lose(gpu, call, cuda_error_name(d, r));
+	return r == CUDA_OK;
+}
+
 static int open_in_context(struct gpu *gpu, struct gpu_slab_work *sw)
 {
 	uint64_t bytes = (uint64_t)sw->params.slot_bytes * sw->params.n_slots;
@@ -440,10 +503,27 @@ static int open_in_context(struct gpu *gpu, struct gpu_slab_work *sw)
 		return r;
 	if (sw->pin)
 		r = pin(gpu, sw);
+	if (r == 0 && gpu->own.doubtful && !still_works(gpu))
+		r = refuse_failed(gpu, sw, "");
 	if (r == 0)
 		count_slab(gpu, 1, sw->slab.bytes);
 	else if (!gpu->own.lost)
 		failed(gpu, gpu->all->driver.mem_free(sw->memory), "cuMemFree");
+	return r;
+}
+
+/* The same, with "unknown error" of its calls looked into. */
+static int open_carefully(struct gpu *gpu, struct gpu_slab_work *sw)
+{
+	gpu->own.opening = true;
+	gpu->own.doubtful = false;
+	int r = make_context(gpu, sw);
+	if (r == 0)
+		r = open_in_context(gpu, sw);
+	if (r && gpu->own.doubtful && gpu->own.context && !gpu->own.lost && !still_works(gpu))
+		r = refuse_failed(gpu, sw, "");
+	gpu->own.opening = false;
+	gpu->own.worked |= r == 0;
 	return r;
 }
 
@@ -462,6 +542,13 @@ static int check_spoilt(struct gpu *gpu, struct gpu_slab_work *sw)
 		      gpu->stats.last_error);
 }
 
+static int check_refused(struct gpu *gpu, struct gpu_slab_work *sw)
+{
+	if (!gpu->own.refused_ns || now_ns() - gpu->own.refused_ns >= REFUSED_S * UINT64_C(1000000000))
+		return 0;
+	return refuse(sw, "%.450s; the daemon tries again in a minute", gpu->own.refused_why);
+}
+
 static void note_spoilt(struct gpu *gpu, struct gpu_slab_work *sw)
 {
 	if (sw->spoilt)
@@ -477,15 +564,15 @@ static int open_slab(struct gpu *gpu, struct gpu_slab_work *sw)
 		return refuse_failed(gpu, sw, "");
 	int r = check_spoilt(gpu, sw);
 	if (r == 0)
+		r = check_refused(gpu, sw);
+	if (r == 0)
 		r = find_driver(gpu, sw);
 	if (r == 0)
 		r = find_device(gpu, sw);
 	if (r == 0)
 		r = check_device(gpu, sw);
 	if (r == 0)
-		r = make_context(gpu, sw);
-	if (r == 0)
-		r = open_in_context(gpu, sw);
+		r = open_carefully(gpu, sw);
 	leave_context(gpu);
 	return r;
 }

@@ -71,7 +71,14 @@ struct gpu {
 		                               * before */
 		uint64_t spoilt_ns;           /* when the last was */
 		uint64_t slab_bytes, budget_bytes;
-		bool lost;
+		int result;                   /* of the last call that failed */
+		bool opening;                 /* a slab is being opened */
+		bool doubtful;                /* ... and a call for it ended in "unknown error" */
+		bool worked;                  /* a slab has been opened */
+		bool lost;                    /* no call is made any more */
+		char written_off[GPU_REASON_BYTES]; /* lost before it ever worked: why; then the loop is not told */
+		char refused_why[GPU_REASON_BYTES];
+		uint64_t refused_ns;          /* when the driver last refused to open a slab; 0: it has not */
 		bool keeps;                   /* memory that others have open: the context, which it would go with,
 		                               * stays until the process ends */
 	} own;

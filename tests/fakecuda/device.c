@@ -325,6 +325,8 @@ CUresult cuDeviceGetAttribute(int *value, int attribute, CUdevice device)
 			*value = fake.devices[device].physical + 1;
 		if (attribute == 113)
 			*value = !settings.no_read_only_register;
+		if (attribute == 133)
+			*value = settings.mps;
 		if (attribute == 134)
 			*value = settings.numa_node;
 		if (attribute == 125)

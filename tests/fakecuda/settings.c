@@ -153,6 +153,8 @@ static void personality(char *one)
 		settings.no_ipc = true;
 	else if (!strcmp(one, "exclusive"))
 		settings.exclusive = true;
+	else if (!strcmp(one, "mps"))
+		settings.mps = true;
 	else if (!strcmp(one, "prohibited"))
 		settings.prohibited = true;
 	else if (!strcmp(one, "two-gpus"))

@@ -135,7 +135,7 @@ def test_in_another_pid_namespace_the_trainer_copies(rows, tmp_path):
 @on_double
 @pytest.mark.parametrize("daemon_env, trainer_env", [
     ({"FAKECUDA_PERSONALITY": "no-ipc"}, {"FAKECUDA_PERSONALITY": "no-ipc"}),
-    ({"FAKECUDA_PERSONALITY": "mig"}, {"FAKECUDA_PERSONALITY": "mig"}),
+    ({"FAKECUDA_MIG": "a"}, {"FAKECUDA_MIG": "b"}),
     ({"FAKECUDA_PIDNS": "17"}, {}),
     ({"FAKECUDA_EUID": "4711"}, {}),
     ({"FAKECUDA_PERSONALITY": "no-device"}, {}),
@@ -153,6 +153,14 @@ def test_without_ipc_the_trainer_copies_and_is_told_why(rows, tmp_path, daemon_e
     for r in place.reports("daemon") + place.reports("trainer"):
         assert r.clean(), r.text
     assert all("pageable" not in r.counts for r in place.reports("trainer"))
+
+
+@on_double
+def test_within_one_instance_of_a_divided_gpu_memory_is_shared(rows, tmp_path):
+    """MIG is not refused by its name: the driver decides."""
+    with Place(tmp_path, {"FAKECUDA_MIG": "a"}, {"FAKECUDA_MIG": "a"}) as place:
+        code, last, err = place.train("--dataset", rows, *SHORT)
+        assert code == 0 and last.startswith("end 24 batches by IPC"), (last, err, place.daemon.output())
 
 
 # ---- the double against itself ----

@@ -353,9 +353,15 @@ static void setup_no_ipc(void)
 	setup_as("no-ipc");
 }
 
-static void setup_staged(void)
+static void setup_direct(void)
 {
-	setup_as("no-ipc,no-read-only-register");
+	setup_as("no-ipc,read-only-register");
+}
+
+static void setup_pageable(void)
+{
+	setenv("FAKECUDA_FAIL", "cuMemHostAlloc:*=801", 1); /* as in confidential-computing mode */
+	setup_as("no-ipc");
 }
 
 START_TEST(test_without_ipc_the_client_copies)
@@ -370,6 +376,58 @@ START_TEST(test_without_ipc_the_client_copies)
 	ck_assert_uint_gt(strlen(reason), 10);
 	ck_assert_uint_ge(counter("copies-to-device"), 2 * N_BATCHES);
 	ck_assert_uint_eq(counter("pageable"), 0);
+}
+END_TEST
+
+START_TEST(test_where_nothing_can_be_pinned_batches_still_come)
+{
+	/* The driver copies from pageable memory, and the reason says that this is slow. */
+	if (has_kernel())
+		compare_epoch(BATCHD_FLOAT32, BATCHD_NCHW);
+	compare_epoch(BATCHD_UINT8, BATCHD_NHWC);
+	ck_assert_int_eq(info.device_path, BATCHD_DEVICE_COPY);
+	ck_assert_msg(strstr(reason, "no memory can be pinned") != NULL, "%s", reason);
+	ck_assert_uint_ge(counter("pageable"), N_BATCHES);
+}
+END_TEST
+
+static uint64_t thread_cpu_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+START_TEST(test_the_trainers_thread_copies_nothing)
+{
+	/* What taking a batch costs the trainer's thread, in processor time, is a small part of what a copy of the batch
+	 * would: another thread makes it. */
+	enum { ROW_BYTES = 1 << 20, ROWS = 12, ROUNDS = 8 };
+	char *to = malloc(ROW_BYTES * ROWS);
+	uint64_t next_ns = 0, copy_ns = 0;
+
+	options.dataset = "random:length=960,shape=1024x1024,dtype=uint8";
+	options.transform = NULL;
+	options.dtype = BATCHD_UINT8;
+	options.batch_size = ROWS;
+	open_loader();
+	ck_assert_int_eq(info.device_path, BATCHD_DEVICE_COPY);
+	start(0);
+	for (int i = 0; i < ROUNDS; i++) {
+		uint64_t began = thread_cpu_ns();
+
+		take();
+		next_ns += thread_cpu_ns() - began;
+		began = thread_cpu_ns();
+		memcpy(to, batch.data, ROW_BYTES * ROWS);
+		ck_assert_mem_eq(to + ROW_BYTES * ROWS - 64, (const char *)batch.data + ROW_BYTES * ROWS - 64, 64);
+		copy_ns += thread_cpu_ns() - began;
+		ok(batchd_cuda_release(loader, batch.slot, batch.generation, stream));
+	}
+	free(to);
+	ck_assert_msg(next_ns < copy_ns / 2, "%llu us for taking, %llu us for copying", (unsigned long long)next_ns / 1000,
+		      (unsigned long long)copy_ns / 1000);
 }
 END_TEST
 
@@ -1186,8 +1244,8 @@ int main(void)
 	tcase_add_loop_test(t, test_each_call_of_opening_may_fail, 0, N_FAILING);
 	suite_add_tcase(s, t);
 
-	t = tcase_create("copy");
-	tcase_add_checked_fixture(t, setup_no_ipc, teardown);
+	t = tcase_create("direct");
+	tcase_add_checked_fixture(t, setup_direct, teardown);
 	tcase_add_test(t, test_without_ipc_the_client_copies);
 	tcase_add_test(t, test_slot_goes_back_when_the_stream_has_come_that_far);
 	tcase_add_test(t, test_tensor_gives_its_slot_back_from_any_thread);
@@ -1199,9 +1257,20 @@ int main(void)
 	suite_add_tcase(s, t);
 
 	t = tcase_create("staged");
-	tcase_add_checked_fixture(t, setup_staged, teardown);
+	tcase_add_checked_fixture(t, setup_no_ipc, teardown);
 	tcase_add_test(t, test_without_ipc_the_client_copies);
+	tcase_add_test(t, test_the_trainers_thread_copies_nothing);
+	tcase_add_test(t, test_tensor_gives_its_slot_back_from_any_thread);
+	tcase_add_test(t, test_misuse_is_told_and_harmless);
+	tcase_add_test(t, test_batches_do_not_become_part_of_a_graph);
 	tcase_add_test(t, test_a_capture_in_another_thread_goes_undisturbed);
+	tcase_add_test(t, test_tensor_that_ends_while_its_stream_captures);
+	tcase_add_loop_test(t, test_slices_of_the_groups_batch, 0, 9);
+	suite_add_tcase(s, t);
+
+	t = tcase_create("pageable");
+	tcase_add_checked_fixture(t, setup_pageable, teardown);
+	tcase_add_test(t, test_where_nothing_can_be_pinned_batches_still_come);
 	suite_add_tcase(s, t);
 
 	t = tcase_create("broken");

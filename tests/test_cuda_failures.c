@@ -310,7 +310,7 @@ static void start(const char *personality, const char *name, unsigned nth, int e
 	n_running++;
 }
 
-static const char *const personalities[] = { "", "no-ipc", "no-ipc,no-read-only-register" };
+static const char *const personalities[] = { "", "no-ipc", "no-ipc,read-only-register" };
 
 START_TEST(test_every_call_may_fail_in_every_way)
 {

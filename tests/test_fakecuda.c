@@ -124,6 +124,7 @@ START_TEST(test_registration_rules)
 	char *ro = mmap(NULL, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	CUdeviceptr a;
 
+	setenv("FAKECUDA_PERSONALITY", "read-only-register", 1);
 	begin();
 	ck_assert_int_eq(cu.cuMemHostRegister_v2(p, 0, 0), CUDA_ERROR_INVALID_VALUE);
 	OK(cu.cuMemHostRegister_v2(p, 4 * 4096, 0));

@@ -1,10 +1,15 @@
-/* Pinned host memory, slots on the GPU, one stream.
+/* Slots on the GPU, filled from the host slab on a stream of our own.
  *
  * The slab's ordinary mapping is private, so a page that the trainer writes to becomes another page behind the same
  * address, while the GPU's DMA would go on reading the one that was pinned. So the DMA has a mapping of its own:
- * shared, for reading only, as the memfd allows no other. Pinning such memory needs a GPU that can (read-only
- * registration); where it cannot, two pinned buffers are in between, and the processor copies once more. Nothing is
- * ever copied from pageable memory.
+ * shared, for reading only, as the memfd allows no other. There are three ways from there, the first that works is
+ * taken:
+ *
+ *   direct     the mapping itself is pinned. It needs a GPU that can register read-only memory, which those behind PCIe
+ *              on x86 cannot. The trainer's thread only queues the copy.
+ *   staged     a thread copies each slot into one of two pinned buffers and queues the copy from there.
+ *   pageable   nothing can be pinned (confidential computing, a limit on locked memory): that thread has the driver copy
+ *              through buffers of its own.
  *
  * A slot on the GPU belongs to the host slot of the same number. It is written again only after the lease on the old
  * batch ended, which is after all work that reads it has been seen complete. */
@@ -16,6 +21,7 @@
 #include <sys/mman.h>
 
 #include "batchd.h"
+#include "cuda/copy-thread.h"
 
 enum { N_STAGES = 2 };
 
@@ -23,7 +29,7 @@ static const size_t PIECE = (size_t)1 << 30; /* pinned at a time; a multiple of 
 static const size_t ALIGN = 256;             /* of a slot on the GPU, as in the daemon's own slabs */
 
 struct stage {
-	char *memory;                  /* pinned; NULL when the slab itself is */
+	char *memory;                  /* pinned; NULL: direct or pageable */
 	struct cuda_event *done;       /* the last copy out of it */
 };
 
@@ -31,15 +37,16 @@ struct copy {
 	const struct gpu *gpu;
 	char *host;                    /* the slab, shared and read-only */
 	size_t n_bytes, slot_bytes, stride;
-	size_t n_pinned;               /* bytes of the slab; 0: through stages */
+	size_t n_pinned;               /* bytes of the slab; 0: staged or pageable */
 	bool stays;                    /* some of it could not be unpinned */
 	uint32_t n_slots;
 	cuda_ptr base;
 	struct cuda_stream *stream;
+	struct copy_thread *thread;    /* staged, pageable; then the stages and the stream are its own */
 	struct stage stage[N_STAGES];
 	unsigned next_stage;
 	struct copied {
-		uint64_t generation;   /* 0: none yet; the daemon's begin with 1 */
+		uint64_t generation;   /* asked for last; 0: none yet, the daemon's begin with 1 */
 		struct cuda_event *done;
 	} *copied;                     /* of each slot */
 };
@@ -74,40 +81,56 @@ static int pin_slab(struct copy *c)
 	return r;
 }
 
-static int pin_stages(struct copy *c)
+static int make_stages(struct copy *c)
+{
+	int r = CUDA_OK;
+
+	for (unsigned i = 0; i < N_STAGES && r == CUDA_OK; i++) {
+		struct stage *s = &c->stage[i];
+		void *memory = NULL;
+
+		r = c->gpu->driver->mem_host_alloc(&memory, c->slot_bytes, CUDA_HOST_ALLOC_PORTABLE);
+		s->memory = r == CUDA_OK ? memory : NULL;
+		if (r == CUDA_OK)
+			r = c->gpu->driver->event_create(&s->done, CUDA_EVENT_DISABLE_TIMING | CUDA_EVENT_BLOCKING_SYNC);
+	}
+	return r;
+}
+
+static void free_stages(struct copy *c)
 {
 	for (unsigned i = 0; i < N_STAGES; i++) {
-		struct stage *s = &c->stage[i];
-		void *memory = mmap(NULL, c->slot_bytes, PROT_READ | PROT_WRITE,
-				    MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
-		int r;
-
-		if (memory == MAP_FAILED)
-			return CUDA_OUT_OF_MEMORY;
-		r = c->gpu->driver->mem_host_register(memory, c->slot_bytes, CUDA_HOST_REGISTER_PORTABLE);
-		if (r != CUDA_OK) {
-			munmap(memory, c->slot_bytes);
-			return r;
-		}
-		s->memory = memory;
-		r = c->gpu->driver->event_create(&s->done, CUDA_EVENT_DISABLE_TIMING | CUDA_EVENT_BLOCKING_SYNC);
-		if (r != CUDA_OK)
-			return r;
+		if (c->stage[i].done)
+			c->gpu->driver->event_destroy(c->stage[i].done);
+		if (c->stage[i].memory)
+			c->gpu->driver->mem_free_host(c->stage[i].memory);
+		c->stage[i] = (struct stage){ 0 };
 	}
+}
+
+/* Direct, staged or pageable. A CUDA result after which nothing works, or CUDA_OK. */
+static int find_way(struct copy *c)
+{
+	int r = c->gpu->registers_read_only ? pin_slab(c) : CUDA_NOT_SUPPORTED;
+
+	if (r == CUDA_OK || cuda_error_sticky(r))
+		return r;
+	r = make_stages(c);
+	if (r == CUDA_OK || cuda_error_sticky(r))
+		return r;
+	free_stages(c);
 	return CUDA_OK;
 }
 
 /* ---- life ---- */
 
+static int run(void *arg, const struct copy_request *r);
+
 static int make(struct copy *c, struct fault *f)
 {
 	const struct cuda_driver *driver = c->gpu->driver;
-	int r = CUDA_NOT_SUPPORTED;
+	int r = find_way(c);
 
-	if (c->gpu->registers_read_only)
-		r = pin_slab(c);
-	if (r != CUDA_OK && !cuda_error_sticky(r))
-		r = pin_stages(c);
 	if (r != CUDA_OK)
 		return gpu_fault(c->gpu, r, f, "cannot pin memory for copies to the GPU");
 	r = driver->mem_alloc(&c->base, c->stride * c->n_slots);
@@ -115,7 +138,9 @@ static int make(struct copy *c, struct fault *f)
 		r = driver->stream_create_with_priority(&c->stream, CUDA_STREAM_NON_BLOCKING, 0);
 	for (uint32_t i = 0; i < c->n_slots && r == CUDA_OK; i++)
 		r = driver->event_create(&c->copied[i].done, CUDA_EVENT_DISABLE_TIMING);
-	return gpu_fault(c->gpu, r, f, "cannot make room for batches on the GPU");
+	if (r != CUDA_OK)
+		return gpu_fault(c->gpu, r, f, "cannot make room for batches on the GPU");
+	return c->n_pinned ? 0 : copy_thread_create(&c->thread, c->gpu, c->n_slots, run, c, f);
 }
 
 int copy_create(struct copy **out, const struct gpu *g, int fd, uint32_t n_slots, size_t slot_bytes, struct fault *f)
@@ -158,6 +183,7 @@ void copy_destroy(struct copy *c)
 	if (!c)
 		return;
 	driver = c->gpu->driver;
+	copy_thread_destroy(c->thread);
 	if (c->stream) {
 		driver->stream_synchronize(c->stream); /* the end of the loader: nothing of the trainer's waits */
 		driver->stream_destroy(c->stream);
@@ -167,14 +193,7 @@ void copy_destroy(struct copy *c)
 			driver->event_destroy(c->copied[i].done);
 	if (c->base)
 		driver->mem_free(c->base);
-	for (unsigned i = 0; i < N_STAGES; i++) {
-		if (c->stage[i].done)
-			driver->event_destroy(c->stage[i].done);
-		if (c->stage[i].memory) {
-			if (driver->mem_host_unregister(c->stage[i].memory) == CUDA_OK)
-				munmap(c->stage[i].memory, c->slot_bytes);
-		}
-	}
+	free_stages(c);
 	if (unpin(c) && !c->stays)
 		munmap(c->host, c->n_bytes);
 	free(c->copied);
@@ -183,32 +202,33 @@ void copy_destroy(struct copy *c)
 
 const char *copy_detour(const struct copy *c)
 {
-	return c->n_pinned
-		       ? ""
-		       : "this GPU cannot read from memory that is mapped for reading only, so every batch is copied once more on the way";
+	if (c->n_pinned)
+		return "";
+	return c->stage[0].memory
+		       ? "this GPU cannot read from memory that is mapped for reading only, so every batch is copied once more on the way"
+		       : "no memory can be pinned here, so the driver copies every batch through buffers of its own, which is slow";
 }
 
 /* ---- copies ---- */
 
-/* Where the DMA finds the slot's bytes. A stage may still be read by the copy before the last: then, and only then,
- * this waits. */
-static int source(struct copy *c, uint32_t slot, size_t data_bytes, size_t labels_offset, size_t labels_bytes,
-		  const char **from, struct stage **stage)
+/* Where the DMA finds the slot's bytes. In the thread. A stage may still be read by the copy before the last: then, and
+ * only then, this waits. */
+static int fill_stage(struct copy *c, const struct copy_request *r, const char **from, struct stage **stage)
 {
 	struct stage *s = &c->stage[c->next_stage];
-	const char *host = c->host + slot * c->slot_bytes;
-	int r;
+	const char *host = c->host + r->slot * c->slot_bytes;
+	int result;
 
 	*from = host;
 	*stage = NULL;
-	if (c->n_pinned)
+	if (!s->memory)
 		return CUDA_OK;
 	c->next_stage = (c->next_stage + 1) % N_STAGES;
-	r = c->gpu->driver->event_synchronize(s->done);
-	if (r != CUDA_OK)
-		return r;
-	memcpy(s->memory, host, data_bytes);
-	memcpy(s->memory + labels_offset, host + labels_offset, labels_bytes);
+	result = c->gpu->driver->event_synchronize(s->done);
+	if (result != CUDA_OK)
+		return result;
+	memcpy(s->memory, host, r->data_bytes);
+	memcpy(s->memory + r->labels_offset, host + r->labels_offset, r->labels_bytes);
 	*from = s->memory;
 	*stage = s;
 	return CUDA_OK;
@@ -233,28 +253,52 @@ static int copy_piece(struct copy *c, uint32_t slot, const char *from, size_t of
 	return r;
 }
 
-int copy_begin(struct copy *c, uint32_t slot, uint64_t generation, size_t data_bytes, size_t labels_offset,
-	       size_t labels_bytes)
+/* Queues the copy of a slot whose bytes are at `from`. */
+static int queue(struct copy *c, const struct copy_request *r, const char *from, const struct stage *stage)
 {
-	struct copied *copied = &c->copied[slot];
+	int result = copy_piece(c, r->slot, from, 0, r->data_bytes);
+
+	if (result == CUDA_OK)
+		result = copy_piece(c, r->slot, from, r->labels_offset, r->labels_bytes);
+	if (result == CUDA_OK && stage)
+		result = c->gpu->driver->event_record(stage->done, c->stream);
+	if (result == CUDA_OK)
+		result = c->gpu->driver->event_record(c->copied[r->slot].done, c->stream);
+	return result;
+}
+
+static int run(void *arg, const struct copy_request *r)
+{
+	struct copy *c = arg;
 	struct stage *stage;
 	const char *from;
-	int r;
+	int result = fill_stage(c, r, &from, &stage);
 
-	if (copied->generation == generation)
+	return result == CUDA_OK ? queue(c, r, from, stage) : result;
+}
+
+int copy_begin(struct copy *c, const struct copy_request *r)
+{
+	struct copied *copied = &c->copied[r->slot];
+	int result = CUDA_OK;
+
+	if (copied->generation == r->generation)
 		return CUDA_OK;
-	r = source(c, slot, data_bytes, labels_offset, labels_bytes, &from, &stage);
-	if (r == CUDA_OK)
-		r = copy_piece(c, slot, from, 0, data_bytes);
-	if (r == CUDA_OK)
-		r = copy_piece(c, slot, from, labels_offset, labels_bytes);
-	if (r == CUDA_OK && stage)
-		r = c->gpu->driver->event_record(stage->done, c->stream);
-	if (r == CUDA_OK)
-		r = c->gpu->driver->event_record(copied->done, c->stream);
-	if (r == CUDA_OK)
-		copied->generation = generation;
-	return r;
+	if (c->thread)
+		copy_thread_ask(c->thread, r);
+	else
+		result = queue(c, r, c->host + r->slot * c->slot_bytes, NULL);
+	copied->generation = result == CUDA_OK ? r->generation : 0;
+	return result;
+}
+
+int copy_begun(struct copy *c, uint32_t slot)
+{
+	int result = c->thread ? copy_thread_wait(c->thread, slot) : CUDA_OK;
+
+	if (result != CUDA_OK)
+		c->copied[slot].generation = 0;
+	return result;
 }
 
 int copy_wait(const struct copy *c, uint32_t slot, struct cuda_stream *stream)

@@ -5,6 +5,7 @@
 
 #include <stdint.h>
 
+#include "cuda/copy-thread.h"
 #include "cuda/gpu.h"
 
 struct copy;
@@ -15,14 +16,16 @@ int copy_create(struct copy **out, const struct gpu *g, int fd, uint32_t n_slots
 /* In the GPU's context, when nothing of it is in use any more; waits for copies that are under way. NULL is allowed. */
 void copy_destroy(struct copy *c);
 
-/* How the memory is read: "" if straight from the slab, else why it takes a detour. */
+/* How the memory is read: "" if straight from the slab, else why it takes a detour. Static. */
 const char *copy_detour(const struct copy *c);
 
-/* Begins to copy the first data_bytes of the slot and labels_bytes from labels_offset on, unless that was begun already
- * for this generation. In the GPU's context. A CUDA result. Callers serialise. */
-int copy_begin(struct copy *c, uint32_t slot, uint64_t generation, size_t data_bytes, size_t labels_offset,
-	       size_t labels_bytes);
-/* Makes what stream does from here on wait for the slot's copy. In the GPU's context. A CUDA result. */
+/* Begins to copy a slot, unless that was begun already for this generation. Copies nothing itself. In the GPU's context.
+ * A CUDA result. Callers serialise. */
+int copy_begin(struct copy *c, const struct copy_request *r);
+/* Sleeps until the slot's copy, which was begun, has been queued on the GPU. Its CUDA result; if that is not CUDA_OK
+ * the copy may be begun again. The same callers. */
+int copy_begun(struct copy *c, uint32_t slot);
+/* Makes what stream does from here on wait for the slot's copy, which copy_begun has seen queued. In the GPU's context. A CUDA result. */
 int copy_wait(const struct copy *c, uint32_t slot, struct cuda_stream *stream);
 cuda_ptr copy_slot(const struct copy *c, uint32_t slot);
 

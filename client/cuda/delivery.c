@@ -670,12 +670,16 @@ static int say_lost(struct batchd_loader *l, int lost)
 /* How much of a slot there is to copy. */
 static int begin_copy(struct batchd_loader *l, uint32_t slot, uint64_t generation, uint32_t n_rows)
 {
-	struct copy *c = l->delivery->copy;
+	struct copy_request r = { .slot = slot, .generation = generation };
 
-	if (l->served)
-		return copy_begin(c, slot, generation, arrays_extent(slab_slot(l->slab, slot), (size_t)l->row_bytes), 0,
-				  0);
-	return copy_begin(c, slot, generation, n_rows * l->row_bytes, l->labels_offset, n_rows * l->label_bytes);
+	if (l->served) {
+		r.data_bytes = arrays_extent(slab_slot(l->slab, slot), (size_t)l->row_bytes);
+	} else {
+		r.data_bytes = n_rows * l->row_bytes;
+		r.labels_offset = l->labels_offset;
+		r.labels_bytes = n_rows * l->label_bytes;
+	}
+	return copy_begin(l->delivery->copy, &r);
 }
 
 /* Begins the batch's copy, and that of the next one if it is here already, so that it runs while the trainer works on
@@ -695,7 +699,7 @@ static int begin_copies(struct batchd_loader *l, const struct batchd_batch *b)
 	if (next && next->n_rows) /* none: the mark of the end of a producer's epoch */
 		r = begin_copy(l, next->slot, next->generation, next->n_rows);
 	gpu_leave(&d->gpu, &visit);
-	return r;
+	return r == CUDA_OK ? copy_begun(d->copy, b->slot) : r;
 }
 
 /* The first slice of a batch, or the whole, makes the lease new. */

@@ -129,6 +129,7 @@ enum {
 	CUDA_EVENT_BLOCKING_SYNC = 0x1,
 	CUDA_EVENT_DISABLE_TIMING = 0x2,
 	CUDA_EVENT_INTERPROCESS = 0x4,
+	CUDA_HOST_ALLOC_PORTABLE = 0x1,
 	CUDA_HOST_REGISTER_PORTABLE = 0x1,
 	CUDA_HOST_REGISTER_DEVICEMAP = 0x2,
 	CUDA_HOST_REGISTER_READ_ONLY = 0x8,
@@ -172,6 +173,8 @@ enum {
 	X(mem_get_info, cuMemGetInfo_v2, (size_t *n_free, size_t *n_total)) \
 	X(mem_alloc, cuMemAlloc_v2, (cuda_ptr * memory, size_t n_bytes)) \
 	X(mem_free, cuMemFree_v2, (cuda_ptr memory)) \
+	X(mem_host_alloc, cuMemHostAlloc, (void **memory, size_t n_bytes, unsigned flags)) \
+	X(mem_free_host, cuMemFreeHost, (void *memory)) \
 	X(mem_host_register, cuMemHostRegister_v2, (void *memory, size_t n_bytes, unsigned flags)) \
 	X(mem_host_unregister, cuMemHostUnregister, (void *memory)) \
 	X(mem_host_get_device_pointer, cuMemHostGetDevicePointer_v2, \

@@ -324,7 +324,7 @@ CUresult cuDeviceGetAttribute(int *value, int attribute, CUdevice device)
 		if (attribute == 33)
 			*value = fake.devices[device].physical + 1;
 		if (attribute == 113)
-			*value = !settings.no_read_only_register;
+			*value = settings.read_only_register;
 		if (attribute == 133)
 			*value = settings.mps;
 		if (attribute == 134)

@@ -200,7 +200,7 @@ struct settings {
 	long delay_us;         /* the most that a stream waits before each operation */
 	int n_gpus, version, numa_node;
 	size_t memory_bytes, context_bytes;
-	bool no_ipc, mig, mps, exclusive, prohibited, no_read_only_register, dead_exporter_fails;
+	bool no_ipc, mig, mps, exclusive, prohibited, read_only_register, dead_exporter_fails;
 	CUresult init_result;
 	char mig_name[32];
 	uint64_t pidns;

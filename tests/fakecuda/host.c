@@ -67,7 +67,7 @@ CUresult cuMemHostRegister_v2(void *ptr, size_t bytes, unsigned flags)
 
 	if (!r && (!ptr || !bytes || flags & ~0xfu || (flags & CU_MEMHOSTREGISTER_IOMEMORY)))
 		r = CUDA_ERROR_INVALID_VALUE;
-	if (!r && (flags & CU_MEMHOSTREGISTER_READ_ONLY) && settings.no_read_only_register)
+	if (!r && (flags & CU_MEMHOSTREGISTER_READ_ONLY) && !settings.read_only_register)
 		r = CUDA_ERROR_NOT_SUPPORTED;
 	if (!r) {
 		char *low = (char *)((uintptr_t)ptr / PAGE * PAGE),

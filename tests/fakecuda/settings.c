@@ -161,8 +161,8 @@ static void personality(char *one)
 		settings.n_gpus = 2;
 	else if (!strcmp(one, "little-memory"))
 		settings.memory_bytes = 640 * (size_t)MIB;
-	else if (!strcmp(one, "no-read-only-register"))
-		settings.no_read_only_register = true;
+	else if (!strcmp(one, "read-only-register"))
+		settings.read_only_register = true;
 	else if (!strcmp(one, "dead-exporter-fails"))
 		settings.dead_exporter_fails = true;
 	else if (*one)

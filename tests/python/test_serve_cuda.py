@@ -94,7 +94,7 @@ def copied_bytes(batchctl):
     return sum(c["bytes"] for gpu in json.loads(batchctl("status", "--json").stdout)["gpus"] for c in gpu["copies"])
 
 
-@pytest.mark.parametrize("personality", ["", "no-ipc", "no-ipc,no-read-only-register"], ids=["ipc", "copy", "staged"])
+@pytest.mark.parametrize("personality", ["", "no-ipc", "no-ipc,read-only-register"], ids=["ipc", "staged", "direct"])
 def test_every_array_arrives(serve, batchctl, personality):  # noqa: F811
     """All dtypes, nested, strided and empty ones, texts beside them, two epochs, copied and raw; no more of a slot goes to the GPU than its batch takes."""
     serve(data.odd(), slot_bytes=1 << 20)

@@ -20,7 +20,8 @@ void case_ipc(void)
 	begin();
 	own = slab_of(SLAB);
 	exact_of("handle", cu.cuIpcGetMemHandle(&mine_handle, own));
-	class_of("handle of an address in the middle", cu.cuIpcGetMemHandle(&junk, own + 4096));
+	/* Drivers give the handle of the whole for it; nothing here depends on that. */
+	open_of("handle of an address in the middle", cu.cuIpcGetMemHandle(&junk, own + 4096) ? "fails" : "works");
 	class_of("handle of a host address", cu.cuIpcGetMemHandle(&junk, (uintptr_t)&n));
 	class_of("open at home", open_handle(&mine, mine_handle));
 	exact_of("export", export_of(SLAB, &handle, &theirs));

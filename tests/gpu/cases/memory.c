@@ -87,16 +87,16 @@ void case_host(void)
 	class_of("register a read-only mapping", cu.cuMemHostRegister_v2(readable, SLAB, CU_MEMHOSTREGISTER_PORTABLE));
 	CUresult r =
 		cu.cuMemHostRegister_v2(readable, SLAB, CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_READ_ONLY);
-	class_of("register a read-only mapping as such", r);
+	/* Machines where GPU and processors share page tables can; those behind PCIe on x86 cannot. */
+	open_of("register a read-only mapping as such", r ? "fails" : "works");
 	memset(writable, 42, SLAB);
 	if (!r) {
-		char out[16];
+		char out[16] = "";
+		bool ok = !cu.cuMemcpyHtoDAsync_v2(a, readable, SLAB, s) && !cu.cuStreamSynchronize(s) &&
+			  !cu.cuMemcpyDtoH_v2(out, a + SLAB - 16, 16) && out[15] == 42;
 
-		exact_of("copy from it", cu.cuMemcpyHtoDAsync_v2(a, readable, SLAB, s));
-		exact_of("wait for that", cu.cuStreamSynchronize(s));
-		cu.cuMemcpyDtoH_v2(out, a + SLAB - 16, 16);
-		exact_bool("the bytes came over", out[15] == 42);
-		exact_of("unregister it", cu.cuMemHostUnregister(readable));
+		open_of("copies from it arrive", ok ? "yes" : "no");
+		open_of("unregister it", cu.cuMemHostUnregister(readable) ? "fails" : "works");
 	}
 	exact_of("unregister the daemon's mapping", cu.cuMemHostUnregister(writable));
 }

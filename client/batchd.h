@@ -1,8 +1,11 @@
 /* libbatchd: ready batches of training data from the batchd daemon, without copies.
  *
- * A loader belongs to one thread at a time. Functions return 0 or a negative BATCHD_E_ code; batchd_error() then has
- * one line of text that names what is wrong. Nothing here prints, exits or leaves a signal handler changed, except as
- * batchd_options.writable says. ABI: functions are only added; structs that the caller allocates begin with their size.
+ * A loader's calls may come from several threads. Those about the stream of batches (start, next, join, push, resume,
+ * class) take turns, and batchd_next keeps its turn while it waits. Calls about a batch on loan (release, arrays, token
+ * with a batch, cuda_...), batchd_n_leased, batchd_get_info and batchd_close never wait for a turn. Functions return 0 or
+ * a negative BATCHD_E_ code; batchd_error() then has one line of text that names what is wrong, in the thread that took
+ * a batch last. Nothing here prints, exits or leaves a signal handler changed, except as batchd_options.writable says.
+ * ABI: functions are only added; structs that the caller allocates begin with their size.
  */
 #ifndef BATCHD_H
 #define BATCHD_H
@@ -43,8 +46,10 @@ enum batchd_code {
 	                            * goes on at the next call */
 	BATCHD_E_GPU = -18,        /* there is no such GPU, or it failed: the daemon's use of it or this process's
 	                            * own; the text says which */
-	BATCHD_E_PRODUCER = -20    /* the producer of a served data set failed, has ended or never came; batchd_error
+	BATCHD_E_PRODUCER = -20,   /* the producer of a served data set failed, has ended or never came; batchd_error
 	                            * has its last words */
+	BATCHD_E_CLOSED = -21      /* another thread has closed the loader, which may be freed by now: without a
+	                            * reference (batchd_ref) do not even ask for batchd_error */
 };
 
 enum batchd_dtype {
@@ -222,8 +227,17 @@ struct batchd_batch {
  * waited for, for 3 s and reconnect_ms at most; so is one that a socket was named for, if the socket's directory is
  * there. err: at least err_size bytes for one line of text; may be NULL. */
 int batchd_open(const struct batchd_options *o, struct batchd_loader **out, char *err, size_t err_size);
-/* Batches on loan become invalid only when each is released; the memory stays mapped until then. NULL is allowed. */
+/* Batches on loan become invalid only when each is released; the memory stays mapped until then. NULL is allowed.
+ * A call that another thread is in returns BATCHD_E_CLOSED (at once; with a GPU or while the daemon is away within about
+ * a second), and the last of them frees the loader; batchd_close does not wait for them. After it no other call may
+ * begin but the release of batches on loan, unless the thread has a reference. */
 void batchd_close(struct batchd_loader *l);
+/* A reference keeps the handle valid beyond batchd_close, so that another thread's calls may begin then as well: they
+ * return BATCHD_E_CLOSED (batchd_class NULL, batchd_n_leased 0). It keeps neither batches nor the session. For
+ * interpreters, whose threads may close at any time. Any thread; nothing in a forked child. batchd_unref(NULL) is
+ * allowed. */
+void batchd_ref(struct batchd_loader *l);
+void batchd_unref(struct batchd_loader *l);
 const char *batchd_error(const struct batchd_loader *l);
 const char *batchd_code_name(int code);
 void batchd_get_info(const struct batchd_loader *l, struct batchd_info *info); /* info->size_bytes must be set */

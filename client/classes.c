@@ -67,11 +67,11 @@ static int fetch_classes(struct batchd_loader *l)
 	return r;
 }
 
-const char *batchd_class(struct batchd_loader *l, uint32_t i)
+static const char *class_name(struct batchd_loader *l, uint32_t i)
 {
 	int r;
 
-	if (loader_is_foreign(l) || l->fault.code || i >= l->info.n_classes)
+	if (loader_check(l) < 0 || i >= l->info.n_classes)
 		return NULL;
 	while (!l->classes) {
 		if (l->absence.lost && loader_reconnect(l, BATCHD_FOREVER) < 0)
@@ -83,4 +83,14 @@ const char *batchd_class(struct batchd_loader *l, uint32_t i)
 			return NULL;
 	}
 	return l->classes[i];
+}
+
+const char *batchd_class(struct batchd_loader *l, uint32_t i)
+{
+	const char *name;
+
+	if (loader_enter(l) < 0)
+		return NULL;
+	name = class_name(l, i);
+	return loader_leave(l, name ? 0 : BATCHD_E_NOT_FOUND) < 0 ? NULL : name;
 }

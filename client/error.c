@@ -52,6 +52,7 @@ const char *batchd_code_name(int code)
 	case BATCHD_E_GPU: return "GPU";
 	case BATCHD_E_STALLED: return "STALLED";
 	case BATCHD_E_PRODUCER: return "PRODUCER";
+	case BATCHD_E_CLOSED: return "CLOSED";
 	default: return "UNKNOWN";
 	}
 }

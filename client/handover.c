@@ -3,11 +3,17 @@
  * As long as there are batches in the ring no system call is made: the daemon is told (Wake) only if it sleeps and has
  * asked for it in the page. With an empty ring we say in the page that we wait, look once more, and sleep on the
  * socket, where everything else comes as well: an Error, and the end of the connection. So a daemon that has gone is
- * noticed after the batches it left in the ring, which are whole, and before anything is waited for. */
+ * noticed after the batches it left in the ring, which are whole, and before anything is waited for.
+ *
+ * A Wake may be missing: the daemon takes the page's mark back before it sends one, and a socket that is full of notices
+ * has no room for it. So whatever ends a sleep, a notice or a second without any packet, is followed by a look at the
+ * ring, and by a new mark if the old one is gone. */
 #include "loader.h"
 
 #include <errno.h>
 #include <poll.h>
+
+enum { LOOK_NS = 1000000000 }; /* the socket's own time-out, too */
 
 /* ---- waking the daemon ---- */
 
@@ -90,7 +96,7 @@ static int recv_wake(struct batchd_loader *l, int flags)
 	if (r == 0 && m->body_case != BATCHD__WIRE__SERVER_MESSAGE__BODY_WAKE)
 		return fault_set(&l->fault, BATCHD_E_PROTOCOL, "batchd at %s sent %s where a batch was due",
 				 l->connection.address, wire_server_name(m));
-	if (r == 0)
+	if (r == 0 || r == BATCHD_AGAIN)
 		handover_heard_wake(l);
 	return r;
 }
@@ -124,14 +130,12 @@ static int sleep_on_socket(struct batchd_loader *l, int timeout_ms, uint64_t dea
 	if (timeout_ms == 0)
 		return recv_wake(l, MSG_DONTWAIT);
 	if (timeout_ms < 0) {
-		do
-			r = recv_wake(l, 0);
-		while (r == BATCHD_AGAIN && timeout_ms != BATCHD_UNTIL_SIGNAL);
-		return r;
+		r = recv_wake(l, 0);
+		return r == BATCHD_AGAIN && timeout_ms == BATCHD_FOREVER ? 0 : r;
 	}
 	now = loader_now_ns();
 	if (now < deadline)
-		poll(&p, 1, (int)((deadline - now + 999999) / 1000000));
+		poll(&p, 1, deadline - now < LOOK_NS ? (int)((deadline - now + 999999) / 1000000) : LOOK_NS / 1000000);
 	r = recv_wake(l, MSG_DONTWAIT);
 	return r == BATCHD_AGAIN && now < deadline ? 0 : r; /* a signal: the caller looks again */
 }
@@ -151,6 +155,8 @@ int handover_take(struct batchd_loader *l, int timeout_ms, struct ready *out)
 	int r;
 
 	for (;;) {
+		if (l->closed)
+			return BATCHD_E_CLOSED;
 		r = handover_poll(l, out);
 		if (r != BATCHD_AGAIN)
 			return r;

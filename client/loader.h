@@ -94,10 +94,19 @@ struct batchd_loader {
 	struct pending *pending_first, *pending_last; /* own_batches: steps next_step to n_pushed - 1 */
 	char **classes;        /* info.n_classes of them once fetched */
 
+	/* Calls that need the loader for themselves: one at a time. Taken before `lock`, and again by a callback of the
+	 * same thread. */
+	pthread_mutex_t turn;
+
 	/* Any thread, under lock: sending, the slab, the leases, the end. */
 	pthread_mutex_t lock;
-	bool closed;           /* batchd_close was called: freed with the last lease */
-	pthread_t taker;       /* who opened it or, with a GPU, called batchd_next last; `fault` is that thread's */
+	atomic_bool closed;    /* batchd_close was called: freed with the last call in progress, lease and reference.
+	                        * Changed under lock */
+	bool ended;            /* one thread has begun to take the loader apart, or to wait for its GPU */
+	bool husk;             /* nothing is left but what the last reference frees */
+	unsigned n_calls;      /* in progress between loader_enter and loader_leave, or waiting for their turn */
+	unsigned n_refs;       /* by batchd_ref */
+	pthread_t taker;       /* the thread that opened it or took a batch last; `fault` is that thread's */
 	uint64_t era;          /* reconnects so far, of what lies between link_begin and link_end */
 	struct batchd_loader *former; /* earlier connections whose batches are still on loan: closed, chained by
 	                               * this, with locks that nobody uses */
@@ -135,7 +144,20 @@ struct batchd_loader {
 
 /* Whether this is a child of the process that opened the loader. */
 bool loader_is_foreign(const struct batchd_loader *l);
-/* What every call begins with: 0, or the code that every call returns from now on. The loader's thread. */
+/* Begin and end of a call that needs the loader for itself, waiting for its turn. The loader outlives a call that has
+ * begun. 0, or a code, and then there is nothing to leave: BATCHD_E_FORKED, BATCHD_E_CLOSED. */
+int loader_enter(struct batchd_loader *l);
+/* The same for work on a batch, which may be on loan longer than its loader is open. It takes no turn: another thread
+ * may be waiting for the next batch, which does not come before this one goes back. BATCHD_E_FORKED only. */
+int loader_enter_with_batch(struct batchd_loader *l);
+void loader_leave_with_batch(struct batchd_loader *l);
+/* Says what went wrong in a call that any thread may make, but only in the thread that takes batches: another's
+ * mistakes are its own, and the text is not to change under whoever reads it here. The loader goes on. Under the lock.
+ */
+void loader_tell(struct batchd_loader *l, const struct fault *f);
+/* Returns what the call is to return, given r: a loader that was closed meanwhile has failed for that. */
+int loader_leave(struct batchd_loader *l, int r);
+/* What every call does next: 0, or the code that every call returns from now on. The loader's thread. */
 int loader_check(const struct batchd_loader *l);
 /* A mistake of the caller's: said, but the loader goes on. Returns code. The loader's thread. */
 int loader_misuse(struct batchd_loader *l, int code, const char *text);
@@ -151,7 +173,7 @@ void loader_end_lease(struct batchd_loader *l, uint32_t slot);
 /* Nobody has any of a slot's batch any more: ends its lease, or, where the GPU may still read it, as soon as that is
  * over. Under the lock. */
 void loader_let_go(struct batchd_loader *l, uint32_t slot);
-/* The very end: nothing is on loan any more, and nobody else knows the loader. */
+/* The very end: nothing is on loan any more, and no call is in progress. */
 void loader_finish(struct batchd_loader *l);
 
 /* batchd_next itself; began_ns: when the caller began to wait (CLOCK_MONOTONIC). */
@@ -163,7 +185,8 @@ const struct ready *stream_peek(struct batchd_loader *l);
  * with f; *out is NULL then. */
 int loader_open(const struct batchd_options *o, uint64_t born_ns, bool again, struct batchd_loader **out,
 		struct fault *f);
-/* Frees it: nothing is on loan any more, and no former connection is left. */
+/* Frees it, but for what a reference still needs: nothing is on loan any more, no call is in progress, and no former
+ * connection is left. */
 void loader_destroy(struct batchd_loader *l);
 
 /* r is what a call to the daemon gave: whether that means that the daemon went away and will be waited for. Then the

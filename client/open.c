@@ -342,6 +342,7 @@ int loader_open(const struct batchd_options *wanted, uint64_t born_ns, bool agai
 {
 	struct batchd_options o = *wanted;
 	struct batchd_loader *l = calloc(1, sizeof *l);
+	pthread_mutexattr_t recursive;
 	bool unmapped;
 	int r;
 
@@ -349,6 +350,10 @@ int loader_open(const struct batchd_options *wanted, uint64_t born_ns, bool agai
 	if (!l)
 		return fault_set(f, BATCHD_E_NOMEM, "out of memory");
 	pthread_mutex_init(&l->lock, NULL);
+	pthread_mutexattr_init(&recursive);
+	pthread_mutexattr_settype(&recursive, PTHREAD_MUTEX_RECURSIVE);
+	pthread_mutex_init(&l->turn, &recursive);
+	pthread_mutexattr_destroy(&recursive);
 	l->taker = pthread_self();
 	l->connection.socket = -1;
 	l->generation = process_generation();

@@ -74,7 +74,7 @@ int push_again(struct batchd_loader *l)
 	return r;
 }
 
-int batchd_push(struct batchd_loader *l, const uint64_t *indices, uint32_t n)
+static int push(struct batchd_loader *l, const uint64_t *indices, uint32_t n)
 {
 	struct pending *p;
 	int r = loader_check(l);
@@ -106,7 +106,14 @@ int batchd_push(struct batchd_loader *l, const uint64_t *indices, uint32_t n)
 	return loader_is_lost(l, r) ? 0 : r;
 }
 
-int batchd_push_end(struct batchd_loader *l)
+int batchd_push(struct batchd_loader *l, const uint64_t *indices, uint32_t n)
+{
+	int r = loader_enter(l);
+
+	return r < 0 ? r : loader_leave(l, push(l, indices, n));
+}
+
+static int push_end(struct batchd_loader *l)
 {
 	int r = loader_check(l);
 
@@ -116,4 +123,11 @@ int batchd_push_end(struct batchd_loader *l)
 		return loader_misuse(l, BATCHD_E_INVALID, "batchd_push_end needs option own_batches");
 	l->pushed_all = true;
 	return 0;
+}
+
+int batchd_push_end(struct batchd_loader *l)
+{
+	int r = loader_enter(l);
+
+	return r < 0 ? r : loader_leave(l, push_end(l));
 }

@@ -108,12 +108,18 @@ static void resettle(struct batchd_loader *l)
 	l->info.job = l->job.name;
 }
 
-/* fresh's connection becomes l's; fresh keeps the old one until its last batch is back. */
-static void adopt(struct batchd_loader *l, struct batchd_loader *fresh)
+/* fresh's connection becomes l's; fresh keeps the old one until its last batch is back. False: the loader was closed
+ * meanwhile, and fresh is gone. */
+static bool adopt(struct batchd_loader *l, struct batchd_loader *fresh)
 {
 	size_t begin = offsetof(struct batchd_loader, link_begin), end = offsetof(struct batchd_loader, link_end);
 
 	pthread_mutex_lock(&l->lock);
+	if (l->closed) {
+		pthread_mutex_unlock(&l->lock);
+		batchd_close(fresh);
+		return false;
+	}
 	slices_stop(l); /* the rest of it comes again */
 	swap_bytes((char *)l + begin, (char *)fresh + begin, end - begin);
 	resettle(l);
@@ -130,6 +136,7 @@ static void adopt(struct batchd_loader *l, struct batchd_loader *fresh)
 	pthread_mutex_unlock(&l->lock);
 	if (fresh)
 		loader_destroy(fresh);
+	return true;
 }
 
 static int check_same(const struct batchd_loader *l, struct batchd_loader *fresh, struct fault *f)
@@ -151,6 +158,15 @@ static int check_same(const struct batchd_loader *l, struct batchd_loader *fresh
 			 change);
 }
 
+/* While another connection is opened: whether to give up. */
+static int on_progress(void *arg, const char *phase, uint64_t done, uint64_t total)
+{
+	const struct batchd_loader *l = arg;
+	const struct batchd_options *o = &l->options;
+
+	return l->closed || (o->on_progress && o->on_progress(o->progress_arg, phase, done, total));
+}
+
 /* Opens another connection and puts it in the place of the lost one. 0 or a code with f. */
 static int try_once(struct batchd_loader *l, uint64_t waited_ms, struct fault *f)
 {
@@ -162,6 +178,8 @@ static int try_once(struct batchd_loader *l, uint64_t waited_ms, struct fault *f
 	o.job = l->job.name;
 	o.socket = same ? l->connection.address : o.socket;
 	o.autostart = !same && o.autostart;
+	o.on_progress = on_progress;
+	o.progress_arg = l;
 	r = loader_open(&o, l->born_ns, true, &fresh, f);
 	if (r < 0)
 		return r;
@@ -170,7 +188,8 @@ static int try_once(struct batchd_loader *l, uint64_t waited_ms, struct fault *f
 		batchd_close(fresh);
 		return r;
 	}
-	adopt(l, fresh);
+	if (!adopt(l, fresh))
+		return fault_set(f, BATCHD_E_CLOSED, "this loader is closed");
 	r = stream_begin_again(l);
 	if (r < 0)
 		*f = l->fault;
@@ -268,6 +287,8 @@ int loader_reconnect(struct batchd_loader *l, int timeout_ms)
 	int r;
 
 	do {
+		if (l->closed)
+			return BATCHD_E_CLOSED;
 		if (!sleep_until_due(l, timeout_ms, began))
 			return BATCHD_AGAIN;
 		r = is_parting(l) ? BATCHD_AGAIN : attempt(l);

@@ -30,11 +30,16 @@ static void describe(const struct batchd_loader *l, struct token *t)
 int batchd_token(const struct batchd_loader *l, const struct batchd_batch *b, char *buf, size_t size)
 {
 	struct batchd_batch full = { 0 };
+	pthread_mutex_t *lock = (pthread_mutex_t *)&l->lock;
 	struct token t;
 
 	if (loader_is_foreign(l))
 		return BATCHD_E_FORKED;
+	if (l->closed)
+		return BATCHD_E_CLOSED;
+	pthread_mutex_lock(lock); /* a reconnect in another thread changes what is described */
 	describe(l, &t);
+	pthread_mutex_unlock(lock);
 	if (b) {
 		memcpy(&full, b, b->size_bytes < sizeof full ? b->size_bytes : sizeof full);
 		t.epoch = full.epoch;
@@ -183,11 +188,11 @@ static int deal_out_again(struct batchd_loader *l, struct token *t)
 	return 0;
 }
 
-int batchd_resume(struct batchd_loader *l, const char *token, struct batchd_position *position)
+static int resume(struct batchd_loader *l, const char *token, struct batchd_position *position)
 {
 	struct batchd_position full = { .size_bytes = position->size_bytes };
 	struct token t;
-	int r = loader_is_foreign(l) ? BATCHD_E_FORKED : l->fault.code;
+	int r = loader_check(l);
 
 	if (r < 0)
 		return r;
@@ -213,4 +218,11 @@ int batchd_resume(struct batchd_loader *l, const char *token, struct batchd_posi
 	}
 	memcpy(position, &full, full.size_bytes < sizeof full ? full.size_bytes : sizeof full);
 	return 0;
+}
+
+int batchd_resume(struct batchd_loader *l, const char *token, struct batchd_position *position)
+{
+	int r = loader_enter(l);
+
+	return r < 0 ? r : loader_leave(l, resume(l, token, position));
 }

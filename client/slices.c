@@ -13,7 +13,8 @@ uint32_t slices_per_batch(const struct batchd_loader *l)
 	return l->served ? 1 : l->group_rows / l->info.batch_size;
 }
 
-bool slices_next(struct batchd_loader *l, struct slice *out)
+/* Under the lock. */
+static bool cut_next(struct batchd_loader *l, struct slice *out)
 {
 	struct cut *c = &l->cut;
 	uint32_t rows = l->info.batch_size, left;
@@ -25,13 +26,21 @@ bool slices_next(struct batchd_loader *l, struct slice *out)
 	out->batch.n_replaced = c->first ? c->batch.n_replaced : 0; /* which rows they are nobody knows: told once */
 	c->first = false;
 	c->row += rows;
-	pthread_mutex_lock(&l->lock);
 	l->lease[c->batch.slot].n_out++;
 	l->lease[c->batch.slot].more = c->row < c->batch.n_rows && !(l->drop_last && c->batch.n_rows - c->row < rows);
 	if (!l->lease[c->batch.slot].more)
 		c->row = c->batch.n_rows;
-	pthread_mutex_unlock(&l->lock);
 	return true;
+}
+
+bool slices_next(struct batchd_loader *l, struct slice *out)
+{
+	bool more;
+
+	pthread_mutex_lock(&l->lock);
+	more = !l->closed && cut_next(l, out);
+	pthread_mutex_unlock(&l->lock);
+	return more;
 }
 
 void slices_begin(struct batchd_loader *l, const struct ready *batch)
@@ -39,8 +48,8 @@ void slices_begin(struct batchd_loader *l, const struct ready *batch)
 	/* given out before a checkpoint, or before the daemon went away */
 	uint64_t skipped = l->next_step - batch->step * slices_per_batch(l);
 
-	l->cut = (struct cut){ .batch = *batch, .row = (uint32_t)skipped * l->info.batch_size, .first = true };
 	pthread_mutex_lock(&l->lock);
+	l->cut = (struct cut){ .batch = *batch, .row = (uint32_t)skipped * l->info.batch_size, .first = true };
 	l->lease[batch->slot].n_out = 0;
 	l->lease[batch->slot].more = true;
 	pthread_mutex_unlock(&l->lock);

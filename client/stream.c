@@ -56,7 +56,7 @@ static void drop_slices(struct batchd_loader *l)
 	pthread_mutex_unlock(&l->lock);
 }
 
-int batchd_start(struct batchd_loader *l, uint64_t epoch, uint64_t base, uint64_t step, uint64_t *n_batches)
+static int start(struct batchd_loader *l, uint64_t epoch, uint64_t base, uint64_t step, uint64_t *n_batches)
 {
 	int r = loader_check(l);
 	uint64_t n;
@@ -95,6 +95,13 @@ int batchd_start(struct batchd_loader *l, uint64_t epoch, uint64_t base, uint64_
 		return 0;
 	r = send_seek(l);
 	return loader_is_lost(l, r) ? 0 : r;
+}
+
+int batchd_start(struct batchd_loader *l, uint64_t epoch, uint64_t base, uint64_t step, uint64_t *n_batches)
+{
+	int r = loader_enter(l);
+
+	return r < 0 ? r : loader_leave(l, start(l, epoch, base, step, n_batches));
 }
 
 int stream_begin_again(struct batchd_loader *l)
@@ -224,13 +231,14 @@ static bool lend(struct batchd_loader *l, const struct ready *b, uint64_t wait_n
 	bool ok;
 
 	pthread_mutex_lock(&l->lock);
-	ok = b->slot < l->n_slots && b->generation >> ERA_SHIFT == 0 && b->n_rows >= 1 &&
+	ok = !l->closed && b->slot < l->n_slots && b->generation >> ERA_SHIFT == 0 && b->n_rows >= 1 &&
 	     (l->served || b->n_rows <= l->group_rows) && !l->lease[b->slot].held;
 	if (ok) {
 		l->lease[b->slot] =
 			(struct lease){ .generation = b->generation, .wait_ns = wait_ns, .n_out = 1, .held = true };
 		atomic_fetch_add(&l->n_leased, 1);
 		slab_lend(l->slab, b->slot);
+		l->taker = pthread_self();
 	}
 	pthread_mutex_unlock(&l->lock);
 	return ok;
@@ -459,9 +467,12 @@ int stream_next(struct batchd_loader *l, struct batchd_batch *b, int timeout_ms,
 
 int batchd_next(struct batchd_loader *l, struct batchd_batch *b, int timeout_ms)
 {
-	if (l->delivery && !loader_is_foreign(l))
-		return delivery_next(l, b, timeout_ms);
-	return stream_next(l, b, timeout_ms, loader_now_ns());
+	int r = loader_enter(l);
+
+	if (r < 0)
+		return r;
+	r = l->delivery ? delivery_next(l, b, timeout_ms) : stream_next(l, b, timeout_ms, loader_now_ns());
+	return loader_leave(l, r);
 }
 
 int batchd_try_next(struct batchd_loader *l, struct batchd_batch *b)
@@ -502,7 +513,7 @@ static int ask_to_join(struct batchd_loader *l, enum batchd_join how, const Batc
 	return r;
 }
 
-int batchd_join(struct batchd_loader *l, enum batchd_join how, struct batchd_position *position, int timeout_ms)
+static int join(struct batchd_loader *l, enum batchd_join how, struct batchd_position *position, int timeout_ms)
 {
 	const Batchd__Wire__Joined *joined = NULL;
 	struct batchd_position p = { .size_bytes = position->size_bytes };
@@ -534,4 +545,11 @@ int batchd_join(struct batchd_loader *l, enum batchd_join how, struct batchd_pos
 	p.n_given = l->n_given;
 	memcpy(position, &p, p.size_bytes < sizeof p ? p.size_bytes : sizeof p);
 	return 0;
+}
+
+int batchd_join(struct batchd_loader *l, enum batchd_join how, struct batchd_position *position, int timeout_ms)
+{
+	int r = loader_enter(l);
+
+	return r < 0 ? r : loader_leave(l, join(l, how, position, timeout_ms));
 }

@@ -795,6 +795,46 @@ START_TEST(test_close_waits_for_the_streams_work)
 }
 END_TEST
 
+static void *wait_in_vain(void *told)
+{
+	struct batchd_batch next = { .size_bytes = sizeof next };
+
+	*(int *)told = batchd_next(loader, &next, BATCHD_FOREVER);
+	return NULL;
+}
+
+START_TEST(test_one_thread_finishes_while_another_waits_and_the_loader_is_closed)
+{
+	/* All slots are on loan, so the thread in batchd_next waits; finishing what is there does not wait for it, and it
+	 * is told of the close. The memory stays mapped until the last batch is back. */
+	struct batchd_batch held[WINDOW];
+	uint64_t closes = counter("cuIpcCloseMemHandle");
+	pthread_t waiter;
+	int told = 0;
+
+	options.dtype = BATCHD_UINT8;
+	options.layout = BATCHD_NHWC;
+	open_loader();
+	start(1);
+	for (unsigned i = 0; i < WINDOW; i++) {
+		take();
+		held[i] = batch;
+	}
+	start(2);
+	pthread_create(&waiter, NULL, wait_in_vain, &told);
+	for (unsigned i = 0; i < 100; i++)
+		ok(batchd_cuda_finish(loader, &held[0], target(), stream));
+	batchd_close(loader);
+	pthread_join(waiter, NULL);
+	ck_assert_int_eq(told, BATCHD_E_CLOSED);
+	ck_assert_uint_eq(counter("cuIpcCloseMemHandle"), closes);
+	for (unsigned i = 0; i < WINDOW; i++)
+		ok(batchd_release(loader, held[i].slot, held[i].generation));
+	loader = NULL;
+	ck_assert_uint_eq(counter("cuIpcCloseMemHandle"), closes + 1);
+}
+END_TEST
+
 /* ---- streams of a special kind ---- */
 
 enum { GLOBAL, THREAD_LOCAL, RELAXED };
@@ -1233,6 +1273,7 @@ int main(void)
 	tcase_add_test(t, test_a_forked_child_opens_nothing);
 	tcase_add_test(t, test_tensor_outlives_its_loader);
 	tcase_add_test(t, test_close_waits_for_the_streams_work);
+	tcase_add_test(t, test_one_thread_finishes_while_another_waits_and_the_loader_is_closed);
 	tcase_add_test(t, test_batches_do_not_become_part_of_a_graph);
 	tcase_add_test(t, test_a_capture_in_another_thread_goes_undisturbed);
 	tcase_add_test(t, test_tensor_that_ends_while_its_stream_captures);

@@ -297,14 +297,12 @@ static bool has_somebody(struct device_lease *lease)
 	return lease->n_lent + lease->n_exported > atomic_load(&lease->n_returned);
 }
 
-uint32_t delivery_n_held(struct batchd_loader *l)
+uint32_t delivery_n_held(const struct batchd_loader *l)
 {
 	uint32_t n = 0;
 
-	pthread_mutex_lock(&l->lock);
 	for (uint32_t i = 0; i < l->n_slots; i++)
 		n += l->lease[i].held && (l->lease[i].more || has_somebody(&l->delivery->lease[i]));
-	pthread_mutex_unlock(&l->lock);
 	return n;
 }
 
@@ -482,12 +480,6 @@ int delivery_collect(struct batchd_loader *l, bool *more)
 	return d->lost;
 }
 
-void delivery_tell(struct batchd_loader *l, const struct fault *f)
-{
-	if (f->code && !l->fault.code && pthread_equal(l->taker, pthread_self()))
-		memcpy(l->fault.text, f->text, sizeof f->text);
-}
-
 /* The trainer's own work on the batch is queued on its stream: an event behind it tells when the slot may go back. 0 or
  * a code with f. */
 static int release_behind(struct batchd_loader *l, struct device_lease *lease, struct cuda_stream *stream,
@@ -554,7 +546,7 @@ int batchd_cuda_release(struct batchd_loader *l, uint32_t slot, uint64_t generat
 		  : fault_set(&f, BATCHD_E_INVALID, "batchd_cuda_release: %s",
 			      l->delivery ? "this batch is no longer on loan, or a tensor has it"
 					  : "this loader delivers to no GPU: option device");
-	delivery_tell(l, &f);
+	loader_tell(l, &f);
 	pthread_mutex_unlock(&l->lock);
 	return r;
 }
@@ -708,7 +700,6 @@ static void note_lent(struct batchd_loader *l, const struct batchd_batch *b)
 	struct device_lease *lease = &l->delivery->lease[b->slot];
 
 	pthread_mutex_lock(&l->lock);
-	l->taker = pthread_self();
 	if (lease->generation != b->generation) {
 		lease->generation = b->generation;
 		lease->n_lent = lease->n_streams = 0;
@@ -798,7 +789,7 @@ static bool is_done(struct batchd_loader *l)
 
 	pthread_mutex_lock(&l->lock);
 	over = take_over_formers(l);
-	done = is_over(l) && !l->former;
+	done = is_over(l) && !l->former && !l->n_calls;
 	pthread_mutex_unlock(&l->lock);
 	destroy_formers(over);
 	return done;
@@ -845,7 +836,6 @@ void delivery_close(struct batchd_loader *l)
 		bool more;
 
 		pthread_mutex_lock(&l->lock);
-		l->closed = true;
 		slices_stop(l);
 		delivery_collect(l, &more);
 		pending = more && l->delivery->pending;

@@ -100,8 +100,8 @@ bool delivery_may_release(struct delivery *d, uint32_t slot);
 int delivery_collect(struct batchd_loader *l, bool *more);
 /* Nobody has any of the slot's batch any more: gives it back, at once or behind the streams that were named. */
 void delivery_let_go(struct batchd_loader *l, uint32_t slot);
-/* Slots of which somebody has something; not those that only wait for the GPU. Any thread, not under the lock. */
-uint32_t delivery_n_held(struct batchd_loader *l);
+/* Slots of which somebody has something; not those that only wait for the GPU. Under the lock. */
+uint32_t delivery_n_held(const struct batchd_loader *l);
 /* Where a slot is on the GPU. */
 cuda_ptr delivery_slot(const struct delivery *d, uint32_t slot);
 /* Which connection of the loader lent it: the present one, or a former one that is still remembered; NULL: none of
@@ -115,10 +115,6 @@ int delivery_is_capturing(const struct delivery *d, struct cuda_stream *stream, 
 /* Notes that stream, which must not be capturing, reads the batch, and makes it wait for the batch's bytes. In the
  * GPU's context. A CUDA result. */
 int delivery_use(struct delivery *d, struct device_lease *lease, struct cuda_stream *stream);
-/* Says what went wrong in a call that any thread may make, but only in the thread that takes batches: another's
- * mistakes are its own, and the text is not to change under whoever reads it here. The loader goes on. Under the lock.
- */
-void delivery_tell(struct batchd_loader *l, const struct fault *f);
 /* A deleter's part: any thread, also without the lock. node is freed by whoever looks at it; neither it nor d may be
  * touched afterwards. */
 void delivery_return(struct delivery *d, struct returned *node);
@@ -130,8 +126,8 @@ void delivery_return(struct delivery *d, struct returned *node);
  * The loader's thread, not under the lock. */
 bool delivery_part(struct batchd_loader *l);
 
-/* batchd_close for loaders with a GPU: waits a little for what is pending, then closes or leaves that to delivery_reap.
- * Not under the lock. */
+/* The end of a loader with a GPU that is closed, and in which no call is in progress: waits a little for what is
+ * pending, then frees it or leaves that to delivery_reap. Called once. Not under the lock. */
 void delivery_close(struct batchd_loader *l);
 /* Closes loaders whose last batch has come back since. Not under any lock; any thread. */
 void delivery_reap(void);

@@ -115,25 +115,25 @@ static struct export *make(struct batchd_loader *l, const struct batchd_batch *b
 	return e;
 }
 
-/* The loader goes on: its next call is not to fail for this. */
 static int give_reason(struct batchd_loader *l, bool has_lease)
 {
-	int r = has_lease ? fault_set(&l->fault, BATCHD_E_NOMEM, "out of memory")
-			  : fault_set(&l->fault, BATCHD_E_INVALID,
+	struct fault f;
+	int r = has_lease ? fault_set(&f, BATCHD_E_NOMEM, "out of memory")
+			  : fault_set(&f, BATCHD_E_INVALID,
 				      "this batch is no longer on loan, so there is nothing to make a tensor of");
 
-	l->fault.code = 0;
+	pthread_mutex_lock(&l->lock);
+	loader_tell(l, &f);
+	pthread_mutex_unlock(&l->lock);
 	return r;
 }
 
-int batchd_cuda_dlpack(struct batchd_loader *l, const struct batchd_batch *b, int versioned, void *stream,
-		       void **managed)
+static int export(struct batchd_loader *l, const struct batchd_batch *b, int versioned, void *stream, void **managed)
 {
 	int r = batchd_cuda_wait(l, b->slot, b->generation, stream);
 	struct device_lease *lease;
 	struct export *e;
 
-	*managed = NULL;
 	if (r < 0)
 		return r;
 	pthread_mutex_lock(&l->lock);
@@ -149,6 +149,19 @@ int batchd_cuda_dlpack(struct batchd_loader *l, const struct batchd_batch *b, in
 		return give_reason(l, lease != NULL);
 	*managed = &e->as;
 	return 0;
+}
+
+int batchd_cuda_dlpack(struct batchd_loader *l, const struct batchd_batch *b, int versioned, void *stream,
+		       void **managed)
+{
+	int r = loader_enter_with_batch(l);
+
+	*managed = NULL;
+	if (r < 0)
+		return r;
+	r = export(l, b, versioned, stream, managed);
+	loader_leave_with_batch(l);
+	return r;
 }
 
 enum { NO_BATCH = -1, CAPTURING = -2 };
@@ -194,7 +207,7 @@ int batchd_cuda_add_stream(struct batchd_loader *l, uint32_t slot, uint64_t gene
 				? "this batch is no longer on loan"
 				: "not inside the capture of a CUDA graph; a graph would read the slot long after it has gone back");
 	}
-	delivery_tell(l, &f);
+	loader_tell(l, &f);
 	pthread_mutex_unlock(&l->lock);
 	return f.code;
 }

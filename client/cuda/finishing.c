@@ -15,48 +15,57 @@ struct rows {
 };
 
 /* A mistake of the caller's: said, but the loader goes on. */
-static int misuse(struct batchd_loader *l, const char *text)
+static int misuse(struct fault *f, const char *text)
 {
-	fault_set(&l->fault, BATCHD_E_INVALID, "%s", text);
-	l->fault.code = 0;
-	return BATCHD_E_INVALID;
+	return fault_set(f, BATCHD_E_INVALID, "%s", text);
 }
 
-/* A CUDA result as the caller's outcome. What is fatal stays so. */
-static int outcome(struct batchd_loader *l, int result, const char *what)
+/* A CUDA result as the caller's outcome. What is fatal stays so: the next call for a batch says it, too. */
+static int outcome(struct batchd_loader *l, int result, const char *what, struct fault *f)
 {
-	int r = gpu_fault_on_stream(&l->delivery->gpu, result, &l->fault, what);
+	int r = gpu_fault_on_stream(&l->delivery->gpu, result, f, what);
 
-	if (!cuda_error_sticky(result))
-		l->fault.code = 0;
+	if (cuda_error_sticky(result)) {
+		pthread_mutex_lock(&l->lock);
+		l->delivery->lost = result;
+		pthread_mutex_unlock(&l->lock);
+	}
 	return r;
 }
 
-static int check(struct batchd_loader *l)
+static int check(struct batchd_loader *l, struct fault *f)
 {
-	if (loader_is_foreign(l))
-		return BATCHD_E_FORKED;
-	if (l->fault.code)
-		return l->fault.code;
-	return l->delivery ? 0 : misuse(l, "this loader delivers to no GPU: option device");
+	return l->delivery ? 0 : misuse(f, "this loader delivers to no GPU: option device");
+}
+
+/* Ends one of the calls below, which do not take turns with batchd_next: a batch may have to be finished by one thread
+ * before the next comes for another. */
+static int leave(struct batchd_loader *l, int r, const struct fault *f)
+{
+	pthread_mutex_lock(&l->lock);
+	if (r < 0)
+		loader_tell(l, f);
+	pthread_mutex_unlock(&l->lock);
+	loader_leave_with_batch(l);
+	return r;
 }
 
 /* A captured graph would read the same slot again at every replay, long after it has gone back. */
-static int refuse_capture(struct batchd_loader *l, struct cuda_stream *stream)
+static int refuse_capture(struct batchd_loader *l, struct cuda_stream *stream, struct fault *f)
 {
 	bool capturing = false;
 	int r = delivery_is_capturing(l->delivery, stream, &capturing);
 
 	if (r != CUDA_OK)
-		return outcome(l, r, "cannot use the stream");
+		return outcome(l, r, "cannot use the stream", f);
 	return !capturing
 		       ? 0
-		       : misuse(l,
+		       : misuse(f,
 				"a batch cannot become part of a CUDA graph: finish it into the graph's input tensor before the replay");
 }
 
 /* An address of the host or of another GPU would be a fault on the GPU, which ends the process's CUDA for good. */
-static int check_target(struct batchd_loader *l, cuda_ptr to)
+static int check_target(struct batchd_loader *l, cuda_ptr to, struct fault *f)
 {
 	const struct gpu *g = &l->delivery->gpu;
 	unsigned type = HOST_MEMORY;
@@ -66,10 +75,10 @@ static int check_target(struct batchd_loader *l, cuda_ptr to)
 	if (r == CUDA_OK)
 		r = g->driver->pointer_get_attribute(&ordinal, CUDA_POINTER_DEVICE_ORDINAL, to);
 	if (r != CUDA_OK && r != CUDA_INVALID_VALUE) /* which is what addresses get that CUDA does not know */
-		return outcome(l, r, "cannot look at the target");
+		return outcome(l, r, "cannot look at the target", f);
 	return r == CUDA_OK && type != HOST_MEMORY && ordinal == g->ordinal
 		       ? 0
-		       : misuse(l, "the target is no memory of the loader's GPU");
+		       : misuse(f, "the target is no memory of the loader's GPU");
 }
 
 /* The steps that all have in common: queue(l, rows, to, stream) with the batch's bytes in place. to: 0 where there is
@@ -77,29 +86,29 @@ static int check_target(struct batchd_loader *l, cuda_ptr to)
 static int with_batch(struct batchd_loader *l, const struct rows *rows, uint64_t generation, cuda_ptr to,
 		      bool has_target, struct cuda_stream *stream,
 		      int (*queue)(struct batchd_loader *, const struct rows *, cuda_ptr, struct cuda_stream *),
-		      const char *what)
+		      const char *what, struct fault *f)
 {
 	struct device_lease *lease;
 	struct gpu_visit visit;
-	int r = check(l), result;
+	int r = check(l, f), result;
 
 	if (r < 0)
 		return r;
 	result = gpu_enter(&l->delivery->gpu, &visit);
 	if (result != CUDA_OK)
-		return outcome(l, result, what);
-	r = refuse_capture(l, stream);
+		return outcome(l, result, what, f);
+	r = refuse_capture(l, stream, f);
 	if (r == 0 && has_target)
-		r = check_target(l, to);
+		r = check_target(l, to, f);
 	if (r == 0) {
 		pthread_mutex_lock(&l->lock);
 		lease = delivery_lease(l, rows->slot, generation);
 		result = lease ? delivery_use(l->delivery, lease, stream) : CUDA_OK;
 		pthread_mutex_unlock(&l->lock);
 		if (!lease)
-			r = misuse(l, "this batch is no longer on loan, or a tensor has it");
+			r = misuse(f, "this batch is no longer on loan, or a tensor has it");
 		else
-			r = outcome(l, result == CUDA_OK && queue ? queue(l, rows, to, stream) : result, what);
+			r = outcome(l, result == CUDA_OK && queue ? queue(l, rows, to, stream) : result, what, f);
 	}
 	gpu_leave(&l->delivery->gpu, &visit);
 	return r;
@@ -158,48 +167,56 @@ static bool rows_of(const struct batchd_loader *l, const struct batchd_batch *b,
 }
 
 /* Without a kernel nothing can be queued, but a capture is named first, as where there is one: no build makes it right. */
-static int refuse_kernel(struct batchd_loader *l, struct cuda_stream *stream)
+static int refuse_kernel(struct batchd_loader *l, struct cuda_stream *stream, struct fault *f)
 {
 	char text[256];
 	struct gpu_visit visit;
 	int r = gpu_enter(&l->delivery->gpu, &visit);
 
 	if (r != CUDA_OK)
-		return outcome(l, r, "cannot finish a batch");
-	r = refuse_capture(l, stream);
+		return outcome(l, r, "cannot finish a batch", f);
+	r = refuse_capture(l, stream, f);
 	gpu_leave(&l->delivery->gpu, &visit);
 	if (r < 0)
 		return r;
 	if (!l->delivery->no_kernel)
 		return misuse(
-			l,
+			f,
 			"this libbatchd was built without CUDA's compiler and has no finishing kernel (make CUDA=1): use batch.device_data");
 	snprintf(
 		text, sizeof text,
 		"this libbatchd's finishing kernel does not run here (%s; a driver older than its CUDA?): use batch.device_data",
 		cuda_error_name(l->delivery->gpu.driver, l->delivery->no_kernel));
-	return misuse(l, text);
+	return misuse(f, text);
 }
 
-int batchd_cuda_finish(struct batchd_loader *l, const struct batchd_batch *b, void *to, void *stream)
+static int finish(struct batchd_loader *l, const struct batchd_batch *b, void *to, void *stream, struct fault *f)
 {
 	struct rows rows;
-	int r = check(l);
+	int r = check(l, f);
 
 	if (r < 0)
 		return r;
 	if (l->served)
 		return misuse(
-			l,
+			f,
 			"a producer's batch has arrays of its own: batchd_arrays says which, batchd_cuda_array copies one");
 	if (!rows_of(l, b, &rows))
-		return misuse(l, "this batch is none of this loader's");
+		return misuse(f, "this batch is none of this loader's");
 	if (l->delivery->is_image && !l->delivery->kernel)
-		return refuse_kernel(l, stream);
+		return refuse_kernel(l, stream, f);
 	if (l->delivery->is_image && (uintptr_t)to % finish_number_bytes((enum finish_number)l->delivery->plan.number))
-		return misuse(l, "the target is not aligned for its numbers");
+		return misuse(f, "the target is not aligned for its numbers");
 	return with_batch(l, &rows, b->generation, (cuda_ptr)(uintptr_t)to, true, stream, queue_finish,
-			  "cannot finish a batch");
+			  "cannot finish a batch", f);
+}
+
+int batchd_cuda_finish(struct batchd_loader *l, const struct batchd_batch *b, void *to, void *stream)
+{
+	struct fault f = { 0 };
+	int r = loader_enter_with_batch(l);
+
+	return r < 0 ? r : leave(l, finish(l, b, to, stream, &f), &f);
 }
 
 /* ---- labels, waiting ---- */
@@ -211,18 +228,33 @@ static int queue_labels(struct batchd_loader *l, const struct rows *rows, cuda_p
 		rows->n * l->label_bytes, stream);
 }
 
-int batchd_cuda_labels(struct batchd_loader *l, const struct batchd_batch *b, void *to, void *stream)
+static int labels(struct batchd_loader *l, const struct batchd_batch *b, void *to, void *stream, struct fault *f)
 {
 	struct rows rows;
-	int r = check(l);
+	int r = check(l, f);
 
 	if (r < 0)
 		return r;
 	if (l->served || !rows_of(l, b, &rows))
-		return misuse(l, l->served ? "a producer's batch has no labels but those among its arrays"
+		return misuse(f, l->served ? "a producer's batch has no labels but those among its arrays"
 					   : "this batch is none of this loader's");
 	return with_batch(l, &rows, b->generation, (cuda_ptr)(uintptr_t)to, true, stream, queue_labels,
-			  "cannot copy a batch's labels");
+			  "cannot copy a batch's labels", f);
+}
+
+int batchd_cuda_labels(struct batchd_loader *l, const struct batchd_batch *b, void *to, void *stream)
+{
+	struct fault f = { 0 };
+	int r = loader_enter_with_batch(l);
+
+	return r < 0 ? r : leave(l, labels(l, b, to, stream, &f), &f);
+}
+
+static int wait_for_bytes(struct batchd_loader *l, uint32_t slot, uint64_t generation, void *stream, struct fault *f)
+{
+	struct rows rows = { .slot = slot };
+
+	return with_batch(l, &rows, generation, 0, false, stream, NULL, "cannot wait for a batch", f);
 }
 
 /* ---- arrays of a producer's batch ---- */
@@ -233,29 +265,39 @@ static int queue_array(struct batchd_loader *l, const struct rows *rows, cuda_pt
 							  rows->n_bytes, stream);
 }
 
-int batchd_cuda_array(struct batchd_loader *l, const struct batchd_batch *b, const struct batchd_array *a, void *to,
-		      void *stream)
+static int array(struct batchd_loader *l, const struct batchd_batch *b, const struct batchd_array *a, void *to,
+		 void *stream, struct fault *f)
 {
 	struct rows rows = { .slot = b->slot, .n_bytes = (size_t)a->n_bytes };
-	int r = check(l);
+	int r = check(l, f);
 
 	if (r < 0)
 		return r;
 	if (!l->served || b->slot >= l->n_slots)
-		return misuse(l, l->served ? "this batch is none of this loader's"
+		return misuse(f, l->served ? "this batch is none of this loader's"
 					   : "batchd_cuda_array is for batches of producers (serve:NAME)");
 	rows.offset = (size_t)((char *)a->data - (char *)slab_slot(l->slab, b->slot));
 	if (rows.offset > l->row_bytes || rows.n_bytes > l->row_bytes - rows.offset)
-		return misuse(l, "this array is none of this batch's: batchd_arrays");
+		return misuse(f, "this array is none of this batch's: batchd_arrays");
 	if (!rows.n_bytes)
-		return batchd_cuda_wait(l, b->slot, b->generation, stream);
+		return wait_for_bytes(l, b->slot, b->generation, stream, f);
 	return with_batch(l, &rows, b->generation, (cuda_ptr)(uintptr_t)to, true, stream, queue_array,
-			  "cannot copy an array of a batch");
+			  "cannot copy an array of a batch", f);
+}
+
+int batchd_cuda_array(struct batchd_loader *l, const struct batchd_batch *b, const struct batchd_array *a, void *to,
+		      void *stream)
+{
+	struct fault f = { 0 };
+	int r = loader_enter_with_batch(l);
+
+	return r < 0 ? r : leave(l, array(l, b, a, to, stream, &f), &f);
 }
 
 int batchd_cuda_wait(struct batchd_loader *l, uint32_t slot, uint64_t generation, void *stream)
 {
-	struct rows rows = { .slot = slot };
+	struct fault f = { 0 };
+	int r = loader_enter_with_batch(l);
 
-	return with_batch(l, &rows, generation, 0, false, stream, NULL, "cannot wait for a batch");
+	return r < 0 ? r : leave(l, wait_for_bytes(l, slot, generation, stream, &f), &f);
 }

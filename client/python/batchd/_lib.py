@@ -21,6 +21,7 @@ MODES = ("shard", "share")
 POLICIES = ("default", "wait", "skip", "detach")
 JOINS = ("next", "epoch", "start")
 DEVICE_COPY = 2
+CLOSED = -21
 
 MAX_DIMS = 8
 
@@ -63,6 +64,8 @@ class Info(ctypes.Structure):
 
 
 class BatchStruct(ctypes.Structure):
+    handle = None  # of the loader that the batch came from, which may be closed by now
+
     _fields_ = [
         ("size_bytes", ctypes.c_size_t), ("data", ctypes.c_void_p), ("labels", ctypes.c_void_p), ("indices", ctypes.c_void_p),
         ("n_rows", ctypes.c_uint32), ("n_padding", ctypes.c_uint32), ("n_replaced", ctypes.c_uint32), ("slot", ctypes.c_uint32),
@@ -136,30 +139,51 @@ def _function(name, result, *arguments):
 
 
 _handle, _text = ctypes.c_void_p, ctypes.c_char_p
+_ref, _unref = _function("ref", None, _handle), _function("unref", None, _handle)
+
+
+class Loader(ctypes.c_void_p):
+    """A handle of an open loader, with a reference: a thread may close the loader while another begins a call, which keeps this
+    object, and so the handle, until it is over."""
+
+    def __init__(self, value):
+        super().__init__(value)
+        _ref(self)
+
+    def __del__(self, _unref=_unref):
+        _unref(self)
+
+    @classmethod
+    def from_param(cls, value):
+        if value is None:
+            raise errors.make("CLOSED", "this loader is closed")
+        return value
+
+
 options_init = _function("options_init", None, ctypes.POINTER(Options))
 open = _function("open", ctypes.c_int, ctypes.POINTER(Options), ctypes.POINTER(_handle), _text, ctypes.c_size_t)
 close = _function("close", None, _handle)
-error = _function("error", _text, _handle)
+error = _function("error", _text, Loader)
 code_name = _function("code_name", _text, ctypes.c_int)
-get_info = _function("get_info", None, _handle, ctypes.POINTER(Info))
-class_name = _function("class", _text, _handle, ctypes.c_uint32)
-start = _function("start", ctypes.c_int, _handle, ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint64, ctypes.POINTER(ctypes.c_uint64))
-push = _function("push", ctypes.c_int, _handle, ctypes.c_void_p, ctypes.c_uint32)
-push_end = _function("push_end", ctypes.c_int, _handle)
-join = _function("join", ctypes.c_int, _handle, ctypes.c_int, ctypes.POINTER(Position), ctypes.c_int)
-next = _function("next", ctypes.c_int, _handle, ctypes.c_void_p, ctypes.c_int)
-release = _function("release", ctypes.c_int, _handle, ctypes.c_uint32, ctypes.c_uint64)
-n_leased = _function("n_leased", ctypes.c_uint32, _handle)
-cuda_finish = _function("cuda_finish", ctypes.c_int, _handle, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
-cuda_labels = _function("cuda_labels", ctypes.c_int, _handle, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
-cuda_release = _function("cuda_release", ctypes.c_int, _handle, ctypes.c_uint32, ctypes.c_uint64, ctypes.c_void_p)
-cuda_dlpack = _function("cuda_dlpack", ctypes.c_int, _handle, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p))
-cuda_array = _function("cuda_array", ctypes.c_int, _handle, ctypes.c_void_p, ctypes.POINTER(Array), ctypes.c_void_p, ctypes.c_void_p)
-cuda_add_stream = _function("cuda_add_stream", ctypes.c_int, _handle, ctypes.c_uint32, ctypes.c_uint64, ctypes.c_void_p)
-token = _function("token", ctypes.c_int, _handle, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
-resume = _function("resume", ctypes.c_int, _handle, _text, ctypes.POINTER(Position))
+get_info = _function("get_info", None, Loader, ctypes.POINTER(Info))
+class_name = _function("class", _text, Loader, ctypes.c_uint32)
+start = _function("start", ctypes.c_int, Loader, ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint64, ctypes.POINTER(ctypes.c_uint64))
+push = _function("push", ctypes.c_int, Loader, ctypes.c_void_p, ctypes.c_uint32)
+push_end = _function("push_end", ctypes.c_int, Loader)
+join = _function("join", ctypes.c_int, Loader, ctypes.c_int, ctypes.POINTER(Position), ctypes.c_int)
+next = _function("next", ctypes.c_int, Loader, ctypes.c_void_p, ctypes.c_int)
+release = _function("release", ctypes.c_int, _handle, ctypes.c_uint32, ctypes.c_uint64)  # no Python in it: a destructor calls it (_arrays.slot_class)
+n_leased = _function("n_leased", ctypes.c_uint32, Loader)
+cuda_finish = _function("cuda_finish", ctypes.c_int, Loader, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
+cuda_labels = _function("cuda_labels", ctypes.c_int, Loader, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
+cuda_release = _function("cuda_release", ctypes.c_int, Loader, ctypes.c_uint32, ctypes.c_uint64, ctypes.c_void_p)
+cuda_dlpack = _function("cuda_dlpack", ctypes.c_int, Loader, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p))
+cuda_array = _function("cuda_array", ctypes.c_int, Loader, ctypes.c_void_p, ctypes.POINTER(Array), ctypes.c_void_p, ctypes.c_void_p)
+cuda_add_stream = _function("cuda_add_stream", ctypes.c_int, Loader, ctypes.c_uint32, ctypes.c_uint64, ctypes.c_void_p)
+token = _function("token", ctypes.c_int, Loader, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
+resume = _function("resume", ctypes.c_int, Loader, _text, ctypes.POINTER(Position))
 order = _function("order", ctypes.c_uint64, ctypes.c_uint64, ctypes.c_void_p, ctypes.c_uint32)
-arrays = _function("arrays", ctypes.c_int, _handle, ctypes.c_void_p, ctypes.POINTER(Array), ctypes.c_uint32, ctypes.c_void_p, ctypes.c_void_p)
+arrays = _function("arrays", ctypes.c_int, Loader, ctypes.c_void_p, ctypes.POINTER(Array), ctypes.c_uint32, ctypes.c_void_p, ctypes.c_void_p)
 produce_options_init = _function("produce_options_init", None, ctypes.POINTER(ProduceOptions))
 produce_open = _function("produce_open", ctypes.c_int, ctypes.POINTER(ProduceOptions), ctypes.POINTER(_handle), _text, ctypes.c_size_t)
 produce_next = _function("produce_next", ctypes.c_int, _handle, ctypes.POINTER(Fill), ctypes.c_int)

@@ -25,16 +25,16 @@ class Reader:
     def give(self, loader):
         """The batch in the loader's struct."""
         s = loader._struct
-        n = _lib.arrays(loader._handle, loader._struct_at, self._table, _lib.MAX_ARRAYS, ctypes.byref(self._text),
+        n = _lib.arrays(s.handle, loader._struct_at, self._table, _lib.MAX_ARRAYS, ctypes.byref(self._text),
                         ctypes.byref(self._n_text))
         if n < 0:
-            raise _lib.failure(n, _lib.error(loader._handle))
+            raise _lib.failure(n, _lib.error(s.handle))
         build, leaves = self._layout(s.data, n)
         if loader._cuda is not None:
             return self._give_on_gpu(loader, s, build, leaves)
         memory = self._slot_class.from_address(s.data)
-        _arrays.lend(memory, loader._handle, s)
-        held = _lib.n_leased(loader._handle) >= loader._info.window != 2
+        _arrays.lend(memory, s.handle, s)
+        held = _lib.n_leased(s.handle) >= loader._info.window != 2
         if held and any(size > _COPIED for _, _, _, size, _ in leaves):
             loader._warn_copies()
         return build(lambda number, kind: self._make(memory, leaves[number], kind, held))

@@ -203,7 +203,8 @@ class DataLoader:
     producer_timeout   seconds to wait for the producer of a served data set ("serve:NAME")
 
     Each iteration is an epoch; set_epoch(e) before it says which, otherwise they count up from 0. A new one ends the one before: two at a time need
-    two loaders. last_batch says which samples the last batch holds, and more (batchd.Batch). Threads may take batches of one iteration in turn.
+    two loaders. last_batch says which samples the last batch holds, and more (batchd.Batch). Threads may take batches of one iteration in turn, and any
+    may close the loader: the others then get an error.
     Images are views of memory on loan from the daemon, given back when the last tensor that looks at them is gone; who keeps as many as there are
     slots gets copies instead.
     Not picklable, and of no use in forked children: make a loader in the process that iterates over it.
@@ -336,7 +337,7 @@ class DataLoader:
         listener.check()
         if code < 0:
             raise _lib.failure(code, err.value)
-        self._handle = handle.value
+        self._handle = _lib.Loader(handle.value)
         self._struct = _lib.BatchStruct(size_bytes=ctypes.sizeof(_lib.BatchStruct))
         self._struct_at = ctypes.byref(self._struct)
         self._learn()
@@ -365,6 +366,10 @@ class DataLoader:
         opened anew, as what this process is there."""
         if self._handle is None or not self._follows or _process_group() is None:
             return
+        with self._turn:
+            self._open_anew()
+
+    def _open_anew(self):
         mode = _lib.MODES[self._options.mode]
         asked, wanted = (self._options.rank, self._options.world_size), _ranks(None, None, mode)
         if wanted == asked:
@@ -372,6 +377,7 @@ class DataLoader:
         state = self._state(self._resume, self._n_global) if self._resume is not None else None
         epoch, was_set = self._next_epoch, self._epoch_was_set
         self._end_iteration("the process group was made since")
+        self._drop_fetched(self._handle)
         self.close()
         self._options.rank, self._options.world_size = wanted
         self._fill_share_options(*self._share)
@@ -399,11 +405,15 @@ class DataLoader:
         return n
 
     def close(self):
-        """Ends the session. Tensors made from its batches stay valid."""
-        if self._handle is not None:
-            self._drop_fetched()
+        """Ends the session. Tensors made from its batches stay valid. Any thread may call it: one that waits for a batch gets an error."""
         handle, self._handle = self._handle, None
         if handle is not None:
+            # Else another thread, or the code that a signal's handler has interrupted, is about to give it to its caller.
+            if not self._turn._is_owned() and self._turn.acquire(blocking=False):
+                try:
+                    self._drop_fetched(handle)
+                finally:
+                    self._turn.release()
             _lib.close(handle)
 
     def __del__(self):
@@ -441,10 +451,11 @@ class DataLoader:
     def classes(self):
         """Class names in the order of their labels, or []."""
         if self._classes is None:
-            names = [_lib.class_name(self._live(), i) for i in range(self._info.n_classes)]
-            if None in names:
-                self._raise(_lib.AGAIN)
-            self._classes = [os.fsdecode(n) for n in names]
+            with self._turn:
+                names = [_lib.class_name(self._live(), i) for i in range(self._info.n_classes)]
+                if None in names:
+                    self._raise(_lib.AGAIN)
+                self._classes = [os.fsdecode(n) for n in names]
         return self._classes
 
     @property
@@ -465,8 +476,7 @@ class DataLoader:
 
     def _raise(self, code):
         self._listener.check()
-        text = _lib.error(self._handle)
-        raise _lib.failure(code, text)
+        raise _lib.failure(code, _lib.error(self._handle) if code != _lib.CLOSED else b"this loader is closed")
 
     def _tell(self, stacklevel):
         """What happened meanwhile, as warnings; that the daemon is waited for, as a line for whoever looks at the terminal."""
@@ -506,7 +516,8 @@ class DataLoader:
     def state_dict(self):
         """Where a resumed training goes on: behind the last batch that this loader gave out. Plain numbers and text, the same on all
         ranks; `token` is what counts, the rest is for people."""
-        return self._state(self._next_place() if self._epoch_was_set else self._at, self._n_global)
+        with self._turn:
+            return self._state(self._next_place() if self._epoch_was_set else self._at, self._n_global)
 
     def _state(self, place, n_global):
         b = _lib.BatchStruct(size_bytes=ctypes.sizeof(_lib.BatchStruct), epoch=place.epoch, base=place.base, step=place.step - 1,
@@ -570,36 +581,39 @@ class DataLoader:
             self._raise(code)
         return _Place(p.epoch, p.base, p.step)
 
-    def _drop_fetched(self):
+    def _drop_fetched(self, handle):
         """A batch that had come when a signal's handler raised, and was not given to anybody, goes back."""
         generation, self._struct.generation = self._struct.generation, 0
         if generation:
-            _lib.release(self._handle, self._struct.slot, generation)
+            _lib.release(handle, self._struct.slot, generation)
 
     def _start(self, epoch, base, step):
-        self._drop_fetched()
-        code = _lib.start(self._live(), epoch, base, step, None)
-        if code < 0:
-            self._raise(code)
+        with self._turn:
+            self._drop_fetched(self._live())
+            code = _lib.start(self._handle, epoch, base, step, None)
+            if code < 0:
+                self._raise(code)
 
-    def _wait(self):
+    def _wait(self, iterator):
         """Blocks for the next batch: OK or END; self._struct has it, until its generation is 0. So a batch that comes together with Ctrl-C is still there
         when somebody asks again."""
         if self._struct.generation:
             return _lib.OK
+        handle = self._struct.handle = self._live()
         # With two slots a loop's own variable holds one while the next comes, so copies cannot be the rule; but with both held we
         # would wait for ever.
-        if self._info.window == 2 and _lib.n_leased(self._handle) == 2:
+        if self._info.window == 2 and _lib.n_leased(handle) == 2:
             raise Error("both of this loader's slots are held by batches that you kept: drop or clone them, or ask for more "
                         "(n_slots)")
         began = time.monotonic() if self.timeout else 0
         while True:
-            code = _lib.next(self._handle, self._struct_at, self._timeout_ms)
+            code = _lib.next(handle, self._struct_at, self._timeout_ms)
             self._beat = time.monotonic()
             if code == _lib.OK or code == _lib.END:
                 return code
             if code != _lib.AGAIN:
                 self._raise(code)
+            iterator._check_ended()  # by another thread
             # A signal's Python handler has run by now; KeyboardInterrupt would have left already.
             if self._listener.events:
                 self._tell(4)
@@ -634,7 +648,7 @@ class DataLoader:
     def _images_and_labels(self, s, b):
         take = self._take if self._cuda is None else self._take_from_gpu
         images, labels = take(s, b)
-        if _lib.n_leased(self._handle) >= self._info.window != 2:
+        if _lib.n_leased(s.handle) >= self._info.window != 2:
             images = self._copy(images)
         return images, labels
 
@@ -653,7 +667,7 @@ class DataLoader:
         if s.row:  # a slice of the group's batch: the slot begins before it
             at -= s.row * self._row_bytes
         memory = self._slot_class.from_address(at)
-        _arrays.lend(memory, self._handle, s)
+        _arrays.lend(memory, s.handle, s)
         b.indices = numpy.ndarray((n,), _INT64, memory, s.indices - at).copy()
         labels = self._arrays.wrap(numpy.ndarray((n,) + self._label_shape, self._label_dtype, memory, s.labels - at).copy())
         return self._arrays.wrap(numpy.ndarray((n,) + self._shape, self._dtype, memory, s.data - at)), labels
@@ -720,8 +734,7 @@ class _Epoch:
     def __next__(self):
         if self._done:
             raise StopIteration
-        if self._ended is not None:
-            raise Error(f"this iteration is over before its epoch's end: {self._ended}")
+        self._check_ended()
         loader = self._loader
         with loader._turn:
             if loader._handle is None:
@@ -740,7 +753,11 @@ class _Epoch:
             return loader._give()
 
     def _fetch(self):
-        return self._loader._wait()
+        return self._loader._wait(self)
+
+    def _check_ended(self):
+        if self._ended is not None:
+            raise Error(f"this iteration is over before its epoch's end: {self._ended}")
 
 
 class _OwnEpoch(_Epoch):

@@ -1,0 +1,176 @@
+"""One DataLoader in several threads: closing it while another waits for a batch, and asking it things meanwhile. Each case is a process of
+its own, which a mistake would end by a signal."""
+import os
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+PRELUDE = """
+import gc, signal, sys, threading, time
+import batchd
+RANDOM = "random:length=100,shape=3x4x5,dtype=float32,classes=7"
+
+def waiting(**options):
+    '''A loader whose next batch never comes, as the other trainer of its group is not there, and its iterator.'''
+    loader = batchd.DataLoader(RANDOM, 8, mode="share", world_size=2, rank=0, arrays="numpy", n_slots=4, **options)
+    iterator = iter(loader)
+    for _ in range(4):
+        next(iterator)
+    return loader, iterator
+
+def in_thread(work):
+    result = []
+    def run():
+        try:
+            work()
+            result.append(None)
+        except BaseException as e:
+            result.append(e)
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    return thread, result
+
+def until_inside(loader):
+    '''The thread is in batchd_next, which holds the turn.'''
+    while loader._turn.acquire(blocking=False):
+        loader._turn.release()
+        time.sleep(0.001)
+"""
+
+
+def run(daemon, script):
+    process = subprocess.run([sys.executable, "-c", PRELUDE + textwrap.dedent(script)], capture_output=True, text=True, timeout=120,
+                             env={**os.environ, "BATCHD_SOCKET": str(daemon.socket)})
+    assert process.returncode == 0, f"exit {process.returncode}\n{process.stdout}{process.stderr}"
+    return process.stdout
+
+
+@pytest.mark.parametrize("timeout", [0, 60])
+def test_close_ends_the_wait_of_another_thread(daemon, timeout):
+    """The thread that waits gets an error that says so; the process lives on."""
+    assert "this loader is closed" in run(daemon, f"""
+        loader, iterator = waiting(timeout={timeout})
+        thread, result = in_thread(lambda: next(iterator))
+        until_inside(loader)
+        loader.close()
+        thread.join()
+        assert isinstance(result[0], batchd.Error), result
+        print(result[0])
+    """)
+
+
+def test_close_in_a_signal_handler_ends_the_wait(daemon):
+    """The main thread waits itself, and the handler of a signal closes."""
+    assert "this loader is closed" in run(daemon, """
+        loader, iterator = waiting()
+        signal.signal(signal.SIGUSR1, lambda *_: loader.close())
+        main = threading.main_thread().ident
+        in_thread(lambda: (until_inside(loader), signal.pthread_kill(main, signal.SIGUSR1)))
+        try:
+            next(iterator)
+        except batchd.Error as e:
+            print(e)
+    """)
+
+
+def test_close_in_a_signal_handler_at_any_moment_is_safe(daemon):
+    """Also between the library's giving a batch and the loop's having it: the batch is whole, or there is an error."""
+    run(daemon, """
+        signal.signal(signal.SIGALRM, lambda *_: loader.close())
+        for attempt in range(200):
+            loader = batchd.DataLoader(RANDOM, 8, arrays="numpy", n_slots=4)
+            signal.setitimer(signal.ITIMER_REAL, 0.0005 + attempt * 0.00002)
+            try:
+                while True:
+                    for x, y in loader:
+                        assert float(x.sum()) == float(x.sum())
+            except batchd.Error as e:
+                assert "closed" in str(e), e
+    """)
+
+
+def test_a_with_block_may_end_under_a_prefetching_thread(daemon):
+    """Batches taken stay readable; the thread hears that its loader is closed, again and again."""
+    run(daemon, """
+        taken = []
+        def prefetch():
+            for epoch in range(1000000):
+                for x, y in loader:
+                    taken.append(x)
+                    del taken[:-2]
+        for attempt in range(20):
+            taken.clear()
+            with batchd.DataLoader(RANDOM, 8, arrays="numpy", n_slots=4) as loader:
+                thread, result = in_thread(prefetch)
+                while len(taken) < 2:
+                    time.sleep(0.001)
+            thread.join()
+            assert isinstance(result[0], batchd.Error) and "closed" in str(result[0]), result
+            assert all(x.shape[1:] == (3, 4, 5) and float(x.sum()) == float(x.sum()) for x in taken)
+    """)
+
+
+def test_every_call_on_a_closed_loader_raises(daemon):
+    """No function of the library is called without a loader; what is known without the daemon is still told."""
+    run(daemon, """
+        loader = batchd.DataLoader(RANDOM, 8, arrays="numpy")
+        iterator = iter(loader)
+        next(iterator)
+        last = loader.last_batch
+        state = loader.state_dict()
+        loader.close()
+        loader.close()
+        calls = (lambda: next(iterator), lambda: iter(loader), loader.state_dict, lambda: loader.load_state_dict(state), lambda: loader.classes,
+                 lambda: last.token, lambda: loader.dataset.classes, lambda: loader._wait(iterator))
+        for call in calls:
+            try:
+                call()
+            except batchd.Error as e:
+                assert "closed" in str(e), e
+            else:
+                raise AssertionError(call)
+        assert len(loader) == 13 and len(loader.dataset) == 100 and "closed" in repr(loader)
+    """)
+
+
+def test_another_iteration_ends_the_wait_of_the_first(daemon):
+    """A second iteration in another thread does not wait behind the first, which is told."""
+    assert "this iteration is over" in run(daemon, """
+        loader, iterator = waiting()
+        thread, result = in_thread(lambda: next(iterator))
+        until_inside(loader)
+        loader.set_epoch(3)
+        second = iter(loader)
+        second_thread, _ = in_thread(lambda: next(second))
+        thread.join()
+        print(result[0])
+        loader.close()
+        second_thread.join()
+    """)
+
+
+def test_threads_that_ask_and_take_do_not_disturb_each_other(daemon):
+    """Class names, states and batches of one loader by three threads at a time."""
+    run(daemon, """
+        stop = threading.Event()
+        for attempt in range(10):
+            loader = batchd.DataLoader(RANDOM, 8, arrays="numpy", n_slots=4)
+            def ask():
+                while not stop.is_set():
+                    loader._classes = None
+                    assert loader.classes == [] or len(loader.classes) == 7
+                    loader.state_dict()
+                    len(loader)
+            stop.clear()
+            threads = [in_thread(ask), in_thread(ask)]
+            for epoch in range(5):
+                loader.set_epoch(epoch)
+                assert [loader.last_batch.step for _ in loader] == list(range(13))
+            stop.set()
+            for thread, result in threads:
+                thread.join()
+                assert result == [None], result
+            loader.close()
+    """)

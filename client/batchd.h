@@ -126,7 +126,8 @@ struct batchd_options {
 	uint64_t incarnation;      /* of the job; a higher one ends every session of a lower one */
 	int shuffle, drop_last;    /* booleans */
 	int apply_exif;            /* turn images upright */
-	int own_batches;           /* the trainer sends its index batches with batchd_push */
+	int own_batches;           /* the trainer sends its index batches with batchd_push. A sample that they name
+	                            * more than once is augmented anew each time, on every rank */
 	int writable;              /* 0: a batch is private to this process and becomes writable when first written
 	                            * to (needs SIGSEGV; an existing handler is called for everything else). 1:
 	                            * writable from the start, also for system calls, at the price of fresh page
@@ -273,7 +274,8 @@ enum { BATCHD_TOKEN_BYTES = 4096 };
 
 struct batchd_position {
 	size_t size_bytes;
-	uint64_t epoch, base, step; /* for batchd_start. own_batches: push from batch `step` of the epoch on */
+	uint64_t epoch, base, step; /* for batchd_start. own_batches: push from batch `step` of the epoch on; base keeps
+	                             * augmentation that was given out from coming again */
 	uint64_t n_given;           /* batches given out so far */
 	uint64_t order;             /* own_batches: hash of the `step` batches that are skipped, as struct
 	                             * batchd_batch has it */

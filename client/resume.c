@@ -142,7 +142,7 @@ static int check_token(struct batchd_loader *l, const struct token *t)
 		return refuse(l, "seed", t->seed, l->options.seed);
 	if (!t->own_batches && t->shuffle != !!l->options.shuffle)
 		return refuse(l, "shuffle", t->shuffle, !!l->options.shuffle);
-	if (t->base > l->info.n_samples) {
+	if (!t->own_batches && t->base > l->info.n_samples) {
 		fault_set(&l->fault, 0, "the token is damaged: it stands beyond the end of the data set");
 		return BATCHD_E_INVALID;
 	}
@@ -153,11 +153,20 @@ static int check_token(struct batchd_loader *l, const struct token *t)
 	return 0;
 }
 
+/* own_batches: the rows of a step are numbered from base + step * batch_size * trainers on, and a row's number is part
+ * of what its augmentation is drawn by. No row of the rest may have the number of one that was given out: with smaller
+ * steps than before, the numbers of the steps that are skipped go up to where the token stands. */
+static uint64_t own_base(const struct batchd_loader *l, const struct token *t)
+{
+	uint64_t then = t->batch_size * t->consumers, now = l->info.batch_size * consumers(l);
+
+	return now < then ? t->base + t->next * (then - now) : t->base;
+}
+
 /* The same place, counted in this loader's batches and trainers. */
 static void convert(const struct batchd_loader *l, const struct token *t, struct batchd_position *p)
 {
-	bool same =
-		l->own_batches || l->served || (t->batch_size == l->info.batch_size && t->consumers == consumers(l));
+	bool same = l->served || (t->batch_size == l->info.batch_size && t->consumers == consumers(l));
 
 	p->n_given = t->n_given;
 	p->ended = t->last;
@@ -165,8 +174,10 @@ static void convert(const struct batchd_loader *l, const struct token *t, struct
 		p->epoch = t->epoch + 1;
 	} else {
 		p->epoch = t->epoch;
-		p->base = same ? t->base : t->base + t->next * t->batch_size * t->consumers;
-		p->step = same ? t->next : 0;
+		p->base = l->own_batches ? own_base(l, t)
+			  : same         ? t->base
+					 : t->base + t->next * t->batch_size * t->consumers;
+		p->step = same || l->own_batches ? t->next : 0;
 		p->order = t->order;
 	}
 }

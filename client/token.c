@@ -1,4 +1,4 @@
-/* The text of a token: "batchd-token-1 name=value ... sum=...", values without spaces. Numbers are hexadecimal or
+/* The text of a token: "batchd-token-2 name=value ... sum=...", values without spaces. Numbers are hexadecimal or
  * decimal as people would write them; the print is base64; the sum at the end is of everything before it, so that a
  * token that was edited or cut is told from one of another loader. */
 #include "token.h"
@@ -12,7 +12,7 @@
 
 #include "batchd.h"
 
-#define MAGIC "batchd-token-1"
+#define MAGIC "batchd-token-2"
 
 static const char digits64[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
@@ -220,7 +220,10 @@ int token_read(const char *text, struct token *t, struct fault *f)
 		return fault_set(f, BATCHD_E_INVALID, "this is no token of batchd: it begins with '%.16s'", text);
 	if (strncmp(text, MAGIC " ", sizeof MAGIC) != 0)
 		return fault_set(f, BATCHD_E_INVALID,
-				 "the token '%.20s...' is of another version of batchd than this one", text);
+				 "the token is a '%.*s', of another version of batchd, and this one reads " MAGIC
+				 ": it draws the augmentation of an order of your own in another way. Begin the epoch "
+				 "anew, or go on with the version that saved the state",
+				 (int)strcspn(text, " ") < 32 ? (int)strcspn(text, " ") : 32, text);
 	if (!sum_is_right(text) || !read_fields(text, t) || !is_possible(t))
 		return fault_set(f, BATCHD_E_INVALID, "the token is damaged: it was cut short or changed");
 	return 0;

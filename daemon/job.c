@@ -347,7 +347,6 @@ static void opening_done(struct pool_task *t)
 	j->opening = NULL;
 	charge_end(&o->place);
 	admit_waiting(b);
-	o->recipe.seed = j->spec.seed;
 	struct loader_spec spec;
 	int r = o->result ? o->result : loader_spec_copy(&j->spec, &spec);
 	if (r == 0) {

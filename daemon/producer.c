@@ -218,7 +218,7 @@ static unsigned count(const struct batchd *b)
 static int make_loader(struct job *j, struct producer *p)
 {
 	struct loader_spec spec;
-	struct recipe recipe = { .seed = j->spec.seed };
+	struct recipe recipe = { 0 };
 	int r = served_create(p->name, p->id, p->n_samples, p->slot_bytes, &recipe.dataset);
 	if (r)
 		return r;

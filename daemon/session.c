@@ -475,8 +475,8 @@ static void on_seek(struct session *s, const Batchd__Wire__Seek *m)
 		return;
 	}
 	uint64_t most = INT64_MAX / (l->source ? LOADER_MAX_WORLD : 1); /* a producer counts the steps of all ranks */
-	if ((l->source ? m->base_sample > 0 : m->base_sample > dataset_n(l->recipe.dataset)) || m->epoch > INT64_MAX ||
-	    m->step > most) {
+	uint64_t end = l->source ? 0 : l->spec.own_batches ? INT64_MAX : dataset_n(l->recipe.dataset);
+	if (m->base_sample > end || m->epoch > INT64_MAX || m->step > most) {
 		session_fail(s, CODE(INVALID), "epoch", "cannot begin there: beyond the end of the data set");
 		return;
 	}

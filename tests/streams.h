@@ -106,7 +106,7 @@ static inline void setup(struct fixture *f, struct loader_spec spec, uint64_t n_
 	spec.transform = "";
 	struct data_access access = { .trusted = true };
 	struct dataset_source ds = { .spec = source, .access = &access };
-	struct recipe recipe = { .seed = spec.seed };
+	struct recipe recipe = { 0 };
 	ck_assert_int_eq(dataset_open(&ds, &recipe.dataset, &err), 0);
 	ck_assert_int_eq(loader_spec_copy(&spec, &copy), 0);
 	ck_assert_int_eq(loader_create(f->pool, &copy, &recipe, 0.01, &loader_ops, f, &f->loader), 0);

@@ -227,7 +227,7 @@ static unsigned long count_epochs(const char *transform, uint64_t decoded_bytes,
 	struct data_access access = { .trusted = true };
 	struct dataset_error err;
 	struct pipeline_error pe;
-	struct recipe recipe = { .seed = 1 };
+	struct recipe recipe = { 0 };
 	uv_loop_init(&loop);
 	ck_assert_int_eq(pool_create(&loop, &params, &pool), 0);
 	ck_assert_int_eq(cache_create(&cc, &cache), 0);

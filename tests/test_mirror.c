@@ -124,7 +124,7 @@ static struct stream *setup(bool share, uint32_t world_size)
 			   copy;
 	struct data_access access = { .trusted = true };
 	struct dataset_source ds = { .spec = spec.dataset, .access = &access };
-	struct recipe recipe = { .seed = 0 };
+	struct recipe recipe = { 0 };
 	struct dataset_error err;
 	struct slots *slots;
 	memset(&f, 0, sizeof(f));

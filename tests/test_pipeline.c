@@ -195,6 +195,19 @@ START_TEST(test_philox_gives_the_published_numbers)
 }
 END_TEST
 
+START_TEST(test_a_row_s_seed_is_philox_of_its_position)
+{
+	/* Random123's known answers again, in the place of the counter; seed and position count to their last bit. */
+	uint64_t zero = random_seed_at(0, 0);
+
+	ck_assert_uint_eq(zero, 0xe169c58d6627e8d5);
+	for (int bit = 0; bit < 64; bit++) {
+		ck_assert_uint_ne(random_seed_at(0, UINT64_C(1) << bit), zero);
+		ck_assert_uint_ne(random_seed_at(UINT64_C(1) << bit, 0), zero);
+	}
+}
+END_TEST
+
 START_TEST(test_every_part_of_the_key_matters)
 {
 	/* Seed, epoch (beyond 32 bits too), index and op each give other numbers. */
@@ -614,6 +627,7 @@ int main(void)
 	tcase_set_timeout(c, 120);
 	tcase_add_test(c, test_philox_gives_the_published_numbers);
 	tcase_add_test(c, test_every_part_of_the_key_matters);
+	tcase_add_test(c, test_a_row_s_seed_is_philox_of_its_position);
 	tcase_add_test(c, test_ranges_are_kept);
 	tcase_add_test(c, test_named_pipelines_are_what_they_stand_for);
 	tcase_add_test(c, test_canonical_text_is_a_fixed_point);

@@ -11,6 +11,7 @@
 #include <xxhash.h>
 
 #include "core/sampler.h"
+#include "pipeline/random.h"
 #include "util/log.h"
 
 enum {
@@ -87,6 +88,23 @@ static void *row_data(const struct row *r)
 	return slot_data(r->slot) + (size_t)r->number * r->loader->layout.row_bytes;
 }
 
+/* A row's place in its epoch, over all ranks; own batches may be shorter than batch_size and leave gaps. */
+static uint64_t global_position(const struct row *r)
+{
+	const struct loader_spec *spec = &r->loader->spec;
+	const struct position *at = &r->slot->at;
+	return at->base + (at->step * spec->world_size + r->slot->stream->plan_rank) * spec->batch_size + r->number;
+}
+
+/* What the row's draws are keyed by. The built-in order names a sample once an epoch, so that its pixels do not depend
+ * on the world size; a caller's own may name it as often as it likes, and each time is another augmentation. */
+static struct sample_key key_of(const struct row *r, uint64_t index)
+{
+	const struct loader_spec *spec = &r->loader->spec;
+	uint64_t seed = spec->own_batches ? random_seed_at(spec->seed, global_position(r)) : spec->seed;
+	return (struct sample_key){ seed, r->slot->at.epoch, index };
+}
+
 static uint64_t substitute_index(const struct row *r, uint64_t index, unsigned attempt)
 {
 	const struct loader *l = r->loader;
@@ -110,7 +128,7 @@ static void make_substitute(const struct row *r, struct sample_worker *w, uint64
 	for (unsigned attempt = 0; attempt < SUBSTITUTES; attempt++) {
 		struct sample_error err;
 		uint64_t other = substitute_index(r, index, attempt);
-		int result = sample_make(&l->recipe, w, r->slot->at.epoch, other, NULL, true, row_data(r), &err);
+		int result = sample_make(&l->recipe, w, key_of(r, other), NULL, true, row_data(r), &err);
 		if (result == 0) {
 			slot_indices(r->slot)[r->number] = (int64_t)other;
 			((int64_t *)(void *)slot_labels(r->slot))[r->number] = dataset_label(l->recipe.dataset, other);
@@ -132,7 +150,7 @@ static int run_image(struct pool_job *job, void *worker, uint32_t first, uint32_
 	struct row r = { l, slot, first };
 	uint64_t index = (uint64_t)slot_indices(slot)[first];
 	struct sample_error err;
-	int result = sample_make(&l->recipe, worker, slot->at.epoch, index, ticket ? ticket->input : NULL, may_wait,
+	int result = sample_make(&l->recipe, worker, key_of(&r, index), ticket ? ticket->input : NULL, may_wait,
 				 row_data(&r), &err);
 	if (result == SAMPLE_E_WOULD_BLOCK)
 		return POOL_WOULD_BLOCK;
@@ -436,19 +454,22 @@ static void describe_samples(struct loader *l)
 static uint64_t hash_loader(const struct loader *l)
 {
 	char text[512];
-	int n = snprintf(text, sizeof(text), "%llx %d %d %u %d %llx %d %d %d",
+	int n = snprintf(text, sizeof(text), "%llx %d %d %u %d %llx %d %d %d %d",
 			 (unsigned long long)dataset_id(l->recipe.dataset), (int)l->dtype, (int)l->spec.layout,
 			 l->spec.batch_size, l->spec.shuffle, (unsigned long long)l->spec.seed, l->spec.drop_last,
-			 l->spec.share, l->spec.apply_exif);
+			 l->spec.share, l->spec.apply_exif, l->spec.own_batches);
 	uint64_t h = XXH3_64bits(text, (size_t)n);
 	const char *pipeline = l->recipe.pipeline ? pipeline_text(l->recipe.pipeline) : "";
 	return XXH3_64bits_withSeed(pipeline, strlen(pipeline), h);
 }
 
+enum { BY_INDEX, BY_POSITION }; /* what draws are keyed by: global_position */
+
 static uint64_t hash_pipeline(const struct loader *l)
 {
 	const char *text = l->recipe.pipeline ? pipeline_text(l->recipe.pipeline) : NULL;
-	return text ? XXH3_64bits_withSeed(text, strlen(text), l->spec.apply_exif) : 0;
+	uint64_t keyed = l->spec.own_batches ? BY_POSITION : BY_INDEX;
+	return text ? XXH3_64bits_withSeed(text, strlen(text), l->spec.apply_exif | keyed << 1) : 0;
 }
 
 /* A share group of one is an open one: trainers come and go. */

@@ -56,7 +56,8 @@ struct loader {
 	struct recipe recipe;
 	struct batch_source *source; /* makes the batches instead of the pool; borrowed; NULL: the pool */
 	uint64_t id;                /* hash of what it makes; the same after a restart */
-	uint64_t pipeline_id;       /* of what is made of one image, apart from dtype and layout; 0: arrays */
+	uint64_t pipeline_id;       /* of what is made of one image and what its draws are keyed by, apart from dtype and
+	                             * layout; 0: arrays */
 
 	/* one sample, one label */
 	uint32_t shape[DATASET_MAX_DIMS], label_shape[DATASET_MAX_DIMS];

@@ -67,11 +67,6 @@ static int bad(const struct recipe *r, uint64_t index, const char *why, struct s
 	return SAMPLE_E_BAD;
 }
 
-static struct sample_key key_of(const struct recipe *r, uint64_t epoch, uint64_t index)
-{
-	return (struct sample_key){ r->seed, epoch, index };
-}
-
 /* Decodes what the crop needs, starting from what an earlier epoch learnt about where things are in the file. */
 static int run_with_index(const struct recipe *r, struct sample_worker *w, struct sample_key key,
 			  const struct file_bytes *file, const struct image_info *info, void *row,
@@ -104,7 +99,7 @@ static int run_and_keep(const struct recipe *r, struct sample_worker *w, struct 
 	return pipeline_resume(r->pipeline, w->pipeline, &prefix, key, row, why);
 }
 
-static int make_from_bytes(const struct recipe *r, struct sample_worker *w, uint64_t epoch, uint64_t index,
+static int make_from_bytes(const struct recipe *r, struct sample_worker *w, struct sample_key key,
 			   const struct file_bytes *file, void *row, struct sample_error *err)
 {
 	struct image_info info;
@@ -112,10 +107,10 @@ static int make_from_bytes(const struct recipe *r, struct sample_worker *w, uint
 	int result = decoder_open(w->decoder, file->data, file->n_bytes, r->apply_exif, &info, &why);
 	if (result == 0) {
 		bool keep = r->decoded && cache_has_room(r->decoded, (size_t)info.width * info.height * 3);
-		result = (keep ? run_and_keep : run_with_index)(r, w, key_of(r, epoch, index), file, &info, row, &why);
+		result = (keep ? run_and_keep : run_with_index)(r, w, key, file, &info, row, &why);
 	}
 	decoder_close(w->decoder);
-	return result > 0 ? bad(r, index, why.text, err) : result;
+	return result > 0 ? bad(r, key.index, why.text, err) : result;
 }
 
 /* Whether there is a current entry; a stale one is dropped. */
@@ -138,17 +133,18 @@ static int make_from_pixels(const struct recipe *r, struct sample_worker *w, str
 	return result > 0 ? bad(r, key.index, why.text, err) : result;
 }
 
-int sample_make(const struct recipe *r, struct sample_worker *w, uint64_t epoch, uint64_t index,
+int sample_make(const struct recipe *r, struct sample_worker *w, struct sample_key key,
 		const struct sample_input *in, bool may_wait, void *row, struct sample_error *err)
 {
+	uint64_t index = key.index;
 	struct cache_hit hit;
 	struct dataset_error why;
 	if (in && in->result)
 		return bad(r, index, in->error.text, err);
 	if (!in && look_up(r, r->decoded, index, &hit))
-		return make_from_pixels(r, w, key_of(r, epoch, index), &hit, row, err);
+		return make_from_pixels(r, w, key, &hit, row, err);
 	if (!in && look_up(r, r->files, index, &hit)) {
-		int result = make_from_bytes(r, w, epoch, index, &hit.file, row, err);
+		int result = make_from_bytes(r, w, key, &hit.file, row, err);
 		cache_release(&hit);
 		return result;
 	}
@@ -164,7 +160,7 @@ int sample_make(const struct recipe *r, struct sample_worker *w, uint64_t epoch,
 	const struct file_bytes *file = in ? &in->bytes : &w->file;
 	if (r->files)
 		cache_put_file(r->files, index, file);
-	return make_from_bytes(r, w, epoch, index, file, row, err);
+	return make_from_bytes(r, w, key, file, row, err);
 }
 
 /* ---- which caches ---- */

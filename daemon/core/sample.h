@@ -16,7 +16,6 @@ struct cache_space;
 struct recipe {
 	struct dataset *dataset;       /* a reference */
 	struct pipeline *pipeline;     /* owned; NULL for arrays */
-	uint64_t seed;
 	bool apply_exif;
 	/* What loaders of the same data set share; each may be NULL. */
 	struct cache_space *files, *indexes, *decoded;
@@ -51,9 +50,9 @@ struct sample_error {
 void sample_fetch(const struct recipe *r, uint64_t index, struct sample_input *in);
 
 /* Makes the row of an image sample, from the caches where they have it, and leaves there what the next epoch can use.
- * in: its fetched file, or NULL to read it here; may_wait as said in pool.h. 0, SAMPLE_E_BAD with err,
- * SAMPLE_E_WOULD_BLOCK, -ENOMEM. */
-int sample_make(const struct recipe *r, struct sample_worker *w, uint64_t epoch, uint64_t index,
+ * key: which sample, and what its draws are keyed by; caches are keyed by its index alone. in: its fetched file, or NULL
+ * to read it here; may_wait as said in pool.h. 0, SAMPLE_E_BAD with err, SAMPLE_E_WOULD_BLOCK, -ENOMEM. */
+int sample_make(const struct recipe *r, struct sample_worker *w, struct sample_key key,
 		const struct sample_input *in, bool may_wait, void *row, struct sample_error *err);
 
 /* Which of n candidates replaces sample `index` at the given attempt: uniform, keyed by (seed, epoch, index, attempt)

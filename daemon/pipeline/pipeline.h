@@ -2,8 +2,8 @@
  * it.
  *
  * Parsed once per loader from a name ("train224", "val224") or from JSON text, checked, and then read-only: any thread
- * may run it, each with its own pipeline_worker. The bytes of a row depend on (seed, epoch, sample index, pipeline)
- * only. */
+ * may run it, each with its own pipeline_worker. The bytes of a row depend on its sample_key (seed, epoch, sample
+ * index) and the pipeline only. */
 #ifndef BATCHD_PIPELINE_H
 #define BATCHD_PIPELINE_H
 
@@ -61,7 +61,8 @@ bool pipeline_to_tensor(const struct pipeline *p); /* whether the text has one, 
 bool pipeline_normalize(const struct pipeline *p, float mean[3], float std[3]);
 
 struct sample_key {
-	uint64_t seed, epoch, index; /* of epoch the low 44 bits count */
+	uint64_t seed;         /* the loader's, or in a caller's own order that of the row (random_seed_at) */
+	uint64_t epoch, index; /* of epoch the low 44 bits count */
 };
 
 /* Scratch memory and resampler of one thread. NULL when memory is short. */

@@ -17,6 +17,15 @@ void random_init(struct random *r, struct sample_key key, unsigned op)
 	r->n_left = 0;
 }
 
+uint64_t random_seed_at(uint64_t seed, uint64_t position)
+{
+	philox4x32_ctr_t counter = { { (uint32_t)position, (uint32_t)(position >> 32), 0, 0 } };
+	philox4x32_key_t key = { { (uint32_t)seed, (uint32_t)(seed >> 32) } };
+	philox4x32_ctr_t made = philox4x32(counter, key);
+
+	return (uint64_t)made.v[1] << 32 | made.v[0];
+}
+
 uint32_t random_bits(struct random *r)
 {
 	if (r->n_left == 0) {

@@ -19,6 +19,10 @@ struct random {
 
 /* op: position in the pipeline, below 256. Epochs differ in their low 44 bits. */
 void random_init(struct random *r, struct sample_key key, unsigned op);
+/* The seed of one row in an order that may name a sample more than once: the first 64 bits of Philox4x32-10 of counter
+ * (position low, position high, 0, 0) under the loader's seed. With it as sample_key.seed every row draws numbers of
+ * its own, while the built-in order, which names a sample once, keeps the loader's seed. */
+uint64_t random_seed_at(uint64_t seed, uint64_t position);
 uint32_t random_bits(struct random *r);
 /* torch.empty(1).uniform_(from, to): float32 with 24 random bits, in [from, to). */
 float random_uniform(struct random *r, float from, float to);

@@ -47,21 +47,43 @@ static bool exceeds(uint64_t used, uint64_t more, uint64_t limit)
 	return limit && (used > limit || more > limit - used);
 }
 
+static bool is_memory(enum account_kind kind)
+{
+	return kind == ACCOUNT_SLOT_BYTES || kind == ACCOUNT_DATA_BYTES;
+}
+
+static uint64_t memory_of(const uint64_t used[ACCOUNT_N_KINDS])
+{
+	return used[ACCOUNT_SLOT_BYTES] + used[ACCOUNT_DATA_BYTES];
+}
+
 static int add(struct account *x, enum account_kind kind, uint64_t amount)
 {
 	struct accounts *a = x->owner;
-	if (exceeds(a->used[kind], amount, a->limit[kind]))
+	if (exceeds(a->used[kind], amount, a->limit[kind]) ||
+	    (is_memory(kind) && exceeds(memory_of(a->used), amount, a->memory_limit)))
 		return ACCOUNT_E_ALL;
-	if (exceeds(x->used[kind], amount, a->limit_per_user[kind]))
+	if (exceeds(x->used[kind], amount, a->limit_per_user[kind]) ||
+	    (is_memory(kind) && exceeds(memory_of(x->used), amount, a->memory_limit_per_user)))
 		return ACCOUNT_E_USER;
 	a->used[kind] += amount;
 	x->used[kind] += amount;
 	return 0;
 }
 
-int charge_begin(struct charge *c, struct accounts *a, uid_t uid, enum account_kind kind, uint64_t amount)
+/* A reader's lock: what it protects is looked at, not changed. */
+static void lock(const struct accounts *a)
 {
-	assert(!c->account);
+	pthread_mutex_lock((pthread_mutex_t *)&a->lock);
+}
+
+static void unlock(const struct accounts *a)
+{
+	pthread_mutex_unlock((pthread_mutex_t *)&a->lock);
+}
+
+static int begin(struct charge *c, struct accounts *a, uid_t uid, enum account_kind kind, uint64_t amount)
+{
 	struct account *x = find_or_make(a, uid);
 	if (!x)
 		return -ENOMEM;
@@ -75,15 +97,27 @@ int charge_begin(struct charge *c, struct accounts *a, uid_t uid, enum account_k
 	return 0;
 }
 
-int charge_grow(struct charge *c, uint64_t amount)
+int charge_begin(struct charge *c, struct accounts *a, uid_t uid, enum account_kind kind, uint64_t amount)
 {
-	int r = add(c->account, c->kind, amount);
-	if (r == 0)
-		c->amount += amount;
+	assert(!c->account);
+	lock(a);
+	int r = begin(c, a, uid, kind, amount);
+	unlock(a);
 	return r;
 }
 
-void charge_shrink(struct charge *c, uint64_t amount)
+int charge_grow(struct charge *c, uint64_t amount)
+{
+	struct accounts *a = c->account->owner;
+	lock(a);
+	int r = add(c->account, c->kind, amount);
+	if (r == 0)
+		c->amount += amount;
+	unlock(a);
+	return r;
+}
+
+static void shrink(struct charge *c, uint64_t amount)
 {
 	assert(amount <= c->amount && c->account->used[c->kind] >= amount);
 	c->amount -= amount;
@@ -91,15 +125,26 @@ void charge_shrink(struct charge *c, uint64_t amount)
 	c->account->owner->used[c->kind] -= amount;
 }
 
+void charge_shrink(struct charge *c, uint64_t amount)
+{
+	struct accounts *a = c->account->owner;
+	lock(a);
+	shrink(c, amount);
+	unlock(a);
+}
+
 void charge_end(struct charge *c)
 {
 	struct account *x = c->account;
 	if (!x)
 		return;
-	charge_shrink(c, c->amount);
+	struct accounts *a = x->owner;
+	lock(a);
+	shrink(c, c->amount);
 	*c = (struct charge){ 0 };
 	x->n_charges--;
 	free_if_even(x);
+	unlock(a);
 }
 
 void charge_move(struct charge *to, struct charge *from)
@@ -109,23 +154,55 @@ void charge_move(struct charge *to, struct charge *from)
 	*from = (struct charge){ 0 };
 }
 
+static uint64_t left_of(uint64_t used, uint64_t limit)
+{
+	return !limit ? UINT64_MAX : used < limit ? limit - used : 0;
+}
+
 uint64_t account_used(const struct accounts *a, uid_t uid, enum account_kind kind)
 {
+	lock(a);
 	const struct account *x = find(a, uid);
-	return x ? x->used[kind] : 0;
+	uint64_t used = x ? x->used[kind] : 0;
+	unlock(a);
+	return used;
 }
 
 uint64_t account_left(const struct accounts *a, uid_t uid, enum account_kind kind)
 {
-	uint64_t used = account_used(a, uid, kind), limit = a->limit_per_user[kind];
-	return !limit ? UINT64_MAX : used < limit ? limit - used : 0;
+	return left_of(account_used(a, uid, kind), a->limit_per_user[kind]);
+}
+
+uint64_t accounts_memory_used(const struct accounts *a)
+{
+	lock(a);
+	uint64_t used = memory_of(a->used);
+	unlock(a);
+	return used;
+}
+
+uint64_t account_memory_used(const struct accounts *a, uid_t uid)
+{
+	lock(a);
+	const struct account *x = find(a, uid);
+	uint64_t used = x ? memory_of(x->used) : 0;
+	unlock(a);
+	return used;
+}
+
+uint64_t account_memory_left(const struct accounts *a, uid_t uid)
+{
+	uint64_t all = left_of(accounts_memory_used(a), a->memory_limit);
+	uint64_t own = left_of(account_memory_used(a, uid), a->memory_limit_per_user);
+	return all < own ? all : own;
 }
 
 bool accounts_are_even(const struct accounts *a)
 {
-	for (int kind = 0; kind < ACCOUNT_N_KINDS; kind++) {
-		if (a->used[kind])
-			return false;
-	}
-	return !a->first;
+	lock(a);
+	bool even = !a->first;
+	for (int kind = 0; kind < ACCOUNT_N_KINDS; kind++)
+		even = even && a->used[kind] == 0;
+	unlock(a);
+	return even;
 }

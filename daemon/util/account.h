@@ -2,10 +2,12 @@
  * have.
  *
  * A charge lies beside the resource it is for, and is given back where the resource is, so that an account's books are
- * the sum of what is there: all zero after the last disconnect. Loop thread only. */
+ * the sum of what is there: all zero after the last disconnect. Any thread, as an I/O thread that opens a data set is
+ * charged while its memory grows; but the list of accounts and `hearing` are the loop thread's to read. */
 #ifndef BATCHD_ACCOUNT_H
 #define BATCHD_ACCOUNT_H
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -16,6 +18,7 @@ enum account_kind {
 	ACCOUNT_SESSIONS,     /* connections, and trainers that are gone while their processes hold batches */
 	ACCOUNT_LOADERS,      /* jobs, also while they linger */
 	ACCOUNT_SLOT_BYTES,   /* batches' memory */
+	ACCOUNT_DATA_BYTES,   /* names, labels and orders: what a data set and the plan of an epoch take */
 	ACCOUNT_UNREAD_BYTES, /* answers that clients have not taken yet */
 	ACCOUNT_FDS,
 	ACCOUNT_OPENINGS,     /* data sets that I/O threads are opening, which a file system that hangs may make last */
@@ -33,8 +36,11 @@ struct account {
 
 /* A zeroed one has no limits (0: none) and no users. */
 struct accounts {
+	pthread_mutex_t lock; /* of all below, in every account too; a zeroed one is PTHREAD_MUTEX_INITIALIZER */
 	struct account *first;
 	uint64_t used[ACCOUNT_N_KINDS], limit[ACCOUNT_N_KINDS], limit_per_user[ACCOUNT_N_KINDS];
+	/* Of SLOT_BYTES and DATA_BYTES together: they come out of one budget. */
+	uint64_t memory_limit, memory_limit_per_user;
 };
 
 /* Zeroed: nothing is charged. */
@@ -62,6 +68,10 @@ void charge_move(struct charge *to, struct charge *from);
 /* How much more this user may be charged; UINT64_MAX: there is no limit. */
 uint64_t account_left(const struct accounts *a, uid_t uid, enum account_kind kind);
 uint64_t account_used(const struct accounts *a, uid_t uid, enum account_kind kind);
+/* SLOT_BYTES and DATA_BYTES of all users; of one; and how much more of either this user may be charged. */
+uint64_t accounts_memory_used(const struct accounts *a);
+uint64_t account_memory_used(const struct accounts *a, uid_t uid);
+uint64_t account_memory_left(const struct accounts *a, uid_t uid);
 /* Nobody is charged for anything. */
 bool accounts_are_even(const struct accounts *a);
 

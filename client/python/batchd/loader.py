@@ -163,7 +163,8 @@ class DataLoader:
     dataset       "imagefolder:DIR", "files:LIST", "npy:FILE[,FILE]", "random:...", or a name from the daemon's configuration
     batch_size    rows of a batch (default 64); with batch_sampler the most it may have (default: the sampler's own)
     shuffle, seed, drop_last   the order is that of torch's DistributedSampler with the same settings
-    sampler       any iterable of sample indices, instead of shuffle; batch_sampler: of lists of them, instead of drop_last as well
+    sampler       any iterable of sample indices, instead of shuffle; batch_sampler: of lists of them, instead of drop_last as well. A sample that comes
+                  more than once is augmented anew each time, on every rank
     transform     "train224", "val224", a list of [op, args...] as torchvision names them, or torchvision's own objects, Compose and all; None: the data
                   set's default (train224 for images)
     dtype, layout "float32", "float16" or "uint8" (torch and numpy dtypes do as well); "NCHW" or "NHWC". With uint8 normalising is

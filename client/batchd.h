@@ -224,9 +224,10 @@ struct batchd_batch {
 	int apart;                 /* share: made for this trainer, as most of the group is somewhere else */
 };
 
-/* Connects (starting a daemon if allowed), opens the data set, maps the slots. A daemon that is just being restarted is
- * waited for, for 3 s and reconnect_ms at most; so is one that a socket was named for, if the socket's directory is
- * there. err: at least err_size bytes for one line of text; may be NULL. */
+/* Connects (starting a daemon if allowed), opens the data set, maps the slots. A daemon that goes away while it indexes
+ * the data or waits for a producer is waited for as later on, for reconnect_ms. One that a socket was named for and
+ * that was not there is waited for if the socket's directory is there, for 3 s and reconnect_ms at most. err: at least
+ * err_size bytes for one line of text; may be NULL. */
 int batchd_open(const struct batchd_options *o, struct batchd_loader **out, char *err, size_t err_size);
 /* Batches on loan become invalid only when each is released; the memory stays mapped until then. NULL is allowed.
  * A call that another thread is in returns BATCHD_E_CLOSED (at once; with a GPU or while the daemon is away within about

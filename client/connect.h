@@ -28,6 +28,8 @@ bool connection_may_return(const char *address, int code);
 /* How long a restart may take, for those who come in the middle of it; a misspelt name of a socket is told no sooner.
  */
 enum { CONNECTION_RETURN_MS = 3000, CONNECTION_LOOK_MS = 50 };
+/* For this part of the time a daemon is expected back at its own socket; then any will do, one of our own included. */
+enum { CONNECTION_SAME_SHARE = 6 };
 
 /* Only connects; for start.c. 0 or negative errno. */
 int connection_dial(const char *address);

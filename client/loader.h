@@ -182,9 +182,10 @@ int stream_next(struct batchd_loader *l, struct batchd_batch *b, int timeout_ms,
  * else came, which the next call will say. */
 const struct ready *stream_peek(struct batchd_loader *l);
 /* Opens with o as it is, dataset and job as the daemon is to see them when `again` (after a reconnect). 0, or a code
- * with f; *out is NULL then. */
-int loader_open(const struct batchd_options *o, uint64_t born_ns, bool again, struct batchd_loader **out,
-		struct fault *f);
+ * with f and *out NULL. address (ADDRESS_MAX_BYTES): the only place to look for a daemon, "" for where o says; after a
+ * failure it has the one that was looked at last. */
+int loader_open(const struct batchd_options *o, uint64_t born_ns, bool again, char *address,
+		struct batchd_loader **out, struct fault *f);
 /* Frees it, but for what a reference still needs: nothing is on loan any more, no call is in progress, and no former
  * connection is left. */
 void loader_destroy(struct batchd_loader *l);

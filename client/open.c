@@ -312,14 +312,15 @@ static int keep_options(struct batchd_loader *l, const struct batchd_options *o,
 	return failed ? fault_set(&l->fault, BATCHD_E_NOMEM, "out of memory") : 0;
 }
 
-static int open_stream(struct batchd_loader *l, const struct batchd_options *o, bool again)
+static int open_stream(struct batchd_loader *l, const struct batchd_options *o, bool again, const char *address)
 {
 	const Batchd__Wire__Opened *opened = NULL;
 	struct source source;
 	int fds[CONNECTION_FDS] = { -1, -1 }, r = source_open(&source, o->dataset, &l->fault);
 
 	if (r == 0)
-		r = connection_open(&l->connection, o->socket, o->autostart, o->program, &l->fault);
+		r = connection_open(&l->connection, *address ? address : o->socket, o->autostart && !*address, o->program,
+				    &l->fault);
 	if (r == 0) {
 		job_init(&l->job, o, &source);
 		r = keep_options(l, o, source.dataset);
@@ -337,8 +338,8 @@ static int open_stream(struct batchd_loader *l, const struct batchd_options *o, 
 	return r;
 }
 
-int loader_open(const struct batchd_options *wanted, uint64_t born_ns, bool again, struct batchd_loader **out,
-		struct fault *f)
+int loader_open(const struct batchd_options *wanted, uint64_t born_ns, bool again, char *address,
+		struct batchd_loader **out, struct fault *f)
 {
 	struct batchd_options o = *wanted;
 	struct batchd_loader *l = calloc(1, sizeof *l);
@@ -370,11 +371,12 @@ int loader_open(const struct batchd_options *wanted, uint64_t born_ns, bool agai
 		o.layout = BATCHD_NHWC;
 	}
 	if (r == 0)
-		r = open_stream(l, &o, again);
+		r = open_stream(l, &o, again, address);
 	l->options.dtype = wanted->dtype; /* for a reconnect */
 	l->options.layout = wanted->layout;
 	if (r < 0) {
 		*f = l->fault;
+		strcpy(address, l->connection.address);
 		unmapped = delivery_destroy(l->delivery, l->n_slots);
 		l->delivery = NULL;
 		if (l->slab && slab_detach(l->slab) && unmapped)
@@ -386,33 +388,86 @@ int loader_open(const struct batchd_options *wanted, uint64_t born_ns, bool agai
 	return 0;
 }
 
-/* After a failure: false if that is final; else a moment later. */
-static bool waits_for_return(const struct batchd_options *o, int r, uint64_t began_ns, struct fault *f)
-{
-	uint64_t waited_ms = (loader_now_ns() - began_ns) / 1000000;
-	uint64_t most_ms = o->reconnect_ms < CONNECTION_RETURN_MS ? o->reconnect_ms : CONNECTION_RETURN_MS;
+/* A daemon that is away while a loader opens. One that has answered before is waited for as long as an open loader
+ * waits for its own (reconnect_ms); an address where no daemon was seen may be misspelt. Only the time without a daemon
+ * counts: how long one indexed the data or waited for a producer before it went away says nothing. */
+struct outage {
+	bool seen;                      /* a daemon was there, at `address` */
+	char address[ADDRESS_MAX_BYTES];
+	struct fault why;               /* it went away */
+	uint64_t away_ns, began_ns;     /* in all, and since when this attempt */
+	unsigned n_tries;               /* since it went away first */
+};
 
-	if (waited_ms >= most_ms || !connection_may_return(o->socket, r))
+static uint64_t most_ms(const struct outage *a, const struct batchd_options *o)
+{
+	return a->seen || o->reconnect_ms < CONNECTION_RETURN_MS ? o->reconnect_ms : CONNECTION_RETURN_MS;
+}
+
+static void note_seen(struct outage *a, const char *address, const struct fault *f)
+{
+	if (!a->seen)
+		a->why = *f;
+	a->seen = true;
+	snprintf(a->address, sizeof a->address, "%s", address);
+}
+
+/* A daemon comes back to its own socket, where the other trainers of its job look for it, too; later any will do. */
+static void choose_address(const struct outage *a, const struct batchd_options *o, char *address)
+{
+	bool same = a->seen && a->away_ns / 1000000 < o->reconnect_ms / CONNECTION_SAME_SHARE;
+
+	snprintf(address, ADDRESS_MAX_BYTES, "%s", same ? a->address : "");
+}
+
+/* After a failure r: false if that is final; else a moment later. */
+static bool waits_for_return(const struct batchd_options *o, int r, struct outage *a, struct fault *f)
+{
+	unsigned pause_ms = a->seen && a->n_tries < 5 ? CONNECTION_LOOK_MS << a->n_tries
+			    : a->seen                 ? 1000
+						      : CONNECTION_LOOK_MS;
+	uint64_t away_ms;
+
+	if (r == BATCHD_E_CONNECT)
+		a->away_ns += loader_now_ns() - a->began_ns;
+	away_ms = a->away_ns / 1000000;
+	if (!(a->seen && r == BATCHD_E_CONNECT) && !connection_may_return(o->socket, r))
 		return false;
-	if (o->on_progress && o->on_progress(o->progress_arg, "daemon", waited_ms / 1000, most_ms / 1000)) {
+	if (away_ms >= most_ms(a, o)) {
+		if (a->seen && away_ms) {
+			struct fault last = *f;
+
+			fault_set(f, r, "%.2000s; it did not come back within %.1f s: %.2000s", a->why.text,
+				  (double)away_ms / 1000, last.text);
+		}
+		return false;
+	}
+	if (o->on_progress && o->on_progress(o->progress_arg, "daemon", away_ms / 1000, most_ms(a, o) / 1000)) {
 		fault_set(f, BATCHD_E_CANCELLED, "opening %s was cancelled", o->dataset);
 		return false;
 	}
-	poll(NULL, 0, CONNECTION_LOOK_MS);
+	a->n_tries += a->seen;
+	poll(NULL, 0, (int)pause_ms);
+	a->away_ns += (uint64_t)pause_ms * 1000000;
 	return true;
 }
 
 int batchd_open(const struct batchd_options *given, struct batchd_loader **out, char *err, size_t err_size)
 {
+	char address[ADDRESS_MAX_BYTES];
 	struct batchd_options o;
-	uint64_t began = loader_now_ns();
+	struct outage away = { 0 };
 	struct fault f;
 	int r;
 
 	batchd_options_init(&o);
 	memcpy(&o, given, given->size_bytes < sizeof o ? given->size_bytes : sizeof o);
-	do
-		r = loader_open(&o, loader_now_ns(), false, out, &f);
-	while (r < 0 && waits_for_return(&o, r, began, &f));
+	do {
+		choose_address(&away, &o, address);
+		away.began_ns = loader_now_ns();
+		r = loader_open(&o, away.began_ns, false, address, out, &f);
+		if (r == BATCHD_E_LOST || r == BATCHD_E_SHUTDOWN)
+			note_seen(&away, address, &f);
+	} while (r < 0 && waits_for_return(&o, r, &away, &f));
 	return r == 0 ? 0 : fault_give(&f, err, err_size);
 }

@@ -21,8 +21,6 @@
 
 enum { PART_MS = 2000, PART_LOOK_MS = 1 }; /* for how long the GPU may still read what is to be closed before a new
                                             * daemon is looked for; less than a daemon waits */
-enum { SAME_SHARE = 6 }; /* for this part of the time a daemon is expected back at its own socket; then any will do,
-                          * one of our own included */
 
 static const unsigned retry_ms[] = { 0, 50, 100, 200, 500, 1000 };
 
@@ -172,15 +170,16 @@ static int try_once(struct batchd_loader *l, uint64_t waited_ms, struct fault *f
 {
 	struct batchd_options o = l->options;
 	struct batchd_loader *fresh;
-	bool same = waited_ms < l->options.reconnect_ms / SAME_SHARE;
+	char address[ADDRESS_MAX_BYTES] = "";
+	bool same = waited_ms < l->options.reconnect_ms / CONNECTION_SAME_SHARE;
 	int r;
 
 	o.job = l->job.name;
-	o.socket = same ? l->connection.address : o.socket;
-	o.autostart = !same && o.autostart;
 	o.on_progress = on_progress;
 	o.progress_arg = l;
-	r = loader_open(&o, l->born_ns, true, &fresh, f);
+	if (same)
+		strcpy(address, l->connection.address);
+	r = loader_open(&o, l->born_ns, true, address, &fresh, f);
 	if (r < 0)
 		return r;
 	r = check_same(l, fresh, f);

@@ -159,6 +159,9 @@ struct batchd_options {
 	enum batchd_policy policy; /* share: the same for all of the group */
 	int stall_error;           /* 1: a call that learns of a stalled trainer returns BATCHD_E_STALLED, too */
 	uint32_t producer_timeout_ms; /* "serve:NAME": how long to wait for its producer; 0: a minute */
+	/* A producer serves its own machine: of a served data set the trainer is node_rank of node_world_size instead,
+	 * the job's trainers on this machine. 0: world_size. */
+	uint32_t node_rank, node_world_size;
 };
 void batchd_options_init(struct batchd_options *o);
 

@@ -78,6 +78,9 @@ static int check_options(const struct batchd_options *o, struct fault *f)
 	if (o->rank < 0 && o->mode == BATCHD_SHARD && o->world_size > 1)
 		return fault_set(f, BATCHD_E_INVALID, "rank must be given: which of the %u trainers is this one?",
 				 o->world_size);
+	if (o->node_world_size > o->world_size || (o->node_world_size && o->node_rank >= o->node_world_size))
+		return fault_set(f, BATCHD_E_INVALID, "node_rank must be below node_world_size, and that at most world_size: "
+				 "%u of %u of %u", o->node_rank, o->node_world_size, o->world_size);
 	r = check_share(o, f);
 	if (r < 0)
 		return r;
@@ -127,6 +130,8 @@ static int send_open(struct batchd_loader *l, const struct batchd_options *o, co
 	open.again = again;
 	open.ring = RING_LAYOUT;
 	open.producer_wait_ms = o->producer_timeout_ms;
+	open.node_rank = o->node_rank;
+	open.node_world_size = o->node_world_size;
 	m.body_case = BATCHD__WIRE__CLIENT_MESSAGE__BODY_OPEN;
 	m.open = &open;
 	return connection_send(&l->connection, &m, s->fds, s->n_fds) < 0 ? connection_lost(&l->connection, &l->fault)

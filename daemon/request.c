@@ -108,6 +108,10 @@ static int check_numbers(const struct config *config, const Batchd__Wire__Open *
 			     !(share && o->world_size == 1 && o->rank < LOADER_MAX_SHARE)))
 		return refuse(err, INVALID, "rank", "rank is %d; expected 0 to world_size - 1 = %u", o->rank,
 			      o->world_size - 1);
+	if (o->node_world_size > o->world_size || (o->node_world_size && o->node_rank >= o->node_world_size))
+		return refuse(err, INVALID, "node_rank",
+			      "node_rank is %u of node_world_size %u; expected one of at most world_size = %u trainers",
+			      o->node_rank, o->node_world_size, o->world_size);
 	if (o->rank == -1 && !share && o->world_size > 1)
 		return refuse(err, INVALID, "rank", "shard mode with world_size %u needs a rank", o->world_size);
 	if (o->own_batches && share)
@@ -187,6 +191,8 @@ static int adapt_to_producer(const Batchd__Wire__Open *o, const char *source, st
 	spec->seed = 0;
 	spec->num_workers = 0;
 	spec->policy = GROUP_WAIT; /* a producer makes one sequence of batches */
+	if (o->node_world_size) /* for the trainers of its own machine */
+		spec->world_size = o->node_world_size;
 	spec->served = true;
 	return 0;
 }
@@ -230,6 +236,8 @@ int request_make(const struct config *config, const Batchd__Wire__Open *o, const
 		.uid = who->uid,
 	};
 	out->rank = o->rank;
+	if (served && o->node_world_size)
+		out->rank = (int32_t)o->node_rank;
 	r = served ? adapt_to_producer(o, source, &borrowed, err) : 0;
 	if (r)
 		return r;

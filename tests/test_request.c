@@ -123,6 +123,31 @@ START_TEST(test_an_unknown_name_says_what_would_do)
 }
 END_TEST
 
+START_TEST(test_a_served_set_is_grouped_by_machine)
+{
+	/* The place on the machine takes that of the whole job, of a served data set only; an impossible one is
+	 * refused. */
+	Batchd__Wire__Open o = usual("serve:speech");
+	o.rank = 6;
+	o.world_size = 8;
+	o.node_rank = 2;
+	o.node_world_size = 4;
+	ck_assert_msg(make_as(0, &o, 0) == 0, "%s", err.text);
+	ck_assert_int_eq(r.rank, 2);
+	ck_assert_uint_eq(r.spec.world_size, 4);
+	o.dataset = (char *)"random:length=100,shape=2";
+	ck_assert_msg(make_as(0, &o, 0) == 0, "%s", err.text);
+	ck_assert_int_eq(r.rank, 6);
+	ck_assert_uint_eq(r.spec.world_size, 8);
+	for (int i = 0; i < 2; i++) {
+		o.node_rank = i ? 4 : 2;
+		o.node_world_size = i ? 4 : 9;
+		ck_assert_int_ne(make_as(0, &o, 0), 0);
+		ck_assert_str_eq(err.field, "node_rank");
+	}
+}
+END_TEST
+
 START_TEST(test_ranks_fit_their_world)
 {
 	/* Both sides of each limit, in both modes. */
@@ -156,6 +181,7 @@ int main(void)
 	tcase_add_test(t, test_a_stranger_sends_descriptors_and_is_not_trusted);
 	tcase_add_test(t, test_an_unknown_name_says_what_would_do);
 	tcase_add_test(t, test_ranks_fit_their_world);
+	tcase_add_test(t, test_a_served_set_is_grouped_by_machine);
 	suite_add_tcase(s, t);
 	return suite_run(s);
 }

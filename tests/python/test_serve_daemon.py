@@ -79,3 +79,51 @@ def test_a_trainer_that_waits_for_a_producer_gives_a_daemon_up_after_reconnect_s
     trainer.join(30)
     assert isinstance(trainer.error, ConnectionError) and "went away" in str(trainer.error)
     assert all(words in str(trainer.error) for words in ("did not come back within", "no batchd answers")) == bool(reconnect)
+
+
+# ---- several machines ----
+
+LAUNCHERS = {
+    "torchrun": lambda local, node: {"LOCAL_RANK": local, "LOCAL_WORLD_SIZE": 2},
+    "Open MPI": lambda local, node: {"OMPI_COMM_WORLD_LOCAL_RANK": local, "OMPI_COMM_WORLD_LOCAL_SIZE": 2},
+    "MPICH": lambda local, node: {"MPI_LOCALRANKID": local, "MPI_LOCALNRANKS": 2},
+    "Slurm": lambda local, node: {"SLURM_LOCALID": local, "SLURM_NODEID": node, "SLURM_STEP_TASKS_PER_NODE": "2(x2),1"},
+}
+
+
+def launch(monkeypatch, launcher, rank, world=4):
+    """As a process of a job of two machines with two ranks each is started."""
+    for name in [name for kind in LAUNCHERS.values() for name in kind(0, 0)]:
+        monkeypatch.delenv(name, raising=False)
+    for name, value in {"RANK": rank, "WORLD_SIZE": world, **LAUNCHERS[launcher](rank % 2, rank // 2)}.items():
+        monkeypatch.setenv(name, str(value))
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_a_served_set_is_grouped_by_machine(make_daemon, producers, monkeypatch, launcher):
+    """Two machines, a daemon and a producer on each, two ranks on each: every producer deals its batches out to the two ranks beside it, and none waits for one that
+    is elsewhere. Also by its bare name, and only rank and world_size that are given are taken as they are."""
+    machines = [make_daemon() for _ in range(2)]
+    for k, daemon in enumerate(machines):
+        producers.append(batchd.serve([torch.tensor([100 * k + i]) for i in range(6)], "speech", socket=str(daemon.socket), background=True))
+    for dataset in ("serve:speech", "speech"):
+        loaders = []
+        for rank in range(4):
+            launch(monkeypatch, launcher, rank)
+            loaders.append(batchd.DataLoader(dataset, socket=str(machines[rank // 2].socket), arrays="torch", job=dataset))
+        assert [(loader.rank, loader.world_size) for loader in loaders] == [(0, 2), (1, 2)] * 2
+        got = list(zip(*[[int(batch) for batch in step] for step in zip(*loaders)]))
+        assert got == [(0, 2, 4), (1, 3, 5), (100, 102, 104), (101, 103, 105)]
+        for loader in loaders:
+            loader.close()
+    alone = batchd.DataLoader("serve:speech", rank=0, world_size=1, socket=str(machines[1].socket), arrays="torch", job="alone")
+    assert [int(batch) for batch in alone] == [100, 101, 102, 103, 104, 105]
+
+
+def test_what_is_not_served_is_divided_over_all_machines(make_daemon, monkeypatch):
+    """The ranks of other data sets are those of the whole job, wherever they are."""
+    make_daemon()
+    launch(monkeypatch, "torchrun", 3)
+    loader = batchd.DataLoader("random:length=100,shape=2", batch_size=5, job="all")
+    next(iter(loader))
+    assert (loader.rank, loader.world_size) == (3, 4) and loader.last_batch.indices.tolist() == [3, 7, 11, 15, 19]

@@ -42,7 +42,7 @@ class Options(ctypes.Structure):
         ("autostart", ctypes.c_int), ("on_progress", PROGRESS), ("progress_arg", ctypes.c_void_p), ("program", ctypes.c_char_p),
         ("device", ctypes.c_char_p), ("reconnect_ms", ctypes.c_uint32), ("on_event", EVENT), ("event_arg", ctypes.c_void_p),
         ("group_batch_size", ctypes.c_uint32), ("policy", ctypes.c_int), ("stall_error", ctypes.c_int),
-        ("producer_timeout_ms", ctypes.c_uint32),
+        ("producer_timeout_ms", ctypes.c_uint32), ("node_rank", ctypes.c_uint32), ("node_world_size", ctypes.c_uint32),
     ]
 
 

@@ -6,6 +6,7 @@ read by the C library.
 """
 import ctypes
 import os
+import re
 import sys
 import threading
 import time
@@ -157,6 +158,32 @@ def _ranks(rank, world_size, mode):
     return rank, world_size
 
 
+def _tasks_on_node(text, node):
+    """Slurm's "2(x3),1": tasks on each of the nodes. None: it says something else."""
+    counts = []
+    for part in text.split(","):
+        found = re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", part)
+        if not found:
+            return None
+        counts += [int(found[1])] * int(found[2] or 1)
+    return counts[node] if node < len(counts) else None
+
+
+def _node_ranks(world_size):
+    """(rank, number) among the trainers of this job on this machine, as torchrun, Open MPI, MPICH or Slurm say; (0, 0): nothing says so, or it has one only."""
+    if world_size == 1:
+        return 0, 0
+    e = os.environ
+    slurm = e.get("SLURM_STEP_TASKS_PER_NODE"), e.get("SLURM_NODEID")
+    for rank, size in ((e.get("LOCAL_RANK"), e.get("LOCAL_WORLD_SIZE")),
+                       (e.get("OMPI_COMM_WORLD_LOCAL_RANK"), e.get("OMPI_COMM_WORLD_LOCAL_SIZE")),
+                       (e.get("MPI_LOCALRANKID"), e.get("MPI_LOCALNRANKS")),
+                       (e.get("SLURM_LOCALID"), None not in slurm and slurm[1].isdigit() and _tasks_on_node(slurm[0], int(slurm[1])))):
+        if rank and size and rank.isdigit() and str(size).isdigit() and int(rank) < int(size) <= world_size:
+            return int(rank), int(size)
+    return 0, 0
+
+
 class DataLoader:
     """Batches of a data set, made by the batchd daemon of this machine.
 
@@ -169,7 +196,9 @@ class DataLoader:
                   set's default (train224 for images)
     dtype, layout "float32", "float16" or "uint8" (torch and numpy dtypes do as well); "NCHW" or "NHWC". With uint8 normalising is
                   left to you: `normalize` has (mean, std)
-    rank, world_size   default: torch.distributed if initialised (also if that comes later), else RANK and WORLD_SIZE, else alone
+    rank, world_size   default: torch.distributed if initialised (also if that comes later), else RANK and WORLD_SIZE, else alone. Of a served data set
+                  ("serve:NAME"), whose producer serves one machine: among the job's trainers on this machine (LOCAL_RANK of LOCAL_WORLD_SIZE, or what
+                  Open MPI, MPICH or Slurm set in their place), unless one of the two is given
     job           trainers with the same job share one loader; default: one that fits this run (torchrun) or this process
     mode          "shard": each rank its part of the epoch; "share": every trainer every batch. With world_size=n the n trainers begin
                   together and keep step; without it up to 64 trainers (8 if one has its batches on a GPU) come and go as they like
@@ -288,7 +317,9 @@ class DataLoader:
         o = self._options = _lib.Options()
         _lib.options_init(ctypes.byref(o))
         o.mode = _check.choice("mode", mode, _lib.MODES)
+        told = rank is not None or world_size is not None
         rank, world_size = _ranks(rank, world_size, _lib.MODES[o.mode])
+        o.node_rank, o.node_world_size = _node_ranks(1 if told else world_size)
         if incarnation is None:
             incarnation = int(os.environ.get("TORCHELASTIC_RESTART_COUNT") or 0)
         o.dataset = _check.text("dataset", self._spec)
@@ -381,6 +412,7 @@ class DataLoader:
         self._drop_fetched(self._handle)
         self.close()
         self._options.rank, self._options.world_size = wanted
+        self._options.node_rank, self._options.node_world_size = _node_ranks(wanted[1])
         self._fill_share_options(*self._share)
         self._open_with_others()
         if state is not None:

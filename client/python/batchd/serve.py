@@ -51,8 +51,9 @@ def serve(data, name, *, epochs=None, seed=None, resumable=None, skip="sampler",
     reconnect     seconds to wait for a daemon that went away
     background    True: in a process of its own, forked from this one, which ends with it; returns a Producer at once
 
-    One process serves, not each rank of a job: of several producers of one name the last one stays. In shard mode batch k of an epoch goes to rank
-    k % world_size; a last round that is not complete goes to nobody, wherever the ranks are. Raises what `data` raises, after the trainers have been told its
+    One process serves on each machine, not each rank of a job: of several producers of one name the last one stays. In shard mode batch k of an epoch
+    goes to rank k % world_size of the job's trainers on its machine (LOCAL_RANK of LOCAL_WORLD_SIZE); with several machines each producer has to make its
+    machine's part. A last round that is not complete goes to nobody, wherever the ranks are. Raises what `data` raises, after the trainers have been told its
     traceback; returns when the epochs are over.
     """
     _check_data(data)

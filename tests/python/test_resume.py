@@ -55,6 +55,7 @@ class History:
         self.global_batch = self.random.choice((4, 8, 12))
         self.keep_global = self.random.random() < 0.7
         self.state, self.given = None, 0
+        self.in_loop = False       # the state was saved behind an epoch's last batch, before its loop ended
         self.epoch, self.at = 0, 0  # samples of the epoch's order that are consumed
         self.order = self.order_of(0)
 
@@ -71,6 +72,8 @@ class History:
         if self.state is not None:
             for loader in crew:
                 loader.load_state_dict(json.loads(json.dumps(self.state)))
+                if self.in_loop:
+                    assert list(loader) == []
         return crew, world, batch
 
     def steps_left(self, world, batch):
@@ -106,7 +109,8 @@ class History:
                 if self.random.random() < 0.4:
                     self.check_state(crew)
                     saved = self.epoch, self.at, self.given
-                    if self.steps_left(world, batch) == 0:
+                    self.in_loop = self.steps_left(world, batch) == 0
+                    if self.in_loop:
                         saved = self.epoch + 1, 0, self.given
                 if budget <= 0:
                     break
@@ -128,7 +132,7 @@ class History:
     def check_state(self, crew):
         states = [loader.state_dict() for loader in crew]
         assert all(s == states[0] for s in states)
-        self.state = states[0]
+        self.state, self.in_loop = states[0], False
         assert self.state["global_batch"] == self.given
 
 
@@ -184,7 +188,8 @@ def test_a_batchs_own_token_resumes_behind_it(daemon):
     tokens = []
     for _ in loader:
         tokens.append(loader.last_batch.token)
-    assert tokens[-1] == loader.state_dict() and tokens[-1]["last"]
+    assert tokens[-1]["token"] == loader.state_dict()["token"] and tokens[-1]["last"]
+    assert not tokens[-1]["finished"] and loader.state_dict()["finished"]
     for k in (0, 7, len(tokens) - 2):
         again = make()
         again.load_state_dict(tokens[k])
@@ -241,7 +246,7 @@ def test_a_sampler_that_cannot_repeat_itself_is_refused_at_resume_but_survives_t
     again = make(batch_size=None, shuffle=False, batch_sampler=Sampler(), seed=0)
     again.load_state_dict(state)
     with pytest.raises(ValueError, match="other batches"):
-        iter(again)
+        next(iter(again))
     # One that repeats itself goes on; at the end of an epoch the next one follows.
     first = make(batch_size=None, shuffle=False, batch_sampler=Sampler(1), seed=0)
     for _ in range(4):

@@ -27,12 +27,13 @@ _SETTLE_S = 10
 
 class _Place(typing.NamedTuple):
     """Between two batches: `step` is the next one's. `over`: the epoch has no more. `order`: with a batch_sampler, a hash of its
-    batches so far."""
+    batches so far. `finished`: the iteration has said that it is over (StopIteration), which comes after the last batch."""
     epoch: int
     base: int = 0
     step: int = 0
     over: bool = False
     order: int = 0
+    finished: bool = False
 
 
 class Batch:
@@ -120,6 +121,65 @@ class Dataset:
         return f"<batchd data set {self._spec!r}, {self._n} samples>"
 
 
+class _OwnSampler:
+    """The caller's sampler, as loader.sampler: what is said to it of epochs the loader hears as well."""
+
+    def __init__(self, sampler, loader):
+        self.__dict__.update(_sampler=sampler, _loader=weakref.ref(loader))
+
+    def set_epoch(self, epoch):
+        (self._loader() or self._sampler).set_epoch(epoch)  # the loader's reaches the sampler
+
+    def __iter__(self):
+        return iter(self._sampler)
+
+    def __len__(self):
+        return len(self._sampler)
+
+    def __getattr__(self, name):
+        return getattr(self._sampler, name)
+
+    def __setattr__(self, name, value):
+        setattr(self._sampler, name, value)
+
+    def __repr__(self):
+        return repr(self._sampler)
+
+    @property
+    def __class__(self):  # for isinstance
+        return type(self._sampler)
+
+
+class _Epochs:
+    """Keeps the caller's samplers and the loader at one epoch, whichever of them set_epoch is called on. A sampler that was told itself is
+    found out by its `epoch`, which torch's have and most others."""
+
+    def __init__(self, *samplers):
+        self._samplers = [s for s in samplers if hasattr(s, "set_epoch")]
+        self._known = [0] * len(self._samplers)
+
+    @staticmethod
+    def _of(sampler):
+        epoch = getattr(sampler, "epoch", None)
+        return epoch if type(epoch) is int and epoch >= 0 else None
+
+    def told(self):
+        """The epoch that a sampler was told since we last looked, or None."""
+        found = None
+        for i, sampler in enumerate(self._samplers):
+            epoch = self._of(sampler)
+            if epoch is not None and epoch != self._known[i]:
+                self._known[i] = found = epoch
+        return found
+
+    def tell(self, epoch, all_of_them=True):
+        """all_of_them: also those that do not say which epoch they are at."""
+        for i, sampler in enumerate(self._samplers):
+            if all_of_them or self._of(sampler) not in (None, epoch):
+                sampler.set_epoch(epoch)
+            self._known[i] = self._of(sampler)
+
+
 class Sampler:
     """Stands for the sampler: frameworks call set_epoch on it, and some take its length."""
 
@@ -131,7 +191,8 @@ class Sampler:
 
     def __len__(self):
         self._loader._settle()
-        return self._loader._info.n_samples_rank
+        info = self._loader._info
+        return info.n_samples_rank if self._loader.batch_sampler is None else info.n_samples
 
 
 def _process_group():
@@ -232,9 +293,10 @@ class DataLoader:
     apply_exif    turn images upright by their EXIF orientation
     producer_timeout   seconds to wait for the producer of a served data set ("serve:NAME")
 
-    Each iteration is an epoch; set_epoch(e) before it says which, otherwise they count up from 0. A new one ends the one before: two at a time need
-    two loaders. last_batch says which samples the last batch holds, and more (batchd.Batch). Threads may take batches of one iteration in turn, and any
-    may close the loader: the others then get an error.
+    Each iteration is an epoch; set_epoch(e) before its first batch says which, otherwise they count up from 0. An iterator that was asked for no batch
+    counts for nothing. A new iteration ends the one before: two at a time need two loaders. A sampler of yours and the loader share one epoch,
+    whichever of them set_epoch is called on. last_batch says which samples the last batch holds, and more (batchd.Batch). Threads may take batches of
+    one iteration in turn, and any may close the loader: the others then get an error.
     Images are views of memory on loan from the daemon, given back when the last tensor that looks at them is gone; who keeps as many as there are
     slots gets copies instead.
     Not picklable, and of no use in forked children: make a loader in the process that iterates over it.
@@ -251,7 +313,12 @@ class DataLoader:
         if sampler is not None:
             if shuffle or batch_sampler is not None:
                 raise ValueError(f"sampler decides the order itself: leave {'shuffle' if shuffle else 'batch_sampler'} out")
+            self._epochs = _Epochs(sampler)
+            if hasattr(sampler, "set_epoch"):
+                sampler = _OwnSampler(sampler, self)
             batch_sampler = _Batches(sampler, _check.number("batch_size", batch_size or 64, 1), drop_last)
+        else:
+            self._epochs = _Epochs(batch_sampler, getattr(batch_sampler, "sampler", None))
         self._me = weakref.ref(self)
         self._for_producer = {"batch_size": batch_size is not None, "shuffle": shuffle, "drop_last": drop_last, "batch_sampler": batch_sampler is not None,
                               "transform": transform is not None, "dtype": _check.dtype_name(dtype) != "float32", "layout": str(layout).upper() != "NCHW",
@@ -283,10 +350,12 @@ class DataLoader:
         self._open()
         self.dataset = Dataset(self)
         self.sampler = Sampler(self) if sampler is None else sampler
-        self._next_epoch = 0
-        self._epoch_was_set = False
+        # Where the next iteration begins. An iteration takes its epoch with its first batch, and only then do these change.
+        self._counted = 0          # its epoch, unless set_epoch says which
+        self._wanted = None        # what set_epoch said
         self._resume = None        # a _Place that the iteration of its epoch begins at
-        self._at = _Place(0)       # where a training that is resumed goes on, unless set_epoch says something else
+        self._at = _Place(0)       # behind the last batch that was given out: where a training that is resumed goes on
+        self._announced = False    # set_epoch has named another epoch than that of _at since: that is where it goes on
         self._n_global = 0
         self._warned = False
         self._warned_apart = self._warned_epoch = self._was_together = False
@@ -372,6 +441,8 @@ class DataLoader:
         self._handle = _lib.Loader(handle.value)
         self._struct = _lib.BatchStruct(size_bytes=ctypes.sizeof(_lib.BatchStruct))
         self._struct_at = ctypes.byref(self._struct)
+        self._started = None       # the _Place that the C loader was told to begin at, as long as no batch has come from there
+        self._joined = None        # the same where the share group was asked for it
         self._learn()
 
     def _learn(self):
@@ -407,7 +478,7 @@ class DataLoader:
         if wanted == asked:
             return
         state = self._state(self._resume, self._n_global) if self._resume is not None else None
-        epoch, was_set = self._next_epoch, self._epoch_was_set
+        kept = self._counted, self._wanted, self._announced
         self._end_iteration("the process group was made since")
         self._drop_fetched(self._handle)
         self.close()
@@ -417,7 +488,7 @@ class DataLoader:
         self._open_with_others()
         if state is not None:
             self.load_state_dict(state)
-        self._next_epoch, self._epoch_was_set = epoch, was_set
+        self._counted, self._wanted, self._announced = kept
 
     def _open_with_others(self):
         """Other ranks may still be in a job of this name each for itself, until they have come here too."""
@@ -526,7 +597,8 @@ class DataLoader:
     # ---- where it stands ----
 
     def set_epoch(self, epoch):
-        """Which epoch the next iteration is. A position restored by load_state_dict holds for its own epoch only."""
+        """Which epoch the next iteration is, or one that has begun but not been asked for a batch. A position restored by load_state_dict
+        holds for its own epoch only."""
         epoch = _check.number("epoch", epoch)
         if self._join is not None:
             if not self._warned_epoch:
@@ -534,23 +606,33 @@ class DataLoader:
                 warnings.warn(f"set_epoch has no effect on a loader with join={_lib.JOINS[self._join]!r}: its epochs are its share group's "
                               "(last_batch.epoch)", RuntimeWarning, stacklevel=2)
             return
-        self._next_epoch = epoch
-        self._epoch_was_set = True
-        for sampler in (self.batch_sampler, getattr(self.batch_sampler, "sampler", None)):
-            if hasattr(sampler, "set_epoch"):
-                sampler.set_epoch(epoch)
+        self._wanted = epoch
+        # A framework may name the epoch that it is in the middle of; that changes nothing about where the training stands.
+        self._announced = not (epoch == self._at.epoch and self._at.step and not self._at.over)
+        self._epochs.tell(epoch)
 
     def _next_place(self):
         """Where the next iteration begins."""
-        if self._resume is not None and self._resume.epoch == self._next_epoch:
+        epoch = self._counted if self._wanted is None else self._wanted
+        if self._resume is not None and self._resume.epoch == epoch:
             return self._resume
-        return _Place(self._next_epoch)
+        return _Place(epoch)
+
+    def _move(self, place):
+        """The iteration has come here: it has given a batch, or has ended. From its first batch on it counts as an epoch."""
+        self._at = place
+        self._counted = place.epoch + 1
+        self._resume = self._to_join = None
+        self._announced = self._announced and place.finished
+        if self._wanted == place.epoch:
+            self._wanted, self._announced = None, False
 
     def state_dict(self):
         """Where a resumed training goes on: behind the last batch that this loader gave out. Plain numbers and text, the same on all
-        ranks; `token` is what counts, the rest is for people."""
+        ranks; `token` is what counts, the rest is for people, but for `finished`: of a state saved behind an epoch's last batch, but before the
+        loop over it ended, a resumed loop gets nothing more of that epoch first, as torchdata's loader does it."""
         with self._turn:
-            return self._state(self._next_place() if self._epoch_was_set else self._at, self._n_global)
+            return self._state(self._next_place() if self._announced else self._at, self._n_global)
 
     def _state(self, place, n_global):
         b = _lib.BatchStruct(size_bytes=ctypes.sizeof(_lib.BatchStruct), epoch=place.epoch, base=place.base, step=place.step - 1,
@@ -559,7 +641,8 @@ class DataLoader:
         code = _lib.token(self._live(), ctypes.addressof(b), ctypes.addressof(text), len(text))
         if code < 0:
             self._raise(code)
-        return {"version": 2, "epoch": place.epoch, "last": bool(place.over), "global_batch": n_global, "token": text.value.decode("ascii")}
+        return {"version": 2, "epoch": place.epoch, "last": bool(place.over), "finished": bool(place.finished), "global_batch": n_global,
+                "token": text.value.decode("ascii")}
 
     def load_state_dict(self, state):
         """Goes on behind the batch that `state` describes, also with another batch size or world size. The data set, seed and shuffle
@@ -574,23 +657,22 @@ class DataLoader:
             self._raise(code)
         self._end_iteration("load_state_dict has put the loader somewhere else since")
         self._n_global = p.n_given
-        self._epoch_was_set = False
+        self._wanted, self._announced, self._counted = None, False, p.epoch
+        self._epochs.told()
         self.last_batch = None
-        self._next_epoch = p.epoch
-        # Of a finished epoch the next one follows, and one that is explicitly of the old epoch has nothing left to give.
-        self._at = self._resume = _Place(p.epoch - 1, over=True) if p.ended else _Place(p.epoch, p.base, p.step, order=p.order)
+        if p.ended:
+            # The next epoch follows; one that is explicitly of the old one, or the rest of the loop that the state was saved in, has nothing left to give.
+            self._at = self._resume = _Place(p.epoch - 1, over=True, finished=bool(state.get("finished", True)))
+            if not self._at.finished:
+                self._counted = p.epoch - 1
+        else:
+            self._at = self._resume = _Place(p.epoch, p.base, p.step, order=p.order)
 
     def __iter__(self):
         self._live()
         self._settle()
         self._end_iteration("another iteration over the same loader has begun since: two at a time need two loaders")
-        joined = self._to_join is not None and self._resume is None and not self._epoch_was_set
-        place = self._join_group() if joined else self._next_place()
-        self._to_join = None
-        iterator = (_OwnEpoch if self.batch_sampler is not None else _Epoch)(self, place, joined)
-        self._resume = None
-        self._next_epoch, self._epoch_was_set = place.epoch + 1, False
-        self._at = place
+        iterator = (_OwnEpoch if self.batch_sampler is not None else _Epoch)(self)
         self._iterator = weakref.ref(iterator)
         if self._watcher is None and self.world_size > 1 and self._on_stall != "ignore":
             self._watcher = _watch.start(self)
@@ -604,8 +686,25 @@ class DataLoader:
 
     # ---- batches ----
 
+    def _begin(self):
+        """Has batches made from where the next iteration begins, unless that is being done already; returns the place."""
+        with self._turn:
+            return self._begin_in_turn()
+
+    def _begin_in_turn(self):
+        if self._to_join is not None and self._resume is None and self._wanted is None:
+            if self._joined is None or self._struct.generation:
+                self._started, self._joined = None, self._join_group()
+            return self._joined
+        place = self._next_place()
+        if not place.over and (place != self._started or self._struct.generation):
+            self._joined = None
+            self._start(place)
+        return place
+
     def _join_group(self):
         """Goes to where the share group is: the place of this trainer's first batch."""
+        self._drop_fetched(self._live())
         p = _lib.Position(size_bytes=ctypes.sizeof(_lib.Position))
         code = _lib.AGAIN
         while code == _lib.AGAIN:  # a signal's Python handler has run by now
@@ -620,12 +719,13 @@ class DataLoader:
         if generation:
             _lib.release(handle, self._struct.slot, generation)
 
-    def _start(self, epoch, base, step):
-        with self._turn:
-            self._drop_fetched(self._live())
-            code = _lib.start(self._handle, epoch, base, step, None)
-            if code < 0:
-                self._raise(code)
+    def _start(self, place):
+        self._drop_fetched(self._live())
+        self._started = None
+        code = _lib.start(self._handle, place.epoch, place.base, place.step, None)
+        if code < 0:
+            self._raise(code)
+        self._started = place
 
     def _wait(self, iterator):
         """Blocks for the next batch: OK or END; self._struct has it, until its generation is 0. So a batch that comes together with Ctrl-C is still there
@@ -643,6 +743,7 @@ class DataLoader:
             code = _lib.next(handle, self._struct_at, self._timeout_ms)
             self._beat = time.monotonic()
             if code == _lib.OK or code == _lib.END:
+                self._started = self._joined = None
                 return code
             if code != _lib.AGAIN:
                 self._raise(code)
@@ -672,10 +773,8 @@ class DataLoader:
         if b.apart != (not self._was_together):
             self._note_apart(b.apart)
         self.last_batch = b
-        if b.epoch != self._at.epoch and not self._epoch_was_set:
-            self._next_epoch = b.epoch + 1  # it joined a producer's epoch that was over
         self._n_global = b.global_batch
-        self._at = _Place(b.epoch, b.base, b.step + 1, b.last, b._order)
+        self._move(_Place(b.epoch, b.base, b.step + 1, b.last, b._order))
         return batch
 
     def _images_and_labels(self, s, b):
@@ -742,21 +841,22 @@ class DataLoader:
 class _Epoch:
     """One iteration."""
 
-    def __init__(self, loader, place, begun=False):
+    def __init__(self, loader):
         self._loader = loader
-        self._done = place.over
+        self._done = False
         self._ended = None            # why, if it was not the epoch's end
-        self._at = place              # where to begin
-        self._begun = begun
+        self._at = None               # where it is; it takes its epoch when its first batch is asked for
         try:
-            if not self._done and not begun:
-                self._begin()         # now, so that batches are made while the caller gets ready
+            self._prepare()
         except ConnectionError:
             pass                      # __next__ tells
 
+    def _prepare(self):
+        """Batches are made while the caller gets ready; anew if set_epoch then says that they are other ones."""
+        self._loader._begin()
+
     def _begin(self):
-        self._loader._start(self._at.epoch, self._at.base, self._at.step)
-        self._begun = True
+        return self._loader._begin()
 
     def __iter__(self):
         return self
@@ -767,23 +867,32 @@ class _Epoch:
     def __next__(self):
         if self._done:
             raise StopIteration
-        self._check_ended()
         loader = self._loader
         with loader._turn:
+            if self._done:            # another thread has come to the end meanwhile
+                raise StopIteration
+            self._check_ended()
             if loader._handle is None:
                 raise Error("this loader is closed")
-            if not self._begun:
-                self._begin()
-            code = self._fetch()
+            if self._at is None:
+                self._at = self._begin()
+                self._is_empty = self._at.over
+            code = _lib.END if self._is_empty else self._fetch()
             if loader._listener.events:
                 loader._tell(2)
             if code == _lib.END:
-                self._done = True
-                loader._at = loader._at._replace(over=True)
-                if loader._served is not None and loader.last_batch is not None and loader.last_batch.epoch == loader._at.epoch:
-                    loader.last_batch.last = True  # which nobody knew when it came
+                self._end()
                 raise StopIteration
-            return loader._give()
+            batch = loader._give()
+            self._at = loader._at
+            return batch
+
+    def _end(self):
+        loader = self._loader
+        self._done = True
+        if loader._served is not None and loader.last_batch is not None and loader.last_batch.epoch == self._at.epoch:
+            loader.last_batch.last = True  # which nobody knew when it came
+        loader._move(self._at._replace(over=True, finished=True))
 
     def _fetch(self):
         return self._loader._wait(self)
@@ -796,23 +905,35 @@ class _Epoch:
 class _OwnEpoch(_Epoch):
     """One iteration over the caller's own index batches, sent a window ahead."""
 
+    def _prepare(self):
+        """Nothing yet: the sampler is read once, for the epoch that it turns out to be."""
+
     def _begin(self):
+        loader = self._loader
+        told = loader._epochs.told()
+        if told is not None:
+            loader._wanted = told
+        place = loader._next_place()
+        if place.over:
+            return place
+        loader._epochs.tell(place.epoch, all_of_them=False)
         self._batches = iter(self._loader.batch_sampler)
-        self._skip()
+        self._skip(place)
         self._held_back = None
         self._all_pushed = False
-        super()._begin()
+        loader._started = None        # what was sent for an iteration before is not this one's
+        return super()._begin()
 
-    def _skip(self):
+    def _skip(self, place):
         """Over the batches that were given out before the checkpoint; they have to be the same ones."""
         order = 0
-        for i in range(self._at.step):
+        for i in range(place.step):
             batch = next(self._batches, None)
             if batch is None:
-                raise ValueError(f"batch_sampler has {i} batches, but the state was saved behind batch {self._at.step} of its epoch")
+                raise ValueError(f"batch_sampler has {i} batches, but the state was saved behind batch {place.step} of its epoch")
             indices = self._indices(batch)
             order = _lib.order(order, ctypes.addressof(indices), len(indices))
-        if order != self._at.order:
+        if order != place.order:
             raise ValueError("batch_sampler gives other batches than it gave before the state was saved: it must repeat an epoch's "
                              "batches (seed it with the epoch, as DistributedSampler does)")
 

@@ -59,6 +59,17 @@ static uint32_t wanted_slots(const struct batchd *b, const struct loader *l)
 	return n > configured ? (uint32_t)n : configured;
 }
 
+/* Bytes for slots: what the budget and the user's part of it (*user_left) have, less the orders that the loader needs,
+ * which come after its slots. */
+static uint64_t free_for(const struct batchd *b, const struct loader *l, uint64_t *user_left)
+{
+	uint64_t used = batchd_memory_used(b);
+	uint64_t free_bytes = b->memory_budget_bytes > used ? b->memory_budget_bytes - used : 0;
+	*user_left = account_memory_left(&b->accounts, l->spec.uid);
+	free_bytes = free_bytes < *user_left ? free_bytes : *user_left;
+	return free_bytes - loader_order_bytes(l, free_bytes);
+}
+
 /* With `slots: auto`, how many more than the first n there will be: every wake-up then hands over several batches. They
  * take no more than a part of what is free, so that many trainers, each with less than the one before, and caches find
  * room too. They are made while the first ones are filled already, as making the pages of large ones takes longer than
@@ -68,10 +79,8 @@ static uint32_t plenty_slots(struct batchd *b, const struct session *s, const st
 	if (b->config->slots || l->spec.n_slots || l->is_loose || l->spec.served || s->device.wanted ||
 	    n >= PLENTY_SLOTS)
 		return 0;
-	uint64_t used = b->slots_bytes + batchd_cache_bytes(b) + n * l->layout.slot_bytes;
-	uint64_t free_bytes = b->memory_budget_bytes > used ? b->memory_budget_bytes - used : 0;
-	uint64_t left = account_left(&b->accounts, l->spec.uid, ACCOUNT_SLOT_BYTES);
-	uint64_t more = (free_bytes < left ? free_bytes : left) / PLENTY_PART / l->layout.slot_bytes;
+	uint64_t used = n * l->layout.slot_bytes, left, free_bytes = free_for(b, l, &left);
+	uint64_t more = (free_bytes > used ? free_bytes - used : 0) / PLENTY_PART / l->layout.slot_bytes;
 	return more < PLENTY_SLOTS - n ? (uint32_t)more : PLENTY_SLOTS - n;
 }
 
@@ -81,10 +90,7 @@ static uint32_t affordable_slots(struct batchd *b, const struct loader *l, uint3
 {
 	uint64_t n, left;
 	do {
-		uint64_t used = b->slots_bytes + batchd_cache_bytes(b);
-		uint64_t free_bytes = b->memory_budget_bytes > used ? b->memory_budget_bytes - used : 0;
-		left = account_left(&b->accounts, l->spec.uid, ACCOUNT_SLOT_BYTES);
-		n = (free_bytes < left ? free_bytes : left) / l->layout.slot_bytes;
+		n = free_for(b, l, &left) / l->layout.slot_bytes;
 	} while (n < wanted && job_close_lingering(b, l->spec.uid, left / l->layout.slot_bytes >= wanted));
 	return n < wanted ? (uint32_t)n : wanted;
 }
@@ -122,10 +128,11 @@ static void refuse_slots(struct session *s, uint32_t least)
 		return;
 	}
 	size_format(l->layout.slot_bytes, slot, sizeof(slot));
-	size_format(b->slots_bytes, used, sizeof(used));
+	uint64_t all = accounts_memory_used(&b->accounts);
+	size_format(all, used, sizeof(used));
 	size_format(b->memory_budget_bytes, have, sizeof(have));
-	size_format(account_used(&b->accounts, l->spec.uid, ACCOUNT_SLOT_BYTES), own, sizeof(own));
-	bool user = b->memory_budget_bytes - b->slots_bytes >= least * l->layout.slot_bytes + batchd_cache_bytes(b);
+	size_format(account_memory_used(&b->accounts, l->spec.uid), own, sizeof(own));
+	bool user = b->memory_budget_bytes - all >= least * l->layout.slot_bytes + batchd_cache_bytes(b);
 	if (user)
 		snprintf(
 			text, sizeof(text),

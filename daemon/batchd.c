@@ -149,9 +149,47 @@ static uint64_t take(uint64_t *left_bytes, uint64_t want_bytes)
 	return got;
 }
 
+uint64_t batchd_memory_used(const struct batchd *b)
+{
+	return accounts_memory_used(&b->accounts) + batchd_cache_bytes(b);
+}
+
+int batchd_charge_data(struct batchd *b, uid_t uid, struct charge *c, uint64_t bytes)
+{
+	uint64_t used = batchd_memory_used(b);
+	if (used > b->memory_budget_bytes || bytes > b->memory_budget_bytes - used)
+		return account_memory_left(&b->accounts, uid) < bytes ? ACCOUNT_E_USER : ACCOUNT_E_ALL;
+	int r = c->account ? charge_grow(c, bytes) :
+			     charge_begin(c, &b->accounts, uid, ACCOUNT_DATA_BYTES, bytes);
+	if (r == 0)
+		batchd_balance(b);
+	return r;
+}
+
+void batchd_explain_memory(const struct batchd *b, uid_t uid, int refusal, const char *what, uint64_t bytes,
+			   const char *advice, char *text, size_t size)
+{
+	char need[32], used[32], have[32];
+	bool user = refusal == ACCOUNT_E_USER;
+	size_format(bytes, need, sizeof(need));
+	size_format(user ? account_memory_used(&b->accounts, uid) : batchd_memory_used(b), used, sizeof(used));
+	size_format(user ? b->accounts.memory_limit_per_user : b->memory_budget_bytes, have, sizeof(have));
+	if (user)
+		snprintf(text, size,
+			 "%s needs %s of memory, and this user has %s of the %s that one user may have "
+			 "(limits.memory_per_user, a share of memory, in the daemon's configuration); %s",
+			 what, need, used, have, advice);
+	else
+		snprintf(text, size,
+			 "%s needs %s of memory, and %s of the budget of %s are in use (memory in the daemon's "
+			 "configuration, or --memory); %s",
+			 what, need, used, have, advice);
+}
+
 void batchd_balance(struct batchd *b)
 {
-	uint64_t left = b->memory_budget_bytes > b->slots_bytes ? b->memory_budget_bytes - b->slots_bytes : 0;
+	uint64_t used = accounts_memory_used(&b->accounts);
+	uint64_t left = b->memory_budget_bytes > used ? b->memory_budget_bytes - used : 0;
 	cache_set_budget(b->cache, CACHE_INDEX, take(&left, b->index_budget_bytes));
 	cache_set_budget(b->cache, CACHE_FILE, take(&left, b->file_budget_bytes));
 	cache_set_budget(b->cache, CACHE_DECODED, take(&left, b->decoded_budget_bytes));
@@ -285,17 +323,18 @@ static void on_stop_signal(uv_signal_t *signal, int number)
 static void set_account_limits(struct batchd *b)
 {
 	const struct config_limits *l = &b->config->limits;
-	struct accounts *a = &b->accounts;
-	a->limit[ACCOUNT_SESSIONS] = l->sessions;
-	a->limit_per_user[ACCOUNT_SESSIONS] = l->sessions_per_user;
-	a->limit[ACCOUNT_LOADERS] = l->loaders;
-	a->limit_per_user[ACCOUNT_LOADERS] = l->loaders_per_user;
+	uint64_t all[ACCOUNT_N_KINDS] = { [ACCOUNT_SESSIONS] = l->sessions, [ACCOUNT_LOADERS] = l->loaders };
+	uint64_t user[ACCOUNT_N_KINDS] = {
+		[ACCOUNT_SESSIONS] = l->sessions_per_user,
+		[ACCOUNT_LOADERS] = l->loaders_per_user,
+		[ACCOUNT_UNREAD_BYTES] = l->unread_per_user,
+		[ACCOUNT_FDS] = l->fds_per_user,
+		/* A user who opens more at once waits, and I/O threads are left for others. */
+		[ACCOUNT_OPENINGS] = b->n_io / OPENINGS_SHARE ? b->n_io / OPENINGS_SHARE : 1,
+	};
 	/* 0 would mean none */
-	a->limit_per_user[ACCOUNT_SLOT_BYTES] = (uint64_t)(l->memory_per_user * (double)b->memory_budget_bytes) + 1;
-	a->limit_per_user[ACCOUNT_UNREAD_BYTES] = l->unread_per_user;
-	a->limit_per_user[ACCOUNT_FDS] = l->fds_per_user;
-	/* Who opens more at once waits in a line of their own, and I/O threads are left for others. */
-	a->limit_per_user[ACCOUNT_OPENINGS] = b->n_io / OPENINGS_SHARE ? b->n_io / OPENINGS_SHARE : 1;
+	uint64_t memory_per_user = (uint64_t)(l->memory_per_user * (double)b->memory_budget_bytes) + 1;
+	accounts_set_limits(&b->accounts, all, user, b->memory_budget_bytes, memory_per_user);
 }
 
 static void apply_config(struct batchd *b, struct config *fresh)

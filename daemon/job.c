@@ -13,6 +13,7 @@
 
 #include "producer.h"
 #include "state.h"
+#include "util/size.h"
 
 enum { PROGRESS_MS = 200 };
 
@@ -21,6 +22,10 @@ struct opening {
 	struct job *job;
 	uv_timer_t progress;
 	struct charge place;         /* nothing: it waits in the daemon's list */
+	struct charge memory;        /* of the data set that it makes */
+	int refused;                 /* ACCOUNT_E_: there was no memory for it */
+	uint64_t wanted_bytes;       /* then: in all */
+	struct meter meter;
 	struct opening *next_waiting;
 	/* the I/O thread's, until done */
 	struct data_access access;
@@ -42,7 +47,25 @@ struct opening {
 	_Atomic(const char *) phase;
 };
 
+static void free_recipe(struct opening *o)
+{
+	recipe_finish(&o->recipe);
+	charge_end(&o->memory);
+}
+
 /* ---- on the I/O thread ---- */
+
+/* The data set grows: its user pays for it at once, as this may go on for longer than there is memory. */
+static int on_more_memory(void *arg, uint64_t bytes)
+{
+	struct opening *o = arg;
+	int r = batchd_charge_data(o->job->daemon, o->job->spec.uid, &o->memory, bytes);
+	o->refused = r > 0 ? r : 0;
+	if (r > 0) {
+		o->wanted_bytes = o->memory.amount + bytes;
+	}
+	return r > 0 ? -EDQUOT : r;
+}
 
 static void on_dataset_progress(void *arg, const char *phase, uint64_t done, uint64_t total)
 {
@@ -58,6 +81,23 @@ static void fail_opening(struct opening *o, Batchd__Wire__ErrorCode code, const 
 	o->code = code;
 	o->field = field;
 	snprintf(o->text, sizeof(o->text), "%s", text);
+}
+
+static void explain_refusal(struct opening *o)
+{
+	char text[sizeof(o->text)], what[512];
+	snprintf(what, sizeof(what), "%.400s: the data set has more names and labels than there is room for: it",
+		 o->source);
+	batchd_explain_memory(o->job->daemon, o->job->spec.uid, o->refused, what, o->wanted_bytes,
+			      "close other loaders, raise the limit, or split the data set", text, sizeof(text));
+	fail_opening(o, BATCHD__WIRE__ERROR_CODE__LIMIT, o->refused == ACCOUNT_E_USER ? "memory_per_user" : "memory",
+		     text);
+}
+
+/* Bits of bad samples, of which arrays have none. */
+static int charge_bits(struct opening *o)
+{
+	return dataset_is_image(o->recipe.dataset) ? meter_take(&o->meter, dataset_n(o->recipe.dataset) / 8) : 0;
 }
 
 static void open_pipeline(struct opening *o, const struct loader_spec *spec)
@@ -96,9 +136,17 @@ static void opening_run(struct pool_task *t)
 					 .access = &o->access,
 					 .cache_dir = o->index_dir,
 					 .cache_limit_bytes = o->index_dir_limit_bytes,
+					 .meter = &o->meter,
 					 .on_progress = on_dataset_progress,
 					 .progress_arg = o };
+	o->meter = (struct meter){ .more = on_more_memory, .arg = o };
 	int r = dataset_open(&source, &o->recipe.dataset, &err);
+	if (r == 0)
+		r = charge_bits(o);
+	if (r && o->refused) {
+		explain_refusal(o);
+		return;
+	}
 	if (r) {
 		fail_opening(o, err.code ? (Batchd__Wire__ErrorCode)err.code : BATCHD__WIRE__ERROR_CODE__INTERNAL,
 			     "dataset", err.text[0] ? err.text : strerror(-r));
@@ -143,6 +191,7 @@ static void on_loader_closed(struct loader *l)
 		feed_close(j->feed);
 	j->feed = NULL;
 	j->loader = NULL; /* it is freed when this returns */
+	charge_end(&j->data_bytes);
 	uv_close((uv_handle_t *)&j->linger, on_linger_closed);
 }
 
@@ -193,8 +242,10 @@ void job_fail_sessions(struct job *j, Batchd__Wire__ErrorCode code, const char *
 static void on_fail_timer(uv_timer_t *t)
 {
 	struct job *j = t->data;
-	job_fail_sessions(j, j->fail_code ? j->fail_code : BATCHD__WIRE__ERROR_CODE__BAD_DATA,
-			  j->served ? "producer" : "dataset", j->loader->error);
+	const char *field = j->fail_code == BATCHD__WIRE__ERROR_CODE__LIMIT ? "memory" :
+			    j->served					     ? "producer" :
+									       "dataset";
+	job_fail_sessions(j, j->fail_code ? j->fail_code : BATCHD__WIRE__ERROR_CODE__BAD_DATA, field, j->loader->error);
 	job_close(j); /* it may have been lingering, which this timer has put an end to */
 }
 
@@ -255,8 +306,52 @@ static void on_loader_published(struct loader *l, bool waited)
 		tuner_note(&j->daemon->tuner, waited);
 }
 
-static const struct loader_ops loader_ops = { .failed = on_loader_failed, .published = on_loader_published,
-					      .closed = on_loader_closed };
+/* Orders are memory of the user's, too. A job that lingers does not end others, nor itself. */
+static int on_charge_plan(struct loader *l, uint64_t bytes, bool must_be, struct charge *c, char *why, size_t size)
+{
+	struct job *j = l->owner;
+	struct batchd *b = j->daemon;
+	char what[64];
+	int r;
+	do
+		r = batchd_charge_data(b, j->spec.uid, c, bytes);
+	while (r > 0 && must_be && j->sessions && job_close_lingering(b, j->spec.uid, r == ACCOUNT_E_ALL));
+	if (r == 0) {
+		if (j->fail_code == BATCHD__WIRE__ERROR_CODE__LIMIT)
+			j->fail_code = 0; /* there was none before an older plan made room */
+		return 0;
+	}
+	snprintf(what, sizeof(what), "the order of an epoch of %llu samples",
+		 (unsigned long long)dataset_n(l->recipe.dataset));
+	batchd_explain_memory(b, j->spec.uid, r, what, bytes,
+			      "close other loaders, raise the limit, or go without shuffle", why, size);
+	if (must_be)
+		j->fail_code = BATCHD__WIRE__ERROR_CODE__LIMIT;
+	return LOADER_E_MEMORY;
+}
+
+static void admit_waiting(struct batchd *b);
+
+/* An order takes an I/O thread for as long as it has samples: it counts as an opening. */
+static bool on_begin_task(struct loader *l, struct charge *place)
+{
+	struct job *j = l->owner;
+	return charge_begin(place, &j->daemon->accounts, j->spec.uid, ACCOUNT_OPENINGS, 1) == 0;
+}
+
+static void on_end_task(struct loader *l, struct charge *place)
+{
+	struct job *j = l->owner;
+	charge_end(place);
+	admit_waiting(j->daemon);
+}
+
+static const struct loader_ops loader_ops = { .failed = on_loader_failed,
+					      .published = on_loader_published,
+					      .closed = on_loader_closed,
+					      .charge_plan = on_charge_plan,
+					      .begin_task = on_begin_task,
+					      .end_task = on_end_task };
 
 int job_make_loader(struct job *j, struct loader_spec *spec, struct recipe *recipe)
 {
@@ -288,7 +383,7 @@ static void free_opening(uv_handle_t *h)
 {
 	struct opening *o = h->data;
 	wire_close_fds(o->fds, o->n_fds);
-	recipe_finish(&o->recipe);
+	free_recipe(o);
 	free(o->source);
 	free(o->index_dir);
 	free(o);
@@ -324,6 +419,10 @@ static void admit_waiting(struct batchd *b)
 		else
 			at = &o->next_waiting;
 	}
+	for (struct job *j = b->jobs; j; j = j->next) {
+		if (j->loader && j->loader->wants_task && j->state == JOB_READY)
+			loader_retry(j->loader);
+	}
 }
 
 /* Nobody waits for it any more, and no thread has it yet. */
@@ -339,11 +438,43 @@ static void drop_if_waiting(struct job *j)
 	uv_close((uv_handle_t *)&o->progress, free_opening);
 }
 
+/* What of an opening's memory stays as long as the loader. */
+static uint64_t keeps_bytes(const struct job *j)
+{
+	const struct dataset *ds = j->loader->recipe.dataset;
+	uint64_t bytes = dataset_memory_bytes(ds) + (dataset_is_image(ds) ? dataset_n(ds) / 8 : 0);
+	return bytes < j->data_bytes.amount ? bytes : j->data_bytes.amount;
+}
+
+static void refuse_batches(struct job *j)
+{
+	const struct slot_layout *l = &j->loader->layout;
+	char text[400], batch[32], row[32], most[32];
+	uint64_t limit = j->daemon->config->limits.batch_bytes, fits = limit / (l->slot_bytes / j->spec.batch_size + 1);
+	size_format(l->slot_bytes, batch, sizeof(batch));
+	size_format(l->slot_bytes / j->spec.batch_size, row, sizeof(row));
+	size_format(limit, most, sizeof(most));
+	int n = snprintf(text, sizeof(text),
+			 "a batch of %u samples takes %s (%s each), more than the %s that limits.batch_bytes in the "
+			 "daemon's configuration allows; ",
+			 j->spec.batch_size, batch, row, most);
+	snprintf(text + n, sizeof(text) - (size_t)n, fits ? "use a batch_size of at most %llu, or raise it" : "raise it",
+		 (unsigned long long)fits);
+	job_fail_sessions(j, BATCHD__WIRE__ERROR_CODE__LIMIT, "batch_bytes", text);
+}
+
 static void opening_done(struct pool_task *t)
 {
 	struct opening *o = (struct opening *)t;
 	struct job *j = o->job;
 	struct batchd *b = j->daemon;
+	/* Data sets that nobody uses any more make room. */
+	if (o->refused && j->sessions && job_close_lingering(b, j->spec.uid, o->refused == ACCOUNT_E_ALL)) {
+		free_recipe(o);
+		o->refused = o->result = 0;
+		pool_run_task(b->pool, &o->task);
+		return;
+	}
 	j->opening = NULL;
 	charge_end(&o->place);
 	admit_waiting(b);
@@ -354,15 +485,17 @@ static void opening_done(struct pool_task *t)
 		if (r)
 			loader_spec_finish(&spec);
 	}
+	if (r == 0 && o->memory.account) { /* what only the opening took is given back */
+		charge_move(&j->data_bytes, &o->memory);
+		charge_shrink(&j->data_bytes, j->data_bytes.amount - keeps_bytes(j));
+	}
 	if (r && !o->result)
 		fail_opening(o, BATCHD__WIRE__ERROR_CODE__INTERNAL, "", strerror(-r));
 	j->state = r ? JOB_FAILED : JOB_READY;
 	if (r)
 		job_fail_sessions(j, o->code, o->field, o->text);
 	else if (j->loader->layout.slot_bytes > b->config->limits.batch_bytes)
-		job_fail_sessions(
-			j, BATCHD__WIRE__ERROR_CODE__LIMIT, "batch_bytes",
-			"a batch is larger than limits.batch_bytes in the daemon's configuration; use a smaller batch_size");
+		refuse_batches(j);
 	uv_close((uv_handle_t *)&o->progress, free_opening);
 	job_advance(j);
 	if (!j->sessions)

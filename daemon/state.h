@@ -50,6 +50,7 @@ struct job {
 	bool retired;                /* a newer incarnation has taken its name: nobody joins it any more */
 	bool slots_pending;          /* share: its slab is being made */
 	struct charge loader_charge, fds; /* to its user, until closing begins */
+	struct charge data_bytes;    /* what its data set takes, as long as the loader is there */
 	uint64_t n_advances;         /* calls of job_advance so far */
 	uv_timer_t linger;
 	Batchd__Wire__ErrorCode fail_code; /* FAILED, ENDING: what its sessions are told; 0: BAD_DATA */
@@ -193,9 +194,17 @@ void batchd_give_up(struct batchd *b, int exit_code, const char *why);
 void batchd_maybe_finish(struct batchd *b); /* while stopping: goes on when the last job has gone */
 
 struct decode_limits batchd_decode_limits(const struct batchd *b);
-/* Slots came or went: caches get what they leave, up to their own budgets. */
+/* Slots came or went: caches get what they leave, up to their own budgets. Any thread. */
 void batchd_balance(struct batchd *b);
 uint64_t batchd_cache_bytes(const struct batchd *b); /* charged, all tiers */
+/* Of the budget: what users are charged for, and caches. */
+uint64_t batchd_memory_used(const struct batchd *b);
+/* Charges ACCOUNT_DATA_BYTES if the budget has room beside the caches; as charge_begin, or charge_grow where c has been
+ * begun. Any thread. */
+int batchd_charge_data(struct batchd *b, uid_t uid, struct charge *c, uint64_t bytes);
+/* Why it was refused, for whoever asked: "what needs 40 MiB of memory, and ...; " and what to do about it. */
+void batchd_explain_memory(const struct batchd *b, uid_t uid, int refusal, const char *what, uint64_t bytes,
+			   const char *advice, char *text, size_t size);
 
 /* status.c: the state as JSON text; free() it. NULL: out of memory. */
 char *status_json(struct batchd *b);

@@ -283,6 +283,7 @@ static json_t *memory_part(const struct batchd *b)
 	json_t *o = json_object();
 	set_int(o, "budget_bytes", b->memory_budget_bytes);
 	set_int(o, "slots_bytes", b->slots_bytes);
+	set_int(o, "data_bytes", b->accounts.used[ACCOUNT_DATA_BYTES]);
 	set_int(o, "cache_bytes", batchd_cache_bytes(b));
 	set_int(o, "rss_bytes", rss_bytes());
 	return o;
@@ -369,7 +370,7 @@ static json_t *limits_part(const struct batchd *b)
 	set_int(o, "sessions_per_user", b->config->limits.sessions_per_user);
 	set_int(o, "loaders", b->config->limits.loaders);
 	set_int(o, "loaders_per_user", b->config->limits.loaders_per_user);
-	set_int(o, "slots_bytes_per_user", b->accounts.limit_per_user[ACCOUNT_SLOT_BYTES]);
+	set_int(o, "slots_bytes_per_user", b->accounts.memory_limit_per_user);
 	set_int(o, "unread_bytes_per_user", b->config->limits.unread_per_user);
 	set_int(o, "fds_per_user", b->config->limits.fds_per_user);
 	set_int(o, "producers", b->config->limits.producers);
@@ -383,7 +384,7 @@ static json_t *users_part(const struct batchd *b)
 {
 	static const char *const names[ACCOUNT_N_KINDS] = {
 		[ACCOUNT_SESSIONS] = "sessions", [ACCOUNT_LOADERS] = "loaders", [ACCOUNT_SLOT_BYTES] = "slots_bytes",
-		[ACCOUNT_UNREAD_BYTES] = "unread_bytes", [ACCOUNT_FDS] = "fds",
+		[ACCOUNT_DATA_BYTES] = "data_bytes", [ACCOUNT_UNREAD_BYTES] = "unread_bytes", [ACCOUNT_FDS] = "fds",
 		[ACCOUNT_OPENINGS] = "openings",
 	};
 	json_t *list = json_array();

@@ -155,6 +155,8 @@ static void print_memory(const json_t *root)
 		return;
 	heading("memory");
 	printf("batches %s", bytes(m, "slots_bytes", BUF));
+	if (has(m, "data_bytes"))
+		printf(", names and orders %s", bytes(m, "data_bytes", BUF));
 	if (has(m, "cache_bytes"))
 		printf(", caches %s", bytes(m, "cache_bytes", BUF));
 	if (has(m, "budget_bytes"))

@@ -1,5 +1,5 @@
-/* See badlist.h. A bit per sample, not a hash table: 160 KB for ImageNet, and adding never allocates more than one
- * name. */
+/* See badlist.h. A bit per sample, not a hash table: 160 KB for ImageNet. The bits come with the first bad sample: a
+ * client may ask for 2^62 made-up samples, none of which can be bad. */
 #include "core/badlist.h"
 
 #include <errno.h>
@@ -10,21 +10,16 @@
 int badlist_init(struct badlist *b, uint64_t n_samples)
 {
 	*b = (struct badlist){ .n_samples = n_samples };
-	b->seen = calloc(n_samples / 8 + 1, 1);
 	b->named = calloc(BADLIST_NAMED, sizeof(*b->named));
-	if (!b->seen || !b->named) {
-		free(b->seen);
-		free(b->named);
-		*b = (struct badlist){ 0 };
+	if (!b->named)
 		return -ENOMEM;
-	}
 	pthread_mutex_init(&b->lock, NULL);
 	return 0;
 }
 
 void badlist_finish(struct badlist *b)
 {
-	if (!b->seen)
+	if (!b->named)
 		return;
 	for (uint64_t i = 0; i < b->n_named; i++)
 		free(b->named[i].text);
@@ -38,9 +33,12 @@ bool badlist_add(struct badlist *b, uint64_t index, const char *text)
 {
 	pthread_mutex_lock(&b->lock);
 	uint8_t bit = (uint8_t)(1u << (index % 8));
-	bool is_new = !(b->seen[index / 8] & bit);
+	if (!b->seen)
+		b->seen = calloc(b->n_samples / 8 + 1, 1);
+	bool is_new = !b->seen || !(b->seen[index / 8] & bit);
 	if (is_new) {
-		b->seen[index / 8] |= bit;
+		if (b->seen)
+			b->seen[index / 8] |= bit;
 		b->n_distinct++;
 		char *copy = b->n_named < BADLIST_NAMED ? strdup(text) : NULL;
 		if (copy)

@@ -16,6 +16,7 @@
 
 enum {
 	SUBSTITUTES = 16,            /* tries before a loader gives up on a row */
+	NAMED_IN_ERROR = 5,          /* bad samples; the log has them all */
 	INLINE_PLAN = 1 << 16,       /* samples whose order is made on the loop thread: well under a millisecond */
 	CHUNK_BYTES = 256 * 1024,    /* of array rows a worker takes at once */
 };
@@ -217,6 +218,21 @@ static void maybe_free(struct loader *l)
 	free(l);
 }
 
+/* The rows of arrays have no limit: a file that cannot be read ends the loader. */
+static void fail_for_bad(struct loader *l)
+{
+	char bad[1536], limit[160] = "";
+	uint64_t n = badlist_count(&l->bad);
+	badlist_describe(&l->bad, NAMED_IN_ERROR, bad, sizeof(bad));
+	if (n && badlist_exceeds(&l->bad, l->bad_budget))
+		snprintf(limit, sizeof(limit), ". That is more than bad_data in the daemon's configuration allows (%g%%)",
+			 100 * l->bad_budget);
+	if (n && l->recipe.pipeline)
+		loader_fail(l, "%s%s; `batchctl verify %s` names them all", bad, limit, l->spec.dataset);
+	else
+		loader_fail(l, "%s", n ? bad : "out of memory for a sample");
+}
+
 static void on_job_done(struct pool_job *job)
 {
 	struct slot *slot = slot_of(job);
@@ -224,9 +240,7 @@ static void on_job_done(struct pool_job *job)
 	struct loader *l = s->loader;
 	l->n_in_flight--;
 	if (atomic_load(&slot->failed) || (atomic_load(&slot->n_replaced) && badlist_exceeds(&l->bad, l->bad_budget))) {
-		char bad[1536];
-		badlist_describe(&l->bad, 20, bad, sizeof(bad));
-		loader_fail(l, "%s", bad);
+		fail_for_bad(l);
 	}
 	stream_on_filled(s, slot);
 	maybe_free(l);
@@ -310,6 +324,7 @@ struct plan_task {
 	struct pool_task task;
 	struct loader *loader;
 	struct plan_spec spec;
+	struct charge bytes, place;
 	struct plan *plan;
 	int result;
 };
@@ -337,11 +352,16 @@ static struct plan_entry *find_plan(struct loader *l, uint64_t epoch, uint64_t b
 	return NULL;
 }
 
-static void plan_arrived(struct loader *l, const struct plan_spec *spec, struct plan *plan, int result)
+static void plan_arrived(struct loader *l, const struct plan_spec *spec, struct plan *plan, struct charge *bytes,
+			 int result)
 {
 	struct plan_entry *e = find_plan(l, spec->epoch, spec->base);
+	if (plan && bytes->account)
+		plan_take_charge(plan, bytes);
+	charge_end(bytes);
 	if (result) {
-		loader_fail(l, "out of memory for the order of an epoch");
+		loader_fail(l, "out of memory for the order of an epoch: %llu bytes",
+			    (unsigned long long)plan_spec_bytes(spec));
 	} else if (e && !e->plan) {
 		e->plan = plan;
 		e->used = ++l->plan_clock;
@@ -350,15 +370,25 @@ static void plan_arrived(struct loader *l, const struct plan_spec *spec, struct 
 	plan_unref(plan);
 }
 
+void loader_retry(struct loader *l)
+{
+	l->wants_task = false;
+	loader_hold(l);
+	for (uint32_t i = 0; i < l->n_streams; i++)
+		stream_pump(l->streams[i]);
+	loader_let_go(l);
+}
+
 static void plan_task_done(struct pool_task *t)
 {
 	struct plan_task *task = (struct plan_task *)t;
 	struct loader *l = task->loader;
-	plan_arrived(l, &task->spec, task->plan, task->result);
+	plan_arrived(l, &task->spec, task->plan, &task->bytes, task->result);
+	loader_retry(l);
+	if (l->ops->end_task)
+		l->ops->end_task(l, &task->place);
 	free(task);
 	l->n_in_flight--;
-	for (uint32_t i = 0; i < l->n_streams; i++)
-		stream_pump(l->streams[i]);
 	maybe_free(l);
 }
 
@@ -379,10 +409,52 @@ static struct plan_entry *claim_entry(struct loader *l, uint64_t epoch, uint64_t
 	return oldest;
 }
 
-static void request_plan(struct loader *l, uint64_t epoch, uint64_t base)
+uint64_t loader_order_bytes(const struct loader *l, uint64_t free_bytes)
 {
-	if (!claim_entry(l, epoch, base))
-		return;
+	struct plan_spec spec = plan_spec_of(l, 0, 0);
+	uint64_t one = plan_spec_bytes(&spec), most = free_bytes / 4 * 3;
+	unsigned n = 2;
+	if (!l->spec.shuffle || l->spec.own_batches || l->source)
+		return 0;
+	for (unsigned i = 0; i < 4 && n > 0; i++)
+		n -= l->plans[i].plan != NULL;
+	while (n > 0 && one > most / n)
+		n--;
+	return n * one;
+}
+
+/* The plan that was used longest ago, if it is there: its place is free afterwards. */
+static bool drop_oldest(struct loader *l)
+{
+	struct plan_entry *oldest = NULL;
+	for (unsigned i = 0; i < 4; i++) {
+		if (l->plans[i].plan && (!oldest || l->plans[i].used < oldest->used))
+			oldest = &l->plans[i];
+	}
+	if (!oldest)
+		return false;
+	plan_unref(oldest->plan);
+	*oldest = (struct plan_entry){ 0 };
+	return true;
+}
+
+/* must_be: somebody waits for it. Then older plans make room, and the loader fails where none is left. */
+static bool charge_plan(struct loader *l, const struct plan_spec *spec, bool must_be, struct charge *c)
+{
+	char why[512];
+	int r;
+	if (!l->ops->charge_plan)
+		return true;
+	do
+		r = l->ops->charge_plan(l, plan_spec_bytes(spec), must_be, c, why, sizeof(why));
+	while (r && must_be && drop_oldest(l));
+	if (r && must_be)
+		loader_fail(l, "%s", why);
+	return r == 0;
+}
+
+static void request_plan(struct loader *l, uint64_t epoch, uint64_t base, bool must_be)
+{
 	struct plan_task *task = calloc(1, sizeof(*task));
 	if (!task) {
 		loader_fail(l, "out of memory for the order of an epoch");
@@ -390,29 +462,52 @@ static void request_plan(struct loader *l, uint64_t epoch, uint64_t base)
 	}
 	*task = (struct plan_task){ .task = { .run = plan_task_run, .done = plan_task_done }, .loader = l,
 				    .spec = plan_spec_of(l, epoch, base) };
+	if (l->ops->begin_task && !l->ops->begin_task(l, &task->place)) {
+		l->wants_task = l->wants_task || must_be;
+		free(task);
+		return;
+	}
+	if (!charge_plan(l, &task->spec, must_be, &task->bytes) || !claim_entry(l, epoch, base)) {
+		charge_end(&task->bytes);
+		if (l->ops->end_task)
+			l->ops->end_task(l, &task->place);
+		free(task);
+		return;
+	}
 	l->n_in_flight++;
 	pool_run_task(l->pool, &task->task);
+}
+
+static struct plan *make_cheap_plan(struct loader *l, uint64_t epoch, uint64_t base)
+{
+	struct plan_spec spec = plan_spec_of(l, epoch, base);
+	struct plan *plan = NULL;
+	struct charge bytes = { 0 };
+	if (!charge_plan(l, &spec, true, &bytes))
+		return NULL;
+	int r = plan_create(&spec, &plan);
+	claim_entry(l, epoch, base); /* none is being made elsewhere: they are all cheap */
+	plan_arrived(l, &spec, plan, &bytes, r);
+	struct plan_entry *e = find_plan(l, epoch, base);
+	return e ? e->plan : NULL;
 }
 
 struct plan *loader_plan(struct loader *l, uint64_t epoch, uint64_t base)
 {
 	struct plan_entry *e = find_plan(l, epoch, base);
 	bool cheap = !l->spec.shuffle || dataset_n(l->recipe.dataset) <= INLINE_PLAN;
-	if (!e && cheap) {
-		struct plan_spec spec = plan_spec_of(l, epoch, base);
-		struct plan *plan = NULL;
-		int r = plan_create(&spec, &plan);
-		claim_entry(l, epoch, base); /* none is being made elsewhere: they are all cheap */
-		plan_arrived(l, &spec, plan, r);
-		e = find_plan(l, epoch, base);
-	} else if (!e) {
-		request_plan(l, epoch, base);
+	if (l->failed)
+		return NULL;
+	if (!e && cheap)
+		return make_cheap_plan(l, epoch, base);
+	if (!e) {
+		request_plan(l, epoch, base, true);
 		return NULL;
 	}
 	e->used = ++l->plan_clock;
-	/* The next epoch's order is made while this one is read. */
+	/* The next epoch's order is made while this one is read, if there is memory and an I/O thread for it. */
 	if (!cheap && e->plan && !find_plan(l, epoch + 1, 0))
-		request_plan(l, epoch + 1, 0);
+		request_plan(l, epoch + 1, 0, false);
 	return e->plan;
 }
 

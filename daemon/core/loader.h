@@ -40,7 +40,15 @@ struct loader_ops {
 	void (*failed)(struct loader *l);               /* l->error says why; it makes no more batches */
 	void (*published)(struct loader *l, bool waited); /* a batch went out; whether its trainer was waiting for it */
 	void (*closed)(struct loader *l);               /* everything has ended; about to be freed */
+	/* What its user pays for; NULL: nothing is charged. charge_plan: 0, or LOADER_E_MEMORY with why it cannot be.
+	 * With must_be, what nobody uses any more makes room. begin_task: whether an I/O thread may work for it now;
+	 * else loader_retry is called when it may. end_task: it has. */
+	int (*charge_plan)(struct loader *l, uint64_t bytes, bool must_be, struct charge *c, char *why, size_t size);
+	bool (*begin_task)(struct loader *l, struct charge *place);
+	void (*end_task)(struct loader *l, struct charge *place);
 };
+
+enum { LOADER_E_MEMORY = 1 };
 
 struct plan_entry {
 	struct plan *plan;      /* NULL while it is being made */
@@ -74,6 +82,7 @@ struct loader {
 	struct group group;         /* if it is one */
 	struct plan_entry plans[4];
 	uint64_t plan_clock;
+	bool wants_task;            /* begin_task said no */
 
 	struct badlist bad;
 	double bad_budget;
@@ -109,6 +118,11 @@ uint64_t loader_n_batches(const struct loader *l, uint64_t base);
 
 /* For streams. loader_plan: NULL while it is being made; streams are pumped when it is there. */
 struct plan *loader_plan(struct loader *l, uint64_t epoch, uint64_t base);
+/* What the orders that it will keep (this epoch's and the next's) will take beside those that are there; of an epoch's
+ * order that would take more than most of free_bytes nothing, as it will be refused, or alone. */
+uint64_t loader_order_bytes(const struct loader *l, uint64_t free_bytes);
+/* An I/O thread may work for it now. */
+void loader_retry(struct loader *l);
 /* One of n_in_flight that was a copy to a GPU has come back; may free the loader. */
 void loader_copied(struct loader *l);
 void loader_submit(struct loader *l, struct pool_queue *q, struct slot *slot);

@@ -21,6 +21,7 @@ struct plan {
 	/* The order; both NULL without shuffle. */
 	uint32_t *order32; /* n_samples <= 2^32 */
 	uint64_t *order64;
+	struct charge charge;
 };
 
 static uint64_t samples_left(const struct plan_spec *spec)
@@ -38,10 +39,30 @@ uint64_t plan_spec_n_per_rank(const struct plan_spec *spec)
 	return left / w + (!spec->drop_last && left % w ? 1 : 0);
 }
 
+static bool is_narrow(uint64_t n_samples)
+{
+	return n_samples <= (uint64_t)UINT32_MAX + 1;
+}
+
+uint64_t plan_spec_bytes(const struct plan_spec *spec)
+{
+	uint64_t bytes;
+
+	if (!spec->shuffle || !plan_spec_n_per_rank(spec)) {
+		return sizeof(struct plan);
+	}
+	return __builtin_mul_overflow(spec->n_samples, is_narrow(spec->n_samples) ? 4 : 8, &bytes) ? UINT64_MAX : bytes;
+}
+
+void plan_take_charge(struct plan *p, struct charge *charge)
+{
+	charge_move(&p->charge, charge);
+}
+
 static int make_order(struct plan *p)
 {
 	uint64_t n = p->spec.n_samples;
-	bool is_small = n <= (uint64_t)UINT32_MAX + 1;
+	bool is_small = is_narrow(n);
 	struct mt19937 mt;
 
 	mt19937_init(&mt, p->spec.seed + p->spec.epoch);
@@ -103,6 +124,7 @@ void plan_unref(struct plan *p)
 	}
 	free(p->order32);
 	free(p->order64);
+	charge_end(&p->charge);
 	free(p);
 }
 

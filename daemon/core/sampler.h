@@ -8,6 +8,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "util/account.h"
+
 struct plan_spec {
 	uint64_t n_samples;
 	uint64_t seed, epoch;
@@ -20,6 +22,10 @@ struct plan_spec {
 struct plan; /* reference counted, thread-safe counts */
 
 int plan_create(const struct plan_spec *spec, struct plan **out); /* 0, -EINVAL, -ENOMEM */
+/* What it will take: 4 bytes a sample, 8 from 2^32 samples on; next to nothing without shuffle. */
+uint64_t plan_spec_bytes(const struct plan_spec *spec);
+/* The plan pays with this until its last reference has gone: streams at different places keep plans of their own. */
+void plan_take_charge(struct plan *p, struct charge *charge);
 struct plan *plan_ref(struct plan *p);
 void plan_unref(struct plan *p);
 

@@ -53,7 +53,6 @@ struct slot {
 	struct position at;
 	uint32_t n_rows, n_padding;
 	bool last;                     /* of its epoch */
-	struct plan *plan;             /* a reference while FILLING or DROPPED; NULL with own batches */
 	uint64_t owed;                 /* bit per rank (share) or bit 0 (shard) */
 	uint32_t n_leases;
 	uint32_t n_copying;            /* mirrors that read it now */

@@ -163,7 +163,6 @@ static void fill_from_plan(struct stream *s, struct slot *slot, struct plan *pla
 		slot->n_padding += plan_is_padding(plan, s->plan_rank, begin + i);
 	}
 	slot->last = s->next.step + 1 == s->n_batches;
-	slot->plan = plan_ref(plan);
 }
 
 static void fill_from_own(struct stream *s, struct slot *slot)
@@ -174,7 +173,6 @@ static void fill_from_own(struct stream *s, struct slot *slot)
 	slot->n_rows = b->n;
 	slot->n_padding = 0;
 	slot->last = false;
-	slot->plan = NULL;
 	int64_t *indices = slot_indices(slot);
 	for (uint32_t i = 0; i < b->n; i++)
 		indices[i] = (int64_t)b->index[i];
@@ -185,7 +183,6 @@ static void leave_to_source(struct slot *slot)
 {
 	slot->n_rows = slot->n_padding = 0;
 	slot->last = false;
-	slot->plan = NULL;
 }
 
 static void advance(struct stream *s)
@@ -199,10 +196,11 @@ static void advance(struct stream *s)
 static struct plan *current_plan(struct stream *s)
 {
 	if (!s->plan || s->plan_epoch != s->next.epoch || s->plan_base != s->next.base) {
+		plan_unref(s->plan); /* first: there may be memory for one at a time */
+		s->plan = NULL;
 		struct plan *plan = loader_plan(s->loader, s->next.epoch, s->next.base);
 		if (!plan)
 			return NULL;
-		plan_unref(s->plan);
 		s->plan = plan_ref(plan);
 		s->plan_epoch = s->next.epoch;
 		s->plan_base = s->next.base;
@@ -420,8 +418,6 @@ void stream_pump(struct stream *s)
 void stream_on_filled(struct stream *s, struct slot *slot)
 {
 	struct slots *slots = slots_ref(slot->slots); /* a dropped slot may hold the last reference */
-	plan_unref(slot->plan);
-	slot->plan = NULL;
 	slot_filled(slot);
 	if (slot->state == SLOT_READY) {
 		start_copies(s, slot);

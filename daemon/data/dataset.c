@@ -43,6 +43,7 @@ static enum dataset_code code_of(int error)
 	case EMFILE:
 	case ENFILE:
 	case EFBIG:
+	case EDQUOT:
 		return DATASET_E_LIMIT;
 	default:
 		return DATASET_E_BAD_DATA;
@@ -57,6 +58,9 @@ static const char *text_of(int error, char *buf, size_t size)
 	}
 	if (error == EXDEV) {
 		return "leads out of the data set's folder";
+	}
+	if (error == EDQUOT) { /* a meter's; reading meets no disk quota */
+		return "more names than there is memory for";
 	}
 	return strerror_r(error, buf, size);
 }
@@ -164,6 +168,11 @@ void dataset_compare(const struct dataset *ds, const uint8_t *print, size_t n_by
 uint64_t dataset_n(const struct dataset *ds)
 {
 	return ds->n;
+}
+
+uint64_t dataset_memory_bytes(const struct dataset *ds)
+{
+	return ds->memory_bytes;
 }
 
 bool dataset_is_image(const struct dataset *ds)

@@ -11,6 +11,7 @@
 #include <sys/types.h>
 
 #include "pipeline/pipeline.h" /* enum dtype */
+#include "util/meter.h"
 
 enum { DATASET_MAX_DIMS = 8 };
 
@@ -48,6 +49,7 @@ struct dataset_source {
 	const struct data_access *access;
 	const char *cache_dir;         /* for the index; NULL: do not keep one */
 	uint64_t cache_limit_bytes;    /* of all that is kept there, see cache-dir.h; 0: none */
+	struct meter *meter;           /* of what is taken for names and labels; NULL: no limit */
 	dataset_progress_fn *on_progress; /* may be NULL */
 	void *progress_arg;
 };
@@ -71,6 +73,7 @@ const uint8_t *dataset_print(const struct dataset *ds, size_t *n_bytes);
 void dataset_compare(const struct dataset *ds, const uint8_t *print, size_t n_bytes, uint64_t old_n, char *text,
 		     size_t size);
 uint64_t dataset_n(const struct dataset *ds);
+uint64_t dataset_memory_bytes(const struct dataset *ds); /* that it takes as long as it is open */
 bool dataset_is_image(const struct dataset *ds);
 uint32_t dataset_n_classes(const struct dataset *ds); /* 0: labels are not classes */
 const char *dataset_class(const struct dataset *ds, uint32_t i);

@@ -19,6 +19,8 @@
 #define LIST_MAX_BYTES (8ull << 30)
 
 enum { MAX_PATH_BYTES = 4095, MAX_NAME_BYTES = 255 };
+/* A list is read piece by piece, so that it takes no memory of its own however long it is. */
+enum { PIECE_BYTES = 256 << 10, MAX_LINE_BYTES = 64 << 10 };
 
 struct parse {
 	const char *name;
@@ -39,7 +41,9 @@ static int bad_line(const struct parse *p, enum dataset_code code, int error, co
 static int no_room(const struct parse *p, int error)
 {
 	return bad_line(p, DATASET_E_LIMIT, error,
-			error == -EFBIG ? "more names than one data set may have (4 GiB of them)" : "out of memory");
+			error == -EFBIG    ? "more names than one data set may have (4 GiB of them)"
+			: error == -EDQUOT ? "more names than there is memory for"
+					   : "out of memory");
 }
 
 static bool is_dir(const struct parse *p, uint32_t dir, const char *path, size_t n)
@@ -62,11 +66,13 @@ static size_t table_place(const struct parse *p, const char *path, size_t n)
 static int grow_table(struct parse *p)
 {
 	size_t n = p->n_table ? p->n_table * 2 : 256;
-	uint32_t *larger = calloc(n, sizeof(*larger));
+	int r = meter_take(p->builder.meter, n * sizeof(*p->table));
+	uint32_t *larger = r ? NULL : calloc(n, sizeof(*larger));
 
 	if (!larger) {
-		return no_room(p, -ENOMEM);
+		return no_room(p, r ? r : -ENOMEM);
 	}
+	meter_give(p->builder.meter, p->n_table * sizeof(*p->table));
 	free(p->table);
 	p->table = larger;
 	p->n_table = n;
@@ -240,30 +246,97 @@ static int parse_line(struct parse *p, const char *line, size_t n)
 	return add_sample(p, line, n_path, label);
 }
 
+static int begin_list(struct parse *p)
+{
+	uint32_t root;
+
+	return find_dir(p, ".", 1, &root);
+}
+
+/* The lines in these bytes; with `last` also what no newline ends. *n_done: how many bytes that were. */
+static int parse_lines(struct parse *p, const char *bytes, size_t n, bool last, size_t *n_done)
+{
+	const char *line = bytes, *end = bytes + n;
+	int r = 0;
+
+	while (!r && line < end) {
+		const char *stop = memchr(line, '\n', (size_t)(end - line));
+
+		if (!stop && !last) {
+			break;
+		}
+		stop = stop ? stop : end;
+		r = parse_line(p, line, (size_t)(stop - line));
+		line = stop < end ? stop + 1 : end;
+		p->line++;
+	}
+	*n_done = (size_t)(line - bytes);
+	return r;
+}
+
+static int end_list(struct parse *p, int r, struct index *out)
+{
+	if (!r && !p->builder.n_files) {
+		r = dataset_fail(p->err, DATASET_E_INVALID, -EINVAL, "%.300s: the list names no file", p->name);
+	}
+	if (!r) {
+		r = index_build(&p->builder, out);
+		r = r < 0 ? no_room(p, r) : 0;
+	}
+	index_builder_finish(&p->builder);
+	free(p->table);
+	return r;
+}
+
 int filelist_parse(const char *bytes, size_t n_bytes, const char *name, bool beneath, struct index *out,
 		   struct dataset_error *err)
 {
 	struct parse p = { .name = name, .line = 1, .beneath = beneath, .err = err };
-	const char *end = bytes + n_bytes;
-	uint32_t root;
-	int r = find_dir(&p, ".", 1, &root);
+	size_t n_done;
+	int r = begin_list(&p);
 
-	for (const char *line = bytes; !r && line < end; p.line++) {
-		const char *stop = memchr(line, '\n', (size_t)(end - line));
+	r = r ? r : parse_lines(&p, bytes, n_bytes, true, &n_done);
+	return end_list(&p, r, out);
+}
 
-		stop = stop ? stop : end;
-		r = parse_line(&p, line, (size_t)(stop - line));
-		line = stop + 1;
+/* Moves on through the file: what is left of the piece before, and as much more as there is room for. */
+static int read_piece(int fd, char *piece, size_t *n, uint64_t *at)
+{
+	ssize_t got;
+
+	do {
+		got = pread(fd, piece + *n, PIECE_BYTES - *n, (off_t)*at);
+	} while (got < 0 && errno == EINTR);
+	if (got < 0) {
+		return -errno;
 	}
-	if (!r && !p.builder.n_files) {
-		r = dataset_fail(err, DATASET_E_INVALID, -EINVAL, "%.300s: the list names no file", name);
+	*n += (size_t)got;
+	*at += (uint64_t)got;
+	return got > 0;
+}
+
+static int parse_file(struct parse *p, int fd, char *piece)
+{
+	size_t n = 0, n_done;
+	uint64_t at = 0;
+	int r = begin_list(p), more = 1;
+
+	while (!r && more) {
+		more = read_piece(fd, piece, &n, &at);
+		if (more < 0) {
+			return dataset_fail_errno(p->err, -more, p->name);
+		}
+		if (at > LIST_MAX_BYTES) {
+			return bad_line(p, DATASET_E_LIMIT, -EFBIG, "the list is longer than 8 GiB");
+		}
+		r = parse_lines(p, piece, n, !more, &n_done);
+		n -= n_done;
+		if (!r && n > MAX_LINE_BYTES) {
+			return bad_line(p, DATASET_E_INVALID, -EINVAL,
+					"a line of more than 64 KiB: expected text, one \"path<TAB>label\" a line");
+		}
+		memmove(piece, piece + n_done, n);
 	}
-	if (!r) {
-		r = index_build(&p.builder, out);
-		r = r < 0 ? no_room(&p, r) : 0;
-	}
-	index_builder_finish(&p.builder);
-	free(p.table);
 	return r;
 }
 
@@ -320,21 +393,19 @@ static int open_list(const struct dataset_source *source, const char *path, stru
 static int read_list(const struct dataset_source *source, const char *path, struct index *out,
 		     struct dataset_error *err)
 {
+	struct parse p = { .name = path, .line = 1, .beneath = !source->access->trusted, .err = err,
+			   .builder = { .meter = source->meter } };
 	int fd = open_list(source, path, err), r;
-	size_t n_bytes;
-	char *bytes;
+	char *piece;
 
 	if (fd < 0) {
 		return fd;
 	}
-	r = file_slurp(fd, LIST_MAX_BYTES, &bytes, &n_bytes);
+	piece = malloc(PIECE_BYTES);
+	r = piece ? parse_file(&p, fd, piece) : dataset_fail_errno(err, ENOMEM, path);
+	free(piece);
 	close(fd);
-	if (r < 0) {
-		return dataset_fail_errno(err, -r, path);
-	}
-	r = filelist_parse(bytes, n_bytes, path, !source->access->trusted, out, err);
-	free(bytes);
-	return r;
+	return end_list(&p, r, out);
 }
 
 static int open_folder(const struct dataset_source *source, const char *path, struct dataset_error *err)

@@ -195,10 +195,12 @@ static int add_dir(struct walk *w, const char *path, size_t parent)
 	}
 	if (w->n_dirs == w->dirs_capacity) {
 		size_t capacity = w->dirs_capacity ? w->dirs_capacity * 2 : 64;
-		struct found_dir *larger = reallocarray(w->dirs, capacity, sizeof(*larger));
+		struct found_dir *larger;
 
+		r = meter_take(w->source->meter, (capacity - w->dirs_capacity) * sizeof(*larger));
+		larger = r ? NULL : reallocarray(w->dirs, capacity, sizeof(*larger));
 		if (!larger) {
-			return fail_at(w, ENOMEM, path);
+			return fail_at(w, r ? -r : ENOMEM, path);
 		}
 		w->dirs = larger;
 		w->dirs_capacity = capacity;
@@ -218,10 +220,12 @@ static int add_file(struct walk *w, const char *name)
 
 	if (w->n_files == w->files_capacity) {
 		size_t capacity = w->files_capacity ? w->files_capacity * 2 : 1024;
-		uint64_t *larger = reallocarray(w->files, capacity, sizeof(*larger));
+		uint64_t *larger;
 
+		r = meter_take(w->source->meter, (capacity - w->files_capacity) * sizeof(*larger));
+		larger = r ? NULL : reallocarray(w->files, capacity, sizeof(*larger));
 		if (!larger) {
-			return fail_at(w, ENOMEM, name);
+			return fail_at(w, r ? -r : ENOMEM, name);
 		}
 		w->files = larger;
 		w->files_capacity = capacity;
@@ -413,6 +417,7 @@ static int build(struct walk *w, struct index *out)
 {
 	int r;
 
+	w->builder.meter = w->paths.meter = w->names.meter = w->source->meter;
 	w->entries = malloc(ENTRIES_BYTES);
 	r = w->entries ? walk_root(w) : fail_at(w, ENOMEM, ".");
 	if (!r) {
@@ -481,8 +486,13 @@ static bool dir_is_unchanged(struct walk *w, const struct index *ix, uint32_t i)
 
 static bool load_kept(struct walk *w, const char *path, struct index *out)
 {
-	int r = index_load(path, out);
+	struct stat st;
+	int r;
 
+	if (stat(path, &st) == 0 && meter_take(w->source->meter, (uint64_t)st.st_size)) {
+		return false; /* building it says why */
+	}
+	r = index_load(path, out);
 	if (r < 0) {
 		if (r != -ENOENT) {
 			log_record(LOG_LEVEL_INFO, "index-rebuilt", "%s: index %s is %s", w->root, path,

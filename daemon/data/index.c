@@ -125,10 +125,11 @@ uint64_t index_hash(const struct index *ix, uint64_t seed)
 
 /* ---- building ---- */
 
-static int grow(void *array, size_t *capacity, size_t n, size_t element_bytes)
+static int grow(struct meter *meter, void *array, size_t *capacity, size_t n, size_t element_bytes)
 {
 	size_t wanted = *capacity ? *capacity : 64;
 	void *larger;
+	int r;
 
 	if (n <= *capacity) {
 		return 0;
@@ -136,9 +137,14 @@ static int grow(void *array, size_t *capacity, size_t n, size_t element_bytes)
 	while (wanted < n) {
 		wanted += wanted / 2;
 	}
+	r = meter_take(meter, (wanted - *capacity) * element_bytes);
+	if (r < 0) {
+		return r;
+	}
 	memcpy(&larger, array, sizeof(larger));
 	larger = reallocarray(larger, wanted, element_bytes);
 	if (!larger) {
+		meter_give(meter, (wanted - *capacity) * element_bytes);
 		return -ENOMEM;
 	}
 	memcpy(array, &larger, sizeof(larger));
@@ -148,7 +154,7 @@ static int grow(void *array, size_t *capacity, size_t n, size_t element_bytes)
 
 int text_add(struct text *t, const char *bytes, size_t n, uint64_t *offset)
 {
-	int r = grow(&t->bytes, &t->capacity, t->n + n + 1, 1);
+	int r = grow(t->meter, &t->bytes, &t->capacity, t->n + n + 1, 1);
 
 	if (r < 0) {
 		return r;
@@ -161,10 +167,13 @@ int text_add(struct text *t, const char *bytes, size_t n, uint64_t *offset)
 }
 
 /* Offsets of 32 bits into one kind of text; they are shifted to their final place in index_build. */
-static int text_add32(struct text *t, const char *bytes, size_t n, uint32_t *offset)
+static int text_add32(struct text *t, struct meter *meter, const char *bytes, size_t n, uint32_t *offset)
 {
 	uint64_t wide;
-	int r = text_add(t, bytes, n, &wide);
+	int r;
+
+	t->meter = meter;
+	r = text_add(t, bytes, n, &wide);
 
 	if (r < 0) {
 		return r;
@@ -175,19 +184,19 @@ static int text_add32(struct text *t, const char *bytes, size_t n, uint32_t *off
 
 int index_add_class(struct index_builder *b, const char *name)
 {
-	int r = grow(&b->class_name, &b->classes_capacity, b->n_classes + 1, sizeof(*b->class_name));
+	int r = grow(b->meter, &b->class_name, &b->classes_capacity, b->n_classes + 1, sizeof(*b->class_name));
 
 	if (r < 0) {
 		return r;
 	}
-	r = text_add32(&b->classes, name, strlen(name), &b->class_name[b->n_classes]);
+	r = text_add32(&b->classes, b->meter, name, strlen(name), &b->class_name[b->n_classes]);
 	b->n_classes += r == 0;
 	return b->n_classes >= INDEX_NO_CLASS ? -EFBIG : r;
 }
 
 int index_add_dir(struct index_builder *b, const char *path, size_t n_path, const struct index_dir *like)
 {
-	int r = grow(&b->dirs, &b->dirs_capacity, b->n_dirs + 1, sizeof(*b->dirs));
+	int r = grow(b->meter, &b->dirs, &b->dirs_capacity, b->n_dirs + 1, sizeof(*b->dirs));
 
 	if (r < 0) {
 		return r;
@@ -196,6 +205,7 @@ int index_add_dir(struct index_builder *b, const char *path, size_t n_path, cons
 		return -EFBIG;
 	}
 	b->dirs[b->n_dirs] = *like;
+	b->paths.meter = b->meter;
 	r = text_add(&b->paths, path, n_path, &b->dirs[b->n_dirs].path);
 	b->n_dirs += r == 0;
 	return r;
@@ -204,24 +214,24 @@ int index_add_dir(struct index_builder *b, const char *path, size_t n_path, cons
 int index_add_file(struct index_builder *b, uint32_t dir, const char *name, size_t n_name)
 {
 	size_t capacity = b->files_capacity;
-	int r = grow(&b->file_dir, &capacity, b->n_files + 1, sizeof(*b->file_dir));
+	int r = grow(b->meter, &b->file_dir, &capacity, b->n_files + 1, sizeof(*b->file_dir));
 
 	if (r < 0) {
 		return r;
 	}
-	r = grow(&b->file_name, &b->files_capacity, b->n_files + 1, sizeof(*b->file_name));
+	r = grow(b->meter, &b->file_name, &b->files_capacity, b->n_files + 1, sizeof(*b->file_name));
 	if (r < 0) {
 		return r;
 	}
 	b->file_dir[b->n_files] = dir;
-	r = text_add32(&b->names, name, n_name, &b->file_name[b->n_files]);
+	r = text_add32(&b->names, b->meter, name, n_name, &b->file_name[b->n_files]);
 	b->n_files += r == 0;
 	return r;
 }
 
 int index_add_labelled_file(struct index_builder *b, uint32_t dir, const char *name, size_t n_name, int64_t label)
 {
-	int r = grow(&b->labels, &b->labels_capacity, b->n_files + 1, sizeof(*b->labels));
+	int r = grow(b->meter, &b->labels, &b->labels_capacity, b->n_files + 1, sizeof(*b->labels));
 
 	if (r < 0) {
 		return r;
@@ -278,8 +288,9 @@ int index_build(struct index_builder *b, struct index *out)
 		r = -EFBIG;
 	} else {
 		h.block_bytes = at.end;
-		out->block = malloc(at.end);
-		r = out->block ? 0 : -ENOMEM;
+		r = meter_take(b->meter, at.end);
+		out->block = r ? NULL : malloc(at.end);
+		r = r ? r : out->block ? 0 : -ENOMEM;
 	}
 	if (!r) {
 		uint64_t checksum;
@@ -293,8 +304,17 @@ int index_build(struct index_builder *b, struct index *out)
 	return r;
 }
 
+static size_t memory_of(const struct index_builder *b)
+{
+	return b->classes.capacity + b->paths.capacity + b->names.capacity + b->dirs_capacity * sizeof(*b->dirs) +
+	       b->classes_capacity * sizeof(*b->class_name) +
+	       b->files_capacity * (sizeof(*b->file_dir) + sizeof(*b->file_name)) +
+	       b->labels_capacity * sizeof(*b->labels);
+}
+
 void index_builder_finish(struct index_builder *b)
 {
+	meter_give(b->meter, memory_of(b));
 	free(b->classes.bytes);
 	free(b->paths.bytes);
 	free(b->names.bytes);

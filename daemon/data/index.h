@@ -10,6 +10,8 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "util/meter.h"
+
 #define INDEX_NO_CLASS UINT32_MAX
 
 struct index_dir {
@@ -49,15 +51,17 @@ void index_name(const struct index *ix, uint64_t i, char *buf, size_t size);
 /* Same samples in the same order with the same labels and class names: same hash. */
 uint64_t index_hash(const struct index *ix, uint64_t seed);
 
-/* Putting one together. All functions return 0, -ENOMEM or -EFBIG (4 GiB of names, 2^32 - 2 folders). The builder is
- * zeroed to begin with. */
+/* Putting one together. All functions return 0, -ENOMEM, -EFBIG (4 GiB of names, 2^32 - 2 folders) or what the meter
+ * says. The builder is zeroed to begin with, but for its meter. */
 struct text {
 	char *bytes;
 	size_t n, capacity;
+	struct meter *meter; /* borrowed; NULL: nothing is counted */
 };
 int text_add(struct text *t, const char *bytes, size_t n, uint64_t *offset); /* adds the NUL */
 
 struct index_builder {
+	struct meter *meter;               /* as in struct text */
 	struct text classes, paths, names;
 	struct index_dir *dirs;
 	size_t n_dirs, dirs_capacity;

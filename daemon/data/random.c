@@ -314,8 +314,15 @@ static int find_row_bytes(struct random_set *s, struct dataset_error *err)
 	return 0;
 }
 
-static int name_classes(struct random_set *s, struct dataset_error *err)
+static int name_classes(struct random_set *s, struct meter *meter, struct dataset_error *err)
 {
+	int r;
+
+	s->base.memory_bytes = sizeof(*s) + (uint64_t)s->base.n_classes * CLASS_NAME_BYTES;
+	r = meter_take(meter, s->base.memory_bytes);
+	if (r < 0) {
+		return dataset_fail_errno(err, -r, "random: classes");
+	}
 	if (!s->base.n_classes) {
 		return 0;
 	}
@@ -339,12 +346,13 @@ static void make_halves(uint16_t halves[2048])
 	}
 }
 
-static int random_init(struct random_set *s, const char *rest, struct dataset_error *err)
+static int random_init(struct random_set *s, const char *rest, struct meter *meter,
+		       struct dataset_error *err)
 {
 	int r = parse_options(s, rest, err);
 
 	r = r < 0 ? r : find_row_bytes(s, err);
-	r = r < 0 ? r : name_classes(s, err);
+	r = r < 0 ? r : name_classes(s, meter, err);
 	if (r < 0) {
 		return r;
 	}
@@ -358,7 +366,6 @@ int random_open(const struct dataset_source *source, const char *rest, struct da
 	struct random_set *s = calloc(1, sizeof(*s));
 	int r;
 
-	(void)source; /* reads no files */
 	if (!s) {
 		return dataset_fail_errno(err, ENOMEM, "random");
 	}
@@ -366,7 +373,7 @@ int random_open(const struct dataset_source *source, const char *rest, struct da
 	atomic_init(&s->base.refs, 1);
 	s->base.dtype = DTYPE_FLOAT32;
 	s->base.label_dtype = DTYPE_INT64;
-	r = random_init(s, rest, err);
+	r = random_init(s, rest, source->meter, err);
 	if (r < 0) {
 		random_destroy(&s->base);
 		return r;

@@ -216,19 +216,21 @@ static uint64_t make_cache_id(uint64_t id, int root_fd, const struct data_access
 int tree_create(const struct dataset_source *source, const char *path, int root_fd, struct index *index,
 		struct dataset **out, struct dataset_error *err)
 {
-	struct tree *t = calloc(1, sizeof(*t));
-	atomic_int *dir_fds = calloc(index->n_dirs, sizeof(*dir_fds));
+	int r = meter_take(source->meter, sizeof(struct tree) + index->n_dirs * sizeof(atomic_int));
+	struct tree *t = r ? NULL : calloc(1, sizeof(*t));
+	atomic_int *dir_fds = r ? NULL : calloc(index->n_dirs, sizeof(*dir_fds));
 
 	if (!t || !dir_fds) {
 		free(t);
 		free(dir_fds);
 		index_finish(index);
 		close(root_fd);
-		return dataset_fail_errno(err, ENOMEM, path);
+		return dataset_fail_errno(err, r ? -r : ENOMEM, path);
 	}
 	t->base.ops = &tree_ops;
 	atomic_init(&t->base.refs, 1);
 	t->base.n = index->n_files;
+	t->base.memory_bytes = sizeof(*t) + index->block_bytes + index->n_dirs * sizeof(*dir_fds);
 	t->base.n_classes = index->n_classes;
 	t->base.is_image = true;
 	t->base.label_dtype = DTYPE_INT64;

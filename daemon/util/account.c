@@ -5,6 +5,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 static struct account *find(const struct accounts *a, uid_t uid)
 {
@@ -152,6 +153,18 @@ void charge_move(struct charge *to, struct charge *from)
 	assert(!to->account);
 	*to = *from;
 	*from = (struct charge){ 0 };
+}
+
+void accounts_set_limits(struct accounts *a, const uint64_t limit[ACCOUNT_N_KINDS],
+			 const uint64_t limit_per_user[ACCOUNT_N_KINDS], uint64_t memory_limit,
+			 uint64_t memory_limit_per_user)
+{
+	lock(a);
+	memcpy(a->limit, limit, sizeof(a->limit));
+	memcpy(a->limit_per_user, limit_per_user, sizeof(a->limit_per_user));
+	a->memory_limit = memory_limit;
+	a->memory_limit_per_user = memory_limit_per_user;
+	unlock(a);
 }
 
 static uint64_t left_of(uint64_t used, uint64_t limit)

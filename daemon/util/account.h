@@ -65,6 +65,10 @@ void charge_end(struct charge *c);
 /* The resource has another owner now: `to` is zeroed or ended, `from` is zeroed afterwards. */
 void charge_move(struct charge *to, struct charge *from);
 
+/* Replaces the limits of all kinds, and those of memory. */
+void accounts_set_limits(struct accounts *a, const uint64_t limit[ACCOUNT_N_KINDS],
+			 const uint64_t limit_per_user[ACCOUNT_N_KINDS], uint64_t memory_limit,
+			 uint64_t memory_limit_per_user);
 /* How much more this user may be charged; UINT64_MAX: there is no limit. */
 uint64_t account_left(const struct accounts *a, uid_t uid, enum account_kind kind);
 uint64_t account_used(const struct accounts *a, uid_t uid, enum account_kind kind);

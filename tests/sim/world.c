@@ -145,6 +145,26 @@ void batchd_balance(struct batchd *b)
 	(void)b;
 }
 
+uint64_t batchd_memory_used(const struct batchd *b)
+{
+	return accounts_memory_used(&b->accounts);
+}
+
+int batchd_charge_data(struct batchd *b, uid_t uid, struct charge *c, uint64_t bytes)
+{
+	return c->account ? charge_grow(c, bytes) :
+			    charge_begin(c, &b->accounts, uid, ACCOUNT_DATA_BYTES, bytes);
+}
+
+void batchd_explain_memory(const struct batchd *b, uid_t uid, int refusal, const char *what, uint64_t bytes,
+			   const char *advice, char *text, size_t size)
+{
+	(void)b;
+	(void)uid;
+	(void)refusal;
+	snprintf(text, size, "%s needs %llu bytes; %s", what, (unsigned long long)bytes, advice);
+}
+
 void batchd_activity(struct batchd *b)
 {
 	(void)b;
@@ -308,7 +328,8 @@ static void begin_daemon(uint64_t budget_bytes, uint64_t n_loaders, uint64_t n_l
 	b->memory_budget_bytes = budget_bytes;
 	b->accounts.limit[ACCOUNT_LOADERS] = n_loaders;
 	b->accounts.limit_per_user[ACCOUNT_LOADERS] = n_loaders_per_user;
-	b->accounts.limit_per_user[ACCOUNT_SLOT_BYTES] = b->memory_budget_bytes / 10 * 8;
+	b->accounts.memory_limit = b->memory_budget_bytes;
+	b->accounts.memory_limit_per_user = b->memory_budget_bytes / 10 * 8;
 	b->server.ops = &session_peer_ops;
 	b->server.owner = b;
 	b->server.version = "simulated";

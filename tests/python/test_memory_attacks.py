@@ -1,0 +1,110 @@
+"""Clients that ask for more memory than there is: each is refused by name or waits, and the daemon stays within `memory` + 64 MiB, its peak included."""
+import json
+import os
+import pathlib
+import time
+
+import batchd
+import pytest
+
+from daemons import until
+
+MIB = 1 << 20
+BUDGET = 64 * MIB
+SANITIZED = any(name in os.environ.get("BATCHD_BUILD", "") for name in ("asan", "tsan"))
+
+pytestmark = pytest.mark.skipif(SANITIZED, reason="a sanitizer's own memory is not the daemon's")
+
+
+def in_kib(daemon, field):
+    return next(int(line.split()[1]) for line in pathlib.Path(f"/proc/{daemon.pid}/status").read_text().splitlines() if line.startswith(field + ":"))
+
+
+def peak(daemon):
+    """Of its memory, in bytes: what it had at once in all its life."""
+    return in_kib(daemon, "VmHWM") * 1024
+
+
+@pytest.fixture
+def small(make_daemon):
+    """A daemon with little memory, which forgets a loader at once and must never have had more than its budget and 64 MiB."""
+    daemon = make_daemon("--workers", "4", "--memory", f"{BUDGET}", config="linger: 0s\n")
+    yield daemon
+    assert peak(daemon) <= BUDGET + 64 * MIB
+
+
+def own(status):
+    return next(u for u in status["users"] if u["uid"] == os.getuid())
+
+
+def load(source, **options):
+    return batchd.DataLoader(source, **{"batch_size": 4, "arrays": "numpy", **options})
+
+
+def refused(source, **options):
+    with pytest.raises(batchd.LimitError) as e:
+        with load(source, **options) as loader:
+            next(iter(loader))
+    return str(e.value)
+
+
+def test_an_order_that_does_not_fit_is_refused_with_its_size(small):
+    # 4 bytes a sample: 763 MiB of a budget of 64. It needs no file at all; without shuffle there is nothing to keep.
+    text = refused("random:length=200000000,shape=1", shuffle=True)
+    assert "the order of an epoch of 200000000 samples needs 762.9 MiB" in text and "51.2 MiB" in text and "memory" in text and "without shuffle" in text
+    with load("random:length=4611686018427387904,shape=1") as loader:
+        next(iter(loader))
+
+
+def test_orders_are_charged_to_their_user_and_given_back(small):
+    # Two epochs' orders of 4 million samples are 32 MiB; those of a second loader do not fit any more, until the first one goes.
+    with load("random:length=4000000,shape=1", shuffle=True, job="first") as loader:
+        next(iter(loader))
+        until("the next epoch's order is made, too", lambda: own(batchd.status())["data_bytes"] >= 32 * 1000 * 1000)
+        assert batchd.status()["memory"]["data_bytes"] == own(batchd.status())["data_bytes"] <= 33 * 1000 * 1000
+        assert "needs 22.9 MiB of memory" in refused("random:length=6000000,shape=1", shuffle=True, job="second")
+    until("nothing is charged any more", lambda: batchd.status()["memory"]["data_bytes"] == 0)
+    with load("random:length=6000000,shape=1", shuffle=True, job="third") as loader:
+        next(iter(loader))
+    until("nothing is charged any more", lambda: batchd.status()["memory"]["data_bytes"] == 0)
+
+
+def test_an_order_for_which_there_is_memory_once_serves_every_epoch(small):
+    # 38 MiB of the 51 that one user may have: the next epoch's order is made when the last one's is given back.
+    with load("random:length=10000000,shape=1", shuffle=True, batch_size=60000) as loader:
+        for epoch in range(3):
+            assert sum(len(x) for x, _ in loader) == 10000000
+        assert own(batchd.status())["data_bytes"] <= 41 * 1000 * 1000
+
+
+def test_a_list_that_does_not_fit_is_refused_while_it_is_read(small, tmp_path):
+    # A million and a half names take some 90 MiB; a sparse list takes no disk, and is refused at its first line.
+    folder = tmp_path / "lists"
+    folder.mkdir()
+    (folder / "long").write_text("".join(f"some/folder/a-picture-with-a-name-{i}.jpg\t{i}\n" for i in range(1500000)))
+    with open(folder / "sparse", "wb") as f:
+        f.truncate(3 << 30)
+    text = refused(f"files:{folder}/long")
+    assert "more names and labels than there is room for" in text and "limits.memory_per_user" in text and "51.2 MiB" in text
+    with pytest.raises(batchd.InvalidError, match="a line of more than 64 KiB"):
+        load(f"files:{folder}/sparse")
+    until("nothing is charged any more", lambda: batchd.status()["memory"]["data_bytes"] == 0)
+
+
+def test_names_are_charged_as_long_as_their_loader_is_there(small, tmp_path, batchctl):
+    # 100,000 of them: a few MiB. Those of a loader that lingers make room for another's.
+    (tmp_path / "list").write_text("".join(f"a-picture-with-a-name-{i}.jpg\t{i}\n" for i in range(100000)))
+    with pytest.raises(batchd.Error):  # there are no such files
+        with load(f"files:{tmp_path}/list") as loader:
+            assert 3 * MIB < own(json.loads(batchctl("status", "--json").stdout))["data_bytes"] < 8 * MIB
+            next(iter(loader))
+    until("nothing is charged any more", lambda: batchd.status()["memory"]["data_bytes"] == 0)
+
+
+def test_a_loader_that_lingers_makes_room(make_daemon, tmp_path):
+    # Names of 40 MiB twice, in a budget for one: the second opening ends the loader that nobody uses any more.
+    make_daemon("--memory", f"{BUDGET}", config="linger: 10min\n")
+    (tmp_path / "list").write_text("".join(f"a-picture-with-a-name-{i}.jpg\t{i}\n" for i in range(400000)))
+    for job in ("first", "second", "third"):
+        load(f"files:{tmp_path}/list", job=job).close()
+    assert own(batchd.status())["data_bytes"] > 10 * MIB

@@ -1,0 +1,231 @@
+/* What clients' files and orders make the daemon spend: it is counted while it grows, given back with the last
+ * reference, and refused where there is no more. */
+#include <pthread.h>
+
+#include "core/sampler.h"
+#include "data/index.h"
+#include "datasets.h"
+#include "util/account.h"
+
+enum { MANY = 40000 };
+
+static struct accounts a;
+
+/* A meter that grants `limit` bytes and remembers how many it was asked for. */
+struct purse {
+	uint64_t limit, granted;
+};
+
+static int grant(void *arg, uint64_t bytes)
+{
+	struct purse *p = arg;
+
+	if (bytes > p->limit - p->granted) {
+		return -EDQUOT;
+	}
+	p->granted += bytes;
+	return 0;
+}
+
+static int open_with(struct purse *p, const char *kind, const char *rest, struct dataset **out)
+{
+	struct meter meter = { .more = grant, .arg = p };
+	char spec[600];
+	struct dataset_source source = { .spec = spec, .access = &f.trusted, .meter = &meter };
+
+	snprintf(spec, sizeof(spec), "%s:%s", kind, rest);
+	return dataset_open(&source, out, &f.err);
+}
+
+/* ---- accounts ---- */
+
+START_TEST(test_batches_and_data_come_out_of_one_budget)
+{
+	/* Proves that what one kind of memory has taken the other no longer gets, of one user and of all. */
+	struct charge slots = { 0 }, data = { 0 }, other = { 0 };
+
+	a = (struct accounts){ .memory_limit = 100, .memory_limit_per_user = 80 };
+	ck_assert_int_eq(charge_begin(&slots, &a, 1, ACCOUNT_SLOT_BYTES, 50), 0);
+	ck_assert_int_eq(charge_begin(&data, &a, 1, ACCOUNT_DATA_BYTES, 31), ACCOUNT_E_USER);
+	ck_assert_int_eq(charge_begin(&data, &a, 1, ACCOUNT_DATA_BYTES, 30), 0);
+	ck_assert_uint_eq(account_memory_left(&a, 1), 0);
+	ck_assert_uint_eq(account_memory_left(&a, 2), 20);
+	ck_assert_int_eq(charge_begin(&other, &a, 2, ACCOUNT_DATA_BYTES, 21), ACCOUNT_E_ALL);
+	ck_assert_int_eq(charge_begin(&other, &a, 2, ACCOUNT_DATA_BYTES, 20), 0);
+	ck_assert_int_eq(charge_grow(&slots, 1), ACCOUNT_E_ALL);
+	charge_end(&data);
+	ck_assert_int_eq(charge_grow(&slots, 1), 0);
+	ck_assert_uint_eq(accounts_memory_used(&a), 71);
+	charge_end(&slots);
+	charge_end(&other);
+	ck_assert(accounts_are_even(&a));
+}
+END_TEST
+
+static void *charge_and_give_back(void *arg)
+{
+	struct charge c = { 0 };
+
+	(void)arg;
+	for (int i = 0; i < 20000; i++) {
+		if (charge_begin(&c, &a, (uid_t)(i % 3), ACCOUNT_DATA_BYTES, 7) == 0) {
+			(void)charge_grow(&c, 5);
+			charge_end(&c);
+		}
+	}
+	return NULL;
+}
+
+START_TEST(test_threads_charge_one_user_without_losing_a_byte)
+{
+	/* Proves that I/O threads may charge: at the end of four threads' charges the books are even. */
+	pthread_t t[4];
+
+	a = (struct accounts){ .memory_limit = 40 };
+	for (int i = 0; i < 4; i++) {
+		ck_assert_int_eq(pthread_create(&t[i], NULL, charge_and_give_back, NULL), 0);
+	}
+	for (int i = 0; i < 4; i++) {
+		pthread_join(t[i], NULL);
+	}
+	ck_assert(accounts_are_even(&a));
+}
+END_TEST
+
+START_TEST(test_an_order_is_charged_until_its_last_reference_goes)
+{
+	/* Proves that a plan that a stream keeps is paid for although its loader has forgotten it. */
+	struct plan_spec spec = { .n_samples = 1000, .world_size = 1, .shuffle = true };
+	struct charge c = { 0 };
+	struct plan *p;
+
+	a = (struct accounts){ 0 };
+	ck_assert_uint_eq(plan_spec_bytes(&spec), 4000);
+	spec.n_samples = UINT64_C(5) << 30;
+	ck_assert_uint_eq(plan_spec_bytes(&spec), UINT64_C(40) << 30);
+	spec.n_samples = UINT64_C(1) << 62;
+	ck_assert_uint_eq(plan_spec_bytes(&spec), UINT64_MAX);
+	spec.shuffle = false;
+	ck_assert_uint_lt(plan_spec_bytes(&spec), 1000);
+	spec = (struct plan_spec){ .n_samples = 1000, .world_size = 1, .shuffle = true };
+	ck_assert_int_eq(charge_begin(&c, &a, 1, ACCOUNT_DATA_BYTES, plan_spec_bytes(&spec)), 0);
+	ck_assert_int_eq(plan_create(&spec, &p), 0);
+	plan_take_charge(p, &c);
+	plan_ref(p);
+	plan_unref(p);
+	ck_assert_uint_eq(account_used(&a, 1, ACCOUNT_DATA_BYTES), 4000);
+	plan_unref(p);
+	ck_assert(accounts_are_even(&a));
+}
+END_TEST
+
+/* ---- lists and folders ---- */
+
+/* `n` lines, every third of them in a folder of its own; some 3 MB for 40000. */
+static void put_long_list(const char *name, unsigned n)
+{
+	FILE *list = fopen(in_root(name), "w");
+
+	for (unsigned i = 0; i < n; i++) {
+		fprintf(list, "%s%u/a-name-that-makes-lines-end-at-odd-places-%u.jpg\t%u\n", i % 3 ? "dir" : "own", i % 3,
+			i, i);
+	}
+	ck_assert_int_eq(fclose(list), 0);
+}
+
+START_TEST(test_a_list_longer_than_a_piece_has_every_line)
+{
+	/* Proves that lines across the borders of pieces are whole, and that the last one needs no newline. */
+	struct dataset *ds;
+	char name[128], wanted[128];
+	int fd;
+
+	put_long_list("list", MANY);
+	fd = open(in_root("list"), O_WRONLY);
+	ck_assert_int_eq(ftruncate(fd, lseek(fd, 0, SEEK_END) - 1), 0);
+	close(fd);
+	ds = open_trusted("files", in_root("list"));
+	ck_assert_uint_eq(dataset_n(ds), MANY);
+	for (unsigned i = 0; i < MANY; i++) {
+		dataset_name(ds, i, name, sizeof(name));
+		snprintf(wanted, sizeof(wanted), "%s%u/a-name-that-makes-lines-end-at-odd-places-%u.jpg",
+			 i % 3 ? "dir" : "own", i % 3, i);
+		ck_assert_str_eq(name, wanted);
+		ck_assert_int_eq(dataset_label(ds, i), (int64_t)i);
+	}
+	dataset_unref(ds);
+}
+END_TEST
+
+START_TEST(test_a_sparse_list_takes_no_memory)
+{
+	/* Proves that a file of 7 GiB without a line costs one piece: it is refused at the first 64 KiB, by line. */
+	struct purse p = { .limit = 1 << 20 };
+	struct dataset *ds;
+	int fd = open(in_root("list"), O_WRONLY | O_CREAT, 0644);
+
+	ck_assert_int_eq(write(fd, "a.jpg 1\n", 8), 8);
+	ck_assert_int_eq(ftruncate(fd, (off_t)7 << 30), 0);
+	close(fd);
+	ck_assert_int_lt(open_with(&p, "files", in_root("list"), &ds), 0);
+	ck_assert_msg(strstr(f.err.text, ":2: a line of more than 64 KiB") != NULL, "%s", f.err.text);
+}
+END_TEST
+
+START_TEST(test_a_data_set_asks_before_it_grows)
+{
+	/* Proves for lists, folders and names of classes that a limit one byte below what they keep refuses them, and
+	 * that one at what they asked for does not. */
+	const char *kinds[] = { "files", "imagefolder", "random" };
+	char list[64], tree[64], path[64];
+	const char *rest[] = { list, tree, "length=5,shape=1,classes=1000000" };
+
+	snprintf(list, sizeof(list), "%.40s/list", f.root);
+	snprintf(tree, sizeof(tree), "%.40s/tree", f.root);
+
+	put_long_list("list", MANY);
+	make_dir("tree", 0755);
+	for (unsigned c = 0; c < 300; c++) {
+		snprintf(path, sizeof(path), "tree/%u", c);
+		make_dir(path, 0755);
+		for (unsigned i = 0; i < 10; i++) {
+			snprintf(path, sizeof(path), "tree/%u/picture-%u.jpg", c, i);
+			put(path, "");
+		}
+	}
+	for (int i = 0; i < 3; i++) {
+		struct purse p = { .limit = UINT64_MAX };
+		struct dataset *ds;
+		uint64_t needed, kept;
+
+		ck_assert_msg(open_with(&p, kinds[i], rest[i], &ds) == 0, "%s: %s", kinds[i], f.err.text);
+		ck_assert_uint_ge(p.granted, dataset_memory_bytes(ds));
+		ck_assert_uint_gt(dataset_memory_bytes(ds), i == 1 ? 30000 : 1 << 20);
+		kept = dataset_memory_bytes(ds);
+		dataset_unref(ds);
+		needed = p.granted;
+		p = (struct purse){ .limit = needed };
+		ck_assert_int_eq(open_with(&p, kinds[i], rest[i], &ds), 0);
+		dataset_unref(ds);
+		p = (struct purse){ .limit = kept - 1 };
+		ck_assert_int_eq(open_with(&p, kinds[i], rest[i], &ds), -EDQUOT);
+		ck_assert_int_eq(f.err.code, DATASET_E_LIMIT);
+	}
+}
+END_TEST
+
+int main(void)
+{
+	Suite *s = suite_create("charges");
+	TCase *t = tcase_create("charges");
+
+	tcase_add_checked_fixture(t, set_up, tear_down);
+	tcase_add_test(t, test_batches_and_data_come_out_of_one_budget);
+	tcase_add_test(t, test_threads_charge_one_user_without_losing_a_byte);
+	tcase_add_test(t, test_an_order_is_charged_until_its_last_reference_goes);
+	tcase_add_test(t, test_a_list_longer_than_a_piece_has_every_line);
+	tcase_add_test(t, test_a_sparse_list_takes_no_memory);
+	tcase_add_test(t, test_a_data_set_asks_before_it_grows);
+	suite_add_tcase(s, t);
+	return suite_run(s);
+}

@@ -118,7 +118,7 @@ static void *read_everything(void *arg)
 			int64_t label;
 
 			if (dataset_read(c->files, i, turn % 2 ? READ_WAIT : READ_NOWAIT, &b, &err) == 0 &&
-			    !dataset_is_current(c->files, i, &b)) {
+			    !dataset_is_current(c->files, i, READ_WAIT, &b)) {
 				return "not current";
 			}
 			if (dataset_gather(c->arrays, &i, 1, &row, &label, &err) < 0 || label != (int64_t)i) {

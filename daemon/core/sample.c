@@ -118,7 +118,7 @@ static bool look_up(const struct recipe *r, struct cache_space *space, uint64_t 
 {
 	if (!space || !cache_lookup(space, index, hit))
 		return false;
-	if (dataset_is_current(r->dataset, index, &hit->file))
+	if (dataset_is_current(r->dataset, index, READ_WAIT, &hit->file))
 		return true;
 	cache_drop(space, index, hit);
 	return false;

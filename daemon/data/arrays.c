@@ -126,17 +126,19 @@ static int open_array_fd(const struct dataset_source *source, unsigned which, co
 
 	if (which < source->n_fds) {
 		fd = fcntl(source->fds[which], F_DUPFD_CLOEXEC, 3);
+		fd = fd < 0 ? -errno : fd;
 	} else if (source->access->trusted) {
-		fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+		fd = file_open(path, st);
 	} else {
 		return dataset_fail(err, DATASET_E_ACCESS, -EACCES,
 				    "%s: not named in the configuration, and the client sent no descriptor of the file",
 				    path);
 	}
 	if (fd < 0) {
-		return dataset_fail_errno(err, errno, path);
+		return fd == -EINVAL ? dataset_fail(err, DATASET_E_INVALID, fd, "%s: not a regular file", path) :
+				       dataset_fail_errno(err, -fd, path);
 	}
-	r = access_check_file_fd(source->access, fd, path, st, err);
+	r = access_check_file_fd(fd, path, st, err);
 	if (r < 0) {
 		close(fd);
 		return r;

@@ -15,7 +15,7 @@ struct dataset_ops {
 	/* Images. */
 	int (*read)(struct dataset *ds, uint64_t index, enum read_how how, struct file_bytes *out,
 		    struct dataset_error *err);
-	bool (*is_current)(struct dataset *ds, uint64_t index, const struct file_bytes *b);
+	int (*is_current)(struct dataset *ds, uint64_t index, enum read_how how, const struct file_bytes *b);
 	int64_t (*label)(const struct dataset *ds, uint64_t index);
 	/* with a print */
 	void (*compare)(const struct dataset *ds, const uint8_t *print, size_t n_bytes, uint64_t old_n, char *text,

@@ -56,6 +56,9 @@ static const char *text_of(int error, char *buf, size_t size)
 	if (error == ELOOP) {
 		return "a symbolic link, which is only followed in data sets that the configuration names";
 	}
+	if (error == EBUSY) {
+		return "another process holds a lease on the file and does not give it up";
+	}
 	if (error == EXDEV) {
 		return "leads out of the data set's folder";
 	}
@@ -256,7 +259,7 @@ int dataset_read(struct dataset *ds, uint64_t index, enum read_how how, struct f
 			       ds->ops->read(ds, index, how, out, err);
 }
 
-bool dataset_is_current(struct dataset *ds, uint64_t index, const struct file_bytes *b)
+int dataset_is_current(struct dataset *ds, uint64_t index, enum read_how how, const struct file_bytes *b)
 {
-	return ds->is_image && index < ds->n && ds->ops->is_current(ds, index, b);
+	return ds->is_image && index < ds->n ? ds->ops->is_current(ds, index, how, b) : 0;
 }

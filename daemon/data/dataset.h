@@ -102,7 +102,8 @@ struct file_bytes {
 void file_bytes_finish(struct file_bytes *b);
 
 enum read_how {
-	READ_NOWAIT, /* only if the kernel has everything at hand (openat2 RESOLVE_CACHED, preadv2 RWF_NOWAIT) */
+	READ_NOWAIT, /* only on a local file system that has everything at hand (openat2 RESOLVE_CACHED, preadv2
+	              * RWF_NOWAIT) */
 	READ_WAIT
 };
 /* Images: reads a file whole. 0; -EAGAIN for READ_NOWAIT when it would block: ask again with READ_WAIT on an I/O
@@ -110,8 +111,8 @@ enum read_how {
 int dataset_read(struct dataset *ds, uint64_t index, enum read_how how, struct file_bytes *out,
 		 struct dataset_error *err);
 /* Whether file_bytes of `index` read earlier are still current (data is not looked at), and this data set's peer may
- * read the file: to be asked before cached bytes or pixels are used, which perhaps were read for another peer. One
- * system call when trusted. */
-bool dataset_is_current(struct dataset *ds, uint64_t index, const struct file_bytes *b);
+ * read the file: to be asked before cached bytes or pixels are used, which perhaps were read for another peer. 1 or 0;
+ * -EAGAIN for READ_NOWAIT when it would block. One system call when trusted. */
+int dataset_is_current(struct dataset *ds, uint64_t index, enum read_how how, const struct file_bytes *b);
 
 #endif

@@ -1,9 +1,16 @@
-/* One file: open, fstat, read, close, and no system call more.
+/* One file: open, fstat, read, close, and no system call more in the usual case.
  *
- * openat2 (Linux 5.6) lets the kernel keep a path beneath its folder, whatever anybody renames meanwhile;
- * RESOLVE_CACHED (5.12) and RWF_NOWAIT let a decoding thread ask for a file without ever waiting for a disk. Where a
- * sandbox forbids openat2 the same rules are kept by walking the path folder by folder, and READ_NOWAIT is answered
- * with EAGAIN, so that a thread that may wait does it. */
+ * openat2 (Linux 5.6) lets the kernel keep a path beneath its folder, whatever a client renames meanwhile;
+ * RESOLVE_CACHED (5.12) and RWF_NOWAIT let a decoding thread ask for a file without ever waiting for a disk. They bound
+ * the walk and the read, but not the file system's own open and stat, which on NFS or FUSE is a message to a server. So
+ * READ_NOWAIT is for folders on local file systems only (DIR_LOCAL), and never crosses a mount point. Where a sandbox
+ * forbids openat2 the same rules are kept by opening one step at a time, and READ_NOWAIT is answered with EAGAIN, so
+ * that a thread that may wait does it.
+ *
+ * For access that is not trusted each folder on the way is opened and judged by its own descriptor, and a file is one
+ * name in such a folder: a folder that is swapped after it was judged is not the one that is used. A file is judged
+ * before it is opened (O_PATH, fstat, then again through /proc/self/fd), as opening alone sets off a watchdog or
+ * rewinds a tape. That is two system calls more; a mount without device nodes (nodev) saves them. */
 #include "data/file.h"
 
 #include <errno.h>
@@ -11,9 +18,11 @@
 #include <linux/magic.h>
 #include <linux/openat2.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/statfs.h>
+#include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/xattr.h>
@@ -22,15 +31,19 @@
 
 #include "data/dataset-impl.h"
 
-#ifndef FUSE_SUPER_MAGIC
-#define FUSE_SUPER_MAGIC 0x65735546
-#endif
 #ifndef RESOLVE_CACHED
 #define RESOLVE_CACHED 0x20
 #endif
 
 enum { OPEN_FLAGS = O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY, PAD_BYTES = 64, GRAIN_BYTES = 64 << 10 };
-enum { FULL_TABLE_PAUSE_MS = 10, FULL_TABLE_PAUSES = 1000 };
+enum { PAUSE_MS = 10, FULL_TABLE_PAUSES = 1000, LEASE_TRIES = 16, LEASE_PAUSES = 100 };
+
+/* How a path may be walked. */
+enum {
+	BENEATH = 1,   /* no link, and not out of the folder; without openat2 for single steps only */
+	ONE_MOUNT = 2, /* needs openat2 */
+	CACHED = 4,    /* needs openat2 */
+};
 
 /* What this kernel and sandbox allow; found out once for the whole process, because nothing changes it later. */
 static struct {
@@ -60,6 +73,8 @@ static void probe_kernel(void)
 	}
 }
 
+/* ---- what a peer may do ---- */
+
 static bool in_group(const struct data_access *access, gid_t gid)
 {
 	for (unsigned i = 0; i < access->n_gids; i++) {
@@ -70,7 +85,23 @@ static bool in_group(const struct data_access *access, gid_t gid)
 	return false;
 }
 
-bool access_allows(const struct data_access *access, int fd, const struct stat *st, unsigned need)
+/* fgetxattr refuses O_PATH descriptors; the name behind them works for all. Anything but a clear no counts as a list. */
+static bool has_acl(int fd, bool is_path)
+{
+	static const char name[] = "system.posix_acl_access";
+	char link[32];
+	ssize_t n;
+
+	if (is_path) {
+		snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+		n = getxattr(link, name, NULL, 0);
+	} else {
+		n = fgetxattr(fd, name, NULL, 0);
+	}
+	return n >= 0 || (errno != ENODATA && errno != EOPNOTSUPP);
+}
+
+static bool allows(const struct data_access *access, int fd, bool is_path, const struct stat *st, unsigned need)
 {
 	if (access->trusted) {
 		return true;
@@ -80,17 +111,20 @@ bool access_allows(const struct data_access *access, int fd, const struct stat *
 	}
 	/* With an access control list the group bits are a mask, not a right. We do not judge such lists, so we refuse.
 	 */
-	if (fgetxattr(fd, "system.posix_acl_access", NULL, 0) >= 0) {
+	if (has_acl(fd, is_path)) {
 		return false;
 	}
 	return ((in_group(access, st->st_gid) ? st->st_mode >> 3 : st->st_mode) & need) == need;
 }
 
-int access_check_file_fd(const struct data_access *access, int fd, const char *name, struct stat *st,
-			 struct dataset_error *err)
+bool access_allows(const struct data_access *access, int fd, const struct stat *st, unsigned need)
+{
+	return allows(access, fd, false, st, need);
+}
+
+int access_check_file_fd(int fd, const char *name, struct stat *st, struct dataset_error *err)
 {
 	int flags = fcntl(fd, F_GETFL);
-	struct statfs fs;
 
 	if (flags < 0 || fstat(fd, st) < 0) {
 		return dataset_fail_errno(err, errno, name);
@@ -101,116 +135,269 @@ int access_check_file_fd(const struct data_access *access, int fd, const char *n
 	if ((flags & O_PATH) || (flags & O_ACCMODE) == O_WRONLY) {
 		return dataset_fail(err, DATASET_E_ACCESS, -EACCES, "%s: the descriptor is not open for reading", name);
 	}
-	/* Its owner could let every read hang for ever. */
-	if (!access->trusted && fstatfs(fd, &fs) == 0 && fs.f_type == FUSE_SUPER_MAGIC) {
-		return dataset_fail(
-			err, DATASET_E_ACCESS, -EACCES,
-			"%s: on a FUSE file system, which is only read for data sets that the configuration names",
-			name);
-	}
 	return 0;
 }
+
+/* ---- opening ---- */
 
 /* One step of a path, never across a link: -ELOOP for one, also where open says ENOTDIR because a folder was wanted. */
 static int open_step(int at, const char *step, int flags)
 {
-	int fd = openat(at, step, flags | O_NOFOLLOW), error = errno;
 	struct stat st;
+	int fd;
 
-	if (fd >= 0) {
-		return fd;
-	}
-	return error == ENOTDIR && fstatat(at, step, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISLNK(st.st_mode) ? -ELOOP
-													   : -error;
-}
-
-/* The rules of RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS without openat2: no "..", no leading slash, no link at any step.
- */
-static int open_step_by_step(int dir_fd, const char *path, int flags)
-{
-	int at = dir_fd, fd = -EINVAL;
-
-	if (*path == '/') {
+	if (strchr(step, '/') || !strcmp(step, "..")) {
 		return -EXDEV;
 	}
-	for (;;) {
-		size_t n = strcspn(path, "/");
-		bool is_last = path[n + strspn(path + n, "/")] == '\0';
-		char step[256];
+	fd = openat(at, step, flags | O_NOFOLLOW);
+	if (fd < 0) {
+		int error = errno;
+		bool is_link = error == ENOTDIR && fstatat(at, step, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+			       S_ISLNK(st.st_mode);
 
-		if (n >= sizeof(step)) {
-			fd = -ENAMETOOLONG;
-			break;
-		}
-		memcpy(step, path, n);
-		step[n] = '\0';
-		if (!strcmp(step, "..")) {
-			fd = -EXDEV;
-			break;
-		}
-		fd = open_step(at, n ? step : ".", is_last ? flags : O_PATH | O_DIRECTORY | O_CLOEXEC);
-		if (is_last || fd < 0) {
-			break;
-		}
-		if (at != dir_fd) {
-			close(at);
-		}
-		at = fd;
-		path += n + 1;
+		return is_link ? -ELOOP : -error;
 	}
-	if (at != dir_fd) {
-		close(at);
+	/* O_PATH opens the link itself. */
+	if ((flags & O_PATH) && fstat(fd, &st) == 0 && S_ISLNK(st.st_mode)) {
+		close(fd);
+		return -ELOOP;
 	}
 	return fd;
 }
 
-static int open_once(int dir_fd, const char *path, int flags, bool trusted, enum read_how how)
+static int open_once(int dir_fd, const char *path, int flags, unsigned rules)
 {
 	uint64_t resolve = RESOLVE_NO_MAGICLINKS;
 	int fd;
 
 	flags |= O_CLOEXEC;
-	pthread_once(&kernel.once, probe_kernel);
-	if (how == READ_NOWAIT && !kernel.cached) {
+	if ((rules & CACHED) && !kernel.cached) {
 		return -EAGAIN;
 	}
 	if (!kernel.openat2) {
-		if (!trusted) {
-			return open_step_by_step(dir_fd, path, flags);
+		if (rules & BENEATH) {
+			return open_step(dir_fd, path, flags);
 		}
 		fd = openat(dir_fd, path, flags);
 		return fd < 0 ? -errno : fd;
 	}
-	if (!trusted) {
+	if (rules & BENEATH) {
 		resolve |= RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS;
 	}
-	if (how == READ_NOWAIT) {
+	if (rules & ONE_MOUNT) {
+		resolve |= RESOLVE_NO_XDEV;
+	}
+	if (rules & CACHED) {
 		resolve |= RESOLVE_CACHED;
 	}
-	do {
-		fd = sys_openat2(dir_fd, path, flags, resolve);
-		/* Without RESOLVE_CACHED, EAGAIN means that somebody renamed a folder above meanwhile. */
-	} while (fd < 0 && (errno == EINTR || (errno == EAGAIN && how == READ_WAIT)));
+	fd = sys_openat2(dir_fd, path, flags, resolve);
 	return fd < 0 ? -errno : fd;
 }
 
-int file_open(int dir_fd, const char *path, int flags, bool trusted, enum read_how how)
+/* What an open that failed for now is worth: true to try again, perhaps after a pause. */
+struct patience {
+	int n_full, n_refused;
+};
+
+static bool try_again(struct patience *p, int *error)
 {
-	const struct timespec pause = { .tv_nsec = FULL_TABLE_PAUSE_MS * 1000000 };
+	const struct timespec pause = { .tv_nsec = PAUSE_MS * 1000000 };
 
-	for (int i = 0;; i++) {
-		int fd = open_once(dir_fd, path, flags, trusted, how);
-
-		/* A full table of descriptors says nothing about the file, and passes. */
-		if ((fd != -EMFILE && fd != -ENFILE) || i == FULL_TABLE_PAUSES) {
-			return fd;
-		}
-		if (how == READ_NOWAIT) {
-			return -EAGAIN;
+	if (*error == -EINTR) {
+		return true;
+	}
+	/* A full table of descriptors says nothing about the file, and passes. */
+	if (*error == -EMFILE || *error == -ENFILE) {
+		if (p->n_full++ == FULL_TABLE_PAUSES) {
+			return false;
 		}
 		nanosleep(&pause, NULL);
+		return true;
 	}
+	if (*error != -EAGAIN) {
+		return false;
+	}
+	/* Either a folder above was renamed meanwhile, which passes at once, or another process has a lease on the file
+	 * (F_SETLEASE), which it may keep for as long as it likes. */
+	if (p->n_refused++ == LEASE_TRIES + LEASE_PAUSES) {
+		*error = -EBUSY;
+		return false;
+	}
+	if (p->n_refused > LEASE_TRIES) {
+		nanosleep(&pause, NULL);
+	}
+	return true;
 }
+
+static int open_by_rules(int dir_fd, const char *path, int flags, unsigned rules)
+{
+	struct patience patience = { 0 };
+	int fd;
+
+	pthread_once(&kernel.once, probe_kernel);
+	do {
+		fd = open_once(dir_fd, path, flags, rules);
+		if (rules & CACHED) {
+			return fd == -EMFILE || fd == -ENFILE || fd == -EINTR ? -EAGAIN : fd;
+		}
+	} while (fd < 0 && try_again(&patience, &fd));
+	return fd;
+}
+
+/* The file behind an O_PATH descriptor, for reading. Not by openat2's rules: this link is meant to be followed. */
+static int open_again(int path_fd, enum read_how how)
+{
+	struct patience patience = { 0 };
+	char link[32];
+	int fd;
+
+	snprintf(link, sizeof(link), "/proc/self/fd/%d", path_fd);
+	do {
+		fd = open(link, OPEN_FLAGS);
+		fd = fd < 0 ? -errno : fd;
+		if (how == READ_NOWAIT) {
+			return fd == -EMFILE || fd == -ENFILE || fd == -EINTR ? -EAGAIN : fd;
+		}
+	} while (fd < 0 && try_again(&patience, &fd));
+	return fd;
+}
+
+/* ---- folders ---- */
+
+unsigned dir_traits(int fd, const struct data_access *access)
+{
+	/* On these an open, a stat and a read of what is in memory never wait for another machine or process. */
+	static const uint32_t local[] = {
+		0xef53,      /* ext2, ext3, ext4 */
+		0x58465342,  /* xfs */
+		0x9123683e,  /* btrfs */
+		TMPFS_MAGIC, RAMFS_MAGIC,
+		0xf2f52010,  /* f2fs */
+		0xca451a4e,  /* bcachefs */
+		0x2fc12fc1,  /* zfs */
+		0x73717368,  /* squashfs */
+		0xe0f5e1e2,  /* erofs */
+		0x3153464a,  /* jfs */
+		0x3434,      /* nilfs */
+		0x4d44,      /* vfat */
+		0x2011bab0,  /* exfat */
+		0x7366746e,  /* ntfs3 */
+		0x9660,      /* iso9660 */
+		0x15013346,  /* udf */
+		0x52654973,  /* reiserfs */
+	};
+	struct statfs fs;
+	unsigned traits;
+
+	if (fstatfs(fd, &fs) < 0) {
+		return 0;
+	}
+	traits = (unsigned long)fs.f_flags & ST_NODEV ? DIR_NODEV : 0;
+	for (size_t i = 0; i < sizeof(local) / sizeof(local[0]); i++) {
+		if ((uint32_t)fs.f_type == local[i]) {
+			return traits | DIR_LOCAL;
+		}
+	}
+	/* An overlay is as local as its layers, which it does not tell; a client can mount one over FUSE. */
+	return (uint32_t)fs.f_type == OVERLAYFS_SUPER_MAGIC && access->trusted ? traits | DIR_LOCAL : traits;
+}
+
+/* One step further down: the folder `step` in `at`, if the peer may search it. */
+static int enter_dir(int at, const char *step, const struct data_access *access)
+{
+	int fd = open_by_rules(at, step, O_PATH | O_DIRECTORY, BENEATH);
+	struct stat st;
+	int r;
+
+	if (fd < 0) {
+		return fd;
+	}
+	r = fstat(fd, &st) < 0 ? -errno : allows(access, fd, true, &st, ACCESS_SEARCH) ? 0 : -EACCES;
+	if (r < 0) {
+		close(fd);
+		return r;
+	}
+	return fd;
+}
+
+/* The next name of a path, without its slash; "" at the end. Empty names and "." are passed over. */
+static int next_step(const char **path, char *step, size_t size)
+{
+	const char *at = *path;
+	size_t n;
+
+	for (;;) {
+		n = strcspn(at, "/");
+		if (n > 1 || (n == 1 && *at != '.') || !at[n]) {
+			break;
+		}
+		at += n + 1;
+	}
+	n = n == 1 && *at == '.' ? 0 : n;
+	if (n >= size) {
+		return -ENAMETOOLONG;
+	}
+	memcpy(step, at, n);
+	step[n] = '\0';
+	*path = at + strcspn(at, "/");
+	return 0;
+}
+
+static int walk_dirs(int root_fd, const char *path, const struct data_access *access)
+{
+	int at = *path == '/' ? -EXDEV : enter_dir(root_fd, ".", access);
+	char step[256];
+
+	while (at >= 0) {
+		int next = next_step(&path, step, sizeof(step));
+
+		if (!next && !*step) {
+			return at;
+		}
+		next = next < 0 ? next : enter_dir(at, step, access);
+		close(at);
+		at = next;
+	}
+	return at;
+}
+
+int dir_open(int root_fd, const char *path, const struct data_access *access)
+{
+	if (access->trusted) {
+		return open_by_rules(root_fd, path, O_PATH | O_DIRECTORY, 0);
+	}
+	return walk_dirs(root_fd, path, access);
+}
+
+int dir_open_nowait(int root_fd, const char *path, const struct data_access *access)
+{
+	int fd = access->trusted ? open_by_rules(root_fd, path, O_PATH | O_DIRECTORY, CACHED | ONE_MOUNT) : -EAGAIN;
+
+	return fd == -EXDEV ? -EAGAIN : fd;
+}
+
+int dir_open_to_list(int root_fd, const char *path, const struct data_access *access, struct stat *st)
+{
+	int at = dir_open(root_fd, path, access);
+	int fd, r;
+
+	if (at < 0) {
+		return at;
+	}
+	fd = open_by_rules(at, ".", O_RDONLY | O_DIRECTORY, 0);
+	close(at);
+	if (fd < 0) {
+		return fd;
+	}
+	r = fstat(fd, st) < 0 ? -errno : access_allows(access, fd, st, ACCESS_READ | ACCESS_SEARCH) ? 0 : -EACCES;
+	if (r < 0) {
+		close(fd);
+		return r;
+	}
+	return fd;
+}
+
+/* ---- files ---- */
 
 static uint64_t ns_of(struct timespec t)
 {
@@ -267,26 +454,84 @@ static ssize_t read_wait(int fd, uint8_t *data, size_t n)
 	return (ssize_t)done;
 }
 
-static int read_open_file(int fd, const struct data_access *access, enum read_how how, struct file_bytes *out)
+/* How the peer's access and the caller's patience bound the walk to a file. */
+static unsigned rules_of(const struct data_access *access, enum read_how how)
 {
-	struct stat st;
-	size_t size;
+	return (access->trusted ? 0 : BENEATH) | (how == READ_NOWAIT ? CACHED | ONE_MOUNT : 0);
+}
+
+static int judge(const struct data_access *access, int fd, bool is_path, const struct stat *st)
+{
+	if (!S_ISREG(st->st_mode)) {
+		return -EINVAL;
+	}
+	return allows(access, fd, is_path, st, ACCESS_READ) ? 0 : -EACCES;
+}
+
+static int open_straight(int dir_fd, const char *name, const struct data_access *access, enum read_how how,
+			 struct stat *st)
+{
+	unsigned rules = rules_of(access, how) | (access->trusted ? 0 : ONE_MOUNT);
+	int fd = open_by_rules(dir_fd, name, OPEN_FLAGS, rules);
+	int r;
+
+	if (fd < 0) {
+		return fd;
+	}
+	r = fstat(fd, st) < 0 ? -errno : judge(access, fd, false, st);
+	if (r < 0) {
+		close(fd);
+		return r;
+	}
+	return fd;
+}
+
+static int open_judged(int dir_fd, const char *name, const struct data_access *access, enum read_how how,
+		       struct stat *st)
+{
+	int path_fd = open_by_rules(dir_fd, name, O_PATH, rules_of(access, how));
+	int r;
+
+	if (path_fd < 0) {
+		return path_fd;
+	}
+	r = fstat(path_fd, st) < 0 ? -errno : judge(access, path_fd, true, st);
+	r = r < 0 ? r : open_again(path_fd, how);
+	close(path_fd);
+	return r;
+}
+
+/* A file for reading, judged; *st is its state. Trusted access opens what it names. For others a folder on a mount
+ * without device nodes has nothing whose opening does harm, except behind a mount point. */
+static int open_file(int dir_fd, unsigned traits, const char *name, const struct data_access *access,
+		     enum read_how how, struct stat *st)
+{
+	int fd;
+
+	pthread_once(&kernel.once, probe_kernel);
+	if (!access->trusted && !((traits & DIR_NODEV) && kernel.openat2)) {
+		return open_judged(dir_fd, name, access, how, st);
+	}
+	fd = open_straight(dir_fd, name, access, how, st);
+	return fd == -EXDEV && how == READ_WAIT ? open_judged(dir_fd, name, access, how, st) : fd;
+}
+
+int file_open(const char *path, struct stat *st)
+{
+	static const struct data_access anything = { .trusted = true };
+
+	return open_judged(AT_FDCWD, path, &anything, READ_WAIT, st);
+}
+
+static int read_open_file(int fd, const struct stat *st, enum read_how how, struct file_bytes *out)
+{
+	size_t size = (size_t)st->st_size;
 	ssize_t got;
 	int r;
 
-	if (fstat(fd, &st) < 0) {
-		return -errno;
-	}
-	if (!S_ISREG(st.st_mode)) {
-		return -EINVAL;
-	}
-	if (!access_allows(access, fd, &st, ACCESS_READ)) {
-		return -EACCES;
-	}
-	if ((uint64_t)st.st_size > FILE_MAX_BYTES) {
+	if ((uint64_t)st->st_size > FILE_MAX_BYTES) {
 		return -EFBIG;
 	}
-	size = (size_t)st.st_size;
 	r = reserve(out, size);
 	if (r < 0) {
 		return r;
@@ -300,44 +545,74 @@ static int read_open_file(int fd, const struct data_access *access, enum read_ho
 	}
 	out->n_bytes = (size_t)got;
 	memset(out->data + got, 0, PAD_BYTES);
-	out->mtime_ns = ns_of(st.st_mtim);
-	out->ino = st.st_ino;
-	out->dev = st.st_dev;
+	out->mtime_ns = ns_of(st->st_mtim);
+	out->ino = st->st_ino;
+	out->dev = st->st_dev;
 	return 0;
 }
 
-int file_read(int dir_fd, const char *name, const struct data_access *access, enum read_how how, struct file_bytes *out)
+int file_read(int dir_fd, unsigned traits, const char *name, const struct data_access *access, enum read_how how,
+	      struct file_bytes *out)
 {
-	int fd = file_open(dir_fd, name, OPEN_FLAGS, access->trusted, how);
-	int r;
+	struct stat st;
+	int fd, r;
 
-	if (fd < 0) {
-		return fd;
+	if (how == READ_NOWAIT && !(traits & DIR_LOCAL)) {
+		return -EAGAIN;
 	}
-	r = read_open_file(fd, access, how, out);
+	fd = open_file(dir_fd, traits, name, access, how, &st);
+	if (fd < 0) {
+		/* A mount point, a missing folder, a folder replaced: a thread that may wait finds out which. */
+		return how == READ_NOWAIT && (fd == -EXDEV || fd == -ENOENT || fd == -ESTALE) ? -EAGAIN : fd;
+	}
+	/* A server tells the current size at open. */
+	r = !(traits & DIR_LOCAL) && fstat(fd, &st) < 0 ? -errno : read_open_file(fd, &st, how, out);
 	close(fd);
 	return r;
 }
 
-/* For others a look at the inode is not enough: what is cached was perhaps read for somebody who may, so their right is
- * checked as at a read. */
-static bool stat_for_other(int dir_fd, const char *name, const struct data_access *access, struct stat *st)
+/* For others a look at the inode is not enough: what is cached was perhaps read for a peer that may read the file, so
+ * their right is checked as at a read. Negative errno where there is no such file. */
+static int stat_judged(int dir_fd, const char *name, const struct data_access *access, enum read_how how,
+		       struct stat *st)
 {
-	int fd = file_open(dir_fd, name, OPEN_FLAGS, false, READ_WAIT);
-	bool allowed = fd >= 0 && fstat(fd, st) == 0 && access_allows(access, fd, st, ACCESS_READ);
+	int fd = open_by_rules(dir_fd, name, O_PATH, rules_of(access, how));
+	int r;
 
-	if (fd >= 0) {
-		close(fd);
+	if (fd < 0) {
+		return fd == -EXDEV && how == READ_NOWAIT ? -EAGAIN : fd;
 	}
-	return allowed;
+	r = fstat(fd, st) < 0 ? -errno : judge(access, fd, true, st);
+	close(fd);
+	return r;
 }
 
-bool file_is_current(int dir_fd, const char *name, const struct data_access *access, const struct file_bytes *b)
+static int stat_trusted(int dir_fd, const char *name, enum read_how how, struct stat *st)
+{
+	if (how == READ_WAIT) {
+		return fstatat(dir_fd, name, st, 0) < 0 ? -errno : 0;
+	}
+	if (fstatat(dir_fd, name, st, AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT) < 0) {
+		return -errno;
+	}
+	return S_ISLNK(st->st_mode) ? -EAGAIN : 0; /* it may lead to another file system */
+}
+
+int file_is_current(int dir_fd, unsigned traits, const char *name, const struct data_access *access, enum read_how how,
+		    const struct file_bytes *b)
 {
 	struct stat st;
+	int r;
 
-	if (access->trusted ? fstatat(dir_fd, name, &st, 0) < 0 : !stat_for_other(dir_fd, name, access, &st)) {
-		return false;
+	if (how == READ_NOWAIT && !(traits & DIR_LOCAL)) {
+		return -EAGAIN;
+	}
+	/* A path of several steps may cross a mount point. */
+	r = access->trusted && (how == READ_WAIT || !strchr(name, '/')) ?
+		    stat_trusted(dir_fd, name, how, &st) :
+		    stat_judged(dir_fd, name, access, how, &st);
+	if (r < 0) {
+		return r == -EAGAIN ? r : 0;
 	}
 	return st.st_ino == b->ino && (uint64_t)st.st_size == b->n_bytes && ns_of(st.st_mtim) == b->mtime_ns &&
 	       st.st_dev == b->dev;

@@ -1,8 +1,10 @@
 /* Opening and reading one file on a peer's behalf.
  *
- * Trusted data sets follow symbolic links wherever they lead, as torchvision does. For anybody else a path must stay
- * beneath the folder that the peer sent, cross no link, and its mode bits must let the peer read it. Nothing but
- * regular files is ever read, and nothing blocks on a FIFO or a device. */
+ * Trusted data sets follow symbolic links wherever they lead, as torchvision does. For any other peer a path must stay
+ * beneath the folder that the peer sent and cross no link, and the mode bits of each folder on the way and of the file
+ * must let the peer through. Nothing but regular files is ever read, and nothing blocks on a FIFO or a device.
+ *
+ * READ_NOWAIT never waits for another machine or process: it works in folders on local file systems. */
 #ifndef BATCHD_FILE_H
 #define BATCHD_FILE_H
 
@@ -19,21 +21,37 @@ enum { ACCESS_READ = 4, ACCESS_SEARCH = 1 }; /* mode bits of one class */
 /* Whether the peer may do all of `need` with the thing fd refers to. fd must not be O_PATH unless the access is
  * trusted. */
 bool access_allows(const struct data_access *access, int fd, const struct stat *st, unsigned need);
-/* The descriptors a peer sends must be such that reading them proves nothing new: readable, regular, and not on a file
- * system the peer itself implements. 0 or negative errno, err filled in. */
-int access_check_file_fd(const struct data_access *access, int fd, const char *name, struct stat *st,
-			 struct dataset_error *err);
+/* The descriptors a peer sends must be such that reading them proves nothing new: readable and regular. 0 or negative
+ * errno, err filled in. */
+int access_check_file_fd(int fd, const char *name, struct stat *st, struct dataset_error *err);
 
-/* Opens `path` relative to the folder dir_fd. `flags` as open's, without modes. Returns an fd or negative errno. ELOOP:
- * a link that may not be followed. With READ_NOWAIT -EAGAIN when the kernel would have to wait. */
-int file_open(int dir_fd, const char *path, int flags, bool trusted, enum read_how how);
+/* Folders. `path` is relative to root_fd; each step of it is judged by its own descriptor. All return a descriptor or
+ * negative errno; ELOOP: a link that may not be followed. */
+int dir_open(int root_fd, const char *path, const struct data_access *access); /* O_PATH */
+/* The same without waiting, or -EAGAIN; what it opens is on root_fd's file system, which must be DIR_LOCAL. */
+int dir_open_nowait(int root_fd, const char *path, const struct data_access *access);
+/* For reading its entries, which the peer must be allowed to. */
+int dir_open_to_list(int root_fd, const char *path, const struct data_access *access, struct stat *st);
 
-/* Reads a file whole. `dir_fd`, `name`: where it is. 0, -EAGAIN (READ_NOWAIT), or another negative errno without text:
- * EACCES, EFBIG (over FILE_MAX_BYTES), EINVAL (not a regular file), ... */
-int file_read(int dir_fd, const char *name, const struct data_access *access, enum read_how how,
+enum {
+	DIR_LOCAL = 1, /* known to be a local file system: what is in memory is had without waiting */
+	DIR_NODEV = 2, /* device nodes cannot be opened there */
+};
+/* What the file system of an open folder (or file) is. May wait, as any first look at a folder may. */
+unsigned dir_traits(int fd, const struct data_access *access);
+
+/* Opens a regular file by a path that is trusted. Returns a descriptor or negative errno: EINVAL for anything else,
+ * which is not opened. */
+int file_open(const char *path, struct stat *st);
+
+/* Reads a file whole. `dir_fd`, `name`: where it is; several steps only for trusted access. `traits`: dir_fd's, 0 for
+ * unknown. 0, -EAGAIN (READ_NOWAIT), or another negative errno without text: EACCES, EFBIG (over FILE_MAX_BYTES),
+ * EINVAL (not a regular file), EBUSY (another process does not give up its lease on the file), ... */
+int file_read(int dir_fd, unsigned traits, const char *name, const struct data_access *access, enum read_how how,
 	      struct file_bytes *out);
-/* Whether the file is still what `b` was read from, and the peer may read it. */
-bool file_is_current(int dir_fd, const char *name, const struct data_access *access, const struct file_bytes *b);
+/* Whether the file is still what `b` was read from, and the peer may read it: 1 or 0, or -EAGAIN (READ_NOWAIT). */
+int file_is_current(int dir_fd, unsigned traits, const char *name, const struct data_access *access, enum read_how how,
+		    const struct file_bytes *b);
 
 /* A whole file from a descriptor that is already open, NUL-terminated, malloc'ed. At most max_bytes, else -EFBIG. */
 int file_slurp(int fd, uint64_t max_bytes, char **bytes, size_t *n_bytes);

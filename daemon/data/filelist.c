@@ -340,24 +340,19 @@ static int parse_file(struct parse *p, int fd, char *piece)
 	return r;
 }
 
-/* A peer must be able to search every folder on the way itself. Folders that are missing are found missing when their
- * files are read. */
+/* An early word on what reading would find: a peer must be able to search every folder on the way. Folders that are
+ * missing are judged when their files are read, as all are. */
 static int check_dirs(const struct dataset_source *source, int root_fd, const struct index *ix,
 		      struct dataset_error *err)
 {
 	for (uint32_t i = 0; i < ix->n_dirs && !source->access->trusted; i++) {
 		const char *path = index_dir_path(ix, i);
-		int fd = file_open(root_fd, path, O_RDONLY | O_DIRECTORY, false, READ_WAIT), r = fd;
-		struct stat st;
+		int fd = dir_open(root_fd, path, source->access);
 
 		if (fd >= 0) {
-			r = fstat(fd, &st) < 0                                      ? -errno
-			    : access_allows(source->access, fd, &st, ACCESS_SEARCH) ? 0
-										    : -EACCES;
 			close(fd);
-		}
-		if (r < 0 && r != -ENOENT && r != -ENOTDIR) {
-			return dataset_fail_errno(err, -r, path);
+		} else if (fd != -ENOENT && fd != -ENOTDIR) {
+			return dataset_fail_errno(err, -fd, path);
 		}
 	}
 	return 0;
@@ -371,8 +366,9 @@ static int open_list(const struct dataset_source *source, const char *path, stru
 
 	if (source->n_fds >= 1) {
 		fd = fcntl(source->fds[0], F_DUPFD_CLOEXEC, 3);
+		fd = fd < 0 ? -errno : fd;
 	} else if (source->access->trusted) {
-		fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+		fd = file_open(path, &st);
 	} else {
 		return dataset_fail(
 			err, DATASET_E_ACCESS, -EACCES,
@@ -380,9 +376,10 @@ static int open_list(const struct dataset_source *source, const char *path, stru
 			path);
 	}
 	if (fd < 0) {
-		return dataset_fail_errno(err, errno, path);
+		return fd == -EINVAL ? dataset_fail(err, DATASET_E_INVALID, fd, "%s: not a regular file", path) :
+				       dataset_fail_errno(err, -fd, path);
 	}
-	r = access_check_file_fd(source->access, fd, path, &st, err);
+	r = access_check_file_fd(fd, path, &st, err);
 	if (r < 0) {
 		close(fd);
 		return r;

@@ -159,15 +159,11 @@ static int for_each_entry(struct walk *w, int fd, const char *path, void *arg,
 
 static int open_folder(struct walk *w, const char *path, uint32_t class_id, struct index_dir *stamp)
 {
-	int fd = file_open(w->root_fd, path, O_RDONLY | O_DIRECTORY, w->source->access->trusted, READ_WAIT);
 	struct stat st;
+	int fd = dir_open_to_list(w->root_fd, path, w->source->access, &st);
 
 	if (fd < 0) {
 		return fail_at(w, -fd, path);
-	}
-	if (fstat(fd, &st) < 0 || !access_allows(w->source->access, fd, &st, ACCESS_READ | ACCESS_SEARCH)) {
-		close(fd);
-		return fail_at(w, EACCES, path);
 	}
 	*stamp = stamp_of(&st, class_id);
 	w->racy = w->racy || stamp->ctime_ns + RACY_NS > now_ns(CLOCK_REALTIME_COARSE);
@@ -460,25 +456,20 @@ static bool kept_path(const struct walk *w, char *path, size_t size)
 static bool dir_is_unchanged(struct walk *w, const struct index *ix, uint32_t i)
 {
 	const struct index_dir *d = &ix->dirs[i];
-	bool trusted = w->source->access->trusted, allowed = true;
 	struct index_dir now;
 	struct stat st;
 
-	if (trusted) {
+	if (w->source->access->trusted) {
 		if (fstatat(w->root_fd, index_dir_path(ix, i), &st, 0) < 0) {
 			return false;
 		}
 	} else {
-		int fd = file_open(w->root_fd, index_dir_path(ix, i), O_RDONLY | O_DIRECTORY, false, READ_WAIT);
+		int fd = dir_open_to_list(w->root_fd, index_dir_path(ix, i), w->source->access, &st);
 
 		if (fd < 0) {
 			return false;
 		}
-		allowed = fstat(fd, &st) == 0 && access_allows(w->source->access, fd, &st, ACCESS_READ | ACCESS_SEARCH);
 		close(fd);
-	}
-	if (!allowed) {
-		return false;
 	}
 	now = stamp_of(&st, d->class_id);
 	return now.dev == d->dev && now.ino == d->ino && now.mtime_ns == d->mtime_ns && now.ctime_ns == d->ctime_ns;

@@ -1,9 +1,10 @@
 /* Reading the files of an index, with few and short path walks.
  *
- * A folder's descriptor is kept from its first use on, so that opening a file resolves one name. How many descriptors
- * all data sets keep together is bounded; beyond that files are opened by their whole path, never by closing another
- * folder, since with shuffled access the next one is as likely to be needed. A folder that was replaced meanwhile is
- * noticed when a file is missing in the old one. */
+ * A folder's descriptor is kept from its first use on, so that opening a file resolves one name. It is judged when it is
+ * opened, and later swaps of names do not change what it refers to. How many descriptors all data sets keep together is
+ * bounded; beyond that files are opened by their whole path, never by closing another folder, since with shuffled access
+ * the next one is as likely to be needed. A folder that was replaced meanwhile is noticed when a file is missing in the
+ * old one. */
 #include "data/tree.h"
 
 #include <errno.h>
@@ -24,7 +25,8 @@ struct tree {
 	int root_fd;          /* owned */
 	struct index index;
 	uint8_t print[PRINT_BYTES];
-	atomic_int *dir_fds;  /* of each folder: descriptor + 1, or 0 while there is none. Set once */
+	unsigned root_traits; /* of root_fd */
+	atomic_int *dir_fds;  /* of each folder: pack_dir, or 0 while there is none. Set once */
 };
 
 /* Folder descriptors kept by all trees; the limit of open files is the process's, so this count is too. */
@@ -46,50 +48,119 @@ static bool take_dir_fd(void)
 	return false;
 }
 
-static int open_dir(const struct tree *t, uint32_t dir, enum read_how how)
+enum { TRAIT_BITS = 2 };
+
+static int pack_dir(int fd, unsigned traits)
 {
-	return file_open(t->root_fd, index_dir_path(&t->index, dir), O_PATH | O_DIRECTORY, t->access.trusted, how);
+	return (int)((unsigned)(fd + 1) << TRAIT_BITS | traits);
 }
 
-/* A kept descriptor of a folder; -EMFILE when no more may be kept, other negative errno when it cannot be opened. */
-static int kept_dir(struct tree *t, uint32_t dir, enum read_how how)
+static int unpack_dir(int packed, unsigned *traits)
+{
+	*traits = (unsigned)packed & ((1u << TRAIT_BITS) - 1);
+	return (packed >> TRAIT_BITS) - 1;
+}
+
+static int open_dir(const struct tree *t, uint32_t dir, enum read_how how, unsigned *traits)
+{
+	const char *path = index_dir_path(&t->index, dir);
+	int fd;
+
+	if (how == READ_NOWAIT) {
+		*traits = t->root_traits;
+		return dir_open_nowait(t->root_fd, path, &t->access);
+	}
+	fd = dir_open(t->root_fd, path, &t->access);
+	*traits = fd < 0 ? 0 : dir_traits(fd, &t->access);
+	return fd;
+}
+
+/* A kept descriptor of a folder and what its file system is. -EAGAIN with READ_NOWAIT; -EMFILE when no more may be kept;
+ * other negative errno when it cannot be opened. */
+static int kept_dir(struct tree *t, uint32_t dir, enum read_how how, unsigned *traits)
 {
 	int kept = atomic_load_explicit(&t->dir_fds[dir], memory_order_acquire), none = 0, fd;
 
 	if (kept) {
-		return kept - 1;
+		return unpack_dir(kept, traits);
+	}
+	if (how == READ_NOWAIT && !(t->root_traits & DIR_LOCAL)) {
+		return -EAGAIN;
 	}
 	if (!take_dir_fd()) {
 		return -EMFILE;
 	}
-	fd = open_dir(t, dir, how);
+	fd = open_dir(t, dir, how, traits);
 	if (fd < 0) {
 		atomic_fetch_sub(&n_dir_fds, 1);
 		return fd;
 	}
-	if (!atomic_compare_exchange_strong(&t->dir_fds[dir], &none, fd + 1)) {
+	if (!atomic_compare_exchange_strong(&t->dir_fds[dir], &none, pack_dir(fd, *traits))) {
 		close(fd);
 		atomic_fetch_sub(&n_dir_fds, 1);
-		return none - 1;
+		return unpack_dir(none, traits);
 	}
 	return fd;
 }
 
-static int read_by_path(struct tree *t, uint64_t index, enum read_how how, struct file_bytes *out)
-{
+/* Where a file is, without a kept folder: below the root, or in a folder that is opened for it where the way there has
+ * to be judged. */
+struct place {
+	int fd;
+	unsigned traits;
+	const char *name;
+	bool is_own;         /* fd is to be closed */
 	char path[4096 + 256];
+};
 
-	index_name(&t->index, index, path, sizeof(path));
-	return file_read(t->root_fd, path, &t->access, how, out);
+static int find_place(const struct tree *t, uint64_t index, enum read_how how, struct place *p)
+{
+	if (t->access.trusted) {
+		index_name(&t->index, index, p->path, sizeof(p->path));
+		p->fd = t->root_fd;
+		p->traits = how == READ_NOWAIT ? t->root_traits : 0;
+		p->name = p->path;
+		p->is_own = false;
+		return 0;
+	}
+	if (how == READ_NOWAIT) {
+		return -EAGAIN;
+	}
+	p->fd = dir_open(t->root_fd, index_dir_path(&t->index, t->index.file_dir[index]), &t->access);
+	p->traits = 0;
+	p->name = index_file_name(&t->index, index);
+	p->is_own = true;
+	return p->fd < 0 ? p->fd : 0;
+}
+
+static void leave_place(const struct place *p)
+{
+	if (p->is_own) {
+		close(p->fd);
+	}
+}
+
+static int read_by_path(const struct tree *t, uint64_t index, enum read_how how, struct file_bytes *out)
+{
+	struct place p;
+	int r = find_place(t, index, how, &p);
+
+	if (r < 0) {
+		return r;
+	}
+	r = file_read(p.fd, p.traits, p.name, &t->access, how, out);
+	leave_place(&p);
+	return r;
 }
 
 static int read_file(struct tree *t, uint64_t index, enum read_how how, struct file_bytes *out)
 {
-	int fd = kept_dir(t, t->index.file_dir[index], how);
+	unsigned traits;
+	int fd = kept_dir(t, t->index.file_dir[index], how, &traits);
 	int r = fd;
 
 	if (fd >= 0) {
-		r = file_read(fd, index_file_name(&t->index, index), &t->access, how, out);
+		r = file_read(fd, traits, index_file_name(&t->index, index), &t->access, how, out);
 	}
 	/* No descriptor to spare, or the folder is not the one we once opened. */
 	if (fd == -EMFILE || r == -ENOENT || r == -ESTALE) {
@@ -118,22 +189,24 @@ static int tree_read(struct dataset *ds, uint64_t index, enum read_how how, stru
 	return dataset_fail_errno(err, -r, name);
 }
 
-static bool tree_is_current(struct dataset *ds, uint64_t index, const struct file_bytes *b)
+static int tree_is_current(struct dataset *ds, uint64_t index, enum read_how how, const struct file_bytes *b)
 {
 	struct tree *t = (struct tree *)ds;
-	uint32_t dir = t->index.file_dir[index];
-	int fd = kept_dir(t, dir, READ_WAIT);
-	bool current;
+	unsigned traits;
+	int fd = kept_dir(t, t->index.file_dir[index], how, &traits);
+	struct place p;
+	int r;
 
-	if (fd != -EMFILE) {
-		return fd >= 0 && file_is_current(fd, index_file_name(&t->index, index), &t->access, b);
-	}
-	fd = open_dir(t, dir, READ_WAIT);
-	current = fd >= 0 && file_is_current(fd, index_file_name(&t->index, index), &t->access, b);
 	if (fd >= 0) {
-		close(fd);
+		return file_is_current(fd, traits, index_file_name(&t->index, index), &t->access, how, b);
 	}
-	return current;
+	r = fd == -EMFILE ? find_place(t, index, how, &p) : fd;
+	if (r < 0) {
+		return r == -EAGAIN ? r : 0;
+	}
+	r = file_is_current(p.fd, p.traits, p.name, &t->access, how, b);
+	leave_place(&p);
+	return r;
 }
 
 static int64_t tree_label(const struct dataset *ds, uint64_t index)
@@ -161,7 +234,9 @@ static void tree_destroy(struct dataset *ds)
 		int kept = atomic_load(&t->dir_fds[i]);
 
 		if (kept) {
-			close(kept - 1);
+			unsigned traits;
+
+			close(unpack_dir(kept, &traits));
 			atomic_fetch_sub(&n_dir_fds, 1);
 		}
 	}
@@ -241,6 +316,7 @@ int tree_create(const struct dataset_source *source, const char *path, int root_
 	t->base.print = t->print;
 	t->access = *source->access;
 	t->root_fd = root_fd;
+	t->root_traits = dir_traits(root_fd, source->access);
 	t->index = *index;
 	t->dir_fds = dir_fds;
 	*index = (struct index){ 0 };

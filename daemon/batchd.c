@@ -77,7 +77,8 @@ static int start_pool(struct batchd *b)
 	struct pool_params params = {
 		.max_workers = fixed ? b->config->workers : cpus,
 		.n_io = b->config->io_threads,
-		.n_tickets = TICKETS,
+		/* each worker may have one reserved for the row that it tries */
+		.n_tickets = TICKETS + (fixed ? b->config->workers : cpus),
 		.worker_create = create_worker,
 		.worker_destroy = destroy_worker,
 		.input_create = create_input,

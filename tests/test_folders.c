@@ -167,7 +167,7 @@ static int receive_fd(int socket)
 }
 
 /* A user with mounts that only its own processes see: sends a descriptor of the folder, and mounts root/secret at
- * root/sub when asked to. Ends without a word where it may not. */
+ * root/sub and root/public at root/pub when asked to. Ends without a word where it may not. */
 static void be_the_other_user(int socket)
 {
 	char byte;
@@ -183,7 +183,8 @@ static void be_the_other_user(int socket)
 	fd = open(f.root, O_RDONLY | O_DIRECTORY);
 	send_fd(socket, fd);
 	if (read(socket, &byte, 1) != 1 || mkdir(in_root("sub"), 0755) < 0 ||
-	    mount(in_root("secret"), in_root("sub"), NULL, MS_BIND, NULL) < 0) {
+	    mount(in_root("secret"), in_root("sub"), NULL, MS_BIND, NULL) < 0 || mkdir(in_root("pub"), 0755) < 0 ||
+	    mount(in_root("public"), in_root("pub"), NULL, MS_BIND, NULL) < 0) {
 		_exit(1);
 	}
 	fd = open(in_root("sub/0.jpg"), O_RDONLY);
@@ -197,7 +198,9 @@ static void be_the_other_user(int socket)
 START_TEST(test_a_foreign_folder_mounted_into_ones_own_gives_nothing)
 {
 	/* Proves that a bind mount in the peer's own mount namespace, where the descriptor it sent leads, does not carry
-	 * the daemon into a folder that the peer may not search. Skipped where user namespaces are forbidden. */
+	 * the daemon into a folder that the peer may not search, whether it was there at opening or not; that one which
+	 * the peer may search is entered if it was there; and that such a set is not counted as one on local disks.
+	 * Skipped where user namespaces are forbidden. */
 	struct file_bytes b = { 0 };
 	struct dataset *ds;
 	int sockets[2], root, status;
@@ -207,6 +210,8 @@ START_TEST(test_a_foreign_folder_mounted_into_ones_own_gives_nothing)
 
 	make_dir("secret", 0700);
 	put("secret/0.jpg", "secret");
+	make_dir("public", 0755);
+	put("public/0.jpg", "public");
 	ck_assert_int_eq(chmod(f.root, 0777), 0);
 	ck_assert_int_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets), 0);
 	child = fork();
@@ -222,7 +227,15 @@ START_TEST(test_a_foreign_folder_mounted_into_ones_own_gives_nothing)
 		mounted = write(sockets[0], &byte, 1) == 1 && read(sockets[0], &byte, 1) == 1;
 		if (mounted) {
 			ck_assert(getuid() != 0 || !byte); /* the user itself is refused */
-			ck_assert_int_eq(dataset_read(ds, 0, READ_WAIT, &b, &f.err), -EACCES);
+			ck_assert_int_eq(dataset_read(ds, 0, READ_WAIT, &b, &f.err), -EXDEV);
+			dataset_unref(ds);
+			ck_assert_int_eq(open_list_for_other(root, "sub/0.jpg 0\n", &ds), -EACCES);
+			ck_assert_int_eq(open_list_for_other(root, "public/0.jpg 0\n", &ds), 0);
+			ck_assert_uint_eq(dataset_server(ds), 0);
+			dataset_unref(ds);
+			ck_assert_int_eq(open_list_for_other(root, "pub/0.jpg 0\n", &ds), 0);
+			ck_assert_uint_ne(dataset_server(ds), 0);
+			ck_assert_int_eq(dataset_read(ds, 0, READ_WAIT, &b, &f.err), 0);
 		}
 		dataset_unref(ds);
 		close(root);

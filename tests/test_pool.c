@@ -20,22 +20,18 @@ struct batch {
 	struct pool_job job;
 	struct fixture *f;
 	atomic_int made[ROWS];
-	atomic_int fetched, waited_inline;
+	atomic_int fetched;
 	int would_block_every;    /* rows whose number it divides are not at hand; 0: all are */
 	bool cancel_at_first;
 	int n_done;
 };
 
-static int run_row(struct pool_job *job, void *worker, uint32_t first, uint32_t n, struct pool_ticket *ticket,
-		   bool may_wait)
+static int run_row(struct pool_job *job, void *worker, uint32_t first, uint32_t n, struct pool_ticket *ticket)
 {
 	struct batch *b = (struct batch *)job;
 	ck_assert_ptr_nonnull(worker);
-	if (b->would_block_every && first % (uint32_t)b->would_block_every == 0 && !ticket) {
-		if (!may_wait)
-			return POOL_WOULD_BLOCK;
-		atomic_fetch_add(&b->waited_inline, 1);
-	}
+	if (b->would_block_every && first % (uint32_t)b->would_block_every == 0 && !ticket)
+		return POOL_WOULD_BLOCK;
 	if (ticket)
 		ck_assert_uint_eq(*(uint32_t *)ticket->input, first);
 	for (uint32_t i = 0; i < n; i++)
@@ -126,8 +122,7 @@ START_TEST(test_rows_that_would_block_are_fetched_by_io_threads)
 	pool_submit(f.pool, &f.queue, &b->job);
 	uv_run(&f.loop, UV_RUN_DEFAULT);
 	check_all_made_once(b);
-	ck_assert_int_eq(atomic_load(&b->fetched) + atomic_load(&b->waited_inline), ROWS / 2);
-	ck_assert_int_gt(atomic_load(&b->fetched), 0);
+	ck_assert_int_eq(atomic_load(&b->fetched), ROWS / 2);
 	struct pool_stats s;
 	pool_get_stats(f.pool, &s);
 	ck_assert_uint_eq(s.n_rows, ROWS);
@@ -220,11 +215,10 @@ struct order {
 	atomic_int *at;
 };
 
-static int run_order(struct pool_job *job, void *worker, uint32_t first, uint32_t n, struct pool_ticket *t,
-		     bool may_wait)
+static int run_order(struct pool_job *job, void *worker, uint32_t first, uint32_t n, struct pool_ticket *t)
 {
 	struct order *o = (struct order *)job;
-	(void)worker, (void)first, (void)n, (void)t, (void)may_wait;
+	(void)worker, (void)first, (void)n, (void)t;
 	o->log[atomic_fetch_add(o->at, 1)] = o->name;
 	return 0;
 }
@@ -321,14 +315,13 @@ END_TEST
 
 /* ---- waking workers ---- */
 
-static int run_slowly(struct pool_job *job, void *worker, uint32_t first, uint32_t n, struct pool_ticket *ticket,
-		      bool may_wait)
+static int run_slowly(struct pool_job *job, void *worker, uint32_t first, uint32_t n, struct pool_ticket *ticket)
 {
 	struct batch *b = (struct batch *)job;
 	/* Rows that wait for one another: done only when two workers are at them. */
 	for (atomic_fetch_add(&b->fetched, 1); atomic_load(&b->fetched) < 4;)
 		sched_yield();
-	return run_row(job, worker, first, n, ticket, may_wait);
+	return run_row(job, worker, first, n, ticket);
 }
 
 static const struct pool_job_ops slow_ops = { .run = run_slowly, .fetch = fetch_row, .done = on_done };

@@ -121,47 +121,50 @@ static void note_bad(struct loader *l, uint64_t index, const char *text)
 			  (unsigned long long)index, text);
 }
 
-/* Another sample takes the row; which one depends on nothing but (seed, epoch, index): a resumed epoch has the same
- * ones, also with another world size. */
-static void make_substitute(const struct row *r, struct sample_worker *w, uint64_t index)
+/* Where a row's sample cannot be decoded another takes the row; which one depends on nothing but (seed, epoch, index): a
+ * resumed epoch has the same ones, also with another world size. Attempt 0 is the sample itself. */
+static uint64_t candidate(const struct row *r, unsigned attempt)
 {
-	struct loader *l = r->loader;
-	for (unsigned attempt = 0; attempt < SUBSTITUTES; attempt++) {
-		struct sample_error err;
-		uint64_t other = substitute_index(r, index, attempt);
-		int result = sample_make(&l->recipe, w, key_of(r, other), NULL, true, row_data(r), &err);
-		if (result == 0) {
-			slot_indices(r->slot)[r->number] = (int64_t)other;
-			((int64_t *)(void *)slot_labels(r->slot))[r->number] = dataset_label(l->recipe.dataset, other);
-			atomic_fetch_add_explicit(&r->slot->n_replaced, 1, memory_order_relaxed);
-			return;
-		}
-		if (result == SAMPLE_E_BAD)
-			note_bad(l, other, err.text);
-	}
-	atomic_store(&r->slot->failed, true);
+	uint64_t index = (uint64_t)slot_indices(r->slot)[r->number];
+	return attempt == 0 ? index : substitute_index(r, index, attempt - 1);
 }
 
-static int run_image(struct pool_job *job, void *worker, uint32_t first, uint32_t n, struct pool_ticket *ticket,
-		     bool may_wait)
+static void note_made(const struct row *r, uint64_t index, unsigned attempt)
+{
+	((int64_t *)(void *)slot_labels(r->slot))[r->number] = dataset_label(r->loader->recipe.dataset, index);
+	if (attempt == 0)
+		return;
+	slot_indices(r->slot)[r->number] = (int64_t)index;
+	atomic_fetch_add_explicit(&r->slot->n_replaced, 1, memory_order_relaxed);
+}
+
+static int run_image(struct pool_job *job, void *worker, uint32_t first, uint32_t n, struct pool_ticket *ticket)
 {
 	(void)n;
 	struct slot *slot = slot_of(job);
 	struct loader *l = slot->stream->loader;
 	struct row r = { l, slot, first };
-	uint64_t index = (uint64_t)slot_indices(slot)[first];
-	struct sample_error err;
-	int result = sample_make(&l->recipe, worker, key_of(&r, index), ticket ? ticket->input : NULL, may_wait,
-				 row_data(&r), &err);
-	if (result == SAMPLE_E_WOULD_BLOCK)
-		return POOL_WOULD_BLOCK;
-	if (result == 0) {
-		((int64_t *)(void *)slot_labels(slot))[first] = dataset_label(l->recipe.dataset, index);
-	} else if (result == SAMPLE_E_BAD) {
-		note_bad(l, index, err.text);
-		make_substitute(&r, worker, index);
-	} else {
-		atomic_store(&slot->failed, true);
+	struct sample_input *in = ticket ? ticket->input : NULL;
+	for (unsigned attempt = ticket ? ticket->stage : 0;; attempt++, in = NULL) {
+		uint64_t index = candidate(&r, attempt);
+		struct sample_error err;
+		int result = sample_make(&l->recipe, worker, key_of(&r, index), in, false, row_data(&r), &err);
+		if (result == SAMPLE_E_WOULD_BLOCK) {
+			/* Without a ticket yet the row begins anew with one, and comes back here. */
+			if (ticket)
+				ticket->stage = attempt;
+			return POOL_WOULD_BLOCK;
+		}
+		if (result == SAMPLE_E_BAD)
+			note_bad(l, index, err.text);
+		else if (result == 0)
+			note_made(&r, index, attempt);
+		if (result == 0)
+			break;
+		if (attempt == SUBSTITUTES || (result != SAMPLE_E_BAD && attempt == 0)) {
+			atomic_store(&slot->failed, true);
+			break;
+		}
 	}
 	atomic_fetch_add_explicit(&l->n_made, 1, memory_order_relaxed);
 	return 0;
@@ -170,27 +173,58 @@ static int run_image(struct pool_job *job, void *worker, uint32_t first, uint32_
 static void fetch_image(struct pool_job *job, struct pool_ticket *ticket)
 {
 	struct slot *slot = slot_of(job);
-	sample_fetch(&slot->stream->loader->recipe, (uint64_t)slot_indices(slot)[ticket->row], ticket->input);
+	struct row r = { slot->stream->loader, slot, ticket->row };
+	sample_fetch(&r.loader->recipe, candidate(&r, ticket->stage), ticket->input);
 }
 
-static int run_array(struct pool_job *job, void *worker, uint32_t first, uint32_t n, struct pool_ticket *ticket,
-		     bool may_wait)
+static int gather(const struct row *r, uint32_t n, struct dataset_error *err)
+{
+	const uint64_t *indices = (const uint64_t *)(const void *)(slot_indices(r->slot) + r->number);
+	return dataset_gather(r->loader->recipe.dataset, indices, n, row_data(r),
+			      slot_labels(r->slot) + (size_t)r->number * r->loader->layout.label_bytes, err);
+}
+
+static void note_gathered(const struct row *r, uint32_t n, int result, const struct dataset_error *err)
+{
+	if (result) {
+		note_bad(r->loader, (uint64_t)slot_indices(r->slot)[r->number], err->text);
+		atomic_store(&r->slot->failed, true);
+	}
+	atomic_fetch_add_explicit(&r->loader->n_made, n, memory_order_relaxed);
+}
+
+static int run_array(struct pool_job *job, void *worker, uint32_t first, uint32_t n, struct pool_ticket *ticket)
 {
 	(void)worker;
 	(void)ticket;
-	(void)may_wait;
 	struct slot *slot = slot_of(job);
-	struct loader *l = slot->stream->loader;
-	struct row r = { l, slot, first };
+	struct row r = { slot->stream->loader, slot, first };
 	struct dataset_error err;
-	const uint64_t *indices = (const uint64_t *)(const void *)(slot_indices(slot) + first);
-	if (dataset_gather(l->recipe.dataset, indices, n, row_data(&r),
-			   slot_labels(slot) + (size_t)first * l->layout.label_bytes, &err)) {
-		note_bad(l, indices[0], err.text);
-		atomic_store(&slot->failed, true);
-	}
-	atomic_fetch_add_explicit(&l->n_made, n, memory_order_relaxed);
+	int result = gather(&r, n, &err);
+	note_gathered(&r, n, result, &err);
 	return 0;
+}
+
+/* Rows whose pages a server brings: the I/O thread that waits for them copies them, too, as they may be gone again by
+ * the time that a worker came to it. */
+static int run_far_array(struct pool_job *job, void *worker, uint32_t first, uint32_t n, struct pool_ticket *ticket)
+{
+	(void)worker;
+	if (!ticket)
+		return POOL_WOULD_BLOCK;
+	struct slot *slot = slot_of(job);
+	struct row r = { slot->stream->loader, slot, first };
+	const struct sample_input *in = ticket->input;
+	note_gathered(&r, n, in->result, &in->error);
+	return 0;
+}
+
+static void fetch_array(struct pool_job *job, struct pool_ticket *ticket)
+{
+	struct slot *slot = slot_of(job);
+	struct row r = { slot->stream->loader, slot, ticket->row };
+	struct sample_input *in = ticket->input;
+	in->result = gather(&r, ticket->n, &in->error);
 }
 
 /* ---- jobs, on the loop thread ---- */
@@ -253,7 +287,8 @@ void loader_copied(struct loader *l)
 }
 
 static const struct pool_job_ops image_job = { .run = run_image, .fetch = fetch_image, .done = on_job_done };
-static const struct pool_job_ops array_job = { .run = run_array, .fetch = fetch_image, .done = on_job_done };
+static const struct pool_job_ops array_job = { .run = run_array, .done = on_job_done };
+static const struct pool_job_ops far_array_job = { .run = run_far_array, .fetch = fetch_array, .done = on_job_done };
 
 void loader_submit(struct loader *l, struct pool_queue *q, struct slot *slot)
 {
@@ -264,7 +299,7 @@ void loader_submit(struct loader *l, struct pool_queue *q, struct slot *slot)
 	}
 	bool image = l->recipe.pipeline != NULL;
 	size_t rows = CHUNK_BYTES / (l->layout.row_bytes ? l->layout.row_bytes : 1);
-	slot->job.ops = image ? &image_job : &array_job;
+	slot->job.ops = image ? &image_job : dataset_server(l->recipe.dataset) ? &far_array_job : &array_job;
 	slot->job.n_rows = slot->n_rows;
 	slot->job.chunk = image || rows < 1 ? 1 : rows > slot->n_rows ? slot->n_rows : (uint32_t)rows;
 	l->n_in_flight++;

@@ -1,6 +1,11 @@
-/* See pool.h. The awkward corner is parking: a taken row is either with a worker, with an I/O thread, or in its queue's
- * `fetched` list, and in each case counted in job->n_open, so that a job is done exactly when all rows are taken (or it
- * is cancelled) and n_open is 0. Whoever makes that true moves the job to the done list, once (`finished`).
+/* See pool.h. The awkward corner is parking: a taken row is either with a worker, with an I/O thread, in its queue's
+ * `fetched` list, or its queue's `returned` row, and in each case counted in job->n_open, so that a job is done exactly
+ * when all rows are taken (or it is cancelled) and n_open is 0. Whoever makes that true moves the job to the done list,
+ * once (`finished`).
+ *
+ * No worker ever waits for a disk. A worker that takes a new row reserves a ticket for it. Where a queue may not have
+ * one more, one worker at a time tries a row without: what is in memory needs no ticket. A row that turns out to need
+ * one is then returned to its queue, which gives out no other until it has got a ticket (`starved`).
  *
  * Why a mutex and not lock-free queues: a row of pixels takes some 700 us, taking the mutex 20 ns; rows of arrays are
  * taken in chunks.
@@ -35,6 +40,14 @@ struct thread {
 	uint64_t busy_since_ns; /* 0: idle; under the lock */
 };
 
+/* Everything on another machine or process that one user reads, or that comes from one file system. */
+struct pool_party {
+	struct pool_party *next;
+	uint64_t key;
+	unsigned n_queues;     /* freed at 0 */
+	unsigned n_tickets, n_fetching;
+};
+
 struct pool {
 	uv_poll_t poll;        /* of wake_fd */
 	int wake_fd;           /* an eventfd: uv_async_send would have the loop spin until the sender, which it may
@@ -54,6 +67,10 @@ struct pool {
 	unsigned n_owners, n_listed_owners; /* users with queues; with listed ones */
 	struct pool_ticket *free_tickets, *to_fetch, **to_fetch_end;
 	unsigned n_free_tickets;
+	unsigned n_reserved;   /* tickets that rows in work may take; never more than are free */
+	struct pool_party *users, *filesystems, nobody; /* the last where memory is short */
+	unsigned n_far_tickets, n_far_fetching; /* of queues that have parties */
+	struct pool_queue *starved;
 	struct pool_task *tasks, *tasks_last, *tasks_done;
 	struct pool_job *done;
 	unsigned n_sleeping, n_waking; /* together exactly who is in pthread_cond_wait(&p->work); the latter have
@@ -208,17 +225,49 @@ static bool more_urgent(const struct pool *p, const struct pool_queue *a, const 
 	return served(a, now) < served(b, now);
 }
 
-/* A queue may have as many tickets as it leaves free: alone it gets half of them, two get a third each, and there are
- * always some for one whose files are at hand, however slow the others' disks are. Who has none may always try; a row
- * that then finds no ticket waits in the worker. */
-static bool may_read_ahead(const struct pool *p, const struct pool_queue *q)
+/* How many tickets, and how many I/O threads, queues with parties may have together: the rest is for queues whose files
+ * are on local disks, however many other machines hang. */
+static unsigned far_tickets(const struct pool *p)
 {
-	return q->first && (q->n_tickets == 0 || q->n_tickets < p->n_free_tickets);
+	return p->params.n_tickets > 1 ? p->params.n_tickets / 2 : 1;
+}
+
+static unsigned far_threads(const struct pool *p)
+{
+	unsigned n = p->params.n_io * 5 / 8;
+	return n > 0 ? n : 1;
+}
+
+/* A queue may have as many tickets as it leaves free: alone it gets half of them, two get a third each, and there are
+ * always some for one whose files are at hand, however slow the others' disks are. One of several users leaves a quarter
+ * to the others, however many queues it has: its disk may never answer. Where a server has to answer, a user and a file
+ * system leave as many free as they have: neither many jobs nor many mounts get more. */
+static bool may_have_ticket(const struct pool *p, const struct pool_queue *q)
+{
+	unsigned left = p->n_free_tickets - p->n_reserved;
+	if (p->n_owners > 1 && q->owner->n_tickets > 0 && q->owner->n_tickets >= 3 * left)
+		return false;
+	if (!q->user)
+		return q->n_tickets < left;
+	unsigned far = far_tickets(p);
+	unsigned far_left = p->n_far_tickets < far ? far - p->n_far_tickets : 0;
+	left = left < far_left ? left : far_left;
+	return q->n_tickets < left && q->user->n_tickets < left && q->filesystem->n_tickets < left;
+}
+
+/* A queue without tickets may always try, with one worker. */
+static bool may_take_new(const struct pool *p, const struct pool_queue *q)
+{
+	if (!q->first)
+		return false;
+	if (!q->first->ops->fetch)
+		return true;
+	return !q->returned.job && (may_have_ticket(p, q) || (q->n_tickets == 0 && q->n_trying == 0));
 }
 
 static bool has_rows(const struct pool *p, const struct pool_queue *q)
 {
-	return (q->fetched || may_read_ahead(p, q)) && (!q->max_busy || q->n_busy < q->max_busy);
+	return (q->fetched || may_take_new(p, q)) && (!q->max_busy || q->n_busy < q->max_busy);
 }
 
 static struct pool_queue *pick_queue(const struct pool *p, uint64_t now)
@@ -258,31 +307,30 @@ static struct pool_queue *pick_deprived(const struct pool *p, uint64_t now)
 	return best;
 }
 
-struct piece {
-	struct pool_job *job;
-	struct pool_ticket *ticket;
-	uint32_t first, n;
-};
-
 /* Fetched rows and new ones in turn: a new row that has to be parked costs next to nothing, and keeps the disk as busy
  * as the decoders. */
-static bool take_piece(const struct pool *p, struct pool_queue *q, struct piece *out)
+static bool take_piece(struct pool *p, struct pool_queue *q, struct pool_piece *out)
 {
-	bool fetched = q->fetched && !(q->took_fetched && may_read_ahead(p, q));
+	bool fetched = q->fetched && !(q->took_fetched && may_take_new(p, q));
 	q->took_fetched = fetched;
 	if (fetched) {
 		struct pool_ticket *t = q->fetched;
 		q->fetched = t->next;
 		if (!q->fetched)
 			q->fetched_last = NULL;
-		*out = (struct piece){ t->job, t, t->row, 1 };
+		*out = (struct pool_piece){ .job = t->job, .ticket = t, .first = t->row, .n = t->n };
 		return true;
 	}
 	struct pool_job *job = q->first;
 	if (!job)
 		return false;
 	uint32_t left = job->n_rows - job->n_taken;
-	*out = (struct piece){ job, NULL, job->n_taken, left < job->chunk ? left : job->chunk };
+	*out = (struct pool_piece){ .job = job, .first = job->n_taken, .n = left < job->chunk ? left : job->chunk };
+	if (job->ops->fetch) {
+		out->reserved = may_have_ticket(p, q);
+		p->n_reserved += out->reserved;
+		q->n_trying += !out->reserved;
+	}
 	job->n_taken += out->n;
 	job->n_open += out->n;
 	if (job->n_taken == job->n_rows)
@@ -290,42 +338,101 @@ static bool take_piece(const struct pool *p, struct pool_queue *q, struct piece 
 	return true;
 }
 
-static void give_ticket_back(struct pool *p, struct pool_ticket *t)
+/* The row is made, or will not be: what was held for it is free. */
+static void end_try(struct pool *p, struct pool_queue *q, struct pool_piece *piece)
 {
-	t->job->queue->n_tickets--;
-	t->job->queue->owner->n_tickets--;
-	t->next = p->free_tickets;
-	p->free_tickets = t;
-	p->n_free_tickets++;
+	if (piece->ticket || !piece->job->ops->fetch)
+		return;
+	p->n_reserved -= piece->reserved;
+	q->n_trying -= !piece->reserved;
+	piece->reserved = false;
 }
 
-/* Whether there is a ticket for the user. One of several users leaves a quarter to the others, however many queues it
- * has: its disk may never answer. */
-static bool may_park(const struct pool *p, const struct pool_owner *o)
+/* Hands a row with its ticket to an I/O thread. */
+static void fetch_later(struct pool *p, struct pool_ticket *t)
 {
-	return p->free_tickets && (p->n_owners < 2 || o->n_tickets == 0 || o->n_tickets < 3 * p->n_free_tickets);
-}
-
-/* Hands the row to an I/O thread. False when there is no ticket for it: then the worker has to wait itself, which bounds
- * the memory. */
-static bool park(struct pool *p, const struct piece *piece)
-{
-	struct pool_ticket *t = p->free_tickets;
-	if (!may_park(p, piece->job->queue->owner))
-		return false;
-	p->free_tickets = t->next;
-	p->n_free_tickets--;
-	piece->job->queue->n_tickets++;
-	piece->job->queue->owner->n_tickets++;
 	t->next = NULL;
-	t->job = piece->job;
-	t->row = piece->first;
 	*p->to_fetch_end = t;
 	p->to_fetch_end = &t->next;
 	p->n_parked++;
 	if (p->n_io_sleeping)
 		pthread_cond_signal(&p->io);
-	return true;
+}
+
+static void park(struct pool *p, struct pool_queue *q, const struct pool_piece *piece)
+{
+	struct pool_ticket *t = p->free_tickets;
+	p->free_tickets = t->next;
+	p->n_free_tickets--;
+	q->n_tickets++;
+	q->owner->n_tickets++;
+	t->user = q->user;
+	t->filesystem = q->filesystem;
+	if (t->user) {
+		t->user->n_tickets++;
+		t->filesystem->n_tickets++;
+		p->n_far_tickets++;
+	}
+	t->job = piece->job;
+	t->row = piece->first;
+	t->n = piece->n;
+	t->stage = 0;
+	fetch_later(p, t);
+}
+
+static void unlink_starved(struct pool *p, struct pool_queue *q)
+{
+	struct pool_queue **at = &p->starved;
+	while (*at != q)
+		at = &(*at)->next_starved;
+	*at = q->next_starved;
+	q->returned = (struct pool_piece){ 0 };
+}
+
+/* Tickets have become free, or may be taken by others than before. The list is empty unless something hangs. */
+static void serve_starved(struct pool *p)
+{
+	for (struct pool_queue *q = p->starved, *next; q && p->n_free_tickets > p->n_reserved; q = next) {
+		next = q->next_starved;
+		if (may_have_ticket(p, q)) {
+			struct pool_piece piece = q->returned;
+			unlink_starved(p, q);
+			park(p, q, &piece);
+		}
+	}
+}
+
+static void give_ticket_back(struct pool *p, struct pool_ticket *t)
+{
+	t->job->queue->n_tickets--;
+	t->job->queue->owner->n_tickets--;
+	if (t->user) {
+		t->user->n_tickets--;
+		t->filesystem->n_tickets--;
+		p->n_far_tickets--;
+	}
+	t->next = p->free_tickets;
+	p->free_tickets = t;
+	p->n_free_tickets++;
+}
+
+/* A row whose input has to be fetched (again, if it has a ticket). */
+static void wait_for_input(struct pool *p, struct pool_queue *q, struct pool_piece *piece)
+{
+	bool reserved = piece->reserved;
+	end_try(p, q, piece);
+	if (piece->ticket) {
+		fetch_later(p, piece->ticket);
+	} else if (reserved || may_have_ticket(p, q)) {
+		park(p, q, piece);
+	} else {
+		struct pool_queue **at = &p->starved;
+		while (*at)
+			at = &(*at)->next_starved;
+		q->returned = *piece;
+		q->next_starved = NULL;
+		*at = q;
+	}
 }
 
 /* ---- threads ---- */
@@ -354,38 +461,36 @@ static void end_work(struct pool *p, struct thread *self, struct pool_queue *q, 
 }
 
 /* Returns the time. */
-static uint64_t run_piece(struct pool *p, struct thread *self, struct pool_queue *q, struct piece *piece, uint64_t now)
+static uint64_t run_piece(struct pool *p, struct thread *self, struct pool_queue *q, struct pool_piece *piece,
+			  uint64_t now)
 {
 	void *worker = self->worker;
 	struct pool_job *job = piece->job;
 	begin_work(p, self, q, now);
 	bool skip = job->cancelled;
-	bool may_wait = !may_park(p, q->owner);
 	bool wake = p->n_sleeping > 0 && any_has_rows(p) && must_wake(p);
 	pthread_mutex_unlock(&p->lock);
 	if (wake)
 		pthread_cond_signal(&p->work);
 
-	int r = skip ? 0 : job->ops->run(job, worker, piece->first, piece->n, piece->ticket, may_wait);
+	int r = skip ? 0 : job->ops->run(job, worker, piece->first, piece->n, piece->ticket);
 	now = now_ns();
 
 	pthread_mutex_lock(&p->lock);
-	if (r == POOL_WOULD_BLOCK && !job->cancelled && !park(p, piece)) {
-		pthread_mutex_unlock(&p->lock);
-		job->ops->run(job, worker, piece->first, piece->n, piece->ticket, true);
-		now = now_ns();
-		pthread_mutex_lock(&p->lock);
-		r = 0;
-	}
 	end_work(p, self, q, now);
-	if (piece->ticket)
-		give_ticket_back(p, piece->ticket);
 	bool tell = false;
-	if (r != POOL_WOULD_BLOCK || job->cancelled) {
+	if (r == POOL_WOULD_BLOCK && !job->cancelled) {
+		wait_for_input(p, q, piece);
+	} else {
+		end_try(p, q, piece);
+		if (piece->ticket)
+			give_ticket_back(p, piece->ticket);
 		p->n_rows += piece->n;
 		job->n_open -= piece->n;
 		tell = finish_if_done(p, job);
 	}
+	if (p->starved)
+		serve_starved(p);
 	if (tell)
 		tell_loop(p);
 	return now;
@@ -406,7 +511,7 @@ static void *worker_main(void *arg)
 			continue;
 		}
 		struct pool_queue *q = pick_queue(p, now);
-		struct piece piece;
+		struct pool_piece piece;
 		if (q && take_piece(p, q, &piece)) {
 			now = run_piece(p, self, q, &piece, now);
 			continue;
@@ -452,7 +557,7 @@ static void *relief_main(void *arg)
 	while (!p->stopping) {
 		uint64_t now = now_ns();
 		struct pool_queue *q = pick_deprived(p, now);
-		struct piece piece;
+		struct pool_piece piece;
 		if (q && take_piece(p, q, &piece)) {
 			pthread_cond_signal(&p->relief); /* for another to be the watcher */
 			run_piece(p, self, q, &piece, now);
@@ -468,16 +573,28 @@ static void *relief_main(void *arg)
 
 /* ---- I/O threads ---- */
 
-/* The first row to fetch whose queue, and whose user if there are several, has no I/O thread yet, or fewer than three
- * times as many as it would leave free: a disk that does not answer at all holds up those who read from it, and no other
- * user, however many queues read from it. */
+/* A queue, and its user if there are several, has no I/O thread yet, or fewer than three times as many as it would leave
+ * free: a disk that does not answer at all holds up those who read from it, and no other user, however many queues read
+ * from it. The same for users and file systems where a server has to answer, within the threads that are for those. */
+static bool may_fetch(const struct pool *p, const struct pool_ticket *t)
+{
+	const struct pool_queue *q = t->job->queue;
+	unsigned left = p->params.n_io - p->n_io_busy - 1;
+	if ((q->n_fetching > 0 && q->n_fetching >= 3 * left) ||
+	    (p->n_owners > 1 && q->owner->n_fetching > 0 && q->owner->n_fetching >= 3 * left))
+		return false;
+	if (!t->user)
+		return true;
+	unsigned far = far_threads(p);
+	unsigned far_left = p->n_far_fetching < far ? far - p->n_far_fetching : 0;
+	return t->user->n_fetching < 3 * far_left && t->filesystem->n_fetching < 3 * far_left;
+}
+
 static struct pool_ticket *take_to_fetch(struct pool *p)
 {
-	unsigned left = p->params.n_io - p->n_io_busy - 1;
 	for (struct pool_ticket **at = &p->to_fetch; *at; at = &(*at)->next) {
 		struct pool_ticket *t = *at;
-		unsigned own = t->job->queue->n_fetching, user = t->job->queue->owner->n_fetching;
-		if ((own > 0 && own >= 3 * left) || (p->n_owners > 1 && user > 0 && user >= 3 * left))
+		if (!may_fetch(p, t))
 			continue;
 		*at = t->next;
 		if (p->to_fetch_end == &t->next)
@@ -487,23 +604,35 @@ static struct pool_ticket *take_to_fetch(struct pool *p)
 	return NULL;
 }
 
+static void count_fetching(struct pool *p, const struct pool_ticket *t, int by)
+{
+	t->job->queue->n_fetching += (unsigned)by;
+	t->job->queue->owner->n_fetching += (unsigned)by;
+	if (t->user) {
+		t->user->n_fetching += (unsigned)by;
+		t->filesystem->n_fetching += (unsigned)by;
+		p->n_far_fetching += (unsigned)by;
+	}
+}
+
 static void fetch_one(struct pool *p, struct pool_ticket *t)
 {
 	struct pool_job *job = t->job;
 	bool skip = job->cancelled;
-	job->queue->n_fetching++;
-	job->queue->owner->n_fetching++;
+	count_fetching(p, t, 1);
 	pthread_mutex_unlock(&p->lock);
 	if (!skip)
 		job->ops->fetch(job, t);
 	pthread_mutex_lock(&p->lock);
-	job->queue->n_fetching--;
-	job->queue->owner->n_fetching--;
+	count_fetching(p, t, -1);
 	if (job->cancelled) {
+		uint32_t n = t->n;
 		give_ticket_back(p, t);
-		job->n_open--;
+		job->n_open -= n;
 		if (finish_if_done(p, job))
 			tell_loop(p);
+		if (p->starved)
+			serve_starved(p);
 		wake_worker(p); /* somebody may have waited for the ticket */
 		return;
 	}
@@ -811,11 +940,46 @@ int pool_queue_add(struct pool *p, struct pool_queue *q, unsigned max_busy, uid_
 	return 0;
 }
 
+static struct pool_party *join_party(struct pool *p, struct pool_party **list, uint64_t key)
+{
+	struct pool_party *party = *list;
+	while (party && party->key != key)
+		party = party->next;
+	if (!party && (party = calloc(1, sizeof(*party)))) {
+		*party = (struct pool_party){ .next = *list, .key = key };
+		*list = party;
+	}
+	party = party ? party : &p->nobody;
+	party->n_queues++;
+	return party;
+}
+
+static void leave_party(struct pool *p, struct pool_party **list, struct pool_party *party)
+{
+	if (!party || --party->n_queues > 0 || party == &p->nobody)
+		return;
+	while (*list != party)
+		list = &(*list)->next;
+	*list = party->next;
+	free(party);
+}
+
+void pool_queue_set_origin(struct pool *p, struct pool_queue *q, uint64_t user, uint64_t filesystem)
+{
+	pthread_mutex_lock(&p->lock);
+	assert(!q->user && !q->first && !q->n_tickets);
+	q->user = join_party(p, &p->users, user);
+	q->filesystem = join_party(p, &p->filesystems, filesystem);
+	pthread_mutex_unlock(&p->lock);
+}
+
 void pool_queue_remove(struct pool *p, struct pool_queue *q)
 {
 	struct pool_owner *o = q->owner, **at = &p->owners;
 	pthread_mutex_lock(&p->lock);
-	assert(!q->listed);
+	assert(!q->listed && !q->n_tickets && !q->returned.job);
+	leave_party(p, &p->users, q->user);
+	leave_party(p, &p->filesystems, q->filesystem);
 	p->n_owners -= o->n_queues == 1;
 	pthread_mutex_unlock(&p->lock);
 	if (--o->n_queues > 0)
@@ -868,6 +1032,10 @@ void pool_cancel(struct pool *p, struct pool_job *job)
 		job->cancelled = true;
 		unlink_job(job->queue, job);
 		list_or_unlist(p, job->queue);
+		if (job->queue->returned.job == job) {
+			job->n_open -= job->queue->returned.n;
+			unlink_starved(p, job->queue);
+		}
 		tell = finish_if_done(p, job);
 	}
 	if (tell)

@@ -3,7 +3,8 @@
  * Work comes as jobs, one per batch, in queues, one per stream of batches. Within a queue jobs are worked on in order;
  * among queues the one with the fewest ready batches goes first, and among equals the one that has had least time, rows
  * in work included (so that two jobs share the machine evenly). A row whose input would block is parked: an I/O thread
- * fetches it while the worker goes on with the next row. A queue without work costs nothing: it is in no list.
+ * fetches it while the worker goes on with the next row. Workers never wait for input. A queue without work costs
+ * nothing: it is in no list.
  *
  * A row cannot be interrupted. So that a user whose rows take long does not keep the workers from the other users, its
  * queues go behind theirs while it has its share of the workers, and where it has them all already, relief threads bring
@@ -24,11 +25,13 @@ struct pool;
 struct pool_job;
 struct pool_task;
 
-/* A row that waits for its input. Made once per pool, used again. */
+/* Rows that wait for their input. Made once per pool, used again. */
 struct pool_ticket {
 	struct pool_job *job;
 	struct pool_ticket *next; /* in the pool's lists, under its lock */
-	uint32_t row;
+	struct pool_party *user, *filesystem; /* that it counts for; under the lock */
+	uint32_t row, n;          /* the first, and how many */
+	uint32_t stage;           /* run's own, for fetch: 0 at first. A row may need several inputs, one by one */
 	void *input;              /* made by pool_params.input_create; the I/O thread fills it, then the worker reads
 	                           * it */
 };
@@ -36,12 +39,12 @@ struct pool_ticket {
 enum { POOL_WOULD_BLOCK = 1 };
 
 struct pool_job_ops {
-	/* Worker thread: makes n rows from `first` on. ticket: the fetched input (then n is 1), else NULL. Returns 0,
-	 * or POOL_WOULD_BLOCK when may_wait is false and the input of the (single) row is not at hand; the row will be
-	 * offered again. */
-	int (*run)(struct pool_job *job, void *worker, uint32_t first, uint32_t n, struct pool_ticket *ticket,
-		   bool may_wait);
-	/* I/O thread: fetches the input of one row; failures are kept in ticket->input for run to see. */
+	/* Worker thread: makes n rows from `first` on. ticket: with the fetched input, else NULL. Returns 0, or
+	 * POOL_WOULD_BLOCK when their input is not at hand; the same rows will be offered again, with a ticket. It
+	 * never waits for a disk. */
+	int (*run)(struct pool_job *job, void *worker, uint32_t first, uint32_t n, struct pool_ticket *ticket);
+	/* I/O thread: fetches the input of a ticket's rows; failures are kept in ticket->input for run to see. NULL:
+	 * run never returns POOL_WOULD_BLOCK. */
 	void (*fetch)(struct pool_job *job, struct pool_ticket *ticket);
 	/* Loop thread: every row is made, or the job was cancelled and no row is being made any more. */
 	void (*done)(struct pool_job *job);
@@ -58,6 +61,14 @@ struct pool_owner {
 	uint64_t begun_ns;                    /* the sum of when the workers began */
 };
 
+/* Rows that a worker has taken. */
+struct pool_piece {
+	struct pool_job *job;
+	struct pool_ticket *ticket;           /* NULL: new ones */
+	uint32_t first, n;
+	bool reserved;                        /* a ticket is kept free for new ones */
+};
+
 struct pool_queue {
 	struct pool_owner *owner;
 	struct pool_queue *next, *previous;   /* while listed; under the pool's lock, like all that follows */
@@ -71,6 +82,10 @@ struct pool_queue {
 	int n_ready;                          /* batches ready for the trainer: fewer is more urgent */
 	bool waited_for;                      /* whether the loop is to be woken as soon as a job is done */
 	unsigned n_busy, max_busy;            /* workers on this queue; 0: no maximum */
+	unsigned n_trying;                    /* new rows in work without a reserved ticket: at most 1 begins */
+	struct pool_piece returned;           /* a new row that needs a ticket and can have none yet */
+	struct pool_queue *next_starved;      /* while it has a returned row */
+	struct pool_party *user, *filesystem; /* NULL: its files are on local disks */
 };
 
 struct pool_job {
@@ -102,6 +117,10 @@ void pool_close(struct pool *p, void (*on_closed)(void *arg), void *arg);
 
 /* owner: the user that its rows are made for. 0 or -ENOMEM. */
 int pool_queue_add(struct pool *p, struct pool_queue *q, unsigned max_busy, uid_t owner);
+/* Before the first job, for a queue whose files are not on a local disk, but where a server has to answer: tickets and
+ * I/O threads of all such queues of a user, and of a file system (any number that tells them apart), are bounded
+ * together. */
+void pool_queue_set_origin(struct pool *p, struct pool_queue *q, uint64_t user, uint64_t filesystem);
 void pool_queue_remove(struct pool *p, struct pool_queue *q); /* it must be empty */
 /* n_ready: batches that its trainers have still to take. waited_for: a trainer waits, so the loop is woken as soon as a
  * job is done; otherwise done jobs stay in the pool until pool_drain, which saves a wake-up of the loop per batch. */

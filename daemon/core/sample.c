@@ -54,9 +54,28 @@ void sample_worker_destroy(struct sample_worker *w)
 	free(w);
 }
 
+/* Whether there is an entry of the file as it is now; a stale one is dropped. */
+static bool is_cached(const struct recipe *r, struct cache_space *space, uint64_t index, struct file_bytes *current)
+{
+	struct cache_hit hit;
+	if (!space || !cache_lookup(space, index, &hit))
+		return false;
+	if (dataset_is_current(r->dataset, index, READ_WAIT, &hit.file) <= 0) {
+		cache_drop(space, index, &hit);
+		return false;
+	}
+	*current = hit.file;
+	current->data = NULL;
+	cache_release(&hit);
+	return true;
+}
+
 void sample_fetch(const struct recipe *r, uint64_t index, struct sample_input *in)
 {
-	in->result = dataset_read(r->dataset, index, READ_WAIT, &in->bytes, &in->error);
+	in->checked = !in->must_read && (is_cached(r, r->decoded, index, &in->current) ||
+					 is_cached(r, r->files, index, &in->current));
+	in->must_read = false;
+	in->result = in->checked ? 0 : dataset_read(r->dataset, index, READ_WAIT, &in->bytes, &in->error);
 }
 
 static int bad(const struct recipe *r, uint64_t index, const char *why, struct sample_error *err)
@@ -113,15 +132,24 @@ static int make_from_bytes(const struct recipe *r, struct sample_worker *w, stru
 	return result > 0 ? bad(r, key.index, why.text, err) : result;
 }
 
-/* Whether there is a current entry; a stale one is dropped. */
-static bool look_up(const struct recipe *r, struct cache_space *space, uint64_t index, struct cache_hit *hit)
+static bool is_same_file(const struct file_bytes *a, const struct file_bytes *b)
+{
+	return a->ino == b->ino && a->dev == b->dev && a->mtime_ns == b->mtime_ns && a->n_bytes == b->n_bytes;
+}
+
+/* 1 when there is a current entry; 0, and a stale one is dropped; -EAGAIN when only a thread that may wait can tell. */
+static int look_up(const struct recipe *r, struct cache_space *space, uint64_t index, const struct sample_input *in,
+		   bool may_wait, struct cache_hit *hit)
 {
 	if (!space || !cache_lookup(space, index, hit))
-		return false;
-	if (dataset_is_current(r->dataset, index, READ_WAIT, &hit->file))
-		return true;
-	cache_drop(space, index, hit);
-	return false;
+		return 0;
+	int current = in ? is_same_file(&hit->file, &in->current) :
+			   dataset_is_current(r->dataset, index, may_wait ? READ_WAIT : READ_NOWAIT, &hit->file);
+	if (current == -EAGAIN)
+		cache_release(hit);
+	else if (!current)
+		cache_drop(space, index, hit);
+	return current;
 }
 
 static int make_from_pixels(const struct recipe *r, struct sample_worker *w, struct sample_key key,
@@ -133,30 +161,44 @@ static int make_from_pixels(const struct recipe *r, struct sample_worker *w, str
 	return result > 0 ? bad(r, key.index, why.text, err) : result;
 }
 
+static int read_here(const struct recipe *r, struct sample_worker *w, uint64_t index, bool may_wait,
+		     struct sample_error *err)
+{
+	struct dataset_error why;
+	int result = dataset_read(r->dataset, index, READ_NOWAIT, &w->file, &why);
+	if (result == -EAGAIN && !may_wait)
+		return SAMPLE_E_WOULD_BLOCK;
+	if (result == -EAGAIN)
+		result = dataset_read(r->dataset, index, READ_WAIT, &w->file, &why);
+	return !result || result == -ENOMEM ? result : bad(r, index, why.text, err);
+}
+
 int sample_make(const struct recipe *r, struct sample_worker *w, struct sample_key key,
-		const struct sample_input *in, bool may_wait, void *row, struct sample_error *err)
+		struct sample_input *in, bool may_wait, void *row, struct sample_error *err)
 {
 	uint64_t index = key.index;
 	struct cache_hit hit;
-	struct dataset_error why;
+	int found = 0;
 	if (in && in->result)
 		return bad(r, index, in->error.text, err);
-	if (!in && look_up(r, r->decoded, index, &hit))
-		return make_from_pixels(r, w, key, &hit, row, err);
-	if (!in && look_up(r, r->files, index, &hit)) {
+	if (!in || in->checked) {
+		found = look_up(r, r->decoded, index, in, may_wait, &hit);
+		if (found > 0)
+			return make_from_pixels(r, w, key, &hit, row, err);
+		found = found < 0 ? found : look_up(r, r->files, index, in, may_wait, &hit);
+	}
+	if (found > 0) {
 		int result = make_from_bytes(r, w, key, &hit.file, row, err);
 		cache_release(&hit);
 		return result;
 	}
-	if (!in) {
-		int result = dataset_read(r->dataset, index, READ_NOWAIT, &w->file, &why);
-		if (result == -EAGAIN && !may_wait)
-			return SAMPLE_E_WOULD_BLOCK;
-		if (result == -EAGAIN)
-			result = dataset_read(r->dataset, index, READ_WAIT, &w->file, &why);
-		if (result)
-			return result == -ENOMEM ? result : bad(r, index, why.text, err);
-	}
+	if (in && in->checked) /* the entry has gone meanwhile */
+		in->must_read = true;
+	if (found < 0 || (in && in->checked))
+		return SAMPLE_E_WOULD_BLOCK;
+	int result = in ? 0 : read_here(r, w, index, may_wait, err);
+	if (result)
+		return result;
 	const struct file_bytes *file = in ? &in->bytes : &w->file;
 	if (r->files)
 		cache_put_file(r->files, index, file);

@@ -33,11 +33,14 @@ struct sample_worker;
 struct sample_worker *sample_worker_create(const struct decode_limits *limits); /* NULL: out of memory */
 void sample_worker_destroy(struct sample_worker *w);
 
-/* A file fetched ahead by an I/O thread, or why it could not be. */
+/* What an I/O thread found out ahead: a file's bytes, that a cached entry is current, or why neither could be had. */
 struct sample_input {
 	struct file_bytes bytes;
 	struct dataset_error error;
-	int result; /* of dataset_read */
+	int result;                  /* of dataset_read, or of dataset_gather for arrays */
+	bool checked;                /* no bytes were read: what the caches made of `current` may be used */
+	bool must_read;              /* for the next sample_fetch: a look at the caches is not enough */
+	struct file_bytes current;   /* identity only, no data */
 };
 
 enum { SAMPLE_E_BAD = 1, SAMPLE_E_WOULD_BLOCK = 2 };
@@ -46,14 +49,16 @@ struct sample_error {
 	char text[800]; /* the file and what is wrong with it */
 };
 
-/* Reads the sample's file, waiting for it as long as it takes. I/O threads. */
+/* Reads the sample's file, or makes sure that a cached entry of it is current, waiting as long as it takes. I/O
+ * threads. */
 void sample_fetch(const struct recipe *r, uint64_t index, struct sample_input *in);
 
 /* Makes the row of an image sample, from the caches where they have it, and leaves there what the next epoch can use.
- * key: which sample, and what its draws are keyed by; caches are keyed by its index alone. in: its fetched file, or NULL
- * to read it here; may_wait as said in pool.h. 0, SAMPLE_E_BAD with err, SAMPLE_E_WOULD_BLOCK, -ENOMEM. */
+ * key: which sample, and what its draws are keyed by; caches are keyed by its index alone. in: what sample_fetch found,
+ * or NULL to look here; may_wait: NULL may wait for disks and servers. 0, SAMPLE_E_BAD with err, SAMPLE_E_WOULD_BLOCK (to
+ * be fetched, also again), -ENOMEM. */
 int sample_make(const struct recipe *r, struct sample_worker *w, struct sample_key key,
-		const struct sample_input *in, bool may_wait, void *row, struct sample_error *err);
+		struct sample_input *in, bool may_wait, void *row, struct sample_error *err);
 
 /* Which of n candidates replaces sample `index` at the given attempt: uniform, keyed by (seed, epoch, index, attempt)
  * and nothing else. */

@@ -481,8 +481,12 @@ int stream_init(struct stream *s, struct loader *loader, uint32_t number, uint32
 	if (r) {
 		free(s->consumers);
 		s->consumers = NULL;
+		return r;
 	}
-	return r;
+	if (dataset_server(loader->recipe.dataset))
+		pool_queue_set_origin(loader->pool, &s->queue, loader->spec.uid,
+				      dataset_server(loader->recipe.dataset));
+	return 0;
 }
 
 void stream_finish(struct stream *s)

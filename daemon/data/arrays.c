@@ -10,7 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <linux/magic.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "data/dataset-impl.h"
@@ -33,6 +35,8 @@ struct array {
 	const char *rows;    /* first element */
 	size_t row_bytes;
 	struct npy npy;
+	uint64_t server;     /* as dataset_server */
+	uint64_t print;      /* of it and of the array before */
 	char name[200];      /* for messages */
 };
 
@@ -122,6 +126,7 @@ static const struct dataset_ops arrays_ops = { .destroy = arrays_destroy,
 static int open_array_fd(const struct dataset_source *source, unsigned which, const char *path, struct stat *st,
 			 struct dataset_error *err)
 {
+	struct statfs fs;
 	int fd, r;
 
 	if (which < source->n_fds) {
@@ -139,6 +144,11 @@ static int open_array_fd(const struct dataset_source *source, unsigned which, co
 				       dataset_fail_errno(err, -fd, path);
 	}
 	r = access_check_file_fd(fd, path, st, err);
+	/* Their mappings come and go in huge pages only, and a file's array seldom ends with one. */
+	if (!r && fstatfs(fd, &fs) == 0 && fs.f_type == HUGETLBFS_MAGIC) {
+		r = dataset_fail(err, DATASET_E_INVALID, -EINVAL,
+				 "%s: in huge pages (hugetlbfs), which are not served; use a plain memfd or file", path);
+	}
 	if (r < 0) {
 		close(fd);
 		return r;
@@ -186,8 +196,41 @@ static void advise(const struct array *a)
 	}
 }
 
+/* What an array is, wherever it lies: its header and a few of its bytes, which another array of the same shape hardly
+ * shares. */
+static uint64_t probe(const struct array *a, uint64_t hash)
+{
+	enum { PLACES = 8, BYTES = 4096 };
+	uint8_t bytes[BYTES];
+
+	hash = XXH3_64bits_withSeed(&a->npy, sizeof(a->npy), hash);
+	for (uint64_t i = 0; i < PLACES; i++) {
+		uint64_t room = a->npy.data_bytes > BYTES ? a->npy.data_bytes - BYTES : 0;
+		ssize_t n =
+			transfer_read(a->fd, bytes, BYTES, (off_t)(a->npy.data_offset_bytes + room / (PLACES - 1) * i));
+
+		hash = XXH3_64bits_withSeed(bytes, n > 0 ? (size_t)n : 0, hash);
+	}
+	return hash;
+}
+
+/* What is read is mapped; the descriptor tells the size. One that is O_PATH does so, too, and closing it never waits,
+ * while the last close of a file on a FUSE file system waits for its server. */
+static void keep_path_only(struct array *a)
+{
+	char link[32];
+	int fd;
+
+	snprintf(link, sizeof(link), "/proc/self/fd/%d", a->fd);
+	fd = open(link, O_PATH | O_CLOEXEC);
+	if (fd >= 0) {
+		close(a->fd);
+		a->fd = fd;
+	}
+}
+
 static int array_open(struct array *a, const struct dataset_source *source, unsigned which, const char *path,
-		      struct dataset_error *err)
+		      uint64_t seed, struct dataset_error *err)
 {
 	struct stat st;
 	int r;
@@ -214,7 +257,10 @@ static int array_open(struct array *a, const struct dataset_source *source, unsi
 	}
 	a->rows = a->map + a->npy.data_offset_bytes;
 	a->row_bytes = a->npy.data_bytes / a->npy.shape[0];
+	a->server = dir_traits(a->fd, source->access) & DIR_LOCAL ? 0 : st.st_dev ? st.st_dev : 1;
+	a->print = probe(a, seed);
 	advise(a);
+	keep_path_only(a);
 	return 0;
 }
 
@@ -232,33 +278,13 @@ static int take_shape(const struct array *a, unsigned *n_dims, uint32_t shape[DA
 	return 0;
 }
 
-/* What an array is, wherever it lies: its header and a few of its bytes, which another array of the same shape hardly
- * shares. */
-static uint64_t probe(const struct array *a, uint64_t hash)
-{
-	enum { PLACES = 8, BYTES = 4096 };
-	uint8_t bytes[BYTES];
-
-	if (a->fd < 0) {
-		return hash;
-	}
-	hash = XXH3_64bits_withSeed(&a->npy, sizeof(a->npy), hash);
-	for (uint64_t i = 0; i < PLACES; i++) {
-		uint64_t room = a->npy.data_bytes > BYTES ? a->npy.data_bytes - BYTES : 0;
-		ssize_t n =
-			transfer_read(a->fd, bytes, BYTES, (off_t)(a->npy.data_offset_bytes + room / (PLACES - 1) * i));
-
-		hash = XXH3_64bits_withSeed(bytes, n > 0 ? (size_t)n : 0, hash);
-	}
-	return hash;
-}
-
 static int describe(struct arrays *a, const char *spec, struct dataset_error *err)
 {
 	struct dataset *ds = &a->base;
 	enum dtype label = a->labels.npy.dtype;
 	int r = take_shape(&a->samples, &ds->n_dims, ds->shape, err);
 
+	ds->server = a->samples.server ? a->samples.server : a->labels.server;
 	ds->n = a->samples.npy.shape[0];
 	ds->dtype = a->samples.npy.dtype;
 	ds->label_dtype = DTYPE_INT64;
@@ -279,7 +305,7 @@ static int describe(struct arrays *a, const char *spec, struct dataset_error *er
 
 		id = XXH3_64bits_withSeed(&a->samples.npy, sizeof(a->samples.npy), id);
 		ds->id = XXH3_64bits_withSeed(&a->labels.npy, sizeof(a->labels.npy), id);
-		ds->content_id = probe(&a->labels, probe(&a->samples, 0));
+		ds->content_id = a->labels.fd < 0 ? a->samples.print : a->labels.print;
 	}
 	return r;
 }
@@ -297,9 +323,9 @@ static int open_both(struct arrays *a, const struct dataset_source *source, char
 	if (comma) {
 		*comma++ = '\0';
 	}
-	r = array_open(&a->samples, source, 0, path, err);
+	r = array_open(&a->samples, source, 0, path, 0, err);
 	if (!r && comma) {
-		r = array_open(&a->labels, source, 1, comma, err);
+		r = array_open(&a->labels, source, 1, comma, a->samples.print, err);
 	}
 	return r;
 }

@@ -33,6 +33,7 @@ struct dataset {
 	uint64_t id, content_id, n;
 	uint64_t cache_id;             /* images */
 	uint64_t memory_bytes;         /* names and labels; what a file is mapped from is not counted */
+	uint64_t server;               /* see dataset_server; a device number, or 1 for a set that has none */
 	const uint8_t *print;          /* PRINT_BYTES of the kind's own; NULL: none */
 	uint32_t n_classes;
 	bool is_image;

@@ -60,7 +60,7 @@ static const char *text_of(int error, char *buf, size_t size)
 		return "another process holds a lease on the file and does not give it up";
 	}
 	if (error == EXDEV) {
-		return "leads out of the data set's folder";
+		return "leads out of the data set's folder, or onto something mounted there since it was opened";
 	}
 	if (error == EDQUOT) { /* a meter's; reading meets no disk quota */
 		return "more names than there is memory for";
@@ -166,6 +166,11 @@ void dataset_compare(const struct dataset *ds, const uint8_t *print, size_t n_by
 		snprintf(text, size, "%llu samples now, %llu before", (unsigned long long)ds->n,
 			 (unsigned long long)old_n);
 	}
+}
+
+uint64_t dataset_server(const struct dataset *ds)
+{
+	return ds->server;
 }
 
 uint64_t dataset_n(const struct dataset *ds)

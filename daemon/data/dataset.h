@@ -74,6 +74,9 @@ void dataset_compare(const struct dataset *ds, const uint8_t *print, size_t n_by
 		     size_t size);
 uint64_t dataset_n(const struct dataset *ds);
 uint64_t dataset_memory_bytes(const struct dataset *ds); /* that it takes as long as it is open */
+/* Whether a server has to answer for its files, on another machine or in another process: 0 when they are all on local
+ * disks, else a number that tells file systems apart. Only READ_WAIT is of use then. */
+uint64_t dataset_server(const struct dataset *ds);
 bool dataset_is_image(const struct dataset *ds);
 uint32_t dataset_n_classes(const struct dataset *ds); /* 0: labels are not classes */
 const char *dataset_class(const struct dataset *ds, uint32_t i);
@@ -84,7 +87,8 @@ unsigned dataset_shape(const struct dataset *ds, uint32_t shape[DATASET_MAX_DIMS
 unsigned dataset_label_shape(const struct dataset *ds, uint32_t shape[DATASET_MAX_DIMS], enum dtype *dtype);
 
 /* Arrays: copies row indices[i] to rows + i * row bytes and its label to labels + i * label bytes, for n indices. Any
- * thread. 0, -EIO when the file has shrunk under us (err says which). */
+ * thread that may wait for a local disk's page, and where dataset_server is not 0 for a server. 0, -EIO when the file
+ * has shrunk under us (err says which). */
 int dataset_gather(struct dataset *ds, const uint64_t *indices, size_t n, void *rows, void *labels,
 		   struct dataset_error *err);
 

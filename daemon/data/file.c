@@ -303,9 +303,9 @@ unsigned dir_traits(int fd, const struct data_access *access)
 }
 
 /* One step further down: the folder `step` in `at`, if the peer may search it. */
-static int enter_dir(int at, const char *step, const struct data_access *access)
+static int enter_dir(int at, const char *step, const struct data_access *access, bool any_mount)
 {
-	int fd = open_by_rules(at, step, O_PATH | O_DIRECTORY, BENEATH);
+	int fd = open_by_rules(at, step, O_PATH | O_DIRECTORY, BENEATH | (any_mount ? 0 : ONE_MOUNT));
 	struct stat st;
 	int r;
 
@@ -343,9 +343,9 @@ static int next_step(const char **path, char *step, size_t size)
 	return 0;
 }
 
-static int walk_dirs(int root_fd, const char *path, const struct data_access *access)
+static int walk_dirs(int root_fd, const char *path, const struct data_access *access, bool any_mount)
 {
-	int at = *path == '/' ? -EXDEV : enter_dir(root_fd, ".", access);
+	int at = *path == '/' ? -EXDEV : enter_dir(root_fd, ".", access, any_mount);
 	char step[256];
 
 	while (at >= 0) {
@@ -354,19 +354,30 @@ static int walk_dirs(int root_fd, const char *path, const struct data_access *ac
 		if (!next && !*step) {
 			return at;
 		}
-		next = next < 0 ? next : enter_dir(at, step, access);
+		next = next < 0 ? next : enter_dir(at, step, access, any_mount);
 		close(at);
 		at = next;
 	}
 	return at;
 }
 
-int dir_open(int root_fd, const char *path, const struct data_access *access)
+int dir_open(int root_fd, const char *path, const struct data_access *access, bool any_mount)
 {
 	if (access->trusted) {
 		return open_by_rules(root_fd, path, O_PATH | O_DIRECTORY, 0);
 	}
-	return walk_dirs(root_fd, path, access);
+	return walk_dirs(root_fd, path, access, any_mount);
+}
+
+int dir_open_first(int root_fd, const char *path, const struct data_access *access, bool *crosses)
+{
+	int fd = dir_open(root_fd, path, access, false);
+
+	if (fd == -EXDEV && !access->trusted) {
+		fd = dir_open(root_fd, path, access, true);
+		*crosses = *crosses || fd >= 0;
+	}
+	return fd;
 }
 
 int dir_open_nowait(int root_fd, const char *path, const struct data_access *access)
@@ -376,9 +387,9 @@ int dir_open_nowait(int root_fd, const char *path, const struct data_access *acc
 	return fd == -EXDEV ? -EAGAIN : fd;
 }
 
-int dir_open_to_list(int root_fd, const char *path, const struct data_access *access, struct stat *st)
+int dir_open_to_list(int root_fd, const char *path, const struct data_access *access, struct stat *st, bool *crosses)
 {
-	int at = dir_open(root_fd, path, access);
+	int at = dir_open_first(root_fd, path, access, crosses);
 	int fd, r;
 
 	if (at < 0) {
@@ -455,9 +466,14 @@ static ssize_t read_wait(int fd, uint8_t *data, size_t n)
 }
 
 /* How the peer's access and the caller's patience bound the walk to a file. */
-static unsigned rules_of(const struct data_access *access, enum read_how how)
+static unsigned rules_of(const struct data_access *access, unsigned traits, enum read_how how)
 {
-	return (access->trusted ? 0 : BENEATH) | (how == READ_NOWAIT ? CACHED | ONE_MOUNT : 0);
+	unsigned rules = how == READ_NOWAIT ? CACHED | ONE_MOUNT : 0;
+
+	if (access->trusted) {
+		return rules;
+	}
+	return rules | BENEATH | (traits & DIR_ANY_MOUNT ? 0 : ONE_MOUNT);
 }
 
 static int judge(const struct data_access *access, int fd, bool is_path, const struct stat *st)
@@ -468,10 +484,9 @@ static int judge(const struct data_access *access, int fd, bool is_path, const s
 	return allows(access, fd, is_path, st, ACCESS_READ) ? 0 : -EACCES;
 }
 
-static int open_straight(int dir_fd, const char *name, const struct data_access *access, enum read_how how,
+static int open_straight(int dir_fd, const char *name, const struct data_access *access, unsigned rules,
 			 struct stat *st)
 {
-	unsigned rules = rules_of(access, how) | (access->trusted ? 0 : ONE_MOUNT);
 	int fd = open_by_rules(dir_fd, name, OPEN_FLAGS, rules);
 	int r;
 
@@ -486,10 +501,10 @@ static int open_straight(int dir_fd, const char *name, const struct data_access 
 	return fd;
 }
 
-static int open_judged(int dir_fd, const char *name, const struct data_access *access, enum read_how how,
-		       struct stat *st)
+static int open_judged(int dir_fd, const char *name, const struct data_access *access, unsigned rules,
+		       enum read_how how, struct stat *st)
 {
-	int path_fd = open_by_rules(dir_fd, name, O_PATH, rules_of(access, how));
+	int path_fd = open_by_rules(dir_fd, name, O_PATH, rules);
 	int r;
 
 	if (path_fd < 0) {
@@ -506,21 +521,24 @@ static int open_judged(int dir_fd, const char *name, const struct data_access *a
 static int open_file(int dir_fd, unsigned traits, const char *name, const struct data_access *access,
 		     enum read_how how, struct stat *st)
 {
-	int fd;
+	unsigned rules = rules_of(access, traits, how);
+	int fd = -EXDEV;
 
 	pthread_once(&kernel.once, probe_kernel);
-	if (!access->trusted && !((traits & DIR_NODEV) && kernel.openat2)) {
-		return open_judged(dir_fd, name, access, how, st);
+	if (access->trusted) {
+		return open_straight(dir_fd, name, access, rules, st);
 	}
-	fd = open_straight(dir_fd, name, access, how, st);
-	return fd == -EXDEV && how == READ_WAIT ? open_judged(dir_fd, name, access, how, st) : fd;
+	if ((traits & DIR_NODEV) && kernel.openat2) {
+		fd = open_straight(dir_fd, name, access, rules | ONE_MOUNT, st);
+	}
+	return fd == -EXDEV ? open_judged(dir_fd, name, access, rules, how, st) : fd;
 }
 
 int file_open(const char *path, struct stat *st)
 {
 	static const struct data_access anything = { .trusted = true };
 
-	return open_judged(AT_FDCWD, path, &anything, READ_WAIT, st);
+	return open_judged(AT_FDCWD, path, &anything, 0, READ_WAIT, st);
 }
 
 static int read_open_file(int fd, const struct stat *st, enum read_how how, struct file_bytes *out)
@@ -573,10 +591,10 @@ int file_read(int dir_fd, unsigned traits, const char *name, const struct data_a
 
 /* For others a look at the inode is not enough: what is cached was perhaps read for a peer that may read the file, so
  * their right is checked as at a read. Negative errno where there is no such file. */
-static int stat_judged(int dir_fd, const char *name, const struct data_access *access, enum read_how how,
-		       struct stat *st)
+static int stat_judged(int dir_fd, unsigned traits, const char *name, const struct data_access *access,
+		       enum read_how how, struct stat *st)
 {
-	int fd = open_by_rules(dir_fd, name, O_PATH, rules_of(access, how));
+	int fd = open_by_rules(dir_fd, name, O_PATH, rules_of(access, traits, how));
 	int r;
 
 	if (fd < 0) {
@@ -610,7 +628,7 @@ int file_is_current(int dir_fd, unsigned traits, const char *name, const struct 
 	/* A path of several steps may cross a mount point. */
 	r = access->trusted && (how == READ_WAIT || !strchr(name, '/')) ?
 		    stat_trusted(dir_fd, name, how, &st) :
-		    stat_judged(dir_fd, name, access, how, &st);
+		    stat_judged(dir_fd, traits, name, access, how, &st);
 	if (r < 0) {
 		return r == -EAGAIN ? r : 0;
 	}

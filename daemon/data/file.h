@@ -26,16 +26,20 @@ bool access_allows(const struct data_access *access, int fd, const struct stat *
 int access_check_file_fd(int fd, const char *name, struct stat *st, struct dataset_error *err);
 
 /* Folders. `path` is relative to root_fd; each step of it is judged by its own descriptor. All return a descriptor or
- * negative errno; ELOOP: a link that may not be followed. */
-int dir_open(int root_fd, const char *path, const struct data_access *access); /* O_PATH */
+ * negative errno; ELOOP: a link that may not be followed; EXDEV: out of the root, or (for access that is not trusted,
+ * without any_mount) across a mount point. */
+int dir_open(int root_fd, const char *path, const struct data_access *access, bool any_mount); /* O_PATH */
+/* The same where mount points have not been seen yet: *crosses is set when there is one on the way. */
+int dir_open_first(int root_fd, const char *path, const struct data_access *access, bool *crosses);
 /* The same without waiting, or -EAGAIN; what it opens is on root_fd's file system, which must be DIR_LOCAL. */
 int dir_open_nowait(int root_fd, const char *path, const struct data_access *access);
 /* For reading its entries, which the peer must be allowed to. */
-int dir_open_to_list(int root_fd, const char *path, const struct data_access *access, struct stat *st);
+int dir_open_to_list(int root_fd, const char *path, const struct data_access *access, struct stat *st, bool *crosses);
 
 enum {
 	DIR_LOCAL = 1, /* known to be a local file system: what is in memory is had without waiting */
 	DIR_NODEV = 2, /* device nodes cannot be opened there */
+	DIR_ANY_MOUNT = 4, /* not dir_traits': names in it may be mount points, also for access that is not trusted */
 };
 /* What the file system of an open folder (or file) is. May wait, as any first look at a folder may. */
 unsigned dir_traits(int fd, const struct data_access *access);

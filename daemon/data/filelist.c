@@ -342,12 +342,16 @@ static int parse_file(struct parse *p, int fd, char *piece)
 
 /* An early word on what reading would find: a peer must be able to search every folder on the way. Folders that are
  * missing are judged when their files are read, as all are. */
-static int check_dirs(const struct dataset_source *source, int root_fd, const struct index *ix,
+static int check_dirs(const struct dataset_source *source, int root_fd, const struct index *ix, bool *crosses,
 		      struct dataset_error *err)
 {
-	for (uint32_t i = 0; i < ix->n_dirs && !source->access->trusted; i++) {
+	if (source->access->trusted) {
+		*crosses = tree_reaches_server(root_fd, ix, source->access);
+		return 0;
+	}
+	for (uint32_t i = 0; i < ix->n_dirs; i++) {
 		const char *path = index_dir_path(ix, i);
-		int fd = dir_open(root_fd, path, source->access);
+		int fd = dir_open_first(root_fd, path, source->access, crosses);
 
 		if (fd >= 0) {
 			close(fd);
@@ -422,6 +426,7 @@ int filelist_open(const struct dataset_source *source, const char *rest, struct 
 		  struct dataset_error *err)
 {
 	struct index index = { 0 };
+	bool crosses = false;
 	int root_fd, r;
 
 	if (source->n_fds == 1) {
@@ -433,11 +438,11 @@ int filelist_open(const struct dataset_source *source, const char *rest, struct 
 		return root_fd;
 	}
 	r = read_list(source, rest, &index, err);
-	r = r < 0 ? r : check_dirs(source, root_fd, &index, err);
+	r = r < 0 ? r : check_dirs(source, root_fd, &index, &crosses, err);
 	if (r < 0) {
 		index_finish(&index);
 		close(root_fd);
 		return r;
 	}
-	return tree_create(source, rest, root_fd, &index, out, err);
+	return tree_create(source, rest, root_fd, &index, crosses, out, err);
 }

@@ -53,6 +53,7 @@ struct walk {
 	size_t n_files, files_capacity;
 	char *entries;             /* ENTRIES_BYTES for getdents64 */
 	bool racy;
+	bool crosses;              /* a folder lies on another mount than the root; see tree_create */
 	uint64_t n_found;          /* files so far, for progress */
 	uint64_t reported_ns;
 	/* The list of classes without files, for the error. */
@@ -160,7 +161,7 @@ static int for_each_entry(struct walk *w, int fd, const char *path, void *arg,
 static int open_folder(struct walk *w, const char *path, uint32_t class_id, struct index_dir *stamp)
 {
 	struct stat st;
-	int fd = dir_open_to_list(w->root_fd, path, w->source->access, &st);
+	int fd = dir_open_to_list(w->root_fd, path, w->source->access, &st, &w->crosses);
 
 	if (fd < 0) {
 		return fail_at(w, -fd, path);
@@ -464,7 +465,7 @@ static bool dir_is_unchanged(struct walk *w, const struct index *ix, uint32_t i)
 			return false;
 		}
 	} else {
-		int fd = dir_open_to_list(w->root_fd, index_dir_path(ix, i), w->source->access, &st);
+		int fd = dir_open_to_list(w->root_fd, index_dir_path(ix, i), w->source->access, &st, &w->crosses);
 
 		if (fd < 0) {
 			return false;
@@ -538,5 +539,8 @@ int imagefolder_open(const struct dataset_source *source, const char *rest, stru
 			keep(&w, path, &index);
 		}
 	}
-	return tree_create(source, rest, w.root_fd, &index, out, err);
+	if (source->access->trusted) {
+		w.crosses = tree_reaches_server(w.root_fd, &index, source->access);
+	}
+	return tree_create(source, rest, w.root_fd, &index, w.crosses, out, err);
 }

@@ -26,6 +26,7 @@ struct tree {
 	struct index index;
 	uint8_t print[PRINT_BYTES];
 	unsigned root_traits; /* of root_fd */
+	unsigned any_mount;   /* DIR_ANY_MOUNT: mount points are crossed, also those that appear later */
 	atomic_int *dir_fds;  /* of each folder: pack_dir, or 0 while there is none. Set once */
 };
 
@@ -48,7 +49,7 @@ static bool take_dir_fd(void)
 	return false;
 }
 
-enum { TRAIT_BITS = 2 };
+enum { TRAIT_BITS = 3 };
 
 static int pack_dir(int fd, unsigned traits)
 {
@@ -70,8 +71,8 @@ static int open_dir(const struct tree *t, uint32_t dir, enum read_how how, unsig
 		*traits = t->root_traits;
 		return dir_open_nowait(t->root_fd, path, &t->access);
 	}
-	fd = dir_open(t->root_fd, path, &t->access);
-	*traits = fd < 0 ? 0 : dir_traits(fd, &t->access);
+	fd = dir_open(t->root_fd, path, &t->access, t->any_mount);
+	*traits = fd < 0 ? 0 : dir_traits(fd, &t->access) | t->any_mount;
 	return fd;
 }
 
@@ -126,8 +127,8 @@ static int find_place(const struct tree *t, uint64_t index, enum read_how how, s
 	if (how == READ_NOWAIT) {
 		return -EAGAIN;
 	}
-	p->fd = dir_open(t->root_fd, index_dir_path(&t->index, t->index.file_dir[index]), &t->access);
-	p->traits = 0;
+	p->fd = dir_open(t->root_fd, index_dir_path(&t->index, t->index.file_dir[index]), &t->access, t->any_mount);
+	p->traits = t->any_mount;
 	p->name = index_file_name(&t->index, index);
 	p->is_own = true;
 	return p->fd < 0 ? p->fd : 0;
@@ -288,7 +289,52 @@ static uint64_t make_cache_id(uint64_t id, int root_fd, const struct data_access
 	return XXH3_64bits(&key, sizeof(key));
 }
 
-int tree_create(const struct dataset_source *source, const char *path, int root_fd, struct index *index,
+bool tree_reaches_server(int root_fd, const struct index *index, const struct data_access *access)
+{
+	uint64_t known = 0;
+	struct stat st;
+
+	if (fstat(root_fd, &st) == 0) {
+		known = st.st_dev;
+	}
+	for (uint32_t i = 0; i < index->n_dirs; i++) {
+		const char *path = index_dir_path(index, i);
+		uint64_t dev = index->dirs[i].dev;
+		bool local;
+		int fd;
+
+		if (!dev && fstatat(root_fd, path, &st, 0) == 0) {
+			dev = st.st_dev;
+		}
+		if (!dev || dev == known) {
+			continue;
+		}
+		fd = dir_open(root_fd, path, access, true);
+		local = fd < 0 || (dir_traits(fd, access) & DIR_LOCAL);
+		if (fd >= 0) {
+			close(fd);
+		}
+		if (!local) {
+			return true;
+		}
+		known = dev;
+	}
+	return false;
+}
+
+static void find_server(struct tree *t, bool crosses)
+{
+	struct stat st;
+
+	t->root_traits = dir_traits(t->root_fd, &t->access);
+	if (!(t->root_traits & DIR_LOCAL) || crosses) {
+		t->base.server = fstat(t->root_fd, &st) == 0 && st.st_dev ? st.st_dev : 1;
+		t->any_mount = DIR_ANY_MOUNT;
+		t->root_traits |= DIR_ANY_MOUNT;
+	}
+}
+
+int tree_create(const struct dataset_source *source, const char *path, int root_fd, struct index *index, bool crosses,
 		struct dataset **out, struct dataset_error *err)
 {
 	int r = meter_take(source->meter, sizeof(struct tree) + index->n_dirs * sizeof(atomic_int));
@@ -316,7 +362,7 @@ int tree_create(const struct dataset_source *source, const char *path, int root_
 	t->base.print = t->print;
 	t->access = *source->access;
 	t->root_fd = root_fd;
-	t->root_traits = dir_traits(root_fd, source->access);
+	find_server(t, crosses);
 	t->index = *index;
 	t->dir_fds = dir_fds;
 	*index = (struct index){ 0 };

@@ -3,6 +3,8 @@
 #define BATCHD_TESTS_SUITE_H
 
 #include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
 
 /* Check notes the place of every assertion that holds, in a file, to say after which one a test died: most of the time
  * of a test that compares many values, and more so under ThreadSanitizer. The first time of each place will do. */
@@ -16,6 +18,37 @@ static inline void suite_mark_once(const char *file, int line)
 	}
 }
 #define _mark_point(file, line) suite_mark_once(file, line)
+
+START_TEST(test_needs_gpus)
+{
+	/* Stands for a whole suite, so that it is counted. */
+	puts("skipped: this batchd was built without GPUs (CUDA=0)");
+}
+END_TEST
+
+/* The suite itself, or where the build under test knows no GPUs one that only says so. */
+static inline Suite *suite_with_gpus(Suite *s)
+{
+	char path[4096];
+	const char *build = getenv("BATCHD_BUILD");
+	TCase *t;
+	FILE *f;
+	int how = 0;
+
+	snprintf(path, sizeof(path), "%s/.cuda", build ? build : "build");
+	f = fopen(path, "r");
+	if (f) {
+		how = getc(f);
+		fclose(f);
+	}
+	if (how != '0')
+		return s;
+	s = suite_create("without_gpus");
+	t = tcase_create("without_gpus");
+	tcase_add_test(t, test_needs_gpus);
+	suite_add_tcase(s, t);
+	return s;
+}
 
 /* Runs the suite as the environment says (CK_VERBOSITY, CK_FORK, ...) and gives main's exit status. */
 static inline int suite_run(Suite *s)

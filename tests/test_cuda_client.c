@@ -1319,5 +1319,5 @@ int main(void)
 	tcase_add_test(t, test_fault_on_the_gpu_ends_the_loader_clearly);
 	tcase_add_test(t, test_no_driver_is_no_gpu);
 	suite_add_tcase(s, t);
-	return suite_run(s);
+	return suite_run(suite_with_gpus(s));
 }

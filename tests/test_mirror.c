@@ -436,5 +436,5 @@ int main(void)
 	tcase_add_test(t, test_a_failed_copy_concerns_those_on_that_gpu_only);
 	tcase_add_test(t, test_a_lost_gpu_gives_its_slots_back);
 	suite_add_tcase(s, t);
-	return suite_run(s);
+	return suite_run(suite_with_gpus(s));
 }

@@ -34,9 +34,13 @@ os.environ["PATH"] = os.pathsep.join([str(BUILD), os.environ["PATH"]])
 sys.path.insert(0, str(REPO / "client" / "python"))
 sys.path.append(str(REPO / "tests"))  # pictures, ptx, vision
 
-# Daemons keep indexes of data sets; those of tests go with the tests.
-CACHE = tempfile.mkdtemp(prefix="batchd-tests-cache-")
-os.environ["XDG_CACHE_HOME"] = CACHE
+# What tested programs leave behind when they are killed, and the indexes that daemons keep, go with the tests: in one folder for all workers of a run.
+# Tests become other users, too.
+OWNS_SCRATCH = "BATCHD_TEST_SCRATCH" not in os.environ
+SCRATCH = os.environ.setdefault("BATCHD_TEST_SCRATCH", tempfile.mkdtemp(prefix="batchd-") if OWNS_SCRATCH else "")
+if OWNS_SCRATCH:
+    os.chmod(SCRATCH, 0o1777)
+os.environ.update(TMPDIR=SCRATCH, XDG_CACHE_HOME=os.path.join(SCRATCH, "cache"))
 
 # A shell that starts the tests in the background makes them, and all they start, deaf to Ctrl-C.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -109,7 +113,8 @@ def odd(data):
 
 
 def pytest_unconfigure():
-    shutil.rmtree(CACHE, ignore_errors=True)
+    if OWNS_SCRATCH:
+        shutil.rmtree(SCRATCH, ignore_errors=True)
 
 
 def pytest_terminal_summary(terminalreporter):

@@ -21,6 +21,14 @@ def until(what, condition, seconds=60):
     return result
 
 
+def runs(pid):
+    """Whether the process is there and no zombie; it may go at any moment."""
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
 def footprint(pid):
     """Descriptors, threads and shared slabs of a process."""
     maps = pathlib.Path(f"/proc/{pid}/maps").read_text()

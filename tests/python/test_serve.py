@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 
 import batchd  # noqa: E402
 import served_data as data  # noqa: E402
-from daemons import Daemon  # noqa: E402
+from daemons import Daemon, runs  # noqa: E402
 from test_end_to_end import Trainer  # noqa: E402
 from test_reliability import as_user, finish_as, needs_root, public  # noqa: E402, F401
 
@@ -332,7 +332,7 @@ def test_workers_of_a_killed_producer_end_with_it(serve):
     os.kill(p.pid, signal.SIGKILL)
     with pytest.raises(batchd.ProducerError, match="was killed or crashed"):
         next(iterator)
-    while any(os.path.exists(f"/proc/{pid}") and open(f"/proc/{pid}/stat").read().split()[2] != "Z" for pid in workers):
+    while any(runs(pid) for pid in workers):
         time.sleep(0.02)  # the alarm is the limit
 
 
@@ -540,7 +540,7 @@ time.sleep(600)
     assert said["shape"] == [2, 3]
     parent.kill()
     deadline = time.monotonic() + 20
-    while os.path.exists(f"/proc/{said['pid']}") and open(f"/proc/{said['pid']}/stat").read().split()[2] != "Z":
+    while runs(said["pid"]):
         assert time.monotonic() < deadline
         time.sleep(0.02)
 

@@ -161,10 +161,20 @@ static struct stream *find_empty(struct group *g)
 	return s;
 }
 
+/* Of another set of members. */
+static void count_held(struct stream *s)
+{
+	s->n_held = 0;
+	for (uint32_t i = 0; i < s->slots->n_made; i++)
+		s->n_held += (s->slots->slot[i].holders & s->members) != 0;
+}
+
 static void enter(struct stream *s, struct consumer *c)
 {
 	s->consumers[c->rank] = c;
 	s->n_members++;
+	s->members |= bit(c->rank);
+	count_held(s);
 	c->stream = s;
 }
 
@@ -174,6 +184,8 @@ static void leave(struct consumer *c)
 	if (!s)
 		return;
 	s->n_members--;
+	s->members &= ~bit(c->rank);
+	count_held(s);
 	stream_remove(s, c->rank);
 	if (!s->n_members && !s->expected)
 		stream_stop(s);
@@ -220,14 +232,14 @@ static void elect(struct group *g)
 		g->main = NULL;
 }
 
-static uint32_t count_used(const struct group *g, const struct stream *s);
+static uint32_t count_used(const struct stream *s);
 static uint32_t count_due(const struct group *g, const struct stream *s);
 
 /* For one that comes with what it holds to get its next batch there. Else it would cost the slow ones there theirs, be
  * left alone with its own, and find them at the same place again, without ever getting anything made. */
 static bool has_room(const struct group *g, const struct stream *s, const struct consumer *c)
 {
-	return count_used(g, s) + c->n_leases < count_due(g, s) + g->share;
+	return count_used(s) + c->n_leases < count_due(g, s) + g->share;
 }
 
 /* Who has caught up with a larger cohort, or is caught up by one, goes on there. Close to its first, or it would soon
@@ -266,24 +278,10 @@ static void merge(struct group *g)
 
 /* ---- shares ---- */
 
-static bool held_by_member(const struct stream *s, uint32_t slot)
-{
-	for (uint32_t i = 0; i < s->n_consumers; i++) {
-		if (s->consumers[i] && s->consumers[i]->leases[slot])
-			return true;
-	}
-	return false;
-}
-
 /* Slots that the cohort keeps from others: made ahead, or held by its members. */
-static uint32_t count_used(const struct group *g, const struct stream *s)
+static uint32_t count_used(const struct stream *s)
 {
-	uint32_t n = 0;
-	for (uint32_t i = 0; i < g->slots->n_made; i++) {
-		const struct slot *slot = &g->slots->slot[i];
-		n += slot->n_leases ? held_by_member(s, i) : slot->linked && slot->stream == s;
-	}
-	return n;
+	return s->n_held + s->n_unheld;
 }
 
 static uint32_t count_due(const struct group *g, const struct stream *s)
@@ -293,14 +291,14 @@ static uint32_t count_due(const struct group *g, const struct stream *s)
 	return s->n_members * g->share + (s == g->main ? g->window - g->share : 0);
 }
 
-/* Batches that the trainer has or will find: those it was told of, the one it works on among them, and those made ahead
- * of it. */
-static uint32_t count_ahead(const struct stream *s, const struct consumer *c)
+/* Whether there are as many batches that the trainer has or will find: those it was told of, the one it works on among
+ * them, and those made ahead of it. */
+static bool has_ahead(const struct stream *s, const struct consumer *c, uint32_t enough)
 {
 	uint32_t n = c->n_leases;
-	for (const struct slot *slot = s->first; slot; slot = slot->next)
+	for (const struct slot *slot = s->first; slot && n < enough; slot = slot->next)
 		n += position_compare(&slot->at, &c->cursor) >= 0;
-	return n;
+	return n >= enough;
 }
 
 /* It has fewer than a trainer needs, and may have more. Also where the cohort has gone back to before it, when it gave
@@ -309,7 +307,7 @@ static uint32_t count_ahead(const struct stream *s, const struct consumer *c)
 static bool is_hungry(const struct stream *s, const struct consumer *c)
 {
 	uint32_t enough = c->quota < AHEAD ? c->quota : AHEAD;
-	return c->positioned && !c->follows && count_ahead(s, c) < enough;
+	return c->positioned && !c->follows && !has_ahead(s, c, enough);
 }
 
 /* The foremost of those who have too little ahead of them. NULL: none. */
@@ -385,7 +383,7 @@ static bool relieve(struct group *g, struct stream *s)
 /* Gives back what is over the cohort's due. */
 static void trim(struct group *g, struct stream *s)
 {
-	while (count_used(g, s) > count_due(g, s)) {
+	while (count_used(s) > count_due(g, s)) {
 		struct slot *newest = NULL;
 		if (relieve(g, s))
 			continue;
@@ -404,7 +402,7 @@ static void trim(struct group *g, struct stream *s)
 struct slot *group_claim(struct stream *s)
 {
 	struct group *g = s->group;
-	while (count_used(g, s) >= count_due(g, s)) {
+	while (count_used(s) >= count_due(g, s)) {
 		if (!relieve(g, s))
 			return NULL;
 	}
@@ -535,6 +533,8 @@ void group_leave(struct consumer *c)
 {
 	struct group *g = c->group;
 	leave(c);
+	for (uint32_t i = 0; c->n_leases && i < g->slots->n_made; i++)
+		g->slots->slot[i].holders &= ~bit(c->rank); /* what it holds from here on it holds for itself */
 	expect_no_more(g, c->rank);
 	g->member[c->rank] = NULL;
 	c->group = NULL;

@@ -17,6 +17,8 @@ static void slot_move(struct slot *s, enum slot_state to)
 {
 	assert(allowed[s->state][to]);
 	s->state = to;
+	if (to == SLOT_FREE && s->number < s->slots->first_free)
+		s->slots->first_free = s->number;
 }
 
 int slots_extend(struct slots *s, uint32_t n)
@@ -114,13 +116,11 @@ int64_t *slot_indices(const struct slot *s)
 
 struct slot *slots_find_free(struct slots *s)
 {
-	/* The one freed longest ago would be fairest to caches of trainers; there are a handful, so the first will do.
-	 */
-	for (uint32_t i = 0; i < s->n_made; i++) {
-		if (s->slot[i].state == SLOT_FREE)
-			return &s->slot[i];
-	}
-	return NULL;
+	/* The one freed longest ago would be fairest to caches of trainers; there are usually a handful, so the first
+	 * will do. A large group has thousands, hence first_free. */
+	while (s->first_free < s->n_made && s->slot[s->first_free].state != SLOT_FREE)
+		s->first_free++;
+	return s->first_free < s->n_made ? &s->slot[s->first_free] : NULL;
 }
 
 void slot_begin(struct slot *s, struct stream *stream)

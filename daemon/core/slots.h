@@ -55,6 +55,7 @@ struct slot {
 	bool last;                     /* of its epoch */
 	uint64_t owed;                 /* bit per rank (share) or bit 0 (shard) */
 	uint32_t n_leases;
+	uint64_t holders;              /* of a group: bit per place whose member has it */
 	uint32_t n_copying;            /* mirrors that read it now */
 	uint64_t fed_bytes;            /* of a loader with a feed: how much of the slot its batch takes */
 	uint8_t fed;                   /* while FILLING or DROPPED, of a loader with a feed: the feed's own */
@@ -73,6 +74,7 @@ struct slots {
 	uint32_t n;
 	uint32_t n_made;               /* whose memory is present: the first of them; fewer than n while it is made,
 	                                * or in a share group, see group.h */
+	uint32_t first_free;           /* no slot before it is FREE */
 	bool growing;                  /* the rest is being made, once and for all */
 	bool fixed;                    /* of a share group: there will be no more, for the sake of a GPU */
 	uint32_t n_holders;            /* consumers that may hold leases: those attached, and those that have gone

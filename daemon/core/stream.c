@@ -29,6 +29,7 @@ static void list_append(struct stream *s, struct slot *slot)
 {
 	slot->next = NULL;
 	slot->linked = true;
+	s->n_unheld += slot->n_leases == 0;
 	if (s->first)
 		s->last->next = slot;
 	else
@@ -48,6 +49,7 @@ static void list_remove(struct stream *s, struct slot *slot)
 		s->last = before;
 	slot->next = NULL;
 	slot->linked = false;
+	s->n_unheld -= slot->n_leases == 0;
 }
 
 void stream_try_free(struct stream *s, struct slot *slot)
@@ -305,14 +307,20 @@ static void start_copies(struct stream *s, struct slot *slot)
 
 static void lease(struct consumer *c, struct slot *slot)
 {
+	if (c->group) {
+		c->stream->n_held += !(slot->holders & c->stream->members);
+		slot->holders |= bit(c->rank);
+	}
 	c->leases[slot->number]++;
 	c->n_leases++;
-	slot->n_leases++;
+	c->stream->n_unheld -= slot->n_leases++ == 0;
 	slot->owed &= ~bit(c->stream->n_consumers > 1 ? c->rank : 0);
 }
 
 static void publish_to(struct stream *s, struct consumer *c, uint32_t place)
 {
+	if (c->n_leases >= consumer_max_leases(c))
+		return; /* before a large group's list is walked */
 	for (struct slot *slot = s->first; slot && !c->follows; slot = slot->next) {
 		if (position_compare(&slot->at, &c->cursor) < 0)
 			continue;
@@ -782,9 +790,15 @@ int stream_push(struct consumer *c, uint64_t seek, uint64_t step, const uint64_t
 
 static void unlease(struct consumer *c, struct slot *slot)
 {
-	c->leases[slot->number]--;
+	if (--c->leases[slot->number] == 0 && c->group) {
+		uint64_t others = c->stream ? c->stream->members & ~bit(c->rank) : 0;
+		slot->holders &= ~bit(c->rank);
+		if (c->stream && !(slot->holders & others))
+			c->stream->n_held--;
+	}
 	c->n_leases--;
-	slot->n_leases--;
+	if (--slot->n_leases == 0 && slot->linked)
+		slot->stream->n_unheld++;
 	/* The stream may have moved on to another slab or be gone; then it has unlinked the slot and is not looked at.
 	 */
 	stream_try_free(slot->stream, slot);

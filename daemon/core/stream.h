@@ -74,11 +74,14 @@ struct stream {
 	struct loader *loader;
 	struct group *group;             /* whose cohort it is, or NULL */
 	uint32_t n_members;              /* a cohort's consumers */
+	uint64_t members;                /* their places, a bit each */
+	uint32_t n_held;                 /* slots that one of them has, at least */
 	uint32_t number;                 /* the rank (shard), 0 (share in lockstep), or which cohort */
 	uint32_t plan_rank;              /* in the plan: the rank (shard), 0 (share) */
 	struct slots *slots;             /* where batches are made now; a reference; NULL before the first attach */
 	struct pool_queue queue;
 	struct slot *first, *last;       /* batches in order, FILLING and READY */
+	uint32_t n_unheld;               /* of these, that nobody has */
 	bool positioned;
 	struct position next;            /* the next batch to begin */
 	uint64_t n_batches;              /* of next.epoch from next.base */

@@ -436,6 +436,7 @@ static unsigned note_ref(struct slots *s)
 static void check_stream(const struct stream *s)
 {
 	const struct slot *before = NULL;
+	uint32_t n_held = 0, n_unheld = 0;
 	note_ref(s->slots);
 	for (const struct slot *slot = s->first; slot; slot = slot->next) {
 		SIM_CHECK(slot->linked && slot->stream == s && slot->slots == s->slots,
@@ -445,11 +446,22 @@ static void check_stream(const struct stream *s)
 		SIM_CHECK(!before || position_compare(&before->at, &slot->at) < 0,
 			  "the list is out of order at slot %u", slot->number);
 		before = slot;
+		n_unheld += slot->n_leases == 0;
 	}
+	SIM_CHECK(n_unheld == s->n_unheld, "%u batches that nobody has, not %u", n_unheld, s->n_unheld);
 	SIM_CHECK(s->last == before || !s->first, "the list's end is wrong");
 	for (uint32_t i = 0; i < s->n_consumers; i++)
 		SIM_CHECK(!s->consumers[i] || s->consumers[i]->stream == s, "place %u is somebody's who is elsewhere",
 			  i);
+	for (uint32_t i = 0; s->group && s->slots && i < s->slots->n_made; i++) {
+		const struct slot *slot = &s->slots->slot[i];
+		bool held = false;
+		for (uint32_t k = 0; k < s->n_consumers; k++)
+			held |= s->consumers[k] && s->consumers[k]->leases[i];
+		n_held += held;
+		SIM_CHECK(held == ((slot->holders & s->members) != 0), "slot %u is wrong about its holders", i);
+	}
+	SIM_CHECK(n_held == s->n_held, "a cohort's members have %u slots, not %u", n_held, s->n_held);
 	for (uint32_t i = 0; s->group && i < s->n_consumers; i++)
 		SIM_CHECK(!s->consumers[i] || s->group->member[i] == s->consumers[i], "place %u is not of its group",
 			  i);

@@ -59,7 +59,7 @@ static bool somebody_joins(void)
 			continue;
 		if (sim_chance(3))
 			j->incarnation++;
-		int32_t rank = (int32_t)sim_below(j->world_size);
+		int32_t rank = (int32_t)sim_below(sim_has(SIM_WORLDS) && sim_chance(50) && j->world_size > 3 ? 3 : j->world_size);
 		if (sim_chance(30) && (j->share || j->world_size == 1))
 			rank = -1;
 		sim_trainer_join(t, j, rank);

@@ -143,7 +143,7 @@ void stream_wait(struct consumer *c);
  * more. */
 static inline uint32_t consumer_max_leases(const struct consumer *c)
 {
-	return c->quota ? c->quota : 2 * c->slots->n;
+	return c->quota ? c->quota : 2 * c->slots->n_made;
 }
 
 /* What consumer_ops.arm asked for has happened. */

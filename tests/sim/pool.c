@@ -157,6 +157,7 @@ bool sim_pool_is_empty(void)
 /* Threads do not wait for the loop to return. */
 static void meanwhile(void)
 {
+	sim_liars_scribble();
 	while (sim_chance(25) && sim_worker_works())
 		;
 }

@@ -29,6 +29,7 @@ enum {
 	SIM_MAX_JOBS = 3,
 	SIM_MAX_SLOTS = 700,
 	SIM_MAX_HELD = 256,
+	SIM_MAX_HOARD = 128,
 	SIM_MAX_ROWS = 8,
 	SIM_ROW_BYTES = 16
 };
@@ -47,7 +48,11 @@ enum sim_feature {
 	SIM_OLD_MAKERS = 128, /* with SIM_SERVED: some producers' library is older, and does not look ahead; others
 	                       * do not count */
 	SIM_APART = 256,    /* with SIM_SERVED: more of them, whose ranks come and go and stand wherever they like */
-	SIM_ALL_FEATURES = 511,
+	SIM_GREEDY = 512,   /* some trainers seek again and again, and keep what they were sent for earlier seeks */
+	SIM_WORLDS = 1024,  /* jobs of up to as many ranks as there may be */
+	SIM_LIES = 2048,    /* some trainers write what they like into their control page, at any moment */
+	SIM_CLOSES = 4096,  /* trainers say Close from anywhere, more than once, and go on talking */
+	SIM_ALL_FEATURES = 8191,
 	SIM_ANY_FEATURES = 1u << 31, /* for sim_begin: the seed decides */
 };
 
@@ -208,6 +213,12 @@ struct sim_old {
 	struct sim_held *held;
 };
 
+/* Of a trainer that gives nothing back: a lease of an earlier seek. */
+struct sim_hoard {
+	uint32_t slot;
+	uint64_t generation;
+};
+
 struct sim_held {
 	uint32_t slot, n_rows;
 	uint64_t generation, index[SIM_MAX_ROWS];
@@ -239,6 +250,7 @@ struct sim_trainer {
 	uint64_t seek;
 	struct position expect;
 	bool stopped, said_waiting, misbehaved;
+	bool greedy, lies; /* lies: its control page says nothing about what it has */
 	bool comparing; /* and the answer is still to come */
 	bool again, began, gave_up; /* it has come back; knows where it is; wants no more */
 	uint64_t born_ns, incarnation;
@@ -251,7 +263,7 @@ struct sim_trainer {
 	unsigned wanted_gpu;       /* 1, 2; 3: there is none; 0: it wants none */
 	struct sim_gpu_slab *gpu;  /* it has this open */
 	struct sim_lane batches, releases;
-	unsigned n_held, n_got, target;
+	unsigned n_held, n_hoard, n_got, target;
 	unsigned keeps; /* batches while it gets on */
 	Batchd__Wire__ErrorCode error;
 	uint64_t pushed[8][SIM_MAX_ROWS]; /* own batches: by step % 8 */
@@ -259,6 +271,7 @@ struct sim_trainer {
 	uint64_t next_push;
 	/* From here on nothing counts before it is set: most of this is never touched. */
 	struct sim_held held[SIM_MAX_HELD];
+	struct sim_hoard hoard[SIM_MAX_HOARD];
 	uint64_t last_generation[SIM_MAX_SLOTS]; /* of each slot, and what was in it */
 	struct position last_at[SIM_MAX_SLOTS];
 };
@@ -284,6 +297,8 @@ void sim_trainer_join(struct sim_trainer *t, struct sim_job *j, int32_t rank);
 void sim_trainer_looks(struct sim_trainer *t); /* all that it holds is as it was */
 /* How often it has, or is about to have, or is giving back, each slot. */
 void sim_trainer_leases(struct sim_trainer *t, unsigned count[SIM_MAX_SLOTS]);
+/* Those who write into their control pages do, whatever the loop is at. */
+void sim_liars_scribble(void);
 bool sim_trainer_holds(const struct sim_trainer *t, const struct sim_slab *slab, uint32_t slot);
 
 /* ---- GPUs (gpu.c) ---- */

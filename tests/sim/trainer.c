@@ -143,6 +143,7 @@ void sim_trainer_join(struct sim_trainer *t, struct sim_job *j, int32_t rank)
 	t->born_ns = sim_has(SIM_RESTARTS) ? (uint64_t)t->pid : 0;
 	if (sim_has(SIM_GPUS) && sim_chance(70))
 		t->wanted_gpu = sim_chance(5) ? 3 : 1 + sim_below(2);
+	t->greedy = sim_has(SIM_GREEDY) && sim_chance(40);
 	open_session(t);
 }
 
@@ -181,7 +182,7 @@ void sim_trainer_returns(struct sim_trainer *t)
 	memcpy(t->old.held, t->held, t->n_held * sizeof(t->held[0]));
 	ring_unmap(&t->ring);
 	t->slab = NULL;
-	t->n_held = 0;
+	t->n_held = t->n_hoard = 0;
 	t->batches = t->releases = (struct sim_lane){ 0 };
 	t->error = BATCHD__WIRE__ERROR_CODE__OK;
 	t->said_waiting = t->comparing = false;
@@ -317,6 +318,8 @@ static void look_at_gpu(const struct sim_trainer *t, const struct sim_held *h)
 
 void sim_trainer_looks(struct sim_trainer *t)
 {
+	if (t->lies)
+		return;
 	for (unsigned i = 0; i < t->n_held; i++) {
 		look_at(t, t->slab, t->slot_bytes, &t->held[i]);
 		look_at_gpu(t, &t->held[i]);
@@ -394,6 +397,10 @@ static void see_batch(struct sim_trainer *t, const Batchd__Wire__Batch *b)
 		  (unsigned)b->generation);
 	t->last_generation[b->slot] = b->generation;
 	t->last_at[b->slot] = at;
+	if (b->seek < t->seek && t->greedy && t->n_hoard < SIM_MAX_HOARD) {
+		t->hoard[t->n_hoard++] = (struct sim_hoard){ b->slot, b->generation };
+		return;
+	}
 	if (b->seek < t->seek) {
 		say_release(t, b->slot, b->generation, true);
 		return;
@@ -621,10 +628,18 @@ void sim_trainer_leases(struct sim_trainer *t, unsigned count[SIM_MAX_SLOTS])
 	count_packets(&t->socket->to_daemon, count);
 	for (unsigned i = 0; i < t->n_held; i++)
 		count[t->held[i].slot]++;
+	for (unsigned i = 0; i < t->n_hoard; i++)
+		count[t->hoard[i].slot]++;
 }
 
 bool sim_trainer_holds(const struct sim_trainer *t, const struct sim_slab *slab, uint32_t slot)
 {
+	if (t->lies)
+		return false; /* if it says so */
+	for (unsigned i = 0; t->phase != SIM_UNUSED && t->slab == slab && i < t->n_hoard; i++) {
+		if (t->hoard[i].slot == slot)
+			return true;
+	}
 	for (unsigned i = 0; t->phase != SIM_UNUSED && t->slab == slab && i < t->n_held; i++) {
 		if (t->held[i].slot == slot)
 			return true;
@@ -671,7 +686,7 @@ static bool wait_for_more(struct sim_trainer *t)
 static void drop_everything(struct sim_trainer *t)
 {
 	t->job->uneven = true;
-	t->n_held = 0;
+	t->n_held = t->n_hoard = 0;
 	sim_slab_unref(t->slab);
 	t->slab = NULL;
 	ring_unmap(&t->ring);
@@ -679,11 +694,71 @@ static void drop_everything(struct sim_trainer *t)
 	forget_old(t);
 }
 
+static bool give_back_hoard(struct sim_trainer *t)
+{
+	if (!t->n_hoard || t->phase != SIM_STREAMING)
+		return false;
+	struct sim_hoard h = t->hoard[--t->n_hoard];
+	say_release(t, h.slot, h.generation, true);
+	return true;
+}
+
+/* Back to a batch that it has, or to where it is, without giving anything back. */
+static void seek_greedily(struct sim_trainer *t)
+{
+	for (unsigned n = 1 + sim_below(20); n > 0; n--) {
+		struct position to = t->expect;
+		if (to.epoch == UINT64_MAX)
+			return; /* it has still to hear where it is */
+		if (t->n_held && !t->job->own) {
+			const struct position *at = &t->last_at[t->held[sim_below(t->n_held)].slot];
+			to = (struct position){ .epoch = at->epoch,
+						.base = at->epoch == to.epoch ? to.base : 0,
+						.step = at->step };
+		}
+		seek(t, to);
+	}
+}
+
+/* Anything, once the daemon has been told Close. */
+static void say_more(struct sim_trainer *t)
+{
+	Batchd__Wire__Close c = BATCHD__WIRE__CLOSE__INIT;
+	Batchd__Wire__Seek s = BATCHD__WIRE__SEEK__INIT;
+	Batchd__Wire__Waiting w = BATCHD__WIRE__WAITING__INIT;
+	Batchd__Wire__Release r = BATCHD__WIRE__RELEASE__INIT;
+	Batchd__Wire__ClassesRequest k = BATCHD__WIRE__CLASSES_REQUEST__INIT;
+	switch (sim_below(6)) {
+	case 0:
+		SAY(t, CLOSE, close, &c, -1);
+		break;
+	case 1:
+		s.seek = t->seek + 1;
+		SAY(t, SEEK, seek, &s, -1);
+		break;
+	case 2:
+		SAY(t, WAITING, waiting, &w, -1);
+		break;
+	case 3:
+		SAY(t, RELEASE, release, &r, -1);
+		break;
+	case 4:
+		SAY(t, CLASSES, classes, &k, -1);
+		break;
+	default:
+		say_wake(t);
+	}
+}
+
 void sim_trainer_leaves(struct sim_trainer *t)
 {
 	Batchd__Wire__Close c = BATCHD__WIRE__CLOSE__INIT;
 	sim_trace("trainer %u: closes", NUMBER(t));
+	if (sim_has(SIM_CLOSES) && t->greedy && t->phase == SIM_STREAMING)
+		seek_greedily(t);
 	SAY(t, CLOSE, close, &c, -1);
+	for (unsigned n = sim_has(SIM_CLOSES) ? sim_below(4) : 0; n > 0; n--)
+		say_more(t);
 	drop_everything(t);
 	t->socket->hung_up = true;
 	t->phase = SIM_EXITED; /* whether it lives on is no matter any more */
@@ -739,6 +814,51 @@ static void misbehave(struct sim_trainer *t)
 	}
 }
 
+/* What it likes, into any word or entry of its page. */
+static void scribble(struct sim_trainer *t)
+{
+	struct ring_page *p = t->ring.page;
+	_Atomic uint32_t *words[] = { &p->batches.taken, &p->releases.produced, &p->batches.produced,
+				      &p->releases.taken, &p->waiting, &p->wake_at };
+	_Atomic uint32_t *word = words[sim_chance(70) ? sim_below(2) : sim_below(6)];
+	switch (sim_below(5)) {
+	case 0:
+		atomic_store(word, sim_below(200) - 100);
+		break;
+	case 1:
+		atomic_fetch_add(word, 1);
+		break;
+	case 2:
+		atomic_fetch_sub(word, 1 + sim_below(3));
+		break;
+	case 3: /* it has taken everything, it says */
+		atomic_store(&p->batches.taken, atomic_load(&p->batches.produced));
+		break;
+	default:
+		p->release[sim_below(RING_ENTRIES)][sim_below(RING_RELEASE_BYTES)] = (unsigned char)sim_below(256);
+	}
+}
+
+void sim_liars_scribble(void)
+{
+	if (!sim_has(SIM_LIES))
+		return;
+	for (unsigned i = 0; i < SIM_MAX_TRAINERS; i++) {
+		if (sim_trainers[i].lies && sim_trainers[i].ring.page && sim_chance(40))
+			scribble(&sim_trainers[i]);
+	}
+}
+
+static bool lie(struct sim_trainer *t)
+{
+	sim_trace("trainer %u: writes into its page", NUMBER(t));
+	t->lies = t->misbehaved = true;
+	scribble(t);
+	if (sim_chance(60))
+		say_wake(t);
+	return true;
+}
+
 static void ask(struct sim_trainer *t)
 {
 	Batchd__Wire__StatusRequest s = BATCHD__WIRE__STATUS_REQUEST__INIT;
@@ -773,6 +893,21 @@ bool sim_trainer_acts(struct sim_trainer *t)
 	}
 	if (t->phase == SIM_CLOSED)
 		return false;
+	if (t->lies && what < 900)
+		return t->ring.page && lie(t);
+	if (sim_has(SIM_LIES) && t->ring.page && t->phase == SIM_STREAMING && sim_below(150) == 0)
+		return lie(t);
+	if (sim_has(SIM_GREEDY) && t->greedy && t->phase == SIM_STREAMING && sim_chance(8)) {
+		seek_greedily(t);
+		return true;
+	}
+	if (t->lies) {
+		if (what < 950)
+			hang_up(t);
+		else
+			sim_trainer_leaves(t);
+		return true;
+	}
 	if (what < 12)
 		hang_up(t);
 	else if (what < 18)
@@ -815,12 +950,14 @@ bool sim_trainer_gets_on(struct sim_trainer *t)
 		sim_trainer_returns(t);
 		return true;
 	}
+	if (t->lies)
+		return false;
 	if (t->phase < SIM_OPENING || t->phase > SIM_STREAMING || t->stopped ||
 	    (t->phase != SIM_OPENING && t->n_got >= t->target && !is_needed(t)))
 		return false;
 	/* it may have come back to fewer */
 	unsigned keeps = t->phase >= SIM_ATTACHED && t->keeps >= t->n_slots ? t->n_slots - 1 : t->keeps;
-	if (read_one(t) || (t->n_held > keeps && release_one(t)))
+	if (read_one(t) || give_back_hoard(t) || (t->n_held > keeps && release_one(t)))
 		return true;
 	if (t->phase == SIM_ATTACHED && !t->misbehaved) {
 		uint64_t before = t->seek;
@@ -833,6 +970,7 @@ bool sim_trainer_gets_on(struct sim_trainer *t)
 
 void sim_trainer_hears_the_end(struct sim_trainer *t)
 {
-	while (t->phase >= SIM_OPENING && t->phase <= SIM_STREAMING && !t->stopped && !t->error && read_one(t))
+	while (t->phase >= SIM_OPENING && t->phase <= SIM_STREAMING && !t->stopped && !t->lies && !t->error &&
+	       read_one(t))
 		;
 }

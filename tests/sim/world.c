@@ -289,6 +289,9 @@ static void roll_job(unsigned i)
 		j->shuffle = false;
 	if (sim_chance(5))
 		j->n_slots = 0;
+	if (sim_has(SIM_WORLDS) && sim_chance(60))
+		j->world_size = 1 + sim_below(j->share ? LOADER_MAX_SHARE : LOADER_MAX_WORLD);
+	j->loose = j->share && (j->world_size == 1 || j->policy != GROUP_WAIT);
 	snprintf(j->name, sizeof(j->name), "job%u", i);
 	snprintf(j->dataset, sizeof(j->dataset), "random:length=%u,shape=4,dtype=float32", j->n_samples);
 	if (sim_has(SIM_GPUS) && sim_chance(85))
@@ -303,6 +306,8 @@ static void roll_job(unsigned i)
 			j->share = false;
 			j->world_size = 2 + sim_below(2);
 		}
+		if (!j->share && j->world_size > LOADER_MAX_SERVED)
+			j->world_size = LOADER_MAX_SERVED;
 		j->own = j->shuffle = j->drop_last = j->loose = false;
 		j->policy = GROUP_WAIT;
 		snprintf(j->dataset, sizeof(j->dataset), "serve:job%u", i);
@@ -478,6 +483,7 @@ static void check_session(const struct session *s)
 {
 	const struct consumer *c = &s->consumer;
 	struct sim_trainer *t = s->state == SESSION_ATTACHED ? trainer_of(s) : NULL;
+	t = t && t->lies ? NULL : t;
 	unsigned count[SIM_MAX_SLOTS];
 	unsigned sum = 0, set = note_ref(c->slots);
 	if (t)
@@ -489,6 +495,8 @@ static void check_session(const struct session *s)
 			  "session %u: slot %u is lent %u times, the trainer has it %u times", (unsigned)s->number, i,
 			  c->leases[i], count[i]);
 	}
+	SIM_CHECK(!c->slots || !c->stream || c->n_leases <= (c->quota ? c->quota : 2 * c->slots->n_made), "session %u is lent %u slots",
+		  (unsigned)s->number, c->n_leases);
 	SIM_CHECK(sum == c->n_leases, "session %u: %u leases, %u counted", (unsigned)s->number, sum, c->n_leases);
 	SIM_CHECK((s->state == SESSION_GHOST) == (s->peer == NULL),
 		  "session %u is a ghost with a connection, or neither", (unsigned)s->number);

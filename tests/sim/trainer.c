@@ -895,9 +895,9 @@ bool sim_trainer_acts(struct sim_trainer *t)
 		return false;
 	if (t->lies && what < 900)
 		return t->ring.page && lie(t);
-	if (sim_has(SIM_LIES) && t->ring.page && t->phase == SIM_STREAMING && sim_below(150) == 0)
+	if (sim_has(SIM_LIES) && t->ring.page && t->phase == SIM_STREAMING && sim_chance(10))
 		return lie(t);
-	if (sim_has(SIM_GREEDY) && t->greedy && t->phase == SIM_STREAMING && sim_chance(8)) {
+	if (sim_has(SIM_GREEDY) && t->greedy && t->phase == SIM_STREAMING && sim_chance(25)) {
 		seek_greedily(t);
 		return true;
 	}

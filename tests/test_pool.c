@@ -20,7 +20,7 @@ struct batch {
 	struct pool_job job;
 	struct fixture *f;
 	atomic_int made[ROWS];
-	atomic_int fetched;
+	atomic_int fetched, tried;
 	int would_block_every;    /* rows whose number it divides are not at hand; 0: all are */
 	bool cancel_at_first;
 	int n_done;
@@ -30,6 +30,7 @@ static int run_row(struct pool_job *job, void *worker, uint32_t first, uint32_t 
 {
 	struct batch *b = (struct batch *)job;
 	ck_assert_ptr_nonnull(worker);
+	atomic_fetch_add(&b->tried, 1);
 	if (b->would_block_every && first % (uint32_t)b->would_block_every == 0 && !ticket)
 		return POOL_WOULD_BLOCK;
 	if (ticket)
@@ -60,14 +61,19 @@ static void *make_thing(void *arg)
 	return calloc(1, 16);
 }
 
-static void setup(struct fixture *f, unsigned workers)
+static void setup_with(struct fixture *f, unsigned workers, unsigned n_io, unsigned n_tickets)
 {
 	memset(f, 0, sizeof(*f));
 	ck_assert_int_eq(uv_loop_init(&f->loop), 0);
-	struct pool_params params = { .max_workers = workers, .n_io = 3, .n_tickets = 8, .worker_create = make_thing,
+	struct pool_params params = { .max_workers = workers, .n_io = n_io, .n_tickets = n_tickets, .worker_create = make_thing,
 				      .worker_destroy = free, .input_create = make_thing, .input_destroy = free };
 	ck_assert_int_eq(pool_create(&f->loop, &params, &f->pool), 0);
 	ck_assert_int_eq(pool_queue_add(f->pool, &f->queue, 0, 1), 0);
+}
+
+static void setup(struct fixture *f, unsigned workers)
+{
+	setup_with(f, workers, 3, 8);
 }
 
 static void teardown(struct fixture *f)
@@ -134,6 +140,7 @@ END_TEST
 
 struct stuck {
 	struct batch batch;
+	struct hung *hung;
 	uv_sem_t answer;          /* posted when its disk answers again */
 	atomic_int n_asked;
 };
@@ -180,6 +187,197 @@ START_TEST(test_a_disk_that_does_not_answer_holds_up_nobody_else)
 	free(b);
 	pool_queue_remove(f.pool, &other);
 	teardown(&f);
+}
+END_TEST
+
+/* One user's queues on a server that does not answer. */
+enum { HUNG = 24 };
+
+struct hung {
+	struct pool_queue queue[HUNG];
+	struct stuck job[HUNG];
+	atomic_int n_asked;
+	uv_sem_t answer;
+	int n_done;
+};
+
+static void fetch_hung(struct pool_job *job, struct pool_ticket *ticket)
+{
+	struct hung *h = ((struct stuck *)job)->hung;
+	atomic_fetch_add(&h->n_asked, 1);
+	uv_sem_wait(&h->answer);
+	uv_sem_post(&h->answer);
+	fetch_row(job, ticket);
+}
+
+static void hung_done(struct pool_job *job)
+{
+	struct stuck *s = (struct stuck *)job;
+	s->batch.n_done++;
+	if (++s->hung->n_done == HUNG)
+		uv_stop(&s->batch.f->loop);
+}
+
+static const struct pool_job_ops hung_ops = { .run = run_row, .fetch = fetch_hung, .done = hung_done };
+
+/* As many queues as there are file systems, or all on one. Returns when the pool gives them no more. */
+static struct hung *hang(struct fixture *f, uint64_t user, bool one_filesystem, int n_threads)
+{
+	struct hung *h = calloc(1, sizeof(*h));
+	ck_assert_int_eq(uv_sem_init(&h->answer, 0), 0);
+	for (int i = 0; i < HUNG; i++) {
+		pool_queue_add(f->pool, &h->queue[i], 0);
+		if (user)
+			pool_queue_set_origin(f->pool, &h->queue[i], user, one_filesystem ? 7 : 100 + (uint64_t)i);
+		h->job[i].hung = h;
+		h->job[i].batch = (struct batch){ .f = f,
+						  .would_block_every = 1,
+						  .job = { .ops = &hung_ops, .n_rows = 4, .chunk = 1 } };
+		pool_submit(f->pool, &h->queue[i], &h->job[i].batch.job);
+	}
+	while (atomic_load(&h->n_asked) < n_threads)
+		sched_yield();
+	return h;
+}
+
+static void end_hang(struct fixture *f, struct hung *h)
+{
+	uv_sem_post(&h->answer);
+	while (h->n_done < HUNG)
+		uv_run(&f->loop, UV_RUN_ONCE);
+	for (int i = 0; i < HUNG; i++) {
+		for (int row = 0; row < 4; row++)
+			ck_assert_int_eq(atomic_load(&h->job[i].batch.made[row]), 1);
+		pool_queue_remove(f->pool, &h->queue[i]);
+	}
+	uv_sem_destroy(&h->answer);
+	free(h);
+}
+
+static void make_one_batch(struct fixture *f, struct pool_queue *q, int would_block_every)
+{
+	struct batch *b = make_batch(f, 1);
+	b->would_block_every = would_block_every;
+	pool_submit(f->pool, q, &b->job);
+	uv_run(&f->loop, UV_RUN_DEFAULT);
+	check_all_made_once(b);
+	free(b);
+}
+
+START_TEST(test_servers_that_do_not_answer_leave_tickets_and_threads_for_others)
+{
+	/* Many jobs of one user hang, on many mounts or on one: rows that have to be fetched from a local disk, and from
+	 * another user's server, are made, as are rows of the same user's local files. */
+	for (int one = 0; one < 2; one++) {
+		struct fixture f;
+		struct pool_queue far;
+		setup_with(&f, 2, 8, 32);
+		pool_queue_add(f.pool, &far, 0);
+		pool_queue_set_origin(f.pool, &far, 2, 8);
+		struct hung *h = hang(&f, 1, one, 4);
+		make_one_batch(&f, &f.queue, 1);
+		make_one_batch(&f, &far, 1);
+		make_one_batch(&f, &f.queue, 3);
+		ck_assert_int_eq(h->n_done, 0);
+		ck_assert_int_eq(atomic_load(&h->n_asked), 4); /* of 8 threads, 5 are for servers */
+		end_hang(&f, h);
+		pool_queue_remove(f.pool, &far);
+		teardown(&f);
+	}
+}
+END_TEST
+
+START_TEST(test_rows_at_hand_are_made_when_every_ticket_is_out)
+{
+	/* Jobs on local disks hang in every I/O thread and hold every ticket: no worker waits with them, rows that need no
+	 * ticket are made, and those that found none are made once there is one. */
+	struct fixture f;
+	setup_with(&f, 2, 2, 8);
+	struct hung *h = hang(&f, 0, false, 2);
+	make_one_batch(&f, &f.queue, 0);
+	struct batch *later = make_batch(&f, 1);
+	later->would_block_every = ROWS / 2;
+	pool_submit(f.pool, &f.queue, &later->job);
+	struct pool_stats s;
+	do
+		pool_get_stats(f.pool, &s);
+	while (s.busy > 0 || atomic_load(&later->tried) == 0);
+	ck_assert_int_eq(later->n_done, 0);
+	uv_sem_post(&h->answer);
+	while (h->n_done < HUNG || !later->n_done)
+		uv_run(&f.loop, UV_RUN_ONCE);
+	check_all_made_once(later);
+	free(later);
+	end_hang(&f, h);
+	teardown(&f);
+}
+END_TEST
+
+START_TEST(test_a_row_without_a_ticket_can_be_cancelled)
+{
+	/* Every ticket is out, a row has been returned: its job, cancelled, is done at once and once. */
+	struct fixture f;
+	setup_with(&f, 1, 2, 8);
+	struct hung *h = hang(&f, 0, false, 2);
+	struct batch *b = make_batch(&f, 1);
+	b->would_block_every = 1;
+	pool_submit(f.pool, &f.queue, &b->job);
+	struct pool_stats s;
+	do
+		pool_get_stats(f.pool, &s);
+	while (s.busy > 0 || atomic_load(&b->tried) == 0);
+	ck_assert_int_eq(atomic_load(&b->tried), 1);
+	pool_cancel(f.pool, &b->job);
+	uv_run(&f.loop, UV_RUN_DEFAULT);
+	ck_assert_int_eq(b->n_done, 1);
+	make_one_batch(&f, &f.queue, 0);
+	end_hang(&f, h);
+	ck_assert_int_eq(b->n_done, 1);
+	free(b);
+	teardown(&f);
+}
+END_TEST
+
+static int run_twice(struct pool_job *job, void *worker, uint32_t first, uint32_t n, struct pool_ticket *ticket)
+{
+	struct batch *b = (struct batch *)job;
+	(void)worker;
+	if (!ticket)
+		return POOL_WOULD_BLOCK;
+	ck_assert_uint_eq(*(uint32_t *)ticket->input, first + ticket->stage);
+	if (ticket->stage < 2) {
+		ticket->stage++;
+		return POOL_WOULD_BLOCK;
+	}
+	for (uint32_t i = 0; i < n; i++)
+		atomic_fetch_add(&b->made[first + i], 1);
+	return 0;
+}
+
+static void fetch_stage(struct pool_job *job, struct pool_ticket *ticket)
+{
+	*(uint32_t *)ticket->input = ticket->row + ticket->stage;
+	atomic_fetch_add(&((struct batch *)job)->fetched, 1);
+}
+
+static const struct pool_job_ops twice_ops = { .run = run_twice, .fetch = fetch_stage, .done = on_done };
+
+START_TEST(test_a_row_may_need_several_inputs)
+{
+	/* Each is fetched by an I/O thread with the row's one ticket; several rows may share a ticket. */
+	static const uint32_t chunks[] = { 1, 7 };
+	for (size_t i = 0; i < 2; i++) {
+		struct fixture f;
+		setup(&f, 2);
+		struct batch *b = make_batch(&f, chunks[i]);
+		b->job.ops = &twice_ops;
+		pool_submit(f.pool, &f.queue, &b->job);
+		uv_run(&f.loop, UV_RUN_DEFAULT);
+		check_all_made_once(b);
+		ck_assert_int_eq(atomic_load(&b->fetched), (int)(3 * ((ROWS + chunks[i] - 1) / chunks[i])));
+		free(b);
+		teardown(&f);
+	}
 }
 END_TEST
 
@@ -402,6 +600,10 @@ int main(void)
 	tcase_add_test(t, test_every_row_is_made_once_in_any_chunks);
 	tcase_add_test(t, test_rows_that_would_block_are_fetched_by_io_threads);
 	tcase_add_test(t, test_a_disk_that_does_not_answer_holds_up_nobody_else);
+	tcase_add_test(t, test_servers_that_do_not_answer_leave_tickets_and_threads_for_others);
+	tcase_add_test(t, test_rows_at_hand_are_made_when_every_ticket_is_out);
+	tcase_add_test(t, test_a_row_without_a_ticket_can_be_cancelled);
+	tcase_add_test(t, test_a_row_may_need_several_inputs);
 	tcase_add_test(t, test_a_cancelled_job_is_done_once_and_leaves_the_rest_unmade);
 	tcase_add_test(t, test_the_queue_with_fewer_ready_batches_goes_first);
 	tcase_add_test(t, test_a_job_nobody_waits_for_is_found_by_draining);

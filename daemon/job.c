@@ -578,9 +578,9 @@ static struct job *make_job(struct batchd *b, struct request *r, int *fds, unsig
 /* ---- joining ---- */
 
 /* Without asking the file system, which may hang: the kernel knows these two by itself. */
-static void identify(const int *fds, unsigned n_fds, struct data_identity *out)
+static void identify(const int *fds, unsigned n_fds, bool trusted, struct data_identity *out)
 {
-	*out = (struct data_identity){ .n = n_fds };
+	*out = (struct data_identity){ .trusted = trusted, .n = n_fds };
 	for (unsigned i = 0; i < n_fds; i++) {
 		struct statx st;
 		if (statx(fds[i], "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_INO, &st))
@@ -596,8 +596,12 @@ static const char *difference(const struct job *j, const struct loader_spec *spe
 {
 	const char *field = loader_spec_difference(&j->spec, spec);
 	*text = field;
-	if (field || (j->data.n == data->n && !memcmp(j->data.files, data->files, sizeof(data->files))))
+	if (field)
 		return field;
+	if (j->data.n == data->n && !memcmp(j->data.files, data->files, sizeof(data->files))) {
+		*text = "dataset (opened from another mount namespace, with other rights)";
+		return j->data.trusted == data->trusted ? NULL : "dataset";
+	}
 	*text = "dataset (another folder or file of the same name: another container's, or it has been replaced)";
 	return "dataset";
 }
@@ -672,7 +676,7 @@ void job_join(struct batchd *b, struct session *s, struct request *r, int *fds, 
 {
 	struct job *j = find_job(b, r->spec.uid, r->spec.job);
 	struct data_identity data;
-	identify(fds, n_fds, &data);
+	identify(fds, n_fds, r->access.trusted, &data);
 	if (j && r->spec.incarnation > j->spec.incarnation) {
 		fence_all(j, &r->spec, &data);
 		j = find_job(b, r->spec.uid, r->spec.job);

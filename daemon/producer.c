@@ -190,7 +190,10 @@ static bool may_feed(const struct job *j, const struct producer *p)
 		return true;
 	/* Another user's: only where the configuration names the data set, for both of them. */
 	const struct config_dataset *d = config_dataset(j->daemon->config, j->spec.dataset);
-	struct requester who = { .uid = p->uid, .gids = peer->gids, .n_gids = peer->n_gids };
+	struct requester who = { .uid = p->uid,
+				 .gids = peer->gids,
+				 .n_gids = peer->n_gids,
+				 .shares_mounts = request_may_trust(p->uid) && peer_shares_mounts(peer) };
 	return d && request_may_use(d, &who);
 }
 

@@ -29,7 +29,7 @@ bool request_may_use(const struct config_dataset *d, const struct requester *who
 {
 	if (!d->n_users && !d->n_groups)
 		return true;
-	if (who->uid == 0)
+	if (who->uid == 0 && who->shares_mounts)
 		return true;
 	for (uint32_t i = 0; i < d->n_users; i++) {
 		if (d->users[i] == who->uid)
@@ -44,10 +44,15 @@ bool request_may_use(const struct config_dataset *d, const struct requester *who
 	return false;
 }
 
+bool request_may_trust(uid_t uid)
+{
+	return uid == 0 || uid == geteuid();
+}
+
 static void set_access(struct data_access *a, const struct requester *who, bool configured)
 {
 	*a = (struct data_access){ .uid = who->uid };
-	a->trusted = configured || who->uid == 0 || who->uid == geteuid();
+	a->trusted = configured || (who->shares_mounts && request_may_trust(who->uid));
 	for (unsigned i = 0; i < who->n_gids && i < 64; i++)
 		a->gids[a->n_gids++] = who->gids[i];
 }
@@ -78,8 +83,9 @@ static int resolve(const struct config *config, const Batchd__Wire__Open *open, 
 	if (d && !request_may_use(d, who))
 		return refuse(
 			err, BATCHD__WIRE__ERROR_CODE__ACCESS, "dataset",
-			"user %u may not use the data set '%s' (its users and groups in the daemon's configuration)",
-			(unsigned)who->uid, d->name);
+			"user %u may not use the data set '%s' (its users and groups in the daemon's configuration)%s",
+			(unsigned)who->uid, d->name,
+			who->uid ? "" : "; root in another mount namespace than the daemon's is let in by name only");
 	if (d && n_fds)
 		return refuse(err, BATCHD__WIRE__ERROR_CODE__PROTOCOL, "dataset",
 			      "a configured data set takes no file descriptors");

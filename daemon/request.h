@@ -11,6 +11,7 @@ struct requester {
 	uid_t uid;
 	const gid_t *gids; /* main group first */
 	unsigned n_gids;
+	bool shares_mounts; /* it is in the daemon's mount namespace: a path means the same to both */
 };
 
 struct request {
@@ -31,6 +32,9 @@ struct request_error {
 int request_make(const struct config *config, const Batchd__Wire__Open *open, const struct requester *who,
 		 unsigned n_fds, struct request *out, struct request_error *err);
 void request_finish(struct request *r);
+/* Whether a user could be trusted if it shares our mounts: root, and our own. Root in a container, or in any other mount
+ * namespace, is not the root that our paths belong to. */
+bool request_may_trust(uid_t uid);
 /* Whether the configuration lets them use the data set. */
 bool request_may_use(const struct config_dataset *d, const struct requester *who);
 

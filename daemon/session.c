@@ -442,7 +442,10 @@ static void on_open(struct session *s, const Batchd__Wire__Open *open, int *fds,
 	}
 	if (!session_identify(s))
 		return;
-	struct requester who = { .uid = s->uid, .gids = s->peer->gids, .n_gids = s->peer->n_gids };
+	struct requester who = { .uid = s->uid,
+				 .gids = s->peer->gids,
+				 .n_gids = s->peer->n_gids,
+				 .shares_mounts = request_may_trust(s->uid) && peer_shares_mounts(s->peer) };
 	struct request r;
 	struct request_error err;
 	Batchd__Wire__Open named = *open;

@@ -18,8 +18,10 @@ struct opening;
 struct producer;
 struct feed;
 
-/* What a session's descriptors lead to. Two containers may call different volumes the same. */
+/* What a session's descriptors lead to, and with which rights it is read. Two containers may call different volumes the
+ * same, and root in one is not root outside. */
 struct data_identity {
+	bool trusted;
 	unsigned n;
 	struct {
 		uint64_t dev, ino;

@@ -135,6 +135,96 @@ START_TEST(test_a_folder_that_was_replaced_is_opened_anew)
 }
 END_TEST
 
+/* Whether this user may make namespaces; says so if not. */
+static bool can_unshare(int flags)
+{
+	int status;
+	pid_t pid = fork();
+
+	if (pid == 0) {
+		_exit(unshare(flags) || ((flags & CLONE_NEWNS) && mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL)));
+	}
+	waitpid(pid, &status, 0);
+	if (status) {
+		printf("skipped: needs the right to make namespaces (root has it)\n");
+	}
+	return status == 0;
+}
+
+/* ---- whom the daemon trusts ---- */
+
+/* Opens by path alone, then by descriptor, in a process of its own that may have unshared its mounts; the codes of both
+ * answers, -1 for Opened. */
+static void open_both_ways(bool elsewhere, const char *folder, const char *job_name, int codes[2])
+{
+	int status;
+	pid_t pid = fork();
+
+	if (pid == 0) {
+		if (elsewhere && unshare(CLONE_NEWNS)) {
+			_exit(255);
+		}
+		for (int i = 0; i < 2; i++) {
+			Batchd__Wire__ClientMessage m = BATCHD__WIRE__CLIENT_MESSAGE__INIT;
+			const Batchd__Wire__ServerMessage *answer;
+			Batchd__Wire__Open o = usual_open();
+			char dataset[160], job[32];
+			int dir_fd = open(in_place(folder), O_RDONLY | O_DIRECTORY), fd = dial();
+
+			snprintf(dataset, sizeof(dataset), "imagefolder:%s", in_place(folder));
+			snprintf(job, sizeof(job), "%s%d", job_name, i);
+			o.dataset = dataset;
+			o.transform = (char *)"train224";
+			o.job = job;
+			m.body_case = BATCHD__WIRE__CLIENT_MESSAGE__BODY_OPEN;
+			m.open = &o;
+			greet(fd);
+			wire_send(fd, &m.base, &dir_fd, (unsigned)i, 0);
+			do {
+				answer = receive(fd, NULL);
+			} while (answer && answer->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_PROGRESS);
+			codes[i] = !answer ? 15 :
+				   answer->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_ERROR ?
+					     (int)answer->error->code :
+					     0;
+			close(fd);
+		}
+		_exit(codes[0] | codes[1] << 4);
+	}
+	ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+	ck_assert(WIFEXITED(status) && WEXITSTATUS(status) != 255);
+	codes[0] = WEXITSTATUS(status) & 15 ? WEXITSTATUS(status) & 15 : -1;
+	codes[1] = WEXITSTATUS(status) >> 4 ? WEXITSTATUS(status) >> 4 : -1;
+}
+
+START_TEST(test_who_is_in_another_mount_namespace_is_not_trusted)
+{
+	/* Proves that the daemon's own user (root, where these tests may make namespaces) has paths opened and links
+	 * followed in the daemon's mount namespace only: in another one a path alone is refused, so is a link that leads
+	 * out of the folder, and a job that was opened with more rights lets nobody in. */
+	int codes[2];
+
+	make_set("one", 4);
+	make_set("two", 1);
+	ck_assert_int_eq(symlink(in_place("one/cat"), in_place("two/dog")), 0);
+	start_daemon();
+	open_both_ways(false, "two", "warm", codes);
+	ck_assert_int_eq(codes[0], -1);
+	ck_assert_int_eq(codes[1], -1);
+	if (can_unshare(CLONE_NEWNS)) {
+		open_both_ways(true, "two", "cold", codes);
+		ck_assert_int_eq(codes[0], CODE(ACCESS));
+		ck_assert_int_eq(codes[1], CODE(ACCESS));
+		open_both_ways(true, "two", "warm", codes);
+		ck_assert(codes[1] == CODE(ACCESS) || codes[1] == CODE(MISMATCH));
+		open_both_ways(true, "one", "cold", codes);
+		ck_assert_int_eq(codes[0], CODE(ACCESS));
+		ck_assert_int_eq(codes[1], -1);
+	}
+	stop_daemon();
+}
+END_TEST
+
 /* ---- what trainers call their jobs ---- */
 
 /* A trainer in a process of its own. It says a number when it has opened (0: it could not), then what batchd_next said
@@ -222,22 +312,6 @@ static struct trainer begin(int flags, const char *volume, const struct batchd_o
 	close(to[0]);
 	close(from[1]);
 	return t;
-}
-
-/* Whether this user may make namespaces; says so if not. */
-static bool can_unshare(int flags)
-{
-	int status;
-	pid_t pid = fork();
-
-	if (pid == 0) {
-		_exit(unshare(flags) || ((flags & CLONE_NEWNS) && mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL)));
-	}
-	waitpid(pid, &status, 0);
-	if (status) {
-		printf("skipped: needs the right to make namespaces (root has it)\n");
-	}
-	return status == 0;
 }
 
 static struct batchd_options options(const char *dataset)
@@ -357,6 +431,7 @@ int main(void)
 	tcase_add_checked_fixture(t, set_up, tear_down);
 	tcase_add_test(t, test_the_same_path_to_another_folder_is_a_mismatch);
 	tcase_add_test(t, test_a_folder_that_was_replaced_is_opened_anew);
+	tcase_add_test(t, test_who_is_in_another_mount_namespace_is_not_trusted);
 	tcase_add_test(t, test_share_groups_of_two_containers_do_not_meet);
 	tcase_add_loop_test(t, test_runs_of_two_containers_do_not_fence_each_other, 0, 2);
 	suite_add_tcase(s, t);

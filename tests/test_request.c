@@ -43,10 +43,12 @@ static Batchd__Wire__Open usual(const char *dataset)
 	return o;
 }
 
+static bool elsewhere; /* it is in another mount namespace */
+
 static int make_as(uid_t uid, const Batchd__Wire__Open *o, unsigned n_fds)
 {
 	gid_t gid = 12345;
-	struct requester who = { .uid = uid, .gids = &gid, .n_gids = 1 };
+	struct requester who = { .uid = uid, .gids = &gid, .n_gids = 1, .shares_mounts = !elsewhere };
 	request_finish(&r);
 	return request_make(&config, o, &who, n_fds, &r, &err);
 }
@@ -109,6 +111,35 @@ START_TEST(test_a_stranger_sends_descriptors_and_is_not_trusted)
 	ck_assert_str_eq(r.spec.transform, "train224");
 	ck_assert_int_eq(make_as(geteuid(), &o, 0), 0);
 	ck_assert(r.access.trusted);
+}
+END_TEST
+
+START_TEST(test_root_of_a_container_is_a_user_like_others)
+{
+	/* Proves that root and the daemon's own user are trusted in the daemon's mount namespace only: elsewhere their
+	 * paths mean other things, and root is not the root of what the daemon sees. */
+	uid_t users[] = { 0, geteuid() };
+	for (int i = 0; i < 2; i++) {
+		Batchd__Wire__Open o = usual("imagefolder:/data/q");
+		elsewhere = true;
+		ck_assert_int_ne(make_as(users[i], &o, 0), 0);
+		ck_assert_int_eq(err.code, BATCHD__WIRE__ERROR_CODE__ACCESS);
+		ck_assert_int_eq(make_as(users[i], &o, 1), 0);
+		ck_assert(!r.access.trusted);
+		o = usual("open");
+		ck_assert_int_eq(make_as(users[i], &o, 0), 0);
+		elsewhere = false;
+		o = usual("imagefolder:/data/q");
+		ck_assert_int_eq(make_as(users[i], &o, 0), 0);
+		ck_assert(r.access.trusted);
+	}
+	/* A restricted data set that does not name root. */
+	static uid_t alice = 4711;
+	struct config_dataset d = { .name = (char *)"d", .users = &alice, .n_users = 1 };
+	struct requester root = { .uid = 0, .shares_mounts = true };
+	ck_assert(request_may_use(&d, &root));
+	root.shares_mounts = false;
+	ck_assert(!request_may_use(&d, &root));
 }
 END_TEST
 
@@ -179,6 +210,7 @@ int main(void)
 	tcase_add_test(t, test_a_configured_name_becomes_its_source_and_transform);
 	tcase_add_test(t, test_users_of_a_data_set_are_respected);
 	tcase_add_test(t, test_a_stranger_sends_descriptors_and_is_not_trusted);
+	tcase_add_test(t, test_root_of_a_container_is_a_user_like_others);
 	tcase_add_test(t, test_an_unknown_name_says_what_would_do);
 	tcase_add_test(t, test_ranks_fit_their_world);
 	tcase_add_test(t, test_a_served_set_is_grouped_by_machine);

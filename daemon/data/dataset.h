@@ -19,7 +19,8 @@ struct dataset;
 
 /* On whose behalf files are opened. Files the peer could not read itself are refused, by mode bits, at every open. */
 struct data_access {
-	bool trusted;        /* named in the configuration, or the peer is root or the daemon's own uid: no checks */
+	bool trusted;        /* named in the configuration, or the peer is root or the daemon's own uid and in the daemon's
+	                      * own mount namespace: no checks */
 	uid_t uid;
 	gid_t gids[64];
 	unsigned n_gids;

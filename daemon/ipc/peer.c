@@ -14,6 +14,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -585,6 +586,34 @@ int peer_identify(struct peer *p)
 	p->n_handles++;
 	uv_poll_start(&p->exit_poll, UV_READABLE, on_process_exit);
 	return 0;
+}
+
+/* Under which number our /proc has the process; that of a process that has ended may be another's already, but then its
+ * descriptor says so. 0: none. */
+static pid_t number_in_proc(int pidfd)
+{
+	char path[64], text[1024];
+	int pid = 0;
+	snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", pidfd);
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	ssize_t n = fd >= 0 ? read(fd, text, sizeof(text) - 1) : -1;
+	if (fd >= 0)
+		close(fd);
+	text[n > 0 ? n : 0] = '\0';
+	const char *line = strstr(text, "\nPid:");
+	return line && sscanf(line, "\nPid: %d", &pid) == 1 && pid > 0 ? pid : 0;
+}
+
+bool peer_shares_mounts(const struct peer *p)
+{
+	struct stat own, its;
+	char path[64];
+	pid_t pid = p->pidfd >= 0 ? number_in_proc(p->pidfd) : 0;
+	if (!pid)
+		return false;
+	snprintf(path, sizeof(path), "/proc/%d/ns/mnt", (int)pid);
+	return stat("/proc/self/ns/mnt", &own) == 0 && stat(path, &its) == 0 && own.st_dev == its.st_dev &&
+	       own.st_ino == its.st_ino && number_in_proc(p->pidfd) == pid;
 }
 
 /* ---- beginning ---- */

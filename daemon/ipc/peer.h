@@ -73,6 +73,10 @@ bool peer_has_pidfd(int socket);
  * descriptors. */
 int peer_identify(struct peer *p);
 
+/* Whether its process, identified, sees the files that this one sees under the same paths: it is in the same mount
+ * namespace. False also where that cannot be told: it has ended, or the kernel does not show it to this user. */
+bool peer_shares_mounts(const struct peer *p);
+
 /* Sends now, or as soon as the client takes it and the kernel has memory for it; borrows fds, at most 2. A client that
  * leaves too much unread is closed, though not during this call, as is one to which nothing can be sent. */
 void peer_send(struct peer *p, const Batchd__Wire__ServerMessage *m, const int *fds, unsigned n_fds);

@@ -540,7 +540,7 @@ int batchd_run(const struct batchd_params *params)
 	uv_loop_close(&b->loop);
 	audit(b);
 	bool even = !b->uneven;
-	report_finish(&b->report);
+	reports_finish(&b->reports);
 	cache_destroy(b->cache);
 	log_record(LOG_LEVEL_NOTICE, "stopped", "stopped");
 	int exit_code = b->exit_code;

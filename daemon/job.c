@@ -562,6 +562,7 @@ static struct job *make_job(struct batchd *b, struct request *r, int *fds, unsig
 	j->spec = r->spec;
 	r->spec = (struct loader_spec){ 0 };
 	j->data = *data;
+	j->number = ++b->n_jobs;
 	charge_move(&j->loader_charge, loader);
 	charge_move(&j->fds, open_fds);
 	uv_timer_init(&b->loop, &j->linger);

@@ -4,18 +4,25 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "state.h"
 
 enum { PART = 20, SAVED_NS = 20000000 }; /* so much may be made at once after a rest: some hundred reports */
 
-void report_finish(struct report *r)
+static void report_finish(struct report *r)
 {
 	for (unsigned i = 0; i < r->n; i++)
 		parcel_unref(r->parcels[i]);
 	free(r->parcels);
 	r->parcels = NULL;
 	r->n = 0;
+}
+
+void reports_finish(struct reports *r)
+{
+	for (unsigned i = 0; i < REPORT_USERS; i++)
+		report_finish(&r->of[i]);
 }
 
 static struct parcel *make_parcel(const char *text, size_t n, bool more)
@@ -62,13 +69,29 @@ static bool may_make(struct report *r)
 	return r->spent_ns < SAVED_NS;
 }
 
-const struct report *report_get(struct batchd *b)
+/* The viewer's, or the one whose viewer has not asked for longest. */
+static struct report *find(struct reports *all, uid_t viewer)
 {
-	struct report *r = &b->report;
+	struct report *r = all->of;
+	for (struct report *other = all->of; other < all->of + REPORT_USERS; other++) {
+		if (other->asked && other->viewer == viewer)
+			return other;
+		if (other->asked < r->asked)
+			r = other;
+	}
+	report_finish(r);
+	*r = (struct report){ .viewer = viewer };
+	return r;
+}
+
+const struct report *report_get(struct batchd *b, uid_t viewer)
+{
+	struct report *r = find(&b->reports, viewer == geteuid() ? 0 : viewer);
+	r->asked = ++b->reports.n_asked;
 	if (r->n && !may_make(r))
 		return r;
 	uint64_t began = thread_ns();
-	char *text = status_json(b);
+	char *text = status_json(b, r->viewer);
 	report_finish(r);
 	if (text)
 		pack(r, text);

@@ -607,7 +607,7 @@ static void on_status(struct session *s)
 		session_fail(s, CODE(LIMIT), NULL, "asked for the status again before it had read the last");
 		return;
 	}
-	const struct report *r = report_get(s->daemon);
+	const struct report *r = report_get(s->daemon, s->uid);
 	if (!r)
 		session_fail(s, CODE(INTERNAL), NULL, "out of memory");
 	for (unsigned i = 0; r && i < r->n; i++)

@@ -44,6 +44,7 @@ struct job {
 	enum job_state state;
 	struct loader_spec spec;
 	struct data_identity data;   /* its first session's */
+	uint64_t number;             /* of the daemon's jobs */
 	struct loader *loader;       /* READY, ENDING, FAILED after READY, CLOSING */
 	struct opening *opening;     /* OPENING */
 	struct session *sessions;    /* attached or waiting for the loader */
@@ -121,8 +122,9 @@ struct batchd {
 	struct cache *cache;
 	struct gpus *gpus;
 	struct server server;
-	struct report report;
+	struct reports reports;
 	struct job *jobs;
+	uint64_t n_jobs;             /* so far */
 	struct session *sessions;
 	struct producer *producers;
 	struct opening *waiting;     /* for an I/O thread that their user may have, first come first served */
@@ -208,7 +210,8 @@ int batchd_charge_data(struct batchd *b, uid_t uid, struct charge *c, uint64_t b
 void batchd_explain_memory(const struct batchd *b, uid_t uid, int refusal, const char *what, uint64_t bytes,
 			   const char *advice, char *text, size_t size);
 
-/* status.c: the state as JSON text; free() it. NULL: out of memory. */
-char *status_json(struct batchd *b);
+/* status.c: the state as JSON text; free() it. viewer: a user who sees what is its own, and of others that they are
+ * there; 0 sees everything. NULL: out of memory. */
+char *status_json(struct batchd *b, uid_t viewer);
 
 #endif

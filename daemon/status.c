@@ -12,6 +12,12 @@
 #include "producer.h"
 #include "state.h"
 
+/* Whether all of a user's rows are shown: names, paths and programs are that user's own business. */
+static bool may_see(uid_t viewer, uid_t owner)
+{
+	return viewer == 0 || viewer == owner;
+}
+
 static double seconds(uint64_t ns)
 {
 	return (double)ns / 1e9;
@@ -150,13 +156,26 @@ static const char *job_state_name(const struct job *j)
 	return names[j->state];
 }
 
-static json_t *loader_part(const struct job *j)
+/* Rows of one job have the same text here, so that readers can join them. Another user's job has a number for it. */
+static void set_job(json_t *o, const struct job *j, uid_t viewer)
+{
+	char text[64] = "";
+	if (j && !may_see(viewer, j->spec.uid))
+		snprintf(text, sizeof(text), "user %u's job %llu", (unsigned)j->spec.uid,
+			 (unsigned long long)j->number);
+	set_text(o, "job", j && !text[0] ? j->spec.job : text);
+}
+
+static json_t *loader_part(const struct job *j, uid_t viewer)
 {
 	json_t *o = json_object();
 	const struct loader_spec *spec = &j->spec;
-	set_text(o, "job", spec->job);
-	set_text(o, "dataset", spec->dataset);
-	set_text(o, "transform", spec->transform);
+	bool all = may_see(viewer, spec->uid);
+	set_job(o, j, viewer);
+	if (all) {
+		set_text(o, "dataset", spec->dataset);
+		set_text(o, "transform", spec->transform);
+	}
 	set_text(o, "mode", spec->share ? "share" : "shard");
 	set_text(o, "layout",
 		 spec->layout == LAYOUT_NCHW   ? "NCHW"
@@ -176,7 +195,8 @@ static json_t *loader_part(const struct job *j)
 	if (!l || j->state == JOB_CLOSING)
 		return o;
 	char id[32];
-	snprintf(id, sizeof(id), "%016llx", (unsigned long long)l->id);
+	/* The loader's is a hash of what is hidden, which could be tried out. */
+	snprintf(id, sizeof(id), "%016llx", (unsigned long long)(all ? l->id : j->number));
 	double age = seconds(uv_hrtime() - l->created_ns);
 	uint64_t made = atomic_load(&l->n_made);
 	set_text(o, "id", id);
@@ -192,8 +212,9 @@ static json_t *loader_part(const struct job *j)
 	}
 	set(o, "images_per_s", json_real(age > 0 ? (double)made / age : 0));
 	set_int(o, "n_bad", badlist_count(&l->bad));
-	set(o, "bad", bad_part(&l->bad));
-	if (l->failed)
+	if (all)
+		set(o, "bad", bad_part(&l->bad));
+	if (all && l->failed)
 		set_text(o, "error", l->error);
 	json_t *streams = json_array();
 	for (uint32_t i = 0; i < l->n_streams && i < 64; i++) {
@@ -204,15 +225,17 @@ static json_t *loader_part(const struct job *j)
 	return o;
 }
 
-static json_t *session_part(const struct session *s)
+static json_t *session_part(const struct session *s, uid_t viewer)
 {
 	static const char *const states[] = { "greeted", "opening", "attached", "gone, holds batches", "told to go" };
 	json_t *o = json_object();
+	bool all = may_see(viewer, s->uid);
 	set_int(o, "id", s->number);
 	set_int(o, "pid", (uint64_t)s->pid);
 	set_int(o, "uid", s->uid);
-	set_text(o, "program", s->program);
-	set_text(o, "job", s->job ? s->job->spec.job : "");
+	if (all)
+		set_text(o, "program", s->program);
+	set_job(o, s->job, viewer);
 	set_int(o, "rank", s->consumer.rank);
 	set_text(o, "state", states[s->state]);
 	set_int(o, "held", s->consumer.n_leases);
@@ -222,7 +245,7 @@ static json_t *session_part(const struct session *s)
 		gpu_uuid_format(s->consumer.mirror->uuid, uuid);
 		set_text(o, "gpu", uuid);
 	}
-	if (s->device.reason[0])
+	if (all && s->device.reason[0])
 		set_text(o, "no_gpu", s->device.reason);
 	set(o, "wait_s", json_real(seconds(s->wait_ns)));
 	set(o, "connected_s", json_real(seconds(uv_hrtime() - s->connected_ns)));
@@ -230,7 +253,8 @@ static json_t *session_part(const struct session *s)
 	set(o, "stalled", json_boolean(s->stall.is_on));
 	if (s->stall.is_on) {
 		set(o, "stalled_s", json_real(seconds(uv_hrtime() - s->stall.active_ns)));
-		set_text(o, "stalled_why", s->stall.why);
+		if (all)
+			set_text(o, "stalled_why", s->stall.why);
 	}
 	if (s->own_batch_size)
 		set_int(o, "batch_size", s->own_batch_size);
@@ -254,15 +278,17 @@ static const char *producer_waits_for(const struct producer *p)
 	return p->offers ? "the slab to be mapped" : "trainers to release batches";
 }
 
-static json_t *producer_part(const struct producer *p)
+static json_t *producer_part(const struct producer *p, uid_t viewer)
 {
 	json_t *o = json_object();
 	double age = seconds(uv_hrtime() - p->created_ns);
-	set_text(o, "name", p->name);
+	if (may_see(viewer, p->uid)) {
+		set_text(o, "name", p->name);
+		set_text(o, "program", p->session->program);
+	}
 	set_int(o, "pid", (uint64_t)p->pid);
 	set_int(o, "uid", p->uid);
-	set_text(o, "program", p->session->program);
-	set_text(o, "job", p->job ? p->job->spec.job : "");
+	set_job(o, p->job, viewer);
 	set_int(o, "trainers", p->job ? p->job->n_sessions : 0);
 	set_int(o, "epoch", p->at.epoch);
 	set_int(o, "step", p->at.step);
@@ -398,7 +424,7 @@ static json_t *users_part(const struct batchd *b)
 	return list;
 }
 
-char *status_json(struct batchd *b)
+char *status_json(struct batchd *b, uid_t viewer)
 {
 	json_t *root = json_object(), *loaders = json_array(), *sessions = json_array(), *producers = json_array();
 	set(root, "daemon", daemon_part(b));
@@ -407,16 +433,16 @@ char *status_json(struct batchd *b)
 	set(root, "cache", cache_part(b));
 	set(root, "gpus", gpus_part(b));
 	for (const struct job *j = b->jobs; j; j = j->next)
-		json_array_append_new(loaders, loader_part(j));
+		json_array_append_new(loaders, loader_part(j, viewer));
 	for (const struct session *s = b->sessions; s; s = s->next) {
 		if (s->state != SESSION_GREETED)
-			json_array_append_new(sessions, session_part(s));
+			json_array_append_new(sessions, session_part(s, viewer));
 	}
 	set(root, "loaders", loaders);
 	set(root, "sessions", sessions);
 	set(root, "users", users_part(b));
 	for (const struct producer *p = b->producers; p; p = p->next)
-		json_array_append_new(producers, producer_part(p));
+		json_array_append_new(producers, producer_part(p, viewer));
 	set(root, "producers", producers);
 	set(root, "limits", limits_part(b));
 	char *text = json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(9));

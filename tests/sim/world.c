@@ -350,7 +350,7 @@ static void end_daemon(void)
 	SIM_CHECK(!sim_daemon.server.n_peers, "a connection is left at the end");
 	SIM_CHECK(sim_daemon.slots_bytes == 0, "%llu bytes are charged at the end",
 		  (unsigned long long)sim_daemon.slots_bytes);
-	report_finish(&sim_daemon.report);
+	reports_finish(&sim_daemon.reports);
 	SIM_CHECK(accounts_are_even(&sim_daemon.accounts), "a user is charged at the end");
 	SIM_CHECK(sim_n_slabs_in_daemon() == 0, "%u slabs are left at the end", sim_n_slabs_in_daemon());
 	SIM_CHECK(sim_n_fds() == 0, "%u descriptors are left at the end", sim_n_fds());

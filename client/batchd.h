@@ -102,7 +102,9 @@ enum batchd_event {
 	BATCHD_EVENT_STALLED = 3,  /* a trainer of this job does not get on: which, since when, how many batches it
 	                            * holds */
 	BATCHD_EVENT_GOES_ON = 4,  /* it does again */
-	BATCHD_EVENT_CHANGED = 5   /* batchd_resume: the state was saved with another transform */
+	BATCHD_EVENT_CHANGED = 5,  /* batchd_resume: the state was saved with another transform */
+	BATCHD_EVENT_OWN = 6       /* batchd_open: a daemon of this user's own is used, as the user may not use the
+	                            * system's: why, and what would let the user in */
 };
 
 struct batchd_options {

@@ -1,7 +1,8 @@
 /* A connection to a daemon: which one, how long to try, what its end means.
  *
  * A client that names no socket asks the candidates of address.h in turn; a socket file without a daemon behind it
- * counts as none. A full backlog makes connect wait, bounded by the socket's send time-out, which is five seconds only
+ * counts as none, and so does the system's daemon where this user may not use it: the user gets a daemon of its own, and
+ * a line about it. A full backlog makes connect wait, bounded by the socket's send time-out, which is five seconds only
  * until then. The receive time-out of one second stays: it costs nothing while batches come, and lets a blocked caller
  * look around when none do. */
 #include "connect.h"
@@ -17,6 +18,7 @@
 #include <unistd.h>
 
 #include "batchd.h"
+#include "refusal.h"
 #include "start.h"
 
 enum { CONNECT_SECONDS = 5, HELLO_SECONDS = 5, REFUSED_MS = 10 };
@@ -59,6 +61,7 @@ static int dial_checked(const char *address, bool own)
 /* told_by: what named the address. */
 static int connect_given(struct connection *c, const char *address, const char *told_by, struct fault *f)
 {
+	char refusal[512];
 	int r;
 
 	if (strlen(address) >= sizeof c->address)
@@ -72,17 +75,22 @@ static int connect_given(struct connection *c, const char *address, const char *
 			"no batchd answers at %s (%s): %s; start one with `batchd --socket %s`, or leave %s out to have one found "
 			"or started",
 			address, told_by, strerror(-r), address, told_by);
+	if (r == -EACCES) {
+		refusal_describe(address, refusal, sizeof refusal);
+		return fault_set(f, BATCHD_E_ACCESS, "%s; or leave %s out to have a daemon of the user's own found or started",
+				 refusal, told_by);
+	}
 	if (r < 0)
-		return fault_set(f, r == -EACCES ? BATCHD_E_ACCESS : BATCHD_E_CONNECT, "no batchd answers at %s: %s",
-				 address, r == -EAGAIN ? "it is too busy" : strerror(-r));
+		return fault_set(f, BATCHD_E_CONNECT, "no batchd answers at %s (%s): %s", address, told_by,
+				 r == -EAGAIN ? "it is too busy" : strerror(-r));
 	c->socket = r;
 	return 0;
 }
 
-/* Tries every candidate; 0, or the first error that says more than "nobody there". */
+/* Tries every candidate. 0; -EACCES: this user may not use the system's daemon; or -ENOENT. */
 static int connect_any(struct connection *c, char *tried, size_t tried_size)
 {
-	int worst = -ENOENT;
+	int result = -ENOENT;
 	size_t n = 0;
 
 	tried[0] = '\0';
@@ -93,19 +101,27 @@ static int connect_any(struct connection *c, char *tried, size_t tried_size)
 			c->socket = r;
 			return 0;
 		}
-		if (r != -ENOENT && r != -ECONNREFUSED && (worst == -ENOENT || worst == -ECONNREFUSED))
-			worst = r;
+		if (r == -EACCES && !c->own)
+			result = r;
 		n += (size_t)snprintf(tried + n, tried_size - n, "%s%s (%s)", n ? ", " : "", c->address, strerror(-r));
 	}
-	return worst;
+	return result;
+}
+
+/* What a user is told who may not use the system's daemon. */
+static void note_refusal(struct connection *c, char refusal[512])
+{
+	refusal_describe(ADDRESS_SYSTEM, refusal, 512);
+	snprintf(c->notice, sizeof c->notice, "%s; until then a daemon of the user's own is used", refusal);
 }
 
 static int find_daemon(struct connection *c, const char *address, bool autostart, struct fault *f)
 {
 	const char *variable = secure_getenv(ADDRESS_VARIABLE);
-	char tried[3 * ADDRESS_MAX_BYTES + 256];
+	char tried[3 * ADDRESS_MAX_BYTES + 256], refusal[512] = "";
 	int r;
 
+	c->notice[0] = '\0';
 	if (address && *address)
 		return connect_given(c, address, "the socket option", f);
 	if (variable && *variable)
@@ -114,8 +130,9 @@ static int find_daemon(struct connection *c, const char *address, bool autostart
 	if (r == 0)
 		return 0;
 	if (r == -EACCES)
-		return fault_set(f, BATCHD_E_ACCESS,
-				 "may not use batchd: %s; ask to be let into the group that owns the socket", tried);
+		note_refusal(c, refusal);
+	if (r == -EACCES && !autostart)
+		return fault_set(f, BATCHD_E_ACCESS, "%s; and the user has no daemon of its own: %s", refusal, tried);
 	if (!autostart)
 		return fault_set(f, BATCHD_E_CONNECT,
 				 "no batchd answers: %s; start one with `batchd`, or name its socket in $%s", tried,
@@ -167,12 +184,25 @@ int connection_lost(struct connection *c, struct fault *f)
 	return r;
 }
 
+/* Where a daemon that was started on demand at this address writes its log; false: there is none. */
+static bool find_log(const char *address, char log[START_LOG_BYTES])
+{
+	start_log_path(address, log);
+	return *log && access(log, F_OK) == 0;
+}
+
 static int gone(const struct connection *c, struct fault *f)
 {
-	if (strcmp(c->address, ADDRESS_SYSTEM) == 0)
+	char log[START_LOG_BYTES];
+
+	if (strcmp(c->address, ADDRESS_SYSTEM) == 0 && access("/run/systemd/system", F_OK) == 0)
 		return fault_set(f, BATCHD_E_LOST,
 				 "batchd at %s went away; `systemctl status batchd` and `journalctl -u batchd` say why",
 				 c->address);
+	if (find_log(c->address, log))
+		return fault_set(f, BATCHD_E_LOST,
+				 "batchd at %s went away; its log %s says why, `batchctl status --socket %s` whether it is back",
+				 c->address, log, c->address);
 	return fault_set(
 		f, BATCHD_E_LOST,
 		"batchd at %s went away; `batchctl status --socket %s` says whether it is back, its log why it went",

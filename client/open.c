@@ -329,6 +329,8 @@ static int open_stream(struct batchd_loader *l, const struct batchd_options *o, 
 	if (r == 0) {
 		job_init(&l->job, o, &source);
 		r = keep_options(l, o, source.dataset);
+		if (r == 0 && *l->connection.notice)
+			loader_event(l, BATCHD_EVENT_OWN, l->connection.notice);
 	}
 	if (r == 0)
 		r = send_open(l, o, &source, again);

@@ -3,7 +3,8 @@
  * Ranks start together, so a lock file in the socket's directory lets one of them do it while the others wait and then
  * find it there. The parent may have threads and a CUDA context, which rules out fork(): posix_spawn runs a shell that
  * puts the daemon into the background, tells its process id and exits, so the daemon is nobody's child and nobody's
- * zombie. It gets a session of its own and no descriptor but 0, 1 and 2. */
+ * zombie. It gets a session of its own and no descriptor but 0, 1 and 2. The environment of the script that starts it is
+ * also the daemon's, so $BATCHD_CONFIG and $XDG_CONFIG_HOME hold for every script until it ends. */
 #include "start.h"
 
 #include <dlfcn.h>
@@ -25,7 +26,9 @@
 #include "batchd.h"
 #include "connect.h"
 
-enum { START_MS = 10000, RETRY_MS = 5 };
+enum { START_MS = 10000, RETRY_MS = 5, LOG_MOST_BYTES = 1 << 20 };
+
+#define CONFIG_VARIABLE "BATCHD_CONFIG"
 
 extern char **environ;
 
@@ -92,23 +95,63 @@ static int find_program(char out[PATH_MAX], struct fault *f)
 
 /* ---- the directory ---- */
 
+static int refuse_directory(const char *dir, struct fault *f)
+{
+	struct stat st;
+
+	if (lstat(dir, &st) < 0 || !S_ISDIR(st.st_mode))
+		return fault_set(f, BATCHD_E_CONNECT,
+				 "%s is not safe to use for a daemon of your own: it is no directory; remove it", dir);
+	if (st.st_uid != geteuid() && st.st_uid != 0)
+		return fault_set(f, BATCHD_E_CONNECT,
+				 "%s is not safe to use for a daemon of your own: it belongs to user %u; remove it as root, or set "
+				 "$XDG_RUNTIME_DIR to a directory of yours",
+				 dir, (unsigned)st.st_uid);
+	return fault_set(f, BATCHD_E_CONNECT,
+			 "%s is not safe to use for a daemon of your own: others may write to it; `chmod go-w %s`", dir, dir);
+}
+
 /* The socket's directory, made if need be, ours and nobody else's to write to. */
 static int make_directory(const char *address, char dir[ADDRESS_MAX_BYTES], struct fault *f)
 {
-	int r;
-
 	strcpy(dir, address);
 	*strrchr(dir, '/') = '\0';
-	/* Root's is the system's, which others may enter; a user's is private. */
-	if (mkdir(dir, strcmp(address, ADDRESS_SYSTEM) == 0 ? 0755 : 0700) < 0 && errno != EEXIST)
-		return fault_set(f, BATCHD_E_CONNECT, "cannot make %s for a daemon of your own: %s", dir,
-				 strerror(errno));
-	r = address_check(address);
-	if (r < 0)
+	if (mkdir(dir, 0700) < 0 && errno != EEXIST)
 		return fault_set(f, BATCHD_E_CONNECT,
-				 "%s is not safe to use: it must be a directory of yours that nobody else may write to",
-				 dir);
-	return 0;
+				 "cannot make %s for a daemon of your own: %s; set $XDG_RUNTIME_DIR to a directory of yours", dir,
+				 strerror(errno));
+	return address_check(address) < 0 ? refuse_directory(dir, f) : 0;
+}
+
+void start_log_path(const char *address, char log[START_LOG_BYTES])
+{
+	const char *slash = strrchr(address, '/');
+
+	log[0] = '\0';
+	if (slash)
+		snprintf(log, START_LOG_BYTES, "%.*s/daemon.log", (int)(slash - address), address);
+}
+
+/* Every daemon of this address appends to one log; the one before is kept as .old. */
+static void limit_log(const char *log)
+{
+	char old[START_LOG_BYTES + 8];
+	struct stat st;
+
+	snprintf(old, sizeof old, "%s.old", log);
+	if (lstat(log, &st) == 0 && st.st_size > LOG_MOST_BYTES)
+		rename(log, old);
+}
+
+/* The configuration that the environment names, absolute, as the daemon works in another directory. "": none. */
+static int find_config(char out[PATH_MAX], struct fault *f)
+{
+	const char *given = secure_getenv(CONFIG_VARIABLE);
+
+	out[0] = '\0';
+	if (!given || !*given || realpath(given, out))
+		return 0;
+	return fault_set(f, BATCHD_E_CONNECT, "$" CONFIG_VARIABLE " names %s: %s", given, strerror(errno));
 }
 
 static int take_lock(const char *dir, struct fault *f)
@@ -151,10 +194,12 @@ static int spawn(char *const argv[], const char *log, int output[2], pid_t *pid)
 	return r;
 }
 
-static int run_in_background(const char *program, const char *address, const char *log, pid_t *daemon, struct fault *f)
+static int run_in_background(const char *program, const char *address, const char *config, const char *log,
+			     pid_t *daemon, struct fault *f)
 {
 	char *argv[] = { "sh", "-c", "{ cd /; exec \"$@\"; } >/dev/null & echo $!", "sh", (char *)program,
-			 "--socket", (char *)address, "--idle-exit", "60s", "--foreground", NULL };
+			 "--socket", (char *)address, "--on-demand", "--foreground", *config ? "--config" : NULL,
+			 (char *)config, NULL };
 	char text[32] = "";
 	int output[2], r;
 	pid_t shell;
@@ -188,8 +233,12 @@ static void last_line(const char *log, char *out, size_t size)
 	if (!file)
 		return;
 	while (fgets(line, sizeof line, file))
-		if (line[0] != '\n')
-			snprintf(out, size, "%.*s", (int)strcspn(line, "\n"), line);
+		if (line[0] != '\n') {
+			const char *record = strstr(line, "batchd["); /* behind the time */
+
+			record = record ? record : line;
+			snprintf(out, size, "%.*s", (int)strcspn(record, "\n"), record);
+		}
 	fclose(file);
 }
 
@@ -217,11 +266,13 @@ static int wait_until_ready(const char *address, pid_t daemon, const char *log, 
 
 int start_daemon(const char *address, struct fault *f)
 {
-	char dir[ADDRESS_MAX_BYTES], log[ADDRESS_MAX_BYTES + 16], program[PATH_MAX];
+	char dir[ADDRESS_MAX_BYTES], log[START_LOG_BYTES], program[PATH_MAX], config[PATH_MAX];
 	pid_t daemon = 0;
 	int lock, r;
 
 	r = find_program(program, f);
+	if (r == 0)
+		r = find_config(config, f);
 	if (r == 0)
 		r = make_directory(address, dir, f);
 	if (r < 0)
@@ -231,8 +282,9 @@ int start_daemon(const char *address, struct fault *f)
 		return lock;
 	r = connection_dial(address);
 	if (r < 0) {
-		snprintf(log, sizeof log, "%s/daemon.log", dir);
-		r = run_in_background(program, address, log, &daemon, f);
+		start_log_path(address, log);
+		limit_log(log);
+		r = run_in_background(program, address, config, log, &daemon, f);
 		if (r == 0)
 			r = wait_until_ready(address, daemon, log, f);
 	}

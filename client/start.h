@@ -2,10 +2,15 @@
 #ifndef BATCHD_CLIENT_START_H
 #define BATCHD_CLIENT_START_H
 
+#include "address.h"
 #include "error.h"
 
 /* Starts `batchd` listening at address (address_own), or finds that somebody else just did, and connects. The socket,
  * or a batchd code with f. */
 int start_daemon(const char *address, struct fault *f);
+
+/* The log of a daemon that was started so: daemon.log beside its socket. "": the address names no directory. */
+enum { START_LOG_BYTES = ADDRESS_MAX_BYTES + 16 };
+void start_log_path(const char *address, char log[START_LOG_BYTES]);
 
 #endif

@@ -293,7 +293,7 @@ static void begin_stop(struct batchd *b, const char *why)
 	if (b->stopping)
 		return;
 	b->stopping = true;
-	log_record(LOG_LEVEL_NOTICE, "stopping", "stopping: %s", why);
+	log_record(LOG_LEVEL_NOTICE, "stopping", "%s", why);
 	notify_stopping();
 	server_stop(&b->server);
 	uv_timer_stop(&b->idle);

@@ -13,7 +13,7 @@
 
 #include "util/log.h" /* enum log_level */
 
-#define CONFIG_PATH "/etc/batchd/batchd.yaml" /* read when it exists and no other is named */
+#define CONFIG_PATH "/etc/batchd/batchd.yaml" /* read when it exists and there is no other */
 #define CONFIG_AUTO UINT64_MAX                /* of a cache's size, of gpu_memory */
 #define CONFIG_NEVER UINT64_MAX               /* of idle_exit_ns */
 #define CONFIG_NO_GROUP ((gid_t)-1)

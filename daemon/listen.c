@@ -69,8 +69,8 @@ static int prepare_directory(struct listener *l, struct listen_error *err)
 		return fail(err, ENOTDIR, "%s: is not a directory, or a symbolic link; name the real one with --socket",
 			    dir);
 	if (st.st_uid != geteuid() && st.st_uid != 0)
-		return fail(err, EPERM, "%s: belongs to user %u, so a socket there would not be safe; "
-			    "remove it or choose another with --socket", dir, (unsigned)st.st_uid);
+		return fail(err, EPERM, "%s: belongs to user %u, so a socket there would not be safe; run batchd as that "
+			    "user, remove it, or choose another with --socket", dir, (unsigned)st.st_uid);
 	if ((st.st_mode & (S_IWGRP | S_IWOTH)) && !(st.st_mode & S_ISVTX))
 		return fail(err, EPERM, "%s: others may write to it, so a socket there would not be safe; "
 			    "chmod go-w it or choose another with --socket", dir);

@@ -41,12 +41,6 @@ static int redirect_log(const char *path)
 	return 0;
 }
 
-/* The file to read, or NULL: one that was named must exist, the standard one need not. */
-static const char *config_path(const struct options *o)
-{
-	return o->config_path ? o->config_path : access(CONFIG_PATH, F_OK) == 0 ? CONFIG_PATH : NULL;
-}
-
 /* Its default depends on who we are, so it is not in the table of keys. */
 static int set_index_cache(struct config *c)
 {
@@ -61,8 +55,8 @@ static int set_index_cache(struct config *c)
 /* File, then options. At the start and at every reload. */
 static int load_config(void *arg, struct config *c, struct config_error *err)
 {
-	const struct options *o = arg;
-	const char *path = config_path(o);
+	struct options *o = arg;
+	const char *path = options_config_path(o);
 	int r = path ? config_load(path, c, err) : config_defaults(c);
 
 	if (r == 0) {
@@ -162,7 +156,7 @@ static int serve(struct options *o, struct config *c)
 	if (exit_code == 0) {
 		struct batchd_params params = {
 			.config = c,
-			.config_path = config_path(o),
+			.config_path = options_config_path(o),
 			.listen_fd = listener.fd,
 			.socket_path = listener.path,
 			.reload = load_config,
@@ -176,9 +170,9 @@ static int serve(struct options *o, struct config *c)
 	return exit_code;
 }
 
-static int check(const struct options *o, const struct config *c)
+static int check(struct options *o, const struct config *c)
 {
-	const char *path = config_path(o);
+	const char *path = options_config_path(o);
 
 	printf("%s: valid; %u data sets, %u pipelines\n", path ? path : "defaults", c->n_datasets, c->n_pipelines);
 	return EXIT_SUCCESS;

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "batchd.h" /* BATCHD_VERSION */
@@ -28,6 +29,7 @@ enum {
 	OPT_CHECK_CONFIG,
 	OPT_GPU_MEMORY,
 	OPT_PIN_MEMORY,
+	OPT_ON_DEMAND,
 };
 
 static const struct option long_options[] = {
@@ -46,6 +48,7 @@ static const struct option long_options[] = {
 	{"check-config", no_argument, NULL, OPT_CHECK_CONFIG},
 	{"gpu-memory", required_argument, NULL, OPT_GPU_MEMORY},
 	{"pin-memory", required_argument, NULL, OPT_PIN_MEMORY},
+	{"on-demand", no_argument, NULL, OPT_ON_DEMAND},
 	{NULL, 0, NULL, 0},
 };
 
@@ -53,9 +56,10 @@ static const char help[] =
 	"Usage: batchd [OPTION]...\n"
 	"Serves batches of training data to every trainer of this machine.\n"
 	"\n"
-	"  -c, --config FILE         configuration, batchd.yaml(5); default " CONFIG_PATH " if it exists\n"
-	"  -s, --socket PATH         where to listen; default $XDG_RUNTIME_DIR/batchd/socket, as root\n"
-	"                            " ADDRESS_SYSTEM ", under systemd its socket\n"
+	"  -c, --config FILE         configuration, batchd.yaml(5); default the first that exists of $BATCHD_CONFIG,\n"
+	"                            ~/.config/batchd/batchd.yaml and " CONFIG_PATH "\n"
+	"  -s, --socket PATH         where to listen; default $XDG_RUNTIME_DIR/batchd/socket, else\n"
+	"                            /tmp/batchd-UID/socket, under systemd its socket\n"
 	"  -d, --dataset NAME=SPEC   a data set by name, such as train=imagefolder:/data/train; may be repeated\n"
 	"  -w, --workers N|auto      decoding threads\n"
 	"  -m, --memory SIZE|auto    for batches and caches together, such as 8GiB\n"
@@ -63,6 +67,7 @@ static const char help[] =
 	"      --pin-memory WHEN     auto, on or off: lock batches that go to a GPU into memory\n"
 	"      --linger DURATION     how long a loader stays warm after its last trainer, such as 30s\n"
 	"      --idle-exit DURATION  exit after so long without any trainer; never by default\n"
+	"      --on-demand           as a client library starts it: idle_exit is 5m if it is not configured\n"
 	"  -f, --foreground          log to stderr and stop at Ctrl-C (batchd always does, and never forks)\n"
 	"      --log FILE            append the log to a file\n"
 	"      --log-level LEVEL     error, warning, notice, info or debug\n"
@@ -170,6 +175,9 @@ static int take(struct options *o, int option)
 		return 0;
 	case OPT_FOREGROUND:
 		return 0;
+	case OPT_ON_DEMAND:
+		o->on_demand = true;
+		return 0;
 	case OPT_SOCKET:
 		return add_value(o, "--socket", "socket", absolute(optarg, strlen(optarg)));
 	case OPT_WORKERS:
@@ -217,7 +225,48 @@ void options_finish(struct options *o)
 	*o = (struct options){.n_values = 0};
 }
 
+/* ---- the configuration ---- */
+
+/* A file of another user is none: root may have been given a user's environment (sudo -E). */
+static bool is_ours(const char *path)
+{
+	struct stat st;
+
+	return stat(path, &st) == 0 && (st.st_uid == geteuid() || st.st_uid == 0);
+}
+
+/* False: there is none. */
+static bool find_users_file(char path[PATH_MAX])
+{
+	const char *config = secure_getenv("XDG_CONFIG_HOME"), *home = secure_getenv("HOME");
+	int n;
+
+	if (config && config[0] == '/')
+		n = snprintf(path, PATH_MAX, "%s/batchd/batchd.yaml", config);
+	else if (home && home[0] == '/')
+		n = snprintf(path, PATH_MAX, "%s/.config/batchd/batchd.yaml", home);
+	else
+		return false;
+	return n > 0 && n < PATH_MAX && is_ours(path);
+}
+
+const char *options_config_path(struct options *o)
+{
+	const char *given = secure_getenv("BATCHD_CONFIG");
+	bool is_service = secure_getenv("CONFIGURATION_DIRECTORY") != NULL; /* systemd's word for the unit's /etc/batchd */
+
+	if (o->config_path)
+		return o->config_path;
+	if (given && *given)
+		return given;
+	if (!is_service && find_users_file(o->found_path))
+		return o->found_path;
+	return access(CONFIG_PATH, F_OK) == 0 ? CONFIG_PATH : NULL;
+}
+
 /* ---- applying ---- */
+
+enum { ON_DEMAND_IDLE_S = 300 }; /* the caches last so long: for a script that is edited and run again */
 
 /* "workers: 'x' is not valid" becomes "--workers: 'x' is not valid". */
 static int fail_option(const char *option, struct config_error *err)
@@ -248,5 +297,7 @@ int options_apply(const struct options *o, struct config *c, struct config_error
 		if (r < 0)
 			return r == -EINVAL ? fail_option(v->option, err) : r;
 	}
+	if (o->on_demand && c->idle_exit_ns == CONFIG_NEVER)
+		c->idle_exit_ns = (uint64_t)ON_DEMAND_IDLE_S * 1000000000;
 	return 0;
 }

@@ -2,6 +2,7 @@
 #ifndef BATCHD_OPTIONS_H
 #define BATCHD_OPTIONS_H
 
+#include <limits.h>
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -17,6 +18,8 @@ struct options {
 	const char *config_path; /* NULL: none was named */
 	const char *log_path;    /* NULL: stderr */
 	bool check_config;
+	bool on_demand;          /* a client library has started us for its user */
+	char found_path[PATH_MAX]; /* options_config_path's */
 	struct option_value *values; /* n_values, in their order: a later one wins */
 	size_t n_values;
 };
@@ -29,6 +32,10 @@ enum {
 /* 0, an outcome, or -ENOMEM. Borrows argv. */
 int options_parse(int argc, char **argv, struct options *o);
 void options_finish(struct options *o);
+
+/* The configuration to read: the one that was named, by option or $BATCHD_CONFIG, which must exist; else the user's or
+ * the system's, the first that exists; NULL: none. Valid until the next call. */
+const char *options_config_path(struct options *o);
 
 /* Puts the values over what the file said. 0, -EINVAL with err->text (it begins with the option), -ENOMEM. */
 int options_apply(const struct options *o, struct config *c, struct config_error *err);

@@ -14,13 +14,23 @@ static int fit(int written)
 	return written < 0 || written >= ADDRESS_MAX_BYTES ? -ENAMETOOLONG : 0;
 }
 
-int address_own(char buf[ADDRESS_MAX_BYTES])
+/* The specification has relative ones ignored, and says that the directory is the user's own. It is another's where
+ * `sudo -E` or `su` keeps the variable: a directory that root made there would lock its owner out. */
+static const char *runtime_directory(void)
 {
 	const char *runtime = secure_getenv("XDG_RUNTIME_DIR");
+	struct stat st;
 
-	if (geteuid() == 0)
-		return fit(snprintf(buf, ADDRESS_MAX_BYTES, "%s", ADDRESS_SYSTEM));
-	if (runtime && runtime[0] == '/') /* the specification has relative ones ignored */
+	if (!runtime || runtime[0] != '/')
+		return NULL;
+	return stat(runtime, &st) < 0 || st.st_uid == geteuid() || st.st_uid == 0 ? runtime : NULL;
+}
+
+int address_own(char buf[ADDRESS_MAX_BYTES])
+{
+	const char *runtime = runtime_directory();
+
+	if (runtime)
 		return fit(snprintf(buf, ADDRESS_MAX_BYTES, "%s/batchd/socket", runtime));
 	return fit(snprintf(buf, ADDRESS_MAX_BYTES, "/tmp/batchd-%u/socket", (unsigned)geteuid()));
 }
@@ -33,7 +43,7 @@ int address_candidate(unsigned i, char buf[ADDRESS_MAX_BYTES])
 		return i == 0 ? fit(snprintf(buf, ADDRESS_MAX_BYTES, "%s", given)) : -ENOENT;
 	if (i == 0)
 		return address_own(buf);
-	if (i == 1 && geteuid() != 0) /* root's own is the system's */
+	if (i == 1)
 		return fit(snprintf(buf, ADDRESS_MAX_BYTES, "%s", ADDRESS_SYSTEM));
 	return -ENOENT;
 }

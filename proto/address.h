@@ -1,8 +1,8 @@
 /* Where batchd's socket is: one rule for the daemon, which makes it, and for clients, which look for it.
  *
- * A user's own daemon listens in the user's runtime directory ($XDG_RUNTIME_DIR/batchd/socket), or, on machines without
- * one, in /tmp/batchd-UID/socket; the system's daemon, which is also root's, at ADDRESS_SYSTEM. A client that was given
- * no address tries address_candidate(0), (1), ... and connects to the first that answers; if none does it may start a
+ * A user's own daemon, root's included, listens in the user's runtime directory ($XDG_RUNTIME_DIR/batchd/socket), or, on
+ * machines without one, in /tmp/batchd-UID/socket. Only the system's daemon listens at ADDRESS_SYSTEM: a daemon that root
+ * starts for itself must not be in the way of other users. A client that was given no address tries address_candidate(0), (1), ... and connects to the first that answers; if none does it may start a
  * daemon at address_own(). Because anybody can make a directory in /tmp first, whoever uses a private address calls
  * address_check() on it before. */
 #ifndef BATCHD_ADDRESS_H
@@ -15,7 +15,7 @@
 
 enum { ADDRESS_MAX_BYTES = 108 }; /* sun_path with its final NUL; longer paths are refused, never cut */
 
-/* Where this user's own daemon listens (root's: ADDRESS_SYSTEM). 0, or -ENAMETOOLONG. */
+/* Where this user's own daemon listens. 0, or -ENAMETOOLONG. */
 int address_own(char buf[ADDRESS_MAX_BYTES]);
 
 /* The i-th address a client of this user tries: the variable's (then only that one), the user's, the system's. 0;

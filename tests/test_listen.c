@@ -425,22 +425,20 @@ END_TEST
 
 START_TEST(test_address_rule)
 {
-	/* Proves where a user's daemon listens and in which order clients look; the root half or the user half, by
-	 * who runs it. */
+	/* Proves where a user's daemon listens and in which order clients look. Root is a user like any other. */
 	char a[ADDRESS_MAX_BYTES], want[ADDRESS_MAX_BYTES], longer[ADDRESS_MAX_BYTES + 1];
 
 	unsetenv(ADDRESS_VARIABLE);
-	if (geteuid() == 0) {
-		ck_assert_int_eq(address_own(a), 0);
-		ck_assert_str_eq(a, ADDRESS_SYSTEM);
-		ck_assert_int_eq(address_candidate(1, a), -ENOENT);
+	if (getuid() == 0 && _i == 1)
 		ck_assert_int_eq(seteuid(12345), 0);
-	}
-	setenv("XDG_RUNTIME_DIR", "/run/user/7", 1);
+	setenv("XDG_RUNTIME_DIR", "/run/user/none", 1);
 	ck_assert_int_eq(address_own(a), 0);
-	ck_assert_str_eq(a, "/run/user/7/batchd/socket");
-	unsetenv("XDG_RUNTIME_DIR");
+	ck_assert_str_eq(a, "/run/user/none/batchd/socket");
+	setenv("XDG_RUNTIME_DIR", "run", 1); /* relative */
 	snprintf(want, sizeof want, "/tmp/batchd-%u/socket", (unsigned)geteuid());
+	ck_assert_int_eq(address_own(a), 0);
+	ck_assert_str_eq(a, want);
+	unsetenv("XDG_RUNTIME_DIR");
 	ck_assert_int_eq(address_own(a), 0);
 	ck_assert_str_eq(a, want);
 	ck_assert_int_eq(address_candidate(0, a), 0);
@@ -458,6 +456,26 @@ START_TEST(test_address_rule)
 	longer[ADDRESS_MAX_BYTES] = '\0';
 	setenv(ADDRESS_VARIABLE, longer, 1);
 	ck_assert_int_eq(address_candidate(0, a), -ENAMETOOLONG);
+}
+END_TEST
+
+START_TEST(test_a_runtime_directory_of_another_user_is_not_used)
+{
+	/* Proves that root with a user's environment (sudo -E) does not make a directory in the user's place. Only root can
+	 * make such a directory. */
+	char a[ADDRESS_MAX_BYTES], want[ADDRESS_MAX_BYTES];
+
+	unsetenv(ADDRESS_VARIABLE);
+	setenv("XDG_RUNTIME_DIR", folder, 1);
+	snprintf(want, sizeof want, "%s/batchd/socket", folder);
+	ck_assert_int_eq(address_own(a), 0);
+	ck_assert_str_eq(a, want);
+	if (geteuid() != 0)
+		return;
+	ck_assert_int_eq(chown(folder, 12345, 0), 0);
+	ck_assert_int_eq(address_own(a), 0);
+	ck_assert_str_eq(a, "/tmp/batchd-0/socket");
+	ck_assert_int_eq(chown(folder, 0, 0), 0);
 }
 END_TEST
 
@@ -504,7 +522,8 @@ int main(void)
 	tcase_add_test(tc, test_closing_removes_only_our_own_socket);
 	tcase_add_test(tc, test_of_many_that_start_at_once_one_serves_at_a_time);
 	tcase_add_test(tc, test_systemds_socket_is_taken_over_and_left_in_place);
-	tcase_add_test(tc, test_address_rule);
+	tcase_add_loop_test(tc, test_address_rule, 0, 2);
+	tcase_add_test(tc, test_a_runtime_directory_of_another_user_is_not_used);
 	tcase_add_test(tc, test_address_check_trusts_only_private_directories);
 	suite_add_tcase(suite, tc);
 

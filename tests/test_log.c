@@ -31,12 +31,26 @@ static void capture_begin(void)
 	ck_assert_int_ge(dup2(fileno(captured), STDERR_FILENO), 0);
 }
 
+enum { TIME_BYTES = sizeof "2026-11-22T07:35:11.767+0000 " - 1 };
+
+/* What was captured, without the times that lines in a file begin with. */
 static const char *captured_text(void)
 {
-	ssize_t n = pread(fileno(captured), text, sizeof text - 1, 0);
+	static char raw[MAX_CAPTURE_BYTES];
+	ssize_t n = pread(fileno(captured), raw, sizeof raw - 1, 0);
+	char *out = text;
 
 	ck_assert_int_ge(n, 0);
-	text[n] = '\0';
+	raw[n] = '\0';
+	for (char *line = raw, *end; *line; line = end) {
+		end = strchrnul(line, '\n');
+		end += *end == '\n';
+		if (end - line > TIME_BYTES && line[4] == '-' && line[10] == 'T')
+			line += TIME_BYTES;
+		memcpy(out, line, (size_t)(end - line));
+		out += end - line;
+	}
+	*out = '\0';
 	return text;
 }
 
@@ -46,6 +60,46 @@ static void capture_end(void)
 	close(real_stderr);
 	fclose(captured);
 }
+
+START_TEST(test_a_record_in_a_file_has_its_time_and_elsewhere_it_has_none)
+{
+	/* Proves that the log of a daemon that nothing else keeps a clock for tells when; a pipe's reader has its own. */
+	char line[256] = "", want[64];
+	time_t now = time(NULL);
+	struct tm then = { 0 };
+	int ends[2];
+	ssize_t n;
+
+	log_record(LOG_LEVEL_ERROR, "e", "one");
+	ck_assert_int_gt(pread(fileno(captured), line, sizeof line - 1, 0), TIME_BYTES);
+	ck_assert_ptr_nonnull(strptime(line, "%Y-%m-%dT%H:%M:%S.", &then));
+	then.tm_isdst = -1;
+	ck_assert_int_le(labs(mktime(&then) - now), 60);
+	localtime_r(&now, &then);
+	strftime(want, sizeof want, "%z batchd[error]: e: one\n", &then);
+	ck_assert_str_eq(line + sizeof "2026-11-22T07:35:11.767" - 1, want);
+
+	ck_assert_int_eq(pipe(ends), 0);
+	dup2(ends[1], STDERR_FILENO);
+	log_record(LOG_LEVEL_ERROR, "e", "two");
+	n = read(ends[0], line, sizeof line - 1);
+	ck_assert_int_gt(n, 0);
+	line[n] = '\0';
+	ck_assert_str_eq(line, "batchd[error]: e: two\n");
+	close(ends[0]);
+	close(ends[1]);
+}
+END_TEST
+
+START_TEST(test_a_field_that_the_text_has_said_is_not_said_again)
+{
+	/* Proves that a line does not name a file twice. */
+	const char *const fields[] = {"SAMPLE", "dog/x.jpg", "JOB", "train", NULL};
+
+	log_record_fields(LOG_LEVEL_ERROR, "bad-sample", fields, "dog/x.jpg: cut short");
+	ck_assert_str_eq(captured_text(), "batchd[error]: bad-sample: dog/x.jpg: cut short JOB=train\n");
+}
+END_TEST
 
 START_TEST(test_record_is_one_line_with_level_event_text_and_fields)
 {
@@ -287,6 +341,8 @@ int main(void)
 	tcase_add_checked_fixture(tc, capture_begin, capture_end);
 	tcase_set_timeout(tc, 60);
 	tcase_add_test(tc, test_record_is_one_line_with_level_event_text_and_fields);
+	tcase_add_test(tc, test_a_record_in_a_file_has_its_time_and_elsewhere_it_has_none);
+	tcase_add_test(tc, test_a_field_that_the_text_has_said_is_not_said_again);
 	tcase_add_test(tc, test_level_hides_what_is_more_verbose);
 	tcase_add_test(tc, test_levels_are_known_by_name_only);
 	tcase_add_test(tc, test_a_hostile_name_cannot_forge_a_line_or_drive_a_terminal);

@@ -111,9 +111,12 @@ static void complain(const struct private_daemon *d, const char *command, const 
 	FILE *f = fopen(d->log, "re");
 	char line[1024], last[1024] = "";
 
-	while (f && fgets(line, sizeof line, f))
+	while (f && fgets(line, sizeof line, f)) {
+		const char *record = strstr(line, "batchd["); /* behind the time */
+
 		if (*line != '\n')
-			snprintf(last, sizeof last, "%s", line);
+			snprintf(last, sizeof last, "%s", record ? record : line);
+	}
 	if (f)
 		fclose(f);
 	last[strcspn(last, "\n")] = 0;

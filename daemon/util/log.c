@@ -17,6 +17,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
+#include <time.h>
 #include <unistd.h>
 
 #ifdef HAVE_SYSTEMD
@@ -132,6 +133,27 @@ static void record_value(struct record *r, const char *text)
 	record_char(r, '"');
 }
 
+/* A file has no other clock: a journal, a container's log and a terminal's user have one of their own. */
+static void record_time(struct record *r)
+{
+	struct timespec now;
+	struct tm local;
+	struct stat st;
+	char text[64];
+
+	if (fstat(STDERR_FILENO, &st) < 0 || !S_ISREG(st.st_mode))
+		return;
+	clock_gettime(CLOCK_REALTIME, &now);
+	if (!localtime_r(&now.tv_sec, &local))
+		return;
+	strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", &local);
+	record_raw(r, text);
+	snprintf(text, sizeof text, ".%03ld", now.tv_nsec / 1000000);
+	record_raw(r, text);
+	strftime(text, sizeof text, "%z ", &local);
+	record_raw(r, text);
+}
+
 static void write_line(struct record *r)
 {
 	if (r->full) {
@@ -179,6 +201,7 @@ static void send_line(enum log_level level, const char *event, const char *const
 		record_char(&r, (char)('0' + (int)level));
 		record_char(&r, '>');
 	} else {
+		record_time(&r);
 		record_raw(&r, "batchd[");
 		record_raw(&r, level_name(level));
 		record_raw(&r, "]: ");
@@ -187,6 +210,8 @@ static void send_line(enum log_level level, const char *event, const char *const
 	record_raw(&r, ": ");
 	record_escaped(&r, text);
 	for (; fields && fields[0] && fields[1]; fields += 2) {
+		if (*fields[1] && strstr(text, fields[1]))
+			continue; /* a person has read it already; the journal has all fields */
 		record_char(&r, ' ');
 		record_raw(&r, fields[0]);
 		record_char(&r, '=');

@@ -444,6 +444,7 @@ class DataLoader:
         self._started = None       # the _Place that the C loader was told to begin at, as long as no batch has come from there
         self._joined = None        # the same where the share group was asked for it
         self._learn()
+        self._tell(3)
 
     def _learn(self):
         """What the C loader says about itself; some of it changes when another daemon serves it."""
@@ -589,6 +590,9 @@ class DataLoader:
             sys.stderr.write(f"batchd: {events[-1][1]}; waiting for it, for {self._options.reconnect_ms / 1000:g} s at most\n")
             sys.stderr.flush()
         for event, text in events:
+            if event == _lib.EVENT_OWN and self._options.rank <= 0 and sys.stderr is not None:
+                sys.stderr.write(f"batchd: {text}\n")
+                sys.stderr.flush()
             if event == _lib.EVENT_BACK:
                 self._learn()
             if event in (_lib.EVENT_BACK, _lib.EVENT_CHANGED) or (event == _lib.EVENT_STALLED and self._on_stall == "warn"):

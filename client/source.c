@@ -110,15 +110,45 @@ static int open_arrays(struct source *s, const char *paths, struct fault *f)
 	return r < 0 ? r : set_dataset(s, f, "npy", first, comma ? second : NULL);
 }
 
-/* A name from the configuration, or "random:...". Somebody who forgot the kind of a path is told. */
-static int keep_name(struct source *s, const char *name, struct fault *f)
+#define OTHER_FORMATS \
+	"batches of any other format are made in Python: batchd.serve(dataset, name=\"NAME\"), and \"serve:NAME\" here"
+
+/* Somebody who forgot the kind of a path is told. What is no folder, list or array is a format of its own. */
+static int refuse_path(const char *path, struct fault *f)
 {
+	const char *dot = strrchr(path, '.'), *kind = NULL;
 	struct stat st;
 
-	if (!strchr(name, ':') && (strchr(name, '/') || stat(name, &st) == 0))
+	if (stat(path, &st) < 0)
+		return fault_set(f, errno == EACCES ? BATCHD_E_ACCESS : BATCHD_E_NOT_FOUND,
+				 "dataset '%s': %s; name a directory as imagefolder:DIR, a list as files:LIST, an array as npy:FILE",
+				 path, strerror(errno));
+	if (S_ISDIR(st.st_mode))
+		kind = "imagefolder";
+	else if (dot && strcmp(dot, ".npy") == 0)
+		kind = "npy";
+	else if (dot && (strcmp(dot, ".txt") == 0 || strcmp(dot, ".tsv") == 0 || strcmp(dot, ".lst") == 0))
+		kind = "files";
+	if (kind)
+		return fault_set(f, BATCHD_E_INVALID, "dataset '%s' is a path without its kind: write %s:%s", path, kind, path);
+	return fault_set(f, BATCHD_E_INVALID,
+			 "dataset '%s' is a file without its kind: files:%s if it lists images, npy:%s if it is an array; "
+			 OTHER_FORMATS, path, path, path);
+}
+
+/* A name from the configuration, which has no colon, "random:..." or "serve:...". */
+static int keep_name(struct source *s, const char *name, struct fault *f)
+{
+	const char *colon = strchr(name, ':');
+	struct stat st;
+
+	if (!colon && (strchr(name, '/') || stat(name, &st) == 0))
+		return refuse_path(name, f);
+	if (colon && strncmp(name, "random:", 7) != 0 && strncmp(name, "serve:", 6) != 0)
 		return fault_set(f, BATCHD_E_INVALID,
-				 "dataset '%s' is a path without its kind: write imagefolder:%s, files:%s or npy:%s",
-				 name, name, name, name);
+				 "dataset '%.128s': batchd reads no '%.*s:'; it reads imagefolder:DIR, files:LIST, npy:FILE[,FILE] "
+				 "and random:...; " OTHER_FORMATS,
+				 name, colon - name < 64 ? (int)(colon - name) : 64, name);
 	s->dataset = strdup(name);
 	return s->dataset ? 0 : fault_set(f, BATCHD_E_NOMEM, "out of memory");
 }
@@ -131,7 +161,7 @@ int source_open(struct source *s, const char *dataset, struct fault *f)
 	if (!dataset || !*dataset)
 		return fault_set(
 			f, BATCHD_E_INVALID,
-			"no dataset is named: imagefolder:DIR, files:LIST, npy:FILE[,FILE], random:... or a configured name");
+			"no dataset is named: imagefolder:DIR, files:LIST, npy:FILE[,FILE], random:..., serve:NAME or a configured name");
 	if (strncmp(dataset, "imagefolder:", 12) == 0)
 		r = open_folder(s, dataset + 12, f);
 	else if (strncmp(dataset, "files:", 6) == 0)

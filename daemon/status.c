@@ -124,22 +124,80 @@ static json_t *ranks_of(uint64_t bits)
 	return list;
 }
 
-static json_t *stream_part(const struct stream *s)
+/* ---- what trainers have taken of what they were given ---- */
+
+/* Batches in the trainer's ring: it may have them, and has not looked yet. Of a trainer without a ring, or one that has
+ * gone, nothing is known, and they count as taken. */
+static uint32_t n_untaken(const struct session *s)
+{
+	uint32_t n = s->ring.page && s->state == SESSION_ATTACHED ? ring_peek_untaken(&s->ring.batches) : 0;
+	return n < s->consumer.n_leases ? n : s->consumer.n_leases;
+}
+
+static int newest_first(const void *a, const void *b)
+{
+	const struct slot *const *x = a, *const *y = b;
+	return position_compare(&(*y)->at, &(*x)->at);
+}
+
+/* Rows of the newest n batches that the consumer has a lease on. */
+static uint64_t rows_of_newest(const struct consumer *c, uint32_t n)
+{
+	const struct slot **leased = n ? calloc(c->slots->n_made, sizeof(*leased)) : NULL;
+	uint32_t n_leased = 0;
+	uint64_t rows = 0;
+	if (!leased)
+		return 0;
+	for (uint32_t i = 0; i < c->slots->n_made; i++) {
+		if (c->leases[i])
+			leased[n_leased++] = &c->slots->slot[i];
+	}
+	qsort(leased, n_leased, sizeof(*leased), newest_first);
+	for (uint32_t i = 0; i < n && i < n_leased; i++)
+		rows += leased[i]->n_rows;
+	free(leased);
+	return rows;
+}
+
+/* Of the trainer that has taken most: the others of its group have taken some of the same. */
+static uint32_t most_taken(const struct job *j, const struct stream *s)
+{
+	uint32_t most = 0;
+	for (const struct session *x = j->daemon->sessions; x; x = x->next) {
+		uint32_t n = x->job == j && x->consumer.slots == s->slots ? x->consumer.n_leases - n_untaken(x) : 0;
+		most = n > most ? n : most;
+	}
+	return most;
+}
+
+static void count_untaken(const struct job *j, uint64_t *batches, uint64_t *rows)
+{
+	*batches = *rows = 0;
+	for (const struct session *s = j->daemon->sessions; s; s = s->next) {
+		uint32_t n = s->job == j ? n_untaken(s) : 0;
+		*batches += n;
+		*rows += rows_of_newest(&s->consumer, n);
+	}
+}
+
+static json_t *stream_part(const struct job *j, const struct stream *s)
 {
 	struct stream_counts n;
 	stream_count(s, &n);
+	uint32_t taken = most_taken(j, s), held = taken < n.held ? taken : n.held, untaken = n.held - held;
 	json_t *o = json_object();
 	set_int(o, "rank", s->number);
 	set_int(o, "epoch", s->next.epoch);
 	set_int(o, "step", s->next.step);
 	set_int(o, "batches", s->n_batches);
-	set_int(o, "ready", n.ready);
+	set_int(o, "ready", n.ready + untaken);
 	set_int(o, "making", n.making);
-	set_int(o, "held", n.held);
+	set_int(o, "held", held);
 	set_int(o, "window", n.window);
 	/* The oldest batch keeps its slot until these have had it. */
 	set(o, "waits_for_ranks", n.full && s->n_consumers > 1 ? ranks_of(n.waits_for | s->expected) : json_array());
 	const char *waiting = !s->positioned                ? "a trainer to begin"
+			      : n.full && n.making == 0 && untaken ? "trainers to take batches: the trainer is the slow part"
 			      : n.full && n.making == 0     ? "trainers to release batches"
 			      : n.making                    ? s->loader->source ? "the producer" : "workers"
 			      : s->loader->spec.own_batches ? "the batch sampler"
@@ -203,8 +261,10 @@ static json_t *loader_part(const struct job *j, uid_t viewer)
 	set_text(o, "dtype", dtype_name(l->dtype));
 	set_int(o, "n_samples", dataset_n(l->recipe.dataset));
 	set_int(o, "samples_decoded", made);
-	set_int(o, "samples_delivered", l->n_samples_published);
-	set_int(o, "batches_published", l->n_batches_published);
+	uint64_t batches, rows;
+	count_untaken(j, &batches, &rows);
+	set_int(o, "samples_delivered", l->n_samples_published - rows);
+	set_int(o, "batches_delivered", l->n_batches_published - batches);
 	if (l->is_loose) {
 		set_int(o, "places", l->group.n_places);
 		set_int(o, "batches_skipped", l->group.n_skipped);
@@ -219,7 +279,7 @@ static json_t *loader_part(const struct job *j, uid_t viewer)
 	json_t *streams = json_array();
 	for (uint32_t i = 0; i < l->n_streams && i < 64; i++) {
 		if (l->streams[i]->slots && (!l->is_loose || l->streams[i]->n_members))
-			json_array_append_new(streams, stream_part(l->streams[i]));
+			json_array_append_new(streams, stream_part(j, l->streams[i]));
 	}
 	set(o, "streams", streams);
 	return o;
@@ -238,7 +298,8 @@ static json_t *session_part(const struct session *s, uid_t viewer)
 	set_job(o, s->job, viewer);
 	set_int(o, "rank", s->consumer.rank);
 	set_text(o, "state", states[s->state]);
-	set_int(o, "held", s->consumer.n_leases);
+	set_int(o, "ready", n_untaken(s));
+	set_int(o, "held", s->consumer.n_leases - n_untaken(s));
 	set(o, "waiting", json_boolean(s->consumer.waiting));
 	if (s->consumer.mirror) {
 		char uuid[GPU_UUID_TEXT_BYTES];

@@ -101,6 +101,13 @@ uint32_t ring_untaken(struct ring_end *e)
 	return check(e, taken, e->at - taken, 0, e->at - e->seen);
 }
 
+uint32_t ring_peek_untaken(const struct ring_end *e)
+{
+	uint32_t n = e->at - atomic_load(&e->lane->taken), most = e->at - e->seen;
+
+	return n < most ? n : most;
+}
+
 uint32_t ring_waiting_entries(struct ring_end *e)
 {
 	uint32_t produced = atomic_load(&e->lane->produced);

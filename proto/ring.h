@@ -86,6 +86,8 @@ int ring_take(struct ring_end *e, void *buf, size_t *n_bytes);
 /* For the producer: entries not taken yet. For the consumer: entries to take. An impossible number counts as none; then
  * the end is broken. */
 uint32_t ring_untaken(struct ring_end *e);
+/* The same for a status, which judges nobody: an impossible position counts as the one seen last. */
+uint32_t ring_peek_untaken(const struct ring_end *e);
 uint32_t ring_waiting_entries(struct ring_end *e);
 
 /* ---- sleeping and waking: who sets a flag looks again before it sleeps; who has put or taken looks at the flag

@@ -282,6 +282,11 @@ START_TEST(test_missing_path_is_named_before_any_daemon_is_asked)
 		{ "npy:", "empty", BATCHD_E_NOT_FOUND },
 		{ "imagefolder:/etc/passwd", "not a directory", BATCHD_E_INVALID },
 		{ "/etc", "imagefolder:/etc", BATCHD_E_INVALID },
+		{ "/no/such/dir", "No such file or directory", BATCHD_E_NOT_FOUND },
+		{ "/etc/passwd", "batchd.serve", BATCHD_E_INVALID },
+		{ "s3://bucket/x", "reads no 's3:'", BATCHD_E_INVALID },
+		{ "wds:x.tar", "\"serve:NAME\"", BATCHD_E_INVALID },
+		{ "imagefolders:/etc", "reads no 'imagefolders:'", BATCHD_E_INVALID },
 		{ "a\nb", "printable", BATCHD_E_INVALID },
 		{ "", "dataset", BATCHD_E_INVALID },
 	};

@@ -347,6 +347,7 @@ START_TEST(test_mistakes_are_named)
 		{ "[[\"CenterCrop\",8],[\"RandomResizedCorp\",8]]",
 		  "op 2|'RandomResizedCorp'|did you mean 'RandomResizedCrop'?" },
 		{ "[[\"centercrop\",8]]", "did you mean 'CenterCrop'?" },
+		{ "[[\"RandomChoice\",8]]", "ops are Resize|Normalize; do other ones in the training loop|batchd.serve" },
 		{ "[[\"GaussianBlur\",8]]", "op 1|'GaussianBlur'|ops are Resize" },
 		{ "[[\"CenterCrop\"]]", "op 1|'size' is missing|1 to 8192" },
 		{ "[[\"CenterCrop\",8193]]", "'size' is 8193|1 to 8192" },

@@ -32,6 +32,54 @@ static const struct subcommand *find(const char *name)
 	return NULL;
 }
 
+/* How many letters have to be changed, added or left out (Levenshtein). */
+static unsigned distance(const char *a, const char *b)
+{
+	unsigned row[32];
+	size_t n = strlen(b) < 31 ? strlen(b) : 31;
+
+	for (unsigned j = 0; j <= n; j++)
+		row[j] = j;
+	for (unsigned i = 0; a[i]; i++) {
+		unsigned diagonal = row[0];
+
+		row[0] = i + 1;
+		for (unsigned j = 0; j < n; j++) {
+			unsigned above = row[j + 1], best = diagonal + (a[i] != b[j]);
+
+			if (above + 1 < best)
+				best = above + 1;
+			if (row[j] + 1 < best)
+				best = row[j] + 1;
+			diagonal = above;
+			row[j + 1] = best;
+		}
+	}
+	return row[n];
+}
+
+static int refuse(const char *name)
+{
+	const char *meant = NULL;
+	unsigned nearest = 3; /* farther away is another word */
+
+	for (size_t i = 0; i < sizeof subcommands / sizeof *subcommands; i++) {
+		unsigned d = subcommands[i].summary ? distance(name, subcommands[i].name) : nearest;
+
+		if (subcommands[i].summary && strlen(name) > 2 && !strncmp(name, subcommands[i].name, strlen(name)))
+			d = 0; /* its beginning */
+		if (d < nearest) {
+			nearest = d;
+			meant = subcommands[i].name;
+		}
+	}
+	if (meant)
+		ctl_complain(NULL, "there is no command '%s'; did you mean '%s'? 'batchctl --help' lists all", name, meant);
+	else
+		ctl_complain(NULL, "there is no command '%s'; 'batchctl --help' lists them", name);
+	return CTL_USAGE;
+}
+
 static int help(void)
 {
 	puts("batchctl COMMAND [OPTIONS]\n");
@@ -56,10 +104,8 @@ static int help_on(const char *name)
 	char text_name[32], flag[] = "--help";
 	char *argv[] = { text_name, flag, NULL };
 
-	if (!s || !s->summary) {
-		ctl_complain(NULL, "there is no command '%s'; 'batchctl --help' lists them", name);
-		return CTL_USAGE;
-	}
+	if (!s || !s->summary)
+		return refuse(name);
 	snprintf(text_name, sizeof text_name, "%s", name);
 	return s->run(2, argv);
 }
@@ -81,9 +127,7 @@ int main(int argc, char **argv)
 	if (!strcmp(argv[1], "help"))
 		return argc < 3 ? help() : help_on(argv[2]);
 	s = find(argv[1]);
-	if (!s) {
-		ctl_complain(NULL, "there is no command '%s'; 'batchctl --help' lists them", argv[1]);
-		return CTL_USAGE;
-	}
+	if (!s)
+		return refuse(argv[1]);
 	return s->run(argc - 1, argv + 1);
 }

@@ -164,7 +164,8 @@ int bench_print_text(struct bench *b)
 	       bench_number(workers, "target"), ctl_n_cpus(), model);
 	bench_add_row(b, "all", &b->total);
 	table_print(b->rows, 0);
-	puts("CPU is per delivered image: the daemon's and the trainers'. Waits leave out each epoch's first batch.\n");
+	puts("CPU is per delivered image: the daemon's and the trainers'.\n"
+	     "Waits leave out each epoch's first batch.\n");
 	print_trainers(b);
 	if (b->total.replaced)
 		printf("%" PRIu64 " images stand for undecodable ones; 'batchctl verify' names them.\n",

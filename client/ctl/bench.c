@@ -186,6 +186,20 @@ static int run_epochs(struct bench *b)
 	return code;
 }
 
+/* Whether there is no daemon that this user could ask, and none was named. */
+static bool nobody_answers(const struct bench *b)
+{
+	const char *named = getenv("BATCHD_SOCKET");
+	char *json = NULL;
+	int r;
+
+	if (b->socket || (named && *named))
+		return false;
+	r = batchd_status(NULL, &json, NULL, 0);
+	free(json);
+	return r == BATCHD_E_CONNECT || r == BATCHD_E_ACCESS;
+}
+
 static int prepare(struct bench *b)
 {
 	struct usage usage;
@@ -202,6 +216,10 @@ static int prepare(struct bench *b)
 	if (!b->spec || !b->epoch_list || !b->rows) {
 		ctl_complain("bench", "not enough memory");
 		return CTL_FAILED;
+	}
+	if (!b->own_daemon && nobody_answers(b)) {
+		b->own_daemon = true;
+		fputs("batchctl bench: no daemon runs for this user; measuring with a private one, as --private does\n", stderr);
 	}
 	if (b->own_daemon) {
 		if (private_daemon_start(&b->daemon, "bench", b->workers) < 0)
@@ -263,7 +281,7 @@ static bool parse(struct bench *b, int argc, char **argv, int *code)
 		{ "seed", OPTION_NUMBER, &b->seed, "N", "of order and augmentation (default 0)", 0, INT64_MAX, NULL },
 		{ "touch", OPTION_FLAG, &b->touch, NULL, "trainers read every byte", 0, 0, NULL },
 		{ "private", OPTION_FLAG, &b->own_daemon, NULL,
-		  "start a daemon for this measurement and stop it afterwards", 0, 0, NULL },
+		  "start a daemon for this measurement and stop it afterwards; so it is where none runs", 0, 0, NULL },
 		{ "socket", OPTION_TEXT, &b->socket, "PATH", "use the daemon at PATH (default as in status)", 0, 0,
 		  NULL },
 		{ "json", OPTION_FLAG, &b->json, NULL, "the result, and progress on stderr, as JSON", 0, 0, NULL },

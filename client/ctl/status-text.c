@@ -250,11 +250,21 @@ static void print_gpus(const json_t *root)
 }
 
 /* "train224, float32 NCHW, batch 64, shard over 2 ranks, shuffled with seed 0, last batch dropped" */
+static bool is_served(const json_t *l)
+{
+	return !strncmp(text(l, "dataset"), "serve:", strlen("serve:"));
+}
+
 static void print_loader_options(const json_t *l)
 {
 	const char *transform = text(l, "transform");
 
 	printf("  ");
+	if (is_served(l)) {
+		printf("batches as the producer makes them, %s%s\n", or_dash(text(l, "mode")),
+		       !strcmp(text(l, "mode"), "share") ? "d by every trainer" : "");
+		return;
+	}
 	if (*transform) {
 		put(transform);
 		printf(", ");
@@ -301,9 +311,12 @@ static void print_rate(const json_t *l, const json_t *last, double uptime_s)
 
 static void print_loader_counts(const json_t *l, const json_t *last, double uptime_s)
 {
-	printf("  %s samples; ", count(l, "n_samples", BUF));
-	printf("%s decoded, %s delivered in %s batches", count(l, "samples_decoded", BUF),
-	       count(l, "samples_delivered", BUF), count(l, "batches_published", BUF));
+	if (!is_served(l) || number(l, "n_samples") > 0)
+		printf("  %s samples; ", count(l, "n_samples", BUF));
+	else
+		printf("  ");
+	printf("%s %s, %s delivered in %s batches", count(l, "samples_decoded", BUF), is_served(l) ? "made" : "decoded",
+	       count(l, "samples_delivered", BUF), count(l, "batches_delivered", BUF));
 	print_rate(l, last, uptime_s);
 	if (number(l, "batches_skipped") > 0)
 		printf("; %s missed by slow trainers", count(l, "batches_skipped", BUF));
@@ -452,14 +465,19 @@ static void session_state(const json_t *root, const json_t *s, char *buf, size_t
 {
 	const json_t *stream = stream_of(root, s);
 	bool waiting = number(s, "waiting") > 0, blocks = is_waited_for(stream, number(s, "rank"));
-	double held = number(s, "held");
+	double held = number(s, "held"), ready = number(s, "ready");
 	const char *state = text(s, "state");
 	char waits[256];
 
 	if (*state && strcmp(state, "attached") != 0)
 		snprintf(buf, size, "%s", state);
+	else if (held > 0 && ready > 0)
+		snprintf(buf, size, "holds %.0f, %.0f more are ready%s", held, ready, blocks ? "; others wait for it" : "");
 	else if (held > 0)
 		snprintf(buf, size, "holds %.0f batch%s%s", held, held > 1 ? "es" : "",
+			 blocks ? "; others wait for it" : "");
+	else if (ready > 0)
+		snprintf(buf, size, "works; %.0f batch%s ready for it%s", ready, ready > 1 ? "es are" : " is",
 			 blocks ? "; others wait for it" : "");
 	else if (json_object_get(s, "waits_for_epoch"))
 		snprintf(buf, size, "waits for its group to begin epoch %.0f", number(s, "waits_for_epoch"));

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -36,8 +37,20 @@ static char *read_saved(const char *path)
 	return json;
 }
 
+/* Parts may be missing, of another version: not all of them. */
+static bool is_status(const json_t *root)
+{
+	static const char *const parts[] = { "daemon", "workers", "memory", "loaders", "sessions" };
+	bool found = false;
+
+	for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+		found |= json_object_get(root, parts[i]) != NULL;
+	return found;
+}
+
 static int fetch(const struct status *o, json_t **out)
 {
+	const char *source = !o->from ? "the daemon's answer" : !strcmp(o->from, "-") ? "standard input" : o->from;
 	char err[1024] = "", *json = NULL;
 	json_error_t syntax;
 	int r;
@@ -55,14 +68,13 @@ static int fetch(const struct status *o, json_t **out)
 	}
 	*out = json_loads(json, JSON_REJECT_DUPLICATES, &syntax);
 	free(json);
-	if (json_is_object(*out))
+	if (is_status(*out))
 		return CTL_OK;
 	if (*out)
-		ctl_complain("status", "%s does not hold a daemon's status but some other JSON",
-			     o->from ? o->from : "the answer");
+		ctl_complain("status",
+			     "%s does not hold a daemon's status but some other JSON; 'batchctl status --json' makes one", source);
 	else
-		ctl_complain("status", "%s is not JSON: line %d: %s", o->from ? o->from : "the daemon's answer",
-			     syntax.line, syntax.text);
+		ctl_complain("status", "%s is not JSON: line %d: %s", source, syntax.line, syntax.text);
 	json_decref(*out);
 	return CTL_UNKNOWN;
 }
@@ -81,6 +93,65 @@ static void sleep_ns(uint64_t ns)
 	nanosleep(&t, NULL); /* a signal ends the command anyway */
 }
 
+/* ---- on a terminal, again and again ---- */
+
+/* The line, cut to `columns` of the screen: escape sequences take none of them, and bytes inside a character do not. */
+static void put_cut(const char *line, size_t n, unsigned columns)
+{
+	unsigned shown = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		bool escape = line[i] == '\033';
+		size_t begin = i;
+
+		while (escape && i + 1 < n && (line[i] < '@' || line[i] > 'z' || line[i] == '['))
+			i++; /* a sequence ends with a letter */
+		if (!escape && (line[i] & 0xc0) != 0x80)
+			shown++;
+		if (escape || shown <= columns)
+			fwrite(line + begin, i - begin + 1, 1, stdout);
+	}
+	fputs("\033[K", stdout);
+}
+
+/* The top of the text, as much as the screen has room for. */
+static void put_screen(const char *text)
+{
+	struct winsize w = { .ws_row = 24, .ws_col = 80 };
+	unsigned row = 0;
+
+	ioctl(STDOUT_FILENO, TIOCGWINSZ, &w);
+	fputs("\033[H", stdout);
+	for (const char *line = text, *end; *line && row < w.ws_row; line = *end ? end + 1 : end, row++) {
+		end = strchrnul(line, '\n');
+		if (row)
+			putchar('\n');
+		if (row + 1u == w.ws_row && *end && end[1])
+			put_cut("... (more than the screen has room for)", strlen("... (more than the screen has room for)"), w.ws_col);
+		else
+			put_cut(line, (size_t)(end - line), w.ws_col);
+	}
+	fputs("\033[J", stdout);
+}
+
+/* The same text as for a pipe, laid out for the terminal's width, and cut. */
+static void print_screen(const json_t *root, const json_t *last)
+{
+	FILE *terminal = stdout;
+	char *text = NULL;
+	size_t n;
+
+	stdout = open_memstream(&text, &n);
+	if (stdout) {
+		status_print(root, last);
+		fclose(stdout);
+	}
+	stdout = terminal;
+	if (text)
+		put_screen(text);
+	free(text);
+}
+
 static int once(struct status *o)
 {
 	json_t *root = NULL;
@@ -91,8 +162,8 @@ static int once(struct status *o)
 	if (o->json && !o->watch)
 		return ctl_print_json("status", root);
 	if (o->watch && !o->json && isatty(STDOUT_FILENO))
-		fputs("\033[H\033[2J", stdout);
-	if (!o->json)
+		print_screen(root, o->last);
+	else if (!o->json)
 		status_print(root, o->last);
 	code = o->json ? print_json_line(root) : ctl_flush("status");
 	json_decref(o->last);

@@ -183,25 +183,61 @@ static void put(const char *text, unsigned width, bool right, bool last)
 		printf("%*s", GAP, "");
 }
 
+/* The columns that are printed side by side: the first, which names the row, and [begin, end). */
+struct block {
+	unsigned begin, end;
+};
+
+/* As many columns from `begin` on as fit beside the first; one at least. */
+static struct block next_block(const struct table *t, const unsigned *widths, unsigned indent, unsigned begin)
+{
+	unsigned limit = line_limit(), total = indent + widths[0];
+	struct block b = { .begin = begin, .end = begin };
+
+	do
+		total += GAP + widths[b.end++];
+	while (b.end < t->n_columns && (!limit || total + GAP + widths[b.end] <= limit));
+	return b;
+}
+
+static void print_heading(const struct table *t, const unsigned *widths, const struct block *b, unsigned indent)
+{
+	printf("%*s%s", (int)indent, "", table_bold());
+	put(t->heading[0], widths[0], t->right[0], b->begin == b->end);
+	for (unsigned c = b->begin; c < b->end; c++)
+		put(t->heading[c], widths[c], t->right[c], c + 1 == b->end);
+	printf("%s\n", table_plain());
+}
+
+static void print_row(const struct table *t, const unsigned *widths, const struct block *b, unsigned indent, size_t row)
+{
+	size_t first = row * t->n_columns, left = t->n_cells - first;
+	unsigned end = b->end < left ? b->end : (unsigned)left;
+
+	printf("%*s", (int)indent, "");
+	put(cell_text(t, first), widths[0], t->right[0], b->begin >= end);
+	for (unsigned c = b->begin; c < end; c++)
+		put(cell_text(t, first + c), widths[c], t->right[c], c + 1 == end);
+	putchar('\n');
+}
+
 void table_print(const struct table *t, unsigned indent)
 {
 	unsigned widths[MAX_COLUMNS] = { 0 };
+	struct block b = { .end = 1 };
 
 	if (!t)
 		return;
 	measure(t, indent, widths);
-	printf("%*s%s", (int)indent, "", table_bold());
-	for (unsigned c = 0; c < t->n_columns; c++)
-		put(t->heading[c], widths[c], t->right[c], c + 1 == t->n_columns);
-	printf("%s\n", table_plain());
-	for (size_t i = 0; i < t->n_cells; i++) {
-		unsigned c = (unsigned)(i % t->n_columns);
-		bool last = c + 1 == t->n_columns || i + 1 == t->n_cells;
-
-		if (c == 0)
-			printf("%*s", (int)indent, "");
-		put(cell_text(t, i), widths[c], t->right[c], last);
-		if (last)
+	do {
+		if (t->n_columns > 1)
+			b = next_block(t, widths, indent, b.end);
+		else
+			b = (struct block){ 1, 1 };
+		if (b.begin > 1)
 			putchar('\n');
-	}
+		print_heading(t, widths, &b, indent);
+		for (size_t row = 0; row < table_n_rows(t); row++)
+			print_row(t, widths, &b, indent, row);
+	} while (b.end < t->n_columns);
 }

@@ -1,5 +1,6 @@
-/* Aligned columns on stdout. On a terminal the widest left-aligned column gives way so that rows stay on one line and
- * the heading is bold; in a pipe nothing is cut. One thread. */
+/* Aligned columns on stdout. On a terminal the heading is bold, and rows stay on one line: the widest left-aligned column
+ * gives way, and then the last columns go into a table of their own below, with the first column repeated. In a pipe
+ * nothing is cut. One thread. */
 #ifndef BATCHCTL_TABLE_H
 #define BATCHCTL_TABLE_H
 

@@ -350,7 +350,7 @@ int op_type_unknown(unsigned position, const char *name, struct pipeline_error *
 			best = i;
 		}
 	}
-	if (nearest <= strlen(op_types[best].name) / 3 + 1) {
+	if (nearest <= strlen(op_types[best].name) / 5 + 1) { /* a slip; farther away is another op */
 		snprintf(err->text, sizeof(err->text),
 			 "op %u '%.60s' is not known; did you mean '%s'?", position, name, op_types[best].name);
 	} else {
@@ -360,6 +360,10 @@ int op_type_unknown(unsigned position, const char *name, struct pipeline_error *
 		for (unsigned i = 0; i < N_OP_TYPES && n < sizeof(err->text); i++)
 			n += (size_t)snprintf(err->text + n, sizeof(err->text) - n, "%s %s", i ? "," : "",
 					      op_types[i].name);
+		if (n < sizeof(err->text))
+			snprintf(err->text + n, sizeof(err->text) - n,
+				 "; do other ones in the training loop, or share a DataLoader of yours that does them "
+				 "(batchd.serve)");
 	}
 	return -EINVAL;
 }

@@ -31,7 +31,7 @@ struct pipeline;
 
 /* What a caller of pipeline_parse learns: which op and argument is wrong and what was expected. */
 struct pipeline_error {
-	char text[256];
+	char text[512];
 };
 
 /* text: "train224", "val224" or a JSON array of ops: "ToTensor", ["Resize", 256], ["Resize", {"size": 256,

@@ -196,3 +196,15 @@ def test_the_log_of_a_daemon_of_ones_own_is_named():
         else:
             raise AssertionError("it went on")
     """)
+
+
+def test_bench_measures_where_no_daemon_runs():
+    """With a private one, as one line says; nothing is left of it. A socket that was named is not replaced."""
+    in_namespace("""
+        done = batchctl("bench", "random:length=100,shape=3", "--epochs", "1", "--quiet", user=NOBODY)
+        assert done.returncode == 0 and "IMAGES/S" in done.stdout, done
+        assert done.stderr == "batchctl bench: no daemon runs for this user; measuring with a private one, as --private does\\n", done
+        assert os.listdir("/tmp") == ["home"], os.listdir("/tmp")
+        named = batchctl("bench", "random:length=100,shape=3", BATCHD_SOCKET="/run/none")
+        assert named.returncode == 3 and "/run/none" in named.stderr, named
+    """)

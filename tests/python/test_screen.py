@@ -1,0 +1,115 @@
+"""batchctl on a terminal of a given size: what does not fit is folded or cut, never wrapped; and what status says of a slow trainer."""
+import fcntl
+import json
+import os
+import pty
+import re
+import struct
+import subprocess
+import termios
+import time
+
+import batchd
+
+from daemons import until
+
+ESCAPE = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+
+
+def on_terminal(argv, rows, columns, enough):
+    """What the program writes on a terminal of this size, until `enough` says so of it or it ends."""
+    leader, follower = pty.openpty()
+    fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+    process = subprocess.Popen([str(a) for a in argv], stdin=subprocess.DEVNULL, stdout=follower, stderr=subprocess.DEVNULL, env={**os.environ, "TERM": "xterm"})
+    os.close(follower)
+    out = b""
+    try:
+        while not enough(out):
+            out += os.read(leader, 65536)
+    except OSError:  # the program has ended
+        pass
+    process.kill()
+    process.wait()
+    os.close(leader)
+    return out.decode().replace("\r\n", "\n")
+
+
+def test_watch_fits_the_screen(daemon, build):
+    """A screen of 12 lines of 40 columns shows the top: the daemon first, no line too long, no scrolling."""
+    loaders = [batchd.DataLoader("random:length=100,shape=3", 4, arrays="numpy", job=f"job-with-a-long-name-{i}-{'x' * 40}") for i in range(3)]
+    iterators = [iter(loader) for loader in loaders]
+    for iterator in iterators:
+        next(iterator)
+    out = on_terminal([build / "batchctl", "status", "--watch", "--interval", "100ms"], 12, 40, lambda out: out.count(b"\x1b[J") >= 3)
+    looks = [look.split("\x1b[J")[0] for look in out.split("\x1b[H")[1:]][:3]
+    assert len(looks) == 3
+    for look in looks:
+        lines = ESCAPE.sub("", look).split("\n")
+        assert len(lines) == 12 and max(map(len, lines)) <= 40, look
+        assert lines[0].startswith("batchd ") and lines[-1].startswith("... (more"), look
+        assert ("\x1b[1m" in look) == ("\x1b[0m" in look)
+
+
+def test_tables_of_bench_fit_80_columns(daemon, build):
+    """Columns that do not fit come in a table below, beside the names of the rows; in a pipe the table stays whole."""
+    argv = [build / "batchctl", "bench", "random:length=400,shape=3x64x64", "--epochs", "2", "--trainers", "2"]
+    out = ESCAPE.sub("", on_terminal(argv, 50, 80, lambda out: False))
+    tables = out[out.index("EPOCH"):]
+    assert max(map(len, tables.splitlines())) <= 80, tables
+    assert tables.count("EPOCH") == 2 and tables.count("TRAINER ") == 2
+    for heading in ("IMAGES/S", "DECODED", "CPU MS/IMAGE", "WAIT P50 MS", "FIRST MS", "FIRST CALL TO FIRST BATCH MS"):
+        assert heading in tables, tables
+    piped = subprocess.run([str(a) for a in argv], capture_output=True, text=True, check=True, timeout=60).stdout
+    assert piped.count("EPOCH") == 1 and max(map(len, piped.splitlines())) > 80
+
+
+def test_a_slow_trainer_is_told_from_one_that_holds_batches(daemon, batchctl):
+    """A loop that works on a batch has one; what waits for it is ready, not held and not delivered; and that it is the slow part is said."""
+    loader = batchd.DataLoader("random:length=1000,shape=3", 4, arrays="numpy", n_slots=6)
+    iterator = iter(loader)
+    batch = next(iterator)
+    status = until("all slots are full", lambda: (s := batchd.status())["loaders"][0]["streams"][0]["ready"] == 5 and s)
+    stream, session, counts = status["loaders"][0]["streams"][0], status["sessions"][0], status["loaders"][0]
+    assert (stream["held"], session["held"], session["ready"]) == (1, 1, 5), status
+    assert (counts["samples_delivered"], counts["batches_delivered"]) == (4, 1), counts
+    text = batchctl("status").stdout
+    assert "the trainer is the slow part" in text and "holds 1, 5 more are ready" in text and "4 delivered in 1 batches" in text, text
+    del batch
+    kept = [next(iterator) for _ in range(4)]
+    status = until("it is counted", lambda: (s := batchd.status())["sessions"][0]["held"] >= 4 and s)
+    assert status["loaders"][0]["samples_delivered"] == 20 and len(kept) == 4
+
+
+def test_whole_epochs_are_counted_as_such(daemon):
+    """What is ready for the next epoch when a training ends was not delivered. The last batch of each epoch is a short one."""
+    loader = batchd.DataLoader("random:length=90,shape=3", 8, arrays="numpy", n_slots=16)
+    n = sum(len(x) for _ in range(3) for x, y in loader)
+    assert n == 270
+    until("the next epoch is ready", lambda: batchd.status()["loaders"][0]["streams"][0]["making"] == 0)
+    counts = batchd.status()["loaders"][0]
+    assert (counts["samples_delivered"], counts["batches_delivered"]) == (270, 36), counts
+
+
+def test_a_status_of_something_else_is_refused(batchctl, tmp_path):
+    """JSON that is no daemon's status, and no JSON at all: with the name that a person knows it by."""
+    (tmp_path / "empty.json").write_text("{}")
+    r = batchctl("status", "--from", tmp_path / "empty.json")
+    assert r.returncode == 4 and "empty.json does not hold a daemon's status" in r.stderr and r.stdout == ""
+    r = batchctl("status", "--from", "-")
+    assert r.returncode == 4 and "standard input is not JSON" in r.stderr
+
+
+def test_a_mistyped_command_is_recognised(batchctl):
+    """The beginning of a name, a slip, and what is far from all of them."""
+    for typed, meant in (("stat", "status"), ("statsu", "status"), ("benhc", "bench"), ("sampledata", "sample-data"), ("pre", "preview")):
+        r = batchctl(typed)
+        assert r.returncode == 2 and f"there is no command '{typed}'; did you mean '{meant}'?" in r.stderr, r.stderr
+    for typed in ("frobnicate", "x", "bench-trainerr"):
+        r = batchctl(typed)
+        assert r.returncode == 2 and "did you mean" not in r.stderr and "lists them" in r.stderr, r.stderr
+
+
+def test_bench_of_a_missing_folder_says_that_it_is_missing(batchctl, daemon):
+    """Not that its kind is missing."""
+    r = batchctl("bench", "/no/such/folder")
+    assert r.returncode == 4 and "/no/such/folder': No such file or directory" in r.stderr, r.stderr

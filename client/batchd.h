@@ -103,8 +103,10 @@ enum batchd_event {
 	                            * holds */
 	BATCHD_EVENT_GOES_ON = 4,  /* it does again */
 	BATCHD_EVENT_CHANGED = 5,  /* batchd_resume: the state was saved with another transform */
-	BATCHD_EVENT_OWN = 6       /* batchd_open: a daemon of this user's own is used, as the user may not use the
+	BATCHD_EVENT_OWN = 6,      /* batchd_open: a daemon of this user's own is used, as the user may not use the
 	                            * system's: why, and what would let the user in */
+	BATCHD_EVENT_REOPENED = 7  /* a producer's batches have outgrown their slots; batchd_get_info may say something
+	                            * else now, and nothing was lost */
 };
 
 struct batchd_options {
@@ -406,7 +408,7 @@ struct batchd_produce_options {
 	size_t size_bytes;
 	const char *socket;        /* as in batchd_options */
 	const char *name;          /* at most 64 bytes; a newer producer of the same name and user takes over */
-	uint64_t slot_bytes;       /* room for the largest batch: batchd_produce_size of it */
+	uint64_t slot_bytes;       /* room for a usual batch: batchd_produce_size of it; slots grow with larger ones */
 	uint64_t n_batches;        /* of an epoch, for all ranks together; 0: not known beforehand */
 	uint64_t n_samples;        /* of an epoch, for information; 0: not known */
 	uint64_t id;               /* what the samples are, in any words of yours hashed; trainers' checkpoints carry
@@ -433,9 +435,10 @@ struct batchd_fill {
 /* BATCHD_OK, BATCHD_AGAIN, or an error; timeout_ms as for batchd_next. Each is answered by batchd_produce_filled or
  * batchd_produce_end_epoch. */
 int batchd_produce_next(struct batchd_producer *p, struct batchd_fill *f, int timeout_ms);
-/* Lays the batch out in the slot: give dtype, n_dims and shape of each array; n_bytes and data are set, and there the
- * array is to be written. text: how they belong together; consumers get it as it is. BATCHD_E_LIMIT: it does not fit;
- * the fill may be laid out again. */
+/* Lays the batch out: give dtype, n_dims and shape of each array; n_bytes and data are set, and there the array is to
+ * be written: in the slot, or, where that is too small, in memory of the library's, from where the batch goes into a
+ * larger slot as soon as there is one. More than the daemon's limits.batch_bytes is an error (BATCHD_E_LIMIT) of the
+ * next call. text: how they belong together; consumers get it as it is. */
 int batchd_produce_lay(struct batchd_producer *p, struct batchd_array *arrays, uint32_t n, const char *text,
 		       size_t n_text);
 int batchd_produce_filled(struct batchd_producer *p, uint32_t n_rows);

@@ -216,6 +216,8 @@ static int code_of(Batchd__Wire__ErrorCode code)
 		return BATCHD_E_GPU;
 	if (code == BATCHD__WIRE__ERROR_CODE__PRODUCER)
 		return BATCHD_E_PRODUCER;
+	if (code == BATCHD__WIRE__ERROR_CODE__REOPEN)
+		return BATCHD_E_SHUTDOWN;
 	return code > 0 && code <= BATCHD__WIRE__ERROR_CODE__INTERNAL ? -(int)code : BATCHD_E_INTERNAL;
 }
 
@@ -229,6 +231,7 @@ static int said_error(const Batchd__Wire__Error *e, struct fault *f)
 	else
 		fault_set(f, code, "%s", text);
 	f->told = true;
+	f->reopen = e->code == BATCHD__WIRE__ERROR_CODE__REOPEN;
 	return code;
 }
 

@@ -6,7 +6,12 @@
  *
  * A peek asks whether there is a batch that nobody wants yet, and who makes batches one after the other has to make it
  * to know. It is handed out as any other, with memory of our own in the place of a slot, and kept there until another
- * is handed out: if it is wanted next, it need not be made again. */
+ * is handed out: if it is wanted next, it need not be made again.
+ *
+ * So is a batch that does not fit its slot. The daemon is told how much it needs; then everything that it had asked for
+ * in slots as small is skipped, until it has made larger ones and asks again. It may ask for the batches before that
+ * one as well, which were made but could not go out before their round was whole: they are still in the slots where
+ * they were made, and are copied from there. */
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -24,10 +29,17 @@
 
 enum { MAX_SLOTS = 65536 };
 
+/* What is in a slot. */
+struct content {
+	uint64_t epoch, step, n_bytes;
+	uint32_t n_rows;           /* 0: nothing, for all we know */
+};
+
 struct made_slab {
 	struct made_slab *next;
-	uint32_t number, rank, n_slots;
-	uint64_t slot_bytes;
+	uint32_t number, rank, n_slots, world_size;
+	uint64_t slot_bytes, room_bytes;
+	struct content *content;   /* of each slot */
 	size_t bytes;
 	char *base;
 	bool replaced;             /* by a newer one of the same rank */
@@ -37,14 +49,16 @@ struct fill {
 	struct fill *next;
 	uint64_t number, epoch, step;
 	uint64_t n_bytes;          /* of the slot that the batch takes; 0: not known */
+	bool outside;              /* it is made in memory of our own, as it does not fit */
 	uint32_t slot;
 	struct made_slab *slab;    /* NULL: a peek */
 	bool cancelled;
 };
 
-/* What was made for a peek. */
+/* What was made for a peek, or does not fit its slot. */
 struct ahead {
 	char *bytes;               /* NULL: there is nothing */
+	size_t n_mapped;
 	uint64_t epoch, step, n_bytes;
 	uint32_t n_rows;           /* 0: it is being made */
 };
@@ -53,6 +67,8 @@ struct batchd_producer {
 	unsigned generation;       /* process_generation() */
 	struct fault fault;        /* code: what every later call returns as well */
 	uint64_t room_bytes;       /* of a slot */
+	uint64_t least_bytes;      /* that a slot needs for the batch in `ahead`, which has not fitted; 0: none */
+	uint64_t kept_from, kept_to; /* batches of its epoch before it that may be asked for once more */
 	struct made_slab *slabs;
 	struct fill *first, *last; /* those to come */
 	struct fill *current;      /* handed out */
@@ -97,6 +113,7 @@ static int send_filled(struct batchd_producer *p, const Batchd__Wire__Filled *bo
 static void unmap(struct made_slab *s)
 {
 	munmap(s->base, s->bytes);
+	free(s->content);
 	free(s);
 }
 
@@ -105,7 +122,7 @@ static bool is_in_use(const struct batchd_producer *p, const struct made_slab *s
 	for (const struct fill *f = p->first; f; f = f->next)
 		if (f->slab == s)
 			return true;
-	return p->current && p->current->slab == s;
+	return p->least_bytes || (p->current && p->current->slab == s);
 }
 
 static void unmap_replaced(struct batchd_producer *p)
@@ -130,18 +147,28 @@ static int map(struct batchd_producer *p, const Batchd__Wire__Producing *m, int 
 
 	if (!s)
 		return fault_set(&p->fault, BATCHD_E_NOMEM, "out of memory");
-	if (!m->n_slots || m->n_slots > MAX_SLOTS || m->slot_bytes < p->room_bytes ||
+	if (!m->n_slots || m->n_slots > MAX_SLOTS || m->room_bytes < p->room_bytes || m->slot_bytes < m->room_bytes ||
 	    __builtin_mul_overflow((size_t)m->slot_bytes, m->n_slots, &bytes) || fstat(fd, &st) < 0 ||
 	    (uint64_t)st.st_size < bytes) {
 		free(s);
 		return fault_set(&p->fault, BATCHD_E_PROTOCOL,
 				 "batchd at %s offers slots that are too small or too many", p->connection.address);
 	}
-	*s = (struct made_slab){
-		.number = m->slab, .rank = m->rank, .n_slots = m->n_slots, .slot_bytes = m->slot_bytes, .bytes = bytes
-	};
+	*s = (struct made_slab){ .number = m->slab,
+				 .rank = m->rank,
+				 .n_slots = m->n_slots,
+				 .world_size = m->world_size,
+				 .slot_bytes = m->slot_bytes,
+				 .room_bytes = m->room_bytes,
+				 .content = calloc(m->n_slots, sizeof *s->content),
+				 .bytes = bytes };
+	if (!s->content) {
+		free(s);
+		return fault_set(&p->fault, BATCHD_E_NOMEM, "out of memory");
+	}
 	s->base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
 	if (s->base == MAP_FAILED) {
+		free(s->content);
 		free(s);
 		return fault_set(&p->fault, BATCHD_E_NOMEM, "cannot map the daemon's %zu bytes: %s", bytes,
 				 strerror(errno));
@@ -150,6 +177,7 @@ static int map(struct batchd_producer *p, const Batchd__Wire__Producing *m, int 
 		old->replaced |= old->rank == s->rank;
 	s->next = p->slabs;
 	p->slabs = s;
+	p->room_bytes = s->room_bytes;
 	return 0;
 }
 
@@ -281,48 +309,100 @@ static int answer(struct batchd_producer *p, struct fill *f, Batchd__Wire__Fille
 
 static char *slot_of(const struct batchd_producer *p, const struct fill *f)
 {
-	return f->slab ? f->slab->base + f->slot * f->slab->slot_bytes : p->ahead.bytes;
+	return f->outside || !f->slab ? p->ahead.bytes : f->slab->base + f->slot * f->slab->slot_bytes;
 }
 
 static void forget_ahead(struct batchd_producer *p)
 {
 	if (p->ahead.bytes)
-		munmap(p->ahead.bytes, (size_t)p->room_bytes);
+		munmap(p->ahead.bytes, p->ahead.n_mapped);
 	p->ahead = (struct ahead){ 0 };
+	p->least_bytes = 0;
 }
 
 /* Its gaps are zero, so that nothing of this process gets into a slot unasked for. */
-static int make_room_ahead(struct batchd_producer *p, const struct fill *f)
+static int make_room_ahead(struct batchd_producer *p, const struct fill *f, size_t n_bytes)
 {
-	char *bytes = mmap(NULL, (size_t)p->room_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	char *bytes = mmap(NULL, n_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
 	if (bytes == MAP_FAILED)
-		return fault_set(&p->fault, BATCHD_E_NOMEM, "no %llu bytes to make a batch in that is wanted later: %s",
-				 (unsigned long long)p->room_bytes, strerror(errno));
-	p->ahead = (struct ahead){ .bytes = bytes, .epoch = f->epoch, .step = f->step };
+		return fault_set(&p->fault, BATCHD_E_NOMEM, "no %zu bytes to make a batch in that is wanted later: %s",
+				 n_bytes, strerror(errno));
+	forget_ahead(p);
+	p->ahead = (struct ahead){ .bytes = bytes, .n_mapped = n_bytes, .epoch = f->epoch, .step = f->step };
 	return 0;
 }
 
-static bool is_made_already(const struct batchd_producer *p, const struct fill *f)
+static bool is_ahead(const struct batchd_producer *p, const struct fill *f)
 {
 	return p->ahead.n_rows && p->ahead.epoch == f->epoch && p->ahead.step == f->step;
 }
 
-static int answer_from_ahead(struct batchd_producer *p, struct fill *f)
+/* Where a batch is that was made before the one that has not fitted. NULL: nowhere. */
+static const struct content *find_kept(const struct batchd_producer *p, const struct fill *f, const char **bytes)
+{
+	if (!p->least_bytes || f->epoch != p->ahead.epoch || f->step < p->kept_from || f->step >= p->kept_to)
+		return NULL;
+	for (const struct made_slab *s = p->slabs; s; s = s->next) {
+		for (uint32_t i = 0; i < s->n_slots; i++) {
+			const struct content *c = &s->content[i];
+
+			if (c->n_rows && c->epoch == f->epoch && c->step == f->step) {
+				*bytes = s->base + i * s->slot_bytes;
+				return c;
+			}
+		}
+	}
+	return NULL;
+}
+
+static int answer_made(struct batchd_producer *p, struct fill *f, const struct content *c, const char *bytes)
 {
 	Batchd__Wire__Filled body = BATCHD__WIRE__FILLED__INIT;
+	struct content made = *c;
+
+	if (f->slab) {
+		memcpy(slot_of(p, f), bytes, (size_t)made.n_bytes);
+		f->slab->content[f->slot] = made;
+	}
+	body.n_rows = made.n_rows;
+	body.n_bytes = made.n_bytes;
+	return answer(p, f, &body);
+}
+
+/* The batch in `ahead` does not fit: whoever is asked for in the meantime has to wait, too. */
+static int answer_too_large(struct batchd_producer *p, struct fill *f)
+{
+	Batchd__Wire__Filled body = BATCHD__WIRE__FILLED__INIT;
+	uint64_t n_before = f->slab->world_size ? f->slab->world_size - 1 : 0;
+
+	p->least_bytes = p->ahead.n_bytes;
+	p->kept_from = f->step > n_before ? f->step - n_before : 0;
+	p->kept_to = f->step;
+	body.need_bytes = p->ahead.n_bytes;
+	return answer(p, f, &body);
+}
+
+static int answer_from_ahead(struct batchd_producer *p, struct fill *f)
+{
+	struct content c = { p->ahead.epoch, p->ahead.step, p->ahead.n_bytes, p->ahead.n_rows };
 	bool wanted = f->slab != NULL;
 	int r;
 
-	if (wanted)
-		memcpy(slot_of(p, f), p->ahead.bytes,
-		       p->ahead.n_bytes ? (size_t)p->ahead.n_bytes : (size_t)p->room_bytes);
-	body.n_rows = p->ahead.n_rows;
-	body.n_bytes = p->ahead.n_bytes;
-	r = answer(p, f, &body);
-	if (wanted)
+	if (wanted && f->slab->room_bytes < p->ahead.n_bytes)
+		return answer_too_large(p, f);
+	r = answer_made(p, f, &c, p->ahead.bytes);
+	if (wanted) {
 		forget_ahead(p);
+		unmap_replaced(p);
+	}
 	return r;
+}
+
+/* Asked for before the daemon knew that slots have to be larger. */
+static bool is_too_small(const struct batchd_producer *p, const struct fill *f)
+{
+	return p->least_bytes && (!f->slab || f->slab->room_bytes < p->least_bytes);
 }
 
 /* Answers those that need nobody to make anything. */
@@ -332,21 +412,30 @@ static int answer_at_once(struct batchd_producer *p)
 	int r = 0;
 
 	skipped.skipped = true;
-	while (r == 0 && p->first && (p->first->cancelled || is_made_already(p, p->first)))
-		r = p->first->cancelled ? answer(p, pop(p), &skipped) : answer_from_ahead(p, pop(p));
+	while (r == 0 && p->first) {
+		const char *bytes = NULL;
+		const struct content *kept = find_kept(p, p->first, &bytes);
+
+		if (p->first->cancelled || is_too_small(p, p->first))
+			r = answer(p, pop(p), &skipped);
+		else if (is_ahead(p, p->first))
+			r = answer_from_ahead(p, pop(p));
+		else if (kept && kept->n_bytes <= p->first->slab->room_bytes)
+			r = answer_made(p, pop(p), kept, bytes);
+		else
+			break;
+	}
 	return r;
 }
 
 /* The next one is to be made. */
-static int hand_out(struct batchd_producer *p)
+static void hand_out(struct batchd_producer *p)
 {
-	int r;
-
 	forget_ahead(p);
-	r = p->first->slab ? 0 : make_room_ahead(p, p->first);
-	if (r == 0)
-		p->current = pop(p);
-	return r;
+	p->current = pop(p);
+	if (p->current->slab)
+		p->current->slab->content[p->current->slot].n_rows = 0;
+	unmap_replaced(p);
 }
 
 int batchd_produce_next(struct batchd_producer *p, struct batchd_fill *out, int timeout_ms)
@@ -365,27 +454,35 @@ int batchd_produce_next(struct batchd_producer *p, struct batchd_fill *out, int 
 		if (r == 0)
 			r = answer_at_once(p);
 	}
-	if (r == 0)
-		r = hand_out(p);
 	if (r != 0)
 		return r;
+	hand_out(p);
 	out->epoch = p->current->epoch;
 	out->step = p->current->step;
-	out->room_bytes = p->room_bytes;
+	out->room_bytes = p->current->slab ? p->current->slab->room_bytes : p->room_bytes;
 	return 0;
 }
 
 int batchd_produce_lay(struct batchd_producer *p, struct batchd_array *arrays, uint32_t n, const char *text,
 		       size_t n_text)
 {
+	struct fill *f;
+	size_t size;
 	int r = check(p);
 
 	if (r < 0)
 		return r;
 	if (!p->current)
 		return misuse(p, "batchd_produce_lay: there is no fill to be answered");
-	r = arrays_lay(slot_of(p, p->current), (size_t)p->room_bytes, arrays, n, text, n_text, &p->fault);
-	p->current->n_bytes = r == 0 ? arrays_size(arrays, n, n_text) : 0;
+	f = p->current;
+	size = arrays_size(arrays, n, n_text);
+	f->n_bytes = 0;
+	f->outside = !f->slab || size > f->slab->room_bytes;
+	if (f->outside && size)
+		r = make_room_ahead(p, f, size);
+	if (r == 0)
+		r = arrays_lay(slot_of(p, f), f->outside ? size : (size_t)f->slab->room_bytes, arrays, n, text, n_text, &p->fault);
+	f->n_bytes = r == 0 ? size : 0;
 	p->fault.code = 0; /* the producer may say so to its trainers */
 	return r;
 }
@@ -409,12 +506,16 @@ int batchd_produce_filled(struct batchd_producer *p, uint32_t n_rows)
 		return r;
 	if (!n_rows)
 		return misuse(p, "batchd_produce_filled: a batch has at least one row");
-	if (!f->slab) {
+	if (f->outside) {
 		p->ahead.n_bytes = f->n_bytes;
 		p->ahead.n_rows = n_rows;
 	}
 	p->epoch = f->epoch;
 	p->n_made = f->step + 1;
+	if (f->outside && f->slab)
+		return answer_too_large(p, f);
+	if (f->slab && f->n_bytes)
+		f->slab->content[f->slot] = (struct content){ f->epoch, f->step, f->n_bytes, n_rows };
 	body.n_rows = n_rows;
 	body.n_bytes = f->n_bytes;
 	return answer(p, f, &body);

@@ -79,7 +79,8 @@ bool loader_is_lost(struct batchd_loader *l, int r)
 			connection_close(&l->connection);
 			pthread_mutex_unlock(&l->lock);
 		}
-		loader_event(l, BATCHD_EVENT_LOST, a->why.text);
+		if (!a->why.reopen)
+			loader_event(l, BATCHD_EVENT_LOST, a->why.text);
 	}
 	l->fault.code = 0;
 	return true;
@@ -213,7 +214,7 @@ static void say_back(struct batchd_loader *l, uint64_t waited_ms)
 	l->absence.barren = true;
 	l->absence.before_ns += waited_ms * 1000000;
 	l->fault.code = 0;
-	loader_event(l, BATCHD_EVENT_BACK, text.text);
+	loader_event(l, l->absence.why.reopen ? BATCHD_EVENT_REOPENED : BATCHD_EVENT_BACK, text.text);
 }
 
 /* An attempt, now. 0, BATCHD_AGAIN, or a code with l->fault. */

@@ -140,6 +140,7 @@ void producer_offer(struct job *j, uint32_t rank, struct slots *slots)
 	body.slab = slots->slab_number;
 	body.n_slots = slots->n;
 	body.slot_bytes = slots->layout.slot_bytes;
+	body.room_bytes = p->slot_bytes;
 	body.rank = o->rank;
 	body.world_size = loader_n_ranks(j->loader);
 	m.body_case = BATCHD__WIRE__SERVER_MESSAGE__BODY_PRODUCING;
@@ -232,6 +233,9 @@ static int make_loader(struct job *j, struct producer *p)
 	if (r)
 		goto free_spec;
 	struct feed_maker maker = { .resumable = p->resumable, .peeks = p->peeks, .n_batches = p->n_batches };
+	if (p->successor.stands)
+		maker = p->successor;
+	p->successor.stands = false;
 	r = feed_create(&j->daemon->loop, j->loader, &feed_ops, j, &maker, p->asked + 1, &j->feed);
 	if (r == 0)
 		j->loader->source = &j->feed->source;
@@ -453,6 +457,63 @@ void producer_on_end(struct session *s, const Batchd__Wire__ProducerEnd *m)
 	peer_close(peer);
 }
 
+/* ---- batches that do not fit ---- */
+
+/* Room for the next ones, too: each time the trainers have to open again. */
+static uint64_t larger(const struct producer *p, uint64_t need, uint64_t most)
+{
+	uint64_t wanted = need < p->slot_bytes * 2 ? p->slot_bytes * 2 : need + need / 4;
+	return wanted < most ? wanted : most;
+}
+
+/* Its trainers take what was made, and open another job with larger slots, which begins with the batch that the
+ * producer keeps, or that batch's round. So growing needs no case of its own in a session, a slab or a GPU's memory. */
+static void reopen(struct producer *p, const struct feed_maker *next)
+{
+	struct job *j = p->job;
+	char text[256];
+	snprintf(text, sizeof(text), "producer '%s' makes larger batches than its slots have room for; open again",
+		 p->name);
+	p->successor = *next;
+	p->n_batches = next->stands ? next->n_batches : p->n_batches;
+	drop_offers(p);
+	feed_stop(j->feed);
+	j->producer = NULL;
+	p->job = NULL;
+	job_end(j, CODE(REOPEN), text);
+}
+
+static void refuse_too_large(struct producer *p, uint64_t need)
+{
+	struct session *s = p->session;
+	uint64_t most = s->daemon->config->limits.batch_bytes;
+	char text[256];
+	snprintf(text, sizeof(text), "a batch takes %llu bytes, and limits.batch_bytes in the daemon's configuration is %llu",
+		 (unsigned long long)need, (unsigned long long)most);
+	end_with(p, CODE(PRODUCER), "producer '%s' (pid %d): %s", p->name, (int)p->pid, text);
+	session_fail(s, CODE(LIMIT), "batch_bytes", text);
+}
+
+static void on_too_large(struct producer *p, const Batchd__Wire__Filled *m, bool ours)
+{
+	uint64_t most = p->session->daemon->config->limits.batch_bytes;
+	struct job *j = p->job;
+	struct feed_maker next = { 0 };
+	if (m->need_bytes > most) {
+		refuse_too_large(p, m->need_bytes);
+		return;
+	}
+	log_record(LOG_LEVEL_INFO, "producer-grows", "producer %s (pid %d): a batch takes %llu bytes, its slots have %llu",
+		   p->name, (int)p->pid, (unsigned long long)m->need_bytes, (unsigned long long)p->slot_bytes);
+	p->slot_bytes = larger(p, m->need_bytes, most);
+	if (ours) {
+		next = feed_successor(j->feed, &j->feed->first->at);
+		feed_answered(j->feed, m->fill, &(struct feed_answer){ .outcome = FEED_TOO_LARGE });
+	}
+	if (p->job && p->job == j) /* else its last trainer has left meanwhile */
+		reopen(p, &next);
+}
+
 /* ---- messages ---- */
 
 static void replace(struct producer *old, const struct session *by, bool resumable)
@@ -536,6 +597,10 @@ void producer_on_produce(struct session *s, const Batchd__Wire__Produce *m)
 /* What is wrong with it; NULL: nothing. */
 static const char *check_answer(const struct producer *p, const Batchd__Wire__Filled *m, const char **field)
 {
+	*field = "need_bytes";
+	if (m->need_bytes)
+		return m->end || m->skipped || m->n_rows || m->need_bytes <= p->slot_bytes
+			       ? "the batch fits its slot, or is none" : NULL;
 	*field = "n_rows";
 	if (!m->end && !m->skipped && !m->n_rows)
 		return "a batch has at least one row";
@@ -564,6 +629,10 @@ static void on_answer(struct producer *p, const Batchd__Wire__Filled *m)
 	if (ours && m->end && m->n_batches > f->first->at.step) {
 		session_fail(s, CODE(INVALID), "n_batches",
 			     "an epoch that has no such batch has none behind it either");
+		return;
+	}
+	if (m->need_bytes) {
+		on_too_large(p, m, ours);
 		return;
 	}
 	if (made && !(ours && f->first->peek)) {

@@ -2,6 +2,9 @@
  *
  *     connected --Produce--> idle ----a job opens its name----> feeding ----the job closes----> idle
  *                              |                                   |
+ *                              |<---a batch that does not fit: the---+
+ *                              |    job's trainers open another, with larger slots
+ *                              |                                   |
  *                              +----- hang-up, ProducerEnd, a newer producer of the name -----> gone; the job's
  * trainers are told why
  *
@@ -33,6 +36,7 @@ struct producer {
 	uint64_t slot_bytes, n_batches, n_samples, id, incarnation;
 	uint32_t n_rows;
 	bool resumable, peeks;
+	struct feed_maker successor;  /* what its next feed is to know, if successor.stands */
 	/* For status and last words. */
 	uid_t uid;
 	pid_t pid;

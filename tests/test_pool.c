@@ -226,7 +226,7 @@ static struct hung *hang(struct fixture *f, uint64_t user, bool one_filesystem, 
 	struct hung *h = calloc(1, sizeof(*h));
 	ck_assert_int_eq(uv_sem_init(&h->answer, 0), 0);
 	for (int i = 0; i < HUNG; i++) {
-		pool_queue_add(f->pool, &h->queue[i], 0);
+		ck_assert_int_eq(pool_queue_add(f->pool, &h->queue[i], 0, user ? (uid_t)user : 1), 0);
 		if (user)
 			pool_queue_set_origin(f->pool, &h->queue[i], user, one_filesystem ? 7 : 100 + (uint64_t)i);
 		h->job[i].hung = h;
@@ -272,7 +272,7 @@ START_TEST(test_servers_that_do_not_answer_leave_tickets_and_threads_for_others)
 		struct fixture f;
 		struct pool_queue far;
 		setup_with(&f, 2, 8, 32);
-		pool_queue_add(f.pool, &far, 0);
+		ck_assert_int_eq(pool_queue_add(f.pool, &far, 0, 2), 0);
 		pool_queue_set_origin(f.pool, &far, 2, 8);
 		struct hung *h = hang(&f, 1, one, 4);
 		make_one_batch(&f, &f.queue, 1);

@@ -65,7 +65,7 @@ static void receive_producer(struct fake *f)
 	memory = mmap(NULL, 2 * d->slot_bytes, PROT_READ, MAP_SHARED, slab_memory, 0);
 	p.slab = 1;
 	p.n_slots = 2;
-	p.slot_bytes = d->slot_bytes;
+	p.slot_bytes = p.room_bytes = d->slot_bytes;
 	p.world_size = 2;
 	say(f, BATCHD__WIRE__SERVER_MESSAGE__BODY_PRODUCING, &p, slab_memory);
 	ck_assert_uint_eq(EXPECT(f, FILLED)->filled->slab, 1);

@@ -470,9 +470,10 @@ END_TEST
 START_TEST(test_nonsense_costs_a_producer_its_connection)
 {
 	/* Answers out of order, to nothing, of no rows, for slabs it was not sent; a second Produce; messages of
-	 * trainers; an end before which there are more batches than fit. */
+	 * trainers; an end before which there are more batches than fit; room that its slots have, for a batch that is
+	 * there as well, and beyond every limit. */
 	start_daemon();
-	for (int i = 0; i < 7; i++) {
+	for (int i = 0; i < 10; i++) {
 		struct maker m = produce_with(usual_produce());
 		int fd = ask_open(served_open());
 		take_slab(&m);
@@ -484,21 +485,81 @@ START_TEST(test_nonsense_costs_a_producer_its_connection)
 		Batchd__Wire__Produce again = usual_produce();
 		Batchd__Wire__Waiting w = BATCHD__WIRE__WAITING__INIT;
 		f.slab = 17;
+		if (i >= 7) {
+			f.slab = 0;
+			f.fill = 1;
+			f.need_bytes = i == 7 ? 5000 : i == 8 ? 6000 : UINT64_MAX;
+			f.n_rows = i == 8;
+		}
 		switch (i) {
 		case 0: answer(&m, 2, 1, false); break;
 		case 1: answer(&m, 99, 1, false); break;
 		case 2: answer(&m, 1, 0, false); break;
-		case 3: SEND(m.fd, FILLED, filled, &f); break;
+		case 3: case 7: case 8: case 9: SEND(m.fd, FILLED, filled, &f); break;
 		case 4: SEND(m.fd, PRODUCE, produce, &again); break;
 		case 5: answer_end(&m, 1, 1); break;
 		default: SEND(m.fd, WAITING, waiting, &w); break;
 		}
-		ck_assert_int_eq(last_words(m.fd), i == 2 || i == 5 ? BATCHD__WIRE__ERROR_CODE__INVALID
-								    : BATCHD__WIRE__ERROR_CODE__PROTOCOL);
+		bool invalid = i == 2 || i == 5 || i == 7 || i == 8;
+		ck_assert_int_eq(last_words(m.fd), invalid  ? BATCHD__WIRE__ERROR_CODE__INVALID
+						   : i == 9 ? BATCHD__WIRE__ERROR_CODE__LIMIT
+							    : BATCHD__WIRE__ERROR_CODE__PROTOCOL);
 		ck_assert_int_eq(last_words(c.fd), BATCHD__WIRE__ERROR_CODE__PRODUCER);
 		hang_up(&c);
 		close(m.fd);
 	}
+	stop_daemon();
+}
+END_TEST
+
+START_TEST(test_a_producer_that_needs_room_goes_on_with_another_job)
+{
+	/* Its trainer has what was made, is told to open again, and gets slots of at least that size; the producer is
+	 * asked for the very batch that did not fit, though it cannot begin within an epoch. What it was asked for
+	 * besides is skipped, and counts no more. */
+	start_daemon();
+	struct maker m = produce_with(usual_produce());
+	int fd = ask_open(served_open());
+	take_slab(&m);
+	struct client c = await_opened(fd);
+	seek_to(&c, 0, 0);
+	ck_assert_uint_eq(next_fill(&m).step, 0);
+	answer(&m, 1, 1, false);
+	ck_assert_uint_eq(next_fill(&m).step, 1);
+	Batchd__Wire__Filled f = BATCHD__WIRE__FILLED__INIT;
+	f.fill = 2;
+	f.need_bytes = 50000;
+	SEND(m.fd, FILLED, filled, &f);
+	ck_assert_uint_eq(next_batch(&c).step, 0);
+	ck_assert_int_eq(last_words(c.fd), BATCHD__WIRE__ERROR_CODE__REOPEN);
+	fd = ask_open(served_open());
+	const Batchd__Wire__ServerMessage *a;
+	uint64_t asked = 2;
+	int slab = -1;
+	while ((a = receive(m.fd, &slab)) && a->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_FILL) {
+		ck_assert_uint_eq(a->fill->fill, ++asked); /* before the daemon knew */
+		f = (Batchd__Wire__Filled)BATCHD__WIRE__FILLED__INIT;
+		f.fill = asked;
+		f.skipped = true;
+		SEND(m.fd, FILLED, filled, &f);
+	}
+	ck_assert_ptr_nonnull(a);
+	ck_assert_int_eq(a->body_case, BATCHD__WIRE__SERVER_MESSAGE__BODY_PRODUCING);
+	ck_assert_uint_ge(a->producing->room_bytes, 50000);
+	ck_assert_uint_ge(a->producing->slot_bytes, a->producing->room_bytes);
+	f = (Batchd__Wire__Filled)BATCHD__WIRE__FILLED__INIT;
+	f.slab = a->producing->slab;
+	close(slab);
+	SEND(m.fd, FILLED, filled, &f);
+	struct client back = await_opened(fd);
+	seek_to(&back, 0, 1);
+	Batchd__Wire__Fill again = next_fill(&m);
+	ck_assert_uint_eq(again.step, 1);
+	answer(&m, again.fill, 1, false);
+	ck_assert_uint_eq(next_batch(&back).step, 1);
+	hang_up(&back);
+	hang_up(&c);
+	close(m.fd);
 	stop_daemon();
 }
 END_TEST
@@ -871,6 +932,7 @@ int main(void)
 	tcase_add_test(t, test_a_length_that_proves_wrong_is_not_believed_any_more);
 	tcase_add_test(t, test_a_producer_that_goes_is_an_error_behind_its_batches);
 	tcase_add_test(t, test_nonsense_costs_a_producer_its_connection);
+	tcase_add_test(t, test_a_producer_that_needs_room_goes_on_with_another_job);
 	tcase_add_test(t, test_producers_are_limited_and_the_newer_takes_the_name);
 	tcase_add_test(t, test_a_seek_takes_back_what_was_asked_for);
 	tcase_add_test(t, test_a_group_of_known_size_begins_when_all_of_it_are_there);

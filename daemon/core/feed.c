@@ -12,6 +12,8 @@
 /* What a submitted slot is in for; struct slot's `fed`. */
 enum { WANTED = 1, ASKED, MADE };
 
+enum { RETURN_MS = 60000 };
+
 #define feed_of(source_ptr) ((struct feed *)(void *)((char *)(source_ptr)-offsetof(struct feed, source)))
 
 static void kick(struct feed *f);
@@ -302,10 +304,34 @@ struct turn {
 	struct slot *slot;          /* NULL: it has none free */
 };
 
+static uint32_t n_positioned(const struct feed *f)
+{
+	uint32_t n = 0;
+	for (uint32_t i = 0; i < f->loader->n_streams; i++) {
+		const struct stream *s = f->loader->streams[i];
+		for (uint32_t k = 0; k < s->n_consumers; k++)
+			n += s->consumers[k] && s->consumers[k]->positioned;
+	}
+	return n;
+}
+
+/* Those that this producer's batches went to before come back at their next call, and no batch may be made that one of
+ * them would miss. */
+static bool awaits_return(struct feed *f)
+{
+	if (f->maker.n_returning && n_positioned(f) < f->maker.n_returning && uv_now(f->kick.loop) < f->return_until_ms)
+		return true;
+	f->maker.n_returning = 0;
+	f->source.goes_back = f->maker.resumable;
+	return false;
+}
+
 /* False: a rank is still to come. */
 static bool find_turn(struct feed *f, struct turn *t)
 {
 	*t = (struct turn){ 0 };
+	if (awaits_return(f))
+		return false;
 	for (uint32_t i = 0; i < f->loader->n_streams; i++) {
 		struct stream *s = f->loader->streams[i];
 		struct slot *slot = s->first;
@@ -491,12 +517,15 @@ static void on_kick(uv_timer_t *timer)
 	finish_dropped(f);
 	publish_complete(f);
 	ask_all(f);
+	uint64_t now = uv_now(f->kick.loop);
+	if (f->maker.n_returning && now < f->return_until_ms && !uv_is_active((uv_handle_t *)timer))
+		uv_timer_start(timer, on_kick, f->return_until_ms - now, 0);
 	loader_let_go(f->loader);
 }
 
 static void kick(struct feed *f)
 {
-	if (!uv_is_closing((uv_handle_t *)&f->kick) && !uv_is_active((uv_handle_t *)&f->kick))
+	if (!uv_is_closing((uv_handle_t *)&f->kick))
 		uv_timer_start(&f->kick, on_kick, 0, 0);
 }
 
@@ -515,7 +544,8 @@ static void note_progress(struct feed *f, const struct feed_fill *fill, const st
 		f->made_any = f->reached_any;
 	}
 	uint64_t n = a->n_batches ? a->n_batches : k;
-	if ((a->outcome == FEED_MADE && k >= f->maker.n_batches) || (a->outcome == FEED_END && n < f->maker.n_batches))
+	bool is_there = a->outcome == FEED_MADE || a->outcome == FEED_TOO_LARGE;
+	if ((is_there && k >= f->maker.n_batches) || (a->outcome == FEED_END && n < f->maker.n_batches))
 		f->maker.n_batches = 0;
 }
 
@@ -528,8 +558,8 @@ static void take(struct feed *f, const struct feed_fill *fill, const struct feed
 		slot->fed = MADE;
 		slot->n_rows = a->n_rows;
 		slot->fed_bytes = a->n_bytes;
-	} else if (slot && a->outcome == FEED_SKIPPED) {
-		slot->fed = WANTED; /* although it was not cancelled: it is asked for once more */
+	} else if (slot && (a->outcome == FEED_SKIPPED || a->outcome == FEED_TOO_LARGE)) {
+		slot->fed = WANTED; /* skipped although it was not cancelled: it is asked for once more */
 	} else if ((slot || fill->peek) && a->outcome == FEED_END) {
 		end_epoch(f, fill->at.epoch, fill->at.step, a->n_batches);
 	}
@@ -547,12 +577,24 @@ int feed_answered(struct feed *f, uint64_t number, const struct feed_answer *ans
 	loader_hold(f->loader);
 	take(f, &fill, answer);
 	publish_complete(f);
+	if (answer->outcome == FEED_TOO_LARGE)
+		feed_stop(f);
 	ask_all(f);
 	loader_let_go(f->loader);
 	return 0;
 }
 
 /* ---- life ---- */
+
+struct feed_maker feed_successor(const struct feed *f, const struct position *at)
+{
+	struct feed_maker m = f->maker;
+	m.stands = true;
+	m.at = (struct position){ .epoch = at->epoch, .step = at->step - at->step % world(f) }; /* its round may be held
+	                                                                                          * back */
+	m.n_returning = n_positioned(f);
+	return m;
+}
 
 int feed_create(uv_loop_t *loop, struct loader *loader, const struct feed_ops *ops, void *owner,
 		const struct feed_maker *maker, uint64_t first_number, struct feed **out)
@@ -561,7 +603,7 @@ int feed_create(uv_loop_t *loop, struct loader *loader, const struct feed_ops *o
 	if (!f)
 		return -ENOMEM;
 	f->source.ops = &source_ops;
-	f->source.goes_back = maker->resumable;
+	f->source.goes_back = maker->resumable || maker->n_returning;
 	f->ops = ops;
 	f->owner = owner;
 	f->loader = loader;
@@ -569,6 +611,11 @@ int feed_create(uv_loop_t *loop, struct loader *loader, const struct feed_ops *o
 	f->next_number = first_number;
 	uv_timer_init(loop, &f->kick);
 	f->kick.data = f;
+	if (maker->stands) {
+		f->made_any = f->reached_any = true;
+		f->at = f->reached = maker->at;
+	}
+	f->return_until_ms = uv_now(loop) + RETURN_MS;
 	*out = f;
 	return 0;
 }

@@ -53,6 +53,10 @@ struct feed_maker {
 	bool peeks;             /* it can look ahead */
 	uint64_t n_batches;     /* of an epoch, over all ranks; 0: not known. Not believed any more once it has
 	                         * proved wrong */
+	/* It has fed another loader before this one, in whose place this one is (with larger slots). */
+	bool stands;            /* it can be asked for the batches from `at` on */
+	struct position at;     /* epoch and step over all ranks */
+	uint32_t n_returning;   /* consumers that come back from there; nothing is asked for before they are here */
 };
 
 /* FEED_MAX_ASKED: fills on their way, which are answered one by one; all free slots of many ranks at once would be more
@@ -76,6 +80,7 @@ struct feed {
 	struct { uint64_t epoch, step; bool known; } ends[FEED_ENDS]; /* steps of epochs that are over, for each rank */
 	unsigned n_ends;
 	bool stopped;
+	uint64_t return_until_ms;    /* for how long n_returning are waited for: some may never come */
 	uv_timer_t kick;             /* does what streams ask for when none of them is on the stack */
 };
 
@@ -87,7 +92,8 @@ void feed_close(struct feed *f);
 /* No more fills: the producer has gone. */
 void feed_stop(struct feed *f);
 
-enum feed_outcome { FEED_MADE, FEED_END, FEED_SKIPPED };
+/* TOO_LARGE: the batch is made, and kept until it is asked for in a larger slot; the feed asks for nothing more. */
+enum feed_outcome { FEED_MADE, FEED_END, FEED_SKIPPED, FEED_TOO_LARGE };
 struct feed_answer {
 	enum feed_outcome outcome;
 	uint32_t n_rows;
@@ -97,6 +103,8 @@ struct feed_answer {
 /* The producer's answer to the oldest fill that is on its way, which must have that number. 0 or -EPROTO. */
 int feed_answered(struct feed *f, uint64_t number, const struct feed_answer *answer);
 unsigned feed_n_asked(const struct feed *f);
+/* What another feed in this one's place is to know of the producer, which goes on with batch `at`. */
+struct feed_maker feed_successor(const struct feed *f, const struct position *at);
 /* Whether that epoch (of a rank, or of the group) is known to have ended before `at`. */
 bool feed_is_over(const struct feed *f, const struct position *at);
 

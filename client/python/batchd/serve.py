@@ -45,7 +45,8 @@ def serve(data, name, *, epochs=None, seed=None, resumable=None, skip="sampler",
                   when a producer or the daemon was restarted). None: with a seed, or a sampler that has set_epoch or does not shuffle
     skip          how to get to the middle: "sampler" leaves a map-style DataLoader's first batches unread, which is quick, but random
                   augmentation goes on from another state; "iterate" makes them and throws them away
-    slot_bytes    room for the largest batch; None: half as much again as the first one takes (a twentieth, of large ones)
+    slot_bytes    room for a batch; None: half as much again as the first one takes (a twentieth, of large ones). Slots grow with batches that are larger,
+                  up to limits.batch_bytes in the daemon's configuration; trainers then open again by themselves, and miss and repeat nothing
     id            any text that says what the samples are; trainers' checkpoints refuse another one
     incarnation   a producer with a lower one than a living one's is refused. Default: TORCHELASTIC_RESTART_COUNT
     reconnect     seconds to wait for a daemon that went away
@@ -267,7 +268,7 @@ class _Feeder:
         self._handle = None
         self._fill = _lib.Fill()
         self._table = (_lib.Array * _lib.MAX_ARRAYS)()
-        self._given = False     # slot_bytes
+        self._large = ""        # the last batch that did not fit its slot
 
     def describe(self, source, leaves, text, rows, slot_bytes, id, resumable):
         """What the first batch tells about all."""
@@ -276,7 +277,6 @@ class _Feeder:
         size = _lib.produce_size(self._table, len(leaves), len(text))
         if not size:
             raise ValueError(f"batchd.serve: a batch has at most {_lib.MAX_ARRAYS} arrays, and a mebibyte of texts and numbers")
-        self._given = slot_bytes is not None
         if slot_bytes is not None and slot_bytes < size:
             raise InvalidError(f"slot_bytes={slot_bytes}: the first batch alone takes {size}")
         o.slot_bytes = int(slot_bytes) if slot_bytes else size + (size // 2 + 4096 if size < 1 << 24 else size // 20)
@@ -298,7 +298,8 @@ class _Feeder:
 
     def _check(self, code):
         if code < 0:
-            raise _lib.failure(code, _lib.produce_error(self._handle))
+            failure = _lib.failure(code, _lib.produce_error(self._handle))
+            raise type(failure)(f"{failure} ({self._large})") if failure.code == "LIMIT" and self._large else failure
         return code
 
     def fail_at_once(self, why, hold_s):
@@ -366,24 +367,19 @@ class _Feeder:
     def _put(self, batch):
         text, leaves, rows = _tree.flatten(batch)
         self._fill_table(leaves)
-        code = _lib.produce_lay(self._handle, self._table, len(leaves), text, len(text))
-        if code < 0:
-            raise self._misfit(code, text, leaves)
+        self._check(_lib.produce_lay(self._handle, self._table, len(leaves), text, len(text)))
+        self._note_large(leaves, text)
         for entry, leaf in zip(self._table, leaves):
             if entry.n_bytes:
                 _write(entry, leaf)
         self._check(_lib.produce_filled(self._handle, rows))
 
-    def _misfit(self, code, text, leaves):
-        failure = _lib.failure(code, _lib.produce_error(self._handle))
+    def _note_large(self, leaves, text):
+        """What the error says if the daemon refuses it."""
         size = _lib.produce_size(self._table, len(leaves), len(text))
-        if failure.code != "LIMIT" or not leaves:
-            return failure
-        largest = max(leaves, key=lambda leaf: leaf.value.nbytes)
-        return type(failure)(
-            f"batch {self._fill.step} of epoch {self._fill.epoch} takes {size} bytes, and a slot has {self._options.slot_bytes} "
-            f"({'slot_bytes=' if self._given else 'from the first batch'}); its largest part is {largest}, {largest.value.nbytes} bytes. "
-            f"Give slot_bytes= with room for the largest batch there is, here at least {size}")
+        if size > self._fill.room_bytes and leaves:
+            largest = max(leaves, key=lambda leaf: leaf.value.nbytes)
+            self._large = f"batch {self._fill.step} of epoch {self._fill.epoch}, whose largest part is {largest}, {largest.value.nbytes} bytes"
 
 
 def _write(entry, leaf):

@@ -62,13 +62,14 @@ enum batchd_dtype {
 	BATCHD_INT16,
 	BATCHD_BOOL,
 	BATCHD_BFLOAT16, /* on a GPU, and in what producers make */
-	/* only in what producers make: */
+	/* of arrays, and in what producers make: */
 	BATCHD_INT8,
 	BATCHD_UINT16,
 	BATCHD_UINT32,
 	BATCHD_UINT64,
 	BATCHD_COMPLEX64,
 	BATCHD_COMPLEX128,
+	/* only in what producers make: */
 	BATCHD_FLOAT8_E4M3,
 	BATCHD_FLOAT8_E5M2
 };

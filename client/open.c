@@ -89,9 +89,12 @@ static int check_options(const struct batchd_options *o, struct fault *f)
 				 "share mode has one order for all: own batches do not go with it");
 	if (o->dtype == BATCHD_BFLOAT16 && (!o->device || !*o->device || strcmp(o->device, "cpu") == 0))
 		return fault_set(f, BATCHD_E_INVALID, "dtype: bfloat16 is made on a GPU only (option device)");
-	if ((unsigned)o->dtype > BATCHD_BFLOAT16 || (unsigned)o->layout > BATCHD_AS_STORED ||
+	if ((unsigned)o->dtype > BATCHD_BFLOAT16)
+		return fault_set(f, BATCHD_E_INVALID, "dtype: images are made as uint8, float16, float32 or, on a GPU, bfloat16; "
+				 "arrays come as they are stored, whatever dtype says");
+	if ((unsigned)o->layout > BATCHD_AS_STORED ||
 	    (unsigned)o->mode > BATCHD_SHARE)
-		return fault_set(f, BATCHD_E_INVALID, "dtype, layout or mode is none of batchd.h's");
+		return fault_set(f, BATCHD_E_INVALID, "layout or mode is none of batchd.h's");
 	if (o->job && !wire_text_ok(o->job, strlen(o->job), WIRE_MAX_JOB))
 		return fault_set(f, BATCHD_E_INVALID, "job: the name has more than %d bytes, or is not printable UTF-8",
 				 WIRE_MAX_JOB);
@@ -170,7 +173,8 @@ static int await_opened(struct batchd_loader *l, const struct batchd_options *o,
 	}
 }
 
-static const size_t dtype_bytes[] = { 1, 2, 4, 4, 8, 8, 2, 1 };
+/* By enum batchd_dtype; connection_recv lets no other number through. */
+static const size_t dtype_bytes[] = { 1, 2, 4, 4, 8, 8, 2, 1, 2, 1, 2, 4, 8, 8, 16 };
 
 static bool shape_bytes(const uint32_t *shape, size_t n, unsigned dtype, uint64_t *bytes)
 {

@@ -317,14 +317,18 @@ static const char *check_opened_device(const struct wire_arena *a, const Batchd_
 	return NULL;
 }
 
+static bool is_dtype(Batchd__Wire__Dtype t)
+{
+	return protobuf_c_enum_descriptor_get_value(&batchd__wire__dtype__descriptor, t) != NULL;
+}
+
 static const char *check_opened(const struct wire_arena *a, const Batchd__Wire__Opened *m)
 {
 	if (m->n_shape > WIRE_MAX_DIMS || m->n_label_shape > WIRE_MAX_DIMS)
 		return "Opened has a shape of more than 8 dimensions";
 	if (m->n_mean > WIRE_MAX_CHANNELS || m->n_std != m->n_mean)
 		return "Opened has a mean and std that do not fit each other";
-	if (m->dtype < 0 || m->dtype > BATCHD__WIRE__DTYPE__BOOL8 || m->label_dtype < 0 ||
-	    m->label_dtype > BATCHD__WIRE__DTYPE__BOOL8)
+	if (!is_dtype(m->dtype) || !is_dtype(m->label_dtype))
 		return "Opened has an unknown dtype";
 	if (m->layout < 0 || m->layout > BATCHD__WIRE__LAYOUT__AS_STORED)
 		return "Opened has an unknown layout";

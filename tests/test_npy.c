@@ -60,7 +60,9 @@ START_TEST(test_every_served_type_has_its_size)
 	} types[] = {
 		{ "|b1", DTYPE_BOOL8, 1 },   { "|u1", DTYPE_UINT8, 1 },   { "<i2", DTYPE_INT16, 2 },
 		{ "<i4", DTYPE_INT32, 4 },   { "<i8", DTYPE_INT64, 8 },   { "<f2", DTYPE_FLOAT16, 2 },
-		{ "<f4", DTYPE_FLOAT32, 4 }, { "<f8", DTYPE_FLOAT64, 8 },
+		{ "<f4", DTYPE_FLOAT32, 4 }, { "<f8", DTYPE_FLOAT64, 8 },   { "|i1", DTYPE_INT8, 1 },
+		{ "<u2", DTYPE_UINT16, 2 },  { "<u4", DTYPE_UINT32, 4 },    { "<u8", DTYPE_UINT64, 8 },
+		{ "<c8", DTYPE_COMPLEX64, 8 }, { "<c16", DTYPE_COMPLEX128, 16 },
 	};
 
 	for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++) {
@@ -100,8 +102,10 @@ START_TEST(test_refusals_say_what_to_do)
 		{ "{'descr': '<f4', 'fortran_order': True, 'shape': (3,)}", "numpy.ascontiguousarray" },
 		{ "{'descr': '>f4', 'fortran_order': False, 'shape': (3,)}",
 		  "dtype '>f4' is not served: convert with numpy.save(file, a.astype('float32'))" },
-		{ "{'descr': '<u2', 'fortran_order': False, 'shape': (3,)}",
-		  "dtype '<u2' is not served: convert with numpy.save(file, a.astype('int64'))" },
+		{ "{'descr': '>u2', 'fortran_order': False, 'shape': (3,)}",
+		  "dtype '>u2' is not served: convert with numpy.save(file, a.astype('uint16'))" },
+		{ "{'descr': '<f16', 'fortran_order': False, 'shape': (3,)}",
+		  "dtype '<f16' is not served: convert with numpy.save(file, a.astype('float64'))" },
 		{ "{'descr': '|O', 'fortran_order': False, 'shape': (3,)}", "dtype '|O' is not served: expected bool" },
 		{ "{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (3,)}", "structured" },
 		{ "{'descr': '<f4', 'fortran_order': False, 'shape': (3)}", "not a tuple" },

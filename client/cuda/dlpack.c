@@ -56,6 +56,10 @@ static void set_type(struct dl_tensor *t, enum batchd_dtype dtype)
 		[BATCHD_FLOAT32] = { DL_FLOAT, 32 }, [BATCHD_INT32] = { DL_INT, 32 },
 		[BATCHD_INT64] = { DL_INT, 64 },     [BATCHD_FLOAT64] = { DL_FLOAT, 64 },
 		[BATCHD_INT16] = { DL_INT, 16 },     [BATCHD_BOOL] = { DL_BOOL, 8 },
+		[BATCHD_INT8] = { DL_INT, 8 },       [BATCHD_UINT16] = { DL_UINT, 16 },
+		[BATCHD_UINT32] = { DL_UINT, 32 },   [BATCHD_UINT64] = { DL_UINT, 64 },
+		[BATCHD_COMPLEX64] = { DL_COMPLEX, 64 },
+		[BATCHD_COMPLEX128] = { DL_COMPLEX, 128 },
 	};
 
 	t->type_code = types[dtype].code;

@@ -278,6 +278,13 @@ static int take_shape(const struct array *a, unsigned *n_dims, uint32_t shape[DA
 	return 0;
 }
 
+/* Labels are what losses and indexing take: int64, whatever they were saved as, if it holds them all. */
+static bool is_widened(enum dtype t)
+{
+	return t == DTYPE_UINT8 || t == DTYPE_INT8 || t == DTYPE_INT16 || t == DTYPE_UINT16 || t == DTYPE_INT32 ||
+	       t == DTYPE_UINT32 || t == DTYPE_INT64;
+}
+
 static int describe(struct arrays *a, const char *spec, struct dataset_error *err)
 {
 	struct dataset *ds = &a->base;
@@ -296,8 +303,7 @@ static int describe(struct arrays *a, const char *spec, struct dataset_error *er
 					    (unsigned long long)a->labels.npy.shape[0]);
 		}
 		r = take_shape(&a->labels, &ds->n_label_dims, ds->label_shape, err);
-		a->widen_labels = !ds->n_label_dims && (label == DTYPE_UINT8 || label == DTYPE_INT16 ||
-							label == DTYPE_INT32 || label == DTYPE_INT64);
+		a->widen_labels = !ds->n_label_dims && is_widened(label);
 		ds->label_dtype = a->widen_labels ? DTYPE_INT64 : label;
 	}
 	if (!r) {

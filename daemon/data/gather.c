@@ -108,8 +108,17 @@ void gather_int64(int64_t *to, const void *from, enum dtype dtype, const uint64_
 	case DTYPE_UINT8:
 		WIDENED(uint8_t)
 		return;
+	case DTYPE_INT8:
+		WIDENED(int8_t)
+		return;
 	case DTYPE_INT16:
 		WIDENED(int16_t)
+		return;
+	case DTYPE_UINT16:
+		WIDENED(uint16_t)
+		return;
+	case DTYPE_UINT32:
+		WIDENED(uint32_t)
 		return;
 	case DTYPE_INT32:
 		WIDENED(int32_t)

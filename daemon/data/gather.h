@@ -9,7 +9,7 @@
 
 /* to[i] = from[indices[i]] for n rows of row_bytes. No alignment is expected; the blocks do not overlap. */
 void gather_rows(void *to, const void *from, size_t row_bytes, const uint64_t *indices, size_t n);
-/* The same for one integer a row (uint8, int16, int32, int64), widened to int64. */
+/* The same for one integer a row (any but uint64), widened to int64. */
 void gather_int64(int64_t *to, const void *from, enum dtype dtype, const uint64_t *indices, size_t n);
 
 #endif

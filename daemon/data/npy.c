@@ -84,18 +84,36 @@ static const struct {
 	{ "|b1", DTYPE_BOOL8 },   { "|u1", DTYPE_UINT8 },   { "<u1", DTYPE_UINT8 },
 	{ "<i2", DTYPE_INT16 },   { "<i4", DTYPE_INT32 },   { "<i8", DTYPE_INT64 },
 	{ "<f2", DTYPE_FLOAT16 }, { "<f4", DTYPE_FLOAT32 }, { "<f8", DTYPE_FLOAT64 },
+	{ "|i1", DTYPE_INT8 },    { "<i1", DTYPE_INT8 },    { "<u2", DTYPE_UINT16 },
+	{ "<u4", DTYPE_UINT32 },  { "<u8", DTYPE_UINT64 },  { "<c8", DTYPE_COMPLEX64 },
+	{ "<c16", DTYPE_COMPLEX128 },
 };
 
-static const struct {
-	char c;
-	const char *use;
-} advice[] = {
-	{ 'i', "int64" }, { 'u', "int64" }, { 'f', "float32" }, { 'c', "float32 (real and imaginary part apart)" }
-};
+/* What holds the same numbers: the same type in the other byte order, or, of a wider one than any (float128), the
+ * widest of its kind. */
+static const char *better_dtype(const char *descr, size_t n)
+{
+	static const struct {
+		char kind;
+		enum dtype widest;
+	} kinds[] = { { 'f', DTYPE_FLOAT64 }, { 'c', DTYPE_COMPLEX128 } };
+
+	for (size_t i = 0; n > 2 && i < sizeof(types) / sizeof(types[0]); i++) {
+		if (n == strlen(types[i].descr) && !memcmp(descr + 1, types[i].descr + 1, n - 1)) {
+			return dtype_name(types[i].dtype);
+		}
+	}
+	for (size_t i = 0; n > 2 && i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+		if (descr[1] == kinds[i].kind) {
+			return dtype_name(kinds[i].widest);
+		}
+	}
+	return NULL;
+}
 
 static int read_descr(struct reader *r, struct npy *out)
 {
-	const char *use = NULL, *text;
+	const char *use, *text;
 	char shown[40];
 	size_t n;
 
@@ -110,19 +128,17 @@ static int read_descr(struct reader *r, struct npy *out)
 			return 0;
 		}
 	}
-	for (size_t i = 0; n > 1 && i < sizeof(advice) / sizeof(advice[0]); i++) {
-		use = text[1] == advice[i].c ? advice[i].use : use;
-	}
+	use = better_dtype(text, n);
 	for (size_t i = 0; i < n; i++) {
 		n = text[i] >= ' ' && text[i] <= '~' ? n : i;
 	}
 	snprintf(shown, sizeof(shown), "%.*s", n < 32 ? (int)n : 32, text);
 	if (use) {
-		return bad(r->err, "dtype '%s' is not served: convert with numpy.save(file, a.astype('%.*s'))", shown,
-			   (int)strcspn(use, " "), use);
+		return bad(r->err, "dtype '%s' is not served: convert with numpy.save(file, a.astype('%s'))", shown, use);
 	}
 	return bad(r->err,
-		   "dtype '%s' is not served: expected bool, uint8, int16, int32, int64, float16, float32 or float64",
+		   "dtype '%s' is not served: expected bool, int8 to int64, uint8 to uint64, float16 to float64, complex64 or "
+		   "complex128",
 		   shown);
 }
 

@@ -20,7 +20,14 @@ enum dtype {
 	DTYPE_INT64,
 	DTYPE_FLOAT64,
 	DTYPE_INT16,
-	DTYPE_BOOL8
+	DTYPE_BOOL8,
+	/* of arrays only */
+	DTYPE_INT8 = 9,
+	DTYPE_UINT16,
+	DTYPE_UINT32,
+	DTYPE_UINT64,
+	DTYPE_COMPLEX64,
+	DTYPE_COMPLEX128
 };
 enum layout { LAYOUT_NCHW, LAYOUT_NHWC, LAYOUT_AS_STORED }; /* numbers as in proto/batchd.proto */
 

@@ -306,7 +306,7 @@ def test_arrays_come_row_by_row_as_they_were_saved(daemon, tmp_path):
     # Every dtype; labels of three kinds; order as torch's.
     import batchd
     rng = np.random.default_rng(0)
-    for dtype in ("float32", "float16", "float64", "uint8", "int16", "int32", "int64", "bool"):
+    for dtype in ("float32", "float16", "float64", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64", "bool", "complex64", "complex128"):
         x = (rng.random((100, 3, 5)) * 100).astype(dtype)
         for y in (rng.integers(0, 10, 100).astype("int32"), rng.random(100).astype("float32"), rng.random((100, 2)).astype("float64")):
             np.save(tmp_path / "x.npy", x)

@@ -48,12 +48,18 @@ class Torch:
             torch.from_numpy(numpy.zeros(1))
         except RuntimeError:          # a torch that was built for another numpy
             self.wrap = self._wrap_by_buffer
+        if not hasattr(torch, "uint16"):
+            self._wrap_known, self.wrap = self.wrap, self._wrap_or_keep
 
     def _wrap_by_buffer(self, array):
         return self._torch.frombuffer(array, dtype=getattr(self._torch, array.dtype.name)).view(array.shape)
 
+    def _wrap_or_keep(self, array):
+        """torch before 2.3 has no unsigned integers but uint8: those stay numpy arrays."""
+        return self._wrap_known(array) if hasattr(self._torch, array.dtype.name) else array
+
     def copy(self, tensor):
-        return tensor.clone()
+        return tensor.clone() if isinstance(tensor, self._torch.Tensor) else tensor.copy()
 
     def cuda(self, device, raw):
         """What makes tensors of batches on this device, or a clear refusal."""

@@ -15,7 +15,8 @@ SONAME = "libbatchd.so.0"
 OK, END, AGAIN = 0, 1, 2
 FOREVER, UNTIL_SIGNAL = -1, -2
 
-DTYPES = ("uint8", "float16", "float32", "int32", "int64", "float64", "int16", "bool", "bfloat16")
+DTYPES = ("uint8", "float16", "float32", "int32", "int64", "float64", "int16", "bool", "bfloat16", "int8", "uint16", "uint32", "uint64", "complex64",
+          "complex128")
 LAYOUTS = ("NCHW", "NHWC", "AS_STORED")
 MODES = ("shard", "share")
 POLICIES = ("default", "wait", "skip", "detach")

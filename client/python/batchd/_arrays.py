@@ -6,6 +6,7 @@ are a few bytes and people collect them in lists, so they are copied and hold no
 import ctypes
 import functools
 import os
+import warnings
 
 import numpy
 
@@ -21,14 +22,30 @@ def choose(wanted):
         try:
             import torch
             return Torch(torch)
-        except ImportError:
+        except (ImportError, OSError) as e:  # OSError: of a library that torch loads itself
             if wanted:
                 raise
+            if getattr(e, "name", None) != "torch":
+                _tell_once(e)
     return Numpy()
+
+
+@functools.lru_cache(maxsize=None)
+def _tell_once_of(text):
+    warnings.warn(f"torch is installed, but cannot be imported ({text}), so batches are numpy arrays: mend torch, or say arrays='numpy' (or "
+                  "BATCHD_ARRAYS=numpy) if that is fine", RuntimeWarning, stacklevel=5)
+
+
+def _tell_once(error):
+    _tell_once_of(str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__)
 
 
 class Numpy:
     name = "numpy"
+    profiler = None
+
+    def keep_out_of_graphs(self, *functions):
+        """There are no graphs without torch."""
 
     def wrap(self, array):
         """The numpy array as what the user gets, sharing its memory."""
@@ -50,6 +67,21 @@ class Torch:
             self.wrap = self._wrap_by_buffer
         if not hasattr(torch, "uint16"):
             self._wrap_known, self.wrap = self.wrap, self._wrap_or_keep
+        profiler = torch.autograd.profiler
+        self.profiler = profiler if hasattr(profiler, "_is_profiler_enabled") else None
+
+    def keep_out_of_graphs(self, *functions):
+        """torch.compile of a function with the loop in it: Dynamo runs these as they are, and nothing that they call is traced. It is what
+        torch.compiler.disable does, without the seconds that importing Dynamo takes and without a wrapper around each call."""
+        for function in functions:
+            if hasattr(function, "_torchdynamo_disable"):
+                return
+            function._torchdynamo_disable, function._torchdynamo_disable_msg = True, "batches come from C"
+            try:
+                from torch._C._dynamo.eval_frame import _FrameAction, _FrameExecStrategy, set_code_exec_strategy
+                set_code_exec_strategy(function.__code__, _FrameExecStrategy(_FrameAction.SKIP, _FrameAction.SKIP))
+            except (ImportError, AttributeError, TypeError):
+                pass  # an older torch traces some of it: slower, but right
 
     def _wrap_by_buffer(self, array):
         return self._torch.frombuffer(array, dtype=getattr(self._torch, array.dtype.name)).view(array.shape)

@@ -6,7 +6,7 @@ import os
 _PLACES = "it is 'imagefolder:DIR', 'files:LIST', 'npy:FILE[,FILE]', 'random:...', 'serve:NAME' or a name from the daemon's configuration"
 _NO_WORKERS = "leave it out: there are no worker processes"
 # Arguments that only torch's loader has.
-_TORCHS_OWN = {
+TORCHS_OWN = {
     "collate_fn": "batches are images and labels; others come from a DataLoader of yours, by batchd.serve",
     "generator": "give seed",
     "in_order": "leave it out: batches come in order",
@@ -19,6 +19,11 @@ _TORCHS_OWN = {
 }
 
 
+def advice(name):
+    """What to do about an argument or attribute that only torch's loader has; None: it has no such one."""
+    return TORCHS_OWN.get(name)
+
+
 def no_others(others, function):
     """Refuses arguments that `function` does not have."""
     if not others:
@@ -26,7 +31,7 @@ def no_others(others, function):
     problems = []
     for name in others:
         close = difflib.get_close_matches(name, inspect.signature(function).parameters, 1)
-        advice = _TORCHS_OWN.get(name) or (f"did you mean {close[0]}?" if close else "help(batchd.DataLoader) has them all")
+        advice = TORCHS_OWN.get(name) or (f"did you mean {close[0]}?" if close else "help(batchd.DataLoader) has them all")
         problems.append(f"no argument {name} ({advice})")
     raise TypeError("batchd.DataLoader has " + ", ".join(problems))
 

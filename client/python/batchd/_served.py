@@ -34,9 +34,7 @@ class Reader:
             return self._give_on_gpu(loader, s, build, leaves)
         memory = self._slot_class.from_address(s.data)
         _arrays.lend(memory, s.handle, s)
-        held = _lib.n_leased(s.handle) >= loader._info.window != 2
-        if held and any(size > _COPIED for _, _, _, size, _ in leaves):
-            loader._warn_copies()
+        held = loader._must_copy(any(size > _COPIED for _, _, _, size, _ in leaves))
         return build(lambda number, kind: self._make(memory, leaves[number], kind, held))
 
     def _give_on_gpu(self, loader, s, build, leaves):

@@ -5,6 +5,8 @@ loader's step 0, then every step consumes batch_size * world_size more. Tokens, 
 read by the C library.
 """
 import ctypes
+import inspect
+import operator
 import os
 import re
 import sys
@@ -22,7 +24,25 @@ from .progress import Announcement, Bar, Listener
 
 _STALL = ("warn", "error", "ignore")
 _INT64 = numpy.dtype("int64")
+
+
+class _Default(int):
+    """A default that can be told from the same number given."""
+
+
+_BATCH_SIZE = _Default(64)
 _SETTLE_S = 10
+_UNTRIED, _TRIED, _LETS_GO, _KEEPS = range(4)  # what is known about a loop that has two slots
+_PROFILED = "enumerate(DataLoader)#batchd.__next__"  # as torch's loader names it: profilers' viewers count waiting by the two ends of it
+_NAMED = 5  # bad samples in a warning
+
+
+def _warn(text):
+    """A warning with the line of the caller's that led to it, however deep in this package we are."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and frame.f_globals.get("__package__") == __package__:
+        frame, level = frame.f_back, level + 1
+    warnings.warn(text, RuntimeWarning, stacklevel=level)
 
 
 class _Place(typing.NamedTuple):
@@ -90,15 +110,22 @@ class _Batches:
 class Dataset:
     """Stands for the data set where a framework asks a loader for it: a length and class names."""
 
+    __slots__ = ("_loader", "_n", "_spec", "__weakref__")
+
     def __init__(self, loader):
-        self._loader = loader._me  # not a cycle: a loader that nobody has any more closes at once
-        self._n, self._spec = loader._info.n_samples, loader._spec
+        for name, value in (("_loader", loader._me),  # not a cycle: a loader that nobody has any more closes at once
+                            ("_n", loader._info.n_samples), ("_spec", loader._spec)):
+            object.__setattr__(self, name, value)
 
     def __len__(self):
         return self._n
 
     def __getitem__(self, i):
-        raise TypeError("there are no single samples here, only batches: take one from the loader, or those of batch_sampler=[[...]] from another")
+        raise TypeError("there are no single samples here, only batches: take one from the loader, or a subset's from another loader with sampler=[...]")
+
+    def __setattr__(self, name, value):
+        raise ValueError(f"{name} of a loader's data set cannot be assigned, it would change nothing: the daemon makes the batches. Make another loader"
+                         f"{' with transform=' if name in ('transform', 'transforms') else ''}")
 
     def __getattr__(self, name):
         hint = ""
@@ -243,6 +270,23 @@ def _node_ranks(world_size):
         if rank and size and rank.isdigit() and str(size).isdigit() and int(rank) < int(size) <= world_size:
             return int(rank), int(size)
     return 0, 0
+class _Fixed:
+    """An attribute that assigning to would change nothing: read where there is a value, and refused as torch's loader refuses it."""
+
+    def __init__(self, name):
+        self._name = name
+
+    def __get__(self, loader, owner=None):
+        if loader is None:
+            return self
+        try:
+            return loader.__dict__[self._name]
+        except KeyError:
+            raise AttributeError(self._name) from None  # which __getattr__ explains
+
+    def __set__(self, loader, value):
+        raise ValueError(f"{self._name} cannot be changed once the loader is made: " + (
+            f"make another loader with {self._name}=" if self._name in _OPTIONS else _check.advice(self._name) or "the daemon decides it"))
 
 
 class DataLoader:
@@ -302,7 +346,7 @@ class DataLoader:
     Not picklable, and of no use in forked children: make a loader in the process that iterates over it.
     """
 
-    def __init__(self, dataset, batch_size=None, shuffle=False, *, seed=0, drop_last=False, sampler=None, batch_sampler=None, transform=None,
+    def __init__(self, dataset, batch_size=_BATCH_SIZE, shuffle=False, *, seed=0, drop_last=False, sampler=None, batch_sampler=None, transform=None,
                  dtype="float32", layout="NCHW", rank=None, world_size=None, job=None, mode="shard", num_workers=None, device="cpu",
                  socket=None, n_slots=None, apply_exif=False, writable=False, timeout=0, reconnect=30.0, incarnation=None,
                  arrays=None, autostart=True, progress=None, raw=False, policy=None, join=None, group_batch_size=None, on_stall="warn",
@@ -316,27 +360,25 @@ class DataLoader:
             self._epochs = _Epochs(sampler)
             if hasattr(sampler, "set_epoch"):
                 sampler = _OwnSampler(sampler, self)
-            batch_sampler = _Batches(sampler, _check.number("batch_size", batch_size or 64, 1), drop_last)
+            batch_sampler = _Batches(sampler, self._check_batch_size(batch_size, None), drop_last)
         else:
             self._epochs = _Epochs(batch_sampler, getattr(batch_sampler, "sampler", None))
         self._me = weakref.ref(self)
-        self._for_producer = {"batch_size": batch_size is not None, "shuffle": shuffle, "drop_last": drop_last, "batch_sampler": batch_sampler is not None,
+        self._for_producer = {"batch_size": batch_size is not _BATCH_SIZE and batch_size is not None, "shuffle": shuffle, "drop_last": drop_last, "batch_sampler": batch_sampler is not None,
                               "transform": transform is not None, "dtype": _check.dtype_name(dtype) != "float32", "layout": str(layout).upper() != "NCHW",
                               "seed": seed != 0, "num_workers": num_workers}
         self._iterator = None
         self._arrays = _arrays.choose(arrays)
+        self._arrays.keep_out_of_graphs(DataLoader.__iter__, DataLoader.set_epoch, DataLoader.state_dict, _Epoch.__next__)
         self._cuda = self._check_device(device, raw)
         if raw:
             dtype, layout = "uint8", "NHWC"
         self._spec = _check.dataset(dataset)
-        self.batch_sampler = batch_sampler
-        self.timeout = timeout or 0
-        self._timeout_ms = _check.milliseconds("timeout", self.timeout, most=2**31 - 1) if self.timeout else _lib.UNTIL_SIGNAL
+        self._fix(batch_sampler=batch_sampler, drop_last=bool(drop_last), num_workers=num_workers or 0)
+        self.timeout = timeout
         if batch_sampler is not None and sampler is None and (shuffle or drop_last):
             raise ValueError("batch_sampler decides order and sizes itself: leave shuffle and drop_last out")
-        self._batch_size = self._check_batch_size(batch_size)
-        self.drop_last = bool(drop_last)
-        self.num_workers = num_workers or 0
+        self._fix(batch_size=self._check_batch_size(batch_size, batch_sampler))
         self._progress = progress
         self._follows = rank is None and world_size is None  # a process group that is made later
         self._share = policy, join, group_batch_size
@@ -348,8 +390,7 @@ class DataLoader:
         self._beat = time.monotonic()
         self._watcher = None
         self._open()
-        self.dataset = Dataset(self)
-        self.sampler = Sampler(self) if sampler is None else sampler
+        self._fix(dataset=Dataset(self), sampler=Sampler(self) if sampler is None else sampler)
         # Where the next iteration begins. An iteration takes its epoch with its first batch, and only then do these change.
         self._counted = 0          # its epoch, unless set_epoch says which
         self._wanted = None        # what set_epoch said
@@ -357,8 +398,9 @@ class DataLoader:
         self._at = _Place(0)       # behind the last batch that was given out: where a training that is resumed goes on
         self._announced = False    # set_epoch has named another epoch than that of _at since: that is where it goes on
         self._n_global = 0
+        self._two_slots = _UNTRIED
         self._warned = False
-        self._warned_apart = self._warned_epoch = self._was_together = False
+        self._warned_apart = self._warned_epoch = self._warned_replaced = self._was_together = False
         self._classes = None
         self.last_batch = None
         self.n_skipped = 0         # share, policy "skip": batches missed in all
@@ -374,12 +416,16 @@ class DataLoader:
             raise RuntimeError(f"device={str(device)!r} needs torch")
         return self._arrays.cuda(device, bool(raw))
 
-    def _check_batch_size(self, batch_size):
-        if batch_size is None:
-            batch_size = getattr(self.batch_sampler, "batch_size", None) or (64 if self.batch_sampler is None else None)
-        if batch_size is None:
-            raise ValueError("batch_sampler does not say how large its batches get: give batch_size, the most rows one may have")
-        return _check.number("batch_size", batch_size, 1, 2**32 - 1)
+    def _check_batch_size(self, batch_size, batch_sampler):
+        if batch_sampler is None:
+            if batch_size is None and not self._spec.startswith("serve:"):
+                raise ValueError("batch_size=None: there are no single samples here, only batches; batch_size=1 makes batches of one")
+            batch_size = _BATCH_SIZE if batch_size is None else batch_size
+        elif batch_size is None or batch_size is _BATCH_SIZE:
+            batch_size = getattr(batch_sampler, "batch_size", None)
+            if batch_size is None:
+                raise ValueError("batch_sampler does not say how large its batches get: give batch_size, the most rows one may have")
+        return int(_check.number("batch_size", batch_size, 1, 2**32 - 1))
 
     def _fill_options(self, shuffle, seed, transform, dtype, layout, rank, world_size, job, mode, num_workers, socket, n_slots,
                       apply_exif, writable, incarnation, autostart, reconnect, producer_timeout):
@@ -397,7 +443,7 @@ class DataLoader:
         o.socket = _check.text("socket", socket)
         o.dtype = _check.choice("dtype", _check.dtype_name(dtype), _lib.DTYPES)
         o.layout = _check.choice("layout", layout, _lib.LAYOUTS)
-        o.batch_size = self._batch_size
+        o.batch_size = self.batch_size
         o.rank = _check.number("rank", rank, -1, 2**31 - 1)
         o.world_size = _check.number("world_size", world_size, 1, 2**32 - 1)
         o.num_workers = _check.number("num_workers", num_workers or 0, 0, 2**32 - 1)
@@ -450,7 +496,7 @@ class DataLoader:
         """What the C loader says about itself; some of it changes when another daemon serves it."""
         i = self._info = _lib.Info(size_bytes=ctypes.sizeof(_lib.Info))
         _lib.get_info(self._handle, ctypes.byref(i))
-        self.rank, self.world_size, self.job = i.rank, i.world_size, i.job.decode("utf-8", "replace")
+        self._fix(rank=i.rank, world_size=i.world_size, job=i.job.decode("utf-8", "replace"))
         self._shape = tuple(i.shape[:i.n_dims])
         self._label_shape = tuple(i.label_shape[:i.n_label_dims])
         self._dtype = numpy.dtype(_lib.DTYPES[i.dtype]) if self._cuda is None else None
@@ -461,7 +507,7 @@ class DataLoader:
             _served.check_options(self._for_producer)
             if self._join is None and self._to_join is not None:
                 self._to_join = _lib.JOINS.index("next")  # a producer makes its batches once
-            self._batch_size = i.batch_size
+            self._fix(batch_size=i.batch_size)
         if self._cuda is not None:
             self._cuda.opened(self._handle, i)
 
@@ -521,9 +567,13 @@ class DataLoader:
                     self._turn.release()
             _lib.close(handle)
 
-    def __del__(self):
-        if getattr(self, "_handle", None) is not None:
-            self.close()
+    def __del__(self, _release=_lib.release, _close=_lib.close):
+        # Bound here: when a script ends with the loader in a global, this package's modules may have been emptied already.
+        handle, self._handle = getattr(self, "_handle", None), None
+        if handle is not None:
+            if self._struct.generation:
+                _release(handle, self._struct.slot, self._struct.generation)
+            _close(handle)
 
     def __enter__(self):
         return self
@@ -541,6 +591,16 @@ class DataLoader:
 
     # ---- what it is ----
 
+    def _fix(self, **values):
+        """Sets what nobody else may."""
+        self.__dict__.update(values)
+
+    def __getattr__(self, name):
+        advice = _check.advice(name)
+        if advice:
+            raise AttributeError(f"a batchd.DataLoader has no {name} ({advice}): it is no torch.utils.data.DataLoader, and frameworks get it as it is")
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
     def __len__(self):
         """Batches of a whole epoch for this rank."""
         self._settle()
@@ -549,8 +609,15 @@ class DataLoader:
         return len(self.batch_sampler) if self.batch_sampler is not None else self._info.n_batches
 
     @property
-    def batch_size(self):
-        return self._batch_size
+    def timeout(self):
+        """Seconds to wait for a batch, 0 for no limit; may be assigned."""
+        return self._timeout
+
+    @timeout.setter
+    def timeout(self, timeout):
+        timeout = timeout or 0
+        self._timeout_ms = _check.milliseconds("timeout", timeout, most=2**31 - 1) if timeout else _lib.UNTIL_SIGNAL
+        self._timeout = timeout
 
     @property
     def classes(self):
@@ -583,7 +650,7 @@ class DataLoader:
         self._listener.check()
         raise _lib.failure(code, _lib.error(self._handle) if code != _lib.CLOSED else b"this loader is closed")
 
-    def _tell(self, stacklevel):
+    def _tell(self):
         """What happened meanwhile, as warnings; that the daemon is waited for, as a line for whoever looks at the terminal."""
         events, self._listener.events[:] = tuple(self._listener.events), ()
         if events and events[-1][0] == _lib.EVENT_LOST and sys.stderr is not None:
@@ -596,7 +663,7 @@ class DataLoader:
             if event in (_lib.EVENT_BACK, _lib.EVENT_REOPENED):
                 self._learn()
             if event in (_lib.EVENT_BACK, _lib.EVENT_CHANGED) or (event == _lib.EVENT_STALLED and self._on_stall == "warn"):
-                warnings.warn(text, RuntimeWarning, stacklevel=stacklevel + 1)
+                _warn(text)
 
     # ---- where it stands ----
 
@@ -607,8 +674,8 @@ class DataLoader:
         if self._join is not None:
             if not self._warned_epoch:
                 self._warned_epoch = True
-                warnings.warn(f"set_epoch has no effect on a loader with join={_lib.JOINS[self._join]!r}: its epochs are its share group's "
-                              "(last_batch.epoch)", RuntimeWarning, stacklevel=2)
+                _warn(f"set_epoch has no effect on a loader with join={_lib.JOINS[self._join]!r}: its epochs are its share group's "
+                      "(last_batch.epoch)")
             return
         self._wanted = epoch
         # A framework may name the epoch that it is in the middle of; that changes nothing about where the training stands.
@@ -656,7 +723,7 @@ class DataLoader:
             raise ValueError("this is no state of a batchd.DataLoader")
         p = _lib.Position(size_bytes=ctypes.sizeof(_lib.Position))
         code = _lib.resume(self._live(), state["token"].encode("utf-8", "replace"), ctypes.byref(p))
-        self._tell(2)
+        self._tell()
         if code < 0:
             self._raise(code)
         self._end_iteration("load_state_dict has put the loader somewhere else since")
@@ -696,6 +763,7 @@ class DataLoader:
             return self._begin_in_turn()
 
     def _begin_in_turn(self):
+        self._two_slots = _UNTRIED
         if self._to_join is not None and self._resume is None and self._wanted is None:
             if self._joined is None or self._struct.generation:
                 self._started, self._joined = None, self._join_group()
@@ -737,11 +805,8 @@ class DataLoader:
         if self._struct.generation:
             return _lib.OK
         handle = self._struct.handle = self._live()
-        # With two slots a loop's own variable holds one while the next comes, so copies cannot be the rule; but with both held we
-        # would wait for ever.
-        if self._info.window == 2 and _lib.n_leased(handle) == 2:
-            raise Error("both of this loader's slots are held by batches that you kept: drop or clone them, or ask for more "
-                        "(n_slots)")
+        if self._info.window == 2:
+            self._look_at_two_slots()
         began = time.monotonic() if self.timeout else 0
         while True:
             code = _lib.next(handle, self._struct_at, self._timeout_ms)
@@ -754,10 +819,31 @@ class DataLoader:
             iterator._check_ended()  # by another thread
             # A signal's Python handler has run by now; KeyboardInterrupt would have left already.
             if self._listener.events:
-                self._tell(4)
+                self._tell()
             if self.timeout and time.monotonic() - began >= self.timeout:
                 raise TimeoutError(f"no batch within {self.timeout} s; `batchctl status --socket {self.socket}` says who waits "
                                    "for whom")
+
+    def _look_at_two_slots(self):
+        """With two slots a loop's own variable holds one while the next batch comes, so copies cannot be the rule. An iteration's second batch is one,
+        and what has gone when the third is asked for tells whether this is such a loop. With both slots held we would wait for ever."""
+        held = _lib.n_leased(self._struct.handle)
+        if held == 2:
+            raise Error("both of this loader's slots are held by batches that you kept: drop or clone them, or ask for more "
+                        "(n_slots)")
+        if self._two_slots == _TRIED:
+            self._two_slots = _KEEPS if held else _LETS_GO
+
+    def _must_copy(self, matters=True):
+        """Whether the batch that has come takes the last slot; matters: the caller will be told, once."""
+        window = self._info.window
+        if _lib.n_leased(self._struct.handle) < window or self._two_slots == _LETS_GO:
+            return False
+        if window == 2 and self._two_slots == _UNTRIED:
+            self._two_slots = _TRIED
+        elif matters:
+            self._warn_copies()
+        return True
 
     def _give(self):
         """The batch in self._struct as (images, labels), with last_batch set."""
@@ -774,6 +860,8 @@ class DataLoader:
         else:
             batch = self._images_and_labels(s, b)
         self.n_skipped += b.n_skipped
+        if b.n_replaced and not self._warned_replaced:
+            self._note_replaced()
         if b.apart != (not self._was_together):
             self._note_apart(b.apart)
         self.last_batch = b
@@ -784,8 +872,8 @@ class DataLoader:
     def _images_and_labels(self, s, b):
         take = self._take if self._cuda is None else self._take_from_gpu
         images, labels = take(s, b)
-        if _lib.n_leased(s.handle) >= self._info.window != 2:
-            images = self._copy(images)
+        if self._must_copy():
+            images = self._arrays.copy(images)
         return images, labels
 
     def _note_apart(self, apart):
@@ -793,8 +881,23 @@ class DataLoader:
         self._was_together = not apart
         if apart and not self._warned_apart and _lib.POLICIES[self._info.policy] == "detach":
             self._warned_apart = True
-            warnings.warn("this trainer is too slow for its share group: its batches are made for it alone now, until it has caught up "
-                          "(policy='detach'; with 'wait' the others would wait for it)", RuntimeWarning, stacklevel=4)
+            _warn("this trainer is too slow for its share group: its batches are made for it alone now, until it has caught up "
+                  "(policy='detach'; with 'wait' the others would wait for it)")
+
+    def _note_replaced(self):
+        """Told once: which samples are bad, as far as the daemon has come across them."""
+        self._warned_replaced = True
+        n, names = 0, []
+        try:
+            for entry in _lib.status(self.socket)["loaders"]:
+                if entry.get("id") == f"{self._info.loader_id:016x}":
+                    n, names = entry.get("n_bad", 0), [bad["error"] for bad in entry.get("bad", [])]
+        except Exception:  # it is the words only that are poorer then
+            pass
+        what = f"{n} of {self._info.n_samples} samples cannot" if n > 1 else "a sample cannot"
+        some = f": {'; '.join(names[:_NAMED])}{'; ...' if len(names) > _NAMED or n > len(names) else ''}" if names else ""
+        _warn(f"{what} be decoded so far, and other samples stand for {'them' if n > 1 else 'it'} (last_batch.n_replaced){some}. `batchctl verify {self._spec}` "
+              "names all such files: mend or remove them; the daemon's configuration says how many it bears (bad_data)")
 
     def _take(self, s, b):
         at, n = s.data, s.n_rows
@@ -837,9 +940,15 @@ class DataLoader:
     def _warn_copies(self):
         if not self._warned:
             self._warned = True
-            warnings.warn(f"{self._info.window - 1} batches are held while only {self._info.window} slots exist, so this and later "
-                          "batches are copied; drop batches when you are done with them, or ask for more slots (n_slots)",
-                          RuntimeWarning, stacklevel=4)
+            n = self._info.window - 1
+            _warn(f"{n} batch{' is' if n == 1 else 'es are'} held while only {self._info.window} slots exist, so this and later "
+                  "batches are copied; drop batches when you are done with them, or ask for more slots (n_slots)")
+
+
+_OPTIONS = tuple(n for n in inspect.signature(DataLoader.__init__).parameters if n not in ("self", "others"))
+for _name in (*_OPTIONS, "rank", "world_size", "job", *_check.TORCHS_OWN):
+    if not hasattr(DataLoader, _name):  # what has a property of its own may be assigned, or says itself that it may not
+        setattr(DataLoader, _name, _Fixed(_name))
 
 
 class _Epoch:
@@ -849,6 +958,7 @@ class _Epoch:
         self._loader = loader
         self._done = False
         self._ended = None            # why, if it was not the epoch's end
+        self._profiler = loader._arrays.profiler
         self._at = None               # where it is; it takes its epoch when its first batch is asked for
         try:
             self._prepare()
@@ -869,6 +979,13 @@ class _Epoch:
         return len(self._loader)
 
     def __next__(self):
+        profiler = self._profiler
+        if profiler is not None and profiler._is_profiler_enabled:
+            with profiler.record_function(_PROFILED):
+                return self._next()
+        return self._next()
+
+    def _next(self):
         if self._done:
             raise StopIteration
         loader = self._loader
@@ -883,7 +1000,7 @@ class _Epoch:
                 self._is_empty = self._at.over
             code = _lib.END if self._is_empty else self._fetch()
             if loader._listener.events:
-                loader._tell(2)
+                loader._tell()
             if code == _lib.END:
                 self._end()
                 raise StopIteration
@@ -922,6 +1039,7 @@ class _OwnEpoch(_Epoch):
             return place
         loader._epochs.tell(place.epoch, all_of_them=False)
         self._batches = iter(self._loader.batch_sampler)
+        self._n_read = 0              # batches of the caller's
         self._skip(place)
         self._held_back = None
         self._all_pushed = False
@@ -965,11 +1083,25 @@ class _OwnEpoch(_Epoch):
             self._held_back = None
 
     def _indices(self, batch):
-        indices = [int(i) for i in batch]
-        n = self._loader._info.n_samples
-        if not 1 <= len(indices) <= self._loader._batch_size:
-            raise ValueError(f"batch_sampler made a batch of {len(indices)} where 1 to {self._loader._batch_size} rows are possible")
+        loader = self._loader
+        n = loader._info.n_samples
+        numbers = batch.tolist() if hasattr(batch, "tolist") else list(batch)
+        try:
+            indices = list(map(operator.index, numbers))
+        except TypeError:
+            row, wrong = next((row, i) for row, i in enumerate(numbers) if not hasattr(i, "__index__"))
+            raise TypeError(f"{self._where(row)} chose {wrong!r}, which is no sample number: they are whole numbers from 0 to {n - 1}") from None
+        if not 1 <= len(indices) <= loader.batch_size:
+            raise ValueError(f"batch_sampler made a batch of {len(indices)} where 1 to {loader.batch_size} rows are possible")
         for i in indices:
             if not 0 <= i < n:
-                raise IndexError(f"batch_sampler chose sample {i} of {n}")
+                raise IndexError(f"{self._where(indices.index(i))} chose sample {i} of {n}: they are numbered from 0 to {n - 1}")
+        self._n_read += 1
         return (ctypes.c_uint64 * len(indices))(*indices)
+
+    def _where(self, row):
+        """Which of the caller's samplers is to blame, and where in it."""
+        if isinstance(self._loader.batch_sampler, _Batches):
+            return f"sampler, at position {self._n_read * self._loader.batch_size + row},"
+        return f"batch_sampler, in batch {self._n_read} at position {row},"
+

@@ -54,6 +54,28 @@ def test_the_second_generations_objects_mean_the_same():
     assert ops([fake("PILToTensor"), fake("ConvertImageDtype", dtype="torch.float32")]) == ["ToTensor"]
 
 
+def test_presets_and_other_names_of_known_ops(daemon, samples):
+    """What weights have as their transforms(), timm's classes for the same things, and steps that do nothing; the daemon takes them."""
+    timm = "timm.data.transforms"
+    preset = fake("ImageClassification", "torchvision.transforms._presets", crop_size=[56], resize_size=[64], mean=[0.5, 0.4, 0.3], std=[0.2, 0.2, 0.1], interpolation=Bilinear.BILINEAR,
+                  antialias=True)
+    assert ops(preset) == [["Resize", {"size": 64, "interpolation": "bilinear"}], ["CenterCrop", 56], "ToTensor", ["Normalize", {"mean": [0.5, 0.4, 0.3], "std": [0.2, 0.2, 0.1]}]]
+    train = [fake("RandomResizedCropAndInterpolation", timm, size=(32, 32), scale=(0.08, 1.0), ratio=(0.75, 1.33), interpolation="bicubic"), fake("MaybePILToTensor", timm),
+             fake("Identity", "torch.nn.modules.linear"), fake("MaybeToTensor", timm)]
+    assert ops(train) == [["RandomResizedCrop", {"size": [32, 32], "scale": [0.08, 1.0], "ratio": [0.75, 1.33], "interpolation": "bicubic"}], ["ToTensor", {}]]
+    for transform, size in ((preset, 56), (train, 32)):
+        images, _ = next(iter(batchd.DataLoader(f"imagefolder:{samples}", 8, transform=transform)))
+        assert tuple(images.shape) == (8, 3, size, size)
+
+
+def test_resizing_without_antialiasing_is_refused():
+    """The daemon resizes pictures; without antialiasing a tensor looks quite different."""
+    for module in ("torchvision.transforms.transforms", V2):
+        with pytest.raises(ValueError, match=r"Resize\(antialias=False\) is not what the daemon does"):
+            ops(fake("Resize", module, size=64, antialias=False))
+    assert ops(fake("Resize", V2, size=64, antialias=True)) == [["Resize", {"size": 64}]]
+
+
 def test_what_the_daemon_cannot_do_is_named(daemon, samples):
     """Other transforms of torchvision's by the daemon, which knows its ops; Python code with the ways out."""
     for transform in (fake("RandAugment", num_ops=2), fake("RandomApply", transforms=[object()]), fake("ToDtype", V2, dtype="torch.float32", scale=False)):

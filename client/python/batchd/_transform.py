@@ -7,6 +7,8 @@ import numbers
 
 _NOTHING = ("ToImage", "PILToTensor", "ToPureTensor", "Identity")  # what the daemon has is pixels until ToTensor
 _TO_DTYPE = ("ToDtype", "ConvertImageDtype")
+# timm's classes that are torchvision's by another name; what is converted already passes through them.
+_TIMMS = {"MaybeToTensor": "ToTensor", "RandomResizedCropAndInterpolation": "RandomResizedCrop"}
 
 
 def text(transform):
@@ -36,13 +38,21 @@ def _ops(entry):
     name = kind.__name__
     if name in ("Compose", "Sequential"):
         return [op for inner in getattr(entry, "transforms", entry) for op in _ops(inner)]
-    if not kind.__module__.startswith("torchvision.transforms."):
+    if kind.__module__ == "timm.data.transforms":
+        if name == "MaybePILToTensor":
+            return []
+        name = _TIMMS.get(name, name)
+    elif name == "Identity" and kind.__module__.startswith("torch.nn."):
+        return []
+    elif not kind.__module__.startswith("torchvision.transforms."):
         raise TypeError(f"transform: {str(entry)[:80]} is Python, which the daemon does not run: use torchvision's own transforms or their names, do it in "
                         "the training loop, or share a DataLoader of yours by batchd.serve")
     if name in _NOTHING or (name in _TO_DTYPE and str(entry.dtype) == "torch.uint8"):
         return []
     if name in _TO_DTYPE and str(entry.dtype) == "torch.float32" and getattr(entry, "scale", True):
         return ["ToTensor"]
+    if name == "ImageClassification":
+        return _preset(entry)
     op = [name, _arguments(entry, kind)]
     try:
         json.dumps(op, default=_plain)
@@ -51,10 +61,19 @@ def _ops(entry):
     return [op]
 
 
+def _preset(entry):
+    """What torchvision's weights have as their transforms()."""
+    resize, crop = ([n[0] if len(n) == 1 else list(n)] if isinstance(n, (list, tuple)) else [n] for n in (entry.resize_size, entry.crop_size))
+    return [["Resize", {"size": resize[0], "interpolation": entry.interpolation}], ["CenterCrop", crop[0]], "ToTensor",
+            ["Normalize", {"mean": list(entry.mean), "std": list(entry.std)}]]
+
+
 def _arguments(entry, kind):
     """What it was made with, which torchvision keeps in attributes of the same names."""
     given = {name: getattr(entry, name) for name in inspect.signature(kind.__init__).parameters if hasattr(entry, name)}
-    given.pop("antialias", None)  # pictures always are, by Pillow and here
+    if given.pop("antialias", None) is False:  # pictures always are, by Pillow and here
+        raise ValueError(f"transform: {kind.__name__}(antialias=False) is not what the daemon does: it resizes pictures, as Pillow does, always with "
+                         "antialiasing. Leave antialias out")
     size, padding = given.get("size"), given.get("padding")
     if isinstance(size, (list, tuple)) and len(size) == 1:
         given["size"] = size[0]

@@ -18,7 +18,7 @@ import weakref
 
 import numpy
 
-from . import _arrays, _check, _lib, _served, _transform, _watch
+from . import _accelerate, _arrays, _check, _lib, _served, _transform, _watch
 from .errors import Error, MismatchError
 from .progress import Announcement, Bar, Listener
 
@@ -389,6 +389,7 @@ class DataLoader:
         self._options.stall_error = self._on_stall == "error"
         self._beat = time.monotonic()
         self._watcher = None
+        _accelerate.adapt(DataLoader)
         self._open()
         self._fix(dataset=Dataset(self), sampler=Sampler(self) if sampler is None else sampler)
         # Where the next iteration begins. An iteration takes its epoch with its first batch, and only then do these change.
@@ -490,7 +491,7 @@ class DataLoader:
         self._started = None       # the _Place that the C loader was told to begin at, as long as no batch has come from there
         self._joined = None        # the same where the share group was asked for it
         self._learn()
-        self._tell(3)
+        self._tell()
 
     def _learn(self):
         """What the C loader says about itself; some of it changes when another daemon serves it."""
@@ -749,6 +750,18 @@ class DataLoader:
             self._watcher = _watch.start(self)
         return iterator
 
+    def _iterate_from(self, n):
+        """An iteration without its first n batches."""
+        if self.batch_sampler is not None:
+            iterator = iter(self)
+            for _ in range(n):
+                next(iterator, None)
+            return iterator
+        self._settle()
+        place = self._next_place()
+        self._resume = place._replace(step=place.step + n)
+        return iter(self)
+
     def _end_iteration(self, why):
         """Whoever still has the last iterator gets nothing more from it, and hears why: a loop that just ended there would look like an epoch."""
         iterator = self._iterator and self._iterator()
@@ -959,6 +972,7 @@ class _Epoch:
         self._done = False
         self._ended = None            # why, if it was not the epoch's end
         self._profiler = loader._arrays.profiler
+        self._shown = None            # to Accelerate
         self._at = None               # where it is; it takes its epoch when its first batch is asked for
         try:
             self._prepare()
@@ -998,6 +1012,7 @@ class _Epoch:
             if self._at is None:
                 self._at = self._begin()
                 self._is_empty = self._at.over
+                self._shown = _accelerate.begin(self, DataLoader, loader.world_size)
             code = _lib.END if self._is_empty else self._fetch()
             if loader._listener.events:
                 loader._tell()
@@ -1006,11 +1021,20 @@ class _Epoch:
                 raise StopIteration
             batch = loader._give()
             self._at = loader._at
+            if self._shown is not None:
+                self._shown.gave(loader.last_batch, self._is_last(loader.last_batch))
             return batch
+
+    def _is_last(self, batch):
+        """Whether this is known to be the epoch's last one."""
+        info = self._loader._info
+        return batch.last or (info.served and batch.step + 1 == info.n_batches)
 
     def _end(self):
         loader = self._loader
         self._done = True
+        if self._shown is not None:
+            self._shown.end()
         if loader._served is not None and loader.last_batch is not None and loader.last_batch.epoch == self._at.epoch:
             loader.last_batch.last = True  # which nobody knew when it came
         loader._move(self._at._replace(over=True, finished=True))
@@ -1063,6 +1087,9 @@ class _OwnEpoch(_Epoch):
         if not self._all_pushed:
             self._push()
         return super()._fetch()
+
+    def _is_last(self, batch):
+        return self._all_pushed and batch.step + 1 == self._n_read
 
     def _push(self):
         loader = self._loader

@@ -1,0 +1,110 @@
+"""Under Hugging Face Accelerate, and so transformers' Trainer: what its own loaders tell its GradientState.
+
+`accumulate` synchronises at an epoch's end, and `gather_for_metrics` leaves padding out, by what the loader that is being iterated says of itself.
+Accelerate cuts padding off the end of what it has gathered. Its own loaders deal whole batches out in turn, so that is where it lies; here, as with
+torch's DistributedSampler, it lies at the end of some ranks' parts. So gather_for_metrics is given the rows that are no padding.
+"""
+import functools
+import sys
+import weakref
+
+
+class Skipped:
+    """A loader without the first batches of the epoch that comes next, for Accelerate's skip_first_batches."""
+
+    def __init__(self, loader, n):
+        self._loader, self._n = loader, n
+
+    def __iter__(self):
+        return self._loader._iterate_from(self._n)
+
+    def __len__(self):
+        return max(0, len(self._loader) - self._n)
+
+    def __getattr__(self, name):
+        return getattr(self._loader, name)
+
+
+class Iterated:
+    """One iteration, as GradientState sees it."""
+    remainder = 0  # nothing for Accelerate to cut off
+
+    def __init__(self, world_size):
+        self.end_of_dataloader = False
+        self.world_size = world_size
+        self.n_rows = self.n_padding = 0
+
+    def gave(self, batch, last):
+        """The caller is about to get this batch."""
+        self.end_of_dataloader, self.n_rows, self.n_padding = last, batch.n_rows, batch.n_padding
+
+
+def begin(iterator, ours, world_size):
+    """Tells GradientState that this iteration begins, and that it has ended when the iterator is gone; None where no script has made an Accelerator."""
+    state = getattr(sys.modules.get("accelerate.state"), "GradientState", None)
+    if state is None or not getattr(state, "_shared_state", None) or not hasattr(state, "_add_dataloader"):
+        return None
+    adapt(ours)
+    iterated = Iterated(world_size)
+    state()._add_dataloader(iterated)
+    # It keeps weak references, but does not notice when what they refer to has gone.
+    iterated.end = weakref.finalize(iterator, _remove, state, iterated)
+    return iterated
+
+
+def _remove(state, iterated):
+    if getattr(state, "_shared_state", None):
+        state()._remove_dataloader(iterated)
+
+
+def adapt(ours):
+    """Has Accelerate's own methods know loaders of this class, where a script has imported it; others they treat as before."""
+    accelerator = getattr(sys.modules.get("accelerate"), "Accelerator", None)
+    if accelerator is None or hasattr(accelerator.gather_for_metrics, "_knows_batchd"):
+        return
+
+    def replace(name, make):
+        original = getattr(accelerator, name)
+        method = functools.wraps(original)(make(original))
+        method._knows_batchd = True
+        setattr(accelerator, name, method)
+
+    def gather_for_metrics(original):
+        def method(self, input_data, *args, **more):
+            data = original(self, input_data, *args, **more)
+            iterated = self.gradient_state.active_dataloader
+            if isinstance(iterated, Iterated) and iterated.end_of_dataloader and iterated.world_size == self.num_processes > 1:
+                return _without_padding(self, iterated, data)
+            return data
+        return method
+
+    def prepare_data_loader(original):
+        def method(self, data_loader, *args, **more):
+            return data_loader if isinstance(data_loader, ours) else original(self, data_loader, *args, **more)
+        return method
+
+    def skip_first_batches(original):
+        def method(self, dataloader, num_batches=0):
+            return Skipped(dataloader, num_batches) if isinstance(dataloader, ours) else original(self, dataloader, num_batches)
+        return method
+
+    replace("gather_for_metrics", gather_for_metrics)
+    replace("prepare_data_loader", prepare_data_loader)
+    replace("skip_first_batches", skip_first_batches)
+
+
+def _without_padding(accelerator, iterated, data):
+    """What all ranks gave, in the ranks' order, without the rows that only repeat samples. What is not one per row stays as it is."""
+    torch = sys.modules["torch"]
+    counts = accelerator.gather(torch.tensor([[iterated.n_rows, iterated.n_padding]], device=accelerator.device)).tolist()
+    keep = [row < n_rows - n_padding for n_rows, n_padding in counts for row in range(n_rows)]
+    if all(keep):
+        return data
+    if isinstance(data, list) and len(data) == len(keep):  # of objects
+        return [item for item, is_kept in zip(data, keep) if is_kept]
+    mask = torch.tensor(keep)
+
+    def pick(tensor):
+        return tensor[mask.to(tensor.device)] if tensor.ndim and len(tensor) == len(keep) else tensor
+
+    return sys.modules["accelerate.utils"].recursively_apply(pick, data)

@@ -312,11 +312,13 @@ $(BUILD)/systemd/%: systemd/% places
 
 ##@ Other
 
-.PHONY: setup venv clean distclean help
+.PHONY: setup venv frameworks clean distclean help
 setup: ## Installs missing packages with apt, saying which and why; silent when all are there; SETUP=0: installs nothing
 	$(if $(filter 0,$(SETUP)),,@tests/setup/packages)
 venv:
 	@tests/setup/venv $(BUILD) $(PYTHON)
+frameworks: venv ## Installs Lightning, Accelerate, transformers, timm and ignite (300 MB) into build/frameworks-venv: the checks then run them, too
+	@tests/setup/frameworks-venv $(BUILD) $(PYTHON)
 # What was installed from a package registry, and takes long to get again, stays.
 clean: ## Removes what was built; keeps the Python environments in build/
 	rm -rf build-asan build-tsan build-fuzz
@@ -327,4 +329,4 @@ distclean: ## Removes the build folders and all that is in them
 help: ## This text
 	@awk 'BEGIN { FS = ":.*## " } /^##@/ { printf "\n%s\n", substr($$0, 5) } /^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' Makefile
 
--include $(shell find $(BUILD) -type f -name '*.d' -not -path '$(BUILD)/venv/*' 2>/dev/null)
+-include $(shell find $(BUILD) -type f -name '*.d' -not -path '$(BUILD)/*venv/*' 2>/dev/null)

@@ -1,11 +1,14 @@
 """Pictures for the tests, made from seeds: pictures.py DIR
 
-    DIR/photos/   400 photograph-like JPEGs in 20 classes of 20, written as cameras and programs write them: any sampling of the colours, baseline
-                  and progressive, restart markers, optimized tables, grey, CMYK, EXIF, odd sizes
-    DIR/odd/      files that trip loaders: 1, 16 and palette bits, transparency, interlacing, rotation, cut and broken files, a text bomb
+    DIR/photos/   400 photograph-like JPEGs in 20 classes of 20, written as cameras and programs write them: any
+                  sampling of the colours, baseline and progressive, restart markers, optimized tables, grey, CMYK,
+                  EXIF, odd sizes
+    DIR/odd/      files that trip loaders: 1, 16 and palette bits, transparency, interlacing, rotation, cut and broken
+                  files, a text bomb
 
-They have the names and the layout of the folder of real photographs that BATCHD_TEST_DATA may name instead (../shared/data, where that is there).
-What each file must become is what Pillow makes of it, so nothing depends on the bytes being the same for every version of Pillow.
+They have the names and the layout of the folder of real photographs that BATCHD_TEST_DATA may name instead
+(../shared/data, where that is there). What each file must become is what Pillow makes of it, so nothing depends on
+the bytes being the same for every version of Pillow.
 """
 import concurrent.futures
 import fcntl
@@ -32,9 +35,9 @@ def scene(rng, width, height):
     canvas = np.full((height, width, 3), rng.uniform(70, 180, 3), np.float32)
     for cells, amplitude in ((2, 45), (5, 30), (11, 22), (25, 16), (60, 12), (150, 9)):
         shape = (max(2, cells * height // max(width, height)), max(2, cells * width // max(width, height)))
-        grey = Image.fromarray(rng.normal(0, amplitude, shape).astype(np.float32)).resize((width, height), Image.Resampling.BICUBIC)
-        tint = Image.fromarray(rng.normal(0, amplitude / 3, shape).astype(np.float32)).resize((width, height), Image.Resampling.BICUBIC)
-        canvas += np.asarray(grey)[..., None] + np.asarray(tint)[..., None] * np.array([1, 0, -1], np.float32)
+        grey, tint = (Image.fromarray(rng.normal(0, a, shape).astype(np.float32)) for a in (amplitude, amplitude / 3))
+        grey, tint = (np.asarray(i.resize((width, height), Image.Resampling.BICUBIC))[..., None] for i in (grey, tint))
+        canvas += grey + tint * np.array([1, 0, -1], np.float32)
     image = Image.fromarray(np.clip(canvas, 0, 255).astype(np.uint8))
     draw = ImageDraw.Draw(image)
     for _ in range(rng.integers(2, 9)):
@@ -68,7 +71,7 @@ def orientation(value):
 # ---- photographs ----
 
 def photograph(number):
-    """The bytes of photograph 0..399. Every kind of JPEG comes several times; how often is about what collections of photographs have."""
+    """The bytes of photograph 0..399. Every kind of JPEG comes several times, about as often as in collections."""
     rng = np.random.default_rng(number)
     long, short = int(rng.integers(440, 560)), int(rng.integers(300, 420))
     size = (500, 375) if number % 4 == 0 else (long, short) if number % 5 else (short, long)
@@ -112,10 +115,13 @@ def chunk(name, data):
 def png(image, interlaced=False, before=b""):
     """An 8-bit RGB PNG: interlaced, or with chunks of one's own before the pixels; Pillow writes neither."""
     pixels = np.asarray(image.convert("RGB"))
-    passes = ((0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2), (0, 1, 1, 2)) if interlaced else ((0, 0, 1, 1),)
+    passes = ((0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2), (0, 1, 1, 2))
+    if not interlaced:
+        passes = ((0, 0, 1, 1),)
     rows = b"".join(b"\0" + row.tobytes() for x, y, dx, dy in passes for row in pixels[y::dy, x::dx])
     header = struct.pack(">IIBBBBB", image.width, image.height, 8, 2, 0, 0, int(interlaced))
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + before + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+    data = before + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + data
 
 
 def segments(jpeg):
@@ -170,7 +176,8 @@ def odd_files():
     yield "rgb_trns.png", written(small, "PNG", transparency=(0, 255, 52))
     wide = np.asarray(small.convert("L"), np.uint16) * 257
     yield "i_trns.png", written(Image.fromarray(wide), "PNG", transparency=255)
-    yield "mode_16bit.png", written(Image.fromarray(np.asarray(picture(128, 64, 4).convert("L"), np.uint16) * 251), "PNG")
+    wide = np.asarray(picture(128, 64, 4).convert("L"), np.uint16) * 251
+    yield "mode_16bit.png", written(Image.fromarray(wide), "PNG")
     yield "p_16.png", written(palette, "PNG", bits=4)
     yield "pil168.png", png(picture(256, 256, 5), interlaced=True)
     yield "broken.png", written(small, "PNG")[:80]
@@ -180,7 +187,8 @@ def odd_files():
     yield "hopper_gray.jpg", written(base.convert("L"), "JPEG", quality=80)
     yield "hopper.webp", written(base, "WEBP", quality=80)
     yield "hopper_16bit_qtables.jpg", with_16_bit_quantizers(written(base, "JPEG", quality=20))
-    yield "icc-after-SOF.jpg", with_profile_behind_frame(written(picture(10, 10, 6).convert("L"), "JPEG", icc_profile=bytes(400)))
+    tiny = written(picture(10, 10, 6).convert("L"), "JPEG", icc_profile=bytes(400))
+    yield "icc-after-SOF.jpg", with_profile_behind_frame(tiny)
     yield "pil_sample_cmyk.jpg", written(picture(100, 100, 7).convert("CMYK"), "JPEG", quality=85)
     yield "transparent.webp", written(seen, "WEBP", quality=80)
     for value in (2, 3, 5, 6, 8):
@@ -202,11 +210,12 @@ def odd_files():
 def stamp():
     """What the files depend on."""
     import PIL
-    return hashlib.sha256(pathlib.Path(__file__).read_bytes() + PIL.__version__.encode() + np.__version__.encode()).hexdigest()
+    versions = f"{PIL.__version__} {np.__version__}".encode()
+    return hashlib.sha256(pathlib.Path(__file__).read_bytes() + versions).hexdigest()
 
 
 def make(folder):
-    """The folder's path, made first if it is not there or was made by another version of this file. Takes a few seconds; callers take turns."""
+    """The folder's path. Made first, in a few seconds, unless this version of the file has made it; callers take turns."""
     folder = pathlib.Path(folder)
     mark = folder / ".made-from"
     folder.parent.mkdir(parents=True, exist_ok=True)

@@ -4,8 +4,8 @@ import types
 
 
 def import_torchvision():
-    """Its import insists on compiled operators of the same torch build, which the registries do not have for a torch without CUDA. The transforms
-    need none of them. Raises ImportError where there is no torchvision."""
+    """torchvision's import insists on compiled operators of the same torch build, which the registries do not have for
+    a torch without CUDA. The transforms need none of them. Raises ImportError where there is no torchvision."""
     try:
         import torchvision.transforms.v2
     except RuntimeError:

@@ -166,7 +166,7 @@ static bool rows_of(const struct batchd_loader *l, const struct batchd_batch *b,
 	return rows->first + rows->n <= l->group_rows;
 }
 
-/* Without a kernel nothing can be queued, but a capture is named first, as where there is one: no build makes it right. */
+/* Without a kernel nothing can be queued. A capture is named first all the same, as no build makes that right. */
 static int refuse_kernel(struct batchd_loader *l, struct cuda_stream *stream, struct fault *f)
 {
 	char text[256];

@@ -29,13 +29,14 @@ loader.close()
 
 
 def epochs(root, rank):
-    run = subprocess.run([sys.executable, "-c", EPOCHS, str(root), str(rank)], cwd=DEMO, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300)
+    run = subprocess.run([sys.executable, "-c", EPOCHS, str(root), str(rank)], cwd=DEMO, stdin=subprocess.DEVNULL,
+                         capture_output=True, text=True, timeout=300)
     assert run.returncode == 0, run.stderr
     return [json.loads(line) for line in run.stdout.splitlines()]
 
 
 def test_plain_workers_have_every_sample_once_and_the_model_learns(samples):
-    """Two ranks together have all 96 labels in each epoch, in another order each time; the loss falls from epoch to epoch."""
+    """Two ranks together have all 96 labels in each epoch, in another order each time; the loss falls each time."""
     ranks = [epochs(samples, rank) for rank in range(2)]
     for both in zip(*ranks):
         assert sorted(both[0]["labels"] + both[1]["labels"]) == sorted(label for label in range(4) for _ in range(24))

@@ -564,6 +564,10 @@ static void on_indices(struct session *s, const Batchd__Wire__Indices *m)
 	if (r == STREAM_E_INVALID)
 		session_fail(s, CODE(PROTOCOL), "batch_sampler",
 			     "index batches out of order, too many ahead, empty or larger than batch_size");
+	else if (r == STREAM_E_LIMIT)
+		session_fail(s, CODE(LIMIT), "memory_per_user",
+			     "no memory for more index batches: this user has all it may have "
+			     "(limits.memory_per_user in the daemon's configuration)");
 	else if (r)
 		session_fail(s, CODE(INTERNAL), "", "out of memory");
 }

@@ -167,6 +167,30 @@ static void fill_from_plan(struct stream *s, struct slot *slot, struct plan *pla
 	slot->last = s->next.step + 1 == s->n_batches;
 }
 
+/* What a trainer sends ahead is charged to its user like the batches made of it. 0 or STREAM_E_LIMIT. */
+static int own_charge(struct stream *s, uint64_t bytes)
+{
+	int r = s->bytes.account ? charge_grow(&s->bytes, bytes) : 0;
+	if (r == 0 && s->charged_bytes)
+		*s->charged_bytes += bytes;
+	return r ? STREAM_E_LIMIT : 0;
+}
+
+static void own_refund(struct stream *s, uint64_t bytes)
+{
+	if (s->bytes.account)
+		charge_shrink(&s->bytes, bytes);
+	if (s->charged_bytes)
+		*s->charged_bytes -= bytes;
+}
+
+static void own_free(struct stream *s, struct own_batch *b)
+{
+	if (b)
+		own_refund(s, sizeof(*b) + b->n * sizeof(b->index[0]));
+	free(b);
+}
+
 static void fill_from_own(struct stream *s, struct slot *slot)
 {
 	struct own_batch *b = s->own_first;
@@ -178,7 +202,7 @@ static void fill_from_own(struct stream *s, struct slot *slot)
 	int64_t *indices = slot_indices(slot);
 	for (uint32_t i = 0; i < b->n; i++)
 		indices[i] = (int64_t)b->index[i];
-	free(b);
+	own_free(s, b);
 }
 
 static void leave_to_source(struct slot *slot)
@@ -459,9 +483,9 @@ static void drop_own(struct stream *s)
 	while (s->own_first) {
 		struct own_batch *b = s->own_first;
 		s->own_first = b->next;
-		free(b);
+		own_free(s, b);
 	}
-	free(s->own_partial);
+	own_free(s, s->own_partial);
 	s->own_partial = NULL;
 	s->n_own = 0;
 }
@@ -770,9 +794,14 @@ int stream_push(struct consumer *c, uint64_t seek, uint64_t step, const uint64_t
 	if (step != expected || s->n_own >= s->slots->n + MORE_OWN_BATCHES || n > s->loader->spec.batch_size - have ||
 	    have + n == 0)
 		return STREAM_E_INVALID;
+	uint64_t bytes = (s->own_partial ? 0 : sizeof(struct own_batch)) + n * sizeof(*indices);
+	if (own_charge(s, bytes))
+		return STREAM_E_LIMIT;
 	struct own_batch *b = own_append(s->own_partial, step, indices, n);
-	if (!b)
+	if (!b) {
+		own_refund(s, bytes);
 		return -ENOMEM;
+	}
 	s->own_partial = more ? b : NULL;
 	if (more)
 		return 0;

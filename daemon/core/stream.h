@@ -96,7 +96,7 @@ struct stream {
 	struct pool_task next_turn;      /* while has_next_turn: pumps it when the loop has come round */
 	bool has_next_turn;
 	bool fed;                        /* the feed's own: its rank has been here */
-	struct charge bytes;             /* of a rank's stream; to its user */
+	struct charge bytes;             /* of a rank's stream and its own batches; to its user */
 	uint64_t *charged_bytes;         /* the account that they are refunded to at the end; NULL: none */
 };
 
@@ -105,6 +105,7 @@ enum {
 	STREAM_E_TAKEN = 2,    /* that rank is attached already */
 	STREAM_E_INVALID = 3,  /* makes no sense in this state: a protocol error */
 	STREAM_E_ELSEWHERE = 4,/* share: the others have that epoch from another sample on, or will */
+	STREAM_E_LIMIT = 5,    /* its user has all the memory that it may have */
 };
 
 /* 0 or -ENOMEM. */
@@ -125,7 +126,8 @@ void stream_detach(struct consumer *c);
 const struct position *stream_oldest(const struct stream *s);
 /* 0; or others are there, and STREAM_E_BEHIND: past that; STREAM_E_ELSEWHERE: never there. */
 int stream_seek(struct consumer *c, uint64_t seek, const struct position *to);
-/* own batches: appends indices of batch `step`; 0, STREAM_E_INVALID, -ENOMEM. Indices are checked by the caller. */
+/* own batches: appends indices of batch `step`; 0, STREAM_E_INVALID, STREAM_E_LIMIT, -ENOMEM. Indices are checked by the
+ * caller. */
 int stream_push(struct consumer *c, uint64_t seek, uint64_t step, const uint64_t *indices, uint32_t n, bool more);
 /* 0 or STREAM_E_INVALID: it does not hold that slot in that generation. */
 int stream_release(struct consumer *c, uint32_t slot, uint64_t generation);

@@ -908,8 +908,8 @@ static struct position after(const struct stream *s, struct position at)
 bool stream_covers(const struct stream *s, const struct position *at)
 {
 	struct position want = *at;
-	if (!s->positioned)
-		return false;
+	if (!s->positioned || position_compare(&want, &s->next) > 0)
+		return false; /* nor need a large group's list be walked */
 	/* Who has let go of a newer batch before an older one leaves a gap in the list. */
 	for (const struct slot *slot = s->first; slot; slot = slot->next) {
 		int c = position_compare(&slot->at, &want);

@@ -324,7 +324,11 @@ static void on_stop_signal(uv_signal_t *signal, int number)
 static void set_account_limits(struct batchd *b)
 {
 	const struct config_limits *l = &b->config->limits;
-	uint64_t all[ACCOUNT_N_KINDS] = { [ACCOUNT_SESSIONS] = l->sessions, [ACCOUNT_LOADERS] = l->loaders };
+	uint64_t all[ACCOUNT_N_KINDS] = {
+		[ACCOUNT_SESSIONS] = l->sessions,
+		[ACCOUNT_LOADERS] = l->loaders,
+		[ACCOUNT_OPENINGS] = b->n_io / 2 ? b->n_io / 2 : 1,
+	};
 	uint64_t user[ACCOUNT_N_KINDS] = {
 		[ACCOUNT_SESSIONS] = l->sessions_per_user,
 		[ACCOUNT_LOADERS] = l->loaders_per_user,

@@ -124,9 +124,8 @@ static void open_pipeline(struct opening *o, const struct loader_spec *spec)
 		fail_opening(o, BATCHD__WIRE__ERROR_CODE__INTERNAL, "", "out of memory");
 }
 
-static void opening_run(struct pool_task *t)
+static void open_source(struct opening *o)
 {
-	struct opening *o = (struct opening *)t;
 	const struct loader_spec *spec = &o->job->spec;
 	atomic_store(&o->phase, NULL); /* if it had to wait */
 	struct dataset_error err = { .text = "" };
@@ -156,6 +155,15 @@ static void opening_run(struct pool_task *t)
 		fail_opening(o, BATCHD__WIRE__ERROR_CODE__INVALID, "dataset", "the data set has no samples");
 	else
 		open_pipeline(o, spec);
+}
+
+static void opening_run(struct pool_task *t)
+{
+	struct opening *o = (struct opening *)t;
+	open_source(o);
+	/* Here and not on the loop: closing a file on a FUSE file system waits for its server. */
+	wire_close_fds(o->fds, o->n_fds);
+	o->n_fds = 0;
 }
 
 /* ---- the list ---- */
@@ -393,6 +401,11 @@ static void free_opening(uv_handle_t *h)
 static bool take_place(struct opening *o)
 {
 	struct batchd *b = o->job->daemon;
+	const struct accounts *a = &b->accounts;
+	/* Nor may several users' together, so a user gets no more places than are left for the others. */
+	uint64_t all = a->limit[ACCOUNT_OPENINGS], used = a->used[ACCOUNT_OPENINGS];
+	if (all && used < all && account_used(a, o->job->spec.uid, ACCOUNT_OPENINGS) >= all - used)
+		return false;
 	if (charge_begin(&o->place, &b->accounts, o->job->spec.uid, ACCOUNT_OPENINGS, 1) > 0)
 		return false;
 	pool_run_task(b->pool, &o->task);

@@ -1,6 +1,6 @@
 /* A read-only FUSE file system that shows a folder of this machine, spoken in the kernel's own protocol: a server that
- * a test can stop (SIGSTOP) and let go on, as a network file system hangs and comes back. Names and attributes are
- * cached by the kernel for an hour, so that a stopped server is noticed by nothing but what really needs it. */
+ * a test can stop (SIGSTOP) and let go on, as a network file system hangs and comes back. The kernel keeps names for an
+ * hour, so that walking a path does not need the server; opening a file and asking for its attributes does. */
 #ifndef BATCHD_TESTS_FUSE_H
 #define BATCHD_TESTS_FUSE_H
 
@@ -68,7 +68,7 @@ static inline void fuse_attr_of(const struct stat *st, unsigned node, struct fus
 
 static inline void fuse_look_up(int fd, uint64_t unique, const char *folder, const char *name)
 {
-	struct fuse_entry_out out = { .entry_valid = FUSE_CACHED_S, .attr_valid = FUSE_CACHED_S };
+	struct fuse_entry_out out = { .entry_valid = FUSE_CACHED_S };
 	char path[4096];
 	struct stat st;
 
@@ -128,7 +128,7 @@ static inline void fuse_serve_one(int fd, const struct fuse_in_header *in)
 {
 	const char *path = in->nodeid < fuse_n_paths ? fuse_paths[in->nodeid] : NULL;
 	const void *body = in + 1;
-	struct fuse_attr_out attr = { .attr_valid = FUSE_CACHED_S };
+	struct fuse_attr_out attr = { 0 };
 	struct fuse_init_out init = { .major = FUSE_KERNEL_VERSION, .minor = 31, .max_readahead = 65536,
 				      .max_write = 65536 };
 	struct fuse_statfs_out statfs = { .st = { .bsize = 4096, .namelen = 255 } };
@@ -190,6 +190,8 @@ static inline void fuse_serve(int fd, const char *folder)
 
 		if (n >= (ssize_t)sizeof(struct fuse_in_header)) {
 			fuse_serve_one(fd, (const void *)bytes);
+		} else if (n < 0 && errno == EPERM) {
+			usleep(1000); /* not mounted yet */
 		} else if (n >= 0 || (errno != EINTR && errno != ENOENT && errno != EAGAIN)) {
 			_exit(0);
 		}

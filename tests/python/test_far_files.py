@@ -1,0 +1,104 @@
+"""Data sets on a server that stops answering, as a network file system hangs: a FUSE file system of the test's own (tests/fuse.h), which is sent SIGSTOP."""
+import shutil
+import signal
+import subprocess
+
+import numpy as np
+import pytest
+
+from conftest import BUILD
+from daemons import until
+from test_end_to_end import Trainer
+from test_limits import HungDaemon, status_of
+from test_reliability import NO_LINGER, needs_root, public  # noqa: F401 (public is a fixture)
+
+CACHES = {"read": "{decoded: off, jpeg: off}", "decoded": "{decoded: 500MiB, jpeg: off}", "file": "{decoded: off, jpeg: 100MiB}"}
+
+
+class FarDaemon(HungDaemon):
+    """A daemon that sees `near` once more at folder/hung, through a server that stop() and go_on() hold and let go."""
+
+    def __init__(self, folder, near, config):
+        self.near = near
+        super().__init__(folder, [], config)
+
+    def answers(self):
+        # The daemon opens nothing before it is asked to, but the mount has to be there first; it is, as the server has the descriptor from here.
+        if not hasattr(self, "server"):
+            self.server = subprocess.Popen([BUILD / "tests/tools/fuse", str(self.fuse), str(self.near)], pass_fds=[self.fuse])
+        return super().answers()
+
+    def hang(self):
+        self.server.send_signal(signal.SIGSTOP)
+        until("the server is stopped", lambda: open(f"/proc/{self.server.pid}/stat").read().rsplit(") ", 1)[1][0] == "T")
+
+    def go_on(self):
+        self.server.send_signal(signal.SIGCONT)
+
+    def end(self):
+        self.go_on()
+        self.stop()
+        self.server.kill()
+        self.server.wait()
+        if self.fuse >= 0:
+            self.give_up()
+
+
+TWO_EPOCHS = """
+    import hashlib
+    loader = batchd.DataLoader({dataset!r}, 8, shuffle=True, job={job!r}, n_slots=2, arrays="numpy", **{options!r})
+    for epoch in range(2):
+        h, n = hashlib.sha1(), 0
+        for batch in loader:
+            for part in batch:
+                h.update(np.ascontiguousarray(part).tobytes())
+            n += loader.last_batch.n_replaced
+        say(digest=h.hexdigest(), replaced=n)
+        if {waits!r} and epoch == 0:
+            sys.stdin.readline()
+"""
+
+
+def two_epochs(dataset, job, waits=False, **options):
+    return Trainer(TWO_EPOCHS.format(dataset=dataset, job=job, waits=waits, options=options), stdin=subprocess.PIPE if waits else subprocess.DEVNULL)
+
+
+@needs_root
+@pytest.mark.parametrize("case", [*CACHES, "npy"])
+def test_a_server_that_hangs_holds_up_its_own_jobs_only(build, public, samples, monkeypatch, case):  # noqa: F811
+    # Four jobs have had an epoch of the server's files, one of which is broken; in the second it hangs. Jobs on local files and on made-up data go on
+    # with two workers, as if nothing were; then the server answers, and the four get what the local ones got.
+    near = public / "near"
+    shutil.copytree(samples, near)
+    (next(p for p in near.iterdir() if p.is_dir()) / "broken.jpg").write_bytes(b"\xff\xd8 no picture")
+    np.save(near / "x.npy", np.arange(96 * 64, dtype="float32").reshape(96, 64))
+    options = {} if case == "npy" else {"transform": "val224", "dtype": "uint8"}
+    kind, name = ("npy", "/x.npy") if case == "npy" else ("imagefolder", "")
+    config = NO_LINGER + f"workers: 2\nio_threads: 8\nbad_data: 100%\ncache: {CACHES.get(case, '{decoded: off}')}\ndatasets:\n"
+    config += f"  - name: far\n    source: {kind}:{public}/hung{name}\n  - name: near\n    source: {kind}:{near}{name}\n"
+    d = FarDaemon(public, near, config)
+    monkeypatch.setenv("BATCHD_SOCKET", str(d.socket))
+    trainers = []
+    try:
+        expected = two_epochs("near", "expected", **options).finish()
+        assert case == "npy" or expected[0]["replaced"] == 1
+        trainers = [two_epochs("far", f"far{i}", True, **options) for i in range(4)]
+        first = [t.hear() for t in trainers]
+        d.hang()
+        for t in trainers:
+            t.tell()
+        assert first == [expected[0]] * 4
+        said = Trainer("""
+            loader = batchd.DataLoader("random:length=4096,shape=64", 8, job="random", arrays="numpy")
+            say(n=sum(1 for _ in loader))
+            """).finish()
+        assert said == [{"n": 512}]
+        assert two_epochs("near", "beside", **options).finish() == expected
+        assert sum(loader["dataset"] == "far" for loader in status_of(d)["loaders"]) == 4
+        d.go_on()
+        assert [t.finish()[-1] for t in trainers] == [expected[1]] * 4
+    finally:
+        for t in trainers:
+            if t.process.poll() is None:
+                t.kill()
+        d.end()

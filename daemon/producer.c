@@ -194,6 +194,7 @@ static bool may_feed(const struct job *j, const struct producer *p)
 	struct requester who = { .uid = p->uid,
 				 .gids = peer->gids,
 				 .n_gids = peer->n_gids,
+				 .lacks_groups = peer->lacks_groups,
 				 .shares_mounts = request_may_trust(p->uid) && peer_shares_mounts(peer) };
 	return d && request_may_use(d, &who);
 }

@@ -53,7 +53,7 @@ static void set_access(struct data_access *a, const struct requester *who, bool 
 {
 	*a = (struct data_access){ .uid = who->uid };
 	a->trusted = configured || (who->shares_mounts && request_may_trust(who->uid));
-	for (unsigned i = 0; i < who->n_gids && i < 64; i++)
+	for (unsigned i = 0; i < who->n_gids && i < DATASET_MAX_GROUPS; i++)
 		a->gids[a->n_gids++] = who->gids[i];
 }
 
@@ -221,6 +221,11 @@ int request_make(const struct config *config, const Batchd__Wire__Open *o, const
 		return refuse(err, BATCHD__WIRE__ERROR_CODE__ACCESS, "dataset",
 			      "the client sent no file descriptor for %s: paths are opened with the client's rights",
 			      source);
+	if (!out->access.trusted && n_fds > 0 && who->lacks_groups)
+		return refuse(err, BATCHD__WIRE__ERROR_CODE__ACCESS, "dataset",
+			      "the kernel does not tell all groups of user %u, or they are more than %d, so the daemon cannot say which "
+			      "files this user may read; name the data set in the daemon's configuration, or use a daemon of this user",
+			      (unsigned)who->uid, DATASET_MAX_GROUPS);
 	struct loader_spec borrowed = {
 		.job = o->job,
 		.dataset = o->dataset,

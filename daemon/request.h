@@ -12,6 +12,7 @@ struct requester {
 	const gid_t *gids; /* main group first */
 	unsigned n_gids;
 	bool shares_mounts; /* it is in the daemon's mount namespace: a path means the same to both */
+	bool lacks_groups; /* not all of them are known */
 };
 
 struct request {

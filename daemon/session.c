@@ -445,6 +445,7 @@ static void on_open(struct session *s, const Batchd__Wire__Open *open, int *fds,
 	struct requester who = { .uid = s->uid,
 				 .gids = s->peer->gids,
 				 .n_gids = s->peer->n_gids,
+				 .lacks_groups = s->peer->lacks_groups,
 				 .shares_mounts = request_may_trust(s->uid) && peer_shares_mounts(s->peer) };
 	struct request r;
 	struct request_error err;

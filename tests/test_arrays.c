@@ -1,4 +1,6 @@
 /* Arrays and made-up samples: rows and labels gathered from them. */
+#include <sys/mman.h>
+
 #include "datasets.h"
 
 static const char *two_files(const char *a, const char *b)
@@ -127,6 +129,35 @@ START_TEST(test_arrays_that_do_not_fit_are_refused)
 	fd = open(in_root("x.npy"), O_PATH);
 	ck_assert_int_lt(open_as(&f.other, "npy", in_root("x.npy"), NULL, &fd, 1, &ds), 0);
 	close(fd);
+}
+END_TEST
+
+START_TEST(test_arrays_in_huge_pages_are_refused)
+{
+	/* Proves that an array on hugetlbfs is refused by name, as its mapping cannot be undone by its length. Skipped
+	 * where there is no such page to write the array to. */
+	static const char header[] = "\x93NUMPY\1\0\x76\0{'descr': '<i4', 'fortran_order': False, 'shape': (4,), }";
+	int fd = memfd_create("huge", MFD_CLOEXEC | MFD_HUGETLB);
+	size_t size = 2 << 20;
+	char *map = MAP_FAILED;
+	struct dataset *ds;
+
+	if (fd >= 0 && ftruncate(fd, (off_t)size) == 0) {
+		map = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	}
+	if (map == MAP_FAILED) {
+		printf("skipped: no huge pages here: %s\n", strerror(errno));
+	} else {
+		memcpy(map, header, sizeof(header) - 1);
+		memset(map + sizeof(header) - 1, ' ', 128 - sizeof(header));
+		map[127] = '\n';
+		ck_assert_int_eq(open_as(&f.other, "npy", "/huge", NULL, &fd, 1, &ds), -EINVAL);
+		ck_assert_msg(strstr(f.err.text, "/huge: in huge pages") != NULL, "%s", f.err.text);
+		munmap(map, size);
+	}
+	if (fd >= 0) {
+		close(fd);
+	}
 }
 END_TEST
 
@@ -262,6 +293,7 @@ int main(void)
 	tcase_add_test(tc, test_rows_and_labels_are_gathered);
 	tcase_add_test(tc, test_integer_labels_become_int64);
 	tcase_add_test(tc, test_arrays_that_do_not_fit_are_refused);
+	tcase_add_test(tc, test_arrays_in_huge_pages_are_refused);
 	tcase_add_test(tc, test_a_file_cut_short_is_an_error_not_a_crash);
 	tcase_add_test(tc, test_an_index_beyond_the_array_is_refused);
 	tcase_add_test(tc, test_random_samples_depend_on_seed_and_index_alone);

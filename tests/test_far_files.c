@@ -2,6 +2,7 @@
  * server is a FUSE file system of the test's own, which is stopped (SIGSTOP) as a network file system hangs. Skipped
  * where FUSE may not be mounted. */
 #include <sys/wait.h>
+#include <time.h>
 
 #include "core/sample.h"
 #include "data/sample-cache.h"
@@ -70,6 +71,32 @@ START_TEST(test_what_a_server_holds_is_never_asked_for_without_waiting)
 	}
 	end_server();
 	file_bytes_finish(&b);
+}
+END_TEST
+
+START_TEST(test_a_servers_clock_is_not_trusted_for_some_seconds)
+{
+	/* Proves that an index is not kept within seconds of a change on a server, whose clock may be behind ours. */
+	struct timespec began, ended;
+	bool again;
+
+	make_dir("here", 0755);
+	make_dir("cache", 0755);
+	make_dir("here/cat", 0755);
+	put("here/cat/a.jpg", "x");
+	if (!start_server()) {
+		return;
+	}
+	ck_assert_int_eq(symlink("far", in_root("pets")), 0); /* which lists_again opens */
+	do { /* a machine that takes longer than that proves nothing */
+		clock_gettime(CLOCK_REALTIME, &began);
+		ck_assert_int_eq(chmod(in_root("here/cat"), 0755), 0);
+		settle();
+		again = lists_again(1) && lists_again(1);
+		clock_gettime(CLOCK_REALTIME, &ended);
+	} while (ended.tv_sec - began.tv_sec > 3);
+	ck_assert(again);
+	end_server();
 }
 END_TEST
 
@@ -237,6 +264,7 @@ int main(void)
 	tcase_set_timeout(tc, 60);
 	tcase_add_checked_fixture(tc, set_up, tear_down);
 	tcase_add_test(tc, test_what_a_server_holds_is_never_asked_for_without_waiting);
+	tcase_add_test(tc, test_a_servers_clock_is_not_trusted_for_some_seconds);
 	tcase_add_test(tc, test_a_link_to_a_server_is_not_followed_without_waiting);
 	tcase_add_test(tc, test_a_set_that_reaches_a_server_counts_as_one);
 	tcase_add_test(tc, test_arrays_and_lists_of_a_server_are_served_and_closed_without_it);

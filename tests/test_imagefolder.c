@@ -1,4 +1,8 @@
 /* Image folders: numbered, read, listed again when they change, found again when they are replaced. */
+#include <sched.h>
+#include <sys/mount.h>
+#include <time.h>
+
 #include "datasets.h"
 
 START_TEST(test_an_image_folder_is_numbered_and_read)
@@ -178,6 +182,74 @@ START_TEST(test_a_folder_changed_this_moment_is_not_trusted)
 }
 END_TEST
 
+static void stamp_whole_seconds(const char *name)
+{
+	struct stat st;
+	struct timespec times[2] = { 0 };
+
+	ck_assert_int_eq(stat(in_root(name), &st), 0);
+	times[0].tv_sec = times[1].tv_sec = st.st_mtim.tv_sec;
+	ck_assert_int_eq(utimensat(AT_FDCWD, in_root(name), times, 0), 0);
+}
+
+START_TEST(test_whole_seconds_are_not_trusted_for_two_of_them)
+{
+	/* Proves that an index is not kept within two seconds of a change where time stamps are whole seconds: a file
+	 * that comes in the same second would never be seen. */
+	struct timespec began, ended;
+	uint64_t n = 0;
+	bool again;
+
+	make_pets();
+	make_dir("cache", 0755);
+	do { /* a machine that takes longer than that proves nothing */
+		char name[32];
+
+		snprintf(name, sizeof(name), "pets/%llu", (unsigned long long)++n);
+		make_dir(name, 0755); /* changes the root */
+		ck_assert_int_eq(rmdir(in_root(name)), 0);
+		stamp_whole_seconds("pets");
+		clock_gettime(CLOCK_REALTIME, &began);
+		settle();
+		again = lists_again(3) && lists_again(3);
+		clock_gettime(CLOCK_REALTIME, &ended);
+	} while (ended.tv_sec - began.tv_sec > 1);
+	ck_assert(again);
+}
+END_TEST
+
+START_TEST(test_a_file_added_in_the_second_of_the_listing_is_seen)
+{
+	/* Proves it on a file system that has whole seconds only. Skipped where none may be mounted. */
+	char command[512];
+	struct stat before, after;
+	uint64_t n = 1;
+
+	snprintf(command, sizeof(command),
+		 "cd %s && truncate -s 2M disk && mkfs.ext4 -q -F -I 128 -N 64 disk 2>/dev/null && mkdir pets cache && "
+		 "mount -o loop disk pets 2>/dev/null && mkdir pets/cat",
+		 f.root);
+	if (unshare(CLONE_NEWNS) < 0 || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 || system(command) != 0) {
+		puts("skipped: no file system with coarse time stamps may be mounted here");
+		return;
+	}
+	ck_assert_int_eq(rmdir(in_root("pets/lost+found")), 0);
+	put("pets/cat/1.jpg", "x");
+	do {
+		char name[32];
+
+		settle();
+		lists_again(n);
+		ck_assert_int_eq(stat(in_root("pets/cat"), &before), 0);
+		snprintf(name, sizeof(name), "pets/cat/%llu.jpg", (unsigned long long)++n);
+		put(name, "x");
+		ck_assert_int_eq(stat(in_root("pets/cat"), &after), 0);
+		lists_again(n); /* checks how many there are */
+	} while (before.st_ctim.tv_sec != after.st_ctim.tv_sec && n < 20);
+	ck_assert_int_eq(umount2(in_root("pets"), MNT_DETACH), 0);
+}
+END_TEST
+
 START_TEST(test_a_damaged_index_is_made_again)
 {
 	/* Proves that a cut, a flipped byte, an empty file and a foreign file are rebuilt without an error. */
@@ -253,6 +325,8 @@ int main(void)
 	tcase_add_test(tc, test_odd_files_are_refused_without_waiting);
 	tcase_add_test(tc, test_the_index_is_used_again_until_something_changes);
 	tcase_add_test(tc, test_a_folder_changed_this_moment_is_not_trusted);
+	tcase_add_test(tc, test_whole_seconds_are_not_trusted_for_two_of_them);
+	tcase_add_test(tc, test_a_file_added_in_the_second_of_the_listing_is_seen);
 	tcase_add_test(tc, test_a_damaged_index_is_made_again);
 	tcase_add_test(tc, test_no_place_for_the_index_is_no_error);
 	tcase_add_test(tc, test_the_id_says_what_the_samples_are);

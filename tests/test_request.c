@@ -10,6 +10,7 @@
 static struct config config;
 static struct request r;
 static struct request_error err;
+static bool lacks_groups;
 
 static void setup(void)
 {
@@ -48,7 +49,8 @@ static bool elsewhere; /* it is in another mount namespace */
 static int make_as(uid_t uid, const Batchd__Wire__Open *o, unsigned n_fds)
 {
 	gid_t gid = 12345;
-	struct requester who = { .uid = uid, .gids = &gid, .n_gids = 1, .shares_mounts = !elsewhere };
+	struct requester who = { .uid = uid, .gids = &gid, .n_gids = 1, .shares_mounts = !elsewhere,
+				 .lacks_groups = lacks_groups };
 	request_finish(&r);
 	return request_make(&config, o, &who, n_fds, &r, &err);
 }
@@ -143,6 +145,24 @@ START_TEST(test_root_of_a_container_is_a_user_like_others)
 }
 END_TEST
 
+START_TEST(test_a_stranger_whose_groups_are_not_known_reads_no_path)
+{
+	/* Proves that descriptors are not judged by groups of which some are missing, which would allow what the missing
+	 * ones deny; configured and made-up data is not judged at all. */
+	Batchd__Wire__Open o = usual("imagefolder:/data/p");
+	lacks_groups = true;
+	ck_assert_int_eq(make_as(stranger(), &o, 1), -EINVAL);
+	ck_assert_int_eq(err.code, BATCHD__WIRE__ERROR_CODE__ACCESS);
+	ck_assert_msg(strstr(err.text, "more than 256") != NULL, "%s", err.text);
+	ck_assert_int_eq(make_as(geteuid(), &o, 1), 0);
+	o = usual("open");
+	ck_assert_int_eq(make_as(stranger(), &o, 0), 0);
+	o = usual("random:length=10,shape=2");
+	ck_assert_int_eq(make_as(stranger(), &o, 0), 0);
+	lacks_groups = false;
+}
+END_TEST
+
 START_TEST(test_an_unknown_name_says_what_would_do)
 {
 	/* Neither configured nor a kind. */
@@ -211,6 +231,7 @@ int main(void)
 	tcase_add_test(t, test_users_of_a_data_set_are_respected);
 	tcase_add_test(t, test_a_stranger_sends_descriptors_and_is_not_trusted);
 	tcase_add_test(t, test_root_of_a_container_is_a_user_like_others);
+	tcase_add_test(t, test_a_stranger_whose_groups_are_not_known_reads_no_path);
 	tcase_add_test(t, test_an_unknown_name_says_what_would_do);
 	tcase_add_test(t, test_ranks_fit_their_world);
 	tcase_add_test(t, test_a_served_set_is_grouped_by_machine);

@@ -13,7 +13,7 @@
 #include "pipeline/pipeline.h" /* enum dtype */
 #include "util/meter.h"
 
-enum { DATASET_MAX_DIMS = 8 };
+enum { DATASET_MAX_DIMS = 8, DATASET_MAX_GROUPS = 256 };
 
 struct dataset;
 
@@ -22,7 +22,7 @@ struct data_access {
 	bool trusted;        /* named in the configuration, or the peer is root or the daemon's own uid and in the daemon's
 	                      * own mount namespace: no checks */
 	uid_t uid;
-	gid_t gids[64];
+	gid_t gids[DATASET_MAX_GROUPS];
 	unsigned n_gids;
 };
 

@@ -24,11 +24,15 @@
 #include "data/tree.h"
 #include "util/log.h"
 
+#define NS_PER_S 1000000000ull
+#define RACY_WHOLE_NS (2 * NS_PER_S)  /* the same where time stamps are whole seconds */
+#define RACY_SERVER_NS (5 * NS_PER_S) /* the same where another machine's clock stamps */
+
 enum {
 	MAX_DEPTH = 128,
 	PROGRESS_EVERY_NS = 100000000,
 	RACY_NS = 20000000,        /* a folder changed so shortly before it was listed may change again with the same
-	                            * time stamp */
+	                            * time stamp, which the kernel's tick makes coarse */
 	ENTRIES_BYTES = 256 << 10,
 };
 
@@ -52,7 +56,9 @@ struct walk {
 	uint64_t *files;           /* offsets in names */
 	size_t n_files, files_capacity;
 	char *entries;             /* ENTRIES_BYTES for getdents64 */
-	bool racy;
+	bool racy;                 /* a folder's time stamps do not tell yet whether it has changed since */
+	uint64_t server_dev;       /* a folder's device whose time stamps another machine's clock gives; 0: none known */
+	uint64_t local_dev;
 	bool crosses;              /* a folder lies on another mount than the root; see tree_create */
 	uint64_t n_found;          /* files so far, for progress */
 	uint64_t reported_ns;
@@ -158,6 +164,30 @@ static int for_each_entry(struct walk *w, int fd, const char *path, void *arg,
 	}
 }
 
+/* Whether another machine stamps this folder's changes. Asked once for each device, mostly. */
+static bool is_on_server(struct walk *w, int fd, uint64_t dev)
+{
+	if (dev != w->server_dev && dev != w->local_dev) {
+		*(dir_traits(fd, w->source->access) & DIR_LOCAL ? &w->local_dev : &w->server_dev) = dev;
+	}
+	return dev == w->server_dev;
+}
+
+/* A folder that changes again after it was listed may get the time stamp that it has: if that is not older than one
+ * step of its clock, as git has it. Steps are of a second, or two (FAT), where time stamps are whole seconds. Another
+ * machine's clock may be some seconds behind ours, and a stamp ahead of our clock says nothing about order. */
+static bool is_racy(struct walk *w, int fd, const struct index_dir *stamp)
+{
+	uint64_t now = now_ns(CLOCK_REALTIME_COARSE);
+	bool whole = stamp->mtime_ns % NS_PER_S == 0 || stamp->ctime_ns % NS_PER_S == 0;
+	uint64_t step = whole ? RACY_WHOLE_NS : RACY_NS;
+
+	if (stamp->ctime_ns + RACY_SERVER_NS <= now) {
+		return false;
+	}
+	return stamp->ctime_ns + step > now || is_on_server(w, fd, stamp->dev);
+}
+
 static int open_folder(struct walk *w, const char *path, uint32_t class_id, struct index_dir *stamp)
 {
 	struct stat st;
@@ -167,7 +197,7 @@ static int open_folder(struct walk *w, const char *path, uint32_t class_id, stru
 		return fail_at(w, -fd, path);
 	}
 	*stamp = stamp_of(&st, class_id);
-	w->racy = w->racy || stamp->ctime_ns + RACY_NS > now_ns(CLOCK_REALTIME_COARSE);
+	w->racy = w->racy || is_racy(w, fd, stamp);
 	return fd;
 }
 

@@ -527,15 +527,14 @@ static int read_credentials(struct peer *p)
 	return 0;
 }
 
-/* SO_PEERCRED has the main group only. More groups than fit are not looked at: that can only refuse, never allow. */
+/* SO_PEERCRED has the main group only. The kernel gives the others all together or not at all. A group that is not known
+ * may be the one that a file's mode denies, so that the mode bits of others would allow too much. */
 static void read_groups(struct peer *p)
 {
-	gid_t more[63];
-	socklen_t n = sizeof(more);
-	if (getsockopt(p->fd, SOL_SOCKET, SO_PEERGROUPS, more, &n))
-		return;
-	for (unsigned i = 0; i < n / sizeof(gid_t) && p->n_gids < 64; i++)
-		p->gids[p->n_gids++] = more[i];
+	socklen_t n = sizeof(p->gids) - sizeof(p->gids[0]);
+	p->lacks_groups = getsockopt(p->fd, SOL_SOCKET, SO_PEERGROUPS, p->gids + 1, &n) != 0;
+	if (!p->lacks_groups)
+		p->n_gids += n / sizeof(gid_t);
 }
 
 /* Without it a hang-up would have to be taken for the end of the process. A process that has ended already (or that

@@ -26,6 +26,8 @@ struct peer_ops {
 	void (*closed)(struct peer *p);
 };
 
+enum { PEER_MAX_GROUPS = 256 };
+
 struct packet; /* one that waits to be sent */
 
 struct peer {
@@ -40,8 +42,9 @@ struct peer {
 	uint64_t number;            /* of the session, as in the log */
 	pid_t pid;
 	uid_t uid;
-	gid_t gids[64];             /* main group first, then, from peer_identify on, the supplementary ones */
+	gid_t gids[PEER_MAX_GROUPS]; /* main group first, then, from peer_identify on, the supplementary ones */
 	unsigned n_gids;
+	bool lacks_groups;          /* from peer_identify on: there are more, but too many for us, or not to be known */
 	int pidfd;                  /* from peer_identify on; -1: the kernel has none for us. ops->closed may take
 	                             * it, leaving -1 */
 	bool identified, watches_exit;

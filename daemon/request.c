@@ -223,8 +223,9 @@ int request_make(const struct config *config, const Batchd__Wire__Open *o, const
 			      source);
 	if (!out->access.trusted && n_fds > 0 && who->lacks_groups)
 		return refuse(err, BATCHD__WIRE__ERROR_CODE__ACCESS, "dataset",
-			      "the kernel does not tell all groups of user %u, or they are more than %d, so the daemon cannot say which "
-			      "files this user may read; name the data set in the daemon's configuration, or use a daemon of this user",
+			      "user %u is in more than %d groups, or the kernel does not tell which, so the daemon "
+			      "cannot say which files this user may read; name the data set in the daemon's "
+			      "configuration, or use a daemon of this user",
 			      (unsigned)who->uid, DATASET_MAX_GROUPS);
 	struct loader_spec borrowed = {
 		.job = o->job,

@@ -116,7 +116,8 @@ static inline void fuse_read_file(int fd, uint64_t unique, const char *path, con
 {
 	static char bytes[FUSE_BUFFER];
 	int file = open(path, O_RDONLY | O_CLOEXEC);
-	ssize_t n = file < 0 ? -1 : pread(file, bytes, in->size < FUSE_BUFFER ? in->size : FUSE_BUFFER, (off_t)in->offset);
+	size_t most = in->size < FUSE_BUFFER ? in->size : FUSE_BUFFER;
+	ssize_t n = file < 0 ? -1 : pread(file, bytes, most, (off_t)in->offset);
 
 	fuse_answer(fd, unique, n < 0 ? errno : 0, bytes, n < 0 ? 0 : (size_t)n);
 	if (file >= 0) {

@@ -26,7 +26,8 @@ START_TEST(test_others_read_what_their_mode_bits_allow)
 	ck_assert_int_eq(dataset_read(ds, 2, READ_WAIT, &b, &f.err), 0);
 	ck_assert(dataset_is_current(ds, 2, READ_WAIT, &b));
 	ck_assert_int_eq(chmod(in_root("pets/dog/c.png"), 0600), 0);
-	ck_assert(!dataset_is_current(ds, 2, READ_WAIT, &b)); /* or a cache would give away what somebody else may read */
+	/* or a cache would give away what another user may read */
+	ck_assert(!dataset_is_current(ds, 2, READ_WAIT, &b));
 	ck_assert_int_eq(dataset_read(ds, 2, READ_WAIT, &b, &f.err), -EACCES);
 	dataset_unref(ds);
 

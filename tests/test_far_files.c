@@ -1,6 +1,6 @@
-/* Files for which a server has to answer: a worker never asks it, I/O threads wait, and closing does not wait at all. The
- * server is a FUSE file system of the test's own, which is stopped (SIGSTOP) as a network file system hangs. Skipped
- * where FUSE may not be mounted. */
+/* Files for which a server has to answer: a worker never asks it, I/O threads wait, and closing does not wait at all.
+ * The server is a FUSE file system of the test's own, which is stopped (SIGSTOP) as a network file system hangs.
+ * Skipped where FUSE may not be mounted. */
 #include <sys/wait.h>
 #include <time.h>
 
@@ -42,8 +42,8 @@ static void end_server(void)
 
 START_TEST(test_what_a_server_holds_is_never_asked_for_without_waiting)
 {
-	/* Proves that a stopped server stops no reading and no look at a file's state that may not wait, however much of
-	 * both the kernel has in memory, for trusted access and for other users. */
+	/* Proves that a stopped server stops no reading and no look at a file's state that may not wait, however much
+	 * of both the kernel has in memory, for trusted access and for other users. */
 	struct file_bytes b = { 0 };
 
 	make_dir("here", 0755);
@@ -53,11 +53,11 @@ START_TEST(test_what_a_server_holds_is_never_asked_for_without_waiting)
 		return;
 	}
 	for (int other = 0; other < 2; other++) {
+		const struct data_access *access = other ? &f.other : &f.trusted;
 		int fd = open_dir("far");
 		struct dataset *ds;
 
-		ck_assert_msg(open_as(other ? &f.other : &f.trusted, "imagefolder", in_root("far"), NULL, &fd, 1, &ds) == 0,
-			      "%s", f.err.text);
+		ck_assert_msg(open_as(access, "imagefolder", in_root("far"), NULL, &fd, 1, &ds) == 0, "%s", f.err.text);
 		close(fd);
 		ck_assert_uint_ne(dataset_server(ds), 0);
 		ck_assert_int_eq(dataset_read(ds, 0, READ_WAIT, &b, &f.err), 0);
@@ -129,8 +129,8 @@ END_TEST
 
 START_TEST(test_a_set_that_reaches_a_server_counts_as_one)
 {
-	/* Proves that a folder of a server below a local one makes the whole set a server's when it is there at opening,
-	 * and that for other users one that appears later is not entered. */
+	/* Proves that a folder of a server below a local one makes the whole set a server's when it is there at
+	 * opening, and that for other users one that appears later is not entered. */
 	struct file_bytes b = { 0 };
 	struct dataset *early, *late;
 	int fds[2];
@@ -171,8 +171,8 @@ END_TEST
 
 START_TEST(test_arrays_and_lists_of_a_server_are_served_and_closed_without_it)
 {
-	/* Proves that descriptors of files on FUSE are taken from any user, that their sets count as a server's, and that
-	 * letting go of one does not wait for the server, as closing a file on FUSE does. */
+	/* Proves that descriptors of files on FUSE are taken from any user, that their sets count as a server's, and
+	 * that letting go of one does not wait for the server, as closing a file on FUSE does. */
 	static const int32_t numbers[] = { 3, 1, 4, 1, 5 };
 	static const uint64_t last = 4;
 	struct dataset *ds;
@@ -211,6 +211,7 @@ START_TEST(test_a_cached_sample_is_used_after_a_look_at_its_file_alone)
 	 * without asking anything, and that it has the file read when the entry has gone meanwhile. */
 	static const struct jpeg_recipe picture = { .width = 64, .height = 48, .n_components = 3, .h = 1, .v = 1,
 						    .quality = 90 };
+	static const char resize[] = "[[\"Resize\", [16, 16]]]";
 	struct cache_config config = { .budget_bytes = { [CACHE_DECODED] = 1 << 20 } };
 	struct recipe recipe = { 0 };
 	struct sample_worker *w = sample_worker_create(&decode_limits_default);
@@ -229,7 +230,7 @@ START_TEST(test_a_cached_sample_is_used_after_a_look_at_its_file_alone)
 	put_bytes("pets/cat/a.jpg", jpeg, n, 0644);
 	free(jpeg);
 	recipe.dataset = open_trusted("imagefolder", in_root("pets"));
-	ck_assert_int_eq(pipeline_parse("[[\"Resize\", [16, 16]]]", DTYPE_UINT8, LAYOUT_NHWC, &recipe.pipeline, &why), 0);
+	ck_assert_int_eq(pipeline_parse(resize, DTYPE_UINT8, LAYOUT_NHWC, &recipe.pipeline, &why), 0);
 	ck_assert_int_eq(cache_create(&config, &cache), 0);
 	ck_assert_int_eq(recipe_attach(&recipe, cache, 1 << 20, false, &decode_limits_default), 0);
 	sample_fetch(&recipe, 0, &in);

@@ -1,5 +1,5 @@
-/* Folders and files are judged when they are read, by the descriptors that are read, whatever a client swapped since the
- * data set was opened; and nothing is opened before it is known to be a regular file. */
+/* Folders and files are judged when they are read, by the descriptors that are read, whatever a client swapped since
+ * the data set was opened; and nothing is opened before it is known to be a regular file. */
 #include <sched.h>
 #include <signal.h>
 #include <sys/mount.h>
@@ -137,7 +137,10 @@ static void send_fd(int socket, int fd)
 		char bytes[CMSG_SPACE(sizeof(int))];
 		struct cmsghdr align;
 	} control = { 0 };
-	struct msghdr m = { .msg_iov = &v, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control) };
+	struct msghdr m = { .msg_iov = &v,
+			    .msg_iovlen = 1,
+			    .msg_control = &control,
+			    .msg_controllen = sizeof(control) };
 	struct cmsghdr *c = CMSG_FIRSTHDR(&m);
 
 	c->cmsg_level = SOL_SOCKET;
@@ -157,7 +160,10 @@ static int receive_fd(int socket)
 		char bytes[CMSG_SPACE(sizeof(int))];
 		struct cmsghdr align;
 	} control;
-	struct msghdr m = { .msg_iov = &v, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control) };
+	struct msghdr m = { .msg_iov = &v,
+			    .msg_iovlen = 1,
+			    .msg_control = &control,
+			    .msg_controllen = sizeof(control) };
 	int fd = -1;
 
 	if (recvmsg(socket, &m, MSG_CMSG_CLOEXEC) == 1 && CMSG_FIRSTHDR(&m)) {
@@ -197,10 +203,10 @@ static void be_the_other_user(int socket)
 
 START_TEST(test_a_foreign_folder_mounted_into_ones_own_gives_nothing)
 {
-	/* Proves that a bind mount in the peer's own mount namespace, where the descriptor it sent leads, does not carry
-	 * the daemon into a folder that the peer may not search, whether it was there at opening or not; that one which
-	 * the peer may search is entered if it was there; and that such a set is not counted as one on local disks.
-	 * Skipped where user namespaces are forbidden. */
+	/* Proves that a bind mount in the peer's own mount namespace, where the descriptor it sent leads, does not
+	 * carry the daemon into a folder that the peer may not search, whether it was there at opening or not; that one
+	 * which the peer may search is entered if it was there; and that such a set is not counted as one on local
+	 * disks. Skipped where user namespaces are forbidden. */
 	struct file_bytes b = { 0 };
 	struct dataset *ds;
 	int sockets[2], root, status;

@@ -229,7 +229,8 @@ START_TEST(test_a_file_added_in_the_second_of_the_listing_is_seen)
 		 "cd %s && truncate -s 2M disk && mkfs.ext4 -q -F -I 128 -N 64 disk 2>/dev/null && mkdir pets cache && "
 		 "mount -o loop disk pets 2>/dev/null && mkdir pets/cat",
 		 f.root);
-	if (unshare(CLONE_NEWNS) < 0 || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 || system(command) != 0) {
+	if (unshare(CLONE_NEWNS) < 0 || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
+	    system(command) != 0) {
 		puts("skipped: no file system with coarse time stamps may be mounted here");
 		return;
 	}

@@ -65,8 +65,13 @@ static void setup_with(struct fixture *f, unsigned workers, unsigned n_io, unsig
 {
 	memset(f, 0, sizeof(*f));
 	ck_assert_int_eq(uv_loop_init(&f->loop), 0);
-	struct pool_params params = { .max_workers = workers, .n_io = n_io, .n_tickets = n_tickets, .worker_create = make_thing,
-				      .worker_destroy = free, .input_create = make_thing, .input_destroy = free };
+	struct pool_params params = { .max_workers = workers,
+				      .n_io = n_io,
+				      .n_tickets = n_tickets,
+				      .worker_create = make_thing,
+				      .worker_destroy = free,
+				      .input_create = make_thing,
+				      .input_destroy = free };
 	ck_assert_int_eq(pool_create(&f->loop, &params, &f->pool), 0);
 	ck_assert_int_eq(pool_queue_add(f->pool, &f->queue, 0, 1), 0);
 }
@@ -266,8 +271,8 @@ static void make_one_batch(struct fixture *f, struct pool_queue *q, int would_bl
 
 START_TEST(test_servers_that_do_not_answer_leave_tickets_and_threads_for_others)
 {
-	/* Many jobs of one user hang, on many mounts or on one: rows that have to be fetched from a local disk, and from
-	 * another user's server, are made, as are rows of the same user's local files. */
+	/* Many jobs of one user hang, on many mounts or on one: rows that have to be fetched from a local disk, and
+	 * from another user's server, are made, as are rows of the same user's local files. */
 	for (int one = 0; one < 2; one++) {
 		struct fixture f;
 		struct pool_queue far;
@@ -289,8 +294,8 @@ END_TEST
 
 START_TEST(test_rows_at_hand_are_made_when_every_ticket_is_out)
 {
-	/* Jobs on local disks hang in every I/O thread and hold every ticket: no worker waits with them, rows that need no
-	 * ticket are made, and those that found none are made once there is one. */
+	/* Jobs on local disks hang in every I/O thread and hold every ticket: no worker waits with them, rows that need
+	 * no ticket are made, and those that found none are made once there is one. */
 	struct fixture f;
 	setup_with(&f, 2, 2, 8);
 	struct hung *h = hang(&f, 0, false, 2);

@@ -147,8 +147,8 @@ END_TEST
 
 START_TEST(test_a_stranger_whose_groups_are_not_known_reads_no_path)
 {
-	/* Proves that descriptors are not judged by groups of which some are missing, which would allow what the missing
-	 * ones deny; configured and made-up data is not judged at all. */
+	/* Proves that descriptors are not judged by groups of which some are missing, which would allow what the
+	 * missing ones deny; configured and made-up data is not judged at all. */
 	Batchd__Wire__Open o = usual("imagefolder:/data/p");
 	lacks_groups = true;
 	ck_assert_int_eq(make_as(stranger(), &o, 1), -EINVAL);

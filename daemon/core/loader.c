@@ -121,8 +121,8 @@ static void note_bad(struct loader *l, uint64_t index, const char *text)
 			  (unsigned long long)index, text);
 }
 
-/* Where a row's sample cannot be decoded another takes the row; which one depends on nothing but (seed, epoch, index): a
- * resumed epoch has the same ones, also with another world size. Attempt 0 is the sample itself. */
+/* Where a row's sample cannot be decoded another takes the row; which one depends on nothing but (seed, epoch, index):
+ * a resumed epoch has the same ones, also with another world size. Attempt 0 is the sample itself. */
 static uint64_t candidate(const struct row *r, unsigned attempt)
 {
 	uint64_t index = (uint64_t)slot_indices(r->slot)[r->number];

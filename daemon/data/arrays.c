@@ -147,7 +147,8 @@ static int open_array_fd(const struct dataset_source *source, unsigned which, co
 	/* Their mappings come and go in huge pages only, and a file's array seldom ends with one. */
 	if (!r && fstatfs(fd, &fs) == 0 && fs.f_type == HUGETLBFS_MAGIC) {
 		r = dataset_fail(err, DATASET_E_INVALID, -EINVAL,
-				 "%s: in huge pages (hugetlbfs), which are not served; use a plain memfd or file", path);
+				 "%s: in huge pages (hugetlbfs), which are not served; use a plain memfd or file",
+				 path);
 	}
 	if (r < 0) {
 		close(fd);

@@ -85,7 +85,8 @@ static bool in_group(const struct data_access *access, gid_t gid)
 	return false;
 }
 
-/* fgetxattr refuses O_PATH descriptors; the name behind them works for all. Anything but a clear no counts as a list. */
+/* fgetxattr refuses O_PATH descriptors; the name behind them works for all. Anything but a clear no counts as a list.
+ */
 static bool has_acl(int fd, bool is_path)
 {
 	static const char name[] = "system.posix_acl_access";

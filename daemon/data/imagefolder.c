@@ -4,8 +4,9 @@
  * before "a/b", which a walk in order would get wrong), and in each the files by name. Links to folders are followed,
  * as there; a link back to a folder above itself is not, where torchvision would go round until the kernel stops it.
  *
- * Listing a million files takes seconds, so the index is kept. It is used again if no folder has changed since (one
- * stat per folder tells, because adding, removing or renaming a file changes its folder's time stamps). Anything wrong
+ * Listing a million files takes seconds, so the index is kept, once a further change would show in the folders' time
+ * stamps (is_racy). It is used again if no folder has changed since (one stat per folder tells, because adding,
+ * removing or renaming a file changes its folder's time stamps). Anything wrong
  * with a kept index is an occasion to make a new one, never an error. */
 #include <dirent.h>
 #include <errno.h>
@@ -57,8 +58,8 @@ struct walk {
 	size_t n_files, files_capacity;
 	char *entries;             /* ENTRIES_BYTES for getdents64 */
 	bool racy;                 /* a folder's time stamps do not tell yet whether it has changed since */
-	uint64_t server_dev;       /* a folder's device whose time stamps another machine's clock gives; 0: none known */
-	uint64_t local_dev;
+	uint64_t server_dev;       /* a device whose time stamps another machine's clock gives; 0: none known */
+	uint64_t local_dev;        /* one of this machine */
 	bool crosses;              /* a folder lies on another mount than the root; see tree_create */
 	uint64_t n_found;          /* files so far, for progress */
 	uint64_t reported_ns;

@@ -1,10 +1,10 @@
 /* Reading the files of an index, with few and short path walks.
  *
- * A folder's descriptor is kept from its first use on, so that opening a file resolves one name. It is judged when it is
- * opened, and later swaps of names do not change what it refers to. How many descriptors all data sets keep together is
- * bounded; beyond that files are opened by their whole path, never by closing another folder, since with shuffled access
- * the next one is as likely to be needed. A folder that was replaced meanwhile is noticed when a file is missing in the
- * old one. */
+ * A folder's descriptor is kept from its first use on, so that opening a file resolves one name. It is judged when it
+ * is opened, and later swaps of names do not change what it refers to. How many descriptors all data sets keep together
+ * is bounded; beyond that files are opened by their whole path, never by closing another folder, since with shuffled
+ * access the next one is as likely to be needed. A folder that was replaced meanwhile is noticed when a file is missing
+ * in the old one. */
 #include "data/tree.h"
 
 #include <errno.h>
@@ -76,8 +76,8 @@ static int open_dir(const struct tree *t, uint32_t dir, enum read_how how, unsig
 	return fd;
 }
 
-/* A kept descriptor of a folder and what its file system is. -EAGAIN with READ_NOWAIT; -EMFILE when no more may be kept;
- * other negative errno when it cannot be opened. */
+/* A kept descriptor of a folder and what its file system is. -EAGAIN with READ_NOWAIT; -EMFILE when no more may be
+ * kept; other negative errno when it cannot be opened. */
 static int kept_dir(struct tree *t, uint32_t dir, enum read_how how, unsigned *traits)
 {
 	int kept = atomic_load_explicit(&t->dir_fds[dir], memory_order_acquire), none = 0, fd;

@@ -527,8 +527,8 @@ static int read_credentials(struct peer *p)
 	return 0;
 }
 
-/* SO_PEERCRED has the main group only. The kernel gives the others all together or not at all. A group that is not known
- * may be the one that a file's mode denies, so that the mode bits of others would allow too much. */
+/* SO_PEERCRED has the main group only. The kernel gives the others all together or not at all. A group that is not
+ * known may be the one that a file's mode denies, so that the mode bits of others would allow too much. */
 static void read_groups(struct peer *p)
 {
 	socklen_t n = sizeof(p->gids) - sizeof(p->gids[0]);

@@ -2,6 +2,7 @@
 import shutil
 import signal
 import subprocess
+import threading
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from test_end_to_end import Trainer
 from test_limits import HungDaemon, status_of
 from test_reliability import NO_LINGER, needs_root, public  # noqa: F401 (public is a fixture)
 
+HANG_S = 120
 CACHES = {"read": "{decoded: off, jpeg: off}", "decoded": "{decoded: 500MiB, jpeg: off}", "file": "{decoded: off, jpeg: 100MiB}"}
 
 
@@ -85,6 +87,8 @@ def test_a_server_that_hangs_holds_up_its_own_jobs_only(build, public, samples, 
         trainers = [two_epochs("far", f"far{i}", True, **options) for i in range(4)]
         first = [t.hear() for t in trainers]
         d.hang()
+        limit = threading.Timer(HANG_S, d.go_on)  # only turns a hang into a failure
+        limit.start()
         for t in trainers:
             t.tell()
         assert first == [expected[0]] * 4
@@ -94,6 +98,7 @@ def test_a_server_that_hangs_holds_up_its_own_jobs_only(build, public, samples, 
             """).finish()
         assert said == [{"n": 512}]
         assert two_epochs("near", "beside", **options).finish() == expected
+        limit.cancel()
         assert sum(loader["dataset"] == "far" for loader in status_of(d)["loaders"]) == 4
         d.go_on()
         assert [t.finish()[-1] for t in trainers] == [expected[1]] * 4

@@ -1,0 +1,187 @@
+"""The wire without libbatchd: messages encoded as proto/batchd.proto has them, packet by packet, for what an honest client never sends."""
+import array
+import pathlib
+import re
+import select
+import socket
+import struct
+
+PROTO = pathlib.Path(__file__).resolve().parents[2] / "proto" / "batchd.proto"
+VERSION = int(re.search(r"WIRE_VERSION = (\d+)", PROTO.with_name("wire.h").read_text())[1])
+LENGTH = {"string", "bytes"}
+PACKET = 65536
+
+
+def _definitions(text):
+    """{message: {field: (number, type, repeated)}} of the messages in a .proto file."""
+    text = re.sub(r"//[^\n]*", "", text)
+    messages = {}
+    for name, body in re.findall(r"message (\w+) \{((?:[^{}]|\{[^{}]*\})*)\}", text):
+        fields = re.findall(r"(repeated )?(\w+) (\w+) = (\d+);", body)
+        messages[name] = {field: (int(number), kind, bool(repeated)) for repeated, kind, field, number in fields}
+    return messages
+
+
+MESSAGES = _definitions(PROTO.read_text())
+
+
+def _varint(n):
+    out = bytearray()
+    n &= (1 << 64) - 1
+    while n > 127:
+        out.append(n & 127 | 128)
+        n >>= 7
+    out.append(n)
+    return bytes(out)
+
+
+def encode(message, values):
+    out = b""
+    for field, value in values.items():
+        number, kind, repeated = MESSAGES[message][field]
+        for v in value if repeated else [value]:
+            if kind in MESSAGES:
+                v = encode(kind, v)
+            elif kind in LENGTH:
+                v = v.encode() if isinstance(v, str) else v
+            else:
+                out += _varint(number << 3) + _varint((v << 1) ^ (v >> 63) if kind == "sint32" else int(v))
+                continue
+            out += _varint(number << 3 | 2) + _varint(len(v)) + v
+    return out
+
+
+def _take_varint(data, at):
+    n = shift = 0
+    while True:
+        byte = data[at]
+        at += 1
+        n |= (byte & 127) << shift
+        shift += 7
+        if byte < 128:
+            return n, at
+
+
+def decode(message, data):
+    """Numbers, bytes and messages by field; fields that are not there are missing."""
+    by_number = {number: (field, kind, repeated) for field, (number, kind, repeated) in MESSAGES[message].items()}
+    values, at = {}, 0
+    while at < len(data):
+        key, at = _take_varint(data, at)
+        field, kind, repeated = by_number.get(key >> 3, (None, None, False))
+        if key & 7 == 0:
+            value, at = _take_varint(data, at)
+        elif key & 7 == 2:
+            n, at = _take_varint(data, at)
+            value, at = data[at : at + n], at + n
+            value = decode(kind, value) if kind in MESSAGES else value.decode(errors="replace") if kind == "string" else value
+        else:
+            n = 4 if key & 7 == 5 else 8
+            value, at = data[at : at + n], at + n
+        if field:
+            values[field] = values.get(field, []) + [value] if repeated else value
+    return values
+
+
+class HungUp(Exception):
+    """The daemon has closed the connection; what it said before is in `error`, where it said something."""
+
+    def __init__(self, error=None):
+        super().__init__(error or "without a word")
+        self.error = error or {}
+
+
+class Client:
+    """One connection. Whatever is sent is what the caller says, sense or not."""
+
+    def __init__(self, path, timeout=30, program="attack"):
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.socket.settimeout(timeout)
+        self.socket.connect(str(path))
+        self.seeks, self.fds, self.opened, self.error = 0, [], None, None
+        if program:
+            self.send("hello", version=VERSION, program=program)
+            self.expect("welcome")
+
+    def send(self, body, fds=(), **values):
+        kind = MESSAGES["ClientMessage"][body][1]
+        data = encode("ClientMessage", {body: values})
+        assert kind in MESSAGES
+        beside = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
+        try:
+            self.socket.sendmsg([data], beside)
+        except (BrokenPipeError, ConnectionResetError):
+            raise HungUp(self._last_words()) from None
+
+    def receive(self, wait=True):
+        """(body, values) of the next message; None: there is none yet (only without wait)."""
+        if not wait and not select.select([self.socket], [], [], 0)[0]:
+            return None
+        try:
+            data, beside, _, _ = self.socket.recvmsg(PACKET, 1024)
+        except ConnectionResetError:
+            data, beside = b"", []
+        for level, kind, raw in beside:
+            if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+                self.fds += struct.unpack(f"{len(raw) // 4}i", raw[: len(raw) // 4 * 4])
+        if not data:
+            raise HungUp(self.error)
+        (body, values), = decode("ServerMessage", data).items()
+        if body == "error":
+            self.error = values
+        return body, values
+
+    def _last_words(self):
+        try:
+            while True:
+                self.receive()
+        except HungUp as end:
+            return end.error
+        except OSError:
+            return self.error
+
+    def expect(self, *bodies):
+        """The next of these, past all others."""
+        while True:
+            body, values = self.receive()
+            if body in bodies:
+                return values
+
+    def open(self, fds=(), **options):
+        """Opens, and returns Opened; HungUp with the daemon's error where it refuses."""
+        self.send("open", fds, **{"batch_size": 1, "world_size": 1, "job": "job", **options})
+        self.opened = self.expect("opened")
+        return self.opened
+
+    def seek(self, epoch=0, step=0):
+        self.seeks += 1
+        self.send("seek", seek=self.seeks, epoch=epoch, step=step)
+
+    def batch(self):
+        """The next batch of the last seek, as a packet."""
+        while True:
+            got = self.receive(wait=False)
+            if got is None:
+                self.send("waiting")
+                got = self.receive()
+            if got[0] == "batch" and got[1].get("seek") == self.seeks:
+                return got[1]
+
+    def give_back(self, batch):
+        self.send("release", slot=batch.get("slot", 0), generation=batch.get("generation", 0))
+
+    def drain(self):
+        """Takes what is there."""
+        while self.receive(wait=False) is not None:
+            pass
+
+    def until_hung_up(self):
+        """What the daemon says last; {} for a hang-up without a word."""
+        try:
+            while True:
+                self.receive()
+        except HungUp as end:
+            return end.error
+
+    def close(self):
+        self.socket.close()

@@ -446,46 +446,6 @@ def a_late_hello_is_heard(field):
     return f"it was refused with code {code}" if code else None
 
 
-def an_inherited_socket_cannot_keep_the_loop(field):
-    """A trainer ends, and its children go on talking through its socket as fast as they can."""
-    d = field.daemon()
-
-    out, into = os.pipe()
-    parent = os.fork()
-    if parent == 0:
-        os.close(out)
-        children = []
-        c = Client(d.socket)
-        c.open(dataset="random:length=1000,shape=4", job="parent")
-        for _ in range(3):
-            child = os.fork()
-            if child == 0:
-                os.close(into)
-                signal.alarm(15)
-                try:
-                    while True:
-                        c.send("wake")
-                except BaseException:
-                    pass
-                os._exit(0)
-            children.append(child)
-        time.sleep(0.2)
-        os.write(into, json.dumps(children).encode())
-        os._exit(0)
-    os.close(into)
-    os.waitpid(parent, 0)
-    children = json.loads(os.read(out, 1000))
-    os.close(out)
-    try:
-        return check_serves(d)
-    finally:
-        for child in children:
-            try:
-                os.kill(child, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
-
-
 # ---- what lets one user read or change what is another's ----
 
 
@@ -681,5 +641,4 @@ ATTACKS = [
     kept_files_are_bounded,
     kept_files_are_no_trap,
     a_late_hello_is_heard,
-    an_inherited_socket_cannot_keep_the_loop,
 ]

@@ -1,0 +1,619 @@
+/* Well-formed messages in any order against the whole daemon: its loop on a thread of this process, and up to four
+ * clients that say what the input tells them to, in a child process, whose end gives back what they still hold. The
+ * messages are those of batchd.proto with values that make sense, nearly make sense or make none; slots, generations and
+ * control pages are those that the daemon has given.
+ *
+ * No crash, no assertion, no report of a sanitizer; after each input the daemon still answers and is rid of the clients;
+ * and when it ends its books are even. */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "daemon.h"
+#include "ring.h"
+#include "util/log.h"
+#include "wire.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+enum { N_CLIENTS = 4, N_HELD = 8, MAX_STEPS = 200, ANSWER_MS = 20000, OPENED_MS = 100 };
+
+static struct {
+	char dir[64], socket[100], folder[100], list[120], array[120];
+	int listen_fd;
+	pthread_t thread;
+} d;
+
+static _Noreturn void fail(const char *why)
+{
+	fprintf(stderr, "fuzz_daemon: %s\n", why);
+	abort();
+}
+
+static void require(bool ok, const char *why)
+{
+	if (!ok)
+		fail(why);
+}
+
+/* ---- the daemon ---- */
+
+static void *run_daemon(void *arg)
+{
+	static struct config config;
+	static struct batchd_params params;
+
+	(void)arg;
+	require(config_defaults(&config) == 0, "no memory for a configuration");
+	log_set_level(LOG_LEVEL_ERROR);
+	config.workers = 2;
+	config.io_threads = 4;
+	config.memory_bytes = 64 << 20;
+	config.linger_ns = 0;
+	config.bad_data = 1;
+	params = (struct batchd_params){ .config = &config, .listen_fd = d.listen_fd, .socket_path = d.socket };
+	int r = batchd_run(&params);
+
+	config_finish(&config);
+	require(r == 0, "the daemon's books are not even");
+	return NULL;
+}
+
+static void write_file(const char *path, const void *bytes, size_t n)
+{
+	int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+
+	require(fd >= 0 && write(fd, bytes, n) == (ssize_t)n, "cannot write a file");
+	close(fd);
+}
+
+/* A folder with three pictures that are none, a list of them, and an array of 24 numbers. */
+static void make_data(void)
+{
+	unsigned char array[128 + 24] = "\x93NUMPY\1\0\x76\0{'descr': '|u1', 'fortran_order': False, 'shape': (12, 2)}";
+	char path[160];
+
+	snprintf(d.folder, sizeof(d.folder), "%s/set", d.dir);
+	mkdir(d.folder, 0755);
+	snprintf(path, sizeof(path), "%s/cat", d.folder);
+	mkdir(path, 0755);
+	for (int i = 0; i < 3; i++) {
+		snprintf(path, sizeof(path), "%s/cat/%d.jpg", d.folder, i);
+		write_file(path, "no picture", 10);
+	}
+	snprintf(d.list, sizeof(d.list), "%s/list.txt", d.folder);
+	write_file(d.list, "cat/0.jpg 0\ncat/1.jpg 1\n", 24);
+	for (size_t i = strlen((char *)array + 10) + 10; i < 127; i++)
+		array[i] = ' ';
+	array[127] = '\n';
+	snprintf(d.array, sizeof(d.array), "%s/array.npy", d.folder);
+	write_file(d.array, array, sizeof(array));
+}
+
+static void stop_daemon(void)
+{
+	char command[128];
+
+	kill(getpid(), SIGTERM);
+	pthread_join(d.thread, NULL);
+	close(d.listen_fd);
+	snprintf(command, sizeof(command), "rm -rf %s", d.dir);
+	if (system(command))
+		fprintf(stderr, "%s is left behind\n", d.dir);
+}
+
+static void start_daemon(void)
+{
+	struct sockaddr_un address;
+	socklen_t n;
+
+	strcpy(d.dir, "/tmp/fuzz-daemon-XXXXXX");
+	require(mkdtemp(d.dir) != NULL, "no folder");
+	snprintf(d.socket, sizeof(d.socket), "%s/socket", d.dir);
+	make_data();
+	require(wire_address(d.socket, &address, &n) == 0, "no address");
+	d.listen_fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	require(bind(d.listen_fd, (struct sockaddr *)&address, n) == 0 && listen(d.listen_fd, 64) == 0, "no socket");
+	signal(SIGPIPE, SIG_IGN);
+	require(pthread_create(&d.thread, NULL, run_daemon, NULL) == 0, "no thread");
+	atexit(stop_daemon);
+}
+
+/* ---- the input ---- */
+
+struct input {
+	const uint8_t *at, *end;
+};
+
+static uint8_t byte(struct input *in)
+{
+	return in->at < in->end ? *in->at++ : 0;
+}
+
+static uint64_t number(struct input *in)
+{
+	static const uint64_t odd[] = { 0,          1,          2,          3,          63,        64,         255, 256,
+					4096,       4097,       65536,      INT32_MAX,  UINT32_MAX, INT64_MAX, (uint64_t)1 << 63,
+					UINT64_MAX };
+	uint8_t b = byte(in);
+
+	return b < 128 ? b % 16 : b < 192 ? byte(in) : odd[b % 16];
+}
+
+/* ---- clients ---- */
+
+struct client {
+	int fd; /* -1: none */
+	bool opened, produces;
+	uint64_t seek;
+	uint64_t step;
+	Batchd__Wire__Batch held[N_HELD];
+	unsigned n_held;
+	struct ring_page *page; /* NULL: none */
+	uint64_t fill, n_filled;
+	uint32_t slab;
+};
+
+static struct wire_arena arena;
+
+static int dial(void)
+{
+	struct sockaddr_un address;
+	socklen_t n;
+	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+
+	require(wire_address(d.socket, &address, &n) == 0, "no address");
+	require(connect(fd, (struct sockaddr *)&address, n) == 0, "the daemon does not listen");
+	return fd;
+}
+
+static void hang_up(struct client *c)
+{
+	if (c->fd >= 0)
+		close(c->fd);
+	if (c->page)
+		munmap(c->page, RING_PAGE_BYTES);
+	*c = (struct client){ .fd = -1 };
+}
+
+static void note(struct client *c, const Batchd__Wire__ServerMessage *m, const int *fds, unsigned n_fds)
+{
+	c->opened = c->opened || m->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_OPENED;
+	if (m->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_BATCH)
+		c->held[c->n_held++ % N_HELD] = *m->batch;
+	if (m->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_FILL)
+		c->fill = m->fill->fill;
+	if (m->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_PRODUCING) {
+		c->produces = true;
+		c->slab = m->producing->slab;
+	}
+	if (m->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_OPENED && n_fds == 2 && !c->page) {
+		void *page = mmap(NULL, RING_PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fds[1], 0);
+
+		c->page = page == MAP_FAILED ? NULL : page;
+	}
+}
+
+/* Takes what has come. wait_ms: so long for the next, until it is let in. False: it has come to the end. */
+static bool take(struct client *c, int wait_ms)
+{
+	static unsigned char buf[WIRE_MAX_BYTES];
+
+	for (;;) {
+		struct pollfd p = { c->fd, POLLIN, 0 };
+		const Batchd__Wire__ServerMessage *m;
+		int fds[WIRE_MAX_FDS], r;
+		unsigned n_fds = WIRE_MAX_FDS;
+		size_t n = sizeof(buf);
+
+		if (poll(&p, 1, wait_ms) != 1)
+			return true;
+		r = wire_recv(c->fd, buf, &n, fds, &n_fds, MSG_DONTWAIT);
+		if (r == -EAGAIN || r == -EINTR)
+			return true;
+		if (r)
+			return false;
+		require(wire_unpack_server(&arena, buf, n, &m, NULL) == 0, "the daemon said something illegal");
+		require(wire_server_fds_ok(m, n_fds), "the daemon sent descriptors beside the wrong message");
+		note(c, m, fds, n_fds);
+		wire_close_fds(fds, n_fds);
+		wait_ms = wait_ms && !c->opened && !c->produces ? wait_ms : 0;
+	}
+}
+
+/* ---- what they say ---- */
+
+static int open_files(struct input *in, Batchd__Wire__Open *o, char *dataset, size_t size, int fds[WIRE_MAX_FDS])
+{
+	static const char *const random[] = { "random:length=20,shape=4", "random:length=1,shape=1", "serve:a",
+					      "random:length=100000,shape=2x3,dtype=float32", "a", "random:" };
+	uint8_t b = byte(in);
+	int n = 0;
+
+	if (b % 4 == 0) {
+		snprintf(dataset, size, "imagefolder:%s", d.folder);
+		fds[n++] = open(d.folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	} else if (b % 8 == 1) {
+		snprintf(dataset, size, "files:%s", d.list);
+		fds[n++] = open(d.list, O_RDONLY | O_CLOEXEC);
+		fds[n++] = open(d.folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	} else if (b % 8 == 5) {
+		snprintf(dataset, size, "npy:%s", d.array);
+		fds[n++] = open(d.array, O_RDONLY | O_CLOEXEC);
+	} else {
+		snprintf(dataset, size, "%s", random[b / 4 % 6]);
+	}
+	if (b > 250) /* something else than was said */
+		fds[n++] = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	o->dataset = dataset;
+	return n;
+}
+
+/* What an honest trainer may ask for. */
+static void fill_honest_open(struct input *in, Batchd__Wire__Open *o)
+{
+	static char *const jobs[] = { "a", "b", "c", "d" };
+	uint8_t b = byte(in), more = byte(in);
+
+	o->job = jobs[b & 3];
+	o->transform = "";
+	o->mode = b >> 2 & 1;
+	o->world_size = 1u + (b >> 3 & 1);
+	o->rank = o->mode ? -1 : b >> 4 & (o->world_size > 1);
+	o->ring = b >> 5 & 1;
+	o->own_batches = !o->mode && b >> 6 == 3;
+	o->batch_size = more & 1 ? 2 : 4;
+	o->n_slots = more & 2 ? 0 : 2u + (more >> 2 & 3);
+	o->policy = o->mode && more & 16 ? (Batchd__Wire__Policy)(more >> 6) : 0;
+	o->incarnation = more >> 5 & 1;
+	o->producer_wait_ms = 50;
+	if (strncmp(o->dataset, "serve", 5) == 0)
+		o->own_batches = o->policy = 0;
+}
+
+static void fill_open(struct input *in, Batchd__Wire__Open *o)
+{
+	static char *const jobs[] = { "a", "b", "c", "" };
+	static char *const transforms[] = { "", "val224", "[[\"CenterCrop\",[4,4]],\"ToTensor\"]", "[" };
+	uint8_t b = byte(in);
+
+	o->job = jobs[b % 4 == 3 ? b / 4 % 4 : b % 4];
+	o->transform = strncmp(o->dataset, "random", 6) && b % 16 > 3 ? transforms[b / 16 % 4] : "";
+	o->batch_size = (uint32_t)(b & 64 ? number(in) : 2);
+	b = byte(in);
+	o->mode = b & 1;
+	o->shuffle = b >> 1 & 1;
+	o->drop_last = b >> 2 & 1;
+	o->own_batches = (b >> 3 & 7) == 7;
+	o->ring = b >> 6;
+	b = byte(in);
+	o->world_size = b % 8 < 6 ? 1u + b % 3 % 2 : (uint32_t)number(in);
+	o->rank = b >> 3 & 7 ? (int32_t)(b >> 3 & 1) : (int32_t)number(in);
+	o->n_slots = b >> 6 ? 2u + (b >> 6) : (uint32_t)number(in);
+	b = byte(in);
+	o->policy = (Batchd__Wire__Policy)(b % 16 < 12 ? 0 : b % 4);
+	o->incarnation = b >> 6 == 3 ? number(in) : 0;
+	o->own_batch_size = b % 32 == 31 ? (uint32_t)number(in) : 0;
+	o->again = b >> 5 & 1;
+	o->born_ns = b;
+	o->dtype = (Batchd__Wire__Dtype)(b % 3);
+	o->producer_wait_ms = 1 + b;
+}
+
+static void say(struct client *c, const Batchd__Wire__ClientMessage *m, const int *fds, unsigned n_fds)
+{
+	(void)wire_send(c->fd, &m->base, fds, n_fds, MSG_DONTWAIT);
+}
+
+#define SAY(c, BODY, member, pointer)                                                \
+	do {                                                                         \
+		Batchd__Wire__ClientMessage say_m = BATCHD__WIRE__CLIENT_MESSAGE__INIT; \
+		say_m.body_case = BATCHD__WIRE__CLIENT_MESSAGE__BODY_##BODY;         \
+		say_m.member = (pointer);                                            \
+		say((c), &say_m, NULL, 0);                                           \
+	} while (0)
+
+static void say_hello(struct client *c, struct input *in)
+{
+	Batchd__Wire__Hello h = BATCHD__WIRE__HELLO__INIT;
+
+	h.version = byte(in) ? WIRE_VERSION : (uint32_t)number(in);
+	h.program = (char *)"fuzz";
+	SAY(c, HELLO, hello, &h);
+}
+
+static void say_open(struct client *c, struct input *in)
+{
+	Batchd__Wire__ClientMessage m = BATCHD__WIRE__CLIENT_MESSAGE__INIT;
+	Batchd__Wire__Open o = BATCHD__WIRE__OPEN__INIT;
+	int fds[WIRE_MAX_FDS];
+	char dataset[200];
+	int n = open_files(in, &o, dataset, sizeof(dataset), fds);
+
+	if (byte(in) % 8)
+		fill_honest_open(in, &o);
+	else
+		fill_open(in, &o);
+	m.body_case = BATCHD__WIRE__CLIENT_MESSAGE__BODY_OPEN;
+	m.open = &o;
+	say(c, &m, fds, (unsigned)n);
+	wire_close_fds(fds, (unsigned)n);
+}
+
+static void say_seek(struct client *c, struct input *in)
+{
+	Batchd__Wire__Seek s = BATCHD__WIRE__SEEK__INIT;
+	uint8_t b = byte(in);
+
+	s.seek = b > 240 ? number(in) : ++c->seek;
+	s.epoch = b & 3 ? b >> 2 & 1 : number(in);
+	s.step = b & 8 ? 0 : number(in);
+	s.base_sample = b & 48 ? 0 : number(in);
+	c->step = s.step;
+	SAY(c, SEEK, seek, &s);
+}
+
+static void say_join(struct client *c, struct input *in)
+{
+	Batchd__Wire__Join j = BATCHD__WIRE__JOIN__INIT;
+
+	j.seek = ++c->seek;
+	j.start = (Batchd__Wire__Start)(byte(in) % 3);
+	SAY(c, JOIN, join, &j);
+}
+
+static void say_indices(struct client *c, struct input *in)
+{
+	Batchd__Wire__Indices x = BATCHD__WIRE__INDICES__INIT;
+	uint64_t index[8];
+	uint8_t b = byte(in);
+
+	x.seek = c->seek;
+	x.step = b & 128 ? number(in) : c->step++;
+	x.n_index = b % 9;
+	for (size_t i = 0; i < x.n_index; i++)
+		index[i] = number(in);
+	x.index = index;
+	x.more = b >> 6 & 1;
+	SAY(c, INDICES, indices, &x);
+}
+
+static void say_release(struct client *c, struct input *in)
+{
+	Batchd__Wire__Release r = BATCHD__WIRE__RELEASE__INIT;
+	uint8_t b = byte(in);
+	const Batchd__Wire__Batch *held = &c->held[b % N_HELD];
+
+	r.slot = b & 128 ? (uint32_t)number(in) : held->slot;
+	r.generation = b & 64 ? number(in) : held->generation;
+	SAY(c, RELEASE, release, &r);
+}
+
+/* Any number in any field of the page, or the next one of what it counts. */
+static void write_page(struct client *c, struct input *in)
+{
+	uint8_t b = byte(in);
+
+	if (!c->page)
+		return;
+	_Atomic uint32_t *fields[] = { &c->page->batches.taken,    &c->page->releases.produced, &c->page->waiting,
+				       &c->page->batches.produced, &c->page->releases.taken,    &c->page->wake_at };
+	_Atomic uint32_t *field = fields[b % 6];
+
+	if (b & 128)
+		c->page->release[b % RING_ENTRIES][byte(in) % RING_RELEASE_BYTES] = byte(in);
+	else
+		atomic_store(field, b & 64 ? (uint32_t)number(in) : atomic_load(field) + 1);
+}
+
+static void say_produce(struct client *c, struct input *in)
+{
+	Batchd__Wire__Produce p = BATCHD__WIRE__PRODUCE__INIT;
+	uint8_t b = byte(in);
+
+	p.name = (char *)"a";
+	p.slot_bytes = b & 3 ? 4096 : number(in);
+	p.n_batches = b & 4 ? number(in) : 0;
+	p.resumable = b >> 3 & 1;
+	p.peeks = b >> 4 & 1;
+	p.incarnation = b >> 6;
+	SAY(c, PRODUCE, produce, &p);
+}
+
+static void say_filled(struct client *c, struct input *in)
+{
+	Batchd__Wire__Filled f = BATCHD__WIRE__FILLED__INIT;
+	uint8_t b = byte(in);
+
+	f.fill = b & 128 ? number(in) : b & 64 ? 0 : ++c->n_filled;
+	f.slab = b & 32 ? (uint32_t)number(in) : c->slab;
+	f.n_rows = b & 1 ? 1 : (uint32_t)number(in);
+	f.n_bytes = b & 2 ? 0 : number(in);
+	f.end = (b >> 2 & 3) == 3;
+	f.skipped = (b >> 2 & 3) == 2;
+	f.n_batches = b & 16 ? number(in) : 0;
+	SAY(c, FILLED, filled, &f);
+}
+
+static void say_something(struct client *c, struct input *in, uint8_t what)
+{
+	Batchd__Wire__StatusRequest status = BATCHD__WIRE__STATUS_REQUEST__INIT;
+	Batchd__Wire__ProducerEnd end = BATCHD__WIRE__PRODUCER_END__INIT;
+	Batchd__Wire__ClassesRequest classes = BATCHD__WIRE__CLASSES_REQUEST__INIT;
+	Batchd__Wire__Waiting waiting = BATCHD__WIRE__WAITING__INIT;
+	Batchd__Wire__Compare compare = BATCHD__WIRE__COMPARE__INIT;
+	Batchd__Wire__Close bye = BATCHD__WIRE__CLOSE__INIT;
+	Batchd__Wire__Wake wake = BATCHD__WIRE__WAKE__INIT;
+	static uint8_t print[WIRE_PRINT_BYTES];
+
+	switch (what) {
+	case 0:
+		SAY(c, STATUS, status, &status);
+		break;
+	case 1:
+		classes.first = (uint32_t)number(in);
+		SAY(c, CLASSES, classes, &classes);
+		break;
+	case 2:
+		SAY(c, WAITING, waiting, &waiting);
+		break;
+	case 3:
+		compare.print.data = print;
+		compare.print.len = sizeof(print);
+		compare.n_samples = number(in);
+		SAY(c, COMPARE, compare, &compare);
+		break;
+	case 4:
+		end.text = (char *)"over";
+		SAY(c, PRODUCER_END, producer_end, &end);
+		break;
+	case 5:
+		SAY(c, CLOSE, close, &bye);
+		break;
+	default:
+		SAY(c, WAKE, wake, &wake);
+	}
+}
+
+static void step(struct client *c, struct input *in, uint8_t what)
+{
+	if (c->fd < 0) {
+		c->fd = dial();
+		if (what < 240)
+			say_hello(c, in);
+	}
+	/* Mostly in an order that leads somewhere: what comes before Opened ends the connection. */
+	if (!c->opened && !c->produces && what % 16 > 1 && what % 16 < 14 && what < 224) {
+		if (what % 16 > 10)
+			say_produce(c, in);
+		else
+			say_open(c, in);
+		if (!take(c, OPENED_MS))
+			hang_up(c);
+		return;
+	}
+	switch (what % 16) {
+	case 0:
+	case 1:
+		say_open(c, in);
+		break;
+	case 2:
+	case 3:
+		say_seek(c, in);
+		break;
+	case 4:
+		say_join(c, in);
+		break;
+	case 5:
+		say_indices(c, in);
+		break;
+	case 6:
+	case 7:
+		say_release(c, in);
+		break;
+	case 8:
+	case 9:
+		write_page(c, in);
+		break;
+	case 10:
+		say_produce(c, in);
+		break;
+	case 11:
+		say_filled(c, in);
+		break;
+	case 12:
+	case 13:
+		say_something(c, in, what / 16);
+		break;
+	case 14:
+		if (!take(c, what / 16)) /* waits a little, so that something may come */
+			hang_up(c);
+		return;
+	default:
+		hang_up(c);
+		return;
+	}
+	if (!take(c, 0))
+		hang_up(c);
+}
+
+/* ---- afterwards ---- */
+
+/* The daemon answers, and shows that everybody else has gone. */
+static void check_daemon(void)
+{
+	static const char nothing[] = "\"loaders\":[],\"sessions\":[]";
+
+	for (int tries = 0;; tries++) {
+		struct client c = { .fd = dial() };
+		Batchd__Wire__StatusRequest r = BATCHD__WIRE__STATUS_REQUEST__INIT;
+		Batchd__Wire__Hello h = BATCHD__WIRE__HELLO__INIT;
+		static unsigned char buf[WIRE_MAX_BYTES];
+		struct pollfd p = { c.fd, POLLIN, 0 };
+		size_t n = sizeof(buf);
+		unsigned n_fds = 0;
+
+		h.version = WIRE_VERSION;
+		h.program = (char *)"witness";
+		SAY(&c, HELLO, hello, &h);
+		require(poll(&p, 1, ANSWER_MS) == 1 && wire_recv(c.fd, buf, &n, NULL, &n_fds, 0) == 0,
+			"the daemon does not answer");
+		SAY(&c, STATUS, status, &r);
+		n = sizeof(buf);
+		require(poll(&p, 1, ANSWER_MS) == 1 && wire_recv(c.fd, buf, &n, NULL, &n_fds, 0) == 0,
+			"the daemon does not say how it is");
+		bool gone = memmem(buf, n, nothing, strlen(nothing)) != NULL;
+
+		hang_up(&c);
+		if (gone)
+			return;
+		require(tries < ANSWER_MS / 10, "the daemon keeps what nobody has any more");
+		usleep(10000);
+	}
+}
+
+static _Noreturn void run_clients(struct input in)
+{
+	struct client clients[N_CLIENTS];
+
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	for (int i = 0; i < N_CLIENTS; i++)
+		clients[i] = (struct client){ .fd = -1 };
+	for (int n = 0; in.at < in.end && n < MAX_STEPS; n++) {
+		uint8_t who = byte(&in), what = byte(&in);
+
+		step(&clients[who % N_CLIENTS], &in, what);
+	}
+	_exit(0);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	int status;
+	pid_t pid;
+
+	if (!d.dir[0]) {
+		wire_arena_init(&arena);
+		start_daemon();
+	}
+	pid = fork();
+	require(pid >= 0, "no process");
+	if (pid == 0)
+		run_clients((struct input){ data, data + size });
+	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+		;
+	require(status == 0, "a client has failed");
+	check_daemon();
+	return 0;
+}

@@ -27,7 +27,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-enum { N_CLIENTS = 4, N_HELD = 8, MAX_STEPS = 200, ANSWER_MS = 20000, OPENED_MS = 100 };
+enum { N_CLIENTS = 4, N_HELD = 8, MAX_STEPS = 200, ANSWER_MS = 20000, OPENED_MS = 100, MANY = 300 };
 
 static struct {
 	char dir[64], socket[100], folder[100], list[120], array[120];
@@ -509,8 +509,16 @@ static void step(struct client *c, struct input *in, uint8_t what)
 		say_open(c, in);
 		break;
 	case 2:
-	case 3:
 		say_seek(c, in);
+		break;
+	case 3: /* so often that what is counted without a bound shows */
+		for (int n = what >= 192 ? MANY : 1; n > 0; n--) {
+			say_seek(c, in);
+			if (!take(c, 0)) {
+				hang_up(c);
+				return;
+			}
+		}
 		break;
 	case 4:
 		say_join(c, in);

@@ -29,6 +29,8 @@ sysconfdir ?= /etc
 unitdir ?= $(prefix)/lib/systemd/system
 sysusersdir ?= $(prefix)/lib/sysusers.d
 tmpfilesdir ?= $(prefix)/lib/tmpfiles.d
+# fish itself looks in its own prefix, which is /usr, and in /etc; elsewhere only where $XDG_DATA_DIRS leads it.
+fishdir ?= $(if $(filter /usr/local,$(prefix)),$(sysconfdir)/fish/completions,$(datarootdir)/fish/vendor_completions.d)
 
 ifdef SANITIZE
 BUILD ?= $(if $(findstring address,$(SANITIZE)),build-asan,$(if $(findstring thread,$(SANITIZE)),build-tsan,build-$(SANITIZE)))
@@ -274,9 +276,10 @@ INSTALLED = 755:$(BUILD)/batchd:$(bindir)/batchd 755:$(BUILD)/batchctl:$(bindir)
 	755:$(BUILD)/$(SO).$(VERSION):$(libdir)/$(SO).$(VERSION) 644:$(BUILD)/libbatchd.a:$(libdir)/libbatchd.a \
 	644:client/batchd.h:$(includedir)/batchd.h 644:$(BUILD)/batchd.pc:$(libdir)/pkgconfig/batchd.pc \
 	$(call man,$(wildcard daemon/*.[1-8] daemon/man/*.[1-8] client/man/*.[1-8])) \
-	644:client/completion/batchctl.bash:$(datarootdir)/bash-completion/completions/batchctl \
-	644:client/completion/_batchctl:$(datarootdir)/zsh/site-functions/_batchctl \
-	644:client/completion/batchctl.fish:$(datarootdir)/fish/vendor_completions.d/batchctl.fish \
+	$(foreach program,batchctl batchd, \
+		644:client/completion/$(program).bash:$(datarootdir)/bash-completion/completions/$(program) \
+		644:client/completion/_$(program):$(datarootdir)/zsh/site-functions/_$(program) \
+		644:client/completion/$(program).fish:$(fishdir)/$(program).fish) \
 	$(call into,$(unitdir),$(wildcard systemd/*.socket) $(SERVICES)) \
 	644:systemd/batchd.sysusers:$(sysusersdir)/batchd.conf 644:systemd/batchd.tmpfiles:$(tmpfilesdir)/batchd.conf \
 	$(call into,$(docdir),$(wildcard systemd/*.yaml systemd/gpu.conf README.md LICENSE client/examples/*.c))

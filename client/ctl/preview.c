@@ -256,6 +256,18 @@ static void finish(struct preview *p)
 		dataset_unref(p->ds);
 }
 
+/* A name that would say something else than what is in the file. */
+static bool is_other_format(const char *name)
+{
+	static const char *const endings[] = { ".jpg", ".jpeg", ".webp", ".gif", ".bmp", ".tif", ".tiff", ".pdf", ".svg" };
+	const char *dot = strrchr(name, '.');
+	bool is = false;
+
+	for (size_t i = 0; dot && i < sizeof endings / sizeof *endings; i++)
+		is |= !strcasecmp(dot, endings[i]);
+	return is;
+}
+
 int preview_main(int argc, char **argv)
 {
 	struct preview p = { .transform = "train224", .n = 24 };
@@ -289,6 +301,10 @@ int preview_main(int argc, char **argv)
 		return code;
 	if (!p.out) {
 		ctl_complain("preview", "--out FILE.png is missing: where to write the picture");
+		return CTL_USAGE;
+	}
+	if (is_other_format(p.out)) {
+		ctl_complain("preview", "--out '%s': the picture is a PNG file; give it a name that ends in .png", p.out);
 		return CTL_USAGE;
 	}
 	code = preview(&p);

@@ -1,8 +1,8 @@
 /* Starting, waiting for and stopping a batchd.
  *
  * It must not outlive batchctl however that ends: the kernel sends it SIGTERM when batchctl dies (PR_SET_PDEATHSIG),
- * and if that fails it exits when nobody has asked it anything for a while. Its log goes into its directory, to be
- * quoted if it does not come up. */
+ * and if that fails it exits when nobody has asked it anything for a while. Nor may anything else of it, so the daemon
+ * itself makes its directory, which it then removes, and its log, to be quoted if it does not come up, has no name. */
 #include "private-daemon.h"
 
 #include <errno.h>
@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -38,12 +39,13 @@ static bool make_places(struct private_daemon *d)
 	if (!base || base[0] != '/' || strlen(base) > sizeof d->dir - 20)
 		base = "/tmp";
 	snprintf(d->dir, sizeof d->dir, "%s/batchctl-XXXXXX", base);
-	if (!mkdtemp(d->dir)) {
+	d->log_fd = memfd_create("log", MFD_CLOEXEC);
+	/* The name is kept free for the daemon, which refuses a directory that another user has made meanwhile. */
+	if (d->log_fd < 0 || !mkdtemp(d->dir) || rmdir(d->dir) < 0) {
 		d->dir[0] = 0;
 		return false;
 	}
 	snprintf(d->socket, sizeof d->socket, "%s/socket", d->dir);
-	snprintf(d->log, sizeof d->log, "%s/log", d->dir);
 	return true;
 }
 
@@ -71,7 +73,6 @@ static void find_program(char path[PATH_MAX])
 /* In the child; does not return. */
 static void become_daemon(const struct private_daemon *d, pid_t parent, const char *program, uint64_t workers)
 {
-	int log = open(d->log, O_WRONLY | O_CREAT | O_APPEND, 0600);
 	char n_workers[24];
 
 	prctl(PR_SET_PDEATHSIG, SIGTERM);
@@ -80,8 +81,8 @@ static void become_daemon(const struct private_daemon *d, pid_t parent, const ch
 	signal(SIGPIPE, SIG_DFL);
 	signal(SIGINT, SIG_IGN); /* the terminal's goes to batchctl, which stops the daemon when the trainers have
 	                          * ended */
-	dup2(log, STDOUT_FILENO);
-	dup2(log, STDERR_FILENO);
+	dup2(d->log_fd, STDOUT_FILENO);
+	dup2(d->log_fd, STDERR_FILENO);
 	snprintf(n_workers, sizeof n_workers, "%llu", (unsigned long long)workers);
 	execlp(program, "batchd", "--foreground", "--socket", d->socket, "--idle-exit", "60s",
 	       workers ? "--workers" : NULL, n_workers, (char *)NULL);
@@ -108,7 +109,7 @@ static bool answers(const struct private_daemon *d)
 /* The log's last line says why. */
 static void complain(const struct private_daemon *d, const char *command, const char *what)
 {
-	FILE *f = fopen(d->log, "re");
+	FILE *f = lseek(d->log_fd, 0, SEEK_SET) == 0 ? fdopen(dup(d->log_fd), "r") : NULL;
 	char line[1024], last[1024] = "";
 
 	while (f && fgets(line, sizeof line, f)) {
@@ -167,10 +168,12 @@ void private_daemon_stop(struct private_daemon *d)
 			kill(d->pid, SIGKILL);
 		nap();
 	}
+	if (d->log_fd > 0)
+		close(d->log_fd);
+	d->log_fd = 0;
 	if (!*d->dir)
 		return;
-	unlink(d->socket);
-	unlink(d->log);
+	unlink(d->socket); /* of one that was killed */
 	if (rmdir(d->dir) != 0 && errno == ENOTEMPTY) { /* a lock file beside the socket */
 		char lock[96];
 

@@ -1,4 +1,5 @@
-/* A daemon of batchctl's own, for one measurement: a socket in a private directory, gone afterwards. */
+/* A daemon of batchctl's own, for one measurement: a socket in a private directory, gone afterwards, also when batchctl is
+ * killed. */
 #ifndef BATCHCTL_PRIVATE_DAEMON_H
 #define BATCHCTL_PRIVATE_DAEMON_H
 
@@ -9,7 +10,7 @@ struct private_daemon {
 	pid_t pid;        /* 0: none */
 	char dir[64];     /* empty: none */
 	char socket[80];
-	char log[80];
+	int log_fd;       /* of a file without a name, for as long as the daemon starts; 0: none */
 };
 
 /* Returns when the daemon answers: 0, or -1 after a complaint that quotes its log. workers 0: its own choice. */

@@ -574,7 +574,7 @@ def test_bench_interrupted_takes_everything_with_it(build, samples, tmp_path):
 
 
 def test_bench_killed_leaves_no_processes(build, samples, tmp_path):
-    """SIGKILL cannot be caught: the kernel tells trainers and private daemon to end."""
+    """SIGKILL cannot be caught: the kernel tells trainers and private daemon to end, and the daemon takes its directory along."""
     env = dict(os.environ, TMPDIR=str(tmp_path))
     p = subprocess.Popen([str(build / "batchctl"), "bench", str(samples), "--private", "--epochs", "100000", "--quiet"],
                          stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, env=env)
@@ -589,6 +589,7 @@ def test_bench_killed_leaves_no_processes(build, samples, tmp_path):
     while any(is_running(pid) for pid in pids):
         assert time.monotonic() < deadline + 20
         time.sleep(0.02)
+    assert list(tmp_path.iterdir()) == []
 
 
 def is_running(pid):

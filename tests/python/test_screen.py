@@ -113,3 +113,10 @@ def test_bench_of_a_missing_folder_says_that_it_is_missing(batchctl, daemon):
     """Not that its kind is missing."""
     r = batchctl("bench", "/no/such/folder")
     assert r.returncode == 4 and "/no/such/folder': No such file or directory" in r.stderr, r.stderr
+
+
+def test_a_preview_is_named_what_it_is(batchctl, samples, tmp_path):
+    """It is a PNG file, so a name that says another format is refused before anything is read."""
+    r = batchctl("preview", samples, "--out", tmp_path / "x.JPG")
+    assert r.returncode == 2 and "ends in .png" in r.stderr and not list(tmp_path.iterdir()), r.stderr
+    assert batchctl("preview", samples, "--out", tmp_path / "x.png", "--n", "2").returncode == 0

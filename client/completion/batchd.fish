@@ -1,0 +1,18 @@
+# fish completion for batchd
+complete -c batchd -f
+complete -c batchd -s c -l config -r -F -d "Configuration"
+complete -c batchd -s s -l socket -r -F -d "Where to listen"
+complete -c batchd -s d -l dataset -x -d "A data set by name"
+complete -c batchd -s w -l workers -x -a auto -d "Decoding threads"
+complete -c batchd -s m -l memory -x -a auto -d "For batches and caches"
+complete -c batchd -l gpu-memory -x -a "auto off" -d "For batches on each GPU"
+complete -c batchd -l pin-memory -x -a "auto on off" -d "Lock batches that go to a GPU into memory"
+complete -c batchd -l linger -x -d "How long a loader stays warm"
+complete -c batchd -l idle-exit -x -d "Exit after so long without a trainer"
+complete -c batchd -l on-demand -d "As a client library starts it"
+complete -c batchd -s f -l foreground -d "Log to standard error"
+complete -c batchd -l log -r -F -d "Append the log to a file"
+complete -c batchd -l log-level -x -a "error warning notice info debug" -d "What is logged"
+complete -c batchd -l check-config -d "Say what is wrong with the configuration"
+complete -c batchd -s V -l version -d "Print the version"
+complete -c batchd -s h -l help -d "Explain the options"

@@ -159,6 +159,8 @@ static int load_text(struct config_file *f, const char *bytes, size_t n_bytes, s
 	cyaml_config_t config = cyaml_quiet;
 	cyaml_data_t *text = NULL;
 
+	if (err->n_mistakes)
+		config.flags |= CYAML_CFG_IGNORE_UNKNOWN_KEYS; /* they have been told */
 	config.log_fn = on_cyaml_log;
 	config.log_ctx = &failure;
 

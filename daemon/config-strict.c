@@ -144,6 +144,21 @@ static const char *event_kind(const yaml_event_t *e)
 
 static int read_value(struct reader *r, const cyaml_schema_value_t *schema, const char *where);
 
+/* Passes over the value of an unknown key, however deep it is. */
+static int skip_value(struct reader *r)
+{
+	unsigned depth = 0;
+	int e;
+
+	do {
+		if ((e = next(r)) < 0)
+			return e;
+		depth += r->event.type == YAML_MAPPING_START_EVENT || r->event.type == YAML_SEQUENCE_START_EVENT;
+		depth -= r->event.type == YAML_MAPPING_END_EVENT || r->event.type == YAML_SEQUENCE_END_EVENT;
+	} while (depth);
+	return 0;
+}
+
 /* "; did you mean 'workers'?" or "; known are a, b and c". */
 static void hint_keys(const cyaml_schema_field_t *fields, const char *word, char *hint, size_t size)
 {
@@ -175,7 +190,11 @@ static int read_key(struct reader *r, const cyaml_schema_field_t *fields, const 
 		i++;
 	if (!fields[i].key) {
 		hint_keys(fields, scalar(r), hint, sizeof hint);
-		return fail(r, "unknown key '%s%s%.60s'%s", where, *where ? "." : "", scalar(r), hint);
+		fail(r, "unknown key '%s%s%.60s'%s", where, *where ? "." : "", scalar(r), hint);
+
+		int unknown = config_go_on(-EINVAL, r->err);
+
+		return unknown < 0 ? unknown : skip_value(r);
 	}
 	snprintf(below, sizeof below, "%s%s%s", where, *where ? "." : "", fields[i].key);
 	if (*seen & UINT64_C(1) << i)

@@ -35,6 +35,25 @@ static int fail_in(const struct config_file *f, const char *where, struct config
 	return fail(err, "%.120s:%u: %.500s", f->path, config_file_line(f, where), inner.text);
 }
 
+/* A value quoted in a message may have line ends of its own. */
+static void one_line(char *text)
+{
+	for (; *text; text++)
+		if ((unsigned char)*text < ' ')
+			*text = ' ';
+}
+
+int config_go_on(int e, struct config_error *err)
+{
+	if (e != -EINVAL || !err->on_mistake)
+		return e;
+	one_line(err->text);
+	err->on_mistake(err->text);
+	err->text[0] = '\0';
+	err->n_mistakes++;
+	return 0;
+}
+
 static bool is_word(const char *text, const char *word)
 {
 	return strcmp(text, word) == 0;
@@ -51,7 +70,7 @@ int config_set(struct config *c, const char *key, const char *text, struct confi
 
 int config_defaults(struct config *c)
 {
-	struct config_error unused;
+	struct config_error unused = {.text = ""};
 
 	*c = (struct config){.socket_group = CONFIG_NO_GROUP};
 	for (const struct key *k = config_keys; k->name; k++) {
@@ -242,7 +261,7 @@ static int load_pipelines(const struct config_file *f, struct config *c, struct 
 	if (!c->pipelines)
 		return -ENOMEM;
 	for (uint32_t i = 0; e == 0 && i < f->text->n_pipelines; i++)
-		e = load_pipeline(f, i, c, err);
+		e = config_go_on(load_pipeline(f, i, c, err), err);
 	return e;
 }
 
@@ -340,8 +359,10 @@ static int load_scalars(const struct config_file *f, struct config *c, struct co
 		const char *text = *(char **)((char *)f->text + k->text_offset);
 		int e = text ? key_set(c, k, text, err) : 0;
 
+		if (e == -EINVAL)
+			e = config_go_on(fail_in(f, k->name, err), err);
 		if (e < 0)
-			return e == -EINVAL ? fail_in(f, k->name, err) : e;
+			return e;
 	}
 	return 0;
 }
@@ -355,16 +376,8 @@ static int load_all(const struct config_file *f, struct config *c, struct config
 	if ((e = load_scalars(f, c, err)) < 0 || (e = load_pipelines(f, c, err)) < 0)
 		return e;
 	for (uint32_t i = 0; e == 0 && i < f->text->n_datasets; i++)
-		e = load_dataset(f, i, c, err);
+		e = config_go_on(load_dataset(f, i, c, err), err);
 	return e;
-}
-
-/* A value quoted in a message may have line ends of its own. */
-static void one_line(char *text)
-{
-	for (; *text; text++)
-		if ((unsigned char)*text < ' ')
-			*text = ' ';
 }
 
 int config_parse(const char *path, const char *bytes, size_t n_bytes, struct config *c, struct config_error *err)
@@ -377,6 +390,8 @@ int config_parse(const char *path, const char *bytes, size_t n_bytes, struct con
 	e = config_file_parse(path, bytes, n_bytes, &f, err);
 	if (e == 0)
 		e = load_all(&f, c, err);
+	if (e == 0 && err->n_mistakes)
+		e = -EINVAL;
 	if (e == -ENOMEM)
 		fail(err, "%.120s: out of memory while reading it", path);
 	config_file_finish(&f);

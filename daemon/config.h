@@ -30,6 +30,9 @@ enum config_switch { CONFIG_SWITCH_AUTO, CONFIG_ON, CONFIG_OFF };
 
 struct config_error {
 	char text[640]; /* "FILE:LINE: key: what is wrong; what was expected" */
+	/* NULL: the first mistake ends the reading. Else called with each mistake, and reading goes on where it can. */
+	void (*on_mistake)(const char *text);
+	unsigned n_mistakes; /* told so far; `text` has only what was not */
 };
 
 struct config_pipeline {
@@ -95,6 +98,8 @@ int config_defaults(struct config *c);
 int config_load(const char *path, struct config *c, struct config_error *err);
 /* The same from memory; path only begins the messages. */
 int config_parse(const char *path, const char *bytes, size_t n_bytes, struct config *c, struct config_error *err);
+/* What a step of reading returned: whether to go on. 0: yes, also after a mistake that was told; else e. */
+int config_go_on(int e, struct config_error *err);
 /* Frees what is inside; a zeroed or finished configuration is allowed. */
 void config_finish(struct config *c);
 

@@ -170,11 +170,47 @@ static int serve(struct options *o, struct config *c)
 	return exit_code;
 }
 
-static int check(struct options *o, const struct config *c)
-{
-	const char *path = options_config_path(o);
+/* ---- --check-config ---- */
 
-	printf("%s: valid; %u data sets, %u pipelines\n", path ? path : "defaults", c->n_datasets, c->n_pipelines);
+static void on_mistake(const char *text)
+{
+	log_record(LOG_LEVEL_ERROR, "config-invalid", "%s", text);
+}
+
+/* A place may come later, with a network file system: said, but no mistake of the configuration's. */
+static void look_for(const struct config_dataset *d)
+{
+	const char *colon = strchr(d->source, ':'), *path = colon ? colon + 1 : "";
+	bool several = strncmp(d->source, "npy:", 4) == 0;
+
+	while (*path == '/') { /* random:... and serve:NAME name no file */
+		size_t n = several ? strcspn(path, ",") : strlen(path);
+		char one[PATH_MAX];
+
+		snprintf(one, sizeof one, "%.*s", (int)n, path);
+		if (access(one, F_OK) < 0)
+			log_record(LOG_LEVEL_WARNING, "dataset-missing", "data set %s: %s: %s", d->name, one, strerror(errno));
+		path += n + (path[n] == ',');
+	}
+}
+
+static int check(struct options *o)
+{
+	struct config_error err = {.on_mistake = on_mistake};
+	const char *path = options_config_path(o);
+	struct config c;
+	int r = load_config(o, &c, &err);
+
+	if (r < 0) {
+		if (*err.text)
+			on_mistake(err.text);
+		return EXIT_CONFIG;
+	}
+	for (uint32_t i = 0; i < c.n_datasets; i++)
+		look_for(&c.datasets[i]);
+	printf("%s: valid; %u data set%s, %u pipeline%s\n", path ? path : "defaults", c.n_datasets,
+	       c.n_datasets == 1 ? "" : "s", c.n_pipelines, c.n_pipelines == 1 ? "" : "s");
+	config_finish(&c);
 	return EXIT_SUCCESS;
 }
 
@@ -186,11 +222,13 @@ static int run(struct options *o)
 
 	if (o->log_path && (exit_code = redirect_log(o->log_path)) != 0)
 		return exit_code;
+	if (o->check_config)
+		return check(o);
 	if (load_config(o, &config, &err) < 0)
 		return give_up("config-invalid", err.text, EXIT_CONFIG);
 	log_set_level(config.log_level);
 	raise_file_limit();
-	exit_code = o->check_config ? check(o, &config) : serve(o, &config);
+	exit_code = serve(o, &config);
 	config_finish(&config);
 	return exit_code;
 }

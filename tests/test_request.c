@@ -14,7 +14,7 @@ static bool lacks_groups;
 
 static void setup(void)
 {
-	struct config_error e;
+	struct config_error e = {.text = ""};
 	static const char text[] =
 		"pipelines:\n  - name: small\n    transform: [[Resize, [8, 8]], ToTensor]\n"
 		"datasets:\n  - name: open\n    source: 'random:length=10,shape=2'\n"

@@ -70,7 +70,7 @@ def test_check_config_says_what_is_there(tmp_path):
     file.write_text("workers: 2\ndatasets:\n- {name: a, source: 'random:length=1,shape=1'}\n")
     socket = tmp_path / "s"
     result = batchd("--config", file, "--socket", socket, "--check-config")
-    assert (result.returncode, result.stdout, result.stderr) == (0, f"{file}: valid; 1 data sets, 0 pipelines\n", "")
+    assert (result.returncode, result.stdout, result.stderr) == (0, f"{file}: valid; 1 data set, 0 pipelines\n", "")
     assert not socket.exists()
     file.write_text("workers: 2\nwokers: 3\n")
     result = batchd("--config", file, "--check-config")
@@ -189,3 +189,30 @@ def test_a_directory_others_may_write_to_is_refused(tmp_path):
     result = batchd("--socket", tmp_path / "open" / "s")
     assert result.returncode == 1
     assert "others may write to it, so a socket there would not be safe; chmod go-w it or choose another" in result.stderr
+
+
+def test_check_config_tells_all_mistakes_at_once(tmp_path):
+    """Proves that unknown keys, wrong values and wrong entries of lists are all named with their lines, and that the exit code is 78."""
+    file = tmp_path / "b.yaml"
+    file.write_text("wokers: 4\nmemory: 2G\nnonsense:\n  deep: [1, {a: b}]\nlinger: soon\ndatasets:\n  - name: a b\n    source: random:length=1\n"
+                    "  - name: fine\n    source: relative/x\n  - name: good\n    source: random:length=1,shape=1\n")
+    result = batchd("--config", file, "--check-config")
+    assert result.returncode == 78 and result.stdout == ""
+    for line, word in ((1, "unknown key 'wokers'; did you mean 'workers'?"), (2, "memory: '2G' is not valid"), (3, "unknown key 'nonsense'"),
+                       (5, "linger: 'soon' is not valid"), (7, "datasets[0].name: 'a b' is not a name"), (10, "datasets[1].source: 'relative/x' is not")):
+        assert f"{file}:{line}: {word}" in result.stderr, result.stderr
+    assert len(result.stderr.splitlines()) == 6, result.stderr
+    started = batchd("--config", file)
+    assert started.returncode == 78 and len(started.stderr.splitlines()) == 1, started.stderr
+
+
+def test_check_config_looks_for_the_data(tmp_path):
+    """Proves that a missing folder is said, that it is no mistake (it may be mounted later), and that one is one."""
+    file = tmp_path / "b.yaml"
+    file.write_text(f"datasets:\n  - name: a\n    source: npy:{tmp_path}/b.yaml,{tmp_path}/gone.npy\n")
+    result = batchd("--config", file, "--check-config")
+    assert result.returncode == 0 and result.stdout == f"{file}: valid; 1 data set, 0 pipelines\n"
+    assert result.stderr == f"batchd[warning]: dataset-missing: data set a: {tmp_path}/gone.npy: No such file or directory\n"
+    file.write_text("datasets:\n  - name: a\n    source: serve:x\n  - name: b\n    source: random:length=1,shape=1\n")
+    result = batchd("--config", file, "--check-config")
+    assert (result.stdout, result.stderr) == (f"{file}: valid; 2 data sets, 0 pipelines\n", "")

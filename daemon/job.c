@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "data/endings.h"
 #include "producer.h"
 #include "state.h"
 #include "util/size.h"
@@ -124,6 +125,20 @@ static void open_pipeline(struct opening *o, const struct loader_spec *spec)
 		fail_opening(o, BATCHD__WIRE__ERROR_CODE__INTERNAL, "", "out of memory");
 }
 
+/* Files that cannot be decoded for what they are: told before the first batch. */
+static bool refuses_kinds(struct opening *o, const struct loader_spec *spec)
+{
+	char text[512];
+	enum endings found = dataset_is_image(o->recipe.dataset) ? endings_look(o->recipe.dataset, text, sizeof(text))
+								 : ENDINGS_READ;
+	if (found == ENDINGS_SOME_UNREAD)
+		log_record(LOG_LEVEL_WARNING, "kinds-not-read", "%s: %s; until then they are replaced by others", spec->dataset,
+			   text);
+	if (found == ENDINGS_ALL_UNREAD)
+		fail_opening(o, BATCHD__WIRE__ERROR_CODE__BAD_DATA, "dataset", text);
+	return found == ENDINGS_ALL_UNREAD;
+}
+
 static void open_source(struct opening *o)
 {
 	const struct loader_spec *spec = &o->job->spec;
@@ -153,7 +168,7 @@ static void open_source(struct opening *o)
 	}
 	if (dataset_n(o->recipe.dataset) == 0)
 		fail_opening(o, BATCHD__WIRE__ERROR_CODE__INVALID, "dataset", "the data set has no samples");
-	else
+	else if (!refuses_kinds(o, spec))
 		open_pipeline(o, spec);
 }
 

@@ -82,7 +82,10 @@ static int bad(const struct recipe *r, uint64_t index, const char *why, struct s
 {
 	char name[256];
 	dataset_name(r->dataset, index, name, sizeof(name));
-	snprintf(err->text, sizeof(err->text), "%s: %s", name, why);
+	size_t n = strlen(name);
+	/* Who opens files names them already. */
+	bool is_named = n && !strncmp(why, name, n) && why[n] == ':';
+	snprintf(err->text, sizeof(err->text), "%s%s%s", is_named ? "" : name, is_named ? "" : ": ", why);
 	return SAMPLE_E_BAD;
 }
 

@@ -289,7 +289,7 @@ void batchd_close(struct batchd_loader *l)
 		slices_stop(l);
 		/* When memory is too short for copies the leases last until the process exits, which the daemon sees by
 		 * itself. */
-		if (slab_detach(l->slab))
+		if (!l->detached && slab_detach(l->slab))
 			loader_send_close(l); /* unless it is lost */
 		cut_connection(l);
 		l->detached = true;

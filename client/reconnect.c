@@ -53,6 +53,16 @@ static bool waits_for_us(struct batchd_loader *l, int r)
 	return l->delivery && !delivery_part(l) && r == BATCHD_E_SHUTDOWN;
 }
 
+/* The daemon listens until we say Close: it need not keep the old slots for as long as this process lives. Under the
+ * lock. */
+static void give_up_leases(struct batchd_loader *l)
+{
+	slices_stop(l);
+	l->detached = true;
+	if (slab_detach(l->slab))
+		loader_send_close(l);
+}
+
 bool loader_is_lost(struct batchd_loader *l, int r)
 {
 	struct absence *a = &l->absence;
@@ -76,6 +86,8 @@ bool loader_is_lost(struct batchd_loader *l, int r)
 		wait_before_next_try(a, now);
 		if (!waits_for_us(l, r)) {
 			pthread_mutex_lock(&l->lock);
+			if (a->why.reopen && !l->delivery)
+				give_up_leases(l);
 			connection_close(&l->connection);
 			pthread_mutex_unlock(&l->lock);
 		}
@@ -125,8 +137,9 @@ static bool adopt(struct batchd_loader *l, struct batchd_loader *fresh)
 	resettle(fresh);
 	fresh->era = l->era;
 	l->era = (l->era + 1) & (UINT64_MAX >> ERA_SHIFT);
+	if (!fresh->detached)
+		slab_detach(fresh->slab);
 	fresh->closed = fresh->detached = true;
-	slab_detach(fresh->slab);
 	if (atomic_load(&fresh->n_leased)) {
 		fresh->former = l->former;
 		l->former = fresh;

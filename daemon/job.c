@@ -296,7 +296,10 @@ static void on_end_timer(uv_timer_t *t)
 	struct job *j = t->data;
 	struct session *s;
 	while ((s = find_ended(j))) {
-		session_fail(s, j->fail_code, "producer", j->loader->error);
+		if (j->fail_code == BATCHD__WIRE__ERROR_CODE__REOPEN)
+			session_reopen(s, j->loader->error);
+		else
+			session_fail(s, j->fail_code, "producer", j->loader->error);
 		if (find_ended(j) == s) /* its peer was closing already */
 			job_leave(s);
 	}

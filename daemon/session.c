@@ -66,6 +66,8 @@ void session_forsake(struct session *s)
 {
 	if (s->state == SESSION_GHOST && !has_device(s) && !uv_is_closing((uv_handle_t *)&s->exit_poll))
 		ghost_ends(s);
+	else if (s->state == SESSION_PARTING && s->peer && !has_device(s))
+		peer_close(s->peer);
 }
 
 bool session_abandon(struct session *s)
@@ -108,14 +110,29 @@ static void part(struct session *s)
 	job_leave(s);
 }
 
+static void dismiss(struct session *s, Batchd__Wire__ErrorCode code, const char *text)
+{
+	peer_dismiss(s->peer, code, NULL, "%s", text);
+	part(s);
+	s->state = SESSION_PARTING;
+}
+
+void session_reopen(struct session *s, const char *text)
+{
+	if (s->peer && s->state == SESSION_ATTACHED)
+		dismiss(s, CODE(REOPEN), text);
+	else
+		session_fail(s, CODE(REOPEN), NULL, text);
+}
+
 void session_dismiss(struct session *s)
 {
 	struct peer *p = s->peer;
 	bool stays = p && s->state == SESSION_ATTACHED && has_device(s);
 	if (stays) {
-		peer_dismiss(p, CODE(SHUTDOWN), NULL, "batchd at %s is stopping", s->daemon->params->socket_path);
-		part(s);
-		s->state = SESSION_PARTING;
+		char text[256];
+		snprintf(text, sizeof(text), "batchd at %s is stopping", s->daemon->params->socket_path);
+		dismiss(s, CODE(SHUTDOWN), text);
 	} else if (p) {
 		peer_fail(p, CODE(SHUTDOWN), NULL, "batchd at %s is stopping", s->daemon->params->socket_path);
 	}

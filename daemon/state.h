@@ -148,10 +148,14 @@ struct batchd {
 extern const struct peer_ops session_peer_ops;
 /* The job's loader is there, or a slab is: goes on with opening. */
 void session_advance(struct session *s);
+/* Tells the trainer to open again. It gets no more batches here; what it holds it holds until it says Close, as it does
+ * once it has put copies in their place, or hangs up and exits. */
+void session_reopen(struct session *s, const char *text);
 /* While stopping: tells the trainer, and ends the session unless its process may have memory on a GPU open, which is
  * not to be freed until it says Close or exits. */
 void session_dismiss(struct session *s);
-/* While stopping: a ghost's slots are not waited for, unless they are on a GPU. */
+/* While stopping: slots of ghosts, and of trainers that are opening again, are not waited for, unless they are on a GPU.
+ */
 void session_forsake(struct session *s);
 /* While stopping: nor is what is open on a GPU any longer, which is then left to the end of this process. Whether there
  * was such a thing. */

@@ -103,6 +103,18 @@ def test_every_array_arrives(serve, batchctl, personality):  # noqa: F811
         assert 0 < copied_bytes(batchctl) < 1 << 20
 
 
+@pytest.mark.parametrize("mode", ["shard", "share"])
+@pytest.mark.parametrize("personality", ["", "no-ipc"], ids=["ipc", "copy"])
+def test_slots_on_a_gpu_grow_with_their_batches(serve, batchctl, mode, personality):  # noqa: F811
+    """Raw tensors over the old slots included; the daemon's memory on the GPU for them goes when the trainer has closed it."""
+    batches = [{"x": torch.arange(n) + 1000003 * k} for k, n in enumerate([10, 20, 5000, 30, 60000, 7, 200000, 5])]
+    serve(batches)
+    trainers = [start(mode, rank, personality) for rank in range(2 if mode == "share" else 1)]
+    for trainer in trainers:
+        assert finish(trainer) == [data.digest(b) for b in batches] * (4 if mode == "shard" else 2)
+    assert not [s for s in json.loads(batchctl("status", "--json").stdout)["sessions"] if s["state"] in ("told to go", "gone, holds batches")]
+
+
 def test_trainers_that_share_get_them_from_one_copy(serve, batchctl):  # noqa: F811
     """Dicts as a tokenizer makes them, shuffled anew each epoch, to two trainers on one GPU."""
     serve(data.sentences())

@@ -1,4 +1,5 @@
 """batchd.serve with batches of varying size: slots grow, and no trainer misses or repeats a batch, wherever in a round the large one is."""
+import json
 import threading
 import warnings
 
@@ -7,6 +8,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import batchd  # noqa: E402
+from daemons import until  # noqa: E402
 from test_serve import limit, serve  # noqa: E402, F401
 
 SIZES = [10, 20, 5000, 30, 5100, 40000, 7, 7, 120000, 12, 300000, 3, 4, 300001, 2, 700000]
@@ -112,6 +114,19 @@ def test_batches_that_are_kept_stay_as_they_are(serve):
         warnings.simplefilter("ignore")  # of batches that are copied
         kept = list(loader)
     assert [b["k"] for b in kept] == list(range(len(SIZES))) and all(torch.equal(b["x"], batch(0, b["k"], SIZES[b["k"]])["x"]) for b in kept)
+
+
+def test_old_slots_go_while_a_batch_in_them_is_kept(daemon, serve, batchctl):
+    """The daemon has the memory of the old slots back although this process goes on reading its copy of a batch there."""
+    serve(Once([10, 20, 50000, 30]))
+    loader = batchd.DataLoader("serve:speech", arrays="torch", n_slots=3)
+    iterator = iter(loader)
+    first = next(iterator)
+    assert [b["k"] for b in iterator] == [1, 2, 3]
+    status = until("the old session has ended", lambda: (s := json.loads(batchctl("status", "--json").stdout)) and len(s["loaders"]) == 1 and
+                   all(session["state"] != "told to go" for session in s["sessions"]) and s)
+    assert not [s for s in status["sessions"] if s["state"] == "gone, holds batches"]
+    assert status["memory"]["slots_bytes"] < 2 * 3 * 8 * 50000 * 1.3 and torch.equal(first["x"], batch(0, 0, 10)["x"])
 
 
 def test_a_growth_in_the_middle_of_a_checkpoint_is_gone_on_from(serve):

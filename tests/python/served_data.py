@@ -1,6 +1,7 @@
 """Data sets for test_serve.py, the same in the test and in the processes it starts; and how their batches are compared."""
 import collections
 import hashlib
+import threading
 
 import numpy as np
 import torch
@@ -99,3 +100,21 @@ def epoch_of(loader, epoch):
         if hasattr(thing, "set_epoch"):
             thing.set_epoch(epoch)
     return [digest(b) for b in loader]
+
+
+LOCK = threading.Lock()
+
+
+class Locked(Dataset):
+    """Samples that are made under a lock of the process's."""
+
+    def __len__(self):
+        return 12
+
+    def __getitem__(self, i):
+        with LOCK:
+            return torch.tensor(i)
+
+
+def locked():
+    return DataLoader(Locked(), batch_size=4, shuffle=True)

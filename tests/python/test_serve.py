@@ -39,7 +39,7 @@ def serve(daemon):
     producers = []
 
     def start(what, name="speech", **more):
-        producers.append(batchd.serve(what, name, background=True, **more))
+        producers.append(batchd.serve(what, name, **{"background": "fork", **more}))
         return producers[-1]
 
     yield start

@@ -11,11 +11,16 @@ import hashlib
 import inspect
 import itertools
 import os
+import pickle
 import random
+import select
 import signal
+import subprocess
 import sys
+import threading
 import time
 import traceback
+import warnings
 
 import numpy
 
@@ -25,6 +30,10 @@ from .errors import Error, InvalidError, LostError, ShutdownError
 _RETRY_S = (0.05, 0.1, 0.2, 0.5, 1.0)
 _END = object()
 _HOLD_S = 30.0  # a background producer that fails at once waits so long for somebody to tell
+
+
+class Interrupted(SystemExit, KeyboardInterrupt):
+    """Ctrl-C while serving: a script that does not catch it ends with a shell's code for that, without a traceback."""
 
 
 class _Over(Exception):
@@ -50,12 +59,15 @@ def serve(data, name, *, epochs=None, seed=None, resumable=None, skip="sampler",
     id            any text that says what the samples are; trainers' checkpoints refuse another one
     incarnation   a producer with a lower one than a living one's is refused. Default: TORCHELASTIC_RESTART_COUNT
     reconnect     seconds to wait for a daemon that went away
-    background    True: in a process of its own, forked from this one, which ends with it; returns a Producer at once
+    background    True: in a process of its own, which ends with this one; returns a Producer at once. "fork": it is forked from this process and has
+                  all that this one has, except its threads: what they have locked stays locked. "fresh": it is a new interpreter, to which `data` is
+                  pickled (by cloudpickle where that has been imported, as Ray does). True takes "fork" where there are no other threads, else
+                  "fresh" where that is possible
 
     One process serves on each machine, not each rank of a job: of several producers of one name the last one stays. In shard mode batch k of an epoch
     goes to rank k % world_size of the job's trainers on its machine (LOCAL_RANK of LOCAL_WORLD_SIZE); with several machines each producer has to make its
     machine's part. A last round that is not complete goes to nobody, wherever the ranks are. Raises what `data` raises, after the trainers have been told its
-    traceback; returns when the epochs are over.
+    traceback; returns when the epochs are over. Ctrl-C raises a KeyboardInterrupt that ends a script without a traceback.
     """
     _check_data(data)
     if skip not in ("sampler", "iterate"):
@@ -69,9 +81,15 @@ def serve(data, name, *, epochs=None, seed=None, resumable=None, skip="sampler",
     _check.text("socket", socket)
     settings = dict(epochs=epochs, seed=seed, resumable=resumable, skip=skip, slot_bytes=slot_bytes, id=id, incarnation=incarnation,
                     socket=socket, autostart=autostart, reconnect=reconnect)
+    if background not in (False, True, None, "fork", "fresh"):
+        raise ValueError(f"background must be True, False, 'fork' or 'fresh', not {background!r}")
     if background:
-        return Producer(data, name, settings)
-    return _serve(data, name, **settings)
+        return Producer(data, name, settings, background)
+    try:
+        return _serve(data, name, announce=True, **settings)
+    except KeyboardInterrupt:
+        sys.stderr.write(f"batchd: {str(name)!r} is not served any more\n")
+        raise Interrupted(128 + signal.SIGINT) from None
 
 
 def _check_data(data):
@@ -85,7 +103,7 @@ def _check_data(data):
         raise TypeError(f"batchd.serve: {data[:40]!r} is a text, not an iterable of batches")
 
 
-def _serve(data, name, *, epochs, seed, resumable, skip, slot_bytes, id, incarnation, socket, autostart, reconnect, hold_s=0):
+def _serve(data, name, *, epochs, seed, resumable, skip, slot_bytes, id, incarnation, socket, autostart, reconnect, hold_s=0, announce=False):
     source = _Source(data, epochs, seed, skip)
     feeder = _Feeder(name, socket, autostart, reconnect, incarnation)
     try:
@@ -96,7 +114,7 @@ def _serve(data, name, *, epochs, seed, resumable, skip, slot_bytes, id, incarna
     except Exception:
         feeder.fail_at_once(traceback.format_exc(), hold_s)
         raise
-    feeder.run(source)
+    feeder.run(source, announce)
 
 
 # ---- what is iterated ----
@@ -311,10 +329,13 @@ class _Feeder:
                 _lib.produce_next(self._handle, ctypes.byref(self._fill), int(hold_s * 1000))
         self._close(why)
 
-    def run(self, source):
+    def run(self, source, announce):
         why = "it was stopped"
         try:
             self._open()
+            if announce:
+                n = self._options.n_batches
+                sys.stderr.write(f"batchd: serving {self._name!r}{f', {n} batches an epoch' if n else ''}, to batchd.DataLoader('serve:{self._name}')\n")
             while True:
                 try:
                     self._serve(source)
@@ -348,9 +369,11 @@ class _Feeder:
     def _serve(self, source):
         fill = self._fill
         while True:
+            _Stop.look()
             if self._check(_lib.produce_next(self._handle, ctypes.byref(fill), _lib.UNTIL_SIGNAL)) == _lib.AGAIN:
                 continue  # a signal's Python handler has run by now
             batch = source.at(fill.epoch, fill.step)
+            _Stop.look()
             if batch is _END:
                 self._check(_lib.produce_end_epoch_at(self._handle, source.length()))
             else:
@@ -396,41 +419,194 @@ def _write(entry, leaf):
 # ---- in the background ----
 
 _PR_SET_PDEATHSIG = 1
+_SYS_PIDFD_OPEN = 434
 _STOP_S = 5.0
+_LOOK_S = 1.0
+# Libraries whose own threads, which Python does not list, a forked child lacks and waits for.
+_NOT_TO_BE_FORKED = ("ray._raylet", "grpc._cython.cygrpc")
+_FRESH = "import pickle, sys; sys.path[:] = pickle.load(sys.stdin.buffer); from batchd.serve import _in_fresh; _in_fresh()"
 
 
-def _die_with(parent):
-    """This process ends when that one, which forked it, does."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+class _Stop:
+    """How a producer in the background is asked to end: SIGTERM raises SystemExit, but not while the process forks, where whatever is raised is printed and
+    forgotten: then when that is over."""
+    asked = False
+    forking = False
+
+    @classmethod
+    def on_signal(cls, *_):
+        cls.asked = True
+        if not cls.forking:
+            sys.exit(0)
+
+    @classmethod
+    def look(cls):
+        if cls.asked:
+            sys.exit(0)
+
+
+def _end_with(parent):
+    """This process is killed when that one, its parent, ends. Not by PR_SET_PDEATHSIG, which already comes when the parent's thread ends that started us."""
+    try:
+        fd = os.pidfd_open(parent) if hasattr(os, "pidfd_open") else ctypes.CDLL(None, use_errno=True).syscall(_SYS_PIDFD_OPEN, parent, 0)
+    except OSError:
+        fd = -1
     if os.getppid() != parent:
         os._exit(0)  # it ended before we could ask to be told
 
+    def watch():
+        if fd >= 0:
+            poll = select.poll()
+            poll.register(fd, select.POLLIN)
+            poll.poll()
+        while os.getppid() == parent:  # where there are no pidfds
+            time.sleep(_LOOK_S)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    threading.Thread(target=watch, name="batchd-parent", daemon=True).start()
+
+
+def _fork_in_producer(fork=os.fork):
+    """os.fork of a producer in the background. DataLoader's workers look for their parent only now and then, and one that was forked just before that died
+    never finds out; so they are killed with the thread that forks them, if it is the main one, which lives as long as the process."""
+    parent, with_parent = os.getpid(), threading.current_thread() is threading.main_thread()
+    _Stop.forking = True
+    pid = fork()
+    _Stop.forking = False
+    if pid == 0 and with_parent:
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != parent:
+            os._exit(0)
+    if pid:
+        _Stop.look()
+    return pid
+
+
+def _become_producer(parent):
+    _end_with(parent)
+    os.fork = _fork_in_producer
+    signal.signal(signal.SIGTERM, _Stop.on_signal)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's goes to the parent, too, which then ends us
+
 
 def _in_child(parent, data, name, settings):
-    _die_with(parent)
-    # DataLoader's workers look for their parent only now and then, and one that was forked just before that died never finds out.
-    forker = []
-    os.register_at_fork(before=lambda: forker.append(os.getpid()), after_in_parent=forker.clear, after_in_child=lambda: _die_with(forker.pop()))
+    _become_producer(parent)
     torch = sys.modules.get("torch")
     if torch is not None:
         torch.set_num_threads(1)  # as DataLoader's workers do: the parent's OpenMP threads are not here, and would be waited for
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's goes to the parent, too, which then ends us
     _serve(data, name, hold_s=_HOLD_S, **settings)
+
+
+def _in_fresh():
+    """What a new interpreter runs; standard input has what it needs."""
+    parent, argv, name, settings, states = pickle.load(sys.stdin.buffer)
+    pickled = sys.stdin.buffer.read()
+    sys.argv = argv
+    _become_producer(parent)
+    try:
+        data = pickle.loads(pickled)
+        _restore_random_states(states)
+    except Exception:
+        feeder = _Feeder(name, settings["socket"], settings["autostart"], settings["reconnect"], settings["incarnation"])
+        feeder.fail_at_once(traceback.format_exc(), _HOLD_S)
+        raise
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        torch.set_num_threads(1)
+    _serve(data, name, hold_s=_HOLD_S, **settings)
+
+
+def _random_states():
+    """A forked producer would have this process's, which a script may have seeded."""
+    torch = sys.modules.get("torch")
+    return random.getstate(), numpy.random.get_state(), torch.get_rng_state().numpy() if torch is not None else None
+
+
+def _restore_random_states(states):
+    random.setstate(states[0])
+    numpy.random.set_state(states[1])
+    if states[2] is not None:
+        import torch
+        torch.set_rng_state(torch.from_numpy(states[2]))
+
+
+def _pickled(data):
+    """For a fresh interpreter, which has no script of ours to find things in."""
+    for module in ("cloudpickle", "ray.cloudpickle"):  # by value, lambdas and the script's own classes as well
+        if module in sys.modules:
+            return sys.modules[module].dumps(data)
+    pickled = pickle.dumps(data)
+    if b"__main__" in pickled:
+        raise pickle.PicklingError("it is made of things defined in the script itself; move them to a module")
+    return pickled
+
+
+def _other_threads():
+    """Names of what would be missing in a forked child."""
+    ours = ("batchd-watch",)
+    names = [t.name for t in threading.enumerate() if t is not threading.current_thread() and t.name not in ours]
+    return names + [name for name in _NOT_TO_BE_FORKED if name in sys.modules]
+
+
+class _FreshProcess:
+    """A new interpreter, with what is used here of multiprocessing's processes."""
+
+    def __init__(self, pickled, name, settings):
+        self._process = subprocess.Popen([sys.executable, "-c", _FRESH], stdin=subprocess.PIPE)
+        self.pid = self._process.pid
+        try:
+            with self._process.stdin as pipe:
+                pipe.write(pickle.dumps([os.path.abspath(p) for p in sys.path]))
+                pipe.write(pickle.dumps((os.getpid(), sys.argv, name, settings, _random_states())))
+                pipe.write(pickled)
+        except BrokenPipeError:
+            raise Error(f"the producer's interpreter {sys.executable} ended at once, with code {self._process.wait()}") from None
+
+    def is_alive(self):
+        return self._process.poll() is None
+
+    def join(self, timeout=None):
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout)
+
+    def terminate(self):
+        self._process.terminate()
+
+    def kill(self):
+        self._process.kill()
 
 
 class Producer:
     """A producer in a process of its own. It ends when its epochs are over, when stop() is called, and when this process ends."""
 
-    def __init__(self, data, name, settings):
-        import multiprocessing
+    def __init__(self, data, name, settings, how):
         self.name = str(name)
-        # Not a daemon: those may have no children, and DataLoader workers are. It dies with us all the same.
-        self._process = multiprocessing.get_context("fork").Process(target=_in_child, args=(os.getpid(), data, name, settings),
-                                                                    name=f"batchd-{name}", daemon=False)
-        self._process.start()
+        self._owner = os.getpid()
+        self._process = self._start_fresh(data, settings, how) or self._fork(data, settings)
         import atexit
         atexit.register(self.stop)
+
+    def _start_fresh(self, data, settings, how):
+        """None: it has to be forked."""
+        others = _other_threads()
+        if how == "fork" or (how != "fresh" and not others):
+            return None
+        try:
+            return _FreshProcess(_pickled(data), self.name, settings)
+        except (pickle.PicklingError, TypeError, AttributeError, NotImplementedError) as e:
+            if how == "fresh":
+                raise TypeError(f"batchd.serve(background='fresh'): {type(data).__name__} cannot be sent to another interpreter: {e}") from e
+            warnings.warn(f"batchd.serve(background=True) forks a process with other threads ({', '.join(others[:3])}), and what they have locked stays locked "
+                          f"there: if no batch comes, that is why. A fresh interpreter would do, but the data cannot be sent there ({e}); or serve in a "
+                          "process of its own", RuntimeWarning, stacklevel=4)
+            return None
+
+    def _fork(self, data, settings):
+        import multiprocessing
+        # Not a daemon: those may have no children, and DataLoader workers are. It dies with us all the same.
+        process = multiprocessing.get_context("fork").Process(target=_in_child, args=(os.getpid(), data, self.name, settings), name=f"batchd-{self.name}", daemon=False)
+        process.start()
+        return process
 
     @property
     def pid(self):
@@ -445,7 +621,7 @@ class Producer:
 
     def stop(self):
         """Ends it. Trainers get what is made, and are told then."""
-        if os.getpid() == self._process._parent_pid and self._process.is_alive():
+        if os.getpid() == self._owner and self._process.is_alive():
             self._process.terminate()
             self._process.join(_STOP_S)
             if self._process.is_alive():

@@ -1,0 +1,155 @@
+"""Producers in the background and in the foreground as processes: what they are made of, and how they begin and end."""
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import batchd  # noqa: E402
+import served_data as data  # noqa: E402
+from daemons import until  # noqa: E402
+from test_end_to_end import Trainer  # noqa: E402
+from test_serve import SCRIPT, limit, serve  # noqa: E402, F401
+
+
+def is_gone(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as f:
+            return f.read().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+@pytest.fixture
+def other_thread():
+    """It has data.LOCK for as long as the test goes on."""
+    has_it, end = threading.Event(), threading.Event()
+
+    def hold():
+        with data.LOCK:
+            has_it.set()
+            end.wait()
+
+    thread = threading.Thread(target=hold, name="holder")
+    thread.start()
+    has_it.wait()
+    yield thread
+    end.set()
+    thread.join()
+
+
+def test_what_another_thread_has_locked_does_not_stop_a_producer(serve, other_thread):  # noqa: F811
+    """With threads in the process the producer is a fresh interpreter; its order is the one that this process's generator would have given."""
+    torch.manual_seed(11)
+    serve(data.locked(), background=True)
+    torch.manual_seed(11)
+    order = torch.utils.data.DataLoader(range(12), batch_size=4, shuffle=True)
+    assert [b.tolist() for b in batchd.DataLoader("serve:speech")] == [b.tolist() for b in order]
+
+
+def test_data_that_cannot_travel_is_forked_with_a_warning(serve, other_thread):  # noqa: F811
+    """Where it needs nothing that is locked it is served; background="fresh" says what is in the way."""
+    def local(epoch):
+        return [torch.tensor([epoch, 1])]
+
+    with pytest.warns(RuntimeWarning, match=r"other threads \(.*\).*cannot be sent there"):
+        serve(local, background=True)
+    assert next(iter(batchd.DataLoader("serve:speech"))).tolist() == [0, 1]
+    with pytest.raises(TypeError, match="cannot be sent to another interpreter"):
+        batchd.serve(local, "other", background="fresh")
+    with pytest.raises(ValueError, match="'fork' or 'fresh', not 'thread'"):
+        batchd.serve(local, "other", background="thread")
+
+
+def test_data_that_cannot_be_unpacked_is_an_error_in_the_trainer(serve, tmp_path, monkeypatch):  # noqa: F811
+    """A module that this process has and a fresh interpreter cannot import: the traceback arrives."""
+    module = type(sys)("only_here")
+    exec("class Samples(list): pass\nSamples.__module__ = 'only_here'", module.__dict__)
+    monkeypatch.setitem(sys.modules, "only_here", module)
+    serve(module.Samples([torch.ones(2)]), background="fresh")
+    with pytest.raises(batchd.ProducerError, match="No module named 'only_here'"):
+        next(iter(batchd.DataLoader("serve:speech")))
+
+
+@pytest.mark.parametrize("how", ["fork", "fresh"])
+def test_a_producer_outlives_the_thread_that_started_it(serve, how):  # noqa: F811
+    """The thread ends when the producer is at work; but not the process, which the next test is about."""
+    producers, loaders = [], []
+
+    def begin():
+        producers.append(serve(data.plain(), background=how))
+        loaders.append(batchd.DataLoader("serve:speech", n_slots=3))
+        next(iter(loaders[0]))
+
+    thread = threading.Thread(target=begin)
+    thread.start()
+    thread.join()
+    golden = data.epoch_of(data.plain(), 0)
+    loader = loaders[0]
+    for _ in range(2):
+        assert [data.digest(b) for b in loader] == golden
+    assert producers[0].is_alive()
+
+
+@pytest.mark.parametrize("how", ["fork", "fresh"])
+def test_a_producer_ends_with_its_process_whatever_thread_started_it(daemon, how):
+    """Killed, so that nothing at its exit can do it."""
+    parent = Trainer(SCRIPT + f"""
+import threading
+producers = []
+t = threading.Thread(target=lambda: producers.append(batchd.serve(data.plain(), "speech", background={how!r})))
+t.start()
+t.join()
+say(pid=producers[0].pid, n=len(next(iter(batchd.DataLoader("serve:speech")))))
+time.sleep(600)
+""")
+    said = parent.hear()
+    assert said["n"] == 2
+    parent.kill()
+    until("the producer has gone", lambda: is_gone(said["pid"]), 20)
+
+
+def test_a_producer_that_is_stopped_while_it_forks_ends(daemon):
+    """Whatever a signal's handler raises in a fork hook, logging's for one, is printed and forgotten; it is neither here."""
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent("""
+        import os, signal, batchd, numpy
+
+        def batches():
+            yield numpy.zeros(2)
+            os.register_at_fork(before=lambda: os.kill(os.getpid(), signal.SIGTERM))
+            pid = os.fork()
+            if pid == 0:
+                os._exit(0)
+            os.waitpid(pid, 0)
+            while True:
+                yield numpy.zeros(2)
+
+        p = batchd.serve(batches, "forks", background=True)
+        next(iter(batchd.DataLoader("serve:forks", n_slots=3)))
+        p.join(20)
+        print("ended" if not p.is_alive() else "alive")
+    """)], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, env={**os.environ, "BATCHD_ARRAYS": "numpy"})
+    assert (done.stdout, done.stderr) == ("ended\n", "")
+
+
+def test_ctrl_c_ends_a_producer_in_the_foreground_without_a_traceback(daemon):
+    """It says what it serves when it begins; who catches KeyboardInterrupt still does."""
+    script = textwrap.dedent("""
+        import batchd, numpy
+        try:
+            batchd.serve([numpy.zeros((2, 3))] * 5, "words")
+        except KeyboardInterrupt:
+            print("caught", flush=True)
+            raise
+    """)
+    producer = subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    said = producer.stderr.readline()
+    assert said == "batchd: serving 'words', 5 batches an epoch, to batchd.DataLoader('serve:words')\n"
+    producer.send_signal(signal.SIGINT)
+    out, err = producer.communicate(timeout=30)
+    assert (out, err, producer.returncode) == ("caught\n", "batchd: 'words' is not served any more\n", 130)

@@ -7,6 +7,7 @@
 #include "daemon.h"
 
 #include <errno.h>
+#include <malloc.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -33,10 +34,19 @@ enum {
 	SYNC_MS = 5 * 60 * 1000,
 	GPU_PATIENCE_S = 10,
 	OPENINGS_SHARE = 4,      /* of the I/O threads one user's openings may have a quarter */
+	WORK_PART = 4,
+	WORK_LEAST_BYTES = 40 << 20,
+	WORK_KEEP_PART = 8,      /* of what is to work in workers may keep between samples, all together */
+	MMAP_BYTES = 1 << 20,    /* from this size on memory comes from the kernel and goes back there at once */
 	GPU_GRACE_S = 3,         /* for trainers to let go of what they have open on a GPU */
 };
 
 /* ---- the pool's things ---- */
+
+static unsigned max_workers(const struct batchd *b)
+{
+	return b->config->workers ? b->config->workers : cpu_available(NULL);
+}
 
 struct decode_limits batchd_decode_limits(const struct batchd *b)
 {
@@ -44,6 +54,11 @@ struct decode_limits batchd_decode_limits(const struct batchd *b)
 	limits.max_px = b->config->limits.image_pixels;
 	limits.max_scans = b->config->limits.image_scans;
 	limits.max_bytes = b->config->limits.file_bytes;
+	limits.max_ns = b->config->limits.image_time_ns;
+	limits.memory = (struct work_memory *)&b->work;
+	limits.keep_bytes = b->work_bytes / WORK_KEEP_PART / max_workers(b);
+	if (limits.keep_bytes > decode_limits_default.keep_bytes)
+		limits.keep_bytes = decode_limits_default.keep_bytes;
 	return limits;
 }
 
@@ -60,28 +75,32 @@ static void destroy_worker(void *worker)
 
 static void *create_input(void *arg)
 {
-	(void)arg;
-	return calloc(1, sizeof(struct sample_input));
+	struct decode_limits limits = batchd_decode_limits(arg);
+	return sample_input_create(&limits);
+}
+
+static void drop_input(void *input)
+{
+	sample_input_drop(input);
 }
 
 static void destroy_input(void *input)
 {
-	file_bytes_finish(&((struct sample_input *)input)->bytes);
-	free(input);
+	sample_input_destroy(input);
 }
 
 static int start_pool(struct batchd *b)
 {
-	unsigned cpus = cpu_available(NULL);
 	bool fixed = b->config->workers != 0;
 	struct pool_params params = {
-		.max_workers = fixed ? b->config->workers : cpus,
+		.max_workers = max_workers(b),
 		.n_io = b->config->io_threads,
 		/* each worker may have one reserved for the row that it tries */
-		.n_tickets = TICKETS + (fixed ? b->config->workers : cpus),
+		.n_tickets = TICKETS + max_workers(b),
 		.worker_create = create_worker,
 		.worker_destroy = destroy_worker,
 		.input_create = create_input,
+		.input_drop = drop_input,
 		.input_destroy = destroy_input,
 		.arg = b,
 	};
@@ -108,6 +127,17 @@ static uint64_t memory_budget(const struct config *c)
 		   "memory: %s is too much for the %s that this machine or control group has; using %d %% of that",
 		   wanted, have, MOST_MEMORY_PERCENT);
 	return most;
+}
+
+/* A quarter is to work in, but never so little that a usual photograph is too large; that little is what the daemon may
+ * have beside its budget. Buffers of that size come and go with samples, so malloc must not keep them. */
+static void split_memory(struct batchd *b)
+{
+	uint64_t part = b->memory_bytes / WORK_PART;
+	b->work_bytes = part > WORK_LEAST_BYTES ? part : WORK_LEAST_BYTES;
+	b->memory_budget_bytes = b->memory_bytes - (b->work_bytes - WORK_LEAST_BYTES);
+	work_memory_init(&b->work, b->work_bytes);
+	mallopt(M_MMAP_THRESHOLD, MMAP_BYTES);
 }
 
 /* Batches come first: half of the budget is always theirs, the caches share the rest. The kernel's page cache keeps
@@ -520,7 +550,8 @@ int batchd_run(const struct batchd_params *params)
 	b->config = params->config;
 	b->n_io = b->config->io_threads;
 	b->started_ns = uv_hrtime();
-	b->memory_budget_bytes = memory_budget(b->config);
+	b->memory_bytes = memory_budget(b->config);
+	split_memory(b);
 	signal(SIGPIPE, SIG_IGN);
 	int r = uv_loop_init(&b->loop);
 	if (r == 0)
@@ -546,6 +577,7 @@ int batchd_run(const struct batchd_params *params)
 	bool even = !b->uneven;
 	reports_finish(&b->reports);
 	cache_destroy(b->cache);
+	work_memory_finish(&b->work);
 	log_record(LOG_LEVEL_NOTICE, "stopped", "stopped");
 	int exit_code = b->exit_code;
 	free(b);

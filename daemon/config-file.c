@@ -75,6 +75,7 @@ static const cyaml_schema_field_t limits_fields[] = {
 	TEXT("batch_bytes", struct config_text, limits.batch_bytes),
 	TEXT("image_pixels", struct config_text, limits.image_pixels),
 	TEXT("image_scans", struct config_text, limits.image_scans),
+	TEXT("image_time", struct config_text, limits.image_time),
 	TEXT("file_bytes", struct config_text, limits.file_bytes),
 	CYAML_FIELD_END,
 };

@@ -19,7 +19,7 @@ struct config_text {
 	struct {
 		char *sessions, *sessions_per_user, *pending, *hello_timeout, *loaders, *producers, *loaders_per_user,
 			*memory_per_user, *unread_per_user, *fds_per_user, *batch_size, *batch_bytes, *image_pixels,
-			*image_scans, *file_bytes;
+			*image_scans, *image_time, *file_bytes;
 	} limits;
 	struct pipeline_text {
 		char *name; /* its transform: config_file_transform */

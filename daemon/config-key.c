@@ -57,6 +57,7 @@ const struct key config_keys[] = {
 	{KEY(limits.batch_bytes, limits.batch_bytes), KIND_SIZE, true, "4GiB", MIB, TIB},
 	{KEY(limits.image_pixels, limits.image_pixels), KIND_NUMBER, false, "178956970", 1, UINT64_C(1) << 32},
 	{KEY(limits.image_scans, limits.image_scans), KIND_COUNT, false, "100", 1, 10000},
+	{KEY(limits.image_time, limits.image_time_ns), KIND_DURATION, false, "20s", SECOND / 10, 3600 * SECOND},
 	{KEY(limits.file_bytes, limits.file_bytes), KIND_SIZE, false, "256MiB", KIB, 4 * GIB},
 	{.name = NULL},
 };

@@ -63,6 +63,7 @@ struct config_limits {
 	uint64_t image_pixels;                /* width * height; as struct decode_limits, */
 	uint32_t image_scans;                 /* whose other members these are */
 	uint64_t file_bytes;
+	uint64_t image_time_ns;
 };
 
 struct config {

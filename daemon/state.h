@@ -7,6 +7,7 @@
 #include "daemon.h"
 #include "device.h"
 #include "core/tuner.h"
+#include "util/workspace.h"
 #include "ipc/server.h"
 #include "report.h"
 #include "request.h"
@@ -128,7 +129,10 @@ struct batchd {
 	struct session *sessions;
 	struct producer *producers;
 	struct opening *waiting;     /* for an I/O thread that their user may have, first come first served */
-	uint64_t memory_budget_bytes;
+	uint64_t memory_bytes;       /* all of the budget */
+	uint64_t memory_budget_bytes; /* of which this is for batches, data and caches, */
+	struct work_memory work;     /* and the rest to work in */
+	uint64_t work_bytes;
 	struct accounts accounts;
 	uint64_t slots_bytes;        /* charged */
 	uint64_t decoded_budget_bytes, index_budget_bytes, file_budget_bytes; /* the most that caches may take */

@@ -368,7 +368,9 @@ static json_t *producer_part(const struct producer *p, uid_t viewer)
 static json_t *memory_part(const struct batchd *b)
 {
 	json_t *o = json_object();
-	set_int(o, "budget_bytes", b->memory_budget_bytes);
+	set_int(o, "budget_bytes", b->memory_bytes);
+	set_int(o, "work_bytes", work_memory_used((struct work_memory *)&b->work));
+	set_int(o, "work_budget_bytes", b->work_bytes);
 	set_int(o, "slots_bytes", b->slots_bytes);
 	set_int(o, "data_bytes", b->accounts.used[ACCOUNT_DATA_BYTES]);
 	set_int(o, "cache_bytes", batchd_cache_bytes(b));

@@ -130,6 +130,7 @@ START_TEST(test_defaults_are_those_of_the_manual)
 	ck_assert_uint_eq(c.limits.batch_bytes, UINT64_C(4) << 30);
 	ck_assert_uint_eq(c.limits.image_pixels, 178956970);
 	ck_assert_uint_eq(c.limits.image_scans, 100);
+	ck_assert_uint_eq(c.limits.image_time_ns, UINT64_C(20000000000));
 	ck_assert_uint_eq(c.limits.file_bytes, UINT64_C(256) << 20);
 	ck_assert_uint_eq(c.n_datasets, 0);
 	ck_assert_uint_eq(c.n_pipelines, 0);
@@ -148,7 +149,7 @@ START_TEST(test_every_key_reaches_its_member)
 		"gpu_memory: 21MiB\npin_memory: on\npin_limit: 22%\n"
 		"cache: {jpeg: 10MiB, decoded: off, directory: /var/c}\n"
 		"limits:\n  sessions: 11\n  sessions_per_user: 12\n  pending: 13\n  hello_timeout: 14s\n  loaders: 15\n  producers: 21\n  batch_size: 16\n"
-		"  batch_bytes: 17MiB\n  image_pixels: 18\n  image_scans: 19\n  file_bytes: 20KiB\n",
+		"  batch_bytes: 17MiB\n  image_pixels: 18\n  image_scans: 19\n  image_time: 3s\n  file_bytes: 20KiB\n",
 		&c);
 	ck_assert_str_eq(c.socket, "/run/x");
 	ck_assert_uint_eq(c.socket_mode, 0660);
@@ -178,6 +179,7 @@ START_TEST(test_every_key_reaches_its_member)
 	ck_assert_uint_eq(c.limits.batch_bytes, 17 << 20);
 	ck_assert_uint_eq(c.limits.image_pixels, 18);
 	ck_assert_uint_eq(c.limits.image_scans, 19);
+	ck_assert_uint_eq(c.limits.image_time_ns, UINT64_C(3000000000));
 	ck_assert_uint_eq(c.limits.file_bytes, 20 << 10);
 	config_finish(&c);
 }
@@ -337,6 +339,7 @@ static const struct border {
 	{"limits.batch_bytes", "1MiB", "1048575", "1TiB", "1025GiB"},
 	{"limits.image_pixels", "1", "0", "4294967296", "4294967297"},
 	{"limits.image_scans", "1", "0", "10000", "10001"},
+	{"limits.image_time", "100ms", "99ms", "1h", "2h"},
 	{"limits.file_bytes", "1KiB", "1023", "4GiB", "4294967297"},
 };
 

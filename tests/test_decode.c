@@ -475,6 +475,70 @@ START_TEST(test_scan_limit_holds_on_both_sides)
 }
 END_TEST
 
+START_TEST(test_an_image_that_takes_too_long_is_refused)
+{
+	/* Proves for JPEG and PNG that processor time ends a large image, whose text names the limit, and that a small
+	 * one is never measured. The smallest limit there is: the second look at the clock is beyond it. */
+	struct jpeg_recipe large = { .width = 1600, .height = 1600, .n_components = 3, .h = 1, .v = 1, .quality = 10,
+				     .progressive = true };
+	struct jpeg_recipe small = { .width = 64, .height = 48, .n_components = 3, .h = 2, .v = 2, .quality = 80,
+				     .progressive = true };
+	struct picture p[] = { jpeg_picture(&large, 1), png_picture(2100, 4100, 2), jpeg_picture(&small, 3),
+			       png_picture(64, 48, 2) };
+	struct decode_limits limits = decode_limits_default;
+
+	for (int i = 0; i < 4; i++) {
+		limits.max_ns = 1;
+		expect_outcome(&p[i], &limits, i < 2 ? IMAGE_E_TIME : 0);
+		limits.max_ns = decode_limits_default.max_ns;
+		expect_outcome(&p[i], &limits, 0);
+		picture_finish(&p[i]);
+	}
+}
+END_TEST
+
+/* A JPEG of `width` x `height` whose single scan holds nothing; SOF10 is progressive and arithmetic. */
+static struct picture hollow_jpeg(uint8_t sof, uint32_t width, uint32_t height)
+{
+	uint8_t bytes[] = { 0xff, 0xd8, 0xff, sof, 0, 11, 8, (uint8_t)(height >> 8), (uint8_t)height,
+			    (uint8_t)(width >> 8), (uint8_t)width, 1, 1, 0x11, 0, 0xff, 0xda, 0, 8, 1, 1, 0, 0, 63, 0,
+			    0xff, 0xd9 };
+	struct picture p = { .n_bytes = sizeof(bytes), .bytes = malloc(sizeof(bytes)) };
+
+	memcpy(p.bytes, bytes, sizeof(bytes));
+	return p;
+}
+
+static void expect_words(struct picture p, const char *words, bool said)
+{
+	struct image_info info;
+	struct image_error err = { "" };
+
+	(void)decoder_open(decoder, p.bytes, p.n_bytes, false, &info, &err);
+	ck_assert_msg((strstr(err.text, words) != NULL) == said, "%s", err.text);
+	picture_finish(&p);
+}
+
+START_TEST(test_pixels_that_no_bytes_stand_for_are_refused_where_they_are_many)
+{
+	/* Proves that the rule holds for arithmetic coding, too, and for no picture of up to 16 Mpx: of those not even a
+	 * hollow one costs much. */
+	expect_words(hollow_jpeg(0xca, 13370, 13370), "pixels in only", true);
+	expect_words(hollow_jpeg(0xc9, 4097, 4096), "pixels in only", true);
+	expect_words(hollow_jpeg(0xc9, 4096, 4096), "pixels in only", false);
+	expect_words(hollow_jpeg(0xc2, 13370, 13370), "pixels in only", true);
+	expect_words(hollow_jpeg(0xc2, 32544, 255), "pixels in only", false);
+}
+END_TEST
+
+START_TEST(test_a_lossless_jpeg_is_named)
+{
+	/* Proves that the text says what kind of file it is and what to do, rather than a number. */
+	expect_words(hollow_jpeg(0xc3, 64, 64), "lossless JPEG (SOF3), which this libjpeg-turbo (", true);
+	expect_words(hollow_jpeg(0xc5, 64, 64), "hierarchical JPEG (SOF5)", true);
+}
+END_TEST
+
 /* Decodes a copy of exactly n bytes, so that a sanitizer sees a read past the end. Any outcome is fine but a crash or
  * an odd number. */
 static void expect_some_outcome(const uint8_t *bytes, size_t n, struct region_px want)
@@ -673,6 +737,9 @@ int main(void)
 	tcase_add_test(tc, test_a_region_outside_is_the_callers_mistake);
 	tcase_add_test(tc, test_pixel_and_byte_limits_hold_on_both_sides);
 	tcase_add_test(tc, test_scan_limit_holds_on_both_sides);
+	tcase_add_test(tc, test_an_image_that_takes_too_long_is_refused);
+	tcase_add_test(tc, test_pixels_that_no_bytes_stand_for_are_refused_where_they_are_many);
+	tcase_add_test(tc, test_a_lossless_jpeg_is_named);
 	tcase_add_test(tc, test_cut_and_damaged_files_end_in_an_outcome);
 	tcase_add_test(tc, test_a_region_of_a_cut_jpeg_fails_like_the_whole);
 	tcase_add_test(tc, test_other_formats_are_named);

@@ -16,6 +16,7 @@
 
 enum {
 	SUBSTITUTES = 16,            /* tries before a loader gives up on a row */
+	SLOW_SAMPLES = 2,            /* of a row that may use up their processor time before that, too */
 	NAMED_IN_ERROR = 5,          /* bad samples; the log has them all */
 	INLINE_PLAN = 1 << 16,       /* samples whose order is made on the loop thread: well under a millisecond */
 	CHUNK_BYTES = 256 * 1024,    /* of array rows a worker takes at once */
@@ -145,27 +146,34 @@ static int run_image(struct pool_job *job, void *worker, uint32_t first, uint32_
 	struct loader *l = slot->stream->loader;
 	struct row r = { l, slot, first };
 	struct sample_input *in = ticket ? ticket->input : NULL;
+	unsigned n_slow = ticket ? ticket->n_slow : 0;
 	for (unsigned attempt = ticket ? ticket->stage : 0;; attempt++, in = NULL) {
 		uint64_t index = candidate(&r, attempt);
 		struct sample_error err;
 		int result = sample_make(&l->recipe, worker, key_of(&r, index), in, false, row_data(&r), &err);
 		if (result == SAMPLE_E_WOULD_BLOCK) {
 			/* Without a ticket yet the row begins anew with one, and comes back here. */
-			if (ticket)
+			if (ticket) {
 				ticket->stage = attempt;
+				ticket->n_slow = n_slow;
+			}
 			return POOL_WOULD_BLOCK;
 		}
-		if (result == SAMPLE_E_BAD)
+		if (result == SAMPLE_E_BAD) {
 			note_bad(l, index, err.text);
-		else if (result == 0)
+			n_slow += err.slow;
+		} else if (result == 0) {
 			note_made(&r, index, attempt);
+		}
 		if (result == 0)
 			break;
-		if (attempt == SUBSTITUTES || (result != SAMPLE_E_BAD && attempt == 0)) {
+		if (attempt == SUBSTITUTES || n_slow == SLOW_SAMPLES || (result != SAMPLE_E_BAD && attempt == 0)) {
 			atomic_store(&slot->failed, true);
 			break;
 		}
 	}
+	if (ticket)
+		sample_input_drop(ticket->input);
 	atomic_fetch_add_explicit(&l->n_made, 1, memory_order_relaxed);
 	return 0;
 }

@@ -376,7 +376,7 @@ static void park(struct pool *p, struct pool_queue *q, const struct pool_piece *
 	t->job = piece->job;
 	t->row = piece->first;
 	t->n = piece->n;
-	t->stage = 0;
+	t->stage = t->n_slow = 0;
 	fetch_later(p, t);
 }
 
@@ -437,6 +437,13 @@ static void wait_for_input(struct pool *p, struct pool_queue *q, struct pool_pie
 
 /* ---- threads ---- */
 
+/* Not under the lock: it may free much. */
+static void drop_input(const struct pool *p, const struct pool_ticket *t)
+{
+	if (p->params.input_drop)
+		p->params.input_drop(t->input);
+}
+
 static void begin_work(struct pool *p, struct thread *self, struct pool_queue *q, uint64_t now)
 {
 	q->n_busy++;
@@ -473,6 +480,8 @@ static uint64_t run_piece(struct pool *p, struct thread *self, struct pool_queue
 	if (wake)
 		pthread_cond_signal(&p->work);
 
+	if (skip && piece->ticket)
+		drop_input(p, piece->ticket);
 	int r = skip ? 0 : job->ops->run(job, worker, piece->first, piece->n, piece->ticket);
 	now = now_ns();
 
@@ -627,6 +636,9 @@ static void fetch_one(struct pool *p, struct pool_ticket *t)
 	count_fetching(p, t, -1);
 	if (job->cancelled) {
 		uint32_t n = t->n;
+		pthread_mutex_unlock(&p->lock);
+		drop_input(p, t);
+		pthread_mutex_lock(&p->lock);
 		give_ticket_back(p, t);
 		job->n_open -= n;
 		if (finish_if_done(p, job))

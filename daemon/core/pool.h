@@ -31,6 +31,7 @@ struct pool_ticket {
 	struct pool_ticket *next; /* in the pool's lists, under its lock */
 	struct pool_party *user, *filesystem; /* that it counts for; under the lock */
 	uint32_t row, n;          /* the first, and how many */
+	uint32_t n_slow;          /* likewise */
 	uint32_t stage;           /* run's own, for fetch: 0 at first. A row may need several inputs, one by one */
 	void *input;              /* made by pool_params.input_create; the I/O thread fills it, then the worker reads
 	                           * it */
@@ -105,6 +106,7 @@ struct pool_params {
 	void *(*worker_create)(void *arg);    /* a worker's own things, made by pool_create; NULL: out of memory */
 	void (*worker_destroy)(void *worker);
 	void *(*input_create)(void *arg);
+	void (*input_drop)(void *input);    /* nobody will read what was fetched; NULL: nothing to do */
 	void (*input_destroy)(void *input);
 	void *arg;
 };

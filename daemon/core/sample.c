@@ -7,15 +7,24 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include <xxhash.h>
 
 #include "data/sample-cache.h"
+#include "decode/decode.h"
 #include "pipeline/random.h"
+#include "util/size.h"
 
-enum { PROBES = 8 }; /* samples that are decoded to guess how large all of them are */
+enum {
+	PROBES = 8,                 /* samples that are decoded to guess how large all of them are */
+	KEEP_INPUT_BYTES = 1 << 20, /* of a file read ahead */
+	NO_ROOM_PAUSE_MS = 10,
+};
 
 struct sample_worker {
+	struct decode_limits limits;
+	struct workspace space, ahead; /* ahead: of the file that a probe reads, so that nobody waits for its disk */
 	struct decoder *decoder;
 	struct pipeline_worker *pipeline;
 	struct file_bytes file;
@@ -36,8 +45,13 @@ struct sample_worker *sample_worker_create(const struct decode_limits *limits)
 	struct sample_worker *w = calloc(1, sizeof(*w));
 	if (!w)
 		return NULL;
-	w->decoder = decoder_create(limits);
+	w->limits = *limits;
+	w->space.of = limits->memory;
+	w->ahead = (struct workspace){ .of = limits->memory, .ahead = true };
+	w->decoder = decoder_create(&w->limits);
 	w->pipeline = pipeline_worker_create();
+	if (w->pipeline)
+		pipeline_worker_limit(w->pipeline, 2 * limits->max_ns);
 	if (w->decoder && w->pipeline)
 		return w;
 	sample_worker_destroy(w);
@@ -70,12 +84,81 @@ static bool is_cached(const struct recipe *r, struct cache_space *space, uint64_
 	return true;
 }
 
+/* Everything that the worker has, so that its next sample begins as its first one did. */
+static void trim(struct sample_worker *w)
+{
+	decoder_trim(w->decoder);
+	pipeline_worker_trim(w->pipeline);
+	file_bytes_finish(&w->file);
+}
+
+static void end_sample(struct sample_worker *w)
+{
+	if (w->space.holds || w->space.refused_bytes || w->space.used_bytes > w->limits.keep_bytes)
+		trim(w);
+	workspace_leave(&w->space);
+}
+
+struct sample_input *sample_input_create(const struct decode_limits *limits)
+{
+	struct sample_input *in = calloc(1, sizeof(*in));
+	if (in)
+		in->space = (struct workspace){ .of = limits->memory, .ahead = true };
+	return in;
+}
+
+void sample_input_destroy(struct sample_input *in)
+{
+	file_bytes_finish(&in->bytes);
+	free(in);
+}
+
+void sample_input_drop(struct sample_input *in)
+{
+	if (in->bytes.capacity_bytes > KEEP_INPUT_BYTES)
+		file_bytes_finish(&in->bytes);
+}
+
+/* On a file system where a server has to answer no worker may read instead of this thread, so a file for which there is
+ * no room now is fetched again a moment later; one for which there never is any is bad. */
+static int find_no_room(const struct recipe *r, uint64_t index, struct sample_input *in)
+{
+	const struct timespec pause = { .tv_nsec = NO_ROOM_PAUSE_MS * 1000000 };
+	char name[256], need[32], have[32];
+	in->later = true;
+	if (!dataset_server(r->dataset))
+		return 0;
+	if (in->space.refused_bytes <= in->space.of->ahead_bytes) {
+		nanosleep(&pause, NULL);
+		return 0;
+	}
+	in->later = false;
+	dataset_name(r->dataset, index, name, sizeof(name));
+	in->error.code = DATASET_E_BAD_DATA;
+	snprintf(in->error.text, sizeof(in->error.text),
+		 "%s: takes %s, and there is %s for files read ahead from network and FUSE file systems (a sixty-fourth of "
+		 "memory in the daemon's configuration): raise memory, or copy the data to a local disk",
+		 name, size_format(in->space.refused_bytes, need, sizeof(need)),
+		 size_format(in->space.of->ahead_bytes, have, sizeof(have)));
+	return -EFBIG;
+}
+
+static int read_ahead(const struct recipe *r, uint64_t index, struct sample_input *in)
+{
+	workspace_enter(&in->space);
+	int result = dataset_read(r->dataset, index, READ_WAIT, &in->bytes, &in->error);
+	if (result == -ENOMEM && in->space.refused_bytes)
+		result = find_no_room(r, index, in);
+	workspace_leave(&in->space);
+	return result;
+}
+
 void sample_fetch(const struct recipe *r, uint64_t index, struct sample_input *in)
 {
 	in->checked = !in->must_read && (is_cached(r, r->decoded, index, &in->current) ||
 					 is_cached(r, r->files, index, &in->current));
-	in->must_read = false;
-	in->result = in->checked ? 0 : dataset_read(r->dataset, index, READ_WAIT, &in->bytes, &in->error);
+	in->must_read = in->later = false;
+	in->result = in->checked ? 0 : read_ahead(r, index, in);
 }
 
 static int bad(const struct recipe *r, uint64_t index, const char *why, struct sample_error *err)
@@ -86,7 +169,28 @@ static int bad(const struct recipe *r, uint64_t index, const char *why, struct s
 	/* Who opens files names them already. */
 	bool is_named = n && !strncmp(why, name, n) && why[n] == ':';
 	snprintf(err->text, sizeof(err->text), "%s%s%s", is_named ? "" : name, is_named ? "" : ": ", why);
+	err->slow = false;
 	return SAMPLE_E_BAD;
+}
+
+static int bad_image(const struct recipe *r, uint64_t index, int outcome, const char *why, struct sample_error *err)
+{
+	(void)bad(r, index, why, err);
+	err->slow = outcome == IMAGE_E_TIME;
+	return SAMPLE_E_BAD;
+}
+
+/* Of a sample that alone needs more than all of a workspace: on no day would there be room for it. */
+static int too_large(const struct recipe *r, const struct sample_worker *w, uint64_t index, struct sample_error *err)
+{
+	char text[400], need[32], have[32];
+	size_format(w->space.refused_bytes, need, sizeof(need));
+	size_format(w->limits.memory->reserve_bytes, have, sizeof(have));
+	snprintf(text, sizeof(text),
+		 "needs at least %s of memory to decode and transform, and there is %s for one image (three sixteenths of "
+		 "memory in the daemon's configuration): make the image smaller, or raise memory",
+		 need, have);
+	return bad(r, index, text, err);
 }
 
 /* Decodes what the crop needs, starting from what an earlier epoch learnt about where things are in the file. */
@@ -132,7 +236,7 @@ static int make_from_bytes(const struct recipe *r, struct sample_worker *w, stru
 		result = (keep ? run_and_keep : run_with_index)(r, w, key, file, &info, row, &why);
 	}
 	decoder_close(w->decoder);
-	return result > 0 ? bad(r, key.index, why.text, err) : result;
+	return result > 0 ? bad_image(r, key.index, result, why.text, err) : result;
 }
 
 static bool is_same_file(const struct file_bytes *a, const struct file_bytes *b)
@@ -161,7 +265,7 @@ static int make_from_pixels(const struct recipe *r, struct sample_worker *w, str
 	struct image_error why;
 	int result = pipeline_resume(r->pipeline, w->pipeline, &hit->image, key, row, &why);
 	cache_release(hit);
-	return result > 0 ? bad(r, key.index, why.text, err) : result;
+	return result > 0 ? bad_image(r, key.index, result, why.text, err) : result;
 }
 
 static int read_here(const struct recipe *r, struct sample_worker *w, uint64_t index, bool may_wait,
@@ -176,12 +280,19 @@ static int read_here(const struct recipe *r, struct sample_worker *w, uint64_t i
 	return !result || result == -ENOMEM ? result : bad(r, index, why.text, err);
 }
 
-int sample_make(const struct recipe *r, struct sample_worker *w, struct sample_key key,
-		struct sample_input *in, bool may_wait, void *row, struct sample_error *err)
+static int make(const struct recipe *r, struct sample_worker *w, struct sample_key key, struct sample_input *in,
+		bool may_wait, void *row, struct sample_error *err)
 {
 	uint64_t index = key.index;
 	struct cache_hit hit;
 	int found = 0;
+	if (in && in->later) {
+		/* Where a server has to answer a worker reads nothing: its file is fetched again. */
+		if (dataset_server(r->dataset))
+			return SAMPLE_E_WOULD_BLOCK;
+		in = NULL;
+		may_wait = true;
+	}
 	if (in && in->result)
 		return bad(r, index, in->error.text, err);
 	if (!in || in->checked) {
@@ -208,6 +319,24 @@ int sample_make(const struct recipe *r, struct sample_worker *w, struct sample_k
 	return make_from_bytes(r, w, key, file, row, err);
 }
 
+int sample_make(const struct recipe *r, struct sample_worker *w, struct sample_key key, struct sample_input *in,
+		bool may_wait, void *row, struct sample_error *err)
+{
+	workspace_enter(&w->space);
+	bool kept = w->space.used_bytes > 0;
+	int result = make(r, w, key, in, may_wait, row, err);
+	if (result == -ENOMEM && w->space.refused_bytes && kept) {
+		/* What earlier samples left must not decide. */
+		trim(w);
+		w->space.refused_bytes = 0;
+		result = make(r, w, key, in, may_wait, row, err);
+	}
+	if (result == -ENOMEM && w->space.refused_bytes)
+		result = too_large(r, w, key.index, err);
+	end_sample(w);
+	return result;
+}
+
 /* ---- which caches ---- */
 
 /* Two loaders share pixels when the deterministic prefix and the EXIF handling are the same. */
@@ -223,11 +352,19 @@ static uint64_t probe(const struct recipe *r, struct sample_worker *w, uint64_t 
 	struct image_error image_why;
 	struct image_info info;
 	struct image prefix;
-	if (dataset_read(r->dataset, index, READ_WAIT, &w->file, &why) ||
-	    decoder_open(w->decoder, w->file.data, w->file.n_bytes, r->apply_exif, &info, &image_why) ||
-	    pipeline_prefix(r->pipeline, w->pipeline, w->decoder, &info, &prefix, &image_why))
-		return 0;
-	return (uint64_t)prefix.width * prefix.height * 3;
+	uint64_t bytes = 0;
+	workspace_enter(&w->ahead);
+	int result = dataset_read(r->dataset, index, READ_WAIT, &w->file, &why);
+	workspace_leave(&w->ahead);
+	workspace_enter(&w->space);
+	if (result == 0 &&
+	    decoder_open(w->decoder, w->file.data, w->file.n_bytes, r->apply_exif, &info, &image_why) == 0 &&
+	    pipeline_prefix(r->pipeline, w->pipeline, w->decoder, &info, &prefix, &image_why) == 0)
+		bytes = (uint64_t)prefix.width * prefix.height * 3;
+	decoder_close(w->decoder);
+	trim(w);
+	workspace_leave(&w->space);
+	return bytes;
 }
 
 /* Of all samples, judged by a few that are spread evenly; 0 when none of these can be decoded. */

@@ -9,6 +9,7 @@
 
 #include "data/dataset.h"
 #include "pipeline/pipeline.h"
+#include "util/workspace.h"
 
 struct cache;
 struct cache_space;
@@ -40,13 +41,22 @@ struct sample_input {
 	int result;                  /* of dataset_read, or of dataset_gather for arrays */
 	bool checked;                /* no bytes were read: what the caches made of `current` may be used */
 	bool must_read;              /* for the next sample_fetch: a look at the caches is not enough */
+	bool later;                  /* there was no room for it: the worker reads it, from the kernel's cache if that
+	                              * had room; where a server has to answer it is fetched again */
 	struct file_bytes current;   /* identity only, no data */
+	struct workspace space;
 };
+
+struct sample_input *sample_input_create(const struct decode_limits *limits); /* NULL: out of memory */
+void sample_input_destroy(struct sample_input *in);
+/* Its sample is made, or will not be: what is large is given back. */
+void sample_input_drop(struct sample_input *in);
 
 enum { SAMPLE_E_BAD = 1, SAMPLE_E_WOULD_BLOCK = 2 };
 
 struct sample_error {
 	char text[800]; /* the file and what is wrong with it */
+	bool slow;      /* it took more than its processor time to find out */
 };
 
 /* Reads the sample's file, or makes sure that a cached entry of it is current, waiting as long as it takes. I/O

@@ -97,11 +97,14 @@ int dataset_gather(struct dataset *ds, const uint64_t *indices, size_t n, void *
 int64_t dataset_label(const struct dataset *ds, uint64_t index);
 void dataset_name(const struct dataset *ds, uint64_t index, char *buf, size_t size);
 
+struct workspace;
+
 /* A sample's compressed bytes in a buffer that is used again. */
 struct file_bytes {
 	uint8_t *data;     /* n_bytes, followed by 64 zero bytes */
 	size_t n_bytes;
 	size_t capacity_bytes;
+	struct workspace *payer; /* of the capacity (util/workspace.h) */
 	uint64_t mtime_ns, ino, dev; /* identity, for caches */
 };
 void file_bytes_finish(struct file_bytes *b);

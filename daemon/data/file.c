@@ -30,12 +30,13 @@
 #include <unistd.h>
 
 #include "data/dataset-impl.h"
+#include "util/workspace.h"
 
 #ifndef RESOLVE_CACHED
 #define RESOLVE_CACHED 0x20
 #endif
 
-enum { OPEN_FLAGS = O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY, PAD_BYTES = 64, GRAIN_BYTES = 64 << 10 };
+enum { OPEN_FLAGS = O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY, PAD_BYTES = 64, GRAIN_BYTES = WORK_AHEAD_FREE_BYTES };
 enum { PAUSE_MS = 10, FULL_TABLE_PAUSES = 1000, LEASE_TRIES = 16, LEASE_PAUSES = 100 };
 
 /* How a path may be walked. */
@@ -423,8 +424,8 @@ static int reserve(struct file_bytes *b, size_t n_bytes)
 	if (b->capacity_bytes >= n_bytes + PAD_BYTES) {
 		return 0;
 	}
-	free(b->data);
-	b->data = malloc(capacity);
+	work_free(b->data, b->capacity_bytes, b->payer);
+	b->data = work_alloc(capacity, &b->payer);
 	b->capacity_bytes = b->data ? capacity : 0;
 	return b->data ? 0 : -ENOMEM;
 }
@@ -464,6 +465,18 @@ static ssize_t read_wait(int fd, uint8_t *data, size_t n)
 		done += got > 0 ? (size_t)got : 0;
 	}
 	return (ssize_t)done;
+}
+
+/* Has the kernel read the file although there is no room for it here, so that a worker finds it at hand. */
+static void touch(int fd)
+{
+	uint8_t piece[16 << 10];
+	off_t at = 0;
+	ssize_t got;
+
+	while ((got = pread(fd, piece, sizeof(piece), at)) > 0) {
+		at += got;
+	}
 }
 
 /* How the peer's access and the caller's patience bound the walk to a file. */
@@ -553,6 +566,9 @@ static int read_open_file(int fd, const struct stat *st, enum read_how how, stru
 	}
 	r = reserve(out, size);
 	if (r < 0) {
+		if (workspace_is_ahead()) {
+			touch(fd);
+		}
 		return r;
 	}
 	got = !size ? 0 : how == READ_NOWAIT ? read_nowait(fd, out->data, size) : read_wait(fd, out->data, size);
@@ -669,6 +685,6 @@ int file_slurp(int fd, uint64_t max_bytes, char **bytes, size_t *n_bytes)
 
 void file_bytes_finish(struct file_bytes *b)
 {
-	free(b->data);
+	work_free(b->data, b->capacity_bytes, b->payer);
 	*b = (struct file_bytes){ 0 };
 }

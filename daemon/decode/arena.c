@@ -3,23 +3,27 @@
 #include "decode/arena.h"
 
 #include <stdbool.h>
-#include <stdlib.h>
+
+#include "util/workspace.h"
 
 enum { ARENA_ALIGN = 64, BLOCK_MIN = 64 * 1024 };
 
 struct arena_block {
 	struct arena_block *next;
 	size_t size_bytes; /* of data */
+	struct workspace *payer;
 	_Alignas(ARENA_ALIGN) uint8_t data[];
 };
 
 static bool add_block(struct arena *a, size_t at_least)
 {
 	size_t size = at_least > BLOCK_MIN ? at_least : BLOCK_MIN;
-	struct arena_block *b = aligned_alloc(ARENA_ALIGN, sizeof(*b) + size);
+	struct workspace *payer;
+	struct arena_block *b = work_alloc(sizeof(*b) + size, &payer);
 
 	if (!b)
 		return false;
+	b->payer = payer;
 	b->next = a->blocks;
 	b->size_bytes = size;
 	a->blocks = b;
@@ -33,7 +37,7 @@ static void free_blocks(struct arena *a)
 		struct arena_block *b = a->blocks;
 
 		a->blocks = b->next;
-		free(b);
+		work_free(b, sizeof(*b) + b->size_bytes, b->payer);
 	}
 }
 

@@ -19,6 +19,8 @@ const struct decode_limits decode_limits_default = {
 	.max_px = 178956970,
 	.max_scans = 100,
 	.max_bytes = 256 << 20,
+	.max_ns = 20 * UINT64_C(1000000000),
+	.keep_bytes = KEEP_BYTES,
 };
 
 struct decoder {
@@ -45,12 +47,21 @@ void decoder_destroy(struct decoder *d)
 {
 	if (!d)
 		return;
+	decoder_trim(d);
+	free(d);
+}
+
+void decoder_trim(struct decoder *d)
+{
 	jpeg_reader_destroy(d->jpeg);
 	png_reader_destroy(d->png);
 	webp_reader_destroy(d->webp);
 	scratch_finish(&d->pixels);
 	scratch_finish(&d->turned);
-	free(d);
+	d->jpeg = NULL;
+	d->png = NULL;
+	d->webp = NULL;
+	d->stored = (struct image_info){ 0 };
 }
 
 void decoder_close(struct decoder *d)

@@ -10,11 +10,16 @@
 #include "image/image.h"
 
 struct decoder;
+struct work_memory;
 
 struct decode_limits {
 	uint64_t max_px;        /* width * height; default 178956970, Pillow's bomb limit (twice MAX_IMAGE_PIXELS) */
 	uint32_t max_scans;     /* of a progressive JPEG; default 100 */
 	uint64_t max_bytes;     /* compressed size; default 256 MiB */
+	uint64_t max_ns;        /* processor time for one image, and twice that for its ops too; default 20 s */
+	/* Of a sample's worker: where its memory comes from (NULL: without limit), and what it may keep between samples. */
+	struct work_memory *memory;
+	uint64_t keep_bytes;
 };
 extern const struct decode_limits decode_limits_default;
 
@@ -50,6 +55,8 @@ void decoder_want_index(struct decoder *d, const void *known, size_t n_bytes);
  * the next decoder_open. */
 const void *decoder_index(const struct decoder *d, size_t *n_bytes);
 
+/* Closes it and gives all memory back. The next image costs a little more. */
+void decoder_trim(struct decoder *d);
 /* Forgets the borrowed bytes. */
 void decoder_close(struct decoder *d);
 

@@ -123,7 +123,7 @@ static int read_app(struct walk *w, uint8_t marker, const uint8_t *s, size_t n)
 	}
 }
 
-static int read_frame(struct walk *w, uint8_t marker, const uint8_t *s, size_t n)
+static int read_frame(struct walk *w, const uint8_t *s, size_t n)
 {
 	struct jpeg_header *h = w->header;
 
@@ -136,7 +136,6 @@ static int read_frame(struct walk *w, uint8_t marker, const uint8_t *s, size_t n
 	h->n_layers = s[5];
 	if (h->n_layers != 1 && h->n_layers != 3 && h->n_layers != 4)
 		return image_fail(w->err, IMAGE_E_FORMAT, "a JPEG of %d layers; 1, 3 or 4 are read", h->n_layers);
-	h->arithmetic = marker >= 0xc9;
 	return 0;
 }
 
@@ -179,7 +178,7 @@ static int read_segment(struct walk *w, uint8_t marker)
 
 	w->at += n;
 	if (is_frame(marker) || marker == 0xde)
-		return read_frame(w, marker, s, n);
+		return read_frame(w, s, n);
 	if (marker == 0xdb)
 		return check_tables(w, s, n);
 	if (marker >= 0xe0 && marker <= 0xef)

@@ -10,7 +10,6 @@
 struct jpeg_header {
 	uint32_t width, height;
 	int n_layers;        /* 1 grey, 3 colour, 4 CMYK */
-	bool arithmetic;     /* coded arithmetically: no lower bound of bits per block */
 	size_t scan_offset;  /* of the first entropy-coded byte */
 	int orientation;     /* 1..8 */
 };

@@ -24,6 +24,7 @@
 #include "decode/jpeg-header.h"
 #include "decode/jpeg-memory.h"
 #include "scan/scan.h"
+#include "util/cpu-budget.h"
 
 #include <jerror.h>
 
@@ -31,8 +32,17 @@
  * suffices. */
 enum { MARGIN_LEFT = 1, MARGIN_RIGHT = 2, ROWS_AT_ONCE = 16, ROW_ALIGN = 64 };
 /* Huffman-coded, a grey block of 64 pixels takes at least one bit. Above this many pixels a file that cannot hold
- * that much is refused. */
-enum { PX_PER_BYTE = 512, SMALL_PX = 1 << 22 };
+ * that much is refused. An arithmetic coder can do with less, but so little only where nothing is to be seen. Smaller
+ * pictures cost little whatever they are, and Pillow opens them. */
+enum { PX_PER_BYTE = 512, SMALL_PX = 1 << 24 };
+
+#define TEXT_OF(x) #x
+#define TEXT_OF_VALUE(x) TEXT_OF(x)
+#ifdef LIBJPEG_TURBO_VERSION
+#define LIBJPEG_VERSION TEXT_OF_VALUE(LIBJPEG_TURBO_VERSION)
+#else
+#define LIBJPEG_VERSION "version unknown"
+#endif
 
 struct jpeg_reader {
 	struct jpeg_decompress_struct cinfo;
@@ -53,6 +63,7 @@ struct jpeg_reader {
 	bool finishing; /* all rows are out: running out of data is no longer an error */
 
 	jmp_buf escape;
+	struct cpu_budget budget;
 	struct image_error *err; /* of the call in progress */
 	int outcome;             /* what that call returns after escape */
 };
@@ -68,6 +79,18 @@ static _Noreturn void give_up(struct jpeg_reader *r, int outcome)
 	longjmp(r->escape, 1);
 }
 
+/* Pillow reads some of these: it brings a libjpeg-turbo of its own. */
+static _Noreturn void refuse_process(struct jpeg_reader *r, int marker)
+{
+	int n = marker & 15;
+	const char *kind = (n & 3) == 3 ? "lossless" : n & 4 ? "hierarchical" : "unknown";
+
+	give_up(r, image_fail(r->err, IMAGE_E_FORMAT,
+			      "%s JPEG (SOF%d), which this libjpeg-turbo (" LIBJPEG_VERSION
+			      ") cannot decode; save it as a baseline JPEG or a PNG",
+			      kind, n));
+}
+
 static void on_error(j_common_ptr cinfo)
 {
 	struct jpeg_reader *r = reader_of((j_decompress_ptr)cinfo);
@@ -75,6 +98,8 @@ static void on_error(j_common_ptr cinfo)
 
 	if (r->errors.msg_code == JERR_OUT_OF_MEMORY)
 		give_up(r, -ENOMEM);
+	if (r->errors.msg_code == JERR_SOF_UNSUPPORTED)
+		refuse_process(r, r->errors.msg_parm.i[0]);
 	r->errors.format_message(cinfo, text);
 	give_up(r, image_fail(r->err, IMAGE_E_CORRUPT, "JPEG cannot be decoded: %.150s", text));
 }
@@ -98,6 +123,13 @@ static void on_progress(j_common_ptr common)
 
 	if (cinfo->input_scan_number > 0 && (uint32_t)cinfo->input_scan_number > r->limits->max_scans)
 		give_up(r, image_fail(r->err, IMAGE_E_LIMIT, "JPEG with more than %u scans", r->limits->max_scans));
+	/* libjpeg calls this once for each row of MCUs and each of its passes. */
+	uint32_t mcu_height = cinfo->max_v_samp_factor > 0 ? (uint32_t)cinfo->max_v_samp_factor * DCTSIZE : DCTSIZE;
+	if (!cpu_budget_spend(&r->budget, (uint64_t)cinfo->image_width * mcu_height))
+		give_up(r, image_fail(r->err, IMAGE_E_TIME,
+				      "JPEG that takes more than %.3g s of processor time to decode "
+				      "(limits.image_time in the daemon's configuration)",
+				      (double)r->limits->max_ns / 1e9));
 }
 
 static void source_nothing(j_decompress_ptr cinfo)
@@ -200,7 +232,7 @@ static int check_size(struct jpeg_reader *r, struct image_error *err)
 	if (n_px > r->limits->max_px)
 		return image_fail(err, IMAGE_E_LIMIT, "JPEG of %ux%u pixels; at most %llu pixels are read", h->width,
 				  h->height, (unsigned long long)r->limits->max_px);
-	if (n_px > SMALL_PX && !h->arithmetic && n_px / PX_PER_BYTE > r->n_bytes)
+	if (n_px > SMALL_PX && n_px / PX_PER_BYTE > r->n_bytes)
 		return image_fail(err, IMAGE_E_LIMIT, "JPEG of %ux%u pixels in only %zu bytes", h->width, h->height,
 				  r->n_bytes);
 	return 0;
@@ -232,6 +264,7 @@ int jpeg_reader_open(struct jpeg_reader *r, const uint8_t *bytes, size_t n_bytes
 	r->bytes = bytes;
 	r->n_bytes = n_bytes;
 	r->n_index_bytes = 0;
+	cpu_budget_begin(&r->budget, r->limits->max_ns);
 
 	int outcome = jpeg_header_read(bytes, n_bytes, &r->joined, &r->header, err);
 	if (outcome == 0)

@@ -24,6 +24,7 @@
 #include "decode/arena.h"
 #include "decode/png-chunks.h"
 #include "decode/png-samples.h"
+#include "util/cpu-budget.h"
 
 enum {
 	SIGNATURE = 8,
@@ -54,6 +55,8 @@ struct png_reader {
 	size_t n_piece;
 	size_t at;       /* of the chunk to come */
 	bool ended;      /* the end chunk has been fed */
+	struct cpu_budget budget;
+	bool late;       /* it is spent */
 	uint32_t n_done; /* rows that are in `out`, or were not wanted; if not interlaced */
 
 	jmp_buf escape;
@@ -104,6 +107,8 @@ int png_reader_open(struct png_reader *r, const uint8_t *bytes, size_t n_bytes, 
 {
 	r->bytes = bytes;
 	r->n_bytes = n_bytes;
+	r->late = false;
+	cpu_budget_begin(&r->budget, r->limits->max_ns);
 	int outcome = png_layout_read(bytes, n_bytes, &r->arena, &r->layout, err);
 
 	arena_reset(&r->arena, KEEP_BYTES);
@@ -246,6 +251,15 @@ static void keep_row(struct png_reader *r, struct region_px want, struct image *
 	r->n_done = y + 1;
 }
 
+static void read_row(struct png_reader *r, uint8_t *to)
+{
+	if (!cpu_budget_spend(&r->budget, r->layout.frame.width)) {
+		r->late = true;
+		longjmp(r->escape, 1);
+	}
+	png_read_row(r->png, to, NULL);
+}
+
 /* want lies in the frame. Rows in front of it are inflated and dropped. */
 static void read_rows(struct png_reader *r, struct region_px want, struct image *out)
 {
@@ -254,7 +268,7 @@ static void read_rows(struct png_reader *r, struct region_px want, struct image 
 	uint32_t n_rows = l->complete ? want.y + want.height : l->frame.height;
 
 	for (uint32_t y = 0; y < n_rows; y++) {
-		png_read_row(r->png, r->raw.data, NULL);
+		read_row(r, r->raw.data);
 		keep_row(r, want, out, y);
 	}
 }
@@ -263,7 +277,7 @@ static void read_passes(struct png_reader *r, size_t row_bytes)
 {
 	for (int pass = 0; pass < N_PASSES; pass++)
 		for (uint32_t y = 0; y < r->layout.frame.height; y++)
-			png_read_row(r->png, r->raw.data + y * row_bytes, NULL);
+			read_row(r, r->raw.data + y * row_bytes);
 }
 
 static voidpf zlib_take(voidpf arena, uInt n, uInt size)
@@ -312,6 +326,11 @@ static bool is_whole(const struct png_reader *r)
 
 static int after_error(struct png_reader *r, struct region_px want, struct image *out, struct image_error *err)
 {
+	if (r->late)
+		return image_fail(err, IMAGE_E_TIME,
+				  "PNG that takes more than %.3g s of processor time to decode "
+				  "(limits.image_time in the daemon's configuration)",
+				  (double)r->limits->max_ns / 1e9);
 	if (!r->png || !r->problem[0] || strcmp(r->problem, "Out of memory") == 0)
 		return -ENOMEM;
 	if (is_whole(r)) {

@@ -16,14 +16,19 @@
 #include <webp/demux.h>
 
 #include "decode/exif.h"
+#include "util/workspace.h"
 
-enum { MARGIN = 4 };
+enum { MARGIN = 4, BYTES_PER_FRAME_BYTE = 5 };
+/* What libwebp takes while it decodes: of a lossless picture or one with transparency all pixels, else some rows. */
+enum { BYTES_PER_PIXEL = 6, BYTES_PER_COLUMN = 256 };
 
 struct webp_reader {
 	const struct decode_limits *limits; /* borrowed */
 	WebPDemuxer *demuxer;               /* NULL while closed; refers to the borrowed bytes */
 	WebPIterator first;                 /* frame; valid while demuxer is */
 	struct scratch frame;               /* decoded part of a frame that does not cover the canvas */
+	uint64_t demuxer_bytes;             /* borrowed for it */
+	struct workspace *demuxer_payer;
 	uint32_t width, height;
 };
 
@@ -36,13 +41,28 @@ struct webp_reader *webp_reader_create(const struct decode_limits *limits)
 	return r;
 }
 
+static void drop_demuxer(struct webp_reader *r)
+{
+	WebPDemuxDelete(r->demuxer);
+	r->demuxer = NULL;
+	work_return(r->demuxer_bytes, r->demuxer_payer);
+	r->demuxer_bytes = 0;
+}
+
+/* libwebp keeps a record of every frame, which takes several times what an empty one takes in the file. */
+static uint64_t demuxer_bytes(const uint8_t *bytes, size_t n_bytes)
+{
+	bool animated = n_bytes > 20 && memcmp(bytes + 12, "VP8X", 4) == 0 && (bytes[20] & ANIMATION_FLAG);
+
+	return animated ? (uint64_t)n_bytes * BYTES_PER_FRAME_BYTE : 0;
+}
+
 void webp_reader_close(struct webp_reader *r)
 {
 	if (!r->demuxer)
 		return;
 	WebPDemuxReleaseIterator(&r->first);
-	WebPDemuxDelete(r->demuxer);
-	r->demuxer = NULL;
+	drop_demuxer(r);
 }
 
 void webp_reader_destroy(struct webp_reader *r)
@@ -77,12 +97,18 @@ int webp_reader_open(struct webp_reader *r, const uint8_t *bytes, size_t n_bytes
 	WebPData data = { bytes, n_bytes };
 
 	webp_reader_close(r);
+	r->demuxer_bytes = demuxer_bytes(bytes, n_bytes);
+	if (!work_borrow(r->demuxer_bytes, &r->demuxer_payer)) {
+		r->demuxer_bytes = 0;
+		return -ENOMEM;
+	}
 	r->demuxer = WebPDemux(&data);
-	if (!r->demuxer)
+	if (!r->demuxer) {
+		drop_demuxer(r);
 		return image_fail(err, IMAGE_E_CORRUPT, "WebP damaged or cut short");
+	}
 	if (!WebPDemuxGetFrame(r->demuxer, 1, &r->first)) {
-		WebPDemuxDelete(r->demuxer);
-		r->demuxer = NULL;
+		drop_demuxer(r);
 		return image_fail(err, IMAGE_E_CORRUPT, "WebP without a frame");
 	}
 
@@ -119,6 +145,15 @@ static void widen(uint32_t *start, uint32_t *length, uint32_t whole)
 	*length = end - *start;
 }
 
+static uint64_t decoder_bytes(const struct webp_reader *r)
+{
+	const WebPData *data = &r->first.fragment;
+	bool plain = data->size >= 4 && memcmp(data->bytes, "VP8 ", 4) == 0;
+	uint64_t width = (uint64_t)r->first.width;
+
+	return plain ? width * BYTES_PER_COLUMN : width * (uint64_t)r->first.height * BYTES_PER_PIXEL;
+}
+
 /* Decodes `want` of the first frame, in the frame's coordinates. */
 static int decode_frame(struct webp_reader *r, struct region_px want, struct scratch *pixels, struct image *out,
 			struct image_error *err)
@@ -141,8 +176,13 @@ static int decode_frame(struct webp_reader *r, struct region_px want, struct scr
 	config.output.colorspace = MODE_RGB;
 	config.output.is_external_memory = 1;
 	config.output.u.RGBA = (WebPRGBABuffer){ rgb, (int)stride, stride * crop.height };
+	uint64_t borrowed = decoder_bytes(r);
+	struct workspace *payer;
+	if (!work_borrow(borrowed, &payer))
+		return -ENOMEM;
 	VP8StatusCode status = WebPDecode(r->first.fragment.bytes, r->first.fragment.size, &config);
 
+	work_return(borrowed, payer);
 	if (status == VP8_STATUS_OUT_OF_MEMORY)
 		return -ENOMEM;
 	if (status != VP8_STATUS_OK)

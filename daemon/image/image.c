@@ -6,9 +6,10 @@
 
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 
-enum { SCRATCH_ALIGN = 64, SCRATCH_TAIL = 64 };
+#include "util/workspace.h"
+
+enum { SCRATCH_ALIGN = 64, SCRATCH_TAIL = 64, SPARE_MAX = 4 << 20 };
 
 uint8_t *scratch_reserve(struct scratch *s, size_t size_bytes)
 {
@@ -18,17 +19,18 @@ uint8_t *scratch_reserve(struct scratch *s, size_t size_bytes)
 		return NULL;
 
 	/* A quarter more than asked, so that slowly growing images do not mean a new buffer each. */
-	size_t room = size_bytes + size_bytes / 4;
+	size_t room = size_bytes + (size_bytes / 4 < SPARE_MAX ? size_bytes / 4 : SPARE_MAX);
 	size_t whole = (room + SCRATCH_TAIL + SCRATCH_ALIGN - 1) / SCRATCH_ALIGN * SCRATCH_ALIGN;
-	free(s->data);
-	s->data = aligned_alloc(SCRATCH_ALIGN, whole);
+	scratch_finish(s);
+	s->data = work_alloc(whole, &s->payer);
+	s->whole_bytes = whole;
 	s->size_bytes = s->data ? room : 0;
 	return s->data;
 }
 
 void scratch_finish(struct scratch *s)
 {
-	free(s->data);
+	work_free(s->data, s->whole_bytes, s->payer);
 	*s = (struct scratch){ 0 };
 }
 

@@ -83,15 +83,21 @@ void resampler_destroy(struct resampler *r)
 {
 	if (!r)
 		return;
+	resampler_trim(r);
+	free(r);
+}
+
+void resampler_trim(struct resampler *r)
+{
 	taps_finish(&r->columns);
 	taps_finish(&r->rows);
+	r->table_path = NULL;
 	scratch_finish(&r->table);
 	scratch_finish(&r->ring);
 	scratch_finish(&r->wide);
 	scratch_finish(&r->row);
 	scratch_finish(&r->last);
 	scratch_finish(&r->window);
-	free(r);
 }
 
 int resampler_set_path(struct resampler *r, const char *name)

@@ -16,6 +16,7 @@ struct resampler;
 
 struct resampler *resampler_create(void); /* NULL when memory is short */
 void resampler_destroy(struct resampler *r);
+void resampler_trim(struct resampler *r); /* gives its memory back */
 
 /* Names of the paths this processor can run, fastest first, NULL-terminated: "avx512", "avx2", "sse4.1", "neon", "c".
  */

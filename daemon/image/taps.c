@@ -223,4 +223,5 @@ void taps_finish(struct taps *t)
 	scratch_finish(&t->windows);
 	scratch_finish(&t->weights);
 	scratch_finish(&t->exact);
+	t->made.n = 0;
 }

@@ -172,11 +172,34 @@ void pipeline_worker_destroy(struct pipeline_worker *w)
 {
 	if (!w)
 		return;
+	pipeline_worker_trim(w);
 	resampler_destroy(w->resampler);
+	free(w);
+}
+
+void pipeline_worker_limit(struct pipeline_worker *w, uint64_t max_ns)
+{
+	w->max_ns = max_ns;
+}
+
+void pipeline_worker_trim(struct pipeline_worker *w)
+{
+	resampler_trim(w->resampler);
 	scratch_finish(&w->pixels[0]);
 	scratch_finish(&w->pixels[1]);
 	scratch_finish(&w->columns);
-	free(w);
+}
+
+/* After each op: nearly all of what it costs is in proportion to the pixels that it leaves, and view_settle counts those
+ * that it reads. */
+static int check_time(struct pipeline_worker *w, const struct view *v, struct image_error *err)
+{
+	if (cpu_budget_spend(&w->budget, (uint64_t)view_width(v) * view_height(v)))
+		return 0;
+	return image_fail(err, IMAGE_E_TIME,
+			  "takes more than %.3g s of processor time to decode and transform "
+			  "(twice limits.image_time in the daemon's configuration)",
+			  (double)w->max_ns / 1e9);
 }
 
 /* Ops from..to - 1. */
@@ -194,6 +217,8 @@ static int run_ops(const struct pipeline *p, struct pipeline_worker *w, unsigned
 		rc = op_choose(op, &r, view_width(v), view_height(v), &choice, err);
 		if (rc == 0)
 			rc = op_apply(op, &choice, v, w, err);
+		if (rc == 0)
+			rc = check_time(w, v, err);
 	}
 	return rc;
 }
@@ -204,6 +229,7 @@ int pipeline_run(const struct pipeline *p, struct pipeline_worker *w, struct dec
 	struct view v;
 	int rc;
 
+	cpu_budget_begin(&w->budget, w->max_ns);
 	view_of_decoder(&v, d, info->width, info->height);
 	rc = run_ops(p, w, 0, p->spec.n_pixel_ops, key, &v, err);
 	return rc == 0 ? view_finish(&v, w, &p->finish, row, err) : rc;
@@ -216,6 +242,7 @@ int pipeline_prefix(const struct pipeline *p, struct pipeline_worker *w, struct 
 	struct view v;
 	int rc;
 
+	cpu_budget_begin(&w->budget, w->max_ns);
 	view_of_decoder(&v, d, info->width, info->height);
 	rc = run_ops(p, w, 0, p->spec.n_prefix, unused, &v, err);
 	if (rc == 0)
@@ -231,6 +258,7 @@ int pipeline_resume(const struct pipeline *p, struct pipeline_worker *w, const s
 	struct view v;
 	int rc;
 
+	cpu_budget_begin(&w->budget, w->max_ns);
 	view_of_image(&v, w, prefix);
 	rc = run_ops(p, w, p->spec.n_prefix, p->spec.n_pixel_ops, key, &v, err);
 	return rc == 0 ? view_finish(&v, w, &p->finish, row, err) : rc;

@@ -75,6 +75,9 @@ struct sample_key {
 /* Scratch memory and resampler of one thread. NULL when memory is short. */
 struct pipeline_worker;
 struct pipeline_worker *pipeline_worker_create(void);
+/* Processor time that decoding and ops of one sample may take together; 0 (as at first): any. */
+void pipeline_worker_limit(struct pipeline_worker *w, uint64_t max_ns);
+void pipeline_worker_trim(struct pipeline_worker *w); /* gives its memory back */
 void pipeline_worker_destroy(struct pipeline_worker *w);
 
 /* Makes one row from an image whose header d has just read (decoder_open; info as it gave it). row: pipeline_row_bytes,

@@ -132,6 +132,8 @@ static int compute(struct view *v, struct pipeline_worker *w, const struct resam
 
 		memcpy(made.rgb + at * made.stride_bytes, resample_next_row(w->resampler), (size_t)made.width * 3);
 	}
+	/* Of the time for these pixels the next check of it knows. */
+	(void)cpu_budget_spend(&w->budget, (uint64_t)source->width * source->height);
 	v->image = made;
 	v->held_in = to;
 	v->borrowed = false;

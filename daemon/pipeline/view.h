@@ -13,6 +13,7 @@
 #include "image/geometry.h"
 #include "image/resample.h"
 #include "pipeline/pipeline.h"
+#include "util/cpu-budget.h"
 
 enum {
 	VIEW_MAX_EDGE = 1 << 20,   /* of a resized image, in pixels, whether or not all of it is computed */
@@ -24,6 +25,8 @@ struct pipeline_worker {
 	struct resampler *resampler;
 	struct scratch pixels[2]; /* images between ops, in turn */
 	struct scratch columns;   /* image_window's */
+	uint64_t max_ns;          /* for a sample */
+	struct cpu_budget budget; /* of the one in hand */
 };
 
 struct view {

@@ -2,7 +2,8 @@
 import json
 import os
 import pathlib
-import time
+import struct
+import subprocess
 
 import batchd
 import pytest
@@ -108,3 +109,72 @@ def test_a_loader_that_lingers_makes_room(make_daemon, tmp_path):
     for job in ("first", "second", "third"):
         with load(f"files:{tmp_path}/list", job=job):
             assert 15 * MIB < own(batchd.status())["data_bytes"] < 25 * MIB
+
+
+# ---- pictures and pipelines ----
+
+
+@pytest.fixture(scope="module")
+def picture(build, tmp_path_factory):
+    """The bytes of a small photograph."""
+    folder = tmp_path_factory.mktemp("picture") / "data"
+    subprocess.run([str(build / "batchctl"), "sample-data", str(folder), "--classes", "1", "--per-class", "1"], stdin=subprocess.DEVNULL,
+                   stdout=subprocess.DEVNULL, check=True)
+    return next(folder.glob("*/*")).read_bytes()
+
+
+def make_list(folder, files):
+    for name, data in files.items():
+        (folder / name).write_bytes(data)
+    (folder / "list").write_text("".join(f"{name}\t0\n" for name in files))
+    return f"files:{folder}/list"
+
+
+def settles(daemon):
+    """What was taken for samples is given back when they are made: workers keep a little, and nothing large is left."""
+    until("memory is given back", lambda: batchd.status()["memory"]["work_bytes"] <= 8 * MIB)
+    until("resident memory is, too", lambda: in_kib(daemon, "VmRSS") * 1024 <= BUDGET)
+
+
+def test_large_images_between_ops_are_bad_data_and_leave_nothing(small, picture, tmp_path):
+    # Each op wants 201 MB, twice, for each worker.
+    source = make_list(tmp_path, {f"{i}.jpg": picture for i in range(8)})
+    with pytest.raises(batchd.BadDataError) as e:
+        next(iter(load(source, transform=[["Resize", [8192, 8192]], ["Resize", [8191, 8191]], ["Resize", [64, 64]]], dtype="uint8")))
+    assert "8 of 8 samples cannot be decoded" in str(e.value) and "needs at least 1" in str(e.value) and "MiB for one image" in str(e.value)
+    assert "more than bad_data in the daemon's configuration allows (1%)" in str(e.value) and "batchctl verify files:" in str(e.value)
+    settles(small)
+
+
+def test_images_that_fit_one_at_a_time_take_turns(small, picture, tmp_path):
+    # 23 MB between two ops of each of four workers, of which the memory to work in has room for one.
+    source = make_list(tmp_path, {f"{i}.jpg": picture for i in range(16)})
+    with load(source, transform=[["Resize", [1900, 1900]], ["Resize", [1899, 1899]], ["Resize", [64, 64]]], dtype="uint8") as loader:
+        assert sum(len(x) for x, _ in loader) == 16 and loader.last_batch.n_replaced == 0
+        settles(small)
+
+
+def hollow_jpeg(edge):
+    """Arithmetic, progressive, four layers, and scans without data: 100 bytes for any number of pixels."""
+    frame = struct.pack(">BBHBHHB", 0xFF, 0xCA, 20, 8, edge, edge, 4) + b"".join(bytes([c, 0x11, 0]) for c in (1, 2, 3, 4))
+    scans = b"".join(bytes([0xFF, 0xDA, 0, 8, 1, c, 0, 0, 0, 0]) for c in (1, 2, 3, 4))
+    return b"\xff\xd8" + frame + scans + b"\xff\xd9"
+
+
+def test_hollow_pictures_cost_nothing(small, tmp_path):
+    # 2 GB of coefficients for a hundred bytes; and one below the size from which pixels need bytes, 134 MB of them.
+    source = make_list(tmp_path, {f"{i}.jpg": hollow_jpeg(13370 if i % 2 else 4000) for i in range(8)})
+    with pytest.raises(batchd.BadDataError, match="pixels in only .* bytes|MiB for one image"):
+        next(iter(load(source)))
+    settles(small)
+
+
+def test_large_files_read_ahead_do_not_pile_up(small, picture, tmp_path):
+    # 64 files of 10 MiB, holes behind their picture: as many tickets would keep 640 MiB, also when the job has gone.
+    for i in range(64):
+        (tmp_path / f"{i}.jpg").write_bytes(picture)
+        os.truncate(tmp_path / f"{i}.jpg", 10 * MIB)
+    (tmp_path / "list").write_text("".join(f"{i}.jpg\t{i}\n" for i in range(64)))
+    with load(f"files:{tmp_path}/list", batch_size=32, transform="val224") as loader:
+        assert sum(len(x) for x, _ in loader) == 64 and loader.last_batch.n_replaced == 0
+    settles(small)

@@ -1,0 +1,153 @@
+/* See workspace.h. The lock is taken when a buffer grows or goes, which in steady state none does. */
+#include "util/workspace.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+enum { ALIGN = 64, RESERVE_PART = 4, AHEAD_PART = 4 };
+
+static _Thread_local struct workspace *current;
+
+void work_memory_init(struct work_memory *m, uint64_t all_bytes)
+{
+	*m = (struct work_memory){ .left_bytes = all_bytes / RESERVE_PART,
+				   .reserve_bytes = all_bytes - all_bytes / RESERVE_PART };
+	m->ahead_left_bytes = m->ahead_bytes = m->left_bytes / AHEAD_PART;
+	pthread_mutex_init(&m->lock, NULL);
+	pthread_cond_init(&m->changed, NULL);
+}
+
+void work_memory_finish(struct work_memory *m)
+{
+	assert(m->used_bytes == 0 && !m->holder);
+	pthread_cond_destroy(&m->changed);
+	pthread_mutex_destroy(&m->lock);
+}
+
+uint64_t work_memory_used(struct work_memory *m)
+{
+	pthread_mutex_lock(&m->lock);
+	uint64_t used = m->used_bytes;
+	pthread_mutex_unlock(&m->lock);
+	return used;
+}
+
+/* Under the lock. */
+static bool grab(struct work_memory *m, struct workspace *ws, uint64_t n)
+{
+	if (n <= m->left_bytes && (!ws->ahead || n <= m->ahead_left_bytes)) {
+		m->left_bytes -= n;
+		m->ahead_left_bytes -= ws->ahead ? n : 0;
+	} else if (ws->ahead || (m->holder && m->holder != ws)) {
+		return false;
+	} else { /* there is enough: nobody may have more than the reserve, and all of that is this one's */
+		m->holder = ws;
+		ws->holds = true;
+		ws->reserved_bytes += n;
+	}
+	m->used_bytes += n;
+	return true;
+}
+
+static bool take(struct workspace *ws, uint64_t n)
+{
+	struct work_memory *m = ws->of;
+	bool got = true;
+	if (m) {
+		if (n > m->reserve_bytes - ws->used_bytes) {
+			ws->refused_bytes = ws->used_bytes + n;
+			return false;
+		}
+		pthread_mutex_lock(&m->lock);
+		while (!(got = grab(m, ws, n)) && !ws->ahead) {
+			m->n_waiting++;
+			pthread_cond_wait(&m->changed, &m->lock);
+			m->n_waiting--;
+		}
+		pthread_mutex_unlock(&m->lock);
+	}
+	if (got)
+		ws->used_bytes += n;
+	else
+		ws->refused_bytes = ws->used_bytes + n;
+	return got;
+}
+
+static void give(struct workspace *ws, uint64_t n)
+{
+	struct work_memory *m = ws->of;
+	assert(n <= ws->used_bytes);
+	ws->used_bytes -= n;
+	if (!m)
+		return;
+	uint64_t reserved = n < ws->reserved_bytes ? n : ws->reserved_bytes;
+	pthread_mutex_lock(&m->lock);
+	ws->reserved_bytes -= reserved;
+	m->left_bytes += n - reserved;
+	m->ahead_left_bytes += ws->ahead ? n : 0;
+	m->used_bytes -= n;
+	if (m->n_waiting)
+		pthread_cond_broadcast(&m->changed);
+	pthread_mutex_unlock(&m->lock);
+}
+
+void workspace_enter(struct workspace *ws)
+{
+	ws->refused_bytes = 0;
+	current = ws;
+}
+
+void workspace_leave(struct workspace *ws)
+{
+	current = NULL;
+	if (!ws->holds)
+		return;
+	assert(ws->reserved_bytes == 0);
+	ws->holds = false;
+	pthread_mutex_lock(&ws->of->lock);
+	ws->of->holder = NULL;
+	pthread_cond_broadcast(&ws->of->changed);
+	pthread_mutex_unlock(&ws->of->lock);
+}
+
+bool workspace_is_ahead(void)
+{
+	return current && current->ahead;
+}
+
+void *work_alloc(size_t bytes, struct workspace **payer)
+{
+	struct workspace *ws = current;
+	*payer = NULL;
+	if (bytes > SIZE_MAX / 2)
+		return NULL;
+	if (ws && ws->ahead && bytes <= WORK_AHEAD_FREE_BYTES)
+		ws = NULL;
+	if (ws && !take(ws, bytes))
+		return NULL;
+	void *p = aligned_alloc(ALIGN, (bytes + ALIGN - 1) / ALIGN * ALIGN);
+	if (!p && ws)
+		give(ws, bytes);
+	else
+		*payer = ws;
+	return p;
+}
+
+void work_free(void *p, size_t bytes, struct workspace *payer)
+{
+	free(p);
+	if (p && payer)
+		give(payer, bytes);
+}
+
+bool work_borrow(uint64_t bytes, struct workspace **payer)
+{
+	*payer = current;
+	return !current || take(current, bytes);
+}
+
+void work_return(uint64_t bytes, struct workspace *payer)
+{
+	if (payer)
+		give(payer, bytes);
+}

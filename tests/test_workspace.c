@@ -1,0 +1,254 @@
+/* Memory to work in: shared, bounded, never waited for in a circle; and samples that need more than there is. */
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "core/sample.h"
+#include "decode/decode.h"
+#include "jpegs.h"
+#include "datasets.h" /* behind those: its fixture is called f */
+
+enum { MIB = 1 << 20 };
+
+static struct work_memory memory;
+
+static void *get(struct workspace *ws, size_t bytes, struct workspace **payer)
+{
+	workspace_enter(ws);
+	return work_alloc(bytes, payer);
+}
+
+START_TEST(test_the_reserve_serves_who_needs_more_than_is_left)
+{
+	/* Proves both sides of a workspace's limit, what is said about a refusal, and that everything comes back. */
+	struct workspace a = { .of = &memory }, *payer[3];
+	void *p[3];
+
+	work_memory_init(&memory, 4 * MIB); /* 1 for all, 3 in reserve */
+	p[0] = get(&a, MIB, &payer[0]);
+	ck_assert(p[0] && !a.holds);
+	p[1] = get(&a, MIB, &payer[1]);
+	ck_assert(p[1] && a.holds);
+	p[2] = get(&a, MIB + 1, &payer[2]);
+	ck_assert_ptr_null(p[2]);
+	ck_assert_uint_eq(a.refused_bytes, 3 * MIB + 1);
+	p[2] = get(&a, MIB, &payer[2]);
+	ck_assert_ptr_nonnull(p[2]);
+	ck_assert_uint_eq(work_memory_used(&memory), 3 * MIB);
+	for (int i = 0; i < 3; i++)
+		work_free(p[i], MIB, payer[i]);
+	workspace_leave(&a);
+	ck_assert(!a.holds && a.used_bytes == 0 && memory.left_bytes == MIB);
+	work_memory_finish(&memory);
+}
+END_TEST
+
+START_TEST(test_a_file_that_is_read_ahead_never_waits)
+{
+	/* Proves that it gets what is free, a quarter of that at most, nothing of the reserve, and small ones always. */
+	struct workspace worker = { .of = &memory }, ahead = { .of = &memory, .ahead = true }, *payer[3];
+	void *p[3];
+
+	work_memory_init(&memory, 4 * MIB);
+	p[0] = get(&ahead, MIB / 4, &payer[0]);
+	ck_assert_ptr_nonnull(p[0]);
+	ck_assert_ptr_null(get(&ahead, WORK_AHEAD_FREE_BYTES + 1, &payer[1]));
+	ck_assert_uint_gt(ahead.refused_bytes, 0);
+	work_free(p[0], MIB / 4, payer[0]);
+	p[0] = get(&worker, MIB, &payer[0]);
+	p[1] = get(&ahead, WORK_AHEAD_FREE_BYTES, &payer[1]);
+	ck_assert(p[1] && !payer[1]);
+	ck_assert_ptr_null(get(&ahead, WORK_AHEAD_FREE_BYTES + 1, &payer[2]));
+	work_free(p[1], WORK_AHEAD_FREE_BYTES, payer[1]);
+	work_free(p[0], MIB, payer[0]);
+	ck_assert_uint_eq(memory.ahead_left_bytes, MIB / 4);
+	work_memory_finish(&memory);
+}
+END_TEST
+
+static atomic_uint n_over;
+
+static void *work(void *arg)
+{
+	struct workspace ws = { .of = &memory };
+	unsigned dice = (unsigned)(uintptr_t)arg;
+
+	for (int sample = 0; sample < 300; sample++) {
+		struct workspace *payer[6];
+		size_t n[6];
+		void *p[6];
+
+		workspace_enter(&ws);
+		for (int i = 0; i < 6; i++) { /* up to 3 MiB, in steps: each holds some while it waits for more */
+			n[i] = (size_t)rand_r(&dice) % (MIB / 2) + 1;
+			p[i] = work_alloc(n[i], &payer[i]);
+			atomic_fetch_add(&n_over, !p[i] || work_memory_used(&memory) > 4 * MIB);
+		}
+		for (int i = 0; i < 6; i++)
+			work_free(p[i], n[i], payer[i]);
+		workspace_leave(&ws);
+	}
+	return NULL;
+}
+
+START_TEST(test_workers_that_hold_some_and_want_more_all_finish)
+{
+	/* Proves that there is no circle of workers that wait for each other: eight, each of which may take three
+	 * quarters of all memory, bit by bit. And that there is never more than all of it in use. */
+	pthread_t t[8];
+
+	work_memory_init(&memory, 4 * MIB);
+	for (uintptr_t i = 0; i < 8; i++)
+		ck_assert_int_eq(pthread_create(&t[i], NULL, work, (void *)(i + 1)), 0);
+	for (int i = 0; i < 8; i++)
+		pthread_join(t[i], NULL);
+	ck_assert_uint_eq(atomic_load(&n_over), 0);
+	work_memory_finish(&memory);
+}
+END_TEST
+
+/* ---- samples ---- */
+
+static void put_jpeg(const char *name, uint32_t edge, bool progressive)
+{
+	struct jpeg_recipe recipe = { .width = edge, .height = edge, .n_components = 3, .h = 1, .v = 1, .quality = 20,
+				      .progressive = progressive };
+	size_t n;
+	uint8_t *bytes = jpeg_make(&recipe, 7, &n);
+
+	put_bytes(name, bytes, n, 0644);
+	free(bytes);
+}
+
+static struct recipe make_recipe(const char *list, const char *transform)
+{
+	struct pipeline_error err;
+	struct recipe r = { 0 };
+
+	put("list", list);
+	r.dataset = open_trusted("files", in_root("list"));
+	ck_assert_msg(pipeline_parse(transform, DTYPE_UINT8, LAYOUT_NHWC, &r.pipeline, &err) == 0, "%s", err.text);
+	return r;
+}
+
+static int make_one(const struct recipe *r, struct sample_worker *w, uint64_t index, struct sample_error *err)
+{
+	uint8_t row[8 * 8 * 3];
+
+	ck_assert_uint_eq(pipeline_row_bytes(r->pipeline), sizeof(row));
+	return sample_make(r, w, (struct sample_key){ 1, 0, index }, NULL, true, row, err);
+}
+
+START_TEST(test_an_image_that_needs_too_much_is_bad_data_whatever_came_before)
+{
+	/* Proves that a picture that fits alone is made beside what earlier ones left, that one beyond the limit is bad
+	 * data which names what it needs, and that after it small ones are made and nothing large is kept. */
+	struct decode_limits limits = decode_limits_default;
+	struct recipe r = make_recipe("small.jpg 0\nfits.jpg 1\nlarge.jpg 2\n", "[[\"Resize\",[8,8]]]");
+	struct sample_error err;
+
+	limits.memory = &memory;
+	limits.keep_bytes = 6 * MIB;
+	put_jpeg("small.jpg", 700, false);
+	put_jpeg("fits.jpg", 1200, true); /* 8.6 MB of coefficients, 4.3 of pixels */
+	put_jpeg("large.jpg", 1700, true);
+	work_memory_init(&memory, 24 * MIB); /* 18 for one */
+
+	struct sample_worker *w = sample_worker_create(&limits);
+
+	for (int round = 0; round < 3; round++) {
+		ck_assert_int_eq(make_one(&r, w, 0, &err), 0);
+		ck_assert_uint_gt(work_memory_used(&memory), MIB);
+		ck_assert_int_eq(make_one(&r, w, 1, &err), 0);
+		ck_assert_uint_le(work_memory_used(&memory), 6 * MIB);
+		ck_assert_int_eq(make_one(&r, w, 0, &err), 0);
+		ck_assert_int_eq(make_one(&r, w, 2, &err), SAMPLE_E_BAD);
+		ck_assert_msg(strstr(err.text, "large.jpg: needs at least ") && strstr(err.text, "there is 18.0 MiB for one image"),
+			      "%s", err.text);
+	}
+	sample_worker_destroy(w);
+	recipe_finish(&r);
+	work_memory_finish(&memory);
+}
+END_TEST
+
+START_TEST(test_what_ops_need_is_given_back_after_the_sample)
+{
+	/* Proves that images between ops come out of the same memory: they are gone with their sample, and a pipeline
+	 * that needs more makes bad data instead. */
+	struct decode_limits limits = decode_limits_default;
+	struct recipe modest = make_recipe("a.jpg 0\n", "[[\"Resize\",[1500,1500]],[\"Resize\",[1499,1499]],[\"Resize\",[8,8]]]");
+	struct recipe greedy = make_recipe("a.jpg 0\n", "[[\"Resize\",[8000,8000]],[\"Resize\",[7999,7999]],[\"Resize\",[8,8]]]");
+	struct sample_error err;
+
+	limits.memory = &memory;
+	limits.keep_bytes = MIB;
+	put_jpeg("a.jpg", 64, false);
+	work_memory_init(&memory, 32 * MIB);
+
+	struct sample_worker *w = sample_worker_create(&limits);
+
+	ck_assert_int_eq(make_one(&modest, w, 0, &err), 0);
+	ck_assert_uint_le(work_memory_used(&memory), MIB);
+	ck_assert_int_eq(make_one(&greedy, w, 0, &err), SAMPLE_E_BAD);
+	ck_assert_msg(strstr(err.text, "a.jpg: needs at least 18"), "%s", err.text);
+	ck_assert_uint_le(work_memory_used(&memory), MIB);
+	sample_worker_destroy(w);
+	recipe_finish(&modest);
+	recipe_finish(&greedy);
+	work_memory_finish(&memory);
+}
+END_TEST
+
+START_TEST(test_a_file_too_large_to_read_ahead_is_read_by_the_worker)
+{
+	/* Proves that a ticket without room passes its sample on, and that the sample is the same; and that a large
+	 * buffer does not stay with the ticket. */
+	struct decode_limits limits = decode_limits_default;
+	struct recipe r = make_recipe("a.jpg 0\nb.jpg 0\n", "[[\"Resize\",[8,8]]]");
+	uint8_t direct[8 * 8 * 3], later[sizeof(direct)];
+	struct sample_error err;
+
+	limits.memory = &memory;
+	put_jpeg("a.jpg", 64, false);
+	put_jpeg("b.jpg", 64, false);
+	ck_assert_int_eq(truncate(in_root("a.jpg"), 3 * MIB), 0); /* zeros behind its end */
+	ck_assert_int_eq(truncate(in_root("b.jpg"), MIB), 0);
+	work_memory_init(&memory, 16 * MIB); /* 1 MiB for all that is read ahead, less than b.jpg and what lies behind it */
+
+	struct sample_worker *w = sample_worker_create(&limits);
+	struct sample_input *in = sample_input_create(&limits);
+
+	for (uint64_t i = 0; i < 2; i++) {
+		sample_fetch(&r, i, in);
+		ck_assert(in->later);
+		ck_assert_int_eq(sample_make(&r, w, (struct sample_key){ 1, 0, i }, in, false, later, &err), 0);
+		ck_assert_int_eq(sample_make(&r, w, (struct sample_key){ 1, 0, i }, NULL, true, direct, &err), 0);
+		ck_assert_mem_eq(later, direct, sizeof(direct));
+	}
+	ck_assert_int_eq(truncate(in_root("b.jpg"), 200 << 10), 0);
+	sample_fetch(&r, 1, in);
+	ck_assert(!in->later && in->result == 0);
+	ck_assert_int_eq(sample_make(&r, w, (struct sample_key){ 1, 0, 1 }, in, false, later, &err), 0);
+	ck_assert_mem_eq(later, direct, sizeof(direct));
+	sample_input_destroy(in);
+	sample_worker_destroy(w);
+	recipe_finish(&r);
+	work_memory_finish(&memory);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *s = suite_create("workspace");
+	TCase *t = tcase_create("workspace");
+
+	tcase_add_checked_fixture(t, set_up, tear_down);
+	tcase_add_test(t, test_the_reserve_serves_who_needs_more_than_is_left);
+	tcase_add_test(t, test_a_file_that_is_read_ahead_never_waits);
+	tcase_add_test(t, test_workers_that_hold_some_and_want_more_all_finish);
+	tcase_add_test(t, test_an_image_that_needs_too_much_is_bad_data_whatever_came_before);
+	tcase_add_test(t, test_what_ops_need_is_given_back_after_the_sample);
+	tcase_add_test(t, test_a_file_too_large_to_read_ahead_is_read_by_the_worker);
+	suite_add_tcase(s, t);
+	return suite_run(s);
+}

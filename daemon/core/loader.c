@@ -147,7 +147,9 @@ static int run_image(struct pool_job *job, void *worker, uint32_t first, uint32_
 	struct row r = { l, slot, first };
 	struct sample_input *in = ticket ? ticket->input : NULL;
 	unsigned n_slow = ticket ? ticket->n_slow : 0;
-	for (unsigned attempt = ticket ? ticket->stage : 0;; attempt++, in = NULL) {
+	/* Of a batch that has failed nothing more is made: the loader ends with it. */
+	bool failed = atomic_load_explicit(&slot->failed, memory_order_relaxed), done = failed;
+	for (unsigned attempt = ticket ? ticket->stage : 0; !done; attempt++, in = NULL) {
 		uint64_t index = candidate(&r, attempt);
 		struct sample_error err;
 		int result = sample_make(&l->recipe, worker, key_of(&r, index), in, false, row_data(&r), &err);
@@ -162,16 +164,17 @@ static int run_image(struct pool_job *job, void *worker, uint32_t first, uint32_
 		if (result == SAMPLE_E_BAD) {
 			note_bad(l, index, err.text);
 			n_slow += err.slow;
+			/* No time is spent on a substitute when there are too many bad samples already. */
+			failed = attempt == SUBSTITUTES || n_slow == SLOW_SAMPLES || badlist_exceeds(&l->bad, l->bad_budget);
 		} else if (result == 0) {
 			note_made(&r, index, attempt);
+		} else {
+			failed = attempt == 0 || attempt == SUBSTITUTES;
 		}
-		if (result == 0)
-			break;
-		if (attempt == SUBSTITUTES || n_slow == SLOW_SAMPLES || (result != SAMPLE_E_BAD && attempt == 0)) {
-			atomic_store(&slot->failed, true);
-			break;
-		}
+		done = failed || result == 0;
 	}
+	if (failed)
+		atomic_store(&slot->failed, true);
 	if (ticket)
 		sample_input_drop(ticket->input);
 	atomic_fetch_add_explicit(&l->n_made, 1, memory_order_relaxed);

@@ -115,6 +115,18 @@ bool workspace_is_ahead(void)
 	return current && current->ahead;
 }
 
+/* glibc makes a thread's arena large enough for the first thing that the thread asks for, and never gives that back. If
+ * it is a large buffer by aligned_alloc, it stays, whatever M_MMAP_THRESHOLD says; so something small comes first. */
+static void make_arena(void)
+{
+	static _Thread_local bool made;
+	if (made)
+		return;
+	void *volatile small = malloc(1); /* else the compiler leaves it out */
+	free(small);
+	made = true;
+}
+
 void *work_alloc(size_t bytes, struct workspace **payer)
 {
 	struct workspace *ws = current;
@@ -125,6 +137,7 @@ void *work_alloc(size_t bytes, struct workspace **payer)
 		ws = NULL;
 	if (ws && !take(ws, bytes))
 		return NULL;
+	make_arena();
 	void *p = aligned_alloc(ALIGN, (bytes + ALIGN - 1) / ALIGN * ALIGN);
 	if (!p && ws)
 		give(ws, bytes);

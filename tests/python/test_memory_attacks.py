@@ -2,6 +2,7 @@
 import json
 import os
 import pathlib
+import re
 import struct
 import subprocess
 
@@ -141,7 +142,7 @@ def test_large_images_between_ops_are_bad_data_and_leave_nothing(small, picture,
     source = make_list(tmp_path, {f"{i}.jpg": picture for i in range(8)})
     with pytest.raises(batchd.BadDataError) as e:
         next(iter(load(source, transform=[["Resize", [8192, 8192]], ["Resize", [8191, 8191]], ["Resize", [64, 64]]], dtype="uint8")))
-    assert "8 of 8 samples cannot be decoded" in str(e.value) and "needs at least 1" in str(e.value) and "MiB for one image" in str(e.value)
+    assert "of 8 samples cannot be decoded" in str(e.value) and "needs at least 1" in str(e.value) and "MiB for one image" in str(e.value)
     assert "more than bad_data in the daemon's configuration allows (1%)" in str(e.value) and "batchctl verify files:" in str(e.value)
     settles(small)
 
@@ -155,18 +156,31 @@ def test_images_that_fit_one_at_a_time_take_turns(small, picture, tmp_path):
 
 
 def hollow_jpeg(edge):
-    """Arithmetic, progressive, four layers, and scans without data: 100 bytes for any number of pixels."""
+    """Arithmetic, progressive, four layers, and scans without data: 200 bytes for any number of pixels."""
     frame = struct.pack(">BBHBHHB", 0xFF, 0xCA, 20, 8, edge, edge, 4) + b"".join(bytes([c, 0x11, 0]) for c in (1, 2, 3, 4))
     scans = b"".join(bytes([0xFF, 0xDA, 0, 8, 1, c, 0, 0, 0, 0]) for c in (1, 2, 3, 4))
-    return b"\xff\xd8" + frame + scans + b"\xff\xd9"
+    return b"\xff\xd8\xff\xdb\x00\x43\x00" + b"\x01" * 64 + frame + scans + b"\xff\xd9"
 
 
 def test_hollow_pictures_cost_nothing(small, tmp_path):
-    # 2 GB of coefficients for a hundred bytes; and one below the size from which pixels need bytes, 134 MB of them.
+    # 2 GB of coefficients for 200 bytes; and one below the size from which pixels need bytes, 134 MB of them.
     source = make_list(tmp_path, {f"{i}.jpg": hollow_jpeg(13370 if i % 2 else 4000) for i in range(8)})
     with pytest.raises(batchd.BadDataError, match="pixels in only .* bytes|MiB for one image"):
         next(iter(load(source)))
     settles(small)
+
+
+def test_a_picture_that_takes_too_long_ends_its_row(make_daemon, tmp_path):
+    # A hundred scans over 16 Mpx, of which none has data, take seconds. A row gives up at the second such picture, not at the seventeenth.
+    daemon = make_daemon("--workers", "1", config="bad_data: 100%\nlimits: {image_time: 100ms, image_scans: 200}\n")
+    scans = b"".join(bytes([0xFF, 0xDA, 0, 8, 1, c, 0, 0, 0, a << 4 | max(a - 1, 0)]) for a in range(13, -1, -1) for c in (1, 2, 3, 4))
+    endless = hollow_jpeg(4000)[:-2] + scans + scans + b"\xff\xd9"
+    source = make_list(tmp_path, {f"{i}.jpg": endless for i in range(100)})
+    with pytest.raises(batchd.BadDataError) as e:
+        next(iter(load(source, batch_size=1, n_slots=2)))
+    assert re.match(r"dataset: ([2-6]) of 100 samples cannot be decoded: ", str(e.value)), e.value
+    assert "takes more than 0.1 s of processor time to decode (limits.image_time" in str(e.value)
+    assert daemon.process.poll() is None
 
 
 def test_large_files_read_ahead_do_not_pile_up(small, picture, tmp_path):

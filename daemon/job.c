@@ -333,22 +333,20 @@ static void on_loader_published(struct loader *l, bool waited)
 }
 
 /* Orders are memory of the user's, too. A job that lingers does not end others, nor itself. */
-static int on_charge_plan(struct loader *l, uint64_t bytes, bool must_be, struct charge *c, char *why, size_t size)
+static int on_charge(struct loader *l, const char *what, uint64_t bytes, bool must_be, struct charge *c, char *why,
+		     size_t size)
 {
 	struct job *j = l->owner;
 	struct batchd *b = j->daemon;
-	char what[64];
 	int r;
 	do
 		r = batchd_charge_data(b, j->spec.uid, c, bytes);
 	while (r > 0 && must_be && j->sessions && job_close_lingering(b, j->spec.uid, r == ACCOUNT_E_ALL));
 	if (r == 0) {
-		if (j->fail_code == BATCHD__WIRE__ERROR_CODE__LIMIT)
+		if (must_be && j->fail_code == BATCHD__WIRE__ERROR_CODE__LIMIT)
 			j->fail_code = 0; /* there was none before an older plan made room */
 		return 0;
 	}
-	snprintf(what, sizeof(what), "the order of an epoch of %llu samples",
-		 (unsigned long long)dataset_n(l->recipe.dataset));
 	batchd_explain_memory(b, j->spec.uid, r, what, bytes,
 			      "close other loaders, raise the limit, or go without shuffle", why, size);
 	if (must_be)
@@ -375,7 +373,7 @@ static void on_end_task(struct loader *l, struct charge *place)
 static const struct loader_ops loader_ops = { .failed = on_loader_failed,
 					      .published = on_loader_published,
 					      .closed = on_loader_closed,
-					      .charge_plan = on_charge_plan,
+					      .charge = on_charge,
 					      .begin_task = on_begin_task,
 					      .end_task = on_end_task };
 

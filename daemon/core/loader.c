@@ -487,12 +487,13 @@ static bool drop_oldest(struct loader *l)
 /* must_be: somebody waits for it. Then older plans make room, and the loader fails where none is left. */
 static bool charge_plan(struct loader *l, const struct plan_spec *spec, bool must_be, struct charge *c)
 {
-	char why[512];
+	char what[64], why[512];
 	int r;
-	if (!l->ops->charge_plan)
+	if (!l->ops->charge)
 		return true;
+	snprintf(what, sizeof(what), "the order of an epoch of %llu samples", (unsigned long long)spec->n_samples);
 	do
-		r = l->ops->charge_plan(l, plan_spec_bytes(spec), must_be, c, why, sizeof(why));
+		r = l->ops->charge(l, what, plan_spec_bytes(spec), must_be, c, why, sizeof(why));
 	while (r && must_be && drop_oldest(l));
 	if (r && must_be)
 		loader_fail(l, "%s", why);

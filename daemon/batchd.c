@@ -204,7 +204,7 @@ void batchd_explain_memory(const struct batchd *b, uid_t uid, int refusal, const
 	bool user = refusal == ACCOUNT_E_USER;
 	size_format(bytes, need, sizeof(need));
 	size_format(user ? account_memory_used(&b->accounts, uid) : batchd_memory_used(b), used, sizeof(used));
-	size_format(user ? b->accounts.memory_limit_per_user : b->memory_budget_bytes, have, sizeof(have));
+	size_format(user ? account_memory_limit(&b->accounts) : b->memory_budget_bytes, have, sizeof(have));
 	if (user)
 		snprintf(text, size,
 			 "%s needs %s of memory, and this user has %s of the %s that one user may have "

@@ -372,7 +372,7 @@ static json_t *memory_part(const struct batchd *b)
 	set_int(o, "work_bytes", work_memory_used((struct work_memory *)&b->work));
 	set_int(o, "work_budget_bytes", b->work_bytes);
 	set_int(o, "slots_bytes", b->slots_bytes);
-	set_int(o, "data_bytes", b->accounts.used[ACCOUNT_DATA_BYTES]);
+	set_int(o, "data_bytes", accounts_memory_used(&b->accounts) - b->slots_bytes);
 	set_int(o, "cache_bytes", batchd_cache_bytes(b));
 	set_int(o, "rss_bytes", rss_bytes());
 	return o;
@@ -459,7 +459,7 @@ static json_t *limits_part(const struct batchd *b)
 	set_int(o, "sessions_per_user", b->config->limits.sessions_per_user);
 	set_int(o, "loaders", b->config->limits.loaders);
 	set_int(o, "loaders_per_user", b->config->limits.loaders_per_user);
-	set_int(o, "slots_bytes_per_user", b->accounts.memory_limit_per_user);
+	set_int(o, "slots_bytes_per_user", account_memory_limit(&b->accounts));
 	set_int(o, "unread_bytes_per_user", b->config->limits.unread_per_user);
 	set_int(o, "fds_per_user", b->config->limits.fds_per_user);
 	set_int(o, "producers", b->config->limits.producers);
@@ -468,22 +468,25 @@ static json_t *limits_part(const struct batchd *b)
 	return o;
 }
 
-/* What each user is charged for. */
-static json_t *users_part(const struct batchd *b)
+static void add_user(void *arg, const struct account *x)
 {
 	static const char *const names[ACCOUNT_N_KINDS] = {
 		[ACCOUNT_SESSIONS] = "sessions", [ACCOUNT_LOADERS] = "loaders", [ACCOUNT_SLOT_BYTES] = "slots_bytes",
 		[ACCOUNT_DATA_BYTES] = "data_bytes", [ACCOUNT_UNREAD_BYTES] = "unread_bytes", [ACCOUNT_FDS] = "fds",
 		[ACCOUNT_OPENINGS] = "openings",
 	};
+	json_t *o = json_object();
+	set_int(o, "uid", x->uid);
+	for (int kind = 0; kind < ACCOUNT_N_KINDS; kind++)
+		set_int(o, names[kind], x->used[kind]);
+	json_array_append_new(arg, o);
+}
+
+/* What each user is charged for. */
+static json_t *users_part(const struct batchd *b)
+{
 	json_t *list = json_array();
-	for (const struct account *x = b->accounts.first; x; x = x->next) {
-		json_t *o = json_object();
-		set_int(o, "uid", x->uid);
-		for (int kind = 0; kind < ACCOUNT_N_KINDS; kind++)
-			set_int(o, names[kind], x->used[kind]);
-		json_array_append_new(list, o);
-	}
+	accounts_each(&b->accounts, add_user, list);
 	return list;
 }
 

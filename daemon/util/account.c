@@ -205,9 +205,28 @@ uint64_t account_memory_used(const struct accounts *a, uid_t uid)
 
 uint64_t account_memory_left(const struct accounts *a, uid_t uid)
 {
-	uint64_t all = left_of(accounts_memory_used(a), a->memory_limit);
-	uint64_t own = left_of(account_memory_used(a, uid), a->memory_limit_per_user);
+	lock(a);
+	const struct account *x = find(a, uid);
+	uint64_t all = left_of(memory_of(a->used), a->memory_limit);
+	uint64_t own = left_of(x ? memory_of(x->used) : 0, a->memory_limit_per_user);
+	unlock(a);
 	return all < own ? all : own;
+}
+
+uint64_t account_memory_limit(const struct accounts *a)
+{
+	lock(a);
+	uint64_t limit = left_of(0, a->memory_limit_per_user);
+	unlock(a);
+	return limit;
+}
+
+void accounts_each(const struct accounts *a, void (*fn)(void *arg, const struct account *x), void *arg)
+{
+	lock(a);
+	for (const struct account *x = a->first; x; x = x->next)
+		fn(arg, x);
+	unlock(a);
 }
 
 bool accounts_are_even(const struct accounts *a)

@@ -3,7 +3,7 @@
  *
  * A charge lies beside the resource it is for, and is given back where the resource is, so that an account's books are
  * the sum of what is there: all zero after the last disconnect. Any thread, as an I/O thread that opens a data set is
- * charged while its memory grows; but the list of accounts and `hearing` are the loop thread's to read. */
+ * charged while its memory grows; but `hearing` is the loop thread's. */
 #ifndef BATCHD_ACCOUNT_H
 #define BATCHD_ACCOUNT_H
 
@@ -76,6 +76,10 @@ uint64_t account_used(const struct accounts *a, uid_t uid, enum account_kind kin
 uint64_t accounts_memory_used(const struct accounts *a);
 uint64_t account_memory_used(const struct accounts *a, uid_t uid);
 uint64_t account_memory_left(const struct accounts *a, uid_t uid);
+/* What one user may have of memory; UINT64_MAX: there is no limit. */
+uint64_t account_memory_limit(const struct accounts *a);
+/* Calls fn for each user with what it has; fn must not charge. */
+void accounts_each(const struct accounts *a, void (*fn)(void *arg, const struct account *x), void *arg);
 /* Nobody is charged for anything. */
 bool accounts_are_even(const struct accounts *a);
 

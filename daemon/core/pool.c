@@ -288,8 +288,9 @@ static bool any_has_rows(const struct pool *p)
 	return q != NULL;
 }
 
-/* For a relief thread: a queue of a user that rows that take long keep from its share of the workers. There are never
- * more of these than relief threads, as shares add up to the target. */
+/* For a relief thread: a queue of a user that rows that take long keep from its share of the workers. Threads that are
+ * in long rows go on beside the relief threads, so that it takes as many of these for a user to have its share of the
+ * processors. */
 static struct pool_queue *pick_deprived(const struct pool *p, uint64_t now)
 {
 	struct pool_queue *best = NULL;
@@ -300,8 +301,9 @@ static struct pool_queue *pick_deprived(const struct pool *p, uint64_t now)
 	}
 	if (p->n_listed_owners < 2 || !n_slow || p->n_busy - n_slow >= p->target)
 		return NULL; /* nobody to share with, or as many get on as there are to be */
+	unsigned most = n_slow / (p->n_listed_owners - 1) > share(p) ? n_slow / (p->n_listed_owners - 1) : share(p);
 	for (struct pool_queue *q = p->queues; q; q = q->next) {
-		if (has_rows(p, q) && q->owner->n_busy < share(p) && (!best || more_urgent(p, q, best, now)))
+		if (has_rows(p, q) && q->owner->n_busy < most && (!best || more_urgent(p, q, best, now)))
 			best = q;
 	}
 	return best;

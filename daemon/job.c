@@ -14,6 +14,7 @@
 #include "data/endings.h"
 #include "producer.h"
 #include "state.h"
+#include "util/closing.h"
 #include "util/size.h"
 
 enum { PROGRESS_MS = 200 };
@@ -406,7 +407,7 @@ static void on_progress_timer(uv_timer_t *t)
 static void free_opening(uv_handle_t *h)
 {
 	struct opening *o = h->data;
-	wire_close_fds(o->fds, o->n_fds);
+	closing_add(o->access.uid, o->fds, o->n_fds); /* of one that never ran */
 	free_recipe(o);
 	free(o->source);
 	free(o->index_dir);

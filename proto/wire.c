@@ -125,7 +125,7 @@ static unsigned collect_fds(struct msghdr *msg, int got[WIRE_MAX_FDS])
 	return n;
 }
 
-int wire_recv(int socket, void *buf, size_t *n_bytes, int *fds, unsigned *n_fds, int flags)
+int wire_recv_all(int socket, void *buf, size_t *n_bytes, int fds[WIRE_MAX_FDS], unsigned *n_fds, int flags)
 {
 	union {
 		struct cmsghdr align;
@@ -134,10 +134,7 @@ int wire_recv(int socket, void *buf, size_t *n_bytes, int *fds, unsigned *n_fds,
 	struct iovec iov = { .iov_base = buf, .iov_len = *n_bytes };
 	struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.room,
 			      .msg_controllen = sizeof control.room };
-	int got[WIRE_MAX_FDS];
-	unsigned n_got, room = *n_fds;
 	ssize_t n;
-	int r;
 
 	*n_bytes = 0;
 	*n_fds = 0;
@@ -148,22 +145,33 @@ int wire_recv(int socket, void *buf, size_t *n_bytes, int *fds, unsigned *n_fds,
 		n = recvmsg(socket, &msg, flags | MSG_CMSG_CLOEXEC);
 	if (n < 0)
 		return -errno;
-	n_got = collect_fds(&msg, got);
+	*n_fds = collect_fds(&msg, fds);
 	if (n == 0)
-		r = -ECONNRESET;
-	else if (msg.msg_flags & MSG_TRUNC)
-		r = -EMSGSIZE;
-	else if (msg.msg_flags & MSG_CTRUNC || n_got > room)
+		return -ECONNRESET;
+	if (msg.msg_flags & MSG_TRUNC)
+		return -EMSGSIZE;
+	if (msg.msg_flags & MSG_CTRUNC)
+		return -EPROTO;
+	*n_bytes = (size_t)n;
+	return 0;
+}
+
+int wire_recv(int socket, void *buf, size_t *n_bytes, int *fds, unsigned *n_fds, int flags)
+{
+	int got[WIRE_MAX_FDS];
+	unsigned n_got, room = *n_fds;
+	int r = wire_recv_all(socket, buf, n_bytes, got, &n_got, flags);
+
+	*n_fds = 0;
+	if (r == 0 && n_got > room)
 		r = -EPROTO;
-	else
-		r = 0;
 	if (r < 0) {
+		*n_bytes = 0;
 		wire_close_fds(got, n_got);
 		return r;
 	}
 	if (n_got)
 		memcpy(fds, got, sizeof *got * n_got);
-	*n_bytes = (size_t)n;
 	*n_fds = n_got;
 	return 0;
 }

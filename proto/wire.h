@@ -83,6 +83,9 @@ int wire_send(int socket, const ProtobufCMessage *m, const int *fds, unsigned n_
  * same and is treated the same); -EMSGSIZE: the packet is larger than the room; -EPROTO: it came with more fds than the
  * room (or than this process may open). On every error *n_bytes and *n_fds are 0 and whatever fds came are closed. */
 int wire_recv(int socket, void *buf, size_t *n_bytes, int *fds, unsigned *n_fds, int flags);
+/* The same for a receiver that must not wait, as closing some files does: the *n_fds descriptors that came are the
+ * caller's to close on errors, too. */
+int wire_recv_all(int socket, void *buf, size_t *n_bytes, int fds[WIRE_MAX_FDS], unsigned *n_fds, int flags);
 void wire_close_fds(int *fds, unsigned n_fds);
 
 /* Unpacks into the arena (which it resets) and checks what protobuf-c does not: exactly one body, strings within the

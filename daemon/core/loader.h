@@ -42,8 +42,7 @@ struct loader_ops {
 	void (*closed)(struct loader *l);               /* everything has ended; about to be freed */
 	/* What its user pays for; NULL: nothing is charged. charge: begins c or lets it grow, for `what`; 0, or
 	 * LOADER_E_MEMORY with why it cannot be. With must_be, what nobody uses any more makes room. begin_task: whether an
-	 * I/O thread may work for it now;
-	 * else loader_retry is called when it may. end_task: it has. */
+	 * I/O thread may work for it now; else loader_retry is called when it may. end_task: it has. */
 	int (*charge)(struct loader *l, const char *what, uint64_t bytes, bool must_be, struct charge *c, char *why,
 		      size_t size);
 	bool (*begin_task)(struct loader *l, struct charge *place);

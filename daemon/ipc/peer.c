@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "ipc/server.h"
+#include "util/closing.h"
 #include "util/log.h"
 
 #ifndef SO_PEERPIDFD
@@ -393,16 +394,9 @@ static void dispatch(struct peer *p, const void *bytes, size_t n_bytes, int *fds
 	}
 }
 
-/* False when there is nothing more to read now. */
-static bool receive_one(struct peer *p)
+/* A message, or why there is none. False when there is nothing more to read now. */
+static bool take_in(struct peer *p, int r, size_t n_bytes, int *fds, unsigned n_fds)
 {
-	struct server *s = p->server;
-	if (p->doomed)
-		return false;
-	int fds[WIRE_MAX_FDS];
-	unsigned n_fds = WIRE_MAX_FDS;
-	size_t n = sizeof(s->buffer);
-	int r = wire_recv(p->fd, s->buffer, &n, fds, &n_fds, MSG_DONTWAIT);
 	if (r == -EAGAIN)
 		return false;
 	if (r == -EINTR)
@@ -415,12 +409,24 @@ static bool receive_one(struct peer *p)
 		peer_fail(p, BATCHD__WIRE__ERROR_CODE__PROTOCOL, NULL, "cannot receive: %s", strerror(-r));
 		return false;
 	}
-	dispatch(p, s->buffer, n, fds, n_fds);
-	for (unsigned i = 0; i < n_fds; i++) {
-		if (fds[i] >= 0)
-			close(fds[i]);
-	}
+	dispatch(p, p->server->buffer, n_bytes, fds, n_fds);
 	return !p->closing && !p->doomed;
+}
+
+static bool receive_one(struct peer *p)
+{
+	struct server *s = p->server;
+	if (p->doomed)
+		return false;
+	int fds[WIRE_MAX_FDS];
+	unsigned n_fds = 0;
+	size_t n = sizeof(s->buffer);
+	uid_t uid = p->uid;
+	int r = wire_recv_all(p->fd, s->buffer, &n, fds, &n_fds, MSG_DONTWAIT);
+	bool more = take_in(p, r, n, fds, n_fds);
+	if (n_fds > 0)
+		closing_add(uid, fds, n_fds);
+	return more;
 }
 
 /* What it says last; nobody will be told again that there is something, so it counts what there is. Another process that

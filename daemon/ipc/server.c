@@ -13,12 +13,14 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "util/closing.h"
 #include "util/log.h"
 
 enum {
 	ACCEPTS_PER_TURN = 16,
 	PAUSE_MS = 500,
 	FDS_PER_PEER = 2,    /* socket, pidfd */
+	MAX_CLOSING = 64,    /* files of one user that are being closed, before its connections are refused */
 	PART_FOR_REST = 4,   /* of the descriptors, which connections leave to what they need, */
 	PART_FOR_FILES = 8,  /* and of those what their pidfds leave to files and slabs */
 	REPEATS_MS = 60000,
@@ -141,6 +143,13 @@ bool server_admits(struct server *s, struct peer *p)
 		r = charge_begin(&p->unread, s->accounts, p->uid, kind = ACCOUNT_UNREAD_BYTES, 0);
 	if (r) {
 		refuse(p, r, kind);
+		return false;
+	}
+	/* Each connection may have one message's descriptors closed; a server that lets none be closed ends that. */
+	if (closing_pending(p->uid) >= MAX_CLOSING) {
+		peer_refuse(p, BATCHD__WIRE__ERROR_CODE__LIMIT, "fds_per_user",
+			    "%d files that this user's clients sent are still being closed: a file system does not answer",
+			    MAX_CLOSING);
 		return false;
 	}
 	/* one silent user shuts nobody else out */

@@ -1,7 +1,9 @@
 """Data sets on a server that stops answering, as a network file system hangs: a FUSE file system of the test's own (tests/fuse.h), which is sent SIGSTOP."""
+import os
 import shutil
 import signal
 import subprocess
+import sys
 import threading
 
 import numpy as np
@@ -11,7 +13,7 @@ from conftest import BUILD
 from daemons import until
 from test_end_to_end import Trainer
 from test_limits import HungDaemon, status_of
-from test_reliability import NO_LINGER, needs_root, public  # noqa: F401 (public is a fixture)
+from test_reliability import NO_LINGER, Wire, needs_root, open_packet, public  # noqa: F401 (public is a fixture)
 
 HANG_S = 120
 CACHES = {"read": "{decoded: off, jpeg: off}", "decoded": "{decoded: 500MiB, jpeg: off}", "file": "{decoded: off, jpeg: 100MiB}"}
@@ -107,3 +109,63 @@ def test_a_server_that_hangs_holds_up_its_own_jobs_only(build, public, samples, 
             if t.process.poll() is None:
                 t.kill()
         d.end()
+
+
+HOLDS_A_FILE = """
+import ctypes, os, socket, sys
+libc = ctypes.CDLL(None, use_errno=True)
+fd, folder = int(sys.argv[1]), sys.argv[2]
+options = f"fd={fd},rootmode=40000,user_id=0,group_id=0,allow_other".encode()
+if libc.unshare(0x20000) or libc.mount(b"none", b"/", None, 0x44000, None) or libc.mount(b"mine", folder.encode(), b"fuse", 0, options):
+    sys.exit(77)
+os.close(fd)
+file = os.open(folder + "/file", os.O_RDONLY)
+print("open", flush=True)
+sys.stdin.readline()
+kept = []
+for packet in sys.argv[4:]:
+    kept.append(s := socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
+    s.connect(sys.argv[3])
+    socket.send_fds(s, [bytes.fromhex(HELLO)], [])
+    s.recv(65536)
+    socket.send_fds(s, [bytes.fromhex(packet)], [file] * (200 if packet == "ffff" else 1))
+    while packet != OPEN and s.recv(65536):
+        pass
+print("sent", flush=True)
+sys.stdin.readline()
+"""
+
+
+@needs_root
+def test_a_file_whose_closing_hangs_does_not_stop_the_daemon(make_daemon, tmp_path):
+    # A client sends descriptors of a file whose server no longer answers: more than a packet may have, one with a second Hello, and one with an Open that
+    # has no use for it. Closing such a file waits for its server; the daemon answers others all the same.
+    d = make_daemon(config=NO_LINGER)
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files" / "file").write_bytes(b"x")
+    (tmp_path / "mine").mkdir()
+    try:
+        fuse = os.open("/dev/fuse", os.O_RDWR)
+    except OSError as e:
+        pytest.skip(f"no FUSE here: {e}")
+    server = subprocess.Popen([BUILD / "tests/tools/fuse", str(fuse), str(tmp_path / "files")], pass_fds=[fuse])
+    taken = open_packet("random:length=8,shape=2").hex()
+    said = f"HELLO, OPEN = {Wire.HELLO.hex()!r}, {taken!r}" + HOLDS_A_FILE
+    client = subprocess.Popen([sys.executable, "-c", said, str(fuse), str(tmp_path / "mine"), str(d.socket), "ffff", Wire.HELLO.hex(), taken],
+                              stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, pass_fds=[fuse])
+    os.close(fuse)
+    try:
+        if client.stdout.readline() != "open\n":
+            pytest.skip("mounting is not allowed here")
+        server.send_signal(signal.SIGSTOP)
+        client.stdin.write("\n")
+        client.stdin.flush()
+        assert client.stdout.readline() == "sent\n"
+        for _ in range(2):
+            assert "sessions" in status_of(d)
+        server.send_signal(signal.SIGCONT)
+    finally:
+        server.kill()
+        server.wait()
+        client.kill()
+        client.wait()

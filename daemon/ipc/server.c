@@ -148,7 +148,8 @@ bool server_admits(struct server *s, struct peer *p)
 	/* Each connection may have one message's descriptors closed; a server that lets none be closed ends that. */
 	if (closing_pending(p->uid) >= MAX_CLOSING) {
 		peer_refuse(p, BATCHD__WIRE__ERROR_CODE__LIMIT, "fds_per_user",
-			    "%d files that this user's clients sent are still being closed: a file system does not answer",
+			    "%d files that this user's clients sent are still being closed: their file system does not "
+			    "answer",
 			    MAX_CLOSING);
 		return false;
 	}

@@ -53,7 +53,7 @@ class Daemon(daemons.Daemon):
         """Nobody is here, and nobody but who asks is charged for anything."""
         s = self.status()
         books = [{k: v for k, v in user.items() if k not in ("uid", "fds")} for user in s["users"]]
-        mine = {"sessions": 1, "loaders": 0, "slots_bytes": 0, "unread_bytes": 0, "openings": 0}
+        mine = {"sessions": 1, "loaders": 0, "slots_bytes": 0, "data_bytes": 0, "unread_bytes": 0, "openings": 0}
         return not s["sessions"] and not s["loaders"] and s["memory"]["slots_bytes"] == 0 and books == [mine]
 
 

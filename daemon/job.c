@@ -608,10 +608,11 @@ static struct job *make_job(struct batchd *b, struct request *r, int *fds, unsig
 
 /* ---- joining ---- */
 
-/* Without asking the file system, which may hang: the kernel knows these two by itself. */
+/* Without asking the file system, which may hang: the kernel knows these two by itself. What comes without descriptors
+ * is no client's file, or a path that only a trusted one may say. */
 static void identify(const int *fds, unsigned n_fds, bool trusted, struct data_identity *out)
 {
-	*out = (struct data_identity){ .trusted = trusted, .n = n_fds };
+	*out = (struct data_identity){ .trusted = trusted || !n_fds, .n = n_fds };
 	for (unsigned i = 0; i < n_fds; i++) {
 		struct statx st;
 		if (statx(fds[i], "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_INO, &st))

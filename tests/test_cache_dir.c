@@ -1,4 +1,4 @@
-/* What is kept on a disk stays bounded, and reading it holds up nobody but its reader.
+/* What is kept on a disk stays bounded, and reading it holds up its reader alone.
  *
  * transfer_read and transfer_sync are this program's own, in front of the library's, so that a disk can be made to
  * wait. */

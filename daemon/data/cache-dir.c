@@ -17,7 +17,7 @@
 #include "util/log.h"
 #include "util/size.h"
 
-enum { ABANDONED_S = 3600 }; /* nobody takes so long to write a list */
+enum { ABANDONED_S = 3600 }; /* longer than it takes to write a list */
 
 struct kept {
 	char name[64];

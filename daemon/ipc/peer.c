@@ -21,6 +21,7 @@
 #include "ipc/server.h"
 #include "util/closing.h"
 #include "util/log.h"
+#include "util/transfer.h"
 
 #ifndef SO_PEERPIDFD
 #define SO_PEERPIDFD 77
@@ -603,7 +604,7 @@ static pid_t number_in_proc(int pidfd)
 	int pid = 0;
 	snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", pidfd);
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
-	ssize_t n = fd >= 0 ? read(fd, text, sizeof(text) - 1) : -1;
+	ssize_t n = fd >= 0 ? transfer_read(fd, text, sizeof(text) - 1, 0) : -1;
 	if (fd >= 0)
 		close(fd);
 	text[n > 0 ? n : 0] = '\0';

@@ -534,6 +534,7 @@ def many_groups_deny_as_well(field):
 def caches_are_the_users_own(field):
     """4: bob leaves an index for alice's file: same inode, time and size on a file system of his own, same claimed path."""
     need_root(mounts=True)
+    alone, after = field.daemon("cache:\n  decoded: off\n"), field.daemon("cache:\n  decoded: off\n")
 
     def attack():
         unshare_mounts()
@@ -547,7 +548,6 @@ def caches_are_the_users_own(field):
         inodes = {os.stat(field.folder / name / "cat/0.jpg").st_ino for name in "ab"}
         if len(inodes) != 1:
             raise Skip("the inodes are not the same here")
-        alone, after = field.daemon("cache:\n  decoded: off\n"), field.daemon("cache:\n  decoded: off\n")
         expected = in_child(lambda: _pixels(alone, field.folder / "a"), ALICE)
         in_child(lambda: _pixels(after, field.folder / "b"), BOB)
         return in_child(lambda: _pixels(after, field.folder / "a"), ALICE) != expected

@@ -43,6 +43,7 @@ def test_kinds_of_files_that_are_not_decoded_are_told_at_opening(daemon, tmp_pat
 def test_a_daemon_says_once_that_it_stops(make_daemon):
     """The event's name is not its text as well."""
     d = make_daemon()
+    until("it serves", lambda: "started" in d.output())
     d.stop()
     assert "stopping: SIGTERM" in d.output() and "stopping: stopping" not in d.output()
 

@@ -772,6 +772,11 @@ void job_leave(struct session *s)
 		j->n_sessions--;
 	}
 	s->job = NULL;
+	if (s->again && s->state == SESSION_OPENING && j->loader) { /* fenced before it was attached, say */
+		j->loader->n_returned++;
+		if (j->feed && j->feed->maker.n_returning)
+			j->loader->source->ops->moved(j->loader->source);
+	}
 	if (!j->sessions)
 		drop_if_waiting(j);
 	if (j->sessions || j->state == JOB_CLOSING || j->opening)

@@ -174,6 +174,7 @@ static bool daemon_hears_everybody(void)
 /* Until nothing more happens by itself. */
 static void settle(bool time_passes)
 {
+	time_passes |= sim_has(SIM_GROWS);
 	bool any = true;
 	for (unsigned n = 0; any; n++) {
 		SIM_CHECK(n < 100000, "it does not come to rest");

@@ -315,11 +315,12 @@ static uint32_t n_positioned(const struct feed *f)
 	return n;
 }
 
-/* Those that this producer's batches went to before come back at their next call, and no batch may be made that one of
- * them would miss. */
+/* Those that this producer's batches went to before come back at their next call, or others in their place, and no batch
+ * may be made that one of them would miss. */
 static bool awaits_return(struct feed *f)
 {
-	if (f->maker.n_returning && n_positioned(f) < f->maker.n_returning && uv_now(f->kick.loop) < f->return_until_ms)
+	uint32_t n = f->maker.n_returning;
+	if (f->loader->n_returned < n && n_positioned(f) < n && uv_now(f->kick.loop) < f->return_until_ms)
 		return true;
 	f->maker.n_returning = 0;
 	f->source.goes_back = f->maker.resumable;

@@ -90,6 +90,8 @@ struct loader {
 	bool failed, closing, stopped;
 	char error[4096];
 
+	uint32_t n_returned;        /* consumers that came back (consumer.returns) and have said where to go on, or
+	                             * have left again */
 	unsigned n_in_flight;       /* jobs, tasks and copies to GPUs that still come back */
 	atomic_uint_fast64_t n_made; /* samples made, by workers */
 	uint64_t n_batches_published, n_samples_published;

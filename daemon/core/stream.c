@@ -613,6 +613,8 @@ void stream_detach(struct consumer *c)
 	if (!s)
 		return;
 	stream_remove(s, s->n_consumers > 1 ? c->rank : 0);
+	s->loader->n_returned += c->returns;
+	c->returns = false;
 	c->positioned = false;
 	c->waiting = false;
 	if (!anybody_wants_more(s)) {
@@ -738,6 +740,7 @@ int stream_seek(struct consumer *c, uint64_t seek, const struct position *to)
 		return STREAM_E_ELSEWHERE;
 	}
 	s->expected &= ~bit(place);
+	s->loader->n_returned += c->returns;
 	c->seek = seek;
 	c->positioned = true;
 	c->returns = false;

@@ -88,7 +88,8 @@ static void see_slab(struct sim_maker *k, const Batchd__Wire__Producing *m, stru
 	SIM_CHECK(packet->slab && !packet->slab->sealed, "maker %u: a slab that it cannot map", NUMBER(k));
 	SIM_CHECK(k->n_slabs < SIM_MAX_MADE_SLABS, "maker %u: too many slabs", NUMBER(k));
 	k->slab[k->n_slabs++] = (struct sim_made_slab){
-		.slab = packet->slab, .number = m->slab, .slot_bytes = m->slot_bytes, .n_slots = m->n_slots
+		.slab = packet->slab, .number = m->slab, .slot_bytes = m->slot_bytes, .room_bytes = m->room_bytes,
+		.n_slots = m->n_slots
 	};
 	packet->slab = NULL;
 	f.slab = m->slab;
@@ -120,6 +121,7 @@ static void see_fill(struct sim_maker *k, const Batchd__Wire__Fill *m)
 						   .slot = m->slot,
 						   .slab = slab ? slab->slab : NULL,
 						   .slot_bytes = slab ? slab->slot_bytes : 0,
+						   .room_bytes = slab ? slab->room_bytes : 0,
 						   .peek = m->peek };
 }
 
@@ -204,6 +206,38 @@ static void go_to(struct sim_maker *k, const struct sim_fill *f, bool end)
 	k->at_step = f->step + (!end && !f->peek); /* what it has looked at it still has */
 }
 
+/* ---- batches that do not fit ---- */
+
+static bool is_too_small(const struct sim_maker *k, const struct sim_fill *f)
+{
+	return k->keeps && f->room_bytes < k->least_bytes;
+}
+
+/* It need not go anywhere for this one: it has made it. */
+static bool is_kept(const struct sim_maker *k, const struct sim_fill *f)
+{
+	uint64_t n_before = k->job->share ? 0 : k->job->world_size - 1;
+	return k->keeps && f->epoch == k->kept_epoch && f->step <= k->kept_step && f->step + n_before >= k->kept_step;
+}
+
+/* Makes it, and finds that it needs more room. */
+static bool outgrows(struct sim_maker *k, struct sim_fill *f)
+{
+	Batchd__Wire__Filled m = BATCHD__WIRE__FILLED__INIT;
+	if (!sim_has(SIM_GROWS) || k->keeps || k->n_slabs > SIM_MAX_MADE_SLABS / 2 || !sim_chance(6))
+		return false;
+	k->keeps = true;
+	k->kept_epoch = f->epoch;
+	k->kept_step = f->step;
+	k->least_bytes = m.need_bytes = f->room_bytes + 1;
+	m.fill = f->number;
+	sim_trace("maker %u: batch %u of epoch %u needs %u bytes", NUMBER(k), (unsigned)f->step, (unsigned)f->epoch,
+		  (unsigned)m.need_bytes);
+	SAY(k, FILLED, filled, &m);
+	memmove(&k->fill[0], &k->fill[1], --k->n_fills * sizeof(k->fill[0]));
+	return true;
+}
+
 /* Begins with the oldest fill, or is done with it. */
 static bool work(struct sim_maker *k)
 {
@@ -211,13 +245,22 @@ static bool work(struct sim_maker *k)
 	if (!k->n_fills)
 		return false;
 	uint64_t n = sim_epoch_length(k->job, f->epoch);
-	bool end = f->step >= n, skips = f->cancelled && !f->written;
+	bool small = !f->written && is_too_small(k, f);
+	bool end = f->step >= n, skips = (f->cancelled && !f->written) || small;
 	if (!end && !skips && !f->written && !f->peek) {
-		go_to(k, f, false);
+		if (!is_kept(k, f)) {
+			go_to(k, f, false);
+			k->keeps = false;
+		}
+		if (outgrows(k, f))
+			return true;
+		k->keeps = k->keeps && f->step < k->kept_step;
 		write_batch(k, f);
 		return true;
 	}
-	if (skips)
+	if (small)
+		end = false;
+	else if (skips)
 		pass_over(k, f);
 	else if (!f->written)
 		go_to(k, f, end);

@@ -52,7 +52,10 @@ enum sim_feature {
 	SIM_WORLDS = 1024,  /* jobs of up to as many ranks as there may be */
 	SIM_LIES = 2048,    /* some trainers write what they like into their control page, at any moment */
 	SIM_CLOSES = 4096,  /* trainers say Close from anywhere, more than once, and go on talking */
-	SIM_ALL_FEATURES = 8191,
+	SIM_GROWS = 8192,   /* with SIM_SERVED: some batches do not fit the producer's slots. Not with SIM_STALLS: a
+	                     * trainer that does not come back is waited for for a while, so time has to pass for the
+	                     * world to come to rest, and stalls are looked for as long as time passes */
+	SIM_ALL_FEATURES = 16383,
 	SIM_ANY_FEATURES = 1u << 31, /* for sim_begin: the seed decides */
 };
 
@@ -328,13 +331,13 @@ enum { SIM_MAX_MAKERS = 4, SIM_MAX_FILLS = 256, SIM_MAX_MADE_SLABS = 64 };
 
 struct sim_made_slab {
 	struct sim_slab *slab;     /* a reference */
-	uint64_t slot_bytes;
+	uint64_t slot_bytes, room_bytes;
 	uint32_t number, n_slots;
 };
 
 struct sim_fill {
 	struct sim_slab *slab;
-	uint64_t number, epoch, step, slot_bytes;
+	uint64_t number, epoch, step, slot_bytes, room_bytes;
 	uint32_t slot;
 	bool cancelled, written, peek;
 };
@@ -346,6 +349,8 @@ struct sim_maker {
 	bool stopped, misbehaved;
 	uint64_t n_asked, at_epoch, at_step, passed_epoch;
 	bool passes_over; /* the begin of passed_epoch */
+	bool keeps;       /* batch kept_step of kept_epoch, which needs least_bytes, and those of its round */
+	uint64_t kept_epoch, kept_step, least_bytes;
 	unsigned n_slabs, n_fills;
 	struct sim_made_slab slab[SIM_MAX_MADE_SLABS];
 	struct sim_fill fill[SIM_MAX_FILLS]; /* oldest first */

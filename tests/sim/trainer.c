@@ -166,7 +166,8 @@ bool sim_trainer_may_return(const struct sim_trainer *t)
 {
 	bool lost = !t->error || t->error == BATCHD__WIRE__ERROR_CODE__SHUTDOWN ||
 		    t->error == BATCHD__WIRE__ERROR_CODE__GPU_LOST;
-	return t->phase == SIM_CLOSED && lost && sim_has(SIM_RESTARTS) && !sim_daemon.stopping && !t->misbehaved &&
+	bool comes = t->error == BATCHD__WIRE__ERROR_CODE__REOPEN || (lost && sim_has(SIM_RESTARTS));
+	return t->phase == SIM_CLOSED && comes && !sim_daemon.stopping && !t->misbehaved &&
 	       !t->stopped && !t->gave_up;
 }
 
@@ -492,6 +493,7 @@ static void see_error(struct sim_trainer *t, const Batchd__Wire__Error *e)
 		  : e->code == BATCHD__WIRE__ERROR_CODE__BEHIND
 			  ? t->job->share && !t->job->loose &&
 				    (!t->socket->was_expected || (t->job->served && !t->job->resumable))
+		  : e->code == BATCHD__WIRE__ERROR_CODE__REOPEN   ? t->job->served && sim_has(SIM_GROWS)
 		  : e->code == BATCHD__WIRE__ERROR_CODE__PRODUCER ? is_fair_about_producer(t->job, e->text)
 		  : e->code == BATCHD__WIRE__ERROR_CODE__MISMATCH
 			  ? t->job->share && !t->job->loose && !strcmp(e->field, "base_sample")
@@ -503,7 +505,7 @@ static void see_error(struct sim_trainer *t, const Batchd__Wire__Error *e)
 	/* It goes back to what the daemon had made for it and it never got, maybe twice, and the others' epoch is no
 	 * longer the one that is being made. */
 	t->job->n_odd_seeks += e->code == BATCHD__WIRE__ERROR_CODE__GPU_LOST;
-	if (t->gpu && e->code == BATCHD__WIRE__ERROR_CODE__SHUTDOWN)
+	if ((t->gpu && e->code == BATCHD__WIRE__ERROR_CODE__SHUTDOWN) || e->code == BATCHD__WIRE__ERROR_CODE__REOPEN)
 		let_go(t);
 }
 

@@ -370,7 +370,8 @@ void sim_another_daemon(void)
 static unsigned features_of(uint64_t seed)
 {
 	uint64_t x = seed * 0x9e3779b97f4a7c15;
-	return (unsigned)((x ^ x >> 32) * 0xbf58476d1ce4e5b9 >> 40) & SIM_ALL_FEATURES;
+	unsigned features = (unsigned)((x ^ x >> 32) * 0xbf58476d1ce4e5b9 >> 40) & SIM_ALL_FEATURES;
+	return features & SIM_STALLS ? features & ~(unsigned)SIM_GROWS : features;
 }
 
 void sim_begin(uint64_t seed, unsigned features)

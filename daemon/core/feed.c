@@ -315,8 +315,8 @@ static uint32_t n_positioned(const struct feed *f)
 	return n;
 }
 
-/* Those that this producer's batches went to before come back at their next call, or others in their place, and no batch
- * may be made that one of them would miss. */
+/* Those that this producer's batches went to before come back at their next call, or others in their place, and no
+ * batch may be made that one of them would miss. */
 static bool awaits_return(struct feed *f)
 {
 	uint32_t n = f->maker.n_returning;

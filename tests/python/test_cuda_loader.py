@@ -146,7 +146,7 @@ def test_export_follows_the_protocol(run):
     def export():
         assert _lib.next(loader._handle, loader._struct_at, -1) == 0
         return _dlpack.Export(loader._handle, loader._struct, 0)
-    loader._start(0, 0, 0)
+    iter(loader)
     e = export()
     for wrong, error in ((dict(stream=0), ValueError), (dict(dl_device=(1, 0)), BufferError), (dict(copy=True), BufferError)):
         try:

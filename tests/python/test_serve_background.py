@@ -130,7 +130,8 @@ def test_a_producer_that_is_stopped_while_it_forks_ends(daemon):
                 yield numpy.zeros(2)
 
         p = batchd.serve(batches, "forks", background=True)
-        next(iter(batchd.DataLoader("serve:forks", n_slots=3)))
+        loader = batchd.DataLoader("serve:forks", n_slots=3)  # as long as it is there, batches are asked for
+        next(iter(loader))
         p.join(20)
         print("ended" if not p.is_alive() else "alive")
     """)], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, env={**os.environ, "BATCHD_ARRAYS": "numpy"})

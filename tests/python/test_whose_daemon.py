@@ -74,7 +74,8 @@ def in_namespace(body):
         places += (f" && mkdir /run/python && mount --bind {python} /run/python && mount -t tmpfs -o mode=0755 none {hidden[0]} && mkdir -p {python} && "
                    f"mount --bind /run/python {python}")
     places += ' && exec "$@"'
-    done = subprocess.run(["unshare", "-m", "sh", "-c", places, "sh", sys.executable, "-c", source], capture_output=True, text=True, timeout=120)
+    env = {k: v for k, v in os.environ.items() if k not in ("TMPDIR", "XDG_CACHE_HOME")}  # which are not there
+    done = subprocess.run(["unshare", "-m", "sh", "-c", places, "sh", sys.executable, "-c", source], capture_output=True, text=True, timeout=120, env=env)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

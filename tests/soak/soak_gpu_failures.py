@@ -2,7 +2,8 @@
 that pass (out of memory, an invalid value, one that nobody knows) and in one that ends the process's use of the GPU.
 
 Whatever fails, on either side: a trainer has right bytes, or says which error it was and what to do; the daemon lives, or ends with 75 because its GPU is lost; nobody
-breaks a rule of CUDA's or leaves anything behind; and the next trainer has its batches on the GPU as if nothing had been, with the next daemon where it takes one.
+breaks a rule of CUDA's or leaves anything behind; and the next trainer has its batches on the GPU as if nothing had been, with the next daemon where it takes one,
+or copies and says until when: where the driver has refused to open a slab for a minute, where it never opened any until the daemon is restarted.
 Single calls in single processes, all of them, are what tests/test_gpus.c and tests/test_cuda_failures.c go through."""
 import concurrent.futures
 import os
@@ -105,7 +106,8 @@ def in_daemon(args, folder, kind, call, which, error):
         wrong.append("the GPU is lost for an error that passes")
     if place.status:
         wrong.append(f"the daemon ended with {place.status} at last")
-    if after[0] or not after[1].startswith((f"end {BATCHES} batches by {kind.path}", f"end {BATCHES} batches by copy: the daemon's copies to Driver Double 0 fail")):
+    refused = after[1].startswith(f"end {BATCHES} batches by copy: ") and ("the daemon tries again in a minute" in after[1] or "restart the daemon" in after[1])
+    if after[0] or not (refused or after[1].startswith((f"end {BATCHES} batches by {kind.path}", f"end {BATCHES} batches by copy: the daemon's copies to Driver Double 0 fail"))):
         wrong.append(f"the next trainer: {said(after)}")
     wrong += books(place, call, error)
     hit = any("injected" in r.counts for r in place.reports("daemon")) or lost

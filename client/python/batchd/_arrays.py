@@ -91,7 +91,7 @@ class Torch:
         return self._wrap_known(array) if hasattr(self._torch, array.dtype.name) else array
 
     def copy(self, tensor):
-        return tensor.clone() if isinstance(tensor, self._torch.Tensor) else tensor.copy()
+        return tensor.clone() if hasattr(tensor, "clone") else tensor.copy()
 
     def cuda(self, device, raw):
         """What makes tensors of batches on this device, or a clear refusal."""

@@ -16,7 +16,8 @@
 #include "batchd.pb-c.h"
 
 enum {
-	WIRE_VERSION = 1,
+	WIRE_VERSION = 2,
+	WIRE_LEAST_VERSION = 2, /* nobody runs an older one */
 
 	/* A packet. The kernel's default socket buffer holds three of these; larger answers (classes, status) come in
 	 * several packets. */

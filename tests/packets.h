@@ -127,7 +127,7 @@ static inline const Batchd__Wire__ServerMessage *receive(int fd, int *slab)
 static inline void greet(int fd)
 {
 	Batchd__Wire__Hello h = BATCHD__WIRE__HELLO__INIT;
-	h.version = 1;
+	h.version = WIRE_VERSION;
 	h.program = (char *)"test";
 	SEND(fd, HELLO, hello, &h);
 	const Batchd__Wire__ServerMessage *m = receive(fd, NULL);

@@ -65,7 +65,7 @@ static void send_large(int fd)
 static void send_second_hello(int fd)
 {
 	Batchd__Wire__Hello h = BATCHD__WIRE__HELLO__INIT;
-	h.version = 1;
+	h.version = WIRE_VERSION;
 	SEND(fd, HELLO, hello, &h);
 }
 
@@ -240,7 +240,7 @@ START_TEST(test_too_many_sessions_are_told_so)
 	for (int tries = 0;; tries++) { /* the daemon reads the hang-ups when it gets to them */
 		fd = dial();
 		Batchd__Wire__Hello h = BATCHD__WIRE__HELLO__INIT;
-		h.version = 1;
+		h.version = WIRE_VERSION;
 		SEND(fd, HELLO, hello, &h);
 		const Batchd__Wire__ServerMessage *m = receive(fd, NULL);
 		bool welcome = m && m->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_WELCOME;

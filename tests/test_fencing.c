@@ -100,7 +100,7 @@ START_TEST(test_what_a_fenced_trainer_had_said_already_changes_nothing)
 	kill(daemon_pid, SIGSTOP); /* so that the newer one's Open is read together with what the older one says */
 	struct client fresh = { .fd = dial(), .slab = -1 };
 	Batchd__Wire__Hello h = BATCHD__WIRE__HELLO__INIT;
-	h.version = 1;
+	h.version = WIRE_VERSION;
 	h.program = (char *)"fresh";
 	SEND(fresh.fd, HELLO, hello, &h);
 	Batchd__Wire__Open o = usual_open();

@@ -149,7 +149,7 @@ static bool live(Batchd__Wire__Open *o)
 	Batchd__Wire__ClassesRequest k = BATCHD__WIRE__CLASSES_REQUEST__INIT;
 	Batchd__Wire__Close bye = BATCHD__WIRE__CLOSE__INIT;
 	Batchd__Wire__Waiting w = BATCHD__WIRE__WAITING__INIT;
-	h.version = 1;
+	h.version = WIRE_VERSION;
 	h.program = (char *)"needy";
 	SEND(c.fd, HELLO, hello, &h);
 	SEND(c.fd, OPEN, open, o);

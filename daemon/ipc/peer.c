@@ -358,9 +358,10 @@ static void flush(struct peer *p)
 
 static void hello(struct peer *p, const Batchd__Wire__Hello *h)
 {
-	if (h->version < 1) {
+	if (h->version < WIRE_LEAST_VERSION) {
 		peer_fail(p, BATCHD__WIRE__ERROR_CODE__VERSION, "version",
-			  "the client speaks protocol %u, this daemon 1 to %d", h->version, WIRE_VERSION);
+			  "the client speaks protocol %u, this daemon %d to %d", h->version, WIRE_LEAST_VERSION,
+			  WIRE_VERSION);
 		return;
 	}
 	p->greeted = true;

@@ -40,7 +40,7 @@ void sim_maker_starts(struct sim_maker *k, struct sim_job *j)
 	Batchd__Wire__Produce p = BATCHD__WIRE__PRODUCE__INIT;
 	*k = (struct sim_maker){ .job = j, .pid = ++last_pid };
 	k->socket = sim_connect(k->pid, j->uid);
-	h.version = 1;
+	h.version = WIRE_VERSION;
 	h.program = (char *)"maker";
 	SAY(k, HELLO, hello, &h);
 	p.name = j->name;

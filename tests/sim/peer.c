@@ -249,7 +249,7 @@ bool sim_daemon_receives(struct sim_socket *s)
 		snprintf(p->program, sizeof(p->program), "%s", m->hello->program);
 		Batchd__Wire__Welcome w = BATCHD__WIRE__WELCOME__INIT;
 		Batchd__Wire__ServerMessage answer = BATCHD__WIRE__SERVER_MESSAGE__INIT;
-		w.version = 1;
+		w.version = WIRE_VERSION;
 		w.daemon = (char *)"simulated";
 		answer.body_case = BATCHD__WIRE__SERVER_MESSAGE__BODY_WELCOME;
 		answer.welcome = &w;

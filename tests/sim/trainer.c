@@ -97,7 +97,7 @@ static void open_session(struct sim_trainer *t)
 	t->phase = SIM_OPENING;
 	t->socket = sim_connect(t->pid, j->uid);
 	t->socket->previous = previous;
-	h.version = 1;
+	h.version = WIRE_VERSION;
 	h.program = (char *)"trainer";
 	SAY(t, HELLO, hello, &h, -1);
 	o.dataset = j->dataset;

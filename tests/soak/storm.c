@@ -75,7 +75,7 @@ static bool say_hello(int fd)
 {
 	Batchd__Wire__Hello h = BATCHD__WIRE__HELLO__INIT;
 	Batchd__Wire__ClientMessage m = BATCHD__WIRE__CLIENT_MESSAGE__INIT;
-	h.version = 1;
+	h.version = WIRE_VERSION;
 	h.program = (char *)"storm";
 	m.body_case = BATCHD__WIRE__CLIENT_MESSAGE__BODY_HELLO;
 	m.hello = &h;

@@ -427,6 +427,7 @@ START_TEST(test_a_notice_makes_a_sleeper_look_at_the_ring)
 		while (_i && r == BATCHD_AGAIN);
 		ck_assert_int_eq(r, BATCHD_OK);
 		ck_assert_uint_eq(batch.step, step);
+		batchd_release(loader, batch.slot, batch.generation);
 	}
 	finish();
 }
@@ -452,6 +453,7 @@ START_TEST(test_a_sleeper_looks_at_the_ring_each_second)
 	open_loader();
 	ck_assert_int_eq(batchd_start(loader, 0, 0, 0, NULL), 0);
 	ck_assert_int_eq(batchd_next(loader, &batch, timeouts[_i]), BATCHD_OK);
+	batchd_release(loader, batch.slot, batch.generation);
 	finish();
 }
 END_TEST

@@ -292,6 +292,14 @@ START_TEST(test_servers_that_do_not_answer_leave_tickets_and_threads_for_others)
 }
 END_TEST
 
+static void wait_for_parked(struct fixture *f, uint64_t n)
+{
+	struct pool_stats s;
+	do
+		pool_get_stats(f->pool, &s);
+	while (s.n_parked < n);
+}
+
 START_TEST(test_rows_at_hand_are_made_when_every_ticket_is_out)
 {
 	/* Jobs on local disks hang in every I/O thread and hold every ticket: no worker waits with them, rows that need
@@ -299,6 +307,7 @@ START_TEST(test_rows_at_hand_are_made_when_every_ticket_is_out)
 	struct fixture f;
 	setup_with(&f, 2, 2, 8);
 	struct hung *h = hang(&f, 0, false, 2);
+	wait_for_parked(&f, 8);
 	make_one_batch(&f, &f.queue, 0);
 	struct batch *later = make_batch(&f, 1);
 	later->would_block_every = ROWS / 2;
@@ -324,6 +333,7 @@ START_TEST(test_a_row_without_a_ticket_can_be_cancelled)
 	struct fixture f;
 	setup_with(&f, 1, 2, 8);
 	struct hung *h = hang(&f, 0, false, 2);
+	wait_for_parked(&f, 8);
 	struct batch *b = make_batch(&f, 1);
 	b->would_block_every = 1;
 	pool_submit(f.pool, &f.queue, &b->job);

@@ -689,7 +689,7 @@ def test_ctrl_c_ends_a_long_opening(tmp_path):
                          stderr=subprocess.PIPE, env={**os.environ, "BATCHD_ARRAYS": "numpy", "COLUMNS": "60"})
     peer = listener.accept()[0]
     peer.recv(65536)
-    peer.send(b"\x0a\x02\x08\x01")                                  # Welcome { version: 1 }
+    peer.send(b"\x0a\x02\x08\x02")                                  # Welcome { version: 2 }
     peer.recv(65536)
     shown = b""
     while b"]" not in shown:

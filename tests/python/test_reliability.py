@@ -67,7 +67,7 @@ def public(tmp_path_factory):
 class Wire:
     """A client of the test's own, packet by packet, for what libbatchd would never send."""
 
-    HELLO = b"\x0a\x05\x08\x01\x12\x01t"
+    HELLO = b"\x0a\x05\x08\x02\x12\x01t"
     CLOSE = b"\x42\x00"
     STATUS = b"\x3a\x00"
 

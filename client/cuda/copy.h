@@ -25,7 +25,8 @@ int copy_begin(struct copy *c, const struct copy_request *r);
 /* Sleeps until the slot's copy, which was begun, has been queued on the GPU. Its CUDA result; if that is not CUDA_OK
  * the copy may be begun again. The same callers. */
 int copy_begun(struct copy *c, uint32_t slot);
-/* Makes what stream does from here on wait for the slot's copy, which copy_begun has seen queued. In the GPU's context. A CUDA result. */
+/* Makes what stream does from here on wait for the slot's copy, which copy_begun has seen queued. In the GPU's context.
+ * A CUDA result. */
 int copy_wait(const struct copy *c, uint32_t slot, struct cuda_stream *stream);
 cuda_ptr copy_slot(const struct copy *c, uint32_t slot);
 

@@ -29,6 +29,9 @@ enum {
 	SLOW_NS = 30000000,       /* a row in work for longer takes long */
 	WATCH_NS = 30000000,
 	IDLE_WATCHES = 32,        /* before the watcher sleeps for good: work comes in bursts */
+	/* Worker time: */
+	FIRST_BATCH_NS = 100000000, /* what a batch takes, until one was made */
+	CREDIT_NS = 400000000,    /* how far behind the others a queue may be and still catch up */
 };
 
 struct thread {
@@ -64,6 +67,7 @@ struct pool {
 
 	/* under the lock */
 	struct pool_queue *queues;     /* those that are listed */
+	uint64_t level_ns;     /* the most worker time that a queue had received when a row of it was taken */
 	unsigned n_owners, n_listed_owners; /* users with queues; with listed ones */
 	struct pool_ticket *free_tickets, *to_fetch, **to_fetch_end;
 	unsigned n_free_tickets;
@@ -213,6 +217,16 @@ static bool has_enough(const struct pool_owner *o, unsigned share, uint64_t now)
 	return o->n_busy >= share && elapsed(o->n_busy, o->begun_ns, now) > (uint64_t)o->n_busy * SLOW_NS;
 }
 
+/* The queue with the least is next: start-time fair queueing (Goyal, Vin, Cheng 1996) by worker time. Batches that are
+ * ready count as service received, so a queue without any goes first, but not for ever: what the pool knows of them may
+ * be old, as a trainer that goes to sleep does not always say so. A queue that wants less than its share gets all that
+ * it wants, however many others have no batch ready. */
+static uint64_t turn(const struct pool *p, const struct pool_queue *q, uint64_t now)
+{
+	uint64_t at = served(q, now) + CREDIT_NS, ready_ns = (uint64_t)q->n_ready * (uint64_t)q->batch_ns;
+	return (at > p->level_ns ? at : p->level_ns) + (ready_ns < CREDIT_NS ? ready_ns : CREDIT_NS);
+}
+
 static bool more_urgent(const struct pool *p, const struct pool_queue *a, const struct pool_queue *b, uint64_t now)
 {
 	if (a->owner != b->owner) {
@@ -220,9 +234,7 @@ static bool more_urgent(const struct pool *p, const struct pool_queue *a, const 
 		if (enough != has_enough(b->owner, share(p), now))
 			return !enough;
 	}
-	if (a->n_ready != b->n_ready)
-		return a->n_ready < b->n_ready;
-	return served(a, now) < served(b, now);
+	return turn(p, a, now) < turn(p, b, now);
 }
 
 /* How many tickets, and how many I/O threads, queues with parties may have together: the rest is for queues whose files
@@ -448,6 +460,11 @@ static void drop_input(const struct pool *p, const struct pool_ticket *t)
 
 static void begin_work(struct pool *p, struct thread *self, struct pool_queue *q, uint64_t now)
 {
+	uint64_t start = served(q, now);
+	if (start + CREDIT_NS < p->level_ns)
+		q->served_ns += p->level_ns - CREDIT_NS - start;
+	if (start > p->level_ns)
+		p->level_ns = start;
 	q->n_busy++;
 	q->begun_ns += now;
 	q->owner->n_busy++;
@@ -469,12 +486,18 @@ static void end_work(struct pool *p, struct thread *self, struct pool_queue *q, 
 	list_or_unlist(p, q);
 }
 
+static void learn_batch_ns(struct pool_queue *q, const struct pool_job *job, uint64_t row_ns)
+{
+	q->batch_ns += ((int64_t)(row_ns * job->n_rows) - q->batch_ns) / 8;
+}
+
 /* Returns the time. */
 static uint64_t run_piece(struct pool *p, struct thread *self, struct pool_queue *q, struct pool_piece *piece,
 			  uint64_t now)
 {
 	void *worker = self->worker;
 	struct pool_job *job = piece->job;
+	uint64_t begun = now;
 	begin_work(p, self, q, now);
 	bool skip = job->cancelled;
 	bool wake = p->n_sleeping > 0 && any_has_rows(p) && must_wake(p);
@@ -498,6 +521,7 @@ static uint64_t run_piece(struct pool *p, struct thread *self, struct pool_queue
 			give_ticket_back(p, piece->ticket);
 		p->n_rows += piece->n;
 		job->n_open -= piece->n;
+		learn_batch_ns(q, job, (now - begun) / piece->n);
 		tell = finish_if_done(p, job);
 	}
 	if (p->starved)
@@ -914,19 +938,6 @@ void pool_close(struct pool *p, void (*on_closed)(void *arg), void *arg)
 	uv_close((uv_handle_t *)&p->poll, on_poll_closed);
 }
 
-/* A queue that begins to have work starts level with the working one served least, or it would have the machine to
- * itself until it had caught up with what it did not ask for. */
-static void catch_up(struct pool *p, struct pool_queue *q)
-{
-	uint64_t least = UINT64_MAX, now = p->queues ? now_ns() : 0;
-	for (struct pool_queue *other = p->queues; other; other = other->next) {
-		if (served(other, now) < least)
-			least = served(other, now);
-	}
-	if (least != UINT64_MAX && least > q->served_ns)
-		q->served_ns = least;
-}
-
 static struct pool_owner *find_or_make_owner(struct pool *p, uid_t uid)
 {
 	struct pool_owner *o = p->owners;
@@ -945,7 +956,7 @@ int pool_queue_add(struct pool *p, struct pool_queue *q, unsigned max_busy, uid_
 	struct pool_owner *o = find_or_make_owner(p, owner);
 	if (!o)
 		return -ENOMEM;
-	*q = (struct pool_queue){ .owner = o, .max_busy = max_busy, .waited_for = true };
+	*q = (struct pool_queue){ .owner = o, .max_busy = max_busy, .waited_for = true, .batch_ns = FIRST_BATCH_NS };
 	if (o->n_queues++ == 0) {
 		pthread_mutex_lock(&p->lock);
 		p->n_owners++;
@@ -1022,8 +1033,10 @@ void pool_submit(struct pool *p, struct pool_queue *q, struct pool_job *job)
 	job->n_taken = job->n_open = 0;
 	job->cancelled = job->finished = false;
 	pthread_mutex_lock(&p->lock);
-	if (!q->listed)
-		catch_up(p, q);
+	/* A queue that begins to have work starts level with the others, or it would have the machine to itself until it
+	 * had caught up with what it did not ask for. */
+	if (!q->listed && q->served_ns < p->level_ns)
+		q->served_ns = p->level_ns;
 	if (q->first)
 		q->last->next = job;
 	else

@@ -80,6 +80,7 @@ struct pool_queue {
 	unsigned n_tickets, n_fetching;       /* tickets it has; those that an I/O thread is at */
 	uint64_t served_ns;                   /* worker time received, for fairness; without rows in work */
 	uint64_t begun_ns;                    /* the sum of when the workers on this queue began */
+	int64_t batch_ns;                     /* worker time that a batch takes, an average over rows */
 	int n_ready;                          /* batches ready for the trainer: fewer is more urgent */
 	bool waited_for;                      /* whether the loop is to be woken as soon as a job is done */
 	unsigned n_busy, max_busy;            /* workers on this queue; 0: no maximum */

@@ -171,7 +171,7 @@ $(BUILD)/client/examples/%: client/examples/%.c $(BUILD)/$(SO).$(VERSION)
 
 ##@ Test
 
-.PHONY: check check-broken check-c check-python check-asan check-tsan fuzz soak tests
+.PHONY: check check-broken check-c check-layers check-python check-asan check-tsan fuzz soak tests
 # Targets that install, build and then run something build on all processors, unless -j says otherwise.
 BUILDING = $(MAKE) -s --no-print-directory $(if $(findstring -j,$(MAKEFLAGS)),,-j$(shell nproc))
 check: setup ## Installs what is missing, builds, runs all tests; ends with what was skipped and Check's and pytest's totals
@@ -186,6 +186,8 @@ UNTHREADED := $(if $(findstring thread,$(SANITIZE)),%/test_scan %/test_decode)
 CHOSEN := $(if $(T),$(patsubst %,$(BUILD)/tests/test_%,$(T)),$(TESTS))
 check-c: $(CHOSEN) $(FAKEDRIVERS) $(BUILD)/tests/batchd-nocuda ## C tests only; T=stream: only test_stream; SANITIZE=address,undefined or SANITIZE=thread: under that sanitizer
 	@tests/run-c $(BUILD) $(if $(T),$(CHOSEN),$(filter-out $(UNTHREADED),$(CHOSEN)))
+check-layers: all ## Calls and includes go down, and in no circle: reads what the compiler made
+	@tests/layers $(BUILD)
 check-python: all tests venv ## Python tests only; ARGS="-k name" goes to pytest
 	@tests/run-python $(BUILD) $(ARGS)
 check-asan: ## C tests under AddressSanitizer and UndefinedBehaviorSanitizer (build-asan/)

@@ -12,12 +12,6 @@
 enum { AHEAD = 3 }; /* batches that a trainer has to have or find, that in use included, before slower ones may keep
                      * slots from it */
 
-const char *group_policy_name(enum group_policy p)
-{
-	static const char *const names[] = { "wait", "skip", "detach" };
-	return names[p];
-}
-
 static uint64_t bit(uint32_t place)
 {
 	return (uint64_t)1 << place;

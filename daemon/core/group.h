@@ -23,6 +23,7 @@
 #ifndef BATCHD_GROUP_H
 #define BATCHD_GROUP_H
 
+#include "core/loader-spec.h"
 #include "core/stream.h"
 
 /* GHOSTS: how many that are gone and still hold batches (stopped, or forked and hung up) may be charged to the group
@@ -32,11 +33,8 @@ enum { GROUP_MAX_PLACES = 64, GROUP_SHARE = 3, GROUP_GHOSTS = 16 };
  * those that are there, and no more after it. */
 enum { GROUP_GPU_PLACES = 8 };
 
-enum group_policy { GROUP_WAIT, GROUP_SKIP, GROUP_DETACH };
 /* A cohort has at least one trainer, or those that are still expected. */
 #define GROUP_MAX_COHORTS(n_places) ((n_places) + 1)
-
-const char *group_policy_name(enum group_policy p);
 
 /* Where a trainer without a position of its own begins. Numbers as in proto/batchd.proto. */
 enum group_start {

@@ -7,6 +7,7 @@
 
 #include "core/badlist.h"
 #include "core/group.h"
+#include "core/loader-spec.h"
 #include "core/pool.h"
 #include "core/sample.h"
 #include "core/source.h"
@@ -14,25 +15,6 @@
 
 /* LOADER_MAX_SERVED: ranks that one producer makes batches for, all of which come to this daemon. */
 enum { LOADER_MAX_SHARE = GROUP_MAX_PLACES, LOADER_MAX_WORLD = 4096, LOADER_MAX_SERVED = 256 };
-
-/* What a job asks for. Plain values; strings are owned. Every session of a job must ask for the same. */
-struct loader_spec {
-	char *job, *dataset, *transform;
-	enum dtype dtype;
-	enum layout layout;
-	uint32_t batch_size, world_size, num_workers;
-	uint32_t n_slots;           /* 0: the daemon's default */
-	uint64_t seed, incarnation;
-	enum group_policy policy;   /* share: for who is too slow */
-	bool shuffle, drop_last, share, apply_exif, own_batches;
-	bool served;                /* a producer makes the batches; then a share group is never loose */
-	uid_t uid;
-};
-
-int loader_spec_copy(const struct loader_spec *from, struct loader_spec *to); /* 0 or -ENOMEM */
-void loader_spec_finish(struct loader_spec *s);
-/* The name of the first field in which they differ, as users write it; NULL if they do not. */
-const char *loader_spec_difference(const struct loader_spec *a, const struct loader_spec *b);
 
 struct loader;
 

@@ -1,0 +1,35 @@
+/* What a job asks for: which data set, which pipeline, in which batches and order, for whom. Values only, known to
+ * everything that makes or orders batches. */
+#ifndef BATCHD_LOADER_SPEC_H
+#define BATCHD_LOADER_SPEC_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "pipeline/pipeline.h" /* enum dtype, enum layout */
+
+enum group_policy { GROUP_WAIT, GROUP_SKIP, GROUP_DETACH };
+
+const char *group_policy_name(enum group_policy p);
+
+/* Plain values; strings are owned. Every session of a job must ask for the same. */
+struct loader_spec {
+	char *job, *dataset, *transform;
+	enum dtype dtype;
+	enum layout layout;
+	uint32_t batch_size, world_size, num_workers;
+	uint32_t n_slots;           /* 0: the daemon's default */
+	uint64_t seed, incarnation;
+	enum group_policy policy;   /* share: for who is too slow */
+	bool shuffle, drop_last, share, apply_exif, own_batches;
+	bool served;                /* a producer makes the batches; then a share group is never loose */
+	uid_t uid;
+};
+
+int loader_spec_copy(const struct loader_spec *from, struct loader_spec *to); /* 0 or -ENOMEM */
+void loader_spec_finish(struct loader_spec *s);
+/* The name of the first field in which they differ, as users write it; NULL if they do not. */
+const char *loader_spec_difference(const struct loader_spec *a, const struct loader_spec *b);
+
+#endif

@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "core/mirror.h"
 #include "state.h"
 #include "util/log.h"
 

@@ -10,6 +10,7 @@
 
 #include "allotment.h"
 #include "control.h"
+#include "core/mirror.h"
 #include "producer.h"
 #include "state.h"
 #include "util/log.h"

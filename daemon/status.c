@@ -8,6 +8,7 @@
 #include <jansson.h>
 
 #include "core/loader.h"
+#include "core/mirror.h"
 #include "data/sample-cache.h"
 #include "producer.h"
 #include "state.h"

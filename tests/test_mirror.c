@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "core/loader.h"
+#include "core/mirror.h"
 #include "cuda-double.h"
 #include "cuda/gpus-impl.h"
 #include "suite.h"

@@ -7,8 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/slots.h"
-
 struct mirror *mirror_find(const struct slots *s, const unsigned char uuid[GPU_UUID_BYTES])
 {
 	for (unsigned i = 0; i < s->n_mirrors; i++) {
@@ -17,6 +15,40 @@ struct mirror *mirror_find(const struct slots *s, const unsigned char uuid[GPU_U
 	}
 	return NULL;
 }
+
+/* ---- what the slots say ---- */
+
+static void on_begin(struct slots *s, const struct slot *slot)
+{
+	for (unsigned i = 0; i < s->n_mirrors; i++) {
+		assert(s->mirrors[i]->copy[slot->number].state != COPY_RUNNING);
+		s->mirrors[i]->copy[slot->number].state = COPY_NONE;
+	}
+}
+
+static void on_slab_closed(void *arg, bool lost)
+{
+	struct slots *s = arg;
+	s->mirrors_lost |= lost;
+	if (--s->n_mirrors > 0)
+		return;
+	s->mirrors_finished(s, s->mirrors_lost);
+}
+
+static void on_close(struct slots *s, void (*finished)(struct slots *s, bool lost))
+{
+	unsigned n = s->n_mirrors;
+	s->mirrors_finished = finished;
+	for (unsigned i = 0; i < n; i++) {
+		struct gpu_slab *slab = s->mirrors[i]->slab;
+		slab->left = s->mirrors[i]->left;
+		free(s->mirrors[i]->copy);
+		free(s->mirrors[i]);
+		gpu_slab_close(slab, on_slab_closed, s);
+	}
+}
+
+static const struct slots_hooks hooks = { .begin = on_begin, .close = on_close };
 
 /* ---- opening ---- */
 
@@ -80,6 +112,7 @@ int mirror_open(struct slots *s, struct gpus *g, const unsigned char uuid[GPU_UU
 	struct gpu_slab_params params = { .host = s->slab.base, .slot_bytes = s->layout.slot_bytes, .n_slots = s->n,
 					  .on_open = on_slab_open, .arg = m };
 	memcpy(params.uuid, uuid, GPU_UUID_BYTES);
+	s->hooks = &hooks;
 	s->mirrors[s->n_mirrors++] = m;
 	int r = gpu_slab_open(g, &params, why);
 	if (r)
@@ -152,37 +185,4 @@ bool mirror_copy(struct mirror *m, struct slot *slot,
 bool mirror_has(const struct mirror *m, const struct slot *slot)
 {
 	return !m || m->copy[slot->number].state == COPY_THERE;
-}
-
-void mirrors_forget(struct slots *s, const struct slot *slot)
-{
-	for (unsigned i = 0; i < s->n_mirrors; i++) {
-		assert(s->mirrors[i]->copy[slot->number].state != COPY_RUNNING);
-		s->mirrors[i]->copy[slot->number].state = COPY_NONE;
-	}
-}
-
-/* ---- closing ---- */
-
-static void on_slab_closed(void *arg, bool lost)
-{
-	struct slots *s = arg;
-	s->mirrors_lost |= lost;
-	if (--s->n_mirrors > 0)
-		return;
-	s->mirrors_finished(s, s->mirrors_lost);
-}
-
-bool mirrors_close(struct slots *s, void (*finished)(struct slots *s, bool lost))
-{
-	unsigned n = s->n_mirrors;
-	s->mirrors_finished = finished;
-	for (unsigned i = 0; i < n; i++) {
-		struct gpu_slab *slab = s->mirrors[i]->slab;
-		slab->left = s->mirrors[i]->left;
-		free(s->mirrors[i]->copy);
-		free(s->mirrors[i]);
-		gpu_slab_close(slab, on_slab_closed, s);
-	}
-	return n > 0;
 }

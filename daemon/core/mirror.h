@@ -16,15 +16,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "core/slots.h"
 #include "cuda/gpus.h"
 
-struct slot;
-struct slots;
-struct mirror;
-
 enum copy_state { COPY_NONE, COPY_RUNNING, COPY_THERE };
-
-enum { SLOTS_MAX_MIRRORS = 16 };
 
 /* A slot's copy on one mirror. */
 struct slot_copy {
@@ -62,11 +57,5 @@ bool mirror_copy(struct mirror *m, struct slot *slot,
 		 void (*done)(struct slot *slot, struct mirror *mirror, const char *why));
 /* Whether a trainer with this mirror (NULL: with none) finds the slot's batch where it looks. */
 bool mirror_has(const struct mirror *m, const struct slot *slot);
-
-/* For slots.c. */
-void mirrors_forget(struct slots *s, const struct slot *slot); /* a new batch begins in it */
-/* Closes all; then finished(s, lost): see gpu_slab_close. Returns false when there are none, and it will not be called.
- */
-bool mirrors_close(struct slots *s, void (*finished)(struct slots *s, bool lost));
 
 #endif

@@ -90,7 +90,9 @@ void slots_unref(struct slots *s)
 {
 	if (!s || --s->n_refs > 0)
 		return;
-	if (!mirrors_close(s, slots_destroy))
+	if (s->n_mirrors)
+		s->hooks->close(s, slots_destroy);
+	else
 		slots_destroy(s, false);
 }
 
@@ -130,7 +132,8 @@ void slot_begin(struct slot *s, struct stream *stream)
 	s->generation++;
 	s->owed = 0;
 	assert(s->n_leases == 0);
-	mirrors_forget(s->slots, s);
+	if (s->slots->n_mirrors)
+		s->slots->hooks->begin(s->slots, s);
 	atomic_store_explicit(&s->n_replaced, 0, memory_order_relaxed);
 	atomic_store_explicit(&s->failed, false, memory_order_relaxed);
 	slots_ref(s->slots);

@@ -17,13 +17,25 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "core/mirror.h"
 #include "core/pool.h"
 #include "core/slab.h"
 #include "util/account.h"
 
 struct plan;
 struct stream;
+struct mirror;
+struct slot;
+struct slots;
+
+enum { SLOTS_MAX_MIRRORS = 16 };
+
+/* What mirrors (core/mirror.h) have slots do for them. */
+struct slots_hooks {
+	/* A new batch begins in the slot: what mirrors have of the last one counts no more. */
+	void (*begin)(struct slots *s, const struct slot *slot);
+	/* Nobody uses the slots any more: closes all mirrors, then finished(s, lost), see gpu_slab_close. */
+	void (*close)(struct slots *s, void (*finished)(struct slots *s, bool lost));
+};
 
 /* Where a batch is in a stream. Ordered by epoch, then base, then step. */
 struct position {
@@ -85,6 +97,7 @@ struct slots {
 	struct charge bytes, fd;       /* to the user whose trainer they were made for */
 	uint32_t slab_number;          /* by which a producer knows it; 0: the pool fills it */
 	uint64_t *charged_bytes;       /* the account that n_made slots are refunded to at the end */
+	const struct slots_hooks *hooks; /* while n_mirrors */
 	struct mirror *mirrors[SLOTS_MAX_MIRRORS];
 	unsigned n_mirrors;            /* at the end: that have not closed yet */
 	bool mirrors_lost;

@@ -10,6 +10,7 @@
 
 #include "core/group.h"
 #include "core/loader.h"
+#include "core/mirror.h"
 #include "core/sampler.h"
 #include "core/stream-impl.h"
 

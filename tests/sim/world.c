@@ -6,6 +6,7 @@
 #include <sys/types.h>
 #include <unistd.h>
 
+#include "core/mirror.h"
 #include "core/sampler.h"
 #include "data/sample-cache.h"
 #include "producer.h"

@@ -239,7 +239,7 @@ static int make_loader(struct job *j, struct producer *p)
 	p->successor.stands = false;
 	r = feed_create(&j->daemon->loop, j->loader, &feed_ops, j, &maker, p->asked + 1, &j->feed);
 	if (r == 0)
-		j->loader->source = &j->feed->source;
+		loader_set_source(j->loader, &j->feed->source);
 	return r; /* the loader goes with the job */
 free_spec:
 	loader_spec_finish(&spec);

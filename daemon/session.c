@@ -496,8 +496,8 @@ static void on_seek(struct session *s, const Batchd__Wire__Seek *m)
 		session_fail(s, CODE(PROTOCOL), "seek", "seek numbers must grow");
 		return;
 	}
-	uint64_t most = INT64_MAX / (l->source ? LOADER_MAX_WORLD : 1); /* a producer counts the steps of all ranks */
-	uint64_t end = l->source ? 0 : l->spec.own_batches ? INT64_MAX : dataset_n(l->recipe.dataset);
+	uint64_t most = INT64_MAX / (l->spec.served ? LOADER_MAX_WORLD : 1); /* a producer counts the steps of all ranks */
+	uint64_t end = l->spec.served ? 0 : l->spec.own_batches ? INT64_MAX : dataset_n(l->recipe.dataset);
 	if (m->base_sample > end || m->epoch > INT64_MAX || m->step > most) {
 		session_fail(s, CODE(INVALID), "epoch", "cannot begin there: beyond the end of the data set");
 		return;
@@ -510,7 +510,7 @@ static void on_seek(struct session *s, const Batchd__Wire__Seek *m)
 	const struct stream *stream = s->consumer.stream;
 	if (r == STREAM_E_BEHIND) {
 		const struct position *at = stream_oldest(stream);
-		bool once = l->source && !l->source->goes_back;
+		bool once = !l->source->goes_back;
 		snprintf(
 			text, sizeof(text), "the others of share job '%s' are at epoch %llu, batch %llu already; %s",
 			l->spec.job, (unsigned long long)at->epoch, (unsigned long long)at->step,

@@ -200,7 +200,7 @@ static json_t *stream_part(const struct job *j, const struct stream *s)
 	const char *waiting = !s->positioned                ? "a trainer to begin"
 			      : n.full && n.making == 0 && untaken ? "trainers to take batches: the trainer is the slow part"
 			      : n.full && n.making == 0     ? "trainers to release batches"
-			      : n.making                    ? s->loader->source ? "the producer" : "workers"
+			      : n.making                    ? s->loader->spec.served ? "the producer" : "workers"
 			      : s->loader->spec.own_batches ? "the batch sampler"
 							    : "";
 	set_text(o, "waiting_for", waiting);
@@ -257,7 +257,7 @@ static json_t *loader_part(const struct job *j, uid_t viewer)
 	/* The loader's is a hash of what is hidden, which could be tried out. */
 	snprintf(id, sizeof(id), "%016llx", (unsigned long long)(all ? l->id : j->number));
 	double age = seconds(uv_hrtime() - l->created_ns);
-	uint64_t made = atomic_load(&l->n_made);
+	uint64_t made = atomic_load(&l->source->n_made);
 	set_text(o, "id", id);
 	set_text(o, "dtype", dtype_name(l->dtype));
 	set_int(o, "n_samples", dataset_n(l->recipe.dataset));
@@ -272,9 +272,9 @@ static json_t *loader_part(const struct job *j, uid_t viewer)
 		set_int(o, "trainers_detached", l->group.n_detached);
 	}
 	set(o, "images_per_s", json_real(age > 0 ? (double)made / age : 0));
-	set_int(o, "n_bad", badlist_count(&l->bad));
+	set_int(o, "n_bad", badlist_count(&l->rows.bad));
 	if (all)
-		set(o, "bad", bad_part(&l->bad));
+		set(o, "bad", bad_part(&l->rows.bad));
 	if (all && l->failed)
 		set_text(o, "error", l->error);
 	json_t *streams = json_array();

@@ -1,5 +1,4 @@
-/* See loader.h. Functions below "workers" run on worker and I/O threads: they read the loader's recipe and spec
- * (constant), write the rows they were given, and touch nothing else but atomics and the badlist. */
+/* See loader.h. */
 #include "core/loader.h"
 
 #include <errno.h>
@@ -11,179 +10,11 @@
 #include <xxhash.h>
 
 #include "core/sampler.h"
-#include "pipeline/random.h"
-#include "util/log.h"
 
 enum {
-	SUBSTITUTES = 16,            /* tries before a loader gives up on a row */
-	SLOW_SAMPLES = 2,            /* of a row that may use up their processor time before that, too */
 	NAMED_IN_ERROR = 5,          /* bad samples; the log has them all */
 	INLINE_PLAN = 1 << 16,       /* samples whose order is made on the loop thread: well under a millisecond */
-	CHUNK_BYTES = 256 * 1024,    /* of array rows a worker takes at once */
 };
-
-#define slot_of(job_ptr) ((struct slot *)(void *)((char *)(job_ptr)-offsetof(struct slot, job)))
-
-/* ---- workers ---- */
-
-struct row {
-	struct loader *loader;
-	struct slot *slot;
-	uint32_t number;
-};
-
-static void *row_data(const struct row *r)
-{
-	return slot_data(r->slot) + (size_t)r->number * r->loader->layout.row_bytes;
-}
-
-/* A row's place in its epoch, over all ranks; own batches may be shorter than batch_size and leave gaps. */
-static uint64_t global_position(const struct row *r)
-{
-	const struct loader_spec *spec = &r->loader->spec;
-	const struct position *at = &r->slot->at;
-	return at->base + (at->step * spec->world_size + r->slot->stream->plan_rank) * spec->batch_size + r->number;
-}
-
-/* What the row's draws are keyed by. The built-in order names a sample once an epoch, so that its pixels do not depend
- * on the world size; a caller's own may name it as often as it likes, and each time is another augmentation. */
-static struct sample_key key_of(const struct row *r, uint64_t index)
-{
-	const struct loader_spec *spec = &r->loader->spec;
-	uint64_t seed = spec->own_batches ? random_seed_at(spec->seed, global_position(r)) : spec->seed;
-	return (struct sample_key){ seed, r->slot->at.epoch, index };
-}
-
-static uint64_t substitute_index(const struct row *r, uint64_t index, unsigned attempt)
-{
-	const struct loader *l = r->loader;
-	return sample_substitute(l->spec.seed, r->slot->at.epoch, index, attempt, dataset_n(l->recipe.dataset));
-}
-
-static void note_bad(struct loader *l, uint64_t index, const char *text)
-{
-	if (!badlist_add(&l->bad, index, text))
-		return;
-	const char *fields[] = { "JOB", l->spec.job, "SAMPLE", text, NULL };
-	log_record_fields(LOG_LEVEL_WARNING, "bad-sample", fields, "sample %llu replaced: %s",
-			  (unsigned long long)index, text);
-}
-
-/* Where a row's sample cannot be decoded another takes the row; which one depends on nothing but (seed, epoch, index):
- * a resumed epoch has the same ones, also with another world size. Attempt 0 is the sample itself. */
-static uint64_t candidate(const struct row *r, unsigned attempt)
-{
-	uint64_t index = (uint64_t)slot_indices(r->slot)[r->number];
-	return attempt == 0 ? index : substitute_index(r, index, attempt - 1);
-}
-
-static void note_made(const struct row *r, uint64_t index, unsigned attempt)
-{
-	((int64_t *)(void *)slot_labels(r->slot))[r->number] = dataset_label(r->loader->recipe.dataset, index);
-	if (attempt == 0)
-		return;
-	slot_indices(r->slot)[r->number] = (int64_t)index;
-	atomic_fetch_add_explicit(&r->slot->n_replaced, 1, memory_order_relaxed);
-}
-
-static int run_image(struct pool_job *job, void *worker, uint32_t first, uint32_t n, struct pool_ticket *ticket)
-{
-	(void)n;
-	struct slot *slot = slot_of(job);
-	struct loader *l = slot->stream->loader;
-	struct row r = { l, slot, first };
-	struct sample_input *in = ticket ? ticket->input : NULL;
-	unsigned n_slow = ticket ? ticket->n_slow : 0;
-	/* Of a batch that has failed nothing more is made: the loader ends with it. */
-	bool failed = atomic_load_explicit(&slot->failed, memory_order_relaxed), done = failed;
-	for (unsigned attempt = ticket ? ticket->stage : 0; !done; attempt++, in = NULL) {
-		uint64_t index = candidate(&r, attempt);
-		struct sample_error err;
-		int result = sample_make(&l->recipe, worker, key_of(&r, index), in, false, row_data(&r), &err);
-		if (result == SAMPLE_E_WOULD_BLOCK) {
-			/* Without a ticket yet the row begins anew with one, and comes back here. */
-			if (ticket) {
-				ticket->stage = attempt;
-				ticket->n_slow = n_slow;
-			}
-			return POOL_WOULD_BLOCK;
-		}
-		if (result == SAMPLE_E_BAD) {
-			note_bad(l, index, err.text);
-			n_slow += err.slow;
-			/* No time is spent on a substitute when there are too many bad samples already. */
-			failed = attempt == SUBSTITUTES || n_slow == SLOW_SAMPLES || badlist_exceeds(&l->bad, l->bad_budget);
-		} else if (result == 0) {
-			note_made(&r, index, attempt);
-		} else {
-			failed = attempt == 0 || attempt == SUBSTITUTES;
-		}
-		done = failed || result == 0;
-	}
-	if (failed)
-		atomic_store(&slot->failed, true);
-	if (ticket)
-		sample_input_drop(ticket->input);
-	atomic_fetch_add_explicit(&l->n_made, 1, memory_order_relaxed);
-	return 0;
-}
-
-static void fetch_image(struct pool_job *job, struct pool_ticket *ticket)
-{
-	struct slot *slot = slot_of(job);
-	struct row r = { slot->stream->loader, slot, ticket->row };
-	sample_fetch(&r.loader->recipe, candidate(&r, ticket->stage), ticket->input);
-}
-
-static int gather(const struct row *r, uint32_t n, struct dataset_error *err)
-{
-	const uint64_t *indices = (const uint64_t *)(const void *)(slot_indices(r->slot) + r->number);
-	return dataset_gather(r->loader->recipe.dataset, indices, n, row_data(r),
-			      slot_labels(r->slot) + (size_t)r->number * r->loader->layout.label_bytes, err);
-}
-
-static void note_gathered(const struct row *r, uint32_t n, int result, const struct dataset_error *err)
-{
-	if (result) {
-		note_bad(r->loader, (uint64_t)slot_indices(r->slot)[r->number], err->text);
-		atomic_store(&r->slot->failed, true);
-	}
-	atomic_fetch_add_explicit(&r->loader->n_made, n, memory_order_relaxed);
-}
-
-static int run_array(struct pool_job *job, void *worker, uint32_t first, uint32_t n, struct pool_ticket *ticket)
-{
-	(void)worker;
-	(void)ticket;
-	struct slot *slot = slot_of(job);
-	struct row r = { slot->stream->loader, slot, first };
-	struct dataset_error err;
-	int result = gather(&r, n, &err);
-	note_gathered(&r, n, result, &err);
-	return 0;
-}
-
-/* Rows whose pages a server brings: the I/O thread that waits for them copies them, too, as they may be gone again by
- * the time that a worker came to it. */
-static int run_far_array(struct pool_job *job, void *worker, uint32_t first, uint32_t n, struct pool_ticket *ticket)
-{
-	(void)worker;
-	if (!ticket)
-		return POOL_WOULD_BLOCK;
-	struct slot *slot = slot_of(job);
-	struct row r = { slot->stream->loader, slot, first };
-	const struct sample_input *in = ticket->input;
-	note_gathered(&r, n, in->result, &in->error);
-	return 0;
-}
-
-static void fetch_array(struct pool_job *job, struct pool_ticket *ticket)
-{
-	struct slot *slot = slot_of(job);
-	struct row r = { slot->stream->loader, slot, ticket->row };
-	struct sample_input *in = ticket->input;
-	in->result = gather(&r, ticket->n, &in->error);
-}
 
 /* ---- jobs, on the loop thread ---- */
 
@@ -204,7 +35,7 @@ static void maybe_free(struct loader *l)
 	free_streams(l);
 	for (unsigned i = 0; i < 4; i++)
 		plan_unref(l->plans[i].plan);
-	badlist_finish(&l->bad);
+	pool_source_finish(&l->rows);
 	recipe_finish(&l->recipe);
 	loader_spec_finish(&l->spec);
 	free(l);
@@ -214,27 +45,25 @@ static void maybe_free(struct loader *l)
 static void fail_for_bad(struct loader *l)
 {
 	char bad[1536], limit[160] = "";
-	uint64_t n = badlist_count(&l->bad);
-	badlist_describe(&l->bad, NAMED_IN_ERROR, bad, sizeof(bad));
-	if (n && badlist_exceeds(&l->bad, l->bad_budget))
+	struct badlist *list = &l->rows.bad;
+	uint64_t n = badlist_count(list);
+	badlist_describe(list, NAMED_IN_ERROR, bad, sizeof(bad));
+	if (n && badlist_exceeds(list, l->rows.bad_budget))
 		snprintf(limit, sizeof(limit), ". That is more than bad_data in the daemon's configuration allows (%g%%)",
-			 100 * l->bad_budget);
+			 100 * l->rows.bad_budget);
 	if (n && l->recipe.pipeline)
 		loader_fail(l, "%s%s; `batchctl verify %s` names them all", bad, limit, l->spec.dataset);
 	else
 		loader_fail(l, "%s", n ? bad : "out of memory for a sample");
 }
 
-static void on_job_done(struct pool_job *job)
+static void on_pool_filled(struct pool_source *p, struct slot *slot)
 {
-	struct slot *slot = slot_of(job);
-	struct stream *s = slot->stream;
-	struct loader *l = s->loader;
+	struct loader *l = p->owner;
 	l->n_in_flight--;
-	if (atomic_load(&slot->failed) || (atomic_load(&slot->n_replaced) && badlist_exceeds(&l->bad, l->bad_budget))) {
+	if (pool_source_is_bad(p, slot))
 		fail_for_bad(l);
-	}
-	stream_on_filled(s, slot);
+	stream_on_filled(slot->stream, slot);
 	maybe_free(l);
 }
 
@@ -244,39 +73,16 @@ void loader_copied(struct loader *l)
 	maybe_free(l);
 }
 
-static const struct pool_job_ops image_job = { .run = run_image, .fetch = fetch_image, .done = on_job_done };
-static const struct pool_job_ops array_job = { .run = run_array, .done = on_job_done };
-static const struct pool_job_ops far_array_job = { .run = run_far_array, .fetch = fetch_array, .done = on_job_done };
-
-void loader_submit(struct loader *l, struct pool_queue *q, struct slot *slot)
+void loader_set_source(struct loader *l, struct batch_source *source)
 {
-	if (l->source) {
-		l->n_in_flight++;
-		l->source->ops->submit(l->source, slot);
-		return;
-	}
-	bool image = l->recipe.pipeline != NULL;
-	size_t rows = CHUNK_BYTES / (l->layout.row_bytes ? l->layout.row_bytes : 1);
-	slot->job.ops = image ? &image_job : dataset_server(l->recipe.dataset) ? &far_array_job : &array_job;
-	slot->job.n_rows = slot->n_rows;
-	slot->job.chunk = image || rows < 1 ? 1 : rows > slot->n_rows ? slot->n_rows : (uint32_t)rows;
-	l->n_in_flight++;
-	pool_submit(l->pool, q, &slot->job);
-}
-
-void loader_cancel(struct loader *l, struct slot *slot)
-{
-	if (l->source)
-		l->source->ops->cancel(l->source, slot);
-	else
-		pool_cancel(l->pool, &slot->job);
+	l->source = source;
 }
 
 void loader_source_done(struct loader *l, struct slot *slot)
 {
 	loader_hold(l);
 	l->n_in_flight--;
-	atomic_fetch_add_explicit(&l->n_made, slot->n_rows, memory_order_relaxed);
+	atomic_fetch_add_explicit(&l->source->n_made, slot->n_rows, memory_order_relaxed);
 	stream_on_filled(slot->stream, slot);
 	loader_let_go(l);
 }
@@ -407,7 +213,7 @@ uint64_t loader_order_bytes(const struct loader *l, uint64_t free_bytes)
 	struct plan_spec spec = plan_spec_of(l, 0, 0);
 	uint64_t one = plan_spec_bytes(&spec), most = free_bytes / 4 * 3;
 	unsigned n = 2;
-	if (!l->spec.shuffle || l->spec.own_batches || l->source)
+	if (!l->spec.shuffle || l->spec.own_batches || l->spec.served)
 		return 0;
 	for (unsigned i = 0; i < 4 && n > 0; i++)
 		n -= l->plans[i].plan != NULL;
@@ -514,7 +320,7 @@ static uint64_t n_per_rank(const struct loader *l, uint64_t base)
 uint64_t loader_n_batches(const struct loader *l, uint64_t base)
 {
 	/* How long a producer's epoch is shows only when it is over. */
-	return l->source ? UINT64_MAX : plan_n_batches(n_per_rank(l, base), l->spec.batch_size, l->spec.drop_last);
+	return l->spec.served ? UINT64_MAX : plan_n_batches(n_per_rank(l, base), l->spec.batch_size, l->spec.drop_last);
 }
 
 /* ---- life ---- */
@@ -651,7 +457,6 @@ int loader_create(struct pool *pool, struct loader_spec *spec, struct recipe *re
 	l->recipe = *recipe;
 	l->ops = ops;
 	l->owner = owner;
-	l->bad_budget = bad_budget;
 	l->created_ns = uv_hrtime();
 	describe_samples(l);
 	size_t row_bytes = recipe->pipeline ? pipeline_row_bytes(recipe->pipeline) :
@@ -659,11 +464,14 @@ int loader_create(struct pool *pool, struct loader_spec *spec, struct recipe *re
 	size_t label_bytes = product(l->label_shape, l->n_label_dims, dtype_bytes(l->label_dtype));
 	int r = slot_layout_make(row_bytes, label_bytes, spec->batch_size, &l->layout);
 	if (r == 0)
-		r = badlist_init(&l->bad, dataset_n(recipe->dataset));
+		r = pool_source_init(&l->rows, pool, &l->spec, &l->recipe, &l->layout, bad_budget);
 	if (r == 0) {
+		l->rows.filled = on_pool_filled;
+		l->rows.owner = l;
+		l->source = &l->rows.source;
 		r = make_streams(l);
 		if (r)
-			badlist_finish(&l->bad);
+			pool_source_finish(&l->rows);
 	}
 	if (r) {
 		free(l->streams);
@@ -691,7 +499,6 @@ void loader_close(struct loader *l)
 		stream_finish(l->streams[i]);
 	if (l->is_loose)
 		group_finish(&l->group);
-	if (l->source)
-		l->source->ops->close(l->source);
+	l->source->ops->close(l->source);
 	loader_let_go(l);
 }

@@ -5,12 +5,11 @@
 #ifndef BATCHD_LOADER_H
 #define BATCHD_LOADER_H
 
-#include "core/badlist.h"
 #include "core/group.h"
 #include "core/loader-spec.h"
+#include "core/pool-source.h"
 #include "core/pool.h"
 #include "core/sample.h"
-#include "core/source.h"
 #include "core/stream.h"
 
 /* LOADER_MAX_SERVED: ranks that one producer makes batches for, all of which come to this daemon. */
@@ -45,7 +44,8 @@ struct loader {
 	void *owner;                /* for ops */
 	struct loader_spec spec;
 	struct recipe recipe;
-	struct batch_source *source; /* makes the batches instead of the pool; borrowed; NULL: the pool */
+	struct pool_source rows;    /* what the pool makes */
+	struct batch_source *source; /* that one, or a producer's feed; borrowed */
 	uint64_t id;                /* hash of what it makes; the same after a restart */
 	uint64_t pipeline_id;       /* of what is made of one image and what its draws are keyed by, apart from dtype and
 	                             * layout; 0: arrays */
@@ -67,15 +67,12 @@ struct loader {
 	uint64_t plan_clock;
 	bool wants_task;            /* begin_task said no */
 
-	struct badlist bad;
-	double bad_budget;
 	bool failed, closing, stopped;
 	char error[4096];
 
 	uint32_t n_returned;        /* consumers that came back (consumer.returns) and have said where to go on, or
 	                             * have left again */
 	unsigned n_in_flight;       /* jobs, tasks and copies to GPUs that still come back */
-	atomic_uint_fast64_t n_made; /* samples made, by workers */
 	uint64_t n_batches_published, n_samples_published;
 	uint64_t created_ns;
 };
@@ -110,10 +107,9 @@ uint64_t loader_order_bytes(const struct loader *l, uint64_t free_bytes);
 void loader_retry(struct loader *l);
 /* One of n_in_flight that was a copy to a GPU has come back; may free the loader. */
 void loader_copied(struct loader *l);
-void loader_submit(struct loader *l, struct pool_queue *q, struct slot *slot);
-/* The slot is DROPPED: what has not been made yet need not be. stream_on_filled still comes, not from in here. */
-void loader_cancel(struct loader *l, struct slot *slot);
-/* For the source: a slot that was submitted to it is filled, or cancelled and written to by nobody. */
+/* For a producer's feed, before any trainer has come: it makes the batches instead of the pool. */
+void loader_set_source(struct loader *l, struct batch_source *source);
+/* For that source: a slot that was submitted to it is filled, or cancelled and written to by nobody. */
 void loader_source_done(struct loader *l, struct slot *slot);
 /* Keeps it from being freed in between; loop thread. */
 void loader_hold(struct loader *l);

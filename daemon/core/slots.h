@@ -21,6 +21,7 @@
 #include "core/slab.h"
 #include "util/account.h"
 
+struct batch_source;
 struct plan;
 struct stream;
 struct mirror;
@@ -56,6 +57,7 @@ enum slot_state { SLOT_FREE, SLOT_FILLING, SLOT_READY, SLOT_DROPPED };
 struct slot {
 	struct pool_job job;           /* contained: a worker's way to its slot */
 	struct stream *stream;         /* while not FREE */
+	struct batch_source *source;   /* while FILLING or DROPPED: what makes the batch */
 	struct slots *slots;
 	struct slot *next;             /* in the stream's order of batches, while linked */
 	enum slot_state state;

@@ -240,7 +240,7 @@ static bool begin_one(struct stream *s)
 	struct loader *l = s->loader;
 	if (l->spec.own_batches ? !s->own_first : s->next.step >= s->n_batches)
 		return false;
-	bool planned = !l->spec.own_batches && !l->source;
+	bool planned = !l->spec.own_batches && !l->spec.served;
 	struct plan *plan = planned ? current_plan(s) : NULL;
 	if (!plan && planned)
 		return false; /* being made; stream_pump comes again when it is there */
@@ -250,7 +250,7 @@ static bool begin_one(struct stream *s)
 	slot_begin(slot, s);
 	if (plan)
 		fill_from_plan(s, slot, plan);
-	else if (l->source)
+	else if (l->spec.served)
 		leave_to_source(slot);
 	else
 		fill_from_own(s, slot);
@@ -258,7 +258,9 @@ static bool begin_one(struct stream *s)
 	slot->owed = owed_at(s, &slot->at);
 	list_append(s, slot);
 	advance(s);
-	loader_submit(l, &s->queue, slot);
+	slot->source = l->source;
+	l->n_in_flight++;
+	l->source->ops->submit(l->source, slot);
 	return true;
 }
 
@@ -372,7 +374,7 @@ static void publish_to(struct stream *s, struct consumer *c, uint32_t place)
 		c->waiting = false;
 		c->cursor = slot->at;
 		c->cursor.step++;
-		if (slot->last && s->loader->source) /* else the number of batches tells */
+		if (slot->last && s->loader->spec.served) /* else the number of batches tells */
 			c->cursor = (struct position){ .epoch = slot->at.epoch + 1 };
 	}
 }
@@ -471,7 +473,7 @@ void stream_drop_from(struct stream *s, struct slot *slot)
 		slot->owed = 0;
 		if (slot->state == SLOT_FILLING) {
 			slot_drop(slot);
-			loader_cancel(s->loader, slot);
+			slot->source->ops->cancel(slot->source, slot);
 		} else {
 			stream_try_free(s, slot);
 		}
@@ -626,8 +628,7 @@ void stream_detach(struct consumer *c)
 		}
 		drop_own(s);
 	}
-	if (s->loader->source)
-		s->loader->source->ops->moved(s->loader->source);
+	s->loader->source->ops->moved(s->loader->source);
 	stream_pump(s);
 }
 
@@ -714,7 +715,7 @@ static bool others_come_by(const struct stream *s, const struct position *to)
  * those that it had kept waiting. Not every producer can. */
 static bool waits_for(const struct stream *s, const struct consumer *c, uint32_t place)
 {
-	return ((s->expected & bit(place)) || c->returns) && (!s->loader->source || s->loader->source->goes_back);
+	return ((s->expected & bit(place)) || c->returns) && s->loader->source->goes_back;
 }
 
 int stream_seek(struct consumer *c, uint64_t seek, const struct position *to)
@@ -747,8 +748,7 @@ int stream_seek(struct consumer *c, uint64_t seek, const struct position *to)
 	c->returns = false;
 	c->waiting = true;
 	stream_owe(s, c, place, to);
-	if (s->loader->source)
-		s->loader->source->ops->moved(s->loader->source);
+	s->loader->source->ops->moved(s->loader->source);
 	stream_pump(s);
 	return 0;
 }

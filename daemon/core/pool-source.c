@@ -1,0 +1,248 @@
+/* See pool-source.h. Functions below "workers and I/O threads" read what is constant (the recipe, the spec), write the
+ * rows they were given, and touch nothing else but atomics and the badlist. */
+#include "core/pool-source.h"
+
+#include <stddef.h>
+#include <string.h>
+
+#include "core/stream.h"
+#include "pipeline/random.h"
+#include "util/log.h"
+
+enum {
+	SUBSTITUTES = 16,            /* tries before a row is given up */
+	SLOW_SAMPLES = 2,            /* of a row that may use up their processor time before that, too */
+	CHUNK_BYTES = 256 * 1024,    /* of array rows a worker takes at once */
+};
+
+#define slot_of(job_ptr) ((struct slot *)(void *)((char *)(job_ptr)-offsetof(struct slot, job)))
+#define pool_source_of(source_ptr) \
+	((struct pool_source *)(void *)((char *)(source_ptr)-offsetof(struct pool_source, source)))
+
+static struct pool_source *source_of(const struct slot *slot)
+{
+	return pool_source_of(slot->source);
+}
+
+/* ---- workers and I/O threads ---- */
+
+struct row {
+	struct pool_source *source;
+	struct slot *slot;
+	uint32_t number;
+};
+
+static void *row_data(const struct row *r)
+{
+	return slot_data(r->slot) + (size_t)r->number * r->source->layout->row_bytes;
+}
+
+/* A row's place in its epoch, over all ranks; own batches may be shorter than batch_size and leave gaps. */
+static uint64_t global_position(const struct row *r)
+{
+	const struct loader_spec *spec = r->source->spec;
+	const struct position *at = &r->slot->at;
+	return at->base + (at->step * spec->world_size + r->slot->stream->plan_rank) * spec->batch_size + r->number;
+}
+
+/* What the row's draws are keyed by. The built-in order names a sample once an epoch, so that its pixels do not depend
+ * on the world size; a caller's own may name it as often as it likes, and each time is another augmentation. */
+static struct sample_key key_of(const struct row *r, uint64_t index)
+{
+	const struct loader_spec *spec = r->source->spec;
+	uint64_t seed = spec->own_batches ? random_seed_at(spec->seed, global_position(r)) : spec->seed;
+	return (struct sample_key){ seed, r->slot->at.epoch, index };
+}
+
+static uint64_t substitute_index(const struct row *r, uint64_t index, unsigned attempt)
+{
+	const struct pool_source *p = r->source;
+	return sample_substitute(p->spec->seed, r->slot->at.epoch, index, attempt, dataset_n(p->recipe->dataset));
+}
+
+static void note_bad(struct pool_source *p, uint64_t index, const char *text)
+{
+	if (!badlist_add(&p->bad, index, text))
+		return;
+	const char *fields[] = { "JOB", p->spec->job, "SAMPLE", text, NULL };
+	log_record_fields(LOG_LEVEL_WARNING, "bad-sample", fields, "sample %llu replaced: %s",
+			  (unsigned long long)index, text);
+}
+
+/* Where a row's sample cannot be decoded another takes the row; which one depends on nothing but (seed, epoch, index):
+ * a resumed epoch has the same ones, also with another world size. Attempt 0 is the sample itself. */
+static uint64_t candidate(const struct row *r, unsigned attempt)
+{
+	uint64_t index = (uint64_t)slot_indices(r->slot)[r->number];
+	return attempt == 0 ? index : substitute_index(r, index, attempt - 1);
+}
+
+static void note_made(const struct row *r, uint64_t index, unsigned attempt)
+{
+	((int64_t *)(void *)slot_labels(r->slot))[r->number] = dataset_label(r->source->recipe->dataset, index);
+	if (attempt == 0)
+		return;
+	slot_indices(r->slot)[r->number] = (int64_t)index;
+	atomic_fetch_add_explicit(&r->slot->n_replaced, 1, memory_order_relaxed);
+}
+
+static int run_image(struct pool_job *job, void *worker, uint32_t first, uint32_t n, struct pool_ticket *ticket)
+{
+	(void)n;
+	struct slot *slot = slot_of(job);
+	struct pool_source *p = source_of(slot);
+	struct row r = { p, slot, first };
+	struct sample_input *in = ticket ? ticket->input : NULL;
+	unsigned n_slow = ticket ? ticket->n_slow : 0;
+	/* Of a batch that has failed nothing more is made: the loader ends with it. */
+	bool failed = atomic_load_explicit(&slot->failed, memory_order_relaxed), done = failed;
+	for (unsigned attempt = ticket ? ticket->stage : 0; !done; attempt++, in = NULL) {
+		uint64_t index = candidate(&r, attempt);
+		struct sample_error err;
+		int result = sample_make(p->recipe, worker, key_of(&r, index), in, false, row_data(&r), &err);
+		if (result == SAMPLE_E_WOULD_BLOCK) {
+			/* Without a ticket yet the row begins anew with one, and comes back here. */
+			if (ticket) {
+				ticket->stage = attempt;
+				ticket->n_slow = n_slow;
+			}
+			return POOL_WOULD_BLOCK;
+		}
+		if (result == SAMPLE_E_BAD) {
+			note_bad(p, index, err.text);
+			n_slow += err.slow;
+			/* No time is spent on a substitute when there are too many bad samples already. */
+			failed = attempt == SUBSTITUTES || n_slow == SLOW_SAMPLES || badlist_exceeds(&p->bad, p->bad_budget);
+		} else if (result == 0) {
+			note_made(&r, index, attempt);
+		} else {
+			failed = attempt == 0 || attempt == SUBSTITUTES;
+		}
+		done = failed || result == 0;
+	}
+	if (failed)
+		atomic_store(&slot->failed, true);
+	if (ticket)
+		sample_input_drop(ticket->input);
+	atomic_fetch_add_explicit(&p->source.n_made, 1, memory_order_relaxed);
+	return 0;
+}
+
+static void fetch_image(struct pool_job *job, struct pool_ticket *ticket)
+{
+	struct slot *slot = slot_of(job);
+	struct row r = { source_of(slot), slot, ticket->row };
+	sample_fetch(r.source->recipe, candidate(&r, ticket->stage), ticket->input);
+}
+
+static int gather(const struct row *r, uint32_t n, struct dataset_error *err)
+{
+	const uint64_t *indices = (const uint64_t *)(const void *)(slot_indices(r->slot) + r->number);
+	return dataset_gather(r->source->recipe->dataset, indices, n, row_data(r),
+			      slot_labels(r->slot) + (size_t)r->number * r->source->layout->label_bytes, err);
+}
+
+static void note_gathered(const struct row *r, uint32_t n, int result, const struct dataset_error *err)
+{
+	if (result) {
+		note_bad(r->source, (uint64_t)slot_indices(r->slot)[r->number], err->text);
+		atomic_store(&r->slot->failed, true);
+	}
+	atomic_fetch_add_explicit(&r->source->source.n_made, n, memory_order_relaxed);
+}
+
+static int run_array(struct pool_job *job, void *worker, uint32_t first, uint32_t n, struct pool_ticket *ticket)
+{
+	(void)worker;
+	(void)ticket;
+	struct slot *slot = slot_of(job);
+	struct row r = { source_of(slot), slot, first };
+	struct dataset_error err;
+	int result = gather(&r, n, &err);
+	note_gathered(&r, n, result, &err);
+	return 0;
+}
+
+/* Rows whose pages a server brings: the I/O thread that waits for them copies them, too, as they may be gone again by
+ * the time that a worker came to it. */
+static int run_far_array(struct pool_job *job, void *worker, uint32_t first, uint32_t n, struct pool_ticket *ticket)
+{
+	(void)worker;
+	if (!ticket)
+		return POOL_WOULD_BLOCK;
+	struct slot *slot = slot_of(job);
+	struct row r = { source_of(slot), slot, first };
+	const struct sample_input *in = ticket->input;
+	note_gathered(&r, n, in->result, &in->error);
+	return 0;
+}
+
+static void fetch_array(struct pool_job *job, struct pool_ticket *ticket)
+{
+	struct slot *slot = slot_of(job);
+	struct row r = { source_of(slot), slot, ticket->row };
+	struct sample_input *in = ticket->input;
+	in->result = gather(&r, ticket->n, &in->error);
+}
+
+/* ---- the loop thread ---- */
+
+static void on_job_done(struct pool_job *job)
+{
+	struct slot *slot = slot_of(job);
+	struct pool_source *p = source_of(slot);
+	p->filled(p, slot);
+}
+
+static const struct pool_job_ops image_job = { .run = run_image, .fetch = fetch_image, .done = on_job_done };
+static const struct pool_job_ops array_job = { .run = run_array, .done = on_job_done };
+static const struct pool_job_ops far_array_job = { .run = run_far_array, .fetch = fetch_array, .done = on_job_done };
+
+static void on_submit(struct batch_source *source, struct slot *slot)
+{
+	struct pool_source *p = pool_source_of(source);
+	bool image = p->recipe->pipeline != NULL;
+	size_t rows = CHUNK_BYTES / (p->layout->row_bytes ? p->layout->row_bytes : 1);
+	slot->job.ops = image ? &image_job : dataset_server(p->recipe->dataset) ? &far_array_job : &array_job;
+	slot->job.n_rows = slot->n_rows;
+	slot->job.chunk = image || rows < 1 ? 1 : rows > slot->n_rows ? slot->n_rows : (uint32_t)rows;
+	pool_submit(p->pool, &slot->stream->queue, &slot->job);
+}
+
+static void on_cancel(struct batch_source *source, struct slot *slot)
+{
+	pool_cancel(pool_source_of(source)->pool, &slot->job);
+}
+
+/* A stream that stands still is of no concern to the others, and cancelled jobs come back by themselves. */
+static void ignore(struct batch_source *source)
+{
+	(void)source;
+}
+
+static const struct batch_source_ops source_ops = {
+	.submit = on_submit, .cancel = on_cancel, .moved = ignore, .close = ignore
+};
+
+bool pool_source_is_bad(struct pool_source *p, struct slot *slot)
+{
+	return atomic_load(&slot->failed) ||
+	       (atomic_load(&slot->n_replaced) && badlist_exceeds(&p->bad, p->bad_budget));
+}
+
+int pool_source_init(struct pool_source *p, struct pool *pool, const struct loader_spec *spec,
+		     const struct recipe *recipe, const struct slot_layout *layout, double bad_budget)
+{
+	*p = (struct pool_source){ .source = { .ops = &source_ops, .goes_back = true },
+				   .pool = pool,
+				   .spec = spec,
+				   .recipe = recipe,
+				   .layout = layout,
+				   .bad_budget = bad_budget };
+	return badlist_init(&p->bad, dataset_n(recipe->dataset));
+}
+
+void pool_source_finish(struct pool_source *p)
+{
+	badlist_finish(&p->bad);
+}

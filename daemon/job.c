@@ -773,9 +773,9 @@ void job_leave(struct session *s)
 	}
 	s->job = NULL;
 	if (s->again && s->state == SESSION_OPENING && j->loader) { /* fenced before it was attached, say */
-		j->loader->n_returned++;
+		j->loader->host.n_returned++;
 		if (j->feed && j->feed->maker.n_returning)
-			j->loader->source->ops->moved(j->loader->source);
+			j->loader->host.source->ops->moved(j->loader->host.source);
 	}
 	if (!j->sessions)
 		drop_if_waiting(j);

@@ -510,7 +510,7 @@ static void on_seek(struct session *s, const Batchd__Wire__Seek *m)
 	const struct stream *stream = s->consumer.stream;
 	if (r == STREAM_E_BEHIND) {
 		const struct position *at = stream_oldest(stream);
-		bool once = !l->source->goes_back;
+		bool once = !l->host.source->goes_back;
 		snprintf(
 			text, sizeof(text), "the others of share job '%s' are at epoch %llu, batch %llu already; %s",
 			l->spec.job, (unsigned long long)at->epoch, (unsigned long long)at->step,

@@ -200,8 +200,8 @@ static json_t *stream_part(const struct job *j, const struct stream *s)
 	const char *waiting = !s->positioned                ? "a trainer to begin"
 			      : n.full && n.making == 0 && untaken ? "trainers to take batches: the trainer is the slow part"
 			      : n.full && n.making == 0     ? "trainers to release batches"
-			      : n.making                    ? s->loader->spec.served ? "the producer" : "workers"
-			      : s->loader->spec.own_batches ? "the batch sampler"
+			      : n.making                    ? s->host->spec->served ? "the producer" : "workers"
+			      : s->host->spec->own_batches ? "the batch sampler"
 							    : "";
 	set_text(o, "waiting_for", waiting);
 	return o;
@@ -257,7 +257,7 @@ static json_t *loader_part(const struct job *j, uid_t viewer)
 	/* The loader's is a hash of what is hidden, which could be tried out. */
 	snprintf(id, sizeof(id), "%016llx", (unsigned long long)(all ? l->id : j->number));
 	double age = seconds(uv_hrtime() - l->created_ns);
-	uint64_t made = atomic_load(&l->source->n_made);
+	uint64_t made = atomic_load(&l->host.source->n_made);
 	set_text(o, "id", id);
 	set_text(o, "dtype", dtype_name(l->dtype));
 	set_int(o, "n_samples", dataset_n(l->recipe.dataset));

@@ -101,7 +101,7 @@ START_TEST(test_trainers_at_one_place_share_their_batches)
 		for (int i = 0; i < 4; i++)
 			consume(&f, t[i], n);
 	ck_assert_uint_eq(count_cohorts(), 1);
-	ck_assert_uint_le(atomic_load(&f.loader->source->n_made), 2 * SAMPLES + 13 * BATCH);
+	ck_assert_uint_le(atomic_load(&f.loader->host.source->n_made), 2 * SAMPLES + 13 * BATCH);
 	for (int i = 0; i < 4; i++) {
 		check_golden(t[i], 0, 0);
 		ck_assert_uint_eq(t[i]->c.n_skipped, 0);

@@ -220,7 +220,7 @@ START_TEST(test_share_gives_everybody_every_batch_in_lockstep)
 			ck_assert_uint_eq(t[k]->got[i].at.step, i);
 		}
 	}
-	ck_assert_uint_le(atomic_load(&f.loader->source->n_made), 40 + 4 * 4); /* once, not three times */
+	ck_assert_uint_le(atomic_load(&f.loader->host.source->n_made), 40 + 4 * 4); /* once, not three times */
 	for (int k = 0; k < 3; k++)
 		leave(t[k]);
 	teardown(&f);

@@ -320,7 +320,7 @@ static uint32_t n_positioned(const struct feed *f)
 static bool awaits_return(struct feed *f)
 {
 	uint32_t n = f->maker.n_returning;
-	if (f->loader->n_returned < n && n_positioned(f) < n && uv_now(f->kick.loop) < f->return_until_ms)
+	if (f->loader->host.n_returned < n && n_positioned(f) < n && uv_now(f->kick.loop) < f->return_until_ms)
 		return true;
 	f->maker.n_returning = 0;
 	f->source.goes_back = f->maker.resumable;

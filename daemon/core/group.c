@@ -443,7 +443,7 @@ void group_pump(struct group *g)
 	g->pumping = true;
 	do {
 		g->again = false;
-		if (!g->slots || l->failed || l->closing || l->stopped)
+		if (!g->slots || l->host.stopped)
 			break;
 		for (uint32_t i = 0; i < l->n_streams; i++)
 			stream_look(l->streams[i]);

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <stdarg.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,12 +17,17 @@ enum {
 	INLINE_PLAN = 1 << 16,       /* samples whose order is made on the loop thread: well under a millisecond */
 };
 
-/* ---- jobs, on the loop thread ---- */
+static struct loader *loader_of(const struct stream_host *h)
+{
+	return (struct loader *)(void *)((char *)(uintptr_t)h - offsetof(struct loader, host));
+}
+
+/* ---- what comes back ---- */
 
 static void free_streams(struct loader *l)
 {
 	for (uint32_t i = 0; i < l->n_streams; i++) {
-		pool_queue_remove(l->pool, &l->streams[i]->queue);
+		pool_queue_remove(l->host.pool, &l->streams[i]->queue);
 		free(l->streams[i]);
 	}
 	free(l->streams);
@@ -29,7 +35,7 @@ static void free_streams(struct loader *l)
 
 static void maybe_free(struct loader *l)
 {
-	if (!l->closing || l->n_in_flight)
+	if (!l->closing || l->host.n_in_flight)
 		return;
 	l->ops->closed(l);
 	free_streams(l);
@@ -60,49 +66,68 @@ static void fail_for_bad(struct loader *l)
 static void on_pool_filled(struct pool_source *p, struct slot *slot)
 {
 	struct loader *l = p->owner;
-	l->n_in_flight--;
+	l->host.n_in_flight--;
 	if (pool_source_is_bad(p, slot))
 		fail_for_bad(l);
 	stream_on_filled(slot->stream, slot);
 	maybe_free(l);
 }
 
-void loader_copied(struct loader *l)
+static void on_came_back(struct stream_host *h)
 {
-	l->n_in_flight--;
-	maybe_free(l);
+	maybe_free(loader_of(h));
 }
 
 void loader_set_source(struct loader *l, struct batch_source *source)
 {
-	l->source = source;
+	l->host.source = source;
 }
 
 void loader_source_done(struct loader *l, struct slot *slot)
 {
 	loader_hold(l);
-	l->n_in_flight--;
-	atomic_fetch_add_explicit(&l->source->n_made, slot->n_rows, memory_order_relaxed);
+	l->host.n_in_flight--;
+	atomic_fetch_add_explicit(&l->host.source->n_made, slot->n_rows, memory_order_relaxed);
 	stream_on_filled(slot->stream, slot);
 	loader_let_go(l);
 }
 
 void loader_hold(struct loader *l)
 {
-	l->n_in_flight++;
+	l->host.n_in_flight++;
 }
 
 void loader_let_go(struct loader *l)
 {
-	l->n_in_flight--;
+	l->host.n_in_flight--;
 	maybe_free(l);
 }
 
-void loader_note_published(struct loader *l, const struct slot *slot, bool waited)
+static void on_published(struct stream_host *h, const struct slot *slot, bool waited)
 {
+	struct loader *l = loader_of(h);
 	l->n_batches_published++;
 	l->n_samples_published += slot->n_rows;
 	l->ops->published(l, waited);
+}
+
+/* No trainer with that mirror finds batches there any more, whichever batch it was. */
+static void on_mirror_failed(struct stream_host *h, const struct mirror *mirror, const char *why)
+{
+	struct loader *l = loader_of(h);
+	for (uint32_t i = 0; l->is_loose && i < l->group.n_places; i++) {
+		struct consumer *c = l->group.member[i];
+		if (c && c->mirror == mirror)
+			c->ops->mirror_failed(c, why);
+	}
+	for (uint32_t k = 0; !l->is_loose && k < l->n_streams; k++) {
+		struct stream *s = l->streams[k];
+		for (uint32_t i = 0; s->consumers && i < s->n_consumers; i++) {
+			struct consumer *c = s->consumers[i];
+			if (c && c->mirror == mirror)
+				c->ops->mirror_failed(c, why);
+		}
+	}
 }
 
 void loader_fail(struct loader *l, const char *fmt, ...)
@@ -113,7 +138,7 @@ void loader_fail(struct loader *l, const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(l->error, sizeof(l->error), fmt, ap);
 	va_end(ap);
-	l->failed = true;
+	l->failed = l->host.stopped = true;
 	l->ops->failed(l);
 }
 
@@ -187,7 +212,7 @@ static void plan_task_done(struct pool_task *t)
 	if (l->ops->end_task)
 		l->ops->end_task(l, &task->place);
 	free(task);
-	l->n_in_flight--;
+	l->host.n_in_flight--;
 	maybe_free(l);
 }
 
@@ -274,8 +299,8 @@ static void request_plan(struct loader *l, uint64_t epoch, uint64_t base, bool m
 		free(task);
 		return;
 	}
-	l->n_in_flight++;
-	pool_run_task(l->pool, &task->task);
+	l->host.n_in_flight++;
+	pool_run_task(l->host.pool, &task->task);
 }
 
 static struct plan *make_cheap_plan(struct loader *l, uint64_t epoch, uint64_t base)
@@ -292,8 +317,9 @@ static struct plan *make_cheap_plan(struct loader *l, uint64_t epoch, uint64_t b
 	return e ? e->plan : NULL;
 }
 
-struct plan *loader_plan(struct loader *l, uint64_t epoch, uint64_t base)
+static struct plan *on_order(struct stream_host *h, uint64_t epoch, uint64_t base)
 {
+	struct loader *l = loader_of(h);
 	struct plan_entry *e = find_plan(l, epoch, base);
 	bool cheap = !l->spec.shuffle || dataset_n(l->recipe.dataset) <= INLINE_PLAN;
 	if (l->failed)
@@ -321,6 +347,11 @@ uint64_t loader_n_batches(const struct loader *l, uint64_t base)
 {
 	/* How long a producer's epoch is shows only when it is over. */
 	return l->spec.served ? UINT64_MAX : plan_n_batches(n_per_rank(l, base), l->spec.batch_size, l->spec.drop_last);
+}
+
+static uint64_t on_n_batches(const struct stream_host *h, uint64_t base)
+{
+	return loader_n_batches(loader_of(h), base);
 }
 
 /* ---- life ---- */
@@ -387,16 +418,23 @@ static uint32_t place_of(const struct loader *l, uint32_t number)
 	return low;
 }
 
+static const struct stream_host_ops host_ops = { .n_batches = on_n_batches,
+						 .order = on_order,
+						 .published = on_published,
+						 .mirror_failed = on_mirror_failed,
+						 .came_back = on_came_back };
+
 static struct stream *add_stream(struct loader *l, uint32_t number)
 {
 	struct stream **grown = realloc(l->streams, (l->n_streams + 1) * sizeof(struct stream *));
 	if (grown)
 		l->streams = grown;
 	struct stream *s = grown ? malloc(sizeof(*s)) : NULL;
-	if (!s || stream_init(s, l, number, l->n_consumers)) {
+	if (!s || stream_init(s, &l->host, number, l->n_consumers)) {
 		free(s);
 		return NULL;
 	}
+	s->group = l->is_loose ? &l->group : NULL;
 	uint32_t place = place_of(l, number);
 	memmove(&l->streams[place + 1], &l->streams[place], (l->n_streams - place) * sizeof(struct stream *));
 	l->streams[place] = s;
@@ -416,7 +454,12 @@ static int make_streams(struct loader *l)
 			 : !l->spec.share ? 1
 			 : open           ? LOADER_MAX_SHARE
 					  : l->spec.world_size;
-	return l->spec.share && !add_stream(l, 0) ? -ENOMEM : 0;
+	if (!l->spec.share)
+		return 0;
+	struct stream *s = add_stream(l, 0);
+	if (s && !l->is_loose && l->spec.world_size > 1)
+		s->expected = UINT64_MAX >> (64 - l->spec.world_size);
+	return s ? 0 : -ENOMEM;
 }
 
 uint32_t loader_n_ranks(const struct loader *l)
@@ -452,9 +495,10 @@ int loader_create(struct pool *pool, struct loader_spec *spec, struct recipe *re
 	struct loader *l = calloc(1, sizeof(*l));
 	if (!l)
 		return -ENOMEM;
-	l->pool = pool;
 	l->spec = *spec;
 	l->recipe = *recipe;
+	l->host = (struct stream_host){ .ops = &host_ops, .pool = pool, .spec = &l->spec, .source = &l->rows.source,
+					.server = dataset_server(recipe->dataset) };
 	l->ops = ops;
 	l->owner = owner;
 	l->created_ns = uv_hrtime();
@@ -468,7 +512,6 @@ int loader_create(struct pool *pool, struct loader_spec *spec, struct recipe *re
 	if (r == 0) {
 		l->rows.filled = on_pool_filled;
 		l->rows.owner = l;
-		l->source = &l->rows.source;
 		r = make_streams(l);
 		if (r)
 			pool_source_finish(&l->rows);
@@ -488,17 +531,17 @@ int loader_create(struct pool *pool, struct loader_spec *spec, struct recipe *re
 
 void loader_stop(struct loader *l)
 {
-	l->stopped = true;
+	l->host.stopped = true;
 }
 
 void loader_close(struct loader *l)
 {
-	l->closing = true;
+	l->closing = l->host.stopped = true;
 	loader_hold(l);
 	for (uint32_t i = 0; i < l->n_streams; i++)
 		stream_finish(l->streams[i]);
 	if (l->is_loose)
 		group_finish(&l->group);
-	l->source->ops->close(l->source);
+	l->host.source->ops->close(l->host.source);
 	loader_let_go(l);
 }

@@ -39,13 +39,12 @@ struct plan_entry {
 };
 
 struct loader {
-	struct pool *pool;
+	struct stream_host host;
 	const struct loader_ops *ops;
 	void *owner;                /* for ops */
 	struct loader_spec spec;
 	struct recipe recipe;
 	struct pool_source rows;    /* what the pool makes */
-	struct batch_source *source; /* that one, or a producer's feed; borrowed */
 	uint64_t id;                /* hash of what it makes; the same after a restart */
 	uint64_t pipeline_id;       /* of what is made of one image and what its draws are keyed by, apart from dtype and
 	                             * layout; 0: arrays */
@@ -67,12 +66,9 @@ struct loader {
 	uint64_t plan_clock;
 	bool wants_task;            /* begin_task said no */
 
-	bool failed, closing, stopped;
+	bool failed, closing;
 	char error[4096];
 
-	uint32_t n_returned;        /* consumers that came back (consumer.returns) and have said where to go on, or
-	                             * have left again */
-	unsigned n_in_flight;       /* jobs, tasks and copies to GPUs that still come back */
 	uint64_t n_batches_published, n_samples_published;
 	uint64_t created_ns;
 };
@@ -98,15 +94,11 @@ struct stream *loader_add_cohort(struct loader *l);
 /* Of an epoch, for each rank, after base samples. */
 uint64_t loader_n_batches(const struct loader *l, uint64_t base);
 
-/* For streams. loader_plan: NULL while it is being made; streams are pumped when it is there. */
-struct plan *loader_plan(struct loader *l, uint64_t epoch, uint64_t base);
 /* What the orders that it will keep (this epoch's and the next's) will take beside those that are there; of an epoch's
  * order that would take more than most of free_bytes nothing, as it will be refused, or alone. */
 uint64_t loader_order_bytes(const struct loader *l, uint64_t free_bytes);
 /* An I/O thread may work for it now. */
 void loader_retry(struct loader *l);
-/* One of n_in_flight that was a copy to a GPU has come back; may free the loader. */
-void loader_copied(struct loader *l);
 /* For a producer's feed, before any trainer has come: it makes the batches instead of the pool. */
 void loader_set_source(struct loader *l, struct batch_source *source);
 /* For that source: a slot that was submitted to it is filled, or cancelled and written to by nobody. */
@@ -114,7 +106,6 @@ void loader_source_done(struct loader *l, struct slot *slot);
 /* Keeps it from being freed in between; loop thread. */
 void loader_hold(struct loader *l);
 void loader_let_go(struct loader *l);
-void loader_note_published(struct loader *l, const struct slot *slot, bool waited);
 void loader_fail(struct loader *l, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 #endif

@@ -9,9 +9,12 @@
 #include <stdlib.h>
 
 #include "core/group.h"
-#include "core/loader.h"
+#include "core/loader.h" /* for a group's pool */
+#include "core/loader-spec.h"
 #include "core/mirror.h"
+#include "core/pool.h"
 #include "core/sampler.h"
+#include "core/source.h"
 #include "core/stream-impl.h"
 
 enum {
@@ -115,7 +118,7 @@ static void update_urgency(struct stream *s)
 		 */
 		soon |= c && (is_starving(c) || (c->positioned && c->mirror));
 	}
-	pool_queue_set_urgency(s->loader->pool, &s->queue, waiting ? 0 : n_ready + 1, waiting || soon);
+	pool_queue_set_urgency(s->host->pool, &s->queue, waiting ? 0 : n_ready + 1, waiting || soon);
 }
 
 /* ---- beginning batches ---- */
@@ -133,7 +136,7 @@ static bool anybody_wants_more(const struct stream *s)
  * likes, and keeps nobody waiting before. */
 static bool is_counted_on(const struct stream *s, const struct consumer *c)
 {
-	return c->positioned || !s->loader->spec.share || s->loader->spec.world_size > 1;
+	return c->positioned || !s->host->spec->share || s->host->spec->world_size > 1;
 }
 
 static uint64_t owed_at(const struct stream *s, const struct position *at)
@@ -147,18 +150,23 @@ static uint64_t owed_at(const struct stream *s, const struct position *at)
 	return owed;
 }
 
+uint64_t stream_count_batches(const struct stream *s, uint64_t base)
+{
+	return s->host->ops->n_batches(s->host, base);
+}
+
 void stream_set_next(struct stream *s, const struct position *to)
 {
 	s->next = *to;
-	s->n_batches = loader_n_batches(s->loader, to->base);
+	s->n_batches = stream_count_batches(s, to->base);
 }
 
 static void fill_from_plan(struct stream *s, struct slot *slot, struct plan *plan)
 {
-	struct loader *l = s->loader;
-	uint64_t begin = s->next.step * l->spec.batch_size;
+	uint32_t batch_size = s->host->spec->batch_size;
+	uint64_t begin = s->next.step * batch_size;
 	uint64_t left = plan_n_per_rank(plan) - begin;
-	slot->n_rows = left < l->spec.batch_size ? (uint32_t)left : l->spec.batch_size;
+	slot->n_rows = left < batch_size ? (uint32_t)left : batch_size;
 	slot->n_padding = 0;
 	int64_t *indices = slot_indices(slot);
 	for (uint32_t i = 0; i < slot->n_rows; i++) {
@@ -215,7 +223,7 @@ static void leave_to_source(struct slot *slot)
 static void advance(struct stream *s)
 {
 	s->next.step++;
-	if (s->loader->spec.own_batches || s->next.step < s->n_batches)
+	if (s->host->spec->own_batches || s->next.step < s->n_batches)
 		return;
 	stream_set_next(s, &(struct position){ .epoch = s->next.epoch + 1 });
 }
@@ -225,7 +233,7 @@ static struct plan *current_plan(struct stream *s)
 	if (!s->plan || s->plan_epoch != s->next.epoch || s->plan_base != s->next.base) {
 		plan_unref(s->plan); /* first: there may be memory for one at a time */
 		s->plan = NULL;
-		struct plan *plan = loader_plan(s->loader, s->next.epoch, s->next.base);
+		struct plan *plan = s->host->ops->order(s->host, s->next.epoch, s->next.base);
 		if (!plan)
 			return NULL;
 		s->plan = plan_ref(plan);
@@ -237,10 +245,10 @@ static struct plan *current_plan(struct stream *s)
 
 static bool begin_one(struct stream *s)
 {
-	struct loader *l = s->loader;
-	if (l->spec.own_batches ? !s->own_first : s->next.step >= s->n_batches)
+	struct stream_host *h = s->host;
+	if (h->spec->own_batches ? !s->own_first : s->next.step >= s->n_batches)
 		return false;
-	bool planned = !l->spec.own_batches && !l->spec.served;
+	bool planned = !h->spec->own_batches && !h->spec->served;
 	struct plan *plan = planned ? current_plan(s) : NULL;
 	if (!plan && planned)
 		return false; /* being made; stream_pump comes again when it is there */
@@ -250,7 +258,7 @@ static bool begin_one(struct stream *s)
 	slot_begin(slot, s);
 	if (plan)
 		fill_from_plan(s, slot, plan);
-	else if (l->spec.served)
+	else if (h->spec->served)
 		leave_to_source(slot);
 	else
 		fill_from_own(s, slot);
@@ -258,9 +266,9 @@ static bool begin_one(struct stream *s)
 	slot->owed = owed_at(s, &slot->at);
 	list_append(s, slot);
 	advance(s);
-	slot->source = l->source;
-	l->n_in_flight++;
-	l->source->ops->submit(l->source, slot);
+	slot->source = h->source;
+	h->n_in_flight++;
+	h->source->ops->submit(h->source, slot);
 	return true;
 }
 
@@ -283,40 +291,23 @@ static void skip_ahead(struct stream *s)
 	if (!least || position_compare(least, &s->next) <= 0)
 		return;
 	/* Who has had the last batch of an epoch is still in it; a stream that stood there would make none any more. */
-	bool over = !s->loader->spec.own_batches && least->step >= loader_n_batches(s->loader, least->base);
+	bool over = !s->host->spec->own_batches && least->step >= stream_count_batches(s, least->base);
 	struct position to = over ? (struct position){ .epoch = least->epoch + 1 } : *least;
 	stream_set_next(s, &to);
 }
 
 /* ---- copying to GPUs ---- */
 
-/* Whoever looks for batches on that mirror will find none there any more, whichever batch it was. */
-static void tell_failed(struct loader *l, const struct mirror *mirror, const char *why)
-{
-	for (uint32_t i = 0; l->is_loose && i < l->group.n_places; i++) {
-		struct consumer *c = l->group.member[i];
-		if (c && c->mirror == mirror)
-			c->ops->mirror_failed(c, why);
-	}
-	for (uint32_t k = 0; !l->is_loose && k < l->n_streams; k++) {
-		struct stream *s = l->streams[k];
-		for (uint32_t i = 0; s->consumers && i < s->n_consumers; i++) {
-			struct consumer *c = s->consumers[i];
-			if (c && c->mirror == mirror)
-				c->ops->mirror_failed(c, why);
-		}
-	}
-}
-
 static void on_copied(struct slot *slot, struct mirror *mirror, const char *why)
 {
 	struct stream *s = slot->stream;
-	struct loader *l = s->loader; /* kept by n_in_flight */
+	struct stream_host *h = s->host; /* kept by n_in_flight */
 	if (*why)
-		tell_failed(l, mirror, why);
+		h->ops->mirror_failed(h, mirror, why);
 	stream_try_free(s, slot);
 	stream_pump(s);
-	loader_copied(l);
+	h->n_in_flight--;
+	h->ops->came_back(h);
 }
 
 /* A ready batch goes to every GPU on which somebody is owed it, once to each. */
@@ -326,7 +317,7 @@ static void start_copies(struct stream *s, struct slot *slot)
 		const struct consumer *c = s->consumers[i];
 		if (c && c->mirror && c->slots == slot->slots && (slot->owed & bit(i)) &&
 		    mirror_copy(c->mirror, slot, on_copied))
-			s->loader->n_in_flight++;
+			s->host->n_in_flight++;
 	}
 }
 
@@ -370,11 +361,11 @@ static void publish_to(struct stream *s, struct consumer *c, uint32_t place)
 		lease(c, slot);
 		c->n_published++;
 		c->n_unread++;
-		loader_note_published(s->loader, slot, c->waiting);
+		s->host->ops->published(s->host, slot, c->waiting);
 		c->waiting = false;
 		c->cursor = slot->at;
 		c->cursor.step++;
-		if (slot->last && s->loader->spec.served) /* else the number of batches tells */
+		if (slot->last && s->host->spec->served) /* else the number of batches tells */
 			c->cursor = (struct position){ .epoch = slot->at.epoch + 1 };
 	}
 }
@@ -391,10 +382,11 @@ static void publish(struct stream *s)
 static void on_next_turn(struct pool_task *t)
 {
 	struct stream *s = (struct stream *)(void *)((char *)t - offsetof(struct stream, next_turn));
+	struct stream_host *h = s->host; /* kept by n_in_flight */
 	s->has_next_turn = false;
-	if (!s->loader->closing)
-		stream_pump(s);
-	loader_let_go(s->loader);
+	stream_pump(s);
+	h->n_in_flight--;
+	h->ops->came_back(h);
 }
 
 /* Goes on when the loop has come round. */
@@ -404,13 +396,13 @@ static void go_on_later(struct stream *s)
 		return;
 	s->has_next_turn = true;
 	s->next_turn.done = on_next_turn;
-	loader_hold(s->loader);
-	pool_call(s->loader->pool, &s->next_turn);
+	s->host->n_in_flight++;
+	pool_call(s->host->pool, &s->next_turn);
 }
 
 void stream_step(struct stream *s)
 {
-	if (!s->slots || s->loader->failed || s->loader->closing || s->loader->stopped)
+	if (!s->slots || s->host->stopped)
 		return;
 	unsigned rounds = 0;
 	bool again;
@@ -501,26 +493,21 @@ void stream_stop(struct stream *s)
 
 /* ---- life ---- */
 
-int stream_init(struct stream *s, struct loader *loader, uint32_t number, uint32_t n_consumers)
+int stream_init(struct stream *s, struct stream_host *host, uint32_t number, uint32_t n_consumers)
 {
-	*s = (struct stream){ .loader = loader, .number = number, .n_consumers = n_consumers };
-	s->plan_rank = loader->spec.share ? 0 : number;
+	*s = (struct stream){ .host = host, .number = number, .n_consumers = n_consumers };
+	s->plan_rank = host->spec->share ? 0 : number;
 	s->consumers = calloc(n_consumers, sizeof(*s->consumers));
 	if (!s->consumers)
 		return -ENOMEM;
-	uint32_t size = loader->spec.share && !loader->is_loose ? loader->spec.world_size : 1;
-	if (size > 1)
-		s->expected = size == 64 ? UINT64_MAX : bit(size) - 1;
-	s->group = loader->is_loose ? &loader->group : NULL;
-	int r = pool_queue_add(loader->pool, &s->queue, loader->spec.num_workers, loader->spec.uid);
+	int r = pool_queue_add(host->pool, &s->queue, host->spec->num_workers, host->spec->uid);
 	if (r) {
 		free(s->consumers);
 		s->consumers = NULL;
 		return r;
 	}
-	if (dataset_server(loader->recipe.dataset))
-		pool_queue_set_origin(loader->pool, &s->queue, loader->spec.uid,
-				      dataset_server(loader->recipe.dataset));
+	if (host->server)
+		pool_queue_set_origin(host->pool, &s->queue, host->spec->uid, host->server);
 	return 0;
 }
 
@@ -616,7 +603,7 @@ void stream_detach(struct consumer *c)
 	if (!s)
 		return;
 	stream_remove(s, s->n_consumers > 1 ? c->rank : 0);
-	s->loader->n_returned += c->returns;
+	s->host->n_returned += c->returns;
 	c->returns = false;
 	c->positioned = false;
 	c->waiting = false;
@@ -628,7 +615,7 @@ void stream_detach(struct consumer *c)
 		}
 		drop_own(s);
 	}
-	s->loader->source->ops->moved(s->loader->source);
+	s->host->source->ops->moved(s->host->source);
 	stream_pump(s);
 }
 
@@ -701,7 +688,7 @@ static bool others_come_by(const struct stream *s, const struct position *to)
 		const struct consumer *c = s->consumers[i];
 		if (!c || !c->positioned)
 			continue;
-		bool over = c->cursor.step >= loader_n_batches(s->loader, c->cursor.base);
+		bool over = c->cursor.step >= stream_count_batches(s, c->cursor.base);
 		uint64_t epoch = c->cursor.epoch + over, base = over ? 0 : c->cursor.base;
 		if (base != (epoch == to->epoch ? to->base : 0))
 			return false;
@@ -715,7 +702,7 @@ static bool others_come_by(const struct stream *s, const struct position *to)
  * those that it had kept waiting. Not every producer can. */
 static bool waits_for(const struct stream *s, const struct consumer *c, uint32_t place)
 {
-	return ((s->expected & bit(place)) || c->returns) && s->loader->source->goes_back;
+	return ((s->expected & bit(place)) || c->returns) && s->host->source->goes_back;
 }
 
 int stream_seek(struct consumer *c, uint64_t seek, const struct position *to)
@@ -742,13 +729,13 @@ int stream_seek(struct consumer *c, uint64_t seek, const struct position *to)
 		return STREAM_E_ELSEWHERE;
 	}
 	s->expected &= ~bit(place);
-	s->loader->n_returned += c->returns;
+	s->host->n_returned += c->returns;
 	c->seek = seek;
 	c->positioned = true;
 	c->returns = false;
 	c->waiting = true;
 	stream_owe(s, c, place, to);
-	s->loader->source->ops->moved(s->loader->source);
+	s->host->source->ops->moved(s->host->source);
 	stream_pump(s);
 	return 0;
 }
@@ -765,7 +752,7 @@ void stream_wait(struct consumer *c)
 
 void stream_wake(struct consumer *c)
 {
-	pool_drain(c->group ? c->group->loader->pool : c->stream->loader->pool); /* batches that nobody was woken for */
+	pool_drain(c->group ? c->group->loader->host.pool : c->stream->host->pool); /* batches that nobody was woken for */
 	if (c->group)
 		group_pump(c->group);
 	else if (c->stream)
@@ -795,7 +782,7 @@ int stream_push(struct consumer *c, uint64_t seek, uint64_t step, const uint64_t
 		return seek < c->seek ? 0 : STREAM_E_INVALID; /* older: sent before the trainer's own seek */
 	uint64_t expected = s->next.step + s->n_own;
 	uint32_t have = s->own_partial ? s->own_partial->n : 0;
-	if (step != expected || s->n_own >= s->slots->n + MORE_OWN_BATCHES || n > s->loader->spec.batch_size - have ||
+	if (step != expected || s->n_own >= s->slots->n + MORE_OWN_BATCHES || n > s->host->spec->batch_size - have ||
 	    have + n == 0)
 		return STREAM_E_INVALID;
 	uint64_t bytes = (s->own_partial ? 0 : sizeof(struct own_batch)) + n * sizeof(*indices);
@@ -884,7 +871,7 @@ void stream_count(const struct stream *s, struct stream_counts *out)
 		if (s->group && slot->stream != s)
 			continue;
 		/* Made, though nobody has been short of it yet and so the loop has not been woken for it. */
-		bool made = slot->state == SLOT_FILLING && pool_is_finished(s->loader->pool, &slot->job);
+		bool made = slot->state == SLOT_FILLING && pool_is_finished(s->host->pool, &slot->job);
 		out->making += slot->state == SLOT_FILLING && !made;
 		out->held += slot->n_leases > 0;
 		out->ready += made || (slot->state == SLOT_READY && slot->owed);
@@ -904,7 +891,7 @@ bool stream_has_more(const struct consumer *c)
 
 static struct position after(const struct stream *s, struct position at)
 {
-	if (++at.step >= loader_n_batches(s->loader, at.base) && !s->loader->spec.own_batches)
+	if (++at.step >= stream_count_batches(s, at.base) && !s->host->spec->own_batches)
 		at = (struct position){ .epoch = at.epoch + 1 };
 	return at;
 }
@@ -931,6 +918,6 @@ uint64_t stream_distance(const struct stream *s, const struct position *a, const
 		return 0;
 	if (a->epoch == b->epoch)
 		return b->step > a->step ? b->step - a->step : 0;
-	uint64_t all = loader_n_batches(s->loader, 0), first = loader_n_batches(s->loader, a->base);
+	uint64_t all = stream_count_batches(s, 0), first = stream_count_batches(s, a->base);
 	return (first > a->step ? first - a->step : 0) + (b->epoch - a->epoch - 1) * all + b->step;
 }

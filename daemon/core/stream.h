@@ -17,9 +17,41 @@
 
 #include "core/slots.h"
 
-struct loader;
-struct group;
+struct batch_source;
 struct consumer;
+struct group;
+struct loader_spec;
+struct mirror;
+struct plan;
+struct pool;
+struct stream_host;
+
+/* What a stream asks of what it belongs to (a loader). */
+struct stream_host_ops {
+	/* How many batches an epoch has for each rank, after base samples. */
+	uint64_t (*n_batches)(const struct stream_host *h, uint64_t base);
+	/* The order of an epoch; borrowed. NULL: it is being made, and streams are pumped when it is there. */
+	struct plan *(*order)(struct stream_host *h, uint64_t epoch, uint64_t base);
+	/* A batch went out; whether its trainer was waiting for it. */
+	void (*published)(struct stream_host *h, const struct slot *slot, bool waited);
+	/* A copy to that mirror has failed: no trainer finds batches there any more. */
+	void (*mirror_failed)(struct stream_host *h, const struct mirror *mirror, const char *why);
+	/* One of n_in_flight has come back, and has been counted; the host and its streams may be freed in here. */
+	void (*came_back)(struct stream_host *h);
+};
+
+/* What the streams of a loader have in common; embedded in it. */
+struct stream_host {
+	const struct stream_host_ops *ops;
+	struct pool *pool;
+	const struct loader_spec *spec;
+	struct batch_source *source; /* what makes the batches; borrowed */
+	uint64_t server;            /* by which the files come (dataset_server); 0: they are on local disks */
+	unsigned n_in_flight;       /* jobs, tasks and copies to GPUs that still come back */
+	uint32_t n_returned;        /* consumers that came back (consumer.returns) and have said where to go on, or
+	                             * have left again */
+	bool stopped;               /* no batch is begun or handed out any more */
+};
 
 struct consumer_ops {
 	/* Tells the trainer of a ready batch. 0; -EAGAIN: not now, stream_pump will be called; other errors: the
@@ -71,7 +103,7 @@ struct own_batch {
 };
 
 struct stream {
-	struct loader *loader;
+	struct stream_host *host;
 	struct group *group;             /* whose cohort it is, or NULL */
 	uint32_t n_members;              /* a cohort's consumers */
 	uint64_t members;                /* their places, a bit each */
@@ -109,8 +141,8 @@ enum {
 };
 
 /* 0 or -ENOMEM. */
-int stream_init(struct stream *s, struct loader *loader, uint32_t number, uint32_t n_consumers);
-/* No consumer may be attached. Rows still in work keep their slots; loader_destroy waits for them. */
+int stream_init(struct stream *s, struct stream_host *host, uint32_t number, uint32_t n_consumers);
+/* No consumer may be attached. Rows still in work keep their slots; the host waits for them. */
 void stream_finish(struct stream *s);
 
 /* Makes batches into these from now on (takes the reference); batches in the old ones are dropped or live on with their
@@ -154,11 +186,11 @@ void stream_wake(struct consumer *c);
 /* Begins what can be begun, publishes what can be published. Cheap when there is nothing to do. */
 void stream_pump(struct stream *s);
 
-/* For the loader's source: `slot`, which is FILLING, will be the last of its epoch. What is being made behind it is for
+/* For the source: `slot`, which is FILLING, will be the last of its epoch. What is being made behind it is for
  * the next epoch. */
 void stream_end_epoch(struct stream *s, struct slot *slot);
 
-/* For the loader: the slot's job is done. */
+/* For the host: the source is done with the slot. */
 void stream_on_filled(struct stream *s, struct slot *slot);
 
 struct stream_counts {
@@ -171,6 +203,8 @@ void stream_count(const struct stream *s, struct stream_counts *out);
 /* Whether there is a batch that the consumer has still to get, not counting those that are still to be made. */
 bool stream_has_more(const struct consumer *c);
 
+/* Of an epoch, after base samples. */
+uint64_t stream_count_batches(const struct stream *s, uint64_t base);
 /* How many batches lie between two positions, a first; 0 if b is not behind a. */
 uint64_t stream_distance(const struct stream *s, const struct position *a, const struct position *b);
 

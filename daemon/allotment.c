@@ -232,9 +232,9 @@ static void take(struct allotment *a)
 			fix(a->slots);
 		charge_end(&a->bytes); /* it becomes the slots', in one account: there is room for it */
 		(void)charge_grow(&a->slots->bytes, a->charged_bytes);
-		for (uint32_t i = 0; l && !l->is_loose && i < l->n_streams; i++) {
-			if (l->streams[i]->slots == a->slots)
-				stream_pump(l->streams[i]);
+		for (uint32_t i = 0; l && !l->is_loose && i < l->streams.n; i++) {
+			if (l->streams.list[i]->slots == a->slots)
+				stream_pump(l->streams.list[i]);
 		}
 		return;
 	}

@@ -278,9 +278,9 @@ static json_t *loader_part(const struct job *j, uid_t viewer)
 	if (all && l->failed)
 		set_text(o, "error", l->error);
 	json_t *streams = json_array();
-	for (uint32_t i = 0; i < l->n_streams && i < 64; i++) {
-		if (l->streams[i]->slots && (!l->is_loose || l->streams[i]->n_members))
-			json_array_append_new(streams, stream_part(j, l->streams[i]));
+	for (uint32_t i = 0; i < l->streams.n && i < 64; i++) {
+		if (l->streams.list[i]->slots && (!l->is_loose || l->streams.list[i]->n_members))
+			json_array_append_new(streams, stream_part(j, l->streams.list[i]));
 	}
 	set(o, "streams", streams);
 	return o;

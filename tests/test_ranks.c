@@ -6,13 +6,13 @@ START_TEST(test_a_rank_has_a_stream_from_when_it_comes)
 	/* Of 4096 ranks two come, the higher one first: two streams, in the order of ranks, each with its own samples. */
 	struct fixture f;
 	setup(&f, (struct loader_spec){ .batch_size = 2, .world_size = 4096 }, 2 * 4096);
-	ck_assert_uint_eq(f.loader->n_streams, 0);
+	ck_assert_uint_eq(f.loader->streams.n, 0);
 	ck_assert_ptr_null(loader_find_stream(f.loader, 4095));
 	struct trainer *last = attach(with_slots(&f, 4095, 2), 4095), *first = attach(with_slots(&f, 7, 2), 7);
-	ck_assert_uint_eq(f.loader->n_streams, 2);
-	ck_assert_uint_eq(f.loader->streams[0]->number, 7);
-	ck_assert_uint_eq(f.loader->streams[1]->number, 4095);
-	ck_assert_ptr_eq(loader_find_stream(f.loader, 4095), f.loader->streams[1]);
+	ck_assert_uint_eq(f.loader->streams.n, 2);
+	ck_assert_uint_eq(f.loader->streams.list[0]->number, 7);
+	ck_assert_uint_eq(f.loader->streams.list[1]->number, 4095);
+	ck_assert_ptr_eq(loader_find_stream(f.loader, 4095), f.loader->streams.list[1]);
 	ck_assert_ptr_null(loader_find_stream(f.loader, 8));
 	ck_assert_int_eq(stream_seek(&last->c, 1, &(struct position){ 0 }), 0);
 	ck_assert_int_eq(stream_seek(&first->c, 1, &(struct position){ 0 }), 0);
@@ -42,9 +42,9 @@ START_TEST(test_every_rank_of_a_large_job_may_come_and_go)
 		ck_assert_int_eq(t->got[0].indices[0], rank);
 		leave(t);
 	}
-	ck_assert_uint_eq(f.loader->n_streams, WORLD);
+	ck_assert_uint_eq(f.loader->streams.n, WORLD);
 	for (uint32_t i = 0; i < WORLD; i++)
-		ck_assert_uint_eq(f.loader->streams[i]->number, i);
+		ck_assert_uint_eq(f.loader->streams.list[i]->number, i);
 	teardown(&f);
 }
 END_TEST

@@ -85,8 +85,8 @@ static void check_golden(const struct trainer *t, uint64_t epoch, uint64_t step)
 static unsigned count_cohorts(void)
 {
 	unsigned n = 0;
-	for (uint32_t i = 0; i < f.loader->n_streams; i++)
-		n += f.loader->streams[i]->n_members > 0;
+	for (uint32_t i = 0; i < f.loader->streams.n; i++)
+		n += f.loader->streams.list[i]->n_members > 0;
 	return n;
 }
 

@@ -313,12 +313,12 @@ static void put_right(void)
 static bool group_is_complete(void)
 {
 	for (const struct job *j = sim_daemon.jobs; j; j = j->next) {
-		if (j->state == JOB_READY && j->loader->spec.share && j->loader->streams[0]->expected)
+		if (j->state == JOB_READY && j->loader->spec.share && j->loader->streams.list[0]->expected)
 			return false;
-		if (j->feed && j->loader->n_streams < loader_n_ranks(j->loader))
+		if (j->feed && j->loader->streams.n < loader_n_ranks(j->loader))
 			return false;
-		for (uint32_t i = 0; j->feed && i < j->loader->n_streams; i++) {
-			if (!j->loader->streams[i]->fed && !j->loader->streams[i]->positioned)
+		for (uint32_t i = 0; j->feed && i < j->loader->streams.n; i++) {
+			if (!j->loader->streams.list[i]->fed && !j->loader->streams.list[i]->positioned)
 				return false;
 		}
 	}

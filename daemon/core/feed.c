@@ -176,8 +176,8 @@ static void mark_end(struct feed *f, struct stream *s, struct slot *slot)
  * still to be answered are of ranks that go through the epoch once more, and ask for themselves. */
 static void note_whole(struct feed *f, uint64_t epoch, uint64_t n)
 {
-	for (uint32_t i = 0; i < f->loader->n_streams; i++) {
-		for (struct slot *slot = f->loader->streams[i]->first; slot; slot = slot->next) {
+	for (uint32_t i = 0; i < f->loader->streams.n; i++) {
+		for (struct slot *slot = f->loader->streams.list[i]->first; slot; slot = slot->next) {
 			if (slot->state == SLOT_FILLING && slot->fed == MADE && slot->at.epoch == epoch &&
 			    slot->at.step < n / world(f))
 				slot->fed_whole = true;
@@ -197,8 +197,8 @@ static bool is_held_back(const struct feed *f, const struct slot *slot)
 static uint64_t first_round_not_whole(const struct feed *f, uint64_t epoch, uint64_t k)
 {
 	uint64_t step = k / world(f);
-	for (uint32_t i = 0; i < f->loader->n_streams; i++) {
-		for (const struct slot *slot = f->loader->streams[i]->first; slot; slot = slot->next) {
+	for (uint32_t i = 0; i < f->loader->streams.n; i++) {
+		for (const struct slot *slot = f->loader->streams.list[i]->first; slot; slot = slot->next) {
 			if (is_held_back(f, slot) && slot->fed == MADE && slot->at.epoch == epoch &&
 			    slot->at.step < step)
 				step = slot->at.step;
@@ -213,8 +213,8 @@ static void end_epoch(struct feed *f, uint64_t epoch, uint64_t k, uint64_t n_bat
 	uint64_t step = n_batches ? n_batches / world(f) : first_round_not_whole(f, epoch, k);
 	note_whole(f, epoch, n_batches);
 	note_end(f, epoch, step);
-	for (uint32_t i = 0; i < f->loader->n_streams; i++) {
-		struct stream *s = f->loader->streams[i];
+	for (uint32_t i = 0; i < f->loader->streams.n; i++) {
+		struct stream *s = f->loader->streams.list[i];
 		for (struct slot *slot = s->first; slot; slot = slot->next) {
 			if (slot->state == SLOT_FILLING && !slot->last && slot->at.epoch == epoch &&
 			    slot->at.step >= step) {
@@ -231,8 +231,8 @@ static void end_epoch(struct feed *f, uint64_t epoch, uint64_t k, uint64_t n_bat
  * told that the epoch is over before. */
 static bool somebody_is_elsewhere(const struct feed *f, const struct position *at)
 {
-	for (uint32_t i = 0; i < f->loader->n_streams; i++) {
-		const struct stream *s = f->loader->streams[i];
+	for (uint32_t i = 0; i < f->loader->streams.n; i++) {
+		const struct stream *s = f->loader->streams.list[i];
 		const struct slot *slot = s->first;
 		while (slot && position_compare(&slot->at, at))
 			slot = slot->next;
@@ -258,8 +258,8 @@ static bool is_rest(const struct feed *f, const struct position *at)
 static bool find_floor(const struct feed *f, struct position *floor)
 {
 	bool any = false;
-	for (uint32_t i = 0; i < f->loader->n_streams; i++) {
-		const struct stream *s = f->loader->streams[i];
+	for (uint32_t i = 0; i < f->loader->streams.n; i++) {
+		const struct stream *s = f->loader->streams.list[i];
 		const struct slot *slot = s->first;
 		if (!s->positioned)
 			continue;
@@ -275,8 +275,8 @@ static bool find_floor(const struct feed *f, struct position *floor)
 
 static struct slot *find_complete(struct feed *f, const struct position *floor)
 {
-	for (uint32_t i = 0; i < f->loader->n_streams; i++) {
-		for (struct slot *slot = f->loader->streams[i]->first; slot; slot = slot->next) {
+	for (uint32_t i = 0; i < f->loader->streams.n; i++) {
+		for (struct slot *slot = f->loader->streams.list[i]->first; slot; slot = slot->next) {
 			if (slot->state == SLOT_FILLING && slot->fed == MADE && position_compare(&slot->at, floor) < 0)
 				return slot;
 		}
@@ -307,8 +307,8 @@ struct turn {
 static uint32_t n_positioned(const struct feed *f)
 {
 	uint32_t n = 0;
-	for (uint32_t i = 0; i < f->loader->n_streams; i++) {
-		const struct stream *s = f->loader->streams[i];
+	for (uint32_t i = 0; i < f->loader->streams.n; i++) {
+		const struct stream *s = f->loader->streams.list[i];
 		for (uint32_t k = 0; k < s->n_consumers; k++)
 			n += s->consumers[k] && s->consumers[k]->positioned;
 	}
@@ -333,8 +333,8 @@ static bool find_turn(struct feed *f, struct turn *t)
 	*t = (struct turn){ 0 };
 	if (awaits_return(f))
 		return false;
-	for (uint32_t i = 0; i < f->loader->n_streams; i++) {
-		struct stream *s = f->loader->streams[i];
+	for (uint32_t i = 0; i < f->loader->streams.n; i++) {
+		struct stream *s = f->loader->streams.list[i];
 		struct slot *slot = s->first;
 		if (s->number != i || s->expected || (!s->positioned && !s->fed))
 			return false; /* a rank is still to come, and what it wants may be the first */
@@ -347,7 +347,7 @@ static bool find_turn(struct feed *f, struct turn *t)
 		if (!t->at || position_compare(at, t->at) < 0) /* of equals the lowest rank */
 			*t = (struct turn){ .stream = s, .at = at, .slot = slot };
 	}
-	return f->loader->n_streams == world(f);
+	return f->loader->streams.n == world(f);
 }
 
 /* To a later batch of the epoch that the producer is in. */
@@ -380,8 +380,8 @@ static void begin_epoch(struct feed *f, uint64_t epoch)
 		fill->peek = false;
 		f->ops->cancel(f, fill->number);
 	}
-	for (uint32_t i = 0; i < f->loader->n_streams && !f->maker.resumable; i++) {
-		for (struct slot *slot = f->loader->streams[i]->first; slot; slot = slot->next) {
+	for (uint32_t i = 0; i < f->loader->streams.n && !f->maker.resumable; i++) {
+		for (struct slot *slot = f->loader->streams.list[i]->first; slot; slot = slot->next) {
 			if (slot->state == SLOT_FILLING && slot->at.epoch == epoch && !slot->last)
 				want_again(f, slot);
 		}
@@ -451,8 +451,8 @@ static bool is_asked_for(const struct feed *f, const struct position *batch)
 static const struct position *find_open(const struct feed *f, const struct turn *t)
 {
 	const struct position *round = NULL;
-	for (uint32_t i = 0; i < f->loader->n_streams; i++) {
-		for (const struct slot *slot = f->loader->streams[i]->first; slot; slot = slot->next) {
+	for (uint32_t i = 0; i < f->loader->streams.n; i++) {
+		for (const struct slot *slot = f->loader->streams.list[i]->first; slot; slot = slot->next) {
 			struct position last = last_of(f, &slot->at);
 			if (!is_held_back(f, slot) || (t->at && position_compare(t->at, &slot->at) <= 0) ||
 			    is_asked_for(f, &last))

@@ -6,7 +6,6 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "core/loader.h"
 #include "core/stream-impl.h"
 
 enum { AHEAD = 3 }; /* batches that a trainer has to have or find, that in use included, before slower ones may keep
@@ -19,11 +18,25 @@ static uint64_t bit(uint32_t place)
 
 /* ---- life ---- */
 
-void group_init(struct group *g, struct loader *loader, enum group_policy policy, uint32_t size)
+/* A stream that no trainer is in. NULL: out of memory. */
+static struct stream *add_cohort(struct group *g)
 {
-	*g = (struct group){ .loader = loader, .policy = policy, .n_places = size == 1 ? GROUP_MAX_PLACES : size };
+	struct streams *all = g->streams;
+	struct stream *s = all->n < GROUP_MAX_COHORTS(g->n_places) ? streams_add(all, all->n) : NULL;
+	if (!s)
+		return NULL;
+	s->group = g;
+	s->slots = g->slots ? slots_ref(g->slots) : NULL;
+	return s;
+}
+
+int group_init(struct group *g, struct streams *streams, enum group_policy policy, uint32_t size)
+{
+	*g = (struct group){ .streams = streams, .policy = policy, .n_places = size == 1 ? GROUP_MAX_PLACES : size };
 	if (size > 1)
 		g->expected = size == 64 ? UINT64_MAX : bit(size) - 1;
+	streams->n_consumers = g->n_places;
+	return add_cohort(g) ? 0 : -ENOMEM;
 }
 
 void group_finish(struct group *g)
@@ -43,9 +56,9 @@ void group_set_slots(struct group *g, struct slots *slots, uint32_t window, uint
 	g->slots = slots;
 	g->window = window;
 	g->share = share;
-	slots->stream = g->loader->streams[0];
-	for (uint32_t i = 0; i < g->loader->n_streams; i++)
-		g->loader->streams[i]->slots = slots_ref(slots);
+	slots->stream = g->streams->list[0];
+	for (uint32_t i = 0; i < g->streams->n; i++)
+		g->streams->list[i]->slots = slots_ref(slots);
 }
 
 uint32_t group_n_missing(const struct group *g)
@@ -58,8 +71,8 @@ int32_t group_free_place(const struct group *g)
 {
 	int32_t any = -1;
 	uint64_t expected = g->expected;
-	for (uint32_t i = 0; i < g->loader->n_streams; i++)
-		expected |= g->loader->streams[i]->expected;
+	for (uint32_t i = 0; i < g->streams->n; i++)
+		expected |= g->streams->list[i]->expected;
 	for (uint32_t i = 0; i < g->n_places; i++) {
 		if (g->member[i])
 			continue;
@@ -115,9 +128,9 @@ static struct consumer *first_of(const struct stream *s)
 }
 
 /* Behind the last batch of an epoch comes the next one's first. */
-static struct position normal(const struct loader *l, const struct position *at)
+static struct position normal(const struct group *g, const struct position *at)
 {
-	if (at->step < loader_n_batches(l, at->base))
+	if (at->step < stream_count_batches(g->streams->list[0], at->base))
 		return *at;
 	return (struct position){ .epoch = at->epoch + 1 };
 }
@@ -133,8 +146,8 @@ static bool is_far_ahead(const struct group *g, const struct stream *s, const st
 static struct stream *find_cover(const struct group *g, const struct position *at, const struct stream *but)
 {
 	struct stream *best = NULL;
-	for (uint32_t i = 0; i < g->loader->n_streams; i++) {
-		struct stream *s = g->loader->streams[i];
+	for (uint32_t i = 0; i < g->streams->n; i++) {
+		struct stream *s = g->streams->list[i];
 		if (s != but && stream_covers(s, at) && !is_far_ahead(g, s, at) &&
 		    (!best || s->n_members > best->n_members || (s->n_members == best->n_members && s == g->main)))
 			best = s;
@@ -144,15 +157,12 @@ static struct stream *find_cover(const struct group *g, const struct position *a
 
 static struct stream *find_empty(struct group *g)
 {
-	for (uint32_t i = 0; i < g->loader->n_streams; i++) {
-		struct stream *s = g->loader->streams[i];
+	for (uint32_t i = 0; i < g->streams->n; i++) {
+		struct stream *s = g->streams->list[i];
 		if (!s->n_members && !s->expected)
 			return s;
 	}
-	struct stream *s = loader_add_cohort(g->loader);
-	if (s)
-		s->slots = slots_ref(g->slots);
-	return s;
+	return add_cohort(g);
 }
 
 /* Of another set of members. */
@@ -201,7 +211,8 @@ static void settle(struct group *g, struct consumer *c, struct stream *s, const 
 	if (!s) {
 		s = alone ? c->stream : find_empty(g);
 		if (!s) {
-			loader_fail(g->loader, "out of memory for another trainer of the group");
+			struct stream_host *h = g->streams->host;
+			h->ops->failed(h, "out of memory for another trainer of the group");
 			return;
 		}
 		begin_at(s, at);
@@ -217,8 +228,8 @@ static void settle(struct group *g, struct consumer *c, struct stream *s, const 
 
 static void elect(struct group *g)
 {
-	for (uint32_t i = 0; i < g->loader->n_streams; i++) {
-		struct stream *s = g->loader->streams[i];
+	for (uint32_t i = 0; i < g->streams->n; i++) {
+		struct stream *s = g->streams->list[i];
 		if (s->n_members && (!g->main || s->n_members > g->main->n_members))
 			g->main = s;
 	}
@@ -240,9 +251,9 @@ static bool has_room(const struct group *g, const struct stream *s, const struct
  * be too far behind again. */
 static struct stream *find_better(const struct group *g, const struct consumer *c)
 {
-	struct position at = normal(g->loader, &c->cursor);
-	for (uint32_t i = 0; i < g->loader->n_streams; i++) {
-		struct stream *s = g->loader->streams[i];
+	struct position at = normal(g, &c->cursor);
+	for (uint32_t i = 0; i < g->streams->n; i++) {
+		struct stream *s = g->streams->list[i];
 		bool larger =
 			s->n_members > c->stream->n_members || (s->n_members == c->stream->n_members && s->number < c->stream->number);
 		if (s == c->stream || !s->n_members || !larger || !stream_covers(s, &at) || !has_room(g, s, c))
@@ -256,7 +267,7 @@ static struct stream *find_better(const struct group *g, const struct consumer *
 
 static void merge(struct group *g)
 {
-	if (g->loader->n_streams == 1)
+	if (g->streams->n == 1)
 		return;
 	for (uint32_t i = 0; i < g->n_places; i++) {
 		struct consumer *c = g->member[i];
@@ -264,7 +275,7 @@ static void merge(struct group *g)
 			continue;
 		struct stream *better = find_better(g, c);
 		if (better) {
-			struct position at = normal(g->loader, &c->cursor);
+			struct position at = normal(g, &c->cursor);
 			settle(g, c, better, &at);
 		}
 	}
@@ -331,7 +342,7 @@ static void skip(struct group *g, struct stream *s, struct slot *slot)
 		c->n_missed++;
 		c->cursor = slot->at;
 		c->cursor.step++;
-		c->cursor = normal(g->loader, &c->cursor);
+		c->cursor = normal(g, &c->cursor);
 	}
 	slot->owed = 0;
 	stream_try_free(s, slot);
@@ -344,7 +355,7 @@ static void detach(struct group *g, struct stream *s, struct slot *slot)
 		struct consumer *c = s->consumers[i];
 		if (!c || !(owed & bit(i)))
 			continue;
-		struct position at = normal(g->loader, &c->cursor);
+		struct position at = normal(g, &c->cursor);
 		settle(g, c, find_cover(g, &at, s), &at);
 		g->n_detached++;
 	}
@@ -435,7 +446,7 @@ static void let_follow(struct group *g, struct stream *s)
 
 void group_pump(struct group *g)
 {
-	struct loader *l = g->loader;
+	const struct streams *all = g->streams;
 	if (g->pumping) { /* from inside: a trainer went away while it was told of a batch, say */
 		g->again = true;
 		return;
@@ -443,18 +454,18 @@ void group_pump(struct group *g)
 	g->pumping = true;
 	do {
 		g->again = false;
-		if (!g->slots || l->host.stopped)
+		if (!g->slots || all->host->stopped)
 			break;
-		for (uint32_t i = 0; i < l->n_streams; i++)
-			stream_look(l->streams[i]);
+		for (uint32_t i = 0; i < all->n; i++)
+			stream_look(all->list[i]);
 		elect(g);
 		merge(g);
 		elect(g);
-		for (uint32_t i = 0; i < l->n_streams; i++)
-			trim(g, l->streams[i]);
-		for (uint32_t i = 0; i < l->n_streams; i++) {
-			stream_step(l->streams[i]);
-			let_follow(g, l->streams[i]);
+		for (uint32_t i = 0; i < all->n; i++)
+			trim(g, all->list[i]);
+		for (uint32_t i = 0; i < all->n; i++) {
+			stream_step(all->list[i]);
+			let_follow(g, all->list[i]);
 		}
 	} while (g->again);
 	g->pumping = false;
@@ -467,8 +478,8 @@ void group_pump(struct group *g)
 static void expect_no_more(struct group *g, uint32_t place)
 {
 	g->expected &= ~bit(place);
-	for (uint32_t i = 0; i < g->loader->n_streams; i++) {
-		struct stream *s = g->loader->streams[i];
+	for (uint32_t i = 0; i < g->streams->n; i++) {
+		struct stream *s = g->streams->list[i];
 		if (s->expected & bit(place))
 			stream_forget(s, place);
 		if (s->positioned && !s->n_members && !s->expected)
@@ -488,7 +499,7 @@ static void take_position(struct consumer *c, uint64_t seek)
 void group_seek(struct consumer *c, uint64_t seek, const struct position *to)
 {
 	struct group *g = c->group;
-	struct position at = normal(g->loader, to);
+	struct position at = normal(g, to);
 	take_position(c, seek);
 	settle(g, c, find_cover(g, &at, NULL), &at);
 	expect_no_more(g, c->rank);
@@ -500,7 +511,7 @@ static struct position head_of(const struct group *g)
 {
 	const struct consumer *first = g->main ? first_of(g->main) : NULL;
 	if (first)
-		return normal(g->loader, &first->cursor);
+		return normal(g, &first->cursor);
 	return g->main ? g->main->next : (struct position){ 0 };
 }
 

@@ -24,7 +24,7 @@
 #define BATCHD_GROUP_H
 
 #include "core/loader-spec.h"
-#include "core/stream.h"
+#include "core/streams.h"
 
 /* GHOSTS: how many that are gone and still hold batches (stopped, or forked and hung up) may be charged to the group
  * besides. */
@@ -45,7 +45,7 @@ enum group_start {
 };
 
 struct group {
-	struct loader *loader;
+	struct streams *streams;    /* its cohorts */
 	enum group_policy policy;
 	uint32_t n_places;
 	struct consumer *member[GROUP_MAX_PLACES]; /* by place; NULL: free */
@@ -58,8 +58,9 @@ struct group {
 	bool pumping, again;
 };
 
-/* A group of known size waits for all of it to come, then the policy holds. size 1: anybody may come at any time. */
-void group_init(struct group *g, struct loader *loader, enum group_policy policy, uint32_t size);
+/* A group of known size waits for all of it to come, then the policy holds. size 1: trainers may come at any time.
+ * Makes the first cohort. 0 or -ENOMEM. */
+int group_init(struct group *g, struct streams *streams, enum group_policy policy, uint32_t size);
 /* No consumer may be attached. */
 void group_finish(struct group *g);
 

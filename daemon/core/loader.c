@@ -24,21 +24,12 @@ static struct loader *loader_of(const struct stream_host *h)
 
 /* ---- what comes back ---- */
 
-static void free_streams(struct loader *l)
-{
-	for (uint32_t i = 0; i < l->n_streams; i++) {
-		pool_queue_remove(l->host.pool, &l->streams[i]->queue);
-		free(l->streams[i]);
-	}
-	free(l->streams);
-}
-
 static void maybe_free(struct loader *l)
 {
 	if (!l->closing || l->host.n_in_flight)
 		return;
 	l->ops->closed(l);
-	free_streams(l);
+	streams_finish(&l->streams);
 	for (unsigned i = 0; i < 4; i++)
 		plan_unref(l->plans[i].plan);
 	pool_source_finish(&l->rows);
@@ -120,8 +111,8 @@ static void on_mirror_failed(struct stream_host *h, const struct mirror *mirror,
 		if (c && c->mirror == mirror)
 			c->ops->mirror_failed(c, why);
 	}
-	for (uint32_t k = 0; !l->is_loose && k < l->n_streams; k++) {
-		struct stream *s = l->streams[k];
+	for (uint32_t k = 0; !l->is_loose && k < l->streams.n; k++) {
+		struct stream *s = l->streams.list[k];
 		for (uint32_t i = 0; s->consumers && i < s->n_consumers; i++) {
 			struct consumer *c = s->consumers[i];
 			if (c && c->mirror == mirror)
@@ -140,6 +131,11 @@ void loader_fail(struct loader *l, const char *fmt, ...)
 	va_end(ap);
 	l->failed = l->host.stopped = true;
 	l->ops->failed(l);
+}
+
+static void on_failed(struct stream_host *h, const char *why)
+{
+	loader_fail(loader_of(h), "%s", why);
 }
 
 /* ---- plans ---- */
@@ -198,8 +194,8 @@ void loader_retry(struct loader *l)
 {
 	l->wants_task = false;
 	loader_hold(l);
-	for (uint32_t i = 0; i < l->n_streams; i++)
-		stream_pump(l->streams[i]);
+	for (uint32_t i = 0; i < l->streams.n; i++)
+		stream_pump(l->streams.list[i]);
 	loader_let_go(l);
 }
 
@@ -404,60 +400,27 @@ static bool is_loose(const struct loader_spec *spec)
 	return spec->share && !spec->served && (spec->world_size == 1 || spec->policy != GROUP_WAIT);
 }
 
-/* Where the stream of that number is, or would be. */
-static uint32_t place_of(const struct loader *l, uint32_t number)
-{
-	uint32_t low = 0, high = l->n_streams;
-	while (low < high) {
-		uint32_t middle = (low + high) / 2;
-		if (l->streams[middle]->number < number)
-			low = middle + 1;
-		else
-			high = middle;
-	}
-	return low;
-}
-
 static const struct stream_host_ops host_ops = { .n_batches = on_n_batches,
 						 .order = on_order,
 						 .published = on_published,
 						 .mirror_failed = on_mirror_failed,
+						 .failed = on_failed,
 						 .came_back = on_came_back };
-
-static struct stream *add_stream(struct loader *l, uint32_t number)
-{
-	struct stream **grown = realloc(l->streams, (l->n_streams + 1) * sizeof(struct stream *));
-	if (grown)
-		l->streams = grown;
-	struct stream *s = grown ? malloc(sizeof(*s)) : NULL;
-	if (!s || stream_init(s, &l->host, number, l->n_consumers)) {
-		free(s);
-		return NULL;
-	}
-	s->group = l->is_loose ? &l->group : NULL;
-	uint32_t place = place_of(l, number);
-	memmove(&l->streams[place + 1], &l->streams[place], (l->n_streams - place) * sizeof(struct stream *));
-	l->streams[place] = s;
-	l->n_streams++;
-	return s;
-}
 
 /* Those of ranks are made as they come. */
 static int make_streams(struct loader *l)
 {
 	l->is_loose = is_loose(&l->spec);
+	l->streams.host = &l->host;
 	if (l->is_loose)
-		group_init(&l->group, l, l->spec.policy, l->spec.world_size);
+		return group_init(&l->group, &l->streams, l->spec.policy, l->spec.world_size);
 	bool open = l->spec.served && l->spec.world_size == 1; /* as one sequence of batches allows: who comes later
 	                                                        * joins where the others are */
-	l->n_consumers = l->is_loose      ? l->group.n_places
-			 : !l->spec.share ? 1
-			 : open           ? LOADER_MAX_SHARE
-					  : l->spec.world_size;
+	l->streams.n_consumers = !l->spec.share ? 1 : open ? LOADER_MAX_SHARE : l->spec.world_size;
 	if (!l->spec.share)
 		return 0;
-	struct stream *s = add_stream(l, 0);
-	if (s && !l->is_loose && l->spec.world_size > 1)
+	struct stream *s = streams_add(&l->streams, 0);
+	if (s && l->spec.world_size > 1)
 		s->expected = UINT64_MAX >> (64 - l->spec.world_size);
 	return s ? 0 : -ENOMEM;
 }
@@ -469,24 +432,18 @@ uint32_t loader_n_ranks(const struct loader *l)
 
 struct stream *loader_find_stream(const struct loader *l, uint32_t rank)
 {
-	uint32_t number = l->spec.share ? 0 : rank, place = place_of(l, number);
-	return place < l->n_streams && l->streams[place]->number == number ? l->streams[place] : NULL;
+	return streams_find(&l->streams, l->spec.share ? 0 : rank);
 }
 
 struct stream *loader_stream(struct loader *l, uint32_t rank)
 {
 	struct stream *s = loader_find_stream(l, rank);
-	return s ? s : add_stream(l, rank);
+	return s ? s : streams_add(&l->streams, rank);
 }
 
 size_t loader_stream_bytes(const struct loader *l)
 {
-	return sizeof(struct stream) + sizeof(struct stream *) + l->n_consumers * sizeof(struct consumer *);
-}
-
-struct stream *loader_add_cohort(struct loader *l)
-{
-	return l->n_streams < GROUP_MAX_COHORTS(l->group.n_places) ? add_stream(l, l->n_streams) : NULL;
+	return sizeof(struct stream) + sizeof(struct stream *) + l->streams.n_consumers * sizeof(struct consumer *);
 }
 
 int loader_create(struct pool *pool, struct loader_spec *spec, struct recipe *recipe, double bad_budget,
@@ -517,7 +474,7 @@ int loader_create(struct pool *pool, struct loader_spec *spec, struct recipe *re
 			pool_source_finish(&l->rows);
 	}
 	if (r) {
-		free(l->streams);
+		streams_finish(&l->streams);
 		free(l);
 		return r;
 	}
@@ -538,8 +495,8 @@ void loader_close(struct loader *l)
 {
 	l->closing = l->host.stopped = true;
 	loader_hold(l);
-	for (uint32_t i = 0; i < l->n_streams; i++)
-		stream_finish(l->streams[i]);
+	for (uint32_t i = 0; i < l->streams.n; i++)
+		stream_finish(l->streams.list[i]);
 	if (l->is_loose)
 		group_finish(&l->group);
 	l->host.source->ops->close(l->host.source);

@@ -10,7 +10,7 @@
 #include "core/pool-source.h"
 #include "core/pool.h"
 #include "core/sample.h"
-#include "core/stream.h"
+#include "core/streams.h"
 
 /* LOADER_MAX_SERVED: ranks that one producer makes batches for, all of which come to this daemon. */
 enum { LOADER_MAX_SHARE = GROUP_MAX_PLACES, LOADER_MAX_WORLD = 4096, LOADER_MAX_SERVED = 256 };
@@ -55,11 +55,7 @@ struct loader {
 	enum dtype dtype, label_dtype;
 	struct slot_layout layout;
 
-	/* By number: one for each rank that has come (shard; those of a large job are elsewhere), one (share in
-	 * lockstep), the cohorts there have been at once (other share groups). */
-	struct stream **streams;
-	uint32_t n_streams;
-	uint32_t n_consumers;       /* of each stream */
+	struct streams streams;
 	bool is_loose;              /* a share group that need not keep step */
 	struct group group;         /* if it is one */
 	struct plan_entry plans[4];
@@ -89,8 +85,6 @@ struct stream *loader_stream(struct loader *l, uint32_t rank);
 struct stream *loader_find_stream(const struct loader *l, uint32_t rank);
 /* The memory that another stream takes. */
 size_t loader_stream_bytes(const struct loader *l);
-/* Another cohort for the group: a stream that no trainer is in. NULL: out of memory. */
-struct stream *loader_add_cohort(struct loader *l);
 /* Of an epoch, for each rank, after base samples. */
 uint64_t loader_n_batches(const struct loader *l, uint64_t base);
 

@@ -9,7 +9,6 @@
 #include <stdlib.h>
 
 #include "core/group.h"
-#include "core/loader.h" /* for a group's pool */
 #include "core/loader-spec.h"
 #include "core/mirror.h"
 #include "core/pool.h"
@@ -752,7 +751,7 @@ void stream_wait(struct consumer *c)
 
 void stream_wake(struct consumer *c)
 {
-	pool_drain(c->group ? c->group->loader->host.pool : c->stream->host->pool); /* batches that nobody was woken for */
+	pool_drain(c->group ? c->group->streams->host->pool : c->stream->host->pool); /* batches that nobody was woken for */
 	if (c->group)
 		group_pump(c->group);
 	else if (c->stream)

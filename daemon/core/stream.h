@@ -36,6 +36,8 @@ struct stream_host_ops {
 	void (*published)(struct stream_host *h, const struct slot *slot, bool waited);
 	/* A copy to that mirror has failed: no trainer finds batches there any more. */
 	void (*mirror_failed)(struct stream_host *h, const struct mirror *mirror, const char *why);
+	/* A trainer cannot be served: why. Nothing more is made. */
+	void (*failed)(struct stream_host *h, const char *why);
 	/* One of n_in_flight has come back, and has been counted; the host and its streams may be freed in here. */
 	void (*came_back)(struct stream_host *h);
 };

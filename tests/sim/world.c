@@ -74,8 +74,8 @@ static void trace_world(void)
 {
 	for (const struct job *j = sim_daemon.jobs; j; j = j->next) {
 		sim_trace("  %s: state %d, %u sessions, %u tasks", j->spec.job, j->state, j->n_sessions, j->n_tasks);
-		for (uint32_t i = 0; j->loader && i < j->loader->n_streams; i++)
-			trace_stream(j->loader->streams[i]);
+		for (uint32_t i = 0; j->loader && i < j->loader->streams.n; i++)
+			trace_stream(j->loader->streams.list[i]);
 	}
 }
 
@@ -564,9 +564,9 @@ void sim_check(void)
 				  (unsigned)s->number);
 		SIM_CHECK(n == j->n_sessions, "job %s counts %u sessions of %u", j->spec.job, j->n_sessions, n);
 		n_pending += j->n_tasks;
-		for (uint32_t i = 0; j->loader && i < j->loader->n_streams && j->loader->streams[i]->consumers; i++) {
-			check_stream(j->loader->streams[i]);
-			streams += j->loader->streams[i]->bytes.amount;
+		for (uint32_t i = 0; j->loader && i < j->loader->streams.n && j->loader->streams.list[i]->consumers; i++) {
+			check_stream(j->loader->streams.list[i]);
+			streams += j->loader->streams.list[i]->bytes.amount;
 		}
 		if (j->loader && j->loader->is_loose)
 			note_ref(j->loader->group.slots);

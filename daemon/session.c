@@ -44,7 +44,7 @@ static void on_ghost_closed(uv_handle_t *h)
 
 static void ghost_ends(struct session *s)
 {
-	consumer_finish(&s->consumer);
+	loader_finish_consumer(&s->consumer);
 	uv_poll_stop(&s->exit_poll);
 	uv_close((uv_handle_t *)&s->exit_poll, on_ghost_closed);
 }
@@ -107,7 +107,7 @@ static void part(struct session *s)
 	control_close(s);
 	session_forget_compare(s);
 	stall_forget(s);
-	stream_detach(&s->consumer);
+	loader_detach(&s->consumer);
 	job_leave(s);
 }
 
@@ -155,7 +155,7 @@ static void on_peer_closed(struct peer *p)
 		   (unsigned long long)s->number, s->program, (int)s->pid, holds ? " while it holds batches" : "");
 	if (holds && become_ghost(s, p))
 		return;
-	consumer_finish(&s->consumer);
+	loader_finish_consumer(&s->consumer);
 	forget(s);
 }
 
@@ -169,9 +169,9 @@ void session_fail(struct session *s, Batchd__Wire__ErrorCode code, const char *f
 
 static void send_opened(struct session *s);
 
-static void attach(struct session *s, struct stream *stream, uint32_t rank)
+static void attach(struct session *s, uint32_t rank)
 {
-	int r = stream_attach(stream, &s->consumer, rank);
+	int r = loader_attach(s->job->loader, &s->consumer, rank);
 	if (r) {
 		session_fail(s, CODE(INTERNAL), "", r == -ENOMEM ? "out of memory" : "that rank is taken");
 		return;
@@ -305,7 +305,7 @@ void session_advance(struct session *s)
 	    (l->is_loose && (group_n_missing(&l->group) || device_fixes(s, stream->slots))))
 		allotment_request(s);
 	else if (device_ready(s, stream->slots))
-		attach(s, stream, (uint32_t)rank);
+		attach(s, (uint32_t)rank);
 }
 
 static void fill_shape(const struct loader *l, Batchd__Wire__Opened *m)
@@ -505,7 +505,7 @@ static void on_seek(struct session *s, const Batchd__Wire__Seek *m)
 	device_forgo(s, m->no_device);
 	struct position to = { .epoch = m->epoch, .base = m->base_sample, .step = m->step };
 	job_note_moved(s->job);
-	int r = stream_seek(&s->consumer, m->seek, &to);
+	int r = loader_seek(&s->consumer, m->seek, &to);
 	char text[400];
 	const struct stream *stream = s->consumer.stream;
 	if (r == STREAM_E_BEHIND) {
@@ -642,7 +642,7 @@ static void on_close(struct session *s)
 	struct peer *p = s->peer;
 	control_close(s); /* every lease ends, so it does not matter which were released */
 	if (s->state == SESSION_ATTACHED || s->state == SESSION_PARTING)
-		consumer_finish(&s->consumer);
+		loader_finish_consumer(&s->consumer);
 	peer_close(p);
 }
 

@@ -125,13 +125,13 @@ static inline struct trainer *attach(struct stream *s, uint32_t rank)
 {
 	struct trainer *t = calloc(1, sizeof(*t));
 	t->c.ops = &consumer_ops;
-	ck_assert_int_eq(stream_attach(s, &t->c, rank), 0);
+	ck_assert_int_eq(s->group ? group_attach(s->group, &t->c, rank) : stream_attach(s, &t->c, rank), 0);
 	return t;
 }
 
 static inline void leave(struct trainer *t)
 {
-	consumer_finish(&t->c);
+	loader_finish_consumer(&t->c);
 	ck_assert_uint_eq(t->c.n_leases, 0);
 	free(t);
 }

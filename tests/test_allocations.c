@@ -250,14 +250,14 @@ static unsigned long count_epochs(const char *transform, uint64_t decoded_bytes,
 	struct trainer t = { .c.ops = &consumer_ops };
 	ck_assert_int_eq(slots_create(&l->layout, 4, 4, &slots), 0);
 	stream_set_slots(loader_stream(l, 0), slots);
-	ck_assert_int_eq(stream_attach(loader_stream(l, 0), &t.c, 0), 0);
-	stream_seek(&t.c, 1, &(struct position){ 0 });
+	ck_assert_int_eq(loader_attach(l, &t.c, 0), 0);
+	loader_seek(&t.c, 1, &(struct position){ 0 });
 	read_batches(&loop, &t, WARM_EPOCHS * N_FILES / BATCH);
 	atomic_store(&n_calls, 0);
 	atomic_store(&counting, true);
 	read_batches(&loop, &t, (WARM_EPOCHS + EPOCHS) * N_FILES / BATCH);
 	atomic_store(&counting, false);
-	consumer_finish(&t.c);
+	loader_finish_consumer(&t.c);
 	loader_closed = false;
 	loader_close(l);
 	while (!loader_closed)

@@ -179,7 +179,7 @@ static struct trainer *attach(struct stream *s, uint32_t rank, int gpu)
 	struct trainer *t = calloc(1, sizeof(*t));
 	t->gpu = gpu;
 	t->c.ops = &consumer_ops;
-	ck_assert_int_eq(stream_attach(s, &t->c, rank), 0);
+	ck_assert_int_eq(loader_attach(f.loader, &t->c, rank), 0);
 	if (gpu < 0)
 		return t;
 	struct cuda_uuid uuid = uuid_of(gpu);
@@ -195,14 +195,14 @@ static struct trainer *attach(struct stream *s, uint32_t rank, int gpu)
 
 static void leave(struct trainer *t)
 {
-	consumer_finish(&t->c);
+	loader_finish_consumer(&t->c);
 	free(t);
 }
 
 static void seek_to(struct trainer *t, uint64_t epoch)
 {
 	struct position to = { .epoch = epoch };
-	ck_assert_int_eq(stream_seek(&t->c, ++t->c.seek, &to), 0);
+	ck_assert_int_eq(loader_seek(&t->c, ++t->c.seek, &to), 0);
 }
 
 static void wait_for(struct trainer *t, unsigned n)

@@ -14,7 +14,7 @@ START_TEST(test_index_batches_are_charged_until_they_are_used_or_dropped)
 	ck_assert_int_eq(charge_begin(&s->bytes, &accounts, USER, ACCOUNT_SLOT_BYTES, 1), 0);
 	s->charged_bytes = &sum;
 	struct trainer *t = attach(s, 0);
-	ck_assert_int_eq(stream_seek(&t->c, 1, &(struct position){ 0 }), 0);
+	ck_assert_int_eq(loader_seek(&t->c, 1, &(struct position){ 0 }), 0);
 	/* Two are begun at once, and cost nothing more. */
 	for (uint64_t step = 0; step < 2; step++)
 		ck_assert_int_eq(stream_push(&t->c, 1, step, index, 100, false), 0);
@@ -30,7 +30,7 @@ START_TEST(test_index_batches_are_charged_until_they_are_used_or_dropped)
 	accounts.limit_per_user[ACCOUNT_SLOT_BYTES] = before;
 	ck_assert_int_eq(stream_push(&t->c, 1, 6, index, 40, false), STREAM_E_LIMIT);
 	ck_assert_uint_eq(sum, before);
-	ck_assert_int_eq(stream_seek(&t->c, 2, &(struct position){ .epoch = 1 }), 0);
+	ck_assert_int_eq(loader_seek(&t->c, 2, &(struct position){ .epoch = 1 }), 0);
 	ck_assert_uint_eq(sum, 1);
 	ck_assert_int_eq(stream_push(&t->c, 2, 0, index, 1, true), 0);
 	leave(t);

@@ -14,8 +14,8 @@ START_TEST(test_a_rank_has_a_stream_from_when_it_comes)
 	ck_assert_uint_eq(f.loader->streams.list[1]->number, 4095);
 	ck_assert_ptr_eq(loader_find_stream(f.loader, 4095), f.loader->streams.list[1]);
 	ck_assert_ptr_null(loader_find_stream(f.loader, 8));
-	ck_assert_int_eq(stream_seek(&last->c, 1, &(struct position){ 0 }), 0);
-	ck_assert_int_eq(stream_seek(&first->c, 1, &(struct position){ 0 }), 0);
+	ck_assert_int_eq(loader_seek(&last->c, 1, &(struct position){ 0 }), 0);
+	ck_assert_int_eq(loader_seek(&first->c, 1, &(struct position){ 0 }), 0);
 	consume(&f, last, 1);
 	consume(&f, first, 1);
 	for (int64_t row = 0; row < 2; row++) {
@@ -37,7 +37,7 @@ START_TEST(test_every_rank_of_a_large_job_may_come_and_go)
 	for (uint32_t i = 0; i < WORLD; i++) {
 		uint32_t rank = i * 101 % WORLD;
 		struct trainer *t = attach(with_slots(&f, rank, 2), rank);
-		ck_assert_int_eq(stream_seek(&t->c, 1, &(struct position){ 0 }), 0);
+		ck_assert_int_eq(loader_seek(&t->c, 1, &(struct position){ 0 }), 0);
 		consume(&f, t, 1);
 		ck_assert_int_eq(t->got[0].indices[0], rank);
 		leave(t);

@@ -42,7 +42,7 @@ static struct trainer *come(uint32_t place, uint32_t window)
 static struct trainer *come_and_seek(uint32_t place, uint64_t epoch, uint64_t step)
 {
 	struct trainer *t = come(place, 4);
-	ck_assert_int_eq(stream_seek(&t->c, 1, &(struct position){ .epoch = epoch, .step = step }), 0);
+	ck_assert_int_eq(loader_seek(&t->c, 1, &(struct position){ .epoch = epoch, .step = step }), 0);
 	return t;
 }
 
@@ -151,7 +151,7 @@ START_TEST(test_who_is_left_with_a_stopped_one_goes_on)
 		begin(policy, 1);
 		for (uint32_t i = 0; i < 3; i++) {
 			t[i] = come(i, WINDOW);
-			ck_assert_int_eq(stream_seek(&t[i]->c, 1, &(struct position){ 0 }), 0);
+			ck_assert_int_eq(loader_seek(&t[i]->c, 1, &(struct position){ 0 }), 0);
 		}
 		wait_for(&f, t[0], SHARE);
 		for (unsigned n = 1; n <= SLOTS - ENOUGH; n++)
@@ -369,7 +369,7 @@ START_TEST(test_a_resumed_group_has_not_had_the_beginning_of_its_epoch)
 	 * that epoch still to begin. */
 	begin(GROUP_DETACH, 1);
 	struct trainer *a = come(0, 4), *b = come(1, 4), *c = come(2, 4);
-	ck_assert_int_eq(stream_seek(&a->c, 1, &(struct position){ .epoch = 2, .base = BATCH }), 0);
+	ck_assert_int_eq(loader_seek(&a->c, 1, &(struct position){ .epoch = 2, .base = BATCH }), 0);
 	struct position at = join(b, GROUP_AT_START);
 	ck_assert_int_eq(position_compare(&at, &(struct position){ .epoch = 2 }), 0);
 	at = join(c, GROUP_AT_EPOCH);
@@ -492,7 +492,7 @@ START_TEST(test_who_resumes_elsewhere_is_not_refused)
 	consume(&f, a, 9);
 	for (uint32_t i = 0; i < 4; i++) {
 		t[i] = come(i + 1, 4);
-		ck_assert_int_eq(stream_seek(&t[i]->c, 1, &places[i]), 0);
+		ck_assert_int_eq(loader_seek(&t[i]->c, 1, &places[i]), 0);
 	}
 	for (unsigned n = 1; n <= 10; n++)
 		for (int i = 0; i < 4; i++)
@@ -562,7 +562,7 @@ START_TEST(test_places_are_limited_and_ghosts_are_counted)
 	ck_assert_int_eq(group_free_place(g), -1);
 	ck_assert_int_eq(group_attach(g, &(struct consumer){ 0 }, 7), STREAM_E_TAKEN);
 	wait_for(&f, t[7], 3);
-	stream_detach(&t[7]->c);
+	loader_detach(&t[7]->c);
 	ck_assert_int_eq(group_free_place(g), 7);
 	ck_assert(!group_is_full(g));
 	ck_assert_uint_eq(group_n_missing(g), GROUP_SHARE);
@@ -624,7 +624,7 @@ static void random_history(uint32_t seed)
 			struct position p = roll(2) ? join(t[i], (enum group_start)roll(3))
 						    : (struct position){ .epoch = roll(2), .step = roll(PER_EPOCH) };
 			if (t[i]->c.seek == 0)
-				stream_seek(&t[i]->c, 1, &p);
+				loader_seek(&t[i]->c, 1, &p);
 			at[i] = p.epoch * PER_EPOCH + p.step;
 			checked[i] = 0;
 			break;
@@ -656,7 +656,7 @@ static void random_history(uint32_t seed)
 	/* One that comes now gets on, whatever the others hold; with policy wait it has to be alone for that. */
 	uint32_t place = 10;
 	struct trainer *last = come(place, 4);
-	stream_seek(&last->c, 1, &(struct position){ .epoch = 9 });
+	loader_seek(&last->c, 1, &(struct position){ .epoch = 9 });
 	consume(&f, last, PER_EPOCH);
 	check_golden(last, 9, 0);
 	leave(last);

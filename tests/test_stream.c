@@ -10,7 +10,7 @@ START_TEST(test_every_rank_gets_its_plan_batch_by_batch_over_epochs)
 	setup(&f, (struct loader_spec){ .batch_size = 4, .world_size = 3, .seed = 5, .shuffle = true }, 50);
 	for (uint32_t rank = 0; rank < 3; rank++) {
 		struct trainer *t = attach(with_slots(&f, rank, 3), rank);
-		ck_assert_int_eq(stream_seek(&t->c, 1, &(struct position){ .epoch = 2 }), 0);
+		ck_assert_int_eq(loader_seek(&t->c, 1, &(struct position){ .epoch = 2 }), 0);
 		consume(&f, t, 10); /* 17 rows a rank: 5 batches an epoch */
 		for (unsigned i = 0; i < 10; i++) {
 			struct plan_spec spec = {
@@ -40,7 +40,7 @@ START_TEST(test_a_held_slot_is_not_made_again)
 	struct fixture f;
 	setup(&f, (struct loader_spec){ .batch_size = 2, .world_size = 1 }, 100);
 	struct trainer *t = attach(with_slots(&f, 0, 3), 0);
-	stream_seek(&t->c, 1, &(struct position){ 0 });
+	loader_seek(&t->c, 1, &(struct position){ 0 });
 	settle(&f, t, 3);
 	ck_assert_uint_eq(t->n, 3);
 	ck_assert_int_eq(stream_release(&t->c, t->got[1].slot, t->got[1].generation), 0);
@@ -63,7 +63,7 @@ START_TEST(test_batches_that_nobody_is_short_of_count_as_made)
 	setup(&f, spec, 100);
 	struct stream *s = with_slots(&f, 0, 6);
 	struct trainer *t = attach(s, 0);
-	ck_assert_int_eq(stream_seek(&t->c, 1, &(struct position){ 0 }), 0);
+	ck_assert_int_eq(loader_seek(&t->c, 1, &(struct position){ 0 }), 0);
 	wait_for(&f, t, 1);
 	unsigned held = t->n;
 	for (int tries = 0; tries < 5000; tries++) {
@@ -86,7 +86,7 @@ START_TEST(test_a_stale_or_foreign_release_is_refused)
 	struct fixture f;
 	setup(&f, (struct loader_spec){ .batch_size = 2, .world_size = 1 }, 100);
 	struct trainer *t = attach(with_slots(&f, 0, 2), 0);
-	stream_seek(&t->c, 1, &(struct position){ 0 });
+	loader_seek(&t->c, 1, &(struct position){ 0 });
 	settle(&f, t, 2);
 	struct got g = t->got[0];
 	ck_assert_int_eq(stream_release(&t->c, 2, g.generation), STREAM_E_INVALID);
@@ -106,9 +106,9 @@ START_TEST(test_after_a_seek_batches_carry_its_number_and_begin_there)
 	struct fixture f;
 	setup(&f, (struct loader_spec){ .batch_size = 2, .world_size = 1 }, 40);
 	struct trainer *t = attach(with_slots(&f, 0, 4), 0);
-	stream_seek(&t->c, 1, &(struct position){ 0 });
+	loader_seek(&t->c, 1, &(struct position){ 0 });
 	settle(&f, t, 4);
-	ck_assert_int_eq(stream_seek(&t->c, 2, &(struct position){ .epoch = 1, .base = 10, .step = 3 }), 0);
+	ck_assert_int_eq(loader_seek(&t->c, 2, &(struct position){ .epoch = 1, .base = 10, .step = 3 }), 0);
 	for (int i = 0; i < 4; i++)
 		ck_assert_int_eq(stream_release(&t->c, t->got[i].slot, t->got[i].generation), 0);
 	settle(&f, t, 8);
@@ -132,14 +132,14 @@ START_TEST(test_seeks_at_random_never_lose_a_slot)
 	unsigned released = 0;
 	srand(7);
 	for (uint64_t seek = 1; seek < 300; seek++) {
-		stream_seek(&t->c, seek,
+		loader_seek(&t->c, seek,
 			    &(struct position){ .epoch = (uint64_t)rand() % 3, .step = (uint64_t)rand() % 125 });
 		for (int i = rand() % 4; i > 0; i--)
 			uv_run(&f.loop, UV_RUN_NOWAIT);
 		for (; released < t->n; released++)
 			ck_assert_int_eq(stream_release(&t->c, t->got[released].slot, t->got[released].generation), 0);
 	}
-	stream_seek(&t->c, 1000, &(struct position){ 0 });
+	loader_seek(&t->c, 1000, &(struct position){ 0 });
 	unsigned before = t->n;
 	while (t->n < before + 4 || t->c.n_leases < 4) {
 		for (; released < t->n && t->got[released].seek < 1000; released++)
@@ -160,14 +160,14 @@ START_TEST(test_what_a_dead_trainer_held_comes_back)
 	setup(&f, (struct loader_spec){ .batch_size = 2, .world_size = 1 }, 100);
 	struct stream *s = with_slots(&f, 0, 3);
 	struct trainer *t = attach(s, 0);
-	stream_seek(&t->c, 1, &(struct position){ 0 });
+	loader_seek(&t->c, 1, &(struct position){ 0 });
 	settle(&f, t, 3);
-	stream_detach(&t->c);
+	loader_detach(&t->c);
 	ck_assert(stream_has_strangers(s));
 	leave(t);
 	ck_assert(!stream_has_strangers(s));
 	struct trainer *next = attach(s, 0);
-	stream_seek(&next->c, 1, &(struct position){ 0 });
+	loader_seek(&next->c, 1, &(struct position){ 0 });
 	settle(&f, next, 3);
 	ck_assert_uint_eq(next->n, 3);
 	leave(next);
@@ -182,10 +182,10 @@ START_TEST(test_slots_outlive_their_loader_for_a_ghost)
 	struct fixture f;
 	setup(&f, (struct loader_spec){ .batch_size = 2, .world_size = 1 }, 100);
 	struct trainer *t = attach(with_slots(&f, 0, 3), 0);
-	stream_seek(&t->c, 1, &(struct position){ 0 });
+	loader_seek(&t->c, 1, &(struct position){ 0 });
 	settle(&f, t, 3);
 	const uint8_t *data = slot_data(&t->c.slots->slot[t->got[0].slot]);
-	stream_detach(&t->c);
+	loader_detach(&t->c);
 	teardown(&f);
 	uint8_t sum = 0;
 	for (size_t i = 0; i < 32; i++)
@@ -203,12 +203,12 @@ START_TEST(test_share_gives_everybody_every_batch_in_lockstep)
 	struct stream *s = with_slots(&f, 0, 4);
 	struct trainer *t[3] = { attach(s, 0), attach(s, 1), NULL };
 	for (int i = 0; i < 2; i++)
-		stream_seek(&t[i]->c, 1, &(struct position){ 0 });
+		loader_seek(&t[i]->c, 1, &(struct position){ 0 });
 	consume(&f, t[0], 4);
 	settle(&f, t[0], 4);
 	ck_assert_uint_eq(t[0]->n, 4); /* rank 2 has had nothing: the window is its */
 	t[2] = attach(s, 2);
-	ck_assert_int_eq(stream_seek(&t[2]->c, 1, &(struct position){ 0 }), 0);
+	ck_assert_int_eq(loader_seek(&t[2]->c, 1, &(struct position){ 0 }), 0);
 	for (unsigned i = 0; i < 10; i++) {
 		for (int k = 0; k < 3; k++) {
 			wait_for(&f, t[k], i + 1);
@@ -234,11 +234,11 @@ START_TEST(test_share_does_not_wait_for_who_has_left)
 	setup(&f, (struct loader_spec){ .batch_size = 4, .world_size = 2, .share = true }, 400);
 	struct stream *s = with_slots(&f, 0, 4);
 	struct trainer *a = attach(s, 0), *b = attach(s, 1);
-	stream_seek(&a->c, 1, &(struct position){ 0 });
-	stream_seek(&b->c, 1, &(struct position){ 0 });
+	loader_seek(&a->c, 1, &(struct position){ 0 });
+	loader_seek(&b->c, 1, &(struct position){ 0 });
 	settle(&f, b, 4);
 	consume(&f, b, 3);
-	stream_detach(&b->c);
+	loader_detach(&b->c);
 	consume(&f, a, 20);
 	leave(b);
 	consume(&f, a, 40);
@@ -256,21 +256,21 @@ START_TEST(test_share_refuses_what_has_left_the_window)
 	setup(&f, (struct loader_spec){ .batch_size = 4, .world_size = 2, .share = true }, 80);
 	struct stream *s = with_slots(&f, 0, 4);
 	struct trainer *a = attach(s, 0), *b = attach(s, 1);
-	stream_seek(&a->c, 1, &(struct position){ 0 });
-	stream_seek(&b->c, 1, &(struct position){ 0 });
+	loader_seek(&a->c, 1, &(struct position){ 0 });
+	loader_seek(&b->c, 1, &(struct position){ 0 });
 	consume(&f, b, 2);
 	leave(b);
 	wait_for(&f, a, 3);
 	ck_assert_int_eq(stream_release(&a->c, a->got[1].slot, a->got[1].generation), 0); /* 0 is held, 1 is gone */
 	b = attach(s, 1);
-	ck_assert_int_eq(stream_seek(&b->c, 1, &(struct position){ 0 }), STREAM_E_BEHIND);
+	ck_assert_int_eq(loader_seek(&b->c, 1, &(struct position){ 0 }), STREAM_E_BEHIND);
 	ck_assert_int_eq(stream_release(&a->c, a->got[0].slot, a->got[0].generation), 0);
 	a->released = 2;
 	leave(b); /* or the group would wait for it to begin */
 	consume(&f, a, 10);
 	b = attach(s, 1);
-	ck_assert_int_eq(stream_seek(&b->c, 2, &(struct position){ 0 }), STREAM_E_BEHIND);
-	ck_assert_int_eq(stream_seek(&b->c, 3, &(struct position){ .epoch = 1 }), 0);
+	ck_assert_int_eq(loader_seek(&b->c, 2, &(struct position){ 0 }), STREAM_E_BEHIND);
+	ck_assert_int_eq(loader_seek(&b->c, 3, &(struct position){ .epoch = 1 }), 0);
 	consume(&f, a, 20);
 	settle(&f, b, 1);
 	ck_assert_uint_eq(b->got[0].at.epoch, 1);
@@ -289,10 +289,10 @@ START_TEST(test_share_begins_with_who_is_furthest_back_whoever_comes_first)
 	setup(&f, (struct loader_spec){ .batch_size = 4, .world_size = 2, .share = true }, 80);
 	struct stream *s = with_slots(&f, 0, 4);
 	struct trainer *a = attach(s, 0), *b = attach(s, 1);
-	stream_seek(&a->c, 1, &(struct position){ .epoch = 1, .step = 1 });
+	loader_seek(&a->c, 1, &(struct position){ .epoch = 1, .step = 1 });
 	consume(&f, a, 3);
 	wait_for(&f, a, 4);
-	ck_assert_int_eq(stream_seek(&b->c, 1, &(struct position){ .step = 19 }), 0);
+	ck_assert_int_eq(loader_seek(&b->c, 1, &(struct position){ .step = 19 }), 0);
 	consume(&f, b, 8);
 	for (unsigned i = 0; i < b->n; i++) {
 		ck_assert_uint_eq(b->got[i].at.epoch, (19 + i) / 20);
@@ -305,7 +305,7 @@ START_TEST(test_share_begins_with_who_is_furthest_back_whoever_comes_first)
 	}
 	leave(b);
 	b = attach(s, 1); /* it has been there: the others do not go back for it again */
-	ck_assert_int_eq(stream_seek(&b->c, 1, &(struct position){ .step = 19 }), STREAM_E_BEHIND);
+	ck_assert_int_eq(loader_seek(&b->c, 1, &(struct position){ .step = 19 }), STREAM_E_BEHIND);
 	leave(a);
 	leave(b);
 	teardown(&f);
@@ -320,12 +320,12 @@ START_TEST(test_share_refuses_an_epoch_that_is_counted_from_another_sample)
 	setup(&f, (struct loader_spec){ .batch_size = 4, .world_size = 2, .share = true }, 80);
 	struct stream *s = with_slots(&f, 0, 4);
 	struct trainer *a = attach(s, 0), *b = attach(s, 1);
-	ck_assert_int_eq(stream_seek(&a->c, 1, &(struct position){ .epoch = 1, .base = 40 }), 0);
-	ck_assert_int_eq(stream_seek(&b->c, 1, &(struct position){ .epoch = 1, .base = 48 }), STREAM_E_ELSEWHERE);
-	ck_assert_int_eq(stream_seek(&b->c, 2, &(struct position){ .epoch = 1, .base = 0, .step = 12 }),
+	ck_assert_int_eq(loader_seek(&a->c, 1, &(struct position){ .epoch = 1, .base = 40 }), 0);
+	ck_assert_int_eq(loader_seek(&b->c, 1, &(struct position){ .epoch = 1, .base = 48 }), STREAM_E_ELSEWHERE);
+	ck_assert_int_eq(loader_seek(&b->c, 2, &(struct position){ .epoch = 1, .base = 0, .step = 12 }),
 			 STREAM_E_ELSEWHERE);
-	ck_assert_int_eq(stream_seek(&b->c, 3, &(struct position){ .epoch = 2, .base = 40 }), STREAM_E_ELSEWHERE);
-	ck_assert_int_eq(stream_seek(&b->c, 4, &(struct position){ .epoch = 1, .base = 40, .step = 1 }), 0);
+	ck_assert_int_eq(loader_seek(&b->c, 3, &(struct position){ .epoch = 2, .base = 40 }), STREAM_E_ELSEWHERE);
+	ck_assert_int_eq(loader_seek(&b->c, 4, &(struct position){ .epoch = 1, .base = 40, .step = 1 }), 0);
 	wait_for(&f, a, 2);
 	settle(&f, b, 1);
 	ck_assert_uint_eq(b->got[0].at.base, 40);
@@ -335,7 +335,7 @@ START_TEST(test_share_refuses_an_epoch_that_is_counted_from_another_sample)
 	wait_for(&f, a, 11); /* a holds the last batches of epoch 1 while the next one is begun */
 	ck_assert_uint_eq(a->got[10].at.epoch, 2);
 	b = attach(s, 1);
-	ck_assert_int_eq(stream_seek(&b->c, 5, &(struct position){ .epoch = 2, .base = 40 }), STREAM_E_ELSEWHERE);
+	ck_assert_int_eq(loader_seek(&b->c, 5, &(struct position){ .epoch = 2, .base = 40 }), STREAM_E_ELSEWHERE);
 	leave(a);
 	leave(b);
 	teardown(&f);
@@ -350,12 +350,12 @@ START_TEST(test_share_jumps_when_all_have_called_set_epoch)
 	struct stream *s = with_slots(&f, 0, 4);
 	struct trainer *t[2] = { attach(s, 0), attach(s, 1) };
 	for (int k = 0; k < 2; k++)
-		stream_seek(&t[k]->c, 1, &(struct position){ 0 });
+		loader_seek(&t[k]->c, 1, &(struct position){ 0 });
 	settle(&f, t[1], 4);
 	for (int k = 0; k < 2; k++) {
 		for (unsigned i = 0; i < 4; i++)
 			stream_release(&t[k]->c, t[k]->got[i].slot, t[k]->got[i].generation);
-		ck_assert_int_eq(stream_seek(&t[k]->c, 2, &(struct position){ .epoch = 9 }), 0);
+		ck_assert_int_eq(loader_seek(&t[k]->c, 2, &(struct position){ .epoch = 9 }), 0);
 	}
 	unsigned n = t[1]->n;
 	for (int tries = 0; t[1]->got[t[1]->n - 1].at.epoch != 9; tries++) {
@@ -381,12 +381,12 @@ START_TEST(test_share_goes_on_when_a_ghost_gives_its_slots_back)
 	setup(&f, (struct loader_spec){ .batch_size = 4, .world_size = 2, .share = true }, 400);
 	struct stream *s = with_slots(&f, 0, 2);
 	struct trainer *a = attach(s, 0), *b = attach(s, 1);
-	stream_detach(&b->c);
-	stream_seek(&a->c, 1, &(struct position){ 0 });
+	loader_detach(&b->c);
+	loader_seek(&a->c, 1, &(struct position){ 0 });
 	settle(&f, a, 2);
-	stream_detach(&a->c);
+	loader_detach(&a->c);
 	struct trainer *next = attach(s, 1);
-	stream_seek(&next->c, 1, &(struct position){ 0 });
+	loader_seek(&next->c, 1, &(struct position){ 0 });
 	stream_wait(&next->c);
 	for (int i = 0; i < 20; i++)
 		uv_run(&f.loop, UV_RUN_NOWAIT);
@@ -408,14 +408,14 @@ START_TEST(test_share_lets_nobody_join_where_a_batch_is_missing)
 	struct stream *s = with_slots(&f, 0, 4);
 	struct trainer *a = attach(s, 0);
 	leave(attach(s, 1));
-	stream_seek(&a->c, 1, &(struct position){ 0 });
+	loader_seek(&a->c, 1, &(struct position){ 0 });
 	settle(&f, a, 4);
 	ck_assert_int_eq(stream_release(&a->c, a->got[1].slot, a->got[1].generation), 0);
 	settle(&f, a, 5);
 	struct trainer *b = attach(s, 1);
-	ck_assert_int_eq(stream_seek(&b->c, 1, &(struct position){ 0 }), STREAM_E_BEHIND);
-	ck_assert_int_eq(stream_seek(&b->c, 2, &(struct position){ .step = 1 }), STREAM_E_BEHIND);
-	ck_assert_int_eq(stream_seek(&b->c, 3, &(struct position){ .step = 2 }), 0);
+	ck_assert_int_eq(loader_seek(&b->c, 1, &(struct position){ 0 }), STREAM_E_BEHIND);
+	ck_assert_int_eq(loader_seek(&b->c, 2, &(struct position){ .step = 1 }), STREAM_E_BEHIND);
+	ck_assert_int_eq(loader_seek(&b->c, 3, &(struct position){ .step = 2 }), 0);
 	settle(&f, b, 3);
 	for (uint64_t i = 0; i < 3; i++)
 		ck_assert_uint_eq(b->got[i].at.step, 2 + i);
@@ -432,8 +432,8 @@ START_TEST(test_a_stopped_loader_begins_nothing_more)
 	setup(&f, (struct loader_spec){ .batch_size = 4, .world_size = 2, .share = true }, 400);
 	struct stream *s = with_slots(&f, 0, 2);
 	struct trainer *a = attach(s, 0), *b = attach(s, 1);
-	stream_seek(&a->c, 1, &(struct position){ 0 });
-	stream_seek(&b->c, 1, &(struct position){ 0 });
+	loader_seek(&a->c, 1, &(struct position){ 0 });
+	loader_seek(&b->c, 1, &(struct position){ 0 });
 	settle(&f, a, 2);
 	settle(&f, b, 2);
 	uint64_t generation = s->slots->slot[0].generation;
@@ -457,7 +457,7 @@ START_TEST(test_own_batches_come_back_as_they_were_sent)
 	setup(&f, (struct loader_spec){ .batch_size = 4, .world_size = 1, .own_batches = true }, 100);
 	struct trainer *t = attach(with_slots(&f, 0, 3), 0);
 	uint64_t first[] = { 7, 7, 99 }, second[] = { 3 };
-	stream_seek(&t->c, 1, &(struct position){ 0 });
+	loader_seek(&t->c, 1, &(struct position){ 0 });
 	ck_assert_int_eq(stream_push(&t->c, 1, 1, first, 3, false), STREAM_E_INVALID); /* step 0 is missing */
 	ck_assert_int_eq(stream_push(&t->c, 1, 0, first, 3, false), 0);
 	ck_assert_int_eq(stream_push(&t->c, 1, 1, first, 2, true), 0);
@@ -482,7 +482,7 @@ START_TEST(test_a_loader_closed_in_the_middle_leaves_nothing)
 		struct fixture f;
 		setup(&f, (struct loader_spec){ .batch_size = 64, .world_size = 1, .shuffle = true }, 100000);
 		struct trainer *t = attach(with_slots(&f, 0, 4), 0);
-		stream_seek(&t->c, 1, &(struct position){ 0 });
+		loader_seek(&t->c, 1, &(struct position){ 0 });
 		for (int k = 0; k < i % 5; k++)
 			uv_run(&f.loop, UV_RUN_NOWAIT);
 		leave(t);

@@ -28,7 +28,7 @@ START_TEST(test_a_stream_goes_round_so_often_and_then_lets_the_loop_on)
 	struct trainer *t = attach(with_slots(&f, 0, 2), 0);
 	t->c.ops = &restless;
 	n_armed = 0;
-	ck_assert_int_eq(stream_seek(&t->c, 1, &(struct position){ 0 }), 0);
+	ck_assert_int_eq(loader_seek(&t->c, 1, &(struct position){ 0 }), 0);
 	ck_assert_uint_gt(n_armed, 1);
 	ck_assert_uint_lt(n_armed, 100);
 	while (n_armed < NEWS) {
@@ -49,7 +49,7 @@ START_TEST(test_a_loader_may_close_before_the_streams_next_turn)
 	struct trainer *t = attach(with_slots(&f, 0, 2), 0);
 	t->c.ops = &restless;
 	n_armed = 0;
-	ck_assert_int_eq(stream_seek(&t->c, 1, &(struct position){ 0 }), 0);
+	ck_assert_int_eq(loader_seek(&t->c, 1, &(struct position){ 0 }), 0);
 	leave(t);
 	teardown(&f);
 	ck_assert_uint_lt(n_armed, NEWS);

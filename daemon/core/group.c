@@ -18,6 +18,13 @@ static uint64_t bit(uint32_t place)
 
 /* ---- life ---- */
 
+static struct slot *claim(struct stream *s);
+
+static void pump(struct stream *s)
+{
+	group_pump(s->group);
+}
+
 /* A stream that no trainer is in. NULL: out of memory. */
 static struct stream *add_cohort(struct group *g)
 {
@@ -26,6 +33,8 @@ static struct stream *add_cohort(struct group *g)
 	if (!s)
 		return NULL;
 	s->group = g;
+	s->claim = claim;
+	s->pump = pump;
 	s->slots = g->slots ? slots_ref(g->slots) : NULL;
 	return s;
 }
@@ -100,6 +109,7 @@ int group_attach(struct group *g, struct consumer *c, uint32_t place)
 	c->slots->n_holders++;
 	c->mirror = NULL;
 	c->group = g;
+	c->home = g->streams->list[0];
 	c->stream = NULL;
 	c->rank = place;
 	c->quota = g->share;
@@ -404,7 +414,8 @@ static void trim(struct group *g, struct stream *s)
 	}
 }
 
-struct slot *group_claim(struct stream *s)
+/* May apply the policy. */
+static struct slot *claim(struct stream *s)
 {
 	struct group *g = s->group;
 	while (count_used(s) >= count_due(g, s)) {
@@ -543,6 +554,7 @@ void group_leave(struct consumer *c)
 	expect_no_more(g, c->rank);
 	g->member[c->rank] = NULL;
 	c->group = NULL;
+	c->home = NULL;
 	c->positioned = false;
 	c->waiting = false;
 	group_pump(g);

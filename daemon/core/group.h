@@ -75,15 +75,14 @@ int32_t group_free_place(const struct group *g);
 
 /* Whether one more trainer may hold slots. */
 bool group_is_full(const struct group *g);
-int group_attach(struct group *g, struct consumer *c, uint32_t place); /* 0, STREAM_E_TAKEN, -ENOMEM */
+/* What stream_attach, stream_detach and stream_seek are for a stream that stands alone. 0, STREAM_E_TAKEN, -ENOMEM */
+int group_attach(struct group *g, struct consumer *c, uint32_t place);
 void group_leave(struct consumer *c);
 void group_seek(struct consumer *c, uint64_t seek, const struct position *to);
 /* Begins where `how` says and tells where that is; group_pump then brings the batches. */
 void group_join(struct consumer *c, uint64_t seek, enum group_start how, struct position *out);
 void group_pump(struct group *g);
 
-/* For a cohort: a free slot to make its next batch in, or NULL. May apply the policy. */
-struct slot *group_claim(struct stream *s);
 /* Made apart from the main cohort. */
 static inline bool group_is_apart(const struct consumer *c)
 {

@@ -441,6 +441,33 @@ struct stream *loader_stream(struct loader *l, uint32_t rank)
 	return s ? s : streams_add(&l->streams, rank);
 }
 
+int loader_attach(struct loader *l, struct consumer *c, uint32_t rank)
+{
+	return l->is_loose ? group_attach(&l->group, c, rank) : stream_attach(loader_find_stream(l, rank), c, rank);
+}
+
+void loader_detach(struct consumer *c)
+{
+	if (c->group)
+		group_leave(c);
+	else
+		stream_detach(c);
+}
+
+int loader_seek(struct consumer *c, uint64_t seek, const struct position *to)
+{
+	if (!c->group)
+		return stream_seek(c, seek, to);
+	group_seek(c, seek, to);
+	return 0;
+}
+
+void loader_finish_consumer(struct consumer *c)
+{
+	loader_detach(c);
+	consumer_finish(c);
+}
+
 size_t loader_stream_bytes(const struct loader *l)
 {
 	return sizeof(struct stream) + sizeof(struct stream *) + l->streams.n_consumers * sizeof(struct consumer *);

@@ -8,7 +8,6 @@
 #include <stddef.h>
 #include <stdlib.h>
 
-#include "core/group.h"
 #include "core/loader-spec.h"
 #include "core/mirror.h"
 #include "core/pool.h"
@@ -93,11 +92,12 @@ static bool arm(struct stream *s)
 		n_making += slot->state == SLOT_FILLING;
 	for (uint32_t i = 0; i < s->n_consumers; i++)
 		starving |= s->consumers[i] && is_starving(s->consumers[i]);
-	uint32_t wake_at = starving && n_making < 2 ? 1 : ((s->group ? s->group->share : s->slots->n_made) + 1) / 2;
 	for (uint32_t i = 0; i < s->n_consumers; i++) {
 		struct consumer *c = s->consumers[i];
-		if (c && c->ops->arm)
-			again |= c->ops->arm(c, wake_at);
+		if (!c || !c->ops->arm)
+			continue;
+		uint32_t window = c->quota ? c->quota : s->slots->n_made;
+		again |= c->ops->arm(c, starving && n_making < 2 ? 1 : (window + 1) / 2);
 	}
 	return again;
 }
@@ -251,7 +251,7 @@ static bool begin_one(struct stream *s)
 	struct plan *plan = planned ? current_plan(s) : NULL;
 	if (!plan && planned)
 		return false; /* being made; stream_pump comes again when it is there */
-	struct slot *slot = s->group ? group_claim(s) : slots_find_free(s->slots);
+	struct slot *slot = s->claim(s);
 	if (!slot)
 		return false;
 	slot_begin(slot, s);
@@ -435,10 +435,7 @@ void stream_end_epoch(struct stream *s, struct slot *slot)
 
 void stream_pump(struct stream *s)
 {
-	if (s->group)
-		group_pump(s->group);
-	else
-		stream_step(s);
+	s->pump(s);
 }
 
 void stream_on_filled(struct stream *s, struct slot *slot)
@@ -492,9 +489,16 @@ void stream_stop(struct stream *s)
 
 /* ---- life ---- */
 
+static struct slot *claim_free(struct stream *s)
+{
+	return slots_find_free(s->slots);
+}
+
 int stream_init(struct stream *s, struct stream_host *host, uint32_t number, uint32_t n_consumers)
 {
 	*s = (struct stream){ .host = host, .number = number, .n_consumers = n_consumers };
+	s->claim = claim_free;
+	s->pump = stream_step;
 	s->plan_rank = host->spec->share ? 0 : number;
 	s->consumers = calloc(n_consumers, sizeof(*s->consumers));
 	if (!s->consumers)
@@ -555,8 +559,6 @@ bool stream_has_strangers(const struct stream *s)
 
 int stream_attach(struct stream *s, struct consumer *c, uint32_t rank)
 {
-	if (s->group)
-		return group_attach(s->group, c, rank);
 	uint32_t place = s->n_consumers > 1 ? rank : 0;
 	if (s->consumers[place])
 		return STREAM_E_TAKEN;
@@ -566,7 +568,7 @@ int stream_attach(struct stream *s, struct consumer *c, uint32_t rank)
 	c->slots = slots_ref(s->slots);
 	c->mirror = NULL;
 	c->slots->n_holders++;
-	c->stream = s;
+	c->stream = c->home = s;
 	c->rank = rank;
 	c->positioned = false;
 	s->consumers[place] = c;
@@ -595,12 +597,9 @@ void stream_forget(struct stream *s, uint32_t place)
 void stream_detach(struct consumer *c)
 {
 	struct stream *s = c->stream;
-	if (c->group) {
-		group_leave(c);
-		return;
-	}
 	if (!s)
 		return;
+	c->home = NULL;
 	stream_remove(s, s->n_consumers > 1 ? c->rank : 0);
 	s->host->n_returned += c->returns;
 	c->returns = false;
@@ -706,10 +705,6 @@ static bool waits_for(const struct stream *s, const struct consumer *c, uint32_t
 
 int stream_seek(struct consumer *c, uint64_t seek, const struct position *to)
 {
-	if (c->group) {
-		group_seek(c, seek, to);
-		return 0;
-	}
 	struct stream *s = c->stream;
 	uint32_t place = s->n_consumers > 1 ? c->rank : 0;
 	if (!s->positioned || is_alone(s, c)) {
@@ -751,11 +746,9 @@ void stream_wait(struct consumer *c)
 
 void stream_wake(struct consumer *c)
 {
-	pool_drain(c->group ? c->group->streams->host->pool : c->stream->host->pool); /* batches that nobody was woken for */
-	if (c->group)
-		group_pump(c->group);
-	else if (c->stream)
-		stream_pump(c->stream);
+	struct stream *s = c->home;
+	pool_drain(s->host->pool); /* batches that nobody was woken for */
+	stream_pump(s);
 }
 
 /* ---- own batches ---- */
@@ -834,14 +827,14 @@ int stream_take_back(struct consumer *c, uint32_t number, uint64_t generation)
 int stream_release(struct consumer *c, uint32_t number, uint64_t generation)
 {
 	int r = stream_take_back(c, number, generation);
-	if (r == 0 && (c->stream || c->group))
+	if (r == 0 && c->home)
 		stream_wake(c);
 	return r;
 }
 
 void consumer_finish(struct consumer *c)
 {
-	stream_detach(c);
+	assert(!c->home);
 	for (uint32_t i = 0; c->slots && i < c->slots->n; i++) {
 		while (c->leases[i])
 			unlease(c, &c->slots->slot[i]);

@@ -7,9 +7,9 @@
  * flow control.
  *
  * In share mode a batch stays until every rank of the group has had it: those attached, and those of world_size that
- * have not come yet; of an open group (a producer's) those that have begun. A rank that left is not waited for. Groups
- * whose trainers need not keep step have several streams: see core/group.h, to which the functions below turn by
- * themselves.
+ * have not come yet; of an open group (a producer's) those that have begun. A rank that left is not waited for. A group
+ * whose trainers need not keep step has several streams (core/group.h); who attaches, seeks and leaves says so to the
+ * loader, which knows whether there is a group.
  *
  * Loop thread only. */
 #ifndef BATCHD_STREAM_H
@@ -74,6 +74,8 @@ struct consumer_ops {
 struct consumer {
 	const struct consumer_ops *ops;
 	struct stream *stream;      /* NULL: detached, or in a group and nowhere yet */
+	struct stream *home;        /* through which its batches are asked for: its stream, or any cohort of its
+	                             * group; NULL: detached */
 	struct group *group;        /* whose member it is; NULL: of none, or gone */
 	struct slots *slots;        /* what its trainer has mapped; a reference */
 	struct mirror *mirror;      /* of those slots; where its trainer looks for batches; NULL: only in host memory */
@@ -106,7 +108,11 @@ struct own_batch {
 
 struct stream {
 	struct stream_host *host;
-	struct group *group;             /* whose cohort it is, or NULL */
+	/* How it gets a free slot for its next batch (NULL: none), and its turn. A group has its own for its
+	 * cohorts. */
+	struct slot *(*claim)(struct stream *s);
+	void (*pump)(struct stream *s);
+	struct group *group;             /* whose cohort it is, or NULL; the group's, like the next three */
 	uint32_t n_members;              /* a cohort's consumers */
 	uint64_t members;                /* their places, a bit each */
 	uint32_t n_held;                 /* slots that one of them has, at least */
@@ -154,7 +160,7 @@ void stream_set_slots(struct stream *s, struct slots *slots);
 bool stream_has_strangers(const struct stream *s);
 
 int stream_attach(struct stream *s, struct consumer *c, uint32_t rank); /* 0, STREAM_E_TAKEN, -ENOMEM */
-/* No more batches for it; what it holds stays held until released. */
+/* No more batches for it, if it is attached; what it holds stays held until released. */
 void stream_detach(struct consumer *c);
 /* The first batch from which on nothing is missing: where one that joins others can begin. */
 const struct position *stream_oldest(const struct stream *s);
@@ -165,7 +171,8 @@ int stream_seek(struct consumer *c, uint64_t seek, const struct position *to);
 int stream_push(struct consumer *c, uint64_t seek, uint64_t step, const uint64_t *indices, uint32_t n, bool more);
 /* 0 or STREAM_E_INVALID: it does not hold that slot in that generation. */
 int stream_release(struct consumer *c, uint32_t slot, uint64_t generation);
-/* The trainer's process is gone: everything it holds is free. Also drops the reference to its slots. */
+/* The trainer's process is gone, and it is detached: everything it holds is free. Also drops the reference to its slots.
+ * May be called twice. */
 void consumer_finish(struct consumer *c);
 
 /* The same for consumer_ops.look: ends the lease and no more. */

@@ -1,7 +1,7 @@
 /* A loader: a data set, a pipeline, a batch size, an order and a mode, with the streams of its ranks. Made by the first
  * session of a job.
  *
- * Loop thread only, except where workers run inside (loader.c says where). */
+ * Loop thread only. */
 #ifndef BATCHD_LOADER_H
 #define BATCHD_LOADER_H
 

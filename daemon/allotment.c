@@ -63,9 +63,9 @@ static uint32_t wanted_slots(const struct batchd *b, const struct loader *l)
  * which come after its slots. */
 static uint64_t free_for(const struct batchd *b, const struct loader *l, uint64_t *user_left)
 {
-	uint64_t used = batchd_memory_used(b);
-	uint64_t free_bytes = b->memory_budget_bytes > used ? b->memory_budget_bytes - used : 0;
-	*user_left = account_memory_left(&b->accounts, l->spec.uid);
+	uint64_t used = budget_used(&b->budget);
+	uint64_t free_bytes = b->budget.bytes > used ? b->budget.bytes - used : 0;
+	*user_left = account_memory_left(&b->budget.accounts, l->spec.uid);
 	free_bytes = free_bytes < *user_left ? free_bytes : *user_left;
 	return free_bytes - loader_order_bytes(l, free_bytes);
 }
@@ -101,7 +101,7 @@ static uint32_t final_slots(struct batchd *b, const struct session *s, const str
 {
 	if (!l->is_loose)
 		return n + plenty_slots(b, s, l, n);
-	uint64_t most = b->memory_budget_bytes / l->layout.slot_bytes;
+	uint64_t most = b->budget.bytes / l->layout.slot_bytes;
 	uint64_t all = n + (uint64_t)group_share(n, l->spec.n_slots) * (l->group.n_places - 1 + GROUP_GHOSTS);
 	return all < most ? (uint32_t)all : most > n ? (uint32_t)most : n;
 }
@@ -128,11 +128,11 @@ static void refuse_slots(struct session *s, uint32_t least)
 		return;
 	}
 	size_format(l->layout.slot_bytes, slot, sizeof(slot));
-	uint64_t all = accounts_memory_used(&b->accounts);
+	uint64_t all = accounts_memory_used(&b->budget.accounts);
 	size_format(all, used, sizeof(used));
-	size_format(b->memory_budget_bytes, have, sizeof(have));
-	size_format(account_memory_used(&b->accounts, l->spec.uid), own, sizeof(own));
-	bool user = b->memory_budget_bytes - all >= least * l->layout.slot_bytes + batchd_cache_bytes(b);
+	size_format(b->budget.bytes, have, sizeof(have));
+	size_format(account_memory_used(&b->budget.accounts, l->spec.uid), own, sizeof(own));
+	bool user = b->budget.bytes - all >= least * l->layout.slot_bytes + budget_cache_bytes(&b->budget);
 	if (user)
 		snprintf(
 			text, sizeof(text),
@@ -171,10 +171,10 @@ static int begin(struct allotment *a, struct session *s, const char **what)
 	a->task = (struct pool_task){ .run = run, .done = on_made };
 	a->job = s->job;
 	*what = "memory_per_user";
-	int r = charge_begin(&a->bytes, &b->accounts, s->uid, ACCOUNT_SLOT_BYTES, a->charged_bytes);
+	int r = charge_begin(&a->bytes, &b->budget.accounts, s->uid, ACCOUNT_SLOT_BYTES, a->charged_bytes);
 	if (r == 0 && !a->more) {
 		*what = "fds_per_user";
-		r = charge_begin(&a->fd, &b->accounts, s->uid, ACCOUNT_FDS, 1);
+		r = charge_begin(&a->fd, &b->budget.accounts, s->uid, ACCOUNT_FDS, 1);
 	}
 	if (r) {
 		charge_end(&a->bytes);
@@ -183,8 +183,8 @@ static int begin(struct allotment *a, struct session *s, const char **what)
 	}
 	if (a->more)
 		slots_ref(a->slots);
-	b->slots_bytes += a->charged_bytes;
-	batchd_balance(b);
+	b->budget.slots_bytes += a->charged_bytes;
+	budget_balance(&b->budget);
 	a->job->n_tasks++;
 	pool_run_task(b->pool, &a->task);
 	return 0;
@@ -238,7 +238,7 @@ static void take(struct allotment *a)
 		}
 		return;
 	}
-	a->slots->charged_bytes = &a->job->daemon->slots_bytes;
+	a->slots->charged_bytes = &a->job->daemon->budget.slots_bytes;
 	charge_move(&a->slots->bytes, &a->bytes);
 	charge_move(&a->slots->fd, &a->fd);
 	if (!s || a->job->state != JOB_READY)
@@ -268,7 +268,7 @@ static void on_made(struct pool_task *t)
 	if (a->more && a->slots->growing)
 		end_growing(a->slots, a->result == 0);
 	if (a->result) {
-		b->slots_bytes -= a->charged_bytes;
+		b->budget.slots_bytes -= a->charged_bytes;
 		charge_end(&a->bytes);
 		charge_end(&a->fd);
 		if (s && a->bonus) {

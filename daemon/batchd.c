@@ -7,7 +7,6 @@
 #include "daemon.h"
 
 #include <errno.h>
-#include <malloc.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -19,52 +18,24 @@
 #include "data/sample-cache.h"
 #include "notify.h"
 #include "state.h"
-#include "util/cpu.h"
 #include "util/log.h"
-#include "util/memory.h"
-#include "util/size.h"
 
 enum {
 	TICKETS = 128,           /* files that may be read ahead of decoding at once; a trainer that is alone gets
 	                          * half of them */
 	STUCK_PINGS = 8,         /* a row in work for that many intervals of the watchdog (2 min of the unit's) means
 	                          * a stuck worker: no ping */
-	AUTO_MEMORY_PERCENT = 25,
-	MOST_MEMORY_PERCENT = 75,
 	SYNC_MS = 5 * 60 * 1000,
 	GPU_PATIENCE_S = 10,
-	OPENINGS_SHARE = 4,      /* of the I/O threads one user's openings may have a quarter */
-	WORK_PART = 4,
-	WORK_LEAST_BYTES = 40 << 20,
-	WORK_KEEP_PART = 8,      /* of what is to work in workers may keep between samples, all together */
-	MMAP_BYTES = 1 << 20,    /* from this size on memory comes from the kernel and goes back there at once */
 	GPU_GRACE_S = 3,         /* for trainers to let go of what they have open on a GPU */
 };
 
 /* ---- the pool's things ---- */
 
-static unsigned max_workers(const struct batchd *b)
-{
-	return b->config->workers ? b->config->workers : cpu_available(NULL);
-}
-
-struct decode_limits batchd_decode_limits(const struct batchd *b)
-{
-	struct decode_limits limits = decode_limits_default;
-	limits.max_px = b->config->limits.image_pixels;
-	limits.max_scans = b->config->limits.image_scans;
-	limits.max_bytes = b->config->limits.file_bytes;
-	limits.max_ns = b->config->limits.image_time_ns;
-	limits.memory = (struct work_memory *)&b->work;
-	limits.keep_bytes = b->work_bytes / WORK_KEEP_PART / max_workers(b);
-	if (limits.keep_bytes > decode_limits_default.keep_bytes)
-		limits.keep_bytes = decode_limits_default.keep_bytes;
-	return limits;
-}
-
 static void *create_worker(void *arg)
 {
-	struct decode_limits limits = batchd_decode_limits(arg);
+	const struct batchd *b = arg;
+	struct decode_limits limits = budget_decode_limits(&b->budget, b->config);
 	return sample_worker_create(&limits);
 }
 
@@ -75,7 +46,8 @@ static void destroy_worker(void *worker)
 
 static void *create_input(void *arg)
 {
-	struct decode_limits limits = batchd_decode_limits(arg);
+	const struct batchd *b = arg;
+	struct decode_limits limits = budget_decode_limits(&b->budget, b->config);
 	return sample_input_create(&limits);
 }
 
@@ -93,10 +65,10 @@ static int start_pool(struct batchd *b)
 {
 	bool fixed = b->config->workers != 0;
 	struct pool_params params = {
-		.max_workers = max_workers(b),
+		.max_workers = config_max_workers(b->config),
 		.n_io = b->config->io_threads,
 		/* each worker may have one reserved for the row that it tries */
-		.n_tickets = TICKETS + max_workers(b),
+		.n_tickets = TICKETS + config_max_workers(b->config),
 		.worker_create = create_worker,
 		.worker_destroy = destroy_worker,
 		.input_create = create_input,
@@ -108,122 +80,6 @@ static int start_pool(struct batchd *b)
 	if (r == 0)
 		tuner_init(&b->tuner, b->pool, params.max_workers, fixed);
 	return r;
-}
-
-/* ---- memory ---- */
-
-/* More than is there would end in the kernel killing us instead of an error for whoever asks for too much. */
-static uint64_t memory_budget(const struct config *c)
-{
-	char wanted[32], have[32];
-	uint64_t available = memory_available(NULL), most = available / 100 * MOST_MEMORY_PERCENT;
-	if (!c->memory_bytes)
-		return available / 100 * AUTO_MEMORY_PERCENT;
-	if (!available || c->memory_bytes <= most)
-		return c->memory_bytes;
-	size_format(c->memory_bytes, wanted, sizeof(wanted));
-	size_format(available, have, sizeof(have));
-	log_record(LOG_LEVEL_WARNING, "memory-lowered",
-		   "memory: %s is too much for the %s that this machine or control group has; using %d %% of that",
-		   wanted, have, MOST_MEMORY_PERCENT);
-	return most;
-}
-
-/* A quarter is to work in, but never so little that a usual photograph is too large; that little is what the daemon may
- * have beside its budget. Buffers of that size come and go with samples, so malloc must not keep them. */
-static void split_memory(struct batchd *b)
-{
-	uint64_t part = b->memory_bytes / WORK_PART;
-	b->work_bytes = part > WORK_LEAST_BYTES ? part : WORK_LEAST_BYTES;
-	b->memory_budget_bytes = b->memory_bytes - (b->work_bytes - WORK_LEAST_BYTES);
-	work_memory_init(&b->work, b->work_bytes);
-	mallopt(M_MMAP_THRESHOLD, MMAP_BYTES);
-}
-
-/* Batches come first: half of the budget is always theirs, the caches share the rest. The kernel's page cache keeps
- * files as well as we could, so that by default only indexes into them are kept, which are small. */
-static int start_cache(struct batchd *b)
-{
-	const struct config *c = b->config;
-	uint64_t most = b->memory_budget_bytes / 2;
-	b->index_budget_bytes = c->cache_jpeg_bytes == 0 ? 0 : most / 8;
-	b->file_budget_bytes = c->cache_jpeg_bytes == CONFIG_AUTO ? 0 : c->cache_jpeg_bytes;
-	b->decoded_budget_bytes =
-		c->cache_decoded_bytes == CONFIG_AUTO ? most - b->index_budget_bytes : c->cache_decoded_bytes;
-	if (b->file_budget_bytes > most - b->index_budget_bytes)
-		b->file_budget_bytes = most - b->index_budget_bytes;
-	if (b->decoded_budget_bytes > most - b->index_budget_bytes - b->file_budget_bytes)
-		b->decoded_budget_bytes = most - b->index_budget_bytes - b->file_budget_bytes;
-	struct cache_config config = { .budget_bytes = { [CACHE_FILE] = b->file_budget_bytes,
-							 [CACHE_INDEX] = b->index_budget_bytes,
-							 [CACHE_DECODED] = b->decoded_budget_bytes },
-				       .dir = c->cache_directory,
-				       .dir_limit_bytes = c->cache_disk_bytes };
-	return cache_create(&config, &b->cache);
-}
-
-uint64_t batchd_cache_bytes(const struct batchd *b)
-{
-	uint64_t sum = 0;
-	for (int tier = 0; tier < CACHE_N_TIERS; tier++) {
-		struct cache_stats s;
-		cache_get_stats(b->cache, (enum cache_tier)tier, &s);
-		sum += s.charged_bytes;
-	}
-	return sum;
-}
-
-static uint64_t take(uint64_t *left_bytes, uint64_t want_bytes)
-{
-	uint64_t got = want_bytes < *left_bytes ? want_bytes : *left_bytes;
-	*left_bytes -= got;
-	return got;
-}
-
-uint64_t batchd_memory_used(const struct batchd *b)
-{
-	return accounts_memory_used(&b->accounts) + batchd_cache_bytes(b);
-}
-
-int batchd_charge_data(struct batchd *b, uid_t uid, struct charge *c, uint64_t bytes)
-{
-	uint64_t used = batchd_memory_used(b);
-	if (used > b->memory_budget_bytes || bytes > b->memory_budget_bytes - used)
-		return account_memory_left(&b->accounts, uid) < bytes ? ACCOUNT_E_USER : ACCOUNT_E_ALL;
-	int r = c->account ? charge_grow(c, bytes) :
-			     charge_begin(c, &b->accounts, uid, ACCOUNT_DATA_BYTES, bytes);
-	if (r == 0)
-		batchd_balance(b);
-	return r;
-}
-
-void batchd_explain_memory(const struct batchd *b, uid_t uid, int refusal, const char *what, uint64_t bytes,
-			   const char *advice, char *text, size_t size)
-{
-	char need[32], used[32], have[32];
-	bool user = refusal == ACCOUNT_E_USER;
-	size_format(bytes, need, sizeof(need));
-	size_format(user ? account_memory_used(&b->accounts, uid) : batchd_memory_used(b), used, sizeof(used));
-	size_format(user ? account_memory_limit(&b->accounts) : b->memory_budget_bytes, have, sizeof(have));
-	if (user)
-		snprintf(text, size,
-			 "%s needs %s of memory, and this user has %s of the %s that one user may have "
-			 "(limits.memory_per_user, a share of memory, in the daemon's configuration); %s",
-			 what, need, used, have, advice);
-	else
-		snprintf(text, size,
-			 "%s needs %s of memory, and %s of the budget of %s are in use (memory in the daemon's "
-			 "configuration, or --memory); %s",
-			 what, need, used, have, advice);
-}
-
-void batchd_balance(struct batchd *b)
-{
-	uint64_t used = accounts_memory_used(&b->accounts);
-	uint64_t left = b->memory_budget_bytes > used ? b->memory_budget_bytes - used : 0;
-	cache_set_budget(b->cache, CACHE_INDEX, take(&left, b->index_budget_bytes));
-	cache_set_budget(b->cache, CACHE_FILE, take(&left, b->file_budget_bytes));
-	cache_set_budget(b->cache, CACHE_DECODED, take(&left, b->decoded_budget_bytes));
 }
 
 /* ---- the end ---- */
@@ -351,27 +207,6 @@ static void on_stop_signal(uv_signal_t *signal, int number)
 	begin_stop(signal->data, number == SIGTERM ? "SIGTERM" : "SIGINT");
 }
 
-static void set_account_limits(struct batchd *b)
-{
-	const struct config_limits *l = &b->config->limits;
-	uint64_t all[ACCOUNT_N_KINDS] = {
-		[ACCOUNT_SESSIONS] = l->sessions,
-		[ACCOUNT_LOADERS] = l->loaders,
-		[ACCOUNT_OPENINGS] = b->n_io / 2 ? b->n_io / 2 : 1,
-	};
-	uint64_t user[ACCOUNT_N_KINDS] = {
-		[ACCOUNT_SESSIONS] = l->sessions_per_user,
-		[ACCOUNT_LOADERS] = l->loaders_per_user,
-		[ACCOUNT_UNREAD_BYTES] = l->unread_per_user,
-		[ACCOUNT_FDS] = l->fds_per_user,
-		/* A user who opens more at once waits, and I/O threads are left for others. */
-		[ACCOUNT_OPENINGS] = b->n_io / OPENINGS_SHARE ? b->n_io / OPENINGS_SHARE : 1,
-	};
-	/* 0 would mean none */
-	uint64_t memory_per_user = (uint64_t)(l->memory_per_user * (double)b->memory_budget_bytes) + 1;
-	accounts_set_limits(&b->accounts, all, user, b->memory_budget_bytes, memory_per_user);
-}
-
 static void apply_config(struct batchd *b, struct config *fresh)
 {
 	struct config_change changes[CONFIG_MAX_CHANGES];
@@ -384,7 +219,7 @@ static void apply_config(struct batchd *b, struct config *fresh)
 	*b->config = *fresh;
 	config_finish(&old);
 	log_set_level(b->config->log_level);
-	set_account_limits(b);
+	budget_set_limits(&b->budget, b->config, b->n_io);
 	b->server.limits.pending = b->config->limits.pending;
 	b->server.limits.hello_timeout_ns = b->config->limits.hello_timeout_ns;
 	if (workers)
@@ -428,7 +263,7 @@ void batchd_activity(struct batchd *b)
 static void sync_run(struct pool_task *t)
 {
 	struct batchd *b = (struct batchd *)(void *)((char *)t - offsetof(struct batchd, sync_task));
-	cache_sync(b->cache);
+	cache_sync(b->budget.cache);
 }
 
 static void sync_done(struct pool_task *t)
@@ -472,7 +307,7 @@ static void on_watchdog(uv_timer_t *t)
 /* Every charge lies beside something that is there; when nothing is, all books are zero. */
 static void audit(struct batchd *b)
 {
-	if (b->uneven || accounts_are_even(&b->accounts))
+	if (b->uneven || accounts_are_even(&b->budget.accounts))
 		return;
 	b->uneven = true; /* told by the exit code, too: no test passes with it */
 	log_record(LOG_LEVEL_ERROR, "charges-left",
@@ -483,7 +318,7 @@ static void audit(struct batchd *b)
 static void on_audit(uv_check_t *check)
 {
 	struct batchd *b = check->data;
-	if (!b->sessions && !b->jobs && !b->server.peers && !b->slots_bytes)
+	if (!b->sessions && !b->jobs && !b->server.peers && !b->budget.slots_bytes)
 		audit(b);
 }
 
@@ -536,8 +371,8 @@ static int start_server(struct batchd *b)
 		.pending = b->config->limits.pending,
 		.hello_timeout_ns = b->config->limits.hello_timeout_ns,
 	};
-	set_account_limits(b);
-	return server_init(&b->server, &b->loop, b->params->listen_fd, &limits, &b->accounts, &session_peer_ops, b,
+	budget_set_limits(&b->budget, b->config, b->n_io);
+	return server_init(&b->server, &b->loop, b->params->listen_fd, &limits, &b->budget.accounts, &session_peer_ops, b,
 			   BATCHD_VERSION);
 }
 
@@ -550,12 +385,10 @@ int batchd_run(const struct batchd_params *params)
 	b->config = params->config;
 	b->n_io = b->config->io_threads;
 	b->started_ns = uv_hrtime();
-	b->memory_bytes = memory_budget(b->config);
-	split_memory(b);
 	signal(SIGPIPE, SIG_IGN);
 	int r = uv_loop_init(&b->loop);
 	if (r == 0)
-		r = start_cache(b);
+		r = budget_init(&b->budget, b->config);
 	if (r == 0)
 		r = start_pool(b);
 	if (r == 0)
@@ -576,8 +409,7 @@ int batchd_run(const struct batchd_params *params)
 	audit(b);
 	bool even = !b->uneven;
 	reports_finish(&b->reports);
-	cache_destroy(b->cache);
-	work_memory_finish(&b->work);
+	budget_finish(&b->budget);
 	log_record(LOG_LEVEL_NOTICE, "stopped", "stopped");
 	int exit_code = b->exit_code;
 	free(b);

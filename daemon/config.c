@@ -10,6 +10,7 @@
 #include "config-file.h"
 #include "config-key.h"
 #include "pipeline/pipeline.h"
+#include "util/cpu.h"
 #include "util/user.h"
 
 enum { MAX_DATASET_NAME = 64 };
@@ -451,6 +452,11 @@ static bool same_datasets(const struct config *a, const struct config *b)
 			return false;
 	}
 	return true;
+}
+
+unsigned config_max_workers(const struct config *c)
+{
+	return c->workers ? c->workers : cpu_available(NULL);
 }
 
 size_t config_diff(const struct config *before, const struct config *after,

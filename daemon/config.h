@@ -114,6 +114,9 @@ int config_set_dataset(struct config *c, const char *name, const char *source, s
 const struct config_dataset *config_dataset(const struct config *c, const char *name);
 const char *config_pipeline(const struct config *c, const char *name);
 
+/* How many workers there may be. */
+unsigned config_max_workers(const struct config *c);
+
 struct config_change {
 	const char *key; /* static */
 	bool live;       /* takes effect at once; otherwise at the next start */

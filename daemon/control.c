@@ -110,7 +110,7 @@ void control_open(struct session *s, int *fd)
 {
 	struct batchd *b = s->daemon;
 	*fd = -1;
-	if (charge_begin(&s->ring_bytes, &b->accounts, s->uid, ACCOUNT_SLOT_BYTES, RING_PAGE_BYTES))
+	if (charge_begin(&s->ring_bytes, &b->budget.accounts, s->uid, ACCOUNT_SLOT_BYTES, RING_PAGE_BYTES))
 		return; /* who has so little left may well go without */
 	int r = ring_create(&s->ring, fd);
 	if (r) {
@@ -119,14 +119,14 @@ void control_open(struct session *s, int *fd)
 			   (unsigned long long)s->number, strerror(-r));
 		return;
 	}
-	b->slots_bytes += RING_PAGE_BYTES;
+	b->budget.slots_bytes += RING_PAGE_BYTES;
 }
 
 void control_close(struct session *s)
 {
 	if (!s->ring.page)
 		return;
-	s->daemon->slots_bytes -= RING_PAGE_BYTES;
+	s->daemon->budget.slots_bytes -= RING_PAGE_BYTES;
 	charge_end(&s->ring_bytes);
 	ring_unmap(&s->ring);
 }

@@ -61,7 +61,7 @@ static void free_recipe(struct opening *o)
 static int on_more_memory(void *arg, uint64_t bytes)
 {
 	struct opening *o = arg;
-	int r = batchd_charge_data(o->job->daemon, o->job->spec.uid, &o->memory, bytes);
+	int r = budget_charge_data(&o->job->daemon->budget, o->job->spec.uid, &o->memory, bytes);
 	o->refused = r > 0 ? r : 0;
 	if (r > 0) {
 		o->wanted_bytes = o->memory.amount + bytes;
@@ -90,7 +90,7 @@ static void explain_refusal(struct opening *o)
 	char text[sizeof(o->text)], what[512];
 	snprintf(what, sizeof(what), "%.400s: the data set has more names and labels than there is room for: it",
 		 o->source);
-	batchd_explain_memory(o->job->daemon, o->job->spec.uid, o->refused, what, o->wanted_bytes,
+	budget_explain(&o->job->daemon->budget, o->job->spec.uid, o->refused, what, o->wanted_bytes,
 			      "close other loaders, raise the limit, or split the data set", text, sizeof(text));
 	fail_opening(o, BATCHD__WIRE__ERROR_CODE__LIMIT, o->refused == ACCOUNT_E_USER ? "memory_per_user" : "memory",
 		     text);
@@ -341,14 +341,14 @@ static int on_charge(struct loader *l, const char *what, uint64_t bytes, bool mu
 	struct batchd *b = j->daemon;
 	int r;
 	do
-		r = batchd_charge_data(b, j->spec.uid, c, bytes);
+		r = budget_charge_data(&b->budget, j->spec.uid, c, bytes);
 	while (r > 0 && must_be && j->sessions && job_close_lingering(b, j->spec.uid, r == ACCOUNT_E_ALL));
 	if (r == 0) {
 		if (must_be && j->fail_code == BATCHD__WIRE__ERROR_CODE__LIMIT)
 			j->fail_code = 0; /* there was none before an older plan made room */
 		return 0;
 	}
-	batchd_explain_memory(b, j->spec.uid, r, what, bytes,
+	budget_explain(&b->budget, j->spec.uid, r, what, bytes,
 			      "close other loaders, raise the limit, or go without shuffle", why, size);
 	if (must_be)
 		j->fail_code = BATCHD__WIRE__ERROR_CODE__LIMIT;
@@ -361,7 +361,7 @@ static void admit_waiting(struct batchd *b);
 static bool on_begin_task(struct loader *l, struct charge *place)
 {
 	struct job *j = l->owner;
-	return charge_begin(place, &j->daemon->accounts, j->spec.uid, ACCOUNT_OPENINGS, 1) == 0;
+	return charge_begin(place, &j->daemon->budget.accounts, j->spec.uid, ACCOUNT_OPENINGS, 1) == 0;
 }
 
 static void on_end_task(struct loader *l, struct charge *place)
@@ -418,12 +418,12 @@ static void free_opening(uv_handle_t *h)
 static bool take_place(struct opening *o)
 {
 	struct batchd *b = o->job->daemon;
-	const struct accounts *a = &b->accounts;
+	const struct accounts *a = &b->budget.accounts;
 	/* Nor may several users' together, so a user gets no more places than are left for the others. */
 	uint64_t all = a->limit[ACCOUNT_OPENINGS], used = a->used[ACCOUNT_OPENINGS];
 	if (all && used < all && account_used(a, o->job->spec.uid, ACCOUNT_OPENINGS) >= all - used)
 		return false;
-	if (charge_begin(&o->place, &b->accounts, o->job->spec.uid, ACCOUNT_OPENINGS, 1) > 0)
+	if (charge_begin(&o->place, &b->budget.accounts, o->job->spec.uid, ACCOUNT_OPENINGS, 1) > 0)
 		return false;
 	pool_run_task(b->pool, &o->task);
 	return true;
@@ -565,10 +565,10 @@ static void start_opening(struct job *j, struct request *r, int *fds, unsigned n
 	 * kept. */
 	o->index_dir = b->config->index_cache ? strdup(b->config->index_cache) : NULL;
 	o->index_dir_limit_bytes = b->config->cache_disk_bytes;
-	o->cache = b->cache;
-	o->decoded_budget_bytes = b->decoded_budget_bytes;
+	o->cache = b->budget.cache;
+	o->decoded_budget_bytes = b->budget.decoded_bytes;
 	o->choose_decoded = b->config->cache_decoded_bytes == CONFIG_AUTO;
-	o->limits = batchd_decode_limits(b);
+	o->limits = budget_decode_limits(&b->budget, b->config);
 	for (unsigned i = 0; i < n_fds; i++) {
 		o->fds[i] = fds[i];
 		fds[i] = -1;
@@ -657,11 +657,11 @@ static int charge_job(struct batchd *b, uid_t uid, unsigned n_fds, struct charge
 {
 	int r;
 	do
-		r = charge_begin(loader, &b->accounts, uid, ACCOUNT_LOADERS, 1);
+		r = charge_begin(loader, &b->budget.accounts, uid, ACCOUNT_LOADERS, 1);
 	while (r > 0 && job_close_lingering(b, uid, r == ACCOUNT_E_ALL));
 	if (r)
 		return r < 0 ? r : r == ACCOUNT_E_ALL ? OVER_LOADERS : OVER_USERS_LOADERS;
-	r = charge_begin(open_fds, &b->accounts, uid, ACCOUNT_FDS, n_fds);
+	r = charge_begin(open_fds, &b->budget.accounts, uid, ACCOUNT_FDS, n_fds);
 	if (r == 0)
 		return 0;
 	charge_end(loader);

@@ -249,7 +249,7 @@ static struct stream *stream_of(struct session *s, uint32_t rank)
 	struct charge bytes = { 0 };
 	if (stream)
 		return stream;
-	int r = charge_begin(&bytes, &b->accounts, l->spec.uid, ACCOUNT_SLOT_BYTES, loader_stream_bytes(l));
+	int r = charge_begin(&bytes, &b->budget.accounts, l->spec.uid, ACCOUNT_SLOT_BYTES, loader_stream_bytes(l));
 	if (r > 0) {
 		session_fail(s, CODE(LIMIT), "memory_per_user",
 			     "no memory for another rank of this job: this user has all it may have "
@@ -262,8 +262,8 @@ static struct stream *stream_of(struct session *s, uint32_t rank)
 		session_fail(s, CODE(INTERNAL), "", "out of memory");
 		return NULL;
 	}
-	b->slots_bytes += bytes.amount;
-	stream->charged_bytes = &b->slots_bytes;
+	b->budget.slots_bytes += bytes.amount;
+	stream->charged_bytes = &b->budget.slots_bytes;
 	charge_move(&stream->bytes, &bytes);
 	return stream;
 }

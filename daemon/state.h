@@ -4,10 +4,10 @@
 
 #include <uv.h>
 
+#include "budget.h"
 #include "daemon.h"
 #include "device.h"
 #include "core/tuner.h"
-#include "util/workspace.h"
 #include "ipc/server.h"
 #include "report.h"
 #include "request.h"
@@ -120,7 +120,6 @@ struct batchd {
 	struct pool *pool;
 	unsigned n_io;               /* I/O threads */
 	struct tuner tuner;
-	struct cache *cache;
 	struct gpus *gpus;
 	struct server server;
 	struct reports reports;
@@ -129,13 +128,7 @@ struct batchd {
 	struct session *sessions;
 	struct producer *producers;
 	struct opening *waiting;     /* for an I/O thread that their user may have, first come first served */
-	uint64_t memory_bytes;       /* all of the budget */
-	uint64_t memory_budget_bytes; /* of which this is for batches, data and caches, */
-	struct work_memory work;     /* and the rest to work in */
-	uint64_t work_bytes;
-	struct accounts accounts;
-	uint64_t slots_bytes;        /* charged */
-	uint64_t decoded_budget_bytes, index_budget_bytes, file_budget_bytes; /* the most that caches may take */
+	struct budget budget;
 	uv_signal_t on_term, on_int, on_hup;
 	uv_check_t audit;                /* of the accounts, whenever nobody is here */
 	bool uneven;                     /* it found something */
@@ -204,19 +197,6 @@ void batchd_activity(struct batchd *b); /* a session came or went: (re)starts or
 /* stops, for the service manager to start another */
 void batchd_give_up(struct batchd *b, int exit_code, const char *why);
 void batchd_maybe_finish(struct batchd *b); /* while stopping: goes on when the last job has gone */
-
-struct decode_limits batchd_decode_limits(const struct batchd *b);
-/* Slots came or went: caches get what they leave, up to their own budgets. Any thread. */
-void batchd_balance(struct batchd *b);
-uint64_t batchd_cache_bytes(const struct batchd *b); /* charged, all tiers */
-/* Of the budget: what users are charged for, and caches. */
-uint64_t batchd_memory_used(const struct batchd *b);
-/* Charges ACCOUNT_DATA_BYTES if the budget has room beside the caches; as charge_begin, or charge_grow where c has been
- * begun. Any thread. */
-int batchd_charge_data(struct batchd *b, uid_t uid, struct charge *c, uint64_t bytes);
-/* Why it was refused, for whoever asked: "what needs 40 MiB of memory, and ...; " and what to do about it. */
-void batchd_explain_memory(const struct batchd *b, uid_t uid, int refusal, const char *what, uint64_t bytes,
-			   const char *advice, char *text, size_t size);
 
 /* status.c: the state as JSON text; free() it. viewer: a user who sees what is its own, and of others that they are
  * there; 0 sees everything. NULL: out of memory. */

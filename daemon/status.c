@@ -369,12 +369,12 @@ static json_t *producer_part(const struct producer *p, uid_t viewer)
 static json_t *memory_part(const struct batchd *b)
 {
 	json_t *o = json_object();
-	set_int(o, "budget_bytes", b->memory_bytes);
-	set_int(o, "work_bytes", work_memory_used((struct work_memory *)&b->work));
-	set_int(o, "work_budget_bytes", b->work_bytes);
-	set_int(o, "slots_bytes", b->slots_bytes);
-	set_int(o, "data_bytes", accounts_memory_used(&b->accounts) - b->slots_bytes);
-	set_int(o, "cache_bytes", batchd_cache_bytes(b));
+	set_int(o, "budget_bytes", b->budget.total_bytes);
+	set_int(o, "work_bytes", work_memory_used((struct work_memory *)&b->budget.work));
+	set_int(o, "work_budget_bytes", b->budget.work_bytes);
+	set_int(o, "slots_bytes", b->budget.slots_bytes);
+	set_int(o, "data_bytes", accounts_memory_used(&b->budget.accounts) - b->budget.slots_bytes);
+	set_int(o, "cache_bytes", budget_cache_bytes(&b->budget));
 	set_int(o, "rss_bytes", rss_bytes());
 	return o;
 }
@@ -387,7 +387,7 @@ static json_t *cache_part(const struct batchd *b)
 	json_t *list = json_array();
 	for (int tier = 0; tier < CACHE_N_TIERS; tier++) {
 		struct cache_stats s;
-		cache_get_stats(b->cache, (enum cache_tier)tier, &s);
+		cache_get_stats(b->budget.cache, (enum cache_tier)tier, &s);
 		json_t *o = json_object();
 		set_text(o, "tier", names[tier]);
 		set_int(o, "bytes", s.charged_bytes);
@@ -460,7 +460,7 @@ static json_t *limits_part(const struct batchd *b)
 	set_int(o, "sessions_per_user", b->config->limits.sessions_per_user);
 	set_int(o, "loaders", b->config->limits.loaders);
 	set_int(o, "loaders_per_user", b->config->limits.loaders_per_user);
-	set_int(o, "slots_bytes_per_user", account_memory_limit(&b->accounts));
+	set_int(o, "slots_bytes_per_user", account_memory_limit(&b->budget.accounts));
 	set_int(o, "unread_bytes_per_user", b->config->limits.unread_per_user);
 	set_int(o, "fds_per_user", b->config->limits.fds_per_user);
 	set_int(o, "producers", b->config->limits.producers);
@@ -487,7 +487,7 @@ static void add_user(void *arg, const struct account *x)
 static json_t *users_part(const struct batchd *b)
 {
 	json_t *list = json_array();
-	accounts_each(&b->accounts, add_user, list);
+	accounts_each(&b->budget.accounts, add_user, list);
 	return list;
 }
 

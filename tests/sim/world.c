@@ -129,43 +129,6 @@ int __wrap_close(int fd)
 
 /* ---- what batchd.c does ---- */
 
-struct decode_limits batchd_decode_limits(const struct batchd *b)
-{
-	(void)b;
-	return decode_limits_default;
-}
-
-uint64_t batchd_cache_bytes(const struct batchd *b)
-{
-	(void)b;
-	return 0;
-}
-
-void batchd_balance(struct batchd *b)
-{
-	(void)b;
-}
-
-uint64_t batchd_memory_used(const struct batchd *b)
-{
-	return accounts_memory_used(&b->accounts);
-}
-
-int batchd_charge_data(struct batchd *b, uid_t uid, struct charge *c, uint64_t bytes)
-{
-	return c->account ? charge_grow(c, bytes) :
-			    charge_begin(c, &b->accounts, uid, ACCOUNT_DATA_BYTES, bytes);
-}
-
-void batchd_explain_memory(const struct batchd *b, uid_t uid, int refusal, const char *what, uint64_t bytes,
-			   const char *advice, char *text, size_t size)
-{
-	(void)b;
-	(void)uid;
-	(void)refusal;
-	snprintf(text, size, "%s needs %llu bytes; %s", what, (unsigned long long)bytes, advice);
-}
-
 void batchd_activity(struct batchd *b)
 {
 	(void)b;
@@ -328,14 +291,14 @@ static void begin_daemon(uint64_t budget_bytes, uint64_t n_loaders, uint64_t n_l
 {
 	struct batchd *b = &sim_daemon;
 	sim_pool_start();
-	*b = (struct batchd){ .params = &params, .config = &config, .cache = cache, .pool = sim_pool() };
+	*b = (struct batchd){ .params = &params, .config = &config, .budget.cache = cache, .pool = sim_pool() };
 	uv_timer_init(&b->loop, &b->stall);
 	b->stall.data = b;
-	b->memory_budget_bytes = budget_bytes;
-	b->accounts.limit[ACCOUNT_LOADERS] = n_loaders;
-	b->accounts.limit_per_user[ACCOUNT_LOADERS] = n_loaders_per_user;
-	b->accounts.memory_limit = b->memory_budget_bytes;
-	b->accounts.memory_limit_per_user = b->memory_budget_bytes / 10 * 8;
+	b->budget.bytes = budget_bytes;
+	b->budget.accounts.limit[ACCOUNT_LOADERS] = n_loaders;
+	b->budget.accounts.limit_per_user[ACCOUNT_LOADERS] = n_loaders_per_user;
+	b->budget.accounts.memory_limit = b->budget.bytes;
+	b->budget.accounts.memory_limit_per_user = b->budget.bytes / 10 * 8;
 	b->server.ops = &session_peer_ops;
 	b->server.owner = b;
 	b->server.version = "simulated";
@@ -349,10 +312,10 @@ static void end_daemon(void)
 	SIM_CHECK(!sim_daemon.sessions, "a session is left at the end");
 	SIM_CHECK(!sim_daemon.producers, "a producer is left at the end");
 	SIM_CHECK(!sim_daemon.server.n_peers, "a connection is left at the end");
-	SIM_CHECK(sim_daemon.slots_bytes == 0, "%llu bytes are charged at the end",
-		  (unsigned long long)sim_daemon.slots_bytes);
+	SIM_CHECK(sim_daemon.budget.slots_bytes == 0, "%llu bytes are charged at the end",
+		  (unsigned long long)sim_daemon.budget.slots_bytes);
 	reports_finish(&sim_daemon.reports);
-	SIM_CHECK(accounts_are_even(&sim_daemon.accounts), "a user is charged at the end");
+	SIM_CHECK(accounts_are_even(&sim_daemon.budget.accounts), "a user is charged at the end");
 	SIM_CHECK(sim_n_slabs_in_daemon() == 0, "%u slabs are left at the end", sim_n_slabs_in_daemon());
 	SIM_CHECK(sim_n_fds() == 0, "%u descriptors are left at the end", sim_n_fds());
 	uv_close((uv_handle_t *)&sim_daemon.stall, NULL);
@@ -363,9 +326,9 @@ static void end_daemon(void)
 
 void sim_another_daemon(void)
 {
-	const struct accounts *a = &sim_daemon.accounts;
+	const struct accounts *a = &sim_daemon.budget.accounts;
 	end_daemon();
-	begin_daemon(sim_daemon.memory_budget_bytes, a->limit[ACCOUNT_LOADERS], a->limit_per_user[ACCOUNT_LOADERS]);
+	begin_daemon(sim_daemon.budget.bytes, a->limit[ACCOUNT_LOADERS], a->limit_per_user[ACCOUNT_LOADERS]);
 }
 
 static unsigned features_of(uint64_t seed)
@@ -534,7 +497,7 @@ static void check_slots(const struct slots *s, unsigned n_refs, const uint32_t *
 /* The books against what is there. */
 static void check_accounts(void)
 {
-	const struct accounts *a = &sim_daemon.accounts;
+	const struct accounts *a = &sim_daemon.budget.accounts;
 	uint64_t n_loaders = 0, n_sessions = sim_daemon.server.n_peers, n_fds_charged = 2 * sim_daemon.server.n_peers;
 	for (const struct job *j = sim_daemon.jobs; j; j = j->next)
 		n_loaders += j->state != JOB_CLOSING;
@@ -546,8 +509,8 @@ static void check_accounts(void)
 		  (unsigned)n_loaders);
 	SIM_CHECK(a->used[ACCOUNT_SESSIONS] == n_sessions, "%u sessions charged of %u",
 		  (unsigned)a->used[ACCOUNT_SESSIONS], (unsigned)n_sessions);
-	SIM_CHECK(a->used[ACCOUNT_SLOT_BYTES] == sim_daemon.slots_bytes, "%llu bytes charged to users of %llu",
-		  (unsigned long long)a->used[ACCOUNT_SLOT_BYTES], (unsigned long long)sim_daemon.slots_bytes);
+	SIM_CHECK(a->used[ACCOUNT_SLOT_BYTES] == sim_daemon.budget.slots_bytes, "%llu bytes charged to users of %llu",
+		  (unsigned long long)a->used[ACCOUNT_SLOT_BYTES], (unsigned long long)sim_daemon.budget.slots_bytes);
 	SIM_CHECK(a->used[ACCOUNT_FDS] >= n_fds_charged + sim_n_slabs_in_daemon(), "%u descriptors charged of %u",
 		  (unsigned)a->used[ACCOUNT_FDS], (unsigned)n_fds_charged + sim_n_slabs_in_daemon());
 }
@@ -589,10 +552,10 @@ void sim_check(void)
 	}
 	check_accounts();
 	/* A slab whose every reference is a row in work is not in `sets`; tasks are charged in advance. */
-	SIM_CHECK(sim_daemon.slots_bytes >= sim_daemon_slab_bytes() + pages + streams && bytes <= sim_daemon_slab_bytes(),
-		  "%llu bytes charged, %llu made, %llu reachable", (unsigned long long)sim_daemon.slots_bytes,
+	SIM_CHECK(sim_daemon.budget.slots_bytes >= sim_daemon_slab_bytes() + pages + streams && bytes <= sim_daemon_slab_bytes(),
+		  "%llu bytes charged, %llu made, %llu reachable", (unsigned long long)sim_daemon.budget.slots_bytes,
 		  (unsigned long long)sim_daemon_slab_bytes(), (unsigned long long)bytes);
-	SIM_CHECK(n_pending || sim_daemon.slots_bytes == sim_daemon_slab_bytes() + pages + streams,
-		  "%llu bytes charged, %llu made", (unsigned long long)sim_daemon.slots_bytes,
+	SIM_CHECK(n_pending || sim_daemon.budget.slots_bytes == sim_daemon_slab_bytes() + pages + streams,
+		  "%llu bytes charged, %llu made", (unsigned long long)sim_daemon.budget.slots_bytes,
 		  (unsigned long long)sim_daemon_slab_bytes());
 }

@@ -113,20 +113,17 @@ static uint32_t gpu_slots(uint32_t window, uint32_t share)
 	return window + share * (GROUP_GPU_PLACES - 1);
 }
 
-static void refuse_slots(struct session *s, uint32_t least)
+static int refuse_slots(const struct session *s, uint32_t least, struct refusal *why)
 {
-	struct batchd *b = s->daemon;
-	struct loader *l = s->job->loader;
-	char text[400], slot[32], have[32], used[32], own[32];
-	if (l->is_loose && l->group.slots && l->group.slots->fixed) {
-		snprintf(
-			text, sizeof(text),
+	const struct batchd *b = s->daemon;
+	const struct loader *l = s->job->loader;
+	char slot[32], have[32], used[32], own[32];
+	if (l->is_loose && l->group.slots && l->group.slots->fixed)
+		return refuse(
+			why, CODE(LIMIT), "world_size",
 			"this share group has a trainer with its batches on a GPU, for which memory cannot grow: there is room for no more than the %u that are "
 			"here; give this one another job",
 			l->group.slots->n_holders);
-		session_fail(s, CODE(LIMIT), "world_size", text);
-		return;
-	}
 	size_format(l->layout.slot_bytes, slot, sizeof(slot));
 	uint64_t all = accounts_memory_used(&b->budget.accounts);
 	size_format(all, used, sizeof(used));
@@ -134,18 +131,16 @@ static void refuse_slots(struct session *s, uint32_t least)
 	size_format(account_memory_used(&b->budget.accounts, l->spec.uid), own, sizeof(own));
 	bool user = b->budget.bytes - all >= least * l->layout.slot_bytes + budget_cache_bytes(&b->budget);
 	if (user)
-		snprintf(
-			text, sizeof(text),
+		return refuse(
+			why, CODE(LIMIT), "memory_per_user",
 			"no memory for this trainer's batches: it needs %u slots of %s, and this user's trainers have %s "
 			"(limits.memory_per_user in the daemon's configuration, a share of its budget of %s)",
 			least, slot, own, have);
-	else
-		snprintf(
-			text, sizeof(text),
-			"no memory for this trainer's batches: it needs %u slots of %s, and %s of the budget of %s are in use "
-			"(memory in the daemon's configuration, or --memory)",
-			least, slot, used, have);
-	session_fail(s, CODE(LIMIT), user ? "memory_per_user" : "memory", text);
+	return refuse(
+		why, CODE(LIMIT), "memory",
+		"no memory for this trainer's batches: it needs %u slots of %s, and %s of the budget of %s are in use "
+		"(memory in the daemon's configuration, or --memory)",
+		least, slot, used, have);
 }
 
 /* ---- their memory ---- */
@@ -274,10 +269,10 @@ static void on_made(struct pool_task *t)
 		if (s && a->bonus) {
 			fix(a->slots);
 		} else if (s) {
-			char text[256];
-			snprintf(text, sizeof(text), "cannot make %llu bytes of shared memory: %s",
-				 (unsigned long long)a->charged_bytes, strerror(-a->result));
-			session_fail(s, CODE(LIMIT), "memory", text);
+			struct refusal why;
+			refuse(&why, CODE(LIMIT), "memory", "cannot make %llu bytes of shared memory: %s",
+			       (unsigned long long)a->charged_bytes, strerror(-a->result));
+			b->job_ops->ended(s, &why);
 		}
 	} else {
 		take(a);
@@ -301,24 +296,21 @@ static uint32_t fixed_slots(struct batchd *b, const struct loader *l, const stru
 	return more && n > more->n - had ? more->n - had : n;
 }
 
-void allotment_request(struct session *s)
+int allotment_request(struct session *s, struct refusal *why)
 {
 	struct batchd *b = s->daemon;
 	struct loader *l = s->job->loader;
 	struct slots *more = l->is_loose ? l->group.slots : NULL; /* the group is at work: this one's share */
 	uint32_t least = more ? group_n_missing(&l->group) : MIN_SLOTS;
 	uint32_t n = affordable_slots(b, l, more ? least : wanted_slots(b, l)), window = n;
-	if (n < least || (more && least > more->n - more->n_made)) {
-		refuse_slots(s, least);
-		return;
-	}
+	if (n < least || (more && least > more->n - more->n_made))
+		return refuse_slots(s, least, why);
 	bool fixes = l->is_loose && s->device.asked;
 	if (fixes)
 		n = fixed_slots(b, l, more, n);
 	if (more && n == 0) {
 		fix(more);
-		session_advance(s);
-		return;
+		return ALLOTMENT_THERE;
 	}
 	struct allotment *a = calloc(1, sizeof(*a));
 	const char *what = "";
@@ -339,14 +331,13 @@ void allotment_request(struct session *s)
 		r = begin(a, s, &what);
 	}
 	if (r < 0)
-		session_fail(s, CODE(INTERNAL), "", "out of memory");
-	else if (r)
-		session_fail(
-			s, CODE(LIMIT), what,
-			"the daemon has too much memory or too many descriptors in use for this user (limits in its configuration)");
+		return refuse_memory(why);
 	if (r)
-		return;
+		return refuse(
+			why, CODE(LIMIT), what,
+			"the daemon has too much memory or too many descriptors in use for this user (limits in its configuration)");
 	s->allotment = a;
 	if (a->share)
 		s->job->slots_pending = true;
+	return 0;
 }

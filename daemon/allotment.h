@@ -6,11 +6,15 @@
 #ifndef BATCHD_ALLOTMENT_H
 #define BATCHD_ALLOTMENT_H
 
+#include "refusal.h"
+
 struct session;
 
-/* Begins one for an OPENING session without s->allotment; job_advance is called when it is there. Ends the session
- * where there is too little memory, saying so. */
-void allotment_request(struct session *s);
+enum { ALLOTMENT_THERE = 2 };
+
+/* Begins one for an OPENING session without s->allotment; job_advance is called when it is there. 0; ALLOTMENT_THERE:
+ * nothing need be made; REFUSED: there is too little memory. */
+int allotment_request(struct session *s, struct refusal *why);
 /* The session goes. What is made for it alone is then freed as soon as it is there; a group that is at work keeps it.
  */
 void allotment_forget(struct session *s);

@@ -27,6 +27,7 @@ enum {
 	                          * a stuck worker: no ping */
 	SYNC_MS = 5 * 60 * 1000,
 	GPU_PATIENCE_S = 10,
+	EXIT_GPU = 75,           /* EX_TEMPFAIL of sysexits.h */
 	GPU_GRACE_S = 3,         /* for trainers to let go of what they have open on a GPU */
 };
 
@@ -127,7 +128,8 @@ static void on_pool_closed(void *arg)
 	gpus_close(b->gpus, on_gpus_closed, b);
 }
 
-void batchd_maybe_finish(struct batchd *b)
+/* While stopping: goes on when the last job has gone. */
+static void maybe_finish(struct batchd *b)
 {
 	if (!b->stopping || b->jobs || b->sessions || b->syncing || !b->pool)
 		return;
@@ -190,14 +192,18 @@ static void begin_stop(struct batchd *b, const char *why)
 		next = j->next;
 		job_close(j);
 	}
-	batchd_maybe_finish(b);
+	maybe_finish(b);
 }
 
-void batchd_give_up(struct batchd *b, int exit_code, const char *why)
+/* Only a new process can use the GPU again. */
+static void on_gpu_lost(void *arg, struct gpu *gpu, const char *text)
 {
+	struct batchd *b = arg;
+	log_record(LOG_LEVEL_ERROR, "gpu-lost", "%s; ending, so that a new daemon can", text);
+	device_on_lost(b, gpu, text);
 	if (!b->exit_code)
-		b->exit_code = exit_code;
-	begin_stop(b, why);
+		b->exit_code = EXIT_GPU;
+	begin_stop(b, text);
 }
 
 /* ---- signals, timers ---- */
@@ -226,6 +232,22 @@ static void apply_config(struct batchd *b, struct config *fresh)
 		tuner_set(&b->tuner, b->config->workers);
 }
 
+static void on_idle(uv_timer_t *t)
+{
+	begin_stop(t->data, "nobody has been here for idle_exit");
+}
+
+/* A session came or went: (re)starts or stops the idle clock. */
+static void on_activity(struct batchd *b)
+{
+	if (b->stopping || b->config->idle_exit_ns == CONFIG_NEVER)
+		return;
+	if (b->sessions)
+		uv_timer_stop(&b->idle);
+	else
+		uv_timer_start(&b->idle, on_idle, b->config->idle_exit_ns / 1000000, 0);
+}
+
 static void on_reload_signal(uv_signal_t *signal, int number)
 {
 	(void)number;
@@ -237,26 +259,11 @@ static void on_reload_signal(uv_signal_t *signal, int number)
 		log_record(LOG_LEVEL_ERROR, "reload-failed", "configuration unchanged: %s", err.text);
 	} else {
 		apply_config(b, &fresh);
-		batchd_activity(b); /* idle_exit may have begun to count */
+		on_activity(b); /* idle_exit may have begun to count */
 		stall_watch(b);
 		log_record(LOG_LEVEL_NOTICE, "reloaded", "configuration read again");
 	}
 	notify_ready("serving");
-}
-
-static void on_idle(uv_timer_t *t)
-{
-	begin_stop(t->data, "nobody has been here for idle_exit");
-}
-
-void batchd_activity(struct batchd *b)
-{
-	if (b->stopping || b->config->idle_exit_ns == CONFIG_NEVER)
-		return;
-	if (b->sessions)
-		uv_timer_stop(&b->idle);
-	else
-		uv_timer_start(&b->idle, on_idle, b->config->idle_exit_ns / 1000000, 0);
 }
 
 /* What was learnt about files is written down now and then, and once more at the end, for a start after a crash. */
@@ -270,7 +277,7 @@ static void sync_done(struct pool_task *t)
 {
 	struct batchd *b = (struct batchd *)(void *)((char *)t - offsetof(struct batchd, sync_task));
 	b->syncing = false;
-	batchd_maybe_finish(b);
+	maybe_finish(b);
 }
 
 static void on_sync_timer(uv_timer_t *t)
@@ -347,7 +354,7 @@ static void start_handles(struct batchd *b)
 	uint64_t interval_ms = notify_watchdog_interval_ns() / 1000000;
 	if (interval_ms)
 		uv_timer_start(&b->watchdog, on_watchdog, interval_ms, interval_ms);
-	batchd_activity(b);
+	on_activity(b);
 }
 
 static int start_gpus(struct batchd *b)
@@ -359,7 +366,7 @@ static int start_gpus(struct batchd *b)
 		       : c->pin_memory == CONFIG_OFF ? GPU_PIN_OFF
 						     : GPU_PIN_AUTO,
 		.pin_limit = c->pin_limit,
-		.on_lost = device_on_lost,
+		.on_lost = on_gpu_lost,
 		.arg = b,
 	};
 	return gpus_create(&b->loop, &params, &b->gpus);
@@ -384,6 +391,9 @@ int batchd_run(const struct batchd_params *params)
 	b->params = params;
 	b->config = params->config;
 	b->n_io = b->config->io_threads;
+	b->job_ops = &session_job_ops;
+	b->on_activity = on_activity;
+	b->on_ended = maybe_finish;
 	b->started_ns = uv_hrtime();
 	signal(SIGPIPE, SIG_IGN);
 	int r = uv_loop_init(&b->loop);

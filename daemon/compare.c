@@ -45,15 +45,14 @@ static void done(struct pool_task *t)
 		job_close(j);
 }
 
-void session_compare(struct session *s, const Batchd__Wire__Compare *m)
+int session_compare(struct session *s, const Batchd__Wire__Compare *m, struct refusal *why)
 {
-	struct compare_task *task = s->compare_task ? NULL : calloc(1, sizeof(*task));
-	if (!task) {
-		session_fail(s,
-			     s->compare_task ? BATCHD__WIRE__ERROR_CODE__PROTOCOL : BATCHD__WIRE__ERROR_CODE__INTERNAL,
-			     NULL, s->compare_task ? "Compare came before the last was answered" : "out of memory");
-		return;
-	}
+	if (s->compare_task)
+		return refuse(why, BATCHD__WIRE__ERROR_CODE__PROTOCOL, NULL,
+			      "Compare came before the last was answered");
+	struct compare_task *task = calloc(1, sizeof(*task));
+	if (!task)
+		return refuse_memory(why);
 	*task = (struct compare_task){ .task = { .run = run, .done = done },
 				       .session = s,
 				       .job = s->job,
@@ -65,6 +64,7 @@ void session_compare(struct session *s, const Batchd__Wire__Compare *m)
 	s->compare_task = task;
 	s->job->n_tasks++;
 	pool_run_task(s->daemon->pool, &task->task);
+	return 0;
 }
 
 void session_forget_compare(struct session *s)

@@ -87,14 +87,16 @@ static bool waits_for(const struct session *s, const struct device_task *task)
 	       loader_stream(task->job->loader, s->consumer.rank)->slots == task->slots;
 }
 
-static void refuse(struct session *s, int result, const char *why)
+static void not_opened(struct session *s, int result, const char *text)
 {
-	if (result == GPU_E_UNPINNED)
-		session_fail(s, CODE(LIMIT), "pin_memory", why);
-	else if (result == GPU_E_LOST)
-		session_fail(s, CODE(GPU_LOST), "", why);
-	else
-		give_up(s, "%s", why);
+	struct refusal why;
+	if (result != GPU_E_UNPINNED && result != GPU_E_LOST) {
+		give_up(s, "%s", text);
+		return;
+	}
+	bool lost = result == GPU_E_LOST;
+	refuse(&why, lost ? CODE(GPU_LOST) : CODE(LIMIT), lost ? "" : "pin_memory", "%s", text);
+	s->daemon->job_ops->ended(s, &why);
 }
 
 /* Failing one may take others along, so the list is begun afresh after each. */
@@ -104,7 +106,7 @@ static void refuse_waiting(const struct device_task *task, int result, const cha
 	for (struct session *s = j->sessions; s;) {
 		bool waits = waits_for(s, task);
 		if (waits)
-			refuse(s, result, why);
+			not_opened(s, result, why);
 		s = waits ? j->sessions : s->next_in_job;
 	}
 }
@@ -186,16 +188,15 @@ void device_describe(struct session *s, Batchd__Wire__Opened *o)
 
 /* ---- the end of a GPU ---- */
 
-void device_on_lost(void *daemon, struct gpu *gpu, const char *text)
+void device_on_lost(struct batchd *b, const struct gpu *gpu, const char *text)
 {
-	struct batchd *b = daemon;
-	log_record(LOG_LEVEL_ERROR, "gpu-lost", "%s; ending, so that a new daemon can", text);
+	struct refusal why;
+	refuse(&why, CODE(GPU_LOST), "", "%s", text);
 	for (struct session *s = b->sessions; s;) {
 		bool opening = s->state == SESSION_OPENING && s->device.wanted && gpu_has_uuid(gpu, s->device.uuid);
 		bool hit = s->peer && (opening || (s->consumer.mirror && s->consumer.mirror->slab->gpu == gpu));
 		if (hit)
-			session_fail(s, CODE(GPU_LOST), "", text);
+			b->job_ops->ended(s, &why);
 		s = hit ? b->sessions : s->next; /* closing one may free others */
 	}
-	batchd_give_up(b, EXIT_GPU, text);
 }

@@ -40,9 +40,7 @@ void device_forgo(struct session *s, const char *text);
 /* Its part of Opened. The bytes belong to the session and its slots. */
 void device_describe(struct session *s, Batchd__Wire__Opened *o);
 
-/* gpus_params.on_lost, arg is the daemon: tells that GPU's sessions, and ends the daemon with EXIT_GPU, so that the
- * next one can use the GPU. */
-enum { EXIT_GPU = 75 }; /* EX_TEMPFAIL of sysexits.h */
-void device_on_lost(void *daemon, struct gpu *gpu, const char *text);
+/* That GPU can be used no more by this process: ends the sessions that use it, or are about to. */
+void device_on_lost(struct batchd *b, const struct gpu *gpu, const char *text);
 
 #endif

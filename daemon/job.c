@@ -42,9 +42,7 @@ struct opening {
 	unsigned n_fds;
 	struct recipe recipe;
 	int result;
-	Batchd__Wire__ErrorCode code;
-	const char *field;
-	char text[1024];
+	struct refusal why;          /* if it failed */
 	atomic_uint_fast64_t done, total;
 	_Atomic(const char *) phase;
 };
@@ -80,14 +78,12 @@ static void on_dataset_progress(void *arg, const char *phase, uint64_t done, uin
 static void fail_opening(struct opening *o, Batchd__Wire__ErrorCode code, const char *field, const char *text)
 {
 	o->result = -EINVAL;
-	o->code = code;
-	o->field = field;
-	snprintf(o->text, sizeof(o->text), "%s", text);
+	refuse(&o->why, code, field, "%s", text);
 }
 
 static void explain_refusal(struct opening *o)
 {
-	char text[sizeof(o->text)], what[512];
+	char text[sizeof(o->why.text)], what[512];
 	snprintf(what, sizeof(what), "%.400s: the data set has more names and labels than there is room for: it",
 		 o->source);
 	budget_explain(&o->job->daemon->budget, o->job->spec.uid, o->refused, what, o->wanted_bytes,
@@ -205,7 +201,7 @@ static void on_linger_closed(uv_handle_t *h)
 	loader_spec_finish(&j->spec);
 	free(j->served);
 	free(j);
-	batchd_maybe_finish(b);
+	b->on_ended(b);
 }
 
 static void on_loader_closed(struct loader *l)
@@ -253,11 +249,11 @@ static void on_linger_over(uv_timer_t *t)
 
 /* ---- the loader's news ---- */
 
-void job_fail_sessions(struct job *j, Batchd__Wire__ErrorCode code, const char *field, const char *text)
+void job_end_sessions(struct job *j, const struct refusal *why)
 {
 	while (j->sessions) {
 		struct session *s = j->sessions;
-		session_fail(s, code, field, text);
+		j->daemon->job_ops->ended(s, why);
 		if (j->sessions == s) /* its peer was closing already */
 			job_leave(s);
 	}
@@ -269,7 +265,9 @@ static void on_fail_timer(uv_timer_t *t)
 	const char *field = j->fail_code == BATCHD__WIRE__ERROR_CODE__LIMIT ? "memory" :
 			    j->served					     ? "producer" :
 									       "dataset";
-	job_fail_sessions(j, j->fail_code ? j->fail_code : BATCHD__WIRE__ERROR_CODE__BAD_DATA, field, j->loader->error);
+	struct refusal why;
+	refuse(&why, j->fail_code ? j->fail_code : BATCHD__WIRE__ERROR_CODE__BAD_DATA, field, "%s", j->loader->error);
+	job_end_sessions(j, &why);
 	job_close(j); /* it may have been lingering, which this timer has put an end to */
 }
 
@@ -296,11 +294,11 @@ static void on_end_timer(uv_timer_t *t)
 {
 	struct job *j = t->data;
 	struct session *s;
+	struct refusal why;
+	refuse(&why, j->fail_code, j->fail_code == BATCHD__WIRE__ERROR_CODE__REOPEN ? NULL : "producer", "%s",
+	       j->loader->error);
 	while ((s = find_ended(j))) {
-		if (j->fail_code == BATCHD__WIRE__ERROR_CODE__REOPEN)
-			session_reopen(s, j->loader->error);
-		else
-			session_fail(s, j->fail_code, "producer", j->loader->error);
+		j->daemon->job_ops->ended(s, &why);
 		if (find_ended(j) == s) /* its peer was closing already */
 			job_leave(s);
 	}
@@ -490,7 +488,9 @@ static void refuse_batches(struct job *j)
 			 j->spec.batch_size, batch, row, most);
 	snprintf(text + n, sizeof(text) - (size_t)n, fits ? "use a batch_size of at most %llu, or raise it" : "raise it",
 		 (unsigned long long)fits);
-	job_fail_sessions(j, BATCHD__WIRE__ERROR_CODE__LIMIT, "batch_bytes", text);
+	struct refusal why;
+	refuse(&why, BATCHD__WIRE__ERROR_CODE__LIMIT, "batch_bytes", "%s", text);
+	job_end_sessions(j, &why);
 }
 
 static void opening_done(struct pool_task *t)
@@ -523,7 +523,7 @@ static void opening_done(struct pool_task *t)
 		fail_opening(o, BATCHD__WIRE__ERROR_CODE__INTERNAL, "", strerror(-r));
 	j->state = r ? JOB_FAILED : JOB_READY;
 	if (r)
-		job_fail_sessions(j, o->code, o->field, o->text);
+		job_end_sessions(j, &o->why);
 	else if (j->loader->layout.slot_bytes > b->config->limits.batch_bytes)
 		refuse_batches(j);
 	uv_close((uv_handle_t *)&o->progress, free_opening);
@@ -543,7 +543,7 @@ void job_advance(struct job *j)
 			continue;
 		}
 		s->advanced = j->n_advances;
-		session_advance(s);
+		j->daemon->job_ops->advance(s);
 		s = j->sessions;
 	}
 }
@@ -668,21 +668,20 @@ static int charge_job(struct batchd *b, uid_t uid, unsigned n_fds, struct charge
 	return r < 0 ? r : OVER_FDS;
 }
 
-static void refuse_job(struct session *s, int why)
+static int refuse_job(int over, struct refusal *why)
 {
-	if (why < 0)
-		session_fail(s, BATCHD__WIRE__ERROR_CODE__INTERNAL, "", "out of memory");
-	else if (why == OVER_LOADERS)
-		session_fail(s, BATCHD__WIRE__ERROR_CODE__LIMIT, "loaders",
-			     "the daemon has as many loaders as limits.loaders in its configuration allows");
-	else if (why == OVER_USERS_LOADERS)
-		session_fail(
-			s, BATCHD__WIRE__ERROR_CODE__LIMIT, "loaders_per_user",
+	if (over < 0)
+		return refuse_memory(why);
+	if (over == OVER_LOADERS)
+		return refuse(why, BATCHD__WIRE__ERROR_CODE__LIMIT, "loaders",
+			      "the daemon has as many loaders as limits.loaders in its configuration allows");
+	if (over == OVER_USERS_LOADERS)
+		return refuse(
+			why, BATCHD__WIRE__ERROR_CODE__LIMIT, "loaders_per_user",
 			"this user has as many loaders as limits.loaders_per_user in the daemon's configuration allows");
-	else
-		session_fail(
-			s, BATCHD__WIRE__ERROR_CODE__LIMIT, "fds_per_user",
-			"the daemon has too many descriptors open for this user (limits.fds_per_user in its configuration)");
+	return refuse(
+		why, BATCHD__WIRE__ERROR_CODE__LIMIT, "fds_per_user",
+		"the daemon has too many descriptors open for this user (limits.fds_per_user in its configuration)");
 }
 
 /* A new incarnation of the whole job: everybody of the old one is out, whatever it asked for and however far it had
@@ -691,12 +690,13 @@ static void refuse_job(struct session *s, int why)
 static void fence_all(struct job *j, const struct loader_spec *successor, const struct data_identity *data)
 {
 	const char *what;
-	char text[160];
+	struct refusal why;
 	bool keep = (j->state == JOB_READY || j->state == JOB_OPENING) && !successor->share &&
 		    !difference(j, successor, data, &what);
-	snprintf(text, sizeof(text), "a newer incarnation of this job has started (%llu, this is %llu)",
-		 (unsigned long long)successor->incarnation, (unsigned long long)j->spec.incarnation);
-	job_fail_sessions(j, BATCHD__WIRE__ERROR_CODE__FENCED, "incarnation", text);
+	refuse(&why, BATCHD__WIRE__ERROR_CODE__FENCED, "incarnation",
+	       "a newer incarnation of this job has started (%llu, this is %llu)",
+	       (unsigned long long)successor->incarnation, (unsigned long long)j->spec.incarnation);
+	job_end_sessions(j, &why);
 	j->spec.incarnation = successor->incarnation;
 	if (keep && j->state != JOB_CLOSING)
 		return;
@@ -704,7 +704,7 @@ static void fence_all(struct job *j, const struct loader_spec *successor, const 
 	job_close(j);
 }
 
-void job_join(struct batchd *b, struct session *s, struct request *r, int *fds, unsigned n_fds)
+int job_join(struct batchd *b, struct session *s, struct request *r, int *fds, unsigned n_fds, struct refusal *why)
 {
 	struct job *j = find_job(b, r->spec.uid, r->spec.job);
 	struct data_identity data;
@@ -717,11 +717,9 @@ void job_join(struct batchd *b, struct session *s, struct request *r, int *fds, 
 		job_close(j);
 		j = find_job(b, r->spec.uid, r->spec.job);
 	}
-	if (j && r->spec.incarnation < j->spec.incarnation) {
-		session_fail(s, BATCHD__WIRE__ERROR_CODE__FENCED, "incarnation",
-			     "a newer incarnation of this job is running");
-		return;
-	}
+	if (j && r->spec.incarnation < j->spec.incarnation)
+		return refuse(why, BATCHD__WIRE__ERROR_CODE__FENCED, "incarnation",
+			      "a newer incarnation of this job is running");
 	const char *what, *field = j ? difference(j, &r->spec, &data, &what) : NULL;
 	/* Nobody uses the warm loader any more: a changed script simply replaces it. */
 	if (field && !j->sessions && j->state == JOB_READY && !j->n_tasks) {
@@ -729,34 +727,24 @@ void job_join(struct batchd *b, struct session *s, struct request *r, int *fds, 
 		j = NULL;
 		field = NULL;
 	}
-	if (field) {
-		char text[480];
-		snprintf(
-			text, sizeof(text),
+	if (field)
+		return refuse(
+			why, BATCHD__WIRE__ERROR_CODE__MISMATCH, field,
 			"job '%s' is running with another %s; use the same, or another job name, or a higher incarnation to end what runs",
 			r->spec.job, what);
-		session_fail(s, BATCHD__WIRE__ERROR_CODE__MISMATCH, field, text);
-		return;
-	}
 	struct charge loader = { 0 }, open_fds = { 0 };
-	int why = j ? 0 : charge_job(b, s->uid, n_fds, &loader, &open_fds);
-	if (why) {
-		refuse_job(s, why);
-		return;
-	}
+	int over = j ? 0 : charge_job(b, s->uid, n_fds, &loader, &open_fds);
+	if (over)
+		return refuse_job(over, why);
 	if (!j)
 		j = make_job(b, r, fds, n_fds, &data, &loader, &open_fds);
 	if (!j) {
 		charge_end(&loader);
 		charge_end(&open_fds);
-		session_fail(s, BATCHD__WIRE__ERROR_CODE__INTERNAL, "", "out of memory");
-		return;
+		return refuse_memory(why);
 	}
 	enter(j, s);
-	if (j->served && j->state == JOB_OPENING)
-		producer_await(j);
-	else
-		session_advance(s);
+	return 0;
 }
 
 void job_leave(struct session *s)

@@ -158,14 +158,14 @@ static bool is_wanted(const struct job *j, uint32_t rank)
 }
 
 /* The oldest slab that was offered is mapped: nobody else may map it writable, and trainers may have it. */
-static void on_mapped(struct producer *p, uint32_t slab)
+static int on_mapped(struct producer *p, uint32_t slab, struct refusal *why)
 {
 	struct offer *o = p->offers;
 	struct job *j = p->job;
 	if (!o || o->slots->slab_number != slab) {
 		if (slab == 0 || slab > p->n_slabs)
-			session_fail(p->session, CODE(PROTOCOL), "slab", "mapped a slab that was not offered");
-		return; /* one of a job that has closed meanwhile */
+			return refuse(why, CODE(PROTOCOL), "slab", "mapped a slab that was not offered");
+		return 0; /* one of a job that has closed meanwhile */
 	}
 	p->offers = o->next;
 	if (slab_seal(&o->slots->slab)) {
@@ -178,6 +178,7 @@ static void on_mapped(struct producer *p, uint32_t slab)
 	}
 	free(o);
 	job_advance(j);
+	return 0;
 }
 
 /* ---- finding each other ---- */
@@ -253,8 +254,10 @@ static void start_feeding(struct job *j, struct producer *p)
 	uv_timer_stop(&j->linger);
 	int r = make_loader(j, p);
 	if (r) {
+		struct refusal why;
 		j->state = JOB_FAILED;
-		job_fail_sessions(j, CODE(INTERNAL), "", strerror(-r));
+		refuse(&why, CODE(INTERNAL), "", "%s", strerror(-r));
+		job_end_sessions(j, &why);
 		return;
 	}
 	j->state = JOB_READY;
@@ -274,13 +277,13 @@ static void free_from_idle(struct producer *p)
 
 static void refuse_second_job(struct job *j, const struct producer *p)
 {
-	char text[512];
-	snprintf(
-		text, sizeof(text),
+	struct refusal why;
+	refuse(
+		&why, CODE(PRODUCER), "producer",
 		"producer '%s' feeds job '%s' already, with %u trainer%s; trainers that are to have the same batches need the same job "
 		"and mode=\"share\", those of one run the same job, and others a producer of their own",
 		p->name, p->job->spec.job, p->job->n_sessions, p->job->n_sessions == 1 ? "" : "s");
-	job_fail_sessions(j, CODE(PRODUCER), "producer", text);
+	job_end_sessions(j, &why);
 }
 
 /* ---- waiting ---- */
@@ -300,13 +303,13 @@ static void tell_waiting(struct session *s, uint64_t now)
 
 static void give_up(struct session *s)
 {
-	char text[320];
-	snprintf(
-		text, sizeof(text),
+	struct refusal why;
+	refuse(
+		&why, CODE(PRODUCER), "producer",
 		"no producer named '%s' came within %.3g s; start one with batchd.serve(..., name=\"%s\") as the same user, or wait for it "
 		"longer (producer_timeout)",
 		s->job->served, (double)s->producer_wait_ns / 1e9, s->job->served);
-	session_fail(s, CODE(PRODUCER), "producer", text);
+	s->daemon->job_ops->ended(s, &why);
 }
 
 /* A producer for the job. NULL: there is none; *busy: but one that feeds somebody else, who is there. */
@@ -409,7 +412,7 @@ static void end(struct producer *p, Batchd__Wire__ErrorCode code, const char *te
 			job_end(j, code, text);
 	}
 	free(p);
-	batchd_activity(b);
+	b->on_activity(b);
 }
 
 static void end_with(struct producer *p, Batchd__Wire__ErrorCode code, const char *fmt, ...)
@@ -444,18 +447,15 @@ void producer_on_closed(struct session *s)
 			 where(p, at, sizeof(at)));
 }
 
-void producer_on_end(struct session *s, const Batchd__Wire__ProducerEnd *m)
+int producer_on_end(struct session *s, const Batchd__Wire__ProducerEnd *m, struct refusal *why)
 {
 	struct producer *p = s->producer;
-	struct peer *peer = s->peer;
 	char at[96];
-	if (!p) {
-		session_fail(s, CODE(PROTOCOL), NULL, "ProducerEnd before Produce");
-		return;
-	}
+	if (!p)
+		return refuse(why, CODE(PROTOCOL), NULL, "ProducerEnd before Produce");
 	end_with(p, CODE(PRODUCER), "producer '%s' (pid %d), %s: %s", p->name, (int)p->pid, where(p, at, sizeof(at)),
 		 m->text);
-	peer_close(peer);
+	return 0;
 }
 
 /* ---- batches that do not fit ---- */
@@ -484,26 +484,22 @@ static void reopen(struct producer *p, const struct feed_maker *next)
 	job_end(j, CODE(REOPEN), text);
 }
 
-static void refuse_too_large(struct producer *p, uint64_t need)
+static int refuse_too_large(struct producer *p, uint64_t need, uint64_t most, struct refusal *why)
 {
-	struct session *s = p->session;
-	uint64_t most = s->daemon->config->limits.batch_bytes;
-	char text[256];
-	snprintf(text, sizeof(text), "a batch takes %llu bytes, and limits.batch_bytes in the daemon's configuration is %llu",
-		 (unsigned long long)need, (unsigned long long)most);
-	end_with(p, CODE(PRODUCER), "producer '%s' (pid %d): %s", p->name, (int)p->pid, text);
-	session_fail(s, CODE(LIMIT), "batch_bytes", text);
+	refuse(why, CODE(LIMIT), "batch_bytes",
+	       "a batch takes %llu bytes, and limits.batch_bytes in the daemon's configuration is %llu",
+	       (unsigned long long)need, (unsigned long long)most);
+	end_with(p, CODE(PRODUCER), "producer '%s' (pid %d): %s", p->name, (int)p->pid, why->text);
+	return REFUSED;
 }
 
-static void on_too_large(struct producer *p, const Batchd__Wire__Filled *m, bool ours)
+static int on_too_large(struct producer *p, const Batchd__Wire__Filled *m, bool ours, struct refusal *why)
 {
 	uint64_t most = p->session->daemon->config->limits.batch_bytes;
 	struct job *j = p->job;
 	struct feed_maker next = { 0 };
-	if (m->need_bytes > most) {
-		refuse_too_large(p, m->need_bytes);
-		return;
-	}
+	if (m->need_bytes > most)
+		return refuse_too_large(p, m->need_bytes, most, why);
 	log_record(LOG_LEVEL_INFO, "producer-grows", "producer %s (pid %d): a batch takes %llu bytes, its slots have %llu",
 		   p->name, (int)p->pid, (unsigned long long)m->need_bytes, (unsigned long long)p->slot_bytes);
 	p->slot_bytes = larger(p, m->need_bytes, most);
@@ -513,6 +509,7 @@ static void on_too_large(struct producer *p, const Batchd__Wire__Filled *m, bool
 	}
 	if (p->job && p->job == j) /* else its last trainer has left meanwhile */
 		reopen(p, &next);
+	return 0;
 }
 
 /* ---- messages ---- */
@@ -520,51 +517,40 @@ static void on_too_large(struct producer *p, const Batchd__Wire__Filled *m, bool
 static void replace(struct producer *old, const struct session *by, bool resumable)
 {
 	struct session *s = old->session;
-	char text[256];
-	snprintf(text, sizeof(text), "a newer producer took the name '%s': %s (pid %d)", old->name, by->program,
-		 (int)by->pid);
+	struct refusal why;
+	refuse(&why, CODE(FENCED), "producer", "a newer producer took the name '%s': %s (pid %d)", old->name, by->program,
+	       (int)by->pid);
 	/* One that can begin anywhere just takes over: SHUTDOWN makes trainers open again and go on where they are. */
 	end_with(old, resumable ? CODE(SHUTDOWN) : CODE(PRODUCER),
 		 "producer '%s' (pid %d) was replaced by a newer one (pid %d)", old->name, (int)old->pid, (int)by->pid);
-	session_fail(s, CODE(FENCED), "producer", text);
+	s->daemon->job_ops->ended(s, &why);
 }
 
-/* Whether it may have the name; if not, it has been told. */
-static bool is_allowed(struct session *s, const Batchd__Wire__Produce *m)
+/* Whether it may have the name. */
+static int check_produce(const struct session *s, const Batchd__Wire__Produce *m, struct refusal *why)
 {
 	const struct batchd *b = s->daemon;
 	const struct producer *old = find(s->daemon, s->uid, m->name);
-	char text[256];
-	if (s->producer || s->state != SESSION_GREETED) {
-		session_fail(s, CODE(PROTOCOL), NULL, "Produce came twice, or from a trainer");
-	} else if (!session_identify(s)) {
-		return false;
-	} else if (!m->slot_bytes || m->slot_bytes > b->config->limits.batch_bytes) {
-		snprintf(text, sizeof(text),
-			 "slot_bytes is %llu; expected 1 to %llu (limits.batch_bytes in the daemon's configuration)",
-			 (unsigned long long)m->slot_bytes, (unsigned long long)b->config->limits.batch_bytes);
-		session_fail(s, CODE(LIMIT), "slot_bytes", text);
-	} else if (old && old->incarnation > m->incarnation) {
-		session_fail(s, CODE(FENCED), "incarnation", "a newer incarnation of this producer is running");
-	} else if (!old && count(b) >= b->config->limits.producers) {
-		session_fail(s, CODE(LIMIT), "producers",
-			     "the daemon has as many producers as limits.producers in its configuration allows");
-	} else {
-		return true;
-	}
-	return false;
+	if (!m->slot_bytes || m->slot_bytes > b->config->limits.batch_bytes)
+		return refuse(why, CODE(LIMIT), "slot_bytes",
+			      "slot_bytes is %llu; expected 1 to %llu (limits.batch_bytes in the daemon's configuration)",
+			      (unsigned long long)m->slot_bytes, (unsigned long long)b->config->limits.batch_bytes);
+	if (old && old->incarnation > m->incarnation)
+		return refuse(why, CODE(FENCED), "incarnation", "a newer incarnation of this producer is running");
+	if (!old && count(b) >= b->config->limits.producers)
+		return refuse(why, CODE(LIMIT), "producers",
+			      "the daemon has as many producers as limits.producers in its configuration allows");
+	return 0;
 }
 
-void producer_on_produce(struct session *s, const Batchd__Wire__Produce *m)
+int producer_on_produce(struct session *s, const Batchd__Wire__Produce *m, struct refusal *why)
 {
 	struct batchd *b = s->daemon;
-	if (!is_allowed(s, m))
-		return;
+	if (check_produce(s, m, why))
+		return REFUSED;
 	struct producer *p = calloc(1, sizeof(*p)), *old = find(b, s->uid, m->name);
-	if (!p) {
-		session_fail(s, CODE(INTERNAL), "", "out of memory");
-		return;
-	}
+	if (!p)
+		return refuse_memory(why);
 	*p = (struct producer){ .session = s,
 				.slot_bytes = m->slot_bytes,
 				.n_batches = m->n_batches,
@@ -583,7 +569,7 @@ void producer_on_produce(struct session *s, const Batchd__Wire__Produce *m)
 	s->producer = p;
 	p->next = b->producers;
 	b->producers = p;
-	batchd_activity(b);
+	b->on_activity(b);
 	log_record(LOG_LEVEL_INFO, "producer", "%s (pid %d, uid %u) serves '%s'", s->program, (int)s->pid,
 		   (unsigned)s->uid, p->name);
 	Batchd__Wire__Producing body = BATCHD__WIRE__PRODUCING__INIT;
@@ -593,6 +579,7 @@ void producer_on_produce(struct session *s, const Batchd__Wire__Produce *m)
 	tell(p, &answer, NULL);
 	if (s->producer == p) /* it may have gone in that moment */
 		serve_waiting(b, p);
+	return 0;
 }
 
 /* What is wrong with it; NULL: nothing. */
@@ -611,37 +598,28 @@ static const char *check_answer(const struct producer *p, const Batchd__Wire__Fi
 	return NULL;
 }
 
-static void on_answer(struct producer *p, const Batchd__Wire__Filled *m)
+static int on_answer(struct producer *p, const Batchd__Wire__Filled *m, struct refusal *why)
 {
-	struct session *s = p->session;
 	struct feed *f = p->job ? p->job->feed : NULL;
 	const char *field, *wrong = check_answer(p, m, &field);
 	bool made = !m->end && !m->skipped;
-	if (m->fill != p->answered + 1 || m->fill > p->asked) {
-		session_fail(s, CODE(PROTOCOL), "fill", "answered a Fill out of order, or one that it was not sent");
-		return;
-	}
-	if (wrong) {
-		session_fail(s, CODE(INVALID), field, wrong);
-		return;
-	}
+	if (m->fill != p->answered + 1 || m->fill > p->asked)
+		return refuse(why, CODE(PROTOCOL), "fill", "answered a Fill out of order, or one that it was not sent");
+	if (wrong)
+		return refuse(why, CODE(INVALID), field, "%s", wrong);
 	p->answered = m->fill;
 	bool ours = f && f->first && m->fill >= f->first->number; /* else of a job that has closed meanwhile */
-	if (ours && m->end && m->n_batches > f->first->at.step) {
-		session_fail(s, CODE(INVALID), "n_batches",
-			     "an epoch that has no such batch has none behind it either");
-		return;
-	}
-	if (m->need_bytes) {
-		on_too_large(p, m, ours);
-		return;
-	}
+	if (ours && m->end && m->n_batches > f->first->at.step)
+		return refuse(why, CODE(INVALID), "n_batches",
+			      "an epoch that has no such batch has none behind it either");
+	if (m->need_bytes)
+		return on_too_large(p, m, ours, why);
 	if (made && !(ours && f->first->peek)) {
 		p->n_made++;
 		p->rows_made += m->n_rows;
 	}
 	if (!ours)
-		return;
+		return 0;
 	if (made) {
 		p->made_any = true;
 		p->at = f->first->at;
@@ -655,16 +633,14 @@ static void on_answer(struct producer *p, const Batchd__Wire__Filled *m)
 	if (feed_answered(f, m->fill, &a))
 		log_record(LOG_LEVEL_WARNING, "feed", "producer's answer %llu does not fit",
 			   (unsigned long long)m->fill);
+	return 0;
 }
 
-void producer_on_filled(struct session *s, const Batchd__Wire__Filled *m)
+int producer_on_filled(struct session *s, const Batchd__Wire__Filled *m, struct refusal *why)
 {
 	if (!s->producer)
-		session_fail(s, CODE(PROTOCOL), NULL, "Filled before Produce");
-	else if (m->fill)
-		on_answer(s->producer, m);
-	else
-		on_mapped(s->producer, m->slab);
+		return refuse(why, CODE(PROTOCOL), NULL, "Filled before Produce");
+	return m->fill ? on_answer(s->producer, m, why) : on_mapped(s->producer, m->slab, why);
 }
 
 /* ---- for jobs ---- */
@@ -706,18 +682,16 @@ static struct position next_of_group(const struct session *s)
 	return over ? (struct position){ .epoch = at.epoch + 1 } : at;
 }
 
-void producer_on_join(struct session *s, const Batchd__Wire__Join *m)
+int producer_on_join(struct session *s, const Batchd__Wire__Join *m, struct refusal *why)
 {
 	struct position at = next_of_group(s);
 	Batchd__Wire__Joined body = BATCHD__WIRE__JOINED__INIT;
 	Batchd__Wire__ServerMessage answer = BATCHD__WIRE__SERVER_MESSAGE__INIT;
 	struct peer *p = s->peer;
-	if (m->start == BATCHD__WIRE__START__AT_START && at.step) {
-		session_fail(
-			s, CODE(INVALID), "start",
+	if (m->start == BATCHD__WIRE__START__AT_START && at.step)
+		return refuse(
+			why, CODE(INVALID), "start",
 			"a producer makes its batches once: who comes later begins with the next batch, or with the next epoch");
-		return;
-	}
 	if (m->start == BATCHD__WIRE__START__AT_EPOCH && at.step)
 		at = (struct position){ .epoch = at.epoch + 1 };
 	body.seek = m->seek;
@@ -728,6 +702,7 @@ void producer_on_join(struct session *s, const Batchd__Wire__Join *m)
 	peer_send(p, &answer, NULL, 0);
 	if (!p->closing)
 		(void)stream_seek(&s->consumer, m->seek, &at); /* never behind the others */
+	return 0;
 }
 
 void producer_describe(const struct job *j, Batchd__Wire__Opened *o)

@@ -47,9 +47,11 @@ struct producer {
 
 /* ---- a producer's messages ---- */
 
-void producer_on_produce(struct session *s, const Batchd__Wire__Produce *m);
-void producer_on_filled(struct session *s, const Batchd__Wire__Filled *m);
-void producer_on_end(struct session *s, const Batchd__Wire__ProducerEnd *m);
+/* Each returns 0 or REFUSED. */
+int producer_on_produce(struct session *s, const Batchd__Wire__Produce *m, struct refusal *why);
+int producer_on_filled(struct session *s, const Batchd__Wire__Filled *m, struct refusal *why);
+/* Its last words: the connection ends, too. */
+int producer_on_end(struct session *s, const Batchd__Wire__ProducerEnd *m, struct refusal *why);
 /* Its connection has ended without last words. */
 void producer_on_closed(struct session *s);
 
@@ -67,8 +69,8 @@ void producer_offer(struct job *j, uint32_t rank, struct slots *slots);
 bool producer_is_mapping(const struct job *j, uint32_t rank);
 /* The job is closing. */
 void producer_leave(struct job *j);
-/* A trainer of an open share group begins where the group will be. */
-void producer_on_join(struct session *s, const Batchd__Wire__Join *m);
+/* A trainer of an open share group begins where the group will be. 0 or REFUSED. */
+int producer_on_join(struct session *s, const Batchd__Wire__Join *m, struct refusal *why);
 /* What Opened says of it. */
 void producer_describe(const struct job *j, Batchd__Wire__Opened *o);
 

@@ -2,26 +2,10 @@
  * be open (its size, whether it holds images) is checked by whoever opens it. */
 #include "request.h"
 
-#include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-static int refuse(struct request_error *err, Batchd__Wire__ErrorCode code, const char *field, const char *fmt, ...)
-	__attribute__((format(printf, 4, 5)));
-
-static int refuse(struct request_error *err, Batchd__Wire__ErrorCode code, const char *field, const char *fmt, ...)
-{
-	va_list ap;
-	va_start(ap, fmt);
-	vsnprintf(err->text, sizeof(err->text), fmt, ap);
-	va_end(ap);
-	err->code = code;
-	err->field = field;
-	return -EINVAL;
-}
 
 #define INVALID BATCHD__WIRE__ERROR_CODE__INVALID
 
@@ -70,7 +54,7 @@ static const char *default_transform(const char *source)
 /* The data set's source and transform, from the configuration where it has them. */
 static int resolve(const struct config *config, const Batchd__Wire__Open *open, const struct requester *who,
 		   unsigned n_fds, const char **source, const char **transform, bool *configured,
-		   struct request_error *err)
+		   struct refusal *err)
 {
 	const struct config_dataset *d = config_dataset(config, open->dataset);
 	*configured = d != NULL;
@@ -99,7 +83,7 @@ static int resolve(const struct config *config, const Batchd__Wire__Open *open, 
 	return 0;
 }
 
-static int check_numbers(const struct config *config, const Batchd__Wire__Open *o, struct request_error *err)
+static int check_numbers(const struct config *config, const Batchd__Wire__Open *o, struct refusal *err)
 {
 	bool share = o->mode == BATCHD__WIRE__MODE__SHARE;
 	uint32_t max_world = share ? LOADER_MAX_SHARE : LOADER_MAX_WORLD;
@@ -165,7 +149,7 @@ static enum group_policy policy_of(const Batchd__Wire__Open *o)
 /* A producer makes its batches as it likes, so nothing of that is the trainer's to say; what would be another job
  * otherwise is made equal. */
 static int adapt_to_producer(const Batchd__Wire__Open *o, const char *source, struct loader_spec *spec,
-			     struct request_error *err)
+			     struct refusal *err)
 {
 	const char *name = source + strlen("serve:");
 	const char *what = o->own_batches       ? "batch_sampler"
@@ -204,12 +188,12 @@ static int adapt_to_producer(const Batchd__Wire__Open *o, const char *source, st
 }
 
 int request_make(const struct config *config, const Batchd__Wire__Open *o, const struct requester *who, unsigned n_fds,
-		 struct request *out, struct request_error *err)
+		 struct request *out, struct refusal *err)
 {
 	const char *source = NULL, *transform = NULL;
 	bool configured;
 	*out = (struct request){ 0 };
-	*err = (struct request_error){ .code = INVALID, .field = "" };
+	*err = (struct refusal){ .code = INVALID, .field = "" };
 	int r = check_numbers(config, o, err);
 	if (r == 0)
 		r = resolve(config, o, who, n_fds, &source, &transform, &configured, err);

@@ -5,6 +5,7 @@
 
 #include "config.h"
 #include "core/loader.h"
+#include "refusal.h"
 #include "wire.h"
 
 struct requester {
@@ -23,15 +24,9 @@ struct request {
 	int32_t rank;                /* -1: any */
 };
 
-struct request_error {
-	Batchd__Wire__ErrorCode code;
-	const char *field;
-	char text[1024];
-};
-
-/* n_fds: how many came with it. 0; -EINVAL with err. */
+/* n_fds: how many came with it. 0, or REFUSED. */
 int request_make(const struct config *config, const Batchd__Wire__Open *open, const struct requester *who,
-		 unsigned n_fds, struct request *out, struct request_error *err);
+		 unsigned n_fds, struct request *out, struct refusal *err);
 void request_finish(struct request *r);
 /* Whether a user could be trusted if it shares our mounts: root, and our own. Root in a container, or in any other mount
  * namespace, is not the root that our paths belong to. */

@@ -1,7 +1,7 @@
 /* A session's messages, and its life after its connection: see state.h.
  *
  * Opening a session goes Open -> job (maybe new) -> its loader is there -> a slab for its stream is there -> attached;
- * session_advance is called at each arrival and does the next step that can be done. */
+ * advance is called at each arrival and does the next step that can be done. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,8 +29,8 @@ static void forget(struct session *s)
 		at = &(*at)->next;
 	*at = s->next;
 	free(s);
-	batchd_activity(b);
-	batchd_maybe_finish(b);
+	b->on_activity(b);
+	b->on_ended(b);
 }
 
 static void on_ghost_closed(uv_handle_t *h)
@@ -118,12 +118,25 @@ static void dismiss(struct session *s, Batchd__Wire__ErrorCode code, const char 
 	s->state = SESSION_PARTING;
 }
 
-void session_reopen(struct session *s, const char *text)
+static void fail(struct session *s, Batchd__Wire__ErrorCode code, const char *field, const char *text)
 {
-	if (s->peer && s->state == SESSION_ATTACHED)
-		dismiss(s, CODE(REOPEN), text);
+	if (s->peer)
+		peer_fail(s->peer, code, field, "%s", text);
+}
+
+/* For what has an outcome: tells the client if it is a refusal. */
+static void note(struct session *s, int r, const struct refusal *why)
+{
+	if (r == REFUSED)
+		fail(s, why->code, why->field, why->text);
+}
+
+static void on_ended(struct session *s, const struct refusal *why)
+{
+	if (why->code == CODE(REOPEN) && s->peer && s->state == SESSION_ATTACHED)
+		dismiss(s, CODE(REOPEN), why->text);
 	else
-		session_fail(s, CODE(REOPEN), NULL, text);
+		fail(s, why->code, why->field, why->text);
 }
 
 void session_dismiss(struct session *s)
@@ -159,21 +172,16 @@ static void on_peer_closed(struct peer *p)
 	forget(s);
 }
 
-void session_fail(struct session *s, Batchd__Wire__ErrorCode code, const char *field, const char *text)
-{
-	if (s->peer)
-		peer_fail(s->peer, code, field, "%s", text);
-}
-
 /* ---- opening ---- */
 
 static void send_opened(struct session *s);
+static void advance(struct session *s);
 
 static void attach(struct session *s, uint32_t rank)
 {
 	int r = loader_attach(s->job->loader, &s->consumer, rank);
 	if (r) {
-		session_fail(s, CODE(INTERNAL), "", r == -ENOMEM ? "out of memory" : "that rank is taken");
+		fail(s, CODE(INTERNAL), "", r == -ENOMEM ? "out of memory" : "that rank is taken");
 		return;
 	}
 	s->state = SESSION_ATTACHED;
@@ -209,7 +217,7 @@ static void tell_fenced(struct session *loser, const struct session *winner, uin
 		"a newer process took this rank of the job: %s (pid %d) is rank %u now; if both are meant to run, give them "
 		"different ranks or jobs",
 		winner->program, (int)winner->pid, rank);
-	session_fail(loser, CODE(FENCED), "rank", text);
+	fail(loser, CODE(FENCED), "rank", text);
 }
 
 /* Of two that claim one rank. A trainer that only lost its connection takes its rank back from nobody who came after it
@@ -251,7 +259,7 @@ static struct stream *stream_of(struct session *s, uint32_t rank)
 		return stream;
 	int r = charge_begin(&bytes, &b->budget.accounts, l->spec.uid, ACCOUNT_SLOT_BYTES, loader_stream_bytes(l));
 	if (r > 0) {
-		session_fail(s, CODE(LIMIT), "memory_per_user",
+		fail(s, CODE(LIMIT), "memory_per_user",
 			     "no memory for another rank of this job: this user has all it may have "
 			     "(limits.memory_per_user in the daemon's configuration)");
 		return NULL;
@@ -259,7 +267,7 @@ static struct stream *stream_of(struct session *s, uint32_t rank)
 	stream = r ? NULL : loader_stream(l, rank);
 	if (!stream) {
 		charge_end(&bytes);
-		session_fail(s, CODE(INTERNAL), "", "out of memory");
+		fail(s, CODE(INTERNAL), "", "out of memory");
 		return NULL;
 	}
 	b->budget.slots_bytes += bytes.amount;
@@ -268,13 +276,23 @@ static struct stream *stream_of(struct session *s, uint32_t rank)
 	return stream;
 }
 
-void session_advance(struct session *s)
+static void request_slots(struct session *s)
+{
+	struct refusal why;
+	int r = allotment_request(s, &why);
+	note(s, r, &why);
+	if (r == ALLOTMENT_THERE)
+		advance(s);
+}
+
+/* The next step of opening that can be done. */
+static void advance(struct session *s)
 {
 	struct job *j = s->job;
 	if (s->state != SESSION_OPENING || s->allotment || !s->peer || !j || j->state == JOB_OPENING)
 		return;
 	if (j->state == JOB_FAILED || j->state == JOB_ENDING) {
-		session_fail(s, j->fail_code ? j->fail_code : CODE(BAD_DATA), "dataset",
+		fail(s, j->fail_code ? j->fail_code : CODE(BAD_DATA), "dataset",
 			     j->loader ? j->loader->error : "out of memory");
 		return;
 	}
@@ -288,7 +306,7 @@ void session_advance(struct session *s)
 		snprintf(text, sizeof(text), "every place of this share job is taken: %u trainers at most%s",
 			 l->is_loose ? l->group.n_places : l->spec.world_size,
 			 l->spec.world_size > 1 ? " (world_size)" : "");
-		session_fail(s, CODE(LIMIT), "world_size", text);
+		fail(s, CODE(LIMIT), "world_size", text);
 		return;
 	}
 	s->consumer.rank = (uint32_t)rank;
@@ -303,7 +321,7 @@ void session_advance(struct session *s)
 		return;
 	if (!stream->slots || (!share && stream_has_strangers(stream)) ||
 	    (l->is_loose && (group_n_missing(&l->group) || device_fixes(s, stream->slots))))
-		allotment_request(s);
+		request_slots(s);
 	else if (device_ready(s, stream->slots))
 		attach(s, (uint32_t)rank);
 }
@@ -423,7 +441,7 @@ static void on_mirror_failed(struct consumer *c, const char *why)
 	struct session *s = (struct session *)(void *)((char *)c - offsetof(struct session, consumer));
 	char text[GPU_REASON_BYTES + 64];
 	snprintf(text, sizeof(text), "a batch could not be copied to the GPU: %s; open again", why);
-	session_fail(s, CODE(GPU_LOST), "", text);
+	fail(s, CODE(GPU_LOST), "", text);
 }
 
 static const struct consumer_ops packet_ops = { .publish = publish, .mirror_failed = on_mirror_failed };
@@ -433,17 +451,18 @@ static const struct consumer_ops ring_ops = {
 
 /* ---- messages ---- */
 
-/* Only the end of its process ends a trainer's leases, so nobody is served whose end cannot be seen. */
-bool session_identify(struct session *s)
+/* Watches its process from now on; before anything is made for it. False: that cannot be, and it has been told. Only the
+ * end of its process ends a trainer's leases, so nobody is served whose end cannot be seen. */
+static bool identify(struct session *s)
 {
 	int r = peer_identify(s->peer);
 	if (r) {
-		session_fail(s, r == -ENOMEM ? CODE(INTERNAL) : CODE(LIMIT), NULL, r == -ENOMEM ? "out of memory" :
+		fail(s, r == -ENOMEM ? CODE(INTERNAL) : CODE(LIMIT), NULL, r == -ENOMEM ? "out of memory" :
 			     "the daemon is out of file descriptors (LimitNOFILE= or ulimit -n has the limit)");
 		return false;
 	}
 	if (s->peer->pidfd < 0) {
-		session_fail(
+		fail(
 			s, CODE(ACCESS), NULL,
 			"batchd cannot see when this process ends: it has ended, or it is in another PID namespace and the kernel "
 			"is older than 6.5; run batchd in the same or a parent namespace");
@@ -455,10 +474,10 @@ bool session_identify(struct session *s)
 static void on_open(struct session *s, const Batchd__Wire__Open *open, int *fds, unsigned n_fds)
 {
 	if (s->state != SESSION_GREETED || s->producer) {
-		session_fail(s, CODE(PROTOCOL), NULL, "Open came twice, or from a producer");
+		fail(s, CODE(PROTOCOL), NULL, "Open came twice, or from a producer");
 		return;
 	}
-	if (!session_identify(s))
+	if (!identify(s))
 		return;
 	struct requester who = { .uid = s->uid,
 				 .gids = s->peer->gids,
@@ -466,15 +485,15 @@ static void on_open(struct session *s, const Batchd__Wire__Open *open, int *fds,
 				 .lacks_groups = s->peer->lacks_groups,
 				 .shares_mounts = request_may_trust(s->uid) && peer_shares_mounts(s->peer) };
 	struct request r;
-	struct request_error err;
+	struct refusal why;
 	Batchd__Wire__Open named = *open;
 	char served[sizeof("serve:") + WIRE_MAX_PRODUCER];
 	if (!config_dataset(s->daemon->config, open->dataset) && producer_exists(s->daemon, s->uid, open->dataset)) {
 		snprintf(served, sizeof(served), "serve:%s", open->dataset);
 		named.dataset = served;
 	}
-	if (request_make(s->daemon->config, &named, &who, n_fds, &r, &err)) {
-		session_fail(s, err.code, err.field, err.text);
+	if (request_make(s->daemon->config, &named, &who, n_fds, &r, &why)) {
+		note(s, REFUSED, &why);
 		return;
 	}
 	s->wanted_rank = r.rank;
@@ -485,21 +504,28 @@ static void on_open(struct session *s, const Batchd__Wire__Open *open, int *fds,
 	s->again = open->again;
 	s->producer_wait_ns = (open->producer_wait_ms ? open->producer_wait_ms : PRODUCER_WAIT_MS) * UINT64_C(1000000);
 	s->producer_deadline_ns = uv_hrtime() + s->producer_wait_ns;
-	job_join(s->daemon, s, &r, fds, n_fds);
+	int refused = job_join(s->daemon, s, &r, fds, n_fds, &why);
 	request_finish(&r);
+	note(s, refused, &why);
+	if (refused)
+		return;
+	if (s->job->served && s->job->state == JOB_OPENING)
+		producer_await(s->job);
+	else
+		advance(s);
 }
 
 static void on_seek(struct session *s, const Batchd__Wire__Seek *m)
 {
 	struct loader *l = s->job->loader;
 	if (m->seek <= s->consumer.seek) {
-		session_fail(s, CODE(PROTOCOL), "seek", "seek numbers must grow");
+		fail(s, CODE(PROTOCOL), "seek", "seek numbers must grow");
 		return;
 	}
 	uint64_t most = INT64_MAX / (l->spec.served ? LOADER_MAX_WORLD : 1); /* a producer counts the steps of all ranks */
 	uint64_t end = l->spec.served ? 0 : l->spec.own_batches ? INT64_MAX : dataset_n(l->recipe.dataset);
 	if (m->base_sample > end || m->epoch > INT64_MAX || m->step > most) {
-		session_fail(s, CODE(INVALID), "epoch", "cannot begin there: beyond the end of the data set");
+		fail(s, CODE(INVALID), "epoch", "cannot begin there: beyond the end of the data set");
 		return;
 	}
 	device_forgo(s, m->no_device);
@@ -517,7 +543,7 @@ static void on_seek(struct session *s, const Batchd__Wire__Seek *m)
 			once ? "a producer that does not repeat its epochs (batchd.serve(..., resumable=True), or seed=) makes a batch once: "
 			       "begin with a later epoch, or join=\"next\""
 			     : "give all of them world_size, so that they wait for each other, or begin with a later epoch");
-		session_fail(s, CODE(BEHIND), "epoch", text);
+		fail(s, CODE(BEHIND), "epoch", text);
 	} else if (r == STREAM_E_ELSEWHERE) {
 		snprintf(
 			text, sizeof(text),
@@ -525,7 +551,7 @@ static void on_seek(struct session *s, const Batchd__Wire__Seek *m)
 			"them from the states of one moment, or begin with a whole epoch",
 			(unsigned long long)to.epoch, (unsigned long long)to.base, l->spec.job,
 			(unsigned long long)stream->next.epoch, (unsigned long long)stream->next.base);
-		session_fail(s, CODE(MISMATCH), "base_sample", text);
+		fail(s, CODE(MISMATCH), "base_sample", text);
 	}
 }
 
@@ -533,17 +559,18 @@ static void on_join(struct session *s, const Batchd__Wire__Join *m)
 {
 	struct loader *l = s->job->loader;
 	if (m->seek <= s->consumer.seek) {
-		session_fail(s, CODE(PROTOCOL), "seek", "seek numbers must grow");
+		fail(s, CODE(PROTOCOL), "seek", "seek numbers must grow");
 		return;
 	}
 	device_forgo(s, m->no_device);
 	if (l->spec.served && l->spec.share && l->spec.world_size == 1) {
 		job_note_moved(s->job);
-		producer_on_join(s, m);
+		struct refusal why;
+		note(s, producer_on_join(s, m, &why), &why);
 		return;
 	}
 	if (!l->is_loose || l->spec.world_size > 1) {
-		session_fail(s, CODE(INVALID), "join",
+		fail(s, CODE(INVALID), "join",
 			     "join goes with an open share group: mode share and no world_size");
 		return;
 	}
@@ -567,7 +594,7 @@ static void on_indices(struct session *s, const Batchd__Wire__Indices *m)
 {
 	struct loader *l = s->job->loader;
 	if (!l->spec.own_batches) {
-		session_fail(s, CODE(PROTOCOL), NULL, "Indices without batch_sampler");
+		fail(s, CODE(PROTOCOL), NULL, "Indices without batch_sampler");
 		return;
 	}
 	for (size_t i = 0; i < m->n_index; i++) {
@@ -576,19 +603,19 @@ static void on_indices(struct session *s, const Batchd__Wire__Indices *m)
 		char text[160];
 		snprintf(text, sizeof(text), "batch_sampler gave sample %llu; the data set has %llu",
 			 (unsigned long long)m->index[i], (unsigned long long)dataset_n(l->recipe.dataset));
-		session_fail(s, CODE(INVALID), "batch_sampler", text);
+		fail(s, CODE(INVALID), "batch_sampler", text);
 		return;
 	}
 	int r = stream_push(&s->consumer, m->seek, m->step, m->index, (uint32_t)m->n_index, m->more);
 	if (r == STREAM_E_INVALID)
-		session_fail(s, CODE(PROTOCOL), "batch_sampler",
+		fail(s, CODE(PROTOCOL), "batch_sampler",
 			     "index batches out of order, too many ahead, empty or larger than batch_size");
 	else if (r == STREAM_E_LIMIT)
-		session_fail(s, CODE(LIMIT), "memory_per_user",
+		fail(s, CODE(LIMIT), "memory_per_user",
 			     "no memory for more index batches: this user has all it may have "
 			     "(limits.memory_per_user in the daemon's configuration)");
 	else if (r)
-		session_fail(s, CODE(INTERNAL), "", "out of memory");
+		fail(s, CODE(INTERNAL), "", "out of memory");
 }
 
 static void on_release(struct session *s, const Batchd__Wire__Release *m)
@@ -596,7 +623,7 @@ static void on_release(struct session *s, const Batchd__Wire__Release *m)
 	s->n_released++;
 	s->wait_ns += m->wait_ns;
 	if (stream_release(&s->consumer, m->slot, m->generation))
-		session_fail(s, CODE(PROTOCOL), "slot", "released a slot it does not hold");
+		fail(s, CODE(PROTOCOL), "slot", "released a slot it does not hold");
 }
 
 static void on_classes(struct session *s, uint32_t first)
@@ -627,12 +654,12 @@ static void on_status(struct session *s)
 	if (s->peer->gone)
 		return;
 	if (s->peer->n_out) { /* or its unread answers would fill our memory */
-		session_fail(s, CODE(LIMIT), NULL, "asked for the status again before it had read the last");
+		fail(s, CODE(LIMIT), NULL, "asked for the status again before it had read the last");
 		return;
 	}
 	const struct report *r = report_get(s->daemon, s->uid);
 	if (!r)
-		session_fail(s, CODE(INTERNAL), NULL, "out of memory");
+		fail(s, CODE(INTERNAL), NULL, "out of memory");
 	for (unsigned i = 0; r && i < r->n; i++)
 		peer_send_parcel(s->peer, r->parcels[i]);
 }
@@ -644,6 +671,37 @@ static void on_close(struct session *s)
 	if (s->state == SESSION_ATTACHED || s->state == SESSION_PARTING)
 		loader_finish_consumer(&s->consumer);
 	peer_close(p);
+}
+
+static void on_produce(struct session *s, const Batchd__Wire__Produce *m)
+{
+	struct refusal why;
+	if (s->producer || s->state != SESSION_GREETED)
+		fail(s, CODE(PROTOCOL), NULL, "Produce came twice, or from a trainer");
+	else if (identify(s))
+		note(s, producer_on_produce(s, m, &why), &why);
+}
+
+static void on_filled(struct session *s, const Batchd__Wire__Filled *m)
+{
+	struct refusal why;
+	note(s, producer_on_filled(s, m, &why), &why);
+}
+
+static void on_producer_end(struct session *s, const Batchd__Wire__ProducerEnd *m)
+{
+	struct refusal why;
+	struct peer *p = s->peer;
+	int r = producer_on_end(s, m, &why);
+	note(s, r, &why);
+	if (r == 0)
+		peer_close(p);
+}
+
+static void on_compare(struct session *s, const Batchd__Wire__Compare *m)
+{
+	struct refusal why;
+	note(s, session_compare(s, m, &why), &why);
 }
 
 static struct session *create_session(struct batchd *b, struct peer *p)
@@ -662,7 +720,7 @@ static struct session *create_session(struct batchd *b, struct peer *p)
 	memcpy(s->program, p->program, sizeof(s->program));
 	s->next = b->sessions;
 	b->sessions = s;
-	batchd_activity(b);
+	b->on_activity(b);
 	return s;
 }
 
@@ -679,11 +737,11 @@ static void on_message(struct peer *p, const Batchd__Wire__ClientMessage *m, int
 	if (s->state == SESSION_PARTING && m->body_case != BATCHD__WIRE__CLIENT_MESSAGE__BODY_CLOSE)
 		return; /* on its way before it knew */
 	if (m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_PRODUCE)
-		producer_on_produce(s, m->produce);
+		on_produce(s, m->produce);
 	else if (m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_FILLED)
-		producer_on_filled(s, m->filled);
+		on_filled(s, m->filled);
 	else if (m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_PRODUCER_END)
-		producer_on_end(s, m->producer_end);
+		on_producer_end(s, m->producer_end);
 	else if (m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_OPEN)
 		on_open(s, m->open, fds, n_fds);
 	else if (m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_STATUS)
@@ -705,9 +763,10 @@ static void on_message(struct peer *p, const Batchd__Wire__ClientMessage *m, int
 	else if (m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_WAKE)
 		stream_wake(&s->consumer);
 	else if (m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_COMPARE)
-		session_compare(s, m->compare);
+		on_compare(s, m->compare);
 	else if (m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_CLASSES)
 		on_classes(s, m->classes->first);
 }
 
+const struct job_ops session_job_ops = { .advance = advance, .ended = on_ended };
 const struct peer_ops session_peer_ops = { .message = on_message, .closed = on_peer_closed };

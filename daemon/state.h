@@ -7,6 +7,7 @@
 #include "budget.h"
 #include "daemon.h"
 #include "device.h"
+#include "refusal.h"
 #include "core/tuner.h"
 #include "ipc/server.h"
 #include "report.h"
@@ -113,6 +114,15 @@ struct session {
 	uint64_t connected_ns;
 };
 
+/* What session.c does for the files below it. */
+struct job_ops {
+	/* What the session waits for may be there: goes on with opening. It may be gone afterwards, and others too. */
+	void (*advance)(struct session *s);
+	/* Its session is over: told why, and closed. A trainer that is to open again (REOPEN) keeps what it holds until
+	 * it says Close, as it does once it has put copies in their place, or hangs up and exits. */
+	void (*ended)(struct session *s, const struct refusal *why);
+};
+
 struct batchd {
 	uv_loop_t loop;
 	const struct batchd_params *params;
@@ -123,6 +133,10 @@ struct batchd {
 	struct gpus *gpus;
 	struct server server;
 	struct reports reports;
+	const struct job_ops *job_ops;
+	/* What the root does for the files below it: */
+	void (*on_activity)(struct batchd *b); /* a session came or went */
+	void (*on_ended)(struct batchd *b);    /* a session or a job has gone */
 	struct job *jobs;
 	uint64_t n_jobs;             /* so far */
 	struct session *sessions;
@@ -143,11 +157,7 @@ struct batchd {
 
 /* session.c */
 extern const struct peer_ops session_peer_ops;
-/* The job's loader is there, or a slab is: goes on with opening. */
-void session_advance(struct session *s);
-/* Tells the trainer to open again. It gets no more batches here; what it holds it holds until it says Close, as it does
- * once it has put copies in their place, or hangs up and exits. */
-void session_reopen(struct session *s, const char *text);
+extern const struct job_ops session_job_ops;
 /* While stopping: tells the trainer, and ends the session unless its process may have memory on a GPU open, which is
  * not to be freed until it says Close or exits. */
 void session_dismiss(struct session *s);
@@ -157,9 +167,6 @@ void session_forsake(struct session *s);
 /* While stopping: nor is what is open on a GPU any longer, which is then left to the end of this process. Whether there
  * was such a thing. */
 bool session_abandon(struct session *s);
-/* Watches its process from now on; before anything is made for it. False: that cannot be, and it has been told. */
-bool session_identify(struct session *s);
-void session_fail(struct session *s, Batchd__Wire__ErrorCode code, const char *field, const char *text);
 
 /* stall.c: trainers that do not get on. */
 void stall_watch(struct batchd *b);     /* (re)starts or stops the clock */
@@ -168,19 +175,22 @@ void stall_tell(const struct session *newcomer); /* which others of its job do n
                                                   * were there */
 
 /* compare.c: what has changed in a data set since a token was made. */
-void session_compare(struct session *s, const Batchd__Wire__Compare *m);
+/* Begins to find out; the answer is sent. 0 or REFUSED. */
+int session_compare(struct session *s, const Batchd__Wire__Compare *m, struct refusal *why);
 /* The session goes: nobody waits for the answer any more. */
 void session_forget_compare(struct session *s);
 
 /* job.c */
-/* Joins the job, making it if it is new. Takes the request's contents and the fds (those taken are set to -1). */
-void job_join(struct batchd *b, struct session *s, struct request *r, int *fds, unsigned n_fds);
+/* Joins the job, making it if it is new. Takes the request's contents and the fds (those taken are set to -1). 0 or
+ * REFUSED; then the session is in no job. */
+int job_join(struct batchd *b, struct session *s, struct request *r, int *fds, unsigned n_fds, struct refusal *why);
 void job_leave(struct session *s);
 /* Something that its sessions waited for is there: each goes on with opening. */
 void job_advance(struct job *j);
 /* Makes the job's loader; takes spec and recipe unless it fails. 0 or negative errno. */
 int job_make_loader(struct job *j, struct loader_spec *spec, struct recipe *recipe);
-void job_fail_sessions(struct job *j, Batchd__Wire__ErrorCode code, const char *field, const char *text);
+/* Ends all its sessions. */
+void job_end_sessions(struct job *j, const struct refusal *why);
 /* Nothing more will be made. Nobody joins it any more, and each session is told so, with `text`, when it has had what
  * there is for it. */
 void job_end(struct job *j, Batchd__Wire__ErrorCode code, const char *text);
@@ -191,12 +201,6 @@ void job_close(struct job *j);
 /* Ends the job that has been without sessions for longest, of this user or, with any_user, of anybody. False: there is
  * none. */
 bool job_close_lingering(struct batchd *b, uid_t uid, bool any_user);
-
-/* batchd.c */
-void batchd_activity(struct batchd *b); /* a session came or went: (re)starts or stops the idle clock */
-/* stops, for the service manager to start another */
-void batchd_give_up(struct batchd *b, int exit_code, const char *why);
-void batchd_maybe_finish(struct batchd *b); /* while stopping: goes on when the last job has gone */
 
 /* status.c: the state as JSON text; free() it. viewer: a user who sees what is its own, and of others that they are
  * there; 0 sees everything. NULL: out of memory. */

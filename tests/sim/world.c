@@ -129,18 +129,7 @@ int __wrap_close(int fd)
 
 /* ---- what batchd.c does ---- */
 
-void batchd_activity(struct batchd *b)
-{
-	(void)b;
-}
-
-void batchd_give_up(struct batchd *b, int exit_code, const char *why)
-{
-	(void)b;
-	SIM_CHECK(false, "the daemon gives up with %d: %s", exit_code, why); /* no GPU is lost for good here */
-}
-
-void batchd_maybe_finish(struct batchd *b)
+static void nothing(struct batchd *b)
 {
 	(void)b;
 }
@@ -291,7 +280,8 @@ static void begin_daemon(uint64_t budget_bytes, uint64_t n_loaders, uint64_t n_l
 {
 	struct batchd *b = &sim_daemon;
 	sim_pool_start();
-	*b = (struct batchd){ .params = &params, .config = &config, .budget.cache = cache, .pool = sim_pool() };
+	*b = (struct batchd){ .params = &params, .config = &config, .budget.cache = cache, .pool = sim_pool(),
+			       .job_ops = &session_job_ops, .on_activity = nothing, .on_ended = nothing };
 	uv_timer_init(&b->loop, &b->stall);
 	b->stall.data = b;
 	b->budget.bytes = budget_bytes;

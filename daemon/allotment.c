@@ -23,9 +23,7 @@ enum {
 };
 
 struct allotment {
-	struct pool_task task;
-	struct session *session;  /* NULL: it is gone, or nobody waits for it */
-	struct job *job;
+	struct job_task task;
 	struct slot_layout layout;
 	uint32_t n, n_made;       /* of the slab; of which memory is made now */
 	uint32_t window;          /* a group's, see core/group.h */
@@ -37,13 +35,6 @@ struct allotment {
 	struct slots *slots;
 	int result;
 };
-
-void allotment_forget(struct session *s)
-{
-	if (s->allotment)
-		s->allotment->session = NULL;
-	s->allotment = NULL;
-}
 
 /* ---- how many ---- */
 
@@ -145,9 +136,9 @@ static int refuse_slots(const struct session *s, uint32_t least, struct refusal 
 
 /* ---- their memory ---- */
 
-static void on_made(struct pool_task *t);
+static void on_made(struct job_task *t);
 
-static void run(struct pool_task *t)
+static void run(struct job_task *t)
 {
 	struct allotment *a = (struct allotment *)t;
 	if (a->more)
@@ -163,8 +154,7 @@ static void run(struct pool_task *t)
 static int begin(struct allotment *a, struct session *s, const char **what)
 {
 	struct batchd *b = s->daemon;
-	a->task = (struct pool_task){ .run = run, .done = on_made };
-	a->job = s->job;
+	a->task = (struct job_task){ .run = run, .done = on_made };
 	*what = "memory_per_user";
 	int r = charge_begin(&a->bytes, &b->budget.accounts, s->uid, ACCOUNT_SLOT_BYTES, a->charged_bytes);
 	if (r == 0 && !a->more) {
@@ -180,8 +170,8 @@ static int begin(struct allotment *a, struct session *s, const char **what)
 		slots_ref(a->slots);
 	b->budget.slots_bytes += a->charged_bytes;
 	budget_balance(&b->budget);
-	a->job->n_tasks++;
-	pool_run_task(b->pool, &a->task);
+	job_task_begin(&a->task, s->job);
+	job_task_run(&a->task);
 	return 0;
 }
 
@@ -219,8 +209,9 @@ static void fix(struct slots *slots)
 /* The memory is there: the stream, or the group, may use it. */
 static void take(struct allotment *a)
 {
-	struct session *s = a->session;
-	struct loader *l = a->job->loader;
+	struct session *s = a->task.session;
+	struct job *j = a->task.job;
+	struct loader *l = j->loader;
 	if (a->more) {
 		a->slots->n_made += a->n_made;
 		if (a->fix && s)
@@ -233,13 +224,13 @@ static void take(struct allotment *a)
 		}
 		return;
 	}
-	a->slots->charged_bytes = &a->job->daemon->budget.slots_bytes;
+	a->slots->charged_bytes = &j->daemon->budget.slots_bytes;
 	charge_move(&a->slots->bytes, &a->bytes);
 	charge_move(&a->slots->fd, &a->fd);
-	if (!s || a->job->state != JOB_READY)
+	if (!s || j->state != JOB_READY)
 		slots_unref(a->slots);
 	else if (a->served)
-		producer_offer(a->job, s->consumer.rank, a->slots);
+		producer_offer(j, s->consumer.rank, a->slots);
 	else if (l->is_loose) {
 		a->slots->fixed = a->fix;
 		group_set_slots(&l->group, a->slots, a->window, group_share(a->window, l->spec.n_slots));
@@ -249,15 +240,12 @@ static void take(struct allotment *a)
 	}
 }
 
-static void on_made(struct pool_task *t)
+static void on_made(struct job_task *t)
 {
 	struct allotment *a = (struct allotment *)t;
-	struct session *s = a->session;
-	struct job *j = a->job;
+	struct session *s = t->session;
+	struct job *j = t->job;
 	struct batchd *b = j->daemon;
-	j->n_tasks--;
-	if (s)
-		s->allotment = NULL;
 	if (a->share)
 		j->slots_pending = false;
 	if (a->more && a->slots->growing)
@@ -280,9 +268,6 @@ static void on_made(struct pool_task *t)
 	if (a->more)
 		slots_unref(a->slots);
 	free(a);
-	job_advance(j);
-	if (!j->sessions)
-		job_close(j);
 }
 
 /* How many slots a group gets with its first trainer on a GPU: n at least, of which it has `more` already, if any. */
@@ -316,8 +301,7 @@ int allotment_request(struct session *s, struct refusal *why)
 	const char *what = "";
 	int r = -ENOMEM;
 	if (a) {
-		*a = (struct allotment){ .session = s,
-					 .layout = l->layout,
+		*a = (struct allotment){ .layout = l->layout,
 					 .slots = more,
 					 .more = more != NULL,
 					 .share = l->spec.share,
@@ -336,7 +320,7 @@ int allotment_request(struct session *s, struct refusal *why)
 		return refuse(
 			why, CODE(LIMIT), what,
 			"the daemon has too much memory or too many descriptors in use for this user (limits in its configuration)");
-	s->allotment = a;
+	job_task_await(&a->task, s, &s->allotment);
 	if (a->share)
 		s->job->slots_pending = true;
 	return 0;

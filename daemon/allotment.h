@@ -2,7 +2,8 @@
  * come to. It decides how many the budget, and the user's part of it, allow, charges them, and has an I/O thread make
  * their memory.
  *
- * Loop thread only. It belongs to the job (job.n_tasks), and outlives the session that asked. */
+ * Loop thread only. It is a task of the job, and outlives the session that asked: what is made for that session alone is
+ * then freed as soon as it is there, and a group that is at work keeps it. */
 #ifndef BATCHD_ALLOTMENT_H
 #define BATCHD_ALLOTMENT_H
 
@@ -15,8 +16,4 @@ enum { ALLOTMENT_THERE = 2 };
 /* Begins one for an OPENING session without s->allotment; job_advance is called when it is there. 0; ALLOTMENT_THERE:
  * nothing need be made; REFUSED: there is too little memory. */
 int allotment_request(struct session *s, struct refusal *why);
-/* The session goes. What is made for it alone is then freed as soon as it is there; a group that is at work keeps it.
- */
-void allotment_forget(struct session *s);
-
 #endif

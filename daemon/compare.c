@@ -6,10 +6,8 @@
 #include "core/loader.h"
 #include "state.h"
 
-struct compare_task {
-	struct pool_task task;
-	struct session *session; /* NULL: it is gone */
-	struct job *job;
+struct comparison {
+	struct job_task task;
 	struct dataset *dataset; /* a reference */
 	uint64_t old_n;
 	size_t n_bytes;
@@ -17,59 +15,43 @@ struct compare_task {
 	char text[1024];
 };
 
-static void run(struct pool_task *t)
+static void run(struct job_task *t)
 {
-	struct compare_task *task = (struct compare_task *)t;
-	dataset_compare(task->dataset, task->print, task->n_bytes, task->old_n, task->text, sizeof(task->text));
+	struct comparison *c = (struct comparison *)t;
+	dataset_compare(c->dataset, c->print, c->n_bytes, c->old_n, c->text, sizeof(c->text));
 }
 
-static void done(struct pool_task *t)
+static void done(struct job_task *t)
 {
-	struct compare_task *task = (struct compare_task *)t;
-	struct session *s = task->session;
-	struct job *j = task->job;
+	struct comparison *c = (struct comparison *)t;
 	Batchd__Wire__Notice n = BATCHD__WIRE__NOTICE__INIT;
 	Batchd__Wire__ServerMessage m = BATCHD__WIRE__SERVER_MESSAGE__INIT;
 	n.kind = BATCHD__WIRE__NOTICE_KIND__DIFFERENCE;
-	n.text = task->text;
+	n.text = c->text;
 	m.body_case = BATCHD__WIRE__SERVER_MESSAGE__BODY_NOTICE;
 	m.notice = &n;
-	if (s) {
-		s->compare_task = NULL;
-		peer_send(s->peer, &m, NULL, 0);
-	}
-	dataset_unref(task->dataset);
-	free(task);
-	j->n_tasks--;
-	if (!j->sessions && !uv_is_active((uv_handle_t *)&j->linger))
-		job_close(j);
+	if (t->session)
+		peer_send(t->session->peer, &m, NULL, 0);
+	dataset_unref(c->dataset);
+	free(c);
 }
 
 int session_compare(struct session *s, const Batchd__Wire__Compare *m, struct refusal *why)
 {
-	if (s->compare_task)
+	if (s->comparison)
 		return refuse(why, BATCHD__WIRE__ERROR_CODE__PROTOCOL, NULL,
 			      "Compare came before the last was answered");
-	struct compare_task *task = calloc(1, sizeof(*task));
-	if (!task)
+	struct comparison *c = calloc(1, sizeof(*c));
+	if (!c)
 		return refuse_memory(why);
-	*task = (struct compare_task){ .task = { .run = run, .done = done },
-				       .session = s,
-				       .job = s->job,
-				       .dataset = dataset_ref(s->job->loader->recipe.dataset),
-				       .old_n = m->n_samples,
-				       .n_bytes = m->print.len };
+	*c = (struct comparison){ .task = { .run = run, .done = done, .lets_linger = true },
+				  .dataset = dataset_ref(s->job->loader->recipe.dataset),
+				  .old_n = m->n_samples,
+				  .n_bytes = m->print.len };
 	if (m->print.len) /* 0 or WIRE_PRINT_BYTES: wire.c has seen to it */
-		memcpy(task->print, m->print.data, m->print.len);
-	s->compare_task = task;
-	s->job->n_tasks++;
-	pool_run_task(s->daemon->pool, &task->task);
+		memcpy(c->print, m->print.data, m->print.len);
+	job_task_begin(&c->task, s->job);
+	job_task_await(&c->task, s, &s->comparison);
+	job_task_run(&c->task);
 	return 0;
-}
-
-void session_forget_compare(struct session *s)
-{
-	if (s->compare_task)
-		s->compare_task->session = NULL;
-	s->compare_task = NULL;
 }

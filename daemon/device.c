@@ -20,9 +20,12 @@
 
 /* Opening a mirror belongs to the job: the session that asked may leave meanwhile, and others may want the same. */
 struct device_task {
-	struct job *job;
+	struct job_task task;
 	struct slots *slots; /* to compare with, not to look into */
 	unsigned char uuid[GPU_UUID_BYTES];
+	/* Why it was not opened. */
+	int result;
+	const char *why;
 };
 
 /* ---- the wish ---- */
@@ -84,7 +87,7 @@ static bool waits_for(const struct session *s, const struct device_task *task)
 {
 	return s->state == SESSION_OPENING && s->peer && s->device.wanted &&
 	       !memcmp(s->device.uuid, task->uuid, sizeof(task->uuid)) &&
-	       loader_stream(task->job->loader, s->consumer.rank)->slots == task->slots;
+	       loader_stream(task->task.job->loader, s->consumer.rank)->slots == task->slots;
 }
 
 static void not_opened(struct session *s, int result, const char *text)
@@ -100,28 +103,31 @@ static void not_opened(struct session *s, int result, const char *text)
 }
 
 /* Failing one may take others along, so the list is begun afresh after each. */
-static void refuse_waiting(const struct device_task *task, int result, const char *why)
+static void refuse_waiting(const struct device_task *task)
 {
-	struct job *j = task->job;
+	struct job *j = task->task.job;
 	for (struct session *s = j->sessions; s;) {
 		bool waits = waits_for(s, task);
 		if (waits)
-			not_opened(s, result, why);
+			not_opened(s, task->result, task->why);
 		s = waits ? j->sessions : s->next_in_job;
 	}
+}
+
+static void done(struct job_task *t)
+{
+	struct device_task *task = (struct device_task *)t;
+	if (task->result && t->job->state == JOB_READY)
+		refuse_waiting(task);
+	free(task);
 }
 
 static void on_mirror_open(void *arg, struct mirror *m, int result, const char *why)
 {
 	struct device_task *task = arg;
-	struct job *j = task->job;
-	j->n_tasks--;
-	if (!m && j->state == JOB_READY)
-		refuse_waiting(task, result, why);
-	free(task);
-	job_advance(j);
-	if (!j->sessions)
-		job_close(j);
+	task->result = m ? 0 : result;
+	task->why = why;
+	job_task_end(&task->task);
 }
 
 static bool begin(struct session *s, struct slots *slots)
@@ -130,7 +136,7 @@ static bool begin(struct session *s, struct slots *slots)
 	struct device_task *task = malloc(sizeof(*task));
 	int r = -ENOMEM;
 	if (task) {
-		*task = (struct device_task){ .job = s->job, .slots = slots };
+		*task = (struct device_task){ .task = { .done = done }, .slots = slots };
 		memcpy(task->uuid, s->device.uuid, sizeof(task->uuid));
 		r = mirror_open(slots, s->daemon->gpus, task->uuid, on_mirror_open, task, why);
 	}
@@ -139,7 +145,7 @@ static bool begin(struct session *s, struct slots *slots)
 		give_up(s, "%s", why);
 		return false;
 	}
-	s->job->n_tasks++;
+	job_task_begin(&task->task, s->job);
 	return true;
 }
 

@@ -20,8 +20,7 @@
 enum { PROGRESS_MS = 200 };
 
 struct opening {
-	struct pool_task task;
-	struct job *job;
+	struct job_task task;
 	uv_timer_t progress;
 	struct charge place;         /* nothing: it waits in the daemon's list */
 	struct charge memory;        /* of the data set that it makes */
@@ -59,7 +58,7 @@ static void free_recipe(struct opening *o)
 static int on_more_memory(void *arg, uint64_t bytes)
 {
 	struct opening *o = arg;
-	int r = budget_charge_data(&o->job->daemon->budget, o->job->spec.uid, &o->memory, bytes);
+	int r = budget_charge_data(&o->task.job->daemon->budget, o->task.job->spec.uid, &o->memory, bytes);
 	o->refused = r > 0 ? r : 0;
 	if (r > 0) {
 		o->wanted_bytes = o->memory.amount + bytes;
@@ -86,7 +85,7 @@ static void explain_refusal(struct opening *o)
 	char text[sizeof(o->why.text)], what[512];
 	snprintf(what, sizeof(what), "%.400s: the data set has more names and labels than there is room for: it",
 		 o->source);
-	budget_explain(&o->job->daemon->budget, o->job->spec.uid, o->refused, what, o->wanted_bytes,
+	budget_explain(&o->task.job->daemon->budget, o->task.job->spec.uid, o->refused, what, o->wanted_bytes,
 			      "close other loaders, raise the limit, or split the data set", text, sizeof(text));
 	fail_opening(o, BATCHD__WIRE__ERROR_CODE__LIMIT, o->refused == ACCOUNT_E_USER ? "memory_per_user" : "memory",
 		     text);
@@ -138,7 +137,7 @@ static bool refuses_kinds(struct opening *o, const struct loader_spec *spec)
 
 static void open_source(struct opening *o)
 {
-	const struct loader_spec *spec = &o->job->spec;
+	const struct loader_spec *spec = &o->task.job->spec;
 	atomic_store(&o->phase, NULL); /* if it had to wait */
 	struct dataset_error err = { .text = "" };
 	struct dataset_source source = { .spec = o->source,
@@ -169,7 +168,7 @@ static void open_source(struct opening *o)
 		open_pipeline(o, spec);
 }
 
-static void opening_run(struct pool_task *t)
+static void opening_run(struct job_task *t)
 {
 	struct opening *o = (struct opening *)t;
 	open_source(o);
@@ -217,7 +216,7 @@ static void on_loader_closed(struct loader *l)
 
 void job_close(struct job *j)
 {
-	if (j->state == JOB_CLOSING || j->n_tasks || j->opening)
+	if (j->state == JOB_CLOSING || j->n_tasks)
 		return;
 	j->state = JOB_CLOSING;
 	charge_end(&j->loader_charge);
@@ -381,6 +380,63 @@ int job_make_loader(struct job *j, struct loader_spec *spec, struct recipe *reci
 	return loader_create(j->daemon->pool, spec, recipe, j->daemon->config->bad_data, &loader_ops, j, &j->loader);
 }
 
+/* ---- what comes back to a job ---- */
+
+void job_task_begin(struct job_task *t, struct job *j)
+{
+	t->job = j;
+	j->n_tasks++;
+}
+
+void job_task_await(struct job_task *t, struct session *s, struct job_task **place)
+{
+	t->session = s;
+	t->place = place;
+	*place = t;
+}
+
+void job_task_forget(struct job_task **place)
+{
+	if (*place)
+		(*place)->session = NULL;
+	*place = NULL;
+}
+
+void job_task_drop(struct job_task *t)
+{
+	t->job->n_tasks--;
+}
+
+void job_task_end(struct job_task *t)
+{
+	struct job *j = t->job;
+	bool lets_linger = t->lets_linger;
+	j->n_tasks--;
+	if (t->session)
+		*t->place = NULL;
+	t->done(t);
+	job_advance(j);
+	if (!j->sessions && !(lets_linger && uv_is_active((uv_handle_t *)&j->linger)))
+		job_close(j);
+}
+
+static void run_task(struct pool_task *p)
+{
+	struct job_task *t = (struct job_task *)(void *)((char *)p - offsetof(struct job_task, pool_task));
+	t->run(t);
+}
+
+static void end_task(struct pool_task *p)
+{
+	job_task_end((struct job_task *)(void *)((char *)p - offsetof(struct job_task, pool_task)));
+}
+
+void job_task_run(struct job_task *t)
+{
+	t->pool_task = (struct pool_task){ .run = run_task, .done = end_task };
+	pool_run_task(t->job->daemon->pool, &t->pool_task);
+}
+
 /* ---- opening, on the loop thread ---- */
 
 static void on_progress_timer(uv_timer_t *t)
@@ -396,7 +452,7 @@ static void on_progress_timer(uv_timer_t *t)
 	Batchd__Wire__ServerMessage m = BATCHD__WIRE__SERVER_MESSAGE__INIT;
 	m.body_case = BATCHD__WIRE__SERVER_MESSAGE__BODY_PROGRESS;
 	m.progress = &p;
-	for (struct session *s = o->job->sessions; s; s = s->next_in_job) {
+	for (struct session *s = o->task.job->sessions; s; s = s->next_in_job) {
 		if (s->peer)
 			peer_send(s->peer, &m, NULL, 0);
 	}
@@ -415,21 +471,21 @@ static void free_opening(uv_handle_t *h)
 /* One user's openings may not take every I/O thread: on a file system that hangs they would keep them. */
 static bool take_place(struct opening *o)
 {
-	struct batchd *b = o->job->daemon;
+	struct batchd *b = o->task.job->daemon;
 	const struct accounts *a = &b->budget.accounts;
 	/* Nor may several users' together, so a user gets no more places than are left for the others. */
 	uint64_t all = a->limit[ACCOUNT_OPENINGS], used = a->used[ACCOUNT_OPENINGS];
-	if (all && used < all && account_used(a, o->job->spec.uid, ACCOUNT_OPENINGS) >= all - used)
+	if (all && used < all && account_used(a, o->task.job->spec.uid, ACCOUNT_OPENINGS) >= all - used)
 		return false;
-	if (charge_begin(&o->place, &b->budget.accounts, o->job->spec.uid, ACCOUNT_OPENINGS, 1) > 0)
+	if (charge_begin(&o->place, &b->budget.accounts, o->task.job->spec.uid, ACCOUNT_OPENINGS, 1) > 0)
 		return false;
-	pool_run_task(b->pool, &o->task);
+	job_task_run(&o->task);
 	return true;
 }
 
 static void wait_for_place(struct opening *o)
 {
-	struct opening **at = &o->job->daemon->waiting;
+	struct opening **at = &o->task.job->daemon->waiting;
 	while (*at)
 		at = &(*at)->next_waiting;
 	*at = o;
@@ -463,6 +519,7 @@ static void drop_if_waiting(struct job *j)
 		return;
 	*at = o->next_waiting;
 	j->opening = NULL;
+	job_task_drop(&o->task);
 	uv_close((uv_handle_t *)&o->progress, free_opening);
 }
 
@@ -493,16 +550,17 @@ static void refuse_batches(struct job *j)
 	job_end_sessions(j, &why);
 }
 
-static void opening_done(struct pool_task *t)
+static void opening_done(struct job_task *t)
 {
 	struct opening *o = (struct opening *)t;
-	struct job *j = o->job;
+	struct job *j = t->job;
 	struct batchd *b = j->daemon;
 	/* Data sets that nobody uses any more make room. */
 	if (o->refused && j->sessions && job_close_lingering(b, j->spec.uid, o->refused == ACCOUNT_E_ALL)) {
 		free_recipe(o);
 		o->refused = o->result = 0;
-		pool_run_task(b->pool, &o->task);
+		job_task_begin(t, j);
+		job_task_run(t);
 		return;
 	}
 	j->opening = NULL;
@@ -527,9 +585,6 @@ static void opening_done(struct pool_task *t)
 	else if (j->loader->layout.slot_bytes > b->config->limits.batch_bytes)
 		refuse_batches(j);
 	uv_close((uv_handle_t *)&o->progress, free_opening);
-	job_advance(j);
-	if (!j->sessions)
-		job_close(j);
 }
 
 /* To go on with one may end others (it fences them), the next in the list perhaps: it is begun again after each. */
@@ -556,8 +611,8 @@ static void start_opening(struct job *j, struct request *r, int *fds, unsigned n
 		j->state = JOB_FAILED;
 		return;
 	}
-	o->task = (struct pool_task){ .run = opening_run, .done = opening_done };
-	o->job = j;
+	o->task = (struct job_task){ .run = opening_run, .done = opening_done };
+	job_task_begin(&o->task, j);
 	o->access = r->access;
 	o->source = r->source;
 	r->source = NULL;

@@ -105,7 +105,7 @@ static void part(struct session *s)
 {
 	control_collect(s); /* what it gave back at the last moment */
 	control_close(s);
-	session_forget_compare(s);
+	job_task_forget(&s->comparison);
 	stall_forget(s);
 	loader_detach(&s->consumer);
 	job_leave(s);
@@ -160,7 +160,7 @@ static void on_peer_closed(struct peer *p)
 	p->session = NULL;
 	s->peer = NULL;
 	producer_on_closed(s);
-	allotment_forget(s);
+	job_task_forget(&s->allotment);
 	if (s->state != SESSION_PARTING)
 		part(s);
 	bool holds = s->consumer.n_leases > 0 || s->consumer.mirror;

@@ -14,7 +14,6 @@
 #include "request.h"
 #include "ring.h"
 
-struct allotment;
 struct session;
 struct opening;
 struct producer;
@@ -48,10 +47,10 @@ struct job {
 	struct data_identity data;   /* its first session's */
 	uint64_t number;             /* of the daemon's jobs */
 	struct loader *loader;       /* READY, ENDING, FAILED after READY, CLOSING */
-	struct opening *opening;     /* OPENING */
+	struct opening *opening;     /* OPENING; one of the tasks */
 	struct session *sessions;    /* attached or waiting for the loader */
 	unsigned n_sessions;
-	unsigned n_tasks;            /* that will come back to this job */
+	unsigned n_tasks;            /* that will come back to this job; see job_task */
 	bool retired;                /* a newer incarnation has taken its name: nobody joins it any more */
 	bool slots_pending;          /* share: its slab is being made */
 	struct charge loader_charge, fds; /* to its user, until closing begins */
@@ -63,6 +62,18 @@ struct job {
 	char *served;                /* the producer's name; owned; NULL: it is none */
 	struct producer *producer;   /* READY */
 	struct feed *feed;           /* the loader's source; owned */
+};
+
+/* Something that takes a while and comes back to its job, which stays until then. The session that asked for it may be
+ * gone by then. In what it is about, first or not. */
+struct job_task {
+	struct pool_task pool_task;
+	struct job *job;
+	struct session *session;     /* that asked, and waits; NULL: none does (any more) */
+	struct job_task **place;     /* where that session keeps it */
+	bool lets_linger;            /* the job may linger meanwhile, and goes on doing so afterwards */
+	void (*run)(struct job_task *t);  /* on an I/O thread, after job_task_run */
+	void (*done)(struct job_task *t); /* on the loop thread; may free it, or begin it again */
 };
 
 enum session_state { SESSION_GREETED, SESSION_OPENING, SESSION_ATTACHED, SESSION_GHOST, SESSION_PARTING };
@@ -93,8 +104,8 @@ struct session {
 	uint64_t born_ns;            /* as its trainer says: orders those who claim one rank, when one of them comes
 	                              * back */
 	bool again;                  /* it comes back after it lost a connection */
-	struct allotment *allotment; /* its slots are being made */
-	struct compare_task *compare_task; /* its question is being answered */
+	struct job_task *allotment;  /* its slots are being made */
+	struct job_task *comparison; /* its question is being answered */
 	struct device device;
 	bool wants_ring;
 	struct ring ring;            /* its control page; none: its batches go as packets */
@@ -177,8 +188,6 @@ void stall_tell(const struct session *newcomer); /* which others of its job do n
 /* compare.c: what has changed in a data set since a token was made. */
 /* Begins to find out; the answer is sent. 0 or REFUSED. */
 int session_compare(struct session *s, const Batchd__Wire__Compare *m, struct refusal *why);
-/* The session goes: nobody waits for the answer any more. */
-void session_forget_compare(struct session *s);
 
 /* job.c */
 /* Joins the job, making it if it is new. Takes the request's contents and the fds (those taken are set to -1). 0 or
@@ -196,7 +205,19 @@ void job_end_sessions(struct job *j, const struct refusal *why);
 void job_end(struct job *j, Batchd__Wire__ErrorCode code, const char *text);
 /* A session has gone somewhere else: there may be nothing for it there, if the job is ending. */
 void job_note_moved(struct job *j);
-/* Ends a job without sessions now. */
+/* The job waits for this task from now on. */
+void job_task_begin(struct job_task *t, struct job *j);
+/* A session waits for a task that has been begun, and remembers it in *place until it is done. */
+void job_task_await(struct job_task *t, struct session *s, struct job_task **place);
+/* An I/O thread runs it, then job_task_end is called. */
+void job_task_run(struct job_task *t);
+/* It has come back: calls done, goes on with the sessions, and closes a job that has none. */
+void job_task_end(struct job_task *t);
+/* It will not come back. */
+void job_task_drop(struct job_task *t);
+/* The session goes; *place may be NULL. */
+void job_task_forget(struct job_task **place);
+/* Ends a job without sessions and tasks now. */
 void job_close(struct job *j);
 /* Ends the job that has been without sessions for longest, of this user or, with any_user, of anybody. False: there is
  * none. */

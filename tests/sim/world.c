@@ -516,7 +516,7 @@ void sim_check(void)
 			SIM_CHECK(s->job == j, "session %u is in the list of a job that it is not of",
 				  (unsigned)s->number);
 		SIM_CHECK(n == j->n_sessions, "job %s counts %u sessions of %u", j->spec.job, j->n_sessions, n);
-		n_pending += j->n_tasks;
+		n_pending += j->n_tasks - (j->opening != NULL); /* which is charged for no slots */
 		for (uint32_t i = 0; j->loader && i < j->loader->streams.n && j->loader->streams.list[i]->consumers; i++) {
 			check_stream(j->loader->streams.list[i]);
 			streams += j->loader->streams.list[i]->bytes.amount;

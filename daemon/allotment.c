@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "producer.h"
+#include "served-job.h"
 #include "state.h"
 #include "util/size.h"
 
@@ -230,7 +230,7 @@ static void take(struct allotment *a)
 	if (!s || j->state != JOB_READY)
 		slots_unref(a->slots);
 	else if (a->served)
-		producer_offer(j, s->consumer.rank, a->slots);
+		served_job_offer(j, s->consumer.rank, a->slots);
 	else if (l->is_loose) {
 		a->slots->fixed = a->fix;
 		group_set_slots(&l->group, a->slots, a->window, group_share(a->window, l->spec.n_slots));

@@ -11,8 +11,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "core/feed.h"
 #include "data/endings.h"
-#include "producer.h"
 #include "state.h"
 #include "util/closing.h"
 #include "util/size.h"
@@ -226,7 +226,8 @@ void job_close(struct job *j)
 		loader_close(j->loader);
 	else
 		uv_close((uv_handle_t *)&j->linger, on_linger_closed);
-	producer_leave(j);
+	if (j->on_closing)
+		j->on_closing(j);
 }
 
 bool job_close_lingering(struct batchd *b, uid_t uid, bool any_user)

@@ -24,10 +24,23 @@ struct offer {
 	uint32_t rank;
 };
 
+/* What the job that it feeds does; served-job.c. */
+struct producer_ops {
+	/* It is there, and feeds none yet. */
+	void (*came)(struct producer *p);
+	/* It has mapped the slab of these slots, whose reference is the callee's now; not sealed: they cannot be used. */
+	void (*mapped)(struct producer *p, uint32_t rank, struct slots *slots, bool sealed);
+	/* It has answered the oldest Fill; the answer is possible in itself. 0 or REFUSED. */
+	int (*answered)(struct producer *p, const Batchd__Wire__Filled *m, struct refusal *why);
+	/* It has gone, for this reason; of one with a job. p is freed afterwards. */
+	void (*ended)(struct producer *p, Batchd__Wire__ErrorCode code, const char *text);
+};
+
 struct producer {
 	struct producer *next;        /* in the daemon's list */
 	struct session *session;      /* its connection */
-	struct job *job;              /* whom it feeds; NULL: nobody */
+	struct job *job;              /* that it feeds; NULL: none. ops' own */
+	const struct producer_ops *ops;
 	struct offer *offers;         /* oldest first; all of `job` */
 	uint32_t n_slabs;             /* offered so far; the number of the last */
 	uint64_t asked, answered;     /* fills, numbered over all jobs */
@@ -48,30 +61,27 @@ struct producer {
 /* ---- a producer's messages ---- */
 
 /* Each returns 0 or REFUSED. */
-int producer_on_produce(struct session *s, const Batchd__Wire__Produce *m, struct refusal *why);
+int producer_on_produce(struct session *s, const Batchd__Wire__Produce *m, const struct producer_ops *ops,
+			struct refusal *why);
 int producer_on_filled(struct session *s, const Batchd__Wire__Filled *m, struct refusal *why);
 /* Its last words: the connection ends, too. */
 int producer_on_end(struct session *s, const Batchd__Wire__ProducerEnd *m, struct refusal *why);
 /* Its connection has ended without last words. */
 void producer_on_closed(struct session *s);
 
-/* ---- for jobs of served data sets; they have job.served set ---- */
+/* ---- for the job that it feeds ---- */
 
 /* Whether this user has a producer of that name. */
 bool producer_exists(const struct batchd *b, uid_t uid, const char *name);
-/* A session has entered a job that has no loader yet: takes a producer that is there, or waits for one. The session may
- * be gone afterwards. */
-void producer_await(struct job *j);
-/* The slots are made, with an open slab: the producer is to map it, then the rank's stream gets them. Takes the
- * reference. */
-void producer_offer(struct job *j, uint32_t rank, struct slots *slots);
-/* Whether such slots are on their way. */
-bool producer_is_mapping(const struct job *j, uint32_t rank);
-/* The job is closing. */
-void producer_leave(struct job *j);
-/* A trainer of an open share group begins where the group will be. 0 or REFUSED. */
-int producer_on_join(struct session *s, const Batchd__Wire__Join *m, struct refusal *why);
-/* What Opened says of it. */
-void producer_describe(const struct job *j, Batchd__Wire__Opened *o);
+/* Asks for a batch, or takes that back. */
+void producer_fill(struct producer *p, const Batchd__Wire__Fill *body);
+/* Sends an open slab to be mapped, and sealed then (ops->mapped). Takes the reference. 0 or -ENOMEM. */
+int producer_offer(struct producer *p, uint32_t rank, uint32_t world_size, struct slots *slots);
+bool producer_is_mapping(const struct producer *p, uint32_t rank);
+/* What it was offered is not wanted any more. */
+void producer_drop_offers(struct producer *p);
+/* A batch takes more than its slots have: the next ones are larger. 0; REFUSED: larger than a batch may be, and the
+ * producer is gone. */
+int producer_grow(struct producer *p, uint64_t need_bytes, struct refusal *why);
 
 #endif

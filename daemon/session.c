@@ -12,6 +12,7 @@
 #include "control.h"
 #include "core/mirror.h"
 #include "producer.h"
+#include "served-job.h"
 #include "state.h"
 #include "util/log.h"
 
@@ -317,7 +318,7 @@ static void advance(struct session *s)
 	struct stream *stream = stream_of(s, (uint32_t)rank);
 	if (!stream)
 		return;
-	if ((share && j->slots_pending) || producer_is_mapping(j, (uint32_t)rank))
+	if ((share && j->slots_pending) || served_job_is_mapping(j, (uint32_t)rank))
 		return;
 	if (!stream->slots || (!share && stream_has_strangers(stream)) ||
 	    (l->is_loose && (group_n_missing(&l->group) || device_fixes(s, stream->slots))))
@@ -365,7 +366,7 @@ static void send_opened(struct session *s)
 	o.indices_offset = l->layout.indices_offset;
 	o.row_bytes = l->layout.row_bytes;
 	if (s->job->served)
-		producer_describe(s->job, &o);
+		served_job_describe(s->job, &o);
 	o.to_tensor = l->recipe.pipeline && pipeline_to_tensor(l->recipe.pipeline);
 	if (l->recipe.pipeline && pipeline_normalize(l->recipe.pipeline, mean, std)) {
 		o.mean = mean;
@@ -510,7 +511,7 @@ static void on_open(struct session *s, const Batchd__Wire__Open *open, int *fds,
 	if (refused)
 		return;
 	if (s->job->served && s->job->state == JOB_OPENING)
-		producer_await(s->job);
+		served_job_await(s->job);
 	else
 		advance(s);
 }
@@ -566,7 +567,7 @@ static void on_join(struct session *s, const Batchd__Wire__Join *m)
 	if (l->spec.served && l->spec.share && l->spec.world_size == 1) {
 		job_note_moved(s->job);
 		struct refusal why;
-		note(s, producer_on_join(s, m, &why), &why);
+		note(s, served_job_on_join(s, m, &why), &why);
 		return;
 	}
 	if (!l->is_loose || l->spec.world_size > 1) {
@@ -679,7 +680,7 @@ static void on_produce(struct session *s, const Batchd__Wire__Produce *m)
 	if (s->producer || s->state != SESSION_GREETED)
 		fail(s, CODE(PROTOCOL), NULL, "Produce came twice, or from a trainer");
 	else if (identify(s))
-		note(s, producer_on_produce(s, m, &why), &why);
+		note(s, producer_on_produce(s, m, &served_job_producer_ops, &why), &why);
 }
 
 static void on_filled(struct session *s, const Batchd__Wire__Filled *m)

@@ -62,6 +62,7 @@ struct job {
 	char *served;                /* the producer's name; owned; NULL: it is none */
 	struct producer *producer;   /* READY */
 	struct feed *feed;           /* the loader's source; owned */
+	void (*on_closing)(struct job *j); /* NULL: nothing more to do */
 };
 
 /* Something that takes a while and comes back to its job, which stays until then. The session that asked for it may be

@@ -1,0 +1,469 @@
+/* See served-job.h. The order of batches is core/feed.c's. */
+#include "served-job.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/feed.h"
+#include "data/served.h"
+#include "producer.h"
+#include "util/log.h"
+
+#define CODE(name) BATCHD__WIRE__ERROR_CODE__##name
+
+enum { FIRST_TICK_MS = 100, TICK_MS = 1000 };
+
+static void leave(struct job *j);
+
+/* ---- fills ---- */
+
+static void on_fill(struct feed *f, uint64_t number, uint32_t rank, const struct slot *slot, uint64_t epoch,
+		    uint64_t step)
+{
+	struct job *j = f->owner;
+	Batchd__Wire__Fill fill = BATCHD__WIRE__FILL__INIT;
+	(void)rank;
+	if (!j->producer)
+		return;
+	j->producer->asked = number;
+	fill.fill = number;
+	fill.slab = slot->slots->slab_number;
+	fill.slot = slot->number;
+	fill.epoch = epoch;
+	fill.step = step;
+	producer_fill(j->producer, &fill);
+}
+
+static void on_peek(struct feed *f, uint64_t number, uint64_t epoch, uint64_t step)
+{
+	struct job *j = f->owner;
+	Batchd__Wire__Fill fill = BATCHD__WIRE__FILL__INIT;
+	if (!j->producer)
+		return;
+	j->producer->asked = number;
+	fill.fill = number;
+	fill.epoch = epoch;
+	fill.step = step;
+	fill.peek = true;
+	producer_fill(j->producer, &fill);
+}
+
+static void on_cancel(struct feed *f, uint64_t number)
+{
+	struct job *j = f->owner;
+	Batchd__Wire__Fill fill = BATCHD__WIRE__FILL__INIT;
+	fill.fill = number;
+	fill.cancel = true;
+	if (j->producer)
+		producer_fill(j->producer, &fill);
+}
+
+static void fail_job(struct job *j, Batchd__Wire__ErrorCode code, const char *text)
+{
+	j->fail_code = code;
+	feed_stop(j->feed);
+	loader_fail(j->loader, "%s", text);
+}
+
+static void on_cannot(struct feed *f, uint64_t epoch, uint64_t step)
+{
+	struct job *j = f->owner;
+	char text[512];
+	snprintf(
+		text, sizeof(text),
+		"producer '%s' cannot begin with batch %llu of epoch %llu: it has not said that an epoch is the same whenever it is made "
+		"(batchd.serve(..., resumable=True), or seed=); begin with a whole epoch",
+		j->served, (unsigned long long)step, (unsigned long long)epoch);
+	fail_job(j, CODE(PRODUCER), text);
+}
+
+static const struct feed_ops feed_ops = { .fill = on_fill, .peek = on_peek, .cancel = on_cancel, .cannot = on_cannot };
+
+/* ---- slabs ---- */
+
+/* In share mode there is one slab for all. */
+static uint32_t slab_rank(const struct job *j, uint32_t rank)
+{
+	return j->spec.share ? 0 : rank;
+}
+
+bool served_job_is_mapping(const struct job *j, uint32_t rank)
+{
+	return j->producer && producer_is_mapping(j->producer, slab_rank(j, rank));
+}
+
+void served_job_offer(struct job *j, uint32_t rank, struct slots *slots)
+{
+	if (j->producer && producer_offer(j->producer, slab_rank(j, rank), loader_n_ranks(j->loader), slots) == 0)
+		return;
+	slots_unref(slots);
+	if (j->producer) /* without one the job has failed, and its sessions know */
+		fail_job(j, CODE(INTERNAL), "out of memory");
+}
+
+static bool is_wanted(const struct job *j, uint32_t rank)
+{
+	for (const struct session *s = j->sessions; s; s = s->next_in_job) {
+		if (s->state == SESSION_OPENING && (j->spec.share || s->consumer.rank == rank))
+			return true;
+	}
+	return false;
+}
+
+static void on_mapped(struct producer *p, uint32_t rank, struct slots *slots, bool sealed)
+{
+	struct job *j = p->job;
+	if (sealed && is_wanted(j, rank))
+		stream_set_slots(loader_stream(j->loader, rank), slots);
+	else
+		slots_unref(slots);
+	if (!sealed)
+		fail_job(j, CODE(INTERNAL), "cannot seal the slab");
+	job_advance(j);
+}
+
+/* ---- finding each other ---- */
+
+static bool may_feed(const struct job *j, const struct producer *p)
+{
+	const struct peer *peer = p->session->peer;
+	if (strcmp(p->name, j->served) || !peer)
+		return false;
+	if (p->uid == j->spec.uid)
+		return true;
+	/* Another user's: only where the configuration names the data set, for both of them. */
+	const struct config_dataset *d = config_dataset(j->daemon->config, j->spec.dataset);
+	struct requester who = { .uid = p->uid,
+				 .gids = peer->gids,
+				 .n_gids = peer->n_gids,
+				 .lacks_groups = peer->lacks_groups,
+				 .shares_mounts = request_may_trust(p->uid) && peer_shares_mounts(peer) };
+	return d && request_may_use(d, &who);
+}
+
+static int make_loader(struct job *j, struct producer *p)
+{
+	struct loader_spec spec;
+	struct recipe recipe = { 0 };
+	int r = served_create(p->name, p->id, p->n_samples, p->slot_bytes, &recipe.dataset);
+	if (r)
+		return r;
+	r = loader_spec_copy(&j->spec, &spec);
+	if (r)
+		goto unref;
+	r = job_make_loader(j, &spec, &recipe);
+	if (r)
+		goto free_spec;
+	struct feed_maker maker = { .resumable = p->resumable, .peeks = p->peeks, .n_batches = p->n_batches };
+	if (p->successor.stands)
+		maker = p->successor;
+	p->successor.stands = false;
+	r = feed_create(&j->daemon->loop, j->loader, &feed_ops, j, &maker, p->asked + 1, &j->feed);
+	if (r == 0)
+		loader_set_source(j->loader, &j->feed->source);
+	return r; /* the loader goes with the job */
+free_spec:
+	loader_spec_finish(&spec);
+unref:
+	dataset_unref(recipe.dataset);
+	return r;
+}
+
+static void start_feeding(struct job *j, struct producer *p)
+{
+	uv_timer_stop(&j->linger);
+	int r = make_loader(j, p);
+	if (r) {
+		struct refusal why;
+		j->state = JOB_FAILED;
+		refuse(&why, CODE(INTERNAL), "", "%s", strerror(-r));
+		job_end_sessions(j, &why);
+		return;
+	}
+	j->state = JOB_READY;
+	j->producer = p;
+	j->on_closing = leave;
+	p->job = j;
+	log_record(LOG_LEVEL_INFO, "producer-bound", "producer %s (pid %d) feeds job %s", p->name, (int)p->pid,
+		   j->spec.job);
+	job_advance(j);
+}
+
+/* Gets the producer away from a job that nobody is in any more. */
+static void free_from_idle(struct producer *p)
+{
+	if (p->job && !p->job->sessions)
+		job_close(p->job);
+}
+
+static void refuse_second_job(struct job *j, const struct producer *p)
+{
+	struct refusal why;
+	refuse(
+		&why, CODE(PRODUCER), "producer",
+		"producer '%s' feeds job '%s' already, with %u trainer%s; trainers that are to have the same batches need the same job "
+		"and mode=\"share\", those of one run the same job, and others a producer of their own",
+		p->name, p->job->spec.job, p->job->n_sessions, p->job->n_sessions == 1 ? "" : "s");
+	job_end_sessions(j, &why);
+}
+
+/* ---- waiting ---- */
+
+static void tell_waiting(struct session *s, uint64_t now)
+{
+	Batchd__Wire__Progress body = BATCHD__WIRE__PROGRESS__INIT;
+	Batchd__Wire__ServerMessage m = BATCHD__WIRE__SERVER_MESSAGE__INIT;
+	uint64_t limit_s = s->producer_wait_ns / 1000000000, left_s = (s->producer_deadline_ns - now) / 1000000000;
+	body.phase = (char *)"producer";
+	body.total = limit_s;
+	body.done = limit_s > left_s ? limit_s - left_s : 0;
+	m.body_case = BATCHD__WIRE__SERVER_MESSAGE__BODY_PROGRESS;
+	m.progress = &body;
+	peer_send(s->peer, &m, NULL, 0);
+}
+
+static void give_up(struct session *s)
+{
+	struct refusal why;
+	refuse(
+		&why, CODE(PRODUCER), "producer",
+		"no producer named '%s' came within %.3g s; start one with batchd.serve(..., name=\"%s\") as the same user, or wait for it "
+		"longer (producer_timeout)",
+		s->job->served, (double)s->producer_wait_ns / 1e9, s->job->served);
+	s->daemon->job_ops->ended(s, &why);
+}
+
+/* A producer for the job. NULL: there is none; *busy: but one that feeds somebody else, who is there. */
+static struct producer *find_free(const struct job *j, const struct producer **busy)
+{
+	struct producer *found = NULL;
+	*busy = NULL;
+	for (struct producer *p = j->daemon->producers; p && !found; p = p->next) {
+		if (!may_feed(j, p))
+			continue;
+		free_from_idle(p);
+		if (!p->job)
+			found = p;
+		else if (p->job->sessions)
+			*busy = p;
+	}
+	return found;
+}
+
+static void on_tick(uv_timer_t *t)
+{
+	struct job *j = t->data;
+	uint64_t now = uv_hrtime();
+	const struct producer *busy;
+	struct producer *p = find_free(j, &busy);
+	if (p)
+		start_feeding(j, p);
+	else if (busy)
+		refuse_second_job(j, busy);
+	if (p || busy)
+		return;
+	for (struct session *s = j->sessions, *next; s; s = next) {
+		next = s->next_in_job;
+		if (!s->peer)
+			continue;
+		if (now >= s->producer_deadline_ns)
+			give_up(s); /* with the last one the job goes, too, but not its memory */
+		else
+			tell_waiting(s, now);
+	}
+}
+
+/* Ticks as often as is needed to keep the earliest deadline. */
+static void wait_on(struct job *j)
+{
+	uv_timer_start(&j->linger, on_tick, FIRST_TICK_MS, TICK_MS);
+}
+
+void served_job_await(struct job *j)
+{
+	const struct producer *busy;
+	struct producer *p = find_free(j, &busy);
+	if (p)
+		start_feeding(j, p);
+	else if (busy)
+		refuse_second_job(j, busy);
+	else
+		wait_on(j);
+}
+
+static bool is_waiting(const struct job *j)
+{
+	return j->state == JOB_OPENING && j->served;
+}
+
+/* Those who came before it. */
+static void on_came(struct producer *p)
+{
+	for (struct job *j = p->session->daemon->jobs, *next; j; j = next) {
+		next = j->next;
+		if (!is_waiting(j) || !may_feed(j, p))
+			continue;
+		if (p->job)
+			refuse_second_job(j, p);
+		else
+			start_feeding(j, p);
+	}
+}
+
+/* ---- answers ---- */
+
+/* Its trainers take what was made, and open another job with larger slots, which begins with the batch that the
+ * producer keeps, or that batch's round. So growing needs no case of its own in a session, a slab or a GPU's memory. */
+static void reopen(struct producer *p, const struct feed_maker *next)
+{
+	struct job *j = p->job;
+	char text[256];
+	snprintf(text, sizeof(text), "producer '%s' makes larger batches than its slots have room for; open again",
+		 p->name);
+	p->successor = *next;
+	p->n_batches = next->stands ? next->n_batches : p->n_batches;
+	producer_drop_offers(p);
+	feed_stop(j->feed);
+	j->producer = NULL;
+	p->job = NULL;
+	job_end(j, CODE(REOPEN), text);
+}
+
+static int on_too_large(struct producer *p, const Batchd__Wire__Filled *m, bool ours, struct refusal *why)
+{
+	struct job *j = p->job;
+	struct feed_maker next = { 0 };
+	if (producer_grow(p, m->need_bytes, why))
+		return REFUSED;
+	if (ours) {
+		next = feed_successor(j->feed, &j->feed->first->at);
+		feed_answered(j->feed, m->fill, &(struct feed_answer){ .outcome = FEED_TOO_LARGE });
+	}
+	if (p->job && p->job == j) /* else its last trainer has left meanwhile */
+		reopen(p, &next);
+	return 0;
+}
+
+static int on_answered(struct producer *p, const Batchd__Wire__Filled *m, struct refusal *why)
+{
+	struct feed *f = p->job ? p->job->feed : NULL;
+	bool made = !m->end && !m->skipped;
+	bool ours = f && f->first && m->fill >= f->first->number; /* else of a job that has closed meanwhile */
+	if (ours && m->end && m->n_batches > f->first->at.step)
+		return refuse(why, CODE(INVALID), "n_batches",
+			      "an epoch that has no such batch has none behind it either");
+	if (m->need_bytes)
+		return on_too_large(p, m, ours, why);
+	if (made && !(ours && f->first->peek)) {
+		p->n_made++;
+		p->rows_made += m->n_rows;
+	}
+	if (!ours)
+		return 0;
+	if (made) {
+		p->made_any = true;
+		p->at = f->first->at;
+	}
+	struct feed_answer a = { .outcome = m->end       ? FEED_END
+					    : m->skipped ? FEED_SKIPPED
+							 : FEED_MADE,
+				 .n_rows = m->n_rows,
+				 .n_bytes = m->n_bytes ? m->n_bytes : p->slot_bytes,
+				 .n_batches = m->n_batches };
+	if (feed_answered(f, m->fill, &a))
+		log_record(LOG_LEVEL_WARNING, "feed", "producer's answer %llu does not fit",
+			   (unsigned long long)m->fill);
+	return 0;
+}
+
+/* ---- the end ---- */
+
+static void on_gone(struct producer *p, Batchd__Wire__ErrorCode code, const char *text)
+{
+	struct job *j = p->job;
+	j->producer = NULL;
+	feed_stop(j->feed);
+	if (code == CODE(SHUTDOWN))
+		fail_job(j, code, text);
+	else
+		job_end(j, code, text);
+}
+
+const struct producer_ops served_job_producer_ops = {
+	.came = on_came, .mapped = on_mapped, .answered = on_answered, .ended = on_gone
+};
+
+/* The job is closing. */
+static void leave(struct job *j)
+{
+	if (!j->producer)
+		return;
+	producer_drop_offers(j->producer);
+	j->producer->job = NULL;
+	j->producer = NULL;
+	for (struct job *other = j->daemon->jobs; other; other = other->next) {
+		if (is_waiting(other)) /* it may have come while nobody was in this one any more, which had yet to
+		                        * end */
+			uv_timer_start(&other->linger, on_tick, 0, TICK_MS);
+	}
+}
+
+/* ---- its trainers ---- */
+
+/* The first batch that nobody of the group has been given. Streams run ahead of that, past the end of an epoch too as
+ * long as the producer has not said where it is; who stands even farther ahead waits there for the others, unless there
+ * are none. */
+static struct position next_of_group(const struct session *s)
+{
+	const struct job *j = s->job;
+	const struct stream *stream = s->consumer.stream;
+	const struct position *first = NULL, *waiting = NULL;
+	for (uint32_t i = 0; i < stream->n_consumers; i++) {
+		const struct consumer *c = stream->consumers[i];
+		if (!c || !c->positioned)
+			continue;
+		if (position_compare(&c->cursor, &stream->next) > 0)
+			waiting = waiting && position_compare(waiting, &c->cursor) < 0 ? waiting : &c->cursor;
+		else
+			first = first && position_compare(first, &c->cursor) > 0 ? first : &c->cursor;
+	}
+	struct position at = first ? *first : waiting ? *waiting : (struct position){ 0 };
+	bool over = j->feed &&
+		    (feed_is_over(j->feed, &at) || (j->feed->maker.n_batches && at.step >= j->feed->maker.n_batches));
+	return over ? (struct position){ .epoch = at.epoch + 1 } : at;
+}
+
+int served_job_on_join(struct session *s, const Batchd__Wire__Join *m, struct refusal *why)
+{
+	struct position at = next_of_group(s);
+	Batchd__Wire__Joined body = BATCHD__WIRE__JOINED__INIT;
+	Batchd__Wire__ServerMessage answer = BATCHD__WIRE__SERVER_MESSAGE__INIT;
+	struct peer *p = s->peer;
+	if (m->start == BATCHD__WIRE__START__AT_START && at.step)
+		return refuse(
+			why, CODE(INVALID), "start",
+			"a producer makes its batches once: who comes later begins with the next batch, or with the next epoch");
+	if (m->start == BATCHD__WIRE__START__AT_EPOCH && at.step)
+		at = (struct position){ .epoch = at.epoch + 1 };
+	body.seek = m->seek;
+	body.epoch = at.epoch;
+	body.step = at.step;
+	answer.body_case = BATCHD__WIRE__SERVER_MESSAGE__BODY_JOINED;
+	answer.joined = &body;
+	peer_send(p, &answer, NULL, 0);
+	if (!p->closing)
+		(void)loader_seek(&s->consumer, m->seek, &at); /* never behind the others */
+	return 0;
+}
+
+void served_job_describe(const struct job *j, Batchd__Wire__Opened *o)
+{
+	const struct producer *p = j->producer;
+	o->served = true;
+	if (!p)
+		return;
+	o->n_batches = p->n_batches / loader_n_ranks(j->loader);
+	o->n_rows = p->n_rows;
+}

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "served-job.h"
-#include "state.h"
+#include "session-state.h"
 #include "util/size.h"
 
 #define CODE(name) BATCHD__WIRE__ERROR_CODE__##name

@@ -1,9 +1,6 @@
 /* The daemon: owns the loop, the pool, the server, the jobs; starts and ends them.
  *
- * The end goes in steps, each begun by the last thing of the one before: no new connections and every session told
- * (begin_stop), every job closed (their rows in work finish) and the GPUs' memory let go by those who have it open, or
- * not within GPU_GRACE_S (on_grace_over), then the pool, then the GPUs' threads, then the loop's own handles. Nothing
- * is left behind, so that AddressSanitizer can say so. */
+ * Nothing is left behind at the end (shutdown.h), so that AddressSanitizer can say so. */
 #include "daemon.h"
 
 #include <errno.h>
@@ -16,8 +13,13 @@
 
 #include "batchd.h" /* BATCHD_VERSION */
 #include "data/sample-cache.h"
+#include "device.h"
+#include "ipc/server.h"
 #include "notify.h"
-#include "state.h"
+#include "report.h"
+#include "session.h"
+#include "shutdown.h"
+#include "stall.h"
 #include "util/log.h"
 
 enum {
@@ -26,10 +28,25 @@ enum {
 	STUCK_PINGS = 8,         /* a row in work for that many intervals of the watchdog (2 min of the unit's) means
 	                          * a stuck worker: no ping */
 	SYNC_MS = 5 * 60 * 1000,
-	GPU_PATIENCE_S = 10,
-	EXIT_GPU = 75,           /* EX_TEMPFAIL of sysexits.h */
-	GPU_GRACE_S = 3,         /* for trainers to let go of what they have open on a GPU */
 };
+
+struct daemon {
+	struct batchd shared;        /* with its parts */
+	const struct batchd_params *params;
+	struct server server;
+	struct reports reports;
+	uv_signal_t on_term, on_int, on_hup;
+	uv_check_t audit;            /* of the accounts, whenever no client is there */
+	bool uneven;                 /* it found something */
+	struct shutdown shutdown;
+	uv_timer_t watchdog, sync;
+	struct pool_task sync_task;
+};
+
+static struct daemon *daemon_of(struct batchd *b)
+{
+	return (struct daemon *)(void *)((char *)b - offsetof(struct daemon, shared));
+}
 
 /* ---- the pool's things ---- */
 
@@ -104,117 +121,41 @@ static void ignore_signals(void)
 	pthread_sigmask(SIG_BLOCK, &stops, NULL);
 }
 
-static void on_gpus_closed(void *arg)
+static void on_finished(struct shutdown *shutdown)
 {
-	struct batchd *b = arg;
-	b->gpus = NULL;
 	ignore_signals();
-	uv_walk(&b->loop, close_handle, NULL);
+	uv_walk(&shutdown->daemon->loop, close_handle, NULL);
 }
 
-/* A driver whose GPU has gone may never return, and what it holds only the end of the process frees. */
-static void on_patience_over(uv_timer_t *t)
+static void on_ended(struct batchd *b)
 {
-	struct batchd *b = t->data;
-	log_record(LOG_LEVEL_ERROR, "gpu-stuck", "a GPU's driver has not returned for %d s; ending without it",
-		   GPU_PATIENCE_S);
-	_exit(b->exit_code ? b->exit_code : EXIT_GPU);
+	shutdown_go_on(&daemon_of(b)->shutdown);
 }
 
-static void on_pool_closed(void *arg)
+static void on_activity(struct batchd *b)
 {
-	struct batchd *b = arg;
-	uv_timer_start(&b->patience, on_patience_over, GPU_PATIENCE_S * 1000, 0);
-	gpus_close(b->gpus, on_gpus_closed, b);
+	shutdown_note_activity(&daemon_of(b)->shutdown);
 }
 
-/* While stopping: goes on when the last job has gone. */
-static void maybe_finish(struct batchd *b)
-{
-	if (!b->stopping || b->jobs || b->sessions || b->syncing || !b->pool)
-		return;
-	struct pool *pool = b->pool;
-	b->pool = NULL;
-	pool_close(pool, on_pool_closed, b);
-}
-
-/* What a trainer still holds is not waited for, so from here on nothing may be written into any slot that comes back.
- */
-static void tell_everybody(struct batchd *b)
-{
-	for (struct job *j = b->jobs; j; j = j->next) {
-		if (j->loader)
-			loader_stop(j->loader);
-	}
-	for (struct peer *p = b->server.peers; p;) {
-		bool tell = !p->dismissed;
-		if (tell && p->session)
-			session_dismiss(p->session);
-		else if (tell)
-			peer_fail(p, BATCHD__WIRE__ERROR_CODE__SHUTDOWN, NULL, "batchd at %s is stopping",
-				  b->params->socket_path);
-		p = tell ? b->server.peers : p->next; /* one's end may be that of others */
-	}
-	for (struct session *s = b->sessions, *next; s; s = next) {
-		next = s->next;
-		session_forsake(s);
-	}
-}
-
-/* To free memory on a GPU that another process has open is undefined, so the rest is left to the end of this process.
- */
-static void on_grace_over(uv_timer_t *t)
-{
-	struct batchd *b = t->data;
-	unsigned n = 0;
-	for (struct session *s = b->sessions, *next; s; s = next) {
-		next = s->next;
-		n += session_abandon(s);
-	}
-	if (n)
-		log_record(LOG_LEVEL_WARNING, "gpu-left",
-			   "%u trainers still have batches on a GPU open; ending without freeing them there", n);
-}
-
-static void begin_stop(struct batchd *b, const char *why)
-{
-	if (b->stopping)
-		return;
-	b->stopping = true;
-	log_record(LOG_LEVEL_NOTICE, "stopping", "%s", why);
-	notify_stopping();
-	server_stop(&b->server);
-	uv_timer_stop(&b->idle);
-	uv_timer_stop(&b->stall);
-	tell_everybody(b);
-	uv_timer_start(&b->patience, on_grace_over, GPU_GRACE_S * 1000, 0);
-	for (struct job *j = b->jobs, *next; j; j = next) {
-		next = j->next;
-		job_close(j);
-	}
-	maybe_finish(b);
-}
-
-/* Only a new process can use the GPU again. */
 static void on_gpu_lost(void *arg, struct gpu *gpu, const char *text)
 {
-	struct batchd *b = arg;
+	struct daemon *d = arg;
 	log_record(LOG_LEVEL_ERROR, "gpu-lost", "%s; ending, so that a new daemon can", text);
-	device_on_lost(b, gpu, text);
-	if (!b->exit_code)
-		b->exit_code = EXIT_GPU;
-	begin_stop(b, text);
+	device_on_lost(&d->shared, gpu, text);
+	shutdown_begin(&d->shutdown, EXIT_GPU, text);
 }
 
 /* ---- signals, timers ---- */
 
 static void on_stop_signal(uv_signal_t *signal, int number)
 {
-	begin_stop(signal->data, number == SIGTERM ? "SIGTERM" : "SIGINT");
+	struct daemon *d = signal->data;
+	shutdown_begin(&d->shutdown, 0, number == SIGTERM ? "SIGTERM" : "SIGINT");
 }
 
-static void apply_config(struct batchd *b, struct config *fresh)
+static void apply_config(struct daemon *d, struct config *fresh)
 {
+	struct batchd *b = &d->shared;
 	struct config_change changes[CONFIG_MAX_CHANGES];
 	size_t n = config_diff(b->config, fresh, changes);
 	for (size_t i = 0; i < n; i++)
@@ -226,74 +167,62 @@ static void apply_config(struct batchd *b, struct config *fresh)
 	config_finish(&old);
 	log_set_level(b->config->log_level);
 	budget_set_limits(&b->budget, b->config, b->n_io);
-	b->server.limits.pending = b->config->limits.pending;
-	b->server.limits.hello_timeout_ns = b->config->limits.hello_timeout_ns;
+	d->server.limits.pending = b->config->limits.pending;
+	d->server.limits.hello_timeout_ns = b->config->limits.hello_timeout_ns;
 	if (workers)
 		tuner_set(&b->tuner, b->config->workers);
-}
-
-static void on_idle(uv_timer_t *t)
-{
-	begin_stop(t->data, "nobody has been here for idle_exit");
-}
-
-/* A session came or went: (re)starts or stops the idle clock. */
-static void on_activity(struct batchd *b)
-{
-	if (b->stopping || b->config->idle_exit_ns == CONFIG_NEVER)
-		return;
-	if (b->sessions)
-		uv_timer_stop(&b->idle);
-	else
-		uv_timer_start(&b->idle, on_idle, b->config->idle_exit_ns / 1000000, 0);
 }
 
 static void on_reload_signal(uv_signal_t *signal, int number)
 {
 	(void)number;
-	struct batchd *b = signal->data;
+	struct daemon *d = signal->data;
 	struct config fresh = { 0 };
 	struct config_error err = { .text = "" };
 	notify_reloading();
-	if (b->params->reload(b->params->reload_arg, &fresh, &err)) {
+	if (d->params->reload(d->params->reload_arg, &fresh, &err)) {
 		log_record(LOG_LEVEL_ERROR, "reload-failed", "configuration unchanged: %s", err.text);
 	} else {
-		apply_config(b, &fresh);
-		on_activity(b); /* idle_exit may have begun to count */
-		stall_watch(b);
+		apply_config(d, &fresh);
+		shutdown_note_activity(&d->shutdown); /* idle_exit may have begun to count */
+		stall_watch(&d->shared);
 		log_record(LOG_LEVEL_NOTICE, "reloaded", "configuration read again");
 	}
 	notify_ready("serving");
 }
 
 /* What was learnt about files is written down now and then, and once more at the end, for a start after a crash. */
+static struct daemon *syncing(struct pool_task *t)
+{
+	return (struct daemon *)(void *)((char *)t - offsetof(struct daemon, sync_task));
+}
+
 static void sync_run(struct pool_task *t)
 {
-	struct batchd *b = (struct batchd *)(void *)((char *)t - offsetof(struct batchd, sync_task));
-	cache_sync(b->budget.cache);
+	cache_sync(syncing(t)->shared.budget.cache);
 }
 
 static void sync_done(struct pool_task *t)
 {
-	struct batchd *b = (struct batchd *)(void *)((char *)t - offsetof(struct batchd, sync_task));
-	b->syncing = false;
-	maybe_finish(b);
+	struct shutdown *shutdown = &syncing(t)->shutdown;
+	shutdown->syncing = false;
+	shutdown_go_on(shutdown);
 }
 
 static void on_sync_timer(uv_timer_t *t)
 {
-	struct batchd *b = t->data;
-	if (b->syncing || b->stopping || !b->jobs)
+	struct daemon *d = t->data;
+	if (d->shutdown.syncing || d->shared.stopping || !d->shared.jobs)
 		return;
-	b->syncing = true;
-	b->sync_task = (struct pool_task){ .run = sync_run, .done = sync_done };
-	pool_run_task(b->pool, &b->sync_task);
+	d->shutdown.syncing = true;
+	d->sync_task = (struct pool_task){ .run = sync_run, .done = sync_done };
+	pool_run_task(d->shared.pool, &d->sync_task);
 }
 
 /* The loop turns, or this would not run; what is left to ask is whether every worker and every GPU's thread gets on. */
 static void on_watchdog(uv_timer_t *t)
 {
-	struct batchd *b = t->data;
+	struct batchd *b = &((struct daemon *)t->data)->shared;
 	struct pool_stats s;
 	if (!b->pool)
 		return;
@@ -312,11 +241,11 @@ static void on_watchdog(uv_timer_t *t)
 }
 
 /* Every charge lies beside something that is there; when nothing is, all books are zero. */
-static void audit(struct batchd *b)
+static void audit(struct daemon *d)
 {
-	if (b->uneven || accounts_are_even(&b->budget.accounts))
+	if (d->uneven || accounts_are_even(&d->shared.budget.accounts))
 		return;
-	b->uneven = true; /* told by the exit code, too: no test passes with it */
+	d->uneven = true; /* told by the exit code, too: no test passes with it */
 	log_record(LOG_LEVEL_ERROR, "charges-left",
 		   "a user is charged for something that is not there any more; this is a fault of batchd");
 }
@@ -324,42 +253,44 @@ static void audit(struct batchd *b)
 /* Slots may outlive their job for a moment: a GPU's thread lets go of them first. */
 static void on_audit(uv_check_t *check)
 {
-	struct batchd *b = check->data;
-	if (!b->sessions && !b->jobs && !b->server.peers && !b->budget.slots_bytes)
-		audit(b);
+	struct daemon *d = check->data;
+	const struct batchd *b = &d->shared;
+	if (!b->sessions && !b->jobs && !d->server.peers && !b->budget.slots_bytes)
+		audit(d);
 }
 
-static void start_handles(struct batchd *b)
+/* ---- the beginning ---- */
+
+static void start_handles(struct daemon *d)
 {
-	uv_check_init(&b->loop, &b->audit);
-	b->audit.data = b;
-	uv_check_start(&b->audit, on_audit);
-	uv_signal_init(&b->loop, &b->on_term);
-	uv_signal_init(&b->loop, &b->on_int);
-	uv_signal_init(&b->loop, &b->on_hup);
-	uv_timer_init(&b->loop, &b->idle);
-	uv_timer_init(&b->loop, &b->watchdog);
-	uv_timer_init(&b->loop, &b->sync);
-	uv_timer_init(&b->loop, &b->stall);
+	struct batchd *b = &d->shared;
+	uv_loop_t *loop = &b->loop;
+	d->shutdown = (struct shutdown){ .daemon = b, .server = &d->server, .finished = on_finished };
+	shutdown_init(&d->shutdown);
+	uv_timer_init(loop, &b->stall);
 	b->stall.data = b;
-	uv_timer_init(&b->loop, &b->patience);
-	b->patience.data = b;
-	b->sync.data = b;
+	uv_check_init(loop, &d->audit);
+	uv_signal_init(loop, &d->on_term);
+	uv_signal_init(loop, &d->on_int);
+	uv_signal_init(loop, &d->on_hup);
+	uv_timer_init(loop, &d->watchdog);
+	uv_timer_init(loop, &d->sync);
+	d->audit.data = d->on_term.data = d->on_int.data = d->on_hup.data = d->watchdog.data = d->sync.data = d;
+	uv_check_start(&d->audit, on_audit);
 	if (b->config->cache_directory)
-		uv_timer_start(&b->sync, on_sync_timer, SYNC_MS, SYNC_MS);
-	b->on_term.data = b->on_int.data = b->on_hup.data = b->idle.data = b->watchdog.data = b;
-	uv_signal_start(&b->on_term, on_stop_signal, SIGTERM);
-	uv_signal_start(&b->on_int, on_stop_signal, SIGINT);
-	uv_signal_start(&b->on_hup, on_reload_signal, SIGHUP);
+		uv_timer_start(&d->sync, on_sync_timer, SYNC_MS, SYNC_MS);
+	uv_signal_start(&d->on_term, on_stop_signal, SIGTERM);
+	uv_signal_start(&d->on_int, on_stop_signal, SIGINT);
+	uv_signal_start(&d->on_hup, on_reload_signal, SIGHUP);
 	uint64_t interval_ms = notify_watchdog_interval_ns() / 1000000;
 	if (interval_ms)
-		uv_timer_start(&b->watchdog, on_watchdog, interval_ms, interval_ms);
-	on_activity(b);
+		uv_timer_start(&d->watchdog, on_watchdog, interval_ms, interval_ms);
+	shutdown_note_activity(&d->shutdown);
 }
 
-static int start_gpus(struct batchd *b)
+static int start_gpus(struct daemon *d)
 {
-	const struct config *c = b->config;
+	const struct config *c = d->shared.config;
 	struct gpus_params params = {
 		.memory_bytes = c->gpu_memory_bytes == CONFIG_AUTO ? GPU_MEMORY_AUTO : c->gpu_memory_bytes,
 		.pin = c->pin_memory == CONFIG_ON    ? GPU_PIN_ON
@@ -367,61 +298,71 @@ static int start_gpus(struct batchd *b)
 						     : GPU_PIN_AUTO,
 		.pin_limit = c->pin_limit,
 		.on_lost = on_gpu_lost,
-		.arg = b,
+		.arg = d,
 	};
-	return gpus_create(&b->loop, &params, &b->gpus);
+	return gpus_create(&d->shared.loop, &params, &d->shared.gpus);
 }
 
-static int start_server(struct batchd *b)
+static int start_server(struct daemon *d)
 {
+	struct batchd *b = &d->shared;
 	struct server_limits limits = {
 		.pending = b->config->limits.pending,
 		.hello_timeout_ns = b->config->limits.hello_timeout_ns,
 	};
 	budget_set_limits(&b->budget, b->config, b->n_io);
-	return server_init(&b->server, &b->loop, b->params->listen_fd, &limits, &b->budget.accounts, &session_peer_ops, b,
-			   BATCHD_VERSION);
+	return server_init(&d->server, &b->loop, d->params->listen_fd, &limits, &b->budget.accounts, &session_peer_ops, b,
+			   b->version);
 }
 
-int batchd_run(const struct batchd_params *params)
+static int start(struct daemon *d)
 {
-	struct batchd *b = calloc(1, sizeof(*b));
-	if (!b)
-		return EXIT_FAILURE;
-	b->params = params;
-	b->config = params->config;
-	b->n_io = b->config->io_threads;
-	b->job_ops = &session_job_ops;
-	b->on_activity = on_activity;
-	b->on_ended = maybe_finish;
-	b->started_ns = uv_hrtime();
-	signal(SIGPIPE, SIG_IGN);
+	struct batchd *b = &d->shared;
 	int r = uv_loop_init(&b->loop);
 	if (r == 0)
 		r = budget_init(&b->budget, b->config);
 	if (r == 0)
 		r = start_pool(b);
 	if (r == 0)
-		r = start_gpus(b);
-	if (r == 0)
-		r = start_server(b);
+		r = start_gpus(d);
+	return r ? r : start_server(d);
+}
+
+int batchd_run(const struct batchd_params *params)
+{
+	struct daemon *d = calloc(1, sizeof(*d));
+	if (!d)
+		return EXIT_FAILURE;
+	d->params = params;
+	d->shared = (struct batchd){ .config = params->config,
+				     .n_io = params->config->io_threads,
+				     .reports = &d->reports,
+				     .job_ops = &session_job_ops,
+				     .on_activity = on_activity,
+				     .on_ended = on_ended,
+				     .version = BATCHD_VERSION,
+				     .socket_path = params->socket_path,
+				     .config_path = params->config_path,
+				     .started_ns = uv_hrtime() };
+	signal(SIGPIPE, SIG_IGN);
+	int r = start(d);
 	if (r) {
 		log_record(LOG_LEVEL_ERROR, "start-failed", "cannot start: %s", uv_strerror(r));
-		free(b);
+		free(d);
 		return EXIT_FAILURE;
 	}
-	start_handles(b);
+	start_handles(d);
 	log_record(LOG_LEVEL_NOTICE, "started", "batchd " BATCHD_VERSION " serves at %s with up to %u workers",
-		   params->socket_path, b->tuner.max);
+		   params->socket_path, d->shared.tuner.max);
 	notify_ready("serving");
-	uv_run(&b->loop, UV_RUN_DEFAULT);
-	uv_loop_close(&b->loop);
-	audit(b);
-	bool even = !b->uneven;
-	reports_finish(&b->reports);
-	budget_finish(&b->budget);
+	uv_run(&d->shared.loop, UV_RUN_DEFAULT);
+	uv_loop_close(&d->shared.loop);
+	audit(d);
+	bool even = !d->uneven;
+	reports_finish(&d->reports);
+	budget_finish(&d->shared.budget);
 	log_record(LOG_LEVEL_NOTICE, "stopped", "stopped");
-	int exit_code = b->exit_code;
-	free(b);
+	int exit_code = d->shutdown.exit_code;
+	free(d);
 	return exit_code ? exit_code : even ? EXIT_SUCCESS : EXIT_FAILURE;
 }

@@ -1,10 +1,12 @@
 /* The answer to Compare, in words. It takes as long as looking at every name, so an I/O thread does it; the session may
  * be gone by then. */
+#include "compare.h"
+
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/loader.h"
-#include "state.h"
+#include "job.h"
+#include "session-state.h"
 
 struct comparison {
 	struct job_task task;

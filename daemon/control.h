@@ -6,7 +6,7 @@
 #ifndef BATCHD_CONTROL_H
 #define BATCHD_CONTROL_H
 
-#include "state.h"
+#include "session-state.h"
 
 /* Makes the page and charges it. *fd is the caller's to send and close; -1: there is none, and packets will do. */
 void control_open(struct session *s, int *fd);

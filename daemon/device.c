@@ -13,7 +13,8 @@
 #include <unistd.h>
 
 #include "core/mirror.h"
-#include "state.h"
+#include "job.h"
+#include "session-state.h"
 #include "util/log.h"
 
 #define CODE(name) BATCHD__WIRE__ERROR_CODE__##name

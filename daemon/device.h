@@ -14,15 +14,6 @@ struct batchd;
 struct session;
 struct slots;
 
-/* In a session, zeroed at first. */
-struct device {
-	bool asked;                    /* for its batches on a GPU, if only by its own hands */
-	bool wanted;                   /* and nothing has stood in its way so far */
-	unsigned char uuid[GPU_UUID_BYTES];
-	uint32_t driver_version;       /* the trainer's; 0: not known */
-	char reason[GPU_REASON_BYTES]; /* why it got none; empty: it did, or wanted none */
-};
-
 /* Takes the wish from a checked Open, and gives up what cannot work between these two processes. */
 void device_wish(struct session *s, const Batchd__Wire__Open *open);
 /* Whether the slots, those of a share group, first have to be made as many as they will ever be, as a GPU's thread

@@ -3,6 +3,8 @@
  * The awkward corner is opening: the data set is opened on an I/O thread (it may take minutes to index) while sessions
  * come and go; the opening belongs to the job, the job to whoever waits for it, and a job that nobody waits for any
  * more still has to see its opening come back. */
+#include "job.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdatomic.h>
@@ -13,7 +15,8 @@
 
 #include "core/feed.h"
 #include "data/endings.h"
-#include "state.h"
+#include "request.h"
+#include "session-state.h"
 #include "util/closing.h"
 #include "util/size.h"
 

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "job.h"
 #include "util/log.h"
 
 #define CODE(name) BATCHD__WIRE__ERROR_CODE__##name

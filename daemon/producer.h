@@ -15,7 +15,8 @@
 #define BATCHD_PRODUCER_H
 
 #include "core/feed.h"
-#include "state.h"
+#include "refusal.h"
+#include "session-state.h"
 
 /* A slab that the producer has been sent and has not mapped yet. */
 struct offer {

@@ -6,7 +6,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "state.h"
+#include "engine.h"
+#include "ipc/parcel.h"
+#include "status.h"
 
 enum { PART = 20, SAVED_NS = 20000000 }; /* so much may be made at once after a rest: some hundred reports */
 
@@ -86,8 +88,8 @@ static struct report *find(struct reports *all, uid_t viewer)
 
 const struct report *report_get(struct batchd *b, uid_t viewer)
 {
-	struct report *r = find(&b->reports, viewer == geteuid() ? 0 : viewer);
-	r->asked = ++b->reports.n_asked;
+	struct report *r = find(b->reports, viewer == geteuid() ? 0 : viewer);
+	r->asked = ++b->reports->n_asked;
 	if (r->n && !may_make(r))
 		return r;
 	uint64_t began = thread_ns();

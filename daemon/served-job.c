@@ -9,6 +9,8 @@
 #include "core/feed.h"
 #include "data/served.h"
 #include "producer.h"
+#include "request.h"
+#include "session-state.h"
 #include "util/log.h"
 
 #define CODE(name) BATCHD__WIRE__ERROR_CODE__##name

@@ -9,7 +9,7 @@
 #ifndef BATCHD_SERVED_JOB_H
 #define BATCHD_SERVED_JOB_H
 
-#include "state.h"
+#include "job.h"
 
 struct producer_ops;
 extern const struct producer_ops served_job_producer_ops;

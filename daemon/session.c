@@ -1,7 +1,9 @@
-/* A session's messages, and its life after its connection: see state.h.
+/* A session's messages, and its life after its connection: see session-state.h.
  *
  * Opening a session goes Open -> job (maybe new) -> its loader is there -> a slab for its stream is there -> attached;
  * advance is called at each arrival and does the next step that can be done. */
+#include "session.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,11 +11,16 @@
 #include <unistd.h>
 
 #include "allotment.h"
+#include "compare.h"
 #include "control.h"
 #include "core/mirror.h"
+#include "device.h"
+#include "ipc/server.h"
 #include "producer.h"
+#include "report.h"
+#include "request.h"
 #include "served-job.h"
-#include "state.h"
+#include "stall.h"
 #include "util/log.h"
 
 #define CODE(name) BATCHD__WIRE__ERROR_CODE__##name
@@ -146,10 +153,10 @@ void session_dismiss(struct session *s)
 	bool stays = p && s->state == SESSION_ATTACHED && has_device(s);
 	if (stays) {
 		char text[256];
-		snprintf(text, sizeof(text), "batchd at %s is stopping", s->daemon->params->socket_path);
+		snprintf(text, sizeof(text), "batchd at %s is stopping", s->daemon->socket_path);
 		dismiss(s, CODE(SHUTDOWN), text);
 	} else if (p) {
-		peer_fail(p, CODE(SHUTDOWN), NULL, "batchd at %s is stopping", s->daemon->params->socket_path);
+		peer_fail(p, CODE(SHUTDOWN), NULL, "batchd at %s is stopping", s->daemon->socket_path);
 	}
 }
 

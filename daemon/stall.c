@@ -12,6 +12,8 @@
  * The report goes to the log, once per spell, to the other trainers of the job, and into the status; nothing is taken
  * from anybody, but who waits for its group's next epoch does not wait for this one any more. The others hear of it at
  * their next call, and through the status at any time, long before a collective gives up on them. */
+#include "stall.h"
+
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -19,7 +21,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "state.h"
+#include "job.h"
+#include "session-state.h"
 #include "util/log.h"
 #include "util/transfer.h"
 

@@ -1,5 +1,7 @@
 /* The daemon's state as JSON (jansson), for `batchctl status` and whoever watches it. Every number is taken when asked,
  * nothing is kept for it. Names are the field's; bytes, seconds and counts carry their unit in the key. */
+#include "status.h"
+
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -10,8 +12,9 @@
 #include "core/loader.h"
 #include "core/mirror.h"
 #include "data/sample-cache.h"
+#include "job.h"
 #include "producer.h"
-#include "state.h"
+#include "session-state.h"
 
 /* Whether all of a user's rows are shown: names, paths and programs are that user's own business. */
 static bool may_see(uid_t viewer, uid_t owner)
@@ -72,13 +75,13 @@ static double cpu_seconds(void)
 static json_t *daemon_part(const struct batchd *b)
 {
 	json_t *o = json_object();
-	set_text(o, "version", b->server.version);
+	set_text(o, "version", b->version);
 	set_int(o, "pid", (uint64_t)getpid());
 	set_int(o, "uid", (uint64_t)geteuid());
 	set(o, "uptime_s", json_real(seconds(uv_hrtime() - b->started_ns)));
 	set(o, "cpu_s", json_real(cpu_seconds()));
-	set_text(o, "socket", b->params->socket_path ? b->params->socket_path : "");
-	set_text(o, "config", b->params->config_path ? b->params->config_path : "");
+	set_text(o, "socket", b->socket_path ? b->socket_path : "");
+	set_text(o, "config", b->config_path ? b->config_path : "");
 	set_int(o, "rss_bytes", rss_bytes());
 	return o;
 }

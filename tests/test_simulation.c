@@ -71,8 +71,8 @@ static bool somebody_joins(void)
 /* Of the sockets that the daemon has open. Most of a history's are closed after a while. */
 static struct sim_socket *open_socket(void)
 {
-	struct peer *p = sim_daemon.server.peers;
-	for (unsigned n = sim_daemon.server.n_peers ? sim_below(sim_daemon.server.n_peers) : 0; n > 0; n--)
+	struct peer *p = sim_server.peers;
+	for (unsigned n = sim_server.n_peers ? sim_below(sim_server.n_peers) : 0; n > 0; n--)
 		p = p->next;
 	return p ? sim_fd_thing(p->fd) : NULL;
 }

@@ -28,6 +28,8 @@ static struct work queue[MAX_WORK];
 static unsigned n_work, n_slabs;
 static struct sim_gpu_slab *all; /* of the history: handles to them may be on their way long after they are gone */
 unsigned sim_gpu_error_percent;
+static void (*on_all_closed)(void *arg); /* the daemon waits for its GPUs' threads to end */
+static void *all_closed_arg;
 
 const char *const gpu_size_class_names[GPU_SIZE_CLASSES] = { "64KiB", "1MiB", "16MiB", "256MiB", "larger" };
 
@@ -144,6 +146,16 @@ static void close_slab(const struct work *w)
 	w->on_closed(w->arg, false);
 }
 
+/* A thread ends after what it is at. */
+static void maybe_end(void)
+{
+	void (*fn)(void *arg) = n_work ? NULL : on_all_closed;
+	if (!fn)
+		return;
+	on_all_closed = NULL;
+	fn(all_closed_arg);
+}
+
 bool sim_gpu_works(void)
 {
 	struct work w = queue[0];
@@ -158,6 +170,7 @@ bool sim_gpu_works(void)
 		end_copy(&w);
 	else
 		close_slab(&w);
+	maybe_end();
 	return true;
 }
 
@@ -205,6 +218,14 @@ bool gpu_is_lost(const struct gpu *gpu)
 bool gpu_has_uuid(const struct gpu *gpu, const unsigned char uuid[GPU_UUID_BYTES])
 {
 	return !memcmp(gpu->uuid, uuid, GPU_UUID_BYTES);
+}
+
+void gpus_close(struct gpus *g, void (*on_closed)(void *arg), void *arg)
+{
+	(void)g;
+	on_all_closed = on_closed;
+	all_closed_arg = arg;
+	maybe_end();
 }
 
 unsigned gpus_get_stats(struct gpus *g, struct gpu_stats *stats, unsigned n)

@@ -62,6 +62,12 @@ static void clear(struct sim_queue *q)
 
 /* ---- what the daemon calls ---- */
 
+void server_stop(struct server *s)
+{
+	SIM_CHECK(!s->closing, "a server is stopped twice");
+	s->closing = true;
+}
+
 void peer_send(struct peer *p, const Batchd__Wire__ServerMessage *m, const int *fds, unsigned n_fds)
 {
 	if (p->closing || p->doomed || p->dismissed)
@@ -200,7 +206,7 @@ struct sim_socket *sim_connect(pid_t pid, uid_t uid)
 {
 	struct peer *p = calloc(1, sizeof(*p));
 	struct sim_socket *s = calloc(1, sizeof(*s));
-	struct server *server = &sim_daemon.server;
+	struct server *server = &sim_server;
 	wire_arena_init(&arena);
 	s->peer = p;
 	s->pid = pid;
@@ -286,7 +292,7 @@ bool sim_daemon_sees_exit(struct sim_socket *s)
 
 bool sim_doom_comes(void)
 {
-	for (struct peer *p = sim_daemon.server.peers; p; p = p->next) {
+	for (struct peer *p = sim_server.peers; p; p = p->next) {
 		if (p->doomed) {
 			peer_close(p);
 			return true;

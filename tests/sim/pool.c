@@ -272,6 +272,13 @@ void pool_set_target(struct pool *p, unsigned n)
 	(void)p, (void)n;
 }
 
+void pool_close(struct pool *p, void (*on_closed)(void *arg), void *arg)
+{
+	(void)p;
+	SIM_CHECK(sim_pool_is_empty(), "a pool is closed that has work");
+	on_closed(arg);
+}
+
 void pool_get_stats(struct pool *p, struct pool_stats *s)
 {
 	(void)p;

@@ -1,5 +1,5 @@
-/* A world for the daemon's state machines to live in: session.c, job.c, request.c and everything in core/ but pool and
- * slab are the real ones; what they stand on is made up here, under the same names, so that the linker takes these
+/* A world for the daemon's state machines to live in: session.c, job.c, shutdown.c, request.c and everything in core/
+ * but pool and slab are the real ones; what they stand on is made up here, under the same names, so that the linker takes these
  * instead:
  *
  *     uv.c     clock, timers, polls      time passes only when an event says so; a poll is a process's pidfd
@@ -20,7 +20,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "state.h"
+#include "ipc/server.h"
+#include "job.h"
+#include "session.h"
 
 enum {
 	SIM_FD = 1 << 20,
@@ -85,6 +87,9 @@ unsigned sim_n_fds(void);
 
 /* The next timer goes off; later: also one that is not due yet, which is how time passes. */
 bool sim_timer_fires(bool later);
+/* This timer is not time's, but an event of its own. */
+void sim_timer_hold(const uv_timer_t *t);
+void sim_held_timer_fires(void);
 bool sim_handle_closes(void);
 /* Whatever polls this descriptor hears of it. */
 bool sim_poll_fires(int fd);
@@ -187,6 +192,7 @@ struct sim_job {
 };
 
 extern struct batchd sim_daemon;
+extern struct server sim_server;
 extern struct sim_job sim_jobs[SIM_MAX_JOBS];
 extern unsigned sim_n_jobs;
 

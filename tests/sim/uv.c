@@ -14,6 +14,7 @@ struct handle {
 };
 
 static struct handle *handles;
+static const uv_handle_t *held;
 static uint64_t now_ms = 1000;
 
 static struct handle *find(const uv_handle_t *h)
@@ -44,6 +45,15 @@ uint64_t uv_now(const uv_loop_t *loop)
 uint64_t uv_hrtime(void)
 {
 	return now_ms * 1000000;
+}
+
+static void forget(struct handle *x)
+{
+	struct handle **at = &handles;
+	while (*at != x)
+		at = &(*at)->next;
+	*at = x->next;
+	free(x);
 }
 
 int uv_timer_init(uv_loop_t *loop, uv_timer_t *t)
@@ -109,13 +119,15 @@ void uv_close(uv_handle_t *h, uv_close_cb fn)
 	x->closing = true;
 	x->active = false;
 	x->on_closed = fn;
+	if (!fn) /* the root's: nothing happens then, so it is no event either */
+		forget(x);
 }
 
 bool sim_timer_fires(bool later)
 {
 	struct handle *best = NULL;
 	for (struct handle *x = handles; x; x = x->next) {
-		if (x->active && x->on_time && (!best || x->due_ms < best->due_ms))
+		if (x->active && x->on_time && x->h != held && (!best || x->due_ms < best->due_ms))
 			best = x;
 	}
 	if (!best || (!later && best->due_ms > now_ms))
@@ -126,6 +138,20 @@ bool sim_timer_fires(bool later)
 	best->due_ms = now_ms + best->repeat_ms;
 	best->on_time((uv_timer_t *)best->h);
 	return true;
+}
+
+void sim_timer_hold(const uv_timer_t *t)
+{
+	held = (const uv_handle_t *)t;
+}
+
+void sim_held_timer_fires(void)
+{
+	struct handle *x = find(held);
+	if (!x->active)
+		return;
+	x->active = false;
+	x->on_time((uv_timer_t *)x->h);
 }
 
 bool sim_poll_fires(int fd)
@@ -146,8 +172,7 @@ bool sim_handle_closes(void)
 		if (!x->closing)
 			continue;
 		*at = x->next;
-		if (x->on_closed)
-			x->on_closed(x->h);
+		x->on_closed(x->h);
 		free(x);
 		return true;
 	}

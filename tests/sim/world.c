@@ -10,16 +10,21 @@
 #include "core/sampler.h"
 #include "data/sample-cache.h"
 #include "producer.h"
+#include "report.h"
+#include "shutdown.h"
 
 uint64_t sim_seed;
 unsigned sim_features;
 struct batchd sim_daemon;
+struct server sim_server;
+static struct shutdown ending;
+static bool finished;
+static struct reports reports;
 struct sim_job sim_jobs[SIM_MAX_JOBS];
 unsigned sim_n_jobs;
 static uint64_t dice;
 static struct config config;
 static struct cache *cache;
-static const struct batchd_params params = { .config = &config, .listen_fd = -1, .socket_path = "simulated" };
 
 /* ---- dice and words ---- */
 
@@ -127,42 +132,34 @@ int __wrap_close(int fd)
 	return 0;
 }
 
-/* ---- what batchd.c does ---- */
+/* ---- the root ---- */
 
-static void nothing(struct batchd *b)
+static void on_finished(struct shutdown *shutdown)
+{
+	uv_close((uv_handle_t *)&shutdown->daemon->stall, NULL);
+	finished = true;
+}
+
+static void on_activity(struct batchd *b)
 {
 	(void)b;
+	shutdown_note_activity(&ending);
+}
+
+static void on_ended(struct batchd *b)
+{
+	(void)b;
+	shutdown_go_on(&ending);
 }
 
 void sim_stop_daemon(void)
 {
-	struct batchd *b = &sim_daemon;
-	b->stopping = true;
-	for (struct job *j = b->jobs; j; j = j->next) {
-		if (j->loader)
-			loader_stop(j->loader);
-	}
-	for (struct peer *p = b->server.peers; p;) {
-		bool tell = !p->dismissed;
-		if (tell && p->session)
-			session_dismiss(p->session);
-		else if (tell)
-			peer_fail(p, BATCHD__WIRE__ERROR_CODE__SHUTDOWN, NULL, "stopping");
-		p = tell ? b->server.peers : p->next;
-	}
-	for (struct session *s = b->sessions, *next; s; s = next) {
-		next = s->next;
-		session_forsake(s);
-	}
-	for (struct job *j = b->jobs, *next; j; j = next) {
-		next = j->next;
-		job_close(j);
-	}
+	shutdown_begin(&ending, 0, "it is told to");
 }
 
 void sim_kill_daemon(void)
 {
-	for (struct peer *p = sim_daemon.server.peers; p; p = p->next)
+	for (struct peer *p = sim_server.peers; p; p = p->next)
 		((struct sim_socket *)sim_fd_thing(p->fd))->lost = true;
 	sim_stop_daemon();
 	sim_patience_is_over();
@@ -170,15 +167,13 @@ void sim_kill_daemon(void)
 
 void sim_patience_is_over(void)
 {
-	for (struct session *s = sim_daemon.sessions, *next; s; s = next) {
-		next = s->next;
-		session_abandon(s);
-	}
+	if (sim_daemon.pool) /* else it waits for nothing but its GPUs' threads */
+		sim_held_timer_fires();
 }
 
 bool sim_daemon_is_gone(void)
 {
-	return !sim_daemon.jobs && !sim_daemon.sessions && !sim_daemon.server.n_peers;
+	return finished && !sim_server.n_peers;
 }
 
 /* ---- golden data ---- */
@@ -280,18 +275,27 @@ static void begin_daemon(uint64_t budget_bytes, uint64_t n_loaders, uint64_t n_l
 {
 	struct batchd *b = &sim_daemon;
 	sim_pool_start();
-	*b = (struct batchd){ .params = &params, .config = &config, .budget.cache = cache, .pool = sim_pool(),
-			       .job_ops = &session_job_ops, .on_activity = nothing, .on_ended = nothing };
+	*b = (struct batchd){ .config = &config,
+			      .budget.cache = cache,
+			      .budget.bytes = budget_bytes,
+			      .pool = sim_pool(),
+			      .reports = &reports,
+			      .job_ops = &session_job_ops,
+			      .on_activity = on_activity,
+			      .on_ended = on_ended,
+			      .version = "simulated",
+			      .socket_path = "simulated" };
+	sim_server = (struct server){ .ops = &session_peer_ops, .owner = b, .version = "simulated" };
+	ending = (struct shutdown){ .daemon = b, .server = &sim_server, .finished = on_finished };
+	shutdown_init(&ending);
+	sim_timer_hold(&ending.grace);
+	finished = false;
 	uv_timer_init(&b->loop, &b->stall);
 	b->stall.data = b;
-	b->budget.bytes = budget_bytes;
 	b->budget.accounts.limit[ACCOUNT_LOADERS] = n_loaders;
 	b->budget.accounts.limit_per_user[ACCOUNT_LOADERS] = n_loaders_per_user;
-	b->budget.accounts.memory_limit = b->budget.bytes;
-	b->budget.accounts.memory_limit_per_user = b->budget.bytes / 10 * 8;
-	b->server.ops = &session_peer_ops;
-	b->server.owner = b;
-	b->server.version = "simulated";
+	b->budget.accounts.memory_limit = budget_bytes;
+	b->budget.accounts.memory_limit_per_user = budget_bytes / 10 * 8;
 	tuner_init(&b->tuner, b->pool, 4, false);
 }
 
@@ -301,15 +305,16 @@ static void end_daemon(void)
 	SIM_CHECK(!sim_daemon.jobs, "a job is left at the end");
 	SIM_CHECK(!sim_daemon.sessions, "a session is left at the end");
 	SIM_CHECK(!sim_daemon.producers, "a producer is left at the end");
-	SIM_CHECK(!sim_daemon.server.n_peers, "a connection is left at the end");
+	SIM_CHECK(!sim_server.n_peers, "a connection is left at the end");
 	SIM_CHECK(sim_daemon.budget.slots_bytes == 0, "%llu bytes are charged at the end",
 		  (unsigned long long)sim_daemon.budget.slots_bytes);
-	reports_finish(&sim_daemon.reports);
+	reports_finish(&reports);
 	SIM_CHECK(accounts_are_even(&sim_daemon.budget.accounts), "a user is charged at the end");
 	SIM_CHECK(sim_n_slabs_in_daemon() == 0, "%u slabs are left at the end", sim_n_slabs_in_daemon());
 	SIM_CHECK(sim_n_fds() == 0, "%u descriptors are left at the end", sim_n_fds());
-	uv_close((uv_handle_t *)&sim_daemon.stall, NULL);
-	sim_handle_closes();
+	if (!sim_daemon.stopping)
+		sim_stop_daemon();
+	SIM_CHECK(finished, "a daemon that stops does not come to its end");
 	SIM_CHECK(sim_n_handles() == 0, "%u handles are left at the end", sim_n_handles());
 	SIM_CHECK(sim_pool_is_empty(), "the pool is not empty at the end");
 }
@@ -338,6 +343,7 @@ void sim_begin(uint64_t seed, unsigned features)
 		log_set_level(LOG_LEVEL_ERROR);
 		SIM_CHECK(config_defaults(&config) == 0 && cache_create(&none, &cache) == 0, "cannot begin");
 		config.index_cache = NULL;
+		config.idle_exit_ns = CONFIG_NEVER;
 	}
 	config.stall_after_ns = sim_has(SIM_STALLS) ? 20000000 : CONFIG_NEVER;
 	config.linger_ns = sim_chance(50) ? 0 : 30000000000u;
@@ -488,7 +494,7 @@ static void check_slots(const struct slots *s, unsigned n_refs, const uint32_t *
 static void check_accounts(void)
 {
 	const struct accounts *a = &sim_daemon.budget.accounts;
-	uint64_t n_loaders = 0, n_sessions = sim_daemon.server.n_peers, n_fds_charged = 2 * sim_daemon.server.n_peers;
+	uint64_t n_loaders = 0, n_sessions = sim_server.n_peers, n_fds_charged = 2 * sim_server.n_peers;
 	for (const struct job *j = sim_daemon.jobs; j; j = j->next)
 		n_loaders += j->state != JOB_CLOSING;
 	for (const struct session *s = sim_daemon.sessions; s; s = s->next) {

@@ -1,23 +1,16 @@
-/* The daemon's parts and who contains whom: batchd > jobs > sessions. Loop thread only. */
-#ifndef BATCHD_STATE_H
-#define BATCHD_STATE_H
+/* Jobs: the trainers that use one loader, and the loader; and what takes a while and comes back to them. Loop thread
+ * only. */
+#ifndef BATCHD_JOB_H
+#define BATCHD_JOB_H
 
 #include <uv.h>
 
-#include "budget.h"
-#include "daemon.h"
-#include "device.h"
+#include "core/loader.h"
+#include "engine.h"
 #include "refusal.h"
-#include "core/tuner.h"
-#include "ipc/server.h"
-#include "report.h"
-#include "request.h"
-#include "ring.h"
 
-struct session;
-struct opening;
-struct producer;
 struct feed;
+struct request;
 
 /* What a session's descriptors lead to, and with which rights it is read. Two containers may call different volumes the
  * same, and root in one is not root outside. */
@@ -77,55 +70,6 @@ struct job_task {
 	void (*done)(struct job_task *t); /* on the loop thread; may free it, or begin it again */
 };
 
-enum session_state { SESSION_GREETED, SESSION_OPENING, SESSION_ATTACHED, SESSION_GHOST, SESSION_PARTING };
-
-/* Whether a trainer gets on; stall.c's. */
-struct stall {
-	uint64_t active_ns;          /* when it was last seen to; 0: not looked at yet */
-	uint64_t progress;           /* what it had done by then */
-	uint64_t cpu_ns;             /* processor time at the first look since */
-	bool seen;                   /* there was one */
-	bool is_on;                  /* it is reported as stalled */
-	char why[256];
-};
-
-/* A trainer. A ghost is one whose connection has ended while its process lives and holds slots. One that is parting has
- * been told that the daemon stops, and has the daemon's memory on a GPU open until its Close. */
-struct session {
-	struct session *next;        /* in the daemon's list */
-	struct session *next_in_job;
-	struct batchd *daemon;
-	struct peer *peer;           /* NULL: a ghost */
-	struct job *job;
-	enum session_state state;
-	struct consumer consumer;
-	int32_t wanted_rank;
-	uint32_t own_batch_size;     /* what its trainer says, for status; 0: the loader's */
-	bool was_together, told_apart; /* share: has been with most of its group; the log knows that it no longer is */
-	uint64_t born_ns;            /* as its trainer says: orders those who claim one rank, when one of them comes
-	                              * back */
-	bool again;                  /* it comes back after it lost a connection */
-	struct job_task *allotment;  /* its slots are being made */
-	struct job_task *comparison; /* its question is being answered */
-	struct device device;
-	bool wants_ring;
-	struct ring ring;            /* its control page; none: its batches go as packets */
-	struct charge ring_bytes;
-	struct producer *producer;   /* it makes batches itself; owned; then it is never more than GREETED */
-	uint64_t producer_wait_ns, producer_deadline_ns; /* how long it waits for a served data set's producer, and
-	                                                  * until when */
-	int pidfd;                   /* a ghost's */
-	uv_poll_t exit_poll;
-	uint64_t number, n_released, wait_ns;
-	struct stall stall;
-	uint64_t advanced;           /* in which of its job's advances it had its turn */
-	struct charge held, fds;     /* a ghost's, as its connection had them */
-	pid_t pid;
-	uid_t uid;
-	char program[WIRE_MAX_PROGRAM + 1];
-	uint64_t connected_ns;
-};
-
 /* What session.c does for the files below it. */
 struct job_ops {
 	/* What the session waits for may be there: goes on with opening. It may be gone afterwards, and others too. */
@@ -135,62 +79,6 @@ struct job_ops {
 	void (*ended)(struct session *s, const struct refusal *why);
 };
 
-struct batchd {
-	uv_loop_t loop;
-	const struct batchd_params *params;
-	struct config *config;
-	struct pool *pool;
-	unsigned n_io;               /* I/O threads */
-	struct tuner tuner;
-	struct gpus *gpus;
-	struct server server;
-	struct reports reports;
-	const struct job_ops *job_ops;
-	/* What the root does for the files below it: */
-	void (*on_activity)(struct batchd *b); /* a session came or went */
-	void (*on_ended)(struct batchd *b);    /* a session or a job has gone */
-	struct job *jobs;
-	uint64_t n_jobs;             /* so far */
-	struct session *sessions;
-	struct producer *producers;
-	struct opening *waiting;     /* for an I/O thread that their user may have, first come first served */
-	struct budget budget;
-	uv_signal_t on_term, on_int, on_hup;
-	uv_check_t audit;                /* of the accounts, whenever nobody is here */
-	bool uneven;                     /* it found something */
-	uv_timer_t idle, watchdog, sync, stall, patience; /* patience: at the end, with who has memory on a GPU open,
-	                                                   * then with the GPUs' threads */
-	struct pool_task sync_task;
-	bool syncing;
-	bool stopping;
-	int exit_code;
-	uint64_t started_ns;
-};
-
-/* session.c */
-extern const struct peer_ops session_peer_ops;
-extern const struct job_ops session_job_ops;
-/* While stopping: tells the trainer, and ends the session unless its process may have memory on a GPU open, which is
- * not to be freed until it says Close or exits. */
-void session_dismiss(struct session *s);
-/* While stopping: slots of ghosts, and of trainers that are opening again, are not waited for, unless they are on a GPU.
- */
-void session_forsake(struct session *s);
-/* While stopping: nor is what is open on a GPU any longer, which is then left to the end of this process. Whether there
- * was such a thing. */
-bool session_abandon(struct session *s);
-
-/* stall.c: trainers that do not get on. */
-void stall_watch(struct batchd *b);     /* (re)starts or stops the clock */
-void stall_forget(struct session *s);   /* it leaves its job */
-void stall_tell(const struct session *newcomer); /* which others of its job do not get on, as those have heard who
-                                                  * were there */
-
-/* compare.c: what has changed in a data set since a token was made. */
-/* Begins to find out; the answer is sent. 0 or REFUSED. */
-int session_compare(struct session *s, const Batchd__Wire__Compare *m, struct refusal *why);
-
-/* job.c */
 /* Joins the job, making it if it is new. Takes the request's contents and the fds (those taken are set to -1). 0 or
  * REFUSED; then the session is in no job. */
 int job_join(struct batchd *b, struct session *s, struct request *r, int *fds, unsigned n_fds, struct refusal *why);
@@ -223,9 +111,5 @@ void job_close(struct job *j);
 /* Ends the job that has been without sessions for longest, of this user or, with any_user, of anybody. False: there is
  * none. */
 bool job_close_lingering(struct batchd *b, uid_t uid, bool any_user);
-
-/* status.c: the state as JSON text; free() it. viewer: a user who sees what is its own, and of others that they are
- * there; 0 sees everything. NULL: out of memory. */
-char *status_json(struct batchd *b, uid_t viewer);
 
 #endif

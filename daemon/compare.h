@@ -1,0 +1,12 @@
+/* Compare: what has changed in a data set since a token was made. Loop thread only. */
+#ifndef BATCHD_COMPARE_H
+#define BATCHD_COMPARE_H
+
+#include "refusal.h"
+
+struct session;
+
+/* Begins to find out; the answer is sent. 0 or REFUSED. */
+int session_compare(struct session *s, const Batchd__Wire__Compare *m, struct refusal *why);
+
+#endif

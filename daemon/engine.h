@@ -1,0 +1,48 @@
+/* What the parts of the daemon share: the loop, the threads, the budget, the configuration, and the lists of jobs, sessions
+ * and producers. Data only. The daemon's root owns it; every part stands above it and reaches it by its `daemon`.
+ *
+ * Loop thread only, but for what the types in it say otherwise. */
+#ifndef BATCHD_ENGINE_H
+#define BATCHD_ENGINE_H
+
+#include <uv.h>
+
+#include "budget.h"
+#include "config.h"
+#include "core/tuner.h"
+
+struct gpus;
+struct job;
+struct job_ops;
+struct opening;
+struct pool;
+struct producer;
+struct reports;
+struct session;
+
+struct batchd {
+	uv_loop_t loop;
+	struct config *config;
+	struct budget budget;
+	struct pool *pool;           /* NULL: closed, at the end */
+	unsigned n_io;               /* I/O threads */
+	struct tuner tuner;
+	struct gpus *gpus;
+	struct job *jobs;
+	uint64_t n_jobs;             /* so far */
+	struct opening *waiting;     /* for an I/O thread that their user may have, first come first served */
+	struct session *sessions;
+	struct producer *producers;
+	struct reports *reports;
+	uv_timer_t stall;            /* stall.c's clock */
+	bool stopping;
+	const struct job_ops *job_ops;
+	/* What the root does for the parts: */
+	void (*on_activity)(struct batchd *b); /* a session came or went */
+	void (*on_ended)(struct batchd *b);    /* a session or a job has gone */
+	/* For messages and status: */
+	const char *version, *socket_path, *config_path; /* config_path may be NULL */
+	uint64_t started_ns;
+};
+
+#endif

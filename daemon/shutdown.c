@@ -1,0 +1,142 @@
+/* See shutdown.h. */
+#include "shutdown.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "cuda/gpus.h"
+#include "job.h"
+#include "notify.h"
+#include "session.h"
+#include "util/log.h"
+
+enum {
+	GPU_GRACE_S = 3,         /* for trainers to let go of what they have open on a GPU */
+	GPU_PATIENCE_S = 10,
+};
+
+void shutdown_init(struct shutdown *s)
+{
+	uv_timer_init(&s->daemon->loop, &s->idle);
+	uv_timer_init(&s->daemon->loop, &s->grace);
+	s->idle.data = s->grace.data = s;
+}
+
+/* ---- the last steps ---- */
+
+static void on_gpus_closed(void *arg)
+{
+	struct shutdown *s = arg;
+	s->daemon->gpus = NULL;
+	uv_close((uv_handle_t *)&s->idle, NULL);
+	uv_close((uv_handle_t *)&s->grace, NULL);
+	s->finished(s);
+}
+
+/* A driver whose GPU has gone may never return, and what it holds only the end of the process frees. */
+static void on_patience_over(uv_timer_t *t)
+{
+	const struct shutdown *s = t->data;
+	log_record(LOG_LEVEL_ERROR, "gpu-stuck", "a GPU's driver has not returned for %d s; ending without it",
+		   GPU_PATIENCE_S);
+	_exit(s->exit_code ? s->exit_code : EXIT_GPU);
+}
+
+static void on_pool_closed(void *arg)
+{
+	struct shutdown *s = arg;
+	uv_timer_start(&s->grace, on_patience_over, GPU_PATIENCE_S * 1000, 0);
+	gpus_close(s->daemon->gpus, on_gpus_closed, s);
+}
+
+void shutdown_go_on(struct shutdown *s)
+{
+	struct batchd *b = s->daemon;
+	if (!b->stopping || b->jobs || b->sessions || s->syncing || !b->pool)
+		return;
+	struct pool *pool = b->pool;
+	b->pool = NULL;
+	pool_close(pool, on_pool_closed, s);
+}
+
+/* ---- the first steps ---- */
+
+/* What a trainer still holds is not waited for, so from here on nothing may be written into any slot that comes back.
+ */
+static void tell_clients(struct shutdown *s)
+{
+	struct batchd *b = s->daemon;
+	for (struct job *j = b->jobs; j; j = j->next) {
+		if (j->loader)
+			loader_stop(j->loader);
+	}
+	for (struct peer *p = s->server->peers; p;) {
+		bool tell = !p->dismissed;
+		if (tell && p->session)
+			session_dismiss(p->session);
+		else if (tell)
+			peer_fail(p, BATCHD__WIRE__ERROR_CODE__SHUTDOWN, NULL, "batchd at %s is stopping",
+				  b->socket_path);
+		p = tell ? s->server->peers : p->next; /* one's end may be that of others */
+	}
+	for (struct session *x = b->sessions, *next; x; x = next) {
+		next = x->next;
+		session_forsake(x);
+	}
+}
+
+/* To free memory on a GPU that another process has open is undefined, so the rest is left to the end of this process.
+ */
+static void on_grace_over(uv_timer_t *t)
+{
+	struct shutdown *s = t->data;
+	unsigned n = 0;
+	for (struct session *x = s->daemon->sessions, *next; x; x = next) {
+		next = x->next;
+		n += session_abandon(x);
+	}
+	if (n)
+		log_record(LOG_LEVEL_WARNING, "gpu-left",
+			   "%u trainers still have batches on a GPU open; ending without freeing them there", n);
+}
+
+void shutdown_begin(struct shutdown *s, int exit_code, const char *why)
+{
+	struct batchd *b = s->daemon;
+	if (!s->exit_code)
+		s->exit_code = exit_code;
+	if (b->stopping)
+		return;
+	b->stopping = true;
+	log_record(LOG_LEVEL_NOTICE, "stopping", "%s", why);
+	notify_stopping();
+	server_stop(s->server);
+	uv_timer_stop(&s->idle);
+	uv_timer_stop(&b->stall);
+	/* Before anything ends: with the last session, or job, the next step may begin. */
+	uv_timer_start(&s->grace, on_grace_over, GPU_GRACE_S * 1000, 0);
+	tell_clients(s);
+	for (struct job *j = b->jobs, *next; j; j = next) {
+		next = j->next;
+		job_close(j);
+	}
+	shutdown_go_on(s);
+}
+
+/* ---- when no client is there ---- */
+
+static void on_idle(uv_timer_t *t)
+{
+	shutdown_begin(t->data, 0, "nobody has been here for idle_exit");
+}
+
+void shutdown_note_activity(struct shutdown *s)
+{
+	const struct batchd *b = s->daemon;
+	if (b->stopping || b->config->idle_exit_ns == CONFIG_NEVER)
+		return;
+	if (b->sessions)
+		uv_timer_stop(&s->idle);
+	else
+		uv_timer_start(&s->idle, on_idle, b->config->idle_exit_ns / 1000000, 0);
+}

@@ -37,6 +37,7 @@ CUresult call_begin(struct call *c, enum api api, enum need need)
 	}
 	count_call(api);
 	inject_latency(name);
+	wait_if_held(name);
 	pthread_mutex_lock(&fake.lock);
 	c->locked = true;
 	if (need >= NEED_INIT && !owner) {

@@ -121,6 +121,17 @@ CUresult capture_look(CUstream s)
 	return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 }
 
+/* "A broader handle which encompasses active stream capture": invalid whatever the modes. */
+CUresult capture_look_context(CUcontext ctx)
+{
+	CUresult r = CUDA_SUCCESS;
+
+	for (CUstream s = fake.streams; s; s = s->next)
+		if (s->ctx == ctx && s->capture)
+			r = capture_look(s);
+	return r;
+}
+
 static void forget(struct capture *c)
 {
 	struct capture **p = &captures;

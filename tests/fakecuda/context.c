@@ -323,6 +323,8 @@ CUresult cuCtxSynchronize(void)
 	struct call c;
 	CUresult r = call_begin(&c, API_cuCtxSynchronize, NEED_CONTEXT);
 
+	if (!r)
+		r = capture_look_context(context_current());
 	if (!r) {
 		context_drain(context_current());
 		r = context_current()->lost;

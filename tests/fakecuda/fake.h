@@ -213,6 +213,7 @@ void settings_read(void);
 /* The error that the environment wants this occasion to end in, or 0. name: an API name, or "run" for an operation of a
  * stream. */
 CUresult inject(const char *name);
+void wait_if_held(const char *name);   /* by fakecuda_hold_call */
 void inject_latency(const char *name);
 uint64_t random_next(uint64_t *state);
 bool thread_forbidden(void);
@@ -276,6 +277,7 @@ CUresult capture_work(CUstream s);             /* may s be given something? */
 bool capture_take(CUstream s);                 /* whether the operation is captured instead of done */
 CUresult capture_wait(CUstream s, CUevent event);
 CUresult capture_look(CUstream s);             /* at how far s is */
+CUresult capture_look_context(CUcontext ctx);
 void capture_forget_stream(CUstream s);
 
 void record_unref(struct record *r);

@@ -33,6 +33,13 @@ void fakecuda_gate(bool open);
 /* While held, streams finish the operation they run and begin no other. Nests not. */
 void fakecuda_hold_streams(bool hold);
 
+unsigned fakecuda_n_streams(int priority); /* of this process, with that priority; 0 is the least */
+
+/* From now on calls of that name wait as they begin, all but the first n_pass; NULL: none does any more. One name at a
+ * time. */
+void fakecuda_hold_call(const char *name, unsigned n_pass);
+unsigned fakecuda_n_held(void); /* calls that wait so */
+
 /* ---- for kernels written for the host (kernels.c) ---- */
 
 struct fakecuda_grid {

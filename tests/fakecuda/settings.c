@@ -294,6 +294,45 @@ void inject_latency(const char *name)
 				  NULL);
 }
 
+/* ---- calls that are held ---- */
+
+static pthread_mutex_t hold_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t hold_changed = PTHREAD_COND_INITIALIZER;
+static char held_name[48];
+static unsigned n_to_pass, n_held;
+
+void fakecuda_hold_call(const char *name, unsigned n_pass)
+{
+	if (name && !is_call(name))
+		violation("fakecuda_hold_call: there is no %s", name);
+	pthread_mutex_lock(&hold_lock);
+	snprintf(held_name, sizeof held_name, "%s", name ? name : "");
+	n_to_pass = n_pass;
+	pthread_cond_broadcast(&hold_changed);
+	pthread_mutex_unlock(&hold_lock);
+}
+
+unsigned fakecuda_n_held(void)
+{
+	pthread_mutex_lock(&hold_lock);
+	unsigned n = n_held;
+	pthread_mutex_unlock(&hold_lock);
+	return n;
+}
+
+void wait_if_held(const char *name)
+{
+	pthread_mutex_lock(&hold_lock);
+	while (!strcmp(held_name, name) && !n_to_pass) {
+		n_held++;
+		pthread_cond_wait(&hold_changed, &hold_lock);
+		n_held--;
+	}
+	if (!strcmp(held_name, name))
+		n_to_pass--;
+	pthread_mutex_unlock(&hold_lock);
+}
+
 void fakecuda_forbid_thread(void)
 {
 	forbidden_here = true;

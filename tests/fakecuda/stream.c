@@ -336,6 +336,17 @@ void fakecuda_hold_streams(bool hold)
 	pthread_mutex_unlock(&fake.lock);
 }
 
+unsigned fakecuda_n_streams(int priority)
+{
+	unsigned n = 0;
+
+	pthread_mutex_lock(&fake.lock);
+	for (CUstream s = fake.streams; s; s = s->next)
+		n += !s->closing && s->priority == priority;
+	pthread_mutex_unlock(&fake.lock);
+	return n;
+}
+
 /* ---- calls ---- */
 
 static CUresult create(enum api api, CUstream *stream, unsigned flags, int priority)

@@ -87,7 +87,7 @@ endif
 objects = $(patsubst %.c,$(BUILD)/%.o,$(1))
 PROTO := $(call objects,$(wildcard proto/*.c)) $(BUILD)/proto/batchd.pb-c.o
 # With (1) or without (0) GPUs: two sets of files behind one header.
-core = $(call objects,$(filter-out daemon/main.c $(if $(filter 0,$(1)),daemon/cuda/gpus.c daemon/cuda/gpu-thread.c,daemon/cuda/gpus-none.c), \
+core = $(call objects,$(filter-out daemon/main.c $(if $(filter 0,$(1)),daemon/cuda/gpus.c daemon/cuda/gpu-%.c,daemon/cuda/gpus-none.c), \
 	$(wildcard daemon/*.c daemon/*/*.c)))
 CORE := $(call core,$(CUDA))
 CLIENT := $(call objects,$(wildcard client/*.c) $(filter-out client/cuda/image%,$(wildcard client/cuda/*.c)) \

@@ -20,6 +20,8 @@ static struct {
 	__typeof__(&fakecuda_alive) alive;
 	__typeof__(&fakecuda_last_violation) last_violation;
 	__typeof__(&fakecuda_hold_streams) hold_streams;
+	__typeof__(&fakecuda_hold_call) hold_call;
+	__typeof__(&fakecuda_n_held) n_held;
 } gpu_double __attribute__((unused));
 
 static inline const char *double_path(const char *file)
@@ -41,7 +43,7 @@ static inline void double_load(void)
 {
 	char why[256];
 	setenv("BATCHD_LIBCUDA", double_path("libfakecuda.so"), 1);
-	setenv("FAKECUDA_ALLOW_THREADS", "batchd-gpu,reader", 1);
+	setenv("FAKECUDA_ALLOW_THREADS", "batchd-gpu*,reader", 1);
 	setenv("FAKECUDA_QUIET", "1", 0);
 	ck_assert_msg(cuda_driver_load(&gpu_double.cu, why, sizeof(why)) == 0, "%s", why);
 	void *library = dlopen(double_path("libfakecuda.so"), RTLD_NOW | RTLD_LOCAL);
@@ -50,6 +52,8 @@ static inline void double_load(void)
 	double_find(library, &gpu_double.alive, "fakecuda_alive");
 	double_find(library, &gpu_double.last_violation, "fakecuda_last_violation");
 	double_find(library, &gpu_double.hold_streams, "fakecuda_hold_streams");
+	double_find(library, &gpu_double.hold_call, "fakecuda_hold_call");
+	double_find(library, &gpu_double.n_held, "fakecuda_n_held");
 }
 
 static inline void double_assert_clean(void)

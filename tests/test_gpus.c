@@ -294,27 +294,229 @@ START_TEST(test_two_gpus_share_one_registration)
 }
 END_TEST
 
-START_TEST(test_large_slabs_are_registered_in_pieces_of_whole_slots)
+/* A host slab of large slots, of which only what is touched takes memory. */
+static struct opening open_large(size_t slot_bytes, uint32_t n, uint8_t **host)
 {
-	/* 2.4 GiB of 300 MiB slots: three at a time stay below 1 GiB. */
-	enum { N = 8 };
-	size_t slot = 300u << 20;
-	struct opening o = { 0 };
+	*host = mmap(NULL, n * slot_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	ck_assert_ptr_ne(*host, MAP_FAILED);
+	struct gpu_slab_params p = params_for(uuid_of(0), NULL);
+	p.host = *host;
+	p.slot_bytes = slot_bytes;
+	p.n_slots = n;
+	return open_with(p);
+}
+
+static const struct gpus_params roomy = { .memory_bytes = UINT64_C(4) << 30, .pin_limit = 1 };
+
+static const struct { uint32_t slot_mib, n_slots, n_pieces; } large[] = {
+	{ 50, 8, 4 },  /* two at a time */
+	{ 128, 3, 3 },
+	{ 300, 8, 19 }, /* larger than a piece, so pieces begin anywhere in a slot */
+};
+
+START_TEST(test_large_slabs_are_registered_in_small_pieces)
+{
+	/* No more than 128 MiB at a time, as the driver keeps everybody waiting meanwhile; whole slots where they fit. */
+	size_t slot = (size_t)large[_i].slot_mib << 20;
+	uint8_t *host;
 	double_load();
-	setup_with((struct gpus_params){ .memory_bytes = UINT64_C(4) << 30, .pin_limit = 1 });
-	uint8_t *host =
-		mmap(NULL, N * slot, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	ck_assert_ptr_ne(host, MAP_FAILED);
+	setup_with(roomy);
+	struct opening o = open_large(slot, large[_i].n_slots, &host);
+	ck_assert_msg(o.slab != NULL, "%s", o.why);
+	ck_assert_uint_eq(gpu_double.counter("cuMemHostRegister"), large[_i].n_pieces);
+	close_slab(o.slab);
+	ck_assert_uint_eq(gpu_double.counter("cuMemHostUnregister"), large[_i].n_pieces);
+	munmap(host, large[_i].n_slots * slot);
+	teardown();
+	double_assert_clean();
+}
+END_TEST
+
+START_TEST(test_a_copy_from_two_pieces_is_cut_between_them)
+{
+	/* The double refuses a source that lies in two registrations, as drivers may. */
+	enum { PIECE = 128 << 20, AROUND = 8192 };
+	size_t slot = 300u << 20;
+	struct copying c = { .copy = { .n_parts = 1, .part = { { PIECE - AROUND / 2, AROUND } }, .done = on_copied } };
+	uint8_t *host, got[AROUND];
+	double_load();
+	setup_with(roomy);
+	struct opening o = open_large(slot, 2, &host);
+	ck_assert_msg(o.slab && o.slab->pinned, "%s", o.why);
+	for (size_t i = 0; i < AROUND; i++)
+		host[PIECE - AROUND / 2 + i] = (uint8_t)(i * 7 + i / 256);
+	gpu_copy_begin(o.slab, &c.copy);
+	run_until(&c.done);
+	ck_assert_msg(c.result == 0, "%s", c.why);
+	read_device(0, slab_work_of(o.slab)->memory + PIECE - AROUND / 2, got, AROUND);
+	ck_assert_mem_eq(got, host + PIECE - AROUND / 2, AROUND);
+	ck_assert_uint_eq(stats_of().n_pageable, 0);
+	ck_assert_uint_eq(stats_of().copies[0].n, 1);
+	close_slab(o.slab);
+	munmap(host, 2 * slot);
+	teardown();
+	double_assert_clean();
+}
+END_TEST
+
+/* ---- while another slab is opened or closed ---- */
+
+static void copy_some(struct gpu_slab *slab, unsigned n)
+{
+	struct copying c;
+	for (unsigned i = 0; i < n; i++) {
+		begin_copy(slab, &c, i % N_SLOTS, SLOT_BYTES);
+		run_until(&c.done);
+		ck_assert_msg(c.result == 0, "%s", c.why);
+	}
+}
+
+static void wait_for_held_call(void)
+{
+	while (!gpu_double.n_held())
+		uv_run(&f.loop, UV_RUN_NOWAIT);
+}
+
+static const char *const slow_to_open[] = { "cuDeviceGetCount", "cuMemAlloc", "cuIpcGetMemHandle", "cuMemHostRegister" };
+
+START_TEST(test_copies_go_on_while_another_slab_is_opened)
+{
+	/* The driver does not come back from a call that opens the second slab until 50 copies of the first have. */
+	struct slab second;
+	struct opening o = { .called = false };
+	double_load();
+	setup_with(usual);
+	struct opening first = open_on(0);
+	ck_assert_msg(first.slab && first.slab->pinned, "%s", first.why);
+	ck_assert_int_eq(slab_init(&second, N_SLOTS * SLOT_BYTES, N_SLOTS * SLOT_BYTES), 0);
+	struct gpu_slab_params p = params_for(uuid_of(0), &o);
+	p.host = second.base;
+	gpu_double.hold_call(slow_to_open[_i], 0);
+	ck_assert_int_eq(gpu_slab_open(f.g, &p, o.why), 0);
+	wait_for_held_call();
+	copy_some(first.slab, 50);
+	ck_assert(!o.called);
+	ck_assert_uint_eq(gpu_double.n_held(), 1);
+	gpu_double.hold_call(NULL, 0);
+	run_until(&o.called);
+	ck_assert_msg(o.slab && o.slab->pinned, "%s", o.why);
+	copy_some(o.slab, 4);
+	close_slab(o.slab);
+	close_slab(first.slab);
+	slab_finish(&second);
+	teardown();
+	double_assert_clean();
+}
+END_TEST
+
+static const char *const slow_to_close[] = { "cuMemFree", "cuMemHostUnregister" };
+
+START_TEST(test_copies_go_on_while_another_slab_is_closed)
+{
+	struct slab second;
+	double_load();
+	setup_with(usual);
+	struct opening first = open_on(0), o;
+	ck_assert_int_eq(slab_init(&second, N_SLOTS * SLOT_BYTES, N_SLOTS * SLOT_BYTES), 0);
+	struct gpu_slab_params p = params_for(uuid_of(0), NULL);
+	p.host = second.base;
+	o = open_with(p);
+	ck_assert(first.slab && o.slab);
+	gpu_double.hold_call(slow_to_close[_i], 0);
+	gpu_slab_close(o.slab, on_slab_closed, NULL);
+	wait_for_held_call();
+	copy_some(first.slab, 50);
+	ck_assert_uint_eq(f.n_closed, 0);
+	gpu_double.hold_call(NULL, 0);
+	while (!f.n_closed)
+		uv_run(&f.loop, UV_RUN_ONCE);
+	close_slab(first.slab);
+	slab_finish(&second);
+	teardown();
+	double_assert_clean();
+}
+END_TEST
+
+START_TEST(test_a_copy_that_loses_the_gpu_ends_an_opening_under_way)
+{
+	/* The opener is in the driver, between two pieces; when that returns no other call is made. */
+	struct opening o = { .called = false };
+	struct copying c;
+	uint8_t *host = mmap(NULL, 4u << 27, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	double_load();
+	setup_with(roomy);
+	struct opening first = open_on(0);
+	ck_assert_msg(first.slab != NULL, "%s", first.why);
 	struct gpu_slab_params p = params_for(uuid_of(0), &o);
 	p.host = host;
-	p.slot_bytes = slot;
+	p.slot_bytes = 1 << 27;
+	p.n_slots = 4;
+	gpu_double.hold_call("cuMemHostRegister", 1);
+	ck_assert_int_eq(gpu_slab_open(f.g, &p, o.why), 0);
+	wait_for_held_call();
+	uint64_t calls = gpu_double.counter("cuMemHostRegister");
+	ck_assert(gpu_double.inject("run:1=700"));
+	begin_copy(first.slab, &c, 0, SLOT_BYTES);
+	run_until(&c.done);
+	ck_assert_int_eq(c.result, GPU_E_LOST);
+	gpu_double.hold_call(NULL, 0);
+	run_until(&o.called);
+	ck_assert_int_eq(o.result, GPU_E_LOST);
+	ck_assert_msg(strstr(o.why, "CUDA_ERROR_ILLEGAL_ADDRESS") != NULL, "%s", o.why);
+	ck_assert_uint_eq(gpu_double.counter("cuMemHostRegister"), calls);
+	ck_assert_uint_eq(gpu_double.counter("cuMemHostUnregister"), 0);
+	close_slab(first.slab);
+	ck_assert(f.lost_at_close);
+	teardown();
+	ck_assert_uint_eq(f.n_lost, 1);
+}
+END_TEST
+
+static uint64_t opening_since_ns(void)
+{
+	pthread_mutex_lock(&f.g->lock);
+	uint64_t ns = f.g->list->opener.busy_since_ns;
+	pthread_mutex_unlock(&f.g->lock);
+	return ns;
+}
+
+START_TEST(test_the_watchdog_hears_of_each_piece_that_is_pinned)
+{
+	/* Pinning hundreds of GiB takes minutes: each piece counts anew, also when they are taken back. */
+	enum { N = 5 };
+	uint8_t *host = mmap(NULL, (size_t)N << 27, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	struct opening o = { .called = false };
+	uint64_t before = 0;
+	double_load();
+	setup_with(roomy);
+	struct gpu_slab_params p = params_for(uuid_of(0), &o);
+	p.host = host;
+	p.slot_bytes = 1 << 27;
 	p.n_slots = N;
-	o = open_with(p);
-	ck_assert_msg(o.slab != NULL, "%s", o.why);
-	ck_assert_uint_eq(gpu_double.counter("cuMemHostRegister"), 3);
-	close_slab(o.slab);
-	ck_assert_uint_eq(gpu_double.counter("cuMemHostUnregister"), 3);
-	munmap(host, N * slot);
+	gpu_double.hold_call("cuMemHostRegister", 0);
+	ck_assert_int_eq(gpu_slab_open(f.g, &p, o.why), 0);
+	for (unsigned i = 1; i <= N; i++) {
+		while (gpu_double.counter("cuMemHostRegister") < i || !gpu_double.n_held())
+			uv_run(&f.loop, UV_RUN_NOWAIT);
+		ck_assert_uint_gt(opening_since_ns(), before);
+		before = opening_since_ns();
+		gpu_double.hold_call("cuMemHostRegister", 1);
+	}
+	run_until(&o.called);
+	ck_assert_msg(o.slab && o.slab->pinned, "%s", o.why);
+	gpu_double.hold_call("cuMemHostUnregister", 0);
+	gpu_slab_close(o.slab, on_slab_closed, NULL);
+	for (unsigned i = 1; i <= N; i++) {
+		while (gpu_double.counter("cuMemHostUnregister") < i || !gpu_double.n_held())
+			uv_run(&f.loop, UV_RUN_NOWAIT);
+		ck_assert_uint_gt(opening_since_ns(), before);
+		before = opening_since_ns();
+		gpu_double.hold_call("cuMemHostUnregister", 1);
+	}
+	gpu_double.hold_call(NULL, 0);
+	while (!f.n_closed)
+		uv_run(&f.loop, UV_RUN_ONCE);
+	munmap(host, (size_t)N << 27);
 	teardown();
 	double_assert_clean();
 }
@@ -804,12 +1006,21 @@ int main(void)
 	tcase_add_test(t, test_copies_are_told_of_when_every_byte_is_there);
 	tcase_add_test(t, test_two_parts_leave_the_gap_between_them_alone);
 	tcase_add_test(t, test_two_gpus_share_one_registration);
-	tcase_add_test(t, test_large_slabs_are_registered_in_pieces_of_whole_slots);
+	tcase_add_loop_test(t, test_large_slabs_are_registered_in_small_pieces, 0, sizeof(large) / sizeof(*large));
+	tcase_add_test(t, test_a_copy_from_two_pieces_is_cut_between_them);
 	tcase_add_test(t, test_pinning_is_refused_beyond_its_share_and_the_reason_is_kept);
 	tcase_add_test(t, test_what_is_pinned_lies_near_its_gpu);
 	tcase_add_loop_test(t, test_what_cannot_be_moved_is_pinned_where_it_is, 0, 3);
 	tcase_add_test(t, test_uuids_are_written_as_nvidia_smi_does);
 	suite_add_tcase(s, t);
+	TCase *meanwhile = tcase_create("meanwhile");
+	tcase_add_loop_test(meanwhile, test_copies_go_on_while_another_slab_is_opened, 0,
+			    sizeof(slow_to_open) / sizeof(*slow_to_open));
+	tcase_add_loop_test(meanwhile, test_copies_go_on_while_another_slab_is_closed, 0,
+			    sizeof(slow_to_close) / sizeof(*slow_to_close));
+	tcase_add_test(meanwhile, test_a_copy_that_loses_the_gpu_ends_an_opening_under_way);
+	tcase_add_test(meanwhile, test_the_watchdog_hears_of_each_piece_that_is_pinned);
+	suite_add_tcase(s, meanwhile);
 	TCase *obstacle = tcase_create("obstacles");
 	tcase_add_loop_test(obstacle, test_each_obstacle_is_said_in_words, 0, sizeof(obstacles) / sizeof(*obstacles));
 	tcase_add_test(obstacle, test_unknown_gpus_cost_nothing_for_long);

@@ -1,7 +1,5 @@
-/* A GPU's thread: every CUDA call for that GPU is in this file. It sleeps while there is nothing to do, and in the
- * driver (blocking, not spinning) while copies are under way. Several are handed over at once, so that the copy engine
- * goes from one to the next by itself; when this thread sees the oldest complete it fetches what was asked for
- * meanwhile.
+/* A GPU's opener: the thread that finds the driver and the GPU, makes the context, allocates, pins and exports, and
+ * takes all that back. Any of it may take seconds, and the copier (gpu-copier.c) works on meanwhile.
  *
  * Every call's result goes through `failed`. An error that the driver calls sticky (and "unknown error" in the middle
  * of work, which is what a GPU that has fallen off the bus looks like) loses the GPU: from then on no call is made any
@@ -10,7 +8,10 @@
  * Opening a slab is different. Drivers answer "unknown error" for things that they do not support here, so while a slab
  * is being opened that result alone loses nothing: a probe decides. And a GPU on which no slab has ever been opened ends
  * nothing: it is written off, and every wish for it is refused. Otherwise a driver that says no would end the daemon, for
- * CPU trainers as well, each time that a trainer asks. */
+ * CPU trainers as well, each time that a trainer asks.
+ *
+ * Drivers pin memory under locks that all processes share, and while one pins, the others wait in calls as simple as
+ * cuMemGetInfo. So memory is pinned and unpinned in pieces, with a pause after each. */
 #include "cuda/gpus-impl.h"
 
 #include <stdarg.h>
@@ -24,57 +25,25 @@
 
 #define MIB (UINT64_C(1) << 20)
 #define SLAB_ALIGN (2 * MIB)                /* smaller allocations share a block, which the handle would expose whole */
-#define MOST_REGISTERED (UINT64_C(1) << 30) /* at once; the driver pins a piece in one go */
-enum { AUTO_MEMORY_PERCENT = 10, MOST_SPOILT = 2, SPOILT_S = 60, REFUSED_S = 60 };
-
-static uint64_t now_ns(void)
-{
-	struct timespec t;
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
+#define MOST_REGISTERED (128 * MIB)         /* at once: about 15 ms of the driver's locks */
+enum { AUTO_MEMORY_PERCENT = 10, MOST_SPOILT = 2, REFUSED_S = 60, PAUSE_US = 1000 };
 
 /* ---- results ---- */
-
-/* A GPU on which no slab was ever open: nothing depends on it, so the daemon goes on without it. */
-static void write_off(struct gpu *gpu, const char *call, const char *name)
-{
-	snprintf(gpu->own.written_off, sizeof(gpu->own.written_off),
-		 "the daemon cannot use %.95s: %.60s in %.60s; restart the daemon to try again", gpu->stats.name, name, call);
-}
-
-static void lose(struct gpu *gpu, const char *call, const char *name)
-{
-	gpu->own.lost = true;
-	if (!gpu->own.worked) {
-		write_off(gpu, call, name);
-		return;
-	}
-	pthread_mutex_lock(&gpu->all->lock);
-	gpu->lost = true;
-	snprintf(gpu->lost_text, sizeof(gpu->lost_text),
-		 "GPU %.95s failed: %.60s in %.60s; only a new process can use it again", gpu->stats.name, name, call);
-	pthread_mutex_unlock(&gpu->all->lock);
-	uv_async_send(&gpu->all->async);
-}
 
 /* Whether the call failed; notes that it did. */
 static bool failed(struct gpu *gpu, int result, const char *call)
 {
 	if (result == CUDA_OK)
 		return false;
-	const char *name = cuda_error_name(&gpu->all->driver, result);
-	pthread_mutex_lock(&gpu->all->lock);
-	gpu->stats.n_errors++;
-	snprintf(gpu->stats.last_error, sizeof(gpu->stats.last_error), "%.70s in %.60s", name, call);
-	pthread_mutex_unlock(&gpu->all->lock);
+	const char *name = gpu_note_error(gpu, result, call);
+	snprintf(gpu->own.last_error, sizeof(gpu->own.last_error), "%.70s in %.60s", name, call);
 	gpu->own.result = result;
 	if (gpu->own.lost || !gpu->own.context)
 		return true;
 	if (result == CUDA_UNKNOWN && gpu->own.opening)
 		gpu->own.doubtful = true;
 	else if (cuda_error_sticky(result) || result == CUDA_UNKNOWN)
-		lose(gpu, call, name);
+		gpu_lose(gpu, call, name);
 	return true;
 }
 
@@ -95,20 +64,19 @@ static void note_refused(struct gpu *gpu, const struct gpu_slab_work *sw)
 	if (!gpu->own.context || gpu->own.result == CUDA_OUT_OF_MEMORY)
 		return;
 	memcpy(gpu->own.refused_why, sw->why, sizeof(gpu->own.refused_why));
-	gpu->own.refused_ns = now_ns();
+	gpu->own.refused_ns = gpu_now_ns();
 }
 
 /* After a call that was not to fail: refused, or lost. */
 static int refuse_failed(struct gpu *gpu, struct gpu_slab_work *sw, const char *what)
 {
-	/* The statistics are this thread's to write, so they may be read without the lock here. */
-	if (gpu->own.written_off[0])
-		return refuse(sw, "%s", gpu->own.written_off);
+	if (gpu->own.lost && gpu->written_off[0]) /* once it is lost the texts do not change any more */
+		return refuse(sw, "%s", gpu->written_off);
 	if (gpu->own.lost) {
 		snprintf(sw->why, sizeof(sw->why), "%s", gpu->lost_text);
 		return GPU_E_LOST;
 	}
-	refuse(sw, "%s: %s", what, gpu->stats.last_error);
+	refuse(sw, "%s: %s", what, gpu->own.last_error);
 	note_refused(gpu, sw);
 	return GPU_E_REFUSED;
 }
@@ -233,13 +201,13 @@ static void drop_context(struct gpu *gpu)
 	const struct cuda_driver *d = &gpu->all->driver;
 	if (gpu->own.lost || gpu->own.keeps || !gpu->own.context)
 		return;
-	while (gpu->own.n_events)
-		failed(gpu, d->event_destroy(gpu->own.events[--gpu->own.n_events]), "cuEventDestroy");
-	if (gpu->own.stream)
-		failed(gpu, d->stream_destroy(gpu->own.stream), "cuStreamDestroy");
+	while (gpu->copies.n_events)
+		failed(gpu, d->event_destroy(gpu->copies.events[--gpu->copies.n_events]), "cuEventDestroy");
+	if (gpu->copies.stream)
+		failed(gpu, d->stream_destroy(gpu->copies.stream), "cuStreamDestroy");
 	failed(gpu, d->ctx_set_current(NULL), "cuCtxSetCurrent");
 	failed(gpu, d->primary_ctx_release(gpu->own.device), "cuDevicePrimaryCtxRelease");
-	gpu->own.stream = NULL;
+	gpu->copies.stream = NULL;
 	gpu->own.context = NULL;
 	pthread_mutex_lock(&gpu->all->lock);
 	gpu->stats.context = false;
@@ -252,15 +220,15 @@ static int make_stream(struct gpu *gpu)
 	int least = 0, greatest = 0;
 	if (failed(gpu, d->ctx_set_current(gpu->own.context), "cuCtxSetCurrent") ||
 	    failed(gpu, d->ctx_get_stream_priority_range(&least, &greatest), "cuCtxGetStreamPriorityRange") ||
-	    failed(gpu, d->stream_create_with_priority(&gpu->own.stream, CUDA_STREAM_NON_BLOCKING, greatest),
+	    failed(gpu, d->stream_create_with_priority(&gpu->copies.stream, CUDA_STREAM_NON_BLOCKING, greatest),
 		   "cuStreamCreateWithPriority"))
 		return -1;
 	for (unsigned i = 0; i < GPU_IN_FLIGHT; i++) {
 		if (failed(gpu,
-			   d->event_create(&gpu->own.events[i], CUDA_EVENT_BLOCKING_SYNC | CUDA_EVENT_DISABLE_TIMING),
+			   d->event_create(&gpu->copies.events[i], CUDA_EVENT_BLOCKING_SYNC | CUDA_EVENT_DISABLE_TIMING),
 			   "cuEventCreate"))
 			return -1;
-		gpu->own.n_events++;
+		gpu->copies.n_events++;
 	}
 	return 0;
 }
@@ -283,6 +251,7 @@ static int make_context(struct gpu *gpu, struct gpu_slab_work *sw)
 		gpu->own.context = NULL;
 		return refuse_failed(gpu, sw, "the daemon cannot make a CUDA context");
 	}
+	gpu->own.n_contexts++;
 	if (make_stream(gpu)) {
 		int r = refuse_failed(gpu, sw, "the daemon cannot make a copy stream");
 		drop_context(gpu);
@@ -302,27 +271,60 @@ static void leave_context(struct gpu *gpu)
 
 /* ---- pinning ---- */
 
-/* Whole slots to a registration: a copy whose source lies in two of them fails or is slow. */
-static uint64_t piece_bytes(const struct gpu_host *h)
+/* Whole slots to a registration where they fit, so that few copies have to be cut. */
+uint64_t gpu_piece_bytes(const struct gpu_host *h)
 {
 	uint64_t slots = MOST_REGISTERED / h->slot_bytes;
-	return (slots ? slots : 1) * h->slot_bytes;
+	return slots ? slots * h->slot_bytes : MOST_REGISTERED;
+}
+
+static uint64_t host_bytes(const struct gpu_host *h)
+{
+	return (uint64_t)h->slot_bytes * h->n_slots;
+}
+
+/* Between two pieces: whoever waits for the driver's locks gets them, and the watchdog hears that it goes on. */
+static void pause_pinning(struct gpu *gpu)
+{
+	gpu_touch(&gpu->opener);
+	nanosleep(&(struct timespec){ .tv_nsec = PAUSE_US * 1000 }, NULL);
 }
 
 /* False: CUDA has not let go of all of it. */
 static bool unregister(struct gpu *gpu, struct gpu_host *h, uint64_t bytes)
 {
 	bool all = true;
-	for (uint64_t at = 0; at < bytes && !gpu->own.lost; at += piece_bytes(h))
+	for (uint64_t at = 0; at < bytes && !gpu->own.lost; at += gpu_piece_bytes(h)) {
+		if (at)
+			pause_pinning(gpu);
 		all &= !failed(gpu, gpu->all->driver.mem_host_unregister(h->base + at), "cuMemHostUnregister");
+	}
 	return all && !gpu->own.lost;
+}
+
+/* Copies from the memory of another processor go through the link between the two, which is slower than the GPU's. Once
+ * pinned, pages stay where they are. */
+static void move_near(struct gpu *gpu, uint8_t *base, uint64_t bytes)
+{
+	int node = gpu->stats.numa_node; /* this thread's to write */
+	if (node < 0)
+		return;
+	int r = numa_prefer(base, (size_t)bytes, (unsigned)node);
+	pthread_mutex_lock(&gpu->all->lock);
+	gpu->stats.numa_error = -r;
+	pthread_mutex_unlock(&gpu->all->lock);
 }
 
 static int register_pieces(struct gpu *gpu, struct gpu_host *h)
 {
-	uint64_t all = (uint64_t)h->slot_bytes * h->n_slots;
-	for (uint64_t at = 0; at < all; at += piece_bytes(h)) {
-		uint64_t n = all - at < piece_bytes(h) ? all - at : piece_bytes(h);
+	uint64_t all = host_bytes(h);
+	for (uint64_t at = 0; at < all; at += gpu_piece_bytes(h)) {
+		uint64_t n = all - at < gpu_piece_bytes(h) ? all - at : gpu_piece_bytes(h);
+		if (at)
+			pause_pinning(gpu);
+		if (gpu->own.lost) /* by a copy meanwhile */
+			return -1;
+		move_near(gpu, h->base + at, n);
 		if (failed(gpu, gpu->all->driver.mem_host_register(h->base + at, n, CUDA_HOST_REGISTER_PORTABLE),
 			   "cuMemHostRegister")) {
 			unregister(gpu, h, at);
@@ -330,19 +332,6 @@ static int register_pieces(struct gpu *gpu, struct gpu_host *h)
 		}
 	}
 	return 0;
-}
-
-/* Copies from the memory of another processor go through the link between the two, which is slower than the GPU's. Once
- * pinned, pages stay where they are. */
-static void move_near(struct gpu *gpu, struct gpu_host *h)
-{
-	int node = gpu->stats.numa_node; /* this thread's to write */
-	if (node < 0)
-		return;
-	int r = numa_prefer(h->base, (size_t)h->slot_bytes * h->n_slots, (unsigned)node);
-	pthread_mutex_lock(&gpu->all->lock);
-	gpu->stats.numa_error = -r;
-	pthread_mutex_unlock(&gpu->all->lock);
 }
 
 /* Pinned pages can be neither swapped nor reclaimed: what is pinned must leave the machine, and the control group, room
@@ -384,12 +373,10 @@ static void note_unpinned(struct gpu *gpu, const char *note)
 static int pin(struct gpu *gpu, struct gpu_slab_work *sw)
 {
 	struct gpu_host *h = sw->host;
-	uint64_t bytes = (uint64_t)h->slot_bytes * h->n_slots;
+	uint64_t bytes = host_bytes(h);
 	enum gpu_pin mode = gpu->all->params.pin;
 	char note[GPU_REASON_BYTES] = "pin_memory is off in the configuration";
 	bool wanted = mode != GPU_PIN_OFF && may_pin(gpu, bytes, note, sizeof(note));
-	if (wanted)
-		move_near(gpu, h);
 	if (wanted && register_pieces(gpu, h) == 0) {
 		sw->slab.pinned = true;
 		gpu->own.n_uses++;
@@ -399,7 +386,7 @@ static int pin(struct gpu *gpu, struct gpu_slab_work *sw)
 	if (gpu->own.lost)
 		return refuse_failed(gpu, sw, "");
 	if (wanted)
-		snprintf(note, sizeof(note), "batches cannot be pinned: %s", gpu->stats.last_error);
+		snprintf(note, sizeof(note), "batches cannot be pinned: %s", gpu->own.last_error);
 	note_unpinned(gpu, note);
 	snprintf(sw->why, sizeof(sw->why), "%.400s%s", note,
 		 mode == GPU_PIN_ON
@@ -410,7 +397,7 @@ static int pin(struct gpu *gpu, struct gpu_slab_work *sw)
 
 static bool unpin(struct gpu *gpu, struct gpu_slab_work *sw)
 {
-	uint64_t bytes = (uint64_t)sw->host->slot_bytes * sw->host->n_slots;
+	uint64_t bytes = host_bytes(sw->host);
 	bool all = unregister(gpu, sw->host, bytes);
 	gpu->own.n_uses--;
 	pthread_mutex_lock(&gpu->all->lock);
@@ -454,7 +441,7 @@ static int allocate(struct gpu *gpu, struct gpu_slab_work *sw)
 		int r = refuse_failed(gpu, sw, gpu->stats.name);
 		if (gpu->own.result == CUDA_OUT_OF_MEMORY)
 			refuse(sw, "%s has no %s left for this trainer's batches: %s", gpu->stats.name,
-			       size_format(sw->slab.bytes, slab, sizeof(slab)), gpu->stats.last_error);
+			       size_format(sw->slab.bytes, slab, sizeof(slab)), gpu->own.last_error);
 		return r;
 	}
 	if (d->pointer_get_attribute(&capable, CUDA_POINTER_IS_LEGACY_IPC_CAPABLE, sw->memory) != CUDA_OK)
@@ -483,12 +470,12 @@ static bool still_works(struct gpu *gpu)
 	if (r == CUDA_OUT_OF_MEMORY)
 		return true;
 	if (r == CUDA_OK && (call = "cuMemcpyHtoDAsync",
-			     r = d->memcpy_htod_async(memory, &word, sizeof(word), gpu->own.stream)) == CUDA_OK)
-		call = "cuStreamSynchronize", r = d->stream_synchronize(gpu->own.stream);
+			     r = d->memcpy_htod_async(memory, &word, sizeof(word), gpu->copies.stream)) == CUDA_OK)
+		call = "cuStreamSynchronize", r = d->stream_synchronize(gpu->copies.stream);
 	if (r == CUDA_OK)
 		call = "cuMemFree", r = d->mem_free(memory);
 	if (r != CUDA_OK)
-		lose(gpu, call, cuda_error_name(d, r));
+		gpu_lose(gpu, call, cuda_error_name(d, r));
 	return r == CUDA_OK;
 }
 
@@ -523,39 +510,33 @@ static int open_carefully(struct gpu *gpu, struct gpu_slab_work *sw)
 	if (r && gpu->own.doubtful && gpu->own.context && !gpu->own.lost && !still_works(gpu))
 		r = refuse_failed(gpu, sw, "");
 	gpu->own.opening = false;
-	gpu->own.worked |= r == 0;
+	if (r == 0) {
+		pthread_mutex_lock(&gpu->all->lock);
+		gpu->worked = true;
+		pthread_mutex_unlock(&gpu->all->lock);
+	}
 	return r;
-}
-
-static bool was_spoilt_lately(const struct gpu *gpu)
-{
-	return gpu->own.n_spoilt && now_ns() - gpu->own.spoilt_ns < SPOILT_S * UINT64_C(1000000000);
 }
 
 /* Who is told that a copy has failed opens again. That may help once; where copies fail time after time trainers get on
  * better by themselves. */
 static int check_spoilt(struct gpu *gpu, struct gpu_slab_work *sw)
 {
-	if (gpu->own.n_spoilt < MOST_SPOILT || !was_spoilt_lately(gpu))
+	char error[sizeof(gpu->copy_error)];
+	pthread_mutex_lock(&gpu->all->lock);
+	bool often = gpu->n_spoilt >= MOST_SPOILT && gpu_was_spoilt_lately(gpu);
+	memcpy(error, gpu->copy_error, sizeof(error));
+	pthread_mutex_unlock(&gpu->all->lock);
+	if (!often)
 		return 0;
-	return refuse(sw, "the daemon's copies to %s fail (%s); it tries again in a minute", gpu->stats.name,
-		      gpu->stats.last_error);
+	return refuse(sw, "the daemon's copies to %s fail (%s); it tries again in a minute", gpu->stats.name, error);
 }
 
 static int check_refused(struct gpu *gpu, struct gpu_slab_work *sw)
 {
-	if (!gpu->own.refused_ns || now_ns() - gpu->own.refused_ns >= REFUSED_S * UINT64_C(1000000000))
+	if (!gpu->own.refused_ns || gpu_now_ns() - gpu->own.refused_ns >= REFUSED_S * UINT64_C(1000000000))
 		return 0;
 	return refuse(sw, "%.450s; the daemon tries again in a minute", gpu->own.refused_why);
-}
-
-static void note_spoilt(struct gpu *gpu, struct gpu_slab_work *sw)
-{
-	if (sw->spoilt)
-		return;
-	gpu->own.n_spoilt = was_spoilt_lately(gpu) ? gpu->own.n_spoilt + 1 : 1;
-	gpu->own.spoilt_ns = now_ns();
-	sw->spoilt = true;
 }
 
 static int open_slab(struct gpu *gpu, struct gpu_slab_work *sw)
@@ -594,178 +575,24 @@ static int unpin_host(struct gpu *gpu, struct gpu_slab_work *sw)
 	return gpu->own.lost ? GPU_E_LOST : all ? 0 : GPU_E_FAILED;
 }
 
-/* ---- copies ---- */
-
-/* After a failed call: whatever was begun has ended when this returns, or the GPU is lost. */
-static void settle(struct gpu *gpu)
-{
-	if (!gpu->own.lost &&
-	    failed(gpu, gpu->all->driver.stream_synchronize(gpu->own.stream), "cuStreamSynchronize") && !gpu->own.lost)
-		lose(gpu, "cuStreamSynchronize", "an error after an error");
-}
-
-static int start_copy(struct gpu *gpu, struct gpu_copy *copy)
-{
-	const struct cuda_driver *d = &gpu->all->driver;
-	const struct gpu_slab_work *sw = slab_work_of(copy->work.slab);
-	if (gpu->own.lost)
-		return GPU_E_LOST;
-	for (uint32_t i = 0; i < copy->n_parts; i++) {
-		if (failed(gpu,
-			   d->memcpy_htod_async(sw->memory + copy->part[i].offset,
-						sw->params.host + copy->part[i].offset, copy->part[i].bytes,
-						gpu->own.stream),
-			   "cuMemcpyHtoDAsync"))
-			goto fail;
-	}
-	copy->event = gpu->own.events[gpu->own.n_events - 1];
-	if (failed(gpu, d->event_record(copy->event, gpu->own.stream), "cuEventRecord"))
-		goto fail;
-	gpu->own.n_events--;
-	return 0;
-fail:
-	settle(gpu); /* a part may be on its way: the host memory is not to be reused before it has ended */
-	return gpu->own.lost ? GPU_E_LOST : GPU_E_FAILED;
-}
-
-static unsigned size_class(uint64_t bytes)
-{
-	static const uint64_t below[GPU_SIZE_CLASSES - 1] = { 64 << 10, MIB, 16 * MIB, 256 * MIB };
-	unsigned c = 0;
-	while (c < GPU_SIZE_CLASSES - 1 && bytes >= below[c])
-		c++;
-	return c;
-}
-
-static void count_copy(struct gpu *gpu, const struct gpu_copy *copy)
-{
-	uint64_t bytes = 0;
-	for (uint32_t i = 0; i < copy->n_parts; i++)
-		bytes += copy->part[i].bytes;
-	unsigned c = size_class(bytes);
-	pthread_mutex_lock(&gpu->all->lock);
-	gpu->stats.copies[c].n++;
-	gpu->stats.copies[c].bytes += bytes;
-	gpu->stats.n_pageable += !copy->work.slab->pinned;
-	pthread_mutex_unlock(&gpu->all->lock);
-}
-
 /* ---- the loop ---- */
 
-static void finish(struct gpu *gpu, struct gpu_work *w, int result)
+static int work(struct gpu *gpu, struct gpu_work *w)
 {
-	struct gpus *g = gpu->all;
-	w->result = result;
-	w->next = NULL;
-	pthread_mutex_lock(&g->lock);
-	if (g->done)
-		g->done_last->next = w;
-	else
-		g->done = w;
-	g->done_last = w;
-	pthread_mutex_unlock(&g->lock);
-	uv_async_send(&g->async);
+	struct gpu_slab_work *sw = slab_work_of(w->slab);
+	return w->kind == GPU_WORK_OPEN	   ? open_slab(gpu, sw)
+	       : w->kind == GPU_WORK_CLOSE ? close_slab(gpu, sw)
+					   : unpin_host(gpu, sw);
 }
 
-static void land_oldest(struct gpu *gpu, int result)
+void *gpu_opener_run(void *arg)
 {
-	struct gpu_copy *copy = gpu->own.flying[gpu->own.oldest];
-	gpu->own.oldest = (gpu->own.oldest + 1) % GPU_IN_FLIGHT;
-	gpu->own.n_flying--;
-	gpu->own.events[gpu->own.n_events++] = copy->event;
-	if (result)
-		note_spoilt(gpu, slab_work_of(copy->work.slab));
-	if (result == 0 && copy->n_parts)
-		count_copy(gpu, copy);
-	finish(gpu, &copy->work, result);
-}
-
-/* Waits for the oldest copy and hands back all that are complete by then. When the GPU is lost they have ended, if not
- * well. */
-static void land_copies(struct gpu *gpu)
-{
-	const struct cuda_driver *d = &gpu->all->driver;
-	bool first = true;
-	while (gpu->own.n_flying) {
-		struct cuda_event *event = gpu->own.flying[gpu->own.oldest]->event;
-		int r = gpu->own.lost ? CUDA_OK : first ? d->event_synchronize(event) : d->event_query(event);
-		if (r == CUDA_NOT_READY)
-			return;
-		bool bad = failed(gpu, r, first ? "cuEventSynchronize" : "cuEventQuery");
-		if (bad)
-			settle(gpu);
-		land_oldest(gpu, gpu->own.lost ? GPU_E_LOST : bad ? GPU_E_FAILED : 0);
-		first = false;
-	}
-}
-
-static void take_off(struct gpu *gpu, struct gpu_copy *copy)
-{
-	int r = start_copy(gpu, copy);
-	if (r) {
-		note_spoilt(gpu, slab_work_of(copy->work.slab));
-		finish(gpu, &copy->work, r);
-		return;
-	}
-	gpu->own.flying[(gpu->own.oldest + gpu->own.n_flying) % GPU_IN_FLIGHT] = copy;
-	gpu->own.n_flying++;
-}
-
-static void work(struct gpu *gpu, struct gpu_work *w)
-{
-	switch ((enum gpu_work_kind)w->kind) {
-	case GPU_WORK_OPEN:
-		finish(gpu, w, open_slab(gpu, slab_work_of(w->slab)));
-		break;
-	case GPU_WORK_CLOSE:
-		finish(gpu, w, close_slab(gpu, slab_work_of(w->slab)));
-		break;
-	case GPU_WORK_UNPIN:
-		finish(gpu, w, unpin_host(gpu, slab_work_of(w->slab)));
-		break;
-	case GPU_WORK_COPY:
-		take_off(gpu, (struct gpu_copy *)(void *)w);
-		break;
-	}
-}
-
-/* The next piece of work; NULL: none, or no room for one, and copies are under way, or it is time to stop. Sleeps while
- * there is nothing at all. */
-static struct gpu_work *next_work(struct gpu *gpu)
-{
-	struct gpus *g = gpu->all;
-	struct gpu_work *w = NULL;
-	pthread_mutex_lock(&g->lock);
-	gpu->stats.in_flight = gpu->own.n_flying;
-	while (!gpu->first && !gpu->own.n_flying && !gpu->stop) {
-		gpu->busy_since_ns = 0;
-		pthread_cond_wait(&gpu->asked, &g->lock);
-	}
-	if (gpu->own.n_flying < GPU_IN_FLIGHT && (w = gpu->first))
-		gpu->first = w->next;
-	gpu->busy_since_ns = now_ns();
-	pthread_mutex_unlock(&g->lock);
-	return w;
-}
-
-void *gpu_thread(void *arg)
-{
-	struct gpu *gpu = arg;
-	pthread_setname_np(pthread_self(), "batchd-gpu");
-	for (;;) {
-		struct gpu_work *w = next_work(gpu);
-		if (w)
-			work(gpu, w);
-		else if (gpu->own.n_flying)
-			land_copies(gpu);
-		else
-			break;
-	}
+	struct gpu_thread *t = arg;
+	struct gpu *gpu = t->gpu;
+	pthread_setname_np(pthread_self(), "batchd-gpu-open");
+	for (struct gpu_work *w; (w = gpu_next_work(t, 0, 1));)
+		gpu_finish_work(gpu, w, work(gpu, w));
 	drop_context(gpu);
-	pthread_mutex_lock(&gpu->all->lock);
-	gpu->busy_since_ns = 0;
-	gpu->ended = true;
-	pthread_mutex_unlock(&gpu->all->lock);
-	uv_async_send(&gpu->all->async);
+	gpu_thread_ends(t);
 	return NULL;
 }

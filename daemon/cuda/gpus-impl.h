@@ -1,8 +1,11 @@
-/* What gpus.c (the loop thread's side) and gpu-thread.c (the GPU threads') share. */
+/* What gpus.c (the loop thread's side), gpu-thread.c (the thread that opens and closes) and gpu-copier.c (the thread
+ * that copies) share. */
 #ifndef BATCHD_CUDA_GPUS_IMPL_H
 #define BATCHD_CUDA_GPUS_IMPL_H
 
 #include <pthread.h>
+#include <stdatomic.h>
+#include <time.h>
 
 #include "cuda/driver.h"
 #include "cuda/gpus.h"
@@ -11,8 +14,8 @@ enum { GPU_IN_FLIGHT = 16 }; /* copies handed to the driver at once */
 
 enum gpu_work_kind { GPU_WORK_OPEN, GPU_WORK_CLOSE, GPU_WORK_UNPIN, GPU_WORK_COPY };
 
-/* A host slab that is mirrored on at least one GPU, and which GPU's thread registered it: with CUDA a page can be
- * registered only once, and (PORTABLE) counts for every context. Loop thread; a GPU thread reads base, slot_bytes and
+/* A host slab that is mirrored on at least one GPU, and which GPU's opener registered it: with CUDA a page can be
+ * registered only once, and (PORTABLE) counts for every context. Loop thread; openers and copiers read base, slot_bytes and
  * n_slots, which do not change. */
 struct gpu_host {
 	struct gpu_host *next;
@@ -34,54 +37,74 @@ struct gpu_slab_work {
 	struct gpu_host *host;
 	struct gpu_slab_work *next;    /* in host->waiting */
 	bool pin;                      /* opening: register the host slab, too */
-	bool spoilt;                   /* a copy has failed; the GPU thread's */
+	bool spoilt;                   /* a copy has failed; the copier's */
 	void (*on_closed)(void *arg, bool lost);
 	void *closed_arg;
-	char why[GPU_REASON_BYTES];    /* the GPU thread's until the work is done */
-	cuda_ptr memory;               /* the GPU thread's */
+	char why[GPU_REASON_BYTES];    /* the opener's until the work is done */
+	cuda_ptr memory;               /* the opener's; the copier reads it while the slab is open */
+};
+
+/* A GPU has two threads, so that copies go on while a slab is opened or closed, which may take seconds. */
+struct gpu_thread {
+	struct gpu *gpu;
+	pthread_t id;
+	pthread_cond_t asked;          /* with all->lock */
+
+	/* under all->lock */
+	struct gpu_work *first, *last;
+	uint64_t busy_since_ns;        /* 0: waits for work */
+	unsigned n_under_way;          /* of its work, handed to the driver */
+	bool ended;
 };
 
 struct gpu {
 	struct gpus *all;
 	struct gpu *next;
 	struct cuda_uuid uuid;
-	pthread_t thread;
-	pthread_cond_t asked;          /* with all->lock */
+	struct gpu_thread opener;      /* opens, closes, pins, unpins: gpu-thread.c */
+	struct gpu_thread copier;      /* gpu-copier.c */
 	unsigned n_slabs;              /* loop thread: opening, open or closing */
 	bool told;                     /* loop thread: on_lost has been called */
 
 	/* under all->lock */
-	struct gpu_work *first, *last;
-	bool stop, ended, lost, known; /* known: this machine has it */
-	uint64_t busy_since_ns;        /* 0: waits for work */
+	bool stop, lost, known;        /* known: this machine has it */
+	bool worked;                   /* a slab has been opened */
+	unsigned n_spoilt;             /* slabs on which a copy has failed, each within a minute of the one before */
+	uint64_t spoilt_ns;            /* when the last was */
 	char lost_text[GPU_REASON_BYTES];
+	char written_off[GPU_REASON_BYTES]; /* lost before it ever worked: why; then the loop is not told */
+	char copy_error[160];          /* of the last copy that failed */
 	struct gpu_stats stats;
 
-	/* The GPU thread's own. */
+	/* The opener's own. The copier reads context and n_contexts while a slab is open. */
 	struct {
 		cuda_device device;
 		struct cuda_context *context; /* NULL: none */
-		struct cuda_stream *stream;
-		struct cuda_event *events[GPU_IN_FLIGHT]; /* a stack of n_events that are free */
-		unsigned n_events;
-		struct gpu_copy *flying[GPU_IN_FLIGHT];   /* a ring; oldest at `oldest` */
-		unsigned oldest, n_flying;
+		unsigned n_contexts;          /* made so far */
 		unsigned n_uses;              /* slabs and pinned hosts that need the context */
-		unsigned n_spoilt;            /* slabs on which a copy has failed, each within a minute of the one
-		                               * before */
-		uint64_t spoilt_ns;           /* when the last was */
 		uint64_t slab_bytes, budget_bytes;
 		int result;                   /* of the last call that failed */
+		char last_error[160];         /* its text */
 		bool opening;                 /* a slab is being opened */
 		bool doubtful;                /* ... and a call for it ended in "unknown error" */
-		bool worked;                  /* a slab has been opened */
-		bool lost;                    /* no call is made any more */
-		char written_off[GPU_REASON_BYTES]; /* lost before it ever worked: why; then the loop is not told */
+		atomic_bool lost;             /* no call is made any more; set under all->lock by either thread, after
+		                               * the texts that say why */
 		char refused_why[GPU_REASON_BYTES];
 		uint64_t refused_ns;          /* when the driver last refused to open a slab; 0: it has not */
 		bool keeps;                   /* memory that others have open: the context, which it would go with,
 		                               * stays until the process ends */
 	} own;
+
+	/* The copier's while a slab is open, else the opener's, which makes the stream and the events with the context
+	 * and destroys them with it. */
+	struct {
+		unsigned n_context;           /* which of the contexts is current in the copier */
+		struct cuda_stream *stream;
+		struct cuda_event *events[GPU_IN_FLIGHT]; /* a stack of n_events that are free */
+		unsigned n_events;
+		struct gpu_copy *flying[GPU_IN_FLIGHT];   /* a ring; oldest at `oldest` */
+		unsigned oldest, n_flying;
+	} copies;
 };
 
 struct gpus {
@@ -103,8 +126,44 @@ struct gpus {
 	void *on_closed_arg;
 };
 
-/* gpu-thread.c: what the thread runs. */
-void *gpu_thread(void *gpu);
+/* gpu-thread.c: what the opener runs, arg is its struct gpu_thread. */
+void *gpu_opener_run(void *arg);
+/* Of a pinned host slab's memory, how much each registration but the last holds, from its begin on. A copy is not to
+ * read from two. */
+uint64_t gpu_piece_bytes(const struct gpu_host *h);
+
+/* gpu-copier.c: what the copier runs, arg is its struct gpu_thread. */
+void *gpu_copier_run(void *arg);
+
+/* gpu-errors.c, for both threads. */
+/* Counts a call that failed, for the status. Its result's name; static, or of the calling thread until the next such
+ * call. */
+const char *gpu_note_error(struct gpu *gpu, int result, const char *call);
+/* No call is made on this GPU any more. The loop is told, unless the GPU never worked. */
+void gpu_lose(struct gpu *gpu, const char *call, const char *name);
+
+/* gpus.c, for both threads. */
+/* The next piece of work for a thread that has n_under_way of at most `most` under way. Sleeps while there is neither.
+ * NULL: it is to look after what is under way, or, when that is nothing, to stop. */
+struct gpu_work *gpu_next_work(struct gpu_thread *t, unsigned n_under_way, unsigned most);
+void gpu_finish_work(struct gpu *gpu, struct gpu_work *w, int result);
+/* The thread gets on: what it is at now counts from now, for gpus_oldest_busy_ns. */
+void gpu_touch(struct gpu_thread *t);
+/* The thread's last call of anything here. */
+void gpu_thread_ends(struct gpu_thread *t);
+
+static inline uint64_t gpu_now_ns(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+/* Whether a copy has failed within the last minute. Under all->lock. */
+static inline bool gpu_was_spoilt_lately(const struct gpu *gpu)
+{
+	return gpu->n_spoilt && gpu_now_ns() - gpu->spoilt_ns < UINT64_C(60) * 1000000000;
+}
 
 static inline struct gpu_slab_work *slab_work_of(struct gpu_slab *slab)
 {

@@ -1,4 +1,4 @@
-/* In the place of gpus.c and gpu-thread.c where batchd is built with CUDA=0: there are no GPUs, and whoever asks for
+/* In the place of gpus.c and gpu-*.c where batchd is built with CUDA=0: there are no GPUs, and whoever asks for
  * one learns why. */
 #include "cuda/gpus.h"
 

@@ -1,8 +1,8 @@
-/* The loop thread's side: which GPUs there are, who mirrors what, and the way of work to a GPU's thread and back.
+/* The loop thread's side: which GPUs there are, who mirrors what, and the way of work to a GPU's threads and back.
  *
  * The awkward corner is a host slab that is mirrored on several GPUs (share mode, trainers on each of them). Its pages
- * can be registered once only, so the first slab's thread does it and others wait until it has; whoever closes last has
- * the first thread take it back, after everybody's copies have ended. */
+ * can be registered once only, so the first slab's opener does it and others wait until it has; whoever closes last has
+ * the first opener take it back, after everybody's copies have ended. */
 #include "cuda/gpus-impl.h"
 
 #include <assert.h>
@@ -11,36 +11,29 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "util/log.h"
 
-enum { MAX_GPUS = 64 }; /* asked for at a time, found or not: each is a thread */
+enum { MAX_GPUS = 64 }; /* asked for at a time, found or not: each is two threads */
 
 const char *const gpu_size_class_names[GPU_SIZE_CLASSES] = { "64KiB", "1MiB", "16MiB", "256MiB", "larger" };
-
-static uint64_t now_ns(void)
-{
-	struct timespec t;
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
 
 /* ---- handing work over ---- */
 
 static void submit(struct gpu *gpu, struct gpu_work *w, enum gpu_work_kind kind)
 {
+	struct gpu_thread *t = kind == GPU_WORK_COPY ? &gpu->copier : &gpu->opener;
 	w->gpu = gpu;
 	w->kind = kind;
 	w->next = NULL;
 	w->result = 0;
 	pthread_mutex_lock(&gpu->all->lock);
-	if (gpu->first)
-		gpu->last->next = w;
+	if (t->first)
+		t->last->next = w;
 	else
-		gpu->first = w;
-	gpu->last = w;
-	pthread_cond_signal(&gpu->asked);
+		t->first = w;
+	t->last = w;
+	pthread_cond_signal(&t->asked);
 	pthread_mutex_unlock(&gpu->all->lock);
 }
 
@@ -48,6 +41,58 @@ void gpu_copy_begin(struct gpu_slab *slab, struct gpu_copy *copy)
 {
 	copy->work.slab = slab;
 	submit(slab->gpu, &copy->work, GPU_WORK_COPY);
+}
+
+/* ---- the threads' side of it ---- */
+
+struct gpu_work *gpu_next_work(struct gpu_thread *t, unsigned n_under_way, unsigned most)
+{
+	struct gpu *gpu = t->gpu;
+	struct gpu_work *w = NULL;
+	pthread_mutex_lock(&gpu->all->lock);
+	t->n_under_way = n_under_way;
+	while (!t->first && !n_under_way && !gpu->stop) {
+		t->busy_since_ns = 0;
+		pthread_cond_wait(&t->asked, &gpu->all->lock);
+	}
+	if (n_under_way < most && (w = t->first))
+		t->first = w->next;
+	t->busy_since_ns = gpu_now_ns();
+	pthread_mutex_unlock(&gpu->all->lock);
+	return w;
+}
+
+void gpu_finish_work(struct gpu *gpu, struct gpu_work *w, int result)
+{
+	struct gpus *g = gpu->all;
+	w->result = result;
+	w->next = NULL;
+	pthread_mutex_lock(&g->lock);
+	if (g->done)
+		g->done_last->next = w;
+	else
+		g->done = w;
+	g->done_last = w;
+	pthread_mutex_unlock(&g->lock);
+	uv_async_send(&g->async);
+}
+
+void gpu_touch(struct gpu_thread *t)
+{
+	struct gpus *g = t->gpu->all;
+	pthread_mutex_lock(&g->lock);
+	t->busy_since_ns = gpu_now_ns();
+	pthread_mutex_unlock(&g->lock);
+}
+
+void gpu_thread_ends(struct gpu_thread *t)
+{
+	struct gpus *g = t->gpu->all;
+	pthread_mutex_lock(&g->lock);
+	t->busy_since_ns = 0;
+	t->ended = true;
+	uv_async_send(&g->async); /* under the lock: the loop may free the GPU as soon as it has it */
+	pthread_mutex_unlock(&g->lock);
 }
 
 /* ---- GPUs ---- */
@@ -62,14 +107,50 @@ static struct gpu *find_gpu(struct gpus *g, const unsigned char uuid[GPU_UUID_BY
 }
 
 /* Signals are the loop thread's. */
-static int start_thread(struct gpu *gpu)
+static int start_thread(struct gpu *gpu, struct gpu_thread *t, void *(*run)(void *arg))
 {
 	sigset_t all, before;
+	t->gpu = gpu;
+	pthread_cond_init(&t->asked, NULL);
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
-	int r = pthread_create(&gpu->thread, NULL, gpu_thread, gpu);
+	int r = pthread_create(&t->id, NULL, run, t);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	if (r)
+		pthread_cond_destroy(&t->asked);
 	return -r;
+}
+
+static void stop_gpu(struct gpu *gpu)
+{
+	pthread_mutex_lock(&gpu->all->lock);
+	gpu->stop = true;
+	pthread_cond_signal(&gpu->opener.asked);
+	pthread_cond_signal(&gpu->copier.asked);
+	pthread_mutex_unlock(&gpu->all->lock);
+}
+
+static void join_thread(struct gpu_thread *t)
+{
+	pthread_join(t->id, NULL);
+	pthread_cond_destroy(&t->asked);
+}
+
+/* Both, or none. */
+static int start_threads(struct gpu *gpu)
+{
+	int r = start_thread(gpu, &gpu->opener, gpu_opener_run);
+	if (r)
+		return r;
+	r = start_thread(gpu, &gpu->copier, gpu_copier_run);
+	if (r) {
+		pthread_mutex_lock(&gpu->all->lock);
+		gpu->stop = true;
+		pthread_cond_signal(&gpu->opener.asked);
+		pthread_mutex_unlock(&gpu->all->lock);
+		join_thread(&gpu->opener); /* at once: it has nothing to do */
+	}
+	return r;
 }
 
 static int make_gpu(struct gpus *g, const unsigned char uuid[GPU_UUID_BYTES], struct gpu **out, char *why)
@@ -88,12 +169,10 @@ static int make_gpu(struct gpus *g, const unsigned char uuid[GPU_UUID_BYTES], st
 	memcpy(gpu->uuid.bytes, uuid, GPU_UUID_BYTES);
 	gpu->stats.numa_node = -1;
 	memcpy(gpu->stats.uuid, uuid, GPU_UUID_BYTES);
-	pthread_cond_init(&gpu->asked, NULL);
-	int r = start_thread(gpu);
+	int r = start_threads(gpu);
 	if (r) {
-		pthread_cond_destroy(&gpu->asked);
 		free(gpu);
-		snprintf(why, GPU_REASON_BYTES, "the daemon cannot start a thread for the GPU: %s", strerror(-r));
+		snprintf(why, GPU_REASON_BYTES, "the daemon cannot start threads for the GPU: %s", strerror(-r));
 		return GPU_E_REFUSED;
 	}
 	gpu->next = g->list;
@@ -102,15 +181,7 @@ static int make_gpu(struct gpus *g, const unsigned char uuid[GPU_UUID_BYTES], st
 	return 0;
 }
 
-static void stop_gpu(struct gpu *gpu)
-{
-	pthread_mutex_lock(&gpu->all->lock);
-	gpu->stop = true;
-	pthread_cond_signal(&gpu->asked);
-	pthread_mutex_unlock(&gpu->all->lock);
-}
-
-/* One that this machine does not have would otherwise cost a thread for ever. */
+/* One that this machine does not have would otherwise cost its threads for ever. */
 static void retire_unknown(struct gpu *gpu)
 {
 	pthread_mutex_lock(&gpu->all->lock);
@@ -285,7 +356,7 @@ static void on_copied(struct gpu_work *w)
 	char why[GPU_REASON_BYTES] = "";
 	if (w->result) {
 		pthread_mutex_lock(&w->gpu->all->lock);
-		snprintf(why, sizeof(why), "%s", w->gpu->lost ? w->gpu->lost_text : w->gpu->stats.last_error);
+		snprintf(why, sizeof(why), "%s", w->gpu->lost ? w->gpu->lost_text : w->gpu->copy_error);
 		pthread_mutex_unlock(&w->gpu->all->lock);
 	}
 	copy->done(copy, w->result, why);
@@ -328,15 +399,15 @@ static void join_ended(struct gpus *g)
 {
 	for (struct gpu **at = &g->list, *gpu; (gpu = *at);) {
 		pthread_mutex_lock(&g->lock);
-		bool ended = gpu->ended;
+		bool ended = gpu->opener.ended && gpu->copier.ended;
 		pthread_mutex_unlock(&g->lock);
 		if (!ended) {
 			at = &gpu->next;
 			continue;
 		}
 		*at = gpu->next;
-		pthread_join(gpu->thread, NULL);
-		pthread_cond_destroy(&gpu->asked);
+		join_thread(&gpu->opener);
+		join_thread(&gpu->copier);
 		free(gpu);
 	}
 }
@@ -432,19 +503,27 @@ unsigned gpus_get_stats(struct gpus *g, struct gpu_stats *stats, unsigned n)
 			continue;
 		stats[filled] = gpu->stats;
 		stats[filled].lost = gpu->lost;
+		stats[filled].in_flight = gpu->copier.n_under_way;
 		stats[filled++].driver_version = g->driver_version;
 	}
 	pthread_mutex_unlock(&g->lock);
 	return filled;
 }
 
+static void look_at_thread(const struct gpu_thread *t, uint64_t now, uint64_t *oldest)
+{
+	if (t->busy_since_ns && now > t->busy_since_ns && now - t->busy_since_ns > *oldest)
+		*oldest = now - t->busy_since_ns;
+}
+
 uint64_t gpus_oldest_busy_ns(struct gpus *g)
 {
-	uint64_t oldest = 0, now = now_ns();
+	uint64_t oldest = 0;
 	pthread_mutex_lock(&g->lock);
+	uint64_t now = gpu_now_ns();
 	for (struct gpu *gpu = g->list; gpu; gpu = gpu->next) {
-		if (gpu->busy_since_ns && now - gpu->busy_since_ns > oldest)
-			oldest = now - gpu->busy_since_ns;
+		look_at_thread(&gpu->opener, now, &oldest);
+		look_at_thread(&gpu->copier, now, &oldest);
 	}
 	pthread_mutex_unlock(&g->lock);
 	return oldest;

@@ -1,9 +1,9 @@
 /* GPUs as places that batches are copied to before they are published.
  *
  * A slab on a GPU mirrors one in host memory: slot i of it begins at i * slot_bytes as slot i there does. It is
- * exported once, and its handle is what trainers open. One thread per GPU, started by the first slab that somebody
- * wants there, owns the GPU's primary context, a copy stream and every CUDA call of this process for that GPU; without
- * such a wish the driver is not even loaded. Host slabs are pinned (registered with CUDA) for as long as a slab mirrors
+ * exported once, and its handle is what trainers open. Two threads per GPU, started by the first slab that a trainer
+ * wants there, make every CUDA call of this process for that GPU: one opens, pins and closes, which may take seconds,
+ * the other copies meanwhile. Without such a wish the driver is not even loaded. Host slabs are pinned (registered with CUDA) for as long as a slab mirrors
  * them, so that copies go by DMA.
  *
  *     asked for --> opening ---------> open --> closing --> gone          a slab
@@ -107,7 +107,7 @@ struct gpu_copy {
 	/* result: 0: seen complete; GPU_E_FAILED or GPU_E_LOST with why. Either way nothing reads the host memory any
 	 * more. */
 	void (*done)(struct gpu_copy *copy, int result, const char *why);
-	void *event;                    /* the GPU thread's */
+	void *event;                    /* the copier's */
 };
 /* Copies of one GPU run in the order of these calls. */
 void gpu_copy_begin(struct gpu_slab *slab, struct gpu_copy *copy);
@@ -120,7 +120,7 @@ struct gpu_stats {
 	int driver_version;             /* 1000 * major + 10 * minor; 0: not known yet */
 	bool context, lost;
 	uint64_t n_slabs, slab_bytes, budget_bytes;
-	uint64_t pinned_bytes;          /* of host slabs that this GPU's thread registered */
+	uint64_t pinned_bytes;          /* of host slabs that this GPU's opener registered */
 	struct {
 		uint64_t n, bytes;
 	} copies[GPU_SIZE_CLASSES];     /* host to device, seen complete; the daemon copies nothing the other way */

@@ -10,7 +10,7 @@ from daemons import BUILD, Daemon
 
 LENGTH = 4096
 # The only threads of the daemon that may call CUDA.
-ALLOWED = "batchd-gpu"
+ALLOWED = "batchd-gpu*"
 # What gives something back: if that is what fails, something is left over.
 GIVES_BACK = {"cuMemFree", "cuMemFreeHost", "cuMemHostUnregister", "cuStreamDestroy", "cuEventDestroy", "cuDevicePrimaryCtxRelease",
               "cuIpcCloseMemHandle", "cuModuleUnload", "cuCtxPopCurrent"}

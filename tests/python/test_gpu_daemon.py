@@ -53,7 +53,7 @@ class Reports:
 def gpu_daemon(double, make_daemon, monkeypatch):
     def make(*args, env=None, **options):
         with monkeypatch.context() as m:
-            m.setenv("FAKECUDA_ALLOW_THREADS", "batchd-gpu")
+            m.setenv("FAKECUDA_ALLOW_THREADS", "batchd-gpu*")
             for name, value in (env or {}).items():
                 m.setenv(name, value)
             return make_daemon("--linger", "0s", *args, **options)
@@ -354,7 +354,7 @@ def test_daemons_that_lose_the_gpu_again_and_again(gpu_daemon, double):
     while trainer.poll() is None and n < 40:
         if daemon.process.poll() is not None:
             assert daemon.process.returncode == 75
-            env = dict(os.environ, FAKECUDA_FAIL="run:1=700", FAKECUDA_ALLOW_THREADS="batchd-gpu")
+            env = dict(os.environ, FAKECUDA_FAIL="run:1=700", FAKECUDA_ALLOW_THREADS="batchd-gpu*")
             with open(daemon.log, "ab") as log:
                 daemon.process = subprocess.Popen(daemon.argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=env)
             n += 1

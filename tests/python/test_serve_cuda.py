@@ -68,7 +68,7 @@ def daemon(build, make_daemon, monkeypatch, tmp_path):
     monkeypatch.setenv("FAKECUDA_DIR", str(tmp_path))
     monkeypatch.setenv("FAKECUDA_REPORT", str(tmp_path / "report"))
     with monkeypatch.context() as m:
-        m.setenv("FAKECUDA_ALLOW_THREADS", "batchd-gpu")
+        m.setenv("FAKECUDA_ALLOW_THREADS", "batchd-gpu*")
         yield make_daemon()
     daemon_reports = [p.read_text() for p in tmp_path.glob("report.*")]
     assert not any("violation " in text for text in daemon_reports), daemon_reports

@@ -139,8 +139,8 @@ struct batchd_options {
 	                            * tables for every batch. Either way nobody else sees the writes. */
 	int autostart;             /* start a daemon for this user if none answers (default 1) */
 	/* Called during batchd_open while the daemon does something long, when a signal handler has run, and otherwise
-	 * about once a second. phase "index", "memory", "daemon" or "producer" (nobody is there yet; seconds), or "" as
-	 * long as nothing is known; total 0 when unknown. Non-zero gives up: BATCHD_E_CANCELLED. May be NULL. */
+	 * about once a second. phase "index", "gpu" (the daemon makes memory on the GPU, for which it may have to
+	 * start the driver), "daemon" or "producer" (not there yet; seconds), or "" as long as nothing is known; total 0 when unknown. Non-zero gives up: BATCHD_E_CANCELLED. May be NULL. */
 	int (*on_progress)(void *arg, const char *phase, uint64_t done, uint64_t total);
 	void *progress_arg;
 	const char *program;       /* for the log and `batchctl status`; NULL: this program's name */
@@ -333,8 +333,9 @@ int batchd_fd(const struct batchd_loader *l);
  *
  * With option device, every batch also lies in the GPU's memory when batchd_next lends it. A stream is a CUstream or
  * cudaStream_t of that GPU's primary context (NULL: the legacy default stream; CU_STREAM_PER_THREAD: the calling
- * thread's own) that lives until the batch has been given back; all of this only queues work on it and never waits for
- * the GPU.
+ * thread's own); all of this only queues work on it and never waits for the GPU. It must live until the batch has been
+ * given back. When it does not, the next call waits until the GPU has done all of this process's work, and then gives
+ * the batch back.
  *
  *     batchd_next(l, &b, BATCHD_FOREVER);
  *     batchd_cuda_finish(l, &b, my_tensor, stream);               one kernel: NHWC uint8 -> dtype and layout, Normalize

@@ -126,6 +126,16 @@ static int find_way(struct copy *c)
 
 static int run(void *arg, const struct copy_request *r);
 
+/* With the greatest priority: streams share a few queues of the hardware, and a copy in one that the trainer's kernels
+ * use would wait behind them. */
+static int make_stream(struct copy *c)
+{
+	const struct cuda_driver *driver = c->gpu->driver;
+	int least = 0, greatest = 0, r = driver->ctx_get_stream_priority_range(&least, &greatest);
+
+	return r == CUDA_OK ? driver->stream_create_with_priority(&c->stream, CUDA_STREAM_NON_BLOCKING, greatest) : r;
+}
+
 static int make(struct copy *c, struct fault *f)
 {
 	const struct cuda_driver *driver = c->gpu->driver;
@@ -135,7 +145,7 @@ static int make(struct copy *c, struct fault *f)
 		return gpu_fault(c->gpu, r, f, "cannot pin memory for copies to the GPU");
 	r = driver->mem_alloc(&c->base, c->stride * c->n_slots);
 	if (r == CUDA_OK)
-		r = driver->stream_create_with_priority(&c->stream, CUDA_STREAM_NON_BLOCKING, 0);
+		r = make_stream(c);
 	for (uint32_t i = 0; i < c->n_slots && r == CUDA_OK; i++)
 		r = driver->event_create(&c->copied[i].done, CUDA_EVENT_DISABLE_TIMING);
 	if (r != CUDA_OK)

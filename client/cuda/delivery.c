@@ -1,6 +1,7 @@
 /* The life of a batch on the GPU. delivery.h has the states.
  *
- * Nothing here waits for the GPU on the trainer's path: events are only asked whether they are complete. A trainer that
+ * Nothing here waits for the GPU on the trainer's path, unless a stream that read a batch is destroyed before the batch
+ * goes back: events are only asked whether they are complete. A trainer that
  * waits for a batch while others of its slots are pending looks at both in turn, so it can never wait for a slot that
  * is its own to give back. */
 #include "cuda/delivery.h"
@@ -357,22 +358,59 @@ static struct cuda_stream *stream_to_record(const struct device_lease *lease, un
 }
 
 /* Records an event behind all that the lease's streams were given so far, unless one of them captures a CUDA graph, of
- * which the event would become a part: then that is left for later. In the GPU's context. */
-static int record(struct delivery *d, struct device_lease *lease)
+ * which the event would become a part: then that is left for later. *failed: the stream with which it could not be
+ * done. In the GPU's context. */
+static int record(struct delivery *d, struct device_lease *lease, struct cuda_stream **failed)
 {
 	bool capturing = false;
 	int r = CUDA_OK;
 
-	for (unsigned i = 0; i < lease->n_streams && r == CUDA_OK && !capturing; i++)
+	for (unsigned i = 0; i < lease->n_streams && r == CUDA_OK && !capturing; i++) {
+		*failed = lease->stream[i];
 		r = delivery_is_capturing(d, stream_to_record(lease, i), &capturing);
+	}
 	lease->recorded = r == CUDA_OK && !capturing;
 	for (unsigned i = 0; i < lease->n_streams && lease->recorded && r == CUDA_OK; i++) {
+		*failed = lease->stream[i];
 		if (!lease->event[i])
 			r = d->gpu.driver->event_create(&lease->event[i], CUDA_EVENT_DISABLE_TIMING);
 		if (r == CUDA_OK)
 			r = d->gpu.driver->event_record(lease->event[i], stream_to_record(lease, i));
 	}
 	return r;
+}
+
+/* What the driver says of a stream that captures, or while one does: it may be asked again later. */
+static bool is_capturing_result(int r)
+{
+	return r >= CUDA_STREAM_CAPTURE_UNSUPPORTED && r <= CUDA_STREAM_CAPTURE_IMPLICIT;
+}
+
+/* Where a stream or an event cannot tell when the lease's work is over, say because the trainer has destroyed the
+ * stream: waits for all work of the context, after which nothing of the lease is left to ask. A result other than
+ * CUDA_OK is the context's own, and the end of the loader. In the GPU's context. */
+static int wait_instead(struct delivery *d, struct device_lease *lease)
+{
+	bool capturing = false;
+	int r;
+
+	lease->recorded = false;
+	(void)delivery_is_capturing(d, CUDA_STREAM_LEGACY, &capturing);
+	if (capturing)
+		return CUDA_OK; /* waiting would spoil the capture: later */
+	r = d->gpu.driver->ctx_synchronize();
+	if (r == CUDA_OK) {
+		lease->n_streams = 0;
+		lease->recorded = true;
+	}
+	return is_capturing_result(r) ? CUDA_OK : r;
+}
+
+static int record_or_wait(struct delivery *d, struct device_lease *lease)
+{
+	struct cuda_stream *failed;
+
+	return record(d, lease, &failed) == CUDA_OK ? CUDA_OK : wait_instead(d, lease);
 }
 
 static void append(struct delivery *d, struct device_lease *lease)
@@ -400,7 +438,7 @@ static void take_returned(struct batchd_loader *l)
 		d->n_exported--;
 		if (lease_ends(&l->lease[node->slot])) {
 			if (!d->lost)
-				d->lost = record(d, lease);
+				d->lost = record_or_wait(d, lease);
 			append(d, lease);
 		}
 		free(node);
@@ -418,7 +456,7 @@ void delivery_let_go(struct batchd_loader *l, uint32_t slot)
 		return;
 	}
 	if (!d->lost && !(d->lost = gpu_enter(&d->gpu, &visit))) {
-		d->lost = record(d, lease);
+		d->lost = record_or_wait(d, lease);
 		gpu_leave(&d->gpu, &visit);
 	}
 	append(d, lease);
@@ -427,13 +465,13 @@ void delivery_let_go(struct batchd_loader *l, uint32_t slot)
 /* CUDA_OK: all of its work is complete. */
 static int query(struct delivery *d, struct device_lease *lease)
 {
-	int r = lease->recorded ? CUDA_OK : record(d, lease);
+	int r = lease->recorded ? CUDA_OK : record_or_wait(d, lease);
 
-	if (r == CUDA_OK && !lease->recorded)
-		return CUDA_NOT_READY;
-	for (unsigned i = 0; i < lease->n_streams && r == CUDA_OK; i++)
+	for (unsigned i = 0; i < lease->n_streams && lease->recorded && r == CUDA_OK; i++)
 		r = d->gpu.driver->event_query(lease->event[i]);
-	return r;
+	if (r != CUDA_OK && r != CUDA_NOT_READY)
+		r = wait_instead(d, lease);
+	return r == CUDA_OK && !lease->recorded ? CUDA_NOT_READY : r;
 }
 
 static void give_back_complete(struct batchd_loader *l)
@@ -486,6 +524,7 @@ static int release_behind(struct batchd_loader *l, struct device_lease *lease, s
 			  struct fault *f)
 {
 	struct delivery *d = l->delivery;
+	struct cuda_stream *failed = NULL;
 	bool capturing = false;
 	int r = delivery_is_capturing(d, stream, &capturing);
 
@@ -496,7 +535,9 @@ static int release_behind(struct batchd_loader *l, struct device_lease *lease, s
 	if (r == CUDA_OK)
 		r = delivery_use(d, lease, stream);
 	if (r == CUDA_OK && l->lease[slot_of(d, lease)].n_out == 1 && !l->lease[slot_of(d, lease)].more)
-		r = record(d, lease);
+		r = record(d, lease, &failed);
+	if (r != CUDA_OK && failed && failed != stream) /* an earlier one; the caller's own it is told of */
+		r = wait_instead(d, lease);
 	if (r != CUDA_OK) {
 		if (cuda_error_sticky(r))
 			d->lost = r;

@@ -170,6 +170,7 @@ enum {
 	X(ctx_get_current, cuCtxGetCurrent, (struct cuda_context * *context)) \
 	X(ctx_get_device, cuCtxGetDevice, (cuda_device * device)) \
 	X(ctx_get_stream_priority_range, cuCtxGetStreamPriorityRange, (int *least, int *greatest)) \
+	X(ctx_synchronize, cuCtxSynchronize, (void)) \
 	X(mem_get_info, cuMemGetInfo_v2, (size_t *n_free, size_t *n_total)) \
 	X(mem_alloc, cuMemAlloc_v2, (cuda_ptr * memory, size_t n_bytes)) \
 	X(mem_free, cuMemFree_v2, (cuda_ptr memory)) \

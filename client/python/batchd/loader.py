@@ -321,7 +321,8 @@ class DataLoader:
                   not, and why); images are then made by one kernel on torch's current stream. Also dtype "bfloat16". Of a served data set: its tensors
     raw           with a GPU: images are the daemon's memory itself, uint8 NHWC (arrays as stored), without a copy. They go back when the last tensor
                   over them is gone and the work queued by then is done; autograd keeps what backward needs. Do not write into them; other streams
-                  than the one current when the batch came must be told with record_stream
+                  than the one current when the batch came must be told with record_stream. Streams must outlive the tensors: a batch whose stream has
+                  been destroyed goes back after a wait for all of this process's work on the GPU
     n_slots       batches ahead, those you hold included; None: the daemon decides
     writable      True maps batches writable from the start, which in-place system calls (readinto) need; ordinary in-place
                   arithmetic works either way, and nobody else ever sees it
@@ -932,7 +933,8 @@ class DataLoader:
             s.generation = 0
 
     def record_stream(self, images, stream):
-        """raw: work on another torch stream reads `images` too; their memory goes back only after what it was given while they lived."""
+        """raw: work on another torch stream reads `images` too; their memory goes back only after what it was given while they lived.
+        `stream` must outlive them."""
         if self._cuda is None:
             raise ValueError("record_stream is for raw images on a GPU")
         self._cuda.add_stream(images, stream)

@@ -128,6 +128,8 @@ static void on_mirror_open(void *arg, struct mirror *m, int result, const char *
 	struct device_task *task = arg;
 	task->result = m ? 0 : result;
 	task->why = why;
+	struct batchd *b = task->task.job->daemon;
+	b->on_activity(b); /* the driver has been started, perhaps for a trainer that has gone meanwhile */
 	job_task_end(&task->task);
 }
 
@@ -150,6 +152,21 @@ static bool begin(struct session *s, struct slots *slots)
 	return true;
 }
 
+/* The first slab on a GPU starts the driver and makes a context, which takes seconds. Once is enough: the client repeats
+ * it to its user. It may be the end of the session. */
+static void tell_progress(struct session *s)
+{
+	Batchd__Wire__Progress p = BATCHD__WIRE__PROGRESS__INIT;
+	Batchd__Wire__ServerMessage m = BATCHD__WIRE__SERVER_MESSAGE__INIT;
+	if (s->device.told || !s->peer)
+		return;
+	s->device.told = true;
+	p.phase = (char *)"gpu";
+	m.body_case = BATCHD__WIRE__SERVER_MESSAGE__BODY_PROGRESS;
+	m.progress = &p;
+	peer_send(s->peer, &m, NULL, 0);
+}
+
 bool device_fixes(const struct session *s, const struct slots *slots)
 {
 	return s->device.asked && !slots->fixed && !slots->growing && slots->n_made < slots->n;
@@ -160,10 +177,12 @@ bool device_ready(struct session *s, struct slots *slots)
 	if (s->device.wanted && slots->growing)
 		return false; /* until the rest has been made: a GPU's thread takes a slab as a whole */
 	struct mirror *m = s->device.wanted ? mirror_find(slots, s->device.uuid) : NULL;
-	if (m && m->slab)
+	if (m && m->slab) {
 		same_driver(s); /* the daemon may have learnt its own version on the way here */
-	else if (m || (s->device.wanted && begin(s, slots)))
+	} else if (m || (s->device.wanted && begin(s, slots))) {
+		tell_progress(s);
 		return false;
+	}
 	return true;
 }
 

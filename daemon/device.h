@@ -20,8 +20,9 @@ void device_wish(struct session *s, const Batchd__Wire__Open *open);
  * registers and mirrors them as a whole, and a trainer that copies by itself does. */
 bool device_fixes(const struct session *s, const struct slots *slots);
 /* Whether the session can be attached to these slots now: it wants no device, cannot have it, or its mirror is open.
- * Otherwise begins to open one, unless that is under way or the slots' memory is still being made; session_advance is
- * called for every session of the job when it has been. */
+ * Otherwise begins to open one, unless that is under way or the slots' memory is still being made, and says so to the
+ * trainer, which may be the end of the session; session_advance is called for every session of the job when it has been.
+ */
 bool device_ready(struct session *s, struct slots *slots);
 /* When it has been attached: says where it finds its batches. */
 void device_attach(struct session *s);

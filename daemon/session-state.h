@@ -22,6 +22,7 @@ struct device {
 	bool wanted;                   /* and nothing has stood in its way so far */
 	unsigned char uuid[GPU_UUID_BYTES];
 	uint32_t driver_version;       /* the trainer's; 0: not known */
+	bool told;                     /* that its memory there is being made */
 	char reason[GPU_REASON_BYTES]; /* why it got none; empty: it did, or wanted none */
 };
 

@@ -4,10 +4,10 @@
  *
  *   gpu-trainer DATASET BATCHES [--job NAME] [--share] [--rank R] [--world N] [--batch N] [--hold-us MOST] [--seed N]
  * [--epoch E] [--device D] [--reconnect-ms N]
- *               [--stay]
+ *               [--stay] [--progress]
  *
  * --stay: after an error it lives on, and closes nothing, until its standard input ends. Events are printed as they
- * come, "lost: TEXT". Last line: "BATCHES batches, PATH, REASON". Exit status 0; 1: a byte differs; 3: batchd said an
+ * come, "lost: TEXT", and with --progress each new phase of opening, "phase: NAME". Last line: "BATCHES batches, PATH, REASON". Exit status 0; 1: a byte differs; 3: batchd said an
  * error, which is printed; 4: CUDA did. */
 #include <errno.h>
 #include <getopt.h>
@@ -106,6 +106,19 @@ static int look_at(struct batchd_loader *l, const struct batchd_batch *b, const 
 	return r != BATCHD_OK ? fail(batchd_code_name(r), batchd_error(l)) : !ok;
 }
 
+static int on_progress(void *arg, const char *phase, uint64_t done, uint64_t total)
+{
+	static char last[64];
+	(void)arg;
+	(void)done;
+	(void)total;
+	if (strcmp(phase, last))
+		printf("phase: %s\n", phase);
+	snprintf(last, sizeof(last), "%s", phase);
+	fflush(stdout);
+	return 0;
+}
+
 int main(int argc, char **argv)
 {
 	static const struct option options[] = { { "job", 1, NULL, 'j' },   { "share", 0, NULL, 's' },
@@ -113,7 +126,8 @@ int main(int argc, char **argv)
 						 { "batch", 1, NULL, 'b' }, { "hold-us", 1, NULL, 'h' },
 						 { "seed", 1, NULL, 'S' },  { "device", 1, NULL, 'd' },
 						 { "epoch", 1, NULL, 'e' }, { "reconnect-ms", 1, NULL, 'R' },
-						 { "stay", 0, NULL, 'y' },  { 0 } };
+						 { "stay", 0, NULL, 'y' },  { "progress", 0, NULL, 'p' },
+						 { 0 } };
 	struct batchd_options o;
 	struct batchd_loader *l;
 	struct batchd_info info = { .size_bytes = sizeof(info) };
@@ -141,6 +155,7 @@ int main(int argc, char **argv)
 		case 'e': epoch = (uint64_t)atoll(optarg); break;
 		case 'R': o.reconnect_ms = (uint32_t)atoi(optarg); break;
 		case 'y': stay = true; break;
+		case 'p': o.on_progress = on_progress; break;
 		default: return 2;
 		}
 	}

@@ -93,7 +93,10 @@ class Bar:
             self._draw(phase.decode("ascii", "replace"), done, total)
 
     def _draw(self, phase, done, total):
-        text = f"batchd: {phase} {done}" + (f" of {total}" if total else "")
+        if phase == "gpu":
+            text = "batchd: the daemon gets the GPU ready"
+        else:
+            text = f"batchd: {phase} {done}" + (f" of {total}" if total else "")
         width = min(shutil.get_terminal_size().columns - len(text) - 4, 40)
         if total and width >= 10:
             filled = width * min(done, total) // total

@@ -1,0 +1,68 @@
+"""What a trainer costs the others, and its user, when its batches are first wanted on a GPU, and what stays there when all have gone. On the driver double."""
+import re
+import time
+
+import batchd
+import pytest
+from batchd import progress
+from daemons import until
+from test_gpu_daemon import DATA, double, finish, gpu_daemon, start, status  # noqa: F401: fixtures
+
+
+def calls(double, pid, name):
+    (n,) = re.findall(rf"^call {name} (\d+)$", double.of(pid), re.M)
+    return int(n)
+
+
+def test_the_next_trainer_finds_the_pages_pinned(gpu_daemon, double, batchctl):
+    """While a loader lingers, its memory stays on the GPU and its pages stay registered; the next trainers use both."""
+    daemon = gpu_daemon("--linger", "600s")
+    pid = daemon.pid
+    for _ in range(3):
+        assert finish(start(20, "--job", "again"))[-1] == "20 batches, ipc, "
+        until("it has gone", lambda: not status(batchctl)["sessions"])
+        (gpu,) = status(batchctl)["gpus"]
+        assert gpu["pinned_bytes"] > 0 and gpu["slabs"] == 1
+    daemon.stop()
+    double.assert_clean(pid)
+    assert calls(double, pid, "cuMemHostRegister") == calls(double, pid, "cuMemHostUnregister") == 1
+    assert calls(double, pid, "cuMemAlloc") == calls(double, pid, "cuDevicePrimaryCtxRetain") == 1
+
+
+def test_pages_are_let_go_with_the_loader(gpu_daemon, double, batchctl):
+    """A trainer with other batches takes the job's place: the memory of the loader that lingered is given back, registered pages first."""
+    daemon = gpu_daemon("--linger", "600s")
+    assert finish(start(20, "--job", "again"))[-1] == "20 batches, ipc, "
+    until("it has gone", lambda: not status(batchctl)["sessions"])
+    (before,) = status(batchctl)["gpus"]
+    other = start(100000, "--job", "again", "--batch", 32, "--hold-us", 1000)
+    assert other.stdout.readline() == "attached\n"
+    until("there is one slab", lambda: status(batchctl)["gpus"][0]["slabs"] == 1)
+    (gpu,) = status(batchctl)["gpus"]
+    assert before["pinned_bytes"] < gpu["pinned_bytes"] < 3 * before["pinned_bytes"]
+    other.kill()
+    other.communicate()
+    pid = daemon.pid
+    daemon.stop()
+    double.assert_clean(pid)
+
+
+def test_a_trainer_hears_that_the_gpu_is_made_ready(gpu_daemon, double):
+    """A context takes seconds: the phase comes before the driver has returned."""
+    daemon = gpu_daemon(env={"FAKECUDA_LATENCY_US": "cuDevicePrimaryCtxRetain=3000000"})
+    trainer = start(5, "--progress")
+    phases = [trainer.stdout.readline()]
+    while phases[-1] not in ("phase: gpu\n", "attached\n"):
+        phases.append(trainer.stdout.readline())
+    assert phases[-1] == "phase: gpu\n"
+    assert finish(trainer)[-1] == "5 batches, ipc, "
+    daemon.stop()
+    assert not double.violations()
+
+
+def test_the_bar_says_what_it_waits_for(capsys, monkeypatch):
+    """There is nothing to count while a GPU is made ready."""
+    with progress.Bar(True, True) as bar:
+        monkeypatch.setattr(time, "monotonic", lambda now=time.monotonic() + 60: now)
+        bar.show(b"gpu", 0, 0)
+        assert capsys.readouterr().err.endswith("batchd: the daemon gets the GPU ready")

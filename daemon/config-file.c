@@ -91,6 +91,7 @@ static const cyaml_schema_field_t root_fields[] = {
 	TEXT("linger", struct config_text, linger),
 	TEXT("stall_after", struct config_text, stall_after),
 	TEXT("idle_exit", struct config_text, idle_exit),
+	TEXT("gpu_idle_exit", struct config_text, gpu_idle_exit),
 	TEXT("bad_data", struct config_text, bad_data),
 	TEXT("log_level", struct config_text, log_level),
 	TEXT("index_cache", struct config_text, index_cache),

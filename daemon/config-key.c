@@ -33,6 +33,7 @@ const struct key config_keys[] = {
 	{KEY(linger, linger_ns), KIND_DURATION, true, "30s", 0, 30 * DAY},
 	{KEY(stall_after, stall_after_ns), KIND_DURATION_NEVER, true, "120s", SECOND / 10, DAY},
 	{KEY(idle_exit, idle_exit_ns), KIND_DURATION_NEVER, true, "never", 0, 30 * DAY},
+	{KEY(gpu_idle_exit, gpu_idle_exit_ns), KIND_DURATION_NEVER, true, "never", 0, 30 * DAY},
 	{KEY(bad_data, bad_data), KIND_SHARE, true, "1%", 0, 0},
 	{KEY(log_level, log_level), KIND_LEVEL, true, "notice", 0, 0},
 	{KEY(index_cache, index_cache), KIND_PATH, true, NULL, 0, 0},

@@ -77,6 +77,7 @@ struct config {
 	uint64_t linger_ns;       /* how long a loader stays warm after its last session */
 	uint64_t stall_after_ns;  /* a trainer that does not get on for so long is reported; CONFIG_NEVER */
 	uint64_t idle_exit_ns;    /* without any session; CONFIG_NEVER */
+	uint64_t gpu_idle_exit_ns; /* the same of a daemon that has used a GPU; CONFIG_NEVER */
 	double bad_data;          /* 0..1, share of samples that may be undecodable */
 	enum log_level log_level;
 	char *index_cache;        /* directory; NULL: the default place */

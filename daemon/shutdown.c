@@ -130,13 +130,22 @@ static void on_idle(uv_timer_t *t)
 	shutdown_begin(t->data, 0, "nobody has been here for idle_exit");
 }
 
+static void on_gpu_idle(uv_timer_t *t)
+{
+	shutdown_begin(t->data, 0, "no trainer for gpu_idle_exit; the GPUs are let go with this process");
+}
+
+/* A driver that has been started keeps its GPUs open until the process ends. */
 void shutdown_note_activity(struct shutdown *s)
 {
 	const struct batchd *b = s->daemon;
-	if (b->stopping || b->config->idle_exit_ns == CONFIG_NEVER)
+	const struct config *c = b->config;
+	bool gpu = c->gpu_idle_exit_ns < c->idle_exit_ns && gpus_driver_version(b->gpus);
+	uint64_t after_ns = gpu ? c->gpu_idle_exit_ns : c->idle_exit_ns;
+	if (b->stopping)
 		return;
-	if (b->sessions)
+	if (b->sessions || after_ns == CONFIG_NEVER)
 		uv_timer_stop(&s->idle);
 	else
-		uv_timer_start(&s->idle, on_idle, b->config->idle_exit_ns / 1000000, 0);
+		uv_timer_start(&s->idle, gpu ? on_gpu_idle : on_idle, after_ns / 1000000, 0);
 }

@@ -111,6 +111,7 @@ START_TEST(test_defaults_are_those_of_the_manual)
 	ck_assert_uint_eq(c.slots, 0);
 	ck_assert_uint_eq(c.linger_ns, UINT64_C(30000000000));
 	ck_assert_uint_eq(c.idle_exit_ns, CONFIG_NEVER);
+	ck_assert_uint_eq(c.gpu_idle_exit_ns, CONFIG_NEVER);
 	ck_assert_double_eq(c.bad_data, 0.01);
 	ck_assert_int_eq(c.log_level, LOG_LEVEL_NOTICE);
 	ck_assert_ptr_null(c.index_cache);
@@ -145,7 +146,7 @@ START_TEST(test_every_key_reaches_its_member)
 
 	expect_loads(
 		"socket: /run/x\nsocket_mode: 0660\nsocket_group: 77\nworkers: 3\nio_threads: 5\nmemory: 6GiB\nslots: 7\nlinger: 8s\n"
-		"idle_exit: 9min\nbad_data: 0.25\nlog_level: debug\nindex_cache: /var/i\n"
+		"idle_exit: 9min\ngpu_idle_exit: 19min\nbad_data: 0.25\nlog_level: debug\nindex_cache: /var/i\n"
 		"gpu_memory: 21MiB\npin_memory: on\npin_limit: 22%\n"
 		"cache: {jpeg: 10MiB, decoded: off, directory: /var/c}\n"
 		"limits:\n  sessions: 11\n  sessions_per_user: 12\n  pending: 13\n  hello_timeout: 14s\n  loaders: 15\n  producers: 21\n  batch_size: 16\n"
@@ -160,6 +161,7 @@ START_TEST(test_every_key_reaches_its_member)
 	ck_assert_uint_eq(c.slots, 7);
 	ck_assert_uint_eq(c.linger_ns, UINT64_C(8000000000));
 	ck_assert_uint_eq(c.idle_exit_ns, UINT64_C(540000000000));
+	ck_assert_uint_eq(c.gpu_idle_exit_ns, UINT64_C(1140000000000));
 	ck_assert_double_eq(c.bad_data, 0.25);
 	ck_assert_int_eq(c.log_level, LOG_LEVEL_DEBUG);
 	ck_assert_str_eq(c.index_cache, "/var/i");
@@ -321,6 +323,7 @@ static const struct border {
 	{"linger", "0", NULL, "30d", "2592000001ms"},
 	{"stall_after", "100ms", "99ms", "24h", "86401s"},
 	{"idle_exit", "0s", NULL, "30d", "31d"},
+	{"gpu_idle_exit", "0s", NULL, "30d", "31d"},
 	{"bad_data", "0", NULL, "100%", "100.1%"},
 	{"bad_data", "0%", NULL, "1", "1.0001"},
 	{"socket_mode", "0600", "0577", "0777", "1777"},

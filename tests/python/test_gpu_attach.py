@@ -66,3 +66,36 @@ def test_the_bar_says_what_it_waits_for(capsys, monkeypatch):
         monkeypatch.setattr(time, "monotonic", lambda now=time.monotonic() + 60: now)
         bar.show(b"gpu", 0, 0)
         assert capsys.readouterr().err.endswith("batchd: the daemon gets the GPU ready")
+
+
+def test_a_daemon_lets_go_of_gpus_when_it_is_idle(gpu_daemon, double, batchctl):
+    """Trainers without a GPU do not end it, however short the time; the last one with a GPU does."""
+    daemon = gpu_daemon(config="gpu_idle_exit: 0s\n")
+    pid = daemon.pid
+    for _ in range(2):
+        with batchd.DataLoader(DATA, batch_size=16, dtype="uint8", layout="NHWC", autostart=False, timeout=30) as loader:
+            assert sum(1 for _ in loader) == 250
+    until("they have gone", lambda: not status(batchctl)["sessions"])
+    assert daemon.process.poll() is None
+    assert finish(start(20))[-1] == "20 batches, ipc, "
+    assert daemon.process.wait(60) == 0
+    assert "gpu_idle_exit" in daemon.output()
+    double.assert_clean(pid)
+    daemon.start()
+
+
+def test_a_daemon_that_was_refused_a_slab_lets_go_as_well(gpu_daemon, double):
+    """The driver has been started for a trainer that then copied by itself: GPUs are open, so the daemon ends."""
+    daemon = gpu_daemon("--gpu-memory", "2MiB", config="gpu_idle_exit: 0s\n")
+    assert finish(start(20, "--batch", 400))[-1].startswith("20 batches, copy, no room")
+    assert daemon.process.wait(60) == 0
+    daemon.start()
+
+
+def test_idle_exit_counts_where_it_is_shorter(gpu_daemon, double):
+    """Both are set: whichever time is over first ends it."""
+    daemon = gpu_daemon(config="idle_exit: 1s\ngpu_idle_exit: 30d\n")
+    assert finish(start(20))[-1] == "20 batches, ipc, "
+    assert daemon.process.wait(60) == 0
+    assert "for idle_exit" in daemon.output()
+    daemon.start()

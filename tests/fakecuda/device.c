@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "fake.h"
@@ -89,6 +90,8 @@ static struct table *table_of(const struct device *d)
 		return tables[i];
 	snprintf(path, sizeof path, "%s/gpu%d", settings.dir, i);
 	fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+	if (fd >= 0)
+		(void)fchmod(fd, 0666); /* for processes of other users; whoever made it may */
 	if (fd < 0 || ftruncate(fd, sizeof(struct table))) {
 		fprintf(stderr, "fakecuda: cannot open %s\n", path);
 		abort();
@@ -121,6 +124,14 @@ static int row_of(struct table *t)
 	if (row < 0)
 		fprintf(stderr, "fakecuda: more than %d processes\n", ROWS), abort();
 	return row;
+}
+
+int device_of(const struct block *b)
+{
+	for (int i = 0; i < fake.n_devices; i++)
+		if (fake.devices[i].physical == b->physical && !strcmp(b->mig, settings.mig_name))
+			return i;
+	return -1;
 }
 
 size_t device_used(const struct device *d)
@@ -305,7 +316,7 @@ CUresult cuDeviceGetAttribute(int *value, int attribute, CUdevice device)
 		{ 7, 65535 }, { 8, 49152 }, { 10, 32 },  { 12, 65536 }, { 13, 1980000 },   { 15, 1 },
 		{ 16, 132 },  { 18, 0 },    { 19, 1 },   { 31, 1 },     { 34, 0 },         { 38, 60 << 20 },
 		{ 39, 2048 }, { 40, 3 },    { 41, 1 },   { 75, 9 },     { 76, 0 },         { 78, 1 },
-		{ 91, 1 },    { 99, 1 },    { 102, 1 },  { 103, 1 },    { 115, 1 },
+		{ 91, 1 },    { 99, 1 },    { 115, 1 },
 	};
 	struct call c;
 	CUresult r = call_begin(&c, API_cuDeviceGetAttribute, NEED_INIT);
@@ -329,6 +340,8 @@ CUresult cuDeviceGetAttribute(int *value, int attribute, CUdevice device)
 			*value = settings.mps;
 		if (attribute == 134)
 			*value = settings.numa_node;
+		if (attribute == 102 || attribute == 103)
+			*value = !settings.no_vmm;
 		if (attribute == 125)
 			*value = !settings.no_ipc && !settings.mig;
 	}

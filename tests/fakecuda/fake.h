@@ -44,6 +44,8 @@ struct CUctx_st {
 
 /* ---- memory (memory.c, host.c, ipc.c, vmm.c) ---- */
 
+struct vmm_handle;
+
 enum memory_kind { MEMORY_OWN, MEMORY_IMPORTED, MEMORY_VMM };
 
 /* Lies at the end of every memfd, visible to all who map it. */
@@ -71,6 +73,7 @@ struct memory {
 	unsigned refs;          /* opens of an import */
 	bool writable;          /* VMM: as cuMemSetAccess said; others: true */
 	bool readable;
+	struct vmm_handle *handle; /* VMM */
 	void *reserved, *alias; /* what to unmap */
 	size_t n_reserved, n_alias;
 };
@@ -200,7 +203,7 @@ struct settings {
 	long delay_us;         /* the most that a stream waits before each operation */
 	int n_gpus, version, numa_node;
 	size_t memory_bytes, context_bytes;
-	bool no_ipc, mig, mps, exclusive, prohibited, read_only_register, dead_exporter_fails;
+	bool no_ipc, no_vmm, mig, mps, exclusive, prohibited, read_only_register, dead_exporter_fails;
 	CUresult init_result;
 	char mig_name[32];
 	uint64_t pidns;
@@ -255,6 +258,9 @@ bool context_valid(CUcontext ctx);
 CUresult memory_map(struct memory *m, int fd, uint64_t avoid_va); /* fills in addresses of a memfd that has a block */
 int memory_create_fd(size_t n_bytes, struct block **blockp);
 void memory_unmap(struct memory *m);
+int device_of(const struct block *b);          /* its ordinal here; -1: this process does not see it */
+unsigned vmm_n_fds(void);                      /* that handles keep */
+void vmm_mapping_ends(struct vmm_handle *h);   /* of memory whose handle may be gone */
 struct memory *memory_find(CUdeviceptr ptr, size_t n_bytes); /* all of it in one allocation, else NULL */
 void memory_remove(struct memory *m);
 CUresult memory_usable(struct memory *m);      /* at the time work runs: the owner's freeing, dead owners */

@@ -281,13 +281,13 @@ void *fakecuda_memory(unsigned long long device_pointer, size_t n_bytes)
 
 	pthread_mutex_lock(&fake.lock);
 	m = memory_find(device_pointer, n_bytes ? n_bytes : 1);
-	if (m)
+	if (m && m->readable)
 		found = m->data + (device_pointer - m->base);
 	else if (host_find((void *)(uintptr_t)device_pointer, n_bytes, &partly))
 		found = (void *)(uintptr_t)device_pointer;
 	if (!found)
-		violation("a kernel touched %zu bytes at 0x%llx, which are not all in one allocation", n_bytes,
-			  device_pointer);
+		violation("a kernel touched %zu bytes at 0x%llx, which are not all in one allocation%s", n_bytes,
+			  device_pointer, m ? " that this process may read" : "");
 	if (!found || (m && memory_usable(m)))
 		sticky(running_context, CUDA_ERROR_ILLEGAL_ADDRESS);
 	pthread_mutex_unlock(&fake.lock);

@@ -155,6 +155,8 @@ void memory_remove(struct memory *m)
 			if (atomic_load(&m->block->openers[i].pid) == getpid())
 				atomic_store(&m->block->openers[i].n, 0), atomic_store(&m->block->openers[i].pid, 0);
 	}
+	if (m->kind == MEMORY_VMM)
+		vmm_mapping_ends(m->handle);
 	memory_unmap(m);
 }
 
@@ -317,7 +319,7 @@ static CUresult pointer_attribute(void *data, int attribute, CUdeviceptr ptr)
 		*(unsigned *)data = 0;
 		return CUDA_SUCCESS;
 	case 9: /* ordinal */
-		*(int *)data = m && m->ctx ? m->ctx->device : 0;
+		*(int *)data = m && m->ctx ? m->ctx->device : m ? device_of(m->block) : 0;
 		return CUDA_SUCCESS;
 	case 10: /* may cuIpcGetMemHandle be asked */
 		*(int *)data = m && m->kind == MEMORY_OWN && !settings.no_ipc;

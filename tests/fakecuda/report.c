@@ -1,6 +1,7 @@
 /* Counters, violations, and what is left over at the end. Lines go to $FAKECUDA_REPORT.PID as they come, so that a
  * process that is killed has said what it had to say; the last line ("end ...") is there only when the process ended in
  * the ordinary way. */
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
@@ -120,6 +121,28 @@ uint64_t fakecuda_counter(const char *name)
 	return n;
 }
 
+/* Descriptors of device memory that no object of ours keeps: exported or received, and not closed. */
+static unsigned stray_fds(void)
+{
+	unsigned n = 0, kept = vmm_n_fds();
+	struct dirent *e;
+	DIR *fds = opendir("/proc/self/fd");
+	char path[300], to[64];
+
+	for (struct memory *m = fake.memory; m; m = m->next)
+		kept += m->fd >= 0;
+	while (fds && (e = readdir(fds))) {
+		snprintf(path, sizeof path, "/proc/self/fd/%s", e->d_name);
+		ssize_t size = readlink(path, to, sizeof to - 1);
+
+		to[size < 0 ? 0 : size] = '\0';
+		n += !strncmp(to, "/memfd:fakecuda ", 16);
+	}
+	if (fds)
+		closedir(fds);
+	return n > kept ? n - kept : 0;
+}
+
 static unsigned list_leaks(bool tell)
 {
 	unsigned n = 0;
@@ -146,7 +169,8 @@ static unsigned list_leaks(bool tell)
 		       { "context", 0 },
 		       { "module", 0 },
 		       { "allocation handle", fake.n_vmm_handles },
-		       { "address range", fake.n_reservations } };
+		       { "address range", fake.n_reservations },
+		       { "descriptor", stray_fds() } };
 	for (struct CUstream_st *s = fake.streams; s; s = s->next)
 		others[0].n += !s->closing && s != s->ctx->legacy && !s->of_thread;
 	for (struct CUevent_st *e = fake.events; e; e = e->next)

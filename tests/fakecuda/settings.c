@@ -1,5 +1,6 @@
 /* What the environment asks for: the machine to play, delays, and errors to come. README.md lists the variables. */
 #include <fnmatch.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +12,7 @@
 
 #include "fake.h"
 
-enum { MOST_RULES = 64 };
+enum { MOST_RULES = 64, KILLED = -9 };
 
 struct rule {
 	char name[48];
@@ -150,7 +151,11 @@ static void personality(char *one)
 	else if (!strcmp(one, "mig"))
 		settings.mig = true;
 	else if (!strcmp(one, "no-ipc"))
+		settings.no_ipc = settings.no_vmm = true;
+	else if (!strcmp(one, "no-legacy-ipc"))
 		settings.no_ipc = true;
+	else if (!strcmp(one, "no-vmm"))
+		settings.no_vmm = true;
 	else if (!strcmp(one, "exclusive"))
 		settings.exclusive = true;
 	else if (!strcmp(one, "mps"))
@@ -271,6 +276,8 @@ CUresult inject(const char *name)
 			result = r->result;
 	}
 	pthread_mutex_unlock(&rules_lock);
+	if (result == KILLED)
+		kill(getpid(), SIGKILL);
 	if (result)
 		count(COUNT_INJECTED, 1);
 	return result;

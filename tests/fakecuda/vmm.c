@@ -11,6 +11,8 @@
 
 struct vmm_handle {
 	struct vmm_handle *next;
+	unsigned n_mappings;
+	bool released;          /* only mappings keep it */
 	int fd;
 	size_t n_bytes;
 	struct block *block;
@@ -32,10 +34,43 @@ static struct range *ranges;
 static struct vmm_handle *handle_find(CUmemGenericAllocationHandle handle)
 {
 	for (struct vmm_handle *h = handles; h; h = h->next)
-		if ((uintptr_t)h == handle)
+		if ((uintptr_t)h == handle && !h->released)
 			return h;
 	violation("an allocation handle was used that does not exist, or no more");
 	return NULL;
+}
+
+/* The memory is given back with the last of handle and mappings, as far as this process goes: a descriptor, or another
+ * process, keeps its bytes. */
+static void free_if_over(struct vmm_handle *h)
+{
+	if (!h->released || h->n_mappings)
+		return;
+	for (struct vmm_handle **p = &handles; *p; p = &(*p)->next)
+		if (*p == h) {
+			*p = h->next;
+			break;
+		}
+	if (!h->imported)
+		device_refund(&fake.devices[h->device], h->n_bytes);
+	munmap(h->block, PAGE);
+	close(h->fd);
+	free(h);
+}
+
+void vmm_mapping_ends(struct vmm_handle *h)
+{
+	h->n_mappings--;
+	free_if_over(h);
+}
+
+unsigned vmm_n_fds(void)
+{
+	unsigned n = 0;
+
+	for (struct vmm_handle *h = handles; h; h = h->next)
+		n++;
+	return n;
 }
 
 static CUresult prop_check(const CUmemAllocationProp *p)
@@ -58,6 +93,18 @@ CUresult cuMemGetAllocationGranularity(size_t *bytes, const CUmemAllocationProp 
 	return call_end(&c, r);
 }
 
+/* Whatever was there before, maybe another process's. */
+static void dirty(const struct vmm_handle *h)
+{
+	static const char junk[4096] = { [0 ... 4095] = (char)0xcd };
+
+	for (size_t at = 0; at < h->n_bytes && at < 1 << 20; at += sizeof junk)
+		if (pwrite(h->fd, junk, sizeof junk, (off_t)at) < 0)
+			abort();
+	if (pwrite(h->fd, junk, sizeof junk, (off_t)(h->n_bytes - sizeof junk)) < 0)
+		abort();
+}
+
 CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes, const CUmemAllocationProp *prop,
 		     unsigned long long flags)
 {
@@ -67,6 +114,8 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes, const C
 
 	if (!r)
 		r = flags || !bytes || bytes % GRANULARITY ? CUDA_ERROR_INVALID_VALUE : prop_check(prop);
+	if (!r && settings.no_vmm)
+		r = CUDA_ERROR_NOT_SUPPORTED;
 	if (!r && !device_charge(&fake.devices[prop->location.id], bytes))
 		r = CUDA_ERROR_OUT_OF_MEMORY;
 	if (!r) {
@@ -80,6 +129,7 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes, const C
 		if (h->fd < 0)
 			abort();
 		h->block->physical = fake.devices[h->device].physical;
+		dirty(h);
 		h->next = handles;
 		handles = h;
 		fake.n_vmm_handles++;
@@ -97,16 +147,8 @@ CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
 	if (!r && !h)
 		r = CUDA_ERROR_INVALID_VALUE;
 	if (!r) {
-		for (struct vmm_handle **p = &handles; *p; p = &(*p)->next)
-			if (*p == h) {
-				*p = h->next;
-				break;
-			}
-		if (!h->imported)
-			device_refund(&fake.devices[h->device], h->n_bytes);
-		munmap(h->block, PAGE);
-		close(h->fd);
-		free(h);
+		h->released = true;
+		free_if_over(h);
 		fake.n_vmm_handles--;
 	}
 	return call_end(&c, r);
@@ -146,12 +188,8 @@ CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, vo
 		if (b == MAP_FAILED || !b->id || b->n_bytes != (size_t)st.st_size - PAGE)
 			r = CUDA_ERROR_INVALID_VALUE;
 	}
-	if (!r) { /* the GPU it is on must be visible */
-		r = CUDA_ERROR_INVALID_DEVICE;
-		for (int i = 0; i < fake.n_devices; i++)
-			if (fake.devices[i].physical == b->physical)
-				r = CUDA_SUCCESS;
-	}
+	if (!r) /* the GPU it is on must be visible */
+		r = device_of(b) < 0 ? CUDA_ERROR_INVALID_DEVICE : settings.no_vmm ? CUDA_ERROR_NOT_SUPPORTED : 0;
 	if (!r) {
 		struct vmm_handle *h = calloc(1, sizeof *h);
 
@@ -208,6 +246,14 @@ static struct memory *mapping_at(CUdeviceptr ptr)
 	return m && m->kind == MEMORY_VMM && m->base == ptr ? m : NULL;
 }
 
+static bool has_mapping(CUdeviceptr ptr, size_t bytes)
+{
+	for (struct memory *m = fake.memory; m; m = m->next)
+		if (m->kind == MEMORY_VMM && m->base >= ptr && m->base < ptr + bytes)
+			return true;
+	return false;
+}
+
 CUresult cuMemAddressFree(CUdeviceptr ptr, size_t bytes)
 {
 	struct call c;
@@ -218,7 +264,7 @@ CUresult cuMemAddressFree(CUdeviceptr ptr, size_t bytes)
 		p = &(*p)->next;
 	if (!r && !*p)
 		r = CUDA_ERROR_INVALID_VALUE;
-	if (!r && mapping_at(ptr)) {
+	if (!r && has_mapping(ptr, bytes)) {
 		violation("an address range was freed with a mapping in it");
 		r = CUDA_ERROR_INVALID_VALUE;
 	}
@@ -262,6 +308,8 @@ CUresult cuMemMap(CUdeviceptr ptr, size_t bytes, size_t offset, CUmemGenericAllo
 		if (m->alias == MAP_FAILED || m->block == MAP_FAILED)
 			abort();
 		m->data = m->alias;
+		m->handle = h;
+		h->n_mappings++;
 		fake.memory = m;
 	}
 	return call_end(&c, r);

@@ -39,7 +39,7 @@ int connection_dial(const char *address);
  * MSG_DONTWAIT or 0; fds may be NULL, or has room for CONNECTION_FDS of them, which are the caller's to close (-1:
  * none). 0; BATCHD_AGAIN: nothing there, a signal came, or the socket's time-out (a second) passed; or a batchd code.
  */
-enum { CONNECTION_FDS = 2 };
+enum { CONNECTION_FDS = WIRE_OPENED_FDS };
 int connection_recv(struct connection *c, int flags, const Batchd__Wire__ServerMessage **msg, int *fds,
 		    struct fault *f);
 

@@ -293,7 +293,7 @@ static int take_opened(struct batchd_loader *l, const struct batchd_options *o, 
 	if (!l->lease || !l->early)
 		return fault_set(&l->fault, BATCHD_E_NOMEM, "out of memory");
 	r = slab_map(fds[0], m->n_slots, m->slot_bytes, o->writable, &l->slab, &l->fault);
-	return r < 0 || !l->delivery ? r : delivery_attach(l, m, fds[0]);
+	return r < 0 || !l->delivery ? r : delivery_attach(l, m, fds[0], m->ring ? fds[2] : fds[1]);
 }
 
 /* ---- open ---- */
@@ -325,7 +325,7 @@ static int open_stream(struct batchd_loader *l, const struct batchd_options *o, 
 {
 	const Batchd__Wire__Opened *opened = NULL;
 	struct source source;
-	int fds[CONNECTION_FDS] = { -1, -1 }, r = source_open(&source, o->dataset, &l->fault);
+	int fds[CONNECTION_FDS] = { -1, -1, -1 }, r = source_open(&source, o->dataset, &l->fault);
 
 	if (r == 0)
 		r = connection_open(&l->connection, *address ? address : o->socket, o->autostart && !*address, o->program,
@@ -349,8 +349,20 @@ static int open_stream(struct batchd_loader *l, const struct batchd_options *o, 
 	return r;
 }
 
-int loader_open(const struct batchd_options *wanted, uint64_t born_ns, bool again, char *address,
-		struct batchd_loader **out, struct fault *f)
+/* Until the daemon has closed the connection, and so has taken back what it lent: for a moment, if it hangs. */
+static void await_end(struct connection *c)
+{
+	const Batchd__Wire__ServerMessage *m;
+	struct fault f;
+	int r;
+
+	do
+		r = connection_recv(c, 0, &m, NULL, &f);
+	while (r == 0);
+}
+
+static int open_once(const struct batchd_options *wanted, uint64_t born_ns, bool again, char *address,
+		     struct batchd_loader **out, struct fault *f)
 {
 	struct batchd_options o = *wanted;
 	struct batchd_loader *l = calloc(1, sizeof *l);
@@ -390,13 +402,24 @@ int loader_open(const struct batchd_options *wanted, uint64_t born_ns, bool agai
 		strcpy(address, l->connection.address);
 		unmapped = delivery_destroy(l->delivery, l->n_slots);
 		l->delivery = NULL;
-		if (l->slab && slab_detach(l->slab) && unmapped)
+		if (l->slab && slab_detach(l->slab) && unmapped) {
 			loader_send_close(l);
+			if (r == DELIVERY_E_OTHER_WAY)
+				await_end(&l->connection);
+		}
 		loader_destroy(l);
 		return r;
 	}
 	*out = l;
 	return 0;
+}
+
+int loader_open(const struct batchd_options *wanted, uint64_t born_ns, bool again, char *address,
+		struct batchd_loader **out, struct fault *f)
+{
+	int r = open_once(wanted, born_ns, again, address, out, f);
+
+	return r == DELIVERY_E_OTHER_WAY ? open_once(wanted, born_ns, again, address, out, f) : r;
 }
 
 /* A daemon that is away while a loader opens. One that has answered before is waited for as long as an open loader

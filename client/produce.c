@@ -242,8 +242,9 @@ static int receive(struct batchd_producer *p, int flags)
 
 	if (r)
 		return r;
-	if (fds[1] >= 0) /* two come with nothing that a producer is sent */
-		close(fds[1]);
+	for (unsigned i = 1; i < CONNECTION_FDS; i++)
+		if (fds[i] >= 0) /* more than one come with nothing that a producer is sent */
+			close(fds[i]);
 	return on_packet(p, m, fds[0]);
 }
 
@@ -557,7 +558,7 @@ static int say_produce(struct batchd_producer *p, const struct batchd_produce_op
 	Batchd__Wire__ClientMessage m = BATCHD__WIRE__CLIENT_MESSAGE__INIT;
 	Batchd__Wire__Produce body = BATCHD__WIRE__PRODUCE__INIT;
 	const Batchd__Wire__ServerMessage *answer_m;
-	int fds[CONNECTION_FDS] = { -1, -1 }, r;
+	int fds[CONNECTION_FDS] = { -1, -1, -1 }, r;
 
 	body.name = (char *)o->name;
 	body.slot_bytes = o->slot_bytes;

@@ -1,7 +1,8 @@
-/* See device.h. CUDA's own conditions for sharing memory between processes that can be known before trying are checked
- * here: the same user, as the kernel's driver compares effective uids; the same PID namespace, as handles name
- * processes; the same driver on both sides. The rest (MIG, compute mode, what a driver refuses) the GPU's thread finds
- * out. */
+/* See device.h. What can be known before trying is checked here. CUDA IPC works between processes of one user, as the
+ * kernel's driver compares effective uids, and in one PID namespace, as handles name processes; it may fail between two
+ * network or IPC namespaces. A descriptor works wherever the trainer sees the GPU. Both take the same driver on both
+ * sides. The rest (MIG, compute mode, what a driver refuses) the GPU's thread finds out: a way that it refuses is
+ * followed by the other one, if the trainer knows that. */
 #include "device.h"
 
 #include <errno.h>
@@ -24,6 +25,7 @@ struct device_task {
 	struct job_task task;
 	struct slots *slots; /* to compare with, not to look into */
 	unsigned char uuid[GPU_UUID_BYTES];
+	enum gpu_share share;
 	/* Why it was not opened. */
 	int result;
 	const char *why;
@@ -43,10 +45,24 @@ static void give_up(struct session *s, const char *fmt, ...)
 		   (unsigned long long)s->number, s->device.reason);
 }
 
-static uint64_t own_pid_namespace(void)
+static const char *reason_of(const struct device *d, char text[GPU_REASON_BYTES])
 {
-	struct stat st;
-	return stat("/proc/self/ns/pid", &st) ? 0 : (uint64_t)st.st_ino;
+	const char *ipc = d->refused[GPU_SHARE_IPC], *fd = d->refused[GPU_SHARE_FD];
+	if (!*ipc || !*fd || !strcmp(ipc, fd))
+		return *ipc ? ipc : fd;
+	snprintf(text, GPU_REASON_BYTES, "%.245s; by a descriptor: %.245s", ipc, fd);
+	return text;
+}
+
+/* One way less; after the last one the wish is given up. */
+static void drop(struct session *s, enum gpu_share share, const char *why)
+{
+	struct device *d = &s->device;
+	char text[GPU_REASON_BYTES];
+	d->shares &= ~(1u << share);
+	snprintf(d->refused[share], sizeof(d->refused[share]), "%s", why);
+	if (!d->shares && d->wanted)
+		give_up(s, "%s", reason_of(d, text));
 }
 
 static bool same_driver(struct session *s)
@@ -60,42 +76,88 @@ static bool same_driver(struct session *s)
 	return false;
 }
 
+static bool same_namespace(const char *kind, uint64_t theirs)
+{
+	char path[32];
+	struct stat st;
+	snprintf(path, sizeof(path), "/proc/self/ns/%s", kind);
+	return !theirs || stat(path, &st) || (uint64_t)st.st_ino == theirs;
+}
+
+/* Why CUDA IPC cannot work between the two processes, or NULL. */
+static const char *find_obstacle(const struct session *s, const Batchd__Wire__Open *open, char text[GPU_REASON_BYTES])
+{
+	if (s->uid != geteuid())
+		snprintf(text, GPU_REASON_BYTES,
+			 "the trainer runs as user %u and the daemon as user %u; CUDA IPC works between processes of one user only",
+			 (unsigned)s->uid, (unsigned)geteuid());
+	else if (!same_namespace("pid", open->pid_namespace))
+		snprintf(text, GPU_REASON_BYTES,
+			 "the trainer and the daemon are in different PID namespaces (containers?), between which CUDA IPC does not "
+			 "work; share it, as with docker run --pid=host or --pid=container:NAME");
+	else
+		return NULL;
+	return text;
+}
+
 void device_wish(struct session *s, const Batchd__Wire__Open *open)
 {
 	struct device *d = &s->device;
+	char text[GPU_REASON_BYTES];
 	if (!open->device_uuid.len)
 		return;
-	uint64_t ours = own_pid_namespace();
 	d->asked = d->wanted = true;
 	memcpy(d->uuid, open->device_uuid.data, sizeof(d->uuid));
 	d->driver_version = open->driver_version;
-	if (s->uid != geteuid())
-		give_up(s,
-			"the trainer runs as user %u and the daemon as user %u; CUDA shares memory between processes of one user only",
-			(unsigned)s->uid, (unsigned)geteuid());
-	else if (open->pid_namespace && ours && open->pid_namespace != ours)
-		give_up(s,
-			"the trainer and the daemon are in different PID namespaces (containers?), between which CUDA shares no memory; share it, as with docker run "
-			"--pid=host or --pid=container:NAME");
-	else
-		same_driver(s);
+	d->shares = 1u << GPU_SHARE_IPC | 1u << GPU_SHARE_FD;
+	d->prefers_fd = !same_namespace("net", open->network_namespace) || !same_namespace("ipc", open->ipc_namespace);
+	if (!same_driver(s))
+		return;
+	const char *obstacle = find_obstacle(s, open, text);
+	if (obstacle)
+		drop(s, GPU_SHARE_IPC, obstacle);
+	else if (!(open->device_kinds & 1u << BATCHD__WIRE__SLAB_KIND__CUDA_IPC))
+		drop(s, GPU_SHARE_IPC, "the trainer's process cannot map memory by CUDA IPC");
+	if (!(open->device_kinds & 1u << BATCHD__WIRE__SLAB_KIND__CUDA_VMM_FD))
+		drop(s, GPU_SHARE_FD, "the trainer's GPU or driver cannot map memory that comes as a descriptor");
 }
 
 /* ---- the mirror ---- */
 
-/* Those who waited for it, and did not get it. */
+/* The ways that are left, the better one first. False: none. */
+static bool best_way(const struct device *d, enum gpu_share *share)
+{
+	bool both = d->shares == (1u << GPU_SHARE_IPC | 1u << GPU_SHARE_FD);
+	*share = d->shares & 1u << GPU_SHARE_IPC && !(both && d->prefers_fd) ? GPU_SHARE_IPC : GPU_SHARE_FD;
+	return d->wanted && d->shares;
+}
+
+/* The mirror that the session can use, open or being opened: the better kind if there are both. One that is there is
+ * better than a second one, which would take as much of the GPU once more. */
+static struct mirror *find(const struct session *s, const struct slots *slots)
+{
+	const struct device *d = &s->device;
+	enum gpu_share best;
+	if (!best_way(d, &best))
+		return NULL;
+	struct mirror *m = mirror_find(slots, d->uuid, best);
+	enum gpu_share other = best == GPU_SHARE_IPC ? GPU_SHARE_FD : GPU_SHARE_IPC;
+	return m || !(d->shares & 1u << other) ? m : mirror_find(slots, d->uuid, other);
+}
+
+/* The sessions that waited for it and did not get it. */
 static bool waits_for(const struct session *s, const struct device_task *task)
 {
-	return s->state == SESSION_OPENING && s->peer && s->device.wanted &&
+	return s->state == SESSION_OPENING && s->peer && s->device.wanted && s->device.shares & 1u << task->share &&
 	       !memcmp(s->device.uuid, task->uuid, sizeof(task->uuid)) &&
 	       loader_stream(task->task.job->loader, s->consumer.rank)->slots == task->slots;
 }
 
-static void not_opened(struct session *s, int result, const char *text)
+static void not_opened(struct session *s, enum gpu_share share, int result, const char *text)
 {
 	struct refusal why;
 	if (result != GPU_E_UNPINNED && result != GPU_E_LOST) {
-		give_up(s, "%s", text);
+		drop(s, share, text);
 		return;
 	}
 	bool lost = result == GPU_E_LOST;
@@ -110,7 +172,7 @@ static void refuse_waiting(const struct device_task *task)
 	for (struct session *s = j->sessions; s;) {
 		bool waits = waits_for(s, task);
 		if (waits)
-			not_opened(s, task->result, task->why);
+			not_opened(s, task->share, task->result, task->why);
 		s = waits ? j->sessions : s->next_in_job;
 	}
 }
@@ -133,23 +195,45 @@ static void on_mirror_open(void *arg, struct mirror *m, int result, const char *
 	job_task_end(&task->task);
 }
 
-static bool begin(struct session *s, struct slots *slots)
+/* Memory that comes as a descriptor takes one of those that the daemon may have open for a user. */
+static int charge_fd(struct session *s, enum gpu_share share, struct charge *fd, char *why)
+{
+	int r = share == GPU_SHARE_FD ? charge_begin(fd, &s->daemon->budget.accounts, s->uid, ACCOUNT_FDS, 1) : 0;
+	if (r > 0)
+		snprintf(why, GPU_REASON_BYTES, "the daemon has too many descriptors open for this user (limits.fds_per_user in its "
+						"configuration)");
+	return r;
+}
+
+static bool begin_way(struct session *s, struct slots *slots, enum gpu_share share)
 {
 	char why[GPU_REASON_BYTES] = "the daemon is out of memory";
 	struct device_task *task = malloc(sizeof(*task));
-	int r = -ENOMEM;
-	if (task) {
-		*task = (struct device_task){ .task = { .done = done }, .slots = slots };
+	struct charge fd = { 0 };
+	int r = task ? charge_fd(s, share, &fd, why) : -ENOMEM;
+	if (r == 0) {
+		*task = (struct device_task){ .task = { .done = done }, .slots = slots, .share = share };
 		memcpy(task->uuid, s->device.uuid, sizeof(task->uuid));
-		r = mirror_open(slots, s->daemon->gpus, task->uuid, on_mirror_open, task, why);
+		r = mirror_open(slots, s->daemon->gpus, task->uuid, share, &fd, on_mirror_open, task, why);
 	}
 	if (r) {
+		charge_end(&fd);
 		free(task);
-		give_up(s, "%s", why);
+		drop(s, share, why);
 		return false;
 	}
 	job_task_begin(&task->task, s->job);
 	return true;
+}
+
+static bool begin(struct session *s, struct slots *slots)
+{
+	enum gpu_share share;
+	while (best_way(&s->device, &share)) {
+		if (begin_way(s, slots, share))
+			return true;
+	}
+	return false;
 }
 
 /* The first slab on a GPU starts the driver and makes a context, which takes seconds. Once is enough: the client repeats
@@ -176,7 +260,7 @@ bool device_ready(struct session *s, struct slots *slots)
 {
 	if (s->device.wanted && slots->growing)
 		return false; /* until the rest has been made: a GPU's thread takes a slab as a whole */
-	struct mirror *m = s->device.wanted ? mirror_find(slots, s->device.uuid) : NULL;
+	struct mirror *m = find(s, slots);
 	if (m && m->slab) {
 		same_driver(s); /* the daemon may have learnt its own version on the way here */
 	} else if (m || (s->device.wanted && begin(s, slots))) {
@@ -188,7 +272,7 @@ bool device_ready(struct session *s, struct slots *slots)
 
 void device_attach(struct session *s)
 {
-	s->consumer.mirror = s->device.wanted ? mirror_find(s->consumer.slots, s->device.uuid) : NULL;
+	s->consumer.mirror = find(s, s->consumer.slots);
 }
 
 void device_forgo(struct session *s, const char *text)
@@ -207,9 +291,24 @@ void device_describe(struct session *s, Batchd__Wire__Opened *o)
 	if (!m)
 		return;
 	o->device_uuid = (ProtobufCBinaryData){ GPU_UUID_BYTES, s->device.uuid };
-	o->ipc_handle = (ProtobufCBinaryData){ GPU_HANDLE_BYTES, m->slab->handle };
+	if (m->share == GPU_SHARE_IPC)
+		o->ipc_handle = (ProtobufCBinaryData){ GPU_HANDLE_BYTES, m->slab->handle };
+	o->device_kind = m->share == GPU_SHARE_IPC ? BATCHD__WIRE__SLAB_KIND__CUDA_IPC
+						   : BATCHD__WIRE__SLAB_KIND__CUDA_VMM_FD;
 	o->device_bytes = m->slab->bytes;
 	o->device_slot_bytes = m->slots->layout.slot_bytes;
+}
+
+int device_fd(const struct session *s)
+{
+	const struct mirror *m = s->consumer.mirror;
+	return m && m->share == GPU_SHARE_FD ? m->slab->fd : -1;
+}
+
+bool device_must_stay(const struct session *s)
+{
+	const struct mirror *m = s->consumer.mirror;
+	return m && m->share == GPU_SHARE_IPC && !m->left && !gpu_is_lost(m->slab->gpu);
 }
 
 /* ---- the end of a GPU ---- */

@@ -31,6 +31,11 @@ void device_attach(struct session *s);
 void device_forgo(struct session *s, const char *text);
 /* Its part of Opened. The bytes belong to the session and its slots. */
 void device_describe(struct session *s, Batchd__Wire__Opened *o);
+/* The descriptor that goes with it, the mirror's own; -1: none. */
+int device_fd(const struct session *s);
+/* Whether the session's process has memory on a GPU open that may not be freed meanwhile, read or not: memory that it
+ * mapped by CUDA IPC. Memory that came as a descriptor lives on, and of a GPU that is lost nothing is freed. */
+bool device_must_stay(const struct session *s);
 
 /* That GPU can be used no more by this process: ends the sessions that use it, or are about to. */
 void device_on_lost(struct batchd *b, const struct gpu *gpu, const char *text);

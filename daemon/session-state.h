@@ -22,6 +22,9 @@ struct device {
 	bool wanted;                   /* and nothing has stood in its way so far */
 	unsigned char uuid[GPU_UUID_BYTES];
 	uint32_t driver_version;       /* the trainer's; 0: not known */
+	unsigned shares;               /* ways to it that are not refused yet: bits, by enum gpu_share */
+	bool prefers_fd;               /* CUDA IPC may fail between the namespaces of the two processes */
+	char refused[GPU_N_SHARES][GPU_REASON_BYTES]; /* why each other way is refused */
 	bool told;                     /* that its memory there is being made */
 	char reason[GPU_REASON_BYTES]; /* why it got none; empty: it did, or wanted none */
 };

@@ -64,24 +64,17 @@ static void on_process_exit(uv_poll_t *poll, int status, int events)
 	ghost_ends(poll->data);
 }
 
-/* Memory on a GPU may not be freed while another process has it open, read or not. Of a GPU that is lost nothing is
- * freed any more. */
-static bool has_device(const struct session *s)
-{
-	return s->consumer.mirror && !s->consumer.mirror->left && !gpu_is_lost(s->consumer.mirror->slab->gpu);
-}
-
 void session_forsake(struct session *s)
 {
-	if (s->state == SESSION_GHOST && !has_device(s) && !uv_is_closing((uv_handle_t *)&s->exit_poll))
+	if (s->state == SESSION_GHOST && !device_must_stay(s) && !uv_is_closing((uv_handle_t *)&s->exit_poll))
 		ghost_ends(s);
-	else if (s->state == SESSION_PARTING && s->peer && !has_device(s))
+	else if (s->state == SESSION_PARTING && s->peer && !device_must_stay(s))
 		peer_close(s->peer);
 }
 
 bool session_abandon(struct session *s)
 {
-	bool had = has_device(s);
+	bool had = device_must_stay(s);
 	if (had)
 		s->consumer.mirror->left = true;
 	if (s->peer)
@@ -95,7 +88,7 @@ bool session_abandon(struct session *s)
  * over, not duplicated, as there may be none left just then. */
 static bool become_ghost(struct session *s, struct peer *p)
 {
-	if (p->pidfd < 0 || (s->daemon->stopping && !has_device(s)) ||
+	if (p->pidfd < 0 || (s->daemon->stopping && !device_must_stay(s)) ||
 	    uv_poll_init(&s->daemon->loop, &s->exit_poll, p->pidfd))
 		return false;
 	s->pidfd = p->pidfd;
@@ -150,7 +143,7 @@ static void on_ended(struct session *s, const struct refusal *why)
 void session_dismiss(struct session *s)
 {
 	struct peer *p = s->peer;
-	bool stays = p && s->state == SESSION_ATTACHED && has_device(s);
+	bool stays = p && s->state == SESSION_ATTACHED && device_must_stay(s);
 	if (stays) {
 		char text[256];
 		snprintf(text, sizeof(text), "batchd at %s is stopping", s->daemon->socket_path);
@@ -384,16 +377,20 @@ static void send_opened(struct session *s)
 	Batchd__Wire__ServerMessage m = BATCHD__WIRE__SERVER_MESSAGE__INIT;
 	m.body_case = BATCHD__WIRE__SERVER_MESSAGE__BODY_OPENED;
 	m.opened = &o;
-	int fds[2] = { slots->slab.fd, -1 };
+	int ring = -1, fds[WIRE_OPENED_FDS] = { slots->slab.fd };
+	unsigned n_fds = 1;
 	if (s->wants_ring)
-		control_open(s, &fds[1]);
+		control_open(s, &ring);
 	if (s->ring.page) {
 		s->consumer.ops = &ring_ops;
 		o.ring = RING_LAYOUT;
+		fds[n_fds++] = ring;
 	}
-	peer_send(s->peer, &m, fds, o.ring ? 2 : 1);
-	if (fds[1] >= 0)
-		close(fds[1]);
+	if (device_fd(s) >= 0)
+		fds[n_fds++] = device_fd(s);
+	peer_send(s->peer, &m, fds, n_fds);
+	if (ring >= 0)
+		close(ring);
 	log_record(LOG_LEVEL_INFO, "session-opened", "session %llu: %s (pid %d, uid %u) is rank %u of job %s, %s",
 		   (unsigned long long)s->number, s->program, (int)s->pid, (unsigned)s->uid, s->consumer.rank,
 		   l->spec.job, l->spec.dataset);

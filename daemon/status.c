@@ -309,6 +309,7 @@ static json_t *session_part(const struct session *s, uid_t viewer)
 		char uuid[GPU_UUID_TEXT_BYTES];
 		gpu_uuid_format(s->consumer.mirror->uuid, uuid);
 		set_text(o, "gpu", uuid);
+		set_text(o, "transport", gpu_share_names[s->consumer.mirror->share]);
 	}
 	if (all && s->device.reason[0])
 		set_text(o, "no_gpu", s->device.reason);

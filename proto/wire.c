@@ -315,10 +315,15 @@ static const char *check_opened_device(const struct wire_arena *a, const Batchd_
 	if (!bytes_ok(a, m->device_reason, WIRE_MAX_REASON))
 		return "Opened.device_reason is longer than 512 bytes or has a NUL in it";
 	if (m->device_uuid.len == 0)
-		return m->ipc_handle.len == 0 && m->device_bytes == 0 && m->device_slot_bytes == 0
+		return m->ipc_handle.len == 0 && m->device_bytes == 0 && m->device_slot_bytes == 0 &&
+				m->device_kind == BATCHD__WIRE__SLAB_KIND__MEMFD
 			? NULL : "Opened has a device slab without a device";
-	if (m->device_uuid.len != WIRE_UUID_BYTES || m->ipc_handle.len != WIRE_IPC_HANDLE_BYTES)
-		return "Opened has a device without its 16 bytes of UUID and 64 bytes of handle";
+	if (m->device_kind != BATCHD__WIRE__SLAB_KIND__CUDA_IPC && m->device_kind != BATCHD__WIRE__SLAB_KIND__CUDA_VMM_FD)
+		return "Opened has a device slab of an unknown kind";
+	if (m->device_uuid.len != WIRE_UUID_BYTES)
+		return "Opened has a device without its 16 bytes of UUID";
+	if (m->ipc_handle.len != (m->device_kind == BATCHD__WIRE__SLAB_KIND__CUDA_IPC ? WIRE_IPC_HANDLE_BYTES : 0))
+		return "Opened has a handle that does not fit the kind of its device slab";
 	if (m->device_slot_bytes == 0 || m->device_slot_bytes % WIRE_DEVICE_ALIGN != 0 ||
 	    m->device_slot_bytes < m->slot_bytes || m->n_slots > m->device_bytes / m->device_slot_bytes)
 		return "Opened has a device slab that its slots do not fit";
@@ -445,13 +450,18 @@ bool wire_client_fds_ok(const Batchd__Wire__ClientMessage *msg, unsigned n_fds)
 	return n_fds == 0 || (msg->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_OPEN && n_fds <= WIRE_MAX_FDS);
 }
 
+unsigned wire_opened_fds(const Batchd__Wire__Opened *m)
+{
+	return 1 + (m->ring != 0) + (m->device_kind == BATCHD__WIRE__SLAB_KIND__CUDA_VMM_FD);
+}
+
 bool wire_server_fds_ok(const Batchd__Wire__ServerMessage *msg, unsigned n_fds)
 {
 	if (msg->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_PRODUCING)
 		return n_fds == (msg->producing->slab ? 1 : 0);
 	if (msg->body_case != BATCHD__WIRE__SERVER_MESSAGE__BODY_OPENED)
 		return n_fds == 0;
-	return n_fds == (msg->opened->ring ? 2 : 1);
+	return n_fds == wire_opened_fds(msg->opened);
 }
 
 /* ---- names and addresses ---- */

@@ -98,8 +98,12 @@ int wire_unpack_client(struct wire_arena *a, const void *bytes, size_t n_bytes,
 int wire_unpack_server(struct wire_arena *a, const void *bytes, size_t n_bytes,
 		       const Batchd__Wire__ServerMessage **msg, const char **why);
 
-/* Whether a message of this kind may come with that many fds: Open with up to WIRE_MAX_FDS, Opened with exactly one,
- * Producing with one if it brings a slab, all others none. */
+/* How many fds come with Opened, at most WIRE_OPENED_FDS: the slab's, the control page's if there is one, and that of
+ * the GPU's memory if it is of that kind, in this order. */
+enum { WIRE_OPENED_FDS = 3 };
+unsigned wire_opened_fds(const Batchd__Wire__Opened *m);
+/* Whether a message of this kind may come with that many fds: Open with up to WIRE_MAX_FDS, Opened with exactly
+ * wire_opened_fds, Producing with one if it brings a slab, all others none. */
 bool wire_client_fds_ok(const Batchd__Wire__ClientMessage *msg, unsigned n_fds);
 bool wire_server_fds_ok(const Batchd__Wire__ServerMessage *msg, unsigned n_fds);
 

@@ -21,6 +21,9 @@
 #define cuda_function CUfunc_st
 #define cuda_uuid CUuuid_st
 #define cuda_ipc_handle CUipcMemHandle_st
+#define cuda_mem_handle CUmemGenericAllocationHandle
+#define cuda_mem_prop CUmemAllocationProp_st
+#define cuda_mem_access CUmemAccessDesc_st
 #define cuda_device_attribute CUdevice_attribute_enum
 #define cuda_pointer_attribute CUpointer_attribute_enum
 

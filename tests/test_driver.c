@@ -225,6 +225,8 @@ START_TEST(test_declarations_are_nvidias)
 	same(CUDA_DEVICE_COMPUTE_MINOR, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
 	same(CUDA_DEVICE_CAN_USE_HOST_POINTER, CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM);
 	same(CUDA_DEVICE_HOST_REGISTER_SUPPORTED, CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED);
+	same(CUDA_DEVICE_VMM_SUPPORTED, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED);
+	same(CUDA_DEVICE_POSIX_FD_SUPPORTED, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED);
 	same(CUDA_DEVICE_READ_ONLY_HOST_REGISTER_SUPPORTED, CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED);
 	same(CUDA_DEVICE_IPC_EVENT_SUPPORTED, CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED);
 	same(CUDA_DEVICE_MPS_ENABLED, CU_DEVICE_ATTRIBUTE_MPS_ENABLED);
@@ -251,6 +253,11 @@ START_TEST(test_declarations_are_nvidias)
 	same(CUDA_HOST_REGISTER_DEVICEMAP, CU_MEMHOSTREGISTER_DEVICEMAP);
 	same(CUDA_HOST_REGISTER_READ_ONLY, CU_MEMHOSTREGISTER_READ_ONLY);
 	same(CUDA_IPC_LAZY_PEER_ACCESS, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+	same(CUDA_MEM_PINNED, CU_MEM_ALLOCATION_TYPE_PINNED);
+	same(CUDA_MEM_ON_DEVICE, CU_MEM_LOCATION_TYPE_DEVICE);
+	same(CUDA_MEM_POSIX_FD, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+	same(CUDA_MEM_GRANULARITY_MINIMUM, CU_MEM_ALLOC_GRANULARITY_MINIMUM);
+	same(CUDA_MEM_READ_WRITE, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
 	same(CUDA_CAPTURE_NONE, CU_STREAM_CAPTURE_STATUS_NONE);
 	same(CUDA_CAPTURE_MODE_RELAXED, CU_STREAM_CAPTURE_MODE_RELAXED);
 	ck_assert_ptr_eq(CUDA_STREAM_LEGACY, CU_STREAM_LEGACY);
@@ -259,6 +266,13 @@ START_TEST(test_declarations_are_nvidias)
 	same(sizeof(cuda_ptr), sizeof(CUdeviceptr));
 	same(sizeof(struct cuda_uuid), sizeof(CUuuid));
 	same(sizeof(struct cuda_ipc_handle), sizeof(CUipcMemHandle));
+	same(sizeof(cuda_mem_handle), sizeof(CUmemGenericAllocationHandle));
+	same(sizeof(struct cuda_mem_prop), sizeof(CUmemAllocationProp));
+	same(offsetof(struct cuda_mem_prop, handle_types), offsetof(CUmemAllocationProp, requestedHandleTypes));
+	same(offsetof(struct cuda_mem_prop, location), offsetof(CUmemAllocationProp, location));
+	same(offsetof(struct cuda_mem_location, id), offsetof(CUmemLocation, id));
+	same(sizeof(struct cuda_mem_access), sizeof(CUmemAccessDesc));
+	same(offsetof(struct cuda_mem_access, flags), offsetof(CUmemAccessDesc, flags));
 	same(sizeof(enum cuda_device_attribute), sizeof(CUdevice_attribute));
 	same(sizeof(enum cuda_pointer_attribute), sizeof(CUpointer_attribute));
 	same(sizeof(int), sizeof(CUresult));

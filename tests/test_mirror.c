@@ -184,12 +184,12 @@ static struct trainer *attach(struct stream *s, uint32_t rank, int gpu)
 		return t;
 	struct cuda_uuid uuid = uuid_of(gpu);
 	char why[GPU_REASON_BYTES];
-	bool open = mirror_find(s->slots, uuid.bytes) != NULL;
+	bool open = mirror_find(s->slots, uuid.bytes, GPU_SHARE_IPC) != NULL;
 	if (!open)
-		ck_assert_int_eq(mirror_open(s->slots, f.gpus, uuid.bytes, on_open, &open, why), 0);
+		ck_assert_int_eq(mirror_open(s->slots, f.gpus, uuid.bytes, GPU_SHARE_IPC, &(struct charge){ 0 }, on_open, &open, why), 0);
 	while (!open)
 		uv_run(&f.loop, UV_RUN_ONCE);
-	t->c.mirror = mirror_find(s->slots, uuid.bytes);
+	t->c.mirror = mirror_find(s->slots, uuid.bytes, GPU_SHARE_IPC);
 	return t;
 }
 
@@ -385,7 +385,7 @@ START_TEST(test_a_failed_copy_concerns_those_on_that_gpu_only)
 		release_all(t);
 		release_all(host);
 	}
-	ck_assert_ptr_null(mirror_find(s->slots, t->c.mirror->uuid));
+	ck_assert_ptr_null(mirror_find(s->slots, t->c.mirror->uuid, GPU_SHARE_IPC));
 	leave(t);
 	t = attach(s, 1, 0);
 	seek_to(t, 3);

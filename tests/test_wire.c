@@ -504,6 +504,14 @@ START_TEST(test_a_device_comes_whole_or_not_at_all)
 	o.device_bytes = 4 * 4096;
 	ck_assert_int_eq(roundtrip_server(&m, &why), -EPROTO); /* a slab on no device */
 	o.device_uuid = (ProtobufCBinaryData){ WIRE_UUID_BYTES, bytes };
+	ck_assert_int_eq(roundtrip_server(&m, &why), -EPROTO); /* of no kind */
+	o.device_kind = BATCHD__WIRE__SLAB_KIND__CUDA_VMM_FD;
+	ck_assert_int_eq(roundtrip_server(&m, &why), 0); /* its descriptor comes beside the packet */
+	ck_assert_uint_eq(wire_opened_fds(&o), 2);
+	o.device_kind = BATCHD__WIRE__SLAB_KIND__CUDA_VMM_FD + 1;
+	ck_assert_int_eq(roundtrip_server(&m, &why), -EPROTO);
+	o.device_kind = BATCHD__WIRE__SLAB_KIND__CUDA_IPC;
+	ck_assert_uint_eq(wire_opened_fds(&o), 1);
 	ck_assert_int_eq(roundtrip_server(&m, &why), -EPROTO); /* no handle */
 	o.ipc_handle = (ProtobufCBinaryData){ WIRE_IPC_HANDLE_BYTES, bytes };
 	ck_assert_int_eq(roundtrip_server(&m, &why), 0);
@@ -520,6 +528,12 @@ START_TEST(test_a_device_comes_whole_or_not_at_all)
 	o.device_slot_bytes = 4096 - WIRE_DEVICE_ALIGN; /* smaller than what is copied into it */
 	ck_assert_int_eq(roundtrip_server(&m, &why), -EPROTO);
 	o.device_slot_bytes = 0;
+	ck_assert_int_eq(roundtrip_server(&m, &why), -EPROTO);
+	o.device_slot_bytes = 4096;
+	o.device_kind = BATCHD__WIRE__SLAB_KIND__CUDA_VMM_FD; /* with a handle as well */
+	ck_assert_int_eq(roundtrip_server(&m, &why), -EPROTO);
+	o = (Batchd__Wire__Opened)BATCHD__WIRE__OPENED__INIT;
+	o.device_kind = BATCHD__WIRE__SLAB_KIND__CUDA_VMM_FD; /* on no device */
 	ck_assert_int_eq(roundtrip_server(&m, &why), -EPROTO);
 
 	o = (Batchd__Wire__Opened)BATCHD__WIRE__OPENED__INIT;

@@ -208,7 +208,26 @@ static void add_copies(const json_t *gpu, double *n, double *n_bytes)
 	}
 }
 
-static void print_gpu(const json_t *g)
+/* "; 3 trainers by cuda-ipc, 1 by cuda-vmm-fd" */
+static void print_transports(const json_t *root, const char *uuid)
+{
+	static const char *const names[] = { "cuda-ipc", "cuda-vmm-fd" };
+	const json_t *list = json_object_get(root, "sessions"), *s;
+	size_t i;
+	bool first = true;
+
+	for (unsigned k = 0; k < sizeof names / sizeof *names; k++) {
+		unsigned n = 0;
+
+		json_array_foreach((json_t *)(uintptr_t)list, i, s)
+			n += !strcmp(text(s, "gpu"), uuid) && !strcmp(text(s, "transport"), names[k]);
+		if (n)
+			printf("%s%u%s by %s", first ? "; " : ", ", n, !first ? "" : n == 1 ? " trainer" : " trainers", names[k]);
+		first &= !n;
+	}
+}
+
+static void print_gpu(const json_t *root, const json_t *g)
 {
 	double copies = 0, sum = 0;
 
@@ -224,6 +243,7 @@ static void print_gpu(const json_t *g)
 		printf("; %.0f copies, %s", copies, size_format((uint64_t)sum, BUF));
 	if (number(g, "pageable_copies") > 0)
 		printf("; %s of them slow, from memory that is not pinned", count(g, "pageable_copies", BUF));
+	print_transports(root, text(g, "uuid"));
 	putchar('\n');
 	if (*text(g, "not_pinned")) {
 		printf("          ");
@@ -246,7 +266,7 @@ static void print_gpus(const json_t *root)
 	size_t i;
 
 	json_array_foreach((json_t *)(uintptr_t)list, i, g)
-		print_gpu(g);
+		print_gpu(root, g);
 }
 
 /* "train224, float32 NCHW, batch 64, shard over 2 ranks, shuffled with seed 0, last batch dropped" */

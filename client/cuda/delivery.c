@@ -59,6 +59,10 @@ int delivery_create(struct delivery **out, const struct batchd_options *o, struc
 	return 0;
 }
 
+/* What cuIpcOpenMemHandle said in this process when it failed; 0: it has not. It is not tried again: on a machine where
+ * it fails it fails for every loader. */
+static atomic_int ipc_failed;
+
 void delivery_ask(struct delivery *d, Batchd__Wire__Open *open)
 {
 	struct stat st;
@@ -67,6 +71,12 @@ void delivery_ask(struct delivery *d, Batchd__Wire__Open *open)
 	open->device_uuid.len = sizeof d->gpu.uuid.bytes;
 	open->pid_namespace = stat("/proc/self/ns/pid", &st) == 0 ? st.st_ino : 0;
 	open->driver_version = (uint32_t)d->gpu.driver_version;
+	open->network_namespace = stat("/proc/self/ns/net", &st) == 0 ? st.st_ino : 0;
+	open->ipc_namespace = stat("/proc/self/ns/ipc", &st) == 0 ? st.st_ino : 0;
+	if (!atomic_load(&ipc_failed))
+		open->device_kinds |= 1u << BATCHD__WIRE__SLAB_KIND__CUDA_IPC;
+	if (d->gpu.maps_fds)
+		open->device_kinds |= 1u << BATCHD__WIRE__SLAB_KIND__CUDA_VMM_FD;
 }
 
 /* What the trainer gets: for images another tensor than what is in the slot, unless it asked for just that. */
@@ -133,33 +143,75 @@ static int load_kernel(struct delivery *d)
 	return cannot_run(r) ? CUDA_OK : r;
 }
 
-/* Opens the daemon's slab, or says in d->reason why not. */
-static int import(struct batchd_loader *l, const Batchd__Wire__Opened *m)
+/* Notes in d->reason why the daemon's slab cannot be mapped. A CUDA result after which nothing works, or CUDA_OK. */
+static int forgo(struct delivery *d, int result, const char *way, const char *call)
 {
-	struct delivery *d = l->delivery;
+	d->imported = (struct daemon_memory){ 0 };
+	d->refused = true;
+	snprintf(d->reason, sizeof d->reason, "%s does not work here: %s says %s", way, call,
+		 cuda_error_name(d->gpu.driver, result));
+	return cuda_error_sticky(result) ? result : CUDA_OK;
+}
+
+static int import_handle(struct delivery *d, const Batchd__Wire__Opened *m)
+{
 	struct cuda_ipc_handle handle;
 	int r;
 
+	memcpy(&handle, m->ipc_handle.data, sizeof handle);
+	r = d->gpu.driver->ipc_open_mem_handle(&d->imported.address, handle, CUDA_IPC_LAZY_PEER_ACCESS);
+	if (r == CUDA_OK)
+		return CUDA_OK;
+	atomic_store(&ipc_failed, r);
+	return forgo(d, r, "CUDA IPC", "cuIpcOpenMemHandle");
+}
+
+static int import_fd(struct delivery *d, const Batchd__Wire__Opened *m, int fd)
+{
+	const char *call;
+	int r = vmm_import(d->gpu.driver, d->gpu.device, fd, m->device_bytes, &d->imported.vmm, &call);
+
+	if (r != CUDA_OK)
+		return forgo(d, r, "mapping the daemon's memory by its descriptor", call);
+	d->imported.address = d->imported.vmm.address;
+	return CUDA_OK;
+}
+
+/* Why the daemon offers none: its own words, behind what went wrong here before. */
+static void note_no_offer(struct delivery *d, const char *why)
+{
+	int r = atomic_load(&ipc_failed);
+
+	snprintf(d->reason, sizeof d->reason, "%s%s%s%.500s", r ? "CUDA IPC does not work here: cuIpcOpenMemHandle says " : "",
+		 r ? cuda_error_name(d->gpu.driver, r) : "", r ? "; " : "",
+		 *why ? why : "the daemon does not deliver to GPUs");
+}
+
+/* Opens the daemon's slab, or says in d->reason why not. */
+static int import(struct batchd_loader *l, const Batchd__Wire__Opened *m, int fd)
+{
+	struct delivery *d = l->delivery;
+
 	if (!m->device_uuid.len) {
-		snprintf(d->reason, sizeof d->reason, "%s",
-			 *m->device_reason ? m->device_reason : "the daemon does not deliver to GPUs");
+		note_no_offer(d, m->device_reason);
 		return CUDA_OK;
 	}
 	if (memcmp(m->device_uuid.data, d->gpu.uuid.bytes, sizeof d->gpu.uuid.bytes) != 0) {
 		snprintf(d->reason, sizeof d->reason, "the daemon offers memory of another GPU");
 		return CUDA_OK;
 	}
-	memcpy(&handle, m->ipc_handle.data, sizeof handle);
-	r = d->gpu.driver->ipc_open_mem_handle(&d->imported, handle, CUDA_IPC_LAZY_PEER_ACCESS);
-	if (r == CUDA_OK) {
-		d->stride = (size_t)m->device_slot_bytes;
-		return CUDA_OK;
-	}
-	d->imported = 0;
-	d->refused = true;
-	snprintf(d->reason, sizeof d->reason, "CUDA IPC does not work here: cuIpcOpenMemHandle says %s",
-		 cuda_error_name(d->gpu.driver, r));
-	return cuda_error_sticky(r) ? r : CUDA_OK;
+	d->stride = (size_t)m->device_slot_bytes;
+	return m->device_kind == BATCHD__WIRE__SLAB_KIND__CUDA_IPC ? import_handle(d, m) : import_fd(d, m, fd);
+}
+
+/* Gives the mapping back. A CUDA result. */
+static int unmap(struct delivery *d, struct daemon_memory *m)
+{
+	const char *call;
+	int r = m->vmm.address ? vmm_close(d->gpu.driver, &m->vmm, &call) : d->gpu.driver->ipc_close_mem_handle(m->address);
+
+	m->address = 0;
+	return r;
 }
 
 char *delivery_forgoes(struct delivery *d)
@@ -169,16 +221,18 @@ char *delivery_forgoes(struct delivery *d)
 	return d && d->refused ? d->reason : nothing;
 }
 
-static int attach(struct batchd_loader *l, const Batchd__Wire__Opened *m, int fd)
+static int attach(struct batchd_loader *l, const Batchd__Wire__Opened *m, int slab_fd, int device_fd)
 {
 	struct delivery *d = l->delivery;
-	int r = import(l, m);
+	int r = import(l, m, device_fd);
 	size_t n;
 
 	if (r != CUDA_OK)
 		return gpu_fault(&d->gpu, r, &l->fault, "cannot map the daemon's memory on the GPU");
-	if (!d->imported) {
-		r = copy_create(&d->copy, &d->gpu, fd, l->n_slots, (size_t)m->slot_bytes, &l->fault);
+	if (d->refused && m->device_kind == BATCHD__WIRE__SLAB_KIND__CUDA_IPC && d->gpu.maps_fds)
+		return DELIVERY_E_OTHER_WAY;
+	if (!d->imported.address) {
+		r = copy_create(&d->copy, &d->gpu, slab_fd, l->n_slots, (size_t)m->slot_bytes, &l->fault);
 		if (r < 0)
 			return r;
 		n = strlen(d->reason);
@@ -188,7 +242,7 @@ static int attach(struct batchd_loader *l, const Batchd__Wire__Opened *m, int fd
 	return gpu_fault(&d->gpu, load_kernel(d), &l->fault, "cannot load the finishing kernel");
 }
 
-int delivery_attach(struct batchd_loader *l, const Batchd__Wire__Opened *m, int fd)
+int delivery_attach(struct batchd_loader *l, const Batchd__Wire__Opened *m, int slab_fd, int device_fd)
 {
 	struct delivery *d = l->delivery;
 	struct gpu_visit visit;
@@ -202,14 +256,16 @@ int delivery_attach(struct batchd_loader *l, const Batchd__Wire__Opened *m, int 
 	r = gpu_enter(&d->gpu, &visit);
 	if (r != CUDA_OK)
 		return gpu_fault(&d->gpu, r, &l->fault, "cannot use the GPU");
-	r = attach(l, m, fd);
+	r = attach(l, m, slab_fd, device_fd);
 	gpu_leave(&d->gpu, &visit);
 	l->info.device = d->gpu.name;
 	l->info.device_ordinal = d->gpu.ordinal;
 	memcpy(l->info.device_uuid, d->gpu.uuid.bytes, sizeof l->info.device_uuid);
-	if (d->imported)
+	l->info.device_path = d->imported.vmm.address ? BATCHD_DEVICE_VMM_FD
+			      : d->imported.address   ? BATCHD_DEVICE_IPC
+						      : BATCHD_DEVICE_COPY;
+	if (l->info.device_path == BATCHD_DEVICE_IPC)
 		memcpy(l->info.device_handle, m->ipc_handle.data, sizeof l->info.device_handle);
-	l->info.device_path = d->imported ? BATCHD_DEVICE_IPC : BATCHD_DEVICE_COPY;
 	l->info.device_reason = d->reason;
 	l->info.can_finish = !d->is_image || d->kernel;
 	return r;
@@ -228,8 +284,8 @@ static bool dismantle(struct delivery *d, uint32_t n_slots)
 				driver->event_destroy(d->lease[i].event[k]);
 	if (d->module)
 		driver->module_unload(d->module);
-	if (d->imported)
-		unmapped = driver->ipc_close_mem_handle(d->imported) == CUDA_OK;
+	if (d->imported.address)
+		unmapped = unmap(d, &d->imported) == CUDA_OK;
 	copy_destroy(d->copy);
 	return unmapped;
 }
@@ -241,7 +297,7 @@ bool delivery_destroy(struct delivery *d, uint32_t n_slots)
 
 	if (!d)
 		return true;
-	unmapped = !d->imported;
+	unmapped = !d->imported.address;
 	/* a second try, as there will be no other time */
 	if (gpu_enter(&d->gpu, &visit) == CUDA_OK || gpu_enter(&d->gpu, &visit) == CUDA_OK) {
 		unmapped = dismantle(d, n_slots);
@@ -257,7 +313,7 @@ bool delivery_destroy(struct delivery *d, uint32_t n_slots)
 
 cuda_ptr delivery_slot(const struct delivery *d, uint32_t slot)
 {
-	return d->imported ? d->imported + slot * d->stride : copy_slot(d->copy, slot);
+	return d->imported.address ? d->imported.address + slot * d->stride : copy_slot(d->copy, slot);
 }
 
 struct batchd_loader *delivery_owner(struct batchd_loader *l, uint64_t generation)
@@ -631,34 +687,41 @@ static struct batchd_loader *take_over_formers(struct batchd_loader *l)
 }
 
 /* Takes the mapping out, if it may go: nobody finds it any more then. */
-static cuda_ptr take_mapping(struct batchd_loader *l)
+static struct daemon_memory take_mapping(struct batchd_loader *l)
 {
-	cuda_ptr imported = 0;
+	struct daemon_memory taken = { 0 };
 
 	pthread_mutex_lock(&l->lock);
 	if (is_over(l) && !l->delivery->lost) {
-		imported = l->delivery->imported;
-		l->delivery->imported = 0;
+		taken = l->delivery->imported;
+		l->delivery->imported = (struct daemon_memory){ 0 };
 	}
 	pthread_mutex_unlock(&l->lock);
-	return imported;
+	return taken;
+}
+
+/* A daemon that stops need not wait for memory that came as a descriptor; one that makes larger slots wants the old ones
+ * back. */
+static bool outlives_daemon(const struct batchd_loader *l)
+{
+	return l->delivery->imported.vmm.address && !l->absence.why.reopen;
 }
 
 bool delivery_part(struct batchd_loader *l)
 {
 	struct delivery *d = l->delivery;
 	struct gpu_visit visit;
-	cuda_ptr imported;
+	struct daemon_memory taken;
 	int r;
 
-	if (!d || !d->imported)
+	if (!d || !d->imported.address || outlives_daemon(l))
 		return true;
-	imported = take_mapping(l);
-	if (!imported)
+	taken = take_mapping(l);
+	if (!taken.address)
 		return false;
 	r = gpu_enter(&d->gpu, &visit);
 	if (r == CUDA_OK) {
-		r = d->gpu.driver->ipc_close_mem_handle(imported);
+		r = unmap(d, &taken);
 		gpu_leave(&d->gpu, &visit);
 	}
 	pthread_mutex_lock(&l->lock);

@@ -18,6 +18,7 @@
 
 #include <stdatomic.h>
 
+#include "../daemon/cuda/vmm.h"
 #include "cuda/copy.h"
 #include "cuda/finish-plan.h"
 #include "cuda/gpu.h"
@@ -54,10 +55,13 @@ struct delivery {
 	bool wants_images;             /* dtype and layout below are for images; arrays arrive as they are */
 	enum batchd_dtype dtype;
 	enum batchd_layout layout;
-	cuda_ptr imported;             /* the daemon's slab; 0: copied by ourselves */
+	struct daemon_memory {
+		cuda_ptr address;      /* the daemon's slab; 0: copied by ourselves */
+		struct vmm vmm;        /* how it is mapped, if it came as a descriptor; zeroed: by CUDA IPC */
+	} imported;
 	size_t stride;                 /* of its slots */
 	struct copy *copy;
-	char reason[640];              /* why there is no IPC; "" if there is */
+	char reason[640];              /* why the daemon's slab is not mapped; "" if it is */
 	bool refused;                  /* it is us who could not open what the daemon offers */
 	bool is_image;                 /* finishing makes another tensor of what is in the slot */
 	struct finish_plan plan;       /* n_px, in and out are of each launch */
@@ -82,9 +86,12 @@ void delivery_ask(struct delivery *d, Batchd__Wire__Open *open);
 /* What Seek and Join say of it: why nothing need be copied to the GPU for us, else "". d may be NULL. The string is
  * d's. */
 char *delivery_forgoes(struct delivery *d);
-/* Takes what the daemon offers and puts into l->info what this trainer will get. fd: the slab's, borrowed. 0 or a code
- * with l->fault. */
-int delivery_attach(struct batchd_loader *l, const Batchd__Wire__Opened *m, int fd);
+/* Takes what the daemon offers and puts into l->info what this trainer will get. slab_fd: the host slab's; device_fd:
+ * that of its memory on the GPU, or -1; both borrowed. 0, DELIVERY_E_OTHER_WAY or a code with l->fault. */
+int delivery_attach(struct batchd_loader *l, const Batchd__Wire__Opened *m, int slab_fd, int device_fd);
+/* CUDA IPC does not work in this process, which was not known before: opened once more, the loader is offered memory
+ * that comes as a descriptor. */
+enum { DELIVERY_E_OTHER_WAY = -1000 };
 /* Takes everything apart. No batch may be on loan. NULL is allowed. False: the daemon's memory is still mapped, as the
  * GPU failed; only the end of the process ends that. */
 bool delivery_destroy(struct delivery *d, uint32_t n_slots);

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../daemon/cuda/vmm.h"
 #include "batchd.h"
 #include "process.h"
 
@@ -190,6 +191,7 @@ int gpu_open(struct gpu *g, const char *wanted, struct fault *f)
 	}
 #undef STEP
 	g->registers_read_only = read_only != 0;
+	g->maps_fds = vmm_is_supported(driver, g->device);
 	return 0;
 }
 

@@ -16,6 +16,7 @@ struct gpu {
 	int ordinal;                   /* CUDA's number for it in this process; torch's as well */
 	int driver_version;            /* 1000 * major + 10 * minor */
 	bool registers_read_only;      /* can DMA from memory that is mapped for reading only */
+	bool maps_fds;                 /* can map GPU memory that comes as a descriptor */
 	char name[16];                 /* "cuda:0" */
 };
 

@@ -7,11 +7,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct mirror *mirror_find(const struct slots *s, const unsigned char uuid[GPU_UUID_BYTES])
+struct mirror *mirror_find(const struct slots *s, const unsigned char uuid[GPU_UUID_BYTES], enum gpu_share share)
 {
 	for (unsigned i = 0; i < s->n_mirrors; i++) {
-		if (!s->mirrors[i]->failed && !memcmp(s->mirrors[i]->uuid, uuid, GPU_UUID_BYTES))
-			return s->mirrors[i];
+		struct mirror *m = s->mirrors[i];
+		if (!m->failed && m->share == share && !memcmp(m->uuid, uuid, GPU_UUID_BYTES))
+			return m;
 	}
 	return NULL;
 }
@@ -42,6 +43,7 @@ static void on_close(struct slots *s, void (*finished)(struct slots *s, bool los
 	for (unsigned i = 0; i < n; i++) {
 		struct gpu_slab *slab = s->mirrors[i]->slab;
 		slab->left = s->mirrors[i]->left;
+		charge_end(&s->mirrors[i]->fd);
 		free(s->mirrors[i]->copy);
 		free(s->mirrors[i]);
 		gpu_slab_close(slab, on_slab_closed, s);
@@ -59,6 +61,7 @@ static void remove_mirror(struct mirror *m)
 	while (s->mirrors[i] != m)
 		i++;
 	s->mirrors[i] = s->mirrors[--s->n_mirrors];
+	charge_end(&m->fd);
 	free(m->copy);
 	free(m);
 }
@@ -97,11 +100,11 @@ static struct mirror *make_mirror(struct slots *s, const unsigned char uuid[GPU_
 	return m;
 }
 
-int mirror_open(struct slots *s, struct gpus *g, const unsigned char uuid[GPU_UUID_BYTES],
-		void (*on_open)(void *arg, struct mirror *m, int result, const char *why), void *arg, char *why)
+int mirror_open(struct slots *s, struct gpus *g, const unsigned char uuid[GPU_UUID_BYTES], enum gpu_share share,
+		struct charge *fd, void (*on_open)(void *arg, struct mirror *m, int result, const char *why), void *arg, char *why)
 {
 	if (s->n_mirrors == SLOTS_MAX_MIRRORS) {
-		strcpy(why, "these batches are on 16 GPUs already");
+		strcpy(why, "these batches have 16 mirrors on GPUs already");
 		return GPU_E_REFUSED;
 	}
 	struct mirror *m = make_mirror(s, uuid);
@@ -109,17 +112,20 @@ int mirror_open(struct slots *s, struct gpus *g, const unsigned char uuid[GPU_UU
 		return -ENOMEM;
 	m->on_open = on_open;
 	m->arg = arg;
-	struct gpu_slab_params params = { .host = s->slab.base, .slot_bytes = s->layout.slot_bytes, .n_slots = s->n,
+	m->share = share;
+	struct gpu_slab_params params = { .share = share, .host = s->slab.base, .slot_bytes = s->layout.slot_bytes, .n_slots = s->n,
 					  .on_open = on_slab_open, .arg = m };
 	memcpy(params.uuid, uuid, GPU_UUID_BYTES);
 	s->hooks = &hooks;
 	s->mirrors[s->n_mirrors++] = m;
 	int r = gpu_slab_open(g, &params, why);
-	if (r)
+	if (r) {
 		remove_mirror(m);
-	else
-		slots_ref(s);
-	return r;
+		return r;
+	}
+	charge_move(&m->fd, fd);
+	slots_ref(s);
+	return 0;
 }
 
 /* ---- copying ---- */

@@ -92,6 +92,24 @@ struct cuda_uuid {
 struct cuda_ipc_handle {   /* what cudaIpcOpenMemHandle takes */
 	unsigned char bytes[64];
 };
+typedef unsigned long long cuda_mem_handle; /* CUmemGenericAllocationHandle: memory without an address */
+struct cuda_mem_location {
+	int type, id;
+};
+struct cuda_mem_prop {     /* CUmemAllocationProp */
+	int type, handle_types;
+	struct cuda_mem_location location;
+	void *win32_meta_data;
+	struct {
+		unsigned char compression, rdma;
+		unsigned short usage;
+		unsigned char reserved[4];
+	} flags;
+};
+struct cuda_mem_access {   /* CUmemAccessDesc */
+	struct cuda_mem_location location;
+	int flags;
+};
 
 enum cuda_device_attribute {
 	CUDA_DEVICE_INTEGRATED = 18,
@@ -102,6 +120,8 @@ enum cuda_device_attribute {
 	CUDA_DEVICE_COMPUTE_MINOR = 76,
 	CUDA_DEVICE_CAN_USE_HOST_POINTER = 91,
 	CUDA_DEVICE_HOST_REGISTER_SUPPORTED = 99,
+	CUDA_DEVICE_VMM_SUPPORTED = 102,
+	CUDA_DEVICE_POSIX_FD_SUPPORTED = 103,
 	CUDA_DEVICE_READ_ONLY_HOST_REGISTER_SUPPORTED = 113,
 	CUDA_DEVICE_IPC_EVENT_SUPPORTED = 125,
 	CUDA_DEVICE_MPS_ENABLED = 133,
@@ -134,6 +154,11 @@ enum {
 	CUDA_HOST_REGISTER_DEVICEMAP = 0x2,
 	CUDA_HOST_REGISTER_READ_ONLY = 0x8,
 	CUDA_IPC_LAZY_PEER_ACCESS = 0x1,       /* the only flag that ipc_open_mem_handle takes */
+	CUDA_MEM_PINNED = 1,                   /* of cuda_mem_prop.type */
+	CUDA_MEM_ON_DEVICE = 1,                /* of cuda_mem_location.type */
+	CUDA_MEM_POSIX_FD = 1,                 /* of handle_types, export and import */
+	CUDA_MEM_GRANULARITY_MINIMUM = 0,
+	CUDA_MEM_READ_WRITE = 3,               /* of cuda_mem_access.flags */
 	CUDA_CAPTURE_NONE = 0,                 /* of stream_is_capturing */
 	CUDA_CAPTURE_MODE_RELAXED = 2,         /* this thread's calls do not disturb what other threads capture */
 
@@ -207,6 +232,23 @@ enum {
 	X(ipc_open_mem_handle, cuIpcOpenMemHandle_v2, \
 	  (cuda_ptr * memory, struct cuda_ipc_handle handle, unsigned flags)) \
 	X(ipc_close_mem_handle, cuIpcCloseMemHandle, (cuda_ptr memory)) \
+	X(mem_get_allocation_granularity, cuMemGetAllocationGranularity, \
+	  (size_t *n_bytes, const struct cuda_mem_prop *prop, int option)) \
+	X(mem_create, cuMemCreate, \
+	  (cuda_mem_handle * handle, size_t n_bytes, const struct cuda_mem_prop *prop, unsigned long long flags)) \
+	X(mem_release, cuMemRelease, (cuda_mem_handle handle)) \
+	X(mem_export_to_shareable_handle, cuMemExportToShareableHandle, \
+	  (void *fd, cuda_mem_handle handle, int type, unsigned long long flags)) \
+	X(mem_import_from_shareable_handle, cuMemImportFromShareableHandle, \
+	  (cuda_mem_handle * handle, void *fd, int type)) \
+	X(mem_address_reserve, cuMemAddressReserve, \
+	  (cuda_ptr * at, size_t n_bytes, size_t alignment, cuda_ptr hint, unsigned long long flags)) \
+	X(mem_address_free, cuMemAddressFree, (cuda_ptr at, size_t n_bytes)) \
+	X(mem_map, cuMemMap, \
+	  (cuda_ptr at, size_t n_bytes, size_t offset, cuda_mem_handle handle, unsigned long long flags)) \
+	X(mem_unmap, cuMemUnmap, (cuda_ptr at, size_t n_bytes)) \
+	X(mem_set_access, cuMemSetAccess, \
+	  (cuda_ptr at, size_t n_bytes, const struct cuda_mem_access *access, size_t n)) \
 	X(pointer_get_attribute, cuPointerGetAttribute, \
 	  (void *value, enum cuda_pointer_attribute attribute, cuda_ptr pointer)) \
 	X(module_load_data, cuModuleLoadData, (struct cuda_module * *module, const void *image)) \

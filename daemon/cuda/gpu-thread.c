@@ -18,6 +18,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "util/memory.h"
 #include "util/numa.h"
@@ -63,8 +64,9 @@ static void note_refused(struct gpu *gpu, const struct gpu_slab_work *sw)
 {
 	if (!gpu->own.context || gpu->own.result == CUDA_OUT_OF_MEMORY)
 		return;
-	memcpy(gpu->own.refused_why, sw->why, sizeof(gpu->own.refused_why));
-	gpu->own.refused_ns = gpu_now_ns();
+	enum gpu_share share = sw->params.share;
+	memcpy(gpu->own.refused_why[share], sw->why, sizeof(gpu->own.refused_why[share]));
+	gpu->own.refused_ns[share] = gpu_now_ns();
 }
 
 /* After a call that was not to fail: refused, or lost. */
@@ -184,7 +186,7 @@ static int check_device(struct gpu *gpu, struct gpu_slab_work *sw)
 	gpu->stats.budget_bytes = gpu->own.budget_bytes;
 	pthread_mutex_unlock(&gpu->all->lock);
 	if (integrated)
-		return refuse(sw, "%s shares the machine's memory; CUDA IPC does not work on it", name);
+		return refuse(sw, "%s shares the machine's memory; it is not shared between processes", name);
 	/* Under MPS one process is MPS's own, and all its clients share it. */
 	if (mode != CUDA_COMPUTE_DEFAULT && !(mode == CUDA_COMPUTE_EXCLUSIVE_PROCESS && under_mps(gpu)))
 		return refuse(
@@ -431,27 +433,81 @@ static int check_budget(struct gpu *gpu, struct gpu_slab_work *sw)
 		      size_format(gpu->own.budget_bytes, budget, sizeof(budget)));
 }
 
+static int refuse_memory(struct gpu *gpu, struct gpu_slab_work *sw)
+{
+	char slab[32];
+	int r = refuse_failed(gpu, sw, gpu->stats.name);
+	if (gpu->own.result == CUDA_OUT_OF_MEMORY)
+		refuse(sw, "%s has no %s left for this trainer's batches: %s", gpu->stats.name,
+		       size_format(sw->slab.bytes, slab, sizeof(slab)), gpu->own.last_error);
+	return r;
+}
+
+static void free_memory(struct gpu *gpu, struct gpu_slab_work *sw)
+{
+	const struct cuda_driver *d = &gpu->all->driver;
+	const char *call = "";
+	if (sw->slab.fd >= 0)
+		close(sw->slab.fd);
+	sw->slab.fd = -1;
+	if (gpu->own.lost)
+		return;
+	if (sw->slab.share == GPU_SHARE_FD) {
+		int r = vmm_close(d, &sw->vmm, &call);
+		failed(gpu, r, call);
+	} else {
+		failed(gpu, d->mem_free(sw->memory), "cuMemFree");
+	}
+}
+
+/* Its readers may be another user's than those of whatever lay there before. */
+static int wipe(struct gpu *gpu, struct gpu_slab_work *sw)
+{
+	const struct cuda_driver *d = &gpu->all->driver;
+	if (failed(gpu, d->memset_d8_async(sw->memory, 0, sw->slab.bytes, gpu->copies.stream), "cuMemsetD8Async") ||
+	    failed(gpu, d->stream_synchronize(gpu->copies.stream), "cuStreamSynchronize"))
+		return refuse_failed(gpu, sw, "the daemon cannot clear memory on the GPU");
+	return 0;
+}
+
+/* Memory that is shared by a descriptor. */
+static int allocate_vmm(struct gpu *gpu, struct gpu_slab_work *sw)
+{
+	const struct cuda_driver *d = &gpu->all->driver;
+	const char *call = "";
+	int r = vmm_create(d, gpu->own.device, sw->slab.bytes, &sw->vmm, &call);
+	if (failed(gpu, r, call))
+		return refuse_memory(gpu, sw);
+	sw->memory = sw->vmm.address;
+	r = wipe(gpu, sw);
+	if (r == 0) {
+		int fd = -1, exported = vmm_export(d, &sw->vmm, &fd, &call);
+		if (failed(gpu, exported, call))
+			r = refuse_failed(gpu, sw, "this GPU's memory cannot be shared by a descriptor");
+		else
+			sw->slab.fd = fd;
+	}
+	if (r)
+		free_memory(gpu, sw);
+	return r;
+}
+
 static int allocate(struct gpu *gpu, struct gpu_slab_work *sw)
 {
 	const struct cuda_driver *d = &gpu->all->driver;
 	struct cuda_ipc_handle handle;
-	char slab[32];
 	int capable = 1;
-	if (failed(gpu, d->mem_alloc(&sw->memory, sw->slab.bytes), "cuMemAlloc")) {
-		int r = refuse_failed(gpu, sw, gpu->stats.name);
-		if (gpu->own.result == CUDA_OUT_OF_MEMORY)
-			refuse(sw, "%s has no %s left for this trainer's batches: %s", gpu->stats.name,
-			       size_format(sw->slab.bytes, slab, sizeof(slab)), gpu->own.last_error);
-		return r;
-	}
+	if (sw->slab.share == GPU_SHARE_FD)
+		return allocate_vmm(gpu, sw);
+	if (failed(gpu, d->mem_alloc(&sw->memory, sw->slab.bytes), "cuMemAlloc"))
+		return refuse_memory(gpu, sw);
 	if (d->pointer_get_attribute(&capable, CUDA_POINTER_IS_LEGACY_IPC_CAPABLE, sw->memory) != CUDA_OK)
 		capable = 1; /* it does not know; the next call does */
 	if (!capable || failed(gpu, d->ipc_get_mem_handle(&handle, sw->memory), "cuIpcGetMemHandle")) {
 		int r = capable ? refuse_failed(gpu, sw, "this GPU's memory cannot be shared between processes")
 				: refuse(sw, "%s's memory cannot be shared between processes by CUDA IPC",
 					 gpu->stats.name);
-		if (!gpu->own.lost)
-			failed(gpu, d->mem_free(sw->memory), "cuMemFree");
+		free_memory(gpu, sw);
 		return r;
 	}
 	memcpy(sw->slab.handle, handle.bytes, sizeof(handle.bytes));
@@ -479,11 +535,25 @@ static bool still_works(struct gpu *gpu)
 	return r == CUDA_OK;
 }
 
+/* What the driver can make of that size, and whether it can make it at all. */
+static int round_vmm(struct gpu *gpu, struct gpu_slab_work *sw)
+{
+	const struct cuda_driver *d = &gpu->all->driver;
+	const char *call = "";
+	if (!vmm_is_supported(d, gpu->own.device))
+		return refuse(sw, "memory of %s cannot be shared by a descriptor (attributes 102 and 103 of the driver)",
+			      gpu->stats.name);
+	int r = vmm_round(d, gpu->own.device, &sw->slab.bytes, &call);
+	return failed(gpu, r, call) ? refuse_failed(gpu, sw, "this GPU's memory cannot be shared by a descriptor") : 0;
+}
+
 static int open_in_context(struct gpu *gpu, struct gpu_slab_work *sw)
 {
 	uint64_t bytes = (uint64_t)sw->params.slot_bytes * sw->params.n_slots;
 	sw->slab.bytes = (bytes + SLAB_ALIGN - 1) / SLAB_ALIGN * SLAB_ALIGN;
-	int r = check_budget(gpu, sw);
+	int r = sw->slab.share == GPU_SHARE_FD ? round_vmm(gpu, sw) : 0;
+	if (r == 0)
+		r = check_budget(gpu, sw);
 	if (r == 0)
 		r = allocate(gpu, sw);
 	if (r)
@@ -494,8 +564,8 @@ static int open_in_context(struct gpu *gpu, struct gpu_slab_work *sw)
 		r = refuse_failed(gpu, sw, "");
 	if (r == 0)
 		count_slab(gpu, 1, sw->slab.bytes);
-	else if (!gpu->own.lost)
-		failed(gpu, gpu->all->driver.mem_free(sw->memory), "cuMemFree");
+	else
+		free_memory(gpu, sw);
 	return r;
 }
 
@@ -534,9 +604,10 @@ static int check_spoilt(struct gpu *gpu, struct gpu_slab_work *sw)
 
 static int check_refused(struct gpu *gpu, struct gpu_slab_work *sw)
 {
-	if (!gpu->own.refused_ns || gpu_now_ns() - gpu->own.refused_ns >= REFUSED_S * UINT64_C(1000000000))
+	uint64_t refused_ns = gpu->own.refused_ns[sw->params.share];
+	if (!refused_ns || gpu_now_ns() - refused_ns >= REFUSED_S * UINT64_C(1000000000))
 		return 0;
-	return refuse(sw, "%.450s; the daemon tries again in a minute", gpu->own.refused_why);
+	return refuse(sw, "%.450s; the daemon tries again in a minute", gpu->own.refused_why[sw->params.share]);
 }
 
 static int open_slab(struct gpu *gpu, struct gpu_slab_work *sw)
@@ -561,8 +632,8 @@ static int open_slab(struct gpu *gpu, struct gpu_slab_work *sw)
 static int close_slab(struct gpu *gpu, struct gpu_slab_work *sw)
 {
 	gpu->own.keeps |= sw->slab.left;
-	if (!gpu->own.lost && !sw->slab.left)
-		failed(gpu, gpu->all->driver.mem_free(sw->memory), "cuMemFree");
+	if (!sw->slab.left)
+		free_memory(gpu, sw);
 	count_slab(gpu, -1, sw->slab.bytes);
 	leave_context(gpu);
 	return gpu->own.lost ? GPU_E_LOST : 0;

@@ -9,6 +9,7 @@
 
 #include "cuda/driver.h"
 #include "cuda/gpus.h"
+#include "cuda/vmm.h"
 
 enum { GPU_IN_FLIGHT = 16 }; /* copies handed to the driver at once */
 
@@ -42,6 +43,7 @@ struct gpu_slab_work {
 	void *closed_arg;
 	char why[GPU_REASON_BYTES];    /* the opener's until the work is done */
 	cuda_ptr memory;               /* the opener's; the copier reads it while the slab is open */
+	struct vmm vmm;                /* GPU_SHARE_FD: what is at memory; the opener's */
 };
 
 /* A GPU has two threads, so that copies go on while a slab is opened or closed, which may take seconds. */
@@ -89,8 +91,8 @@ struct gpu {
 		bool doubtful;                /* ... and a call for it ended in "unknown error" */
 		atomic_bool lost;             /* no call is made any more; set under all->lock by either thread, after
 		                               * the texts that say why */
-		char refused_why[GPU_REASON_BYTES];
-		uint64_t refused_ns;          /* when the driver last refused to open a slab; 0: it has not */
+		char refused_why[GPU_N_SHARES][GPU_REASON_BYTES];
+		uint64_t refused_ns[GPU_N_SHARES]; /* when the driver last refused to open a slab; 0: it has not */
 		bool keeps;                   /* memory that others have open: the context, which it would go with,
 		                               * stays until the process ends */
 	} own;

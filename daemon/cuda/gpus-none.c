@@ -13,6 +13,7 @@ struct gpus {
 };
 
 const char *const gpu_size_class_names[GPU_SIZE_CLASSES] = { "64KiB", "1MiB", "16MiB", "256MiB", "larger" };
+const char *const gpu_share_names[GPU_N_SHARES] = { "cuda-ipc", "cuda-vmm-fd" };
 
 int gpus_create(uv_loop_t *loop, const struct gpus_params *params, struct gpus **out)
 {

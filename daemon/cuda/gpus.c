@@ -17,6 +17,7 @@
 enum { MAX_GPUS = 64 }; /* asked for at a time, found or not: each is two threads */
 
 const char *const gpu_size_class_names[GPU_SIZE_CLASSES] = { "64KiB", "1MiB", "16MiB", "256MiB", "larger" };
+const char *const gpu_share_names[GPU_N_SHARES] = { "cuda-ipc", "cuda-vmm-fd" };
 
 /* ---- handing work over ---- */
 
@@ -258,6 +259,8 @@ int gpu_slab_open(struct gpus *g, const struct gpu_slab_params *params, char *wh
 	sw->params = *params;
 	sw->slab.gpu = gpu;
 	sw->slab.arg = params->arg;
+	sw->slab.share = params->share;
+	sw->slab.fd = -1;
 	sw->work.slab = &sw->slab;
 	sw->host = h;
 	h->n_slabs++;

@@ -1,9 +1,10 @@
 /* GPUs as places that batches are copied to before they are published.
  *
  * A slab on a GPU mirrors one in host memory: slot i of it begins at i * slot_bytes as slot i there does. It is
- * exported once, and its handle is what trainers open. Two threads per GPU, started by the first slab that a trainer
- * wants there, make every CUDA call of this process for that GPU: one opens, pins and closes, which may take seconds,
- * the other copies meanwhile. Without such a wish the driver is not even loaded. Host slabs are pinned (registered with CUDA) for as long as a slab mirrors
+ * exported once, and its handle or its descriptor is what trainers open: which of the two is decided before it is made,
+ * as memory of one kind has not the other. Two threads per GPU, started by the first slab that a trainer wants there,
+ * make every CUDA call of this process for that GPU: one opens, pins and closes, which may take seconds, the other copies
+ * meanwhile. Without such a wish the driver is not even loaded. Host slabs are pinned (registered with CUDA) for as long as a slab mirrors
  * them, so that copies go by DMA.
  *
  *     asked for --> opening ---------> open --> closing --> gone          a slab
@@ -41,6 +42,14 @@ extern const char *const gpu_size_class_names[GPU_SIZE_CLASSES]; /* "64KiB", ...
 
 enum gpu_pin { GPU_PIN_AUTO, GPU_PIN_ON, GPU_PIN_OFF };
 
+/* How other processes open a slab. */
+enum gpu_share {
+	GPU_SHARE_IPC, /* by a handle for cudaIpcOpenMemHandle: processes of one user in the same namespaces */
+	GPU_SHARE_FD,  /* by a descriptor: any process that is sent it; the memory outlives this process */
+	GPU_N_SHARES
+};
+extern const char *const gpu_share_names[GPU_N_SHARES]; /* "cuda-ipc", "cuda-vmm-fd" */
+
 #define GPU_MEMORY_AUTO UINT64_MAX
 
 struct gpus_params {
@@ -64,15 +73,18 @@ void gpus_close(struct gpus *g, void (*on_closed)(void *arg), void *arg);
 struct gpu_slab {
 	struct gpu *gpu;
 	void *arg;                      /* the owner's */
-	unsigned char handle[GPU_HANDLE_BYTES]; /* for cudaIpcOpenMemHandle in other processes */
+	enum gpu_share share;
+	unsigned char handle[GPU_HANDLE_BYTES]; /* GPU_SHARE_IPC: for cudaIpcOpenMemHandle in other processes */
+	int fd;                         /* GPU_SHARE_FD: the same, to be sent; open as long as the slab is; else -1 */
 	uint64_t bytes;                 /* whole multiples of 2 MiB */
 	bool pinned;                    /* the host slab is */
-	bool left;                      /* the owner's, before closing: other processes have it open, so it is not
-	                                 * freed but left to the end of this one */
+	bool left;                      /* the owner's, before closing, of GPU_SHARE_IPC: other processes have it open,
+	                                 * so it is not freed but left to the end of this one */
 };
 
 struct gpu_slab_params {
 	unsigned char uuid[GPU_UUID_BYTES];
+	enum gpu_share share;
 	uint8_t *host;                  /* the host slab, every page present; stays mapped until on_closed */
 	size_t slot_bytes;
 	uint32_t n_slots;
@@ -83,8 +95,8 @@ struct gpu_slab_params {
 
 /* 0: on_open will be called; GPU_E_REFUSED: it will not, `why` (GPU_REASON_BYTES) says so; -ENOMEM. */
 int gpu_slab_open(struct gpus *g, const struct gpu_slab_params *params, char *why);
-/* No copy of it may be under way, and unless it is left no other process may have it open any more. The host slab may
- * be unmapped in on_closed, not before; when lost is true not even then: nobody can say what the GPU still reads, or
+/* No copy of it may be under way, and unless it is left or of GPU_SHARE_FD no other process may have it open any more.
+ * The host slab may be unmapped in on_closed, not before; when lost is true not even then: nobody can say what the GPU still reads, or
  * CUDA still has it registered, and its addresses must not become somebody else's. */
 void gpu_slab_close(struct gpu_slab *slab, void (*on_closed)(void *arg, bool lost), void *arg);
 

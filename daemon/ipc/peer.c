@@ -35,7 +35,7 @@ enum {
 	MISTAKES_AT_ONCE = 16,  /* records a minute */
 };
 
-enum { PACKET_FDS = 2 };   /* no message to a client has more */
+enum { PACKET_FDS = WIRE_OPENED_FDS }; /* no message to a client has more */
 
 struct packet {
 	struct packet *next;
@@ -60,8 +60,11 @@ static void on_handle_closed(uv_handle_t *h)
 	free(p);
 }
 
-static void free_packet(struct packet *k)
+/* Descriptors that wait to be sent are charged to the client, which decides how long they wait. */
+static void free_packet(struct peer *p, struct packet *k)
 {
+	if (k->n_fds)
+		charge_shrink(&p->fds, k->n_fds);
 	wire_close_fds(k->fds, k->n_fds);
 	parcel_unref(k->parcel);
 	free(k);
@@ -72,7 +75,7 @@ static void drop_waiting(struct peer *p)
 	while (p->out_first) {
 		struct packet *k = p->out_first;
 		p->out_first = k->next;
-		free_packet(k);
+		free_packet(p, k);
 	}
 	p->n_out = 0;
 	p->wake_owed = false;
@@ -194,15 +197,23 @@ static void keep(struct peer *p, struct parcel *parcel, const int *fds, unsigned
 	}
 	*k = (struct packet){ .parcel = parcel_ref(parcel) };
 	for (; k->n_fds < n_fds; k->n_fds++) {
+		if (charge_grow(&p->fds, 1)) {
+			free_packet(p, k);
+			peer_doom(p, BATCHD__WIRE__ERROR_CODE__LIMIT, "fds_per_user",
+				  "this user's trainers take up too many of the daemon's descriptors, unread ones included "
+				  "(limits.fds_per_user in its configuration)");
+			return;
+		}
 		k->fds[k->n_fds] = fcntl(fds[k->n_fds], F_DUPFD_CLOEXEC, 0);
 		if (k->fds[k->n_fds] < 0) {
-			free_packet(k);
+			charge_shrink(&p->fds, 1);
+			free_packet(p, k);
 			peer_doom(p, BATCHD__WIRE__ERROR_CODE__LIMIT, NULL, "the daemon is out of file descriptors");
 			return;
 		}
 	}
 	if (charge_grow(&p->unread, parcel->n_bytes)) {
-		free_packet(k);
+		free_packet(p, k);
 		peer_doom(
 			p, BATCHD__WIRE__ERROR_CODE__LIMIT, "unread_per_user",
 			"this user's trainers leave too much unread (limits.unread_per_user in the daemon's configuration)");
@@ -347,7 +358,7 @@ static void flush(struct peer *p)
 		p->out_first = k->next;
 		p->n_out--;
 		charge_shrink(&p->unread, k->parcel->n_bytes);
-		free_packet(k);
+		free_packet(p, k);
 	}
 	set_events(p);
 	if (p->wake_owed && !p->doomed)

@@ -80,7 +80,7 @@ int peer_identify(struct peer *p);
  * namespace. False also where that cannot be told: it has ended, or the kernel does not show it to this user. */
 bool peer_shares_mounts(const struct peer *p);
 
-/* Sends now, or as soon as the client takes it and the kernel has memory for it; borrows fds, at most 2. A client that
+/* Sends now, or as soon as the client takes it and the kernel has memory for it; borrows fds, at most 3. A client that
  * leaves too much unread is closed, though not during this call, as is one to which nothing can be sent. */
 void peer_send(struct peer *p, const Batchd__Wire__ServerMessage *m, const int *fds, unsigned n_fds);
 

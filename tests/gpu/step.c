@@ -143,7 +143,9 @@ static void attach(struct batchd_options *o)
 	take_batch(&waited);
 	MUST(cu.cuStreamSynchronize(stream));
 	say("attach and first batch finished", (now() - began) * 1e3, "ms");
-	say(info.device_path == BATCHD_DEVICE_IPC ? "path: CUDA IPC" : "path: copied by the trainer", 1, "");
+	say(info.device_path == BATCHD_DEVICE_IPC      ? "path: CUDA IPC"
+	    : info.device_path == BATCHD_DEVICE_VMM_FD ? "path: CUDA VMM, by descriptor"
+						       : "path: copied by the trainer", 1, "");
 }
 
 static void run(unsigned n_steps)

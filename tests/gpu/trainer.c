@@ -434,9 +434,10 @@ int main(int argc, char **argv)
 	for (uint64_t e = from_epoch; e < n_epochs && n_taken < most; e++, from_step = 0)
 		epoch(e, from_step);
 	printf("end %llu batches by %s%s%s\n", (unsigned long long)n_done,
-	       info.device_path == BATCHD_DEVICE_IPC    ? "IPC"
-	       : info.device_path == BATCHD_DEVICE_COPY ? "copy"
-							: "host",
+	       info.device_path == BATCHD_DEVICE_IPC      ? "IPC"
+	       : info.device_path == BATCHD_DEVICE_VMM_FD ? "VMM"
+	       : info.device_path == BATCHD_DEVICE_COPY   ? "copy"
+							  : "host",
 	       *info.device_reason ? ": " : "", info.device_reason);
 	end();
 	return 0;

@@ -272,15 +272,22 @@ def test_a_build_without_cuda_says_so(double, make_daemon, tmp_path):
         assert daemon.wait(20) == 0
 
 
-def test_a_trainer_in_another_pid_namespace_copies_itself(gpu_daemon, double):
-    """CUDA's handles name processes, so that containers cannot open each other's."""
+def test_a_trainer_in_another_pid_namespace_gets_a_descriptor(gpu_daemon, double, batchctl):
+    """CUDA IPC's handles name processes, so that containers cannot open each other's. What both have in common is in the status."""
     probe = subprocess.run(["unshare", "--pid", "--fork", "--mount-proc", "true"], capture_output=True, text=True)
     if probe.returncode:  # not root, or in a chroot
         pytest.skip(f"no PID namespaces here: {probe.stderr}")
     gpu_daemon()
-    run = subprocess.run(["unshare", "--pid", "--fork", "--mount-proc", str(TRAINER), DATA, "20"], capture_output=True, text=True, timeout=60)
-    last = (run.stdout.splitlines() or [run.stderr])[-1]
-    assert last.startswith("20 batches, copy, ") and "PID namespace" in last, run.stdout + run.stderr
+    run = subprocess.Popen(["unshare", "--pid", "--fork", "--mount-proc", str(TRAINER), DATA, "20", "--hold-us", "50000"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                           stderr=subprocess.STDOUT, text=True)
+    assert run.stdout.readline() == "attached\n"
+    other = start(100000, "--job", "other", "--hold-us", 1000)
+    assert other.stdout.readline() == "attached\n"
+    assert sorted(s["transport"] for s in status(batchctl)["sessions"]) == ["cuda-ipc", "cuda-vmm-fd"]
+    assert "; 1 trainer by cuda-ipc, 1 by cuda-vmm-fd" in batchctl("status").stdout
+    other.kill()
+    other.communicate()
+    assert finish(run)[-1] == "20 batches, vmm-fd, "
 
 
 def test_pinning_can_be_off_or_demanded(gpu_daemon, double, batchctl):

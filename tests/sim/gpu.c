@@ -32,6 +32,7 @@ static void (*on_all_closed)(void *arg); /* the daemon waits for its GPUs' threa
 static void *all_closed_arg;
 
 const char *const gpu_size_class_names[GPU_SIZE_CLASSES] = { "64KiB", "1MiB", "16MiB", "256MiB", "larger" };
+const char *const gpu_share_names[GPU_N_SHARES] = { "cuda-ipc", "cuda-vmm-fd" };
 
 void sim_gpu_uuid(unsigned number, unsigned char uuid[GPU_UUID_BYTES])
 {

@@ -125,6 +125,7 @@ static void open_session(struct sim_trainer *t)
 		static unsigned char uuid[GPU_UUID_BYTES];
 		sim_gpu_uuid(t->wanted_gpu - 1, uuid);
 		o.device_uuid = (ProtobufCBinaryData){ GPU_UUID_BYTES, uuid };
+		o.device_kinds = 1u << BATCHD__WIRE__SLAB_KIND__CUDA_IPC;
 		o.driver_version = sim_chance(95) ? SIM_DRIVER_VERSION : SIM_DRIVER_VERSION - 1000;
 	}
 	SAY(t, OPEN, open, &o, -1);

@@ -184,7 +184,7 @@ int main(int argc, char **argv)
 	while (exit_code && stay && getchar() != EOF)
 		;
 	if (!exit_code)
-		printf("%d batches, %s, %s\n", n, info.device_path == BATCHD_DEVICE_IPC ? "ipc" : "copy",
+		printf("%d batches, %s, %s\n", n, info.device_path == BATCHD_DEVICE_IPC ? "ipc" : info.device_path == BATCHD_DEVICE_VMM_FD ? "vmm-fd" : "copy",
 		       info.device_reason);
 	batchd_close(l);
 	CU(ctx_set_current(NULL));

@@ -22,6 +22,7 @@ MODES = ("shard", "share")
 POLICIES = ("default", "wait", "skip", "detach")
 JOINS = ("next", "epoch", "start")
 DEVICE_COPY = 2
+TRANSPORTS = ("memfd", "cuda-ipc", "copy", "cuda-vmm-fd")  # by enum batchd_device_path
 CLOSED = -21
 
 MAX_DIMS = 8

@@ -317,7 +317,7 @@ class DataLoader:
     group_batch_size   share: rows of the group's batches, the same for all of a job; each trainer takes them in slices of its own
                   batch_size, which has to divide it, without a copy: the batches that it would get alone. None: batch_size
     num_workers   threads that the daemon should use for this loader; None: it decides
-    device        "cpu", or "cuda[:n]": batches arrive in the GPU's memory, by the daemon's hands where CUDA IPC works (a warning says where
+    device        "cpu", or "cuda[:n]": batches arrive in the GPU's memory, by the daemon's hands where its memory there can be mapped (`transport`; a warning says where
                   not, and why); images are then made by one kernel on torch's current stream. Also dtype "bfloat16". Of a served data set: its tensors
     raw           with a GPU: images are the daemon's memory itself, uint8 NHWC (arrays as stored), without a copy. They go back when the last tensor
                   over them is gone and the work queued by then is done; autograd keeps what backward needs. Do not write into them; other streams
@@ -637,6 +637,12 @@ class DataLoader:
         """(mean, std) of the pipeline's Normalize when dtype is uint8 and it was left to you, in units of 0..1; else None."""
         i = self._info
         return (tuple(i.mean), tuple(i.std)) if i.has_normalize else None
+
+    @property
+    def transport(self):
+        """How batches come: "memfd": in shared memory of the CPU's; on a GPU "cuda-ipc" or "cuda-vmm-fd": in the daemon's memory there, mapped by CUDA IPC
+        (the daemon's own user) or as a descriptor (other users, containers); "copy": by a copy of this process's own, which a warning explains."""
+        return _lib.TRANSPORTS[self._info.device_path]
 
     @property
     def socket(self):

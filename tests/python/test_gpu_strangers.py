@@ -1,0 +1,195 @@
+"""Batches on a GPU between processes that CUDA IPC does not connect: other users, other namespaces. The daemon's memory comes as a descriptor (cuda-vmm-fd).
+
+On the driver double (tests/fakecuda), whose reports say what was done wrong and what was left behind; daemon and trainers are processes of their own.
+"""
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import tempfile
+
+import pytest
+
+from conftest import BUILD
+from daemons import footprint, settled_footprint, until
+from double import LENGTH, REAL, DaemonOnDouble, Place, make_rows
+
+TRAINER = BUILD / "tests" / "gpu" / "trainer"
+DOUBLE = BUILD / "libfakecuda.so"
+CUDA = (BUILD / ".cuda").read_text().strip() if (BUILD / ".cuda").exists() else "1"
+pytestmark = [pytest.mark.skipif(not (TRAINER.exists() and DOUBLE.exists()), reason="needs `make tests`: the driver double and its trainer"),
+              pytest.mark.skipif(CUDA == "0", reason="this build has no GPU support (CUDA=0)"),
+              pytest.mark.skipif(REAL, reason="only the double can be told to do this"),
+              pytest.mark.skipif(os.geteuid() != 0, reason="becoming other users and making namespaces takes root"),
+              pytest.mark.skipif(not (shutil.which("setpriv") and shutil.which("unshare")), reason="setpriv and unshare are not installed")]
+
+SERVICE, ALICE, BOB = 64001, 64002, 64003
+BATCH = 8
+MOST = 24
+TRAIN = ["--rank", 0, "--world", 1, "--batch", BATCH, "--most", MOST, "--reconnect-ms", 20000]
+
+
+def as_user(uid):
+    return ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups", "--"]
+
+
+def apart(*kinds):
+    """In namespaces of its own; a PID namespace has a /proc of its own, too."""
+    return ["unshare", *(f"--{kind}" for kind in kinds), *(["--fork", "--kill-child", "--mount-proc"] if "pid" in kinds else []), "--"]
+
+
+@pytest.fixture
+def folder():
+    """Where every user may write, and leaves nothing."""
+    path = pathlib.Path(tempfile.mkdtemp(prefix="batchd-strangers-"))
+    path.chmod(0o1777)
+    yield path
+    shutil.rmtree(path)
+
+
+@pytest.fixture
+def rows(folder):
+    where = folder / "rows"
+    where.mkdir()
+    where.chmod(0o755)
+    dataset = make_rows(where)
+    for file in where.iterdir():
+        file.chmod(0o644)
+    return dataset
+
+
+class Machine(Place):
+    """A daemon that serves every user, itself run as `uid`."""
+
+    def __init__(self, folder, uid=0, daemon_env=None, trainer_env=None):
+        config = folder / "batchd.yaml"
+        config.write_text("socket_mode: '0666'\nlinger: 0s\n")
+        super().__init__(folder, daemon_env, trainer_env, ["--config", str(config)])
+        self.uid = uid
+
+    def __enter__(self):
+        self.daemon = ServiceOnDouble(self.folder, self.daemon_env, self.args, self.build, self.uid)
+        return self
+
+    def look(self):
+        out = subprocess.run([str(self.build / "batchctl"), "status", "--json", "--socket", self.trainer_env["BATCHD_SOCKET"]], capture_output=True, text=True, check=True)
+        return json.loads(out.stdout)
+
+    def slabs(self):
+        return sum(gpu["slabs"] for gpu in self.look()["gpus"])
+
+
+class ServiceOnDouble(DaemonOnDouble):
+    def __init__(self, folder, env, args, build, uid):
+        self.uid = uid
+        super().__init__(folder, env, args, build)
+
+    def start(self):
+        if self.uid:
+            self.argv = [*as_user(self.uid), *self.argv] if self.argv[0] != "setpriv" else self.argv
+        super().start()
+
+
+def assert_all(place, code, last, err, path="VMM"):
+    assert code == 0 and last == f"end {MOST} batches by {path}", (last, err, place.daemon.output())
+
+
+def settle(place):
+    """Once all of its trainers have gone: nothing of theirs is on the GPU. Returns the daemon's footprint."""
+    until("its memory is freed", lambda: place.slabs() == 0)
+    assert not any(name.startswith("/memfd:fakecuda ") for name in links(place.daemon.pid)), links(place.daemon.pid)
+    return settled_footprint(place.daemon.pid)
+
+
+def links(pid):
+    """What the process's descriptors are."""
+    found = []
+    for fd in pathlib.Path(f"/proc/{pid}/fd").iterdir():
+        try:
+            found.append(os.readlink(fd))
+        except FileNotFoundError:  # closed meanwhile
+            pass
+    return found
+
+
+# ---- which trainers get it ----
+
+
+@pytest.mark.parametrize("service, trainer", [(0, ALICE), (SERVICE, ALICE), (SERVICE, 0)], ids=["root serves a user", "the service serves a user", "the service serves root"])
+def test_another_users_trainer_maps_the_daemons_memory(rows, folder, service, trainer):
+    """Every byte right, one import per trainer, no copy by the trainer, and nothing left on either side."""
+    with Machine(folder, service) as place:
+        seen = []
+        for _ in range(2):
+            assert_all(place, *place.train("--dataset", rows, "--job", "other", *TRAIN, before=as_user(trainer) if trainer else ()))
+            seen.append(settle(place))
+        assert seen[0] == seen[1], "descriptors, threads and mappings of the daemon grow with each trainer"
+    assert place.status == 0, place.daemon.output()
+    place.assert_clean(2)
+    for report in place.reports("trainer"):
+        assert report.calls["cuMemImportFromShareableHandle"] == 1 and "cuIpcOpenMemHandle" not in report.calls
+        assert report.counts.get("copies-to-device", 0) == 0
+    assert place.daemon_report().calls["cuMemExportToShareableHandle"] == 2 and "cuIpcGetMemHandle" not in place.daemon_report().calls
+
+
+@pytest.mark.parametrize("kinds", [["pid"], ["net"], ["ipc"], ["user", "map-root-user"], ["pid", "net", "ipc", "uts", "cgroup"]], ids=["pid", "net", "ipc", "user", "container"])
+def test_a_trainer_in_another_namespace_maps_the_daemons_memory(rows, folder, kinds):
+    """CUDA IPC cannot work between PID namespaces, and may fail between the others. In a user namespace it is tried, and its failure found out."""
+    before = apart(*kinds)
+    if subprocess.run([*before, "true"], capture_output=True).returncode:
+        pytest.skip(f"this machine does not make such namespaces: {kinds}")
+    with Machine(folder) as place:
+        assert_all(place, *place.train("--dataset", rows, "--job", "apart", *TRAIN, before=before, FAKECUDA_DIR=""))
+        settle(place)
+    assert place.status == 0
+    place.assert_clean(1)
+
+
+def test_cuda_ipc_stays_first_where_it_works(rows, folder):
+    """A trainer of the daemon's own user, in the same namespaces: no memory by descriptor is made."""
+    with Machine(folder) as place:
+        assert_all(place, *place.train("--dataset", rows, "--job", "same", *TRAIN), path="IPC")
+    place.assert_clean(1)
+    assert "cuMemCreate" not in place.daemon_report().calls
+
+
+@pytest.mark.parametrize("side", ["daemon", "trainer"])
+def test_where_cuda_ipc_fails_the_descriptor_takes_its_place(rows, folder, side):
+    """Nothing in the way that can be known before: the driver refuses CUDA IPC, to the daemon while it makes the memory, or to the trainer, which then opens again."""
+    env = {"FAKECUDA_PERSONALITY": "no-legacy-ipc"}
+    with Machine(folder, daemon_env=env if side == "daemon" else None, trainer_env=env if side == "trainer" else None) as place:
+        for _ in range(2):
+            assert_all(place, *place.train("--dataset", rows, "--job", "failing", *TRAIN))
+        settle(place)
+    assert place.status == 0
+    place.assert_clean(2)
+    for report in place.reports("trainer"):
+        assert report.calls.get("cuIpcOpenMemHandle", 0) == (side == "trainer"), "it is tried once in a process"
+
+
+@pytest.mark.parametrize("daemon_env, trainer_env, says", [
+    ({"FAKECUDA_PERSONALITY": "no-vmm"}, {}, "CUDA IPC works between processes of one user only; by a descriptor: memory of Driver Double 0 cannot be shared by a descriptor"),
+    ({}, {"FAKECUDA_PERSONALITY": "no-vmm"}, "CUDA IPC works between processes of one user only; by a descriptor: the trainer's GPU or driver cannot map memory"),
+    ({"FAKECUDA_VERSION": "12040"}, {}, "memory is shared between equal ones only"),
+    ({"FAKECUDA_FAIL": "cuMemCreate:*=2"}, {}, "by a descriptor: Driver Double 0 has no "),
+    ({}, {"FAKECUDA_FAIL": "cuMemImportFromShareableHandle:*=800"}, "mapping the daemon's memory by its descriptor does not work here: cuMemImportFromShareableHandle says CUDA_ERROR_NOT_PERMITTED"),
+], ids=["the daemon's GPU cannot", "the trainer's GPU cannot", "other drivers", "no memory", "the trainer's driver will not"])
+def test_where_neither_works_the_trainer_copies_and_is_told_why(rows, folder, daemon_env, trainer_env, says):
+    with Machine(folder, SERVICE, daemon_env, trainer_env) as place:
+        code, last, err = place.train("--dataset", rows, "--job", "copies", *TRAIN, before=as_user(ALICE))
+        assert code == 0 and last.startswith(f"end {MOST} batches by copy: ") and says in last, (last, err, place.daemon.output())
+        settle(place)
+    assert place.status == 0, place.daemon.output()
+    for report in place.reports("daemon") + place.reports("trainer"):
+        assert report.clean(), report.text
+
+
+def test_gpu_memory_off_is_off_for_other_users(rows, folder):
+    with Machine(folder, SERVICE) as place:
+        pass
+    place.args.extend(["--gpu-memory", "off"])
+    with place:
+        code, last, err = place.train("--dataset", rows, "--job", "off", *TRAIN, before=as_user(ALICE))
+        assert code == 0 and "gpu_memory is off" in last, (last, err)
+    assert all("cuInit" not in report.calls for report in place.reports("daemon"))

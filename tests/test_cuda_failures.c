@@ -157,7 +157,7 @@ static int life(char text[4096])
 static bool gives_back(const char *name)
 {
 	return strstr(name, "Destroy") || strstr(name, "Free") || strstr(name, "Unregister") ||
-	       strstr(name, "Release") || strstr(name, "Unload") || strstr(name, "Close") || strstr(name, "PopCurrent");
+	       strstr(name, "Release") || strstr(name, "Unmap") || strstr(name, "Unload") || strstr(name, "Close") || strstr(name, "PopCurrent");
 }
 
 /* The n-th call of that name ends in error. */
@@ -310,11 +310,11 @@ static void start(const char *personality, const char *name, unsigned nth, int e
 	n_running++;
 }
 
-static const char *const personalities[] = { "", "no-ipc", "no-ipc,read-only-register" };
+static const char *const personalities[] = { "", "no-ipc", "no-ipc,read-only-register", "no-legacy-ipc" };
 
 START_TEST(test_every_call_may_fail_in_every_way)
 {
-	/* By IPC, copying, and copying through a detour. */
+	/* By IPC, copying, copying through a detour, and by a descriptor after IPC has failed. */
 	const char *personality = personalities[_i];
 	unsigned *counts = mmap(NULL, sizeof *counts * MOST_NAMES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
 				-1, 0),
@@ -419,7 +419,7 @@ int main(void)
 	TCase *t = tcase_create("cuda_failures");
 
 	tcase_set_timeout(t, 240);
-	tcase_add_loop_test(t, test_every_call_may_fail_in_every_way, 0, 3);
+	tcase_add_loop_test(t, test_every_call_may_fail_in_every_way, 0, 4);
 	tcase_add_test(t, test_a_loader_outlives_the_driver);
 	suite_add_tcase(s, t);
 	return suite_run(s);

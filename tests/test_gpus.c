@@ -2,6 +2,7 @@
  * nothing is left behind. */
 #include <check.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -47,6 +48,7 @@ struct fixture {
 	char lost_text[GPU_REASON_BYTES];
 };
 static struct fixture f;
+static enum gpu_share share; /* of the slabs that are opened */
 
 static void on_lost(void *arg, struct gpu *gpu, const char *text)
 {
@@ -94,7 +96,7 @@ static void on_open(void *arg, struct gpu_slab *slab, int result, const char *wh
 static struct gpu_slab_params params_for(struct cuda_uuid uuid, struct opening *o)
 {
 	struct gpu_slab_params p = {
-		.host = f.host.base, .slot_bytes = SLOT_BYTES, .n_slots = N_SLOTS, .on_open = on_open, .arg = o
+		.share = share, .host = f.host.base, .slot_bytes = SLOT_BYTES, .n_slots = N_SLOTS, .on_open = on_open, .arg = o
 	};
 	memcpy(p.uuid, uuid.bytes, sizeof(p.uuid));
 	return p;
@@ -175,6 +177,28 @@ static struct gpu_stats stats_of(void)
 	return s;
 }
 
+/* As a trainer would, on the reader's thread. */
+struct importing {
+	struct reading reading; /* first */
+	int fd;
+	uint64_t n_bytes;
+	struct vmm *vmm;
+};
+
+static void run_import(struct reading *r)
+{
+	struct importing *i = (struct importing *)(void *)r;
+	const char *call = "";
+	ck_assert_msg(vmm_import(&gpu_double.cu, 0, i->fd, i->n_bytes, i->vmm, &call) == CUDA_OK, "%s", call);
+}
+
+static void run_let_go(struct reading *r)
+{
+	struct importing *i = (struct importing *)(void *)r;
+	const char *call = "";
+	ck_assert_msg(vmm_close(&gpu_double.cu, i->vmm, &call) == CUDA_OK, "%s", call);
+}
+
 /* ---- what works ---- */
 
 START_TEST(test_nobody_asks_and_nothing_is_loaded)
@@ -196,6 +220,7 @@ START_TEST(test_copies_are_told_of_when_every_byte_is_there)
 	/* 200 batches through four slots; the double reads sources late and scribbles over destinations first. A slot
 	 * is overwritten only after its copy. */
 	struct copying c[N_SLOTS] = { 0 };
+	share = (enum gpu_share)_i;
 	double_load();
 	setup_with(usual);
 	struct opening o = open_on(0);
@@ -631,6 +656,7 @@ static const struct obstacle {
 	{ "little-memory", NULL, UINT64_C(1) << 40, "left for this trainer's batches" },
 	{ "", NULL, 1 << 20, "gpu_memory" },
 	{ "", NULL, 0, "gpu_memory is off" },
+	{ "no-vmm", NULL, 64 << 20, "cannot be shared by a descriptor" },
 };
 
 START_TEST(test_each_obstacle_is_said_in_words)
@@ -639,6 +665,7 @@ START_TEST(test_each_obstacle_is_said_in_words)
 	const struct obstacle *obstacle = &obstacles[_i];
 	static const struct cuda_uuid some = { { 1 } };
 	setenv("FAKECUDA_PERSONALITY", obstacle->personality, 1);
+	share = strcmp(obstacle->personality, "no-vmm") ? GPU_SHARE_IPC : GPU_SHARE_FD;
 	double_load();
 	if (obstacle->library)
 		setenv("BATCHD_LIBCUDA", double_path(obstacle->library), 1);
@@ -695,6 +722,56 @@ START_TEST(test_the_budget_counts_what_is_open)
 }
 END_TEST
 
+START_TEST(test_memory_by_descriptor_is_clear_and_outlives_its_slab)
+{
+	/* Another process can map it through the descriptor, sees nothing of what lay there before, then what is copied;
+	 * when the slab is closed the daemon has neither the descriptor nor the memory, and the other still reads. */
+	uint8_t got[SLOT_BYTES], zero[SLOT_BYTES] = { 0 };
+	struct vmm theirs;
+	struct copying c;
+	double_load();
+	setup_with(usual);
+	share = GPU_SHARE_FD;
+	struct opening o = open_on(0);
+	ck_assert_msg(o.slab && o.slab->fd >= 0, "%s", o.why);
+	int flags = fcntl(o.slab->fd, F_GETFD), fd = o.slab->fd;
+	ck_assert_msg(flags >= 0 && (flags & FD_CLOEXEC), "a process that this one starts would inherit it");
+	struct importing i = { .reading = { .run = run_import }, .fd = fd, .n_bytes = o.slab->bytes, .vmm = &theirs };
+	on_reader(&i.reading);
+	read_device(0, theirs.address, got, SLOT_BYTES);
+	ck_assert(memcmp(got, zero, SLOT_BYTES) == 0);
+	fill(0, 1);
+	begin_copy(o.slab, &c, 0, SLOT_BYTES);
+	run_until(&c.done);
+	close_slab(o.slab);
+	ck_assert_int_eq(fcntl(fd, F_GETFD), -1);
+	ck_assert_uint_eq(stats_of().slab_bytes, 0);
+	read_device(0, theirs.address, got, SLOT_BYTES);
+	ck_assert(memcmp(got, f.host.base, SLOT_BYTES) == 0);
+	i.reading.run = run_let_go;
+	on_reader(&i.reading);
+	teardown();
+	double_assert_clean();
+}
+END_TEST
+
+START_TEST(test_a_way_that_is_refused_leaves_the_other_open)
+{
+	/* The note of a refusal, which answers for a minute, is about one way of sharing. */
+	setenv("FAKECUDA_PERSONALITY", "no-legacy-ipc", 1);
+	double_load();
+	setup_with(usual);
+	struct opening o = open_on(0);
+	ck_assert_int_eq(o.result, GPU_E_REFUSED);
+	share = GPU_SHARE_FD;
+	o = open_on(0);
+	ck_assert_msg(o.slab != NULL, "%s", o.why);
+	close_slab(o.slab);
+	teardown();
+	double_assert_clean();
+}
+END_TEST
+
 START_TEST(test_exclusive_mode_is_no_obstacle_under_mps)
 {
 	/* NVIDIA's own way to set MPS up: the mode applies to MPS's server, and its clients share the GPU. */
@@ -729,7 +806,8 @@ static void short_name(const char *symbol, char out[64])
 /* What gives things back; when such a call fails the thing stays, and nobody can help it. */
 static bool gives_back(const char *name)
 {
-	return strstr(name, "Destroy") || strstr(name, "Free") || strstr(name, "Unregister") || strstr(name, "Release");
+	return strstr(name, "Destroy") || strstr(name, "Free") || strstr(name, "Unregister") || strstr(name, "Release") ||
+	       strstr(name, "Unmap");
 }
 
 /* Opens, copies, closes. Returns whether the GPU was lost on the way. */
@@ -790,8 +868,9 @@ START_TEST(test_every_call_may_fail_once)
 	/* Every call of each function ends in an error that passes, of each kind: the answer has a reason, every copy
 	 * comes back, nothing stays that could be given back. */
 	static const int kinds[] = { CUDA_OUT_OF_MEMORY, CUDA_INVALID_VALUE, CUDA_NOT_SUPPORTED };
-	int error = kinds[_i];
+	int error = kinds[_i % 3];
 	unsigned n_reached = 0;
+	share = (enum gpu_share)(_i / 3);
 	double_load();
 	struct cuda_uuid uuid = uuid_of(0);
 	for (size_t i = 0; i <= sizeof(call_names) / sizeof(*call_names); i++) {
@@ -817,6 +896,7 @@ START_TEST(test_every_call_may_lose_the_gpu)
 	 * afterwards. */
 	static const int kinds[] = { CUDA_LAUNCH_FAILED, CUDA_ILLEGAL_ADDRESS, CUDA_ECC_UNCORRECTABLE };
 	unsigned n_lost = 0;
+	share = (enum gpu_share)_i;
 	for (size_t i = 0; i <= sizeof(call_names) / sizeof(*call_names); i++) {
 		int status = NOT_REACHED << 8;
 		char name[64];
@@ -846,7 +926,10 @@ START_TEST(test_every_call_may_lose_the_gpu)
 END_TEST
 
 static const char *const opening_calls[] = { "cuStreamCreateWithPriority", "cuEventCreate", "cuMemAlloc", "cuIpcGetMemHandle",
-					     "cuMemHostRegister" };
+					     "cuMemHostRegister",
+					     /* from here on of memory that is shared by a descriptor */
+					     "cuMemGetAllocationGranularity", "cuMemCreate", "cuMemAddressReserve", "cuMemMap",
+					     "cuMemSetAccess", "cuMemsetD8Async", "cuMemExportToShareableHandle" };
 
 START_TEST(test_unknown_error_while_opening_ends_nothing)
 {
@@ -854,6 +937,7 @@ START_TEST(test_unknown_error_while_opening_ends_nothing)
 	 * refused with the reason (or opened unpinned), and the next wish within a minute costs no call. */
 	const char *name = opening_calls[_i];
 	char rule[64];
+	share = _i < 5 ? GPU_SHARE_IPC : GPU_SHARE_FD;
 	double_load();
 	setup_with(usual);
 	snprintf(rule, sizeof(rule), "%s:1=999", name);
@@ -1003,7 +1087,8 @@ int main(void)
 	Suite *s = suite_create("gpus");
 	TCase *t = tcase_create("copies");
 	tcase_add_test(t, test_nobody_asks_and_nothing_is_loaded);
-	tcase_add_test(t, test_copies_are_told_of_when_every_byte_is_there);
+	tcase_add_loop_test(t, test_copies_are_told_of_when_every_byte_is_there, 0, GPU_N_SHARES);
+	tcase_add_test(t, test_memory_by_descriptor_is_clear_and_outlives_its_slab);
 	tcase_add_test(t, test_two_parts_leave_the_gap_between_them_alone);
 	tcase_add_test(t, test_two_gpus_share_one_registration);
 	tcase_add_loop_test(t, test_large_slabs_are_registered_in_small_pieces, 0, sizeof(large) / sizeof(*large));
@@ -1026,10 +1111,11 @@ int main(void)
 	tcase_add_test(obstacle, test_unknown_gpus_cost_nothing_for_long);
 	tcase_add_test(obstacle, test_the_budget_counts_what_is_open);
 	tcase_add_test(obstacle, test_exclusive_mode_is_no_obstacle_under_mps);
+	tcase_add_test(obstacle, test_a_way_that_is_refused_leaves_the_other_open);
 	suite_add_tcase(s, obstacle);
 	TCase *broken = tcase_create("broken");
-	tcase_add_loop_test(broken, test_every_call_may_fail_once, 0, 3);
-	tcase_add_test(broken, test_every_call_may_lose_the_gpu);
+	tcase_add_loop_test(broken, test_every_call_may_fail_once, 0, 3 * GPU_N_SHARES);
+	tcase_add_loop_test(broken, test_every_call_may_lose_the_gpu, 0, GPU_N_SHARES);
 	tcase_add_loop_test(broken, test_unknown_error_while_opening_ends_nothing, 0,
 			    sizeof(opening_calls) / sizeof(*opening_calls));
 	tcase_add_loop_test(broken, test_a_gpu_that_never_worked_is_written_off, 0, 2);

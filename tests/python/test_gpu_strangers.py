@@ -6,9 +6,11 @@ import json
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import tempfile
 
+import batchd
 import pytest
 
 from conftest import BUILD
@@ -193,3 +195,115 @@ def test_gpu_memory_off_is_off_for_other_users(rows, folder):
         code, last, err = place.train("--dataset", rows, "--job", "off", *TRAIN, before=as_user(ALICE))
         assert code == 0 and "gpu_memory is off" in last, (last, err)
     assert all("cuInit" not in report.calls for report in place.reports("daemon"))
+
+
+# ---- both kinds in one job ----
+
+
+SHARED = ["--mode", "share", "--world", 2, "--batch", BATCH, "--most", MOST, "--delay-us", 100]
+
+
+@pytest.mark.parametrize("first", ["by CUDA IPC", "by a descriptor"])
+def test_trainers_of_one_job_on_both_sides_of_a_container(rows, folder, first):
+    """The one that CUDA IPC reaches has begun: the other gets memory of its own. In the other order both have the one that is there, as it suits both."""
+    with Machine(folder, daemon_env={"FAKECUDA_DIR": ""}, trainer_env={"FAKECUDA_DIR": ""}) as place:
+        inside, outside = ["unshare", "--pid", "--fork", "--kill-child", "--"], []  # in one mount namespace, or their data sets would not be the same
+        trainers, slabs = [], 1 if first == "by a descriptor" else 2
+        for rank, before in enumerate([outside, inside] if first == "by CUDA IPC" else [inside, outside]):
+            trainers.append(place.start("--dataset", rows, "--job", "both", "--rank", rank, "--seed", rank, *SHARED, before=before))
+            until("the first has attached", lambda: rank or any(s["state"] == "attached" for s in place.look()["sessions"]))
+        for rank, trainer in enumerate(trainers):
+            out, err = trainer.communicate(timeout=60)
+            path = "IPC" if rank == 0 and slabs == 2 else "VMM"
+            assert trainer.returncode == 0 and out.endswith(f"end {MOST} batches by {path}\n"), (out[-200:], err, place.daemon.output())
+        settle(place)
+    assert place.status == 0
+    for report in place.reports("daemon") + place.reports("trainer"):
+        assert report.clean() and report.ended, report.text
+    calls = place.daemon_report().calls
+    assert (calls.get("cuIpcGetMemHandle", 0), calls["cuMemExportToShareableHandle"]) == (slabs - 1, 1)
+
+
+# ---- kill -9 ----
+
+
+TRAINERS_CALLS = ["cuMemImportFromShareableHandle:1", "cuMemAddressReserve:1", "cuMemMap:1", "cuMemSetAccess:1", "cuEventRecord:1", "cuEventRecord:20", "cuMemUnmap:1", "cuMemRelease:1",
+                  "cuMemAddressFree:1"]
+DAEMONS_CALLS = ["cuMemGetAllocationGranularity:1", "cuMemCreate:1", "cuMemAddressReserve:1", "cuMemMap:1", "cuMemSetAccess:1", "cuMemsetD8Async:1", "cuMemExportToShareableHandle:1",
+                 "cuMemcpyHtoDAsync:1", "cuMemcpyHtoDAsync:12"]
+
+
+def test_a_trainer_that_is_killed_in_any_state_leaves_nothing(rows, folder):
+    """At each call for the daemon's memory, before, while and after it is mapped: the daemon frees it when the process is gone, and the next trainer gets every byte."""
+    with Machine(folder, SERVICE) as place:
+        assert_all(place, *place.train("--dataset", rows, "--job", "first", *TRAIN, before=as_user(ALICE)))
+        before = settle(place)
+        for call in TRAINERS_CALLS:
+            code, last, err = place.train("--dataset", rows, "--job", "killed", *TRAIN, before=as_user(ALICE), FAKECUDA_FAIL=f"{call}=-9")
+            assert code == -9, (call, code, last, err)
+            assert settle(place) == before, call
+        assert_all(place, *place.train("--dataset", rows, "--job", "killed", *TRAIN, before=as_user(ALICE)))
+        assert settle(place) == before
+        assert not place.look()["sessions"]
+    assert place.status == 0
+    place.assert_clean(2)
+
+
+@pytest.mark.parametrize("call", DAEMONS_CALLS)
+def test_a_daemon_that_is_killed_in_any_state_costs_no_byte(rows, folder, call):
+    """While it makes the memory, before it has sent it, while it copies: the trainer goes on with the next daemon where it was, what it had mapped is unmapped in order, every row is right."""
+    with Machine(folder, SERVICE, daemon_env={"FAKECUDA_FAIL": f"{call}=-9"}) as place:
+        trainer = place.start("--dataset", rows, "--job", "goes on", *TRAIN, before=as_user(ALICE))
+        assert place.daemon.process.wait(60) == -9, place.daemon.output()
+        del place.daemon.env["FAKECUDA_FAIL"]
+        place.daemon.start()
+        out, err = trainer.communicate(timeout=60)
+        assert_all(place, trainer.returncode, out.strip().rpartition("\n")[2], err)
+        settle(place)
+    assert place.status == 0, place.daemon.output()
+    assert all(report.clean() for report in place.reports("daemon") + place.reports("trainer"))
+    assert sum(report.ended for report in place.reports("trainer")) == 1
+
+
+def test_a_daemon_that_stops_waits_for_nobody_who_has_a_descriptor(rows, folder):
+    """What it sent stays readable, so that it ends at once although the trainer, stopped, has it mapped; the trainer goes on with the next one, every row right."""
+    with Machine(folder, SERVICE) as place:
+        trainer = place.start("--dataset", rows, "--job", "stopped", "--rank", 0, "--world", 1, "--batch", BATCH, "--most", 200, "--delay-us", 500, "--reconnect-ms", 20000,
+                              before=as_user(ALICE))
+        until("it has its first batch", lambda: any(s["batches"] > 3 for s in place.look()["sessions"]))
+        trainer.send_signal(signal.SIGSTOP)
+        assert place.daemon.end() == 0, place.daemon.output()
+        assert "gpu-left" not in place.daemon.output()
+        place.daemon.start()
+        trainer.send_signal(signal.SIGCONT)
+        out, err = trainer.communicate(timeout=60)
+        assert trainer.returncode == 0 and out.endswith("end 200 batches by VMM\n"), (out[-200:], err, place.daemon.output())
+        settle(place)
+    assert place.status == 0
+    assert all(report.clean() and report.ended for report in place.reports("daemon") + place.reports("trainer"))
+
+
+# ---- a driver that says no ----
+
+
+@pytest.mark.parametrize("error", [2, 801, 999, 719], ids=["out of memory", "not supported", "unknown", "sticky"])
+def test_cpu_trainers_and_the_daemon_survive_every_error(rows, folder, error):
+    """Each call for memory by descriptor ends in the error, always: the trainer on the GPU is told why and copies, a loader without a GPU goes on, the daemon stays."""
+    for call in sorted({call.partition(":")[0] for call in DAEMONS_CALLS} - {"cuMemcpyHtoDAsync"}):
+        where = folder / call
+        where.mkdir()
+        where.chmod(0o1777)
+        with Machine(where, SERVICE, daemon_env={"FAKECUDA_FAIL": f"{call}:*={error}"}) as place:
+            cpu = batchd.DataLoader(rows, batch_size=BATCH, job="cpu", socket=place.trainer_env["BATCHD_SOCKET"], autostart=False, timeout=30, reconnect=0)
+            batches = iter(cpu)
+            next(batches)
+            code, last, err = place.train("--dataset", rows, "--job", "gpu", *TRAIN, before=as_user(ALICE))
+            assert code == 0 and last.startswith(f"end {MOST} batches by copy: ") and call in last, (call, last, err, place.daemon.output())
+            assert sum(1 for _ in batches) == LENGTH // BATCH - 1
+            cpu.close()
+            assert place.daemon.process.poll() is None, place.daemon.output()
+            if error != 719:  # after which nothing is called any more, not even to give back
+                settle(place)
+        assert place.status == 0, (call, place.daemon.output())
+        assert not any(report.violations for report in place.reports("daemon") + place.reports("trainer"))
+        assert all(report.clean() for report in place.reports("trainer"))

@@ -328,6 +328,37 @@ START_TEST(test_a_wake_behind_a_full_socket_comes_when_it_is_read)
 }
 END_TEST
 
+START_TEST(test_descriptors_that_wait_to_be_read_are_charged)
+{
+	/* Proves that duplicates which the daemon keeps for a client that does not read count as its user's, are given
+	 * back when they have gone, and are refused beyond fds_per_user. */
+	struct peer *p = meet_and_greet();
+	const uint64_t limit[ACCOUNT_N_KINDS] = { 0 }, per_user[ACCOUNT_N_KINDS] = { [ACCOUNT_FDS] = 8 };
+	const int fds[] = { t.client, t.client, t.client };
+	uint64_t n = 0, before = account_used(&t.accounts, getuid(), ACCOUNT_FDS);
+
+	accounts_set_limits(&t.accounts, limit, per_user, 0, 0);
+	while (!p->out_first) {
+		send_batch(p, n++, NULL, 0);
+	}
+	send_batch(p, n++, fds, 3);
+	ck_assert_uint_eq(account_used(&t.accounts, getuid(), ACCOUNT_FDS), before + 3);
+	for (uint64_t heard = 0; heard < n; heard++) {
+		ck_assert_uint_eq(hear(NULL)->batch->step, heard);
+	}
+	ck_assert_uint_eq(account_used(&t.accounts, getuid(), ACCOUNT_FDS), before);
+	while (!p->out_first) {
+		send_batch(p, n++, NULL, 0);
+	}
+	send_batch(p, n++, fds, 3);
+	send_batch(p, n++, fds, 3);
+	ck_assert(!p->doomed);
+	send_batch(p, n++, fds, 3); /* 2 of the connection's own and 6 that wait are 8 */
+	ck_assert(p->doomed);
+	ck_assert_uint_eq(account_used(&t.accounts, getuid(), ACCOUNT_FDS), before + 6);
+}
+END_TEST
+
 /* ---- receiving ---- */
 
 START_TEST(test_a_hello_that_lies_there_is_in_time)
@@ -435,6 +466,7 @@ int main(void)
 	tcase_add_loop_test(c, test_a_send_that_cannot_work_ends_the_connection, 0, 3);
 	tcase_add_loop_test(c, test_a_wake_is_repeated_until_it_is_sent, 0, N_PASSING);
 	tcase_add_test(c, test_a_wake_behind_a_full_socket_comes_when_it_is_read);
+	tcase_add_test(c, test_descriptors_that_wait_to_be_read_are_charged);
 	tcase_add_test(c, test_a_hello_that_lies_there_is_in_time);
 	tcase_add_loop_test(c, test_no_hello_is_still_refused, 0, 2);
 	tcase_add_test(c, test_a_socket_that_outlives_its_process_cannot_keep_the_loop);

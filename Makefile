@@ -1,7 +1,7 @@
 # batchd: `make help` lists the targets.
 #
 #   folders   proto -> util -> image -> scan -> decode -> pipeline -> data -> core, ipc -> daemon; client links none of them but proto
-#             (and of daemon/cuda the table of CUDA calls, driver.c, and memory that comes as a descriptor, vmm.c)
+#             (and of daemon/cuda driver.c, the table of CUDA calls, vmm.c, memory that comes as a descriptor, and inherit.c)
 #   BUILD     where everything goes; SANITIZE=... has a folder of its own beside it
 #   names     every .c file of a folder belongs to what that folder makes, so a new file needs no edit here
 
@@ -91,7 +91,7 @@ core = $(call objects,$(filter-out daemon/main.c $(if $(filter 0,$(1)),daemon/cu
 	$(wildcard daemon/*.c daemon/*/*.c)))
 CORE := $(call core,$(CUDA))
 CLIENT := $(call objects,$(wildcard client/*.c) $(filter-out client/cuda/image%,$(wildcard client/cuda/*.c)) \
-	client/cuda/$(if $(filter 1,$(CUDA)),image,image-none).c daemon/cuda/driver.c daemon/cuda/vmm.c)
+	client/cuda/$(if $(filter 1,$(CUDA)),image,image-none).c $(addprefix daemon/cuda/,driver.c vmm.c inherit.c))
 CTL := $(call objects,$(wildcard client/ctl/*.c))
 HARNESS := $(call objects,$(filter-out $(wildcard tests/test_*.c),$(wildcard tests/*.c)))
 TESTS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/test_*.c))

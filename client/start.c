@@ -4,7 +4,8 @@
  * find it there. The parent may have threads and a CUDA context, which rules out fork(): posix_spawn runs a shell that
  * puts the daemon into the background, tells its process id and exits, so the daemon is nobody's child and nobody's
  * zombie. It gets a session of its own and no descriptor but 0, 1 and 2. The environment of the script that starts it is
- * also the daemon's, so $BATCHD_CONFIG and $XDG_CONFIG_HOME hold for every script until it ends. */
+ * also the daemon's, so $BATCHD_CONFIG and $XDG_CONFIG_HOME hold for every script until it ends; what concerns one
+ * trainer's CUDA is left out (cuda/inherit.h). */
 #include "start.h"
 
 #include <dlfcn.h>
@@ -25,6 +26,7 @@
 
 #include "batchd.h"
 #include "connect.h"
+#include "cuda/inherit.h"
 
 enum { START_MS = 10000, RETRY_MS = 5, LOG_MOST_BYTES = 1 << 20 };
 
@@ -176,9 +178,12 @@ static int spawn(char *const argv[], const char *log, int output[2], pid_t *pid)
 {
 	posix_spawn_file_actions_t files;
 	posix_spawnattr_t attributes;
+	char **environment = cuda_daemon_environment(environ);
 	sigset_t none;
 	int r;
 
+	if (!environment)
+		return ENOMEM;
 	posix_spawn_file_actions_init(&files);
 	posix_spawnattr_init(&attributes);
 	sigemptyset(&none);
@@ -188,9 +193,10 @@ static int spawn(char *const argv[], const char *log, int output[2], pid_t *pid)
 	posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
 	posix_spawn_file_actions_addopen(&files, STDERR_FILENO, log, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW, 0600);
 	posix_spawn_file_actions_addclosefrom_np(&files, 3);
-	r = posix_spawn(pid, "/bin/sh", &files, &attributes, argv, environ);
+	r = posix_spawn(pid, "/bin/sh", &files, &attributes, argv, environment);
 	posix_spawn_file_actions_destroy(&files);
 	posix_spawnattr_destroy(&attributes);
+	free(environment);
 	return r;
 }
 

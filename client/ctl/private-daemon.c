@@ -21,6 +21,7 @@
 
 #include "batchd.h"
 #include "ctl.h"
+#include "cuda/inherit.h"
 #include "progress.h"
 
 #define START_NS 15000000000u
@@ -71,7 +72,8 @@ static void find_program(char path[PATH_MAX])
 }
 
 /* In the child; does not return. */
-static void become_daemon(const struct private_daemon *d, pid_t parent, const char *program, uint64_t workers)
+static void become_daemon(const struct private_daemon *d, pid_t parent, const char *program, uint64_t workers,
+			  char **environment)
 {
 	char n_workers[24];
 
@@ -84,6 +86,7 @@ static void become_daemon(const struct private_daemon *d, pid_t parent, const ch
 	dup2(d->log_fd, STDOUT_FILENO);
 	dup2(d->log_fd, STDERR_FILENO);
 	snprintf(n_workers, sizeof n_workers, "%llu", (unsigned long long)workers);
+	environ = environment;
 	execlp(program, "batchd", "--foreground", "--socket", d->socket, "--idle-exit", "60s",
 	       workers ? "--workers" : NULL, n_workers, (char *)NULL);
 	dprintf(STDERR_FILENO, "cannot run %s: %s\n", program, strerror(errno));
@@ -127,17 +130,23 @@ static void complain(const struct private_daemon *d, const char *command, const 
 int private_daemon_start(struct private_daemon *d, const char *command, uint64_t workers)
 {
 	uint64_t begun = progress_now_ns();
-	char program[PATH_MAX];
+	char program[PATH_MAX], **environment;
 	pid_t parent = getpid();
 
 	if (!make_places(d)) {
 		ctl_complain(command, "cannot make a directory for the private daemon: %s", strerror(errno));
 		return -1;
 	}
+	environment = cuda_daemon_environment(environ);
+	if (!environment) {
+		ctl_complain(command, "cannot start the private daemon: out of memory");
+		return -1;
+	}
 	find_program(program);
 	d->pid = fork();
 	if (d->pid == 0)
-		become_daemon(d, parent, program, workers);
+		become_daemon(d, parent, program, workers, environment);
+	free(environment);
 	if (d->pid < 0) {
 		d->pid = 0;
 		ctl_complain(command, "cannot start the private daemon: %s", strerror(errno));

@@ -73,13 +73,12 @@ ARCHIVE = $(call say,AR) rm -f $@ && $(AR) rcs $@
 CUDA_HOME ?= /usr/local/cuda
 NVCC ?= $(firstword $(wildcard $(CUDA_HOME)/bin/nvcc) $(shell command -v nvcc 2>/dev/null))
 CUDA ?= $(if $(NVCC),1,copy)
-# Machine code for these (of which nvcc knows), and PTX of the oldest, from which a driver makes code for any other GPU. Tests run PTX only.
-CUDA_ARCHS ?= $(if $(SAN),75,75 80 86 89 90 100 120)
+# Machine code for these (of which nvcc knows), which runs on later ones of the same tens as well (80: 86, 89); the PTX of the oldest, from which a driver makes
+# code for any other GPU, lies beside it. Tests run PTX only.
+CUDA_ARCHS ?= $(if $(SAN),75,75 80 90 100 120)
 ifeq ($(CUDA),1)
-cuda_known := $(filter $(addprefix sm_,$(CUDA_ARCHS)),$(shell $(NVCC) --list-gpu-code))
-cuda_oldest := $(patsubst sm_%,%,$(firstword $(cuda_known)))
-NVCC_FLAGS ?= --threads 0 -std=c++17 -O3 --fmad=false -Xfatbin -compress-all $(foreach a,$(patsubst sm_%,%,$(cuda_known)),-gencode arch=compute_$(a),code=sm_$(a)) \
-	-gencode arch=compute_$(cuda_oldest),code=compute_$(cuda_oldest)
+cuda_known := $(patsubst sm_%,%,$(filter $(addprefix sm_,$(CUDA_ARCHS)),$(shell $(NVCC) --list-gpu-code)))
+NVCC_FLAGS ?= --threads 0 -std=c++17 -O3 --fmad=false $(foreach a,$(cuda_known),-gencode arch=compute_$(a),code=sm_$(a))
 endif
 
 # ---- sources ----
@@ -151,14 +150,25 @@ OBJCOPY ?= objcopy
 $(BUILD)/.cuda: places
 	@mkdir -p $(BUILD) && echo $(CUDA) | cmp -s - $@ || echo $(CUDA) >$@
 # What nvcc made on its way, the PTX, stays in finish/ for tests, and so does what ptxas says: a kernel that needs a stack is slower than it looks.
+# Nothing is compressed: a driver reads what nvcc has compressed only if it is about as new (550 for CUDA 12, 580 for 13).
 FINISH := $(BUILD)/client/cuda/finish
 $(FINISH).fatbin: client/cuda/finish.cu client/cuda/finish-plan.h
 	@rm -rf $(FINISH) && mkdir -p $(FINISH)
-	$(call say,NVCC) $(NVCC) $(NVCC_FLAGS) --keep --keep-dir $(FINISH) $(addprefix -Xptxas ,-v -warn-spills -warn-lmem-usage $(if $(filter 1,$(WERROR)),-Werror)) \
+	$(call say,NVCC) help=$$($(NVCC) --help); case $$help in *--compress-mode*) plain=--compress-mode=none;; *--no-compress*) plain=--no-compress;; esac; \
+		$(NVCC) $(NVCC_FLAGS) $$plain --keep --keep-dir $(FINISH) $(addprefix -Xptxas ,-v -warn-spills -warn-lmem-usage $(if $(filter 1,$(WERROR)),-Werror)) \
 		-fatbin -o $@ $< >$(FINISH)/log 2>&1 || { grep -v '^ptxas info\|^  ' $(FINISH)/log >&2; exit 1; }
 	@grep warning $(FINISH)/log >&2; cd $(FINISH) && rm -f *.ii *.cudafe1.* *.cubin *.module_id
-$(BUILD)/client/cuda/image.o: $(BUILD)/client/cuda/finish.fatbin
-$(BUILD)/client/cuda/image.o: DEFS += -DFINISH_FATBIN='"$(BUILD)/client/cuda/finish.fatbin"'
+# nvcc names its own version of PTX, which no older driver takes, though these kernels use nothing that was not in 7.0 (CUDA 11.0). So that is what is written
+# there, if ptxas, which is what a driver has as well, agrees.
+PTX_VERSION := 7.0
+$(FINISH).ptx: $(FINISH).fatbin
+	@cd $(FINISH) && sed 's/^\.version .*/.version $(PTX_VERSION)/; /^\/\//d; /^[[:space:]]*$$/d' finish.compute_$(firstword $(cuda_known)).ptx >../lowered.ptx
+	$(call say,NVCC) if $(NVCC) -arch=sm_$(firstword $(cuda_known)) -cubin -o /dev/null $(@D)/lowered.ptx && \
+		$(NVCC) -arch=sm_$(lastword $(cuda_known)) -cubin -o /dev/null $(@D)/lowered.ptx; then mv $(@D)/lowered.ptx $@; \
+	else echo "the kernels need a newer PTX than $(PTX_VERSION) with this nvcc: drivers older than its CUDA will not run them" >&2; \
+		cp $(FINISH)/finish.compute_$(firstword $(cuda_known)).ptx $@; fi
+$(BUILD)/client/cuda/image.o: $(FINISH).fatbin $(FINISH).ptx
+$(BUILD)/client/cuda/image.o: DEFS += -DFINISH_FATBIN='"$(FINISH).fatbin"' -DFINISH_PTX='"$(FINISH).ptx"'
 .PHONY: examples
 examples: $(EXAMPLES) ## The client library's examples; train_cuda only where the CUDA runtime is
 	$(if $(CUDART),,@echo "train_cuda is left out: there is no libcudart.so in $(CUDA_HOME) (CUDA_HOME names another place)")

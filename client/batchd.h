@@ -209,6 +209,8 @@ struct batchd_info {
 	uint32_t served;           /* a producer makes the batches: see batchd_arrays. Then n_batches is 0 if nobody
 	                            * knows it, batch_size the rows of a usual batch, shape means nothing, and every
 	                            * batchd_start has base 0 */
+	const char *finish_reason; /* can_finish 0: why the driver does not take the kernel, for a person; "" where the
+	                            * library was built without one */
 };
 
 /* One batch on loan. Memory is valid until batchd_release of it, in this process only. */

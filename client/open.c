@@ -264,6 +264,7 @@ static void fill_info(struct batchd_loader *l, const Batchd__Wire__Opened *m, ui
 	i->device = "cpu";
 	i->device_reason = "";
 	i->can_finish = 1;
+	i->finish_reason = "";
 	i->served = m->served;
 	i->n_samples_rank = l->own_batches ? 0 : stream_n_rows(l, 0);
 	i->n_batches = l->own_batches ? 0 : m->served ? m->n_batches : stream_n_batches(l, 0);

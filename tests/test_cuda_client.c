@@ -602,6 +602,7 @@ START_TEST(test_kernel_that_this_driver_cannot_run_is_as_none)
 		open_loader();
 		inject(NULL);
 		ck_assert_int_eq(info.can_finish, 0);
+		ck_assert_msg(strstr(info.finish_reason, "neither as machine code"), "%s", info.finish_reason);
 		start(1);
 		take();
 		ck_assert_int_eq(batchd_cuda_finish(loader, &batch, target(), stream), BATCHD_E_INVALID);
@@ -611,6 +612,22 @@ START_TEST(test_kernel_that_this_driver_cannot_run_is_as_none)
 		ok(batchd_cuda_labels(loader, &batch, target(), stream));
 		ok(batchd_cuda_release(loader, batch.slot, batch.generation, stream));
 	}
+}
+END_TEST
+
+START_TEST(test_kernel_whose_machine_code_is_refused_is_compiled_by_the_driver)
+{
+	/* Proves that a driver which is older than the toolkit, or a GPU that was not known to it, gets the kernel as PTX:
+	 * the finished numbers are those of the CPU, and nothing of the first try is left. */
+	static const char *const refusals[] = { "cuModuleLoadData:1=200", "cuModuleLoadData:1=209",
+						"cuModuleGetFunction:1=209" };
+
+	if (!has_kernel())
+		return;
+	inject(refusals[_i]);
+	compare_epoch(BATCHD_FLOAT32, BATCHD_NCHW);
+	inject(NULL);
+	ck_assert_int_eq(info.can_finish, 1);
 }
 END_TEST
 
@@ -1398,6 +1415,7 @@ int main(void)
 	tcase_add_test(t, test_cpu_loader_has_no_gpu);
 	tcase_add_test(t, test_without_the_kernel_one_is_told);
 	tcase_add_loop_test(t, test_kernel_that_this_driver_cannot_run_is_as_none, 0, 2);
+	tcase_add_loop_test(t, test_kernel_whose_machine_code_is_refused_is_compiled_by_the_driver, 0, 3);
 	tcase_add_test(t, test_tensor_describes_the_batch);
 	tcase_add_test(t, test_tensor_gives_its_slot_back_from_any_thread);
 	tcase_add_test(t, test_tensor_in_a_forked_child_takes_nothing);

@@ -117,8 +117,7 @@ static int plan(struct batchd_loader *l, const Batchd__Wire__Opened *m)
 	return 0;
 }
 
-/* A driver or a GPU for which there is no code in the image: an older driver than the toolkit's, for example. Then it
- * is as if there were no image. */
+/* A driver or a GPU for which there is no code in an image: an older driver than the toolkit's, for example. */
 static bool cannot_run(int r)
 {
 	return r == CUDA_NO_BINARY_FOR_GPU || r == CUDA_UNSUPPORTED_PTX_VERSION || r == CUDA_INVALID_IMAGE ||
@@ -126,21 +125,41 @@ static bool cannot_run(int r)
 	       r == CUDA_NOT_FOUND || r == CUDA_NOT_SUPPORTED;
 }
 
+static int load_image(struct delivery *d, const void *image, const char *name)
+{
+	int r = d->gpu.driver->module_load_data(&d->module, image);
+
+	if (r != CUDA_OK)
+		return r;
+	/* With lazy loading this is where the code is looked at. */
+	r = d->gpu.driver->module_get_function(&d->kernel, d->module, name);
+	if (cannot_run(r)) {
+		d->gpu.driver->module_unload(d->module);
+		d->module = NULL;
+		d->kernel = NULL;
+	}
+	return r;
+}
+
+/* Machine code first; where the driver has no use for that it compiles the PTX, which takes it about a second, once per
+ * machine and user, as it keeps the result. If it cannot do that either it is as if there were no image. */
 static int load_kernel(struct delivery *d)
 {
-	const void *image = finish_image();
 	char name[32];
-	int r;
+	int r, of_image;
 
-	if (!d->is_image || !image)
+	if (!d->is_image || !finish_image())
 		return CUDA_OK;
 	finish_plan_kernel(&d->plan, name);
-	r = d->gpu.driver->module_load_data(&d->module, image);
-	if (r == CUDA_OK)
-		/* with lazy loading this is where the code is looked at */
-		r = d->gpu.driver->module_get_function(&d->kernel, d->module, name);
-	d->no_kernel = r;
-	return cannot_run(r) ? CUDA_OK : r;
+	r = of_image = load_image(d, finish_image(), name);
+	if (cannot_run(r))
+		r = load_image(d, finish_ptx(), name);
+	if (!cannot_run(r))
+		return r;
+	snprintf(d->no_kernel, sizeof d->no_kernel,
+		 "the driver takes the finishing kernel neither as machine code (%s) nor to compile it (%s)",
+		 cuda_error_name(d->gpu.driver, of_image), cuda_error_name(d->gpu.driver, r));
+	return CUDA_OK;
 }
 
 /* Notes in d->reason why the daemon's slab cannot be mapped. A CUDA result after which nothing works, or CUDA_OK. */
@@ -268,6 +287,7 @@ int delivery_attach(struct batchd_loader *l, const Batchd__Wire__Opened *m, int 
 		memcpy(l->info.device_handle, m->ipc_handle.data, sizeof l->info.device_handle);
 	l->info.device_reason = d->reason;
 	l->info.can_finish = !d->is_image || d->kernel;
+	l->info.finish_reason = d->no_kernel;
 	return r;
 }
 

@@ -67,7 +67,7 @@ struct delivery {
 	struct finish_plan plan;       /* n_px, in and out are of each launch */
 	struct cuda_module *module;    /* NULL: nothing to launch, or built without */
 	struct cuda_function *kernel;
-	int no_kernel;                 /* the CUDA result for which there is none, or 0 */
+	char no_kernel[192];           /* why the driver does not take the one that is built in, or "" */
 
 	struct device_lease *lease;    /* of each slot */
 	_Atomic(struct returned *) returned; /* by deleters; any thread */

@@ -179,14 +179,11 @@ static int refuse_kernel(struct batchd_loader *l, struct cuda_stream *stream, st
 	gpu_leave(&l->delivery->gpu, &visit);
 	if (r < 0)
 		return r;
-	if (!l->delivery->no_kernel)
+	if (!*l->delivery->no_kernel)
 		return misuse(
 			f,
 			"this libbatchd was built without CUDA's compiler and has no finishing kernel (make CUDA=1): use batch.device_data");
-	snprintf(
-		text, sizeof text,
-		"this libbatchd's finishing kernel does not run here (%s; a driver older than its CUDA?): use batch.device_data",
-		cuda_error_name(l->delivery->gpu.driver, l->delivery->no_kernel));
+	snprintf(text, sizeof text, "%s: use batch.device_data", l->delivery->no_kernel);
 	return misuse(f, text);
 }
 

@@ -5,3 +5,8 @@ const void *finish_image(void)
 {
 	return NULL;
 }
+
+const char *finish_ptx(void)
+{
+	return NULL;
+}

@@ -1,5 +1,4 @@
-/* The finishing kernels as nvcc compiled them, for all GPUs in one piece of data; the Makefile says where the file is.
- */
+/* The finishing kernels as nvcc compiled them, in two pieces of data; the Makefile says where the files are. */
 #include "cuda/image.h"
 
 __asm__(".pushsection .rodata\n"
@@ -8,11 +7,22 @@ __asm__(".pushsection .rodata\n"
 	".globl batchd_finish_fatbin\n"
 	"batchd_finish_fatbin:\n"
 	".incbin \"" FINISH_FATBIN "\"\n"
+	".hidden batchd_finish_ptx\n"
+	".globl batchd_finish_ptx\n"
+	"batchd_finish_ptx:\n"
+	".incbin \"" FINISH_PTX "\"\n"
+	".byte 0\n"
 	".popsection\n");
 
 extern const unsigned char batchd_finish_fatbin[] __attribute__((visibility("hidden")));
+extern const char batchd_finish_ptx[] __attribute__((visibility("hidden")));
 
 const void *finish_image(void)
 {
 	return batchd_finish_fatbin;
+}
+
+const char *finish_ptx(void)
+{
+	return batchd_finish_ptx;
 }

@@ -93,6 +93,21 @@ def test_without_ipc_it_is_said_once_and_works(run):
     """ + textwrap.indent(textwrap.dedent(ORDINARY), "    "), "no-ipc")
 
 
+def test_a_driver_that_refuses_the_kernel_is_said_once(run, monkeypatch):
+    """One warning with both of the driver's reasons when the loader opens; without a kernel in the library there is nothing to say."""
+    monkeypatch.setenv("FAKECUDA_FAIL", "cuModuleLoadData:1=200,cuModuleLoadData:2=222")
+    run("""
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        loader = open_loader()
+    built_in = open(os.path.join(os.environ["BATCHD_BUILD"], ".cuda")).read().strip() == "1"
+    assert not loader._info.can_finish and len(told) == built_in, [str(w.message) for w in told]
+    for words in ("torch's own operations", "CUDA_ERROR_INVALID_IMAGE", "CUDA_ERROR_UNSUPPORTED_PTX_VERSION") if built_in else ():
+        assert words in str(told[0].message), told[0]
+    loader.close()
+    """)
+
+
 def test_raw_images_are_the_daemons_memory(run):
     """No copy, as stored; they stay while somebody has them, are given back by any thread, and who keeps too many gets copies and one warning."""
     run("""

@@ -30,6 +30,9 @@ class Delivery:
         if info.device_path == _lib.DEVICE_COPY:
             warnings.warn(f"batches are copied to {self.device} by this process, as it cannot map the daemon's memory there: "
                           f"{info.device_reason.decode('utf-8', 'replace')} (`batchctl doctor` says more)", RuntimeWarning, stacklevel=5)
+        if not info.can_finish and info.finish_reason:
+            warnings.warn(f"images are finished by torch's own operations, in several passes: {info.finish_reason.decode('utf-8', 'replace')}; update NVIDIA's driver",
+                          RuntimeWarning, stacklevel=5)
 
     def take(self, struct):
         """The batch as (images, labels); its slot is on its way back, or the images' own."""

@@ -61,7 +61,7 @@ class Info(ctypes.Structure):
         ("device_uuid", ctypes.c_ubyte * 16), ("device", ctypes.c_char_p), ("device_reason", ctypes.c_char_p),
         ("device_handle", ctypes.c_ubyte * 64), ("can_finish", ctypes.c_int),
         ("group_batch_size", ctypes.c_uint32), ("policy", ctypes.c_int),
-        ("served", ctypes.c_uint32),
+        ("served", ctypes.c_uint32), ("finish_reason", ctypes.c_char_p),
     ]
 
 

@@ -294,7 +294,7 @@ INSTALLED = 755:$(BUILD)/batchd:$(bindir)/batchd 755:$(BUILD)/batchctl:$(bindir)
 		644:client/completion/$(program).fish:$(fishdir)/$(program).fish) \
 	$(call into,$(unitdir),$(wildcard systemd/*.socket) $(SERVICES)) \
 	644:systemd/batchd.sysusers:$(sysusersdir)/batchd.conf 644:systemd/batchd.tmpfiles:$(tmpfilesdir)/batchd.conf \
-	$(call into,$(docdir),$(wildcard systemd/*.yaml systemd/*.conf README.md LICENSE client/examples/*.c))
+	$(call into,$(docdir),$(wildcard systemd/*.yaml systemd/*.conf README.md LICENSE client/examples/*.c client/examples/*.py))
 
 each = $(foreach f,$(INSTALLED),$(call $(1),$(word 1,$(subst :, ,$(f))),$(word 2,$(subst :, ,$(f))),$(DESTDIR)$(word 3,$(subst :, ,$(f)))))
 define put

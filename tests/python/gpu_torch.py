@@ -83,12 +83,18 @@ class View:
 
 
 class Tensor:
+    device = torch.device("cuda", 0)
+
     def __init__(self, memory, shape, dtype):
         self._memory, self.shape, self.dtype = memory, tuple(shape), dtype
+        self._version = 0
         self.n_bytes = int(numpy.prod(self.shape)) * dtype.itemsize
 
     def data_ptr(self):
         return self._memory.address
+
+    def is_contiguous(self):
+        return True
 
     def __getitem__(self, piece):
         """Of a row of bytes."""
@@ -142,8 +148,18 @@ class _Cuda:
         return current
 
 
+class _Autograd:
+    profiler = torch.autograd.profiler
+
+    class graph:
+        @staticmethod
+        def increment_version(tensor):
+            tensor._version += 1
+
+
 class Torch:
     cuda = _Cuda
+    autograd = _Autograd
     empty = staticmethod(empty)
     from_dlpack = staticmethod(from_dlpack)
 

@@ -152,6 +152,75 @@ def test_raw_images_are_the_daemons_memory(run):
     """)
 
 
+def test_batches_into_the_callers_own_tensors(run):
+    """next_into writes every dtype and layout where the caller says, the last, smaller batch too, and keeps no slot; autograd hears of it; what does not fit is
+    refused before a batch is taken."""
+    run("""
+    def buffers(images, labels, rows=10):
+        made = gpu_torch.empty((rows, *images.shape[1:]), dtype=images.dtype), gpu_torch.empty((rows,), dtype=real.int64)
+        for tensor in made:
+            gpu_torch.ok(gpu_torch._cu.cuMemsetD8Async(real_pointer(tensor), 7, tensor.n_bytes, gpu_torch.current._p))
+        return made
+
+    import ctypes
+    real_pointer = lambda tensor: ctypes.c_uint64(tensor.data_ptr())
+    for options in (dict(), dict(dtype="float16"), dict(layout="NHWC"), dict(dtype="uint8", layout="NHWC"), dict(dtype="bfloat16"), dict(raw=True)):
+        name = options.get("dtype")
+        plain = dict(dtype="uint8", layout="NHWC") if "raw" in options else options
+        of_cpu = [(i.to(real.bfloat16), l, n) for i, l, n in wanted] if name == "bfloat16" else expected(**plain)
+        with open_loader(**options) as loader:
+            if not loader._info.can_finish and plain != dict(dtype="uint8", layout="NHWC"):
+                continue
+            x, y = buffers(*of_cpu[0][:2])
+            for epoch in range(2):
+                loader.set_epoch(2)
+                for i, l, n in of_cpu:
+                    before = x._version, y._version
+                    assert loader.next_into(x, y) == len(n) and (loader.last_batch.indices == n).all()
+                    assert _lib.n_leased(loader._handle) == 0 and (x._version, y._version) == (before[0] + 1, before[1] + 1)
+                    assert real.equal(x.cpu()[:len(n)], i) and real.equal(y.cpu()[:len(n)], l), options
+                assert len(n) == 6 and loader.next_into(x, y) is None
+            loader.set_epoch(2)
+            assert loader.next_into(x) == 10 and real.equal(y.cpu()[:6], of_cpu[-1][1])  # labels were left alone
+            images = of_cpu[0][0]
+            for wrong, words in ((real.empty((10, *images.shape[1:]), dtype=images.dtype), "is on cpu, and this loader's batches are on cuda:0"),
+                                 (gpu_torch.empty((9, *images.shape[1:]), dtype=images.dtype), "or more rows"),
+                                 (gpu_torch.empty((10, *images.shape[1:]), dtype=real.float64), "is float64")):
+                try:
+                    loader.next_into(wrong, y)
+                    raise SystemExit(f"{words}: was taken")
+                except (TypeError, ValueError) as e:
+                    assert words in str(e), e
+            assert loader.next_into(x, y) == 10 and (loader.last_batch.indices == of_cpu[1][2]).all()  # nothing was lost
+            x = y = wrong = None
+    assert gpu_torch.counter("pageable") == 0
+    """)
+
+
+def test_a_batch_that_cannot_be_written_is_the_next_one_again(run):
+    """Inside the capture of a graph a batch cannot be written, and says what to do; nothing of the epoch is lost by it."""
+    run("""
+    import ctypes
+    of_cpu = expected(dtype="uint8", layout="NHWC")
+    with open_loader(dtype="uint8", layout="NHWC") as loader:
+        loader.set_epoch(2)
+        x, y = gpu_torch.empty((10, 32, 32, 3), dtype=real.uint8), gpu_torch.empty((10,), dtype=real.int64)
+        graph = ctypes.c_void_p()
+        gpu_torch.ok(gpu_torch._cu.cuStreamBeginCapture_v2(gpu_torch.current._p, 2))
+        try:
+            loader.next_into(x, y)
+            raise SystemExit("it was captured")
+        except batchd.Error as e:
+            assert "before the replay" in str(e), e
+        gpu_torch.ok(gpu_torch._cu.cuStreamEndCapture(gpu_torch.current._p, ctypes.byref(graph)))
+        gpu_torch.ok(gpu_torch._cu.cuGraphDestroy(graph))
+        for i, l, n in of_cpu:
+            assert loader.next_into(x, y) == len(n) and real.equal(x.cpu()[:len(n)], i) and real.equal(y.cpu()[:len(n)], l)
+        assert loader.next_into(x, y) is None
+        x = y = None
+    """)
+
+
 def test_export_follows_the_protocol(run):
     """Versioned only when asked for, streams as the array API writes them, no silent copy to elsewhere; a capsule that nobody used gives its slot back."""
     run("""

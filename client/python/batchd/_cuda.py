@@ -7,7 +7,7 @@ import contextlib
 import ctypes
 import warnings
 
-from . import _dlpack, _lib
+from . import _dlpack, _into, _lib
 
 
 class Delivery:
@@ -53,6 +53,24 @@ class Delivery:
             raise
         self._check(_lib.cuda_release(self._handle, struct.slot, struct.generation, stream))
         return images, labels
+
+    def write(self, struct, images, labels):
+        """The batch into tensors of the caller's; its slot is on its way back. A batch that fails stays in the struct."""
+        torch = self._torch
+        stream = torch.cuda.current_stream(self.device).cuda_stream
+        at = ctypes.addressof(struct)
+        if labels is not None:
+            self._check(_lib.cuda_labels(self._handle, at, labels.data_ptr(), stream))
+            _into.note(torch, labels)
+        if self._info.can_finish:
+            self._check(_lib.cuda_finish(self._handle, at, images.data_ptr(), stream))
+            _into.note(torch, images)
+            generation, struct.generation = struct.generation, 0
+            self._check(_lib.cuda_release(self._handle, struct.slot, generation, stream))
+            return
+        raw = self._share(struct)
+        struct.generation = 0  # raw has it
+        images.detach()[:struct.n_rows].copy_(finish(torch, raw, self._dtype, self._planar(), self._normalize()))
 
     @contextlib.contextmanager
     def arrays(self, struct, copy):

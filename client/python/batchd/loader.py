@@ -18,7 +18,7 @@ import weakref
 
 import numpy
 
-from . import _accelerate, _arrays, _check, _lib, _served, _transform, _watch
+from . import _accelerate, _arrays, _check, _into, _lib, _served, _transform, _watch
 from .errors import Error, MismatchError
 from .progress import Announcement, Bar, Listener
 
@@ -344,6 +344,7 @@ class DataLoader:
     one iteration in turn, and any may close the loader: the others then get an error.
     Images are views of memory on loan from the daemon, given back when the last tensor that looks at them is gone; who keeps as many as there are
     slots gets copies instead.
+    For loops that want no allocation next_into fills tensors of the caller's, as CUDA graphs need it.
     Not picklable, and of no use in forked children: make a loader in the process that iterates over it.
     """
 
@@ -369,8 +370,9 @@ class DataLoader:
                               "transform": transform is not None, "dtype": _check.dtype_name(dtype) != "float32", "layout": str(layout).upper() != "NCHW",
                               "seed": seed != 0, "num_workers": num_workers}
         self._iterator = None
+        self._filling = None       # the iteration of next_into; it does not keep the loader
         self._arrays = _arrays.choose(arrays)
-        self._arrays.keep_out_of_graphs(DataLoader.__iter__, DataLoader.set_epoch, DataLoader.state_dict, _Epoch.__next__)
+        self._arrays.keep_out_of_graphs(DataLoader.__iter__, DataLoader.set_epoch, DataLoader.state_dict, DataLoader.next_into, _Epoch.__next__)
         self._cuda = self._check_device(device, raw)
         if raw:
             dtype, layout = "uint8", "NHWC"
@@ -748,10 +750,14 @@ class DataLoader:
             self._at = self._resume = _Place(p.epoch, p.base, p.step, order=p.order)
 
     def __iter__(self):
+        return self._iterate(self)
+
+    def _iterate(self, me):
+        """A new iteration. me: the loader as the iteration refers to it, which keeps it unless that is a proxy."""
         self._live()
         self._settle()
         self._end_iteration("another iteration over the same loader has begun since: two at a time need two loaders")
-        iterator = (_OwnEpoch if self.batch_sampler is not None else _Epoch)(self)
+        iterator = (_OwnEpoch if self.batch_sampler is not None else _Epoch)(me)
         self._iterator = weakref.ref(iterator)
         if self._watcher is None and self.world_size > 1 and self._on_stall != "ignore":
             self._watcher = _watch.start(self)
@@ -776,6 +782,46 @@ class DataLoader:
             iterator._ended = why
 
     # ---- batches ----
+
+    def next_into(self, images, labels=None):
+        """Writes the next batch into tensors of the caller's, and returns how many rows it has: the first ones; the others keep what was in them. None: the
+        epoch is over, and the next call begins the next one. For static buffers and CUDA graphs: nothing is allocated and no slot is kept.
+
+            images = torch.empty(64, 3, 224, 224, device="cuda")
+            labels = torch.empty(64, dtype=torch.int64, device="cuda")
+            while loader.next_into(images, labels):
+                graph.replay()
+
+        Torch's tensors, pinned ones too, or numpy's arrays for a loader with device="cpu"; for one with device="cuda" torch's on that GPU, written on torch's
+        current stream. They are contiguous, have at least batch_size rows, and the dtype and shape that iteration gives; layout="NHWC" fills what, permuted,
+        is channels_last. A graph's replay computes with all rows: drop_last=True, or masks the others. labels=None: they are left out.
+
+        The epoch, its order and last_batch are as in a loop, and state_dict() stands behind this batch. It goes on with the iteration that it began itself;
+        a loop, load_state_dict or set_epoch with another epoch ends that, as a loop would end another. A batch that could not be written, as after
+        Ctrl-C, is the next one again."""
+        if self._served is not None:
+            raise TypeError(f"next_into is for images and labels or arrays of one shape, and the batches of {self._spec!r} are whatever its producer makes: iterate over the loader")
+        with self._turn:
+            self._check_targets(images, labels)
+            try:
+                return self._filling_iteration().fill(images, labels)
+            except StopIteration:
+                self._filling = None
+                return None
+
+    def _check_targets(self, images, labels):
+        device = None if self._cuda is None else self._cuda.device
+        _into.check("images", images, self.batch_size, self._shape, _lib.DTYPES[self._info.dtype], device)
+        if labels is not None:
+            _into.check("labels", labels, self.batch_size, self._label_shape, _lib.DTYPES[self._info.label_dtype], device)
+
+    def _filling_iteration(self):
+        """The one that next_into goes on with."""
+        i = self._filling
+        moved = i is not None and i._at is not None and self._wanted not in (None, i._at.epoch)
+        if i is None or i._done or i._ended is not None or moved:
+            i = self._filling = self._iterate(weakref.proxy(self))
+        return i
 
     def _begin(self):
         """Has batches made from where the next iteration begins, unless that is being done already; returns the place."""
@@ -865,8 +911,8 @@ class DataLoader:
             self._warn_copies()
         return True
 
-    def _give(self):
-        """The batch in self._struct as (images, labels), with last_batch set."""
+    def _give(self, targets):
+        """The batch in self._struct as (images, labels), with last_batch set; or, into targets, its number of rows."""
         s = self._struct
         b = Batch()
         b.n_rows = s.n_rows
@@ -877,6 +923,8 @@ class DataLoader:
         if self._served is not None:
             b.indices = numpy.empty(0, _INT64)
             batch = self._served.give(self)
+        elif targets is not None:
+            batch = self._write(s, b, *targets)
         else:
             batch = self._images_and_labels(s, b)
         self.n_skipped += b.n_skipped
@@ -919,20 +967,45 @@ class DataLoader:
         _warn(f"{what} be decoded so far, and other samples stand for {'them' if n > 1 else 'it'} (last_batch.n_replaced){some}. `batchctl verify {self._spec}` "
               "names all such files: mend or remove them; the daemon's configuration says how many it bears (bad_data)")
 
-    def _take(self, s, b):
+    def _look(self, s):
+        """A slot's memory, and its images, labels and indices as arrays over it."""
         at, n = s.data, s.n_rows
         if self._slot_class is None:
             self._measure(s)
         if s.row:  # a slice of the group's batch: the slot begins before it
             at -= s.row * self._row_bytes
         memory = self._slot_class.from_address(at)
+        return (memory, numpy.ndarray((n,) + self._shape, self._dtype, memory, s.data - at),
+                numpy.ndarray((n,) + self._label_shape, self._label_dtype, memory, s.labels - at), numpy.ndarray((n,), _INT64, memory, s.indices - at))
+
+    def _take(self, s, b):
+        memory, images, labels, indices = self._look(s)
         _arrays.lend(memory, s.handle, s)
-        b.indices = numpy.ndarray((n,), _INT64, memory, s.indices - at).copy()
-        labels = self._arrays.wrap(numpy.ndarray((n,) + self._label_shape, self._label_dtype, memory, s.labels - at).copy())
-        return self._arrays.wrap(numpy.ndarray((n,) + self._shape, self._dtype, memory, s.data - at)), labels
+        b.indices = indices.copy()
+        labels = self._arrays.wrap(labels.copy())
+        return self._arrays.wrap(images), labels
+
+    def _write(self, s, b, images, labels):
+        """Into the caller's memory. The batch stays in the struct until all of it is written."""
+        n = s.n_rows
+        if self._cuda is not None:
+            b.indices = self._indices_beside(s)
+            self._cuda.write(s, images, labels)
+            return n
+        _, x, y, indices = self._look(s)
+        b.indices = indices.copy()
+        _into.write(images, x, self._arrays)
+        if labels is not None:
+            _into.write(labels, y, self._arrays)
+        self._drop_fetched(s.handle)
+        return n
+
+    @staticmethod
+    def _indices_beside(s):
+        return numpy.ctypeslib.as_array((ctypes.c_int64 * s.n_rows).from_address(s.indices)).copy()
 
     def _take_from_gpu(self, s, b):
-        b.indices = numpy.ctypeslib.as_array((ctypes.c_int64 * s.n_rows).from_address(s.indices)).copy()
+        b.indices = self._indices_beside(s)
         try:
             return self._cuda.take(s)
         finally:
@@ -1001,13 +1074,20 @@ class _Epoch:
         return len(self._loader)
 
     def __next__(self):
+        return self._next(None)
+
+    def fill(self, *targets):
+        """The next batch into (images, labels) of the caller's; its number of rows."""
+        return self._next(targets)
+
+    def _next(self, targets):
         profiler = self._profiler
         if profiler is not None and profiler._is_profiler_enabled:
             with profiler.record_function(_PROFILED):
-                return self._next()
-        return self._next()
+                return self._next_of(targets)
+        return self._next_of(targets)
 
-    def _next(self):
+    def _next_of(self, targets):
         if self._done:
             raise StopIteration
         loader = self._loader
@@ -1027,7 +1107,7 @@ class _Epoch:
             if code == _lib.END:
                 self._end()
                 raise StopIteration
-            batch = loader._give()
+            batch = loader._give(targets)
             self._at = loader._at
             if self._shown is not None:
                 self._shown.gave(loader.last_batch, self._is_last(loader.last_batch))

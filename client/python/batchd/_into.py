@@ -1,0 +1,48 @@
+"""Batches into memory that the caller keeps (DataLoader.next_into): what it has to be like, and the copy on the CPU.
+
+Whatever has torch's methods counts as a tensor, so that numpy alone is enough where torch is not installed.
+"""
+import sys
+
+import numpy
+
+
+def check(name, target, n_rows, shape, dtype, device):
+    """Refuses what a batch cannot be written into. name: of the argument; n_rows: of the largest batch; device: torch's GPU, None for the CPU."""
+    if isinstance(target, numpy.ndarray):
+        place, contiguous, has = "cpu", target.flags.c_contiguous, target.dtype.name
+        if not target.flags.writeable:
+            raise ValueError(f"{name} cannot be written: the array is read-only")
+    elif hasattr(target, "data_ptr"):
+        place, contiguous, has = str(target.device), target.is_contiguous(), str(target.dtype).removeprefix("torch.")
+    else:
+        raise TypeError(f"{name} is a {type(target).__name__}; next_into writes into torch tensors or numpy arrays")
+    if place != str(device or "cpu"):
+        raise ValueError(f"{name} is on {place}, and this loader's batches are on {device or 'the CPU'}: " + (
+            f"make it with device={str(device)!r}" if device else "make it on the CPU, or the loader with device='cuda'"))
+    if has != dtype:
+        raise TypeError(f"{name} is {has}, and this loader's batches are {dtype}: make it so, or the loader with another dtype")
+    found = tuple(target.shape)
+    if len(found) != 1 + len(shape) or found[1:] != shape or found[0] < n_rows:
+        raise ValueError(f"{name} has shape {found}, and a batch needs {(n_rows, *shape)}, or more rows")
+    if not contiguous:
+        raise ValueError(f"{name} is not contiguous: make it without a memory_format, transpose or slice of columns (channels_last is layout='NHWC' and "
+                         "permute(0, 3, 1, 2) of what it fills)")
+
+
+def write(target, rows, arrays):
+    """Copies the array `rows` to the first rows of target."""
+    n = len(rows)
+    if isinstance(target, numpy.ndarray):
+        numpy.copyto(target[:n], rows)
+        return
+    wrap = arrays.wrap if arrays.name == "torch" else sys.modules["torch"].from_numpy
+    target.detach()[:n].copy_(wrap(rows))  # detached, so that an input may want gradients
+
+
+def note(torch, target):
+    """Tells autograd that target has been written, as it does not see that itself where a kernel of ours did it: backward then refuses to use what was
+    there before."""
+    increment = getattr(getattr(torch.autograd, "graph", None), "increment_version", None)
+    if increment is not None:
+        increment(target)

@@ -15,6 +15,7 @@
 #include "job.h"
 #include "producer.h"
 #include "session-state.h"
+#include "util/namespace.h"
 
 /* Whether all of a user's rows are shown: names, paths and programs are that user's own business. */
 static bool may_see(uid_t viewer, uid_t owner)
@@ -72,12 +73,32 @@ static double cpu_seconds(void)
 	       (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e6;
 }
 
+/* version: 1000 * major + 10 * minor, as CUDA has it. */
+static void set_driver(json_t *object, int version)
+{
+	char text[32];
+	snprintf(text, sizeof(text), "%d.%d", version / 1000, version % 1000 / 10);
+	set_text(object, "cuda_driver", text);
+}
+
+/* What decides, besides the user, whether a trainer can map the daemon's memory on a GPU. */
+static json_t *namespaces_part(void)
+{
+	json_t *o = json_object();
+	set_int(o, "pid", namespace_own("pid"));
+	set_int(o, "net", namespace_own("net"));
+	set_int(o, "ipc", namespace_own("ipc"));
+	return o;
+}
+
 static json_t *daemon_part(const struct batchd *b)
 {
 	json_t *o = json_object();
 	set_text(o, "version", b->version);
 	set_int(o, "pid", (uint64_t)getpid());
 	set_int(o, "uid", (uint64_t)geteuid());
+	set(o, "namespaces", namespaces_part());
+	set_driver(o, gpus_driver_version(b->gpus)); /* "0.0": none is in use */
 	set(o, "uptime_s", json_real(seconds(uv_hrtime() - b->started_ns)));
 	set(o, "cpu_s", json_real(cpu_seconds()));
 	set_text(o, "socket", b->socket_path ? b->socket_path : "");
@@ -423,13 +444,12 @@ static json_t *copies_part(const struct gpu_stats *g)
 
 static json_t *gpu_part(const struct gpu_stats *g)
 {
-	char uuid[GPU_UUID_TEXT_BYTES], driver[32];
+	char uuid[GPU_UUID_TEXT_BYTES];
 	json_t *o = json_object();
 	gpu_uuid_format(g->uuid, uuid);
-	snprintf(driver, sizeof(driver), "%d.%d", g->driver_version / 1000, g->driver_version % 1000 / 10);
 	set_text(o, "name", g->name);
 	set_text(o, "uuid", uuid);
-	set_text(o, "cuda_driver", driver);
+	set_driver(o, g->driver_version);
 	set_text(o, "state", g->lost ? "lost" : g->context ? "in use" : "not in use");
 	set(o, "context", json_boolean(g->context));
 	set_int(o, "slabs", g->n_slabs);

@@ -2,7 +2,8 @@
  * ours be pinned.
  *
  * Sharing is tried as it will be used, between two processes: a child of posix_spawn (never a fork, which CUDA does not
- * survive) exports a buffer, and this process opens and reads it. */
+ * survive) exports a buffer, and this process opens and reads it. That says what the driver does between processes of
+ * one user in one place; what it does between this process and the daemon, doctor-daemon.c tries. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -323,6 +324,8 @@ static void check_gpu(struct doctor *d, const struct cuda_driver *driver, int or
 	else if (t.context) {
 		try_pinning(&t);
 		try_sharing(&t);
+		if (d->daemon_answers)
+			doctor_loader(d, driver, ordinal, t.stream, t.about, t.pinned, SCRATCH);
 		driver->mem_host_unregister(t.pinned);
 	}
 	if (t.stream)
@@ -349,6 +352,7 @@ void doctor_gpu(struct doctor *d)
 		return;
 	}
 	driver.driver_get_version(&version);
+	d->driver_version = version;
 	r = driver.init(0);
 	if (r == CUDA_OK && ((r = driver.device_get_count(&n)) != CUDA_OK || n == 0)) {
 		call = "cuDeviceGetCount";

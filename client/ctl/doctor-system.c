@@ -1,113 +1,15 @@
-/* What doctor finds without CUDA: the daemon, namespaces, limits, memory, device nodes. */
+/* What doctor finds without CUDA and without a daemon: limits, memory, device nodes. */
 #include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
-#include <jansson.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
-#include "batchd.h"
 #include "doctor.h"
 #include "util/memory.h"
 #include "util/size.h"
-
-/* ---- the daemon ---- */
-
-/* Whether the process of that number here is a batchd: numbers of another PID namespace mean nothing here. */
-static bool is_batchd(long pid)
-{
-	char path[64], name[32] = "";
-	FILE *f;
-
-	snprintf(path, sizeof path, "/proc/%ld/comm", pid);
-	f = fopen(path, "re");
-	if (!f)
-		return false;
-	if (!fgets(name, sizeof name, f))
-		*name = '\0';
-	fclose(f);
-	return strncmp(name, "batchd", 6) == 0;
-}
-
-/* 1: the same, 0: another, -1: cannot be told. */
-static int same_namespace(long pid, const char *kind)
-{
-	char path[64];
-	struct stat ours, theirs;
-
-	snprintf(path, sizeof path, "/proc/self/ns/%s", kind);
-	if (stat(path, &ours) < 0)
-		return -1;
-	snprintf(path, sizeof path, "/proc/%ld/ns/%s", pid, kind);
-	if (stat(path, &theirs) < 0)
-		return -1;
-	return ours.st_ino == theirs.st_ino;
-}
-
-static void check_shares(struct doctor *d, long pid, unsigned uid)
-{
-	static const char *const kinds[] = { "pid", "ipc" };
-	static const char *const advice[] = {
-		"run trainers and daemon in one PID namespace: docker run --pid=host, or --pid=container:NAME; in Kubernetes shareProcessNamespace",
-		"run trainers and daemon in one IPC namespace: docker run --ipc=host, or --ipc=container:NAME",
-	};
-
-	if (!is_batchd(pid)) {
-		doctor_say(
-			d, FINDING_NOTE, "namespaces", advice[0],
-			"the daemon's process %ld cannot be seen from here, so it is probably in another PID namespace, "
-			"between which CUDA shares no memory; trainers will copy by themselves",
-			pid);
-		return;
-	}
-	for (unsigned i = 0; i < 2; i++)
-		if (same_namespace(pid, kinds[i]) == 0)
-			doctor_say(
-				d, FINDING_NOTE, "namespaces", advice[i],
-				"the daemon is in another %s namespace; CUDA IPC needs a common one, trainers will copy "
-				"by themselves",
-				i ? "IPC" : "PID");
-	if (uid != geteuid())
-		doctor_say(
-			d, FINDING_NOTE, "user",
-			"for batches on a GPU without a copy of the trainer's, run a daemon as the trainers' user (without --socket one is started)",
-			"the daemon runs as user %u and you are %u; CUDA shares memory between processes of one user only",
-			uid, (unsigned)geteuid());
-}
-
-void doctor_daemon(struct doctor *d)
-{
-	char err[1024] = "", *text = NULL;
-	int r = batchd_status(d->socket, &text, err, sizeof err);
-	json_t *root = r == 0 ? json_loads(text, 0, NULL) : NULL, *daemon = json_object_get(root, "daemon");
-	const char *version = json_string_value(json_object_get(daemon, "version"));
-
-	free(text);
-	if (r == BATCHD_E_CONNECT && !d->socket) {
-		doctor_say(d, FINDING_NOTE, "daemon", NULL,
-			   "none is running; the first trainer starts one for its user");
-	} else if (r < 0 || !version) {
-		doctor_say(d, FINDING_PROBLEM, "daemon",
-			   r == BATCHD_E_ACCESS ? "ask to be let into the group that owns the socket"
-						: "see `systemctl status batchd`, or start one with `batchd`",
-			   "%s", r < 0 ? err : "its answer is not a daemon's status");
-	} else {
-		if (strcmp(version, BATCHD_VERSION) == 0)
-			doctor_say(d, FINDING_OK, "daemon", NULL, "batchd %s answers", version);
-		else
-			doctor_say(d, FINDING_NOTE, "daemon", "install one version and restart the daemon",
-				   "it is batchd %s, and this is %s; they understand "
-				   "each other, but newer features need both",
-				   version, BATCHD_VERSION);
-		check_shares(d, (long)json_integer_value(json_object_get(daemon, "pid")),
-			     (unsigned)json_integer_value(json_object_get(daemon, "uid")));
-	}
-	json_decref(root);
-}
 
 /* ---- limits and memory ---- */
 

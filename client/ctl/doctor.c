@@ -106,5 +106,6 @@ int doctor_main(int argc, char **argv)
 	doctor_daemon(&d);
 	doctor_system(&d);
 	doctor_gpu(&d);
+	doctor_sides(&d);
 	return finish(&d);
 }

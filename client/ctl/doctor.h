@@ -4,6 +4,7 @@
 
 #include <jansson.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 enum finding {
@@ -20,14 +21,25 @@ struct doctor {
 	const char *socket;
 	unsigned n_problems, n_notes;
 	json_t *findings;   /* with json */
+	bool daemon_answers;
+	int driver_version; /* of this side's CUDA driver, 1000 * major + 10 * minor; 0: there is none */
+	unsigned n_mapped, n_copied; /* GPUs on which a loader's batches are the daemon's memory, or copied by the trainer */
 };
 
 /* Adds a line. advice: what to change, a sentence; NULL for none. */
 void doctor_say(struct doctor *d, enum finding state, const char *about, const char *advice, const char *fmt, ...)
 	__attribute__((format(printf, 5, 6)));
 
-/* doctor-system.c: namespaces, limits, memory, device nodes; the daemon. */
+/* doctor-daemon.c: whether a daemon answers; what trainers get from it on a GPU, tried out with a loader; and what
+ * daemon and trainers differ in, in the light of that. */
 void doctor_daemon(struct doctor *d);
+struct cuda_driver;
+struct cuda_stream;
+/* In the GPU's context. about: "GPU 0"; room: pinned memory of n_room bytes. */
+void doctor_loader(struct doctor *d, const struct cuda_driver *driver, int ordinal, struct cuda_stream *stream,
+		   const char *about, void *room, size_t n_room);
+void doctor_sides(struct doctor *d);
+/* doctor-system.c: limits, memory, device nodes. */
 void doctor_system(struct doctor *d);
 /* doctor-gpu.c: driver, devices, pinning, IPC. */
 void doctor_gpu(struct doctor *d);

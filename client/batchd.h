@@ -371,7 +371,11 @@ int batchd_cuda_release(struct batchd_loader *l, uint32_t slot, uint64_t generat
 /* The stored batch as a DLPack tensor without a copy: *managed is a DLManagedTensor (versioned: a
  * DLManagedTensorVersioned) to be handed to another library, readable on stream. The tensor owns the loan from then on:
  * its deleter, which may be called in any thread and never blocks, ends it when the work queued on its streams by then
- * is complete (seen during a later call). Read only. */
+ * is complete (seen during a later call). Read only.
+ *
+ * DLPack wants data at a multiple of 256 bytes. A whole batch is; a slice of a share group's (b->row > 0) lies where
+ * its rows do, and byte_offset stays 0, as consumers exist that ignore it. torch takes such a tensor; for a library
+ * that does not, batchd_cuda_finish copies the slice to where you say. */
 int batchd_cuda_dlpack(struct batchd_loader *l, const struct batchd_batch *b, int versioned, void *stream,
 		       void **managed);
 /* Another stream reads the batch, or the tensor made of it: its work is waited for as well. At most 8 for one batch;

@@ -1158,7 +1158,8 @@ END_TEST
 START_TEST(test_slices_of_the_groups_batch)
 {
 	/* Two slices of one slot, given back in every combination of ways: each has its own rows, and the slot goes
-	 * back once, after both. */
+	 * back once, after both. A tensor of the first lies as DLPack wants it, that of the second where its rows are,
+	 * with no offset that a consumer might ignore. */
 	char *images = malloc((size_t)N_IMAGES * IMAGE * 4);
 	int64_t labels[N_IMAGES];
 	struct dl_managed *m;
@@ -1194,6 +1195,8 @@ START_TEST(test_slices_of_the_groups_batch)
 				m = export_batch();
 				ck_assert_int_eq(m->tensor.shape[0], batch.n_rows);
 				ck_assert_mem_eq(fetch((cuda_ptr)(uintptr_t)m->tensor.data, IMAGE), batch.data, IMAGE);
+				ck_assert_uint_eq(m->tensor.byte_offset, 0);
+				ck_assert_uint_eq((uintptr_t)m->tensor.data % 256, batch.row * IMAGE % 256);
 				m->deleter(m);
 			}
 		}

@@ -322,7 +322,8 @@ class DataLoader:
     raw           with a GPU: images are the daemon's memory itself, uint8 NHWC (arrays as stored), without a copy. They go back when the last tensor
                   over them is gone and the work queued by then is done; autograd keeps what backward needs. Do not write into them; other streams
                   than the one current when the batch came must be told with record_stream. Streams must outlive the tensors: a batch whose stream has
-                  been destroyed goes back after a wait for all of this process's work on the GPU
+                  been destroyed goes back after a wait for all of this process's work on the GPU. With group_batch_size a slice may begin at any row:
+                  clone it for a library that wants 256-byte alignment
     n_slots       batches ahead, those you hold included; None: the daemon decides
     writable      True maps batches writable from the start, which in-place system calls (readinto) need; ordinary in-place
                   arithmetic works either way, and nobody else ever sees it

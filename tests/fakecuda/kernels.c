@@ -65,6 +65,21 @@ static void run_fma(void **params, const struct fakecuda_grid *grid)
 	nanosleep(&(struct timespec){ 0, rounds < 900000000 ? rounds : 900000000 }, NULL);
 }
 
+/* conformance_copy(to, from, uint32_t n, uint32_t rounds): n pieces of 16 bytes; further rounds only take time here */
+static void run_copy(void **params, const struct fakecuda_grid *grid)
+{
+	unsigned long long to, from;
+	uint32_t n, rounds;
+
+	(void)grid;
+	memcpy(&to, params[0], 8);
+	memcpy(&from, params[1], 8);
+	memcpy(&n, params[2], 4);
+	memcpy(&rounds, params[3], 4);
+	memcpy(fakecuda_memory(to, n * 16ul), fakecuda_memory(from, n * 16ul), n * 16ul);
+	nanosleep(&(struct timespec){ 0, rounds < 9000 ? rounds * 100000l : 900000000l }, NULL);
+}
+
 /* The client's finishing kernels: one implementation, and a check that the right one was launched. */
 static void run_finish(void **params, const struct fakecuda_grid *grid)
 {
@@ -101,6 +116,7 @@ static const struct fakecuda_kernel kernels[] = {
 	{ "conformance_spin", 1, { 8 }, run_spin },
 	{ "conformance_count", 2, { 8, 8 }, run_count },
 	{ "conformance_fma", 2, { 8, 4 }, run_fma },
+	{ "conformance_copy", 4, { 8, 8, 4, 4 }, run_copy },
 	FINISH_OF("uint8"), FINISH_OF("float16"), FINISH_OF("bfloat16"), FINISH_OF("float32"),
 };
 

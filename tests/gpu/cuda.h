@@ -23,7 +23,8 @@ void cuda_gate(bool open);
 const char *cuda_name(CUresult r); /* "INVALID_VALUE" */
 
 /* PTX: conformance_add(to, from, add, n), conformance_spin(ns), conformance_count(to, ns), conformance_fma(to,
- * n_rounds: one multiplication and addition each, times 8). */
+ * n_rounds: one multiplication and addition each, times 8), conformance_copy(to, from, n pieces of 16 bytes,
+ * n_rounds of all of them). */
 extern const char cuda_kernels[];
 
 #endif

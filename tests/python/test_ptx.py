@@ -322,6 +322,17 @@ def test_conformance_fma(conformance):
     assert (to.bytes.view(np.float32) == wanted).all()
 
 
+@pytest.mark.parametrize("n_blocks, n, rounds", [(1, 64, 1), (3, 100, 2), (8, 5, 3), (2, 100, 0)])
+def test_conformance_copy(conformance, n_blocks, n, rounds):
+    """Each round reads and writes every piece of 16 bytes once: what it moves is what a measurement divides by."""
+    memory = ptx.Global()
+    values = np.random.default_rng(n).integers(0, 1 << 32, 4 * n, np.uint32)
+    a, b = memory.buffer(values.tobytes()), memory.buffer(16 * n, writable=True)
+    ptx.Program(ptx.parse(conformance), "conformance_copy").launch(memory, n_blocks, 64, b.address, a.address, n, rounds)
+    assert not rounds or (b.bytes.view(np.uint32) == values).all()
+    assert (b.writes() == rounds).all() and (a.reads() == rounds).all()
+
+
 def test_conformance_kernels_assemble(conformance, tmp_path):
     """For every GPU that the toolkit here knows; elsewhere a driver would be the first to look."""
     home = os.environ.get("CUDA_HOME", "/usr/local/cuda")

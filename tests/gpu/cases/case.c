@@ -43,6 +43,31 @@ void timed(const char *name, double value, const char *unit)
 	fflush(stdout);
 }
 
+static int by_size(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+
+	return (x > y) - (x < y);
+}
+
+double middle_of(double *values, size_t n)
+{
+	qsort(values, n, sizeof *values, by_size);
+	return values[n / 2];
+}
+
+void timed_spread(const char *name, double *values, size_t n, const char *unit)
+{
+	char text[128];
+
+	snprintf(text, sizeof text, "%s, middle", name);
+	timed(text, middle_of(values, n), unit);
+	snprintf(text, sizeof text, "%s, 99th percentile", name);
+	timed(text, values[n * 99 / 100], unit);
+	snprintf(text, sizeof text, "%s, worst", name);
+	timed(text, values[n - 1], unit);
+}
+
 double now(void)
 {
 	struct timespec t;

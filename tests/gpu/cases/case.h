@@ -18,6 +18,14 @@ extern CUcontext ctx;
 extern bool is_double; /* no measurements that take long */
 extern int line_fd;    /* to the other process */
 
+/* What the driver is asked about the GPU. */
+struct attribute {
+	int number;
+	const char *name;
+};
+extern const struct attribute attributes[];
+extern const size_t n_attributes;
+
 /* ---- a line each: see main.c ---- */
 
 void exact(const char *name, const char *outcome);
@@ -26,6 +34,9 @@ void exact_bool(const char *name, bool value);
 void class_of(const char *name, CUresult r);
 void open_of(const char *name, const char *outcome);
 void timed(const char *name, double value, const char *unit);
+/* The middle, the 99th percentile and the greatest of n values, which are sorted for it. */
+void timed_spread(const char *name, double *values, size_t n, const char *unit);
+double middle_of(double *values, size_t n); /* sorts them */
 /* For calls that a case cannot go on without. */
 void must(CUresult r, const char *what);
 #define MUST(call) must(call, #call)
@@ -43,6 +54,9 @@ CUfunction kernel(const char *name);
 void spin(CUstream s, uint64_t ms); /* keeps the stream busy */
 CUresult add(CUdeviceptr to, CUdeviceptr from, uint32_t n_add, uint32_t n, CUstream s);
 uint32_t word_at(CUdeviceptr a);
+/* Memory that can be sent to another process as a descriptor. */
+CUresult vmm_create(CUmemGenericAllocationHandle *h, size_t n);
+CUresult vmm_map(CUmemGenericAllocationHandle h, size_t n, int flags, CUdeviceptr *a);
 
 /* ---- another process ---- */
 
@@ -72,13 +86,16 @@ void case_ipc(void);
 void case_ipc_small(void);
 void case_ipc_stale(void);
 void case_ipc_killed(void);
-void case_ipc_strangers(void);
 void case_ipc_events(void);
+void case_strangers(void);
 void case_vmm(void);
+void case_vmm_reading(void);
 void case_context_size(void);
 void case_registration(void);
 void case_open_time(void);
+void case_attach(void);
 void case_overlap(void);
+void case_pin_stall(void);
 void case_work_of_the_dead(void);
 void role_export(void);
 void role_event(void);
@@ -86,5 +103,6 @@ void role_vmm(void);
 void role_context(void);
 void role_copier(void);
 void role_writer(void);
+void role_pinner(void);
 
 #endif

@@ -1,11 +1,7 @@
 /* Memory and events of another process. */
 #include "case.h"
 
-#include <fcntl.h>
-#include <sched.h>
 #include <signal.h>
-#include <sys/socket.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -150,94 +146,6 @@ void case_ipc_killed(void)
 	exact_of("with memory of its own", cu.cuMemsetD8_v2(own, 1, SLAB));
 	MUST(cu.cuMemGetInfo_v2(&after, &total));
 	open_of("memory came back", after > before ? "yes" : "no");
-}
-
-/* role "open": opens a handle that it is told, as another user or in other namespaces ($CONFORMANCE_AS). */
-static void role_open(void)
-{
-	CUipcMemHandle handle;
-	CUdeviceptr a;
-	CUresult r;
-
-	hear(&handle, sizeof handle);
-	r = cu.cuInit(0);
-	if (!r)
-		r = cu.cuDevicePrimaryCtxRetain(&ctx, 0);
-	if (!r)
-		r = cu.cuCtxSetCurrent(ctx);
-	if (r)
-		r += 100000; /* it did not get so far */
-	else
-		r = open_handle(&a, handle);
-	tell(&r, sizeof r);
-}
-
-/* Starts role "open" as another user, or in a new namespace. */
-static pid_t stranger(const char *how)
-{
-	pid_t pid = forked();
-
-	if (!pid) {
-		bool ok = true;
-
-		if (!strcmp(how, "another user"))
-			/* the binary may lie where that user cannot reach it */
-			ok = !syscall(SYS_setresuid, 65534, 65534, 65534);
-		else if (!strcmp(how, "another PID namespace"))
-			ok = !unshare(CLONE_NEWPID);
-		else if (!strcmp(how, "another IPC namespace"))
-			ok = !unshare(CLONE_NEWIPC);
-		if (!ok)
-			_exit(77);
-		if (!strcmp(how, "another PID namespace")) { /* only children are in it */
-			pid_t child = fork();
-			int status;
-
-			if (child) {
-				waitpid(child, &status, 0);
-				_exit(WEXITSTATUS(status));
-			}
-		}
-		role_open(); /* no exec needed: CUDA has not begun in this process */
-		_exit(0);
-	}
-	return pid;
-}
-
-void case_ipc_strangers(void)
-{
-	static const char *const how[] = { "the same user", "another user", "another PID namespace",
-					   "another IPC namespace" };
-	int lines[4];
-	pid_t pids[4];
-	CUipcMemHandle handle;
-	CUdeviceptr a;
-
-	for (int i = 0; i < 4; i++) { /* all before CUDA begins here */
-		pids[i] = stranger(how[i]);
-		lines[i] = line_fd;
-	}
-	begin();
-	a = slab_of(SLAB);
-	MUST(cu.cuIpcGetMemHandle(&handle, a));
-	for (int i = 0; i < 4; i++) {
-		char name[64];
-		CUresult r;
-
-		line_fd = lines[i];
-		snprintf(name, sizeof name, "open as %s", how[i]);
-		signal(SIGPIPE, SIG_IGN);
-		if (!told(&handle, sizeof handle) || !hear_soon(&r, sizeof r, 20000))
-			open_of(name, "could not be tried");
-		else if (r >= 100000)
-			open_of(name, "no context there");
-		else if (i == 0)
-			exact_of(name, r);
-		else
-			open_of(name, cuda_name(r));
-		kill(pids[i], SIGKILL);
-		waitpid(pids[i], NULL, 0);
-	}
 }
 
 /* role "event": an interprocess event and work before it. */

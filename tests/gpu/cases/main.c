@@ -8,7 +8,7 @@
  *
  * Each case runs in a process of its own, as some of them end the use of the GPU for theirs; a case that dies or hangs
  * says so in its line and the rest goes on. conformance [CASE...]; without a GPU and without the double: exit
- * status 77. */
+ * status 77. --probe names the GPU, --facts says more, --hold keeps it in use. */
 #include "case.h"
 
 #include <signal.h>
@@ -32,16 +32,20 @@ static const struct {
 	      { "ipc small", case_ipc_small },
 	      { "ipc stale", case_ipc_stale },
 	      { "ipc killed", case_ipc_killed },
-	      { "ipc strangers", case_ipc_strangers },
+	      { "strangers", case_strangers },
 	      { "ipc events", case_ipc_events },
 	      { "vmm", case_vmm },
+	      { "vmm reading", case_vmm_reading },
 	      { "context size", case_context_size },
 	      { "registration", case_registration },
 	      { "open time", case_open_time },
+	      { "attach", case_attach },
 	      { "overlap", case_overlap },
+	      { "pin stall", case_pin_stall },
 	      { "work of the dead", case_work_of_the_dead } },
   roles[] = { { "export", role_export },   { "event", role_event },   { "vmm", role_vmm },
-	      { "context", role_context }, { "copier", role_copier }, { "writer", role_writer } };
+	      { "context", role_context }, { "copier", role_copier }, { "writer", role_writer },
+	      { "pinner", role_pinner } };
 
 /* In a child whose children die with it: they end when their line closes. */
 static void run_case(size_t i)
@@ -88,6 +92,46 @@ static int probe(void)
 	return 0;
 }
 
+/* "fact<tab>NAME<tab>VALUE": what the driver says about the first GPU. */
+static int facts(void)
+{
+	char id[32] = "?";
+	int value;
+
+	if (cu.cuInit(0))
+		return 77;
+	cu.cuDeviceGetPCIBusId(id, sizeof id, 0);
+	printf("fact\tPCI bus ID\t%s\n", id);
+	for (size_t i = 0; i < n_attributes; i++)
+		if (cu.cuDeviceGetAttribute(&value, attributes[i].number, 0))
+			printf("fact\tattribute %d, %s\tnot known to this driver\n", attributes[i].number,
+			       attributes[i].name);
+		else
+			printf("fact\tattribute %d, %s\t%d\n", attributes[i].number, attributes[i].name, value);
+	return 0;
+}
+
+/* Keeps a context until standard input ends. A GPU that no process uses may be shut down, and starts anew for each
+ * process that comes: every case and every daemon would be measured with that. */
+static int hold(void)
+{
+	CUresult r = cu.cuInit(0);
+	char c;
+
+	if (!r)
+		r = cu.cuDevicePrimaryCtxRetain(&ctx, 0);
+	if (r) {
+		fprintf(stderr, "conformance: no context to hold: %s\n", cuda_name(r));
+		return 1;
+	}
+	printf("holding\n");
+	fflush(stdout);
+	while (read(STDIN_FILENO, &c, 1) > 0)
+		;
+	cu.cuDevicePrimaryCtxRelease_v2(0);
+	return 0;
+}
+
 int main(int argc, char **argv)
 {
 	const char *why = cuda_load();
@@ -98,6 +142,10 @@ int main(int argc, char **argv)
 	}
 	if (argc == 2 && !strcmp(argv[1], "--probe"))
 		return probe();
+	if (argc == 2 && !strcmp(argv[1], "--facts"))
+		return facts();
+	if (argc == 2 && !strcmp(argv[1], "--hold"))
+		return hold();
 	is_double = getenv("BATCHD_LIBCUDA") && strstr(getenv("BATCHD_LIBCUDA"), "fakecuda");
 	if (argc == 4 && !strcmp(argv[1], "--role")) {
 		line_fd = atoi(argv[3]);

@@ -3,7 +3,6 @@
 
 #include <signal.h>
 #include <sys/mman.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -99,87 +98,6 @@ void case_open_time(void)
 	}
 	tell("x", 1);
 	waitpid(pid, NULL, 0);
-}
-
-/* role "copier": copies from pinned memory to the GPU until it hears something, and says how much. */
-void role_copier(void)
-{
-	size_t n = (is_double ? 1u : 64u) * MB, total = 0;
-	char *p, c;
-	CUdeviceptr a;
-	CUstream s;
-	double began;
-
-	begin();
-	p = pinned_new(n);
-	a = slab_of(n);
-	s = stream_new();
-	tell("c", 1);
-	hear(&c, 1);
-	began = now();
-	while (recv(line_fd, &c, 1, MSG_DONTWAIT) != 1) {
-		MUST(cu.cuMemcpyHtoDAsync_v2(a, p, n, s));
-		MUST(cu.cuStreamSynchronize(s));
-		total += n;
-	}
-	double rate = (double)total / (now() - began) * 1e-9;
-	tell(&rate, sizeof rate);
-}
-
-/* A step that uses all of the GPU's arithmetic, by itself and while another process copies; without MPS their contexts
- * may take turns. */
-static double fma_step(CUfunction f, CUdeviceptr a, CUstream s, uint32_t rounds, int blocks, int repeats)
-{
-	CUevent from = event_new(0), to = event_new(0);
-	float ms = 0;
-
-	MUST(cu.cuEventRecord(from, s));
-	for (int i = 0; i < repeats; i++)
-		MUST(cu.cuLaunchKernel(f, (unsigned)blocks, 1, 1, 256, 1, 1, 0, s, (void *[]){ &a, &rounds }, NULL));
-	MUST(cu.cuEventRecord(to, s));
-	MUST(cu.cuEventSynchronize(to));
-	MUST(cu.cuEventElapsedTime(&ms, from, to));
-	MUST(cu.cuEventDestroy_v2(from));
-	MUST(cu.cuEventDestroy_v2(to));
-	return (double)ms / repeats;
-}
-
-void case_overlap(void)
-{
-	pid_t pid = other("copier");
-	CUdeviceptr a;
-	CUfunction f;
-	CUstream s;
-	uint32_t rounds = is_double ? 1000 : 200000;
-	int sms = 1, repeats = is_double ? 2 : 50;
-	double alone, together, rate, rate_alone;
-	char c;
-
-	begin();
-	cu.cuDeviceGetAttribute(&sms, 16, 0);
-	a = slab_of(SLAB);
-	s = stream_new();
-	f = kernel("conformance_fma");
-	hear(&c, 1);
-	fma_step(f, a, s, rounds, 8 * sms, 3);
-	alone = fma_step(f, a, s, rounds, 8 * sms, repeats);
-	tell("g", 1);
-	together = fma_step(f, a, s, rounds, 8 * sms, repeats);
-	tell("x", 1);
-	hear(&rate, sizeof rate);
-	waitpid(pid, NULL, 0);
-	pid = other("copier");
-	hear(&c, 1);
-	tell("g", 1);
-	usleep(is_double ? 10000 : 1000000);
-	tell("x", 1);
-	hear(&rate_alone, sizeof rate_alone);
-	waitpid(pid, NULL, 0);
-	timed("compute step alone", alone, "ms");
-	timed("compute step while another process copies", together, "ms");
-	timed("it is slower by", (together / alone - 1) * 100, "%");
-	timed("the other process copies meanwhile at", rate, "GB/s");
-	timed("and alone at", rate_alone, "GB/s");
 }
 
 /* role "writer": its kernel counts in the other's memory until it is killed. */

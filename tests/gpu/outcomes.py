@@ -1,0 +1,47 @@
+"""What the conformance program (cases/) said, as a table: {(case, kind, name): value}."""
+
+
+def read(path):
+    """Its lines are "KIND NAME = VALUE" under headings "# CASE"; a name that comes again gets a number."""
+    case, lines = "", {}
+    for line in open(path, errors="replace"):
+        line = line.rstrip("\n")
+        if line.startswith("# "):
+            case = line[2:]
+            continue
+        kind, _, rest = line.partition(" ")
+        name, equals, value = rest.strip().partition(" = ")
+        if kind not in ("exact", "class", "open", "time") or not equals:
+            continue
+        key, n = (case, kind, name), 1
+        while key in lines:
+            n += 1
+            key = (case, kind, f"{name} ({n})")
+        lines[key] = value
+    return lines
+
+
+def compared(double, real):
+    """(how many lines are the same on both, the keys of those that differ), of the lines that have to be the same."""
+    keys = [k for k in list(double) + [k for k in real if k not in double] if k[1] in ("exact", "class")]
+    wrong = [k for k in keys if double.get(k) != real.get(k)]
+    return len(keys) - len(wrong), wrong
+
+
+class Outcomes:
+    """The lines of one run, asked for by case and name. Nothing is raised for what is not there: a case may not have run."""
+
+    def __init__(self, lines):
+        self._lines = {(case, name): value for (case, _, name), value in lines.items()}
+
+    def text(self, case, name):
+        return self._lines.get((case, name))
+
+    def number(self, case, name):
+        try:
+            return float(self._lines[case, name].split()[0])
+        except (KeyError, ValueError, IndexError):
+            return None
+
+    def __len__(self):
+        return len(self._lines)

@@ -101,7 +101,7 @@ EXAMPLES := $(patsubst %.c,$(BUILD)/%,$(if $(CUDART),$(wildcard client/examples/
 FUZZERS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/fuzz/fuzz_*.c))
 LIBRARY := $(BUILD)/$(SO).$(VERSION) $(BUILD)/libbatchd.a
 FAKECUDA := $(call objects,$(wildcard tests/fakecuda/*.c) client/cuda/finish-plan.c)
-GPU_TOOLS := $(addprefix $(BUILD)/tests/gpu/,conformance trainer step cycle measure)
+GPU_TOOLS := $(addprefix $(BUILD)/tests/gpu/,conformance trainer step cycle measure h2d)
 FAKEDRIVERS := $(BUILD)/libfakecuda.so $(BUILD)/libfakecuda-old.so
 
 ##@ Build
@@ -272,7 +272,9 @@ bench: setup ## batchd and its peers in turn: table and plot; DATA=DIR, ARGS="--
 bench-peers: setup ## Installs what bench compares with (PyTorch, DALI, SPDL, FFCV ...; 3 GB) into build/bench-venv
 	@tests/bench/install-peers $(BUILD) $(PYTHON)
 
-.PHONY: check-gpu bench-gpu
+.PHONY: check-gpu bench-gpu gpu-programs
+# What these two run on a GPU: no C tests, whose building takes longer than all of this.
+gpu-programs: all $(GPU_TOOLS) $(FAKEDRIVERS) $(BUILD)/tests/tools/gpu-trainer
 check-gpu: ## All GPU checks: on the driver double, and on a GPU if there is one (nothing is installed; .deps/ may hold libraries)
 	@tests/gpu/check $(BUILD) $(ARGS)
 bench-gpu: ## Measures on a GPU into tests/gpu/RESULTS.md; without one it says so. Both with ARGS=--double: every step, on the driver double

@@ -1,9 +1,11 @@
 """The measurements on a GPU, one after the other, each with a time limit, and --seconds for all; RESULTS.md, results.json and results.svg are written anew after each, so that
-what was measured stays if something hangs.
+what was measured stays if something hangs. A part that the time does not reach for is named there.
 
 --double: small sizes on the driver double, to see that all of it runs; the numbers mean nothing and go elsewhere.
 """
 import argparse
+import array
+import contextlib
 import ctypes
 import json
 import os
@@ -13,21 +15,30 @@ import re
 import shutil
 import signal
 import socket
+import statistics
 import subprocess
 import sys
 import tempfile
 import threading
 import time
 
+import facts
+import verdict
+from outcomes import read
+
 REPO = pathlib.Path(__file__).resolve().parents[2]
 PICTURE = 224 * 224 * 3
+END_S = 15    # for what is to be ended, and written
+LEAST_S = 5   # a part is not begun with less
+N_ROWS = 4096
+NOBODY = 65534
 
 
 class Bench:
     def __init__(self, options):
         self.build, self.gpu, self.double = pathlib.Path(options.build), options.gpu, options.double
         self.out = pathlib.Path(options.out)
-        self.work = self.build / "gpu"
+        self.work = pathlib.Path(options.work or self.build / "gpu")
         self.work.mkdir(exist_ok=True)
         self.env = os.environ | {"LD_LIBRARY_PATH": os.pathsep.join(filter(None, [str(self.build), os.environ.get("LD_LIBRARY_PATH")])),
                                  "BATCHD_BUILD": str(self.build), "PATH": f"{self.build}{os.pathsep}{os.environ['PATH']}"}
@@ -35,8 +46,8 @@ class Bench:
         if self.double:
             self.env |= {"BATCHD_LIBCUDA": str(self.build / "libfakecuda.so"), "FAKECUDA_QUIET": "1", "FAKECUDA_DIR": str(self.work), "TRAIN_DEVICE": "cpu"}
         self.rows, self.claims, self.notes, self.began = [], [], [], time.monotonic()
-        self.deadline = self.began + options.seconds - 15  # for what is to be ended, and written
-        self.took = {}
+        self.deadline = self.began + options.seconds - END_S
+        self.took, self.skipped, self.facts, self.holder = {}, [], {}, None
 
     # ---- running ----
 
@@ -47,8 +58,63 @@ class Bench:
         """Seconds that something may take which should take at most `limit`."""
         return max(1.0, min(limit, self.deadline - time.monotonic()))
 
-    def run(self, argv, limit, **env):
-        """Its lines as {name: (value, unit)}; what it says besides goes to the notes."""
+    def part(self, name, measure, least=LEAST_S):
+        """One part, unless there is less time left than it takes at least; what goes wrong in it is a note, as the rest is worth having."""
+        began = time.monotonic()
+        if self.deadline - began < least:
+            self.skipped.append(name)
+            print(f"{name}: NOT RUN, no time left", flush=True)
+            self.write()
+            return
+        print(f"{name} ({began - self.began:.0f} s)", flush=True)
+        try:
+            measure()
+        except Exception as e:
+            self.note(f"{name}: {type(e).__name__}: {e}")
+        self.took[name] = round(time.monotonic() - began, 1)
+
+    def lines(self, argv, limit, **env):
+        """Lines of the conformance program, for what is measured there."""
+        found = self.work / "case"
+        with open(found, "w") as f:
+            try:
+                subprocess.run([str(a) for a in argv], env=self.env | env, stdin=subprocess.DEVNULL, stdout=f, stderr=subprocess.DEVNULL, timeout=self.left(limit))
+            except subprocess.TimeoutExpired:
+                self.note(f"{' '.join(str(a) for a in argv[1:])}: took more than {self.left(limit):.0f} s")
+        return read(found)
+
+    def times(self, group, lines, prefix=""):
+        """Their measured values as rows."""
+        for (_, kind, name), value in lines.items():
+            number, _, unit = value.partition(" ")
+            if kind == "time":
+                self.put(group, prefix + name, float(number), unit)
+            elif kind == "exact" and ("case ends here" in value or name.startswith("case ")):
+                self.note(f"{group}: {prefix}{name}: {value}")
+
+    # ---- the GPU kept in use ----
+
+    def hold(self):
+        """A process with a context all the time: a GPU that no process uses may be shut down, and started anew for each."""
+        self.holder = subprocess.Popen([self.tool("conformance"), "--hold"], env=self.env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        guard = threading.Timer(self.left(30), self.holder.kill)
+        guard.start()
+        if self.holder.stdout.readline() != b"holding\n":
+            self.note("no process holds a context: each part begins with a GPU that may have been shut down")
+        guard.cancel()
+
+    def let_go(self):
+        if self.holder:
+            self.holder.stdin.close()
+            try:
+                self.holder.wait(10)
+            except subprocess.TimeoutExpired:
+                self.holder.kill()
+                self.holder.wait()
+            self.holder.stdout.close()
+
+    def run(self, argv, limit, errors=False, **env):
+        """Its lines as {name: (value, unit)}; what goes wrong goes to the notes, with `errors` all that it says on standard error."""
         limit = self.left(limit)
         try:
             p = subprocess.run([str(a) for a in argv], env=self.env | env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=limit)
@@ -58,15 +124,10 @@ class Bench:
         if status:
             last = err.strip().splitlines()[-1:] or [""]
             self.note(f"`{pathlib.Path(argv[0]).name}` {'ended with' if isinstance(status, int) else ''} {status}: {last[0]}")
-        found = {}
-        for line in out.splitlines():
-            name, _, rest = line.partition("\t")
-            value, _, unit = rest.partition("\t")
-            try:
-                found[name] = (float(value), unit)
-            except ValueError:
-                pass
-        return found
+        elif errors:
+            for line in err.strip().splitlines():
+                self.note(line)
+        return values(out)
 
     def note(self, text):
         print(f"  ! {text}", flush=True)
@@ -90,15 +151,18 @@ class Bench:
     # ---- a daemon ----
 
     class Daemon:
-        def __init__(self, bench, *args):
-            self.bench, self.args = bench, args
+        def __init__(self, bench, *args, env=None, user=None):
+            self.bench, self.args, self.env, self.user = bench, args, bench.env | (env or {}), user
 
         def __enter__(self):
             self.folder = tempfile.mkdtemp(prefix="batchd-gpu-")
             self.socket = os.path.join(self.folder, "s")
             self.log = open(os.path.join(self.folder, "log"), "wb")
-            self.process = subprocess.Popen([str(self.bench.build / "batchd"), "--foreground", "--socket", self.socket, *self.args], env=self.bench.env,
-                                            stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log)
+            if self.user is not None:
+                os.chown(self.folder, self.user, self.user)
+            self.process = subprocess.Popen([str(self.bench.build / "batchd"), "--foreground", "--socket", self.socket, *self.args], env=self.env,
+                                            stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log, user=self.user, group=self.user,
+                                            extra_groups=None if self.user is None else [])
             for _ in range(200):
                 with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as s:
                     try:
@@ -129,19 +193,35 @@ class Bench:
             return sum(c["copies"] for g in gpus for c in g["copies"]), sum(g["pageable_copies"] for g in gpus)
 
         def start(self, *args):
-            return subprocess.Popen([self.bench.tool("step"), *map(str, args)], env=self.bench.env | {"BATCHD_SOCKET": self.socket},
+            return subprocess.Popen([self.bench.tool("step"), *map(str, args)], env=self.env | {"BATCHD_SOCKET": self.socket},
                                     stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
         def step(self, limit, *args):
-            return self.bench.run([self.bench.tool("step"), *args], limit, BATCHD_SOCKET=self.socket)
+            return self.bench.run([self.bench.tool("step"), *args], limit, **self.env | {"BATCHD_SOCKET": self.socket})
 
-    def daemon(self, *args):
-        return self.Daemon(self, *args)
+    def daemon(self, *args, env=None, user=None):
+        return self.Daemon(self, *args, env=env, user=user)
+
+    def rows_of_file(self):
+        """Pictures as rows of a .npy file in the page cache: the daemon only copies them, and leaves the processors to the trainer."""
+        if not (self.work / "rows-y.npy").exists():
+            write_rows(self.work, 64 if self.double else N_ROWS)
+        return f"npy:{self.work}/rows-x.npy,{self.work}/rows-y.npy"
 
     def random(self):
         return f"random:length={'2000' if self.double else '2000000'},shape=224x224x3,dtype=uint8,classes=1000"
 
     # ---- what is measured ----
+
+    def machine(self):
+        self.facts = facts.collect(self.build, self.env)
+        print("\n".join(facts.lines(self.facts)), flush=True)
+        self.write()
+
+    def attach_stages(self, how):
+        """From nothing to an open slab, in a process of its own; the daemon goes the same way."""
+        lines = self.lines([self.tool("conformance"), "attach"], 60)
+        self.times("Attaching, stage by stage", lines, f"{how}: ")
 
     def copies_and_kernels(self):
         found = self.run([self.tool("measure"), *(["--small"] if self.double else [])], 120)
@@ -152,62 +232,211 @@ class Bench:
         kernels = {k: v[0] for k, v in found.items() if k.endswith("of device to device")}
         if kernels:
             worst = min(kernels, key=kernels.get)
+            self.put("Copies and the finishing kernel", "slowest finishing kernel, of the device-to-device rate", kernels[worst], "%")
             self.claim(f"slowest finishing kernel ({worst.split(',')[1].strip()}), of the device-to-device rate by bytes", "at least 80 %", kernels[worst], "%",
                        kernels[worst] >= 80)
-        if "4 KiB copied and seen, driver alone" in found:
-            self.bare_us = found["4 KiB copied and seen, driver alone"][0]
+        for name, kept in (("4 KiB copied and seen, driver alone", "bare_us"), ("4 KiB copied and seen by a thread that slept, driver alone", "asleep_us")):
+            if name in found:
+                setattr(self, kept, found[name][0])
+
+    def page_kinds(self):
+        """Huge pages have to be allowed and reserved, which root may do; what was set before is set again."""
+        group = "Copies to the GPU by kind of pages, slots of 38.5 MB"
+        huge = 2 << 20
+        with contextlib.ExitStack() as stack:
+            if not self.double and os.geteuid() == 0:
+                stack.enter_context(self.setting(facts.THP / "shmem_enabled", "advise"))
+                stack.enter_context(self.setting("/proc/sys/vm/nr_hugepages", str(-(-17 * 256 * PICTURE // huge))))
+            argv = [self.tool("h2d"), *(["--small"] if self.double else [])]
+            found = self.run(argv, 60, errors=True)
+        self.take(group, found)
+        best = lambda kind: max((v for k, (v, unit) in found.items() if k.startswith(f"{kind}: ") and unit == "GB/s"), default=None)
+        allocated, memfd, raw = best("cuMemHostAlloc"), best("memfd"), facts.pcie_raw(self.facts)
+        if allocated and memfd:
+            self.put(group, "memfd pages, of the rate of cuMemHostAlloc", memfd / allocated * 100, "%")
+        for kind in ("cuMemHostAlloc", "memfd", "memfd, transparent huge pages", "memfd, hugetlb"):
+            if raw and best(kind):
+                self.put(group, f"{kind}: of PCIe's raw rate", best(kind) / raw * 100, "%")
+
+    @contextlib.contextmanager
+    def setting(self, path, value):
+        """A setting of this machine's kernel, for as long as this takes."""
+        path = pathlib.Path(path)
+        try:
+            before = facts.chosen(path.read_text().strip())
+            path.write_text(value)
+        except OSError as e:
+            self.note(f"{path} stays as it is: {e.strerror}")
+            yield
+            return
+        try:
+            yield
+        finally:
+            path.write_text(before)
 
     def to_the_trainer(self):
-        """From "copy done" to "trainer can launch" is a part of what a tiny batch takes from the release of its slot to the return of batchd_next."""
+        """From "copy done" to "trainer can launch" is a part of what a tiny batch takes from the release of its slot to the return of batchd_next. The same
+        in host memory has all of it but the copy and the GPU's thread."""
         group, n = "From copy done to the trainer", "20" if self.double else "3000"
         with self.daemon() as d:
-            cpu = self.run([self.tool("cycle"), "cpu", n], 60, BATCHD_SOCKET=d.socket).get("cycle")
-            gpu = self.run([self.tool("cycle"), "cuda", n], 60, BATCHD_SOCKET=d.socket).get("cycle")
-        if not cpu or not gpu:
+            cpu = self.run([self.tool("cycle"), "cpu", n], 60, BATCHD_SOCKET=d.socket)
+            gpu = self.run([self.tool("cycle"), "cuda", n], 60, BATCHD_SOCKET=d.socket)
+        if "cycle" not in cpu or "cycle" not in gpu:
             return
-        self.put(group, "a slot is given back, filled with 4 KiB, published, and the trainer goes on: host memory", cpu[0], "us")
-        self.put(group, "the same with the copy to the GPU", gpu[0], "us")
-        if hasattr(self, "bare_us"):
-            rest = gpu[0] - self.bare_us
-            self.put(group, "of it beyond the bare copy: release, filling, threads, publishing, waking", rest, "us")
-            self.claim("from copy done to trainer can launch: not more than", "at most 50 us", rest, "us (release and filling included)", 0 < rest <= 50)
-            self.put(group, "of it beyond the bare copy and the way in host memory: what the GPU's thread adds", rest - cpu[0], "us")
+        for name, found in (("host memory", cpu), ("with the copy to the GPU", gpu)):
+            self.put(group, f"a slot is given back, filled with 4 KiB, published, and the trainer goes on: {name}", found["cycle"][0], "us")
+            self.put(group, f"the same, 99th percentile: {name}", found["cycle, 99th percentile"][0], "us")
+        if hasattr(self, "asleep_us"):
+            added = gpu["cycle"][0] - cpu["cycle"][0] - self.asleep_us
+            self.put(group, "the bare copy, waited for asleep as the daemon does", self.asleep_us, "us")
+            self.claim("what a GPU adds to a batch's way beyond the bare copy", "at most 50 us", added, "us", added <= 50)
 
-    def slow_down(self):
-        """The same arithmetic alone and with batches, in turn; the middle of three."""
-        ms, steps = ("1", "10") if self.double else ("5", "300")
-        with self.daemon() as d:
-            rounds = str(int(d.step(60, "--steps", "5", "--ms", ms).get("rounds", (0, ""))[0]) or 1000)
-            alone, with_data, whole, last = [], [], [], {}
+    def slow_down(self, name, kernel, *daemon_args, **env):
+        """The same kernel alone and with batches, in turn, after a warm-up that brings the clocks up; every launch counts."""
+        ms, steps, warm = ("1", "10", "2") if self.double else ("5", "200", "200")
+        with self.daemon(*daemon_args, env=env) as d:
+            common = ["--kernel", kernel, "--warm", warm]
+            rounds = str(int(d.step(60, *common, "--steps", "5", "--ms", ms).get("rounds", (0, ""))[0]) or 1000)
+            alone, streamed = [], []
             for i in range(1 if self.double else 3):
-                found = d.step(60, "--steps", steps, "--rounds", rounds)
-                if "step" in found:
-                    alone.append(found["arithmetic of a step"][0])
-                found = d.step(90, "--steps", steps, "--rounds", rounds, "--dataset", self.random(), "--batch", "16" if self.double else "256",
-                               "--job", f"slow-{i}", "--rank", "0", "--world", "1")
-                if "step" in found:
-                    with_data.append(found["arithmetic of a step"][0])
-                    whole.append(found["step"][0])
-                    last = found
+                alone.append(d.step(30, *common, "--steps", steps, "--rounds", rounds))
+                streamed.append(d.step(60, *common, "--steps", steps, "--rounds", rounds, "--dataset", self.rows_of_file(), "--batch", "16" if self.double else "256",
+                                       "--job", f"slow-{i}", "--rank", "0", "--world", "1"))
             pageable = d.copies()[1]
-        if not alone or not with_data:
+        if not all("step" in found for found in alone + streamed):
+            self.note(f"{name}: not every run came to its end")
             return
-        middle = lambda values: sorted(values)[len(values) // 2]
-        group = "A compute-bound step while the daemon streams to it"
-        self.put(group, "arithmetic alone", middle(alone), "ms")
-        self.put(group, "arithmetic, batches of 256 pictures streaming", middle(with_data), "ms")
-        self.put(group, "whole step, batch and finishing included", middle(whole), "ms")
-        self.put(group, "pictures", last["rows"][0], "images/s")
-        self.put(group, "pageable copies", pageable, "")
-        slower = (middle(with_data) / middle(alone) - 1) * 100
-        self.claim("a compute-bound step slows down while the daemon streams by", "less than 2 %", slower, "%", slower < 2)
+        middle = lambda found, what: statistics.median(f[what][0] for f in found)
+        group = f"A step beside the daemon: {name}"
+        for what in ("kernel of a step, middle", "kernel of a step, 99th percentile", "step"):
+            self.put(group, f"{what}, alone", middle(alone, what), "ms")
+            self.put(group, f"{what}, batches streaming", middle(streamed, what), "ms")
+        for what, unit in (("in batchd_next, middle", "ms"), ("in batchd_next, 99th percentile", "ms"), ("processor time of batchd_next, middle", "us"),
+                           ("processor time of batchd_next, 99th percentile", "us")):
+            self.put(group, what, middle(streamed, what), unit)
+        self.put(group, "pictures", middle(streamed, "rows"), "images/s")
+        self.put(group, "pageable copies of the daemon", pageable, "")
+        slower = (middle(streamed, "kernel of a step, middle") / middle(alone, "kernel of a step, middle") - 1) * 100
+        most = 2 if kernel == "arithmetic" else 5
+        self.claim(f"a step's kernel slows down beside the daemon, {name}", f"less than {most} %", slower, "%", slower < most)
+        if daemon_args:
+            cpu_us = middle(streamed, "processor time of batchd_next, middle")
+            self.claim("processor time of batchd_next where the trainer copies", "less than 100 us a batch", cpu_us, "us", cpu_us < 100)
+
+    def real_step(self):
+        """resnet50 with mixed precision, the whole step, batchd's data against data that is there already."""
+        python = self.torch_python()
+        if not python:
+            return
+        for name, args in (("CUDA IPC", ()), ("the trainer copies", ("--gpu-memory", "off"))):
+            with self.daemon(*args) as d:
+                found = self.run([python, REPO / "tests/gpu/train_step.py", self.rows_of_file()], 90, BATCHD_SOCKET=d.socket)
+            group = f"resnet50, channels_last, mixed precision, batch 256: {name}"
+            self.take(group, {k: v for k, v in found.items()})
+            if "step with batchd's data, middle" in found:
+                slower = (found["step with batchd's data, middle"][0] / found["step with synthetic data, middle"][0] - 1) * 100
+                self.claim(f"a whole training step is slower with batchd's data than with data that lies on the GPU, {name}", "less than 2 %", slower, "%", slower < 2)
+
+    def attach_beside(self):
+        """The worst step of one trainer while another attaches with gigabytes to pin."""
+        group = "One trainer while another attaches"
+        slots, batch = ("3", "16") if self.double else ("64", "256")
+        with self.daemon() as d:
+            args = ["--dataset", self.rows_of_file(), "--batch", "16" if self.double else "64", "--rank", 0, "--world", 1, "--warm", 2 if self.double else 100]
+            for name, disturbed in (("undisturbed", False), ("while another attaches", True)):
+                t = d.start(*args, "--job", f"beside-{disturbed}", "--ms", 1, "--steps", 30 if self.double else 2000)
+                other = d.start(*args[:2], "--batch", batch, "--slots", slots, "--job", "other", "--ms", 0, "--steps", 5, "--rank", 0, "--world", 1) if disturbed else None
+                found = self.ended(t, 60)
+                if other:
+                    took = self.ended(other, 60).get("attach")
+                    if took:
+                        self.put(group, "the other attaches in", took[0], "ms")
+                for what in ("from step to step, middle", "from step to step, worst", "in batchd_next, worst"):
+                    if what in found:
+                        self.put(group, f"{what}, {name}", found[what][0], "ms")
+                        if what == "from step to step, worst" and disturbed:
+                            self.claim("the worst step of a trainer while another attaches", "at most 20 ms", found[what][0], "ms", found[what][0] <= 20)
+
+    def ended(self, process, limit):
+        """What a tool that was started has said by its end."""
+        try:
+            out, err = process.communicate(timeout=self.left(limit))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            out, err = process.communicate()
+            self.note(f"{pathlib.Path(process.args[0]).name}: took more than {limit} s")
+        if process.returncode:
+            self.note(f"{pathlib.Path(process.args[0]).name}: {err.strip()[-300:]}")
+        return values(out)
+
+    def mps(self):
+        """With a control daemon of its own, in a folder of its own: other users of the GPU, and its compute mode, are left alone."""
+        control = shutil.which("nvidia-cuda-mps-control")
+        if not control and not self.double:
+            self.note("MPS: nvidia-cuda-mps-control is not installed")
+            return
+        with tempfile.TemporaryDirectory(prefix="batchd-mps-") as folder, contextlib.ExitStack() as stack:
+            env = {"CUDA_MPS_PIPE_DIRECTORY": folder, "CUDA_MPS_LOG_DIRECTORY": folder}
+            if self.double:
+                env["FAKECUDA_PERSONALITY"] = "exclusive,mps"
+            else:
+                server = subprocess.Popen([control, "-f"], env=self.env | env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+                stack.callback(stop, server)
+                stack.callback(subprocess.run, [control], input="quit -t 5\n", env=self.env | env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, text=True,
+                               timeout=20)
+                until = time.monotonic() + 10
+                while not os.path.exists(os.path.join(folder, "control")) and time.monotonic() < until:
+                    time.sleep(0.05)
+            said = facts.say([self.tool("conformance"), "--facts"], self.env | env) or ""
+            if "attribute 133, MPS\t1" not in said:
+                self.note("MPS: the control daemon runs, but a process does not come under it (attribute 133 is not 1)")
+                return
+            lines = self.lines([self.tool("conformance"), "overlap"], 60, **env)
+            self.times("Two processes under MPS", lines)
+            self.slow_down("arithmetic, under MPS", "arithmetic", **env)
+
+    def torch_python(self):
+        """This Python, where it has torch that can use what is to be measured."""
+        try:
+            import torch
+            if not self.double and not torch.cuda.is_available():
+                raise ImportError("torch sees no GPU")
+        except ImportError as e:
+            self.note(f"no real training step, no comparison with DataLoader: {e}")
+            return None
+        return sys.executable
+
+    def copied_by_the_trainer(self):
+        """The daemon lends no memory of the GPU: the way where no memory can be shared."""
+        self.one_trainer("--gpu-memory off", self.daemon("--gpu-memory", "off"), self.rows_of_file())
+
+    def of_another_user(self):
+        """The installed service's case: the daemon is of a user of its own. Its data is made by itself, as it may not be able to read files here."""
+        if os.geteuid():
+            self.note("the daemon of another user: only root can start one")
+            return
+        self.one_trainer("the daemon is of another user", self.daemon(user=NOBODY), self.random())
+
+    def one_trainer(self, name, daemon, dataset):
+        """As fast as batches come; which way they came is a part of the heading."""
+        with daemon as d:
+            steps, batch = ("10", "16") if self.double else ("300", "256")
+            found = d.step(60, "--steps", steps, "--ms", "0", "--dataset", dataset, "--batch", batch, "--job", "one", "--rank", "0", "--world", "1")
+        path = next((line.removeprefix("path: ") for line in found if line.startswith("path: ")), "no batch came")
+        group = f"Streaming, {name}: {path}"
+        if "rows" in found:
+            self.put(group, "pictures", found["rows"][0], "images/s")
+            self.put(group, "to the GPU", found["rows"][0] * PICTURE / 1e9, "GB/s")
+            self.put(group, "attach and first batch", found["attach and first batch finished"][0], "ms")
+            for what, unit in (("in batchd_next, middle", "ms"), ("in batchd_next, 99th percentile", "ms"), ("processor time of batchd_next, middle", "us")):
+                self.put(group, what, found[what][0], unit)
 
     def streaming(self):
         """As fast as batches come: one trainer alone, then 2 and 4 that share each batch."""
         for n in (1, 2, 4):
             with self.daemon() as d:
                 steps, batch = (10, 16) if self.double else (300, 256)
-                args = ["--steps", steps, "--ms", 0, "--dataset", self.random(), "--batch", batch, "--job", "stream", "--world", n]
+                args = ["--steps", steps, "--ms", 0, "--dataset", self.rows_of_file(), "--batch", batch, "--job", "stream", "--world", n]
                 trainers = [d.start(*args, "--rank", i, *(["--mode", "share"] if n > 1 else [])) for i in range(n)]
                 rows, attach, n_ipc = [], [], 0
                 for t in trainers:
@@ -230,7 +459,7 @@ class Bench:
                 continue
             if n_ipc != n:
                 self.note(f"{n} trainers: {n - n_ipc} of them copied by themselves, as CUDA IPC did not work: see doctor and the daemon's log")
-            group = "Streaming, uint8 pictures made by the daemon"
+            group = "Streaming, uint8 pictures out of a file in memory"
             each = sum(rows) / n
             name = f"{n} trainer{'s sharing' if n > 1 else ''}"
             self.put(group, f"{name}: each gets", each, "images/s")
@@ -296,51 +525,48 @@ class Bench:
         self.claim("memory used on the GPU for batches, with gpu_memory: 1GiB", "more than 0, at most 1024 MiB", slab / (1 << 20), "MiB", 0 < slab <= budget == 1 << 30)
 
     def loaders(self):
-        try:
-            import torch
-            if not self.double and not torch.cuda.is_available():
-                raise ImportError("torch sees no GPU")
-        except ImportError as e:
-            self.note(f"no comparison with DataLoader: {e}")
+        python = self.torch_python()
+        if not python:
             return
         folder = self.work / "pictures-bench"
         if not folder.exists():
             subprocess.run([str(self.build / "batchctl"), "sample-data", str(folder), "--classes", "10", "--per-class", "20" if self.double else "200"], env=self.env, check=True,
                            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, timeout=120)
-        seconds, workers = ("0.3", "2") if self.double else ("8", str(os.cpu_count()))
+        self.rows_of_file()
+        seconds, workers = ("0.3", "2") if self.double else ("5", str(os.cpu_count()))
         for what, group in (("arrays", "Loaders compared: rows of 150528 bytes from one file, batch 128, made float16 on the GPU, four matrix products a step"),
                             ("pictures", "Loaders compared: train224 pictures, batch 128, four matrix products a step")):
             with self.daemon() as d:
-                found = self.run([sys.executable, REPO / "tests/gpu/loaders.py", what, folder if what == "pictures" else self.work, seconds, workers], 100,
+                found = self.run([python, REPO / "tests/gpu/loaders.py", what, folder if what == "pictures" else self.work, seconds, workers], 80,
                                  BATCHD_SOCKET=d.socket)
             self.take(group, {f"{what}: {k}": v for k, v in found.items()})
 
     def conformance(self):
-        """The open questions of CUDA-NOTES section 11, and where the double is wrong."""
-        md = self.work / "conformance.md"
-        lines = {}
-        for name, env in (("double", {"FAKECUDA_DIR": str(self.work), "BATCHD_LIBCUDA": str(self.build / "libfakecuda.so"), "FAKECUDA_QUIET": "1"}), ("real", {})):
-            path = self.work / f"conformance.{name}"
-            with open(path, "w") as f:
-                try:
-                    subprocess.run([self.tool("conformance")], env=self.env | env, stdin=subprocess.DEVNULL, stdout=f, stderr=subprocess.DEVNULL, timeout=self.left(120))
-                except subprocess.TimeoutExpired:
-                    self.note(f"conformance of the {name} driver took too long")
-            lines[name] = path
-        subprocess.run([sys.executable, str(REPO / "tests/gpu/compare"), str(lines["double"]), str(lines["real"]), str(md)], stdout=subprocess.DEVNULL)
+        """The questions about the driver, and where the double is wrong: of `make check-gpu` on this machine just before, if it came so far, else now."""
+        md, double, real = self.work / "conformance.md", self.work / "conformance.double", self.work / "conformance.real"
+        here = f"{facts.contents('/proc/sys/kernel/random/boot_id')} {self.gpu}"
+        if facts.contents(self.work / "conformance.of") != here:
+            runs = ((double, {"FAKECUDA_DIR": str(self.work), "BATCHD_LIBCUDA": str(self.build / "libfakecuda.so"), "FAKECUDA_QUIET": "1"}), (real, {}))
+            for path, env in runs:
+                with open(path, "w") as f:
+                    try:
+                        subprocess.run([self.tool("conformance")], env=self.env | env, stdin=subprocess.DEVNULL, stdout=f, stderr=subprocess.DEVNULL, timeout=self.left(150))
+                    except subprocess.TimeoutExpired:
+                        self.note(f"conformance: {path.name} took too long")
+        subprocess.run([sys.executable, str(REPO / "tests/gpu/compare"), str(double), str(real), str(md)], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
         self.write()
 
     # ---- writing ----
 
     def write(self):
         lines = ["# Measured on a GPU", "",
-                 f"{time.strftime('%Y-%m-%d %H:%M')}, {self.gpu}, {os.cpu_count()} processors ({processor()}), Linux {platform.release()}. Made by "
+                 f"{time.strftime('%Y-%m-%d %H:%M')}, {self.gpu}, {os.cpu_count()} processors ({facts.processor()}), Linux {platform.release()}. Made by "
                  "`make bench-gpu`; every line is of this one run.", ""]
+        lines += facts.lines(self.facts) + [""]
         if self.double:
             lines += ["**On the driver double: the numbers mean nothing.**", ""]
-        if self.claims:
-            lines += ["## What was promised", "", "| what | wanted | measured | met |", "|---|---|---|---|"]
-            lines += [f"| {' | '.join(c)} |" for c in self.claims] + [""]
+        if self.skipped:
+            lines += [f"**Not measured, as there was no time left: {', '.join(self.skipped)}.**", ""]
         lines += ["![rates](results.svg)", ""]
         group = None
         for g, what, value, unit in self.rows:
@@ -353,21 +579,57 @@ class Bench:
         md = self.work / "conformance.md"
         if md.exists():
             lines += ["", "## The driver double against this driver", "", md.read_text().rstrip()]
+        rows = [dict(zip(("group", "what", "value", "unit"), r)) for r in self.rows]
+        claims = [dict(zip(("what", "wanted", "measured", "met"), c)) for c in self.claims]
+        outcomes = verdict.run_of(self.work / "conformance.double", self.work / "conformance.real")
+        outcomes.rows, outcomes.claims = {row["what"]: row for row in rows}, claims
+        lines += ["", "## Verdict", "", *verdict.table(outcomes)]
         self.out.mkdir(parents=True, exist_ok=True)
         (self.out / "RESULTS.md").write_text("\n".join(lines) + "\n")
         (self.out / "results.json").write_text(json.dumps({
-            "gpu": self.gpu, "double": self.double, "when": time.strftime("%Y-%m-%dT%H:%M:%S"), "processor": processor(), "processors": os.cpu_count(),
-            "kernel": platform.release(), "seconds": self.took, "notes": self.notes,
-            "claims": [dict(zip(("what", "wanted", "measured", "met"), c)) for c in self.claims],
-            "rows": [dict(zip(("group", "what", "value", "unit"), r)) for r in self.rows]}, indent=1) + "\n")
+            "gpu": self.gpu, "double": self.double, "when": time.strftime("%Y-%m-%dT%H:%M:%S"), "processor": facts.processor(), "processors": os.cpu_count(),
+            "kernel": platform.release(), "seconds": self.took, "notes": self.notes, "facts": self.facts, "skipped": self.skipped, "claims": claims,
+            "rows": rows}, indent=1) + "\n")
         (self.out / "results.svg").write_text(svg([(w, v, u) for _, w, v, u in self.rows if u in ("GB/s", "images/s")]))
 
 
-def processor():
+def values(text):
+    """Lines "NAME<tab>VALUE<tab>UNIT" as {name: (value, unit)}; others are left out."""
+    found = {}
+    for line in text.splitlines():
+        name, _, rest = line.partition("\t")
+        value, _, unit = rest.partition("\t")
+        try:
+            found[name] = (float(value), unit)
+        except ValueError:
+            pass
+    return found
+
+
+def write_rows(folder, n):
+    """rows-x.npy, n uint8 pictures of noise, and rows-y.npy, their numbers; without numpy, which not every Python has."""
+    def header(descr, shape):
+        text = f"{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}"
+        text += " " * (-(len(text) + 11) % 64) + "\n"
+        return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text.encode()
+
+    with open(folder / "rows-x.npy", "wb") as f:
+        f.write(header("|u1", (n, 3, 224, 224)))
+        for _ in range(n):
+            f.write(os.urandom(PICTURE))
+    with open(folder / "rows-y.tmp", "wb") as f:
+        f.write(header("<i8", (n,)))
+        array.array("q", range(n)).tofile(f)
+    os.rename(folder / "rows-y.tmp", folder / "rows-y.npy")  # last: it says that both are there
+
+
+def stop(process):
+    process.terminate()
     try:
-        return re.search(r"model name\s*: (.*)", pathlib.Path("/proc/cpuinfo").read_text()).group(1)
-    except (OSError, AttributeError):
-        return platform.machine()
+        process.wait(5)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def svg(rows):
@@ -391,25 +653,46 @@ def main():
     parser.add_argument("--build", required=True)
     parser.add_argument("--gpu", required=True)
     parser.add_argument("--out", required=True)
+    parser.add_argument("--work", help="folder for what is made on the way, and where check-gpu has left its outcomes")
     parser.add_argument("--double", action="store_true")
     parser.add_argument("--seconds", type=float, default=570)
     parser.add_argument("--without", action="append", default=[], metavar="PART")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended from outside"))  # what was set is set back
     bench = Bench(options)
     print(f"On {bench.gpu}")
-    for part in (bench.copies_and_kernels, bench.conformance, bench.streaming, bench.to_the_trainer, bench.memory, bench.slow_down, bench.loaders):
-        if part.__name__ in options.without:
-            continue
-        began = time.monotonic()
-        print(f"{part.__name__.replace('_', ' ')} ({began - bench.began:.0f} s)", flush=True)
-        try:
-            if bench.deadline - began < 5:
-                raise TimeoutError("no time left")
-            part()
-        except Exception as e:  # the rest is worth having
-            bench.note(f"{part.__name__}: {type(e).__name__}: {e}")
-        bench.took[part.__name__] = round(time.monotonic() - began, 1)
+    # By what is most worth knowing; attaching to a GPU that no process uses comes before one does.
+    parts = [
+        ("machine", bench.machine, 5),
+        ("attach without a holder", lambda: bench.attach_stages("no other process uses the GPU"), 15),
+        ("holder", bench.hold, 5),
+        ("attach", lambda: bench.attach_stages("another process holds a context"), 10),
+        ("copies and kernels", bench.copies_and_kernels, 20),
+        ("page kinds", bench.page_kinds, 15),
+        ("conformance", bench.conformance, 30),
+        ("streaming", bench.streaming, 20),
+        ("copied by the trainer", bench.copied_by_the_trainer, 10),
+        ("daemon of another user", bench.of_another_user, 10),
+        ("to the trainer", bench.to_the_trainer, 10),
+        ("slow-down, arithmetic", lambda: bench.slow_down("arithmetic", "arithmetic"), 20),
+        ("slow-down, memory", lambda: bench.slow_down("reading and writing memory", "memory"), 20),
+        ("slow-down, the trainer copies", lambda: bench.slow_down("reading and writing memory, copied by the trainer", "memory", "--gpu-memory", "off"), 20),
+        ("real step", bench.real_step, 40),
+        ("attach beside a trainer", bench.attach_beside, 15),
+        ("memory", bench.memory, 10),
+        ("MPS", bench.mps, 30),
+        ("loaders", bench.loaders, 40),
+    ]
+    try:
+        for name, measure, least in parts:
+            if name not in options.without:
+                bench.part(name, measure, 1 if bench.double else least)
+    finally:
+        bench.let_go()
     bench.write()
+    print("\n".join(verdict.table(verdict.run_of(bench.work / "conformance.double", bench.work / "conformance.real", bench.out / "results.json"))))
+    if bench.skipped:
+        print(f"Not run, no time left: {', '.join(bench.skipped)}")
     print(f"Results in {bench.out / 'RESULTS.md'} ({time.monotonic() - bench.began:.0f} s)")
 
 

@@ -1,7 +1,7 @@
 """Three ways to a GPU with the same data, batch and arithmetic: loaders.py arrays|pictures FOLDER SECONDS [WORKERS]
 
 batchd with device="cuda"; torch's DataLoader with pin_memory and .to(non_blocking); the same from pageable memory. Each trains for a fixed step of matrix products in
-turn; one line each, "NAME<tab>VALUE<tab>UNIT". arrays: uint8 rows of one .npy file, made in FOLDER, which all of them map. pictures: an image folder; torch's part needs
+turn; one line each, "NAME<tab>VALUE<tab>UNIT". arrays: uint8 rows of one .npy file in FOLDER (bench.py makes it), which all of them map. pictures: an image folder; torch's part needs
 torchvision. Needs torch with CUDA; with TRAIN_DEVICE=cpu it runs without, to see that it does."""
 import os
 import pathlib
@@ -15,7 +15,7 @@ import batchd
 
 DEVICE = os.environ.get("TRAIN_DEVICE", "cuda")
 SMALL = DEVICE == "cpu"
-BATCH, N_ROWS, WIDTH = (16, 64, 64) if SMALL else (128, 4096, 4096)
+BATCH, WIDTH = (16, 64) if SMALL else (128, 4096)
 
 
 def synchronize():
@@ -87,18 +87,12 @@ class Rows(torch.utils.data.Dataset):
         return torch.from_numpy(numpy.array(self.x[i])), int(self.y[i])
 
 
-def make_rows(folder):
-    if (folder / "rows-y.npy").exists():
-        return
-    x = numpy.lib.format.open_memmap(folder / "rows-x.npy", "w+", numpy.uint8, (N_ROWS, 3, 224, 224))
-    for i in range(N_ROWS):
-        x[i] = numpy.frombuffer(numpy.random.default_rng(i).bytes(x[i].size), numpy.uint8).reshape(x[i].shape)
-    numpy.save(folder / "rows-y.npy", numpy.arange(N_ROWS))
-
-
 def pictures(folder):
-    from torchvision import datasets
-    from torchvision.transforms import v2
+    try:
+        from torchvision import datasets
+        from torchvision.transforms import v2
+    except RuntimeError as e:  # one that was built for another torch
+        raise ImportError(f"torchvision cannot be used: {e}") from None
 
     transform = v2.Compose([v2.RandomResizedCrop(224), v2.RandomHorizontalFlip(), v2.PILToTensor(), v2.ToDtype(torch.float32, scale=True),
                             v2.Normalize([0.485, 0.456, 0.406], [0.229, 0.224, 0.225])])
@@ -108,7 +102,6 @@ def pictures(folder):
 def main(what, folder, seconds, workers):
     torch.zeros(1, device=DEVICE)
     if what == "arrays":
-        make_rows(folder)
         ours, theirs = lambda: with_batchd(f"npy:{folder}/rows-x.npy,{folder}/rows-y.npy"), lambda: Rows(folder)
     else:
         ours, theirs = lambda: with_batchd(f"imagefolder:{folder}", transform="train224"), lambda: pictures(folder)

@@ -1,9 +1,10 @@
-/* A trainer whose step is nothing but arithmetic: step [--dataset D] [--job NAME] [--rank R --world W] [--mode share]
- * [--batch N] [--steps N] [--ms MS]
+/* A trainer whose step is one kernel: step [--dataset D] [--job NAME] [--rank R --world W] [--mode share] [--batch N]
+ * [--slots N] [--warm N] [--steps N] [--ms MS] [--kernel arithmetic|memory] [--rounds N]
  *
  * Measures how long its steps take, by CUDA's own clock, without a loader (no --dataset) or with one: a batch is taken,
- * finished into a tensor and given back, then the arithmetic runs, calibrated to MS milliseconds by itself (0: none, as
- * fast as batches come). Lines "NAME<tab>VALUE<tab>UNIT". */
+ * finished into a tensor and given back, then the kernel runs, calibrated to MS milliseconds by itself (0: none, as fast
+ * as batches come). It does nothing but arithmetic, or nothing but reading and writing memory. Lines
+ * "NAME<tab>VALUE<tab>UNIT". */
 #include <getopt.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -14,15 +15,18 @@
 #include "../../client/batchd.h"
 #include "cuda.h"
 
-enum { AHEAD = 3, WARM = 10 };
+enum { AHEAD = 3, MEMORY_BYTES = 512 << 20 };
 
 static struct batchd_loader *loader;
 static struct batchd_info info = { .size_bytes = sizeof info };
 static CUstream stream;
-static CUfunction fma_kernel;
+static CUfunction fma_kernel, copy_kernel;
 static CUdeviceptr scratch, tensor, labels;
+static bool by_memory;
+static size_t memory_bytes = MEMORY_BYTES; /* several times a GPU's cache */
+static CUdeviceptr memory_to, memory_from;
 static uint32_t rounds;
-static unsigned blocks;
+static unsigned blocks, warm = 10; /* steps before those that count; a second of them brings clocks up */
 
 static void say(const char *name, double value, const char *unit)
 {
@@ -57,6 +61,56 @@ static double now(void)
 	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
+static double cpu_now(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+/* ---- values of which the middle and the worst count ---- */
+
+struct values {
+	double *at;
+	size_t n, room;
+};
+
+static struct values kernel_ms, step_ms, next_ms, next_cpu_us;
+
+static void note(struct values *v, double value)
+{
+	if (v->n == v->room) {
+		v->room = v->room ? 2 * v->room : 1024;
+		v->at = realloc(v->at, v->room * sizeof *v->at);
+		if (!v->at)
+			fail("realloc", "no memory");
+	}
+	v->at[v->n++] = value;
+}
+
+static int by_size(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+
+	return (x > y) - (x < y);
+}
+
+static void say_spread(const char *name, struct values *v, const char *unit)
+{
+	char text[96];
+
+	if (!v->n)
+		return;
+	qsort(v->at, v->n, sizeof *v->at, by_size);
+	snprintf(text, sizeof text, "%s, middle", name);
+	say(text, v->at[v->n / 2], unit);
+	snprintf(text, sizeof text, "%s, 99th percentile", name);
+	say(text, v->at[v->n * 99 / 100], unit);
+	snprintf(text, sizeof text, "%s, worst", name);
+	say(text, v->at[v->n - 1], unit);
+}
+
 static CUevent event_new(void)
 {
 	CUevent e;
@@ -67,7 +121,12 @@ static CUevent event_new(void)
 
 static void compute(void)
 {
-	if (rounds)
+	uint32_t n = (uint32_t)(memory_bytes / 16);
+
+	if (rounds && by_memory)
+		MUST(cu.cuLaunchKernel(copy_kernel, blocks, 1, 1, 256, 1, 1, 0, stream,
+				       (void *[]){ &memory_to, &memory_from, &n, &rounds }, NULL));
+	else if (rounds)
 		MUST(cu.cuLaunchKernel(fma_kernel, blocks, 1, 1, 256, 1, 1, 0, stream, (void *[]){ &scratch, &rounds },
 				       NULL));
 }
@@ -85,8 +144,9 @@ static float ms_between(CUevent from, CUevent to)
 static void calibrate(double ms)
 {
 	CUevent from = event_new(), to = event_new();
+	uint32_t least = by_memory ? 1 : 100;
 
-	rounds = 1000;
+	rounds = 10 * least;
 	for (int i = 0; i < 6 && ms > 0; i++) {
 		double took;
 
@@ -96,7 +156,7 @@ static void calibrate(double ms)
 		MUST(cu.cuEventRecord(to, stream));
 		took = ms_between(from, to);
 		double wanted = (double)rounds * ms / (took > 0.001 ? took : 0.001);
-		rounds = wanted < 100 ? 100 : wanted > 1e9 ? 1000000000 : (uint32_t)wanted;
+		rounds = wanted < least ? least : wanted > 1e9 ? 1000000000 : (uint32_t)wanted;
 	}
 	if (ms <= 0)
 		rounds = 0;
@@ -109,12 +169,15 @@ static bool take_batch(double *waited)
 {
 	static uint64_t epoch;
 	struct batchd_batch b = { .size_bytes = sizeof b };
+	double wall = now(), cpu = cpu_now();
 	int r = batchd_next(loader, &b, 60000);
 
 	while (r == BATCHD_END) {
 		batchd(batchd_start(loader, ++epoch, 0, 0, NULL), "batchd_start");
 		r = batchd_next(loader, &b, 60000);
 	}
+	note(&next_ms, (now() - wall) * 1e3);
+	note(&next_cpu_us, (cpu_now() - cpu) * 1e6);
 	batchd(r, "batchd_next");
 	if (r != BATCHD_OK)
 		fail("batchd_next", "no batch for a minute");
@@ -151,24 +214,28 @@ static void attach(struct batchd_options *o)
 static void run(unsigned n_steps)
 {
 	CUevent from[AHEAD], to[AHEAD], first = event_new(), last = event_new();
-	double waited = 0, arithmetic = 0, began = 0;
-	unsigned counted = 0;
+	double waited = 0, began = 0, last_step = 0;
 
 	for (int i = 0; i < AHEAD; i++)
 		from[i] = event_new(), to[i] = event_new();
-	for (unsigned i = 0; i < n_steps + WARM; i++) {
+	for (unsigned i = 0; i < n_steps + warm; i++) {
 		unsigned k = i % AHEAD;
 
 		if (i >= AHEAD) {
-			double ms = ms_between(from[k], to[k]);
+			float ms = ms_between(from[k], to[k]);
 
-			if (i - AHEAD >= WARM)
-				arithmetic += ms, counted++;
+			if (i - AHEAD >= warm)
+				note(&kernel_ms, (double)ms);
 		}
-		if (i == WARM) {
+		if (i == warm) {
 			MUST(cu.cuEventRecord(first, stream));
-			began = now();
+			began = last_step = now();
 			waited = 0;
+			next_ms.n = next_cpu_us.n = 0;
+		}
+		if (i > warm) {
+			note(&step_ms, (now() - last_step) * 1e3);
+			last_step = now();
 		}
 		if (loader)
 			take_batch(&waited);
@@ -178,11 +245,14 @@ static void run(unsigned n_steps)
 	}
 	MUST(cu.cuEventRecord(last, stream));
 	say("step", (double)ms_between(first, last) / n_steps, "ms");
-	say("arithmetic of a step", arithmetic / (counted ? counted : 1), "ms");
+	say_spread("kernel of a step", &kernel_ms, "ms");
+	say_spread("from step to step", &step_ms, "ms");
 	double took = now() - began;
 	if (loader) {
 		say("rows", (double)n_steps * info.batch_size / took, "rows/s");
 		say("waited for batches", waited / took * 100, "% of the time");
+		say_spread("in batchd_next", &next_ms, "ms");
+		say_spread("processor time of batchd_next", &next_cpu_us, "us");
 	}
 }
 
@@ -192,7 +262,9 @@ int main(int argc, char **argv)
 					       { "rank", 1, NULL, 'r' },    { "world", 1, NULL, 'w' },
 					       { "mode", 1, NULL, 'm' },    { "batch", 1, NULL, 'b' },
 					       { "steps", 1, NULL, 's' },   { "ms", 1, NULL, 't' },
-					       { "rounds", 1, NULL, 'o' },  { NULL, 0, NULL, 0 } };
+					       { "rounds", 1, NULL, 'o' },  { "kernel", 1, NULL, 'k' },
+					       { "warm", 1, NULL, 'W' },    { "slots", 1, NULL, 'S' },
+					       { NULL, 0, NULL, 0 } };
 	struct batchd_options o;
 	unsigned n_steps = 200;
 	const char *why;
@@ -214,6 +286,9 @@ int main(int argc, char **argv)
 		case 'b': o.batch_size = (uint32_t)atoi(optarg); break;
 		case 's': n_steps = (unsigned)atoi(optarg); break;
 		case 't': ms = atof(optarg); break;
+		case 'k': by_memory = !strcmp(optarg, "memory"); break;
+		case 'S': o.n_slots = (uint32_t)atoi(optarg); break;
+		case 'W': warm = (unsigned)atoi(optarg); break;
 		case 'o': rounds = (uint32_t)atoi(optarg); break;
 		default: return 64;
 		}
@@ -227,7 +302,14 @@ int main(int argc, char **argv)
 	MUST(cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 	MUST(cu.cuModuleLoadData(&module, cuda_kernels));
 	MUST(cu.cuModuleGetFunction(&fma_kernel, module, "conformance_fma"));
+	MUST(cu.cuModuleGetFunction(&copy_kernel, module, "conformance_copy"));
 	MUST(cu.cuMemAlloc_v2(&scratch, 2 << 20));
+	if (getenv("BATCHD_LIBCUDA")) /* the driver double: see bench.py */
+		memory_bytes = 4 << 20;
+	if (by_memory) {
+		MUST(cu.cuMemAlloc_v2(&memory_to, memory_bytes));
+		MUST(cu.cuMemAlloc_v2(&memory_from, memory_bytes));
+	}
 	cu.cuDeviceGetAttribute(&n_sms, 16, 0);
 	blocks = 8 * (unsigned)n_sms;
 	if (!rounds)

@@ -8,7 +8,6 @@ import json
 import os
 import random
 import subprocess
-import sys
 import threading
 
 import pytest
@@ -175,19 +174,3 @@ def test_conformance_on_the_double(build, tmp_path):
     said = subprocess.run([str(REPO / "tests" / "gpu" / "compare"), str(REPO / "tests" / "gpu" / "conformance.expected"), str(tmp_path / "double")],
                           capture_output=True, text=True)
     assert said.returncode == 0, said.stdout + out.stderr
-
-
-@on_double
-def test_measurements_run(build, tmp_path):
-    """What `make bench-gpu` does on a GPU runs through on the double and finds all its numbers; they mean nothing."""
-    p = subprocess.run([sys.executable, str(REPO / "tests" / "gpu" / "bench.py"), "--build", str(build), "--gpu", "driver double", "--double",
-                        "--out", str(tmp_path), "--without", "loaders"], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=180)
-    results = (tmp_path / "RESULTS.md").read_text()
-    assert p.returncode == 0, p.stdout + p.stderr
-    for what in ("host to device, daemon's GPU thread", "slows down while the daemon streams", "4 trainers get each batch from one copy", "trainer can launch",
-                 "device to device, bytes read and written", "pageable copies | 0 | 0 copies | yes", "memory used on the GPU for batches"):
-        assert what in results, results
-    failed = [line for line in results.partition("## What did not work")[2].splitlines() if line.startswith("- ") and "DataLoader" not in line]
-    assert not failed, failed
-    assert {"gpu", "claims", "rows", "seconds"} <= set(json.loads((tmp_path / "results.json").read_text()))
-    assert "</svg>" in (tmp_path / "results.svg").read_text()

@@ -1,10 +1,10 @@
 /* What a producer puts into a slot: a head, a table of arrays, a text that says how they belong together (the language
  * binding's business), the arrays.
  *
- *     head | n_arrays entries | n_text bytes | array 0 | array 1 | ...        arrays begin at multiples of 64 bytes
- * from the slot's begin
+ *     head | n_arrays entries | n_text bytes | array 0 | array 1 | ...
  *
- * Numbers are the machine's own: both sides are on it. A consumer believes nothing of it unchecked. */
+ * Each array begins at a multiple of 64 bytes from the begin of the slot. Numbers are in the machine's own byte order:
+ * both sides run on it. A consumer checks all of it before use. */
 #ifndef BATCHD_CLIENT_ARRAYS_H
 #define BATCHD_CLIENT_ARRAYS_H
 

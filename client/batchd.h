@@ -2,9 +2,12 @@
  *
  * A loader's calls may come from several threads. Those about the stream of batches (start, next, join, push, resume,
  * class) take turns, and batchd_next keeps its turn while it waits. Calls about a batch on loan (release, arrays, token
- * with a batch, cuda_...), batchd_n_leased, batchd_get_info and batchd_close never wait for a turn. Functions return 0 or
- * a negative BATCHD_E_ code; batchd_error() then has one line of text that names what is wrong, in the thread that took
- * a batch last. Nothing here prints, exits or leaves a signal handler changed, except as batchd_options.writable says.
+ * with a batch, cuda_...), batchd_n_leased, batchd_get_info and batchd_close never wait for a turn.
+ *
+ * Functions return 0 or a negative BATCHD_E_ code; batchd_error() then has one line of text that names what is wrong,
+ * in the thread that took a batch last. Nothing here prints, exits or leaves a signal handler changed, except as
+ * batchd_options.writable says.
+ *
  * ABI: functions are only added; structs that the caller allocates begin with their size.
  */
 #ifndef BATCHD_H
@@ -79,23 +82,22 @@ enum batchd_mode { BATCHD_SHARD, BATCHD_SHARE };
  * for it; it misses the oldest batches (batch.n_skipped); or it goes on where it was with batches that are made apart
  * for it (batch.apart), until it has caught up. */
 enum batchd_policy {
-	BATCHD_POLICY_DEFAULT /* world_size 1: detach, else wait */,
+	BATCHD_POLICY_DEFAULT, /* world_size 1: detach, else wait */
 	BATCHD_WAIT,
 	BATCHD_SKIP,
 	BATCHD_DETACH
 };
 /* Where a trainer begins that joins an open share group (share, world_size 1) at work. */
 enum batchd_join {
-	BATCHD_JOIN_NEXT /* the group's next batch */,
-	BATCHD_JOIN_EPOCH /* the next epoch's first */,
-	BATCHD_JOIN_START /* this epoch's first */
+	BATCHD_JOIN_NEXT,      /* the group's next batch */
+	BATCHD_JOIN_EPOCH,     /* the next epoch's first */
+	BATCHD_JOIN_START      /* this epoch's first */
 };
 /* How batches come to a GPU: not at all; in memory of the daemon's that this process has mapped by CUDA IPC, which works
  * for the daemon's own user in the same namespaces; copied by this library; or in memory of the daemon's that came as a
  * descriptor and is mapped by CUDA's virtual memory management, for other users and containers. */
 enum batchd_device_path { BATCHD_DEVICE_NONE, BATCHD_DEVICE_IPC, BATCHD_DEVICE_COPY, BATCHD_DEVICE_VMM_FD };
 
-/* Fill in with batchd_options_init, then change what you need. Strings are borrowed for the call. */
 /* What options.on_event tells. The text is one line for a person. */
 enum batchd_event {
 	BATCHD_EVENT_LOST = 1,     /* the daemon went away; it is waited for */
@@ -111,6 +113,7 @@ enum batchd_event {
 	                            * else now, and nothing was lost */
 };
 
+/* Fill in with batchd_options_init, then change what you need. Strings are borrowed for the call. */
 struct batchd_options {
 	size_t size_bytes;
 	const char *socket;        /* NULL: $BATCHD_SOCKET, the user's own daemon, the system's daemon, or start one
@@ -137,11 +140,12 @@ struct batchd_options {
 	int writable;              /* 0: a batch is private to this process and becomes writable when first written
 	                            * to (needs SIGSEGV; an existing handler is called for everything else). 1:
 	                            * writable from the start, also for system calls, at the price of fresh page
-	                            * tables for every batch. Either way nobody else sees the writes. */
+	                            * tables for every batch. Either way no other process sees the writes. */
 	int autostart;             /* start a daemon for this user if none answers (default 1) */
 	/* Called during batchd_open while the daemon does something long, when a signal handler has run, and otherwise
-	 * about once a second. phase "index", "gpu" (the daemon makes memory on the GPU, for which it may have to
-	 * start the driver), "daemon" or "producer" (not there yet; seconds), or "" as long as nothing is known; total 0 when unknown. Non-zero gives up: BATCHD_E_CANCELLED. May be NULL. */
+	 * about once a second. phase "index", "memory", "gpu" (the daemon makes memory on the GPU, for which it may
+	 * have to start the driver), "daemon" or "producer" (not there yet; seconds), or "" as long as nothing is
+	 * known; total 0 when unknown. Non-zero gives up: BATCHD_E_CANCELLED. May be NULL. */
 	int (*on_progress)(void *arg, const char *phase, uint64_t done, uint64_t total);
 	void *progress_arg;
 	const char *program;       /* for the log and `batchctl status`; NULL: this program's name */
@@ -206,8 +210,8 @@ struct batchd_info {
 	                            * CUDA compiler, or its kernel does not run here */
 	uint32_t group_batch_size; /* share: rows of the loader's batch, of which batch_size is a part */
 	enum batchd_policy policy; /* share: the one in force */
-	uint32_t served;           /* a producer makes the batches: see batchd_arrays. Then n_batches is 0 if nobody
-	                            * knows it, batch_size the rows of a usual batch, shape means nothing, and every
+	uint32_t served;           /* a producer makes the batches: see batchd_arrays. Then n_batches is 0 if it is
+	                            * not known, batch_size the rows of a usual batch, shape means nothing, and every
 	                            * batchd_start has base 0 */
 	const char *finish_reason; /* can_finish 0: why the driver does not take the kernel, for a person; "" where the
 	                            * library was built without one */
@@ -241,9 +245,9 @@ struct batchd_batch {
  * err_size bytes for one line of text; may be NULL. */
 int batchd_open(const struct batchd_options *o, struct batchd_loader **out, char *err, size_t err_size);
 /* Batches on loan become invalid only when each is released; the memory stays mapped until then. NULL is allowed.
- * A call that another thread is in returns BATCHD_E_CLOSED (at once; with a GPU or while the daemon is away within about
- * a second), and the last of them frees the loader; batchd_close does not wait for them. After it no other call may
- * begin but the release of batches on loan, unless the thread has a reference. */
+ * A call that another thread is in returns BATCHD_E_CLOSED (at once; with a GPU or while the daemon is away within
+ * about a second), and the last of them frees the loader; batchd_close does not wait for them. After it no other call
+ * may begin but the release of batches on loan, unless the thread has a reference. */
 void batchd_close(struct batchd_loader *l);
 /* A reference keeps the handle valid beyond batchd_close, so that another thread's calls may begin then as well: they
  * return BATCHD_E_CLOSED (batchd_class NULL, batchd_n_leased 0). It keeps neither batches nor the session. For
@@ -265,8 +269,8 @@ int batchd_start(struct batchd_loader *l, uint64_t epoch, uint64_t base, uint64_
 
 /* Share mode, world_size 1: begins where the group is, as `how` says, instead of batchd_start, and says where that is
  * (position->size_bytes must be set). With NEXT and EPOCH the first of it belongs to the group's epoch; the first of a
- * group begins with epoch 0. From there on everybody gets the same batches. A producer's epoch may turn out to have no
- * more of them: then the first batch is the next epoch's, as it says itself. */
+ * group begins with epoch 0. From there on all trainers get the same batches. A producer's epoch may turn out to have
+ * no more of them: then the first batch is the next epoch's, as it says itself. */
 struct batchd_position;
 int batchd_join(struct batchd_loader *l, enum batchd_join how, struct batchd_position *position, int timeout_ms);
 
@@ -326,7 +330,7 @@ int batchd_release(struct batchd_loader *l, uint32_t slot, uint64_t generation);
 uint32_t batchd_n_leased(const struct batchd_loader *l);
 
 /* For event loops: readable when batchd_try_next is worth a call. Wait for it only after batchd_try_next has said
- * BATCHD_AGAIN, which is how the daemon learns that somebody waits. With batches on a GPU call batchd_try_next also
+ * BATCHD_AGAIN, which is how the daemon learns that this trainer waits. With batches on a GPU call batchd_try_next also
  * every few milliseconds: slots go back during such calls. Ask for it each time: it is -1 while the daemon is away
  * (call batchd_try_next a few times a second then, which may take as long as a daemon needs to open the data set), and
  * another one afterwards. */
@@ -336,26 +340,31 @@ int batchd_fd(const struct batchd_loader *l);
  *
  * With option device, every batch also lies in the GPU's memory when batchd_next lends it. A stream is a CUstream or
  * cudaStream_t of that GPU's primary context (NULL: the legacy default stream; CU_STREAM_PER_THREAD: the calling
- * thread's own); all of this only queues work on it and never waits for the GPU. It must live until the batch has been
- * given back. When it does not, the next call waits until the GPU has done all of this process's work, and then gives
- * the batch back.
+ * thread's own) that lives until the batch has been given back. When it does not, the next call waits until the GPU has
+ * done all of this process's work, and then gives the batch back. Otherwise these functions queue work on the stream
+ * and never wait for the GPU.
  *
  *     batchd_next(l, &b, BATCHD_FOREVER);
- *     batchd_cuda_finish(l, &b, my_tensor, stream);               one kernel: NHWC uint8 -> dtype and layout, Normalize
- * included batchd_cuda_labels(l, &b, my_labels, stream); batchd_cuda_release(l, b.slot, b.generation, stream); the slot
- * goes back when the stream has come that far
  *
- * The slot is given back during a later call (next, try_next, release, close) that finds the stream's work complete; a
- * batchd_next that has to wait looks as well. Not inside the capture of a CUDA graph (BATCHD_E_INVALID): finish into
- * the graph's input before each replay. batchd_release, without a stream, gives back at once: for whoever has seen the
- * work complete. When the daemon is gone (BATCHD_E_LOST, or an event of that name), device_data of batches that it lent
- * must not be read any more; what was finished is yours. A loader that is closed while batches are on loan or its
- * stream has not come that far keeps them until then. BATCHD_E_GPU is the end of this process's use of the GPU when the
- * text says so.
+ *     // one kernel: NHWC uint8 -> dtype and layout, Normalize included
+ *     batchd_cuda_finish(l, &b, my_tensor, stream);
+ *     batchd_cuda_labels(l, &b, my_labels, stream);
  *
- * A daemon that stops, or has lost the GPU, is waited for as any other (reconnect_ms): on_event has the reason. One
- * that stops waits some seconds until its memory on the GPU is no longer open here, which this library sees to during
- * calls as soon as no batch of it is on loan or in work. */
+ *     // the slot goes back when the stream has completed the work above
+ *     batchd_cuda_release(l, b.slot, b.generation, stream);
+ *
+ * The slot goes back during a later call (next, try_next, release, close) that finds the stream's work complete; a
+ * batchd_next that has to wait checks as well. During the capture of a CUDA graph these functions return
+ * BATCHD_E_INVALID: finish into the graph's input before each replay. batchd_release, without a stream, gives the slot
+ * back at once: call it when you have seen the work complete.
+ *
+ * When the daemon is gone (BATCHD_E_LOST, or an event of that name), do not read device_data of its batches any more;
+ * what was finished is yours. A closed loader keeps its batches until each is released and its stream's work is
+ * complete. BATCHD_E_GPU ends this process's use of the GPU when the text says so.
+ *
+ * When a daemon stops or loses the GPU, the library waits for the next one as for any other (reconnect_ms); on_event
+ * has the reason. A daemon that stops waits some seconds until its memory on the GPU is no longer open here. The
+ * library closes it during calls, as soon as no batch of it is on loan or in work. */
 
 /* Queues what makes n_rows samples of info.dtype, layout and shape at `to`, memory of the loader's GPU, aligned for its
  * numbers. Arrays are copied as they are. */
@@ -407,10 +416,10 @@ int batchd_cuda_array(struct batchd_loader *l, const struct batchd_batch *b, con
 
 /* ---- making batches for others ----
  *
- * A producer serves one job at a time: whoever opens "serve:NAME" as the same user. It makes the batches of an epoch in
- * order, each in the slot it is given, as far ahead as there are free slots. In shard mode batch k goes to rank k %
- * world_size as its step k / world_size, and a round that is not complete at an epoch's end to nobody. A producer
- * belongs to one thread. */
+ * A producer serves one job at a time: the trainers that open "serve:NAME" as the same user. It makes the batches of
+ * an epoch in order, each in the slot it is given, as far ahead as there are free slots. In shard mode batch k goes to
+ * rank k % world_size as its step k / world_size; an incomplete last round of an epoch is dropped. A producer belongs
+ * to one thread. */
 struct batchd_producer;
 
 struct batchd_produce_options {
@@ -435,7 +444,7 @@ int batchd_produce_open(const struct batchd_produce_options *o, struct batchd_pr
 			size_t err_size);
 
 /* What is to be made now: batch `step` of `epoch`, counted over all ranks. It is usually the one after the last; if
- * not, go there: batches in between are wanted by nobody. It may be that the daemon only wants to know whether there is
+ * not, go there: no trainer wants the batches in between. It may be that the daemon only wants to know whether there is
  * such a batch, for a rank that is not there; then the library keeps it until it is wanted. */
 struct batchd_fill {
 	uint64_t epoch, step;

@@ -2,9 +2,10 @@
  *
  *   share              one per user, specification and data, so that hyper-parameter trials find each other
  *   one trainer        one per process and loader
- *   several trainers   the run (torchrun's id, else the rendezvous address and Slurm's step, else the launcher that is
- * their common parent), the specification, and an ordinal, as a program may have two loaders alike. The ordinal counts
- * live loaders, so a program that makes a new one each epoch comes back to the same job, which is still warm.
+ *   several trainers   the run, the specification and an ordinal. The run is torchrun's id, else the rendezvous address
+ *                      and Slurm's step, else the launcher that is their common parent. The ordinal tells apart the
+ *                      equal loaders of one program. It counts live loaders, so a program that makes a new loader each
+ *                      epoch comes back to the same job, which is still warm.
  *
  * Containers share one daemon, and often one uid. A path there may be another volume's, so the data is known by device
  * and inode; an address or a process number is another's, so a run has its network and PID namespaces in its name.

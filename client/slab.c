@@ -1,18 +1,18 @@
-/* Batches that may be written to although they belong to everybody.
+/* Batches that a trainer may write to although all trainers share them.
  *
  * The slab is mapped private, so a written page becomes this process's own. It is mapped read-only at first, because a
  * batch that was written to has to be dropped page by page before its slot is used again, and only a fault tells us
  * which were. So the first write into a slot on loan raises SIGSEGV; the handler makes that slot writable, notes it,
- * and returns. Everything else goes to whoever had the signal before, as if we were not there. Awkward corners:
+ * and returns. Every other fault goes to the handler that was installed before ours. Awkward corners:
  *
  * - The handler may run at any time in any thread, so it reads a list that only ever grows: a struct slab is used
- * again, never freed.
- * - Somebody may install a handler after us (Python's faulthandler is the usual one). slab_guard, called at the begin
- * of each epoch, goes on top again and remembers both. In between, faulthandler prints its report, puts us back and
- * raises the signal again: si_code says that it was sent, the address is lost. Returning makes the write fault again,
- * this time straight to us.
- * - A thread that blocks SIGSEGV, and a system call that is to write into a batch (EFAULT), get no second chance:
- * option writable. */
+ *   again, never freed.
+ * - The program may install a handler after us (Python's faulthandler is the usual one). slab_guard, called at the
+ *   begin of each epoch, goes on top again and remembers both. In between, faulthandler prints its report, puts us back
+ *   and raises the signal again: si_code says that it was sent, the address is lost. Returning makes the write fault
+ *   again, this time straight to us.
+ * - A thread that blocks SIGSEGV, and a system call that is to write into a batch (EFAULT), get no second chance: they
+ *   need option writable. */
 #include "slab.h"
 
 #include <errno.h>

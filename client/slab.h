@@ -13,7 +13,8 @@
 struct slab;
 
 /* Maps the memfd after checking that it is sealed and as large as n_slots * slot_bytes. Borrows fd. writable as in
- * struct batchd_options. 0 or a batchd code with f. */
+ * struct batchd_options.
+ * 0 or a batchd code with f. */
 int slab_map(int fd, uint32_t n_slots, uint64_t slot_bytes, bool writable, struct slab **out, struct fault *f);
 
 void *slab_slot(const struct slab *s, uint32_t slot);

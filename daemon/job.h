@@ -26,9 +26,11 @@ struct data_identity {
  *
  *     OPENING ----> READY ----> (linger) ----> CLOSING
  *        |             |                          ^
- *        |             +------> ENDING -----------+     its producer has gone: each session has what was made for it
- * first, then it is told |             |          |               |
+ *        |             +------> ENDING -----------+
+ *        |             |          |               |
  *        +-------------+----------+---> FAILED ---+
+ *
+ * ENDING: its producer has gone. Each session first gets the batches that were made for it, and is then told.
  */
 enum job_state { JOB_OPENING, JOB_READY, JOB_FAILED, JOB_CLOSING, JOB_ENDING };
 

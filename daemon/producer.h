@@ -1,12 +1,12 @@
-/* Producers: clients that make batches themselves, for whoever opens "serve:NAME".
+/* Producers: clients that make batches themselves, for the trainers that open "serve:NAME".
  *
  *     connected --Produce--> idle ----a job opens its name----> feeding ----the job closes----> idle
  *                              |                                   |
- *                              |<---a batch that does not fit: the---+
- *                              |    job's trainers open another, with larger slots
+ *                              |<--- a batch that does not fit: ---+
+ *                              |     the job's trainers open another, with larger slots
  *                              |                                   |
- *                              +----- hang-up, ProducerEnd, a newer producer of the name -----> gone; the job's
- * trainers are told why
+ *                              +-----------------------------------+--> gone; the job's trainers are told why
+ *                                hang-up, ProducerEnd, a newer producer of the name
  *
  * A producer feeds one job at a time. The slabs it writes into are its own: made for it, mapped by it, sealed then, and
  * never given to another producer, so that one which was replaced cannot write into what its successor's trainers read.

@@ -1,17 +1,17 @@
-/* Trainers that do not get on.
+/* Stalled trainers.
  *
- * A trainer may rightly keep its batches for an hour: it evaluates, it waits for the others in a collective, somebody
- * looks at it in a debugger. So silence alone says nothing. It is reported when it has batches and has taken or given
- * back none for `stall_after`, and besides
+ * A trainer may rightly keep its batches for an hour: it evaluates, it waits for the others in a collective, a debugger
+ * has stopped it. So silence alone says nothing. A trainer is reported when it has batches and has taken or given back
+ * none for `stall_after`, and one of these holds:
  *
- *     the kernel says that it is stopped, or stuck in a system call that cannot be interrupted, or
- *     it uses no processor and another rank of its job is ahead of it, or
- *     (share) another trainer of its group waits because of the batches it has, or, while it uses no processor, for the
- * epoch that comes after them.
+ *   - the kernel says that it is stopped, or stuck in a system call that cannot be interrupted
+ *   - it uses no processor, and another rank of its job is ahead of it
+ *   - (share) another trainer of its group waits because of the batches it has
+ *   - (share) it uses no processor, and another trainer of its group waits for the epoch that comes after its batches
  *
- * The report goes to the log, once per spell, to the other trainers of the job, and into the status; nothing is taken
- * from anybody, but who waits for its group's next epoch does not wait for this one any more. The others hear of it at
- * their next call, and through the status at any time, long before a collective gives up on them. */
+ * The report goes to the log, once per spell, to the other trainers of the job, and into the status. Nothing is taken
+ * from the stalled trainer, but a trainer that waits for the group's next epoch does not wait for it any more. The
+ * others hear of it at their next call, and through the status at any time, long before a collective gives up on it. */
 #include "stall.h"
 
 #include <fcntl.h>

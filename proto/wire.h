@@ -80,9 +80,10 @@ int wire_send(int socket, const ProtobufCMessage *m, const int *fds, unsigned n_
 
 /* Receives one packet. buf: room for *n_bytes (WIRE_MAX_BYTES unless you know better), on success *n_bytes is the
  * packet's size. fds: room for *n_fds (at most WIRE_MAX_FDS; may be 0), on success *n_fds are the caller's to close,
- * close-on-exec. flags: MSG_DONTWAIT or 0. 0; -EAGAIN; -EINTR; -ECONNRESET: the peer closed (an empty packet looks the
- * same and is treated the same); -EMSGSIZE: the packet is larger than the room; -EPROTO: it came with more fds than the
- * room (or than this process may open). On every error *n_bytes and *n_fds are 0 and whatever fds came are closed. */
+ * close-on-exec. flags: MSG_DONTWAIT or 0.
+ * 0; -EAGAIN; -EINTR; -ECONNRESET: the peer closed (an empty packet looks the same and is treated the same); -EMSGSIZE:
+ * the packet is larger than the room; -EPROTO: it came with more fds than the room (or than this process may open). On
+ * every error *n_bytes and *n_fds are 0 and whatever fds came are closed. */
 int wire_recv(int socket, void *buf, size_t *n_bytes, int *fds, unsigned *n_fds, int flags);
 /* The same for a receiver that must not wait, as closing some files does: the *n_fds descriptors that came are the
  * caller's to close on errors, too. */

@@ -1,25 +1,46 @@
 /* Random histories of the daemon's state machines in a made-up world (sim/sim.h): trainers come, seek, join, hold,
  * release, stop, die, are fenced and misbehave, producers too, while workers finish rows in any order, tasks and copies
- * to GPUs take their time, memory runs out, and the daemon is killed or stopped. After every event everything that must
- * be true is looked at; at the end of a history whoever wants batches gets them, then everybody leaves and nothing may
- * be left.
+ * to GPUs take their time, memory runs out, and the daemon is killed or stopped. After every event all invariants are
+ * checked. At the end of a history every trainer that wants batches gets them, then all leave and nothing may be left.
  *
- *     test_simulation                    as a test: SIM_ROUNDS histories (default below), and the kept ones
- *     test_simulation --rounds N [--first SEED] [--tell-every N]      that many from that seed on, in this process;
- * says how many it has done SIM_TRACE=1 test_simulation --first SEED --features N --rounds 1     replays one, saying
- * what happens
+ *     test_simulation
+ *         as a test: SIM_ROUNDS histories (default below), and the kept ones
+ *     test_simulation --rounds N [--first SEED] [--tell-every N]
+ *         that many from that seed on, in this process; says how many it has done
+ *     SIM_TRACE=1 test_simulation --first SEED --features N --rounds 1
+ *         replays one, saying what happens
  *
- * It can fail. Found when it was written: sessions freed while their job goes on opening; a slab's task that outlives
- * its failed job; a share job that waits for ever for slots that a ghost has given back; a gap in the batches of one
- * that joins late; slots written to while the daemon stops and their holders read. Mutants that it was seen to catch
- * within 20000 histories: slots freed at hang-up instead of exit; a lease not counted on its slot; publishing past a
- * batch that is not ready; a generation that stays; a wake-up only for who holds one batch or none; a detached rank
- * that is still owed; a charge not refunded; a dropped slot used again before its rows are done; a seek that keeps what
- * was made; a stale release taken; a leaked pidfd; a slab without its last unref; a batch that is published before its
- * copy to a GPU is there; memory on a GPU freed while a trainer has it open; a producer's slab given out unsealed; a
- * cancelled fill's slot used at once; an incomplete round given out; one that comes back and fences who is younger; an
- * answer sent to a session that has gone. More seldom (40000): a loader that goes on making batches while the daemon
- * stops. */
+ * It can fail. Found when it was written:
+ *
+ *   - sessions freed while their job goes on opening
+ *   - a slab's task that outlives its failed job
+ *   - a share job that waits for ever for slots that a ghost has given back
+ *   - a gap in the batches of a trainer that joins late
+ *   - slots written to while the daemon stops and their holders read
+ *
+ * Mutants that it was seen to catch within 20000 histories:
+ *
+ *   - slots freed at hang-up instead of exit
+ *   - a lease not counted on its slot
+ *   - publishing past a batch that is not ready
+ *   - a generation that stays
+ *   - a wake-up only for a trainer that holds one batch or none
+ *   - a detached rank that is still owed
+ *   - a charge not refunded
+ *   - a dropped slot used again before its rows are done
+ *   - a seek that keeps what was made
+ *   - a stale release taken
+ *   - a leaked pidfd
+ *   - a slab without its last unref
+ *   - a batch that is published before its copy to a GPU is there
+ *   - memory on a GPU freed while a trainer has it open
+ *   - a producer's slab given out unsealed
+ *   - a cancelled fill's slot used at once
+ *   - an incomplete round given out
+ *   - a trainer that comes back and fences a younger one
+ *   - an answer sent to a session that has gone
+ *
+ * More seldom (40000): a loader that goes on making batches while the daemon stops. */
 #include <malloc.h>
 #include <signal.h>
 #include <stdio.h>

@@ -1,7 +1,8 @@
 /* A trainer process that bench drives, seen from bench. Trainers and bench exchange lines of JSON over pipes:
  *
- *   to it     {"epoch": E, "until_ns": T}   run one epoch, until CLOCK_MONOTONIC T at the latest (0: no limit); end of
- * file: leave from it   {"event": "opening", ...}     phase, done, total
+ *   to it     {"epoch": E, "until_ns": T}   run one epoch, until CLOCK_MONOTONIC T at the latest (0: no limit)
+ *             end of file                   leave
+ *   from it   {"event": "opening", ...}     phase, done, total
  *             {"event": "progress", ...}    images of the running epoch
  *             {"event": "opened", ...}      once; what the loader serves
  *             {"event": "epoch", ...}       the epoch's counts, times and waits

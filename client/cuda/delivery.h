@@ -2,16 +2,14 @@
  *
  *   batchd_next       -> lent      the trainer may begin work that reads the batch
  *   batchd_release    -> free      at once: the trainer has seen its work complete
- *   ..._cuda_release  -> pending   an event is recorded; free when it is seen complete, which is looked at during later
- * calls
+ *   ..._cuda_release  -> pending   an event is recorded; free when a later call finds it complete
  *   ..._cuda_dlpack   -> exported  a tensor owns it
- *   its deleter       -> (list)    any thread, no CUDA call, no lock: noted in a list, pending when the list is next
- * looked at
+ *   its deleter       -> (list)    any thread, no CUDA call, no lock; pending when a later call reads the list
  *
- * In share mode several slices of one slot may be in different states; the slot is pending when none is lent or
+ * In share mode several slices of one slot may be in different states; the slot is pending when no slice is lent or
  * exported any more and none is still to come.
  *
- * A loader that is closed with batches still EXPORTED or PENDING lives on, connection included, until the last is gone;
+ * A loader that is closed with batches still exported or pending lives on, connection included, until the last is gone;
  * calls for any other loader look after it. Everything here is under the loader's lock unless it says otherwise. */
 #ifndef BATCHD_CLIENT_DELIVERY_H
 #define BATCHD_CLIENT_DELIVERY_H

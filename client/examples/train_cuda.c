@@ -1,5 +1,8 @@
 /* A trainer in C with the CUDA runtime API: batches that are on the GPU already, and what the library does to get
- * there, by hand. make examples (where CUDA's headers and libcudart are), then train_cuda imagefolder:DIR
+ * there, by hand.
+ *
+ *     make examples                          where CUDA's headers and libcudart are
+ *     train_cuda imagefolder:DIR
  *
  * With --by-hand it opens the daemon's memory itself: info.device_handle is the 64 bytes that the daemon sent, which
  * are what cudaIpcOpenMemHandle takes. The library has it open as well; CUDA counts both and gives both the same

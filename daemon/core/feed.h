@@ -1,18 +1,20 @@
-/* A feed: the source of a loader whose batches somebody outside makes, one after the other (a producer).
+/* A feed: the source of a loader whose batches a client makes, one after the other (a producer).
  *
  * The producer's batches of an epoch are numbered 0, 1, 2, ... over all ranks. In shard mode batch k is step k / W of
  * rank k % W; in share mode W is 1. The feed turns the slots that streams submit into fills in the producer's order,
- * and what the producer says into batches:
+ * and the producer's answers into batches:
  *
- *   turn     the fill that is asked for next is always the earliest that any stream wants. While the stream whose turn
- * it is has no free slot the others wait for it: ranks of a job go in step anyway, and so the producer makes nothing
- * twice and nothing in vain. A rank that has left is not waited for. round    a step goes out to the ranks only when
- * the last batch of its round exists and all who are there have theirs, so that at the end of an epoch nobody gets a
- * batch more than the others. Where the last rank is not there to be asked for its batch (it has left, or is ahead),
- * the producer is asked to look whether it has one, which takes no slot. One that cannot look (an older library's) is
- * believed what it said of its epochs' length. end      nobody need know beforehand how long an epoch is: the first
- * fill or look that the producer has no batch for ends the epoch for everybody with a mark (a batch of no rows,
- * `last`), and slots that were meant for later steps are meant for the next epoch from then on.
+ *   turn     The next fill is always for the earliest batch that any stream wants. While the stream whose turn it is
+ *            has no free slot, the others wait for it: ranks of a job go in step anyway, and so the producer makes no
+ *            batch twice and none in vain. A rank that has left is not waited for.
+ *   round    A step goes out to the ranks only when the last batch of its round exists and all ranks that are there
+ *            have theirs, so that at the end of an epoch no rank gets a batch more than the others. Where the last rank
+ *            cannot be asked for its batch (it has left, or is ahead), the producer is asked whether it has one (a
+ *            peek), which takes no slot. For a producer that cannot peek, the length that it gave for its epochs
+ *            decides.
+ *   end      The length of an epoch need not be known beforehand: the first fill or peek that the producer has no batch
+ *            for ends the epoch for all ranks with a mark (a batch of no rows, `last`). Slots that were meant for later
+ *            steps are meant for the next epoch from then on.
  *
  * A fill that is on its way cannot be taken back: it is cancelled, and its slot is free when the answer is there. Knows
  * no sockets. Loop thread only. */

@@ -65,8 +65,8 @@ void sample_fetch(const struct recipe *r, uint64_t index, struct sample_input *i
 
 /* Makes the row of an image sample, from the caches where they have it, and leaves there what the next epoch can use.
  * key: which sample, and what its draws are keyed by; caches are keyed by its index alone. in: what sample_fetch found,
- * or NULL to look here; may_wait: NULL may wait for disks and servers. 0, SAMPLE_E_BAD with err, SAMPLE_E_WOULD_BLOCK (to
- * be fetched, also again), -ENOMEM. */
+ * or NULL to look here; may_wait: NULL may wait for disks and servers.
+ * 0, SAMPLE_E_BAD with err, SAMPLE_E_WOULD_BLOCK (to be fetched, also again), -ENOMEM. */
 int sample_make(const struct recipe *r, struct sample_worker *w, struct sample_key key,
 		struct sample_input *in, bool may_wait, void *row, struct sample_error *err);
 

@@ -1,7 +1,9 @@
 /* What decoding costs: libjpeg-turbo and our scan decoder on the same photographs and the same random crops.
  *
- *     decode [DIR [ROUNDS [WAY]]]   DIR: an image folder, ../shared/data/photos if not given; WAY: only that one, for a
- * profiler
+ *     decode [DIR [ROUNDS [WAY]]]
+ *
+ *     DIR   an image folder, ../shared/data/photos if not given
+ *     WAY   only that one, for a profiler
  *
  * Per image, milliseconds of CPU time, the header's included: the median over rounds, in each of which every way
  * decodes all images in turn. */

@@ -1,15 +1,15 @@
 /* A trainer without a model: takes batches on a GPU, works on them in all the ways that libbatchd offers, at random,
  * and checks every byte that came out.
  *
- *     trainer --dataset npy:X,Y [--job NAME] [--rank R --world W] [--mode share] [--batch N] [--epochs N] [--from
- * EPOCH,STEP] [--dtype D] [--nchw]
- *             [--transform T] [--check rows|twin|none] [--seed N] [--delay-us N] [--most N] [--slots N] [--reconnect-ms
- * N]
+ *     trainer --dataset npy:X,Y [--job NAME] [--rank R --world W] [--mode share] [--batch N] [--epochs N]
+ *             [--from EPOCH,STEP] [--dtype D] [--nchw] [--transform T] [--check rows|twin|none] [--seed N]
+ *             [--delay-us N] [--most N] [--slots N] [--reconnect-ms N]
  *
- * rows: row i of the data set is what tests write (64 words, word j of row i is i * 2654435761 + j); twin: a second
- * loader without a GPU must give the same. For every batch that was checked it says "done EPOCH STEP"; at the end "end
- * N batches by PATH". Exit status 0; 1: something was wrong, which is said; 2: a call failed, with libbatchd's text;
- * 77: no GPU. */
+ * --check rows: row i of the data set is what tests write (64 words, word j of row i is i * 2654435761 + j); twin: a
+ * second loader without a GPU must give the same. For every batch that was checked it says "done EPOCH STEP"; at the
+ * end "end N batches by PATH".
+ *
+ * Exit status 0; 1: something was wrong, which is said; 2: a call failed, with libbatchd's text; 77: no GPU. */
 #include <getopt.h>
 #include <stdbool.h>
 #include <stdio.h>

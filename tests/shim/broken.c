@@ -3,12 +3,13 @@
  *
  *     BROKEN="eintr=8,short=4,again=8,seed=1" LD_PRELOAD=build/tests/broken.so program
  *
- * eintr   one in so many calls that may block fails with EINTR, having done nothing
- * short   one in so many transfers to or from files stops early, often after one byte
- * again   one in so many non-blocking receptions, accepts and sends of something long says EAGAIN, though it could have
- * been done. Errors go: the daemon's last words are sent once, and lost where a socket is really full populate  making
- * a mapping's pages present takes so many milliseconds, but for the process's first time full      1: instead it fails
- * then, as if memory were short
+ *     eintr      one in so many calls that may block fails with EINTR, having done nothing
+ *     short      one in so many transfers to or from files stops early, often after one byte
+ *     again      one in so many non-blocking receptions, accepts and sends of something long says EAGAIN, though it
+ *                could have been done. Errors go: the daemon's last words are sent once, and lost where a socket is
+ *                really full
+ *     populate   making a mapping's pages present takes so many milliseconds, but for the process's first time
+ *     full       1: instead it fails then, as if memory were short
  *
  * Only what this build's own programs and libraries call (and libuv for them) is broken: compilers, shells, the
  * interpreter and torch are not ours to mend. What libc calls within itself (stdio, opendir) is not seen. Counts go to

@@ -2,13 +2,16 @@
  * but pool and slab are the real ones; what they stand on is made up here, under the same names, so that the linker takes these
  * instead:
  *
- *     uv.c     clock, timers, polls      time passes only when an event says so; a poll is a process's pidfd
- *     pool.c   workers, I/O threads      a row takes as long as the dice want, rows finish in any order
- *     peer.c   sockets                   packets wait in both directions until somebody's turn comes; packed and
- * checked by the real wire.c slab.c   memory                    counted; what a trainer has mapped stays readable, as a
- * memfd would; control pages, too world.c  the daemon around them    and what must always be true of it trainer.c
- * trainers                what they may do, what they must see maker.c  producers                 of served data sets
- *     gpu.c    GPUs                      slabs on them, copies that take their time
+ *     uv.c        clock, timers, polls     time passes only when an event says so; a poll is a process's pidfd
+ *     pool.c      workers, I/O threads     a row takes as long as the dice want, rows finish in any order
+ *     peer.c      sockets                  packets wait in both directions until their turn comes; packed and checked
+ *                                          by the real wire.c
+ *     slab.c      memory                   counted; what a trainer has mapped stays readable, as a memfd would; control
+ *                                          pages, too
+ *     world.c     the daemon around them   and what must always be true of it
+ *     trainer.c   trainers                 what they may do, what they must see
+ *     maker.c     producers                of served data sets
+ *     gpu.c       GPUs                     slabs on them, copies that take their time
  *
  * One history is a function of its seed and of which features its world has, in one thread. What is added to the world
  * rolls dice only in histories that have it, so that the seeds of failures keep their meaning. sim_fail ends the
@@ -238,7 +241,7 @@ enum sim_phase {
 	SIM_OPENING,
 	SIM_ATTACHED,
 	SIM_STREAMING,
-	SIM_CLOSED /* alive, with what it holds */,
+	SIM_CLOSED, /* alive, with what it holds */
 	SIM_EXITED
 };
 

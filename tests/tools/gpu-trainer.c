@@ -3,12 +3,13 @@
  * ($BATCHD_LIBCUDA).
  *
  *   gpu-trainer DATASET BATCHES [--job NAME] [--share] [--rank R] [--world N] [--batch N] [--hold-us MOST] [--seed N]
- * [--epoch E] [--device D] [--reconnect-ms N]
- *               [--stay] [--progress]
+ *               [--epoch E] [--device D] [--reconnect-ms N] [--stay] [--progress]
  *
  * --stay: after an error it lives on, and closes nothing, until its standard input ends. Events are printed as they
- * come, "lost: TEXT", and with --progress each new phase of opening, "phase: NAME". Last line: "BATCHES batches, PATH, REASON". Exit status 0; 1: a byte differs; 3: batchd said an
- * error, which is printed; 4: CUDA did. */
+ * come, "lost: TEXT", and with --progress each new phase of opening, "phase: NAME". Last line: "BATCHES batches, PATH,
+ * REASON".
+ *
+ * Exit status 0; 1: a byte differs; 3: batchd said an error, which is printed; 4: CUDA did. */
 #include <errno.h>
 #include <getopt.h>
 #include <stdbool.h>

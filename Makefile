@@ -192,10 +192,10 @@ check: setup ## Installs what is missing, builds, runs all tests; ends with what
 tests: $(TESTS) $(TOOLS) $(FAKEDRIVERS) $(GPU_TOOLS) $(BUILD)/tests/batchd-nocuda $(BUILD)/tests/broken.so
 # Two that start no thread would take half of ThreadSanitizer's time; what they test runs in the workers of test_pool and test_daemon, too.
 UNTHREADED := $(if $(findstring thread,$(SANITIZE)),%/test_scan %/test_decode)
-# T="stream pool" picks programs.
-CHOSEN := $(if $(T),$(patsubst %,$(BUILD)/tests/test_%,$(T)),$(TESTS))
-check-c: $(CHOSEN) $(FAKEDRIVERS) $(BUILD)/tests/batchd-nocuda ## C tests only; T=stream: only test_stream; SANITIZE=address,undefined or SANITIZE=thread: under that sanitizer
-	@tests/run-c $(BUILD) $(if $(T),$(CHOSEN),$(filter-out $(UNTHREADED),$(CHOSEN)))
+# T="stream pool" picks programs, T=stream:seek the tests of one whose names contain "seek".
+CHOSEN := $(if $(T),$(patsubst %,$(BUILD)/tests/test_%,$(foreach t,$(T),$(firstword $(subst :, ,$(t))))),$(TESTS))
+check-c: $(CHOSEN) $(FAKEDRIVERS) $(BUILD)/tests/batchd-nocuda ## C tests only; T=stream: only test_stream; T=stream:seek: its tests with "seek" in their names; SANITIZE=address,undefined or SANITIZE=thread: under that sanitizer
+	@tests/run-c $(BUILD) $(if $(T),$(patsubst %,$(BUILD)/tests/test_%,$(T)),$(filter-out $(UNTHREADED),$(CHOSEN)))
 check-layers: all ## Calls and includes go down, and in no circle: reads what the compiler made
 	@tests/layers $(BUILD)
 check-python: all tests venv ## Python tests only; ARGS="-k name" goes to pytest
@@ -262,13 +262,14 @@ $(BUILD)/tests/gpu/%: $(BUILD)/tests/gpu/%.o $(BUILD)/tests/gpu/cuda.o $(BUILD)/
 
 ##@ Try and measure
 
-.PHONY: demo bench bench-peers
+.PHONY: demo bench bench-peers bench-tools
 demo: setup ## Two ranks train from one loader on sample data (or DATA=DIR, an image folder); ends with a table; TORCH=1 installs PyTorch for it
 	@$(BUILDING) all
 	@SETUP=$(SETUP) TORCH=$(TORCH) tests/demo/run $(BUILD) $(if $(DATA),--data "$(DATA)") $(ARGS)
 bench: setup ## batchd and its peers in turn: table and plot; DATA=DIR, ARGS="--quick --only NAME --json FILE"
-	@$(BUILDING) all tests
+	@$(BUILDING) all bench-tools
 	@tests/bench/run $(BUILD) $(if $(DATA),--data "$(DATA)") $(ARGS)
+bench-tools: $(filter $(BUILD)/tests/bench/% %/render,$(TOOLS))
 bench-peers: setup ## Installs what bench compares with (PyTorch, DALI, SPDL, FFCV ...; 3 GB) into build/bench-venv
 	@tests/bench/install-peers $(BUILD) $(PYTHON)
 
@@ -329,13 +330,15 @@ $(BUILD)/systemd/%: systemd/% places
 
 ##@ Other
 
-.PHONY: setup venv frameworks clean distclean help
+.PHONY: setup venv frameworks clean distclean help compile_commands.json
 setup: ## Installs missing packages with apt, saying which and why; silent when all are there; SETUP=0: installs nothing
 	$(if $(filter 0,$(SETUP)),,@tests/setup/packages)
 venv:
 	@tests/setup/venv $(BUILD) $(PYTHON)
 frameworks: venv ## Installs Lightning, Accelerate, transformers, timm and ignite (300 MB) into build/frameworks-venv: the checks then run them, too
 	@tests/setup/frameworks-venv $(BUILD) $(PYTHON)
+compile_commands.json: ## How each file is compiled, for clangd and editors
+	@$(MAKE) -nB --no-print-directory V=1 all tests $(addsuffix .o,$(FUZZERS)) | $(PYTHON) tests/setup/compile-commands >$@
 # What was installed from a package registry, and takes long to get again, stays.
 clean: ## Removes what was built; keeps the Python environments in build/
 	rm -rf build-asan build-tsan build-fuzz
@@ -344,6 +347,6 @@ clean: ## Removes what was built; keeps the Python environments in build/
 distclean: ## Removes the build folders and all that is in them
 	rm -rf build build-asan build-tsan build-fuzz $(BUILD)
 help: ## This text
-	@awk 'BEGIN { FS = ":.*## " } /^##@/ { printf "\n%s\n", substr($$0, 5) } /^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' Makefile
+	@awk 'BEGIN { FS = ":.*## " } /^##@/ { printf "\n%s\n", substr($$0, 5) } /^[a-z_.-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' Makefile
 
 -include $(shell find $(BUILD) -type f -name '*.d' -not -path '$(BUILD)/*venv/*' 2>/dev/null)

@@ -290,7 +290,7 @@ into = $(foreach file,$(2),644:$(file):$(1)/$(notdir $(file)))
 INSTALLED = 755:$(BUILD)/batchd:$(bindir)/batchd 755:$(BUILD)/batchctl:$(bindir)/batchctl \
 	755:$(BUILD)/$(SO).$(VERSION):$(libdir)/$(SO).$(VERSION) 644:$(BUILD)/libbatchd.a:$(libdir)/libbatchd.a \
 	644:client/batchd.h:$(includedir)/batchd.h 644:$(BUILD)/batchd.pc:$(libdir)/pkgconfig/batchd.pc \
-	$(call man,$(wildcard daemon/*.[1-8] daemon/man/*.[1-8] client/man/*.[1-8])) \
+	$(call man,$(wildcard daemon/man/*.[1-8] client/man/*.[1-8])) \
 	$(foreach program,batchctl batchd, \
 		644:client/completion/$(program).bash:$(datarootdir)/bash-completion/completions/$(program) \
 		644:client/completion/_$(program):$(datarootdir)/zsh/site-functions/_$(program) \

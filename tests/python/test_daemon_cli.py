@@ -28,7 +28,7 @@ def test_help_and_manual_know_every_option():
     result = batchd("--help")
     assert result.returncode == 0 and result.stderr == ""
     in_help = set(re.findall(r"--([a-z-]+)", result.stdout.split("\n\n")[1]))
-    manual = (REPO / "daemon" / "batchd.8").read_text()
+    manual = (REPO / "daemon" / "man" / "batchd.8").read_text()
     in_manual = set(re.findall(r"-([a-z-]+[a-z])", "\n".join(line for line in manual.splitlines() if line.startswith(".It Fl"))))
     assert in_help == in_manual
     assert "config" in in_help and "idle-exit" in in_help

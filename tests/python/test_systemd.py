@@ -239,7 +239,7 @@ def test_wrong_configuration_reaches_the_managers_status(tmp_path):
 
 def test_the_manual_explains_every_key_of_the_example():
     """Proves that batchd.yaml(5) is whole: the example has every key there is, as a setting or commented out."""
-    manual = (REPO / "daemon/batchd.yaml.5").read_text()
+    manual = (REPO / "daemon/man/batchd.yaml.5").read_text()
     table = (REPO / "daemon/config-key.c").read_text()
     keys = {name.split(".")[-1] for name in re.findall(r"\{KEY\(([a-z_.]+),", table)}
     example = (UNITS / "batchd.yaml").read_text()

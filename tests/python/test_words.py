@@ -50,6 +50,6 @@ def test_a_daemon_says_once_that_it_stops(make_daemon):
 
 def test_manual_pages_are_of_one_program():
     """Footers name the same system and date."""
-    pages = [*REPO.glob("daemon/*.[1-8]"), *REPO.glob("daemon/man/*.[1-8]"), *REPO.glob("client/man/*.[1-8]")]
+    pages = [*REPO.glob("daemon/man/*.[1-8]"), *REPO.glob("client/man/*.[1-8]")]
     heads = {tuple(line for line in page.read_text().splitlines()[:4] if line.startswith((".Dd", ".Os"))) for page in pages}
     assert len(pages) >= 4 and len(heads) == 1 and all(".Os batchd" in head for head in heads), heads

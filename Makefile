@@ -330,13 +330,19 @@ $(BUILD)/systemd/%: systemd/% places
 
 ##@ Other
 
-.PHONY: setup venv frameworks clean distclean help compile_commands.json
+.PHONY: setup venv frameworks format check-format clean distclean help compile_commands.json
 setup: ## Installs missing packages with apt, saying which and why; silent when all are there; SETUP=0: installs nothing
 	$(if $(filter 0,$(SETUP)),,@tests/setup/packages)
 venv:
 	@tests/setup/venv $(BUILD) $(PYTHON)
 frameworks: venv ## Installs Lightning, Accelerate, transformers, timm and ignite (300 MB) into build/frameworks-venv: the checks then run them, too
 	@tests/setup/frameworks-venv $(BUILD) $(PYTHON)
+format: ## Formats C and Python, and mends what ruff can; installs clang-format and ruff into build/format-venv
+	@tests/setup/format-venv $(BUILD) $(PYTHON)
+	@tests/format $(BUILD) --fix
+check-format: ## Fails where the formatters would change a file, or ruff has a complaint
+	@tests/setup/format-venv $(BUILD) $(PYTHON)
+	@tests/format $(BUILD)
 compile_commands.json: ## How each file is compiled, for clangd and editors
 	@$(MAKE) -nB --no-print-directory V=1 all tests $(addsuffix .o,$(FUZZERS)) | $(PYTHON) tests/setup/compile-commands >$@
 # What was installed from a package registry, and takes long to get again, stays.

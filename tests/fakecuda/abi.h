@@ -242,6 +242,7 @@ enum {
 
 /* Names that still stand for an interface of 32-bit times: found by dlsym, and wrong for everybody. Using one is
  * reported. */
+/* clang-format off */ /* which never settles on an indentation for these */
 #define FAKECUDA_OLD(X) \
 	X(cuMemAlloc) \
 	X(cuMemFree) X(cuMemGetInfo) X(cuMemGetAddressRange) X(cuMemAllocHost) X(cuMemHostRegister) \
@@ -251,6 +252,7 @@ enum {
 					X(cuDevicePrimaryCtxRelease) X(cuDevicePrimaryCtxSetFlags) \
 						X(cuDevicePrimaryCtxReset) X(cuCtxCreate) X(cuCtxDestroy) \
 							X(cuCtxPushCurrent) X(cuCtxPopCurrent)
+/* clang-format on */
 
 #define FAKECUDA_ID(name, symbol, since, params) API_##symbol,
 enum api { FAKECUDA_API(FAKECUDA_ID) API_N };

@@ -41,6 +41,13 @@ def test_lists_and_examples_in_comments_are_whole():
     assert not torn, "\n".join(torn)
 
 
+def test_no_tool_reflows_comments():
+    """Every section of .clang-format leaves comments as they are, and has the tree's width; ruff has the same."""
+    sections = [s for s in (REPO / ".clang-format").read_text().split("\n---\n") if "Language:" in s]
+    assert len(sections) == 3 and all("ReflowComments: false" in s and "ColumnLimit: 120" in s for s in sections)
+    assert "line-length = 120" in (REPO / ".ruff.toml").read_text() and "max_line_length = 120" in (REPO / ".editorconfig").read_text()
+
+
 def test_the_manual_of_the_library_has_every_function():
     """The synopsis of libbatchd(3) has exactly what the library exports, with the parameters of batchd.h, and the text mentions each."""
     page = (REPO / "client/man/libbatchd.3").read_text()

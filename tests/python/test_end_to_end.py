@@ -72,7 +72,7 @@ def rows_of(said):
 
 
 def torch_order(n, world_size, rank, seed, epoch):
-    torch = pytest.importorskip("torch")
+    pytest.importorskip("torch")
     from torch.utils.data import DistributedSampler
     sampler = DistributedSampler(range(n), world_size, rank, shuffle=True, seed=seed)
     sampler.set_epoch(epoch)

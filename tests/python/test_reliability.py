@@ -604,7 +604,7 @@ def test_nobody_reads_through_the_daemon_what_they_cannot_read_themselves(build,
 
 def test_pipes_devices_and_links_among_the_pictures_are_named_and_do_no_harm(make_daemon, samples, tmp_path, batchctl):
     # Nothing hangs, nothing foreign is read as a picture; a link to a real picture is one, as for torchvision.
-    d = make_daemon(config="bad_data: 100%\n")
+    make_daemon(config="bad_data: 100%\n")
     tree = tmp_path / "tree"
     shutil.copytree(samples, tree)
     folder = sorted(tree.iterdir())[0]

@@ -1,13 +1,11 @@
 """batchctl on a terminal of a given size: what does not fit is folded or cut, never wrapped; and what status says of a slow trainer."""
 import fcntl
-import json
 import os
 import pty
 import re
 import struct
 import subprocess
 import termios
-import time
 
 import batchd
 

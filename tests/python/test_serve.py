@@ -413,7 +413,7 @@ def test_options_that_are_the_producers_business_are_refused(serve):
         try:
             batchd.serve(17, "x")
         except TypeError as e:
-            raise ValueError(*e.args)
+            raise ValueError(*e.args) from e
 
 
 def test_one_job_at_a_time(serve):

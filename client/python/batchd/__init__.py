@@ -2,6 +2,8 @@
 
     loader = batchd.DataLoader("imagefolder:/data/train", batch_size=64, shuffle=True)
     for images, labels in loader: ...
+
+help(batchd.DataLoader) and help(batchd.serve) describe every argument.
 """
 from ._lib import status
 from ._version import VERSION as __version__

@@ -297,7 +297,8 @@ INSTALLED = 755:$(BUILD)/batchd:$(bindir)/batchd 755:$(BUILD)/batchctl:$(bindir)
 		644:client/completion/$(program).fish:$(fishdir)/$(program).fish) \
 	$(call into,$(unitdir),$(wildcard systemd/*.socket) $(SERVICES)) \
 	644:systemd/batchd.sysusers:$(sysusersdir)/batchd.conf 644:systemd/batchd.tmpfiles:$(tmpfilesdir)/batchd.conf \
-	$(call into,$(docdir),$(wildcard systemd/*.yaml systemd/*.conf README.md LICENSE client/examples/*.c client/examples/*.py))
+	$(call into,$(docdir),$(wildcard systemd/*.yaml systemd/*.conf README.md LICENSE client/examples/*.c client/examples/*.py)) \
+	$(foreach guide,client/python systemd,644:$(guide)/README.md:$(docdir)/$(guide)/README.md)
 
 each = $(foreach f,$(INSTALLED),$(call $(1),$(word 1,$(subst :, ,$(f))),$(word 2,$(subst :, ,$(f))),$(DESTDIR)$(word 3,$(subst :, ,$(f)))))
 define put
@@ -318,7 +319,7 @@ install: all $(BUILD)/batchd.pc $(SERVICES) ## Into PREFIX=/usr/local; DESTDIR, 
 uninstall: ## Removes what install put there; give it the same variables
 	$(call each,remove)
 	rm -f $(SOLINKS)
-	rmdir $(DESTDIR)$(docdir) 2>/dev/null || true
+	rmdir $(addprefix $(DESTDIR)$(docdir),/client/python /client /systemd /) 2>/dev/null || true
 	$(if $(DESTDIR),,ldconfig 2>/dev/null || true)
 # Files that name places; made anew each time, as the places may be others.
 .PHONY: places

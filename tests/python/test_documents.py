@@ -6,8 +6,10 @@ import subprocess
 
 import pytest
 
-from daemons import REPO
+from daemons import BUILD, REPO
 
+DOCUMENTS = [path for pattern in ("*.md", ".github/*.md", "client/**/*.md", "daemon/**/*.md", "proto/*.md", "systemd/*.md", "tests/**/*.md")
+             for path in sorted(REPO.glob(pattern)) if "build" not in path.relative_to(REPO).parts]
 PAGES = [*sorted(REPO.glob("daemon/man/*.[1-8]")), *sorted(REPO.glob("client/man/*.[1-8]"))]
 
 
@@ -46,6 +48,81 @@ def test_no_tool_reflows_comments():
     sections = [s for s in (REPO / ".clang-format").read_text().split("\n---\n") if "Language:" in s]
     assert len(sections) == 3 and all("ReflowComments: false" in s and "ColumnLimit: 120" in s for s in sections)
     assert "line-length = 120" in (REPO / ".ruff.toml").read_text() and "max_line_length = 120" in (REPO / ".editorconfig").read_text()
+
+
+def prose(text):
+    """A document without its fenced and indented blocks."""
+    return re.sub(r"^    .*$", "", re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE), flags=re.MULTILINE)
+
+
+def headings(path):
+    """The names by which a page's headings are linked to."""
+    found = re.findall(r"^#+ (.*)$", path.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in found}
+
+
+def test_the_landing_page_is_short():
+    """README sells and starts; what is longer belongs beside what it describes."""
+    assert len((REPO / "README.md").read_text().splitlines()) <= 130
+
+
+def test_links_lead_somewhere():
+    """Every relative link of every document names a file that is there, and a heading of it."""
+    broken, n = [], 0
+    for page in DOCUMENTS:
+        for target in re.findall(r"\]\(([^)\s]+)\)", prose(page.read_text())):
+            file, _, heading = target.partition("#")
+            if "://" in target:
+                continue
+            n += 1
+            at = page.parent / file if file else page
+            if not at.exists() or heading and heading not in headings(at):
+                broken.append(f"{page.relative_to(REPO)}: {target}")
+    assert n > 15 and not broken, broken
+
+
+def test_files_that_are_named_are_there():
+    """A path in backquotes that begins with one of the tree's folders exists."""
+    missing, n = [], 0
+    for page in DOCUMENTS:
+        for path in re.findall(r"`((?:client|daemon|proto|systemd|tests)/[\w./-]+)`", page.read_text()):
+            n += 1
+            if not (REPO / path).exists():
+                missing.append(f"{page.relative_to(REPO)}: {path}")
+    assert n > 30 and not missing, missing
+
+
+def test_commands_that_are_named_exist():
+    """Each `make TARGET` of a document is one of the Makefile's, each `batchctl COMMAND` one of batchctl's."""
+    targets = set(re.findall(r"^([\w.-]+):", (REPO / "Makefile").read_text(), re.MULTILINE))
+    commands = set(re.findall(r"^  ([a-z-]+) ", subprocess.run([BUILD / "batchctl", "help"], capture_output=True, text=True, check=True).stdout, re.MULTILINE))
+    assert {"check", "demo", "format", "setup"} <= targets and {"status", "bench", "doctor", "verify"} <= commands
+    wrong = []
+    for page in DOCUMENTS:
+        text = "\n".join(re.findall(r"^    .*$|`[^`\n]+`", page.read_text(), re.MULTILINE))
+        for target in re.findall(r"(?:^    |[`;&]\s*|sudo )make ((?:[a-z_][\w.-]*\b(?!=))(?: [a-z_][\w.-]*\b(?!=))*)", text, re.MULTILINE):
+            wrong += [f"{page.relative_to(REPO)}: make {name}" for name in target.split() if name not in targets]
+        for command in re.findall(r"\bbatchctl ([a-z][a-z-]*)", text):
+            wrong += [f"{page.relative_to(REPO)}: batchctl {command}"] * (command not in commands)
+    assert not wrong, wrong
+
+
+def test_processes_are_called_by_their_nouns():
+    """No document or manual page calls a client, a trainer or the daemon somebody or nobody; only people are "who"."""
+    found = []
+    for page in [*DOCUMENTS, *PAGES, *sorted(REPO.glob("systemd/*.*")), REPO / "client/batchd.h"]:
+        for i, line in enumerate(page.read_text().splitlines(), 1):
+            if re.search(r"\b(somebody|nobody|everybody|anybody|whoever)\b|(?<!people )(?<!person )\b(who|whom)\b", line, re.IGNORECASE):
+                found.append(f"{page.relative_to(REPO)}:{i}: {line}")
+    assert not found, "\n".join(found)
+
+
+def test_the_example_in_the_guide_is_a_valid_configuration(tmp_path):
+    """The YAML of systemd/README.md passes --check-config as it stands."""
+    [example] = re.findall(r"^```yaml\n(.*?)^```", (REPO / "systemd/README.md").read_text(), re.DOTALL | re.MULTILINE)
+    (tmp_path / "batchd.yaml").write_text(example)
+    result = subprocess.run([BUILD / "batchd", "--config", tmp_path / "batchd.yaml", "--check-config"], capture_output=True, text=True)
+    assert result.returncode == 0 and len(example.splitlines()) > 8, result.stdout + result.stderr
 
 
 def test_the_manual_of_the_library_has_every_function():

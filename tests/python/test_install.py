@@ -37,7 +37,8 @@ def test_everything_lands_below_destdir_and_prefix(installed):
         "lib/pkgconfig/batchd.pc", "lib/systemd/system/batchd.service", "lib/systemd/system/batchd.socket", "lib/sysusers.d/batchd.conf",
         "lib/tmpfiles.d/batchd.conf", "share/man/man1/batchctl.1", "share/man/man8/batchd.8", "share/man/man5/batchd.yaml.5",
         "share/bash-completion/completions/batchctl", "share/doc/batchd/LICENSE", "share/doc/batchd/README.md", "share/doc/batchd/batchd.yaml",
-        "share/doc/batchd/gpu.conf", "share/doc/batchd/batchd-modules-load.conf", "share/doc/batchd/train_graph.py"}
+        "share/doc/batchd/gpu.conf", "share/doc/batchd/batchd-modules-load.conf", "share/doc/batchd/train_graph.py",
+        "share/doc/batchd/client/python/README.md", "share/doc/batchd/systemd/README.md"}
     assert expected <= {f.removeprefix("opt/batchd/") for f in files}, expected - {f.removeprefix("opt/batchd/") for f in files}
 
 

@@ -1,4 +1,5 @@
 """`make install` follows GNU conventions: everything under DESTDIR and PREFIX, usable from there, and `make uninstall` takes it away again."""
+import fcntl
 import os
 import pathlib
 import shutil
@@ -12,8 +13,10 @@ REPO = pathlib.Path(__file__).resolve().parents[2]
 
 def make(build, *args):
     environment = {k: v for k, v in os.environ.items() if k not in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS")}
-    done = subprocess.run(["make", "-s", "-C", str(REPO), f"BUILD={build}", *args], stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                          env=environment, timeout=600)
+    with open(build / ".installing", "w") as alone:  # what names a prefix is made in the build folder, for one installation at a time
+        fcntl.flock(alone, fcntl.LOCK_EX)
+        done = subprocess.run(["make", "-s", "-C", str(REPO), f"BUILD={build}", *args], stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                              env=environment, timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

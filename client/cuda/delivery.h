@@ -109,8 +109,7 @@ void delivery_let_go(struct batchd_loader *l, uint32_t slot);
 uint32_t delivery_n_held(const struct batchd_loader *l);
 /* Where a slot is on the GPU. */
 cuda_ptr delivery_slot(const struct delivery *d, uint32_t slot);
-/* Which connection of the loader lent it: the present one, or a former one that is still remembered; NULL: none of
- * them, or not to a GPU. */
+/* The loader's current or a former connection that lent this generation to a GPU, or NULL. */
 struct batchd_loader *delivery_owner(struct batchd_loader *l, uint64_t generation);
 /* The lease of a batch that the trainer may still begin work with, or NULL. */
 struct device_lease *delivery_lease(struct batchd_loader *l, uint32_t slot, uint64_t generation);

@@ -326,7 +326,7 @@ class DataLoader:
                   clone it for a library that wants 256-byte alignment
     n_slots       batches ahead, those you hold included; None: the daemon decides
     writable      True maps batches writable from the start, which in-place system calls (readinto) need; ordinary in-place
-                  arithmetic works either way, and nobody else ever sees it
+                  arithmetic works either way, and no other process ever sees it
     timeout       seconds to wait for a batch before TimeoutError; 0: no limit
     reconnect     seconds to wait for a daemon that went away before the error is raised; the loader goes on exactly where it was
     on_stall      what to do when another rank of the job does not get on (it is stopped, or hangs): "warn", "error" (StalledError from
@@ -343,7 +343,7 @@ class DataLoader:
     counts for nothing. A new iteration ends the one before: two at a time need two loaders. A sampler of yours and the loader share one epoch,
     whichever of them set_epoch is called on. last_batch says which samples the last batch holds, and more (batchd.Batch). Threads may take batches of
     one iteration in turn, and any may close the loader: the others then get an error.
-    Images are views of memory on loan from the daemon, given back when the last tensor that looks at them is gone; who keeps as many as there are
+    Images are views of memory on loan from the daemon, given back when the last tensor over them is gone. A loop that keeps all its
     slots gets copies instead.
     For loops that want no allocation next_into fills tensors of the caller's, as CUDA graphs need it.
     Not picklable, and of no use in forked children: make a loader in the process that iterates over it.

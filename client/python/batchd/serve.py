@@ -42,7 +42,7 @@ class _Over(Exception):
 
 def serve(data, name, *, epochs=None, seed=None, resumable=None, skip="sampler", slot_bytes=None, id=None, incarnation=None,
           socket=None, autostart=True, reconnect=30.0, background=False):
-    """Feeds batches to whoever opens batchd.DataLoader("serve:NAME"), until there are no more or for ever.
+    """Feeds batches to the trainers that open batchd.DataLoader("serve:NAME"), until there are no more or for ever.
 
     data          what is iterated once per epoch and gives ready batches: a torch DataLoader, any other iterable, or a function of the
                   epoch that returns one. Before each epoch, set_epoch(epoch) is called on it, its dataset, its sampler and its batch_sampler where
@@ -66,7 +66,7 @@ def serve(data, name, *, epochs=None, seed=None, resumable=None, skip="sampler",
 
     One process serves on each machine, not each rank of a job: of several producers of one name the last one stays. In shard mode batch k of an epoch
     goes to rank k % world_size of the job's trainers on its machine (LOCAL_RANK of LOCAL_WORLD_SIZE); with several machines each producer has to make its
-    machine's part. A last round that is not complete goes to nobody, wherever the ranks are. Raises what `data` raises, after the trainers have been told its
+    machine's part. An incomplete last round is dropped, wherever the ranks are. Raises what `data` raises, after the trainers have been told its
     traceback; returns when the epochs are over. Ctrl-C raises a KeyboardInterrupt that ends a script without a traceback.
     """
     _check_data(data)

@@ -226,7 +226,7 @@ def test_an_iterable_without_a_length(serve):
     # A function of the epoch that makes a generator: the end is where it ends, and nobody knows it before.
     serve(lambda epoch: (torch.full((2,), 10.0 * epoch + i) for i in range(3 + epoch)), epochs=2)
     loader = batchd.DataLoader("serve:speech")
-    with pytest.raises(TypeError, match="nobody knows"):
+    with pytest.raises(TypeError, match="number of batches in an epoch of .* is not known"):
         len(loader)
     assert [[int(b[0]) for b in loader] for _ in range(2)] == [[0, 1, 2], [10, 11, 12, 13]]
     with pytest.raises(batchd.ProducerError, match="it has ended: there were 2 epochs"):

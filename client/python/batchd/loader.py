@@ -610,7 +610,7 @@ class DataLoader:
         """Batches of a whole epoch for this rank."""
         self._settle()
         if self._served is not None and not self._info.n_batches:
-            raise TypeError(f"nobody knows how many batches an epoch of {self._spec!r} has: its producer serves an iterable without a length")
+            raise TypeError(f"the number of batches in an epoch of {self._spec!r} is not known: its producer serves an iterable without a length")
         return len(self.batch_sampler) if self.batch_sampler is not None else self._info.n_batches
 
     @property

@@ -3,6 +3,7 @@ the driver double in the GPU's place."""
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import types
@@ -251,6 +252,31 @@ def test_strangers_are_tried_in_every_relation(tmp_path):
                              ("a user to root", "INVALID_HANDLE"), ("another PID namespace", "INVALID_HANDLE"), ("another IPC namespace", "works"),
                              ("another network namespace", "works")):
         assert (lines.text("strangers", f"legacy handle, {relation}"), lines.text("strangers", f"descriptor, {relation}")) == (legacy, "works"), (relation, out)
+
+
+# ---- what is carried ----
+
+
+def test_what_is_carried_leads_nowhere_else(tmp_path):
+    """Packages of a system whose /lib is a link to /usr/lib link to /lib by full names: after pruning these are links within the folder, those that lead out of it
+    are gone, and make is still there."""
+    lib = tmp_path / "deps" / "usr" / "lib" / "x86_64-linux-gnu"
+    for folder in (lib, tmp_path / "deps" / "lib" / "x86_64-linux-gnu", tmp_path / "deps" / "usr" / "bin", tmp_path / "deps" / "usr" / "share" / "doc",
+                   tmp_path / "deps" / "usr" / "include"):
+        folder.mkdir(parents=True)
+    real = tmp_path / "deps" / "lib" / "x86_64-linux-gnu" / "libz.so.1.2"
+    subprocess.run(["cc", "-shared", "-o", str(real), "-x", "c", "/dev/null"], check=True)
+    (real.parent / "libz.so.1").symlink_to("libz.so.1.2")
+    (lib / "libz.so").symlink_to("/lib/x86_64-linux-gnu/libz.so.1.2")
+    (lib / "libc.so").symlink_to("/lib/x86_64-linux-gnu/libc.so.6")
+    (lib / "libunused.so").write_text("")
+    for name in ("make", "gcc", "pkgconf", "protoc-c"):
+        shutil.copy("/bin/true", tmp_path / "deps" / "usr" / "bin" / name)
+    (tmp_path / "deps" / "usr" / "share" / "doc" / "x").write_text("")
+    subprocess.run([str(GPU / "prune-deps"), str(tmp_path / "deps")], check=True, capture_output=True)
+    left = {str(path.relative_to(tmp_path / "deps")) for path in (tmp_path / "deps").rglob("*") if not path.is_dir()}
+    assert left == {f"usr/lib/x86_64-linux-gnu/{name}" for name in ("libz.so", "libz.so.1", "libz.so.1.2")} | {f"usr/bin/{name}" for name in ("make", "pkgconf", "protoc-c")}
+    assert os.readlink(lib / "libz.so") == "libz.so.1.2"
 
 
 # ---- all of it ----

@@ -152,7 +152,8 @@ class Bench:
 
     class Daemon:
         def __init__(self, bench, *args, env=None, user=None):
-            self.bench, self.args, self.env, self.user = bench, args, bench.env | (env or {}), user
+            self.bench, self.args, self.more, self.user = bench, args, env or {}, user
+            self.env = bench.env | self.more
 
         def __enter__(self):
             self.folder = tempfile.mkdtemp(prefix="batchd-gpu-")
@@ -197,7 +198,7 @@ class Bench:
                                     stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
         def step(self, limit, *args):
-            return self.bench.run([self.bench.tool("step"), *args], limit, **self.env | {"BATCHD_SOCKET": self.socket})
+            return self.bench.run([self.bench.tool("step"), *args], limit, **self.more, BATCHD_SOCKET=self.socket)
 
     def daemon(self, *args, env=None, user=None):
         return self.Daemon(self, *args, env=env, user=user)
@@ -345,6 +346,8 @@ class Bench:
             args = ["--dataset", self.rows_of_file(), "--batch", "16" if self.double else "64", "--rank", 0, "--world", 1, "--warm", 2 if self.double else 100]
             for name, disturbed in (("undisturbed", False), ("while another attaches", True)):
                 t = d.start(*args, "--job", f"beside-{disturbed}", "--ms", 1, "--steps", 30 if self.double else 2000)
+                if disturbed:
+                    self.until_attached(t)
                 other = d.start(*args[:2], "--batch", batch, "--slots", slots, "--job", "other", "--ms", 0, "--steps", 5, "--rank", 0, "--world", 1) if disturbed else None
                 found = self.ended(t, 60)
                 if other:
@@ -356,6 +359,15 @@ class Bench:
                         self.put(group, f"{what}, {name}", found[what][0], "ms")
                         if what == "from step to step, worst" and disturbed:
                             self.claim("the worst step of a trainer while another attaches", "at most 20 ms", found[what][0], "ms", found[what][0] <= 20)
+
+    def until_attached(self, trainer):
+        """Until it has had its first batch, or has ended."""
+        guard = threading.Timer(self.left(40), trainer.kill)
+        guard.start()
+        line = ""
+        while not line.startswith("attach and first") and (line := trainer.stdout.readline()):
+            pass
+        guard.cancel()
 
     def ended(self, process, limit):
         """What a tool that was started has said by its end."""
@@ -497,11 +509,7 @@ class Bench:
         with self.daemon("--gpu-memory", "1GiB") as d:
             idle = used()
             t = d.start("--steps", 100000, "--ms", 1, "--dataset", self.random(), "--batch", 16 if self.double else 256, "--job", "memory", "--rank", 0, "--world", 1)
-            line, guard = "", threading.Timer(self.left(40), t.kill)
-            guard.start()
-            while not line.startswith("attach and first") and (line := t.stdout.readline()):
-                pass
-            guard.cancel()
+            self.until_attached(t)
             time.sleep(0.5)
             during, gpus = used(), d.status()["gpus"]
             t.kill()

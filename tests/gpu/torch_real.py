@@ -175,7 +175,7 @@ class Case:
     def cuda_graph(self):
         """Batches copied into a graph's input before each replay give what the same work gives without a graph."""
         torch = self.torch
-        torch.backends.cudnn.deterministic = True
+        torch.backends.cudnn.deterministic, torch.backends.cudnn.allow_tf32 = True, False
         model = torch.nn.Conv2d(3, 8, 3).cuda().eval()
         with torch.no_grad(), self.loader(drop_last=True) as loader:
             static = torch.empty(8, 3, 64, 64, device="cuda")
@@ -190,7 +190,7 @@ class Case:
             for images, _ in loader:
                 static.copy_(images)
                 graph.replay()
-                assert torch.allclose(out, model(images), atol=1e-5), "a replay differs"
+                assert torch.allclose(out, model(images), atol=1e-4), "a replay differs"
 
     def next_into_static_tensors(self):
         """Batches written into tensors that stay, replayed by a graph on a GPU, are those of a loop."""
@@ -215,7 +215,7 @@ class Case:
     def compiled(self):
         """torch.compile with mode="reduce-overhead", which makes CUDA graphs of its own, beside a loader at work."""
         torch = self.torch
-        model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3, 2), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.LazyLinear(4)).cuda()
+        model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3, 2), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(8 * 31 * 31, 4)).cuda()
         fast = torch.compile(model, mode="reduce-overhead")
         with self.loader(drop_last=True) as loader:
             for images, labels in loader:
@@ -318,6 +318,7 @@ class Case:
         os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
         try:
             import jax
+            import jax.dlpack
             import numpy
         except ImportError as e:
             raise Skipped(f"no JAX: {e}") from None

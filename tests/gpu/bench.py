@@ -281,16 +281,35 @@ class Bench:
         group, n = "From copy done to the trainer", "20" if self.double else "3000"
         with self.daemon() as d:
             cpu = self.run([self.tool("cycle"), "cpu", n], 60, BATCHD_SOCKET=d.socket)
-            gpu = self.run([self.tool("cycle"), "cuda", n], 60, BATCHD_SOCKET=d.socket)
+            gpu, handover = self.cycle_on_gpu(d, n)
         if "cycle" not in cpu or "cycle" not in gpu:
             return
         for name, found in (("host memory", cpu), ("with the copy to the GPU", gpu)):
             self.put(group, f"a slot is given back, filled with 4 KiB, published, and the trainer goes on: {name}", found["cycle"][0], "us")
             self.put(group, f"the same, 99th percentile: {name}", found["cycle, 99th percentile"][0], "us")
+        for name, key in (("middle", "p50_us"), ("99th percentile", "p99_us")):
+            if key in handover:
+                self.put(group, f"by the daemon's clock, from a copy seen complete to the trainer told, {name}", handover[key], "us")
+        if handover.get("batches"):
+            self.claim("from a copy seen complete to the trainer told, middle", "at most 50 us", handover["p50_us"], "us", handover["p50_us"] <= 50)
         if hasattr(self, "asleep_us"):
             added = gpu["cycle"][0] - cpu["cycle"][0] - self.asleep_us
             self.put(group, "the bare copy, waited for asleep as the daemon does", self.asleep_us, "us")
             self.claim("what a GPU adds to a batch's way beyond the bare copy", "at most 50 us", added, "us", added <= 50)
+
+    def cycle_on_gpu(self, d, n):
+        """What cycle says, and what the daemon's status says about the handover while that session lasts."""
+        p = subprocess.Popen([self.tool("cycle"), "cuda", n, "stay"], env=d.env | {"BATCHD_SOCKET": d.socket}, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                             stderr=subprocess.PIPE, text=True)
+        guard = threading.Timer(self.left(60), p.kill)
+        guard.start()
+        said, line = "", None
+        while line != "" and "99th percentile" not in said:
+            line = p.stdout.readline()
+            said += line
+        handover = handover_of(d.status())
+        guard.cancel()
+        return values(said) | self.ended(p, 20), handover
 
     def slow_down(self, name, kernel, *daemon_args, **env):
         """The same kernel alone and with batches, in turn, after a warm-up that brings the clocks up; every launch counts."""
@@ -612,6 +631,11 @@ def values(text):
         except ValueError:
             pass
     return found
+
+
+def handover_of(status):
+    """{"batches", "p50_us", "p99_us"} of the session that has a GPU; {} where the daemon keeps none."""
+    return next((s["gpu_handover"] for s in status.get("sessions", ()) if "gpu_handover" in s), {})
 
 
 def write_rows(folder, n):

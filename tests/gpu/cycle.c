@@ -1,8 +1,9 @@
-/* How long a batch is on its way when the trainer has nothing left: cycle DEVICE N
+/* How long a batch is on its way when the trainer has nothing left: cycle DEVICE N [stay]
  *
  * The trainer keeps all slots but one and gives one back: the daemon makes the next batch (one row of 4 KiB), copies it
  * to the GPU if DEVICE is not "cpu", and publishes it; then batchd_next returns, and the trainer could launch. Prints
- * "cycle<tab>VALUE<tab>us", the middle of N, and the 99th percentile. */
+ * "cycle<tab>VALUE<tab>us", the middle of N, and the 99th percentile. stay: the session lasts
+ * until standard input ends, for a look at the daemon's status. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -75,6 +76,9 @@ int main(int argc, char **argv)
 	qsort(took, n, sizeof *took, by_size);
 	printf("cycle\t%.4g\tus\n", took[n / 2]);
 	printf("cycle, 99th percentile\t%.4g\tus\n", took[n * 99 / 100]);
+	fflush(stdout);
+	while (argc > 3 && getchar() != EOF)
+		;
 	batchd_release(loader, b.slot, b.generation);
 	for (unsigned i = 0; i + 1 < info.window; i++)
 		batchd_release(loader, kept[i].slot, kept[i].generation);

@@ -145,6 +145,15 @@ static int look_for(const struct gpu *g, enum cuda_device_attribute a, int *valu
 	return cuda_error_sticky(r) ? r : CUDA_OK;
 }
 
+/* The same of GPU memory that comes as a descriptor. */
+static int look_for_fds(struct gpu *g)
+{
+	const char *call;
+	int r = vmm_look(g->driver, g->device, &g->maps_fds, &call);
+
+	return cuda_error_sticky(r) ? r : CUDA_OK;
+}
+
 /* In exclusive mode the GPU is another process's, in prohibited mode nobody's; the driver says "unavailable", or that
  * it does not know. */
 static const char *advice(const struct gpu *g, int result)
@@ -184,6 +193,7 @@ int gpu_open(struct gpu *g, const char *wanted, struct fault *f)
 	    STEP("cuDeviceGetUuid", driver->device_get_uuid(&g->uuid, g->device)) ||
 	    STEP("cuDriverGetVersion", driver->driver_get_version(&g->driver_version)) ||
 	    STEP("cuDeviceGetAttribute", look_for(g, CUDA_DEVICE_READ_ONLY_HOST_REGISTER_SUPPORTED, &read_only)) ||
+	    STEP("cuDeviceGetAttribute", look_for_fds(g)) ||
 	    STEP("cuDevicePrimaryCtxRetain", driver->primary_ctx_retain(&g->context, g->device))) {
 		g->context = NULL;
 		return fault_set(f, BATCHD_E_GPU, "cannot use %s: %s says %s; %s", g->name, call,
@@ -191,7 +201,6 @@ int gpu_open(struct gpu *g, const char *wanted, struct fault *f)
 	}
 #undef STEP
 	g->registers_read_only = read_only != 0;
-	g->maps_fds = vmm_is_supported(driver, g->device);
 	return 0;
 }
 

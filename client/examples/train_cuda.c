@@ -76,6 +76,8 @@ int main(int argc, char **argv)
 	n = info.batch_size;
 	if (info.device_path == BATCHD_DEVICE_COPY)
 		fprintf(stderr, "batches are copied by this process: %s\n", info.device_reason);
+	else if (by_hand && info.device_path != BATCHD_DEVICE_IPC)
+		fprintf(stderr, "there is no handle to open by hand: the daemon's memory came as a descriptor\n");
 	else if (by_hand)
 		slab = open_by_hand(&info);
 	CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));

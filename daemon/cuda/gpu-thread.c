@@ -540,10 +540,14 @@ static int round_vmm(struct gpu *gpu, struct gpu_slab_work *sw)
 {
 	const struct cuda_driver *d = &gpu->all->driver;
 	const char *call = "";
-	if (!vmm_is_supported(d, gpu->own.device))
+	bool supported;
+	int r = vmm_look(d, gpu->own.device, &supported, &call);
+	if (failed(gpu, r, call))
+		return refuse_failed(gpu, sw, "the daemon cannot look at the GPU");
+	if (!supported)
 		return refuse(sw, "memory of %s cannot be shared by a descriptor (attributes 102 and 103 of the driver)",
 			      gpu->stats.name);
-	int r = vmm_round(d, gpu->own.device, &sw->slab.bytes, &call);
+	r = vmm_round(d, gpu->own.device, &sw->slab.bytes, &call);
 	return failed(gpu, r, call) ? refuse_failed(gpu, sw, "this GPU's memory cannot be shared by a descriptor") : 0;
 }
 

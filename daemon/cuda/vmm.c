@@ -10,16 +10,16 @@
 
 #define STEP(name, ...) (*call = name, __VA_ARGS__)
 
-static int attribute(const struct cuda_driver *d, enum cuda_device_attribute a, cuda_device device)
+int vmm_look(const struct cuda_driver *d, cuda_device device, bool *supported, const char **call)
 {
-	int value = 0;
+	int management = 0, descriptors = 0, r;
 
-	return d->device_get_attribute(&value, a, device) == CUDA_OK ? value : 0;
-}
-
-bool vmm_is_supported(const struct cuda_driver *d, cuda_device device)
-{
-	return attribute(d, CUDA_DEVICE_VMM_SUPPORTED, device) && attribute(d, CUDA_DEVICE_POSIX_FD_SUPPORTED, device);
+	*supported = false;
+	r = STEP("cuDeviceGetAttribute", d->device_get_attribute(&management, CUDA_DEVICE_VMM_SUPPORTED, device));
+	if (r == CUDA_OK)
+		r = d->device_get_attribute(&descriptors, CUDA_DEVICE_POSIX_FD_SUPPORTED, device);
+	*supported = r == CUDA_OK && management && descriptors;
+	return r;
 }
 
 static struct cuda_mem_prop prop_on(cuda_device device)

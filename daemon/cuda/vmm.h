@@ -17,8 +17,9 @@ struct vmm {
 	bool has_handle, mapped;
 };
 
-/* Whether the GPU and the driver have both parts of it: virtual memory management and handles that are descriptors. */
-bool vmm_is_supported(const struct cuda_driver *d, cuda_device device);
+/* Whether the GPU and the driver have both parts of it: virtual memory management and handles that are descriptors. On
+ * an error *supported is false. */
+int vmm_look(const struct cuda_driver *d, cuda_device device, bool *supported, const char **call);
 
 /* Raises *n_bytes to the next size that can be made. */
 int vmm_round(const struct cuda_driver *d, cuda_device device, uint64_t *n_bytes, const char **call);

@@ -13,7 +13,7 @@ LENGTH = 4096
 ALLOWED = "batchd-gpu*"
 # What gives something back: if that is what fails, something is left over.
 GIVES_BACK = {"cuMemFree", "cuMemFreeHost", "cuMemHostUnregister", "cuStreamDestroy", "cuEventDestroy", "cuDevicePrimaryCtxRelease",
-              "cuIpcCloseMemHandle", "cuModuleUnload", "cuCtxPopCurrent"}
+              "cuIpcCloseMemHandle", "cuMemUnmap", "cuMemRelease", "cuMemAddressFree", "cuModuleUnload", "cuCtxPopCurrent"}
 REAL = os.environ.get("BATCHD_GPU_TESTS") == "real"
 
 

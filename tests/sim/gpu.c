@@ -59,6 +59,14 @@ struct sim_gpu_slab *sim_gpu_open_handle(const void *handle)
 	return s;
 }
 
+struct sim_gpu_slab *sim_gpu_send(int fd)
+{
+	struct sim_gpu_slab *s = sim_fd_thing(fd);
+	SIM_CHECK(s->memory && !s->freed && s->params.share == GPU_SHARE_FD, "the descriptor of memory that is not there");
+	s->n_open++;
+	return s;
+}
+
 static void maybe_free(struct sim_gpu_slab *s)
 {
 	if (!s->freed || s->n_open)
@@ -105,7 +113,10 @@ static void open_slab(struct sim_gpu_slab *s)
 	}
 	s->memory = malloc(s->base.bytes);
 	memset(s->memory, 0x5a, s->base.bytes);
-	memcpy(s->base.handle, &s, sizeof(s));
+	if (p->share == GPU_SHARE_IPC)
+		memcpy(s->base.handle, &s, sizeof(s));
+	else
+		s->base.fd = sim_fd_open(s);
 	p->on_open(p->arg, &s->base, 0, "");
 }
 
@@ -141,7 +152,9 @@ static void end_copy(const struct work *w)
 static void close_slab(const struct work *w)
 {
 	struct sim_gpu_slab *s = w->slab;
-	SIM_CHECK(!s->n_open || s->base.left, "memory on a GPU is freed that a trainer has open");
+	SIM_CHECK(!s->n_open || s->base.left || s->base.share == GPU_SHARE_FD, "memory on a GPU is freed that a trainer has open");
+	if (s->base.share == GPU_SHARE_FD)
+		close(s->base.fd);
 	s->freed = true;
 	maybe_free(s);
 	w->on_closed(w->arg, false);
@@ -188,6 +201,8 @@ int gpu_slab_open(struct gpus *g, const struct gpu_slab_params *params, char *wh
 		struct sim_gpu_slab *s = calloc(1, sizeof(*s));
 		s->base.gpu = &gpus[i];
 		s->base.arg = params->arg;
+		s->base.share = params->share;
+		s->base.fd = -1;
 		s->base.bytes = params->slot_bytes * params->n_slots;
 		s->params = *params;
 		s->next = all;

@@ -50,6 +50,7 @@ void sim_packet_free(struct sim_packet *p)
 	if (p) {
 		sim_slab_unref(p->slab);
 		sim_page_unref(p->page);
+		sim_gpu_close_handle(p->gpu);
 	}
 	free(p);
 }
@@ -82,10 +83,13 @@ void peer_send(struct peer *p, const Batchd__Wire__ServerMessage *m, const int *
 		k->slab = sim_fd_thing(fds[0]);
 		k->slab->n_refs++;
 	}
-	if (n_fds > 1) {
+	bool opened = m->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_OPENED;
+	if (opened && m->opened->ring) {
 		k->page = sim_fd_thing(fds[1]);
 		k->page->n_refs++;
 	}
+	if (opened && m->opened->device_kind == BATCHD__WIRE__SLAB_KIND__CUDA_VMM_FD)
+		k->gpu = sim_gpu_send(fds[n_fds - 1]);
 	p->n_out = s->to_client.n > SOCKET_ROOM ? s->to_client.n - SOCKET_ROOM : 0;
 	if (p->n_out > MAX_WAITING)
 		peer_doom(p, BATCHD__WIRE__ERROR_CODE__PROTOCOL, NULL, "the client does not read what it asked for");

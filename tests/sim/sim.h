@@ -60,7 +60,9 @@ enum sim_feature {
 	SIM_GROWS = 8192,   /* with SIM_SERVED: some batches do not fit the producer's slots. Not with SIM_STALLS: a
 	                     * trainer that does not come back is waited for for a while, so time has to pass for the
 	                     * world to come to rest, and stalls are looked for as long as time passes */
-	SIM_ALL_FEATURES = 16383,
+	SIM_STRANGERS = 16384, /* with SIM_GPUS: some trainers are in another PID namespace or of another user, so that
+	                        * their memory on a GPU comes as a descriptor */
+	SIM_ALL_FEATURES = 32767,
 	SIM_ANY_FEATURES = 1u << 31, /* for sim_begin: the seed decides */
 };
 
@@ -139,6 +141,7 @@ struct sim_packet {
 	struct sim_packet *next;
 	struct sim_slab *slab;     /* came with it; a reference */
 	struct sim_page *page;     /* so did this */
+	struct sim_gpu_slab *gpu;  /* and the descriptor of this, which keeps it */
 	int64_t lease;             /* the slot that it lends (Batch) or gives back (Release), or -1 */
 	size_t n_bytes;
 	uint8_t bytes[];
@@ -272,6 +275,7 @@ struct sim_trainer {
 	bool follows;   /* it has asked for the next epoch, which may never come */
 	struct sim_slab *slab;
 	struct ring ring;          /* its control page, if it asked for one */
+	bool is_stranger;          /* CUDA IPC does not reach it */
 	unsigned wanted_gpu;       /* 1, 2; 3: there is none; 0: it wants none */
 	struct sim_gpu_slab *gpu;  /* it has this open */
 	struct sim_lane batches, releases;
@@ -322,7 +326,7 @@ struct sim_gpu_slab {
 	struct gpu_slab_params params;
 	struct sim_gpu_slab *next;
 	uint8_t *memory;
-	unsigned n_open;           /* by trainers */
+	unsigned n_open;           /* by trainers, and descriptors on their way to one */
 	bool freed;
 };
 
@@ -331,6 +335,7 @@ unsigned sim_n_gpu_slabs(void);
 void sim_gpu_end(void);
 void sim_gpu_uuid(unsigned number, unsigned char uuid[GPU_UUID_BYTES]);
 struct sim_gpu_slab *sim_gpu_open_handle(const void *handle);
+struct sim_gpu_slab *sim_gpu_send(int fd); /* the same, of one that came as a descriptor */
 void sim_gpu_close_handle(struct sim_gpu_slab *s);
 extern unsigned sim_gpu_error_percent; /* of copies that fail */
 

@@ -126,6 +126,9 @@ static void open_session(struct sim_trainer *t)
 		sim_gpu_uuid(t->wanted_gpu - 1, uuid);
 		o.device_uuid = (ProtobufCBinaryData){ GPU_UUID_BYTES, uuid };
 		o.device_kinds = 1u << BATCHD__WIRE__SLAB_KIND__CUDA_IPC;
+		if (t->is_stranger || (sim_has(SIM_STRANGERS) && sim_chance(50)))
+			o.device_kinds |= 1u << BATCHD__WIRE__SLAB_KIND__CUDA_VMM_FD;
+		o.pid_namespace = t->is_stranger;
 		o.driver_version = sim_chance(95) ? SIM_DRIVER_VERSION : SIM_DRIVER_VERSION - 1000;
 	}
 	SAY(t, OPEN, open, &o, -1);
@@ -144,6 +147,7 @@ void sim_trainer_join(struct sim_trainer *t, struct sim_job *j, int32_t rank)
 	t->born_ns = sim_has(SIM_RESTARTS) ? (uint64_t)t->pid : 0;
 	if (sim_has(SIM_GPUS) && sim_chance(70))
 		t->wanted_gpu = sim_chance(5) ? 3 : 1 + sim_below(2);
+	t->is_stranger = t->wanted_gpu && sim_has(SIM_STRANGERS) && sim_chance(50);
 	t->greedy = sim_has(SIM_GREEDY) && sim_chance(40);
 	open_session(t);
 }
@@ -312,7 +316,7 @@ static void look_at_gpu(const struct sim_trainer *t, const struct sim_held *h)
 	if (!t->gpu || t->phase != SIM_STREAMING)
 		return;
 	size_t slot_bytes = t->slot_bytes;
-	SIM_CHECK(!t->gpu->freed || t->gpu->base.left, "trainer %u: its memory on the GPU is gone", NUMBER(t));
+	SIM_CHECK(!t->gpu->freed || t->gpu->base.left || t->gpu->base.share == GPU_SHARE_FD, "trainer %u: its memory on the GPU is gone", NUMBER(t));
 	SIM_CHECK(!memcmp(t->gpu->memory + h->slot * slot_bytes, t->slab->base + h->slot * slot_bytes,
 			  h->n_rows * SIM_ROW_BYTES),
 		  "trainer %u: slot %u is not the same on the GPU", NUMBER(t), h->slot);
@@ -448,8 +452,13 @@ static void see_opened(struct sim_trainer *t, const Batchd__Wire__Opened *o, str
 	SIM_CHECK(o->served == t->job->served, "trainer %u: Opened is wrong about the producer", NUMBER(t));
 	if (o->ring)
 		sim_page_map(k->page, &t->ring);
-	if (o->device_uuid.len)
+	if (k->gpu) {
+		t->gpu = k->gpu;
+		k->gpu = NULL;
+	} else if (o->device_uuid.len) {
+		SIM_CHECK(!t->is_stranger, "trainer %u: memory that it cannot open", NUMBER(t));
 		t->gpu = sim_gpu_open_handle(o->ipc_handle.data);
+	}
 	SIM_CHECK(!t->wanted_gpu || o->device_uuid.len || *o->device_reason, "trainer %u: no GPU, and no reason",
 		  NUMBER(t));
 	SIM_CHECK(!t->gpu || t->gpu->params.uuid[0] == t->wanted_gpu, "trainer %u: another GPU", NUMBER(t));

@@ -313,7 +313,7 @@ END_TEST
 
 START_TEST(test_kernel_runs_in_stream_order)
 {
-	static const char ptx[] = ".version 7.0\n.target sm_50\n";
+	static const char ptx[] = ".version 7.0\n.target sm_50\n", newer[] = ".version 9.1\n.target sm_75\n";
 	uint32_t add = 5, n = 64, *out;
 	CUdeviceptr a, b;
 	CUfunction f;
@@ -326,6 +326,7 @@ START_TEST(test_kernel_runs_in_stream_order)
 	OK(cu.cuMemAlloc_v2(&a, SLAB));
 	OK(cu.cuMemAlloc_v2(&b, SLAB));
 	ck_assert_int_eq(cu.cuModuleLoadData(&m, "what is this"), CUDA_ERROR_INVALID_IMAGE);
+	ck_assert_int_eq(cu.cuModuleLoadData(&m, newer), CUDA_ERROR_UNSUPPORTED_PTX_VERSION); /* this is CUDA 13.0 */
 	OK(cu.cuModuleLoadData(&m, ptx));
 	ck_assert_int_eq(cu.cuModuleGetFunction(&f, m, "no_such_kernel"), CUDA_ERROR_NOT_FOUND);
 	OK(cu.cuModuleGetFunction(&f, m, "conformance_add"));

@@ -1,5 +1,6 @@
 /* Modules and kernels. Nobody can run GPU code here, so a kernel is found by its name among those written for the host
  * (kernels.c) and runs on the stream's thread, on the memory behind the pointers it was given. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -30,12 +31,24 @@ static bool image_known(const void *image)
 	return strstr(image, ".version") && strstr(image, ".target");
 }
 
+/* A driver compiles PTX of its own CUDA at most. CUDA 11.N has PTX 7.N, and each later major number one more. */
+static bool ptx_is_too_new(const char *text)
+{
+	const char *version = strncmp(text, ".version ", 9) ? NULL : text + 9;
+	unsigned major = 0, minor = 0, cuda = (unsigned)settings.version;
+
+	return version && sscanf(version, "%u.%u", &major, &minor) == 2 &&
+	       1000 * (major + 4) + 10 * minor > cuda;
+}
+
 static CUresult load(CUmodule *module, const void *image)
 {
 	CUmodule m;
 
 	if (!image_known(image))
 		return CUDA_ERROR_INVALID_IMAGE;
+	if (ptx_is_too_new(image))
+		return CUDA_ERROR_UNSUPPORTED_PTX_VERSION;
 	m = calloc(1, sizeof *m);
 	if (!m)
 		return CUDA_ERROR_OUT_OF_MEMORY;

@@ -310,6 +310,16 @@ static json_t *loader_part(const struct job *j, uid_t viewer)
 	return o;
 }
 
+/* From when a batch's copy to the GPU was seen complete until the trainer was told of it. */
+static json_t *handover_part(const struct latency *l)
+{
+	json_t *o = json_object();
+	set_int(o, "batches", l->n); /* recent ones */
+	set(o, "p50_us", json_real((double)latency_percentile_ns(l, 50) / 1000));
+	set(o, "p99_us", json_real((double)latency_percentile_ns(l, 99) / 1000));
+	return o;
+}
+
 static json_t *session_part(const struct session *s, uid_t viewer)
 {
 	static const char *const states[] = { "greeted", "opening", "attached", "gone, holds batches", "told to go" };
@@ -331,6 +341,7 @@ static json_t *session_part(const struct session *s, uid_t viewer)
 		gpu_uuid_format(s->consumer.mirror->uuid, uuid);
 		set_text(o, "gpu", uuid);
 		set_text(o, "transport", gpu_share_names[s->consumer.mirror->share]);
+		set(o, "gpu_handover", handover_part(&s->consumer.mirror->handover));
 	}
 	if (all && s->device.reason[0])
 		set_text(o, "no_gpu", s->device.reason);

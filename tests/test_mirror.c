@@ -295,6 +295,31 @@ START_TEST(test_trainers_in_host_memory_do_not_wait_for_a_gpu)
 }
 END_TEST
 
+START_TEST(test_how_soon_a_trainer_hears_of_its_copy_is_kept)
+{
+	/* Of each batch that is published at the end of its copy, which at least the first is; not of one that then waits
+	 * for those before it, nor for a trainer that comes to it later, nor for one in host memory. */
+	struct stream *s = setup(true, 3);
+	struct trainer *host = attach(s, 0, -1), *a = attach(s, 1, 0), *b = attach(s, 2, 0);
+	const struct latency *handover = &a->c.mirror->handover;
+	seek_to(host, 0);
+	seek_to(a, 0);
+	wait_for(a, N_SLOTS);
+	wait_for(host, N_SLOTS);
+	unsigned n = handover->n;
+	ck_assert(n >= 1 && n <= N_SLOTS);
+	uint64_t p50 = latency_percentile_ns(handover, 50);
+	ck_assert(p50 > 0 && p50 < UINT64_C(300) * 1000000000);
+	seek_to(b, 0); /* to batches whose copies have been told of */
+	wait_for(b, N_SLOTS);
+	ck_assert_uint_eq(handover->n, n);
+	leave(host);
+	leave(a);
+	leave(b);
+	teardown();
+}
+END_TEST
+
 START_TEST(test_each_gpu_of_a_shared_job_gets_its_copy)
 {
 	/* Two GPUs, a trainer on each, one slab. */
@@ -431,6 +456,7 @@ int main(void)
 	TCase *t = tcase_create("mirror");
 	tcase_add_test(t, test_batches_are_on_the_gpu_when_they_are_told_of);
 	tcase_add_test(t, test_trainers_in_host_memory_do_not_wait_for_a_gpu);
+	tcase_add_test(t, test_how_soon_a_trainer_hears_of_its_copy_is_kept);
 	tcase_add_test(t, test_each_gpu_of_a_shared_job_gets_its_copy);
 	tcase_add_test(t, test_a_slot_that_a_gpu_still_reads_is_not_made_again);
 	tcase_add_test(t, test_the_end_waits_for_copies_under_way);

@@ -509,6 +509,16 @@ static void session_state(const json_t *root, const json_t *s, char *buf, size_t
 		snprintf(buf, size, waiting ? "waits for a batch" : "idle");
 }
 
+static void print_handover(const json_t *session)
+{
+	const json_t *h = json_object_get(session, "gpu_handover");
+
+	if (!(number(h, "batches") > 0))
+		return;
+	printf("session %s hears of a batch on its GPU within %.0f us of its copy's end (half of them), %.0f us (99 %%)\n",
+	       count(session, "id", BUF), number(h, "p50_us"), number(h, "p99_us"));
+}
+
 static void print_sessions(const json_t *root)
 {
 	const json_t *list = json_object_get(root, "sessions"), *s;
@@ -544,6 +554,7 @@ static void print_sessions(const json_t *root)
 			printf("; for %s by now, with %s batches\n", seconds(number(s, "stalled_s"), BUF),
 			       count(s, "held", BUF));
 		}
+		print_handover(s);
 		if (!*text(s, "no_gpu"))
 			continue;
 		printf("session %s copies to its GPU by itself: ", count(s, "id", BUF));

@@ -139,6 +139,8 @@ static void on_copied(struct gpu_copy *copy, int result, const char *why)
 	c->mirror->failed |= result != 0;
 	slot->n_copying--;
 	c->done(slot, c->mirror, why);
+	if (c->state != COPY_RUNNING)
+		copy->seen_ns = 0; /* a trainer that is told of it later has waited for something else, too */
 	slots_unref(s);
 }
 
@@ -191,4 +193,11 @@ bool mirror_copy(struct mirror *m, struct slot *slot,
 bool mirror_has(const struct mirror *m, const struct slot *slot)
 {
 	return !m || m->copy[slot->number].state == COPY_THERE;
+}
+
+void mirror_note_published(struct mirror *m, const struct slot *slot)
+{
+	uint64_t seen_ns = m ? m->copy[slot->number].copy.seen_ns : 0;
+	if (seen_ns)
+		latency_add(&m->handover, uv_hrtime() - seen_ns);
 }

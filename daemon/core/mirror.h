@@ -19,6 +19,7 @@
 #include "core/slots.h"
 #include "cuda/gpus.h"
 #include "util/account.h"
+#include "util/latency.h"
 
 enum copy_state { COPY_NONE, COPY_RUNNING, COPY_THERE };
 
@@ -42,6 +43,8 @@ struct mirror {
 	bool left;                  /* others have it open and are not waited for: its memory is not freed before
 	                             * this process ends */
 	struct slot_copy *copy;     /* one per slot */
+	struct latency handover;    /* from when a copy was seen complete until a trainer was told of the batch, if
+	                             * none before it was still to come */
 	void (*on_open)(void *arg, struct mirror *m, int result, const char *why);
 	void *arg;
 };
@@ -61,5 +64,8 @@ bool mirror_copy(struct mirror *m, struct slot *slot,
 		 void (*done)(struct slot *slot, struct mirror *mirror, const char *why));
 /* Whether a trainer with this mirror (NULL: with none) finds the slot's batch where it looks. */
 bool mirror_has(const struct mirror *m, const struct slot *slot);
+
+/* A trainer with this mirror (NULL: with none) has been told of the slot's batch. */
+void mirror_note_published(struct mirror *m, const struct slot *slot);
 
 #endif

@@ -357,6 +357,7 @@ static void publish_to(struct stream *s, struct consumer *c, uint32_t place)
 		if (r)
 			return;
 		c->n_missed = 0;
+		mirror_note_published(c->mirror, slot);
 		lease(c, slot);
 		c->n_published++;
 		c->n_unread++;

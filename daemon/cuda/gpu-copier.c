@@ -132,6 +132,7 @@ static void land_oldest(struct gpu *gpu, int result)
 		note_spoilt(gpu, slab_work_of(copy->work.slab));
 	if (result == 0 && copy->n_parts)
 		count_copy(gpu, copy);
+	copy->seen_ns = result == 0 ? gpu_now_ns() : 0;
 	gpu_finish_work(gpu, &copy->work, result);
 }
 
@@ -159,6 +160,7 @@ static void take_off(struct gpu *gpu, struct gpu_copy *copy)
 	int r = start_copy(gpu, copy);
 	if (r) {
 		note_spoilt(gpu, slab_work_of(copy->work.slab));
+		copy->seen_ns = 0;
 		gpu_finish_work(gpu, &copy->work, r);
 		return;
 	}

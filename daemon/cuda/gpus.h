@@ -119,6 +119,7 @@ struct gpu_copy {
 	/* result: 0: seen complete; GPU_E_FAILED or GPU_E_LOST with why. Either way nothing reads the host memory any
 	 * more. */
 	void (*done)(struct gpu_copy *copy, int result, const char *why);
+	uint64_t seen_ns;               /* CLOCK_MONOTONIC when it was seen complete; set before done; 0: it failed */
 	void *event;                    /* the copier's */
 };
 /* Copies of one GPU run in the order of these calls. */

@@ -68,6 +68,23 @@ def test_the_bar_says_what_it_waits_for(capsys, monkeypatch):
         assert capsys.readouterr().err.endswith("batchd: the daemon gets the GPU ready")
 
 
+def test_status_tells_how_soon_trainers_hear_of_their_copies(gpu_daemon, batchctl):
+    """For a trainer on a GPU, as numbers and as words; for one in host memory there is nothing to tell."""
+    gpu_daemon()
+    with batchd.DataLoader(DATA, batch_size=16, dtype="uint8", layout="NHWC", job="host", autostart=False, timeout=30) as host:
+        next(iter(host))
+        trainer = start(100000, "--job", "gpu", "--hold-us", 500)
+        try:
+            found = until("batches have come", lambda: [s for s in status(batchctl)["sessions"] if s.get("gpu_handover", {}).get("batches", 0) > 50])
+            (session,) = found
+            times = session["gpu_handover"]
+            assert session["job"] == "gpu" and 0 < times["p50_us"] <= times["p99_us"] < 60e6, times
+            assert re.search(rf"^session {session['id']} hears of a batch on its GPU within \d+ us of its copy's end", batchctl("status").stdout, re.M)
+        finally:
+            trainer.kill()
+            trainer.communicate()
+
+
 def test_a_daemon_lets_go_of_gpus_when_it_is_idle(gpu_daemon, double, batchctl):
     """Trainers without a GPU do not end it, however short the time; the last one with a GPU does."""
     daemon = gpu_daemon(config="gpu_idle_exit: 0s\n")

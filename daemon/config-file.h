@@ -10,8 +10,8 @@
  * its memory. */
 struct config_text {
 	char *socket, *socket_mode, *socket_group;
-	char *workers, *io_threads, *memory, *slots, *linger, *stall_after, *idle_exit, *gpu_idle_exit, *bad_data, *log_level,
-		*index_cache;
+	char *workers, *io_threads, *memory, *slots, *linger, *stall_after, *idle_exit, *gpu_idle_exit, *bad_data,
+		*log_level, *index_cache;
 	char *gpu_memory, *pin_memory, *pin_limit;
 	struct {
 		char *jpeg, *decoded, *directory, *disk;

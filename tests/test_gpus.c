@@ -341,7 +341,7 @@ static const struct { uint32_t slot_mib, n_slots, n_pieces; } large[] = {
 
 START_TEST(test_large_slabs_are_registered_in_small_pieces)
 {
-	/* No more than 128 MiB at a time, as the driver keeps everybody waiting meanwhile; whole slots where they fit. */
+	/* No more than 128 MiB at a time, as the driver keeps other processes waiting meanwhile; whole slots where they fit. */
 	size_t slot = (size_t)large[_i].slot_mib << 20;
 	uint8_t *host;
 	double_load();

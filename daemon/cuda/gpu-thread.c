@@ -285,7 +285,8 @@ static uint64_t host_bytes(const struct gpu_host *h)
 	return (uint64_t)h->slot_bytes * h->n_slots;
 }
 
-/* Between two pieces: whoever waits for the driver's locks gets them, and the watchdog hears that it goes on. */
+/* Between two pieces: other processes that wait for the driver's locks get them, and the watchdog hears that it goes on.
+ */
 static void pause_pinning(struct gpu *gpu)
 {
 	gpu_touch(&gpu->opener);

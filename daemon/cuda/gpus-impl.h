@@ -16,8 +16,8 @@ enum { GPU_IN_FLIGHT = 16 }; /* copies handed to the driver at once */
 enum gpu_work_kind { GPU_WORK_OPEN, GPU_WORK_CLOSE, GPU_WORK_UNPIN, GPU_WORK_COPY };
 
 /* A host slab that is mirrored on at least one GPU, and which GPU's opener registered it: with CUDA a page can be
- * registered only once, and (PORTABLE) counts for every context. Loop thread; openers and copiers read base, slot_bytes and
- * n_slots, which do not change. */
+ * registered only once, and (PORTABLE) counts for every context. Loop thread; openers and copiers read base, slot_bytes
+ * and n_slots, which do not change. */
 struct gpu_host {
 	struct gpu_host *next;
 	uint8_t *base;

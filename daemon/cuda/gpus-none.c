@@ -1,5 +1,5 @@
-/* In the place of gpus.c and gpu-*.c where batchd is built with CUDA=0: there are no GPUs, and whoever asks for
- * one learns why. */
+/* In the place of gpus.c and gpu-*.c where batchd is built with CUDA=0: there are no GPUs, and a trainer that
+ * asks for one learns why. */
 #include "cuda/gpus.h"
 
 #include <errno.h>

@@ -1,8 +1,8 @@
 /* The loop thread's side: which GPUs there are, who mirrors what, and the way of work to a GPU's threads and back.
  *
  * The awkward corner is a host slab that is mirrored on several GPUs (share mode, trainers on each of them). Its pages
- * can be registered once only, so the first slab's opener does it and others wait until it has; whoever closes last has
- * the first opener take it back, after everybody's copies have ended. */
+ * can be registered once only, so the opener of the first slab does it and other slabs wait until it has. The last slab
+ * that closes has that opener take it back, after the copies of all slabs have ended. */
 #include "cuda/gpus-impl.h"
 
 #include <assert.h>

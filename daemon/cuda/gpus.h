@@ -4,8 +4,8 @@
  * exported once, and its handle or its descriptor is what trainers open: which of the two is decided before it is made,
  * as memory of one kind has not the other. Two threads per GPU, started by the first slab that a trainer wants there,
  * make every CUDA call of this process for that GPU: one opens, pins and closes, which may take seconds, the other copies
- * meanwhile. Without such a wish the driver is not even loaded. Host slabs are pinned (registered with CUDA) for as long as a slab mirrors
- * them, so that copies go by DMA.
+ * meanwhile. Without such a wish the driver is not even loaded. Host slabs are pinned (registered with CUDA) for as long
+ * as a slab mirrors them, so that copies go by DMA.
  *
  *     asked for --> opening ---------> open --> closing --> gone          a slab
  *                      |  on_open        |         on_closed

@@ -30,7 +30,7 @@ def test_the_next_trainer_finds_the_pages_pinned(gpu_daemon, double, batchctl):
 
 
 def test_pages_are_let_go_with_the_loader(gpu_daemon, double, batchctl):
-    """A trainer with other batches takes the job's place: the memory of the loader that lingered is given back, registered pages first."""
+    """A trainer with other batches takes the job's place: the memory of the loader that lingered is given back, pinned pages included."""
     daemon = gpu_daemon("--linger", "600s")
     assert finish(start(20, "--job", "again"))[-1] == "20 batches, ipc, "
     until("it has gone", lambda: not status(batchctl)["sessions"])

@@ -233,7 +233,7 @@ static struct hung *hang(struct fixture *f, uint64_t user, bool one_filesystem, 
 	for (int i = 0; i < HUNG; i++) {
 		ck_assert_int_eq(pool_queue_add(f->pool, &h->queue[i], 0, user ? (uid_t)user : 1), 0);
 		if (user)
-			pool_queue_set_origin(f->pool, &h->queue[i], user, one_filesystem ? 7 : 100 + (uint64_t)i);
+			pool_queue_set_origin(f->pool, &h->queue[i], one_filesystem ? 7 : 100 + (uint64_t)i);
 		h->job[i].hung = h;
 		h->job[i].batch = (struct batch){ .f = f,
 						  .would_block_every = 1,
@@ -278,7 +278,7 @@ START_TEST(test_servers_that_do_not_answer_leave_tickets_and_threads_for_others)
 		struct pool_queue far;
 		setup_with(&f, 2, 8, 32);
 		ck_assert_int_eq(pool_queue_add(f.pool, &far, 0, 2), 0);
-		pool_queue_set_origin(f.pool, &far, 2, 8);
+		pool_queue_set_origin(f.pool, &far, 8);
 		struct hung *h = hang(&f, 1, one, 4);
 		make_one_batch(&f, &f.queue, 1);
 		make_one_batch(&f, &far, 1);

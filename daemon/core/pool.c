@@ -43,12 +43,12 @@ struct thread {
 	uint64_t busy_since_ns; /* 0: idle; under the lock */
 };
 
-/* Everything on another machine or process that one user reads, or that comes from one file system. */
-struct pool_party {
-	struct pool_party *next;
-	uint64_t key;
+/* A file system for which a server answers: another machine, or a process. */
+struct pool_filesystem {
+	struct pool_filesystem *next;
+	uint64_t number;
 	unsigned n_queues;     /* freed at 0 */
-	unsigned n_tickets, n_fetching;
+	struct pool_reads reads;
 };
 
 struct pool {
@@ -72,8 +72,8 @@ struct pool {
 	struct pool_ticket *free_tickets, *to_fetch, **to_fetch_end;
 	unsigned n_free_tickets;
 	unsigned n_reserved;   /* tickets that rows in work may take; never more than are free */
-	struct pool_party *users, *filesystems, nobody; /* the last where memory is short */
-	unsigned n_far_tickets, n_far_fetching; /* of queues that have parties */
+	struct pool_filesystem *filesystems, any; /* the last where memory is short */
+	struct pool_reads far; /* of queues that have a file system */
 	struct pool_queue *starved;
 	struct pool_task *tasks, *tasks_last, *tasks_done;
 	struct pool_job *done;
@@ -237,7 +237,7 @@ static bool more_urgent(const struct pool *p, const struct pool_queue *a, const 
 	return turn(p, a, now) < turn(p, b, now);
 }
 
-/* How many tickets, and how many I/O threads, queues with parties may have together: the rest is for queues whose files
+/* How many tickets, and how many I/O threads, queues with a file system may have together: the rest is for queues whose files
  * are on local disks, however many other machines hang. */
 static unsigned far_tickets(const struct pool *p)
 {
@@ -257,14 +257,15 @@ static unsigned far_threads(const struct pool *p)
 static bool may_have_ticket(const struct pool *p, const struct pool_queue *q)
 {
 	unsigned left = p->n_free_tickets - p->n_reserved;
-	if (p->n_owners > 1 && q->owner->n_tickets > 0 && q->owner->n_tickets >= 3 * left)
+	unsigned owned = q->owner->reads.n_tickets;
+	if (p->n_owners > 1 && owned > 0 && owned >= 3 * left)
 		return false;
-	if (!q->user)
-		return q->n_tickets < left;
+	if (!q->filesystem)
+		return q->reads.n_tickets < left;
 	unsigned far = far_tickets(p);
-	unsigned far_left = p->n_far_tickets < far ? far - p->n_far_tickets : 0;
+	unsigned far_left = p->far.n_tickets < far ? far - p->far.n_tickets : 0;
 	left = left < far_left ? left : far_left;
-	return q->n_tickets < left && q->user->n_tickets < left && q->filesystem->n_tickets < left;
+	return q->reads.n_tickets < left && q->owner->far.n_tickets < left && q->filesystem->reads.n_tickets < left;
 }
 
 /* A queue without tickets may always try, with one worker. */
@@ -274,7 +275,7 @@ static bool may_take_new(const struct pool *p, const struct pool_queue *q)
 		return false;
 	if (!q->first->ops->fetch)
 		return true;
-	return !q->returned.job && (may_have_ticket(p, q) || (q->n_tickets == 0 && q->n_trying == 0));
+	return !q->returned.job && (may_have_ticket(p, q) || (q->reads.n_tickets == 0 && q->n_trying == 0));
 }
 
 static bool has_rows(const struct pool *p, const struct pool_queue *q)
@@ -373,20 +374,24 @@ static void fetch_later(struct pool *p, struct pool_ticket *t)
 		pthread_cond_signal(&p->io);
 }
 
+/* By that many more tickets, and more that an I/O thread is at. */
+static void count_reads(struct pool *p, struct pool_queue *q, int tickets, int fetching)
+{
+	struct pool_reads *of[] = { &q->reads, &q->owner->reads, &q->owner->far, &p->far,
+				    q->filesystem ? &q->filesystem->reads : NULL };
+	unsigned n = q->filesystem ? 5 : 2;
+	for (unsigned i = 0; i < n; i++) {
+		of[i]->n_tickets += (unsigned)tickets;
+		of[i]->n_fetching += (unsigned)fetching;
+	}
+}
+
 static void park(struct pool *p, struct pool_queue *q, const struct pool_piece *piece)
 {
 	struct pool_ticket *t = p->free_tickets;
 	p->free_tickets = t->next;
 	p->n_free_tickets--;
-	q->n_tickets++;
-	q->owner->n_tickets++;
-	t->user = q->user;
-	t->filesystem = q->filesystem;
-	if (t->user) {
-		t->user->n_tickets++;
-		t->filesystem->n_tickets++;
-		p->n_far_tickets++;
-	}
+	count_reads(p, q, 1, 0);
 	t->job = piece->job;
 	t->row = piece->first;
 	t->n = piece->n;
@@ -418,13 +423,7 @@ static void serve_starved(struct pool *p)
 
 static void give_ticket_back(struct pool *p, struct pool_ticket *t)
 {
-	t->job->queue->n_tickets--;
-	t->job->queue->owner->n_tickets--;
-	if (t->user) {
-		t->user->n_tickets--;
-		t->filesystem->n_tickets--;
-		p->n_far_tickets--;
-	}
+	count_reads(p, t->job->queue, -1, 0);
 	t->next = p->free_tickets;
 	p->free_tickets = t;
 	p->n_free_tickets++;
@@ -615,14 +614,14 @@ static bool may_fetch(const struct pool *p, const struct pool_ticket *t)
 {
 	const struct pool_queue *q = t->job->queue;
 	unsigned left = p->params.n_io - p->n_io_busy - 1;
-	if ((q->n_fetching > 0 && q->n_fetching >= 3 * left) ||
-	    (p->n_owners > 1 && q->owner->n_fetching > 0 && q->owner->n_fetching >= 3 * left))
+	unsigned n = q->reads.n_fetching, owned = q->owner->reads.n_fetching;
+	if ((n > 0 && n >= 3 * left) || (p->n_owners > 1 && owned > 0 && owned >= 3 * left))
 		return false;
-	if (!t->user)
+	if (!q->filesystem)
 		return true;
 	unsigned far = far_threads(p);
-	unsigned far_left = p->n_far_fetching < far ? far - p->n_far_fetching : 0;
-	return t->user->n_fetching < 3 * far_left && t->filesystem->n_fetching < 3 * far_left;
+	unsigned far_left = p->far.n_fetching < far ? far - p->far.n_fetching : 0;
+	return q->owner->far.n_fetching < 3 * far_left && q->filesystem->reads.n_fetching < 3 * far_left;
 }
 
 static struct pool_ticket *take_to_fetch(struct pool *p)
@@ -639,27 +638,16 @@ static struct pool_ticket *take_to_fetch(struct pool *p)
 	return NULL;
 }
 
-static void count_fetching(struct pool *p, const struct pool_ticket *t, int by)
-{
-	t->job->queue->n_fetching += (unsigned)by;
-	t->job->queue->owner->n_fetching += (unsigned)by;
-	if (t->user) {
-		t->user->n_fetching += (unsigned)by;
-		t->filesystem->n_fetching += (unsigned)by;
-		p->n_far_fetching += (unsigned)by;
-	}
-}
-
 static void fetch_one(struct pool *p, struct pool_ticket *t)
 {
 	struct pool_job *job = t->job;
 	bool skip = job->cancelled;
-	count_fetching(p, t, 1);
+	count_reads(p, job->queue, 0, 1);
 	pthread_mutex_unlock(&p->lock);
 	if (!skip)
 		job->ops->fetch(job, t);
 	pthread_mutex_lock(&p->lock);
-	count_fetching(p, t, -1);
+	count_reads(p, job->queue, 0, -1);
 	if (job->cancelled) {
 		uint32_t n = t->n;
 		pthread_mutex_unlock(&p->lock);
@@ -965,36 +953,36 @@ int pool_queue_add(struct pool *p, struct pool_queue *q, unsigned max_busy, uid_
 	return 0;
 }
 
-static struct pool_party *join_party(struct pool *p, struct pool_party **list, uint64_t key)
+static struct pool_filesystem *join_filesystem(struct pool *p, uint64_t number)
 {
-	struct pool_party *party = *list;
-	while (party && party->key != key)
-		party = party->next;
-	if (!party && (party = calloc(1, sizeof(*party)))) {
-		*party = (struct pool_party){ .next = *list, .key = key };
-		*list = party;
+	struct pool_filesystem *f = p->filesystems;
+	while (f && f->number != number)
+		f = f->next;
+	if (!f && (f = calloc(1, sizeof(*f)))) {
+		*f = (struct pool_filesystem){ .next = p->filesystems, .number = number };
+		p->filesystems = f;
 	}
-	party = party ? party : &p->nobody;
-	party->n_queues++;
-	return party;
+	f = f ? f : &p->any;
+	f->n_queues++;
+	return f;
 }
 
-static void leave_party(struct pool *p, struct pool_party **list, struct pool_party *party)
+static void leave_filesystem(struct pool *p, struct pool_filesystem *f)
 {
-	if (!party || --party->n_queues > 0 || party == &p->nobody)
+	struct pool_filesystem **at = &p->filesystems;
+	if (!f || --f->n_queues > 0 || f == &p->any)
 		return;
-	while (*list != party)
-		list = &(*list)->next;
-	*list = party->next;
-	free(party);
+	while (*at != f)
+		at = &(*at)->next;
+	*at = f->next;
+	free(f);
 }
 
-void pool_queue_set_origin(struct pool *p, struct pool_queue *q, uint64_t user, uint64_t filesystem)
+void pool_queue_set_origin(struct pool *p, struct pool_queue *q, uint64_t filesystem)
 {
 	pthread_mutex_lock(&p->lock);
-	assert(!q->user && !q->first && !q->n_tickets);
-	q->user = join_party(p, &p->users, user);
-	q->filesystem = join_party(p, &p->filesystems, filesystem);
+	assert(!q->filesystem && !q->first && !q->reads.n_tickets);
+	q->filesystem = join_filesystem(p, filesystem);
 	pthread_mutex_unlock(&p->lock);
 }
 
@@ -1002,9 +990,8 @@ void pool_queue_remove(struct pool *p, struct pool_queue *q)
 {
 	struct pool_owner *o = q->owner, **at = &p->owners;
 	pthread_mutex_lock(&p->lock);
-	assert(!q->listed && !q->n_tickets && !q->returned.job);
-	leave_party(p, &p->users, q->user);
-	leave_party(p, &p->filesystems, q->filesystem);
+	assert(!q->listed && !q->reads.n_tickets && !q->returned.job);
+	leave_filesystem(p, q->filesystem);
 	p->n_owners -= o->n_queues == 1;
 	pthread_mutex_unlock(&p->lock);
 	if (--o->n_queues > 0)

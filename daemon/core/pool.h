@@ -29,7 +29,6 @@ struct pool_task;
 struct pool_ticket {
 	struct pool_job *job;
 	struct pool_ticket *next; /* in the pool's lists, under its lock */
-	struct pool_party *user, *filesystem; /* that it counts for; under the lock */
 	uint32_t row, n;          /* the first, and how many */
 	uint32_t n_slow;          /* likewise */
 	uint32_t stage;           /* run's own, for fetch: 0 at first. A row may need several inputs, one by one */
@@ -51,6 +50,11 @@ struct pool_job_ops {
 	void (*done)(struct pool_job *job);
 };
 
+/* Rows of something that wait for their input, each with a ticket, and those of them that an I/O thread is at. */
+struct pool_reads {
+	unsigned n_tickets, n_fetching;
+};
+
 /* A user with queues. */
 struct pool_owner {
 	struct pool_owner *next;
@@ -58,7 +62,7 @@ struct pool_owner {
 	unsigned n_queues;
 	unsigned n_listed;                    /* of its queues; under the pool's lock, like all that follows */
 	unsigned n_busy;                      /* workers on its rows */
-	unsigned n_tickets, n_fetching;       /* tickets it has; those that an I/O thread is at */
+	struct pool_reads reads, far;         /* all; those for which a server has to answer */
 	uint64_t begun_ns;                    /* the sum of when the workers began */
 };
 
@@ -77,7 +81,7 @@ struct pool_queue {
 	struct pool_job *first, *last;        /* jobs with rows nobody has taken */
 	struct pool_ticket *fetched, *fetched_last; /* rows whose input is here */
 	bool took_fetched;                    /* the last row taken was one of them */
-	unsigned n_tickets, n_fetching;       /* tickets it has; those that an I/O thread is at */
+	struct pool_reads reads;
 	uint64_t served_ns;                   /* worker time received, for fairness; without rows in work */
 	uint64_t begun_ns;                    /* the sum of when the workers on this queue began */
 	int64_t batch_ns;                     /* worker time that a batch takes, an average over rows */
@@ -87,7 +91,7 @@ struct pool_queue {
 	unsigned n_trying;                    /* new rows in work without a reserved ticket: at most 1 begins */
 	struct pool_piece returned;           /* a new row that needs a ticket and can have none yet */
 	struct pool_queue *next_starved;      /* while it has a returned row */
-	struct pool_party *user, *filesystem; /* NULL: its files are on local disks */
+	struct pool_filesystem *filesystem;   /* where a server has to answer; NULL: its files are on local disks */
 };
 
 struct pool_job {
@@ -123,7 +127,7 @@ int pool_queue_add(struct pool *p, struct pool_queue *q, unsigned max_busy, uid_
 /* Before the first job, for a queue whose files are not on a local disk, but where a server has to answer: tickets and
  * I/O threads of all such queues of a user, and of a file system (any number that tells them apart), are bounded
  * together. */
-void pool_queue_set_origin(struct pool *p, struct pool_queue *q, uint64_t user, uint64_t filesystem);
+void pool_queue_set_origin(struct pool *p, struct pool_queue *q, uint64_t filesystem);
 void pool_queue_remove(struct pool *p, struct pool_queue *q); /* it must be empty */
 /* n_ready: batches that its trainers have still to take. waited_for: a trainer waits, so the loop is woken as soon as a
  * job is done; otherwise done jobs stay in the pool until pool_drain, which saves a wake-up of the loop per batch. */

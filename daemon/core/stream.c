@@ -511,7 +511,7 @@ int stream_init(struct stream *s, struct stream_host *host, uint32_t number, uin
 		return r;
 	}
 	if (host->server)
-		pool_queue_set_origin(host->pool, &s->queue, host->spec->uid, host->server);
+		pool_queue_set_origin(host->pool, &s->queue, host->server);
 	return 0;
 }
 

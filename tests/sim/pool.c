@@ -162,9 +162,9 @@ static void meanwhile(void)
 		;
 }
 
-void pool_queue_set_origin(struct pool *p, struct pool_queue *q, uint64_t user, uint64_t filesystem)
+void pool_queue_set_origin(struct pool *p, struct pool_queue *q, uint64_t filesystem)
 {
-	(void)p, (void)q, (void)user, (void)filesystem;
+	(void)p, (void)q, (void)filesystem;
 }
 
 int pool_queue_add(struct pool *p, struct pool_queue *q, unsigned max_busy, uid_t owner)

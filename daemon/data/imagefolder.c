@@ -23,6 +23,7 @@
 #include "data/index.h"
 #include "data/name.h"
 #include "data/tree.h"
+#include "util/clock.h"
 #include "util/log.h"
 
 #define NS_PER_S 1000000000ull
@@ -68,17 +69,9 @@ struct walk {
 	size_t n_empty;
 };
 
-static uint64_t now_ns(clockid_t clock)
-{
-	struct timespec t;
-
-	clock_gettime(clock, &t);
-	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
 static void report(struct walk *w, const char *phase, uint64_t done, uint64_t total, bool always)
 {
-	uint64_t now = now_ns(CLOCK_MONOTONIC);
+	uint64_t now = clock_now_ns();
 
 	if (w->source->on_progress && (always || now - w->reported_ns >= PROGRESS_EVERY_NS)) {
 		w->reported_ns = now;
@@ -179,7 +172,7 @@ static bool is_on_server(struct walk *w, int fd, uint64_t dev)
  * machine's clock may be some seconds behind ours, and a stamp ahead of our clock says nothing about order. */
 static bool is_racy(struct walk *w, int fd, const struct index_dir *stamp)
 {
-	uint64_t now = now_ns(CLOCK_REALTIME_COARSE);
+	uint64_t now = clock_ns(CLOCK_REALTIME_COARSE);
 	bool whole = stamp->mtime_ns % NS_PER_S == 0 || stamp->ctime_ns % NS_PER_S == 0;
 	uint64_t step = whole ? RACY_WHOLE_NS : RACY_NS;
 
@@ -549,7 +542,7 @@ static void keep(const struct walk *w, const char *path, const struct index *ix)
 int imagefolder_open(const struct dataset_source *source, const char *rest, struct dataset **out,
 		     struct dataset_error *err)
 {
-	struct walk w = { .source = source, .root = rest, .err = err, .reported_ns = now_ns(CLOCK_MONOTONIC) };
+	struct walk w = { .source = source, .root = rest, .err = err, .reported_ns = clock_now_ns() };
 	struct index index = { 0 };
 	char path[4096];
 	bool keeps;

@@ -7,6 +7,8 @@
 #include <stdint.h>
 #include <time.h>
 
+#include "util/clock.h"
+
 enum { CPU_BUDGET_STEP = 4 << 20 };
 
 struct cpu_budget {
@@ -24,14 +26,11 @@ static inline void cpu_budget_begin(struct cpu_budget *b, uint64_t limit_ns)
 /* So many pixels more. False: the time is over. */
 static inline bool cpu_budget_spend(struct cpu_budget *b, uint64_t work)
 {
-	struct timespec t;
-
 	b->work += work;
 	if (b->work < CPU_BUDGET_STEP || !b->limit_ns)
 		return !b->over;
 	b->work = 0;
-	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-	uint64_t now_ns = (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+	uint64_t now_ns = clock_ns(CLOCK_THREAD_CPUTIME_ID);
 	if (!b->began_ns)
 		b->began_ns = now_ns;
 	b->over = b->over || now_ns - b->began_ns > b->limit_ns;

@@ -83,10 +83,11 @@ uint32_t loader_n_ranks(const struct loader *l);
 struct stream *loader_stream(struct loader *l, uint32_t rank);
 /* NULL: the rank has not come yet. */
 struct stream *loader_find_stream(const struct loader *l, uint32_t rank);
-/* A trainer comes, goes, and says where it wants to begin; what stream.h says of these. The rank has its stream, and that
- * its slots. 0, STREAM_E_TAKEN, -ENOMEM. */
+/* A trainer comes. The rank has its stream, and that its slots. 0, STREAM_E_TAKEN, -ENOMEM. */
 int loader_attach(struct loader *l, struct consumer *c, uint32_t rank);
+/* No more batches for it, if it is attached; what it holds stays held until released. */
 void loader_detach(struct consumer *c);
+/* Where it wants to go on; see stream_seek. */
 int loader_seek(struct consumer *c, uint64_t seek, const struct position *to);
 /* loader_detach, and consumer_finish. */
 void loader_finish_consumer(struct consumer *c);

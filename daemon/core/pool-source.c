@@ -112,7 +112,8 @@ static int run_image(struct pool_job *job, void *worker, uint32_t first, uint32_
 			note_bad(p, index, err.text);
 			n_slow += err.slow;
 			/* No time is spent on a substitute when there are too many bad samples already. */
-			failed = attempt == SUBSTITUTES || n_slow == SLOW_SAMPLES || badlist_exceeds(&p->bad, p->bad_budget);
+			failed = attempt == SUBSTITUTES || n_slow == SLOW_SAMPLES ||
+				 badlist_exceeds(&p->bad, p->bad_budget);
 		} else if (result == 0) {
 			note_made(&r, index, attempt);
 		} else {

@@ -1,6 +1,6 @@
 /* Workers and I/O threads that do something when an event, or a call of the loop's, lets them: every call into the pool
  * is a place where real threads may have got on in the meantime. Rows are taken in order within a queue and finish in
- * any order. The rules for waking the loop are those of core/pool.c. See sim.h. */
+ * any order. The rules for waking the loop are those of core/pool-wake.h. See sim.h. */
 #include "sim.h"
 
 enum { MAX_PIECES = 4 };

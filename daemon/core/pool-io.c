@@ -1,0 +1,76 @@
+/* See pool-io.h. */
+#include "core/pool-io.h"
+
+#include "core/pool-queues.h"
+#include "core/pool-tickets.h"
+#include "core/pool-wake.h"
+
+static void fetch_one(struct pool *p, struct pool_ticket *t)
+{
+	struct pool_job *job = t->job;
+	bool skip = job->cancelled;
+	pool_count_fetching(p, t, 1);
+	pthread_mutex_unlock(&p->lock);
+	if (!skip)
+		job->ops->fetch(job, t);
+	pthread_mutex_lock(&p->lock);
+	pool_count_fetching(p, t, -1);
+	if (job->cancelled) {
+		uint32_t n = t->n;
+		pthread_mutex_unlock(&p->lock);
+		pool_drop_input(p, t);
+		pthread_mutex_lock(&p->lock);
+		pool_give_ticket_back(p, t);
+		job->n_open -= n;
+		if (pool_finish_if_done(p, job))
+			pool_tell_loop(p);
+		if (p->starved)
+			pool_serve_starved(p);
+		pool_wake_worker(p); /* somebody may have waited for the ticket */
+		return;
+	}
+	struct pool_queue *q = job->queue;
+	t->next = NULL;
+	*(q->fetched ? &q->fetched_last->next : &q->fetched) = t;
+	q->fetched_last = t;
+	pool_list_or_unlist(p, q);
+	pool_wake_worker(p);
+}
+
+static void run_task(struct pool *p, struct pool_task *t)
+{
+	pthread_mutex_unlock(&p->lock);
+	t->run(t);
+	pthread_mutex_lock(&p->lock);
+	t->next = p->tasks_done;
+	p->tasks_done = t;
+	pool_tell_loop(p);
+}
+
+void *pool_io_main(void *arg)
+{
+	struct pool_thread *self = arg;
+	struct pool *p = self->pool;
+	pthread_mutex_lock(&p->lock);
+	while (!p->stopping) {
+		struct pool_task *task = p->tasks;
+		struct pool_ticket *ticket;
+		/* Tasks may run for minutes (an index): keep one thread for reads. */
+		if (task && (self->number > 0 || p->params.n_io == 1)) {
+			p->tasks = task->next;
+			p->n_io_busy++;
+			run_task(p, task);
+			p->n_io_busy--;
+		} else if ((ticket = pool_take_to_fetch(p))) {
+			p->n_io_busy++;
+			fetch_one(p, ticket);
+			p->n_io_busy--;
+		} else {
+			p->n_io_sleeping++;
+			pthread_cond_wait(&p->io, &p->lock);
+			p->n_io_sleeping--;
+		}
+	}
+	pthread_mutex_unlock(&p->lock);
+	return NULL;
+}

@@ -1,0 +1,133 @@
+/* See pool-queues.h. */
+#include "core/pool-queues.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+
+enum { FIRST_BATCH_NS = 100000000 /* the worker time that a batch takes, until one was made */ };
+
+/* What is walked per row is as long as there is work, however many queues have none. */
+void pool_list_or_unlist(struct pool *p, struct pool_queue *q)
+{
+	bool listed = q->first || q->fetched || q->n_busy;
+	if (listed == q->listed)
+		return;
+	q->listed = listed;
+	if (listed) {
+		q->previous = NULL;
+		q->next = p->queues;
+		if (p->queues)
+			p->queues->previous = q;
+		p->queues = q;
+		p->n_listed_owners += q->owner->n_listed++ == 0;
+		return;
+	}
+	*(q->previous ? &q->previous->next : &p->queues) = q->next;
+	if (q->next)
+		q->next->previous = q->previous;
+	p->n_listed_owners -= --q->owner->n_listed == 0;
+}
+
+void pool_unlink_job(struct pool_queue *q, struct pool_job *job)
+{
+	struct pool_job **at = &q->first, *before = NULL;
+	for (; *at && *at != job; at = &(*at)->next)
+		before = *at;
+	if (!*at)
+		return;
+	*at = job->next;
+	if (q->last == job)
+		q->last = before;
+	job->next = NULL;
+}
+
+/* Wake-ups of the loop merge, so that telling it twice does no harm. */
+bool pool_finish_if_done(struct pool *p, struct pool_job *job)
+{
+	if (job->finished || job->n_open > 0 || (!job->cancelled && job->n_taken < job->n_rows))
+		return false;
+	job->finished = true;
+	bool tell = job->cancelled || job->queue->waited_for;
+	job->next = p->done;
+	p->done = job;
+	return tell;
+}
+
+/* ---- users and file systems ---- */
+
+static struct pool_owner *find_or_make_owner(struct pool *p, uid_t uid)
+{
+	struct pool_owner *o = p->owners;
+	while (o && o->uid != uid)
+		o = o->next;
+	if (o || !(o = calloc(1, sizeof(*o))))
+		return o;
+	o->uid = uid;
+	o->next = p->owners;
+	p->owners = o;
+	return o;
+}
+
+int pool_queue_add(struct pool *p, struct pool_queue *q, unsigned max_busy, uid_t owner)
+{
+	struct pool_owner *o = find_or_make_owner(p, owner);
+	if (!o)
+		return -ENOMEM;
+	*q = (struct pool_queue){ .owner = o, .max_busy = max_busy, .waited_for = true, .batch_ns = FIRST_BATCH_NS };
+	if (o->n_queues++ == 0) {
+		pthread_mutex_lock(&p->lock);
+		p->n_owners++;
+		pthread_mutex_unlock(&p->lock);
+	}
+	return 0;
+}
+
+static struct pool_filesystem *join_filesystem(struct pool *p, uint64_t number)
+{
+	struct pool_filesystem *f = p->filesystems;
+	while (f && f->number != number)
+		f = f->next;
+	if (!f && (f = calloc(1, sizeof(*f)))) {
+		*f = (struct pool_filesystem){ .next = p->filesystems, .number = number };
+		p->filesystems = f;
+	}
+	f = f ? f : &p->any;
+	f->n_queues++;
+	return f;
+}
+
+static void leave_filesystem(struct pool *p, struct pool_filesystem *f)
+{
+	struct pool_filesystem **at = &p->filesystems;
+	if (!f || --f->n_queues > 0 || f == &p->any)
+		return;
+	while (*at != f)
+		at = &(*at)->next;
+	*at = f->next;
+	free(f);
+}
+
+void pool_queue_set_origin(struct pool *p, struct pool_queue *q, uint64_t filesystem)
+{
+	pthread_mutex_lock(&p->lock);
+	assert(!q->filesystem && !q->first && !q->reads.n_tickets);
+	q->filesystem = join_filesystem(p, filesystem);
+	pthread_mutex_unlock(&p->lock);
+}
+
+void pool_queue_remove(struct pool *p, struct pool_queue *q)
+{
+	struct pool_owner *o = q->owner, **at = &p->owners;
+	pthread_mutex_lock(&p->lock);
+	assert(!q->listed && !q->reads.n_tickets && !q->returned.job);
+	leave_filesystem(p, q->filesystem);
+	p->n_owners -= o->n_queues == 1;
+	pthread_mutex_unlock(&p->lock);
+	if (--o->n_queues > 0)
+		return;
+	while (*at != o)
+		at = &(*at)->next;
+	*at = o->next;
+	free(o);
+}

@@ -1,0 +1,184 @@
+/* See pool-tickets.h. */
+#include "core/pool-tickets.h"
+
+/* ---- who may have one ---- */
+
+/* How many tickets, and how many I/O threads, queues with a file system may have together: the rest is for queues whose
+ * files are on local disks, however many other machines hang. */
+static unsigned far_tickets(const struct pool *p)
+{
+	return p->params.n_tickets > 1 ? p->params.n_tickets / 2 : 1;
+}
+
+static unsigned far_threads(const struct pool *p)
+{
+	unsigned n = p->params.n_io * 5 / 8;
+	return n > 0 ? n : 1;
+}
+
+/* A queue may have as many tickets as it leaves free: alone it gets half of them, two get a third each, and there are
+ * always some for one whose files are at hand, however slow the others' disks are. One of several users leaves a
+ * quarter to the others, however many queues it has: its disk may never answer. Where a server has to answer, a user
+ * and a file system leave as many free as they have: neither many jobs nor many mounts get more. */
+bool pool_may_have_ticket(const struct pool *p, const struct pool_queue *q)
+{
+	unsigned left = p->n_free_tickets - p->n_reserved;
+	unsigned owned = q->owner->reads.n_tickets;
+	if (p->n_owners > 1 && owned > 0 && owned >= 3 * left)
+		return false;
+	if (!q->filesystem)
+		return q->reads.n_tickets < left;
+	unsigned far = far_tickets(p);
+	unsigned far_left = p->far.n_tickets < far ? far - p->far.n_tickets : 0;
+	left = left < far_left ? left : far_left;
+	return q->reads.n_tickets < left && q->owner->far.n_tickets < left && q->filesystem->reads.n_tickets < left;
+}
+
+/* ---- rows that wait ---- */
+
+/* Hands a row with its ticket to an I/O thread. */
+static void fetch_later(struct pool *p, struct pool_ticket *t)
+{
+	t->next = NULL;
+	*p->to_fetch_end = t;
+	p->to_fetch_end = &t->next;
+	p->n_parked++;
+	if (p->n_io_sleeping)
+		pthread_cond_signal(&p->io);
+}
+
+/* By that many more tickets, and more that an I/O thread is at. */
+static void count_reads(struct pool *p, struct pool_queue *q, int tickets, int fetching)
+{
+	struct pool_reads *of[] = { &q->reads, &q->owner->reads, &q->owner->far, &p->far,
+				    q->filesystem ? &q->filesystem->reads : NULL };
+	unsigned n = q->filesystem ? 5 : 2;
+	for (unsigned i = 0; i < n; i++) {
+		of[i]->n_tickets += (unsigned)tickets;
+		of[i]->n_fetching += (unsigned)fetching;
+	}
+}
+
+static void park(struct pool *p, struct pool_queue *q, const struct pool_piece *piece)
+{
+	struct pool_ticket *t = p->free_tickets;
+	p->free_tickets = t->next;
+	p->n_free_tickets--;
+	count_reads(p, q, 1, 0);
+	t->job = piece->job;
+	t->row = piece->first;
+	t->n = piece->n;
+	t->stage = t->n_slow = 0;
+	fetch_later(p, t);
+}
+
+void pool_unlink_starved(struct pool *p, struct pool_queue *q)
+{
+	struct pool_queue **at = &p->starved;
+	while (*at != q)
+		at = &(*at)->next_starved;
+	*at = q->next_starved;
+	q->returned = (struct pool_piece){ 0 };
+}
+
+/* The list is empty unless something hangs. */
+void pool_serve_starved(struct pool *p)
+{
+	for (struct pool_queue *q = p->starved, *next; q && p->n_free_tickets > p->n_reserved; q = next) {
+		next = q->next_starved;
+		if (pool_may_have_ticket(p, q)) {
+			struct pool_piece piece = q->returned;
+			pool_unlink_starved(p, q);
+			park(p, q, &piece);
+		}
+	}
+}
+
+void pool_give_ticket_back(struct pool *p, struct pool_ticket *t)
+{
+	count_reads(p, t->job->queue, -1, 0);
+	t->next = p->free_tickets;
+	p->free_tickets = t;
+	p->n_free_tickets++;
+}
+
+void pool_begin_try(struct pool *p, struct pool_queue *q, struct pool_piece *piece)
+{
+	if (!piece->job->ops->fetch)
+		return;
+	piece->reserved = pool_may_have_ticket(p, q);
+	p->n_reserved += piece->reserved;
+	q->n_trying += !piece->reserved;
+}
+
+void pool_end_try(struct pool *p, struct pool_queue *q, struct pool_piece *piece)
+{
+	if (piece->ticket || !piece->job->ops->fetch)
+		return;
+	p->n_reserved -= piece->reserved;
+	q->n_trying -= !piece->reserved;
+	piece->reserved = false;
+}
+
+void pool_wait_for_input(struct pool *p, struct pool_queue *q, struct pool_piece *piece)
+{
+	bool reserved = piece->reserved;
+	pool_end_try(p, q, piece);
+	if (piece->ticket) {
+		fetch_later(p, piece->ticket);
+	} else if (reserved || pool_may_have_ticket(p, q)) {
+		park(p, q, piece);
+	} else {
+		struct pool_queue **at = &p->starved;
+		while (*at)
+			at = &(*at)->next_starved;
+		q->returned = *piece;
+		q->next_starved = NULL;
+		*at = q;
+	}
+}
+
+void pool_drop_input(const struct pool *p, const struct pool_ticket *t)
+{
+	if (p->params.input_drop)
+		p->params.input_drop(t->input);
+}
+
+/* ---- reads ---- */
+
+/* A queue, and its user if there are several, has no I/O thread yet, or fewer than three times as many as it would
+ * leave free: a disk that does not answer at all holds up the users that read from it, and no other, however many
+ * queues read from it. The same for users and file systems where a server has to answer, within the threads that are
+ * for those. */
+static bool may_fetch(const struct pool *p, const struct pool_ticket *t)
+{
+	const struct pool_queue *q = t->job->queue;
+	unsigned left = p->params.n_io - p->n_io_busy - 1;
+	unsigned n = q->reads.n_fetching, owned = q->owner->reads.n_fetching;
+	if ((n > 0 && n >= 3 * left) || (p->n_owners > 1 && owned > 0 && owned >= 3 * left))
+		return false;
+	if (!q->filesystem)
+		return true;
+	unsigned far = far_threads(p);
+	unsigned far_left = p->far.n_fetching < far ? far - p->far.n_fetching : 0;
+	return q->owner->far.n_fetching < 3 * far_left && q->filesystem->reads.n_fetching < 3 * far_left;
+}
+
+void pool_count_fetching(struct pool *p, const struct pool_ticket *t, int by)
+{
+	count_reads(p, t->job->queue, 0, by);
+}
+
+struct pool_ticket *pool_take_to_fetch(struct pool *p)
+{
+	for (struct pool_ticket **at = &p->to_fetch; *at; at = &(*at)->next) {
+		struct pool_ticket *t = *at;
+		if (!may_fetch(p, t))
+			continue;
+		*at = t->next;
+		if (p->to_fetch_end == &t->next)
+			p->to_fetch_end = at;
+		return t;
+	}
+	return NULL;
+}

@@ -1,0 +1,183 @@
+/* See pool-turns.h. Among queues the one with the fewest ready batches goes first, and among equals the one that has
+ * had least worker time; a user whose rows take long goes behind the others once it has its share. */
+#include "core/pool-turns.h"
+
+#include "core/pool-queues.h"
+#include "core/pool-tickets.h"
+#include "util/clock.h"
+
+enum {
+	SLOW_NS = 30000000,    /* a row in work for longer takes long */
+	CREDIT_NS = 400000000, /* worker time: how far behind the others a queue may be and still catch up */
+};
+
+/* ---- time and shares ---- */
+
+/* How long n rows have been in work together. `now` may be older than the youngest: it was taken before the lock. */
+static uint64_t elapsed(unsigned n, uint64_t begun_ns, uint64_t now)
+{
+	int64_t ns = (int64_t)(n * now - begun_ns);
+	return ns > 0 ? (uint64_t)ns : 0;
+}
+
+/* Worker time of a queue, rows in work included. */
+static uint64_t served(const struct pool_queue *q, uint64_t now)
+{
+	return q->served_ns + elapsed(q->n_busy, q->begun_ns, now);
+}
+
+/* How many workers are one user's share, while several have work. */
+static unsigned share(const struct pool *p)
+{
+	unsigned n = p->n_listed_owners > 1 ? p->target / p->n_listed_owners : p->target;
+	return n ? n : 1;
+}
+
+/* Its rows in work take long, and it has its share of the workers. */
+static bool has_enough(const struct pool_owner *o, unsigned share, uint64_t now)
+{
+	return o->n_busy >= share && elapsed(o->n_busy, o->begun_ns, now) > (uint64_t)o->n_busy * SLOW_NS;
+}
+
+/* The queue with the least is next: start-time fair queueing (Goyal, Vin, Cheng 1996) by worker time. Batches that are
+ * ready count as service received, so a queue without any goes first, but not for ever: what the pool knows of them may
+ * be old, as a trainer that goes to sleep does not always say so. A queue that wants less than its share gets all that
+ * it wants, however many others have no batch ready. */
+static uint64_t turn(const struct pool *p, const struct pool_queue *q, uint64_t now)
+{
+	uint64_t at = served(q, now) + CREDIT_NS, ready_ns = (uint64_t)q->n_ready * (uint64_t)q->batch_ns;
+	return (at > p->level_ns ? at : p->level_ns) + (ready_ns < CREDIT_NS ? ready_ns : CREDIT_NS);
+}
+
+static bool more_urgent(const struct pool *p, const struct pool_queue *a, const struct pool_queue *b, uint64_t now)
+{
+	if (a->owner != b->owner) {
+		bool enough = has_enough(a->owner, share(p), now);
+		if (enough != has_enough(b->owner, share(p), now))
+			return !enough;
+	}
+	return turn(p, a, now) < turn(p, b, now);
+}
+
+/* ---- picking ---- */
+
+/* A queue without tickets may always try, with one worker. */
+static bool may_take_new(const struct pool *p, const struct pool_queue *q)
+{
+	if (!q->first)
+		return false;
+	if (!q->first->ops->fetch)
+		return true;
+	return !q->returned.job && (pool_may_have_ticket(p, q) || (q->reads.n_tickets == 0 && q->n_trying == 0));
+}
+
+static bool has_rows(const struct pool *p, const struct pool_queue *q)
+{
+	return (q->fetched || may_take_new(p, q)) && (!q->max_busy || q->n_busy < q->max_busy);
+}
+
+struct pool_queue *pool_pick_queue(const struct pool *p, uint64_t now)
+{
+	struct pool_queue *best = NULL;
+	for (struct pool_queue *q = p->queues; q; q = q->next) {
+		if (has_rows(p, q) && (!best || more_urgent(p, q, best, now)))
+			best = q;
+	}
+	return best;
+}
+
+bool pool_any_has_rows(const struct pool *p)
+{
+	const struct pool_queue *q = p->queues;
+	while (q && !has_rows(p, q))
+		q = q->next;
+	return q != NULL;
+}
+
+/* Threads that are in long rows go on beside the relief threads, so that it takes as many of these for a user to have
+ * its share of the processors. */
+struct pool_queue *pool_pick_deprived(const struct pool *p, uint64_t now)
+{
+	struct pool_queue *best = NULL;
+	unsigned n_slow = 0;
+	for (unsigned i = 0; i < 2 * p->params.max_workers; i++) {
+		uint64_t since = p->workers[i].busy_since_ns;
+		n_slow += since && now > since + SLOW_NS;
+	}
+	if (p->n_listed_owners < 2 || !n_slow || p->n_busy - n_slow >= p->target)
+		return NULL; /* nobody to share with, or as many get on as there are to be */
+	unsigned most = n_slow / (p->n_listed_owners - 1) > share(p) ? n_slow / (p->n_listed_owners - 1) : share(p);
+	for (struct pool_queue *q = p->queues; q; q = q->next) {
+		if (has_rows(p, q) && q->owner->n_busy < most && (!best || more_urgent(p, q, best, now)))
+			best = q;
+	}
+	return best;
+}
+
+/* Fetched rows and new ones in turn: a new row that has to be parked costs next to nothing, and keeps the disk as busy
+ * as the decoders. */
+bool pool_take_piece(struct pool *p, struct pool_queue *q, struct pool_piece *out)
+{
+	bool fetched = q->fetched && !(q->took_fetched && may_take_new(p, q));
+	q->took_fetched = fetched;
+	if (fetched) {
+		struct pool_ticket *t = q->fetched;
+		q->fetched = t->next;
+		if (!q->fetched)
+			q->fetched_last = NULL;
+		*out = (struct pool_piece){ .job = t->job, .ticket = t, .first = t->row, .n = t->n };
+		return true;
+	}
+	struct pool_job *job = q->first;
+	if (!job)
+		return false;
+	uint32_t left = job->n_rows - job->n_taken;
+	*out = (struct pool_piece){ .job = job, .first = job->n_taken, .n = left < job->chunk ? left : job->chunk };
+	pool_begin_try(p, q, out);
+	job->n_taken += out->n;
+	job->n_open += out->n;
+	if (job->n_taken == job->n_rows)
+		pool_unlink_job(q, job);
+	return true;
+}
+
+/* ---- rows in work ---- */
+
+void pool_begin_work(struct pool *p, struct pool_thread *self, struct pool_queue *q, uint64_t now)
+{
+	uint64_t start = served(q, now);
+	if (start + CREDIT_NS < p->level_ns)
+		q->served_ns += p->level_ns - CREDIT_NS - start;
+	if (start > p->level_ns)
+		p->level_ns = start;
+	q->n_busy++;
+	q->begun_ns += now;
+	q->owner->n_busy++;
+	q->owner->begun_ns += now;
+	p->n_busy++;
+	self->busy_since_ns = now;
+}
+
+void pool_end_work(struct pool *p, struct pool_thread *self, struct pool_queue *q, uint64_t now)
+{
+	uint64_t begun = self->busy_since_ns;
+	q->n_busy--;
+	q->begun_ns -= begun;
+	q->served_ns += now - begun;
+	q->owner->n_busy--;
+	q->owner->begun_ns -= begun;
+	p->n_busy--;
+	self->busy_since_ns = 0;
+	pool_list_or_unlist(p, q);
+}
+
+void pool_learn_batch_ns(struct pool_queue *q, const struct pool_job *job, uint64_t row_ns)
+{
+	q->batch_ns += ((int64_t)(row_ns * job->n_rows) - q->batch_ns) / 8;
+}
+
+void pool_catch_up(const struct pool *p, struct pool_queue *q)
+{
+	if (q->served_ns < p->level_ns)
+		q->served_ns = p->level_ns;
+}

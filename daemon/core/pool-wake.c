@@ -1,0 +1,45 @@
+/* See pool-wake.h. */
+#include "core/pool-wake.h"
+
+#include <errno.h>
+#include <unistd.h>
+
+#include "util/clock.h"
+
+/* One at a time is enough: a worker that has been woken looks at everything there is, and wakes the next
+ * (pool_worker_main) when there is more than it takes. So a thread that brings work pays for one wake-up and no more. */
+bool pool_must_wake(struct pool *p)
+{
+	if (p->n_sleeping == 0 || p->n_waking > 0)
+		return false;
+	p->n_sleeping--;
+	p->n_waking++;
+	p->waking_since_ns = clock_now_ns();
+	p->n_wakes++;
+	return true;
+}
+
+bool pool_must_wake_watch(struct pool *p)
+{
+	if (!p->watch_asleep || p->n_owners < 2)
+		return false;
+	p->watch_asleep = false;
+	p->n_idle_watches = 0;
+	return true;
+}
+
+void pool_wake_worker(struct pool *p)
+{
+	if (pool_must_wake(p))
+		pthread_cond_signal(&p->work);
+}
+
+void pool_tell_loop(struct pool *p)
+{
+	uint64_t one = 1;
+	if (p->told)
+		return;
+	p->told = true;
+	while (write(p->wake_fd, &one, sizeof(one)) < 0 && errno == EINTR)
+		;
+}

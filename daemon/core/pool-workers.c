@@ -1,0 +1,133 @@
+/* See pool-workers.h.
+ *
+ * Relief: one of the relief threads is the watcher. While several users have queues and there is work it looks every
+ * WATCH_NS whether rows have been in work for so long that a user is kept from its share. Then it takes a row of that
+ * user, and another relief thread becomes the watcher. It sleeps for good when the pool has been idle for a while, or
+ * has one user, so that a pool that nobody shares never has a wake-up more. */
+#include "core/pool-workers.h"
+
+#include "core/pool-queues.h"
+#include "core/pool-tickets.h"
+#include "core/pool-turns.h"
+#include "core/pool-wake.h"
+#include "util/clock.h"
+
+enum {
+	WATCH_NS = 30000000,
+	IDLE_WATCHES = 32,        /* before the watcher sleeps for good: work comes in bursts */
+};
+
+/* Returns the time. */
+static uint64_t run_piece(struct pool *p, struct pool_thread *self, struct pool_queue *q, struct pool_piece *piece,
+			  uint64_t now)
+{
+	void *worker = self->worker;
+	struct pool_job *job = piece->job;
+	uint64_t begun = now;
+	pool_begin_work(p, self, q, now);
+	bool skip = job->cancelled;
+	bool wake = p->n_sleeping > 0 && pool_any_has_rows(p) && pool_must_wake(p);
+	pthread_mutex_unlock(&p->lock);
+	if (wake)
+		pthread_cond_signal(&p->work);
+
+	if (skip && piece->ticket)
+		pool_drop_input(p, piece->ticket);
+	int r = skip ? 0 : job->ops->run(job, worker, piece->first, piece->n, piece->ticket);
+	now = clock_now_ns();
+
+	pthread_mutex_lock(&p->lock);
+	pool_end_work(p, self, q, now);
+	bool tell = false;
+	if (r == POOL_WOULD_BLOCK && !job->cancelled) {
+		pool_wait_for_input(p, q, piece);
+	} else {
+		pool_end_try(p, q, piece);
+		if (piece->ticket)
+			pool_give_ticket_back(p, piece->ticket);
+		p->n_rows += piece->n;
+		job->n_open -= piece->n;
+		pool_learn_batch_ns(q, job, (now - begun) / piece->n);
+		tell = pool_finish_if_done(p, job);
+	}
+	if (p->starved)
+		pool_serve_starved(p);
+	if (tell)
+		pool_tell_loop(p);
+	return now;
+}
+
+void *pool_worker_main(void *arg)
+{
+	struct pool_thread *self = arg;
+	struct pool *p = self->pool;
+	pthread_mutex_lock(&p->lock);
+	uint64_t now = clock_now_ns();
+	while (!p->stopping) {
+		if (self->number >= p->target) {
+			if (pool_any_has_rows(p))
+				pool_wake_worker(p); /* the wake-up that it may have had was meant for one that works */
+			pthread_cond_wait(&p->spare, &p->lock);
+			now = clock_now_ns();
+			continue;
+		}
+		struct pool_queue *q = pool_pick_queue(p, now);
+		struct pool_piece piece;
+		if (q && pool_take_piece(p, q, &piece)) {
+			now = run_piece(p, self, q, &piece, now);
+			continue;
+		}
+		p->n_sleeping++;
+		pthread_cond_wait(&p->work, &p->lock);
+		now = clock_now_ns();
+		if (p->n_waking > 0)
+			p->n_waking--;
+		else
+			p->n_sleeping--; /* woken by nobody */
+	}
+	pthread_mutex_unlock(&p->lock);
+	return NULL;
+}
+
+/* ---- relief ---- */
+
+/* Until it is time to look again. */
+static void watch(struct pool *p)
+{
+	struct timespec t;
+	p->watching = true;
+	p->n_idle_watches = p->queues ? 0 : p->n_idle_watches + 1;
+	if (p->n_owners < 2 || p->n_idle_watches > IDLE_WATCHES) {
+		p->watch_asleep = true;
+		pthread_cond_wait(&p->watch, &p->lock);
+		p->watch_asleep = false;
+	} else {
+		uint64_t at = clock_now_ns() + WATCH_NS;
+		t.tv_sec = (time_t)(at / 1000000000);
+		t.tv_nsec = (long)(at % 1000000000);
+		pthread_cond_timedwait(&p->watch, &p->lock, &t);
+	}
+	p->watching = false;
+}
+
+void *pool_relief_main(void *arg)
+{
+	struct pool_thread *self = arg;
+	struct pool *p = self->pool;
+	pthread_mutex_lock(&p->lock);
+	while (!p->stopping) {
+		uint64_t now = clock_now_ns();
+		struct pool_queue *q = pool_pick_deprived(p, now);
+		struct pool_piece piece;
+		if (q && pool_take_piece(p, q, &piece)) {
+			pthread_cond_signal(&p->relief); /* for another to be the watcher */
+			run_piece(p, self, q, &piece, now);
+		} else if (p->watching) {
+			pthread_cond_wait(&p->relief, &p->lock);
+		} else {
+			watch(p);
+		}
+	}
+	pthread_mutex_unlock(&p->lock);
+	return NULL;
+}

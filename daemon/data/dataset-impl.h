@@ -43,12 +43,6 @@ struct dataset {
 	enum dtype dtype, label_dtype;
 };
 
-/* Fills in err and returns `error`, a negative errno. err may be NULL. */
-int dataset_fail(struct dataset_error *err, enum dataset_code code, int error, const char *fmt, ...)
-	__attribute__((format(printf, 4, 5)));
-/* The same for a failed system call on `what`: "what: Permission denied", with the code that fits. Returns -error. */
-int dataset_fail_errno(struct dataset_error *err, int error, const char *what);
-
 /* The kinds. `rest` is the spec behind "kind:", without trailing slashes; references start at 1. */
 int imagefolder_open(const struct dataset_source *source, const char *rest, struct dataset **out,
 		     struct dataset_error *err);

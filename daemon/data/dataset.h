@@ -10,6 +10,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "data/dataset-error.h"
 #include "pipeline/pipeline.h" /* enum dtype */
 #include "util/meter.h"
 
@@ -24,20 +25,6 @@ struct data_access {
 	uid_t uid;
 	gid_t gids[DATASET_MAX_GROUPS];
 	unsigned n_gids;
-};
-
-/* Numbers as the wire's ErrorCode. */
-enum dataset_code {
-	DATASET_E_INVALID = 3,
-	DATASET_E_NOT_FOUND = 5,
-	DATASET_E_ACCESS = 6,
-	DATASET_E_LIMIT = 7,
-	DATASET_E_BAD_DATA = 8,
-};
-
-struct dataset_error {
-	char text[512];          /* names the file or option and says what to do */
-	enum dataset_code code;
 };
 
 /* Called from the opening thread about ten times a second during long work; total 0 when unknown. */

@@ -8,15 +8,19 @@
 #include <stdlib.h>
 
 #include "core/loader.h"
+#include "util/container.h"
 
 /* What a submitted slot is in for; struct slot's `fed`. */
 enum { WANTED = 1, ASKED, MADE };
 
 enum { RETURN_MS = 60000 };
 
-#define feed_of(source_ptr) ((struct feed *)(void *)((char *)(source_ptr)-offsetof(struct feed, source)))
-
 static void kick(struct feed *f);
+
+static struct feed *feed_of(struct batch_source *source)
+{
+	return container_of(source, struct feed, source);
+}
 
 static uint64_t world(const struct feed *f)
 {

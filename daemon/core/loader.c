@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +10,7 @@
 #include <xxhash.h>
 
 #include "core/sampler.h"
+#include "util/container.h"
 
 enum {
 	NAMED_IN_ERROR = 5,          /* bad samples; the log has them all */
@@ -19,7 +19,7 @@ enum {
 
 static struct loader *loader_of(const struct stream_host *h)
 {
-	return (struct loader *)(void *)((char *)(uintptr_t)h - offsetof(struct loader, host));
+	return container_of(h, struct loader, host);
 }
 
 /* ---- what comes back ---- */
@@ -158,7 +158,7 @@ static struct plan_spec plan_spec_of(const struct loader *l, uint64_t epoch, uin
 
 static void plan_task_run(struct pool_task *t)
 {
-	struct plan_task *task = (struct plan_task *)t;
+	struct plan_task *task = container_of(t, struct plan_task, task);
 	task->result = plan_create(&task->spec, &task->plan);
 }
 
@@ -201,7 +201,7 @@ void loader_retry(struct loader *l)
 
 static void plan_task_done(struct pool_task *t)
 {
-	struct plan_task *task = (struct plan_task *)t;
+	struct plan_task *task = container_of(t, struct plan_task, task);
 	struct loader *l = task->loader;
 	plan_arrived(l, &task->spec, task->plan, &task->bytes, task->result);
 	loader_retry(l);

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "util/container.h"
+
 struct mirror *mirror_find(const struct slots *s, const unsigned char uuid[GPU_UUID_BYTES], enum gpu_share share)
 {
 	for (unsigned i = 0; i < s->n_mirrors; i++) {
@@ -132,7 +134,7 @@ int mirror_open(struct slots *s, struct gpus *g, const unsigned char uuid[GPU_UU
 
 static void on_copied(struct gpu_copy *copy, int result, const char *why)
 {
-	struct slot_copy *c = (struct slot_copy *)(void *)copy;
+	struct slot_copy *c = container_of(copy, struct slot_copy, copy);
 	struct slot *slot = c->slot;
 	struct slots *s = slot->slots;
 	c->state = result ? COPY_NONE : COPY_THERE;

@@ -2,11 +2,11 @@
  * rows they were given, and touch nothing else but atomics and the badlist. */
 #include "core/pool-source.h"
 
-#include <stddef.h>
 #include <string.h>
 
 #include "core/stream.h"
 #include "pipeline/random.h"
+#include "util/container.h"
 #include "util/log.h"
 
 enum {
@@ -15,9 +15,15 @@ enum {
 	CHUNK_BYTES = 256 * 1024,    /* of array rows a worker takes at once */
 };
 
-#define slot_of(job_ptr) ((struct slot *)(void *)((char *)(job_ptr)-offsetof(struct slot, job)))
-#define pool_source_of(source_ptr) \
-	((struct pool_source *)(void *)((char *)(source_ptr)-offsetof(struct pool_source, source)))
+static struct slot *slot_of(struct pool_job *job)
+{
+	return container_of(job, struct slot, job);
+}
+
+static struct pool_source *pool_source_of(struct batch_source *source)
+{
+	return container_of(source, struct pool_source, source);
+}
 
 static struct pool_source *source_of(const struct slot *slot)
 {

@@ -5,7 +5,6 @@
 
 #include <assert.h>
 #include <errno.h>
-#include <stddef.h>
 #include <stdlib.h>
 
 #include "core/loader-spec.h"
@@ -14,6 +13,7 @@
 #include "core/sampler.h"
 #include "core/source.h"
 #include "core/stream-impl.h"
+#include "util/container.h"
 
 enum {
 	MORE_OWN_BATCHES = 2, /* unanswered ones beyond the window, as proto/README.md allows */
@@ -381,7 +381,7 @@ static void publish(struct stream *s)
 
 static void on_next_turn(struct pool_task *t)
 {
-	struct stream *s = (struct stream *)(void *)((char *)t - offsetof(struct stream, next_turn));
+	struct stream *s = container_of(t, struct stream, next_turn);
 	struct stream_host *h = s->host; /* kept by n_in_flight */
 	s->has_next_turn = false;
 	stream_pump(s);

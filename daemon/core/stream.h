@@ -8,8 +8,8 @@
  *
  * In share mode a batch stays until every rank of the group has had it: those attached, and those of world_size that
  * have not come yet; of an open group (a producer's) those that have begun. A rank that left is not waited for. A group
- * whose trainers need not keep step has several streams (core/group.h); who attaches, seeks and leaves says so to the
- * loader, which knows whether there is a group.
+ * whose trainers need not keep step has several streams (core/group.h). The loader knows whether there is a group, so
+ * that trainers attach, seek and leave by its functions.
  *
  * Loop thread only. */
 #ifndef BATCHD_STREAM_H

@@ -53,6 +53,9 @@ struct cache {
 	char *dir;
 	uint64_t dir_limit_bytes;   /* 0: none */
 	uint64_t file_most_bytes;   /* a kept file that is larger is none of ours */
+	/* Drops the space that has been unused for longest; false if all are in use, or have yet to be written and
+	 * the caller may not wait for that. Takes list_lock. For a space that finds no room. */
+	bool (*make_room)(struct cache *c, enum cache_tier tier, bool may_wait);
 	pthread_mutex_t list_lock;
 	struct cache_space *spaces; /* the most recently detached last */
 	struct cache_stats gone[CACHE_N_TIERS]; /* sums of spaces that were dropped; under list_lock */
@@ -87,11 +90,5 @@ void space_load_kept(struct cache_space *s);
 /* Appends what is unsaved to the space's file, if it has one; nothing while another thread reads or writes it. 0 or
  * negative errno, which is logged. */
 int space_write_unsaved(struct cache_space *s);
-
-/* ---- the cache ---- */
-
-/* Drops the space that has been unused for longest; false if all are in use, or have yet to be written and the caller
- * may not wait for that. Takes list_lock. */
-bool cache_make_room(struct cache *c, enum cache_tier tier, bool may_wait);
 
 #endif

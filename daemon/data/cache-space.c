@@ -207,7 +207,7 @@ static struct entry *entry_create(struct cache_space *s, size_t n_bytes)
 	struct entry *e;
 
 	while (!(e = cache_memory_alloc(&s->memory, entry_bytes(n_bytes), &block_bytes))) {
-		if (!cache_make_room(s->cache, s->tier, false)) { /* a worker, perhaps */
+		if (!s->cache->make_room(s->cache, s->tier, false)) { /* a worker, perhaps */
 			return NULL;
 		}
 	}
@@ -358,7 +358,7 @@ struct cache_space *space_create(struct cache *c, uint64_t dataset_id, uint64_t 
 	memset(s, 0, sizeof(*s));
 	s->table_bytes = (n * sizeof(*s->table) + 4095) / 4096 * 4096;
 	while (atomic_load(&budget->used_bytes) + s->table_bytes > atomic_load(&budget->limit_bytes) &&
-	       cache_make_room(c, tier, true)) {
+	       c->make_room(c, tier, true)) {
 	}
 	/* Pages of the table that no entry touches are not resident, but charged: that errs on the safe side. */
 	if (atomic_fetch_add(&budget->used_bytes, s->table_bytes) + s->table_bytes >

@@ -22,6 +22,8 @@ static void trim_dir(const struct cache *c)
 	}
 }
 
+static bool make_room(struct cache *c, enum cache_tier tier, bool may_wait);
+
 int cache_create(const struct cache_config *config, struct cache **out)
 {
 	struct cache *c = calloc(1, sizeof(*c));
@@ -40,6 +42,7 @@ int cache_create(const struct cache_config *config, struct cache **out)
 	for (int t = 0; t < CACHE_N_TIERS; t++) {
 		atomic_init(&c->budgets[t].limit_bytes, config->budget_bytes[t]);
 	}
+	c->make_room = make_room;
 	c->dir_limit_bytes = config->dir_limit_bytes;
 	c->file_most_bytes = 4 * config->budget_bytes[CACHE_INDEX] + FILE_SPARE_BYTES;
 	*out = c;
@@ -213,7 +216,7 @@ static struct cache_space *take_unused(struct cache *c, enum cache_tier tier, bo
 	return s;
 }
 
-bool cache_make_room(struct cache *c, enum cache_tier tier, bool may_wait)
+static bool make_room(struct cache *c, enum cache_tier tier, bool may_wait)
 {
 	struct cache_space *s = take_unused(c, tier, may_wait);
 

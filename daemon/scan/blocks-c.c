@@ -1,4 +1,4 @@
-/* The blocks in plain C: the reference for the others, and the choice between them.
+/* The blocks in plain C: the reference for the others.
  *
  * The inverse DCT is the accurate integer one after Loeffler, Ligtenberg and Moschytz that libjpeg calls ISLOW, in the
  * form its SIMD versions give it: 16-bit inputs, 32-bit products, and saturation between the passes. For every block
@@ -162,15 +162,3 @@ static void interleave(const uint8_t *r, const uint8_t *g, const uint8_t *b, uin
 }
 
 const struct blocks_ops blocks_c = {"c", idct_pair, {{ycc, ycc_h2}, {ycc_v2, ycc_h2v2}}, interleave};
-
-const struct blocks_ops *const *blocks_paths(void)
-{
-#if defined(__x86_64__)
-	static const struct blocks_ops *const with_avx2[] = {&blocks_avx2, &blocks_c, NULL};
-
-	if (__builtin_cpu_supports("avx2"))
-		return with_avx2;
-#endif
-	static const struct blocks_ops *const plain[] = {&blocks_c, NULL};
-	return plain;
-}

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "util/log.h"
+#include "util/probe.h"
 
 static struct session *session_of(struct consumer *c)
 {
@@ -39,6 +40,15 @@ int control_put(struct session *s, const Batchd__Wire__ServerMessage *m)
 	return 0;
 }
 
+void control_note_release(struct session *s, const Batchd__Wire__Release *r)
+{
+	s->n_released++;
+	s->wait_ns += r->wait_ns;
+	log_record(LOG_LEVEL_DEBUG, "release", "session %llu gives back slot %u, generation %llu",
+		   (unsigned long long)s->number, r->slot, (unsigned long long)r->generation);
+	PROBE(slot_release, s->number, r->slot, r->generation);
+}
+
 /* Takes one entry. 0; -EAGAIN: there is none; -EPROTO with *why. */
 static int collect_one(struct session *s, const char **why)
 {
@@ -58,10 +68,9 @@ static int collect_one(struct session *s, const char **why)
 	if (m->body_case != BATCHD__WIRE__CLIENT_MESSAGE__BODY_RELEASE)
 		return -EPROTO;
 	*why = "released a slot it does not hold";
+	control_note_release(s, m->release);
 	if (stream_take_back(&s->consumer, m->release->slot, m->release->generation))
 		return -EPROTO;
-	s->n_released++;
-	s->wait_ns += m->release->wait_ns;
 	return 0;
 }
 

@@ -19,6 +19,9 @@ int control_put(struct session *s, const Batchd__Wire__ServerMessage *m);
 /* Takes in what the trainer has released. */
 void control_collect(struct session *s);
 
+/* What a Release says of its trainer, by whichever way it came. */
+void control_note_release(struct session *s, const Batchd__Wire__Release *r);
+
 /* consumer_ops of a session with a page. */
 void control_look(struct consumer *c);
 bool control_arm(struct consumer *c, uint32_t wake_at);

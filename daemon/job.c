@@ -5,6 +5,7 @@
  * more still has to see its opening come back. */
 #include "job.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdatomic.h>
@@ -18,9 +19,35 @@
 #include "request.h"
 #include "session-state.h"
 #include "util/closing.h"
+#include "util/log.h"
+#include "util/probe.h"
 #include "util/size.h"
 
 enum { PROGRESS_MS = 200 };
+
+/* ---- states ---- */
+
+const char *job_state_name(enum job_state state)
+{
+	static const char *const names[] = { "opening", "ready", "failed", "closing", "ending" };
+	return names[state];
+}
+
+/* A move that is not in the table is a bug of ours, never a peer's doing. */
+void job_move(struct job *j, enum job_state to)
+{
+	static const bool allowed[5][5] = {
+		[JOB_OPENING] = { [JOB_READY] = true, [JOB_FAILED] = true, [JOB_CLOSING] = true },
+		[JOB_READY] = { [JOB_ENDING] = true, [JOB_FAILED] = true, [JOB_CLOSING] = true },
+		[JOB_ENDING] = { [JOB_FAILED] = true, [JOB_CLOSING] = true },
+		[JOB_FAILED] = { [JOB_CLOSING] = true },
+	};
+	assert(allowed[j->state][to]);
+	log_record(LOG_LEVEL_DEBUG, "job", "job %llu (%s): %s -> %s, %u sessions", (unsigned long long)j->number,
+		   j->spec.job, job_state_name(j->state), job_state_name(to), j->n_sessions);
+	PROBE(job_move, j->number, j->state, to);
+	j->state = to;
+}
 
 struct opening {
 	struct job_task task;
@@ -221,7 +248,7 @@ void job_close(struct job *j)
 {
 	if (j->state == JOB_CLOSING || j->n_tasks)
 		return;
-	j->state = JOB_CLOSING;
+	job_move(j, JOB_CLOSING);
 	charge_end(&j->loader_charge);
 	charge_end(&j->fds);
 	uv_timer_stop(&j->linger);
@@ -280,7 +307,7 @@ static void on_loader_failed(struct loader *l)
 	struct job *j = l->owner;
 	if (j->state != JOB_READY && j->state != JOB_ENDING)
 		return;
-	j->state = JOB_FAILED;
+	job_move(j, JOB_FAILED);
 	uv_timer_start(&j->linger, on_fail_timer, 0, 0);
 }
 
@@ -313,7 +340,7 @@ void job_end(struct job *j, Batchd__Wire__ErrorCode code, const char *text)
 {
 	if (j->state != JOB_READY)
 		return;
-	j->state = JOB_ENDING;
+	job_move(j, JOB_ENDING);
 	j->fail_code = code;
 	snprintf(j->loader->error, sizeof(j->loader->error), "%s", text);
 	uv_timer_start(&j->linger, on_end_timer, 0, 0);
@@ -583,7 +610,7 @@ static void opening_done(struct job_task *t)
 	}
 	if (r && !o->result)
 		fail_opening(o, BATCHD__WIRE__ERROR_CODE__INTERNAL, "", strerror(-r));
-	j->state = r ? JOB_FAILED : JOB_READY;
+	job_move(j, r ? JOB_FAILED : JOB_READY);
 	if (r)
 		job_end_sessions(j, &o->why);
 	else if (j->loader->layout.slot_bytes > b->config->limits.batch_bytes)
@@ -612,7 +639,7 @@ static void start_opening(struct job *j, struct request *r, int *fds, unsigned n
 	struct batchd *b = j->daemon;
 	struct opening *o = calloc(1, sizeof(*o));
 	if (!o) {
-		j->state = JOB_FAILED;
+		job_move(j, JOB_FAILED);
 		return;
 	}
 	o->task = (struct job_task){ .run = opening_run, .done = opening_done };
@@ -703,7 +730,6 @@ static void enter(struct job *j, struct session *s)
 	s->next_in_job = j->sessions;
 	j->sessions = s;
 	j->n_sessions++;
-	s->state = SESSION_OPENING;
 	if (j->state == JOB_READY)
 		uv_timer_stop(&j->linger);
 }

@@ -33,6 +33,7 @@ struct data_identity {
  * ENDING: its producer has gone. Each session first gets the batches that were made for it, and is then told.
  */
 enum job_state { JOB_OPENING, JOB_READY, JOB_FAILED, JOB_CLOSING, JOB_ENDING };
+const char *job_state_name(enum job_state state);
 
 struct job {
 	struct job *next;
@@ -89,6 +90,8 @@ void job_leave(struct session *s);
 void job_advance(struct job *j);
 /* Makes the job's loader; takes spec and recipe unless it fails. 0 or negative errno. */
 int job_make_loader(struct job *j, struct loader_spec *spec, struct recipe *recipe);
+/* The only way from one state to another. */
+void job_move(struct job *j, enum job_state to);
 /* Ends all its sessions. */
 void job_end_sessions(struct job *j, const struct refusal *why);
 /* Nothing more will be made. Nobody joins it any more, and each session is told so, with `text`, when it has had what

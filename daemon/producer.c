@@ -1,6 +1,7 @@
 /* See producer.h. Here are names, connections, slabs and last words; which batches are made for whom is served-job.c's. */
 #include "producer.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -9,6 +10,7 @@
 
 #include "job.h"
 #include "util/log.h"
+#include "util/probe.h"
 
 #define CODE(name) BATCHD__WIRE__ERROR_CODE__##name
 
@@ -24,6 +26,27 @@ void producer_fill(struct producer *p, const Batchd__Wire__Fill *body)
 	m.body_case = BATCHD__WIRE__SERVER_MESSAGE__BODY_FILL;
 	m.fill = (Batchd__Wire__Fill *)body;
 	tell(p, &m, NULL);
+}
+
+/* ---- states ---- */
+
+enum producer_state { PRODUCER_IDLE, PRODUCER_FEEDING, PRODUCER_GONE };
+
+/* Its state is whether it has a job. */
+static void note_move(const struct producer *p, enum producer_state to, const struct job *j)
+{
+	static const char *const names[] = { "idle", "feeding", "gone" };
+	enum producer_state from = p->job ? PRODUCER_FEEDING : PRODUCER_IDLE;
+	log_record(LOG_LEVEL_DEBUG, "producer-state", "producer %s (pid %d): %s -> %s%s%s", p->name, (int)p->pid, names[from],
+		   names[to], j ? ", job " : "", j ? j->spec.job : "");
+	PROBE(producer_move, p->pid, from, to);
+}
+
+void producer_bind(struct producer *p, struct job *j)
+{
+	assert(!p->job != !j); /* one job at a time */
+	note_move(p, j ? PRODUCER_FEEDING : PRODUCER_IDLE, j);
+	p->job = j;
 }
 
 /* ---- slabs ---- */
@@ -123,6 +146,7 @@ static void end(struct producer *p, Batchd__Wire__ErrorCode code, const char *te
 	*at = p->next;
 	producer_drop_offers(p);
 	p->session->producer = NULL;
+	note_move(p, PRODUCER_GONE, NULL);
 	log_record(LOG_LEVEL_INFO, "producer-gone", "producer %s (pid %d) is gone", p->name, (int)p->pid);
 	if (p->job)
 		p->ops->ended(p, code, text);

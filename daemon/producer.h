@@ -74,6 +74,8 @@ void producer_on_closed(struct session *s);
 
 /* Whether this user has a producer of that name. */
 bool producer_exists(const struct batchd *b, uid_t uid, const char *name);
+/* It feeds this job from now on; NULL: none any more. */
+void producer_bind(struct producer *p, struct job *j);
 /* Asks for a batch, or takes that back. */
 void producer_fill(struct producer *p, const Batchd__Wire__Fill *body);
 /* Sends an open slab to be mapped, and sealed then (ops->mapped). Takes the reference. 0 or -ENOMEM. */

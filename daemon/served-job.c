@@ -179,15 +179,15 @@ static void start_feeding(struct job *j, struct producer *p)
 	int r = make_loader(j, p);
 	if (r) {
 		struct refusal why;
-		j->state = JOB_FAILED;
+		job_move(j, JOB_FAILED);
 		refuse(&why, CODE(INTERNAL), "", "%s", strerror(-r));
 		job_end_sessions(j, &why);
 		return;
 	}
-	j->state = JOB_READY;
+	job_move(j, JOB_READY);
 	j->producer = p;
 	j->on_closing = leave;
-	p->job = j;
+	producer_bind(p, j);
 	log_record(LOG_LEVEL_INFO, "producer-bound", "producer %s (pid %d) feeds job %s", p->name, (int)p->pid,
 		   j->spec.job);
 	job_advance(j);
@@ -329,7 +329,7 @@ static void reopen(struct producer *p, const struct feed_maker *next)
 	producer_drop_offers(p);
 	feed_stop(j->feed);
 	j->producer = NULL;
-	p->job = NULL;
+	producer_bind(p, NULL);
 	job_end(j, CODE(REOPEN), text);
 }
 
@@ -403,7 +403,7 @@ static void leave(struct job *j)
 	if (!j->producer)
 		return;
 	producer_drop_offers(j->producer);
-	j->producer->job = NULL;
+	producer_bind(j->producer, NULL);
 	j->producer = NULL;
 	for (struct job *other = j->daemon->jobs; other; other = other->next) {
 		if (is_waiting(other)) /* it may have come while nobody was in this one any more, which had yet to

@@ -4,6 +4,7 @@
  * advance is called at each arrival and does the next step that can be done. */
 #include "session.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,10 +23,38 @@
 #include "served-job.h"
 #include "stall.h"
 #include "util/log.h"
+#include "util/probe.h"
 
 #define CODE(name) BATCHD__WIRE__ERROR_CODE__##name
 
 enum { PRODUCER_WAIT_MS = 60000 };
+
+/* ---- states ---- */
+
+enum { SESSION_ENDED = SESSION_PARTING + 1 };
+
+static void note_move(const struct session *s, unsigned to)
+{
+	static const char *const names[] = { "greeted", "opening", "attached", "ghost", "parting", "ended" };
+	log_record(LOG_LEVEL_DEBUG, "session", "session %llu (pid %d): %s -> %s%s%s", (unsigned long long)s->number,
+		   (int)s->pid, names[s->state], names[to], s->job ? ", job " : "", s->job ? s->job->spec.job : "");
+	PROBE(session_move, s->number, s->state, to);
+}
+
+/* The only way from one state to another. A move that is not in the table is a bug of ours, never a peer's doing; a
+ * session may end in any state. */
+static void session_move(struct session *s, enum session_state to)
+{
+	static const bool allowed[5][5] = {
+		[SESSION_GREETED] = { [SESSION_OPENING] = true },
+		[SESSION_OPENING] = { [SESSION_ATTACHED] = true },
+		[SESSION_ATTACHED] = { [SESSION_GHOST] = true, [SESSION_PARTING] = true },
+		[SESSION_PARTING] = { [SESSION_GHOST] = true },
+	};
+	assert(allowed[s->state][to]);
+	note_move(s, to);
+	s->state = to;
+}
 
 /* ---- ending ---- */
 
@@ -36,6 +65,7 @@ static void forget(struct session *s)
 	while (*at != s)
 		at = &(*at)->next;
 	*at = s->next;
+	note_move(s, SESSION_ENDED);
 	free(s);
 	b->on_activity(b);
 	b->on_ended(b);
@@ -96,7 +126,7 @@ static bool become_ghost(struct session *s, struct peer *p)
 	charge_move(&s->held, &p->connection);
 	charge_move(&s->fds, &p->fds);
 	s->exit_poll.data = s;
-	s->state = SESSION_GHOST;
+	session_move(s, SESSION_GHOST);
 	uv_poll_start(&s->exit_poll, UV_READABLE, on_process_exit);
 	return true;
 }
@@ -116,7 +146,7 @@ static void dismiss(struct session *s, Batchd__Wire__ErrorCode code, const char 
 {
 	peer_dismiss(s->peer, code, NULL, "%s", text);
 	part(s);
-	s->state = SESSION_PARTING;
+	session_move(s, SESSION_PARTING);
 }
 
 static void fail(struct session *s, Batchd__Wire__ErrorCode code, const char *field, const char *text)
@@ -185,7 +215,7 @@ static void attach(struct session *s, uint32_t rank)
 		fail(s, CODE(INTERNAL), "", r == -ENOMEM ? "out of memory" : "that rank is taken");
 		return;
 	}
-	s->state = SESSION_ATTACHED;
+	session_move(s, SESSION_ATTACHED);
 	s->consumer.returns = s->again;
 	s->peer->is_trainer = true;
 	if (!uv_is_active((uv_handle_t *)&s->daemon->stall))
@@ -430,6 +460,10 @@ static int publish(struct consumer *c, const struct slot *slot)
 	b.n_skipped = c->n_missed;
 	b.apart = group_is_apart(c);
 	note_apart(s, b.apart);
+	log_record(LOG_LEVEL_DEBUG, "batch", "session %llu gets epoch %llu, step %llu in slot %u, generation %llu",
+		   (unsigned long long)s->number, (unsigned long long)b.epoch, (unsigned long long)b.step, b.slot,
+		   (unsigned long long)b.generation);
+	PROBE(slot_publish, s->number, b.slot, b.generation);
 	Batchd__Wire__ServerMessage m = BATCHD__WIRE__SERVER_MESSAGE__INIT;
 	m.body_case = BATCHD__WIRE__SERVER_MESSAGE__BODY_BATCH;
 	m.batch = &b;
@@ -514,6 +548,7 @@ static void on_open(struct session *s, const Batchd__Wire__Open *open, int *fds,
 	note(s, refused, &why);
 	if (refused)
 		return;
+	session_move(s, SESSION_OPENING);
 	if (s->job->served && s->job->state == JOB_OPENING)
 		served_job_await(s->job);
 	else
@@ -625,8 +660,7 @@ static void on_indices(struct session *s, const Batchd__Wire__Indices *m)
 
 static void on_release(struct session *s, const Batchd__Wire__Release *m)
 {
-	s->n_released++;
-	s->wait_ns += m->wait_ns;
+	control_note_release(s, m);
 	if (stream_release(&s->consumer, m->slot, m->generation))
 		fail(s, CODE(PROTOCOL), "slot", "released a slot it does not hold");
 }

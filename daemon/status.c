@@ -231,12 +231,9 @@ static json_t *stream_part(const struct job *j, const struct stream *s)
 	return o;
 }
 
-static const char *job_state_name(const struct job *j)
+static const char *state_of(const struct job *j)
 {
-	if (j->state == JOB_READY && !j->sessions)
-		return "lingering";
-	static const char *const names[] = { "opening", "ready", "failed", "closing", "ending" };
-	return names[j->state];
+	return j->state == JOB_READY && !j->sessions ? "lingering" : job_state_name(j->state);
 }
 
 /* Rows of one job have the same text here, so that readers can join them. Another user's job has a number for it. */
@@ -273,7 +270,7 @@ static json_t *loader_part(const struct job *j, uid_t viewer)
 	set_int(o, "seed", spec->seed);
 	set_int(o, "uid", spec->uid);
 	set_int(o, "sessions", j->n_sessions);
-	set_text(o, "state", job_state_name(j));
+	set_text(o, "state", state_of(j));
 	struct loader *l = j->loader;
 	if (!l || j->state == JOB_CLOSING)
 		return o;

@@ -6,6 +6,9 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "util/log.h"
+#include "util/probe.h"
+
 static const bool allowed[4][4] = {
 	[SLOT_FREE] = { [SLOT_FILLING] = true },
 	[SLOT_FILLING] = { [SLOT_READY] = true, [SLOT_DROPPED] = true },
@@ -15,7 +18,10 @@ static const bool allowed[4][4] = {
 
 static void slot_move(struct slot *s, enum slot_state to)
 {
+	static const char *const names[] = { "free", "filling", "ready", "dropped" };
 	assert(allowed[s->state][to]);
+	log_record(LOG_LEVEL_DEBUG, "slot", "slab %d, slot %u, generation %llu: %s -> %s", s->slots->slab.fd, s->number,
+		   (unsigned long long)s->generation, names[s->state], names[to]);
 	s->state = to;
 	if (to == SLOT_FREE && s->number < s->slots->first_free)
 		s->slots->first_free = s->number;
@@ -127,9 +133,10 @@ struct slot *slots_find_free(struct slots *s)
 
 void slot_begin(struct slot *s, struct stream *stream)
 {
-	slot_move(s, SLOT_FILLING);
-	s->stream = stream;
 	s->generation++;
+	slot_move(s, SLOT_FILLING);
+	PROBE(slot_begin, s->slots->slab.fd, s->number, s->generation);
+	s->stream = stream;
 	s->owed = 0;
 	assert(s->n_leases == 0);
 	if (s->slots->n_mirrors)
@@ -142,6 +149,7 @@ void slot_begin(struct slot *s, struct stream *stream)
 void slot_filled(struct slot *s)
 {
 	slot_move(s, s->state == SLOT_DROPPED ? SLOT_FREE : SLOT_READY);
+	PROBE(slot_ready, s->slots->slab.fd, s->number, s->generation);
 	slots_unref(s->slots);
 }
 

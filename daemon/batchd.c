@@ -11,7 +11,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "batchd.h" /* BATCHD_VERSION */
 #include "data/sample-cache.h"
 #include "device.h"
 #include "ipc/server.h"
@@ -340,7 +339,7 @@ int batchd_run(const struct batchd_params *params)
 				     .job_ops = &session_job_ops,
 				     .on_activity = on_activity,
 				     .on_ended = on_ended,
-				     .version = BATCHD_VERSION,
+				     .version = DAEMON_VERSION,
 				     .socket_path = params->socket_path,
 				     .config_path = params->config_path,
 				     .started_ns = uv_hrtime() };
@@ -352,7 +351,7 @@ int batchd_run(const struct batchd_params *params)
 		return EXIT_FAILURE;
 	}
 	start_handles(d);
-	log_record(LOG_LEVEL_NOTICE, "started", "batchd " BATCHD_VERSION " serves at %s with up to %u workers",
+	log_record(LOG_LEVEL_NOTICE, "started", "batchd " DAEMON_VERSION " serves at %s with up to %u workers",
 		   params->socket_path, d->shared.tuner.max);
 	notify_ready("serving");
 	uv_run(&d->shared.loop, UV_RUN_DEFAULT);

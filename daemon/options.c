@@ -10,7 +10,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "batchd.h" /* BATCHD_VERSION */
 #include "address.h"
 
 enum {
@@ -162,7 +161,7 @@ static int take(struct options *o, int option)
 		fputs(help, stdout);
 		return OPTIONS_E_DONE;
 	case OPT_VERSION:
-		puts("batchd " BATCHD_VERSION);
+		puts("batchd " DAEMON_VERSION);
 		return OPTIONS_E_DONE;
 	case OPT_CONFIG:
 		o->config_path = optarg;

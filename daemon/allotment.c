@@ -2,6 +2,7 @@
  * their memory, and the loop takes it over. */
 #include "allotment.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -202,6 +203,7 @@ static void make_plenty(struct session *s, struct slots *slots)
 /* There are as many slots as there will ever be. */
 static void fix(struct slots *slots)
 {
+	assert(!slots->growing && slots->n_made <= slots->n);
 	slots->n = slots->n_made;
 	slots->fixed = true;
 }
@@ -246,6 +248,7 @@ static void on_made(struct job_task *t)
 	struct session *s = t->session;
 	struct job *j = t->job;
 	struct batchd *b = j->daemon;
+	assert(!a->share || j->slots_pending);
 	if (a->share)
 		j->slots_pending = false;
 	if (a->more && a->slots->growing)
@@ -285,6 +288,7 @@ int allotment_request(struct session *s, struct refusal *why)
 {
 	struct batchd *b = s->daemon;
 	struct loader *l = s->job->loader;
+	assert(!s->allotment && s->state == SESSION_OPENING);
 	struct slots *more = l->is_loose ? l->group.slots : NULL; /* the group is at work: this one's share */
 	uint32_t least = more ? group_n_missing(&l->group) : MIN_SLOTS;
 	uint32_t n = affordable_slots(b, l, more ? least : wanted_slots(b, l)), window = n;

@@ -1,6 +1,7 @@
 /* See budget.h. Batches come first: half of the budget is always theirs, and the caches share the rest. */
 #include "budget.h"
 
+#include <assert.h>
 #include <malloc.h>
 #include <stdio.h>
 
@@ -45,6 +46,7 @@ static void split(struct budget *b)
 	uint64_t part = b->total_bytes / WORK_PART;
 	b->work_bytes = part > WORK_LEAST_BYTES ? part : WORK_LEAST_BYTES;
 	b->bytes = b->total_bytes - (b->work_bytes - WORK_LEAST_BYTES);
+	assert(b->bytes <= b->total_bytes);
 	work_memory_init(&b->work, b->work_bytes);
 	mallopt(M_MMAP_THRESHOLD, MMAP_BYTES);
 }

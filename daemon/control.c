@@ -2,6 +2,7 @@
  * the loop comes round. */
 #include "control.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <unistd.h>
 
@@ -118,6 +119,7 @@ bool control_arm(struct consumer *c, uint32_t wake_at)
 void control_open(struct session *s, int *fd)
 {
 	struct batchd *b = s->daemon;
+	assert(!s->ring.page);
 	*fd = -1;
 	if (charge_begin(&s->ring_bytes, &b->budget.accounts, s->uid, ACCOUNT_SLOT_BYTES, RING_PAGE_BYTES))
 		return; /* who has so little left may well go without */

@@ -224,6 +224,7 @@ static void on_linger_closed(uv_handle_t *h)
 	struct job *j = h->data;
 	struct batchd *b = j->daemon;
 	struct job **at = &b->jobs;
+	assert(!j->sessions && !j->n_tasks && !j->producer && !j->loader);
 	while (*at != j)
 		at = &(*at)->next;
 	*at = j->next;
@@ -236,6 +237,7 @@ static void on_linger_closed(uv_handle_t *h)
 static void on_loader_closed(struct loader *l)
 {
 	struct job *j = l->owner;
+	assert(j->state == JOB_CLOSING);
 	if (j->feed)
 		feed_close(j->feed);
 	j->feed = NULL;
@@ -248,6 +250,7 @@ void job_close(struct job *j)
 {
 	if (j->state == JOB_CLOSING || j->n_tasks)
 		return;
+	assert(!j->sessions);
 	job_move(j, JOB_CLOSING);
 	charge_end(&j->loader_charge);
 	charge_end(&j->fds);
@@ -415,12 +418,14 @@ int job_make_loader(struct job *j, struct loader_spec *spec, struct recipe *reci
 
 void job_task_begin(struct job_task *t, struct job *j)
 {
+	assert(j->state != JOB_CLOSING);
 	t->job = j;
 	j->n_tasks++;
 }
 
 void job_task_await(struct job_task *t, struct session *s, struct job_task **place)
 {
+	assert(t->job == s->job && !*place);
 	t->session = s;
 	t->place = place;
 	*place = t;
@@ -435,6 +440,7 @@ void job_task_forget(struct job_task **place)
 
 void job_task_drop(struct job_task *t)
 {
+	assert(t->job->n_tasks > 0);
 	t->job->n_tasks--;
 }
 
@@ -442,6 +448,8 @@ void job_task_end(struct job_task *t)
 {
 	struct job *j = t->job;
 	bool lets_linger = t->lets_linger;
+	assert(j->n_tasks > 0 && j->state != JOB_CLOSING);
+	assert(!t->session || (*t->place == t && t->session->job == j));
 	j->n_tasks--;
 	if (t->session)
 		*t->place = NULL;
@@ -594,6 +602,7 @@ static void opening_done(struct job_task *t)
 		job_task_run(t);
 		return;
 	}
+	assert(j->opening == o && j->state == JOB_OPENING && !j->loader);
 	j->opening = NULL;
 	charge_end(&o->place);
 	admit_waiting(b);
@@ -726,6 +735,7 @@ static const char *difference(const struct job *j, const struct loader_spec *spe
 
 static void enter(struct job *j, struct session *s)
 {
+	assert(!s->job && s->state == SESSION_GREETED && j->state != JOB_CLOSING);
 	s->job = j;
 	s->next_in_job = j->sessions;
 	j->sessions = s;
@@ -838,12 +848,11 @@ void job_leave(struct session *s)
 	if (!j)
 		return;
 	struct session **at = &j->sessions;
-	while (*at && *at != s)
+	while (*at != s)
 		at = &(*at)->next_in_job;
-	if (*at) {
-		*at = s->next_in_job;
-		j->n_sessions--;
-	}
+	*at = s->next_in_job;
+	assert(j->n_sessions > 0);
+	j->n_sessions--;
 	s->job = NULL;
 	if (s->again && s->state == SESSION_OPENING && j->loader) { /* fenced before it was attached, say */
 		j->loader->host.n_returned++;

@@ -75,6 +75,7 @@ int producer_offer(struct producer *p, uint32_t rank, uint32_t world_size, struc
 	struct offer *o = calloc(1, sizeof(*o)), **end;
 	if (!o)
 		return -ENOMEM;
+	assert(p->job && slots->n_made == slots->n);
 	slots->slab_number = ++p->n_slabs;
 	*o = (struct offer){ .slots = slots, .rank = rank };
 	for (end = &p->offers; *end; end = &(*end)->next)
@@ -105,6 +106,7 @@ static int on_mapped(struct producer *p, uint32_t slab, struct refusal *why)
 	}
 	struct slots *slots = o->slots;
 	uint32_t rank = o->rank;
+	assert(p->job); /* the offers are of its job */
 	p->offers = o->next;
 	free(o);
 	p->ops->mapped(p, rank, slots, slab_seal(&slots->slab) == 0);
@@ -144,6 +146,7 @@ static void end(struct producer *p, Batchd__Wire__ErrorCode code, const char *te
 	while (*at != p)
 		at = &(*at)->next;
 	*at = p->next;
+	assert(p->session->producer == p);
 	producer_drop_offers(p);
 	p->session->producer = NULL;
 	note_move(p, PRODUCER_GONE, NULL);
@@ -319,6 +322,7 @@ static int on_answer(struct producer *p, const Batchd__Wire__Filled *m, struct r
 	if (wrong)
 		return refuse(why, CODE(INVALID), field, "%s", wrong);
 	p->answered = m->fill;
+	assert(p->answered <= p->asked);
 	return p->ops->answered(p, m, why);
 }
 

@@ -1,6 +1,7 @@
 /* See served-job.h. The order of batches is core/feed.c's. */
 #include "served-job.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -117,6 +118,7 @@ static bool is_wanted(const struct job *j, uint32_t rank)
 static void on_mapped(struct producer *p, uint32_t rank, struct slots *slots, bool sealed)
 {
 	struct job *j = p->job;
+	assert(j->producer == p && j->loader);
 	if (sealed && is_wanted(j, rank))
 		stream_set_slots(loader_stream(j->loader, rank), slots);
 	else
@@ -175,6 +177,7 @@ unref:
 
 static void start_feeding(struct job *j, struct producer *p)
 {
+	assert(j->state == JOB_OPENING && !j->producer && !p->job);
 	uv_timer_stop(&j->linger);
 	int r = make_loader(j, p);
 	if (r) {
@@ -385,6 +388,7 @@ static int on_answered(struct producer *p, const Batchd__Wire__Filled *m, struct
 static void on_gone(struct producer *p, Batchd__Wire__ErrorCode code, const char *text)
 {
 	struct job *j = p->job;
+	assert(j->producer == p && j->feed);
 	j->producer = NULL;
 	feed_stop(j->feed);
 	if (code == CODE(SHUTDOWN))

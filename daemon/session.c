@@ -65,6 +65,7 @@ static void forget(struct session *s)
 	while (*at != s)
 		at = &(*at)->next;
 	*at = s->next;
+	assert(!s->job && !s->producer && !s->peer && !s->allotment && !s->comparison && !s->ring.page);
 	note_move(s, SESSION_ENDED);
 	free(s);
 	b->on_activity(b);
@@ -121,6 +122,7 @@ static bool become_ghost(struct session *s, struct peer *p)
 	if (p->pidfd < 0 || (s->daemon->stopping && !device_must_stay(s)) ||
 	    uv_poll_init(&s->daemon->loop, &s->exit_poll, p->pidfd))
 		return false;
+	assert(!s->peer && !s->job);
 	s->pidfd = p->pidfd;
 	p->pidfd = -1;
 	charge_move(&s->held, &p->connection);
@@ -374,6 +376,7 @@ static void send_opened(struct session *s)
 {
 	struct loader *l = s->job->loader;
 	struct slots *slots = s->consumer.slots;
+	assert(slots && slots->n_made > 0);
 	Batchd__Wire__Opened o = BATCHD__WIRE__OPENED__INIT;
 	float mean[3], std[3];
 	o.dataset_id = dataset_id(l->recipe.dataset);

@@ -1,6 +1,7 @@
 /* See shutdown.h. */
 #include "shutdown.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -27,6 +28,7 @@ void shutdown_init(struct shutdown *s)
 static void on_gpus_closed(void *arg)
 {
 	struct shutdown *s = arg;
+	assert(!s->daemon->pool && !s->daemon->jobs && !s->daemon->sessions);
 	s->daemon->gpus = NULL;
 	uv_close((uv_handle_t *)&s->idle, NULL);
 	uv_close((uv_handle_t *)&s->grace, NULL);
@@ -54,6 +56,7 @@ void shutdown_go_on(struct shutdown *s)
 	struct batchd *b = s->daemon;
 	if (!b->stopping || b->jobs || b->sessions || s->syncing || !b->pool)
 		return;
+	assert(!b->waiting);
 	struct pool *pool = b->pool;
 	b->pool = NULL;
 	pool_close(pool, on_pool_closed, s);

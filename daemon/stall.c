@@ -14,6 +14,7 @@
  * others hear of it at their next call, and through the status at any time, long before a collective gives up on it. */
 #include "stall.h"
 
+#include <assert.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -195,6 +196,7 @@ static void describe(const struct session *s, uint64_t idle_ns, char *text, size
 static void begin_spell(struct session *s, uint64_t idle_ns)
 {
 	char text[640];
+	assert(s->state == SESSION_ATTACHED && s->job && !s->stall.is_on);
 	s->stall.is_on = true;
 	describe(s, idle_ns, text, sizeof(text));
 	log_record(LOG_LEVEL_WARNING, "stalled", "session %" PRIu64 " %s", s->number, text);

@@ -41,10 +41,10 @@ struct allotment {
 
 /* As many slots as asked for; of small batches more than the configured number, as making one takes less time than
  * waking somebody up for it. */
-static uint32_t wanted_slots(const struct batchd *b, const struct loader *l)
+static uint32_t wanted_slots(const struct engine *e, const struct loader *l)
 {
 	uint64_t n = SMALL_WINDOW_BYTES / l->layout.slot_bytes;
-	uint32_t configured = b->config->slots ? b->config->slots : FIRST_SLOTS;
+	uint32_t configured = e->config->slots ? e->config->slots : FIRST_SLOTS;
 	if (l->spec.n_slots)
 		return l->spec.n_slots;
 	n = n > SMALL_WINDOW_SLOTS ? SMALL_WINDOW_SLOTS : n;
@@ -53,11 +53,11 @@ static uint32_t wanted_slots(const struct batchd *b, const struct loader *l)
 
 /* Bytes for slots: what the budget and the user's part of it (*user_left) have, less the orders that the loader needs,
  * which come after its slots. */
-static uint64_t free_for(const struct batchd *b, const struct loader *l, uint64_t *user_left)
+static uint64_t free_for(const struct engine *e, const struct loader *l, uint64_t *user_left)
 {
-	uint64_t used = budget_used(&b->budget);
-	uint64_t free_bytes = b->budget.bytes > used ? b->budget.bytes - used : 0;
-	*user_left = account_memory_left(&b->budget.accounts, l->spec.uid);
+	uint64_t used = budget_used(&e->budget);
+	uint64_t free_bytes = e->budget.bytes > used ? e->budget.bytes - used : 0;
+	*user_left = account_memory_left(&e->budget.accounts, l->spec.uid);
 	free_bytes = free_bytes < *user_left ? free_bytes : *user_left;
 	return free_bytes - loader_order_bytes(l, free_bytes);
 }
@@ -66,34 +66,34 @@ static uint64_t free_for(const struct batchd *b, const struct loader *l, uint64_
  * take no more than a part of what is free, so that many trainers, each with less than the one before, and caches find
  * room too. They are made while the first ones are filled already, as making the pages of large ones takes longer than
  * a first batch may. A GPU pins all of a slab at once, so there they would come too late. */
-static uint32_t plenty_slots(struct batchd *b, const struct session *s, const struct loader *l, uint32_t n)
+static uint32_t plenty_slots(struct engine *e, const struct session *s, const struct loader *l, uint32_t n)
 {
-	if (b->config->slots || l->spec.n_slots || l->is_loose || l->spec.served || s->device.wanted ||
+	if (e->config->slots || l->spec.n_slots || l->is_loose || l->spec.served || s->device.wanted ||
 	    n >= PLENTY_SLOTS)
 		return 0;
-	uint64_t used = n * l->layout.slot_bytes, left, free_bytes = free_for(b, l, &left);
+	uint64_t used = n * l->layout.slot_bytes, left, free_bytes = free_for(e, l, &left);
 	uint64_t more = (free_bytes > used ? free_bytes - used : 0) / PLENTY_PART / l->layout.slot_bytes;
 	return more < PLENTY_SLOTS - n ? (uint32_t)more : PLENTY_SLOTS - n;
 }
 
 /* As many as wanted, or as the budget and the user's part of it still have room for; what nobody uses any more makes
  * room. */
-static uint32_t affordable_slots(struct batchd *b, const struct loader *l, uint32_t wanted)
+static uint32_t affordable_slots(struct engine *e, const struct loader *l, uint32_t wanted)
 {
 	uint64_t n, left;
 	do {
-		n = free_for(b, l, &left) / l->layout.slot_bytes;
-	} while (n < wanted && job_close_lingering(b, l->spec.uid, left / l->layout.slot_bytes >= wanted));
+		n = free_for(e, l, &left) / l->layout.slot_bytes;
+	} while (n < wanted && job_close_lingering(e, l->spec.uid, left / l->layout.slot_bytes >= wanted));
 	return n < wanted ? (uint32_t)n : wanted;
 }
 
 /* Of how many slots the slab is to have address space: those of a group for everybody who may come, as far as the
  * budget could ever allow. */
-static uint32_t final_slots(struct batchd *b, const struct session *s, const struct loader *l, uint32_t n)
+static uint32_t final_slots(struct engine *e, const struct session *s, const struct loader *l, uint32_t n)
 {
 	if (!l->is_loose)
-		return n + plenty_slots(b, s, l, n);
-	uint64_t most = b->budget.bytes / l->layout.slot_bytes;
+		return n + plenty_slots(e, s, l, n);
+	uint64_t most = e->budget.bytes / l->layout.slot_bytes;
 	uint64_t all = n + (uint64_t)group_share(n, l->spec.n_slots) * (l->group.n_places - 1 + GROUP_GHOSTS);
 	return all < most ? (uint32_t)all : most > n ? (uint32_t)most : n;
 }
@@ -107,7 +107,7 @@ static uint32_t gpu_slots(uint32_t window, uint32_t share)
 
 static int refuse_slots(const struct session *s, uint32_t least, struct refusal *why)
 {
-	const struct batchd *b = s->daemon;
+	const struct engine *e = s->engine;
 	const struct loader *l = s->job->loader;
 	char slot[32], have[32], used[32], own[32];
 	if (l->is_loose && l->group.slots && l->group.slots->fixed)
@@ -117,11 +117,11 @@ static int refuse_slots(const struct session *s, uint32_t least, struct refusal 
 			"here; give this one another job",
 			l->group.slots->n_holders);
 	size_format(l->layout.slot_bytes, slot, sizeof(slot));
-	uint64_t all = accounts_memory_used(&b->budget.accounts);
+	uint64_t all = accounts_memory_used(&e->budget.accounts);
 	size_format(all, used, sizeof(used));
-	size_format(b->budget.bytes, have, sizeof(have));
-	size_format(account_memory_used(&b->budget.accounts, l->spec.uid), own, sizeof(own));
-	bool user = b->budget.bytes - all >= least * l->layout.slot_bytes + budget_cache_bytes(&b->budget);
+	size_format(e->budget.bytes, have, sizeof(have));
+	size_format(account_memory_used(&e->budget.accounts, l->spec.uid), own, sizeof(own));
+	bool user = e->budget.bytes - all >= least * l->layout.slot_bytes + budget_cache_bytes(&e->budget);
 	if (user)
 		return refuse(
 			why, CODE(LIMIT), "memory_per_user",
@@ -154,13 +154,13 @@ static void run(struct job_task *t)
  * is too little of. */
 static int begin(struct allotment *a, struct session *s, const char **what)
 {
-	struct batchd *b = s->daemon;
+	struct engine *e = s->engine;
 	a->task = (struct job_task){ .run = run, .done = on_made };
 	*what = "memory_per_user";
-	int r = charge_begin(&a->bytes, &b->budget.accounts, s->uid, ACCOUNT_SLOT_BYTES, a->charged_bytes);
+	int r = charge_begin(&a->bytes, &e->budget.accounts, s->uid, ACCOUNT_SLOT_BYTES, a->charged_bytes);
 	if (r == 0 && !a->more) {
 		*what = "fds_per_user";
-		r = charge_begin(&a->fd, &b->budget.accounts, s->uid, ACCOUNT_FDS, 1);
+		r = charge_begin(&a->fd, &e->budget.accounts, s->uid, ACCOUNT_FDS, 1);
 	}
 	if (r) {
 		charge_end(&a->bytes);
@@ -169,8 +169,8 @@ static int begin(struct allotment *a, struct session *s, const char **what)
 	}
 	if (a->more)
 		slots_ref(a->slots);
-	b->budget.slots_bytes += a->charged_bytes;
-	budget_balance(&b->budget);
+	e->budget.slots_bytes += a->charged_bytes;
+	budget_balance(&e->budget);
 	job_task_begin(&a->task, s->job);
 	job_task_run(&a->task);
 	return 0;
@@ -190,7 +190,7 @@ static void make_plenty(struct session *s, struct slots *slots)
 	struct loader *l = s->job->loader;
 	const char *what;
 	uint32_t n = slots->n - slots->n_made;
-	struct allotment *a = n && affordable_slots(s->daemon, l, n) == n ? calloc(1, sizeof(*a)) : NULL;
+	struct allotment *a = n && affordable_slots(s->engine, l, n) == n ? calloc(1, sizeof(*a)) : NULL;
 	if (a)
 		*a = (struct allotment){
 			.slots = slots, .n_made = n, .charged_bytes = n * l->layout.slot_bytes, .more = true
@@ -226,7 +226,7 @@ static void take(struct allotment *a)
 		}
 		return;
 	}
-	a->slots->charged_bytes = &j->daemon->budget.slots_bytes;
+	a->slots->charged_bytes = &j->engine->budget.slots_bytes;
 	charge_move(&a->slots->bytes, &a->bytes);
 	charge_move(&a->slots->fd, &a->fd);
 	if (!s || j->state != JOB_READY)
@@ -247,14 +247,14 @@ static void on_made(struct job_task *t)
 	struct allotment *a = (struct allotment *)t;
 	struct session *s = t->session;
 	struct job *j = t->job;
-	struct batchd *b = j->daemon;
+	struct engine *e = j->engine;
 	assert(!a->share || j->slots_pending);
 	if (a->share)
 		j->slots_pending = false;
 	if (a->more && a->slots->growing)
 		end_growing(a->slots, a->result == 0);
 	if (a->result) {
-		b->budget.slots_bytes -= a->charged_bytes;
+		e->budget.slots_bytes -= a->charged_bytes;
 		charge_end(&a->bytes);
 		charge_end(&a->fd);
 		if (s && a->bonus) {
@@ -263,7 +263,7 @@ static void on_made(struct job_task *t)
 			struct refusal why;
 			refuse(&why, CODE(LIMIT), "memory", "cannot make %llu bytes of shared memory: %s",
 			       (unsigned long long)a->charged_bytes, strerror(-a->result));
-			b->job_ops->ended(s, &why);
+			e->job_ops->ended(s, &why);
 		}
 	} else {
 		take(a);
@@ -274,29 +274,29 @@ static void on_made(struct job_task *t)
 }
 
 /* How many slots a group gets with its first trainer on a GPU: n at least, of which it has `more` already, if any. */
-static uint32_t fixed_slots(struct batchd *b, const struct loader *l, const struct slots *more, uint32_t n)
+static uint32_t fixed_slots(struct engine *e, const struct loader *l, const struct slots *more, uint32_t n)
 {
 	const struct group *g = &l->group;
 	uint32_t all = more ? gpu_slots(g->window, g->share) : gpu_slots(n, group_share(n, l->spec.n_slots)),
 		 had = more ? more->n_made : 0;
 	if (all > had + n)
-		n = affordable_slots(b, l, all - had);
+		n = affordable_slots(e, l, all - had);
 	return more && n > more->n - had ? more->n - had : n;
 }
 
 int allotment_request(struct session *s, struct refusal *why)
 {
-	struct batchd *b = s->daemon;
+	struct engine *e = s->engine;
 	struct loader *l = s->job->loader;
 	assert(!s->allotment && s->state == SESSION_OPENING);
 	struct slots *more = l->is_loose ? l->group.slots : NULL; /* the group is at work: this one's share */
 	uint32_t least = more ? group_n_missing(&l->group) : MIN_SLOTS;
-	uint32_t n = affordable_slots(b, l, more ? least : wanted_slots(b, l)), window = n;
+	uint32_t n = affordable_slots(e, l, more ? least : wanted_slots(e, l)), window = n;
 	if (n < least || (more && least > more->n - more->n_made))
 		return refuse_slots(s, least, why);
 	bool fixes = l->is_loose && s->device.asked;
 	if (fixes)
-		n = fixed_slots(b, l, more, n);
+		n = fixed_slots(e, l, more, n);
 	if (more && n == 0) {
 		fix(more);
 		return ALLOTMENT_THERE;
@@ -310,7 +310,7 @@ int allotment_request(struct session *s, struct refusal *why)
 					 .more = more != NULL,
 					 .share = l->spec.share,
 					 .served = l->spec.served,
-					 .n = more || fixes ? n : final_slots(b, s, l, n),
+					 .n = more || fixes ? n : final_slots(e, s, l, n),
 					 .n_made = n,
 					 .window = window,
 					 .fix = fixes,

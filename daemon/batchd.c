@@ -30,7 +30,7 @@ enum {
 };
 
 struct daemon {
-	struct batchd shared;        /* with its parts */
+	struct engine engine;        /* what its parts share */
 	const struct batchd_params *params;
 	struct server server;
 	struct reports reports;
@@ -42,17 +42,17 @@ struct daemon {
 	struct pool_task sync_task;
 };
 
-static struct daemon *daemon_of(struct batchd *b)
+static struct daemon *daemon_of(struct engine *e)
 {
-	return (struct daemon *)(void *)((char *)b - offsetof(struct daemon, shared));
+	return (struct daemon *)(void *)((char *)e - offsetof(struct daemon, engine));
 }
 
 /* ---- the pool's things ---- */
 
 static void *create_worker(void *arg)
 {
-	const struct batchd *b = arg;
-	struct decode_limits limits = budget_decode_limits(&b->budget, b->config);
+	const struct engine *e = arg;
+	struct decode_limits limits = budget_decode_limits(&e->budget, e->config);
 	return sample_worker_create(&limits);
 }
 
@@ -63,8 +63,8 @@ static void destroy_worker(void *worker)
 
 static void *create_input(void *arg)
 {
-	const struct batchd *b = arg;
-	struct decode_limits limits = budget_decode_limits(&b->budget, b->config);
+	const struct engine *e = arg;
+	struct decode_limits limits = budget_decode_limits(&e->budget, e->config);
 	return sample_input_create(&limits);
 }
 
@@ -78,24 +78,24 @@ static void destroy_input(void *input)
 	sample_input_destroy(input);
 }
 
-static int start_pool(struct batchd *b)
+static int start_pool(struct engine *e)
 {
-	bool fixed = b->config->workers != 0;
+	bool fixed = e->config->workers != 0;
 	struct pool_params params = {
-		.max_workers = config_max_workers(b->config),
-		.n_io = b->config->io_threads,
+		.max_workers = config_max_workers(e->config),
+		.n_io = e->config->io_threads,
 		/* each worker may have one reserved for the row that it tries */
-		.n_tickets = TICKETS + config_max_workers(b->config),
+		.n_tickets = TICKETS + config_max_workers(e->config),
 		.worker_create = create_worker,
 		.worker_destroy = destroy_worker,
 		.input_create = create_input,
 		.input_drop = drop_input,
 		.input_destroy = destroy_input,
-		.arg = b,
+		.arg = e,
 	};
-	int r = pool_create(&b->loop, &params, &b->pool);
+	int r = pool_create(&e->loop, &params, &e->pool);
 	if (r == 0)
-		tuner_init(&b->tuner, b->pool, params.max_workers, fixed);
+		tuner_init(&e->tuner, e->pool, params.max_workers, fixed);
 	return r;
 }
 
@@ -123,24 +123,24 @@ static void ignore_signals(void)
 static void on_finished(struct shutdown *shutdown)
 {
 	ignore_signals();
-	uv_walk(&shutdown->daemon->loop, close_handle, NULL);
+	uv_walk(&shutdown->engine->loop, close_handle, NULL);
 }
 
-static void on_ended(struct batchd *b)
+static void on_ended(struct engine *e)
 {
-	shutdown_go_on(&daemon_of(b)->shutdown);
+	shutdown_go_on(&daemon_of(e)->shutdown);
 }
 
-static void on_activity(struct batchd *b)
+static void on_activity(struct engine *e)
 {
-	shutdown_note_activity(&daemon_of(b)->shutdown);
+	shutdown_note_activity(&daemon_of(e)->shutdown);
 }
 
 static void on_gpu_lost(void *arg, struct gpu *gpu, const char *text)
 {
 	struct daemon *d = arg;
 	log_record(LOG_LEVEL_ERROR, "gpu-lost", "%s; ending, so that a new daemon can", text);
-	device_on_lost(&d->shared, gpu, text);
+	device_on_lost(&d->engine, gpu, text);
 	shutdown_begin(&d->shutdown, EXIT_GPU, text);
 }
 
@@ -154,22 +154,22 @@ static void on_stop_signal(uv_signal_t *signal, int number)
 
 static void apply_config(struct daemon *d, struct config *fresh)
 {
-	struct batchd *b = &d->shared;
+	struct engine *e = &d->engine;
 	struct config_change changes[CONFIG_MAX_CHANGES];
-	size_t n = config_diff(b->config, fresh, changes);
+	size_t n = config_diff(e->config, fresh, changes);
 	for (size_t i = 0; i < n; i++)
 		log_record(LOG_LEVEL_NOTICE, "configuration-changed", "%s changed; %s", changes[i].key,
 			   changes[i].live ? "in force" : "takes effect at the next start");
-	bool workers = fresh->workers != b->config->workers;
-	struct config old = *b->config;
-	*b->config = *fresh;
+	bool workers = fresh->workers != e->config->workers;
+	struct config old = *e->config;
+	*e->config = *fresh;
 	config_finish(&old);
-	log_set_level(b->config->log_level);
-	budget_set_limits(&b->budget, b->config, b->n_io);
-	d->server.limits.pending = b->config->limits.pending;
-	d->server.limits.hello_timeout_ns = b->config->limits.hello_timeout_ns;
+	log_set_level(e->config->log_level);
+	budget_set_limits(&e->budget, e->config, e->n_io);
+	d->server.limits.pending = e->config->limits.pending;
+	d->server.limits.hello_timeout_ns = e->config->limits.hello_timeout_ns;
 	if (workers)
-		tuner_set(&b->tuner, b->config->workers);
+		tuner_set(&e->tuner, e->config->workers);
 }
 
 static void on_reload_signal(uv_signal_t *signal, int number)
@@ -184,7 +184,7 @@ static void on_reload_signal(uv_signal_t *signal, int number)
 	} else {
 		apply_config(d, &fresh);
 		shutdown_note_activity(&d->shutdown); /* idle_exit may have begun to count */
-		stall_watch(&d->shared);
+		stall_watch(&d->engine);
 		log_record(LOG_LEVEL_NOTICE, "reloaded", "configuration read again");
 	}
 	notify_ready("serving");
@@ -198,7 +198,7 @@ static struct daemon *syncing(struct pool_task *t)
 
 static void sync_run(struct pool_task *t)
 {
-	cache_sync(syncing(t)->shared.budget.cache);
+	cache_sync(syncing(t)->engine.budget.cache);
 }
 
 static void sync_done(struct pool_task *t)
@@ -211,22 +211,22 @@ static void sync_done(struct pool_task *t)
 static void on_sync_timer(uv_timer_t *t)
 {
 	struct daemon *d = t->data;
-	if (d->shutdown.syncing || d->shared.stopping || !d->shared.jobs)
+	if (d->shutdown.syncing || d->engine.stopping || !d->engine.jobs)
 		return;
 	d->shutdown.syncing = true;
 	d->sync_task = (struct pool_task){ .run = sync_run, .done = sync_done };
-	pool_run_task(d->shared.pool, &d->sync_task);
+	pool_run_task(d->engine.pool, &d->sync_task);
 }
 
 /* The loop turns, or this would not run; what is left to ask is whether every worker and every GPU's thread gets on. */
 static void on_watchdog(uv_timer_t *t)
 {
-	struct batchd *b = &((struct daemon *)t->data)->shared;
+	struct engine *e = &((struct daemon *)t->data)->engine;
 	struct pool_stats s;
-	if (!b->pool)
+	if (!e->pool)
 		return;
-	pool_get_stats(b->pool, &s);
-	uint64_t stuck_ns = STUCK_PINGS * uv_timer_get_repeat(t) * 1000000, gpu_ns = gpus_oldest_busy_ns(b->gpus);
+	pool_get_stats(e->pool, &s);
+	uint64_t stuck_ns = STUCK_PINGS * uv_timer_get_repeat(t) * 1000000, gpu_ns = gpus_oldest_busy_ns(e->gpus);
 	if (s.oldest_busy_ns >= stuck_ns)
 		log_record(LOG_LEVEL_ERROR, "worker-stuck",
 			   "a worker has been at one sample for %llu s: no ping for the watchdog",
@@ -242,7 +242,7 @@ static void on_watchdog(uv_timer_t *t)
 /* Every charge lies beside something that is there; when nothing is, all books are zero. */
 static void audit(struct daemon *d)
 {
-	if (d->uneven || accounts_are_even(&d->shared.budget.accounts))
+	if (d->uneven || accounts_are_even(&d->engine.budget.accounts))
 		return;
 	d->uneven = true; /* told by the exit code, too: no test passes with it */
 	log_record(LOG_LEVEL_ERROR, "charges-left",
@@ -253,8 +253,8 @@ static void audit(struct daemon *d)
 static void on_audit(uv_check_t *check)
 {
 	struct daemon *d = check->data;
-	const struct batchd *b = &d->shared;
-	if (!b->sessions && !b->jobs && !d->server.peers && !b->budget.slots_bytes)
+	const struct engine *e = &d->engine;
+	if (!e->sessions && !e->jobs && !d->server.peers && !e->budget.slots_bytes)
 		audit(d);
 }
 
@@ -262,12 +262,12 @@ static void on_audit(uv_check_t *check)
 
 static void start_handles(struct daemon *d)
 {
-	struct batchd *b = &d->shared;
-	uv_loop_t *loop = &b->loop;
-	d->shutdown = (struct shutdown){ .daemon = b, .server = &d->server, .finished = on_finished };
+	struct engine *e = &d->engine;
+	uv_loop_t *loop = &e->loop;
+	d->shutdown = (struct shutdown){ .engine = e, .server = &d->server, .finished = on_finished };
 	shutdown_init(&d->shutdown);
-	uv_timer_init(loop, &b->stall);
-	b->stall.data = b;
+	uv_timer_init(loop, &e->stall);
+	e->stall.data = e;
 	uv_check_init(loop, &d->audit);
 	uv_signal_init(loop, &d->on_term);
 	uv_signal_init(loop, &d->on_int);
@@ -276,7 +276,7 @@ static void start_handles(struct daemon *d)
 	uv_timer_init(loop, &d->sync);
 	d->audit.data = d->on_term.data = d->on_int.data = d->on_hup.data = d->watchdog.data = d->sync.data = d;
 	uv_check_start(&d->audit, on_audit);
-	if (b->config->cache_directory)
+	if (e->config->cache_directory)
 		uv_timer_start(&d->sync, on_sync_timer, SYNC_MS, SYNC_MS);
 	uv_signal_start(&d->on_term, on_stop_signal, SIGTERM);
 	uv_signal_start(&d->on_int, on_stop_signal, SIGINT);
@@ -289,7 +289,7 @@ static void start_handles(struct daemon *d)
 
 static int start_gpus(struct daemon *d)
 {
-	const struct config *c = d->shared.config;
+	const struct config *c = d->engine.config;
 	struct gpus_params params = {
 		.memory_bytes = c->gpu_memory_bytes == CONFIG_AUTO ? GPU_MEMORY_AUTO : c->gpu_memory_bytes,
 		.pin = c->pin_memory == CONFIG_ON    ? GPU_PIN_ON
@@ -299,29 +299,29 @@ static int start_gpus(struct daemon *d)
 		.on_lost = on_gpu_lost,
 		.arg = d,
 	};
-	return gpus_create(&d->shared.loop, &params, &d->shared.gpus);
+	return gpus_create(&d->engine.loop, &params, &d->engine.gpus);
 }
 
 static int start_server(struct daemon *d)
 {
-	struct batchd *b = &d->shared;
+	struct engine *e = &d->engine;
 	struct server_limits limits = {
-		.pending = b->config->limits.pending,
-		.hello_timeout_ns = b->config->limits.hello_timeout_ns,
+		.pending = e->config->limits.pending,
+		.hello_timeout_ns = e->config->limits.hello_timeout_ns,
 	};
-	budget_set_limits(&b->budget, b->config, b->n_io);
-	return server_init(&d->server, &b->loop, d->params->listen_fd, &limits, &b->budget.accounts, &session_peer_ops, b,
-			   b->version);
+	budget_set_limits(&e->budget, e->config, e->n_io);
+	return server_init(&d->server, &e->loop, d->params->listen_fd, &limits, &e->budget.accounts, &session_peer_ops, e,
+			   e->version);
 }
 
 static int start(struct daemon *d)
 {
-	struct batchd *b = &d->shared;
-	int r = uv_loop_init(&b->loop);
+	struct engine *e = &d->engine;
+	int r = uv_loop_init(&e->loop);
 	if (r == 0)
-		r = budget_init(&b->budget, b->config);
+		r = budget_init(&e->budget, e->config);
 	if (r == 0)
-		r = start_pool(b);
+		r = start_pool(e);
 	if (r == 0)
 		r = start_gpus(d);
 	return r ? r : start_server(d);
@@ -333,7 +333,7 @@ int batchd_run(const struct batchd_params *params)
 	if (!d)
 		return EXIT_FAILURE;
 	d->params = params;
-	d->shared = (struct batchd){ .config = params->config,
+	d->engine = (struct engine){ .config = params->config,
 				     .n_io = params->config->io_threads,
 				     .reports = &d->reports,
 				     .job_ops = &session_job_ops,
@@ -352,14 +352,14 @@ int batchd_run(const struct batchd_params *params)
 	}
 	start_handles(d);
 	log_record(LOG_LEVEL_NOTICE, "started", "batchd " DAEMON_VERSION " serves at %s with up to %u workers",
-		   params->socket_path, d->shared.tuner.max);
+		   params->socket_path, d->engine.tuner.max);
 	notify_ready("serving");
-	uv_run(&d->shared.loop, UV_RUN_DEFAULT);
-	uv_loop_close(&d->shared.loop);
+	uv_run(&d->engine.loop, UV_RUN_DEFAULT);
+	uv_loop_close(&d->engine.loop);
 	audit(d);
 	bool even = !d->uneven;
 	reports_finish(&d->reports);
-	budget_finish(&d->shared.budget);
+	budget_finish(&d->engine.budget);
 	log_record(LOG_LEVEL_NOTICE, "stopped", "stopped");
 	int exit_code = d->shutdown.exit_code;
 	free(d);

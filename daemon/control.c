@@ -118,10 +118,10 @@ bool control_arm(struct consumer *c, uint32_t wake_at)
 
 void control_open(struct session *s, int *fd)
 {
-	struct batchd *b = s->daemon;
+	struct engine *e = s->engine;
 	assert(!s->ring.page);
 	*fd = -1;
-	if (charge_begin(&s->ring_bytes, &b->budget.accounts, s->uid, ACCOUNT_SLOT_BYTES, RING_PAGE_BYTES))
+	if (charge_begin(&s->ring_bytes, &e->budget.accounts, s->uid, ACCOUNT_SLOT_BYTES, RING_PAGE_BYTES))
 		return; /* who has so little left may well go without */
 	int r = ring_create(&s->ring, fd);
 	if (r) {
@@ -130,14 +130,14 @@ void control_open(struct session *s, int *fd)
 			   (unsigned long long)s->number, strerror(-r));
 		return;
 	}
-	b->budget.slots_bytes += RING_PAGE_BYTES;
+	e->budget.slots_bytes += RING_PAGE_BYTES;
 }
 
 void control_close(struct session *s)
 {
 	if (!s->ring.page)
 		return;
-	s->daemon->budget.slots_bytes -= RING_PAGE_BYTES;
+	s->engine->budget.slots_bytes -= RING_PAGE_BYTES;
 	charge_end(&s->ring_bytes);
 	ring_unmap(&s->ring);
 }

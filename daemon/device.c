@@ -67,7 +67,7 @@ static void drop(struct session *s, enum gpu_share share, const char *why)
 
 static bool same_driver(struct session *s)
 {
-	uint32_t ours = (uint32_t)gpus_driver_version(s->daemon->gpus), theirs = s->device.driver_version;
+	uint32_t ours = (uint32_t)gpus_driver_version(s->engine->gpus), theirs = s->device.driver_version;
 	if (!ours || !theirs || ours == theirs)
 		return true;
 	give_up(s,
@@ -162,7 +162,7 @@ static void not_opened(struct session *s, enum gpu_share share, int result, cons
 	}
 	bool lost = result == GPU_E_LOST;
 	refuse(&why, lost ? CODE(GPU_LOST) : CODE(LIMIT), lost ? "" : "pin_memory", "%s", text);
-	s->daemon->job_ops->ended(s, &why);
+	s->engine->job_ops->ended(s, &why);
 }
 
 /* Failing one may take others along, so the list is begun afresh after each. */
@@ -190,15 +190,15 @@ static void on_mirror_open(void *arg, struct mirror *m, int result, const char *
 	struct device_task *task = arg;
 	task->result = m ? 0 : result;
 	task->why = why;
-	struct batchd *b = task->task.job->daemon;
-	b->on_activity(b); /* the driver has been started, perhaps for a trainer that has gone meanwhile */
+	struct engine *e = task->task.job->engine;
+	e->on_activity(e); /* the driver has been started, perhaps for a trainer that has gone meanwhile */
 	job_task_end(&task->task);
 }
 
 /* Memory that comes as a descriptor takes one of those that the daemon may have open for a user. */
 static int charge_fd(struct session *s, enum gpu_share share, struct charge *fd, char *why)
 {
-	int r = share == GPU_SHARE_FD ? charge_begin(fd, &s->daemon->budget.accounts, s->uid, ACCOUNT_FDS, 1) : 0;
+	int r = share == GPU_SHARE_FD ? charge_begin(fd, &s->engine->budget.accounts, s->uid, ACCOUNT_FDS, 1) : 0;
 	if (r > 0)
 		snprintf(why, GPU_REASON_BYTES, "the daemon has too many descriptors open for this user (limits.fds_per_user in its "
 						"configuration)");
@@ -214,7 +214,7 @@ static bool begin_way(struct session *s, struct slots *slots, enum gpu_share sha
 	if (r == 0) {
 		*task = (struct device_task){ .task = { .done = done }, .slots = slots, .share = share };
 		memcpy(task->uuid, s->device.uuid, sizeof(task->uuid));
-		r = mirror_open(slots, s->daemon->gpus, task->uuid, share, &fd, on_mirror_open, task, why);
+		r = mirror_open(slots, s->engine->gpus, task->uuid, share, &fd, on_mirror_open, task, why);
 	}
 	if (r) {
 		charge_end(&fd);
@@ -286,7 +286,7 @@ void device_forgo(struct session *s, const char *text)
 void device_describe(struct session *s, Batchd__Wire__Opened *o)
 {
 	const struct mirror *m = s->consumer.mirror;
-	o->driver_version = (uint32_t)gpus_driver_version(s->daemon->gpus);
+	o->driver_version = (uint32_t)gpus_driver_version(s->engine->gpus);
 	o->device_reason = s->device.reason;
 	if (!m)
 		return;
@@ -313,15 +313,15 @@ bool device_must_stay(const struct session *s)
 
 /* ---- the end of a GPU ---- */
 
-void device_on_lost(struct batchd *b, const struct gpu *gpu, const char *text)
+void device_on_lost(struct engine *e, const struct gpu *gpu, const char *text)
 {
 	struct refusal why;
 	refuse(&why, CODE(GPU_LOST), "", "%s", text);
-	for (struct session *s = b->sessions; s;) {
+	for (struct session *s = e->sessions; s;) {
 		bool opening = s->state == SESSION_OPENING && s->device.wanted && gpu_has_uuid(gpu, s->device.uuid);
 		bool hit = s->peer && (opening || (s->consumer.mirror && s->consumer.mirror->slab->gpu == gpu));
 		if (hit)
-			b->job_ops->ended(s, &why);
-		s = hit ? b->sessions : s->next; /* closing one may free others */
+			e->job_ops->ended(s, &why);
+		s = hit ? e->sessions : s->next; /* closing one may free others */
 	}
 }

@@ -10,7 +10,7 @@
 #include "cuda/gpus.h"
 #include "wire.h"
 
-struct batchd;
+struct engine;
 struct session;
 struct slots;
 
@@ -38,6 +38,6 @@ int device_fd(const struct session *s);
 bool device_must_stay(const struct session *s);
 
 /* That GPU can be used no more by this process: ends the sessions that use it, or are about to. */
-void device_on_lost(struct batchd *b, const struct gpu *gpu, const char *text);
+void device_on_lost(struct engine *e, const struct gpu *gpu, const char *text);
 
 #endif

@@ -20,7 +20,7 @@ struct producer;
 struct reports;
 struct session;
 
-struct batchd {
+struct engine {
 	uv_loop_t loop;
 	struct config *config;
 	struct budget budget;
@@ -38,8 +38,8 @@ struct batchd {
 	bool stopping;
 	const struct job_ops *job_ops;
 	/* What the root does for the parts: */
-	void (*on_activity)(struct batchd *b); /* a session came or went */
-	void (*on_ended)(struct batchd *b);    /* a session or a job has gone */
+	void (*on_activity)(struct engine *e); /* a session came or went */
+	void (*on_ended)(struct engine *e);    /* a session or a job has gone */
 	/* For messages and status: */
 	const char *version, *socket_path, *config_path; /* config_path may be NULL */
 	uint64_t started_ns;

@@ -88,7 +88,7 @@ static void free_recipe(struct opening *o)
 static int on_more_memory(void *arg, uint64_t bytes)
 {
 	struct opening *o = arg;
-	int r = budget_charge_data(&o->task.job->daemon->budget, o->task.job->spec.uid, &o->memory, bytes);
+	int r = budget_charge_data(&o->task.job->engine->budget, o->task.job->spec.uid, &o->memory, bytes);
 	o->refused = r > 0 ? r : 0;
 	if (r > 0) {
 		o->wanted_bytes = o->memory.amount + bytes;
@@ -115,7 +115,7 @@ static void explain_refusal(struct opening *o)
 	char text[sizeof(o->why.text)], what[512];
 	snprintf(what, sizeof(what), "%.400s: the data set has more names and labels than there is room for: it",
 		 o->source);
-	budget_explain(&o->task.job->daemon->budget, o->task.job->spec.uid, o->refused, what, o->wanted_bytes,
+	budget_explain(&o->task.job->engine->budget, o->task.job->spec.uid, o->refused, what, o->wanted_bytes,
 			      "close other loaders, raise the limit, or split the data set", text, sizeof(text));
 	fail_opening(o, BATCHD__WIRE__ERROR_CODE__LIMIT, o->refused == ACCOUNT_E_USER ? "memory_per_user" : "memory",
 		     text);
@@ -209,9 +209,9 @@ static void opening_run(struct job_task *t)
 
 /* ---- the list ---- */
 
-static struct job *find_job(struct batchd *b, uid_t uid, const char *name)
+static struct job *find_job(struct engine *e, uid_t uid, const char *name)
 {
-	for (struct job *j = b->jobs; j; j = j->next) {
+	for (struct job *j = e->jobs; j; j = j->next) {
 		if (j->state != JOB_CLOSING && j->state != JOB_ENDING && !j->retired && j->spec.uid == uid &&
 		    !strcmp(j->spec.job, name))
 			return j;
@@ -222,8 +222,8 @@ static struct job *find_job(struct batchd *b, uid_t uid, const char *name)
 static void on_linger_closed(uv_handle_t *h)
 {
 	struct job *j = h->data;
-	struct batchd *b = j->daemon;
-	struct job **at = &b->jobs;
+	struct engine *e = j->engine;
+	struct job **at = &e->jobs;
 	assert(!j->sessions && !j->n_tasks && !j->producer && !j->loader);
 	while (*at != j)
 		at = &(*at)->next;
@@ -231,7 +231,7 @@ static void on_linger_closed(uv_handle_t *h)
 	loader_spec_finish(&j->spec);
 	free(j->served);
 	free(j);
-	b->on_ended(b);
+	e->on_ended(e);
 }
 
 static void on_loader_closed(struct loader *l)
@@ -263,10 +263,10 @@ void job_close(struct job *j)
 		j->on_closing(j);
 }
 
-bool job_close_lingering(struct batchd *b, uid_t uid, bool any_user)
+bool job_close_lingering(struct engine *e, uid_t uid, bool any_user)
 {
 	struct job *oldest = NULL;
-	for (struct job *j = b->jobs; j; j = j->next) { /* the newest first */
+	for (struct job *j = e->jobs; j; j = j->next) { /* the newest first */
 		if (j->state == JOB_READY && !j->sessions && !j->n_tasks && (any_user || j->spec.uid == uid))
 			oldest = j;
 	}
@@ -286,7 +286,7 @@ void job_end_sessions(struct job *j, const struct refusal *why)
 {
 	while (j->sessions) {
 		struct session *s = j->sessions;
-		j->daemon->job_ops->ended(s, why);
+		j->engine->job_ops->ended(s, why);
 		if (j->sessions == s) /* its peer was closing already */
 			job_leave(s);
 	}
@@ -331,7 +331,7 @@ static void on_end_timer(uv_timer_t *t)
 	refuse(&why, j->fail_code, j->fail_code == BATCHD__WIRE__ERROR_CODE__REOPEN ? NULL : "producer", "%s",
 	       j->loader->error);
 	while ((s = find_ended(j))) {
-		j->daemon->job_ops->ended(s, &why);
+		j->engine->job_ops->ended(s, &why);
 		if (find_ended(j) == s) /* its peer was closing already */
 			job_leave(s);
 	}
@@ -361,7 +361,7 @@ static void on_loader_published(struct loader *l, bool waited)
 	struct job *j = l->owner;
 	job_note_moved(j);
 	if (!j->served) /* for a producer no number of workers is right */
-		tuner_note(&j->daemon->tuner, waited);
+		tuner_note(&j->engine->tuner, waited);
 }
 
 /* Orders are memory of the user's, too. A job that lingers does not end others, nor itself. */
@@ -369,37 +369,37 @@ static int on_charge(struct loader *l, const char *what, uint64_t bytes, bool mu
 		     size_t size)
 {
 	struct job *j = l->owner;
-	struct batchd *b = j->daemon;
+	struct engine *e = j->engine;
 	int r;
 	do
-		r = budget_charge_data(&b->budget, j->spec.uid, c, bytes);
-	while (r > 0 && must_be && j->sessions && job_close_lingering(b, j->spec.uid, r == ACCOUNT_E_ALL));
+		r = budget_charge_data(&e->budget, j->spec.uid, c, bytes);
+	while (r > 0 && must_be && j->sessions && job_close_lingering(e, j->spec.uid, r == ACCOUNT_E_ALL));
 	if (r == 0) {
 		if (must_be && j->fail_code == BATCHD__WIRE__ERROR_CODE__LIMIT)
 			j->fail_code = 0; /* there was none before an older plan made room */
 		return 0;
 	}
-	budget_explain(&b->budget, j->spec.uid, r, what, bytes,
+	budget_explain(&e->budget, j->spec.uid, r, what, bytes,
 			      "close other loaders, raise the limit, or go without shuffle", why, size);
 	if (must_be)
 		j->fail_code = BATCHD__WIRE__ERROR_CODE__LIMIT;
 	return LOADER_E_MEMORY;
 }
 
-static void admit_waiting(struct batchd *b);
+static void admit_waiting(struct engine *e);
 
 /* An order takes an I/O thread for as long as it has samples: it counts as an opening. */
 static bool on_begin_task(struct loader *l, struct charge *place)
 {
 	struct job *j = l->owner;
-	return charge_begin(place, &j->daemon->budget.accounts, j->spec.uid, ACCOUNT_OPENINGS, 1) == 0;
+	return charge_begin(place, &j->engine->budget.accounts, j->spec.uid, ACCOUNT_OPENINGS, 1) == 0;
 }
 
 static void on_end_task(struct loader *l, struct charge *place)
 {
 	struct job *j = l->owner;
 	charge_end(place);
-	admit_waiting(j->daemon);
+	admit_waiting(j->engine);
 }
 
 static const struct loader_ops loader_ops = { .failed = on_loader_failed,
@@ -411,7 +411,7 @@ static const struct loader_ops loader_ops = { .failed = on_loader_failed,
 
 int job_make_loader(struct job *j, struct loader_spec *spec, struct recipe *recipe)
 {
-	return loader_create(j->daemon->pool, spec, recipe, j->daemon->config->bad_data, &loader_ops, j, &j->loader);
+	return loader_create(j->engine->pool, spec, recipe, j->engine->config->bad_data, &loader_ops, j, &j->loader);
 }
 
 /* ---- what comes back to a job ---- */
@@ -473,7 +473,7 @@ static void end_task(struct pool_task *p)
 void job_task_run(struct job_task *t)
 {
 	t->pool_task = (struct pool_task){ .run = run_task, .done = end_task };
-	pool_run_task(t->job->daemon->pool, &t->pool_task);
+	pool_run_task(t->job->engine->pool, &t->pool_task);
 }
 
 /* ---- opening, on the loop thread ---- */
@@ -510,13 +510,13 @@ static void free_opening(uv_handle_t *h)
 /* One user's openings may not take every I/O thread: on a file system that hangs they would keep them. */
 static bool take_place(struct opening *o)
 {
-	struct batchd *b = o->task.job->daemon;
-	const struct accounts *a = &b->budget.accounts;
+	struct engine *e = o->task.job->engine;
+	const struct accounts *a = &e->budget.accounts;
 	/* Nor may several users' together, so a user gets no more places than are left for the others. */
 	uint64_t all = a->limit[ACCOUNT_OPENINGS], used = a->used[ACCOUNT_OPENINGS];
 	if (all && used < all && account_used(a, o->task.job->spec.uid, ACCOUNT_OPENINGS) >= all - used)
 		return false;
-	if (charge_begin(&o->place, &b->budget.accounts, o->task.job->spec.uid, ACCOUNT_OPENINGS, 1) > 0)
+	if (charge_begin(&o->place, &e->budget.accounts, o->task.job->spec.uid, ACCOUNT_OPENINGS, 1) > 0)
 		return false;
 	job_task_run(&o->task);
 	return true;
@@ -524,7 +524,7 @@ static bool take_place(struct opening *o)
 
 static void wait_for_place(struct opening *o)
 {
-	struct opening **at = &o->task.job->daemon->waiting;
+	struct opening **at = &o->task.job->engine->waiting;
 	while (*at)
 		at = &(*at)->next_waiting;
 	*at = o;
@@ -532,9 +532,9 @@ static void wait_for_place(struct opening *o)
 }
 
 /* Somebody's opening is done: each that may have a place now gets it. */
-static void admit_waiting(struct batchd *b)
+static void admit_waiting(struct engine *e)
 {
-	struct opening **at = &b->waiting;
+	struct opening **at = &e->waiting;
 	while (*at) {
 		struct opening *o = *at;
 		if (take_place(o))
@@ -542,7 +542,7 @@ static void admit_waiting(struct batchd *b)
 		else
 			at = &o->next_waiting;
 	}
-	for (struct job *j = b->jobs; j; j = j->next) {
+	for (struct job *j = e->jobs; j; j = j->next) {
 		if (j->loader && j->loader->wants_task && j->state == JOB_READY)
 			loader_retry(j->loader);
 	}
@@ -551,7 +551,7 @@ static void admit_waiting(struct batchd *b)
 /* Nobody waits for it any more, and no thread has it yet. */
 static void drop_if_waiting(struct job *j)
 {
-	struct opening *o = j->opening, **at = &j->daemon->waiting;
+	struct opening *o = j->opening, **at = &j->engine->waiting;
 	while (*at && *at != o)
 		at = &(*at)->next_waiting;
 	if (!o || !*at)
@@ -574,7 +574,7 @@ static void refuse_batches(struct job *j)
 {
 	const struct slot_layout *l = &j->loader->layout;
 	char text[400], batch[32], row[32], most[32];
-	uint64_t limit = j->daemon->config->limits.batch_bytes, fits = limit / (l->slot_bytes / j->spec.batch_size + 1);
+	uint64_t limit = j->engine->config->limits.batch_bytes, fits = limit / (l->slot_bytes / j->spec.batch_size + 1);
 	size_format(l->slot_bytes, batch, sizeof(batch));
 	size_format(l->slot_bytes / j->spec.batch_size, row, sizeof(row));
 	size_format(limit, most, sizeof(most));
@@ -593,9 +593,9 @@ static void opening_done(struct job_task *t)
 {
 	struct opening *o = (struct opening *)t;
 	struct job *j = t->job;
-	struct batchd *b = j->daemon;
+	struct engine *e = j->engine;
 	/* Data sets that nobody uses any more make room. */
-	if (o->refused && j->sessions && job_close_lingering(b, j->spec.uid, o->refused == ACCOUNT_E_ALL)) {
+	if (o->refused && j->sessions && job_close_lingering(e, j->spec.uid, o->refused == ACCOUNT_E_ALL)) {
 		free_recipe(o);
 		o->refused = o->result = 0;
 		job_task_begin(t, j);
@@ -605,7 +605,7 @@ static void opening_done(struct job_task *t)
 	assert(j->opening == o && j->state == JOB_OPENING && !j->loader);
 	j->opening = NULL;
 	charge_end(&o->place);
-	admit_waiting(b);
+	admit_waiting(e);
 	struct loader_spec spec;
 	int r = o->result ? o->result : loader_spec_copy(&j->spec, &spec);
 	if (r == 0) {
@@ -622,7 +622,7 @@ static void opening_done(struct job_task *t)
 	job_move(j, r ? JOB_FAILED : JOB_READY);
 	if (r)
 		job_end_sessions(j, &o->why);
-	else if (j->loader->layout.slot_bytes > b->config->limits.batch_bytes)
+	else if (j->loader->layout.slot_bytes > e->config->limits.batch_bytes)
 		refuse_batches(j);
 	uv_close((uv_handle_t *)&o->progress, free_opening);
 }
@@ -638,14 +638,14 @@ void job_advance(struct job *j)
 			continue;
 		}
 		s->advanced = j->n_advances;
-		j->daemon->job_ops->advance(s);
+		j->engine->job_ops->advance(s);
 		s = j->sessions;
 	}
 }
 
 static void start_opening(struct job *j, struct request *r, int *fds, unsigned n_fds)
 {
-	struct batchd *b = j->daemon;
+	struct engine *e = j->engine;
 	struct opening *o = calloc(1, sizeof(*o));
 	if (!o) {
 		job_move(j, JOB_FAILED);
@@ -658,18 +658,18 @@ static void start_opening(struct job *j, struct request *r, int *fds, unsigned n
 	r->source = NULL;
 	/* A copy: a reload may replace the configuration while we index. Without memory for it the index is just not
 	 * kept. */
-	o->index_dir = b->config->index_cache ? strdup(b->config->index_cache) : NULL;
-	o->index_dir_limit_bytes = b->config->cache_disk_bytes;
-	o->cache = b->budget.cache;
-	o->decoded_budget_bytes = b->budget.decoded_bytes;
-	o->choose_decoded = b->config->cache_decoded_bytes == CONFIG_AUTO;
-	o->limits = budget_decode_limits(&b->budget, b->config);
+	o->index_dir = e->config->index_cache ? strdup(e->config->index_cache) : NULL;
+	o->index_dir_limit_bytes = e->config->cache_disk_bytes;
+	o->cache = e->budget.cache;
+	o->decoded_budget_bytes = e->budget.decoded_bytes;
+	o->choose_decoded = e->config->cache_decoded_bytes == CONFIG_AUTO;
+	o->limits = budget_decode_limits(&e->budget, e->config);
 	for (unsigned i = 0; i < n_fds; i++) {
 		o->fds[i] = fds[i];
 		fds[i] = -1;
 	}
 	o->n_fds = n_fds;
-	uv_timer_init(&b->loop, &o->progress);
+	uv_timer_init(&e->loop, &o->progress);
 	o->progress.data = o;
 	uv_timer_start(&o->progress, on_progress_timer, PROGRESS_MS, PROGRESS_MS);
 	j->opening = o;
@@ -677,23 +677,23 @@ static void start_opening(struct job *j, struct request *r, int *fds, unsigned n
 		wait_for_place(o);
 }
 
-static struct job *make_job(struct batchd *b, struct request *r, int *fds, unsigned n_fds,
+static struct job *make_job(struct engine *e, struct request *r, int *fds, unsigned n_fds,
 			    const struct data_identity *data, struct charge *loader, struct charge *open_fds)
 {
 	struct job *j = calloc(1, sizeof(*j));
 	if (!j)
 		return NULL;
-	j->daemon = b;
+	j->engine = e;
 	j->spec = r->spec;
 	r->spec = (struct loader_spec){ 0 };
 	j->data = *data;
-	j->number = ++b->n_jobs;
+	j->number = ++e->n_jobs;
 	charge_move(&j->loader_charge, loader);
 	charge_move(&j->fds, open_fds);
-	uv_timer_init(&b->loop, &j->linger);
+	uv_timer_init(&e->loop, &j->linger);
 	j->linger.data = j;
-	j->next = b->jobs;
-	b->jobs = j;
+	j->next = e->jobs;
+	e->jobs = j;
 	j->served = r->served;
 	r->served = NULL;
 	if (!j->served)
@@ -748,15 +748,15 @@ static void enter(struct job *j, struct session *s)
  * -ENOMEM. */
 enum { OVER_LOADERS = 1, OVER_USERS_LOADERS, OVER_FDS };
 
-static int charge_job(struct batchd *b, uid_t uid, unsigned n_fds, struct charge *loader, struct charge *open_fds)
+static int charge_job(struct engine *e, uid_t uid, unsigned n_fds, struct charge *loader, struct charge *open_fds)
 {
 	int r;
 	do
-		r = charge_begin(loader, &b->budget.accounts, uid, ACCOUNT_LOADERS, 1);
-	while (r > 0 && job_close_lingering(b, uid, r == ACCOUNT_E_ALL));
+		r = charge_begin(loader, &e->budget.accounts, uid, ACCOUNT_LOADERS, 1);
+	while (r > 0 && job_close_lingering(e, uid, r == ACCOUNT_E_ALL));
 	if (r)
 		return r < 0 ? r : r == ACCOUNT_E_ALL ? OVER_LOADERS : OVER_USERS_LOADERS;
-	r = charge_begin(open_fds, &b->budget.accounts, uid, ACCOUNT_FDS, n_fds);
+	r = charge_begin(open_fds, &e->budget.accounts, uid, ACCOUNT_FDS, n_fds);
 	if (r == 0)
 		return 0;
 	charge_end(loader);
@@ -799,18 +799,18 @@ static void fence_all(struct job *j, const struct loader_spec *successor, const 
 	job_close(j);
 }
 
-int job_join(struct batchd *b, struct session *s, struct request *r, int *fds, unsigned n_fds, struct refusal *why)
+int job_join(struct engine *e, struct session *s, struct request *r, int *fds, unsigned n_fds, struct refusal *why)
 {
-	struct job *j = find_job(b, r->spec.uid, r->spec.job);
+	struct job *j = find_job(e, r->spec.uid, r->spec.job);
 	struct data_identity data;
 	identify(fds, n_fds, r->access.trusted, &data);
 	if (j && r->spec.incarnation > j->spec.incarnation) {
 		fence_all(j, &r->spec, &data);
-		j = find_job(b, r->spec.uid, r->spec.job);
+		j = find_job(e, r->spec.uid, r->spec.job);
 	}
 	if (j && j->state == JOB_FAILED && !j->sessions) {
 		job_close(j);
-		j = find_job(b, r->spec.uid, r->spec.job);
+		j = find_job(e, r->spec.uid, r->spec.job);
 	}
 	if (j && r->spec.incarnation < j->spec.incarnation)
 		return refuse(why, BATCHD__WIRE__ERROR_CODE__FENCED, "incarnation",
@@ -828,11 +828,11 @@ int job_join(struct batchd *b, struct session *s, struct request *r, int *fds, u
 			"job '%s' is running with another %s; use the same, or another job name, or a higher incarnation to end what runs",
 			r->spec.job, what);
 	struct charge loader = { 0 }, open_fds = { 0 };
-	int over = j ? 0 : charge_job(b, s->uid, n_fds, &loader, &open_fds);
+	int over = j ? 0 : charge_job(e, s->uid, n_fds, &loader, &open_fds);
 	if (over)
 		return refuse_job(over, why);
 	if (!j)
-		j = make_job(b, r, fds, n_fds, &data, &loader, &open_fds);
+		j = make_job(e, r, fds, n_fds, &data, &loader, &open_fds);
 	if (!j) {
 		charge_end(&loader);
 		charge_end(&open_fds);
@@ -863,9 +863,9 @@ void job_leave(struct session *s)
 		drop_if_waiting(j);
 	if (j->sessions || j->state == JOB_CLOSING || j->opening)
 		return;
-	if (j->state == JOB_FAILED || j->state == JOB_ENDING || j->state == JOB_OPENING || j->daemon->stopping ||
-	    !j->daemon->config->linger_ns)
+	if (j->state == JOB_FAILED || j->state == JOB_ENDING || j->state == JOB_OPENING || j->engine->stopping ||
+	    !j->engine->config->linger_ns)
 		job_close(j);
 	else
-		uv_timer_start(&j->linger, on_linger_over, j->daemon->config->linger_ns / 1000000, 0);
+		uv_timer_start(&j->linger, on_linger_over, j->engine->config->linger_ns / 1000000, 0);
 }

@@ -37,7 +37,7 @@ const char *job_state_name(enum job_state state);
 
 struct job {
 	struct job *next;
-	struct batchd *daemon;
+	struct engine *engine;
 	enum job_state state;
 	struct loader_spec spec;
 	struct data_identity data;   /* its first session's */
@@ -84,7 +84,7 @@ struct job_ops {
 
 /* Joins the job, making it if it is new. Takes the request's contents and the fds (those taken are set to -1). 0 or
  * REFUSED; then the session is in no job. */
-int job_join(struct batchd *b, struct session *s, struct request *r, int *fds, unsigned n_fds, struct refusal *why);
+int job_join(struct engine *e, struct session *s, struct request *r, int *fds, unsigned n_fds, struct refusal *why);
 void job_leave(struct session *s);
 /* Something that its sessions waited for is there: each goes on with opening. */
 void job_advance(struct job *j);
@@ -115,6 +115,6 @@ void job_task_forget(struct job_task **place);
 void job_close(struct job *j);
 /* Ends the job that has been without sessions for longest, of this user or, with any_user, of anybody. False: there is
  * none. */
-bool job_close_lingering(struct batchd *b, uid_t uid, bool any_user);
+bool job_close_lingering(struct engine *e, uid_t uid, bool any_user);
 
 #endif

@@ -115,23 +115,23 @@ static int on_mapped(struct producer *p, uint32_t slab, struct refusal *why)
 
 /* ---- names ---- */
 
-static struct producer *find(struct batchd *b, uid_t uid, const char *name)
+static struct producer *find(struct engine *e, uid_t uid, const char *name)
 {
-	struct producer *p = b->producers;
+	struct producer *p = e->producers;
 	while (p && (p->uid != uid || strcmp(p->name, name)))
 		p = p->next;
 	return p;
 }
 
-bool producer_exists(const struct batchd *b, uid_t uid, const char *name)
+bool producer_exists(const struct engine *e, uid_t uid, const char *name)
 {
-	return find((struct batchd *)b, uid, name) != NULL;
+	return find((struct engine *)e, uid, name) != NULL;
 }
 
-static unsigned count(const struct batchd *b)
+static unsigned count(const struct engine *e)
 {
 	unsigned n = 0;
-	for (const struct producer *p = b->producers; p; p = p->next)
+	for (const struct producer *p = e->producers; p; p = p->next)
 		n++;
 	return n;
 }
@@ -141,8 +141,8 @@ static unsigned count(const struct batchd *b)
 /* The trainers of what it feeds have what was made, and are told why there is no more. */
 static void end(struct producer *p, Batchd__Wire__ErrorCode code, const char *text)
 {
-	struct batchd *b = p->session->daemon;
-	struct producer **at = &b->producers;
+	struct engine *e = p->session->engine;
+	struct producer **at = &e->producers;
 	while (*at != p)
 		at = &(*at)->next;
 	*at = p->next;
@@ -154,7 +154,7 @@ static void end(struct producer *p, Batchd__Wire__ErrorCode code, const char *te
 	if (p->job)
 		p->ops->ended(p, code, text);
 	free(p);
-	b->on_activity(b);
+	e->on_activity(e);
 }
 
 static void end_with(struct producer *p, Batchd__Wire__ErrorCode code, const char *fmt, ...)
@@ -211,7 +211,7 @@ static uint64_t larger(const struct producer *p, uint64_t need, uint64_t most)
 
 int producer_grow(struct producer *p, uint64_t need_bytes, struct refusal *why)
 {
-	uint64_t most = p->session->daemon->config->limits.batch_bytes;
+	uint64_t most = p->session->engine->config->limits.batch_bytes;
 	if (need_bytes <= most) {
 		log_record(LOG_LEVEL_INFO, "producer-grows",
 			   "producer %s (pid %d): a batch takes %llu bytes, its slots have %llu", p->name, (int)p->pid,
@@ -237,21 +237,21 @@ static void replace(struct producer *old, const struct session *by, bool resumab
 	/* One that can begin anywhere just takes over: SHUTDOWN makes trainers open again and go on where they are. */
 	end_with(old, resumable ? CODE(SHUTDOWN) : CODE(PRODUCER),
 		 "producer '%s' (pid %d) was replaced by a newer one (pid %d)", old->name, (int)old->pid, (int)by->pid);
-	s->daemon->job_ops->ended(s, &why);
+	s->engine->job_ops->ended(s, &why);
 }
 
 /* Whether it may have the name. */
 static int check_produce(const struct session *s, const Batchd__Wire__Produce *m, struct refusal *why)
 {
-	const struct batchd *b = s->daemon;
-	const struct producer *old = find(s->daemon, s->uid, m->name);
-	if (!m->slot_bytes || m->slot_bytes > b->config->limits.batch_bytes)
+	const struct engine *e = s->engine;
+	const struct producer *old = find(s->engine, s->uid, m->name);
+	if (!m->slot_bytes || m->slot_bytes > e->config->limits.batch_bytes)
 		return refuse(why, CODE(LIMIT), "slot_bytes",
 			      "slot_bytes is %llu; expected 1 to %llu (limits.batch_bytes in the daemon's configuration)",
-			      (unsigned long long)m->slot_bytes, (unsigned long long)b->config->limits.batch_bytes);
+			      (unsigned long long)m->slot_bytes, (unsigned long long)e->config->limits.batch_bytes);
 	if (old && old->incarnation > m->incarnation)
 		return refuse(why, CODE(FENCED), "incarnation", "a newer incarnation of this producer is running");
-	if (!old && count(b) >= b->config->limits.producers)
+	if (!old && count(e) >= e->config->limits.producers)
 		return refuse(why, CODE(LIMIT), "producers",
 			      "the daemon has as many producers as limits.producers in its configuration allows");
 	return 0;
@@ -260,10 +260,10 @@ static int check_produce(const struct session *s, const Batchd__Wire__Produce *m
 int producer_on_produce(struct session *s, const Batchd__Wire__Produce *m, const struct producer_ops *ops,
 			struct refusal *why)
 {
-	struct batchd *b = s->daemon;
+	struct engine *e = s->engine;
 	if (check_produce(s, m, why))
 		return REFUSED;
-	struct producer *p = calloc(1, sizeof(*p)), *old = find(b, s->uid, m->name);
+	struct producer *p = calloc(1, sizeof(*p)), *old = find(e, s->uid, m->name);
 	if (!p)
 		return refuse_memory(why);
 	*p = (struct producer){ .session = s,
@@ -283,9 +283,9 @@ int producer_on_produce(struct session *s, const Batchd__Wire__Produce *m, const
 	if (old)
 		replace(old, s, m->resumable);
 	s->producer = p;
-	p->next = b->producers;
-	b->producers = p;
-	b->on_activity(b);
+	p->next = e->producers;
+	e->producers = p;
+	e->on_activity(e);
 	log_record(LOG_LEVEL_INFO, "producer", "%s (pid %d, uid %u) serves '%s'", s->program, (int)s->pid,
 		   (unsigned)s->uid, p->name);
 	Batchd__Wire__Producing body = BATCHD__WIRE__PRODUCING__INIT;

@@ -73,7 +73,7 @@ void producer_on_closed(struct session *s);
 /* ---- for the job that it feeds ---- */
 
 /* Whether this user has a producer of that name. */
-bool producer_exists(const struct batchd *b, uid_t uid, const char *name);
+bool producer_exists(const struct engine *e, uid_t uid, const char *name);
 /* It feeds this job from now on; NULL: none any more. */
 void producer_bind(struct producer *p, struct job *j);
 /* Asks for a batch, or takes that back. */

@@ -86,14 +86,14 @@ static struct report *find(struct reports *all, uid_t viewer)
 	return r;
 }
 
-const struct report *report_get(struct batchd *b, uid_t viewer)
+const struct report *report_get(struct engine *e, uid_t viewer)
 {
-	struct report *r = find(b->reports, viewer == geteuid() ? 0 : viewer);
-	r->asked = ++b->reports->n_asked;
+	struct report *r = find(e->reports, viewer == geteuid() ? 0 : viewer);
+	r->asked = ++e->reports->n_asked;
 	if (r->n && !may_make(r))
 		return r;
 	uint64_t began = thread_ns();
-	char *text = status_json(b, r->viewer);
+	char *text = status_json(e, r->viewer);
 	report_finish(r);
 	if (text)
 		pack(r, text);

@@ -10,7 +10,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-struct batchd;
+struct engine;
 struct parcel;
 
 enum { REPORT_USERS = 16 }; /* whose last reports are remembered */
@@ -31,7 +31,7 @@ struct reports {
 };
 
 /* What a user may see of the daemon's state (b->reports), valid until the next call. NULL: out of memory. */
-const struct report *report_get(struct batchd *b, uid_t viewer);
+const struct report *report_get(struct engine *e, uid_t viewer);
 void reports_finish(struct reports *r);
 
 #endif

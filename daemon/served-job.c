@@ -138,7 +138,7 @@ static bool may_feed(const struct job *j, const struct producer *p)
 	if (p->uid == j->spec.uid)
 		return true;
 	/* Another user's: only where the configuration names the data set, for both of them. */
-	const struct config_dataset *d = config_dataset(j->daemon->config, j->spec.dataset);
+	const struct config_dataset *d = config_dataset(j->engine->config, j->spec.dataset);
 	struct requester who = { .uid = p->uid,
 				 .gids = peer->gids,
 				 .n_gids = peer->n_gids,
@@ -164,7 +164,7 @@ static int make_loader(struct job *j, struct producer *p)
 	if (p->successor.stands)
 		maker = p->successor;
 	p->successor.stands = false;
-	r = feed_create(&j->daemon->loop, j->loader, &feed_ops, j, &maker, p->asked + 1, &j->feed);
+	r = feed_create(&j->engine->loop, j->loader, &feed_ops, j, &maker, p->asked + 1, &j->feed);
 	if (r == 0)
 		loader_set_source(j->loader, &j->feed->source);
 	return r; /* the loader goes with the job */
@@ -237,7 +237,7 @@ static void give_up(struct session *s)
 		"no producer named '%s' came within %.3g s; start one with batchd.serve(..., name=\"%s\") as the same user, or wait for it "
 		"longer (producer_timeout)",
 		s->job->served, (double)s->producer_wait_ns / 1e9, s->job->served);
-	s->daemon->job_ops->ended(s, &why);
+	s->engine->job_ops->ended(s, &why);
 }
 
 /* A producer for the job. NULL: there is none; *busy: but one that feeds somebody else, who is there. */
@@ -245,7 +245,7 @@ static struct producer *find_free(const struct job *j, const struct producer **b
 {
 	struct producer *found = NULL;
 	*busy = NULL;
-	for (struct producer *p = j->daemon->producers; p && !found; p = p->next) {
+	for (struct producer *p = j->engine->producers; p && !found; p = p->next) {
 		if (!may_feed(j, p))
 			continue;
 		free_from_idle(p);
@@ -306,7 +306,7 @@ static bool is_waiting(const struct job *j)
 /* Those who came before it. */
 static void on_came(struct producer *p)
 {
-	for (struct job *j = p->session->daemon->jobs, *next; j; j = next) {
+	for (struct job *j = p->session->engine->jobs, *next; j; j = next) {
 		next = j->next;
 		if (!is_waiting(j) || !may_feed(j, p))
 			continue;
@@ -409,7 +409,7 @@ static void leave(struct job *j)
 	producer_drop_offers(j->producer);
 	producer_bind(j->producer, NULL);
 	j->producer = NULL;
-	for (struct job *other = j->daemon->jobs; other; other = other->next) {
+	for (struct job *other = j->engine->jobs; other; other = other->next) {
 		if (is_waiting(other)) /* it may have come while nobody was in this one any more, which had yet to
 		                        * end */
 			uv_timer_start(&other->linger, on_tick, 0, TICK_MS);

@@ -44,7 +44,7 @@ struct stall {
 struct session {
 	struct session *next;        /* in the daemon's list */
 	struct session *next_in_job;
-	struct batchd *daemon;
+	struct engine *engine;
 	struct peer *peer;           /* NULL: a ghost */
 	struct job *job;
 	enum session_state state;

@@ -60,16 +60,16 @@ static void session_move(struct session *s, enum session_state to)
 
 static void forget(struct session *s)
 {
-	struct batchd *b = s->daemon;
-	struct session **at = &b->sessions;
+	struct engine *e = s->engine;
+	struct session **at = &e->sessions;
 	while (*at != s)
 		at = &(*at)->next;
 	*at = s->next;
 	assert(!s->job && !s->producer && !s->peer && !s->allotment && !s->comparison && !s->ring.page);
 	note_move(s, SESSION_ENDED);
 	free(s);
-	b->on_activity(b);
-	b->on_ended(b);
+	e->on_activity(e);
+	e->on_ended(e);
 }
 
 static void on_ghost_closed(uv_handle_t *h)
@@ -119,8 +119,8 @@ bool session_abandon(struct session *s)
  * over, not duplicated, as there may be none left just then. */
 static bool become_ghost(struct session *s, struct peer *p)
 {
-	if (p->pidfd < 0 || (s->daemon->stopping && !device_must_stay(s)) ||
-	    uv_poll_init(&s->daemon->loop, &s->exit_poll, p->pidfd))
+	if (p->pidfd < 0 || (s->engine->stopping && !device_must_stay(s)) ||
+	    uv_poll_init(&s->engine->loop, &s->exit_poll, p->pidfd))
 		return false;
 	assert(!s->peer && !s->job);
 	s->pidfd = p->pidfd;
@@ -178,10 +178,10 @@ void session_dismiss(struct session *s)
 	bool stays = p && s->state == SESSION_ATTACHED && device_must_stay(s);
 	if (stays) {
 		char text[256];
-		snprintf(text, sizeof(text), "batchd at %s is stopping", s->daemon->socket_path);
+		snprintf(text, sizeof(text), "batchd at %s is stopping", s->engine->socket_path);
 		dismiss(s, CODE(SHUTDOWN), text);
 	} else if (p) {
-		peer_fail(p, CODE(SHUTDOWN), NULL, "batchd at %s is stopping", s->daemon->socket_path);
+		peer_fail(p, CODE(SHUTDOWN), NULL, "batchd at %s is stopping", s->engine->socket_path);
 	}
 }
 
@@ -220,8 +220,8 @@ static void attach(struct session *s, uint32_t rank)
 	session_move(s, SESSION_ATTACHED);
 	s->consumer.returns = s->again;
 	s->peer->is_trainer = true;
-	if (!uv_is_active((uv_handle_t *)&s->daemon->stall))
-		stall_watch(s->daemon);
+	if (!uv_is_active((uv_handle_t *)&s->engine->stall))
+		stall_watch(s->engine);
 	device_attach(s);
 	send_opened(s);
 	stall_tell(s);
@@ -284,13 +284,13 @@ static bool fence_rank(struct session *s, uint32_t rank)
 /* The rank's stream, charged to its user. NULL: it has been told why there is none. */
 static struct stream *stream_of(struct session *s, uint32_t rank)
 {
-	struct batchd *b = s->daemon;
+	struct engine *e = s->engine;
 	struct loader *l = s->job->loader;
 	struct stream *stream = loader_find_stream(l, rank);
 	struct charge bytes = { 0 };
 	if (stream)
 		return stream;
-	int r = charge_begin(&bytes, &b->budget.accounts, l->spec.uid, ACCOUNT_SLOT_BYTES, loader_stream_bytes(l));
+	int r = charge_begin(&bytes, &e->budget.accounts, l->spec.uid, ACCOUNT_SLOT_BYTES, loader_stream_bytes(l));
 	if (r > 0) {
 		fail(s, CODE(LIMIT), "memory_per_user",
 			     "no memory for another rank of this job: this user has all it may have "
@@ -303,8 +303,8 @@ static struct stream *stream_of(struct session *s, uint32_t rank)
 		fail(s, CODE(INTERNAL), "", "out of memory");
 		return NULL;
 	}
-	b->budget.slots_bytes += bytes.amount;
-	stream->charged_bytes = &b->budget.slots_bytes;
+	e->budget.slots_bytes += bytes.amount;
+	stream->charged_bytes = &e->budget.slots_bytes;
 	charge_move(&stream->bytes, &bytes);
 	return stream;
 }
@@ -530,11 +530,11 @@ static void on_open(struct session *s, const Batchd__Wire__Open *open, int *fds,
 	struct refusal why;
 	Batchd__Wire__Open named = *open;
 	char served[sizeof("serve:") + WIRE_MAX_PRODUCER];
-	if (!config_dataset(s->daemon->config, open->dataset) && producer_exists(s->daemon, s->uid, open->dataset)) {
+	if (!config_dataset(s->engine->config, open->dataset) && producer_exists(s->engine, s->uid, open->dataset)) {
 		snprintf(served, sizeof(served), "serve:%s", open->dataset);
 		named.dataset = served;
 	}
-	if (request_make(s->daemon->config, &named, &who, n_fds, &r, &why)) {
+	if (request_make(s->engine->config, &named, &who, n_fds, &r, &why)) {
 		note(s, REFUSED, &why);
 		return;
 	}
@@ -546,7 +546,7 @@ static void on_open(struct session *s, const Batchd__Wire__Open *open, int *fds,
 	s->again = open->again;
 	s->producer_wait_ns = (open->producer_wait_ms ? open->producer_wait_ms : PRODUCER_WAIT_MS) * UINT64_C(1000000);
 	s->producer_deadline_ns = uv_hrtime() + s->producer_wait_ns;
-	int refused = job_join(s->daemon, s, &r, fds, n_fds, &why);
+	int refused = job_join(s->engine, s, &r, fds, n_fds, &why);
 	request_finish(&r);
 	note(s, refused, &why);
 	if (refused)
@@ -699,7 +699,7 @@ static void on_status(struct session *s)
 		fail(s, CODE(LIMIT), NULL, "asked for the status again before it had read the last");
 		return;
 	}
-	const struct report *r = report_get(s->daemon, s->uid);
+	const struct report *r = report_get(s->engine, s->uid);
 	if (!r)
 		fail(s, CODE(INTERNAL), NULL, "out of memory");
 	for (unsigned i = 0; r && i < r->n; i++)
@@ -746,12 +746,12 @@ static void on_compare(struct session *s, const Batchd__Wire__Compare *m)
 	note(s, session_compare(s, m, &why), &why);
 }
 
-static struct session *create_session(struct batchd *b, struct peer *p)
+static struct session *create_session(struct engine *e, struct peer *p)
 {
 	struct session *s = calloc(1, sizeof(*s));
 	if (!s)
 		return NULL;
-	s->daemon = b;
+	s->engine = e;
 	s->peer = p;
 	s->consumer.ops = &packet_ops;
 	s->number = p->number;
@@ -760,9 +760,9 @@ static struct session *create_session(struct batchd *b, struct peer *p)
 	s->pidfd = -1;
 	s->connected_ns = p->connected_ns;
 	memcpy(s->program, p->program, sizeof(s->program));
-	s->next = b->sessions;
-	b->sessions = s;
-	b->on_activity(b);
+	s->next = e->sessions;
+	e->sessions = s;
+	e->on_activity(e);
 	return s;
 }
 

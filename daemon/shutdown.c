@@ -18,8 +18,8 @@ enum {
 
 void shutdown_init(struct shutdown *s)
 {
-	uv_timer_init(&s->daemon->loop, &s->idle);
-	uv_timer_init(&s->daemon->loop, &s->grace);
+	uv_timer_init(&s->engine->loop, &s->idle);
+	uv_timer_init(&s->engine->loop, &s->grace);
 	s->idle.data = s->grace.data = s;
 }
 
@@ -28,8 +28,8 @@ void shutdown_init(struct shutdown *s)
 static void on_gpus_closed(void *arg)
 {
 	struct shutdown *s = arg;
-	assert(!s->daemon->pool && !s->daemon->jobs && !s->daemon->sessions);
-	s->daemon->gpus = NULL;
+	assert(!s->engine->pool && !s->engine->jobs && !s->engine->sessions);
+	s->engine->gpus = NULL;
 	uv_close((uv_handle_t *)&s->idle, NULL);
 	uv_close((uv_handle_t *)&s->grace, NULL);
 	s->finished(s);
@@ -48,17 +48,17 @@ static void on_pool_closed(void *arg)
 {
 	struct shutdown *s = arg;
 	uv_timer_start(&s->grace, on_patience_over, GPU_PATIENCE_S * 1000, 0);
-	gpus_close(s->daemon->gpus, on_gpus_closed, s);
+	gpus_close(s->engine->gpus, on_gpus_closed, s);
 }
 
 void shutdown_go_on(struct shutdown *s)
 {
-	struct batchd *b = s->daemon;
-	if (!b->stopping || b->jobs || b->sessions || s->syncing || !b->pool)
+	struct engine *e = s->engine;
+	if (!e->stopping || e->jobs || e->sessions || s->syncing || !e->pool)
 		return;
-	assert(!b->waiting);
-	struct pool *pool = b->pool;
-	b->pool = NULL;
+	assert(!e->waiting);
+	struct pool *pool = e->pool;
+	e->pool = NULL;
 	pool_close(pool, on_pool_closed, s);
 }
 
@@ -68,8 +68,8 @@ void shutdown_go_on(struct shutdown *s)
  */
 static void tell_clients(struct shutdown *s)
 {
-	struct batchd *b = s->daemon;
-	for (struct job *j = b->jobs; j; j = j->next) {
+	struct engine *e = s->engine;
+	for (struct job *j = e->jobs; j; j = j->next) {
 		if (j->loader)
 			loader_stop(j->loader);
 	}
@@ -79,10 +79,10 @@ static void tell_clients(struct shutdown *s)
 			session_dismiss(p->session);
 		else if (tell)
 			peer_fail(p, BATCHD__WIRE__ERROR_CODE__SHUTDOWN, NULL, "batchd at %s is stopping",
-				  b->socket_path);
+				  e->socket_path);
 		p = tell ? s->server->peers : p->next; /* one's end may be that of others */
 	}
-	for (struct session *x = b->sessions, *next; x; x = next) {
+	for (struct session *x = e->sessions, *next; x; x = next) {
 		next = x->next;
 		session_forsake(x);
 	}
@@ -94,7 +94,7 @@ static void on_grace_over(uv_timer_t *t)
 {
 	struct shutdown *s = t->data;
 	unsigned n = 0;
-	for (struct session *x = s->daemon->sessions, *next; x; x = next) {
+	for (struct session *x = s->engine->sessions, *next; x; x = next) {
 		next = x->next;
 		n += session_abandon(x);
 	}
@@ -105,21 +105,21 @@ static void on_grace_over(uv_timer_t *t)
 
 void shutdown_begin(struct shutdown *s, int exit_code, const char *why)
 {
-	struct batchd *b = s->daemon;
+	struct engine *e = s->engine;
 	if (!s->exit_code)
 		s->exit_code = exit_code;
-	if (b->stopping)
+	if (e->stopping)
 		return;
-	b->stopping = true;
+	e->stopping = true;
 	log_record(LOG_LEVEL_NOTICE, "stopping", "%s", why);
 	notify_stopping();
 	server_stop(s->server);
 	uv_timer_stop(&s->idle);
-	uv_timer_stop(&b->stall);
+	uv_timer_stop(&e->stall);
 	/* Before anything ends: with the last session, or job, the next step may begin. */
 	uv_timer_start(&s->grace, on_grace_over, GPU_GRACE_S * 1000, 0);
 	tell_clients(s);
-	for (struct job *j = b->jobs, *next; j; j = next) {
+	for (struct job *j = e->jobs, *next; j; j = next) {
 		next = j->next;
 		job_close(j);
 	}
@@ -141,13 +141,13 @@ static void on_gpu_idle(uv_timer_t *t)
 /* A driver that has been started keeps its GPUs open until the process ends. */
 void shutdown_note_activity(struct shutdown *s)
 {
-	const struct batchd *b = s->daemon;
-	const struct config *c = b->config;
-	bool gpu = c->gpu_idle_exit_ns < c->idle_exit_ns && gpus_driver_version(b->gpus);
+	const struct engine *e = s->engine;
+	const struct config *c = e->config;
+	bool gpu = c->gpu_idle_exit_ns < c->idle_exit_ns && gpus_driver_version(e->gpus);
 	uint64_t after_ns = gpu ? c->gpu_idle_exit_ns : c->idle_exit_ns;
-	if (b->stopping)
+	if (e->stopping)
 		return;
-	if (b->sessions || after_ns == CONFIG_NEVER)
+	if (e->sessions || after_ns == CONFIG_NEVER)
 		uv_timer_stop(&s->idle);
 	else
 		uv_timer_start(&s->idle, gpu ? on_gpu_idle : on_idle, after_ns / 1000000, 0);

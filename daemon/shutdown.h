@@ -16,7 +16,7 @@
 enum { EXIT_GPU = 75 }; /* EX_TEMPFAIL of sysexits.h: only a new process can use the GPU again */
 
 struct shutdown {
-	struct batchd *daemon;       /* borrowed, as the server is */
+	struct engine *engine;       /* borrowed, as the server is */
 	struct server *server;
 	uv_timer_t idle;             /* runs while there is no session */
 	uv_timer_t grace;            /* for trainers that have memory on a GPU open, then for the GPUs' threads */

@@ -93,7 +93,7 @@ static uint64_t ahead(const struct session *a, const struct session *b)
 /* Another session of the same process gets on, say the loader of an evaluation. */
 static bool is_busy_elsewhere(const struct session *s, uint64_t now, uint64_t after_ns)
 {
-	for (const struct session *o = s->daemon->sessions; o; o = o->next) {
+	for (const struct session *o = s->engine->sessions; o; o = o->next) {
 		if (o != s && o->pid == s->pid && o->state == SESSION_ATTACHED && now - o->stall.active_ns < after_ns)
 			return true;
 	}
@@ -274,23 +274,23 @@ static void look(struct session *s, uint64_t now, uint64_t after_ns)
 
 static void on_timer(uv_timer_t *t)
 {
-	struct batchd *b = t->data;
-	uint64_t now = uv_hrtime(), after_ns = b->config->stall_after_ns;
-	for (struct session *s = b->sessions, *next; s; s = next) {
+	struct engine *e = t->data;
+	uint64_t now = uv_hrtime(), after_ns = e->config->stall_after_ns;
+	for (struct session *s = e->sessions, *next; s; s = next) {
 		next = s->next;
 		if (s->state == SESSION_ATTACHED && s->job && s->peer)
 			look(s, now, after_ns);
 	}
-	stall_watch(b); /* a reload may have changed how often */
+	stall_watch(e); /* a reload may have changed how often */
 }
 
-void stall_watch(struct batchd *b)
+void stall_watch(struct engine *e)
 {
-	uint64_t ms = b->config->stall_after_ns / 1000000 / LOOKS;
-	if (b->stopping || b->config->stall_after_ns == CONFIG_NEVER || !b->sessions) {
-		uv_timer_stop(&b->stall);
+	uint64_t ms = e->config->stall_after_ns / 1000000 / LOOKS;
+	if (e->stopping || e->config->stall_after_ns == CONFIG_NEVER || !e->sessions) {
+		uv_timer_stop(&e->stall);
 		return;
 	}
 	ms = ms < MIN_LOOK_MS ? MIN_LOOK_MS : ms > MAX_LOOK_MS ? MAX_LOOK_MS : ms;
-	uv_timer_start(&b->stall, on_timer, ms, 0);
+	uv_timer_start(&e->stall, on_timer, ms, 0);
 }

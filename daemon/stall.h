@@ -2,10 +2,10 @@
 #ifndef BATCHD_STALL_H
 #define BATCHD_STALL_H
 
-struct batchd;
+struct engine;
 struct session;
 
-void stall_watch(struct batchd *b);     /* (re)starts or stops the clock */
+void stall_watch(struct engine *e);     /* (re)starts or stops the clock */
 void stall_forget(struct session *s);   /* it leaves its job */
 void stall_tell(const struct session *newcomer); /* which others of its job do not get on, as those have heard who
                                                   * were there */

@@ -91,34 +91,34 @@ static json_t *namespaces_part(void)
 	return o;
 }
 
-static json_t *daemon_part(const struct batchd *b)
+static json_t *daemon_part(const struct engine *e)
 {
 	json_t *o = json_object();
-	set_text(o, "version", b->version);
+	set_text(o, "version", e->version);
 	set_int(o, "pid", (uint64_t)getpid());
 	set_int(o, "uid", (uint64_t)geteuid());
 	set(o, "namespaces", namespaces_part());
-	set_driver(o, gpus_driver_version(b->gpus)); /* "0.0": none is in use */
-	set(o, "uptime_s", json_real(seconds(uv_hrtime() - b->started_ns)));
+	set_driver(o, gpus_driver_version(e->gpus)); /* "0.0": none is in use */
+	set(o, "uptime_s", json_real(seconds(uv_hrtime() - e->started_ns)));
 	set(o, "cpu_s", json_real(cpu_seconds()));
-	set_text(o, "socket", b->socket_path ? b->socket_path : "");
-	set_text(o, "config", b->config_path ? b->config_path : "");
+	set_text(o, "socket", e->socket_path ? e->socket_path : "");
+	set_text(o, "config", e->config_path ? e->config_path : "");
 	set_int(o, "rss_bytes", rss_bytes());
 	return o;
 }
 
-static json_t *workers_part(const struct batchd *b)
+static json_t *workers_part(const struct engine *e)
 {
 	struct pool_stats s;
-	pool_get_stats(b->pool, &s);
+	pool_get_stats(e->pool, &s);
 	json_t *o = json_object();
 	set_int(o, "target", s.target);
 	set_int(o, "max", s.max);
 	set_int(o, "busy", s.busy);
 	set_int(o, "io_threads", s.n_io);
 	set_int(o, "io_busy", s.io_busy);
-	set_text(o, "mode", b->tuner.fixed ? "fixed" : "auto");
-	set_text(o, "why", b->tuner.why);
+	set_text(o, "mode", e->tuner.fixed ? "fixed" : "auto");
+	set_text(o, "why", e->tuner.why);
 	set_int(o, "rows", s.n_rows);
 	set_int(o, "rows_waited_for_input", s.n_parked);
 	set_int(o, "wakes", s.n_wakes);
@@ -188,7 +188,7 @@ static uint64_t rows_of_newest(const struct consumer *c, uint32_t n)
 static uint32_t most_taken(const struct job *j, const struct stream *s)
 {
 	uint32_t most = 0;
-	for (const struct session *x = j->daemon->sessions; x; x = x->next) {
+	for (const struct session *x = j->engine->sessions; x; x = x->next) {
 		uint32_t n = x->job == j && x->consumer.slots == s->slots ? x->consumer.n_leases - n_untaken(x) : 0;
 		most = n > most ? n : most;
 	}
@@ -198,7 +198,7 @@ static uint32_t most_taken(const struct job *j, const struct stream *s)
 static void count_untaken(const struct job *j, uint64_t *batches, uint64_t *rows)
 {
 	*batches = *rows = 0;
-	for (const struct session *s = j->daemon->sessions; s; s = s->next) {
+	for (const struct session *s = j->engine->sessions; s; s = s->next) {
 		uint32_t n = s->job == j ? n_untaken(s) : 0;
 		*batches += n;
 		*rows += rows_of_newest(&s->consumer, n);
@@ -399,20 +399,20 @@ static json_t *producer_part(const struct producer *p, uid_t viewer)
 	return o;
 }
 
-static json_t *memory_part(const struct batchd *b)
+static json_t *memory_part(const struct engine *e)
 {
 	json_t *o = json_object();
-	set_int(o, "budget_bytes", b->budget.total_bytes);
-	set_int(o, "work_bytes", work_memory_used((struct work_memory *)&b->budget.work));
-	set_int(o, "work_budget_bytes", b->budget.work_bytes);
-	set_int(o, "slots_bytes", b->budget.slots_bytes);
-	set_int(o, "data_bytes", accounts_memory_used(&b->budget.accounts) - b->budget.slots_bytes);
-	set_int(o, "cache_bytes", budget_cache_bytes(&b->budget));
+	set_int(o, "budget_bytes", e->budget.total_bytes);
+	set_int(o, "work_bytes", work_memory_used((struct work_memory *)&e->budget.work));
+	set_int(o, "work_budget_bytes", e->budget.work_bytes);
+	set_int(o, "slots_bytes", e->budget.slots_bytes);
+	set_int(o, "data_bytes", accounts_memory_used(&e->budget.accounts) - e->budget.slots_bytes);
+	set_int(o, "cache_bytes", budget_cache_bytes(&e->budget));
 	set_int(o, "rss_bytes", rss_bytes());
 	return o;
 }
 
-static json_t *cache_part(const struct batchd *b)
+static json_t *cache_part(const struct engine *e)
 {
 	static const char *const names[CACHE_N_TIERS] = { [CACHE_FILE] = "file",
 							  [CACHE_DECODED] = "decoded",
@@ -420,7 +420,7 @@ static json_t *cache_part(const struct batchd *b)
 	json_t *list = json_array();
 	for (int tier = 0; tier < CACHE_N_TIERS; tier++) {
 		struct cache_stats s;
-		cache_get_stats(b->budget.cache, (enum cache_tier)tier, &s);
+		cache_get_stats(e->budget.cache, (enum cache_tier)tier, &s);
 		json_t *o = json_object();
 		set_text(o, "tier", names[tier]);
 		set_int(o, "bytes", s.charged_bytes);
@@ -475,29 +475,29 @@ static json_t *gpu_part(const struct gpu_stats *g)
 	return o;
 }
 
-static json_t *gpus_part(const struct batchd *b)
+static json_t *gpus_part(const struct engine *e)
 {
 	struct gpu_stats stats[SLOTS_MAX_MIRRORS];
 	json_t *list = json_array();
-	unsigned n = b->gpus ? gpus_get_stats(b->gpus, stats, SLOTS_MAX_MIRRORS) : 0;
+	unsigned n = e->gpus ? gpus_get_stats(e->gpus, stats, SLOTS_MAX_MIRRORS) : 0;
 	for (unsigned i = 0; i < n; i++)
 		json_array_append_new(list, gpu_part(&stats[i]));
 	return list;
 }
 
-static json_t *limits_part(const struct batchd *b)
+static json_t *limits_part(const struct engine *e)
 {
 	json_t *o = json_object();
-	set_int(o, "sessions", b->config->limits.sessions);
-	set_int(o, "sessions_per_user", b->config->limits.sessions_per_user);
-	set_int(o, "loaders", b->config->limits.loaders);
-	set_int(o, "loaders_per_user", b->config->limits.loaders_per_user);
-	set_int(o, "slots_bytes_per_user", account_memory_limit(&b->budget.accounts));
-	set_int(o, "unread_bytes_per_user", b->config->limits.unread_per_user);
-	set_int(o, "fds_per_user", b->config->limits.fds_per_user);
-	set_int(o, "producers", b->config->limits.producers);
-	set_int(o, "batch_size", b->config->limits.batch_size);
-	set_int(o, "batch_bytes", b->config->limits.batch_bytes);
+	set_int(o, "sessions", e->config->limits.sessions);
+	set_int(o, "sessions_per_user", e->config->limits.sessions_per_user);
+	set_int(o, "loaders", e->config->limits.loaders);
+	set_int(o, "loaders_per_user", e->config->limits.loaders_per_user);
+	set_int(o, "slots_bytes_per_user", account_memory_limit(&e->budget.accounts));
+	set_int(o, "unread_bytes_per_user", e->config->limits.unread_per_user);
+	set_int(o, "fds_per_user", e->config->limits.fds_per_user);
+	set_int(o, "producers", e->config->limits.producers);
+	set_int(o, "batch_size", e->config->limits.batch_size);
+	set_int(o, "batch_bytes", e->config->limits.batch_bytes);
 	return o;
 }
 
@@ -516,34 +516,34 @@ static void add_user(void *arg, const struct account *x)
 }
 
 /* What each user is charged for. */
-static json_t *users_part(const struct batchd *b)
+static json_t *users_part(const struct engine *e)
 {
 	json_t *list = json_array();
-	accounts_each(&b->budget.accounts, add_user, list);
+	accounts_each(&e->budget.accounts, add_user, list);
 	return list;
 }
 
-char *status_json(struct batchd *b, uid_t viewer)
+char *status_json(struct engine *e, uid_t viewer)
 {
 	json_t *root = json_object(), *loaders = json_array(), *sessions = json_array(), *producers = json_array();
-	set(root, "daemon", daemon_part(b));
-	set(root, "workers", workers_part(b));
-	set(root, "memory", memory_part(b));
-	set(root, "cache", cache_part(b));
-	set(root, "gpus", gpus_part(b));
-	for (const struct job *j = b->jobs; j; j = j->next)
+	set(root, "daemon", daemon_part(e));
+	set(root, "workers", workers_part(e));
+	set(root, "memory", memory_part(e));
+	set(root, "cache", cache_part(e));
+	set(root, "gpus", gpus_part(e));
+	for (const struct job *j = e->jobs; j; j = j->next)
 		json_array_append_new(loaders, loader_part(j, viewer));
-	for (const struct session *s = b->sessions; s; s = s->next) {
+	for (const struct session *s = e->sessions; s; s = s->next) {
 		if (s->state != SESSION_GREETED)
 			json_array_append_new(sessions, session_part(s, viewer));
 	}
 	set(root, "loaders", loaders);
 	set(root, "sessions", sessions);
-	set(root, "users", users_part(b));
-	for (const struct producer *p = b->producers; p; p = p->next)
+	set(root, "users", users_part(e));
+	for (const struct producer *p = e->producers; p; p = p->next)
 		json_array_append_new(producers, producer_part(p, viewer));
 	set(root, "producers", producers);
-	set(root, "limits", limits_part(b));
+	set(root, "limits", limits_part(e));
 	char *text = json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(9));
 	json_decref(root);
 	return text;

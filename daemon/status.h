@@ -4,10 +4,10 @@
 
 #include <sys/types.h>
 
-struct batchd;
+struct engine;
 
 /* The state as JSON text; free() it. viewer: a user who sees what is its own, and of others that they are
  * there; 0 sees everything. NULL: out of memory. */
-char *status_json(struct batchd *b, uid_t viewer);
+char *status_json(struct engine *e, uid_t viewer);
 
 #endif

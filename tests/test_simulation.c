@@ -100,7 +100,7 @@ static struct sim_socket *open_socket(void)
 
 static bool ghost_ends(void)
 {
-	for (struct session *s = sim_daemon.sessions; s; s = s->next) {
+	for (struct session *s = sim_engine.sessions; s; s = s->next) {
 		if (s->state == SESSION_GHOST && ((struct sim_socket *)sim_fd_thing(s->pidfd))->dead &&
 		    sim_poll_fires(s->pidfd))
 			return true;
@@ -333,7 +333,7 @@ static void put_right(void)
 
 static bool group_is_complete(void)
 {
-	for (const struct job *j = sim_daemon.jobs; j; j = j->next) {
+	for (const struct job *j = sim_engine.jobs; j; j = j->next) {
 		if (j->state == JOB_READY && j->loader->spec.share && j->loader->streams.list[0]->expected)
 			return false;
 		if (j->feed && j->loader->streams.n < loader_n_ranks(j->loader))

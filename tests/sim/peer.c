@@ -222,8 +222,8 @@ struct sim_socket *sim_connect(pid_t pid, uid_t uid)
 	p->uid = uid;
 	p->number = ++n_connected;
 	p->n_gids = 1;
-	int r = charge_begin(&p->connection, &sim_daemon.budget.accounts, uid, ACCOUNT_SESSIONS, 1);
-	SIM_CHECK(r == 0 && charge_begin(&p->fds, &sim_daemon.budget.accounts, uid, ACCOUNT_FDS, 2) == 0,
+	int r = charge_begin(&p->connection, &sim_engine.budget.accounts, uid, ACCOUNT_SESSIONS, 1);
+	SIM_CHECK(r == 0 && charge_begin(&p->fds, &sim_engine.budget.accounts, uid, ACCOUNT_FDS, 2) == 0,
 		  "a connection is refused");
 	p->next = server->peers;
 	server->peers = p;

@@ -197,7 +197,7 @@ struct sim_job {
 	unsigned next_plan;
 };
 
-extern struct batchd sim_daemon;
+extern struct engine sim_engine;
 extern struct server sim_server;
 extern struct sim_job sim_jobs[SIM_MAX_JOBS];
 extern unsigned sim_n_jobs;

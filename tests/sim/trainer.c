@@ -172,7 +172,7 @@ bool sim_trainer_may_return(const struct sim_trainer *t)
 	bool lost = !t->error || t->error == BATCHD__WIRE__ERROR_CODE__SHUTDOWN ||
 		    t->error == BATCHD__WIRE__ERROR_CODE__GPU_LOST;
 	bool comes = t->error == BATCHD__WIRE__ERROR_CODE__REOPEN || (lost && sim_has(SIM_RESTARTS));
-	return t->phase == SIM_CLOSED && comes && !sim_daemon.stopping && !t->misbehaved &&
+	return t->phase == SIM_CLOSED && comes && !sim_engine.stopping && !t->misbehaved &&
 	       !t->stopped && !t->gave_up;
 }
 

@@ -15,7 +15,7 @@
 
 uint64_t sim_seed;
 unsigned sim_features;
-struct batchd sim_daemon;
+struct engine sim_engine;
 struct server sim_server;
 static struct shutdown ending;
 static bool finished;
@@ -77,7 +77,7 @@ static void trace_stream(const struct stream *s)
 
 static void trace_world(void)
 {
-	for (const struct job *j = sim_daemon.jobs; j; j = j->next) {
+	for (const struct job *j = sim_engine.jobs; j; j = j->next) {
 		sim_trace("  %s: state %d, %u sessions, %u tasks", j->spec.job, j->state, j->n_sessions, j->n_tasks);
 		for (uint32_t i = 0; j->loader && i < j->loader->streams.n; i++)
 			trace_stream(j->loader->streams.list[i]);
@@ -136,19 +136,19 @@ int __wrap_close(int fd)
 
 static void on_finished(struct shutdown *shutdown)
 {
-	uv_close((uv_handle_t *)&shutdown->daemon->stall, NULL);
+	uv_close((uv_handle_t *)&shutdown->engine->stall, NULL);
 	finished = true;
 }
 
-static void on_activity(struct batchd *b)
+static void on_activity(struct engine *e)
 {
-	(void)b;
+	(void)e;
 	shutdown_note_activity(&ending);
 }
 
-static void on_ended(struct batchd *b)
+static void on_ended(struct engine *e)
 {
-	(void)b;
+	(void)e;
 	shutdown_go_on(&ending);
 }
 
@@ -167,7 +167,7 @@ void sim_kill_daemon(void)
 
 void sim_patience_is_over(void)
 {
-	if (sim_daemon.pool) /* else it waits for nothing but its GPUs' threads */
+	if (sim_engine.pool) /* else it waits for nothing but its GPUs' threads */
 		sim_held_timer_fires();
 }
 
@@ -273,9 +273,9 @@ static void roll_job(unsigned i)
 
 static void begin_daemon(uint64_t budget_bytes, uint64_t n_loaders, uint64_t n_loaders_per_user)
 {
-	struct batchd *b = &sim_daemon;
+	struct engine *e = &sim_engine;
 	sim_pool_start();
-	*b = (struct batchd){ .config = &config,
+	*e = (struct engine){ .config = &config,
 			      .budget.cache = cache,
 			      .budget.bytes = budget_bytes,
 			      .pool = sim_pool(),
@@ -285,34 +285,34 @@ static void begin_daemon(uint64_t budget_bytes, uint64_t n_loaders, uint64_t n_l
 			      .on_ended = on_ended,
 			      .version = "simulated",
 			      .socket_path = "simulated" };
-	sim_server = (struct server){ .ops = &session_peer_ops, .owner = b, .version = "simulated" };
-	ending = (struct shutdown){ .daemon = b, .server = &sim_server, .finished = on_finished };
+	sim_server = (struct server){ .ops = &session_peer_ops, .owner = e, .version = "simulated" };
+	ending = (struct shutdown){ .engine = e, .server = &sim_server, .finished = on_finished };
 	shutdown_init(&ending);
 	sim_timer_hold(&ending.grace);
 	finished = false;
-	uv_timer_init(&b->loop, &b->stall);
-	b->stall.data = b;
-	b->budget.accounts.limit[ACCOUNT_LOADERS] = n_loaders;
-	b->budget.accounts.limit_per_user[ACCOUNT_LOADERS] = n_loaders_per_user;
-	b->budget.accounts.memory_limit = budget_bytes;
-	b->budget.accounts.memory_limit_per_user = budget_bytes / 10 * 8;
-	tuner_init(&b->tuner, b->pool, 4, false);
+	uv_timer_init(&e->loop, &e->stall);
+	e->stall.data = e;
+	e->budget.accounts.limit[ACCOUNT_LOADERS] = n_loaders;
+	e->budget.accounts.limit_per_user[ACCOUNT_LOADERS] = n_loaders_per_user;
+	e->budget.accounts.memory_limit = budget_bytes;
+	e->budget.accounts.memory_limit_per_user = budget_bytes / 10 * 8;
+	tuner_init(&e->tuner, e->pool, 4, false);
 }
 
 /* Nothing is left of it, but what trainers have mapped. */
 static void end_daemon(void)
 {
-	SIM_CHECK(!sim_daemon.jobs, "a job is left at the end");
-	SIM_CHECK(!sim_daemon.sessions, "a session is left at the end");
-	SIM_CHECK(!sim_daemon.producers, "a producer is left at the end");
+	SIM_CHECK(!sim_engine.jobs, "a job is left at the end");
+	SIM_CHECK(!sim_engine.sessions, "a session is left at the end");
+	SIM_CHECK(!sim_engine.producers, "a producer is left at the end");
 	SIM_CHECK(!sim_server.n_peers, "a connection is left at the end");
-	SIM_CHECK(sim_daemon.budget.slots_bytes == 0, "%llu bytes are charged at the end",
-		  (unsigned long long)sim_daemon.budget.slots_bytes);
+	SIM_CHECK(sim_engine.budget.slots_bytes == 0, "%llu bytes are charged at the end",
+		  (unsigned long long)sim_engine.budget.slots_bytes);
 	reports_finish(&reports);
-	SIM_CHECK(accounts_are_even(&sim_daemon.budget.accounts), "a user is charged at the end");
+	SIM_CHECK(accounts_are_even(&sim_engine.budget.accounts), "a user is charged at the end");
 	SIM_CHECK(sim_n_slabs_in_daemon() == 0, "%u slabs are left at the end", sim_n_slabs_in_daemon());
 	SIM_CHECK(sim_n_fds() == 0, "%u descriptors are left at the end", sim_n_fds());
-	if (!sim_daemon.stopping)
+	if (!sim_engine.stopping)
 		sim_stop_daemon();
 	SIM_CHECK(finished, "a daemon that stops does not come to its end");
 	SIM_CHECK(sim_n_handles() == 0, "%u handles are left at the end", sim_n_handles());
@@ -321,9 +321,9 @@ static void end_daemon(void)
 
 void sim_another_daemon(void)
 {
-	const struct accounts *a = &sim_daemon.budget.accounts;
+	const struct accounts *a = &sim_engine.budget.accounts;
 	end_daemon();
-	begin_daemon(sim_daemon.budget.bytes, a->limit[ACCOUNT_LOADERS], a->limit_per_user[ACCOUNT_LOADERS]);
+	begin_daemon(sim_engine.budget.bytes, a->limit[ACCOUNT_LOADERS], a->limit_per_user[ACCOUNT_LOADERS]);
 }
 
 static unsigned features_of(uint64_t seed)
@@ -493,11 +493,11 @@ static void check_slots(const struct slots *s, unsigned n_refs, const uint32_t *
 /* The books against what is there. */
 static void check_accounts(void)
 {
-	const struct accounts *a = &sim_daemon.budget.accounts;
+	const struct accounts *a = &sim_engine.budget.accounts;
 	uint64_t n_loaders = 0, n_sessions = sim_server.n_peers, n_fds_charged = 2 * sim_server.n_peers;
-	for (const struct job *j = sim_daemon.jobs; j; j = j->next)
+	for (const struct job *j = sim_engine.jobs; j; j = j->next)
 		n_loaders += j->state != JOB_CLOSING;
-	for (const struct session *s = sim_daemon.sessions; s; s = s->next) {
+	for (const struct session *s = sim_engine.sessions; s; s = s->next) {
 		n_sessions += s->state == SESSION_GHOST;
 		n_fds_charged += s->state == SESSION_GHOST ? 2 : 0;
 	}
@@ -505,8 +505,8 @@ static void check_accounts(void)
 		  (unsigned)n_loaders);
 	SIM_CHECK(a->used[ACCOUNT_SESSIONS] == n_sessions, "%u sessions charged of %u",
 		  (unsigned)a->used[ACCOUNT_SESSIONS], (unsigned)n_sessions);
-	SIM_CHECK(a->used[ACCOUNT_SLOT_BYTES] == sim_daemon.budget.slots_bytes, "%llu bytes charged to users of %llu",
-		  (unsigned long long)a->used[ACCOUNT_SLOT_BYTES], (unsigned long long)sim_daemon.budget.slots_bytes);
+	SIM_CHECK(a->used[ACCOUNT_SLOT_BYTES] == sim_engine.budget.slots_bytes, "%llu bytes charged to users of %llu",
+		  (unsigned long long)a->used[ACCOUNT_SLOT_BYTES], (unsigned long long)sim_engine.budget.slots_bytes);
 	SIM_CHECK(a->used[ACCOUNT_FDS] >= n_fds_charged + sim_n_slabs_in_daemon(), "%u descriptors charged of %u",
 		  (unsigned)a->used[ACCOUNT_FDS], (unsigned)n_fds_charged + sim_n_slabs_in_daemon());
 }
@@ -516,7 +516,7 @@ void sim_check(void)
 	uint64_t bytes = 0, pages = 0, streams = 0;
 	unsigned n_pending = 0;
 	n_sets = 0;
-	for (const struct job *j = sim_daemon.jobs; j; j = j->next) {
+	for (const struct job *j = sim_engine.jobs; j; j = j->next) {
 		unsigned n = 0;
 		for (const struct session *s = j->sessions; s; s = s->next_in_job, n++)
 			SIM_CHECK(s->job == j, "session %u is in the list of a job that it is not of",
@@ -532,13 +532,13 @@ void sim_check(void)
 		if (j->loader && j->loader->group.slots && j->slots_pending) /* memory for one more is being made */
 			note_ref(j->loader->group.slots);
 	}
-	for (const struct producer *p = sim_daemon.producers; p; p = p->next) {
+	for (const struct producer *p = sim_engine.producers; p; p = p->next) {
 		SIM_CHECK(p->session->producer == p && (!p->job || p->job->producer == p),
 			  "producer %s is not its session's or its job's", p->name);
 		for (const struct offer *o = p->offers; o; o = o->next)
 			note_ref(o->slots);
 	}
-	for (const struct session *s = sim_daemon.sessions; s; s = s->next) {
+	for (const struct session *s = sim_engine.sessions; s; s = s->next) {
 		check_session(s);
 		pages += s->ring.page ? RING_PAGE_BYTES : 0;
 	}
@@ -548,10 +548,10 @@ void sim_check(void)
 	}
 	check_accounts();
 	/* A slab whose every reference is a row in work is not in `sets`; tasks are charged in advance. */
-	SIM_CHECK(sim_daemon.budget.slots_bytes >= sim_daemon_slab_bytes() + pages + streams && bytes <= sim_daemon_slab_bytes(),
-		  "%llu bytes charged, %llu made, %llu reachable", (unsigned long long)sim_daemon.budget.slots_bytes,
+	SIM_CHECK(sim_engine.budget.slots_bytes >= sim_daemon_slab_bytes() + pages + streams && bytes <= sim_daemon_slab_bytes(),
+		  "%llu bytes charged, %llu made, %llu reachable", (unsigned long long)sim_engine.budget.slots_bytes,
 		  (unsigned long long)sim_daemon_slab_bytes(), (unsigned long long)bytes);
-	SIM_CHECK(n_pending || sim_daemon.budget.slots_bytes == sim_daemon_slab_bytes() + pages + streams,
-		  "%llu bytes charged, %llu made", (unsigned long long)sim_daemon.budget.slots_bytes,
+	SIM_CHECK(n_pending || sim_engine.budget.slots_bytes == sim_daemon_slab_bytes() + pages + streams,
+		  "%llu bytes charged, %llu made", (unsigned long long)sim_engine.budget.slots_bytes,
 		  (unsigned long long)sim_daemon_slab_bytes());
 }

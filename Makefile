@@ -118,7 +118,7 @@ $(BUILD)/%.o: %.c | $(BUILD)/proto/batchd.pb-c.h
 	@mkdir -p $(@D)
 	$(COMPILE)
 # The daemon's version is the library's; it includes no header of the client for that.
-VERSIONED := $(BUILD)/daemon/batchd.o $(BUILD)/daemon/options.o
+VERSIONED := $(BUILD)/daemon/daemon.o $(BUILD)/daemon/options.o
 $(VERSIONED): DEFS += -DDAEMON_VERSION='"$(VERSION)"'
 $(VERSIONED): client/batchd.h
 # Once per build folder: are the libraries there? A compiler's "No such file" would not say which package has it.

@@ -4,7 +4,7 @@
 
 #include "config.h"
 
-struct batchd_params {
+struct daemon_params {
 	struct config *config;   /* borrowed; a reload replaces its contents, command line kept on top */
 	const char *config_path; /* for messages; NULL: there is none */
 	int listen_fd;           /* SOCK_SEQPACKET, listening, non-blocking; borrowed */
@@ -16,6 +16,6 @@ struct batchd_params {
 };
 
 /* Serves until SIGTERM, SIGINT or idleness. Returns the process's exit code. */
-int batchd_run(const struct batchd_params *params);
+int daemon_run(const struct daemon_params *params);
 
 #endif

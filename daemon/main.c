@@ -1,4 +1,4 @@
-/* The daemon's beginning and end: options, configuration, socket, and then batchd_run. It never forks: systemd, a
+/* The daemon's beginning and end: options, configuration, socket, and then daemon_run. It never forks: systemd, a
  * shell or the client library have already put it where it belongs. What goes wrong here goes into the log as well,
  * and says what to do; exit code 78 tells systemd that trying again would not help. */
 #include <errno.h>
@@ -119,7 +119,7 @@ static void on_early_stop(int number)
 	_exit(EXIT_SUCCESS);
 }
 
-/* Whoever sees the socket may stop us at once; batchd_run replaces these. */
+/* Whoever sees the socket may stop us at once; daemon_run replaces these. */
 static void handle_early_signals(void)
 {
 	struct sigaction stop = {.sa_handler = on_early_stop};
@@ -154,7 +154,7 @@ static int serve(struct options *o, struct config *c)
 	int exit_code = open_listener_whole(c);
 
 	if (exit_code == 0) {
-		struct batchd_params params = {
+		struct daemon_params params = {
 			.config = c,
 			.config_path = options_config_path(o),
 			.listen_fd = listener.fd,
@@ -164,7 +164,7 @@ static int serve(struct options *o, struct config *c)
 		};
 
 		make_index_cache(c);
-		exit_code = batchd_run(&params);
+		exit_code = daemon_run(&params);
 		listener_close(&listener);
 	}
 	return exit_code;

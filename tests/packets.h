@@ -43,8 +43,8 @@ static inline void start_daemon_with(void (*adjust)(struct config *))
 		log_set_level(LOG_LEVEL_ERROR);
 		if (adjust)
 			adjust(&config);
-		struct batchd_params params = { .config = &config, .listen_fd = fd, .socket_path = path };
-		int r = batchd_run(&params);
+		struct daemon_params params = { .config = &config, .listen_fd = fd, .socket_path = path };
+		int r = daemon_run(&params);
 		config_finish(&config);
 		close(fd);
 		exit(r); /* the sanitizers' checks at exit are part of the test */

@@ -52,7 +52,7 @@ static void require(bool ok, const char *why)
 static void *run_daemon(void *arg)
 {
 	static struct config config;
-	static struct batchd_params params;
+	static struct daemon_params params;
 
 	(void)arg;
 	require(config_defaults(&config) == 0, "no memory for a configuration");
@@ -62,8 +62,8 @@ static void *run_daemon(void *arg)
 	config.memory_bytes = 64 << 20;
 	config.linger_ns = 0;
 	config.bad_data = 1;
-	params = (struct batchd_params){ .config = &config, .listen_fd = d.listen_fd, .socket_path = d.socket };
-	int r = batchd_run(&params);
+	params = (struct daemon_params){ .config = &config, .listen_fd = d.listen_fd, .socket_path = d.socket };
+	int r = daemon_run(&params);
 
 	config_finish(&config);
 	require(r == 0, "the daemon's books are not even");

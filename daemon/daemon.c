@@ -31,7 +31,7 @@ enum {
 
 struct daemon {
 	struct engine engine;        /* what its parts share */
-	const struct batchd_params *params;
+	const struct daemon_params *params;
 	struct server server;
 	struct reports reports;
 	uv_signal_t on_term, on_int, on_hup;
@@ -327,7 +327,7 @@ static int start(struct daemon *d)
 	return r ? r : start_server(d);
 }
 
-int batchd_run(const struct batchd_params *params)
+int daemon_run(const struct daemon_params *params)
 {
 	struct daemon *d = calloc(1, sizeof(*d));
 	if (!d)

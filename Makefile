@@ -86,9 +86,9 @@ endif
 objects = $(patsubst %.c,$(BUILD)/%.o,$(1))
 PROTO := $(call objects,$(wildcard proto/*.c)) $(BUILD)/proto/batchd.pb-c.o
 # With (1) or without (0) GPUs: two sets of files behind one header.
-core = $(call objects,$(filter-out daemon/main.c $(if $(filter 0,$(1)),daemon/cuda/gpus.c daemon/cuda/gpu-%.c,daemon/cuda/gpus-none.c), \
+daemon = $(call objects,$(filter-out daemon/main.c $(if $(filter 0,$(1)),daemon/cuda/gpus.c daemon/cuda/gpu-%.c,daemon/cuda/gpus-none.c), \
 	$(wildcard daemon/*.c daemon/*/*.c)))
-CORE := $(call core,$(CUDA))
+DAEMON := $(call daemon,$(CUDA))
 CLIENT := $(call objects,$(wildcard client/*.c) $(filter-out client/cuda/image%,$(wildcard client/cuda/*.c)) \
 	client/cuda/$(if $(filter 1,$(CUDA)),image,image-none).c $(addprefix daemon/cuda/,driver.c vmm.c inherit.c))
 CTL := $(call objects,$(wildcard client/ctl/*.c))
@@ -127,14 +127,14 @@ $(BUILD)/.packages:
 	@mkdir -p $(BUILD)/proto && touch $@
 
 # Everything of the daemon but main.c is one static library, which the daemon, batchctl and the tests link.
-$(BUILD)/libcore.a: $(CORE) $(PROTO) $(BUILD)/.cuda
-	$(ARCHIVE) $(CORE) $(PROTO)
-$(BUILD)/batchd: $(BUILD)/daemon/main.o $(BUILD)/libcore.a
+$(BUILD)/libdaemon.a: $(DAEMON) $(PROTO) $(BUILD)/.cuda
+	$(ARCHIVE) $(DAEMON) $(PROTO)
+$(BUILD)/batchd: $(BUILD)/daemon/main.o $(BUILD)/libdaemon.a
 	$(LINK) $^ $(LIBS)
-$(BUILD)/batchctl: $(CTL) $(BUILD)/libbatchd.a $(BUILD)/libcore.a
+$(BUILD)/batchctl: $(CTL) $(BUILD)/libbatchd.a $(BUILD)/libdaemon.a
 	$(LINK) $^ $(CTL_LIBS) $(LIBS)
 # What CUDA=0 makes, for a test: the same objects but one.
-$(BUILD)/tests/batchd-nocuda: $(BUILD)/daemon/main.o $(call core,0) $(PROTO)
+$(BUILD)/tests/batchd-nocuda: $(BUILD)/daemon/main.o $(call daemon,0) $(PROTO)
 	@mkdir -p $(@D)
 	$(LINK) $^ $(LIBS)
 
@@ -228,11 +228,11 @@ endif
 $(BUILD)/tests/test_driver.o $(BUILD)/tests/cuda-declarations.o: ALL_CFLAGS += -isystem $(CUDA_HOME)/include
 $(BUILD)/tests/test_finish_kernel $(BUILD)/tests/test_cuda_client $(BUILD)/tests/tools/finish-plan: $(BUILD)/client/cuda/finish-plan.o
 $(BUILD)/tests/test_cuda_client: | $(BUILD)/batchd
-$(BUILD)/tests/test_%: $(BUILD)/tests/test_%.o $(HARNESS) $(BUILD)/libbatchd.a $(BUILD)/libcore.a
+$(BUILD)/tests/test_%: $(BUILD)/tests/test_%.o $(HARNESS) $(BUILD)/libbatchd.a $(BUILD)/libdaemon.a
 	$(LINK) $^ $(CHECK_LIBS) $(LIBS)
 # The simulated world has the pool, the sockets and the clock under their own names; in front of the library they are the ones taken.
 SIMULATION := $(BUILD)/tests/test_simulation.o $(call objects,$(wildcard tests/sim/*.c))
-$(BUILD)/tests/test_simulation: $(SIMULATION) $(BUILD)/libcore.a
+$(BUILD)/tests/test_simulation: $(SIMULATION) $(BUILD)/libdaemon.a
 	$(LINK) -Wl,--wrap=close,--wrap=slab_init,--wrap=slab_init_open,--wrap=slab_seal,--wrap=slab_extend,--wrap=slab_finish,--wrap=ring_create,--wrap=ring_unmap $^ $(CHECK_LIBS) $(LIBS)
 # For LD_PRELOAD, into programs with or without sanitizers.
 $(BUILD)/tests/broken.so: tests/shim/broken.c
@@ -240,14 +240,14 @@ $(BUILD)/tests/broken.so: tests/shim/broken.c
 	$(call say,LINK) $(CC) -std=gnu11 -D_GNU_SOURCE -O2 -fPIC -shared $(WARN) -o $@ $< -ldl
 $(BUILD)/tests/test_client_shortage: LDFLAGS += -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=strdup,--wrap=open_memstream,--wrap=asprintf,--wrap=mmap
 $(BUILD)/tests/test_shortage: LDFLAGS += -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=aligned_alloc,--wrap=strdup,--wrap=mmap,--wrap=memfd_create,--wrap=fallocate
-$(BUILD)/tests/tools/%: $(BUILD)/tests/tools/%.o $(BUILD)/libbatchd.a $(BUILD)/libcore.a
+$(BUILD)/tests/tools/%: $(BUILD)/tests/tools/%.o $(BUILD)/libbatchd.a $(BUILD)/libdaemon.a
 	$(LINK) $^ $(LIBS)
-$(BUILD)/tests/bench/%: $(BUILD)/tests/bench/%.o $(BUILD)/libbatchd.a $(BUILD)/libcore.a
+$(BUILD)/tests/bench/%: $(BUILD)/tests/bench/%.o $(BUILD)/libbatchd.a $(BUILD)/libdaemon.a
 	$(LINK) $^ $(LIBS)
-$(BUILD)/tests/soak/%: $(BUILD)/tests/soak/%.o $(BUILD)/libbatchd.a $(BUILD)/libcore.a
+$(BUILD)/tests/soak/%: $(BUILD)/tests/soak/%.o $(BUILD)/libbatchd.a $(BUILD)/libdaemon.a
 	$(LINK) $^ $(LIBS)
 $(BUILD)/tests/fuzz/fuzz_arrays: $(BUILD)/client/arrays.o $(BUILD)/client/error.o # not in the library by name
-$(BUILD)/tests/fuzz/fuzz_%: $(BUILD)/tests/fuzz/fuzz_%.o $(BUILD)/libbatchd.a $(BUILD)/libcore.a
+$(BUILD)/tests/fuzz/fuzz_%: $(BUILD)/tests/fuzz/fuzz_%.o $(BUILD)/libbatchd.a $(BUILD)/libdaemon.a
 	$(LINK) -fsanitize=fuzzer $^ $(LIBS)
 # The driver double, for $BATCHD_LIBCUDA (tests/fakecuda/README.md), and the same as an older driver would be.
 $(FAKECUDA): VISIBILITY := default
@@ -255,7 +255,7 @@ $(BUILD)/libfakecuda.so: $(FAKECUDA) tests/fakecuda/fakecuda.map
 	$(LINK) -shared -Wl,-Bsymbolic -Wl,-z,nodelete -Wl,--version-script,tests/fakecuda/fakecuda.map $(FAKECUDA) -lm -pthread
 $(BUILD)/libfakecuda-old.so: $(FAKECUDA) tests/fakecuda/old-driver.map
 	$(LINK) -shared -Wl,-Bsymbolic -Wl,-z,nodelete -Wl,--version-script,tests/fakecuda/old-driver.map $(FAKECUDA) -lm -pthread
-$(BUILD)/tests/gpu/measure: $(BUILD)/tests/gpu/measure.o $(BUILD)/tests/gpu/cuda.o $(filter $(BUILD)/client/cuda/finish-plan.o $(BUILD)/client/cuda/image%,$(CLIENT)) $(BUILD)/libcore.a
+$(BUILD)/tests/gpu/measure: $(BUILD)/tests/gpu/measure.o $(BUILD)/tests/gpu/cuda.o $(filter $(BUILD)/client/cuda/finish-plan.o $(BUILD)/client/cuda/image%,$(CLIENT)) $(BUILD)/libdaemon.a
 	$(LINK) $^ $(LIBS) -ldl
 CONFORMANCE := $(call objects,$(wildcard tests/gpu/cases/*.c) tests/gpu/cuda.c)
 $(BUILD)/tests/gpu/conformance: $(CONFORMANCE)

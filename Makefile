@@ -165,12 +165,12 @@ $(FINISH).fatbin: client/cuda/finish.cu client/cuda/finish-plan.h
 # nvcc names its own version of PTX, which no older driver takes, though these kernels use nothing that was not in 7.0 (CUDA 11.0). So that is what is written
 # there, if ptxas, which is what a driver has as well, agrees.
 PTX_VERSION := 7.0
+OLDEST_PTX = $$(ls $(FINISH)/finish.compute_$(firstword $(cuda_known)).ptx $(FINISH)/finish.ptx 2>/dev/null) # the second where nvcc compiles for one GPU only
 $(FINISH).ptx: $(FINISH).fatbin
-	@cd $(FINISH) && sed 's/^\.version .*/.version $(PTX_VERSION)/; /^\/\//d; /^[[:space:]]*$$/d' finish.compute_$(firstword $(cuda_known)).ptx >../lowered.ptx
+	@sed 's/^\.version .*/.version $(PTX_VERSION)/; /^\/\//d; /^[[:space:]]*$$/d' $(OLDEST_PTX) >$(@D)/lowered.ptx
 	$(call say,NVCC) if $(NVCC) -arch=sm_$(firstword $(cuda_known)) -cubin -o /dev/null $(@D)/lowered.ptx && \
 		$(NVCC) -arch=sm_$(lastword $(cuda_known)) -cubin -o /dev/null $(@D)/lowered.ptx; then mv $(@D)/lowered.ptx $@; \
-	else echo "the kernels need a newer PTX than $(PTX_VERSION) with this nvcc: drivers older than its CUDA will not run them" >&2; \
-		cp $(FINISH)/finish.compute_$(firstword $(cuda_known)).ptx $@; fi
+	else echo "the kernels need a newer PTX than $(PTX_VERSION) with this nvcc: drivers older than its CUDA will not run them" >&2; cp $(OLDEST_PTX) $@; fi
 $(BUILD)/client/cuda/image.o: $(FINISH).fatbin $(FINISH).ptx
 $(BUILD)/client/cuda/image.o: DEFS += -DFINISH_FATBIN='"$(FINISH).fatbin"' -DFINISH_PTX='"$(FINISH).ptx"'
 .PHONY: examples

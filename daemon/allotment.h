@@ -2,8 +2,8 @@
  * come to. It decides how many the budget, and the user's part of it, allow, charges them, and has an I/O thread make
  * their memory.
  *
- * Loop thread only. It is a task of the job, and outlives the session that asked: what is made for that session alone is
- * then freed as soon as it is there, and a group that is at work keeps it. */
+ * Loop thread only. It is a task of the job, and outlives the session that asked: what is made for that session alone
+ * is then freed as soon as it is there, and a group that is at work keeps it. */
 #ifndef BATCHD_ALLOTMENT_H
 #define BATCHD_ALLOTMENT_H
 

@@ -22,7 +22,7 @@ enum {
 
 /* ---- sizes ---- */
 
-/* More than is there would end in the kernel killing us instead of an error for whoever asks for too much. */
+/* A budget beyond what the machine has ends in the kernel killing the daemon, not in an error for a client. */
 static uint64_t total_bytes(const struct config *c)
 {
 	char wanted[32], have[32];
@@ -97,7 +97,7 @@ void budget_set_limits(struct budget *b, const struct config *c, unsigned n_io)
 		[ACCOUNT_LOADERS] = l->loaders_per_user,
 		[ACCOUNT_UNREAD_BYTES] = l->unread_per_user,
 		[ACCOUNT_FDS] = l->fds_per_user,
-		/* A user who opens more at once waits, and I/O threads are left for others. */
+		/* A user's further openings wait, so that I/O threads are left for other users. */
 		[ACCOUNT_OPENINGS] = n_io / OPENINGS_SHARE ? n_io / OPENINGS_SHARE : 1,
 	};
 	/* 0 would mean none */
@@ -119,7 +119,7 @@ struct decode_limits budget_decode_limits(const struct budget *b, const struct c
 	return limits;
 }
 
-/* ---- who has what ---- */
+/* ---- what is used ---- */
 
 uint64_t budget_cache_bytes(const struct budget *b)
 {

@@ -6,7 +6,7 @@
 
 struct session;
 
-/* Begins to find out; the answer is sent. 0 or REFUSED. */
+/* An I/O thread finds out, then the session is sent the answer. 0 or REFUSED. */
 int session_compare(struct session *s, const Batchd__Wire__Compare *m, struct refusal *why);
 
 #endif

@@ -1,5 +1,6 @@
-/* What the parts of the daemon share: the loop, the threads, the budget, the configuration, and the lists of jobs, sessions
- * and producers. Data only. The daemon's root owns it; every part stands above it and reaches it by its `daemon`.
+/* The engine: what the parts of the daemon share. It has the loop, the threads, the budget, the configuration, and the
+ * lists of jobs, sessions and producers. Data only. The daemon's root owns it; every part stands above it and reaches
+ * it by its `engine`.
  *
  * Loop thread only, but for what the types in it say otherwise. */
 #ifndef BATCHD_ENGINE_H

@@ -47,7 +47,7 @@ struct job {
 	struct session *sessions;    /* attached or waiting for the loader */
 	unsigned n_sessions;
 	unsigned n_tasks;            /* that will come back to this job; see job_task */
-	bool retired;                /* a newer incarnation has taken its name: nobody joins it any more */
+	bool retired;                /* a newer incarnation has its name: no session joins it any more */
 	bool slots_pending;          /* share: its slab is being made */
 	struct charge loader_charge, fds; /* to its user, until closing begins */
 	struct charge data_bytes;    /* what its data set takes, as long as the loader is there */
@@ -94,8 +94,8 @@ int job_make_loader(struct job *j, struct loader_spec *spec, struct recipe *reci
 void job_move(struct job *j, enum job_state to);
 /* Ends all its sessions. */
 void job_end_sessions(struct job *j, const struct refusal *why);
-/* Nothing more will be made. Nobody joins it any more, and each session is told so, with `text`, when it has had what
- * there is for it. */
+/* Nothing more will be made, and no session joins any more. Each session is told so, with `text`, when it has had
+ * what there is for it. */
 void job_end(struct job *j, Batchd__Wire__ErrorCode code, const char *text);
 /* A session has gone somewhere else: there may be nothing for it there, if the job is ending. */
 void job_note_moved(struct job *j);

@@ -1,4 +1,4 @@
-/* See producer.h. Here are names, connections, slabs and last words; which batches are made for whom is served-job.c's. */
+/* See producer.h. Here are names, connections, slabs and last words; served-job.c decides which batches are made. */
 #include "producer.h"
 
 #include <assert.h>
@@ -95,7 +95,7 @@ int producer_offer(struct producer *p, uint32_t rank, uint32_t world_size, struc
 	return 0;
 }
 
-/* The oldest slab that was offered is mapped: nobody else may map it writable, and trainers may have it. */
+/* The oldest slab that was offered is mapped: no other process may map it writable, and trainers may have it. */
 static int on_mapped(struct producer *p, uint32_t slab, struct refusal *why)
 {
 	struct offer *o = p->offers;

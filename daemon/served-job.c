@@ -196,7 +196,7 @@ static void start_feeding(struct job *j, struct producer *p)
 	job_advance(j);
 }
 
-/* Gets the producer away from a job that nobody is in any more. */
+/* Takes the producer from a job without sessions. */
 static void free_from_idle(struct producer *p)
 {
 	if (p->job && !p->job->sessions)
@@ -240,7 +240,7 @@ static void give_up(struct session *s)
 	s->engine->job_ops->ended(s, &why);
 }
 
-/* A producer for the job. NULL: there is none; *busy: but one that feeds somebody else, who is there. */
+/* A producer for the job. NULL: none is free; *busy: one that feeds another job, which has sessions. */
 static struct producer *find_free(const struct job *j, const struct producer **busy)
 {
 	struct producer *found = NULL;
@@ -303,7 +303,7 @@ static bool is_waiting(const struct job *j)
 	return j->state == JOB_OPENING && j->served;
 }
 
-/* Those who came before it. */
+/* Gives it the job that waits for it; a second such job is refused. */
 static void on_came(struct producer *p)
 {
 	for (struct job *j = p->session->engine->jobs, *next; j; j = next) {
@@ -410,17 +410,16 @@ static void leave(struct job *j)
 	producer_bind(j->producer, NULL);
 	j->producer = NULL;
 	for (struct job *other = j->engine->jobs; other; other = other->next) {
-		if (is_waiting(other)) /* it may have come while nobody was in this one any more, which had yet to
-		                        * end */
+		if (is_waiting(other)) /* it may have come after the last session of this one had gone */
 			uv_timer_start(&other->linger, on_tick, 0, TICK_MS);
 	}
 }
 
 /* ---- its trainers ---- */
 
-/* The first batch that nobody of the group has been given. Streams run ahead of that, past the end of an epoch too as
- * long as the producer has not said where it is; who stands even farther ahead waits there for the others, unless there
- * are none. */
+/* The first batch that no trainer of the group has been given. Streams run ahead of that, past the end of an epoch too
+ * as long as the producer has not said where it is. A trainer that stands even farther ahead waits there for the others,
+ * unless there are none. */
 static struct position next_of_group(const struct session *s)
 {
 	const struct job *j = s->job;

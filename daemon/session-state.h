@@ -1,5 +1,5 @@
-/* Sessions, as all parts of the daemon see them: data only. A session's job, slots, GPU, ring and stalls each have a file
- * of their own, and session.c, which stands above those, has its messages. Loop thread only. */
+/* Sessions, as all parts of the daemon see them: data only. A session's job, slots, GPU, ring and stalls each have a
+ * file of their own. session.c, which stands above those files, has its messages. Loop thread only. */
 #ifndef BATCHD_SESSION_STATE_H
 #define BATCHD_SESSION_STATE_H
 

@@ -7,14 +7,16 @@
 
 extern const struct peer_ops session_peer_ops;
 extern const struct job_ops session_job_ops;
-/* While stopping: tells the trainer, and ends the session unless its process may have memory on a GPU open, which is
- * not to be freed until it says Close or exits. */
+
+/* The steps of a shutdown, in this order. */
+
+/* Tells the trainer. Ends the session unless the trainer's process may have memory on a GPU open: that memory must not
+ * be freed until the trainer says Close or exits. */
 void session_dismiss(struct session *s);
-/* While stopping: slots of ghosts, and of trainers that are opening again, are not waited for, unless they are on a GPU.
- */
+/* Stops waiting for the slots of a ghost, or of a trainer that is opening again, unless they are on a GPU. */
 void session_forsake(struct session *s);
-/* While stopping: nor is what is open on a GPU any longer, which is then left to the end of this process. Whether there
- * was such a thing. */
+/* Stops waiting for the session's GPU mapping, too; the exit of this process frees it. Returns whether there was one.
+ */
 bool session_abandon(struct session *s);
 
 #endif

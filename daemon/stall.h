@@ -5,9 +5,11 @@
 struct engine;
 struct session;
 
-void stall_watch(struct engine *e);     /* (re)starts or stops the clock */
-void stall_forget(struct session *s);   /* it leaves its job */
-void stall_tell(const struct session *newcomer); /* which others of its job do not get on, as those have heard who
-                                                  * were there */
+/* (Re)starts or stops the clock. */
+void stall_watch(struct engine *e);
+/* The session leaves its job. */
+void stall_forget(struct session *s);
+/* Tells a new session which trainers of its job do not get on; the sessions that were there have heard it. */
+void stall_tell(const struct session *newcomer);
 
 #endif

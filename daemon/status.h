@@ -6,8 +6,8 @@
 
 struct engine;
 
-/* The state as JSON text; free() it. viewer: a user who sees what is its own, and of others that they are
- * there; 0 sees everything. NULL: out of memory. */
+/* JSON text; free() it. viewer: this user sees its own data, and of other users only that they are there; user 0 sees
+ * everything. NULL: out of memory. */
 char *status_json(struct engine *e, uid_t viewer);
 
 #endif

@@ -1,6 +1,6 @@
 /* A world for the daemon's state machines to live in: session.c, job.c, shutdown.c, request.c and everything in core/
- * but pool and slab are the real ones; what they stand on is made up here, under the same names, so that the linker takes these
- * instead:
+ * but pool and slab are the real ones; what they stand on is made up here, under the same names, so that the linker
+ * takes these instead:
  *
  *     uv.c        clock, timers, polls     time passes only when an event says so; a poll is a process's pidfd
  *     pool.c      workers, I/O threads     a row takes as long as the dice want, rows finish in any order

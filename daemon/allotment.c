@@ -10,6 +10,7 @@
 
 #include "served-job.h"
 #include "session-state.h"
+#include "util/container.h"
 #include "util/size.h"
 
 #define CODE(name) BATCHD__WIRE__ERROR_CODE__##name
@@ -141,7 +142,7 @@ static void on_made(struct job_task *t);
 
 static void run(struct job_task *t)
 {
-	struct allotment *a = (struct allotment *)t;
+	struct allotment *a = container_of(t, struct allotment, task);
 	if (a->more)
 		a->result = slots_extend(a->slots, a->n_made);
 	else if (a->served)
@@ -244,7 +245,7 @@ static void take(struct allotment *a)
 
 static void on_made(struct job_task *t)
 {
-	struct allotment *a = (struct allotment *)t;
+	struct allotment *a = container_of(t, struct allotment, task);
 	struct session *s = t->session;
 	struct job *j = t->job;
 	struct engine *e = j->engine;

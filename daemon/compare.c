@@ -7,6 +7,7 @@
 
 #include "job.h"
 #include "session-state.h"
+#include "util/container.h"
 
 struct comparison {
 	struct job_task task;
@@ -19,13 +20,13 @@ struct comparison {
 
 static void run(struct job_task *t)
 {
-	struct comparison *c = (struct comparison *)t;
+	struct comparison *c = container_of(t, struct comparison, task);
 	dataset_compare(c->dataset, c->print, c->n_bytes, c->old_n, c->text, sizeof(c->text));
 }
 
 static void done(struct job_task *t)
 {
-	struct comparison *c = (struct comparison *)t;
+	struct comparison *c = container_of(t, struct comparison, task);
 	Batchd__Wire__Notice n = BATCHD__WIRE__NOTICE__INIT;
 	Batchd__Wire__ServerMessage m = BATCHD__WIRE__SERVER_MESSAGE__INIT;
 	n.kind = BATCHD__WIRE__NOTICE_KIND__DIFFERENCE;

@@ -6,12 +6,13 @@
 #include <errno.h>
 #include <unistd.h>
 
+#include "util/container.h"
 #include "util/log.h"
 #include "util/probe.h"
 
 static struct session *session_of(struct consumer *c)
 {
-	return (struct session *)(void *)((char *)c - offsetof(struct session, consumer));
+	return container_of(c, struct session, consumer);
 }
 
 static bool is_usable(const struct session *s)

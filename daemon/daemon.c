@@ -19,6 +19,7 @@
 #include "session.h"
 #include "shutdown.h"
 #include "stall.h"
+#include "util/container.h"
 #include "util/log.h"
 
 enum {
@@ -44,7 +45,7 @@ struct daemon {
 
 static struct daemon *daemon_of(struct engine *e)
 {
-	return (struct daemon *)(void *)((char *)e - offsetof(struct daemon, engine));
+	return container_of(e, struct daemon, engine);
 }
 
 /* ---- the pool's things ---- */
@@ -193,7 +194,7 @@ static void on_reload_signal(uv_signal_t *signal, int number)
 /* What was learnt about files is written down now and then, and once more at the end, for a start after a crash. */
 static struct daemon *syncing(struct pool_task *t)
 {
-	return (struct daemon *)(void *)((char *)t - offsetof(struct daemon, sync_task));
+	return container_of(t, struct daemon, sync_task);
 }
 
 static void sync_run(struct pool_task *t)

@@ -16,6 +16,7 @@
 #include "core/mirror.h"
 #include "job.h"
 #include "session-state.h"
+#include "util/container.h"
 #include "util/log.h"
 
 #define CODE(name) BATCHD__WIRE__ERROR_CODE__##name
@@ -179,7 +180,7 @@ static void refuse_waiting(const struct device_task *task)
 
 static void done(struct job_task *t)
 {
-	struct device_task *task = (struct device_task *)t;
+	struct device_task *task = container_of(t, struct device_task, task);
 	if (task->result && t->job->state == JOB_READY)
 		refuse_waiting(task);
 	free(task);

@@ -19,6 +19,7 @@
 #include "request.h"
 #include "session-state.h"
 #include "util/closing.h"
+#include "util/container.h"
 #include "util/log.h"
 #include "util/probe.h"
 #include "util/size.h"
@@ -200,7 +201,7 @@ static void open_source(struct opening *o)
 
 static void opening_run(struct job_task *t)
 {
-	struct opening *o = (struct opening *)t;
+	struct opening *o = container_of(t, struct opening, task);
 	open_source(o);
 	/* Here and not on the loop: closing a file on a FUSE file system waits for its server. */
 	wire_close_fds(o->fds, o->n_fds);
@@ -461,13 +462,13 @@ void job_task_end(struct job_task *t)
 
 static void run_task(struct pool_task *p)
 {
-	struct job_task *t = (struct job_task *)(void *)((char *)p - offsetof(struct job_task, pool_task));
+	struct job_task *t = container_of(p, struct job_task, pool_task);
 	t->run(t);
 }
 
 static void end_task(struct pool_task *p)
 {
-	job_task_end((struct job_task *)(void *)((char *)p - offsetof(struct job_task, pool_task)));
+	job_task_end(container_of(p, struct job_task, pool_task));
 }
 
 void job_task_run(struct job_task *t)
@@ -591,7 +592,7 @@ static void refuse_batches(struct job *j)
 
 static void opening_done(struct job_task *t)
 {
-	struct opening *o = (struct opening *)t;
+	struct opening *o = container_of(t, struct opening, task);
 	struct job *j = t->job;
 	struct engine *e = j->engine;
 	/* Data sets that nobody uses any more make room. */

@@ -22,6 +22,7 @@
 #include "request.h"
 #include "served-job.h"
 #include "stall.h"
+#include "util/container.h"
 #include "util/log.h"
 #include "util/probe.h"
 
@@ -447,7 +448,7 @@ static void note_apart(struct session *s, bool apart)
 
 static int publish(struct consumer *c, const struct slot *slot)
 {
-	struct session *s = (struct session *)(void *)((char *)c - offsetof(struct session, consumer));
+	struct session *s = container_of(c, struct session, consumer);
 	if (!s->peer)
 		return -EPIPE;
 	Batchd__Wire__Batch b = BATCHD__WIRE__BATCH__INIT;
@@ -480,7 +481,7 @@ static int publish(struct consumer *c, const struct slot *slot)
 
 static void on_mirror_failed(struct consumer *c, const char *why)
 {
-	struct session *s = (struct session *)(void *)((char *)c - offsetof(struct session, consumer));
+	struct session *s = container_of(c, struct session, consumer);
 	char text[GPU_REASON_BYTES + 64];
 	snprintf(text, sizeof(text), "a batch could not be copied to the GPU: %s; open again", why);
 	fail(s, CODE(GPU_LOST), "", text);

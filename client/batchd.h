@@ -93,9 +93,9 @@ enum batchd_join {
 	BATCHD_JOIN_EPOCH,     /* the next epoch's first */
 	BATCHD_JOIN_START      /* this epoch's first */
 };
-/* How batches come to a GPU: not at all; in memory of the daemon's that this process has mapped by CUDA IPC, which works
- * for the daemon's own user in the same namespaces; copied by this library; or in memory of the daemon's that came as a
- * descriptor and is mapped by CUDA's virtual memory management, for other users and containers. */
+/* How batches come to a GPU: not at all; in memory of the daemon's that this process has mapped by CUDA IPC, which
+ * works for the daemon's own user in the same namespaces; copied by this library; or in memory of the daemon's that came
+ * as a descriptor and is mapped by CUDA's virtual memory management, for other users and containers. */
 enum batchd_device_path { BATCHD_DEVICE_NONE, BATCHD_DEVICE_IPC, BATCHD_DEVICE_COPY, BATCHD_DEVICE_VMM_FD };
 
 /* What options.on_event tells. The text is one line for a person. */
@@ -203,7 +203,8 @@ struct batchd_info {
 	int device_ordinal;        /* CUDA's number of the GPU in this process */
 	unsigned char device_uuid[16];
 	const char *device;        /* "cuda:0"; "cpu" */
-	const char *device_reason; /* BATCHD_DEVICE_COPY: why the daemon's memory is not mapped, for a person; else "" */
+	const char *device_reason; /* BATCHD_DEVICE_COPY: why the daemon's memory is not mapped, for a person; else
+	                            * "" */
 	unsigned char device_handle[64]; /* BATCHD_DEVICE_IPC: of the daemon's memory, as cudaIpcOpenMemHandle takes
 	                                  * it; opened by the library already */
 	int can_finish;            /* 0: batchd_cuda_finish would be needed, and this library was built without a

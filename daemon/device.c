@@ -90,12 +90,13 @@ static const char *find_obstacle(const struct session *s, const Batchd__Wire__Op
 {
 	if (s->uid != geteuid())
 		snprintf(text, GPU_REASON_BYTES,
-			 "the trainer runs as user %u and the daemon as user %u; CUDA IPC works between processes of one user only",
+			 "the trainer runs as user %u and the daemon as user %u; CUDA IPC works between processes of one "
+			 "user only",
 			 (unsigned)s->uid, (unsigned)geteuid());
 	else if (!same_namespace("pid", open->pid_namespace))
 		snprintf(text, GPU_REASON_BYTES,
-			 "the trainer and the daemon are in different PID namespaces (containers?), between which CUDA IPC does not "
-			 "work; share it, as with docker run --pid=host or --pid=container:NAME");
+			 "the trainer and the daemon are in different PID namespaces (containers?), between which CUDA IPC "
+			 "does not work; share it, as with docker run --pid=host or --pid=container:NAME");
 	else
 		return NULL;
 	return text;
@@ -201,8 +202,8 @@ static int charge_fd(struct session *s, enum gpu_share share, struct charge *fd,
 {
 	int r = share == GPU_SHARE_FD ? charge_begin(fd, &s->engine->budget.accounts, s->uid, ACCOUNT_FDS, 1) : 0;
 	if (r > 0)
-		snprintf(why, GPU_REASON_BYTES, "the daemon has too many descriptors open for this user (limits.fds_per_user in its "
-						"configuration)");
+		snprintf(why, GPU_REASON_BYTES,
+			 "the daemon has too many descriptors open for this user (limits.fds_per_user in its configuration)");
 	return r;
 }
 

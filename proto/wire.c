@@ -318,7 +318,8 @@ static const char *check_opened_device(const struct wire_arena *a, const Batchd_
 		return m->ipc_handle.len == 0 && m->device_bytes == 0 && m->device_slot_bytes == 0 &&
 				m->device_kind == BATCHD__WIRE__SLAB_KIND__MEMFD
 			? NULL : "Opened has a device slab without a device";
-	if (m->device_kind != BATCHD__WIRE__SLAB_KIND__CUDA_IPC && m->device_kind != BATCHD__WIRE__SLAB_KIND__CUDA_VMM_FD)
+	if (m->device_kind != BATCHD__WIRE__SLAB_KIND__CUDA_IPC &&
+	    m->device_kind != BATCHD__WIRE__SLAB_KIND__CUDA_VMM_FD)
 		return "Opened has a device slab of an unknown kind";
 	if (m->device_uuid.len != WIRE_UUID_BYTES)
 		return "Opened has a device without its 16 bytes of UUID";

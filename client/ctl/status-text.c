@@ -222,7 +222,8 @@ static void print_transports(const json_t *root, const char *uuid)
 		json_array_foreach((json_t *)(uintptr_t)list, i, s)
 			n += !strcmp(text(s, "gpu"), uuid) && !strcmp(text(s, "transport"), names[k]);
 		if (n)
-			printf("%s%u%s by %s", first ? "; " : ", ", n, !first ? "" : n == 1 ? " trainer" : " trainers", names[k]);
+			printf("%s%u%s by %s", first ? "; " : ", ", n, !first ? "" : n == 1 ? " trainer" : " trainers",
+			       names[k]);
 		first &= !n;
 	}
 }

@@ -201,9 +201,13 @@ static void note_no_offer(struct delivery *d, const char *why)
 {
 	int r = atomic_load(&ipc_failed);
 
-	snprintf(d->reason, sizeof d->reason, "%s%s%s%.500s", r ? "CUDA IPC does not work here: cuIpcOpenMemHandle says " : "",
-		 r ? cuda_error_name(d->gpu.driver, r) : "", r ? "; " : "",
-		 *why ? why : "the daemon does not deliver to GPUs");
+	if (!*why)
+		why = "the daemon does not deliver to GPUs";
+	if (r)
+		snprintf(d->reason, sizeof d->reason, "CUDA IPC does not work here: cuIpcOpenMemHandle says %s; %.500s",
+			 cuda_error_name(d->gpu.driver, r), why);
+	else
+		snprintf(d->reason, sizeof d->reason, "%.500s", why);
 }
 
 /* Opens the daemon's slab, or says in d->reason why not. */
@@ -227,7 +231,8 @@ static int import(struct batchd_loader *l, const Batchd__Wire__Opened *m, int fd
 static int unmap(struct delivery *d, struct daemon_memory *m)
 {
 	const char *call;
-	int r = m->vmm.address ? vmm_close(d->gpu.driver, &m->vmm, &call) : d->gpu.driver->ipc_close_mem_handle(m->address);
+	int r = m->vmm.address ? vmm_close(d->gpu.driver, &m->vmm, &call)
+			       : d->gpu.driver->ipc_close_mem_handle(m->address);
 
 	m->address = 0;
 	return r;
@@ -720,8 +725,8 @@ static struct daemon_memory take_mapping(struct batchd_loader *l)
 	return taken;
 }
 
-/* A daemon that stops need not wait for memory that came as a descriptor; one that makes larger slots wants the old ones
- * back. */
+/* A daemon that stops need not wait for memory that came as a descriptor; one that makes larger slots wants the old
+ * ones back. */
 static bool outlives_daemon(const struct batchd_loader *l)
 {
 	return l->delivery->imported.vmm.address && !l->absence.why.reopen;

@@ -103,7 +103,8 @@ static struct mirror *make_mirror(struct slots *s, const unsigned char uuid[GPU_
 }
 
 int mirror_open(struct slots *s, struct gpus *g, const unsigned char uuid[GPU_UUID_BYTES], enum gpu_share share,
-		struct charge *fd, void (*on_open)(void *arg, struct mirror *m, int result, const char *why), void *arg, char *why)
+		struct charge *fd, void (*on_open)(void *arg, struct mirror *m, int result, const char *why), void *arg,
+		char *why)
 {
 	if (s->n_mirrors == SLOTS_MAX_MIRRORS) {
 		strcpy(why, "these batches have 16 mirrors on GPUs already");
@@ -115,8 +116,8 @@ int mirror_open(struct slots *s, struct gpus *g, const unsigned char uuid[GPU_UU
 	m->on_open = on_open;
 	m->arg = arg;
 	m->share = share;
-	struct gpu_slab_params params = { .share = share, .host = s->slab.base, .slot_bytes = s->layout.slot_bytes, .n_slots = s->n,
-					  .on_open = on_slab_open, .arg = m };
+	struct gpu_slab_params params = { .share = share, .host = s->slab.base, .slot_bytes = s->layout.slot_bytes,
+					  .n_slots = s->n, .on_open = on_slab_open, .arg = m };
 	memcpy(params.uuid, uuid, GPU_UUID_BYTES);
 	s->hooks = &hooks;
 	s->mirrors[s->n_mirrors++] = m;

@@ -52,11 +52,12 @@ struct mirror {
 /* The mirror of these slots on that GPU that is shared in this way, open or being opened; NULL: there is none. */
 struct mirror *mirror_find(const struct slots *s, const unsigned char uuid[GPU_UUID_BYTES], enum gpu_share share);
 
-/* Begins to make one. fd: zeroed, or a charge for its descriptor, which is taken over unless this fails. 0: on_open will
- * be called, with m, or with NULL and result and why as in gpus.h (then there is none any more); GPU_E_REFUSED: it will
- * not, why (GPU_REASON_BYTES) says so; -ENOMEM. The slots stay until then. */
+/* Begins to make one. fd: zeroed, or a charge for its descriptor, which is taken over unless this fails. 0: on_open
+ * will be called, with m, or with NULL and result and why as in gpus.h (then there is none any more); GPU_E_REFUSED: it
+ * will not, why (GPU_REASON_BYTES) says so; -ENOMEM. The slots stay until then. */
 int mirror_open(struct slots *s, struct gpus *g, const unsigned char uuid[GPU_UUID_BYTES], enum gpu_share share,
-		struct charge *fd, void (*on_open)(void *arg, struct mirror *m, int result, const char *why), void *arg, char *why);
+		struct charge *fd, void (*on_open)(void *arg, struct mirror *m, int result, const char *why), void *arg,
+		char *why);
 
 /* Begins to copy a READY slot's batch, unless that has been done; done will be called then. The slots stay until after
  * it. */

@@ -546,7 +546,7 @@ static int round_vmm(struct gpu *gpu, struct gpu_slab_work *sw)
 	if (failed(gpu, r, call))
 		return refuse_failed(gpu, sw, "the daemon cannot look at the GPU");
 	if (!supported)
-		return refuse(sw, "memory of %s cannot be shared by a descriptor (attributes 102 and 103 of the driver)",
+		return refuse(sw, "memory of %s cannot be shared by a descriptor (attributes 102 and 103)",
 			      gpu->stats.name);
 	r = vmm_round(d, gpu->own.device, &sw->slab.bytes, &call);
 	return failed(gpu, r, call) ? refuse_failed(gpu, sw, "this GPU's memory cannot be shared by a descriptor") : 0;

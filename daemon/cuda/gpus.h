@@ -96,8 +96,8 @@ struct gpu_slab_params {
 /* 0: on_open will be called; GPU_E_REFUSED: it will not, `why` (GPU_REASON_BYTES) says so; -ENOMEM. */
 int gpu_slab_open(struct gpus *g, const struct gpu_slab_params *params, char *why);
 /* No copy of it may be under way, and unless it is left or of GPU_SHARE_FD no other process may have it open any more.
- * The host slab may be unmapped in on_closed, not before; when lost is true not even then: nobody can say what the GPU still reads, or
- * CUDA still has it registered, and its addresses must not become somebody else's. */
+ * The host slab may be unmapped in on_closed, not before; when lost is true not even then: nobody can say what the GPU
+ * still reads, or CUDA still has it registered, and its addresses must not become somebody else's. */
 void gpu_slab_close(struct gpu_slab *slab, void (*on_closed)(void *arg, bool lost), void *arg);
 
 /* ---- copies ---- */

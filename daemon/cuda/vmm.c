@@ -84,7 +84,8 @@ int vmm_create(const struct cuda_driver *d, cuda_device device, uint64_t n_bytes
 	struct cuda_mem_prop prop = prop_on(device);
 
 	*v = (struct vmm){ 0 };
-	return map_handle(d, device, STEP("cuMemCreate", d->mem_create(&v->handle, n_bytes, &prop, 0)), n_bytes, v, call);
+	return map_handle(d, device, STEP("cuMemCreate", d->mem_create(&v->handle, n_bytes, &prop, 0)), n_bytes, v,
+			  call);
 }
 
 int vmm_export(const struct cuda_driver *d, const struct vmm *v, int *fd, const char **call)

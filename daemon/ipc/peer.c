@@ -200,8 +200,8 @@ static void keep(struct peer *p, struct parcel *parcel, const int *fds, unsigned
 		if (charge_grow(&p->fds, 1)) {
 			free_packet(p, k);
 			peer_doom(p, BATCHD__WIRE__ERROR_CODE__LIMIT, "fds_per_user",
-				  "this user's trainers take up too many of the daemon's descriptors, unread ones included "
-				  "(limits.fds_per_user in its configuration)");
+				  "this user's trainers take up too many of the daemon's descriptors, unread ones "
+				  "included (limits.fds_per_user in its configuration)");
 			return;
 		}
 		k->fds[k->n_fds] = fcntl(fds[k->n_fds], F_DUPFD_CLOEXEC, 0);

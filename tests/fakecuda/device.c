@@ -91,7 +91,7 @@ static struct table *table_of(const struct device *d)
 	snprintf(path, sizeof path, "%s/gpu%d", settings.dir, i);
 	fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
 	if (fd >= 0)
-		(void)fchmod(fd, 0666); /* for processes of other users; whoever made it may */
+		(void)fchmod(fd, 0666); /* for processes of other users; only its owner may do this */
 	if (fd < 0 || ftruncate(fd, sizeof(struct table))) {
 		fprintf(stderr, "fakecuda: cannot open %s\n", path);
 		abort();

@@ -62,7 +62,8 @@ struct sim_gpu_slab *sim_gpu_open_handle(const void *handle)
 struct sim_gpu_slab *sim_gpu_send(int fd)
 {
 	struct sim_gpu_slab *s = sim_fd_thing(fd);
-	SIM_CHECK(s->memory && !s->freed && s->params.share == GPU_SHARE_FD, "the descriptor of memory that is not there");
+	SIM_CHECK(s->memory && !s->freed && s->params.share == GPU_SHARE_FD,
+		  "the descriptor of memory that is not there");
 	s->n_open++;
 	return s;
 }
@@ -152,7 +153,8 @@ static void end_copy(const struct work *w)
 static void close_slab(const struct work *w)
 {
 	struct sim_gpu_slab *s = w->slab;
-	SIM_CHECK(!s->n_open || s->base.left || s->base.share == GPU_SHARE_FD, "memory on a GPU is freed that a trainer has open");
+	SIM_CHECK(!s->n_open || s->base.left || s->base.share == GPU_SHARE_FD,
+		  "memory on a GPU is freed that a trainer has open");
 	if (s->base.share == GPU_SHARE_FD)
 		close(s->base.fd);
 	s->freed = true;

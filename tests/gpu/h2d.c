@@ -1,9 +1,10 @@
 /* Copies to the GPU from each kind of page that the daemon could use: h2d [--small]
  *
- * Slots of 38.5 MB, a batch of 256 pictures, in memory that the driver allocated, in a memfd with ordinary pages, in one
- * with transparent huge pages and in one of huge pages (hugetlb), each with 1, 2, 4 and 16 copies in flight, and the
- * time to pin each. Lines "NAME<tab>VALUE<tab>UNIT". A kind that this machine does not give is left out, with a line on
- * standard error; bench.py says how to get all of them. --small: sizes for the driver double. */
+ * Slots of 38.5 MB, a batch of 256 pictures, in memory that the driver allocated, in a memfd with ordinary pages, in
+ * one with transparent huge pages and in one of huge pages (hugetlb), each with 1, 2, 4 and 16 copies in flight, and
+ * the time to pin each; and in the memory of each NUMA node. Lines "NAME<tab>VALUE<tab>UNIT". A kind that this machine
+ * does not give is left out, with a line on standard error; bench.py says how to get all of them. --small: sizes for
+ * the driver double. */
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,8 +2,8 @@
  * [--slots N] [--warm N] [--steps N] [--ms MS] [--kernel arithmetic|memory] [--rounds N]
  *
  * Measures how long its steps take, by CUDA's own clock, without a loader (no --dataset) or with one: a batch is taken,
- * finished into a tensor and given back, then the kernel runs, calibrated to MS milliseconds by itself (0: none, as fast
- * as batches come). It does nothing but arithmetic, or nothing but reading and writing memory. Lines
+ * finished into a tensor and given back, then the kernel runs, calibrated to MS milliseconds by itself (0: none, as
+ * fast as batches come). It does nothing but arithmetic, or nothing but reading and writing memory. Lines
  * "NAME<tab>VALUE<tab>UNIT". */
 #include <getopt.h>
 #include <stdbool.h>

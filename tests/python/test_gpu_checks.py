@@ -119,7 +119,7 @@ def test_each_figure_can_refute_an_assumption(row):
 
 
 def test_the_table_has_every_assumption_and_every_claim():
-    """What holds, what does not, and what nobody has answered can be told apart."""
+    """Assumptions that hold, that do not, and that no line answers can be told apart."""
     run = verdict.Run(rows=[{"what": "memfd pages, of the rate of cuMemHostAlloc", "value": 50}], claims=[{"what": "fast", "wanted": "2", "measured": "3", "met": "yes"}])
     text = "\n".join(verdict.table(run))
     assert all(a.what in text for a in verdict.ASSUMPTIONS) and "| fast | 2 | 3 | yes |" in text

@@ -12,34 +12,21 @@ void classes_free(struct batchd_loader *l)
 	l->classes = NULL;
 }
 
-static int ask_classes(struct batchd_loader *l, uint32_t first)
+/* Fetches the names from `first` on, as many as one packet holds; *n says how many. */
+static int fetch_part(struct batchd_loader *l, uint32_t first, uint32_t *n)
 {
-	Batchd__Wire__ClientMessage m = BATCHD__WIRE__CLIENT_MESSAGE__INIT;
+	Batchd__Wire__ClientMessage request = BATCHD__WIRE__CLIENT_MESSAGE__INIT;
 	Batchd__Wire__ClassesRequest body = BATCHD__WIRE__CLASSES_REQUEST__INIT;
-
-	body.first = first;
-	m.body_case = BATCHD__WIRE__CLIENT_MESSAGE__BODY_CLASSES;
-	m.classes = &body;
-	return loader_send(l, &m);
-}
-
-/* The names from `first` on, as many as one packet holds; *n says how many. Batches that come first are kept. */
-static int take_classes(struct batchd_loader *l, uint32_t first, uint32_t *n)
-{
 	const Batchd__Wire__ServerMessage *m;
 	int r;
 
-	do {
-		r = loader_recv(l, 0, &m);
-		if (r == 0 && m->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_BATCH)
-			r = stream_keep_early(l, m->batch) < 0 ? l->fault.code : BATCHD_AGAIN;
-		else if (r == 0 && m->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_WAKE)
-			r = handover_heard_wake(l);
-	} while (r == BATCHD_AGAIN);
+	body.first = first;
+	request.body_case = BATCHD__WIRE__CLIENT_MESSAGE__BODY_CLASSES;
+	request.classes = &body;
+	r = loader_call(l, &request, "a question for its classes", BATCHD__WIRE__SERVER_MESSAGE__BODY_CLASSES, &m);
 	if (r < 0)
 		return r;
-	if (m->body_case != BATCHD__WIRE__SERVER_MESSAGE__BODY_CLASSES || m->classes->first != first ||
-	    !m->classes->n_name || m->classes->n_name > l->info.n_classes - first)
+	if (m->classes->first != first || !m->classes->n_name || m->classes->n_name > l->info.n_classes - first)
 		return fault_set(&l->fault, BATCHD_E_PROTOCOL, "batchd at %s does not tell its classes",
 				 l->connection.address);
 	*n = (uint32_t)m->classes->n_name;
@@ -59,11 +46,8 @@ static int fetch_classes(struct batchd_loader *l)
 	l->classes = calloc(l->info.n_classes, sizeof *l->classes);
 	if (!l->classes)
 		return fault_set(&l->fault, BATCHD_E_NOMEM, "out of memory");
-	for (uint32_t first = 0; r == 0 && first < l->info.n_classes; first += n) {
-		r = ask_classes(l, first);
-		if (r == 0)
-			r = take_classes(l, first, &n);
-	}
+	for (uint32_t first = 0; r == 0 && first < l->info.n_classes; first += n)
+		r = fetch_part(l, first, &n);
 	return r;
 }
 

@@ -199,6 +199,32 @@ int loader_recv(struct batchd_loader *l, int flags, const Batchd__Wire__ServerMe
 	}
 }
 
+/* What may come before an answer. BATCHD_AGAIN: it was such a message, and is dealt with; 0: it was none; or a code. */
+static int take_aside(struct batchd_loader *l, const Batchd__Wire__ServerMessage *m)
+{
+	if (m->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_BATCH)
+		return stream_keep_early(l, m->batch) < 0 ? l->fault.code : BATCHD_AGAIN;
+	return m->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_WAKE ? handover_heard_wake(l) : 0;
+}
+
+int loader_call(struct batchd_loader *l, Batchd__Wire__ClientMessage *request, const char *what,
+		Batchd__Wire__ServerMessage__BodyCase expected, const Batchd__Wire__ServerMessage **answer)
+{
+	int r = loader_send(l, request);
+
+	if (r < 0)
+		return r;
+	do {
+		r = loader_recv(l, 0, answer);
+		if (r == 0)
+			r = take_aside(l, *answer);
+	} while (r == BATCHD_AGAIN);
+	if (r == 0 && (*answer)->body_case != expected)
+		return fault_set(&l->fault, BATCHD_E_PROTOCOL, "batchd at %s answers %s with %s", l->connection.address,
+				 what, wire_server_name(*answer));
+	return r;
+}
+
 void loader_send_close(struct batchd_loader *l)
 {
 	Batchd__Wire__ClientMessage m = BATCHD__WIRE__CLIENT_MESSAGE__INIT;

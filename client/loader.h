@@ -166,6 +166,11 @@ int loader_send(struct batchd_loader *l, Batchd__Wire__ClientMessage *m);
 /* connection_recv for an opened loader: notices about others go to options.on_event, everything else comes. */
 int loader_recv(struct batchd_loader *l, int flags, const Batchd__Wire__ServerMessage **m);
 
+/* Sends a request and waits for the message that answers it; batches that come first are kept. what: "a join", for the
+ * text of an error. answer is valid until the next message. 0 or a code with l->fault. The loader's thread. */
+int loader_call(struct batchd_loader *l, Batchd__Wire__ClientMessage *request, const char *what,
+		Batchd__Wire__ServerMessage__BodyCase expected, const Batchd__Wire__ServerMessage **answer);
+
 /* Says Close, if there still is a connection. */
 void loader_send_close(struct batchd_loader *l);
 /* Ends the lease on a slot that is on loan and tells the daemon, if it is still there. Under the lock. */

@@ -77,21 +77,9 @@ static int ask_difference(struct batchd_loader *l, const struct token *t, char *
 	body.n_samples = t->n_samples;
 	m.body_case = BATCHD__WIRE__CLIENT_MESSAGE__BODY_COMPARE;
 	m.compare = &body;
-	r = loader_send(l, &m);
-	while (r == 0 || r == BATCHD_AGAIN) {
-		r = loader_recv(l, 0, &answer);
-		if (r == 0 && answer->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_BATCH)
-			r = stream_keep_early(l, answer->batch);
-		else if (r == 0 && answer->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_WAKE)
-			r = handover_heard_wake(l);
-		else if (r == 0 && answer->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_NOTICE) {
-			snprintf(text, size, "%s", answer->notice->text);
-			return 0;
-		} else if (r == 0) {
-			r = fault_set(&l->fault, BATCHD_E_PROTOCOL, "batchd at %s answers a comparison with %s",
-				      l->connection.address, wire_server_name(answer));
-		}
-	}
+	r = loader_call(l, &m, "a comparison", BATCHD__WIRE__SERVER_MESSAGE__BODY_NOTICE, &answer);
+	if (r == 0)
+		snprintf(text, size, "%s", answer->notice->text);
 	return r;
 }
 

@@ -495,20 +495,10 @@ static int ask_to_join(struct batchd_loader *l, enum batchd_join how, const Batc
 	body.no_device = delivery_forgoes(l->delivery);
 	m.body_case = BATCHD__WIRE__CLIENT_MESSAGE__BODY_JOIN;
 	m.join = &body;
-	r = loader_send(l, &m);
-	if (r < 0)
-		return r;
-	do {
-		r = loader_recv(l, 0, &answer);
-		if (r == 0 && answer->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_BATCH)
-			r = stream_keep_early(l, answer->batch) < 0 ? l->fault.code : BATCHD_AGAIN;
-		else if (r == 0 && answer->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_WAKE)
-			r = handover_heard_wake(l);
-	} while (r == BATCHD_AGAIN);
-	if (r == 0 &&
-	    (answer->body_case != BATCHD__WIRE__SERVER_MESSAGE__BODY_JOINED || answer->joined->seek != l->seek))
-		return fault_set(&l->fault, BATCHD_E_PROTOCOL, "batchd at %s answers a join with %s",
-				 l->connection.address, wire_server_name(answer));
+	r = loader_call(l, &m, "a join", BATCHD__WIRE__SERVER_MESSAGE__BODY_JOINED, &answer);
+	if (r == 0 && answer->joined->seek != l->seek)
+		return fault_set(&l->fault, BATCHD_E_PROTOCOL, "batchd at %s answers another join than the last",
+				 l->connection.address);
 	*joined = r == 0 ? answer->joined : NULL;
 	return r;
 }

@@ -1,16 +1,9 @@
-/* The names of the classes, asked for when somebody wants one. */
+/* The names of the classes, asked for when the trainer wants one. */
 #include "loader.h"
+#include "reconnect.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-void classes_free(struct batchd_loader *l)
-{
-	for (uint32_t i = 0; l->classes && i < l->info.n_classes; i++)
-		free(l->classes[i]);
-	free(l->classes);
-	l->classes = NULL;
-}
 
 /* Fetches the names from `first` on, as many as one packet holds; *n says how many. */
 static int fetch_part(struct batchd_loader *l, uint32_t first, uint32_t *n)
@@ -23,12 +16,13 @@ static int fetch_part(struct batchd_loader *l, uint32_t first, uint32_t *n)
 	body.first = first;
 	request.body_case = BATCHD__WIRE__CLIENT_MESSAGE__BODY_CLASSES;
 	request.classes = &body;
-	r = loader_call(l, &request, "a question for its classes", BATCHD__WIRE__SERVER_MESSAGE__BODY_CLASSES, &m);
+	r = link_call(l->link, &request, "a question for its classes", BATCHD__WIRE__SERVER_MESSAGE__BODY_CLASSES, &m,
+		      &l->fault);
 	if (r < 0)
 		return r;
-	if (m->classes->first != first || !m->classes->n_name || m->classes->n_name > l->info.n_classes - first)
+	if (m->classes->first != first || !m->classes->n_name || m->classes->n_name > l->n_classes - first)
 		return fault_set(&l->fault, BATCHD_E_PROTOCOL, "batchd at %s does not tell its classes",
-				 l->connection.address);
+				 l->link->connection.address);
 	*n = (uint32_t)m->classes->n_name;
 	for (uint32_t i = 0; i < *n; i++) {
 		l->classes[first + i] = strdup(m->classes->name[i]);
@@ -43,10 +37,11 @@ static int fetch_classes(struct batchd_loader *l)
 	uint32_t n = 0;
 	int r = 0;
 
-	l->classes = calloc(l->info.n_classes, sizeof *l->classes);
+	l->n_classes = l->link->info.n_classes;
+	l->classes = calloc(l->n_classes, sizeof *l->classes);
 	if (!l->classes)
 		return fault_set(&l->fault, BATCHD_E_NOMEM, "out of memory");
-	for (uint32_t first = 0; r == 0 && first < l->info.n_classes; first += n)
+	for (uint32_t first = 0; r == 0 && first < l->n_classes; first += n)
 		r = fetch_part(l, first, &n);
 	return r;
 }
@@ -55,18 +50,18 @@ static const char *class_name(struct batchd_loader *l, uint32_t i)
 {
 	int r;
 
-	if (loader_check(l) < 0 || i >= l->info.n_classes)
+	if (loader_check(l) < 0 || i >= l->link->info.n_classes)
 		return NULL;
 	while (!l->classes) {
 		if (l->absence.lost && loader_reconnect(l, BATCHD_FOREVER) < 0)
 			return NULL;
 		r = fetch_classes(l);
 		if (r < 0)
-			classes_free(l);
+			loader_free_classes(l);
 		if (r < 0 && !loader_is_lost(l, r))
 			return NULL;
 	}
-	return l->classes[i];
+	return i < l->n_classes ? l->classes[i] : NULL;
 }
 
 const char *batchd_class(struct batchd_loader *l, uint32_t i)

@@ -1,4 +1,4 @@
-/* Batches and releases through the control page (proto/ring.h).
+/* Taking batches: those that came early first, then through the control page (proto/ring.h), or without one as packets.
  *
  * As long as there are batches in the ring no system call is made: the daemon is told (Wake) only if it sleeps and has
  * asked for it in the page. With an empty ring we say in the page that we wait, look once more, and sleep on the
@@ -8,163 +8,222 @@
  * A Wake may be missing: the daemon takes the page's mark back before it sends one, and a socket that is full of notices
  * has no room for it. So whatever ends a sleep, a notice or a second without any packet, is followed by a look at the
  * ring, and by a new mark if the old one is gone. */
-#include "loader.h"
+#include "handover.h"
 
 #include <errno.h>
 #include <poll.h>
 
+#include "clock.h"
+
 enum { LOOK_NS = 1000000000 }; /* the socket's own time-out, too */
 
-/* ---- waking the daemon ---- */
+/* ---- through the ring ---- */
 
-static int send_wake(struct batchd_loader *l)
+static int nonsense(struct link *k, const char *what, struct fault *f)
 {
-	Batchd__Wire__ClientMessage m = BATCHD__WIRE__CLIENT_MESSAGE__INIT;
-	Batchd__Wire__Wake body = BATCHD__WIRE__WAKE__INIT;
-
-	m.body_case = BATCHD__WIRE__CLIENT_MESSAGE__BODY_WAKE;
-	m.wake = &body;
-	return connection_send(&l->connection, &m, NULL, 0);
-}
-
-int handover_release(struct batchd_loader *l, uint32_t slot, uint64_t generation, uint64_t wait_ns)
-{
-	Batchd__Wire__ClientMessage m = BATCHD__WIRE__CLIENT_MESSAGE__INIT;
-	Batchd__Wire__Release body = BATCHD__WIRE__RELEASE__INIT;
-
-	body.slot = slot;
-	body.generation = generation;
-	body.wait_ns = wait_ns;
-	m.body_case = BATCHD__WIRE__CLIENT_MESSAGE__BODY_RELEASE;
-	m.release = &body;
-	/* A packet will always do: releases have no order. */
-	if (!l->ring.page || ring_put(&l->ring.releases, &m.base) < 0)
-		return connection_send(&l->connection, &m, NULL, 0);
-	return ring_wake_daemon_released(&l->ring) ? send_wake(l) : 0;
-}
-
-/* ---- taking ---- */
-
-static int nonsense(struct batchd_loader *l, const char *what)
-{
-	return fault_set(&l->fault, BATCHD_E_PROTOCOL, "batchd at %s put nonsense into the ring: %s",
-			 l->connection.address, what);
+	return fault_set(f, BATCHD_E_PROTOCOL, "batchd at %s put nonsense into the ring: %s",
+			 k->connection.address, what);
 }
 
 /* The next entry. 0, BATCHD_AGAIN: there is none; or a code. */
-static int take_entry(struct batchd_loader *l, struct ready *out)
+static int take_entry(struct link *k, struct ready *out, struct fault *f)
 {
 	const Batchd__Wire__ServerMessage *m;
 	const char *why = NULL;
 	size_t n = 0;
-	int r = ring_take(&l->ring.batches, l->connection.bytes, &n);
+	int r = ring_take(&k->ring.batches, k->connection.bytes, &n);
 
 	if (r == -EAGAIN)
 		return BATCHD_AGAIN;
 	if (r < 0)
-		return nonsense(l, "an impossible position or length");
-	if (wire_unpack_server(&l->connection.arena, l->connection.bytes, n, &m, &why) < 0)
-		return nonsense(l, why);
+		return nonsense(k, "an impossible position or length", f);
+	if (wire_unpack_server(&k->connection.arena, k->connection.bytes, n, &m, &why) < 0)
+		return nonsense(k, why, f);
 	if (m->body_case != BATCHD__WIRE__SERVER_MESSAGE__BODY_BATCH)
-		return nonsense(l, wire_server_name(m));
-	*out = stream_ready_from(m->batch);
-	if (ring_wake_daemon_taken(&l->ring)) {
-		pthread_mutex_lock(&l->lock);
-		r = send_wake(l);
-		pthread_mutex_unlock(&l->lock);
+		return nonsense(k, wire_server_name(m), f);
+	*out = link_ready_from(m->batch);
+	if (ring_wake_daemon_taken(&k->ring)) {
+		pthread_mutex_lock(k->host.lock);
+		r = link_wake(k);
+		pthread_mutex_unlock(k->host.lock);
 	}
 	(void)r; /* a daemon that has gone is noticed when the ring is empty: this batch is whole */
 	return 0;
 }
 
-/* ---- waiting ---- */
-
-int handover_heard_wake(struct batchd_loader *l)
-{
-	if (l->ring.page)
-		l->said_waiting = ring_is_waited_for(&l->ring); /* an old Wake does not answer a new question */
-	return BATCHD_AGAIN;
-}
-
 /* A packet, which can only be a Wake (or the end, or a notice about others, which is told in passing): 0, BATCHD_AGAIN,
  * or a code. */
-static int recv_wake(struct batchd_loader *l, int flags)
+static int recv_wake(struct link *k, int flags, struct fault *f)
 {
 	const Batchd__Wire__ServerMessage *m;
-	int r = loader_recv(l, flags, &m);
+	int r = link_recv(k, flags, &m, f);
 
 	if (r == 0 && m->body_case != BATCHD__WIRE__SERVER_MESSAGE__BODY_WAKE)
-		return fault_set(&l->fault, BATCHD_E_PROTOCOL, "batchd at %s sent %s where a batch was due",
-				 l->connection.address, wire_server_name(m));
+		return fault_set(f, BATCHD_E_PROTOCOL, "batchd at %s sent %s where a batch was due",
+				 k->connection.address, wire_server_name(m));
 	if (r == 0 || r == BATCHD_AGAIN)
-		handover_heard_wake(l);
+		link_heard_wake(k);
 	return r;
 }
 
-static int start_waiting(struct batchd_loader *l)
+static int start_waiting(struct link *k, struct fault *f)
 {
 	int r = 0;
 
-	if (l->stale_wake)
-		r = recv_wake(l, MSG_DONTWAIT);
-	l->stale_wake = l->stale_wake && r == BATCHD_AGAIN;
-	ring_start_waiting(&l->ring);
-	l->said_waiting = true;
+	if (k->stale_wake)
+		r = recv_wake(k, MSG_DONTWAIT, f);
+	k->stale_wake = k->stale_wake && r == BATCHD_AGAIN;
+	ring_start_waiting(&k->ring);
+	k->said_waiting = true;
 	return r < 0 ? r : 0;
 }
 
-static void stop_waiting(struct batchd_loader *l)
+static void stop_waiting(struct link *k)
 {
-	if (l->said_waiting && !ring_stop_waiting(&l->ring))
-		l->stale_wake = true;
-	l->said_waiting = false;
+	if (k->said_waiting && !ring_stop_waiting(&k->ring))
+		k->stale_wake = true;
+	k->said_waiting = false;
 }
 
 /* Sleeps until there is a packet, in what is left until the deadline (0: none). */
-static int sleep_on_socket(struct batchd_loader *l, int timeout_ms, uint64_t deadline)
+static int sleep_on_socket(struct link *k, int timeout_ms, uint64_t deadline, struct fault *f)
 {
-	struct pollfd p = { .fd = l->connection.socket, .events = POLLIN };
+	struct pollfd p = { .fd = k->connection.socket, .events = POLLIN };
 	uint64_t now;
 	int r;
 
 	if (timeout_ms == 0)
-		return recv_wake(l, MSG_DONTWAIT);
+		return recv_wake(k, MSG_DONTWAIT, f);
 	if (timeout_ms < 0) {
-		r = recv_wake(l, 0);
+		r = recv_wake(k, 0, f);
 		return r == BATCHD_AGAIN && timeout_ms == BATCHD_FOREVER ? 0 : r;
 	}
-	now = loader_now_ns();
+	now = clock_now_ns();
 	if (now < deadline)
 		poll(&p, 1, deadline - now < LOOK_NS ? (int)((deadline - now + 999999) / 1000000) : LOOK_NS / 1000000);
-	r = recv_wake(l, MSG_DONTWAIT);
+	r = recv_wake(k, MSG_DONTWAIT, f);
 	return r == BATCHD_AGAIN && now < deadline ? 0 : r; /* a signal: the caller looks again */
 }
 
-int handover_poll(struct batchd_loader *l, struct ready *out)
+/* The next batch if there is one now. */
+static int poll_ring(struct link *k, struct ready *out, struct fault *f)
 {
-	int r = take_entry(l, out);
+	int r = take_entry(k, out, f);
 
 	if (r != BATCHD_AGAIN)
-		stop_waiting(l);
+		stop_waiting(k);
 	return r;
 }
 
-int handover_take(struct batchd_loader *l, int timeout_ms, struct ready *out)
+static int take_from_ring(struct link *k, int timeout_ms, struct ready *out, struct fault *f)
 {
-	uint64_t deadline = timeout_ms > 0 ? loader_now_ns() + (uint64_t)timeout_ms * 1000000 : 0;
+	uint64_t deadline = timeout_ms > 0 ? clock_now_ns() + (uint64_t)timeout_ms * 1000000 : 0;
 	int r;
 
 	for (;;) {
-		if (l->closed)
+		if (atomic_load(k->host.closed))
 			return BATCHD_E_CLOSED;
-		r = handover_poll(l, out);
+		r = poll_ring(k, out, f);
 		if (r != BATCHD_AGAIN)
 			return r;
-		if (!l->said_waiting)
-			r = start_waiting(l); /* and looks once more: it may have come meanwhile */
+		if (!k->said_waiting)
+			r = start_waiting(k, f); /* and looks once more: it may have come meanwhile */
 		else
-			r = sleep_on_socket(l, timeout_ms, deadline);
+			r = sleep_on_socket(k, timeout_ms, deadline, f);
 		if (r != 0)
 			return r;
 	}
+}
+
+/* ---- as packets ---- */
+
+/* Batches that are made while we have others to take are told when we release one, which saves the daemon a wake-up. So
+ * it has to know that we have none left. Once is enough until the next comes. */
+static int say_waiting(struct link *k, struct fault *f)
+{
+	Batchd__Wire__ClientMessage m = BATCHD__WIRE__CLIENT_MESSAGE__INIT;
+	Batchd__Wire__Waiting body = BATCHD__WIRE__WAITING__INIT;
+
+	if (k->said_waiting)
+		return 0;
+	m.body_case = BATCHD__WIRE__CLIENT_MESSAGE__BODY_WAITING;
+	m.waiting = &body;
+	k->said_waiting = true;
+	return link_send(k, &m, f);
+}
+
+/* A message within timeout_ms: the call that takes one that is there already is the first and only one. */
+static int recv_within(struct link *k, int timeout_ms, const Batchd__Wire__ServerMessage **m, struct fault *f)
+{
+	uint64_t deadline;
+	int r = link_recv(k, MSG_DONTWAIT, m, f);
+
+	if (r != BATCHD_AGAIN)
+		return r;
+	r = say_waiting(k, f);
+	if (r < 0 || timeout_ms == 0)
+		return r < 0 ? r : BATCHD_AGAIN;
+	if (timeout_ms < 0) {
+		do
+			r = link_recv(k, 0, m, f);
+		while (r == BATCHD_AGAIN && timeout_ms != BATCHD_UNTIL_SIGNAL);
+		return r;
+	}
+	deadline = clock_now_ns() + (uint64_t)timeout_ms * 1000000;
+	do {
+		struct pollfd p = { .fd = k->connection.socket, .events = POLLIN };
+		uint64_t now = clock_now_ns();
+
+		if (now >= deadline)
+			return BATCHD_AGAIN;
+		poll(&p, 1, (int)((deadline - now + 999999) / 1000000));
+		r = link_recv(k, MSG_DONTWAIT, m, f);
+	} while (r == BATCHD_AGAIN);
+	return r;
+}
+
+static int take_packet(struct link *k, const Batchd__Wire__ServerMessage *m, struct ready *out, struct fault *f)
+{
+	if (m->body_case != BATCHD__WIRE__SERVER_MESSAGE__BODY_BATCH)
+		return fault_set(f, BATCHD_E_PROTOCOL, "batchd at %s sent %s where a batch was due",
+				 k->connection.address, wire_server_name(m));
+	*out = link_ready_from(m->batch);
+	k->said_waiting = false;
+	return 0;
+}
+
+/* ---- either way ---- */
+
+int handover_take(struct link *k, int timeout_ms, struct ready *out, struct fault *f)
+{
+	const Batchd__Wire__ServerMessage *m;
+	int r;
+
+	if (link_take_early(k, out))
+		return 0;
+	if (k->ring.page)
+		return take_from_ring(k, timeout_ms, out, f);
+	r = recv_within(k, timeout_ms, &m, f);
+	return r == 0 ? take_packet(k, m, out, f) : r;
+}
+
+static int poll_socket(struct link *k, struct ready *out, struct fault *f)
+{
+	const Batchd__Wire__ServerMessage *m;
+	int r = link_recv(k, MSG_DONTWAIT, &m, f);
+
+	return r == 0 ? take_packet(k, m, out, f) : r;
+}
+
+const struct ready *handover_peek(struct link *k, struct fault *f)
+{
+	struct ready ready;
+
+	if (!k->n_early) {
+		if (f->code || (k->ring.page ? poll_ring(k, &ready, f) : poll_socket(k, &ready, f)) != 0)
+			return NULL;
+		if (link_keep(k, &ready, f) < 0)
+			return NULL;
+	}
+	return &k->early[k->first_early];
 }

@@ -9,13 +9,18 @@
  * last call in progress frees the loader on its way out. */
 #include "loader.h"
 
-#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "arrays.h"
+#include "clock.h"
 #include "cuda/delivery.h"
+#include "open.h"
+#include "pending.h"
 #include "process.h"
+#include "slices.h"
 
 bool loader_is_foreign(const struct batchd_loader *l)
 {
@@ -26,13 +31,19 @@ bool loader_is_foreign(const struct batchd_loader *l)
 
 static bool is_over(const struct batchd_loader *l)
 {
-	return !l->n_calls && atomic_load(&l->n_leased) == 0 && !l->former;
+	return !l->n_calls && l->link->n_leased == 0 && !l->retired;
+}
+
+/* Whether there is a GPU whose work has to end before the loader can. Under the lock. */
+static bool is_on_gpu(const struct batchd_loader *l)
+{
+	return l->link && l->link->delivery;
 }
 
 /* Whether the caller is to destroy the loader: true once. Under the lock. Loaders with a GPU end in delivery.c. */
 static bool ends_now(struct batchd_loader *l)
 {
-	if (!l->closed || l->ended || l->delivery || !is_over(l))
+	if (!l->closed || l->ended || is_on_gpu(l) || !is_over(l))
 		return false;
 	l->ended = true;
 	return true;
@@ -60,11 +71,11 @@ static bool end_call(struct batchd_loader *l)
 	l->n_calls--;
 	closed = l->closed;
 	last = ends_now(l);
-	on_gpu = l->delivery != NULL;
+	on_gpu = is_on_gpu(l);
 	ends_on_gpu = closed && !l->n_calls && on_gpu && !l->ended;
 	l->ended |= ends_on_gpu;
-	if (closed && !l->n_calls && !on_gpu)
-		connection_close(&l->connection); /* batchd_close has shut it down */
+	if (closed && !l->n_calls && !on_gpu && l->link)
+		connection_close(&l->link->connection); /* batchd_close has shut it down */
 	pthread_mutex_unlock(&l->lock);
 	if (last)
 		loader_destroy(l);
@@ -149,139 +160,42 @@ int loader_misuse(struct batchd_loader *l, int code, const char *text)
 	return code;
 }
 
-/* ---- messages ---- */
-
-int loader_send(struct batchd_loader *l, Batchd__Wire__ClientMessage *m)
-{
-	int r;
-
-	pthread_mutex_lock(&l->lock);
-	r = connection_send(&l->connection, m, NULL, 0);
-	pthread_mutex_unlock(&l->lock);
-	return r < 0 ? connection_lost(&l->connection, &l->fault) : 0;
-}
-
-static bool is_about_others(const Batchd__Wire__ServerMessage *m)
-{
-	return m->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_NOTICE &&
-	       m->notice->kind != BATCHD__WIRE__NOTICE_KIND__DIFFERENCE;
-}
-
-/* What others of the job do is told in passing. 0, or BATCHD_E_STALLED if that was asked for. */
-static int take_notice(struct batchd_loader *l, const Batchd__Wire__Notice *n)
-{
-	if (n->kind == BATCHD__WIRE__NOTICE_KIND__RANK_GOES_ON)
-		loader_event(l, BATCHD_EVENT_GOES_ON, n->text);
-	if (n->kind != BATCHD__WIRE__NOTICE_KIND__RANK_STALLED)
-		return 0;
-	loader_event(l, BATCHD_EVENT_STALLED, n->text);
-	if (!l->options.stall_error)
-		return 0;
-	fault_set(&l->fault, 0, "%s", n->text);
-	return BATCHD_E_STALLED;
-}
-
-int loader_recv(struct batchd_loader *l, int flags, const Batchd__Wire__ServerMessage **m)
-{
-	int r;
-
-	for (;;) {
-		r = connection_recv(&l->connection, flags, m, NULL, &l->fault);
-		if (r == BATCHD_AGAIN && l->closed)
-			return BATCHD_E_CLOSED;
-		if (r != 0 || !is_about_others(*m))
-			return r;
-		r = take_notice(l, (*m)->notice);
-		if (r < 0)
-			return r;
-		if (!(flags & MSG_DONTWAIT))
-			return BATCHD_AGAIN; /* what the caller waits for may have come another way */
-	}
-}
-
-/* What may come before an answer. BATCHD_AGAIN: it was such a message, and is dealt with; 0: it was none; or a code. */
-static int take_aside(struct batchd_loader *l, const Batchd__Wire__ServerMessage *m)
-{
-	if (m->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_BATCH)
-		return stream_keep_early(l, m->batch) < 0 ? l->fault.code : BATCHD_AGAIN;
-	return m->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_WAKE ? handover_heard_wake(l) : 0;
-}
-
-int loader_call(struct batchd_loader *l, Batchd__Wire__ClientMessage *request, const char *what,
-		Batchd__Wire__ServerMessage__BodyCase expected, const Batchd__Wire__ServerMessage **answer)
-{
-	int r = loader_send(l, request);
-
-	if (r < 0)
-		return r;
-	do {
-		r = loader_recv(l, 0, answer);
-		if (r == 0)
-			r = take_aside(l, *answer);
-	} while (r == BATCHD_AGAIN);
-	if (r == 0 && (*answer)->body_case != expected)
-		return fault_set(&l->fault, BATCHD_E_PROTOCOL, "batchd at %s answers %s with %s", l->connection.address,
-				 what, wire_server_name(*answer));
-	return r;
-}
-
-void loader_send_close(struct batchd_loader *l)
-{
-	Batchd__Wire__ClientMessage m = BATCHD__WIRE__CLIENT_MESSAGE__INIT;
-	Batchd__Wire__Close body = BATCHD__WIRE__CLOSE__INIT;
-
-	m.body_case = BATCHD__WIRE__CLIENT_MESSAGE__BODY_CLOSE;
-	m.close = &body;
-	if (l->connection.socket >= 0)
-		connection_send(&l->connection, &m, NULL, 0);
-}
-
 /* ---- loans and the end ---- */
 
-static struct delivery *take_delivery(struct batchd_loader *l)
+void loader_free_classes(struct batchd_loader *l)
 {
-	struct delivery *d;
-
-	pthread_mutex_lock(&l->lock);
-	d = l->delivery;
-	l->delivery = NULL;
-	pthread_mutex_unlock(&l->lock);
-	return d;
+	for (uint32_t i = 0; l->classes && i < l->n_classes; i++)
+		free(l->classes[i]);
+	free(l->classes);
+	l->classes = NULL;
 }
 
-static void free_contents(struct batchd_loader *l)
+static void free_options(struct batchd_options *o)
 {
-	connection_close(&l->connection);
-	job_finish(&l->job);
-	slab_destroy(l->slab);
-	ring_unmap(&l->ring);
-	classes_free(l);
-	push_drop_all(l);
-	free((char *)l->options.socket);
-	free((char *)l->options.dataset);
-	free((char *)l->options.transform);
-	free((char *)l->options.program);
-	free((char *)l->options.device);
-	free(l->early);
-	free(l->lease);
-	l->slab = NULL;
-	l->early = NULL;
-	l->lease = NULL;
-	l->n_slots = 0;
-	l->options = (struct batchd_options){ 0 };
-	l->info = (struct batchd_info){ .size_bytes = sizeof l->info };
+	free((char *)o->socket);
+	free((char *)o->dataset);
+	free((char *)o->transform);
+	free((char *)o->program);
+	free((char *)o->device);
+	*o = (struct batchd_options){ 0 };
 }
 
 void loader_destroy(struct batchd_loader *l)
 {
-	struct delivery *delivery = take_delivery(l);
-	bool on_gpu = delivery != NULL, unmapped = delivery_destroy(delivery, l->n_slots), referenced;
+	struct link *link;
+	bool referenced;
 
-	if (on_gpu && unmapped)
-		loader_send_close(l); /* a former connection, whose daemon may be waiting for this */
 	pthread_mutex_lock(&l->lock);
-	free_contents(l);
+	link = l->link;
+	l->link = NULL;
 	l->closed = true;
+	pthread_mutex_unlock(&l->lock);
+	link_destroy(link);
+	job_finish(&l->job);
+	loader_free_classes(l);
+	pending_drop_all(l);
+	free_options(&l->options);
+	pthread_mutex_lock(&l->lock);
 	l->husk = referenced = l->n_refs;
 	pthread_mutex_unlock(&l->lock);
 	if (!referenced)
@@ -291,10 +205,12 @@ void loader_destroy(struct batchd_loader *l)
 /* Wakes a call in progress, which asleep in a receive sees no descriptor go. Under the lock. */
 static void cut_connection(struct batchd_loader *l)
 {
+	struct connection *c = &l->link->connection;
+
 	if (!l->n_calls)
-		connection_close(&l->connection);
-	else if (l->connection.socket >= 0)
-		shutdown(l->connection.socket, SHUT_RDWR);
+		connection_close(c);
+	else if (c->socket >= 0)
+		shutdown(c->socket, SHUT_RDWR);
 }
 
 void batchd_close(struct batchd_loader *l)
@@ -304,24 +220,24 @@ void batchd_close(struct batchd_loader *l)
 	if (!l)
 		return;
 	if (loader_is_foreign(l)) {
-		connection_close(&l->connection); /* this process's copy only; the rest may be in use by the parent's
-		                                   * objects here */
+		if (l->link)
+			connection_close(&l->link->connection); /* this process's copy only; the rest may be in use by
+			                                         * the parent's objects here */
 		return;
 	}
 	pthread_mutex_lock(&l->lock);
 	first = !l->closed;
 	l->closed = true;
-	if (first && !l->delivery) {
+	if (first && !is_on_gpu(l)) {
 		slices_stop(l);
 		/* When memory is too short for copies the leases last until the process exits, which the daemon sees by
 		 * itself. */
-		if (!l->detached && slab_detach(l->slab))
-			loader_send_close(l); /* unless it is lost */
+		if (link_detach(l->link))
+			link_send_close(l->link); /* unless it is lost */
 		cut_connection(l);
-		l->detached = true;
 	}
 	last = ends_now(l);
-	ends_on_gpu = l->delivery && !l->n_calls && !l->ended;
+	ends_on_gpu = is_on_gpu(l) && !l->n_calls && !l->ended;
 	l->ended |= ends_on_gpu;
 	pthread_mutex_unlock(&l->lock);
 	if (last)
@@ -330,95 +246,51 @@ void batchd_close(struct batchd_loader *l)
 		delivery_close(l);
 }
 
-static bool holds(const struct batchd_loader *l, uint32_t slot, uint64_t generation)
+struct link *loader_find_link(const struct batchd_loader *l, uint64_t generation)
 {
-	return slot < l->n_slots && l->lease[slot].held && l->lease[slot].generation == generation;
+	uint64_t id = generation >> LINK_ID_SHIFT;
+
+	if (!l->link || l->link->id == id)
+		return l->link;
+	for (struct link *k = l->retired; k; k = k->next)
+		if (k->id == id)
+			return k;
+	return NULL;
 }
 
-/* Of an earlier connection: the slot is a copy of ours, which goes. */
-static int release_former(struct batchd_loader *l, uint64_t era, uint32_t slot, uint64_t generation)
+/* Takes a link whose last batch is back out of the retired. Under the lock. */
+static void forget_retired(struct batchd_loader *l, struct link *over)
 {
-	struct batchd_loader **at = &l->former, *f;
+	struct link **at = &l->retired;
 
-	while (*at && (*at)->era != era)
-		at = &(*at)->former;
-	f = *at;
-	if (!f || !holds(f, slot, generation) || !f->lease[slot].n_out ||
-	    (f->delivery && !delivery_may_release(f->delivery, slot)))
-		return BATCHD_E_INVALID;
-	if (lease_ends(&f->lease[slot]))
-		loader_let_go(f, slot);
-	if (atomic_load(&f->n_leased) == 0) {
-		*at = f->former;
-		f->former = NULL;
-		loader_destroy(f);
-	}
-	return 0;
-}
-
-void loader_finish(struct batchd_loader *l)
-{
-	bool unmapped = delivery_destroy(take_delivery(l), l->n_slots); /* before the daemon hears that it may use its
-	                                                                 * memory again */
-
-	if (slab_detach(l->slab) && unmapped)
-		loader_send_close(l); /* unless it is lost */
-	loader_destroy(l);
-}
-
-/* The other end of a closed loader's life, and the ordinary end of a loan. */
-void loader_end_lease(struct batchd_loader *l, uint32_t slot)
-{
-	/* All of our own book-keeping first: once the daemon knows, the slot may be lent again at once, to the thread
-	 * in batchd_next. */
-	l->lease[slot].held = false;
-	if (l->detached)
-		slab_drop(l->slab, slot);
-	else
-		slab_take_back(l->slab, slot);
-	atomic_fetch_sub(&l->n_leased, 1);
-	/* A connection that is cut has ended all loans; whoever waits for a batch next notices, and makes another. */
-	if (!l->detached)
-		(void)handover_release(l, slot, l->lease[slot].generation, l->lease[slot].wait_ns);
-}
-
-void loader_let_go(struct batchd_loader *l, uint32_t slot)
-{
-	if (l->delivery)
-		delivery_let_go(l, slot);
-	else
-		loader_end_lease(l, slot);
-}
-
-static int release_current(struct batchd_loader *l, uint32_t slot, uint64_t generation)
-{
-	if (!holds(l, slot, generation) || !l->lease[slot].n_out ||
-	    (l->delivery && !delivery_may_release(l->delivery, slot)))
-		return BATCHD_E_INVALID;
-	if (lease_ends(&l->lease[slot]))
-		loader_let_go(l, slot);
-	return 0;
+	while (*at && *at != over)
+		at = &(*at)->next;
+	if (*at)
+		*at = over->next;
 }
 
 int batchd_release(struct batchd_loader *l, uint32_t slot, uint64_t generation)
 {
-	uint64_t era = generation >> ERA_SHIFT;
-	bool last, on_gpu;
-	int r;
+	struct link *k;
+	bool last, on_gpu, released;
 
 	if (loader_is_foreign(l))
 		return BATCHD_E_FORKED;
-	generation &= ((uint64_t)1 << ERA_SHIFT) - 1;
 	pthread_mutex_lock(&l->lock);
-	r = era == l->era ? release_current(l, slot, generation) : release_former(l, era, slot, generation);
-	on_gpu = l->delivery != NULL;
-	last = r == 0 && ends_now(l);
+	k = loader_find_link(l, generation);
+	released = k && link_release(k, slot, generation & LINK_GENERATIONS);
+	if (released && k != l->link && !k->n_leased) {
+		forget_retired(l, k);
+		link_destroy(k);
+	}
+	on_gpu = is_on_gpu(l);
+	last = released && ends_now(l);
 	pthread_mutex_unlock(&l->lock);
 	if (last)
 		loader_destroy(l);
 	if (on_gpu)
 		delivery_reap();
-	return r;
+	return released ? 0 : BATCHD_E_INVALID;
 }
 
 /* ---- what it is ---- */
@@ -436,7 +308,10 @@ void batchd_get_info(const struct batchd_loader *l, struct batchd_info *info)
 
 	if (!loader_is_foreign(l))
 		pthread_mutex_lock(lock);
-	memcpy(info, &l->info, n < sizeof *info ? n : sizeof *info);
+	if (l->link)
+		memcpy(info, &l->link->info, n < sizeof *info ? n : sizeof *info);
+	else
+		memset(info, 0, n < sizeof *info ? n : sizeof *info);
 	if (!loader_is_foreign(l))
 		pthread_mutex_unlock(lock);
 	info->size_bytes = n;
@@ -450,14 +325,40 @@ uint32_t batchd_n_leased(const struct batchd_loader *l)
 	if (loader_is_foreign(l))
 		return 0;
 	pthread_mutex_lock(lock);
-	n = l->delivery ? delivery_n_held(l) : atomic_load(&l->n_leased);
+	n = is_on_gpu(l) ? delivery_n_held(l->link) : l->link ? l->link->n_leased : 0;
 	pthread_mutex_unlock(lock);
 	return n;
 }
 
 int batchd_fd(const struct batchd_loader *l)
 {
-	return l->absence.lost || l->closed ? -1 : l->connection.socket;
+	pthread_mutex_t *lock = (pthread_mutex_t *)&l->lock;
+	bool foreign = loader_is_foreign(l);
+	int fd;
+
+	if (!foreign)
+		pthread_mutex_lock(lock);
+	fd = l->absence.lost || l->closed || !l->link ? -1 : l->link->connection.socket;
+	if (!foreign)
+		pthread_mutex_unlock(lock);
+	return fd;
+}
+
+static int read_arrays(struct batchd_loader *l, const struct batchd_batch *b, struct batchd_array *arrays, uint32_t max,
+		       const char **text, size_t *n_text, struct fault *f)
+{
+	struct link *k;
+	size_t row_bytes = 0;
+
+	if (!l->served)
+		return fault_set(f, BATCHD_E_INVALID, "batchd_arrays is for batches of producers (serve:NAME)");
+	pthread_mutex_lock(&l->lock);
+	k = loader_find_link(l, b->generation);
+	row_bytes = k ? (size_t)k->row_bytes : 0;
+	pthread_mutex_unlock(&l->lock);
+	if (!k)
+		return fault_set(f, BATCHD_E_INVALID, "batchd_arrays: this batch is no longer on loan");
+	return arrays_read(b->data, row_bytes, arrays, max, text, n_text, f);
 }
 
 int batchd_arrays(struct batchd_loader *l, const struct batchd_batch *b, struct batchd_array *arrays, uint32_t max,
@@ -468,8 +369,7 @@ int batchd_arrays(struct batchd_loader *l, const struct batchd_batch *b, struct 
 
 	if (r < 0)
 		return r;
-	r = l->served ? arrays_read(b->data, (size_t)l->row_bytes, arrays, max, text, n_text, &f) :
-			fault_set(&f, BATCHD_E_INVALID, "batchd_arrays is for batches of producers (serve:NAME)");
+	r = read_arrays(l, b, arrays, max, text, n_text, &f);
 	if (r < 0) { /* the next batch may be a better one */
 		pthread_mutex_lock(&l->lock);
 		loader_tell(l, &f);
@@ -477,4 +377,149 @@ int batchd_arrays(struct batchd_loader *l, const struct batchd_batch *b, struct 
 	}
 	loader_leave_with_batch(l);
 	return r;
+}
+
+/* ---- opening ---- */
+
+void batchd_options_init(struct batchd_options *o)
+{
+	*o = (struct batchd_options){
+		.size_bytes = sizeof *o,
+		.dtype = BATCHD_FLOAT32,
+		.batch_size = 64,
+		.rank = -1,
+		.world_size = 1,
+		.autostart = 1,
+		.reconnect_ms = 30000,
+	};
+}
+
+static struct batchd_loader *create(const struct batchd_options *o, uint64_t born_ns)
+{
+	struct batchd_loader *l = calloc(1, sizeof *l);
+	pthread_mutexattr_t recursive;
+
+	if (!l)
+		return NULL;
+	pthread_mutex_init(&l->lock, NULL);
+	pthread_mutexattr_init(&recursive);
+	pthread_mutexattr_settype(&recursive, PTHREAD_MUTEX_RECURSIVE);
+	pthread_mutex_init(&l->turn, &recursive);
+	pthread_mutexattr_destroy(&recursive);
+	l->taker = pthread_self();
+	l->generation = process_generation();
+	l->born_ns = born_ns;
+	l->own_batches = o->own_batches;
+	l->share = o->mode == BATCHD_SHARE;
+	l->drop_last = o->drop_last;
+	l->group_rows = o->group_batch_size ? o->group_batch_size : o->batch_size;
+	return l;
+}
+
+/* An attempt. address as for open_link. */
+static int open_once(const struct batchd_options *o, uint64_t born_ns, char *address, struct batchd_loader **out,
+		     struct fault *f)
+{
+	struct batchd_loader *l = create(o, born_ns);
+	struct link *link;
+	int r;
+
+	*out = NULL;
+	if (!l)
+		return fault_set(f, BATCHD_E_NOMEM, "out of memory");
+	r = open_check(o, f);
+	if (r == 0)
+		r = open_link(l, o, false, address, &link, f);
+	if (r < 0) {
+		loader_destroy(l);
+		return r;
+	}
+	l->served = link->info.served;
+	open_switch(l, link);
+	*out = l;
+	return 0;
+}
+
+/* A daemon that is away while a loader opens. One that has answered before is waited for as long as an open loader
+ * waits for its own (reconnect_ms); an address where no daemon was seen may be misspelt. Only the time without a daemon
+ * counts: how long one indexed the data or waited for a producer before it went away says nothing. */
+struct outage {
+	bool seen;                      /* a daemon was there, at `address` */
+	char address[ADDRESS_MAX_BYTES];
+	struct fault why;               /* it went away */
+	uint64_t away_ns, began_ns;     /* in all, and since when this attempt */
+	unsigned n_tries;               /* since it went away first */
+};
+
+static uint64_t most_ms(const struct outage *a, const struct batchd_options *o)
+{
+	return a->seen || o->reconnect_ms < CONNECTION_RETURN_MS ? o->reconnect_ms : CONNECTION_RETURN_MS;
+}
+
+static void note_seen(struct outage *a, const char *address, const struct fault *f)
+{
+	if (!a->seen)
+		a->why = *f;
+	a->seen = true;
+	snprintf(a->address, sizeof a->address, "%s", address);
+}
+
+/* A daemon comes back to its own socket, where the other trainers of its job look for it, too; later any will do. */
+static void choose_address(const struct outage *a, const struct batchd_options *o, char *address)
+{
+	bool same = a->seen && a->away_ns / 1000000 < o->reconnect_ms / CONNECTION_SAME_SHARE;
+
+	snprintf(address, ADDRESS_MAX_BYTES, "%s", same ? a->address : "");
+}
+
+/* After a failure r: false if that is final; else a moment later. */
+static bool waits_for_return(const struct batchd_options *o, int r, struct outage *a, struct fault *f)
+{
+	unsigned pause_ms = a->seen && a->n_tries < 5 ? CONNECTION_LOOK_MS << a->n_tries
+			    : a->seen                 ? 1000
+						      : CONNECTION_LOOK_MS;
+	uint64_t away_ms;
+
+	if (r == BATCHD_E_CONNECT)
+		a->away_ns += clock_now_ns() - a->began_ns;
+	away_ms = a->away_ns / 1000000;
+	if (!(a->seen && r == BATCHD_E_CONNECT) && !connection_may_return(o->socket, r))
+		return false;
+	if (away_ms >= most_ms(a, o)) {
+		if (a->seen && away_ms) {
+			struct fault last = *f;
+
+			fault_set(f, r, "%.2000s; it did not come back within %.1f s: %.2000s", a->why.text,
+				  (double)away_ms / 1000, last.text);
+		}
+		return false;
+	}
+	if (o->on_progress && o->on_progress(o->progress_arg, "daemon", away_ms / 1000, most_ms(a, o) / 1000)) {
+		fault_set(f, BATCHD_E_CANCELLED, "opening %s was cancelled", o->dataset);
+		return false;
+	}
+	a->n_tries += a->seen;
+	poll(NULL, 0, (int)pause_ms);
+	a->away_ns += (uint64_t)pause_ms * 1000000;
+	return true;
+}
+
+int batchd_open(const struct batchd_options *given, struct batchd_loader **out, char *err, size_t err_size)
+{
+	char address[ADDRESS_MAX_BYTES];
+	struct batchd_options o;
+	struct outage away = { 0 };
+	struct fault f;
+	int r;
+
+	batchd_options_init(&o);
+	memcpy(&o, given, given->size_bytes < sizeof o ? given->size_bytes : sizeof o);
+	do {
+		choose_address(&away, &o, address);
+		away.began_ns = clock_now_ns();
+		r = open_once(&o, away.began_ns, address, out, &f);
+		if (r == BATCHD_E_LOST || r == BATCHD_E_SHUTDOWN)
+			note_seen(&away, address, &f);
+	} while (r < 0 && waits_for_return(&o, r, &away, &f));
+	return r == 0 ? 0 : fault_give(&f, err, err_size);
 }

@@ -1,31 +1,17 @@
-/* Opening a loader: checking what is asked for, asking, checking what is answered. */
-#include "loader.h"
+/* Opening a link: checking what is asked for, asking, checking what is answered. */
+#include "open.h"
 
 #include <errno.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "cuda/delivery.h"
-#include "process.h"
+#include "position.h"
 #include "source.h"
 
 enum { MAX_SLOTS = 65536, MAX_BATCH = 1 << 24 };
-
-void batchd_options_init(struct batchd_options *o)
-{
-	*o = (struct batchd_options){
-		.size_bytes = sizeof *o,
-		.dtype = BATCHD_FLOAT32,
-		.batch_size = 64,
-		.rank = -1,
-		.world_size = 1,
-		.autostart = 1,
-		.reconnect_ms = 30000,
-	};
-}
 
 /* ---- what is asked for ---- */
 
@@ -64,7 +50,7 @@ static int check_share(const struct batchd_options *o, struct fault *f)
 			 o->group_batch_size, o->batch_size, sizes);
 }
 
-static int check_options(const struct batchd_options *o, struct fault *f)
+int open_check(const struct batchd_options *o, struct fault *f)
 {
 	int r;
 
@@ -103,7 +89,8 @@ static int check_options(const struct batchd_options *o, struct fault *f)
 	return 0;
 }
 
-static int send_open(struct batchd_loader *l, const struct batchd_options *o, const struct source *s, bool again)
+static int send_open(struct batchd_loader *l, struct link *k, const struct batchd_options *o, const struct source *s,
+		     bool again, struct fault *f)
 {
 	Batchd__Wire__ClientMessage m = BATCHD__WIRE__CLIENT_MESSAGE__INIT;
 	Batchd__Wire__Open open = BATCHD__WIRE__OPEN__INIT;
@@ -127,8 +114,8 @@ static int send_open(struct batchd_loader *l, const struct batchd_options *o, co
 	open.own_batches = !!o->own_batches;
 	open.n_slots = o->n_slots;
 	open.incarnation = o->incarnation;
-	if (l->delivery)
-		delivery_ask(l->delivery, &open);
+	if (k->delivery)
+		delivery_ask(k->delivery, &open);
 	open.born_ns = l->born_ns;
 	open.again = again;
 	open.ring = RING_LAYOUT;
@@ -137,22 +124,21 @@ static int send_open(struct batchd_loader *l, const struct batchd_options *o, co
 	open.node_world_size = o->node_world_size;
 	m.body_case = BATCHD__WIRE__CLIENT_MESSAGE__BODY_OPEN;
 	m.open = &open;
-	return connection_send(&l->connection, &m, s->fds, s->n_fds) < 0 ? connection_lost(&l->connection, &l->fault)
-									 : 0;
+	return connection_send(&k->connection, &m, s->fds, s->n_fds) < 0 ? connection_lost(&k->connection, f) : 0;
 }
 
 /* ---- what is answered ---- */
 
 /* Waits for Opened, telling the caller what happens meanwhile. */
-static int await_opened(struct batchd_loader *l, const struct batchd_options *o, const Batchd__Wire__Opened **opened,
-			int *fds)
+static int await_opened(struct link *k, const struct batchd_options *o, const Batchd__Wire__Opened **opened, int *fds,
+			struct fault *f)
 {
 	char phase[WIRE_MAX_PHASE + 1] = "";
 	uint64_t done = 0, total = 0;
 
 	for (;;) {
 		const Batchd__Wire__ServerMessage *m;
-		int r = connection_recv(&l->connection, 0, &m, fds, &l->fault);
+		int r = connection_recv(&k->connection, 0, &m, fds, f);
 
 		if (r < 0)
 			return r;
@@ -161,15 +147,15 @@ static int await_opened(struct batchd_loader *l, const struct batchd_options *o,
 			return 0;
 		}
 		if (r == 0 && m->body_case != BATCHD__WIRE__SERVER_MESSAGE__BODY_PROGRESS)
-			return fault_set(&l->fault, BATCHD_E_PROTOCOL, "batchd at %s answers an open with %s",
-					 l->connection.address, wire_server_name(m));
+			return fault_set(f, BATCHD_E_PROTOCOL, "batchd at %s answers an open with %s",
+					 k->connection.address, wire_server_name(m));
 		if (r == 0) {
 			snprintf(phase, sizeof phase, "%s", m->progress->phase);
 			done = m->progress->done;
 			total = m->progress->total;
 		}
 		if (o->on_progress && o->on_progress(o->progress_arg, phase, done, total))
-			return fault_set(&l->fault, BATCHD_E_CANCELLED, "opening %s was cancelled", o->dataset);
+			return fault_set(f, BATCHD_E_CANCELLED, "opening %s was cancelled", o->dataset);
 	}
 }
 
@@ -194,7 +180,7 @@ static bool fits(uint64_t offset, uint64_t count, uint64_t size, uint64_t slot_b
 }
 
 /* Checks everything that will be used as an offset, a size or an index. */
-static int check_opened(struct batchd_loader *l, const Batchd__Wire__Opened *m, uint32_t batch_size)
+static int check_opened(struct link *k, const Batchd__Wire__Opened *m, uint32_t batch_size, struct fault *f)
 {
 	const char *what = NULL;
 
@@ -202,23 +188,23 @@ static int check_opened(struct batchd_loader *l, const Batchd__Wire__Opened *m, 
 		what = "a kind of memory that this library cannot map";
 	else if (m->n_slots < 1 || m->n_slots > MAX_SLOTS || m->window < 1 || m->window > m->n_slots)
 		what = "an impossible number of slots";
-	else if (!shape_bytes(m->shape, m->n_shape, m->dtype, &l->row_bytes) || l->row_bytes != m->row_bytes ||
-		 !shape_bytes(m->label_shape, m->n_label_shape, m->label_dtype, &l->label_bytes))
+	else if (!shape_bytes(m->shape, m->n_shape, m->dtype, &k->row_bytes) || k->row_bytes != m->row_bytes ||
+		 !shape_bytes(m->label_shape, m->n_label_shape, m->label_dtype, &k->label_bytes))
 		what = "a shape that does not fit its rows";
 	else if (!fits(0, m->n_slots, m->slot_bytes, m->slab_bytes) ||
-		 !fits(0, batch_size, l->row_bytes, m->slot_bytes) ||
-		 !fits(m->labels_offset, batch_size, l->label_bytes, m->slot_bytes) ||
+		 !fits(0, batch_size, k->row_bytes, m->slot_bytes) ||
+		 !fits(m->labels_offset, batch_size, k->label_bytes, m->slot_bytes) ||
 		 !fits(m->indices_offset, batch_size, sizeof(int64_t), m->slot_bytes) || m->indices_offset % 8)
 		what = "slots that are too small for a batch";
 	else if (m->world_size < 1 || m->n_samples > INT64_MAX)
 		what = "impossible numbers";
-	return what ? fault_set(&l->fault, BATCHD_E_PROTOCOL, "batchd at %s offers %s", l->connection.address, what)
+	return what ? fault_set(f, BATCHD_E_PROTOCOL, "batchd at %s offers %s", k->connection.address, what)
 		    : 0;
 }
 
-static void fill_info(struct batchd_loader *l, const Batchd__Wire__Opened *m, uint32_t batch_size)
+static void fill_info(const struct batchd_loader *l, struct link *k, const Batchd__Wire__Opened *m, uint32_t batch_size)
 {
-	struct batchd_info *i = &l->info;
+	struct batchd_info *i = &k->info;
 
 	*i = (struct batchd_info){
 		.size_bytes = sizeof *i,
@@ -236,9 +222,9 @@ static void fill_info(struct batchd_loader *l, const Batchd__Wire__Opened *m, ui
 		.label_dtype = (enum batchd_dtype)m->label_dtype,
 		.layout = (enum batchd_layout)m->layout,
 		.has_normalize = m->n_mean > 0,
-		.socket = l->connection.address,
+		.socket = k->connection.address,
 		.job = l->job.name,
-		.daemon_version = l->connection.daemon_version,
+		.daemon_version = k->connection.daemon_version,
 		.group_batch_size = l->group_rows,
 		.policy = (enum batchd_policy)m->policy,
 	};
@@ -250,14 +236,14 @@ static void fill_info(struct batchd_loader *l, const Batchd__Wire__Opened *m, ui
 		memcpy(i->mean, m->mean, m->n_mean * sizeof *m->mean);
 		memcpy(i->std, m->std, m->n_mean * sizeof *m->std);
 	}
-	l->content_id = m->content_id;
-	l->pipeline_id = m->pipeline_id;
-	l->n_print_bytes = m->print.len;
+	k->content_id = m->content_id;
+	k->pipeline_id = m->pipeline_id;
+	k->n_print_bytes = m->print.len;
 	if (m->print.len) /* as many as there is room for: wire.c has seen to it */
-		memcpy(l->print, m->print.data, m->print.len);
-	l->n_slots = m->n_slots;
-	l->labels_offset = (size_t)m->labels_offset;
-	l->indices_offset = (size_t)m->indices_offset;
+		memcpy(k->print, m->print.data, m->print.len);
+	k->n_slots = m->n_slots;
+	k->labels_offset = (size_t)m->labels_offset;
+	k->indices_offset = (size_t)m->indices_offset;
 	i->stored_dtype = i->dtype;
 	i->stored_layout = i->layout;
 	memcpy(i->stored_shape, i->shape, sizeof i->stored_shape);
@@ -266,35 +252,34 @@ static void fill_info(struct batchd_loader *l, const Batchd__Wire__Opened *m, ui
 	i->can_finish = 1;
 	i->finish_reason = "";
 	i->served = m->served;
-	i->n_samples_rank = l->own_batches ? 0 : stream_n_rows(l, 0);
-	i->n_batches = l->own_batches ? 0 : m->served ? m->n_batches : stream_n_batches(l, 0);
+	i->n_samples_rank = l->own_batches ? 0 : position_n_rows(l, i, 0);
+	i->n_batches = l->own_batches ? 0 : m->served ? m->n_batches : position_n_batches(l, i, 0);
 }
 
-static int take_opened(struct batchd_loader *l, const struct batchd_options *o, const Batchd__Wire__Opened *m,
-		       const int *fds)
+static int take_opened(struct batchd_loader *l, struct link *k, const struct batchd_options *o,
+		       const Batchd__Wire__Opened *m, const int *fds, struct fault *f)
 {
-	int r = check_opened(l, m, m->served ? 1 : l->group_rows);
+	int r = check_opened(k, m, m->served ? 1 : l->group_rows, f);
 
 	if (r < 0)
 		return r;
-	r = !m->ring ? 0 : m->ring == RING_LAYOUT ? ring_map(&l->ring, fds[1]) : -EPROTO;
+	r = !m->ring ? 0 : m->ring == RING_LAYOUT ? ring_map(&k->ring, fds[1]) : -EPROTO;
 	if (r == -EPROTO)
-		return fault_set(&l->fault, BATCHD_E_PROTOCOL, "batchd at %s offers a control page that cannot be used",
-				 l->connection.address);
+		return fault_set(f, BATCHD_E_PROTOCOL, "batchd at %s offers a control page that cannot be used",
+				 k->connection.address);
 	if (r < 0)
-		return fault_set(&l->fault, BATCHD_E_NOMEM, "cannot map the control page of batchd at %s: %s",
-				 l->connection.address, strerror(-r));
-	l->served = m->served;
+		return fault_set(f, BATCHD_E_NOMEM, "cannot map the control page of batchd at %s: %s",
+				 k->connection.address, strerror(-r));
 	if (m->served && o->group_batch_size && o->group_batch_size != o->batch_size)
-		return fault_set(&l->fault, BATCHD_E_INVALID,
+		return fault_set(f, BATCHD_E_INVALID,
 				 "group_batch_size: a producer's batches are as large as it makes them");
-	fill_info(l, m, m->served ? m->n_rows : o->batch_size);
-	l->lease = calloc(l->n_slots, sizeof *l->lease);
-	l->early = calloc(l->n_slots, sizeof *l->early);
-	if (!l->lease || !l->early)
-		return fault_set(&l->fault, BATCHD_E_NOMEM, "out of memory");
-	r = slab_map(fds[0], m->n_slots, m->slot_bytes, o->writable, &l->slab, &l->fault);
-	return r < 0 || !l->delivery ? r : delivery_attach(l, m, fds[0], m->ring ? fds[2] : fds[1]);
+	fill_info(l, k, m, m->served ? m->n_rows : o->batch_size);
+	k->lease = calloc(k->n_slots, sizeof *k->lease);
+	k->early = calloc(k->n_slots, sizeof *k->early);
+	if (!k->lease || !k->early)
+		return fault_set(f, BATCHD_E_NOMEM, "out of memory");
+	r = slab_map(fds[0], m->n_slots, m->slot_bytes, o->writable, &k->slab, f);
+	return r < 0 || !k->delivery ? r : delivery_attach(k, m, fds[0], m->ring ? fds[2] : fds[1], f);
 }
 
 /* ---- open ---- */
@@ -308,42 +293,61 @@ static char *copy_text(const char *text, bool *failed)
 }
 
 /* What a reconnect needs: absolute paths, as the working directory may be another one then. */
-static int keep_options(struct batchd_loader *l, const struct batchd_options *o, const char *dataset)
+static int keep_options(struct batchd_loader *l, const struct batchd_options *o, const struct source *s,
+			const char *device, struct fault *f)
 {
 	bool failed = false;
 
+	job_init(&l->job, o, s);
 	l->options = *o;
 	l->options.job = NULL; /* it is in l->job */
-	l->options.device = copy_text(l->delivery ? l->delivery->gpu.name : NULL, &failed);
+	l->options.device = copy_text(device, &failed);
 	l->options.socket = copy_text(o->socket, &failed);
-	l->options.dataset = copy_text(dataset, &failed);
+	l->options.dataset = copy_text(s->dataset, &failed);
 	l->options.transform = copy_text(o->transform, &failed);
 	l->options.program = copy_text(o->program, &failed);
-	return failed ? fault_set(&l->fault, BATCHD_E_NOMEM, "out of memory") : 0;
+	return failed ? fault_set(f, BATCHD_E_NOMEM, "out of memory") : 0;
 }
 
-static int open_stream(struct batchd_loader *l, const struct batchd_options *o, bool again, const char *address)
+/* What a link asks the daemon for. */
+static struct batchd_options link_options(const struct batchd_options *wanted, const struct link *k)
 {
-	const Batchd__Wire__Opened *opened = NULL;
+	struct batchd_options o = *wanted;
+
+	if (k->delivery) { /* trainers that want different things of the daemon's uint8 can share one loader */
+		o.dtype = BATCHD_UINT8;
+		o.layout = BATCHD_NHWC;
+	}
+	return o;
+}
+
+static int connect_and_ask(struct batchd_loader *l, struct link *k, const struct batchd_options *wanted, bool again,
+			   const char *address, struct fault *f)
+{
+	struct batchd_options o = link_options(wanted, k);
 	struct source source;
-	int fds[CONNECTION_FDS] = { -1, -1, -1 }, r = source_open(&source, o->dataset, &l->fault);
+	int r = source_open(&source, o.dataset, f);
 
 	if (r == 0)
-		r = connection_open(&l->connection, *address ? address : o->socket, o->autostart && !*address, o->program,
-				    &l->fault);
-	if (r == 0) {
-		job_init(&l->job, o, &source);
-		r = keep_options(l, o, source.dataset);
-		if (r == 0 && *l->connection.notice)
-			loader_event(l, BATCHD_EVENT_OWN, l->connection.notice);
-	}
+		r = connection_open(&k->connection, *address ? address : o.socket, o.autostart && !*address, o.program,
+				    f);
+	if (r == 0 && !l->options.dataset) /* the first time that a daemon answers */
+		r = keep_options(l, wanted, &source, k->delivery ? k->delivery->gpu.name : NULL, f);
+	if (r == 0 && *k->connection.notice)
+		loader_event(l, BATCHD_EVENT_OWN, k->connection.notice);
 	if (r == 0)
-		r = send_open(l, o, &source, again);
+		r = send_open(l, k, &o, &source, again, f);
 	source_finish(&source);
+	return r;
+}
+
+static int await_and_take(struct batchd_loader *l, struct link *k, const struct batchd_options *o, struct fault *f)
+{
+	const Batchd__Wire__Opened *opened = NULL;
+	int fds[CONNECTION_FDS] = { -1, -1, -1 }, r = await_opened(k, o, &opened, fds, f);
+
 	if (r == 0)
-		r = await_opened(l, o, &opened, fds);
-	if (r == 0)
-		r = take_opened(l, o, opened, fds);
+		r = take_opened(l, k, o, opened, fds, f);
 	for (unsigned i = 0; i < CONNECTION_FDS; i++)
 		if (fds[i] >= 0)
 			close(fds[i]);
@@ -362,147 +366,72 @@ static void await_end(struct connection *c)
 	while (r == 0);
 }
 
-static int open_once(const struct batchd_options *wanted, uint64_t born_ns, bool again, char *address,
-		     struct batchd_loader **out, struct fault *f)
+/* What other trainers of the job do is told in passing. 0, or BATCHD_E_STALLED if that was asked for. */
+static int on_notice(void *arg, const Batchd__Wire__Notice *n, struct fault *f)
 {
-	struct batchd_options o = *wanted;
-	struct batchd_loader *l = calloc(1, sizeof *l);
-	pthread_mutexattr_t recursive;
-	bool unmapped;
+	struct batchd_loader *l = arg;
+
+	if (n->kind == BATCHD__WIRE__NOTICE_KIND__RANK_GOES_ON)
+		loader_event(l, BATCHD_EVENT_GOES_ON, n->text);
+	if (n->kind != BATCHD__WIRE__NOTICE_KIND__RANK_STALLED)
+		return 0;
+	loader_event(l, BATCHD_EVENT_STALLED, n->text);
+	if (!l->options.stall_error)
+		return 0;
+	fault_set(f, 0, "%s", n->text);
+	return BATCHD_E_STALLED;
+}
+
+static int open_once(struct batchd_loader *l, const struct batchd_options *o, bool again, char *address,
+		     struct link **out, struct fault *f)
+{
+	struct link_host host = { .lock = &l->lock, .closed = &l->closed, .on_notice = on_notice, .arg = l };
+	struct link *k = link_create(&host);
 	int r;
 
 	*out = NULL;
-	if (!l)
+	if (!k)
 		return fault_set(f, BATCHD_E_NOMEM, "out of memory");
-	pthread_mutex_init(&l->lock, NULL);
-	pthread_mutexattr_init(&recursive);
-	pthread_mutexattr_settype(&recursive, PTHREAD_MUTEX_RECURSIVE);
-	pthread_mutex_init(&l->turn, &recursive);
-	pthread_mutexattr_destroy(&recursive);
-	l->taker = pthread_self();
-	l->connection.socket = -1;
-	l->generation = process_generation();
-	l->born_ns = born_ns;
-	l->own_batches = o.own_batches;
-	l->share = o.mode == BATCHD_SHARE;
-	l->drop_last = o.drop_last;
-	l->group_rows = o.group_batch_size ? o.group_batch_size : o.batch_size;
-	r = check_options(&o, &l->fault);
+	r = delivery_create(&k->delivery, o, f);
 	if (r == 0)
-		r = delivery_create(&l->delivery, &o, &l->fault);
-	if (l->delivery) { /* what the daemon makes; trainers that want different things of it can share one loader */
-		o.dtype = BATCHD_UINT8;
-		o.layout = BATCHD_NHWC;
-	}
+		r = connect_and_ask(l, k, o, again, address, f);
 	if (r == 0)
-		r = open_stream(l, &o, again, address);
-	l->options.dtype = wanted->dtype; /* for a reconnect */
-	l->options.layout = wanted->layout;
+		r = await_and_take(l, k, o, f);
 	if (r < 0) {
-		*f = l->fault;
-		strcpy(address, l->connection.address);
-		unmapped = delivery_destroy(l->delivery, l->n_slots);
-		l->delivery = NULL;
-		if (l->slab && slab_detach(l->slab) && unmapped) {
-			loader_send_close(l);
-			if (r == DELIVERY_E_OTHER_WAY)
-				await_end(&l->connection);
+		strcpy(address, k->connection.address);
+		if (r == DELIVERY_E_OTHER_WAY) {
+			link_leave(k);
+			await_end(&k->connection);
+			connection_close(&k->connection);
 		}
-		loader_destroy(l);
+		link_destroy(k);
 		return r;
 	}
-	*out = l;
+	*out = k;
 	return 0;
 }
 
-int loader_open(const struct batchd_options *wanted, uint64_t born_ns, bool again, char *address,
-		struct batchd_loader **out, struct fault *f)
+int open_link(struct batchd_loader *l, const struct batchd_options *o, bool again, char *address, struct link **out,
+	      struct fault *f)
 {
-	int r = open_once(wanted, born_ns, again, address, out, f);
+	int r = open_once(l, o, again, address, out, f);
 
-	return r == DELIVERY_E_OTHER_WAY ? open_once(wanted, born_ns, again, address, out, f) : r;
+	return r == DELIVERY_E_OTHER_WAY ? open_once(l, o, again, address, out, f) : r;
 }
 
-/* A daemon that is away while a loader opens. One that has answered before is waited for as long as an open loader
- * waits for its own (reconnect_ms); an address where no daemon was seen may be misspelt. Only the time without a daemon
- * counts: how long one indexed the data or waited for a producer before it went away says nothing. */
-struct outage {
-	bool seen;                      /* a daemon was there, at `address` */
-	char address[ADDRESS_MAX_BYTES];
-	struct fault why;               /* it went away */
-	uint64_t away_ns, began_ns;     /* in all, and since when this attempt */
-	unsigned n_tries;               /* since it went away first */
-};
-
-static uint64_t most_ms(const struct outage *a, const struct batchd_options *o)
+void open_switch(struct batchd_loader *l, struct link *k)
 {
-	return a->seen || o->reconnect_ms < CONNECTION_RETURN_MS ? o->reconnect_ms : CONNECTION_RETURN_MS;
-}
+	struct info_text *text = &l->text;
 
-static void note_seen(struct outage *a, const char *address, const struct fault *f)
-{
-	if (!a->seen)
-		a->why = *f;
-	a->seen = true;
-	snprintf(a->address, sizeof a->address, "%s", address);
-}
-
-/* A daemon comes back to its own socket, where the other trainers of its job look for it, too; later any will do. */
-static void choose_address(const struct outage *a, const struct batchd_options *o, char *address)
-{
-	bool same = a->seen && a->away_ns / 1000000 < o->reconnect_ms / CONNECTION_SAME_SHARE;
-
-	snprintf(address, ADDRESS_MAX_BYTES, "%s", same ? a->address : "");
-}
-
-/* After a failure r: false if that is final; else a moment later. */
-static bool waits_for_return(const struct batchd_options *o, int r, struct outage *a, struct fault *f)
-{
-	unsigned pause_ms = a->seen && a->n_tries < 5 ? CONNECTION_LOOK_MS << a->n_tries
-			    : a->seen                 ? 1000
-						      : CONNECTION_LOOK_MS;
-	uint64_t away_ms;
-
-	if (r == BATCHD_E_CONNECT)
-		a->away_ns += loader_now_ns() - a->began_ns;
-	away_ms = a->away_ns / 1000000;
-	if (!(a->seen && r == BATCHD_E_CONNECT) && !connection_may_return(o->socket, r))
-		return false;
-	if (away_ms >= most_ms(a, o)) {
-		if (a->seen && away_ms) {
-			struct fault last = *f;
-
-			fault_set(f, r, "%.2000s; it did not come back within %.1f s: %.2000s", a->why.text,
-				  (double)away_ms / 1000, last.text);
-		}
-		return false;
-	}
-	if (o->on_progress && o->on_progress(o->progress_arg, "daemon", away_ms / 1000, most_ms(a, o) / 1000)) {
-		fault_set(f, BATCHD_E_CANCELLED, "opening %s was cancelled", o->dataset);
-		return false;
-	}
-	a->n_tries += a->seen;
-	poll(NULL, 0, (int)pause_ms);
-	a->away_ns += (uint64_t)pause_ms * 1000000;
-	return true;
-}
-
-int batchd_open(const struct batchd_options *given, struct batchd_loader **out, char *err, size_t err_size)
-{
-	char address[ADDRESS_MAX_BYTES];
-	struct batchd_options o;
-	struct outage away = { 0 };
-	struct fault f;
-	int r;
-
-	batchd_options_init(&o);
-	memcpy(&o, given, given->size_bytes < sizeof o ? given->size_bytes : sizeof o);
-	do {
-		choose_address(&away, &o, address);
-		away.began_ns = loader_now_ns();
-		r = loader_open(&o, away.began_ns, false, address, out, &f);
-		if (r == BATCHD_E_LOST || r == BATCHD_E_SHUTDOWN)
-			note_seen(&away, address, &f);
-	} while (r < 0 && waits_for_return(&o, r, &away, &f));
-	return r == 0 ? 0 : fault_give(&f, err, err_size);
+	snprintf(text->socket, sizeof text->socket, "%s", k->connection.address);
+	snprintf(text->daemon_version, sizeof text->daemon_version, "%s", k->connection.daemon_version);
+	snprintf(text->device, sizeof text->device, "%s", k->info.device);
+	snprintf(text->device_reason, sizeof text->device_reason, "%s", k->info.device_reason);
+	k->info.socket = text->socket;
+	k->info.daemon_version = text->daemon_version;
+	k->info.device = text->device;
+	snprintf(text->finish_reason, sizeof text->finish_reason, "%s", k->info.finish_reason);
+	k->info.device_reason = text->device_reason;
+	k->info.finish_reason = text->finish_reason;
+	l->link = k;
 }

@@ -1,42 +1,29 @@
 /* A daemon that went away and came back, or another in its place.
  *
  * Since a batch is a function of (data set, options, epoch, base, step), nothing has to be remembered on the other
- * side: a new connection is opened with the options of the first and asked for the step that is due. What is awkward is
- * on this side: batches on loan lie in the old connection's memory and are given back by slot number, possibly by
- * another thread at this moment. So the two connections change places under the loader's lock: the new one moves into
- * the loader that the trainer has, the old one into the struct that the new one was opened in, which lives on as a
- * former connection until its last batch is released. As the daemon must not wait for that, its batches become copies
- * of our own first, as in batchd_close. */
-#include "loader.h"
-#include "cuda/delivery.h"
-#include "token.h"
+ * side: another link is opened with the options of the first and asked for the step that is due. Batches on loan lie in
+ * the old link's memory and are given back by slot number, possibly by another thread at this moment. So the loader gets
+ * the new link under its lock, and the old link is retired until its last batch is released. As the daemon must not wait
+ * for that, the old link's batches become copies of our own first, as in batchd_close. */
+#include "reconnect.h"
 
 #include <errno.h>
 #include <poll.h>
-#include <stddef.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <time.h>
+
+#include "clock.h"
+#include "cuda/delivery.h"
+#include "difference.h"
+#include "open.h"
+#include "position.h"
+#include "slices.h"
+#include "token.h"
 
 enum { PART_MS = 2000, PART_LOOK_MS = 1 }; /* for how long the GPU may still read what is to be closed before a new
                                             * daemon is looked for; less than a daemon waits */
 
 static const unsigned retry_ms[] = { 0, 50, 100, 200, 500, 1000 };
-
-uint64_t loader_now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
-}
-
-void loader_event(struct batchd_loader *l, int event, const char *text)
-{
-	if (l->options.on_event)
-		l->options.on_event(l->options.event_arg, event, text);
-}
 
 static void wait_before_next_try(struct absence *a, uint64_t now)
 {
@@ -50,7 +37,7 @@ static void wait_before_next_try(struct absence *a, uint64_t now)
  * telling it. */
 static bool waits_for_us(struct batchd_loader *l, int r)
 {
-	return l->delivery && !delivery_part(l) && r == BATCHD_E_SHUTDOWN;
+	return l->link->delivery && !delivery_part(l->link, l->absence.why.reopen) && r == BATCHD_E_SHUTDOWN;
 }
 
 /* The daemon listens until we say Close: it need not keep the old slots for as long as this process lives. Under the
@@ -58,9 +45,8 @@ static bool waits_for_us(struct batchd_loader *l, int r)
 static void give_up_leases(struct batchd_loader *l)
 {
 	slices_stop(l);
-	l->detached = true;
-	if (slab_detach(l->slab))
-		loader_send_close(l);
+	if (link_detach(l->link))
+		link_send_close(l->link);
 }
 
 bool loader_is_lost(struct batchd_loader *l, int r)
@@ -68,12 +54,12 @@ bool loader_is_lost(struct batchd_loader *l, int r)
 	struct absence *a = &l->absence;
 
 	/* A GPU that failed in the daemon, which restarts; what fails on this process's side is not said here. */
-	bool gone = r == BATCHD_E_LOST || r == BATCHD_E_SHUTDOWN || (r == BATCHD_E_GPU && l->delivery);
+	bool gone = r == BATCHD_E_LOST || r == BATCHD_E_SHUTDOWN || (r == BATCHD_E_GPU && l->link->delivery);
 
 	if (!gone || !l->options.reconnect_ms || l->closed)
 		return false;
 	if (!a->lost) {
-		uint64_t now = loader_now_ns();
+		uint64_t now = clock_now_ns();
 
 		/* Who comes back only to go again gets no shorter pauses, and no longer patience, for that. */
 		if (a->barren && a->before_ns >= (uint64_t)l->options.reconnect_ms * 1000000)
@@ -86,9 +72,9 @@ bool loader_is_lost(struct batchd_loader *l, int r)
 		wait_before_next_try(a, now);
 		if (!waits_for_us(l, r)) {
 			pthread_mutex_lock(&l->lock);
-			if (a->why.reopen && !l->delivery)
+			if (a->why.reopen && !l->link->delivery)
 				give_up_leases(l);
-			connection_close(&l->connection);
+			connection_close(&l->link->connection);
 			pthread_mutex_unlock(&l->lock);
 		}
 		if (!a->why.reopen)
@@ -98,73 +84,47 @@ bool loader_is_lost(struct batchd_loader *l, int r)
 	return true;
 }
 
-static void swap_bytes(void *a, void *b, size_t n)
+/* fresh becomes the loader's link; the one before it is retired until its last batch is back. False: the loader was
+ * closed meanwhile, and fresh is gone. */
+static bool switch_link(struct batchd_loader *l, struct link *fresh)
 {
-	unsigned char part[4096], *x = a, *y = b;
-
-	for (size_t here; n; n -= here, x += here, y += here) {
-		here = n < sizeof part ? n : sizeof part;
-		memcpy(part, x, here);
-		memcpy(x, y, here);
-		memcpy(y, part, here);
-	}
-}
-
-/* Pointers of a connection to itself. */
-static void resettle(struct batchd_loader *l)
-{
-	wire_arena_init(&l->connection.arena);
-	l->info.socket = l->connection.address;
-	l->info.daemon_version = l->connection.daemon_version;
-	l->info.job = l->job.name;
-}
-
-/* fresh's connection becomes l's; fresh keeps the old one until its last batch is back. False: the loader was closed
- * meanwhile, and fresh is gone. */
-static bool adopt(struct batchd_loader *l, struct batchd_loader *fresh)
-{
-	size_t begin = offsetof(struct batchd_loader, link_begin), end = offsetof(struct batchd_loader, link_end);
+	struct link *old, *over;
 
 	pthread_mutex_lock(&l->lock);
-	if (l->closed) {
-		pthread_mutex_unlock(&l->lock);
-		batchd_close(fresh);
-		return false;
-	}
-	slices_stop(l); /* the rest of it comes again */
-	swap_bytes((char *)l + begin, (char *)fresh + begin, end - begin);
-	resettle(l);
-	resettle(fresh);
-	fresh->era = l->era;
-	l->era = (l->era + 1) & (UINT64_MAX >> ERA_SHIFT);
-	if (!fresh->detached)
-		slab_detach(fresh->slab);
-	fresh->closed = fresh->detached = true;
-	if (atomic_load(&fresh->n_leased)) {
-		fresh->former = l->former;
-		l->former = fresh;
-		fresh = NULL;
+	old = l->link;
+	over = l->closed ? fresh : old;
+	if (!l->closed) {
+		slices_stop(l); /* the rest of it comes again */
+		fresh->id = (old->id + 1) & (UINT64_MAX >> LINK_ID_SHIFT);
+		link_detach(old);
+		open_switch(l, fresh);
+		if (old->n_leased) {
+			old->next = l->retired;
+			l->retired = old;
+			over = NULL;
+		}
 	}
 	pthread_mutex_unlock(&l->lock);
-	if (fresh)
-		loader_destroy(fresh);
-	return true;
+	link_destroy(over);
+	return over != fresh;
 }
 
-static int check_same(const struct batchd_loader *l, struct batchd_loader *fresh, struct fault *f)
+static int check_same(const struct batchd_loader *l, struct link *fresh, struct fault *f)
 {
-	struct token t = { .n_samples = l->info.n_samples, .n_print_bytes = l->n_print_bytes };
+	const struct link *old = l->link;
+	struct token t = { .n_samples = old->info.n_samples, .n_print_bytes = old->n_print_bytes };
+	struct fault unheard = { 0 };
 	char change[2048];
 
-	if (fresh->info.dataset_id == l->info.dataset_id && fresh->info.loader_id == l->info.loader_id)
+	if (fresh->info.dataset_id == old->info.dataset_id && fresh->info.loader_id == old->info.loader_id)
 		return 0;
-	if (fresh->content_id == l->content_id)
+	if (fresh->content_id == old->content_id)
 		return fault_set(f, BATCHD_E_INVALID,
 				 "batchd came back, but %s is no longer the same: it is delivered in another way",
 				 l->options.dataset);
-	memcpy(t.print, l->print, l->n_print_bytes);
+	memcpy(t.print, old->print, old->n_print_bytes);
 	snprintf(t.source, sizeof t.source, "%s", l->options.dataset);
-	if (resume_name_change(fresh, &t, change, sizeof change) < 0)
+	if (difference_name(fresh, l->options.dataset, true, &t, change, sizeof change, &unheard) < 0)
 		snprintf(change, sizeof change, "its samples are others");
 	return fault_set(f, BATCHD_E_INVALID, "batchd came back, but %s is no longer the same: %s", l->options.dataset,
 			 change);
@@ -183,27 +143,26 @@ static int on_progress(void *arg, const char *phase, uint64_t done, uint64_t tot
 static int try_once(struct batchd_loader *l, uint64_t waited_ms, struct fault *f)
 {
 	struct batchd_options o = l->options;
-	struct batchd_loader *fresh;
+	struct link *fresh;
 	char address[ADDRESS_MAX_BYTES] = "";
 	bool same = waited_ms < l->options.reconnect_ms / CONNECTION_SAME_SHARE;
 	int r;
 
-	o.job = l->job.name;
 	o.on_progress = on_progress;
 	o.progress_arg = l;
 	if (same)
-		strcpy(address, l->connection.address);
-	r = loader_open(&o, l->born_ns, true, address, &fresh, f);
+		strcpy(address, l->link->connection.address);
+	r = open_link(l, &o, true, address, &fresh, f);
 	if (r < 0)
 		return r;
 	r = check_same(l, fresh, f);
 	if (r < 0) {
-		batchd_close(fresh);
+		link_destroy(fresh);
 		return r;
 	}
-	if (!adopt(l, fresh))
+	if (!switch_link(l, fresh))
 		return fault_set(f, BATCHD_E_CLOSED, "this loader is closed");
-	r = stream_begin_again(l);
+	r = position_ask_again(l);
 	if (r < 0)
 		*f = l->fault;
 	return r;
@@ -235,12 +194,12 @@ static int attempt(struct batchd_loader *l)
 {
 	struct absence *a = &l->absence;
 	struct fault f;
-	uint64_t now = loader_now_ns(), waited_ms = (now - a->since_ns + a->before_ns) / 1000000;
+	uint64_t now = clock_now_ns(), waited_ms = (now - a->since_ns + a->before_ns) / 1000000;
 	int r = try_once(l, waited_ms, &f);
 
 	l->fault.code = 0;
 	if (r == 0) {
-		say_back(l, (loader_now_ns() - a->since_ns) / 1000000);
+		say_back(l, (clock_now_ns() - a->since_ns) / 1000000);
 		return 0;
 	}
 	if (r == BATCHD_E_CANCELLED) {
@@ -248,7 +207,7 @@ static int attempt(struct batchd_loader *l)
 		return r;
 	}
 	if (is_worth_another_try(&f) && waited_ms < l->options.reconnect_ms) {
-		wait_before_next_try(a, loader_now_ns());
+		wait_before_next_try(a, clock_now_ns());
 		return BATCHD_AGAIN;
 	}
 	if (is_worth_another_try(&f))
@@ -264,7 +223,7 @@ static bool sleep_until_due(const struct batchd_loader *l, int timeout_ms, uint6
 	uint64_t due = l->absence.next_try_ns;
 	int most_ms = timeout_ms == BATCHD_UNTIL_SIGNAL ? 1000 : timeout_ms;
 
-	for (uint64_t now = loader_now_ns(); now < due; now = loader_now_ns()) {
+	for (uint64_t now = clock_now_ns(); now < due; now = clock_now_ns()) {
 		uint64_t left_ms = (due - now + 999999) / 1000000, spent_ms = (now - began) / 1000000;
 
 		if (most_ms >= 0 && spent_ms >= (uint64_t)most_ms)
@@ -280,23 +239,23 @@ static bool sleep_until_due(const struct batchd_loader *l, int timeout_ms, uint6
 /* Whether memory of the daemon that stops is still open here, and shall be looked at again soon. */
 static bool is_parting(struct batchd_loader *l)
 {
-	uint64_t now = loader_now_ns();
+	uint64_t now = clock_now_ns();
 
-	if (l->connection.socket < 0 || delivery_part(l))
+	if (l->link->connection.socket < 0 || delivery_part(l->link, l->absence.why.reopen))
 		return false;
 	if (now - l->absence.since_ns < (uint64_t)PART_MS * 1000000) {
 		l->absence.next_try_ns = now + (uint64_t)PART_LOOK_MS * 1000000;
 		return true;
 	}
 	pthread_mutex_lock(&l->lock);
-	connection_close(&l->connection);
+	connection_close(&l->link->connection);
 	pthread_mutex_unlock(&l->lock);
 	return false;
 }
 
 int loader_reconnect(struct batchd_loader *l, int timeout_ms)
 {
-	uint64_t began = loader_now_ns();
+	uint64_t began = clock_now_ns();
 	int r;
 
 	do {

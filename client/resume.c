@@ -2,29 +2,31 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "difference.h"
 #include "loader.h"
+#include "reconnect.h"
 #include "token.h"
 
 static uint64_t consumers(const struct batchd_loader *l)
 {
-	return l->share ? 1 : l->info.world_size;
+	return l->share ? 1 : l->link->info.world_size;
 }
 
 static void describe(const struct batchd_loader *l, struct token *t)
 {
 	*t = (struct token){
-		.content_id = l->content_id,
-		.n_samples = l->info.n_samples,
-		.pipeline_id = l->pipeline_id,
+		.content_id = l->link->content_id,
+		.n_samples = l->link->info.n_samples,
+		.pipeline_id = l->link->pipeline_id,
 		.seed = l->options.seed,
-		.batch_size = l->info.batch_size,
+		.batch_size = l->link->info.batch_size,
 		.consumers = consumers(l),
 		.shuffle = l->options.shuffle,
 		.own_batches = l->own_batches,
 	};
 	snprintf(t->source, sizeof t->source, "%s", l->options.dataset);
-	memcpy(t->print, l->print, l->n_print_bytes);
-	t->n_print_bytes = l->n_print_bytes;
+	memcpy(t->print, l->link->print, l->link->n_print_bytes);
+	t->n_print_bytes = l->link->n_print_bytes;
 }
 
 int batchd_token(const struct batchd_loader *l, const struct batchd_batch *b, char *buf, size_t size)
@@ -32,14 +34,17 @@ int batchd_token(const struct batchd_loader *l, const struct batchd_batch *b, ch
 	struct batchd_batch full = { 0 };
 	pthread_mutex_t *lock = (pthread_mutex_t *)&l->lock;
 	struct token t;
+	bool closed;
 
 	if (loader_is_foreign(l))
 		return BATCHD_E_FORKED;
-	if (l->closed)
-		return BATCHD_E_CLOSED;
 	pthread_mutex_lock(lock); /* a reconnect in another thread changes what is described */
-	describe(l, &t);
+	if (!l->closed)
+		describe(l, &t);
+	closed = l->closed;
 	pthread_mutex_unlock(lock);
+	if (closed)
+		return BATCHD_E_CLOSED;
 	if (b) {
 		memcpy(&full, b, b->size_bytes < sizeof full ? b->size_bytes : sizeof full);
 		t.epoch = full.epoch;
@@ -61,46 +66,6 @@ int batchd_token(const struct batchd_loader *l, const struct batchd_batch *b, ch
 
 /* ---- resuming ---- */
 
-/* Asks what has changed; the data set's own words, or "" when there are none. 0 or a code with l->fault. */
-static int ask_difference(struct batchd_loader *l, const struct token *t, char *text, size_t size)
-{
-	Batchd__Wire__ClientMessage m = BATCHD__WIRE__CLIENT_MESSAGE__INIT;
-	Batchd__Wire__Compare body = BATCHD__WIRE__COMPARE__INIT;
-	const Batchd__Wire__ServerMessage *answer;
-	int r;
-
-	text[0] = '\0';
-	if (!t->n_print_bytes || !l->n_print_bytes || l->absence.lost)
-		return 0;
-	body.print.data = (uint8_t *)t->print;
-	body.print.len = t->n_print_bytes;
-	body.n_samples = t->n_samples;
-	m.body_case = BATCHD__WIRE__CLIENT_MESSAGE__BODY_COMPARE;
-	m.compare = &body;
-	r = loader_call(l, &m, "a comparison", BATCHD__WIRE__SERVER_MESSAGE__BODY_NOTICE, &answer);
-	if (r == 0)
-		snprintf(text, size, "%s", answer->notice->text);
-	return r;
-}
-
-int resume_name_change(struct batchd_loader *l, const struct token *t, char *text, size_t size)
-{
-	int r = ask_difference(l, t, text, size);
-
-	if (r < 0 || *text)
-		return r;
-	if (strcmp(t->source, l->options.dataset) != 0 &&
-	    strncmp(t->source, l->options.dataset, sizeof t->source - 1) != 0)
-		snprintf(text, size, "%s with %llu samples then, %s with %llu now", t->source,
-			 (unsigned long long)t->n_samples, l->options.dataset, (unsigned long long)l->info.n_samples);
-	else if (t->n_samples != l->info.n_samples)
-		snprintf(text, size, "%llu samples then, %llu now", (unsigned long long)t->n_samples,
-			 (unsigned long long)l->info.n_samples);
-	else
-		snprintf(text, size, "as many samples, but other ones");
-	return 0;
-}
-
 static int refuse(struct batchd_loader *l, const char *what, uint64_t then, uint64_t now)
 {
 	fault_set(&l->fault, 0, "the state was saved with %s=%llu, this loader has %s=%llu: the order differs", what,
@@ -111,7 +76,7 @@ static int refuse(struct batchd_loader *l, const char *what, uint64_t then, uint
 static int refuse_data(struct batchd_loader *l, const struct token *t)
 {
 	char change[2048];
-	int r = resume_name_change(l, t, change, sizeof change);
+	int r = difference_name(l->link, l->options.dataset, !l->absence.lost, t, change, sizeof change, &l->fault);
 
 	if (r < 0 && !loader_is_lost(l, r))
 		return r;
@@ -124,17 +89,17 @@ static int check_token(struct batchd_loader *l, const struct token *t)
 {
 	if (t->own_batches != l->own_batches)
 		return refuse(l, "own_batches", t->own_batches, l->own_batches);
-	if (t->content_id != l->content_id)
+	if (t->content_id != l->link->content_id)
 		return refuse_data(l, t);
 	if (!t->own_batches && t->seed != l->options.seed)
 		return refuse(l, "seed", t->seed, l->options.seed);
 	if (!t->own_batches && t->shuffle != !!l->options.shuffle)
 		return refuse(l, "shuffle", t->shuffle, !!l->options.shuffle);
-	if (!t->own_batches && t->base > l->info.n_samples) {
+	if (!t->own_batches && t->base > l->link->info.n_samples) {
 		fault_set(&l->fault, 0, "the token is damaged: it stands beyond the end of the data set");
 		return BATCHD_E_INVALID;
 	}
-	if (t->pipeline_id != l->pipeline_id)
+	if (t->pipeline_id != l->link->pipeline_id)
 		loader_event(
 			l, BATCHD_EVENT_CHANGED,
 			"the state was saved with another transform: the samples are the same, what is made of them is not");
@@ -146,7 +111,7 @@ static int check_token(struct batchd_loader *l, const struct token *t)
  * steps than before, the numbers of the steps that are skipped go up to where the token stands. */
 static uint64_t own_base(const struct batchd_loader *l, const struct token *t)
 {
-	uint64_t then = t->batch_size * t->consumers, now = l->info.batch_size * consumers(l);
+	uint64_t then = t->batch_size * t->consumers, now = l->link->info.batch_size * consumers(l);
 
 	return now < then ? t->base + t->next * (then - now) : t->base;
 }
@@ -154,7 +119,7 @@ static uint64_t own_base(const struct batchd_loader *l, const struct token *t)
 /* The same place, counted in this loader's batches and trainers. */
 static void convert(const struct batchd_loader *l, const struct token *t, struct batchd_position *p)
 {
-	bool same = l->served || (t->batch_size == l->info.batch_size && t->consumers == consumers(l));
+	bool same = l->served || (t->batch_size == l->link->info.batch_size && t->consumers == consumers(l));
 
 	p->n_given = t->n_given;
 	p->ended = t->last;
@@ -209,7 +174,7 @@ static int resume(struct batchd_loader *l, const char *token, struct batchd_posi
 	l->n_given = full.n_given;
 	l->resumed = full;
 	if (!l->streaming) { /* a token that is asked for now says the same */
-		l->continues = l->at_end = false;
+		l->link->continues = l->at_end = false;
 		l->epoch = full.epoch;
 		l->base = full.base;
 		l->next_step = l->n_pushed = full.step;

@@ -6,18 +6,19 @@
  * daemon always sends the last, short batch of a share group, and whoever drops it gives it back.
  *
  * A slot goes back when its last slice has been given out and every one that was is released. */
-#include "loader.h"
+#include "slices.h"
 
 uint32_t slices_per_batch(const struct batchd_loader *l)
 {
-	return l->served ? 1 : l->group_rows / l->info.batch_size;
+	return l->served ? 1 : l->group_rows / l->link->info.batch_size;
 }
 
 /* Under the lock. */
 static bool cut_next(struct batchd_loader *l, struct slice *out)
 {
 	struct cut *c = &l->cut;
-	uint32_t rows = l->info.batch_size, left;
+	struct lease *lease = &l->link->lease[c->batch.slot];
+	uint32_t rows = l->link->info.batch_size, left;
 
 	if (c->row >= c->batch.n_rows)
 		return false;
@@ -26,9 +27,9 @@ static bool cut_next(struct batchd_loader *l, struct slice *out)
 	out->batch.n_replaced = c->first ? c->batch.n_replaced : 0; /* which rows they are nobody knows: told once */
 	c->first = false;
 	c->row += rows;
-	l->lease[c->batch.slot].n_out++;
-	l->lease[c->batch.slot].more = c->row < c->batch.n_rows && !(l->drop_last && c->batch.n_rows - c->row < rows);
-	if (!l->lease[c->batch.slot].more)
+	lease->n_out++;
+	lease->more = c->row < c->batch.n_rows && !(l->drop_last && c->batch.n_rows - c->row < rows);
+	if (!lease->more)
 		c->row = c->batch.n_rows;
 	return true;
 }
@@ -49,27 +50,21 @@ void slices_begin(struct batchd_loader *l, const struct ready *batch)
 	uint64_t skipped = l->next_step - batch->step * slices_per_batch(l);
 
 	pthread_mutex_lock(&l->lock);
-	l->cut = (struct cut){ .batch = *batch, .row = (uint32_t)skipped * l->info.batch_size, .first = true };
-	l->lease[batch->slot].n_out = 0;
-	l->lease[batch->slot].more = true;
+	l->cut = (struct cut){ .batch = *batch, .row = (uint32_t)skipped * l->link->info.batch_size, .first = true };
+	l->link->lease[batch->slot].n_out = 0;
+	l->link->lease[batch->slot].more = true;
 	pthread_mutex_unlock(&l->lock);
 }
 
 void slices_stop(struct batchd_loader *l)
 {
 	struct cut *c = &l->cut;
-	struct lease *lease = l->lease && c->row < c->batch.n_rows ? &l->lease[c->batch.slot] : NULL;
+	struct lease *lease = c->row < c->batch.n_rows ? &l->link->lease[c->batch.slot] : NULL;
 
 	c->row = c->batch.n_rows;
 	if (!lease || !lease->held)
 		return;
 	lease->more = false;
 	if (!lease->n_out)
-		loader_let_go(l, c->batch.slot);
-}
-
-bool lease_ends(struct lease *lease)
-{
-	lease->n_out--;
-	return !lease->n_out && !lease->more;
+		link_let_go(l->link, c->batch.slot);
 }

@@ -1,53 +1,22 @@
 /* The stream of batches: where it stands, what may come next, whose turn it is.
  *
- * A batch that is ready is an entry of the ring in the control page, so taking it is no system call at all
- * (handover.c); without a control page it is a packet in our socket, and one recvmsg. The daemon goes on to the next
- * epoch by itself; its batches simply stay there until batchd_start asks for exactly that epoch, and then nothing needs
- * to be sent. Asking for anything else sends a Seek with a new number, and whatever arrives with an older one is given
- * back unseen. */
-#include "loader.h"
+ * The daemon goes on to the next epoch by itself; its batches simply stay in the link (handover.c) until batchd_start
+ * asks for exactly that epoch, and then nothing needs to be sent. Asking for anything else sends a Seek with a new
+ * number, and whatever arrives with an older one is given back unseen. */
+#include "stream.h"
 
-#include <errno.h>
-#include <poll.h>
-#include <stdlib.h>
 #include <string.h>
 
+#include "clock.h"
 #include "cuda/delivery.h"
+#include "handover.h"
+#include "pending.h"
+#include "position.h"
+#include "reconnect.h"
+#include "slices.h"
 #include "token.h"
 
-/* ---- how long an epoch is; the daemon's own arithmetic (DistributedSampler's) ---- */
-
-uint64_t stream_n_rows(const struct batchd_loader *l, uint64_t base)
-{
-	uint64_t left = base < l->info.n_samples ? l->info.n_samples - base : 0;
-	uint64_t w = l->share ? 1 : l->info.world_size;
-
-	return left / w + (!l->drop_last && left % w ? 1 : 0);
-}
-
-uint64_t stream_n_batches(const struct batchd_loader *l, uint64_t base)
-{
-	uint64_t rows = stream_n_rows(l, base), b = l->info.batch_size;
-
-	return rows / b + (!l->drop_last && rows % b ? 1 : 0);
-}
-
 /* ---- start ---- */
-
-static int send_seek(struct batchd_loader *l)
-{
-	Batchd__Wire__ClientMessage m = BATCHD__WIRE__CLIENT_MESSAGE__INIT;
-	Batchd__Wire__Seek body = BATCHD__WIRE__SEEK__INIT;
-
-	body.seek = ++l->seek;
-	body.epoch = l->epoch;
-	body.base_sample = l->base;
-	body.step = l->next_step / slices_per_batch(l);
-	body.no_device = delivery_forgoes(l->delivery);
-	m.body_case = BATCHD__WIRE__CLIENT_MESSAGE__BODY_SEEK;
-	m.seek = &body;
-	return loader_send(l, &m);
-}
 
 static void drop_slices(struct batchd_loader *l)
 {
@@ -67,13 +36,13 @@ static int start(struct batchd_loader *l, uint64_t epoch, uint64_t base, uint64_
 	if (l->served && base)
 		return loader_misuse(l, BATCHD_E_INVALID,
 				     "batchd_start: a producer's epoch has no base: count its batches with `step`");
-	n = l->own_batches ? 0 : l->served ? l->info.n_batches : stream_n_batches(l, base);
+	n = l->own_batches ? 0 : l->served ? l->link->info.n_batches : position_n_batches(l, &l->link->info, base);
 	n = n > step ? n - step : 0;
 	if (n_batches)
 		*n_batches = n;
-	slab_guard(l->slab);
+	slab_guard(l->link->slab);
 	drop_slices(l);
-	as_expected = l->continues && epoch == l->epoch + 1 && base == 0 && step == 0;
+	as_expected = l->link->continues && epoch == l->epoch + 1 && base == 0 && step == 0;
 	l->epoch = epoch;
 	l->base = base;
 	l->next_step = l->n_pushed = step;
@@ -83,17 +52,17 @@ static int start(struct batchd_loader *l, uint64_t epoch, uint64_t base, uint64_
 	l->order = l->own_batches && l->resumed.size_bytes && epoch == l->resumed.epoch && step == l->resumed.step
 			   ? l->resumed.order
 			   : 0;
-	push_drop_all(l);
+	pending_drop_all(l);
 	l->streaming = n > 0 || l->own_batches || l->served;
 	if (!l->streaming) {
-		l->continues = false; /* the daemon is not asked for an epoch without batches, so it stands somewhere
+		l->link->continues = false; /* the daemon is not asked for an epoch without batches, so it stands somewhere
 		                       * else */
 		return 0;
 	}
-	l->continues = false;
+	l->link->continues = false;
 	if (as_expected || l->absence.lost)
 		return 0;
-	r = send_seek(l);
+	r = position_seek(l);
 	return loader_is_lost(l, r) ? 0 : r;
 }
 
@@ -104,125 +73,17 @@ int batchd_start(struct batchd_loader *l, uint64_t epoch, uint64_t base, uint64_
 	return r < 0 ? r : loader_leave(l, start(l, epoch, base, step, n_batches));
 }
 
-int stream_begin_again(struct batchd_loader *l)
-{
-	int r = l->streaming ? send_seek(l) : 0;
-
-	return r == 0 ? push_again(l) : r;
-}
-
 /* ---- next ---- */
 
-struct ready stream_ready_from(const Batchd__Wire__Batch *b)
-{
-	return (struct ready){ .seek = b->seek,
-			       .generation = b->generation,
-			       .epoch = b->epoch,
-			       .step = b->step,
-			       .slot = b->slot,
-			       .n_rows = b->n_rows,
-			       .n_padding = b->n_padding,
-			       .n_replaced = b->n_replaced,
-			       .n_skipped = b->n_skipped,
-			       .last = b->last,
-			       .apart = b->apart };
-}
-
-static int keep_early(struct batchd_loader *l, const struct ready *b)
-{
-	if (l->n_early == l->n_slots)
-		return fault_set(&l->fault, BATCHD_E_PROTOCOL, "batchd at %s sent more batches than there are slots",
-				 l->connection.address);
-	l->early[(l->first_early + l->n_early++) % l->n_slots] = *b;
-	l->said_waiting = false;
-	return 0;
-}
-
-int stream_keep_early(struct batchd_loader *l, const Batchd__Wire__Batch *b)
-{
-	struct ready ready = stream_ready_from(b);
-
-	return keep_early(l, &ready);
-}
-
-/* Batches that are made while we have others to take are told when we release one, which saves the daemon a wake-up. So
- * it has to know that we have none left. Once is enough until the next comes. */
-static int say_waiting(struct batchd_loader *l)
-{
-	Batchd__Wire__ClientMessage m = BATCHD__WIRE__CLIENT_MESSAGE__INIT;
-	Batchd__Wire__Waiting body = BATCHD__WIRE__WAITING__INIT;
-
-	if (l->said_waiting)
-		return 0;
-	m.body_case = BATCHD__WIRE__CLIENT_MESSAGE__BODY_WAITING;
-	m.waiting = &body;
-	l->said_waiting = true;
-	return loader_send(l, &m);
-}
-
-/* A message within timeout_ms: the call that takes one that is there already is the first and only one. */
-static int recv_within(struct batchd_loader *l, int timeout_ms, const Batchd__Wire__ServerMessage **m)
-{
-	uint64_t deadline;
-	int r = loader_recv(l, MSG_DONTWAIT, m);
-
-	if (r != BATCHD_AGAIN)
-		return r;
-	r = say_waiting(l);
-	if (r < 0 || timeout_ms == 0)
-		return r < 0 ? r : BATCHD_AGAIN;
-	if (timeout_ms < 0) {
-		do
-			r = loader_recv(l, 0, m);
-		while (r == BATCHD_AGAIN && timeout_ms != BATCHD_UNTIL_SIGNAL);
-		return r;
-	}
-	deadline = loader_now_ns() + (uint64_t)timeout_ms * 1000000;
-	do {
-		struct pollfd p = { .fd = l->connection.socket, .events = POLLIN };
-		uint64_t now = loader_now_ns();
-
-		if (now >= deadline)
-			return BATCHD_AGAIN;
-		poll(&p, 1, (int)((deadline - now + 999999) / 1000000));
-		r = loader_recv(l, MSG_DONTWAIT, m);
-	} while (r == BATCHD_AGAIN);
-	return r;
-}
-
-static int take_ready(struct batchd_loader *l, int timeout_ms, struct ready *out)
-{
-	const Batchd__Wire__ServerMessage *m;
-	int r;
-
-	if (l->n_early) {
-		*out = l->early[l->first_early];
-		l->first_early = (l->first_early + 1) % l->n_slots;
-		l->n_early--;
-		return 0;
-	}
-	if (l->ring.page)
-		return handover_take(l, timeout_ms, out);
-	r = recv_within(l, timeout_ms, &m);
-	if (r == 0 && m->body_case != BATCHD__WIRE__SERVER_MESSAGE__BODY_BATCH)
-		return fault_set(&l->fault, BATCHD_E_PROTOCOL, "batchd at %s sent %s where a batch was due",
-				 l->connection.address, wire_server_name(m));
-	if (r == 0) {
-		*out = stream_ready_from(m->batch);
-		l->said_waiting = false;
-	}
-	return r;
-}
-
-/* Gives back a batch that nobody has looked at. */
+/* Gives back a batch that was not lent to the trainer. */
 static int refuse(struct batchd_loader *l, const struct ready *b)
 {
 	int r;
 
 	pthread_mutex_lock(&l->lock);
-	r = handover_release(l, b->slot, b->generation, 0);
+	r = link_free_slot(l->link, b->slot, b->generation, 0);
 	pthread_mutex_unlock(&l->lock);
-	return r < 0 ? connection_lost(&l->connection, &l->fault) : 0;
+	return r < 0 ? connection_lost(&l->link->connection, &l->fault) : 0;
 }
 
 /* Lends the slot to this process. False if the daemon lends what it cannot. */
@@ -231,15 +92,10 @@ static bool lend(struct batchd_loader *l, const struct ready *b, uint64_t wait_n
 	bool ok;
 
 	pthread_mutex_lock(&l->lock);
-	ok = !l->closed && b->slot < l->n_slots && b->generation >> ERA_SHIFT == 0 && b->n_rows >= 1 &&
-	     (l->served || b->n_rows <= l->group_rows) && !l->lease[b->slot].held;
-	if (ok) {
-		l->lease[b->slot] =
-			(struct lease){ .generation = b->generation, .wait_ns = wait_ns, .n_out = 1, .held = true };
-		atomic_fetch_add(&l->n_leased, 1);
-		slab_lend(l->slab, b->slot);
+	ok = !l->closed && b->n_rows >= 1 && (l->served || b->n_rows <= l->group_rows) &&
+	     link_lend(l->link, b, wait_ns);
+	if (ok)
 		l->taker = pthread_self();
-	}
 	pthread_mutex_unlock(&l->lock);
 	return ok;
 }
@@ -247,10 +103,10 @@ static bool lend(struct batchd_loader *l, const struct ready *b, uint64_t wait_n
 /* The epoch is over for us before we have had all of it. */
 static void end_early(struct batchd_loader *l)
 {
-	l->n_missed += stream_n_batches(l, l->base) - l->next_step;
-	l->next_step = stream_n_batches(l, l->base);
+	l->n_missed += position_n_batches(l, &l->link->info, l->base) - l->next_step;
+	l->next_step = position_n_batches(l, &l->link->info, l->base);
 	l->streaming = false;
-	l->at_end = l->continues = true;
+	l->at_end = l->link->continues = true;
 }
 
 /* Batches are missing, as the group's policy may have it. 0: go on with b, which is of this epoch; BATCHD_END: it is of
@@ -259,15 +115,13 @@ static int leap(struct batchd_loader *l, const struct ready *b)
 {
 	uint64_t step = b->step * slices_per_batch(l);
 
-	if (b->epoch == l->epoch && step < stream_n_batches(l, l->base)) {
+	if (b->epoch == l->epoch && step < position_n_batches(l, &l->link->info, l->base)) {
 		l->n_missed += step - l->next_step;
 		l->next_step = step;
 		return 0;
 	}
 	end_early(l);
-	l->first_early = (l->first_early + l->n_slots - 1) % l->n_slots;
-	l->early[l->first_early] = *b;
-	l->n_early++;
+	link_put_back(l->link, b);
 	return BATCHD_END;
 }
 
@@ -280,19 +134,19 @@ static int check_turn(struct batchd_loader *l, const struct ready *b)
 	bool dropped = l->share && b->seek == l->seek && b->epoch < l->epoch; /* the short one that nobody asked for */
 
 	if (b->seek < l->seek || duplicate || dropped) {
-		int r = b->slot < l->n_slots
+		int r = b->slot < l->link->n_slots
 				? refuse(l, b)
 				: fault_set(&l->fault, BATCHD_E_PROTOCOL, "batchd lends a slot that does not exist");
 
 		return r < 0 ? r : BATCHD_AGAIN;
 	}
-	if (b->seek == l->seek && b->n_skipped && l->n_early < l->n_slots &&
+	if (b->seek == l->seek && b->n_skipped && l->link->n_early < l->link->n_slots &&
 	    (b->epoch > l->epoch || (b->epoch == l->epoch && b->step > due)))
 		return leap(l, b);
 	if (b->seek != l->seek || b->epoch != l->epoch || b->step != due)
 		return fault_set(&l->fault, BATCHD_E_PROTOCOL,
 				 "batchd at %s sent batch %llu of epoch %llu where batch %llu of epoch %llu was due",
-				 l->connection.address, (unsigned long long)b->step, (unsigned long long)b->epoch,
+				 l->link->connection.address, (unsigned long long)b->step, (unsigned long long)b->epoch,
 				 (unsigned long long)due, (unsigned long long)l->epoch);
 	return 0;
 }
@@ -300,12 +154,13 @@ static int check_turn(struct batchd_loader *l, const struct ready *b)
 static void give(struct batchd_loader *l, const struct slice *s, bool last, uint64_t wait_ns, struct batchd_batch *out)
 {
 	const struct ready *b = &s->batch;
-	char *slot = slab_slot(l->slab, b->slot);
+	const struct link *k = l->link;
+	char *slot = slab_slot(k->slab, b->slot);
 	struct batchd_batch full = {
 		.size_bytes = out->size_bytes,
-		.data = slot + s->row * l->row_bytes,
-		.labels = slot + l->labels_offset + s->row * l->label_bytes,
-		.indices = (const int64_t *)(void *)(slot + l->indices_offset) + s->row,
+		.data = slot + s->row * k->row_bytes,
+		.labels = slot + k->labels_offset + s->row * k->label_bytes,
+		.indices = (const int64_t *)(void *)(slot + k->indices_offset) + s->row,
 		.row = s->row,
 		.n_skipped = l->n_missed,
 		.apart = b->apart,
@@ -313,7 +168,7 @@ static void give(struct batchd_loader *l, const struct slice *s, bool last, uint
 		.n_padding = b->n_padding,
 		.n_replaced = b->n_replaced,
 		.slot = b->slot,
-		.generation = b->generation | l->era << ERA_SHIFT,
+		.generation = b->generation | k->id << LINK_ID_SHIFT,
 		.epoch = b->epoch,
 		.base = l->base,
 		.step = l->next_step,
@@ -326,42 +181,19 @@ static void give(struct batchd_loader *l, const struct slice *s, bool last, uint
 	memcpy(out, &full, out->size_bytes < sizeof full ? out->size_bytes : sizeof full);
 }
 
-static const struct ready *usable_early(const struct batchd_loader *l)
-{
-	const struct ready *first = &l->early[l->first_early];
-
-	return first->seek == l->seek && first->slot < l->n_slots && first->n_rows <= l->group_rows ? first : NULL;
-}
-
 const struct ready *stream_peek(struct batchd_loader *l)
 {
-	const Batchd__Wire__ServerMessage *m;
+	const struct ready *first = handover_peek(l->link, &l->fault);
 
-	if (!l->n_early) {
-		struct ready ready;
-		int r = BATCHD_AGAIN;
-
-		if (!l->fault.code)
-			r = l->ring.page ? handover_poll(l, &ready) : loader_recv(l, MSG_DONTWAIT, &m);
-		if (r != 0)
-			return NULL;
-		if (l->ring.page)
-			return keep_early(l, &ready) < 0 ? NULL : usable_early(l);
-		if (m->body_case != BATCHD__WIRE__SERVER_MESSAGE__BODY_BATCH) {
-			fault_set(&l->fault, BATCHD_E_PROTOCOL, "batchd at %s sent %s where a batch was due",
-				  l->connection.address, wire_server_name(m));
-			return NULL;
-		}
-		if (stream_keep_early(l, m->batch) < 0)
-			return NULL;
-	}
-	return usable_early(l);
+	return first && first->seek == l->seek && first->slot < l->link->n_slots && first->n_rows <= l->group_rows
+		       ? first
+		       : NULL;
 }
 
 /* A batch, or of a share group a slice of one, that is on loan already. */
 static int give_slice(struct batchd_loader *l, const struct slice *s, uint64_t wait_ns, struct batchd_batch *b)
 {
-	bool last = l->share && !l->served ? l->next_step + 1 == stream_n_batches(l, l->base) : s->batch.last;
+	bool last = l->share && !l->served ? l->next_step + 1 == position_n_batches(l, &l->link->info, l->base) : s->batch.last;
 
 	l->n_given++;
 	if (l->pending_first)
@@ -371,10 +203,10 @@ static int give_slice(struct batchd_loader *l, const struct slice *s, uint64_t w
 	l->next_step++;
 	l->at_end = last;
 	l->joined_within = false;
-	push_forget_first(l);
+	pending_forget_first(l);
 	if (last) {
 		l->streaming = false;
-		l->continues = !l->own_batches;
+		l->link->continues = !l->own_batches;
 	}
 	return BATCHD_OK;
 }
@@ -384,7 +216,7 @@ static int give_slice(struct batchd_loader *l, const struct slice *s, uint64_t w
 static int end_of_served_epoch(struct batchd_loader *l, const struct ready *mark)
 {
 	pthread_mutex_lock(&l->lock);
-	handover_release(l, mark->slot, mark->generation, 0);
+	link_free_slot(l->link, mark->slot, mark->generation, 0);
 	pthread_mutex_unlock(&l->lock);
 	if (l->joined_within) {
 		l->joined_within = false;
@@ -393,7 +225,7 @@ static int end_of_served_epoch(struct batchd_loader *l, const struct ready *mark
 		return BATCHD_AGAIN;
 	}
 	l->streaming = false;
-	l->continues = l->at_end = true;
+	l->link->continues = l->at_end = true;
 	return BATCHD_END;
 }
 
@@ -408,7 +240,7 @@ static int next_here(struct batchd_loader *l, struct batchd_batch *b, uint64_t b
 	if (slices_next(l, &slice))
 		return give_slice(l, &slice, 0, b);
 	do {
-		r = take_ready(l, timeout_ms, &ready);
+		r = handover_take(l->link, timeout_ms, &ready, &l->fault);
 		if (r != 0)
 			return r;
 		r = check_turn(l, &ready);
@@ -417,17 +249,17 @@ static int next_here(struct batchd_loader *l, struct batchd_batch *b, uint64_t b
 	} while (r == BATCHD_AGAIN);
 	if (r != 0)
 		return r;
-	wait_ns = loader_now_ns() - began;
+	wait_ns = clock_now_ns() - began;
 	if (!lend(l, &ready, wait_ns))
 		return fault_set(&l->fault, BATCHD_E_PROTOCOL,
-				 "batchd at %s lends an impossible slot or number of rows", l->connection.address);
+				 "batchd at %s lends an impossible slot or number of rows", l->link->connection.address);
 	slice = (struct slice){ .batch = ready, .n_rows = ready.n_rows };
 	if (slices_per_batch(l) > 1) {
 		slices_begin(l, &ready);
 		if (!slices_next(l, &slice))
 			return fault_set(&l->fault, BATCHD_E_PROTOCOL,
 					 "batchd at %s sent a batch with fewer rows than it has to have",
-					 l->connection.address);
+					 l->link->connection.address);
 	}
 	return give_slice(l, &slice, wait_ns, b);
 }
@@ -435,14 +267,14 @@ static int next_here(struct batchd_loader *l, struct batchd_batch *b, uint64_t b
 /* What is left of the caller's patience; the negative ones mean something else. */
 static int time_left(uint64_t began, int timeout_ms)
 {
-	uint64_t spent_ms = timeout_ms > 0 ? (loader_now_ns() - began) / 1000000 : 0;
+	uint64_t spent_ms = timeout_ms > 0 ? (clock_now_ns() - began) / 1000000 : 0;
 
 	return timeout_ms <= 0 ? timeout_ms : spent_ms >= (uint64_t)timeout_ms ? 0 : timeout_ms - (int)spent_ms;
 }
 
 int stream_next(struct batchd_loader *l, struct batchd_batch *b, int timeout_ms, uint64_t began)
 {
-	uint64_t called = loader_now_ns();
+	uint64_t called = clock_now_ns();
 	int r = loader_check(l);
 
 	if (r < 0)
@@ -471,7 +303,7 @@ int batchd_next(struct batchd_loader *l, struct batchd_batch *b, int timeout_ms)
 
 	if (r < 0)
 		return r;
-	r = l->delivery ? delivery_next(l, b, timeout_ms) : stream_next(l, b, timeout_ms, loader_now_ns());
+	r = l->link->delivery ? delivery_next(l, b, timeout_ms) : stream_next(l, b, timeout_ms, clock_now_ns());
 	return loader_leave(l, r);
 }
 
@@ -492,13 +324,13 @@ static int ask_to_join(struct batchd_loader *l, enum batchd_join how, const Batc
 
 	body.seek = ++l->seek;
 	body.start = (Batchd__Wire__Start)how;
-	body.no_device = delivery_forgoes(l->delivery);
+	body.no_device = delivery_forgoes(l->link->delivery);
 	m.body_case = BATCHD__WIRE__CLIENT_MESSAGE__BODY_JOIN;
 	m.join = &body;
-	r = loader_call(l, &m, "a join", BATCHD__WIRE__SERVER_MESSAGE__BODY_JOINED, &answer);
+	r = link_call(l->link, &m, "a join", BATCHD__WIRE__SERVER_MESSAGE__BODY_JOINED, &answer, &l->fault);
 	if (r == 0 && answer->joined->seek != l->seek)
 		return fault_set(&l->fault, BATCHD_E_PROTOCOL, "batchd at %s answers another join than the last",
-				 l->connection.address);
+				 l->link->connection.address);
 	*joined = r == 0 ? answer->joined : NULL;
 	return r;
 }
@@ -511,12 +343,12 @@ static int join(struct batchd_loader *l, enum batchd_join how, struct batchd_pos
 
 	if (r < 0)
 		return r;
-	if (!l->share || l->info.world_size > 1 || (unsigned)how > BATCHD_JOIN_START)
+	if (!l->share || l->link->info.world_size > 1 || (unsigned)how > BATCHD_JOIN_START)
 		return loader_misuse(l, BATCHD_E_INVALID,
 				     "batchd_join goes with an open share group: mode share, world_size 1");
-	slab_guard(l->slab);
+	slab_guard(l->link->slab);
 	drop_slices(l);
-	l->streaming = l->continues = false; /* a reconnect has nothing to ask for */
+	l->streaming = l->link->continues = false; /* a reconnect has nothing to ask for */
 	do {
 		r = l->absence.lost ? loader_reconnect(l, timeout_ms) : 0;
 		if (r != 0)
@@ -530,7 +362,7 @@ static int join(struct batchd_loader *l, enum batchd_join how, struct batchd_pos
 	l->next_step = p.step = joined->step * slices_per_batch(l);
 	l->joined_within = l->served && joined->step;
 	l->n_missed = 0;
-	l->at_end = !l->served && l->next_step >= stream_n_batches(l, l->base);
+	l->at_end = !l->served && l->next_step >= position_n_batches(l, &l->link->info, l->base);
 	l->streaming = !l->at_end;
 	p.n_given = l->n_given;
 	memcpy(position, &p, p.size_bytes < sizeof p ? p.size_bytes : sizeof p);

@@ -15,18 +15,13 @@
 #include <unistd.h>
 
 #include "arrays.h"
+#include "clock.h"
 #include "cuda/image.h"
 #include "process.h"
+#include "slices.h"
+#include "stream.h"
 
 enum { LOOK_MS = 1, SIGNAL_MS = 100, CLOSE_MS = 5000, CLOSE_LOOK_US = 200 };
-
-static uint64_t now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
-}
 
 /* ---- opening ---- */
 
@@ -80,10 +75,10 @@ void delivery_ask(struct delivery *d, Batchd__Wire__Open *open)
 }
 
 /* What the trainer gets: for images another tensor than what is in the slot, unless it asked for just that. */
-static int plan(struct batchd_loader *l, const Batchd__Wire__Opened *m)
+static int plan(struct link *k, const Batchd__Wire__Opened *m, struct fault *f)
 {
-	struct delivery *d = l->delivery;
-	struct batchd_info *i = &l->info;
+	struct delivery *d = k->delivery;
+	struct batchd_info *i = &k->info;
 	enum finish_number number = d->dtype == BATCHD_UINT8      ? FINISH_TO_UINT8
 				    : d->dtype == BATCHD_FLOAT16  ? FINISH_TO_FLOAT16
 				    : d->dtype == BATCHD_BFLOAT16 ? FINISH_TO_BFLOAT16
@@ -97,12 +92,12 @@ static int plan(struct batchd_loader *l, const Batchd__Wire__Opened *m)
 	c = i->n_dims == 3 ? i->shape[2] : 0;
 	if (m->layout != BATCHD__WIRE__LAYOUT__NHWC || m->dtype != BATCHD__WIRE__DTYPE__UINT8 || c < 1 ||
 	    c > FINISH_MAX_CHANNELS || !h || !w || (uint64_t)h * w > UINT32_MAX / 8 || (m->n_mean && m->n_mean < c))
-		return fault_set(&l->fault, BATCHD_E_PROTOCOL,
+		return fault_set(f, BATCHD_E_PROTOCOL,
 				 "batchd at %s offers images that are not uint8 NHWC for the GPU",
-				 l->connection.address);
+				 k->connection.address);
 	if (d->dtype != BATCHD_UINT8 && !m->to_tensor)
 		return fault_set(
-			&l->fault, BATCHD_E_INVALID,
+			f, BATCHD_E_INVALID,
 			"dtype: floats need \"ToTensor\" in the transform, which scales pixels to 0..1; without it ask for "
 			"dtype uint8");
 	finish_plan_init(&d->plan, number, d->layout == BATCHD_NCHW, c, h * w, m->n_mean ? m->mean : NULL,
@@ -211,9 +206,9 @@ static void note_no_offer(struct delivery *d, const char *why)
 }
 
 /* Opens the daemon's slab, or says in d->reason why not. */
-static int import(struct batchd_loader *l, const Batchd__Wire__Opened *m, int fd)
+static int import(struct link *k, const Batchd__Wire__Opened *m, int fd)
 {
-	struct delivery *d = l->delivery;
+	struct delivery *d = k->delivery;
 
 	if (!m->device_uuid.len) {
 		note_no_offer(d, m->device_reason);
@@ -245,54 +240,54 @@ char *delivery_forgoes(struct delivery *d)
 	return d && d->refused ? d->reason : nothing;
 }
 
-static int attach(struct batchd_loader *l, const Batchd__Wire__Opened *m, int slab_fd, int device_fd)
+static int attach(struct link *k, const Batchd__Wire__Opened *m, int slab_fd, int device_fd, struct fault *f)
 {
-	struct delivery *d = l->delivery;
-	int r = import(l, m, device_fd);
+	struct delivery *d = k->delivery;
+	int r = import(k, m, device_fd);
 	size_t n;
 
 	if (r != CUDA_OK)
-		return gpu_fault(&d->gpu, r, &l->fault, "cannot map the daemon's memory on the GPU");
+		return gpu_fault(&d->gpu, r, f, "cannot map the daemon's memory on the GPU");
 	if (d->refused && m->device_kind == BATCHD__WIRE__SLAB_KIND__CUDA_IPC && d->gpu.maps_fds)
 		return DELIVERY_E_OTHER_WAY;
 	if (!d->imported.address) {
-		r = copy_create(&d->copy, &d->gpu, slab_fd, l->n_slots, (size_t)m->slot_bytes, &l->fault);
+		r = copy_create(&d->copy, &d->gpu, slab_fd, k->n_slots, (size_t)m->slot_bytes, f);
 		if (r < 0)
 			return r;
 		n = strlen(d->reason);
 		if (*copy_detour(d->copy))
 			snprintf(d->reason + n, sizeof d->reason - n, "; %s", copy_detour(d->copy));
 	}
-	return gpu_fault(&d->gpu, load_kernel(d), &l->fault, "cannot load the finishing kernel");
+	return gpu_fault(&d->gpu, load_kernel(d), f, "cannot load the finishing kernel");
 }
 
-int delivery_attach(struct batchd_loader *l, const Batchd__Wire__Opened *m, int slab_fd, int device_fd)
+int delivery_attach(struct link *k, const Batchd__Wire__Opened *m, int slab_fd, int device_fd, struct fault *f)
 {
-	struct delivery *d = l->delivery;
+	struct delivery *d = k->delivery;
 	struct gpu_visit visit;
-	int r = plan(l, m);
+	int r = plan(k, m, f);
 
 	if (r < 0)
 		return r;
-	d->lease = calloc(l->n_slots, sizeof *d->lease);
+	d->lease = calloc(k->n_slots, sizeof *d->lease);
 	if (!d->lease)
-		return fault_set(&l->fault, BATCHD_E_NOMEM, "out of memory");
+		return fault_set(f, BATCHD_E_NOMEM, "out of memory");
 	r = gpu_enter(&d->gpu, &visit);
 	if (r != CUDA_OK)
-		return gpu_fault(&d->gpu, r, &l->fault, "cannot use the GPU");
-	r = attach(l, m, slab_fd, device_fd);
+		return gpu_fault(&d->gpu, r, f, "cannot use the GPU");
+	r = attach(k, m, slab_fd, device_fd, f);
 	gpu_leave(&d->gpu, &visit);
-	l->info.device = d->gpu.name;
-	l->info.device_ordinal = d->gpu.ordinal;
-	memcpy(l->info.device_uuid, d->gpu.uuid.bytes, sizeof l->info.device_uuid);
-	l->info.device_path = d->imported.vmm.address ? BATCHD_DEVICE_VMM_FD
+	k->info.device = d->gpu.name;
+	k->info.device_ordinal = d->gpu.ordinal;
+	memcpy(k->info.device_uuid, d->gpu.uuid.bytes, sizeof k->info.device_uuid);
+	k->info.device_path = d->imported.vmm.address ? BATCHD_DEVICE_VMM_FD
 			      : d->imported.address   ? BATCHD_DEVICE_IPC
 						      : BATCHD_DEVICE_COPY;
-	if (l->info.device_path == BATCHD_DEVICE_IPC)
-		memcpy(l->info.device_handle, m->ipc_handle.data, sizeof l->info.device_handle);
-	l->info.device_reason = d->reason;
-	l->info.can_finish = !d->is_image || d->kernel;
-	l->info.finish_reason = d->no_kernel;
+	if (k->info.device_path == BATCHD_DEVICE_IPC)
+		memcpy(k->info.device_handle, m->ipc_handle.data, sizeof k->info.device_handle);
+	k->info.device_reason = d->reason;
+	k->info.can_finish = !d->is_image || d->kernel;
+	k->info.finish_reason = d->no_kernel;
 	return r;
 }
 
@@ -341,21 +336,9 @@ cuda_ptr delivery_slot(const struct delivery *d, uint32_t slot)
 	return d->imported.address ? d->imported.address + slot * d->stride : copy_slot(d->copy, slot);
 }
 
-struct batchd_loader *delivery_owner(struct batchd_loader *l, uint64_t generation)
+struct device_lease *delivery_lease(struct link *k, uint32_t slot, uint64_t generation)
 {
-	uint64_t era = generation >> ERA_SHIFT;
-
-	if (era == l->era)
-		return l->delivery ? l : NULL;
-	for (struct batchd_loader *f = l->former; f; f = f->former)
-		if (f->era == era)
-			return f->delivery ? f : NULL;
-	return NULL;
-}
-
-struct device_lease *delivery_lease(struct batchd_loader *l, uint32_t slot, uint64_t generation)
-{
-	struct device_lease *lease = slot < l->n_slots ? &l->delivery->lease[slot] : NULL;
+	struct device_lease *lease = slot < k->n_slots ? &k->delivery->lease[slot] : NULL;
 
 	return lease && lease->n_lent && lease->generation == generation ? lease : NULL;
 }
@@ -379,12 +362,12 @@ static bool has_somebody(struct device_lease *lease)
 	return lease->n_lent + lease->n_exported > atomic_load(&lease->n_returned);
 }
 
-uint32_t delivery_n_held(const struct batchd_loader *l)
+uint32_t delivery_n_held(const struct link *k)
 {
 	uint32_t n = 0;
 
-	for (uint32_t i = 0; i < l->n_slots; i++)
-		n += l->lease[i].held && (l->lease[i].more || has_somebody(&l->delivery->lease[i]));
+	for (uint32_t i = 0; i < k->n_slots; i++)
+		n += k->lease[i].held && (k->lease[i].more || has_somebody(&k->delivery->lease[i]));
 	return n;
 }
 
@@ -504,9 +487,9 @@ static void append(struct delivery *d, struct device_lease *lease)
 
 /* Tensors that are gone. An event recorded now is behind whatever was queued while they lived. In the GPU's context,
  * unless that is lost. */
-static void take_returned(struct batchd_loader *l)
+static void take_returned(struct link *k)
 {
-	struct delivery *d = l->delivery;
+	struct delivery *d = k->delivery;
 	struct returned *next, *node = atomic_exchange(&d->returned, NULL);
 
 	for (; node; node = next) {
@@ -517,7 +500,7 @@ static void take_returned(struct batchd_loader *l)
 		lease->n_exported--;
 		lease->deferred = true;
 		d->n_exported--;
-		if (lease_ends(&l->lease[node->slot])) {
+		if (lease_ends(&k->lease[node->slot])) {
 			if (!d->lost)
 				d->lost = record_or_wait(d, lease);
 			append(d, lease);
@@ -526,14 +509,14 @@ static void take_returned(struct batchd_loader *l)
 	}
 }
 
-void delivery_let_go(struct batchd_loader *l, uint32_t slot)
+void delivery_let_go(struct link *k, uint32_t slot)
 {
-	struct delivery *d = l->delivery;
+	struct delivery *d = k->delivery;
 	struct device_lease *lease = &d->lease[slot];
 	struct gpu_visit visit;
 
 	if (!lease->deferred) {
-		loader_end_lease(l, slot);
+		link_end_lease(k, slot);
 		return;
 	}
 	if (!d->lost && !(d->lost = gpu_enter(&d->gpu, &visit))) {
@@ -555,9 +538,9 @@ static int query(struct delivery *d, struct device_lease *lease)
 	return r == CUDA_OK && !lease->recorded ? CUDA_NOT_READY : r;
 }
 
-static void give_back_complete(struct batchd_loader *l)
+static void give_back_complete(struct link *k)
 {
-	struct delivery *d = l->delivery;
+	struct delivery *d = k->delivery;
 	struct device_lease **at = &d->pending;
 
 	while (*at && !d->lost) {
@@ -576,35 +559,35 @@ static void give_back_complete(struct batchd_loader *l)
 		if (!*at)
 			d->pending_end = at;
 		lease->pending = false;
-		loader_end_lease(l, slot_of(d, lease));
+		link_end_lease(k, slot_of(d, lease));
 	}
 }
 
-int delivery_collect(struct batchd_loader *l, bool *more)
+int delivery_collect(struct link *k, bool *more)
 {
-	struct delivery *d = l->delivery;
+	struct delivery *d = k->delivery;
 	struct gpu_visit visit;
 
 	if ((d->pending || atomic_load(&d->returned)) && !d->lost) {
 		d->lost = gpu_enter(&d->gpu, &visit);
 		if (!d->lost) {
-			take_returned(l);
-			give_back_complete(l);
+			take_returned(k);
+			give_back_complete(k);
 			gpu_leave(&d->gpu, &visit);
 		}
 	}
 	if (d->lost)
-		take_returned(l); /* without CUDA: only to know that nobody has them */
+		take_returned(k); /* without CUDA: only to know that nobody has them */
 	*more = !d->lost && (d->pending || d->n_exported);
 	return d->lost;
 }
 
 /* The trainer's own work on the batch is queued on its stream: an event behind it tells when the slot may go back. 0 or
  * a code with f. */
-static int release_behind(struct batchd_loader *l, struct device_lease *lease, struct cuda_stream *stream,
+static int release_behind(struct link *k, struct device_lease *lease, struct cuda_stream *stream,
 			  struct fault *f)
 {
-	struct delivery *d = l->delivery;
+	struct delivery *d = k->delivery;
 	struct cuda_stream *failed = NULL;
 	bool capturing = false;
 	int r = delivery_is_capturing(d, stream, &capturing);
@@ -615,7 +598,7 @@ static int release_behind(struct batchd_loader *l, struct device_lease *lease, s
 			"batchd_cuda_release: not inside the capture of a CUDA graph; release it before or after");
 	if (r == CUDA_OK)
 		r = delivery_use(d, lease, stream);
-	if (r == CUDA_OK && l->lease[slot_of(d, lease)].n_out == 1 && !l->lease[slot_of(d, lease)].more)
+	if (r == CUDA_OK && k->lease[slot_of(d, lease)].n_out == 1 && !k->lease[slot_of(d, lease)].more)
 		r = record(d, lease, &failed);
 	if (r != CUDA_OK && failed && failed != stream) /* an earlier one; the caller's own it is told of */
 		r = wait_instead(d, lease);
@@ -628,15 +611,15 @@ static int release_behind(struct batchd_loader *l, struct device_lease *lease, s
 	}
 	lease->n_lent--;
 	lease->deferred = true;
-	if (lease_ends(&l->lease[slot_of(d, lease)]))
+	if (lease_ends(&k->lease[slot_of(d, lease)]))
 		append(d, lease);
 	return 0;
 }
 
-static int release_in_context(struct batchd_loader *l, struct device_lease *lease, struct cuda_stream *stream,
+static int release_in_context(struct link *k, struct device_lease *lease, struct cuda_stream *stream,
 			      struct fault *f)
 {
-	struct delivery *d = l->delivery;
+	struct delivery *d = k->delivery;
 	struct gpu_visit visit;
 	int r = gpu_enter(&d->gpu, &visit);
 
@@ -644,9 +627,9 @@ static int release_in_context(struct batchd_loader *l, struct device_lease *leas
 		gpu_fault(&d->gpu, r, f, "batchd_cuda_release cannot use the GPU");
 		return f->code = BATCHD_E_GPU;
 	}
-	r = release_behind(l, lease, stream, f);
-	take_returned(l);
-	give_back_complete(l);
+	r = release_behind(k, lease, stream, f);
+	take_returned(k);
+	give_back_complete(k);
 	gpu_leave(&d->gpu, &visit);
 	return r;
 }
@@ -654,19 +637,19 @@ static int release_in_context(struct batchd_loader *l, struct device_lease *leas
 int batchd_cuda_release(struct batchd_loader *l, uint32_t slot, uint64_t generation, void *stream)
 {
 	struct device_lease *lease = NULL;
-	struct batchd_loader *owner;
+	struct link *owner;
 	struct fault f = { 0 };
 	int r;
 
 	if (loader_is_foreign(l))
 		return BATCHD_E_FORKED;
 	pthread_mutex_lock(&l->lock);
-	owner = delivery_owner(l, generation);
-	if (owner)
+	owner = loader_find_link(l, generation);
+	if (owner && owner->delivery)
 		lease = delivery_lease(owner, slot, generation);
 	r = lease ? release_in_context(owner, lease, stream, &f)
 		  : fault_set(&f, BATCHD_E_INVALID, "batchd_cuda_release: %s",
-			      l->delivery ? "this batch is no longer on loan, or a tensor has it"
+			      l->link && l->link->delivery ? "this batch is no longer on loan, or a tensor has it"
 					  : "this loader delivers to no GPU: option device");
 	loader_tell(l, &f);
 	pthread_mutex_unlock(&l->lock);
@@ -675,73 +658,73 @@ int batchd_cuda_release(struct batchd_loader *l, uint32_t slot, uint64_t generat
 
 /* ---- next ---- */
 
-static bool is_held(const struct batchd_loader *l)
+static bool is_held(const struct link *k)
 {
 	bool held = false;
 
-	for (uint32_t i = 0; i < l->n_slots; i++)
-		held |= l->delivery->lease[i].n_lent || l->delivery->lease[i].n_exported;
+	for (uint32_t i = 0; i < k->n_slots; i++)
+		held |= k->delivery->lease[i].n_lent || k->delivery->lease[i].n_exported;
 	return held;
 }
 
-/* Whether nobody has a batch of this connection any more, and nothing on the GPU reads one. */
-static bool is_over(struct batchd_loader *l)
+/* Whether nobody has a batch of this link any more, and nothing on the GPU reads one. */
+static bool is_over(struct link *k)
 {
 	bool more;
-	int lost = delivery_collect(l, &more);
+	int lost = delivery_collect(k, &more);
 
 	/* After a fatal error nothing runs on the GPU any more, and no event will tell. */
-	return !is_held(l) && (lost || !l->delivery->pending);
+	return !is_held(k) && (lost || !k->delivery->pending);
 }
 
-/* Earlier connections that are over: taken off the list, to be destroyed without the lock. */
-static struct batchd_loader *take_over_formers(struct batchd_loader *l)
+/* Retired links that are over: taken off the list, to be destroyed without the lock. */
+static struct link *take_over_retired(struct batchd_loader *l)
 {
-	struct batchd_loader **at = &l->former, *f, *over = NULL;
+	struct link **at = &l->retired, *k, *over = NULL;
 
-	while ((f = *at)) {
-		if (!f->delivery || !is_over(f)) {
-			at = &f->former;
+	while ((k = *at)) {
+		if (!k->delivery || !is_over(k)) {
+			at = &k->next;
 			continue;
 		}
-		*at = f->former;
-		f->former = over;
-		over = f;
+		*at = k->next;
+		k->next = over;
+		over = k;
 	}
 	return over;
 }
 
 /* Takes the mapping out, if it may go: nobody finds it any more then. */
-static struct daemon_memory take_mapping(struct batchd_loader *l)
+static struct daemon_memory take_mapping(struct link *k)
 {
 	struct daemon_memory taken = { 0 };
 
-	pthread_mutex_lock(&l->lock);
-	if (is_over(l) && !l->delivery->lost) {
-		taken = l->delivery->imported;
-		l->delivery->imported = (struct daemon_memory){ 0 };
+	pthread_mutex_lock(k->host.lock);
+	if (is_over(k) && !k->delivery->lost) {
+		taken = k->delivery->imported;
+		k->delivery->imported = (struct daemon_memory){ 0 };
 	}
-	pthread_mutex_unlock(&l->lock);
+	pthread_mutex_unlock(k->host.lock);
 	return taken;
 }
 
-/* A daemon that stops need not wait for memory that came as a descriptor; one that makes larger slots wants the old
- * ones back. */
-static bool outlives_daemon(const struct batchd_loader *l)
+/* A daemon that stops need not wait for memory that came as a descriptor; one that makes larger slots wants the old ones
+ * back. */
+static bool outlives_daemon(const struct link *k, bool reopen)
 {
-	return l->delivery->imported.vmm.address && !l->absence.why.reopen;
+	return k->delivery->imported.vmm.address && !reopen;
 }
 
-bool delivery_part(struct batchd_loader *l)
+bool delivery_part(struct link *k, bool reopen)
 {
-	struct delivery *d = l->delivery;
+	struct delivery *d = k->delivery;
 	struct gpu_visit visit;
 	struct daemon_memory taken;
 	int r;
 
-	if (!d || !d->imported.address || outlives_daemon(l))
+	if (!d || !d->imported.address || outlives_daemon(k, reopen))
 		return true;
-	taken = take_mapping(l);
+	taken = take_mapping(k);
 	if (!taken.address)
 		return false;
 	r = gpu_enter(&d->gpu, &visit);
@@ -749,41 +732,40 @@ bool delivery_part(struct batchd_loader *l)
 		r = unmap(d, &taken);
 		gpu_leave(&d->gpu, &visit);
 	}
-	pthread_mutex_lock(&l->lock);
+	pthread_mutex_lock(k->host.lock);
 	if (r == CUDA_OK)
-		loader_send_close(l);
-	connection_close(&l->connection);
-	pthread_mutex_unlock(&l->lock);
+		link_send_close(k);
+	connection_close(&k->connection);
+	pthread_mutex_unlock(k->host.lock);
 	return true;
 }
 
-static void destroy_formers(struct batchd_loader *f)
+static void destroy_links(struct link *k)
 {
-	for (struct batchd_loader *next; f; f = next) {
-		next = f->former;
-		f->former = NULL;
-		loader_destroy(f);
+	for (struct link *next; k; k = next) {
+		next = k->next;
+		link_destroy(k);
 	}
 }
 
 static int collect(struct batchd_loader *l, bool *more)
 {
-	struct batchd_loader *over;
+	struct link *over;
 	int lost;
 
 	pthread_mutex_lock(&l->lock);
-	lost = delivery_collect(l, more);
-	over = l->former ? take_over_formers(l) : NULL;
+	lost = delivery_collect(l->link, more);
+	over = l->retired ? take_over_retired(l) : NULL;
 	pthread_mutex_unlock(&l->lock);
-	destroy_formers(over);
+	destroy_links(over);
 	if (l->absence.lost)
-		delivery_part(l);
+		delivery_part(l->link, l->absence.why.reopen);
 	return lost;
 }
 
 static int say_lost(struct batchd_loader *l, int lost)
 {
-	gpu_fault(&l->delivery->gpu, lost, &l->fault, "the trainer's work on the GPU failed");
+	gpu_fault(&l->link->delivery->gpu, lost, &l->fault, "the trainer's work on the GPU failed");
 	l->fault.code = BATCHD_E_GPU;
 	return BATCHD_E_GPU;
 }
@@ -794,20 +776,20 @@ static int begin_copy(struct batchd_loader *l, uint32_t slot, uint64_t generatio
 	struct copy_request r = { .slot = slot, .generation = generation };
 
 	if (l->served) {
-		r.data_bytes = arrays_extent(slab_slot(l->slab, slot), (size_t)l->row_bytes);
+		r.data_bytes = arrays_extent(slab_slot(l->link->slab, slot), (size_t)l->link->row_bytes);
 	} else {
-		r.data_bytes = n_rows * l->row_bytes;
-		r.labels_offset = l->labels_offset;
-		r.labels_bytes = n_rows * l->label_bytes;
+		r.data_bytes = n_rows * l->link->row_bytes;
+		r.labels_offset = l->link->labels_offset;
+		r.labels_bytes = n_rows * l->link->label_bytes;
 	}
-	return copy_begin(l->delivery->copy, &r);
+	return copy_begin(l->link->delivery->copy, &r);
 }
 
 /* Begins the batch's copy, and that of the next one if it is here already, so that it runs while the trainer works on
  * this one. */
 static int begin_copies(struct batchd_loader *l, const struct batchd_batch *b)
 {
-	struct delivery *d = l->delivery;
+	struct delivery *d = l->link->delivery;
 	uint32_t n_rows = slices_per_batch(l) > 1 ? l->cut.batch.n_rows : b->n_rows;
 	const struct ready *next;
 	struct gpu_visit visit;
@@ -815,7 +797,7 @@ static int begin_copies(struct batchd_loader *l, const struct batchd_batch *b)
 
 	if (r != CUDA_OK)
 		return r;
-	r = begin_copy(l, b->slot, b->generation & (((uint64_t)1 << ERA_SHIFT) - 1), n_rows);
+	r = begin_copy(l, b->slot, b->generation & LINK_GENERATIONS, n_rows);
 	next = r == CUDA_OK && !b->last ? stream_peek(l) : NULL;
 	if (next && next->n_rows) /* none: the mark of the end of a producer's epoch */
 		r = begin_copy(l, next->slot, next->generation, next->n_rows);
@@ -826,7 +808,7 @@ static int begin_copies(struct batchd_loader *l, const struct batchd_batch *b)
 /* The first slice of a batch, or the whole, makes the lease new. */
 static void note_lent(struct batchd_loader *l, const struct batchd_batch *b)
 {
-	struct device_lease *lease = &l->delivery->lease[b->slot];
+	struct device_lease *lease = &l->link->delivery->lease[b->slot];
 
 	pthread_mutex_lock(&l->lock);
 	if (lease->generation != b->generation) {
@@ -842,16 +824,16 @@ static void note_lent(struct batchd_loader *l, const struct batchd_batch *b)
 static void take_back(struct batchd_loader *l, const struct batchd_batch *b)
 {
 	pthread_mutex_lock(&l->lock);
-	l->delivery->lease[b->slot].n_lent--;
+	l->link->delivery->lease[b->slot].n_lent--;
 	slices_stop(l);
-	if (lease_ends(&l->lease[b->slot]))
-		delivery_let_go(l, b->slot);
+	if (lease_ends(&l->link->lease[b->slot]))
+		link_let_go(l->link, b->slot);
 	pthread_mutex_unlock(&l->lock);
 }
 
 static int arrive(struct batchd_loader *l, struct batchd_batch *b)
 {
-	struct delivery *d = l->delivery;
+	struct delivery *d = l->link->delivery;
 	char *slot;
 	int r;
 
@@ -863,8 +845,8 @@ static int arrive(struct batchd_loader *l, struct batchd_batch *b)
 		return l->fault.code = BATCHD_E_GPU;
 	}
 	slot = (char *)(uintptr_t)delivery_slot(d, b->slot);
-	b->device_data = slot + b->row * l->row_bytes;
-	b->device_labels = slot + l->labels_offset + b->row * l->label_bytes;
+	b->device_data = slot + b->row * l->link->row_bytes;
+	b->device_labels = slot + l->link->labels_offset + b->row * l->link->label_bytes;
 	return BATCHD_OK;
 }
 
@@ -885,7 +867,7 @@ static int patience(bool more, int timeout_ms, uint64_t waited_ns)
 int delivery_next(struct batchd_loader *l, struct batchd_batch *b, int timeout_ms)
 {
 	struct batchd_batch full = { .size_bytes = sizeof full };
-	uint64_t began = now_ns();
+	uint64_t began = clock_now_ns();
 	int r, wait_ms, lost;
 	bool more;
 
@@ -894,7 +876,7 @@ int delivery_next(struct batchd_loader *l, struct batchd_batch *b, int timeout_m
 		lost = collect(l, &more);
 		if (lost)
 			return say_lost(l, lost);
-		wait_ms = patience(more, timeout_ms, now_ns() - began);
+		wait_ms = patience(more, timeout_ms, clock_now_ns() - began);
 		r = stream_next(l, &full, wait_ms, began);
 	} while (r == BATCHD_AGAIN && wait_ms != 0 && wait_ms != BATCHD_UNTIL_SIGNAL);
 	if (r == BATCHD_OK)
@@ -913,21 +895,21 @@ static atomic_uint n_closed;
 
 static bool is_done(struct batchd_loader *l)
 {
-	struct batchd_loader *over;
+	struct link *over;
 	bool done;
 
 	pthread_mutex_lock(&l->lock);
-	over = take_over_formers(l);
-	done = is_over(l) && !l->former && !l->n_calls;
+	over = take_over_retired(l);
+	done = is_over(l->link) && !l->retired && !l->n_calls;
 	pthread_mutex_unlock(&l->lock);
-	destroy_formers(over);
+	destroy_links(over);
 	return done;
 }
 
 static void keep(struct batchd_loader *l)
 {
 	process_lock();
-	l->delivery->next_closed = closed;
+	l->link->delivery->next_closed = closed;
 	closed = l;
 	atomic_fetch_add(&n_closed, 1);
 	process_unlock();
@@ -945,11 +927,11 @@ void delivery_reap(void)
 	atomic_store(&n_closed, 0);
 	process_unlock();
 	for (; l; l = next) {
-		next = l->delivery->next_closed;
+		next = l->link->delivery->next_closed;
 		if (loader_is_foreign(l))
 			continue; /* the parent's; its objects here are not to be touched */
 		if (is_done(l))
-			loader_finish(l);
+			loader_destroy(l);
 		else
 			keep(l);
 	}
@@ -957,7 +939,7 @@ void delivery_reap(void)
 
 void delivery_close(struct batchd_loader *l)
 {
-	uint64_t began = now_ns();
+	uint64_t began = clock_now_ns();
 	struct timespec pause = { .tv_nsec = CLOSE_LOOK_US * 1000 };
 	bool pending;
 
@@ -966,14 +948,14 @@ void delivery_close(struct batchd_loader *l)
 
 		pthread_mutex_lock(&l->lock);
 		slices_stop(l);
-		delivery_collect(l, &more);
-		pending = more && l->delivery->pending;
+		delivery_collect(l->link, &more);
+		pending = more && l->link->delivery->pending;
 		pthread_mutex_unlock(&l->lock);
 		if (pending)
 			nanosleep(&pause, NULL);
-	} while (pending && now_ns() - began < (uint64_t)CLOSE_MS * 1000000);
+	} while (pending && clock_now_ns() - began < (uint64_t)CLOSE_MS * 1000000);
 	if (is_done(l))
-		loader_finish(l);
+		loader_destroy(l);
 	else
 		keep(l);
 }

@@ -84,11 +84,11 @@ void delivery_ask(struct delivery *d, Batchd__Wire__Open *open);
 /* What Seek and Join say of it: why nothing need be copied to the GPU for us, else "". d may be NULL. The string is
  * d's. */
 char *delivery_forgoes(struct delivery *d);
-/* Takes what the daemon offers and puts into l->info what this trainer will get. slab_fd: the host slab's; device_fd:
- * that of its memory on the GPU, or -1; both borrowed. 0, DELIVERY_E_OTHER_WAY or a code with l->fault. */
-int delivery_attach(struct batchd_loader *l, const Batchd__Wire__Opened *m, int slab_fd, int device_fd);
-/* CUDA IPC does not work in this process, which was not known before: opened once more, the loader is offered memory
- * that comes as a descriptor. */
+/* Takes what the daemon offers and puts into k->info what this trainer will get. slab_fd: the host slab's; device_fd:
+ * that of its memory on the GPU, or -1; both borrowed. 0, DELIVERY_E_OTHER_WAY or a code with f. */
+int delivery_attach(struct link *k, const Batchd__Wire__Opened *m, int slab_fd, int device_fd, struct fault *f);
+/* CUDA IPC does not work in this process, which was not known before: opened once more, the link is offered memory that
+ * comes as a descriptor. */
 enum { DELIVERY_E_OTHER_WAY = -1000 };
 /* Takes everything apart. No batch may be on loan. NULL is allowed. False: the daemon's memory is still mapped, as the
  * GPU failed; only the end of the process ends that. */
@@ -102,17 +102,15 @@ int delivery_next(struct batchd_loader *l, struct batchd_batch *b, int timeout_m
 bool delivery_may_release(struct delivery *d, uint32_t slot);
 /* Gives back what is complete. more: something else may come back by itself. 0, or the CUDA result after which nothing
  * works any more. */
-int delivery_collect(struct batchd_loader *l, bool *more);
+int delivery_collect(struct link *k, bool *more);
 /* Nobody has any of the slot's batch any more: gives it back, at once or behind the streams that were named. */
-void delivery_let_go(struct batchd_loader *l, uint32_t slot);
+void delivery_let_go(struct link *k, uint32_t slot);
 /* Slots of which somebody has something; not those that only wait for the GPU. Under the lock. */
-uint32_t delivery_n_held(const struct batchd_loader *l);
+uint32_t delivery_n_held(const struct link *k);
 /* Where a slot is on the GPU. */
 cuda_ptr delivery_slot(const struct delivery *d, uint32_t slot);
-/* The loader's current or a former connection that lent this generation to a GPU, or NULL. */
-struct batchd_loader *delivery_owner(struct batchd_loader *l, uint64_t generation);
 /* The lease of a batch that the trainer may still begin work with, or NULL. */
-struct device_lease *delivery_lease(struct batchd_loader *l, uint32_t slot, uint64_t generation);
+struct device_lease *delivery_lease(struct link *k, uint32_t slot, uint64_t generation);
 /* Whether what the stream is given becomes part of a CUDA graph, and nothing may be recorded or waited for in it. In
  * the GPU's context. A CUDA result. */
 int delivery_is_capturing(const struct delivery *d, struct cuda_stream *stream, bool *capturing);
@@ -128,7 +126,7 @@ void delivery_return(struct delivery *d, struct returned *node);
 /* The daemon has gone or is about to go: closes its memory as soon as nobody has a batch of it and nothing on the GPU
  * reads one, and then says Close, which a daemon that stops waits a little for. True: there is nothing left to close.
  * The loader's thread, not under the lock. */
-bool delivery_part(struct batchd_loader *l);
+bool delivery_part(struct link *k, bool reopen);
 
 /* The end of a loader with a GPU that is closed, and in which no call is in progress: waits a little for what is
  * pending, then frees it or leaves that to delivery_reap. Called once. Not under the lock. */

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #include "cuda/delivery.h"
+#include "loader.h"
 #include "process.h"
 
 enum { MAX_DIMS = WIRE_MAX_DIMS + 1 };
@@ -68,53 +69,53 @@ static void set_type(struct dl_tensor *t, enum batchd_dtype dtype)
 }
 
 /* A producer's batch is a row of bytes in which its arrays lie. */
-static void describe_bytes(const struct batchd_loader *l, struct export *e, struct dl_tensor *t)
+static void describe_bytes(const struct link *k, struct export *e, struct dl_tensor *t)
 {
 	t->n_dims = 1;
 	set_type(t, BATCHD_UINT8);
-	e->shape[0] = (int64_t)l->row_bytes;
+	e->shape[0] = (int64_t)k->row_bytes;
 	e->strides[0] = 1;
 }
 
-static void describe(const struct batchd_loader *l, const struct batchd_batch *b, struct export *e, struct dl_tensor *t)
+static void describe(const struct link *k, const struct batchd_batch *b, struct export *e, struct dl_tensor *t)
 {
-	uint32_t n = l->info.n_dims;
+	uint32_t n = k->info.n_dims;
 	int64_t stride = 1;
 
 	*t = (struct dl_tensor){ .data = b->device_data,
 				 .device_type = DL_CUDA,
-				 .device_id = l->delivery->gpu.ordinal,
+				 .device_id = k->delivery->gpu.ordinal,
 				 .n_dims = (int32_t)n + 1,
 				 .shape = e->shape,
 				 .strides = e->strides };
-	if (l->served) {
-		describe_bytes(l, e, t);
+	if (k->info.served) {
+		describe_bytes(k, e, t);
 		return;
 	}
-	set_type(t, l->info.stored_dtype);
+	set_type(t, k->info.stored_dtype);
 	e->shape[0] = b->n_rows;
 	for (uint32_t i = 0; i < n; i++)
-		e->shape[i + 1] = l->info.stored_shape[i];
+		e->shape[i + 1] = k->info.stored_shape[i];
 	for (uint32_t i = n + 1; i-- > 0; stride *= e->shape[i])
 		e->strides[i] = stride;
 }
 
-static struct export *make(struct batchd_loader *l, const struct batchd_batch *b, int versioned)
+static struct export *make(struct link *k, const struct batchd_batch *b, int versioned)
 {
 	struct export *e = calloc(1, sizeof *e);
 
 	if (!e)
 		return NULL;
-	e->delivery = l->delivery;
+	e->delivery = k->delivery;
 	e->slot = b->slot;
 	if (versioned) {
 		e->as.versioned = (struct dl_managed_versioned){
 			.major = 1, .context = e, .deleter = delete_versioned, .flags = DL_FLAG_READ_ONLY
 		};
-		describe(l, b, e, &e->as.versioned.tensor);
+		describe(k, b, e, &e->as.versioned.tensor);
 	} else {
 		e->as.plain = (struct dl_managed){ .context = e, .deleter = delete_plain };
-		describe(l, b, e, &e->as.plain.tensor);
+		describe(k, b, e, &e->as.plain.tensor);
 	}
 	return e;
 }
@@ -137,16 +138,18 @@ static int export(struct batchd_loader *l, const struct batchd_batch *b, int ver
 	int r = batchd_cuda_wait(l, b->slot, b->generation, stream);
 	struct device_lease *lease;
 	struct export *e;
+	struct link *k;
 
 	if (r < 0)
 		return r;
 	pthread_mutex_lock(&l->lock);
-	lease = delivery_lease(l, b->slot, b->generation);
-	e = lease ? make(l, b, versioned) : NULL;
+	k = l->link;
+	lease = k ? delivery_lease(k, b->slot, b->generation) : NULL;
+	e = lease ? make(k, b, versioned) : NULL;
 	if (e) {
 		lease->n_lent--;
 		lease->n_exported++;
-		l->delivery->n_exported++;
+		k->delivery->n_exported++;
 	}
 	pthread_mutex_unlock(&l->lock);
 	if (!e)
@@ -171,9 +174,10 @@ int batchd_cuda_dlpack(struct batchd_loader *l, const struct batchd_batch *b, in
 enum { NO_BATCH = -1, CAPTURING = -2 };
 
 /* Under the loader's lock. A CUDA result, or one of the above. */
-static int add_stream(struct batchd_loader *owner, uint32_t slot, uint64_t generation, struct cuda_stream *stream)
+static int add_stream(struct link *owner, uint32_t slot, uint64_t generation, struct cuda_stream *stream)
 {
-	struct device_lease *lease = owner && slot < owner->n_slots ? &owner->delivery->lease[slot] : NULL;
+	struct device_lease *lease =
+		owner && owner->delivery && slot < owner->n_slots ? &owner->delivery->lease[slot] : NULL;
 	struct gpu_visit visit;
 	bool capturing = false;
 	int r;
@@ -192,14 +196,14 @@ static int add_stream(struct batchd_loader *owner, uint32_t slot, uint64_t gener
 
 int batchd_cuda_add_stream(struct batchd_loader *l, uint32_t slot, uint64_t generation, void *stream)
 {
-	struct batchd_loader *owner;
+	struct link *owner;
 	struct fault f = { 0 };
 	int r;
 
 	if (loader_is_foreign(l))
 		return BATCHD_E_FORKED;
 	pthread_mutex_lock(&l->lock);
-	owner = delivery_owner(l, generation);
+	owner = loader_find_link(l, generation);
 	r = add_stream(owner, slot, generation, stream);
 	if (r > 0) {
 		gpu_fault_on_stream(&owner->delivery->gpu, r, &f, "batchd_cuda_add_stream cannot note the stream");

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "cuda/delivery.h"
+#include "loader.h"
 
 enum { HOST_MEMORY = 1 }; /* of CUDA_POINTER_MEMORY_TYPE */
 
@@ -21,21 +22,29 @@ static int misuse(struct fault *f, const char *text)
 }
 
 /* A CUDA result as the caller's outcome. What is fatal stays so: the next call for a batch says it, too. */
-static int outcome(struct batchd_loader *l, int result, const char *what, struct fault *f)
+static int outcome(struct link *k, int result, const char *what, struct fault *f)
 {
-	int r = gpu_fault_on_stream(&l->delivery->gpu, result, f, what);
+	int r = gpu_fault_on_stream(&k->delivery->gpu, result, f, what);
 
 	if (cuda_error_sticky(result)) {
-		pthread_mutex_lock(&l->lock);
-		l->delivery->lost = result;
-		pthread_mutex_unlock(&l->lock);
+		pthread_mutex_lock(k->host.lock);
+		k->delivery->lost = result;
+		pthread_mutex_unlock(k->host.lock);
 	}
 	return r;
 }
 
-static int check(struct batchd_loader *l, struct fault *f)
+/* The present link. The memory of a retired one was another daemon's: its batches are kept on the host only. 0 or a code
+ * with f. */
+static int find_link(struct batchd_loader *l, struct link **out, struct fault *f)
 {
-	return l->delivery ? 0 : misuse(f, "this loader delivers to no GPU: option device");
+	struct link *k;
+
+	pthread_mutex_lock(&l->lock);
+	k = l->link;
+	pthread_mutex_unlock(&l->lock);
+	*out = k;
+	return k && k->delivery ? 0 : misuse(f, "this loader delivers to no GPU: option device");
 }
 
 /* Ends one of the calls below, which do not take turns with batchd_next: a batch may have to be finished by one thread
@@ -51,13 +60,13 @@ static int leave(struct batchd_loader *l, int r, const struct fault *f)
 }
 
 /* A captured graph would read the same slot again at every replay, long after it has gone back. */
-static int refuse_capture(struct batchd_loader *l, struct cuda_stream *stream, struct fault *f)
+static int refuse_capture(struct link *k, struct cuda_stream *stream, struct fault *f)
 {
 	bool capturing = false;
-	int r = delivery_is_capturing(l->delivery, stream, &capturing);
+	int r = delivery_is_capturing(k->delivery, stream, &capturing);
 
 	if (r != CUDA_OK)
-		return outcome(l, r, "cannot use the stream", f);
+		return outcome(k, r, "cannot use the stream", f);
 	return !capturing
 		       ? 0
 		       : misuse(f,
@@ -65,9 +74,9 @@ static int refuse_capture(struct batchd_loader *l, struct cuda_stream *stream, s
 }
 
 /* An address of the host or of another GPU would be a fault on the GPU, which ends the process's CUDA for good. */
-static int check_target(struct batchd_loader *l, cuda_ptr to, struct fault *f)
+static int check_target(struct link *k, cuda_ptr to, struct fault *f)
 {
-	const struct gpu *g = &l->delivery->gpu;
+	const struct gpu *g = &k->delivery->gpu;
 	unsigned type = HOST_MEMORY;
 	int ordinal = -1,
 	    r = to ? g->driver->pointer_get_attribute(&type, CUDA_POINTER_MEMORY_TYPE, to) : CUDA_INVALID_VALUE;
@@ -75,42 +84,39 @@ static int check_target(struct batchd_loader *l, cuda_ptr to, struct fault *f)
 	if (r == CUDA_OK)
 		r = g->driver->pointer_get_attribute(&ordinal, CUDA_POINTER_DEVICE_ORDINAL, to);
 	if (r != CUDA_OK && r != CUDA_INVALID_VALUE) /* which is what addresses get that CUDA does not know */
-		return outcome(l, r, "cannot look at the target", f);
+		return outcome(k, r, "cannot look at the target", f);
 	return r == CUDA_OK && type != HOST_MEMORY && ordinal == g->ordinal
 		       ? 0
 		       : misuse(f, "the target is no memory of the loader's GPU");
 }
 
-/* The steps that all have in common: queue(l, rows, to, stream) with the batch's bytes in place. to: 0 where there is
+/* The steps that all have in common: queue(k, rows, to, stream) with the batch's bytes in place. to: 0 where there is
  * no target. */
-static int with_batch(struct batchd_loader *l, const struct rows *rows, uint64_t generation, cuda_ptr to,
-		      bool has_target, struct cuda_stream *stream,
-		      int (*queue)(struct batchd_loader *, const struct rows *, cuda_ptr, struct cuda_stream *),
+static int with_batch(struct link *k, const struct rows *rows, uint64_t generation, cuda_ptr to, bool has_target,
+		      struct cuda_stream *stream,
+		      int (*queue)(struct link *, const struct rows *, cuda_ptr, struct cuda_stream *),
 		      const char *what, struct fault *f)
 {
 	struct device_lease *lease;
 	struct gpu_visit visit;
-	int r = check(l, f), result;
+	int r, result = gpu_enter(&k->delivery->gpu, &visit);
 
-	if (r < 0)
-		return r;
-	result = gpu_enter(&l->delivery->gpu, &visit);
 	if (result != CUDA_OK)
-		return outcome(l, result, what, f);
-	r = refuse_capture(l, stream, f);
+		return outcome(k, result, what, f);
+	r = refuse_capture(k, stream, f);
 	if (r == 0 && has_target)
-		r = check_target(l, to, f);
+		r = check_target(k, to, f);
 	if (r == 0) {
-		pthread_mutex_lock(&l->lock);
-		lease = delivery_lease(l, rows->slot, generation);
-		result = lease ? delivery_use(l->delivery, lease, stream) : CUDA_OK;
-		pthread_mutex_unlock(&l->lock);
+		pthread_mutex_lock(k->host.lock);
+		lease = delivery_lease(k, rows->slot, generation);
+		result = lease ? delivery_use(k->delivery, lease, stream) : CUDA_OK;
+		pthread_mutex_unlock(k->host.lock);
 		if (!lease)
 			r = misuse(f, "this batch is no longer on loan, or a tensor has it");
 		else
-			r = outcome(l, result == CUDA_OK && queue ? queue(l, rows, to, stream) : result, what, f);
+			r = outcome(k, result == CUDA_OK && queue ? queue(k, rows, to, stream) : result, what, f);
 	}
-	gpu_leave(&l->delivery->gpu, &visit);
+	gpu_leave(&k->delivery->gpu, &visit);
 	return r;
 }
 
@@ -132,10 +138,10 @@ static int launch(const struct delivery *d, struct finish_plan *p, struct cuda_s
 					    stream, parameters, NULL);
 }
 
-static int queue_finish(struct batchd_loader *l, const struct rows *rows, cuda_ptr to, struct cuda_stream *stream)
+static int queue_finish(struct link *k, const struct rows *rows, cuda_ptr to, struct cuda_stream *stream)
 {
-	struct delivery *d = l->delivery;
-	cuda_ptr from = delivery_slot(d, rows->slot) + rows->first * l->row_bytes;
+	struct delivery *d = k->delivery;
+	cuda_ptr from = delivery_slot(d, rows->slot) + rows->first * k->row_bytes;
 	struct finish_plan p = d->plan;
 	uint64_t number_bytes = d->is_image ? finish_number_bytes((enum finish_number)p.number) : 0,
 		 values = (uint64_t)p.plane * p.n_channels;
@@ -143,7 +149,7 @@ static int queue_finish(struct batchd_loader *l, const struct rows *rows, cuda_p
 	int r = CUDA_OK;
 
 	if (!d->is_image)
-		return d->gpu.driver->memcpy_dtod_async(to, from, rows->n * l->row_bytes, stream);
+		return d->gpu.driver->memcpy_dtod_async(to, from, rows->n * k->row_bytes, stream);
 	for (uint32_t row = 0; row < rows->n && r == CUDA_OK; row += here) {
 		here = rows->n - row < images_at_once(&p) ? rows->n - row : images_at_once(&p);
 		p.in = from + row * values;
@@ -155,56 +161,57 @@ static int queue_finish(struct batchd_loader *l, const struct rows *rows, cuda_p
 }
 
 /* From the batch's place in the slot's host memory, which every version of the struct has. False: it makes no sense. */
-static bool rows_of(const struct batchd_loader *l, const struct batchd_batch *b, struct rows *rows)
+static bool rows_of(const struct link *k, const struct batchd_batch *b, struct rows *rows)
 {
-	size_t at = b->slot < l->n_slots ? (size_t)((char *)b->data - (char *)slab_slot(l->slab, b->slot)) : SIZE_MAX;
+	size_t at = b->slot < k->n_slots ? (size_t)((char *)b->data - (char *)slab_slot(k->slab, b->slot)) : SIZE_MAX;
 
 	*rows = (struct rows){ .slot = b->slot, .n = b->n_rows };
-	if (at > l->group_rows * l->row_bytes || b->n_rows < 1 || b->n_rows > l->info.batch_size)
+	if (at > k->info.group_batch_size * k->row_bytes || b->n_rows < 1 || b->n_rows > k->info.batch_size)
 		return false;
-	rows->first = l->row_bytes ? (uint32_t)(at / l->row_bytes) : 0;
-	return rows->first + rows->n <= l->group_rows;
+	rows->first = k->row_bytes ? (uint32_t)(at / k->row_bytes) : 0;
+	return rows->first + rows->n <= k->info.group_batch_size;
 }
 
 /* Without a kernel nothing can be queued. A capture is named first all the same, as no build makes that right. */
-static int refuse_kernel(struct batchd_loader *l, struct cuda_stream *stream, struct fault *f)
+static int refuse_kernel(struct link *k, struct cuda_stream *stream, struct fault *f)
 {
 	char text[256];
 	struct gpu_visit visit;
-	int r = gpu_enter(&l->delivery->gpu, &visit);
+	int r = gpu_enter(&k->delivery->gpu, &visit);
 
 	if (r != CUDA_OK)
-		return outcome(l, r, "cannot finish a batch", f);
-	r = refuse_capture(l, stream, f);
-	gpu_leave(&l->delivery->gpu, &visit);
+		return outcome(k, r, "cannot finish a batch", f);
+	r = refuse_capture(k, stream, f);
+	gpu_leave(&k->delivery->gpu, &visit);
 	if (r < 0)
 		return r;
-	if (!*l->delivery->no_kernel)
+	if (!*k->delivery->no_kernel)
 		return misuse(
 			f,
 			"this libbatchd was built without CUDA's compiler and has no finishing kernel (make CUDA=1): use batch.device_data");
-	snprintf(text, sizeof text, "%s: use batch.device_data", l->delivery->no_kernel);
+	snprintf(text, sizeof text, "%s: use batch.device_data", k->delivery->no_kernel);
 	return misuse(f, text);
 }
 
 static int finish(struct batchd_loader *l, const struct batchd_batch *b, void *to, void *stream, struct fault *f)
 {
 	struct rows rows;
-	int r = check(l, f);
+	struct link *k;
+	int r = find_link(l, &k, f);
 
 	if (r < 0)
 		return r;
-	if (l->served)
+	if (k->info.served)
 		return misuse(
 			f,
 			"a producer's batch has arrays of its own: batchd_arrays says which, batchd_cuda_array copies one");
-	if (!rows_of(l, b, &rows))
+	if (!rows_of(k, b, &rows))
 		return misuse(f, "this batch is none of this loader's");
-	if (l->delivery->is_image && !l->delivery->kernel)
-		return refuse_kernel(l, stream, f);
-	if (l->delivery->is_image && (uintptr_t)to % finish_number_bytes((enum finish_number)l->delivery->plan.number))
+	if (k->delivery->is_image && !k->delivery->kernel)
+		return refuse_kernel(k, stream, f);
+	if (k->delivery->is_image && (uintptr_t)to % finish_number_bytes((enum finish_number)k->delivery->plan.number))
 		return misuse(f, "the target is not aligned for its numbers");
-	return with_batch(l, &rows, b->generation, (cuda_ptr)(uintptr_t)to, true, stream, queue_finish,
+	return with_batch(k, &rows, b->generation, (cuda_ptr)(uintptr_t)to, true, stream, queue_finish,
 			  "cannot finish a batch", f);
 }
 
@@ -218,24 +225,25 @@ int batchd_cuda_finish(struct batchd_loader *l, const struct batchd_batch *b, vo
 
 /* ---- labels, waiting ---- */
 
-static int queue_labels(struct batchd_loader *l, const struct rows *rows, cuda_ptr to, struct cuda_stream *stream)
+static int queue_labels(struct link *k, const struct rows *rows, cuda_ptr to, struct cuda_stream *stream)
 {
-	return l->delivery->gpu.driver->memcpy_dtod_async(
-		to, delivery_slot(l->delivery, rows->slot) + l->labels_offset + rows->first * l->label_bytes,
-		rows->n * l->label_bytes, stream);
+	return k->delivery->gpu.driver->memcpy_dtod_async(
+		to, delivery_slot(k->delivery, rows->slot) + k->labels_offset + rows->first * k->label_bytes,
+		rows->n * k->label_bytes, stream);
 }
 
 static int labels(struct batchd_loader *l, const struct batchd_batch *b, void *to, void *stream, struct fault *f)
 {
 	struct rows rows;
-	int r = check(l, f);
+	struct link *k;
+	int r = find_link(l, &k, f);
 
 	if (r < 0)
 		return r;
-	if (l->served || !rows_of(l, b, &rows))
-		return misuse(f, l->served ? "a producer's batch has no labels but those among its arrays"
+	if (k->info.served || !rows_of(k, b, &rows))
+		return misuse(f, k->info.served ? "a producer's batch has no labels but those among its arrays"
 					   : "this batch is none of this loader's");
-	return with_batch(l, &rows, b->generation, (cuda_ptr)(uintptr_t)to, true, stream, queue_labels,
+	return with_batch(k, &rows, b->generation, (cuda_ptr)(uintptr_t)to, true, stream, queue_labels,
 			  "cannot copy a batch's labels", f);
 }
 
@@ -250,15 +258,17 @@ int batchd_cuda_labels(struct batchd_loader *l, const struct batchd_batch *b, vo
 static int wait_for_bytes(struct batchd_loader *l, uint32_t slot, uint64_t generation, void *stream, struct fault *f)
 {
 	struct rows rows = { .slot = slot };
+	struct link *k;
+	int r = find_link(l, &k, f);
 
-	return with_batch(l, &rows, generation, 0, false, stream, NULL, "cannot wait for a batch", f);
+	return r < 0 ? r : with_batch(k, &rows, generation, 0, false, stream, NULL, "cannot wait for a batch", f);
 }
 
 /* ---- arrays of a producer's batch ---- */
 
-static int queue_array(struct batchd_loader *l, const struct rows *rows, cuda_ptr to, struct cuda_stream *stream)
+static int queue_array(struct link *k, const struct rows *rows, cuda_ptr to, struct cuda_stream *stream)
 {
-	return l->delivery->gpu.driver->memcpy_dtod_async(to, delivery_slot(l->delivery, rows->slot) + rows->offset,
+	return k->delivery->gpu.driver->memcpy_dtod_async(to, delivery_slot(k->delivery, rows->slot) + rows->offset,
 							  rows->n_bytes, stream);
 }
 
@@ -266,19 +276,20 @@ static int array(struct batchd_loader *l, const struct batchd_batch *b, const st
 		 void *stream, struct fault *f)
 {
 	struct rows rows = { .slot = b->slot, .n_bytes = (size_t)a->n_bytes };
-	int r = check(l, f);
+	struct link *k;
+	int r = find_link(l, &k, f);
 
 	if (r < 0)
 		return r;
-	if (!l->served || b->slot >= l->n_slots)
-		return misuse(f, l->served ? "this batch is none of this loader's"
+	if (!k->info.served || b->slot >= k->n_slots)
+		return misuse(f, k->info.served ? "this batch is none of this loader's"
 					   : "batchd_cuda_array is for batches of producers (serve:NAME)");
-	rows.offset = (size_t)((char *)a->data - (char *)slab_slot(l->slab, b->slot));
-	if (rows.offset > l->row_bytes || rows.n_bytes > l->row_bytes - rows.offset)
+	rows.offset = (size_t)((char *)a->data - (char *)slab_slot(k->slab, b->slot));
+	if (rows.offset > k->row_bytes || rows.n_bytes > k->row_bytes - rows.offset)
 		return misuse(f, "this array is none of this batch's: batchd_arrays");
 	if (!rows.n_bytes)
 		return wait_for_bytes(l, b->slot, b->generation, stream, f);
-	return with_batch(l, &rows, b->generation, (cuda_ptr)(uintptr_t)to, true, stream, queue_array,
+	return with_batch(k, &rows, b->generation, (cuda_ptr)(uintptr_t)to, true, stream, queue_array,
 			  "cannot copy an array of a batch", f);
 }
 

@@ -1,0 +1,264 @@
+/* A link's messages, the batches that it has on loan, and its end. Taking batches is in handover.c. */
+#include "link.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "cuda/delivery.h"
+
+/* ---- life ---- */
+
+struct link *link_create(const struct link_host *host)
+{
+	struct link *k = calloc(1, sizeof *k);
+
+	if (!k)
+		return NULL;
+	k->host = *host;
+	k->connection.socket = -1;
+	return k;
+}
+
+void link_leave(struct link *k)
+{
+	bool unmapped = delivery_destroy(k->delivery, k->n_slots); /* before the daemon hears that it may use its memory */
+
+	k->delivery = NULL;
+	if (k->slab && link_detach(k) && unmapped)
+		link_send_close(k); /* unless it is lost */
+}
+
+void link_destroy(struct link *k)
+{
+	if (!k)
+		return;
+	link_leave(k);
+	connection_close(&k->connection);
+	slab_destroy(k->slab);
+	ring_unmap(&k->ring);
+	free(k->early);
+	free(k->lease);
+	free(k);
+}
+
+bool link_detach(struct link *k)
+{
+	bool first = !k->detached;
+
+	k->detached = true;
+	return !first || slab_detach(k->slab);
+}
+
+/* ---- messages ---- */
+
+int link_send(struct link *k, Batchd__Wire__ClientMessage *m, struct fault *f)
+{
+	int r;
+
+	pthread_mutex_lock(k->host.lock);
+	r = connection_send(&k->connection, m, NULL, 0);
+	pthread_mutex_unlock(k->host.lock);
+	return r < 0 ? connection_lost(&k->connection, f) : 0;
+}
+
+static bool is_about_others(const Batchd__Wire__ServerMessage *m)
+{
+	return m->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_NOTICE &&
+	       m->notice->kind != BATCHD__WIRE__NOTICE_KIND__DIFFERENCE;
+}
+
+int link_recv(struct link *k, int flags, const Batchd__Wire__ServerMessage **m, struct fault *f)
+{
+	int r;
+
+	for (;;) {
+		r = connection_recv(&k->connection, flags, m, NULL, f);
+		if (r == BATCHD_AGAIN && atomic_load(k->host.closed))
+			return BATCHD_E_CLOSED;
+		if (r != 0 || !is_about_others(*m))
+			return r;
+		r = k->host.on_notice(k->host.arg, (*m)->notice, f);
+		if (r < 0)
+			return r;
+		if (!(flags & MSG_DONTWAIT))
+			return BATCHD_AGAIN; /* what the caller waits for may have come another way */
+	}
+}
+
+void link_heard_wake(struct link *k)
+{
+	if (k->ring.page)
+		k->said_waiting = ring_is_waited_for(&k->ring); /* an old Wake does not answer a new question */
+}
+
+/* What may come before an answer. BATCHD_AGAIN: it was such a message, and is dealt with; 0: it was none; or a code. */
+static int take_aside(struct link *k, const Batchd__Wire__ServerMessage *m, struct fault *f)
+{
+	struct ready ready;
+
+	if (m->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_WAKE) {
+		link_heard_wake(k);
+		return BATCHD_AGAIN;
+	}
+	if (m->body_case != BATCHD__WIRE__SERVER_MESSAGE__BODY_BATCH)
+		return 0;
+	ready = link_ready_from(m->batch);
+	return link_keep(k, &ready, f) < 0 ? f->code : BATCHD_AGAIN;
+}
+
+int link_call(struct link *k, Batchd__Wire__ClientMessage *request, const char *what,
+	      Batchd__Wire__ServerMessage__BodyCase expected, const Batchd__Wire__ServerMessage **answer,
+	      struct fault *f)
+{
+	int r = link_send(k, request, f);
+
+	if (r < 0)
+		return r;
+	do {
+		r = link_recv(k, 0, answer, f);
+		if (r == 0)
+			r = take_aside(k, *answer, f);
+	} while (r == BATCHD_AGAIN);
+	if (r == 0 && (*answer)->body_case != expected)
+		return fault_set(f, BATCHD_E_PROTOCOL, "batchd at %s answers %s with %s", k->connection.address, what,
+				 wire_server_name(*answer));
+	return r;
+}
+
+int link_wake(struct link *k)
+{
+	Batchd__Wire__ClientMessage m = BATCHD__WIRE__CLIENT_MESSAGE__INIT;
+	Batchd__Wire__Wake body = BATCHD__WIRE__WAKE__INIT;
+
+	m.body_case = BATCHD__WIRE__CLIENT_MESSAGE__BODY_WAKE;
+	m.wake = &body;
+	return connection_send(&k->connection, &m, NULL, 0);
+}
+
+void link_send_close(struct link *k)
+{
+	Batchd__Wire__ClientMessage m = BATCHD__WIRE__CLIENT_MESSAGE__INIT;
+	Batchd__Wire__Close body = BATCHD__WIRE__CLOSE__INIT;
+
+	m.body_case = BATCHD__WIRE__CLIENT_MESSAGE__BODY_CLOSE;
+	m.close = &body;
+	if (k->connection.socket >= 0)
+		connection_send(&k->connection, &m, NULL, 0);
+}
+
+/* ---- batches that came early ---- */
+
+struct ready link_ready_from(const Batchd__Wire__Batch *b)
+{
+	return (struct ready){ .seek = b->seek,
+			       .generation = b->generation,
+			       .epoch = b->epoch,
+			       .step = b->step,
+			       .slot = b->slot,
+			       .n_rows = b->n_rows,
+			       .n_padding = b->n_padding,
+			       .n_replaced = b->n_replaced,
+			       .n_skipped = b->n_skipped,
+			       .last = b->last,
+			       .apart = b->apart };
+}
+
+int link_keep(struct link *k, const struct ready *b, struct fault *f)
+{
+	if (k->n_early == k->n_slots)
+		return fault_set(f, BATCHD_E_PROTOCOL, "batchd at %s sent more batches than there are slots",
+				 k->connection.address);
+	k->early[(k->first_early + k->n_early++) % k->n_slots] = *b;
+	k->said_waiting = false;
+	return 0;
+}
+
+void link_put_back(struct link *k, const struct ready *b)
+{
+	k->first_early = (k->first_early + k->n_slots - 1) % k->n_slots;
+	k->early[k->first_early] = *b;
+	k->n_early++;
+}
+
+bool link_take_early(struct link *k, struct ready *out)
+{
+	if (!k->n_early)
+		return false;
+	*out = k->early[k->first_early];
+	k->first_early = (k->first_early + 1) % k->n_slots;
+	k->n_early--;
+	return true;
+}
+
+/* ---- leases ---- */
+
+bool link_lend(struct link *k, const struct ready *b, uint64_t wait_ns)
+{
+	if (b->slot >= k->n_slots || b->generation >> LINK_ID_SHIFT || k->lease[b->slot].held)
+		return false;
+	k->lease[b->slot] =
+		(struct lease){ .generation = b->generation, .wait_ns = wait_ns, .n_out = 1, .held = true };
+	k->n_leased++;
+	slab_lend(k->slab, b->slot);
+	return true;
+}
+
+bool lease_ends(struct lease *lease)
+{
+	lease->n_out--;
+	return !lease->n_out && !lease->more;
+}
+
+int link_free_slot(struct link *k, uint32_t slot, uint64_t generation, uint64_t wait_ns)
+{
+	Batchd__Wire__ClientMessage m = BATCHD__WIRE__CLIENT_MESSAGE__INIT;
+	Batchd__Wire__Release body = BATCHD__WIRE__RELEASE__INIT;
+
+	body.slot = slot;
+	body.generation = generation;
+	body.wait_ns = wait_ns;
+	m.body_case = BATCHD__WIRE__CLIENT_MESSAGE__BODY_RELEASE;
+	m.release = &body;
+	/* A packet will always do: releases have no order. */
+	if (!k->ring.page || ring_put(&k->ring.releases, &m.base) < 0)
+		return connection_send(&k->connection, &m, NULL, 0);
+	return ring_wake_daemon_released(&k->ring) ? link_wake(k) : 0;
+}
+
+void link_end_lease(struct link *k, uint32_t slot)
+{
+	struct lease *lease = &k->lease[slot];
+
+	/* All of our own book-keeping first: once the daemon knows, the slot may be lent again at once, to the thread
+	 * in batchd_next. */
+	lease->held = false;
+	if (k->detached)
+		slab_drop(k->slab, slot);
+	else
+		slab_take_back(k->slab, slot);
+	k->n_leased--;
+	/* A connection that is cut has ended all loans; the next call that waits for a batch notices, and makes another. */
+	if (!k->detached)
+		(void)link_free_slot(k, slot, lease->generation, lease->wait_ns);
+}
+
+void link_let_go(struct link *k, uint32_t slot)
+{
+	if (k->delivery)
+		delivery_let_go(k, slot);
+	else
+		link_end_lease(k, slot);
+}
+
+bool link_release(struct link *k, uint32_t slot, uint64_t generation)
+{
+	struct lease *lease = slot < k->n_slots ? &k->lease[slot] : NULL;
+
+	if (!lease || !lease->held || lease->generation != generation || !lease->n_out)
+		return false;
+	if (k->delivery && !delivery_may_release(k->delivery, slot))
+		return false;
+	if (lease_ends(lease))
+		link_let_go(k, slot);
+	return true;
+}

@@ -1,0 +1,136 @@
+/* A link: everything that lives and dies with one connection to a daemon.
+ *
+ * A loader has one link at a time. When its daemon goes away the loader opens another link and retires this one, which
+ * lives on until its last batch is released: the leases that are out are a link's references. Batches of different links
+ * are told apart by the link's id, in the upper bits of the generation that the trainer sees. */
+#ifndef BATCHD_CLIENT_LINK_H
+#define BATCHD_CLIENT_LINK_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#include "batchd.h"
+#include "connect.h"
+#include "ring.h"
+#include "slab.h"
+
+/* What a Batch message says, kept while it waits its turn. */
+struct ready {
+	uint64_t seek, generation, epoch, step;
+	uint32_t slot, n_rows, n_padding, n_replaced;
+	uint64_t n_skipped;
+	bool last, apart;
+};
+
+/* A batch on loan. */
+struct lease {
+	uint64_t generation;
+	uint64_t wait_ns;      /* told to the daemon at release, for its statistics */
+	uint32_t n_out;        /* slices of it that are with the trainer; 1 of a whole batch */
+	bool more;             /* slices are still to be given out */
+	bool held;
+};
+
+/* What a link needs of the loader that it belongs to. */
+struct link_host {
+	pthread_mutex_t *lock;
+	const atomic_bool *closed; /* every wait ends soon after it is set */
+	/* Takes a Notice about other trainers of the job. 0, or a code with f that ends the call. */
+	int (*on_notice)(void *arg, const Batchd__Wire__Notice *n, struct fault *f);
+	void *arg;
+};
+
+struct delivery;
+
+/* A generation is the wire's in its lower bits and the link's id in those above. */
+enum { LINK_ID_SHIFT = 48 };
+static const uint64_t LINK_GENERATIONS = ((uint64_t)1 << LINK_ID_SHIFT) - 1;
+
+struct link {
+	/* Written once, before the loader has it. */
+	struct link_host host;
+	uint64_t id;
+	uint32_t n_slots;
+	size_t labels_offset, indices_offset;
+	uint64_t row_bytes, label_bytes;
+	uint64_t content_id, pipeline_id;
+	uint8_t print[WIRE_PRINT_BYTES];
+	size_t n_print_bytes;  /* 0: there is none */
+	struct batchd_info info;
+	struct delivery *delivery; /* to a GPU; NULL: none (cuda/delivery.h) */
+
+	/* the loader's thread */
+	bool continues;        /* the daemon is going on to the next epoch by itself */
+	bool said_waiting;     /* since the last batch came */
+	bool stale_wake;       /* a Wake is in the socket, or will be, that no call waits for any more */
+	/* The control page; none: batches and releases go as packets. Batches: the loader's thread; releases: under
+	 * the lock. */
+	struct ring ring;
+	struct ready *early;   /* ring of n_slots: batches that came while something else was waited for */
+	uint32_t n_early, first_early;
+
+	/* under the lock */
+	struct slab *slab;
+	struct lease *lease;   /* of each slot */
+	uint32_t n_leased;
+	bool detached;         /* slots on loan are copies of our own, and the daemon need not hear of their end */
+	struct connection connection; /* receiving: the loader's thread; sending: under the lock */
+	struct link *next;     /* of the retired */
+};
+
+/* A link without a connection, or NULL. */
+struct link *link_create(const struct link_host *host);
+/* The end: takes the GPU's half apart, unmaps the slab, says Close where the daemon may still be waiting for that. No
+ * batch may be on loan. link_destroy does that, too, and NULL is allowed there. */
+void link_leave(struct link *k);
+void link_destroy(struct link *k);
+
+/* ---- messages; the loader's thread, unless they say otherwise ---- */
+
+/* Sends one message under the lock. 0, or a code with f. */
+int link_send(struct link *k, Batchd__Wire__ClientMessage *m, struct fault *f);
+/* connection_recv for a link that is open: notices about others go to the host, everything else comes. */
+int link_recv(struct link *k, int flags, const Batchd__Wire__ServerMessage **m, struct fault *f);
+/* Sends a request and waits for the message that answers it; batches that come first are kept. what: "a join", for the
+ * text of an error. answer is valid until the next message. 0 or a code with f. */
+int link_call(struct link *k, Batchd__Wire__ClientMessage *request, const char *what,
+	      Batchd__Wire__ServerMessage__BodyCase expected, const Batchd__Wire__ServerMessage **answer,
+	      struct fault *f);
+/* A Wake was received, by whichever call. */
+void link_heard_wake(struct link *k);
+/* Wakes the daemon, which sleeps. Under the lock. 0 or a negative errno. */
+int link_wake(struct link *k);
+/* Says Close, if there still is a connection. Under the lock. */
+void link_send_close(struct link *k);
+
+/* ---- batches that came early; the loader's thread ---- */
+
+struct ready link_ready_from(const Batchd__Wire__Batch *b);
+/* Keeps a batch behind those that are kept already. 0 or a code with f. */
+int link_keep(struct link *k, const struct ready *b, struct fault *f);
+/* Keeps a batch that was taken before its time in front of them; there has to be room (n_early below n_slots). */
+void link_put_back(struct link *k, const struct ready *b);
+/* Takes the first. False: there is none. */
+bool link_take_early(struct link *k, struct ready *out);
+
+/* ---- leases; under the lock ---- */
+
+/* Lends the slot to this process. False if the daemon lends what it cannot. */
+bool link_lend(struct link *k, const struct ready *b, uint64_t wait_ns);
+/* A slice was given back: whether it was the last that was out or is still to come. n_out is not 0. */
+bool lease_ends(struct lease *lease);
+/* The trainer gives back a slice, or the whole batch. generation: the wire's. False: it has none. */
+bool link_release(struct link *k, uint32_t slot, uint64_t generation);
+/* Nothing of a slot's batch is out any more: ends its lease, or, where the GPU may still read it, as soon as that is
+ * over. */
+void link_let_go(struct link *k, uint32_t slot);
+/* Ends the lease on a slot that is on loan and tells the daemon, if it is still there. */
+void link_end_lease(struct link *k, uint32_t slot);
+/* Tells the daemon that a slot is free, through the ring if there is one. 0 or a negative errno. */
+int link_free_slot(struct link *k, uint32_t slot, uint64_t generation, uint64_t wait_ns);
+/* Puts copies of this process's own in the place of the batches on loan, so that the daemon need not keep the slots.
+ * False: memory was short, and some slots still are the daemon's. Only the first call does something. */
+bool link_detach(struct link *k);
+
+#endif

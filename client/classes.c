@@ -32,7 +32,7 @@ static int fetch_part(struct batchd_loader *l, uint32_t first, uint32_t *n)
 	return 0;
 }
 
-static int fetch_classes(struct batchd_loader *l)
+static int fetch_all(struct batchd_loader *l)
 {
 	uint32_t n = 0;
 	int r = 0;
@@ -46,21 +46,23 @@ static int fetch_classes(struct batchd_loader *l)
 	return r;
 }
 
+static int attempt_fetch(struct batchd_loader *l, void *arg, int left_ms)
+{
+	int r = fetch_all(l);
+
+	(void)arg;
+	(void)left_ms;
+	if (r < 0)
+		loader_free_classes(l);
+	return r;
+}
+
 static const char *class_name(struct batchd_loader *l, uint32_t i)
 {
-	int r;
-
 	if (loader_check(l) < 0 || i >= l->link->info.n_classes)
 		return NULL;
-	while (!l->classes) {
-		if (l->absence.lost && loader_reconnect(l, BATCHD_FOREVER) < 0)
-			return NULL;
-		r = fetch_classes(l);
-		if (r < 0)
-			loader_free_classes(l);
-		if (r < 0 && !loader_is_lost(l, r))
-			return NULL;
-	}
+	if (!l->classes && with_link(l, BATCHD_FOREVER, attempt_fetch, NULL) < 0)
+		return NULL;
 	return i < l->n_classes ? l->classes[i] : NULL;
 }
 

@@ -3,14 +3,16 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Asks what has changed; the data set's own words, or "" when there are none. 0 or a code with f. */
-static int ask(struct link *k, const struct token *t, char *text, size_t size, struct fault *f)
+int difference_ask(struct link *k, const struct token *t, char *text, size_t size, struct fault *f)
 {
 	Batchd__Wire__ClientMessage m = BATCHD__WIRE__CLIENT_MESSAGE__INIT;
 	Batchd__Wire__Compare body = BATCHD__WIRE__COMPARE__INIT;
 	const Batchd__Wire__ServerMessage *answer;
 	int r;
 
+	text[0] = '\0';
+	if (!t->n_print_bytes || !k->n_print_bytes)
+		return 0;
 	body.print.data = (uint8_t *)t->print;
 	body.print.len = t->n_print_bytes;
 	body.n_samples = t->n_samples;
@@ -22,17 +24,9 @@ static int ask(struct link *k, const struct token *t, char *text, size_t size, s
 	return r;
 }
 
-int difference_name(struct link *k, const char *dataset, bool may_ask, const struct token *t, char *text, size_t size,
-		    struct fault *f)
+void difference_guess(const struct link *k, const char *dataset, const struct token *t, char *text, size_t size)
 {
-	int r;
-
-	text[0] = '\0';
-	r = may_ask && t->n_print_bytes && k->n_print_bytes ? ask(k, t, text, size, f) : 0;
-	if (r < 0 || *text)
-		return r;
-	if (strcmp(t->source, dataset) != 0 &&
-	    strncmp(t->source, dataset, sizeof t->source - 1) != 0)
+	if (strcmp(t->source, dataset) != 0 && strncmp(t->source, dataset, sizeof t->source - 1) != 0)
 		snprintf(text, size, "%s with %llu samples then, %s with %llu now", t->source,
 			 (unsigned long long)t->n_samples, dataset, (unsigned long long)k->info.n_samples);
 	else if (t->n_samples != k->info.n_samples)
@@ -40,5 +34,4 @@ int difference_name(struct link *k, const char *dataset, bool may_ask, const str
 			 (unsigned long long)k->info.n_samples);
 	else
 		snprintf(text, size, "as many samples, but other ones");
-	return 0;
 }

@@ -5,9 +5,10 @@
 #include "link.h"
 #include "token.h"
 
-/* What is different in the link's data set, named `dataset`, from the token's, in words. may_ask: the daemon,
- * or else only what is known here is told. 0 or a code with f. */
-int difference_name(struct link *k, const char *dataset, bool may_ask, const struct token *t, char *text, size_t size,
-		    struct fault *f);
+/* Asks the daemon what is different in the link's data set from the token's; text is "" where the daemon cannot say. 0 or
+ * a code with f. */
+int difference_ask(struct link *k, const struct token *t, char *text, size_t size, struct fault *f);
+/* The same from what is known here. dataset: the name of the link's. */
+void difference_guess(const struct link *k, const char *dataset, const struct token *t, char *text, size_t size);
 
 #endif

@@ -3,6 +3,13 @@
 #include "pending.h"
 #include "reconnect.h"
 
+static int send_last(struct batchd_loader *l, void *arg, int left_ms)
+{
+	(void)arg;
+	(void)left_ms;
+	return pending_send_last(l);
+}
+
 static int push(struct batchd_loader *l, const uint64_t *indices, uint32_t n)
 {
 	int r = loader_check(l);
@@ -24,10 +31,7 @@ static int push(struct batchd_loader *l, const uint64_t *indices, uint32_t n)
 	if (!pending_keep(l, indices, n))
 		return loader_misuse(l, BATCHD_E_NOMEM, "out of memory");
 	l->n_pushed++;
-	if (l->absence.lost)
-		return 0; /* sent as soon as there is a daemon again */
-	r = pending_send_last(l);
-	return loader_is_lost(l, r) ? 0 : r;
+	return with_link_now(l, send_last, NULL);
 }
 
 int batchd_push(struct batchd_loader *l, const uint64_t *indices, uint32_t n)

@@ -49,7 +49,9 @@ static void give_up_leases(struct batchd_loader *l)
 		link_send_close(l->link);
 }
 
-bool loader_is_lost(struct batchd_loader *l, int r)
+/* r is what a call to the daemon gave: whether that means that the daemon went away and will be waited for. Then the
+ * connection is closed. */
+static bool is_lost(struct batchd_loader *l, int r)
 {
 	struct absence *a = &l->absence;
 
@@ -124,8 +126,10 @@ static int check_same(const struct batchd_loader *l, struct link *fresh, struct 
 				 l->options.dataset);
 	memcpy(t.print, old->print, old->n_print_bytes);
 	snprintf(t.source, sizeof t.source, "%s", l->options.dataset);
-	if (difference_name(fresh, l->options.dataset, true, &t, change, sizeof change, &unheard) < 0)
+	if (difference_ask(fresh, &t, change, sizeof change, &unheard) < 0)
 		snprintf(change, sizeof change, "its samples are others");
+	if (!*change)
+		difference_guess(fresh, l->options.dataset, &t, change, sizeof change);
 	return fault_set(f, BATCHD_E_INVALID, "batchd came back, but %s is no longer the same: %s", l->options.dataset,
 			 change);
 }
@@ -189,8 +193,8 @@ static void say_back(struct batchd_loader *l, uint64_t waited_ms)
 	loader_event(l, l->absence.why.reopen ? BATCHD_EVENT_REOPENED : BATCHD_EVENT_BACK, text.text);
 }
 
-/* An attempt, now. 0, BATCHD_AGAIN, or a code with l->fault. */
-static int attempt(struct batchd_loader *l)
+/* A try, now. 0, BATCHD_AGAIN, or a code with l->fault. */
+static int try_now(struct batchd_loader *l)
 {
 	struct absence *a = &l->absence;
 	struct fault f;
@@ -216,7 +220,7 @@ static int attempt(struct batchd_loader *l)
 	return fault_set(&l->fault, r, "%s", f.text);
 }
 
-/* Until the next attempt is due; false if the caller wants to be back before, or a signal came that it wants to know
+/* Until the next try is due; false if the caller wants to be back before, or a signal came that it wants to know
  * of. */
 static bool sleep_until_due(const struct batchd_loader *l, int timeout_ms, uint64_t began)
 {
@@ -253,7 +257,9 @@ static bool is_parting(struct batchd_loader *l)
 	return false;
 }
 
-int loader_reconnect(struct batchd_loader *l, int timeout_ms)
+/* While lost: tries to get a connection and to go on where the loader stands. 0; BATCHD_AGAIN: not yet, timeout_ms has
+ * passed; or a code with l->fault. */
+static int reconnect(struct batchd_loader *l, int timeout_ms)
 {
 	uint64_t began = clock_now_ns();
 	int r;
@@ -263,7 +269,38 @@ int loader_reconnect(struct batchd_loader *l, int timeout_ms)
 			return BATCHD_E_CLOSED;
 		if (!sleep_until_due(l, timeout_ms, began))
 			return BATCHD_AGAIN;
-		r = is_parting(l) ? BATCHD_AGAIN : attempt(l);
+		r = is_parting(l) ? BATCHD_AGAIN : try_now(l);
 	} while (r == BATCHD_AGAIN);
 	return r;
+}
+
+/* ---- calls ---- */
+
+/* What is left of the caller's patience; the negative ones mean something else. */
+static int time_left(uint64_t began, int timeout_ms)
+{
+	uint64_t spent_ms = timeout_ms > 0 ? (clock_now_ns() - began) / 1000000 : 0;
+
+	return timeout_ms <= 0 ? timeout_ms : spent_ms >= (uint64_t)timeout_ms ? 0 : timeout_ms - (int)spent_ms;
+}
+
+int with_link(struct batchd_loader *l, int timeout_ms, link_attempt attempt, void *arg)
+{
+	uint64_t began = timeout_ms > 0 ? clock_now_ns() : 0;
+	int r;
+
+	do {
+		r = l->absence.lost ? reconnect(l, time_left(began, timeout_ms)) : 0;
+		if (r != 0)
+			return r;
+		r = attempt(l, arg, time_left(began, timeout_ms));
+	} while (is_lost(l, r));
+	return r;
+}
+
+int with_link_now(struct batchd_loader *l, link_attempt attempt, void *arg)
+{
+	int r = l->absence.lost ? 0 : attempt(l, arg, 0);
+
+	return is_lost(l, r) ? 0 : r;
 }

@@ -73,15 +73,29 @@ static int refuse(struct batchd_loader *l, const char *what, uint64_t then, uint
 	return BATCHD_E_INVALID;
 }
 
+struct difference_call {
+	const struct token *token;
+	char text[2048];
+};
+
+static int attempt_ask(struct batchd_loader *l, void *arg, int left_ms)
+{
+	struct difference_call *c = arg;
+
+	(void)left_ms;
+	return difference_ask(l->link, c->token, c->text, sizeof c->text, &l->fault);
+}
+
 static int refuse_data(struct batchd_loader *l, const struct token *t)
 {
-	char change[2048];
-	int r = difference_name(l->link, l->options.dataset, !l->absence.lost, t, change, sizeof change, &l->fault);
+	struct difference_call call = { .token = t };
+	int r = with_link_now(l, attempt_ask, &call);
 
-	if (r < 0 && !loader_is_lost(l, r))
+	if (r < 0)
 		return r;
-	fault_set(&l->fault, 0, "the state belongs to another data set than %s is now: %s", l->options.dataset,
-		  r < 0 ? "the daemon went away" : change);
+	if (!*call.text)
+		difference_guess(l->link, l->options.dataset, t, call.text, sizeof call.text);
+	fault_set(&l->fault, 0, "the state belongs to another data set than %s is now: %s", l->options.dataset, call.text);
 	return BATCHD_E_INVALID;
 }
 

@@ -25,6 +25,13 @@ static void drop_slices(struct batchd_loader *l)
 	pthread_mutex_unlock(&l->lock);
 }
 
+static int seek(struct batchd_loader *l, void *arg, int left_ms)
+{
+	(void)arg;
+	(void)left_ms;
+	return position_seek(l);
+}
+
 static int start(struct batchd_loader *l, uint64_t epoch, uint64_t base, uint64_t step, uint64_t *n_batches)
 {
 	int r = loader_check(l);
@@ -60,10 +67,7 @@ static int start(struct batchd_loader *l, uint64_t epoch, uint64_t base, uint64_
 		return 0;
 	}
 	l->link->continues = false;
-	if (as_expected || l->absence.lost)
-		return 0;
-	r = position_seek(l);
-	return loader_is_lost(l, r) ? 0 : r;
+	return as_expected ? 0 : with_link_now(l, seek, NULL);
 }
 
 int batchd_start(struct batchd_loader *l, uint64_t epoch, uint64_t base, uint64_t step, uint64_t *n_batches)
@@ -264,17 +268,24 @@ static int next_here(struct batchd_loader *l, struct batchd_batch *b, uint64_t b
 	return give_slice(l, &slice, wait_ns, b);
 }
 
-/* What is left of the caller's patience; the negative ones mean something else. */
-static int time_left(uint64_t began, int timeout_ms)
-{
-	uint64_t spent_ms = timeout_ms > 0 ? (clock_now_ns() - began) / 1000000 : 0;
+struct next_call {
+	struct batchd_batch *batch;
+	uint64_t began_ns;
+};
 
-	return timeout_ms <= 0 ? timeout_ms : spent_ms >= (uint64_t)timeout_ms ? 0 : timeout_ms - (int)spent_ms;
+static int attempt_next(struct batchd_loader *l, void *arg, int left_ms)
+{
+	struct next_call *c = arg;
+	int r = next_here(l, c->batch, c->began_ns, left_ms);
+
+	if (r == BATCHD_OK || r == BATCHD_END)
+		reconnect_note_progress(l);
+	return r;
 }
 
 int stream_next(struct batchd_loader *l, struct batchd_batch *b, int timeout_ms, uint64_t began)
 {
-	uint64_t called = clock_now_ns();
+	struct next_call call = { .batch = b, .began_ns = began };
 	int r = loader_check(l);
 
 	if (r < 0)
@@ -286,15 +297,7 @@ int stream_next(struct batchd_loader *l, struct batchd_batch *b, int timeout_ms,
 	}
 	if (l->own_batches && l->next_step == l->n_pushed)
 		return loader_misuse(l, BATCHD_E_INVALID, "batchd_next: nothing was pushed that could come");
-	do {
-		r = l->absence.lost ? loader_reconnect(l, time_left(called, timeout_ms)) : 0;
-		if (r != 0)
-			return r;
-		r = next_here(l, b, began, time_left(called, timeout_ms));
-	} while (loader_is_lost(l, r));
-	if (r == BATCHD_OK || r == BATCHD_END)
-		l->absence.barren = false;
-	return r;
+	return with_link(l, timeout_ms, attempt_next, &call);
 }
 
 int batchd_next(struct batchd_loader *l, struct batchd_batch *b, int timeout_ms)
@@ -314,16 +317,23 @@ int batchd_try_next(struct batchd_loader *l, struct batchd_batch *b)
 
 /* ---- joining a group ---- */
 
+struct join_call {
+	enum batchd_join how;
+	const Batchd__Wire__Joined *joined;
+};
+
 /* Asks, and waits for the answer; batches that come before it are of an earlier start. */
-static int ask_to_join(struct batchd_loader *l, enum batchd_join how, const Batchd__Wire__Joined **joined)
+static int attempt_join(struct batchd_loader *l, void *arg, int left_ms)
 {
+	struct join_call *c = arg;
 	Batchd__Wire__ClientMessage m = BATCHD__WIRE__CLIENT_MESSAGE__INIT;
 	Batchd__Wire__Join body = BATCHD__WIRE__JOIN__INIT;
 	const Batchd__Wire__ServerMessage *answer;
 	int r;
 
+	(void)left_ms;
 	body.seek = ++l->seek;
-	body.start = (Batchd__Wire__Start)how;
+	body.start = (Batchd__Wire__Start)c->how;
 	body.no_device = delivery_forgoes(l->link->delivery);
 	m.body_case = BATCHD__WIRE__CLIENT_MESSAGE__BODY_JOIN;
 	m.join = &body;
@@ -331,13 +341,14 @@ static int ask_to_join(struct batchd_loader *l, enum batchd_join how, const Batc
 	if (r == 0 && answer->joined->seek != l->seek)
 		return fault_set(&l->fault, BATCHD_E_PROTOCOL, "batchd at %s answers another join than the last",
 				 l->link->connection.address);
-	*joined = r == 0 ? answer->joined : NULL;
+	c->joined = r == 0 ? answer->joined : NULL;
 	return r;
 }
 
 static int join(struct batchd_loader *l, enum batchd_join how, struct batchd_position *position, int timeout_ms)
 {
-	const Batchd__Wire__Joined *joined = NULL;
+	struct join_call call = { .how = how };
+	const Batchd__Wire__Joined *joined;
 	struct batchd_position p = { .size_bytes = position->size_bytes };
 	int r = loader_check(l);
 
@@ -349,14 +360,10 @@ static int join(struct batchd_loader *l, enum batchd_join how, struct batchd_pos
 	slab_guard(l->link->slab);
 	drop_slices(l);
 	l->streaming = l->link->continues = false; /* a reconnect has nothing to ask for */
-	do {
-		r = l->absence.lost ? loader_reconnect(l, timeout_ms) : 0;
-		if (r != 0)
-			return r;
-		r = ask_to_join(l, how, &joined);
-	} while (loader_is_lost(l, r));
-	if (r < 0)
+	r = with_link(l, timeout_ms, attempt_join, &call);
+	if (r != 0)
 		return r;
+	joined = call.joined;
 	l->epoch = p.epoch = joined->epoch;
 	l->base = p.base = joined->base_sample;
 	l->next_step = p.step = joined->step * slices_per_batch(l);

@@ -4,8 +4,6 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "cuda/delivery.h"
-
 /* ---- life ---- */
 
 struct link *link_create(const struct link_host *host)
@@ -21,9 +19,9 @@ struct link *link_create(const struct link_host *host)
 
 void link_leave(struct link *k)
 {
-	bool unmapped = delivery_destroy(k->delivery, k->n_slots); /* before the daemon hears that it may use its memory */
+	bool unmapped = !k->gpu || k->gpu->ops->close(k->gpu); /* before the daemon hears that it may use its memory */
 
-	k->delivery = NULL;
+	k->gpu = NULL;
 	if (k->slab && link_detach(k) && unmapped)
 		link_send_close(k); /* unless it is lost */
 }
@@ -203,12 +201,6 @@ bool link_lend(struct link *k, const struct ready *b, uint64_t wait_ns)
 	return true;
 }
 
-bool lease_ends(struct lease *lease)
-{
-	lease->n_out--;
-	return !lease->n_out && !lease->more;
-}
-
 int link_free_slot(struct link *k, uint32_t slot, uint64_t generation, uint64_t wait_ns)
 {
 	Batchd__Wire__ClientMessage m = BATCHD__WIRE__CLIENT_MESSAGE__INIT;
@@ -244,8 +236,8 @@ void link_end_lease(struct link *k, uint32_t slot)
 
 void link_let_go(struct link *k, uint32_t slot)
 {
-	if (k->delivery)
-		delivery_let_go(k, slot);
+	if (k->gpu)
+		k->gpu->ops->release(k->gpu, slot);
 	else
 		link_end_lease(k, slot);
 }
@@ -256,9 +248,23 @@ bool link_release(struct link *k, uint32_t slot, uint64_t generation)
 
 	if (!lease || !lease->held || lease->generation != generation || !lease->n_out)
 		return false;
-	if (k->delivery && !delivery_may_release(k->delivery, slot))
+	if (k->gpu && !k->gpu->ops->may_release(k->gpu, slot))
 		return false;
 	if (lease_ends(lease))
 		link_let_go(k, slot);
+	return true;
+}
+
+bool link_part(struct link *k, bool reopen)
+{
+	enum link_gpu_mapping m = k->gpu ? k->gpu->ops->unmap(k->gpu, reopen) : LINK_GPU_NONE;
+
+	if (m == LINK_GPU_NONE || m == LINK_GPU_BUSY)
+		return m == LINK_GPU_NONE;
+	pthread_mutex_lock(k->host.lock);
+	if (m == LINK_GPU_UNMAPPED)
+		link_send_close(k);
+	connection_close(&k->connection);
+	pthread_mutex_unlock(k->host.lock);
 	return true;
 }

@@ -41,7 +41,48 @@ struct link_host {
 	void *arg;
 };
 
-struct delivery;
+struct link;
+
+/* Whether the daemon's memory on the GPU is mapped here. */
+enum link_gpu_mapping {
+	LINK_GPU_NONE,     /* nothing is mapped that the daemon waits for */
+	LINK_GPU_BUSY,     /* it is, and batches in it are read */
+	LINK_GPU_UNMAPPED, /* it was until now */
+	LINK_GPU_STUCK,    /* it could not be unmapped; only the end of the process ends that */
+};
+
+/* A link's half on a GPU (cuda/delivery.c). It calls on_free to give a slot back, and nothing else of the link. */
+struct link_gpu {
+	const struct link_gpu_ops *ops;
+	void (*on_free)(struct link *k, uint32_t slot); /* under the lock */
+	bool looks_ahead;      /* deliver wants to see the next batch; written once */
+	uint32_t n_pending;    /* slots that only the GPU's work still keeps; under the lock */
+};
+
+/* Under the lock, unless they say otherwise. */
+struct link_gpu_ops {
+	/* Gives back what GPU work no longer reads. more: other slots may come back by themselves. 0, or BATCHD_E_GPU with f
+	 * (which may be NULL): nothing works any more. */
+	int (*collect)(struct link_gpu *g, bool *more, struct fault *f);
+	/* Collects. Whether the trainer and its tensors have no batch any more, and nothing on the GPU reads one. */
+	bool (*is_idle)(struct link_gpu *g);
+	/* Slots of which the trainer or a tensor has something; not those that only wait for the GPU. */
+	uint32_t (*n_held)(const struct link_gpu *g);
+	/* A slice of b has just been lent: notes it, and copies the batch to the GPU if need be, and the next one (NULL: not
+	 * there yet). *device_slot: where the slot is there. 0, or a code with f. The loader's thread, not under the lock. */
+	int (*deliver)(struct link_gpu *g, const struct ready *b, const struct ready *next, void **device_slot,
+		       struct fault *f);
+	/* Notes that batchd_release gives a slice back; false if the trainer has none of this slot. */
+	bool (*may_release)(struct link_gpu *g, uint32_t slot);
+	/* No slice of the slot's batch is out any more: frees it, at once or behind the GPU's work. */
+	void (*release)(struct link_gpu *g, uint32_t slot);
+	/* Unmaps the daemon's memory as soon as the half is idle, where the daemon waits for that. reopen: it stays, and
+	 * makes larger slots. The loader's thread, not under the lock. */
+	enum link_gpu_mapping (*unmap)(struct link_gpu *g, bool reopen);
+	/* Takes everything apart; no batch may be on loan. False: the daemon's memory is still mapped, as the GPU failed; only
+	 * the end of the process ends that. With or without the lock. */
+	bool (*close)(struct link_gpu *g);
+};
 
 /* A generation is the wire's in its lower bits and the link's id in those above. */
 enum { LINK_ID_SHIFT = 48 };
@@ -58,7 +99,8 @@ struct link {
 	uint8_t print[WIRE_PRINT_BYTES];
 	size_t n_print_bytes;  /* 0: there is none */
 	struct batchd_info info;
-	struct delivery *delivery; /* to a GPU; NULL: none (cuda/delivery.h) */
+	struct link_gpu *gpu;  /* NULL: batches are delivered to host memory only */
+	const char *no_device; /* why the daemon need not copy batches to the GPU for this link; NULL: it has to */
 
 	/* the loader's thread */
 	bool continues;        /* the daemon is going on to the next epoch by itself */
@@ -118,8 +160,6 @@ bool link_take_early(struct link *k, struct ready *out);
 
 /* Lends the slot to this process. False if the daemon lends what it cannot. */
 bool link_lend(struct link *k, const struct ready *b, uint64_t wait_ns);
-/* A slice was given back: whether it was the last that was out or is still to come. n_out is not 0. */
-bool lease_ends(struct lease *lease);
 /* The trainer gives back a slice, or the whole batch. generation: the wire's. False: it has none. */
 bool link_release(struct link *k, uint32_t slot, uint64_t generation);
 /* Nothing of a slot's batch is out any more: ends its lease, or, where the GPU may still read it, as soon as that is
@@ -132,5 +172,29 @@ int link_free_slot(struct link *k, uint32_t slot, uint64_t generation, uint64_t 
 /* Puts copies of this process's own in the place of the batches on loan, so that the daemon need not keep the slots.
  * False: memory was short, and some slots still are the daemon's. Only the first call does something. */
 bool link_detach(struct link *k);
+
+/* The daemon has gone or is about to go: unmaps its memory on the GPU as soon as nothing reads a batch there, and then
+ * says Close, which a daemon that stops waits a little for. True: there is nothing left to unmap. The loader's thread, not
+ * under the lock. reopen: the daemon stays, and makes larger slots. */
+bool link_part(struct link *k, bool reopen);
+
+/* A slice was given back: whether it was the last that was out or is still to come. n_out is not 0. */
+static inline bool lease_ends(struct lease *lease)
+{
+	lease->n_out--;
+	return !lease->n_out && !lease->more;
+}
+
+/* The generation that the trainer sees, of the wire's. */
+static inline uint64_t link_stamp(const struct link *k, uint64_t generation)
+{
+	return generation | k->id << LINK_ID_SHIFT;
+}
+
+/* What Seek and Join say of the GPU. */
+static inline char *link_no_device(const struct link *k)
+{
+	return (char *)(k->no_device ? k->no_device : "");
+}
 
 #endif

@@ -16,15 +16,146 @@
 
 #include "arrays.h"
 #include "clock.h"
-#include "cuda/delivery.h"
+#include "links.h"
 #include "open.h"
 #include "pending.h"
 #include "process.h"
 #include "slices.h"
 
+enum { CLOSE_MS = 5000, CLOSE_LOOK_US = 200 };
+
 bool loader_is_foreign(const struct batchd_loader *l)
 {
 	return l->generation != process_generation();
+}
+
+/* ---- the end ---- */
+
+static void free_struct(struct batchd_loader *l)
+{
+	pthread_mutex_destroy(&l->lock);
+	pthread_mutex_destroy(&l->turn);
+	free(l);
+}
+
+void loader_free_classes(struct batchd_loader *l)
+{
+	for (uint32_t i = 0; l->classes && i < l->n_classes; i++)
+		free(l->classes[i]);
+	free(l->classes);
+	l->classes = NULL;
+}
+
+static void free_options(struct batchd_options *o)
+{
+	free((char *)o->socket);
+	free((char *)o->dataset);
+	free((char *)o->transform);
+	free((char *)o->program);
+	free((char *)o->device);
+	*o = (struct batchd_options){ 0 };
+}
+
+/* No batch is on loan any more, no call is in progress, and no link is retired. */
+static void destroy(struct batchd_loader *l)
+{
+	struct link *link;
+	bool referenced;
+
+	pthread_mutex_lock(&l->lock);
+	link = l->link;
+	l->link = NULL;
+	l->closed = true;
+	pthread_mutex_unlock(&l->lock);
+	link_destroy(link);
+	job_finish(&l->job);
+	loader_free_classes(l);
+	pending_drop_all(l);
+	free_options(&l->options);
+	pthread_mutex_lock(&l->lock);
+	l->husk = referenced = l->n_refs;
+	pthread_mutex_unlock(&l->lock);
+	if (!referenced)
+		free_struct(l);
+}
+
+/* ---- the end with a GPU ----
+ *
+ * A closed loader whose batches are still with tensors, or read by the GPU, lives on, connection included, until the last
+ * is back; calls for any other loader look after it. */
+
+static struct batchd_loader *closed_loaders; /* under process_lock */
+static atomic_uint n_closed;
+
+static bool is_done(struct batchd_loader *l)
+{
+	struct link_gpu *g = l->link->gpu;
+	struct link *over;
+	bool done;
+
+	pthread_mutex_lock(&l->lock);
+	over = links_take_idle(l);
+	done = g->ops->is_idle(g) && !l->retired && !l->n_calls;
+	pthread_mutex_unlock(&l->lock);
+	links_destroy(over);
+	return done;
+}
+
+static void keep_closed(struct batchd_loader *l)
+{
+	process_lock();
+	l->next_closed = closed_loaders;
+	closed_loaders = l;
+	atomic_fetch_add(&n_closed, 1);
+	process_unlock();
+}
+
+void loader_reap(void)
+{
+	struct batchd_loader *l, *next;
+
+	if (!atomic_load(&n_closed))
+		return;
+	process_lock();
+	l = closed_loaders;
+	closed_loaders = NULL;
+	atomic_store(&n_closed, 0);
+	process_unlock();
+	for (; l; l = next) {
+		next = l->next_closed;
+		if (loader_is_foreign(l))
+			continue; /* the parent's; its objects here are not to be touched */
+		if (is_done(l))
+			destroy(l);
+		else
+			keep_closed(l);
+	}
+}
+
+/* Waits a little for what is pending, then frees the loader or leaves that to loader_reap. Called once, for a loader that is
+ * closed and in which no call is in progress. Not under the lock. */
+static void end_on_gpu(struct batchd_loader *l)
+{
+	struct link_gpu *g = l->link->gpu;
+	struct timespec pause = { .tv_nsec = CLOSE_LOOK_US * 1000 };
+	uint64_t began = clock_now_ns();
+	bool pending;
+
+	do {
+		bool more;
+
+		pthread_mutex_lock(&l->lock);
+		slices_stop(l);
+		g->ops->collect(g, &more, NULL);
+		pending = more && g->n_pending;
+		pthread_mutex_unlock(&l->lock);
+		if (pending)
+			nanosleep(&pause, NULL);
+	} while (pending && clock_now_ns() - began < (uint64_t)CLOSE_MS * 1000000);
+	if (is_done(l))
+		destroy(l);
+	else
+		keep_closed(l);
 }
 
 /* ---- calls ---- */
@@ -37,10 +168,10 @@ static bool is_over(const struct batchd_loader *l)
 /* Whether there is a GPU whose work has to end before the loader can. Under the lock. */
 static bool is_on_gpu(const struct batchd_loader *l)
 {
-	return l->link && l->link->delivery;
+	return l->link && l->link->gpu;
 }
 
-/* Whether the caller is to destroy the loader: true once. Under the lock. Loaders with a GPU end in delivery.c. */
+/* Whether the caller is to destroy the loader: true once. Under the lock. Loaders with a GPU end in end_on_gpu. */
 static bool ends_now(struct batchd_loader *l)
 {
 	if (!l->closed || l->ended || is_on_gpu(l) || !is_over(l))
@@ -78,11 +209,11 @@ static bool end_call(struct batchd_loader *l)
 		connection_close(&l->link->connection); /* batchd_close has shut it down */
 	pthread_mutex_unlock(&l->lock);
 	if (last)
-		loader_destroy(l);
+		destroy(l);
 	if (ends_on_gpu)
-		delivery_close(l);
+		end_on_gpu(l);
 	else if (closed && on_gpu)
-		delivery_reap();
+		loader_reap();
 	return closed;
 }
 
@@ -127,13 +258,6 @@ void batchd_ref(struct batchd_loader *l)
 	pthread_mutex_unlock(&l->lock);
 }
 
-static void free_struct(struct batchd_loader *l)
-{
-	pthread_mutex_destroy(&l->lock);
-	pthread_mutex_destroy(&l->turn);
-	free(l);
-}
-
 void batchd_unref(struct batchd_loader *l)
 {
 	bool last;
@@ -160,47 +284,7 @@ int loader_misuse(struct batchd_loader *l, int code, const char *text)
 	return code;
 }
 
-/* ---- loans and the end ---- */
-
-void loader_free_classes(struct batchd_loader *l)
-{
-	for (uint32_t i = 0; l->classes && i < l->n_classes; i++)
-		free(l->classes[i]);
-	free(l->classes);
-	l->classes = NULL;
-}
-
-static void free_options(struct batchd_options *o)
-{
-	free((char *)o->socket);
-	free((char *)o->dataset);
-	free((char *)o->transform);
-	free((char *)o->program);
-	free((char *)o->device);
-	*o = (struct batchd_options){ 0 };
-}
-
-void loader_destroy(struct batchd_loader *l)
-{
-	struct link *link;
-	bool referenced;
-
-	pthread_mutex_lock(&l->lock);
-	link = l->link;
-	l->link = NULL;
-	l->closed = true;
-	pthread_mutex_unlock(&l->lock);
-	link_destroy(link);
-	job_finish(&l->job);
-	loader_free_classes(l);
-	pending_drop_all(l);
-	free_options(&l->options);
-	pthread_mutex_lock(&l->lock);
-	l->husk = referenced = l->n_refs;
-	pthread_mutex_unlock(&l->lock);
-	if (!referenced)
-		free_struct(l);
-}
+/* ---- closing, giving back ---- */
 
 /* Wakes a call in progress, which asleep in a receive sees no descriptor go. Under the lock. */
 static void cut_connection(struct batchd_loader *l)
@@ -241,55 +325,26 @@ void batchd_close(struct batchd_loader *l)
 	l->ended |= ends_on_gpu;
 	pthread_mutex_unlock(&l->lock);
 	if (last)
-		loader_destroy(l);
+		destroy(l);
 	if (ends_on_gpu)
-		delivery_close(l);
-}
-
-struct link *loader_find_link(const struct batchd_loader *l, uint64_t generation)
-{
-	uint64_t id = generation >> LINK_ID_SHIFT;
-
-	if (!l->link || l->link->id == id)
-		return l->link;
-	for (struct link *k = l->retired; k; k = k->next)
-		if (k->id == id)
-			return k;
-	return NULL;
-}
-
-/* Takes a link whose last batch is back out of the retired. Under the lock. */
-static void forget_retired(struct batchd_loader *l, struct link *over)
-{
-	struct link **at = &l->retired;
-
-	while (*at && *at != over)
-		at = &(*at)->next;
-	if (*at)
-		*at = over->next;
+		end_on_gpu(l);
 }
 
 int batchd_release(struct batchd_loader *l, uint32_t slot, uint64_t generation)
 {
-	struct link *k;
 	bool last, on_gpu, released;
 
 	if (loader_is_foreign(l))
 		return BATCHD_E_FORKED;
 	pthread_mutex_lock(&l->lock);
-	k = loader_find_link(l, generation);
-	released = k && link_release(k, slot, generation & LINK_GENERATIONS);
-	if (released && k != l->link && !k->n_leased) {
-		forget_retired(l, k);
-		link_destroy(k);
-	}
+	released = links_release(l, slot, generation);
 	on_gpu = is_on_gpu(l);
 	last = released && ends_now(l);
 	pthread_mutex_unlock(&l->lock);
 	if (last)
-		loader_destroy(l);
+		destroy(l);
 	if (on_gpu)
-		delivery_reap();
+		loader_reap();
 	return released ? 0 : BATCHD_E_INVALID;
 }
 
@@ -325,7 +380,7 @@ uint32_t batchd_n_leased(const struct batchd_loader *l)
 	if (loader_is_foreign(l))
 		return 0;
 	pthread_mutex_lock(lock);
-	n = is_on_gpu(l) ? delivery_n_held(l->link) : l->link ? l->link->n_leased : 0;
+	n = is_on_gpu(l) ? l->link->gpu->ops->n_held(l->link->gpu) : l->link ? l->link->n_leased : 0;
 	pthread_mutex_unlock(lock);
 	return n;
 }
@@ -353,7 +408,7 @@ static int read_arrays(struct batchd_loader *l, const struct batchd_batch *b, st
 	if (!l->served)
 		return fault_set(f, BATCHD_E_INVALID, "batchd_arrays is for batches of producers (serve:NAME)");
 	pthread_mutex_lock(&l->lock);
-	k = loader_find_link(l, b->generation);
+	k = links_find(l, b->generation);
 	row_bytes = k ? (size_t)k->row_bytes : 0;
 	pthread_mutex_unlock(&l->lock);
 	if (!k)
@@ -431,7 +486,7 @@ static int open_once(const struct batchd_options *o, uint64_t born_ns, char *add
 	if (r == 0)
 		r = open_link(l, o, false, address, &link, f);
 	if (r < 0) {
-		loader_destroy(l);
+		destroy(l);
 		return r;
 	}
 	l->served = link->info.served;
@@ -514,6 +569,7 @@ int batchd_open(const struct batchd_options *given, struct batchd_loader **out, 
 
 	batchd_options_init(&o);
 	memcpy(&o, given, given->size_bytes < sizeof o ? given->size_bytes : sizeof o);
+	loader_reap();
 	do {
 		choose_address(&away, &o, address);
 		away.began_ns = clock_now_ns();

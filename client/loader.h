@@ -83,6 +83,7 @@ struct batchd_loader {
 	struct link *link;     /* NULL: a husk. Changed by the loader's thread */
 	struct link *retired;  /* of earlier connections: detached, with batches that are still on loan */
 	struct info_text text;
+	struct batchd_loader *next_closed; /* under process_lock */
 };
 
 /* Whether this is a child of the process that opened the loader. */
@@ -105,13 +106,10 @@ int loader_check(const struct batchd_loader *l);
 /* A mistake of the caller's: said, but the loader goes on. Returns code. The loader's thread. */
 int loader_misuse(struct batchd_loader *l, int code, const char *text);
 
-/* The link that lent a batch, by the generation that the trainer sees; NULL: it is no longer remembered. Under the
- * lock. */
-struct link *loader_find_link(const struct batchd_loader *l, uint64_t generation);
+/* Frees closed loaders with a GPU whose last batch has come back since. Not under any lock; any thread. */
+void loader_reap(void);
 /* Frees the names that batchd_class has fetched, if it has. */
 void loader_free_classes(struct batchd_loader *l);
-/* The very end: no batch is on loan any more, no call is in progress, and no link is retired. */
-void loader_destroy(struct batchd_loader *l);
 
 /* Tells options.on_event. */
 static inline void loader_event(struct batchd_loader *l, int event, const char *text)

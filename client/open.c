@@ -114,8 +114,8 @@ static int send_open(struct batchd_loader *l, struct link *k, const struct batch
 	open.own_batches = !!o->own_batches;
 	open.n_slots = o->n_slots;
 	open.incarnation = o->incarnation;
-	if (k->delivery)
-		delivery_ask(k->delivery, &open);
+	if (k->gpu)
+		delivery_ask(delivery_of(k), &open);
 	open.born_ns = l->born_ns;
 	open.again = again;
 	open.ring = RING_LAYOUT;
@@ -279,7 +279,7 @@ static int take_opened(struct batchd_loader *l, struct link *k, const struct bat
 	if (!k->lease || !k->early)
 		return fault_set(f, BATCHD_E_NOMEM, "out of memory");
 	r = slab_map(fds[0], m->n_slots, m->slot_bytes, o->writable, &k->slab, f);
-	return r < 0 || !k->delivery ? r : delivery_attach(k, m, fds[0], m->ring ? fds[2] : fds[1], f);
+	return r < 0 || !k->gpu ? r : delivery_attach(k, m, fds[0], m->ring ? fds[2] : fds[1], f);
 }
 
 /* ---- open ---- */
@@ -314,7 +314,7 @@ static struct batchd_options link_options(const struct batchd_options *wanted, c
 {
 	struct batchd_options o = *wanted;
 
-	if (k->delivery) { /* trainers that want different things of the daemon's uint8 can share one loader */
+	if (k->gpu) { /* trainers that want different things of the daemon's uint8 can share one loader */
 		o.dtype = BATCHD_UINT8;
 		o.layout = BATCHD_NHWC;
 	}
@@ -332,7 +332,7 @@ static int connect_and_ask(struct batchd_loader *l, struct link *k, const struct
 		r = connection_open(&k->connection, *address ? address : o.socket, o.autostart && !*address, o.program,
 				    f);
 	if (r == 0 && !l->options.dataset) /* the first time that a daemon answers */
-		r = keep_options(l, wanted, &source, k->delivery ? k->delivery->gpu.name : NULL, f);
+		r = keep_options(l, wanted, &source, k->gpu ? delivery_of(k)->gpu.name : NULL, f);
 	if (r == 0 && *k->connection.notice)
 		loader_event(l, BATCHD_EVENT_OWN, k->connection.notice);
 	if (r == 0)
@@ -392,7 +392,9 @@ static int open_once(struct batchd_loader *l, const struct batchd_options *o, bo
 	*out = NULL;
 	if (!k)
 		return fault_set(f, BATCHD_E_NOMEM, "out of memory");
-	r = delivery_create(&k->delivery, o, f);
+	r = delivery_create(k, o, f);
+	if (k->gpu)
+		k->gpu->on_free = link_end_lease;
 	if (r == 0)
 		r = connect_and_ask(l, k, o, again, address, f);
 	if (r == 0)

@@ -1,7 +1,6 @@
 /* An epoch's length is the daemon's own arithmetic (DistributedSampler's). */
 #include "position.h"
 
-#include "cuda/delivery.h"
 #include "pending.h"
 #include "slices.h"
 
@@ -29,7 +28,7 @@ int position_seek(struct batchd_loader *l)
 	body.epoch = l->epoch;
 	body.base_sample = l->base;
 	body.step = l->next_step / slices_per_batch(l);
-	body.no_device = delivery_forgoes(l->link->delivery);
+	body.no_device = link_no_device(l->link);
 	m.body_case = BATCHD__WIRE__CLIENT_MESSAGE__BODY_SEEK;
 	m.seek = &body;
 	return link_send(l->link, &m, &l->fault);

@@ -13,8 +13,8 @@
 #include <string.h>
 
 #include "clock.h"
-#include "cuda/delivery.h"
 #include "difference.h"
+#include "links.h"
 #include "open.h"
 #include "position.h"
 #include "slices.h"
@@ -37,7 +37,7 @@ static void wait_before_next_try(struct absence *a, uint64_t now)
  * telling it. */
 static bool waits_for_us(struct batchd_loader *l, int r)
 {
-	return l->link->delivery && !delivery_part(l->link, l->absence.why.reopen) && r == BATCHD_E_SHUTDOWN;
+	return l->link->gpu && !link_part(l->link, l->absence.why.reopen) && r == BATCHD_E_SHUTDOWN;
 }
 
 /* The daemon listens until we say Close: it need not keep the old slots for as long as this process lives. Under the
@@ -56,7 +56,7 @@ static bool is_lost(struct batchd_loader *l, int r)
 	struct absence *a = &l->absence;
 
 	/* A GPU that failed in the daemon, which restarts; what fails on this process's side is not said here. */
-	bool gone = r == BATCHD_E_LOST || r == BATCHD_E_SHUTDOWN || (r == BATCHD_E_GPU && l->link->delivery);
+	bool gone = r == BATCHD_E_LOST || r == BATCHD_E_SHUTDOWN || (r == BATCHD_E_GPU && l->link->gpu);
 
 	if (!gone || !l->options.reconnect_ms || l->closed)
 		return false;
@@ -74,7 +74,7 @@ static bool is_lost(struct batchd_loader *l, int r)
 		wait_before_next_try(a, now);
 		if (!waits_for_us(l, r)) {
 			pthread_mutex_lock(&l->lock);
-			if (a->why.reopen && !l->link->delivery)
+			if (a->why.reopen && !l->link->gpu)
 				give_up_leases(l);
 			connection_close(&l->link->connection);
 			pthread_mutex_unlock(&l->lock);
@@ -90,21 +90,14 @@ static bool is_lost(struct batchd_loader *l, int r)
  * closed meanwhile, and fresh is gone. */
 static bool switch_link(struct batchd_loader *l, struct link *fresh)
 {
-	struct link *old, *over;
+	struct link *over = fresh;
 
 	pthread_mutex_lock(&l->lock);
-	old = l->link;
-	over = l->closed ? fresh : old;
 	if (!l->closed) {
 		slices_stop(l); /* the rest of it comes again */
-		fresh->id = (old->id + 1) & (UINT64_MAX >> LINK_ID_SHIFT);
-		link_detach(old);
+		fresh->id = (l->link->id + 1) & (UINT64_MAX >> LINK_ID_SHIFT);
+		over = links_retire(l, l->link);
 		open_switch(l, fresh);
-		if (old->n_leased) {
-			old->next = l->retired;
-			l->retired = old;
-			over = NULL;
-		}
 	}
 	pthread_mutex_unlock(&l->lock);
 	link_destroy(over);
@@ -118,7 +111,8 @@ static int check_same(const struct batchd_loader *l, struct link *fresh, struct 
 	struct fault unheard = { 0 };
 	char change[2048];
 
-	if (fresh->info.dataset_id == old->info.dataset_id && fresh->info.loader_id == old->info.loader_id)
+	if (fresh->info.dataset_id == old->info.dataset_id && fresh->info.loader_id == old->info.loader_id &&
+	    fresh->info.served == old->info.served)
 		return 0;
 	if (fresh->content_id == old->content_id)
 		return fault_set(f, BATCHD_E_INVALID,
@@ -245,7 +239,7 @@ static bool is_parting(struct batchd_loader *l)
 {
 	uint64_t now = clock_now_ns();
 
-	if (l->link->connection.socket < 0 || delivery_part(l->link, l->absence.why.reopen))
+	if (l->link->connection.socket < 0 || link_part(l->link, l->absence.why.reopen))
 		return false;
 	if (now - l->absence.since_ns < (uint64_t)PART_MS * 1000000) {
 		l->absence.next_try_ns = now + (uint64_t)PART_LOOK_MS * 1000000;
@@ -303,4 +297,10 @@ int with_link_now(struct batchd_loader *l, link_attempt attempt, void *arg)
 	int r = l->absence.lost ? 0 : attempt(l, arg, 0);
 
 	return is_lost(l, r) ? 0 : r;
+}
+
+void reconnect_part(struct batchd_loader *l)
+{
+	if (l->absence.lost)
+		link_part(l->link, l->absence.why.reopen);
 }

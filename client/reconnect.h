@@ -15,6 +15,8 @@ int with_link(struct batchd_loader *l, int timeout_ms, link_attempt attempt, voi
 /* For what a daemon need not be told as long as it is away, since position_ask_again tells the next one: one attempt at
  * most, without waiting. Returns what it did; 0: the daemon is away. */
 int with_link_now(struct batchd_loader *l, link_attempt attempt, void *arg);
+/* While the daemon is away: unmaps its memory on the GPU as soon as nothing reads it. */
+void reconnect_part(struct batchd_loader *l);
 /* A batch has come: a daemon that goes away now was not away all the time. */
 static inline void reconnect_note_progress(struct batchd_loader *l)
 {

@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "clock.h"
-#include "cuda/delivery.h"
 #include "handover.h"
 #include "pending.h"
 #include "position.h"
@@ -300,21 +299,6 @@ int stream_next(struct batchd_loader *l, struct batchd_batch *b, int timeout_ms,
 	return with_link(l, timeout_ms, attempt_next, &call);
 }
 
-int batchd_next(struct batchd_loader *l, struct batchd_batch *b, int timeout_ms)
-{
-	int r = loader_enter(l);
-
-	if (r < 0)
-		return r;
-	r = l->link->delivery ? delivery_next(l, b, timeout_ms) : stream_next(l, b, timeout_ms, clock_now_ns());
-	return loader_leave(l, r);
-}
-
-int batchd_try_next(struct batchd_loader *l, struct batchd_batch *b)
-{
-	return batchd_next(l, b, 0);
-}
-
 /* ---- joining a group ---- */
 
 struct join_call {
@@ -334,7 +318,7 @@ static int attempt_join(struct batchd_loader *l, void *arg, int left_ms)
 	(void)left_ms;
 	body.seek = ++l->seek;
 	body.start = (Batchd__Wire__Start)c->how;
-	body.no_device = delivery_forgoes(l->link->delivery);
+	body.no_device = link_no_device(l->link);
 	m.body_case = BATCHD__WIRE__CLIENT_MESSAGE__BODY_JOIN;
 	m.join = &body;
 	r = link_call(l->link, &m, "a join", BATCHD__WIRE__SERVER_MESSAGE__BODY_JOINED, &answer, &l->fault);

@@ -15,23 +15,18 @@
 #include <unistd.h>
 
 #include "arrays.h"
-#include "clock.h"
 #include "cuda/image.h"
 #include "process.h"
-#include "slices.h"
-#include "stream.h"
-
-enum { LOOK_MS = 1, SIGNAL_MS = 100, CLOSE_MS = 5000, CLOSE_LOOK_US = 200 };
 
 /* ---- opening ---- */
 
-int delivery_create(struct delivery **out, const struct batchd_options *o, struct fault *f)
+static const struct link_gpu_ops ops;
+
+int delivery_create(struct link *k, const struct batchd_options *o, struct fault *f)
 {
 	struct delivery *d;
 	int r;
 
-	*out = NULL;
-	delivery_reap();
 	if (!o->device || !*o->device || strcmp(o->device, "cpu") == 0)
 		return 0;
 	if (o->dtype != BATCHD_UINT8 && o->dtype != BATCHD_FLOAT16 && o->dtype != BATCHD_BFLOAT16 &&
@@ -46,11 +41,13 @@ int delivery_create(struct delivery **out, const struct batchd_options *o, struc
 		free(d);
 		return r;
 	}
+	d->gpu_half.ops = &ops;
 	d->fork_generation = process_generation();
 	d->dtype = o->dtype;
 	d->layout = o->layout;
 	d->pending_end = &d->pending;
-	*out = d;
+	d->link = k;
+	k->gpu = &d->gpu_half;
 	return 0;
 }
 
@@ -77,7 +74,7 @@ void delivery_ask(struct delivery *d, Batchd__Wire__Open *open)
 /* What the trainer gets: for images another tensor than what is in the slot, unless it asked for just that. */
 static int plan(struct link *k, const Batchd__Wire__Opened *m, struct fault *f)
 {
-	struct delivery *d = k->delivery;
+	struct delivery *d = delivery_of(k);
 	struct batchd_info *i = &k->info;
 	enum finish_number number = d->dtype == BATCHD_UINT8      ? FINISH_TO_UINT8
 				    : d->dtype == BATCHD_FLOAT16  ? FINISH_TO_FLOAT16
@@ -208,7 +205,7 @@ static void note_no_offer(struct delivery *d, const char *why)
 /* Opens the daemon's slab, or says in d->reason why not. */
 static int import(struct link *k, const Batchd__Wire__Opened *m, int fd)
 {
-	struct delivery *d = k->delivery;
+	struct delivery *d = delivery_of(k);
 
 	if (!m->device_uuid.len) {
 		note_no_offer(d, m->device_reason);
@@ -223,7 +220,7 @@ static int import(struct link *k, const Batchd__Wire__Opened *m, int fd)
 }
 
 /* Gives the mapping back. A CUDA result. */
-static int unmap(struct delivery *d, struct daemon_memory *m)
+static int close_mapping(struct delivery *d, struct daemon_memory *m)
 {
 	const char *call;
 	int r = m->vmm.address ? vmm_close(d->gpu.driver, &m->vmm, &call)
@@ -233,16 +230,9 @@ static int unmap(struct delivery *d, struct daemon_memory *m)
 	return r;
 }
 
-char *delivery_forgoes(struct delivery *d)
-{
-	static char nothing[] = "";
-
-	return d && d->refused ? d->reason : nothing;
-}
-
 static int attach(struct link *k, const Batchd__Wire__Opened *m, int slab_fd, int device_fd, struct fault *f)
 {
-	struct delivery *d = k->delivery;
+	struct delivery *d = delivery_of(k);
 	int r = import(k, m, device_fd);
 	size_t n;
 
@@ -263,7 +253,7 @@ static int attach(struct link *k, const Batchd__Wire__Opened *m, int slab_fd, in
 
 int delivery_attach(struct link *k, const Batchd__Wire__Opened *m, int slab_fd, int device_fd, struct fault *f)
 {
-	struct delivery *d = k->delivery;
+	struct delivery *d = delivery_of(k);
 	struct gpu_visit visit;
 	int r = plan(k, m, f);
 
@@ -288,39 +278,39 @@ int delivery_attach(struct link *k, const Batchd__Wire__Opened *m, int slab_fd, 
 	k->info.device_reason = d->reason;
 	k->info.can_finish = !d->is_image || d->kernel;
 	k->info.finish_reason = d->no_kernel;
+	k->no_device = d->refused ? d->reason : NULL;
+	d->gpu_half.looks_ahead = d->copy != NULL;
 	return r;
 }
 
 /* Most errors are no longer of interest to anybody; what cannot be given back goes with the process. Whether the
  * daemon's memory is mapped no more. */
-static bool dismantle(struct delivery *d, uint32_t n_slots)
+static bool dismantle(struct delivery *d)
 {
 	const struct cuda_driver *driver = d->gpu.driver;
 	bool unmapped = true;
 
-	for (uint32_t i = 0; d->lease && i < n_slots; i++)
+	for (uint32_t i = 0; d->lease && i < d->link->n_slots; i++)
 		for (unsigned k = 0; k < DELIVERY_STREAMS; k++)
 			if (d->lease[i].event[k])
 				driver->event_destroy(d->lease[i].event[k]);
 	if (d->module)
 		driver->module_unload(d->module);
 	if (d->imported.address)
-		unmapped = unmap(d, &d->imported) == CUDA_OK;
+		unmapped = close_mapping(d, &d->imported) == CUDA_OK;
 	copy_destroy(d->copy);
 	return unmapped;
 }
 
-bool delivery_destroy(struct delivery *d, uint32_t n_slots)
+static bool close_half(struct link_gpu *g)
 {
+	struct delivery *d = delivery_from(g);
 	struct gpu_visit visit;
-	bool unmapped;
+	bool unmapped = !d->imported.address;
 
-	if (!d)
-		return true;
-	unmapped = !d->imported.address;
 	/* a second try, as there will be no other time */
 	if (gpu_enter(&d->gpu, &visit) == CUDA_OK || gpu_enter(&d->gpu, &visit) == CUDA_OK) {
-		unmapped = dismantle(d, n_slots);
+		unmapped = dismantle(d);
 		gpu_leave(&d->gpu, &visit);
 	}
 	gpu_close(&d->gpu);
@@ -338,13 +328,15 @@ cuda_ptr delivery_slot(const struct delivery *d, uint32_t slot)
 
 struct device_lease *delivery_lease(struct link *k, uint32_t slot, uint64_t generation)
 {
-	struct device_lease *lease = slot < k->n_slots ? &k->delivery->lease[slot] : NULL;
+	struct device_lease *lease = slot < k->n_slots ? &delivery_of(k)->lease[slot] : NULL;
 
 	return lease && lease->n_lent && lease->generation == generation ? lease : NULL;
 }
 
-bool delivery_may_release(struct delivery *d, uint32_t slot)
+static bool may_release(struct link_gpu *g, uint32_t slot)
 {
+	struct delivery *d = delivery_from(g);
+
 	if (!d->lease[slot].n_lent)
 		return false;
 	d->lease[slot].n_lent--;
@@ -362,12 +354,14 @@ static bool has_somebody(struct device_lease *lease)
 	return lease->n_lent + lease->n_exported > atomic_load(&lease->n_returned);
 }
 
-uint32_t delivery_n_held(const struct link *k)
+static uint32_t n_held(const struct link_gpu *g)
 {
+	const struct delivery *d = (const struct delivery *)g;
+	const struct link *k = d->link;
 	uint32_t n = 0;
 
 	for (uint32_t i = 0; i < k->n_slots; i++)
-		n += k->lease[i].held && (k->lease[i].more || has_somebody(&k->delivery->lease[i]));
+		n += k->lease[i].held && (k->lease[i].more || has_somebody(&d->lease[i]));
 	return n;
 }
 
@@ -483,13 +477,13 @@ static void append(struct delivery *d, struct device_lease *lease)
 	lease->next = NULL;
 	*d->pending_end = lease;
 	d->pending_end = &lease->next;
+	d->gpu_half.n_pending++;
 }
 
 /* Tensors that are gone. An event recorded now is behind whatever was queued while they lived. In the GPU's context,
  * unless that is lost. */
-static void take_returned(struct link *k)
+static void take_returned(struct delivery *d)
 {
-	struct delivery *d = k->delivery;
 	struct returned *next, *node = atomic_exchange(&d->returned, NULL);
 
 	for (; node; node = next) {
@@ -500,7 +494,7 @@ static void take_returned(struct link *k)
 		lease->n_exported--;
 		lease->deferred = true;
 		d->n_exported--;
-		if (lease_ends(&k->lease[node->slot])) {
+		if (lease_ends(&d->link->lease[node->slot])) {
 			if (!d->lost)
 				d->lost = record_or_wait(d, lease);
 			append(d, lease);
@@ -509,14 +503,14 @@ static void take_returned(struct link *k)
 	}
 }
 
-void delivery_let_go(struct link *k, uint32_t slot)
+static void release(struct link_gpu *g, uint32_t slot)
 {
-	struct delivery *d = k->delivery;
+	struct delivery *d = delivery_from(g);
 	struct device_lease *lease = &d->lease[slot];
 	struct gpu_visit visit;
 
 	if (!lease->deferred) {
-		link_end_lease(k, slot);
+		g->on_free(d->link, slot);
 		return;
 	}
 	if (!d->lost && !(d->lost = gpu_enter(&d->gpu, &visit))) {
@@ -538,9 +532,8 @@ static int query(struct delivery *d, struct device_lease *lease)
 	return r == CUDA_OK && !lease->recorded ? CUDA_NOT_READY : r;
 }
 
-static void give_back_complete(struct link *k)
+static void give_back_complete(struct delivery *d)
 {
-	struct delivery *d = k->delivery;
 	struct device_lease **at = &d->pending;
 
 	while (*at && !d->lost) {
@@ -559,35 +552,50 @@ static void give_back_complete(struct link *k)
 		if (!*at)
 			d->pending_end = at;
 		lease->pending = false;
-		link_end_lease(k, slot_of(d, lease));
+		d->gpu_half.n_pending--;
+		d->gpu_half.on_free(d->link, slot_of(d, lease));
 	}
 }
 
-int delivery_collect(struct link *k, bool *more)
+/* A CUDA result: what ended the GPU for this process, or CUDA_OK. */
+static int look(struct delivery *d)
 {
-	struct delivery *d = k->delivery;
 	struct gpu_visit visit;
 
 	if ((d->pending || atomic_load(&d->returned)) && !d->lost) {
 		d->lost = gpu_enter(&d->gpu, &visit);
 		if (!d->lost) {
-			take_returned(k);
-			give_back_complete(k);
+			take_returned(d);
+			give_back_complete(d);
 			gpu_leave(&d->gpu, &visit);
 		}
 	}
 	if (d->lost)
-		take_returned(k); /* without CUDA: only to know that nobody has them */
-	*more = !d->lost && (d->pending || d->n_exported);
+		take_returned(d); /* without CUDA: only to know that the tensors are gone */
 	return d->lost;
+}
+
+static int collect(struct link_gpu *g, bool *more, struct fault *f)
+{
+	struct delivery *d = delivery_from(g);
+	int lost = look(d);
+
+	*more = !lost && (d->pending || d->n_exported);
+	if (!lost)
+		return 0;
+	if (f) {
+		gpu_fault(&d->gpu, lost, f, "the trainer's work on the GPU failed");
+		f->code = BATCHD_E_GPU;
+	}
+	return BATCHD_E_GPU;
 }
 
 /* The trainer's own work on the batch is queued on its stream: an event behind it tells when the slot may go back. 0 or
  * a code with f. */
-static int release_behind(struct link *k, struct device_lease *lease, struct cuda_stream *stream,
+static int release_behind(struct delivery *d, struct device_lease *lease, struct cuda_stream *stream,
 			  struct fault *f)
 {
-	struct delivery *d = k->delivery;
+	struct lease *host = &d->link->lease[slot_of(d, lease)];
 	struct cuda_stream *failed = NULL;
 	bool capturing = false;
 	int r = delivery_is_capturing(d, stream, &capturing);
@@ -598,7 +606,7 @@ static int release_behind(struct link *k, struct device_lease *lease, struct cud
 			"batchd_cuda_release: not inside the capture of a CUDA graph; release it before or after");
 	if (r == CUDA_OK)
 		r = delivery_use(d, lease, stream);
-	if (r == CUDA_OK && k->lease[slot_of(d, lease)].n_out == 1 && !k->lease[slot_of(d, lease)].more)
+	if (r == CUDA_OK && host->n_out == 1 && !host->more)
 		r = record(d, lease, &failed);
 	if (r != CUDA_OK && failed && failed != stream) /* an earlier one; the caller's own it is told of */
 		r = wait_instead(d, lease);
@@ -611,15 +619,14 @@ static int release_behind(struct link *k, struct device_lease *lease, struct cud
 	}
 	lease->n_lent--;
 	lease->deferred = true;
-	if (lease_ends(&k->lease[slot_of(d, lease)]))
+	if (lease_ends(host))
 		append(d, lease);
 	return 0;
 }
 
-static int release_in_context(struct link *k, struct device_lease *lease, struct cuda_stream *stream,
-			      struct fault *f)
+int delivery_release_behind(struct delivery *d, struct device_lease *lease, struct cuda_stream *stream,
+			    struct fault *f)
 {
-	struct delivery *d = k->delivery;
 	struct gpu_visit visit;
 	int r = gpu_enter(&d->gpu, &visit);
 
@@ -627,335 +634,142 @@ static int release_in_context(struct link *k, struct device_lease *lease, struct
 		gpu_fault(&d->gpu, r, f, "batchd_cuda_release cannot use the GPU");
 		return f->code = BATCHD_E_GPU;
 	}
-	r = release_behind(k, lease, stream, f);
-	take_returned(k);
-	give_back_complete(k);
+	r = release_behind(d, lease, stream, f);
+	take_returned(d);
+	give_back_complete(d);
 	gpu_leave(&d->gpu, &visit);
 	return r;
 }
 
-int batchd_cuda_release(struct batchd_loader *l, uint32_t slot, uint64_t generation, void *stream)
-{
-	struct device_lease *lease = NULL;
-	struct link *owner;
-	struct fault f = { 0 };
-	int r;
+/* ---- parting ---- */
 
-	if (loader_is_foreign(l))
-		return BATCHD_E_FORKED;
-	pthread_mutex_lock(&l->lock);
-	owner = loader_find_link(l, generation);
-	if (owner && owner->delivery)
-		lease = delivery_lease(owner, slot, generation);
-	r = lease ? release_in_context(owner, lease, stream, &f)
-		  : fault_set(&f, BATCHD_E_INVALID, "batchd_cuda_release: %s",
-			      l->link && l->link->delivery ? "this batch is no longer on loan, or a tensor has it"
-					  : "this loader delivers to no GPU: option device");
-	loader_tell(l, &f);
-	pthread_mutex_unlock(&l->lock);
-	return r;
-}
-
-/* ---- next ---- */
-
-static bool is_held(const struct link *k)
+static bool is_held(const struct delivery *d)
 {
 	bool held = false;
 
-	for (uint32_t i = 0; i < k->n_slots; i++)
-		held |= k->delivery->lease[i].n_lent || k->delivery->lease[i].n_exported;
+	for (uint32_t i = 0; i < d->link->n_slots; i++)
+		held |= d->lease[i].n_lent || d->lease[i].n_exported;
 	return held;
 }
 
-/* Whether nobody has a batch of this link any more, and nothing on the GPU reads one. */
-static bool is_over(struct link *k)
+static bool is_idle(struct link_gpu *g)
 {
-	bool more;
-	int lost = delivery_collect(k, &more);
+	struct delivery *d = delivery_from(g);
+	int lost = look(d);
 
 	/* After a fatal error nothing runs on the GPU any more, and no event will tell. */
-	return !is_held(k) && (lost || !k->delivery->pending);
+	return !is_held(d) && (lost || !d->pending);
 }
 
-/* Retired links that are over: taken off the list, to be destroyed without the lock. */
-static struct link *take_over_retired(struct batchd_loader *l)
-{
-	struct link **at = &l->retired, *k, *over = NULL;
-
-	while ((k = *at)) {
-		if (!k->delivery || !is_over(k)) {
-			at = &k->next;
-			continue;
-		}
-		*at = k->next;
-		k->next = over;
-		over = k;
-	}
-	return over;
-}
-
-/* Takes the mapping out, if it may go: nobody finds it any more then. */
-static struct daemon_memory take_mapping(struct link *k)
+/* Takes the mapping out, if it may go: no call finds it any more then. */
+static struct daemon_memory take_mapping(struct delivery *d)
 {
 	struct daemon_memory taken = { 0 };
 
-	pthread_mutex_lock(k->host.lock);
-	if (is_over(k) && !k->delivery->lost) {
-		taken = k->delivery->imported;
-		k->delivery->imported = (struct daemon_memory){ 0 };
+	pthread_mutex_lock(d->link->host.lock);
+	if (is_idle(&d->gpu_half) && !d->lost) {
+		taken = d->imported;
+		d->imported = (struct daemon_memory){ 0 };
 	}
-	pthread_mutex_unlock(k->host.lock);
+	pthread_mutex_unlock(d->link->host.lock);
 	return taken;
 }
 
-/* A daemon that stops need not wait for memory that came as a descriptor; one that makes larger slots wants the old ones
- * back. */
-static bool outlives_daemon(const struct link *k, bool reopen)
+static enum link_gpu_mapping unmap(struct link_gpu *g, bool reopen)
 {
-	return k->delivery->imported.vmm.address && !reopen;
-}
-
-bool delivery_part(struct link *k, bool reopen)
-{
-	struct delivery *d = k->delivery;
+	struct delivery *d = delivery_from(g);
 	struct gpu_visit visit;
 	struct daemon_memory taken;
 	int r;
 
-	if (!d || !d->imported.address || outlives_daemon(k, reopen))
-		return true;
-	taken = take_mapping(k);
+	/* A daemon that stops need not wait for memory that came as a descriptor; one that makes larger slots wants the old
+	 * ones back. */
+	if (!d->imported.address || (d->imported.vmm.address && !reopen))
+		return LINK_GPU_NONE;
+	taken = take_mapping(d);
 	if (!taken.address)
-		return false;
+		return LINK_GPU_BUSY;
 	r = gpu_enter(&d->gpu, &visit);
 	if (r == CUDA_OK) {
-		r = unmap(d, &taken);
+		r = close_mapping(d, &taken);
 		gpu_leave(&d->gpu, &visit);
 	}
-	pthread_mutex_lock(k->host.lock);
-	if (r == CUDA_OK)
-		link_send_close(k);
-	connection_close(&k->connection);
-	pthread_mutex_unlock(k->host.lock);
-	return true;
+	return r == CUDA_OK ? LINK_GPU_UNMAPPED : LINK_GPU_STUCK;
 }
 
-static void destroy_links(struct link *k)
-{
-	for (struct link *next; k; k = next) {
-		next = k->next;
-		link_destroy(k);
-	}
-}
-
-static int collect(struct batchd_loader *l, bool *more)
-{
-	struct link *over;
-	int lost;
-
-	pthread_mutex_lock(&l->lock);
-	lost = delivery_collect(l->link, more);
-	over = l->retired ? take_over_retired(l) : NULL;
-	pthread_mutex_unlock(&l->lock);
-	destroy_links(over);
-	if (l->absence.lost)
-		delivery_part(l->link, l->absence.why.reopen);
-	return lost;
-}
-
-static int say_lost(struct batchd_loader *l, int lost)
-{
-	gpu_fault(&l->link->delivery->gpu, lost, &l->fault, "the trainer's work on the GPU failed");
-	l->fault.code = BATCHD_E_GPU;
-	return BATCHD_E_GPU;
-}
+/* ---- delivering ---- */
 
 /* How much of a slot there is to copy. */
-static int begin_copy(struct batchd_loader *l, uint32_t slot, uint64_t generation, uint32_t n_rows)
+static int begin_copy(struct delivery *d, const struct ready *b)
 {
-	struct copy_request r = { .slot = slot, .generation = generation };
+	const struct link *k = d->link;
+	struct copy_request r = { .slot = b->slot, .generation = b->generation };
 
-	if (l->served) {
-		r.data_bytes = arrays_extent(slab_slot(l->link->slab, slot), (size_t)l->link->row_bytes);
+	if (k->info.served) {
+		r.data_bytes = arrays_extent(slab_slot(k->slab, b->slot), (size_t)k->row_bytes);
 	} else {
-		r.data_bytes = n_rows * l->link->row_bytes;
-		r.labels_offset = l->link->labels_offset;
-		r.labels_bytes = n_rows * l->link->label_bytes;
+		r.data_bytes = b->n_rows * k->row_bytes;
+		r.labels_offset = k->labels_offset;
+		r.labels_bytes = b->n_rows * k->label_bytes;
 	}
-	return copy_begin(l->link->delivery->copy, &r);
+	return copy_begin(d->copy, &r);
 }
 
 /* Begins the batch's copy, and that of the next one if it is here already, so that it runs while the trainer works on
  * this one. */
-static int begin_copies(struct batchd_loader *l, const struct batchd_batch *b)
+static int begin_copies(struct delivery *d, const struct ready *b, const struct ready *next)
 {
-	struct delivery *d = l->link->delivery;
-	uint32_t n_rows = slices_per_batch(l) > 1 ? l->cut.batch.n_rows : b->n_rows;
-	const struct ready *next;
 	struct gpu_visit visit;
 	int r = gpu_enter(&d->gpu, &visit);
 
 	if (r != CUDA_OK)
 		return r;
-	r = begin_copy(l, b->slot, b->generation & LINK_GENERATIONS, n_rows);
-	next = r == CUDA_OK && !b->last ? stream_peek(l) : NULL;
-	if (next && next->n_rows) /* none: the mark of the end of a producer's epoch */
-		r = begin_copy(l, next->slot, next->generation, next->n_rows);
+	r = begin_copy(d, b);
+	if (r == CUDA_OK && next && next->n_rows) /* none: the mark of the end of a producer's epoch */
+		r = begin_copy(d, next);
 	gpu_leave(&d->gpu, &visit);
 	return r == CUDA_OK ? copy_begun(d->copy, b->slot) : r;
 }
 
 /* The first slice of a batch, or the whole, makes the lease new. */
-static void note_lent(struct batchd_loader *l, const struct batchd_batch *b)
+static void note_lent(struct delivery *d, const struct ready *b)
 {
-	struct device_lease *lease = &l->link->delivery->lease[b->slot];
+	struct device_lease *lease = &d->lease[b->slot];
+	uint64_t generation = link_stamp(d->link, b->generation);
 
-	pthread_mutex_lock(&l->lock);
-	if (lease->generation != b->generation) {
-		lease->generation = b->generation;
+	pthread_mutex_lock(d->link->host.lock);
+	if (lease->generation != generation) {
+		lease->generation = generation;
 		lease->n_lent = lease->n_streams = 0;
 		lease->deferred = lease->recorded = false;
 	}
 	lease->n_lent++;
-	pthread_mutex_unlock(&l->lock);
+	pthread_mutex_unlock(d->link->host.lock);
 }
 
-/* Nobody will give back what nobody was given. */
-static void take_back(struct batchd_loader *l, const struct batchd_batch *b)
+static int deliver(struct link_gpu *g, const struct ready *b, const struct ready *next, void **device_slot,
+		   struct fault *f)
 {
-	pthread_mutex_lock(&l->lock);
-	l->link->delivery->lease[b->slot].n_lent--;
-	slices_stop(l);
-	if (lease_ends(&l->link->lease[b->slot]))
-		link_let_go(l->link, b->slot);
-	pthread_mutex_unlock(&l->lock);
-}
-
-static int arrive(struct batchd_loader *l, struct batchd_batch *b)
-{
-	struct delivery *d = l->link->delivery;
-	char *slot;
+	struct delivery *d = delivery_from(g);
 	int r;
 
-	note_lent(l, b);
-	r = d->copy ? begin_copies(l, b) : CUDA_OK;
+	note_lent(d, b);
+	r = d->copy ? begin_copies(d, b, next) : CUDA_OK;
 	if (r != CUDA_OK) {
-		take_back(l, b);
-		gpu_fault(&d->gpu, r, &l->fault, "cannot copy a batch to the GPU");
-		return l->fault.code = BATCHD_E_GPU;
+		gpu_fault(&d->gpu, r, f, "cannot copy a batch to the GPU");
+		return f->code = BATCHD_E_GPU;
 	}
-	slot = (char *)(uintptr_t)delivery_slot(d, b->slot);
-	b->device_data = slot + b->row * l->link->row_bytes;
-	b->device_labels = slot + l->link->labels_offset + b->row * l->link->label_bytes;
-	return BATCHD_OK;
+	*device_slot = (void *)(uintptr_t)delivery_slot(d, b->slot);
+	return 0;
 }
 
-/* How long to wait for a batch before slots are looked after again; 0 when the caller's patience is at its end. */
-static int patience(bool more, int timeout_ms, uint64_t waited_ns)
-{
-	uint64_t ms = waited_ns / 1000000, most = timeout_ms == BATCHD_UNTIL_SIGNAL ? SIGNAL_MS : (uint64_t)timeout_ms;
-
-	if (timeout_ms == BATCHD_FOREVER)
-		return more ? LOOK_MS : BATCHD_FOREVER;
-	if (timeout_ms == BATCHD_UNTIL_SIGNAL && !more)
-		return BATCHD_UNTIL_SIGNAL;
-	if (ms >= most)
-		return 0;
-	return more ? LOOK_MS : (int)(most - ms);
-}
-
-int delivery_next(struct batchd_loader *l, struct batchd_batch *b, int timeout_ms)
-{
-	struct batchd_batch full = { .size_bytes = sizeof full };
-	uint64_t began = clock_now_ns();
-	int r, wait_ms, lost;
-	bool more;
-
-	delivery_reap();
-	do {
-		lost = collect(l, &more);
-		if (lost)
-			return say_lost(l, lost);
-		wait_ms = patience(more, timeout_ms, clock_now_ns() - began);
-		r = stream_next(l, &full, wait_ms, began);
-	} while (r == BATCHD_AGAIN && wait_ms != 0 && wait_ms != BATCHD_UNTIL_SIGNAL);
-	if (r == BATCHD_OK)
-		r = arrive(l, &full);
-	if (r == BATCHD_OK) {
-		full.size_bytes = b->size_bytes;
-		memcpy(b, &full, b->size_bytes < sizeof full ? b->size_bytes : sizeof full);
-	}
-	return r;
-}
-
-/* ---- the end ---- */
-
-static struct batchd_loader *closed; /* with batches that somebody still has; under process_lock */
-static atomic_uint n_closed;
-
-static bool is_done(struct batchd_loader *l)
-{
-	struct link *over;
-	bool done;
-
-	pthread_mutex_lock(&l->lock);
-	over = take_over_retired(l);
-	done = is_over(l->link) && !l->retired && !l->n_calls;
-	pthread_mutex_unlock(&l->lock);
-	destroy_links(over);
-	return done;
-}
-
-static void keep(struct batchd_loader *l)
-{
-	process_lock();
-	l->link->delivery->next_closed = closed;
-	closed = l;
-	atomic_fetch_add(&n_closed, 1);
-	process_unlock();
-}
-
-void delivery_reap(void)
-{
-	struct batchd_loader *l, *next;
-
-	if (!atomic_load(&n_closed))
-		return;
-	process_lock();
-	l = closed;
-	closed = NULL;
-	atomic_store(&n_closed, 0);
-	process_unlock();
-	for (; l; l = next) {
-		next = l->link->delivery->next_closed;
-		if (loader_is_foreign(l))
-			continue; /* the parent's; its objects here are not to be touched */
-		if (is_done(l))
-			loader_destroy(l);
-		else
-			keep(l);
-	}
-}
-
-void delivery_close(struct batchd_loader *l)
-{
-	uint64_t began = clock_now_ns();
-	struct timespec pause = { .tv_nsec = CLOSE_LOOK_US * 1000 };
-	bool pending;
-
-	do {
-		bool more;
-
-		pthread_mutex_lock(&l->lock);
-		slices_stop(l);
-		delivery_collect(l->link, &more);
-		pending = more && l->link->delivery->pending;
-		pthread_mutex_unlock(&l->lock);
-		if (pending)
-			nanosleep(&pause, NULL);
-	} while (pending && clock_now_ns() - began < (uint64_t)CLOSE_MS * 1000000);
-	if (is_done(l))
-		loader_destroy(l);
-	else
-		keep(l);
-}
+static const struct link_gpu_ops ops = {
+	.collect = collect,
+	.is_idle = is_idle,
+	.n_held = n_held,
+	.deliver = deliver,
+	.may_release = may_release,
+	.release = release,
+	.unmap = unmap,
+	.close = close_half,
+};

@@ -9,8 +9,8 @@
  * In share mode several slices of one slot may be in different states; the slot is pending when no slice is lent or
  * exported any more and none is still to come.
  *
- * A loader that is closed with batches still exported or pending lives on, connection included, until the last is gone;
- * calls for any other loader look after it. Everything here is under the loader's lock unless it says otherwise. */
+ * It is the GPU's half of a link (struct link_gpu), reads the link's leases and sizes, and calls up only to say that a
+ * slot is free. Everything here is under the loader's lock unless it says otherwise. */
 #ifndef BATCHD_CLIENT_DELIVERY_H
 #define BATCHD_CLIENT_DELIVERY_H
 
@@ -20,7 +20,7 @@
 #include "cuda/copy.h"
 #include "cuda/finish-plan.h"
 #include "cuda/gpu.h"
-#include "loader.h"
+#include "link.h"
 
 enum { DELIVERY_STREAMS = 8 }; /* that may read one batch */
 
@@ -47,6 +47,8 @@ struct returned {
 };
 
 struct delivery {
+	struct link_gpu gpu_half;      /* first: delivery_from */
+	struct link *link;
 	/* Written once, while opening. */
 	struct gpu gpu;
 	unsigned fork_generation;      /* process_generation() */
@@ -72,41 +74,34 @@ struct delivery {
 	struct device_lease *pending, **pending_end;
 	uint32_t n_exported;
 	int lost;                      /* a CUDA result after which nothing works any more, or 0 */
-	struct batchd_loader *next_closed; /* under process_lock */
 };
+
+static inline struct delivery *delivery_from(struct link_gpu *g)
+{
+	return (struct delivery *)g;
+}
+
+/* NULL: the link delivers to no GPU. */
+static inline struct delivery *delivery_of(const struct link *k)
+{
+	return delivery_from(k->gpu);
+}
 
 /* ---- opening; the loader's thread, no lock needed yet ---- */
 
-/* Whether o asks for a GPU; if so finds it. *out is NULL for the CPU. 0 or a batchd code with f. */
-int delivery_create(struct delivery **out, const struct batchd_options *o, struct fault *f);
+/* Whether o asks for a GPU; if so finds it and makes k->gpu. 0 or a batchd code with f. */
+int delivery_create(struct link *k, const struct batchd_options *o, struct fault *f);
 /* Says in Open on which GPU batches are wanted; Open refers to *d until it is sent. */
 void delivery_ask(struct delivery *d, Batchd__Wire__Open *open);
-/* What Seek and Join say of it: why nothing need be copied to the GPU for us, else "". d may be NULL. The string is
- * d's. */
-char *delivery_forgoes(struct delivery *d);
 /* Takes what the daemon offers and puts into k->info what this trainer will get. slab_fd: the host slab's; device_fd:
  * that of its memory on the GPU, or -1; both borrowed. 0, DELIVERY_E_OTHER_WAY or a code with f. */
 int delivery_attach(struct link *k, const Batchd__Wire__Opened *m, int slab_fd, int device_fd, struct fault *f);
 /* CUDA IPC does not work in this process, which was not known before: opened once more, the link is offered memory that
  * comes as a descriptor. */
 enum { DELIVERY_E_OTHER_WAY = -1000 };
-/* Takes everything apart. No batch may be on loan. NULL is allowed. False: the daemon's memory is still mapped, as the
- * GPU failed; only the end of the process ends that. */
-bool delivery_destroy(struct delivery *d, uint32_t n_slots);
 
 /* ---- batches ---- */
 
-/* batchd_next for loaders with a GPU. The loader's thread. */
-int delivery_next(struct batchd_loader *l, struct batchd_batch *b, int timeout_ms);
-/* Notes that batchd_release gives a slice back; false if the trainer has none of this slot. */
-bool delivery_may_release(struct delivery *d, uint32_t slot);
-/* Gives back what is complete. more: something else may come back by itself. 0, or the CUDA result after which nothing
- * works any more. */
-int delivery_collect(struct link *k, bool *more);
-/* Nobody has any of the slot's batch any more: gives it back, at once or behind the streams that were named. */
-void delivery_let_go(struct link *k, uint32_t slot);
-/* Slots of which somebody has something; not those that only wait for the GPU. Under the lock. */
-uint32_t delivery_n_held(const struct link *k);
 /* Where a slot is on the GPU. */
 cuda_ptr delivery_slot(const struct delivery *d, uint32_t slot);
 /* The lease of a batch that the trainer may still begin work with, or NULL. */
@@ -120,18 +115,8 @@ int delivery_use(struct delivery *d, struct device_lease *lease, struct cuda_str
 /* A deleter's part: any thread, also without the lock. node is freed by whoever looks at it; neither it nor d may be
  * touched afterwards. */
 void delivery_return(struct delivery *d, struct returned *node);
-
-/* ---- the end ---- */
-
-/* The daemon has gone or is about to go: closes its memory as soon as nobody has a batch of it and nothing on the GPU
- * reads one, and then says Close, which a daemon that stops waits a little for. True: there is nothing left to close.
- * The loader's thread, not under the lock. */
-bool delivery_part(struct link *k, bool reopen);
-
-/* The end of a loader with a GPU that is closed, and in which no call is in progress: waits a little for what is
- * pending, then frees it or leaves that to delivery_reap. Called once. Not under the lock. */
-void delivery_close(struct batchd_loader *l);
-/* Closes loaders whose last batch has come back since. Not under any lock; any thread. */
-void delivery_reap(void);
+/* batchd_cuda_release: gives back a slice whose work is queued on stream. 0 or a code with f. */
+int delivery_release_behind(struct delivery *d, struct device_lease *lease, struct cuda_stream *stream,
+			    struct fault *f);
 
 #endif

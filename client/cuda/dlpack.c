@@ -8,7 +8,7 @@
 #include <stdlib.h>
 
 #include "cuda/delivery.h"
-#include "loader.h"
+#include "links.h"
 #include "process.h"
 
 enum { MAX_DIMS = WIRE_MAX_DIMS + 1 };
@@ -84,7 +84,7 @@ static void describe(const struct link *k, const struct batchd_batch *b, struct 
 
 	*t = (struct dl_tensor){ .data = b->device_data,
 				 .device_type = DL_CUDA,
-				 .device_id = k->delivery->gpu.ordinal,
+				 .device_id = delivery_of(k)->gpu.ordinal,
 				 .n_dims = (int32_t)n + 1,
 				 .shape = e->shape,
 				 .strides = e->strides };
@@ -106,7 +106,7 @@ static struct export *make(struct link *k, const struct batchd_batch *b, int ver
 
 	if (!e)
 		return NULL;
-	e->delivery = k->delivery;
+	e->delivery = delivery_of(k);
 	e->slot = b->slot;
 	if (versioned) {
 		e->as.versioned = (struct dl_managed_versioned){
@@ -149,7 +149,7 @@ static int export(struct batchd_loader *l, const struct batchd_batch *b, int ver
 	if (e) {
 		lease->n_lent--;
 		lease->n_exported++;
-		k->delivery->n_exported++;
+		delivery_of(k)->n_exported++;
 	}
 	pthread_mutex_unlock(&l->lock);
 	if (!e)
@@ -177,19 +177,19 @@ enum { NO_BATCH = -1, CAPTURING = -2 };
 static int add_stream(struct link *owner, uint32_t slot, uint64_t generation, struct cuda_stream *stream)
 {
 	struct device_lease *lease =
-		owner && owner->delivery && slot < owner->n_slots ? &owner->delivery->lease[slot] : NULL;
+		owner && owner->gpu && slot < owner->n_slots ? &delivery_of(owner)->lease[slot] : NULL;
 	struct gpu_visit visit;
 	bool capturing = false;
 	int r;
 
 	if (!lease || lease->generation != generation || !(lease->n_lent || lease->n_exported))
 		return NO_BATCH;
-	r = gpu_enter(&owner->delivery->gpu, &visit);
+	r = gpu_enter(&delivery_of(owner)->gpu, &visit);
 	if (r == CUDA_OK) {
-		r = delivery_is_capturing(owner->delivery, stream, &capturing);
+		r = delivery_is_capturing(delivery_of(owner), stream, &capturing);
 		if (r == CUDA_OK)
-			r = capturing ? CAPTURING : delivery_use(owner->delivery, lease, stream);
-		gpu_leave(&owner->delivery->gpu, &visit);
+			r = capturing ? CAPTURING : delivery_use(delivery_of(owner), lease, stream);
+		gpu_leave(&delivery_of(owner)->gpu, &visit);
 	}
 	return r;
 }
@@ -203,10 +203,10 @@ int batchd_cuda_add_stream(struct batchd_loader *l, uint32_t slot, uint64_t gene
 	if (loader_is_foreign(l))
 		return BATCHD_E_FORKED;
 	pthread_mutex_lock(&l->lock);
-	owner = loader_find_link(l, generation);
+	owner = links_find(l, generation);
 	r = add_stream(owner, slot, generation, stream);
 	if (r > 0) {
-		gpu_fault_on_stream(&owner->delivery->gpu, r, &f, "batchd_cuda_add_stream cannot note the stream");
+		gpu_fault_on_stream(&delivery_of(owner)->gpu, r, &f, "batchd_cuda_add_stream cannot note the stream");
 		f.code = r == CUDA_INVALID_VALUE ? BATCHD_E_INVALID : BATCHD_E_GPU;
 	} else if (r < 0) {
 		fault_set(

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "cuda/delivery.h"
-#include "loader.h"
+#include "links.h"
 
 enum { HOST_MEMORY = 1 }; /* of CUDA_POINTER_MEMORY_TYPE */
 
@@ -24,11 +24,11 @@ static int misuse(struct fault *f, const char *text)
 /* A CUDA result as the caller's outcome. What is fatal stays so: the next call for a batch says it, too. */
 static int outcome(struct link *k, int result, const char *what, struct fault *f)
 {
-	int r = gpu_fault_on_stream(&k->delivery->gpu, result, f, what);
+	int r = gpu_fault_on_stream(&delivery_of(k)->gpu, result, f, what);
 
 	if (cuda_error_sticky(result)) {
 		pthread_mutex_lock(k->host.lock);
-		k->delivery->lost = result;
+		delivery_of(k)->lost = result;
 		pthread_mutex_unlock(k->host.lock);
 	}
 	return r;
@@ -44,7 +44,7 @@ static int find_link(struct batchd_loader *l, struct link **out, struct fault *f
 	k = l->link;
 	pthread_mutex_unlock(&l->lock);
 	*out = k;
-	return k && k->delivery ? 0 : misuse(f, "this loader delivers to no GPU: option device");
+	return k && k->gpu ? 0 : misuse(f, "this loader delivers to no GPU: option device");
 }
 
 /* Ends one of the calls below, which do not take turns with batchd_next: a batch may have to be finished by one thread
@@ -63,7 +63,7 @@ static int leave(struct batchd_loader *l, int r, const struct fault *f)
 static int refuse_capture(struct link *k, struct cuda_stream *stream, struct fault *f)
 {
 	bool capturing = false;
-	int r = delivery_is_capturing(k->delivery, stream, &capturing);
+	int r = delivery_is_capturing(delivery_of(k), stream, &capturing);
 
 	if (r != CUDA_OK)
 		return outcome(k, r, "cannot use the stream", f);
@@ -76,7 +76,7 @@ static int refuse_capture(struct link *k, struct cuda_stream *stream, struct fau
 /* An address of the host or of another GPU would be a fault on the GPU, which ends the process's CUDA for good. */
 static int check_target(struct link *k, cuda_ptr to, struct fault *f)
 {
-	const struct gpu *g = &k->delivery->gpu;
+	const struct gpu *g = &delivery_of(k)->gpu;
 	unsigned type = HOST_MEMORY;
 	int ordinal = -1,
 	    r = to ? g->driver->pointer_get_attribute(&type, CUDA_POINTER_MEMORY_TYPE, to) : CUDA_INVALID_VALUE;
@@ -99,7 +99,7 @@ static int with_batch(struct link *k, const struct rows *rows, uint64_t generati
 {
 	struct device_lease *lease;
 	struct gpu_visit visit;
-	int r, result = gpu_enter(&k->delivery->gpu, &visit);
+	int r, result = gpu_enter(&delivery_of(k)->gpu, &visit);
 
 	if (result != CUDA_OK)
 		return outcome(k, result, what, f);
@@ -109,14 +109,14 @@ static int with_batch(struct link *k, const struct rows *rows, uint64_t generati
 	if (r == 0) {
 		pthread_mutex_lock(k->host.lock);
 		lease = delivery_lease(k, rows->slot, generation);
-		result = lease ? delivery_use(k->delivery, lease, stream) : CUDA_OK;
+		result = lease ? delivery_use(delivery_of(k), lease, stream) : CUDA_OK;
 		pthread_mutex_unlock(k->host.lock);
 		if (!lease)
 			r = misuse(f, "this batch is no longer on loan, or a tensor has it");
 		else
 			r = outcome(k, result == CUDA_OK && queue ? queue(k, rows, to, stream) : result, what, f);
 	}
-	gpu_leave(&k->delivery->gpu, &visit);
+	gpu_leave(&delivery_of(k)->gpu, &visit);
 	return r;
 }
 
@@ -140,7 +140,7 @@ static int launch(const struct delivery *d, struct finish_plan *p, struct cuda_s
 
 static int queue_finish(struct link *k, const struct rows *rows, cuda_ptr to, struct cuda_stream *stream)
 {
-	struct delivery *d = k->delivery;
+	struct delivery *d = delivery_of(k);
 	cuda_ptr from = delivery_slot(d, rows->slot) + rows->first * k->row_bytes;
 	struct finish_plan p = d->plan;
 	uint64_t number_bytes = d->is_image ? finish_number_bytes((enum finish_number)p.number) : 0,
@@ -177,19 +177,19 @@ static int refuse_kernel(struct link *k, struct cuda_stream *stream, struct faul
 {
 	char text[256];
 	struct gpu_visit visit;
-	int r = gpu_enter(&k->delivery->gpu, &visit);
+	int r = gpu_enter(&delivery_of(k)->gpu, &visit);
 
 	if (r != CUDA_OK)
 		return outcome(k, r, "cannot finish a batch", f);
 	r = refuse_capture(k, stream, f);
-	gpu_leave(&k->delivery->gpu, &visit);
+	gpu_leave(&delivery_of(k)->gpu, &visit);
 	if (r < 0)
 		return r;
-	if (!*k->delivery->no_kernel)
+	if (!*delivery_of(k)->no_kernel)
 		return misuse(
 			f,
 			"this libbatchd was built without CUDA's compiler and has no finishing kernel (make CUDA=1): use batch.device_data");
-	snprintf(text, sizeof text, "%s: use batch.device_data", k->delivery->no_kernel);
+	snprintf(text, sizeof text, "%s: use batch.device_data", delivery_of(k)->no_kernel);
 	return misuse(f, text);
 }
 
@@ -207,9 +207,9 @@ static int finish(struct batchd_loader *l, const struct batchd_batch *b, void *t
 			"a producer's batch has arrays of its own: batchd_arrays says which, batchd_cuda_array copies one");
 	if (!rows_of(k, b, &rows))
 		return misuse(f, "this batch is none of this loader's");
-	if (k->delivery->is_image && !k->delivery->kernel)
+	if (delivery_of(k)->is_image && !delivery_of(k)->kernel)
 		return refuse_kernel(k, stream, f);
-	if (k->delivery->is_image && (uintptr_t)to % finish_number_bytes((enum finish_number)k->delivery->plan.number))
+	if (delivery_of(k)->is_image && (uintptr_t)to % finish_number_bytes((enum finish_number)delivery_of(k)->plan.number))
 		return misuse(f, "the target is not aligned for its numbers");
 	return with_batch(k, &rows, b->generation, (cuda_ptr)(uintptr_t)to, true, stream, queue_finish,
 			  "cannot finish a batch", f);
@@ -227,8 +227,8 @@ int batchd_cuda_finish(struct batchd_loader *l, const struct batchd_batch *b, vo
 
 static int queue_labels(struct link *k, const struct rows *rows, cuda_ptr to, struct cuda_stream *stream)
 {
-	return k->delivery->gpu.driver->memcpy_dtod_async(
-		to, delivery_slot(k->delivery, rows->slot) + k->labels_offset + rows->first * k->label_bytes,
+	return delivery_of(k)->gpu.driver->memcpy_dtod_async(
+		to, delivery_slot(delivery_of(k), rows->slot) + k->labels_offset + rows->first * k->label_bytes,
 		rows->n * k->label_bytes, stream);
 }
 
@@ -268,7 +268,7 @@ static int wait_for_bytes(struct batchd_loader *l, uint32_t slot, uint64_t gener
 
 static int queue_array(struct link *k, const struct rows *rows, cuda_ptr to, struct cuda_stream *stream)
 {
-	return k->delivery->gpu.driver->memcpy_dtod_async(to, delivery_slot(k->delivery, rows->slot) + rows->offset,
+	return delivery_of(k)->gpu.driver->memcpy_dtod_async(to, delivery_slot(delivery_of(k), rows->slot) + rows->offset,
 							  rows->n_bytes, stream);
 }
 
@@ -308,4 +308,28 @@ int batchd_cuda_wait(struct batchd_loader *l, uint32_t slot, uint64_t generation
 	int r = loader_enter_with_batch(l);
 
 	return r < 0 ? r : leave(l, wait_for_bytes(l, slot, generation, stream, &f), &f);
+}
+
+/* ---- giving back ---- */
+
+int batchd_cuda_release(struct batchd_loader *l, uint32_t slot, uint64_t generation, void *stream)
+{
+	struct device_lease *lease = NULL;
+	struct link *owner;
+	struct fault f = { 0 };
+	int r;
+
+	if (loader_is_foreign(l))
+		return BATCHD_E_FORKED;
+	pthread_mutex_lock(&l->lock);
+	owner = links_find(l, generation);
+	if (owner && owner->gpu)
+		lease = delivery_lease(owner, slot, generation);
+	r = lease ? delivery_release_behind(delivery_of(owner), lease, stream, &f)
+		  : fault_set(&f, BATCHD_E_INVALID, "batchd_cuda_release: %s",
+			      l->link && l->link->gpu ? "this batch is no longer on loan, or a tensor has it"
+						      : "this loader delivers to no GPU: option device");
+	loader_tell(l, &f);
+	pthread_mutex_unlock(&l->lock);
+	return r;
 }

@@ -1,0 +1,95 @@
+/* batchd_next. With a GPU it collects, takes and delivers.
+ *
+ * Slots come back from the GPU only when they are looked at, which is during calls. So a trainer that waits for a batch
+ * while others of its slots are pending looks at both in turn, and never waits for a slot that is its own to give back. */
+#include <string.h>
+
+#include "clock.h"
+#include "links.h"
+#include "reconnect.h"
+#include "slices.h"
+#include "stream.h"
+
+enum { LOOK_MS = 1, SIGNAL_MS = 100 };
+
+/* How long to wait for a batch before slots are looked after again; 0 when the caller's patience is at its end. */
+static int patience(bool more, int timeout_ms, uint64_t waited_ns)
+{
+	uint64_t ms = waited_ns / 1000000, most = timeout_ms == BATCHD_UNTIL_SIGNAL ? SIGNAL_MS : (uint64_t)timeout_ms;
+
+	if (timeout_ms == BATCHD_FOREVER)
+		return more ? LOOK_MS : BATCHD_FOREVER;
+	if (timeout_ms == BATCHD_UNTIL_SIGNAL && !more)
+		return BATCHD_UNTIL_SIGNAL;
+	if (ms >= most)
+		return 0;
+	return more ? LOOK_MS : (int)(most - ms);
+}
+
+/* The trainer will not give back what it was not given. */
+static void take_back(struct batchd_loader *l, const struct ready *b)
+{
+	pthread_mutex_lock(&l->lock);
+	slices_stop(l);
+	link_release(l->link, b->slot, b->generation);
+	pthread_mutex_unlock(&l->lock);
+}
+
+static int deliver(struct batchd_loader *l, struct batchd_batch *b)
+{
+	struct link *k = l->link;
+	struct ready lent = { .slot = b->slot,
+			      .generation = b->generation & LINK_GENERATIONS,
+			      .n_rows = slices_per_batch(l) > 1 ? l->cut.batch.n_rows : b->n_rows };
+	const struct ready *next = k->gpu->looks_ahead && !b->last ? stream_peek(l) : NULL;
+	void *device_slot = NULL;
+	int r = k->gpu->ops->deliver(k->gpu, &lent, next, &device_slot, &l->fault);
+
+	if (r < 0) {
+		take_back(l, &lent);
+		return r;
+	}
+	b->device_data = (char *)device_slot + b->row * k->row_bytes;
+	b->device_labels = (char *)device_slot + k->labels_offset + b->row * k->label_bytes;
+	return BATCHD_OK;
+}
+
+static int next_on_gpu(struct batchd_loader *l, struct batchd_batch *b, int timeout_ms)
+{
+	struct batchd_batch full = { .size_bytes = sizeof full };
+	uint64_t began = clock_now_ns();
+	int r, wait_ms;
+	bool more;
+
+	loader_reap();
+	do {
+		r = links_collect(l, &more, &l->fault);
+		if (r < 0)
+			return r;
+		reconnect_part(l);
+		wait_ms = patience(more, timeout_ms, clock_now_ns() - began);
+		r = stream_next(l, &full, wait_ms, began);
+	} while (r == BATCHD_AGAIN && wait_ms != 0 && wait_ms != BATCHD_UNTIL_SIGNAL);
+	if (r == BATCHD_OK)
+		r = deliver(l, &full);
+	if (r == BATCHD_OK) {
+		full.size_bytes = b->size_bytes;
+		memcpy(b, &full, b->size_bytes < sizeof full ? b->size_bytes : sizeof full);
+	}
+	return r;
+}
+
+int batchd_next(struct batchd_loader *l, struct batchd_batch *b, int timeout_ms)
+{
+	int r = loader_enter(l);
+
+	if (r < 0)
+		return r;
+	r = l->link->gpu ? next_on_gpu(l, b, timeout_ms) : stream_next(l, b, timeout_ms, clock_now_ns());
+	return loader_leave(l, r);
+}
+
+int batchd_try_next(struct batchd_loader *l, struct batchd_batch *b)
+{
+	return batchd_next(l, b, 0);
+}

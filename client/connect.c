@@ -23,7 +23,7 @@
 
 enum { CONNECT_SECONDS = 5, HELLO_SECONDS = 5, REFUSED_MS = 10 };
 
-int connection_dial(const char *address)
+static int dial(const char *address)
 {
 	struct sockaddr_un sun;
 	struct timeval patience = { .tv_sec = CONNECT_SECONDS }, forever = { 0 }, second = { .tv_sec = 1 };
@@ -55,7 +55,7 @@ static int dial_checked(const char *address, bool own)
 {
 	int r = own ? address_check(address) : 0;
 
-	return r < 0 ? r : connection_dial(address);
+	return r < 0 ? r : dial(address);
 }
 
 /* told_by: what named the address. */
@@ -68,7 +68,7 @@ static int connect_given(struct connection *c, const char *address, const char *
 		return fault_set(f, BATCHD_E_INVALID, "the socket's path %s is longer than %zu bytes", address,
 				 sizeof c->address - 1);
 	strcpy(c->address, address);
-	r = connection_dial(address);
+	r = dial(address);
 	if (r == -ENOENT || r == -ECONNREFUSED)
 		return fault_set(
 			f, BATCHD_E_CONNECT,
@@ -141,7 +141,7 @@ static int find_daemon(struct connection *c, const char *address, bool autostart
 	if (r < 0)
 		return fault_set(f, BATCHD_E_CONNECT, "$XDG_RUNTIME_DIR is too long for a socket's path");
 	c->own = true;
-	c->socket = start_daemon(c->address, f);
+	c->socket = start_daemon(c->address, dial, f);
 	return c->socket < 0 ? f->code : 0;
 }
 

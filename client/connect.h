@@ -32,9 +32,6 @@ enum { CONNECTION_RETURN_MS = 3000, CONNECTION_LOOK_MS = 50 };
 /* For this part of the time a daemon is expected back at its own socket; then any will do, one of our own included. */
 enum { CONNECTION_SAME_SHARE = 6 };
 
-/* Only connects; for start.c. 0 or negative errno. */
-int connection_dial(const char *address);
-
 /* Receives one message, valid until the next. A daemon's Error, its going away and nonsense become f. flags:
  * MSG_DONTWAIT or 0; fds may be NULL, or has room for CONNECTION_FDS of them, which are the caller's to close (-1:
  * none). 0; BATCHD_AGAIN: nothing there, a signal came, or the socket's time-out (a second) passed; or a batchd code.

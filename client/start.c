@@ -25,7 +25,6 @@
 #include <unistd.h>
 
 #include "batchd.h"
-#include "connect.h"
 #include "cuda/inherit.h"
 
 enum { START_MS = 10000, RETRY_MS = 5, LOG_MOST_BYTES = 1 << 20 };
@@ -248,18 +247,18 @@ static void last_line(const char *log, char *out, size_t size)
 	fclose(file);
 }
 
-static int wait_until_ready(const char *address, pid_t daemon, const char *log, struct fault *f)
+static int wait_until_ready(const char *address, start_dial dial, pid_t daemon, const char *log, struct fault *f)
 {
 	struct timespec pause = { .tv_nsec = RETRY_MS * 1000000 };
 	char line[512];
 
 	for (int ms = 0; ms < START_MS; ms += RETRY_MS) {
-		int fd = connection_dial(address);
+		int fd = dial(address);
 		bool alive = kill(daemon, 0) == 0;
 
 		if (fd >= 0)
 			return fd;
-		if (!alive && (fd = connection_dial(address)) >= 0)
+		if (!alive && (fd = dial(address)) >= 0)
 			return fd; /* another one was faster than ours */
 		if (!alive)
 			break;
@@ -270,7 +269,7 @@ static int wait_until_ready(const char *address, pid_t daemon, const char *log, 
 			 address, *line ? ": " : "", line, log);
 }
 
-int start_daemon(const char *address, struct fault *f)
+int start_daemon(const char *address, start_dial dial, struct fault *f)
 {
 	char dir[ADDRESS_MAX_BYTES], log[START_LOG_BYTES], program[PATH_MAX], config[PATH_MAX];
 	pid_t daemon = 0;
@@ -286,13 +285,13 @@ int start_daemon(const char *address, struct fault *f)
 	lock = take_lock(dir, f);
 	if (lock < 0)
 		return lock;
-	r = connection_dial(address);
+	r = dial(address);
 	if (r < 0) {
 		start_log_path(address, log);
 		limit_log(log);
 		r = run_in_background(program, address, config, log, &daemon, f);
 		if (r == 0)
-			r = wait_until_ready(address, daemon, log, f);
+			r = wait_until_ready(address, dial, daemon, log, f);
 	}
 	close(lock);
 	return r;

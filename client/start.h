@@ -5,9 +5,12 @@
 #include "address.h"
 #include "error.h"
 
-/* Starts `batchd` listening at address (address_own), or finds that somebody else just did, and connects. The socket,
- * or a batchd code with f. */
-int start_daemon(const char *address, struct fault *f);
+/* Connects to an address. A socket, or a negative errno. */
+typedef int (*start_dial)(const char *address);
+
+/* Starts `batchd` listening at address (address_own), or finds that another process just did, and connects with dial.
+ * The socket, or a batchd code with f. */
+int start_daemon(const char *address, start_dial dial, struct fault *f);
 
 /* The log of a daemon that was started so: daemon.log beside its socket. "": the address names no directory. */
 enum { START_LOG_BYTES = ADDRESS_MAX_BYTES + 16 };

@@ -26,7 +26,7 @@ struct doctor {
 	unsigned n_mapped, n_copied; /* GPUs on which a loader's batches are the daemon's memory, or copied by the trainer */
 };
 
-/* Adds a line. advice: what to change, a sentence; NULL for none. */
+/* finding.c: adds a line. advice: what to change, a sentence; NULL for none. */
 void doctor_say(struct doctor *d, enum finding state, const char *about, const char *advice, const char *fmt, ...)
 	__attribute__((format(printf, 5, 6)));
 

@@ -297,7 +297,7 @@ static bool parse(struct bench *b, int argc, char **argv, int *code)
 		1,
 	};
 
-	if (!options_parse(&cmd, specs, argc, argv, &b->path, code))
+	if (!command_parse(&cmd, specs, argc, argv, &b->path, code))
 		return false;
 	if (b->own_daemon && b->socket) {
 		ctl_complain("bench",

@@ -45,7 +45,7 @@ int doctor_main(int argc, char **argv)
 	};
 	int code;
 
-	if (!options_parse(&cmd, specs, argc, argv, NULL, &code))
+	if (!command_parse(&cmd, specs, argc, argv, NULL, &code))
 		return code;
 	if (d.json && !(d.findings = json_array())) {
 		ctl_complain("doctor", "out of memory");

@@ -169,7 +169,7 @@ static bool take_positional(const struct command *cmd, const char *text, const c
 	return false;
 }
 
-bool options_parse(const struct command *cmd, const struct option_spec *specs, int argc, char **argv,
+bool command_parse(const struct command *cmd, const struct option_spec *specs, int argc, char **argv,
 		   const char **positional, int *exit_code)
 {
 	unsigned n = 0;

@@ -37,7 +37,7 @@ struct command {
 
 /* True: go on, positional[0 .. n_positional-1] are set. False: return *exit_code (--help was answered, or a complaint
  * printed). */
-bool options_parse(const struct command *cmd, const struct option_spec *specs, int argc, char **argv,
+bool command_parse(const struct command *cmd, const struct option_spec *specs, int argc, char **argv,
 		   const char **positional, int *exit_code);
 
 /* A whole decimal number without sign or spaces. False when it is anything else or outside min..max. */

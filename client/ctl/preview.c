@@ -297,7 +297,7 @@ int preview_main(int argc, char **argv)
 	};
 	int code;
 
-	if (!options_parse(&cmd, specs, argc, argv, &p.path, &code))
+	if (!command_parse(&cmd, specs, argc, argv, &p.path, &code))
 		return code;
 	if (!p.out) {
 		ctl_complain("preview", "--out FILE.png is missing: where to write the picture");

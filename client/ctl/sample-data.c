@@ -238,7 +238,7 @@ int sample_data_main(int argc, char **argv)
 	struct progress progress;
 	int code, r;
 
-	if (!options_parse(&cmd, specs, argc, argv, &d.dir, &code))
+	if (!command_parse(&cmd, specs, argc, argv, &d.dir, &code))
 		return code;
 	if (!parse_size(&d))
 		return CTL_USAGE;

@@ -195,7 +195,7 @@ int status_main(int argc, char **argv)
 	};
 	int code;
 
-	if (!options_parse(&cmd, specs, argc, argv, NULL, &code))
+	if (!command_parse(&cmd, specs, argc, argv, NULL, &code))
 		return code;
 	if (o.from && (o.socket || o.watch)) {
 		ctl_complain("status", "--from shows a saved file; it goes with neither --socket nor --watch");

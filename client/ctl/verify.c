@@ -278,7 +278,7 @@ int verify_main(int argc, char **argv)
 	};
 	int code;
 
-	if (!options_parse(&cmd, specs, argc, argv, &v.path, &code))
+	if (!command_parse(&cmd, specs, argc, argv, &v.path, &code))
 		return code;
 	if (!strncmp(v.path, "random:", 7)) {
 		ctl_complain("verify", "'%s' has no files; name an imagefolder:, files: or npy: data set", v.path);

@@ -1273,6 +1273,7 @@ START_TEST(test_loader_goes_on_with_another_daemon)
 		take();
 		ok(batchd_release(loader, batch.slot, batch.generation));
 	}
+	ck_assert_str_eq(info.device, "cuda:0"); /* strings of the first connection's info live as long as the loader */
 	free(images);
 }
 END_TEST

@@ -194,6 +194,72 @@ START_TEST(test_a_batch_of_an_earlier_connection_outlives_the_loader)
 }
 END_TEST
 
+/* A producer's slots of `row_bytes`, the same data otherwise. */
+static void serve(struct fake *f, uint32_t row_bytes)
+{
+	f->opened.served = true;
+	f->opened.n_rows = BATCH;
+	f->opened.dtype = BATCHD__WIRE__DTYPE__UINT8;
+	f->opened.n_shape = 1;
+	f->shape[0] = row_bytes;
+	f->opened.row_bytes = row_bytes;
+}
+
+enum { SMALL_SLOT = 1024, LARGE_SLOT = 3072, ARRAY_AT = 128, ARRAY_BYTES = 2048 };
+
+/* A table in which the only array lies beyond the end of a small slot. */
+static void write_table_beyond(char *slot)
+{
+	struct {
+		char magic[8];
+		uint32_t n_arrays, n_text;
+		uint64_t offset, n_bytes;
+		uint32_t dtype, n_dims;
+		uint64_t shape[8];
+	} table = { "batchd1", 1, 0, ARRAY_AT, ARRAY_BYTES, BATCHD_UINT8, 1, { ARRAY_BYTES } };
+
+	memcpy(slot, &table, sizeof table);
+}
+
+static void serve_larger_slots(struct fake *f)
+{
+	serve(f, SMALL_SLOT);
+	welcome(f);
+	uint64_t seek = expect_seek(f, 0, 0, 0)->seek;
+	lend(f, seek, 0, 0, 0, 1, false);
+	write_table_beyond(f->slab);
+	await(f, 1);
+	serve(f, LARGE_SLOT);
+	come_back(f);
+	seek = expect_seek(f, 0, 0, 1)->seek;
+	lend(f, seek, 0, 1, 1, 1, false);
+	write_table_beyond(f->slab + f->slot_bytes);
+	hear(f);
+}
+
+START_TEST(test_a_held_batch_of_a_producer_is_read_by_the_size_of_its_own_slots)
+{
+	/* The slots of the next connection are larger, and no reason to read beyond the end of an old one. */
+	struct batchd_batch old;
+	struct batchd_array array;
+	const char *text;
+	size_t n_text;
+
+	play(serve_larger_slots);
+	open_loader();
+	batchd_start(loader, 0, 0, 0, NULL);
+	next_is(0, 0);
+	old = batch;
+	atomic_store(&d->step, 1);
+	next_is(0, 1);
+	ck_assert_int_eq(batchd_arrays(loader, &old, &array, 1, &text, &n_text), BATCHD_E_PROTOCOL);
+	ck_assert_int_eq(batchd_release(loader, old.slot, old.generation), 0);
+	ck_assert_int_eq(batchd_arrays(loader, &old, &array, 1, &text, &n_text), BATCHD_E_INVALID);
+	release();
+	finish();
+}
+END_TEST
+
 static void own_batches_twice(struct fake *f)
 {
 	static const unsigned expected[] = { 1, 2, 3 };
@@ -271,6 +337,30 @@ START_TEST(test_other_data_is_not_gone_on_with)
 	ck_assert_ptr_nonnull(strstr(batchd_error(loader), "no longer the same"));
 	ck_assert_int_eq(batchd_next(loader, &batch, BATCHD_FOREVER), BATCHD_E_INVALID);
 	ck_assert_uint_eq(n_back, 0);
+	finish();
+}
+END_TEST
+
+static void come_back_as_a_producer(struct fake *f)
+{
+	welcome(f);
+	EXPECT(f, SEEK);
+	serve(f, SMALL_SLOT);
+	close(f->peer);
+	greet(f);
+	hear_open(f);
+	say(f, BATCHD__WIRE__SERVER_MESSAGE__BODY_OPENED, &f->opened, f->slab_fd);
+	hear(f);
+}
+
+START_TEST(test_rows_are_not_gone_on_with_as_a_producers_bytes)
+{
+	/* The same data set and loader by their numbers; but what a batch holds is counted in another way. */
+	play(come_back_as_a_producer);
+	open_loader();
+	batchd_start(loader, 0, 0, 0, NULL);
+	ck_assert_int_eq(batchd_next(loader, &batch, BATCHD_FOREVER), BATCHD_E_INVALID);
+	ck_assert_ptr_nonnull(strstr(batchd_error(loader), "delivered in another way"));
 	finish();
 }
 END_TEST
@@ -376,8 +466,10 @@ int main(void)
 	tcase_add_test(t, test_a_loader_goes_on_with_the_next_step_on_another_connection);
 	tcase_add_test(t, test_batches_of_an_earlier_connection_stay_and_are_released_apart);
 	tcase_add_test(t, test_a_batch_of_an_earlier_connection_outlives_the_loader);
+	tcase_add_test(t, test_a_held_batch_of_a_producer_is_read_by_the_size_of_its_own_slots);
 	tcase_add_test(t, test_own_batches_that_had_not_come_are_sent_again);
 	tcase_add_test(t, test_other_data_is_not_gone_on_with);
+	tcase_add_test(t, test_rows_are_not_gone_on_with_as_a_producers_bytes);
 	tcase_add_test(t, test_a_fenced_loader_does_not_try_again);
 	tcase_add_test(t, test_a_daemon_that_stays_away_is_given_up_in_time);
 	tcase_add_test(t, test_a_duplicate_is_given_back_and_a_gap_is_an_error);

@@ -5,8 +5,8 @@
 #include "link.h"
 #include "token.h"
 
-/* Asks the daemon what is different in the link's data set from the token's; text is "" where the daemon cannot say. 0 or
- * a code with f. */
+/* Asks the daemon what is different in the link's data set from the token's; text is "" where the daemon cannot say. 0
+ * or a code with f. */
 int difference_ask(struct link *k, const struct token *t, char *text, size_t size, struct fault *f);
 /* The same from what is known here. dataset: the name of the link's. */
 void difference_guess(const struct link *k, const char *dataset, const struct token *t, char *text, size_t size);

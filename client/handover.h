@@ -4,7 +4,7 @@
 
 #include "link.h"
 
-/* The next batch, whoever it is for, within timeout_ms as in batchd_next. 0, BATCHD_AGAIN, or a code with f. */
+/* The next batch, of whichever start, within timeout_ms as in batchd_next. 0, BATCHD_AGAIN, or a code with f. */
 int handover_take(struct link *k, int timeout_ms, struct ready *out, struct fault *f);
 /* The batch that the next handover_take will give, if it has arrived; it stays where it is. NULL: not yet, or something
  * else came, which the next call will say. Does not say that the trainer waits. */

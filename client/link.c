@@ -229,7 +229,7 @@ void link_end_lease(struct link *k, uint32_t slot)
 	else
 		slab_take_back(k->slab, slot);
 	k->n_leased--;
-	/* A connection that is cut has ended all loans; the next call that waits for a batch notices, and makes another. */
+	/* A connection that is cut has ended all loans; the next call that waits for a batch notices. */
 	if (!k->detached)
 		(void)link_free_slot(k, slot, lease->generation, lease->wait_ns);
 }

@@ -1,8 +1,8 @@
 /* A link: everything that lives and dies with one connection to a daemon.
  *
  * A loader has one link at a time. When its daemon goes away the loader opens another link and retires this one, which
- * lives on until its last batch is released: the leases that are out are a link's references. Batches of different links
- * are told apart by the link's id, in the upper bits of the generation that the trainer sees. */
+ * lives on until its last batch is released: the leases that are out are a link's references. The link's id, in the
+ * upper bits of the generation that the trainer sees, says which link lent a batch. */
 #ifndef BATCHD_CLIENT_LINK_H
 #define BATCHD_CLIENT_LINK_H
 
@@ -61,26 +61,27 @@ struct link_gpu {
 
 /* Under the lock, unless they say otherwise. */
 struct link_gpu_ops {
-	/* Gives back what GPU work no longer reads. more: other slots may come back by themselves. 0, or BATCHD_E_GPU with f
-	 * (which may be NULL): nothing works any more. */
+	/* Gives back what GPU work no longer reads. more: other slots may come back by themselves. 0, or BATCHD_E_GPU
+	 * with f (which may be NULL): nothing works any more. */
 	int (*collect)(struct link_gpu *g, bool *more, struct fault *f);
 	/* Collects. Whether the trainer and its tensors have no batch any more, and nothing on the GPU reads one. */
 	bool (*is_idle)(struct link_gpu *g);
 	/* Slots of which the trainer or a tensor has something; not those that only wait for the GPU. */
 	uint32_t (*n_held)(const struct link_gpu *g);
-	/* A slice of b has just been lent: notes it, and copies the batch to the GPU if need be, and the next one (NULL: not
-	 * there yet). *device_slot: where the slot is there. 0, or a code with f. The loader's thread, not under the lock. */
+	/* A slice of b has just been lent: notes it, and copies the batch to the GPU if need be, and the next one
+	 * (NULL: not there yet). *device_slot: where the slot is there. 0, or a code with f. The loader's thread, not
+	 * under the lock. */
 	int (*deliver)(struct link_gpu *g, const struct ready *b, const struct ready *next, void **device_slot,
 		       struct fault *f);
 	/* Notes that batchd_release gives a slice back; false if the trainer has none of this slot. */
 	bool (*may_release)(struct link_gpu *g, uint32_t slot);
 	/* No slice of the slot's batch is out any more: frees it, at once or behind the GPU's work. */
 	void (*release)(struct link_gpu *g, uint32_t slot);
-	/* Unmaps the daemon's memory as soon as the half is idle, where the daemon waits for that. reopen: it stays, and
-	 * makes larger slots. The loader's thread, not under the lock. */
+	/* Unmaps the daemon's memory as soon as the half is idle, where the daemon waits for that. reopen: it stays,
+	 * and makes larger slots. The loader's thread, not under the lock. */
 	enum link_gpu_mapping (*unmap)(struct link_gpu *g, bool reopen);
-	/* Takes everything apart; no batch may be on loan. False: the daemon's memory is still mapped, as the GPU failed; only
-	 * the end of the process ends that. With or without the lock. */
+	/* Takes everything apart; no batch may be on loan. False: the daemon's memory is still mapped, as the GPU
+	 * failed; only the end of the process ends that. With or without the lock. */
 	bool (*close)(struct link_gpu *g);
 };
 
@@ -174,8 +175,8 @@ int link_free_slot(struct link *k, uint32_t slot, uint64_t generation, uint64_t 
 bool link_detach(struct link *k);
 
 /* The daemon has gone or is about to go: unmaps its memory on the GPU as soon as nothing reads a batch there, and then
- * says Close, which a daemon that stops waits a little for. True: there is nothing left to unmap. The loader's thread, not
- * under the lock. reopen: the daemon stays, and makes larger slots. */
+ * says Close, which a daemon that stops waits a little for. True: there is nothing left to unmap. The loader's thread,
+ * not under the lock. reopen: the daemon stays, and makes larger slots. */
 bool link_part(struct link *k, bool reopen);
 
 /* A slice was given back: whether it was the last that was out or is still to come. n_out is not 0. */

@@ -81,8 +81,8 @@ static void destroy(struct batchd_loader *l)
 
 /* ---- the end with a GPU ----
  *
- * A closed loader whose batches are still with tensors, or read by the GPU, lives on, connection included, until the last
- * is back; calls for any other loader look after it. */
+ * A closed loader whose batches tensors still have, or the GPU reads, lives on, connection included, until the last is
+ * back; calls for any other loader look after it. */
 
 static struct batchd_loader *closed_loaders; /* under process_lock */
 static atomic_uint n_closed;
@@ -132,8 +132,8 @@ void loader_reap(void)
 	}
 }
 
-/* Waits a little for what is pending, then frees the loader or leaves that to loader_reap. Called once, for a loader that is
- * closed and in which no call is in progress. Not under the lock. */
+/* Waits a little for what is pending, then frees the loader or leaves that to loader_reap. Called once, for a loader
+ * that is closed and in which no call is in progress. Not under the lock. */
 static void end_on_gpu(struct batchd_loader *l)
 {
 	struct link_gpu *g = l->link->gpu;

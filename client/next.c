@@ -1,7 +1,7 @@
 /* batchd_next. With a GPU it collects, takes and delivers.
  *
- * Slots come back from the GPU only when they are looked at, which is during calls. So a trainer that waits for a batch
- * while others of its slots are pending looks at both in turn, and never waits for a slot that is its own to give back. */
+ * Slots come back from the GPU only when a call looks at them. So a trainer that waits for a batch while others of its
+ * slots are pending looks at both in turn, and never waits for a slot that is its own to give back. */
 #include <string.h>
 
 #include "clock.h"

@@ -6,9 +6,9 @@
 
 /* 0, or BATCHD_E_INVALID with f. */
 int open_check(const struct batchd_options *o, struct fault *f);
-/* Opens a link with o as it is. again: after a reconnect, where l->options and l->job are there; the first time they are
- * taken from o. 0, or a code with f and *out NULL. address (ADDRESS_MAX_BYTES): the only place to look for a daemon, ""
- * for where o says; after a failure it has the one that was looked at last. */
+/* Opens a link with o as it is. again: after a reconnect, where l->options and l->job are there; the first time they
+ * are taken from o. 0, or a code with f and *out NULL. address (ADDRESS_MAX_BYTES): the only place to look for a
+ * daemon, "" for where o says; after a failure it has the one that was looked at last. */
 int open_link(struct batchd_loader *l, const struct batchd_options *o, bool again, char *address, struct link **out,
 	      struct fault *f);
 /* Makes it the loader's link; the one before is the caller's. Under the lock. */

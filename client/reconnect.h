@@ -4,13 +4,13 @@
 
 #include "loader.h"
 
-/* A part of a call that needs the daemon, on l->link. left_ms: what is left of the call's timeout. 0, another outcome that
- * is not negative, or a code with l->fault. */
+/* A part of a call that needs the daemon, on l->link. left_ms: what is left of the call's timeout. 0, another outcome
+ * that is not negative, or a code with l->fault. */
 typedef int (*link_attempt)(struct batchd_loader *l, void *arg, int left_ms);
 
-/* Makes the attempt, again with the next link whenever the daemon goes away; while it is away waits for it. timeout_ms as
- * for batchd_next. Returns what the last attempt did; BATCHD_AGAIN: the daemon is still away; or a code with l->fault: it
- * has stayed away for too long, or refuses us. */
+/* Makes the attempt, again with the next link whenever the daemon goes away; while it is away waits for it. timeout_ms
+ * as for batchd_next. Returns what the last attempt did; BATCHD_AGAIN: the daemon is still away; or a code with
+ * l->fault: it has stayed away for too long, or refuses us. */
 int with_link(struct batchd_loader *l, int timeout_ms, link_attempt attempt, void *arg);
 /* For what a daemon need not be told as long as it is away, since position_ask_again tells the next one: one attempt at
  * most, without waiting. Returns what it did; 0: the daemon is away. */

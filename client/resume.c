@@ -95,7 +95,8 @@ static int refuse_data(struct batchd_loader *l, const struct token *t)
 		return r;
 	if (!*call.text)
 		difference_guess(l->link, l->options.dataset, t, call.text, sizeof call.text);
-	fault_set(&l->fault, 0, "the state belongs to another data set than %s is now: %s", l->options.dataset, call.text);
+	fault_set(&l->fault, 0, "the state belongs to another data set than %s is now: %s", l->options.dataset,
+		  call.text);
 	return BATCHD_E_INVALID;
 }
 

@@ -61,8 +61,8 @@ static int start(struct batchd_loader *l, uint64_t epoch, uint64_t base, uint64_
 	pending_drop_all(l);
 	l->streaming = n > 0 || l->own_batches || l->served;
 	if (!l->streaming) {
-		l->link->continues = false; /* the daemon is not asked for an epoch without batches, so it stands somewhere
-		                       * else */
+		/* the daemon is not asked for an epoch without batches, so it stands somewhere else */
+		l->link->continues = false;
 		return 0;
 	}
 	l->link->continues = false;
@@ -196,7 +196,9 @@ const struct ready *stream_peek(struct batchd_loader *l)
 /* A batch, or of a share group a slice of one, that is on loan already. */
 static int give_slice(struct batchd_loader *l, const struct slice *s, uint64_t wait_ns, struct batchd_batch *b)
 {
-	bool last = l->share && !l->served ? l->next_step + 1 == position_n_batches(l, &l->link->info, l->base) : s->batch.last;
+	bool last = l->share && !l->served
+			    ? l->next_step + 1 == position_n_batches(l, &l->link->info, l->base)
+			    : s->batch.last;
 
 	l->n_given++;
 	if (l->pending_first)
@@ -255,7 +257,8 @@ static int next_here(struct batchd_loader *l, struct batchd_batch *b, uint64_t b
 	wait_ns = clock_now_ns() - began;
 	if (!lend(l, &ready, wait_ns))
 		return fault_set(&l->fault, BATCHD_E_PROTOCOL,
-				 "batchd at %s lends an impossible slot or number of rows", l->link->connection.address);
+				 "batchd at %s lends an impossible slot or number of rows",
+				 l->link->connection.address);
 	slice = (struct slice){ .batch = ready, .n_rows = ready.n_rows };
 	if (slices_per_batch(l) > 1) {
 		slices_begin(l, &ready);

@@ -34,8 +34,8 @@ static int outcome(struct link *k, int result, const char *what, struct fault *f
 	return r;
 }
 
-/* The present link. The memory of a retired one was another daemon's: its batches are kept on the host only. 0 or a code
- * with f. */
+/* The present link. The memory of a retired one was another daemon's: its batches are kept on the host only. 0 or a
+ * code with f. */
 static int find_link(struct batchd_loader *l, struct link **out, struct fault *f)
 {
 	struct link *k;
@@ -195,6 +195,7 @@ static int refuse_kernel(struct link *k, struct cuda_stream *stream, struct faul
 
 static int finish(struct batchd_loader *l, const struct batchd_batch *b, void *to, void *stream, struct fault *f)
 {
+	struct delivery *d;
 	struct rows rows;
 	struct link *k;
 	int r = find_link(l, &k, f);
@@ -207,9 +208,10 @@ static int finish(struct batchd_loader *l, const struct batchd_batch *b, void *t
 			"a producer's batch has arrays of its own: batchd_arrays says which, batchd_cuda_array copies one");
 	if (!rows_of(k, b, &rows))
 		return misuse(f, "this batch is none of this loader's");
-	if (delivery_of(k)->is_image && !delivery_of(k)->kernel)
+	d = delivery_of(k);
+	if (d->is_image && !d->kernel)
 		return refuse_kernel(k, stream, f);
-	if (delivery_of(k)->is_image && (uintptr_t)to % finish_number_bytes((enum finish_number)delivery_of(k)->plan.number))
+	if (d->is_image && (uintptr_t)to % finish_number_bytes((enum finish_number)d->plan.number))
 		return misuse(f, "the target is not aligned for its numbers");
 	return with_batch(k, &rows, b->generation, (cuda_ptr)(uintptr_t)to, true, stream, queue_finish,
 			  "cannot finish a batch", f);
@@ -227,8 +229,10 @@ int batchd_cuda_finish(struct batchd_loader *l, const struct batchd_batch *b, vo
 
 static int queue_labels(struct link *k, const struct rows *rows, cuda_ptr to, struct cuda_stream *stream)
 {
-	return delivery_of(k)->gpu.driver->memcpy_dtod_async(
-		to, delivery_slot(delivery_of(k), rows->slot) + k->labels_offset + rows->first * k->label_bytes,
+	const struct delivery *d = delivery_of(k);
+
+	return d->gpu.driver->memcpy_dtod_async(
+		to, delivery_slot(d, rows->slot) + k->labels_offset + rows->first * k->label_bytes,
 		rows->n * k->label_bytes, stream);
 }
 
@@ -268,8 +272,9 @@ static int wait_for_bytes(struct batchd_loader *l, uint32_t slot, uint64_t gener
 
 static int queue_array(struct link *k, const struct rows *rows, cuda_ptr to, struct cuda_stream *stream)
 {
-	return delivery_of(k)->gpu.driver->memcpy_dtod_async(to, delivery_slot(delivery_of(k), rows->slot) + rows->offset,
-							  rows->n_bytes, stream);
+	const struct delivery *d = delivery_of(k);
+
+	return d->gpu.driver->memcpy_dtod_async(to, delivery_slot(d, rows->slot) + rows->offset, rows->n_bytes, stream);
 }
 
 static int array(struct batchd_loader *l, const struct batchd_batch *b, const struct batchd_array *a, void *to,

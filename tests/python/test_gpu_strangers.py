@@ -297,6 +297,7 @@ def test_cpu_trainers_and_the_daemon_survive_every_error(rows, folder, error):
             cpu = batchd.DataLoader(rows, batch_size=BATCH, job="cpu", socket=place.trainer_env["BATCHD_SOCKET"], autostart=False, timeout=30, reconnect=0)
             batches = iter(cpu)
             next(batches)
+            assert cpu.transport == "memfd"
             code, last, err = place.train("--dataset", rows, "--job", "gpu", *TRAIN, before=as_user(ALICE))
             assert code == 0 and last.startswith(f"end {MOST} batches by copy: ") and call in last, (call, last, err, place.daemon.output())
             assert sum(1 for _ in batches) == LENGTH // BATCH - 1

@@ -41,8 +41,8 @@ for raw in (False, True) if mode == "shard" else (False,):
         warnings.simplefilter("always")
         loader = batchd.DataLoader("serve:speech", device="cuda", raw=raw, mode=mode, rank=rank, world_size=2 if mode == "share" else 1,
                                    job=f"on a GPU {raw}", n_slots=4)
-    assert len(told) == (personality != ""), [str(w.message) for w in told]
-    assert (loader._info.device_path == _lib.DEVICE_COPY) == (personality != "")
+    assert loader.transport == {"": "cuda-ipc", "no-legacy-ipc": "cuda-vmm-fd"}.get(personality, "copy")
+    assert len(told) == (loader.transport == "copy"), [str(w.message) for w in told]
     for epoch in range(2):
         loader.set_epoch(epoch)
         for batch in loader:
@@ -94,7 +94,7 @@ def copied_bytes(batchctl):
     return sum(c["bytes"] for gpu in json.loads(batchctl("status", "--json").stdout)["gpus"] for c in gpu["copies"])
 
 
-@pytest.mark.parametrize("personality", ["", "no-ipc", "no-ipc,read-only-register"], ids=["ipc", "staged", "direct"])
+@pytest.mark.parametrize("personality", ["", "no-legacy-ipc", "no-ipc", "no-ipc,read-only-register"], ids=["ipc", "descriptor", "staged", "direct"])
 def test_every_array_arrives(serve, batchctl, personality):  # noqa: F811
     """All dtypes, nested, strided and empty ones, texts beside them, two epochs, copied and raw; no more of a slot goes to the GPU than its batch takes."""
     serve(data.odd(), slot_bytes=1 << 20)
@@ -104,7 +104,7 @@ def test_every_array_arrives(serve, batchctl, personality):  # noqa: F811
 
 
 @pytest.mark.parametrize("mode", ["shard", "share"])
-@pytest.mark.parametrize("personality", ["", "no-ipc"], ids=["ipc", "copy"])
+@pytest.mark.parametrize("personality", ["", "no-legacy-ipc", "no-ipc"], ids=["ipc", "descriptor", "copy"])
 def test_slots_on_a_gpu_grow_with_their_batches(serve, batchctl, mode, personality):  # noqa: F811
     """Raw tensors over the old slots included; the daemon's memory on the GPU for them goes when the trainer has closed it."""
     batches = [{"x": torch.arange(n) + 1000003 * k} for k, n in enumerate([10, 20, 5000, 30, 60000, 7, 200000, 5])]

@@ -144,7 +144,7 @@ const char *gpu_note_error(struct gpu *gpu, int result, const char *call);
 /* No call is made on this GPU any more. The loop is told, unless the GPU never worked. */
 void gpu_lose(struct gpu *gpu, const char *call, const char *name);
 
-/* gpus.c, for both threads. */
+/* gpu-work.c, for both threads. */
 /* The next piece of work for a thread that has n_under_way of at most `most` under way. Sleeps while there is neither.
  * NULL: it is to look after what is under way, or, when that is nothing, to stop. */
 struct gpu_work *gpu_next_work(struct gpu_thread *t, unsigned n_under_way, unsigned most);

@@ -119,8 +119,14 @@ static bool ask_and_not_read(unsigned i)
 	if (fd < 0)
 		return false;
 	SEND(fd, OPEN, open, &o);
-	ssize_t n = recv(fd, buf, sizeof(buf), MSG_PEEK);
-	return n > 0 && !wire_unpack_server(&arena, buf, (size_t)n, &m, NULL) && offers(m);
+	for (;;) {
+		ssize_t n = recv(fd, buf, sizeof(buf), MSG_PEEK);
+		if (n <= 0 || wire_unpack_server(&arena, buf, (size_t)n, &m, NULL))
+			return false;
+		if (m->body_case != BATCHD__WIRE__SERVER_MESSAGE__BODY_PROGRESS)
+			return offers(m);
+		(void)!recv(fd, buf, sizeof(buf), 0);
+	}
 }
 
 static bool ask_and_hang_up(unsigned i)

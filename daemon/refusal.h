@@ -12,7 +12,7 @@ enum { REFUSED = 1 };
 struct refusal {
 	Batchd__Wire__ErrorCode code;
 	const char *field;      /* static; "" or NULL: none is to blame */
-	char text[1024];
+	char text[WIRE_MAX_TEXT]; /* a producer tells its traceback */
 };
 
 /* Fills it in; returns REFUSED. */

@@ -1,11 +1,14 @@
 """What `make check-gpu` and `make bench-gpu` are made of (tests/gpu), without a GPU: how answers are read and judged, how time is divided, and both as a whole with
 the driver double in the GPU's place."""
+import contextlib
 import json
 import os
+import pathlib
 import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import types
 
 import pytest
@@ -290,10 +293,24 @@ def test_what_is_carried_leads_nowhere_else(tmp_path):
 
 
 def run_script(name, folder, *args, **env):
-    """check or bench on the double, with what is built already; its status and what it said."""
-    env = os.environ | {"BATCHD_GPU_BUILT": "1", "BATCHD_GPU_LOGS": str(folder / "logs"), "OUT": str(folder / "out"), "PYTHONPATH": ""} | env
-    p = subprocess.run([str(GPU / name), str(BUILD), "--double", *args], env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=600)
+    """check or bench on the double, with the programs that are built already; its status and output. No process of it may be left."""
+    with tempfile.TemporaryDirectory(prefix="gpu-", dir="/tmp") as short:  # sockets lie in it, whose paths have a limit
+        env = os.environ | {"BATCHD_GPU_BUILT": "1", "BATCHD_GPU_LOGS": str(folder / "logs"), "OUT": str(folder / "out"), "PYTHONPATH": "", "TMPDIR": short} | env
+        p = subprocess.run([str(GPU / name), str(BUILD), "--double", *args], env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=600)
+        left = left_running(short)
+    assert not left, left
     return p.returncode, p.stdout + p.stderr
+
+
+def left_running(folder):
+    """Command lines of processes that were started with something in this folder."""
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError):
+            line = pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            if folder in line:
+                found.append(line)
+    return found
 
 
 pytest_whole = pytest.mark.skipif((REPO / ".deps" / "env.sh").exists(), reason=".deps is there: the scripts have a build folder of their own")

@@ -154,6 +154,8 @@ class Bench:
         def __init__(self, bench, *args, env=None, user=None):
             self.bench, self.args, self.more, self.user = bench, args, env or {}, user
             self.env = bench.env | self.more
+            if user is not None:
+                self.env.pop("FAKECUDA_DIR", None)  # another user cannot write there
 
         def __enter__(self):
             self.folder = tempfile.mkdtemp(prefix="batchd-gpu-")

@@ -295,6 +295,7 @@ def test_what_is_carried_leads_nowhere_else(tmp_path):
 def run_script(name, folder, *args, **env):
     """check or bench on the double, with the programs that are built already; its status and output. No process of it may be left."""
     with tempfile.TemporaryDirectory(prefix="gpu-", dir="/tmp") as short:  # sockets lie in it, whose paths have a limit
+        os.chmod(short, 0o755)  # a daemon of another user has its socket there
         env = os.environ | {"BATCHD_GPU_BUILT": "1", "BATCHD_GPU_LOGS": str(folder / "logs"), "OUT": str(folder / "out"), "PYTHONPATH": "", "TMPDIR": short} | env
         p = subprocess.run([str(GPU / name), str(BUILD), "--double", *args], env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=600)
         left = left_running(short)

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "core/loader.h"
-#include "core/sampler.h"
+#include "core/plan.h"
 #include "suite.h"
 
 enum { MOST = 4096 };

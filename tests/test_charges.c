@@ -2,7 +2,7 @@
  * reference, and refused where there is no more. */
 #include <pthread.h>
 
-#include "core/sampler.h"
+#include "core/plan.h"
 #include "data/index.h"
 #include "datasets.h"
 #include "util/account.h"

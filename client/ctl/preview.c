@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/sampler.h"
+#include "core/plan.h"
 #include "ctl.h"
 #include "local.h"
 #include "options.h"

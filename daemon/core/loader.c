@@ -9,7 +9,7 @@
 
 #include <xxhash.h>
 
-#include "core/sampler.h"
+#include "core/plan.h"
 #include "util/container.h"
 
 enum {

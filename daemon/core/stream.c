@@ -10,7 +10,7 @@
 #include "core/loader-spec.h"
 #include "core/mirror.h"
 #include "core/pool.h"
-#include "core/sampler.h"
+#include "core/plan.h"
 #include "core/source.h"
 #include "core/stream-impl.h"
 #include "util/container.h"

@@ -2,7 +2,7 @@
  * sim.h. */
 #include "sim.h"
 
-#include "core/sampler.h"
+#include "core/plan.h"
 
 struct sim_trainer sim_trainers[SIM_MAX_TRAINERS];
 bool sim_claims_hold; /* false: another history begins */

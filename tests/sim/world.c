@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "core/mirror.h"
-#include "core/sampler.h"
+#include "core/plan.h"
 #include "data/sample-cache.h"
 #include "producer.h"
 #include "report.h"

@@ -2,8 +2,8 @@
  *
  * A plan is made once per (seed, epoch, base, world size), is read-only afterwards and is shared by all ranks. Making
  * one costs time linear in the data set (1.3 million: some 10 ms), so the loop thread hands it to a worker. */
-#ifndef BATCHD_SAMPLER_H
-#define BATCHD_SAMPLER_H
+#ifndef BATCHD_PLAN_H
+#define BATCHD_PLAN_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "core/mt19937.h"
-#include "core/sampler.h"
+#include "core/plan.h"
 #include "suite.h"
 
 /* The sanitizers stop the program at an allocation that malloc would just refuse; one case here wants the refusal. */

@@ -5,7 +5,7 @@
  * several times. With drop_last nothing is padded because the rows stop before. A resumed epoch is the same with a
  * base, so resuming with another world size needs no case of its own. Only a shuffle needs memory: 4 bytes a sample
  * while the numbers fit. */
-#include "core/sampler.h"
+#include "core/plan.h"
 
 #include <errno.h>
 #include <stdatomic.h>

@@ -1,6 +1,6 @@
 # batchd: `make help` lists the targets.
 #
-#   folders   proto -> util -> image -> scan -> decode -> pipeline -> data -> core, ipc -> daemon; client links none of them but proto
+#   folders   proto -> util -> image -> jpeg -> decode -> pipeline -> data -> core, ipc -> daemon; client links none of them but proto
 #             (and of daemon/cuda driver.c, the table of CUDA calls, vmm.c, memory that comes as a descriptor, and inherit.c)
 #   BUILD     where everything goes; SANITIZE=... has a folder of its own beside it
 #   names     every .c file of a folder belongs to what that folder makes, so a new file needs no edit here

@@ -8,7 +8,7 @@
 #include "datasets.h"
 #include "decode/decode.h"
 #include "pipeline/pipeline.h"
-#include "scan/scan.h"
+#include "jpeg/scan.h"
 
 enum { SIDE = 256 };
 

@@ -6,9 +6,9 @@
 #include <dirent.h>
 #include <strings.h>
 
-#include "scan/huffman.h"
-#include "scan/scan.h"
-#include "scan/stuffing.h"
+#include "jpeg/huffman.h"
+#include "jpeg/scan.h"
+#include "jpeg/stuffing.h"
 #include "jpegs.h"
 #include "suite.h"
 

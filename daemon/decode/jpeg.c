@@ -23,7 +23,7 @@
 
 #include "decode/jpeg-header.h"
 #include "decode/jpeg-memory.h"
-#include "scan/scan.h"
+#include "jpeg/scan.h"
 #include "util/cpu-budget.h"
 
 #include <jerror.h>

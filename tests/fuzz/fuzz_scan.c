@@ -3,7 +3,7 @@
  * Headers are hard to hit upon, so most inputs are a few changes to one of some JPEGs made at the start: byte 0 odd,
  * then which one, then (offset, value) of three bytes each. Byte 0 even: the rest is the file. Every path of the
  * processor is run, and with a forged index too. */
-#include "scan/scan.h"
+#include "jpeg/scan.h"
 #include "jpegs.h"
 
 int LLVMFuzzerInitialize(int *argc, char ***argv);

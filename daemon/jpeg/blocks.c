@@ -1,5 +1,5 @@
 /* See blocks.h: the choice between the paths. */
-#include "scan/blocks.h"
+#include "jpeg/blocks.h"
 
 #include <stddef.h>
 

@@ -1,5 +1,5 @@
 /* The entropy decoder in plain C, and the choice between it and the others. */
-#include "scan/entropy-core.h"
+#include "jpeg/entropy-core.h"
 
 static int decode(struct entropy_state *s, const struct mcu_layout *l, uint32_t wanted,
 		  int16_t *const coef[ENTROPY_MAX_BLOCKS], uint8_t last[ENTROPY_MAX_BLOCKS])

@@ -6,7 +6,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "scan/stuffing.h"
+#include "jpeg/stuffing.h"
 
 enum { STEP = 32, EOI = 0xD9, RST0 = 0xD0 };
 

@@ -13,7 +13,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-#include "scan/huffman.h"
+#include "jpeg/huffman.h"
 
 enum { MAX_FIRST_SIZE = 7 }; /* so that the first value of a pair fits into 8 bits */
 

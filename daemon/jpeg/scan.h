@@ -13,7 +13,7 @@
 #include <jpeglib.h>
 
 #include "image/image.h"
-#include "scan/scan-index.h"
+#include "jpeg/scan-index.h"
 
 enum {
 	SCAN_E_UNSURE = 1, /* something about the data is not as it should be: ask libjpeg, and take what it says */

@@ -14,10 +14,10 @@
 #include <string.h>
 #include <xxhash.h>
 
-#include "scan/blocks.h"
-#include "scan/entropy.h"
-#include "scan/scan.h"
-#include "scan/stuffing.h"
+#include "jpeg/blocks.h"
+#include "jpeg/entropy.h"
+#include "jpeg/scan.h"
+#include "jpeg/stuffing.h"
 
 enum { MAX_DIMENSION = 65500, MARGIN = BLOCKS_SLACK };
 

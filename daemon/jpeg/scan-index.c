@@ -2,7 +2,7 @@
  * 12 bits. */
 #include <string.h>
 
-#include "scan/scan-index.h"
+#include "jpeg/scan-index.h"
 
 enum { BIT_BITS = 28, DC_BITS = 12, DC_BIAS = 1 << (DC_BITS - 1), MAX_MCUS = 8192 /* in a row: 65535 pixels */ };
 

@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "scan/huffman.h"
+#include "jpeg/huffman.h"
 
 enum {
 	ENTROPY_MAX_BLOCKS = 6,      /* per MCU: 2x2 luma and two chroma */

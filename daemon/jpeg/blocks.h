@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "scan/entropy.h" /* layout of coefficients */
+#include "jpeg/entropy.h" /* layout of coefficients */
 
 enum {
 	BLOCKS_SLACK = 64,

@@ -11,7 +11,7 @@
 #include <immintrin.h>
 #include <string.h>
 
-#include "scan/blocks.h"
+#include "jpeg/blocks.h"
 
 #define TARGET __attribute__((target("avx2")))
 #define INLINE TARGET static inline __attribute__((always_inline))

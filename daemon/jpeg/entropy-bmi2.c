@@ -5,7 +5,7 @@
 
 #define ENTROPY_TARGET __attribute__((target("bmi,bmi2")))
 #define BITS_LOW(v, n) _bzhi_u32(v, n)
-#include "scan/entropy-core.h"
+#include "jpeg/entropy-core.h"
 
 ENTROPY_TARGET static int decode(struct entropy_state *s, const struct mcu_layout *l, uint32_t wanted,
 			 int16_t *const coef[ENTROPY_MAX_BLOCKS], uint8_t last[ENTROPY_MAX_BLOCKS])

@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-#include "scan/blocks.h"
+#include "jpeg/blocks.h"
 
 enum { CONST_BITS = 13, PASS1_BITS = 2 };
 

@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-#include "scan/entropy.h"
+#include "jpeg/entropy.h"
 
 /* Set by the file that includes this: the functions' target, and how to take the lowest n bits of v. */
 #ifndef ENTROPY_TARGET

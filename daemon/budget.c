@@ -64,7 +64,7 @@ static int start_cache(struct budget *b, const struct config *c)
 	if (b->decoded_bytes > most - b->index_bytes - b->file_bytes)
 		b->decoded_bytes = most - b->index_bytes - b->file_bytes;
 	struct cache_config config = { .budget_bytes = { [CACHE_FILE] = b->file_bytes,
-							 [CACHE_INDEX] = b->index_bytes,
+							 [CACHE_CHECKPOINTS] = b->index_bytes,
 							 [CACHE_DECODED] = b->decoded_bytes },
 				       .dir = c->cache_directory,
 				       .dir_limit_bytes = c->cache_disk_bytes };
@@ -148,7 +148,7 @@ void budget_balance(struct budget *b)
 {
 	uint64_t used = accounts_memory_used(&b->accounts);
 	uint64_t left = b->bytes > used ? b->bytes - used : 0;
-	cache_set_budget(b->cache, CACHE_INDEX, take(&left, b->index_bytes));
+	cache_set_budget(b->cache, CACHE_CHECKPOINTS, take(&left, b->index_bytes));
 	cache_set_budget(b->cache, CACHE_FILE, take(&left, b->file_bytes));
 	cache_set_budget(b->cache, CACHE_DECODED, take(&left, b->decoded_bytes));
 }

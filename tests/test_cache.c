@@ -77,7 +77,7 @@ START_TEST(test_what_was_put_is_found_with_its_identity)
 	struct cache *c = make(10 << 20, NULL);
 	struct cache_space *files = cache_attach(c, 1, 100, CACHE_FILE, 0),
 			   *decoded = cache_attach(c, 1, 100, CACHE_DECODED, 5),
-			   *indexes = cache_attach(c, 1, 100, CACHE_INDEX, 0);
+			   *indexes = cache_attach(c, 1, 100, CACHE_CHECKPOINTS, 0);
 	struct file_bytes b = file_of(42, 1001, 3);
 	struct cache_hit hit;
 
@@ -268,7 +268,7 @@ START_TEST(test_an_index_grows_in_place_of_the_old_one)
 	/* Proves that putting an index again replaces it, that who holds the old one keeps it, and growth does not eat
 	 * the budget. */
 	struct cache *c = make(1 << 20, NULL);
-	struct cache_space *s = cache_attach(c, 1, 10, CACHE_INDEX, 0);
+	struct cache_space *s = cache_attach(c, 1, 10, CACHE_CHECKPOINTS, 0);
 	struct file_bytes b = file_of(1, 100, 0);
 	struct cache_hit old, grown;
 	char bytes[2000];
@@ -285,7 +285,7 @@ START_TEST(test_an_index_grows_in_place_of_the_old_one)
 	ck_assert_int_eq(*(const char *)grown.index, 'b' + 4999 % 20);
 	cache_release(&old);
 	cache_release(&grown);
-	ck_assert_uint_le(stats_of(c, CACHE_INDEX).charged_bytes, 100000);
+	ck_assert_uint_le(stats_of(c, CACHE_CHECKPOINTS).charged_bytes, 100000);
 	free(b.data);
 	cache_detach(s);
 	cache_destroy(c);
@@ -377,7 +377,7 @@ static uint64_t kept_bytes(uint64_t id)
 static void live(unsigned n, const char *text)
 {
 	struct cache *c = make(10 << 20, folder);
-	struct cache_space *s = cache_attach(c, 9, 1000, CACHE_INDEX, 0);
+	struct cache_space *s = cache_attach(c, 9, 1000, CACHE_CHECKPOINTS, 0);
 
 	for (uint64_t i = 0; i < n; i++) {
 		struct file_bytes b = file_of(i, 100, 0);
@@ -393,7 +393,7 @@ static void live(unsigned n, const char *text)
 static unsigned n_found(unsigned n, const char *text)
 {
 	struct cache *c = make(10 << 20, folder);
-	struct cache_space *s = cache_attach(c, 9, 1000, CACHE_INDEX, 0);
+	struct cache_space *s = cache_attach(c, 9, 1000, CACHE_CHECKPOINTS, 0);
 	unsigned found = 0;
 
 	for (uint64_t i = 0; i < n; i++) {
@@ -434,7 +434,7 @@ START_TEST(test_sync_writes_what_is_new)
 {
 	/* Proves that a crash after cache_sync loses nothing that was put before it. */
 	struct cache *c = make(10 << 20, folder);
-	struct cache_space *s = cache_attach(c, 9, 1000, CACHE_INDEX, 0);
+	struct cache_space *s = cache_attach(c, 9, 1000, CACHE_CHECKPOINTS, 0);
 	struct file_bytes b = file_of(0, 100, 0);
 	uint64_t before, once;
 
@@ -456,7 +456,7 @@ START_TEST(test_the_kept_file_stays_bounded)
 {
 	/* Proves that indexes that grow again and again do not let the file grow without end. */
 	struct cache *c = make(10 << 20, folder);
-	struct cache_space *s = cache_attach(c, 9, 1000, CACHE_INDEX, 0);
+	struct cache_space *s = cache_attach(c, 9, 1000, CACHE_CHECKPOINTS, 0);
 	struct file_bytes b = file_of(0, 100, 0);
 	static char bytes[100000];
 
@@ -511,7 +511,7 @@ START_TEST(test_a_second_life_at_the_same_time_only_reads)
 {
 	/* Proves that two daemons over one directory do not write into each other's records. */
 	struct cache *first = make(10 << 20, folder), *second;
-	struct cache_space *a = cache_attach(first, 9, 1000, CACHE_INDEX, 0), *b;
+	struct cache_space *a = cache_attach(first, 9, 1000, CACHE_CHECKPOINTS, 0), *b;
 	struct file_bytes file = file_of(0, 100, 0);
 	struct cache_hit hit;
 	uint64_t size;
@@ -520,7 +520,7 @@ START_TEST(test_a_second_life_at_the_same_time_only_reads)
 	cache_sync(first);
 	size = kept_bytes(9);
 	second = make(10 << 20, folder);
-	b = cache_attach(second, 9, 1000, CACHE_INDEX, 0);
+	b = cache_attach(second, 9, 1000, CACHE_CHECKPOINTS, 0);
 	ck_assert(cache_lookup_for(b, 0, &file, &hit));
 	cache_release(&hit);
 	ck_assert_int_eq(cache_put_index(b, 0, &file, "from second", 12), 0);
@@ -537,7 +537,7 @@ START_TEST(test_a_directory_that_is_missing_is_no_error)
 {
 	/* Proves that without a place to keep them indexes still work. */
 	struct cache *c = make(10 << 20, "/no/such/directory");
-	struct cache_space *s = cache_attach(c, 9, 1000, CACHE_INDEX, 0);
+	struct cache_space *s = cache_attach(c, 9, 1000, CACHE_CHECKPOINTS, 0);
 	struct file_bytes b = file_of(0, 100, 0);
 	struct cache_hit hit;
 
@@ -561,7 +561,7 @@ static void *use_everything(void *arg)
 	for (int round = 0; round < 20; round++) {
 		uint64_t set = (uint64_t)rand_r(&seed) % 3;
 		struct cache_space *s = cache_attach(c, set, 100, CACHE_FILE, 0),
-				   *x = cache_attach(c, set, 100, CACHE_INDEX, 0);
+				   *x = cache_attach(c, set, 100, CACHE_CHECKPOINTS, 0);
 
 		for (int turn = 0; turn < 200; turn++) {
 			uint64_t i = (uint64_t)rand_r(&seed) % 100;

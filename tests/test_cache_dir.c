@@ -170,7 +170,7 @@ static bool has(struct cache_space *s, uint64_t index, const char *text)
 static void live(unsigned n, const char *text)
 {
 	struct cache *c = make(64 << 20);
-	struct cache_space *s = cache_attach(c, 9, 1000, CACHE_INDEX, 0);
+	struct cache_space *s = cache_attach(c, 9, 1000, CACHE_CHECKPOINTS, 0);
 
 	for (uint64_t i = 0; i < n; i++) {
 		put(s, i, text, strlen(text) + 1);
@@ -195,7 +195,7 @@ START_TEST(test_a_kept_file_of_holes_is_begun_anew)
 		live(20, "text");
 		ck_assert_int_eq(truncate(in_folder(kept), i ? (off_t)4 << 30 : (off_t)1 << 40), 0);
 		c = make(i ? (uint64_t)8 << 30 : 64 << 20);
-		s = cache_attach(c, 9, 1000, CACHE_INDEX, 0);
+		s = cache_attach(c, 9, 1000, CACHE_CHECKPOINTS, 0);
 		ck_assert_int_eq(stat(in_folder(kept), &st), 0);
 		ck_assert_int_eq(st.st_size, CACHE_FILE_HEADER_BYTES);
 		put(s, 3, "new", 4);
@@ -227,7 +227,7 @@ START_TEST(test_reading_gives_up_behind_so_much_junk)
 	free(records);
 	close(fd);
 	c = make(64 << 20);
-	s = cache_attach(c, 9, 1000, CACHE_INDEX, 0);
+	s = cache_attach(c, 9, 1000, CACHE_CHECKPOINTS, 0);
 	ck_assert(has(s, 0, "text") && has(s, 1, "text"));
 	ck_assert_int_eq(stat(in_folder(kept), &after), 0);
 	ck_assert_int_eq(after.st_size, before.st_size);
@@ -242,7 +242,7 @@ static struct cache_space *slow;
 static void *attach_slowly(void *arg)
 {
 	(void)arg;
-	slow = cache_attach(shared, 9, 1000, CACHE_INDEX, 0);
+	slow = cache_attach(shared, 9, 1000, CACHE_CHECKPOINTS, 0);
 	return NULL;
 }
 
@@ -259,7 +259,7 @@ START_TEST(test_a_slow_load_holds_nobody_up)
 	ck_assert_int_eq(pthread_create(&thread, NULL, attach_slowly, NULL), 0);
 	disk_await_reader();
 	other = cache_attach(shared, 9, 1000, CACHE_FILE, 0);
-	same = cache_attach(shared, 9, 1000, CACHE_INDEX, 0);
+	same = cache_attach(shared, 9, 1000, CACHE_CHECKPOINTS, 0);
 	ck_assert_ptr_nonnull(other);
 	ck_assert_ptr_nonnull(same);
 	put(same, 3, "fresh", 6);
@@ -274,7 +274,7 @@ START_TEST(test_a_slow_load_holds_nobody_up)
 	cache_detach(other);
 	cache_destroy(shared);
 	shared = make(64 << 20);
-	same = cache_attach(shared, 9, 1000, CACHE_INDEX, 0);
+	same = cache_attach(shared, 9, 1000, CACHE_CHECKPOINTS, 0);
 	ck_assert_msg(has(same, 3, "fresh"), "what was learnt while the space was loaded is not kept");
 	ck_assert(has(same, 2, "kept"));
 	cache_detach(same);
@@ -287,14 +287,14 @@ START_TEST(test_a_put_never_writes_to_a_disk)
 	/* Proves that a worker that needs memory does not write another data set's indexes for it: those that are not
 	 * yet written stay, and go once they are. */
 	struct cache *c = make(2 << 20);
-	struct cache_space *old = cache_attach(c, 9, 100, CACHE_INDEX, 0), *fresh;
+	struct cache_space *old = cache_attach(c, 9, 100, CACHE_CHECKPOINTS, 0), *fresh;
 	struct file_bytes b = file_of(1);
 	static char bytes[1500000];
 	struct stat st;
 
 	put(old, 0, bytes, sizeof(bytes));
 	cache_detach(old);
-	fresh = cache_attach(c, 10, 100, CACHE_INDEX, 0);
+	fresh = cache_attach(c, 10, 100, CACHE_CHECKPOINTS, 0);
 	ck_assert_int_eq(cache_put_index(fresh, 1, &b, bytes, sizeof(bytes)), CACHE_E_FULL);
 	ck_assert_int_eq(stat(in_folder(kept), &st), 0);
 	ck_assert_int_eq(st.st_size, CACHE_FILE_HEADER_BYTES);
@@ -312,7 +312,7 @@ START_TEST(test_a_failed_compaction_leaves_nothing)
 	/* Proves that a new file that cannot be finished (here: for a limit, as on a full disk) is removed. */
 	enum { N = 200, BYTES = 20000 };
 	struct cache *c = make(64 << 20);
-	struct cache_space *s = cache_attach(c, 9, 1000, CACHE_INDEX, 0);
+	struct cache_space *s = cache_attach(c, 9, 1000, CACHE_CHECKPOINTS, 0);
 	struct rlimit limit = { 500000, 500000 };
 	static char bytes[BYTES];
 	struct cache_hit hit;
@@ -418,7 +418,7 @@ END_TEST
 START_TEST(test_every_sync_trims)
 {
 	/* Proves that a daemon's own syncs keep its directory within the limit. */
-	struct cache_config config = { .budget_bytes = { [CACHE_INDEX] = 1 << 20 },
+	struct cache_config config = { .budget_bytes = { [CACHE_CHECKPOINTS] = 1 << 20 },
 				       .dir = folder,
 				       .dir_limit_bytes = 1 << 20 };
 	struct cache *c;

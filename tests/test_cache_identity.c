@@ -137,7 +137,7 @@ START_TEST(test_an_index_of_another_device_is_a_miss)
 
 	there.dev = 9;
 	ck_assert_int_eq(cache_create(&config, &c), 0);
-	s = cache_attach(c, 1, 10, CACHE_INDEX, 0);
+	s = cache_attach(c, 1, 10, CACHE_CHECKPOINTS, 0);
 	ck_assert_int_eq(cache_put_index(s, 3, &here, "states", 6), 0);
 	ck_assert(cache_lookup_for(s, 3, &here, &hit));
 	cache_release(&hit);

@@ -50,7 +50,7 @@ static uint64_t id_of(const struct picture *p)
 	return scan_id(&p->header.c, src->next_input_byte, src->bytes_in_buffer);
 }
 
-static int region(struct scan *s, const struct picture *p, const struct scan_index *in, struct scan_index *record,
+static int region(struct scan *s, const struct picture *p, const struct checkpoints *in, struct checkpoints *record,
 		  struct region_px want, struct image *out)
 {
 	const struct jpeg_source_mgr *src = p->header.c.src;
@@ -59,8 +59,8 @@ static int region(struct scan *s, const struct picture *p, const struct scan_ind
 }
 
 /* One rectangle equals libjpeg's, and not a byte beside it is written. */
-static void check_region(struct scan *s, const struct picture *p, const struct scan_index *in,
-			 struct scan_index *record, struct region_px want, const char *how)
+static void check_region(struct scan *s, const struct picture *p, const struct checkpoints *in,
+			 struct checkpoints *record, struct region_px want, const char *how)
 {
 	size_t row = (size_t)want.width * 3, stride = row + 5;
 	uint8_t *rgb = malloc(stride * want.height);
@@ -99,22 +99,22 @@ static struct region_px random_region(const struct picture *p, uint32_t *seed)
 static void check_picture(struct scan *s, const struct picture *p, unsigned n_regions, uint32_t seed)
 {
 	const struct region_px whole = {0, 0, p->width, p->height};
-	size_t n = p->header.c.src->bytes_in_buffer, size = scan_index_size(&p->header.c, n);
-	struct scan_index *index = malloc(size);
+	size_t n = p->header.c.src->bytes_in_buffer, size = checkpoints_size(&p->header.c, n);
+	struct checkpoints *index = malloc(size);
 
 	ck_assert(scan_supported(&p->header.c));
 	for (const char *const *path = scan_paths(); *path; path++) {
 		ck_assert_int_eq(scan_set_path(s, *path), 0);
-		scan_index_init(index, &p->header.c, n, id_of(p));
-		ck_assert(scan_index_valid(index, size));
-		ck_assert_uint_eq(scan_index_rows_known(index), 0);
+		checkpoints_init(index, &p->header.c, n, id_of(p));
+		ck_assert(checkpoints_valid(index, size));
+		ck_assert_uint_eq(checkpoints_rows_known(index), 0);
 		check_region(s, p, NULL, NULL, whole, *path);
 		for (unsigned i = 0; i < n_regions; i++)
 			check_region(s, p, NULL, NULL, random_region(p, &seed), *path);
 		for (unsigned i = 0; i < n_regions; i++)
 			check_region(s, p, index, index, random_region(p, &seed), "growing index");
 		check_region(s, p, NULL, index, whole, "recording");
-		ck_assert_uint_eq(scan_index_rows_known(index), index->mcu_rows);
+		ck_assert_uint_eq(checkpoints_rows_known(index), index->mcu_rows);
 		for (unsigned i = 0; i < n_regions; i++)
 			check_region(s, p, index, NULL, random_region(p, &seed), "index");
 	}
@@ -491,18 +491,18 @@ START_TEST(test_a_forged_index_stays_within_bounds)
 	uint32_t seed = 11;
 
 	picture_init(&p, bytes, n, "indexed");
-	size_t all = p.header.c.src->bytes_in_buffer, size = scan_index_size(&p.header.c, all);
-	struct scan_index *index = malloc(size);
+	size_t all = p.header.c.src->bytes_in_buffer, size = checkpoints_size(&p.header.c, all);
+	struct checkpoints *index = malloc(size);
 
 	for (unsigned round = 0; round < 300; round++) {
 		struct region_px want = random_region(&p, &seed);
 		struct image out = {.rgb = rgb, .stride_bytes = (size_t)want.width * 3};
 
-		scan_index_init(index, &p.header.c, all, id_of(&p));
+		checkpoints_init(index, &p.header.c, all, id_of(&p));
 		for (uint64_t *state = index->states; (uint8_t *)state < (uint8_t *)index + size; state++)
 			*state = (uint64_t)jpeg_random(&seed) << 32 |
 				 jpeg_random(&seed) % (round % 2 ? UINT32_MAX : (uint32_t)all * 8);
-		ck_assert(scan_index_valid(index, size));
+		ck_assert(checkpoints_valid(index, size));
 		int got = region(s, &p, index, NULL, want, &out);
 
 		ck_assert(got == 0 || got == SCAN_E_UNSURE);
@@ -520,27 +520,27 @@ END_TEST
 START_TEST(test_an_index_with_a_damaged_header_is_not_valid)
 {
 	/* Every field of the header is checked against the size. */
-	size_t size = scan_index_bytes(63, 47, 110000);
-	struct scan_index *x = malloc(size);
+	size_t size = checkpoints_bytes(63, 47, 110000);
+	struct checkpoints *x = malloc(size);
 
-	scan_index_clear(x, 63, 47, 110000, 1);
-	ck_assert(scan_index_valid(x, size));
+	checkpoints_clear(x, 63, 47, 110000, 1);
+	ck_assert(checkpoints_valid(x, size));
 	ck_assert_uint_le(size, 110000 * 3 / 100);
-	ck_assert(!scan_index_valid(x, size - 8));
-	ck_assert(!scan_index_valid(x, size - 1));
-	ck_assert(!scan_index_valid(x, 8));
-	struct scan_index good = *x;
+	ck_assert(!checkpoints_valid(x, size - 8));
+	ck_assert(!checkpoints_valid(x, size - 1));
+	ck_assert(!checkpoints_valid(x, 8));
+	struct checkpoints good = *x;
 
 	x->mcu_step = 0;
-	ck_assert(!scan_index_valid(x, size));
+	ck_assert(!checkpoints_valid(x, size));
 	x->mcu_step = good.mcus_per_row + 1;
-	ck_assert(!scan_index_valid(x, size));
+	ck_assert(!checkpoints_valid(x, size));
 	*x = good;
 	x->mcu_rows = 0x10000000;
-	ck_assert(!scan_index_valid(x, size));
+	ck_assert(!checkpoints_valid(x, size));
 	*x = good;
 	x->magic++;
-	ck_assert(!scan_index_valid(x, size));
+	ck_assert(!checkpoints_valid(x, size));
 	free(x);
 }
 END_TEST
@@ -548,24 +548,24 @@ END_TEST
 START_TEST(test_an_index_state_survives_packing)
 {
 	/* Both ends of every range; what does not fit is not kept. */
-	size_t size = scan_index_bytes(8, 8, 100000);
-	struct scan_index *x = malloc(size);
+	size_t size = checkpoints_bytes(8, 8, 100000);
+	struct checkpoints *x = malloc(size);
 	const int32_t low[3] = {-2048, 0, 2047}, too_large[3] = {0, 2048, 0};
 	int32_t dc[3];
 	uint64_t bit;
 
-	scan_index_clear(x, 8, 8, 100000, 1);
-	ck_assert(!scan_index_get(x, 0, &bit, dc));
-	scan_index_put(x, 0, 0, low);
-	ck_assert(scan_index_get(x, 0, &bit, dc));
+	checkpoints_clear(x, 8, 8, 100000, 1);
+	ck_assert(!checkpoints_get(x, 0, &bit, dc));
+	checkpoints_put(x, 0, 0, low);
+	ck_assert(checkpoints_get(x, 0, &bit, dc));
 	ck_assert_uint_eq(bit, 0);
 	ck_assert_mem_eq(dc, low, sizeof(dc));
-	scan_index_put(x, 1, (1u << 28) - 2, low);
-	ck_assert(scan_index_get(x, 1, &bit, dc) && bit == (1u << 28) - 2);
-	scan_index_put(x, 2, (1u << 28) - 1, low);
-	ck_assert(!scan_index_get(x, 2, &bit, dc));
-	scan_index_put(x, 3, 5, too_large);
-	ck_assert(!scan_index_get(x, 3, &bit, dc));
+	checkpoints_put(x, 1, (1u << 28) - 2, low);
+	ck_assert(checkpoints_get(x, 1, &bit, dc) && bit == (1u << 28) - 2);
+	checkpoints_put(x, 2, (1u << 28) - 1, low);
+	ck_assert(!checkpoints_get(x, 2, &bit, dc));
+	checkpoints_put(x, 3, 5, too_large);
+	ck_assert(!checkpoints_get(x, 3, &bit, dc));
 	free(x);
 }
 END_TEST

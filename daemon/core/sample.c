@@ -395,7 +395,7 @@ int recipe_attach(struct recipe *r, struct cache *cache, uint64_t decoded_budget
 	if (decoded)
 		r->decoded = cache_attach(cache, id, n, CACHE_DECODED, prefix_id(r));
 	r->files = cache_attach(cache, id, n, CACHE_FILE, 0);
-	r->indexes = cache_attach(cache, id, n, CACHE_INDEX, 0);
+	r->indexes = cache_attach(cache, id, n, CACHE_CHECKPOINTS, 0);
 	return 0;
 }
 

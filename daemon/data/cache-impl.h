@@ -19,8 +19,8 @@ struct entry {
 	size_t block_bytes;         /* of memory */
 	uint32_t width, height;     /* CACHE_DECODED */
 	atomic_uint refs;           /* one of the table, one per hit */
-	bool unsaved;               /* CACHE_INDEX: not in the directory yet; under the shard's lock */
-	bool is_kept;               /* CACHE_INDEX: from the directory, hence without a device: its number may have
+	bool unsaved;               /* CACHE_CHECKPOINTS: not in the directory yet; under the shard's lock */
+	bool is_kept;               /* CACHE_CHECKPOINTS: from the directory, hence without a device: its number may have
 	                             * changed with a restart */
 	uint8_t data[] __attribute__((aligned(64))); /* n_bytes and 64 zeros */
 };
@@ -85,7 +85,7 @@ void space_add_live_stats(struct cache_space *s, struct cache_stats *sum);
 
 /* ---- what is kept ---- */
 
-/* For a new space of CACHE_INDEX, with its sync_lock held. What cannot be read is logged and made again. */
+/* For a new space of CACHE_CHECKPOINTS, with its sync_lock held. What cannot be read is logged and made again. */
 void space_load_kept(struct cache_space *s);
 /* Appends what is unsaved to the space's file, if it has one; nothing while another thread reads or writes it. 0 or
  * negative errno, which is logged. */

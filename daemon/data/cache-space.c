@@ -248,7 +248,7 @@ static int begin_put(struct cache_space *s, uint64_t index, const struct file_by
 	if (!s || index >= s->n) {
 		return CACHE_E_FULL;
 	}
-	if (is_present(s, index, file) && s->tier != CACHE_INDEX) {
+	if (is_present(s, index, file) && s->tier != CACHE_CHECKPOINTS) {
 		return CACHE_E_PRESENT;
 	}
 	*out = entry_of(s, file, n_bytes);

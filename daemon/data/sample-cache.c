@@ -44,7 +44,7 @@ int cache_create(const struct cache_config *config, struct cache **out)
 	}
 	c->make_room = make_room;
 	c->dir_limit_bytes = config->dir_limit_bytes;
-	c->file_most_bytes = 4 * config->budget_bytes[CACHE_INDEX] + FILE_SPARE_BYTES;
+	c->file_most_bytes = 4 * config->budget_bytes[CACHE_CHECKPOINTS] + FILE_SPARE_BYTES;
 	*out = c;
 	return 0;
 }
@@ -150,7 +150,7 @@ static struct cache_space *make_space(struct cache *c, uint64_t dataset_id, uint
 	}
 	pthread_mutex_lock(&made->sync_lock);
 	s = enlist(c, made);
-	if (s == made && tier == CACHE_INDEX && c->dir) {
+	if (s == made && tier == CACHE_CHECKPOINTS && c->dir) {
 		space_load_kept(s);
 	}
 	pthread_mutex_unlock(&made->sync_lock);

@@ -18,14 +18,14 @@
 #include "data/dataset.h"
 #include "image/image.h"
 
-enum cache_tier { CACHE_FILE, CACHE_DECODED, CACHE_INDEX, CACHE_N_TIERS };
+enum cache_tier { CACHE_FILE, CACHE_DECODED, CACHE_CHECKPOINTS, CACHE_N_TIERS };
 
 struct cache;
 struct cache_space;
 
 struct cache_config {
 	uint64_t budget_bytes[CACHE_N_TIERS]; /* 0: the tier is off */
-	const char *dir;                      /* keeps CACHE_INDEX over restarts; NULL: nothing does. Must exist */
+	const char *dir;                      /* keeps CACHE_CHECKPOINTS over restarts; NULL: nothing does. Must exist */
 	uint64_t dir_limit_bytes;             /* of all kept files together, see data/cache-dir.h; 0: none */
 };
 
@@ -36,7 +36,7 @@ void cache_destroy(struct cache *c);
 void cache_set_budget(struct cache *c, enum cache_tier tier, uint64_t bytes);
 
 /* The space of n samples of a data set (dataset_cache_id), made if need be. prefix: a hash of the deterministic prefix for CACHE_DECODED,
- * 0 for the others. For CACHE_INDEX with a directory the first to attach reads the kept indexes, so call it where waiting
+ * 0 for the others. For CACHE_CHECKPOINTS with a directory the first to attach reads the kept indexes, so call it where waiting
  * is allowed; others who attach meanwhile find what has been read so far.
  * NULL: the tier is off, its budget has no room for the table (8 bytes a sample), or memory is short; every function
  * below takes NULL for a space in which nothing is ever found. */
@@ -49,7 +49,7 @@ struct cache_hit {
 	struct file_bytes file;   /* identity of the file it was made from: n_bytes, mtime_ns, ino, dev. CACHE_FILE:
 	                           * data too, with 64 zero bytes behind; it is not the holder's to change or free */
 	struct image image;       /* CACHE_DECODED: rows without gaps, 64 bytes behind them readable; read-only */
-	const void *index;        /* CACHE_INDEX: n_index_bytes, 64-byte aligned */
+	const void *index;        /* CACHE_CHECKPOINTS: n_index_bytes, 64-byte aligned */
 	size_t n_index_bytes;
 	void *entry;              /* ours */
 };

@@ -46,7 +46,7 @@ int decoder_open(struct decoder *d, const uint8_t *bytes, size_t n_bytes, bool a
  * those of a full decode. Same returns. */
 int decoder_region(struct decoder *d, struct region_px want, struct image *out, struct image_error *err);
 
-/* Indexes into compressed data (jpeg/scan-index.h: places that decoding can start from), so that a later region of the
+/* Indexes into compressed data (jpeg/checkpoints.h: places that decoding can start from), so that a later region of the
  * same bytes costs less. `known` is what decoder_index gave for these bytes before, or NULL; copied. Between
  * decoder_open and decoder_region; without it no index is made. Formats and files that have no use for one ignore it.
  */

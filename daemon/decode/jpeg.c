@@ -410,7 +410,7 @@ static int decode_quickly(struct jpeg_reader *r, struct region_px want, struct s
 	if (!to)
 		return -ENOMEM;
 	*out = (struct image){ to, stride, want.width, want.height };
-	struct scan_index *index = r->n_index_bytes ? (struct scan_index *)(void *)r->index.data : NULL;
+	struct checkpoints *index = r->n_index_bytes ? (struct checkpoints *)(void *)r->index.data : NULL;
 	return scan_region(r->scan, &r->cinfo, r->source.next_input_byte, r->source.bytes_in_buffer, r->scan_id, index,
 			   index, want, out);
 }
@@ -421,23 +421,23 @@ void jpeg_reader_want_index(struct jpeg_reader *r, const void *known, size_t n_b
 	r->n_index_bytes = 0;
 	if (!r->bytes || !scan_supported(&r->cinfo))
 		return;
-	size_t n_scan = r->source.bytes_in_buffer, size = scan_index_size(&r->cinfo, n_scan);
-	struct scan_index *x = (struct scan_index *)(void *)scratch_reserve(&r->index, size);
+	size_t n_scan = r->source.bytes_in_buffer, size = checkpoints_size(&r->cinfo, n_scan);
+	struct checkpoints *x = (struct checkpoints *)(void *)scratch_reserve(&r->index, size);
 	if (!x)
 		return;
 	r->scan_id = scan_id(&r->cinfo, r->source.next_input_byte, n_scan);
-	scan_index_init(x, &r->cinfo, n_scan, r->scan_id);
-	if (known && n_bytes == size && scan_index_valid(known, n_bytes) &&
-	    ((const struct scan_index *)known)->scan_id == r->scan_id)
+	checkpoints_init(x, &r->cinfo, n_scan, r->scan_id);
+	if (known && n_bytes == size && checkpoints_valid(known, n_bytes) &&
+	    ((const struct checkpoints *)known)->scan_id == r->scan_id)
 		memcpy(x, known, size);
 	r->n_index_bytes = size;
-	r->index_rows = scan_index_rows_known(x);
+	r->index_rows = checkpoints_rows_known(x);
 }
 
 const void *jpeg_reader_index(const struct jpeg_reader *r, size_t *n_bytes)
 {
-	const struct scan_index *x = (const struct scan_index *)(const void *)r->index.data;
-	if (!r->n_index_bytes || scan_index_rows_known(x) <= r->index_rows)
+	const struct checkpoints *x = (const struct checkpoints *)(const void *)r->index.data;
+	if (!r->n_index_bytes || checkpoints_rows_known(x) <= r->index_rows)
 		return NULL;
 	*n_bytes = r->n_index_bytes;
 	return x;

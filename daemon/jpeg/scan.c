@@ -48,8 +48,8 @@ struct scan {
 	struct shape shape;
 	struct mcu_layout layout;
 	const uint32_t *interval_starts;  /* in the stream, one more than there are intervals */
-	struct scan_index *record;
-	const struct scan_index *index;
+	struct checkpoints *record;
+	const struct checkpoints *index;
 	struct entropy_state state;
 	uint32_t at;                      /* MCU that the state stands before */
 	uint32_t stop;                    /* next MCU at which arrive() has something to do */
@@ -169,19 +169,19 @@ bool scan_supported(const struct jpeg_decompress_struct *c)
 	return true;
 }
 
-size_t scan_index_size(const struct jpeg_decompress_struct *c, size_t n)
+size_t checkpoints_size(const struct jpeg_decompress_struct *c, size_t n)
 {
 	struct shape s;
 
-	return shape_of(c, &s) ? scan_index_bytes(s.mcus_per_row, s.mcu_rows, n) : 0;
+	return shape_of(c, &s) ? checkpoints_bytes(s.mcus_per_row, s.mcu_rows, n) : 0;
 }
 
-void scan_index_init(struct scan_index *x, const struct jpeg_decompress_struct *c, size_t n, uint64_t id)
+void checkpoints_init(struct checkpoints *x, const struct jpeg_decompress_struct *c, size_t n, uint64_t id)
 {
 	struct shape s;
 
 	if (shape_of(c, &s))
-		scan_index_clear(x, s.mcus_per_row, s.mcu_rows, n, id);
+		checkpoints_clear(x, s.mcus_per_row, s.mcu_rows, n, id);
 }
 
 /* Other tables over the same data lead to other states. Quantization does not. */
@@ -272,9 +272,9 @@ static int load_stream(struct scan *s, const uint8_t *data, size_t n)
 	return 0;
 }
 
-static bool index_fits(const struct scan_index *x, const struct shape *s, uint64_t id)
+static bool index_fits(const struct checkpoints *x, const struct shape *s, uint64_t id)
 {
-	return x && x->magic == SCAN_INDEX_MAGIC && x->mcus_per_row == s->mcus_per_row && x->mcu_rows == s->mcu_rows &&
+	return x && x->magic == CHECKPOINTS_MAGIC && x->mcus_per_row == s->mcus_per_row && x->mcu_rows == s->mcu_rows &&
 	       x->scan_id == id && x->mcu_step;
 }
 
@@ -301,7 +301,7 @@ static void plan_record(struct scan *s, uint32_t mcu)
 	if (!s->record)
 		return;
 	step = s->record->mcu_step;
-	per_row_states = scan_index_states_per_row(s->record);
+	per_row_states = checkpoints_states_per_row(s->record);
 	s->next_state = row * per_row_states + (column + step - 1) / step;
 	column = (column + step - 1) / step * step;
 	s->next_row = (row + 1) * per_row;
@@ -344,7 +344,7 @@ static int arrive(struct scan *s)
 		s->next_restart += s->shape.restart_interval;
 	}
 	if (s->at == s->next_record) {
-		scan_index_put(s->record, s->next_state++, entropy_tell(&s->state, s->stream.data), s->state.dc);
+		checkpoints_put(s->record, s->next_state++, entropy_tell(&s->state, s->stream.data), s->state.dc);
 		s->next_record += s->record->mcu_step;
 		if (s->next_record >= s->next_row) {
 			s->next_record = s->next_row;
@@ -359,7 +359,7 @@ static int arrive(struct scan *s)
 static int jump_by_index(struct scan *s, uint32_t mcu)
 {
 	const uint32_t per_row = s->shape.mcus_per_row, step = s->index->mcu_step;
-	const uint32_t states_per_row = scan_index_states_per_row(s->index);
+	const uint32_t states_per_row = checkpoints_states_per_row(s->index);
 	uint32_t state = mcu / per_row * states_per_row + mcu % per_row / step;
 	int32_t dc[3];
 	uint64_t bit;
@@ -369,7 +369,7 @@ static int jump_by_index(struct scan *s, uint32_t mcu)
 
 		if (there <= s->at)
 			return 0;
-		if (!scan_index_get(s->index, state, &bit, dc))
+		if (!checkpoints_get(s->index, state, &bit, dc))
 			continue;
 		uint32_t interval = interval_of(s, there);
 
@@ -646,7 +646,7 @@ static int decode_rows(struct scan *s, const struct image *out)
 }
 
 int scan_region(struct scan *s, const struct jpeg_decompress_struct *c, const uint8_t *data, size_t n, uint64_t id,
-		const struct scan_index *in, struct scan_index *record, struct region_px want, struct image *out)
+		const struct checkpoints *in, struct checkpoints *record, struct region_px want, struct image *out)
 {
 	int r;
 

@@ -13,7 +13,7 @@
 #include <jpeglib.h>
 
 #include "image/image.h"
-#include "jpeg/scan-index.h"
+#include "jpeg/checkpoints.h"
 
 enum {
 	SCAN_E_UNSURE = 1, /* something about the data is not as it should be: ask libjpeg, and take what it says */
@@ -44,12 +44,12 @@ uint64_t scan_id(const struct jpeg_decompress_struct *c, const uint8_t *data, si
  * Returns 0; SCAN_E_UNSURE, `out` holding anything; -ENOMEM. The data's end is looked at in every call: a file cut
  * short is unsure whatever part of it is wanted. Damage inside is noticed only where it is decoded. */
 int scan_region(struct scan *s, const struct jpeg_decompress_struct *c, const uint8_t *data, size_t n, uint64_t id,
-		const struct scan_index *in, struct scan_index *record, struct region_px want, struct image *out);
+		const struct checkpoints *in, struct checkpoints *record, struct region_px want, struct image *out);
 
 /* Size of an index for this image, whose entropy-coded data and what follows is n bytes, and an empty one of the data
  * with this scan_id in that many bytes, 8-byte aligned. */
-size_t scan_index_size(const struct jpeg_decompress_struct *c, size_t n);
-void scan_index_init(struct scan_index *x, const struct jpeg_decompress_struct *c, size_t n, uint64_t id);
+size_t checkpoints_size(const struct jpeg_decompress_struct *c, size_t n);
+void checkpoints_init(struct checkpoints *x, const struct jpeg_decompress_struct *c, size_t n, uint64_t id);
 
 /* Names of the paths this processor can run, fastest first, NULL-terminated; and the choice of one. For tests and
  * benchmarks. -ENOENT if it cannot run here. */

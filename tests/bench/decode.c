@@ -20,8 +20,8 @@ struct sample {
 	uint8_t *bytes;
 	size_t n;
 	struct region_px crop;
-	struct scan_index *index; /* complete */
-	struct scan_index *fresh; /* to record into */
+	struct checkpoints *index; /* complete */
+	struct checkpoints *fresh; /* to record into */
 };
 
 static struct sample samples[MAX_FILES];
@@ -77,8 +77,8 @@ static uint64_t id_now(void)
 	return scan_id(&in.c, in.c.src->next_input_byte, in.c.src->bytes_in_buffer);
 }
 
-static void ours(const struct sample *s, struct region_px want, const struct scan_index *index,
-		 struct scan_index *record)
+static void ours(const struct sample *s, struct region_px want, const struct checkpoints *index,
+		 struct checkpoints *record)
 {
 	struct image out = {.rgb = rgb, .stride_bytes = (size_t)want.width * 3};
 
@@ -104,7 +104,7 @@ static void scan_crop(const struct sample *s)
 static void scan_recording(const struct sample *s)
 {
 	header(s);
-	scan_index_init(s->fresh, &in.c, in.c.src->bytes_in_buffer, id_now());
+	checkpoints_init(s->fresh, &in.c, in.c.src->bytes_in_buffer, id_now());
 	ours(s, s->crop, NULL, s->fresh);
 }
 
@@ -156,13 +156,13 @@ static void add_file(const char *path, uint32_t *seed)
 		printf("%s: not supported, left out\n", path);
 		return;
 	}
-	size_t n = in.c.src->bytes_in_buffer, size = scan_index_size(&in.c, n);
+	size_t n = in.c.src->bytes_in_buffer, size = checkpoints_size(&in.c, n);
 	size_t need = (size_t)in.c.image_width * in.c.image_height * 3;
 
 	s->crop = random_crop(in.c.image_width, in.c.image_height, seed);
 	s->index = malloc(size);
 	s->fresh = malloc(size);
-	scan_index_init(s->index, &in.c, n, id_now());
+	checkpoints_init(s->index, &in.c, n, id_now());
 	if (need > rgb_bytes)
 		rgb = realloc(rgb, rgb_bytes = need);
 	ours(s, (struct region_px){0, 0, in.c.image_width, in.c.image_height}, NULL, s->index);

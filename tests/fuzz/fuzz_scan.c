@@ -75,14 +75,14 @@ static void check_image(struct jpeg_in *header, const uint8_t *bytes, size_t n, 
 	const uint8_t *data = header->c.src->next_input_byte;
 	const uint32_t width = header->c.image_width, height = header->c.image_height;
 	size_t left = header->c.src->bytes_in_buffer, px = (size_t)width * height,
-	       index_size = scan_index_size(&header->c, left);
+	       index_size = checkpoints_size(&header->c, left);
 	uint8_t *first = malloc(px * 3), *second = malloc(px * 3);
-	struct scan_index *index = malloc(index_size);
+	struct checkpoints *index = malloc(index_size);
 	struct image out = {.rgb = first, .stride_bytes = (size_t)width * 3};
 	uint64_t id = scan_id(&header->c, data, left);
 	int sure = -1;
 
-	scan_index_init(index, &header->c, left, id);
+	checkpoints_init(index, &header->c, left, id);
 	for (const char *const *path = scan_paths(); *path; path++) {
 		check(scan_set_path(scan, *path) == 0, "no such path");
 		out.rgb = sure < 0 ? first : second;

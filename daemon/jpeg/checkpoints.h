@@ -4,15 +4,15 @@
  * passes. It is flat memory without pointers, in the machine's byte order, to be copied, cached and stored by whoever
  * likes (with a checksum: a forged state leads to wrong pixels or to SCAN_E_UNSURE, though never out of bounds). It says
  * which bytes it was made from (scan_id), and is used for no others. No locking: one writer, or many readers. */
-#ifndef BATCHD_SCAN_INDEX_H
-#define BATCHD_SCAN_INDEX_H
+#ifndef BATCHD_CHECKPOINTS_H
+#define BATCHD_CHECKPOINTS_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-struct scan_index {
-	uint32_t magic;          /* SCAN_INDEX_MAGIC: version and byte order */
+struct checkpoints {
+	uint32_t magic;          /* CHECKPOINTS_MAGIC: version and byte order */
 	uint32_t mcu_step;       /* MCUs from state to state in a row */
 	uint32_t mcus_per_row, mcu_rows;
 	uint64_t scan_id;        /* of the data it was made from, see scan.h */
@@ -20,29 +20,29 @@ struct scan_index {
 };
 
 enum {
-	SCAN_INDEX_MAGIC = 0x32585342,
-	SCAN_INDEX_PER_MILLE = 20, /* of the scan's size, about what an index takes; at least one state a row */
+	CHECKPOINTS_MAGIC = 0x32585342,
+	CHECKPOINTS_PER_MILLE = 20, /* of the scan's size, about what an index takes; at least one state a row */
 };
 
-static inline uint32_t scan_index_states_per_row(const struct scan_index *x)
+static inline uint32_t checkpoints_states_per_row(const struct checkpoints *x)
 {
 	return (x->mcus_per_row + x->mcu_step - 1) / x->mcu_step;
 }
 
 /* Whether these bytes are an index as a whole: header, sizes. For bytes that come from a file. They must be 8-byte
  * aligned. */
-bool scan_index_valid(const struct scan_index *x, size_t size_bytes);
+bool checkpoints_valid(const struct checkpoints *x, size_t size_bytes);
 /* How many MCU rows from the top have all their states. */
-uint32_t scan_index_rows_known(const struct scan_index *x);
+uint32_t checkpoints_rows_known(const struct checkpoints *x);
 
 /* Bytes of an index for such a scan, and an empty one in that many bytes. */
-size_t scan_index_bytes(uint32_t mcus_per_row, uint32_t mcu_rows, uint64_t n_scan_bytes);
-void scan_index_clear(struct scan_index *x, uint32_t mcus_per_row, uint32_t mcu_rows, uint64_t n_scan_bytes,
+size_t checkpoints_bytes(uint32_t mcus_per_row, uint32_t mcu_rows, uint64_t n_scan_bytes);
+void checkpoints_clear(struct checkpoints *x, uint32_t mcus_per_row, uint32_t mcu_rows, uint64_t n_scan_bytes,
 		      uint64_t scan_id);
 
 /* A state: bit position in the un-stuffed data and predictors. Those that do not fit (after 32 MiB, or predictors that
- * only nonsense has) are not put. scan_index_get returns false for a state that is not known. */
-void scan_index_put(struct scan_index *x, uint32_t state, uint64_t bit, const int32_t dc[3]);
-bool scan_index_get(const struct scan_index *x, uint32_t state, uint64_t *bit, int32_t dc[3]);
+ * only nonsense has) are not put. checkpoints_get returns false for a state that is not known. */
+void checkpoints_put(struct checkpoints *x, uint32_t state, uint64_t bit, const int32_t dc[3]);
+bool checkpoints_get(const struct checkpoints *x, uint32_t state, uint64_t *bit, int32_t dc[3]);
 
 #endif

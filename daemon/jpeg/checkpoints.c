@@ -1,14 +1,14 @@
-/* The index of a scan, see scan-index.h. A state is one 64-bit word: 28 bits of position plus one, three predictors of
+/* The index of a scan, see checkpoints.h. A state is one 64-bit word: 28 bits of position plus one, three predictors of
  * 12 bits. */
 #include <string.h>
 
-#include "jpeg/scan-index.h"
+#include "jpeg/checkpoints.h"
 
 enum { BIT_BITS = 28, DC_BITS = 12, DC_BIAS = 1 << (DC_BITS - 1), MAX_MCUS = 8192 /* in a row: 65535 pixels */ };
 
 static uint32_t step_for(uint32_t mcus_per_row, uint32_t mcu_rows, uint64_t n_scan_bytes)
 {
-	uint64_t affordable = n_scan_bytes * SCAN_INDEX_PER_MILLE / 1000 / sizeof(uint64_t);
+	uint64_t affordable = n_scan_bytes * CHECKPOINTS_PER_MILLE / 1000 / sizeof(uint64_t);
 	uint64_t per_row = affordable / mcu_rows;
 
 	if (per_row <= 1)
@@ -16,23 +16,23 @@ static uint32_t step_for(uint32_t mcus_per_row, uint32_t mcu_rows, uint64_t n_sc
 	return per_row >= mcus_per_row ? 1 : (uint32_t)((mcus_per_row + per_row - 1) / per_row);
 }
 
-static uint64_t n_states(const struct scan_index *x)
+static uint64_t n_states(const struct checkpoints *x)
 {
-	return (uint64_t)scan_index_states_per_row(x) * x->mcu_rows;
+	return (uint64_t)checkpoints_states_per_row(x) * x->mcu_rows;
 }
 
-size_t scan_index_bytes(uint32_t mcus_per_row, uint32_t mcu_rows, uint64_t n_scan_bytes)
+size_t checkpoints_bytes(uint32_t mcus_per_row, uint32_t mcu_rows, uint64_t n_scan_bytes)
 {
 	uint32_t step = step_for(mcus_per_row, mcu_rows, n_scan_bytes);
 
-	return sizeof(struct scan_index) + (size_t)mcu_rows * ((mcus_per_row + step - 1) / step) * sizeof(uint64_t);
+	return sizeof(struct checkpoints) + (size_t)mcu_rows * ((mcus_per_row + step - 1) / step) * sizeof(uint64_t);
 }
 
-void scan_index_clear(struct scan_index *x, uint32_t mcus_per_row, uint32_t mcu_rows, uint64_t n_scan_bytes,
+void checkpoints_clear(struct checkpoints *x, uint32_t mcus_per_row, uint32_t mcu_rows, uint64_t n_scan_bytes,
 		      uint64_t scan_id)
 {
-	*x = (struct scan_index){
-		.magic = SCAN_INDEX_MAGIC,
+	*x = (struct checkpoints){
+		.magic = CHECKPOINTS_MAGIC,
 		.mcu_step = step_for(mcus_per_row, mcu_rows, n_scan_bytes),
 		.mcus_per_row = mcus_per_row,
 		.mcu_rows = mcu_rows,
@@ -41,24 +41,24 @@ void scan_index_clear(struct scan_index *x, uint32_t mcus_per_row, uint32_t mcu_
 	memset(x->states, 0, n_states(x) * sizeof(uint64_t));
 }
 
-bool scan_index_valid(const struct scan_index *x, size_t size_bytes)
+bool checkpoints_valid(const struct checkpoints *x, size_t size_bytes)
 {
-	return size_bytes >= sizeof(*x) && x->magic == SCAN_INDEX_MAGIC && x->mcus_per_row &&
+	return size_bytes >= sizeof(*x) && x->magic == CHECKPOINTS_MAGIC && x->mcus_per_row &&
 	       x->mcus_per_row <= MAX_MCUS && x->mcu_rows && x->mcu_rows <= MAX_MCUS && x->mcu_step &&
 	       x->mcu_step <= x->mcus_per_row && n_states(x) == (size_bytes - sizeof(*x)) / sizeof(uint64_t) &&
 	       size_bytes % sizeof(uint64_t) == 0;
 }
 
-uint32_t scan_index_rows_known(const struct scan_index *x)
+uint32_t checkpoints_rows_known(const struct checkpoints *x)
 {
 	uint64_t n = n_states(x), i = 0;
 
 	while (i < n && x->states[i])
 		i++;
-	return (uint32_t)(i / scan_index_states_per_row(x));
+	return (uint32_t)(i / checkpoints_states_per_row(x));
 }
 
-void scan_index_put(struct scan_index *x, uint32_t state, uint64_t bit, const int32_t dc[3])
+void checkpoints_put(struct checkpoints *x, uint32_t state, uint64_t bit, const int32_t dc[3])
 {
 	uint64_t word = bit + 1;
 
@@ -74,7 +74,7 @@ void scan_index_put(struct scan_index *x, uint32_t state, uint64_t bit, const in
 	x->states[state] = word;
 }
 
-bool scan_index_get(const struct scan_index *x, uint32_t state, uint64_t *bit, int32_t dc[3])
+bool checkpoints_get(const struct checkpoints *x, uint32_t state, uint64_t *bit, int32_t dc[3])
 {
 	uint64_t word = x->states[state];
 

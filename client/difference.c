@@ -11,10 +11,10 @@ int difference_ask(struct link *k, const struct token *t, char *text, size_t siz
 	int r;
 
 	text[0] = '\0';
-	if (!t->n_print_bytes || !k->n_print_bytes)
+	if (!t->n_fingerprint_bytes || !k->n_fingerprint_bytes)
 		return 0;
-	body.print.data = (uint8_t *)t->print;
-	body.print.len = t->n_print_bytes;
+	body.fingerprint.data = (uint8_t *)t->fingerprint;
+	body.fingerprint.len = t->n_fingerprint_bytes;
 	body.n_samples = t->n_samples;
 	m.body_case = BATCHD__WIRE__CLIENT_MESSAGE__BODY_COMPARE;
 	m.compare = &body;

@@ -97,8 +97,8 @@ struct link {
 	size_t labels_offset, indices_offset;
 	uint64_t row_bytes, label_bytes;
 	uint64_t content_id, pipeline_id;
-	uint8_t print[WIRE_PRINT_BYTES];
-	size_t n_print_bytes;  /* 0: there is none */
+	uint8_t fingerprint[WIRE_FINGERPRINT_BYTES];
+	size_t n_fingerprint_bytes;  /* 0: there is none */
 	struct batchd_info info;
 	struct link_gpu *gpu;  /* NULL: batches are delivered to host memory only */
 	const char *no_device; /* why the daemon need not copy batches to the GPU for this link; NULL: it has to */

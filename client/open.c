@@ -238,9 +238,9 @@ static void fill_info(const struct batchd_loader *l, struct link *k, const Batch
 	}
 	k->content_id = m->content_id;
 	k->pipeline_id = m->pipeline_id;
-	k->n_print_bytes = m->print.len;
-	if (m->print.len) /* as many as there is room for: wire.c has seen to it */
-		memcpy(k->print, m->print.data, m->print.len);
+	k->n_fingerprint_bytes = m->fingerprint.len;
+	if (m->fingerprint.len) /* as many as there is room for: wire.c has seen to it */
+		memcpy(k->fingerprint, m->fingerprint.data, m->fingerprint.len);
 	k->n_slots = m->n_slots;
 	k->labels_offset = (size_t)m->labels_offset;
 	k->indices_offset = (size_t)m->indices_offset;

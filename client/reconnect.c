@@ -107,7 +107,7 @@ static bool switch_link(struct batchd_loader *l, struct link *fresh)
 static int check_same(const struct batchd_loader *l, struct link *fresh, struct fault *f)
 {
 	const struct link *old = l->link;
-	struct token t = { .n_samples = old->info.n_samples, .n_print_bytes = old->n_print_bytes };
+	struct token t = { .n_samples = old->info.n_samples, .n_fingerprint_bytes = old->n_fingerprint_bytes };
 	struct fault unheard = { 0 };
 	char change[2048];
 
@@ -118,7 +118,7 @@ static int check_same(const struct batchd_loader *l, struct link *fresh, struct 
 		return fault_set(f, BATCHD_E_INVALID,
 				 "batchd came back, but %s is no longer the same: it is delivered in another way",
 				 l->options.dataset);
-	memcpy(t.print, old->print, old->n_print_bytes);
+	memcpy(t.fingerprint, old->fingerprint, old->n_fingerprint_bytes);
 	snprintf(t.source, sizeof t.source, "%s", l->options.dataset);
 	if (difference_ask(fresh, &t, change, sizeof change, &unheard) < 0)
 		snprintf(change, sizeof change, "its samples are others");

@@ -25,8 +25,8 @@ static void describe(const struct batchd_loader *l, struct token *t)
 		.own_batches = l->own_batches,
 	};
 	snprintf(t->source, sizeof t->source, "%s", l->options.dataset);
-	memcpy(t->print, l->link->print, l->link->n_print_bytes);
-	t->n_print_bytes = l->link->n_print_bytes;
+	memcpy(t->fingerprint, l->link->fingerprint, l->link->n_fingerprint_bytes);
+	t->n_fingerprint_bytes = l->link->n_fingerprint_bytes;
 }
 
 int batchd_token(const struct batchd_loader *l, const struct batchd_batch *b, char *buf, size_t size)

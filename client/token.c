@@ -1,5 +1,5 @@
 /* The text of a token: "batchd-token-2 name=value ... sum=...", values without spaces. Numbers are hexadecimal or
- * decimal as people would write them; the print is base64; the sum at the end is of everything before it, so that a
+ * decimal as people would write them; the fingerprint is base64; the sum at the end is of everything before it, so that a
  * token that was edited or cut is told from one of another loader. */
 #include "token.h"
 
@@ -86,8 +86,8 @@ int token_write(const struct token *t, char *buf, size_t size)
 	    t->epoch, t->base, t->next, t->last, t->n_given, t->order);
 	put(&w, " source=");
 	put_text(&w, t->source);
-	put(&w, " print=");
-	put_base64(&w, t->print, t->n_print_bytes);
+	put(&w, " fingerprint=");
+	put_base64(&w, t->fingerprint, t->n_fingerprint_bytes);
 	if (w.used < w.size)
 		put(&w, " sum=%016" PRIx64, hash_bytes(buf, w.used));
 	return w.used < size ? 0 : BATCHD_E_INVALID;
@@ -199,7 +199,7 @@ static bool read_fields(const char *text, struct token *t)
 	       get_number(text, "next", 10, &t->next) && get_flag(text, "last", &t->last) &&
 	       get_number(text, "given", 10, &t->n_given) && get_number(text, "order", 16, &t->order) &&
 	       get_text(text, "source", t->source, sizeof t->source) &&
-	       get_base64(text, "print", t->print, sizeof t->print, &t->n_print_bytes);
+	       get_base64(text, "fingerprint", t->fingerprint, sizeof t->fingerprint, &t->n_fingerprint_bytes);
 }
 
 /* Sums of products of what is in it must not wrap when it is gone on from. */

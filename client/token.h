@@ -19,8 +19,8 @@ struct token {
 	bool last;                    /* there is none: the epoch is over */
 	uint64_t n_given, order;      /* batches given out so far; own_batches: hash of those of this epoch */
 	char source[TOKEN_SOURCE_BYTES]; /* for messages; cut short */
-	uint8_t print[WIRE_PRINT_BYTES];
-	size_t n_print_bytes;         /* 0: none */
+	uint8_t fingerprint[WIRE_FINGERPRINT_BYTES];
+	size_t n_fingerprint_bytes;         /* 0: none */
 };
 
 /* 0, or BATCHD_E_INVALID: size is too small. */

@@ -14,14 +14,14 @@ struct comparison {
 	struct dataset *dataset; /* a reference */
 	uint64_t old_n;
 	size_t n_bytes;
-	uint8_t print[WIRE_PRINT_BYTES];
+	uint8_t fingerprint[WIRE_FINGERPRINT_BYTES];
 	char text[1024];
 };
 
 static void run(struct job_task *t)
 {
 	struct comparison *c = container_of(t, struct comparison, task);
-	dataset_compare(c->dataset, c->print, c->n_bytes, c->old_n, c->text, sizeof(c->text));
+	dataset_compare(c->dataset, c->fingerprint, c->n_bytes, c->old_n, c->text, sizeof(c->text));
 }
 
 static void done(struct job_task *t)
@@ -50,9 +50,9 @@ int session_compare(struct session *s, const Batchd__Wire__Compare *m, struct re
 	*c = (struct comparison){ .task = { .run = run, .done = done, .lets_linger = true },
 				  .dataset = dataset_ref(s->job->loader->recipe.dataset),
 				  .old_n = m->n_samples,
-				  .n_bytes = m->print.len };
-	if (m->print.len) /* 0 or WIRE_PRINT_BYTES: wire.c has seen to it */
-		memcpy(c->print, m->print.data, m->print.len);
+				  .n_bytes = m->fingerprint.len };
+	if (m->fingerprint.len) /* 0 or WIRE_FINGERPRINT_BYTES: wire.c has seen to it */
+		memcpy(c->fingerprint, m->fingerprint.data, m->fingerprint.len);
 	job_task_begin(&c->task, s->job);
 	job_task_await(&c->task, s, &s->comparison);
 	job_task_run(&c->task);

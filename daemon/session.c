@@ -384,7 +384,7 @@ static void send_opened(struct session *s)
 	o.loader_id = l->id;
 	o.content_id = dataset_content_id(l->recipe.dataset);
 	o.pipeline_id = l->pipeline_id;
-	o.print.data = (uint8_t *)dataset_print(l->recipe.dataset, &o.print.len);
+	o.fingerprint.data = (uint8_t *)dataset_fingerprint(l->recipe.dataset, &o.fingerprint.len);
 	o.n_samples = dataset_n(l->recipe.dataset);
 	o.n_classes = dataset_n_classes(l->recipe.dataset);
 	o.rank = s->consumer.rank;

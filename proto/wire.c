@@ -276,9 +276,9 @@ static const char *check_client(const struct wire_arena *a, const Batchd__Wire__
 	case BATCHD__WIRE__CLIENT_MESSAGE__BODY_INDICES:
 		return m->indices->n_index <= WIRE_MAX_INDICES ? NULL : "Indices has more than 4096 of them";
 	case BATCHD__WIRE__CLIENT_MESSAGE__BODY_COMPARE:
-		return m->compare->print.len == 0 || m->compare->print.len == WIRE_PRINT_BYTES
+		return m->compare->fingerprint.len == 0 || m->compare->fingerprint.len == WIRE_FINGERPRINT_BYTES
 			       ? NULL
-			       : "Compare.print does not have 1444 bytes";
+			       : "Compare.fingerprint does not have 1444 bytes";
 	case BATCHD__WIRE__CLIENT_MESSAGE__BODY_SEEK:
 		return name_ok(a, m->seek->no_device, WIRE_MAX_REASON)
 			       ? NULL
@@ -348,8 +348,8 @@ static const char *check_opened(const struct wire_arena *a, const Batchd__Wire__
 		return "Opened has an unknown layout";
 	if (m->slab_kind < 0 || m->slab_kind > BATCHD__WIRE__SLAB_KIND__CUDA_VMM_FD)
 		return "Opened has an unknown kind of slab";
-	if (m->print.len != 0 && m->print.len != WIRE_PRINT_BYTES)
-		return "Opened.print does not have 1444 bytes";
+	if (m->fingerprint.len != 0 && m->fingerprint.len != WIRE_FINGERPRINT_BYTES)
+		return "Opened.fingerprint does not have 1444 bytes";
 	if (m->policy < 0 || m->policy > BATCHD__WIRE__POLICY__POLICY_DETACH)
 		return "Opened has an unknown policy";
 	return check_opened_device(a, m);

@@ -43,7 +43,7 @@ enum {
 	WIRE_MAX_DIMS = 8,
 	WIRE_MAX_CHANNELS = 3,   /* of mean and std */
 	WIRE_MAX_STATUS = 61440, /* bytes of JSON in one packet */
-	WIRE_PRINT_BYTES = 1444, /* of a data set (daemon/data/print.h) */
+	WIRE_FINGERPRINT_BYTES = 1444, /* of a data set (daemon/data/fingerprint.h) */
 
 	/* What CUDA says they are. */
 	WIRE_UUID_BYTES = 16,

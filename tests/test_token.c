@@ -9,7 +9,7 @@
 #include "../client/error.c"
 #include "../client/token.c"
 #include "data/index.h"
-#include "data/print.h"
+#include "data/fingerprint.h"
 #include "suite.h"
 
 /* ---- tokens ---- */
@@ -28,17 +28,17 @@ static struct token sample_token(void)
 			   .next = 611,
 			   .n_given = 54321,
 			   .order = 0x8000000000000001,
-			   .n_print_bytes = WIRE_PRINT_BYTES };
+			   .n_fingerprint_bytes = WIRE_FINGERPRINT_BYTES };
 
 	strcpy(t.source, "imagefolder:/data/Bilder und \"mehr\"/50%/Hündchen=1 sum=2");
-	for (size_t i = 0; i < sizeof t.print; i++)
-		t.print[i] = (uint8_t)(i * 37 + i / 256);
+	for (size_t i = 0; i < sizeof t.fingerprint; i++)
+		t.fingerprint[i] = (uint8_t)(i * 37 + i / 256);
 	return t;
 }
 
 START_TEST(test_a_token_is_read_as_it_was_written)
 {
-	/* Every field, with and without a print; the longest fits the size that is promised. */
+	/* Every field, with and without a fingerprint; the longest fits the size that is promised. */
 	char text[BATCHD_TOKEN_BYTES];
 	struct token t = sample_token(), back;
 	struct fault f;
@@ -47,8 +47,8 @@ START_TEST(test_a_token_is_read_as_it_was_written)
 		ck_assert_int_eq(token_write(&t, text, sizeof text), 0);
 		ck_assert_int_eq(token_read(text, &back, &f), 0);
 		ck_assert_mem_eq(&back, &t, sizeof t);
-		t.n_print_bytes = 0;
-		memset(t.print, 0, sizeof t.print);
+		t.n_fingerprint_bytes = 0;
+		memset(t.fingerprint, 0, sizeof t.fingerprint);
 		t.last = t.own_batches = true;
 	}
 	t = sample_token();
@@ -128,10 +128,10 @@ static char *compare(bool (*left_out_then)(unsigned), bool (*relabelled_then)(un
 	static char text[1024];
 	struct index then = make_index(40, 500, left_out_then, relabelled_then),
 		     now = make_index(40, 500, left_out_now, relabelled_now);
-	uint8_t print[PRINT_BYTES];
+	uint8_t fingerprint[FINGERPRINT_BYTES];
 
-	print_make(&then, print);
-	print_compare(&now, print, sizeof print, then.n_files, text, sizeof text);
+	fingerprint_make(&then, fingerprint);
+	fingerprint_compare(&now, fingerprint, sizeof fingerprint, then.n_files, text, sizeof text);
 	index_finish(&then);
 	index_finish(&now);
 	return text;
@@ -179,21 +179,21 @@ START_TEST(test_bytes_that_are_no_print_do_no_harm)
 {
 	/* Of another length, of another version, random ones: numbers only, or nonsense of limited length. */
 	struct index ix = make_index(2, 10, NULL, NULL);
-	uint8_t print[PRINT_BYTES];
+	uint8_t fingerprint[FINGERPRINT_BYTES];
 	char text[64];
 
 	srand(5);
-	print_make(&ix, print);
-	print_compare(&ix, print, 7, 19, text, sizeof text);
+	fingerprint_make(&ix, fingerprint);
+	fingerprint_compare(&ix, fingerprint, 7, 19, text, sizeof text);
 	ck_assert_str_eq(text, "1 file more than before (20 instead of 19)");
-	print[0]++;
-	print_compare(&ix, print, sizeof print, 0, text, sizeof text);
+	fingerprint[0]++;
+	fingerprint_compare(&ix, fingerprint, sizeof fingerprint, 0, text, sizeof text);
 	ck_assert_str_eq(text, "other files than before");
 	for (int round = 0; round < 200; round++) {
-		for (size_t i = 4; i < sizeof print; i++)
-			print[i] = (uint8_t)rand();
-		memcpy(print, "\1\0\0\0", 4);
-		print_compare(&ix, print, sizeof print, 20, text, sizeof text);
+		for (size_t i = 4; i < sizeof fingerprint; i++)
+			fingerprint[i] = (uint8_t)rand();
+		memcpy(fingerprint, "\1\0\0\0", 4);
+		fingerprint_compare(&ix, fingerprint, sizeof fingerprint, 20, text, sizeof text);
 		ck_assert_uint_lt(strlen(text), sizeof text);
 	}
 	index_finish(&ix);

@@ -36,7 +36,7 @@ struct array {
 	size_t row_bytes;
 	struct npy npy;
 	uint64_t server;     /* as dataset_server */
-	uint64_t print;      /* of it and of the array before */
+	uint64_t fingerprint;      /* of it and of the array before */
 	char name[200];      /* for messages */
 };
 
@@ -259,7 +259,7 @@ static int array_open(struct array *a, const struct dataset_source *source, unsi
 	a->rows = a->map + a->npy.data_offset_bytes;
 	a->row_bytes = a->npy.data_bytes / a->npy.shape[0];
 	a->server = dir_traits(a->fd, source->access) & DIR_LOCAL ? 0 : st.st_dev ? st.st_dev : 1;
-	a->print = probe(a, seed);
+	a->fingerprint = probe(a, seed);
 	advise(a);
 	keep_path_only(a);
 	return 0;
@@ -312,7 +312,7 @@ static int describe(struct arrays *a, const char *spec, struct dataset_error *er
 
 		id = XXH3_64bits_withSeed(&a->samples.npy, sizeof(a->samples.npy), id);
 		ds->id = XXH3_64bits_withSeed(&a->labels.npy, sizeof(a->labels.npy), id);
-		ds->content_id = a->labels.fd < 0 ? a->samples.print : a->labels.print;
+		ds->content_id = a->labels.fd < 0 ? a->samples.fingerprint : a->labels.fingerprint;
 	}
 	return r;
 }
@@ -332,7 +332,7 @@ static int open_both(struct arrays *a, const struct dataset_source *source, char
 	}
 	r = array_open(&a->samples, source, 0, path, 0, err);
 	if (!r && comma) {
-		r = array_open(&a->labels, source, 1, comma, a->samples.print, err);
+		r = array_open(&a->labels, source, 1, comma, a->samples.fingerprint, err);
 	}
 	return r;
 }

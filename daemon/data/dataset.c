@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "data/file.h"
-#include "data/print.h"
+#include "data/fingerprint.h"
 
 static const struct {
 	const char *prefix;
@@ -88,17 +88,17 @@ uint64_t dataset_content_id(const struct dataset *ds)
 	return ds->content_id;
 }
 
-const uint8_t *dataset_print(const struct dataset *ds, size_t *n_bytes)
+const uint8_t *dataset_fingerprint(const struct dataset *ds, size_t *n_bytes)
 {
-	*n_bytes = ds->print ? PRINT_BYTES : 0;
-	return ds->print;
+	*n_bytes = ds->fingerprint ? FINGERPRINT_BYTES : 0;
+	return ds->fingerprint;
 }
 
-void dataset_compare(const struct dataset *ds, const uint8_t *print, size_t n_bytes, uint64_t old_n, char *text,
+void dataset_compare(const struct dataset *ds, const uint8_t *fingerprint, size_t n_bytes, uint64_t old_n, char *text,
 		     size_t size)
 {
-	if (ds->print) {
-		ds->ops->compare(ds, print, n_bytes, old_n, text, size);
+	if (ds->fingerprint) {
+		ds->ops->compare(ds, fingerprint, n_bytes, old_n, text, size);
 	} else {
 		snprintf(text, size, "%llu samples now, %llu before", (unsigned long long)ds->n,
 			 (unsigned long long)old_n);

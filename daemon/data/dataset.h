@@ -56,9 +56,9 @@ uint64_t dataset_cache_id(const struct dataset *ds);
 /* The same wherever it lies: names, labels and classes; or shape, type, size and some of the bytes. */
 uint64_t dataset_content_id(const struct dataset *ds);
 /* Images: by which another state can be compared; *n_bytes is 0 when there is none. Valid as long as the data set. */
-const uint8_t *dataset_print(const struct dataset *ds, size_t *n_bytes);
-/* Says what is different from the state that had this print and old_n samples. Not for the loop thread. */
-void dataset_compare(const struct dataset *ds, const uint8_t *print, size_t n_bytes, uint64_t old_n, char *text,
+const uint8_t *dataset_fingerprint(const struct dataset *ds, size_t *n_bytes);
+/* Says what is different from the state that had this fingerprint and old_n samples. Not for the loop thread. */
+void dataset_compare(const struct dataset *ds, const uint8_t *fingerprint, size_t n_bytes, uint64_t old_n, char *text,
 		     size_t size);
 uint64_t dataset_n(const struct dataset *ds);
 uint64_t dataset_memory_bytes(const struct dataset *ds); /* that it takes as long as it is open */

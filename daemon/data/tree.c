@@ -17,14 +17,14 @@
 #include <unistd.h>
 
 #include "data/file.h"
-#include "data/print.h"
+#include "data/fingerprint.h"
 
 struct tree {
 	struct dataset base;
 	struct data_access access;
 	int root_fd;          /* owned */
 	struct index index;
-	uint8_t print[PRINT_BYTES];
+	uint8_t fingerprint[FINGERPRINT_BYTES];
 	unsigned root_traits; /* of root_fd */
 	unsigned any_mount;   /* DIR_ANY_MOUNT: mount points are crossed, also those that appear later */
 	atomic_int *dir_fds;  /* of each folder: pack_dir, or 0 while there is none. Set once */
@@ -247,10 +247,10 @@ static void tree_destroy(struct dataset *ds)
 	free(t);
 }
 
-static void compare(const struct dataset *ds, const uint8_t *print, size_t n_bytes, uint64_t old_n, char *text,
+static void compare(const struct dataset *ds, const uint8_t *fingerprint, size_t n_bytes, uint64_t old_n, char *text,
 		    size_t size)
 {
-	print_compare(&((const struct tree *)ds)->index, print, n_bytes, old_n, text, size);
+	fingerprint_compare(&((const struct tree *)ds)->index, fingerprint, n_bytes, old_n, text, size);
 }
 
 static const struct dataset_ops tree_ops = {
@@ -358,8 +358,8 @@ int tree_create(const struct dataset_source *source, const char *path, int root_
 	t->base.id = index_hash(index, XXH3_64bits(path, strlen(path)));
 	t->base.content_id = index_hash(index, 0);
 	t->base.cache_id = make_cache_id(t->base.id, root_fd, source->access);
-	print_make(index, t->print);
-	t->base.print = t->print;
+	fingerprint_make(index, t->fingerprint);
+	t->base.fingerprint = t->fingerprint;
 	t->access = *source->access;
 	t->root_fd = root_fd;
 	find_server(t, crosses);

@@ -455,7 +455,7 @@ static void say_something(struct client *c, struct input *in, uint8_t what)
 	Batchd__Wire__Compare compare = BATCHD__WIRE__COMPARE__INIT;
 	Batchd__Wire__Close bye = BATCHD__WIRE__CLOSE__INIT;
 	Batchd__Wire__Wake wake = BATCHD__WIRE__WAKE__INIT;
-	static uint8_t print[WIRE_PRINT_BYTES];
+	static uint8_t fingerprint[WIRE_FINGERPRINT_BYTES];
 
 	switch (what) {
 	case 0:
@@ -469,8 +469,8 @@ static void say_something(struct client *c, struct input *in, uint8_t what)
 		SAY(c, WAITING, waiting, &waiting);
 		break;
 	case 3:
-		compare.print.data = print;
-		compare.print.len = sizeof(print);
+		compare.fingerprint.data = fingerprint;
+		compare.fingerprint.len = sizeof(fingerprint);
 		compare.n_samples = number(in);
 		SAY(c, COMPARE, compare, &compare);
 		break;

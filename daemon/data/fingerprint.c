@@ -1,4 +1,4 @@
-#include "data/print.h"
+#include "data/fingerprint.h"
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -9,7 +9,7 @@
 
 #include "data/index.h"
 
-enum { VERSION = 1, HASHES = 3, COARSE_SHIFT = 58, MAX_FOUND = PRINT_FINE };
+enum { VERSION = 1, HASHES = 3, COARSE_SHIFT = 58, MAX_FOUND = FINGERPRINT_FINE };
 
 /* Sums, all of them modulo their size, so that states subtract. */
 struct cell {
@@ -19,7 +19,7 @@ struct cell {
 };
 
 struct table {
-	struct cell fine[PRINT_FINE], coarse[PRINT_COARSE];
+	struct cell fine[FINGERPRINT_FINE], coarse[FINGERPRINT_COARSE];
 };
 
 struct sample_hash {
@@ -49,9 +49,9 @@ static void add(struct cell *cells, unsigned n_cells, struct sample_hash s, int 
 
 static void add_both(struct table *t, struct sample_hash s, int sign)
 {
-	add(t->fine, PRINT_FINE, s, sign);
+	add(t->fine, FINGERPRINT_FINE, s, sign);
 	if (mix(s) >> COARSE_SHIFT == 0)
-		add(t->coarse, PRINT_COARSE, s, sign);
+		add(t->coarse, FINGERPRINT_COARSE, s, sign);
 }
 
 static uint64_t hash_text(const char *text, uint64_t seed)
@@ -114,14 +114,14 @@ static void subtract_cells(const uint8_t **at, struct cell *c, unsigned n)
 	}
 }
 
-void print_make(const struct index *ix, uint8_t out[PRINT_BYTES])
+void fingerprint_make(const struct index *ix, uint8_t out[FINGERPRINT_BYTES])
 {
 	struct table t;
 
 	make_table(ix, &t);
 	out = put(out, VERSION, 4);
-	out = put_cells(out, t.fine, PRINT_FINE);
-	put_cells(out, t.coarse, PRINT_COARSE);
+	out = put_cells(out, t.fine, FINGERPRINT_FINE);
+	put_cells(out, t.coarse, FINGERPRINT_COARSE);
 }
 
 /* ---- reading the difference back ---- */
@@ -262,21 +262,21 @@ static void say(const struct index *ix, const struct difference *d, unsigned sca
 				     : ": too many changes to name");
 }
 
-void print_compare(const struct index *ix, const uint8_t *old, size_t n_old_bytes, uint64_t old_n, char *text,
+void fingerprint_compare(const struct index *ix, const uint8_t *old, size_t n_old_bytes, uint64_t old_n, char *text,
 		   size_t size)
 {
 	struct difference fine, coarse;
 	struct table t;
 
-	if (n_old_bytes != PRINT_BYTES || take(&old, 4) != VERSION) {
+	if (n_old_bytes != FINGERPRINT_BYTES || take(&old, 4) != VERSION) {
 		say_totals(ix, old_n, text, size);
 		return;
 	}
 	make_table(ix, &t);
-	subtract_cells(&old, t.fine, PRINT_FINE);
-	subtract_cells(&old, t.coarse, PRINT_COARSE);
-	peel(t.fine, PRINT_FINE, &fine);
-	peel(t.coarse, PRINT_COARSE, &coarse);
+	subtract_cells(&old, t.fine, FINGERPRINT_FINE);
+	subtract_cells(&old, t.coarse, FINGERPRINT_COARSE);
+	peel(t.fine, FINGERPRINT_FINE, &fine);
+	peel(t.coarse, FINGERPRINT_COARSE, &coarse);
 	if (fine.complete)
 		say(ix, &fine, 1, old_n, text, size);
 	else

@@ -62,7 +62,7 @@ struct opening {
 	/* the I/O thread's, until done */
 	struct data_access access;
 	char *source;
-	char *index_dir;
+	char *manifest_dir;
 	uint64_t index_dir_limit_bytes;
 	struct cache *cache;
 	uint64_t decoded_budget_bytes;
@@ -175,7 +175,7 @@ static void open_source(struct opening *o)
 					 .fds = o->fds,
 					 .n_fds = o->n_fds,
 					 .access = &o->access,
-					 .cache_dir = o->index_dir,
+					 .cache_dir = o->manifest_dir,
 					 .cache_limit_bytes = o->index_dir_limit_bytes,
 					 .meter = &o->meter,
 					 .on_progress = on_dataset_progress,
@@ -504,7 +504,7 @@ static void free_opening(uv_handle_t *h)
 	closing_add(o->access.uid, o->fds, o->n_fds); /* of one that never ran */
 	free_recipe(o);
 	free(o->source);
-	free(o->index_dir);
+	free(o->manifest_dir);
 	free(o);
 }
 
@@ -659,7 +659,7 @@ static void start_opening(struct job *j, struct request *r, int *fds, unsigned n
 	r->source = NULL;
 	/* A copy: a reload may replace the configuration while we index. Without memory for it the index is just not
 	 * kept. */
-	o->index_dir = e->config->checkpoint_cache ? strdup(e->config->checkpoint_cache) : NULL;
+	o->manifest_dir = e->config->checkpoint_cache ? strdup(e->config->checkpoint_cache) : NULL;
 	o->index_dir_limit_bytes = e->config->cache_disk_bytes;
 	o->cache = e->budget.cache;
 	o->decoded_budget_bytes = e->budget.decoded_bytes;

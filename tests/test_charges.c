@@ -3,7 +3,7 @@
 #include <pthread.h>
 
 #include "core/plan.h"
-#include "data/index.h"
+#include "data/manifest.h"
 #include "datasets.h"
 #include "util/account.h"
 

@@ -8,7 +8,7 @@
 /* The library exports none of this. */
 #include "../client/error.c"
 #include "../client/token.c"
-#include "data/index.h"
+#include "data/manifest.h"
 #include "data/fingerprint.h"
 #include "suite.h"
 
@@ -95,30 +95,30 @@ END_TEST
 /* ---- prints ---- */
 
 /* n_dirs folders of n_files, less those that `leave_out` says, each labelled by its folder or as `relabel` says. */
-static struct index make_index(unsigned n_dirs, unsigned n_files, bool (*leave_out)(unsigned),
+static struct manifest make_index(unsigned n_dirs, unsigned n_files, bool (*leave_out)(unsigned),
 			       bool (*relabel)(unsigned))
 {
-	struct index_builder b = { 0 };
-	struct index_dir like = { .class_id = INDEX_NO_CLASS };
-	struct index ix;
+	struct manifest_builder b = { 0 };
+	struct manifest_dir like = { .class_id = MANIFEST_NO_CLASS };
+	struct manifest ix;
 	char name[64];
 
 	for (unsigned i = 0; i < n_dirs; i++) {
 		int n = snprintf(name, sizeof name, "dir%u", i);
 
-		ck_assert_int_eq(index_add_dir(&b, name, (size_t)n, &like), 0);
+		ck_assert_int_eq(manifest_add_dir(&b, name, (size_t)n, &like), 0);
 		for (unsigned k = 0; k < n_files; k++) {
 			unsigned number = i * n_files + k;
 
 			if (leave_out && leave_out(number))
 				continue;
 			n = snprintf(name, sizeof name, "%04u.jpg", k);
-			ck_assert_int_eq(index_add_labelled_file(&b, i, name, (size_t)n,
+			ck_assert_int_eq(manifest_add_labelled_file(&b, i, name, (size_t)n,
 								 relabel && relabel(number) ? 999 : (int64_t)i),
 					 0);
 		}
 	}
-	ck_assert_int_eq(index_build(&b, &ix), 0);
+	ck_assert_int_eq(manifest_build(&b, &ix), 0);
 	return ix;
 }
 
@@ -126,14 +126,14 @@ static char *compare(bool (*left_out_then)(unsigned), bool (*relabelled_then)(un
 		     bool (*relabelled_now)(unsigned))
 {
 	static char text[1024];
-	struct index then = make_index(40, 500, left_out_then, relabelled_then),
+	struct manifest then = make_index(40, 500, left_out_then, relabelled_then),
 		     now = make_index(40, 500, left_out_now, relabelled_now);
 	uint8_t fingerprint[FINGERPRINT_BYTES];
 
 	fingerprint_make(&then, fingerprint);
 	fingerprint_compare(&now, fingerprint, sizeof fingerprint, then.n_files, text, sizeof text);
-	index_finish(&then);
-	index_finish(&now);
+	manifest_finish(&then);
+	manifest_finish(&now);
 	return text;
 }
 
@@ -178,7 +178,7 @@ END_TEST
 START_TEST(test_bytes_that_are_no_print_do_no_harm)
 {
 	/* Of another length, of another version, random ones: numbers only, or nonsense of limited length. */
-	struct index ix = make_index(2, 10, NULL, NULL);
+	struct manifest ix = make_index(2, 10, NULL, NULL);
 	uint8_t fingerprint[FINGERPRINT_BYTES];
 	char text[64];
 
@@ -196,7 +196,7 @@ START_TEST(test_bytes_that_are_no_print_do_no_harm)
 		fingerprint_compare(&ix, fingerprint, sizeof fingerprint, 20, text, sizeof text);
 		ck_assert_uint_lt(strlen(text), sizeof text);
 	}
-	index_finish(&ix);
+	manifest_finish(&ix);
 }
 END_TEST
 

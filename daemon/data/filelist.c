@@ -27,7 +27,7 @@ struct parse {
 	uint64_t line;             /* from 1 */
 	bool beneath;
 	struct dataset_error *err;
-	struct index_builder builder;
+	struct manifest_builder builder;
 	uint32_t *table;           /* open addressing over folders; folder + 1, 0 empty */
 	size_t n_table;            /* power of two */
 	uint32_t last_dir;         /* of the line before: lists have runs */
@@ -86,7 +86,7 @@ static int grow_table(struct parse *p)
 
 static int find_dir(struct parse *p, const char *path, size_t n, uint32_t *dir)
 {
-	struct index_dir none = { .class_id = INDEX_NO_CLASS };
+	struct manifest_dir none = { .class_id = MANIFEST_NO_CLASS };
 	size_t at;
 	int r;
 
@@ -102,7 +102,7 @@ static int find_dir(struct parse *p, const char *path, size_t n, uint32_t *dir)
 	}
 	at = table_place(p, path, n);
 	if (!p->table[at]) {
-		r = index_add_dir(&p->builder, path, n, &none);
+		r = manifest_add_dir(&p->builder, path, n, &none);
 		if (r < 0) {
 			return no_room(p, r);
 		}
@@ -171,7 +171,7 @@ static int add_sample(struct parse *p, const char *path, size_t n_path, int64_t 
 		return r;
 	}
 	p->last_dir = dir;
-	r = index_add_labelled_file(&p->builder, dir, file, n_file, label);
+	r = manifest_add_labelled_file(&p->builder, dir, file, n_file, label);
 	return r < 0 ? no_room(p, r) : 0;
 }
 
@@ -274,21 +274,21 @@ static int parse_lines(struct parse *p, const char *bytes, size_t n, bool last, 
 	return r;
 }
 
-static int end_list(struct parse *p, int r, struct index *out)
+static int end_list(struct parse *p, int r, struct manifest *out)
 {
 	if (!r && !p->builder.n_files) {
 		r = dataset_fail(p->err, DATASET_E_INVALID, -EINVAL, "%.300s: the list names no file", p->name);
 	}
 	if (!r) {
-		r = index_build(&p->builder, out);
+		r = manifest_build(&p->builder, out);
 		r = r < 0 ? no_room(p, r) : 0;
 	}
-	index_builder_finish(&p->builder);
+	manifest_builder_finish(&p->builder);
 	free(p->table);
 	return r;
 }
 
-int filelist_parse(const char *bytes, size_t n_bytes, const char *name, bool beneath, struct index *out,
+int filelist_parse(const char *bytes, size_t n_bytes, const char *name, bool beneath, struct manifest *out,
 		   struct dataset_error *err)
 {
 	struct parse p = { .name = name, .line = 1, .beneath = beneath, .err = err };
@@ -342,7 +342,7 @@ static int parse_file(struct parse *p, int fd, char *piece)
 
 /* An early word on what reading would find: a peer must be able to search every folder on the way. Folders that are
  * missing are judged when their files are read, as all are. */
-static int check_dirs(const struct dataset_source *source, int root_fd, const struct index *ix, bool *crosses,
+static int check_dirs(const struct dataset_source *source, int root_fd, const struct manifest *ix, bool *crosses,
 		      struct dataset_error *err)
 {
 	if (source->access->trusted) {
@@ -350,7 +350,7 @@ static int check_dirs(const struct dataset_source *source, int root_fd, const st
 		return 0;
 	}
 	for (uint32_t i = 0; i < ix->n_dirs; i++) {
-		const char *path = index_dir_path(ix, i);
+		const char *path = manifest_dir_path(ix, i);
 		int fd = dir_open_first(root_fd, path, source->access, crosses);
 
 		if (fd >= 0) {
@@ -391,7 +391,7 @@ static int open_list(const struct dataset_source *source, const char *path, stru
 	return fd;
 }
 
-static int read_list(const struct dataset_source *source, const char *path, struct index *out,
+static int read_list(const struct dataset_source *source, const char *path, struct manifest *out,
 		     struct dataset_error *err)
 {
 	struct parse p = { .name = path, .line = 1, .beneath = !source->access->trusted, .err = err,
@@ -425,7 +425,7 @@ static int open_folder(const struct dataset_source *source, const char *path, st
 int filelist_open(const struct dataset_source *source, const char *rest, struct dataset **out,
 		  struct dataset_error *err)
 {
-	struct index index = { 0 };
+	struct manifest index = { 0 };
 	bool crosses = false;
 	int root_fd, r;
 
@@ -440,7 +440,7 @@ int filelist_open(const struct dataset_source *source, const char *rest, struct 
 	r = read_list(source, rest, &index, err);
 	r = r < 0 ? r : check_dirs(source, root_fd, &index, &crosses, err);
 	if (r < 0) {
-		index_finish(&index);
+		manifest_finish(&index);
 		close(root_fd);
 		return r;
 	}

@@ -7,7 +7,7 @@
 
 #include <xxhash.h>
 
-#include "data/index.h"
+#include "data/manifest.h"
 
 enum { VERSION = 1, HASHES = 3, COARSE_SHIFT = 58, MAX_FOUND = FINGERPRINT_FINE };
 
@@ -59,16 +59,16 @@ static uint64_t hash_text(const char *text, uint64_t seed)
 	return XXH3_64bits_withSeed(text, strlen(text), seed);
 }
 
-static struct sample_hash sample_at(const struct index *ix, uint64_t i)
+static struct sample_hash sample_at(const struct manifest *ix, uint64_t i)
 {
-	int64_t label = index_label(ix, i);
+	int64_t label = manifest_label(ix, i);
 
-	return (struct sample_hash){ hash_text(index_file_name(ix, i),
-					       hash_text(index_dir_path(ix, ix->file_dir[i]), 0)),
+	return (struct sample_hash){ hash_text(manifest_file_name(ix, i),
+					       hash_text(manifest_dir_path(ix, ix->file_dir[i]), 0)),
 				     (uint32_t)XXH3_64bits(&label, sizeof(label)) };
 }
 
-static void make_table(const struct index *ix, struct table *t)
+static void make_table(const struct manifest *ix, struct table *t)
 {
 	*t = (struct table){ 0 };
 	for (uint64_t i = 0; i < ix->n_files; i++)
@@ -114,7 +114,7 @@ static void subtract_cells(const uint8_t **at, struct cell *c, unsigned n)
 	}
 }
 
-void fingerprint_make(const struct index *ix, uint8_t out[FINGERPRINT_BYTES])
+void fingerprint_make(const struct manifest *ix, uint8_t out[FINGERPRINT_BYTES])
 {
 	struct table t;
 
@@ -201,7 +201,7 @@ static const struct found *find_added(const struct difference *d, struct sample_
 }
 
 /* The first of each kind, in the data set's order. */
-static void name_firsts(const struct index *ix, const struct difference *d, struct tally *t)
+static void name_firsts(const struct manifest *ix, const struct difference *d, struct tally *t)
 {
 	for (uint64_t i = 0; i < ix->n_files; i++) {
 		const struct found *f = find_added(d, sample_at(ix, i));
@@ -210,13 +210,13 @@ static void name_firsts(const struct index *ix, const struct difference *d, stru
 			continue;
 		char *name = is_relabelled(d, f->sample.name) ? t->first_relabelled : t->first_new;
 		if (!name[0])
-			index_name(ix, i, name, sizeof(t->first_new));
+			manifest_name(ix, i, name, sizeof(t->first_new));
 	}
 }
 
 /* ---- in words ---- */
 
-static size_t say_totals(const struct index *ix, uint64_t old_n, char *text, size_t size)
+static size_t say_totals(const struct manifest *ix, uint64_t old_n, char *text, size_t size)
 {
 	unsigned long long now = ix->n_files, then = old_n;
 
@@ -242,7 +242,7 @@ static size_t say_part(char *text, size_t size, size_t used, bool *any, const ch
 	return used;
 }
 
-static void say(const struct index *ix, const struct difference *d, unsigned scale, uint64_t old_n, char *text,
+static void say(const struct manifest *ix, const struct difference *d, unsigned scale, uint64_t old_n, char *text,
 		size_t size)
 {
 	struct tally t = { 0 };
@@ -262,7 +262,7 @@ static void say(const struct index *ix, const struct difference *d, unsigned sca
 				     : ": too many changes to name");
 }
 
-void fingerprint_compare(const struct index *ix, const uint8_t *old, size_t n_old_bytes, uint64_t old_n, char *text,
+void fingerprint_compare(const struct manifest *ix, const uint8_t *old, size_t n_old_bytes, uint64_t old_n, char *text,
 		   size_t size)
 {
 	struct difference fine, coarse;

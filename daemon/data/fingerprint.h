@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct index;
+struct manifest;
 struct dataset;
 
 enum {
@@ -20,11 +20,11 @@ enum {
 	FINGERPRINT_BYTES = 4 + (FINGERPRINT_FINE + FINGERPRINT_COARSE) * FINGERPRINT_CELL_BYTES
 };
 
-void fingerprint_make(const struct index *ix, uint8_t out[FINGERPRINT_BYTES]);
+void fingerprint_make(const struct manifest *ix, uint8_t out[FINGERPRINT_BYTES]);
 /* In words, from the older state to the newer: "12 files more than before (108 instead of 96): 12 new, the first
  * dog/9.jpg". old_n: samples then; 0: not known. Bytes that are no fingerprint are treated as no help. Takes as long as
  * making a fingerprint: not for the loop thread. */
-void fingerprint_compare(const struct index *ix, const uint8_t *old, size_t n_old_bytes, uint64_t old_n, char *text,
+void fingerprint_compare(const struct manifest *ix, const uint8_t *old, size_t n_old_bytes, uint64_t old_n, char *text,
 		   size_t size);
 
 #endif

@@ -20,7 +20,7 @@
 #include "data/cache-dir.h"
 #include "data/dataset-impl.h"
 #include "data/file.h"
-#include "data/index.h"
+#include "data/manifest.h"
 #include "data/name.h"
 #include "data/tree.h"
 #include "util/clock.h"
@@ -39,7 +39,7 @@ enum {
 };
 
 struct found_dir {
-	struct index_dir stamp;    /* its path is an offset in walk.paths */
+	struct manifest_dir stamp;    /* its path is an offset in walk.paths */
 	size_t parent;             /* in walk.dirs, or SIZE_MAX for a class folder */
 	size_t first_file, n_files; /* in walk.files */
 	unsigned depth;
@@ -51,7 +51,7 @@ struct walk {
 	const char *root;          /* for messages */
 	int root_fd;
 	struct dataset_error *err;
-	struct index_builder builder;
+	struct manifest_builder builder;
 	struct text paths, names;  /* of the class being walked */
 	struct found_dir *dirs;
 	size_t n_dirs, dirs_capacity;
@@ -91,9 +91,9 @@ static int fail_at(struct walk *w, int error, const char *path)
 	return dataset_fail_errno(w->err, error, what);
 }
 
-static struct index_dir stamp_of(const struct stat *st, uint32_t class_id)
+static struct manifest_dir stamp_of(const struct stat *st, uint32_t class_id)
 {
-	return (struct index_dir){
+	return (struct manifest_dir){
 		.dev = st->st_dev,
 		.ino = st->st_ino,
 		.mtime_ns = (uint64_t)st->st_mtim.tv_sec * 1000000000u + (uint64_t)st->st_mtim.tv_nsec,
@@ -170,7 +170,7 @@ static bool is_on_server(struct walk *w, int fd, uint64_t dev)
 /* A folder that changes again after it was listed may get the time stamp that it has: if that is not older than one
  * step of its clock, as git has it. Steps are of a second, or two (FAT), where time stamps are whole seconds. Another
  * machine's clock may be some seconds behind ours, and a stamp ahead of our clock says nothing about order. */
-static bool is_racy(struct walk *w, int fd, const struct index_dir *stamp)
+static bool is_racy(struct walk *w, int fd, const struct manifest_dir *stamp)
 {
 	uint64_t now = clock_ns(CLOCK_REALTIME_COARSE);
 	bool whole = stamp->mtime_ns % NS_PER_S == 0 || stamp->ctime_ns % NS_PER_S == 0;
@@ -182,7 +182,7 @@ static bool is_racy(struct walk *w, int fd, const struct index_dir *stamp)
 	return stamp->ctime_ns + step > now || is_on_server(w, fd, stamp->dev);
 }
 
-static int open_folder(struct walk *w, const char *path, uint32_t class_id, struct index_dir *stamp)
+static int open_folder(struct walk *w, const char *path, uint32_t class_id, struct manifest_dir *stamp)
 {
 	struct stat st;
 	int fd = dir_open_to_list(w->root_fd, path, w->source->access, &st, &w->crosses);
@@ -299,7 +299,7 @@ static int list_dir(struct walk *w, size_t i, uint32_t class_id)
 	uint64_t path_at = w->dirs[i].stamp.path;
 	size_t parent = w->dirs[i].parent;
 	struct listing l = { .dir = i };
-	struct index_dir stamp;
+	struct manifest_dir stamp;
 	int fd, r;
 
 	snprintf(l.path, sizeof(l.path), "%s", w->paths.bytes + path_at);
@@ -334,12 +334,12 @@ static int emit_class(struct walk *w)
 		const struct found_dir *d = &w->dirs[i];
 		const char *path = w->paths.bytes + d->stamp.path;
 		uint32_t dir = (uint32_t)w->builder.n_dirs;
-		int r = index_add_dir(&w->builder, path, strlen(path), &d->stamp);
+		int r = manifest_add_dir(&w->builder, path, strlen(path), &d->stamp);
 
 		for (size_t k = 0; !r && k < d->n_files; k++) {
 			const char *name = w->names.bytes + w->files[d->first_file + k];
 
-			r = index_add_file(&w->builder, dir, name, strlen(name));
+			r = manifest_add_file(&w->builder, dir, name, strlen(name));
 		}
 		if (r < 0) {
 			return fail_at(w, -r, path);
@@ -387,13 +387,13 @@ static int on_root_entry(struct walk *w, void *arg, const char *name, bool folde
 
 static int list_classes(struct walk *w)
 {
-	struct index_dir stamp;
-	int fd = open_folder(w, ".", INDEX_NO_CLASS, &stamp), r;
+	struct manifest_dir stamp;
+	int fd = open_folder(w, ".", MANIFEST_NO_CLASS, &stamp), r;
 
 	if (fd < 0) {
 		return fd;
 	}
-	r = index_add_dir(&w->builder, ".", 1, &stamp);
+	r = manifest_add_dir(&w->builder, ".", 1, &stamp);
 	r = r < 0 ? fail_at(w, -r, ".") : for_each_entry(w, fd, ".", NULL, on_root_entry);
 	close(fd);
 	if (r < 0) {
@@ -407,7 +407,7 @@ static int list_classes(struct walk *w)
 	}
 	qsort_r(w->files, w->n_files, sizeof(*w->files), compare_files, w);
 	for (size_t i = 0; i < w->n_files; i++) {
-		r = index_add_class(&w->builder, w->names.bytes + w->files[i]);
+		r = manifest_add_class(&w->builder, w->names.bytes + w->files[i]);
 		if (r < 0) {
 			return fail_at(w, -r, ".");
 		}
@@ -434,7 +434,7 @@ static int walk_root(struct walk *w)
 	return r;
 }
 
-static int build(struct walk *w, struct index *out)
+static int build(struct walk *w, struct manifest *out)
 {
 	int r;
 
@@ -443,10 +443,10 @@ static int build(struct walk *w, struct index *out)
 	r = w->entries ? walk_root(w) : fail_at(w, ENOMEM, ".");
 	if (!r) {
 		report(w, "index", w->n_found, w->n_found, true);
-		r = index_build(&w->builder, out);
+		r = manifest_build(&w->builder, out);
 		r = r < 0 ? fail_at(w, -r, ".") : 0;
 	}
-	index_builder_finish(&w->builder);
+	manifest_builder_finish(&w->builder);
 	free(w->paths.bytes);
 	free(w->names.bytes);
 	free(w->dirs);
@@ -478,18 +478,18 @@ static bool kept_path(const struct walk *w, char *path, size_t size)
 				  (unsigned long long)XXH3_64bits(&key, offsetof(__typeof__(key), real) + (size_t)n)) < (int)size;
 }
 
-static bool dir_is_unchanged(struct walk *w, const struct index *ix, uint32_t i)
+static bool dir_is_unchanged(struct walk *w, const struct manifest *ix, uint32_t i)
 {
-	const struct index_dir *d = &ix->dirs[i];
-	struct index_dir now;
+	const struct manifest_dir *d = &ix->dirs[i];
+	struct manifest_dir now;
 	struct stat st;
 
 	if (w->source->access->trusted) {
-		if (fstatat(w->root_fd, index_dir_path(ix, i), &st, 0) < 0) {
+		if (fstatat(w->root_fd, manifest_dir_path(ix, i), &st, 0) < 0) {
 			return false;
 		}
 	} else {
-		int fd = dir_open_to_list(w->root_fd, index_dir_path(ix, i), w->source->access, &st, &w->crosses);
+		int fd = dir_open_to_list(w->root_fd, manifest_dir_path(ix, i), w->source->access, &st, &w->crosses);
 
 		if (fd < 0) {
 			return false;
@@ -500,7 +500,7 @@ static bool dir_is_unchanged(struct walk *w, const struct index *ix, uint32_t i)
 	return now.dev == d->dev && now.ino == d->ino && now.mtime_ns == d->mtime_ns && now.ctime_ns == d->ctime_ns;
 }
 
-static bool load_kept(struct walk *w, const char *path, struct index *out)
+static bool load_kept(struct walk *w, const char *path, struct manifest *out)
 {
 	struct stat st;
 	int r;
@@ -508,7 +508,7 @@ static bool load_kept(struct walk *w, const char *path, struct index *out)
 	if (stat(path, &st) == 0 && meter_take(w->source->meter, (uint64_t)st.st_size)) {
 		return false; /* building it says why */
 	}
-	r = index_load(path, out);
+	r = manifest_load(path, out);
 	if (r < 0) {
 		if (r != -ENOENT) {
 			log_record(LOG_LEVEL_INFO, "index-rebuilt", "%s: index %s is %s", w->root, path,
@@ -519,16 +519,16 @@ static bool load_kept(struct walk *w, const char *path, struct index *out)
 	for (uint32_t i = 0; i < out->n_dirs; i++) {
 		report(w, "check", i, out->n_dirs, false);
 		if (!dir_is_unchanged(w, out, i)) {
-			index_finish(out);
+			manifest_finish(out);
 			return false;
 		}
 	}
 	return true;
 }
 
-static void keep(const struct walk *w, const char *path, const struct index *ix)
+static void keep(const struct walk *w, const char *path, const struct manifest *ix)
 {
-	int r = index_save(path, ix);
+	int r = manifest_save(path, ix);
 
 	if (r < 0) {
 		log_record(LOG_LEVEL_WARNING, "index-not-kept",
@@ -543,7 +543,7 @@ int imagefolder_open(const struct dataset_source *source, const char *rest, stru
 		     struct dataset_error *err)
 {
 	struct walk w = { .source = source, .root = rest, .err = err, .reported_ns = clock_now_ns() };
-	struct index index = { 0 };
+	struct manifest index = { 0 };
 	char path[4096];
 	bool keeps;
 	int r;

@@ -23,7 +23,7 @@ struct tree {
 	struct dataset base;
 	struct data_access access;
 	int root_fd;          /* owned */
-	struct index index;
+	struct manifest index;
 	uint8_t fingerprint[FINGERPRINT_BYTES];
 	unsigned root_traits; /* of root_fd */
 	unsigned any_mount;   /* DIR_ANY_MOUNT: mount points are crossed, also those that appear later */
@@ -64,7 +64,7 @@ static int unpack_dir(int packed, unsigned *traits)
 
 static int open_dir(const struct tree *t, uint32_t dir, enum read_how how, unsigned *traits)
 {
-	const char *path = index_dir_path(&t->index, dir);
+	const char *path = manifest_dir_path(&t->index, dir);
 	int fd;
 
 	if (how == READ_NOWAIT) {
@@ -117,7 +117,7 @@ struct place {
 static int find_place(const struct tree *t, uint64_t index, enum read_how how, struct place *p)
 {
 	if (t->access.trusted) {
-		index_name(&t->index, index, p->path, sizeof(p->path));
+		manifest_name(&t->index, index, p->path, sizeof(p->path));
 		p->fd = t->root_fd;
 		p->traits = how == READ_NOWAIT ? t->root_traits : 0;
 		p->name = p->path;
@@ -127,9 +127,9 @@ static int find_place(const struct tree *t, uint64_t index, enum read_how how, s
 	if (how == READ_NOWAIT) {
 		return -EAGAIN;
 	}
-	p->fd = dir_open(t->root_fd, index_dir_path(&t->index, t->index.file_dir[index]), &t->access, t->any_mount);
+	p->fd = dir_open(t->root_fd, manifest_dir_path(&t->index, t->index.file_dir[index]), &t->access, t->any_mount);
 	p->traits = t->any_mount;
-	p->name = index_file_name(&t->index, index);
+	p->name = manifest_file_name(&t->index, index);
 	p->is_own = true;
 	return p->fd < 0 ? p->fd : 0;
 }
@@ -161,7 +161,7 @@ static int read_file(struct tree *t, uint64_t index, enum read_how how, struct f
 	int r = fd;
 
 	if (fd >= 0) {
-		r = file_read(fd, traits, index_file_name(&t->index, index), &t->access, how, out);
+		r = file_read(fd, traits, manifest_file_name(&t->index, index), &t->access, how, out);
 	}
 	/* No descriptor to spare, or the folder is not the one we once opened. */
 	if (fd == -EMFILE || r == -ENOENT || r == -ESTALE) {
@@ -180,7 +180,7 @@ static int tree_read(struct dataset *ds, uint64_t index, enum read_how how, stru
 	if (!r || (r == -EAGAIN && how == READ_NOWAIT)) {
 		return r;
 	}
-	index_name(&t->index, index, name, sizeof(name));
+	manifest_name(&t->index, index, name, sizeof(name));
 	if (r == -EFBIG) {
 		return dataset_fail(err, DATASET_E_BAD_DATA, r, "%s: larger than 256 MiB", name);
 	}
@@ -199,7 +199,7 @@ static int tree_is_current(struct dataset *ds, uint64_t index, enum read_how how
 	int r;
 
 	if (fd >= 0) {
-		return file_is_current(fd, traits, index_file_name(&t->index, index), &t->access, how, b);
+		return file_is_current(fd, traits, manifest_file_name(&t->index, index), &t->access, how, b);
 	}
 	r = fd == -EMFILE ? find_place(t, index, how, &p) : fd;
 	if (r < 0) {
@@ -212,17 +212,17 @@ static int tree_is_current(struct dataset *ds, uint64_t index, enum read_how how
 
 static int64_t tree_label(const struct dataset *ds, uint64_t index)
 {
-	return index_label(&((const struct tree *)ds)->index, index);
+	return manifest_label(&((const struct tree *)ds)->index, index);
 }
 
 static void tree_name(const struct dataset *ds, uint64_t index, char *buf, size_t size)
 {
-	index_name(&((const struct tree *)ds)->index, index, buf, size);
+	manifest_name(&((const struct tree *)ds)->index, index, buf, size);
 }
 
 static const char *tree_class(const struct dataset *ds, uint32_t i)
 {
-	const struct index *ix = &((const struct tree *)ds)->index;
+	const struct manifest *ix = &((const struct tree *)ds)->index;
 
 	return ix->text + ix->class_name[i];
 }
@@ -242,7 +242,7 @@ static void tree_destroy(struct dataset *ds)
 		}
 	}
 	free(t->dir_fds);
-	index_finish(&t->index);
+	manifest_finish(&t->index);
 	close(t->root_fd);
 	free(t);
 }
@@ -289,7 +289,7 @@ static uint64_t make_cache_id(uint64_t id, int root_fd, const struct data_access
 	return XXH3_64bits(&key, sizeof(key));
 }
 
-bool tree_reaches_server(int root_fd, const struct index *index, const struct data_access *access)
+bool tree_reaches_server(int root_fd, const struct manifest *index, const struct data_access *access)
 {
 	uint64_t known = 0;
 	struct stat st;
@@ -298,7 +298,7 @@ bool tree_reaches_server(int root_fd, const struct index *index, const struct da
 		known = st.st_dev;
 	}
 	for (uint32_t i = 0; i < index->n_dirs; i++) {
-		const char *path = index_dir_path(index, i);
+		const char *path = manifest_dir_path(index, i);
 		uint64_t dev = index->dirs[i].dev;
 		bool local;
 		int fd;
@@ -334,7 +334,7 @@ static void find_server(struct tree *t, bool crosses)
 	}
 }
 
-int tree_create(const struct dataset_source *source, const char *path, int root_fd, struct index *index, bool crosses,
+int tree_create(const struct dataset_source *source, const char *path, int root_fd, struct manifest *index, bool crosses,
 		struct dataset **out, struct dataset_error *err)
 {
 	int r = meter_take(source->meter, sizeof(struct tree) + index->n_dirs * sizeof(atomic_int));
@@ -344,7 +344,7 @@ int tree_create(const struct dataset_source *source, const char *path, int root_
 	if (!t || !dir_fds) {
 		free(t);
 		free(dir_fds);
-		index_finish(index);
+		manifest_finish(index);
 		close(root_fd);
 		return dataset_fail_errno(err, r ? -r : ENOMEM, path);
 	}
@@ -355,8 +355,8 @@ int tree_create(const struct dataset_source *source, const char *path, int root_
 	t->base.n_classes = index->n_classes;
 	t->base.is_image = true;
 	t->base.label_dtype = DTYPE_INT64;
-	t->base.id = index_hash(index, XXH3_64bits(path, strlen(path)));
-	t->base.content_id = index_hash(index, 0);
+	t->base.id = manifest_hash(index, XXH3_64bits(path, strlen(path)));
+	t->base.content_id = manifest_hash(index, 0);
 	t->base.cache_id = make_cache_id(t->base.id, root_fd, source->access);
 	fingerprint_make(index, t->fingerprint);
 	t->base.fingerprint = t->fingerprint;
@@ -365,7 +365,7 @@ int tree_create(const struct dataset_source *source, const char *path, int root_
 	find_server(t, crosses);
 	t->index = *index;
 	t->dir_fds = dir_fds;
-	*index = (struct index){ 0 };
+	*index = (struct manifest){ 0 };
 	*out = &t->base;
 	return 0;
 }

@@ -3,7 +3,7 @@
 #define BATCHD_TREE_H
 
 #include "data/dataset-impl.h"
-#include "data/index.h"
+#include "data/manifest.h"
 
 /* The folder a source speaks of, as a descriptor of our own: source->fds[which], or path when the source is trusted and
  * came without descriptors. Returns it or negative errno with err filled in. */
@@ -13,10 +13,10 @@ int tree_open_root(const struct dataset_source *source, unsigned which, const ch
  * crosses: some folders lie on other mounts than the root. For a peer that is not trusted, mounts that appear later are
  * not entered, unless the set counts as a server's in any case: otherwise a FUSE server mounted below a local folder
  * would keep threads that are for local disks. */
-int tree_create(const struct dataset_source *source, const char *path, int root_fd, struct index *index, bool crosses,
+int tree_create(const struct dataset_source *source, const char *path, int root_fd, struct manifest *index, bool crosses,
 		struct dataset **out, struct dataset_error *err);
 /* The same as `crosses`, for trusted access: whether a folder lies on another file system than the root, and on a
  * server's. */
-bool tree_reaches_server(int root_fd, const struct index *index, const struct data_access *access);
+bool tree_reaches_server(int root_fd, const struct manifest *index, const struct data_access *access);
 
 #endif

@@ -4,16 +4,16 @@
 
 #include "data/filelist.h"
 
-static void use(const struct index *ix, int beneath)
+static void use(const struct manifest *ix, int beneath)
 {
 	for (uint64_t i = 0; i < ix->n_files; i++) {
 		char name[4400];
 
-		index_name(ix, i, name, sizeof(name));
+		manifest_name(ix, i, name, sizeof(name));
 		if (beneath && (name[0] == '/' || !strncmp(name, "../", 3) || strstr(name, "/../"))) {
 			abort();
 		}
-		(void)index_label(ix, i);
+		(void)manifest_label(ix, i);
 	}
 }
 
@@ -22,7 +22,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	for (int beneath = 0; beneath < 2; beneath++) {
 		struct dataset_error err = { "", 0 };
-		struct index ix;
+		struct manifest ix;
 
 		if (filelist_parse((const char *)data, size, "list", beneath, &ix, &err) < 0) {
 			if (!err.text[0]) {
@@ -30,7 +30,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 			}
 		} else {
 			use(&ix, beneath);
-			index_finish(&ix);
+			manifest_finish(&ix);
 		}
 	}
 	return 0;

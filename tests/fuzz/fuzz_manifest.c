@@ -3,31 +3,31 @@
 #include <string.h>
 #include <xxhash.h>
 
-#include "data/index.h"
+#include "data/manifest.h"
 
 enum { CHECKSUM_AT = 16, CHECKED_FROM = 24 };
 
-static void use(const struct index *ix)
+static void use(const struct manifest *ix)
 {
 	for (uint64_t i = 0; i < ix->n_files; i++) {
 		char name[256];
 
-		index_name(ix, i, name, sizeof(name));
+		manifest_name(ix, i, name, sizeof(name));
 		if (name[0] == '/' || !strncmp(name, "../", 3)) {
 			abort(); /* leads out of its folder */
 		}
-		(void)index_label(ix, i);
+		(void)manifest_label(ix, i);
 	}
 	for (uint32_t i = 0; i < ix->n_classes; i++) {
 		(void)strlen(ix->text + ix->class_name[i]);
 	}
-	(void)index_hash(ix, 0);
+	(void)manifest_hash(ix, 0);
 }
 
 static void try_parse(const uint8_t *data, size_t size, int forge)
 {
 	unsigned char *block = malloc(size ? size : 1);
-	struct index ix;
+	struct manifest ix;
 
 	if (size) {
 		memcpy(block, data, size);
@@ -37,9 +37,9 @@ static void try_parse(const uint8_t *data, size_t size, int forge)
 
 		memcpy(block + CHECKSUM_AT, &sum, sizeof(sum));
 	}
-	if (index_parse(block, size, &ix) == 0) {
+	if (manifest_parse(block, size, &ix) == 0) {
 		use(&ix);
-		index_finish(&ix);
+		manifest_finish(&ix);
 	} else {
 		free(block);
 	}
@@ -48,14 +48,14 @@ static void try_parse(const uint8_t *data, size_t size, int forge)
 /* A small sound index for mutations to begin with: the fuzzer's bytes are laid over it. */
 static void try_overlay(const uint8_t *data, size_t size)
 {
-	struct index_dir root = { .class_id = INDEX_NO_CLASS }, dog = { 0 };
-	struct index_builder b = { 0 };
-	struct index ix;
+	struct manifest_dir root = { .class_id = MANIFEST_NO_CLASS }, dog = { 0 };
+	struct manifest_builder b = { 0 };
+	struct manifest ix;
 	unsigned char *bytes;
 
-	if (index_add_class(&b, "dog") || index_add_dir(&b, ".", 1, &root) || index_add_dir(&b, "dog", 3, &dog) ||
-	    index_add_file(&b, 1, "a.jpg", 5) || index_add_file(&b, 1, "b.jpg", 5) || index_build(&b, &ix)) {
-		index_builder_finish(&b);
+	if (manifest_add_class(&b, "dog") || manifest_add_dir(&b, ".", 1, &root) || manifest_add_dir(&b, "dog", 3, &dog) ||
+	    manifest_add_file(&b, 1, "a.jpg", 5) || manifest_add_file(&b, 1, "b.jpg", 5) || manifest_build(&b, &ix)) {
+		manifest_builder_finish(&b);
 		return;
 	}
 	bytes = ix.block;
@@ -63,7 +63,7 @@ static void try_overlay(const uint8_t *data, size_t size)
 		bytes[(data[i] | (size_t)data[i + 1] << 8) % ix.block_bytes] ^= data[i + 2];
 	}
 	try_parse(bytes, ix.block_bytes, 1);
-	index_finish(&ix);
+	manifest_finish(&ix);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

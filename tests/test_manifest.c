@@ -9,13 +9,13 @@
 #include <xxhash.h>
 
 #include "data/filelist.h"
-#include "data/index.h"
+#include "data/manifest.h"
 #include "data/name.h"
 #include "suite.h"
 
 enum { CHECKSUM_AT = 16, CHECKED_FROM = 24 };
 
-static char folder[] = "/tmp/test_index.XXXXXX";
+static char folder[] = "/tmp/test_manifest.XXXXXX";
 
 static void set_up(void)
 {
@@ -32,29 +32,29 @@ static void tear_down(void)
 }
 
 /* Two classes, three folders, `n` files in the last. */
-static struct index make(unsigned n)
+static struct manifest make(unsigned n)
 {
-	struct index_builder b = { 0 };
-	struct index_dir root = { .dev = 1, .ino = 2, .class_id = INDEX_NO_CLASS }, cat = { .ino = 3 },
+	struct manifest_builder b = { 0 };
+	struct manifest_dir root = { .dev = 1, .ino = 2, .class_id = MANIFEST_NO_CLASS }, cat = { .ino = 3 },
 			 dog = { .ino = 4, .class_id = 1 };
-	struct index ix = { 0 };
+	struct manifest ix = { 0 };
 
-	ck_assert_int_eq(index_add_class(&b, "cat"), 0);
-	ck_assert_int_eq(index_add_class(&b, "dog"), 0);
-	ck_assert_int_eq(index_add_dir(&b, ".", 1, &root), 0);
-	ck_assert_int_eq(index_add_dir(&b, "cat", 3, &cat), 0);
-	ck_assert_int_eq(index_add_dir(&b, "dog/small", 9, &dog), 0);
-	ck_assert_int_eq(index_add_file(&b, 1, "tom.jpg", 7), 0);
+	ck_assert_int_eq(manifest_add_class(&b, "cat"), 0);
+	ck_assert_int_eq(manifest_add_class(&b, "dog"), 0);
+	ck_assert_int_eq(manifest_add_dir(&b, ".", 1, &root), 0);
+	ck_assert_int_eq(manifest_add_dir(&b, "cat", 3, &cat), 0);
+	ck_assert_int_eq(manifest_add_dir(&b, "dog/small", 9, &dog), 0);
+	ck_assert_int_eq(manifest_add_file(&b, 1, "tom.jpg", 7), 0);
 	for (unsigned i = 0; i < n; i++) {
 		char name[32];
 
-		ck_assert_int_eq(index_add_file(&b, 2, name, (size_t)snprintf(name, sizeof(name), "%u.png", i)), 0);
+		ck_assert_int_eq(manifest_add_file(&b, 2, name, (size_t)snprintf(name, sizeof(name), "%u.png", i)), 0);
 	}
-	ck_assert_int_eq(index_build(&b, &ix), 0);
+	ck_assert_int_eq(manifest_build(&b, &ix), 0);
 	return ix;
 }
 
-static void *copy_of(const struct index *ix)
+static void *copy_of(const struct manifest *ix)
 {
 	void *copy = malloc(ix->block_bytes);
 
@@ -72,30 +72,30 @@ static void correct_checksum(unsigned char *block, size_t n)
 START_TEST(test_an_index_holds_what_was_put_in)
 {
 	/* Proves names, folders, labels and classes of a built index. */
-	struct index ix = make(1000);
+	struct manifest ix = make(1000);
 	char name[64];
 
 	ck_assert_uint_eq(ix.n_files, 1001);
 	ck_assert_uint_eq(ix.n_classes, 2);
-	index_name(&ix, 0, name, sizeof(name));
+	manifest_name(&ix, 0, name, sizeof(name));
 	ck_assert_str_eq(name, "cat/tom.jpg");
-	ck_assert_int_eq(index_label(&ix, 0), 0);
-	index_name(&ix, 1000, name, sizeof(name));
+	ck_assert_int_eq(manifest_label(&ix, 0), 0);
+	manifest_name(&ix, 1000, name, sizeof(name));
 	ck_assert_str_eq(name, "dog/small/999.png");
-	ck_assert_int_eq(index_label(&ix, 1000), 1);
-	index_name(&ix, 1000, name, 5);
+	ck_assert_int_eq(manifest_label(&ix, 1000), 1);
+	manifest_name(&ix, 1000, name, 5);
 	ck_assert_str_eq(name, "dog/");
-	index_finish(&ix);
+	manifest_finish(&ix);
 }
 END_TEST
 
 START_TEST(test_a_million_files_take_about_thirty_megabytes)
 {
 	/* Proves the memory a file costs: 8 bytes and its name. */
-	struct index ix = make(100000);
+	struct manifest ix = make(100000);
 
 	ck_assert_uint_lt(ix.block_bytes, 100000 * (8 + 10) + 1000);
-	index_finish(&ix);
+	manifest_finish(&ix);
 }
 END_TEST
 
@@ -103,21 +103,21 @@ START_TEST(test_a_saved_index_is_loaded_as_it_was)
 {
 	/* Proves the way to disk and back, that nothing else is left in the folder, and that the hash is of the
 	 * content. */
-	struct index ix = make(10), back = { 0 }, other = make(11);
+	struct manifest ix = make(10), back = { 0 }, other = make(11);
 	char path[64];
 
 	snprintf(path, sizeof(path), "%s/x", folder);
-	ck_assert_int_eq(index_save(path, &ix), 0);
-	ck_assert_int_eq(index_save(path, &ix), 0);
-	ck_assert_int_eq(index_load(path, &back), 0);
+	ck_assert_int_eq(manifest_save(path, &ix), 0);
+	ck_assert_int_eq(manifest_save(path, &ix), 0);
+	ck_assert_int_eq(manifest_load(path, &back), 0);
 	ck_assert_uint_eq(back.block_bytes, ix.block_bytes);
 	ck_assert_int_eq(memcmp(back.block, ix.block, ix.block_bytes), 0);
-	ck_assert_uint_eq(index_hash(&back, 1), index_hash(&ix, 1));
-	ck_assert_uint_ne(index_hash(&back, 1), index_hash(&back, 2));
-	ck_assert_uint_ne(index_hash(&other, 1), index_hash(&ix, 1));
-	index_finish(&back);
-	index_finish(&ix);
-	index_finish(&other);
+	ck_assert_uint_eq(manifest_hash(&back, 1), manifest_hash(&ix, 1));
+	ck_assert_uint_ne(manifest_hash(&back, 1), manifest_hash(&back, 2));
+	ck_assert_uint_ne(manifest_hash(&other, 1), manifest_hash(&ix, 1));
+	manifest_finish(&back);
+	manifest_finish(&ix);
+	manifest_finish(&other);
 	ck_assert_int_eq(unlink(path), 0);
 	ck_assert_int_eq(rmdir(folder), 0); /* empty: no temporary file */
 	ck_assert_int_eq(mkdir(folder, 0700), 0);
@@ -127,37 +127,37 @@ END_TEST
 START_TEST(test_an_index_that_cannot_be_saved_leaves_nothing)
 {
 	/* Proves that a folder that is missing and a full device are errors, not half files. */
-	struct index ix = make(10), none;
+	struct manifest ix = make(10), none;
 	char path[64];
 
 	snprintf(path, sizeof(path), "%s/no/x", folder);
-	ck_assert_int_eq(index_save(path, &ix), -ENOENT);
+	ck_assert_int_eq(manifest_save(path, &ix), -ENOENT);
 	snprintf(path, sizeof(path), "%s/x", folder);
-	ck_assert_int_eq(index_load(path, &none), -ENOENT);
-	index_finish(&ix);
+	ck_assert_int_eq(manifest_load(path, &none), -ENOENT);
+	manifest_finish(&ix);
 }
 END_TEST
 
 START_TEST(test_every_damaged_byte_is_noticed)
 {
 	/* Proves that no single flipped bit, cut or addition passes for an index. */
-	struct index ix = make(3), out;
+	struct manifest ix = make(3), out;
 
 	for (size_t i = 0; i < ix.block_bytes; i++) {
 		unsigned char *bad = copy_of(&ix);
 
 		bad[i] ^= (unsigned char)(1u << (i % 8));
-		ck_assert_int_eq(index_parse(bad, ix.block_bytes, &out), -EINVAL);
+		ck_assert_int_eq(manifest_parse(bad, ix.block_bytes, &out), -EINVAL);
 		free(bad);
 	}
 	for (size_t n = 0; n < ix.block_bytes; n++) {
 		void *bad = malloc(n ? n : 1);
 
 		memcpy(bad, ix.block, n);
-		ck_assert_int_eq(index_parse(bad, n, &out), -EINVAL);
+		ck_assert_int_eq(manifest_parse(bad, n, &out), -EINVAL);
 		free(bad);
 	}
-	index_finish(&ix);
+	manifest_finish(&ix);
 }
 END_TEST
 
@@ -166,17 +166,17 @@ START_TEST(test_a_forged_index_stays_inside_its_folder)
 	/* Proves that a correct checksum over wrong content is not enough: whatever single 32-bit field is changed,
 	 * what is accepted is safe to use. */
 	static const uint32_t values[] = { 0, 1, 2, 3, 7, 11, 0x7fffffff, 0xffffffff };
-	struct index ix = make(3);
+	struct manifest ix = make(3);
 	unsigned n_accepted = 0, n_refused = 0;
 
 	for (size_t i = CHECKED_FROM; i + 4 <= ix.block_bytes; i += 4) {
 		for (size_t v = 0; v < sizeof(values) / sizeof(values[0]); v++) {
 			unsigned char *forged = copy_of(&ix);
-			struct index out;
+			struct manifest out;
 
 			memcpy(forged + i, &values[v], 4);
 			correct_checksum(forged, ix.block_bytes);
-			if (index_parse(forged, ix.block_bytes, &out) < 0) {
+			if (manifest_parse(forged, ix.block_bytes, &out) < 0) {
 				n_refused++;
 				free(forged);
 				continue;
@@ -185,17 +185,17 @@ START_TEST(test_a_forged_index_stays_inside_its_folder)
 			for (uint64_t k = 0; k < out.n_files; k++) {
 				char name[256];
 
-				index_name(&out, k, name, sizeof(name));
+				manifest_name(&out, k, name, sizeof(name));
 				ck_assert_ptr_null(strstr(name, ".."));
 				ck_assert_int_ne(name[0], '/');
-				(void)index_label(&out, k);
+				(void)manifest_label(&out, k);
 			}
-			index_finish(&out);
+			manifest_finish(&out);
 		}
 	}
 	ck_assert_uint_gt(n_accepted, 0);
 	ck_assert_uint_gt(n_refused, 0);
-	index_finish(&ix);
+	manifest_finish(&ix);
 }
 END_TEST
 
@@ -207,25 +207,25 @@ START_TEST(test_names_that_lead_out_are_refused)
 
 	for (size_t k = 0; k < 11; k++) {
 		const char *dir = k < 6 ? dirs[k] : "ok", *file = k < 6 ? "ok" : files[k - 6];
-		struct index_dir root = { .class_id = INDEX_NO_CLASS }, sub = { 0 };
-		struct index_builder b = { 0 };
-		struct index ix, out;
+		struct manifest_dir root = { .class_id = MANIFEST_NO_CLASS }, sub = { 0 };
+		struct manifest_builder b = { 0 };
+		struct manifest ix, out;
 
-		ck_assert_int_eq(index_add_class(&b, "c"), 0);
-		ck_assert_int_eq(index_add_dir(&b, ".", 1, &root), 0);
-		ck_assert_int_eq(index_add_dir(&b, dir, strlen(dir), &sub), 0);
-		ck_assert_int_eq(index_add_file(&b, 1, file, strlen(file)), 0);
-		ck_assert_int_eq(index_build(&b, &ix), 0);
-		ck_assert_msg(index_parse(ix.block, ix.block_bytes, &out) == -EINVAL, "accepted '%s' in '%s'", file,
+		ck_assert_int_eq(manifest_add_class(&b, "c"), 0);
+		ck_assert_int_eq(manifest_add_dir(&b, ".", 1, &root), 0);
+		ck_assert_int_eq(manifest_add_dir(&b, dir, strlen(dir), &sub), 0);
+		ck_assert_int_eq(manifest_add_file(&b, 1, file, strlen(file)), 0);
+		ck_assert_int_eq(manifest_build(&b, &ix), 0);
+		ck_assert_msg(manifest_parse(ix.block, ix.block_bytes, &out) == -EINVAL, "accepted '%s' in '%s'", file,
 			      dir);
-		index_finish(&ix);
+		manifest_finish(&ix);
 	}
 }
 END_TEST
 
 /* ---- lists ---- */
 
-static int parse_list(const char *text, bool beneath, struct index *ix, struct dataset_error *err)
+static int parse_list(const char *text, bool beneath, struct manifest *ix, struct dataset_error *err)
 {
 	return filelist_parse(text, strlen(text), "list.txt", beneath, ix, err);
 }
@@ -249,19 +249,19 @@ START_TEST(test_a_list_is_read_line_by_line)
 		{ "../up.jpg", 3 },
 	};
 	struct dataset_error err;
-	struct index ix;
+	struct manifest ix;
 
 	ck_assert_msg(parse_list(text, false, &ix, &err) == 0, "%s", err.text);
 	ck_assert_uint_eq(ix.n_files, sizeof(expected) / sizeof(expected[0]));
 	for (uint64_t i = 0; i < ix.n_files; i++) {
 		char name[64];
 
-		index_name(&ix, i, name, sizeof(name));
+		manifest_name(&ix, i, name, sizeof(name));
 		ck_assert_str_eq(name, expected[i].name);
-		ck_assert_int_eq(index_label(&ix, i), expected[i].label);
+		ck_assert_int_eq(manifest_label(&ix, i), expected[i].label);
 	}
 	ck_assert_uint_eq(ix.n_dirs, 5); /* ".", "a", "with space", "/abs", ".." */
-	index_finish(&ix);
+	manifest_finish(&ix);
 }
 END_TEST
 
@@ -286,13 +286,13 @@ START_TEST(test_bad_lines_are_named_by_number)
 
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
 		struct dataset_error err;
-		struct index ix;
+		struct manifest ix;
 
 		ck_assert_msg(parse_list(bad[i].text, bad[i].beneath, &ix, &err) < 0, "accepted: %s", bad[i].text);
 		ck_assert_msg(strstr(err.text, bad[i].words) != NULL, "%s: %s", bad[i].text, err.text);
 	}
 	struct dataset_error err;
-	struct index ix;
+	struct manifest ix;
 	ck_assert_int_eq(filelist_parse("a\0.jpg 1\n", 9, "list.txt", false, &ix, &err), -EINVAL);
 	ck_assert(strstr(err.text, "zero byte"));
 }
@@ -303,11 +303,11 @@ START_TEST(test_harmless_dots_stay_beneath)
 	/* Proves the other side of the refusals: dots that lead nowhere are fine, and every folder on the way is listed
 	 * for checking. */
 	struct dataset_error err;
-	struct index ix;
+	struct manifest ix;
 
 	ck_assert_msg(parse_list("./a..b/..c/d/x.jpg 1\n...jpg 2\n", true, &ix, &err) == 0, "%s", err.text);
 	ck_assert_uint_eq(ix.n_dirs, 4); /* ".", "./a..b", "./a..b/..c", and the leaf */
-	index_finish(&ix);
+	manifest_finish(&ix);
 }
 END_TEST
 
@@ -316,7 +316,7 @@ START_TEST(test_many_folders_in_any_order)
 	/* Proves that folders that return after others are found again, so that each is stored once. */
 	char *text = malloc(1 << 20), *at = text;
 	struct dataset_error err;
-	struct index ix;
+	struct manifest ix;
 
 	for (unsigned i = 0; i < 20000; i++) {
 		at += sprintf(at, "d%u/%u.jpg\t%u\n", i * 7919u % 1000, i, i);
@@ -326,12 +326,12 @@ START_TEST(test_many_folders_in_any_order)
 	for (unsigned i = 0; i < 20000; i++) {
 		char name[32], expected[32];
 
-		index_name(&ix, i, name, sizeof(name));
+		manifest_name(&ix, i, name, sizeof(name));
 		snprintf(expected, sizeof(expected), "d%u/%u.jpg", i * 7919u % 1000, i);
 		ck_assert_str_eq(name, expected);
-		ck_assert_int_eq(index_label(&ix, i), i);
+		ck_assert_int_eq(manifest_label(&ix, i), i);
 	}
-	index_finish(&ix);
+	manifest_finish(&ix);
 	free(text);
 }
 END_TEST

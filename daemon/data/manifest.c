@@ -4,7 +4,7 @@
  *
  * The checksum finds damage. The checks on offsets and names do not trust it: a block that passes can be used without
  * any further check, whoever wrote it, and no name in it leads out of its folder. */
-#include "data/index.h"
+#include "data/manifest.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -52,7 +52,7 @@ static bool lay_out(const struct header *h, struct layout_bytes *at)
 		return false;
 	}
 	at->dirs = sizeof(*h);
-	at->labels = at->dirs + h->n_dirs * (uint64_t)sizeof(struct index_dir);
+	at->labels = at->dirs + h->n_dirs * (uint64_t)sizeof(struct manifest_dir);
 	at->file_dir = at->labels + n_labels * 8;
 	at->file_name = at->file_dir + h->n_files * 4;
 	at->class_name = at->file_name + h->n_files * 4;
@@ -61,7 +61,7 @@ static bool lay_out(const struct header *h, struct layout_bytes *at)
 	return true;
 }
 
-static void point_into(struct index *ix, const struct header *h, const struct layout_bytes *at)
+static void point_into(struct manifest *ix, const struct header *h, const struct layout_bytes *at)
 {
 	char *base = ix->block;
 
@@ -77,20 +77,20 @@ static void point_into(struct index *ix, const struct header *h, const struct la
 	ix->text = base + at->text;
 }
 
-void index_finish(struct index *ix)
+void manifest_finish(struct manifest *ix)
 {
 	free(ix->block);
-	*ix = (struct index){ 0 };
+	*ix = (struct manifest){ 0 };
 }
 
-int64_t index_label(const struct index *ix, uint64_t i)
+int64_t manifest_label(const struct manifest *ix, uint64_t i)
 {
 	return ix->labels ? ix->labels[i] : (int64_t)ix->dirs[ix->file_dir[i]].class_id;
 }
 
-void index_name(const struct index *ix, uint64_t i, char *buf, size_t size)
+void manifest_name(const struct manifest *ix, uint64_t i, char *buf, size_t size)
 {
-	const char *dir = index_dir_path(ix, ix->file_dir[i]), *name = index_file_name(ix, i);
+	const char *dir = manifest_dir_path(ix, ix->file_dir[i]), *name = manifest_file_name(ix, i);
 	size_t n_dir = strlen(dir);
 
 	if (!strcmp(dir, ".")) {
@@ -100,7 +100,7 @@ void index_name(const struct index *ix, uint64_t i, char *buf, size_t size)
 	}
 }
 
-uint64_t index_hash(const struct index *ix, uint64_t seed)
+uint64_t manifest_hash(const struct manifest *ix, uint64_t seed)
 {
 	XXH3_state_t *state = XXH3_createState();
 	uint64_t hash;
@@ -110,7 +110,7 @@ uint64_t index_hash(const struct index *ix, uint64_t seed)
 	}
 	XXH3_64bits_reset_withSeed(state, seed);
 	for (uint32_t i = 0; i < ix->n_dirs; i++) {
-		const char *path = index_dir_path(ix, i);
+		const char *path = manifest_dir_path(ix, i);
 
 		XXH3_64bits_update(state, path, strlen(path) + 1);
 		XXH3_64bits_update(state, &ix->dirs[i].class_id, sizeof(ix->dirs[i].class_id));
@@ -166,7 +166,7 @@ int text_add(struct text *t, const char *bytes, size_t n, uint64_t *offset)
 	return 0;
 }
 
-/* Offsets of 32 bits into one kind of text; they are shifted to their final place in index_build. */
+/* Offsets of 32 bits into one kind of text; they are shifted to their final place in manifest_build. */
 static int text_add32(struct text *t, struct meter *meter, const char *bytes, size_t n, uint32_t *offset)
 {
 	uint64_t wide;
@@ -182,7 +182,7 @@ static int text_add32(struct text *t, struct meter *meter, const char *bytes, si
 	return wide <= UINT32_MAX ? 0 : -EFBIG;
 }
 
-int index_add_class(struct index_builder *b, const char *name)
+int manifest_add_class(struct manifest_builder *b, const char *name)
 {
 	int r = grow(b->meter, &b->class_name, &b->classes_capacity, b->n_classes + 1, sizeof(*b->class_name));
 
@@ -191,10 +191,10 @@ int index_add_class(struct index_builder *b, const char *name)
 	}
 	r = text_add32(&b->classes, b->meter, name, strlen(name), &b->class_name[b->n_classes]);
 	b->n_classes += r == 0;
-	return b->n_classes >= INDEX_NO_CLASS ? -EFBIG : r;
+	return b->n_classes >= MANIFEST_NO_CLASS ? -EFBIG : r;
 }
 
-int index_add_dir(struct index_builder *b, const char *path, size_t n_path, const struct index_dir *like)
+int manifest_add_dir(struct manifest_builder *b, const char *path, size_t n_path, const struct manifest_dir *like)
 {
 	int r = grow(b->meter, &b->dirs, &b->dirs_capacity, b->n_dirs + 1, sizeof(*b->dirs));
 
@@ -211,7 +211,7 @@ int index_add_dir(struct index_builder *b, const char *path, size_t n_path, cons
 	return r;
 }
 
-int index_add_file(struct index_builder *b, uint32_t dir, const char *name, size_t n_name)
+int manifest_add_file(struct manifest_builder *b, uint32_t dir, const char *name, size_t n_name)
 {
 	size_t capacity = b->files_capacity;
 	int r = grow(b->meter, &b->file_dir, &capacity, b->n_files + 1, sizeof(*b->file_dir));
@@ -229,7 +229,7 @@ int index_add_file(struct index_builder *b, uint32_t dir, const char *name, size
 	return r;
 }
 
-int index_add_labelled_file(struct index_builder *b, uint32_t dir, const char *name, size_t n_name, int64_t label)
+int manifest_add_labelled_file(struct manifest_builder *b, uint32_t dir, const char *name, size_t n_name, int64_t label)
 {
 	int r = grow(b->meter, &b->labels, &b->labels_capacity, b->n_files + 1, sizeof(*b->labels));
 
@@ -237,7 +237,7 @@ int index_add_labelled_file(struct index_builder *b, uint32_t dir, const char *n
 		return r;
 	}
 	b->labels[b->n_files] = label;
-	return index_add_file(b, dir, name, n_name);
+	return manifest_add_file(b, dir, name, n_name);
 }
 
 static void copy_array(char *to, const void *from, size_t n_bytes)
@@ -247,12 +247,12 @@ static void copy_array(char *to, const void *from, size_t n_bytes)
 	}
 }
 
-static void fill_block(const struct index_builder *b, struct index *ix, const struct header *h,
+static void fill_block(const struct manifest_builder *b, struct manifest *ix, const struct header *h,
 		       const struct layout_bytes *at)
 {
 	char *base = ix->block;
 	uint32_t *file_name = (uint32_t *)(void *)(base + at->file_name);
-	struct index_dir *dirs = (struct index_dir *)(void *)(base + at->dirs);
+	struct manifest_dir *dirs = (struct manifest_dir *)(void *)(base + at->dirs);
 
 	memcpy(base, h, sizeof(*h));
 	copy_array(base + at->dirs, b->dirs, b->n_dirs * sizeof(*b->dirs));
@@ -271,7 +271,7 @@ static void fill_block(const struct index_builder *b, struct index *ix, const st
 	}
 }
 
-int index_build(struct index_builder *b, struct index *out)
+int manifest_build(struct manifest_builder *b, struct manifest *out)
 {
 	struct header h = { .magic = INDEX_MAGIC,
 			    .version = INDEX_VERSION,
@@ -300,11 +300,11 @@ int index_build(struct index_builder *b, struct index *out)
 		memcpy((char *)out->block + offsetof(struct header, checksum), &checksum, sizeof(checksum));
 		point_into(out, &h, &at);
 	}
-	index_builder_finish(b);
+	manifest_builder_finish(b);
 	return r;
 }
 
-static size_t memory_of(const struct index_builder *b)
+static size_t memory_of(const struct manifest_builder *b)
 {
 	return b->classes.capacity + b->paths.capacity + b->names.capacity + b->dirs_capacity * sizeof(*b->dirs) +
 	       b->classes_capacity * sizeof(*b->class_name) +
@@ -312,7 +312,7 @@ static size_t memory_of(const struct index_builder *b)
 	       b->labels_capacity * sizeof(*b->labels);
 }
 
-void index_builder_finish(struct index_builder *b)
+void manifest_builder_finish(struct manifest_builder *b)
 {
 	meter_give(b->meter, memory_of(b));
 	free(b->classes.bytes);
@@ -323,7 +323,7 @@ void index_builder_finish(struct index_builder *b)
 	free(b->file_dir);
 	free(b->file_name);
 	free(b->labels);
-	*b = (struct index_builder){ 0 };
+	*b = (struct manifest_builder){ 0 };
 }
 
 /* ---- reading back ---- */
@@ -343,20 +343,20 @@ static bool is_inner_path(const char *path)
 	return true;
 }
 
-static bool dirs_are_sound(const struct index *ix, const struct header *h)
+static bool dirs_are_sound(const struct manifest *ix, const struct header *h)
 {
 	for (uint32_t i = 0; i < ix->n_dirs; i++) {
-		const struct index_dir *d = &ix->dirs[i];
+		const struct manifest_dir *d = &ix->dirs[i];
 
-		if (d->path >= h->n_text || (d->class_id >= ix->n_classes && d->class_id != INDEX_NO_CLASS) ||
+		if (d->path >= h->n_text || (d->class_id >= ix->n_classes && d->class_id != MANIFEST_NO_CLASS) ||
 		    !is_inner_path(ix->text + d->path)) {
 			return false;
 		}
 	}
-	return !strcmp(index_dir_path(ix, 0), ".");
+	return !strcmp(manifest_dir_path(ix, 0), ".");
 }
 
-static bool files_are_sound(const struct index *ix, const struct header *h)
+static bool files_are_sound(const struct manifest *ix, const struct header *h)
 {
 	for (uint64_t i = 0; i < ix->n_files; i++) {
 		const char *name;
@@ -364,16 +364,16 @@ static bool files_are_sound(const struct index *ix, const struct header *h)
 		if (ix->file_dir[i] >= ix->n_dirs || ix->file_name[i] < h->names_at || ix->file_name[i] >= h->n_text) {
 			return false;
 		}
-		name = index_file_name(ix, i);
+		name = manifest_file_name(ix, i);
 		if (!*name || !strcmp(name, ".") || !strcmp(name, "..") ||
-		    (!ix->labels && ix->dirs[ix->file_dir[i]].class_id == INDEX_NO_CLASS)) {
+		    (!ix->labels && ix->dirs[ix->file_dir[i]].class_id == MANIFEST_NO_CLASS)) {
 			return false;
 		}
 	}
 	return true;
 }
 
-static bool is_sound(const struct index *ix, const struct header *h)
+static bool is_sound(const struct manifest *ix, const struct header *h)
 {
 	if (!ix->n_dirs || !h->n_text || ix->text[h->n_text - 1] || h->names_at > h->n_text ||
 	    memchr(ix->text + h->names_at, '/', h->n_text - h->names_at)) {
@@ -387,9 +387,9 @@ static bool is_sound(const struct index *ix, const struct header *h)
 	return dirs_are_sound(ix, h) && files_are_sound(ix, h);
 }
 
-int index_parse(void *block, size_t block_bytes, struct index *out)
+int manifest_parse(void *block, size_t block_bytes, struct manifest *out)
 {
-	struct index ix = { .block = block };
+	struct manifest ix = { .block = block };
 	struct layout_bytes at;
 	struct header h;
 
@@ -431,7 +431,7 @@ static int check_size(int fd)
 		       -EINVAL;
 }
 
-int index_load(const char *path, struct index *out)
+int manifest_load(const char *path, struct manifest *out)
 {
 	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
 	size_t n_bytes;
@@ -450,7 +450,7 @@ int index_load(const char *path, struct index *out)
 	if (r < 0) {
 		return r;
 	}
-	r = index_parse(bytes, n_bytes, out);
+	r = manifest_parse(bytes, n_bytes, out);
 	if (r < 0) {
 		free(bytes);
 	}
@@ -471,7 +471,7 @@ static int write_all(int fd, const char *bytes, size_t n)
 	return 0;
 }
 
-int index_save(const char *path, const struct index *ix)
+int manifest_save(const char *path, const struct manifest *ix)
 {
 	char temporary[4096];
 	int fd, r;

@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "core/mirror.h"
+#include "core/device-slab.h"
 #include "job.h"
 #include "session-state.h"
 #include "util/container.h"
@@ -21,7 +21,7 @@
 
 #define CODE(name) BATCHD__WIRE__ERROR_CODE__##name
 
-/* Opening a mirror belongs to the job: the session that asked may leave meanwhile, and others may want the same. */
+/* Opening a device slab belongs to the job: the session that asked may leave meanwhile, and others may want the same. */
 struct device_task {
 	struct job_task task;
 	struct slots *slots; /* to compare with, not to look into */
@@ -124,7 +124,7 @@ void device_wish(struct session *s, const Batchd__Wire__Open *open)
 		drop(s, GPU_SHARE_FD, "the trainer's GPU or driver cannot map memory that comes as a descriptor");
 }
 
-/* ---- the mirror ---- */
+/* ---- the device slab ---- */
 
 /* The ways that are left, the better one first. False: none. */
 static bool best_way(const struct device *d, enum gpu_share *share)
@@ -134,17 +134,17 @@ static bool best_way(const struct device *d, enum gpu_share *share)
 	return d->wanted && d->shares;
 }
 
-/* The mirror that the session can use, open or being opened: the better kind if there are both. One that is there is
+/* The device slab that the session can use, open or being opened: the better kind if there are both. One that is there is
  * better than a second one, which would take as much of the GPU once more. */
-static struct mirror *find(const struct session *s, const struct slots *slots)
+static struct device_slab *find(const struct session *s, const struct slots *slots)
 {
 	const struct device *d = &s->device;
 	enum gpu_share best;
 	if (!best_way(d, &best))
 		return NULL;
-	struct mirror *m = mirror_find(slots, d->uuid, best);
+	struct device_slab *m = device_slab_find(slots, d->uuid, best);
 	enum gpu_share other = best == GPU_SHARE_IPC ? GPU_SHARE_FD : GPU_SHARE_IPC;
-	return m || !(d->shares & 1u << other) ? m : mirror_find(slots, d->uuid, other);
+	return m || !(d->shares & 1u << other) ? m : device_slab_find(slots, d->uuid, other);
 }
 
 /* The sessions that waited for it and did not get it. */
@@ -187,7 +187,7 @@ static void done(struct job_task *t)
 	free(task);
 }
 
-static void on_mirror_open(void *arg, struct mirror *m, int result, const char *why)
+static void on_device_slab_open(void *arg, struct device_slab *m, int result, const char *why)
 {
 	struct device_task *task = arg;
 	task->result = m ? 0 : result;
@@ -216,7 +216,7 @@ static bool begin_way(struct session *s, struct slots *slots, enum gpu_share sha
 	if (r == 0) {
 		*task = (struct device_task){ .task = { .done = done }, .slots = slots, .share = share };
 		memcpy(task->uuid, s->device.uuid, sizeof(task->uuid));
-		r = mirror_open(slots, s->engine->gpus, task->uuid, share, &fd, on_mirror_open, task, why);
+		r = device_slab_open(slots, s->engine->gpus, task->uuid, share, &fd, on_device_slab_open, task, why);
 	}
 	if (r) {
 		charge_end(&fd);
@@ -262,7 +262,7 @@ bool device_ready(struct session *s, struct slots *slots)
 {
 	if (s->device.wanted && slots->growing)
 		return false; /* until the rest has been made: a GPU's thread takes a slab as a whole */
-	struct mirror *m = find(s, slots);
+	struct device_slab *m = find(s, slots);
 	if (m && m->slab) {
 		same_driver(s); /* the daemon may have learnt its own version on the way here */
 	} else if (m || (s->device.wanted && begin(s, slots))) {
@@ -274,20 +274,20 @@ bool device_ready(struct session *s, struct slots *slots)
 
 void device_attach(struct session *s)
 {
-	s->consumer.mirror = find(s, s->consumer.slots);
+	s->consumer.device_slab = find(s, s->consumer.slots);
 }
 
 void device_forgo(struct session *s, const char *text)
 {
-	if (!*text || !s->consumer.mirror || s->consumer.seek)
+	if (!*text || !s->consumer.device_slab || s->consumer.seek)
 		return;
-	s->consumer.mirror = NULL; /* it lives as long as the slots; whoever comes may use it */
+	s->consumer.device_slab = NULL; /* it lives as long as the slots; whoever comes may use it */
 	give_up(s, "on the trainer's side: %s", text);
 }
 
 void device_describe(struct session *s, Batchd__Wire__Opened *o)
 {
-	const struct mirror *m = s->consumer.mirror;
+	const struct device_slab *m = s->consumer.device_slab;
 	o->driver_version = (uint32_t)gpus_driver_version(s->engine->gpus);
 	o->device_reason = s->device.reason;
 	if (!m)
@@ -303,13 +303,13 @@ void device_describe(struct session *s, Batchd__Wire__Opened *o)
 
 int device_fd(const struct session *s)
 {
-	const struct mirror *m = s->consumer.mirror;
+	const struct device_slab *m = s->consumer.device_slab;
 	return m && m->share == GPU_SHARE_FD ? m->slab->fd : -1;
 }
 
 bool device_must_stay(const struct session *s)
 {
-	const struct mirror *m = s->consumer.mirror;
+	const struct device_slab *m = s->consumer.device_slab;
 	return m && m->share == GPU_SHARE_IPC && !m->left && !gpu_is_lost(m->slab->gpu);
 }
 
@@ -321,7 +321,7 @@ void device_on_lost(struct engine *e, const struct gpu *gpu, const char *text)
 	refuse(&why, CODE(GPU_LOST), "", "%s", text);
 	for (struct session *s = e->sessions; s;) {
 		bool opening = s->state == SESSION_OPENING && s->device.wanted && gpu_has_uuid(gpu, s->device.uuid);
-		bool hit = s->peer && (opening || (s->consumer.mirror && s->consumer.mirror->slab->gpu == gpu));
+		bool hit = s->peer && (opening || (s->consumer.device_slab && s->consumer.device_slab->slab->gpu == gpu));
 		if (hit)
 			e->job_ops->ended(s, &why);
 		s = hit ? e->sessions : s->next; /* closing one may free others */

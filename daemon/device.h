@@ -1,4 +1,4 @@
-/* The GPU that a session wants its batches on: the wish from Open, why it cannot be had, and the way to a mirror of its
+/* The GPU that a session wants its batches on: the wish from Open, why it cannot be had, and the way to a device slab of its
  * slots there. A device is a wish: whatever stands in its way becomes a line of text in Opened, and the session goes on
  * with the host slab. Loop thread only. */
 #ifndef BATCHD_DEVICE_H
@@ -19,7 +19,7 @@ void device_wish(struct session *s, const Batchd__Wire__Open *open);
 /* Whether the slots, those of a share group, first have to be made as many as they will ever be, as a GPU's thread
  * registers and mirrors them as a whole, and a trainer that copies by itself does. */
 bool device_fixes(const struct session *s, const struct slots *slots);
-/* Whether the session can be attached to these slots now: it wants no device, cannot have it, or its mirror is open.
+/* Whether the session can be attached to these slots now: it wants no device, cannot have it, or its device slab is open.
  * Otherwise begins to open one, unless that is under way or the slots' memory is still being made, and says so to the
  * trainer, which may be the end of the session; session_advance is called for every session of the job when it has been.
  */
@@ -31,7 +31,7 @@ void device_attach(struct session *s);
 void device_forgo(struct session *s, const char *text);
 /* Its part of Opened. The bytes belong to the session and its slots. */
 void device_describe(struct session *s, Batchd__Wire__Opened *o);
-/* The descriptor that goes with it, the mirror's own; -1: none. */
+/* The descriptor that goes with it, the device slab's own; -1: none. */
 int device_fd(const struct session *s);
 /* Whether the session's process has memory on a GPU open that may not be freed meanwhile, read or not: memory that it
  * mapped by CUDA IPC. Memory that came as a descriptor lives on, and of a GPU that is lost nothing is freed. */

@@ -14,7 +14,7 @@
 #include "allotment.h"
 #include "compare.h"
 #include "control.h"
-#include "core/mirror.h"
+#include "core/device-slab.h"
 #include "device.h"
 #include "ipc/server.h"
 #include "producer.h"
@@ -108,7 +108,7 @@ bool session_abandon(struct session *s)
 {
 	bool had = device_must_stay(s);
 	if (had)
-		s->consumer.mirror->left = true;
+		s->consumer.device_slab->left = true;
 	if (s->peer)
 		peer_close(s->peer);
 	else
@@ -197,7 +197,7 @@ static void on_peer_closed(struct peer *p)
 	job_task_forget(&s->allotment);
 	if (s->state != SESSION_PARTING)
 		part(s);
-	bool holds = s->consumer.n_leases > 0 || s->consumer.mirror;
+	bool holds = s->consumer.n_leases > 0 || s->consumer.device_slab;
 	log_record(LOG_LEVEL_INFO, "session-closed", "session %llu of %s (pid %d) closed%s",
 		   (unsigned long long)s->number, s->program, (int)s->pid, holds ? " while it holds batches" : "");
 	if (holds && become_ghost(s, p))
@@ -479,7 +479,7 @@ static int publish(struct consumer *c, const struct slot *slot)
 	return p->doomed || p->closing ? -EPIPE : 0;
 }
 
-static void on_mirror_failed(struct consumer *c, const char *why)
+static void on_device_slab_failed(struct consumer *c, const char *why)
 {
 	struct session *s = container_of(c, struct session, consumer);
 	char text[GPU_REASON_BYTES + 64];
@@ -487,9 +487,9 @@ static void on_mirror_failed(struct consumer *c, const char *why)
 	fail(s, CODE(GPU_LOST), "", text);
 }
 
-static const struct consumer_ops packet_ops = { .publish = publish, .mirror_failed = on_mirror_failed };
+static const struct consumer_ops packet_ops = { .publish = publish, .device_slab_failed = on_device_slab_failed };
 static const struct consumer_ops ring_ops = {
-	.publish = publish, .mirror_failed = on_mirror_failed, .look = control_look, .arm = control_arm
+	.publish = publish, .device_slab_failed = on_device_slab_failed, .look = control_look, .arm = control_arm
 };
 
 /* ---- messages ---- */

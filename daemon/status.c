@@ -10,7 +10,7 @@
 #include <jansson.h>
 
 #include "core/loader.h"
-#include "core/mirror.h"
+#include "core/device-slab.h"
 #include "data/sample-cache.h"
 #include "job.h"
 #include "producer.h"
@@ -333,12 +333,12 @@ static json_t *session_part(const struct session *s, uid_t viewer)
 	set_int(o, "ready", n_untaken(s));
 	set_int(o, "held", s->consumer.n_leases - n_untaken(s));
 	set(o, "waiting", json_boolean(s->consumer.waiting));
-	if (s->consumer.mirror) {
+	if (s->consumer.device_slab) {
 		char uuid[GPU_UUID_TEXT_BYTES];
-		gpu_uuid_format(s->consumer.mirror->uuid, uuid);
+		gpu_uuid_format(s->consumer.device_slab->uuid, uuid);
 		set_text(o, "gpu", uuid);
-		set_text(o, "transport", gpu_share_names[s->consumer.mirror->share]);
-		set(o, "gpu_handover", handover_part(&s->consumer.mirror->handover));
+		set_text(o, "transport", gpu_share_names[s->consumer.device_slab->share]);
+		set(o, "gpu_handover", handover_part(&s->consumer.device_slab->handover));
 	}
 	if (all && s->device.reason[0])
 		set_text(o, "no_gpu", s->device.reason);

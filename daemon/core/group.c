@@ -107,7 +107,7 @@ int group_attach(struct group *g, struct consumer *c, uint32_t place)
 		return -ENOMEM;
 	c->slots = slots_ref(g->slots);
 	c->slots->n_holders++;
-	c->mirror = NULL;
+	c->device_slab = NULL;
 	c->group = g;
 	c->home = g->streams->list[0];
 	c->stream = NULL;

@@ -102,21 +102,21 @@ static void on_published(struct stream_host *h, const struct slot *slot, bool wa
 	l->ops->published(l, waited);
 }
 
-/* No trainer with that mirror finds batches there any more, whichever batch it was. */
-static void on_mirror_failed(struct stream_host *h, const struct mirror *mirror, const char *why)
+/* No trainer with that device slab finds batches there any more, whichever batch it was. */
+static void on_device_slab_failed(struct stream_host *h, const struct device_slab *device_slab, const char *why)
 {
 	struct loader *l = loader_of(h);
 	for (uint32_t i = 0; l->is_loose && i < l->group.n_places; i++) {
 		struct consumer *c = l->group.member[i];
-		if (c && c->mirror == mirror)
-			c->ops->mirror_failed(c, why);
+		if (c && c->device_slab == device_slab)
+			c->ops->device_slab_failed(c, why);
 	}
 	for (uint32_t k = 0; !l->is_loose && k < l->streams.n; k++) {
 		struct stream *s = l->streams.list[k];
 		for (uint32_t i = 0; s->consumers && i < s->n_consumers; i++) {
 			struct consumer *c = s->consumers[i];
-			if (c && c->mirror == mirror)
-				c->ops->mirror_failed(c, why);
+			if (c && c->device_slab == device_slab)
+				c->ops->device_slab_failed(c, why);
 		}
 	}
 }
@@ -403,7 +403,7 @@ static bool is_loose(const struct loader_spec *spec)
 static const struct stream_host_ops host_ops = { .n_batches = on_n_batches,
 						 .order = on_order,
 						 .published = on_published,
-						 .mirror_failed = on_mirror_failed,
+						 .device_slab_failed = on_device_slab_failed,
 						 .failed = on_failed,
 						 .came_back = on_came_back };
 

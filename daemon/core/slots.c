@@ -96,7 +96,7 @@ void slots_unref(struct slots *s)
 {
 	if (!s || --s->n_refs > 0)
 		return;
-	if (s->n_mirrors)
+	if (s->n_device_slabs)
 		s->hooks->close(s, slots_destroy);
 	else
 		slots_destroy(s, false);
@@ -139,7 +139,7 @@ void slot_begin(struct slot *s, struct stream *stream)
 	s->stream = stream;
 	s->owed = 0;
 	assert(s->n_leases == 0);
-	if (s->slots->n_mirrors)
+	if (s->slots->n_device_slabs)
 		s->slots->hooks->begin(s->slots, s);
 	atomic_store_explicit(&s->n_replaced, 0, memory_order_relaxed);
 	atomic_store_explicit(&s->failed, false, memory_order_relaxed);

@@ -6,7 +6,7 @@
  *                              +--> DROPPED (no longer wanted; rows still in work) ---------------------+
  *
  * `owed` says which ranks have still to get the batch, n_leases how many holders have it, n_copying to how many GPUs it
- * is being copied (mirror.h). A slot becomes FREE in one function only (slot_settle), and its generation goes up each
+ * is being copied (device-slab.h). A slot becomes FREE in one function only (slot_settle), and its generation goes up each
  * time it is begun, so that nothing said about an earlier batch can touch a later one.
  *
  * Loop thread only, but for what struct slot marks otherwise. */
@@ -24,17 +24,17 @@
 struct batch_source;
 struct plan;
 struct stream;
-struct mirror;
+struct device_slab;
 struct slot;
 struct slots;
 
 enum { SLOTS_MAX_MIRRORS = 16 };
 
-/* What mirrors (core/mirror.h) have slots do for them. */
+/* What device slabs (core/device-slab.h) have slots do for them. */
 struct slots_hooks {
-	/* A new batch begins in the slot: what mirrors have of the last one counts no more. */
+	/* A new batch begins in the slot: what device slabs have of the last one counts no more. */
 	void (*begin)(struct slots *s, const struct slot *slot);
-	/* Nobody uses the slots any more: closes all mirrors, then finished(s, lost), see gpu_slab_close. */
+	/* Nobody uses the slots any more: closes all device_slabs, then finished(s, lost), see gpu_slab_close. */
 	void (*close)(struct slots *s, void (*finished)(struct slots *s, bool lost));
 };
 
@@ -70,7 +70,7 @@ struct slot {
 	uint64_t owed;                 /* bit per rank (share) or bit 0 (shard) */
 	uint32_t n_leases;
 	uint64_t holders;              /* of a group: bit per place whose member has it */
-	uint32_t n_copying;            /* mirrors that read it now */
+	uint32_t n_copying;            /* device slabs that read it now */
 	uint64_t fed_bytes;            /* of a loader with a feed: how much of the slot its batch takes */
 	uint8_t fed;                   /* while FILLING or DROPPED, of a loader with a feed: the feed's own */
 	bool fed_whole;                /* the same: the last batch of its round exists */
@@ -80,7 +80,7 @@ struct slot {
 };
 
 /* Reference counted: the stream, each consumer that mapped the slab, each slot in FILLING or DROPPED, each copy under
- * way and each mirror being opened hold one. */
+ * way and each device slab being opened hold one. */
 struct slots {
 	struct slab slab;
 	struct slot_layout layout;
@@ -99,11 +99,11 @@ struct slots {
 	struct charge bytes, fd;       /* to the user whose trainer they were made for */
 	uint32_t slab_number;          /* by which a producer knows it; 0: the pool fills it */
 	uint64_t *charged_bytes;       /* the account that n_made slots are refunded to at the end */
-	const struct slots_hooks *hooks; /* while n_mirrors */
-	struct mirror *mirrors[SLOTS_MAX_MIRRORS];
-	unsigned n_mirrors;            /* at the end: that have not closed yet */
-	bool mirrors_lost;
-	void (*mirrors_finished)(struct slots *s, bool lost);
+	const struct slots_hooks *hooks; /* while n_device_slabs */
+	struct device_slab *device_slabs[SLOTS_MAX_MIRRORS];
+	unsigned n_device_slabs;            /* at the end: that have not closed yet */
+	bool device_slabs_lost;
+	void (*device_slabs_finished)(struct slots *s, bool lost);
 };
 
 /* With memory for the first n_made of them. Any thread (it blocks while memory is made). The caller has the first

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 
 #include "core/loader-spec.h"
-#include "core/mirror.h"
+#include "core/device-slab.h"
 #include "core/pool.h"
 #include "core/plan.h"
 #include "core/source.h"
@@ -115,7 +115,7 @@ static void update_urgency(struct stream *s)
 		waiting |= c && c->waiting;
 		/* Who has more comes to wake us first, and is told then. What goes to a GPU has another way before it.
 		 */
-		soon |= c && (is_starving(c) || (c->positioned && c->mirror));
+		soon |= c && (is_starving(c) || (c->positioned && c->device_slab));
 	}
 	pool_queue_set_urgency(s->host->pool, &s->queue, waiting ? 0 : n_ready + 1, waiting || soon);
 }
@@ -297,12 +297,12 @@ static void skip_ahead(struct stream *s)
 
 /* ---- copying to GPUs ---- */
 
-static void on_copied(struct slot *slot, struct mirror *mirror, const char *why)
+static void on_copied(struct slot *slot, struct device_slab *device_slab, const char *why)
 {
 	struct stream *s = slot->stream;
 	struct stream_host *h = s->host; /* kept by n_in_flight */
 	if (*why)
-		h->ops->mirror_failed(h, mirror, why);
+		h->ops->device_slab_failed(h, device_slab, why);
 	stream_try_free(s, slot);
 	stream_pump(s);
 	h->n_in_flight--;
@@ -314,8 +314,8 @@ static void start_copies(struct stream *s, struct slot *slot)
 {
 	for (uint32_t i = 0; slot->state == SLOT_READY && i < s->n_consumers; i++) {
 		const struct consumer *c = s->consumers[i];
-		if (c && c->mirror && c->slots == slot->slots && (slot->owed & bit(i)) &&
-		    mirror_copy(c->mirror, slot, on_copied))
+		if (c && c->device_slab && c->slots == slot->slots && (slot->owed & bit(i)) &&
+		    device_slab_copy(c->device_slab, slot, on_copied))
 			s->host->n_in_flight++;
 	}
 }
@@ -347,7 +347,7 @@ static void publish_to(struct stream *s, struct consumer *c, uint32_t place)
 			continue;
 		if (c->n_leases >= consumer_max_leases(c))
 			return;
-		if (!mirror_has(c->mirror, slot)) {
+		if (!device_slab_has(c->device_slab, slot)) {
 			start_copies(s, slot); /* it came to this batch late */
 			return;
 		}
@@ -357,7 +357,7 @@ static void publish_to(struct stream *s, struct consumer *c, uint32_t place)
 		if (r)
 			return;
 		c->n_missed = 0;
-		mirror_note_published(c->mirror, slot);
+		device_slab_note_published(c->device_slab, slot);
 		lease(c, slot);
 		c->n_published++;
 		c->n_unread++;
@@ -567,7 +567,7 @@ int stream_attach(struct stream *s, struct consumer *c, uint32_t rank)
 	if (!c->leases)
 		return -ENOMEM;
 	c->slots = slots_ref(s->slots);
-	c->mirror = NULL;
+	c->device_slab = NULL;
 	c->slots->n_holders++;
 	c->stream = c->home = s;
 	c->rank = rank;
@@ -848,7 +848,7 @@ void consumer_finish(struct consumer *c)
 	slots_unref(c->slots);
 	free(c->leases);
 	c->slots = NULL;
-	c->mirror = NULL;
+	c->device_slab = NULL;
 	c->leases = NULL;
 }
 

@@ -21,7 +21,7 @@ struct batch_source;
 struct consumer;
 struct group;
 struct loader_spec;
-struct mirror;
+struct device_slab;
 struct plan;
 struct pool;
 struct stream_host;
@@ -34,8 +34,8 @@ struct stream_host_ops {
 	struct plan *(*order)(struct stream_host *h, uint64_t epoch, uint64_t base);
 	/* A batch went out; whether its trainer was waiting for it. */
 	void (*published)(struct stream_host *h, const struct slot *slot, bool waited);
-	/* A copy to that mirror has failed: no trainer finds batches there any more. */
-	void (*mirror_failed)(struct stream_host *h, const struct mirror *mirror, const char *why);
+	/* A copy to that device slab has failed: no trainer finds batches there any more. */
+	void (*device_slab_failed)(struct stream_host *h, const struct device_slab *device_slab, const char *why);
 	/* A trainer cannot be served: why. Nothing more is made. */
 	void (*failed)(struct stream_host *h, const char *why);
 	/* One of n_in_flight has come back, and has been counted; the host and its streams may be freed in here. */
@@ -59,9 +59,9 @@ struct consumer_ops {
 	/* Tells the trainer of a ready batch. 0; -EAGAIN: not now, stream_pump will be called; other errors: the
 	 * consumer is going away. */
 	int (*publish)(struct consumer *c, const struct slot *slot);
-	/* A batch could not be copied to the consumer's mirror, which is of no use any more. Only for consumers that
+	/* A batch could not be copied to the consumer's device_slab, which is of no use any more. Only for consumers that
 	 * have one. */
-	void (*mirror_failed)(struct consumer *c, const char *why);
+	void (*device_slab_failed)(struct consumer *c, const char *why);
 	/* Both NULL where the trainer sends every release by itself, and nothing is known of what it has taken. */
 	/* Brings n_unread and waiting up to date, and takes in the releases that wait to be collected, with
 	 * stream_take_back. */
@@ -78,7 +78,7 @@ struct consumer {
 	                             * group; NULL: detached */
 	struct group *group;        /* whose member it is; NULL: of none, or gone */
 	struct slots *slots;        /* what its trainer has mapped; a reference */
-	struct mirror *mirror;      /* of those slots; where its trainer looks for batches; NULL: only in host memory */
+	struct device_slab *device_slab;      /* of those slots; where its trainer looks for batches; NULL: only in host memory */
 	uint32_t *leases;           /* per slot: how often the trainer has it (again after a seek); layout of `slots` */
 	uint32_t n_leases;          /* their sum; at most consumer_max_leases */
 	uint32_t rank;

@@ -6,7 +6,7 @@
 #include <sys/types.h>
 #include <unistd.h>
 
-#include "core/mirror.h"
+#include "core/device-slab.h"
 #include "core/plan.h"
 #include "data/sample-cache.h"
 #include "producer.h"
@@ -461,7 +461,7 @@ static void check_session(const struct session *s)
 	SIM_CHECK(sum == c->n_leases, "session %u: %u leases, %u counted", (unsigned)s->number, sum, c->n_leases);
 	SIM_CHECK((s->state == SESSION_GHOST) == (s->peer == NULL),
 		  "session %u is a ghost with a connection, or neither", (unsigned)s->number);
-	SIM_CHECK(s->state != SESSION_GHOST || c->n_leases || c->mirror ||
+	SIM_CHECK(s->state != SESSION_GHOST || c->n_leases || c->device_slab ||
 			  uv_is_closing((const uv_handle_t *)&s->exit_poll),
 		  "session %u is a ghost that holds nothing", (unsigned)s->number);
 }
@@ -485,8 +485,8 @@ static void check_slots(const struct slots *s, unsigned n_refs, const uint32_t *
 		n_refs += slot->state == SLOT_FILLING || slot->state == SLOT_DROPPED;
 		n_refs += slot->n_copying;
 	}
-	for (unsigned i = 0; i < s->n_mirrors; i++)
-		n_refs += !s->mirrors[i]->slab; /* it is being opened */
+	for (unsigned i = 0; i < s->n_device_slabs; i++)
+		n_refs += !s->device_slabs[i]->slab; /* it is being opened */
 	SIM_CHECK(n_refs == s->n_refs, "%u references to a slab, %u counted", s->n_refs, n_refs);
 }
 

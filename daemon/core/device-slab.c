@@ -1,6 +1,6 @@
-/* See mirror.h. Nothing here waits: opening, copying and closing come back through the loop, and each holds what it
+/* See device-slab.h. Nothing here waits: opening, copying and closing come back through the loop, and each holds what it
  * needs until then. */
-#include "core/mirror.h"
+#include "core/device-slab.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -9,10 +9,10 @@
 
 #include "util/container.h"
 
-struct mirror *mirror_find(const struct slots *s, const unsigned char uuid[GPU_UUID_BYTES], enum gpu_share share)
+struct device_slab *device_slab_find(const struct slots *s, const unsigned char uuid[GPU_UUID_BYTES], enum gpu_share share)
 {
-	for (unsigned i = 0; i < s->n_mirrors; i++) {
-		struct mirror *m = s->mirrors[i];
+	for (unsigned i = 0; i < s->n_device_slabs; i++) {
+		struct device_slab *m = s->device_slabs[i];
 		if (!m->failed && m->share == share && !memcmp(m->uuid, uuid, GPU_UUID_BYTES))
 			return m;
 	}
@@ -23,31 +23,31 @@ struct mirror *mirror_find(const struct slots *s, const unsigned char uuid[GPU_U
 
 static void on_begin(struct slots *s, const struct slot *slot)
 {
-	for (unsigned i = 0; i < s->n_mirrors; i++) {
-		assert(s->mirrors[i]->copy[slot->number].state != COPY_RUNNING);
-		s->mirrors[i]->copy[slot->number].state = COPY_NONE;
+	for (unsigned i = 0; i < s->n_device_slabs; i++) {
+		assert(s->device_slabs[i]->copy[slot->number].state != COPY_RUNNING);
+		s->device_slabs[i]->copy[slot->number].state = COPY_NONE;
 	}
 }
 
 static void on_slab_closed(void *arg, bool lost)
 {
 	struct slots *s = arg;
-	s->mirrors_lost |= lost;
-	if (--s->n_mirrors > 0)
+	s->device_slabs_lost |= lost;
+	if (--s->n_device_slabs > 0)
 		return;
-	s->mirrors_finished(s, s->mirrors_lost);
+	s->device_slabs_finished(s, s->device_slabs_lost);
 }
 
 static void on_close(struct slots *s, void (*finished)(struct slots *s, bool lost))
 {
-	unsigned n = s->n_mirrors;
-	s->mirrors_finished = finished;
+	unsigned n = s->n_device_slabs;
+	s->device_slabs_finished = finished;
 	for (unsigned i = 0; i < n; i++) {
-		struct gpu_slab *slab = s->mirrors[i]->slab;
-		slab->left = s->mirrors[i]->left;
-		charge_end(&s->mirrors[i]->fd);
-		free(s->mirrors[i]->copy);
-		free(s->mirrors[i]);
+		struct gpu_slab *slab = s->device_slabs[i]->slab;
+		slab->left = s->device_slabs[i]->left;
+		charge_end(&s->device_slabs[i]->fd);
+		free(s->device_slabs[i]->copy);
+		free(s->device_slabs[i]);
 		gpu_slab_close(slab, on_slab_closed, s);
 	}
 }
@@ -56,13 +56,13 @@ static const struct slots_hooks hooks = { .begin = on_begin, .close = on_close }
 
 /* ---- opening ---- */
 
-static void remove_mirror(struct mirror *m)
+static void remove_device_slab(struct device_slab *m)
 {
 	struct slots *s = m->slots;
 	unsigned i = 0;
-	while (s->mirrors[i] != m)
+	while (s->device_slabs[i] != m)
 		i++;
-	s->mirrors[i] = s->mirrors[--s->n_mirrors];
+	s->device_slabs[i] = s->device_slabs[--s->n_device_slabs];
 	charge_end(&m->fd);
 	free(m->copy);
 	free(m);
@@ -70,22 +70,22 @@ static void remove_mirror(struct mirror *m)
 
 static void on_slab_open(void *arg, struct gpu_slab *slab, int result, const char *why)
 {
-	struct mirror *m = arg;
+	struct device_slab *m = arg;
 	struct slots *s = m->slots;
-	void (*on_open)(void *, struct mirror *, int, const char *) = m->on_open;
+	void (*on_open)(void *, struct device_slab *, int, const char *) = m->on_open;
 	void *on_open_arg = m->arg;
 	m->slab = slab;
 	if (!slab) {
-		remove_mirror(m);
+		remove_device_slab(m);
 		m = NULL;
 	}
 	on_open(on_open_arg, m, result, why);
 	slots_unref(s);
 }
 
-static struct mirror *make_mirror(struct slots *s, const unsigned char uuid[GPU_UUID_BYTES])
+static struct device_slab *make_device_slab(struct slots *s, const unsigned char uuid[GPU_UUID_BYTES])
 {
-	struct mirror *m = calloc(1, sizeof(*m));
+	struct device_slab *m = calloc(1, sizeof(*m));
 	struct slot_copy *copy = calloc(s->n, sizeof(*copy));
 	if (!m || !copy) {
 		free(m);
@@ -97,20 +97,20 @@ static struct mirror *make_mirror(struct slots *s, const unsigned char uuid[GPU_
 	memcpy(m->uuid, uuid, GPU_UUID_BYTES);
 	for (uint32_t i = 0; i < s->n; i++) {
 		copy[i].slot = &s->slot[i];
-		copy[i].mirror = m;
+		copy[i].device_slab = m;
 	}
 	return m;
 }
 
-int mirror_open(struct slots *s, struct gpus *g, const unsigned char uuid[GPU_UUID_BYTES], enum gpu_share share,
-		struct charge *fd, void (*on_open)(void *arg, struct mirror *m, int result, const char *why), void *arg,
+int device_slab_open(struct slots *s, struct gpus *g, const unsigned char uuid[GPU_UUID_BYTES], enum gpu_share share,
+		struct charge *fd, void (*on_open)(void *arg, struct device_slab *m, int result, const char *why), void *arg,
 		char *why)
 {
-	if (s->n_mirrors == SLOTS_MAX_MIRRORS) {
-		strcpy(why, "these batches have 16 mirrors on GPUs already");
+	if (s->n_device_slabs == SLOTS_MAX_MIRRORS) {
+		strcpy(why, "these batches have 16 copies on GPUs already");
 		return GPU_E_REFUSED;
 	}
-	struct mirror *m = make_mirror(s, uuid);
+	struct device_slab *m = make_device_slab(s, uuid);
 	if (!m)
 		return -ENOMEM;
 	m->on_open = on_open;
@@ -120,10 +120,10 @@ int mirror_open(struct slots *s, struct gpus *g, const unsigned char uuid[GPU_UU
 					  .n_slots = s->n, .on_open = on_slab_open, .arg = m };
 	memcpy(params.uuid, uuid, GPU_UUID_BYTES);
 	s->hooks = &hooks;
-	s->mirrors[s->n_mirrors++] = m;
+	s->device_slabs[s->n_device_slabs++] = m;
 	int r = gpu_slab_open(g, &params, why);
 	if (r) {
-		remove_mirror(m);
+		remove_device_slab(m);
 		return r;
 	}
 	charge_move(&m->fd, fd);
@@ -139,9 +139,9 @@ static void on_copied(struct gpu_copy *copy, int result, const char *why)
 	struct slot *slot = c->slot;
 	struct slots *s = slot->slots;
 	c->state = result ? COPY_NONE : COPY_THERE;
-	c->mirror->failed |= result != 0;
+	c->device_slab->failed |= result != 0;
 	slot->n_copying--;
-	c->done(slot, c->mirror, why);
+	c->done(slot, c->device_slab, why);
 	if (c->state != COPY_RUNNING)
 		copy->seen_ns = 0; /* a trainer that is told of it later has waited for something else, too */
 	slots_unref(s);
@@ -173,8 +173,8 @@ static void set_parts(struct gpu_copy *copy, const struct slot *slot)
 	copy->part[1].bytes = end - l->labels_offset;
 }
 
-bool mirror_copy(struct mirror *m, struct slot *slot,
-		 void (*done)(struct slot *slot, struct mirror *mirror, const char *why))
+bool device_slab_copy(struct device_slab *m, struct slot *slot,
+		 void (*done)(struct slot *slot, struct device_slab *device_slab, const char *why))
 {
 	struct slot_copy *c = &m->copy[slot->number];
 	assert(slot->slots == m->slots && slot->state == SLOT_READY);
@@ -193,12 +193,12 @@ bool mirror_copy(struct mirror *m, struct slot *slot,
 	return true;
 }
 
-bool mirror_has(const struct mirror *m, const struct slot *slot)
+bool device_slab_has(const struct device_slab *m, const struct slot *slot)
 {
 	return !m || m->copy[slot->number].state == COPY_THERE;
 }
 
-void mirror_note_published(struct mirror *m, const struct slot *slot)
+void device_slab_note_published(struct device_slab *m, const struct slot *slot)
 {
 	uint64_t seen_ns = m ? m->copy[slot->number].copy.seen_ns : 0;
 	if (seen_ns)

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "core/loader.h"
-#include "core/mirror.h"
+#include "core/device-slab.h"
 #include "cuda-double.h"
 #include "cuda/gpus-impl.h"
 #include "suite.h"
@@ -49,7 +49,7 @@ static void free_input(void *in)
 static void assert_same_on_gpu(const struct trainer *t, const struct slot *slot)
 {
 	const struct slot_layout *l = &slot->slots->layout;
-	const struct gpu_slab_work *sw = slab_work_of(t->c.mirror->slab);
+	const struct gpu_slab_work *sw = slab_work_of(t->c.device_slab->slab);
 	cuda_ptr base = sw->memory + slot->number * l->slot_bytes;
 	uint8_t *got = malloc(l->slot_bytes);
 	size_t rows = slot->n_rows * l->row_bytes, tail = l->indices_offset + slot->n_rows * 8 - l->labels_offset;
@@ -70,13 +70,13 @@ static int on_publish(struct consumer *c, const struct slot *slot)
 	return 0;
 }
 
-static void on_mirror_failed(struct consumer *c, const char *why)
+static void on_device_slab_failed(struct consumer *c, const char *why)
 {
 	ck_assert_uint_gt(strlen(why), 0);
 	((struct trainer *)c)->n_failed++;
 }
 
-static const struct consumer_ops consumer_ops = { .publish = on_publish, .mirror_failed = on_mirror_failed };
+static const struct consumer_ops consumer_ops = { .publish = on_publish, .device_slab_failed = on_device_slab_failed };
 
 static void on_failed(struct loader *l)
 {
@@ -167,7 +167,7 @@ static void teardown(void)
 		double_assert_clean();
 }
 
-static void on_open(void *arg, struct mirror *m, int result, const char *why)
+static void on_open(void *arg, struct device_slab *m, int result, const char *why)
 {
 	ck_assert_msg(m && result == 0, "%s", why);
 	*(bool *)arg = true;
@@ -184,12 +184,12 @@ static struct trainer *attach(struct stream *s, uint32_t rank, int gpu)
 		return t;
 	struct cuda_uuid uuid = uuid_of(gpu);
 	char why[GPU_REASON_BYTES];
-	bool open = mirror_find(s->slots, uuid.bytes, GPU_SHARE_IPC) != NULL;
+	bool open = device_slab_find(s->slots, uuid.bytes, GPU_SHARE_IPC) != NULL;
 	if (!open)
-		ck_assert_int_eq(mirror_open(s->slots, f.gpus, uuid.bytes, GPU_SHARE_IPC, &(struct charge){ 0 }, on_open, &open, why), 0);
+		ck_assert_int_eq(device_slab_open(s->slots, f.gpus, uuid.bytes, GPU_SHARE_IPC, &(struct charge){ 0 }, on_open, &open, why), 0);
 	while (!open)
 		uv_run(&f.loop, UV_RUN_ONCE);
-	t->c.mirror = mirror_find(s->slots, uuid.bytes, GPU_SHARE_IPC);
+	t->c.device_slab = device_slab_find(s->slots, uuid.bytes, GPU_SHARE_IPC);
 	return t;
 }
 
@@ -301,7 +301,7 @@ START_TEST(test_how_soon_a_trainer_hears_of_its_copy_is_kept)
 	 * for those before it, nor for a trainer that comes to it later, nor for one in host memory. */
 	struct stream *s = setup(true, 3);
 	struct trainer *host = attach(s, 0, -1), *a = attach(s, 1, 0), *b = attach(s, 2, 0);
-	const struct latency *handover = &a->c.mirror->handover;
+	const struct latency *handover = &a->c.device_slab->handover;
 	seek_to(host, 0);
 	seek_to(a, 0);
 	wait_for(a, N_SLOTS);
@@ -326,7 +326,7 @@ START_TEST(test_each_gpu_of_a_shared_job_gets_its_copy)
 	setenv("FAKECUDA_PERSONALITY", "two-gpus", 1);
 	struct stream *s = setup(true, 2);
 	struct trainer *a = attach(s, 0, 0), *b = attach(s, 1, 1);
-	ck_assert_uint_eq(s->slots->n_mirrors, 2);
+	ck_assert_uint_eq(s->slots->n_device_slabs, 2);
 	seek_to(a, 0);
 	seek_to(b, 0);
 	for (unsigned i = 0; i < 30; i++) {
@@ -398,8 +398,8 @@ END_TEST
 
 START_TEST(test_a_failed_copy_concerns_those_on_that_gpu_only)
 {
-	/* An error that passes: the trainer there is told, its mirror is of no use any more, the other goes on; a new
-	 * mirror works. */
+	/* An error that passes: the trainer there is told, its device slab is of no use any more, the other goes on; a new
+	 * device slab works. */
 	struct stream *s = setup(true, 2);
 	struct trainer *host = attach(s, 0, -1), *t = attach(s, 1, 0);
 	ck_assert(gpu_double.inject("cuMemcpyHtoDAsync:3=1"));
@@ -410,7 +410,7 @@ START_TEST(test_a_failed_copy_concerns_those_on_that_gpu_only)
 		release_all(t);
 		release_all(host);
 	}
-	ck_assert_ptr_null(mirror_find(s->slots, t->c.mirror->uuid, GPU_SHARE_IPC));
+	ck_assert_ptr_null(device_slab_find(s->slots, t->c.device_slab->uuid, GPU_SHARE_IPC));
 	leave(t);
 	t = attach(s, 1, 0);
 	seek_to(t, 3);
@@ -452,8 +452,8 @@ END_TEST
 
 int main(void)
 {
-	Suite *s = suite_create("mirror");
-	TCase *t = tcase_create("mirror");
+	Suite *s = suite_create("device slab");
+	TCase *t = tcase_create("device slab");
 	tcase_add_test(t, test_batches_are_on_the_gpu_when_they_are_told_of);
 	tcase_add_test(t, test_trainers_in_host_memory_do_not_wait_for_a_gpu);
 	tcase_add_test(t, test_how_soon_a_trainer_hears_of_its_copy_is_kept);

@@ -95,7 +95,7 @@ static uint32_t final_slots(struct engine *e, const struct session *s, const str
 	if (!l->is_loose)
 		return n + plenty_slots(e, s, l, n);
 	uint64_t most = e->budget.bytes / l->layout.slot_bytes;
-	uint64_t all = n + (uint64_t)group_share(n, l->spec.n_slots) * (l->group.n_places - 1 + GROUP_GHOSTS);
+	uint64_t all = n + (uint64_t)group_slot_quota(n, l->spec.n_slots) * (l->group.n_places - 1 + GROUP_GHOSTS);
 	return all < most ? (uint32_t)all : most > n ? (uint32_t)most : n;
 }
 
@@ -236,7 +236,7 @@ static void take(struct allotment *a)
 		served_job_offer(j, s->consumer.rank, a->slots);
 	else if (l->is_loose) {
 		a->slots->fixed = a->fix;
-		group_set_slots(&l->group, a->slots, a->window, group_share(a->window, l->spec.n_slots));
+		group_set_slots(&l->group, a->slots, a->window, group_slot_quota(a->window, l->spec.n_slots));
 	} else {
 		stream_set_slots(loader_stream(l, s->consumer.rank), a->slots);
 		make_plenty(s, a->slots);
@@ -278,7 +278,7 @@ static void on_made(struct job_task *t)
 static uint32_t fixed_slots(struct engine *e, const struct loader *l, const struct slots *more, uint32_t n)
 {
 	const struct group *g = &l->group;
-	uint32_t all = more ? gpu_slots(g->window, g->share) : gpu_slots(n, group_share(n, l->spec.n_slots)),
+	uint32_t all = more ? gpu_slots(g->window, g->slot_quota) : gpu_slots(n, group_slot_quota(n, l->spec.n_slots)),
 		 had = more ? more->n_made : 0;
 	if (all > had + n)
 		n = affordable_slots(e, l, all - had);

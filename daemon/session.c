@@ -394,7 +394,7 @@ static void send_opened(struct session *s)
 	o.slab_kind = (Batchd__Wire__SlabKind)slots->slab.kind;
 	o.slab_bytes = slots->slab.bytes;
 	o.n_slots = slots->n;
-	o.window = l->is_loose ? l->group.share : slots->n_made; /* what it can count on; more may be made */
+	o.window = l->is_loose ? l->group.slot_quota : slots->n_made; /* what it can count on; more may be made */
 	o.slot_bytes = l->layout.slot_bytes;
 	o.labels_offset = l->layout.labels_offset;
 	o.indices_offset = l->layout.indices_offset;

@@ -27,7 +27,7 @@ static struct trainer *come(uint32_t place, uint32_t window)
 	struct group *g = &f.loader->group;
 	if (!g->slots) {
 		struct slots *slots;
-		uint32_t share = group_share(window, 0);
+		uint32_t share = group_slot_quota(window, 0);
 		ck_assert_int_eq(slots_create(&f.loader->layout, window + share * (g->n_places - 1 + GROUP_GHOSTS),
 					      window, &slots),
 				 0);
@@ -594,7 +594,7 @@ static void check_shares(const struct group *g)
 {
 	for (uint32_t i = 0; i < g->n_places; i++) {
 		if (g->member[i])
-			ck_assert_uint_le(g->member[i]->n_leases, g->share);
+			ck_assert_uint_le(g->member[i]->n_leases, g->slot_quota);
 	}
 	for (uint32_t i = 0; i < g->slots->n_made; i++) {
 		const struct slot *slot = &g->slots->slot[i];

@@ -54,17 +54,17 @@ void group_finish(struct group *g)
 	g->slots = NULL;
 }
 
-uint32_t group_share(uint32_t window, uint32_t n_slots)
+uint32_t group_slot_quota(uint32_t window, uint32_t n_slots)
 {
 	uint32_t share = window / 4 > GROUP_SHARE ? window / 4 : GROUP_SHARE;
 	return n_slots || share > window ? window : share;
 }
 
-void group_set_slots(struct group *g, struct slots *slots, uint32_t window, uint32_t share)
+void group_set_slots(struct group *g, struct slots *slots, uint32_t window, uint32_t slot_quota)
 {
 	g->slots = slots;
 	g->window = window;
-	g->share = share;
+	g->slot_quota = slot_quota;
 	slots->stream = g->streams->list[0];
 	for (uint32_t i = 0; i < g->streams->n; i++)
 		g->streams->list[i]->slots = slots_ref(slots);
@@ -72,7 +72,7 @@ void group_set_slots(struct group *g, struct slots *slots, uint32_t window, uint
 
 uint32_t group_n_missing(const struct group *g)
 {
-	uint32_t needed = g->window + g->share * g->slots->n_holders;
+	uint32_t needed = g->window + g->slot_quota * g->slots->n_holders;
 	return needed > g->slots->n_made ? needed - g->slots->n_made : 0;
 }
 
@@ -112,7 +112,7 @@ int group_attach(struct group *g, struct consumer *c, uint32_t place)
 	c->home = g->streams->list[0];
 	c->stream = NULL;
 	c->rank = place;
-	c->quota = g->share;
+	c->quota = g->slot_quota;
 	c->positioned = false;
 	g->member[place] = c;
 	return 0;
@@ -150,7 +150,7 @@ static struct position normal(const struct group *g, const struct position *at)
 static bool is_far_ahead(const struct group *g, const struct stream *s, const struct position *at)
 {
 	const struct consumer *first = first_of(s);
-	return first && stream_distance(s, &first->cursor, at) >= g->share;
+	return first && stream_distance(s, &first->cursor, at) >= g->slot_quota;
 }
 
 static struct stream *find_cover(const struct group *g, const struct position *at, const struct stream *but)
@@ -254,7 +254,7 @@ static uint32_t count_due(const struct group *g, const struct stream *s);
  * left alone with its own, and find them at the same place again, without ever getting anything made. */
 static bool has_room(const struct group *g, const struct stream *s, const struct consumer *c)
 {
-	return count_used(s) + c->n_leases < count_due(g, s) + g->share;
+	return count_used(s) + c->n_leases < count_due(g, s) + g->slot_quota;
 }
 
 /* Who has caught up with a larger cohort, or is caught up by one, goes on there. Close to its first, or it would soon
@@ -269,7 +269,7 @@ static struct stream *find_better(const struct group *g, const struct consumer *
 		if (s == c->stream || !s->n_members || !larger || !stream_covers(s, &at) || !has_room(g, s, c))
 			continue;
 		const struct consumer *first = first_of(s);
-		if (!first || (stream_distance(s, &at, &first->cursor) < g->share && !is_far_ahead(g, s, &at)))
+		if (!first || (stream_distance(s, &at, &first->cursor) < g->slot_quota && !is_far_ahead(g, s, &at)))
 			return s;
 	}
 	return NULL;
@@ -303,7 +303,7 @@ static uint32_t count_due(const struct group *g, const struct stream *s)
 {
 	if (!s->n_members)
 		return 0;
-	return s->n_members * g->share + (s == g->main ? g->window - g->share : 0);
+	return s->n_members * g->slot_quota + (s == g->main ? g->window - g->slot_quota : 0);
 }
 
 /* Whether there are as many batches that the trainer has or will find: those it was told of, the one it works on among

@@ -8,8 +8,8 @@
  * bytes.
  *
  * All cohorts make their batches in one slab, which everybody has mapped, so that moving a trainer costs nothing and no
- * trainer knows of it. What keeps them from starving each other is a share: every trainer may hold at most `share`
- * slots, and a cohort uses at most `share` slots for each of its trainers, made ahead and held together (the main
+ * trainer knows of it. What keeps them from starving each other is a quota: every trainer may hold at most `share`
+ * slots, and a cohort uses at most `slot_quota` slots for each of its trainers, made ahead and held together (the main
  * cohort some more: those of the `window` that a trainer alone would have). So a trainer that is stopped with all it
  * may hold costs the others nothing. The slab has address space for as many slots as `n_places` trainers need; memory
  * comes as they come.
@@ -52,7 +52,7 @@ struct group {
 	uint64_t expected;          /* places of a group of known size that nobody has had yet and no cohort waits
 	                             * for so far */
 	struct slots *slots;        /* a reference; NULL before the first trainer */
-	uint32_t window, share;
+	uint32_t window, slot_quota;
 	struct stream *main;        /* the cohort with most trainers; NULL: nobody is anywhere */
 	uint64_t n_skipped, n_detached;
 	bool pumping, again;
@@ -65,9 +65,9 @@ int group_init(struct group *g, struct streams *streams, enum group_policy polic
 void group_finish(struct group *g);
 
 /* Slots that n trainers need; window: what one alone would have, n_slots: what its users asked for (0: nothing). */
-uint32_t group_share(uint32_t window, uint32_t n_slots);
+uint32_t group_slot_quota(uint32_t window, uint32_t n_slots);
 /* Takes the reference. Once. */
-void group_set_slots(struct group *g, struct slots *slots, uint32_t window, uint32_t share);
+void group_set_slots(struct group *g, struct slots *slots, uint32_t window, uint32_t slot_quota);
 /* How many slots more have to be made before another trainer can attach. */
 uint32_t group_n_missing(const struct group *g);
 /* The place for a trainer that has not asked for one: first one that is waited for, then any that is free. -1: none. */

@@ -518,14 +518,14 @@ static void ask_all(struct feed *f)
 static void on_kick(uv_timer_t *timer)
 {
 	struct feed *f = timer->data;
-	loader_hold(f->loader);
+	loader_ref(f->loader);
 	finish_dropped(f);
 	publish_complete(f);
 	ask_all(f);
 	uint64_t now = uv_now(f->kick.loop);
 	if (f->maker.n_returning && now < f->return_until_ms && !uv_is_active((uv_handle_t *)timer))
 		uv_timer_start(timer, on_kick, f->return_until_ms - now, 0);
-	loader_let_go(f->loader);
+	loader_unref(f->loader);
 }
 
 static void kick(struct feed *f)
@@ -579,13 +579,13 @@ int feed_answered(struct feed *f, uint64_t number, const struct feed_answer *ans
 	struct feed_fill fill = *f->first;
 	free_first(f);
 	note_progress(f, &fill, answer);
-	loader_hold(f->loader);
+	loader_ref(f->loader);
 	take(f, &fill, answer);
 	publish_complete(f);
 	if (answer->outcome == FEED_TOO_LARGE)
 		feed_stop(f);
 	ask_all(f);
-	loader_let_go(f->loader);
+	loader_unref(f->loader);
 	return 0;
 }
 

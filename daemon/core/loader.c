@@ -76,19 +76,19 @@ void loader_set_source(struct loader *l, struct batch_source *source)
 
 void loader_source_done(struct loader *l, struct slot *slot)
 {
-	loader_hold(l);
+	loader_ref(l);
 	l->host.n_in_flight--;
 	atomic_fetch_add_explicit(&l->host.source->n_made, slot->n_rows, memory_order_relaxed);
 	stream_on_filled(slot->stream, slot);
-	loader_let_go(l);
+	loader_unref(l);
 }
 
-void loader_hold(struct loader *l)
+void loader_ref(struct loader *l)
 {
 	l->host.n_in_flight++;
 }
 
-void loader_let_go(struct loader *l)
+void loader_unref(struct loader *l)
 {
 	l->host.n_in_flight--;
 	maybe_free(l);
@@ -193,10 +193,10 @@ static void plan_arrived(struct loader *l, const struct plan_spec *spec, struct 
 void loader_retry(struct loader *l)
 {
 	l->wants_task = false;
-	loader_hold(l);
+	loader_ref(l);
 	for (uint32_t i = 0; i < l->streams.n; i++)
 		stream_pump(l->streams.list[i]);
-	loader_let_go(l);
+	loader_unref(l);
 }
 
 static void plan_task_done(struct pool_task *t)
@@ -521,11 +521,11 @@ void loader_stop(struct loader *l)
 void loader_close(struct loader *l)
 {
 	l->closing = l->host.stopped = true;
-	loader_hold(l);
+	loader_ref(l);
 	for (uint32_t i = 0; i < l->streams.n; i++)
 		stream_finish(l->streams.list[i]);
 	if (l->is_loose)
 		group_finish(&l->group);
 	l->host.source->ops->close(l->host.source);
-	loader_let_go(l);
+	loader_unref(l);
 }

@@ -106,8 +106,8 @@ void loader_set_source(struct loader *l, struct batch_source *source);
 /* For that source: a slot that was submitted to it is filled, or cancelled and written to by nobody. */
 void loader_source_done(struct loader *l, struct slot *slot);
 /* Keeps it from being freed in between; loop thread. */
-void loader_hold(struct loader *l);
-void loader_let_go(struct loader *l);
+void loader_ref(struct loader *l);
+void loader_unref(struct loader *l);
 void loader_fail(struct loader *l, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 #endif

@@ -1,4 +1,4 @@
-/* Taking batches: those that came early first, then through the control page (proto/ring.h), or without one as packets.
+/* Taking batches: those that came early first, then through the ring (proto/ring.h), or without one as packets.
  *
  * As long as there are batches in the ring no system call is made: the daemon is told (Wake) only if it sleeps and has
  * asked for it in the page. With an empty ring we say in the page that we wait, look once more, and sleep on the

@@ -107,7 +107,7 @@ struct link {
 	bool continues;        /* the daemon is going on to the next epoch by itself */
 	bool said_waiting;     /* since the last batch came */
 	bool stale_wake;       /* a Wake is in the socket, or will be, that no call waits for any more */
-	/* The control page; none: batches and releases go as packets. Batches: the loader's thread; releases: under
+	/* The ring; none: batches and releases go as packets. Batches: the loader's thread; releases: under
 	 * the lock. */
 	struct ring ring;
 	struct ready *early;   /* ring of n_slots: batches that came while something else was waited for */

@@ -265,10 +265,10 @@ static int take_opened(struct batchd_loader *l, struct link *k, const struct bat
 		return r;
 	r = !m->ring ? 0 : m->ring == RING_LAYOUT ? ring_map(&k->ring, fds[1]) : -EPROTO;
 	if (r == -EPROTO)
-		return fault_set(f, BATCHD_E_PROTOCOL, "batchd at %s offers a control page that cannot be used",
+		return fault_set(f, BATCHD_E_PROTOCOL, "batchd at %s offers a ring that cannot be used",
 				 k->connection.address);
 	if (r < 0)
-		return fault_set(f, BATCHD_E_NOMEM, "cannot map the control page of batchd at %s: %s",
+		return fault_set(f, BATCHD_E_NOMEM, "cannot map the ring of batchd at %s: %s",
 				 k->connection.address, strerror(-r));
 	if (m->served && o->group_batch_size && o->group_batch_size != o->batch_size)
 		return fault_set(f, BATCHD_E_INVALID,

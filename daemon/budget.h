@@ -26,7 +26,7 @@ struct budget {
 	uint64_t decoded_bytes, index_bytes, file_bytes; /* the most that each tier of the cache may take */
 	struct cache *cache;
 	struct accounts accounts;
-	uint64_t slots_bytes;        /* charged for slots, streams and control pages */
+	uint64_t slots_bytes;        /* charged for slots, streams and rings */
 };
 
 /* Sizes everything from the configuration and the machine, and makes the cache. b is zeroed. 0 or negative errno. */

@@ -59,7 +59,7 @@ struct session {
 	struct job_task *comparison; /* its question is being answered */
 	struct device device;
 	bool wants_ring;
-	struct ring ring;            /* its control page; none: its batches go as packets */
+	struct ring ring;            /* its ring; none: its batches go as packets */
 	struct charge ring_bytes;
 	struct producer *producer;   /* it makes batches itself; owned; then it is never more than GREETED */
 	uint64_t producer_wait_ns, producer_deadline_ns; /* how long it waits for a served data set's producer, and

@@ -13,7 +13,7 @@
 
 #include "allotment.h"
 #include "compare.h"
-#include "control.h"
+#include "session-ring.h"
 #include "core/device-slab.h"
 #include "device.h"
 #include "ipc/server.h"
@@ -137,8 +137,8 @@ static bool become_ghost(struct session *s, struct peer *p)
 /* It gets no more batches. */
 static void part(struct session *s)
 {
-	control_collect(s); /* what it gave back at the last moment */
-	control_close(s);
+	session_ring_collect(s); /* what it gave back at the last moment */
+	session_ring_close(s);
 	job_task_forget(&s->comparison);
 	stall_forget(s);
 	loader_detach(&s->consumer);
@@ -414,7 +414,7 @@ static void send_opened(struct session *s)
 	int ring = -1, fds[WIRE_OPENED_FDS] = { slots->slab.fd };
 	unsigned n_fds = 1;
 	if (s->wants_ring)
-		control_open(s, &ring);
+		session_ring_open(s, &ring);
 	if (s->ring.page) {
 		s->consumer.ops = &ring_ops;
 		o.ring = RING_LAYOUT;
@@ -472,7 +472,7 @@ static int publish(struct consumer *c, const struct slot *slot)
 	m.body_case = BATCHD__WIRE__SERVER_MESSAGE__BODY_BATCH;
 	m.batch = &b;
 	if (s->ring.page)
-		return control_put(s, &m);
+		return session_ring_put(s, &m);
 	struct peer *p = s->peer; /* a client that does not read is closed here, and its session may be gone
 	                           * afterwards */
 	peer_send(p, &m, NULL, 0);
@@ -489,7 +489,7 @@ static void on_device_slab_failed(struct consumer *c, const char *why)
 
 static const struct consumer_ops packet_ops = { .publish = publish, .device_slab_failed = on_device_slab_failed };
 static const struct consumer_ops ring_ops = {
-	.publish = publish, .device_slab_failed = on_device_slab_failed, .look = control_look, .arm = control_arm
+	.publish = publish, .device_slab_failed = on_device_slab_failed, .look = session_ring_look, .arm = session_ring_arm
 };
 
 /* ---- messages ---- */
@@ -710,7 +710,7 @@ static void on_status(struct session *s)
 static void on_close(struct session *s)
 {
 	struct peer *p = s->peer;
-	control_close(s); /* every lease ends, so it does not matter which were released */
+	session_ring_close(s); /* every lease ends, so it does not matter which were released */
 	if (s->state == SESSION_ATTACHED || s->state == SESSION_PARTING)
 		loader_finish_consumer(&s->consumer);
 	peer_close(p);

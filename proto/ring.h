@@ -1,4 +1,4 @@
-/* The control page: how batches are told and given back without a system call. Shared by the daemon and the client
+/* The ring: how batches are told and given back without a system call. Shared by the daemon and the client
  * library.
  *
  * A small sealed memfd per session that both sides map and write, with two rings of packets, one per direction, each

@@ -99,7 +99,7 @@ int wire_unpack_client(struct wire_arena *a, const void *bytes, size_t n_bytes,
 int wire_unpack_server(struct wire_arena *a, const void *bytes, size_t n_bytes,
 		       const Batchd__Wire__ServerMessage **msg, const char **why);
 
-/* How many fds come with Opened, at most WIRE_OPENED_FDS: the slab's, the control page's if there is one, and that of
+/* How many fds come with Opened, at most WIRE_OPENED_FDS: the slab's, the ring's if there is one, and that of
  * the GPU's memory if it is of that kind, in this order. */
 enum { WIRE_OPENED_FDS = 3 };
 unsigned wire_opened_fds(const Batchd__Wire__Opened *m);

@@ -26,7 +26,7 @@ static void hear_waiting(struct fake *f)
 
 static struct ring ring;
 
-/* Welcomes with a control page. */
+/* Welcomes with a ring. */
 static void welcome_with_ring(struct fake *f)
 {
 	Batchd__Wire__ServerMessage m = BATCHD__WIRE__SERVER_MESSAGE__INIT;

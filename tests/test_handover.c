@@ -1,4 +1,4 @@
-/* Batches and releases through the control page, between a whole daemon in a process of its own and the real client
+/* Batches and releases through the ring, between a whole daemon in a process of its own and the real client
  * library: whatever a trainer's habits, it is never left waiting; and whatever it writes into its page, nobody else
  * notices. Were a wake-up lost, a case would run into its time limit. */
 #include "packets.h"
@@ -260,7 +260,7 @@ struct raw {
 	struct ring ring;
 };
 
-/* Opens with a control page, packet by packet. */
+/* Opens with a ring, packet by packet. */
 static struct raw join_raw(const char *job, uint32_t ring)
 {
 	static unsigned char bytes[WIRE_MAX_BYTES];
@@ -374,7 +374,7 @@ START_TEST(test_a_page_that_breaks_the_rules_ends_its_session)
 			ck_assert_uint_eq(take_raw(&c).step, step);
 	}
 	leave_raw(&c);
-	check_it_serves(); /* to a client without a control page */
+	check_it_serves(); /* to a client without a ring */
 	stop_daemon();
 }
 END_TEST
@@ -424,7 +424,7 @@ static void many_sessions(struct config *c)
 
 START_TEST(test_others_go_on_beside_pages_that_change_at_random)
 {
-	/* Two processes that scribble over their control pages, and a trainer that gets every batch, in order. */
+	/* Two processes that scribble over their rings, and a trainer that gets every batch, in order. */
 	start_daemon_with(many_sessions);
 	pid_t vandals[2];
 	for (unsigned i = 0; i < 2; i++) {

@@ -338,7 +338,7 @@ START_TEST(test_nobody_who_has_the_slab_can_change_it)
 }
 END_TEST
 
-/* The descriptors that came with Opened: of the slab, and of the control page. */
+/* The descriptors that came with Opened: of the slab, and of the ring. */
 static void open_with_page(int fd, int fds[2])
 {
 	static unsigned char buf[WIRE_MAX_BYTES];

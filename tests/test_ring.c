@@ -1,4 +1,4 @@
-/* The control page's rings: entries in order across the wrap, both sides of every limit, a page that lies, and flags
+/* The ring's rings: entries in order across the wrap, both sides of every limit, a page that lies, and flags
  * that lose no wake-up. */
 #include <check.h>
 #include <errno.h>

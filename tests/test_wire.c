@@ -576,7 +576,7 @@ START_TEST(test_fds_belong_to_open_and_opened_only)
 	ck_assert(wire_client_fds_ok(&hello, 0) && !wire_client_fds_ok(&hello, 1));
 	ck_assert(wire_client_fds_ok(&open_message, 0) && wire_client_fds_ok(&open_message, WIRE_MAX_FDS));
 	ck_assert(wire_server_fds_ok(&opened, 1) && !wire_server_fds_ok(&opened, 0) && !wire_server_fds_ok(&opened, 2));
-	body.ring = 1; /* the control page is the second */
+	body.ring = 1; /* the ring is the second */
 	ck_assert(wire_server_fds_ok(&opened, 2) && !wire_server_fds_ok(&opened, 1) && !wire_server_fds_ok(&opened, 3));
 	ck_assert(wire_server_fds_ok(&batch, 0) && !wire_server_fds_ok(&batch, 1));
 }

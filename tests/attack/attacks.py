@@ -372,11 +372,11 @@ def leases_on_files_spin_nobody(field):
 
 
 def ring_goes_forward_only(field):
-    """16: `taken` of the control page goes back."""
+    """16: `taken` of the ring goes back."""
     d = field.daemon()
     c = Client(d.socket)
     if not c.open(dataset="random:length=1000,shape=4", ring=1).get("ring"):
-        raise Skip("the daemon gave no control page")
+        raise Skip("the daemon gave no ring")
     page = mmap.mmap(c.fds[1], 0)
     c.seek()
     if not until(lambda: struct.unpack_from("<I", page, 0)[0] >= 2):

@@ -1,7 +1,7 @@
 /* Well-formed messages in any order against the whole daemon: its loop on a thread of this process, and up to four
  * clients that say what the input tells them to, in a child process, whose end gives back what they still hold. The
  * messages are those of batchd.proto with values that make sense, nearly make sense or make none; slots, generations and
- * control pages are those that the daemon has given.
+ * rings are those that the daemon has given.
  *
  * No crash, no assertion, no report of a sanitizer; after each input the daemon still answers and is rid of the clients;
  * and when it ends its books are even. */

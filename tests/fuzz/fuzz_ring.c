@@ -1,4 +1,4 @@
-/* Any bytes as a control page, changing between two looks at it: both ends stay inside of the page and of their
+/* Any bytes as a ring, changing between two looks at it: both ends stay inside of the page and of their
  * buffers, and what they count stays possible. */
 #include <errno.h>
 #include <stdint.h>

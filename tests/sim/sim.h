@@ -55,7 +55,7 @@ enum sim_feature {
 	SIM_APART = 256,    /* with SIM_SERVED: more of them, whose ranks come and go and stand wherever they like */
 	SIM_GREEDY = 512,   /* some trainers seek again and again, and keep what they were sent for earlier seeks */
 	SIM_WORLDS = 1024,  /* jobs of up to as many ranks as there may be */
-	SIM_LIES = 2048,    /* some trainers write what they like into their control page, at any moment */
+	SIM_LIES = 2048,    /* some trainers write what they like into their ring, at any moment */
 	SIM_CLOSES = 4096,  /* trainers say Close from anywhere, more than once, and go on talking */
 	SIM_GROWS = 8192,   /* with SIM_SERVED: some batches do not fit the producer's slots. Not with SIM_STALLS: a
 	                     * trainer that does not come back is waited for for a while, so time has to pass for the
@@ -121,7 +121,7 @@ struct sim_slab {
 	uint64_t generation[SIM_MAX_SLOTS]; /* the last seen of each slot */
 };
 
-/* A control page. The rings in it are the real ones. */
+/* A ring. The rings in it are the real ones. */
 struct sim_page {
 	struct ring_page page;
 	unsigned n_refs;           /* who has mapped it, its descriptor, and packets on their way */
@@ -265,7 +265,7 @@ struct sim_trainer {
 	uint64_t seek;
 	struct position expect;
 	bool stopped, said_waiting, misbehaved;
-	bool greedy, lies; /* lies: its control page says nothing about what it has */
+	bool greedy, lies; /* lies: its ring says nothing about what it has */
 	bool comparing; /* and the answer is still to come */
 	bool again, began, gave_up; /* it has come back; knows where it is; wants no more */
 	uint64_t born_ns, incarnation;
@@ -274,7 +274,7 @@ struct sim_trainer {
 	Batchd__Wire__Start start; /* how it has joined last */
 	bool follows;   /* it has asked for the next epoch, which may never come */
 	struct sim_slab *slab;
-	struct ring ring;          /* its control page, if it asked for one */
+	struct ring ring;          /* its ring, if it asked for one */
 	bool is_stranger;          /* CUDA IPC does not reach it */
 	unsigned wanted_gpu;       /* 1, 2; 3: there is none; 0: it wants none */
 	struct sim_gpu_slab *gpu;  /* it has this open */
@@ -313,7 +313,7 @@ void sim_trainer_join(struct sim_trainer *t, struct sim_job *j, int32_t rank);
 void sim_trainer_looks(struct sim_trainer *t); /* all that it holds is as it was */
 /* How often it has, or is about to have, or is giving back, each slot. */
 void sim_trainer_leases(struct sim_trainer *t, unsigned count[SIM_MAX_SLOTS]);
-/* Those who write into their control pages do, whatever the loop is at. */
+/* Those who write into their rings do, whatever the loop is at. */
 void sim_liars_scribble(void);
 bool sim_trainer_holds(const struct sim_trainer *t, const struct sim_slab *slab, uint32_t slot);
 

@@ -1,5 +1,5 @@
 /* Memory that is counted. A slab that the daemon has let go stays readable for whoever has mapped it, as with a memfd,
- * and so does a control page. See sim.h. */
+ * and so does a ring. See sim.h. */
 #include <errno.h>
 
 #include "sim.h"
@@ -108,7 +108,7 @@ unsigned sim_n_slabs_in_daemon(void)
 	return n_in_daemon;
 }
 
-/* ---- control pages ---- */
+/* ---- rings ---- */
 
 int __wrap_ring_create(struct ring *r, int *fd);
 void __wrap_ring_unmap(struct ring *r);

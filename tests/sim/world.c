@@ -371,7 +371,7 @@ void sim_end(void)
 	SIM_CHECK(sim_n_slabs() == 0, "%u slabs are left at the end", sim_n_slabs());
 	sim_gpu_end();
 	SIM_CHECK(sim_n_gpu_slabs() == 0, "%u slabs are left on GPUs at the end", sim_n_gpu_slabs());
-	SIM_CHECK(sim_n_pages() == 0, "%u control pages are left at the end", sim_n_pages());
+	SIM_CHECK(sim_n_pages() == 0, "%u rings are left at the end", sim_n_pages());
 }
 
 /* ---- what must be true between any two events ---- */

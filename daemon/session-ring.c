@@ -1,6 +1,6 @@
-/* See control.h. A broken ring is found deep inside of a stream, hence peer_doom: everything stays where it is until
+/* See session-ring.h. A broken ring is found deep inside of a stream, hence peer_doom: everything stays where it is until
  * the loop comes round. */
-#include "control.h"
+#include "session-ring.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -22,10 +22,10 @@ static bool is_usable(const struct session *s)
 
 static void break_off(struct session *s, const char *why)
 {
-	peer_doom(s->peer, BATCHD__WIRE__ERROR_CODE__PROTOCOL, "ring", "the control page is broken: %s", why);
+	peer_doom(s->peer, BATCHD__WIRE__ERROR_CODE__PROTOCOL, "ring", "the ring is broken: %s", why);
 }
 
-int control_put(struct session *s, const Batchd__Wire__ServerMessage *m)
+int session_ring_put(struct session *s, const Batchd__Wire__ServerMessage *m)
 {
 	if (!is_usable(s))
 		return -EPIPE;
@@ -76,7 +76,7 @@ static int collect_one(struct session *s, const char **why)
 	return 0;
 }
 
-void control_collect(struct session *s)
+void session_ring_collect(struct session *s)
 {
 	const char *why;
 	int r = -EAGAIN;
@@ -89,10 +89,10 @@ void control_collect(struct session *s)
 		break_off(s, why);
 }
 
-void control_look(struct consumer *c)
+void session_ring_look(struct consumer *c)
 {
 	struct session *s = session_of(c);
-	control_collect(s);
+	session_ring_collect(s);
 	if (!is_usable(s))
 		return;
 	c->n_unread = ring_untaken(&s->ring.batches);
@@ -103,7 +103,7 @@ void control_look(struct consumer *c)
 	c->waiting = ring_is_waited_for(&s->ring);
 }
 
-bool control_arm(struct consumer *c, uint32_t wake_at)
+bool session_ring_arm(struct consumer *c, uint32_t wake_at)
 {
 	struct session *s = session_of(c);
 	if (!is_usable(s))
@@ -117,7 +117,7 @@ bool control_arm(struct consumer *c, uint32_t wake_at)
 	return n_releases >= wake_at || (c->n_unread > 0 && n_untaken == 0);
 }
 
-void control_open(struct session *s, int *fd)
+void session_ring_open(struct session *s, int *fd)
 {
 	struct engine *e = s->engine;
 	assert(!s->ring.page);
@@ -127,14 +127,14 @@ void control_open(struct session *s, int *fd)
 	int r = ring_create(&s->ring, fd);
 	if (r) {
 		charge_end(&s->ring_bytes);
-		log_record(LOG_LEVEL_WARNING, "no-ring", "session %llu goes without a control page: %s",
+		log_record(LOG_LEVEL_WARNING, "no-ring", "session %llu goes without a ring: %s",
 			   (unsigned long long)s->number, strerror(-r));
 		return;
 	}
 	e->budget.slots_bytes += RING_PAGE_BYTES;
 }
 
-void control_close(struct session *s)
+void session_ring_close(struct session *s)
 {
 	if (!s->ring.page)
 		return;

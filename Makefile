@@ -89,8 +89,8 @@ PROTO := $(call objects,$(wildcard proto/*.c)) $(BUILD)/proto/batchd.pb-c.o
 daemon = $(call objects,$(filter-out daemon/main.c $(if $(filter 0,$(1)),daemon/cuda/gpus.c daemon/cuda/gpu-%.c,daemon/cuda/gpus-none.c), \
 	$(wildcard daemon/*.c daemon/*/*.c)))
 DAEMON := $(call daemon,$(CUDA))
-CLIENT := $(call objects,$(wildcard client/*.c) $(filter-out client/cuda/image%,$(wildcard client/cuda/*.c)) \
-	client/cuda/$(if $(filter 1,$(CUDA)),image,image-none).c $(addprefix daemon/cuda/,driver.c vmm.c inherit.c))
+CLIENT := $(call objects,$(wildcard client/*.c) $(filter-out client/cuda/fatbin%,$(wildcard client/cuda/*.c)) \
+	client/cuda/$(if $(filter 1,$(CUDA)),fatbin,fatbin-none).c $(addprefix daemon/cuda/,driver.c vmm.c inherit.c))
 CTL := $(call objects,$(wildcard client/ctl/*.c))
 HARNESS := $(call objects,$(filter-out $(wildcard tests/test_*.c),$(wildcard tests/*.c)))
 TESTS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/test_*.c))
@@ -100,7 +100,7 @@ CUDART := $(firstword $(wildcard $(CUDA_HOME)/lib64/libcudart.so $(CUDA_HOME)/li
 EXAMPLES := $(patsubst %.c,$(BUILD)/%,$(if $(CUDART),$(wildcard client/examples/*.c),$(filter-out %_cuda.c,$(wildcard client/examples/*.c))))
 FUZZERS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/fuzz/fuzz_*.c))
 LIBRARY := $(BUILD)/$(SO).$(VERSION) $(BUILD)/libbatchd.a
-FAKECUDA := $(call objects,$(wildcard tests/fakecuda/*.c) client/cuda/finish-plan.c)
+FAKECUDA := $(call objects,$(wildcard tests/fakecuda/*.c) client/cuda/convert-plan.c)
 GPU_TOOLS := $(addprefix $(BUILD)/tests/gpu/,conformance trainer step cycle measure h2d)
 FAKEDRIVERS := $(BUILD)/libfakecuda.so $(BUILD)/libfakecuda-old.so
 
@@ -155,24 +155,24 @@ $(BUILD)/.cuda: places
 	@mkdir -p $(BUILD) && echo $(CUDA) | cmp -s - $@ || echo $(CUDA) >$@
 # What nvcc made on its way, the PTX, stays in finish/ for tests, and so does what ptxas says: a kernel that needs a stack is slower than it looks.
 # Nothing is compressed: a driver reads what nvcc has compressed only if it is about as new (550 for CUDA 12, 580 for 13).
-FINISH := $(BUILD)/client/cuda/finish
-$(FINISH).fatbin: client/cuda/finish.cu client/cuda/finish-plan.h
-	@rm -rf $(FINISH) && mkdir -p $(FINISH)
+CONVERT := $(BUILD)/client/cuda/convert
+$(CONVERT).fatbin: client/cuda/convert.cu client/cuda/convert-plan.h
+	@rm -rf $(CONVERT) && mkdir -p $(CONVERT)
 	$(call say,NVCC) help=$$($(NVCC) --help); case $$help in *--compress-mode*) plain=--compress-mode=none;; *--no-compress*) plain=--no-compress;; esac; \
-		$(NVCC) $(NVCC_FLAGS) $$plain --keep --keep-dir $(FINISH) $(addprefix -Xptxas ,-v -warn-spills -warn-lmem-usage $(if $(filter 1,$(WERROR)),-Werror)) \
-		-fatbin -o $@ $< >$(FINISH)/log 2>&1 || { grep -v '^ptxas info\|^  ' $(FINISH)/log >&2; exit 1; }
-	@grep warning $(FINISH)/log >&2; cd $(FINISH) && rm -f *.ii *.cudafe1.* *.cubin *.module_id
+		$(NVCC) $(NVCC_FLAGS) $$plain --keep --keep-dir $(CONVERT) $(addprefix -Xptxas ,-v -warn-spills -warn-lmem-usage $(if $(filter 1,$(WERROR)),-Werror)) \
+		-fatbin -o $@ $< >$(CONVERT)/log 2>&1 || { grep -v '^ptxas info\|^  ' $(CONVERT)/log >&2; exit 1; }
+	@grep warning $(CONVERT)/log >&2; cd $(CONVERT) && rm -f *.ii *.cudafe1.* *.cubin *.module_id
 # nvcc names its own version of PTX, which no older driver takes, though these kernels use nothing that was not in 7.0 (CUDA 11.0). So that is what is written
 # there, if ptxas, which is what a driver has as well, agrees.
 PTX_VERSION := 7.0
-OLDEST_PTX = $$(ls $(FINISH)/finish.compute_$(firstword $(cuda_known)).ptx $(FINISH)/finish.ptx 2>/dev/null) # the second where nvcc compiles for one GPU only
-$(FINISH).ptx: $(FINISH).fatbin
+OLDEST_PTX = $$(ls $(CONVERT)/convert.compute_$(firstword $(cuda_known)).ptx $(CONVERT)/convert.ptx 2>/dev/null) # the second where nvcc compiles for one GPU only
+$(CONVERT).ptx: $(CONVERT).fatbin
 	@sed 's/^\.version .*/.version $(PTX_VERSION)/; /^\/\//d; /^[[:space:]]*$$/d' $(OLDEST_PTX) >$(@D)/lowered.ptx
 	$(call say,NVCC) if $(NVCC) -arch=sm_$(firstword $(cuda_known)) -cubin -o /dev/null $(@D)/lowered.ptx && \
 		$(NVCC) -arch=sm_$(lastword $(cuda_known)) -cubin -o /dev/null $(@D)/lowered.ptx; then mv $(@D)/lowered.ptx $@; \
 	else echo "the kernels need a newer PTX than $(PTX_VERSION) with this nvcc: drivers older than its CUDA will not run them" >&2; cp $(OLDEST_PTX) $@; fi
-$(BUILD)/client/cuda/image.o: $(FINISH).fatbin $(FINISH).ptx
-$(BUILD)/client/cuda/image.o: DEFS += -DFINISH_FATBIN='"$(FINISH).fatbin"' -DFINISH_PTX='"$(FINISH).ptx"'
+$(BUILD)/client/cuda/fatbin.o: $(CONVERT).fatbin $(CONVERT).ptx
+$(BUILD)/client/cuda/fatbin.o: DEFS += -DCONVERT_FATBIN='"$(CONVERT).fatbin"' -DCONVERT_PTX='"$(CONVERT).ptx"'
 .PHONY: examples
 examples: $(EXAMPLES) ## The client library's examples; train_cuda only where the CUDA runtime is
 	$(if $(CUDART),,@echo "train_cuda is left out: there is no libcudart.so in $(CUDA_HOME) (CUDA_HOME names another place)")
@@ -226,7 +226,7 @@ endif
 
 # test_driver compares our declarations with NVIDIA's where they are installed.
 $(BUILD)/tests/test_driver.o $(BUILD)/tests/cuda-declarations.o: ALL_CFLAGS += -isystem $(CUDA_HOME)/include
-$(BUILD)/tests/test_finish_kernel $(BUILD)/tests/test_cuda_client $(BUILD)/tests/tools/finish-plan: $(BUILD)/client/cuda/finish-plan.o
+$(BUILD)/tests/test_convert_kernel $(BUILD)/tests/test_cuda_client $(BUILD)/tests/tools/convert-plan: $(BUILD)/client/cuda/convert-plan.o
 $(BUILD)/tests/test_cuda_client: | $(BUILD)/batchd
 $(BUILD)/tests/test_%: $(BUILD)/tests/test_%.o $(HARNESS) $(BUILD)/libbatchd.a $(BUILD)/libdaemon.a
 	$(LINK) $^ $(CHECK_LIBS) $(LIBS)
@@ -255,7 +255,7 @@ $(BUILD)/libfakecuda.so: $(FAKECUDA) tests/fakecuda/fakecuda.map
 	$(LINK) -shared -Wl,-Bsymbolic -Wl,-z,nodelete -Wl,--version-script,tests/fakecuda/fakecuda.map $(FAKECUDA) -lm -pthread
 $(BUILD)/libfakecuda-old.so: $(FAKECUDA) tests/fakecuda/old-driver.map
 	$(LINK) -shared -Wl,-Bsymbolic -Wl,-z,nodelete -Wl,--version-script,tests/fakecuda/old-driver.map $(FAKECUDA) -lm -pthread
-$(BUILD)/tests/gpu/measure: $(BUILD)/tests/gpu/measure.o $(BUILD)/tests/gpu/cuda.o $(filter $(BUILD)/client/cuda/finish-plan.o $(BUILD)/client/cuda/image%,$(CLIENT)) $(BUILD)/libdaemon.a
+$(BUILD)/tests/gpu/measure: $(BUILD)/tests/gpu/measure.o $(BUILD)/tests/gpu/cuda.o $(filter $(BUILD)/client/cuda/convert-plan.o $(BUILD)/client/cuda/fatbin%,$(CLIENT)) $(BUILD)/libdaemon.a
 	$(LINK) $^ $(LIBS) -ldl
 CONFORMANCE := $(call objects,$(wildcard tests/gpu/cases/*.c) tests/gpu/cuda.c)
 $(BUILD)/tests/gpu/conformance: $(CONFORMANCE)

@@ -249,8 +249,8 @@ static void fill_info(const struct batchd_loader *l, struct link *k, const Batch
 	memcpy(i->stored_shape, i->shape, sizeof i->stored_shape);
 	i->device = "cpu";
 	i->device_reason = "";
-	i->can_finish = 1;
-	i->finish_reason = "";
+	i->can_convert = 1;
+	i->convert_reason = "";
 	i->served = m->served;
 	i->n_samples_rank = l->own_batches ? 0 : position_n_rows(l, i, 0);
 	i->n_batches = l->own_batches ? 0 : m->served ? m->n_batches : position_n_batches(l, i, 0);
@@ -432,8 +432,8 @@ void open_switch(struct batchd_loader *l, struct link *k)
 	k->info.socket = text->socket;
 	k->info.daemon_version = text->daemon_version;
 	k->info.device = text->device;
-	snprintf(text->finish_reason, sizeof text->finish_reason, "%s", k->info.finish_reason);
+	snprintf(text->convert_reason, sizeof text->convert_reason, "%s", k->info.convert_reason);
 	k->info.device_reason = text->device_reason;
-	k->info.finish_reason = text->finish_reason;
+	k->info.convert_reason = text->convert_reason;
 	l->link = k;
 }

@@ -14,7 +14,7 @@
 
 #include "../client/batchd.h"
 #include "../client/cuda/dlpack.h"
-#include "../client/cuda/finish-plan.h"
+#include "../client/cuda/convert-plan.h"
 #include "cuda/driver.h"
 #include "fakecuda/fakecuda.h"
 #include "jpegs.h"
@@ -284,7 +284,7 @@ static void compare_epoch(enum batchd_dtype dtype, enum batchd_layout layout)
 
 	ck_assert_uint_eq(total, N_IMAGES);
 	for (size_t i = 0; rounds && i < (size_t)N_IMAGES * IMAGE; i++)
-		((uint16_t *)(void *)images)[i] = finish_to_bfloat16(((float *)(void *)images)[i]);
+		((uint16_t *)(void *)images)[i] = convert_to_bfloat16(((float *)(void *)images)[i]);
 	options.dtype = dtype;
 	options.layout = layout;
 	open_loader();
@@ -313,7 +313,7 @@ static bool has_kernel(void)
 	open_loader();
 	batchd_close(loader);
 	loader = NULL;
-	return info.can_finish;
+	return info.can_convert;
 }
 
 static const struct { enum batchd_dtype dtype; enum batchd_layout layout;
@@ -331,7 +331,7 @@ START_TEST(test_gpu_gives_the_numbers_of_the_cpu)
 	/* Every dtype and layout, mapped by IPC: the same bits, images and labels, and no copy by this process from
 	 * host memory. */
 	if (has_kernel() || wishes[_i].dtype == BATCHD_UINT8) {
-		if (info.can_finish || wishes[_i].layout == BATCHD_NHWC)
+		if (info.can_convert || wishes[_i].layout == BATCHD_NHWC)
 			compare_epoch(wishes[_i].dtype, wishes[_i].layout);
 	}
 	ck_assert_int_eq(info.device_path, BATCHD_DEVICE_IPC);
@@ -462,7 +462,7 @@ START_TEST(test_arrays_arrive_as_they_are)
 	open_loader();
 	ck_assert_int_eq(info.dtype, BATCHD_FLOAT32);
 	ck_assert_int_eq(info.layout, BATCHD_AS_STORED);
-	ck_assert_int_eq(info.can_finish, 1);
+	ck_assert_int_eq(info.can_convert, 1);
 	start(0);
 	take();
 	ok(batchd_cuda_finish(loader, &batch, target(), stream));
@@ -589,7 +589,7 @@ START_TEST(test_without_the_kernel_one_is_told)
 	open_loader();
 	start(1);
 	take();
-	if (!info.can_finish) {
+	if (!info.can_convert) {
 		ck_assert_int_eq(batchd_cuda_finish(loader, &batch, target(), stream), BATCHD_E_INVALID);
 		ck_assert_ptr_nonnull(strstr(batchd_error(loader), "without CUDA's compiler"));
 	}
@@ -607,8 +607,8 @@ START_TEST(test_kernel_that_this_driver_cannot_run_is_as_none)
 		inject(_i ? "cuModuleGetFunction:*=209" : "cuModuleLoadData:*=222");
 		open_loader();
 		inject(NULL);
-		ck_assert_int_eq(info.can_finish, 0);
-		ck_assert_msg(strstr(info.finish_reason, "neither as machine code"), "%s", info.finish_reason);
+		ck_assert_int_eq(info.can_convert, 0);
+		ck_assert_msg(strstr(info.convert_reason, "neither as machine code"), "%s", info.convert_reason);
 		start(1);
 		take();
 		ck_assert_int_eq(batchd_cuda_finish(loader, &batch, target(), stream), BATCHD_E_INVALID);
@@ -633,7 +633,7 @@ START_TEST(test_kernel_whose_machine_code_is_refused_is_compiled_by_the_driver)
 	inject(refusals[_i]);
 	compare_epoch(BATCHD_FLOAT32, BATCHD_NCHW);
 	inject(NULL);
-	ck_assert_int_eq(info.can_finish, 1);
+	ck_assert_int_eq(info.can_convert, 1);
 }
 END_TEST
 

@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #include "arrays.h"
-#include "cuda/image.h"
+#include "cuda/fatbin.h"
 #include "process.h"
 
 /* ---- opening ---- */
@@ -76,10 +76,10 @@ static int plan(struct link *k, const Batchd__Wire__Opened *m, struct fault *f)
 {
 	struct delivery *d = delivery_of(k);
 	struct batchd_info *i = &k->info;
-	enum finish_number number = d->dtype == BATCHD_UINT8      ? FINISH_TO_UINT8
-				    : d->dtype == BATCHD_FLOAT16  ? FINISH_TO_FLOAT16
-				    : d->dtype == BATCHD_BFLOAT16 ? FINISH_TO_BFLOAT16
-								  : FINISH_TO_FLOAT32;
+	enum convert_number number = d->dtype == BATCHD_UINT8      ? CONVERT_TO_UINT8
+				    : d->dtype == BATCHD_FLOAT16  ? CONVERT_TO_FLOAT16
+				    : d->dtype == BATCHD_BFLOAT16 ? CONVERT_TO_BFLOAT16
+								  : CONVERT_TO_FLOAT32;
 	uint32_t h, w, c;
 
 	if (m->layout == BATCHD__WIRE__LAYOUT__AS_STORED)
@@ -88,7 +88,7 @@ static int plan(struct link *k, const Batchd__Wire__Opened *m, struct fault *f)
 	w = i->n_dims == 3 ? i->shape[1] : 0;
 	c = i->n_dims == 3 ? i->shape[2] : 0;
 	if (m->layout != BATCHD__WIRE__LAYOUT__NHWC || m->dtype != BATCHD__WIRE__DTYPE__UINT8 || c < 1 ||
-	    c > FINISH_MAX_CHANNELS || !h || !w || (uint64_t)h * w > UINT32_MAX / 8 || (m->n_mean && m->n_mean < c))
+	    c > CONVERT_MAX_CHANNELS || !h || !w || (uint64_t)h * w > UINT32_MAX / 8 || (m->n_mean && m->n_mean < c))
 		return fault_set(f, BATCHD_E_PROTOCOL,
 				 "batchd at %s offers images that are not uint8 NHWC for the GPU",
 				 k->connection.address);
@@ -97,7 +97,7 @@ static int plan(struct link *k, const Batchd__Wire__Opened *m, struct fault *f)
 			f, BATCHD_E_INVALID,
 			"dtype: floats need \"ToTensor\" in the transform, which scales pixels to 0..1; without it ask for "
 			"dtype uint8");
-	finish_plan_init(&d->plan, number, d->layout == BATCHD_NCHW, c, h * w, m->n_mean ? m->mean : NULL,
+	convert_plan_init(&d->plan, number, d->layout == BATCHD_NCHW, c, h * w, m->n_mean ? m->mean : NULL,
 			 m->n_std ? m->std : NULL);
 	d->is_image = d->dtype != BATCHD_UINT8 || (d->layout == BATCHD_NCHW && c > 1);
 	i->dtype = d->dtype;
@@ -140,12 +140,12 @@ static int load_kernel(struct delivery *d)
 	char name[32];
 	int r, of_image;
 
-	if (!d->is_image || !finish_image())
+	if (!d->is_image || !convert_image())
 		return CUDA_OK;
-	finish_plan_kernel(&d->plan, name);
-	r = of_image = load_image(d, finish_image(), name);
+	convert_plan_kernel(&d->plan, name);
+	r = of_image = load_image(d, convert_image(), name);
 	if (cannot_run(r))
-		r = load_image(d, finish_ptx(), name);
+		r = load_image(d, convert_ptx(), name);
 	if (!cannot_run(r))
 		return r;
 	snprintf(d->no_kernel, sizeof d->no_kernel,
@@ -276,8 +276,8 @@ int delivery_attach(struct link *k, const Batchd__Wire__Opened *m, int slab_fd, 
 	if (k->info.device_path == BATCHD_DEVICE_IPC)
 		memcpy(k->info.device_handle, m->ipc_handle.data, sizeof k->info.device_handle);
 	k->info.device_reason = d->reason;
-	k->info.can_finish = !d->is_image || d->kernel;
-	k->info.finish_reason = d->no_kernel;
+	k->info.can_convert = !d->is_image || d->kernel;
+	k->info.convert_reason = d->no_kernel;
 	k->no_device = d->refused ? d->reason : NULL;
 	d->gpu_half.looks_ahead = d->copy != NULL;
 	return r;

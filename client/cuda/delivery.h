@@ -18,7 +18,7 @@
 
 #include "../daemon/cuda/vmm.h"
 #include "cuda/copy.h"
-#include "cuda/finish-plan.h"
+#include "cuda/convert-plan.h"
 #include "cuda/gpu.h"
 #include "link.h"
 
@@ -64,7 +64,7 @@ struct delivery {
 	char reason[640];              /* why the daemon's slab is not mapped; "" if it is */
 	bool refused;                  /* it is us who could not open what the daemon offers */
 	bool is_image;                 /* finishing makes another tensor of what is in the slot */
-	struct finish_plan plan;       /* n_px, in and out are of each launch */
+	struct convert_plan plan;       /* n_px, in and out are of each launch */
 	struct cuda_module *module;    /* NULL: nothing to launch, or built without */
 	struct cuda_function *kernel;
 	char no_kernel[192];           /* why the driver does not take the one that is built in, or "" */

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "image/finish.h"
+#include "image/convert.h"
 #include "pipeline/ops.h"
 #include "pipeline/random.h"
 #include "pipeline/spec.h"
@@ -14,7 +14,7 @@
 
 struct pipeline {
 	struct spec spec;
-	struct finish finish;
+	struct convert finish;
 	enum dtype dtype;
 	enum layout layout;
 };
@@ -65,15 +65,15 @@ static int check_output(const struct spec *s, enum dtype dtype, enum layout layo
 static void init_finish(struct pipeline *p)
 {
 	float mean[3] = { 0.0f, 0.0f, 0.0f }, std[3] = { 1.0f, 1.0f, 1.0f };
-	enum finish_type type = p->dtype == DTYPE_UINT8     ? FINISH_UINT8
-				: p->dtype == DTYPE_FLOAT16 ? FINISH_FLOAT16
-							    : FINISH_FLOAT32;
+	enum convert_type type = p->dtype == DTYPE_UINT8     ? CONVERT_UINT8
+				: p->dtype == DTYPE_FLOAT16 ? CONVERT_FLOAT16
+							    : CONVERT_FLOAT32;
 
 	for (int c = 0; p->spec.normalize >= 0 && c < 3; c++) {
 		mean[c] = (float)p->spec.ops[p->spec.normalize].normalize.mean[c];
 		std[c] = (float)p->spec.ops[p->spec.normalize].normalize.std[c];
 	}
-	finish_init(&p->finish, type, p->layout == LAYOUT_NCHW, p->spec.n_channels, p->spec.width, p->spec.height, mean,
+	convert_init(&p->finish, type, p->layout == LAYOUT_NCHW, p->spec.n_channels, p->spec.width, p->spec.height, mean,
 		    std);
 }
 
@@ -138,7 +138,7 @@ void pipeline_shape(const struct pipeline *p, uint32_t shape[3])
 
 size_t pipeline_row_bytes(const struct pipeline *p)
 {
-	return finish_bytes(&p->finish);
+	return convert_bytes(&p->finish);
 }
 
 bool pipeline_to_tensor(const struct pipeline *p)

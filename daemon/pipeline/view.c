@@ -224,7 +224,7 @@ int view_window(struct view *v, struct pipeline_worker *w, int32_t left, int32_t
 	return 0;
 }
 
-int view_finish(struct view *v, struct pipeline_worker *w, const struct finish *f, void *row, struct image_error *err)
+int view_finish(struct view *v, struct pipeline_worker *w, const struct convert *f, void *row, struct image_error *err)
 {
 	struct resample_request q = request_of(v);
 	struct image source;
@@ -241,6 +241,6 @@ int view_finish(struct view *v, struct pipeline_worker *w, const struct finish *
 	if (rc != 0)
 		return rc;
 	for (uint32_t y = 0; y < f->height; y++)
-		finish_row(f, resample_next_row(w->resampler), v->flip_vertical ? f->height - 1 - y : y, row);
+		convert_row(f, resample_next_row(w->resampler), v->flip_vertical ? f->height - 1 - y : y, row);
 	return 0;
 }

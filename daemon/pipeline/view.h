@@ -9,7 +9,7 @@
 #include <stdbool.h>
 
 #include "decode/decode.h"
-#include "image/finish.h"
+#include "image/convert.h"
 #include "image/geometry.h"
 #include "image/resample.h"
 #include "pipeline/pipeline.h"
@@ -65,6 +65,6 @@ int view_window(struct view *v, struct pipeline_worker *w, int32_t left, int32_t
  * otherwise perhaps where they came from. */
 int view_settle(struct view *v, struct pipeline_worker *w, bool writable, struct image_error *err);
 /* Writes the view as f says; IMAGE_E_CORRUPT when its size is not f's. */
-int view_finish(struct view *v, struct pipeline_worker *w, const struct finish *f, void *row, struct image_error *err);
+int view_finish(struct view *v, struct pipeline_worker *w, const struct convert *f, void *row, struct image_error *err);
 
 #endif

@@ -11,7 +11,7 @@
 #include <time.h>
 
 #include "image/color.h"
-#include "image/finish.h"
+#include "image/convert.h"
 #include "image/resample.h"
 
 static int n_runs = 101;
@@ -110,36 +110,36 @@ static void bench_resample(const char *what, enum filter f, uint32_t w, uint32_t
 	free(b.dst.rgb);
 }
 
-struct finish_bench {
-	struct finish f;
+struct convert_bench {
+	struct convert f;
 	struct image src;
 	void *out;
 	size_t n_places, next; /* results go round many places, as rows of a batch do, so that they are not in the
 	                        * cache */
 };
 
-static void finish_once(void *arg)
+static void convert_once(void *arg)
 {
-	struct finish_bench *b = arg;
-	uint8_t *out = (uint8_t *)b->out + b->next++ % b->n_places * finish_bytes(&b->f);
+	struct convert_bench *b = arg;
+	uint8_t *out = (uint8_t *)b->out + b->next++ % b->n_places * convert_bytes(&b->f);
 
 	for (uint32_t y = 0; y < b->f.height; y++)
-		finish_row(&b->f, b->src.rgb + y * b->src.stride_bytes, y, out);
+		convert_row(&b->f, b->src.rgb + y * b->src.stride_bytes, y, out);
 }
 
-static void bench_finish(const char *what, enum finish_type type, bool planar, size_t n_places)
+static void bench_finish(const char *what, enum convert_type type, bool planar, size_t n_places)
 {
 	const float mean[3] = { 0.485f, 0.456f, 0.406f }, std[3] = { 0.229f, 0.224f, 0.225f };
-	struct finish_bench b = { .src = noise(224, 224), .n_places = n_places };
+	struct convert_bench b = { .src = noise(224, 224), .n_places = n_places };
 
-	finish_init(&b.f, type, planar, 3, 224, 224, mean, std);
-	b.out = aligned_alloc(64, finish_bytes(&b.f) * n_places);
+	convert_init(&b.f, type, planar, 3, 224, 224, mean, std);
+	b.out = aligned_alloc(64, convert_bytes(&b.f) * n_places);
 	if (!b.out)
 		exit(1);
-	memset(b.out, 1, finish_bytes(&b.f) * n_places);
-	for (const char *const *path = finish_paths(); *path; path++)
-		if (finish_set_path(&b.f, *path) == 0)
-			report(what, *path, median_ns(finish_once, &b), 224 * 224);
+	memset(b.out, 1, convert_bytes(&b.f) * n_places);
+	for (const char *const *path = convert_paths(); *path; path++)
+		if (convert_set_path(&b.f, *path) == 0)
+			report(what, *path, median_ns(convert_once, &b), 224 * 224);
 	free(b.out);
 	free(b.src.rgb);
 }
@@ -185,11 +185,11 @@ int main(int argc, char **argv)
 	bench_resample("bilinear 120x100 -> 224x224", FILTER_BILINEAR, 120, 100, 224, 224, square);
 	bench_resample("bilinear 2000x1500 -> 224x224", FILTER_BILINEAR, 2000, 1500, 224, 224, square);
 	bench_resample("bicubic 350x270 -> 224x224", FILTER_BICUBIC, 350, 270, 224, 224, square);
-	bench_finish("finish float32 NCHW, in cache", FINISH_FLOAT32, true, 1);
-	bench_finish("finish float32 NCHW, 128 places", FINISH_FLOAT32, true, 128);
-	bench_finish("finish float32 NHWC, 128 places", FINISH_FLOAT32, false, 128);
-	bench_finish("finish float16 NCHW, 128 places", FINISH_FLOAT16, true, 128);
-	bench_finish("finish uint8 NCHW, 128 places", FINISH_UINT8, true, 128);
+	bench_finish("finish float32 NCHW, in cache", CONVERT_FLOAT32, true, 1);
+	bench_finish("finish float32 NCHW, 128 places", CONVERT_FLOAT32, true, 128);
+	bench_finish("finish float32 NHWC, 128 places", CONVERT_FLOAT32, false, 128);
+	bench_finish("finish float16 NCHW, 128 places", CONVERT_FLOAT16, true, 128);
+	bench_finish("finish uint8 NCHW, 128 places", CONVERT_UINT8, true, 128);
 	bench_color();
 	return 0;
 }

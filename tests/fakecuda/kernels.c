@@ -7,7 +7,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "../../client/cuda/finish-plan.h"
+#include "../../client/cuda/convert-plan.h"
 
 /* conformance_add(uint32_t *to, const uint32_t *from, uint32_t add, uint32_t n): to[i] = from[i] + add */
 static void run_add(void **params, const struct fakecuda_grid *grid)
@@ -83,33 +83,33 @@ static void run_copy(void **params, const struct fakecuda_grid *grid)
 /* The client's finishing kernels: one implementation, and a check that the right one was launched. */
 static void run_finish(void **params, const struct fakecuda_grid *grid)
 {
-	struct finish_plan p;
+	struct convert_plan p;
 	size_t n, n_out;
 	char name[32];
 
 	memcpy(&p, params[0], sizeof p);
-	if (p.n_channels < 1 || p.n_channels > FINISH_MAX_CHANNELS || p.number > FINISH_TO_FLOAT32 || !p.plane) {
+	if (p.n_channels < 1 || p.n_channels > CONVERT_MAX_CHANNELS || p.number > CONVERT_TO_FLOAT32 || !p.plane) {
 		fakecuda_misuse("a finishing kernel was given a plan that makes no sense");
 		return;
 	}
-	finish_plan_kernel(&p, name);
+	convert_plan_kernel(&p, name);
 	n = (size_t)p.n_px * p.n_channels;
-	n_out = finish_number_bytes((enum finish_number)p.number);
+	n_out = convert_number_bytes((enum convert_number)p.number);
 	if (strcmp(name, grid->kernel))
 		fakecuda_misuse("%s was launched with a plan for %s", grid->kernel, name);
-	if (grid->block[0] != FINISH_THREADS || grid->block[1] != 1 || grid->block[2] != 1 || grid->grid[1] != 1 ||
+	if (grid->block[0] != CONVERT_THREADS || grid->block[1] != 1 || grid->block[2] != 1 || grid->grid[1] != 1 ||
 	    grid->grid[2] != 1)
 		fakecuda_misuse("%s was launched with blocks of %u threads", grid->kernel, grid->block[0]);
 	if (p.out % n_out || n >> 31)
 		fakecuda_misuse("%s: tensor at 0x%llx, %zu numbers", grid->kernel, (unsigned long long)p.out, n);
-	finish_plan_run(&p, fakecuda_memory(p.in, n), fakecuda_memory(p.out, n * n_out));
+	convert_plan_run(&p, fakecuda_memory(p.in, n), fakecuda_memory(p.out, n * n_out));
 }
 
-#define FINISH(name) { name, 1, { sizeof(struct finish_plan) }, run_finish }
-#define FINISH_OF(number) \
-	FINISH("finish_flat_" number "_1"), FINISH("finish_flat_" number "_2"), FINISH("finish_flat_" number "_3"), \
-		FINISH("finish_flat_" number "_4"), FINISH("finish_planar_" number "_2"), \
-		FINISH("finish_planar_" number "_3"), FINISH("finish_planar_" number "_4")
+#define FINISH(name) { name, 1, { sizeof(struct convert_plan) }, run_finish }
+#define CONVERT_OF(number) \
+	FINISH("convert_flat_" number "_1"), FINISH("convert_flat_" number "_2"), FINISH("convert_flat_" number "_3"), \
+		FINISH("convert_flat_" number "_4"), FINISH("convert_planar_" number "_2"), \
+		FINISH("convert_planar_" number "_3"), FINISH("convert_planar_" number "_4")
 
 static const struct fakecuda_kernel kernels[] = {
 	{ "conformance_add", 4, { 8, 8, 4, 4 }, run_add },
@@ -117,7 +117,7 @@ static const struct fakecuda_kernel kernels[] = {
 	{ "conformance_count", 2, { 8, 8 }, run_count },
 	{ "conformance_fma", 2, { 8, 4 }, run_fma },
 	{ "conformance_copy", 4, { 8, 8, 4, 4 }, run_copy },
-	FINISH_OF("uint8"), FINISH_OF("float16"), FINISH_OF("bfloat16"), FINISH_OF("float32"),
+	CONVERT_OF("uint8"), CONVERT_OF("float16"), CONVERT_OF("bfloat16"), CONVERT_OF("float32"),
 };
 
 const struct fakecuda_kernel *kernels_find(const char *name)

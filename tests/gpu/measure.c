@@ -14,8 +14,8 @@
 
 #include <uv.h>
 
-#include "../../client/cuda/finish-plan.h"
-#include "../../client/cuda/image.h"
+#include "../../client/cuda/convert-plan.h"
+#include "../../client/cuda/fatbin.h"
 #include "core/slab.h"
 #include "cuda.h"
 #include "cuda/gpus.h"
@@ -296,14 +296,14 @@ static void measure_kernels(void)
 {
 	static const struct {
 		const char *name;
-		enum finish_number number;
+		enum convert_number number;
 		uint32_t planar;
-	} kinds[] = { { "uint8 NHWC", FINISH_TO_UINT8, 0 },       { "uint8 NCHW", FINISH_TO_UINT8, 1 },
-		      { "float16 NHWC", FINISH_TO_FLOAT16, 0 },   { "float16 NCHW", FINISH_TO_FLOAT16, 1 },
-		      { "bfloat16 NCHW", FINISH_TO_BFLOAT16, 1 }, { "float32 NHWC", FINISH_TO_FLOAT32, 0 },
-		      { "float32 NCHW", FINISH_TO_FLOAT32, 1 } };
+	} kinds[] = { { "uint8 NHWC", CONVERT_TO_UINT8, 0 },       { "uint8 NCHW", CONVERT_TO_UINT8, 1 },
+		      { "float16 NHWC", CONVERT_TO_FLOAT16, 0 },   { "float16 NCHW", CONVERT_TO_FLOAT16, 1 },
+		      { "bfloat16 NCHW", CONVERT_TO_BFLOAT16, 1 }, { "float32 NHWC", CONVERT_TO_FLOAT32, 0 },
+		      { "float32 NCHW", CONVERT_TO_FLOAT32, 1 } };
 	static const float mean[] = { 0.485f, 0.456f, 0.406f }, std[] = { 0.229f, 0.224f, 0.225f };
-	const void *image = finish_image();
+	const void *image = convert_image();
 	uint32_t plane = 224 * 224, n_images = small ? 4 : 1024; /* 154 MB in, up to 617 MB out: several times the
 	                                                          * cache */
 	size_t in_bytes = (size_t)n_images * plane * 3, out_bytes = in_bytes * 4;
@@ -333,24 +333,24 @@ static void measure_kernels(void)
 	}
 	MUST(cu.cuModuleLoadData(&module, image));
 	for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
-		struct finish_plan p = { .in = in, .out = out, .n_px = n_images * plane };
+		struct convert_plan p = { .in = in, .out = out, .n_px = n_images * plane };
 		char name[32], line[96];
 		double best = 0;
 		CUfunction f;
 
-		finish_plan_init(&p, kinds[i].number, (int)kinds[i].planar, 3, plane,
-				 kinds[i].number == FINISH_TO_UINT8 ? NULL : mean,
-				 kinds[i].number == FINISH_TO_UINT8 ? NULL : std);
+		convert_plan_init(&p, kinds[i].number, (int)kinds[i].planar, 3, plane,
+				 kinds[i].number == CONVERT_TO_UINT8 ? NULL : mean,
+				 kinds[i].number == CONVERT_TO_UINT8 ? NULL : std);
 		p.in = in, p.out = out, p.n_px = n_images * plane;
-		finish_plan_kernel(&p, name);
+		convert_plan_kernel(&p, name);
 		MUST(cu.cuModuleGetFunction(&f, module, name));
 		for (int k = 0; k < 3; k++) {
 			MUST(cu.cuEventRecord(from, stream));
 			for (unsigned j = 0; j < repeats; j++)
-				MUST(cu.cuLaunchKernel(f, finish_plan_blocks(&p), 1, 1, FINISH_THREADS, 1, 1, 0, stream,
+				MUST(cu.cuLaunchKernel(f, convert_plan_blocks(&p), 1, 1, CONVERT_THREADS, 1, 1, 0, stream,
 						       (void *[]){ &p }, NULL));
 			double bytes =
-				(double)in_bytes * (1.0 + (double)finish_number_bytes(kinds[i].number)) * repeats;
+				(double)in_bytes * (1.0 + (double)convert_number_bytes(kinds[i].number)) * repeats;
 			double rate = bytes / event_ms(from, to) * 1e-6;
 
 			best = rate > best ? rate : best;

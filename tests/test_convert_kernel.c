@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cuda/finish-plan.h"
-#include "image/finish.h"
+#include "cuda/convert-plan.h"
+#include "image/convert.h"
 #include "suite.h"
 
 enum { WIDTH = 37, HEIGHT = 11, PLANE = WIDTH * HEIGHT, N_IMAGES = 3 };
@@ -35,15 +35,15 @@ static uint8_t *make_pixels(size_t n)
 }
 
 /* What the daemon makes of them. RGB only. */
-static void daemon_finish(enum finish_type type, bool planar, const float *mean, const float *std, const uint8_t *px,
+static void daemon_finish(enum convert_type type, bool planar, const float *mean, const float *std, const uint8_t *px,
 			  char *out)
 {
-	struct finish f;
+	struct convert f;
 
-	finish_init(&f, type, planar, 3, WIDTH, HEIGHT, mean, std);
+	convert_init(&f, type, planar, 3, WIDTH, HEIGHT, mean, std);
 	for (size_t i = 0; i < N_IMAGES; i++)
 		for (uint32_t y = 0; y < HEIGHT; y++)
-			finish_row(&f, px + (i * PLANE + (size_t)y * WIDTH) * 3, y, out + i * finish_bytes(&f));
+			convert_row(&f, px + (i * PLANE + (size_t)y * WIDTH) * 3, y, out + i * convert_bytes(&f));
 }
 
 /* bfloat16 by another road: the two neighbours in double precision, ties to the even one. */
@@ -64,17 +64,17 @@ static uint16_t reference_bfloat16(float value)
 
 /* ---- cases ---- */
 
-static void compare_with_daemon(enum finish_number number, enum finish_type type, bool planar, const float *mean,
+static void compare_with_daemon(enum convert_number number, enum convert_type type, bool planar, const float *mean,
 				const float *std)
 {
-	size_t n = (size_t)N_IMAGES * PLANE * 3, n_bytes = n * finish_number_bytes(number);
+	size_t n = (size_t)N_IMAGES * PLANE * 3, n_bytes = n * convert_number_bytes(number);
 	char *ours = malloc(n_bytes), *theirs = malloc(n_bytes);
 	uint8_t *px = make_pixels(n);
-	struct finish_plan p;
+	struct convert_plan p;
 
-	finish_plan_init(&p, number, planar, 3, PLANE, mean, std);
+	convert_plan_init(&p, number, planar, 3, PLANE, mean, std);
 	p.n_px = N_IMAGES * PLANE;
-	finish_plan_run(&p, px, ours);
+	convert_plan_run(&p, px, ours);
 	daemon_finish(type, planar, mean, std, px, theirs);
 	ck_assert_mem_eq(ours, theirs, n_bytes);
 	free(px);
@@ -88,9 +88,9 @@ START_TEST(test_same_bits_as_the_daemon)
 	bool planar = _i & 1;
 	const float *mean = _i & 2 ? imagenet_mean : zero, *std = _i & 2 ? imagenet_std : one;
 
-	compare_with_daemon(FINISH_TO_FLOAT32, FINISH_FLOAT32, planar, mean, std);
-	compare_with_daemon(FINISH_TO_FLOAT16, FINISH_FLOAT16, planar, mean, std);
-	compare_with_daemon(FINISH_TO_UINT8, FINISH_UINT8, planar, mean, std);
+	compare_with_daemon(CONVERT_TO_FLOAT32, CONVERT_FLOAT32, planar, mean, std);
+	compare_with_daemon(CONVERT_TO_FLOAT16, CONVERT_FLOAT16, planar, mean, std);
+	compare_with_daemon(CONVERT_TO_UINT8, CONVERT_UINT8, planar, mean, std);
 }
 END_TEST
 
@@ -101,15 +101,15 @@ START_TEST(test_any_mean_and_std_gives_the_daemons_bits)
 
 	for (int i = 0; i < 100; i++) {
 		float mean[3], std[3];
-		struct finish_plan p;
+		struct convert_plan p;
 
 		for (int c = 0; c < 3; c++) {
 			mean[c] = (float)(draw() % 100000) / 100000.0f;
 			std[c] = (float)(draw() % 100000 + 1) / 100000.0f;
 		}
-		finish_plan_init(&p, FINISH_TO_FLOAT32, true, 3, PLANE, mean, std);
+		convert_plan_init(&p, CONVERT_TO_FLOAT32, true, 3, PLANE, mean, std);
 		n_divides += p.divides;
-		compare_with_daemon(FINISH_TO_FLOAT32, FINISH_FLOAT32, true, mean, std);
+		compare_with_daemon(CONVERT_TO_FLOAT32, CONVERT_FLOAT32, true, mean, std);
 	}
 	ck_assert_uint_lt(n_divides, 100); /* the fast way is the usual one */
 }
@@ -120,16 +120,16 @@ START_TEST(test_divisions_give_what_reciprocals_give)
 	/* The way for inexact constants, forced. */
 	uint8_t px[256 * 3];
 	float fast[256 * 3], slow[256 * 3];
-	struct finish_plan p;
+	struct convert_plan p;
 
 	for (int i = 0; i < 256 * 3; i++)
 		px[i] = (uint8_t)(i / 3);
-	finish_plan_init(&p, FINISH_TO_FLOAT32, 0, 3, 256, imagenet_mean, imagenet_std);
+	convert_plan_init(&p, CONVERT_TO_FLOAT32, 0, 3, 256, imagenet_mean, imagenet_std);
 	p.n_px = 256;
 	ck_assert_uint_eq(p.divides, 0);
-	finish_plan_run(&p, px, fast);
+	convert_plan_run(&p, px, fast);
 	p.divides = 1;
-	finish_plan_run(&p, px, slow);
+	convert_plan_run(&p, px, slow);
 	ck_assert_mem_eq(fast, slow, sizeof fast);
 }
 END_TEST
@@ -145,13 +145,13 @@ START_TEST(test_every_number_of_channels_and_layout)
 	uint16_t *small = malloc(n * sizeof *small);
 
 	for (int planar = 0; planar < 2; planar++) {
-		struct finish_plan p;
+		struct convert_plan p;
 
-		finish_plan_init(&p, FINISH_TO_FLOAT32, planar, n_channels, PLANE, mean, std);
+		convert_plan_init(&p, CONVERT_TO_FLOAT32, planar, n_channels, PLANE, mean, std);
 		p.n_px = 2 * PLANE;
-		finish_plan_run(&p, px, made);
-		p.number = FINISH_TO_BFLOAT16;
-		finish_plan_run(&p, px, small);
+		convert_plan_run(&p, px, made);
+		p.number = CONVERT_TO_BFLOAT16;
+		convert_plan_run(&p, px, small);
 		for (size_t i = 0; i < n; i++) {
 			size_t image = i / (PLANE * n_channels), at = i / n_channels % PLANE, c = i % n_channels;
 			size_t to = planar ? (image * n_channels + c) * PLANE + at : i;
@@ -176,35 +176,35 @@ START_TEST(test_halves_round_to_nearest_even)
 
 		if ((v.u & 0x7fffffff) >= 0x7f800000)
 			continue;
-		ck_assert_uint_eq(finish_to_float16(v.f), float_to_half(v.f));
+		ck_assert_uint_eq(convert_to_float16(v.f), float_to_half(v.f));
 		if ((v.u & 0x7fffffff) < 0x7f7f0000)
-			ck_assert_uint_eq(finish_to_bfloat16(v.f), reference_bfloat16(v.f));
+			ck_assert_uint_eq(convert_to_bfloat16(v.f), reference_bfloat16(v.f));
 	}
 	for (uint32_t u = 0x3f800000; u < 0x40800000; u += 0x8000) {
 		union { uint32_t u; float f; } v = { .u = u };
 
-		ck_assert_uint_eq(finish_to_bfloat16(v.f), reference_bfloat16(v.f));
+		ck_assert_uint_eq(convert_to_bfloat16(v.f), reference_bfloat16(v.f));
 	}
-	ck_assert_uint_eq(finish_to_float16(1.0f / 0.0f), 0x7c00);
-	ck_assert_uint_eq(finish_to_float16(-65520.0f), 0xfc00); /* the smallest that rounds to infinity */
-	ck_assert_uint_eq(finish_to_float16(65519.0f), 0x7bff);
-	ck_assert_uint_eq(finish_to_bfloat16(-1.0f / 0.0f), 0xff80);
-	ck_assert_uint_eq(finish_to_bfloat16(3.4e38f), 0x7f80);
-	ck_assert_uint_eq(finish_to_float16(__builtin_nanf("")), 0x7fff);
-	ck_assert_uint_eq(finish_to_bfloat16(__builtin_nanf("")), 0x7fff);
+	ck_assert_uint_eq(convert_to_float16(1.0f / 0.0f), 0x7c00);
+	ck_assert_uint_eq(convert_to_float16(-65520.0f), 0xfc00); /* the smallest that rounds to infinity */
+	ck_assert_uint_eq(convert_to_float16(65519.0f), 0x7bff);
+	ck_assert_uint_eq(convert_to_bfloat16(-1.0f / 0.0f), 0xff80);
+	ck_assert_uint_eq(convert_to_bfloat16(3.4e38f), 0x7f80);
+	ck_assert_uint_eq(convert_to_float16(__builtin_nanf("")), 0x7fff);
+	ck_assert_uint_eq(convert_to_bfloat16(__builtin_nanf("")), 0x7fff);
 }
 END_TEST
 
 static void compare_with_division(uint32_t plane)
 {
 	uint32_t image = draw() % (INT32_MAX / plane), first = image * plane, any = draw() & INT32_MAX;
-	struct finish_plan p;
+	struct convert_plan p;
 
-	finish_plan_init(&p, FINISH_TO_UINT8, 1, 3, plane, NULL, NULL);
-	ck_assert_uint_eq(finish_image_of(&p, first), image);
-	ck_assert_uint_eq(finish_image_of(&p, first + plane - 1), image);
-	ck_assert_uint_eq(finish_image_of(&p, any), any / plane);
-	ck_assert_uint_eq(finish_image_of(&p, INT32_MAX), INT32_MAX / plane);
+	convert_plan_init(&p, CONVERT_TO_UINT8, 1, 3, plane, NULL, NULL);
+	ck_assert_uint_eq(convert_image_of(&p, first), image);
+	ck_assert_uint_eq(convert_image_of(&p, first + plane - 1), image);
+	ck_assert_uint_eq(convert_image_of(&p, any), any / plane);
+	ck_assert_uint_eq(convert_image_of(&p, INT32_MAX), INT32_MAX / plane);
 }
 
 START_TEST(test_whose_pixel_it_is)
@@ -223,30 +223,30 @@ END_TEST
 
 START_TEST(test_kernel_and_grid_of_a_plan)
 {
-	/* Names as finish.cu has them; a block for every piece of work. */
-	struct finish_plan p;
+	/* Names as convert.cu has them; a block for every piece of work. */
+	struct convert_plan p;
 	char name[32];
 
-	finish_plan_init(&p, FINISH_TO_FLOAT16, 1, 3, 224 * 224, NULL, NULL);
-	finish_plan_kernel(&p, name);
-	ck_assert_str_eq(name, "finish_planar_float16_3");
+	convert_plan_init(&p, CONVERT_TO_FLOAT16, 1, 3, 224 * 224, NULL, NULL);
+	convert_plan_kernel(&p, name);
+	ck_assert_str_eq(name, "convert_planar_float16_3");
 	p.n_px = 2048;
-	ck_assert_uint_eq(finish_plan_blocks(&p), 1);
+	ck_assert_uint_eq(convert_plan_blocks(&p), 1);
 	p.n_px = 2049;
-	ck_assert_uint_eq(finish_plan_blocks(&p), 2);
+	ck_assert_uint_eq(convert_plan_blocks(&p), 2);
 	p.n_px = 64 * 224 * 224;
-	ck_assert_uint_eq(finish_plan_blocks(&p), 1568);
-	finish_plan_init(&p, FINISH_TO_BFLOAT16, 1, 1, 100, NULL, NULL); /* one channel: both layouts are one */
-	finish_plan_kernel(&p, name);
-	ck_assert_str_eq(name, "finish_flat_bfloat16_1");
+	ck_assert_uint_eq(convert_plan_blocks(&p), 1568);
+	convert_plan_init(&p, CONVERT_TO_BFLOAT16, 1, 1, 100, NULL, NULL); /* one channel: both layouts are one */
+	convert_plan_kernel(&p, name);
+	ck_assert_str_eq(name, "convert_flat_bfloat16_1");
 	p.n_px = INT32_MAX;
-	ck_assert_uint_eq(finish_plan_blocks(&p), 524288);
+	ck_assert_uint_eq(convert_plan_blocks(&p), 524288);
 }
 END_TEST
 
 int main(void)
 {
-	Suite *s = suite_create("finish_kernel");
+	Suite *s = suite_create("convert_kernel");
 	TCase *t = tcase_create("arithmetic");
 
 	tcase_set_timeout(t, 60);

@@ -123,18 +123,18 @@ static int with_batch(struct link *k, const struct rows *rows, uint64_t generati
 /* ---- images ---- */
 
 /* Images that one launch may have, so that its numbers can be counted in 31 bits. */
-static uint32_t images_at_once(const struct finish_plan *p)
+static uint32_t images_at_once(const struct convert_plan *p)
 {
 	uint64_t n = (uint64_t)INT32_MAX / ((uint64_t)p->plane * p->n_channels);
 
 	return n < 1 ? 1 : (uint32_t)n;
 }
 
-static int launch(const struct delivery *d, struct finish_plan *p, struct cuda_stream *stream)
+static int launch(const struct delivery *d, struct convert_plan *p, struct cuda_stream *stream)
 {
 	void *parameters[] = { p };
 
-	return d->gpu.driver->launch_kernel(d->kernel, finish_plan_blocks(p), 1, 1, FINISH_THREADS, 1, 1, 0,
+	return d->gpu.driver->launch_kernel(d->kernel, convert_plan_blocks(p), 1, 1, CONVERT_THREADS, 1, 1, 0,
 					    stream, parameters, NULL);
 }
 
@@ -142,8 +142,8 @@ static int queue_finish(struct link *k, const struct rows *rows, cuda_ptr to, st
 {
 	struct delivery *d = delivery_of(k);
 	cuda_ptr from = delivery_slot(d, rows->slot) + rows->first * k->row_bytes;
-	struct finish_plan p = d->plan;
-	uint64_t number_bytes = d->is_image ? finish_number_bytes((enum finish_number)p.number) : 0,
+	struct convert_plan p = d->plan;
+	uint64_t number_bytes = d->is_image ? convert_number_bytes((enum convert_number)p.number) : 0,
 		 values = (uint64_t)p.plane * p.n_channels;
 	uint32_t here;
 	int r = CUDA_OK;
@@ -211,7 +211,7 @@ static int finish(struct batchd_loader *l, const struct batchd_batch *b, void *t
 	d = delivery_of(k);
 	if (d->is_image && !d->kernel)
 		return refuse_kernel(k, stream, f);
-	if (d->is_image && (uintptr_t)to % finish_number_bytes((enum finish_number)d->plan.number))
+	if (d->is_image && (uintptr_t)to % convert_number_bytes((enum convert_number)d->plan.number))
 		return misuse(f, "the target is not aligned for its numbers");
 	return with_batch(k, &rows, b->generation, (cuda_ptr)(uintptr_t)to, true, stream, queue_finish,
 			  "cannot finish a batch", f);

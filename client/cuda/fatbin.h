@@ -7,9 +7,9 @@
 
 /* A fatbin, which cuModuleLoadData takes; static. NULL: the library was built without. A driver older than nvcc's CUDA
  * may refuse it. */
-const void *finish_image(void);
+const void *convert_image(void);
 /* The same kernels as PTX, a string that cuModuleLoadData takes as well; of a version that drivers from 470 on know.
  * NULL: the library was built without. */
-const char *finish_ptx(void);
+const char *convert_ptx(void);
 
 #endif

@@ -1,5 +1,5 @@
 """The finishing kernels as nvcc compiled them, without a GPU: their PTX runs in the interpreter of tests/ptx, which sees wrong addresses, races and barriers that a
-GPU forgives, and counts what they move. Results are compared with torch's, bit for bit. tests/test_finish_kernel.c has the same arithmetic as C.
+GPU forgives, and counts what they move. Results are compared with torch's, bit for bit. tests/test_convert_kernel.c has the same arithmetic as C.
 
 The PTX is that of the build (make keeps it), from which its machine code was made; of GPU generations whose PTX is the same, one is run."""
 import re
@@ -16,13 +16,13 @@ torch = pytest.importorskip("torch")
 
 HAS_KERNEL = (BUILD / ".cuda").exists() and (BUILD / ".cuda").read_text().strip() == "1"  # as the Makefile has it
 COMPILED = BUILD / "client" / "cuda" / "finish"  # what nvcc left there: its PTX for every generation, and the log of ptxas
-TOOL = BUILD / "tests" / "tools" / "finish-plan"
+TOOL = BUILD / "tests" / "tools" / "convert-plan"
 pytestmark = [pytest.mark.skipif(not HAS_KERNEL, reason="this build has no finishing kernel: nvcc (of the CUDA toolkit) was not found"),
-              pytest.mark.skipif(not TOOL.exists(), reason="needs `make tests`: tests/tools/finish-plan"),
+              pytest.mark.skipif(not TOOL.exists(), reason="needs `make tests`: tests/tools/convert-plan"),
               pytest.mark.filterwarnings("ignore::RuntimeWarning")]
 
 THREADS = 256
-NUMBERS = {"uint8": torch.uint8, "float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32}  # in the order of enum finish_number
+NUMBERS = {"uint8": torch.uint8, "float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32}  # in the order of enum convert_number
 KERNELS = [(number, planar, channels) for number in NUMBERS for planar in (False, True) for channels in (1, 2, 3, 4) if not (planar and channels == 1)]
 IMAGENET = [0.485, 0.456, 0.406, 0.3], [0.229, 0.224, 0.225, 0.7]
 TINY = [0.0, 0.5, 0.25, 0.125], [1e-40, 0.5, 1e-39, 3.0]  # 1 / std is more than a float32 has

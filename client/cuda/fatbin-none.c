@@ -1,12 +1,12 @@
 /* Built without a CUDA compiler: there are no kernels in this library, and whoever asks is told so. */
-#include "cuda/image.h"
+#include "cuda/fatbin.h"
 
-const void *finish_image(void)
+const void *convert_image(void)
 {
 	return NULL;
 }
 
-const char *finish_ptx(void)
+const char *convert_ptx(void)
 {
 	return NULL;
 }

@@ -44,7 +44,7 @@ def test_the_kernels_are_there_as_ptx_of_an_old_version(library):
     version = tuple(map(int, re.search(r"\.version (\d+)\.(\d+)", text).groups()))
     assert version <= OLDEST
     kernels = set(re.findall(r"\.visible \.entry (\w+)\(", text))
-    compiled = next(path.read_text() for path in (BUILD / "client/cuda/finish").glob("*.ptx"))
+    compiled = next(path.read_text() for path in (BUILD / "client/cuda/convert").glob("*.ptx"))
     assert len(kernels) == 28 and kernels == set(re.findall(r"\.visible \.entry (\w+)\(", compiled))
 
 

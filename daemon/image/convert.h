@@ -5,19 +5,19 @@
  * std[c] in float32 with every operation rounded. There are only 256 such values per channel, so they are a table; SIMD
  * paths that calculate instead are used only after they have reproduced the whole table. float16 is the float32 value
  * rounded to nearest even. uint8 is the pixel. */
-#ifndef BATCHD_FINISH_H
-#define BATCHD_FINISH_H
+#ifndef BATCHD_CONVERT_H
+#define BATCHD_CONVERT_H
 
 #include <stdbool.h>
 
 #include "image/image.h"
 
-enum finish_type { FINISH_UINT8, FINISH_FLOAT16, FINISH_FLOAT32 };
+enum convert_type { CONVERT_UINT8, CONVERT_FLOAT16, CONVERT_FLOAT32 };
 
-struct finish_path;
+struct convert_path;
 
-struct finish {
-	enum finish_type type;
+struct convert {
+	enum convert_type type;
 	bool planar;              /* NCHW; otherwise NHWC */
 	uint32_t n_channels;      /* 3, or 1: the first of three equal ones */
 	uint32_t width, height;
@@ -28,21 +28,21 @@ struct finish {
 	 * pixels. */
 	float scale_high, scale_low, std_high[3], std_low[3];
 	float mean16[48], std_high16[48], std_low16[48];
-	const struct finish_path *path;
+	const struct convert_path *path;
 };
 
 /* Fills f and chooses the fastest path that gives exactly the table. */
-void finish_init(struct finish *f, enum finish_type type, bool planar, uint32_t n_channels, uint32_t width,
+void convert_init(struct convert *f, enum convert_type type, bool planar, uint32_t n_channels, uint32_t width,
 		 uint32_t height, const float mean[3], const float std[3]);
 
 /* Names of the paths this processor can run, fastest first, NULL-terminated. */
-const char *const *finish_paths(void);
+const char *const *convert_paths(void);
 /* For tests and benchmarks. -ENOENT if the path cannot run here or would not be exact for this mean and std. */
-int finish_set_path(struct finish *f, const char *name);
+int convert_set_path(struct convert *f, const char *name);
 
-size_t finish_bytes(const struct finish *f); /* of one image */
+size_t convert_bytes(const struct convert *f); /* of one image */
 /* Writes image row y (0..height-1): width RGB pixels from rgb. out: the whole image's place, aligned for the type. */
-void finish_row(const struct finish *f, const uint8_t *rgb, uint32_t y, void *out);
+void convert_row(const struct convert *f, const uint8_t *rgb, uint32_t y, void *out);
 
 /* IEEE half nearest to a float, ties to even. */
 uint16_t float_to_half(float value);

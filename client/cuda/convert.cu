@@ -1,4 +1,4 @@
-/* The finishing kernels. finish-plan.h has what they calculate; this file is about moving bytes.
+/* The finishing kernels. convert-plan.h has what they calculate; this file is about moving bytes.
  *
  * A thread makes 16 bytes of output at a time, and the 16 bytes of neighbouring threads lie side by side, so stores are
  * whole cache lines. What a thread reads it asks for at once, before it needs the first of it. To planes (NCHW) the
@@ -14,7 +14,7 @@
 
 #include <type_traits>
 
-#include "finish-plan.h"
+#include "convert-plan.h"
 
 /* ---- numbers ---- */
 
@@ -58,13 +58,13 @@ template <class To> static __device__ __forceinline__ uint4 sixteen(To to, const
 
 struct constants { float mean, std, high, low; };
 
-static __device__ __forceinline__ constants constants_of(const finish_plan &p, int c)
+static __device__ __forceinline__ constants constants_of(const convert_plan &p, int c)
 {
 	return { p.mean[c], p.std[c], p.std_high[c], p.std_low[c] };
 }
 
 /* The same for a channel that only the thread knows. */
-template <int C> static __device__ __forceinline__ constants constants_at(const finish_plan &p, uint32_t c)
+template <int C> static __device__ __forceinline__ constants constants_at(const convert_plan &p, uint32_t c)
 {
 	constants k = constants_of(p, 0);
 
@@ -75,20 +75,20 @@ template <int C> static __device__ __forceinline__ constants constants_at(const 
 	return k;
 }
 
-static __device__ __forceinline__ float quick(const finish_plan &p, const constants &k, uint32_t v)
+static __device__ __forceinline__ float quick(const convert_plan &p, const constants &k, uint32_t v)
 {
-	return finish_by_reciprocal((float)v, p.scale_high, p.scale_low, k.mean, k.high, k.low);
+	return convert_by_reciprocal((float)v, p.scale_high, p.scale_low, k.mean, k.high, k.low);
 }
 
-static __device__ __forceinline__ uint8_t single(to_uint8, const finish_plan &, const constants &, uint32_t v)
+static __device__ __forceinline__ uint8_t single(to_uint8, const convert_plan &, const constants &, uint32_t v)
 {
 	return (uint8_t)v;
 }
 
 template <class To>
-static __device__ __forceinline__ typename To::type single(To to, const finish_plan &p, const constants &k, uint32_t v)
+static __device__ __forceinline__ typename To::type single(To to, const convert_plan &p, const constants &k, uint32_t v)
 {
-	return rounded(to, p.divides ? finish_by_division((float)v, k.mean, k.std) : quick(p, k, v));
+	return rounded(to, p.divides ? convert_by_division((float)v, k.mean, k.std) : quick(p, k, v));
 }
 
 /* ---- bytes ---- */
@@ -129,33 +129,33 @@ template <int N> static __device__ __forceinline__ uint32_t every(const bytes_of
 
 /* ---- NHWC, or one channel: number i of the input is number i of the output ---- */
 
-template <class To, int C> static __device__ __forceinline__ void flat(const finish_plan &p)
+template <class To, int C> static __device__ __forceinline__ void flat(const convert_plan &p)
 {
 	typedef typename To::type T;
 	/* numbers from one of a thread's groups to its next */
-	constexpr int V = 16 / sizeof(T), BETWEEN = FINISH_THREADS * V;
+	constexpr int V = 16 / sizeof(T), BETWEEN = CONVERT_THREADS * V;
 	const uint8_t *in = reinterpret_cast<const uint8_t *>(p.in);
 	T *out = reinterpret_cast<T *>(p.out);
 	uint32_t n = p.n_px * C, n_groups = !p.divides && aligned<V>(in) && aligned<16>(out) ? n / V : 0;
 
-	for (uint32_t g = blockIdx.x * FINISH_THREADS * FINISH_GROUPS + threadIdx.x; g < n_groups;
-	     g += gridDim.x * FINISH_THREADS * FINISH_GROUPS) {
-		bytes_of<V> v[FINISH_GROUPS];
+	for (uint32_t g = blockIdx.x * CONVERT_THREADS * CONVERT_GROUPS + threadIdx.x; g < n_groups;
+	     g += gridDim.x * CONVERT_THREADS * CONVERT_GROUPS) {
+		bytes_of<V> v[CONVERT_GROUPS];
 		constants k[C];
 
 #pragma unroll
-		for (int j = 0; j < FINISH_GROUPS; j++)
-			if (g + j * FINISH_THREADS < n_groups)
-				move(v[j], reinterpret_cast<const bytes_of<V> *>(in)[g + j * FINISH_THREADS]);
+		for (int j = 0; j < CONVERT_GROUPS; j++)
+			if (g + j * CONVERT_THREADS < n_groups)
+				move(v[j], reinterpret_cast<const bytes_of<V> *>(in)[g + j * CONVERT_THREADS]);
 		/* From the channel of the thread's first number on; always 0 unless C is 3. */
 #pragma unroll
 		for (int c = 0; c < C; c++)
 			k[c] = V % C ? constants_at<C>(p, (g * V + c) % C) : constants_of(p, c);
 #pragma unroll
-		for (int j = 0; j < FINISH_GROUPS; j++) {
-			uint4 *to = reinterpret_cast<uint4 *>(out) + g + j * FINISH_THREADS;
+		for (int j = 0; j < CONVERT_GROUPS; j++) {
+			uint4 *to = reinterpret_cast<uint4 *>(out) + g + j * CONVERT_THREADS;
 
-			if (g + j * FINISH_THREADS >= n_groups)
+			if (g + j * CONVERT_THREADS >= n_groups)
 				break;
 			if constexpr (sizeof(T) == 1) {
 				*to = v[j].units[0];
@@ -169,8 +169,8 @@ template <class To, int C> static __device__ __forceinline__ void flat(const fin
 			}
 		}
 	}
-	for (uint32_t i = n_groups * V + blockIdx.x * FINISH_THREADS + threadIdx.x; i < n;
-	     i += gridDim.x * FINISH_THREADS)
+	for (uint32_t i = n_groups * V + blockIdx.x * CONVERT_THREADS + threadIdx.x; i < n;
+	     i += gridDim.x * CONVERT_THREADS)
 		out[i] = single(To(), p, constants_at<C>(p, i % C), in[i]);
 }
 
@@ -185,28 +185,28 @@ template <int V, int C> static __device__ __forceinline__ void stage(uint8_t *sh
 
 #pragma unroll
 	for (int j = 0; j < C; j++)
-		if (threadIdx.x + j * FINISH_THREADS < n_whole)
-			move(v[j], reinterpret_cast<const bytes_of<V> *>(from)[threadIdx.x + j * FINISH_THREADS]);
+		if (threadIdx.x + j * CONVERT_THREADS < n_whole)
+			move(v[j], reinterpret_cast<const bytes_of<V> *>(from)[threadIdx.x + j * CONVERT_THREADS]);
 #pragma unroll
 	for (int j = 0; j < C; j++)
-		if (threadIdx.x + j * FINISH_THREADS < n_whole)
-			move(reinterpret_cast<bytes_of<V> *>(shared)[threadIdx.x + j * FINISH_THREADS], v[j]);
-	for (uint32_t i = n_whole * V + threadIdx.x; i < n; i += FINISH_THREADS)
+		if (threadIdx.x + j * CONVERT_THREADS < n_whole)
+			move(reinterpret_cast<bytes_of<V> *>(shared)[threadIdx.x + j * CONVERT_THREADS], v[j]);
+	for (uint32_t i = n_whole * V + threadIdx.x; i < n; i += CONVERT_THREADS)
 		shared[i] = from[i];
 }
 
 /* Where a pixel's number of the first channel goes; those of the others follow a plane apart. */
-template <int C> static __device__ __forceinline__ size_t place(const finish_plan &p, uint32_t px)
+template <int C> static __device__ __forceinline__ size_t place(const convert_plan &p, uint32_t px)
 {
-	uint32_t image = finish_image_of(&p, px);
+	uint32_t image = convert_image_of(&p, px);
 
 	return (size_t)image * C * p.plane + (px - image * p.plane);
 }
 
-template <class To, int C> static __device__ __forceinline__ void planar(const finish_plan &p, uint8_t *shared)
+template <class To, int C> static __device__ __forceinline__ void planar(const convert_plan &p, uint8_t *shared)
 {
 	typedef typename To::type T;
-	constexpr uint32_t V = 16 / sizeof(T), TILE = FINISH_THREADS * V;
+	constexpr uint32_t V = 16 / sizeof(T), TILE = CONVERT_THREADS * V;
 	const uint8_t *in = reinterpret_cast<const uint8_t *>(p.in);
 	T *out = reinterpret_cast<T *>(p.out);
 	/* Then the V pixels of a thread are of one image, and so is every 16-byte store. */
@@ -240,7 +240,7 @@ template <class To, int C> static __device__ __forceinline__ void planar(const f
 				}
 			}
 		}
-		for (uint32_t i = threadIdx.x; !whole && i < n; i += FINISH_THREADS) {
+		for (uint32_t i = threadIdx.x; !whole && i < n; i += CONVERT_THREADS) {
 			T *to = out + place<C>(p, first + i);
 
 #pragma unroll
@@ -254,14 +254,14 @@ template <class To, int C> static __device__ __forceinline__ void planar(const f
 /* ---- the kernels, by name ---- */
 
 #define FLAT(To, C) \
-	extern "C" __global__ void __launch_bounds__(FINISH_THREADS) finish_flat_##To##_##C(const finish_plan p) \
+	extern "C" __global__ void __launch_bounds__(CONVERT_THREADS) convert_flat_##To##_##C(const convert_plan p) \
 	{ \
 		flat<to_##To, C>(p); \
 	}
 #define PLANAR(To, C) \
-	extern "C" __global__ void __launch_bounds__(FINISH_THREADS) finish_planar_##To##_##C(const finish_plan p) \
+	extern "C" __global__ void __launch_bounds__(CONVERT_THREADS) convert_planar_##To##_##C(const convert_plan p) \
 	{ \
-		__shared__ uint4 shared[FINISH_THREADS * C / sizeof(to_##To::type)]; \
+		__shared__ uint4 shared[CONVERT_THREADS * C / sizeof(to_##To::type)]; \
 \
 		planar<to_##To, C>(p, reinterpret_cast<uint8_t *>(shared)); \
 	}

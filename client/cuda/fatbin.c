@@ -1,28 +1,28 @@
 /* The finishing kernels as nvcc compiled them, in two pieces of data; the Makefile says where the files are. */
-#include "cuda/image.h"
+#include "cuda/fatbin.h"
 
 __asm__(".pushsection .rodata\n"
 	".balign 16\n"
 	".hidden batchd_finish_fatbin\n"
 	".globl batchd_finish_fatbin\n"
 	"batchd_finish_fatbin:\n"
-	".incbin \"" FINISH_FATBIN "\"\n"
+	".incbin \"" CONVERT_FATBIN "\"\n"
 	".hidden batchd_finish_ptx\n"
 	".globl batchd_finish_ptx\n"
 	"batchd_finish_ptx:\n"
-	".incbin \"" FINISH_PTX "\"\n"
+	".incbin \"" CONVERT_PTX "\"\n"
 	".byte 0\n"
 	".popsection\n");
 
 extern const unsigned char batchd_finish_fatbin[] __attribute__((visibility("hidden")));
 extern const char batchd_finish_ptx[] __attribute__((visibility("hidden")));
 
-const void *finish_image(void)
+const void *convert_image(void)
 {
 	return batchd_finish_fatbin;
 }
 
-const char *finish_ptx(void)
+const char *convert_ptx(void)
 {
 	return batchd_finish_ptx;
 }

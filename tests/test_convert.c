@@ -1,6 +1,6 @@
 /* The finisher: its numbers are torchvision's formula in float32, on every path, in every layout, and nothing beside
  * them is written. */
-#include "image/finish.h"
+#include "image/convert.h"
 #include "suite.h"
 
 #include <check.h>
@@ -42,7 +42,7 @@ START_TEST(test_halves_are_nearest_and_even)
 END_TEST
 
 /* What pixel value v of channel c must become, as bytes of the type. */
-static size_t expected(enum finish_type type, int c, uint8_t v, uint8_t out[4])
+static size_t expected(enum convert_type type, int c, uint8_t v, uint8_t out[4])
 {
 	/* each rounded to float */
 	volatile float scaled = (float)v / 255.0f, centred = scaled - mean[c], number = centred / std[c];
@@ -50,15 +50,15 @@ static size_t expected(enum finish_type type, int c, uint8_t v, uint8_t out[4])
 	uint16_t half = float_to_half(value);
 
 	switch (type) {
-	case FINISH_UINT8: out[0] = v; return 1;
-	case FINISH_FLOAT16: memcpy(out, &half, 2); return 2;
-	case FINISH_FLOAT32: break;
+	case CONVERT_UINT8: out[0] = v; return 1;
+	case CONVERT_FLOAT16: memcpy(out, &half, 2); return 2;
+	case CONVERT_FLOAT32: break;
 	}
 	memcpy(out, &value, 4);
 	return 4;
 }
 
-static void check_image(const struct finish *f, const uint8_t *rgb, const uint8_t *out, const char *path)
+static void check_image(const struct convert *f, const uint8_t *rgb, const uint8_t *out, const char *path)
 {
 	size_t n = (size_t)f->width * f->height;
 
@@ -75,9 +75,9 @@ static void check_image(const struct finish *f, const uint8_t *rgb, const uint8_
 	}
 }
 
-static void check_finish(struct finish *f, const char *path)
+static void check_finish(struct convert *f, const char *path)
 {
-	size_t n_bytes = finish_bytes(f), row = (size_t)f->width * 3;
+	size_t n_bytes = convert_bytes(f), row = (size_t)f->width * 3;
 	uint8_t *rgb = malloc(row * f->height), *memory = malloc(n_bytes + 2 * GUARD), *out = memory + GUARD;
 
 	for (size_t i = 0; i < row * f->height; i++)
@@ -87,7 +87,7 @@ static void check_finish(struct finish *f, const char *path)
 			rgb[i] = rgb[i / 3 * 3];
 	memset(memory, GUARD_BYTE, n_bytes + 2 * GUARD);
 	for (uint32_t y = 0; y < f->height; y++)
-		finish_row(f, rgb + y * row, y, out);
+		convert_row(f, rgb + y * row, y, out);
 	check_image(f, rgb, out, path);
 	for (size_t i = 0; i < GUARD; i++) {
 		ck_assert_uint_eq(memory[i], GUARD_BYTE);
@@ -102,14 +102,14 @@ START_TEST(test_every_path_writes_the_formula_and_nothing_else)
 	/* All types, layouts and paths; widths on both sides of every vector length. */
 	static const uint32_t widths[] = { 1, 7, 8, 15, 16, 17, 31, 33, 48, 63, 224 };
 
-	for (const char *const *path = finish_paths(); *path; path++) {
+	for (const char *const *path = convert_paths(); *path; path++) {
 		for (size_t i = 0; i < sizeof(widths) / sizeof(widths[0]); i++) {
 			for (int form = 0; form < 12; form++) {
-				struct finish f;
+				struct convert f;
 
-				finish_init(&f, (enum finish_type)(form % 3), form / 3 % 2, form < 6 ? 3 : 1, widths[i],
+				convert_init(&f, (enum convert_type)(form % 3), form / 3 % 2, form < 6 ? 3 : 1, widths[i],
 					    9, mean, std);
-				ck_assert_int_eq(finish_set_path(&f, *path), 0);
+				ck_assert_int_eq(convert_set_path(&f, *path), 0);
 				check_finish(&f, *path);
 			}
 		}
@@ -119,7 +119,7 @@ END_TEST
 
 START_TEST(test_any_normalisation_is_exact_on_the_chosen_path)
 {
-	/* Odd means and deviations: finish_init takes a calculating path only where it reproduces the table. */
+	/* Odd means and deviations: convert_init takes a calculating path only where it reproduces the table. */
 	uint8_t rgb[256 * 3];
 	float planes[3][256];
 
@@ -128,10 +128,10 @@ START_TEST(test_any_normalisation_is_exact_on_the_chosen_path)
 	for (int round = 1; round < 400; round++) {
 		float m[3] = { (float)round / 401.0f, -(float)round, 0.0f },
 		      s[3] = { (float)round * 0.037f, 1.0f / (float)round, 1e-6f * (float)round };
-		struct finish f;
+		struct convert f;
 
-		finish_init(&f, FINISH_FLOAT32, true, 3, 256, 1, m, s);
-		finish_row(&f, rgb, 0, planes);
+		convert_init(&f, CONVERT_FLOAT32, true, 3, 256, 1, m, s);
+		convert_row(&f, rgb, 0, planes);
 		for (int c = 0; c < 3; c++) {
 			for (int v = 0; v < 256; v++) {
 				volatile float scaled = (float)v / 255.0f, centred = scaled - m[c],
@@ -147,11 +147,11 @@ END_TEST
 
 START_TEST(test_unknown_path_is_refused)
 {
-	/* A name that is none of finish_paths changes nothing. */
-	struct finish f;
+	/* A name that is none of convert_paths changes nothing. */
+	struct convert f;
 
-	finish_init(&f, FINISH_FLOAT32, true, 3, 16, 1, mean, std);
-	ck_assert_int_eq(finish_set_path(&f, "mmx"), -ENOENT);
+	convert_init(&f, CONVERT_FLOAT32, true, 3, 16, 1, mean, std);
+	ck_assert_int_eq(convert_set_path(&f, "mmx"), -ENOENT);
 	check_finish(&f, "chosen");
 }
 END_TEST

@@ -1,5 +1,5 @@
 /* The finishing step's constants, and the step itself in C for where there is no GPU. */
-#include "cuda/finish-plan.h"
+#include "cuda/convert-plan.h"
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -12,11 +12,11 @@ static void reciprocal(float x, float *high, float *low)
 	*low = (float)((1.0 - (double)x * (double)*high) / (double)x);
 }
 
-static bool is_exact(const struct finish_plan *p, uint32_t channel)
+static bool is_exact(const struct convert_plan *p, uint32_t channel)
 {
 	for (uint32_t v = 0; v < 256; v++) {
-		float wanted = finish_by_division((float)v, p->mean[channel], p->std[channel]);
-		float is = finish_by_reciprocal((float)v, p->scale_high, p->scale_low, p->mean[channel],
+		float wanted = convert_by_division((float)v, p->mean[channel], p->std[channel]);
+		float is = convert_by_reciprocal((float)v, p->scale_high, p->scale_low, p->mean[channel],
 						p->std_high[channel], p->std_low[channel]);
 
 		if (memcmp(&wanted, &is, sizeof is) != 0)
@@ -25,8 +25,8 @@ static bool is_exact(const struct finish_plan *p, uint32_t channel)
 	return true;
 }
 
-/* Of 32 bits; with it finish_image_of is exact for 31. Hacker's Delight, 10-9. */
-static void set_plane(struct finish_plan *p, uint32_t plane)
+/* Of 32 bits; with it convert_image_of is exact for 31. Hacker's Delight, 10-9. */
+static void set_plane(struct convert_plan *p, uint32_t plane)
 {
 	p->plane = plane;
 	p->plane_shift = 31;
@@ -35,10 +35,10 @@ static void set_plane(struct finish_plan *p, uint32_t plane)
 	p->plane_inverse = (uint32_t)(((1ull << p->plane_shift) + plane - 1) / plane);
 }
 
-void finish_plan_init(struct finish_plan *p, enum finish_number number, int planar, uint32_t n_channels, uint32_t plane,
+void convert_plan_init(struct convert_plan *p, enum convert_number number, int planar, uint32_t n_channels, uint32_t plane,
 		      const float *mean, const float *std)
 {
-	*p = (struct finish_plan){ .n_channels = n_channels, .number = (uint32_t)number, .planar = !!planar };
+	*p = (struct convert_plan){ .n_channels = n_channels, .number = (uint32_t)number, .planar = !!planar };
 	set_plane(p, plane);
 	reciprocal(255.0f, &p->scale_high, &p->scale_low);
 	for (uint32_t c = 0; c < n_channels; c++) {
@@ -49,7 +49,7 @@ void finish_plan_init(struct finish_plan *p, enum finish_number number, int plan
 	}
 }
 
-uint16_t finish_to_float16(float value)
+uint16_t convert_to_float16(float value)
 {
 	union { float f; uint32_t u; } v = { .f = value }, half = { .f = 0.5f }; /* its last bit is the smallest half */
 	uint32_t sign = v.u >> 16 & 0x8000, bits = v.u & 0x7fffffff;
@@ -66,7 +66,7 @@ uint16_t finish_to_float16(float value)
 	return (uint16_t)(sign | (bits + ((uint32_t)(15 - 127) << 23) + 0xfff + (bits >> 13 & 1)) >> 13);
 }
 
-uint16_t finish_to_bfloat16(float value)
+uint16_t convert_to_bfloat16(float value)
 {
 	union { float f; uint32_t u; } v = { .f = value };
 
@@ -75,7 +75,7 @@ uint16_t finish_to_bfloat16(float value)
 	return (uint16_t)((v.u + 0x7fff + (v.u >> 16 & 1)) >> 16);
 }
 
-size_t finish_number_bytes(enum finish_number number)
+size_t convert_number_bytes(enum convert_number number)
 {
 	static const size_t bytes[] = { 1, 2, 2, 4 };
 
@@ -84,32 +84,32 @@ size_t finish_number_bytes(enum finish_number number)
 
 /* There are only 256 results for each channel; the loop looks them up. */
 union results {
-	uint8_t uint8[FINISH_MAX_CHANNELS][256];
-	uint16_t sixteen[FINISH_MAX_CHANNELS][256];
-	float float32[FINISH_MAX_CHANNELS][256];
+	uint8_t uint8[CONVERT_MAX_CHANNELS][256];
+	uint16_t sixteen[CONVERT_MAX_CHANNELS][256];
+	float float32[CONVERT_MAX_CHANNELS][256];
 };
 
-static void make_results(const struct finish_plan *p, union results *r)
+static void make_results(const struct convert_plan *p, union results *r)
 {
 	for (uint32_t c = 0; c < p->n_channels; c++)
 		for (uint32_t v = 0; v < 256; v++) {
-			switch ((enum finish_number)p->number) {
-			case FINISH_TO_UINT8: r->uint8[c][v] = (uint8_t)v; break;
-			case FINISH_TO_FLOAT16: r->sixteen[c][v] = finish_to_float16(finish_value(p, c, v)); break;
-			case FINISH_TO_BFLOAT16: r->sixteen[c][v] = finish_to_bfloat16(finish_value(p, c, v)); break;
-			case FINISH_TO_FLOAT32: r->float32[c][v] = finish_value(p, c, v); break;
+			switch ((enum convert_number)p->number) {
+			case CONVERT_TO_UINT8: r->uint8[c][v] = (uint8_t)v; break;
+			case CONVERT_TO_FLOAT16: r->sixteen[c][v] = convert_to_float16(convert_value(p, c, v)); break;
+			case CONVERT_TO_BFLOAT16: r->sixteen[c][v] = convert_to_bfloat16(convert_value(p, c, v)); break;
+			case CONVERT_TO_FLOAT32: r->float32[c][v] = convert_value(p, c, v); break;
 			}
 		}
 }
 
-void finish_plan_run(const struct finish_plan *p, const uint8_t *in, void *out)
+void convert_plan_run(const struct convert_plan *p, const uint8_t *in, void *out)
 {
-	size_t bytes = finish_number_bytes((enum finish_number)p->number);
+	size_t bytes = convert_number_bytes((enum convert_number)p->number);
 	union results r;
 
 	make_results(p, &r);
 	for (uint32_t px = 0; px < p->n_px; px++) {
-		size_t image = finish_image_of(p, px), at = px - image * p->plane;
+		size_t image = convert_image_of(p, px), at = px - image * p->plane;
 
 		for (uint32_t c = 0; c < p->n_channels; c++) {
 			size_t interleaved = (size_t)px * p->n_channels + c;
@@ -121,23 +121,23 @@ void finish_plan_run(const struct finish_plan *p, const uint8_t *in, void *out)
 }
 
 /* One channel is the same in both layouts. */
-static bool is_flat(const struct finish_plan *p)
+static bool is_flat(const struct convert_plan *p)
 {
 	return !p->planar || p->n_channels == 1;
 }
 
-void finish_plan_kernel(const struct finish_plan *p, char name[32])
+void convert_plan_kernel(const struct convert_plan *p, char name[32])
 {
 	static const char *const numbers[] = { "uint8", "float16", "bfloat16", "float32" };
 
 	snprintf(name, 32, "finish_%s_%s_%u", is_flat(p) ? "flat" : "planar", numbers[p->number], p->n_channels);
 }
 
-uint32_t finish_plan_blocks(const struct finish_plan *p)
+uint32_t convert_plan_blocks(const struct convert_plan *p)
 {
 	/* numbers in the 16 bytes that a thread writes at once */
-	uint32_t group = 16 / (uint32_t)finish_number_bytes((enum finish_number)p->number);
-	uint32_t block = FINISH_THREADS * group * (is_flat(p) ? FINISH_GROUPS : 1),
+	uint32_t group = 16 / (uint32_t)convert_number_bytes((enum convert_number)p->number);
+	uint32_t block = CONVERT_THREADS * group * (is_flat(p) ? CONVERT_GROUPS : 1),
 		 n = is_flat(p) ? p->n_px * p->n_channels : p->n_px;
 
 	return n / block + !!(n % block);

@@ -1,5 +1,5 @@
 /* The plain C path of the finisher: one table look-up per number. */
-#include "image/finish-paths.h"
+#include "image/convert-paths.h"
 
 #include <string.h>
 
@@ -8,21 +8,21 @@ static bool can_run(void)
 	return true;
 }
 
-void finish_c_planar(const struct finish *f, const uint8_t *rgb, void *const planes[3], uint32_t from)
+void convert_c_planar(const struct convert *f, const uint8_t *rgb, void *const planes[3], uint32_t from)
 {
 	for (uint32_t c = 0; c < f->n_channels; c++) {
 		const uint8_t *in = rgb + c;
 
 		switch (f->type) {
-		case FINISH_UINT8:
+		case CONVERT_UINT8:
 			for (uint32_t x = from; x < f->width; x++)
 				((uint8_t *)planes[c])[x] = in[(size_t)x * 3];
 			break;
-		case FINISH_FLOAT16:
+		case CONVERT_FLOAT16:
 			for (uint32_t x = from; x < f->width; x++)
 				((uint16_t *)planes[c])[x] = f->float16[c][in[(size_t)x * 3]];
 			break;
-		case FINISH_FLOAT32:
+		case CONVERT_FLOAT32:
 			for (uint32_t x = from; x < f->width; x++)
 				((float *)planes[c])[x] = f->float32[c][in[(size_t)x * 3]];
 			break;
@@ -30,13 +30,13 @@ void finish_c_planar(const struct finish *f, const uint8_t *rgb, void *const pla
 	}
 }
 
-void finish_c_interleaved(const struct finish *f, const uint8_t *rgb, void *row, uint32_t from)
+void convert_c_interleaved(const struct convert *f, const uint8_t *rgb, void *row, uint32_t from)
 {
 	for (uint32_t x = from; x < f->width; x++) {
 		for (uint32_t c = 0; c < 3; c++) {
 			size_t i = (size_t)x * 3 + c;
 
-			if (f->type == FINISH_FLOAT32)
+			if (f->type == CONVERT_FLOAT32)
 				((float *)row)[i] = f->float32[c][rgb[i]];
 			else
 				((uint16_t *)row)[i] = f->float16[c][rgb[i]];
@@ -44,16 +44,16 @@ void finish_c_interleaved(const struct finish *f, const uint8_t *rgb, void *row,
 	}
 }
 
-static void planar(const struct finish *f, const uint8_t *rgb, void *const planes[3])
+static void planar(const struct convert *f, const uint8_t *rgb, void *const planes[3])
 {
-	finish_c_planar(f, rgb, planes, 0);
+	convert_c_planar(f, rgb, planes, 0);
 }
 
-static void interleaved(const struct finish *f, const uint8_t *rgb, void *row)
+static void interleaved(const struct convert *f, const uint8_t *rgb, void *row)
 {
-	finish_c_interleaved(f, rgb, row, 0);
+	convert_c_interleaved(f, rgb, row, 0);
 }
 
-const struct finish_path finish_c = {
+const struct convert_path convert_c = {
 	.name = "c", .can_run = can_run, .planar = planar, .interleaved = interleaved,
 };

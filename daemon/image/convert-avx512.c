@@ -1,7 +1,7 @@
 /* The AVX-512 path of the finisher (with VBMI): 16 pixels at a time, 16 numbers to a register; masks make the last few
  * pixels like all others. */
 #if defined(__x86_64__)
-#include "image/finish-paths.h"
+#include "image/convert-paths.h"
 
 #include <immintrin.h>
 
@@ -18,7 +18,7 @@ static bool can_run(void)
 }
 
 /* ((v / 255) - mean) / std of 16 pixel values. */
-INLINE __m512 normalized(const struct finish *f, __m512i values, __m512 mean, __m512 std_high, __m512 std_low)
+INLINE __m512 normalized(const struct convert *f, __m512i values, __m512 mean, __m512 std_high, __m512 std_low)
 {
 	__m512 v = _mm512_cvtepi32_ps(values);
 	__m512 scaled =
@@ -29,9 +29,9 @@ INLINE __m512 normalized(const struct finish *f, __m512i values, __m512 mean, __
 }
 
 /* The numbers of mask to place i of a plane or row. */
-INLINE void store(enum finish_type type, void *out, size_t i, __mmask16 mask, __m512 v)
+INLINE void store(enum convert_type type, void *out, size_t i, __mmask16 mask, __m512 v)
 {
-	if (type == FINISH_FLOAT32)
+	if (type == CONVERT_FLOAT32)
 		_mm512_mask_storeu_ps((float *)out + i, mask, v);
 	else
 		_mm256_mask_storeu_epi16((uint16_t *)out + i, mask, _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
@@ -46,7 +46,7 @@ INLINE __m512i channel_of(__m512i px, int channel)
 					     _mm512_add_epi32(thirds, _mm512_set1_epi32(channel)), px);
 }
 
-INLINE void planar_as(const struct finish *f, enum finish_type type, const uint8_t *rgb, void *const planes[3])
+INLINE void planar_as(const struct convert *f, enum convert_type type, const uint8_t *rgb, void *const planes[3])
 {
 	for (uint32_t x = 0; x < f->width; x += PX_AT_ONCE) {
 		uint32_t n = f->width - x < PX_AT_ONCE ? f->width - x : PX_AT_ONCE;
@@ -56,7 +56,7 @@ INLINE void planar_as(const struct finish *f, enum finish_type type, const uint8
 		for (int c = 0; c < 3; c++) {
 			__m512i values = channel_of(px, c);
 
-			if (type == FINISH_UINT8)
+			if (type == CONVERT_UINT8)
 				_mm_mask_storeu_epi8((uint8_t *)planes[c] + x, mask, _mm512_cvtepi32_epi8(values));
 			else
 				store(type, planes[c], x, mask, normalized(f, values, _mm512_set1_ps(f->mean[c]),
@@ -65,7 +65,7 @@ INLINE void planar_as(const struct finish *f, enum finish_type type, const uint8
 	}
 }
 
-INLINE void interleaved_as(const struct finish *f, enum finish_type type, const uint8_t *rgb, void *row)
+INLINE void interleaved_as(const struct convert *f, enum convert_type type, const uint8_t *rgb, void *row)
 {
 	size_t n_bytes = (size_t)f->width * 3;
 
@@ -79,24 +79,24 @@ INLINE void interleaved_as(const struct finish *f, enum finish_type type, const 
 	}
 }
 
-AVX512 static void planar(const struct finish *f, const uint8_t *rgb, void *const planes[3])
+AVX512 static void planar(const struct convert *f, const uint8_t *rgb, void *const planes[3])
 {
 	switch (f->type) {
-	case FINISH_UINT8: planar_as(f, FINISH_UINT8, rgb, planes); break;
-	case FINISH_FLOAT16: planar_as(f, FINISH_FLOAT16, rgb, planes); break;
-	case FINISH_FLOAT32: planar_as(f, FINISH_FLOAT32, rgb, planes); break;
+	case CONVERT_UINT8: planar_as(f, CONVERT_UINT8, rgb, planes); break;
+	case CONVERT_FLOAT16: planar_as(f, CONVERT_FLOAT16, rgb, planes); break;
+	case CONVERT_FLOAT32: planar_as(f, CONVERT_FLOAT32, rgb, planes); break;
 	}
 }
 
-AVX512 static void interleaved(const struct finish *f, const uint8_t *rgb, void *row)
+AVX512 static void interleaved(const struct convert *f, const uint8_t *rgb, void *row)
 {
-	if (f->type == FINISH_FLOAT32)
-		interleaved_as(f, FINISH_FLOAT32, rgb, row);
+	if (f->type == CONVERT_FLOAT32)
+		interleaved_as(f, CONVERT_FLOAT32, rgb, row);
 	else
-		interleaved_as(f, FINISH_FLOAT16, rgb, row);
+		interleaved_as(f, CONVERT_FLOAT16, rgb, row);
 }
 
-const struct finish_path finish_avx512 = {
+const struct convert_path convert_avx512 = {
 	.name = "avx512", .can_run = can_run, .planar = planar, .interleaved = interleaved,
 };
 #endif

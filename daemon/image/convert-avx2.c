@@ -1,6 +1,6 @@
 /* The AVX2 path of the finisher (with FMA and F16C): 16 pixels at a time, eight numbers to a register. */
 #if defined(__x86_64__)
-#include "image/finish-paths.h"
+#include "image/convert-paths.h"
 
 #include <cpuid.h>
 #include <immintrin.h>
@@ -21,7 +21,7 @@ static bool can_run(void)
 }
 
 /* ((v / 255) - mean) / std of eight pixel values. */
-INLINE __m256 normalized(const struct finish *f, __m128i bytes, __m256 mean, __m256 std_high, __m256 std_low)
+INLINE __m256 normalized(const struct convert *f, __m128i bytes, __m256 mean, __m256 std_high, __m256 std_low)
 {
 	__m256 v = _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(bytes));
 	__m256 scaled =
@@ -32,9 +32,9 @@ INLINE __m256 normalized(const struct finish *f, __m128i bytes, __m256 mean, __m
 }
 
 /* Eight numbers to place i of a plane or row. */
-INLINE void store(enum finish_type type, void *out, size_t i, __m256 v)
+INLINE void store(enum convert_type type, void *out, size_t i, __m256 v)
 {
-	if (type == FINISH_FLOAT32)
+	if (type == CONVERT_FLOAT32)
 		_mm256_storeu_ps((float *)out + i, v);
 	else
 		_mm_storeu_si128((void *)((uint16_t *)out + i), _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
@@ -60,7 +60,7 @@ INLINE void split_channels(const uint8_t *rgb, __m128i out[3])
 		_mm_shuffle_epi8(c, _mm_setr_epi8(-1, -1, -1, -1, -1, -1, -1, -1, -1, -1, 0, 3, 6, 9, 12, 15)));
 }
 
-INLINE void planar_px(const struct finish *f, enum finish_type type, const uint8_t *rgb, void *const planes[3],
+INLINE void planar_px(const struct convert *f, enum convert_type type, const uint8_t *rgb, void *const planes[3],
 		      uint32_t x)
 {
 	__m128i bytes[3];
@@ -70,7 +70,7 @@ INLINE void planar_px(const struct finish *f, enum finish_type type, const uint8
 		__m256 mean = _mm256_set1_ps(f->mean[c]), high = _mm256_set1_ps(f->std_high[c]),
 		       low = _mm256_set1_ps(f->std_low[c]);
 
-		if (type == FINISH_UINT8) {
+		if (type == CONVERT_UINT8) {
 			_mm_storeu_si128((void *)((uint8_t *)planes[c] + x), bytes[c]);
 			continue;
 		}
@@ -79,16 +79,16 @@ INLINE void planar_px(const struct finish *f, enum finish_type type, const uint8
 	}
 }
 
-INLINE void planar_as(const struct finish *f, enum finish_type type, const uint8_t *rgb, void *const planes[3])
+INLINE void planar_as(const struct convert *f, enum convert_type type, const uint8_t *rgb, void *const planes[3])
 {
 	uint32_t x = 0;
 
 	for (; x + PX_AT_ONCE <= f->width; x += PX_AT_ONCE)
 		planar_px(f, type, rgb, planes, x);
-	finish_c_planar(f, rgb, planes, x);
+	convert_c_planar(f, rgb, planes, x);
 }
 
-INLINE void interleaved_as(const struct finish *f, enum finish_type type, const uint8_t *rgb, void *row)
+INLINE void interleaved_as(const struct convert *f, enum convert_type type, const uint8_t *rgb, void *row)
 {
 	uint32_t x = 0;
 
@@ -101,27 +101,27 @@ INLINE void interleaved_as(const struct finish *f, enum finish_type type, const 
 					 _mm256_loadu_ps(f->std_high16 + i), _mm256_loadu_ps(f->std_low16 + i)));
 		}
 	}
-	finish_c_interleaved(f, rgb, row, x);
+	convert_c_interleaved(f, rgb, row, x);
 }
 
-AVX2 static void planar(const struct finish *f, const uint8_t *rgb, void *const planes[3])
+AVX2 static void planar(const struct convert *f, const uint8_t *rgb, void *const planes[3])
 {
 	switch (f->type) {
-	case FINISH_UINT8: planar_as(f, FINISH_UINT8, rgb, planes); break;
-	case FINISH_FLOAT16: planar_as(f, FINISH_FLOAT16, rgb, planes); break;
-	case FINISH_FLOAT32: planar_as(f, FINISH_FLOAT32, rgb, planes); break;
+	case CONVERT_UINT8: planar_as(f, CONVERT_UINT8, rgb, planes); break;
+	case CONVERT_FLOAT16: planar_as(f, CONVERT_FLOAT16, rgb, planes); break;
+	case CONVERT_FLOAT32: planar_as(f, CONVERT_FLOAT32, rgb, planes); break;
 	}
 }
 
-AVX2 static void interleaved(const struct finish *f, const uint8_t *rgb, void *row)
+AVX2 static void interleaved(const struct convert *f, const uint8_t *rgb, void *row)
 {
-	if (f->type == FINISH_FLOAT32)
-		interleaved_as(f, FINISH_FLOAT32, rgb, row);
+	if (f->type == CONVERT_FLOAT32)
+		interleaved_as(f, CONVERT_FLOAT32, rgb, row);
 	else
-		interleaved_as(f, FINISH_FLOAT16, rgb, row);
+		interleaved_as(f, CONVERT_FLOAT16, rgb, row);
 }
 
-const struct finish_path finish_avx2 = {
+const struct convert_path convert_avx2 = {
 	.name = "avx2", .can_run = can_run, .planar = planar, .interleaved = interleaved,
 };
 #endif

@@ -4,18 +4,18 @@
  * place for many pixel values. The AVX paths multiply by a reciprocal of twice the precision, x * high + x * low with
  * one rounding at the end, which is the rounded quotient unless that lies extremely close to the middle of two floats;
  * whether any of these 256 values per channel does is simply tried when a pipeline is made. */
-#include "image/finish.h"
+#include "image/convert.h"
 
 #include <errno.h>
 #include <string.h>
 
-#include "image/finish-paths.h"
+#include "image/convert-paths.h"
 
-static const struct finish_path *const all_paths[] = {
+static const struct convert_path *const all_paths[] = {
 #if defined(__x86_64__)
-	&finish_avx512, &finish_avx2,
+	&convert_avx512, &convert_avx2,
 #endif
-	&finish_c,
+	&convert_c,
 };
 enum { N_PATHS = sizeof(all_paths) / sizeof(all_paths[0]) };
 
@@ -38,7 +38,7 @@ uint16_t float_to_half(float value)
 	return (uint16_t)(sign | rest >> 13);
 }
 
-static void make_tables(struct finish *f)
+static void make_tables(struct convert *f)
 {
 	for (int c = 0; c < 3; c++) {
 		for (int v = 0; v < 256; v++) {
@@ -59,7 +59,7 @@ static void reciprocal(float x, float *high, float *low)
 	*low = (float)((1.0 - (double)x * (double)*high) / (double)x);
 }
 
-static void make_reciprocals(struct finish *f)
+static void make_reciprocals(struct convert *f)
 {
 	reciprocal(255.0f, &f->scale_high, &f->scale_low);
 	for (int c = 0; c < 3; c++)
@@ -72,19 +72,19 @@ static void make_reciprocals(struct finish *f)
 }
 
 /* Runs every pixel value of every channel through the path and compares with the table. */
-static bool is_exact(const struct finish *f, const struct finish_path *path)
+static bool is_exact(const struct convert *f, const struct convert_path *path)
 {
-	struct finish trial = *f;
+	struct convert trial = *f;
 	uint8_t rgb[256 * 3];
 	float planes[3][256], row[256][3];
 	void *const out[3] = { planes[0], planes[1], planes[2] };
 	bool exact;
 
-	if (f->type == FINISH_UINT8)
+	if (f->type == CONVERT_UINT8)
 		return true;
 	for (int v = 0; v < 256; v++)
 		memset(rgb + (size_t)v * 3, v, 3);
-	trial.type = FINISH_FLOAT32;
+	trial.type = CONVERT_FLOAT32;
 	trial.n_channels = 3;
 	trial.width = 256;
 	path->planar(&trial, rgb, out);
@@ -96,7 +96,7 @@ static bool is_exact(const struct finish *f, const struct finish_path *path)
 	return exact;
 }
 
-void finish_init(struct finish *f, enum finish_type type, bool planar, uint32_t n_channels, uint32_t width,
+void convert_init(struct convert *f, enum convert_type type, bool planar, uint32_t n_channels, uint32_t width,
 		 uint32_t height, const float mean[3], const float std[3])
 {
 	f->type = type;
@@ -108,7 +108,7 @@ void finish_init(struct finish *f, enum finish_type type, bool planar, uint32_t 
 	memcpy(f->std, std, sizeof(f->std));
 	make_tables(f);
 	make_reciprocals(f);
-	f->path = &finish_c;
+	f->path = &convert_c;
 	for (size_t i = 0; i < N_PATHS; i++) {
 		if (all_paths[i]->can_run() && is_exact(f, all_paths[i])) {
 			f->path = all_paths[i];
@@ -117,7 +117,7 @@ void finish_init(struct finish *f, enum finish_type type, bool planar, uint32_t 
 	}
 }
 
-const char *const *finish_paths(void)
+const char *const *convert_paths(void)
 {
 	static _Thread_local const char *names[N_PATHS + 1]; /* per thread, so that filling it needs no lock */
 	size_t n = 0;
@@ -129,7 +129,7 @@ const char *const *finish_paths(void)
 	return names;
 }
 
-int finish_set_path(struct finish *f, const char *name)
+int convert_set_path(struct convert *f, const char *name)
 {
 	for (size_t i = 0; i < N_PATHS; i++) {
 		if (strcmp(all_paths[i]->name, name) == 0 && all_paths[i]->can_run() && is_exact(f, all_paths[i])) {
@@ -140,17 +140,17 @@ int finish_set_path(struct finish *f, const char *name)
 	return -ENOENT;
 }
 
-static size_t number_bytes(enum finish_type type)
+static size_t number_bytes(enum convert_type type)
 {
-	return type == FINISH_FLOAT32 ? 4 : type == FINISH_FLOAT16 ? 2 : 1;
+	return type == CONVERT_FLOAT32 ? 4 : type == CONVERT_FLOAT16 ? 2 : 1;
 }
 
-size_t finish_bytes(const struct finish *f)
+size_t convert_bytes(const struct convert *f)
 {
 	return (size_t)f->width * f->height * f->n_channels * number_bytes(f->type);
 }
 
-void finish_row(const struct finish *f, const uint8_t *rgb, uint32_t y, void *out)
+void convert_row(const struct convert *f, const uint8_t *rgb, uint32_t y, void *out)
 {
 	size_t row_bytes = f->width * number_bytes(f->type), plane_bytes = row_bytes * f->height;
 	uint8_t *at = (uint8_t *)out + y * row_bytes;
@@ -158,10 +158,10 @@ void finish_row(const struct finish *f, const uint8_t *rgb, uint32_t y, void *ou
 	void *const planes[3] = { at, at + plane_bytes, at + 2 * plane_bytes };
 
 	if (f->n_channels == 1) /* one plane is the same in both layouts */
-		finish_c_planar(f, rgb, planes, 0);
+		convert_c_planar(f, rgb, planes, 0);
 	else if (f->planar)
 		f->path->planar(f, rgb, planes);
-	else if (f->type == FINISH_UINT8)
+	else if (f->type == CONVERT_UINT8)
 		memcpy((uint8_t *)out + y * row_bytes * 3, rgb, row_bytes * 3);
 	else
 		f->path->interleaved(f, rgb, (uint8_t *)out + y * row_bytes * 3);

@@ -1,0 +1,25 @@
+/* What a processor-specific path of the finisher provides. Known to convert.c and its siblings only. */
+#ifndef BATCHD_CONVERT_PATHS_H
+#define BATCHD_CONVERT_PATHS_H
+
+#include "image/convert.h"
+
+struct convert_path {
+	const char *name;
+	bool (*can_run)(void);
+	/* width pixels of rgb to three planes (uint8, float16 or float32 by f->type), or to one interleaved row (not
+	 * uint8). Read and write exactly width pixels of three channels. */
+	void (*planar)(const struct convert *f, const uint8_t *rgb, void *const planes[3]);
+	void (*interleaved)(const struct convert *f, const uint8_t *rgb, void *row);
+};
+
+extern const struct convert_path convert_c;
+extern const struct convert_path convert_avx2;
+extern const struct convert_path convert_avx512;
+
+/* The plain C loops over pixels from..width - 1: also the tails of the SIMD paths. */
+/* of n_channels planes */
+void convert_c_planar(const struct convert *f, const uint8_t *rgb, void *const planes[3], uint32_t from);
+void convert_c_interleaved(const struct convert *f, const uint8_t *rgb, void *row, uint32_t from);
+
+#endif

@@ -163,19 +163,32 @@ static inline const Batchd__Wire__ServerMessage *answer_to_open(int fd, Batchd__
 	return m;
 }
 
-static inline struct client join_with(Batchd__Wire__Open o)
+/* False: refused, with that field of its error. */
+static inline bool join_unless(const char *field, struct client *out, Batchd__Wire__Open o)
 {
 	struct client c = { .fd = dial(), .slab = -1 };
 	greet(c.fd);
 	const Batchd__Wire__ServerMessage *m = answer_to_open(c.fd, &o, &c.slab);
 	ck_assert_ptr_nonnull(m);
-	if (m->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_ERROR)
-		ck_abort_msg("%s", m->error->text);
+	if (m->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_ERROR) {
+		if (strcmp(field, m->error->field))
+			ck_abort_msg("%s", m->error->text);
+		close(c.fd);
+		return false;
+	}
 	c.n_slots = m->opened->n_slots;
 	c.window = m->opened->window;
 	c.slot_bytes = m->opened->slot_bytes;
 	c.slab_bytes = m->opened->slab_bytes;
 	c.indices_offset = m->opened->indices_offset;
+	*out = c;
+	return true;
+}
+
+static inline struct client join_with(Batchd__Wire__Open o)
+{
+	struct client c;
+	join_unless("none of them", &c, o);
 	return c;
 }
 

@@ -114,7 +114,8 @@ static void few_fds(struct config *c)
 START_TEST(test_a_user_gets_so_many_of_the_daemons_descriptors)
 {
 	/* Four trainers of three descriptors each; the fifth is refused at the door. One may wait for another user's
-	 * process to be seen gone. */
+	 * process to be seen gone. The fourth comes again where it is refused for its answer's duplicates: under the fault
+	 * shim a socket may be full. */
 	struct client c[4];
 	start_daemon_with(few_fds);
 	Batchd__Wire__Open o = usual_open();
@@ -122,7 +123,8 @@ START_TEST(test_a_user_gets_so_many_of_the_daemons_descriptors)
 	o.job = job;
 	for (int i = 0; i < 4; i++) {
 		snprintf(job, sizeof(job), "job%d", i);
-		c[i] = join_with(o);
+		while (!join_unless("fds_per_user", &c[i], o))
+			;
 	}
 	int fd = dial();
 	const Batchd__Wire__ServerMessage *m = receive(fd, NULL);

@@ -30,7 +30,7 @@ class Place:
         self.env = {"PATH": os.environ["PATH"], "BATCHD_LIBCUDA": str(folder / "libfakecuda.so"), "FAKECUDA_DIR": str(folder / "gpus"), "FAKECUDA_QUIET": "1"}
 
     def daemon(self, config="", **env):
-        env = self.env | {"FAKECUDA_REPORT": str(self.folder / "daemon"), "FAKECUDA_ALLOW_THREADS": "batchd-gpu"} | env
+        env = self.env | {"FAKECUDA_REPORT": str(self.folder / "daemon"), "FAKECUDA_ALLOW_THREADS": "batchd-gpu*"} | env
         return Running(self.folder, config, env)
 
     def doctor(self, daemon, before=(), user=None, **env):

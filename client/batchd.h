@@ -24,34 +24,34 @@ extern "C" {
 
 enum batchd_code {
 	BATCHD_OK = 0,
-	BATCHD_END = 1,            /* positive: the epoch has no more batches */
-	BATCHD_AGAIN = 2,          /* positive: nothing ready (batchd_try_next), or the timeout passed */
+	BATCHD_END = 1,   /* positive: the epoch has no more batches */
+	BATCHD_AGAIN = 2, /* positive: nothing ready (batchd_try_next), or the timeout passed */
 	BATCHD_E_PROTOCOL = -1,
 	BATCHD_E_VERSION = -2,
-	BATCHD_E_INVALID = -3,     /* an option makes no sense */
-	BATCHD_E_MISMATCH = -4,    /* the job exists with other options */
+	BATCHD_E_INVALID = -3,  /* an option makes no sense */
+	BATCHD_E_MISMATCH = -4, /* the job exists with other options */
 	BATCHD_E_NOT_FOUND = -5,
 	BATCHD_E_ACCESS = -6,
 	BATCHD_E_LIMIT = -7,
-	BATCHD_E_BAD_DATA = -8,    /* too many samples could not be decoded */
-	BATCHD_E_FENCED = -9,      /* a newer process took this job's rank */
+	BATCHD_E_BAD_DATA = -8, /* too many samples could not be decoded */
+	BATCHD_E_FENCED = -9,   /* a newer process took this job's rank */
 	BATCHD_E_BEHIND = -10,
-	BATCHD_E_SHUTDOWN = -11,   /* the daemon is stopping */
+	BATCHD_E_SHUTDOWN = -11, /* the daemon is stopping */
 	BATCHD_E_INTERNAL = -12,
-	BATCHD_E_CONNECT = -13,    /* no daemon, and none could be started */
-	BATCHD_E_LOST = -14,       /* the daemon went away and did not come back within reconnect_ms; batches still
+	BATCHD_E_CONNECT = -13, /* no daemon, and none could be started */
+	BATCHD_E_LOST = -14,    /* the daemon went away and did not come back within reconnect_ms; batches still
 	                            * held stay readable. batchd_open again, and batchd_start where you were, gives
 	                            * the same batches */
 	BATCHD_E_NOMEM = -15,
-	BATCHD_E_FORKED = -16,     /* used in a child of the process that opened it */
-	BATCHD_E_CANCELLED = -17,  /* on_progress said so */
-	BATCHD_E_STALLED = -19,    /* another trainer of the job does not get on (option stall_error); the loader
+	BATCHD_E_FORKED = -16,    /* used in a child of the process that opened it */
+	BATCHD_E_CANCELLED = -17, /* on_progress said so */
+	BATCHD_E_STALLED = -19,   /* another trainer of the job does not get on (option stall_error); the loader
 	                            * goes on at the next call */
-	BATCHD_E_GPU = -18,        /* there is no such GPU, or it failed: the daemon's use of it or this process's
+	BATCHD_E_GPU = -18,       /* there is no such GPU, or it failed: the daemon's use of it or this process's
 	                            * own; the text says which */
-	BATCHD_E_PRODUCER = -20,   /* the producer of a served data set failed, has ended or never came; batchd_error
+	BATCHD_E_PRODUCER = -20,  /* the producer of a served data set failed, has ended or never came; batchd_error
 	                            * has its last words */
-	BATCHD_E_CLOSED = -21      /* another thread has closed the loader, which may be freed by now: without a
+	BATCHD_E_CLOSED = -21     /* another thread has closed the loader, which may be freed by now: without a
 	                            * reference (batchd_ref) do not even ask for batchd_error */
 };
 
@@ -89,9 +89,9 @@ enum batchd_policy {
 };
 /* Where a trainer begins that joins an open share group (share, world_size 1) at work. */
 enum batchd_join {
-	BATCHD_JOIN_NEXT,      /* the group's next batch */
-	BATCHD_JOIN_EPOCH,     /* the next epoch's first */
-	BATCHD_JOIN_START      /* this epoch's first */
+	BATCHD_JOIN_NEXT,  /* the group's next batch */
+	BATCHD_JOIN_EPOCH, /* the next epoch's first */
+	BATCHD_JOIN_START  /* this epoch's first */
 };
 /* How batches come to a GPU: not at all; in memory of the daemon's that this process has mapped by CUDA IPC, which
  * works for the daemon's own user in the same namespaces; copied by this library; or in memory of the daemon's that came
@@ -100,55 +100,55 @@ enum batchd_device_path { BATCHD_DEVICE_NONE, BATCHD_DEVICE_IPC, BATCHD_DEVICE_C
 
 /* What options.on_event tells. The text is one line for a person. */
 enum batchd_event {
-	BATCHD_EVENT_LOST = 1,     /* the daemon went away; it is waited for */
-	BATCHD_EVENT_BACK = 2,     /* a daemon is there again, and the loader goes on exactly where it was. info's
+	BATCHD_EVENT_LOST = 1,    /* the daemon went away; it is waited for */
+	BATCHD_EVENT_BACK = 2,    /* a daemon is there again, and the loader goes on exactly where it was. info's
 	                            * memory and window may be others */
-	BATCHD_EVENT_STALLED = 3,  /* a trainer of this job does not get on: which, since when, how many batches it
+	BATCHD_EVENT_STALLED = 3, /* a trainer of this job does not get on: which, since when, how many batches it
 	                            * holds */
-	BATCHD_EVENT_GOES_ON = 4,  /* it does again */
-	BATCHD_EVENT_CHANGED = 5,  /* batchd_resume: the state was saved with another transform */
-	BATCHD_EVENT_OWN = 6,      /* batchd_open: a daemon of this user's own is used, as the user may not use the
+	BATCHD_EVENT_GOES_ON = 4, /* it does again */
+	BATCHD_EVENT_CHANGED = 5, /* batchd_resume: the state was saved with another transform */
+	BATCHD_EVENT_OWN = 6,     /* batchd_open: a daemon of this user's own is used, as the user may not use the
 	                            * system's: why, and what would let the user in */
-	BATCHD_EVENT_REOPENED = 7  /* a producer's batches have outgrown their slots; batchd_get_info may say something
+	BATCHD_EVENT_REOPENED = 7 /* a producer's batches have outgrown their slots; batchd_get_info may say something
 	                            * else now, and nothing was lost */
 };
 
 /* Fill in with batchd_options_init, then change what you need. Strings are borrowed for the call. */
 struct batchd_options {
 	size_t size_bytes;
-	const char *socket;        /* NULL: $BATCHD_SOCKET, the user's own daemon, the system's daemon, or start one
+	const char *socket;    /* NULL: $BATCHD_SOCKET, the user's own daemon, the system's daemon, or start one
 	                            * for this user */
-	const char *dataset;       /* a name from the daemon's configuration, or "imagefolder:DIR", "files:LIST",
+	const char *dataset;   /* a name from the daemon's configuration, or "imagefolder:DIR", "files:LIST",
 	                            * "npy:FILE[,FILE]", "random:...", "serve:NAME" */
-	const char *transform;     /* "train224", "val224" or JSON; NULL: train224 for images, nothing for arrays */
-	const char *job;           /* trainers with the same job share one loader; NULL: one that fits this process
+	const char *transform; /* "train224", "val224" or JSON; NULL: train224 for images, nothing for arrays */
+	const char *job;       /* trainers with the same job share one loader; NULL: one that fits this process
 	                            * (and torchrun) */
 	enum batchd_dtype dtype;
 	enum batchd_layout layout;
 	enum batchd_mode mode;
-	uint32_t batch_size;       /* rows, 1 to the daemon's limit */
-	int32_t rank;              /* -1: the daemon picks (share), 0 (shard) */
+	uint32_t batch_size; /* rows, 1 to the daemon's limit */
+	int32_t rank;        /* -1: the daemon picks (share), 0 (shard) */
 	uint32_t world_size;
-	uint32_t num_workers;      /* 0: the daemon decides */
-	uint32_t n_slots;          /* batches ahead, this trainer's own included; 0: the daemon decides */
+	uint32_t num_workers; /* 0: the daemon decides */
+	uint32_t n_slots;     /* batches ahead, this trainer's own included; 0: the daemon decides */
 	uint64_t seed;
-	uint64_t incarnation;      /* of the job; a higher one ends every session of a lower one */
-	int shuffle, drop_last;    /* booleans */
-	int apply_exif;            /* turn images upright */
-	int own_batches;           /* the trainer sends its index batches with batchd_push. A sample that they name
+	uint64_t incarnation;   /* of the job; a higher one ends every session of a lower one */
+	int shuffle, drop_last; /* booleans */
+	int apply_exif;         /* turn images upright */
+	int own_batches;        /* the trainer sends its index batches with batchd_push. A sample that they name
 	                            * more than once is augmented anew each time, on every rank */
-	int writable;              /* 0: a batch is private to this process and becomes writable when first written
+	int writable;           /* 0: a batch is private to this process and becomes writable when first written
 	                            * to (needs SIGSEGV; an existing handler is called for everything else). 1:
 	                            * writable from the start, also for system calls, at the price of fresh page
 	                            * tables for every batch. Either way no other process sees the writes. */
-	int autostart;             /* start a daemon for this user if none answers (default 1) */
+	int autostart;          /* start a daemon for this user if none answers (default 1) */
 	/* Called during batchd_open while the daemon does something long, when a signal handler has run, and otherwise
 	 * about once a second. phase "index", "memory", "gpu" (the daemon makes memory on the GPU, for which it may
 	 * have to start the driver), "daemon" or "producer" (not there yet; seconds), or "" as long as nothing is
 	 * known; total 0 when unknown. Non-zero gives up: BATCHD_E_CANCELLED. May be NULL. */
 	int (*on_progress)(void *arg, const char *phase, uint64_t done, uint64_t total);
 	void *progress_arg;
-	const char *program;       /* for the log and `batchctl status`; NULL: this program's name */
+	const char *program; /* for the log and `batchctl status`; NULL: this program's name */
 	/* Where batches are wanted: NULL or "cpu"; "cuda" (the calling thread's current device, else the first),
 	 * "cuda:N" as CUDA counts in this process, or "GPU-..." (a UUID). With a GPU, dtype and layout say what
 	 * batchd_cuda_finish makes of images. See "Batches on a GPU" below. */
@@ -166,8 +166,8 @@ struct batchd_options {
 	 * its own batch_size, which has to divide it, without a copy: exactly the batches that it would get alone with
 	 * that size. Each slice is released for itself. drop_last is each trainer's own, too. */
 	uint32_t group_batch_size;
-	enum batchd_policy policy; /* share: the same for all of the group */
-	int stall_error;           /* 1: a call that learns of a stalled trainer returns BATCHD_E_STALLED, too */
+	enum batchd_policy policy;    /* share: the same for all of the group */
+	int stall_error;              /* 1: a call that learns of a stalled trainer returns BATCHD_E_STALLED, too */
 	uint32_t producer_timeout_ms; /* "serve:NAME": how long to wait for its producer; 0: a minute */
 	/* A producer serves its own machine: of a served data set the trainer is node_rank of node_world_size instead,
 	 * the job's trainers on this machine. 0: world_size. */
@@ -182,15 +182,15 @@ struct batchd_info {
 	size_t size_bytes;
 	uint64_t dataset_id, loader_id;
 	uint64_t n_samples;
-	uint64_t n_batches;        /* of a whole epoch, for this rank; 0 with own_batches */
-	uint64_t n_samples_rank;   /* rows of a whole epoch for this rank, padding included */
-	uint32_t n_classes;        /* 0: labels are not classes */
+	uint64_t n_batches;      /* of a whole epoch, for this rank; 0 with own_batches */
+	uint64_t n_samples_rank; /* rows of a whole epoch for this rank, padding included */
+	uint32_t n_classes;      /* 0: labels are not classes */
 	uint32_t rank, world_size, batch_size, window;
 	uint32_t n_dims, shape[8]; /* of one sample */
 	uint32_t n_label_dims, label_shape[8];
 	enum batchd_dtype dtype, label_dtype;
 	enum batchd_layout layout;
-	uint32_t has_normalize;    /* dtype uint8: mean and std are left to the trainer */
+	uint32_t has_normalize; /* dtype uint8: mean and std are left to the trainer */
 	float mean[3], std[3];
 	const char *socket, *job, *daemon_version;
 	/* What is in a batch's memory, data and device_data alike. The same as dtype, layout and shape above but for
@@ -200,44 +200,45 @@ struct batchd_info {
 	enum batchd_layout stored_layout;
 	uint32_t stored_shape[8];
 	enum batchd_device_path device_path;
-	int device_ordinal;        /* CUDA's number of the GPU in this process */
+	int device_ordinal; /* CUDA's number of the GPU in this process */
 	unsigned char device_uuid[16];
 	const char *device;        /* "cuda:0"; "cpu" */
 	const char *device_reason; /* BATCHD_DEVICE_COPY: why the daemon's memory is not mapped, for a person; else
 	                            * "" */
 	unsigned char device_handle[64]; /* BATCHD_DEVICE_IPC: of the daemon's memory, as cudaIpcOpenMemHandle takes
 	                                  * it; opened by the library already */
-	int can_convert;            /* 0: batchd_cuda_finish would be needed, and this library was built without a
+	int can_convert;                 /* 0: batchd_cuda_finish would be needed, and this library was built without a
 	                            * CUDA compiler, or its kernel does not run here */
-	uint32_t group_batch_size; /* share: rows of the loader's batch, of which batch_size is a part */
-	enum batchd_policy policy; /* share: the one in force */
-	uint32_t served;           /* a producer makes the batches: see batchd_arrays. Then n_batches is 0 if it is
+	uint32_t group_batch_size;       /* share: rows of the loader's batch, of which batch_size is a part */
+	enum batchd_policy policy;       /* share: the one in force */
+	uint32_t served; /* a producer makes the batches: see batchd_arrays. Then n_batches is 0 if it is
 	                            * not known, batch_size the rows of a usual batch, shape means nothing, and every
 	                            * batchd_start has base 0 */
-	const char *convert_reason; /* can_convert 0: why the driver does not take the kernel, for a person; "" where the
+	const char
+		*convert_reason; /* can_convert 0: why the driver does not take the kernel, for a person; "" where the
 	                            * library was built without one */
 };
 
 /* One batch on loan. Memory is valid until batchd_release of it, in this process only. */
 struct batchd_batch {
 	size_t size_bytes;
-	void *data;                /* n_rows samples, contiguous */
-	void *labels;              /* n_rows labels */
-	const int64_t *indices;    /* n_rows sample indices */
+	void *data;             /* n_rows samples, contiguous */
+	void *labels;           /* n_rows labels */
+	const int64_t *indices; /* n_rows sample indices */
 	uint32_t n_rows, n_padding, n_replaced;
 	uint32_t slot;
 	uint64_t generation;
 	uint64_t epoch, base, step;
-	uint64_t wait_ns;          /* how long batchd_next was blocked for it */
-	int last;                  /* of its epoch */
-	void *device_data;         /* on the GPU: n_rows samples as stored; NULL without. Not to be read here, and
+	uint64_t wait_ns;    /* how long batchd_next was blocked for it */
+	int last;            /* of its epoch */
+	void *device_data;   /* on the GPU: n_rows samples as stored; NULL without. Not to be read here, and
 	                            * never to be written */
-	void *device_labels;       /* n_rows labels there */
-	uint64_t n_given;          /* batches given out so far, this one included, over all resumes */
-	uint64_t order;            /* own_batches: hash of this epoch's index batches up to this one; else 0 */
-	uint32_t row;              /* share: its first row's number in the group's batch */
-	uint64_t n_skipped;        /* share, BATCHD_SKIP: batches that this trainer has missed since the one before */
-	int apart;                 /* share: made for this trainer, as most of the group is somewhere else */
+	void *device_labels; /* n_rows labels there */
+	uint64_t n_given;    /* batches given out so far, this one included, over all resumes */
+	uint64_t order;      /* own_batches: hash of this epoch's index batches up to this one; else 0 */
+	uint32_t row;        /* share: its first row's number in the group's batch */
+	uint64_t n_skipped;  /* share, BATCHD_SKIP: batches that this trainer has missed since the one before */
+	int apart;           /* share: made for this trainer, as most of the group is somewhere else */
 };
 
 /* Connects (starting a daemon if allowed), opens the data set, maps the slots. A daemon that goes away while it indexes
@@ -399,7 +400,7 @@ int batchd_cuda_add_stream(struct batchd_loader *l, uint32_t slot, uint64_t gene
 /* One array of a batch: contiguous, the last dimension fastest, at a multiple of 64 bytes. */
 struct batchd_array {
 	enum batchd_dtype dtype;
-	uint32_t n_dims;           /* at most 8 */
+	uint32_t n_dims; /* at most 8 */
 	uint64_t shape[8];
 	uint64_t n_bytes;
 	void *data;
@@ -425,18 +426,18 @@ struct batchd_producer;
 
 struct batchd_produce_options {
 	size_t size_bytes;
-	const char *socket;        /* as in batchd_options */
-	const char *name;          /* at most 64 bytes; a newer producer of the same name and user takes over */
-	uint64_t slot_bytes;       /* room for a usual batch: batchd_produce_size of it; slots grow with larger ones */
-	uint64_t n_batches;        /* of an epoch, for all ranks together; 0: not known beforehand */
-	uint64_t n_samples;        /* of an epoch, for information; 0: not known */
-	uint64_t id;               /* what the samples are, in any words of yours hashed; trainers' checkpoints carry
+	const char *socket;   /* as in batchd_options */
+	const char *name;     /* at most 64 bytes; a newer producer of the same name and user takes over */
+	uint64_t slot_bytes;  /* room for a usual batch: batchd_produce_size of it; slots grow with larger ones */
+	uint64_t n_batches;   /* of an epoch, for all ranks together; 0: not known beforehand */
+	uint64_t n_samples;   /* of an epoch, for information; 0: not known */
+	uint64_t id;          /* what the samples are, in any words of yours hashed; trainers' checkpoints carry
 	                            * it */
-	uint64_t incarnation;      /* a producer with a lower one than a living one of the same name is refused */
-	uint32_t n_rows;           /* of a usual batch, for information */
-	int resumable;             /* an epoch's batches are the same whenever it is made, so it can be begun in its
+	uint64_t incarnation; /* a producer with a lower one than a living one of the same name is refused */
+	uint32_t n_rows;      /* of a usual batch, for information */
+	int resumable;        /* an epoch's batches are the same whenever it is made, so it can be begun in its
 	                            * middle */
-	int autostart;             /* start a daemon for this user if none answers (default 1) */
+	int autostart;        /* start a daemon for this user if none answers (default 1) */
 	const char *program;
 };
 void batchd_produce_options_init(struct batchd_produce_options *o);
@@ -449,7 +450,7 @@ int batchd_produce_open(const struct batchd_produce_options *o, struct batchd_pr
  * such a batch, for a rank that is not there; then the library keeps it until it is wanted. */
 struct batchd_fill {
 	uint64_t epoch, step;
-	uint64_t room_bytes;       /* of the slot */
+	uint64_t room_bytes; /* of the slot */
 };
 /* BATCHD_OK, BATCHD_AGAIN, or an error; timeout_ms as for batchd_next. Each is answered by batchd_produce_filled or
  * batchd_produce_end_epoch. */

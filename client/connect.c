@@ -77,8 +77,9 @@ static int connect_given(struct connection *c, const char *address, const char *
 			address, told_by, strerror(-r), address, told_by);
 	if (r == -EACCES) {
 		refusal_describe(address, refusal, sizeof refusal);
-		return fault_set(f, BATCHD_E_ACCESS, "%s; or leave %s out to have a daemon of the user's own found or started",
-				 refusal, told_by);
+		return fault_set(f, BATCHD_E_ACCESS,
+				 "%s; or leave %s out to have a daemon of the user's own found or started", refusal,
+				 told_by);
 	}
 	if (r < 0)
 		return fault_set(f, BATCHD_E_CONNECT, "no batchd answers at %s (%s): %s", address, told_by,
@@ -200,9 +201,10 @@ static int gone(const struct connection *c, struct fault *f)
 				 "batchd at %s went away; `systemctl status batchd` and `journalctl -u batchd` say why",
 				 c->address);
 	if (find_log(c->address, log))
-		return fault_set(f, BATCHD_E_LOST,
-				 "batchd at %s went away; its log %s says why, `batchctl status --socket %s` whether it is back",
-				 c->address, log, c->address);
+		return fault_set(
+			f, BATCHD_E_LOST,
+			"batchd at %s went away; its log %s says why, `batchctl status --socket %s` whether it is back",
+			c->address, log, c->address);
 	return fault_set(
 		f, BATCHD_E_LOST,
 		"batchd at %s went away; `batchctl status --socket %s` says whether it is back, its log why it went",

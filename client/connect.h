@@ -9,12 +9,12 @@
 #include "wire.h"
 
 struct connection {
-	int socket;                        /* blocking, close-on-exec; -1: none */
+	int socket; /* blocking, close-on-exec; -1: none */
 	char address[ADDRESS_MAX_BYTES];
-	bool own;                          /* a daemon of this user's, not the system's */
-	char notice[640];                  /* which one it is and why, where a user may wonder; else "" */
+	bool own;         /* a daemon of this user's, not the system's */
+	char notice[640]; /* which one it is and why, where a user may wonder; else "" */
 	unsigned char bytes[WIRE_MAX_BYTES];
-	struct wire_arena arena;           /* of the last message received */
+	struct wire_arena arena; /* of the last message received */
 	char daemon_version[WIRE_MAX_PROGRAM + 1];
 };
 

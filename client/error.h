@@ -8,8 +8,8 @@
 enum { FAULT_TEXT_BYTES = 4096 + 256 }; /* the wire's longest error text and what we put around it */
 
 struct fault {
-	int code;  /* enum batchd_code; 0: nothing yet */
-	bool told; /* by the daemon; what it says of a GPU is of its own use of it */
+	int code;    /* enum batchd_code; 0: nothing yet */
+	bool told;   /* by the daemon; what it says of a GPU is of its own use of it */
 	bool reopen; /* BATCHD_E_SHUTDOWN: the daemon is there, and nothing is lost by opening again */
 	char text[FAULT_TEXT_BYTES];
 };

@@ -21,8 +21,8 @@ enum { LOOK_NS = 1000000000 }; /* the socket's own time-out, too */
 
 static int nonsense(struct link *k, const char *what, struct fault *f)
 {
-	return fault_set(f, BATCHD_E_PROTOCOL, "batchd at %s put nonsense into the ring: %s",
-			 k->connection.address, what);
+	return fault_set(f, BATCHD_E_PROTOCOL, "batchd at %s put nonsense into the ring: %s", k->connection.address,
+			 what);
 }
 
 /* The next entry. 0, BATCHD_AGAIN: there is none; or a code. */

@@ -110,7 +110,7 @@ static uint64_t hash_run(void)
 static void enlist(struct job *j)
 {
 	process_lock();
-	for (struct job *other = live; other; ) {
+	for (struct job *other = live; other;) {
 		if (other->spec == j->spec && other->ordinal == j->ordinal) {
 			j->ordinal++;
 			other = live;

@@ -7,9 +7,9 @@
 #include "wire.h"
 
 struct job {
-	struct job *next;      /* among the live ones of this process */
-	uint64_t spec;         /* hash of what is asked for; 0: not in the list */
-	unsigned ordinal;      /* among the live ones with the same spec */
+	struct job *next; /* among the live ones of this process */
+	uint64_t spec;    /* hash of what is asked for; 0: not in the list */
+	unsigned ordinal; /* among the live ones with the same spec */
 	char name[WIRE_MAX_JOB + 1];
 };
 

@@ -194,8 +194,7 @@ bool link_lend(struct link *k, const struct ready *b, uint64_t wait_ns)
 {
 	if (b->slot >= k->n_slots || b->generation >> LINK_ID_SHIFT || k->lease[b->slot].held)
 		return false;
-	k->lease[b->slot] =
-		(struct lease){ .generation = b->generation, .wait_ns = wait_ns, .n_out = 1, .held = true };
+	k->lease[b->slot] = (struct lease){ .generation = b->generation, .wait_ns = wait_ns, .n_out = 1, .held = true };
 	k->n_leased++;
 	slab_lend(k->slab, b->slot);
 	return true;

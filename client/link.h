@@ -26,9 +26,9 @@ struct ready {
 /* A batch on loan. */
 struct lease {
 	uint64_t generation;
-	uint64_t wait_ns;      /* told to the daemon at release, for its statistics */
-	uint32_t n_out;        /* slices of it that are with the trainer; 1 of a whole batch */
-	bool more;             /* slices are still to be given out */
+	uint64_t wait_ns; /* told to the daemon at release, for its statistics */
+	uint32_t n_out;   /* slices of it that are with the trainer; 1 of a whole batch */
+	bool more;        /* slices are still to be given out */
 	bool held;
 };
 
@@ -55,8 +55,8 @@ enum link_gpu_mapping {
 struct link_gpu {
 	const struct link_gpu_ops *ops;
 	void (*on_free)(struct link *k, uint32_t slot); /* under the lock */
-	bool looks_ahead;      /* deliver wants to see the next batch; written once */
-	uint32_t n_pending;    /* slots that only the GPU's work still keeps; under the lock */
+	bool looks_ahead;                               /* deliver wants to see the next batch; written once */
+	uint32_t n_pending;                             /* slots that only the GPU's work still keeps; under the lock */
 };
 
 /* Under the lock, unless they say otherwise. */
@@ -98,28 +98,28 @@ struct link {
 	uint64_t row_bytes, label_bytes;
 	uint64_t content_id, pipeline_id;
 	uint8_t fingerprint[WIRE_FINGERPRINT_BYTES];
-	size_t n_fingerprint_bytes;  /* 0: there is none */
+	size_t n_fingerprint_bytes; /* 0: there is none */
 	struct batchd_info info;
 	struct link_gpu *gpu;  /* NULL: batches are delivered to host memory only */
 	const char *no_device; /* why the daemon need not copy batches to the GPU for this link; NULL: it has to */
 
 	/* the loader's thread */
-	bool continues;        /* the daemon is going on to the next epoch by itself */
-	bool said_waiting;     /* since the last batch came */
-	bool stale_wake;       /* a Wake is in the socket, or will be, that no call waits for any more */
+	bool continues;    /* the daemon is going on to the next epoch by itself */
+	bool said_waiting; /* since the last batch came */
+	bool stale_wake;   /* a Wake is in the socket, or will be, that no call waits for any more */
 	/* The ring; none: batches and releases go as packets. Batches: the loader's thread; releases: under
 	 * the lock. */
 	struct ring ring;
-	struct ready *early;   /* ring of n_slots: batches that came while something else was waited for */
+	struct ready *early; /* ring of n_slots: batches that came while something else was waited for */
 	uint32_t n_early, first_early;
 
 	/* under the lock */
 	struct slab *slab;
-	struct lease *lease;   /* of each slot */
+	struct lease *lease; /* of each slot */
 	uint32_t n_leased;
-	bool detached;         /* slots on loan are copies of our own, and the daemon need not hear of their end */
+	bool detached; /* slots on loan are copies of our own, and the daemon need not hear of their end */
 	struct connection connection; /* receiving: the loader's thread; sending: under the lock */
-	struct link *next;     /* of the retired */
+	struct link *next;            /* of the retired */
 };
 
 /* A link without a connection, or NULL. */

@@ -499,11 +499,11 @@ static int open_once(const struct batchd_options *o, uint64_t born_ns, char *add
  * waits for its own (reconnect_ms); an address where no daemon was seen may be misspelt. Only the time without a daemon
  * counts: how long one indexed the data or waited for a producer before it went away says nothing. */
 struct outage {
-	bool seen;                      /* a daemon was there, at `address` */
+	bool seen; /* a daemon was there, at `address` */
 	char address[ADDRESS_MAX_BYTES];
-	struct fault why;               /* it went away */
-	uint64_t away_ns, began_ns;     /* in all, and since when this attempt */
-	unsigned n_tries;               /* since it went away first */
+	struct fault why;           /* it went away */
+	uint64_t away_ns, began_ns; /* in all, and since when this attempt */
+	unsigned n_tries;           /* since it went away first */
 };
 
 static uint64_t most_ms(const struct outage *a, const struct batchd_options *o)

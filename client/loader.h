@@ -15,7 +15,7 @@
 /* The batch that is given out in slices. */
 struct cut {
 	struct ready batch;
-	uint32_t row;          /* the next slice's first; batch.n_rows: none is left */
+	uint32_t row; /* the next slice's first; batch.n_rows: none is left */
 	bool first;
 };
 
@@ -23,11 +23,11 @@ struct pending;
 
 /* A daemon that went away. */
 struct absence {
-	bool lost;             /* it has; the connection is closed */
-	bool barren;           /* it came back, and no batch has come since */
+	bool lost;   /* it has; the connection is closed */
+	bool barren; /* it came back, and no batch has come since */
 	struct fault why;
 	uint64_t since_ns, next_try_ns;
-	uint64_t before_ns;    /* how long it was away before, all the times since the last batch */
+	uint64_t before_ns; /* how long it was away before, all the times since the last batch */
 	unsigned n_tries;
 };
 
@@ -39,32 +39,32 @@ struct info_text {
 
 struct batchd_loader {
 	/* Written once, by batchd_open. */
-	unsigned generation;   /* process_generation() */
+	unsigned generation; /* process_generation() */
 	bool own_batches, share, drop_last, served;
 	struct batchd_options options; /* its strings are the loader's own; dataset as the daemon wants it */
 	uint64_t born_ns;
-	uint32_t group_rows;   /* of the batches that come; info.batch_size, the trainer's own, divides it */
+	uint32_t group_rows; /* of the batches that come; info.batch_size, the trainer's own, divides it */
 	struct job job;
 
 	/* The thread that the loader belongs to. */
-	struct fault fault;    /* code: what every later call returns as well; 0 while all is well */
+	struct fault fault; /* code: what every later call returns as well; 0 while all is well */
 	struct absence absence;
-	uint64_t seek;         /* of the last Seek sent; 0: none yet */
+	uint64_t seek; /* of the last Seek sent; 0: none yet */
 	uint64_t epoch, base;
-	uint64_t next_step;    /* the only one that may come next */
-	bool streaming;        /* between batchd_start and the epoch's end */
-	bool at_end;           /* the epoch's last batch was given out, or it has none */
-	bool joined_within;    /* served: it has come into an epoch at work and has had nothing of it, nor knows
+	uint64_t next_step; /* the only one that may come next */
+	bool streaming;     /* between batchd_start and the epoch's end */
+	bool at_end;        /* the epoch's last batch was given out, or it has none */
+	bool joined_within; /* served: it has come into an epoch at work and has had nothing of it, nor knows
 	                        * whether there is more */
-	uint64_t n_given;      /* batches given out, over all resumes */
-	uint64_t order;        /* own_batches: hash of this epoch's batches up to next_step */
+	uint64_t n_given;   /* batches given out, over all resumes */
+	uint64_t order;     /* own_batches: hash of this epoch's batches up to next_step */
 	struct batchd_position resumed; /* by batchd_resume; what batchd_start is compared with */
-	struct cut cut;        /* under lock */
-	uint64_t n_missed;     /* own batches since the last that was given out, by the group's policy */
-	uint64_t n_pushed;     /* own_batches: the first step not pushed yet */
+	struct cut cut;                 /* under lock */
+	uint64_t n_missed;              /* own batches since the last that was given out, by the group's policy */
+	uint64_t n_pushed;              /* own_batches: the first step not pushed yet */
 	bool pushed_all;
 	struct pending *pending_first, *pending_last; /* own_batches: steps next_step to n_pushed - 1 */
-	char **classes;        /* n_classes of them once fetched */
+	char **classes;                               /* n_classes of them once fetched */
 	uint32_t n_classes;
 
 	/* Calls that need the loader for themselves: one at a time. Taken before `lock`, and again by a callback of the
@@ -73,15 +73,15 @@ struct batchd_loader {
 
 	/* Any thread, under lock: sending, the links' slabs and leases, the end. */
 	pthread_mutex_t lock;
-	atomic_bool closed;    /* batchd_close was called: freed with the last call in progress, lease and reference.
+	atomic_bool closed;   /* batchd_close was called: freed with the last call in progress, lease and reference.
 	                        * Changed under lock */
-	bool ended;            /* one thread has begun to take the loader apart, or to wait for its GPU */
-	bool husk;             /* nothing is left but what the last reference frees */
-	unsigned n_calls;      /* in progress between loader_enter and loader_leave, or waiting for their turn */
-	unsigned n_refs;       /* by batchd_ref */
-	pthread_t taker;       /* the thread that opened it or took a batch last; `fault` is that thread's */
-	struct link *link;     /* NULL: a husk. Changed by the loader's thread */
-	struct link *retired;  /* of earlier connections: detached, with batches that are still on loan */
+	bool ended;           /* one thread has begun to take the loader apart, or to wait for its GPU */
+	bool husk;            /* nothing is left but what the last reference frees */
+	unsigned n_calls;     /* in progress between loader_enter and loader_leave, or waiting for their turn */
+	unsigned n_refs;      /* by batchd_ref */
+	pthread_t taker;      /* the thread that opened it or took a batch last; `fault` is that thread's */
+	struct link *link;    /* NULL: a husk. Changed by the loader's thread */
+	struct link *retired; /* of earlier connections: detached, with batches that are still on loan */
 	struct info_text text;
 	struct batchd_loader *next_closed; /* under process_lock */
 };

@@ -65,8 +65,10 @@ int open_check(const struct batchd_options *o, struct fault *f)
 		return fault_set(f, BATCHD_E_INVALID, "rank must be given: which of the %u trainers is this one?",
 				 o->world_size);
 	if (o->node_world_size > o->world_size || (o->node_world_size && o->node_rank >= o->node_world_size))
-		return fault_set(f, BATCHD_E_INVALID, "node_rank must be below node_world_size, and that at most world_size: "
-				 "%u of %u of %u", o->node_rank, o->node_world_size, o->world_size);
+		return fault_set(f, BATCHD_E_INVALID,
+				 "node_rank must be below node_world_size, and that at most world_size: "
+				 "%u of %u of %u",
+				 o->node_rank, o->node_world_size, o->world_size);
 	r = check_share(o, f);
 	if (r < 0)
 		return r;
@@ -76,10 +78,10 @@ int open_check(const struct batchd_options *o, struct fault *f)
 	if (o->dtype == BATCHD_BFLOAT16 && (!o->device || !*o->device || strcmp(o->device, "cpu") == 0))
 		return fault_set(f, BATCHD_E_INVALID, "dtype: bfloat16 is made on a GPU only (option device)");
 	if ((unsigned)o->dtype > BATCHD_BFLOAT16)
-		return fault_set(f, BATCHD_E_INVALID, "dtype: images are made as uint8, float16, float32 or, on a GPU, bfloat16; "
+		return fault_set(f, BATCHD_E_INVALID,
+				 "dtype: images are made as uint8, float16, float32 or, on a GPU, bfloat16; "
 				 "arrays come as they are stored, whatever dtype says");
-	if ((unsigned)o->layout > BATCHD_AS_STORED ||
-	    (unsigned)o->mode > BATCHD_SHARE)
+	if ((unsigned)o->layout > BATCHD_AS_STORED || (unsigned)o->mode > BATCHD_SHARE)
 		return fault_set(f, BATCHD_E_INVALID, "layout or mode is none of batchd.h's");
 	if (o->job && !wire_text_ok(o->job, strlen(o->job), WIRE_MAX_JOB))
 		return fault_set(f, BATCHD_E_INVALID, "job: the name has more than %d bytes, or is not printable UTF-8",
@@ -198,8 +200,7 @@ static int check_opened(struct link *k, const Batchd__Wire__Opened *m, uint32_t 
 		what = "slots that are too small for a batch";
 	else if (m->world_size < 1 || m->n_samples > INT64_MAX)
 		what = "impossible numbers";
-	return what ? fault_set(f, BATCHD_E_PROTOCOL, "batchd at %s offers %s", k->connection.address, what)
-		    : 0;
+	return what ? fault_set(f, BATCHD_E_PROTOCOL, "batchd at %s offers %s", k->connection.address, what) : 0;
 }
 
 static void fill_info(const struct batchd_loader *l, struct link *k, const Batchd__Wire__Opened *m, uint32_t batch_size)
@@ -268,8 +269,8 @@ static int take_opened(struct batchd_loader *l, struct link *k, const struct bat
 		return fault_set(f, BATCHD_E_PROTOCOL, "batchd at %s offers a ring that cannot be used",
 				 k->connection.address);
 	if (r < 0)
-		return fault_set(f, BATCHD_E_NOMEM, "cannot map the ring of batchd at %s: %s",
-				 k->connection.address, strerror(-r));
+		return fault_set(f, BATCHD_E_NOMEM, "cannot map the ring of batchd at %s: %s", k->connection.address,
+				 strerror(-r));
 	if (m->served && o->group_batch_size && o->group_batch_size != o->batch_size)
 		return fault_set(f, BATCHD_E_INVALID,
 				 "group_batch_size: a producer's batches are as large as it makes them");

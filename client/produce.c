@@ -32,48 +32,48 @@ enum { MAX_SLOTS = 65536 };
 /* What is in a slot. */
 struct content {
 	uint64_t epoch, step, n_bytes;
-	uint32_t n_rows;           /* 0: nothing, for all we know */
+	uint32_t n_rows; /* 0: nothing, for all we know */
 };
 
 struct made_slab {
 	struct made_slab *next;
 	uint32_t number, rank, n_slots, world_size;
 	uint64_t slot_bytes, room_bytes;
-	struct content *content;   /* of each slot */
+	struct content *content; /* of each slot */
 	size_t bytes;
 	char *base;
-	bool replaced;             /* by a newer one of the same rank */
+	bool replaced; /* by a newer one of the same rank */
 };
 
 struct fill {
 	struct fill *next;
 	uint64_t number, epoch, step;
-	uint64_t n_bytes;          /* of the slot that the batch takes; 0: not known */
-	bool outside;              /* it is made in memory of our own, as it does not fit */
+	uint64_t n_bytes; /* of the slot that the batch takes; 0: not known */
+	bool outside;     /* it is made in memory of our own, as it does not fit */
 	uint32_t slot;
-	struct made_slab *slab;    /* NULL: a peek */
+	struct made_slab *slab; /* NULL: a peek */
 	bool cancelled;
 };
 
 /* What was made for a peek, or does not fit its slot. */
 struct ahead {
-	char *bytes;               /* NULL: there is nothing */
+	char *bytes; /* NULL: there is nothing */
 	size_t n_mapped;
 	uint64_t epoch, step, n_bytes;
-	uint32_t n_rows;           /* 0: it is being made */
+	uint32_t n_rows; /* 0: it is being made */
 };
 
 struct batchd_producer {
-	unsigned generation;       /* process_generation() */
-	struct fault fault;        /* code: what every later call returns as well */
-	uint64_t room_bytes;       /* of a slot */
-	uint64_t least_bytes;      /* that a slot needs for the batch in `ahead`, which has not fitted; 0: none */
+	unsigned generation;         /* process_generation() */
+	struct fault fault;          /* code: what every later call returns as well */
+	uint64_t room_bytes;         /* of a slot */
+	uint64_t least_bytes;        /* that a slot needs for the batch in `ahead`, which has not fitted; 0: none */
 	uint64_t kept_from, kept_to; /* batches of its epoch before it that may be asked for once more */
 	struct made_slab *slabs;
 	struct fill *first, *last; /* those to come */
 	struct fill *current;      /* handed out */
 	struct ahead ahead;
-	uint64_t epoch, n_made;    /* how many batches that epoch is known to have: as far as it was made */
+	uint64_t epoch, n_made; /* how many batches that epoch is known to have: as far as it was made */
 	struct connection connection;
 };
 
@@ -127,7 +127,7 @@ static bool is_in_use(const struct batchd_producer *p, const struct made_slab *s
 
 static void unmap_replaced(struct batchd_producer *p)
 {
-	for (struct made_slab **at = &p->slabs; *at; ) {
+	for (struct made_slab **at = &p->slabs; *at;) {
 		struct made_slab *s = *at;
 
 		if (s->replaced && !is_in_use(p, s)) {
@@ -482,7 +482,8 @@ int batchd_produce_lay(struct batchd_producer *p, struct batchd_array *arrays, u
 	if (f->outside && size)
 		r = make_room_ahead(p, f, size);
 	if (r == 0)
-		r = arrays_lay(slot_of(p, f), f->outside ? size : (size_t)f->slab->room_bytes, arrays, n, text, n_text, &p->fault);
+		r = arrays_lay(slot_of(p, f), f->outside ? size : (size_t)f->slab->room_bytes, arrays, n, text, n_text,
+			       &p->fault);
 	f->n_bytes = r == 0 ? size : 0;
 	p->fault.code = 0; /* the producer may say so to its trainers */
 	return r;

@@ -67,22 +67,24 @@ void refusal_describe(const char *address, char *out, size_t size)
 
 	name_user(geteuid(), user);
 	if (!is_socket(address, &st)) {
-		snprintf(out, size, "user %s may not use %s at %s: its directory does not let this user in", user, whose,
-			 address);
+		snprintf(out, size, "user %s may not use %s at %s: its directory does not let this user in", user,
+			 whose, address);
 		return;
 	}
 	name_user(st.st_uid, owner);
 	name_group(st.st_gid, group);
 	if (!(st.st_mode & S_IWGRP))
-		snprintf(out, size, "user %s may not use %s at %s: it serves user %s alone (mode %04o; socket_mode)", user,
-			 whose, address, owner, (unsigned)st.st_mode & 07777);
+		snprintf(out, size, "user %s may not use %s at %s: it serves user %s alone (mode %04o; socket_mode)",
+			 user, whose, address, owner, (unsigned)st.st_mode & 07777);
 	else if (is_listed(user, st.st_gid))
-		snprintf(out, size,
-			 "user %s may not use %s at %s yet: this session began before the user was in group %s; log in anew",
-			 user, whose, address, group);
+		snprintf(
+			out, size,
+			"user %s may not use %s at %s yet: this session began before the user was in group %s; log in anew",
+			user, whose, address, group);
 	else
-		snprintf(out, size,
-			 "user %s may not use %s at %s, which is for group %s: `usermod -aG %s %s` as root and a new login "
-			 "let the user in",
-			 user, whose, address, group, group, user);
+		snprintf(
+			out, size,
+			"user %s may not use %s at %s, which is for group %s: `usermod -aG %s %s` as root and a new login "
+			"let the user in",
+			user, whose, address, group, group, user);
 }

@@ -32,24 +32,24 @@
 enum { SLOT_FREE, SLOT_LENT, SLOT_WRITTEN };
 
 struct slab {
-	struct slab *next;          /* in `slabs`; set once */
-	_Atomic(char *) base;       /* NULL: not in use */
-	size_t bytes;               /* of the mapping */
+	struct slab *next;    /* in `slabs`; set once */
+	_Atomic(char *) base; /* NULL: not in use */
+	size_t bytes;         /* of the mapping */
 	size_t slot_bytes;
 	uint32_t n_slots;
-	bool writable;              /* from the start: every slot that was lent counts as written */
-	bool used;                  /* under process_lock: somebody's */
+	bool writable; /* from the start: every slot that was lent counts as written */
+	bool used;     /* under process_lock: somebody's */
 	atomic_uint n_lent;
-	atomic_uchar *state;        /* of each slot; the handler turns LENT into WRITTEN */
+	atomic_uchar *state; /* of each slot; the handler turns LENT into WRITTEN */
 };
 
 /* ---- the handler; everything below it may touch at any moment is atomic or written before it can be seen ---- */
 
 enum { MAX_HANDLERS = 8 };
 
-static _Atomic(struct slab *) slabs;                 /* every struct slab there is; changed under process_lock, as
+static _Atomic(struct slab *) slabs;          /* every struct slab there is; changed under process_lock, as
                                                       * `before` is */
-static struct sigaction before[MAX_HANDLERS];        /* whom we displaced, the oldest first */
+static struct sigaction before[MAX_HANDLERS]; /* whom we displaced, the oldest first */
 static atomic_uint n_before;
 /* How many of them are being called in this thread; initial-exec, as the other models may allocate. */
 static __thread unsigned depth __attribute__((tls_model("initial-exec")));
@@ -223,8 +223,8 @@ int slab_map(int fd, uint32_t n_slots, uint64_t slot_bytes, bool writable, struc
 	if (!n_slots || !slot_bytes || slot_bytes % page ||
 	    __builtin_mul_overflow((size_t)slot_bytes, n_slots, &n_bytes) || n_bytes > PTRDIFF_MAX)
 		return fault_set(f, BATCHD_E_PROTOCOL,
-				 "the daemon offers %u slots of %llu bytes, which is no whole number of pages",
-				 n_slots, (unsigned long long)slot_bytes);
+				 "the daemon offers %u slots of %llu bytes, which is no whole number of pages", n_slots,
+				 (unsigned long long)slot_bytes);
 	r = check_fd(fd, n_bytes, f);
 	if (r < 0)
 		return r;

@@ -120,9 +120,10 @@ static int refuse_path(const char *path, struct fault *f)
 	struct stat st;
 
 	if (stat(path, &st) < 0)
-		return fault_set(f, errno == EACCES ? BATCHD_E_ACCESS : BATCHD_E_NOT_FOUND,
-				 "dataset '%s': %s; name a directory as imagefolder:DIR, a list as files:LIST, an array as npy:FILE",
-				 path, strerror(errno));
+		return fault_set(
+			f, errno == EACCES ? BATCHD_E_ACCESS : BATCHD_E_NOT_FOUND,
+			"dataset '%s': %s; name a directory as imagefolder:DIR, a list as files:LIST, an array as npy:FILE",
+			path, strerror(errno));
 	if (S_ISDIR(st.st_mode))
 		kind = "imagefolder";
 	else if (dot && strcmp(dot, ".npy") == 0)
@@ -130,10 +131,12 @@ static int refuse_path(const char *path, struct fault *f)
 	else if (dot && (strcmp(dot, ".txt") == 0 || strcmp(dot, ".tsv") == 0 || strcmp(dot, ".lst") == 0))
 		kind = "files";
 	if (kind)
-		return fault_set(f, BATCHD_E_INVALID, "dataset '%s' is a path without its kind: write %s:%s", path, kind, path);
-	return fault_set(f, BATCHD_E_INVALID,
-			 "dataset '%s' is a file without its kind: files:%s if it lists images, npy:%s if it is an array; "
-			 OTHER_FORMATS, path, path, path);
+		return fault_set(f, BATCHD_E_INVALID, "dataset '%s' is a path without its kind: write %s:%s", path,
+				 kind, path);
+	return fault_set(
+		f, BATCHD_E_INVALID,
+		"dataset '%s' is a file without its kind: files:%s if it lists images, npy:%s if it is an array; " OTHER_FORMATS,
+		path, path, path);
 }
 
 /* A name from the configuration, which has no colon, "random:..." or "serve:...". */
@@ -145,10 +148,11 @@ static int keep_name(struct source *s, const char *name, struct fault *f)
 	if (!colon && (strchr(name, '/') || stat(name, &st) == 0))
 		return refuse_path(name, f);
 	if (colon && strncmp(name, "random:", 7) != 0 && strncmp(name, "serve:", 6) != 0)
-		return fault_set(f, BATCHD_E_INVALID,
-				 "dataset '%.128s': batchd reads no '%.*s:'; it reads imagefolder:DIR, files:LIST, npy:FILE[,FILE] "
-				 "and random:...; " OTHER_FORMATS,
-				 name, colon - name < 64 ? (int)(colon - name) : 64, name);
+		return fault_set(
+			f, BATCHD_E_INVALID,
+			"dataset '%.128s': batchd reads no '%.*s:'; it reads imagefolder:DIR, files:LIST, npy:FILE[,FILE] "
+			"and random:...; " OTHER_FORMATS,
+			name, colon - name < 64 ? (int)(colon - name) : 64, name);
 	s->dataset = strdup(name);
 	return s->dataset ? 0 : fault_set(f, BATCHD_E_NOMEM, "out of memory");
 }

@@ -54,9 +54,8 @@ static bool find_at(const char *dir, int n_dir, const char *name, char out[PATH_
 /* Beside the library: the build folder has both in one place, an installation in lib[/triplet] and [s]bin. */
 static bool find_beside(char out[PATH_MAX])
 {
-	static const char *const places[] = {
-		"batchd", "../bin/batchd", "../sbin/batchd", "../../bin/batchd", "../../sbin/batchd"
-	};
+	static const char *const places[] = { "batchd", "../bin/batchd", "../sbin/batchd", "../../bin/batchd",
+					      "../../sbin/batchd" };
 	char library[PATH_MAX];
 	Dl_info info;
 
@@ -104,12 +103,14 @@ static int refuse_directory(const char *dir, struct fault *f)
 		return fault_set(f, BATCHD_E_CONNECT,
 				 "%s is not safe to use for a daemon of your own: it is no directory; remove it", dir);
 	if (st.st_uid != geteuid() && st.st_uid != 0)
-		return fault_set(f, BATCHD_E_CONNECT,
-				 "%s is not safe to use for a daemon of your own: it belongs to user %u; remove it as root, or set "
-				 "$XDG_RUNTIME_DIR to a directory of yours",
-				 dir, (unsigned)st.st_uid);
+		return fault_set(
+			f, BATCHD_E_CONNECT,
+			"%s is not safe to use for a daemon of your own: it belongs to user %u; remove it as root, or set "
+			"$XDG_RUNTIME_DIR to a directory of yours",
+			dir, (unsigned)st.st_uid);
 	return fault_set(f, BATCHD_E_CONNECT,
-			 "%s is not safe to use for a daemon of your own: others may write to it; `chmod go-w %s`", dir, dir);
+			 "%s is not safe to use for a daemon of your own: others may write to it; `chmod go-w %s`", dir,
+			 dir);
 }
 
 /* The socket's directory, made if need be, ours and nobody else's to write to. */
@@ -118,9 +119,10 @@ static int make_directory(const char *address, char dir[ADDRESS_MAX_BYTES], stru
 	strcpy(dir, address);
 	*strrchr(dir, '/') = '\0';
 	if (mkdir(dir, 0700) < 0 && errno != EEXIST)
-		return fault_set(f, BATCHD_E_CONNECT,
-				 "cannot make %s for a daemon of your own: %s; set $XDG_RUNTIME_DIR to a directory of yours", dir,
-				 strerror(errno));
+		return fault_set(
+			f, BATCHD_E_CONNECT,
+			"cannot make %s for a daemon of your own: %s; set $XDG_RUNTIME_DIR to a directory of yours",
+			dir, strerror(errno));
 	return address_check(address) < 0 ? refuse_directory(dir, f) : 0;
 }
 
@@ -202,9 +204,18 @@ static int spawn(char *const argv[], const char *log, int output[2], pid_t *pid)
 static int run_in_background(const char *program, const char *address, const char *config, const char *log,
 			     pid_t *daemon, struct fault *f)
 {
-	char *argv[] = { "sh", "-c", "{ cd /; exec \"$@\"; } >/dev/null & echo $!", "sh", (char *)program,
-			 "--socket", (char *)address, "--on-demand", "--foreground", *config ? "--config" : NULL,
-			 (char *)config, NULL };
+	char *argv[] = { "sh",
+			 "-c",
+			 "{ cd /; exec \"$@\"; } >/dev/null & echo $!",
+			 "sh",
+			 (char *)program,
+			 "--socket",
+			 (char *)address,
+			 "--on-demand",
+			 "--foreground",
+			 *config ? "--config" : NULL,
+			 (char *)config,
+			 NULL };
 	char text[32] = "";
 	int output[2], r;
 	pid_t shell;

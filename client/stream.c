@@ -196,9 +196,8 @@ const struct ready *stream_peek(struct batchd_loader *l)
 /* A batch, or of a share group a slice of one, that is on loan already. */
 static int give_slice(struct batchd_loader *l, const struct slice *s, uint64_t wait_ns, struct batchd_batch *b)
 {
-	bool last = l->share && !l->served
-			    ? l->next_step + 1 == position_n_batches(l, &l->link->info, l->base)
-			    : s->batch.last;
+	bool last = l->share && !l->served ? l->next_step + 1 == position_n_batches(l, &l->link->info, l->base)
+					   : s->batch.last;
 
 	l->n_given++;
 	if (l->pending_first)

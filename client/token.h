@@ -15,12 +15,12 @@ struct token {
 	/* consumers: trainers that an epoch is divided among */
 	uint64_t content_id, n_samples, pipeline_id, seed, batch_size, consumers;
 	bool shuffle, own_batches;
-	uint64_t epoch, base, next;   /* the first step that was not given out yet */
-	bool last;                    /* there is none: the epoch is over */
-	uint64_t n_given, order;      /* batches given out so far; own_batches: hash of those of this epoch */
+	uint64_t epoch, base, next;      /* the first step that was not given out yet */
+	bool last;                       /* there is none: the epoch is over */
+	uint64_t n_given, order;         /* batches given out so far; own_batches: hash of those of this epoch */
 	char source[TOKEN_SOURCE_BYTES]; /* for messages; cut short */
 	uint8_t fingerprint[WIRE_FINGERPRINT_BYTES];
-	size_t n_fingerprint_bytes;         /* 0: none */
+	size_t n_fingerprint_bytes; /* 0: none */
 };
 
 /* 0, or BATCHD_E_INVALID: size is too small. */

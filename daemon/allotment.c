@@ -27,8 +27,8 @@ enum {
 struct allotment {
 	struct job_task task;
 	struct slot_layout layout;
-	uint32_t n, n_made;       /* of the slab; of which memory is made now */
-	uint32_t window;          /* a group's, see core/group.h */
+	uint32_t n, n_made; /* of the slab; of which memory is made now */
+	uint32_t window;    /* a group's, see core/group.h */
 	uint64_t charged_bytes;
 	struct charge bytes, fd;
 	bool share, more, served; /* more: n_made more in the slots that are there */

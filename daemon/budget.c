@@ -15,9 +15,9 @@ enum {
 	MOST_MEMORY_PERCENT = 75,
 	WORK_PART = 4,
 	WORK_LEAST_BYTES = 40 << 20,
-	WORK_KEEP_PART = 8,      /* of what is to work in workers may keep between samples, all together */
-	MMAP_BYTES = 1 << 20,    /* from this size on memory comes from the kernel and goes back there at once */
-	OPENINGS_SHARE = 4,      /* of the I/O threads one user's openings may have a quarter */
+	WORK_KEEP_PART = 8,   /* of what is to work in workers may keep between samples, all together */
+	MMAP_BYTES = 1 << 20, /* from this size on memory comes from the kernel and goes back there at once */
+	OPENINGS_SHARE = 4,   /* of the I/O threads one user's openings may have a quarter */
 };
 
 /* ---- sizes ---- */
@@ -158,8 +158,7 @@ int budget_charge_data(struct budget *b, uid_t uid, struct charge *c, uint64_t b
 	uint64_t used = budget_used(b);
 	if (used > b->bytes || bytes > b->bytes - used)
 		return account_memory_left(&b->accounts, uid) < bytes ? ACCOUNT_E_USER : ACCOUNT_E_ALL;
-	int r = c->account ? charge_grow(c, bytes) :
-			     charge_begin(c, &b->accounts, uid, ACCOUNT_DATA_BYTES, bytes);
+	int r = c->account ? charge_grow(c, bytes) : charge_begin(c, &b->accounts, uid, ACCOUNT_DATA_BYTES, bytes);
 	if (r == 0)
 		budget_balance(b);
 	return r;

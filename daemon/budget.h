@@ -19,14 +19,14 @@
 struct cache;
 
 struct budget {
-	uint64_t total_bytes;        /* all of it */
-	uint64_t bytes;              /* of which this is for batches, data and caches, */
-	struct work_memory work;     /* and the rest to work in */
+	uint64_t total_bytes;    /* all of it */
+	uint64_t bytes;          /* of which this is for batches, data and caches, */
+	struct work_memory work; /* and the rest to work in */
 	uint64_t work_bytes;
 	uint64_t decoded_bytes, index_bytes, file_bytes; /* the most that each tier of the cache may take */
 	struct cache *cache;
 	struct accounts accounts;
-	uint64_t slots_bytes;        /* charged for slots, streams and rings */
+	uint64_t slots_bytes; /* charged for slots, streams and rings */
 };
 
 /* Sizes everything from the configuration and the machine, and makes the cache. b is zeroed. 0 or negative errno. */

@@ -29,7 +29,7 @@
 	CYAML_FIELD_SEQUENCE_COUNT(key, CYAML_FLAG_POINTER | CYAML_FLAG_OPTIONAL, structure, member, count, entry, 0, \
 				   max)
 
-static const cyaml_schema_value_t name_value = {CYAML_VALUE_STRING(CYAML_FLAG_POINTER, char *, 0, MAX_VALUE_BYTES)};
+static const cyaml_schema_value_t name_value = { CYAML_VALUE_STRING(CYAML_FLAG_POINTER, char *, 0, MAX_VALUE_BYTES) };
 
 static const cyaml_schema_field_t pipeline_fields[] = {
 	TEXT_REQUIRED("name", struct pipeline_text, name),
@@ -99,8 +99,8 @@ static const cyaml_schema_field_t root_fields[] = {
 	TEXT("pin_memory", struct config_text, pin_memory),
 	TEXT("pin_limit", struct config_text, pin_limit),
 	/* Offset 0: the members above already count from the whole struct. */
-	{.key = "cache", .value = {CYAML_VALUE_MAPPING(CYAML_FLAG_OPTIONAL, struct config_text, cache_fields)}},
-	{.key = "limits", .value = {CYAML_VALUE_MAPPING(CYAML_FLAG_OPTIONAL, struct config_text, limits_fields)}},
+	{ .key = "cache", .value = { CYAML_VALUE_MAPPING(CYAML_FLAG_OPTIONAL, struct config_text, cache_fields) } },
+	{ .key = "limits", .value = { CYAML_VALUE_MAPPING(CYAML_FLAG_OPTIONAL, struct config_text, limits_fields) } },
 	LIST("pipelines", struct config_text, pipelines, n_pipelines, &pipeline_value, CONFIG_MAX_PIPELINES),
 	LIST("datasets", struct config_text, datasets, n_datasets, &dataset_value, CONFIG_MAX_DATASETS),
 	CYAML_FIELD_END,
@@ -157,7 +157,7 @@ static const cyaml_config_t cyaml_quiet = { .mem_fn = cyaml_mem,
 
 static int load_text(struct config_file *f, const char *bytes, size_t n_bytes, struct config_error *err)
 {
-	struct cyaml_failure failure = {.first = ""};
+	struct cyaml_failure failure = { .first = "" };
 	cyaml_config_t config = cyaml_quiet;
 	cyaml_data_t *text = NULL;
 
@@ -230,7 +230,7 @@ int config_file_parse(const char *path, const char *bytes, size_t n_bytes, struc
 {
 	bool empty = false;
 
-	*f = (struct config_file){.path = path};
+	*f = (struct config_file){ .path = path };
 
 	int e = config_read_strictly(f, root_fields, bytes, n_bytes, err, &empty);
 
@@ -244,5 +244,5 @@ void config_file_finish(struct config_file *f)
 	for (size_t i = 0; i < f->n_places; i++)
 		free(f->places[i].transform);
 	free(f->places);
-	*f = (struct config_file){.path = NULL};
+	*f = (struct config_file){ .path = NULL };
 }

@@ -33,8 +33,8 @@ struct config_text {
 };
 
 struct config_file {
-	const char *path;          /* borrowed; begins every message */
-	struct config_text *text;  /* NULL: the file says nothing at all */
+	const char *path;            /* borrowed; begins every message */
+	struct config_text *text;    /* NULL: the file says nothing at all */
 	struct config_place *places; /* of every key and list entry, in the file's order */
 	size_t n_places, places_capacity;
 };

@@ -23,44 +23,44 @@
 #define KEY(name, member) #name, offsetof(struct config_text, name), offsetof(struct config, member)
 
 const struct key config_keys[] = {
-	{KEY(socket, socket), KIND_PATH, false, NULL, 0, 0},
-	{KEY(socket_mode, socket_mode), KIND_MODE, false, "0600", 0600, 0777},
-	{KEY(socket_group, socket_group), KIND_GROUP, false, NULL, 0, 0},
-	{KEY(workers, workers), KIND_COUNT_AUTO, true, "auto", 1, 1024},
-	{KEY(io_threads, io_threads), KIND_COUNT, false, "32", 1, 256},
-	{KEY(memory, memory_bytes), KIND_SIZE_AUTO, false, "auto", 16 * MIB, 64 * TIB},
-	{KEY(slots, slots), KIND_COUNT_AUTO, true, "auto", 2, 64},
-	{KEY(linger, linger_ns), KIND_DURATION, true, "30s", 0, 30 * DAY},
-	{KEY(stall_after, stall_after_ns), KIND_DURATION_NEVER, true, "120s", SECOND / 10, DAY},
-	{KEY(idle_exit, idle_exit_ns), KIND_DURATION_NEVER, true, "never", 0, 30 * DAY},
-	{KEY(gpu_idle_exit, gpu_idle_exit_ns), KIND_DURATION_NEVER, true, "never", 0, 30 * DAY},
-	{KEY(bad_data, bad_data), KIND_SHARE, true, "1%", 0, 0},
-	{KEY(log_level, log_level), KIND_LEVEL, true, "notice", 0, 0},
-	{KEY(checkpoint_cache, checkpoint_cache), KIND_PATH, true, NULL, 0, 0},
-	{KEY(gpu_memory, gpu_memory_bytes), KIND_CACHE, false, "auto", 2 * MIB, TIB},
-	{KEY(pin_memory, pin_memory), KIND_SWITCH, false, "auto", 0, 0},
-	{KEY(pin_limit, pin_limit), KIND_SHARE, false, "80%", 0, 0},
-	{KEY(cache.jpeg, cache_jpeg_bytes), KIND_CACHE, false, "auto", MIB, 64 * TIB},
-	{KEY(cache.decoded, cache_decoded_bytes), KIND_CACHE, false, "auto", MIB, 64 * TIB},
-	{KEY(cache.directory, cache_directory), KIND_PATH, false, NULL, 0, 0},
-	{KEY(cache.disk, cache_disk_bytes), KIND_SIZE, false, "16GiB", MIB, 64 * TIB},
-	{KEY(limits.sessions, limits.sessions), KIND_COUNT, true, "256", 1, 65536},
-	{KEY(limits.sessions_per_user, limits.sessions_per_user), KIND_COUNT, true, "64", 1, 65536},
-	{KEY(limits.pending, limits.pending), KIND_COUNT, true, "64", 1, 4096},
-	{KEY(limits.hello_timeout, limits.hello_timeout_ns), KIND_DURATION, true, "5s", SECOND / 10, 3600 * SECOND},
-	{KEY(limits.loaders, limits.loaders), KIND_COUNT, true, "64", 1, 4096},
-	{KEY(limits.loaders_per_user, limits.loaders_per_user), KIND_COUNT, true, "32", 1, 4096},
-	{KEY(limits.memory_per_user, limits.memory_per_user), KIND_SHARE, true, "80%", 0, 0},
-	{KEY(limits.unread_per_user, limits.unread_per_user), KIND_SIZE, true, "16MiB", 64 * KIB, 64 * GIB},
-	{KEY(limits.fds_per_user, limits.fds_per_user), KIND_COUNT, true, "512", 8, 1 << 20},
-	{KEY(limits.producers, limits.producers), KIND_COUNT, true, "64", 1, 4096},
-	{KEY(limits.batch_size, limits.batch_size), KIND_COUNT, true, "65536", 1, 1 << 20},
-	{KEY(limits.batch_bytes, limits.batch_bytes), KIND_SIZE, true, "4GiB", MIB, TIB},
-	{KEY(limits.image_pixels, limits.image_pixels), KIND_NUMBER, false, "178956970", 1, UINT64_C(1) << 32},
-	{KEY(limits.image_scans, limits.image_scans), KIND_COUNT, false, "100", 1, 10000},
-	{KEY(limits.image_time, limits.image_time_ns), KIND_DURATION, false, "20s", SECOND / 10, 3600 * SECOND},
-	{KEY(limits.file_bytes, limits.file_bytes), KIND_SIZE, false, "256MiB", KIB, 4 * GIB},
-	{.name = NULL},
+	{ KEY(socket, socket), KIND_PATH, false, NULL, 0, 0 },
+	{ KEY(socket_mode, socket_mode), KIND_MODE, false, "0600", 0600, 0777 },
+	{ KEY(socket_group, socket_group), KIND_GROUP, false, NULL, 0, 0 },
+	{ KEY(workers, workers), KIND_COUNT_AUTO, true, "auto", 1, 1024 },
+	{ KEY(io_threads, io_threads), KIND_COUNT, false, "32", 1, 256 },
+	{ KEY(memory, memory_bytes), KIND_SIZE_AUTO, false, "auto", 16 * MIB, 64 * TIB },
+	{ KEY(slots, slots), KIND_COUNT_AUTO, true, "auto", 2, 64 },
+	{ KEY(linger, linger_ns), KIND_DURATION, true, "30s", 0, 30 * DAY },
+	{ KEY(stall_after, stall_after_ns), KIND_DURATION_NEVER, true, "120s", SECOND / 10, DAY },
+	{ KEY(idle_exit, idle_exit_ns), KIND_DURATION_NEVER, true, "never", 0, 30 * DAY },
+	{ KEY(gpu_idle_exit, gpu_idle_exit_ns), KIND_DURATION_NEVER, true, "never", 0, 30 * DAY },
+	{ KEY(bad_data, bad_data), KIND_SHARE, true, "1%", 0, 0 },
+	{ KEY(log_level, log_level), KIND_LEVEL, true, "notice", 0, 0 },
+	{ KEY(checkpoint_cache, checkpoint_cache), KIND_PATH, true, NULL, 0, 0 },
+	{ KEY(gpu_memory, gpu_memory_bytes), KIND_CACHE, false, "auto", 2 * MIB, TIB },
+	{ KEY(pin_memory, pin_memory), KIND_SWITCH, false, "auto", 0, 0 },
+	{ KEY(pin_limit, pin_limit), KIND_SHARE, false, "80%", 0, 0 },
+	{ KEY(cache.jpeg, cache_jpeg_bytes), KIND_CACHE, false, "auto", MIB, 64 * TIB },
+	{ KEY(cache.decoded, cache_decoded_bytes), KIND_CACHE, false, "auto", MIB, 64 * TIB },
+	{ KEY(cache.directory, cache_directory), KIND_PATH, false, NULL, 0, 0 },
+	{ KEY(cache.disk, cache_disk_bytes), KIND_SIZE, false, "16GiB", MIB, 64 * TIB },
+	{ KEY(limits.sessions, limits.sessions), KIND_COUNT, true, "256", 1, 65536 },
+	{ KEY(limits.sessions_per_user, limits.sessions_per_user), KIND_COUNT, true, "64", 1, 65536 },
+	{ KEY(limits.pending, limits.pending), KIND_COUNT, true, "64", 1, 4096 },
+	{ KEY(limits.hello_timeout, limits.hello_timeout_ns), KIND_DURATION, true, "5s", SECOND / 10, 3600 * SECOND },
+	{ KEY(limits.loaders, limits.loaders), KIND_COUNT, true, "64", 1, 4096 },
+	{ KEY(limits.loaders_per_user, limits.loaders_per_user), KIND_COUNT, true, "32", 1, 4096 },
+	{ KEY(limits.memory_per_user, limits.memory_per_user), KIND_SHARE, true, "80%", 0, 0 },
+	{ KEY(limits.unread_per_user, limits.unread_per_user), KIND_SIZE, true, "16MiB", 64 * KIB, 64 * GIB },
+	{ KEY(limits.fds_per_user, limits.fds_per_user), KIND_COUNT, true, "512", 8, 1 << 20 },
+	{ KEY(limits.producers, limits.producers), KIND_COUNT, true, "64", 1, 4096 },
+	{ KEY(limits.batch_size, limits.batch_size), KIND_COUNT, true, "65536", 1, 1 << 20 },
+	{ KEY(limits.batch_bytes, limits.batch_bytes), KIND_SIZE, true, "4GiB", MIB, TIB },
+	{ KEY(limits.image_pixels, limits.image_pixels), KIND_NUMBER, false, "178956970", 1, UINT64_C(1) << 32 },
+	{ KEY(limits.image_scans, limits.image_scans), KIND_COUNT, false, "100", 1, 10000 },
+	{ KEY(limits.image_time, limits.image_time_ns), KIND_DURATION, false, "20s", SECOND / 10, 3600 * SECOND },
+	{ KEY(limits.file_bytes, limits.file_bytes), KIND_SIZE, false, "256MiB", KIB, 4 * GIB },
+	{ .name = NULL },
 };
 _Static_assert(sizeof config_keys / sizeof *config_keys + 2 <= CONFIG_MAX_CHANGES,
 	       "every key and both lists can change at once");
@@ -80,7 +80,8 @@ static const char *duration_format(uint64_t ns, char *buf, size_t size)
 	static const struct {
 		uint64_t ns;
 		const char *unit;
-	} units[] = {{DAY, "d"}, {3600 * SECOND, "h"}, {60 * SECOND, "min"}, {SECOND, "s"}, {1000000, "ms"}, {1, "ns"}};
+	} units[] = { { DAY, "d" },    { 3600 * SECOND, "h" }, { 60 * SECOND, "min" },
+		      { SECOND, "s" }, { 1000000, "ms" },      { 1, "ns" } };
 	size_t i = 0;
 
 	while (ns % units[i].ns != 0) /* ends: everything is a multiple of 1 */
@@ -92,7 +93,7 @@ static const char *duration_format(uint64_t ns, char *buf, size_t size)
 /* "4KiB", without the decimal of size_format: the borders in the table are round. */
 static const char *size_round(uint64_t bytes, char *buf, size_t size)
 {
-	static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+	static const char *const units[] = { "B", "KiB", "MiB", "GiB", "TiB" };
 	size_t i = 0;
 
 	while (bytes && bytes % 1024 == 0 && i + 1 < sizeof units / sizeof *units) {
@@ -127,7 +128,9 @@ void key_expected(const struct key *k, char *buf, size_t size)
 	case KIND_SIZE_AUTO:
 	case KIND_CACHE:
 		snprintf(buf, size, "%sa size from %s to %s, such as 512MiB",
-			 k->kind == KIND_SIZE_AUTO ? "auto or " : k->kind == KIND_CACHE ? "auto, off or " : "",
+			 k->kind == KIND_SIZE_AUTO ? "auto or "
+			 : k->kind == KIND_CACHE   ? "auto, off or "
+						   : "",
 			 size_round(k->min, low, sizeof low), size_round(k->max, high, sizeof high));
 		break;
 	case KIND_DURATION:

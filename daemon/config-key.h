@@ -17,15 +17,15 @@ enum kind {
 	KIND_CACHE,      /* uint64_t, off is 0 */
 	KIND_DURATION,   /* uint64_t */
 	KIND_DURATION_NEVER,
-	KIND_SHARE,      /* double */
-	KIND_LEVEL,      /* enum log_level */
-	KIND_SWITCH,     /* enum config_switch */
+	KIND_SHARE,  /* double */
+	KIND_LEVEL,  /* enum log_level */
+	KIND_SWITCH, /* enum config_switch */
 };
 
 struct key {
 	const char *name;
-	size_t text_offset;   /* of the char * in struct config_text */
-	size_t offset;        /* in struct config */
+	size_t text_offset; /* of the char * in struct config_text */
+	size_t offset;      /* in struct config */
 	enum kind kind;
 	bool live;            /* a reload takes it over at once */
 	const char *standard; /* the default, as a file would have it; NULL: nothing */

@@ -22,7 +22,7 @@ enum {
 struct reader {
 	struct config_file *file;
 	struct config_error *err;
-	const char *bytes;  /* the whole file */
+	const char *bytes; /* the whole file */
 	yaml_parser_t parser;
 	yaml_event_t event; /* the one being looked at; ours */
 };
@@ -41,7 +41,7 @@ static int place_add(struct config_file *f, const char *where, unsigned line)
 
 	struct config_place *p = &f->places[f->n_places++];
 
-	*p = (struct config_place){.line = line};
+	*p = (struct config_place){ .line = line };
 	snprintf(p->where, sizeof p->where, "%s", where);
 	return 0;
 }
@@ -135,10 +135,14 @@ static const char *event_kind(const yaml_event_t *e)
 	if (is_nothing(e))
 		return "nothing";
 	switch (e->type) {
-	case YAML_SCALAR_EVENT: return "a single value";
-	case YAML_SEQUENCE_START_EVENT: return "a list";
-	case YAML_MAPPING_START_EVENT: return "keys and values";
-	default: return "nothing";
+	case YAML_SCALAR_EVENT:
+		return "a single value";
+	case YAML_SEQUENCE_START_EVENT:
+		return "a list";
+	case YAML_MAPPING_START_EVENT:
+		return "keys and values";
+	default:
+		return "nothing";
 	}
 }
 
@@ -162,7 +166,7 @@ static int skip_value(struct reader *r)
 /* "; did you mean 'workers'?" or "; known are a, b and c". */
 static void hint_keys(const cyaml_schema_field_t *fields, const char *word, char *hint, size_t size)
 {
-	const char *keys[MAX_KEYS + 1] = {NULL};
+	const char *keys[MAX_KEYS + 1] = { NULL };
 	size_t n = 0, used = 0;
 
 	for (; fields[n].key && n < MAX_KEYS; n++)
@@ -406,7 +410,7 @@ static int read_document(struct reader *r, const cyaml_schema_field_t *fields, b
 int config_read_strictly(struct config_file *f, const cyaml_schema_field_t *fields, const char *bytes, size_t n_bytes,
 			 struct config_error *err, bool *empty)
 {
-	struct reader r = {.file = f, .err = err, .bytes = bytes};
+	struct reader r = { .file = f, .err = err, .bytes = bytes };
 
 	if (!yaml_parser_initialize(&r.parser))
 		return -ENOMEM;

@@ -71,9 +71,9 @@ int config_set(struct config *c, const char *key, const char *text, struct confi
 
 int config_defaults(struct config *c)
 {
-	struct config_error unused = {.text = ""};
+	struct config_error unused = { .text = "" };
 
-	*c = (struct config){.socket_group = CONFIG_NO_GROUP};
+	*c = (struct config){ .socket_group = CONFIG_NO_GROUP };
 	for (const struct key *k = config_keys; k->name; k++) {
 		int e = k->standard ? key_set(c, k, k->standard, &unused) : 0;
 
@@ -112,7 +112,7 @@ static bool paths_are_absolute(const char *kind, const char *paths)
 
 static int check_source(const char *where, const char *source, struct config_error *err)
 {
-	static const char *const kinds[] = {"imagefolder", "files", "npy", "random", "serve"};
+	static const char *const kinds[] = { "imagefolder", "files", "npy", "random", "serve" };
 	const char *colon = strchr(source, ':');
 
 	for (size_t i = 0; colon && i < sizeof kinds / sizeof *kinds; i++) {
@@ -132,7 +132,7 @@ static int check_source(const char *where, const char *source, struct config_err
 
 static int check_transform(const char *where, const char *text, struct config_error *err)
 {
-	struct pipeline_error why = {.text = ""};
+	struct pipeline_error why = { .text = "" };
 	struct pipeline *p = NULL;
 	int e = pipeline_parse(text, DTYPE_FLOAT32, LAYOUT_NCHW, &p, &why);
 
@@ -183,7 +183,7 @@ void config_finish(struct config *c)
 	free(c->datasets);
 	for (const struct key *k = config_keys; k->name; k++)
 		key_finish(c, k);
-	*c = (struct config){.socket_group = CONFIG_NO_GROUP};
+	*c = (struct config){ .socket_group = CONFIG_NO_GROUP };
 }
 
 /* Room for one more, zeroed, at the end; counted at once, so that config_finish frees what a failure leaves half made.
@@ -195,7 +195,7 @@ static struct config_dataset *dataset_add(struct config *c)
 	if (!more)
 		return NULL;
 	c->datasets = more;
-	more[c->n_datasets] = (struct config_dataset){.name = NULL};
+	more[c->n_datasets] = (struct config_dataset){ .name = NULL };
 	return &more[c->n_datasets++];
 }
 
@@ -208,7 +208,7 @@ int config_set_dataset(struct config *c, const char *name, const char *source, s
 	if (e < 0 || (e = check_source(where, source, err)) < 0)
 		return e;
 
-	struct config_dataset fresh = {.name = strdup(name), .source = strdup(source)};
+	struct config_dataset fresh = { .name = strdup(name), .source = strdup(source) };
 	struct config_dataset *d = dataset_find(c, name);
 
 	if (fresh.name && fresh.source && !d)
@@ -247,7 +247,7 @@ static int load_pipeline(const struct config_file *f, uint32_t i, struct config 
 
 	struct config_pipeline *p = &c->pipelines[c->n_pipelines];
 
-	*p = (struct config_pipeline){.name = strdup(name), .transform = strdup(transform)};
+	*p = (struct config_pipeline){ .name = strdup(name), .transform = strdup(transform) };
 	c->n_pipelines++; /* even if half made: config_finish frees it */
 	return p->name && p->transform ? 0 : -ENOMEM;
 }
@@ -409,7 +409,7 @@ int config_load(const char *path, struct config *c, struct config_error *err)
 	size_t n_bytes = 0;
 	int e = config_file_bytes(path, &bytes, &n_bytes, err);
 
-	*c = (struct config){.socket_group = CONFIG_NO_GROUP};
+	*c = (struct config){ .socket_group = CONFIG_NO_GROUP };
 	if (e == 0)
 		e = config_parse(path, bytes, n_bytes, c, err);
 	free(bytes);
@@ -466,10 +466,10 @@ size_t config_diff(const struct config *before, const struct config *after,
 
 	for (const struct key *k = config_keys; k->name; k++)
 		if (!key_same(k, before, after))
-			changes[n++] = (struct config_change){k->name, k->live};
+			changes[n++] = (struct config_change){ k->name, k->live };
 	if (!same_pipelines(before, after))
-		changes[n++] = (struct config_change){"pipelines", true};
+		changes[n++] = (struct config_change){ "pipelines", true };
 	if (!same_datasets(before, after))
-		changes[n++] = (struct config_change){"datasets", true};
+		changes[n++] = (struct config_change){ "datasets", true };
 	return n;
 }

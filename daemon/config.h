@@ -16,14 +16,14 @@
 #define CONFIG_PATH "/etc/batchd/batchd.yaml" /* read when it exists and there is no other */
 #define CONFIG_AUTO UINT64_MAX                /* of a cache's size, of gpu_memory */
 #define CONFIG_NEVER UINT64_MAX               /* of idle_exit_ns */
-#define CONFIG_NO_GROUP ((gid_t)-1)
+#define CONFIG_NO_GROUP ((gid_t) - 1)
 
 enum {
 	CONFIG_MAX_BYTES = 1 << 20, /* of the file */
 	CONFIG_MAX_DATASETS = 1024,
 	CONFIG_MAX_PIPELINES = 256,
-	CONFIG_MAX_NAMES = 256,     /* of users, or of groups, of one data set */
-	CONFIG_MAX_CHANGES = 64,    /* what config_diff can say at most */
+	CONFIG_MAX_NAMES = 256,  /* of users, or of groups, of one data set */
+	CONFIG_MAX_CHANGES = 64, /* what config_diff can say at most */
 };
 
 enum config_switch { CONFIG_SWITCH_AUTO, CONFIG_ON, CONFIG_OFF };
@@ -54,38 +54,38 @@ struct config_limits {
 	uint32_t pending;                     /* connections that have not said hello yet */
 	uint64_t hello_timeout_ns;            /* for that, and for one half-sent request */
 	uint32_t loaders, loaders_per_user;
-	double memory_per_user;               /* 0..1, share of `memory` that one user's batches may take */
-	uint64_t unread_per_user;             /* bytes of answers that its trainers have not taken */
-	uint32_t fds_per_user;                /* that the daemon has open for it */
+	double memory_per_user;   /* 0..1, share of `memory` that one user's batches may take */
+	uint64_t unread_per_user; /* bytes of answers that its trainers have not taken */
+	uint32_t fds_per_user;    /* that the daemon has open for it */
 	uint32_t producers;
-	uint32_t batch_size;                  /* rows */
+	uint32_t batch_size; /* rows */
 	uint64_t batch_bytes;
-	uint64_t image_pixels;                /* width * height; as struct decode_limits, */
-	uint32_t image_scans;                 /* whose other members these are */
+	uint64_t image_pixels; /* width * height; as struct decode_limits, */
+	uint32_t image_scans;  /* whose other members these are */
 	uint64_t file_bytes;
 	uint64_t image_time_ns;
 };
 
 struct config {
-	char *socket;             /* absolute path; NULL: address_own() */
+	char *socket; /* absolute path; NULL: address_own() */
 	mode_t socket_mode;
-	gid_t socket_group;       /* CONFIG_NO_GROUP: leave it */
-	uint32_t workers;         /* threads; 0: auto */
+	gid_t socket_group; /* CONFIG_NO_GROUP: leave it */
+	uint32_t workers;   /* threads; 0: auto */
 	uint32_t io_threads;
-	uint64_t memory_bytes;    /* slots and caches together; 0: auto */
-	uint32_t slots;           /* batches per trainer, its own included; 0: auto */
-	uint64_t linger_ns;       /* how long a loader stays warm after its last session */
-	uint64_t stall_after_ns;  /* a trainer that does not get on for so long is reported; CONFIG_NEVER */
-	uint64_t idle_exit_ns;    /* without any session; CONFIG_NEVER */
+	uint64_t memory_bytes;     /* slots and caches together; 0: auto */
+	uint32_t slots;            /* batches per trainer, its own included; 0: auto */
+	uint64_t linger_ns;        /* how long a loader stays warm after its last session */
+	uint64_t stall_after_ns;   /* a trainer that does not get on for so long is reported; CONFIG_NEVER */
+	uint64_t idle_exit_ns;     /* without any session; CONFIG_NEVER */
 	uint64_t gpu_idle_exit_ns; /* the same of a daemon that has used a GPU; CONFIG_NEVER */
-	double bad_data;          /* 0..1, share of samples that may be undecodable */
+	double bad_data;           /* 0..1, share of samples that may be undecodable */
 	enum log_level log_level;
-	char *checkpoint_cache;        /* directory; NULL: the default place */
+	char *checkpoint_cache;                         /* directory; NULL: the default place */
 	uint64_t cache_jpeg_bytes, cache_decoded_bytes; /* 0: off; CONFIG_AUTO */
-	uint64_t gpu_memory_bytes; /* for batches, of each GPU; 0: off; CONFIG_AUTO */
-	enum config_switch pin_memory; /* of batches that go to a GPU */
-	double pin_limit;         /* 0..1, the most that may be pinned of what is pinned or left */
-	char *cache_directory;    /* of what survives restarts; NULL: nothing does */
+	uint64_t gpu_memory_bytes;                      /* for batches, of each GPU; 0: off; CONFIG_AUTO */
+	enum config_switch pin_memory;                  /* of batches that go to a GPU */
+	double pin_limit;          /* 0..1, the most that may be pinned of what is pinned or left */
+	char *cache_directory;     /* of what survives restarts; NULL: nothing does */
 	uint64_t cache_disk_bytes; /* the most that is kept in it, and in checkpoint_cache */
 	struct config_limits limits;
 	struct config_pipeline *pipelines; /* n_pipelines */

@@ -23,21 +23,21 @@
 #include "util/log.h"
 
 enum {
-	TICKETS = 128,           /* files that may be read ahead of decoding at once; a trainer that is alone gets
+	TICKETS = 128,   /* files that may be read ahead of decoding at once; a trainer that is alone gets
 	                          * half of them */
-	STUCK_PINGS = 8,         /* a row in work for that many intervals of the watchdog (2 min of the unit's) means
+	STUCK_PINGS = 8, /* a row in work for that many intervals of the watchdog (2 min of the unit's) means
 	                          * a stuck worker: no ping */
 	SYNC_MS = 5 * 60 * 1000,
 };
 
 struct daemon {
-	struct engine engine;        /* what its parts share */
+	struct engine engine; /* what its parts share */
 	const struct daemon_params *params;
 	struct server server;
 	struct reports reports;
 	uv_signal_t on_term, on_int, on_hup;
-	uv_check_t audit;            /* of the accounts, whenever no client is there */
-	bool uneven;                 /* it found something */
+	uv_check_t audit; /* of the accounts, whenever no client is there */
+	bool uneven;      /* it found something */
 	struct shutdown shutdown;
 	uv_timer_t watchdog, sync;
 	struct pool_task sync_task;
@@ -311,8 +311,8 @@ static int start_server(struct daemon *d)
 		.hello_timeout_ns = e->config->limits.hello_timeout_ns,
 	};
 	budget_set_limits(&e->budget, e->config, e->n_io);
-	return server_init(&d->server, &e->loop, d->params->listen_fd, &limits, &e->budget.accounts, &session_peer_ops, e,
-			   e->version);
+	return server_init(&d->server, &e->loop, d->params->listen_fd, &limits, &e->budget.accounts, &session_peer_ops,
+			   e, e->version);
 }
 
 static int start(struct daemon *d)

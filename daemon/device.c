@@ -89,14 +89,16 @@ static bool same_namespace(const char *kind, uint64_t theirs)
 static const char *find_obstacle(const struct session *s, const Batchd__Wire__Open *open, char text[GPU_REASON_BYTES])
 {
 	if (s->uid != geteuid())
-		snprintf(text, GPU_REASON_BYTES,
-			 "the trainer runs as user %u and the daemon as user %u; CUDA IPC works between processes of one "
-			 "user only",
-			 (unsigned)s->uid, (unsigned)geteuid());
+		snprintf(
+			text, GPU_REASON_BYTES,
+			"the trainer runs as user %u and the daemon as user %u; CUDA IPC works between processes of one "
+			"user only",
+			(unsigned)s->uid, (unsigned)geteuid());
 	else if (!same_namespace("pid", open->pid_namespace))
-		snprintf(text, GPU_REASON_BYTES,
-			 "the trainer and the daemon are in different PID namespaces (containers?), between which CUDA IPC "
-			 "does not work; share it, as with docker run --pid=host or --pid=container:NAME");
+		snprintf(
+			text, GPU_REASON_BYTES,
+			"the trainer and the daemon are in different PID namespaces (containers?), between which CUDA IPC "
+			"does not work; share it, as with docker run --pid=host or --pid=container:NAME");
 	else
 		return NULL;
 	return text;
@@ -202,8 +204,9 @@ static int charge_fd(struct session *s, enum gpu_share share, struct charge *fd,
 {
 	int r = share == GPU_SHARE_FD ? charge_begin(fd, &s->engine->budget.accounts, s->uid, ACCOUNT_FDS, 1) : 0;
 	if (r > 0)
-		snprintf(why, GPU_REASON_BYTES,
-			 "the daemon has too many descriptors open for this user (limits.fds_per_user in its configuration)");
+		snprintf(
+			why, GPU_REASON_BYTES,
+			"the daemon has too many descriptors open for this user (limits.fds_per_user in its configuration)");
 	return r;
 }
 
@@ -295,8 +298,8 @@ void device_describe(struct session *s, Batchd__Wire__Opened *o)
 	o->device_uuid = (ProtobufCBinaryData){ GPU_UUID_BYTES, s->device.uuid };
 	if (m->share == GPU_SHARE_IPC)
 		o->ipc_handle = (ProtobufCBinaryData){ GPU_HANDLE_BYTES, m->slab->handle };
-	o->device_kind = m->share == GPU_SHARE_IPC ? BATCHD__WIRE__SLAB_KIND__CUDA_IPC
-						   : BATCHD__WIRE__SLAB_KIND__CUDA_VMM_FD;
+	o->device_kind =
+		m->share == GPU_SHARE_IPC ? BATCHD__WIRE__SLAB_KIND__CUDA_IPC : BATCHD__WIRE__SLAB_KIND__CUDA_VMM_FD;
 	o->device_bytes = m->slab->bytes;
 	o->device_slot_bytes = m->slots->layout.slot_bytes;
 }
@@ -321,7 +324,8 @@ void device_on_lost(struct engine *e, const struct gpu *gpu, const char *text)
 	refuse(&why, CODE(GPU_LOST), "", "%s", text);
 	for (struct session *s = e->sessions; s;) {
 		bool opening = s->state == SESSION_OPENING && s->device.wanted && gpu_has_uuid(gpu, s->device.uuid);
-		bool hit = s->peer && (opening || (s->consumer.device_slab && s->consumer.device_slab->slab->gpu == gpu));
+		bool hit =
+			s->peer && (opening || (s->consumer.device_slab && s->consumer.device_slab->slab->gpu == gpu));
 		if (hit)
 			e->job_ops->ended(s, &why);
 		s = hit ? e->sessions : s->next; /* closing one may free others */

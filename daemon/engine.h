@@ -25,17 +25,17 @@ struct engine {
 	uv_loop_t loop;
 	struct config *config;
 	struct budget budget;
-	struct pool *pool;           /* NULL: closed, at the end */
-	unsigned n_io;               /* I/O threads */
+	struct pool *pool; /* NULL: closed, at the end */
+	unsigned n_io;     /* I/O threads */
 	struct tuner tuner;
 	struct gpus *gpus;
 	struct job *jobs;
-	uint64_t n_jobs;             /* so far */
-	struct opening *waiting;     /* for an I/O thread that their user may have, first come first served */
+	uint64_t n_jobs;         /* so far */
+	struct opening *waiting; /* for an I/O thread that their user may have, first come first served */
 	struct session *sessions;
 	struct producer *producers;
 	struct reports *reports;
-	uv_timer_t stall;            /* stall.c's clock */
+	uv_timer_t stall; /* stall.c's clock */
 	bool stopping;
 	const struct job_ops *job_ops;
 	/* What the root does for the parts: */

@@ -53,10 +53,10 @@ void job_move(struct job *j, enum job_state to)
 struct opening {
 	struct job_task task;
 	uv_timer_t progress;
-	struct charge place;         /* nothing: it waits in the daemon's list */
-	struct charge memory;        /* of the data set that it makes */
-	int refused;                 /* ACCOUNT_E_: there was no memory for it */
-	uint64_t wanted_bytes;       /* then: in all */
+	struct charge place;   /* nothing: it waits in the daemon's list */
+	struct charge memory;  /* of the data set that it makes */
+	int refused;           /* ACCOUNT_E_: there was no memory for it */
+	uint64_t wanted_bytes; /* then: in all */
 	struct meter meter;
 	struct opening *next_waiting;
 	/* the I/O thread's, until done */
@@ -72,7 +72,7 @@ struct opening {
 	unsigned n_fds;
 	struct recipe recipe;
 	int result;
-	struct refusal why;          /* if it failed */
+	struct refusal why; /* if it failed */
 	atomic_uint_fast64_t done, total;
 	_Atomic(const char *) phase;
 };
@@ -117,7 +117,7 @@ static void explain_refusal(struct opening *o)
 	snprintf(what, sizeof(what), "%.400s: the data set has more names and labels than there is room for: it",
 		 o->source);
 	budget_explain(&o->task.job->engine->budget, o->task.job->spec.uid, o->refused, what, o->wanted_bytes,
-			      "close other loaders, raise the limit, or split the data set", text, sizeof(text));
+		       "close other loaders, raise the limit, or split the data set", text, sizeof(text));
 	fail_opening(o, BATCHD__WIRE__ERROR_CODE__LIMIT, o->refused == ACCOUNT_E_USER ? "memory_per_user" : "memory",
 		     text);
 }
@@ -159,8 +159,8 @@ static bool refuses_kinds(struct opening *o, const struct loader_spec *spec)
 	enum endings found = dataset_is_image(o->recipe.dataset) ? endings_look(o->recipe.dataset, text, sizeof(text))
 								 : ENDINGS_READ;
 	if (found == ENDINGS_SOME_UNREAD)
-		log_record(LOG_LEVEL_WARNING, "kinds-not-read", "%s: %s; until then they are replaced by others", spec->dataset,
-			   text);
+		log_record(LOG_LEVEL_WARNING, "kinds-not-read", "%s: %s; until then they are replaced by others",
+			   spec->dataset, text);
 	if (found == ENDINGS_ALL_UNREAD)
 		fail_opening(o, BATCHD__WIRE__ERROR_CODE__BAD_DATA, "dataset", text);
 	return found == ENDINGS_ALL_UNREAD;
@@ -296,9 +296,9 @@ void job_end_sessions(struct job *j, const struct refusal *why)
 static void on_fail_timer(uv_timer_t *t)
 {
 	struct job *j = t->data;
-	const char *field = j->fail_code == BATCHD__WIRE__ERROR_CODE__LIMIT ? "memory" :
-			    j->served					     ? "producer" :
-									       "dataset";
+	const char *field = j->fail_code == BATCHD__WIRE__ERROR_CODE__LIMIT ? "memory"
+			    : j->served                                     ? "producer"
+									    : "dataset";
 	struct refusal why;
 	refuse(&why, j->fail_code ? j->fail_code : BATCHD__WIRE__ERROR_CODE__BAD_DATA, field, "%s", j->loader->error);
 	job_end_sessions(j, &why);
@@ -381,7 +381,7 @@ static int on_charge(struct loader *l, const char *what, uint64_t bytes, bool mu
 		return 0;
 	}
 	budget_explain(&e->budget, j->spec.uid, r, what, bytes,
-			      "close other loaders, raise the limit, or go without shuffle", why, size);
+		       "close other loaders, raise the limit, or go without shuffle", why, size);
 	if (must_be)
 		j->fail_code = BATCHD__WIRE__ERROR_CODE__LIMIT;
 	return LOADER_E_MEMORY;
@@ -583,8 +583,8 @@ static void refuse_batches(struct job *j)
 			 "a batch of %u samples takes %s (%s each), more than the %s that limits.batch_bytes in the "
 			 "daemon's configuration allows; ",
 			 j->spec.batch_size, batch, row, most);
-	snprintf(text + n, sizeof(text) - (size_t)n, fits ? "use a batch_size of at most %llu, or raise it" : "raise it",
-		 (unsigned long long)fits);
+	snprintf(text + n, sizeof(text) - (size_t)n,
+		 fits ? "use a batch_size of at most %llu, or raise it" : "raise it", (unsigned long long)fits);
 	struct refusal why;
 	refuse(&why, BATCHD__WIRE__ERROR_CODE__LIMIT, "batch_bytes", "%s", text);
 	job_end_sessions(j, &why);

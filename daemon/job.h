@@ -19,7 +19,7 @@ struct data_identity {
 	unsigned n;
 	struct {
 		uint64_t dev, ino;
-	} files[WIRE_MAX_FDS];       /* in the order of the descriptors; zeros: cannot be told */
+	} files[WIRE_MAX_FDS]; /* in the order of the descriptors; zeros: cannot be told */
 };
 
 /* A job: the trainers that use one loader, and the loader.
@@ -40,24 +40,24 @@ struct job {
 	struct engine *engine;
 	enum job_state state;
 	struct loader_spec spec;
-	struct data_identity data;   /* its first session's */
-	uint64_t number;             /* of the daemon's jobs */
-	struct loader *loader;       /* READY, ENDING, FAILED after READY, CLOSING */
-	struct opening *opening;     /* OPENING; one of the tasks */
-	struct session *sessions;    /* attached or waiting for the loader */
+	struct data_identity data; /* its first session's */
+	uint64_t number;           /* of the daemon's jobs */
+	struct loader *loader;     /* READY, ENDING, FAILED after READY, CLOSING */
+	struct opening *opening;   /* OPENING; one of the tasks */
+	struct session *sessions;  /* attached or waiting for the loader */
 	unsigned n_sessions;
-	unsigned n_tasks;            /* that will come back to this job; see job_task */
-	bool retired;                /* a newer incarnation has its name: no session joins it any more */
-	bool slots_pending;          /* share: its slab is being made */
+	unsigned n_tasks;                 /* that will come back to this job; see job_task */
+	bool retired;                     /* a newer incarnation has its name: no session joins it any more */
+	bool slots_pending;               /* share: its slab is being made */
 	struct charge loader_charge, fds; /* to its user, until closing begins */
-	struct charge data_bytes;    /* what its data set takes, as long as the loader is there */
-	uint64_t n_advances;         /* calls of job_advance so far */
+	struct charge data_bytes;         /* what its data set takes, as long as the loader is there */
+	uint64_t n_advances;              /* calls of job_advance so far */
 	uv_timer_t linger;
 	Batchd__Wire__ErrorCode fail_code; /* FAILED, ENDING: what its sessions are told; 0: BAD_DATA */
 	/* Of a served data set; OPENING until a producer of that name is there. */
-	char *served;                /* the producer's name; owned; NULL: it is none */
-	struct producer *producer;   /* READY */
-	struct feed *feed;           /* the loader's source; owned */
+	char *served;                      /* the producer's name; owned; NULL: it is none */
+	struct producer *producer;         /* READY */
+	struct feed *feed;                 /* the loader's source; owned */
 	void (*on_closing)(struct job *j); /* NULL: nothing more to do */
 };
 
@@ -66,9 +66,9 @@ struct job {
 struct job_task {
 	struct pool_task pool_task;
 	struct job *job;
-	struct session *session;     /* that asked, and waits; NULL: none does (any more) */
-	struct job_task **place;     /* where that session keeps it */
-	bool lets_linger;            /* the job may linger meanwhile, and goes on doing so afterwards */
+	struct session *session;          /* that asked, and waits; NULL: none does (any more) */
+	struct job_task **place;          /* where that session keeps it */
+	bool lets_linger;                 /* the job may linger meanwhile, and goes on doing so afterwards */
 	void (*run)(struct job_task *t);  /* on an I/O thread, after job_task_run */
 	void (*done)(struct job_task *t); /* on the loop thread; may free it, or begin it again */
 };

@@ -69,11 +69,15 @@ static int prepare_directory(struct listener *l, struct listen_error *err)
 		return fail(err, ENOTDIR, "%s: is not a directory, or a symbolic link; name the real one with --socket",
 			    dir);
 	if (st.st_uid != geteuid() && st.st_uid != 0)
-		return fail(err, EPERM, "%s: belongs to user %u, so a socket there would not be safe; run batchd as that "
-			    "user, remove it, or choose another with --socket", dir, (unsigned)st.st_uid);
+		return fail(err, EPERM,
+			    "%s: belongs to user %u, so a socket there would not be safe; run batchd as that "
+			    "user, remove it, or choose another with --socket",
+			    dir, (unsigned)st.st_uid);
 	if ((st.st_mode & (S_IWGRP | S_IWOTH)) && !(st.st_mode & S_ISVTX))
-		return fail(err, EPERM, "%s: others may write to it, so a socket there would not be safe; "
-			    "chmod go-w it or choose another with --socket", dir);
+		return fail(err, EPERM,
+			    "%s: others may write to it, so a socket there would not be safe; "
+			    "chmod go-w it or choose another with --socket",
+			    dir);
 	return 0;
 }
 
@@ -172,8 +176,10 @@ static int clear_path(const struct listener *l, const struct sockaddr_un *sa, st
 
 	close(fd);
 	if (!dead)
-		return fail(err, EADDRINUSE, "%s: something else serves there (systemd, perhaps); "
-			    "use that, stop it, or choose another --socket", l->path);
+		return fail(err, EADDRINUSE,
+			    "%s: something else serves there (systemd, perhaps); "
+			    "use that, stop it, or choose another --socket",
+			    l->path);
 	return unlink(l->path) < 0 && errno != ENOENT ? fail_errno(err, "remove the dead socket", l->path) : 0;
 }
 
@@ -191,7 +197,7 @@ static int bind_closed(const struct listener *l, const struct sockaddr_un *sa)
 
 static int make_socket(struct listener *l, mode_t mode, gid_t group, struct listen_error *err)
 {
-	struct sockaddr_un sa = {.sun_family = AF_UNIX};
+	struct sockaddr_un sa = { .sun_family = AF_UNIX };
 	struct stat st;
 	int r;
 
@@ -233,7 +239,7 @@ int listener_open(struct listener *l, const char *path, mode_t mode, gid_t group
 
 int listener_adopt(struct listener *l, struct listen_error *err)
 {
-	struct sockaddr_un sa = {.sun_family = AF_UNSPEC};
+	struct sockaddr_un sa = { .sun_family = AF_UNSPEC };
 	int type = 0, listening = 0, n = notify_listen_fds();
 	socklen_t type_size = sizeof type, listening_size = sizeof listening, sa_size = sizeof sa - 1;
 
@@ -246,7 +252,8 @@ int listener_adopt(struct listener *l, struct listen_error *err)
 	if (getsockopt(NOTIFY_FIRST_FD, SOL_SOCKET, SO_TYPE, &type, &type_size) < 0 || type != SOCK_SEQPACKET ||
 	    getsockopt(NOTIFY_FIRST_FD, SOL_SOCKET, SO_ACCEPTCONN, &listening, &listening_size) < 0 || !listening ||
 	    getsockname(NOTIFY_FIRST_FD, (struct sockaddr *)&sa, &sa_size) < 0 || sa.sun_family != AF_UNIX)
-		return fail(err, EINVAL, "the service manager passed something else than a listening unix socket; "
+		return fail(err, EINVAL,
+			    "the service manager passed something else than a listening unix socket; "
 			    "its unit needs ListenSequentialPacket= and Accept=no");
 	if (fcntl(NOTIFY_FIRST_FD, F_SETFL, O_RDWR | O_NONBLOCK) < 0)
 		return fail_errno(err, "make it non-blocking", "the service manager's socket");

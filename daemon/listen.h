@@ -9,16 +9,16 @@
 #include "address.h"
 
 struct listener {
-	int fd;                       /* SOCK_SEQPACKET, listening, non-blocking, close-on-exec */
-	int lock_fd;                  /* held for the process's life; -1 when the socket is systemd's */
-	bool adopted;                 /* systemd's: its file is not ours to remove */
+	int fd;       /* SOCK_SEQPACKET, listening, non-blocking, close-on-exec */
+	int lock_fd;  /* held for the process's life; -1 when the socket is systemd's */
+	bool adopted; /* systemd's: its file is not ours to remove */
 	bool made_directory;
 	dev_t dev;                    /* identity of our socket's file, */
 	ino_t ino;                    /* so that we remove no other */
 	char path[ADDRESS_MAX_BYTES]; /* for messages; "" when an adopted socket has none */
 };
 
-#define LISTENER_CLOSED (struct listener){.fd = -1, .lock_fd = -1}
+#define LISTENER_CLOSED (struct listener){ .fd = -1, .lock_fd = -1 }
 
 struct listen_error {
 	char text[320]; /* names the path and says what to do */

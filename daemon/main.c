@@ -73,7 +73,7 @@ static int load_config(void *arg, struct config *c, struct config_error *err)
 
 static int open_listener(struct listener *l, const struct config *c)
 {
-	struct listen_error err = {.text = ""};
+	struct listen_error err = { .text = "" };
 	char own[ADDRESS_MAX_BYTES];
 	int r = listener_adopt(l, &err);
 
@@ -122,12 +122,12 @@ static void on_early_stop(int number)
 /* Whoever sees the socket may stop us at once; daemon_run replaces these. */
 static void handle_early_signals(void)
 {
-	struct sigaction stop = {.sa_handler = on_early_stop};
+	struct sigaction stop = { .sa_handler = on_early_stop };
 
 	listener = LISTENER_CLOSED;
 	sigaction(SIGTERM, &stop, NULL);
 	sigaction(SIGINT, &stop, NULL);
-	signal(SIGHUP, SIG_IGN); /* the configuration has just been read */
+	signal(SIGHUP, SIG_IGN);  /* the configuration has just been read */
 	signal(SIGPIPE, SIG_IGN); /* a trainer that is gone is an EPIPE */
 }
 
@@ -189,14 +189,15 @@ static void look_for(const struct config_dataset *d)
 
 		snprintf(one, sizeof one, "%.*s", (int)n, path);
 		if (access(one, F_OK) < 0)
-			log_record(LOG_LEVEL_WARNING, "dataset-missing", "data set %s: %s: %s", d->name, one, strerror(errno));
+			log_record(LOG_LEVEL_WARNING, "dataset-missing", "data set %s: %s: %s", d->name, one,
+				   strerror(errno));
 		path += n + (path[n] == ',');
 	}
 }
 
 static int check(struct options *o)
 {
-	struct config_error err = {.on_mistake = on_mistake};
+	struct config_error err = { .on_mistake = on_mistake };
 	const char *path = options_config_path(o);
 	struct config c;
 	int r = load_config(o, &c, &err);
@@ -216,7 +217,7 @@ static int check(struct options *o)
 
 static int run(struct options *o)
 {
-	struct config_error err = {.text = ""};
+	struct config_error err = { .text = "" };
 	struct config config;
 	int exit_code;
 

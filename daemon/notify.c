@@ -27,7 +27,7 @@ static int manager_address(struct sockaddr_un *sa, socklen_t *size)
 	const char *path = getenv("NOTIFY_SOCKET");
 	size_t n = path ? strlen(path) : 0;
 
-	*sa = (struct sockaddr_un){.sun_family = AF_UNIX};
+	*sa = (struct sockaddr_un){ .sun_family = AF_UNIX };
 	if (n < 2 || n >= sizeof sa->sun_path || (path[0] != '/' && path[0] != '@'))
 		return -ENOENT;
 	memcpy(sa->sun_path, path, n);
@@ -39,7 +39,7 @@ static int manager_address(struct sockaddr_un *sa, socklen_t *size)
 
 static void notify_send(const char *message)
 {
-	struct timeval patience = {.tv_sec = 2}; /* with a manager whose queue is full; its own timeouts are longer */
+	struct timeval patience = { .tv_sec = 2 }; /* with a manager whose queue is full; its own timeouts are longer */
 	struct sockaddr_un sa;
 	socklen_t size;
 

@@ -8,13 +8,13 @@
 
 #include <stdint.h>
 
-void notify_ready(const char *status);  /* serving; also ends a reload. status: one line for `systemctl status` */
+void notify_ready(const char *status); /* serving; also ends a reload. status: one line for `systemctl status` */
 void notify_status(const char *status);
 void notify_stopping(void);
-void notify_reloading(void);            /* notify_ready must follow */
-void notify_extend(uint64_t usec);      /* starting or stopping takes this much longer, counted from now */
-void notify_watchdog(void);             /* all is well */
-void notify_watchdog_failed(void);      /* it is not, and a restart is the cure: do not wait for the ping to be
+void notify_reloading(void);       /* notify_ready must follow */
+void notify_extend(uint64_t usec); /* starting or stopping takes this much longer, counted from now */
+void notify_watchdog(void);        /* all is well */
+void notify_watchdog_failed(void); /* it is not, and a restart is the cure: do not wait for the ping to be
                                          * missed */
 
 /* How often to ping, half of what the manager allows; 0: it does not ask for it. */

@@ -32,23 +32,23 @@ enum {
 };
 
 static const struct option long_options[] = {
-	{"help", no_argument, NULL, OPT_HELP},
-	{"version", no_argument, NULL, OPT_VERSION},
-	{"config", required_argument, NULL, OPT_CONFIG},
-	{"socket", required_argument, NULL, OPT_SOCKET},
-	{"workers", required_argument, NULL, OPT_WORKERS},
-	{"memory", required_argument, NULL, OPT_MEMORY},
-	{"dataset", required_argument, NULL, OPT_DATASET},
-	{"foreground", no_argument, NULL, OPT_FOREGROUND},
-	{"idle-exit", required_argument, NULL, OPT_IDLE_EXIT},
-	{"linger", required_argument, NULL, OPT_LINGER},
-	{"log", required_argument, NULL, OPT_LOG},
-	{"log-level", required_argument, NULL, OPT_LOG_LEVEL},
-	{"check-config", no_argument, NULL, OPT_CHECK_CONFIG},
-	{"gpu-memory", required_argument, NULL, OPT_GPU_MEMORY},
-	{"pin-memory", required_argument, NULL, OPT_PIN_MEMORY},
-	{"on-demand", no_argument, NULL, OPT_ON_DEMAND},
-	{NULL, 0, NULL, 0},
+	{ "help", no_argument, NULL, OPT_HELP },
+	{ "version", no_argument, NULL, OPT_VERSION },
+	{ "config", required_argument, NULL, OPT_CONFIG },
+	{ "socket", required_argument, NULL, OPT_SOCKET },
+	{ "workers", required_argument, NULL, OPT_WORKERS },
+	{ "memory", required_argument, NULL, OPT_MEMORY },
+	{ "dataset", required_argument, NULL, OPT_DATASET },
+	{ "foreground", no_argument, NULL, OPT_FOREGROUND },
+	{ "idle-exit", required_argument, NULL, OPT_IDLE_EXIT },
+	{ "linger", required_argument, NULL, OPT_LINGER },
+	{ "log", required_argument, NULL, OPT_LOG },
+	{ "log-level", required_argument, NULL, OPT_LOG_LEVEL },
+	{ "check-config", no_argument, NULL, OPT_CHECK_CONFIG },
+	{ "gpu-memory", required_argument, NULL, OPT_GPU_MEMORY },
+	{ "pin-memory", required_argument, NULL, OPT_PIN_MEMORY },
+	{ "on-demand", no_argument, NULL, OPT_ON_DEMAND },
+	{ NULL, 0, NULL, 0 },
 };
 
 static const char help[] =
@@ -132,7 +132,7 @@ static int add_value(struct options *o, const char *option, const char *key, cha
 		return -ENOMEM;
 	}
 	o->values = more;
-	o->values[o->n_values++] = (struct option_value){option, key, text};
+	o->values[o->n_values++] = (struct option_value){ option, key, text };
 	return 0;
 }
 
@@ -204,7 +204,7 @@ int options_parse(int argc, char **argv, struct options *o)
 {
 	int option, r = 0;
 
-	*o = (struct options){.n_values = 0};
+	*o = (struct options){ .n_values = 0 };
 	while (r == 0 && (option = getopt_long(argc, argv, "hVc:s:w:m:d:f", long_options, NULL)) != -1)
 		r = take(o, option);
 	if (r == 0 && optind < argc) {
@@ -221,7 +221,7 @@ void options_finish(struct options *o)
 	for (size_t i = 0; i < o->n_values; i++)
 		free(o->values[i].text);
 	free(o->values);
-	*o = (struct options){.n_values = 0};
+	*o = (struct options){ .n_values = 0 };
 }
 
 /* ---- the configuration ---- */
@@ -252,7 +252,8 @@ static bool find_users_file(char path[PATH_MAX])
 const char *options_config_path(struct options *o)
 {
 	const char *given = secure_getenv("BATCHD_CONFIG");
-	bool is_service = secure_getenv("CONFIGURATION_DIRECTORY") != NULL; /* systemd's word for the unit's /etc/batchd */
+	bool is_service =
+		secure_getenv("CONFIGURATION_DIRECTORY") != NULL; /* systemd's word for the unit's /etc/batchd */
 
 	if (o->config_path)
 		return o->config_path;

@@ -18,8 +18,8 @@ struct options {
 	const char *config_path; /* NULL: none was named */
 	const char *log_path;    /* NULL: stderr */
 	bool check_config;
-	bool on_demand;          /* a client library has started us for its user */
-	char found_path[PATH_MAX]; /* options_config_path's */
+	bool on_demand;              /* a client library has started us for its user */
+	char found_path[PATH_MAX];   /* options_config_path's */
 	struct option_value *values; /* n_values, in their order: a later one wins */
 	size_t n_values;
 };

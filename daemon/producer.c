@@ -37,8 +37,8 @@ static void note_move(const struct producer *p, enum producer_state to, const st
 {
 	static const char *const names[] = { "idle", "feeding", "gone" };
 	enum producer_state from = p->job ? PRODUCER_FEEDING : PRODUCER_IDLE;
-	log_record(LOG_LEVEL_DEBUG, "producer-state", "producer %s (pid %d): %s -> %s%s%s", p->name, (int)p->pid, names[from],
-		   names[to], j ? ", job " : "", j ? j->spec.job : "");
+	log_record(LOG_LEVEL_DEBUG, "producer-state", "producer %s (pid %d): %s -> %s%s%s", p->name, (int)p->pid,
+		   names[from], names[to], j ? ", job " : "", j ? j->spec.job : "");
 	PROBE(producer_move, p->pid, from, to);
 }
 
@@ -232,8 +232,8 @@ static void replace(struct producer *old, const struct session *by, bool resumab
 {
 	struct session *s = old->session;
 	struct refusal why;
-	refuse(&why, CODE(FENCED), "producer", "a newer producer took the name '%s': %s (pid %d)", old->name, by->program,
-	       (int)by->pid);
+	refuse(&why, CODE(FENCED), "producer", "a newer producer took the name '%s': %s (pid %d)", old->name,
+	       by->program, (int)by->pid);
 	/* One that can begin anywhere just takes over: SHUTDOWN makes trainers open again and go on where they are. */
 	end_with(old, resumable ? CODE(SHUTDOWN) : CODE(PRODUCER),
 		 "producer '%s' (pid %d) was replaced by a newer one (pid %d)", old->name, (int)old->pid, (int)by->pid);
@@ -246,9 +246,10 @@ static int check_produce(const struct session *s, const Batchd__Wire__Produce *m
 	const struct engine *e = s->engine;
 	const struct producer *old = find(s->engine, s->uid, m->name);
 	if (!m->slot_bytes || m->slot_bytes > e->config->limits.batch_bytes)
-		return refuse(why, CODE(LIMIT), "slot_bytes",
-			      "slot_bytes is %llu; expected 1 to %llu (limits.batch_bytes in the daemon's configuration)",
-			      (unsigned long long)m->slot_bytes, (unsigned long long)e->config->limits.batch_bytes);
+		return refuse(
+			why, CODE(LIMIT), "slot_bytes",
+			"slot_bytes is %llu; expected 1 to %llu (limits.batch_bytes in the daemon's configuration)",
+			(unsigned long long)m->slot_bytes, (unsigned long long)e->config->limits.batch_bytes);
 	if (old && old->incarnation > m->incarnation)
 		return refuse(why, CODE(FENCED), "incarnation", "a newer incarnation of this producer is running");
 	if (!old && count(e) >= e->config->limits.producers)
@@ -304,7 +305,8 @@ static const char *check_answer(const struct producer *p, const Batchd__Wire__Fi
 	*field = "need_bytes";
 	if (m->need_bytes)
 		return m->end || m->skipped || m->n_rows || m->need_bytes <= p->slot_bytes
-			       ? "the batch fits its slot, or is none" : NULL;
+			       ? "the batch fits its slot, or is none"
+			       : NULL;
 	*field = "n_rows";
 	if (!m->end && !m->skipped && !m->n_rows)
 		return "a batch has at least one row";

@@ -21,7 +21,7 @@
 /* A slab that the producer has been sent and has not mapped yet. */
 struct offer {
 	struct offer *next;
-	struct slots *slots;   /* a reference */
+	struct slots *slots; /* a reference */
 	uint32_t rank;
 };
 
@@ -38,24 +38,24 @@ struct producer_ops {
 };
 
 struct producer {
-	struct producer *next;        /* in the daemon's list */
-	struct session *session;      /* its connection */
-	struct job *job;              /* that it feeds; NULL: none. ops' own */
+	struct producer *next;   /* in the daemon's list */
+	struct session *session; /* its connection */
+	struct job *job;         /* that it feeds; NULL: none. ops' own */
 	const struct producer_ops *ops;
-	struct offer *offers;         /* oldest first; all of `job` */
-	uint32_t n_slabs;             /* offered so far; the number of the last */
-	uint64_t asked, answered;     /* fills, numbered over all jobs */
+	struct offer *offers;     /* oldest first; all of `job` */
+	uint32_t n_slabs;         /* offered so far; the number of the last */
+	uint64_t asked, answered; /* fills, numbered over all jobs */
 	/* As it said. */
 	char name[WIRE_MAX_PRODUCER + 1];
 	uint64_t slot_bytes, n_batches, n_samples, id, incarnation;
 	uint32_t n_rows;
 	bool resumable, peeks;
-	struct feed_maker successor;  /* what its next feed is to know, if successor.stands */
+	struct feed_maker successor; /* what its next feed is to know, if successor.stands */
 	/* For status and last words. */
 	uid_t uid;
 	pid_t pid;
 	uint64_t created_ns, n_made, rows_made;
-	struct position at;           /* epoch and step (over all ranks) of the last batch */
+	struct position at; /* epoch and step (over all ranks) of the last batch */
 	bool made_any;
 };
 

@@ -11,7 +11,7 @@ enum { REFUSED = 1 };
 
 struct refusal {
 	Batchd__Wire__ErrorCode code;
-	const char *field;      /* static; "" or NULL: none is to blame */
+	const char *field;        /* static; "" or NULL: none is to blame */
 	char text[WIRE_MAX_TEXT]; /* a producer tells its traceback */
 };
 

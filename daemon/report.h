@@ -17,12 +17,12 @@ enum { REPORT_USERS = 16 }; /* whose last reports are remembered */
 
 /* Zeroed: there is none yet. */
 struct report {
-	uid_t viewer;            /* 0: one who may see everything */
-	uint64_t asked;          /* when, counted in questions; 0: never */
+	uid_t viewer;   /* 0: one who may see everything */
+	uint64_t asked; /* when, counted in questions; 0: never */
 	struct parcel **parcels;
 	unsigned n;
-	uint64_t spent_ns;       /* of processor time on making reports, less what has been earned since */
-	uint64_t earned_ns;      /* the clock when it was last earned */
+	uint64_t spent_ns;  /* of processor time on making reports, less what has been earned since */
+	uint64_t earned_ns; /* the clock when it was last earned */
 };
 
 struct reports {

@@ -53,8 +53,7 @@ static const char *default_transform(const char *source)
 
 /* The data set's source and transform, from the configuration where it has them. */
 static int resolve(const struct config *config, const Batchd__Wire__Open *open, const struct requester *who,
-		   unsigned n_fds, const char **source, const char **transform, bool *configured,
-		   struct refusal *err)
+		   unsigned n_fds, const char **source, const char **transform, bool *configured, struct refusal *err)
 {
 	const struct config_dataset *d = config_dataset(config, open->dataset);
 	*configured = d != NULL;
@@ -181,7 +180,7 @@ static int adapt_to_producer(const Batchd__Wire__Open *o, const char *source, st
 	spec->seed = 0;
 	spec->num_workers = 0;
 	spec->policy = GROUP_WAIT; /* a producer makes one sequence of batches */
-	if (o->node_world_size) /* for the trainers of its own machine */
+	if (o->node_world_size)    /* for the trainers of its own machine */
 		spec->world_size = o->node_world_size;
 	spec->served = true;
 	return 0;

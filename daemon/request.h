@@ -13,15 +13,15 @@ struct requester {
 	const gid_t *gids; /* main group first */
 	unsigned n_gids;
 	bool shares_mounts; /* it is in the daemon's mount namespace: a path means the same to both */
-	bool lacks_groups; /* not all of them are known */
+	bool lacks_groups;  /* not all of them are known */
 };
 
 struct request {
-	struct loader_spec spec;     /* dataset as the client said it, transform resolved */
-	char *served;                /* the name of the producer that makes the data; NULL: the daemon does */
-	char *source;                /* what to open: a configured data set's source, or spec.dataset */
+	struct loader_spec spec; /* dataset as the client said it, transform resolved */
+	char *served;            /* the name of the producer that makes the data; NULL: the daemon does */
+	char *source;            /* what to open: a configured data set's source, or spec.dataset */
 	struct data_access access;
-	int32_t rank;                /* -1: any */
+	int32_t rank; /* -1: any */
 };
 
 /* n_fds: how many came with it. 0, or REFUSED. */

@@ -206,11 +206,10 @@ static void free_from_idle(struct producer *p)
 static void refuse_second_job(struct job *j, const struct producer *p)
 {
 	struct refusal why;
-	refuse(
-		&why, CODE(PRODUCER), "producer",
-		"producer '%s' feeds job '%s' already, with %u trainer%s; trainers that are to have the same batches need the same job "
-		"and mode=\"share\", those of one run the same job, and others a producer of their own",
-		p->name, p->job->spec.job, p->job->n_sessions, p->job->n_sessions == 1 ? "" : "s");
+	refuse(&why, CODE(PRODUCER), "producer",
+	       "producer '%s' feeds job '%s' already, with %u trainer%s; trainers that are to have the same batches need the same job "
+	       "and mode=\"share\", those of one run the same job, and others a producer of their own",
+	       p->name, p->job->spec.job, p->job->n_sessions, p->job->n_sessions == 1 ? "" : "s");
 	job_end_sessions(j, &why);
 }
 
@@ -232,11 +231,10 @@ static void tell_waiting(struct session *s, uint64_t now)
 static void give_up(struct session *s)
 {
 	struct refusal why;
-	refuse(
-		&why, CODE(PRODUCER), "producer",
-		"no producer named '%s' came within %.3g s; start one with batchd.serve(..., name=\"%s\") as the same user, or wait for it "
-		"longer (producer_timeout)",
-		s->job->served, (double)s->producer_wait_ns / 1e9, s->job->served);
+	refuse(&why, CODE(PRODUCER), "producer",
+	       "no producer named '%s' came within %.3g s; start one with batchd.serve(..., name=\"%s\") as the same user, or wait for it "
+	       "longer (producer_timeout)",
+	       s->job->served, (double)s->producer_wait_ns / 1e9, s->job->served);
 	s->engine->job_ops->ended(s, &why);
 }
 

@@ -294,8 +294,8 @@ static struct stream *stream_of(struct session *s, uint32_t rank)
 	int r = charge_begin(&bytes, &e->budget.accounts, l->spec.uid, ACCOUNT_SLOT_BYTES, loader_stream_bytes(l));
 	if (r > 0) {
 		fail(s, CODE(LIMIT), "memory_per_user",
-			     "no memory for another rank of this job: this user has all it may have "
-			     "(limits.memory_per_user in the daemon's configuration)");
+		     "no memory for another rank of this job: this user has all it may have "
+		     "(limits.memory_per_user in the daemon's configuration)");
 		return NULL;
 	}
 	stream = r ? NULL : loader_stream(l, rank);
@@ -327,7 +327,7 @@ static void advance(struct session *s)
 		return;
 	if (j->state == JOB_FAILED || j->state == JOB_ENDING) {
 		fail(s, j->fail_code ? j->fail_code : CODE(BAD_DATA), "dataset",
-			     j->loader ? j->loader->error : "out of memory");
+		     j->loader ? j->loader->error : "out of memory");
 		return;
 	}
 	struct loader *l = j->loader;
@@ -488,9 +488,10 @@ static void on_device_slab_failed(struct consumer *c, const char *why)
 }
 
 static const struct consumer_ops packet_ops = { .publish = publish, .device_slab_failed = on_device_slab_failed };
-static const struct consumer_ops ring_ops = {
-	.publish = publish, .device_slab_failed = on_device_slab_failed, .look = session_ring_look, .arm = session_ring_arm
-};
+static const struct consumer_ops ring_ops = { .publish = publish,
+					      .device_slab_failed = on_device_slab_failed,
+					      .look = session_ring_look,
+					      .arm = session_ring_arm };
 
 /* ---- messages ---- */
 
@@ -500,15 +501,15 @@ static bool identify(struct session *s)
 {
 	int r = peer_identify(s->peer);
 	if (r) {
-		fail(s, r == -ENOMEM ? CODE(INTERNAL) : CODE(LIMIT), NULL, r == -ENOMEM ? "out of memory" :
-			     "the daemon is out of file descriptors (LimitNOFILE= or ulimit -n has the limit)");
+		fail(s, r == -ENOMEM ? CODE(INTERNAL) : CODE(LIMIT), NULL,
+		     r == -ENOMEM ? "out of memory"
+				  : "the daemon is out of file descriptors (LimitNOFILE= or ulimit -n has the limit)");
 		return false;
 	}
 	if (s->peer->pidfd < 0) {
-		fail(
-			s, CODE(ACCESS), NULL,
-			"batchd cannot see when this process ends: it has ended, or it is in another PID namespace and the kernel "
-			"is older than 6.5; run batchd in the same or a parent namespace");
+		fail(s, CODE(ACCESS), NULL,
+		     "batchd cannot see when this process ends: it has ended, or it is in another PID namespace and the kernel "
+		     "is older than 6.5; run batchd in the same or a parent namespace");
 		return false;
 	}
 	return true;
@@ -566,7 +567,8 @@ static void on_seek(struct session *s, const Batchd__Wire__Seek *m)
 		fail(s, CODE(PROTOCOL), "seek", "seek numbers must grow");
 		return;
 	}
-	uint64_t most = INT64_MAX / (l->spec.served ? LOADER_MAX_WORLD : 1); /* a producer counts the steps of all ranks */
+	uint64_t most =
+		INT64_MAX / (l->spec.served ? LOADER_MAX_WORLD : 1); /* a producer counts the steps of all ranks */
 	uint64_t end = l->spec.served ? 0 : l->spec.own_batches ? INT64_MAX : dataset_n(l->recipe.dataset);
 	if (m->base_sample > end || m->epoch > INT64_MAX || m->step > most) {
 		fail(s, CODE(INVALID), "epoch", "cannot begin there: beyond the end of the data set");
@@ -614,8 +616,7 @@ static void on_join(struct session *s, const Batchd__Wire__Join *m)
 		return;
 	}
 	if (!l->is_loose || l->spec.world_size > 1) {
-		fail(s, CODE(INVALID), "join",
-			     "join goes with an open share group: mode share and no world_size");
+		fail(s, CODE(INVALID), "join", "join goes with an open share group: mode share and no world_size");
 		return;
 	}
 	struct position at;
@@ -653,11 +654,11 @@ static void on_indices(struct session *s, const Batchd__Wire__Indices *m)
 	int r = stream_push(&s->consumer, m->seek, m->step, m->index, (uint32_t)m->n_index, m->more);
 	if (r == STREAM_E_INVALID)
 		fail(s, CODE(PROTOCOL), "batch_sampler",
-			     "index batches out of order, too many ahead, empty or larger than batch_size");
+		     "index batches out of order, too many ahead, empty or larger than batch_size");
 	else if (r == STREAM_E_LIMIT)
 		fail(s, CODE(LIMIT), "memory_per_user",
-			     "no memory for more index batches: this user has all it may have "
-			     "(limits.memory_per_user in the daemon's configuration)");
+		     "no memory for more index batches: this user has all it may have "
+		     "(limits.memory_per_user in the daemon's configuration)");
 	else if (r)
 		fail(s, CODE(INTERNAL), "", "out of memory");
 }

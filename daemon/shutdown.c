@@ -12,7 +12,7 @@
 #include "util/log.h"
 
 enum {
-	GPU_GRACE_S = 3,         /* for trainers to let go of what they have open on a GPU */
+	GPU_GRACE_S = 3, /* for trainers to let go of what they have open on a GPU */
 	GPU_PATIENCE_S = 10,
 };
 

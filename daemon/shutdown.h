@@ -16,11 +16,11 @@
 enum { EXIT_GPU = 75 }; /* EX_TEMPFAIL of sysexits.h: only a new process can use the GPU again */
 
 struct shutdown {
-	struct engine *engine;       /* borrowed, as the server is */
+	struct engine *engine; /* borrowed, as the server is */
 	struct server *server;
-	uv_timer_t idle;             /* runs while there is no session */
-	uv_timer_t grace;            /* for trainers that have memory on a GPU open, then for the GPUs' threads */
-	bool syncing;                /* the caller's: an I/O thread is at work for it, and shutdown_go_on will be called */
+	uv_timer_t idle;  /* runs while there is no session */
+	uv_timer_t grace; /* for trainers that have memory on a GPU open, then for the GPUs' threads */
+	bool syncing;     /* the caller's: an I/O thread is at work for it, and shutdown_go_on will be called */
 	int exit_code;
 	void (*finished)(struct shutdown *s); /* only the caller's own handles are left in the loop */
 };

@@ -37,7 +37,7 @@ static double seconds(uint64_t ns)
 /* ---- what the kernel says ---- */
 
 struct process_state {
-	char state;      /* as in /proc/PID/stat; 0: not ours to see */
+	char state; /* as in /proc/PID/stat; 0: not ours to see */
 	uint64_t cpu_ns;
 };
 

@@ -221,12 +221,13 @@ static json_t *stream_part(const struct job *j, const struct stream *s)
 	set_int(o, "window", n.window);
 	/* The oldest batch keeps its slot until these have had it. */
 	set(o, "waits_for_ranks", n.full && s->n_consumers > 1 ? ranks_of(n.waits_for | s->expected) : json_array());
-	const char *waiting = !s->positioned                ? "a trainer to begin"
-			      : n.full && n.making == 0 && untaken ? "trainers to take batches: the trainer is the slow part"
-			      : n.full && n.making == 0     ? "trainers to release batches"
-			      : n.making                    ? s->host->spec->served ? "the producer" : "workers"
+	const char *waiting = !s->positioned ? "a trainer to begin"
+			      : n.full && n.making == 0 && untaken
+				      ? "trainers to take batches: the trainer is the slow part"
+			      : n.full && n.making == 0    ? "trainers to release batches"
+			      : n.making                   ? s->host->spec->served ? "the producer" : "workers"
 			      : s->host->spec->own_batches ? "the batch sampler"
-							    : "";
+							   : "";
 	set_text(o, "waiting_for", waiting);
 	return o;
 }
@@ -414,9 +415,9 @@ static json_t *memory_part(const struct engine *e)
 
 static json_t *cache_part(const struct engine *e)
 {
-	static const char *const names[CACHE_N_TIERS] = { [CACHE_FILE] = "file",
-							  [CACHE_DECODED] = "decoded",
-							  [CACHE_CHECKPOINTS] = "index" };
+	static const char *const names[CACHE_N_TIERS] = {
+		[CACHE_FILE] = "file", [CACHE_DECODED] = "decoded", [CACHE_CHECKPOINTS] = "index"
+	};
 	json_t *list = json_array();
 	for (int tier = 0; tier < CACHE_N_TIERS; tier++) {
 		struct cache_stats s;
@@ -504,8 +505,9 @@ static json_t *limits_part(const struct engine *e)
 static void add_user(void *arg, const struct account *x)
 {
 	static const char *const names[ACCOUNT_N_KINDS] = {
-		[ACCOUNT_SESSIONS] = "sessions", [ACCOUNT_LOADERS] = "loaders", [ACCOUNT_SLOT_BYTES] = "slots_bytes",
-		[ACCOUNT_DATA_BYTES] = "data_bytes", [ACCOUNT_UNREAD_BYTES] = "unread_bytes", [ACCOUNT_FDS] = "fds",
+		[ACCOUNT_SESSIONS] = "sessions",         [ACCOUNT_LOADERS] = "loaders",
+		[ACCOUNT_SLOT_BYTES] = "slots_bytes",    [ACCOUNT_DATA_BYTES] = "data_bytes",
+		[ACCOUNT_UNREAD_BYTES] = "unread_bytes", [ACCOUNT_FDS] = "fds",
 		[ACCOUNT_OPENINGS] = "openings",
 	};
 	json_t *o = json_object();

@@ -60,7 +60,7 @@ int address_check(const char *path)
 	char *slash = strrchr(dir, '/');
 
 	if (!slash)
-		return -EPERM; /* the current directory can be anybody's */
+		return -EPERM;      /* the current directory can be anybody's */
 	slash[slash == dir] = '\0'; /* keep the root's own slash */
 	if (lstat(dir, &st) < 0)
 		return -errno;

@@ -23,10 +23,10 @@
 #include <protobuf-c/protobuf-c.h>
 
 enum {
-	RING_LAYOUT = 1,           /* Open.ring, Opened.ring: the layout below */
-	RING_ENTRIES = 64,         /* of each direction: a power of two, and as many as a window has slots at most */
-	RING_BATCH_BYTES = 256,    /* an entry with its length; the largest Batch has 80 bytes now */
-	RING_RELEASE_BYTES = 64,   /* the largest Release has 35 */
+	RING_LAYOUT = 1,         /* Open.ring, Opened.ring: the layout below */
+	RING_ENTRIES = 64,       /* of each direction: a power of two, and as many as a window has slots at most */
+	RING_BATCH_BYTES = 256,  /* an entry with its length; the largest Batch has 80 bytes now */
+	RING_RELEASE_BYTES = 64, /* the largest Release has 35 */
 	RING_MAX_MESSAGE = RING_BATCH_BYTES - 4,
 	RING_CONTROL_BYTES = 4096,
 	RING_PAGE_BYTES = RING_CONTROL_BYTES + RING_ENTRIES * (RING_BATCH_BYTES + RING_RELEASE_BYTES)
@@ -55,14 +55,14 @@ struct ring_end {
 	struct ring_lane *lane;
 	unsigned char *entries;
 	uint32_t entry_bytes;
-	uint32_t at;               /* how far this end has come: what it last published */
-	uint32_t seen;             /* how far it has seen the other end: that never goes back */
-	bool broken;               /* the other end was seen where it cannot be */
+	uint32_t at;   /* how far this end has come: what it last published */
+	uint32_t seen; /* how far it has seen the other end: that never goes back */
+	bool broken;   /* the other end was seen where it cannot be */
 };
 
 /* Both directions as one side sees them. */
 struct ring {
-	struct ring_page *page;    /* NULL: none */
+	struct ring_page *page; /* NULL: none */
 	struct ring_end batches, releases;
 };
 

@@ -132,8 +132,9 @@ int wire_recv_all(int socket, void *buf, size_t *n_bytes, int fds[WIRE_MAX_FDS],
 		char room[CMSG_SPACE(sizeof(int) * WIRE_MAX_FDS)];
 	} control;
 	struct iovec iov = { .iov_base = buf, .iov_len = *n_bytes };
-	struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.room,
-			      .msg_controllen = sizeof control.room };
+	struct msghdr msg = {
+		.msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.room, .msg_controllen = sizeof control.room
+	};
 	ssize_t n;
 
 	*n_bytes = 0;
@@ -270,7 +271,8 @@ static const char *check_client(const struct wire_arena *a, const Batchd__Wire__
 	switch (m->body_case) {
 	case BATCHD__WIRE__CLIENT_MESSAGE__BODY_HELLO:
 		return name_ok(a, m->hello->program, WIRE_MAX_PROGRAM)
-			? NULL : "Hello.program is longer than 64 bytes or not printable UTF-8";
+			       ? NULL
+			       : "Hello.program is longer than 64 bytes or not printable UTF-8";
 	case BATCHD__WIRE__CLIENT_MESSAGE__BODY_OPEN:
 		return check_open(a, m->open);
 	case BATCHD__WIRE__CLIENT_MESSAGE__BODY_INDICES:
@@ -290,7 +292,8 @@ static const char *check_client(const struct wire_arena *a, const Batchd__Wire__
 											      : "Join.start is unknown";
 	case BATCHD__WIRE__CLIENT_MESSAGE__BODY_PRODUCE:
 		return *m->produce->name && name_ok(a, m->produce->name, WIRE_MAX_PRODUCER)
-			? NULL : "Produce.name is empty, longer than 64 bytes or not printable UTF-8";
+			       ? NULL
+			       : "Produce.name is empty, longer than 64 bytes or not printable UTF-8";
 	case BATCHD__WIRE__CLIENT_MESSAGE__BODY_PRODUCER_END:
 		return bytes_ok(a, m->producer_end->text, WIRE_MAX_TEXT)
 			       ? NULL
@@ -316,8 +319,9 @@ static const char *check_opened_device(const struct wire_arena *a, const Batchd_
 		return "Opened.device_reason is longer than 512 bytes or has a NUL in it";
 	if (m->device_uuid.len == 0)
 		return m->ipc_handle.len == 0 && m->device_bytes == 0 && m->device_slot_bytes == 0 &&
-				m->device_kind == BATCHD__WIRE__SLAB_KIND__MEMFD
-			? NULL : "Opened has a device slab without a device";
+				       m->device_kind == BATCHD__WIRE__SLAB_KIND__MEMFD
+			       ? NULL
+			       : "Opened has a device slab without a device";
 	if (m->device_kind != BATCHD__WIRE__SLAB_KIND__CUDA_IPC &&
 	    m->device_kind != BATCHD__WIRE__SLAB_KIND__CUDA_VMM_FD)
 		return "Opened has a device slab of an unknown kind";
@@ -378,7 +382,8 @@ static const char *check_server(const struct wire_arena *a, const Batchd__Wire__
 		return check_opened(a, m->opened);
 	case BATCHD__WIRE__SERVER_MESSAGE__BODY_BATCH:
 		return m->batch->n_padding <= m->batch->n_rows && m->batch->n_replaced <= m->batch->n_rows
-			? NULL : "Batch counts more padding or replaced rows than rows";
+			       ? NULL
+			       : "Batch counts more padding or replaced rows than rows";
 	case BATCHD__WIRE__SERVER_MESSAGE__BODY_CLASSES:
 		return check_classes(a, m->classes);
 	case BATCHD__WIRE__SERVER_MESSAGE__BODY_STATUS:
@@ -389,7 +394,8 @@ static const char *check_server(const struct wire_arena *a, const Batchd__Wire__
 		return NULL;
 	case BATCHD__WIRE__SERVER_MESSAGE__BODY_ERROR:
 		return bytes_ok(a, m->error->text, WIRE_MAX_TEXT) && bytes_ok(a, m->error->field, WIRE_MAX_FIELD)
-			? NULL : "Error has a text or field that is too long";
+			       ? NULL
+			       : "Error has a text or field that is too long";
 	case BATCHD__WIRE__SERVER_MESSAGE__BODY_WAKE:
 	case BATCHD__WIRE__SERVER_MESSAGE__BODY_PRODUCING:
 	case BATCHD__WIRE__SERVER_MESSAGE__BODY_FILL:
@@ -418,8 +424,8 @@ static void *unpack(struct wire_arena *a, const ProtobufCMessageDescriptor *type
 	return m;
 }
 
-int wire_unpack_client(struct wire_arena *a, const void *bytes, size_t n_bytes,
-		       const Batchd__Wire__ClientMessage **msg, const char **why)
+int wire_unpack_client(struct wire_arena *a, const void *bytes, size_t n_bytes, const Batchd__Wire__ClientMessage **msg,
+		       const char **why)
 {
 	const char *wrong = NULL;
 	Batchd__Wire__ClientMessage *m = unpack(a, &batchd__wire__client_message__descriptor, bytes, n_bytes, &wrong);
@@ -432,8 +438,8 @@ int wire_unpack_client(struct wire_arena *a, const void *bytes, size_t n_bytes,
 	return wrong ? -EPROTO : 0;
 }
 
-int wire_unpack_server(struct wire_arena *a, const void *bytes, size_t n_bytes,
-		       const Batchd__Wire__ServerMessage **msg, const char **why)
+int wire_unpack_server(struct wire_arena *a, const void *bytes, size_t n_bytes, const Batchd__Wire__ServerMessage **msg,
+		       const char **why)
 {
 	const char *wrong = NULL;
 	Batchd__Wire__ServerMessage *m = unpack(a, &batchd__wire__server_message__descriptor, bytes, n_bytes, &wrong);

@@ -41,8 +41,8 @@ enum {
 	WIRE_MAX_INDICES = 4096,
 	WIRE_MAX_CLASSES = 4096, /* names in one packet; 65536 bytes hold about 250 of the longest */
 	WIRE_MAX_DIMS = 8,
-	WIRE_MAX_CHANNELS = 3,   /* of mean and std */
-	WIRE_MAX_STATUS = 61440, /* bytes of JSON in one packet */
+	WIRE_MAX_CHANNELS = 3,         /* of mean and std */
+	WIRE_MAX_STATUS = 61440,       /* bytes of JSON in one packet */
 	WIRE_FINGERPRINT_BYTES = 1444, /* of a data set (daemon/data/fingerprint.h) */
 
 	/* What CUDA says they are. */
@@ -94,10 +94,10 @@ void wire_close_fds(int *fds, unsigned n_fds);
  * limits above and of the requester in valid UTF-8 without NUL or control characters, counts within limits,
  * enumerations known. 0; -EPROTO: *why (static text, may be NULL) says what is wrong with it, and the connection is to
  * be closed. */
-int wire_unpack_client(struct wire_arena *a, const void *bytes, size_t n_bytes,
-		       const Batchd__Wire__ClientMessage **msg, const char **why);
-int wire_unpack_server(struct wire_arena *a, const void *bytes, size_t n_bytes,
-		       const Batchd__Wire__ServerMessage **msg, const char **why);
+int wire_unpack_client(struct wire_arena *a, const void *bytes, size_t n_bytes, const Batchd__Wire__ClientMessage **msg,
+		       const char **why);
+int wire_unpack_server(struct wire_arena *a, const void *bytes, size_t n_bytes, const Batchd__Wire__ServerMessage **msg,
+		       const char **why);
 
 /* How many fds come with Opened, at most WIRE_OPENED_FDS: the slab's, the ring's if there is one, and that of
  * the GPU's memory if it is of that kind, in this order. */

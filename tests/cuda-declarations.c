@@ -29,22 +29,24 @@
 
 /* An enumeration by value or by address is an int to us: as large, and passed the same way. */
 #define SAME(ours, theirs) __builtin_types_compatible_p(ours, theirs)
-#define KNOWN(name, parameters) if (!strcmp(symbol, #name)) return SAME(__typeof__(name), CUresult parameters);
+#define KNOWN(name, parameters) \
+	if (!strcmp(symbol, #name)) \
+		return SAME(__typeof__(name), CUresult parameters);
 
 static bool same_but_enums(const char *symbol)
 {
 	KNOWN(cuGetErrorName, (CUresult error, const char **name))
 	KNOWN(cuGetErrorString, (CUresult error, const char **text))
-	KNOWN(cuStreamIsCapturing, (CUstream stream, CUstreamCaptureStatus *status))
+	KNOWN(cuStreamIsCapturing, (CUstream stream, CUstreamCaptureStatus * status))
 	KNOWN(cuStreamBeginCapture_v2, (CUstream stream, CUstreamCaptureMode mode))
-	KNOWN(cuThreadExchangeStreamCaptureMode, (CUstreamCaptureMode *mode))
+	KNOWN(cuThreadExchangeStreamCaptureMode, (CUstreamCaptureMode * mode))
 	KNOWN(cuGetProcAddress_v2,
 	      (const char *symbol, void **fn, int version, cuuint64_t flags, CUdriverProcAddressQueryResult *status))
 	KNOWN(cuDeviceGetAttribute, (int *value, CUdevice_attribute attribute, CUdevice device))
 	KNOWN(cuPointerGetAttribute, (void *data, CUpointer_attribute attribute, CUdeviceptr ptr))
 	KNOWN(cuPointerGetAttributes, (unsigned n, CUpointer_attribute *attributes, void **data, CUdeviceptr ptr))
 	KNOWN(cuFuncGetAttribute, (int *value, CUfunction_attribute attribute, CUfunction function))
-	KNOWN(cuCtxCreate_v4, (CUcontext *ctx, CUctxCreateParams *params, unsigned flags, CUdevice device))
+	KNOWN(cuCtxCreate_v4, (CUcontext * ctx, CUctxCreateParams * params, unsigned flags, CUdevice device))
 	KNOWN(cuModuleLoadDataEx,
 	      (CUmodule * module, const void *image, unsigned n, CUjit_option *options, void **values))
 	KNOWN(cuLibraryLoadData, (CUlibrary * library, const void *code, CUjit_option *jit, void **jit_values,

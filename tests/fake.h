@@ -29,13 +29,13 @@ enum { N_SLOTS = 3, BATCH = 4, ROW_FLOATS = 6, N_SAMPLES = 10, N_BATCHES = 3 };
 struct fake {
 	char dir[64], path[96];
 	int listener, peer;
-	int slab_fd;                 /* read-only, sealed */
-	char *slab;                  /* writable */
+	int slab_fd; /* read-only, sealed */
+	char *slab;  /* writable */
 	size_t slot_bytes;
-	uint64_t generation;         /* of the last batch sent */
+	uint64_t generation; /* of the last batch sent */
 	struct wire_arena arena;
 	unsigned char bytes[WIRE_MAX_BYTES];
-	int fds[WIRE_MAX_FDS];       /* of the last message */
+	int fds[WIRE_MAX_FDS]; /* of the last message */
 	unsigned n_fds;
 	unsigned n_waits;            /* Waiting messages so far */
 	Batchd__Wire__Opened opened; /* what it answers to Open */
@@ -44,7 +44,7 @@ struct fake {
 	uint32_t shape[2];
 	char job[WIRE_MAX_JOB + 1], dataset[WIRE_MAX_DATASET + 1];
 	int32_t rank;
-	atomic_uint step;            /* for cases in which both sides take turns */
+	atomic_uint step; /* for cases in which both sides take turns */
 };
 static struct fake *d __attribute__((unused));
 static char err[4096] __attribute__((unused));
@@ -326,7 +326,7 @@ static inline void one_slot(struct fake *f)
 
 	welcome(f);
 	EXPECT(f, SEEK);
-	for (uint64_t step = 0; ; step++) {
+	for (uint64_t step = 0;; step++) {
 		lend(f, 1, 0, step, 0, BATCH, false);
 		m = hear(f);
 		if (!m || m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_CLOSE)

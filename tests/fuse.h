@@ -41,7 +41,8 @@ static inline unsigned fuse_node(const char *path)
 
 static inline void fuse_answer(int fd, uint64_t unique, int error, const void *data, size_t n)
 {
-	struct fuse_out_header head = { .len = (uint32_t)(sizeof(head) + (error ? 0 : n)), .error = -error,
+	struct fuse_out_header head = { .len = (uint32_t)(sizeof(head) + (error ? 0 : n)),
+					.error = -error,
 					.unique = unique };
 	struct iovec v[2] = { { &head, sizeof(head) }, { (void *)data, error ? 0 : n } };
 
@@ -130,8 +131,9 @@ static inline void fuse_serve_one(int fd, const struct fuse_in_header *in)
 	const char *path = in->nodeid < fuse_n_paths ? fuse_paths[in->nodeid] : NULL;
 	const void *body = in + 1;
 	struct fuse_attr_out attr = { 0 };
-	struct fuse_init_out init = { .major = FUSE_KERNEL_VERSION, .minor = 31, .max_readahead = 65536,
-				      .max_write = 65536 };
+	struct fuse_init_out init = {
+		.major = FUSE_KERNEL_VERSION, .minor = 31, .max_readahead = 65536, .max_write = 65536
+	};
 	struct fuse_statfs_out statfs = { .st = { .bsize = 4096, .namelen = 255 } };
 	struct fuse_open_out open_out = { .open_flags = FOPEN_KEEP_CACHE };
 	struct stat st;

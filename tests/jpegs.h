@@ -70,13 +70,13 @@ static inline int jpeg_in_pixels(struct jpeg_in *in, uint8_t *rgb)
 /* How to make a JPEG. */
 struct jpeg_recipe {
 	unsigned width, height;
-	int n_components;      /* 1 or 3 */
-	bool rgb;              /* three components that are not converted */
-	int h, v;              /* luma sampling; chroma is 1x1 */
+	int n_components; /* 1 or 3 */
+	bool rgb;         /* three components that are not converted */
+	int h, v;         /* luma sampling; chroma is 1x1 */
 	int quality;
 	bool optimize, progressive, arithmetic;
-	unsigned restart;      /* interval in MCUs */
-	unsigned noise;        /* 0: smooth; 255: nothing but noise */
+	unsigned restart; /* interval in MCUs */
+	unsigned noise;   /* 0: smooth; 255: nothing but noise */
 };
 
 static inline uint32_t jpeg_random(uint32_t *seed)

@@ -115,13 +115,13 @@ static inline const Batchd__Wire__ServerMessage *receive(int fd, int *slab)
 	return m;
 }
 
-#define SEND(fd, BODY, field, pointer)                                                      \
-	do {                                                                                \
-		Batchd__Wire__ClientMessage send_m = BATCHD__WIRE__CLIENT_MESSAGE__INIT;    \
-		send_m.body_case = BATCHD__WIRE__CLIENT_MESSAGE__BODY_##BODY;               \
-		send_m.field = (pointer);                                                   \
-		while (wire_send((fd), &send_m.base, NULL, 0, 0) == -EINTR)                 \
-			;                                                                   \
+#define SEND(fd, BODY, field, pointer) \
+	do { \
+		Batchd__Wire__ClientMessage send_m = BATCHD__WIRE__CLIENT_MESSAGE__INIT; \
+		send_m.body_case = BATCHD__WIRE__CLIENT_MESSAGE__BODY_##BODY; \
+		send_m.field = (pointer); \
+		while (wire_send((fd), &send_m.base, NULL, 0, 0) == -EINTR) \
+			; \
 	} while (0)
 
 static inline void greet(int fd)

@@ -10,6 +10,7 @@ They have the names and the layout of the folder of real photographs that BATCHD
 (../shared/data, where that is there). What each file must become is what Pillow makes of it, so nothing depends on
 the bytes being the same for every version of Pillow.
 """
+
 import concurrent.futures
 import fcntl
 import hashlib
@@ -29,6 +30,7 @@ SAMPLINGS = ("4:2:0", "4:2:0", "4:4:4", "4:2:2")
 
 
 # ---- pixels ----
+
 
 def scene(rng, width, height):
     """Noise of all wavelengths with a photograph's spectrum, edges, and a sensor's grain."""
@@ -70,6 +72,7 @@ def orientation(value):
 
 # ---- photographs ----
 
+
 def photograph(number):
     """The bytes of photograph 0..399. Every kind of JPEG comes several times, about as often as in collections."""
     rng = np.random.default_rng(number)
@@ -108,6 +111,7 @@ def write_class(folder, label):
 
 # ---- odd files ----
 
+
 def chunk(name, data):
     return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
 
@@ -128,8 +132,8 @@ def segments(jpeg):
     """A JPEG's segments up to the scan: (offset, marker, whole segment)."""
     at = 2
     while True:
-        marker, length = jpeg[at + 1], struct.unpack(">H", jpeg[at + 2:at + 4])[0]
-        yield at, marker, jpeg[at:at + 2 + length]
+        marker, length = jpeg[at + 1], struct.unpack(">H", jpeg[at + 2 : at + 4])[0]
+        yield at, marker, jpeg[at : at + 2 + length]
         if marker == 0xDA:
             return
         at += 2 + length
@@ -144,7 +148,7 @@ def with_16_bit_quantizers(jpeg):
             continue
         tables = segment[4:]
         for i in range(0, len(tables), 65):
-            wide = b"".join(struct.pack(">H", v) for v in tables[i + 1:i + 65])
+            wide = b"".join(struct.pack(">H", v) for v in tables[i + 1 : i + 65])
             out += b"\xff\xdb" + struct.pack(">H", 3 + len(wide)) + bytes([0x10 | tables[i]]) + wide
     return out + jpeg[end:]
 
@@ -202,14 +206,16 @@ def odd_files():
     cut = exif.tobytes()[:-6]
     yield "truncated_exif_dpi.jpg", written(picture(480, 640, 9), "JPEG", quality=30, exif=cut)
     whole = written(picture(100, 100, 10), "JPEG", quality=90, progressive=True)
-    yield "truncated_jpeg.jpg", whole[:len(whole) * 2 // 3]
+    yield "truncated_jpeg.jpg", whole[: len(whole) * 2 // 3]
 
 
 # ---- the folder ----
 
+
 def stamp():
     """What the files depend on."""
     import PIL
+
     versions = f"{PIL.__version__} {np.__version__}".encode()
     return hashlib.sha256(pathlib.Path(__file__).read_bytes() + versions).hexdigest()
 

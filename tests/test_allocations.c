@@ -215,7 +215,8 @@ static unsigned long count_epochs(const char *transform, uint64_t decoded_bytes,
 	uv_loop_t loop;
 	struct pool *pool;
 	struct cache *cache;
-	struct cache_config cc = { .budget_bytes = { [CACHE_DECODED] = decoded_bytes, [CACHE_CHECKPOINTS] = index_bytes } };
+	struct cache_config cc = { .budget_bytes = {
+					   [CACHE_DECODED] = decoded_bytes, [CACHE_CHECKPOINTS] = index_bytes } };
 	struct pool_params params = { .max_workers = 2,
 				      .n_io = 2,
 				      .n_tickets = 8,

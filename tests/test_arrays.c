@@ -68,7 +68,10 @@ START_TEST(test_integer_labels_become_int64)
 						{ 4, -32768, 32767, -1 },
 						{ 4, INT32_MIN, INT32_MAX, -1 },
 						{ 4, INT64_MIN, INT64_MAX, -1 } };
-	static const struct { const char *descr; const void *data; size_t n;
+	static const struct {
+		const char *descr;
+		const void *data;
+		size_t n;
 	} types[] = { { "|u1", u1, sizeof(u1) },
 		      { "<i2", i2, sizeof(i2) },
 		      { "<i4", i4, sizeof(i4) },

@@ -221,7 +221,7 @@ static void answer_indices(struct fake *f)
 		uint64_t step = 2 * epoch, n = 0;
 
 		ck_assert_uint_eq(EXPECT(f, SEEK)->seek->step, step);
-		for (unsigned batches = 0; batches < 1; ) {
+		for (unsigned batches = 0; batches < 1;) {
 			const Batchd__Wire__Indices *i = EXPECT(f, INDICES)->indices;
 
 			ck_assert_uint_eq(i->step, step);

@@ -326,7 +326,11 @@ START_TEST(test_memory_reuses_what_comes_back)
 	 * bound. */
 	enum { N = 200 };
 	struct cache_budget budget = { .limit_bytes = 8 << 20 };
-	struct { unsigned char *at; size_t n, block_bytes; unsigned char mark; } blocks[N] = { 0 };
+	struct {
+		unsigned char *at;
+		size_t n, block_bytes;
+		unsigned char mark;
+	} blocks[N] = { 0 };
 	struct cache_memory m;
 	unsigned seed = 1, n_failed = 0;
 

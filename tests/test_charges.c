@@ -127,8 +127,8 @@ static void put_long_list(const char *name, unsigned n)
 	FILE *list = fopen(in_root(name), "w");
 
 	for (unsigned i = 0; i < n; i++) {
-		fprintf(list, "%s%u/a-name-that-makes-lines-end-at-odd-places-%u.jpg\t%u\n", i % 3 ? "dir" : "own", i % 3,
-			i, i);
+		fprintf(list, "%s%u/a-name-that-makes-lines-end-at-odd-places-%u.jpg\t%u\n", i % 3 ? "dir" : "own",
+			i % 3, i, i);
 	}
 	ck_assert_int_eq(fclose(list), 0);
 }

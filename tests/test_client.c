@@ -94,18 +94,41 @@ static void spoil(int i)
 	char *mapping;
 
 	switch (i) {
-	case 0: d->opened.n_slots = 0; break;
-	case 1: d->opened.window = N_SLOTS + 1; break;
-	case 2: d->opened.slot_bytes += 8; break;
-	case 3: d->opened.slab_bytes /= 2; break;
-	case 4: d->opened.row_bytes = 8; break;
-	case 5: d->opened.labels_offset = d->slot_bytes - 8; break;
-	case 6: d->opened.indices_offset = UINT64_MAX - 7; break;
-	case 7: d->shape[0] = d->shape[1] = UINT32_MAX; break;
-	case 8: d->opened.slab_kind = BATCHD__WIRE__SLAB_KIND__CUDA_IPC; break;
-	case 9: d->opened.world_size = 0; break;
+	case 0:
+		d->opened.n_slots = 0;
+		break;
+	case 1:
+		d->opened.window = N_SLOTS + 1;
+		break;
+	case 2:
+		d->opened.slot_bytes += 8;
+		break;
+	case 3:
+		d->opened.slab_bytes /= 2;
+		break;
+	case 4:
+		d->opened.row_bytes = 8;
+		break;
+	case 5:
+		d->opened.labels_offset = d->slot_bytes - 8;
+		break;
+	case 6:
+		d->opened.indices_offset = UINT64_MAX - 7;
+		break;
+	case 7:
+		d->shape[0] = d->shape[1] = UINT32_MAX;
+		break;
+	case 8:
+		d->opened.slab_kind = BATCHD__WIRE__SLAB_KIND__CUDA_IPC;
+		break;
+	case 9:
+		d->opened.world_size = 0;
+		break;
 	/* more than the file has */
-	case 10: d->opened.n_slots = d->opened.window = 30; d->opened.slab_bytes *= 10; break;
+	case 10:
+		d->opened.n_slots = d->opened.window = 30;
+		d->opened.slab_bytes *= 10;
+		break;
 	default:
 		close(d->slab_fd);
 		d->slab_fd = sealed_memfd(N_SLOTS * d->slot_bytes, i == 11 ? F_SEAL_SHRINK | F_SEAL_GROW : F_SEAL_GROW,
@@ -181,7 +204,7 @@ START_TEST(test_wrong_options_are_named)
 		enum batchd_mode mode;
 	} cases[] = {
 		{ "batch_size", 0, 1, 0, 0, BATCHD_SHARD }, { "world_size", 0, 0, 1, 0, BATCHD_SHARD },
-		{ "rank", 2, 2, 1, 0, BATCHD_SHARD }, { "rank", -1, 2, 1, 0, BATCHD_SHARD },
+		{ "rank", 2, 2, 1, 0, BATCHD_SHARD },       { "rank", -1, 2, 1, 0, BATCHD_SHARD },
 		{ "share", 0, 1, 1, 1, BATCHD_SHARE },
 	};
 
@@ -241,11 +264,17 @@ START_TEST(test_paths_become_absolute_and_come_with_their_fds)
 {
 	/* Relative to the current directory or the home directory; the daemon gets one descriptor of each thing it may
 	 * read. */
-	static const struct { const char *given, *sent; int n_fds; } cases[] = {
-		{ "imagefolder:.", "imagefolder:%s", 1 }, { "imagefolder:../%s", "imagefolder:%s", 1 },
+	static const struct {
+		const char *given, *sent;
+		int n_fds;
+	} cases[] = {
+		{ "imagefolder:.", "imagefolder:%s", 1 },
+		{ "imagefolder:../%s", "imagefolder:%s", 1 },
 		{ "files:list", "files:%s/list", 2 },
-		{ "npy:x", "npy:%s/x", 1 }, { "npy:./x,~/list", "npy:%s/x,%s/list", 2 },
-		{ "random:length=3", "random:length=3", 0 }, { "train", "train", 0 },
+		{ "npy:x", "npy:%s/x", 1 },
+		{ "npy:./x,~/list", "npy:%s/x,%s/list", 2 },
+		{ "random:length=3", "random:length=3", 0 },
+		{ "train", "train", 0 },
 	};
 
 	open_file("list");
@@ -275,7 +304,10 @@ END_TEST
 START_TEST(test_missing_path_is_named_before_any_daemon_is_asked)
 {
 	/* Nobody listens here at all. */
-	static const struct { const char *dataset, *word; int code; } cases[] = {
+	static const struct {
+		const char *dataset, *word;
+		int code;
+	} cases[] = {
 		{ "imagefolder:/no/such/dir", "/no/such/dir", BATCHD_E_NOT_FOUND },
 		{ "files:gone", "gone", BATCHD_E_NOT_FOUND },
 		{ "npy:/dev/null", "regular", BATCHD_E_INVALID },
@@ -405,7 +437,10 @@ END_TEST
 
 static void tell_classes(struct fake *f)
 {
-	static char *names[] = { (char *)"cat", (char *)"d\xff" "g", (char *)"eel" };
+	static char *names[] = { (char *)"cat",
+				 (char *)"d\xff"
+					 "g",
+				 (char *)"eel" };
 	Batchd__Wire__Classes c = BATCHD__WIRE__CLASSES__INIT;
 
 	welcome(f);
@@ -436,7 +471,8 @@ START_TEST(test_classes_come_between_batches_that_wait_their_turn)
 	batchd_start(loader, 0, 0, 0, NULL);
 	ck_assert_str_eq(batchd_class(loader, 2), "eel");
 	ck_assert_str_eq(batchd_class(loader, 0), "cat");
-	ck_assert_str_eq(batchd_class(loader, 1), "d\xff" "g");
+	ck_assert_str_eq(batchd_class(loader, 1), "d\xff"
+						  "g");
 	ck_assert_ptr_null(batchd_class(loader, 3));
 	for (unsigned step = 0; step < N_BATCHES; step++) {
 		next_is(0, step);

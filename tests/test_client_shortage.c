@@ -23,11 +23,11 @@
 
 static _Thread_local struct {
 	bool armed, for_good, failing;
-	bool ours_only;       /* not what libraries allocate; nor are their blocks counted, as the driver double
+	bool ours_only; /* not what libraries allocate; nor are their blocks counted, as the driver double
 	                       * keeps some */
 	long countdown;
 	unsigned n_failed;
-	long n_blocks;        /* on the heap more than when it was armed */
+	long n_blocks; /* on the heap more than when it was armed */
 } shortage;
 
 static bool refuses(bool ours)
@@ -42,11 +42,11 @@ static bool refuses(bool ours)
 	return hit;
 }
 
-#define WRAP(type, name, parameters, arguments, ours, failure)  \
-	type __real_##name parameters;                           \
-	type __wrap_##name parameters;                           \
-	type __wrap_##name parameters                            \
-	{                                                        \
+#define WRAP(type, name, parameters, arguments, ours, failure) \
+	type __real_##name parameters; \
+	type __wrap_##name parameters; \
+	type __wrap_##name parameters \
+	{ \
 		return (ours) ? failure : __real_##name arguments; \
 	}
 
@@ -136,7 +136,7 @@ static unsigned n_slabs_mapped(void)
 struct life {
 	const char *name;
 	int (*live)(char *why, size_t size);
-	unsigned least;       /* so many allocations there are at least */
+	unsigned least; /* so many allocations there are at least */
 	bool ours_only;
 };
 
@@ -451,14 +451,10 @@ static int live_on_a_gpu(char *why, size_t size)
 }
 
 static const struct life lives[] = {
-	{ "alone", live_alone, 6, false },
-	{ "writable", live_writable, 6, false },
-	{ "group", live_in_a_group, 12, false },
-	{ "own", live_with_own_batches, 6, false },
-	{ "again", live_again, 12, false },
-	{ "cut", live_on_without_a_connection, 12, false },
-	{ "status", live_curious, 2, false },
-	{ "producer", live_for_others, 4, false },
+	{ "alone", live_alone, 6, false },       { "writable", live_writable, 6, false },
+	{ "group", live_in_a_group, 12, false }, { "own", live_with_own_batches, 6, false },
+	{ "again", live_again, 12, false },      { "cut", live_on_without_a_connection, 12, false },
+	{ "status", live_curious, 2, false },    { "producer", live_for_others, 4, false },
 	{ "gpu", live_on_a_gpu, 8, true },
 };
 enum { N_LIVES = sizeof(lives) / sizeof(*lives) };
@@ -503,7 +499,7 @@ START_TEST(test_any_allocation_may_fail_in_a_trainer)
 	unsigned n = 1, n_errors = 0;
 	int r;
 	ck_assert_msg(live_alone(fine, sizeof(fine)) == 0, "%s", fine); /* for its token */
-	for (int i = 0; i < 3; i++) /* what is made once for all */
+	for (int i = 0; i < 3; i++)                                     /* what is made once for all */
 		ck_assert_msg((r = x->live(fine, sizeof(fine))) == 0, "%s: %s: %s", x->name, batchd_code_name(r), fine);
 	for (;; n++) {
 		r = live_short(x, n, for_good, &came, why, sizeof(why), &grown);

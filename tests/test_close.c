@@ -354,7 +354,7 @@ static void lend_for_ever(struct fake *f)
 
 	welcome(f);
 	EXPECT(f, SEEK);
-	for (uint64_t step = 0; ; step++) {
+	for (uint64_t step = 0;; step++) {
 		lend(f, 1, 0, step, 0, BATCH, false);
 		m = hear(f);
 		if (!m || m->body_case != BATCHD__WIRE__CLIENT_MESSAGE__BODY_RELEASE)

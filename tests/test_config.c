@@ -38,7 +38,7 @@ static void file_write(const char *bytes, size_t n)
 
 static void expect_loads(const char *yaml, struct config *c)
 {
-	struct config_error err = {.text = ""};
+	struct config_error err = { .text = "" };
 
 	file_write(yaml, strlen(yaml));
 	ck_assert_msg(config_load(path, c, &err) == 0, "refused: %s\n%s", err.text, yaml);
@@ -47,7 +47,7 @@ static void expect_loads(const char *yaml, struct config *c)
 /* The message must be `path` and then exactly this. */
 static void expect_refused(const char *yaml, const char *message)
 {
-	struct config_error err = {.text = ""};
+	struct config_error err = { .text = "" };
 	struct config c;
 
 	file_write(yaml, strlen(yaml));
@@ -60,7 +60,7 @@ static void expect_refused(const char *yaml, const char *message)
 /* For messages that end in libyaml's words. */
 static void expect_not_yaml(const char *yaml, const char *beginning)
 {
-	struct config_error err = {.text = ""};
+	struct config_error err = { .text = "" };
 	struct config c;
 
 	file_write(yaml, strlen(yaml));
@@ -238,7 +238,8 @@ START_TEST(test_unknown_keys_are_named_with_the_one_that_was_meant)
 	/* Proves the hint for near misses on every level, and the list of keys for far ones. */
 	expect_refused("socket: /x\n\nwokers: 4\n", ":3: unknown key 'wokers'; did you mean 'workers'?");
 	expect_refused("cache:\n  jpge: off\n", ":2: unknown key 'cache.jpge'; did you mean 'jpeg'?");
-	expect_refused("cache: {ram: 1}\n", ":1: unknown key 'cache.ram'; known here are jpeg, decoded, directory, disk");
+	expect_refused("cache: {ram: 1}\n",
+		       ":1: unknown key 'cache.ram'; known here are jpeg, decoded, directory, disk");
 	expect_refused("datasets:\n  - name: a\n    sauce: b\n",
 		       ":3: unknown key 'datasets[0].sauce'; did you mean 'source'?");
 	expect_refused("pipelines:\n  - name: a\n    ops: [ToTensor]\n",
@@ -316,43 +317,43 @@ END_TEST
 static const struct border {
 	const char *key, *low, *below, *high, *above;
 } borders[] = {
-	{"workers", "1", "0", "1024", "1025"},
-	{"io_threads", "1", "0", "256", "257"},
-	{"memory", "16MiB", "16777215", "64TiB", "70368744177665"},
-	{"slots", "2", "1", "64", "65"},
-	{"linger", "0", NULL, "30d", "2592000001ms"},
-	{"stall_after", "100ms", "99ms", "24h", "86401s"},
-	{"idle_exit", "0s", NULL, "30d", "31d"},
-	{"gpu_idle_exit", "0s", NULL, "30d", "31d"},
-	{"bad_data", "0", NULL, "100%", "100.1%"},
-	{"bad_data", "0%", NULL, "1", "1.0001"},
-	{"socket_mode", "0600", "0577", "0777", "1777"},
-	{"gpu_memory", "2MiB", "2097151", "1TiB", "1025GiB"},
-	{"pin_memory", "off", "maybe", "on", "ON"},
-	{"pin_limit", "0", "-1", "1", "1.01"},
-	{"cache.jpeg", "1MiB", "1048575", "64TiB", "65TiB"},
-	{"cache.decoded", "1MiB", "0", "64TiB", "65TiB"},
-	{"limits.sessions", "1", "0", "65536", "65537"},
-	{"limits.sessions_per_user", "1", "0", "65536", "65537"},
-	{"limits.pending", "1", "0", "4096", "4097"},
-	{"limits.hello_timeout", "100ms", "99ms", "1h", "3601s"},
-	{"limits.loaders", "1", "0", "4096", "4097"},
-	{"limits.producers", "1", "0", "4096", "4097"},
-	{"limits.batch_size", "1", "0", "1048576", "1048577"},
-	{"limits.batch_bytes", "1MiB", "1048575", "1TiB", "1025GiB"},
-	{"limits.image_pixels", "1", "0", "4294967296", "4294967297"},
-	{"limits.image_scans", "1", "0", "10000", "10001"},
-	{"limits.image_time", "100ms", "99ms", "1h", "2h"},
-	{"limits.file_bytes", "1KiB", "1023", "4GiB", "4294967297"},
+	{ "workers", "1", "0", "1024", "1025" },
+	{ "io_threads", "1", "0", "256", "257" },
+	{ "memory", "16MiB", "16777215", "64TiB", "70368744177665" },
+	{ "slots", "2", "1", "64", "65" },
+	{ "linger", "0", NULL, "30d", "2592000001ms" },
+	{ "stall_after", "100ms", "99ms", "24h", "86401s" },
+	{ "idle_exit", "0s", NULL, "30d", "31d" },
+	{ "gpu_idle_exit", "0s", NULL, "30d", "31d" },
+	{ "bad_data", "0", NULL, "100%", "100.1%" },
+	{ "bad_data", "0%", NULL, "1", "1.0001" },
+	{ "socket_mode", "0600", "0577", "0777", "1777" },
+	{ "gpu_memory", "2MiB", "2097151", "1TiB", "1025GiB" },
+	{ "pin_memory", "off", "maybe", "on", "ON" },
+	{ "pin_limit", "0", "-1", "1", "1.01" },
+	{ "cache.jpeg", "1MiB", "1048575", "64TiB", "65TiB" },
+	{ "cache.decoded", "1MiB", "0", "64TiB", "65TiB" },
+	{ "limits.sessions", "1", "0", "65536", "65537" },
+	{ "limits.sessions_per_user", "1", "0", "65536", "65537" },
+	{ "limits.pending", "1", "0", "4096", "4097" },
+	{ "limits.hello_timeout", "100ms", "99ms", "1h", "3601s" },
+	{ "limits.loaders", "1", "0", "4096", "4097" },
+	{ "limits.producers", "1", "0", "4096", "4097" },
+	{ "limits.batch_size", "1", "0", "1048576", "1048577" },
+	{ "limits.batch_bytes", "1MiB", "1048575", "1TiB", "1025GiB" },
+	{ "limits.image_pixels", "1", "0", "4294967296", "4294967297" },
+	{ "limits.image_scans", "1", "0", "10000", "10001" },
+	{ "limits.image_time", "100ms", "99ms", "1h", "2h" },
+	{ "limits.file_bytes", "1KiB", "1023", "4GiB", "4294967297" },
 };
 
 START_TEST(test_each_limit_from_both_sides)
 {
 	/* Proves that the border itself is in and its neighbour is out, and that a refused value changes nothing. */
 	const struct border *b = &borders[_i];
-	const char *in[] = {b->low, b->high}, *out[] = {b->below, b->above};
+	const char *in[] = { b->low, b->high }, *out[] = { b->below, b->above };
 	struct config_change changes[CONFIG_MAX_CHANGES];
-	struct config_error err = {.text = ""};
+	struct config_error err = { .text = "" };
 	struct config c, before;
 
 	ck_assert_int_eq(config_defaults(&c), 0);
@@ -423,7 +424,7 @@ START_TEST(test_a_transform_that_does_not_parse_is_refused_with_its_line)
 {
 	/* Proves that pipelines are checked when the file is read, with the parser that trainers' requests go through.
 	 */
-	struct config_error err = {.text = ""};
+	struct config_error err = { .text = "" };
 	struct config c;
 	static const char *const bad[] = {
 		"# c\npipelines:\n- name: a\n  transform: [[Rezise, 128], ToTensor]\n",
@@ -460,7 +461,7 @@ END_TEST
 START_TEST(test_depth_and_length_are_limited_from_both_sides)
 {
 	/* Proves the limits on nesting in a transform, on the entries of a list and on the length of the file. */
-	struct config_error err = {.text = ""};
+	struct config_error err = { .text = "" };
 	char *big = malloc(CONFIG_MAX_BYTES + 2);
 	struct config c;
 
@@ -491,7 +492,7 @@ static void write_datasets(unsigned n)
 START_TEST(test_a_list_may_be_full_but_not_more)
 {
 	/* Proves the limit on data sets, from both sides. */
-	struct config_error err = {.text = ""};
+	struct config_error err = { .text = "" };
 	struct config c;
 
 	write_datasets(CONFIG_MAX_DATASETS);
@@ -507,7 +508,7 @@ END_TEST
 START_TEST(test_what_is_not_a_file_is_refused_without_waiting)
 {
 	/* Proves that a missing file, a directory and a FIFO nobody writes to are answered at once. */
-	struct config_error err = {.text = ""};
+	struct config_error err = { .text = "" };
 	struct config c;
 
 	ck_assert_int_eq(config_load(path, &c, &err), -ENOENT);
@@ -525,7 +526,7 @@ END_TEST
 START_TEST(test_options_set_keys_and_datasets)
 {
 	/* Proves that config_set takes what the file takes, and that a data set of the same name is replaced. */
-	struct config_error err = {.text = ""};
+	struct config_error err = { .text = "" };
 	struct config c;
 
 	expect_loads("workers: 2\ndatasets: [{name: a, source: 'random:', users: [root]}]\n", &c);

@@ -183,10 +183,10 @@ static void open_both_ways(bool elsewhere, const char *folder, const char *job_n
 			do {
 				answer = receive(fd, NULL);
 			} while (answer && answer->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_PROGRESS);
-			codes[i] = !answer ? 15 :
-				   answer->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_ERROR ?
-					     (int)answer->error->code :
-					     0;
+			codes[i] = !answer ? 15
+				   : answer->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_ERROR
+					   ? (int)answer->error->code
+					   : 0;
 			close(fd);
 		}
 		_exit(codes[0] | codes[1] << 4);
@@ -300,9 +300,8 @@ static struct trainer begin(int flags, const char *volume, const struct batchd_o
 	t.pid = fork();
 	if (t.pid == 0) {
 		close(to[1]);
-		if (unshare(flags) ||
-		    (volume && (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) ||
-				mount(in_place(volume), in_place("data"), NULL, MS_BIND, NULL)))) {
+		if (unshare(flags) || (volume && (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) ||
+						  mount(in_place(volume), in_place("data"), NULL, MS_BIND, NULL)))) {
 			_exit(2);
 		}
 		serve(to[0], from[1], o);
@@ -364,8 +363,8 @@ START_TEST(test_share_groups_of_two_containers_do_not_meet)
 	ck_assert_int_eq(m->body_case, BATCHD__WIRE__SERVER_MESSAGE__BODY_STATUS);
 	const char key[] = "\"job\":\"share-", *end_of = (char *)m->status->json.data + m->status->json.len;
 
-	for (const char *at = (char *)m->status->json.data;
-	     (at = memmem(at, (size_t)(end_of - at), key, strlen(key))); at++) {
+	for (const char *at = (char *)m->status->json.data; (at = memmem(at, (size_t)(end_of - at), key, strlen(key)));
+	     at++) {
 		n++;
 	}
 	ck_assert_uint_eq(n, 2 + 3); /* jobs and sessions */

@@ -50,9 +50,14 @@ static size_t expected(enum convert_type type, int c, uint8_t v, uint8_t out[4])
 	uint16_t half = float_to_half(value);
 
 	switch (type) {
-	case CONVERT_UINT8: out[0] = v; return 1;
-	case CONVERT_FLOAT16: memcpy(out, &half, 2); return 2;
-	case CONVERT_FLOAT32: break;
+	case CONVERT_UINT8:
+		out[0] = v;
+		return 1;
+	case CONVERT_FLOAT16:
+		memcpy(out, &half, 2);
+		return 2;
+	case CONVERT_FLOAT32:
+		break;
 	}
 	memcpy(out, &value, 4);
 	return 4;
@@ -107,8 +112,8 @@ START_TEST(test_every_path_writes_the_formula_and_nothing_else)
 			for (int form = 0; form < 12; form++) {
 				struct convert f;
 
-				convert_init(&f, (enum convert_type)(form % 3), form / 3 % 2, form < 6 ? 3 : 1, widths[i],
-					    9, mean, std);
+				convert_init(&f, (enum convert_type)(form % 3), form / 3 % 2, form < 6 ? 3 : 1,
+					     widths[i], 9, mean, std);
 				ck_assert_int_eq(convert_set_path(&f, *path), 0);
 				check_finish(&f, *path);
 			}

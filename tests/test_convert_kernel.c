@@ -172,7 +172,10 @@ START_TEST(test_halves_round_to_nearest_even)
 {
 	/* A good part of all floats, subnormals and overflow among them, and what lies exactly in the middle of two. */
 	for (uint64_t u = 0; u < (1ull << 32); u += 49999) {
-		union { uint32_t u; float f; } v = { .u = (uint32_t)u };
+		union {
+			uint32_t u;
+			float f;
+		} v = { .u = (uint32_t)u };
 
 		if ((v.u & 0x7fffffff) >= 0x7f800000)
 			continue;
@@ -181,7 +184,10 @@ START_TEST(test_halves_round_to_nearest_even)
 			ck_assert_uint_eq(convert_to_bfloat16(v.f), reference_bfloat16(v.f));
 	}
 	for (uint32_t u = 0x3f800000; u < 0x40800000; u += 0x8000) {
-		union { uint32_t u; float f; } v = { .u = u };
+		union {
+			uint32_t u;
+			float f;
+		} v = { .u = u };
 
 		ck_assert_uint_eq(convert_to_bfloat16(v.f), reference_bfloat16(v.f));
 	}

@@ -316,7 +316,9 @@ static bool has_kernel(void)
 	return info.can_convert;
 }
 
-static const struct { enum batchd_dtype dtype; enum batchd_layout layout;
+static const struct {
+	enum batchd_dtype dtype;
+	enum batchd_layout layout;
 } wishes[] = {
 	{ BATCHD_FLOAT32, BATCHD_NCHW },  { BATCHD_FLOAT16, BATCHD_NCHW }, { BATCHD_BFLOAT16, BATCHD_NCHW },
 	{ BATCHD_UINT8, BATCHD_NCHW },    { BATCHD_FLOAT32, BATCHD_NHWC }, { BATCHD_FLOAT16, BATCHD_NHWC },
@@ -434,8 +436,8 @@ START_TEST(test_the_trainers_thread_copies_nothing)
 		ok(batchd_cuda_release(loader, batch.slot, batch.generation, stream));
 	}
 	free(to);
-	ck_assert_msg(next_ns < copy_ns / 2, "%llu us for taking, %llu us for copying", (unsigned long long)next_ns / 1000,
-		      (unsigned long long)copy_ns / 1000);
+	ck_assert_msg(next_ns < copy_ns / 2, "%llu us for taking, %llu us for copying",
+		      (unsigned long long)next_ns / 1000, (unsigned long long)copy_ns / 1000);
 }
 END_TEST
 
@@ -1025,8 +1027,9 @@ START_TEST(test_a_destroyed_stream_costs_its_leases_a_wait)
 END_TEST
 
 /* What drivers say of a stream or an event that they cannot use, and what goes wrong once. */
-static const char *const useless[] = { "cuEventRecord:1=400", "cuEventRecord:1=201", "cuStreamIsCapturing:1=400", "cuEventRecord:1=709",
-				       "cuEventCreate:1=2",   "cuEventQuery:1=400",  "cuEventRecord:1=999" };
+static const char *const useless[] = { "cuEventRecord:1=400", "cuEventRecord:1=201", "cuStreamIsCapturing:1=400",
+				       "cuEventRecord:1=709", "cuEventCreate:1=2",   "cuEventQuery:1=400",
+				       "cuEventRecord:1=999" };
 
 START_TEST(test_an_error_of_one_stream_costs_one_wait)
 {

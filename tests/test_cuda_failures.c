@@ -38,7 +38,7 @@ static const char *const names[] = {
 #define X(member, symbol, parameters) #symbol,
 	CUDA_CALLS(X)
 #undef X
-	"run", /* an operation of a stream */
+		"run", /* an operation of a stream */
 };
 enum { N_NAMES = sizeof names / sizeof *names };
 
@@ -157,7 +157,8 @@ static int life(char text[4096])
 static bool gives_back(const char *name)
 {
 	return strstr(name, "Destroy") || strstr(name, "Free") || strstr(name, "Unregister") ||
-	       strstr(name, "Release") || strstr(name, "Unmap") || strstr(name, "Unload") || strstr(name, "Close") || strstr(name, "PopCurrent");
+	       strstr(name, "Release") || strstr(name, "Unmap") || strstr(name, "Unload") || strstr(name, "Close") ||
+	       strstr(name, "PopCurrent");
 }
 
 /* The n-th call of that name ends in error. */

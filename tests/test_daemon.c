@@ -141,10 +141,10 @@ START_TEST(test_bad_requests_name_the_field)
 		const char *field;
 		Batchd__Wire__ErrorCode code;
 		Batchd__Wire__Open open;
-	} cases[] = { { "batch_size", CODE(INVALID), usual_open() },  { "batch_size", CODE(LIMIT), usual_open() },
-		      { "dataset", CODE(NOT_FOUND), usual_open() },   { "dataset", CODE(INVALID), usual_open() },
-		      { "rank", CODE(INVALID), usual_open() },	      { "transform", CODE(INVALID), usual_open() },
-		      { "n_slots", CODE(INVALID), usual_open() },     { "batch_sampler", CODE(INVALID), usual_open() },
+	} cases[] = { { "batch_size", CODE(INVALID), usual_open() }, { "batch_size", CODE(LIMIT), usual_open() },
+		      { "dataset", CODE(NOT_FOUND), usual_open() },  { "dataset", CODE(INVALID), usual_open() },
+		      { "rank", CODE(INVALID), usual_open() },       { "transform", CODE(INVALID), usual_open() },
+		      { "n_slots", CODE(INVALID), usual_open() },    { "batch_sampler", CODE(INVALID), usual_open() },
 		      { "world_size", CODE(INVALID), usual_open() } };
 	cases[0].open.batch_size = 0;
 	cases[1].open.batch_size = 1u << 31;

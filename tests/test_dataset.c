@@ -6,7 +6,8 @@
 START_TEST(test_unknown_specs_are_refused_with_what_is_expected)
 {
 	/* Proves the errors of specs that name no data set. */
-	static const struct { const char *kind, *rest, *words;
+	static const struct {
+		const char *kind, *rest, *words;
 	} bad[] = {
 		{ "imagenet", "/x", "expected imagefolder:DIR" },
 		{ "imagefolder", "", "nothing stands behind the colon" },

@@ -26,8 +26,8 @@
 #endif
 
 #if COUNTED
-static long n_allocations;       /* so far, by this thread's program */
-static long fail_at = -1;        /* the allocation that fails, and all behind it; -1: none */
+static long n_allocations; /* so far, by this thread's program */
+static long fail_at = -1;  /* the allocation that fails, and all behind it; -1: none */
 
 void *__libc_malloc(size_t n);
 void *__libc_calloc(size_t n, size_t size);
@@ -479,10 +479,12 @@ START_TEST(test_an_image_that_takes_too_long_is_refused)
 {
 	/* Proves for JPEG and PNG that processor time ends a large image, whose text names the limit, and that a small
 	 * one is never measured. The smallest limit there is: the second look at the clock is beyond it. */
-	struct jpeg_recipe large = { .width = 1600, .height = 1600, .n_components = 3, .h = 1, .v = 1, .quality = 10,
-				     .progressive = true };
-	struct jpeg_recipe small = { .width = 64, .height = 48, .n_components = 3, .h = 2, .v = 2, .quality = 80,
-				     .progressive = true };
+	struct jpeg_recipe large = {
+		.width = 1600, .height = 1600, .n_components = 3, .h = 1, .v = 1, .quality = 10, .progressive = true
+	};
+	struct jpeg_recipe small = {
+		.width = 64, .height = 48, .n_components = 3, .h = 2, .v = 2, .quality = 80, .progressive = true
+	};
 	struct picture p[] = { jpeg_picture(&large, 1), png_picture(2100, 4100, 2), jpeg_picture(&small, 3),
 			       png_picture(64, 48, 2) };
 	struct decode_limits limits = decode_limits_default;
@@ -500,9 +502,33 @@ END_TEST
 /* A JPEG of `width` x `height` whose single scan holds nothing; SOF10 is progressive and arithmetic. */
 static struct picture hollow_jpeg(uint8_t sof, uint32_t width, uint32_t height)
 {
-	uint8_t bytes[] = { 0xff, 0xd8, 0xff, sof, 0, 11, 8, (uint8_t)(height >> 8), (uint8_t)height,
-			    (uint8_t)(width >> 8), (uint8_t)width, 1, 1, 0x11, 0, 0xff, 0xda, 0, 8, 1, 1, 0, 0, 63, 0,
-			    0xff, 0xd9 };
+	uint8_t bytes[] = { 0xff,
+			    0xd8,
+			    0xff,
+			    sof,
+			    0,
+			    11,
+			    8,
+			    (uint8_t)(height >> 8),
+			    (uint8_t)height,
+			    (uint8_t)(width >> 8),
+			    (uint8_t)width,
+			    1,
+			    1,
+			    0x11,
+			    0,
+			    0xff,
+			    0xda,
+			    0,
+			    8,
+			    1,
+			    1,
+			    0,
+			    0,
+			    63,
+			    0,
+			    0xff,
+			    0xd9 };
 	struct picture p = { .n_bytes = sizeof(bytes), .bytes = malloc(sizeof(bytes)) };
 
 	memcpy(p.bytes, bytes, sizeof(bytes));

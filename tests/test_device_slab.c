@@ -14,7 +14,7 @@ enum { N_SLOTS = 4, BATCH = 6, N_SAMPLES = 64 };
 
 struct trainer {
 	struct consumer c;
-	int gpu;                  /* ordinal; -1: host memory */
+	int gpu; /* ordinal; -1: host memory */
 	unsigned n, n_released, n_failed;
 	struct got {
 		uint64_t epoch, step, generation;
@@ -28,7 +28,7 @@ struct fixture {
 	struct loader *loader;
 	struct gpus *gpus;
 	bool closed, gpus_closed;
-	bool breaks;              /* the GPU may be lost at any moment: nobody reads it */
+	bool breaks; /* the GPU may be lost at any moment: nobody reads it */
 	unsigned n_lost;
 };
 static struct fixture f;
@@ -186,7 +186,9 @@ static struct trainer *attach(struct stream *s, uint32_t rank, int gpu)
 	char why[GPU_REASON_BYTES];
 	bool open = device_slab_find(s->slots, uuid.bytes, GPU_SHARE_IPC) != NULL;
 	if (!open)
-		ck_assert_int_eq(device_slab_open(s->slots, f.gpus, uuid.bytes, GPU_SHARE_IPC, &(struct charge){ 0 }, on_open, &open, why), 0);
+		ck_assert_int_eq(device_slab_open(s->slots, f.gpus, uuid.bytes, GPU_SHARE_IPC, &(struct charge){ 0 },
+						  on_open, &open, why),
+				 0);
 	while (!open)
 		uv_run(&f.loop, UV_RUN_ONCE);
 	t->c.device_slab = device_slab_find(s->slots, uuid.bytes, GPU_SHARE_IPC);

@@ -151,7 +151,9 @@ END_TEST
 
 #ifdef HAVE_CUDA_H
 /* Each result by the name that it gives itself. */
-static const struct { int ours, theirs; const char *name;
+static const struct {
+	int ours, theirs;
+	const char *name;
 } results[] = {
 #define RESULT(constant, name) { constant, name, #name }
 	RESULT(CUDA_OK, CUDA_SUCCESS),

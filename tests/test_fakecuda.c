@@ -578,8 +578,12 @@ END_TEST
 
 START_TEST(test_personalities)
 {
-	static const struct { const char *name; CUresult init; } of_init[] = { { "no-device", CUDA_ERROR_NO_DEVICE },
-		{ "mismatch", CUDA_ERROR_SYSTEM_DRIVER_MISMATCH }, { "broken", CUDA_ERROR_UNKNOWN } };
+	static const struct {
+		const char *name;
+		CUresult init;
+	} of_init[] = { { "no-device", CUDA_ERROR_NO_DEVICE },
+			{ "mismatch", CUDA_ERROR_SYSTEM_DRIVER_MISMATCH },
+			{ "broken", CUDA_ERROR_UNKNOWN } };
 
 	setenv("FAKECUDA_PERSONALITY", of_init[_i].name, 1);
 	setenv("FAKECUDA_QUIET", "1", 1);

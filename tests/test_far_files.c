@@ -88,7 +88,7 @@ START_TEST(test_a_servers_clock_is_not_trusted_for_some_seconds)
 		return;
 	}
 	ck_assert_int_eq(symlink("far", in_root("pets")), 0); /* which lists_again opens */
-	do { /* a machine that takes longer than that proves nothing */
+	do {                                                  /* a machine that takes longer than that proves nothing */
 		clock_gettime(CLOCK_REALTIME, &began);
 		ck_assert_int_eq(chmod(in_root("here/cat"), 0755), 0);
 		settle();
@@ -209,8 +209,9 @@ START_TEST(test_a_cached_sample_is_used_after_a_look_at_its_file_alone)
 {
 	/* Proves that an I/O thread that finds a sample in a cache reads nothing, that the worker then makes the row
 	 * without asking anything, and that it has the file read when the entry has gone meanwhile. */
-	static const struct jpeg_recipe picture = { .width = 64, .height = 48, .n_components = 3, .h = 1, .v = 1,
-						    .quality = 90 };
+	static const struct jpeg_recipe picture = {
+		.width = 64, .height = 48, .n_components = 3, .h = 1, .v = 1, .quality = 90
+	};
 	static const char resize[] = "[[\"Resize\", [16, 16]]]";
 	struct cache_config config = { .budget_bytes = { [CACHE_DECODED] = 1 << 20 } };
 	struct recipe recipe = { 0 };

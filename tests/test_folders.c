@@ -137,10 +137,9 @@ static void send_fd(int socket, int fd)
 		char bytes[CMSG_SPACE(sizeof(int))];
 		struct cmsghdr align;
 	} control = { 0 };
-	struct msghdr m = { .msg_iov = &v,
-			    .msg_iovlen = 1,
-			    .msg_control = &control,
-			    .msg_controllen = sizeof(control) };
+	struct msghdr m = {
+		.msg_iov = &v, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control)
+	};
 	struct cmsghdr *c = CMSG_FIRSTHDR(&m);
 
 	c->cmsg_level = SOL_SOCKET;
@@ -160,10 +159,9 @@ static int receive_fd(int socket)
 		char bytes[CMSG_SPACE(sizeof(int))];
 		struct cmsghdr align;
 	} control;
-	struct msghdr m = { .msg_iov = &v,
-			    .msg_iovlen = 1,
-			    .msg_control = &control,
-			    .msg_controllen = sizeof(control) };
+	struct msghdr m = {
+		.msg_iov = &v, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control)
+	};
 	int fd = -1;
 
 	if (recvmsg(socket, &m, MSG_CMSG_CLOEXEC) == 1 && CMSG_FIRSTHDR(&m)) {

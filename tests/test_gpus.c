@@ -95,9 +95,12 @@ static void on_open(void *arg, struct gpu_slab *slab, int result, const char *wh
 
 static struct gpu_slab_params params_for(struct cuda_uuid uuid, struct opening *o)
 {
-	struct gpu_slab_params p = {
-		.share = share, .host = f.host.base, .slot_bytes = SLOT_BYTES, .n_slots = N_SLOTS, .on_open = on_open, .arg = o
-	};
+	struct gpu_slab_params p = { .share = share,
+				     .host = f.host.base,
+				     .slot_bytes = SLOT_BYTES,
+				     .n_slots = N_SLOTS,
+				     .on_open = on_open,
+				     .arg = o };
 	memcpy(p.uuid, uuid.bytes, sizeof(p.uuid));
 	return p;
 }
@@ -333,8 +336,10 @@ static struct opening open_large(size_t slot_bytes, uint32_t n, uint8_t **host)
 
 static const struct gpus_params roomy = { .memory_bytes = UINT64_C(4) << 30, .pin_limit = 1 };
 
-static const struct { uint32_t slot_mib, n_slots, n_pieces; } large[] = {
-	{ 50, 8, 4 },  /* two at a time */
+static const struct {
+	uint32_t slot_mib, n_slots, n_pieces;
+} large[] = {
+	{ 50, 8, 4 }, /* two at a time */
 	{ 128, 3, 3 },
 	{ 300, 8, 19 }, /* larger than a piece, so pieces begin anywhere in a slot */
 };
@@ -402,7 +407,8 @@ static void wait_for_held_call(void)
 		uv_run(&f.loop, UV_RUN_NOWAIT);
 }
 
-static const char *const slow_to_open[] = { "cuDeviceGetCount", "cuMemAlloc", "cuIpcGetMemHandle", "cuMemHostRegister" };
+static const char *const slow_to_open[] = { "cuDeviceGetCount", "cuMemAlloc", "cuIpcGetMemHandle",
+					    "cuMemHostRegister" };
 
 START_TEST(test_copies_go_on_while_another_slab_is_opened)
 {
@@ -467,7 +473,8 @@ START_TEST(test_a_copy_that_loses_the_gpu_ends_an_opening_under_way)
 	/* The opener is in the driver, between two pieces; when that returns no other call is made. */
 	struct opening o = { .called = false };
 	struct copying c;
-	uint8_t *host = mmap(NULL, 4u << 27, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	uint8_t *host =
+		mmap(NULL, 4u << 27, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	double_load();
 	setup_with(roomy);
 	struct opening first = open_on(0);
@@ -509,7 +516,8 @@ START_TEST(test_the_watchdog_hears_of_each_piece_that_is_pinned)
 {
 	/* Pinning hundreds of GiB takes minutes: each piece counts anew, also when they are taken back. */
 	enum { N = 5 };
-	uint8_t *host = mmap(NULL, (size_t)N << 27, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	uint8_t *host =
+		mmap(NULL, (size_t)N << 27, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	struct opening o = { .called = false };
 	uint64_t before = 0;
 	double_load();
@@ -593,8 +601,12 @@ END_TEST
 
 START_TEST(test_what_cannot_be_moved_is_pinned_where_it_is)
 {
-	static const struct { const char *node, *fail; int tells; bool error; } cases[] = {
-		{ "1023", "", 1023, true },                  /* the machine has no such node */
+	static const struct {
+		const char *node, *fail;
+		int tells;
+		bool error;
+	} cases[] = {
+		{ "1023", "", 1023, true },                     /* the machine has no such node */
 		{ "0", "cuDeviceGetAttribute:3=1", -1, false }, /* a driver that does not know the question */
 		{ "-1", "", -1, false },
 	};
@@ -806,8 +818,8 @@ static void short_name(const char *symbol, char out[64])
 /* What gives things back; when such a call fails the thing stays, and nobody can help it. */
 static bool gives_back(const char *name)
 {
-	return strstr(name, "Destroy") || strstr(name, "Free") || strstr(name, "Unregister") || strstr(name, "Release") ||
-	       strstr(name, "Unmap");
+	return strstr(name, "Destroy") || strstr(name, "Free") || strstr(name, "Unregister") ||
+	       strstr(name, "Release") || strstr(name, "Unmap");
 }
 
 /* Opens, copies, closes. Returns whether the GPU was lost on the way. */
@@ -925,11 +937,12 @@ START_TEST(test_every_call_may_lose_the_gpu)
 }
 END_TEST
 
-static const char *const opening_calls[] = { "cuStreamCreateWithPriority", "cuEventCreate", "cuMemAlloc", "cuIpcGetMemHandle",
-					     "cuMemHostRegister",
+static const char *const opening_calls[] = { "cuStreamCreateWithPriority", "cuEventCreate", "cuMemAlloc",
+					     "cuIpcGetMemHandle", "cuMemHostRegister",
 					     /* from here on of memory that is shared by a descriptor */
-					     "cuMemGetAllocationGranularity", "cuMemCreate", "cuMemAddressReserve", "cuMemMap",
-					     "cuMemSetAccess", "cuMemsetD8Async", "cuMemExportToShareableHandle" };
+					     "cuMemGetAllocationGranularity", "cuMemCreate", "cuMemAddressReserve",
+					     "cuMemMap", "cuMemSetAccess", "cuMemsetD8Async",
+					     "cuMemExportToShareableHandle" };
 
 START_TEST(test_unknown_error_while_opening_ends_nothing)
 {

@@ -14,7 +14,10 @@ enum { PER_EPOCH = 100, ROWS = 10 };
 struct member {
 	struct client c;
 	const uint8_t *slab;
-	struct { uint32_t slot; uint64_t generation; } held[64];
+	struct {
+		uint32_t slot;
+		uint64_t generation;
+	} held[64];
 	unsigned n_held;
 };
 

@@ -39,10 +39,10 @@ enum how { NEXT, TRY_AND_POLL, OTHER_THREAD };
 
 struct habit {
 	struct batchd_options options;
-	unsigned n;            /* batches to take */
-	unsigned keeps;        /* batches on loan while it asks for the next */
-	unsigned pause_us;     /* its work on each */
-	unsigned seeks_every;  /* 0: never */
+	unsigned n;           /* batches to take */
+	unsigned keeps;       /* batches on loan while it asks for the next */
+	unsigned pause_us;    /* its work on each */
+	unsigned seeks_every; /* 0: never */
 	enum how how;
 };
 
@@ -342,20 +342,48 @@ static bool misbehave(struct raw *c, int how)
 	struct ring_page *p = c->ring.page;
 	Batchd__Wire__Batch b = take_raw(c);
 	switch (how) {
-	case 1: put_release(c, b.slot, b.generation + 1); return true;
-	case 2: put_release(c, 99, b.generation); return true;
-	case 3: put_release(c, b.slot, b.generation); put_release(c, b.slot, b.generation); return true;
-	case 4: atomic_store(&p->releases.produced, RING_ENTRIES + 1); return true;
-	case 5: atomic_store(&p->releases.produced, UINT32_MAX); return true;
-	case 6: atomic_store(&p->releases.produced, 1); return true; /* of length 0 */
-	case 7: memset(p->release[0], 0xff, RING_RELEASE_BYTES); atomic_store(&p->releases.produced, 1); return true;
+	case 1:
+		put_release(c, b.slot, b.generation + 1);
+		return true;
+	case 2:
+		put_release(c, 99, b.generation);
+		return true;
+	case 3:
+		put_release(c, b.slot, b.generation);
+		put_release(c, b.slot, b.generation);
+		return true;
+	case 4:
+		atomic_store(&p->releases.produced, RING_ENTRIES + 1);
+		return true;
+	case 5:
+		atomic_store(&p->releases.produced, UINT32_MAX);
+		return true;
+	case 6:
+		atomic_store(&p->releases.produced, 1);
+		return true; /* of length 0 */
+	case 7:
+		memset(p->release[0], 0xff, RING_RELEASE_BYTES);
+		atomic_store(&p->releases.produced, 1);
+		return true;
 	/* field 7, StatusRequest, instead of Release */
-	case 8: put_release(c, b.slot, b.generation); p->release[0][4] = 0x3a; return true;
-	case 9: put_release(c, b.slot, b.generation); memset(p->release[0] + 4, 0xff, 20); return true;
+	case 8:
+		put_release(c, b.slot, b.generation);
+		p->release[0][4] = 0x3a;
+		return true;
+	case 9:
+		put_release(c, b.slot, b.generation);
+		memset(p->release[0] + 4, 0xff, 20);
+		return true;
 	/* the next batch does not fit anywhere */
-	case 10: atomic_store(&p->batches.taken, 1000); put_release(c, b.slot, b.generation); return true;
-	case 11: put_release(c, b.slot, b.generation); return false;
-	default: return false;
+	case 10:
+		atomic_store(&p->batches.taken, 1000);
+		put_release(c, b.slot, b.generation);
+		return true;
+	case 11:
+		put_release(c, b.slot, b.generation);
+		return false;
+	default:
+		return false;
 	}
 }
 

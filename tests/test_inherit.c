@@ -22,9 +22,11 @@ static const char *left_of(char *entry)
 START_TEST(test_what_concerns_one_trainer_is_left_out)
 {
 	/* Proves that a trainer's choice of GPUs, its debugging mode and its profiler do not reach the daemon. */
-	static char *const own[] = { "CUDA_VISIBLE_DEVICES=1", "CUDA_VISIBLE_DEVICES=",
+	static char *const own[] = { "CUDA_VISIBLE_DEVICES=1",
+				     "CUDA_VISIBLE_DEVICES=",
 				     "CUDA_VISIBLE_DEVICES=GPU-5d5ba0d6-d33d-2b2c-524d-9e3d8d2b8a77",
-				     "CUDA_LAUNCH_BLOCKING=1", "CUDA_INJECTION64_PATH=/opt/nsys/libToolsInjection64.so",
+				     "CUDA_LAUNCH_BLOCKING=1",
+				     "CUDA_INJECTION64_PATH=/opt/nsys/libToolsInjection64.so",
 				     "NVTX_INJECTION64_PATH=/opt/nsys/libToolsInjection64.so" };
 
 	for (size_t i = 0; i < sizeof own / sizeof *own; i++)
@@ -44,10 +46,17 @@ END_TEST
 START_TEST(test_everything_else_stays_as_it_was)
 {
 	/* Proves that names which only begin alike stay, and that order and texts do. */
-	char *from[] = { "PATH=/bin", "CUDA_VISIBLE_DEVICES=0", "CUDA_VISIBLE_DEVICES_BEFORE=0", "CUDA_DEVICE_ORDER=PCI_BUS_ID",
-			 "CUDA_LAUNCH_BLOCKING=0", "CUDA_MPS_PIPE_DIRECTORY=/run/mps", "CUDA_VISIBLE_DEVICES", NULL };
-	static const char *const want[] = { "PATH=/bin", "CUDA_VISIBLE_DEVICES_BEFORE=0", "CUDA_DEVICE_ORDER=PCI_BUS_ID",
-					    "CUDA_MPS_PIPE_DIRECTORY=/run/mps", "CUDA_VISIBLE_DEVICES" };
+	char *from[] = { "PATH=/bin",
+			 "CUDA_VISIBLE_DEVICES=0",
+			 "CUDA_VISIBLE_DEVICES_BEFORE=0",
+			 "CUDA_DEVICE_ORDER=PCI_BUS_ID",
+			 "CUDA_LAUNCH_BLOCKING=0",
+			 "CUDA_MPS_PIPE_DIRECTORY=/run/mps",
+			 "CUDA_VISIBLE_DEVICES",
+			 NULL };
+	static const char *const want[] = { "PATH=/bin", "CUDA_VISIBLE_DEVICES_BEFORE=0",
+					    "CUDA_DEVICE_ORDER=PCI_BUS_ID", "CUDA_MPS_PIPE_DIRECTORY=/run/mps",
+					    "CUDA_VISIBLE_DEVICES" };
 	char **kept = cuda_daemon_environment(from);
 	size_t n = 0;
 

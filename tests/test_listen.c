@@ -50,7 +50,7 @@ static void make_run(mode_t mode)
 
 static struct sockaddr_un address(void)
 {
-	struct sockaddr_un sa = {.sun_family = AF_UNIX};
+	struct sockaddr_un sa = { .sun_family = AF_UNIX };
 
 	memcpy(sa.sun_path, path, strlen(path));
 	return sa;
@@ -126,7 +126,7 @@ END_TEST
 START_TEST(test_mode_is_what_was_asked_whatever_the_umask)
 {
 	/* Proves that the process's umask neither widens nor narrows the socket, and survives. */
-	static const mode_t umasks[] = {0, 0777, 022};
+	static const mode_t umasks[] = { 0, 0777, 022 };
 	struct listener l;
 	struct stat st;
 
@@ -185,7 +185,7 @@ START_TEST(test_somebody_elses_live_socket_is_left_alone)
 {
 	/* Proves that a listener that takes no lock, as systemd's, is neither removed nor replaced, whatever type it
 	 * has. */
-	static const int types[] = {SOCK_SEQPACKET, SOCK_STREAM, SOCK_DGRAM};
+	static const int types[] = { SOCK_SEQPACKET, SOCK_STREAM, SOCK_DGRAM };
 	struct sockaddr_un sa = address();
 
 	make_run(0700);

@@ -94,7 +94,7 @@ END_TEST
 START_TEST(test_a_field_that_the_text_has_said_is_not_said_again)
 {
 	/* Proves that a line does not name a file twice. */
-	const char *const fields[] = {"SAMPLE", "dog/x.jpg", "JOB", "train", NULL};
+	const char *const fields[] = { "SAMPLE", "dog/x.jpg", "JOB", "train", NULL };
 
 	log_record_fields(LOG_LEVEL_ERROR, "bad-sample", fields, "dog/x.jpg: cut short");
 	ck_assert_str_eq(captured_text(), "batchd[error]: bad-sample: dog/x.jpg: cut short JOB=train\n");
@@ -104,7 +104,7 @@ END_TEST
 START_TEST(test_record_is_one_line_with_level_event_text_and_fields)
 {
 	/* Proves the format that operators grep. */
-	const char *const fields[] = {"JOB", "train", "FILE", "a b.jpg", "EMPTY", "", NULL};
+	const char *const fields[] = { "JOB", "train", "FILE", "a b.jpg", "EMPTY", "", NULL };
 
 	log_record(LOG_LEVEL_WARNING, "file-replaced", "%d of %s", 3, "many");
 	log_record_fields(LOG_LEVEL_ERROR, "loader-failed", fields, "gave up");
@@ -130,7 +130,7 @@ END_TEST
 START_TEST(test_levels_are_known_by_name_only)
 {
 	/* Proves the five names and nothing else. */
-	static const char *const names[] = {"error", "warning", "notice", "info", "debug"};
+	static const char *const names[] = { "error", "warning", "notice", "info", "debug" };
 	enum log_level level = LOG_LEVEL_ERROR;
 
 	for (int i = 0; i < 5; i++) {
@@ -148,7 +148,7 @@ START_TEST(test_a_hostile_name_cannot_forge_a_line_or_drive_a_terminal)
 {
 	/* Proves that control characters are escaped in text and fields, that quotes in a value cannot end it, and
 	 * that UTF-8 passes. */
-	const char *const fields[] = {"FILE", "x\" LEVEL=\"y\\\n\x1b[31m", NULL};
+	const char *const fields[] = { "FILE", "x\" LEVEL=\"y\\\n\x1b[31m", NULL };
 
 	log_record_fields(LOG_LEVEL_ERROR, "e", fields, "a\nbatchd[error]: forged\x07\x7f \xc3\xa4\tz");
 	ck_assert_str_eq(captured_text(), "batchd[error]: e: a\\nbatchd[error]: forged\\x07\\x7f \xc3\xa4\\tz "
@@ -160,7 +160,7 @@ START_TEST(test_a_record_too_long_is_cut_and_says_so)
 {
 	/* Proves that length cannot overflow anything, in text or in fields. */
 	char *longer = malloc(20001);
-	const char *const fields[] = {"NAME", longer, NULL};
+	const char *const fields[] = { "NAME", longer, NULL };
 	const char *line;
 
 	memset(longer, '\n', 20000); /* doubles when escaped */
@@ -201,9 +201,9 @@ START_TEST(test_lines_of_many_threads_stay_whole)
 {
 	/* Proves that records are written in one piece: every line is one of those that were logged, and none is
 	 * missing. */
-	static const char *const words[N_THREADS] = {"zero", "one", "two", "three", "four", "five", "six", "seven"};
+	static const char *const words[N_THREADS] = { "zero", "one", "two", "three", "four", "five", "six", "seven" };
 	pthread_t threads[N_THREADS];
-	unsigned counts[N_THREADS] = {0};
+	unsigned counts[N_THREADS] = { 0 };
 	char line[64];
 
 	for (int i = 0; i < N_THREADS; i++)
@@ -257,7 +257,7 @@ END_TEST
  * allowed. */
 static int fake_journal(void)
 {
-	struct sockaddr_un sa = {.sun_family = AF_UNIX, .sun_path = "/run/systemd/journal/socket"};
+	struct sockaddr_un sa = { .sun_family = AF_UNIX, .sun_path = "/run/systemd/journal/socket" };
 
 	if (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
 	    mount("tmpfs", "/run", "tmpfs", 0, NULL) < 0)
@@ -300,7 +300,7 @@ START_TEST(test_journal_records_have_fields_and_an_id_of_their_event)
 {
 	/* Proves what journald is sent: priority, event, our fields with their prefix, a message in one line, and an
 	 * id that follows from the event alone. */
-	const char *const fields[] = {"JOB", "train", "FILE", "a\nPRIORITY=0", NULL};
+	const char *const fields[] = { "JOB", "train", "FILE", "a\nPRIORITY=0", NULL };
 	char packet[8192], value[256], id[64];
 	int journal = fake_journal();
 

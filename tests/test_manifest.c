@@ -36,7 +36,7 @@ static struct manifest make(unsigned n)
 {
 	struct manifest_builder b = { 0 };
 	struct manifest_dir root = { .dev = 1, .ino = 2, .class_id = MANIFEST_NO_CLASS }, cat = { .ino = 3 },
-			 dog = { .ino = 4, .class_id = 1 };
+			    dog = { .ino = 4, .class_id = 1 };
 	struct manifest ix = { 0 };
 
 	ck_assert_int_eq(manifest_add_class(&b, "cat"), 0);
@@ -237,7 +237,9 @@ START_TEST(test_a_list_is_read_line_by_line)
 	static const char text[] =
 		"# comment\n\n  \t\r\na/1.jpg\t5\r\na/2.jpg 6\nwith space/a b.jpg\t-7\n  b c.png   8  \n/abs/x.jpg\t9223372036854775807\n"
 		"top.jpg\t-9223372036854775808\na/3.jpg\t\t0\n../up.jpg 3";
-	static const struct { const char *name; int64_t label;
+	static const struct {
+		const char *name;
+		int64_t label;
 	} expected[] = {
 		{ "a/1.jpg", 5 },
 		{ "a/2.jpg", 6 },
@@ -268,7 +270,10 @@ END_TEST
 START_TEST(test_bad_lines_are_named_by_number)
 {
 	/* Proves that each mistake is refused with the line it is in. */
-	static const struct { const char *text, *words; bool beneath; } bad[] = {
+	static const struct {
+		const char *text, *words;
+		bool beneath;
+	} bad[] = {
 		{ "a.jpg 1\nb.jpg\n", "list.txt:2: no label", false },
 		{ "a.jpg one\n", "list.txt:1: the label", false },
 		{ "a.jpg 9223372036854775808\n", "list.txt:1: the label", false },

@@ -21,7 +21,7 @@ static int manager = -1;
 
 static void manager_start(void)
 {
-	struct sockaddr_un sa = {.sun_family = AF_UNIX};
+	struct sockaddr_un sa = { .sun_family = AF_UNIX };
 
 	strcpy(folder, "/tmp/batchd-test-notify-XXXXXX");
 	ck_assert_ptr_nonnull(mkdtemp(folder));
@@ -109,7 +109,7 @@ END_TEST
 START_TEST(test_an_abstract_manager_is_reached)
 {
 	/* Proves the @name form, as containers use it. */
-	struct sockaddr_un sa = {.sun_family = AF_UNIX};
+	struct sockaddr_un sa = { .sun_family = AF_UNIX };
 	int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0), n;
 	char name[64];
 
@@ -127,7 +127,7 @@ END_TEST
 START_TEST(test_without_a_manager_nothing_happens)
 {
 	/* Proves that no manager, a manager that is gone and addresses we do not speak are all silent and harmless. */
-	static const char *const addresses[] = {"", "vsock:2:1234", "relative/path", "/nonexistent/notify"};
+	static const char *const addresses[] = { "", "vsock:2:1234", "relative/path", "/nonexistent/notify" };
 	char longer[200];
 
 	unsetenv("NOTIFY_SOCKET");

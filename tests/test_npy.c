@@ -56,12 +56,15 @@ END_TEST
 START_TEST(test_every_served_type_has_its_size)
 {
 	/* Proves the whole table of types. */
-	static const struct { const char *descr; enum dtype dtype; unsigned bytes;
+	static const struct {
+		const char *descr;
+		enum dtype dtype;
+		unsigned bytes;
 	} types[] = {
-		{ "|b1", DTYPE_BOOL8, 1 },   { "|u1", DTYPE_UINT8, 1 },   { "<i2", DTYPE_INT16, 2 },
-		{ "<i4", DTYPE_INT32, 4 },   { "<i8", DTYPE_INT64, 8 },   { "<f2", DTYPE_FLOAT16, 2 },
-		{ "<f4", DTYPE_FLOAT32, 4 }, { "<f8", DTYPE_FLOAT64, 8 },   { "|i1", DTYPE_INT8, 1 },
-		{ "<u2", DTYPE_UINT16, 2 },  { "<u4", DTYPE_UINT32, 4 },    { "<u8", DTYPE_UINT64, 8 },
+		{ "|b1", DTYPE_BOOL8, 1 },     { "|u1", DTYPE_UINT8, 1 },        { "<i2", DTYPE_INT16, 2 },
+		{ "<i4", DTYPE_INT32, 4 },     { "<i8", DTYPE_INT64, 8 },        { "<f2", DTYPE_FLOAT16, 2 },
+		{ "<f4", DTYPE_FLOAT32, 4 },   { "<f8", DTYPE_FLOAT64, 8 },      { "|i1", DTYPE_INT8, 1 },
+		{ "<u2", DTYPE_UINT16, 2 },    { "<u4", DTYPE_UINT32, 4 },       { "<u8", DTYPE_UINT64, 8 },
 		{ "<c8", DTYPE_COMPLEX64, 8 }, { "<c16", DTYPE_COMPLEX128, 16 },
 	};
 
@@ -79,7 +82,10 @@ END_TEST
 START_TEST(test_other_spellings_of_the_same_dictionary_are_read)
 {
 	/* Proves key order, quotes, spaces, and shapes of no, one and nine dimensions. */
-	static const struct { const char *text; unsigned n_dims; } good[] = {
+	static const struct {
+		const char *text;
+		unsigned n_dims;
+	} good[] = {
 		{ "{\"shape\":(),\"fortran_order\":False,\"descr\":\"<i8\"}", 0 },
 		{ "{'shape' : ( 7 , ) , 'descr' : '|u1' , 'fortran_order' : False , }\n", 1 },
 		{ "{'descr': '<f4', 'fortran_order': False, 'shape': (1,2,3,4,5,6,7,8,9)}", 9 },
@@ -97,7 +103,8 @@ END_TEST
 START_TEST(test_refusals_say_what_to_do)
 {
 	/* Proves that each unserved or damaged header is refused with words that fit. */
-	static const struct { const char *text, *words;
+	static const struct {
+		const char *text, *words;
 	} refused[] = {
 		{ "{'descr': '<f4', 'fortran_order': True, 'shape': (3,)}", "numpy.ascontiguousarray" },
 		{ "{'descr': '>f4', 'fortran_order': False, 'shape': (3,)}",

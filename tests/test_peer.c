@@ -21,9 +21,9 @@
 /* ---- sockets that fail ---- */
 
 static struct {
-	int error;       /* 0: none */
-	unsigned after;  /* so many sends still work, */
-	unsigned n;      /* then so many fail */
+	int error;      /* 0: none */
+	unsigned after; /* so many sends still work, */
+	unsigned n;     /* then so many fail */
 	unsigned n_tried;
 } faults;
 
@@ -106,7 +106,8 @@ static void set_up(void)
 	ck_assert_int_eq(uv_loop_init(&t.loop), 0);
 	t.server = calloc(1, sizeof(*t.server));
 	t.listen_fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	ck_assert_int_eq(bind(t.listen_fd, (struct sockaddr *)&address, sizeof(sa_family_t)), 0); /* a name of its own */
+	ck_assert_int_eq(bind(t.listen_fd, (struct sockaddr *)&address, sizeof(sa_family_t)),
+			 0); /* a name of its own */
 	ck_assert_int_eq(listen(t.listen_fd, 8), 0);
 	ck_assert_int_eq(server_init(t.server, &t.loop, t.listen_fd, &limits, &t.accounts, &ops, NULL, "test"), 0);
 	wire_arena_init(&t.arena);

@@ -21,7 +21,7 @@ struct batch {
 	struct fixture *f;
 	atomic_int made[ROWS];
 	atomic_int fetched, tried;
-	int would_block_every;    /* rows whose number it divides are not at hand; 0: all are */
+	int would_block_every; /* rows whose number it divides are not at hand; 0: all are */
 	bool cancel_at_first;
 	int n_done;
 };
@@ -146,7 +146,7 @@ END_TEST
 struct stuck {
 	struct batch batch;
 	struct hung *hung;
-	uv_sem_t answer;          /* posted when its disk answers again */
+	uv_sem_t answer; /* posted when its disk answers again */
 	atomic_int n_asked;
 };
 

@@ -11,10 +11,10 @@ enum { MOST_ROWS = 400, ROW_NS = 1000000 };
 struct fixture {
 	uv_loop_t loop;
 	struct pool *pool;
-	uv_sem_t gate;             /* what the row 'g' waits for */
-	char log[3 * MOST_ROWS];   /* rows made, in order; the only worker writes it */
+	uv_sem_t gate;           /* what the row 'g' waits for */
+	char log[3 * MOST_ROWS]; /* rows made, in order; the only worker writes it */
 	size_t n_logged;
-	int n_left;                /* jobs; the loop ends at 0 */
+	int n_left; /* jobs; the loop ends at 0 */
 };
 
 struct rows {

@@ -27,9 +27,9 @@ struct batch {
 	struct pool_job job;
 	struct fixture *f;
 	char name;
-	uv_sem_t *waits_for;     /* before each row */
-	bool from_disk;          /* its rows are not at hand */
-	uv_sem_t *hangs_until;   /* its disk does */
+	uv_sem_t *waits_for;   /* before each row */
+	bool from_disk;        /* its rows are not at hand */
+	uv_sem_t *hangs_until; /* its disk does */
 	int n_done;
 };
 
@@ -80,8 +80,13 @@ static void setup(struct fixture *f, unsigned workers)
 	ck_assert_int_eq(uv_loop_init(&f->loop), 0);
 	ck_assert_int_eq(uv_sem_init(&f->gate, 0), 0);
 	ck_assert_int_eq(uv_sem_init(&f->turn, 0), 0);
-	struct pool_params params = { .max_workers = workers, .n_io = 3, .n_tickets = 8, .worker_create = make_thing,
-				      .worker_destroy = free, .input_create = make_thing, .input_destroy = free };
+	struct pool_params params = { .max_workers = workers,
+				      .n_io = 3,
+				      .n_tickets = 8,
+				      .worker_create = make_thing,
+				      .worker_destroy = free,
+				      .input_create = make_thing,
+				      .input_destroy = free };
 	ck_assert_int_eq(pool_create(&f->loop, &params, &f->pool), 0);
 	ck_assert_int_eq(pool_queue_add(f->pool, &f->alice, 0, ALICE), 0);
 	ck_assert_int_eq(pool_queue_add(f->pool, &f->bob, 0, BOB), 0);

@@ -492,13 +492,30 @@ START_TEST(test_nonsense_costs_a_producer_its_connection)
 			f.n_rows = i == 8;
 		}
 		switch (i) {
-		case 0: answer(&m, 2, 1, false); break;
-		case 1: answer(&m, 99, 1, false); break;
-		case 2: answer(&m, 1, 0, false); break;
-		case 3: case 7: case 8: case 9: SEND(m.fd, FILLED, filled, &f); break;
-		case 4: SEND(m.fd, PRODUCE, produce, &again); break;
-		case 5: answer_end(&m, 1, 1); break;
-		default: SEND(m.fd, WAITING, waiting, &w); break;
+		case 0:
+			answer(&m, 2, 1, false);
+			break;
+		case 1:
+			answer(&m, 99, 1, false);
+			break;
+		case 2:
+			answer(&m, 1, 0, false);
+			break;
+		case 3:
+		case 7:
+		case 8:
+		case 9:
+			SEND(m.fd, FILLED, filled, &f);
+			break;
+		case 4:
+			SEND(m.fd, PRODUCE, produce, &again);
+			break;
+		case 5:
+			answer_end(&m, 1, 1);
+			break;
+		default:
+			SEND(m.fd, WAITING, waiting, &w);
+			break;
 		}
 		bool invalid = i == 2 || i == 5 || i == 7 || i == 8;
 		ck_assert_int_eq(last_words(m.fd), invalid  ? BATCHD__WIRE__ERROR_CODE__INVALID

@@ -430,7 +430,7 @@ static void duplicate_and_skip(struct fake *f)
 	welcome(f);
 	uint64_t seek = expect_seek(f, 0, 0, 0)->seek;
 	lend(f, seek, 0, 0, 0, BATCH, false);
-	lend(f, seek, 0, 0, 1, BATCH, false); /* once more */
+	lend(f, seek, 0, 0, 1, BATCH, false);                    /* once more */
 	ck_assert_uint_eq(EXPECT(f, RELEASE)->release->slot, 1); /* unseen */
 	lend(f, seek, 0, 1, 2, BATCH, false);
 	lend(f, seek, 0, 3, 1, BATCH, false); /* one is missing */

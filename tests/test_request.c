@@ -14,7 +14,7 @@ static bool lacks_groups;
 
 static void setup(void)
 {
-	struct config_error e = {.text = ""};
+	struct config_error e = { .text = "" };
 	static const char text[] =
 		"pipelines:\n  - name: small\n    transform: [[Resize, [8, 8]], ToTensor]\n"
 		"datasets:\n  - name: open\n    source: 'random:length=10,shape=2'\n"
@@ -49,8 +49,9 @@ static bool elsewhere; /* it is in another mount namespace */
 static int make_as(uid_t uid, const Batchd__Wire__Open *o, unsigned n_fds)
 {
 	gid_t gid = 12345;
-	struct requester who = { .uid = uid, .gids = &gid, .n_gids = 1, .shares_mounts = !elsewhere,
-				 .lacks_groups = lacks_groups };
+	struct requester who = {
+		.uid = uid, .gids = &gid, .n_gids = 1, .shares_mounts = !elsewhere, .lacks_groups = lacks_groups
+	};
 	request_finish(&r);
 	return request_make(&config, o, &who, n_fds, &r, &err);
 }

@@ -16,8 +16,8 @@
 struct picture {
 	uint8_t *bytes;
 	size_t n;
-	struct jpeg_in header;  /* as jpeg_read_header leaves it */
-	uint8_t *pixels;        /* libjpeg's */
+	struct jpeg_in header; /* as jpeg_read_header leaves it */
+	uint8_t *pixels;       /* libjpeg's */
 	uint32_t width, height;
 	const char *what;
 };
@@ -26,7 +26,7 @@ static void picture_init(struct picture *p, uint8_t *bytes, size_t n, const char
 {
 	struct jpeg_in in;
 
-	*p = (struct picture){.bytes = bytes, .n = n, .what = what};
+	*p = (struct picture){ .bytes = bytes, .n = n, .what = what };
 	ck_assert_msg(jpeg_in_open(&p->header, bytes, n) == 0, "%s", what);
 	p->width = p->header.c.image_width;
 	p->height = p->header.c.image_height;
@@ -55,7 +55,8 @@ static int region(struct scan *s, const struct picture *p, const struct checkpoi
 {
 	const struct jpeg_source_mgr *src = p->header.c.src;
 
-	return scan_region(s, &p->header.c, src->next_input_byte, src->bytes_in_buffer, id_of(p), in, record, want, out);
+	return scan_region(s, &p->header.c, src->next_input_byte, src->bytes_in_buffer, id_of(p), in, record, want,
+			   out);
 }
 
 /* One rectangle equals libjpeg's, and not a byte beside it is written. */
@@ -64,7 +65,7 @@ static void check_region(struct scan *s, const struct picture *p, const struct c
 {
 	size_t row = (size_t)want.width * 3, stride = row + 5;
 	uint8_t *rgb = malloc(stride * want.height);
-	struct image out = {.rgb = rgb, .stride_bytes = stride};
+	struct image out = { .rgb = rgb, .stride_bytes = stride };
 
 	memset(rgb, 0xA5, stride * want.height); /* five bytes more a row than pixels */
 	ck_assert_msg(region(s, p, in, record, want, &out) == 0, "%s %s: unsure", p->what, how);
@@ -98,7 +99,7 @@ static struct region_px random_region(const struct picture *p, uint32_t *seed)
 
 static void check_picture(struct scan *s, const struct picture *p, unsigned n_regions, uint32_t seed)
 {
-	const struct region_px whole = {0, 0, p->width, p->height};
+	const struct region_px whole = { 0, 0, p->width, p->height };
 	size_t n = p->header.c.src->bytes_in_buffer, size = checkpoints_size(&p->header.c, n);
 	struct checkpoints *index = malloc(size);
 
@@ -139,7 +140,7 @@ static void check_recipe(struct scan *s, const struct jpeg_recipe *r, unsigned n
 START_TEST(test_every_sampling_and_odd_size_gives_libjpegs_pixels)
 {
 	/* Borders are where upsampling goes wrong: all sizes around one and two MCUs, all samplings. */
-	static const int sampling[][2] = {{1, 1}, {2, 1}, {1, 2}, {2, 2}};
+	static const int sampling[][2] = { { 1, 1 }, { 2, 1 }, { 1, 2 }, { 2, 2 } };
 	struct scan *s = scan_create();
 	uint32_t seed = 7;
 
@@ -309,13 +310,16 @@ static bool check_damaged(struct scan *s, const uint8_t *bytes, size_t n, uint32
 	memcpy(exact, bytes, n);
 	if (jpeg_in_open(&header, exact, n) == 0 && scan_supported(&header.c) &&
 	    (uint64_t)header.c.image_width * header.c.image_height < 1000000) {
-		struct picture p = {.bytes = exact, .n = n, .header = header, .width = header.c.image_width,
-				    .height = header.c.image_height};
+		struct picture p = { .bytes = exact,
+				     .n = n,
+				     .header = header,
+				     .width = header.c.image_width,
+				     .height = header.c.image_height };
 		size_t size = (size_t)p.width * p.height * 3;
 		uint8_t *got = malloc(size), *expected = malloc(size);
-		struct image out = {.rgb = got, .stride_bytes = (size_t)p.width * 3};
+		struct image out = { .rgb = got, .stride_bytes = (size_t)p.width * 3 };
 
-		sure = region(s, &p, NULL, NULL, (struct region_px){0, 0, p.width, p.height}, &out) == 0;
+		sure = region(s, &p, NULL, NULL, (struct region_px){ 0, 0, p.width, p.height }, &out) == 0;
 		if (sure) {
 			ck_assert_int_eq(jpeg_in_open(&in, exact, n), 0);
 			ck_assert_int_eq(jpeg_in_pixels(&in, expected), 0);
@@ -361,11 +365,11 @@ START_TEST(test_other_kinds_of_jpeg_are_not_supported)
 {
 	/* Progressive, arithmetic, odd samplings: all left to libjpeg. */
 	struct jpeg_recipe recipes[] = {
-		{.width = 64, .height = 48, .n_components = 3, .h = 1, .v = 1, .quality = 80, .progressive = true},
-		{.width = 64, .height = 48, .n_components = 3, .h = 1, .v = 1, .quality = 80, .arithmetic = true},
-		{.width = 64, .height = 48, .n_components = 3, .h = 4, .v = 1, .quality = 80},
-		{.width = 64, .height = 48, .n_components = 3, .h = 2, .v = 2, .quality = 80, .rgb = true},
-		{.width = 4, .height = 48, .n_components = 3, .h = 2, .v = 2, .quality = 80},
+		{ .width = 64, .height = 48, .n_components = 3, .h = 1, .v = 1, .quality = 80, .progressive = true },
+		{ .width = 64, .height = 48, .n_components = 3, .h = 1, .v = 1, .quality = 80, .arithmetic = true },
+		{ .width = 64, .height = 48, .n_components = 3, .h = 4, .v = 1, .quality = 80 },
+		{ .width = 64, .height = 48, .n_components = 3, .h = 2, .v = 2, .quality = 80, .rgb = true },
+		{ .width = 4, .height = 48, .n_components = 3, .h = 2, .v = 2, .quality = 80 },
 	};
 
 	for (size_t i = 0; i < sizeof(recipes) / sizeof(recipes[0]); i++) {
@@ -455,21 +459,20 @@ START_TEST(test_a_file_cut_short_is_unsure_whatever_is_wanted_of_it)
 	struct picture p;
 	size_t n;
 	uint8_t *bytes = jpeg_make(&r, 5, &n), rgb[3];
-	struct image out = {.rgb = rgb, .stride_bytes = 3};
+	struct image out = { .rgb = rgb, .stride_bytes = 3 };
 
 	picture_init(&p, bytes, n, "whole");
 	size_t all = p.header.c.src->bytes_in_buffer;
 	const uint8_t *data = p.header.c.src->next_input_byte;
 
-	ck_assert_int_eq(scan_region(s, &p.header.c, data, all, 0, NULL, NULL, (struct region_px){0, 0, 1, 1}, &out),
+	ck_assert_int_eq(scan_region(s, &p.header.c, data, all, 0, NULL, NULL, (struct region_px){ 0, 0, 1, 1 }, &out),
 			 0);
 	for (size_t cut = 0; cut < all; cut++) {
 		uint8_t *exact = malloc(cut ? cut : 1);
 
 		memcpy(exact, data, cut);
 		ck_assert_int_eq(
-			scan_region(s, &p.header.c, exact, cut, 0, NULL, NULL, (struct region_px){ 0, 0, 1, 1 },
-				    &out),
+			scan_region(s, &p.header.c, exact, cut, 0, NULL, NULL, (struct region_px){ 0, 0, 1, 1 }, &out),
 			SCAN_E_UNSURE);
 		free(exact);
 	}
@@ -496,7 +499,7 @@ START_TEST(test_a_forged_index_stays_within_bounds)
 
 	for (unsigned round = 0; round < 300; round++) {
 		struct region_px want = random_region(&p, &seed);
-		struct image out = {.rgb = rgb, .stride_bytes = (size_t)want.width * 3};
+		struct image out = { .rgb = rgb, .stride_bytes = (size_t)want.width * 3 };
 
 		checkpoints_init(index, &p.header.c, all, id_of(&p));
 		for (uint64_t *state = index->states; (uint8_t *)state < (uint8_t *)index + size; state++)
@@ -509,7 +512,7 @@ START_TEST(test_a_forged_index_stays_within_bounds)
 	}
 	/* And one of another image is not used at all. */
 	index->scan_id++;
-	check_region(s, &p, index, index, (struct region_px){0, 0, 150, 110}, "foreign index");
+	check_region(s, &p, index, index, (struct region_px){ 0, 0, 150, 110 }, "foreign index");
 	free(index);
 	free(rgb);
 	picture_finish(&p);
@@ -550,7 +553,7 @@ START_TEST(test_an_index_state_survives_packing)
 	/* Both ends of every range; what does not fit is not kept. */
 	size_t size = checkpoints_bytes(8, 8, 100000);
 	struct checkpoints *x = malloc(size);
-	const int32_t low[3] = {-2048, 0, 2047}, too_large[3] = {0, 2048, 0};
+	const int32_t low[3] = { -2048, 0, 2047 }, too_large[3] = { 0, 2048, 0 };
 	int32_t dc[3];
 	uint64_t bit;
 
@@ -580,14 +583,14 @@ START_TEST(test_unstuffing_takes_out_stuffing_and_markers)
 
 		for (unsigned i = 0; i < offset; i++)
 			in[n++] = (uint8_t)(i + 1);
-		memcpy(in + n, (const uint8_t[]){0xFF, 0, 1, 0xFF, 0xFF, 0xD0, 2, 0xFF, 0, 0xFF, 0xD9}, 11);
+		memcpy(in + n, (const uint8_t[]){ 0xFF, 0, 1, 0xFF, 0xFF, 0xD0, 2, 0xFF, 0, 0xFF, 0xD9 }, 11);
 		n += 11;
 		ck_assert_int_eq(unstuff(in, n, out, starts, 2), 0);
 		ck_assert_uint_eq(starts[0], 0);
 		ck_assert_uint_eq(starts[1], offset + 2);
 		ck_assert_uint_eq(starts[2], offset + 4);
 		ck_assert_mem_eq(out, in, offset);
-		ck_assert_mem_eq(out + offset, ((const uint8_t[]){0xFF, 1, 2, 0xFF}), 4);
+		ck_assert_mem_eq(out + offset, ((const uint8_t[]){ 0xFF, 1, 2, 0xFF }), 4);
 		ck_assert_int_lt(unstuff(in, n, out, starts, 1), 0); /* a marker too many */
 		in[n - 1] = 0xD1;
 		ck_assert_int_lt(unstuff(in, n, out, starts, 2), 0); /* the end is missing */
@@ -605,7 +608,7 @@ START_TEST(test_tables_that_are_none_are_refused)
 	/* Too many codes for their lengths, a code of all ones, values too large. */
 	static struct huff_ac ac;
 	static struct huff_dc dc;
-	uint8_t bits[17] = {0}, values[256] = {0};
+	uint8_t bits[17] = { 0 }, values[256] = { 0 };
 
 	bits[1] = 1;
 	ck_assert_int_eq(huff_ac_build(&ac, bits, values), 0);

@@ -15,11 +15,11 @@
 
 /* Shared with the daemon's process. */
 static struct {
-	atomic_long countdown;   /* calls until one fails; 0 and below: none does */
-	atomic_bool for_good;    /* and all that follow it */
+	atomic_long countdown; /* calls until one fails; 0 and below: none does */
+	atomic_bool for_good;  /* and all that follow it */
 	atomic_bool failing;
 	atomic_uint n_failed;
-	atomic_bool starting;    /* a daemon that cannot start ends without tidying up */
+	atomic_bool starting; /* a daemon that cannot start ends without tidying up */
 } *shortage;
 
 __attribute__((visibility("default"))) int __lsan_is_turned_off(void);
@@ -53,11 +53,11 @@ static bool refuses(void)
 	return hit;
 }
 
-#define WRAP(type, name, parameters, arguments, failure)    \
-	type __real_##name parameters;                       \
-	type __wrap_##name parameters;                       \
-	type __wrap_##name parameters                        \
-	{                                                    \
+#define WRAP(type, name, parameters, arguments, failure) \
+	type __real_##name parameters; \
+	type __wrap_##name parameters; \
+	type __wrap_##name parameters \
+	{ \
 		return refuses() ? failure : __real_##name arguments; \
 	}
 

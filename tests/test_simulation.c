@@ -80,7 +80,8 @@ static bool somebody_joins(void)
 			continue;
 		if (sim_chance(3))
 			j->incarnation++;
-		int32_t rank = (int32_t)sim_below(sim_has(SIM_WORLDS) && sim_chance(50) && j->world_size > 3 ? 3 : j->world_size);
+		int32_t rank = (int32_t)sim_below(
+			sim_has(SIM_WORLDS) && sim_chance(50) && j->world_size > 3 ? 3 : j->world_size);
 		if (sim_chance(30) && (j->share || j->world_size == 1))
 			rank = -1;
 		sim_trainer_join(t, j, rank);
@@ -469,29 +470,29 @@ static const struct {
 	uint64_t seed;
 	unsigned features;
 } kept[] = {
-	{ 10222780, 0 },       /* skip: who was left alone in its cohort behind an epoch's last batch waited for ever */
+	{ 10222780, 0 }, /* skip: who was left alone in its cohort behind an epoch's last batch waited for ever */
 	{ 20573858, SIM_BASES }, /* detach: who had as much as it may have cost the slow their batch, was left alone,
 	                          * met them at the same place again, for ever */
 	{ 20017, SIM_BASES | SIM_RESTARTS }, /* lockstep: who came back to another daemon after one that was ahead of
 	                                      * it was refused */
-	{ 186, SIM_SERVED },   /* a rank that was taken over while its job's producer came: the one that lost it was
+	{ 186, SIM_SERVED },  /* a rank that was taken over while its job's producer came: the one that lost it was
 	                        * looked at after its end */
-	{ 4143, SIM_SERVED },  /* a producer that cannot go back was not asked to begin an epoch for the second rank
+	{ 4143, SIM_SERVED }, /* a producer that cannot go back was not asked to begin an epoch for the second rank
 	                        * when the first had left */
 	{ 70848878, SIM_BASES | SIM_SERVED }, /* served: an epoch gone through once more ended earlier, and the mark
 	                                       * of its old end became that of the next epoch */
-	{ 2053, SIM_SERVED | SIM_LENGTHS }, /* served: ranks got batches of a round that was not whole, as another
+	{ 2053, SIM_SERVED | SIM_LENGTHS },   /* served: ranks got batches of a round that was not whole, as another
 	                                     * rank was elsewhere */
 	{ 205274, SIM_SERVED | SIM_LENGTHS }, /* the same, which had its mark already */
-	{ 309090, SIM_SERVED | SIM_LENGTHS | SIM_RESTARTS }, /* the same */
-	{ 90134286, SIM_SERVED | SIM_STALLS | SIM_ASKS }, /* served to all: gone back for one that left, the stream
+	{ 309090, SIM_SERVED | SIM_LENGTHS | SIM_RESTARTS },  /* the same */
+	{ 90134286, SIM_SERVED | SIM_STALLS | SIM_ASKS },     /* served to all: gone back for one that left, the stream
 	                                                   * went on behind the end of another's epoch */
 	{ 110693047, SIM_SERVED | SIM_STALLS | SIM_LENGTHS }, /* served: nobody noticed that the rank whose turn it
 	                                                       * was had died, with every slot in its hands */
 	/* served: the same as 2053, where nobody knew how long the epoch was */
 	{ 1002586, SIM_BASES | SIM_RESTARTS | SIM_SERVED | SIM_LENGTHS },
-	{ 12030, 255 },        /* served: a mark went out before it was known whether the round before it was whole */
-	{ 2655, SIM_BASES },   /* lockstep: who resumed from another sample than the others got the next epoch
+	{ 12030, 255 },      /* served: a mark went out before it was known whether the round before it was whole */
+	{ 2655, SIM_BASES }, /* lockstep: who resumed from another sample than the others got the next epoch
 	                        * instead of an error */
 };
 

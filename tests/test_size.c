@@ -69,9 +69,10 @@ END_TEST
 START_TEST(test_size_refuses_what_is_not_wholly_a_size)
 {
 	/* Proves that leftovers, signs, blanks and unknown units are errors and leave the result alone. */
-	static const char *const bad[] = {"",      " 1",    "1 ",      "1 GiB", "-1",      "+1",   "1.GiB", ".5GiB",
-					  "1.5",   "1.5B",  "GiB",     "1G",    "1gib",    "1Gi",  "0x10",  "1e3",
-					  "1,5GiB", "1GiBs", "1.5.5KiB", "many", "1.0123456789GiB", "\xd9\xa1"};
+	static const char *const bad[] = { "",        " 1",  "1 ",     "1 GiB", "-1",       "+1",   "1.GiB",
+					   ".5GiB",   "1.5", "1.5B",   "GiB",   "1G",       "1gib", "1Gi",
+					   "0x10",    "1e3", "1,5GiB", "1GiBs", "1.5.5KiB", "many", "1.0123456789GiB",
+					   "\xd9\xa1" };
 
 	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
 		expect_no_size(bad[i], -EINVAL);

@@ -51,8 +51,8 @@ static pid_t start_trainer(int *leash)
 		greet_as(fd, "alices-program");
 		const Batchd__Wire__ServerMessage *m = answer_to_open(fd, &o, &slab);
 
-		_exit(!m || m->body_case != BATCHD__WIRE__SERVER_MESSAGE__BODY_OPENED ||
-		      write(ready[1], "", 1) != 1 || read(stay[0], &byte, 1) != 0);
+		_exit(!m || m->body_case != BATCHD__WIRE__SERVER_MESSAGE__BODY_OPENED || write(ready[1], "", 1) != 1 ||
+		      read(stay[0], &byte, 1) != 0);
 	}
 	close(stay[0]);
 	close(ready[1]);

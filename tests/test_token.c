@@ -96,7 +96,7 @@ END_TEST
 
 /* n_dirs folders of n_files, less those that `leave_out` says, each labelled by its folder or as `relabel` says. */
 static struct manifest make_index(unsigned n_dirs, unsigned n_files, bool (*leave_out)(unsigned),
-			       bool (*relabel)(unsigned))
+				  bool (*relabel)(unsigned))
 {
 	struct manifest_builder b = { 0 };
 	struct manifest_dir like = { .class_id = MANIFEST_NO_CLASS };
@@ -114,7 +114,7 @@ static struct manifest make_index(unsigned n_dirs, unsigned n_files, bool (*leav
 				continue;
 			n = snprintf(name, sizeof name, "%04u.jpg", k);
 			ck_assert_int_eq(manifest_add_labelled_file(&b, i, name, (size_t)n,
-								 relabel && relabel(number) ? 999 : (int64_t)i),
+								    relabel && relabel(number) ? 999 : (int64_t)i),
 					 0);
 		}
 	}
@@ -127,7 +127,7 @@ static char *compare(bool (*left_out_then)(unsigned), bool (*relabelled_then)(un
 {
 	static char text[1024];
 	struct manifest then = make_index(40, 500, left_out_then, relabelled_then),
-		     now = make_index(40, 500, left_out_now, relabelled_now);
+			now = make_index(40, 500, left_out_now, relabelled_now);
 	uint8_t fingerprint[FINGERPRINT_BYTES];
 
 	fingerprint_make(&then, fingerprint);
@@ -137,10 +137,22 @@ static char *compare(bool (*left_out_then)(unsigned), bool (*relabelled_then)(un
 	return text;
 }
 
-static bool twelve(unsigned i) { return i % 1600 == 700; }  /* 13 of 20000, the first dir1/0200.jpg */
-static bool few(unsigned i) { return i % 5000 == 3; }       /* 4 */
-static bool many(unsigned i) { return i % 10 == 3; }        /* 2000 */
-static bool half(unsigned i) { return i % 2 == 0; }
+static bool twelve(unsigned i)
+{
+	return i % 1600 == 700;
+} /* 13 of 20000, the first dir1/0200.jpg */
+static bool few(unsigned i)
+{
+	return i % 5000 == 3;
+} /* 4 */
+static bool many(unsigned i)
+{
+	return i % 10 == 3;
+} /* 2000 */
+static bool half(unsigned i)
+{
+	return i % 2 == 0;
+}
 
 START_TEST(test_a_small_change_is_named_to_the_file)
 {

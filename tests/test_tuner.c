@@ -20,8 +20,12 @@ static void *make_thing(void *arg)
 
 static void setup(struct fixture *f, unsigned max, bool fixed)
 {
-	struct pool_params p = { .max_workers = max, .n_io = 1, .worker_create = make_thing, .worker_destroy = free,
-				 .input_create = make_thing, .input_destroy = free };
+	struct pool_params p = { .max_workers = max,
+				 .n_io = 1,
+				 .worker_create = make_thing,
+				 .worker_destroy = free,
+				 .input_create = make_thing,
+				 .input_destroy = free };
 	uv_loop_init(&f->loop);
 	ck_assert_int_eq(pool_create(&f->loop, &p, &f->pool), 0);
 	tuner_init(&f->t, f->pool, max, fixed);

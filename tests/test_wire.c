@@ -308,8 +308,8 @@ START_TEST(test_names_must_be_printable_utf8_within_their_limit)
 	check_program("a\x7f", 2, false);
 	check_program("a\0b", 3, false);
 	check_program("a\0", 2, false);
-	check_program("\xc3", 1, false);             /* cut */
-	check_program("\xc0\xaf", 2, false);         /* overlong */
+	check_program("\xc3", 1, false);     /* cut */
+	check_program("\xc0\xaf", 2, false); /* overlong */
 	check_program("\xe0\x80\xaf", 3, false);
 	check_program("\xed\xa0\x80", 3, false);     /* surrogate */
 	check_program("\xf4\x90\x80\x80", 4, false); /* above U+10FFFF */

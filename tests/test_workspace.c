@@ -110,7 +110,12 @@ END_TEST
 
 static void put_jpeg(const char *name, uint32_t edge, bool progressive)
 {
-	struct jpeg_recipe recipe = { .width = edge, .height = edge, .n_components = 3, .h = 1, .v = 1, .quality = 20,
+	struct jpeg_recipe recipe = { .width = edge,
+				      .height = edge,
+				      .n_components = 3,
+				      .h = 1,
+				      .v = 1,
+				      .quality = 20,
 				      .progressive = progressive };
 	size_t n;
 	uint8_t *bytes = jpeg_make(&recipe, 7, &n);
@@ -162,7 +167,8 @@ START_TEST(test_an_image_that_needs_too_much_is_bad_data_whatever_came_before)
 		ck_assert_uint_le(work_memory_used(&memory), 6 * MIB);
 		ck_assert_int_eq(make_one(&r, w, 0, &err), 0);
 		ck_assert_int_eq(make_one(&r, w, 2, &err), SAMPLE_E_BAD);
-		ck_assert_msg(strstr(err.text, "large.jpg: needs at least ") && strstr(err.text, "there is 18.0 MiB for one image"),
+		ck_assert_msg(strstr(err.text, "large.jpg: needs at least ") &&
+				      strstr(err.text, "there is 18.0 MiB for one image"),
 			      "%s", err.text);
 	}
 	sample_worker_destroy(w);
@@ -176,8 +182,10 @@ START_TEST(test_what_ops_need_is_given_back_after_the_sample)
 	/* Proves that images between ops come out of the same memory: they are gone with their sample, and a pipeline
 	 * that needs more makes bad data instead. */
 	struct decode_limits limits = decode_limits_default;
-	struct recipe modest = make_recipe("a.jpg 0\n", "[[\"Resize\",[1500,1500]],[\"Resize\",[1499,1499]],[\"Resize\",[8,8]]]");
-	struct recipe greedy = make_recipe("a.jpg 0\n", "[[\"Resize\",[8000,8000]],[\"Resize\",[7999,7999]],[\"Resize\",[8,8]]]");
+	struct recipe modest =
+		make_recipe("a.jpg 0\n", "[[\"Resize\",[1500,1500]],[\"Resize\",[1499,1499]],[\"Resize\",[8,8]]]");
+	struct recipe greedy =
+		make_recipe("a.jpg 0\n", "[[\"Resize\",[8000,8000]],[\"Resize\",[7999,7999]],[\"Resize\",[8,8]]]");
 	struct sample_error err;
 
 	limits.memory = &memory;
@@ -213,7 +221,8 @@ START_TEST(test_a_file_too_large_to_read_ahead_is_read_by_the_worker)
 	put_jpeg("b.jpg", 64, false);
 	ck_assert_int_eq(truncate(in_root("a.jpg"), 3 * MIB), 0); /* zeros behind its end */
 	ck_assert_int_eq(truncate(in_root("b.jpg"), MIB), 0);
-	work_memory_init(&memory, 16 * MIB); /* 1 MiB for all that is read ahead, less than b.jpg and what lies behind it */
+	work_memory_init(&memory,
+			 16 * MIB); /* 1 MiB for all that is read ahead, less than b.jpg and what lies behind it */
 
 	struct sample_worker *w = sample_worker_create(&limits);
 	struct sample_input *in = sample_input_create(&limits);

@@ -1,4 +1,5 @@
 """torchvision, wherever its transforms can be had; run as a program: exit code 0 if they can."""
+
 import sys
 import types
 

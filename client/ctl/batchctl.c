@@ -74,7 +74,8 @@ static int refuse(const char *name)
 		}
 	}
 	if (meant)
-		ctl_complain(NULL, "there is no command '%s'; did you mean '%s'? 'batchctl --help' lists all", name, meant);
+		ctl_complain(NULL, "there is no command '%s'; did you mean '%s'? 'batchctl --help' lists all", name,
+			     meant);
 	else
 		ctl_complain(NULL, "there is no command '%s'; 'batchctl --help' lists them", name);
 	return CTL_USAGE;

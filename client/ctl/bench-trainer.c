@@ -29,7 +29,7 @@ struct bench_trainer {
 struct epoch {
 	uint64_t begun_ns, first_ns, ended_ns, cpu_ns;
 	uint64_t n_batches, images, n_padding, n_replaced;
-	uint64_t *waits_ns;    /* of every batch but the first */
+	uint64_t *waits_ns; /* of every batch but the first */
 	size_t n_waits, capacity;
 	int complete;
 };

@@ -64,7 +64,7 @@ static int ask(struct bench *b, struct usage *out)
 	out->cpu_s = bench_number(json_object_get(b->status, "daemon"), "cpu_s");
 	out->decoded = 0;
 	b->loader = NULL;
-	json_array_foreach(json_object_get(b->status, "loaders"), i, loader) {
+	json_array_foreach (json_object_get(b->status, "loaders"), i, loader) {
 		const char *job = json_string_value(json_object_get(loader, "job"));
 
 		if (job && !strcmp(job, b->job)) {
@@ -219,7 +219,8 @@ static int prepare(struct bench *b)
 	}
 	if (!b->own_daemon && nobody_answers(b)) {
 		b->own_daemon = true;
-		fputs("batchctl bench: no daemon runs for this user; measuring with a private one, as --private does\n", stderr);
+		fputs("batchctl bench: no daemon runs for this user; measuring with a private one, as --private does\n",
+		      stderr);
 	}
 	if (b->own_daemon) {
 		if (private_daemon_start(&b->daemon, "bench", b->workers) < 0)

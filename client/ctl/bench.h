@@ -25,8 +25,8 @@ struct bench {
 	struct tally total, by_trainer[MAX_TRAINERS];
 	uint64_t open_ns[MAX_TRAINERS];
 	uint64_t n_samples;
-	json_t *epoch_list, *status;   /* status: the daemon's, after the last epoch */
-	const json_t *loader;          /* ours, in status; NULL: not in it */
+	json_t *epoch_list, *status; /* status: the daemon's, after the last epoch */
+	const json_t *loader;        /* ours, in status; NULL: not in it */
 	struct table *rows;
 };
 

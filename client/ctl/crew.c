@@ -12,9 +12,9 @@
 struct crew {
 	const struct crew_job *job;
 	atomic_uint_fast64_t next, done;
-	atomic_int error;              /* the first one wins */
-	pthread_mutex_t lock;          /* guards n_running */
-	pthread_cond_t left;           /* a thread has ended */
+	atomic_int error;     /* the first one wins */
+	pthread_mutex_t lock; /* guards n_running */
+	pthread_cond_t left;  /* a thread has ended */
 	unsigned n_running;
 };
 

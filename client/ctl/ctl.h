@@ -9,10 +9,10 @@
 /* As systemctl's: 3 and 4 are the LSB's "not running" and "unknown". */
 enum ctl_exit {
 	CTL_OK = 0,
-	CTL_FAILED = 1,        /* it was done and the outcome is bad, or it broke on the way */
-	CTL_USAGE = 2,         /* the command line makes no sense */
-	CTL_NOT_RUNNING = 3,   /* no daemon answers */
-	CTL_UNKNOWN = 4,       /* what was asked about could not be found or may not be looked at */
+	CTL_FAILED = 1,      /* it was done and the outcome is bad, or it broke on the way */
+	CTL_USAGE = 2,       /* the command line makes no sense */
+	CTL_NOT_RUNNING = 3, /* no daemon answers */
+	CTL_UNKNOWN = 4,     /* what was asked about could not be found or may not be looked at */
 };
 
 /* argv[0] is the subcommand's name. Each returns an enum ctl_exit. */

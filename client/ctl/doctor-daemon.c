@@ -128,7 +128,8 @@ void doctor_loader(struct doctor *d, const struct cuda_driver *driver, int ordin
 		return;
 	r = open_loader(d, ordinal, &l, err, sizeof err);
 	if (r < 0) {
-		doctor_say(d, FINDING_PROBLEM, about, NULL, "a loader with its batches there cannot be opened: %s", err);
+		doctor_say(d, FINDING_PROBLEM, about, NULL, "a loader with its batches there cannot be opened: %s",
+			   err);
 		return;
 	}
 	batchd_get_info(l, &info);
@@ -186,7 +187,8 @@ static void say_side(struct doctor *d, const char *which, const struct side *s)
 {
 	doctor_say(d, FINDING_OK, "sides", NULL, "%s: user %u, PID namespace %llu, network %llu, IPC %llu, %s%s", which,
 		   s->uid, (unsigned long long)s->namespaces[0], (unsigned long long)s->namespaces[1],
-		   (unsigned long long)s->namespaces[2], *s->driver ? "CUDA driver " : "no CUDA driver in use", s->driver);
+		   (unsigned long long)s->namespaces[2], *s->driver ? "CUDA driver " : "no CUDA driver in use",
+		   s->driver);
 }
 
 /* A difference is harmless where memory was mapped, a likely reason where it was not, and of no account without a GPU. */
@@ -194,9 +196,10 @@ static void say_difference(struct doctor *d, const char *about, const char *reme
 	__attribute__((format(printf, 4, 5)));
 static void say_difference(struct doctor *d, const char *about, const char *remedy, const char *fmt, ...)
 {
-	const char *meaning = d->n_copied   ? "trainers here copy their batches by themselves"
-			      : d->n_mapped ? "its memory on a GPU can be mapped here all the same"
-					    : "that counts for batches on a GPU only, and there is none here to try it on";
+	const char *meaning = d->n_copied ? "trainers here copy their batches by themselves"
+			      : d->n_mapped
+				      ? "its memory on a GPU can be mapped here all the same"
+				      : "that counts for batches on a GPU only, and there is none here to try it on";
 	char text[256];
 	va_list args;
 
@@ -226,7 +229,8 @@ static void compare(struct doctor *d, const struct side *theirs, const struct si
 			"the daemon runs as user %u and you are %u", theirs->uid, ours->uid);
 	if (*theirs->driver && *ours->driver && strcmp(theirs->driver, ours->driver) != 0)
 		say_difference(d, "driver", "use one release of the driver on both sides, and restart the daemon",
-			       "the daemon has CUDA driver %s, and here it is CUDA driver %s", theirs->driver, ours->driver);
+			       "the daemon has CUDA driver %s, and here it is CUDA driver %s", theirs->driver,
+			       ours->driver);
 }
 
 void doctor_sides(struct doctor *d)

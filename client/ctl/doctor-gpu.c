@@ -29,11 +29,11 @@ struct gpu_trial {
 	struct doctor *doctor;
 	const struct cuda_driver *driver;
 	int ordinal;
-	char about[16];              /* "GPU 0" */
+	char about[16]; /* "GPU 0" */
 	cuda_device device;
 	struct cuda_context *context;
 	struct cuda_stream *stream;
-	char *pinned;                /* SCRATCH bytes, registered */
+	char *pinned; /* SCRATCH bytes, registered */
 };
 
 static enum finding missing(const struct doctor *d)
@@ -102,8 +102,8 @@ int doctor_export_main(int argc, char **argv)
 
 struct child {
 	pid_t pid;
-	FILE *out;  /* its standard output */
-	int in;     /* its standard input; closing it ends it */
+	FILE *out; /* its standard output */
+	int in;    /* its standard input; closing it ends it */
 };
 
 static int start_child(struct child *c, int ordinal)

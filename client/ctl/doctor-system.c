@@ -77,7 +77,8 @@ static void check_huge_pages(struct doctor *d)
 	chosen++;
 	line[strcspn(line, "]")] = '\0';
 	doctor_say(d, FINDING_OK, "huge pages", NULL, "of shared memory: %s%s", chosen,
-		   strcmp(chosen, "never") == 0 ? " (with advise batches get some; batchd.yaml(5) says what to compare)" : "");
+		   strcmp(chosen, "never") == 0 ? " (with advise batches get some; batchd.yaml(5) says what to compare)"
+						: "");
 }
 
 /* ---- device nodes ---- */

@@ -20,10 +20,11 @@ struct doctor {
 	bool device_wanted; /* a missing GPU is a problem, not a note */
 	const char *socket;
 	unsigned n_problems, n_notes;
-	json_t *findings;   /* with json */
+	json_t *findings; /* with json */
 	bool daemon_answers;
 	int driver_version; /* of this side's CUDA driver, 1000 * major + 10 * minor; 0: there is none */
-	unsigned n_mapped, n_copied; /* GPUs on which a loader's batches are the daemon's memory, or copied by the trainer */
+	unsigned n_mapped,
+		n_copied; /* GPUs on which a loader's batches are the daemon's memory, or copied by the trainer */
 };
 
 /* finding.c: adds a line. advice: what to change, a sentence; NULL for none. */

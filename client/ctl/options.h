@@ -18,21 +18,21 @@ enum option_kind {
 };
 
 struct option_spec {
-	const char *name;            /* without dashes; NULL ends the table */
+	const char *name; /* without dashes; NULL ends the table */
 	enum option_kind kind;
-	void *value;                 /* what kind says; holds the default before parsing */
-	const char *arg;             /* what --help calls the argument */
-	const char *help;            /* one line, with the default */
+	void *value;      /* what kind says; holds the default before parsing */
+	const char *arg;  /* what --help calls the argument */
+	const char *help; /* one line, with the default */
 	uint64_t min, max;
-	const char *const *choices;  /* NULL-terminated */
+	const char *const *choices; /* NULL-terminated */
 };
 
 struct command {
 	const char *name;
-	const char *synopsis;        /* positional arguments, e.g. "DATASET"; "" if there are none */
-	const char *summary;         /* one line */
-	const char *notes;           /* printed below the options; may be NULL */
-	unsigned n_positional;       /* exactly this many are wanted */
+	const char *synopsis;  /* positional arguments, e.g. "DATASET"; "" if there are none */
+	const char *summary;   /* one line */
+	const char *notes;     /* printed below the options; may be NULL */
+	unsigned n_positional; /* exactly this many are wanted */
 };
 
 /* True: go on, positional[0 .. n_positional-1] are set. False: return *exit_code (--help was answered, or a complaint

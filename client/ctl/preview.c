@@ -23,7 +23,7 @@ struct preview {
 	struct dataset *ds;
 	struct pipeline *pipeline;
 	uint32_t width, height;
-	uint64_t *order;        /* n sample indices */
+	uint64_t *order; /* n sample indices */
 	struct decoder *decoder;
 	struct pipeline_worker *worker;
 	struct file_bytes file;
@@ -259,7 +259,9 @@ static void finish(struct preview *p)
 /* A name that would say something else than what is in the file. */
 static bool is_other_format(const char *name)
 {
-	static const char *const endings[] = { ".jpg", ".jpeg", ".webp", ".gif", ".bmp", ".tif", ".tiff", ".pdf", ".svg" };
+	static const char *const endings[] = {
+		".jpg", ".jpeg", ".webp", ".gif", ".bmp", ".tif", ".tiff", ".pdf", ".svg"
+	};
 	const char *dot = strrchr(name, '.');
 	bool is = false;
 
@@ -304,7 +306,8 @@ int preview_main(int argc, char **argv)
 		return CTL_USAGE;
 	}
 	if (is_other_format(p.out)) {
-		ctl_complain("preview", "--out '%s': the picture is a PNG file; give it a name that ends in .png", p.out);
+		ctl_complain("preview", "--out '%s': the picture is a PNG file; give it a name that ends in .png",
+			     p.out);
 		return CTL_USAGE;
 	}
 	code = preview(&p);

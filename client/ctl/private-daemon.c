@@ -182,7 +182,7 @@ void private_daemon_stop(struct private_daemon *d)
 	d->log_fd = 0;
 	if (!*d->dir)
 		return;
-	unlink(d->socket); /* of one that was killed */
+	unlink(d->socket);                              /* of one that was killed */
 	if (rmdir(d->dir) != 0 && errno == ENOTEMPTY) { /* a lock file beside the socket */
 		char lock[96];
 

@@ -7,10 +7,10 @@
 #include <sys/types.h>
 
 struct private_daemon {
-	pid_t pid;        /* 0: none */
-	char dir[64];     /* empty: none */
+	pid_t pid;    /* 0: none */
+	char dir[64]; /* empty: none */
 	char socket[80];
-	int log_fd;       /* of a file without a name, for as long as the daemon starts; 0: none */
+	int log_fd; /* of a file without a name, for as long as the daemon starts; 0: none */
 };
 
 /* Returns when the daemon answers: 0, or -1 after a complaint that quotes its log. workers 0: its own choice. */

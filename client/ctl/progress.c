@@ -34,8 +34,13 @@ void progress_begin(struct progress *p, enum progress_style style, const char *p
 {
 	uint64_t now = progress_now_ns();
 
-	*p = (struct progress){ .style = style, .phase = phase, .unit = unit, .total = total,
-				.begun_ns = now, .shown_ns = now, .mark_ns = now };
+	*p = (struct progress){ .style = style,
+				.phase = phase,
+				.unit = unit,
+				.total = total,
+				.begun_ns = now,
+				.shown_ns = now,
+				.mark_ns = now };
 }
 
 static uint64_t interval_ns(const struct progress *p)

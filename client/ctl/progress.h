@@ -10,13 +10,13 @@ enum progress_style { PROGRESS_QUIET, PROGRESS_BAR, PROGRESS_LINES, PROGRESS_JSO
 
 struct progress {
 	enum progress_style style;
-	const char *phase;     /* "verify"; borrowed */
-	const char *unit;      /* "files"; borrowed */
-	uint64_t total;        /* 0: not known */
+	const char *phase; /* "verify"; borrowed */
+	const char *unit;  /* "files"; borrowed */
+	uint64_t total;    /* 0: not known */
 	uint64_t begun_ns, shown_ns;
 	uint64_t mark_ns, mark_done; /* where the current rate is measured from */
-	double rate;           /* units per second, of the last seconds */
-	bool shown;            /* a bar is on the screen */
+	double rate;                 /* units per second, of the last seconds */
+	bool shown;                  /* a bar is on the screen */
 };
 
 /* JSON if asked for, else a bar if stderr is a terminal, else lines. */

@@ -22,7 +22,7 @@ static const char *const fill_names[N_FILLS] = { "plain", "striped", "dotted", "
 
 struct painter {
 	uint8_t *rgb;
-	int16_t *luma, *warmth;  /* noise, in 1/16 of a grey level */
+	int16_t *luma, *warmth; /* noise, in 1/16 of a grey level */
 	size_t capacity_px;
 };
 
@@ -159,7 +159,10 @@ static void add_grain(struct dice *d, int16_t *field, size_t n_px, int amplitude
  * file's size. */
 static void make_noise(struct painter *p, struct dice *d, uint32_t width, uint32_t height, int strength)
 {
-	static const struct { uint32_t wavelength; int amplitude; } octaves[] = {
+	static const struct {
+		uint32_t wavelength;
+		int amplitude;
+	} octaves[] = {
 		{ 128, 400 }, { 64, 320 }, { 32, 260 }, { 16, 220 }, { 8, 230 }, { 4, 250 }, { 2, 330 },
 	};
 	size_t n_px = (size_t)width * height;

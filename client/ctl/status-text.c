@@ -175,7 +175,7 @@ static void print_cache(const json_t *root)
 	if (json_array_size(list) == 0)
 		return;
 	t = table_create("CACHE|>BYTES|>BUDGET|>ENTRIES|>HITS|>MISSES|>HIT RATE|>STALE|>REFUSED");
-	json_array_foreach((json_t *)(uintptr_t)list, i, c) {
+	json_array_foreach ((json_t *)(uintptr_t)list, i, c) {
 		double hits = number(c, "hits"), asked = hits + number(c, "misses");
 
 		table_cell(t, "%s", or_dash(text(c, "tier")));
@@ -202,7 +202,7 @@ static void add_copies(const json_t *gpu, double *n, double *n_bytes)
 	const json_t *list = json_object_get(gpu, "copies"), *c;
 	size_t i;
 
-	json_array_foreach((json_t *)(uintptr_t)list, i, c) {
+	json_array_foreach ((json_t *)(uintptr_t)list, i, c) {
 		*n += number(c, "copies");
 		*n_bytes += number(c, "bytes");
 	}
@@ -219,10 +219,13 @@ static void print_transports(const json_t *root, const char *uuid)
 	for (unsigned k = 0; k < sizeof names / sizeof *names; k++) {
 		unsigned n = 0;
 
-		json_array_foreach((json_t *)(uintptr_t)list, i, s)
+		json_array_foreach ((json_t *)(uintptr_t)list, i, s)
 			n += !strcmp(text(s, "gpu"), uuid) && !strcmp(text(s, "transport"), names[k]);
 		if (n)
-			printf("%s%u%s by %s", first ? "; " : ", ", n, !first ? "" : n == 1 ? " trainer" : " trainers",
+			printf("%s%u%s by %s", first ? "; " : ", ", n,
+			       !first   ? ""
+			       : n == 1 ? " trainer"
+					: " trainers",
 			       names[k]);
 		first &= !n;
 	}
@@ -266,7 +269,7 @@ static void print_gpus(const json_t *root)
 	const json_t *list = json_object_get(root, "gpus"), *g;
 	size_t i;
 
-	json_array_foreach((json_t *)(uintptr_t)list, i, g)
+	json_array_foreach ((json_t *)(uintptr_t)list, i, g)
 		print_gpu(root, g);
 }
 
@@ -311,7 +314,7 @@ static const json_t *same_loader(const json_t *root, const json_t *l)
 	const json_t *list = json_object_get(root, "loaders"), *other;
 	size_t i;
 
-	json_array_foreach((json_t *)(uintptr_t)list, i, other)
+	json_array_foreach ((json_t *)(uintptr_t)list, i, other)
 		if (!strcmp(text(other, "job"), text(l, "job")) && !strcmp(text(other, "id"), text(l, "id")))
 			return other;
 	return NULL;
@@ -354,7 +357,7 @@ static void print_bad(const json_t *l)
 	double n_bad = number(l, "n_bad");
 	size_t i, n = json_array_size(list);
 
-	json_array_foreach((json_t *)(uintptr_t)list, i, b) {
+	json_array_foreach ((json_t *)(uintptr_t)list, i, b) {
 		if (i == MAX_BAD_SHOWN)
 			break;
 		printf("    bad: ");
@@ -380,8 +383,10 @@ static const char *stream_waits_for(const json_t *s, char *buf, size_t size)
 	if (n == 0)
 		return text(s, "waiting_for");
 	used = (size_t)snprintf(buf, size, "rank%s ", n > 1 ? "s" : "");
-	json_array_foreach((json_t *)(uintptr_t)ranks, i, r) if (used < size) used +=
-		(size_t)snprintf(buf + used, size - used, "%s%lld", i ? ", " : "", (long long)json_integer_value(r));
+	json_array_foreach ((json_t *)(uintptr_t)ranks, i, r)
+		if (used < size)
+			used += (size_t)snprintf(buf + used, size - used, "%s%lld", i ? ", " : "",
+						 (long long)json_integer_value(r));
 	if (used < size)
 		snprintf(buf + used, size - used, " to release batches");
 	return buf;
@@ -397,7 +402,7 @@ static void print_streams(const json_t *l)
 	if (json_array_size(list) == 0)
 		return;
 	t = table_create(">RANK|>EPOCH|>STEP|>READY|>MAKING|>HELD|>WINDOW|WAITS FOR");
-	json_array_foreach((json_t *)(uintptr_t)list, i, s) {
+	json_array_foreach ((json_t *)(uintptr_t)list, i, s) {
 		static const char *const keys[] = { "rank", "epoch", "step", "ready", "making", "held", "window" };
 
 		for (size_t k = 0; k < sizeof keys / sizeof *keys; k++)
@@ -414,7 +419,7 @@ static void print_loaders(const json_t *root, const json_t *last)
 	double uptime_s = number(json_object_get(root, "daemon"), "uptime_s");
 	size_t i;
 
-	json_array_foreach((json_t *)(uintptr_t)list, i, l) {
+	json_array_foreach ((json_t *)(uintptr_t)list, i, l) {
 		printf("\n%sloader %s%s  job ", table_bold(), count(l, "id", BUF), table_plain());
 		put(or_dash(text(l, "job")));
 		printf("  ");
@@ -441,14 +446,14 @@ static const json_t *stream_of(const json_t *root, const json_t *session)
 	double rank = number(session, "rank");
 	size_t i, k;
 
-	json_array_foreach((json_t *)(uintptr_t)loaders, i, l) {
+	json_array_foreach ((json_t *)(uintptr_t)loaders, i, l) {
 		const json_t *streams = json_object_get(l, "streams");
 
 		if (strcmp(text(l, "job"), text(session, "job")) != 0)
 			continue;
 		if (json_array_size(streams) == 1)
 			return json_array_get(streams, 0);
-		json_array_foreach((json_t *)(uintptr_t)streams, k, s)
+		json_array_foreach ((json_t *)(uintptr_t)streams, k, s)
 			if (number(s, "rank") == rank)
 				return s;
 	}
@@ -476,7 +481,7 @@ static bool is_waited_for(const json_t *stream, double rank)
 	const json_t *ranks = json_object_get(stream, "waits_for_ranks"), *r;
 	size_t i;
 
-	json_array_foreach((json_t *)(uintptr_t)ranks, i, r)
+	json_array_foreach ((json_t *)(uintptr_t)ranks, i, r)
 		if (json_number_value(r) == rank)
 			return true;
 	return false;
@@ -493,7 +498,8 @@ static void session_state(const json_t *root, const json_t *s, char *buf, size_t
 	if (*state && strcmp(state, "attached") != 0)
 		snprintf(buf, size, "%s", state);
 	else if (held > 0 && ready > 0)
-		snprintf(buf, size, "holds %.0f, %.0f more are ready%s", held, ready, blocks ? "; others wait for it" : "");
+		snprintf(buf, size, "holds %.0f, %.0f more are ready%s", held, ready,
+			 blocks ? "; others wait for it" : "");
 	else if (held > 0)
 		snprintf(buf, size, "holds %.0f batch%s%s", held, held > 1 ? "es" : "",
 			 blocks ? "; others wait for it" : "");
@@ -533,7 +539,7 @@ static void print_sessions(const json_t *root)
 		return;
 	}
 	t = table_create(">SESSION|JOB|>RANK|>PID|USER|PROGRAM|>BATCHES|>CONNECTED|>WAITED|STATE");
-	json_array_foreach((json_t *)(uintptr_t)list, i, s) {
+	json_array_foreach ((json_t *)(uintptr_t)list, i, s) {
 		session_state(root, s, state, sizeof state);
 		table_cell(t, "%s", count(s, "id", BUF));
 		table_cell(t, "%s", or_dash(text(s, "job")));
@@ -548,7 +554,7 @@ static void print_sessions(const json_t *root)
 	}
 	table_print(t, 0);
 	table_destroy(t);
-	json_array_foreach((json_t *)(uintptr_t)list, i, s) {
+	json_array_foreach ((json_t *)(uintptr_t)list, i, s) {
 		if (json_is_true(json_object_get(s, "stalled"))) {
 			printf("session %s is stalled: ", count(s, "id", BUF));
 			put(text(s, "stalled_why"));
@@ -574,7 +580,7 @@ static void print_producers(const json_t *root)
 		return;
 	putchar('\n');
 	t = table_create("PRODUCER|>PID|USER|PROGRAM|JOB|>TRAINERS|>EPOCH|>STEP|>BATCHES|>BATCHES/S|>SLOT|WAITS FOR");
-	json_array_foreach((json_t *)(uintptr_t)list, i, p) {
+	json_array_foreach ((json_t *)(uintptr_t)list, i, p) {
 		table_cell(t, "%s", or_dash(text(p, "name")));
 		table_cell(t, "%s", count(p, "pid", BUF));
 		table_cell(t, "%s", user_name(p, BUF));

@@ -15,7 +15,7 @@
 
 struct status {
 	const char *socket, *from;
-	json_t *last;           /* the look before, with --watch; NULL before the first */
+	json_t *last; /* the look before, with --watch; NULL before the first */
 	uint64_t interval_ns;
 	bool json, watch;
 };
@@ -71,8 +71,10 @@ static int fetch(const struct status *o, json_t **out)
 	if (is_status(*out))
 		return CTL_OK;
 	if (*out)
-		ctl_complain("status",
-			     "%s does not hold a daemon's status but some other JSON; 'batchctl status --json' makes one", source);
+		ctl_complain(
+			"status",
+			"%s does not hold a daemon's status but some other JSON; 'batchctl status --json' makes one",
+			source);
 	else
 		ctl_complain("status", "%s is not JSON: line %d: %s", source, syntax.line, syntax.text);
 	json_decref(*out);
@@ -127,7 +129,8 @@ static void put_screen(const char *text)
 		if (row)
 			putchar('\n');
 		if (row + 1u == w.ws_row && *end && end[1])
-			put_cut("... (more than the screen has room for)", strlen("... (more than the screen has room for)"), w.ws_col);
+			put_cut("... (more than the screen has room for)",
+				strlen("... (more than the screen has room for)"), w.ws_col);
 		else
 			put_cut(line, (size_t)(end - line), w.ws_col);
 	}

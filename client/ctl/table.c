@@ -20,7 +20,7 @@ struct table {
 	unsigned n_columns;
 	char *heading[MAX_COLUMNS];
 	bool right[MAX_COLUMNS];
-	char **cells;          /* row after row; owned */
+	char **cells; /* row after row; owned */
 	size_t n_cells, capacity;
 };
 

@@ -10,14 +10,14 @@
 struct tally {
 	uint64_t images, bytes, batches, padding, replaced;
 	uint64_t trainer_cpu_ns;
-	uint64_t begun_ns, ended_ns;   /* CLOCK_MONOTONIC, of the first trainer and of the last; 0 in sums of several
+	uint64_t begun_ns, ended_ns;  /* CLOCK_MONOTONIC, of the first trainer and of the last; 0 in sums of several
 	                                * epochs */
-	double seconds;                /* between them */
-	uint64_t first_ns;             /* the slowest trainer's first batch, from its asking */
-	double daemon_cpu_s, decoded;  /* NAN: not known */
-	uint64_t *waits_ns;            /* n_waits, of every batch but a trainer's first of an epoch; owned */
+	double seconds;               /* between them */
+	uint64_t first_ns;            /* the slowest trainer's first batch, from its asking */
+	double daemon_cpu_s, decoded; /* NAN: not known */
+	uint64_t *waits_ns;           /* n_waits, of every batch but a trainer's first of an epoch; owned */
 	size_t n_waits;
-	bool partial;                  /* time was up before the end */
+	bool partial; /* time was up before the end */
 };
 
 void tally_init(struct tally *t);
@@ -30,7 +30,7 @@ bool tally_append(struct tally *t, const struct tally *later);
 
 /* NAN when nothing was measured. */
 double tally_images_per_s(const struct tally *t);
-double tally_daemon_cpu_ms(const struct tally *t);   /* per image */
+double tally_daemon_cpu_ms(const struct tally *t); /* per image */
 double tally_trainer_cpu_ms(const struct tally *t);
 double tally_wait_ms(struct tally *t, double quantile); /* sorts the waits */
 

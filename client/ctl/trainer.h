@@ -19,13 +19,13 @@
 #include "progress.h"
 
 struct trainer {
-	pid_t pid;             /* 0: none */
-	int to, from;          /* pipes; -1: closed */
-	char *buffer;          /* received, without a whole line */
+	pid_t pid;    /* 0: none */
+	int to, from; /* pipes; -1: closed */
+	char *buffer; /* received, without a whole line */
 	size_t n_bytes, capacity;
-	uint64_t images;       /* of the running epoch */
-	json_t *answer;        /* "opened" or "epoch"; owned until the next question */
-	int failed;            /* a batchd code, 0: none */
+	uint64_t images; /* of the running epoch */
+	json_t *answer;  /* "opened" or "epoch"; owned until the next question */
+	int failed;      /* a batchd code, 0: none */
 };
 
 /* config: what bench-trainer's argument says. 0 or negative errno. */

@@ -28,12 +28,12 @@ struct verify {
 	bool exif, json, quiet;
 
 	struct dataset *ds;
-	uint64_t n;                       /* samples */
-	size_t row_bytes, label_bytes;    /* arrays */
-	uint64_t chunk;                   /* arrays: rows read at once */
+	uint64_t n;                                 /* samples */
+	size_t row_bytes, label_bytes;              /* arrays */
+	uint64_t chunk;                             /* arrays: rows read at once */
 	atomic_uint_fast64_t n_bytes, n_formats[4]; /* formats by enum image_format */
 
-	pthread_mutex_t lock;             /* guards what follows */
+	pthread_mutex_t lock; /* guards what follows */
 	struct bad *bad;
 	size_t n_bad, capacity;
 };

@@ -17,7 +17,7 @@ static bool is_exact(const struct convert_plan *p, uint32_t channel)
 	for (uint32_t v = 0; v < 256; v++) {
 		float wanted = convert_by_division((float)v, p->mean[channel], p->std[channel]);
 		float is = convert_by_reciprocal((float)v, p->scale_high, p->scale_low, p->mean[channel],
-						p->std_high[channel], p->std_low[channel]);
+						 p->std_high[channel], p->std_low[channel]);
 
 		if (memcmp(&wanted, &is, sizeof is) != 0)
 			return false;
@@ -35,8 +35,8 @@ static void set_plane(struct convert_plan *p, uint32_t plane)
 	p->plane_inverse = (uint32_t)(((1ull << p->plane_shift) + plane - 1) / plane);
 }
 
-void convert_plan_init(struct convert_plan *p, enum convert_number number, int planar, uint32_t n_channels, uint32_t plane,
-		      const float *mean, const float *std)
+void convert_plan_init(struct convert_plan *p, enum convert_number number, int planar, uint32_t n_channels,
+		       uint32_t plane, const float *mean, const float *std)
 {
 	*p = (struct convert_plan){ .n_channels = n_channels, .number = (uint32_t)number, .planar = !!planar };
 	set_plane(p, plane);
@@ -51,7 +51,10 @@ void convert_plan_init(struct convert_plan *p, enum convert_number number, int p
 
 uint16_t convert_to_float16(float value)
 {
-	union { float f; uint32_t u; } v = { .f = value }, half = { .f = 0.5f }; /* its last bit is the smallest half */
+	union {
+		float f;
+		uint32_t u;
+	} v = { .f = value }, half = { .f = 0.5f }; /* its last bit is the smallest half */
 	uint32_t sign = v.u >> 16 & 0x8000, bits = v.u & 0x7fffffff;
 
 	if (bits > 0x7f800000)
@@ -68,7 +71,10 @@ uint16_t convert_to_float16(float value)
 
 uint16_t convert_to_bfloat16(float value)
 {
-	union { float f; uint32_t u; } v = { .f = value };
+	union {
+		float f;
+		uint32_t u;
+	} v = { .f = value };
 
 	if ((v.u & 0x7fffffff) > 0x7f800000)
 		return 0x7fff;
@@ -94,10 +100,18 @@ static void make_results(const struct convert_plan *p, union results *r)
 	for (uint32_t c = 0; c < p->n_channels; c++)
 		for (uint32_t v = 0; v < 256; v++) {
 			switch ((enum convert_number)p->number) {
-			case CONVERT_TO_UINT8: r->uint8[c][v] = (uint8_t)v; break;
-			case CONVERT_TO_FLOAT16: r->sixteen[c][v] = convert_to_float16(convert_value(p, c, v)); break;
-			case CONVERT_TO_BFLOAT16: r->sixteen[c][v] = convert_to_bfloat16(convert_value(p, c, v)); break;
-			case CONVERT_TO_FLOAT32: r->float32[c][v] = convert_value(p, c, v); break;
+			case CONVERT_TO_UINT8:
+				r->uint8[c][v] = (uint8_t)v;
+				break;
+			case CONVERT_TO_FLOAT16:
+				r->sixteen[c][v] = convert_to_float16(convert_value(p, c, v));
+				break;
+			case CONVERT_TO_BFLOAT16:
+				r->sixteen[c][v] = convert_to_bfloat16(convert_value(p, c, v));
+				break;
+			case CONVERT_TO_FLOAT32:
+				r->float32[c][v] = convert_value(p, c, v);
+				break;
 			}
 		}
 }

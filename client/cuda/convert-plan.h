@@ -29,15 +29,15 @@ enum {
 /* The kernels' one parameter, by value. Both sides are built from the same source, and everything in it has the same
  * size on both. */
 struct convert_plan {
-	uint64_t in, out;        /* device addresses: n_px * n_channels pixels values, NHWC; the tensor's memory,
+	uint64_t in, out; /* device addresses: n_px * n_channels pixels values, NHWC; the tensor's memory,
 	                          * aligned for its numbers */
-	uint32_t n_px;           /* of all images together; n_px * n_channels is below 2^31 */
-	uint32_t plane;          /* pixels of one image */
+	uint32_t n_px;    /* of all images together; n_px * n_channels is below 2^31 */
+	uint32_t plane;   /* pixels of one image */
 	uint32_t plane_inverse, plane_shift; /* to divide by that: convert_image_of */
-	uint32_t n_channels;     /* 1 to CONVERT_MAX_CHANNELS */
-	uint32_t number;         /* enum convert_number */
-	uint32_t planar;         /* NCHW; else NHWC */
-	uint32_t divides;        /* the reciprocals are not exact for this mean and std */
+	uint32_t n_channels;                 /* 1 to CONVERT_MAX_CHANNELS */
+	uint32_t number;                     /* enum convert_number */
+	uint32_t planar;                     /* NCHW; else NHWC */
+	uint32_t divides;                    /* the reciprocals are not exact for this mean and std */
 	float scale_high, scale_low;
 	float mean[CONVERT_MAX_CHANNELS], std[CONVERT_MAX_CHANNELS], std_high[CONVERT_MAX_CHANNELS],
 		std_low[CONVERT_MAX_CHANNELS];
@@ -54,17 +54,44 @@ CONVERT_FN uint32_t convert_image_of(const struct convert_plan *p, uint32_t px)
 /* ---- the arithmetic: each operation rounded by itself, never contracted ---- */
 
 #ifdef __CUDA_ARCH__
-CONVERT_FN float convert_fma(float a, float b, float c) { return __fmaf_rn(a, b, c); }
-CONVERT_FN float convert_mul(float a, float b) { return __fmul_rn(a, b); }
-CONVERT_FN float convert_sub(float a, float b) { return __fsub_rn(a, b); }
-CONVERT_FN float convert_div(float a, float b) { return __fdiv_rn(a, b); }
+CONVERT_FN float convert_fma(float a, float b, float c)
+{
+	return __fmaf_rn(a, b, c);
+}
+CONVERT_FN float convert_mul(float a, float b)
+{
+	return __fmul_rn(a, b);
+}
+CONVERT_FN float convert_sub(float a, float b)
+{
+	return __fsub_rn(a, b);
+}
+CONVERT_FN float convert_div(float a, float b)
+{
+	return __fdiv_rn(a, b);
+}
 #else
 /* A multiplication in a statement of its own may still be contracted by a compiler that was told to; volatile keeps it
  * from that. */
-CONVERT_FN float convert_fma(float a, float b, float c) { return fmaf(a, b, c); }
-CONVERT_FN float convert_mul(float a, float b) { volatile float r = a * b; return r; }
-CONVERT_FN float convert_sub(float a, float b) { volatile float r = a - b; return r; }
-CONVERT_FN float convert_div(float a, float b) { volatile float r = a / b; return r; }
+CONVERT_FN float convert_fma(float a, float b, float c)
+{
+	return fmaf(a, b, c);
+}
+CONVERT_FN float convert_mul(float a, float b)
+{
+	volatile float r = a * b;
+	return r;
+}
+CONVERT_FN float convert_sub(float a, float b)
+{
+	volatile float r = a - b;
+	return r;
+}
+CONVERT_FN float convert_div(float a, float b)
+{
+	volatile float r = a / b;
+	return r;
+}
 #endif
 
 CONVERT_FN float convert_by_division(float v, float mean, float std)
@@ -73,7 +100,7 @@ CONVERT_FN float convert_by_division(float v, float mean, float std)
 }
 
 CONVERT_FN float convert_by_reciprocal(float v, float scale_high, float scale_low, float mean, float std_high,
-				     float std_low)
+				       float std_low)
 {
 	float centred = convert_sub(convert_fma(v, scale_high, convert_mul(v, scale_low)), mean);
 
@@ -84,7 +111,7 @@ CONVERT_FN float convert_value(const struct convert_plan *p, uint32_t channel, u
 {
 	return p->divides ? convert_by_division((float)v, p->mean[channel], p->std[channel])
 			  : convert_by_reciprocal((float)v, p->scale_high, p->scale_low, p->mean[channel],
-						 p->std_high[channel], p->std_low[channel]);
+						  p->std_high[channel], p->std_low[channel]);
 }
 
 #ifndef __CUDACC__
@@ -94,8 +121,8 @@ CONVERT_FN float convert_value(const struct convert_plan *p, uint32_t channel, u
 
 /* Fills in what depends on mean and std (n_channels each; NULL for 0 and 1, which is ToTensor alone) and decides about
  * divides. */
-void convert_plan_init(struct convert_plan *p, enum convert_number number, int planar, uint32_t n_channels, uint32_t plane,
-		      const float *mean, const float *std);
+void convert_plan_init(struct convert_plan *p, enum convert_number number, int planar, uint32_t n_channels,
+		       uint32_t plane, const float *mean, const float *std);
 /* Nearest even, as the GPU's own conversions round. */
 uint16_t convert_to_float16(float value);
 uint16_t convert_to_bfloat16(float value);

@@ -18,29 +18,49 @@
 
 /* ---- numbers ---- */
 
-struct to_uint8 { typedef uint8_t type; };
-struct to_float16 { typedef uint16_t type; };
-struct to_bfloat16 { typedef uint16_t type; };
-struct to_float32 { typedef float type; };
+struct to_uint8 {
+	typedef uint8_t type;
+};
+struct to_float16 {
+	typedef uint16_t type;
+};
+struct to_bfloat16 {
+	typedef uint16_t type;
+};
+struct to_float32 {
+	typedef float type;
+};
 
-static __device__ __forceinline__ uint16_t rounded(to_float16, float v) { return __half_as_ushort(__float2half_rn(v)); }
+static __device__ __forceinline__ uint16_t rounded(to_float16, float v)
+{
+	return __half_as_ushort(__float2half_rn(v));
+}
 static __device__ __forceinline__ uint16_t rounded(to_bfloat16, float v)
 {
 	return __bfloat16_as_ushort(__float2bfloat16_rn(v));
 }
-static __device__ __forceinline__ float rounded(to_float32, float v) { return v; }
+static __device__ __forceinline__ float rounded(to_float32, float v)
+{
+	return v;
+}
 
 /* Two in a word, the first one below. */
 static __device__ __forceinline__ uint32_t pair(to_float16, float first, float second)
 {
-	union { __half2 pair; uint32_t word; } r = { __floats2half2_rn(first, second) };
+	union {
+		__half2 pair;
+		uint32_t word;
+	} r = { __floats2half2_rn(first, second) };
 
 	return r.word;
 }
 
 static __device__ __forceinline__ uint32_t pair(to_bfloat16, float first, float second)
 {
-	union { __nv_bfloat162 pair; uint32_t word; } r = { __floats2bfloat162_rn(first, second) };
+	union {
+		__nv_bfloat162 pair;
+		uint32_t word;
+	} r = { __floats2bfloat162_rn(first, second) };
 
 	return r.word;
 }
@@ -56,7 +76,9 @@ template <class To> static __device__ __forceinline__ uint4 sixteen(To to, const
 	return make_uint4(pair(to, v[0], v[1]), pair(to, v[2], v[3]), pair(to, v[4], v[5]), pair(to, v[6], v[7]));
 }
 
-struct constants { float mean, std, high, low; };
+struct constants {
+	float mean, std, high, low;
+};
 
 static __device__ __forceinline__ constants constants_of(const convert_plan &p, int c)
 {

@@ -134,8 +134,8 @@ static int launch(const struct delivery *d, struct convert_plan *p, struct cuda_
 {
 	void *parameters[] = { p };
 
-	return d->gpu.driver->launch_kernel(d->kernel, convert_plan_blocks(p), 1, 1, CONVERT_THREADS, 1, 1, 0,
-					    stream, parameters, NULL);
+	return d->gpu.driver->launch_kernel(d->kernel, convert_plan_blocks(p), 1, 1, CONVERT_THREADS, 1, 1, 0, stream,
+					    parameters, NULL);
 }
 
 static int queue_finish(struct link *k, const struct rows *rows, cuda_ptr to, struct cuda_stream *stream)
@@ -246,7 +246,7 @@ static int labels(struct batchd_loader *l, const struct batchd_batch *b, void *t
 		return r;
 	if (k->info.served || !rows_of(k, b, &rows))
 		return misuse(f, k->info.served ? "a producer's batch has no labels but those among its arrays"
-					   : "this batch is none of this loader's");
+						: "this batch is none of this loader's");
 	return with_batch(k, &rows, b->generation, (cuda_ptr)(uintptr_t)to, true, stream, queue_labels,
 			  "cannot copy a batch's labels", f);
 }
@@ -288,7 +288,7 @@ static int array(struct batchd_loader *l, const struct batchd_batch *b, const st
 		return r;
 	if (!k->info.served || b->slot >= k->n_slots)
 		return misuse(f, k->info.served ? "this batch is none of this loader's"
-					   : "batchd_cuda_array is for batches of producers (serve:NAME)");
+						: "batchd_cuda_array is for batches of producers (serve:NAME)");
 	rows.offset = (size_t)((char *)a->data - (char *)slab_slot(k->slab, b->slot));
 	if (rows.offset > k->row_bytes || rows.n_bytes > k->row_bytes - rows.offset)
 		return misuse(f, "this array is none of this batch's: batchd_arrays");

@@ -123,7 +123,8 @@ int copy_thread_create(struct copy_thread **out, const struct gpu *g, uint32_t n
 	pthread_cond_init(&t->done, NULL);
 	if (!t->request || !t->queue || start(t)) {
 		free_thread(t);
-		return fault_set(f, BATCHD_E_NOMEM, "cannot start a thread for copies to the GPU: out of memory or threads");
+		return fault_set(f, BATCHD_E_NOMEM,
+				 "cannot start a thread for copies to the GPU: out of memory or threads");
 	}
 	*out = t;
 	return 0;

@@ -29,26 +29,26 @@ static const size_t PIECE = (size_t)1 << 30; /* pinned at a time; a multiple of 
 static const size_t ALIGN = 256;             /* of a slot on the GPU, as in the daemon's own slabs */
 
 struct stage {
-	char *memory;                  /* pinned; NULL: direct or pageable */
-	struct cuda_event *done;       /* the last copy out of it */
+	char *memory;            /* pinned; NULL: direct or pageable */
+	struct cuda_event *done; /* the last copy out of it */
 };
 
 struct copy {
 	const struct gpu *gpu;
-	char *host;                    /* the slab, shared and read-only */
+	char *host; /* the slab, shared and read-only */
 	size_t n_bytes, slot_bytes, stride;
-	size_t n_pinned;               /* bytes of the slab; 0: staged or pageable */
-	bool stays;                    /* some of it could not be unpinned */
+	size_t n_pinned; /* bytes of the slab; 0: staged or pageable */
+	bool stays;      /* some of it could not be unpinned */
 	uint32_t n_slots;
 	cuda_ptr base;
 	struct cuda_stream *stream;
-	struct copy_thread *thread;    /* staged, pageable; then the stages and the stream are its own */
+	struct copy_thread *thread; /* staged, pageable; then the stages and the stream are its own */
 	struct stage stage[N_STAGES];
 	unsigned next_stage;
 	struct copied {
-		uint64_t generation;   /* asked for last; 0: none yet, the daemon's begin with 1 */
+		uint64_t generation; /* asked for last; 0: none yet, the daemon's begin with 1 */
 		struct cuda_event *done;
-	} *copied;                     /* of each slot */
+	} *copied; /* of each slot */
 };
 
 /* ---- pinning ---- */
@@ -92,7 +92,8 @@ static int make_stages(struct copy *c)
 		r = c->gpu->driver->mem_host_alloc(&memory, c->slot_bytes, CUDA_HOST_ALLOC_PORTABLE);
 		s->memory = r == CUDA_OK ? memory : NULL;
 		if (r == CUDA_OK)
-			r = c->gpu->driver->event_create(&s->done, CUDA_EVENT_DISABLE_TIMING | CUDA_EVENT_BLOCKING_SYNC);
+			r = c->gpu->driver->event_create(&s->done,
+							 CUDA_EVENT_DISABLE_TIMING | CUDA_EVENT_BLOCKING_SYNC);
 	}
 	return r;
 }

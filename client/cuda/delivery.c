@@ -77,9 +77,9 @@ static int plan(struct link *k, const Batchd__Wire__Opened *m, struct fault *f)
 	struct delivery *d = delivery_of(k);
 	struct batchd_info *i = &k->info;
 	enum convert_number number = d->dtype == BATCHD_UINT8      ? CONVERT_TO_UINT8
-				    : d->dtype == BATCHD_FLOAT16  ? CONVERT_TO_FLOAT16
-				    : d->dtype == BATCHD_BFLOAT16 ? CONVERT_TO_BFLOAT16
-								  : CONVERT_TO_FLOAT32;
+				     : d->dtype == BATCHD_FLOAT16  ? CONVERT_TO_FLOAT16
+				     : d->dtype == BATCHD_BFLOAT16 ? CONVERT_TO_BFLOAT16
+								   : CONVERT_TO_FLOAT32;
 	uint32_t h, w, c;
 
 	if (m->layout == BATCHD__WIRE__LAYOUT__AS_STORED)
@@ -89,8 +89,7 @@ static int plan(struct link *k, const Batchd__Wire__Opened *m, struct fault *f)
 	c = i->n_dims == 3 ? i->shape[2] : 0;
 	if (m->layout != BATCHD__WIRE__LAYOUT__NHWC || m->dtype != BATCHD__WIRE__DTYPE__UINT8 || c < 1 ||
 	    c > CONVERT_MAX_CHANNELS || !h || !w || (uint64_t)h * w > UINT32_MAX / 8 || (m->n_mean && m->n_mean < c))
-		return fault_set(f, BATCHD_E_PROTOCOL,
-				 "batchd at %s offers images that are not uint8 NHWC for the GPU",
+		return fault_set(f, BATCHD_E_PROTOCOL, "batchd at %s offers images that are not uint8 NHWC for the GPU",
 				 k->connection.address);
 	if (d->dtype != BATCHD_UINT8 && !m->to_tensor)
 		return fault_set(
@@ -98,7 +97,7 @@ static int plan(struct link *k, const Batchd__Wire__Opened *m, struct fault *f)
 			"dtype: floats need \"ToTensor\" in the transform, which scales pixels to 0..1; without it ask for "
 			"dtype uint8");
 	convert_plan_init(&d->plan, number, d->layout == BATCHD_NCHW, c, h * w, m->n_mean ? m->mean : NULL,
-			 m->n_std ? m->std : NULL);
+			  m->n_std ? m->std : NULL);
 	d->is_image = d->dtype != BATCHD_UINT8 || (d->layout == BATCHD_NCHW && c > 1);
 	i->dtype = d->dtype;
 	i->layout = d->layout;
@@ -592,8 +591,7 @@ static int collect(struct link_gpu *g, bool *more, struct fault *f)
 
 /* The trainer's own work on the batch is queued on its stream: an event behind it tells when the slot may go back. 0 or
  * a code with f. */
-static int release_behind(struct delivery *d, struct device_lease *lease, struct cuda_stream *stream,
-			  struct fault *f)
+static int release_behind(struct delivery *d, struct device_lease *lease, struct cuda_stream *stream, struct fault *f)
 {
 	struct lease *host = &d->link->lease[slot_of(d, lease)];
 	struct cuda_stream *failed = NULL;
@@ -624,8 +622,7 @@ static int release_behind(struct delivery *d, struct device_lease *lease, struct
 	return 0;
 }
 
-int delivery_release_behind(struct delivery *d, struct device_lease *lease, struct cuda_stream *stream,
-			    struct fault *f)
+int delivery_release_behind(struct delivery *d, struct device_lease *lease, struct cuda_stream *stream, struct fault *f)
 {
 	struct gpu_visit visit;
 	int r = gpu_enter(&d->gpu, &visit);

@@ -25,15 +25,15 @@
 enum { DELIVERY_STREAMS = 8 }; /* that may read one batch */
 
 struct device_lease {
-	uint64_t generation;           /* as the trainer sees it; of the last batch that was lent */
-	unsigned n_lent, n_exported;   /* slices (1 for a whole batch) that the trainer or a tensor has */
-	atomic_uint n_returned;        /* of the exported: their tensors are gone, which nobody has looked at yet;
+	uint64_t generation;         /* as the trainer sees it; of the last batch that was lent */
+	unsigned n_lent, n_exported; /* slices (1 for a whole batch) that the trainer or a tensor has */
+	atomic_uint n_returned;      /* of the exported: their tensors are gone, which nobody has looked at yet;
 	                                * any thread */
-	bool deferred;                 /* some of it was given back behind a stream's work */
-	bool pending;                  /* only that work keeps it */
-	bool recorded;                 /* and events tell when it is over; not while one of the streams captures a
+	bool deferred;               /* some of it was given back behind a stream's work */
+	bool pending;                /* only that work keeps it */
+	bool recorded;               /* and events tell when it is over; not while one of the streams captures a
 	                                * CUDA graph */
-	struct device_lease *next;     /* of the pending */
+	struct device_lease *next;   /* of the pending */
 	struct cuda_stream *stream[DELIVERY_STREAMS]; /* whose work must be complete before the slot goes back */
 	pthread_t thread[DELIVERY_STREAMS];           /* that named it; for CUDA_STREAM_PER_THREAD */
 	struct cuda_event *event[DELIVERY_STREAMS];   /* made when first needed */
@@ -47,33 +47,33 @@ struct returned {
 };
 
 struct delivery {
-	struct link_gpu gpu_half;      /* first: delivery_from */
+	struct link_gpu gpu_half; /* first: delivery_from */
 	struct link *link;
 	/* Written once, while opening. */
 	struct gpu gpu;
-	unsigned fork_generation;      /* process_generation() */
-	bool wants_images;             /* dtype and layout below are for images; arrays arrive as they are */
+	unsigned fork_generation; /* process_generation() */
+	bool wants_images;        /* dtype and layout below are for images; arrays arrive as they are */
 	enum batchd_dtype dtype;
 	enum batchd_layout layout;
 	struct daemon_memory {
-		cuda_ptr address;      /* the daemon's slab; 0: copied by ourselves */
-		struct vmm vmm;        /* how it is mapped, if it came as a descriptor; zeroed: by CUDA IPC */
+		cuda_ptr address; /* the daemon's slab; 0: copied by ourselves */
+		struct vmm vmm;   /* how it is mapped, if it came as a descriptor; zeroed: by CUDA IPC */
 	} imported;
-	size_t stride;                 /* of its slots */
+	size_t stride; /* of its slots */
 	struct copy *copy;
-	char reason[640];              /* why the daemon's slab is not mapped; "" if it is */
-	bool refused;                  /* it is us who could not open what the daemon offers */
-	bool is_image;                 /* finishing makes another tensor of what is in the slot */
-	struct convert_plan plan;       /* n_px, in and out are of each launch */
-	struct cuda_module *module;    /* NULL: nothing to launch, or built without */
+	char reason[640];           /* why the daemon's slab is not mapped; "" if it is */
+	bool refused;               /* it is us who could not open what the daemon offers */
+	bool is_image;              /* finishing makes another tensor of what is in the slot */
+	struct convert_plan plan;   /* n_px, in and out are of each launch */
+	struct cuda_module *module; /* NULL: nothing to launch, or built without */
 	struct cuda_function *kernel;
-	char no_kernel[192];           /* why the driver does not take the one that is built in, or "" */
+	char no_kernel[192]; /* why the driver does not take the one that is built in, or "" */
 
-	struct device_lease *lease;    /* of each slot */
+	struct device_lease *lease;          /* of each slot */
 	_Atomic(struct returned *) returned; /* by deleters; any thread */
 	struct device_lease *pending, **pending_end;
 	uint32_t n_exported;
-	int lost;                      /* a CUDA result after which nothing works any more, or 0 */
+	int lost; /* a CUDA result after which nothing works any more, or 0 */
 };
 
 static inline struct delivery *delivery_from(struct link_gpu *g)

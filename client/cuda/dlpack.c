@@ -51,16 +51,16 @@ static void delete_versioned(struct dl_managed_versioned *m)
 
 static void set_type(struct dl_tensor *t, enum batchd_dtype dtype)
 {
-	static const struct { uint8_t code, bits;
+	static const struct {
+		uint8_t code, bits;
 	} types[] = {
-		[BATCHD_UINT8] = { DL_UINT, 8 },     [BATCHD_FLOAT16] = { DL_FLOAT, 16 },
-		[BATCHD_FLOAT32] = { DL_FLOAT, 32 }, [BATCHD_INT32] = { DL_INT, 32 },
-		[BATCHD_INT64] = { DL_INT, 64 },     [BATCHD_FLOAT64] = { DL_FLOAT, 64 },
-		[BATCHD_INT16] = { DL_INT, 16 },     [BATCHD_BOOL] = { DL_BOOL, 8 },
-		[BATCHD_INT8] = { DL_INT, 8 },       [BATCHD_UINT16] = { DL_UINT, 16 },
-		[BATCHD_UINT32] = { DL_UINT, 32 },   [BATCHD_UINT64] = { DL_UINT, 64 },
-		[BATCHD_COMPLEX64] = { DL_COMPLEX, 64 },
-		[BATCHD_COMPLEX128] = { DL_COMPLEX, 128 },
+		[BATCHD_UINT8] = { DL_UINT, 8 },         [BATCHD_FLOAT16] = { DL_FLOAT, 16 },
+		[BATCHD_FLOAT32] = { DL_FLOAT, 32 },     [BATCHD_INT32] = { DL_INT, 32 },
+		[BATCHD_INT64] = { DL_INT, 64 },         [BATCHD_FLOAT64] = { DL_FLOAT, 64 },
+		[BATCHD_INT16] = { DL_INT, 16 },         [BATCHD_BOOL] = { DL_BOOL, 8 },
+		[BATCHD_INT8] = { DL_INT, 8 },           [BATCHD_UINT16] = { DL_UINT, 16 },
+		[BATCHD_UINT32] = { DL_UINT, 32 },       [BATCHD_UINT64] = { DL_UINT, 64 },
+		[BATCHD_COMPLEX64] = { DL_COMPLEX, 64 }, [BATCHD_COMPLEX128] = { DL_COMPLEX, 128 },
 	};
 
 	t->type_code = types[dtype].code;

@@ -11,13 +11,13 @@
 struct gpu {
 	const struct cuda_driver *driver;
 	cuda_device device;
-	struct cuda_context *context;  /* retained */
+	struct cuda_context *context; /* retained */
 	struct cuda_uuid uuid;
-	int ordinal;                   /* CUDA's number for it in this process; torch's as well */
-	int driver_version;            /* 1000 * major + 10 * minor */
-	bool registers_read_only;      /* can DMA from memory that is mapped for reading only */
-	bool maps_fds;                 /* can map GPU memory that comes as a descriptor */
-	char name[16];                 /* "cuda:0" */
+	int ordinal;              /* CUDA's number for it in this process; torch's as well */
+	int driver_version;       /* 1000 * major + 10 * minor */
+	bool registers_read_only; /* can DMA from memory that is mapped for reading only */
+	bool maps_fds;            /* can map GPU memory that comes as a descriptor */
+	char name[16];            /* "cuda:0" */
 };
 
 /* The driver's calls, loaded and initialised once per process; never unloaded. NULL: there is none, f says why. Any

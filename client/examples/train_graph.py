@@ -1,6 +1,7 @@
 """A training step as a CUDA graph, whose input tensors batchd fills: nothing is allocated per step. train_graph.py [DATASET [EPOCHS]]
 
 Without a GPU the same loop runs on the CPU, step by step."""
+
 import sys
 
 import torch
@@ -13,11 +14,21 @@ dataset = sys.argv[1] if len(sys.argv) > 1 else "random:length=4096,shape=3x64x6
 epochs = int(sys.argv[2]) if len(sys.argv) > 2 else 2
 
 # drop_last: a graph computes with all rows, so an incomplete batch at the end would have rows of the one before.
-loader = batchd.DataLoader(dataset, BATCH, shuffle=True, drop_last=True, device=device,
-                           transform=None if dataset.startswith("random:") else [["RandomResizedCrop", 64], "RandomHorizontalFlip", "ToTensor"])
+loader = batchd.DataLoader(
+    dataset,
+    BATCH,
+    shuffle=True,
+    drop_last=True,
+    device=device,
+    transform=None
+    if dataset.startswith("random:")
+    else [["RandomResizedCrop", 64], "RandomHorizontalFlip", "ToTensor"],
+)
 images = torch.empty(BATCH, 3, 64, 64, device=device)
 labels = torch.empty(BATCH, dtype=torch.int64, device=device)
-model = torch.nn.Sequential(torch.nn.Conv2d(3, 16, 5, 4), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.LazyLinear(1000)).to(device)
+model = torch.nn.Sequential(
+    torch.nn.Conv2d(3, 16, 5, 4), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.LazyLinear(1000)
+).to(device)
 model(images.zero_())  # makes the lazy layer
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 loss = torch.zeros((), device=device)

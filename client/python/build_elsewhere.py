@@ -1,5 +1,6 @@
 """setuptools as the build backend, in a copy of this folder: pip builds a package where its source is, and would leave
 build/ and batchd.egg-info here."""
+
 import functools
 import os
 import shutil

@@ -14,8 +14,8 @@ struct bad_sample {
 };
 
 struct badlist {
-	pthread_mutex_t lock;      /* guards everything below */
-	uint8_t *seen;             /* a bit per sample */
+	pthread_mutex_t lock; /* guards everything below */
+	uint8_t *seen;        /* a bit per sample */
 	struct bad_sample *named;
 	uint64_t n_named, n_distinct, n_samples;
 };

@@ -9,7 +9,8 @@
 
 #include "util/container.h"
 
-struct device_slab *device_slab_find(const struct slots *s, const unsigned char uuid[GPU_UUID_BYTES], enum gpu_share share)
+struct device_slab *device_slab_find(const struct slots *s, const unsigned char uuid[GPU_UUID_BYTES],
+				     enum gpu_share share)
 {
 	for (unsigned i = 0; i < s->n_device_slabs; i++) {
 		struct device_slab *m = s->device_slabs[i];
@@ -103,8 +104,8 @@ static struct device_slab *make_device_slab(struct slots *s, const unsigned char
 }
 
 int device_slab_open(struct slots *s, struct gpus *g, const unsigned char uuid[GPU_UUID_BYTES], enum gpu_share share,
-		struct charge *fd, void (*on_open)(void *arg, struct device_slab *m, int result, const char *why), void *arg,
-		char *why)
+		     struct charge *fd, void (*on_open)(void *arg, struct device_slab *m, int result, const char *why),
+		     void *arg, char *why)
 {
 	if (s->n_device_slabs == SLOTS_MAX_MIRRORS) {
 		strcpy(why, "these batches have 16 copies on GPUs already");
@@ -116,8 +117,12 @@ int device_slab_open(struct slots *s, struct gpus *g, const unsigned char uuid[G
 	m->on_open = on_open;
 	m->arg = arg;
 	m->share = share;
-	struct gpu_slab_params params = { .share = share, .host = s->slab.base, .slot_bytes = s->layout.slot_bytes,
-					  .n_slots = s->n, .on_open = on_slab_open, .arg = m };
+	struct gpu_slab_params params = { .share = share,
+					  .host = s->slab.base,
+					  .slot_bytes = s->layout.slot_bytes,
+					  .n_slots = s->n,
+					  .on_open = on_slab_open,
+					  .arg = m };
 	memcpy(params.uuid, uuid, GPU_UUID_BYTES);
 	s->hooks = &hooks;
 	s->device_slabs[s->n_device_slabs++] = m;
@@ -174,7 +179,7 @@ static void set_parts(struct gpu_copy *copy, const struct slot *slot)
 }
 
 bool device_slab_copy(struct device_slab *m, struct slot *slot,
-		 void (*done)(struct slot *slot, struct device_slab *device_slab, const char *why))
+		      void (*done)(struct slot *slot, struct device_slab *device_slab, const char *why))
 {
 	struct slot_copy *c = &m->copy[slot->number];
 	assert(slot->slots == m->slots && slot->state == SLOT_READY);

@@ -304,8 +304,8 @@ static void publish_complete(struct feed *f)
 
 struct turn {
 	struct stream *stream;
-	const struct position *at;  /* NULL: nobody is active */
-	struct slot *slot;          /* NULL: it has none free */
+	const struct position *at; /* NULL: nobody is active */
+	struct slot *slot;         /* NULL: it has none free */
 };
 
 static uint32_t n_positioned(const struct feed *f)

@@ -44,21 +44,21 @@ struct feed_ops {
 struct feed_fill {
 	struct feed_fill *next;
 	uint64_t number;
-	struct position at;     /* epoch and step over all ranks */
-	struct slot *slot;      /* NULL: it is no longer meant for any, or a peek */
+	struct position at; /* epoch and step over all ranks */
+	struct slot *slot;  /* NULL: it is no longer meant for any, or a peek */
 	bool peek;
 };
 
 /* What a producer has said of itself. */
 struct feed_maker {
-	bool resumable;         /* it can begin within an epoch */
-	bool peeks;             /* it can look ahead */
-	uint64_t n_batches;     /* of an epoch, over all ranks; 0: not known. Not believed any more once it has
+	bool resumable;     /* it can begin within an epoch */
+	bool peeks;         /* it can look ahead */
+	uint64_t n_batches; /* of an epoch, over all ranks; 0: not known. Not believed any more once it has
 	                         * proved wrong */
 	/* It has fed another loader before this one, in whose place this one is (with larger slots). */
-	bool stands;            /* it can be asked for the batches from `at` on */
-	struct position at;     /* epoch and step over all ranks */
-	uint32_t n_returning;   /* consumers that come back from there; nothing is asked for before they are here */
+	bool stands;          /* it can be asked for the batches from `at` on */
+	struct position at;   /* epoch and step over all ranks */
+	uint32_t n_returning; /* consumers that come back from there; nothing is asked for before they are here */
 };
 
 /* FEED_MAX_ASKED: fills on their way, which are answered one by one; all free slots of many ranks at once would be more
@@ -68,22 +68,25 @@ enum { FEED_ENDS = 4, FEED_MAX_ASKED = 64 };
 struct feed {
 	struct batch_source source;
 	const struct feed_ops *ops;
-	void *owner;                 /* for ops */
+	void *owner; /* for ops */
 	struct loader *loader;
 	struct feed_maker maker;
-	uint64_t next_number;        /* of a fill */
+	uint64_t next_number; /* of a fill */
 	struct feed_fill *first, *last;
-	struct slot *dropped;        /* those that nobody writes into; done at the next kick */
-	bool made_any, reached_any;  /* `at`, `reached` count */
-	struct position at;          /* epoch and step (over all ranks) that the producer makes next if it just goes
+	struct slot *dropped;       /* those that nobody writes into; done at the next kick */
+	bool made_any, reached_any; /* `at`, `reached` count */
+	struct position at;         /* epoch and step (over all ranks) that the producer makes next if it just goes
 	                              * on behind all that it has been asked for */
-	struct position reached;     /* the same behind its last answer; what was cancelled on the way it may have
+	struct position reached;    /* the same behind its last answer; what was cancelled on the way it may have
 	                              * passed over */
-	struct { uint64_t epoch, step; bool known; } ends[FEED_ENDS]; /* steps of epochs that are over, for each rank */
+	struct {
+		uint64_t epoch, step;
+		bool known;
+	} ends[FEED_ENDS]; /* steps of epochs that are over, for each rank */
 	unsigned n_ends;
 	bool stopped;
-	uint64_t return_until_ms;    /* for how long n_returning are waited for: some may never come */
-	uv_timer_t kick;             /* does what streams ask for when none of them is on the stack */
+	uint64_t return_until_ms; /* for how long n_returning are waited for: some may never come */
+	uv_timer_t kick;          /* does what streams ask for when none of them is on the stack */
 };
 
 /* first_number: of its first fill. 0 or -ENOMEM. Afterwards loader->source may be set to &f->source. */
@@ -99,8 +102,8 @@ enum feed_outcome { FEED_MADE, FEED_END, FEED_SKIPPED, FEED_TOO_LARGE };
 struct feed_answer {
 	enum feed_outcome outcome;
 	uint32_t n_rows;
-	uint64_t n_bytes;       /* of the slot, that the batch takes */
-	uint64_t n_batches;     /* FEED_END: of the epoch, over all ranks; 0: not known */
+	uint64_t n_bytes;   /* of the slot, that the batch takes */
+	uint64_t n_batches; /* FEED_END: of the epoch, over all ranks; 0: not known */
 };
 /* The producer's answer to the oldest fill that is on its way, which must have that number. 0 or -EPROTO. */
 int feed_answered(struct feed *f, uint64_t number, const struct feed_answer *answer);

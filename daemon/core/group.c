@@ -8,7 +8,9 @@
 
 #include "core/stream-impl.h"
 
-enum { AHEAD = 3 }; /* batches that a trainer has to have or find, that in use included, before slower ones may keep
+enum {
+	AHEAD = 3
+}; /* batches that a trainer has to have or find, that in use included, before slower ones may keep
                      * slots from it */
 
 static uint64_t bit(uint32_t place)
@@ -264,8 +266,8 @@ static struct stream *find_better(const struct group *g, const struct consumer *
 	struct position at = normal(g, &c->cursor);
 	for (uint32_t i = 0; i < g->streams->n; i++) {
 		struct stream *s = g->streams->list[i];
-		bool larger =
-			s->n_members > c->stream->n_members || (s->n_members == c->stream->n_members && s->number < c->stream->number);
+		bool larger = s->n_members > c->stream->n_members ||
+			      (s->n_members == c->stream->n_members && s->number < c->stream->number);
 		if (s == c->stream || !s->n_members || !larger || !stream_covers(s, &at) || !has_room(g, s, c))
 			continue;
 		const struct consumer *first = first_of(s);

@@ -38,22 +38,22 @@ enum { GROUP_GPU_PLACES = 8 };
 
 /* Where a trainer without a position of its own begins. Numbers as in proto/batchd.proto. */
 enum group_start {
-	GROUP_AT_NEXT,   /* with the next batch that nobody has had */
-	GROUP_AT_EPOCH,  /* with the next epoch's first batch, when the group gets there, or those who should bring
+	GROUP_AT_NEXT,  /* with the next batch that nobody has had */
+	GROUP_AT_EPOCH, /* with the next epoch's first batch, when the group gets there, or those who should bring
 	                  * it there are stuck */
-	GROUP_AT_START,  /* with the current epoch's first batch, in a cohort of its own until it has caught up */
+	GROUP_AT_START, /* with the current epoch's first batch, in a cohort of its own until it has caught up */
 };
 
 struct group {
-	struct streams *streams;    /* its cohorts */
+	struct streams *streams; /* its cohorts */
 	enum group_policy policy;
 	uint32_t n_places;
 	struct consumer *member[GROUP_MAX_PLACES]; /* by place; NULL: free */
-	uint64_t expected;          /* places of a group of known size that nobody has had yet and no cohort waits
+	uint64_t expected;   /* places of a group of known size that nobody has had yet and no cohort waits
 	                             * for so far */
-	struct slots *slots;        /* a reference; NULL before the first trainer */
+	struct slots *slots; /* a reference; NULL before the first trainer */
 	uint32_t window, slot_quota;
-	struct stream *main;        /* the cohort with most trainers; NULL: nobody is anywhere */
+	struct stream *main; /* the cohort with most trainers; NULL: nobody is anywhere */
 	uint64_t n_skipped, n_detached;
 	bool pumping, again;
 };

@@ -19,11 +19,11 @@ struct loader_spec {
 	enum dtype dtype;
 	enum layout layout;
 	uint32_t batch_size, world_size, num_workers;
-	uint32_t n_slots;           /* 0: the daemon's default */
+	uint32_t n_slots; /* 0: the daemon's default */
 	uint64_t seed, incarnation;
-	enum group_policy policy;   /* share: for who is too slow */
+	enum group_policy policy; /* share: for who is too slow */
 	bool shuffle, drop_last, share, apply_exif, own_batches;
-	bool served;                /* a producer makes the batches; then a share group is never loose */
+	bool served; /* a producer makes the batches; then a share group is never loose */
 	uid_t uid;
 };
 

@@ -13,8 +13,8 @@
 #include "util/container.h"
 
 enum {
-	NAMED_IN_ERROR = 5,          /* bad samples; the log has them all */
-	INLINE_PLAN = 1 << 16,       /* samples whose order is made on the loop thread: well under a millisecond */
+	NAMED_IN_ERROR = 5,    /* bad samples; the log has them all */
+	INLINE_PLAN = 1 << 16, /* samples whose order is made on the loop thread: well under a millisecond */
 };
 
 static struct loader *loader_of(const struct stream_host *h)
@@ -46,7 +46,8 @@ static void fail_for_bad(struct loader *l)
 	uint64_t n = badlist_count(list);
 	badlist_describe(list, NAMED_IN_ERROR, bad, sizeof(bad));
 	if (n && badlist_exceeds(list, l->rows.bad_budget))
-		snprintf(limit, sizeof(limit), ". That is more than bad_data in the daemon's configuration allows (%g%%)",
+		snprintf(limit, sizeof(limit),
+			 ". That is more than bad_data in the daemon's configuration allows (%g%%)",
 			 100 * l->rows.bad_budget);
 	if (n && l->recipe.pipeline)
 		loader_fail(l, "%s%s; `batchctl verify %s` names them all", bad, limit, l->spec.dataset);
@@ -151,9 +152,13 @@ struct plan_task {
 
 static struct plan_spec plan_spec_of(const struct loader *l, uint64_t epoch, uint64_t base)
 {
-	return (struct plan_spec){ .n_samples = dataset_n(l->recipe.dataset), .seed = l->spec.seed, .epoch = epoch,
-				   .base = base, .world_size = l->spec.share ? 1 : l->spec.world_size,
-				   .shuffle = l->spec.shuffle, .drop_last = l->spec.drop_last };
+	return (struct plan_spec){ .n_samples = dataset_n(l->recipe.dataset),
+				   .seed = l->spec.seed,
+				   .epoch = epoch,
+				   .base = base,
+				   .world_size = l->spec.share ? 1 : l->spec.world_size,
+				   .shuffle = l->spec.shuffle,
+				   .drop_last = l->spec.drop_last };
 }
 
 static void plan_task_run(struct pool_task *t)
@@ -281,7 +286,8 @@ static void request_plan(struct loader *l, uint64_t epoch, uint64_t base, bool m
 		loader_fail(l, "out of memory for the order of an epoch");
 		return;
 	}
-	*task = (struct plan_task){ .task = { .run = plan_task_run, .done = plan_task_done }, .loader = l,
+	*task = (struct plan_task){ .task = { .run = plan_task_run, .done = plan_task_done },
+				    .loader = l,
 				    .spec = plan_spec_of(l, epoch, base) };
 	if (l->ops->begin_task && !l->ops->begin_task(l, &task->place)) {
 		l->wants_task = l->wants_task || must_be;
@@ -481,14 +487,17 @@ int loader_create(struct pool *pool, struct loader_spec *spec, struct recipe *re
 		return -ENOMEM;
 	l->spec = *spec;
 	l->recipe = *recipe;
-	l->host = (struct stream_host){ .ops = &host_ops, .pool = pool, .spec = &l->spec, .source = &l->rows.source,
+	l->host = (struct stream_host){ .ops = &host_ops,
+					.pool = pool,
+					.spec = &l->spec,
+					.source = &l->rows.source,
 					.server = dataset_server(recipe->dataset) };
 	l->ops = ops;
 	l->owner = owner;
 	l->created_ns = uv_hrtime();
 	describe_samples(l);
-	size_t row_bytes = recipe->pipeline ? pipeline_row_bytes(recipe->pipeline) :
-					      product(l->shape, l->n_dims, dtype_bytes(l->dtype));
+	size_t row_bytes = recipe->pipeline ? pipeline_row_bytes(recipe->pipeline)
+					    : product(l->shape, l->n_dims, dtype_bytes(l->dtype));
 	size_t label_bytes = product(l->label_shape, l->n_label_dims, dtype_bytes(l->label_dtype));
 	int r = slot_layout_make(row_bytes, label_bytes, spec->batch_size, &l->layout);
 	if (r == 0)

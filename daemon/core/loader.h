@@ -18,9 +18,9 @@ enum { LOADER_MAX_SHARE = GROUP_MAX_PLACES, LOADER_MAX_WORLD = 4096, LOADER_MAX_
 struct loader;
 
 struct loader_ops {
-	void (*failed)(struct loader *l);               /* l->error says why; it makes no more batches */
+	void (*failed)(struct loader *l);                 /* l->error says why; it makes no more batches */
 	void (*published)(struct loader *l, bool waited); /* a batch went out; whether its trainer was waiting for it */
-	void (*closed)(struct loader *l);               /* everything has ended; about to be freed */
+	void (*closed)(struct loader *l);                 /* everything has ended; about to be freed */
 	/* What its user pays for; NULL: nothing is charged. charge: begins c or lets it grow, for `what`; 0, or
 	 * LOADER_E_MEMORY with why it cannot be. With must_be, what nobody uses any more makes room. begin_task: whether an
 	 * I/O thread may work for it now; else loader_retry is called when it may. end_task: it has. */
@@ -33,7 +33,7 @@ struct loader_ops {
 enum { LOADER_E_MEMORY = 1 };
 
 struct plan_entry {
-	struct plan *plan;      /* NULL while it is being made */
+	struct plan *plan; /* NULL while it is being made */
 	uint64_t epoch, base, used;
 	bool in_use;
 };
@@ -41,12 +41,12 @@ struct plan_entry {
 struct loader {
 	struct stream_host host;
 	const struct loader_ops *ops;
-	void *owner;                /* for ops */
+	void *owner; /* for ops */
 	struct loader_spec spec;
 	struct recipe recipe;
-	struct pool_source rows;    /* what the pool makes */
-	uint64_t id;                /* hash of what it makes; the same after a restart */
-	uint64_t pipeline_id;       /* of what is made of one image and what its draws are keyed by, apart from dtype and
+	struct pool_source rows; /* what the pool makes */
+	uint64_t id;             /* hash of what it makes; the same after a restart */
+	uint64_t pipeline_id;    /* of what is made of one image and what its draws are keyed by, apart from dtype and
 	                             * layout; 0: arrays */
 
 	/* one sample, one label */
@@ -56,11 +56,11 @@ struct loader {
 	struct slot_layout layout;
 
 	struct streams streams;
-	bool is_loose;              /* a share group that need not keep step */
-	struct group group;         /* if it is one */
+	bool is_loose;      /* a share group that need not keep step */
+	struct group group; /* if it is one */
 	struct plan_entry plans[4];
 	uint64_t plan_clock;
-	bool wants_task;            /* begin_task said no */
+	bool wants_task; /* begin_task said no */
 
 	bool failed, closing;
 	char error[4096];

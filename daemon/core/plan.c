@@ -17,7 +17,7 @@ struct plan {
 	atomic_uint refs;
 	struct plan_spec spec;
 	uint64_t n_per_rank;
-	uint64_t n_left;   /* samples from base on; positions beyond are padding */
+	uint64_t n_left; /* samples from base on; positions beyond are padding */
 	/* The order; both NULL without shuffle. */
 	uint32_t *order32; /* n_samples <= 2^32 */
 	uint64_t *order64;

@@ -13,7 +13,7 @@
 struct plan_spec {
 	uint64_t n_samples;
 	uint64_t seed, epoch;
-	uint64_t base;       /* samples of the epoch's order that are already consumed by all ranks; 0 for a whole
+	uint64_t base; /* samples of the epoch's order that are already consumed by all ranks; 0 for a whole
 	                      * epoch */
 	uint32_t world_size;
 	bool shuffle, drop_last;

@@ -19,13 +19,13 @@ struct pool_thread {
 struct pool_filesystem {
 	struct pool_filesystem *next;
 	uint64_t number;
-	unsigned n_queues;     /* freed at 0 */
+	unsigned n_queues; /* freed at 0 */
 	struct pool_reads reads;
 };
 
 struct pool {
-	uv_poll_t poll;        /* of wake_fd */
-	int wake_fd;           /* an eventfd: uv_async_send would have the loop spin until the sender, which it may
+	uv_poll_t poll; /* of wake_fd */
+	int wake_fd;    /* an eventfd: uv_async_send would have the loop spin until the sender, which it may
 	                        * just have preempted, runs again */
 	struct pool_params params;
 	pthread_mutex_t lock;
@@ -35,17 +35,17 @@ struct pool {
 	pthread_cond_t watch;  /* for the watcher */
 	pthread_cond_t relief; /* for the other relief threads */
 	struct pool_thread *workers, *io_threads; /* workers: max_workers of them, then as many relief threads */
-	struct pool_owner *owners; /* the loop thread's */
+	struct pool_owner *owners;                /* the loop thread's */
 
 	/* under the lock */
-	struct pool_queue *queues;     /* those that are listed */
-	uint64_t level_ns;     /* the most worker time that a queue had received when a row of it was taken */
+	struct pool_queue *queues; /* those that are listed */
+	uint64_t level_ns;         /* the most worker time that a queue had received when a row of it was taken */
 	unsigned n_owners, n_listed_owners; /* users with queues; with listed ones */
 	struct pool_ticket *free_tickets, *to_fetch, **to_fetch_end;
 	unsigned n_free_tickets;
-	unsigned n_reserved;   /* tickets that rows in work may take; never more than are free */
+	unsigned n_reserved;                      /* tickets that rows in work may take; never more than are free */
 	struct pool_filesystem *filesystems, any; /* the last where memory is short */
-	struct pool_reads far; /* of queues that have a file system */
+	struct pool_reads far;                    /* of queues that have a file system */
 	struct pool_queue *starved;
 	struct pool_task *tasks, *tasks_last, *tasks_done;
 	struct pool_job *done;
@@ -54,7 +54,7 @@ struct pool {
 	uint64_t waking_since_ns;      /* while n_waking: since when the last of them was */
 	unsigned target, n_io_sleeping, n_busy, n_io_busy;
 	uint64_t n_rows, n_parked, n_wakes;
-	bool told;             /* the loop has been woken and has not drained since */
+	bool told;                   /* the loop has been woken and has not drained since */
 	bool watching, watch_asleep; /* there is a watcher; it waits to be woken */
 	unsigned n_idle_watches;
 	bool stopping;

@@ -10,9 +10,9 @@
 #include "util/log.h"
 
 enum {
-	SUBSTITUTES = 16,            /* tries before a row is given up */
-	SLOW_SAMPLES = 2,            /* of a row that may use up their processor time before that, too */
-	CHUNK_BYTES = 256 * 1024,    /* of array rows a worker takes at once */
+	SUBSTITUTES = 16,         /* tries before a row is given up */
+	SLOW_SAMPLES = 2,         /* of a row that may use up their processor time before that, too */
+	CHUNK_BYTES = 256 * 1024, /* of array rows a worker takes at once */
 };
 
 static struct slot *slot_of(struct pool_job *job)

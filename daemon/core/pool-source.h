@@ -20,8 +20,8 @@ struct pool_source {
 	const struct loader_spec *spec;
 	const struct recipe *recipe;
 	const struct slot_layout *layout;
-	struct badlist bad;         /* any thread */
-	double bad_budget;          /* the part of the data set that may be in there */
+	struct badlist bad; /* any thread */
+	double bad_budget;  /* the part of the data set that may be in there */
 	/* A submitted slot is filled, or cancelled and written to by no worker. */
 	void (*filled)(struct pool_source *p, struct slot *slot);
 	void *owner;                /* for filled */

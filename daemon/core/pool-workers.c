@@ -14,7 +14,7 @@
 
 enum {
 	WATCH_NS = 30000000,
-	IDLE_WATCHES = 32,        /* before the watcher sleeps for good: work comes in bursts */
+	IDLE_WATCHES = 32, /* before the watcher sleeps for good: work comes in bursts */
 };
 
 /* Returns the time. */

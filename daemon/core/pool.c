@@ -87,7 +87,7 @@ static int start_threads(struct pool *p, struct pool_thread *threads, unsigned n
 		/* for top, perf and debuggers */
 		pthread_setname_np(threads[i].id, main_fn == pool_worker_main   ? "batchd-worker"
 						  : main_fn == pool_relief_main ? "batchd-relief"
-									   : "batchd-io");
+										: "batchd-io");
 		threads[i].started = true;
 	}
 	return 0;
@@ -356,9 +356,14 @@ void pool_get_stats(struct pool *p, struct pool_stats *s)
 {
 	uint64_t now = clock_now_ns();
 	pthread_mutex_lock(&p->lock);
-	*s = (struct pool_stats){ .max = p->params.max_workers, .target = p->target, .busy = p->n_busy,
-				  .n_io = p->params.n_io, .io_busy = p->n_io_busy, .n_rows = p->n_rows,
-				  .n_parked = p->n_parked, .n_wakes = p->n_wakes };
+	*s = (struct pool_stats){ .max = p->params.max_workers,
+				  .target = p->target,
+				  .busy = p->n_busy,
+				  .n_io = p->params.n_io,
+				  .io_busy = p->n_io_busy,
+				  .n_rows = p->n_rows,
+				  .n_parked = p->n_parked,
+				  .n_wakes = p->n_wakes };
 	for (unsigned i = 0; i < 2 * p->params.max_workers; i++) {
 		uint64_t since = p->workers[i].busy_since_ns;
 		if (since && now > since && now - since > s->oldest_busy_ns)

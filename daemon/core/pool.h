@@ -60,58 +60,58 @@ struct pool_owner {
 	struct pool_owner *next;
 	uid_t uid;
 	unsigned n_queues;
-	unsigned n_listed;                    /* of its queues; under the pool's lock, like all that follows */
-	unsigned n_busy;                      /* workers on its rows */
-	struct pool_reads reads, far;         /* all; those for which a server has to answer */
-	uint64_t begun_ns;                    /* the sum of when the workers began */
+	unsigned n_listed;            /* of its queues; under the pool's lock, like all that follows */
+	unsigned n_busy;              /* workers on its rows */
+	struct pool_reads reads, far; /* all; those for which a server has to answer */
+	uint64_t begun_ns;            /* the sum of when the workers began */
 };
 
 /* Rows that a worker has taken. */
 struct pool_piece {
 	struct pool_job *job;
-	struct pool_ticket *ticket;           /* NULL: new ones */
+	struct pool_ticket *ticket; /* NULL: new ones */
 	uint32_t first, n;
-	bool reserved;                        /* a ticket is kept free for new ones */
+	bool reserved; /* a ticket is kept free for new ones */
 };
 
 struct pool_queue {
 	struct pool_owner *owner;
-	struct pool_queue *next, *previous;   /* while listed; under the pool's lock, like all that follows */
-	bool listed;                          /* it has rows to take, fetched rows or rows in work */
-	struct pool_job *first, *last;        /* jobs with rows nobody has taken */
+	struct pool_queue *next, *previous;         /* while listed; under the pool's lock, like all that follows */
+	bool listed;                                /* it has rows to take, fetched rows or rows in work */
+	struct pool_job *first, *last;              /* jobs with rows nobody has taken */
 	struct pool_ticket *fetched, *fetched_last; /* rows whose input is here */
-	bool took_fetched;                    /* the last row taken was one of them */
+	bool took_fetched;                          /* the last row taken was one of them */
 	struct pool_reads reads;
-	uint64_t served_ns;                   /* worker time received, for fairness; without rows in work */
-	uint64_t begun_ns;                    /* the sum of when the workers on this queue began */
-	int64_t batch_ns;                     /* worker time that a batch takes, an average over rows */
-	int n_ready;                          /* batches ready for the trainer: fewer is more urgent */
-	bool waited_for;                      /* whether the loop is to be woken as soon as a job is done */
-	unsigned n_busy, max_busy;            /* workers on this queue; 0: no maximum */
-	unsigned n_trying;                    /* new rows in work without a reserved ticket: at most 1 begins */
-	struct pool_piece returned;           /* a new row that needs a ticket and can have none yet */
-	struct pool_queue *next_starved;      /* while it has a returned row */
-	struct pool_filesystem *filesystem;   /* where a server has to answer; NULL: its files are on local disks */
+	uint64_t served_ns;                 /* worker time received, for fairness; without rows in work */
+	uint64_t begun_ns;                  /* the sum of when the workers on this queue began */
+	int64_t batch_ns;                   /* worker time that a batch takes, an average over rows */
+	int n_ready;                        /* batches ready for the trainer: fewer is more urgent */
+	bool waited_for;                    /* whether the loop is to be woken as soon as a job is done */
+	unsigned n_busy, max_busy;          /* workers on this queue; 0: no maximum */
+	unsigned n_trying;                  /* new rows in work without a reserved ticket: at most 1 begins */
+	struct pool_piece returned;         /* a new row that needs a ticket and can have none yet */
+	struct pool_queue *next_starved;    /* while it has a returned row */
+	struct pool_filesystem *filesystem; /* where a server has to answer; NULL: its files are on local disks */
 };
 
 struct pool_job {
-	const struct pool_job_ops *ops;       /* set by the owner before pool_submit, like the next two */
+	const struct pool_job_ops *ops; /* set by the owner before pool_submit, like the next two */
 	uint32_t n_rows;
-	uint32_t chunk;                       /* rows a worker takes at once */
-	struct pool_queue *queue;             /* under the pool's lock, like all that follows */
+	uint32_t chunk;           /* rows a worker takes at once */
+	struct pool_queue *queue; /* under the pool's lock, like all that follows */
 	struct pool_job *next;
-	uint32_t n_taken, n_open;             /* rows handed out; handed out and not finished */
+	uint32_t n_taken, n_open; /* rows handed out; handed out and not finished */
 	bool cancelled, finished;
 };
 
 struct pool_params {
-	unsigned max_workers;                 /* at least 1; as many threads again are made for relief */
-	unsigned n_io;                        /* I/O threads, at least 1 */
-	unsigned n_tickets;                   /* rows that may wait for input at once */
-	void *(*worker_create)(void *arg);    /* a worker's own things, made by pool_create; NULL: out of memory */
+	unsigned max_workers;              /* at least 1; as many threads again are made for relief */
+	unsigned n_io;                     /* I/O threads, at least 1 */
+	unsigned n_tickets;                /* rows that may wait for input at once */
+	void *(*worker_create)(void *arg); /* a worker's own things, made by pool_create; NULL: out of memory */
 	void (*worker_destroy)(void *worker);
 	void *(*input_create)(void *arg);
-	void (*input_drop)(void *input);    /* nobody will read what was fetched; NULL: nothing to do */
+	void (*input_drop)(void *input); /* nobody will read what was fetched; NULL: nothing to do */
 	void (*input_destroy)(void *input);
 	void *arg;
 };
@@ -158,9 +158,9 @@ void pool_set_target(struct pool *p, unsigned n);
 
 struct pool_stats {
 	unsigned max, target, busy, n_io, io_busy; /* busy: more than target, while rows take long */
-	uint64_t n_rows, n_parked, n_wakes;   /* since the start: rows made, rows that had to wait for input, workers
+	uint64_t n_rows, n_parked, n_wakes; /* since the start: rows made, rows that had to wait for input, workers
 	                                       * woken */
-	uint64_t oldest_busy_ns;              /* how long the row in work for longest has been so, or a worker takes
+	uint64_t oldest_busy_ns;            /* how long the row in work for longest has been so, or a worker takes
 	                                       * to wake up; 0 when idle */
 };
 void pool_get_stats(struct pool *p, struct pool_stats *s);

@@ -135,11 +135,12 @@ static int find_no_room(const struct recipe *r, uint64_t index, struct sample_in
 	in->later = false;
 	dataset_name(r->dataset, index, name, sizeof(name));
 	in->error.code = DATASET_E_BAD_DATA;
-	snprintf(in->error.text, sizeof(in->error.text),
-		 "%s: takes %s, and there is %s for files read ahead from network and FUSE file systems (a sixty-fourth of "
-		 "memory in the daemon's configuration): raise memory, or copy the data to a local disk",
-		 name, size_format(in->space.refused_bytes, need, sizeof(need)),
-		 size_format(in->space.of->ahead_bytes, have, sizeof(have)));
+	snprintf(
+		in->error.text, sizeof(in->error.text),
+		"%s: takes %s, and there is %s for files read ahead from network and FUSE file systems (a sixty-fourth of "
+		"memory in the daemon's configuration): raise memory, or copy the data to a local disk",
+		name, size_format(in->space.refused_bytes, need, sizeof(need)),
+		size_format(in->space.of->ahead_bytes, have, sizeof(have)));
 	return -EFBIG;
 }
 
@@ -155,8 +156,8 @@ static int read_ahead(const struct recipe *r, uint64_t index, struct sample_inpu
 
 void sample_fetch(const struct recipe *r, uint64_t index, struct sample_input *in)
 {
-	in->checked = !in->must_read && (is_cached(r, r->decoded, index, &in->current) ||
-					 is_cached(r, r->files, index, &in->current));
+	in->checked = !in->must_read &&
+		      (is_cached(r, r->decoded, index, &in->current) || is_cached(r, r->files, index, &in->current));
 	in->must_read = in->later = false;
 	in->result = in->checked ? 0 : read_ahead(r, index, in);
 }
@@ -186,10 +187,11 @@ static int too_large(const struct recipe *r, const struct sample_worker *w, uint
 	char text[400], need[32], have[32];
 	size_format(w->space.refused_bytes, need, sizeof(need));
 	size_format(w->limits.memory->reserve_bytes, have, sizeof(have));
-	snprintf(text, sizeof(text),
-		 "needs at least %s of memory to decode and transform, and there is %s for one image (three sixteenths of "
-		 "memory in the daemon's configuration): make the image smaller, or raise memory",
-		 need, have);
+	snprintf(
+		text, sizeof(text),
+		"needs at least %s of memory to decode and transform, and there is %s for one image (three sixteenths of "
+		"memory in the daemon's configuration): make the image smaller, or raise memory",
+		need, have);
 	return bad(r, index, text, err);
 }
 
@@ -250,8 +252,8 @@ static int look_up(const struct recipe *r, struct cache_space *space, uint64_t i
 {
 	if (!space || !cache_lookup(space, index, hit))
 		return 0;
-	int current = in ? is_same_file(&hit->file, &in->current) :
-			   dataset_is_current(r->dataset, index, may_wait ? READ_WAIT : READ_NOWAIT, &hit->file);
+	int current = in ? is_same_file(&hit->file, &in->current)
+			 : dataset_is_current(r->dataset, index, may_wait ? READ_WAIT : READ_NOWAIT, &hit->file);
 	if (current == -EAGAIN)
 		cache_release(hit);
 	else if (!current)

@@ -15,8 +15,8 @@ struct cache;
 struct cache_space;
 
 struct recipe {
-	struct dataset *dataset;       /* a reference */
-	struct pipeline *pipeline;     /* owned; NULL for arrays */
+	struct dataset *dataset;   /* a reference */
+	struct pipeline *pipeline; /* owned; NULL for arrays */
 	bool apply_exif;
 	/* What loaders of the same data set share; each may be NULL. */
 	struct cache_space *files, *indexes, *decoded;
@@ -38,12 +38,12 @@ void sample_worker_destroy(struct sample_worker *w);
 struct sample_input {
 	struct file_bytes bytes;
 	struct dataset_error error;
-	int result;                  /* of dataset_read, or of dataset_gather for arrays */
-	bool checked;                /* no bytes were read: what the caches made of `current` may be used */
-	bool must_read;              /* for the next sample_fetch: a look at the caches is not enough */
-	bool later;                  /* there was no room for it: the worker reads it, from the kernel's cache if that
+	int result;                /* of dataset_read, or of dataset_gather for arrays */
+	bool checked;              /* no bytes were read: what the caches made of `current` may be used */
+	bool must_read;            /* for the next sample_fetch: a look at the caches is not enough */
+	bool later;                /* there was no room for it: the worker reads it, from the kernel's cache if that
 	                              * had room; where a server has to answer it is fetched again */
-	struct file_bytes current;   /* identity only, no data */
+	struct file_bytes current; /* identity only, no data */
 	struct workspace space;
 };
 
@@ -67,8 +67,8 @@ void sample_fetch(const struct recipe *r, uint64_t index, struct sample_input *i
  * key: which sample, and what its draws are keyed by; caches are keyed by its index alone. in: what sample_fetch found,
  * or NULL to look here; may_wait: NULL may wait for disks and servers.
  * 0, SAMPLE_E_BAD with err, SAMPLE_E_WOULD_BLOCK (to be fetched, also again), -ENOMEM. */
-int sample_make(const struct recipe *r, struct sample_worker *w, struct sample_key key,
-		struct sample_input *in, bool may_wait, void *row, struct sample_error *err);
+int sample_make(const struct recipe *r, struct sample_worker *w, struct sample_key key, struct sample_input *in,
+		bool may_wait, void *row, struct sample_error *err);
 
 /* Which of n candidates replaces sample `index` at the given attempt: uniform, keyed by (seed, epoch, index, attempt)
  * and nothing else. */

@@ -14,10 +14,10 @@ enum slab_kind { SLAB_MEMFD = 0 }; /* numbers as in proto/batchd.proto */
 
 struct slab {
 	enum slab_kind kind;
-	uint8_t *base;        /* bytes, mapped shared and writable in the daemon */
+	uint8_t *base; /* bytes, mapped shared and writable in the daemon */
 	size_t bytes;
-	int fd;               /* read-only; sent to trainers */
-	int writable_fd;      /* between slab_init_open and slab_seal: for the one other process that writes into it;
+	int fd;          /* read-only; sent to trainers */
+	int writable_fd; /* between slab_init_open and slab_seal: for the one other process that writes into it;
 	                       * else -1 */
 };
 
@@ -35,8 +35,8 @@ void slab_finish(struct slab *s); /* trainers' mappings stay theirs */
 
 /* Where things are in a slot. Offsets in bytes from the slot's begin; slot i begins at i * slot_bytes. */
 struct slot_layout {
-	size_t row_bytes, label_bytes;  /* of one sample, of one label */
-	uint32_t batch_size;            /* rows of the largest batch */
+	size_t row_bytes, label_bytes; /* of one sample, of one label */
+	uint32_t batch_size;           /* rows of the largest batch */
 	size_t labels_offset, indices_offset, slot_bytes;
 };
 

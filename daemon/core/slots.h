@@ -55,28 +55,28 @@ static inline int position_compare(const struct position *a, const struct positi
 enum slot_state { SLOT_FREE, SLOT_FILLING, SLOT_READY, SLOT_DROPPED };
 
 struct slot {
-	struct pool_job job;           /* contained: a worker's way to its slot */
-	struct stream *stream;         /* while not FREE */
-	struct batch_source *source;   /* while FILLING or DROPPED: what makes the batch */
+	struct pool_job job;         /* contained: a worker's way to its slot */
+	struct stream *stream;       /* while not FREE */
+	struct batch_source *source; /* while FILLING or DROPPED: what makes the batch */
 	struct slots *slots;
-	struct slot *next;             /* in the stream's order of batches, while linked */
+	struct slot *next; /* in the stream's order of batches, while linked */
 	enum slot_state state;
 	bool linked;
 	uint32_t number;
 	uint64_t generation;
 	struct position at;
 	uint32_t n_rows, n_padding;
-	bool last;                     /* of its epoch */
-	uint64_t owed;                 /* bit per rank (share) or bit 0 (shard) */
+	bool last;     /* of its epoch */
+	uint64_t owed; /* bit per rank (share) or bit 0 (shard) */
 	uint32_t n_leases;
-	uint64_t holders;              /* of a group: bit per place whose member has it */
-	uint32_t n_copying;            /* device slabs that read it now */
-	uint64_t fed_bytes;            /* of a loader with a feed: how much of the slot its batch takes */
-	uint8_t fed;                   /* while FILLING or DROPPED, of a loader with a feed: the feed's own */
-	bool fed_whole;                /* the same: the last batch of its round exists */
+	uint64_t holders;   /* of a group: bit per place whose member has it */
+	uint32_t n_copying; /* device slabs that read it now */
+	uint64_t fed_bytes; /* of a loader with a feed: how much of the slot its batch takes */
+	uint8_t fed;        /* while FILLING or DROPPED, of a loader with a feed: the feed's own */
+	bool fed_whole;     /* the same: the last batch of its round exists */
 	/* Workers: */
 	atomic_uint n_replaced;
-	atomic_bool failed;            /* a row could not be made at all */
+	atomic_bool failed; /* a row could not be made at all */
 };
 
 /* Reference counted: the stream, each consumer that mapped the slab, each slot in FILLING or DROPPED, each copy under
@@ -84,24 +84,24 @@ struct slot {
 struct slots {
 	struct slab slab;
 	struct slot_layout layout;
-	struct slot *slot;             /* n of them */
+	struct slot *slot; /* n of them */
 	uint32_t n;
-	uint32_t n_made;               /* whose memory is present: the first of them; fewer than n while it is made,
+	uint32_t n_made;     /* whose memory is present: the first of them; fewer than n while it is made,
 	                                * or in a share group, see group.h */
-	uint32_t first_free;           /* no slot before it is FREE */
-	bool growing;                  /* the rest is being made, once and for all */
-	bool fixed;                    /* of a share group: there will be no more, for the sake of a GPU */
-	uint32_t n_holders;            /* consumers that may hold leases: those attached, and those that have gone
+	uint32_t first_free; /* no slot before it is FREE */
+	bool growing;        /* the rest is being made, once and for all */
+	bool fixed;          /* of a share group: there will be no more, for the sake of a GPU */
+	uint32_t n_holders;  /* consumers that may hold leases: those attached, and those that have gone
 	                                * and may still read */
 	unsigned n_refs;
-	struct stream *stream;         /* that makes batches in them (any one, if several do); NULL: none does any
+	struct stream *stream;           /* that makes batches in them (any one, if several do); NULL: none does any
 	                                * more */
-	struct charge bytes, fd;       /* to the user whose trainer they were made for */
-	uint32_t slab_number;          /* by which a producer knows it; 0: the pool fills it */
-	uint64_t *charged_bytes;       /* the account that n_made slots are refunded to at the end */
+	struct charge bytes, fd;         /* to the user whose trainer they were made for */
+	uint32_t slab_number;            /* by which a producer knows it; 0: the pool fills it */
+	uint64_t *charged_bytes;         /* the account that n_made slots are refunded to at the end */
 	const struct slots_hooks *hooks; /* while n_device_slabs */
 	struct device_slab *device_slabs[SLOTS_MAX_MIRRORS];
-	unsigned n_device_slabs;            /* at the end: that have not closed yet */
+	unsigned n_device_slabs; /* at the end: that have not closed yet */
 	bool device_slabs_lost;
 	void (*device_slabs_finished)(struct slots *s, bool lost);
 };

@@ -48,11 +48,11 @@ struct stream_host {
 	struct pool *pool;
 	const struct loader_spec *spec;
 	struct batch_source *source; /* what makes the batches; borrowed */
-	uint64_t server;            /* by which the files come (dataset_server); 0: they are on local disks */
-	unsigned n_in_flight;       /* jobs, tasks and copies to GPUs that still come back */
-	uint32_t n_returned;        /* consumers that came back (consumer.returns) and have said where to go on, or
+	uint64_t server;             /* by which the files come (dataset_server); 0: they are on local disks */
+	unsigned n_in_flight;        /* jobs, tasks and copies to GPUs that still come back */
+	uint32_t n_returned;         /* consumers that came back (consumer.returns) and have said where to go on, or
 	                             * have left again */
-	bool stopped;               /* no batch is begun or handed out any more */
+	bool stopped;                /* no batch is begun or handed out any more */
 };
 
 struct consumer_ops {
@@ -73,29 +73,30 @@ struct consumer_ops {
 
 struct consumer {
 	const struct consumer_ops *ops;
-	struct stream *stream;      /* NULL: detached, or in a group and nowhere yet */
-	struct stream *home;        /* through which its batches are asked for: its stream, or any cohort of its
+	struct stream *stream; /* NULL: detached, or in a group and nowhere yet */
+	struct stream *home;   /* through which its batches are asked for: its stream, or any cohort of its
 	                             * group; NULL: detached */
-	struct group *group;        /* whose member it is; NULL: of none, or gone */
-	struct slots *slots;        /* what its trainer has mapped; a reference */
-	struct device_slab *device_slab;      /* of those slots; where its trainer looks for batches; NULL: only in host memory */
-	uint32_t *leases;           /* per slot: how often the trainer has it (again after a seek); layout of `slots` */
-	uint32_t n_leases;          /* their sum; at most consumer_max_leases */
+	struct group *group;   /* whose member it is; NULL: of none, or gone */
+	struct slots *slots;   /* what its trainer has mapped; a reference */
+	struct device_slab
+		*device_slab; /* of those slots; where its trainer looks for batches; NULL: only in host memory */
+	uint32_t *leases;     /* per slot: how often the trainer has it (again after a seek); layout of `slots` */
+	uint32_t n_leases;    /* their sum; at most consumer_max_leases */
 	uint32_t rank;
-	bool positioned;            /* has said where to begin */
-	bool returns;               /* it was here before, and the others wait for it to get to where they are. Until
+	bool positioned;        /* has said where to begin */
+	bool returns;           /* it was here before, and the others wait for it to get to where they are. Until
 	                             * it has said where to begin */
-	struct position cursor;     /* the next batch it has to get */
-	bool waiting;               /* its trainer has nothing left to take, and has said so */
-	uint32_t n_unread;          /* batches it was given and, as far as is known, has not looked at yet */
-	uint64_t seek;              /* the trainer's number for that */
+	struct position cursor; /* the next batch it has to get */
+	bool waiting;           /* its trainer has nothing left to take, and has said so */
+	uint32_t n_unread;      /* batches it was given and, as far as is known, has not looked at yet */
+	uint64_t seek;          /* the trainer's number for that */
 	uint64_t n_published;
-	bool follows;               /* in a group: gets nothing until another has been given the batch at `cursor` */
-	bool stuck;                 /* its trainer does not get on: nobody waits for it to reach an epoch. Whoever
+	bool follows;       /* in a group: gets nothing until another has been given the batch at `cursor` */
+	bool stuck;         /* its trainer does not get on: nobody waits for it to reach an epoch. Whoever
 	                             * watches trainers says so */
-	uint32_t quota;             /* the most leases it may have; 0: twice as many as there are slots */
-	uint64_t n_skipped;         /* batches that it missed, in all */
-	uint64_t n_missed;          /* those between the last it was given and the next */
+	uint32_t quota;     /* the most leases it may have; 0: twice as many as there are slots */
+	uint64_t n_skipped; /* batches that it missed, in all */
+	uint64_t n_missed;  /* those between the last it was given and the next */
 };
 
 /* The trainer's own index batches, waiting to be made. */
@@ -112,40 +113,40 @@ struct stream {
 	 * cohorts. */
 	struct slot *(*claim)(struct stream *s);
 	void (*pump)(struct stream *s);
-	struct group *group;             /* whose cohort it is, or NULL; the group's, like the next three */
-	uint32_t n_members;              /* a cohort's consumers */
-	uint64_t members;                /* their places, a bit each */
-	uint32_t n_held;                 /* slots that one of them has, at least */
-	uint32_t number;                 /* the rank (shard), 0 (share in lockstep), or which cohort */
-	uint32_t plan_rank;              /* in the plan: the rank (shard), 0 (share) */
-	struct slots *slots;             /* where batches are made now; a reference; NULL before the first attach */
+	struct group *group; /* whose cohort it is, or NULL; the group's, like the next three */
+	uint32_t n_members;  /* a cohort's consumers */
+	uint64_t members;    /* their places, a bit each */
+	uint32_t n_held;     /* slots that one of them has, at least */
+	uint32_t number;     /* the rank (shard), 0 (share in lockstep), or which cohort */
+	uint32_t plan_rank;  /* in the plan: the rank (shard), 0 (share) */
+	struct slots *slots; /* where batches are made now; a reference; NULL before the first attach */
 	struct pool_queue queue;
-	struct slot *first, *last;       /* batches in order, FILLING and READY */
-	uint32_t n_unheld;               /* of these, that nobody has */
+	struct slot *first, *last; /* batches in order, FILLING and READY */
+	uint32_t n_unheld;         /* of these, that nobody has */
 	bool positioned;
-	struct position next;            /* the next batch to begin */
-	uint64_t n_batches;              /* of next.epoch from next.base */
-	struct plan *plan;               /* a reference: the order of plan_epoch from plan_base; NULL: none yet */
+	struct position next; /* the next batch to begin */
+	uint64_t n_batches;   /* of next.epoch from next.base */
+	struct plan *plan;    /* a reference: the order of plan_epoch from plan_base; NULL: none yet */
 	uint64_t plan_epoch, plan_base;
-	struct consumer **consumers;     /* by rank; NULL: none attached */
-	uint32_t n_consumers;            /* places in it: world_size (share) or 1 (shard) */
-	uint64_t expected;               /* share: bits of ranks that have never been here */
+	struct consumer **consumers; /* by rank; NULL: none attached */
+	uint32_t n_consumers;        /* places in it: world_size (share) or 1 (shard) */
+	uint64_t expected;           /* share: bits of ranks that have never been here */
 	struct own_batch *own_first, *own_last;
-	struct own_batch *own_partial;   /* its last packet has not come yet */
+	struct own_batch *own_partial; /* its last packet has not come yet */
 	uint32_t n_own;
-	struct pool_task next_turn;      /* while has_next_turn: pumps it when the loop has come round */
+	struct pool_task next_turn; /* while has_next_turn: pumps it when the loop has come round */
 	bool has_next_turn;
-	bool fed;                        /* the feed's own: its rank has been here */
-	struct charge bytes;             /* of a rank's stream and its own batches; to its user */
-	uint64_t *charged_bytes;         /* the account that they are refunded to at the end; NULL: none */
+	bool fed;                /* the feed's own: its rank has been here */
+	struct charge bytes;     /* of a rank's stream and its own batches; to its user */
+	uint64_t *charged_bytes; /* the account that they are refunded to at the end; NULL: none */
 };
 
 enum {
-	STREAM_E_BEHIND = 1,   /* share: the batch asked for has left the window */
-	STREAM_E_TAKEN = 2,    /* that rank is attached already */
-	STREAM_E_INVALID = 3,  /* makes no sense in this state: a protocol error */
-	STREAM_E_ELSEWHERE = 4,/* share: the others have that epoch from another sample on, or will */
-	STREAM_E_LIMIT = 5,    /* its user has all the memory that it may have */
+	STREAM_E_BEHIND = 1,    /* share: the batch asked for has left the window */
+	STREAM_E_TAKEN = 2,     /* that rank is attached already */
+	STREAM_E_INVALID = 3,   /* makes no sense in this state: a protocol error */
+	STREAM_E_ELSEWHERE = 4, /* share: the others have that epoch from another sample on, or will */
+	STREAM_E_LIMIT = 5,     /* its user has all the memory that it may have */
 };
 
 /* 0 or -ENOMEM. */
@@ -204,8 +205,8 @@ void stream_on_filled(struct stream *s, struct slot *slot);
 
 struct stream_counts {
 	uint32_t ready, making, held, window; /* ready: also those that the loop has not looked at yet */
-	uint64_t waits_for;     /* share: bits of the ranks that have still to get the oldest batch */
-	bool full;              /* no free slot */
+	uint64_t waits_for;                   /* share: bits of the ranks that have still to get the oldest batch */
+	bool full;                            /* no free slot */
 };
 void stream_count(const struct stream *s, struct stream_counts *out);
 

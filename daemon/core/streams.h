@@ -9,7 +9,7 @@ struct streams {
 	struct stream_host *host;
 	struct stream **list;
 	uint32_t n;
-	uint32_t n_consumers;       /* of each stream */
+	uint32_t n_consumers; /* of each stream */
 };
 
 /* NULL: there is none. */

@@ -10,9 +10,9 @@ struct tuner {
 	struct pool *pool;
 	unsigned max, target;
 	bool fixed;
-	unsigned n_calm;      /* batches published in a row for which nobody waited */
-	unsigned patience;    /* how many of them before one worker is sent to rest */
-	char why[160];        /* for status */
+	unsigned n_calm;   /* batches published in a row for which nobody waited */
+	unsigned patience; /* how many of them before one worker is sent to rest */
+	char why[160];     /* for status */
 };
 
 /* max: what affinity and quota allow, or the configured number (fixed). */

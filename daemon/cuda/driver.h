@@ -82,21 +82,21 @@ enum cuda_result {
 typedef int cuda_device;   /* CUdevice: an ordinal, of use only within this process */
 typedef uint64_t cuda_ptr; /* CUdeviceptr: an address on the device; never to be dereferenced here */
 struct cuda_context;
-struct cuda_stream;        /* NULL: the legacy default stream; see CUDA_STREAM_LEGACY */
+struct cuda_stream; /* NULL: the legacy default stream; see CUDA_STREAM_LEGACY */
 struct cuda_event;
 struct cuda_module;
 struct cuda_function;
 struct cuda_uuid {
 	unsigned char bytes[16];
 };
-struct cuda_ipc_handle {   /* what cudaIpcOpenMemHandle takes */
+struct cuda_ipc_handle { /* what cudaIpcOpenMemHandle takes */
 	unsigned char bytes[64];
 };
 typedef unsigned long long cuda_mem_handle; /* CUmemGenericAllocationHandle: memory without an address */
 struct cuda_mem_location {
 	int type, id;
 };
-struct cuda_mem_prop {     /* CUmemAllocationProp */
+struct cuda_mem_prop { /* CUmemAllocationProp */
 	int type, handle_types;
 	struct cuda_mem_location location;
 	void *win32_meta_data;
@@ -106,7 +106,7 @@ struct cuda_mem_prop {     /* CUmemAllocationProp */
 		unsigned char reserved[4];
 	} flags;
 };
-struct cuda_mem_access {   /* CUmemAccessDesc */
+struct cuda_mem_access { /* CUmemAccessDesc */
 	struct cuda_mem_location location;
 	int flags;
 };
@@ -132,7 +132,7 @@ enum cuda_compute_mode { CUDA_COMPUTE_DEFAULT = 0, CUDA_COMPUTE_PROHIBITED = 2, 
 
 enum cuda_pointer_attribute {
 	CUDA_POINTER_CONTEXT = 1,
-	CUDA_POINTER_MEMORY_TYPE = 2,          /* unsigned: 1 host, 2 device */
+	CUDA_POINTER_MEMORY_TYPE = 2, /* unsigned: 1 host, 2 device */
 	CUDA_POINTER_DEVICE_POINTER = 3,
 	CUDA_POINTER_HOST_POINTER = 4,
 	CUDA_POINTER_IS_MANAGED = 8,
@@ -153,16 +153,16 @@ enum {
 	CUDA_HOST_REGISTER_PORTABLE = 0x1,
 	CUDA_HOST_REGISTER_DEVICEMAP = 0x2,
 	CUDA_HOST_REGISTER_READ_ONLY = 0x8,
-	CUDA_IPC_LAZY_PEER_ACCESS = 0x1,       /* the only flag that ipc_open_mem_handle takes */
-	CUDA_MEM_PINNED = 1,                   /* of cuda_mem_prop.type */
-	CUDA_MEM_ON_DEVICE = 1,                /* of cuda_mem_location.type */
-	CUDA_MEM_POSIX_FD = 1,                 /* of handle_types, export and import */
+	CUDA_IPC_LAZY_PEER_ACCESS = 0x1, /* the only flag that ipc_open_mem_handle takes */
+	CUDA_MEM_PINNED = 1,             /* of cuda_mem_prop.type */
+	CUDA_MEM_ON_DEVICE = 1,          /* of cuda_mem_location.type */
+	CUDA_MEM_POSIX_FD = 1,           /* of handle_types, export and import */
 	CUDA_MEM_GRANULARITY_MINIMUM = 0,
-	CUDA_MEM_READ_WRITE = 3,               /* of cuda_mem_access.flags */
-	CUDA_CAPTURE_NONE = 0,                 /* of stream_is_capturing */
-	CUDA_CAPTURE_MODE_RELAXED = 2,         /* this thread's calls do not disturb what other threads capture */
+	CUDA_MEM_READ_WRITE = 3,       /* of cuda_mem_access.flags */
+	CUDA_CAPTURE_NONE = 0,         /* of stream_is_capturing */
+	CUDA_CAPTURE_MODE_RELAXED = 2, /* this thread's calls do not disturb what other threads capture */
 
-	CUDA_LEAST_DRIVER = 11040              /* cuDriverGetVersion's form: 1000 * major + 10 * minor */
+	CUDA_LEAST_DRIVER = 11040 /* cuDriverGetVersion's form: 1000 * major + 10 * minor */
 };
 
 /* CU_STREAM_LEGACY: the default stream of a context, which waits for all of its streams that are not NON_BLOCKING, and
@@ -263,7 +263,7 @@ enum {
 /* Every member is set once cuda_driver_load has succeeded; each returns a CUresult. Read-only from then on, so any
  * thread may use it, after init; most calls want a current context on the calling thread. */
 struct cuda_driver {
-#define X(member, symbol, parameters) int (*member) parameters;
+#define X(member, symbol, parameters) int(*member) parameters;
 	CUDA_CALLS(X)
 #undef X
 };

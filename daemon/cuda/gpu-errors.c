@@ -24,8 +24,8 @@ void gpu_lose(struct gpu *gpu, const char *call, const char *name)
 			 call);
 	} else if (!gpu->own.lost) {
 		snprintf(gpu->written_off, sizeof(gpu->written_off),
-			 "the daemon cannot use %.95s: %.60s in %.60s; restart the daemon to try again", gpu->stats.name,
-			 name, call);
+			 "the daemon cannot use %.95s: %.60s in %.60s; restart the daemon to try again",
+			 gpu->stats.name, name, call);
 	}
 	gpu->own.lost = true;
 	pthread_mutex_unlock(&gpu->all->lock);

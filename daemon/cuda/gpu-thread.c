@@ -25,8 +25,8 @@
 #include "util/size.h"
 
 #define MIB (UINT64_C(1) << 20)
-#define SLAB_ALIGN (2 * MIB)                /* smaller allocations share a block, which the handle would expose whole */
-#define MOST_REGISTERED (128 * MIB)         /* at once: about 15 ms of the driver's locks */
+#define SLAB_ALIGN (2 * MIB)        /* smaller allocations share a block, which the handle would expose whole */
+#define MOST_REGISTERED (128 * MIB) /* at once: about 15 ms of the driver's locks */
 enum { AUTO_MEMORY_PERCENT = 10, MOST_SPOILT = 2, REFUSED_S = 60, PAUSE_US = 1000 };
 
 /* ---- results ---- */
@@ -227,7 +227,8 @@ static int make_stream(struct gpu *gpu)
 		return -1;
 	for (unsigned i = 0; i < GPU_IN_FLIGHT; i++) {
 		if (failed(gpu,
-			   d->event_create(&gpu->copies.events[i], CUDA_EVENT_BLOCKING_SYNC | CUDA_EVENT_DISABLE_TIMING),
+			   d->event_create(&gpu->copies.events[i],
+					   CUDA_EVENT_BLOCKING_SYNC | CUDA_EVENT_DISABLE_TIMING),
 			   "cuEventCreate"))
 			return -1;
 		gpu->copies.n_events++;
@@ -656,7 +657,7 @@ static int unpin_host(struct gpu *gpu, struct gpu_slab_work *sw)
 static int work(struct gpu *gpu, struct gpu_work *w)
 {
 	struct gpu_slab_work *sw = slab_work_of(w->slab);
-	return w->kind == GPU_WORK_OPEN	   ? open_slab(gpu, sw)
+	return w->kind == GPU_WORK_OPEN    ? open_slab(gpu, sw)
 	       : w->kind == GPU_WORK_CLOSE ? close_slab(gpu, sw)
 					   : unpin_host(gpu, sw);
 }

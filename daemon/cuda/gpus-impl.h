@@ -24,38 +24,38 @@ struct gpu_host {
 	size_t slot_bytes;
 	uint32_t n_slots;
 	unsigned n_slabs;
-	struct gpu *pinner;            /* whose thread registers, or has registered, it */
-	bool pinning;                  /* the first slab is being opened: others wait */
-	bool decided, pinned;          /* it has been: whether it could be pinned */
+	struct gpu *pinner;   /* whose thread registers, or has registered, it */
+	bool pinning;         /* the first slab is being opened: others wait */
+	bool decided, pinned; /* it has been: whether it could be pinned */
 	struct gpu_slab_work *waiting;
 };
 
 /* A slab with what opening and closing it takes. */
 struct gpu_slab_work {
-	struct gpu_slab slab;          /* first: what callers see */
+	struct gpu_slab slab; /* first: what callers see */
 	struct gpu_work work;
 	struct gpu_slab_params params;
 	struct gpu_host *host;
-	struct gpu_slab_work *next;    /* in host->waiting */
-	bool pin;                      /* opening: register the host slab, too */
-	bool spoilt;                   /* a copy has failed; the copier's */
+	struct gpu_slab_work *next; /* in host->waiting */
+	bool pin;                   /* opening: register the host slab, too */
+	bool spoilt;                /* a copy has failed; the copier's */
 	void (*on_closed)(void *arg, bool lost);
 	void *closed_arg;
-	char why[GPU_REASON_BYTES];    /* the opener's until the work is done */
-	cuda_ptr memory;               /* the opener's; the copier reads it while the slab is open */
-	struct vmm vmm;                /* GPU_SHARE_FD: what is at memory; the opener's */
+	char why[GPU_REASON_BYTES]; /* the opener's until the work is done */
+	cuda_ptr memory;            /* the opener's; the copier reads it while the slab is open */
+	struct vmm vmm;             /* GPU_SHARE_FD: what is at memory; the opener's */
 };
 
 /* A GPU has two threads, so that copies go on while a slab is opened or closed, which may take seconds. */
 struct gpu_thread {
 	struct gpu *gpu;
 	pthread_t id;
-	pthread_cond_t asked;          /* with all->lock */
+	pthread_cond_t asked; /* with all->lock */
 
 	/* under all->lock */
 	struct gpu_work *first, *last;
-	uint64_t busy_since_ns;        /* 0: waits for work */
-	unsigned n_under_way;          /* of its work, handed to the driver */
+	uint64_t busy_since_ns; /* 0: waits for work */
+	unsigned n_under_way;   /* of its work, handed to the driver */
 	bool ended;
 };
 
@@ -63,19 +63,19 @@ struct gpu {
 	struct gpus *all;
 	struct gpu *next;
 	struct cuda_uuid uuid;
-	struct gpu_thread opener;      /* opens, closes, pins, unpins: gpu-thread.c */
-	struct gpu_thread copier;      /* gpu-copier.c */
-	unsigned n_slabs;              /* loop thread: opening, open or closing */
-	bool told;                     /* loop thread: on_lost has been called */
+	struct gpu_thread opener; /* opens, closes, pins, unpins: gpu-thread.c */
+	struct gpu_thread copier; /* gpu-copier.c */
+	unsigned n_slabs;         /* loop thread: opening, open or closing */
+	bool told;                /* loop thread: on_lost has been called */
 
 	/* under all->lock */
-	bool stop, lost, known;        /* known: this machine has it */
-	bool worked;                   /* a slab has been opened */
-	unsigned n_spoilt;             /* slabs on which a copy has failed, each within a minute of the one before */
-	uint64_t spoilt_ns;            /* when the last was */
+	bool stop, lost, known; /* known: this machine has it */
+	bool worked;            /* a slab has been opened */
+	unsigned n_spoilt;      /* slabs on which a copy has failed, each within a minute of the one before */
+	uint64_t spoilt_ns;     /* when the last was */
 	char lost_text[GPU_REASON_BYTES];
 	char written_off[GPU_REASON_BYTES]; /* lost before it ever worked: why; then the loop is not told */
-	char copy_error[160];          /* of the last copy that failed */
+	char copy_error[160];               /* of the last copy that failed */
 	struct gpu_stats stats;
 
 	/* The opener's own. The copier reads context and n_contexts while a slab is open. */
@@ -85,26 +85,26 @@ struct gpu {
 		unsigned n_contexts;          /* made so far */
 		unsigned n_uses;              /* slabs and pinned hosts that need the context */
 		uint64_t slab_bytes, budget_bytes;
-		int result;                   /* of the last call that failed */
-		char last_error[160];         /* its text */
-		bool opening;                 /* a slab is being opened */
-		bool doubtful;                /* ... and a call for it ended in "unknown error" */
-		atomic_bool lost;             /* no call is made any more; set under all->lock by either thread, after
+		int result;           /* of the last call that failed */
+		char last_error[160]; /* its text */
+		bool opening;         /* a slab is being opened */
+		bool doubtful;        /* ... and a call for it ended in "unknown error" */
+		atomic_bool lost;     /* no call is made any more; set under all->lock by either thread, after
 		                               * the texts that say why */
 		char refused_why[GPU_N_SHARES][GPU_REASON_BYTES];
 		uint64_t refused_ns[GPU_N_SHARES]; /* when the driver last refused to open a slab; 0: it has not */
-		bool keeps;                   /* memory that others have open: the context, which it would go with,
+		bool keeps;                        /* memory that others have open: the context, which it would go with,
 		                               * stays until the process ends */
 	} own;
 
 	/* The copier's while a slab is open, else the opener's, which makes the stream and the events with the context
 	 * and destroys them with it. */
 	struct {
-		unsigned n_context;           /* which of the contexts is current in the copier */
+		unsigned n_context; /* which of the contexts is current in the copier */
 		struct cuda_stream *stream;
 		struct cuda_event *events[GPU_IN_FLIGHT]; /* a stack of n_events that are free */
 		unsigned n_events;
-		struct gpu_copy *flying[GPU_IN_FLIGHT];   /* a ring; oldest at `oldest` */
+		struct gpu_copy *flying[GPU_IN_FLIGHT]; /* a ring; oldest at `oldest` */
 		unsigned oldest, n_flying;
 	} copies;
 };
@@ -112,11 +112,11 @@ struct gpu {
 struct gpus {
 	uv_async_t async;
 	struct gpus_params params;
-	struct gpu *list;              /* loop thread */
-	struct gpu_host *hosts;        /* loop thread */
-	pthread_mutex_t driver_lock;   /* for finding the driver; never held together with lock */
+	struct gpu *list;            /* loop thread */
+	struct gpu_host *hosts;      /* loop thread */
+	pthread_mutex_t driver_lock; /* for finding the driver; never held together with lock */
 	bool driver_found;
-	struct cuda_driver driver;     /* read-only once found */
+	struct cuda_driver driver; /* read-only once found */
 
 	pthread_mutex_t lock;
 	struct gpu_work *done, *done_last;

@@ -26,11 +26,11 @@ struct gpus;
 struct gpu;
 
 enum {
-	GPU_E_REFUSED = 1, /* it cannot be done here; the reason says why in words for a trainer's user, who goes on
+	GPU_E_REFUSED = 1,  /* it cannot be done here; the reason says why in words for a trainer's user, who goes on
 	                    * without */
-	GPU_E_UNPINNED = 2,/* the host slab could not be pinned and pin_memory is on */
-	GPU_E_FAILED = 3,  /* this one copy failed */
-	GPU_E_LOST = 4,    /* the GPU failed for good: only a new process can use it again */
+	GPU_E_UNPINNED = 2, /* the host slab could not be pinned and pin_memory is on */
+	GPU_E_FAILED = 3,   /* this one copy failed */
+	GPU_E_LOST = 4,     /* the GPU failed for good: only a new process can use it again */
 
 	GPU_UUID_BYTES = 16,
 	GPU_HANDLE_BYTES = 64,
@@ -53,10 +53,10 @@ extern const char *const gpu_share_names[GPU_N_SHARES]; /* "cuda-ipc", "cuda-vmm
 #define GPU_MEMORY_AUTO UINT64_MAX
 
 struct gpus_params {
-	uint64_t memory_bytes;  /* for slabs, of each GPU; 0: no GPU is used; GPU_MEMORY_AUTO: a tenth of what the
+	uint64_t memory_bytes; /* for slabs, of each GPU; 0: no GPU is used; GPU_MEMORY_AUTO: a tenth of what the
 	                         * GPU has */
 	enum gpu_pin pin;
-	double pin_limit;       /* 0..1: the most that may be pinned of what is pinned or left to be had */
+	double pin_limit; /* 0..1: the most that may be pinned of what is pinned or left to be had */
 	void (*on_lost)(void *arg, struct gpu *gpu, const char *text); /* once per GPU */
 	void *arg;
 };
@@ -72,20 +72,20 @@ void gpus_close(struct gpus *g, void (*on_closed)(void *arg), void *arg);
 /* Read-only to callers, from on_open on. */
 struct gpu_slab {
 	struct gpu *gpu;
-	void *arg;                      /* the owner's */
+	void *arg; /* the owner's */
 	enum gpu_share share;
 	unsigned char handle[GPU_HANDLE_BYTES]; /* GPU_SHARE_IPC: for cudaIpcOpenMemHandle in other processes */
-	int fd;                         /* GPU_SHARE_FD: the same, to be sent; open as long as the slab is; else -1 */
-	uint64_t bytes;                 /* whole multiples of 2 MiB */
-	bool pinned;                    /* the host slab is */
-	bool left;                      /* the owner's, before closing, of GPU_SHARE_IPC: other processes have it open,
+	int fd;         /* GPU_SHARE_FD: the same, to be sent; open as long as the slab is; else -1 */
+	uint64_t bytes; /* whole multiples of 2 MiB */
+	bool pinned;    /* the host slab is */
+	bool left;      /* the owner's, before closing, of GPU_SHARE_IPC: other processes have it open,
 	                                 * so it is not freed but left to the end of this one */
 };
 
 struct gpu_slab_params {
 	unsigned char uuid[GPU_UUID_BYTES];
 	enum gpu_share share;
-	uint8_t *host;                  /* the host slab, every page present; stays mapped until on_closed */
+	uint8_t *host; /* the host slab, every page present; stays mapped until on_closed */
 	size_t slot_bytes;
 	uint32_t n_slots;
 	/* slab: the caller's from now on, or NULL with result GPU_E_REFUSED, GPU_E_UNPINNED or GPU_E_LOST and why. */
@@ -103,7 +103,7 @@ void gpu_slab_close(struct gpu_slab *slab, void (*on_closed)(void *arg, bool los
 /* ---- copies ---- */
 
 struct gpu_work {
-	struct gpu_work *next;          /* gpus.c's, like all of it */
+	struct gpu_work *next; /* gpus.c's, like all of it */
 	struct gpu *gpu;
 	struct gpu_slab *slab;
 	int kind, result;
@@ -112,15 +112,15 @@ struct gpu_work {
 /* A copy from the host slab to the same place on the GPU. The memory is the caller's until done. */
 struct gpu_copy {
 	struct gpu_work work;
-	uint32_t n_parts;               /* 0 to 2 */
+	uint32_t n_parts; /* 0 to 2 */
 	struct {
 		uint64_t offset, bytes; /* in both slabs */
 	} part[2];
 	/* result: 0: seen complete; GPU_E_FAILED or GPU_E_LOST with why. Either way nothing reads the host memory any
 	 * more. */
 	void (*done)(struct gpu_copy *copy, int result, const char *why);
-	uint64_t seen_ns;               /* CLOCK_MONOTONIC when it was seen complete; set before done; 0: it failed */
-	void *event;                    /* the copier's */
+	uint64_t seen_ns; /* CLOCK_MONOTONIC when it was seen complete; set before done; 0: it failed */
+	void *event;      /* the copier's */
 };
 /* Copies of one GPU run in the order of these calls. */
 void gpu_copy_begin(struct gpu_slab *slab, struct gpu_copy *copy);
@@ -130,19 +130,19 @@ void gpu_copy_begin(struct gpu_slab *slab, struct gpu_copy *copy);
 struct gpu_stats {
 	char name[96];
 	unsigned char uuid[GPU_UUID_BYTES];
-	int driver_version;             /* 1000 * major + 10 * minor; 0: not known yet */
+	int driver_version; /* 1000 * major + 10 * minor; 0: not known yet */
 	bool context, lost;
 	uint64_t n_slabs, slab_bytes, budget_bytes;
-	uint64_t pinned_bytes;          /* of host slabs that this GPU's opener registered */
+	uint64_t pinned_bytes; /* of host slabs that this GPU's opener registered */
 	struct {
 		uint64_t n, bytes;
-	} copies[GPU_SIZE_CLASSES];     /* host to device, seen complete; the daemon copies nothing the other way */
-	uint64_t n_pageable;            /* of them from memory that was not pinned */
+	} copies[GPU_SIZE_CLASSES]; /* host to device, seen complete; the daemon copies nothing the other way */
+	uint64_t n_pageable;        /* of them from memory that was not pinned */
 	uint64_t n_errors;
 	char last_error[160], pin_note[GPU_REASON_BYTES]; /* why something is not pinned */
-	int numa_node;                  /* the machine's memory that the GPU is near to, where pinned batches lie if
+	int numa_node;  /* the machine's memory that the GPU is near to, where pinned batches lie if
 	                                 * they can; -1: there is but one, or nobody says */
-	int numa_error;                 /* errno of the last time that they could not be told to; 0: none */
+	int numa_error; /* errno of the last time that they could not be told to; 0: none */
 	uint64_t in_flight;
 };
 bool gpu_is_lost(const struct gpu *gpu); /* and on_lost has been called */

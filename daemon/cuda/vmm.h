@@ -11,7 +11,7 @@
 
 /* Zeroed: nothing. */
 struct vmm {
-	cuda_ptr address;       /* where the memory is mapped, once an open or a create has succeeded */
+	cuda_ptr address; /* where the memory is mapped, once an open or a create has succeeded */
 	uint64_t n_bytes;
 	cuda_mem_handle handle;
 	bool has_handle, mapped;

@@ -29,21 +29,21 @@
 enum { SMALL_BYTES = 64 << 20, READAHEAD_FROM_BYTES = 16 << 10 };
 
 struct array {
-	int fd;              /* owned; -1: absent */
-	char *map;           /* the whole file, read-only */
+	int fd;    /* owned; -1: absent */
+	char *map; /* the whole file, read-only */
 	size_t map_bytes;
-	const char *rows;    /* first element */
+	const char *rows; /* first element */
 	size_t row_bytes;
 	struct npy npy;
-	uint64_t server;     /* as dataset_server */
-	uint64_t fingerprint;      /* of it and of the array before */
-	char name[200];      /* for messages */
+	uint64_t server;      /* as dataset_server */
+	uint64_t fingerprint; /* of it and of the array before */
+	char name[200];       /* for messages */
 };
 
 struct arrays {
 	struct dataset base;
 	struct array samples, labels;
-	bool widen_labels;   /* integer scalars are delivered as int64 */
+	bool widen_labels; /* integer scalars are delivered as int64 */
 };
 
 static void array_finish(struct array *a)
@@ -140,8 +140,8 @@ static int open_array_fd(const struct dataset_source *source, unsigned which, co
 				    path);
 	}
 	if (fd < 0) {
-		return fd == -EINVAL ? dataset_fail(err, DATASET_E_INVALID, fd, "%s: not a regular file", path) :
-				       dataset_fail_errno(err, -fd, path);
+		return fd == -EINVAL ? dataset_fail(err, DATASET_E_INVALID, fd, "%s: not a regular file", path)
+				     : dataset_fail_errno(err, -fd, path);
 	}
 	r = access_check_file_fd(fd, path, st, err);
 	/* Their mappings come and go in huge pages only, and a file's array seldom ends with one. */

@@ -62,8 +62,8 @@ static bool is_in_use(int dir_fd, const char *name)
 
 static bool is_abandoned(int dir_fd, const char *name, const char *suffix, const struct stat *st)
 {
-	return *suffix && (!strcmp(suffix, ".new") ? !is_in_use(dir_fd, name) :
-						     st->st_mtim.tv_sec + ABANDONED_S < time(NULL));
+	return *suffix &&
+	       (!strcmp(suffix, ".new") ? !is_in_use(dir_fd, name) : st->st_mtim.tv_sec + ABANDONED_S < time(NULL));
 }
 
 static int add(struct listing *l, const char *name, const struct stat *st)
@@ -116,8 +116,8 @@ static int compare_use(const void *a, const void *b)
 {
 	const struct timespec *p = &((const struct kept *)a)->used, *q = &((const struct kept *)b)->used;
 
-	return p->tv_sec != q->tv_sec ? (p->tv_sec > q->tv_sec) - (p->tv_sec < q->tv_sec) :
-					(p->tv_nsec > q->tv_nsec) - (p->tv_nsec < q->tv_nsec);
+	return p->tv_sec != q->tv_sec ? (p->tv_sec > q->tv_sec) - (p->tv_sec < q->tv_sec)
+				      : (p->tv_nsec > q->tv_nsec) - (p->tv_nsec < q->tv_nsec);
 }
 
 static void remove_oldest(int dir_fd, struct listing *l, const char *dir, uint64_t limit_bytes)

@@ -16,26 +16,27 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-#define FILE_MAGIC 0x3245484341435442ull   /* "BTCACHE2" on a little-endian machine; another byte order does not
+#define FILE_MAGIC \
+	0x3245484341435442ull /* "BTCACHE2" on a little-endian machine; another byte order does not
                                             * match */
 enum {
-	MOST_HOLES = 64,            /* bytes of length for each byte of space */
+	MOST_HOLES = 64,                              /* bytes of length for each byte of space */
 	MOST_JUNK_BYTES = 4 * CACHE_RECORD_MAX_BYTES, /* between two sound records */
 };
 
-#define RECORD_MAGIC 0x44524342u           /* "BCRD" */
+#define RECORD_MAGIC 0x44524342u /* "BCRD" */
 
 struct file_header {
 	uint64_t magic, dataset_id;
 	uint64_t reserved[5];
-	uint64_t checksum;      /* XXH3 of what stands before */
+	uint64_t checksum; /* XXH3 of what stands before */
 };
 
 struct record_header {
 	uint32_t magic, n_payload;
 	uint64_t index, mtime_ns, ino, n_file_bytes, reserved;
 	uint64_t payload_checksum;
-	uint64_t checksum;      /* XXH3 of what stands before */
+	uint64_t checksum; /* XXH3 of what stands before */
 };
 
 _Static_assert(sizeof(struct file_header) == CACHE_FILE_HEADER_BYTES, "as documented");

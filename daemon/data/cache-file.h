@@ -9,11 +9,11 @@
 enum { CACHE_FILE_HEADER_BYTES = 64, CACHE_RECORD_HEADER_BYTES = 64, CACHE_RECORD_MAX_BYTES = 16 << 20 };
 
 struct cache_record {
-	uint64_t index;                        /* of the sample */
-	uint64_t mtime_ns, ino, n_file_bytes;  /* what the payload was made from; not the device, whose number may
+	uint64_t index;                       /* of the sample */
+	uint64_t mtime_ns, ino, n_file_bytes; /* what the payload was made from; not the device, whose number may
 	                                        * change with a restart */
-	const void *payload;                   /* 8-byte aligned if the bytes given to the parser are; NULL: damaged */
-	size_t n_payload;                      /* 1 .. CACHE_RECORD_MAX_BYTES */
+	const void *payload;                  /* 8-byte aligned if the bytes given to the parser are; NULL: damaged */
+	size_t n_payload;                     /* 1 .. CACHE_RECORD_MAX_BYTES */
 };
 
 /* Bytes in, outcome out. The first bytes of a file: 0 or -EINVAL (damaged, foreign, another version or data set). */
@@ -30,7 +30,7 @@ void cache_record_make(unsigned char *out, const struct cache_record *r);
 
 /* An open file. The first opener alone writes; others, in this process or another, read only. */
 struct cache_file {
-	int fd;              /* -1: none */
+	int fd; /* -1: none */
 	int writable;
 	uint64_t dataset_id;
 	uint64_t size_bytes; /* up to the end of the last record */

@@ -17,10 +17,10 @@ struct cache_budget {
 enum { CACHE_MEMORY_ALIGN = 64, CACHE_MEMORY_N_BINS = 4 * 40 };
 
 struct cache_memory {
-	struct cache_budget *budget;       /* borrowed */
-	pthread_mutex_t lock;              /* guards the rest */
-	struct cache_mapping *mappings;    /* all of them, newest first */
-	char *at, *end;                    /* not handed out yet, of the newest */
+	struct cache_budget *budget;                  /* borrowed */
+	pthread_mutex_t lock;                         /* guards the rest */
+	struct cache_mapping *mappings;               /* all of them, newest first */
+	char *at, *end;                               /* not handed out yet, of the newest */
 	struct free_block *bins[CACHE_MEMORY_N_BINS]; /* given back, by size, four bins to a power of two */
 	uint64_t charged_bytes;
 };

@@ -12,7 +12,7 @@ enum dataset_code {
 };
 
 struct dataset_error {
-	char text[512];          /* names the file or option and says what to do */
+	char text[512]; /* names the file or option and says what to do */
 	enum dataset_code code;
 };
 

@@ -18,8 +18,8 @@ struct dataset_ops {
 	int (*is_current)(struct dataset *ds, uint64_t index, enum read_how how, const struct file_bytes *b);
 	int64_t (*label)(const struct dataset *ds, uint64_t index);
 	/* with a fingerprint */
-	void (*compare)(const struct dataset *ds, const uint8_t *fingerprint, size_t n_bytes, uint64_t old_n, char *text,
-			size_t size);
+	void (*compare)(const struct dataset *ds, const uint8_t *fingerprint, size_t n_bytes, uint64_t old_n,
+			char *text, size_t size);
 	/* Both. */
 	void (*name)(const struct dataset *ds, uint64_t index, char *buf, size_t size);
 	const char *(*class_name)(const struct dataset *ds, uint32_t i); /* NULL when n_classes is 0 */
@@ -31,10 +31,10 @@ struct dataset {
 	const struct dataset_ops *ops;
 	atomic_uint refs;
 	uint64_t id, content_id, n;
-	uint64_t cache_id;             /* images */
-	uint64_t memory_bytes;         /* names and labels; what a file is mapped from is not counted */
-	uint64_t server;               /* see dataset_server; a device number, or 1 for a set that has none */
-	const uint8_t *fingerprint;          /* FINGERPRINT_BYTES of the kind's own; NULL: none */
+	uint64_t cache_id;          /* images */
+	uint64_t memory_bytes;      /* names and labels; what a file is mapped from is not counted */
+	uint64_t server;            /* see dataset_server; a device number, or 1 for a set that has none */
+	const uint8_t *fingerprint; /* FINGERPRINT_BYTES of the kind's own; NULL: none */
 	uint32_t n_classes;
 	bool is_image;
 	/* Arrays. */

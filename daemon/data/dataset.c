@@ -171,8 +171,8 @@ int dataset_gather(struct dataset *ds, const uint64_t *indices, size_t n, void *
 	if (r < 0) {
 		return r;
 	}
-	return ds->is_image ? dataset_fail(err, DATASET_E_INVALID, -EINVAL, "an image data set has no rows to gather") :
-			      ds->ops->gather(ds, indices, n, rows, labels, err);
+	return ds->is_image ? dataset_fail(err, DATASET_E_INVALID, -EINVAL, "an image data set has no rows to gather")
+			    : ds->ops->gather(ds, indices, n, rows, labels, err);
 }
 
 int64_t dataset_label(const struct dataset *ds, uint64_t index)
@@ -197,8 +197,8 @@ int dataset_read(struct dataset *ds, uint64_t index, enum read_how how, struct f
 	if (r < 0) {
 		return r;
 	}
-	return !ds->is_image ? dataset_fail(err, DATASET_E_INVALID, -EINVAL, "arrays have no files to read") :
-			       ds->ops->read(ds, index, how, out, err);
+	return !ds->is_image ? dataset_fail(err, DATASET_E_INVALID, -EINVAL, "arrays have no files to read")
+			     : ds->ops->read(ds, index, how, out, err);
 }
 
 int dataset_is_current(struct dataset *ds, uint64_t index, enum read_how how, const struct file_bytes *b)

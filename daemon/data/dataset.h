@@ -20,7 +20,7 @@ struct dataset;
 
 /* On whose behalf files are opened. Files the peer could not read itself are refused, by mode bits, at every open. */
 struct data_access {
-	bool trusted;        /* named in the configuration, or the peer is root or the daemon's own uid and in the daemon's
+	bool trusted; /* named in the configuration, or the peer is root or the daemon's own uid and in the daemon's
 	                      * own mount namespace: no checks */
 	uid_t uid;
 	gid_t gids[DATASET_MAX_GROUPS];
@@ -31,13 +31,13 @@ struct data_access {
 typedef void dataset_progress_fn(void *arg, const char *phase, uint64_t done, uint64_t total);
 
 struct dataset_source {
-	const char *spec;              /* "imagefolder:DIR", "files:LIST", "npy:FILE[,FILE]", "random:k=v,..." */
-	const int *fds;                /* borrowed: what the peer sent for it (proto/README.md), or none */
+	const char *spec; /* "imagefolder:DIR", "files:LIST", "npy:FILE[,FILE]", "random:k=v,..." */
+	const int *fds;   /* borrowed: what the peer sent for it (proto/README.md), or none */
 	unsigned n_fds;
 	const struct data_access *access;
-	const char *cache_dir;         /* for the index; NULL: do not keep one */
-	uint64_t cache_limit_bytes;    /* of all that is kept there, see cache-dir.h; 0: none */
-	struct meter *meter;           /* of what is taken for names and labels; NULL: no limit */
+	const char *cache_dir;            /* for the index; NULL: do not keep one */
+	uint64_t cache_limit_bytes;       /* of all that is kept there, see cache-dir.h; 0: none */
+	struct meter *meter;              /* of what is taken for names and labels; NULL: no limit */
 	dataset_progress_fn *on_progress; /* may be NULL */
 	void *progress_arg;
 };
@@ -47,7 +47,7 @@ int dataset_open(const struct dataset_source *source, struct dataset **out, stru
 struct dataset *dataset_ref(struct dataset *ds);
 void dataset_unref(struct dataset *ds);
 
-uint64_t dataset_id(const struct dataset *ds);      /* what the samples are: a hash of spec and index (names and
+uint64_t dataset_id(const struct dataset *ds); /* what the samples are: a hash of spec and index (names and
                                                      * labels, or shape and size) */
 /* By which what is cached of it is found: dataset_id, the very folder (file system and inode), and the user for whom it
  * was opened unless that was a trusted one. So no user ever meets what another one's files have left, whatever that one
@@ -88,10 +88,10 @@ struct workspace;
 
 /* A sample's compressed bytes in a buffer that is used again. */
 struct file_bytes {
-	uint8_t *data;     /* n_bytes, followed by 64 zero bytes */
+	uint8_t *data; /* n_bytes, followed by 64 zero bytes */
 	size_t n_bytes;
 	size_t capacity_bytes;
-	struct workspace *payer; /* of the capacity (util/workspace.h) */
+	struct workspace *payer;     /* of the capacity (util/workspace.h) */
 	uint64_t mtime_ns, ino, dev; /* identity, for caches */
 };
 void file_bytes_finish(struct file_bytes *b);

@@ -50,8 +50,9 @@ enum endings endings_look(const struct dataset *ds, char *text, size_t size)
 		if (found[i])
 			used += (size_t)snprintf(text + used, size - used, "%s%s", k++ ? ", " : "", unread[i]);
 	if (used < size)
-		snprintf(text + used, size - used,
-			 " files, which batchd does not decode: JPEG, PNG and WebP are read; convert them, or share a DataLoader "
-			 "of yours that reads them (batchd.serve)");
+		snprintf(
+			text + used, size - used,
+			" files, which batchd does not decode: JPEG, PNG and WebP are read; convert them, or share a DataLoader "
+			"of yours that reads them (batchd.serve)");
 	return n_unread == n_seen ? ENDINGS_ALL_UNREAD : ENDINGS_SOME_UNREAD;
 }

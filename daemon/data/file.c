@@ -154,8 +154,8 @@ static int open_step(int at, const char *step, int flags)
 	fd = openat(at, step, flags | O_NOFOLLOW);
 	if (fd < 0) {
 		int error = errno;
-		bool is_link = error == ENOTDIR && fstatat(at, step, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
-			       S_ISLNK(st.st_mode);
+		bool is_link =
+			error == ENOTDIR && fstatat(at, step, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISLNK(st.st_mode);
 
 		return is_link ? -ELOOP : -error;
 	}
@@ -270,23 +270,22 @@ unsigned dir_traits(int fd, const struct data_access *access)
 {
 	/* On these an open, a stat and a read of what is in memory never wait for another machine or process. */
 	static const uint32_t local[] = {
-		0xef53,      /* ext2, ext3, ext4 */
-		0x58465342,  /* xfs */
-		0x9123683e,  /* btrfs */
-		TMPFS_MAGIC, RAMFS_MAGIC,
-		0xf2f52010,  /* f2fs */
-		0xca451a4e,  /* bcachefs */
-		0x2fc12fc1,  /* zfs */
-		0x73717368,  /* squashfs */
-		0xe0f5e1e2,  /* erofs */
-		0x3153464a,  /* jfs */
-		0x3434,      /* nilfs */
-		0x4d44,      /* vfat */
-		0x2011bab0,  /* exfat */
-		0x7366746e,  /* ntfs3 */
-		0x9660,      /* iso9660 */
-		0x15013346,  /* udf */
-		0x52654973,  /* reiserfs */
+		0xef53,                               /* ext2, ext3, ext4 */
+		0x58465342,                           /* xfs */
+		0x9123683e,                           /* btrfs */
+		TMPFS_MAGIC, RAMFS_MAGIC, 0xf2f52010, /* f2fs */
+		0xca451a4e,                           /* bcachefs */
+		0x2fc12fc1,                           /* zfs */
+		0x73717368,                           /* squashfs */
+		0xe0f5e1e2,                           /* erofs */
+		0x3153464a,                           /* jfs */
+		0x3434,                               /* nilfs */
+		0x4d44,                               /* vfat */
+		0x2011bab0,                           /* exfat */
+		0x7366746e,                           /* ntfs3 */
+		0x9660,                               /* iso9660 */
+		0x15013346,                           /* udf */
+		0x52654973,                           /* reiserfs */
 	};
 	struct statfs fs;
 	unsigned traits;
@@ -532,8 +531,8 @@ static int open_judged(int dir_fd, const char *name, const struct data_access *a
 
 /* A file for reading, judged; *st is its state. Trusted access opens what it names. For others a folder on a mount
  * without device nodes has nothing whose opening does harm, except behind a mount point. */
-static int open_file(int dir_fd, unsigned traits, const char *name, const struct data_access *access,
-		     enum read_how how, struct stat *st)
+static int open_file(int dir_fd, unsigned traits, const char *name, const struct data_access *access, enum read_how how,
+		     struct stat *st)
 {
 	unsigned rules = rules_of(access, traits, how);
 	int fd = -EXDEV;
@@ -643,9 +642,9 @@ int file_is_current(int dir_fd, unsigned traits, const char *name, const struct 
 		return -EAGAIN;
 	}
 	/* A path of several steps may cross a mount point. */
-	r = access->trusted && (how == READ_WAIT || !strchr(name, '/')) ?
-		    stat_trusted(dir_fd, name, how, &st) :
-		    stat_judged(dir_fd, traits, name, access, how, &st);
+	r = access->trusted && (how == READ_WAIT || !strchr(name, '/'))
+		    ? stat_trusted(dir_fd, name, how, &st)
+		    : stat_judged(dir_fd, traits, name, access, how, &st);
 	if (r < 0) {
 		return r == -EAGAIN ? r : 0;
 	}

@@ -37,8 +37,8 @@ int dir_open_nowait(int root_fd, const char *path, const struct data_access *acc
 int dir_open_to_list(int root_fd, const char *path, const struct data_access *access, struct stat *st, bool *crosses);
 
 enum {
-	DIR_LOCAL = 1, /* known to be a local file system: what is in memory is had without waiting */
-	DIR_NODEV = 2, /* device nodes cannot be opened there */
+	DIR_LOCAL = 1,     /* known to be a local file system: what is in memory is had without waiting */
+	DIR_NODEV = 2,     /* device nodes cannot be opened there */
 	DIR_ANY_MOUNT = 4, /* not dir_traits': names in it may be mount points, also for access that is not trusted */
 };
 /* What the file system of an open folder (or file) is. May wait, as any first look at a folder may. */

@@ -24,13 +24,13 @@ enum { PIECE_BYTES = 256 << 10, MAX_LINE_BYTES = 64 << 10 };
 
 struct parse {
 	const char *name;
-	uint64_t line;             /* from 1 */
+	uint64_t line; /* from 1 */
 	bool beneath;
 	struct dataset_error *err;
 	struct manifest_builder builder;
-	uint32_t *table;           /* open addressing over folders; folder + 1, 0 empty */
-	size_t n_table;            /* power of two */
-	uint32_t last_dir;         /* of the line before: lists have runs */
+	uint32_t *table;   /* open addressing over folders; folder + 1, 0 empty */
+	size_t n_table;    /* power of two */
+	uint32_t last_dir; /* of the line before: lists have runs */
 };
 
 static int bad_line(const struct parse *p, enum dataset_code code, int error, const char *what)
@@ -380,8 +380,8 @@ static int open_list(const struct dataset_source *source, const char *path, stru
 			path);
 	}
 	if (fd < 0) {
-		return fd == -EINVAL ? dataset_fail(err, DATASET_E_INVALID, fd, "%s: not a regular file", path) :
-				       dataset_fail_errno(err, -fd, path);
+		return fd == -EINVAL ? dataset_fail(err, DATASET_E_INVALID, fd, "%s: not a regular file", path)
+				     : dataset_fail_errno(err, -fd, path);
 	}
 	r = access_check_file_fd(fd, path, &st, err);
 	if (r < 0) {
@@ -394,7 +394,10 @@ static int open_list(const struct dataset_source *source, const char *path, stru
 static int read_list(const struct dataset_source *source, const char *path, struct manifest *out,
 		     struct dataset_error *err)
 {
-	struct parse p = { .name = path, .line = 1, .beneath = !source->access->trusted, .err = err,
+	struct parse p = { .name = path,
+			   .line = 1,
+			   .beneath = !source->access->trusted,
+			   .err = err,
 			   .builder = { .meter = source->meter } };
 	int fd = open_list(source, path, err), r;
 	char *piece;

@@ -263,7 +263,7 @@ static void say(const struct manifest *ix, const struct difference *d, unsigned 
 }
 
 void fingerprint_compare(const struct manifest *ix, const uint8_t *old, size_t n_old_bytes, uint64_t old_n, char *text,
-		   size_t size)
+			 size_t size)
 {
 	struct difference fine, coarse;
 	struct table t;

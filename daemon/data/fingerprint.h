@@ -25,6 +25,6 @@ void fingerprint_make(const struct manifest *ix, uint8_t out[FINGERPRINT_BYTES])
  * dog/9.jpg". old_n: samples then; 0: not known. Bytes that are no fingerprint are treated as no help. Takes as long as
  * making a fingerprint: not for the loop thread. */
 void fingerprint_compare(const struct manifest *ix, const uint8_t *old, size_t n_old_bytes, uint64_t old_n, char *text,
-		   size_t size);
+			 size_t size);
 
 #endif

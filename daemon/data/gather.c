@@ -10,9 +10,9 @@
 
 enum {
 	LINE_BYTES = 64,
-	AHEAD_BYTES = 4096,   /* of rows asked for before they are copied */
+	AHEAD_BYTES = 4096, /* of rows asked for before they are copied */
 	AHEAD_MAX_ROWS = 16,
-	AHEAD_MAX_LINES = 8,  /* per row */
+	AHEAD_MAX_LINES = 8, /* per row */
 };
 
 #define SMALL_ROWS(size) \

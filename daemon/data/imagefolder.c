@@ -33,14 +33,14 @@
 enum {
 	MAX_DEPTH = 128,
 	PROGRESS_EVERY_NS = 100000000,
-	RACY_NS = 20000000,        /* a folder changed so shortly before it was listed may change again with the same
+	RACY_NS = 20000000, /* a folder changed so shortly before it was listed may change again with the same
 	                            * time stamp, which the kernel's tick makes coarse */
 	ENTRIES_BYTES = 256 << 10,
 };
 
 struct found_dir {
-	struct manifest_dir stamp;    /* its path is an offset in walk.paths */
-	size_t parent;             /* in walk.dirs, or SIZE_MAX for a class folder */
+	struct manifest_dir stamp;  /* its path is an offset in walk.paths */
+	size_t parent;              /* in walk.dirs, or SIZE_MAX for a class folder */
 	size_t first_file, n_files; /* in walk.files */
 	unsigned depth;
 };
@@ -48,21 +48,21 @@ struct found_dir {
 /* One class at a time is in memory besides the index itself. */
 struct walk {
 	const struct dataset_source *source;
-	const char *root;          /* for messages */
+	const char *root; /* for messages */
 	int root_fd;
 	struct dataset_error *err;
 	struct manifest_builder builder;
-	struct text paths, names;  /* of the class being walked */
+	struct text paths, names; /* of the class being walked */
 	struct found_dir *dirs;
 	size_t n_dirs, dirs_capacity;
-	uint64_t *files;           /* offsets in names */
+	uint64_t *files; /* offsets in names */
 	size_t n_files, files_capacity;
-	char *entries;             /* ENTRIES_BYTES for getdents64 */
-	bool racy;                 /* a folder's time stamps do not tell yet whether it has changed since */
-	uint64_t server_dev;       /* a device whose time stamps another machine's clock gives; 0: none known */
-	uint64_t local_dev;        /* one of this machine */
-	bool crosses;              /* a folder lies on another mount than the root; see tree_create */
-	uint64_t n_found;          /* files so far, for progress */
+	char *entries;       /* ENTRIES_BYTES for getdents64 */
+	bool racy;           /* a folder's time stamps do not tell yet whether it has changed since */
+	uint64_t server_dev; /* a device whose time stamps another machine's clock gives; 0: none known */
+	uint64_t local_dev;  /* one of this machine */
+	bool crosses;        /* a folder lies on another mount than the root; see tree_create */
+	uint64_t n_found;    /* files so far, for progress */
 	uint64_t reported_ns;
 	/* The list of classes without files, for the error. */
 	char empty[320];
@@ -461,7 +461,10 @@ static int build(struct walk *w, struct manifest *out)
  * used again, and a user may have mounts of its own. False when nothing is to be kept. */
 static bool kept_path(const struct walk *w, char *path, size_t size)
 {
-	struct { uint64_t dev, ino, user; char real[4096]; } key = { 0 };
+	struct {
+		uint64_t dev, ino, user;
+		char real[4096];
+	} key = { 0 };
 	char link[64];
 	struct stat st;
 	ssize_t n;
@@ -474,8 +477,9 @@ static bool kept_path(const struct walk *w, char *path, size_t size)
 	key.user = w->source->access->trusted ? UINT64_MAX : w->source->access->uid;
 	snprintf(link, sizeof(link), "/proc/self/fd/%d", w->root_fd);
 	n = readlink(link, key.real, sizeof(key.real));
-	return n >= 0 && snprintf(path, size, "%s/imagefolder-%016llx.index", w->source->cache_dir,
-				  (unsigned long long)XXH3_64bits(&key, offsetof(__typeof__(key), real) + (size_t)n)) < (int)size;
+	return n >= 0 &&
+	       snprintf(path, size, "%s/imagefolder-%016llx.index", w->source->cache_dir,
+			(unsigned long long)XXH3_64bits(&key, offsetof(__typeof__(key), real) + (size_t)n)) < (int)size;
 }
 
 static bool dir_is_unchanged(struct walk *w, const struct manifest *ix, uint32_t i)

@@ -28,12 +28,12 @@ enum { HAS_LABELS = 1, MOST_HOLES = 64, HOLES_ALLOWED = 16 << 20 };
 struct header {
 	uint64_t magic;
 	uint32_t version, flags;
-	uint64_t checksum;  /* XXH3 of everything behind this field */
+	uint64_t checksum; /* XXH3 of everything behind this field */
 	uint64_t block_bytes;
 	uint64_t n_files;
 	uint32_t n_dirs, n_classes;
-	uint64_t n_text;    /* bytes */
-	uint64_t names_at;  /* where file names begin in the text; no slash from there on */
+	uint64_t n_text;   /* bytes */
+	uint64_t names_at; /* where file names begin in the text; no slash from there on */
 };
 
 enum { CHECKED_FROM = offsetof(struct header, block_bytes) };
@@ -426,9 +426,9 @@ static int check_size(int fd)
 	}
 	return n == sizeof(h) && h.magic == INDEX_MAGIC && h.version == INDEX_VERSION &&
 			       h.block_bytes == (uint64_t)st.st_size &&
-			       (uint64_t)st.st_size / MOST_HOLES <= (uint64_t)st.st_blocks * 512 + HOLES_ALLOWED ?
-		       0 :
-		       -EINVAL;
+			       (uint64_t)st.st_size / MOST_HOLES <= (uint64_t)st.st_blocks * 512 + HOLES_ALLOWED
+		       ? 0
+		       : -EINVAL;
 }
 
 int manifest_load(const char *path, struct manifest *out)

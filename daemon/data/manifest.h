@@ -15,24 +15,24 @@
 #define MANIFEST_NO_CLASS UINT32_MAX
 
 struct manifest_dir {
-	uint64_t path;                     /* offset in text; relative to the root, "." for the root itself */
+	uint64_t path;                         /* offset in text; relative to the root, "." for the root itself */
 	uint64_t dev, ino, mtime_ns, ctime_ns; /* when its entries were read: unchanged means that the index still
 	                                        * holds */
-	uint32_t class_id;                 /* MANIFEST_NO_CLASS for the root and for lists */
-	uint32_t reserved;                 /* zero */
+	uint32_t class_id;                     /* MANIFEST_NO_CLASS for the root and for lists */
+	uint32_t reserved;                     /* zero */
 };
 
 struct manifest {
-	void *block;                       /* owned; everything below points into it */
+	void *block; /* owned; everything below points into it */
 	size_t block_bytes;
 	uint64_t n_files;
 	uint32_t n_dirs, n_classes;
-	const struct manifest_dir *dirs;      /* [0] is the root */
-	const int64_t *labels;             /* of each file; NULL: the class of its folder */
-	const uint32_t *file_dir;          /* of each file */
-	const uint32_t *file_name;         /* of each file, offset in text */
-	const uint32_t *class_name;        /* of each class, offset in text */
-	const char *text;                  /* NUL-terminated strings: classes, folders, file names */
+	const struct manifest_dir *dirs; /* [0] is the root */
+	const int64_t *labels;           /* of each file; NULL: the class of its folder */
+	const uint32_t *file_dir;        /* of each file */
+	const uint32_t *file_name;       /* of each file, offset in text */
+	const uint32_t *class_name;      /* of each class, offset in text */
+	const char *text;                /* NUL-terminated strings: classes, folders, file names */
 };
 
 void manifest_finish(struct manifest *ix);
@@ -61,7 +61,7 @@ struct text {
 int text_add(struct text *t, const char *bytes, size_t n, uint64_t *offset); /* adds the NUL */
 
 struct manifest_builder {
-	struct meter *meter;               /* as in struct text */
+	struct meter *meter; /* as in struct text */
 	struct text classes, paths, names;
 	struct manifest_dir *dirs;
 	size_t n_dirs, dirs_capacity;
@@ -74,8 +74,10 @@ struct manifest_builder {
 int manifest_add_class(struct manifest_builder *b, const char *name);
 int manifest_add_dir(struct manifest_builder *b, const char *path, size_t n_path, const struct manifest_dir *like);
 int manifest_add_file(struct manifest_builder *b, uint32_t dir, const char *name, size_t n_name);
-int manifest_add_labelled_file(struct manifest_builder *b, uint32_t dir, const char *name, size_t n_name, int64_t label);
-int manifest_build(struct manifest_builder *b, struct manifest *out); /* the builder is empty afterwards, also on error */
+int manifest_add_labelled_file(struct manifest_builder *b, uint32_t dir, const char *name, size_t n_name,
+			       int64_t label);
+int manifest_build(struct manifest_builder *b,
+		   struct manifest *out); /* the builder is empty afterwards, also on error */
 void manifest_builder_finish(struct manifest_builder *b);
 
 /* Bytes in, index out. Takes the block (malloc'ed) when it returns 0; -EINVAL for anything damaged, foreign or of

@@ -11,7 +11,8 @@
 /* Length of a valid UTF-8 sequence at p, or 0. Overlong forms, surrogates and what is above U+10FFFF are not valid. */
 static unsigned utf8_length(const unsigned char *p)
 {
-	static const struct { unsigned char low, high, second_low, second_high, n;
+	static const struct {
+		unsigned char low, high, second_low, second_high, n;
 	} forms[] = {
 		{ 0x01, 0x7f, 0, 0, 1 },       { 0xc2, 0xdf, 0x80, 0xbf, 2 }, { 0xe0, 0xe0, 0xa0, 0xbf, 3 },
 		{ 0xe1, 0xec, 0x80, 0xbf, 3 }, { 0xed, 0xed, 0x80, 0x9f, 3 }, { 0xee, 0xef, 0x80, 0xbf, 3 },

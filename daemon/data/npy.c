@@ -81,12 +81,10 @@ static const struct {
 	const char *descr;
 	enum dtype dtype;
 } types[] = {
-	{ "|b1", DTYPE_BOOL8 },   { "|u1", DTYPE_UINT8 },   { "<u1", DTYPE_UINT8 },
-	{ "<i2", DTYPE_INT16 },   { "<i4", DTYPE_INT32 },   { "<i8", DTYPE_INT64 },
-	{ "<f2", DTYPE_FLOAT16 }, { "<f4", DTYPE_FLOAT32 }, { "<f8", DTYPE_FLOAT64 },
-	{ "|i1", DTYPE_INT8 },    { "<i1", DTYPE_INT8 },    { "<u2", DTYPE_UINT16 },
-	{ "<u4", DTYPE_UINT32 },  { "<u8", DTYPE_UINT64 },  { "<c8", DTYPE_COMPLEX64 },
-	{ "<c16", DTYPE_COMPLEX128 },
+	{ "|b1", DTYPE_BOOL8 },   { "|u1", DTYPE_UINT8 },  { "<u1", DTYPE_UINT8 },     { "<i2", DTYPE_INT16 },
+	{ "<i4", DTYPE_INT32 },   { "<i8", DTYPE_INT64 },  { "<f2", DTYPE_FLOAT16 },   { "<f4", DTYPE_FLOAT32 },
+	{ "<f8", DTYPE_FLOAT64 }, { "|i1", DTYPE_INT8 },   { "<i1", DTYPE_INT8 },      { "<u2", DTYPE_UINT16 },
+	{ "<u4", DTYPE_UINT32 },  { "<u8", DTYPE_UINT64 }, { "<c8", DTYPE_COMPLEX64 }, { "<c16", DTYPE_COMPLEX128 },
 };
 
 /* What holds the same numbers: the same type in the other byte order, or, of a wider one than any (float128), the
@@ -134,12 +132,14 @@ static int read_descr(struct reader *r, struct npy *out)
 	}
 	snprintf(shown, sizeof(shown), "%.*s", n < 32 ? (int)n : 32, text);
 	if (use) {
-		return bad(r->err, "dtype '%s' is not served: convert with numpy.save(file, a.astype('%s'))", shown, use);
+		return bad(r->err, "dtype '%s' is not served: convert with numpy.save(file, a.astype('%s'))", shown,
+			   use);
 	}
-	return bad(r->err,
-		   "dtype '%s' is not served: expected bool, int8 to int64, uint8 to uint64, float16 to float64, complex64 or "
-		   "complex128",
-		   shown);
+	return bad(
+		r->err,
+		"dtype '%s' is not served: expected bool, int8 to int64, uint8 to uint64, float16 to float64, complex64 or "
+		"complex128",
+		shown);
 }
 
 static int read_order(struct reader *r)

@@ -11,10 +11,10 @@ enum { NPY_MAX_DIMS = 9, NPY_MAX_HEADER_BYTES = 64 << 10 };
 
 struct npy {
 	enum dtype dtype;
-	unsigned n_dims;                 /* 0 for a scalar */
+	unsigned n_dims; /* 0 for a scalar */
 	uint64_t shape[NPY_MAX_DIMS];
-	uint64_t data_offset_bytes;      /* where the elements begin */
-	uint64_t data_bytes;             /* how many bytes they take; fits an int64 together with the offset */
+	uint64_t data_offset_bytes; /* where the elements begin */
+	uint64_t data_bytes;        /* how many bytes they take; fits an int64 together with the offset */
 };
 
 struct npy_error {

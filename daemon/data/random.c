@@ -239,7 +239,7 @@ static const struct {
 	int (*set)(struct random_set *s, const struct option *o);
 	bool required;
 } options[] = {
-	{ "length", set_length, true }, { "shape", set_shape, true }, { "dtype", set_dtype, false },
+	{ "length", set_length, true },    { "shape", set_shape, true }, { "dtype", set_dtype, false },
 	{ "classes", set_classes, false }, { "seed", set_seed, false },
 };
 enum { N_OPTIONS = sizeof(options) / sizeof(options[0]) };
@@ -346,8 +346,7 @@ static void make_halves(uint16_t halves[2048])
 	}
 }
 
-static int random_init(struct random_set *s, const char *rest, struct meter *meter,
-		       struct dataset_error *err)
+static int random_init(struct random_set *s, const char *rest, struct meter *meter, struct dataset_error *err)
 {
 	int r = parse_options(s, rest, err);
 

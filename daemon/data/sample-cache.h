@@ -25,8 +25,8 @@ struct cache_space;
 
 struct cache_config {
 	uint64_t budget_bytes[CACHE_N_TIERS]; /* 0: the tier is off */
-	const char *dir;                      /* keeps CACHE_CHECKPOINTS over restarts; NULL: nothing does. Must exist */
-	uint64_t dir_limit_bytes;             /* of all kept files together, see data/cache-dir.h; 0: none */
+	const char *dir;          /* keeps CACHE_CHECKPOINTS over restarts; NULL: nothing does. Must exist */
+	uint64_t dir_limit_bytes; /* of all kept files together, see data/cache-dir.h; 0: none */
 };
 
 int cache_create(const struct cache_config *config, struct cache **out); /* 0, -ENOMEM */
@@ -46,12 +46,12 @@ void cache_detach(struct cache_space *s);
 
 /* Something found, on loan until cache_release. */
 struct cache_hit {
-	struct file_bytes file;   /* identity of the file it was made from: n_bytes, mtime_ns, ino, dev. CACHE_FILE:
+	struct file_bytes file; /* identity of the file it was made from: n_bytes, mtime_ns, ino, dev. CACHE_FILE:
 	                           * data too, with 64 zero bytes behind; it is not the holder's to change or free */
-	struct image image;       /* CACHE_DECODED: rows without gaps, 64 bytes behind them readable; read-only */
-	const void *index;        /* CACHE_CHECKPOINTS: n_index_bytes, 64-byte aligned */
+	struct image image;     /* CACHE_DECODED: rows without gaps, 64 bytes behind them readable; read-only */
+	const void *index;      /* CACHE_CHECKPOINTS: n_index_bytes, 64-byte aligned */
 	size_t n_index_bytes;
-	void *entry;              /* ours */
+	void *entry; /* ours */
 };
 
 /* Whether there is an entry. The caller makes sure that it is current (dataset_is_current with hit->file) before use,
@@ -83,9 +83,9 @@ struct cache_stats {
 	uint64_t hits, misses, stale; /* lookups: found, not found, found but made from another file */
 	uint64_t refused;             /* inserts for which there was no room */
 	uint64_t n_entries;
-	uint64_t entry_bytes;         /* of the entries themselves */
-	uint64_t charged_bytes;       /* of memory, tables and gaps included */
-	uint64_t budget_bytes;        /* of the tier; 0 in a space's statistics */
+	uint64_t entry_bytes;   /* of the entries themselves */
+	uint64_t charged_bytes; /* of memory, tables and gaps included */
+	uint64_t budget_bytes;  /* of the tier; 0 in a space's statistics */
 };
 /* sums over all spaces, also those long gone */
 void cache_get_stats(struct cache *c, enum cache_tier tier, struct cache_stats *out);

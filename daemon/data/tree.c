@@ -22,7 +22,7 @@
 struct tree {
 	struct dataset base;
 	struct data_access access;
-	int root_fd;          /* owned */
+	int root_fd; /* owned */
 	struct manifest index;
 	uint8_t fingerprint[FINGERPRINT_BYTES];
 	unsigned root_traits; /* of root_fd */
@@ -110,7 +110,7 @@ struct place {
 	int fd;
 	unsigned traits;
 	const char *name;
-	bool is_own;         /* fd is to be closed */
+	bool is_own; /* fd is to be closed */
 	char path[4096 + 256];
 };
 
@@ -282,7 +282,9 @@ static void identify_root(int root_fd, uint64_t key[2])
 
 static uint64_t make_cache_id(uint64_t id, int root_fd, const struct data_access *access)
 {
-	struct { uint64_t id, root[2], user; } key = { .id = id };
+	struct {
+		uint64_t id, root[2], user;
+	} key = { .id = id };
 
 	identify_root(root_fd, key.root);
 	key.user = access->trusted ? UINT64_MAX : access->uid;
@@ -334,8 +336,8 @@ static void find_server(struct tree *t, bool crosses)
 	}
 }
 
-int tree_create(const struct dataset_source *source, const char *path, int root_fd, struct manifest *index, bool crosses,
-		struct dataset **out, struct dataset_error *err)
+int tree_create(const struct dataset_source *source, const char *path, int root_fd, struct manifest *index,
+		bool crosses, struct dataset **out, struct dataset_error *err)
 {
 	int r = meter_take(source->meter, sizeof(struct tree) + index->n_dirs * sizeof(atomic_int));
 	struct tree *t = r ? NULL : calloc(1, sizeof(*t));
@@ -387,8 +389,8 @@ int tree_open_root(const struct dataset_source *source, unsigned which, const ch
 			"%s: not named in the configuration, and the client sent no descriptor of its folder", path);
 	}
 	if (fd < 0) {
-		return errno == ENOTDIR ? dataset_fail(err, DATASET_E_INVALID, -ENOTDIR, "%s: not a folder", path) :
-					  dataset_fail_errno(err, errno, path);
+		return errno == ENOTDIR ? dataset_fail(err, DATASET_E_INVALID, -ENOTDIR, "%s: not a folder", path)
+					: dataset_fail_errno(err, errno, path);
 	}
 	if (fstat(fd, &st) < 0 || !access_allows(source->access, fd, &st, ACCESS_READ | ACCESS_SEARCH)) {
 		close(fd);

@@ -13,8 +13,8 @@ int tree_open_root(const struct dataset_source *source, unsigned which, const ch
  * crosses: some folders lie on other mounts than the root. For a peer that is not trusted, mounts that appear later are
  * not entered, unless the set counts as a server's in any case: otherwise a FUSE server mounted below a local folder
  * would keep threads that are for local disks. */
-int tree_create(const struct dataset_source *source, const char *path, int root_fd, struct manifest *index, bool crosses,
-		struct dataset **out, struct dataset_error *err);
+int tree_create(const struct dataset_source *source, const char *path, int root_fd, struct manifest *index,
+		bool crosses, struct dataset **out, struct dataset_error *err);
 /* The same as `crosses`, for trusted access: whether a folder lies on another file system than the root, and on a
  * server's. */
 bool tree_reaches_server(int root_fd, const struct manifest *index, const struct data_access *access);

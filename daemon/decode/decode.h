@@ -13,10 +13,10 @@ struct decoder;
 struct work_memory;
 
 struct decode_limits {
-	uint64_t max_px;        /* width * height; default 178956970, Pillow's bomb limit (twice MAX_IMAGE_PIXELS) */
-	uint32_t max_scans;     /* of a progressive JPEG; default 100 */
-	uint64_t max_bytes;     /* compressed size; default 256 MiB */
-	uint64_t max_ns;        /* processor time for one image, and twice that for its ops too; default 20 s */
+	uint64_t max_px;    /* width * height; default 178956970, Pillow's bomb limit (twice MAX_IMAGE_PIXELS) */
+	uint32_t max_scans; /* of a progressive JPEG; default 100 */
+	uint64_t max_bytes; /* compressed size; default 256 MiB */
+	uint64_t max_ns;    /* processor time for one image, and twice that for its ops too; default 20 s */
 	/* Of a sample's worker: where its memory comes from (NULL: without limit), and what it may keep between samples. */
 	struct work_memory *memory;
 	uint64_t keep_bytes;

@@ -9,9 +9,9 @@
 
 struct jpeg_header {
 	uint32_t width, height;
-	int n_layers;        /* 1 grey, 3 colour, 4 CMYK */
-	size_t scan_offset;  /* of the first entropy-coded byte */
-	int orientation;     /* 1..8 */
+	int n_layers;       /* 1 grey, 3 colour, 4 CMYK */
+	size_t scan_offset; /* of the first entropy-coded byte */
+	int orientation;    /* 1..8 */
 };
 
 /* Returns 0 or IMAGE_E_CORRUPT or IMAGE_E_FORMAT (an unusual kind of JPEG), or -ENOMEM. joined: room to put together

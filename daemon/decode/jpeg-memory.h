@@ -11,8 +11,8 @@
 struct jvirt_barray_control;
 
 struct jpeg_memory {
-	struct arena arena;  /* of one image */
-	struct arena tables; /* quantization and Huffman tables */
+	struct arena arena;                        /* of one image */
+	struct arena tables;                       /* quantization and Huffman tables */
 	struct jvirt_barray_control *coefficients; /* requested, newest first; in the arena */
 	/* libjpeg's own methods, for its other pools. */
 	void *(*alloc_large)(j_common_ptr cinfo, int pool, size_t size);

@@ -50,8 +50,8 @@ struct jpeg_reader {
 	struct jpeg_source_mgr source;
 	struct jpeg_progress_mgr progress;
 	struct jpeg_memory memory;
-	struct scan *scan;                  /* the quick way for plain files */
-	struct scratch index;               /* of the open picture; n_index_bytes of it, 0: none wanted */
+	struct scan *scan;    /* the quick way for plain files */
+	struct scratch index; /* of the open picture; n_index_bytes of it, 0: none wanted */
 	size_t n_index_bytes;
 	uint32_t index_rows;                /* that were known before */
 	uint64_t scan_id;                   /* of the open picture, where an index is wanted */

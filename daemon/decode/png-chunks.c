@@ -33,13 +33,13 @@ struct walk {
 	size_t n_bytes, at;
 	struct png_layout *layout;
 	struct image_error *err;
-	bool known;               /* a header chunk with a valid kind of pixels came by */
-	bool behind_data;         /* chunks from here on cannot change the picture any more */
-	bool has_frame;           /* frame says where the first rows go */
-	bool has_count;           /* of an animation's frames */
+	bool known;       /* a header chunk with a valid kind of pixels came by */
+	bool behind_data; /* chunks from here on cannot change the picture any more */
+	bool has_frame;   /* frame says where the first rows go */
+	bool has_count;   /* of an animation's frames */
 	uint32_t n_frames;
 	bool has_sequence;
-	uint32_t sequence;        /* number of the last animation chunk */
+	uint32_t sequence; /* number of the last animation chunk */
 	struct png_texts texts;
 };
 

@@ -12,15 +12,15 @@ enum { PNG_GREY = 0, PNG_RGB = 2, PNG_PALETTE = 3, PNG_GREY_ALPHA = 4, PNG_RGB_A
 
 struct png_layout {
 	uint32_t width, height;
-	uint8_t bits;           /* per channel: 1, 2, 4, 8 or 16 */
-	uint8_t color;          /* PNG_GREY .. PNG_RGB_ALPHA */
+	uint8_t bits;  /* per channel: 1, 2, 4, 8 or 16 */
+	uint8_t color; /* PNG_GREY .. PNG_RGB_ALPHA */
 	bool interlaced;
-	struct region_px frame; /* what the rows fill: the whole, or an animation's first frame */
+	struct region_px frame;  /* what the rows fill: the whole, or an animation's first frame */
 	uint8_t palette[256][3]; /* black where the file gives none */
-	size_t data_at;         /* offset of the first chunk with compressed rows */
-	size_t data_bytes;      /* compressed, in all chunks of that run */
-	bool complete;          /* the run is followed by another chunk: nothing is cut off */
-	int orientation;        /* 1..8 */
+	size_t data_at;          /* offset of the first chunk with compressed rows */
+	size_t data_bytes;       /* compressed, in all chunks of that run */
+	bool complete;           /* the run is followed by another chunk: nothing is cut off */
+	int orientation;         /* 1..8 */
 };
 
 /* Returns 0, IMAGE_E_CORRUPT, IMAGE_E_FORMAT, IMAGE_E_LIMIT or -ENOMEM. Takes working memory from `arena`. */

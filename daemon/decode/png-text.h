@@ -12,12 +12,12 @@
 
 /* Over all chunks of one file. */
 struct png_texts {
-	struct arena *arena;     /* borrowed, as err */
+	struct arena *arena; /* borrowed, as err */
 	struct image_error *err;
-	uint8_t *unpacked;       /* room for one text, in the arena once needed */
-	z_stream z;              /* ready when that is there */
+	uint8_t *unpacked; /* room for one text, in the arena once needed */
+	z_stream z;        /* ready when that is there */
 	size_t n_total, n_unpacked_total;
-	const uint8_t *exif;     /* in the file */
+	const uint8_t *exif; /* in the file */
 	size_t n_exif;
 	int profile_orientation; /* of ImageMagick's "Raw profile type exif"; -1: none */
 	int xmp;                 /* orientation by XMP; 0: none */

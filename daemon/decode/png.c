@@ -53,8 +53,8 @@ struct png_reader {
 	size_t n_next_data;
 	const uint8_t *piece; /* being fed */
 	size_t n_piece;
-	size_t at;       /* of the chunk to come */
-	bool ended;      /* the end chunk has been fed */
+	size_t at;  /* of the chunk to come */
+	bool ended; /* the end chunk has been fed */
 	struct cpu_budget budget;
 	bool late;       /* it is spent */
 	uint32_t n_done; /* rows that are in `out`, or were not wanted; if not interlaced */
@@ -247,7 +247,7 @@ static void keep_row(struct png_reader *r, struct region_px want, struct image *
 {
 	if (y >= want.y && y - want.y < want.height)
 		png_samples_to_rgb(&r->layout, r->raw.data + want.x * png_pixel_bytes(&r->layout), want.width,
-			       out->rgb + (y - want.y) * out->stride_bytes);
+				   out->rgb + (y - want.y) * out->stride_bytes);
 	r->n_done = y + 1;
 }
 
@@ -320,8 +320,8 @@ static bool stream_ends_on_row(struct png_reader *r)
 /* libpng had all rows and complained about what lies behind them, which Pillow never looks at. */
 static bool is_whole(const struct png_reader *r)
 {
-	return r->layout.interlaced ? png_get_current_pass_number(r->png) >= N_PASSES :
-				      png_get_current_row_number(r->png) >= r->layout.frame.height;
+	return r->layout.interlaced ? png_get_current_pass_number(r->png) >= N_PASSES
+				    : png_get_current_row_number(r->png) >= r->layout.frame.height;
 }
 
 static int after_error(struct png_reader *r, struct region_px want, struct image *out, struct image_error *err)
@@ -379,7 +379,7 @@ static int read_frame(struct png_reader *r, struct region_px want, struct image 
 		png_fill_zero(l, out, r->n_done > want.y ? r->n_done - want.y : 0);
 	for (uint32_t y = 0; l->interlaced && y < want.height; y++)
 		png_samples_to_rgb(l, r->raw.data + (want.y + y) * row_bytes + want.x * png_pixel_bytes(l), want.width,
-			       out->rgb + y * out->stride_bytes);
+				   out->rgb + y * out->stride_bytes);
 	return 0;
 }
 

@@ -46,17 +46,22 @@ INLINE void split_channels(const uint8_t *rgb, __m128i out[3])
 	__m128i a = _mm_loadu_si128((const void *)rgb), b = _mm_loadu_si128((const void *)(rgb + 16));
 	__m128i c = _mm_loadu_si128((const void *)(rgb + 32));
 
-	out[0] = _mm_or_si128(_mm_or_si128(
-		_mm_shuffle_epi8(a, _mm_setr_epi8(0, 3, 6, 9, 12, 15, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1)),
-		_mm_shuffle_epi8(b, _mm_setr_epi8(-1, -1, -1, -1, -1, -1, 2, 5, 8, 11, 14, -1, -1, -1, -1, -1))),
+	out[0] = _mm_or_si128(
+		_mm_or_si128(
+			_mm_shuffle_epi8(a, _mm_setr_epi8(0, 3, 6, 9, 12, 15, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1)),
+			_mm_shuffle_epi8(b,
+					 _mm_setr_epi8(-1, -1, -1, -1, -1, -1, 2, 5, 8, 11, 14, -1, -1, -1, -1, -1))),
 		_mm_shuffle_epi8(c, _mm_setr_epi8(-1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, 1, 4, 7, 10, 13)));
-	out[1] = _mm_or_si128(_mm_or_si128(
-		_mm_shuffle_epi8(a, _mm_setr_epi8(1, 4, 7, 10, 13, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1)),
-		_mm_shuffle_epi8(b, _mm_setr_epi8(-1, -1, -1, -1, -1, 0, 3, 6, 9, 12, 15, -1, -1, -1, -1, -1))),
+	out[1] = _mm_or_si128(
+		_mm_or_si128(
+			_mm_shuffle_epi8(a, _mm_setr_epi8(1, 4, 7, 10, 13, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1)),
+			_mm_shuffle_epi8(b, _mm_setr_epi8(-1, -1, -1, -1, -1, 0, 3, 6, 9, 12, 15, -1, -1, -1, -1, -1))),
 		_mm_shuffle_epi8(c, _mm_setr_epi8(-1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, 2, 5, 8, 11, 14)));
-	out[2] = _mm_or_si128(_mm_or_si128(
-		_mm_shuffle_epi8(a, _mm_setr_epi8(2, 5, 8, 11, 14, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1)),
-		_mm_shuffle_epi8(b, _mm_setr_epi8(-1, -1, -1, -1, -1, 1, 4, 7, 10, 13, -1, -1, -1, -1, -1, -1))),
+	out[2] = _mm_or_si128(
+		_mm_or_si128(
+			_mm_shuffle_epi8(a, _mm_setr_epi8(2, 5, 8, 11, 14, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1)),
+			_mm_shuffle_epi8(b,
+					 _mm_setr_epi8(-1, -1, -1, -1, -1, 1, 4, 7, 10, 13, -1, -1, -1, -1, -1, -1))),
 		_mm_shuffle_epi8(c, _mm_setr_epi8(-1, -1, -1, -1, -1, -1, -1, -1, -1, -1, 0, 3, 6, 9, 12, 15)));
 }
 
@@ -107,9 +112,15 @@ INLINE void interleaved_as(const struct convert *f, enum convert_type type, cons
 AVX2 static void planar(const struct convert *f, const uint8_t *rgb, void *const planes[3])
 {
 	switch (f->type) {
-	case CONVERT_UINT8: planar_as(f, CONVERT_UINT8, rgb, planes); break;
-	case CONVERT_FLOAT16: planar_as(f, CONVERT_FLOAT16, rgb, planes); break;
-	case CONVERT_FLOAT32: planar_as(f, CONVERT_FLOAT32, rgb, planes); break;
+	case CONVERT_UINT8:
+		planar_as(f, CONVERT_UINT8, rgb, planes);
+		break;
+	case CONVERT_FLOAT16:
+		planar_as(f, CONVERT_FLOAT16, rgb, planes);
+		break;
+	case CONVERT_FLOAT32:
+		planar_as(f, CONVERT_FLOAT32, rgb, planes);
+		break;
 	}
 }
 
@@ -122,6 +133,9 @@ AVX2 static void interleaved(const struct convert *f, const uint8_t *rgb, void *
 }
 
 const struct convert_path convert_avx2 = {
-	.name = "avx2", .can_run = can_run, .planar = planar, .interleaved = interleaved,
+	.name = "avx2",
+	.can_run = can_run,
+	.planar = planar,
+	.interleaved = interleaved,
 };
 #endif

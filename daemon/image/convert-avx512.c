@@ -59,8 +59,9 @@ INLINE void planar_as(const struct convert *f, enum convert_type type, const uin
 			if (type == CONVERT_UINT8)
 				_mm_mask_storeu_epi8((uint8_t *)planes[c] + x, mask, _mm512_cvtepi32_epi8(values));
 			else
-				store(type, planes[c], x, mask, normalized(f, values, _mm512_set1_ps(f->mean[c]),
-					_mm512_set1_ps(f->std_high[c]), _mm512_set1_ps(f->std_low[c])));
+				store(type, planes[c], x, mask,
+				      normalized(f, values, _mm512_set1_ps(f->mean[c]), _mm512_set1_ps(f->std_high[c]),
+						 _mm512_set1_ps(f->std_low[c])));
 		}
 	}
 }
@@ -74,17 +75,24 @@ INLINE void interleaved_as(const struct convert *f, enum convert_type type, cons
 		__mmask16 mask = (__mmask16)((1u << n) - 1);
 		__m512i values = _mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(mask, rgb + at));
 
-		store(type, row, at, mask, normalized(f, values, _mm512_loadu_ps(f->mean16 + phase),
-			_mm512_loadu_ps(f->std_high16 + phase), _mm512_loadu_ps(f->std_low16 + phase)));
+		store(type, row, at, mask,
+		      normalized(f, values, _mm512_loadu_ps(f->mean16 + phase), _mm512_loadu_ps(f->std_high16 + phase),
+				 _mm512_loadu_ps(f->std_low16 + phase)));
 	}
 }
 
 AVX512 static void planar(const struct convert *f, const uint8_t *rgb, void *const planes[3])
 {
 	switch (f->type) {
-	case CONVERT_UINT8: planar_as(f, CONVERT_UINT8, rgb, planes); break;
-	case CONVERT_FLOAT16: planar_as(f, CONVERT_FLOAT16, rgb, planes); break;
-	case CONVERT_FLOAT32: planar_as(f, CONVERT_FLOAT32, rgb, planes); break;
+	case CONVERT_UINT8:
+		planar_as(f, CONVERT_UINT8, rgb, planes);
+		break;
+	case CONVERT_FLOAT16:
+		planar_as(f, CONVERT_FLOAT16, rgb, planes);
+		break;
+	case CONVERT_FLOAT32:
+		planar_as(f, CONVERT_FLOAT32, rgb, planes);
+		break;
 	}
 }
 
@@ -97,6 +105,9 @@ AVX512 static void interleaved(const struct convert *f, const uint8_t *rgb, void
 }
 
 const struct convert_path convert_avx512 = {
-	.name = "avx512", .can_run = can_run, .planar = planar, .interleaved = interleaved,
+	.name = "avx512",
+	.can_run = can_run,
+	.planar = planar,
+	.interleaved = interleaved,
 };
 #endif

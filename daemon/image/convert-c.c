@@ -55,5 +55,8 @@ static void interleaved(const struct convert *f, const uint8_t *rgb, void *row)
 }
 
 const struct convert_path convert_c = {
-	.name = "c", .can_run = can_run, .planar = planar, .interleaved = interleaved,
+	.name = "c",
+	.can_run = can_run,
+	.planar = planar,
+	.interleaved = interleaved,
 };

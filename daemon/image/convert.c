@@ -13,7 +13,8 @@
 
 static const struct convert_path *const all_paths[] = {
 #if defined(__x86_64__)
-	&convert_avx512, &convert_avx2,
+	&convert_avx512,
+	&convert_avx2,
 #endif
 	&convert_c,
 };
@@ -22,8 +23,14 @@ enum { N_PATHS = sizeof(all_paths) / sizeof(all_paths[0]) };
 uint16_t float_to_half(float value)
 {
 	uint32_t bits, sign, rest;
-	union { float f; uint32_t u; } magic = { .f = 0.5f }; /* its last bit is the smallest half */
-	union { float f; uint32_t u; } v = { .f = value };
+	union {
+		float f;
+		uint32_t u;
+	} magic = { .f = 0.5f }; /* its last bit is the smallest half */
+	union {
+		float f;
+		uint32_t u;
+	} v = { .f = value };
 
 	sign = v.u >> 16 & 0x8000;
 	bits = v.u & 0x7fffffff;
@@ -97,7 +104,7 @@ static bool is_exact(const struct convert *f, const struct convert_path *path)
 }
 
 void convert_init(struct convert *f, enum convert_type type, bool planar, uint32_t n_channels, uint32_t width,
-		 uint32_t height, const float mean[3], const float std[3])
+		  uint32_t height, const float mean[3], const float std[3])
 {
 	f->type = type;
 	f->planar = planar;

@@ -18,11 +18,11 @@ struct convert_path;
 
 struct convert {
 	enum convert_type type;
-	bool planar;              /* NCHW; otherwise NHWC */
-	uint32_t n_channels;      /* 3, or 1: the first of three equal ones */
+	bool planar;         /* NCHW; otherwise NHWC */
+	uint32_t n_channels; /* 3, or 1: the first of three equal ones */
 	uint32_t width, height;
-	float mean[3], std[3];    /* 0 and 1 without Normalize */
-	float float32[3][256];    /* what each pixel value becomes */
+	float mean[3], std[3]; /* 0 and 1 without Normalize */
+	float float32[3][256]; /* what each pixel value becomes */
 	uint16_t float16[3][256];
 	/* For paths that calculate: 1/255 and 1/std as sums of two floats, and per-channel values for 16 interleaved
 	 * pixels. */
@@ -33,7 +33,7 @@ struct convert {
 
 /* Fills f and chooses the fastest path that gives exactly the table. */
 void convert_init(struct convert *f, enum convert_type type, bool planar, uint32_t n_channels, uint32_t width,
-		 uint32_t height, const float mean[3], const float std[3]);
+		  uint32_t height, const float mean[3], const float std[3]);
 
 /* Names of the paths this processor can run, fastest first, NULL-terminated. */
 const char *const *convert_paths(void);

@@ -9,10 +9,10 @@ struct workspace;
 
 enum {
 	/* Outcomes of reading an image: the file is at fault, not the daemon. Text is in struct image_error. */
-	IMAGE_E_FORMAT = 1,    /* not a format we read */
-	IMAGE_E_CORRUPT = 2,   /* damaged or cut short */
-	IMAGE_E_LIMIT = 3,     /* a bomb: too many pixels, scans or chunks; refused before memory is spent */
-	IMAGE_E_TIME = 4,      /* a bomb that shows only while it is decoded: its processor time is over */
+	IMAGE_E_FORMAT = 1,  /* not a format we read */
+	IMAGE_E_CORRUPT = 2, /* damaged or cut short */
+	IMAGE_E_LIMIT = 3,   /* a bomb: too many pixels, scans or chunks; refused before memory is spent */
+	IMAGE_E_TIME = 4,    /* a bomb that shows only while it is decoded: its processor time is over */
 };
 
 struct image_error {

@@ -247,7 +247,11 @@ AVX2 static void vertical(const int32_t *k, uint32_t n_rows, const uint8_t *cons
 }
 
 const struct resample_path resample_avx2 = {
-	.name = "avx2", .can_run = can_run, .table_bytes = table_bytes, .prepare = prepare,
-	.horizontal = horizontal, .vertical = vertical,
+	.name = "avx2",
+	.can_run = can_run,
+	.table_bytes = table_bytes,
+	.prepare = prepare,
+	.horizontal = horizontal,
+	.vertical = vertical,
 };
 #endif

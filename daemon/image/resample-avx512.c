@@ -25,9 +25,9 @@ enum {
 
 /* Four taps of 16 bytes of the result. */
 struct lanes {
-	uint8_t from[64];                    /* for each lane four places, relative to first_byte */
+	uint8_t from[64];                     /* for each lane four places, relative to first_byte */
 	int8_t high[64], middle[64], low[64]; /* digits of their weights */
-	uint32_t first_byte;                 /* of the source row */
+	uint32_t first_byte;                  /* of the source row */
 	uint32_t unused[15];
 };
 
@@ -57,8 +57,8 @@ static uint32_t vectors_of(const struct taps *t)
 }
 
 struct pixels {
-	uint32_t from, to;          /* positions of the result that a vector touches, inclusive */
-	uint32_t first, last;       /* smallest and largest beginning of their windows */
+	uint32_t from, to;    /* positions of the result that a vector touches, inclusive */
+	uint32_t first, last; /* smallest and largest beginning of their windows */
 };
 
 static struct pixels pixels_of(const struct taps *t, uint32_t vector)
@@ -349,7 +349,11 @@ AVX512 static void vertical(const int32_t *k, uint32_t n_rows, const uint8_t *co
 }
 
 const struct resample_path resample_avx512 = {
-	.name = "avx512", .can_run = can_run, .table_bytes = table_bytes, .prepare = prepare,
-	.horizontal = horizontal, .vertical = vertical,
+	.name = "avx512",
+	.can_run = can_run,
+	.table_bytes = table_bytes,
+	.prepare = prepare,
+	.horizontal = horizontal,
+	.vertical = vertical,
 };
 #endif

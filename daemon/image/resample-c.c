@@ -44,5 +44,8 @@ static void vertical(const int32_t *k, uint32_t n_rows, const uint8_t *const *ro
 }
 
 const struct resample_path resample_c = {
-	.name = "c", .can_run = can_run, .horizontal = horizontal, .vertical = vertical,
+	.name = "c",
+	.can_run = can_run,
+	.horizontal = horizontal,
+	.vertical = vertical,
 };

@@ -85,6 +85,9 @@ static void vertical(const int32_t *k, uint32_t n_rows, const uint8_t *const *ro
 }
 
 const struct resample_path resample_neon = {
-	.name = "neon", .can_run = can_run, .horizontal = horizontal, .vertical = vertical,
+	.name = "neon",
+	.can_run = can_run,
+	.horizontal = horizontal,
+	.vertical = vertical,
 };
 #endif

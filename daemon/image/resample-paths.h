@@ -9,7 +9,7 @@
 #include "image/taps.h"
 
 enum {
-	RESAMPLE_BATCH_ROWS = 4, /* rows given to one horizontal call at most: weights are loaded once for all of
+	RESAMPLE_BATCH_ROWS = 4,   /* rows given to one horizontal call at most: weights are loaded once for all of
 	                          * them */
 	RESAMPLE_SLACK_BYTES = 64, /* readable behind every source row and writable behind every result row */
 };

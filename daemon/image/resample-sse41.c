@@ -154,7 +154,11 @@ SSE41 static void vertical(const int32_t *k, uint32_t n_rows, const uint8_t *con
 }
 
 const struct resample_path resample_sse41 = {
-	.name = "sse4.1", .can_run = can_run, .table_bytes = table_bytes, .prepare = prepare,
-	.horizontal = horizontal, .vertical = vertical,
+	.name = "sse4.1",
+	.can_run = can_run,
+	.table_bytes = table_bytes,
+	.prepare = prepare,
+	.horizontal = horizontal,
+	.vertical = vertical,
 };
 #endif

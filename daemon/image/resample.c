@@ -20,8 +20,8 @@ enum pass_plan { PLAN_PICK, PLAN_ROWS_FIRST, PLAN_COLUMNS_FIRST };
 
 struct resampler {
 	const struct resample_path *path;
-	struct taps columns, rows; /* the horizontal and the vertical axis */
-	struct scratch table;      /* the path's form of columns */
+	struct taps columns, rows;              /* the horizontal and the vertical axis */
+	struct scratch table;                   /* the path's form of columns */
 	const struct resample_path *table_path; /* who made table; NULL: nobody */
 
 	/* The resampling under way. */
@@ -29,20 +29,22 @@ struct resampler {
 	struct image src;
 	enum pass_plan plan;
 	bool has_horizontal, has_vertical; /* a pass that would change nothing is left out */
-	uint32_t next_row;         /* of the result */
-	uint32_t n_shrunk;         /* source rows that went through the horizontal pass */
-	struct scratch ring;       /* PLAN_ROWS_FIRST: ring_rows rows, ring_stride apart */
+	uint32_t next_row;                 /* of the result */
+	uint32_t n_shrunk;                 /* source rows that went through the horizontal pass */
+	struct scratch ring;               /* PLAN_ROWS_FIRST: ring_rows rows, ring_stride apart */
 	uint32_t ring_rows;
 	size_t ring_stride;
-	struct scratch wide;       /* PLAN_COLUMNS_FIRST: one row of the source's width */
-	struct scratch row;        /* one row of the result */
-	struct scratch last;       /* copies of the source's last rows */
-	struct scratch window;     /* const uint8_t *[rows.width]: the rows one output row is summed from */
+	struct scratch wide;   /* PLAN_COLUMNS_FIRST: one row of the source's width */
+	struct scratch row;    /* one row of the result */
+	struct scratch last;   /* copies of the source's last rows */
+	struct scratch window; /* const uint8_t *[rows.width]: the rows one output row is summed from */
 };
 
 static const struct resample_path *const all_paths[] = {
 #if defined(__x86_64__)
-	&resample_avx512, &resample_avx2, &resample_sse41,
+	&resample_avx512,
+	&resample_avx2,
+	&resample_sse41,
 #elif defined(__aarch64__)
 	&resample_neon,
 #endif
@@ -140,12 +142,23 @@ static int make_taps(struct resampler *r, struct region_px needs)
 {
 	const struct resample_request *q = &r->request;
 	struct taps_request columns = {
-		.filter = q->filter, .in = q->box.width, .out = q->out_width, .from = q->keep.x, .n = q->keep.width,
-		.avail_from = needs.x - q->box.x, .n_avail = needs.width, .reverse = q->flip,
+		.filter = q->filter,
+		.in = q->box.width,
+		.out = q->out_width,
+		.from = q->keep.x,
+		.n = q->keep.width,
+		.avail_from = needs.x - q->box.x,
+		.n_avail = needs.width,
+		.reverse = q->flip,
 	};
 	struct taps_request rows = {
-		.filter = q->filter, .in = q->box.height, .out = q->out_height, .from = q->keep.y, .n = q->keep.height,
-		.avail_from = needs.y - q->box.y, .n_avail = needs.height,
+		.filter = q->filter,
+		.in = q->box.height,
+		.out = q->out_height,
+		.from = q->keep.y,
+		.n = q->keep.height,
+		.avail_from = needs.y - q->box.y,
+		.n_avail = needs.height,
 	};
 	bool columns_changed = false, rows_changed;
 	int rc = 0;

@@ -62,7 +62,7 @@ static struct window window_at(const struct stretch *s, uint32_t in, uint32_t x)
 	                                               * either way */
 	int end = (int)(center + s->support + 0.5);
 
-	return (struct window){ first < 0 ? 0 : (uint32_t)first, end > (int)in ? in : (uint32_t)end };
+	return (struct window){ first<0 ? 0 : (uint32_t)first, end>(int) in ? in : (uint32_t)end };
 }
 
 /* Nearest neighbour adds its step up from the left edge, rounding errors included. */

@@ -7,17 +7,19 @@
 #include "image/image.h"
 #include "image/resample.h"
 
-enum { TAPS_PRECISION_BITS = 22 }; /* weights are fixed point: 1.0 is 1 << 22; 8 bits of pixel and 2 of overflow
+enum {
+	TAPS_PRECISION_BITS = 22
+}; /* weights are fixed point: 1.0 is 1 << 22; 8 bits of pixel and 2 of overflow
                                     * remain */
 
 /* What one axis is asked for. Compared as a whole to find out whether the last answer still holds. */
 struct taps_request {
 	enum filter filter;
-	uint32_t in, out;       /* size of the whole source and of the whole result, in pixels */
-	uint32_t from, n;       /* output positions wanted: from .. from + n - 1 */
-	uint32_t avail_from;    /* source positions that are in memory: avail_from .. avail_from + n_avail - 1 */
+	uint32_t in, out;    /* size of the whole source and of the whole result, in pixels */
+	uint32_t from, n;    /* output positions wanted: from .. from + n - 1 */
+	uint32_t avail_from; /* source positions that are in memory: avail_from .. avail_from + n_avail - 1 */
 	uint32_t n_avail;
-	bool reverse;           /* last wanted position first: a mirrored result at no cost */
+	bool reverse; /* last wanted position first: a mirrored result at no cost */
 };
 
 /* Position i reads sources avail_from + first[i] .. + count[i] - 1 with weights k[i * width ..]. Behind count[i] the

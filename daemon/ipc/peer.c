@@ -28,11 +28,11 @@
 #endif
 
 enum {
-	MAX_WAITING = 1024,     /* packets: far more than a window of batches and an answer */
-	PACKETS_PER_TURN = 32,  /* and peer, or what takes so long; see util/hearing.h for users */
+	MAX_WAITING = 1024,    /* packets: far more than a window of batches and an answer */
+	PACKETS_PER_TURN = 32, /* and peer, or what takes so long; see util/hearing.h for users */
 	PEER_NS = HEARING_NS / 4,
 	RETRY_MS = 10,
-	MISTAKES_AT_ONCE = 16,  /* records a minute */
+	MISTAKES_AT_ONCE = 16, /* records a minute */
 };
 
 enum { PACKET_FDS = WIRE_OPENED_FDS }; /* no message to a client has more */

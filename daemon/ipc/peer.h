@@ -31,32 +31,32 @@ enum { PEER_MAX_GROUPS = 256 };
 struct packet; /* one that waits to be sent */
 
 struct peer {
-	struct peer *next, *prev;   /* in the server's list */
+	struct peer *next, *prev; /* in the server's list */
 	struct server *server;
-	void *session;              /* ops' own */
+	void *session; /* ops' own */
 	uv_poll_t poll;
-	uv_poll_t exit_poll;        /* of pidfd */
+	uv_poll_t exit_poll; /* of pidfd */
 	uv_timer_t hello_timer;
 	int fd;
-	unsigned n_handles;         /* open uv handles; freed at 0 */
-	uint64_t number;            /* of the session, as in the log */
+	unsigned n_handles; /* open uv handles; freed at 0 */
+	uint64_t number;    /* of the session, as in the log */
 	pid_t pid;
 	uid_t uid;
 	gid_t gids[PEER_MAX_GROUPS]; /* main group first, then, from peer_identify on, the supplementary ones */
 	unsigned n_gids;
-	bool lacks_groups;          /* from peer_identify on: there are more, but too many for us, or not to be known */
-	int pidfd;                  /* from peer_identify on; -1: the kernel has none for us. ops->closed may take
+	bool lacks_groups; /* from peer_identify on: there are more, but too many for us, or not to be known */
+	int pidfd;         /* from peer_identify on; -1: the kernel has none for us. ops->closed may take
 	                             * it, leaving -1 */
 	bool identified, watches_exit;
-	int events;                 /* that poll watches for */
-	uint64_t turn, round;       /* in which it was here, and heard; see util/hearing.h */
+	int events;           /* that poll watches for */
+	uint64_t turn, round; /* in which it was here, and heard; see util/hearing.h */
 	char program[WIRE_MAX_PROGRAM + 1];
 	bool greeted, closing;
-	bool is_trainer;            /* ops' own: what it says may be what others wait for */
-	bool gone;                  /* what it says is the last, and nobody reads an answer */
-	bool doomed;                /* has been told why; closed when the loop comes round */
-	bool dismissed;             /* has been told why, and is heard until it hangs up */
-	bool wake_owed;             /* a Wake could not be sent yet */
+	bool is_trainer;                       /* ops' own: what it says may be what others wait for */
+	bool gone;                             /* what it says is the last, and nobody reads an answer */
+	bool doomed;                           /* has been told why; closed when the loop comes round */
+	bool dismissed;                        /* has been told why, and is heard until it hangs up */
+	bool wake_owed;                        /* a Wake could not be sent yet */
 	struct charge connection, fds, unread; /* ops->closed may take the first two over */
 	struct packet *out_first, *out_last;
 	unsigned n_out;

@@ -19,14 +19,14 @@
 enum {
 	ACCEPTS_PER_TURN = 16,
 	PAUSE_MS = 500,
-	FDS_PER_PEER = 2,    /* socket, pidfd */
-	MAX_CLOSING = 64,    /* files of one user that are being closed, before its connections are refused */
-	PART_FOR_REST = 4,   /* of the descriptors, which connections leave to what they need, */
-	PART_FOR_FILES = 8,  /* and of those what their pidfds leave to files and slabs */
+	FDS_PER_PEER = 2,   /* socket, pidfd */
+	MAX_CLOSING = 64,   /* files of one user that are being closed, before its connections are refused */
+	PART_FOR_REST = 4,  /* of the descriptors, which connections leave to what they need, */
+	PART_FOR_FILES = 8, /* and of those what their pidfds leave to files and slabs */
 	REPEATS_MS = 60000,
 };
 
-#define NOBODY ((uid_t)-1) /* an event that no user has caused alone */
+#define NOBODY ((uid_t) - 1) /* an event that no user has caused alone */
 
 static void listen_again(struct server *s);
 

@@ -8,30 +8,30 @@
 #include "util/repeats.h"
 
 struct server_limits {
-	uint32_t pending;           /* connections that have not said hello; the other limits are the accounts' */
+	uint32_t pending; /* connections that have not said hello; the other limits are the accounts' */
 	uint64_t hello_timeout_ns;
 };
 
 struct server {
 	uv_loop_t *loop;
 	uv_poll_t poll;
-	uv_timer_t pause;           /* while most file descriptors are taken */
-	uv_timer_t repeats_timer;   /* while the table has something */
-	uint64_t turn;              /* of the loop; the next one begins with who is here for the second time */
-	bool asks_for_pidfd;        /* peer_has_pidfd */
-	struct repeats repeats;     /* refusals that are counted instead of told */
-	bool short_of_fds;          /* there was a pause since everybody who knocked was let in */
+	uv_timer_t pause;         /* while most file descriptors are taken */
+	uv_timer_t repeats_timer; /* while the table has something */
+	uint64_t turn;            /* of the loop; the next one begins with who is here for the second time */
+	bool asks_for_pidfd;      /* peer_has_pidfd */
+	struct repeats repeats;   /* refusals that are counted instead of told */
+	bool short_of_fds;        /* there was a pause since everybody who knocked was let in */
 	int listen_fd;
 	const struct peer_ops *ops;
 	void *owner;
-	const char *version;        /* told in Welcome */
-	struct accounts *accounts;  /* borrowed; connections, unread bytes and descriptors are charged there */
+	const char *version;       /* told in Welcome */
+	struct accounts *accounts; /* borrowed; connections, unread bytes and descriptors are charged there */
 	struct server_limits limits;
 	struct peer *peers;
 	unsigned n_peers, n_pending;
 	uint64_t n_accepted;
 	bool closing;
-	struct wire_arena arena;    /* one message at a time is looked at */
+	struct wire_arena arena; /* one message at a time is looked at */
 	unsigned char buffer[WIRE_MAX_BYTES];
 };
 

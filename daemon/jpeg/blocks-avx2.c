@@ -147,11 +147,11 @@ INLINE void store_blocks(const __m256i v[8], uint8_t *a, uint8_t *b, size_t stri
 
 	for (unsigned i = 0; i < 4; i++)
 		p[i] = _mm256_xor_si256(_mm256_packs_epi16(v[i], v[i + 4]), centre); /* columns i, i + 4 */
-	q[0] = _mm256_unpacklo_epi8(p[0], p[1]); /* 0 1 */
-	q[1] = _mm256_unpacklo_epi8(p[2], p[3]); /* 2 3 */
-	q[2] = _mm256_unpackhi_epi8(p[0], p[1]); /* 4 5 */
-	q[3] = _mm256_unpackhi_epi8(p[2], p[3]); /* 6 7 */
-	r[0] = _mm256_unpacklo_epi16(q[0], q[1]); /* columns 0 to 3, rows 0 to 3 */
+	q[0] = _mm256_unpacklo_epi8(p[0], p[1]);                                     /* 0 1 */
+	q[1] = _mm256_unpacklo_epi8(p[2], p[3]);                                     /* 2 3 */
+	q[2] = _mm256_unpackhi_epi8(p[0], p[1]);                                     /* 4 5 */
+	q[3] = _mm256_unpackhi_epi8(p[2], p[3]);                                     /* 6 7 */
+	r[0] = _mm256_unpacklo_epi16(q[0], q[1]);                                    /* columns 0 to 3, rows 0 to 3 */
 	r[1] = _mm256_unpackhi_epi16(q[0], q[1]);
 	r[2] = _mm256_unpacklo_epi16(q[2], q[3]); /* columns 4 to 7 */
 	r[3] = _mm256_unpackhi_epi16(q[2], q[3]);
@@ -215,7 +215,7 @@ struct words {
 
 INLINE struct words split(__m256i bytes)
 {
-	return (struct words){_mm256_and_si256(bytes, _mm256_set1_epi16(255)), _mm256_srli_epi16(bytes, 8)};
+	return (struct words){ _mm256_and_si256(bytes, _mm256_set1_epi16(255)), _mm256_srli_epi16(bytes, 8) };
 }
 
 INLINE __m256i load32(const uint8_t *p)
@@ -322,7 +322,7 @@ INLINE struct words up_h2(const uint8_t *near, const uint8_t *far, int below)
 
 	(void)far;
 	(void)below;
-	return (struct words){_mm256_srli_epi16(before, 2), _mm256_srli_epi16(behind, 2)};
+	return (struct words){ _mm256_srli_epi16(before, 2), _mm256_srli_epi16(behind, 2) };
 }
 
 INLINE struct words up_v2(const uint8_t *near, const uint8_t *far, int below)
@@ -332,8 +332,8 @@ INLINE struct words up_v2(const uint8_t *near, const uint8_t *far, int below)
 	__m256i even = _mm256_add_epi16(_mm256_add_epi16(n.even, n.even), _mm256_add_epi16(n.even, f.even));
 	__m256i odd = _mm256_add_epi16(_mm256_add_epi16(n.odd, n.odd), _mm256_add_epi16(n.odd, f.odd));
 
-	return (struct words){_mm256_srli_epi16(_mm256_add_epi16(even, bias), 2),
-			      _mm256_srli_epi16(_mm256_add_epi16(odd, bias), 2)};
+	return (struct words){ _mm256_srli_epi16(_mm256_add_epi16(even, bias), 2),
+			       _mm256_srli_epi16(_mm256_add_epi16(odd, bias), 2) };
 }
 
 /* Three of near and one of far: sixteen column sums. */
@@ -352,7 +352,7 @@ INLINE struct words up_h2v2(const uint8_t *near, const uint8_t *far, int below)
 	__m256i behind = _mm256_add_epi16(three, columns(near + 1, far + 1));
 
 	(void)below;
-	return (struct words){_mm256_srli_epi16(before, 4), _mm256_srli_epi16(behind, 4)};
+	return (struct words){ _mm256_srli_epi16(before, 4), _mm256_srli_epi16(behind, 4) };
 }
 
 typedef struct words up_fn(const uint8_t *near, const uint8_t *far, int below);
@@ -413,7 +413,7 @@ TARGET static void interleave(const uint8_t *r, const uint8_t *g, const uint8_t 
 	blocks_c.interleave(r, g, b, rgb, n_px);
 }
 
-const struct blocks_ops blocks_avx2 = {"avx2", idct_pair, {{ycc, ycc_h2}, {ycc_v2, ycc_h2v2}}, interleave};
+const struct blocks_ops blocks_avx2 = { "avx2", idct_pair, { { ycc, ycc_h2 }, { ycc_v2, ycc_h2v2 } }, interleave };
 #else
 typedef int blocks_avx2_is_empty; /* ISO C wants something in every file */
 #endif

@@ -42,7 +42,7 @@ static void idct_1d(int16_t *v, size_t step, unsigned shift)
 	uint32_t difference = (uint32_t)(wrap16(v0 - v4) * (1 << CONST_BITS));
 	uint32_t rotated2 = products(v2, 4433, v6, 4433 - 15137);
 	uint32_t rotated3 = products(v2, 4433 + 6270, v6, 4433);
-	const uint32_t even[4] = {sum + rotated3, difference + rotated2, difference - rotated2, sum - rotated3};
+	const uint32_t even[4] = { sum + rotated3, difference + rotated2, difference - rotated2, sum - rotated3 };
 
 	int16_t z3 = wrap16(v7 + v3), z4 = wrap16(v5 + v1);
 	uint32_t p3 = products(z3, 9633 - 16069, z4, 9633);
@@ -161,4 +161,4 @@ static void interleave(const uint8_t *r, const uint8_t *g, const uint8_t *b, uin
 	}
 }
 
-const struct blocks_ops blocks_c = {"c", idct_pair, {{ycc, ycc_h2}, {ycc_v2, ycc_h2v2}}, interleave};
+const struct blocks_ops blocks_c = { "c", idct_pair, { { ycc, ycc_h2 }, { ycc_v2, ycc_h2v2 } }, interleave };

@@ -6,11 +6,11 @@
 const struct blocks_ops *const *blocks_paths(void)
 {
 #if defined(__x86_64__)
-	static const struct blocks_ops *const with_avx2[] = {&blocks_avx2, &blocks_c, NULL};
+	static const struct blocks_ops *const with_avx2[] = { &blocks_avx2, &blocks_c, NULL };
 
 	if (__builtin_cpu_supports("avx2"))
 		return with_avx2;
 #endif
-	static const struct blocks_ops *const plain[] = {&blocks_c, NULL};
+	static const struct blocks_ops *const plain[] = { &blocks_c, NULL };
 	return plain;
 }

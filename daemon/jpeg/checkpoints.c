@@ -29,7 +29,7 @@ size_t checkpoints_bytes(uint32_t mcus_per_row, uint32_t mcu_rows, uint64_t n_sc
 }
 
 void checkpoints_clear(struct checkpoints *x, uint32_t mcus_per_row, uint32_t mcu_rows, uint64_t n_scan_bytes,
-		      uint64_t scan_id)
+		       uint64_t scan_id)
 {
 	*x = (struct checkpoints){
 		.magic = CHECKPOINTS_MAGIC,

@@ -12,11 +12,11 @@
 #include <stdint.h>
 
 struct checkpoints {
-	uint32_t magic;          /* CHECKPOINTS_MAGIC: version and byte order */
-	uint32_t mcu_step;       /* MCUs from state to state in a row */
+	uint32_t magic;    /* CHECKPOINTS_MAGIC: version and byte order */
+	uint32_t mcu_step; /* MCUs from state to state in a row */
 	uint32_t mcus_per_row, mcu_rows;
-	uint64_t scan_id;        /* of the data it was made from, see scan.h */
-	uint64_t states[];       /* row by row; 0: not known yet */
+	uint64_t scan_id;  /* of the data it was made from, see scan.h */
+	uint64_t states[]; /* row by row; 0: not known yet */
 };
 
 enum {
@@ -38,7 +38,7 @@ uint32_t checkpoints_rows_known(const struct checkpoints *x);
 /* Bytes of an index for such a scan, and an empty one in that many bytes. */
 size_t checkpoints_bytes(uint32_t mcus_per_row, uint32_t mcu_rows, uint64_t n_scan_bytes);
 void checkpoints_clear(struct checkpoints *x, uint32_t mcus_per_row, uint32_t mcu_rows, uint64_t n_scan_bytes,
-		      uint64_t scan_id);
+		       uint64_t scan_id);
 
 /* A state: bit position in the un-stuffed data and predictors. Those that do not fit (after 32 MiB, or predictors that
  * only nonsense has) are not put. checkpoints_get returns false for a state that is not known. */

@@ -8,7 +8,7 @@
 #include "jpeg/entropy-core.h"
 
 ENTROPY_TARGET static int decode(struct entropy_state *s, const struct mcu_layout *l, uint32_t wanted,
-			 int16_t *const coef[ENTROPY_MAX_BLOCKS], uint8_t last[ENTROPY_MAX_BLOCKS])
+				 int16_t *const coef[ENTROPY_MAX_BLOCKS], uint8_t last[ENTROPY_MAX_BLOCKS])
 {
 	return mcu_decode(s, l, wanted, coef, last);
 }
@@ -18,7 +18,7 @@ ENTROPY_TARGET static int skip(struct entropy_state *s, const struct mcu_layout 
 	return mcu_skip(s, l, n, end);
 }
 
-const struct entropy_ops entropy_bmi2 = {"bmi2", decode, skip};
+const struct entropy_ops entropy_bmi2 = { "bmi2", decode, skip };
 #else
 typedef int entropy_bmi2_is_empty; /* ISO C wants something in every file */
 #endif

@@ -12,7 +12,7 @@ static int skip(struct entropy_state *s, const struct mcu_layout *l, uint32_t n,
 	return mcu_skip(s, l, n, end);
 }
 
-const struct entropy_ops entropy_c = {"c", decode, skip};
+const struct entropy_ops entropy_c = { "c", decode, skip };
 
 const struct entropy_ops *entropy_best(void)
 {

@@ -11,20 +11,20 @@
 #include "jpeg/huffman.h"
 
 enum {
-	ENTROPY_MAX_BLOCKS = 6,      /* per MCU: 2x2 luma and two chroma */
-	ENTROPY_PAD_BYTES = 2048,    /* more than one MCU of the longest codes, readable behind the stream */
-	COEF_ROW = 16,               /* int16 from one row of a block to the next: two blocks are interleaved row by
+	ENTROPY_MAX_BLOCKS = 6,   /* per MCU: 2x2 luma and two chroma */
+	ENTROPY_PAD_BYTES = 2048, /* more than one MCU of the longest codes, readable behind the stream */
+	COEF_ROW = 16,            /* int16 from one row of a block to the next: two blocks are interleaved row by
 	                              * row */
-	COEF_PAIR = 8 * COEF_ROW,    /* int16 in two interleaved blocks */
+	COEF_PAIR = 8 * COEF_ROW, /* int16 in two interleaved blocks */
 	COEF_PAIR_STORAGE = COEF_PAIR + 16, /* and a place for what a damaged stream writes beyond coefficient 63 */
 };
 
 /* Where decoding stands. Belongs to one thread. */
 struct entropy_state {
-	const uint8_t *next;   /* not in the window yet */
-	uint64_t window;       /* upcoming bits, first one on top */
-	uint64_t n_bits;       /* of them that are counted; 0..63 */
-	int32_t dc[3];         /* predictors */
+	const uint8_t *next; /* not in the window yet */
+	uint64_t window;     /* upcoming bits, first one on top */
+	uint64_t n_bits;     /* of them that are counted; 0..63 */
+	int32_t dc[3];       /* predictors */
 };
 
 /* What an MCU is made of, block by block. */

@@ -63,7 +63,7 @@ typedef uint8_t bytes16 __attribute__((vector_size(16), aligned(1), may_alias));
 /* n bytes of b, and up to 15 more. */
 static inline void fill(uint8_t *to, unsigned n, unsigned b)
 {
-	const bytes16 all = (bytes16){0} + (uint8_t)b;
+	const bytes16 all = (bytes16){ 0 } + (uint8_t)b;
 
 	for (unsigned i = 0; i < n; i += 16)
 		*(bytes16 *)(to + i) = all;
@@ -72,7 +72,7 @@ static inline void fill(uint8_t *to, unsigned n, unsigned b)
 /* n bytes of `from`, each with b added, and up to 15 more. */
 static inline void fill_plus(uint8_t *to, const uint8_t *from, unsigned n, unsigned b)
 {
-	const bytes16 all = (bytes16){0} + (uint8_t)b;
+	const bytes16 all = (bytes16){ 0 } + (uint8_t)b;
 
 	for (unsigned i = 0; i < n; i += 16)
 		*(bytes16 *)(to + i) = *(const bytes16 *)(from + i) + all;

@@ -8,19 +8,19 @@
 #include <stdint.h>
 
 enum {
-	HUFF_AC_BITS = 11,       /* of look-ahead; 10 KiB a table, two fit into the first-level cache with room to
+	HUFF_AC_BITS = 11, /* of look-ahead; 10 KiB a table, two fit into the first-level cache with room to
 	                          * spare */
 	HUFF_AC_ENTRIES = 1 << HUFF_AC_BITS,
 	HUFF_AC_ROOM = HUFF_AC_ENTRIES + 16, /* building writes a little too much */
 	HUFF_DC_BITS = 9,
-	HUFF_MAX_AC_SIZE = 10,   /* value bits of a coefficient in 8-bit JPEGs */
+	HUFF_MAX_AC_SIZE = 10, /* value bits of a coefficient in 8-bit JPEGs */
 	HUFF_MAX_DC_SIZE = 11,
 };
 
 /* Any code, the slow way: limit[n] is the first 16-bit window that no code of n bits or fewer starts. */
 struct huff_codes {
 	int32_t limit[17];
-	int32_t offset[17];      /* values[(window >> (16 - n)) + offset[n]] */
+	int32_t offset[17]; /* values[(window >> (16 - n)) + offset[n]] */
 	uint8_t values[256];
 };
 
@@ -41,7 +41,7 @@ struct huff_ac {
 	                                * of the block; HUFF_AC_LONG: not decided here */
 	uint8_t first[HUFF_AC_ROOM];   /* to the coefficient with the value in the table */
 	uint8_t size[HUFF_AC_ROOM];
-	uint8_t value[HUFF_AC_ROOM];   /* signed */
+	uint8_t value[HUFF_AC_ROOM]; /* signed */
 	struct huff_codes codes;
 };
 enum { HUFF_AC_LENGTH = 18, HUFF_AC_LONG = 64, HUFF_AC_END = 128 };
@@ -56,7 +56,7 @@ enum { HUFF_CACHE_TABLES = 6 };
 struct huff_cache {
 	struct huff_key {
 		uint8_t bits[17], values[256];
-		uint64_t used;   /* clock of the last use; 0: empty */
+		uint64_t used; /* clock of the last use; 0: empty */
 	} dc_key[HUFF_CACHE_TABLES], ac_key[HUFF_CACHE_TABLES];
 	struct huff_dc dc[HUFF_CACHE_TABLES];
 	struct huff_ac ac[HUFF_CACHE_TABLES];

@@ -25,17 +25,17 @@ enum { MAX_DIMENSION = 65500, MARGIN = BLOCKS_SLACK };
 struct shape {
 	uint32_t width, height;
 	uint32_t n_components;
-	uint32_t h, v;                    /* luma samples per chroma sample: 1 or 2 */
-	uint32_t n_luma;                  /* luma blocks per MCU: h * v */
+	uint32_t h, v;   /* luma samples per chroma sample: 1 or 2 */
+	uint32_t n_luma; /* luma blocks per MCU: h * v */
 	uint32_t mcus_per_row, mcu_rows;
 	uint32_t chroma_width, chroma_height; /* real samples, not filled up to blocks */
-	uint32_t restart_interval;        /* in MCUs; 0: none */
+	uint32_t restart_interval;            /* in MCUs; 0: none */
 	bool is_ycc;
 };
 
 /* One component's samples of the present MCU row. */
 struct strip {
-	uint8_t *row0;                    /* first sample of the first column kept */
+	uint8_t *row0; /* first sample of the first column kept */
 	size_t stride_bytes;
 };
 
@@ -47,15 +47,15 @@ struct scan {
 	/* The image at hand. */
 	struct shape shape;
 	struct mcu_layout layout;
-	const uint32_t *interval_starts;  /* in the stream, one more than there are intervals */
+	const uint32_t *interval_starts; /* in the stream, one more than there are intervals */
 	struct checkpoints *record;
 	const struct checkpoints *index;
 	struct entropy_state state;
-	uint32_t at;                      /* MCU that the state stands before */
-	uint32_t stop;                    /* next MCU at which arrive() has something to do */
-	uint32_t next_restart;            /* MCU behind the present restart interval; UINT32_MAX: none */
-	uint32_t next_record;             /* MCU whose state is to be recorded next; UINT32_MAX: none */
-	uint32_t next_state, next_row;    /* that state's number in `record`; the first MCU of the row after its */
+	uint32_t at;                   /* MCU that the state stands before */
+	uint32_t stop;                 /* next MCU at which arrive() has something to do */
+	uint32_t next_restart;         /* MCU behind the present restart interval; UINT32_MAX: none */
+	uint32_t next_record;          /* MCU whose state is to be recorded next; UINT32_MAX: none */
+	uint32_t next_state, next_row; /* that state's number in `record`; the first MCU of the row after its */
 	const uint8_t *interval_end;
 	struct strip strip[3];
 	/* The rectangle: pixels; MCU columns and rows [first, end); the samples of chroma it needs [first, end). */
@@ -65,7 +65,7 @@ struct scan {
 	/* Pairs of blocks: luma [0], [1]; chroma [2]. All zero between MCUs. */
 	_Alignas(64) int16_t coef[3][COEF_PAIR_STORAGE];
 	_Alignas(64) uint16_t quant[2][COEF_PAIR]; /* luma, chroma */
-	int exceeded;                     /* a dequantized value was too large */
+	int exceeded;                              /* a dequantized value was too large */
 };
 
 struct scan *scan_create(void)
@@ -92,7 +92,7 @@ void scan_destroy(struct scan *s)
 
 const char *const *scan_paths(void)
 {
-	static const char *const all[] = {"avx2", "c", NULL}; /* the plain one goes with everything */
+	static const char *const all[] = { "avx2", "c", NULL }; /* the plain one goes with everything */
 
 	for (const char *const *name = all; *name; name++)
 		if (strcmp(*name, blocks_paths()[0]->name) == 0)
@@ -117,9 +117,12 @@ static bool shape_of(const struct jpeg_decompress_struct *c, struct shape *out)
 {
 	const jpeg_component_info *k = c->comp_info;
 	struct shape s = {
-		.width = c->image_width, .height = c->image_height,
+		.width = c->image_width,
+		.height = c->image_height,
 		.n_components = (uint32_t)c->num_components,
-		.h = 1, .v = 1, .n_luma = 1,
+		.h = 1,
+		.v = 1,
+		.n_luma = 1,
 		.restart_interval = c->restart_interval,
 		.is_ycc = c->jpeg_color_space == JCS_YCbCr,
 	};
@@ -458,8 +461,8 @@ static int decode_row(struct scan *s, uint32_t mcu_y)
 {
 	const uint32_t n_luma = s->shape.n_luma, n = s->mcu_x1 - s->mcu_x0;
 	const uint32_t inner = blocks_wanted(s, n > 2 ? s->mcu_x0 + 1 : s->mcu_x0, mcu_y);
-	int16_t *coef[ENTROPY_MAX_BLOCKS] = {s->coef[0], s->coef[0] + 8, s->coef[1], s->coef[1] + 8};
-	uint8_t last[ENTROPY_MAX_BLOCKS] = {0};
+	int16_t *coef[ENTROPY_MAX_BLOCKS] = { s->coef[0], s->coef[0] + 8, s->coef[1], s->coef[1] + 8 };
+	uint8_t last[ENTROPY_MAX_BLOCKS] = { 0 };
 	unsigned waiting = 0; /* where luma has one block per MCU, two MCUs make a pair: last of the first */
 	int r;
 
@@ -536,7 +539,7 @@ static void emit_row(const struct scan *s, uint32_t mcu_y, uint32_t y, uint8_t *
 	const uint32_t x = s->want.x - s->mcu_x0 * 8 * shape->h;
 	const uint8_t *luma = s->strip[0].row0 + row * (ptrdiff_t)s->strip[0].stride_bytes + x;
 	const int32_t near = shape->v == 2 ? (row + 2) / 2 - 1 : row;
-	struct chroma_row c = {.below = row & 1, .odd = (int)(x % shape->h)};
+	struct chroma_row c = { .below = row & 1, .odd = (int)(x % shape->h) };
 
 	if (shape->n_components == 1) {
 		s->blocks->interleave(luma, luma, luma, rgb, s->want.width);
@@ -623,7 +626,7 @@ static int reserve_strips(struct scan *s)
 	if (!p)
 		return -ENOMEM;
 	for (uint32_t i = 0; i < shape->n_components; i++) {
-		s->strip[i] = (struct strip){p + stride[i] + MARGIN, stride[i]};
+		s->strip[i] = (struct strip){ p + stride[i] + MARGIN, stride[i] };
 		p += stride[i] * rows[i];
 	}
 	return 0;
@@ -634,7 +637,7 @@ static int decode_rows(struct scan *s, const struct image *out)
 	int r;
 
 	s->exceeded = 0;
-	stand_at(s, 0, 0, (const int32_t[3]){0});
+	stand_at(s, 0, 0, (const int32_t[3]){ 0 });
 	for (uint32_t y = s->mcu_y0; y < s->mcu_y1; y++) {
 		if ((r = decode_row(s, y))) {
 			memset(s->coef, 0, sizeof(s->coef));

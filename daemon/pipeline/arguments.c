@@ -44,7 +44,7 @@ static int bind_named(struct arguments *a, json_t *named)
 	const char *name;
 	json_t *value;
 
-	json_object_foreach(named, name, value) {
+	json_object_foreach (named, name, value) {
 		unsigned i = 0;
 		char text[120];
 

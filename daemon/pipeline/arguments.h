@@ -7,9 +7,9 @@
 #include "pipeline/spec.h"
 
 struct arguments {
-	unsigned position;               /* of the op, counted from 1 */
+	unsigned position; /* of the op, counted from 1 */
 	const char *op;
-	const char *const *names;        /* in torchvision's order, NULL-terminated, at most SPEC_MAX_ARGS + 1 */
+	const char *const *names;          /* in torchvision's order, NULL-terminated, at most SPEC_MAX_ARGS + 1 */
 	json_t *values[SPEC_MAX_ARGS + 1]; /* borrowed; NULL: not given */
 	struct pipeline_error *err;
 };
@@ -18,7 +18,7 @@ struct arguments {
 int arguments_bind(struct arguments *a, json_t *entry);
 
 /* Each reads argument i into *out and leaves *out alone when it was not given. 0 or -EINVAL with err->text. */
-int argument_size(struct arguments *a, unsigned i, struct op_size *out); /* must be given */
+int argument_size(struct arguments *a, unsigned i, struct op_size *out);                        /* must be given */
 int argument_count(struct arguments *a, unsigned i, uint32_t from, uint32_t to, uint32_t *out); /* null: as not given */
 int argument_bool(struct arguments *a, unsigned i, bool *out);
 int argument_number(struct arguments *a, unsigned i, double from, double to, double *out);

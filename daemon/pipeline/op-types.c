@@ -218,8 +218,8 @@ static int pillow_version(const struct op *op)
 
 static json_t *write_fill(const struct op *op)
 {
-	return op->pad.one_fill ? json_integer(op->pad.fill[0]) :
-	       json_pack("[iii]", op->pad.fill[0], op->pad.fill[1], op->pad.fill[2]);
+	return op->pad.one_fill ? json_integer(op->pad.fill[0])
+				: json_pack("[iii]", op->pad.fill[0], op->pad.fill[1], op->pad.fill[2]);
 }
 
 static json_t *write_padding(const struct op *op)
@@ -265,8 +265,9 @@ static json_t *write_color_jitter(const struct op *op)
 	json_t *out = json_object();
 
 	for (unsigned i = 0; i < N_JITTERS; i++)
-		json_object_set_new(out, jitter_args[i], !op->jitter.given[i] ? json_null() :
-				    json_pack("[ff]", op->jitter.from[i], op->jitter.to[i]));
+		json_object_set_new(out, jitter_args[i],
+				    !op->jitter.given[i] ? json_null()
+							 : json_pack("[ff]", op->jitter.from[i], op->jitter.to[i]));
 	return out;
 }
 
@@ -351,8 +352,8 @@ int op_type_unknown(unsigned position, const char *name, struct pipeline_error *
 		}
 	}
 	if (nearest <= strlen(op_types[best].name) / 5 + 1) { /* a slip; farther away is another op */
-		snprintf(err->text, sizeof(err->text),
-			 "op %u '%.60s' is not known; did you mean '%s'?", position, name, op_types[best].name);
+		snprintf(err->text, sizeof(err->text), "op %u '%.60s' is not known; did you mean '%s'?", position, name,
+			 op_types[best].name);
 	} else {
 		size_t n = (size_t)snprintf(err->text, sizeof(err->text), "op %u '%.30s' is not known; ops are",
 					    position, name);

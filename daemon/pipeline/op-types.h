@@ -9,9 +9,9 @@ enum { N_OP_TYPES = OP_NORMALIZE + 1 };
 
 struct op_type {
 	const char *name;
-	const char *const *args;                           /* their names, NULL-terminated */
-	int (*read)(struct arguments *a, struct op *op);   /* fills op, whose other fields are 0; 0 or -EINVAL */
-	json_t *(*write)(const struct op *op);             /* all arguments by name, a new object; NULL when memory
+	const char *const *args;                         /* their names, NULL-terminated */
+	int (*read)(struct arguments *a, struct op *op); /* fills op, whose other fields are 0; 0 or -EINVAL */
+	json_t *(*write)(const struct op *op);           /* all arguments by name, a new object; NULL when memory
 	                                                    * is short */
 	bool random;
 };

@@ -79,7 +79,7 @@ static int choose_crop(const struct op *op, struct random *r, uint32_t width, ui
 	if (padded_width < op->size.width || padded_height < op->size.height) {
 		return image_fail(err, IMAGE_E_FORMAT,
 				  "the image has %u x %u pixels where RandomCrop needs at least %u x %u", width, height,
-			 op->size.width, op->size.height);
+				  op->size.width, op->size.height);
 	}
 	out->top = (int32_t)random_below(r, padded_height - op->size.height + 1) - (int32_t)top;
 	out->left = (int32_t)random_below(r, padded_width - op->size.width + 1) - (int32_t)left;
@@ -172,10 +172,18 @@ static int apply_jitter(const struct op *op, const struct op_choice *choice, str
 		if (!op->jitter.given[what])
 			continue;
 		switch (what) {
-		case JITTER_BRIGHTNESS: color_brightness(&v->image, choice->factor[what]); break;
-		case JITTER_CONTRAST: color_contrast(&v->image, choice->factor[what]); break;
-		case JITTER_SATURATION: color_saturation(&v->image, choice->factor[what]); break;
-		default: color_hue(&v->image, color_hue_steps((double)choice->factor[what])); break;
+		case JITTER_BRIGHTNESS:
+			color_brightness(&v->image, choice->factor[what]);
+			break;
+		case JITTER_CONTRAST:
+			color_contrast(&v->image, choice->factor[what]);
+			break;
+		case JITTER_SATURATION:
+			color_saturation(&v->image, choice->factor[what]);
+			break;
+		default:
+			color_hue(&v->image, color_hue_steps((double)choice->factor[what]));
+			break;
 		}
 	}
 	return rc;

@@ -9,11 +9,11 @@
 
 /* What an op decided for one image. Only the fields of its kind are set. */
 struct op_choice {
-	bool happens;                 /* flips, RandomGrayscale */
-	int32_t left, top;            /* RandomCrop: in the unpadded image; may be negative */
-	struct region_px crop;        /* RandomResizedCrop */
-	uint8_t order[N_JITTERS];     /* ColorJitter: what comes first, second... */
-	float factor[N_JITTERS];      /* of those given */
+	bool happens;             /* flips, RandomGrayscale */
+	int32_t left, top;        /* RandomCrop: in the unpadded image; may be negative */
+	struct region_px crop;    /* RandomResizedCrop */
+	uint8_t order[N_JITTERS]; /* ColorJitter: what comes first, second... */
+	float factor[N_JITTERS];  /* of those given */
 };
 
 /* Deterministic ops choose nothing. 0, or IMAGE_E_FORMAT when the image is too small for a RandomCrop. */

@@ -23,12 +23,13 @@ static const struct {
 	const char *name;
 	size_t bytes;
 } dtypes[] = {
-	[DTYPE_UINT8] = { "uint8", 1 },     [DTYPE_FLOAT16] = { "float16", 2 }, [DTYPE_FLOAT32] = { "float32", 4 },
-	[DTYPE_INT32] = { "int32", 4 },     [DTYPE_INT64] = { "int64", 8 },     [DTYPE_FLOAT64] = { "float64", 8 },
-	[DTYPE_INT16] = { "int16", 2 },     [DTYPE_BOOL8] = { "bool", 1 },      [DTYPE_INT8] = { "int8", 1 },
-	[DTYPE_UINT16] = { "uint16", 2 },   [DTYPE_UINT32] = { "uint32", 4 },   [DTYPE_UINT64] = { "uint64", 8 },
-	[DTYPE_COMPLEX64] = { "complex64", 8 },
-	[DTYPE_COMPLEX128] = { "complex128", 16 },
+	[DTYPE_UINT8] = { "uint8", 1 },         [DTYPE_FLOAT16] = { "float16", 2 },
+	[DTYPE_FLOAT32] = { "float32", 4 },     [DTYPE_INT32] = { "int32", 4 },
+	[DTYPE_INT64] = { "int64", 8 },         [DTYPE_FLOAT64] = { "float64", 8 },
+	[DTYPE_INT16] = { "int16", 2 },         [DTYPE_BOOL8] = { "bool", 1 },
+	[DTYPE_INT8] = { "int8", 1 },           [DTYPE_UINT16] = { "uint16", 2 },
+	[DTYPE_UINT32] = { "uint32", 4 },       [DTYPE_UINT64] = { "uint64", 8 },
+	[DTYPE_COMPLEX64] = { "complex64", 8 }, [DTYPE_COMPLEX128] = { "complex128", 16 },
 };
 
 size_t dtype_bytes(enum dtype t)
@@ -56,7 +57,8 @@ static int check_output(const struct spec *s, enum dtype dtype, enum layout layo
 	if (dtype != DTYPE_UINT8 && !s->has_to_tensor) {
 		snprintf(err->text, sizeof(err->text),
 			 "%s needs \"ToTensor\" in the pipeline, which scales pixels to 0..1; without it ask for dtype "
-			 "uint8", dtype_name(dtype));
+			 "uint8",
+			 dtype_name(dtype));
 		return -EINVAL;
 	}
 	return 0;
@@ -66,15 +68,15 @@ static void init_finish(struct pipeline *p)
 {
 	float mean[3] = { 0.0f, 0.0f, 0.0f }, std[3] = { 1.0f, 1.0f, 1.0f };
 	enum convert_type type = p->dtype == DTYPE_UINT8     ? CONVERT_UINT8
-				: p->dtype == DTYPE_FLOAT16 ? CONVERT_FLOAT16
-							    : CONVERT_FLOAT32;
+				 : p->dtype == DTYPE_FLOAT16 ? CONVERT_FLOAT16
+							     : CONVERT_FLOAT32;
 
 	for (int c = 0; p->spec.normalize >= 0 && c < 3; c++) {
 		mean[c] = (float)p->spec.ops[p->spec.normalize].normalize.mean[c];
 		std[c] = (float)p->spec.ops[p->spec.normalize].normalize.std[c];
 	}
-	convert_init(&p->finish, type, p->layout == LAYOUT_NCHW, p->spec.n_channels, p->spec.width, p->spec.height, mean,
-		    std);
+	convert_init(&p->finish, type, p->layout == LAYOUT_NCHW, p->spec.n_channels, p->spec.width, p->spec.height,
+		     mean, std);
 }
 
 /* Messages quote what was given, which may be anything; they go into logs. */

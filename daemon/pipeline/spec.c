@@ -13,9 +13,9 @@
 #include "pipeline/op-types.h"
 
 static const char train224[] = "[[\"RandomResizedCrop\",224],\"RandomHorizontalFlip\",\"ToTensor\","
-	"[\"Normalize\",[0.485,0.456,0.406],[0.229,0.224,0.225]]]";
+			       "[\"Normalize\",[0.485,0.456,0.406],[0.229,0.224,0.225]]]";
 static const char val224[] = "[[\"Resize\",256],[\"CenterCrop\",224],\"ToTensor\","
-	"[\"Normalize\",[0.485,0.456,0.406],[0.229,0.224,0.225]]]";
+			     "[\"Normalize\",[0.485,0.456,0.406],[0.229,0.224,0.225]]]";
 
 static int read_op(unsigned position, json_t *entry, struct op *op, struct pipeline_error *err)
 {
@@ -130,9 +130,8 @@ static int follow_size(struct spec *s, unsigned i, struct pipeline_error *err)
 		break;
 	}
 	if (s->n_channels == 1 && (op->kind == OP_PAD || op->kind == OP_RANDOM_CROP) && !op->pad.one_fill) {
-		snprintf(err->text, sizeof(err->text),
-			 "op %u '%s': the image is grey here, so fill must be one number", i + 1,
-			 op_types[op->kind].name);
+		snprintf(err->text, sizeof(err->text), "op %u '%s': the image is grey here, so fill must be one number",
+			 i + 1, op_types[op->kind].name);
 		return -EINVAL;
 	}
 	return 0;
@@ -155,9 +154,8 @@ static int check_sizes(struct spec *s, struct pipeline_error *err)
 		return -EINVAL;
 	}
 	if (s->width > SPEC_MAX_EDGE || s->height > SPEC_MAX_EDGE) {
-		snprintf(err->text, sizeof(err->text),
-			 "the output would be %u x %u pixels; at most %u per edge", s->width, s->height,
-			 SPEC_MAX_EDGE);
+		snprintf(err->text, sizeof(err->text), "the output would be %u x %u pixels; at most %u per edge",
+			 s->width, s->height, SPEC_MAX_EDGE);
 		return -EINVAL;
 	}
 	if (s->normalize >= 0 && s->n_channels == 1) {
@@ -230,9 +228,8 @@ static int parse_json(const char *text, json_t **list, struct pipeline_error *er
 	}
 	*list = json_loads(text, JSON_REJECT_DUPLICATES, &error);
 	if (!*list) {
-		snprintf(err->text, sizeof(err->text),
-			 "the pipeline is not valid JSON: line %d, column %d: %.150s", error.line, error.column,
-			 error.text);
+		snprintf(err->text, sizeof(err->text), "the pipeline is not valid JSON: line %d, column %d: %.150s",
+			 error.line, error.column, error.text);
 		return -EINVAL;
 	}
 	return 0;

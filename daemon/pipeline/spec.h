@@ -10,7 +10,7 @@
 
 enum {
 	SPEC_MAX_OPS = 64,
-	SPEC_MAX_EDGE = 8192,             /* of any size an op names, in pixels */
+	SPEC_MAX_EDGE = 8192, /* of any size an op names, in pixels */
 	SPEC_MAX_TEXT_BYTES = 16 * 1024,
 	SPEC_MAX_ARGS = 6,
 };
@@ -57,18 +57,18 @@ struct op {
 	struct op_resampling resample; /* Resize, RandomResizedCrop */
 	struct op_padding pad;         /* Pad, RandomCrop */
 	union {
-		uint32_t max_size;     /* Resize; 0: none */
-		bool pad_if_needed;    /* RandomCrop */
+		uint32_t max_size;  /* Resize; 0: none */
+		bool pad_if_needed; /* RandomCrop */
 		struct {
 			double scale[2], ratio[2];
 			float log_ratio[2];
-		} crop;                /* RandomResizedCrop */
-		double p;              /* RandomHorizontalFlip, RandomVerticalFlip, RandomGrayscale */
+		} crop;   /* RandomResizedCrop */
+		double p; /* RandomHorizontalFlip, RandomVerticalFlip, RandomGrayscale */
 		struct {
 			bool given[N_JITTERS];
 			double from[N_JITTERS], to[N_JITTERS];
-		} jitter;              /* ColorJitter */
-		uint32_t n_channels;   /* Grayscale */
+		} jitter;            /* ColorJitter */
+		uint32_t n_channels; /* Grayscale */
 		struct {
 			double mean[3], std[3];
 			uint32_t n_means, n_stds; /* 1 or 3 were given */
@@ -79,12 +79,12 @@ struct op {
 struct spec {
 	struct op ops[SPEC_MAX_OPS];
 	unsigned n_ops;
-	unsigned n_pixel_ops;  /* those before ToTensor and Normalize */
-	unsigned n_prefix;     /* those before the first random one, of the pixel ops */
+	unsigned n_pixel_ops; /* those before ToTensor and Normalize */
+	unsigned n_prefix;    /* those before the first random one, of the pixel ops */
 	bool has_to_tensor;
-	int normalize;         /* position of Normalize; -1: none */
+	int normalize;                      /* position of Normalize; -1: none */
 	uint32_t width, height, n_channels; /* of every result */
-	char *text;            /* canonical JSON; the spec's */
+	char *text;                         /* canonical JSON; the spec's */
 	char *prefix_text;
 };
 

@@ -105,8 +105,8 @@ static int reserve_image(struct scratch *s, uint32_t width, uint32_t height, str
 
 	if ((uint64_t)width * height > VIEW_MAX_PIXELS) {
 		return image_fail(err, IMAGE_E_LIMIT,
-				  "an op needs an image of %u x %u pixels in memory; at most %u are allowed",
-			 width, height, VIEW_MAX_PIXELS);
+				  "an op needs an image of %u x %u pixels in memory; at most %u are allowed", width,
+				  height, VIEW_MAX_PIXELS);
 	}
 	i->rgb = scratch_reserve(s, stride * height);
 	i->stride_bytes = stride;
@@ -181,7 +181,7 @@ int view_resize(struct view *v, struct pipeline_worker *w, uint32_t width, uint3
 	if (width < 1 || height < 1 || width > VIEW_MAX_EDGE || height > VIEW_MAX_EDGE) {
 		return image_fail(err, IMAGE_E_LIMIT,
 				  "an image of %u x %u pixels cannot be resized to %u x %u: 1 to %u per edge",
-			 view_width(v), view_height(v), width, height, VIEW_MAX_EDGE);
+				  view_width(v), view_height(v), width, height, VIEW_MAX_EDGE);
 	}
 	if (v->resized || v->flip_horizontal || v->flip_vertical)
 		rc = view_settle(v, w, false, err);
@@ -232,9 +232,8 @@ int view_finish(struct view *v, struct pipeline_worker *w, const struct convert 
 	int rc;
 
 	if (view_width(v) != f->width || view_height(v) != f->height) /* a cached prefix of some other pipeline */
-		return image_fail(err, IMAGE_E_CORRUPT,
-				  "the pipeline made %u x %u pixels instead of %u x %u", view_width(v), view_height(v),
-				  f->width, f->height);
+		return image_fail(err, IMAGE_E_CORRUPT, "the pipeline made %u x %u pixels instead of %u x %u",
+				  view_width(v), view_height(v), f->width, f->height);
 	rc = fetch(v, &q, &source, &origin, err);
 	if (rc == 0)
 		rc = resample_begin(w->resampler, &q, &source, origin);

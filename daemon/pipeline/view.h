@@ -30,12 +30,12 @@ struct pipeline_worker {
 };
 
 struct view {
-	struct decoder *decoder;  /* where pixels come from; NULL: they are in image */
+	struct decoder *decoder; /* where pixels come from; NULL: they are in image */
 	struct image image;
-	int held_in;              /* image is in worker->pixels[held_in]; -1: elsewhere */
-	bool borrowed;            /* image may not be changed, wherever it is */
-	struct region_px box;     /* the part of the source that is left */
-	bool resized;             /* then `box` becomes out_width x out_height, of which `keep` is left */
+	int held_in;          /* image is in worker->pixels[held_in]; -1: elsewhere */
+	bool borrowed;        /* image may not be changed, wherever it is */
+	struct region_px box; /* the part of the source that is left */
+	bool resized;         /* then `box` becomes out_width x out_height, of which `keep` is left */
 	uint32_t out_width, out_height;
 	struct region_px keep;
 	enum filter filter;

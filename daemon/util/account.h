@@ -21,7 +21,7 @@ enum account_kind {
 	ACCOUNT_DATA_BYTES,   /* names, labels and orders: what a data set and the plan of an epoch take */
 	ACCOUNT_UNREAD_BYTES, /* answers that clients have not taken yet */
 	ACCOUNT_FDS,
-	ACCOUNT_OPENINGS,     /* data sets that I/O threads are opening, which a file system that hangs may make last */
+	ACCOUNT_OPENINGS, /* data sets that I/O threads are opening, which a file system that hangs may make last */
 	ACCOUNT_N_KINDS
 };
 
@@ -29,7 +29,7 @@ struct account {
 	struct account *next;
 	struct accounts *owner;
 	uid_t uid;
-	unsigned n_charges;   /* freed at 0 */
+	unsigned n_charges; /* freed at 0 */
 	uint64_t used[ACCOUNT_N_KINDS];
 	struct hearing hearing; /* of the loop, for this user's connections */
 };

@@ -6,10 +6,10 @@
 #include <stdint.h>
 
 /* ptr: to the member of that name in a struct of that type; checked to be of the member's type. */
-#define container_of(ptr, type, member)                                                            \
-	({                                                                                         \
-		const __typeof__(((type *)NULL)->member) *member_ = (ptr);                         \
-		(type *)(void *)((char *)(uintptr_t)member_ - offsetof(type, member));             \
+#define container_of(ptr, type, member) \
+	({ \
+		const __typeof__(((type *)NULL)->member) *member_ = (ptr); \
+		(type *)(void *)((char *)(uintptr_t)member_ - offsetof(type, member)); \
 	})
 
 #endif

@@ -14,10 +14,10 @@ enum { HEARING_NS = 1000000 };
 
 /* A user's. Zeroed: nobody has been heard. */
 struct hearing {
-	uint64_t number;      /* the loop's turn that the rest is about */
-	uint64_t spent_ns;    /* in it */
-	uint64_t round;       /* in which each connection is heard once before one is again */
-	bool passed_over;     /* somebody had to wait in this turn */
+	uint64_t number;   /* the loop's turn that the rest is about */
+	uint64_t spent_ns; /* in it */
+	uint64_t round;    /* in which each connection is heard once before one is again */
+	bool passed_over;  /* somebody had to wait in this turn */
 };
 
 /* Whether a connection is heard in the loop's turn `number` (from 1 on). *round is the connection's: the last round in

@@ -15,7 +15,8 @@ static unsigned class_of(uint64_t ns)
 /* Where the class after it begins. */
 static uint64_t end_of(unsigned c)
 {
-	return c == 0 ? UINT64_C(1) << FIRST_BITS : (4 + (c - 1) % 4 + 1) * (UINT64_C(1) << (FIRST_BITS - 2 + (c - 1) / 4));
+	return c == 0 ? UINT64_C(1) << FIRST_BITS
+		      : (4 + (c - 1) % 4 + 1) * (UINT64_C(1) << (FIRST_BITS - 2 + (c - 1) / 4));
 }
 
 static void fade(struct latency *l)

@@ -8,7 +8,7 @@
 enum { LATENCY_CLASSES = 128 }; /* from 1 us to longer than an hour */
 
 struct latency {
-	uint32_t n;                     /* sum of the counts */
+	uint32_t n; /* sum of the counts */
 	uint32_t count[LATENCY_CLASSES];
 };
 

@@ -27,7 +27,7 @@
 #endif
 
 enum {
-	MAX_TEXT_BYTES = 4096,  /* of a message, before escaping */
+	MAX_TEXT_BYTES = 4096, /* of a message, before escaping */
 	MAX_RECORD_BYTES = 8192,
 	MAX_FIELDS = 16,
 };
@@ -39,8 +39,8 @@ static const struct {
 	enum log_level level;
 	const char *name;
 } levels[] = {
-	{LOG_LEVEL_ERROR, "error"},   {LOG_LEVEL_WARNING, "warning"}, {LOG_LEVEL_NOTICE, "notice"},
-	{LOG_LEVEL_INFO, "info"},     {LOG_LEVEL_DEBUG, "debug"},
+	{ LOG_LEVEL_ERROR, "error" }, { LOG_LEVEL_WARNING, "warning" }, { LOG_LEVEL_NOTICE, "notice" },
+	{ LOG_LEVEL_INFO, "info" },   { LOG_LEVEL_DEBUG, "debug" },
 };
 
 void log_set_level(enum log_level most)
@@ -124,7 +124,7 @@ static void record_value(struct record *r, const char *text)
 	}
 	record_char(r, '"');
 	for (; *text; text++) {
-		char one[2] = {*text, '\0'};
+		char one[2] = { *text, '\0' };
 
 		if (*text == '"' || *text == '\\')
 			record_char(r, '\\');
@@ -194,7 +194,7 @@ static bool stderr_is_journal(void)
 static void send_line(enum log_level level, const char *event, const char *const *fields, const char *text,
 		      bool journal)
 {
-	struct record r = {.n = 0};
+	struct record r = { .n = 0 };
 
 	if (journal) { /* its own way to say the priority of a plain line: sd-daemon(3) */
 		record_char(&r, '<');
@@ -241,15 +241,15 @@ static void journal_field(struct record *r, struct iovec *v, const char *prefix,
 	record_raw(r, name);
 	record_char(r, '=');
 	record_escaped(r, value);
-	*v = (struct iovec){r->bytes + start, r->n - start};
+	*v = (struct iovec){ r->bytes + start, r->n - start };
 }
 
 static int send_journal(enum log_level level, const char *event, const char *const *fields, const char *text)
 {
-	struct record r = {.n = 0};
+	struct record r = { .n = 0 };
 	struct iovec v[5 + MAX_FIELDS];
 	int n = 0;
-	char id[33], priority[2] = {(char)('0' + (int)level), '\0'};
+	char id[33], priority[2] = { (char)('0' + (int)level), '\0' };
 
 	message_id(event, id);
 	journal_field(&r, &v[n++], "", "PRIORITY", priority);

@@ -8,11 +8,11 @@
 #define BATCHD_LOG_H
 
 enum log_level { /* syslog's */
-	LOG_LEVEL_ERROR = 3,
-	LOG_LEVEL_WARNING = 4,
-	LOG_LEVEL_NOTICE = 5,
-	LOG_LEVEL_INFO = 6,
-	LOG_LEVEL_DEBUG = 7
+		 LOG_LEVEL_ERROR = 3,
+		 LOG_LEVEL_WARNING = 4,
+		 LOG_LEVEL_NOTICE = 5,
+		 LOG_LEVEL_INFO = 6,
+		 LOG_LEVEL_DEBUG = 7
 };
 
 void log_set_level(enum log_level most);

@@ -18,14 +18,14 @@ struct repeat {
 	uid_t uid;
 	char name[REPEATS_NAME], detail[REPEATS_NAME]; /* cut to fit */
 	unsigned n_told;
-	uint64_t n_more;        /* counted since the last tick */
+	uint64_t n_more; /* counted since the last tick */
 };
 
 /* Zeroed: empty. */
 struct repeats {
 	struct repeat kinds[REPEATS_KINDS];
 	unsigned n_kinds;
-	uint64_t n_others;      /* of kinds that the table had no room for, since the last tick */
+	uint64_t n_others; /* of kinds that the table had no room for, since the last tick */
 };
 
 /* Whether this one is to be told: it is one of the first `at_once`. */

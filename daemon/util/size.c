@@ -18,32 +18,32 @@ struct unit {
 };
 
 static const struct unit size_units[] = {
-	{"", 1},
-	{"B", 1},
-	{"KiB", UINT64_C(1) << 10},
-	{"MiB", UINT64_C(1) << 20},
-	{"GiB", UINT64_C(1) << 30},
-	{"TiB", UINT64_C(1) << 40},
-	{"PiB", UINT64_C(1) << 50},
-	{"kB", 1000},
-	{"KB", 1000},
-	{"MB", 1000 * 1000},
-	{"GB", 1000 * 1000 * 1000},
-	{"TB", UINT64_C(1000) * 1000 * 1000 * 1000},
-	{"PB", UINT64_C(1000) * 1000 * 1000 * 1000 * 1000},
-	{NULL, 0},
+	{ "", 1 },
+	{ "B", 1 },
+	{ "KiB", UINT64_C(1) << 10 },
+	{ "MiB", UINT64_C(1) << 20 },
+	{ "GiB", UINT64_C(1) << 30 },
+	{ "TiB", UINT64_C(1) << 40 },
+	{ "PiB", UINT64_C(1) << 50 },
+	{ "kB", 1000 },
+	{ "KB", 1000 },
+	{ "MB", 1000 * 1000 },
+	{ "GB", 1000 * 1000 * 1000 },
+	{ "TB", UINT64_C(1000) * 1000 * 1000 * 1000 },
+	{ "PB", UINT64_C(1000) * 1000 * 1000 * 1000 * 1000 },
+	{ NULL, 0 },
 };
 
 static const struct unit duration_units[] = {
-	{"", UINT64_C(1000000000)},
-	{"ns", 1},
-	{"us", 1000},
-	{"ms", 1000 * 1000},
-	{"s", UINT64_C(1000000000)},
-	{"min", UINT64_C(60000000000)},
-	{"h", UINT64_C(3600000000000)},
-	{"d", UINT64_C(86400000000000)},
-	{NULL, 0},
+	{ "", UINT64_C(1000000000) },
+	{ "ns", 1 },
+	{ "us", 1000 },
+	{ "ms", 1000 * 1000 },
+	{ "s", UINT64_C(1000000000) },
+	{ "min", UINT64_C(60000000000) },
+	{ "h", UINT64_C(3600000000000) },
+	{ "d", UINT64_C(86400000000000) },
+	{ NULL, 0 },
 };
 
 /* Not isdigit(): a configuration means the same in every locale. */
@@ -70,7 +70,7 @@ static int decimal_read(const char **text, struct decimal *d)
 {
 	const char *p = *text;
 
-	*d = (struct decimal){.scale = 1};
+	*d = (struct decimal){ .scale = 1 };
 	if (!is_digit(*p))
 		return -EINVAL;
 	for (; is_digit(*p); p++)
@@ -124,7 +124,7 @@ int duration_parse(const char *text, uint64_t *ns)
 
 const char *size_format(uint64_t bytes, char *buf, unsigned long buf_size)
 {
-	static const char *const names[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+	static const char *const names[] = { "B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB" };
 	double value = (double)bytes;
 	unsigned i = 0;
 

@@ -17,7 +17,7 @@
 struct workspace;
 
 struct work_memory {
-	pthread_mutex_t lock;      /* of all below */
+	pthread_mutex_t lock; /* of all below */
 	pthread_cond_t changed;
 	unsigned n_waiting;
 	uint64_t left_bytes;       /* of what anybody may take */
@@ -29,8 +29,8 @@ struct work_memory {
 };
 
 struct workspace {
-	struct work_memory *of;  /* NULL: no limit, nothing is waited for */
-	bool ahead;              /* of a file that is read ahead: never waits, and takes its first WORK_AHEAD_FREE_BYTES
+	struct work_memory *of; /* NULL: no limit, nothing is waited for */
+	bool ahead;             /* of a file that is read ahead: never waits, and takes its first WORK_AHEAD_FREE_BYTES
 	                          * without a charge */
 	/* its thread's */
 	uint64_t used_bytes;

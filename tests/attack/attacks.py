@@ -1,5 +1,6 @@
 """Attacks on a daemon from outside, packet by packet. Each is a function that gets a `Field` (daemons and folders of its own) and returns None when the
 daemon held, or how it broke. Users: alice, whom a thing belongs to, and bob, who means harm."""
+
 import base64
 import ctypes
 import fcntl
@@ -116,7 +117,12 @@ def in_child(work, uid=None, may_fail=False):
         except BaseException as e:
             result = (False, e)
         with os.fdopen(into, "wb") as f:
-            pickle.dump(result if result[0] or isinstance(result[1], (OSError, Skip)) else (False, HungUpElsewhere(repr(result[1]))), f)
+            pickle.dump(
+                result
+                if result[0] or isinstance(result[1], (OSError, Skip))
+                else (False, HungUpElsewhere(repr(result[1]))),
+                f,
+            )
         os._exit(0)
     os.close(into)
     with os.fdopen(out, "rb") as f:
@@ -254,7 +260,11 @@ def idle_ranks_cost_nothing(field):
     beside = min(cost(f"beside{i}") for i in range(2))
     for c in idle:
         c.close()
-    return f"a batch costs {beside / alone:.1f} times the processor time beside 8 idle sessions" if beside > 2.5 * alone else None
+    return (
+        f"a batch costs {beside / alone:.1f} times the processor time beside 8 idle sessions"
+        if beside > 2.5 * alone
+        else None
+    )
 
 
 def memory_is_bounded_for_lists(field):
@@ -323,8 +333,15 @@ def long_rows_leave_workers(field):
     steps = ",".join(f'["Resize",[{1000 + i % 2},1000]]' for i in range(12))
     folder = field.images("pictures", {f"cat/{i}.jpg": DARK for i in range(4)})
     slow = Client(d.socket, 120)
-    slow.open([directory(folder)], dataset=f"imagefolder:{folder}", transform=f'[{steps},["CenterCrop",[16,16]],"ToTensor"]', dtype=2, n_slots=16,
-              batch_size=8, job="slow")
+    slow.open(
+        [directory(folder)],
+        dataset=f"imagefolder:{folder}",
+        transform=f'[{steps},["CenterCrop",[16,16]],"ToTensor"]',
+        dtype=2,
+        n_slots=16,
+        batch_size=8,
+        job="slow",
+    )
     slow.seek()
     if not until(lambda: status(d)["workers"]["busy"] == 2):
         return "the slow rows were never begun"
@@ -464,7 +481,9 @@ def folders_are_checked_when_read(field):
     def attack():
         c = Client(d.socket)
         with open(work / "list.txt", "rb") as f:
-            if refused(lambda: c.open([f.fileno(), directory(work)], dataset=f"files:{work}/list.txt", transform=CROP, dtype=2)):
+            if refused(
+                lambda: c.open([f.fileno(), directory(work)], dataset=f"files:{work}/list.txt", transform=CROP, dtype=2)
+            ):
                 return False
         os.rename(secret, work / "sub")
         return _gets_pixels(c)
@@ -493,7 +512,9 @@ def mounts_are_checked_when_read(field):
         become(BOB)
         c = Client(d.socket)
         with open(work / "list.txt", "rb") as f:
-            if refused(lambda: c.open([f.fileno(), directory(work)], dataset=f"files:{work}/list.txt", transform=CROP, dtype=2)):
+            if refused(
+                lambda: c.open([f.fileno(), directory(work)], dataset=f"files:{work}/list.txt", transform=CROP, dtype=2)
+            ):
                 os.write(opened[1], b"x")
                 return False
         os.write(opened[1], b"x")
@@ -585,7 +606,11 @@ def same_path_is_not_same_data(field):
     options = dict(dataset="imagefolder:/data", mode=1, rank=-1)
     first.open([directory(one)], **options)
     code = refused(lambda: second.open([directory(two)], **options))
-    return None if code == 4 else f"the second is given the first one's {second.opened and second.opened['n_samples']} samples"
+    return (
+        None
+        if code == 4
+        else f"the second is given the first one's {second.opened and second.opened['n_samples']} samples"
+    )
 
 
 def root_elsewhere_is_not_trusted(field):

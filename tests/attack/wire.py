@@ -1,4 +1,5 @@
 """The wire without libbatchd: messages encoded as proto/batchd.proto has them, packet by packet, for what an honest client never sends."""
+
 import array
 import pathlib
 import re
@@ -74,7 +75,13 @@ def decode(message, data):
         elif key & 7 == 2:
             n, at = _take_varint(data, at)
             value, at = data[at : at + n], at + n
-            value = decode(kind, value) if kind in MESSAGES else value.decode(errors="replace") if kind == "string" else value
+            value = (
+                decode(kind, value)
+                if kind in MESSAGES
+                else value.decode(errors="replace")
+                if kind == "string"
+                else value
+            )
         else:
             n = 4 if key & 7 == 5 else 8
             value, at = data[at : at + n], at + n
@@ -126,7 +133,7 @@ class Client:
                 self.fds += struct.unpack(f"{len(raw) // 4}i", raw[: len(raw) // 4 * 4])
         if not data:
             raise HungUp(self.error)
-        (body, values), = decode("ServerMessage", data).items()
+        ((body, values),) = decode("ServerMessage", data).items()
         if body == "error":
             self.error = values
         return body, values

@@ -1,4 +1,5 @@
 """Loaders of plain arrays, for comparison with "npy:" data sets: PyTorch's way, and the one gather copy that nobody can avoid."""
+
 import numpy
 
 
@@ -30,9 +31,9 @@ class Gather:
         order = numpy.random.default_rng(e).permutation(len(self.features))
         out = numpy.empty((self.batch_size, *self.features.shape[1:]), self.features.dtype)
         for i in range(0, len(order), self.batch_size):
-            rows = order[i:i + self.batch_size]
-            numpy.take(self.features, rows, 0, out[:len(rows)])
-            yield out[:len(rows)], self.labels[rows]
+            rows = order[i : i + self.batch_size]
+            numpy.take(self.features, rows, 0, out[: len(rows)])
+            yield out[: len(rows)], self.labels[rows]
 
 
 ARRAYS = {"TensorDataset": TensorDataset, "gather": Gather}

@@ -3,6 +3,7 @@
 Every loader lives in a process of its own. Each round lets each of them load for a while, one after the other, so that a machine that is now
 faster, now slower hits all alike; a ratio is the median of the rounds' own ratios. CPU time includes worker processes and the daemon.
 """
+
 import argparse
 import json
 import os
@@ -21,14 +22,20 @@ from runner import Runner
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--build", type=pathlib.Path, required=True)
-    parser.add_argument("--data", type=pathlib.Path, help="an image folder of JPEGs (default: sample pictures made for this)")
+    parser.add_argument(
+        "--data", type=pathlib.Path, help="an image folder of JPEGs (default: sample pictures made for this)"
+    )
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--quick", action="store_true", help="one short round of everything: is it alive?")
-    parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)), help="of every loader (default: one per processor)")
+    parser.add_argument(
+        "--workers", type=int, default=len(os.sched_getaffinity(0)), help="of every loader (default: one per processor)"
+    )
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--only", action="append", choices=list(scenarios.SCENARIOS), help="may be repeated")
     parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="every measurement")
-    parser.add_argument("--plot", type=pathlib.Path, metavar="FILE", help="PNG or SVG (default: bench.png in the build folder)")
+    parser.add_argument(
+        "--plot", type=pathlib.Path, metavar="FILE", help="PNG or SVG (default: bench.png in the build folder)"
+    )
     args = parser.parse_args()
     args.build = args.build.resolve()
     args.rounds = 1 if args.quick else args.rounds

@@ -1,4 +1,5 @@
 """CPU seconds and memory of processes, read from /proc: what a loader costs includes its workers and its daemon."""
+
 import os
 import pathlib
 

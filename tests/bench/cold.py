@@ -5,6 +5,7 @@
 The slow file system is a library (preload/slow-reads.c) under which each file's first read takes --ms milliseconds. "Reading in the workers" is batchd under the
 same library told to let even reads that may not wait do so: then a decoding thread is idle for as long as its file takes. Dropping the page cache needs root.
 """
+
 import argparse
 import json
 import os
@@ -31,8 +32,12 @@ def tree(runner, source):
 
 def slow(folder, ms, inline=False):
     """What makes a process that is started with this environment see a slow disk."""
-    return {"LD_PRELOAD": str(folder / "slow-reads.so"), "SLOW_READS": str(folder / "pictures"), "SLOW_READS_MS": str(ms),
-            **({"SLOW_READS_INLINE": "1"} if inline else {})}
+    return {
+        "LD_PRELOAD": str(folder / "slow-reads.so"),
+        "SLOW_READS": str(folder / "pictures"),
+        "SLOW_READS_MS": str(ms),
+        **({"SLOW_READS_INLINE": "1"} if inline else {}),
+    }
 
 
 class With:
@@ -85,7 +90,12 @@ def loaders(runner, folder, args):
         torch("PyTorch, page cache dropped", {}, drop_caches)
     for n in args.io_threads:
         ours(f"batchd, {args.ms:g} ms a file, {n} I/O threads", f"slow-{n}", n, slow(runner.scratch, args.ms))
-    ours(f"batchd, {args.ms:g} ms a file, reading in the workers", "inline", many, slow(runner.scratch, args.ms, inline=True))
+    ours(
+        f"batchd, {args.ms:g} ms a file, reading in the workers",
+        "inline",
+        many,
+        slow(runner.scratch, args.ms, inline=True),
+    )
     torch(f"PyTorch, {args.ms:g} ms a file", slow(runner.scratch, args.ms))
     return rows
 
@@ -93,7 +103,9 @@ def loaders(runner, folder, args):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--build", type=pathlib.Path, required=True)
-    parser.add_argument("--data", type=pathlib.Path, help="an image folder of JPEGs (default: sample pictures made for this)")
+    parser.add_argument(
+        "--data", type=pathlib.Path, help="an image folder of JPEGs (default: sample pictures made for this)"
+    )
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--ms", type=float, default=5, help="how long a read of the slow file system takes")
     parser.add_argument("--io-threads", type=int, action="append", help="may be repeated")
@@ -105,8 +117,20 @@ def main():
     scratch = pathlib.Path(tempfile.mkdtemp(prefix="batchd-cold-"))
     runner = Runner(args, scratch)
     try:
-        subprocess.run([os.environ.get("CC", "cc"), "-shared", "-fPIC", "-O2", "-o", scratch / "slow-reads.so", HERE / "preload/slow-reads.c", "-ldl"],
-                       stdin=subprocess.DEVNULL, check=True)
+        subprocess.run(
+            [
+                os.environ.get("CC", "cc"),
+                "-shared",
+                "-fPIC",
+                "-O2",
+                "-o",
+                scratch / "slow-reads.so",
+                HERE / "preload/slow-reads.c",
+                "-ldl",
+            ],
+            stdin=subprocess.DEVNULL,
+            check=True,
+        )
         args.data = folder = tree(runner, args.data.resolve() if args.data else runner.sample_data())
         rows = loaders(runner, folder, args)
         rates = {label: [] for label in rows}
@@ -122,7 +146,9 @@ def main():
         shutil.rmtree(scratch, ignore_errors=True)
     best = statistics.median(rates["batchd, files in the page cache"])
     for label, r in rates.items():
-        print(f"{label:60} {statistics.median(r):8.0f} images/s   {statistics.median(r) / best:6.2f} of warm   ({min(r):.0f} to {max(r):.0f})")
+        print(
+            f"{label:60} {statistics.median(r):8.0f} images/s   {statistics.median(r) / best:6.2f} of warm   ({min(r):.0f} to {max(r):.0f})"
+        )
     if args.json:
         print(json.dumps(rates))
     return 0

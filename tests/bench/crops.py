@@ -1,8 +1,8 @@
 """The rectangles that train224 and val224 need of each picture, for libjpeg-turbo alone; and the copy of the data that FFCV makes for itself."""
+
 import os
 import pathlib
 import subprocess
-
 
 
 def size_of(path):
@@ -16,8 +16,14 @@ def size_of(path):
             continue
         marker = data[at + 1]
         if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
-            return int.from_bytes(data[at + 7:at + 9], "big"), int.from_bytes(data[at + 5:at + 7], "big")
-        at += 1 if marker == 0xFF else 2 if marker == 0 or 0xD0 <= marker <= 0xD8 else 2 + int.from_bytes(data[at + 2:at + 4], "big")
+            return int.from_bytes(data[at + 7 : at + 9], "big"), int.from_bytes(data[at + 5 : at + 7], "big")
+        at += (
+            1
+            if marker == 0xFF
+            else 2
+            if marker == 0 or 0xD0 <= marker <= 0xD8
+            else 2 + int.from_bytes(data[at + 2 : at + 4], "big")
+        )
     raise ValueError(f"'{path}' has no frame header")
 
 
@@ -30,8 +36,23 @@ def train224(runner):
     lines = []
     for index, path in enumerate(runner.pictures()):
         width, height = size_of(path)
-        drawn = subprocess.run([runner.args.build / "tests/tools/render", "--choices", "train224", "0", "0", str(index), "1", str(width), str(height)],
-                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=True, text=True).stdout.split()
+        drawn = subprocess.run(
+            [
+                runner.args.build / "tests/tools/render",
+                "--choices",
+                "train224",
+                "0",
+                "0",
+                str(index),
+                "1",
+                str(width),
+                str(height),
+            ],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            check=True,
+            text=True,
+        ).stdout.split()
         lines.append(f"{' '.join(drawn[:4])} {path}")
     return lines
 

@@ -27,7 +27,7 @@ struct sample {
 static struct sample samples[MAX_FILES];
 static unsigned n_samples;
 static struct scan *scan;
-static struct jpeg_in in;      /* one decompressor for all, as a worker has */
+static struct jpeg_in in; /* one decompressor for all, as a worker has */
 static uint8_t *rgb;
 static size_t rgb_bytes;
 
@@ -80,7 +80,7 @@ static uint64_t id_now(void)
 static void ours(const struct sample *s, struct region_px want, const struct checkpoints *index,
 		 struct checkpoints *record)
 {
-	struct image out = {.rgb = rgb, .stride_bytes = (size_t)want.width * 3};
+	struct image out = { .rgb = rgb, .stride_bytes = (size_t)want.width * 3 };
 
 	header(s);
 	if (scan_region(scan, &in.c, in.c.src->next_input_byte, in.c.src->bytes_in_buffer,
@@ -93,7 +93,7 @@ static void ours(const struct sample *s, struct region_px want, const struct che
 static void scan_full(const struct sample *s)
 {
 	header(s);
-	ours(s, (struct region_px){0, 0, in.c.image_width, in.c.image_height}, NULL, NULL);
+	ours(s, (struct region_px){ 0, 0, in.c.image_width, in.c.image_height }, NULL, NULL);
 }
 
 static void scan_crop(const struct sample *s)
@@ -117,13 +117,13 @@ static const struct way {
 	const char *name;
 	void (*run)(const struct sample *);
 } ways[] = {
-	{"header only", header_only},
-	{"libjpeg-turbo, full", libjpeg_full},
-	{"libjpeg-turbo, region", libjpeg_region},
-	{"scan, full", scan_full},
-	{"scan, region", scan_crop},
-	{"scan, region, recording", scan_recording},
-	{"scan, region, indexed", scan_indexed},
+	{ "header only", header_only },
+	{ "libjpeg-turbo, full", libjpeg_full },
+	{ "libjpeg-turbo, region", libjpeg_region },
+	{ "scan, full", scan_full },
+	{ "scan, region", scan_crop },
+	{ "scan, region, recording", scan_recording },
+	{ "scan, region, indexed", scan_indexed },
 };
 enum { N_WAYS = sizeof(ways) / sizeof(ways[0]), REGION_WAY = 2 };
 
@@ -141,7 +141,7 @@ static struct region_px random_crop(uint32_t width, uint32_t height, uint32_t *s
 	}
 	uint32_t side = width < height ? width : height;
 
-	return (struct region_px){(width - side) / 2, (height - side) / 2, side, side};
+	return (struct region_px){ (width - side) / 2, (height - side) / 2, side, side };
 }
 
 static void add_file(const char *path, uint32_t *seed)
@@ -165,7 +165,7 @@ static void add_file(const char *path, uint32_t *seed)
 	checkpoints_init(s->index, &in.c, n, id_now());
 	if (need > rgb_bytes)
 		rgb = realloc(rgb, rgb_bytes = need);
-	ours(s, (struct region_px){0, 0, in.c.image_width, in.c.image_height}, NULL, s->index);
+	ours(s, (struct region_px){ 0, 0, in.c.image_width, in.c.image_height }, NULL, s->index);
 	n_samples++;
 }
 

@@ -1,4 +1,5 @@
 """Time from a trainer's first call to its first batch: first_batch.py batchd|PyTorch 'JSON of peers.Options'. Imports are done before the clock starts."""
+
 import json
 import sys
 import time
@@ -9,6 +10,7 @@ name, options = sys.argv[1], Options(**json.loads(sys.argv[2]))
 if name == "batchd":
     from ours import Batchd as Loader
     import batchd  # noqa: F401
+
     try:
         import torch  # noqa: F401  a trainer has it loaded long before
     except ImportError:

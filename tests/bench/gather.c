@@ -100,8 +100,10 @@ static struct dataset *make_array(void)
 
 int main(int argc, char **argv)
 {
-	static const struct { const char *name; void (*copy)(struct dataset *, const uint64_t *, size_t); } ways[] = {
-		{ "plain loop", plain }, { "gather_rows", tuned }, { "dataset_gather", whole } };
+	static const struct {
+		const char *name;
+		void (*copy)(struct dataset *, const uint64_t *, size_t);
+	} ways[] = { { "plain loop", plain }, { "gather_rows", tuned }, { "dataset_gather", whole } };
 	double seconds[3][REPEATS];
 	struct dataset *ds;
 

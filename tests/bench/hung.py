@@ -6,6 +6,7 @@ Root only, as it mounts. Measures the batches per second of a job on `random:` a
 server's files while the server answers, then while it hangs; three times over, medians. Prints JSON. `kept` is hung / alone, which is to be at least 0.9:
 exit status 1 where it is not. Run it on a machine that does nothing else.
 """
+
 import argparse
 import json
 import os
@@ -52,8 +53,13 @@ for line in sys.stdin:
 
 class Trainer:
     def __init__(self, env, dataset, job, **options):
-        self.process = subprocess.Popen([sys.executable, "-c", TRAINER, json.dumps([dataset, job, options])], env=env, stdin=subprocess.PIPE,
-                                        stdout=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", TRAINER, json.dumps([dataset, job, options])],
+            env=env,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
         assert self.process.stdout.readline() == "ready\n", "a trainer ended"
 
     def start(self, seconds):
@@ -76,13 +82,33 @@ def measure(a, folder, images):
     (folder / "batchd.yaml").write_text(config + (f"workers: {a.workers}\n" if a.workers else ""))
     sock = folder / "socket"
     server = subprocess.Popen([a.build / "tests/tools/fuse", str(fuse), str(images)], pass_fds=[fuse])
-    daemon = subprocess.Popen([sys.executable, "-c", IN_A_NAMESPACE, str(fuse), str(far), str(a.build / "batchd"), "--foreground", "--socket", str(sock),
-                               "--config", str(folder / "batchd.yaml")], pass_fds=[fuse], stderr=subprocess.DEVNULL)
+    daemon = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            IN_A_NAMESPACE,
+            str(fuse),
+            str(far),
+            str(a.build / "batchd"),
+            "--foreground",
+            "--socket",
+            str(sock),
+            "--config",
+            str(folder / "batchd.yaml"),
+        ],
+        pass_fds=[fuse],
+        stderr=subprocess.DEVNULL,
+    )
     os.close(fuse)
     while not sock.exists():
         assert daemon.poll() is None, "batchd ended"
         time.sleep(0.01)
-    env = {**os.environ, "BATCHD_SOCKET": str(sock), "PYTHONPATH": str(REPO / "client/python"), "BATCHD_LIBRARY": str(a.build / "libbatchd.so")}
+    env = {
+        **os.environ,
+        "BATCHD_SOCKET": str(sock),
+        "PYTHONPATH": str(REPO / "client/python"),
+        "BATCHD_LIBRARY": str(a.build / "libbatchd.so"),
+    }
     trainers = []
 
     def start(*args, **options):
@@ -90,8 +116,10 @@ def measure(a, folder, images):
         return trainers[-1]
 
     try:
-        others = {"random": lambda: start("random:length=65536,shape=3072", "random"),
-                  "images": lambda: start(f"imagefolder:{images}", "images", transform="train224", dtype="uint8")}
+        others = {
+            "random": lambda: start("random:length=65536,shape=3072", "random"),
+            "images": lambda: start(f"imagefolder:{images}", "images", transform="train224", dtype="uint8"),
+        }
         results = {}
         for name, make in others.items():
             job = make()
@@ -105,7 +133,7 @@ def measure(a, folder, images):
                 one("alone")
                 jobs = [start("far", f"far{len(trainers)}", transform="train224", dtype="uint8") for _ in range(a.jobs)]
                 for j in jobs:
-                    j.start(10 ** 6)
+                    j.start(10**6)
                 one("beside")
                 server.send_signal(signal.SIGSTOP)
                 one("hung")
@@ -114,7 +142,10 @@ def measure(a, folder, images):
                     j.end()
             job.end()
             medians = {state: statistics.median(r) for state, r in rates.items()}
-            results[name] = {**{k: round(v, 1) for k, v in medians.items()}, "kept": round(medians["hung"] / medians["alone"], 3)}
+            results[name] = {
+                **{k: round(v, 1) for k, v in medians.items()},
+                "kept": round(medians["hung"] / medians["alone"], 3),
+            }
         return results
     finally:
         server.send_signal(signal.SIGCONT)
@@ -140,7 +171,11 @@ def main():
         images = a.images
         if not images:
             images = folder / "images"
-            subprocess.run([a.build / "batchctl", "sample-data", images, "--classes", "4", "--per-class", "100"], check=True, stdout=subprocess.DEVNULL)
+            subprocess.run(
+                [a.build / "batchctl", "sample-data", images, "--classes", "4", "--per-class", "100"],
+                check=True,
+                stdout=subprocess.DEVNULL,
+            )
         results = measure(a, folder, images.resolve())
     print(json.dumps(results, indent=2))
     sys.exit(any(r["kept"] < 0.9 for r in results.values()))

@@ -154,11 +154,21 @@ static void color_once(void *arg)
 	struct color_bench *b = arg;
 
 	switch (b->op) {
-	case 0: color_brightness(&b->i, 1.01f); break;
-	case 1: color_contrast(&b->i, 1.01f); break;
-	case 2: color_saturation(&b->i, 1.01f); break;
-	case 3: color_hue(&b->i, 3); break;
-	default: color_grayscale(&b->i); break;
+	case 0:
+		color_brightness(&b->i, 1.01f);
+		break;
+	case 1:
+		color_contrast(&b->i, 1.01f);
+		break;
+	case 2:
+		color_saturation(&b->i, 1.01f);
+		break;
+	case 3:
+		color_hue(&b->i, 3);
+		break;
+	default:
+		color_grayscale(&b->i);
+		break;
 	}
 }
 

@@ -1,4 +1,5 @@
 """What a figure needs beside it to mean something: machine, data, sizes."""
+
 import datetime
 import os
 import pathlib

@@ -10,6 +10,7 @@ throughput beside the other as a ratio of that alone, of which its fair share of
 
 On a quiet machine; every figure is a median of the rounds, but for the longest times, which are the longest of all rounds.
 """
+
 import argparse
 import json
 import os
@@ -28,17 +29,25 @@ sys.path.insert(0, str(HERE))
 
 N_IDLE, WORLD = 31, 4096
 OTHER_UID = 65534
-STOCK = 5          # batches: the trainer's window, and the first that was not in it
+STOCK = 5  # batches: the trainer's window, and the first that was not in it
 RESIZES, SIDE = 30, 3000  # about 50 ms each
 
 
 # ---- processes of their own ----
 
+
 def victim(a):
     """Answers each line, a number of seconds, with how many batches came in that time and the waits for the first ones and the longest."""
     import batchd
-    options = {"batch_size": 8, "transform": [["Resize", [64, 64]], "ToTensor"]} if a.source.startswith("imagefolder:") else {"batch_size": 64}
-    loader = batchd.DataLoader(a.source, job="victim", rank=0, world_size=1, n_slots=4, seed=0, socket=a.socket, arrays="numpy", **options)
+
+    options = (
+        {"batch_size": 8, "transform": [["Resize", [64, 64]], "ToTensor"]}
+        if a.source.startswith("imagefolder:")
+        else {"batch_size": 64}
+    )
+    loader = batchd.DataLoader(
+        a.source, job="victim", rank=0, world_size=1, n_slots=4, seed=0, socket=a.socket, arrays="numpy", **options
+    )
 
     def forever():
         while True:
@@ -55,14 +64,28 @@ def victim(a):
             now = time.monotonic()
             waits.append(now - last)
             last = now
-        print(json.dumps({"rate": len(waits) / (last - began), "fresh_ms": 1000 * sum(waits[:STOCK]), "longest_ms": 1000 * max(waits)}), flush=True)
+        print(
+            json.dumps(
+                {
+                    "rate": len(waits) / (last - began),
+                    "fresh_ms": 1000 * sum(waits[:STOCK]),
+                    "longest_ms": 1000 * max(waits),
+                }
+            ),
+            flush=True,
+        )
     os._exit(0)
 
 
 def idle(a):
     import batchd
-    loaders = [batchd.DataLoader("random:length=1,shape=1", 1, job=f"idle-{i}", rank=0, world_size=WORLD, socket=a.socket, arrays="numpy")
-               for i in range(N_IDLE)]
+
+    loaders = [
+        batchd.DataLoader(
+            "random:length=1,shape=1", 1, job=f"idle-{i}", rank=0, world_size=WORLD, socket=a.socket, arrays="numpy"
+        )
+        for i in range(N_IDLE)
+    ]
     print("ready", flush=True)
     sys.stdin.readline()
     for loader in loaders:
@@ -75,12 +98,22 @@ def idle(a):
 def slow(a):
     import batchd
     import numpy  # noqa: F401, while it may still read them: Python may lie in a home folder
+
     os.setgroups([])
     os.setgid(OTHER_UID)
     os.setuid(OTHER_UID)
     chain = [["Resize", [SIDE - i % 2, SIDE - i % 2]] for i in range(RESIZES)]
-    loader = batchd.DataLoader(a.source, 64, job="slow", rank=0, world_size=1, n_slots=2, transform=[*chain, ["Resize", [8, 8]], "ToTensor"],
-                               socket=a.socket, arrays="numpy")
+    loader = batchd.DataLoader(
+        a.source,
+        64,
+        job="slow",
+        rank=0,
+        world_size=1,
+        n_slots=2,
+        transform=[*chain, ["Resize", [8, 8]], "ToTensor"],
+        socket=a.socket,
+        arrays="numpy",
+    )
     batches = iter(loader)
     print("ready", flush=True)
     try:
@@ -92,12 +125,18 @@ def slow(a):
 
 # ---- what is measured ----
 
+
 class Role:
     """This program again, in one of the roles above."""
 
     def __init__(self, runner, name, daemon, source=""):
-        self.process = subprocess.Popen([sys.executable, __file__, "--role", name, "--socket", daemon.socket, "--source", source],
-                                        env=runner.environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(
+            [sys.executable, __file__, "--role", name, "--socket", daemon.socket, "--source", source],
+            env=runner.environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
         runner.started.append(self)
         self.hear()
 
@@ -168,14 +207,22 @@ def idle_sessions(a, runner):
             others.hear()
             trainer.ask(a.seconds / 2)
         runner.settle()
-        rows.append({"rate alone": alone["rate"], "rate beside": together["rate"], "ratio": together["rate"] / alone["rate"],
-                     "loop away, alone, ms": before.longest_ms, "loop away, beside, ms": beside.longest_ms,
-                     "loop away, closing, ms": closing.longest_ms})
+        rows.append(
+            {
+                "rate alone": alone["rate"],
+                "rate beside": together["rate"],
+                "ratio": together["rate"] / alone["rate"],
+                "loop away, alone, ms": before.longest_ms,
+                "loop away, beside, ms": beside.longest_ms,
+                "loop away, closing, ms": closing.longest_ms,
+            }
+        )
     return rows
 
 
 def wait_until_busy(path, n):
     import batchd
+
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline and batchd.status(path)["workers"]["busy"] < n:
         time.sleep(0.01)
@@ -198,8 +245,15 @@ def slow_rows(a, runner):
         wait_until_busy(daemon.socket, a.workers)
         together = trainer.ask(a.seconds)
         runner.settle()
-        rows.append({"rate alone": alone["rate"], "rate beside": together["rate"], "ratio": together["rate"] / alone["rate"],
-                     "first fresh batch, ms": together["fresh_ms"], "longest wait, ms": together["longest_ms"]})
+        rows.append(
+            {
+                "rate alone": alone["rate"],
+                "rate beside": together["rate"],
+                "ratio": together["rate"] / alone["rate"],
+                "first fresh batch, ms": together["fresh_ms"],
+                "longest wait, ms": together["longest_ms"],
+            }
+        )
     return rows
 
 
@@ -216,7 +270,9 @@ def main():
     parser.add_argument("--build", type=pathlib.Path, default=HERE.parents[1] / "build")
     parser.add_argument("--seconds", type=float, default=5)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)), help="of the daemon (default: one per processor)")
+    parser.add_argument(
+        "--workers", type=int, default=len(os.sched_getaffinity(0)), help="of the daemon (default: one per processor)"
+    )
     parser.add_argument("--only", choices=["idle", "slow"])
     parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="every measurement")
     parser.add_argument("--quick", action="store_true", help="one short round: is it alive?")
@@ -227,6 +283,7 @@ def main():
     if a.role:
         return {"victim": victim, "idle": idle, "slow": slow}[a.role](a)
     from runner import REPO, Runner
+
     sys.path.insert(0, str(REPO / "client" / "python"))
     a.build = a.build.resolve()
     if a.quick:

@@ -6,9 +6,17 @@ class Batchd:
         import batchd
 
         self.version = f"batchd {batchd.__version__}"
-        self.loader = batchd.DataLoader(getattr(o, "dataset", None) or f"imagefolder:{o.data}", batch_size=o.batch_size,
-                                        shuffle=o.transform != "val224", seed=0, transform=o.transform, rank=0, world_size=1,
-                                        job=o.job, socket=o.socket)
+        self.loader = batchd.DataLoader(
+            getattr(o, "dataset", None) or f"imagefolder:{o.data}",
+            batch_size=o.batch_size,
+            shuffle=o.transform != "val224",
+            seed=0,
+            transform=o.transform,
+            rank=0,
+            world_size=1,
+            job=o.job,
+            socket=o.socket,
+        )
 
     def epoch(self, e):
         self.loader.set_epoch(e)

@@ -3,6 +3,7 @@
 Says {"version": ...} or {"absent": why} once, then answers each line {"epochs": E, "first": e, "skip": s} with how many images it delivered between the
 arrival of batch s and the last one, in which wall and CPU time. The CPU time is that of this process, its workers and options.daemon_pid.
 """
+
 import json
 import os
 import sys
@@ -17,6 +18,7 @@ from peers import PEERS, Options
 def make(name, options):
     if name == "batchd":
         from ours import Batchd
+
         return Batchd(options)
     return {**PEERS, **ARRAYS}[name](options)
 
@@ -56,7 +58,11 @@ def main():
         loader = make(name, options)
     except Exception as e:  # whatever a library that does not fit this machine raises
         traceback.print_exc()
-        print(json.dumps({"absent": f"{type(e).__name__}: {str(e).splitlines()[0] if str(e) else ''}"}), file=answers, flush=True)
+        print(
+            json.dumps({"absent": f"{type(e).__name__}: {str(e).splitlines()[0] if str(e) else ''}"}),
+            file=answers,
+            flush=True,
+        )
         return
     print(json.dumps({"version": loader.version}), file=answers, flush=True)
     for line in sys.stdin:

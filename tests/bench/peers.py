@@ -2,6 +2,7 @@
 
 A peer is a class with: __init__(options), which raises when it cannot run here; version; epoch(e), a generator of the batches of one epoch.
 """
+
 import glob
 import os
 import pathlib
@@ -39,14 +40,21 @@ class Torch:
             transform = self.torchvision_transform(o.transform)
         except ImportError:
             self.version += ", no torchvision"
-        self.loader = baseline.loader(o.data, o.batch_size, 0, 1, o.workers, transform, shuffle=o.transform == "train224")
+        self.loader = baseline.loader(
+            o.data, o.batch_size, 0, 1, o.workers, transform, shuffle=o.transform == "train224"
+        )
 
     def torchvision_transform(self, name):
         import torch
+
         torchvision = import_torchvision()
         v2 = torchvision.transforms.v2
         self.version += f", torchvision {torchvision.__version__}"
-        first = [v2.RandomResizedCrop(224), v2.RandomHorizontalFlip()] if name == "train224" else [v2.Resize(256), v2.CenterCrop(224)]
+        first = (
+            [v2.RandomResizedCrop(224), v2.RandomHorizontalFlip()]
+            if name == "train224"
+            else [v2.Resize(256), v2.CenterCrop(224)]
+        )
         return v2.Compose([*first, v2.PILToTensor(), v2.ToDtype(torch.float32, scale=True), v2.Normalize(MEAN, STD)])
 
     def epoch(self, e):
@@ -68,15 +76,24 @@ class Dali:
         def pipeline():
             files, labels = fn.readers.file(file_root=o.data, random_shuffle=o.transform == "train224", name="reader")
             if o.transform == "train224":
-                images = fn.decoders.image_random_crop(files, device="cpu", random_area=[0.08, 1.0], random_aspect_ratio=[3 / 4, 4 / 3])
+                images = fn.decoders.image_random_crop(
+                    files, device="cpu", random_area=[0.08, 1.0], random_aspect_ratio=[3 / 4, 4 / 3]
+                )
                 images = fn.resize(images, size=[224, 224], interp_type=dali.INTERP_LINEAR, antialias=True)
                 mirror = fn.random.coin_flip()
             else:
                 images = fn.decoders.image(files, device="cpu")
                 images = fn.resize(images, resize_shorter=256, interp_type=dali.INTERP_LINEAR, antialias=True)
                 mirror = 0
-            images = fn.crop_mirror_normalize(images, dtype=dali.FLOAT, output_layout="CHW", crop=(224, 224), mirror=mirror,
-                                              mean=[255 * m for m in MEAN], std=[255 * s for s in STD])
+            images = fn.crop_mirror_normalize(
+                images,
+                dtype=dali.FLOAT,
+                output_layout="CHW",
+                crop=(224, 224),
+                mirror=mirror,
+                mean=[255 * m for m in MEAN],
+                std=[255 * s for s in STD],
+            )
             return images, labels
 
         self.pipeline = pipeline()
@@ -101,15 +118,21 @@ class Spdl:
         self.version = f"SPDL {importlib.metadata.version('spdl')}"
         self.io, self.builder, self.o, self.random = spdl.io, PipelineBuilder, o, random
         classes = sorted(os.listdir(o.data))
-        self.samples = [(f, c) for c, name in enumerate(classes) for f in sorted(glob.glob(os.path.join(glob.escape(o.data), name, "*")))]
+        self.samples = [
+            (f, c)
+            for c, name in enumerate(classes)
+            for f in sorted(glob.glob(os.path.join(glob.escape(o.data), name, "*")))
+        ]
 
     def crop(self):
         """RandomResizedCrop and a flip as an FFmpeg filter; iw and ih are the picture's size."""
         r = self.random
         area, aspect = r.uniform(0.08, 1.0), numpy.exp(r.uniform(numpy.log(3 / 4), numpy.log(4 / 3)))
         flip = ",hflip" if r.random() < 0.5 else ""
-        return (f"crop=w='min(iw,sqrt(iw*ih*{area * aspect:.6f}))':h='min(ih,sqrt(iw*ih*{area / aspect:.6f}))'"
-                f":x='(iw-ow)*{r.random():.6f}':y='(ih-oh)*{r.random():.6f}',scale=224:224:flags=bilinear{flip},format=pix_fmts=rgb24")
+        return (
+            f"crop=w='min(iw,sqrt(iw*ih*{area * aspect:.6f}))':h='min(ih,sqrt(iw*ih*{area / aspect:.6f}))'"
+            f":x='(iw-ow)*{r.random():.6f}':y='(ih-oh)*{r.random():.6f}',scale=224:224:flags=bilinear{flip},format=pix_fmts=rgb24"
+        )
 
     def load(self, sample):
         path, label = sample
@@ -122,7 +145,9 @@ class Spdl:
     def batch(self, samples):
         images = numpy.empty((len(samples), 3, 224, 224), numpy.float32)
         for row, (image, _) in zip(images, samples):
-            numpy.multiply(image.transpose(2, 0, 1), 1 / (255 * numpy.array(STD, numpy.float32))[:, None, None], out=row)
+            numpy.multiply(
+                image.transpose(2, 0, 1), 1 / (255 * numpy.array(STD, numpy.float32))[:, None, None], out=row
+            )
             row -= (numpy.array(MEAN, numpy.float32) / numpy.array(STD, numpy.float32))[:, None, None]
         return images, numpy.array([label for _, label in samples])
 
@@ -130,8 +155,15 @@ class Spdl:
         samples = list(self.samples)
         if self.o.transform == "train224":
             self.random.Random(e).shuffle(samples)
-        pipeline = (self.builder().add_source(samples).pipe(self.load, concurrency=self.o.workers).aggregate(self.o.batch_size)
-                    .pipe(self.batch).add_sink(2).build(num_threads=self.o.workers))
+        pipeline = (
+            self.builder()
+            .add_source(samples)
+            .pipe(self.load, concurrency=self.o.workers)
+            .aggregate(self.o.batch_size)
+            .pipe(self.batch)
+            .add_sink(2)
+            .build(num_threads=self.o.workers)
+        )
         with pipeline.auto_stop():
             yield from pipeline.get_iterator()
 
@@ -156,14 +188,33 @@ class Ffcv:
         beton = os.path.join(o.scratch, "ffcv.beton")
         if not os.path.exists(beton):
             fields = {"image": RGBImageField(write_mode="jpg", jpeg_quality=90), "label": IntField()}
-            DatasetWriter(beton, fields, num_workers=o.workers).from_indexed_dataset(Raw(baseline.ImageFolder(o.data, None)))
+            DatasetWriter(beton, fields, num_workers=o.workers).from_indexed_dataset(
+                Raw(baseline.ImageFolder(o.data, None))
+            )
         train = o.transform == "train224"
-        decoder = RandomResizedCropRGBImageDecoder((224, 224)) if train else CenterCropRGBImageDecoder((224, 224), 224 / 256)
+        decoder = (
+            RandomResizedCropRGBImageDecoder((224, 224)) if train else CenterCropRGBImageDecoder((224, 224), 224 / 256)
+        )
         normalize = NormalizeImage(255 * numpy.array(MEAN), 255 * numpy.array(STD), numpy.float32)
-        pipelines = {"image": [decoder, *([RandomHorizontalFlip()] if train else []), normalize, ToTensor(), ToTorchImage(convert_back_int16=False)],
-                     "label": [IntDecoder(), ToTensor()]}
-        self.loader = Loader(beton, batch_size=o.batch_size, num_workers=o.workers, os_cache=True, drop_last=False, pipelines=pipelines,
-                             order=OrderOption.RANDOM if train else OrderOption.SEQUENTIAL)
+        pipelines = {
+            "image": [
+                decoder,
+                *([RandomHorizontalFlip()] if train else []),
+                normalize,
+                ToTensor(),
+                ToTorchImage(convert_back_int16=False),
+            ],
+            "label": [IntDecoder(), ToTensor()],
+        }
+        self.loader = Loader(
+            beton,
+            batch_size=o.batch_size,
+            num_workers=o.workers,
+            os_cache=True,
+            drop_last=False,
+            pipelines=pipelines,
+            order=OrderOption.RANDOM if train else OrderOption.SEQUENTIAL,
+        )
 
     def epoch(self, _):
         yield from self.loader
@@ -180,6 +231,7 @@ class Raw:
 
     def __getitem__(self, i):
         from PIL import Image
+
         path, label = self.samples[i]
         return Image.open(path).convert("RGB"), label
 

@@ -1,4 +1,5 @@
 """Starts what a scenario needs (daemons, loaders in their own processes, the decoder alone) and ends it again."""
+
 import json
 import os
 import pathlib
@@ -26,8 +27,19 @@ class Daemon:
         self.socket, self.log = str(folder / "socket"), folder / "log"
         (folder / "batchd.yaml").write_text(f"workers: {runner.args.workers}\nindex_cache: {folder}/index\n{config}")
         with open(self.log, "wb") as log:
-            self.process = subprocess.Popen([runner.args.build / "batchd", "--foreground", "--socket", self.socket,
-                                             "--config", folder / "batchd.yaml"], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            self.process = subprocess.Popen(
+                [
+                    runner.args.build / "batchd",
+                    "--foreground",
+                    "--socket",
+                    self.socket,
+                    "--config",
+                    folder / "batchd.yaml",
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
         deadline = time.monotonic() + START_S
         while not os.path.exists(self.socket):
             if self.process.poll() is not None or time.monotonic() > deadline:
@@ -53,8 +65,14 @@ class Participant:
     def __init__(self, runner, name, options):
         self.log = runner.scratch / f"{name}-{len(runner.started)}.log"
         with open(self.log, "wb") as log:
-            self.process = subprocess.Popen([sys.executable, HERE / "participant.py", name, json.dumps(options)], env=runner.environment,
-                                            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True)
+            self.process = subprocess.Popen(
+                [sys.executable, HERE / "participant.py", name, json.dumps(options)],
+                env=runner.environment,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+            )
         self.n_epochs = 0
         runner.started.append(self)
         hello = self.answer()
@@ -65,7 +83,9 @@ class Participant:
     def answer(self):
         line = self.process.stdout.readline()
         if not line:
-            raise Absent(f"died: {(self.log.read_text(errors='replace').strip().splitlines() or ['without a word'])[-1]}")
+            raise Absent(
+                f"died: {(self.log.read_text(errors='replace').strip().splitlines() or ['without a word'])[-1]}"
+            )
         return json.loads(line)
 
     def ask(self, epochs, skip):
@@ -90,15 +110,21 @@ class Runner:
         self.args, self.scratch = args, scratch
         self.started, self.versions, self.absent = [], {}, {}
         self.environment = {
-            **os.environ, "OMP_NUM_THREADS": "1",
+            **os.environ,
+            "OMP_NUM_THREADS": "1",
             "PYTHONPATH": os.pathsep.join([str(REPO / "client" / "python"), str(HERE), str(REPO / "tests" / "demo")]),
             "LD_LIBRARY_PATH": os.pathsep.join(filter(None, [str(args.build), os.environ.get("LD_LIBRARY_PATH")])),
-            "PATH": os.pathsep.join([str(args.build), os.environ["PATH"]])}
+            "PATH": os.pathsep.join([str(args.build), os.environ["PATH"]]),
+        }
 
     def sample_data(self):
         folder = self.scratch / "sample-data"
-        subprocess.run([self.args.build / "batchctl", "sample-data", folder, "--classes", "8", "--per-class", "50", "--quiet"],
-                       check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        subprocess.run(
+            [self.args.build / "batchctl", "sample-data", folder, "--classes", "8", "--per-class", "50", "--quiet"],
+            check=True,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+        )
         return folder
 
     def pictures(self):
@@ -111,8 +137,13 @@ class Runner:
 
     def participant(self, name, label=None, **options):
         """A loader ready to be asked, or None after noting why it is absent."""
-        options = {"data": str(self.args.data), "batch_size": self.args.batch_size, "workers": self.args.workers,
-                   "scratch": str(self.scratch), **options}
+        options = {
+            "data": str(self.args.data),
+            "batch_size": self.args.batch_size,
+            "workers": self.args.workers,
+            "scratch": str(self.scratch),
+            **options,
+        }
         if label is None:
             label = name
         if label in self.absent:
@@ -126,13 +157,23 @@ class Runner:
             return None
 
     def batchd(self, daemon, **options):
-        return self.participant("batchd", label=f"batchd ({options.get('job', 'bench')})",
-                                **{"socket": daemon.socket, "daemon_pid": daemon.pid, "job": "bench", **options})
+        return self.participant(
+            "batchd",
+            label=f"batchd ({options.get('job', 'bench')})",
+            **{"socket": daemon.socket, "daemon_pid": daemon.pid, "job": "bench", **options},
+        )
 
     def run(self, *argv, **named):
         """A program's JSON answer."""
-        done = subprocess.run([str(a) for a in argv], env=self.environment, stdout=subprocess.PIPE, text=True, check=True,
-                              **({} if "input" in named else {"stdin": subprocess.DEVNULL}), **named)
+        done = subprocess.run(
+            [str(a) for a in argv],
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            text=True,
+            check=True,
+            **({} if "input" in named else {"stdin": subprocess.DEVNULL}),
+            **named,
+        )
         return json.loads(done.stdout)
 
     def python(self, program, *argv):

@@ -8,6 +8,7 @@ other way. Every trainer reads one value of each page of a batch and forgets it.
 and CPU milliseconds of the trainer (which makes batches itself with torch and num_workers=0), of the makers (workers, and the producer), of the
 daemon, and of all together.
 """
+
 import argparse
 import json
 import os
@@ -20,7 +21,7 @@ import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 REPO = HERE.parents[1]
-SKIP = 6            # batches that do not count: slots are touched for the first time
+SKIP = 6  # batches that do not count: slots are touched for the first time
 START_S = 60
 
 
@@ -30,6 +31,7 @@ def cpu_s(pids):
 
 
 # ---- processes ----
+
 
 def loader_of(a, n):
     import torch
@@ -54,11 +56,15 @@ def trainer(a):
     else:
         import torch
         import batchd
+
         torch.set_num_threads(1)
-        loader = batchd.DataLoader("serve:bench", mode="share", rank=-1, world_size=1, job="serve", socket=a.socket, policy="wait")
+        loader = batchd.DataLoader(
+            "serve:bench", mode="share", rank=-1, world_size=1, job="serve", socket=a.socket, policy="wait"
+        )
     print("ready", flush=True)
     sys.stdin.readline()
     import clock
+
     batches, first = iter(loader), None
     for i in range(n):
         x = next(batches)
@@ -74,19 +80,26 @@ def trainer(a):
             end = time.monotonic(), time.process_time(), cpu_s(makers), cpu_s([a.daemon])
         del x
     n -= SKIP + 1
-    print(json.dumps({k: 1000 * (e - b) / n for k, b, e in zip(("wall", "trainer", "makers", "daemon"), begin, end)}), flush=True)
+    print(
+        json.dumps({k: 1000 * (e - b) / n for k, b, e in zip(("wall", "trainer", "makers", "daemon"), begin, end)}),
+        flush=True,
+    )
     sys.stdin.readline()  # workers and leases stay until all have counted
     os._exit(0)
 
 
 def producer(a):
     import batchd
-    batchd.serve(loader_of(a, 100 * (a.batches + SKIP)), "bench", socket=a.socket, epochs=1)  # until it is ended: nobody comes too late
+
+    batchd.serve(
+        loader_of(a, 100 * (a.batches + SKIP)), "bench", socket=a.socket, epochs=1
+    )  # until it is ended: nobody comes too late
 
 
 def copy(a):
     """Making a batch; copying it to memory that is there: milliseconds each."""
     import torch
+
     torch.set_num_threads(1)
     shape = (a.mib * (1 << 18),) if a.mib else (64, 3, 224, 224)
     to, made, copied = torch.zeros(shape), [], []
@@ -102,12 +115,22 @@ def copy(a):
 
 # ---- rounds ----
 
+
 def start(a, role, **options):
     arguments = [f"--{k}={v}" for k, v in {"batches": a.batches, "mib": a.mib, "build": a.build, **options}.items()]
-    environment = {**os.environ, "BATCHD_BUILD": str(a.build), "OMP_NUM_THREADS": "1",
-                   "PYTHONPATH": os.pathsep.join([str(REPO / "client/python"), str(HERE)])}
-    return subprocess.Popen([sys.executable, __file__, "--role", role, *arguments], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                            text=True)
+    environment = {
+        **os.environ,
+        "BATCHD_BUILD": str(a.build),
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": os.pathsep.join([str(REPO / "client/python"), str(HERE)]),
+    }
+    return subprocess.Popen(
+        [sys.executable, __file__, "--role", role, *arguments],
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
 
 
 def say(process):
@@ -143,14 +166,21 @@ def torch_round(a, workers, n_trainers):
 def serve_round(a, workers, n_trainers):
     with tempfile.TemporaryDirectory() as folder:
         socket = folder + "/socket"
-        daemon = subprocess.Popen([str(a.build / "batchd"), "--foreground", "--socket", socket], stderr=subprocess.DEVNULL)
+        daemon = subprocess.Popen(
+            [str(a.build / "batchd"), "--foreground", "--socket", socket], stderr=subprocess.DEVNULL
+        )
         made = None
         try:
             deadline = time.monotonic() + START_S
             while not os.path.exists(socket) and time.monotonic() < deadline:
                 time.sleep(0.02)
             made = start(a, "producer", workers=workers, socket=socket)
-            result = answers([start(a, "trainer", kind="serve", socket=socket, producer=made.pid, daemon=daemon.pid) for _ in range(n_trainers)])
+            result = answers(
+                [
+                    start(a, "trainer", kind="serve", socket=socket, producer=made.pid, daemon=daemon.pid)
+                    for _ in range(n_trainers)
+                ]
+            )
         finally:
             for process in filter(None, (made, daemon)):
                 process.terminate()
@@ -185,7 +215,9 @@ def main():
         a.rounds, a.batches = 1, 15
     floor = json.loads(start(a, "copy").communicate()[0])
     print(f"one batch: made in {floor['make']:.1f} ms of CPU, copied in {floor['copy']:.1f} ms\n")
-    print(f"{'milliseconds per batch of a trainer':40} {'wall, median (all)':36} CPU: {'trainer':>8} {'makers':>8} {'daemon':>8}  all, median (all)")
+    print(
+        f"{'milliseconds per batch of a trainer':40} {'wall, median (all)':36} CPU: {'trainer':>8} {'makers':>8} {'daemon':>8}  all, median (all)"
+    )
     for workers in map(int, a.workers.split(",")):
         for n in map(int, a.trainers.split(",")):
             both = {"torch": [], "serve": []}
@@ -195,8 +227,11 @@ def main():
             for who, rounds in both.items():
                 m = {k: statistics.median(r[k] for r in rounds) for k in rounds[0]}
                 everything = [r["trainer"] + r["makers"] + r["daemon"] for r in rounds]
-                print(f"{who}, num_workers={workers}, trainers={n:<11} {with_all([r['wall'] for r in rounds]):41} {m['trainer']:9.1f} "
-                      f"{m['makers']:8.1f} {m['daemon']:8.2f}  {with_all(everything)}", flush=True)
+                print(
+                    f"{who}, num_workers={workers}, trainers={n:<11} {with_all([r['wall'] for r in rounds]):41} {m['trainer']:9.1f} "
+                    f"{m['makers']:8.1f} {m['daemon']:8.2f}  {with_all(everything)}",
+                    flush=True,
+                )
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ TensorSocket is run on its CPU path (tensors in shared memory, pickled over Zero
 with CUDA IPC handles for the shared memory, so the slow trial's figures stand for that, too; its speed does not. TensorSocket is made for its own
 GPU path: that is said where the figures are. Peers that are not installed are reported as absent.
 """
+
 import argparse
 import json
 import os
@@ -36,7 +37,9 @@ def consume(batches, slow, seconds):
         rows = x.reshape(x.shape[0], -1)
         # The order is 0, 1, 2, ...: row i of batch k is sample k * BATCH + i in all of its elements, then and now.
         step = int(first[0]) // BATCH
-        right = all(float(rows[i].min()) == float(rows[i].max()) == first[i] == step * BATCH + i for i in range(rows.shape[0]))
+        right = all(
+            float(rows[i].min()) == float(rows[i].max()) == first[i] == step * BATCH + i for i in range(rows.shape[0])
+        )
         wrong += not right
         if last is not None and right:
             gaps += step != (last + 1) % (N // BATCH)
@@ -50,10 +53,21 @@ def consume(batches, slow, seconds):
 
 # ---- batchd ----
 
+
 def trial_batchd(a):
     import batchd
-    loader = batchd.DataLoader(f"npy:{a.data}", BATCH, mode="share", job="slow", rank=-1, world_size=1, policy=a.policy, socket=a.socket,
-                               arrays="numpy")
+
+    loader = batchd.DataLoader(
+        f"npy:{a.data}",
+        BATCH,
+        mode="share",
+        job="slow",
+        rank=-1,
+        world_size=1,
+        policy=a.policy,
+        socket=a.socket,
+        arrays="numpy",
+    )
 
     def batches():
         while True:
@@ -72,10 +86,13 @@ class Batchd:
         self.policy = a.policy
         self.folder = folder
         import numpy
+
         data = numpy.repeat(numpy.arange(N, dtype="float32")[:, None], ROW, axis=1)
         numpy.save(folder / "data.npy", data)
         self.socket = folder / "socket"
-        self.daemon = subprocess.Popen([str(a.build / "batchd"), "--foreground", "--socket", str(self.socket)], stderr=subprocess.DEVNULL)
+        self.daemon = subprocess.Popen(
+            [str(a.build / "batchd"), "--foreground", "--socket", str(self.socket)], stderr=subprocess.DEVNULL
+        )
         while not self.socket.exists():
             time.sleep(0.01)
 
@@ -88,6 +105,7 @@ class Batchd:
 
 
 # ---- TensorSocket ----
+
 
 def serve_tensorsocket(a):
     import torch
@@ -110,6 +128,7 @@ def serve_tensorsocket(a):
 
 def trial_tensorsocket(a):
     from tensorsocket import TensorConsumer
+
     consumer = TensorConsumer(port=a.port, ack_port=a.port + 1, heart_ports=(a.port + 2, a.port + 3), batch_size=BATCH)
 
     def batches():
@@ -139,9 +158,15 @@ class TensorSocket:
 
 # ---- the run ----
 
+
 def start(role, arguments):
-    return subprocess.Popen([sys.executable, __file__, "--role", role, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                            stderr=subprocess.DEVNULL, text=True)
+    return subprocess.Popen(
+        [sys.executable, __file__, "--role", role, *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
 
 
 def await_ready(process):
@@ -200,9 +225,16 @@ def report(name, kind, role, a):
     calm = [r["n"] / a.seconds for r in alone[:2] if r] or [0]
     pauses = [max((y - x for x, y in zip(r["stamps"], r["stamps"][1:])), default=0) for r in good] or [a.seconds]
     slow = results[2]
-    print(f"{name:34} {statistics.mean(calm):9.1f} {statistics.mean(rate):9.1f} {statistics.mean(rate) / max(statistics.mean(calm), 1e-9):7.0%}"
-          f" {max(pauses):8.2f} s {sum(r['wrong'] + r['gaps'] for r in good):7d}"
-          + (f" {slow['n']:9d} {slow['wrong']:6d} {slow['gaps']:6d} {slow['skipped']:7d}" if slow else "   it got nothing"), flush=True)
+    print(
+        f"{name:34} {statistics.mean(calm):9.1f} {statistics.mean(rate):9.1f} {statistics.mean(rate) / max(statistics.mean(calm), 1e-9):7.0%}"
+        f" {max(pauses):8.2f} s {sum(r['wrong'] + r['gaps'] for r in good):7d}"
+        + (
+            f" {slow['n']:9d} {slow['wrong']:6d} {slow['gaps']:6d} {slow['skipped']:7d}"
+            if slow
+            else "   it got nothing"
+        ),
+        flush=True,
+    )
 
 
 def main():
@@ -219,7 +251,9 @@ def main():
     os.environ["BATCHD_BUILD"] = str(a.build.resolve())
     if a.role:
         return globals()[a.role](a)
-    print(f"{'':34} {'-- the two others, batches/s --':>37} {'longest':>9} {'wrong':>8} {'- the slow one: batches, wrong, out of order, skipped':>12}")
+    print(
+        f"{'':34} {'-- the two others, batches/s --':>37} {'longest':>9} {'wrong':>8} {'- the slow one: batches, wrong, out of order, skipped':>12}"
+    )
     print(f"{'':34} {'calm':>9} {'disturbed':>9} {'':>7} {'pause':>10}")
     for policy in ("detach", "skip") if a.only != "tensorsocket" else ():
         a.policy = policy
@@ -228,6 +262,7 @@ def main():
         return
     try:
         import importlib.metadata
+
         version = importlib.metadata.version("tensorsocket")
         import tensorsocket  # noqa: F401
     except ImportError:

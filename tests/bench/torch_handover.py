@@ -2,6 +2,7 @@
 
 The worker's share is its CPU time per batch: collating 64 samples that are in memory into shared memory (one copy), and the message.
 """
+
 import json
 import os
 import statistics
@@ -42,8 +43,16 @@ def main():
         del batch
         cpus.append(time.thread_time() - cpu)
         walls.append(time.perf_counter() - wall)
-    print(json.dumps({"batches": n, "wall_us": statistics.median(walls) * 1e6, "cpu_us": statistics.median(cpus) * 1e6,
-                      "worker_cpu_us": (clock.cpu_s(worker) - before) / n * 1e6}))
+    print(
+        json.dumps(
+            {
+                "batches": n,
+                "wall_us": statistics.median(walls) * 1e6,
+                "cpu_us": statistics.median(cpus) * 1e6,
+                "worker_cpu_us": (clock.cpu_s(worker) - before) / n * 1e6,
+            }
+        )
+    )
 
 
 if __name__ == "__main__":

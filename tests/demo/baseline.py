@@ -3,6 +3,7 @@ DataLoader, or where there is no torch of one that works the same way.
 
 train224 and val224 are written out here because torchvision is often not there; where it is, tests/bench uses it too.
 """
+
 import collections
 import itertools
 import math
@@ -70,7 +71,9 @@ class ImageFolder:
         self.samples = []
         for label, name in enumerate(self.classes):
             for folder, _, files in sorted(os.walk(os.path.join(root, name), followlinks=True)):
-                self.samples += [(os.path.join(folder, f), label) for f in sorted(files) if f.lower().endswith(EXTENSIONS)]
+                self.samples += [
+                    (os.path.join(folder, f), label) for f in sorted(files) if f.lower().endswith(EXTENSIONS)
+                ]
 
     def __len__(self):
         return len(self.samples)
@@ -83,21 +86,31 @@ class ImageFolder:
 
 # ---- with torch ----
 
+
 def one_thread(_worker):
     import torch
+
     torch.set_num_threads(1)
 
 
 def loader(root, batch_size, rank, world_size, num_workers, transform=train224, seed=0, shuffle=True):
     """The loader as a DDP script has it."""
     from torch.utils.data import DataLoader, DistributedSampler
+
     dataset = ImageFolder(root, transform)
     sampler = DistributedSampler(dataset, world_size, rank, shuffle=shuffle, seed=seed)
-    return DataLoader(dataset, batch_size, sampler=sampler, num_workers=num_workers, worker_init_fn=one_thread,
-                      persistent_workers=num_workers > 0)
+    return DataLoader(
+        dataset,
+        batch_size,
+        sampler=sampler,
+        num_workers=num_workers,
+        worker_init_fn=one_thread,
+        persistent_workers=num_workers > 0,
+    )
 
 
 # ---- without ----
+
 
 class PlainLoader:
     """What torch's DataLoader does for one rank, in little: worker processes make whole batches in shared memory, two each ahead of the loop.
@@ -114,7 +127,9 @@ class PlainLoader:
         self.slots = self.slots.reshape(self.n_slots, batch_size, 3, 224, 224)
         self.dataset = ImageFolder(root, train224)
         PlainLoader.forked = self  # what the workers have: they are forks, and share the slots
-        self.crew = multiprocessing.get_context("fork").Pool(num_workers, signal.signal, (signal.SIGINT, signal.SIG_IGN))
+        self.crew = multiprocessing.get_context("fork").Pool(
+            num_workers, signal.signal, (signal.SIGINT, signal.SIG_IGN)
+        )
 
     def set_epoch(self, epoch):
         self.epoch = epoch
@@ -131,16 +146,20 @@ class PlainLoader:
     def __iter__(self):
         order = list(range(len(self.dataset)))
         random.Random(self.seed + self.epoch).shuffle(order)
-        order += order[:-len(order) % self.world_size]
-        mine = order[self.rank::self.world_size]
-        batches = [mine[i:i + self.batch_size] for i in range(0, len(mine), self.batch_size)]
+        order += order[: -len(order) % self.world_size]
+        mine = order[self.rank :: self.world_size]
+        batches = [mine[i : i + self.batch_size] for i in range(0, len(mine), self.batch_size)]
         pending, ahead = collections.deque(), enumerate(batches)
         for k in range(len(batches)):
             # The slot of batch k - 1 is free now: its reader has come back for this one.
             for i, indices in itertools.islice(ahead, self.n_slots - len(pending)):
-                pending.append(self.crew.apply_async(self.fill, (i % self.n_slots, indices, f"{self.seed} {self.epoch} {self.rank} {i}")))
+                pending.append(
+                    self.crew.apply_async(
+                        self.fill, (i % self.n_slots, indices, f"{self.seed} {self.epoch} {self.rank} {i}")
+                    )
+                )
             labels = pending.popleft().get()
-            yield self.slots[k % self.n_slots, :len(labels)], labels
+            yield self.slots[k % self.n_slots, : len(labels)], labels
 
     def close(self):
         """Waits for the workers to end, so that their CPU time counts."""

@@ -5,6 +5,7 @@ in two rank processes for four epochs, and counts: every sample must have arrive
 with each rank loading for itself: with PyTorch's DataLoader where that is installed, else with one in its manner (baseline.py). Exit code 0 only if
 nothing is missing or twice.
 """
+
 import argparse
 import collections
 import json
@@ -50,8 +51,15 @@ def step(text):
 
 
 def imports(*modules):
-    return subprocess.run([sys.executable, "-c", "import " + ",".join(modules)], stdin=subprocess.DEVNULL,
-                          stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode == 0
+    return (
+        subprocess.run(
+            [sys.executable, "-c", "import " + ",".join(modules)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        ).returncode
+        == 0
+    )
 
 
 def cpu_s_of(pid):
@@ -61,14 +69,21 @@ def cpu_s_of(pid):
 
 # ---- what has to be ended again ----
 
+
 class Daemon:
     """batchd in the foreground, on a socket in a folder that disappears afterwards."""
 
     def __init__(self, build, folder, environment):
         self.socket, self.log = folder / "batchd.sock", folder / "batchd.log"
         with open(self.log, "wb") as log:
-            self.process = subprocess.Popen([build / "batchd", "--foreground", "--socket", self.socket], stdin=subprocess.DEVNULL,
-                                            stdout=log, stderr=log, start_new_session=True, env=environment)
+            self.process = subprocess.Popen(
+                [build / "batchd", "--foreground", "--socket", self.socket],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                env=environment,
+            )
         deadline = time.monotonic() + START_S
         while not self.socket.exists():
             if self.process.poll() is not None or time.monotonic() > deadline:
@@ -87,7 +102,9 @@ class Daemon:
             self.process.wait()
             raise Failed("the daemon did not stop within 20 s") from None
         if code:
-            raise Failed(f"the daemon ended with exit code {code}. It said:\n" + self.log.read_text(errors="replace")[-4000:])
+            raise Failed(
+                f"the daemon ended with exit code {code}. It said:\n" + self.log.read_text(errors="replace")[-4000:]
+            )
 
 
 class Ranks:
@@ -101,12 +118,39 @@ class Ranks:
             self.logs.append(log)
             with open(log, "wb") as stderr:
                 process = subprocess.Popen(
-                    [sys.executable, HERE / "rank.py", "--loader", loader, "--data", args.data, "--batch-size", str(args.batch_size),
-                     "--epochs", str(args.epochs), "--seed", str(args.seed), "--classes", str(n_classes), "--num-workers", str(workers),
-                     "--rendezvous", folder / f"{loader}-rendezvous"],
-                    stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr, text=True, start_new_session=True,
-                    env={**environment, "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(RANKS),
-                         "LOCAL_WORLD_SIZE": str(RANKS)})
+                    [
+                        sys.executable,
+                        HERE / "rank.py",
+                        "--loader",
+                        loader,
+                        "--data",
+                        args.data,
+                        "--batch-size",
+                        str(args.batch_size),
+                        "--epochs",
+                        str(args.epochs),
+                        "--seed",
+                        str(args.seed),
+                        "--classes",
+                        str(n_classes),
+                        "--num-workers",
+                        str(workers),
+                        "--rendezvous",
+                        folder / f"{loader}-rendezvous",
+                    ],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=stderr,
+                    text=True,
+                    start_new_session=True,
+                    env={
+                        **environment,
+                        "RANK": str(rank),
+                        "LOCAL_RANK": str(rank),
+                        "WORLD_SIZE": str(RANKS),
+                        "LOCAL_WORLD_SIZE": str(RANKS),
+                    },
+                )
             self.processes.append(process)
             threading.Thread(target=self.listen, args=(rank, process), daemon=True).start()
 
@@ -123,7 +167,10 @@ class Ranks:
         if event["event"] == "done":
             self.done.add(rank)
         if event["event"] == "end" and rank not in self.done:
-            raise Failed(f"rank {rank} ended with exit code {event['code']}. It said:\n" + self.logs[rank].read_text(errors="replace")[-4000:])
+            raise Failed(
+                f"rank {rank} ended with exit code {event['code']}. It said:\n"
+                + self.logs[rank].read_text(errors="replace")[-4000:]
+            )
         return rank, event
 
     def wait_for(self, kind):
@@ -151,6 +198,7 @@ class Ranks:
 
 
 # ---- one training job ----
+
 
 class Job:
     """What the ranks reported."""
@@ -193,8 +241,10 @@ def train(args, folder, loader, n_samples, n_classes, environment, daemon=None):
                 seen[rank] = event
                 rows = sum(e["rows"] for e in seen.values() if e["epoch"] == event["epoch"])
                 width = 30 * rows // expected
-                progress.show(f"   epoch {event['epoch'] + 1}/{args.epochs} [{'#' * width}{'.' * (30 - width)}] {rows}/{expected} images,"
-                              f" loss {event['loss']:.3f}")
+                progress.show(
+                    f"   epoch {event['epoch'] + 1}/{args.epochs} [{'#' * width}{'.' * (30 - width)}] {rows}/{expected} images,"
+                    f" loss {event['loss']:.3f}"
+                )
             elif event["event"] == "epoch":
                 this = job.epochs[event["epoch"]]
                 this[rank] = event
@@ -202,9 +252,11 @@ def train(args, folder, loader, n_samples, n_classes, environment, daemon=None):
                 if len(this) == RANKS:
                     rows, seconds = sum(e["rows"] for e in this.values()), max(e["seconds"] for e in this.values())
                     job.ends[event["epoch"]] = time.monotonic() - began
-                    progress.settle(f"   epoch {event['epoch'] + 1}/{args.epochs}: {rows} images in {seconds:.1f} s, {rows / seconds:.0f} images/s,"
-                                    f" loss {sum(e['loss'] for e in this.values()) / rows:.3f},"
-                                    f" accuracy {100 * sum(e['right'] for e in this.values()) / rows:.0f} %")
+                    progress.settle(
+                        f"   epoch {event['epoch'] + 1}/{args.epochs}: {rows} images in {seconds:.1f} s, {rows / seconds:.0f} images/s,"
+                        f" loss {sum(e['loss'] for e in this.values()) / rows:.3f},"
+                        f" accuracy {100 * sum(e['right'] for e in this.values()) / rows:.0f} %"
+                    )
             elif event["event"] == "done":
                 done += 1
                 job.loading_cpu_s += event["cpu_s"]
@@ -229,40 +281,67 @@ def count(job):
 def table(rows):
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     for row in rows:
-        print("   " + "  ".join(text.ljust(w) if i == 0 else text.rjust(w) for i, (text, w) in enumerate(zip(row, widths))))
+        print(
+            "   "
+            + "  ".join(text.ljust(w) if i == 0 else text.rjust(w) for i, (text, w) in enumerate(zip(row, widths)))
+        )
 
 
 def report(job, own, with_torch):
     rows = [["batchd", "images/s", "batches", "samples", "padding", "loss", "accuracy"]]
     for epoch, ranks in sorted(job.epochs.items()):
         for rank, e in sorted(ranks.items()):
-            rows.append([f"epoch {epoch + 1}, rank {rank}", f"{e['rows'] / e['seconds']:.0f}", str(e["batches"]), str(len(e["indices"])),
-                         str(e["padding"]), f"{e['loss'] / e['rows']:.3f}", f"{100 * e['right'] / e['rows']:.0f} %"])
+            rows.append(
+                [
+                    f"epoch {epoch + 1}, rank {rank}",
+                    f"{e['rows'] / e['seconds']:.0f}",
+                    str(e["batches"]),
+                    str(len(e["indices"])),
+                    str(e["padding"]),
+                    f"{e['loss'] / e['rows']:.3f}",
+                    f"{100 * e['right'] / e['rows']:.0f} %",
+                ]
+            )
     table(rows)
     missing, duplicated = count(job)
-    print(f"\n   samples missing: {missing}   samples duplicated: {duplicated}   (of {job.n_samples} in each of {len(job.epochs)} epochs)\n")
+    print(
+        f"\n   samples missing: {missing}   samples duplicated: {duplicated}   (of {job.n_samples} in each of {len(job.epochs)} epochs)\n"
+    )
     jobs = [("one batchd for both", job)] + ([("each rank its own workers", own)] if own else [])
     rows = [["both ranks, images/s", "first epoch", "later epochs", "all", "CPU ms per image to load"]]
     rows += [[name, *(f"{rate:.0f}" for rate in j.rates()), f"{j.cpu_ms_per_image():.2f}"] for name, j in jobs]
     if own:
-        rows += [["ratio", *(f"{a / b:.2f} x" if b else "" for a, b in zip(job.rates(), own.rates())),
-                  f"{job.cpu_ms_per_image() / own.cpu_ms_per_image():.2f} x"]]
+        rows += [
+            [
+                "ratio",
+                *(f"{a / b:.2f} x" if b else "" for a, b in zip(job.rates(), own.rates())),
+                f"{job.cpu_ms_per_image() / own.cpu_ms_per_image():.2f} x",
+            ]
+        ]
     table(rows)
-    print("\n   In its first epoch batchd also takes memory and keeps the decoded pixels, from which the later epochs come.")
+    print(
+        "\n   In its first epoch batchd also takes memory and keeps the decoded pixels, from which the later epochs come."
+    )
     if not own:
         print("   (The comparison with each rank's own workers needs Pillow, which is not installed.)")
     elif not with_torch:
-        print("   (The workers are plain processes in the manner of PyTorch's DataLoader, as PyTorch is not installed.\n"
-              "   `make demo TORCH=1` installs it into build/demo-venv, up to 3 GB, and compares with its own.)")
+        print(
+            "   (The workers are plain processes in the manner of PyTorch's DataLoader, as PyTorch is not installed.\n"
+            "   `make demo TORCH=1` installs it into build/demo-venv, up to 3 GB, and compares with its own.)"
+        )
     return job.n_samples > 0 and missing == 0 and duplicated == 0
 
 
 # ---- the demonstration ----
 
+
 def sample_data(build, folder, quick):
     per_class = 16 if quick else 80
-    subprocess.run([build / "batchctl", "sample-data", folder, "--classes", "8", "--per-class", str(per_class)], check=True,
-                   stdin=subprocess.DEVNULL)
+    subprocess.run(
+        [build / "batchctl", "sample-data", folder, "--classes", "8", "--per-class", str(per_class)],
+        check=True,
+        stdin=subprocess.DEVNULL,
+    )
 
 
 def look_at(data):
@@ -270,24 +349,38 @@ def look_at(data):
     if not data.is_dir():
         raise Failed(f"'{data}' is not a folder. DATA must name one that has a sub-folder of pictures for each class.")
     classes = [d for d in data.iterdir() if d.is_dir()]
-    n = sum(name.lower().endswith(PICTURES) for c in classes for _, _, names in os.walk(c, followlinks=True) for name in names)
+    n = sum(
+        name.lower().endswith(PICTURES)
+        for c in classes
+        for _, _, names in os.walk(c, followlinks=True)
+        for name in names
+    )
     if n < RANKS:
-        raise Failed(f"'{data}' has no pictures in sub-folders. DATA must name a folder that has a sub-folder of pictures for each class.")
+        raise Failed(
+            f"'{data}' has no pictures in sub-folders. DATA must name a folder that has a sub-folder of pictures for each class."
+        )
     return n, len(classes)
 
 
 def demonstrate(args, folder):
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(REPO / "client" / "python"), str(HERE)]), "OMP_NUM_THREADS": "1",
-                   "LD_LIBRARY_PATH": os.pathsep.join(filter(None, [str(args.build), os.environ.get("LD_LIBRARY_PATH")])),
-                   "BATCHD_SOCKET": str(folder / "batchd.sock"), "XDG_CACHE_HOME": str(folder / "cache")}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(REPO / "client" / "python"), str(HERE)]),
+        "OMP_NUM_THREADS": "1",
+        "LD_LIBRARY_PATH": os.pathsep.join(filter(None, [str(args.build), os.environ.get("LD_LIBRARY_PATH")])),
+        "BATCHD_SOCKET": str(folder / "batchd.sock"),
+        "XDG_CACHE_HOME": str(folder / "cache"),
+    }
     if args.data is None:
         step("Sample data")
         args.data = folder / "data"
         sample_data(args.build, args.data, args.quick)
     n_samples, n_classes = look_at(args.data)
 
-    step(f"Training with batchd: {RANKS} ranks share one loader, {n_samples} pictures, {n_classes} classes, {args.epochs} epochs,"
-         f" batches of {args.batch_size}")
+    step(
+        f"Training with batchd: {RANKS} ranks share one loader, {n_samples} pictures, {n_classes} classes, {args.epochs} epochs,"
+        f" batches of {args.batch_size}"
+    )
     daemon = Daemon(args.build, folder, environment)
     try:
         job = train(args, folder, "batchd", n_samples, n_classes, environment, daemon)
@@ -297,7 +390,9 @@ def demonstrate(args, folder):
     own = None
     with_torch = imports("torch.utils.data")
     if imports("PIL"):
-        workers = "torch.utils.data.DataLoader: each" if with_torch else "worker processes that decode with Pillow: each"
+        workers = (
+            "torch.utils.data.DataLoader: each" if with_torch else "worker processes that decode with Pillow: each"
+        )
         step(f"The same training with {workers} rank has its own")
         own = train(args, folder, "own", n_samples, n_classes, environment)
 

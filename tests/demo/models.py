@@ -3,6 +3,7 @@
 Small on purpose: the demonstration is about loading, and most of the CPU should go there.
 Both take float32 NCHW images and int64 labels; step() returns (sum of losses, number of right answers).
 """
+
 import os
 
 import numpy
@@ -19,11 +20,20 @@ class TorchModel:
         torch.set_num_threads(1)
         torch.manual_seed(0)
         net = torch.nn.Sequential(
-            torch.nn.AvgPool2d(4), torch.nn.Conv2d(3, 24, 5, stride=2, padding=2), torch.nn.ReLU(), torch.nn.MaxPool2d(2),
-            torch.nn.Conv2d(24, 48, 3, padding=1), torch.nn.ReLU(), torch.nn.AdaptiveAvgPool2d(4), torch.nn.Flatten(),
-            torch.nn.Linear(48 * 16, n_classes))
+            torch.nn.AvgPool2d(4),
+            torch.nn.Conv2d(3, 24, 5, stride=2, padding=2),
+            torch.nn.ReLU(),
+            torch.nn.MaxPool2d(2),
+            torch.nn.Conv2d(24, 48, 3, padding=1),
+            torch.nn.ReLU(),
+            torch.nn.AdaptiveAvgPool2d(4),
+            torch.nn.Flatten(),
+            torch.nn.Linear(48 * 16, n_classes),
+        )
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-        torch.distributed.init_process_group("gloo", init_method=f"file://{rendezvous}", rank=rank, world_size=world_size)
+        torch.distributed.init_process_group(
+            "gloo", init_method=f"file://{rendezvous}", rank=rank, world_size=world_size
+        )
         self.net = torch.nn.parallel.DistributedDataParallel(net)
         self.optimizer = torch.optim.Adam(self.net.parameters(), 2e-3)
 
@@ -68,8 +78,10 @@ class NumpyModel:
         """One step of Adam."""
         self.n_steps += 1
         self.mean = 0.9 * self.mean + 0.1 * gradient
-        self.square = 0.99 * self.square + 0.01 * gradient ** 2
-        self.weights -= 0.2 * self.mean / (1 - 0.9 ** self.n_steps) / (numpy.sqrt(self.square / (1 - 0.99 ** self.n_steps)) + 1e-4)
+        self.square = 0.99 * self.square + 0.01 * gradient**2
+        self.weights -= (
+            0.2 * self.mean / (1 - 0.9**self.n_steps) / (numpy.sqrt(self.square / (1 - 0.99**self.n_steps)) + 1e-4)
+        )
 
     def step(self, images, labels):
         images, labels = numpy.asarray(images), numpy.asarray(labels)
@@ -92,6 +104,11 @@ class NumpyModel:
 def make(n_classes, rank, world_size, rendezvous):
     try:
         import torch.distributed
-        return TorchModel(n_classes, rank, world_size, rendezvous) if torch.distributed.is_available() else NumpyModel(n_classes)
+
+        return (
+            TorchModel(n_classes, rank, world_size, rendezvous)
+            if torch.distributed.is_available()
+            else NumpyModel(n_classes)
+        )
     except ImportError:
         return NumpyModel(n_classes)

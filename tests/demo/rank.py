@@ -2,6 +2,7 @@
 
 Says what it does on stdout, one JSON object a line: {"event": "ready" | "open" | "batch" | "epoch" | "done", ...}. demo.py reads that.
 """
+
 import argparse
 import json
 import os
@@ -30,8 +31,14 @@ def from_batchd(args):
     """(set_epoch, batches, close): batches yields images, labels, the indices of samples that count, rows of padding."""
     import batchd
 
-    loader = batchd.DataLoader(f"imagefolder:{args.data}", batch_size=args.batch_size, shuffle=True, seed=args.seed,
-                               transform="train224", job="demo")
+    loader = batchd.DataLoader(
+        f"imagefolder:{args.data}",
+        batch_size=args.batch_size,
+        shuffle=True,
+        seed=args.seed,
+        transform="train224",
+        job="demo",
+    )
     say("open", n_samples=len(loader.dataset))
 
     def batches():
@@ -39,7 +46,7 @@ def from_batchd(args):
             last = loader.last_batch
             indices = [int(i) for i in last.indices]
             n_padding = int(last.n_padding)
-            yield images, labels, indices[:len(indices) - n_padding], n_padding
+            yield images, labels, indices[: len(indices) - n_padding], n_padding
 
     return loader.set_epoch, batches, loader.close
 
@@ -50,14 +57,18 @@ def from_own_workers(args):
 
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     with_torch = "torch" in sys.modules
-    loader = (baseline.loader if with_torch else baseline.PlainLoader)(args.data, args.batch_size, rank, world_size, args.num_workers, seed=args.seed)
+    loader = (baseline.loader if with_torch else baseline.PlainLoader)(
+        args.data, args.batch_size, rank, world_size, args.num_workers, seed=args.seed
+    )
 
     def batches():
         for images, labels in loader:
             yield images, labels, [None] * len(labels), 0
 
     # torch's ends its workers when it goes.
-    return (loader.sampler.set_epoch, batches, lambda: None) if with_torch else (loader.set_epoch, batches, loader.close)
+    return (
+        (loader.sampler.set_epoch, batches, lambda: None) if with_torch else (loader.set_epoch, batches, loader.close)
+    )
 
 
 def main():
@@ -91,8 +102,18 @@ def main():
             training_s += time.thread_time() - start
             loss, right = loss + batch_loss, right + batch_right
             say("batch", epoch=epoch, batches=n_batches, rows=n_rows, loss=loss / n_rows)
-        say("epoch", epoch=epoch, batches=n_batches, rows=n_rows, padding=n_padding, indices=indices, loss=loss, right=right,
-            seconds=time.monotonic() - began, training_s=training_s)
+        say(
+            "epoch",
+            epoch=epoch,
+            batches=n_batches,
+            rows=n_rows,
+            padding=n_padding,
+            indices=indices,
+            loss=loss,
+            right=right,
+            seconds=time.monotonic() - began,
+            training_s=training_s,
+        )
     model.finish()
     close()
     del batches, set_epoch, close  # ends worker processes, so that their CPU time counts

@@ -20,10 +20,18 @@ typedef struct CUlib_st *CUlibrary;
 typedef struct CUkern_st *CUkernel;
 typedef struct CUfunc_st *CUfunction;
 typedef struct CUgraph_st *CUgraph;
-typedef struct { char bytes[16]; } CUuuid;
-typedef struct { char reserved[64]; } CUipcMemHandle;
-typedef struct { char reserved[64]; } CUipcEventHandle;
-typedef struct { int type, id; } CUmemLocation;
+typedef struct {
+	char bytes[16];
+} CUuuid;
+typedef struct {
+	char reserved[64];
+} CUipcMemHandle;
+typedef struct {
+	char reserved[64];
+} CUipcEventHandle;
+typedef struct {
+	int type, id;
+} CUmemLocation;
 typedef struct {
 	int type, requestedHandleTypes;
 	CUmemLocation location;
@@ -34,7 +42,10 @@ typedef struct {
 		unsigned char reserved[4];
 	} allocFlags;
 } CUmemAllocationProp;
-typedef struct { CUmemLocation location; int flags; } CUmemAccessDesc;
+typedef struct {
+	CUmemLocation location;
+	int flags;
+} CUmemAccessDesc;
 typedef void (*CUhostFn)(void *);
 
 enum {

@@ -60,8 +60,8 @@ CUresult capture_permits(enum api api)
 	for (struct capture *c = unsafe(api) ? captures : NULL; c; c = c->next) {
 		bool own = pthread_equal(c->thread, pthread_self());
 
-		if (own ? c->mode == CU_STREAM_CAPTURE_MODE_RELAXED || mode_here == CU_STREAM_CAPTURE_MODE_RELAXED :
-			  c->mode != CU_STREAM_CAPTURE_MODE_GLOBAL || mode_here != CU_STREAM_CAPTURE_MODE_GLOBAL)
+		if (own ? c->mode == CU_STREAM_CAPTURE_MODE_RELAXED || mode_here == CU_STREAM_CAPTURE_MODE_RELAXED
+			: c->mode != CU_STREAM_CAPTURE_MODE_GLOBAL || mode_here != CU_STREAM_CAPTURE_MODE_GLOBAL)
 			continue;
 		c->invalid = true;
 		r = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;

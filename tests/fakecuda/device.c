@@ -310,7 +310,8 @@ CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device)
 /* Those that an H200 has, where batchd or a framework may ask; every other one that exists is 0. */
 CUresult cuDeviceGetAttribute(int *value, int attribute, CUdevice device)
 {
-	static const struct { int attribute, value;
+	static const struct {
+		int attribute, value;
 	} known[] = {
 		{ 1, 1024 },  { 2, 1024 },  { 3, 1024 }, { 4, 64 },     { 5, 2147483647 }, { 6, 65535 },
 		{ 7, 65535 }, { 8, 49152 }, { 10, 32 },  { 12, 65536 }, { 13, 1980000 },   { 15, 1 },

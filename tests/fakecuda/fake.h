@@ -26,7 +26,7 @@ enum {
 /* ---- devices and contexts (device.c, context.c) ---- */
 
 struct device {
-	int physical;          /* which GPU; the ordinal is what CUDA_VISIBLE_DEVICES makes of it */
+	int physical; /* which GPU; the ordinal is what CUDA_VISIBLE_DEVICES makes of it */
 	unsigned char uuid[16];
 	size_t n_bytes, n_used; /* n_used: by this process */
 	CUcontext primary;
@@ -35,10 +35,10 @@ struct device {
 
 struct CUctx_st {
 	struct CUctx_st *next;
-	int device;            /* ordinal */
+	int device; /* ordinal */
 	bool primary;
 	unsigned flags;
-	CUresult lost;         /* sticky error, or 0 */
+	CUresult lost; /* sticky error, or 0 */
 	CUstream legacy;
 };
 
@@ -64,17 +64,17 @@ struct block {
 struct memory {
 	struct memory *next;
 	enum memory_kind kind;
-	CUcontext ctx;          /* NULL: VMM */
-	CUdeviceptr base;       /* what cuMemAlloc or cuIpcOpenMemHandle gave, or where it is mapped */
+	CUcontext ctx;    /* NULL: VMM */
+	CUdeviceptr base; /* what cuMemAlloc or cuIpcOpenMemHandle gave, or where it is mapped */
 	size_t n_bytes;
-	char *data;             /* alias of base */
+	char *data; /* alias of base */
 	struct block *block;
 	int fd;
-	unsigned refs;          /* opens of an import */
-	bool writable;          /* VMM: as cuMemSetAccess said; others: true */
+	unsigned refs; /* opens of an import */
+	bool writable; /* VMM: as cuMemSetAccess said; others: true */
 	bool readable;
 	struct vmm_handle *handle; /* VMM */
-	void *reserved, *alias; /* what to unmap */
+	void *reserved, *alias;    /* what to unmap */
 	size_t n_reserved, n_alias;
 };
 
@@ -83,7 +83,7 @@ struct registration {
 	char *base;
 	size_t n_bytes;
 	unsigned flags;
-	bool ours;              /* cuMemHostAlloc: we own the pages */
+	bool ours; /* cuMemHostAlloc: we own the pages */
 	bool read_only;
 };
 
@@ -102,8 +102,8 @@ struct shared_event { /* a page that processes share */
 	uint64_t start, pidns;
 	_Atomic uint64_t requested;
 	struct {
-		_Atomic uint64_t done;  /* the newest number with this remainder whose record is complete */
-		_Atomic int32_t pid;    /* of who recorded it */
+		_Atomic uint64_t done; /* the newest number with this remainder whose record is complete */
+		_Atomic int32_t pid;   /* of who recorded it */
 	} records[RECORDS];
 };
 
@@ -111,11 +111,11 @@ struct CUevent_st {
 	struct CUevent_st *next;
 	CUcontext ctx;
 	unsigned flags;
-	struct record *current; /* NULL: never recorded */
+	struct record *current;      /* NULL: never recorded */
 	struct shared_event *shared; /* interprocess */
 	int fd;
 	bool imported;
-	bool captured;          /* last recorded in a capturing stream */
+	bool captured;           /* last recorded in a capturing stream */
 	struct capture *capture; /* which still goes on, or NULL */
 };
 
@@ -124,19 +124,19 @@ enum op_kind { OP_COPY, OP_SET, OP_RECORD, OP_WAIT, OP_JOIN, OP_HOST, OP_KERNEL 
 struct op {
 	struct op *next;
 	enum op_kind kind;
-	char *to;                  /* host addresses: aliases of device memory, or the caller's */
+	char *to; /* host addresses: aliases of device memory, or the caller's */
 	const char *from;
 	size_t n_bytes;
-	unsigned value, width;     /* OP_SET */
+	unsigned value, width;                  /* OP_SET */
 	struct memory *to_memory, *from_memory; /* for checks when it runs; cannot be freed meanwhile */
-	struct record *record;     /* OP_RECORD, OP_WAIT */
+	struct record *record;                  /* OP_RECORD, OP_WAIT */
 	struct shared_event *shared;
-	uint64_t number;           /* of the shared event's record */
-	CUstream other;            /* OP_JOIN: until it has done so many */
+	uint64_t number; /* of the shared event's record */
+	CUstream other;  /* OP_JOIN: until it has done so many */
 	uint64_t until;
 	CUhostFn fn;
 	void *data;
-	struct launch *launch;     /* OP_KERNEL */
+	struct launch *launch; /* OP_KERNEL */
 };
 
 struct CUstream_st {
@@ -144,13 +144,13 @@ struct CUstream_st {
 	CUcontext ctx;
 	unsigned flags;
 	int priority;
-	unsigned refs;             /* the caller's, the thread's, each OP_JOIN's */
+	unsigned refs; /* the caller's, the thread's, each OP_JOIN's */
 	struct op *first, **last;
 	uint64_t submitted, completed, random;
 	bool started, closing;
-	bool of_thread;            /* a thread's own default stream */
+	bool of_thread; /* a thread's own default stream */
 	pthread_t thread;
-	struct capture *capture;   /* NULL: none that it takes part in */
+	struct capture *capture; /* NULL: none that it takes part in */
 };
 
 struct launch {
@@ -200,7 +200,7 @@ CUcontext context_current(void);
 
 struct settings {
 	uint64_t seed;
-	long delay_us;         /* the most that a stream waits before each operation */
+	long delay_us; /* the most that a stream waits before each operation */
 	int n_gpus, version, numa_node;
 	size_t memory_bytes, context_bytes;
 	bool no_ipc, no_vmm, mig, mps, exclusive, prohibited, read_only_register, dead_exporter_fails;
@@ -216,7 +216,7 @@ void settings_read(void);
 /* The error that the environment wants this occasion to end in, or 0. name: an API name, or "run" for an operation of a
  * stream. */
 CUresult inject(const char *name);
-void wait_if_held(const char *name);   /* by fakecuda_hold_call */
+void wait_if_held(const char *name); /* by fakecuda_hold_call */
 void inject_latency(const char *name);
 uint64_t random_next(uint64_t *state);
 bool thread_forbidden(void);
@@ -249,8 +249,8 @@ void violation(const char *format, ...) __attribute__((format(printf, 1, 2)));
 int device_find_visible(void);
 bool device_charge(struct device *d, size_t n_bytes); /* false: not that much is left */
 void device_refund(struct device *d, size_t n_bytes);
-size_t device_used(const struct device *d);           /* by all processes that share $FAKECUDA_DIR */
-bool device_claim(const struct device *d);            /* exclusive mode: false: another process has it */
+size_t device_used(const struct device *d); /* by all processes that share $FAKECUDA_DIR */
+bool device_claim(const struct device *d);  /* exclusive mode: false: another process has it */
 
 CUresult context_device(CUcontext ctx, struct device **dp);
 bool context_valid(CUcontext ctx);
@@ -258,36 +258,36 @@ bool context_valid(CUcontext ctx);
 CUresult memory_map(struct memory *m, int fd, uint64_t avoid_va); /* fills in addresses of a memfd that has a block */
 int memory_create_fd(size_t n_bytes, struct block **blockp);
 void memory_unmap(struct memory *m);
-int device_of(const struct block *b);          /* its ordinal here; -1: this process does not see it */
-unsigned vmm_n_fds(void);                      /* that handles keep */
-void vmm_mapping_ends(struct vmm_handle *h);   /* of memory whose handle may be gone */
+int device_of(const struct block *b);                        /* its ordinal here; -1: this process does not see it */
+unsigned vmm_n_fds(void);                                    /* that handles keep */
+void vmm_mapping_ends(struct vmm_handle *h);                 /* of memory whose handle may be gone */
 struct memory *memory_find(CUdeviceptr ptr, size_t n_bytes); /* all of it in one allocation, else NULL */
 void memory_remove(struct memory *m);
-CUresult memory_usable(struct memory *m);      /* at the time work runs: the owner's freeing, dead owners */
+CUresult memory_usable(struct memory *m); /* at the time work runs: the owner's freeing, dead owners */
 struct registration *host_find(const void *ptr, size_t n_bytes, bool *partlyp);
-uint64_t process_start(pid_t pid);             /* 0: no such process */
+uint64_t process_start(pid_t pid); /* 0: no such process */
 bool process_alive(pid_t pid, uint64_t start);
 
-CUresult stream_check(CUstream *stream);       /* resolves the special ones; INVALID_HANDLE for what is none */
-CUresult stream_for_work(CUstream *stream);    /* and may it be used now? */
+CUresult stream_check(CUstream *stream);    /* resolves the special ones; INVALID_HANDLE for what is none */
+CUresult stream_for_work(CUstream *stream); /* and may it be used now? */
 CUstream stream_create(CUcontext ctx, unsigned flags, int priority);
 void stream_drop(CUstream s);
-void stream_submit(CUstream s, struct op *op);  /* op: copied */
+void stream_submit(CUstream s, struct op *op); /* op: copied */
 CUresult stream_finish(CUstream s);            /* waits, lock released meanwhile */
 void context_drain(CUcontext ctx);             /* NULL: every context */
 bool stream_idle(CUstream s);
 int64_t now_ns(void);
 
-CUresult capture_permits(enum api api);        /* may this thread make that call while somebody captures? */
-CUresult capture_work(CUstream s);             /* may s be given something? */
-bool capture_take(CUstream s);                 /* whether the operation is captured instead of done */
+CUresult capture_permits(enum api api); /* may this thread make that call while somebody captures? */
+CUresult capture_work(CUstream s);      /* may s be given something? */
+bool capture_take(CUstream s);          /* whether the operation is captured instead of done */
 CUresult capture_wait(CUstream s, CUevent event);
-CUresult capture_look(CUstream s);             /* at how far s is */
+CUresult capture_look(CUstream s); /* at how far s is */
 CUresult capture_look_context(CUcontext ctx);
 void capture_forget_stream(CUstream s);
 
 void record_unref(struct record *r);
-bool record_done(const struct op *op);         /* for OP_WAIT: is what it waits for complete? */
+bool record_done(const struct op *op); /* for OP_WAIT: is what it waits for complete? */
 void launch_run(struct launch *l, CUcontext ctx);
 void sticky(CUcontext ctx, CUresult error);
 bool error_is_fatal(CUresult error);

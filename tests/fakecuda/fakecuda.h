@@ -43,7 +43,7 @@ unsigned fakecuda_n_held(void); /* calls that wait so */
 /* ---- for kernels written for the host (kernels.c) ---- */
 
 struct fakecuda_grid {
-	const char *kernel;      /* its name */
+	const char *kernel; /* its name */
 	unsigned grid[3], block[3], shared_bytes;
 };
 
@@ -56,7 +56,7 @@ void *fakecuda_memory(unsigned long long device_pointer, size_t n_bytes);
 void fakecuda_misuse(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 struct fakecuda_kernel {
-	const char *name;        /* as cuModuleGetFunction is asked for it */
+	const char *name; /* as cuModuleGetFunction is asked for it */
 	unsigned n_params;
 	size_t param_bytes[16];
 	void (*run)(void **params, const struct fakecuda_grid *grid); /* on the stream's thread */

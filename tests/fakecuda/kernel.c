@@ -37,8 +37,7 @@ static bool ptx_is_too_new(const char *text)
 	const char *version = strncmp(text, ".version ", 9) ? NULL : text + 9;
 	unsigned major = 0, minor = 0, cuda = (unsigned)settings.version;
 
-	return version && sscanf(version, "%u.%u", &major, &minor) == 2 &&
-	       1000 * (major + 4) + 10 * minor > cuda;
+	return version && sscanf(version, "%u.%u", &major, &minor) == 2 && 1000 * (major + 4) + 10 * minor > cuda;
 }
 
 static CUresult load(CUmodule *module, const void *image)
@@ -274,7 +273,9 @@ void launch_run(struct launch *l, CUcontext ctx)
 /* Kept for good, as nobody says when the kernel is done with it; there is no second time, the context being lost. */
 static void *scratch(size_t n_bytes)
 {
-	static struct piece { struct piece *next; } *pieces;
+	static struct piece {
+		struct piece *next;
+	} *pieces;
 	struct piece *p = calloc(1, sizeof *p + 64 + n_bytes);
 
 	if (!p)

@@ -117,7 +117,10 @@ static const struct fakecuda_kernel kernels[] = {
 	{ "conformance_count", 2, { 8, 8 }, run_count },
 	{ "conformance_fma", 2, { 8, 4 }, run_fma },
 	{ "conformance_copy", 4, { 8, 8, 4, 4 }, run_copy },
-	CONVERT_OF("uint8"), CONVERT_OF("float16"), CONVERT_OF("bfloat16"), CONVERT_OF("float32"),
+	CONVERT_OF("uint8"),
+	CONVERT_OF("float16"),
+	CONVERT_OF("bfloat16"),
+	CONVERT_OF("float32"),
 };
 
 const struct fakecuda_kernel *kernels_find(const char *name)

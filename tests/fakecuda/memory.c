@@ -71,7 +71,7 @@ int memory_create_fd(size_t n_bytes, struct block **blockp)
 				   .start = process_start(getpid()),
 				   .pid = getpid(),
 				   .euid = settings.euid };
-	snprintf((*blockp)->mig, sizeof (*blockp)->mig, "%s", settings.mig_name);
+	snprintf((*blockp)->mig, sizeof(*blockp)->mig, "%s", settings.mig_name);
 	return fd;
 }
 

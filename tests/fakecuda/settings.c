@@ -16,7 +16,7 @@ enum { MOST_RULES = 64, KILLED = -9 };
 
 struct rule {
 	char name[48];
-	uint64_t seen, nth;     /* nth: 0: by chance */
+	uint64_t seen, nth; /* nth: 0: by chance */
 	bool from_then_on;
 	double chance;
 	CUresult result;
@@ -24,7 +24,10 @@ struct rule {
 
 struct settings settings;
 static struct rule rules[MOST_RULES];
-static struct { char name[48]; long us; } latencies[MOST_RULES];
+static struct {
+	char name[48];
+	long us;
+} latencies[MOST_RULES];
 static int n_rules, n_latencies;
 static uint64_t chance_state;
 static pthread_mutex_t rules_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -270,8 +273,8 @@ CUresult inject(const char *name)
 		if (strcmp(r->name, name))
 			continue;
 		r->seen++;
-		hit = r->nth ? r->seen == r->nth || (r->from_then_on && r->seen > r->nth) :
-			(double)(random_next(&chance_state) >> 11) < r->chance * 9007199254740992.0;
+		hit = r->nth ? r->seen == r->nth || (r->from_then_on && r->seen > r->nth)
+			     : (double)(random_next(&chance_state) >> 11) < r->chance * 9007199254740992.0;
 		if (hit && !result)
 			result = r->result;
 	}

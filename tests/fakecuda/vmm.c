@@ -12,7 +12,7 @@
 struct vmm_handle {
 	struct vmm_handle *next;
 	unsigned n_mappings;
-	bool released;          /* only mappings keep it */
+	bool released; /* only mappings keep it */
 	int fd;
 	size_t n_bytes;
 	struct block *block;

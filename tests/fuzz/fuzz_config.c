@@ -33,7 +33,7 @@ static void check_accepted(const struct config *c)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	struct config_error err = {.text = ""};
+	struct config_error err = { .text = "" };
 	struct config c;
 
 	if (config_parse("f.yaml", (const char *)data, size, &c, &err) == 0) {

@@ -143,8 +143,9 @@ static uint8_t byte(struct input *in)
 
 static uint64_t number(struct input *in)
 {
-	static const uint64_t odd[] = { 0,          1,          2,          3,          63,        64,         255, 256,
-					4096,       4097,       65536,      INT32_MAX,  UINT32_MAX, INT64_MAX, (uint64_t)1 << 63,
+	static const uint64_t odd[] = { 0,         1,         2,          3,         63,
+					64,        255,       256,        4096,      4097,
+					65536,     INT32_MAX, UINT32_MAX, INT64_MAX, (uint64_t)1 << 63,
 					UINT64_MAX };
 	uint8_t b = byte(in);
 
@@ -236,8 +237,12 @@ static bool take(struct client *c, int wait_ms)
 
 static int open_files(struct input *in, Batchd__Wire__Open *o, char *dataset, size_t size, int fds[WIRE_MAX_FDS])
 {
-	static const char *const random[] = { "random:length=20,shape=4", "random:length=1,shape=1", "serve:a",
-					      "random:length=100000,shape=2x3,dtype=float32", "a", "random:" };
+	static const char *const random[] = { "random:length=20,shape=4",
+					      "random:length=1,shape=1",
+					      "serve:a",
+					      "random:length=100000,shape=2x3,dtype=float32",
+					      "a",
+					      "random:" };
 	uint8_t b = byte(in);
 	int n = 0;
 
@@ -316,12 +321,12 @@ static void say(struct client *c, const Batchd__Wire__ClientMessage *m, const in
 	(void)wire_send(c->fd, &m->base, fds, n_fds, MSG_DONTWAIT);
 }
 
-#define SAY(c, BODY, member, pointer)                                                \
-	do {                                                                         \
+#define SAY(c, BODY, member, pointer) \
+	do { \
 		Batchd__Wire__ClientMessage say_m = BATCHD__WIRE__CLIENT_MESSAGE__INIT; \
-		say_m.body_case = BATCHD__WIRE__CLIENT_MESSAGE__BODY_##BODY;         \
-		say_m.member = (pointer);                                            \
-		say((c), &say_m, NULL, 0);                                           \
+		say_m.body_case = BATCHD__WIRE__CLIENT_MESSAGE__BODY_##BODY; \
+		say_m.member = (pointer); \
+		say((c), &say_m, NULL, 0); \
 	} while (0)
 
 static void say_hello(struct client *c, struct input *in)

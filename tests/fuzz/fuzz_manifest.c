@@ -53,8 +53,9 @@ static void try_overlay(const uint8_t *data, size_t size)
 	struct manifest ix;
 	unsigned char *bytes;
 
-	if (manifest_add_class(&b, "dog") || manifest_add_dir(&b, ".", 1, &root) || manifest_add_dir(&b, "dog", 3, &dog) ||
-	    manifest_add_file(&b, 1, "a.jpg", 5) || manifest_add_file(&b, 1, "b.jpg", 5) || manifest_build(&b, &ix)) {
+	if (manifest_add_class(&b, "dog") || manifest_add_dir(&b, ".", 1, &root) ||
+	    manifest_add_dir(&b, "dog", 3, &dog) || manifest_add_file(&b, 1, "a.jpg", 5) ||
+	    manifest_add_file(&b, 1, "b.jpg", 5) || manifest_build(&b, &ix)) {
 		manifest_builder_finish(&b);
 		return;
 	}

@@ -78,7 +78,7 @@ static void check_image(struct jpeg_in *header, const uint8_t *bytes, size_t n, 
 	       index_size = checkpoints_size(&header->c, left);
 	uint8_t *first = malloc(px * 3), *second = malloc(px * 3);
 	struct checkpoints *index = malloc(index_size);
-	struct image out = {.rgb = first, .stride_bytes = (size_t)width * 3};
+	struct image out = { .rgb = first, .stride_bytes = (size_t)width * 3 };
 	uint64_t id = scan_id(&header->c, data, left);
 	int sure = -1;
 
@@ -103,7 +103,7 @@ static void check_image(struct jpeg_in *header, const uint8_t *bytes, size_t n, 
 		jpeg_in_close(&in);
 	}
 	uint32_t x = jpeg_random(&seed) % width, y = jpeg_random(&seed) % height;
-	struct region_px want = {x, y, 1 + jpeg_random(&seed) % (width - x), 1 + jpeg_random(&seed) % (height - y)};
+	struct region_px want = { x, y, 1 + jpeg_random(&seed) % (width - x), 1 + jpeg_random(&seed) % (height - y) };
 
 	out.rgb = second;
 	out.stride_bytes = (size_t)want.width * 3;

@@ -3,6 +3,7 @@ what was measured stays if something hangs. A part that the time does not reach 
 
 --double: small sizes on the driver double, to see that all of it runs; the numbers mean nothing and go elsewhere.
 """
+
 import argparse
 import array
 import contextlib
@@ -11,7 +12,6 @@ import json
 import os
 import pathlib
 import platform
-import re
 import shutil
 import signal
 import socket
@@ -28,8 +28,8 @@ from outcomes import read
 
 REPO = pathlib.Path(__file__).resolve().parents[2]
 PICTURE = 224 * 224 * 3
-END_S = 15    # for what is to be ended, and written
-LEAST_S = 5   # a part is not begun with less
+END_S = 15  # for what is to be ended, and written
+LEAST_S = 5  # a part is not begun with less
 N_ROWS = 4096
 NOBODY = 65534
 
@@ -40,11 +40,19 @@ class Bench:
         self.out = pathlib.Path(options.out)
         self.work = pathlib.Path(options.work or self.build / "gpu")
         self.work.mkdir(exist_ok=True)
-        self.env = os.environ | {"LD_LIBRARY_PATH": os.pathsep.join(filter(None, [str(self.build), os.environ.get("LD_LIBRARY_PATH")])),
-                                 "BATCHD_BUILD": str(self.build), "PATH": f"{self.build}{os.pathsep}{os.environ['PATH']}"}
+        self.env = os.environ | {
+            "LD_LIBRARY_PATH": os.pathsep.join(filter(None, [str(self.build), os.environ.get("LD_LIBRARY_PATH")])),
+            "BATCHD_BUILD": str(self.build),
+            "PATH": f"{self.build}{os.pathsep}{os.environ['PATH']}",
+        }
         self.env.pop("BATCHD_LIBCUDA", None)
         if self.double:
-            self.env |= {"BATCHD_LIBCUDA": str(self.build / "libfakecuda.so"), "FAKECUDA_QUIET": "1", "FAKECUDA_DIR": str(self.work), "TRAIN_DEVICE": "cpu"}
+            self.env |= {
+                "BATCHD_LIBCUDA": str(self.build / "libfakecuda.so"),
+                "FAKECUDA_QUIET": "1",
+                "FAKECUDA_DIR": str(self.work),
+                "TRAIN_DEVICE": "cpu",
+            }
         self.rows, self.claims, self.notes, self.began = [], [], [], time.monotonic()
         self.deadline = self.began + options.seconds - END_S
         self.took, self.skipped, self.facts, self.holder = {}, [], {}, None
@@ -78,7 +86,14 @@ class Bench:
         found = self.work / "case"
         with open(found, "w") as f:
             try:
-                subprocess.run([str(a) for a in argv], env=self.env | env, stdin=subprocess.DEVNULL, stdout=f, stderr=subprocess.DEVNULL, timeout=self.left(limit))
+                subprocess.run(
+                    [str(a) for a in argv],
+                    env=self.env | env,
+                    stdin=subprocess.DEVNULL,
+                    stdout=f,
+                    stderr=subprocess.DEVNULL,
+                    timeout=self.left(limit),
+                )
             except subprocess.TimeoutExpired:
                 self.note(f"{' '.join(str(a) for a in argv[1:])}: took more than {self.left(limit):.0f} s")
         return read(found)
@@ -96,7 +111,13 @@ class Bench:
 
     def hold(self):
         """A process with a context all the time: a GPU that no process uses may be shut down, and started anew for each."""
-        self.holder = subprocess.Popen([self.tool("conformance"), "--hold"], env=self.env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        self.holder = subprocess.Popen(
+            [self.tool("conformance"), "--hold"],
+            env=self.env,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
         guard = threading.Timer(self.left(30), self.holder.kill)
         guard.start()
         if self.holder.stdout.readline() != b"holding\n":
@@ -117,13 +138,22 @@ class Bench:
         """Its lines as {name: (value, unit)}; what goes wrong goes to the notes, with `errors` all that it says on standard error."""
         limit = self.left(limit)
         try:
-            p = subprocess.run([str(a) for a in argv], env=self.env | env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=limit)
+            p = subprocess.run(
+                [str(a) for a in argv],
+                env=self.env | env,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=limit,
+            )
             out, err, status = p.stdout, p.stderr, p.returncode
         except subprocess.TimeoutExpired as e:
             out, err, status = (e.stdout or b"").decode(errors="replace"), "", f"took more than {limit:.0f} s"
         if status:
             last = err.strip().splitlines()[-1:] or [""]
-            self.note(f"`{pathlib.Path(argv[0]).name}` {'ended with' if isinstance(status, int) else ''} {status}: {last[0]}")
+            self.note(
+                f"`{pathlib.Path(argv[0]).name}` {'ended with' if isinstance(status, int) else ''} {status}: {last[0]}"
+            )
         elif errors:
             for line in err.strip().splitlines():
                 self.note(line)
@@ -163,9 +193,16 @@ class Bench:
             self.log = open(os.path.join(self.folder, "log"), "wb")
             if self.user is not None:
                 os.chown(self.folder, self.user, self.user)
-            self.process = subprocess.Popen([str(self.bench.build / "batchd"), "--foreground", "--socket", self.socket, *self.args], env=self.env,
-                                            stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log, user=self.user, group=self.user,
-                                            extra_groups=None if self.user is None else [])
+            self.process = subprocess.Popen(
+                [str(self.bench.build / "batchd"), "--foreground", "--socket", self.socket, *self.args],
+                env=self.env,
+                stdin=subprocess.DEVNULL,
+                stdout=self.log,
+                stderr=self.log,
+                user=self.user,
+                group=self.user,
+                extra_groups=None if self.user is None else [],
+            )
             for _ in range(200):
                 with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as s:
                     try:
@@ -186,8 +223,14 @@ class Bench:
             shutil.rmtree(self.folder, ignore_errors=True)
 
         def status(self):
-            p = subprocess.run([str(self.bench.build / "batchctl"), "status", "--json"], env=self.bench.env | {"BATCHD_SOCKET": self.socket},
-                               stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=20)
+            p = subprocess.run(
+                [str(self.bench.build / "batchctl"), "status", "--json"],
+                env=self.bench.env | {"BATCHD_SOCKET": self.socket},
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=20,
+            )
             p.check_returncode()
             return json.loads(p.stdout)
 
@@ -196,8 +239,14 @@ class Bench:
             return sum(c["copies"] for g in gpus for c in g["copies"]), sum(g["pageable_copies"] for g in gpus)
 
         def start(self, *args):
-            return subprocess.Popen([self.bench.tool("step"), *map(str, args)], env=self.env | {"BATCHD_SOCKET": self.socket},
-                                    stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            return subprocess.Popen(
+                [self.bench.tool("step"), *map(str, args)],
+                env=self.env | {"BATCHD_SOCKET": self.socket},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
 
         def step(self, limit, *args):
             return self.bench.run([self.bench.tool("step"), *args], limit, **self.more, BATCHD_SOCKET=self.socket)
@@ -231,14 +280,29 @@ class Bench:
         self.take("Copies and the finishing kernel", found)
         if "daemon of driver" in found:
             value = found["daemon of driver"][0]
-            self.claim("host-to-device copies of the daemon, of the card's own rate", "at least 95 %", value, "%", value >= 95)
+            self.claim(
+                "host-to-device copies of the daemon, of the card's own rate", "at least 95 %", value, "%", value >= 95
+            )
         kernels = {k: v[0] for k, v in found.items() if k.endswith("of device to device")}
         if kernels:
             worst = min(kernels, key=kernels.get)
-            self.put("Copies and the finishing kernel", "slowest finishing kernel, of the device-to-device rate", kernels[worst], "%")
-            self.claim(f"slowest finishing kernel ({worst.split(',')[1].strip()}), of the device-to-device rate by bytes", "at least 80 %", kernels[worst], "%",
-                       kernels[worst] >= 80)
-        for name, kept in (("4 KiB copied and seen, driver alone", "bare_us"), ("4 KiB copied and seen by a thread that slept, driver alone", "asleep_us")):
+            self.put(
+                "Copies and the finishing kernel",
+                "slowest finishing kernel, of the device-to-device rate",
+                kernels[worst],
+                "%",
+            )
+            self.claim(
+                f"slowest finishing kernel ({worst.split(',')[1].strip()}), of the device-to-device rate by bytes",
+                "at least 80 %",
+                kernels[worst],
+                "%",
+                kernels[worst] >= 80,
+            )
+        for name, kept in (
+            ("4 KiB copied and seen, driver alone", "bare_us"),
+            ("4 KiB copied and seen by a thread that slept, driver alone", "asleep_us"),
+        ):
             if name in found:
                 setattr(self, kept, found[name][0])
 
@@ -253,7 +317,9 @@ class Bench:
             argv = [self.tool("h2d"), *(["--small"] if self.double else [])]
             found = self.run(argv, 60, errors=True)
         self.take(group, found)
-        best = lambda kind: max((v for k, (v, unit) in found.items() if k.startswith(f"{kind}: ") and unit == "GB/s"), default=None)
+        best = lambda kind: max(
+            (v for k, (v, unit) in found.items() if k.startswith(f"{kind}: ") and unit == "GB/s"), default=None
+        )
         allocated, memfd, raw = best("cuMemHostAlloc"), best("memfd"), facts.pcie_raw(self.facts)
         if allocated and memfd:
             self.put(group, "memfd pages, of the rate of cuMemHostAlloc", memfd / allocated * 100, "%")
@@ -287,22 +353,46 @@ class Bench:
         if "cycle" not in cpu or "cycle" not in gpu:
             return
         for name, found in (("host memory", cpu), ("with the copy to the GPU", gpu)):
-            self.put(group, f"a slot is given back, filled with 4 KiB, published, and the trainer goes on: {name}", found["cycle"][0], "us")
+            self.put(
+                group,
+                f"a slot is given back, filled with 4 KiB, published, and the trainer goes on: {name}",
+                found["cycle"][0],
+                "us",
+            )
             self.put(group, f"the same, 99th percentile: {name}", found["cycle, 99th percentile"][0], "us")
         for name, key in (("middle", "p50_us"), ("99th percentile", "p99_us")):
             if key in handover:
-                self.put(group, f"by the daemon's clock, from a copy seen complete to the trainer told, {name}", handover[key], "us")
+                self.put(
+                    group,
+                    f"by the daemon's clock, from a copy seen complete to the trainer told, {name}",
+                    handover[key],
+                    "us",
+                )
         if handover.get("batches"):
-            self.claim("from a copy seen complete to the trainer told, middle", "at most 50 us", handover["p50_us"], "us", handover["p50_us"] <= 50)
+            self.claim(
+                "from a copy seen complete to the trainer told, middle",
+                "at most 50 us",
+                handover["p50_us"],
+                "us",
+                handover["p50_us"] <= 50,
+            )
         if hasattr(self, "asleep_us"):
             added = gpu["cycle"][0] - cpu["cycle"][0] - self.asleep_us
             self.put(group, "the bare copy, waited for asleep as the daemon does", self.asleep_us, "us")
-            self.claim("what a GPU adds to a batch's way beyond the bare copy", "at most 50 us", added, "us", added <= 50)
+            self.claim(
+                "what a GPU adds to a batch's way beyond the bare copy", "at most 50 us", added, "us", added <= 50
+            )
 
     def cycle_on_gpu(self, d, n):
         """What cycle says, and what the daemon's status says about the handover while that session lasts."""
-        p = subprocess.Popen([self.tool("cycle"), "cuda", n, "stay"], env=d.env | {"BATCHD_SOCKET": d.socket}, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                             stderr=subprocess.PIPE, text=True)
+        p = subprocess.Popen(
+            [self.tool("cycle"), "cuda", n, "stay"],
+            env=d.env | {"BATCHD_SOCKET": d.socket},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
         guard = threading.Timer(self.left(60), p.kill)
         guard.start()
         said, line = "", None
@@ -322,8 +412,26 @@ class Bench:
             alone, streamed = [], []
             for i in range(1 if self.double else 3):
                 alone.append(d.step(30, *common, "--steps", steps, "--rounds", rounds))
-                streamed.append(d.step(60, *common, "--steps", steps, "--rounds", rounds, "--dataset", self.rows_of_file(), "--batch", "16" if self.double else "256",
-                                       "--job", f"slow-{i}", "--rank", "0", "--world", "1"))
+                streamed.append(
+                    d.step(
+                        60,
+                        *common,
+                        "--steps",
+                        steps,
+                        "--rounds",
+                        rounds,
+                        "--dataset",
+                        self.rows_of_file(),
+                        "--batch",
+                        "16" if self.double else "256",
+                        "--job",
+                        f"slow-{i}",
+                        "--rank",
+                        "0",
+                        "--world",
+                        "1",
+                    )
+                )
             pageable = d.copies()[1]
         if not all("step" in found for found in alone + streamed):
             self.note(f"{name}: not every run came to its end")
@@ -333,17 +441,29 @@ class Bench:
         for what in ("kernel of a step, middle", "kernel of a step, 99th percentile", "step"):
             self.put(group, f"{what}, alone", middle(alone, what), "ms")
             self.put(group, f"{what}, batches streaming", middle(streamed, what), "ms")
-        for what, unit in (("in batchd_next, middle", "ms"), ("in batchd_next, 99th percentile", "ms"), ("processor time of batchd_next, middle", "us"),
-                           ("processor time of batchd_next, 99th percentile", "us")):
+        for what, unit in (
+            ("in batchd_next, middle", "ms"),
+            ("in batchd_next, 99th percentile", "ms"),
+            ("processor time of batchd_next, middle", "us"),
+            ("processor time of batchd_next, 99th percentile", "us"),
+        ):
             self.put(group, what, middle(streamed, what), unit)
         self.put(group, "pictures", middle(streamed, "rows"), "images/s")
         self.put(group, "pageable copies of the daemon", pageable, "")
         slower = (middle(streamed, "kernel of a step, middle") / middle(alone, "kernel of a step, middle") - 1) * 100
         most = 2 if kernel == "arithmetic" else 5
-        self.claim(f"a step's kernel slows down beside the daemon, {name}", f"less than {most} %", slower, "%", slower < most)
+        self.claim(
+            f"a step's kernel slows down beside the daemon, {name}", f"less than {most} %", slower, "%", slower < most
+        )
         if daemon_args:
             cpu_us = middle(streamed, "processor time of batchd_next, middle")
-            self.claim("processor time of batchd_next where the trainer copies", "less than 100 us a batch", cpu_us, "us", cpu_us < 100)
+            self.claim(
+                "processor time of batchd_next where the trainer copies",
+                "less than 100 us a batch",
+                cpu_us,
+                "us",
+                cpu_us < 100,
+            )
 
     def real_step(self):
         """resnet50 with mixed precision, the whole step, batchd's data against data that is there already."""
@@ -352,24 +472,65 @@ class Bench:
             return
         for name, args in (("CUDA IPC", ()), ("the trainer copies", ("--gpu-memory", "off"))):
             with self.daemon(*args) as d:
-                found = self.run([python, REPO / "tests/gpu/train_step.py", self.rows_of_file()], 90, BATCHD_SOCKET=d.socket)
+                found = self.run(
+                    [python, REPO / "tests/gpu/train_step.py", self.rows_of_file()], 90, BATCHD_SOCKET=d.socket
+                )
             group = f"resnet50, channels_last, mixed precision, batch 256: {name}"
             self.take(group, {k: v for k, v in found.items()})
             if "step with batchd's data, middle" in found:
-                slower = (found["step with batchd's data, middle"][0] / found["step with synthetic data, middle"][0] - 1) * 100
-                self.claim(f"a whole training step is slower with batchd's data than with data that lies on the GPU, {name}", "less than 2 %", slower, "%", slower < 2)
+                slower = (
+                    found["step with batchd's data, middle"][0] / found["step with synthetic data, middle"][0] - 1
+                ) * 100
+                self.claim(
+                    f"a whole training step is slower with batchd's data than with data that lies on the GPU, {name}",
+                    "less than 2 %",
+                    slower,
+                    "%",
+                    slower < 2,
+                )
 
     def attach_beside(self):
         """The worst step of one trainer while another attaches with gigabytes to pin."""
         group = "One trainer while another attaches"
         slots, batch = ("3", "16") if self.double else ("64", "256")
         with self.daemon() as d:
-            args = ["--dataset", self.rows_of_file(), "--batch", "16" if self.double else "64", "--rank", 0, "--world", 1, "--warm", 2 if self.double else 100]
+            args = [
+                "--dataset",
+                self.rows_of_file(),
+                "--batch",
+                "16" if self.double else "64",
+                "--rank",
+                0,
+                "--world",
+                1,
+                "--warm",
+                2 if self.double else 100,
+            ]
             for name, disturbed in (("undisturbed", False), ("while another attaches", True)):
                 t = d.start(*args, "--job", f"beside-{disturbed}", "--ms", 1, "--steps", 30 if self.double else 2000)
                 if disturbed:
                     self.until_attached(t)
-                other = d.start(*args[:2], "--batch", batch, "--slots", slots, "--job", "other", "--ms", 0, "--steps", 5, "--rank", 0, "--world", 1) if disturbed else None
+                other = (
+                    d.start(
+                        *args[:2],
+                        "--batch",
+                        batch,
+                        "--slots",
+                        slots,
+                        "--job",
+                        "other",
+                        "--ms",
+                        0,
+                        "--steps",
+                        5,
+                        "--rank",
+                        0,
+                        "--world",
+                        1,
+                    )
+                    if disturbed
+                    else None
+                )
                 found = self.ended(t, 60)
                 if other:
                     took = self.ended(other, 60).get("attach")
@@ -379,7 +540,13 @@ class Bench:
                     if what in found:
                         self.put(group, f"{what}, {name}", found[what][0], "ms")
                         if what == "from step to step, worst" and disturbed:
-                            self.claim("the worst step of a trainer while another attaches", "at most 20 ms", found[what][0], "ms", found[what][0] <= 20)
+                            self.claim(
+                                "the worst step of a trainer while another attaches",
+                                "at most 20 ms",
+                                found[what][0],
+                                "ms",
+                                found[what][0] <= 20,
+                            )
 
     def until_attached(self, trainer):
         """Until it has had its first batch, or has ended."""
@@ -413,10 +580,24 @@ class Bench:
             if self.double:
                 env["FAKECUDA_PERSONALITY"] = "exclusive,mps"
             else:
-                server = subprocess.Popen([control, "-f"], env=self.env | env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+                server = subprocess.Popen(
+                    [control, "-f"],
+                    env=self.env | env,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                )
                 stack.callback(stop, server)
-                stack.callback(subprocess.run, [control], input="quit -t 5\n", env=self.env | env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, text=True,
-                               timeout=20)
+                stack.callback(
+                    subprocess.run,
+                    [control],
+                    input="quit -t 5\n",
+                    env=self.env | env,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    text=True,
+                    timeout=20,
+                )
                 until = time.monotonic() + 10
                 while not os.path.exists(os.path.join(folder, "control")) and time.monotonic() < until:
                     time.sleep(0.05)
@@ -432,6 +613,7 @@ class Bench:
         """This Python, where it has torch that can use what is to be measured."""
         try:
             import torch
+
             if not self.double and not torch.cuda.is_available():
                 raise ImportError("torch sees no GPU")
         except ImportError as e:
@@ -454,14 +636,34 @@ class Bench:
         """As fast as batches come; which way they came is a part of the heading."""
         with daemon as d:
             steps, batch = ("10", "16") if self.double else ("300", "256")
-            found = d.step(60, "--steps", steps, "--ms", "0", "--dataset", dataset, "--batch", batch, "--job", "one", "--rank", "0", "--world", "1")
+            found = d.step(
+                60,
+                "--steps",
+                steps,
+                "--ms",
+                "0",
+                "--dataset",
+                dataset,
+                "--batch",
+                batch,
+                "--job",
+                "one",
+                "--rank",
+                "0",
+                "--world",
+                "1",
+            )
         path = next((line.removeprefix("path: ") for line in found if line.startswith("path: ")), "no batch came")
         group = f"Streaming, {name}: {path}"
         if "rows" in found:
             self.put(group, "pictures", found["rows"][0], "images/s")
             self.put(group, "to the GPU", found["rows"][0] * PICTURE / 1e9, "GB/s")
             self.put(group, "attach and first batch", found["attach and first batch finished"][0], "ms")
-            for what, unit in (("in batchd_next, middle", "ms"), ("in batchd_next, 99th percentile", "ms"), ("processor time of batchd_next, middle", "us")):
+            for what, unit in (
+                ("in batchd_next, middle", "ms"),
+                ("in batchd_next, 99th percentile", "ms"),
+                ("processor time of batchd_next, middle", "us"),
+            ):
                 self.put(group, what, found[what][0], unit)
 
     def streaming(self):
@@ -469,7 +671,20 @@ class Bench:
         for n in (1, 2, 4):
             with self.daemon() as d:
                 steps, batch = (10, 16) if self.double else (300, 256)
-                args = ["--steps", steps, "--ms", 0, "--dataset", self.rows_of_file(), "--batch", batch, "--job", "stream", "--world", n]
+                args = [
+                    "--steps",
+                    steps,
+                    "--ms",
+                    0,
+                    "--dataset",
+                    self.rows_of_file(),
+                    "--batch",
+                    batch,
+                    "--job",
+                    "stream",
+                    "--world",
+                    n,
+                ]
                 trainers = [d.start(*args, "--rank", i, *(["--mode", "share"] if n > 1 else [])) for i in range(n)]
                 rows, attach, n_ipc = [], [], 0
                 for t in trainers:
@@ -491,7 +706,9 @@ class Bench:
             if len(rows) != n:
                 continue
             if n_ipc != n:
-                self.note(f"{n} trainers: {n - n_ipc} of them copied by themselves, as CUDA IPC did not work: see doctor and the daemon's log")
+                self.note(
+                    f"{n} trainers: {n - n_ipc} of them copied by themselves, as CUDA IPC did not work: see doctor and the daemon's log"
+                )
             group = "Streaming, uint8 pictures out of a file in memory"
             each = sum(rows) / n
             name = f"{n} trainer{'s sharing' if n > 1 else ''}"
@@ -501,8 +718,13 @@ class Bench:
             self.put(group, f"{name}: copies of the daemon", n_copies, "copies")
             if n > 1:
                 taken = steps + 11
-                self.claim(f"{n} trainers get each batch from one copy: copies per batch", "1 (some are made ahead)", n_copies / taken, "",
-                           n_ipc == n and steps <= n_copies < taken * 1.5)
+                self.claim(
+                    f"{n} trainers get each batch from one copy: copies per batch",
+                    "1 (some are made ahead)",
+                    n_copies / taken,
+                    "",
+                    n_ipc == n and steps <= n_copies < taken * 1.5,
+                )
             if n == 4:
                 self.claim("seconds, not minutes, to attach", "below 5 s", max(attach) / 1e3, "s", max(attach) < 5000)
             if n == 4:
@@ -529,7 +751,22 @@ class Bench:
         before = used()
         with self.daemon("--gpu-memory", "1GiB") as d:
             idle = used()
-            t = d.start("--steps", 100000, "--ms", 1, "--dataset", self.random(), "--batch", 16 if self.double else 256, "--job", "memory", "--rank", 0, "--world", 1)
+            t = d.start(
+                "--steps",
+                100000,
+                "--ms",
+                1,
+                "--dataset",
+                self.random(),
+                "--batch",
+                16 if self.double else 256,
+                "--job",
+                "memory",
+                "--rank",
+                0,
+                "--world",
+                1,
+            )
             self.until_attached(t)
             time.sleep(0.5)
             during, gpus = used(), d.status()["gpus"]
@@ -543,7 +780,12 @@ class Bench:
         call("cuDevicePrimaryCtxRelease_v2", 0)
         self.put(group, "daemon started, nobody attached", idle - before, "MiB")
         self.put(group, "one trainer attached: both contexts, slabs, tensors", during - before, "MiB")
-        self.put(group, "after the trainer was killed: the daemon's context, if it is still there, and what lingers", after - before, "MiB")
+        self.put(
+            group,
+            "after the trainer was killed: the daemon's context, if it is still there, and what lingers",
+            after - before,
+            "MiB",
+        )
         self.put(group, "after the daemon's end", end - before, "MiB")
         if not gpus:
             self.note("memory: the daemon has used no GPU")
@@ -551,7 +793,13 @@ class Bench:
         for key in ("slab_bytes", "budget_bytes", "pinned_bytes"):
             self.put(group, f"the daemon's own count: {key}", gpus[0][key] / (1 << 20), "MiB")
         slab, budget = gpus[0]["slab_bytes"], gpus[0]["budget_bytes"]
-        self.claim("memory used on the GPU for batches, with gpu_memory: 1GiB", "more than 0, at most 1024 MiB", slab / (1 << 20), "MiB", 0 < slab <= budget == 1 << 30)
+        self.claim(
+            "memory used on the GPU for batches, with gpu_memory: 1GiB",
+            "more than 0, at most 1024 MiB",
+            slab / (1 << 20),
+            "MiB",
+            0 < slab <= budget == 1 << 30,
+        )
 
     def loaders(self):
         python = self.torch_python()
@@ -559,38 +807,96 @@ class Bench:
             return
         folder = self.work / "pictures-bench"
         if not folder.exists():
-            subprocess.run([str(self.build / "batchctl"), "sample-data", str(folder), "--classes", "10", "--per-class", "20" if self.double else "200"], env=self.env, check=True,
-                           stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, timeout=120)
+            subprocess.run(
+                [
+                    str(self.build / "batchctl"),
+                    "sample-data",
+                    str(folder),
+                    "--classes",
+                    "10",
+                    "--per-class",
+                    "20" if self.double else "200",
+                ],
+                env=self.env,
+                check=True,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                timeout=120,
+            )
         self.rows_of_file()
         seconds, workers = ("0.3", "2") if self.double else ("5", str(os.cpu_count()))
-        for what, group in (("arrays", "Loaders compared: rows of 150528 bytes from one file, batch 128, made float16 on the GPU, four matrix products a step"),
-                            ("pictures", "Loaders compared: train224 pictures, batch 128, four matrix products a step")):
+        for what, group in (
+            (
+                "arrays",
+                "Loaders compared: rows of 150528 bytes from one file, batch 128, made float16 on the GPU, four matrix products a step",
+            ),
+            ("pictures", "Loaders compared: train224 pictures, batch 128, four matrix products a step"),
+        ):
             with self.daemon() as d:
-                found = self.run([python, REPO / "tests/gpu/loaders.py", what, folder if what == "pictures" else self.work, seconds, workers], 80,
-                                 BATCHD_SOCKET=d.socket)
+                found = self.run(
+                    [
+                        python,
+                        REPO / "tests/gpu/loaders.py",
+                        what,
+                        folder if what == "pictures" else self.work,
+                        seconds,
+                        workers,
+                    ],
+                    80,
+                    BATCHD_SOCKET=d.socket,
+                )
             self.take(group, {f"{what}: {k}": v for k, v in found.items()})
 
     def conformance(self):
         """The questions about the driver, and where the double is wrong: of `make check-gpu` on this machine just before, if it came so far, else now."""
-        md, double, real = self.work / "conformance.md", self.work / "conformance.double", self.work / "conformance.real"
+        md, double, real = (
+            self.work / "conformance.md",
+            self.work / "conformance.double",
+            self.work / "conformance.real",
+        )
         here = f"{facts.contents('/proc/sys/kernel/random/boot_id')} {self.gpu}"
         if facts.contents(self.work / "conformance.of") != here:
-            runs = ((double, {"FAKECUDA_DIR": str(self.work), "BATCHD_LIBCUDA": str(self.build / "libfakecuda.so"), "FAKECUDA_QUIET": "1"}), (real, {}))
+            runs = (
+                (
+                    double,
+                    {
+                        "FAKECUDA_DIR": str(self.work),
+                        "BATCHD_LIBCUDA": str(self.build / "libfakecuda.so"),
+                        "FAKECUDA_QUIET": "1",
+                    },
+                ),
+                (real, {}),
+            )
             for path, env in runs:
                 with open(path, "w") as f:
                     try:
-                        subprocess.run([self.tool("conformance")], env=self.env | env, stdin=subprocess.DEVNULL, stdout=f, stderr=subprocess.DEVNULL, timeout=self.left(150))
+                        subprocess.run(
+                            [self.tool("conformance")],
+                            env=self.env | env,
+                            stdin=subprocess.DEVNULL,
+                            stdout=f,
+                            stderr=subprocess.DEVNULL,
+                            timeout=self.left(150),
+                        )
                     except subprocess.TimeoutExpired:
                         self.note(f"conformance: {path.name} took too long")
-        subprocess.run([sys.executable, str(REPO / "tests/gpu/compare"), str(double), str(real), str(md)], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        subprocess.run(
+            [sys.executable, str(REPO / "tests/gpu/compare"), str(double), str(real), str(md)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+        )
         self.write()
 
     # ---- writing ----
 
     def write(self):
-        lines = ["# Measured on a GPU", "",
-                 f"{time.strftime('%Y-%m-%d %H:%M')}, {self.gpu}, {os.cpu_count()} processors ({facts.processor()}), Linux {platform.release()}. Made by "
-                 "`make bench-gpu`; every line is of this one run.", ""]
+        lines = [
+            "# Measured on a GPU",
+            "",
+            f"{time.strftime('%Y-%m-%d %H:%M')}, {self.gpu}, {os.cpu_count()} processors ({facts.processor()}), Linux {platform.release()}. Made by "
+            "`make bench-gpu`; every line is of this one run.",
+            "",
+        ]
         lines += facts.lines(self.facts) + [""]
         if self.double:
             lines += ["**On the driver double: the numbers mean nothing.**", ""]
@@ -600,7 +906,11 @@ class Bench:
         group = None
         for g, what, value, unit in self.rows:
             if g != group:
-                lines += ["", f"## {g}", "", "| what | |", "|---|---:|"] if group else [f"## {g}", "", "| what | |", "|---|---:|"]
+                lines += (
+                    ["", f"## {g}", "", "| what | |", "|---|---:|"]
+                    if group
+                    else [f"## {g}", "", "| what | |", "|---|---:|"]
+                )
                 group = g
             lines.append(f"| {what} | {value:.4g} {unit} |")
         if self.notes:
@@ -615,10 +925,26 @@ class Bench:
         lines += ["", "## Verdict", "", *verdict.table(outcomes)]
         self.out.mkdir(parents=True, exist_ok=True)
         (self.out / "RESULTS.md").write_text("\n".join(lines) + "\n")
-        (self.out / "results.json").write_text(json.dumps({
-            "gpu": self.gpu, "double": self.double, "when": time.strftime("%Y-%m-%dT%H:%M:%S"), "processor": facts.processor(), "processors": os.cpu_count(),
-            "kernel": platform.release(), "seconds": self.took, "notes": self.notes, "facts": self.facts, "skipped": self.skipped, "claims": claims,
-            "rows": rows}, indent=1) + "\n")
+        (self.out / "results.json").write_text(
+            json.dumps(
+                {
+                    "gpu": self.gpu,
+                    "double": self.double,
+                    "when": time.strftime("%Y-%m-%dT%H:%M:%S"),
+                    "processor": facts.processor(),
+                    "processors": os.cpu_count(),
+                    "kernel": platform.release(),
+                    "seconds": self.took,
+                    "notes": self.notes,
+                    "facts": self.facts,
+                    "skipped": self.skipped,
+                    "claims": claims,
+                    "rows": rows,
+                },
+                indent=1,
+            )
+            + "\n"
+        )
         (self.out / "results.svg").write_text(svg([(w, v, u) for _, w, v, u in self.rows if u in ("GB/s", "images/s")]))
 
 
@@ -642,6 +968,7 @@ def handover_of(status):
 
 def write_rows(folder, n):
     """rows-x.npy, n uint8 pictures of noise, and rows-y.npy, their numbers; without numpy, which not every Python has."""
+
     def header(descr, shape):
         text = f"{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}"
         text += " " * (-(len(text) + 11) % 64) + "\n"
@@ -672,13 +999,17 @@ def svg(rows):
     for _, value, unit in rows:
         most[unit] = max(most.get(unit, 0), value)
     height = 22 * len(rows) + 20
-    out = [f'<svg xmlns="http://www.w3.org/2000/svg" width="900" height="{height}" font-family="sans-serif" font-size="12">',
-           f'<rect width="900" height="{height}" fill="white"/>']
+    out = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="900" height="{height}" font-family="sans-serif" font-size="12">',
+        f'<rect width="900" height="{height}" fill="white"/>',
+    ]
     for i, (name, value, unit) in enumerate(rows):
         y, width = 10 + 22 * i, 330 * value / (most[unit] or 1)
         text = name.replace("&", "&amp;").replace("<", "&lt;")
-        out.append(f'<text x="430" y="{y + 13}" text-anchor="end">{text}</text><rect x="440" y="{y}" width="{width:.1f}" height="17" '
-                   f'fill="{"#4477aa" if unit == "GB/s" else "#228833"}"/><text x="{446 + width:.0f}" y="{y + 13}">{value:.4g} {unit}</text>')
+        out.append(
+            f'<text x="430" y="{y + 13}" text-anchor="end">{text}</text><rect x="440" y="{y}" width="{width:.1f}" height="17" '
+            f'fill="{"#4477aa" if unit == "GB/s" else "#228833"}"/><text x="{446 + width:.0f}" y="{y + 13}">{value:.4g} {unit}</text>'
+        )
     return "\n".join(out + ["</svg>"]) + "\n"
 
 
@@ -710,7 +1041,13 @@ def main():
         ("to the trainer", bench.to_the_trainer, 10),
         ("slow-down, arithmetic", lambda: bench.slow_down("arithmetic", "arithmetic"), 20),
         ("slow-down, memory", lambda: bench.slow_down("reading and writing memory", "memory"), 20),
-        ("slow-down, the trainer copies", lambda: bench.slow_down("reading and writing memory, copied by the trainer", "memory", "--gpu-memory", "off"), 20),
+        (
+            "slow-down, the trainer copies",
+            lambda: bench.slow_down(
+                "reading and writing memory, copied by the trainer", "memory", "--gpu-memory", "off"
+            ),
+            20,
+        ),
         ("real step", bench.real_step, 40),
         ("attach beside a trainer", bench.attach_beside, 15),
         ("memory", bench.memory, 10),
@@ -724,7 +1061,15 @@ def main():
     finally:
         bench.let_go()
     bench.write()
-    print("\n".join(verdict.table(verdict.run_of(bench.work / "conformance.double", bench.work / "conformance.real", bench.out / "results.json"))))
+    print(
+        "\n".join(
+            verdict.table(
+                verdict.run_of(
+                    bench.work / "conformance.double", bench.work / "conformance.real", bench.out / "results.json"
+                )
+            )
+        )
+    )
     if bench.skipped:
         print(f"Not run, no time left: {', '.join(bench.skipped)}")
     print(f"Results in {bench.out / 'RESULTS.md'} ({time.monotonic() - bench.began:.0f} s)")

@@ -2,6 +2,7 @@
 
 Nothing here changes a setting, and nothing fails: what cannot be found out says so.
 """
+
 import os
 import pathlib
 import platform
@@ -11,11 +12,31 @@ import subprocess
 import sys
 
 # As nvidia-smi names them, and what they are called here.
-QUERY = {"name": "card", "driver_version": "driver", "memory.total": "memory", "pcie.link.gen.current": "PCIe generation now",
-         "pcie.link.gen.max": "PCIe generation at most", "pcie.link.width.current": "PCIe lanes now",
-         "pcie.link.width.max": "PCIe lanes at most", "ecc.mode.current": "ECC", "mig.mode.current": "MIG",
-         "persistence_mode": "persistence mode", "compute_mode": "compute mode", "clocks.max.sm": "greatest clock"}
-TOOLS = ("make", "cc", "pkg-config", "protoc-c", "nvcc", "compute-sanitizer", "nvidia-smi", "nvidia-cuda-mps-control", "python3")
+QUERY = {
+    "name": "card",
+    "driver_version": "driver",
+    "memory.total": "memory",
+    "pcie.link.gen.current": "PCIe generation now",
+    "pcie.link.gen.max": "PCIe generation at most",
+    "pcie.link.width.current": "PCIe lanes now",
+    "pcie.link.width.max": "PCIe lanes at most",
+    "ecc.mode.current": "ECC",
+    "mig.mode.current": "MIG",
+    "persistence_mode": "persistence mode",
+    "compute_mode": "compute mode",
+    "clocks.max.sm": "greatest clock",
+}
+TOOLS = (
+    "make",
+    "cc",
+    "pkg-config",
+    "protoc-c",
+    "nvcc",
+    "compute-sanitizer",
+    "nvidia-smi",
+    "nvidia-cuda-mps-control",
+    "python3",
+)
 # GB/s of a lane and direction, after the line's coding.
 LANE = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.563}
 THP = pathlib.Path("/sys/kernel/mm/transparent_hugepage")
@@ -53,7 +74,7 @@ def query(run=say):
 
 
 def chosen(text):
-    """"always within_size [advise] never" -> "advise"."""
+    """ "always within_size [advise] never" -> "advise"."""
     found = re.search(r"\[(\w+)\]", text)
     return found.group(1) if found else text
 
@@ -69,7 +90,9 @@ def pcie_raw(facts):
 def mps():
     control = shutil.which("nvidia-cuda-mps-control")
     pipe = os.environ.get("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps")
-    return ("nvidia-cuda-mps-control is installed" if control else "not installed") + (f", pipes in {pipe}" if os.path.isdir(pipe) else "")
+    return ("nvidia-cuda-mps-control is installed" if control else "not installed") + (
+        f", pipes in {pipe}" if os.path.isdir(pipe) else ""
+    )
 
 
 def processor():

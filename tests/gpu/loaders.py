@@ -3,6 +3,7 @@
 batchd with device="cuda"; torch's DataLoader with pin_memory and .to(non_blocking); the same from pageable memory. Each trains for a fixed step of matrix products in
 turn; one line each, "NAME<tab>VALUE<tab>UNIT". arrays: uint8 rows of one .npy file in FOLDER (bench.py makes it), which all of them map. pictures: an image folder; torch's part needs
 torchvision. Needs torch with CUDA; with TRAIN_DEVICE=cpu it runs without, to see that it does."""
+
 import os
 import pathlib
 import sys
@@ -64,13 +65,33 @@ def endless(loader):
 
 
 def with_batchd(dataset, **options):
-    return endless(batchd.DataLoader(dataset, batch_size=BATCH, shuffle=True, device=DEVICE, drop_last=True, job=f"loaders-{os.getpid()}", rank=0,
-                                     world_size=1, autostart=False, **options))
+    return endless(
+        batchd.DataLoader(
+            dataset,
+            batch_size=BATCH,
+            shuffle=True,
+            device=DEVICE,
+            drop_last=True,
+            job=f"loaders-{os.getpid()}",
+            rank=0,
+            world_size=1,
+            autostart=False,
+            **options,
+        )
+    )
 
 
 def with_torch(dataset, workers, pinned):
-    loader = torch.utils.data.DataLoader(dataset, BATCH, shuffle=True, num_workers=workers, pin_memory=pinned and not SMALL, drop_last=True,
-                                         persistent_workers=True, prefetch_factor=4)
+    loader = torch.utils.data.DataLoader(
+        dataset,
+        BATCH,
+        shuffle=True,
+        num_workers=workers,
+        pin_memory=pinned and not SMALL,
+        drop_last=True,
+        persistent_workers=True,
+        prefetch_factor=4,
+    )
     while True:
         for images, labels in loader:
             yield images.to(DEVICE, non_blocking=pinned), labels.to(DEVICE, non_blocking=pinned)
@@ -94,8 +115,15 @@ def pictures(folder):
     except RuntimeError as e:  # one that was built for another torch
         raise ImportError(f"torchvision cannot be used: {e}") from None
 
-    transform = v2.Compose([v2.RandomResizedCrop(224), v2.RandomHorizontalFlip(), v2.PILToTensor(), v2.ToDtype(torch.float32, scale=True),
-                            v2.Normalize([0.485, 0.456, 0.406], [0.229, 0.224, 0.225])])
+    transform = v2.Compose(
+        [
+            v2.RandomResizedCrop(224),
+            v2.RandomHorizontalFlip(),
+            v2.PILToTensor(),
+            v2.ToDtype(torch.float32, scale=True),
+            v2.Normalize([0.485, 0.456, 0.406], [0.229, 0.224, 0.225]),
+        ]
+    )
     return datasets.ImageFolder(folder, transform)
 
 
@@ -105,9 +133,11 @@ def main(what, folder, seconds, workers):
         ours, theirs = lambda: with_batchd(f"npy:{folder}/rows-x.npy,{folder}/rows-y.npy"), lambda: Rows(folder)
     else:
         ours, theirs = lambda: with_batchd(f"imagefolder:{folder}", transform="train224"), lambda: pictures(folder)
-    for name, make in (("batchd, device=cuda", ours),
-                       ("DataLoader, pin_memory, non_blocking", lambda: with_torch(theirs(), workers, True)),
-                       ("DataLoader, pageable", lambda: with_torch(theirs(), workers, False))):
+    for name, make in (
+        ("batchd, device=cuda", ours),
+        ("DataLoader, pin_memory, non_blocking", lambda: with_torch(theirs(), workers, True)),
+        ("DataLoader, pageable", lambda: with_torch(theirs(), workers, False)),
+    ):
         try:
             measure(name, make(), seconds)
         except ImportError as e:
@@ -115,4 +145,9 @@ def main(what, folder, seconds, workers):
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], pathlib.Path(sys.argv[2]).resolve(), float(sys.argv[3]), int(sys.argv[4]) if len(sys.argv) > 4 else os.cpu_count())
+    main(
+        sys.argv[1],
+        pathlib.Path(sys.argv[2]).resolve(),
+        float(sys.argv[3]),
+        int(sys.argv[4]) if len(sys.argv) > 4 else os.cpu_count(),
+    )

@@ -339,16 +339,16 @@ static void measure_kernels(void)
 		CUfunction f;
 
 		convert_plan_init(&p, kinds[i].number, (int)kinds[i].planar, 3, plane,
-				 kinds[i].number == CONVERT_TO_UINT8 ? NULL : mean,
-				 kinds[i].number == CONVERT_TO_UINT8 ? NULL : std);
+				  kinds[i].number == CONVERT_TO_UINT8 ? NULL : mean,
+				  kinds[i].number == CONVERT_TO_UINT8 ? NULL : std);
 		p.in = in, p.out = out, p.n_px = n_images * plane;
 		convert_plan_kernel(&p, name);
 		MUST(cu.cuModuleGetFunction(&f, module, name));
 		for (int k = 0; k < 3; k++) {
 			MUST(cu.cuEventRecord(from, stream));
 			for (unsigned j = 0; j < repeats; j++)
-				MUST(cu.cuLaunchKernel(f, convert_plan_blocks(&p), 1, 1, CONVERT_THREADS, 1, 1, 0, stream,
-						       (void *[]){ &p }, NULL));
+				MUST(cu.cuLaunchKernel(f, convert_plan_blocks(&p), 1, 1, CONVERT_THREADS, 1, 1, 0,
+						       stream, (void *[]){ &p }, NULL));
 			double bytes =
 				(double)in_bytes * (1.0 + (double)convert_number_bytes(kinds[i].number)) * repeats;
 			double rate = bytes / event_ms(from, to) * 1e-6;

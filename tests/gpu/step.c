@@ -208,7 +208,8 @@ static void attach(struct batchd_options *o)
 	say("attach and first batch finished", (now() - began) * 1e3, "ms");
 	say(info.device_path == BATCHD_DEVICE_IPC      ? "path: CUDA IPC"
 	    : info.device_path == BATCHD_DEVICE_VMM_FD ? "path: CUDA VMM, by descriptor"
-						       : "path: copied by the trainer", 1, "");
+						       : "path: copied by the trainer",
+	    1, "");
 }
 
 static void run(unsigned n_steps)
@@ -278,19 +279,44 @@ int main(int argc, char **argv)
 	o.autostart = 0;
 	while ((c = getopt_long(argc, argv, "", known, NULL)) != -1)
 		switch (c) {
-		case 'd': o.dataset = optarg; break;
-		case 'j': o.job = optarg; break;
-		case 'r': o.rank = atoi(optarg); break;
-		case 'w': o.world_size = (uint32_t)atoi(optarg); break;
-		case 'm': o.mode = strcmp(optarg, "share") ? BATCHD_SHARD : BATCHD_SHARE; break;
-		case 'b': o.batch_size = (uint32_t)atoi(optarg); break;
-		case 's': n_steps = (unsigned)atoi(optarg); break;
-		case 't': ms = atof(optarg); break;
-		case 'k': by_memory = !strcmp(optarg, "memory"); break;
-		case 'S': o.n_slots = (uint32_t)atoi(optarg); break;
-		case 'W': warm = (unsigned)atoi(optarg); break;
-		case 'o': rounds = (uint32_t)atoi(optarg); break;
-		default: return 64;
+		case 'd':
+			o.dataset = optarg;
+			break;
+		case 'j':
+			o.job = optarg;
+			break;
+		case 'r':
+			o.rank = atoi(optarg);
+			break;
+		case 'w':
+			o.world_size = (uint32_t)atoi(optarg);
+			break;
+		case 'm':
+			o.mode = strcmp(optarg, "share") ? BATCHD_SHARD : BATCHD_SHARE;
+			break;
+		case 'b':
+			o.batch_size = (uint32_t)atoi(optarg);
+			break;
+		case 's':
+			n_steps = (unsigned)atoi(optarg);
+			break;
+		case 't':
+			ms = atof(optarg);
+			break;
+		case 'k':
+			by_memory = !strcmp(optarg, "memory");
+			break;
+		case 'S':
+			o.n_slots = (uint32_t)atoi(optarg);
+			break;
+		case 'W':
+			warm = (unsigned)atoi(optarg);
+			break;
+		case 'o':
+			rounds = (uint32_t)atoi(optarg);
+			break;
+		default:
+			return 64;
 		}
 	why = cuda_load();
 	if (why || cu.cuInit(0)) {

@@ -2,6 +2,7 @@
 
 Each case is a process of its own, as some end the use of the GPU for theirs, and has a time limit; several run at once. Every batch is compared with that of a CPU
 loader of the same seed. Exit status 1 if a case failed. With TRAIN_DEVICE=cpu the cases run without a GPU as far as they can, to see that they do."""
+
 import concurrent.futures
 import contextlib
 import ctypes
@@ -18,7 +19,12 @@ import time
 DEVICE = os.environ.get("TRAIN_DEVICE", "cuda")
 ON_GPU = DEVICE != "cpu"
 CASE_S, AT_ONCE, SKIPPED = 90, 4, 77
-TRANSFORM = [["RandomResizedCrop", 64], "RandomHorizontalFlip", "ToTensor", ["Normalize", {"mean": [0.5, 0.5, 0.5], "std": [0.25, 0.25, 0.25]}]]
+TRANSFORM = [
+    ["RandomResizedCrop", 64],
+    "RandomHorizontalFlip",
+    "ToTensor",
+    ["Normalize", {"mean": [0.5, 0.5, 0.5], "std": [0.25, 0.25, 0.25]}],
+]
 # Writes to address 16, where nothing is.
 FAULT = b""".version 7.0
 .target sm_70
@@ -49,6 +55,7 @@ class Case:
         import torch
 
         import batchd
+
         self.torch, self.batchd, self.folder = torch, batchd, folder
         self.job = f"torch-real-{os.getpid()}"
 
@@ -57,7 +64,19 @@ class Case:
             if options.pop("raw", False):
                 options |= dict(dtype="uint8", layout="NHWC")
             device = "cpu"
-        merged = dict(batch_size=8, shuffle=True, seed=5, transform=TRANSFORM, job=self.job, rank=0, world_size=1, autostart=False) | options
+        merged = (
+            dict(
+                batch_size=8,
+                shuffle=True,
+                seed=5,
+                transform=TRANSFORM,
+                job=self.job,
+                rank=0,
+                world_size=1,
+                autostart=False,
+            )
+            | options
+        )
         return self.batchd.DataLoader(f"imagefolder:{self.folder}", device=device, **merged)
 
     def expected(self, **options):
@@ -79,6 +98,7 @@ class Case:
 
     def leased(self, loader):
         from batchd import _lib
+
         return _lib.n_leased(loader._handle)
 
     # ---- the cases ----
@@ -158,7 +178,9 @@ class Case:
 
         def train(rank):
             try:
-                found[rank] = self.all_of(self.loader(mode="share", rank=rank, world_size=2, batch_size=sizes[rank], group_batch_size=16))
+                found[rank] = self.all_of(
+                    self.loader(mode="share", rank=rank, world_size=2, batch_size=sizes[rank], group_batch_size=16)
+                )
             except Exception as e:  # in the thread that looks
                 failures.append(f"rank {rank}: {type(e).__name__}: {e}")
 
@@ -215,7 +237,9 @@ class Case:
     def compiled(self):
         """torch.compile with mode="reduce-overhead", which makes CUDA graphs of its own, beside a loader at work."""
         torch = self.torch
-        model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3, 2), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(8 * 31 * 31, 4)).cuda()
+        model = torch.nn.Sequential(
+            torch.nn.Conv2d(3, 8, 3, 2), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(8 * 31 * 31, 4)
+        ).cuda()
         fast = torch.compile(model, mode="reduce-overhead")
         with self.loader(drop_last=True) as loader:
             for images, labels in loader:
@@ -250,6 +274,7 @@ class Case:
     def daemon_killed(self):
         """kill -9 of the daemon in mid-epoch; another takes its place: the same epoch, batch for batch, with one warning."""
         import warnings
+
         wanted = self.expected()
         with tempfile.TemporaryDirectory(prefix="batchd-") as place:
             socket = os.path.join(place, "s")
@@ -276,8 +301,13 @@ class Case:
         with self.loader() as loader:
             batches = iter(loader)
             found.append(tuple(t.clone() for t in next(batches)))
-            p = subprocess.run([sys.executable, __file__, str(self.folder), "--role", "fault"], stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                               timeout=60)
+            p = subprocess.run(
+                [sys.executable, __file__, str(self.folder), "--role", "fault"],
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=60,
+            )
             assert "ILLEGAL" in p.stdout.upper(), p.stdout + p.stderr
             found += [(images.clone(), labels.clone()) for images, labels in batches]
         self.same(found, wanted, "beside a fault")
@@ -290,8 +320,11 @@ class Case:
         with contextlib.ExitStack() as stack:
             batches = iter(stack.enter_context(self.loader()))
             next(batches)
-            for name, args in (("cuModuleLoadData", (ctypes.byref(module), FAULT)), ("cuModuleGetFunction", (ctypes.byref(function), module, b"fault")),
-                               ("cuLaunchKernel", (function, 1, 1, 1, 1, 1, 1, 0, None, None, None))):
+            for name, args in (
+                ("cuModuleLoadData", (ctypes.byref(module), FAULT)),
+                ("cuModuleGetFunction", (ctypes.byref(function), module, b"fault")),
+                ("cuLaunchKernel", (function, 1, 1, 1, 1, 1, 1, 0, None, None, None)),
+            ):
                 assert getattr(cuda, name)(*args) == 0, name
             try:
                 self.torch.cuda.synchronize()
@@ -331,13 +364,30 @@ class Case:
                 assert (numpy.asarray(array) == want.numpy()).all()
 
 
-CASES = ("dtypes_and_layouts", "autograd_keeps_raw_images", "record_stream", "side_stream", "slices_of_a_shared_batch", "cuda_graph", "next_into_static_tensors",
-         "compiled", "prefetch_thread", "daemon_killed", "another_trainer_faults", "cupy_from_dlpack", "jax_from_dlpack")
+CASES = (
+    "dtypes_and_layouts",
+    "autograd_keeps_raw_images",
+    "record_stream",
+    "side_stream",
+    "slices_of_a_shared_batch",
+    "cuda_graph",
+    "next_into_static_tensors",
+    "compiled",
+    "prefetch_thread",
+    "daemon_killed",
+    "another_trainer_faults",
+    "cupy_from_dlpack",
+    "jax_from_dlpack",
+)
 
 
 def start_daemon(socket):
-    daemon = subprocess.Popen([os.path.join(os.environ["BATCHD_BUILD"], "batchd"), "--foreground", "--socket", socket], stdin=subprocess.DEVNULL,
-                              stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    daemon = subprocess.Popen(
+        [os.path.join(os.environ["BATCHD_BUILD"], "batchd"), "--foreground", "--socket", socket],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
     deadline = time.monotonic() + 20
     while not os.path.exists(socket) and time.monotonic() < deadline:
         time.sleep(0.02)
@@ -360,8 +410,14 @@ def run_case(folder, name):
     began = time.monotonic()
     if not ON_GPU and getattr(getattr(Case, name, None), "needs_gpu", False):
         return name, "skipped", "needs a GPU", 0.0
-    p = subprocess.Popen([sys.executable, __file__, str(folder), "--role", name], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                         text=True, start_new_session=True)
+    p = subprocess.Popen(
+        [sys.executable, __file__, str(folder), "--role", name],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
     running.add(p.pid)
     try:
         out, _ = p.communicate(timeout=CASE_S)

@@ -2,6 +2,7 @@
 
 Proves that batches on the GPU are ordinary torch tensors to autograd and DDP: both ranks end with the same weights, every sample was seen once an epoch, the loss
 went down, and rank 0's first batch is what the CPU loader gives. Gloo, as two ranks on one GPU have no NCCL. With TRAIN_DEVICE=cpu the same without a GPU, to see that it runs."""
+
 import os
 import sys
 import time
@@ -13,7 +14,12 @@ from torch.nn.parallel import DistributedDataParallel
 import batchd
 
 DEVICE = os.environ.get("TRAIN_DEVICE", "cuda")
-NORMALIZE = [["RandomResizedCrop", 64], "RandomHorizontalFlip", "ToTensor", ["Normalize", {"mean": [0.5, 0.5, 0.5], "std": [0.25, 0.25, 0.25]}]]
+NORMALIZE = [
+    ["RandomResizedCrop", 64],
+    "RandomHorizontalFlip",
+    "ToTensor",
+    ["Normalize", {"mean": [0.5, 0.5, 0.5], "std": [0.25, 0.25, 0.25]}],
+]
 
 
 def main(folder):
@@ -29,9 +35,18 @@ def main(folder):
         with batchd.DataLoader(f"imagefolder:{folder}", job="compare", rank=0, world_size=2, **options) as cpu:
             want, want_labels = next(iter(cpu))
             assert images.device.type == DEVICE and images.dtype == torch.float32, images
-            assert torch.equal(images.cpu(), torch.as_tensor(want)) and torch.equal(labels.cpu(), torch.as_tensor(want_labels)), "not what the CPU loader gives"
-    model = torch.nn.Sequential(torch.nn.Conv2d(3, 16, 5, 4), torch.nn.ReLU(), torch.nn.Conv2d(16, 32, 3, 2), torch.nn.ReLU(), torch.nn.AdaptiveAvgPool2d(1),
-                                torch.nn.Flatten(), torch.nn.Linear(32, len(loader.classes))).to(DEVICE)
+            assert torch.equal(images.cpu(), torch.as_tensor(want)) and torch.equal(
+                labels.cpu(), torch.as_tensor(want_labels)
+            ), "not what the CPU loader gives"
+    model = torch.nn.Sequential(
+        torch.nn.Conv2d(3, 16, 5, 4),
+        torch.nn.ReLU(),
+        torch.nn.Conv2d(16, 32, 3, 2),
+        torch.nn.ReLU(),
+        torch.nn.AdaptiveAvgPool2d(1),
+        torch.nn.Flatten(),
+        torch.nn.Linear(32, len(loader.classes)),
+    ).to(DEVICE)
     model = DistributedDataParallel(model, device_ids=[0] if DEVICE == "cuda" else None)
     optimizer = torch.optim.Adam(model.parameters(), 3e-3)
     losses, began, n = [], time.perf_counter(), 0
@@ -56,7 +71,9 @@ def main(folder):
     assert all(torch.equal(weights, o) for o in others), "the ranks' weights differ"
     assert losses[-1] < losses[0] and torch.isfinite(weights).all(), losses
     if rank == 0:
-        print(f"DDP, 2 ranks on one GPU: loss {losses[0]:.3f} -> {losses[-1]:.3f} in {len(losses)} epochs, {rate:.0f} images/s per rank, weights equal")
+        print(
+            f"DDP, 2 ranks on one GPU: loss {losses[0]:.3f} -> {losses[-1]:.3f} in {len(losses)} epochs, {rate:.0f} images/s per rank, weights equal"
+        )
     dist.barrier()
     loader.close()
     dist.destroy_process_group()

@@ -3,6 +3,7 @@
 torchvision's resnet50, channels_last, automatic mixed precision, batch 256: the whole step counts, the batch that is taken and made floating point included.
 Synthetic: one batch that stays on the GPU, made floating point in each step as batchd's is. DATASET has uint8 rows of 3x224x224. Lines
 "NAME<tab>VALUE<tab>UNIT". With TRAIN_DEVICE=cpu a small model and few rows, to see that it runs."""
+
 import os
 import statistics
 import sys
@@ -19,9 +20,15 @@ BATCH, TURNS = (4, 2) if SMALL else (256, 3)
 
 def model():
     if SMALL:
-        return torch.nn.Sequential(torch.nn.Conv2d(3, 4, 7, 8), torch.nn.ReLU(), torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(),
-                                   torch.nn.Linear(4, 1000))
+        return torch.nn.Sequential(
+            torch.nn.Conv2d(3, 4, 7, 8),
+            torch.nn.ReLU(),
+            torch.nn.AdaptiveAvgPool2d(1),
+            torch.nn.Flatten(),
+            torch.nn.Linear(4, 1000),
+        )
     import torchvision
+
     return torchvision.models.resnet50().to(DEVICE, memory_format=torch.channels_last)
 
 
@@ -84,7 +91,9 @@ def main(dataset, n_steps):
     torch.backends.cudnn.benchmark = True
     torch.manual_seed(0)
     trainer = Trainer()
-    with batchd.DataLoader(dataset, batch_size=BATCH, shuffle=True, device=DEVICE, drop_last=True, rank=0, world_size=1, autostart=False) as loader:
+    with batchd.DataLoader(
+        dataset, batch_size=BATCH, shuffle=True, device=DEVICE, drop_last=True, rank=0, world_size=1, autostart=False
+    ) as loader:
         batches = endless(loader)
         trainer.timed(trainer.synthetic, 4 if SMALL else 20)  # cudnn looks for the fastest way; clocks rise
         trainer.timed(lambda: next(batches), 4 if SMALL else 10)

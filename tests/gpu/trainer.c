@@ -28,7 +28,7 @@ enum { DEPTH = 3 };
 struct place {
 	bool busy, raw;
 	CUdeviceptr out, labels;
-	char *host, *host_labels;  /* page-locked */
+	char *host, *host_labels; /* page-locked */
 	CUevent done;
 	struct batchd_batch batch; /* as it was when it came */
 	int64_t *indices;
@@ -397,28 +397,61 @@ int main(int argc, char **argv)
 	options.autostart = 0;
 	while ((c = getopt_long(argc, argv, "", known, NULL)) != -1)
 		switch (c) {
-		case 'd': options.dataset = optarg; break;
-		case 'j': options.job = optarg; break;
-		case 'r': options.rank = atoi(optarg); break;
-		case 'w': options.world_size = (uint32_t)atoi(optarg); break;
-		case 'm': options.mode = strcmp(optarg, "share") ? BATCHD_SHARD : BATCHD_SHARE; break;
-		case 'b': options.batch_size = (uint32_t)atoi(optarg); break;
-		case 'e': n_epochs = strtoull(optarg, NULL, 10); break;
-		case 'f': sscanf(optarg, "%llu,%llu", &from_epoch, &from_step); break;
-		case 't': options.dtype = dtype_of(optarg); break;
-		case 'n': options.layout = BATCHD_NCHW; break;
-		case 'x': options.transform = optarg; break;
+		case 'd':
+			options.dataset = optarg;
+			break;
+		case 'j':
+			options.job = optarg;
+			break;
+		case 'r':
+			options.rank = atoi(optarg);
+			break;
+		case 'w':
+			options.world_size = (uint32_t)atoi(optarg);
+			break;
+		case 'm':
+			options.mode = strcmp(optarg, "share") ? BATCHD_SHARD : BATCHD_SHARE;
+			break;
+		case 'b':
+			options.batch_size = (uint32_t)atoi(optarg);
+			break;
+		case 'e':
+			n_epochs = strtoull(optarg, NULL, 10);
+			break;
+		case 'f':
+			sscanf(optarg, "%llu,%llu", &from_epoch, &from_step);
+			break;
+		case 't':
+			options.dtype = dtype_of(optarg);
+			break;
+		case 'n':
+			options.layout = BATCHD_NCHW;
+			break;
+		case 'x':
+			options.transform = optarg;
+			break;
 		case 'c':
 			check = !strcmp(optarg, "rows")   ? CHECK_ROWS
 				: !strcmp(optarg, "twin") ? CHECK_TWIN
 							  : CHECK_NONE;
 			break;
-		case 's': chance = strtoull(optarg, NULL, 10) * 7919; break;
-		case 'u': delay_us = atol(optarg); break;
-		case 'l': options.n_slots = (uint32_t)atoi(optarg); break;
-		case 'R': options.reconnect_ms = (uint32_t)atol(optarg); break;
-		case 'o': most = strtoull(optarg, NULL, 10); break;
-		default: return 64;
+		case 's':
+			chance = strtoull(optarg, NULL, 10) * 7919;
+			break;
+		case 'u':
+			delay_us = atol(optarg);
+			break;
+		case 'l':
+			options.n_slots = (uint32_t)atoi(optarg);
+			break;
+		case 'R':
+			options.reconnect_ms = (uint32_t)atol(optarg);
+			break;
+		case 'o':
+			most = strtoull(optarg, NULL, 10);
+			break;
+		default:
+			return 64;
 		}
 	context();
 	if (LIBRARY(batchd_open(&options, &loader, err, sizeof err)) < 0)

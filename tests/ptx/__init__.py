@@ -1,4 +1,5 @@
 """Runs PTX without a GPU: README.md."""
+
 from . import arithmetic
 from .launch import Program, Report
 from .memory import Fault, Global

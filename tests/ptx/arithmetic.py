@@ -1,7 +1,8 @@
 """Arithmetic that numpy does not have: one rounding for a product and a sum, the GPU's halves, bits picked from words. Arrays in, arrays out."""
+
 import numpy as np
 
-NAN32, NAN16 = np.uint32(0x7fffffff), np.uint16(0x7fff)  # what a GPU gives for every NaN
+NAN32, NAN16 = np.uint32(0x7FFFFFFF), np.uint16(0x7FFF)  # what a GPU gives for every NaN
 
 
 def float32(v):
@@ -34,7 +35,7 @@ def to_float16(v):
 
 def to_bfloat16(v):
     bits = v.view(np.uint32).astype(np.uint64)
-    return np.where(np.isnan(v), NAN16, (bits + 0x7fff + (bits >> 16 & 1) >> 16).astype(np.uint16))
+    return np.where(np.isnan(v), NAN16, (bits + 0x7FFF + (bits >> 16 & 1) >> 16).astype(np.uint16))
 
 
 def permute(a, b, selector):
@@ -43,8 +44,8 @@ def permute(a, b, selector):
     result = np.zeros_like(both)
     for i in range(4):
         choice = (selector >> 4 * i & 15).astype(np.uint64)
-        byte = both >> 8 * (choice & 7) & 0xff
-        result |= np.where(choice & 8, (byte >> 7) * 0xff, byte) << 8 * i
+        byte = both >> 8 * (choice & 7) & 0xFF
+        result |= np.where(choice & 8, (byte >> 7) * 0xFF, byte) << 8 * i
     return result.astype(np.uint32)
 
 

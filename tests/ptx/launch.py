@@ -2,6 +2,7 @@
 
 Threads that part at a branch go on as groups. Always the group that is furthest behind in the text runs, until it meets another one or a barrier, so they come
 together again where a GPU's threads do."""
+
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -18,6 +19,7 @@ RUNS = -1
 @dataclass
 class Report:
     """What a launch did. steps: instructions, each once for a group; traffic: of each instruction that moves something, in the order in which they came."""
+
     steps: int = 0
     traffic: dict = field(default_factory=dict)
 
@@ -59,18 +61,31 @@ class Program:
 
 class _Launch:
     def __init__(self, program, memory, n_blocks, n_threads, parameters, most_steps):
-        if n_threads % WARP or not 0 < n_threads <= program.kernel.threads or n_blocks < 1 or len(parameters) != len(program.parameters):
+        if (
+            n_threads % WARP
+            or not 0 < n_threads <= program.kernel.threads
+            or n_blocks < 1
+            or len(parameters) != len(program.parameters)
+        ):
             raise ValueError(f"{program.name}: {n_blocks} blocks of {n_threads} threads, {len(parameters)} parameters")
         self.program, self.n_blocks, self.n_threads, self.most_steps = program, n_blocks, n_threads, most_steps
         self.lanes = np.arange(n_blocks * n_threads)
-        self.block, self.thread = (self.lanes // n_threads).astype(np.uint32), (self.lanes % n_threads).astype(np.uint32)
+        self.block, self.thread = (
+            (self.lanes // n_threads).astype(np.uint32),
+            (self.lanes % n_threads).astype(np.uint32),
+        )
         self.registers = {}
         self.report = Report()
         self.shared = Private(program.sizes["shared"], n_blocks, n_threads)
-        self.spaces = {"param": Constant(self._arguments(parameters)), "const": Constant(program.constants), "global": memory,
-                       "shared": self.shared, "local": Private(program.sizes["local"], len(self.lanes), 1)}
-        self.groups = {0: self.lanes}                    # where each group goes on
-        self.waits_at = np.full(len(self.lanes), RUNS)   # the barrier at which a lane waits
+        self.spaces = {
+            "param": Constant(self._arguments(parameters)),
+            "const": Constant(program.constants),
+            "global": memory,
+            "shared": self.shared,
+            "local": Private(program.sizes["local"], len(self.lanes), 1),
+        }
+        self.groups = {0: self.lanes}  # where each group goes on
+        self.waits_at = np.full(len(self.lanes), RUNS)  # the barrier at which a lane waits
 
     def _arguments(self, parameters):
         arguments = bytearray(self.program.sizes["param"])
@@ -78,7 +93,7 @@ class _Launch:
             value = value if isinstance(value, bytes) else value.to_bytes(size, "little")
             if len(value) != size:
                 raise ValueError(f"{self.program.name}: a parameter of {len(value)} bytes where one of {size} belongs")
-            arguments[at:at + size] = value
+            arguments[at : at + size] = value
         return arguments
 
     # ---- what operations.py calls ----
@@ -87,7 +102,7 @@ class _Launch:
         """What nobody has written holds anything but 0; nvcc reads such registers where it makes no difference."""
         if name not in self.registers:
             size = self.program.kernel.registers[name]
-            self.registers[name] = np.full(len(self.lanes), 0x5aa5_5aa5_5aa5_5aa5 % (1 << 8 * size), REGISTERS[size])
+            self.registers[name] = np.full(len(self.lanes), 0x5AA5_5AA5_5AA5_5AA5 % (1 << 8 * size), REGISTERS[size])
         return self.registers[name]
 
     def load(self, i, space, addresses, unit, count, lanes):
@@ -167,12 +182,15 @@ class _Launch:
                 self._refuse_barrier(block)
             places[block] = RUNS
             self.shared.barrier(block)
-            self._join(at + 1, self.lanes[block * self.n_threads:(block + 1) * self.n_threads])
+            self._join(at + 1, self.lanes[block * self.n_threads : (block + 1) * self.n_threads])
 
     def _refuse_barrier(self, block):
-        places = self.waits_at[block * self.n_threads:(block + 1) * self.n_threads]
+        places = self.waits_at[block * self.n_threads : (block + 1) * self.n_threads]
         at = places[places != RUNS][0]
         other = np.flatnonzero(places != at)[0]
         line = self.program.kernel.instructions[places[other]].line
-        raise self._fault(self.program.kernel.instructions[at], f"block {block} has parted before a barrier: its thread {other} "
-                          + ("has ended" if places[other] == RUNS else f"waits at that of line {line}"))
+        raise self._fault(
+            self.program.kernel.instructions[at],
+            f"block {block} has parted before a barrier: its thread {other} "
+            + ("has ended" if places[other] == RUNS else f"waits at that of line {line}"),
+        )

@@ -8,6 +8,7 @@ The books: for every byte of global memory how often a launch read and wrote it;
 sectors of global memory, or the passes over the 32 banks of shared memory, that they took.
 
 Addresses come as an array of uint64, one for each of the lanes that take part; unit is the size of one value, count how many of them each lane moves."""
+
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,6 +32,7 @@ class Wrong(Exception):
 @dataclass
 class Traffic:
     """What one instruction moved. best_passes: the fewest that so many bytes can take."""
+
     text: str
     space: str
     writes: bool
@@ -49,13 +51,21 @@ def refuse(wrong, lanes, what):
 
 
 def check_alignment(addresses, n, lanes):
-    refuse(addresses % np.uint64(n) != 0, lanes, lambda i: f"0x{addresses[i]:x} is not aligned to the {n} bytes that are moved at once")
+    refuse(
+        addresses % np.uint64(n) != 0,
+        lanes,
+        lambda i: f"0x{addresses[i]:x} is not aligned to the {n} bytes that are moved at once",
+    )
 
 
 def as_indices(addresses, n, size, lanes):
     """Of memory of size bytes whose addresses begin at 0."""
     check_alignment(addresses, n, lanes)
-    refuse((addresses >= size) | (addresses + np.uint64(n) > size), lanes, lambda i: f"{n} bytes at 0x{addresses[i]:x} of a memory of {size} bytes")
+    refuse(
+        (addresses >= size) | (addresses + np.uint64(n) > size),
+        lanes,
+        lambda i: f"{n} bytes at 0x{addresses[i]:x} of a memory of {size} bytes",
+    )
     return addresses.astype(np.int64)
 
 
@@ -81,6 +91,7 @@ class Constant:
 
 # ---- global memory ----
 
+
 class Buffer:
     """Memory that a launch may use: .bytes, an array, which lies at .address for it."""
 
@@ -88,7 +99,7 @@ class Buffer:
         self.address, self.size, self.writable = address, len(contents), writable
         before = address % 16
         self.all = np.zeros((before + self.size + 15) // 16 * 16, np.uint8)  # from an aligned address on
-        self.bytes = self.all[before:before + self.size]
+        self.bytes = self.all[before : before + self.size]
         self.bytes[:] = contents
         self.ends = {False: np.zeros(self.size + 1, np.int64), True: np.zeros(self.size + 1, np.int64)}
 
@@ -109,7 +120,7 @@ class Global:
 
     def __init__(self):
         self.buffers = []
-        self.next = 0x7f00_0000_0000
+        self.next = 0x7F00_0000_0000
 
     def buffer(self, contents, offset=0, writable=False):
         """At an address that is offset more than a multiple of 512. contents: bytes; or how many, and what they hold is anything."""
@@ -129,7 +140,11 @@ class Global:
             if here.any():
                 lost &= ~here
                 yield b, here, (addresses[here] - np.uint64(b.address - b.address % 16)).astype(np.int64)
-        refuse(lost, lanes, lambda i: f"{n} bytes at 0x{addresses[i]:x}, outside of all buffers: {self._near(int(addresses[i]))}")
+        refuse(
+            lost,
+            lanes,
+            lambda i: f"{n} bytes at 0x{addresses[i]:x}, outside of all buffers: {self._near(int(addresses[i]))}",
+        )
 
     def _near(self, address):
         nearest = min(self.buffers, key=lambda b: min(abs(address - b.address), abs(address - b.address - b.size)))
@@ -150,10 +165,13 @@ class Global:
             put(b.all, at, unit, [value[here] for value in values])
 
     def count(self, traffic, addresses, n, lanes):
-        traffic.sectors += len(np.unique((lanes // WARP).astype(np.uint64) << np.uint64(48) | addresses // np.uint64(SECTOR)))
+        traffic.sectors += len(
+            np.unique((lanes // WARP).astype(np.uint64) << np.uint64(48) | addresses // np.uint64(SECTOR))
+        )
 
 
 # ---- shared and local memory ----
+
 
 class Private:
     """Memory of which each block (.shared) or each thread (.local) has its own."""
@@ -197,11 +215,12 @@ class Private:
             other = others[each[i]]
             other = f"thread {other % self.lanes_per_owner}" if other >= 0 else "several threads"
             return f"a race: byte {each[i] % self.stride} was {did} by {other}, and there was no barrier since"
+
         refuse((others[each] != self.NOBODY) & (others[each] != who), who, describe)
 
     def barrier(self, owner):
         for lanes in (self.writer, self.reader):
-            lanes[owner * self.stride:(owner + 1) * self.stride] = self.NOBODY
+            lanes[owner * self.stride : (owner + 1) * self.stride] = self.NOBODY
 
     def count(self, traffic, addresses, n, lanes):
         """8 bytes per lane go half a warp at a time, 16 bytes a quarter; lanes that want the same word share it."""

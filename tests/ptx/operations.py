@@ -2,6 +2,7 @@
 
 Registers hold bits, in unsigned arrays of their width, predicates in arrays of bool. Operands are read as arrays of the type that the instruction names: one value
 for each lane, or a single one for all of them. Branches, barriers and ends are in launch.py."""
+
 import numpy as np
 
 from . import arithmetic
@@ -29,6 +30,7 @@ def operation(*names):
     def register(build):
         OPERATIONS.update(dict.fromkeys(names, build))
         return build
+
     return register
 
 
@@ -66,7 +68,11 @@ class Operands:
 
     def type(self, *kinds):
         """The last type that is left: one of those, or of all that begin so ("u")."""
-        if not self.words or self.words[-1] not in SIZES or not (self.words[-1] in kinds or self.words[-1].rstrip("0123456789") in kinds):
+        if (
+            not self.words
+            or self.words[-1] not in SIZES
+            or not (self.words[-1] in kinds or self.words[-1].rstrip("0123456789") in kinds)
+        ):
             raise self.unsupported("unknown type")
         return self.words.pop()
 
@@ -77,9 +83,11 @@ class Operands:
     def reader(self, operand, t):
         """function(launch, lanes) -> values. Of a register that is wider than the type it takes the lower part."""
         if isinstance(operand, Register):
+
             def read(m, lanes):
                 v = m.register(operand.name)[lanes]
                 return (v if v.dtype.itemsize == t.itemsize else v.astype(UNSIGNED[t.itemsize])).view(t)
+
             return read
         if isinstance(operand, Symbol) and operand.name in SPECIAL and t == np.uint32:
             return SPECIAL[operand.name]
@@ -103,16 +111,22 @@ class Operands:
             if v.dtype.itemsize != r.dtype.itemsize:
                 v = v.astype((SIGNED if v.dtype.kind == "i" else UNSIGNED)[r.dtype.itemsize])
             r[lanes] = v.view(r.dtype)
+
         return write
 
     def function(self, kinds, result, f):
         """destination = f(sources): kinds of the sources in turn, and of the result."""
         if len(self.i.operands) != 1 + len(kinds):
             raise self.unsupported("wrong number of operands")
-        sources, to, t = [self.reader(self[n + 1], dtype(kind)) for n, kind in enumerate(kinds)], self.writer(self[0]), dtype(result)
+        sources, to, t = (
+            [self.reader(self[n + 1], dtype(kind)) for n, kind in enumerate(kinds)],
+            self.writer(self[0]),
+            dtype(result),
+        )
 
         def run(m, lanes):
             to(m, lanes, f(*(source(m, lanes) for source in sources)).astype(t, copy=False))
+
         return run
 
 
@@ -156,6 +170,7 @@ def product(o, kind):
             return a * b
         whole = a.astype(dtype(f"{kind[0]}{16 * size}")) * b
         return whole if part == "wide" else whole >> 8 * size
+
     if o.name == "mad":
         return o.function([kind, kind, result], result, lambda a, b, c: multiply(a, b).astype(dtype(result)) + c)
     return o.function([kind] * 2, result, multiply)
@@ -166,6 +181,7 @@ def quotient(o, kind):
         if not b.all():
             raise Wrong("a division by zero", -1)
         return a // b if o.name == "div" else a % b
+
     return o.function([kind] * 2, kind, divide)
 
 
@@ -182,6 +198,7 @@ def negate(o):
 
 
 # ---- bits ----
+
 
 @operation("and", "or", "xor", "not")
 def logic(o):
@@ -217,7 +234,14 @@ def permute(o):
 
 # ---- choices ----
 
-COMPARISONS = {"eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal}
+COMPARISONS = {
+    "eq": np.equal,
+    "ne": np.not_equal,
+    "lt": np.less,
+    "le": np.less_equal,
+    "gt": np.greater,
+    "ge": np.greater_equal,
+}
 
 
 @operation("setp")
@@ -233,6 +257,7 @@ def select(o):
 
 
 # ---- moves and conversions ----
+
 
 @operation("mov")
 def move(o):
@@ -251,6 +276,7 @@ def join(o, kind):
 
     def run(m, lanes):
         to(m, lanes, sum(source(m, lanes).astype(whole) << whole.type(bits * n) for n, source in enumerate(sources)))
+
     return run
 
 
@@ -262,6 +288,7 @@ def part(o, kind):
         v = source(m, lanes)
         for n, to in enumerate(targets):
             to(m, lanes, (v >> whole.type(bits * n)).astype(dtype(f"b{bits}")))
+
     return run
 
 
@@ -327,6 +354,7 @@ def load(o):
     def run(m, lanes):
         for to, v in zip(targets, m.load(o.i, space, where(m, lanes), t.itemsize, len(targets), lanes)):
             to(m, lanes, v.view(t))
+
     return run
 
 
@@ -340,6 +368,7 @@ def store(o):
 
     def run(m, lanes):
         m.store(o.i, space, where(m, lanes), t.itemsize, [source(m, lanes) for source in sources], lanes)
+
     return run
 
 

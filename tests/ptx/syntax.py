@@ -1,11 +1,31 @@
 """PTX text as data: what nvcc writes and what people write by hand, instruction by instruction. operations.py knows what they mean."""
+
 import bisect
 import math
 import re
 from dataclasses import dataclass, field
 
-SIZES = {"pred": 1, "b8": 1, "u8": 1, "s8": 1, "b16": 2, "u16": 2, "s16": 2, "f16": 2, "bf16": 2, "b32": 4, "u32": 4, "s32": 4, "f32": 4, "f16x2": 4,
-         "bf16x2": 4, "b64": 8, "u64": 8, "s64": 8, "f64": 8}  # bytes
+SIZES = {
+    "pred": 1,
+    "b8": 1,
+    "u8": 1,
+    "s8": 1,
+    "b16": 2,
+    "u16": 2,
+    "s16": 2,
+    "f16": 2,
+    "bf16": 2,
+    "b32": 4,
+    "u32": 4,
+    "s32": 4,
+    "f32": 4,
+    "f16x2": 4,
+    "bf16x2": 4,
+    "b64": 8,
+    "u64": 8,
+    "s64": 8,
+    "f64": 8,
+}  # bytes
 
 
 class Unsupported(Exception):
@@ -43,9 +63,9 @@ class Instruction:
     line: int
     text: str
     predicate: str | None  # a register's name
-    negated: bool          # runs where the predicate is false
-    name: str              # "ld"
-    modifiers: tuple       # ("global", "v4", "u32")
+    negated: bool  # runs where the predicate is false
+    name: str  # "ld"
+    modifiers: tuple  # ("global", "v4", "u32")
     operands: tuple
 
     def unsupported(self, why="unknown"):
@@ -57,26 +77,26 @@ class Variable:
     name: str
     space: str
     align: int
-    size: int          # bytes
+    size: int  # bytes
     value: bytes = b""  # what it begins with; the rest is zeros
 
 
 @dataclass
 class Kernel:
     name: str
-    threads: int = 1024                               # the most that a block may have
-    parameters: list = field(default_factory=list)    # of Variable
-    registers: dict = field(default_factory=dict)     # name -> bytes
-    variables: list = field(default_factory=list)     # of Variable, .shared and .local
+    threads: int = 1024  # the most that a block may have
+    parameters: list = field(default_factory=list)  # of Variable
+    registers: dict = field(default_factory=dict)  # name -> bytes
+    variables: list = field(default_factory=list)  # of Variable, .shared and .local
     instructions: list = field(default_factory=list)
-    labels: dict = field(default_factory=dict)        # name -> index of an instruction
+    labels: dict = field(default_factory=dict)  # name -> index of an instruction
 
 
 @dataclass
 class Module:
     target: str = ""
-    kernels: dict = field(default_factory=dict)       # name -> Kernel
-    variables: list = field(default_factory=list)     # of Variable, those outside of kernels
+    kernels: dict = field(default_factory=dict)  # name -> Kernel
+    variables: list = field(default_factory=list)  # of Variable, those outside of kernels
 
 
 NAME = r"[A-Za-z_$%][\w$]*"
@@ -84,8 +104,11 @@ COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)
 HEADER = re.compile(r"\.(version|target|address_size)[ \t]+([^\n]*)")
 ENTRY = re.compile(rf"(?:\.visible\s+)?\.entry\s+({NAME})\s*(?:\(([^)]*)\))?([^{{]*)\{{")
 STATEMENT = re.compile(rf"(?P<brace>[{{}}])|(?P<label>{NAME}):(?!:)|(?P<text>[^;]*);")
-VARIABLE = re.compile(rf"(?:\.(?:visible|weak)\s+)?\.(param|shared|local|global|const)\s+(?:\.align\s+(\d+)\s+)?\.(\w+)\s+({NAME})"
-                      r"\s*(?:\[(\d+)\])?\s*(?:=\s*(.*))?", re.S)
+VARIABLE = re.compile(
+    rf"(?:\.(?:visible|weak)\s+)?\.(param|shared|local|global|const)\s+(?:\.align\s+(\d+)\s+)?\.(\w+)\s+({NAME})"
+    r"\s*(?:\[(\d+)\])?\s*(?:=\s*(.*))?",
+    re.S,
+)
 REGISTERS = re.compile(r"\.reg\s+\.(\w+)\s+(.*)", re.S)
 INSTRUCTION = re.compile(rf"(?:@(!?)({NAME})\s+)?([a-z]\w*)((?:\.[\w:]+)*)\s*(.*)", re.S)
 OPERAND = re.compile(r"\{[^}]*\}|\[[^\]]*\]|[^,{\[]+")
@@ -111,7 +134,7 @@ class _Parser:
             elif (statement := self.take(STATEMENT)) and statement["text"]:
                 self.module.variables.append(self.variable(statement["text"].strip()))
             else:
-                raise self.unsupported(self.text[self.at:self.at + 80])
+                raise self.unsupported(self.text[self.at : self.at + 80])
 
     def more(self):
         """Goes to where something stands; its line is what messages name."""
@@ -133,7 +156,9 @@ class _Parser:
         if not m or m[3] not in SIZES:
             raise self.unsupported(text)
         unit = SIZES[m[3]]
-        value = b"".join((number(v.strip()) % (1 << 8 * unit)).to_bytes(unit, "little") for v in re.findall(r"[^{},]+", m[6] or ""))
+        value = b"".join(
+            (number(v.strip()) % (1 << 8 * unit)).to_bytes(unit, "little") for v in re.findall(r"[^{},]+", m[6] or "")
+        )
         return Variable(m[4], m[1], int(m[2] or unit), unit * int(m[5] or 1), value)
 
     def kernel(self, entry):
@@ -174,7 +199,9 @@ class _Parser:
         if not m:
             raise self.unsupported(text)
         operands = tuple(self.operand(part.strip()) for part in OPERAND.findall(m[5]) if part.strip())
-        return Instruction(self.line, " ".join(text.split()), m[2], bool(m[1]), m[3], tuple(m[4].split(".")[1:]), operands)
+        return Instruction(
+            self.line, " ".join(text.split()), m[2], bool(m[1]), m[3], tuple(m[4].split(".")[1:]), operands
+        )
 
     def operand(self, text):
         if text.startswith("{"):

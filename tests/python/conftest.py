@@ -9,6 +9,7 @@
 
 What was skipped is summed up by reason at the end.
 """
+
 import collections
 import os
 import pathlib
@@ -28,7 +29,9 @@ DATA = pathlib.Path(os.environ.get("BATCHD_TEST_DATA") or (BESIDE if BESIDE.is_d
 
 # The tree's own package and library, also in the processes that tests start.
 os.environ["BATCHD_BUILD"] = str(BUILD)
-os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(REPO / "client" / "python"), os.environ.get("PYTHONPATH")]))
+os.environ["PYTHONPATH"] = os.pathsep.join(
+    filter(None, [str(REPO / "client" / "python"), os.environ.get("PYTHONPATH")])
+)
 os.environ["LD_LIBRARY_PATH"] = os.pathsep.join(filter(None, [str(BUILD), os.environ.get("LD_LIBRARY_PATH")]))
 os.environ["PATH"] = os.pathsep.join([str(BUILD), os.environ["PATH"]])
 sys.path.insert(0, str(REPO / "client" / "python"))
@@ -45,6 +48,7 @@ os.environ.update(TMPDIR=SCRATCH, XDG_CACHE_HOME=os.path.join(SCRATCH, "cache"))
 # A shell that starts the tests in the background makes them, and all they start, deaf to Ctrl-C.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
 
 @pytest.fixture(scope="session")
 def build():
@@ -78,8 +82,13 @@ def batchctl(build):
     """The command line against $BATCHD_SOCKET; returns the finished process with text output, whatever its exit code."""
 
     def run(*args, timeout=120):
-        return subprocess.run([str(build / "batchctl"), *map(str, args)], stdin=subprocess.DEVNULL, capture_output=True,
-                              text=True, timeout=timeout)
+        return subprocess.run(
+            [str(build / "batchctl"), *map(str, args)],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+        )
 
     return run
 
@@ -87,8 +96,12 @@ def batchctl(build):
 @pytest.fixture(scope="session")
 def samples(build, tmp_path_factory):
     folder = tmp_path_factory.mktemp("samples") / "data"
-    subprocess.run([str(build / "batchctl"), "sample-data", str(folder), "--classes", "4", "--per-class", "24"],
-                   stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, check=True)
+    subprocess.run(
+        [str(build / "batchctl"), "sample-data", str(folder), "--classes", "4", "--per-class", "24"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        check=True,
+    )
     return folder
 
 
@@ -96,6 +109,7 @@ def samples(build, tmp_path_factory):
 def data():
     if DATA == MADE:
         import pictures
+
         pictures.make(MADE)
     if not DATA.is_dir():
         pytest.skip("the pictures that BATCHD_TEST_DATA names are not there")

@@ -1,4 +1,5 @@
 """A batchd of one's own, for tests and endurance runs, and how to wait for something that has no event to wait for."""
+
 import os
 import pathlib
 import signal

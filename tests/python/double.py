@@ -1,4 +1,5 @@
 """A daemon and trainers as processes of their own on the driver double (tests/fakecuda), and what it writes about them. With BATCHD_GPU_TESTS=real on the real driver."""
+
 import os
 import pathlib
 import signal
@@ -12,8 +13,20 @@ LENGTH = 4096
 # The only threads of the daemon that may call CUDA.
 ALLOWED = "batchd-gpu*"
 # What gives something back: if that is what fails, something is left over.
-GIVES_BACK = {"cuMemFree", "cuMemFreeHost", "cuMemHostUnregister", "cuStreamDestroy", "cuEventDestroy", "cuDevicePrimaryCtxRelease",
-              "cuIpcCloseMemHandle", "cuMemUnmap", "cuMemRelease", "cuMemAddressFree", "cuModuleUnload", "cuCtxPopCurrent"}
+GIVES_BACK = {
+    "cuMemFree",
+    "cuMemFreeHost",
+    "cuMemHostUnregister",
+    "cuStreamDestroy",
+    "cuEventDestroy",
+    "cuDevicePrimaryCtxRelease",
+    "cuIpcCloseMemHandle",
+    "cuMemUnmap",
+    "cuMemRelease",
+    "cuMemAddressFree",
+    "cuModuleUnload",
+    "cuCtxPopCurrent",
+}
 REAL = os.environ.get("BATCHD_GPU_TESTS") == "real"
 
 
@@ -31,9 +44,24 @@ class Place:
     def __init__(self, folder, daemon_env=None, trainer_env=None, args=(), build=BUILD):
         self.folder, self.build = folder, build
         folder.mkdir(parents=True, exist_ok=True)
-        common = {} if REAL else {"BATCHD_LIBCUDA": str(build / "libfakecuda.so"), "FAKECUDA_DIR": str(folder), "FAKECUDA_DELAY_US": "100", "FAKECUDA_QUIET": "1"}
-        self.daemon_env = common | {"FAKECUDA_ALLOW_THREADS": ALLOWED, "FAKECUDA_REPORT": str(folder / "daemon")} | (daemon_env or {})
-        self.trainer_env = common | {"FAKECUDA_REPORT": str(folder / "trainer"), "BATCHD_SOCKET": str(folder / "batchd.sock")} | (trainer_env or {})
+        common = (
+            {}
+            if REAL
+            else {
+                "BATCHD_LIBCUDA": str(build / "libfakecuda.so"),
+                "FAKECUDA_DIR": str(folder),
+                "FAKECUDA_DELAY_US": "100",
+                "FAKECUDA_QUIET": "1",
+            }
+        )
+        self.daemon_env = (
+            common | {"FAKECUDA_ALLOW_THREADS": ALLOWED, "FAKECUDA_REPORT": str(folder / "daemon")} | (daemon_env or {})
+        )
+        self.trainer_env = (
+            common
+            | {"FAKECUDA_REPORT": str(folder / "trainer"), "BATCHD_SOCKET": str(folder / "batchd.sock")}
+            | (trainer_env or {})
+        )
         self.args = args
 
     def __enter__(self):
@@ -47,8 +75,14 @@ class Place:
             self.status = self.daemon.end()
 
     def start(self, *args, before=(), **env):
-        return subprocess.Popen([*before, str(self.build / "tests/gpu/trainer"), *map(str, args)], env=os.environ | self.trainer_env | env, stdin=subprocess.DEVNULL,
-                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        return subprocess.Popen(
+            [*before, str(self.build / "tests/gpu/trainer"), *map(str, args)],
+            env=os.environ | self.trainer_env | env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
 
     def train(self, *args, before=(), **env):
         p = self.start(*args, before=before, **env)
@@ -89,7 +123,7 @@ class DaemonOnDouble(Daemon):
 
     def lost(self):
         """Whether this one, of those that began here, has said that its GPU is lost."""
-        return b"gpu-lost" in self.log.read_bytes()[self.begun_at:]
+        return b"gpu-lost" in self.log.read_bytes()[self.begun_at :]
 
     def end(self):
         if self.process.poll() is None and not self.lost():  # which ends it by itself

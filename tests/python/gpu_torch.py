@@ -2,6 +2,7 @@
 
 For programs that a test starts, with $BATCHD_LIBCUDA set: `use()` makes batchd take it, `done()` at the end looks for leaks and violations.
 """
+
 import ctypes
 import os
 
@@ -56,9 +57,12 @@ class Imported:
 
     def __init__(self, capsule):
         from batchd import _dlpack
+
         self._called = False
-        for name, kind, used in ((b"dltensor", _dlpack.Managed, b"used_dltensor"),
-                                 (b"dltensor_versioned", _dlpack.ManagedVersioned, b"used_dltensor_versioned")):
+        for name, kind, used in (
+            (b"dltensor", _dlpack.Managed, b"used_dltensor"),
+            (b"dltensor_versioned", _dlpack.ManagedVersioned, b"used_dltensor_versioned"),
+        ):
             if ctypes.pythonapi.PyCapsule_IsValid(ctypes.py_object(capsule), name):
                 ctypes.pythonapi.PyCapsule_GetPointer.restype = ctypes.c_void_p
                 self._at = ctypes.pythonapi.PyCapsule_GetPointer(ctypes.py_object(capsule), ctypes.c_char_p(name))
@@ -68,7 +72,7 @@ class Imported:
                 break
         t = self.managed.tensor
         assert (t.device_type, t.device_id, t.byte_offset, t.lanes) == (2, 0, 0, 1)
-        self.address, self.shape = t.data, tuple(t.shape[:t.ndim])
+        self.address, self.shape = t.data, tuple(t.shape[: t.ndim])
         self.dtype = {(1, 8): torch.uint8, (2, 32): torch.float32, (0, 64): torch.int64}[t.code, t.bits]
 
     def __del__(self):
@@ -109,7 +113,14 @@ class Tensor:
 
     def clone(self):
         copy = empty(self.shape, dtype=self.dtype)
-        ok(_cu.cuMemcpyDtoDAsync_v2(ctypes.c_uint64(copy.data_ptr()), ctypes.c_uint64(self.data_ptr()), ctypes.c_size_t(self.n_bytes), current._p))
+        ok(
+            _cu.cuMemcpyDtoDAsync_v2(
+                ctypes.c_uint64(copy.data_ptr()),
+                ctypes.c_uint64(self.data_ptr()),
+                ctypes.c_size_t(self.n_bytes),
+                current._p,
+            )
+        )
         return copy
 
     def cpu(self):
@@ -117,7 +128,11 @@ class Tensor:
         if not self.n_bytes:
             return buffer
         ok(_cu.cuMemAllocHost_v2(ctypes.byref(pinned), ctypes.c_size_t(self.n_bytes)))
-        ok(_cu.cuMemcpyDtoHAsync_v2(pinned, ctypes.c_uint64(self.data_ptr()), ctypes.c_size_t(self.n_bytes), current._p))
+        ok(
+            _cu.cuMemcpyDtoHAsync_v2(
+                pinned, ctypes.c_uint64(self.data_ptr()), ctypes.c_size_t(self.n_bytes), current._p
+            )
+        )
         current.synchronize()
         ctypes.memmove(buffer.data_ptr(), pinned, self.n_bytes)
         ok(_cu.cuMemFreeHost(pinned))
@@ -175,6 +190,7 @@ def use():
     ok(_cu.cuCtxSetCurrent(context))
     current = Stream()
     from batchd import _arrays
+
     _arrays.choose = lambda wanted: _arrays.Torch(Torch())
 
 

@@ -3,6 +3,7 @@
 Both: start() listens and starts nothing; the first connection starts batchd. address; main_pid(); n_starts(); story(), for who finds that number
 wrong; restart(); reload(); stop(). watchdog_s: after how long without a ping batchd is killed.
 The double knows what the unit relies on: socket activation, READY and WATCHDOG messages, Restart=on-failure."""
+
 import fcntl
 import os
 import pathlib
@@ -53,12 +54,23 @@ class Double:
         self._thread.start()
 
     def _spawn(self):
-        env = {**os.environ, "NOTIFY_SOCKET": str(self._notify), "LISTEN_FDS": "1", "WATCHDOG_USEC": str(int(self.watchdog_s * 1e6))}
+        env = {
+            **os.environ,
+            "NOTIFY_SOCKET": str(self._notify),
+            "LISTEN_FDS": "1",
+            "WATCHDOG_USEC": str(int(self.watchdog_s * 1e6)),
+        }
         fd = self._listener.fileno()
         # A shell puts the socket where the protocol wants it, and its own pid, which exec keeps, into the environment.
         with open(self.log, "ab") as log:
-            self._process = subprocess.Popen(["bash", "-c", f'exec 3<&{fd} && export LISTEN_PID=$$ && exec "$@"', "bash", *self.argv],
-                                             env=env, pass_fds=[fd], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            self._process = subprocess.Popen(
+                ["bash", "-c", f'exec 3<&{fd} && export LISTEN_PID=$$ && exec "$@"', "bash", *self.argv],
+                env=env,
+                pass_fds=[fd],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
         self._n_starts += 1
         self._ready, self._pinged = False, time.monotonic()
 
@@ -118,9 +130,34 @@ class Double:
 
 
 # What a user's manager may not do, or what would keep batchd from a test's folders.
-NOT_FOR_USERS = ("User", "Group", "SocketUser", "SocketGroup", "Protect", "Private", "Restrict", "Capability", "Ambient", "NoNewPrivileges", "Device",
-                 "IPAddress", "LimitMEMLOCK", "LimitNOFILE", "SystemCall", "MemoryDeny", "LockPersonality", "RemoveIPC", "Keyring", "ProcSubset",
-                 "RuntimeDirectory", "CacheDirectory", "ConfigurationDirectory", "UMask", "Requires=", "After=remote")
+NOT_FOR_USERS = (
+    "User",
+    "Group",
+    "SocketUser",
+    "SocketGroup",
+    "Protect",
+    "Private",
+    "Restrict",
+    "Capability",
+    "Ambient",
+    "NoNewPrivileges",
+    "Device",
+    "IPAddress",
+    "LimitMEMLOCK",
+    "LimitNOFILE",
+    "SystemCall",
+    "MemoryDeny",
+    "LockPersonality",
+    "RemoveIPC",
+    "Keyring",
+    "ProcSubset",
+    "RuntimeDirectory",
+    "CacheDirectory",
+    "ConfigurationDirectory",
+    "UMask",
+    "Requires=",
+    "After=remote",
+)
 
 
 class Systemd:
@@ -137,8 +174,13 @@ class Systemd:
         self._units, self._output = folder / "units", folder / "batchd.log"
         self._units.mkdir()
         self._write_units(build, argv, watchdog_s)
-        self._env = {**os.environ, "XDG_RUNTIME_DIR": str(folder / "run"), "HOME": str(folder), "LC_ALL": "C",
-                     "SYSTEMD_UNIT_PATH": f"{self._units}:/usr/lib/systemd/user"}
+        self._env = {
+            **os.environ,
+            "XDG_RUNTIME_DIR": str(folder / "run"),
+            "HOME": str(folder),
+            "LC_ALL": "C",
+            "SYSTEMD_UNIT_PATH": f"{self._units}:/usr/lib/systemd/user",
+        }
         self._env.pop("DBUS_SESSION_BUS_ADDRESS", None)
         (folder / "run").mkdir(mode=0o700)
         self.log = folder / "systemd.log"
@@ -146,12 +188,25 @@ class Systemd:
         fcntl.flock(self._alone, fcntl.LOCK_EX)
         with open(self.log, "ab") as log:
             self._manager = subprocess.Popen(
-                ["unshare", "--mount", "bash", "-c", "mount -t tmpfs none /run/systemd 2>/dev/null || { mkdir -p /run/systemd && mount -t tmpfs none "
-                 f"/run/systemd; }} && mkdir -p /run/systemd/system && exec {SYSTEMD} --user --log-target=console"],
-                env=self._env, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+                [
+                    "unshare",
+                    "--mount",
+                    "bash",
+                    "-c",
+                    "mount -t tmpfs none /run/systemd 2>/dev/null || { mkdir -p /run/systemd && mount -t tmpfs none "
+                    f"/run/systemd; }} && mkdir -p /run/systemd/system && exec {SYSTEMD} --user --log-target=console",
+                ],
+                env=self._env,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
         try:
-            until("systemd runs", lambda: self._manager.poll() is not None or self._ctl("is-system-running", check=False).stdout.strip() in
-                  ("running", "degraded"))
+            until(
+                "systemd runs",
+                lambda: self._manager.poll() is not None
+                or self._ctl("is-system-running", check=False).stdout.strip() in ("running", "degraded"),
+            )
         except AssertionError:
             self._manager.kill()
         if self._manager.poll() is not None:
@@ -160,8 +215,11 @@ class Systemd:
 
     def _write_units(self, build, argv, watchdog_s):
         for name in ("batchd.service", "batchd.socket"):
-            lines = [line for line in (REPO / "systemd" / name).read_text().splitlines()
-                     if not line.startswith(NOT_FOR_USERS) and not line.startswith("#")]
+            lines = [
+                line
+                for line in (REPO / "systemd" / name).read_text().splitlines()
+                if not line.startswith(NOT_FOR_USERS) and not line.startswith("#")
+            ]
             text = "\n".join(lines) + "\n"
             text = text.replace("/usr/bin/batchd", " ".join([str(build / "batchd"), *argv]))
             text = re.sub("ListenSequentialPacket=.*", f"ListenSequentialPacket={self.address}", text)
@@ -169,13 +227,23 @@ class Systemd:
             if name == "batchd.service":
                 inherited = [k for k in ("LD_LIBRARY_PATH", "ASAN_OPTIONS", "TSAN_OPTIONS") if k in os.environ]
                 environment = "".join(f'Environment="{k}={os.environ[k]}"\n' for k in inherited)
-                text = text.replace("[Service]\n", f"[Service]\nTimeoutAbortSec=1\nStandardError=append:{self._output}\n{environment}")
+                text = text.replace(
+                    "[Service]\n", f"[Service]\nTimeoutAbortSec=1\nStandardError=append:{self._output}\n{environment}"
+                )
             (self._units / name).write_text(text)
 
     def _ctl(self, *argv, check=True):
-        done = subprocess.run(["nsenter", "--mount", f"--target={self._manager.pid}", "systemctl", "--user", *argv], env=self._env,
-                              stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
-        assert not check or done.returncode == 0, f"systemctl {argv}: {done.stderr}{self.log.read_text(errors='replace')[-2000:]}"
+        done = subprocess.run(
+            ["nsenter", "--mount", f"--target={self._manager.pid}", "systemctl", "--user", *argv],
+            env=self._env,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert (
+            not check or done.returncode == 0
+        ), f"systemctl {argv}: {done.stderr}{self.log.read_text(errors='replace')[-2000:]}"
         return done
 
     def _show(self, name):

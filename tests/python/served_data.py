@@ -1,4 +1,5 @@
 """Data sets for test_serve.py, the same in the test and in the processes it starts; and how their batches are compared."""
+
 import collections
 import hashlib
 import threading
@@ -44,8 +45,13 @@ def collate(samples):
     longest = max(len(s["tokens"]) for s in samples)
     ids = torch.zeros(len(samples), longest, dtype=torch.int64)
     for row, s in enumerate(samples):
-        ids[row, :len(s["tokens"])] = torch.tensor(s["tokens"])
-    return {"input_ids": ids, "attention_mask": (ids > 0), "text": [s["text"] for s in samples], "id": [s["id"] for s in samples]}
+        ids[row, : len(s["tokens"])] = torch.tensor(s["tokens"])
+    return {
+        "input_ids": ids,
+        "attention_mask": (ids > 0),
+        "text": [s["text"] for s in samples],
+        "id": [s["id"] for s in samples],
+    }
 
 
 def sentences(num_workers=0):
@@ -57,13 +63,27 @@ def sentences(num_workers=0):
 
 def odd():
     """A list of batches with everything in it that can be sent."""
-    return [{
-        "bf16": torch.full((2, 3), i + 0.5, dtype=torch.bfloat16), "u8": torch.arange(6, dtype=torch.uint8).view(2, 3) + i,
-        "half": torch.ones(2, dtype=torch.float16) * i, "complex": torch.ones(2, dtype=torch.complex64) * 1j * i,
-        "numpy": np.arange(6, dtype=">i4").reshape(2, 3).T + i, "sliced": torch.arange(24).view(2, 12)[:, ::3],
-        "flags": np.array([True, False]), "scalar": torch.tensor(i), "empty": torch.empty(2, 0), "nothing": None, "f": 0.1 * i, "name": f"b{i}\n",
-        "bytes": b"\0\xff" * i, "nested": [(1, torch.ones(2) * i), {"deep": [torch.zeros(1)]}], "pair": Pair(torch.ones(2), "right"), 3: "three",
-    } for i in range(4)]
+    return [
+        {
+            "bf16": torch.full((2, 3), i + 0.5, dtype=torch.bfloat16),
+            "u8": torch.arange(6, dtype=torch.uint8).view(2, 3) + i,
+            "half": torch.ones(2, dtype=torch.float16) * i,
+            "complex": torch.ones(2, dtype=torch.complex64) * 1j * i,
+            "numpy": np.arange(6, dtype=">i4").reshape(2, 3).T + i,
+            "sliced": torch.arange(24).view(2, 12)[:, ::3],
+            "flags": np.array([True, False]),
+            "scalar": torch.tensor(i),
+            "empty": torch.empty(2, 0),
+            "nothing": None,
+            "f": 0.1 * i,
+            "name": f"b{i}\n",
+            "bytes": b"\0\xff" * i,
+            "nested": [(1, torch.ones(2) * i), {"deep": [torch.zeros(1)]}],
+            "pair": Pair(torch.ones(2), "right"),
+            3: "three",
+        }
+        for i in range(4)
+    ]
 
 
 def digest(batch):
@@ -73,8 +93,11 @@ def digest(batch):
     def walk(value):
         if isinstance(value, torch.Tensor):
             h.update(f"T{value.dtype}{tuple(value.shape)}".encode())
-            h.update(value.contiguous().view(-1).view(torch.uint8).numpy().tobytes() if value.numel() and value.ndim else
-                     repr(value.tolist()).encode())
+            h.update(
+                value.contiguous().view(-1).view(torch.uint8).numpy().tobytes()
+                if value.numel() and value.ndim
+                else repr(value.tolist()).encode()
+            )
         elif isinstance(value, np.ndarray):
             h.update(f"N{value.dtype.name}{value.shape}".encode())
             h.update(np.ascontiguousarray(value, value.dtype.newbyteorder("=")).tobytes())

@@ -1,4 +1,5 @@
 """The attacks of tests/attack, one test each: raw packets, files and mounts of users who mean harm."""
+
 import os
 import subprocess
 import sys

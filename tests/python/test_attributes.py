@@ -1,4 +1,5 @@
 """What a loader says to whom assigns to it, asks it for torch's attributes, orders samples that are none, or needs to know what is wrong with the data or torch."""
+
 import os
 import shutil
 import subprocess
@@ -12,7 +13,16 @@ import pytest
 import batchd
 
 RANDOM = "random:length=100,shape=3x4x5,dtype=float32,classes=7"
-TORCHS_OWN = ("collate_fn", "generator", "multiprocessing_context", "persistent_workers", "pin_memory", "pin_memory_device", "prefetch_factor", "worker_init_fn")
+TORCHS_OWN = (
+    "collate_fn",
+    "generator",
+    "multiprocessing_context",
+    "persistent_workers",
+    "pin_memory",
+    "pin_memory_device",
+    "prefetch_factor",
+    "worker_init_fn",
+)
 
 try:
     import torch
@@ -26,17 +36,39 @@ def make(dataset=RANDOM, batch_size=8, n_slots=4, **options):
 
 
 def run_python(code, **env):
-    return subprocess.run([sys.executable, "-c", textwrap.dedent(code)], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120,
-                          env={**os.environ, "BATCHD_ARRAYS": "numpy", **env})
+    return subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, "BATCHD_ARRAYS": "numpy", **env},
+    )
 
 
 # ---- attributes ----
 
+
 def test_assignments_that_would_change_nothing_are_refused(daemon):
     """torch raises ValueError for its own; here it is every option, and what torch's loader has besides."""
     loader = make()
-    for name in ("dataset", "batch_size", "shuffle", "seed", "drop_last", "sampler", "batch_sampler", "transform", "dtype", "rank", "world_size", "job", "num_workers",
-                 "n_slots", *TORCHS_OWN):
+    for name in (
+        "dataset",
+        "batch_size",
+        "shuffle",
+        "seed",
+        "drop_last",
+        "sampler",
+        "batch_sampler",
+        "transform",
+        "dtype",
+        "rank",
+        "world_size",
+        "job",
+        "num_workers",
+        "n_slots",
+        *TORCHS_OWN,
+    ):
         before = getattr(loader, name, None)
         with pytest.raises(ValueError, match=f"{name} cannot be changed"):
             setattr(loader, name, [[1, 2, 3]])
@@ -73,6 +105,7 @@ def test_torchs_other_attributes_are_missing_with_an_explanation(daemon):
 
 # ---- options ----
 
+
 def test_no_batch_size_is_no_default(daemon):
     """In torch batch_size=None means single samples."""
     with pytest.raises(ValueError, match="batch_size=None: there are no single samples here"):
@@ -83,9 +116,17 @@ def test_no_batch_size_is_no_default(daemon):
     assert batchd.DataLoader(RANDOM, sampler=[1, 2, 3]).batch_size == 64
 
 
-@pytest.mark.parametrize("wrong, kind, what", [([0, 1, 100], IndexError, r"sampler, at position 2, chose sample 100 of 100: .* 0 to 99"), (["a"], TypeError, r"sampler, at position 0, chose 'a'"),
-                                               ([0, 1.5], TypeError, r"sampler, at position 1, chose 1.5, which is no sample number"), (["1", "2"], TypeError, "chose '1'"),
-                                               (list(range(9)) + [-1], IndexError, r"sampler, at position 9, chose sample -1"), ([None], TypeError, "chose None")])
+@pytest.mark.parametrize(
+    "wrong, kind, what",
+    [
+        ([0, 1, 100], IndexError, r"sampler, at position 2, chose sample 100 of 100: .* 0 to 99"),
+        (["a"], TypeError, r"sampler, at position 0, chose 'a'"),
+        ([0, 1.5], TypeError, r"sampler, at position 1, chose 1.5, which is no sample number"),
+        (["1", "2"], TypeError, "chose '1'"),
+        (list(range(9)) + [-1], IndexError, r"sampler, at position 9, chose sample -1"),
+        ([None], TypeError, "chose None"),
+    ],
+)
 def test_what_is_no_sample_number_is_named_with_its_place(daemon, wrong, kind, what):
     """In a sampler by its position in the epoch; nothing is rounded or converted."""
     with pytest.raises(kind, match=what):
@@ -94,11 +135,16 @@ def test_what_is_no_sample_number_is_named_with_its_place(daemon, wrong, kind, w
 
 def test_what_is_no_sample_number_in_a_batch_is_named_with_its_place(daemon):
     """By batch and row; numpy's and torch's whole numbers are such."""
-    for wrong, kind, what in (([[0], [1, 100]], IndexError, "batch_sampler, in batch 1 at position 1, chose sample 100 of 100"),
-                              ([numpy.array([0.0, 1.0])], TypeError, "batch_sampler, in batch 0 at position 0, chose 0.0")):
+    for wrong, kind, what in (
+        ([[0], [1, 100]], IndexError, "batch_sampler, in batch 1 at position 1, chose sample 100 of 100"),
+        ([numpy.array([0.0, 1.0])], TypeError, "batch_sampler, in batch 0 at position 0, chose 0.0"),
+    ):
         with pytest.raises(kind, match=what):
             list(make(batch_sampler=wrong))
-    loader = make(batch_sampler=[numpy.array([3, 1]), [numpy.uint8(7), 2]] + ([torch.tensor([5, 4]), [torch.tensor(6)]] if torch else []))
+    loader = make(
+        batch_sampler=[numpy.array([3, 1]), [numpy.uint8(7), 2]]
+        + ([torch.tensor([5, 4]), [torch.tensor(6)]] if torch else [])
+    )
     assert [loader.last_batch.indices.tolist() for _ in loader] == [[3, 1], [7, 2]] + ([[5, 4], [6]] if torch else [])
 
 
@@ -126,6 +172,7 @@ def test_a_prefetcher_that_keeps_one_batch_works_with_two_slots(daemon):
 
 # ---- what is wrong ----
 
+
 def test_replaced_samples_are_told_of_once(make_daemon, samples, tmp_path):
     """By number, with names and what to do, at the loop's line; the second epoch is quiet."""
     make_daemon(config="bad_data: 10%\n")
@@ -143,8 +190,14 @@ def test_replaced_samples_are_told_of_once(make_daemon, samples, tmp_path):
     assert files[0].name in said and f"batchctl verify imagefolder:{tmp_path}/data" in said and "bad_data" in said
 
 
-@pytest.mark.parametrize("raised, told", [("ImportError('libcudart.so.13: cannot open shared object file')", "libcudart.so.13"),
-                                          ("OSError('libtorch_cuda.so: undefined symbol')", "undefined symbol"), (None, None)])
+@pytest.mark.parametrize(
+    "raised, told",
+    [
+        ("ImportError('libcudart.so.13: cannot open shared object file')", "libcudart.so.13"),
+        ("OSError('libtorch_cuda.so: undefined symbol')", "undefined symbol"),
+        (None, None),
+    ],
+)
 def test_a_torch_that_cannot_be_imported_is_told_of(daemon, tmp_path, raised, told):
     """Arrays are numpy's then, and a warning says why; where there is no torch at all nothing is said. arrays='torch' raises what it was."""
     if raised:
@@ -152,7 +205,8 @@ def test_a_torch_that_cannot_be_imported_is_told_of(daemon, tmp_path, raised, to
         hide = ""
     else:
         hide = "sys.modules['torch'] = None"  # as if it were not there
-    done = run_python(f"""
+    done = run_python(
+        f"""
         import sys, warnings
         sys.path.insert(0, {str(tmp_path)!r})
         {hide}
@@ -163,7 +217,9 @@ def test_a_torch_that_cannot_be_imported_is_told_of(daemon, tmp_path, raised, to
             batchd.DataLoader({RANDOM!r}, 8, arrays="torch")
         except (ImportError, OSError) as e:
             print("raised")
-    """, BATCHD_ARRAYS="")
+    """,
+        BATCHD_ARRAYS="",
+    )
     assert done.stdout.split() == ["numpy", "numpy", "raised"], done.stderr
     assert done.stderr.count("torch is installed, but cannot be imported") == (1 if told else 0), done.stderr
     assert (told or "") in done.stderr
@@ -187,6 +243,7 @@ def test_a_loader_that_outlives_the_modules_says_nothing(daemon):
 
 # ---- torch's tools ----
 
+
 @needs_torch
 def test_a_profiler_sees_waiting_for_batches_by_torchs_name(daemon):
     """TensorBoard's plugin counts ranges that begin and end like this; without a profiler there are none."""
@@ -201,7 +258,8 @@ def test_a_profiler_sees_waiting_for_batches_by_torchs_name(daemon):
 @needs_torch
 def test_a_loop_inside_torch_compile_is_not_traced_into(daemon):
     """The same sum as eager, no graph break of this package's, no batch kept."""
-    done = run_python(f"""
+    done = run_python(
+        f"""
         import torch, batchd, warnings
         warnings.simplefilter("error", RuntimeWarning)
         loader = batchd.DataLoader({RANDOM!r}, 8, shuffle=True, n_slots=4)
@@ -217,5 +275,7 @@ def test_a_loop_inside_torch_compile_is_not_traced_into(daemon):
         compiled = torch.compile(epoch, backend="eager")(loader)
         from torch._dynamo.utils import counters
         print(bool(eager == compiled), dict(counters["graph_break"]), batchd._lib.n_leased(loader._handle))
-    """, BATCHD_ARRAYS="torch")
+    """,
+        BATCHD_ARRAYS="torch",
+    )
     assert done.stdout == "True {} 0\n", done.stdout + done.stderr

@@ -1,4 +1,5 @@
 """batchctl as people and scripts use it: exit codes, what goes where, and whether what it says is true."""
+
 import colorsys
 import hashlib
 import json
@@ -40,36 +41,39 @@ def options_in_help(batchctl, command):
 # ---- the command line ----
 
 
-@pytest.mark.parametrize("args, says", [
-    ([], "a command is missing"),
-    (["stauts"], "no command 'stauts'"),
-    (["help", "stauts"], "no command 'stauts'"),
-    (["status", "--jsn"], "unknown option '--jsn'"),
-    (["status", "--js"], "unknown option '--js'"),
-    (["status", "-j"], "unknown option '-j'"),
-    (["status", "extra"], "takes no argument"),
-    (["status", "--socket"], "--socket wants PATH behind it"),
-    (["status", "--socket="], "--socket wants PATH, not an empty text"),
-    (["status", "--interval", "1parsec"], "not '1parsec'"),
-    (["status", "--from", "x", "--watch"], "goes with neither"),
-    (["bench"], "DATASET is missing"),
-    (["bench", "a", "b"], "'b' is one argument too many"),
-    (["bench", "a", "--batch-size", "0"], "a whole number from 1 to 65536, not '0'"),
-    (["bench", "a", "--batch-size", "65537"], "not '65537'"),
-    (["bench", "a", "--batch-size", " 5"], "not ' 5'"),
-    (["bench", "a", "--batch-size", "-5"], "not '-5'"),
-    (["bench", "a", "--batch-size", "5x"], "not '5x'"),
-    (["bench", "a", "--batch-size", "99999999999999999999"], "not '99999999999999999999'"),
-    (["bench", "a", "--dtype", "float64"], "one of uint8, float16, float32, not 'float64'"),
-    (["bench", "a", "--touch=yes"], "--touch takes no value"),
-    (["bench", "a", "--private", "--socket", "s"], "give one of them"),
-    (["verify", "random:length=3,shape=2"], "has no files"),
-    (["preview", "a"], "--out FILE.png is missing"),
-    (["preview", "a", "--out", "x.png", "--transform", "train225"], "train225"),
-    (["sample-data", "a", "--size", "500"], "WIDTHxHEIGHT"),
-    (["sample-data", "a", "--size", "500x99999"], "WIDTHxHEIGHT"),
-    (["sample-data", "a", "--classes", "33"], "from 1 to 32"),
-])
+@pytest.mark.parametrize(
+    "args, says",
+    [
+        ([], "a command is missing"),
+        (["stauts"], "no command 'stauts'"),
+        (["help", "stauts"], "no command 'stauts'"),
+        (["status", "--jsn"], "unknown option '--jsn'"),
+        (["status", "--js"], "unknown option '--js'"),
+        (["status", "-j"], "unknown option '-j'"),
+        (["status", "extra"], "takes no argument"),
+        (["status", "--socket"], "--socket wants PATH behind it"),
+        (["status", "--socket="], "--socket wants PATH, not an empty text"),
+        (["status", "--interval", "1parsec"], "not '1parsec'"),
+        (["status", "--from", "x", "--watch"], "goes with neither"),
+        (["bench"], "DATASET is missing"),
+        (["bench", "a", "b"], "'b' is one argument too many"),
+        (["bench", "a", "--batch-size", "0"], "a whole number from 1 to 65536, not '0'"),
+        (["bench", "a", "--batch-size", "65537"], "not '65537'"),
+        (["bench", "a", "--batch-size", " 5"], "not ' 5'"),
+        (["bench", "a", "--batch-size", "-5"], "not '-5'"),
+        (["bench", "a", "--batch-size", "5x"], "not '5x'"),
+        (["bench", "a", "--batch-size", "99999999999999999999"], "not '99999999999999999999'"),
+        (["bench", "a", "--dtype", "float64"], "one of uint8, float16, float32, not 'float64'"),
+        (["bench", "a", "--touch=yes"], "--touch takes no value"),
+        (["bench", "a", "--private", "--socket", "s"], "give one of them"),
+        (["verify", "random:length=3,shape=2"], "has no files"),
+        (["preview", "a"], "--out FILE.png is missing"),
+        (["preview", "a", "--out", "x.png", "--transform", "train225"], "train225"),
+        (["sample-data", "a", "--size", "500"], "WIDTHxHEIGHT"),
+        (["sample-data", "a", "--size", "500x99999"], "WIDTHxHEIGHT"),
+        (["sample-data", "a", "--classes", "33"], "from 1 to 32"),
+    ],
+)
 def test_a_wrong_command_line_is_refused_by_name(batchctl, args, says):
     """Exit code 2, nothing on stdout, one line on stderr that names the offender."""
     r = batchctl(*args)
@@ -110,10 +114,16 @@ def test_help_and_version(batchctl):
 @pytest.mark.skipif(not shutil.which("bash"), reason="no bash")
 def test_bash_completes_commands_options_and_values():
     """The completion function, asked as readline would ask it."""
+
     def complete(*words):
-        script = ('source client/completion/batchctl.bash; compopt() { :; }; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); '
-                  '_batchctl; printf "%s\\n" "${COMPREPLY[@]}"')
-        return subprocess.run(["bash", "-c", script, "bash", *words], cwd=REPO, capture_output=True, text=True, check=True).stdout.split()
+        script = (
+            'source client/completion/batchctl.bash; compopt() { :; }; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); '
+            '_batchctl; printf "%s\\n" "${COMPREPLY[@]}"'
+        )
+        return subprocess.run(
+            ["bash", "-c", script, "bash", *words], cwd=REPO, capture_output=True, text=True, check=True
+        ).stdout.split()
+
     assert complete("batchctl", "sa") == ["sample-data"]
     assert complete("batchctl", "bench", "x", "--dt") == ["--dtype"]
     assert complete("batchctl", "bench", "x", "--mode", "sha") == ["shard", "share"]
@@ -123,7 +133,9 @@ def test_bash_completes_commands_options_and_values():
 def test_a_full_disk_is_a_failure(build, samples):
     """A result that could not be written is not reported as success."""
     with open("/dev/full", "w") as full:
-        r = subprocess.run([str(build / "batchctl"), "verify", str(samples), "--quiet"], stdout=full, stderr=subprocess.PIPE, text=True)
+        r = subprocess.run(
+            [str(build / "batchctl"), "verify", str(samples), "--quiet"], stdout=full, stderr=subprocess.PIPE, text=True
+        )
     assert r.returncode == 1
     assert "standard output" in r.stderr
 
@@ -189,8 +201,22 @@ def test_sample_data_leaves_other_peoples_files_alone(batchctl, tmp_path):
 def test_a_bar_on_a_terminal_is_gone_at_the_end(build, tmp_path):
     """On a terminal progress is one line that is taken away again, so that the result stands alone."""
     leader, follower = pty.openpty()
-    p = subprocess.Popen([str(build / "batchctl"), "sample-data", str(tmp_path / "d"), "--per-class", "12", "--size", "1200x900",
-                          "--jobs", "1"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=follower)
+    p = subprocess.Popen(
+        [
+            str(build / "batchctl"),
+            "sample-data",
+            str(tmp_path / "d"),
+            "--per-class",
+            "12",
+            "--size",
+            "1200x900",
+            "--jobs",
+            "1",
+        ],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=follower,
+    )
     os.close(follower)
     drawn = b""
     while True:
@@ -294,7 +320,18 @@ def cell(sheet, i, columns, width=224, height=224):
 
 def test_preview_shows_the_pixels_that_trainers_get(batchctl, samples, tmp_path):
     """A val224 cell is, byte for byte, what Pillow makes of the file."""
-    r = batchctl("preview", samples, "--out", tmp_path / "s.png", "--transform", "val224", "--indices", "5,90,33", "--columns", "2")
+    r = batchctl(
+        "preview",
+        samples,
+        "--out",
+        tmp_path / "s.png",
+        "--transform",
+        "val224",
+        "--indices",
+        "5,90,33",
+        "--columns",
+        "2",
+    )
     assert r.returncode == 0 and r.stderr == "" and "3 pictures of 224x224" in r.stdout
     sheet = Image.open(tmp_path / "s.png")
     assert sheet.size == (2 * (224 + GAP) + GAP, 2 * (224 + CAPTION + GAP) + TITLE)
@@ -317,7 +354,9 @@ def test_preview_follows_the_epochs_order(batchctl, samples, tmp_path):
     sheets = {}
     for seed, epoch in ((0, 0), (0, 1), (7, 0)):
         out = tmp_path / f"{seed}-{epoch}.png"
-        said = json.loads(batchctl("preview", samples, "--out", out, "--n", "7", "--seed", seed, "--epoch", epoch, "--json").stdout)
+        said = json.loads(
+            batchctl("preview", samples, "--out", out, "--n", "7", "--seed", seed, "--epoch", epoch, "--json").stdout
+        )
         g = torch.Generator()
         g.manual_seed(seed + epoch)
         assert said["indices"] == torch.randperm(96, generator=g)[:7].tolist()
@@ -339,7 +378,7 @@ def test_preview_puts_the_reason_where_a_picture_is_missing(batchctl, samples, t
     sheet = Image.open(tmp_path / "s.png").convert("RGB")
     bad = np.asarray(cell(sheet, 0, 2))
     colours = {tuple(c) for c in bad.reshape(-1, 3)}
-    assert colours == {(0xe8, 0xe8, 0xe8), (0xb0, 0x20, 0x20)}
+    assert colours == {(0xE8, 0xE8, 0xE8), (0xB0, 0x20, 0x20)}
     caption = np.asarray(sheet.crop((GAP, TITLE + 224, GAP + 224, TITLE + 224 + CAPTION)))
     assert (caption < 128).any()
     between = np.asarray(sheet.crop((GAP + 224, TITLE, GAP + 224 + GAP, TITLE + 224 + CAPTION)))
@@ -348,26 +387,42 @@ def test_preview_puts_the_reason_where_a_picture_is_missing(batchctl, samples, t
 
 def test_preview_enlarges_small_pictures(batchctl, samples, tmp_path):
     """A 32-pixel picture is shown four times as large, pixel by pixel."""
-    r = batchctl("preview", samples, "--out", tmp_path / "s.png", "--transform", '[["Resize", [32, 32]], "ToTensor"]', "--n", "1")
+    r = batchctl(
+        "preview", samples, "--out", tmp_path / "s.png", "--transform", '[["Resize", [32, 32]], "ToTensor"]', "--n", "1"
+    )
     assert r.returncode == 0 and "1 pictures of 32x32" in r.stdout
     picture = np.asarray(cell(Image.open(tmp_path / "s.png").convert("RGB"), 0, 1, 128, 128))
     assert (picture.reshape(32, 4, 32, 4, 3) == picture.reshape(32, 4, 32, 4, 3)[:, :1, :, :1]).all()
 
 
-@pytest.mark.parametrize("args, code, says", [
-    (["--indices", "96"], 2, "from 0 to 95, not '96'"),
-    (["--indices", "1,,2"], 2, "not ''"),
-    (["--n", "10000", "--transform", '[["Resize", [2000, 2000]], "ToTensor"]'], 0, ""),
-])
+@pytest.mark.parametrize(
+    "args, code, says",
+    [
+        (["--indices", "96"], 2, "from 0 to 95, not '96'"),
+        (["--indices", "1,,2"], 2, "not ''"),
+        (["--n", "10000", "--transform", '[["Resize", [2000, 2000]], "ToTensor"]'], 0, ""),
+    ],
+)
 def test_preview_checks_its_numbers(batchctl, samples, tmp_path, args, code, says):
     """Sample numbers outside the data set are refused; more pictures than samples are not."""
-    r = batchctl("preview", samples, "--out", tmp_path / "s.png", "--transform", '[["Resize", [40, 40]], "ToTensor"]', *args[:2])
+    r = batchctl(
+        "preview", samples, "--out", tmp_path / "s.png", "--transform", '[["Resize", [40, 40]], "ToTensor"]', *args[:2]
+    )
     assert r.returncode == code and says in r.stderr
 
 
 def test_preview_refuses_a_sheet_that_would_not_fit(batchctl, samples, tmp_path):
     """96 pictures of 4 million pixels are too many for one PNG; nothing is written."""
-    r = batchctl("preview", samples, "--out", tmp_path / "s.png", "--n", "96", "--transform", '[["Resize", [2000, 2000]], "ToTensor"]')
+    r = batchctl(
+        "preview",
+        samples,
+        "--out",
+        tmp_path / "s.png",
+        "--n",
+        "96",
+        "--transform",
+        '[["Resize", [2000, 2000]], "ToTensor"]',
+    )
     assert r.returncode == 1 and "--n" in r.stderr and not list(tmp_path.iterdir())
 
 
@@ -400,8 +455,11 @@ def test_status_of_an_idle_daemon(batchctl, daemon):
 
 def test_status_shows_trainers_and_their_loader(batchctl, daemon, build, samples):
     """While two trainers run, both are listed with their ranks, beside the loader they share; a watch prints one JSON line a look."""
-    p = subprocess.Popen([str(build / "batchctl"), "bench", str(samples), "--trainers", "2", "--seconds", "8", "--batch-size", "8"],
-                         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    p = subprocess.Popen(
+        [str(build / "batchctl"), "bench", str(samples), "--trainers", "2", "--seconds", "8", "--batch-size", "8"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+    )
     try:
         deadline = time.monotonic() + 20
         while True:
@@ -415,7 +473,9 @@ def test_status_shows_trainers_and_their_loader(batchctl, daemon, build, samples
         assert loader["batch_size"] == 8 and loader["world_size"] == 2 and loader["n_samples"] == 96
         text = batchctl("status").stdout
         assert "shard over 2 ranks" in text and text.count("batchctl bench") == 2
-        watch = subprocess.Popen([str(build / "batchctl"), "status", "--watch", "--json", "--interval", "100ms"], stdout=subprocess.PIPE)
+        watch = subprocess.Popen(
+            [str(build / "batchctl"), "status", "--watch", "--json", "--interval", "100ms"], stdout=subprocess.PIPE
+        )
         lines = [json.loads(watch.stdout.readline()) for _ in range(3)]
         watch.kill()
         watch.wait()
@@ -428,12 +488,35 @@ def test_status_shows_trainers_and_their_loader(batchctl, daemon, build, samples
 SAVED = {
     "daemon": {"version": "9.9", "pid": 7, "uptime_s": 93784.0, "cpu_s": 3.25},
     "workers": {"target": 4, "max": 8, "busy": 3, "mode": "auto", "why": "a trainer waits"},
-    "cache": [{"tier": "jpeg", "bytes": 3 << 20, "budget_bytes": 1 << 30, "entries": 30, "hits": 75, "misses": 25, "stale": 1}],
-    "loaders": [{"id": "ab", "job": "j", "dataset": "imagefolder:/d", "mode": "share", "n_bad": 12,
-                 "bad": [{"index": 3, "name": "a/\x1b[31mx.jpg", "error": "cut short"}] * 11,
-                 "streams": [{"rank": 0, "epoch": 2, "step": 17, "ready": 0, "making": 0, "held": 4, "window": 4, "waits_for_ranks": [2]}]}],
-    "sessions": [{"id": 1, "job": "j", "rank": 0, "pid": 11, "held": 0, "waiting": True, "state": "attached"},
-                 {"id": 2, "job": "j", "rank": 2, "pid": 12, "held": 4, "waiting": False, "state": "attached"}],
+    "cache": [
+        {"tier": "jpeg", "bytes": 3 << 20, "budget_bytes": 1 << 30, "entries": 30, "hits": 75, "misses": 25, "stale": 1}
+    ],
+    "loaders": [
+        {
+            "id": "ab",
+            "job": "j",
+            "dataset": "imagefolder:/d",
+            "mode": "share",
+            "n_bad": 12,
+            "bad": [{"index": 3, "name": "a/\x1b[31mx.jpg", "error": "cut short"}] * 11,
+            "streams": [
+                {
+                    "rank": 0,
+                    "epoch": 2,
+                    "step": 17,
+                    "ready": 0,
+                    "making": 0,
+                    "held": 4,
+                    "window": 4,
+                    "waits_for_ranks": [2],
+                }
+            ],
+        }
+    ],
+    "sessions": [
+        {"id": 1, "job": "j", "rank": 0, "pid": 11, "held": 0, "waiting": True, "state": "attached"},
+        {"id": 2, "job": "j", "rank": 2, "pid": 12, "held": 4, "waiting": False, "state": "attached"},
+    ],
 }
 
 
@@ -445,7 +528,12 @@ def test_status_says_who_waits_for_whom(batchctl, tmp_path):
     one, two = r.stdout.splitlines()[-2:]
     assert one.endswith("waits for rank 2 to release batches")
     assert two.endswith("holds 4 batches; others wait for it")
-    assert "1 d 02 h" in r.stdout and "75.0 %" in r.stdout and "and 2 more" in r.stdout and r.stdout.count("bad: a/?[31mx.jpg: cut short") == 10
+    assert (
+        "1 d 02 h" in r.stdout
+        and "75.0 %" in r.stdout
+        and "and 2 more" in r.stdout
+        and r.stdout.count("bad: a/?[31mx.jpg: cut short") == 10
+    )
     assert "\x1b" not in r.stdout
 
 
@@ -488,11 +576,24 @@ def test_status_from_something_else(batchctl, tmp_path, text):
 # ---- bench ----
 
 
-
 def test_bench_counts_every_sample_once(batchctl, build, samples, tmp_path, monkeypatch):
     """shard: two trainers together get each epoch once; JSON has a row for each epoch and trainer; nothing stays behind."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    r = batchctl("bench", samples, "--private", "--trainers", "2", "--slots", "4", "--epochs", "2", "--batch-size", "16", "--json", "--quiet")
+    r = batchctl(
+        "bench",
+        samples,
+        "--private",
+        "--trainers",
+        "2",
+        "--slots",
+        "4",
+        "--epochs",
+        "2",
+        "--batch-size",
+        "16",
+        "--json",
+        "--quiet",
+    )
     assert r.returncode == 0 and r.stderr == "", r.stderr
     said = json.loads(r.stdout)
     assert [e["images"] for e in said["epochs"]] == [96, 96] and [t["images"] for t in said["trainers"]] == [96, 96]
@@ -502,7 +603,9 @@ def test_bench_counts_every_sample_once(batchctl, build, samples, tmp_path, monk
     # What was made between the first trainer's begin and the last one's end: a window of batches each may lie before or behind it.
     ahead = 2 * 4 * 16
     assert 192 - ahead <= total["decoded"] <= 192 + ahead
-    assert total["cpu_ms_per_image"] == pytest.approx(total["daemon_cpu_ms_per_image"] + total["trainer_cpu_ms_per_image"])
+    assert total["cpu_ms_per_image"] == pytest.approx(
+        total["daemon_cpu_ms_per_image"] + total["trainer_cpu_ms_per_image"]
+    )
     assert total["images_per_s"] == pytest.approx(192 / total["seconds"])
     assert 0 <= total["wait_p50_ms"] <= total["wait_p99_ms"] and total["first_batch_ms"] > 0
     assert said["bench"]["transform"] == "train224" and said["daemon"]["private"] is True
@@ -511,8 +614,29 @@ def test_bench_counts_every_sample_once(batchctl, build, samples, tmp_path, monk
 
 def test_bench_share_decodes_once_for_all(batchctl, samples):
     """share: three trainers get every sample each, which is decoded once (and what is made ahead for the next epoch)."""
-    r = batchctl("bench", samples, "--private", "--trainers", "3", "--mode", "share", "--slots", "4", "--epochs", "1", "--batch-size", "16", "--json",
-                 "--touch", "--dtype", "uint8", "--layout", "NHWC", "--transform", "val224")
+    r = batchctl(
+        "bench",
+        samples,
+        "--private",
+        "--trainers",
+        "3",
+        "--mode",
+        "share",
+        "--slots",
+        "4",
+        "--epochs",
+        "1",
+        "--batch-size",
+        "16",
+        "--json",
+        "--touch",
+        "--dtype",
+        "uint8",
+        "--layout",
+        "NHWC",
+        "--transform",
+        "val224",
+    )
     assert r.returncode == 0, r.stderr
     total = json.loads(r.stdout)["total"]
     assert total["images"] == 3 * 96 and total["bytes"] == 3 * 96 * 224 * 224 * 3
@@ -526,7 +650,9 @@ def test_bench_stops_in_time(batchctl, samples):
     assert r.returncode == 0, r.stderr
     said = json.loads(r.stdout)
     assert said["total"]["partial"] and len(said["epochs"]) == 1 and 0.9 < said["total"]["seconds"] < 5
-    assert all(set(json.loads(line)) == {"progress", "done", "total", "unit", "per_s"} for line in r.stderr.splitlines())
+    assert all(
+        set(json.loads(line)) == {"progress", "done", "total", "unit", "per_s"} for line in r.stderr.splitlines()
+    )
 
 
 def test_bench_prints_a_table(batchctl, samples):
@@ -543,11 +669,14 @@ def test_bench_without_a_daemon(batchctl, nobody_listens, samples):
     assert r.returncode == 3 and "--private" in r.stderr and r.stdout == ""
 
 
-@pytest.mark.parametrize("args, code, says", [
-    (["no-such-name"], 4, "no-such-name"),
-    (["imagefolder:/nonexistent"], 4, "/nonexistent"),
-    (["random:length=10,shape=2", "--transform", "val224"], 1, "transform"),
-])
+@pytest.mark.parametrize(
+    "args, code, says",
+    [
+        (["no-such-name"], 4, "no-such-name"),
+        (["imagefolder:/nonexistent"], 4, "/nonexistent"),
+        (["random:length=10,shape=2", "--transform", "val224"], 1, "transform"),
+    ],
+)
 def test_bench_passes_on_what_the_daemon_refuses(batchctl, daemon, args, code, says):
     """The daemon's own words, once, and an exit code that tells a missing data set from a failure."""
     r = batchctl("bench", *args)
@@ -557,8 +686,24 @@ def test_bench_passes_on_what_the_daemon_refuses(batchctl, daemon, args, code, s
 def test_bench_interrupted_takes_everything_with_it(build, samples, tmp_path):
     """SIGTERM in the middle: trainers, private daemon and their directory are gone when bench is."""
     env = dict(os.environ, TMPDIR=str(tmp_path))
-    p = subprocess.Popen([str(build / "batchctl"), "bench", str(samples), "--private", "--trainers", "2", "--epochs", "100000", "--quiet"],
-                         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env, text=True)
+    p = subprocess.Popen(
+        [
+            str(build / "batchctl"),
+            "bench",
+            str(samples),
+            "--private",
+            "--trainers",
+            "2",
+            "--epochs",
+            "100000",
+            "--quiet",
+        ],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=env,
+        text=True,
+    )
     children = pathlib.Path(f"/proc/{p.pid}/task/{p.pid}/children")
     deadline = time.monotonic() + 20
     while len(children.read_text().split()) < 3:
@@ -576,8 +721,12 @@ def test_bench_interrupted_takes_everything_with_it(build, samples, tmp_path):
 def test_bench_killed_leaves_no_processes(build, samples, tmp_path):
     """SIGKILL cannot be caught: the kernel tells trainers and private daemon to end, and the daemon takes its directory along."""
     env = dict(os.environ, TMPDIR=str(tmp_path))
-    p = subprocess.Popen([str(build / "batchctl"), "bench", str(samples), "--private", "--epochs", "100000", "--quiet"],
-                         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, env=env)
+    p = subprocess.Popen(
+        [str(build / "batchctl"), "bench", str(samples), "--private", "--epochs", "100000", "--quiet"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        env=env,
+    )
     children = pathlib.Path(f"/proc/{p.pid}/task/{p.pid}/children")
     deadline = time.monotonic() + 20
     while len(children.read_text().split()) < 2:

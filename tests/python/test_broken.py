@@ -2,6 +2,7 @@
 
 `make check-broken` runs the whole Python suite that way; here are the C programs about sockets and files, and trainers with a daemon.
 """
+
 import os
 import pathlib
 import subprocess
@@ -26,7 +27,11 @@ def shim(build):
 
 
 def total(counts):
-    return sum(int(n) for line in pathlib.Path(counts).read_text().splitlines() for n in line.split()) if counts.exists() else 0
+    return (
+        sum(int(n) for line in pathlib.Path(counts).read_text().splitlines() for n in line.split())
+        if counts.exists()
+        else 0
+    )
 
 
 @pytest.mark.parametrize("settings", ["eintr=9,short=7,again=8"])
@@ -35,8 +40,14 @@ def test_programs_about_sockets_and_files(tmp_path, settings):
     for name in PROGRAMS:
         if not (BUILD / "tests" / name).exists():
             pytest.skip("the C tests are not built")
-        result = subprocess.run([BUILD / "tests" / name], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=200,
-                                env={**os.environ, **broken(settings, tmp_path / "counts"), "CK_DEFAULT_TIMEOUT": "120"})
+        result = subprocess.run(
+            [BUILD / "tests" / name],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=200,
+            env={**os.environ, **broken(settings, tmp_path / "counts"), "CK_DEFAULT_TIMEOUT": "120"},
+        )
         assert result.returncode == 0, result.stdout[-3000:]
     assert total(tmp_path / "counts") > 20
 

@@ -1,4 +1,5 @@
 """The finishing kernels as they lie in libbatchd: in a form that drivers older than the nvcc that made them can load."""
+
 import re
 import shutil
 import struct
@@ -9,9 +10,11 @@ import pytest
 from conftest import BUILD
 
 HAS_KERNEL = (BUILD / ".cuda").exists() and (BUILD / ".cuda").read_text().strip() == "1"  # as the Makefile has it
-pytestmark = pytest.mark.skipif(not HAS_KERNEL, reason="this build has no finishing kernel: nvcc (of the CUDA toolkit) was not found")
+pytestmark = pytest.mark.skipif(
+    not HAS_KERNEL, reason="this build has no finishing kernel: nvcc (of the CUDA toolkit) was not found"
+)
 
-MAGIC = 0xba55ed50
+MAGIC = 0xBA55ED50
 ELF = 2  # the kind of a fatbin's entry that is machine code
 OLDEST = (7, 0)  # of CUDA 11.0; the oldest driver that batchd takes, 470, is of CUDA 11.4
 
@@ -23,13 +26,17 @@ def library():
 
 def entries(library):
     """(kind, GPU, contents) of the fatbin: a header, then entries, each with a header of its own."""
-    begin = next(m.start() for m in re.finditer(re.escape(struct.pack("<I", MAGIC)), library) if struct.unpack_from("<HH", library, m.start() + 4) == (1, 16))
-    n_bytes, = struct.unpack_from("<Q", library, begin + 8)
+    begin = next(
+        m.start()
+        for m in re.finditer(re.escape(struct.pack("<I", MAGIC)), library)
+        if struct.unpack_from("<HH", library, m.start() + 4) == (1, 16)
+    )
+    (n_bytes,) = struct.unpack_from("<Q", library, begin + 8)
     at, end = begin + 16, begin + 16 + n_bytes
     while at < end:
         kind, _, header, size = struct.unpack_from("<HHIQ", library, at)
-        gpu, = struct.unpack_from("<I", library, at + 28)
-        yield kind, gpu, library[at + header:at + header + size]
+        (gpu,) = struct.unpack_from("<I", library, at + 28)
+        yield kind, gpu, library[at + header : at + header + size]
         at += header + size
 
 
@@ -62,8 +69,14 @@ def test_ptxas_compiles_the_text_for_every_gpu_it_knows(library, tmp_path):
     if not ptxas:
         pytest.skip("there is no ptxas")
     (tmp_path / "k.ptx").write_text(texts(library)[0])
-    known = [name for name in ("sm_75", "sm_80", "sm_90") if name in subprocess.run([ptxas, "--help"], capture_output=True, text=True).stdout]
+    known = [
+        name
+        for name in ("sm_75", "sm_80", "sm_90")
+        if name in subprocess.run([ptxas, "--help"], capture_output=True, text=True).stdout
+    ]
     assert known
     for name in known:
-        done = subprocess.run([ptxas, f"-arch={name}", "-o", "/dev/null", tmp_path / "k.ptx"], capture_output=True, text=True)
+        done = subprocess.run(
+            [ptxas, f"-arch={name}", "-o", "/dev/null", tmp_path / "k.ptx"], capture_output=True, text=True
+        )
         assert done.returncode == 0, done.stderr

@@ -4,6 +4,7 @@ The trainers are tests/gpu/trainer.c: C programs that take batches in every way 
 breaks CUDA's rules, and what is left over at a process's end. With BATCHD_GPU_TESTS=real (`make check-gpu` on a machine with a GPU) the tests that need no double
 run on the real driver.
 """
+
 import json
 import os
 import random
@@ -19,8 +20,12 @@ BATCH, WORLD = 8, 4
 TRAINER = BUILD / "tests" / "gpu" / "trainer"
 DOUBLE = BUILD / "libfakecuda.so"
 CUDA = (BUILD / ".cuda").read_text().strip() if (BUILD / ".cuda").exists() else "1"  # as the Makefile has it
-pytestmark = [pytest.mark.skipif(not (TRAINER.exists() and DOUBLE.exists()), reason="needs `make tests`: the driver double and its trainer"),
-              pytest.mark.skipif(CUDA == "0", reason="this build has no GPU support (CUDA=0)")]
+pytestmark = [
+    pytest.mark.skipif(
+        not (TRAINER.exists() and DOUBLE.exists()), reason="needs `make tests`: the driver double and its trainer"
+    ),
+    pytest.mark.skipif(CUDA == "0", reason="this build has no GPU support (CUDA=0)"),
+]
 on_double = pytest.mark.skipif(REAL, reason="only the double can be told to do this")
 on_gpu = pytest.mark.skipif(not REAL, reason="needs a GPU: make check-gpu")
 
@@ -53,15 +58,38 @@ class Rank(threading.Thread):
 
     def one(self):
         at = self.n_done
-        p = self.place.start("--dataset", self.rows, "--job", "proof", "--rank", self.rank, "--world", WORLD, "--batch", BATCH, "--epochs", self.n_epochs,
-                             "--from", f"{at // self.steps},{at % self.steps}", "--seed", self.rank * 100 + self.n_killed, "--delay-us", 50, "--slots", 3,
-                             FAKECUDA_DELAY_US="250", FAKECUDA_SEED=str(self.rank * 100 + self.n_killed))
+        p = self.place.start(
+            "--dataset",
+            self.rows,
+            "--job",
+            "proof",
+            "--rank",
+            self.rank,
+            "--world",
+            WORLD,
+            "--batch",
+            BATCH,
+            "--epochs",
+            self.n_epochs,
+            "--from",
+            f"{at // self.steps},{at % self.steps}",
+            "--seed",
+            self.rank * 100 + self.n_killed,
+            "--delay-us",
+            50,
+            "--slots",
+            3,
+            FAKECUDA_DELAY_US="250",
+            FAKECUDA_SEED=str(self.rank * 100 + self.n_killed),
+        )
         killed = False
         for line in p.stdout:
             words = line.split()
             if words[0] != "done":
                 continue
-            assert (int(words[1]), int(words[2])) == divmod(self.n_done, self.steps), f"rank {self.rank}: {line} is not batch {self.n_done}"
+            assert (int(words[1]), int(words[2])) == divmod(
+                self.n_done, self.steps
+            ), f"rank {self.rank}: {line} is not batch {self.n_done}"
             self.n_done += 1
             if not killed and self.kill_at and self.n_done >= self.kill_at[0]:
                 p.kill()  # what it said until then still counts
@@ -92,13 +120,28 @@ def test_ten_thousand_batches_to_four_trainers_that_are_killed(rows, tmp_path):
 
 def test_four_trainers_share_one_copy(rows, tmp_path, batchctl, monkeypatch):
     with Place(tmp_path) as place:
-        args = ["--dataset", rows, "--job", "shared", "--mode", "share", "--world", WORLD, "--batch", BATCH, "--delay-us", 100]
+        args = [
+            "--dataset",
+            rows,
+            "--job",
+            "shared",
+            "--mode",
+            "share",
+            "--world",
+            WORLD,
+            "--batch",
+            BATCH,
+            "--delay-us",
+            100,
+        ]
         trainers = [place.start(*args, "--rank", i, "--seed", i) for i in range(WORLD)]
         for t in trainers:
             out, err = t.communicate(timeout=60)
             assert t.returncode == 0 and out.endswith(f"end {LENGTH // BATCH} batches by IPC\n"), err
         monkeypatch.setenv("BATCHD_SOCKET", place.trainer_env["BATCHD_SOCKET"])
-        n_copies = sum(c["copies"] for gpu in json.loads(batchctl("status", "--json").stdout)["gpus"] for c in gpu["copies"])
+        n_copies = sum(
+            c["copies"] for gpu in json.loads(batchctl("status", "--json").stdout)["gpus"] for c in gpu["copies"]
+        )
     n = LENGTH // BATCH
     assert place.status == 0 and n <= n_copies <= n + 64  # the next epoch's first batches are made ahead
     place.assert_clean(WORLD)
@@ -109,8 +152,29 @@ def test_four_trainers_share_one_copy(rows, tmp_path, batchctl, monkeypatch):
 @pytest.mark.parametrize("layout", [[], ["--nchw"]], ids=["nhwc", "nchw"])
 def test_images_are_the_same_as_on_the_cpu(samples, tmp_path, dtype, layout):
     with Place(tmp_path) as place:
-        code, last, err = place.train("--dataset", f"imagefolder:{samples}", "--job", "images", "--rank", 0, "--world", 1, "--batch", 8, "--dtype", dtype, *layout,
-                                      "--transform", "train224", "--check", "twin", "--epochs", 2, "--most", 16)
+        code, last, err = place.train(
+            "--dataset",
+            f"imagefolder:{samples}",
+            "--job",
+            "images",
+            "--rank",
+            0,
+            "--world",
+            1,
+            "--batch",
+            8,
+            "--dtype",
+            dtype,
+            *layout,
+            "--transform",
+            "train224",
+            "--check",
+            "twin",
+            "--epochs",
+            2,
+            "--most",
+            16,
+        )
         assert (code, last) == (0, "end 16 batches by IPC"), err
     assert place.status == 0
     place.assert_clean(1)
@@ -132,17 +196,21 @@ def test_in_another_pid_namespace_the_memory_comes_as_a_descriptor(rows, tmp_pat
 
 
 @on_double
-@pytest.mark.parametrize("daemon_env, trainer_env", [
-    ({"FAKECUDA_PERSONALITY": "no-ipc"}, {"FAKECUDA_PERSONALITY": "no-ipc"}),
-    ({"FAKECUDA_MIG": "a"}, {"FAKECUDA_MIG": "b"}),
-    ({"FAKECUDA_PIDNS": "17", "FAKECUDA_PERSONALITY": "no-vmm"}, {}),
-    ({"FAKECUDA_EUID": "4711", "FAKECUDA_PERSONALITY": "no-vmm"}, {}),
-    ({"FAKECUDA_PERSONALITY": "no-device"}, {}),
-    ({"BATCHD_LIBCUDA": "/nonexistent/libcuda.so"}, {}),
-    ({"BATCHD_LIBCUDA": str(BUILD / "libfakecuda-old.so")}, {}),
-    ({"FAKECUDA_PERSONALITY": "exclusive"}, {"FAKECUDA_PERSONALITY": "exclusive"}),
-    ({"FAKECUDA_MEMORY_MB": "501"}, {"FAKECUDA_MEMORY_MB": "4000", "FAKECUDA_DIR": ""}),
-], ids=["no-ipc", "mig", "pid-namespace", "user", "no-device", "no-driver", "old-driver", "exclusive", "no-memory"])
+@pytest.mark.parametrize(
+    "daemon_env, trainer_env",
+    [
+        ({"FAKECUDA_PERSONALITY": "no-ipc"}, {"FAKECUDA_PERSONALITY": "no-ipc"}),
+        ({"FAKECUDA_MIG": "a"}, {"FAKECUDA_MIG": "b"}),
+        ({"FAKECUDA_PIDNS": "17", "FAKECUDA_PERSONALITY": "no-vmm"}, {}),
+        ({"FAKECUDA_EUID": "4711", "FAKECUDA_PERSONALITY": "no-vmm"}, {}),
+        ({"FAKECUDA_PERSONALITY": "no-device"}, {}),
+        ({"BATCHD_LIBCUDA": "/nonexistent/libcuda.so"}, {}),
+        ({"BATCHD_LIBCUDA": str(BUILD / "libfakecuda-old.so")}, {}),
+        ({"FAKECUDA_PERSONALITY": "exclusive"}, {"FAKECUDA_PERSONALITY": "exclusive"}),
+        ({"FAKECUDA_MEMORY_MB": "501"}, {"FAKECUDA_MEMORY_MB": "4000", "FAKECUDA_DIR": ""}),
+    ],
+    ids=["no-ipc", "mig", "pid-namespace", "user", "no-device", "no-driver", "old-driver", "exclusive", "no-memory"],
+)
 def test_without_ipc_the_trainer_copies_and_is_told_why(rows, tmp_path, daemon_env, trainer_env):
     with Place(tmp_path, daemon_env, trainer_env) as place:
         code, last, err = place.train("--dataset", rows, *SHORT)
@@ -169,8 +237,22 @@ def test_within_one_instance_of_a_divided_gpu_memory_is_shared(rows, tmp_path):
 def test_conformance_on_the_double(build, tmp_path):
     """What the double does is written down; tests/gpu/check compares the same lines with a real driver's."""
     env = os.environ | {"BATCHD_LIBCUDA": str(DOUBLE), "FAKECUDA_QUIET": "1", "FAKECUDA_DIR": str(tmp_path)}
-    out = subprocess.run([str(build / "tests" / "gpu" / "conformance")], env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120)
+    out = subprocess.run(
+        [str(build / "tests" / "gpu" / "conformance")],
+        env=env,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
     (tmp_path / "double").write_text(out.stdout)
-    said = subprocess.run([str(REPO / "tests" / "gpu" / "compare"), str(REPO / "tests" / "gpu" / "conformance.expected"), str(tmp_path / "double")],
-                          capture_output=True, text=True)
+    said = subprocess.run(
+        [
+            str(REPO / "tests" / "gpu" / "compare"),
+            str(REPO / "tests" / "gpu" / "conformance.expected"),
+            str(tmp_path / "double"),
+        ],
+        capture_output=True,
+        text=True,
+    )
     assert said.returncode == 0, said.stdout + out.stderr

@@ -1,4 +1,5 @@
 """device="cuda" in Python, with the daemon and the C library whole, on the driver double; torch's part is played by gpu_torch.py where it touches a GPU."""
+
 import os
 import pathlib
 import subprocess
@@ -11,7 +12,12 @@ import batchd
 
 torch = pytest.importorskip("torch")
 HERE = pathlib.Path(__file__).resolve().parent
-TRANSFORM = [["CenterCrop", 32], "RandomHorizontalFlip", "ToTensor", ["Normalize", {"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}]]
+TRANSFORM = [
+    ["CenterCrop", 32],
+    "RandomHorizontalFlip",
+    "ToTensor",
+    ["Normalize", {"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}],
+]
 
 BEGIN = """
 import gc, os, sys, threading, time, warnings
@@ -49,8 +55,19 @@ def run(build, make_daemon, samples, monkeypatch):
             monkeypatch.setenv("FAKECUDA_PERSONALITY", personality)
         make_daemon()
         env = dict(os.environ, PYTHONPATH=os.pathsep.join([str(HERE), os.environ["PYTHONPATH"]]))
-        p = subprocess.run([sys.executable, "-c", BEGIN + textwrap.dedent(program) + "\ngc.collect()\ngpu_torch.done()\n", f"imagefolder:{samples}"], env=env,
-                           stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120)
+        p = subprocess.run(
+            [
+                sys.executable,
+                "-c",
+                BEGIN + textwrap.dedent(program) + "\ngc.collect()\ngpu_torch.done()\n",
+                f"imagefolder:{samples}",
+            ],
+            env=env,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
         assert p.returncode == 0 and p.stdout.endswith("done\n"), p.stdout + p.stderr
         return p
 
@@ -82,7 +99,8 @@ def test_images_are_those_of_the_cpu(run):
 
 def test_without_ipc_it_is_said_once_and_works(run):
     """One warning with the reason for each loader, and the same numbers."""
-    run("""
+    run(
+        """
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         loader = open_loader()
@@ -90,7 +108,10 @@ def test_without_ipc_it_is_said_once_and_works(run):
     assert told[0].filename == "<string>", told[0]
     warnings.simplefilter("ignore")
     loader.close()
-    """ + textwrap.indent(textwrap.dedent(ORDINARY), "    "), "no-ipc")
+    """
+        + textwrap.indent(textwrap.dedent(ORDINARY), "    "),
+        "no-ipc",
+    )
 
 
 def test_a_driver_that_refuses_the_kernel_is_said_once(run, monkeypatch):
@@ -318,9 +339,14 @@ def test_another_daemon_in_mid_epoch(run):
 def test_torchs_own_operations_give_the_kernels_numbers(daemon, samples, dtype, layout, normalize):
     """What stands in for the kernel in a library without it, run on the CPU: bit for bit the daemon's result."""
     from batchd import _cuda
+
     transform = TRANSFORM if normalize else TRANSFORM[:3]
-    raw, finished = (batchd.DataLoader(f"imagefolder:{samples}", batch_size=32, transform=transform, dtype=d, layout=l, arrays="torch")
-                     for d, l in (("uint8", "NHWC"), (dtype, layout)))
+    raw, finished = (
+        batchd.DataLoader(
+            f"imagefolder:{samples}", batch_size=32, transform=transform, dtype=d, layout=l, arrays="torch"
+        )
+        for d, l in (("uint8", "NHWC"), (dtype, layout))
+    )
     with raw, finished:
         for (r, _), (f, _) in zip(raw, finished, strict=True):
             made = _cuda.finish(torch, r, getattr(torch, dtype), layout == "NCHW", raw.normalize)
@@ -330,10 +356,17 @@ def test_torchs_own_operations_give_the_kernels_numbers(daemon, samples, dtype, 
 def test_torchs_own_uint8(daemon, samples):
     """Only the layout changes, into memory of its own."""
     from batchd import _cuda
-    with batchd.DataLoader(f"imagefolder:{samples}", batch_size=8, transform=TRANSFORM, dtype="uint8", layout="NHWC", arrays="torch") as loader:
+
+    with batchd.DataLoader(
+        f"imagefolder:{samples}", batch_size=8, transform=TRANSFORM, dtype="uint8", layout="NHWC", arrays="torch"
+    ) as loader:
         images, _ = next(iter(loader))
         made = _cuda.finish(torch, images, torch.uint8, True, None)
-        assert made.is_contiguous() and torch.equal(made, images.permute(0, 3, 1, 2)) and made.data_ptr() != images.data_ptr()
+        assert (
+            made.is_contiguous()
+            and torch.equal(made, images.permute(0, 3, 1, 2))
+            and made.data_ptr() != images.data_ptr()
+        )
 
 
 def test_what_does_not_go_together(daemon, samples):

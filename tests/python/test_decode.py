@@ -134,7 +134,15 @@ def test_every_odd_file_is_pillows_or_an_error(decoder, odd, exif):
 
 def test_a_cut_file_is_refused_wherever_pillow_refuses_it(decoder, odd):
     """Cut at 60 places, a baseline JPEG, a progressive JPEG, a PNG and a WebP fail exactly when Pillow fails; so does a region."""
-    names = ["hopper.jpg", "hopper_gray.jpg", "pil168.png", "hopper.webp", "transparent.webp", "p_16.png", "pil_sample_cmyk.jpg"]
+    names = [
+        "hopper.jpg",
+        "hopper_gray.jpg",
+        "pil168.png",
+        "hopper.webp",
+        "transparent.webp",
+        "p_16.png",
+        "pil_sample_cmyk.jpg",
+    ]
     rng = random.Random(2)
     for name in names:
         data = (odd / name).read_bytes()
@@ -148,19 +156,33 @@ def test_a_cut_file_is_refused_wherever_pillow_refuses_it(decoder, odd):
 def test_damaged_bytes_are_judged_as_pillow_judges_them(decoder, odd):
     """One to four bytes changed at random: same pixels, or an error on both sides."""
     rng = random.Random(3)
-    for name in ["hopper.jpg", "hopper_gray.jpg", "icc-after-SOF.jpg", "p_16.png", "1_trns.png", "hopper.webp", "pil_sample_cmyk.jpg"]:
+    for name in [
+        "hopper.jpg",
+        "hopper_gray.jpg",
+        "icc-after-SOF.jpg",
+        "p_16.png",
+        "1_trns.png",
+        "hopper.webp",
+        "pil_sample_cmyk.jpg",
+    ]:
         original = (odd / name).read_bytes()
         for i in range(80):
             data = bytearray(original)
             for _ in range(rng.randint(1, 4)):
                 data[rng.randrange(len(data))] = rng.randrange(256)
             theirs = pillow(io.BytesIO(bytes(data)))
-            if not isinstance(theirs, Exception) and Image.open(io.BytesIO(bytes(data))).format not in ("JPEG", "PNG", "WEBP", "MPO"):
+            if not isinstance(theirs, Exception) and Image.open(io.BytesIO(bytes(data))).format not in (
+                "JPEG",
+                "PNG",
+                "WEBP",
+                "MPO",
+            ):
                 continue
             check(decoder, bytes(data), f"{name} damage {i}")
 
 
 # ---- JPEG ----
+
 
 @pytest.mark.parametrize("subsampling", ["4:4:4", "4:2:2", "4:2:0", "4:1:1"])
 @pytest.mark.parametrize("progressive", [False, True])
@@ -181,7 +203,14 @@ def test_jpeg_region_equals_the_full_decode(decoder, subsampling, progressive, r
     rng = random.Random(4)
     for size in [(161, 97), (64, 48), (333, 40), (30, 200)]:
         options = {"restart_marker_blocks": restart} if restart else {}
-        data = saved(Image.fromarray(noise(*size)), "JPEG", quality=85, subsampling=subsampling, progressive=progressive, **options)
+        data = saved(
+            Image.fromarray(noise(*size)),
+            "JPEG",
+            quality=85,
+            subsampling=subsampling,
+            progressive=progressive,
+            **options,
+        )
         check_regions(decoder, data, f"{subsampling} {size}", 60, rng)
 
 
@@ -194,7 +223,17 @@ def rewrite_sampling(data, factors):
     return bytes(out)
 
 
-@pytest.mark.parametrize("factors", [(0x12, 0x11, 0x11), (0x14, 0x11, 0x11), (0x41, 0x11, 0x11), (0x22, 0x21, 0x11), (0x21, 0x12, 0x11), (0x11, 0x22, 0x11)])
+@pytest.mark.parametrize(
+    "factors",
+    [
+        (0x12, 0x11, 0x11),
+        (0x14, 0x11, 0x11),
+        (0x41, 0x11, 0x11),
+        (0x22, 0x21, 0x11),
+        (0x21, 0x12, 0x11),
+        (0x11, 0x22, 0x11),
+    ],
+)
 def test_unusual_sampling_factors(decoder, factors):
     """4:4:0 and stranger geometries: as Pillow, whole and in regions. The entropy data are of another geometry; that is only noise."""
     rng = random.Random(5)
@@ -230,7 +269,11 @@ def test_adobe_marker_decides_the_colour_space(decoder, transform, mode, channel
     body = data[2:]
     while body[:2] in (b"\xff\xe0", b"\xff\xee"):
         body = body[2 + struct.unpack(">H", body[2:4])[0] :]
-    check(decoder, b"\xff\xd8" + (adobe(transform) if transform is not None else b"") + body, f"{mode} transform {transform}")
+    check(
+        decoder,
+        b"\xff\xd8" + (adobe(transform) if transform is not None else b"") + body,
+        f"{mode} transform {transform}",
+    )
 
 
 def test_metadata_that_pillow_refuses_or_forgives(decoder):
@@ -238,7 +281,12 @@ def test_metadata_that_pillow_refuses_or_forgives(decoder):
     data = saved(Image.fromarray(noise(24, 24)), "JPEG")
 
     def with_segment(marker, content, length=None):
-        return data[:2] + struct.pack(">BBH", 0xFF, marker, (len(content) if length is None else length) + 2) + content + data[2:]
+        return (
+            data[:2]
+            + struct.pack(">BBH", 0xFF, marker, (len(content) if length is None else length) + 2)
+            + content
+            + data[2:]
+        )
 
     photoshop = b"Photoshop 3.0\0"
     cases = {
@@ -302,7 +350,9 @@ def png(width, height, bits, color, rows, palette=None, interlace=0, extra=b"", 
 
 
 CHANNELS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}
-KINDS = [(b, 0) for b in (1, 2, 4, 8, 16)] + [(b, 3) for b in (1, 2, 4, 8)] + [(b, c) for b in (8, 16) for c in (2, 4, 6)]
+KINDS = (
+    [(b, 0) for b in (1, 2, 4, 8, 16)] + [(b, 3) for b in (1, 2, 4, 8)] + [(b, c) for b in (8, 16) for c in (2, 4, 6)]
+)
 PASSES = [(0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2), (0, 1, 1, 2)]
 
 
@@ -336,7 +386,11 @@ def test_png_from_pillows_own_writer(decoder):
     rng = random.Random(8)
     for mode in ["1", "L", "LA", "P", "RGB", "RGBA", "I;16"]:
         image = Image.fromarray(noise(301, 203))
-        image = Image.fromarray(np.asarray(image.convert("L")).astype(np.uint16) * 250) if mode == "I;16" else image.convert(mode)
+        image = (
+            Image.fromarray(np.asarray(image.convert("L")).astype(np.uint16) * 250)
+            if mode == "I;16"
+            else image.convert(mode)
+        )
         data = saved(image, "PNG", optimize=True)
         check(decoder, data, mode)
         check_regions(decoder, data, mode, 10, rng)
@@ -431,8 +485,12 @@ def test_png_chunks_are_judged_as_pillow_judges_them(decoder):
         "bad filter in the last row": case(raw=zlib.compress(raw[:-19] + b"\7" + raw[-18:])),
         "bad zlib header": case(raw=b"\0\0" + zlib.compress(raw)[2:]),
         "width 0": plain[:16] + bytes(4) + plain[20:],
-        "unknown kind": b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", 6, 5, 3, 2, 0, 0, 0)) + plain[33:],
-        "compression method 1": b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", 6, 5, 8, 2, 1, 0, 0)) + plain[33:],
+        "unknown kind": b"\x89PNG\r\n\x1a\n"
+        + chunk(b"IHDR", struct.pack(">IIBBBBB", 6, 5, 3, 2, 0, 0, 0))
+        + plain[33:],
+        "compression method 1": b"\x89PNG\r\n\x1a\n"
+        + chunk(b"IHDR", struct.pack(">IIBBBBB", 6, 5, 8, 2, 1, 0, 0))
+        + plain[33:],
         "interlace 2": b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", 6, 5, 8, 2, 0, 0, 2)) + plain[33:],
         "only signature": plain[:8],
     }
@@ -459,7 +517,9 @@ def test_interlaced_png_that_ends_early(decoder):
     for width, height in [(9, 9), (3, 5), (17, 12)]:
         raw = b"".join(random_rows(width, height, 8, 0, 1, rng))
         for n in range(len(raw)):
-            check(decoder, png(width, height, 8, 0, [], raw=zlib.compress(raw[:n]), interlace=1), f"{width}x{height} {n}")
+            check(
+                decoder, png(width, height, 8, 0, [], raw=zlib.compress(raw[:n]), interlace=1), f"{width}x{height} {n}"
+            )
 
 
 def test_animated_png_gives_what_pillow_gives_first(decoder):
@@ -474,14 +534,38 @@ def test_animated_png_gives_what_pillow_gives_first(decoder):
 
     for frames in (0, 1, 2, 3):
         count = chunk(b"acTL", struct.pack(">II", frames, 0))
-        for x, y, w, h in [(0, 0, 20, 10), (3, 2, 11, 7), (0, 0, 5, 10), (19, 9, 1, 1), (5, 5, 16, 5), (0, 0, 0, 0), (2, 2, 0, 3)]:
+        for x, y, w, h in [
+            (0, 0, 20, 10),
+            (3, 2, 11, 7),
+            (0, 0, 5, 10),
+            (19, 9, 1, 1),
+            (5, 5, 16, 5),
+            (0, 0, 0, 0),
+            (2, 2, 0, 3),
+        ]:
             rows = list(random_rows(w or 20, h or 10, 8, 2, 0, rng))
             for start in (0, 1):
-                data = png(20, 10, 8, 2, rows, extra=count + control(start, x, y, w, h), behind=control(1, 0, 0, 4, 4) + frame(2, 4, 4))
+                data = png(
+                    20,
+                    10,
+                    8,
+                    2,
+                    rows,
+                    extra=count + control(start, x, y, w, h),
+                    behind=control(1, 0, 0, 4, 4) + frame(2, 4, 4),
+                )
                 check(decoder, data, f"{frames} frames, first {(x, y, w, h)}, sequence {start}")
         rows = list(random_rows(20, 10, 8, 2, 0, rng))
-        check(decoder, png(20, 10, 8, 2, rows, extra=count, behind=control(0, 1, 1, 4, 4) + frame(1, 4, 4)), "default image")
-        check(decoder, png(20, 10, 8, 2, rows, extra=count, behind=control(0, 1, 1, 4, 4) + frame(2, 4, 4)), "wrong sequence")
+        check(
+            decoder,
+            png(20, 10, 8, 2, rows, extra=count, behind=control(0, 1, 1, 4, 4) + frame(1, 4, 4)),
+            "default image",
+        )
+        check(
+            decoder,
+            png(20, 10, 8, 2, rows, extra=count, behind=control(0, 1, 1, 4, 4) + frame(2, 4, 4)),
+            "wrong sequence",
+        )
     for save_all in [dict(default_image=True), {}]:
         images = [Image.fromarray(noise(40, 30, 4, seed=s), "RGBA") for s in range(3)]
         check(decoder, saved(images[0], "PNG", save_all=True, append_images=images[1:], **save_all), "Pillow's own")
@@ -528,7 +612,9 @@ def test_too_many_scans_are_refused(decoder):
 # ---- WebP ----
 
 
-@pytest.mark.parametrize("options", [dict(lossless=True), dict(quality=80), dict(quality=10, method=6), dict(lossless=True, exact=True)])
+@pytest.mark.parametrize(
+    "options", [dict(lossless=True), dict(quality=80), dict(quality=10, method=6), dict(lossless=True, exact=True)]
+)
 @pytest.mark.parametrize("channels", [3, 4])
 def test_webp_lossy_lossless_and_with_alpha(decoder, options, channels):
     """Whole and in random regions."""
@@ -583,7 +669,16 @@ def test_orientation_is_applied_as_pillow_does(decoder, format, orientation):
 XMP = '<x:xmpmeta xmlns:x="adobe:ns:meta/"><rdf:Description %s</x:xmpmeta>'
 
 
-@pytest.mark.parametrize("text", ['tiff:Orientation="6"/>', "><tiff:Orientation>8</tiff:Orientation>", 'tiff:Orientation="0"/>', "tiff:Orientation=6/>", 'tiff:Orientation="x" tiff:Orientation="3"'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        'tiff:Orientation="6"/>',
+        "><tiff:Orientation>8</tiff:Orientation>",
+        'tiff:Orientation="0"/>',
+        "tiff:Orientation=6/>",
+        'tiff:Orientation="x" tiff:Orientation="3"',
+    ],
+)
 def test_orientation_in_xmp(decoder, text):
     """Without EXIF, XMP says which way up."""
     xmp = (XMP % text).encode()
@@ -596,11 +691,15 @@ def test_orientation_in_xmp(decoder, text):
 
 
 def test_orientation_in_imagemagicks_text(decoder):
-    """"Raw profile type exif", as ImageMagick writes it, packed or not."""
+    """ "Raw profile type exif", as ImageMagick writes it, packed or not."""
     image = Image.fromarray(noise(20, 11))
     rows = [b"\0" + r.tobytes() for r in np.asarray(image)]
     exif = exif_with(6)
-    text = f"\nexif\n{len(exif):8}\n".encode() + b"\n".join(exif.hex().encode()[i : i + 72] for i in range(0, 2 * len(exif), 72)) + b"\n"
+    text = (
+        f"\nexif\n{len(exif):8}\n".encode()
+        + b"\n".join(exif.hex().encode()[i : i + 72] for i in range(0, 2 * len(exif), 72))
+        + b"\n"
+    )
     key = b"Raw profile type exif\0"
     for extra in [chunk(b"tEXt", key + text), chunk(b"zTXt", key + b"\0" + zlib.compress(text))]:
         check(decoder, png(20, 11, 8, 2, rows, extra=extra), "in front", exif=True)

@@ -1,4 +1,5 @@
 """What `make demo` compares with and learns, where there is no torch."""
+
 import json
 import pathlib
 import subprocess
@@ -29,8 +30,14 @@ loader.close()
 
 
 def epochs(root, rank):
-    run = subprocess.run([sys.executable, "-c", EPOCHS, str(root), str(rank)], cwd=DEMO, stdin=subprocess.DEVNULL,
-                         capture_output=True, text=True, timeout=300)
+    run = subprocess.run(
+        [sys.executable, "-c", EPOCHS, str(root), str(rank)],
+        cwd=DEMO,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
     assert run.returncode == 0, run.stderr
     return [json.loads(line) for line in run.stdout.splitlines()]
 

@@ -1,4 +1,5 @@
 """batchctl doctor on the driver double's personalities: what it finds, what it says to do, and its exit code."""
+
 import json
 import os
 import pathlib
@@ -47,7 +48,12 @@ def test_a_healthy_gpu(doctor):
     """Found, pinned, shared between two processes, both of which leave nothing behind."""
     gpu = about(doctor(personality="read-only-register"), "GPU 0")
     assert [s for s, _ in gpu] == ["ok"] * 3
-    assert "Driver Double" in gpu[0][1] and "GPU-" in gpu[0][1] and "can be pinned" in gpu[1][1] and "CUDA IPC" in gpu[2][1]
+    assert (
+        "Driver Double" in gpu[0][1]
+        and "GPU-" in gpu[0][1]
+        and "can be pinned" in gpu[1][1]
+        and "CUDA IPC" in gpu[2][1]
+    )
 
 
 def test_every_gpu_is_looked_at(doctor):
@@ -57,23 +63,29 @@ def test_every_gpu_is_looked_at(doctor):
     assert "2 GPUs" in about(findings, "driver")[0][1]
 
 
-@pytest.mark.parametrize("personality,state,text", [
-    ("no-ipc", "note", "cannot be shared by CUDA IPC"),
-    ("mig", "note", "MIG instance"),
-    ("", "note", "cannot be pinned"),
-    ("exclusive", "problem", "compute mode is exclusive"),
-    ("prohibited", "problem", "compute mode is prohibited"),
-])
+@pytest.mark.parametrize(
+    "personality,state,text",
+    [
+        ("no-ipc", "note", "cannot be shared by CUDA IPC"),
+        ("mig", "note", "MIG instance"),
+        ("", "note", "cannot be pinned"),
+        ("exclusive", "problem", "compute mode is exclusive"),
+        ("prohibited", "problem", "compute mode is prohibited"),
+    ],
+)
 def test_what_a_gpu_cannot(doctor, personality, state, text):
     """Named with its severity: what trainers can do without is a note."""
     assert (state, True) in [(s, text in t) for s, t in about(doctor(personality=personality), "GPU 0")]
 
 
-@pytest.mark.parametrize("personality,library,text", [
-    ("no-device", "libfakecuda.so", "sees no GPU"),
-    ("", "libfakecuda-old.so", "too old"),
-    ("", "no-such-library.so", "no NVIDIA driver"),
-])
+@pytest.mark.parametrize(
+    "personality,library,text",
+    [
+        ("no-device", "libfakecuda.so", "sees no GPU"),
+        ("", "libfakecuda-old.so", "too old"),
+        ("", "no-such-library.so", "no NVIDIA driver"),
+    ],
+)
 def test_no_gpu_is_a_note_unless_one_is_wanted(doctor, personality, library, text):
     """A machine without a GPU is a fine machine; --gpu asks for one."""
     state, said = about(doctor(personality=personality, library=library), "driver")[0]
@@ -89,29 +101,45 @@ def test_a_driver_that_does_not_start_is_a_problem(doctor):
 
 
 @needs_root
-@pytest.mark.parametrize("nodes,state,text", [
-    ("", "note", "no GPU's device node in /dev"),
-    ("nvidiactl", "note", "only nvidiactl"),  # as the driver's library leaves it on a machine without a GPU
-    ("nvidiactl nvidia-modeset nvidia-uvm nvidia0 nvidia13 nvidia-caps", "ok", "2 GPU device nodes in /dev, accessible"),
-    ("nvidiactl nvidia0", "note", "1 GPU device node in /dev, but no nvidia-uvm"),
-    ("dxg", "ok", "1 GPU device node in /dev, accessible"),
-    ("nvhost-gpu nvmap", "ok", "1 GPU device node in /dev, accessible"),
-])
+@pytest.mark.parametrize(
+    "nodes,state,text",
+    [
+        ("", "note", "no GPU's device node in /dev"),
+        ("nvidiactl", "note", "only nvidiactl"),  # as the driver's library leaves it on a machine without a GPU
+        (
+            "nvidiactl nvidia-modeset nvidia-uvm nvidia0 nvidia13 nvidia-caps",
+            "ok",
+            "2 GPU device nodes in /dev, accessible",
+        ),
+        ("nvidiactl nvidia0", "note", "1 GPU device node in /dev, but no nvidia-uvm"),
+        ("dxg", "ok", "1 GPU device node in /dev, accessible"),
+        ("nvhost-gpu nvmap", "ok", "1 GPU device node in /dev, accessible"),
+    ],
+)
 def test_device_nodes(build, tmp_path, nodes, state, text):
     """GPUs are counted, not what else NVIDIA's driver has in /dev; WSL2 and Jetson have others."""
     script = 'mount -t tmpfs none /dev && mknod /dev/null c 1 3 && for n in $1; do : >/dev/$n; done && exec "$0" doctor --json'
-    p = subprocess.run(["unshare", "--mount", "sh", "-c", script, str(build / "batchctl"), nodes], env=os.environ | {"BATCHD_LIBCUDA": "/nowhere", "XDG_RUNTIME_DIR": str(tmp_path)},
-                       stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
+    p = subprocess.run(
+        ["unshare", "--mount", "sh", "-c", script, str(build / "batchctl"), nodes],
+        env=os.environ | {"BATCHD_LIBCUDA": "/nowhere", "XDG_RUNTIME_DIR": str(tmp_path)},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
     if "findings" not in p.stdout:
         pytest.skip(f"no mount namespaces here: {p.stderr}")
     said = about(json.loads(p.stdout)["findings"], "nodes")
     assert said[0][0] == state and text in said[0][1], said
 
+
 def test_a_call_that_fails_is_named(doctor, monkeypatch):
     """A GPU that is full, in this process and in the other."""
     monkeypatch.setenv("FAKECUDA_FAIL", "cuDevicePrimaryCtxRetain:1=2")
     findings = doctor()
-    assert ("problem", True) in [(s, "cuDevicePrimaryCtxRetain says CUDA_ERROR_OUT_OF_MEMORY" in t) for s, t in about(findings, "GPU 0")]
+    assert ("problem", True) in [
+        (s, "cuDevicePrimaryCtxRetain says CUDA_ERROR_OUT_OF_MEMORY" in t) for s, t in about(findings, "GPU 0")
+    ]
     assert "500 MB" in advice(findings, "cuDevicePrimaryCtxRetain")[0]
     monkeypatch.setenv("FAKECUDA_FAIL", "cuMemAlloc:1=2")
     assert ("note", True) in [(s, "cuMemAlloc says CUDA_ERROR_OUT_OF_MEMORY" in t) for s, t in about(doctor(), "GPU 0")]

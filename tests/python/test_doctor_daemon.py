@@ -1,4 +1,5 @@
 """batchctl doctor with a daemon: on each GPU it opens a loader of the daemon's as a trainer does, and tells by the result what the differences of both sides mean."""
+
 import json
 import os
 import shutil
@@ -27,7 +28,12 @@ def place(public):  # noqa: F811
 class Place:
     def __init__(self, folder):
         self.folder = folder
-        self.env = {"PATH": os.environ["PATH"], "BATCHD_LIBCUDA": str(folder / "libfakecuda.so"), "FAKECUDA_DIR": str(folder / "gpus"), "FAKECUDA_QUIET": "1"}
+        self.env = {
+            "PATH": os.environ["PATH"],
+            "BATCHD_LIBCUDA": str(folder / "libfakecuda.so"),
+            "FAKECUDA_DIR": str(folder / "gpus"),
+            "FAKECUDA_QUIET": "1",
+        }
 
     def daemon(self, config="", **env):
         env = self.env | {"FAKECUDA_REPORT": str(self.folder / "daemon"), "FAKECUDA_ALLOW_THREADS": "batchd-gpu*"} | env
@@ -36,8 +42,16 @@ class Place:
     def doctor(self, daemon, before=(), user=None, **env):
         """Its findings, as (state, about, text, advice)."""
         who = dict(user=user, group=user, extra_groups=[]) if user else {}
-        p = subprocess.run([*before, str(self.folder / "batchctl"), "doctor", "--json", "--socket", str(daemon.socket)], env=self.env | env, cwd="/", stdin=subprocess.DEVNULL,
-                           capture_output=True, text=True, timeout=120, **who)
+        p = subprocess.run(
+            [*before, str(self.folder / "batchctl"), "doctor", "--json", "--socket", str(daemon.socket)],
+            env=self.env | env,
+            cwd="/",
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            **who,
+        )
         assert p.stdout.startswith("{"), p
         return [(f["state"], f["about"], f["text"], f.get("advice") or "") for f in json.loads(p.stdout)["findings"]]
 
@@ -46,14 +60,21 @@ class Running:
     """A daemon on the double for any user; at its end nothing may be left on the GPU."""
 
     def __init__(self, folder, config, env):
-        self._folder, self._daemon = folder, Daemon(folder, ["--linger", "0s"], "socket_mode: 0666\n" + config, env=os.environ | env)
+        self._folder, self._daemon = (
+            folder,
+            Daemon(folder, ["--linger", "0s"], "socket_mode: 0666\n" + config, env=os.environ | env),
+        )
         self.socket = self._daemon.socket
 
     def __enter__(self):
         return self
 
     def status(self):
-        return json.loads(subprocess.run([PROGRAM, "status", "--json", "--socket", self.socket], capture_output=True, text=True).stdout)
+        return json.loads(
+            subprocess.run(
+                [PROGRAM, "status", "--json", "--socket", self.socket], capture_output=True, text=True
+            ).stdout
+        )
 
     def __exit__(self, kind, *_):
         if not kind:
@@ -67,7 +88,9 @@ class Running:
 
 def of_gpu(findings):
     """What is said of the daemon's batches on the GPU: one line."""
-    (found,) = [(state, text) for state, about, text, _ in findings if about == "GPU 0" and "the daemon's batches" in text]
+    (found,) = [
+        (state, text) for state, about, text, _ in findings if about == "GPU 0" and "the daemon's batches" in text
+    ]
     return found
 
 
@@ -126,8 +149,11 @@ def test_another_driver(place):
     with place.daemon(FAKECUDA_VERSION="12040") as daemon:
         findings = place.doctor(daemon)
         if "copied" in of_gpu(findings)[1]:
-            assert ("note", "the daemon has CUDA driver 12.4, and here it is CUDA driver 13.0; trainers here copy their batches by themselves",
-                    "use one release of the driver on both sides, and restart the daemon") in about(findings, "driver")
+            assert (
+                "note",
+                "the daemon has CUDA driver 12.4, and here it is CUDA driver 13.0; trainers here copy their batches by themselves",
+                "use one release of the driver on both sides, and restart the daemon",
+            ) in about(findings, "driver")
 
 
 def test_a_driver_that_shares_nothing(place):

@@ -1,4 +1,5 @@
 """What a reader finds: comments that keep their shape, documents whose links, names and commands are there."""
+
 import os
 import re
 import shutil
@@ -8,13 +9,30 @@ import pytest
 
 from daemons import BUILD, REPO
 
-DOCUMENTS = [path for pattern in ("*.md", ".github/*.md", "client/**/*.md", "daemon/**/*.md", "proto/*.md", "systemd/*.md", "tests/**/*.md")
-             for path in sorted(REPO.glob(pattern)) if "build" not in path.relative_to(REPO).parts]
+DOCUMENTS = [
+    path
+    for pattern in (
+        "*.md",
+        ".github/*.md",
+        "client/**/*.md",
+        "daemon/**/*.md",
+        "proto/*.md",
+        "systemd/*.md",
+        "tests/**/*.md",
+    )
+    for path in sorted(REPO.glob(pattern))
+    if "build" not in path.relative_to(REPO).parts
+]
 PAGES = [*sorted(REPO.glob("daemon/man/*.[1-8]")), *sorted(REPO.glob("client/man/*.[1-8]"))]
 
 
 def sources(*kinds):
-    return [path for folder in ("client", "daemon", "proto", "tests") for kind in kinds for path in sorted((REPO / folder).rglob(f"*.{kind}"))]
+    return [
+        path
+        for folder in ("client", "daemon", "proto", "tests")
+        for kind in kinds
+        for path in sorted((REPO / folder).rglob(f"*.{kind}"))
+    ]
 
 
 def comments(text):
@@ -37,9 +55,13 @@ def breaks_out(before, line):
 
 def test_lists_and_examples_in_comments_are_whole():
     """A tool that reflows comments runs list items, diagrams and examples into one another: their second lines begin at the margin."""
-    torn = [f"{path.relative_to(REPO)}:{at + i}: {lines[i]}"
-            for path in sources("c", "h", "cu") for at, lines in comments(path.read_text())
-            for i in range(2, len(lines)) if breaks_out(lines[i - 1], lines[i])]
+    torn = [
+        f"{path.relative_to(REPO)}:{at + i}: {lines[i]}"
+        for path in sources("c", "h", "cu")
+        for at, lines in comments(path.read_text())
+        for i in range(2, len(lines))
+        if breaks_out(lines[i - 1], lines[i])
+    ]
     assert not torn, "\n".join(torn)
 
 
@@ -47,7 +69,10 @@ def test_no_tool_reflows_comments():
     """Every section of .clang-format leaves comments as they are, and has the tree's width; ruff has the same."""
     sections = [s for s in (REPO / ".clang-format").read_text().split("\n---\n") if "Language:" in s]
     assert len(sections) == 3 and all("ReflowComments: false" in s and "ColumnLimit: 120" in s for s in sections)
-    assert "line-length = 120" in (REPO / ".ruff.toml").read_text() and "max_line_length = 120" in (REPO / ".editorconfig").read_text()
+    assert (
+        "line-length = 120" in (REPO / ".ruff.toml").read_text()
+        and "max_line_length = 120" in (REPO / ".editorconfig").read_text()
+    )
 
 
 def prose(text):
@@ -95,12 +120,20 @@ def test_files_that_are_named_are_there():
 def test_commands_that_are_named_exist():
     """Each `make TARGET` of a document is one of the Makefile's, each `batchctl COMMAND` one of batchctl's."""
     targets = set(re.findall(r"^([\w.-]+):", (REPO / "Makefile").read_text(), re.MULTILINE))
-    commands = set(re.findall(r"^  ([a-z-]+) ", subprocess.run([BUILD / "batchctl", "help"], capture_output=True, text=True, check=True).stdout, re.MULTILINE))
+    commands = set(
+        re.findall(
+            r"^  ([a-z-]+) ",
+            subprocess.run([BUILD / "batchctl", "help"], capture_output=True, text=True, check=True).stdout,
+            re.MULTILINE,
+        )
+    )
     assert {"check", "demo", "format", "setup"} <= targets and {"status", "bench", "doctor", "verify"} <= commands
     wrong = []
     for page in DOCUMENTS:
         text = "\n".join(re.findall(r"^    .*$|`[^`\n]+`", page.read_text(), re.MULTILINE))
-        for target in re.findall(r"(?:^    |[`;&]\s*|sudo )make ((?:[a-z_][\w.-]*\b(?!=))(?: [a-z_][\w.-]*\b(?!=))*)", text, re.MULTILINE):
+        for target in re.findall(
+            r"(?:^    |[`;&]\s*|sudo )make ((?:[a-z_][\w.-]*\b(?!=))(?: [a-z_][\w.-]*\b(?!=))*)", text, re.MULTILINE
+        ):
             wrong += [f"{page.relative_to(REPO)}: make {name}" for name in target.split() if name not in targets]
         for command in re.findall(r"\bbatchctl ([a-z][a-z-]*)", text):
             wrong += [f"{page.relative_to(REPO)}: batchctl {command}"] * (command not in commands)
@@ -112,7 +145,11 @@ def test_processes_are_called_by_their_nouns():
     found = []
     for page in [*DOCUMENTS, *PAGES, *sorted(REPO.glob("systemd/*.*")), REPO / "client/batchd.h"]:
         for i, line in enumerate(page.read_text().splitlines(), 1):
-            if re.search(r"\b(somebody|nobody|everybody|anybody|whoever)\b|(?<!people )(?<!person )\b(who|whom)\b", line, re.IGNORECASE):
+            if re.search(
+                r"\b(somebody|nobody|everybody|anybody|whoever)\b|(?<!people )(?<!person )\b(who|whom)\b",
+                line,
+                re.IGNORECASE,
+            ):
                 found.append(f"{page.relative_to(REPO)}:{i}: {line}")
     assert not found, "\n".join(found)
 
@@ -121,7 +158,9 @@ def test_the_example_in_the_guide_is_a_valid_configuration(tmp_path):
     """The YAML of systemd/README.md passes --check-config as it stands."""
     [example] = re.findall(r"^```yaml\n(.*?)^```", (REPO / "systemd/README.md").read_text(), re.DOTALL | re.MULTILINE)
     (tmp_path / "batchd.yaml").write_text(example)
-    result = subprocess.run([BUILD / "batchd", "--config", tmp_path / "batchd.yaml", "--check-config"], capture_output=True, text=True)
+    result = subprocess.run(
+        [BUILD / "batchd", "--config", tmp_path / "batchd.yaml", "--check-config"], capture_output=True, text=True
+    )
     assert result.returncode == 0 and len(example.splitlines()) > 8, result.stdout + result.stderr
 
 
@@ -130,7 +169,10 @@ def test_the_manual_of_the_library_has_every_function():
     page = (REPO / "client/man/libbatchd.3").read_text()
     synopsis, _, text = page.partition(".Sh DESCRIPTION")
     exported = set(re.findall(r"\b(batchd_\w+);", (REPO / "client/batchd.map").read_text()))
-    listed = {name: len(re.findall(r'"[^"]+"', arguments)) for name, arguments in re.findall(r"^\.Fn (batchd_\w+)(.*)$", synopsis, re.MULTILINE)}
+    listed = {
+        name: len(re.findall(r'"[^"]+"', arguments))
+        for name, arguments in re.findall(r"^\.Fn (batchd_\w+)(.*)$", synopsis, re.MULTILINE)
+    }
     header = re.sub(r"/\*.*?\*/", "", (REPO / "client/batchd.h").read_text(), flags=re.DOTALL)
     declared = {name: arguments.count(",") + 1 for name, arguments in re.findall(r"\b(batchd_\w+)\(([^)]*)\);", header)}
     assert len(exported) > 30 and set(listed) == exported
@@ -139,13 +181,24 @@ def test_the_manual_of_the_library_has_every_function():
     assert not {name for name in producers if f".Fn {name}" not in text}
 
 
-@pytest.mark.parametrize("page, columns", [*((page, 78) for page in PAGES), (REPO / "daemon/man/batchd.yaml.5", 50)], ids=lambda v: getattr(v, "name", str(v)))
+@pytest.mark.parametrize(
+    "page, columns",
+    [*((page, 78) for page in PAGES), (REPO / "daemon/man/batchd.yaml.5", 50)],
+    ids=lambda v: getattr(v, "name", str(v)),
+)
 def test_manual_pages_fit(page, columns):
     """No line of a page is wider than the terminal; the configuration's, which is read beside an editor, fits half of one."""
     if not shutil.which("man"):
         pytest.skip("man is not installed")
     environment = {**os.environ, "MANWIDTH": str(columns), "LC_ALL": "C.UTF-8", "MANPAGER": "cat"}
-    shown = subprocess.run(["man", "-l", page], stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8", env=environment, check=True).stdout
+    shown = subprocess.run(
+        ["man", "-l", page],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        encoding="utf-8",
+        env=environment,
+        check=True,
+    ).stdout
     lines = [re.sub(r".\x08|\x1b\[[0-9;]*m", "", line).rstrip() for line in shown.splitlines()]
     wide = [line for line in lines if len(line) > columns]
     assert len(lines) > 50 and not wide, wide

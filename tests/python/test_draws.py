@@ -1,5 +1,6 @@
 """What the rows of an order of one's own are drawn by: (seed, position in the epoch, epoch, sample), so that a sample that an order names twice is augmented twice.
 The oracle is Philox written anew, with Pillow for the pixels."""
+
 import importlib
 import math
 import warnings
@@ -18,6 +19,7 @@ SEED = 11
 
 
 # ---- the oracle ----
+
 
 def philox4x32(counter, key):
     """Salmon et al., 2011: ten rounds."""
@@ -55,10 +57,16 @@ def drawn(picture, seed, epoch, index):
 def test_the_oracle_gives_the_published_numbers():
     """Random123's known answers, so that both sides are Philox and not the same mistake."""
     assert philox4x32([0, 0, 0, 0], [0, 0]) == [0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8]
-    assert philox4x32([0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344], [0xA4093822, 0x299F31D0]) == [0xD16CFE09, 0x94FDCCEB, 0x5001E420, 0x24126EA1]
+    assert philox4x32([0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344], [0xA4093822, 0x299F31D0]) == [
+        0xD16CFE09,
+        0x94FDCCEB,
+        0x5001E420,
+        0x24126EA1,
+    ]
 
 
 # ---- data and loaders ----
+
 
 @pytest.fixture(scope="module")
 def pictures(tmp_path_factory):
@@ -74,7 +82,16 @@ def pictures(tmp_path_factory):
 
 
 def make(pictures, **options):
-    options = {"batch_size": 8, "seed": SEED, "transform": CROP_AND_FLIP, "dtype": "uint8", "layout": "NHWC", "arrays": "numpy", "n_slots": 3, **options}
+    options = {
+        "batch_size": 8,
+        "seed": SEED,
+        "transform": CROP_AND_FLIP,
+        "dtype": "uint8",
+        "layout": "NHWC",
+        "arrays": "numpy",
+        "n_slots": 3,
+        **options,
+    }
     return batchd.DataLoader(f"imagefolder:{pictures[0]}", **options)
 
 
@@ -94,7 +111,10 @@ def same(a, b):
 
 
 def expected(pictures, found, *, epoch=0, base=0, world=1, rank=0, batch_size=8, seed=SEED):
-    return [(step, row, i, drawn(pictures[1][i], seed_at(seed, base + (step * world + rank) * batch_size + row), epoch, i)) for step, row, i, _ in found]
+    return [
+        (step, row, i, drawn(pictures[1][i], seed_at(seed, base + (step * world + rank) * batch_size + row), epoch, i))
+        for step, row, i, _ in found
+    ]
 
 
 def all_draws_differ(found):
@@ -106,6 +126,7 @@ def all_draws_differ(found):
 
 
 # ---- what is drawn ----
+
 
 def test_a_sample_that_an_order_names_eight_times_is_augmented_eight_times(daemon, pictures):
     """All eight views differ, each is what its position says, and the next epoch has eight others."""
@@ -128,7 +149,10 @@ def test_the_built_in_order_draws_by_sample_alone(make_daemon, pictures, cache):
     """Golden: what a sample looks like in an epoch is as it ever was, at any place of any rank, from the file and from the cache; padding rows repeat it."""
     make_daemon(config=f"cache:\n  decoded: {cache}\n")
     for shuffle, world in ((False, 1), (True, 1), (True, 3)):
-        crew = [make(pictures, shuffle=shuffle, rank=rank, world_size=world, job=f"golden-{world}-{shuffle}") for rank in range(world)]
+        crew = [
+            make(pictures, shuffle=shuffle, rank=rank, world_size=world, job=f"golden-{world}-{shuffle}")
+            for rank in range(world)
+        ]
         for epoch in (0, 1):
             found = [row for loader in crew for row in rows(loader)]
             assert {row[2] for row in found} == set(range(40))
@@ -137,6 +161,7 @@ def test_the_built_in_order_draws_by_sample_alone(make_daemon, pictures, cache):
 
 # ---- repeated augmentation and weights, as other projects do them ----
 
+
 class RASampler:
     """torchvision's references/classification/sampler.py: the repeats of a sample go to different ranks."""
 
@@ -144,7 +169,9 @@ class RASampler:
         self.n, self.world, self.rank, self.seed, self.repetitions, self.epoch = n, world, rank, seed, repetitions, 0
         self.num_samples = math.ceil(n * repetitions / world)
         self.total_size = self.num_samples * world
-        self.num_selected_samples = math.floor(n // 256 * 256 / world) or self.num_samples  # fewer than 256 select none there
+        self.num_selected_samples = (
+            math.floor(n // 256 * 256 / world) or self.num_samples
+        )  # fewer than 256 select none there
 
     def set_epoch(self, epoch):
         self.epoch = epoch
@@ -153,8 +180,8 @@ class RASampler:
         g = torch.Generator()
         g.manual_seed(self.seed + self.epoch)
         indices = [i for i in torch.randperm(self.n, generator=g).tolist() for _ in range(self.repetitions)]
-        indices += indices[:self.total_size - len(indices)]
-        return iter(indices[self.rank:self.total_size:self.world][:self.num_selected_samples])
+        indices += indices[: self.total_size - len(indices)]
+        return iter(indices[self.rank : self.total_size : self.world][: self.num_selected_samples])
 
     def __len__(self):
         return self.num_selected_samples
@@ -168,7 +195,9 @@ class RepeatAugSampler:
         self.num_samples = math.ceil(n * num_repeats / world)
         self.total_size = self.num_samples * world
         ratio = selected_ratio or world
-        self.num_selected_samples = math.floor(n // selected_round * selected_round / ratio) if selected_round else math.ceil(n / ratio)
+        self.num_selected_samples = (
+            math.floor(n // selected_round * selected_round / ratio) if selected_round else math.ceil(n / ratio)
+        )
 
     def set_epoch(self, epoch):
         self.epoch = epoch
@@ -178,13 +207,15 @@ class RepeatAugSampler:
         g.manual_seed(self.epoch)
         indices = torch.randperm(self.n, generator=g)
         if isinstance(self.num_repeats, float) and not self.num_repeats.is_integer():
-            indices = indices[torch.tensor([int(i // self.num_repeats) for i in range(math.ceil(self.n * self.num_repeats))])]
+            indices = indices[
+                torch.tensor([int(i // self.num_repeats) for i in range(math.ceil(self.n * self.num_repeats))])
+            ]
         else:
             indices = torch.repeat_interleave(indices, repeats=int(self.num_repeats), dim=0)
         indices = indices.tolist()
         padding = self.total_size - len(indices)
         indices += indices[:padding]
-        return iter(indices[self.rank:self.total_size:self.world][:self.num_selected_samples])
+        return iter(indices[self.rank : self.total_size : self.world][: self.num_selected_samples])
 
     def __len__(self):
         return self.num_selected_samples
@@ -202,7 +233,9 @@ def timms(n, world, rank):
 SAMPLERS = {
     "RASampler": RASampler,
     "RepeatAugSampler": timms,
-    "RepeatAugSampler of 2.5": lambda n, world, rank: RepeatAugSampler(n, world, rank, num_repeats=2.5, selected_round=0),
+    "RepeatAugSampler of 2.5": lambda n, world, rank: RepeatAugSampler(
+        n, world, rank, num_repeats=2.5, selected_round=0
+    ),
 }
 
 
@@ -210,7 +243,10 @@ SAMPLERS = {
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_repeats_of_a_sample_differ_within_and_across_ranks(daemon, pictures, name, world):
     """No two rows of one sample are equal, on however many ranks, in the same and in the next epoch; and each is what its position says."""
-    crew = [make(pictures, sampler=SAMPLERS[name](40, world, rank), rank=rank, world_size=world, job="repeats") for rank in range(world)]
+    crew = [
+        make(pictures, sampler=SAMPLERS[name](40, world, rank), rank=rank, world_size=world, job="repeats")
+        for rank in range(world)
+    ]
     everything = []
     for epoch in (0, 1):
         for rank, loader in enumerate(crew):
@@ -232,8 +268,10 @@ def test_draws_of_a_weighted_sampler_all_differ(daemon, pictures):
 
 # ---- the same again ----
 
+
 def test_the_same_rows_come_after_a_resume_in_mid_epoch(daemon, pictures):
     """Two ranks, stopped behind step 2 of epoch 1 and made anew: the rest is the rest, byte for byte."""
+
     def crew(job):
         return [make(pictures, sampler=RASampler(40, 2, rank), rank=rank, world_size=2, job=job) for rank in range(2)]
 
@@ -274,7 +312,10 @@ def test_no_draw_comes_twice_when_a_resume_changes_the_world(daemon, pictures, t
 
     def crew(size, state, most):
         found, token = [], None
-        loaders = [make(pictures, batch_size=size[1], batch_sampler=batches, rank=rank, world_size=size[0]) for rank in range(size[0])]
+        loaders = [
+            make(pictures, batch_size=size[1], batch_sampler=batches, rank=rank, world_size=size[0])
+            for rank in range(size[0])
+        ]
         for loader in loaders:
             if state is not None:
                 loader.load_state_dict(state)
@@ -294,7 +335,19 @@ def test_no_draw_comes_twice_when_a_resume_changes_the_world(daemon, pictures, t
 def test_slices_of_a_shared_batch_draw_by_sample_alone(daemon, pictures):
     """A share group has the built-in order: trainers of any batch size see the same pixels of a sample, and those that it has without a group."""
     sizes = [4, 8]
-    crew = [make(pictures, shuffle=True, batch_size=size, group_batch_size=8, mode="share", job="slices", rank=i, world_size=2) for i, size in enumerate(sizes)]
+    crew = [
+        make(
+            pictures,
+            shuffle=True,
+            batch_size=size,
+            group_batch_size=8,
+            mode="share",
+            job="slices",
+            rank=i,
+            world_size=2,
+        )
+        for i, size in enumerate(sizes)
+    ]
     iterators = [iter(loader) for loader in crew]
     found = [[], []]
     for step in range(5):
@@ -313,9 +366,23 @@ def test_what_replaces_a_bad_sample_is_drawn_anew_each_time(make_daemon, picture
     broken = tmp_path / "broken.png"
     broken.write_bytes(b"\x89PNG\r\n\x1a\n nothing")
     listed.write_text("".join(f"{path}\t0\n" for path in [str(broken)] + paths))
-    loader = batchd.DataLoader(f"files:{listed}", batch_size=8, sampler=[0] * 8, transform=CROP_AND_FLIP, dtype="uint8", layout="NHWC", arrays="numpy", seed=SEED)
+    loader = batchd.DataLoader(
+        f"files:{listed}",
+        batch_size=8,
+        sampler=[0] * 8,
+        transform=CROP_AND_FLIP,
+        dtype="uint8",
+        layout="NHWC",
+        arrays="numpy",
+        seed=SEED,
+    )
     found = rows(loader)
-    assert loader.last_batch.n_replaced == 8 and len({row[2] for row in found}) == 1 and found[0][2] != 0 and all_draws_differ(found)
+    assert (
+        loader.last_batch.n_replaced == 8
+        and len({row[2] for row in found}) == 1
+        and found[0][2] != 0
+        and all_draws_differ(found)
+    )
 
 
 def test_a_state_of_an_earlier_version_is_refused_by_name(daemon, pictures):
@@ -329,7 +396,10 @@ def test_a_state_of_an_earlier_version_is_refused_by_name(daemon, pictures):
 
 def test_what_is_made_of_a_sample_is_another_thing_in_an_order_of_ones_own(daemon, pictures):
     """The token says so: `pipeline` of an own order is not that of the built-in one."""
+
     def pipeline(**options):
-        return next(word for word in make(pictures, **options).state_dict()["token"].split() if word.startswith("pipeline="))
+        return next(
+            word for word in make(pictures, **options).state_dict()["token"].split() if word.startswith("pipeline=")
+        )
 
     assert pipeline() == pipeline(shuffle=True) != pipeline(sampler=[1, 2]) == pipeline(batch_sampler=[[3]])

@@ -1,4 +1,5 @@
 """Real trainers in real processes against a real daemon: what arrives is what the sampler and Pillow say, whoever else is there and whoever dies."""
+
 import hashlib
 import json
 import os
@@ -26,9 +27,22 @@ class Trainer:
     """A script in a process of its own; its lines of JSON are what it says."""
 
     def __init__(self, script, rank=0, world_size=1, *, stdin=subprocess.DEVNULL, **more):
-        env = {**os.environ, "RANK": str(rank), "WORLD_SIZE": str(world_size), "BATCHD_ARRAYS": "numpy", "MASTER_PORT": "29511", **more}
-        self.process = subprocess.Popen([sys.executable, "-c", PRELUDE + textwrap.dedent(script)], stdin=stdin,
-                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
+        env = {
+            **os.environ,
+            "RANK": str(rank),
+            "WORLD_SIZE": str(world_size),
+            "BATCHD_ARRAYS": "numpy",
+            "MASTER_PORT": "29511",
+            **more,
+        }
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", PRELUDE + textwrap.dedent(script)],
+            stdin=stdin,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=env,
+        )
 
     def hear(self):
         line = self.process.stdout.readline()
@@ -36,7 +50,10 @@ class Trainer:
         return json.loads(line)
 
     def finish(self):
-        out, err = self.process.stdout.read(), self.process.stderr.read()  # not communicate(): hear() has read some of it into the buffer
+        out, err = (
+            self.process.stdout.read(),
+            self.process.stderr.read(),
+        )  # not communicate(): hear() has read some of it into the buffer
         assert self.process.wait(240) == 0, err
         return [json.loads(line) for line in out.splitlines()]
 
@@ -74,6 +91,7 @@ def rows_of(said):
 def torch_order(n, world_size, rank, seed, epoch):
     pytest.importorskip("torch")
     from torch.utils.data import DistributedSampler
+
     sampler = DistributedSampler(range(n), world_size, rank, shuffle=True, seed=seed)
     sampler.set_epoch(epoch)
     return list(sampler)
@@ -97,7 +115,10 @@ def test_pixels_do_not_depend_on_workers_ranks_or_restarts(make_daemon, samples)
     for workers in (1, 2, 8):
         d = make_daemon("--workers", workers)
         for world in (1, 2, 4) if workers == 2 else (1,):
-            trainers = [Trainer(epoch_script(f"imagefolder:{samples}", epoch=1, job=f"w{world}"), r, world) for r in range(world)]
+            trainers = [
+                Trainer(epoch_script(f"imagefolder:{samples}", epoch=1, job=f"w{world}"), r, world)
+                for r in range(world)
+            ]
             rows = {}
             for t in trainers:
                 rows.update(rows_of(t.finish()))
@@ -109,7 +130,10 @@ def test_pixels_do_not_depend_on_workers_ranks_or_restarts(make_daemon, samples)
 
 def test_two_jobs_at_once_do_not_disturb_each_other(daemon, samples):
     # Each gets what it gets alone.
-    scripts = [epoch_script(f"imagefolder:{samples}", job="a", seed=1), epoch_script(f"imagefolder:{samples}", job="b", seed=2, transform="val224")]
+    scripts = [
+        epoch_script(f"imagefolder:{samples}", job="a", seed=1),
+        epoch_script(f"imagefolder:{samples}", job="b", seed=2, transform="val224"),
+    ]
     alone = [Trainer(s).finish() for s in scripts]
     together = [t.finish() for t in [Trainer(s) for s in scripts]]
     assert together == alone
@@ -119,21 +143,31 @@ def test_a_killed_trainers_slots_come_back_and_the_others_notice_nothing(daemon,
     # Rank 1 is killed while it holds batches, again and again; rank 0's epoch is what it would have been, and in the end nothing is held.
     dataset = f"imagefolder:{samples}"
     alone = Trainer(epoch_script(dataset, batch_size=4, job="alone"), 0, 2).finish()
-    survivor = Trainer("""
+    survivor = Trainer(
+        """
         loader = batchd.DataLoader(%r, batch_size=4, shuffle=True, transform="train224", job="kill", dtype="uint8")
         for images, labels in loader:
             b = loader.last_batch
             say(epoch=b.epoch, step=b.step, indices=b.indices.tolist(), padding=b.n_padding, labels=labels.tolist(), digests=digests(images))
             time.sleep(0.05)
-        """ % dataset, 0, 2)
+        """
+        % dataset,
+        0,
+        2,
+    )
     said = [survivor.hear()]
     for _ in range(5):
-        victim = Trainer("""
+        victim = Trainer(
+            """
             loader = batchd.DataLoader(%r, batch_size=4, shuffle=True, transform="train224", job="kill", dtype="uint8")
             held = [batch for batch, _ in zip(loader, range(3))]
             say(held=len(held))
             time.sleep(600)
-            """ % dataset, 1, 2)
+            """
+            % dataset,
+            1,
+            2,
+        )
         assert victim.hear() == {"held": 3}
         victim.kill()
         said.append(survivor.hear())
@@ -149,22 +183,33 @@ def test_a_killed_trainers_slots_come_back_and_the_others_notice_nothing(daemon,
 
 def test_a_resumed_trainer_goes_on_where_its_checkpoint_says(daemon, samples):
     # Killed after batch k, resumed from the state saved at k, in another world size too: together exactly one epoch.
-    first = Trainer("""
+    first = Trainer(
+        """
         loader = batchd.DataLoader("imagefolder:%s", batch_size=8, shuffle=True, transform="val224", job="r", dtype="uint8")
         for k, (images, labels) in enumerate(loader):
             say(indices=loader.last_batch.indices.tolist(), state=loader.state_dict())
             if k == 4:
                 os.kill(os.getpid(), signal.SIGKILL)
-        """ % samples)
+        """
+        % samples
+    )
     said = [first.hear() for _ in range(5)]
     first.kill()
     seen = [i for b in said for i in b["indices"]]
-    second = [Trainer("""
+    second = [
+        Trainer(
+            """
         loader = batchd.DataLoader("imagefolder:%s", batch_size=8, shuffle=True, transform="val224", job="r2", dtype="uint8")
         loader.load_state_dict(json.loads(%r))
         for images, labels in loader:
             say(indices=loader.last_batch.indices.tolist(), epoch=loader.last_batch.epoch, padding=loader.last_batch.n_padding)
-        """ % (samples, json.dumps(said[-1]["state"])), rank, 2) for rank in range(2)]
+        """
+            % (samples, json.dumps(said[-1]["state"])),
+            rank,
+            2,
+        )
+        for rank in range(2)
+    ]
     for t in second:
         for b in t.finish():
             assert b["epoch"] == 0 and b["padding"] == 0
@@ -174,11 +219,14 @@ def test_a_resumed_trainer_goes_on_where_its_checkpoint_says(daemon, samples):
 
 def test_share_gives_every_trainer_the_same_batches_decoded_once(daemon, samples, batchctl):
     # Four trainers, one decode.
-    script = """
+    script = (
+        """
         loader = batchd.DataLoader("imagefolder:%s", batch_size=8, shuffle=True, mode="share", job="s", world_size=4, rank=None, dtype="uint8")
         for images, labels in loader:
             say(indices=loader.last_batch.indices.tolist(), digests=digests(images))
-        """ % samples
+        """
+        % samples
+    )
     trainers = [Trainer(script, rank) for rank in range(4)]
     said = [t.finish() for t in trainers]
     assert len(said[0]) == 12 and all(s == said[0] for s in said)
@@ -190,6 +238,7 @@ def test_share_gives_every_trainer_the_same_batches_decoded_once(daemon, samples
 
 def pillow_val224(path):
     from PIL import Image
+
     image = Image.open(path).convert("RGB")
     w, h = image.size
     w, h = (256, int(256 * h / w)) if w <= h else (int(256 * w / h), 256)
@@ -202,8 +251,11 @@ def test_val224_is_pillows_byte_for_byte_through_the_whole_daemon(daemon, photos
     # All 400 photographs, uint8 NHWC, before Normalize.
     pytest.importorskip("PIL")
     import batchd
+
     files = sorted(photos.glob("*/*"))
-    loader = batchd.DataLoader(f"imagefolder:{photos}", batch_size=50, transform="val224", dtype="uint8", layout="NHWC", arrays="numpy")
+    loader = batchd.DataLoader(
+        f"imagefolder:{photos}", batch_size=50, transform="val224", dtype="uint8", layout="NHWC", arrays="numpy"
+    )
     seen = 0
     for images, _ in loader:
         for row, index in zip(images, loader.last_batch.indices):
@@ -216,8 +268,12 @@ def test_float32_is_what_totensor_and_normalize_give(daemon, samples):
     # The same IEEE operations: /255, -mean, /std.
     torch = pytest.importorskip("torch")
     import batchd
+
     kw = dict(batch_size=32, transform="val224", arrays="torch", shuffle=True)
-    for (x, _), (u, _) in zip(batchd.DataLoader(f"imagefolder:{samples}", **kw), batchd.DataLoader(f"imagefolder:{samples}", dtype="uint8", **kw)):
+    for (x, _), (u, _) in zip(
+        batchd.DataLoader(f"imagefolder:{samples}", **kw),
+        batchd.DataLoader(f"imagefolder:{samples}", dtype="uint8", **kw),
+    ):
         mean = torch.tensor([0.485, 0.456, 0.406]).view(3, 1, 1)
         std = torch.tensor([0.229, 0.224, 0.225]).view(3, 1, 1)
         assert torch.equal(x, u.to(torch.float32).div(255).sub(mean).div(std))
@@ -227,6 +283,7 @@ def test_odd_files_are_pillows_pixels_or_named_and_replaced(make_daemon, odd, ba
     # What Pillow opens arrives with Pillow's pixels; the rest is counted, named in the status, and its row holds another sample.
     Image = pytest.importorskip("PIL.Image")
     import batchd
+
     make_daemon(config="bad_data: 100%\n")
     names = sorted(os.listdir(odd))
     listing = tmp_path / "list.txt"
@@ -239,7 +296,9 @@ def test_odd_files_are_pillows_pixels_or_named_and_replaced(make_daemon, odd, ba
         except Exception:
             pass
     assert 0 < len(readable) < len(names)
-    loader = batchd.DataLoader(f"files:{listing}", batch_size=8, transform="val224", dtype="uint8", layout="NHWC", arrays="numpy")
+    loader = batchd.DataLoader(
+        f"files:{listing}", batch_size=8, transform="val224", dtype="uint8", layout="NHWC", arrays="numpy"
+    )
     replaced, position = 0, 0
     for images, labels in loader:
         b = loader.last_batch
@@ -259,6 +318,7 @@ def test_odd_files_are_pillows_pixels_or_named_and_replaced(make_daemon, odd, ba
 def test_too_much_bad_data_ends_the_loader_with_the_list(daemon, odd, tmp_path):
     # The default budget is 1 %.
     import batchd
+
     listing = tmp_path / "list.txt"
     listing.write_text(f"{odd}/broken.png\t0\n{odd}/hopper.jpg\t1\n")
     with pytest.raises(batchd.Error, match="broken.png"):
@@ -269,8 +329,11 @@ def test_too_much_bad_data_ends_the_loader_with_the_list(daemon, odd, tmp_path):
 def test_a_crashed_daemon_is_survived_from_the_token(make_daemon, samples):
     # Killed in the middle of an epoch and started again: the loader goes on with the next batch.
     import batchd
+
     d = make_daemon()
-    loader = batchd.DataLoader(f"imagefolder:{samples}", batch_size=8, shuffle=True, seed=4, transform="val224", arrays="numpy")
+    loader = batchd.DataLoader(
+        f"imagefolder:{samples}", batch_size=8, shuffle=True, seed=4, transform="val224", arrays="numpy"
+    )
     got = []
     for k, (images, _) in enumerate(loader):
         got += loader.last_batch.indices.tolist()
@@ -286,9 +349,12 @@ def test_an_index_is_reused_and_notices_new_files(make_daemon, samples, tmp_path
     # A second daemon serves from the index; a new file is seen.
     import shutil
     import batchd
+
     folder = tmp_path / "tree"
     shutil.copytree(samples, folder)
-    time.sleep(0.1)  # an index of folders that changed only just now is not kept: their times could not tell another change apart
+    time.sleep(
+        0.1
+    )  # an index of folders that changed only just now is not kept: their times could not tell another change apart
     d = make_daemon(config=f"checkpoint_cache: {tmp_path / 'index'}\n")
     with batchd.DataLoader(f"imagefolder:{folder}", transform="val224") as loader:
         assert len(loader.dataset) == 96
@@ -305,13 +371,35 @@ def test_an_index_is_reused_and_notices_new_files(make_daemon, samples, tmp_path
 def test_arrays_come_row_by_row_as_they_were_saved(daemon, tmp_path):
     # Every dtype; labels of three kinds; order as torch's.
     import batchd
+
     rng = np.random.default_rng(0)
-    for dtype in ("float32", "float16", "float64", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64", "bool", "complex64", "complex128"):
+    for dtype in (
+        "float32",
+        "float16",
+        "float64",
+        "uint8",
+        "uint16",
+        "uint32",
+        "uint64",
+        "int8",
+        "int16",
+        "int32",
+        "int64",
+        "bool",
+        "complex64",
+        "complex128",
+    ):
         x = (rng.random((100, 3, 5)) * 100).astype(dtype)
-        for y in (rng.integers(0, 10, 100).astype("int32"), rng.random(100).astype("float32"), rng.random((100, 2)).astype("float64")):
+        for y in (
+            rng.integers(0, 10, 100).astype("int32"),
+            rng.random(100).astype("float32"),
+            rng.random((100, 2)).astype("float64"),
+        ):
             np.save(tmp_path / "x.npy", x)
             np.save(tmp_path / "y.npy", y)
-            with batchd.DataLoader(f"npy:{tmp_path / 'x.npy'},{tmp_path / 'y.npy'}", batch_size=16, shuffle=True, seed=9, arrays="numpy") as loader:
+            with batchd.DataLoader(
+                f"npy:{tmp_path / 'x.npy'},{tmp_path / 'y.npy'}", batch_size=16, shuffle=True, seed=9, arrays="numpy"
+            ) as loader:
                 order = []
                 for features, labels in loader:
                     i = loader.last_batch.indices
@@ -324,8 +412,16 @@ def test_arrays_come_row_by_row_as_they_were_saved(daemon, tmp_path):
 def test_a_batch_sampler_is_obeyed(daemon, samples):
     # Batches of differing sizes, samples twice.
     import batchd
+
     batches = [[5, 5, 1], [95], [0, 2, 4, 6], list(range(40))]
-    loader = batchd.DataLoader(f"imagefolder:{samples}", batch_sampler=batches * 5, batch_size=40, transform="val224", dtype="uint8", arrays="numpy")
+    loader = batchd.DataLoader(
+        f"imagefolder:{samples}",
+        batch_sampler=batches * 5,
+        batch_size=40,
+        transform="val224",
+        dtype="uint8",
+        arrays="numpy",
+    )
     for _ in range(2):
         got = [loader.last_batch.indices.tolist() for _ in loader]
         assert got == batches * 5
@@ -334,11 +430,16 @@ def test_a_batch_sampler_is_obeyed(daemon, samples):
 def test_writing_into_a_batch_changes_nobody_elses(daemon, samples):
     # Twice the same epochs, one trainer scribbling over everything it gets.
     import batchd
+
     kw = dict(batch_size=8, shuffle=True, transform="val224", arrays="numpy")
-    clean = [hashlib.sha1(x.tobytes()).hexdigest() for _ in range(2) for x, _ in batchd.DataLoader(f"imagefolder:{samples}", **kw)]
+    clean = [
+        hashlib.sha1(x.tobytes()).hexdigest()
+        for _ in range(2)
+        for x, _ in batchd.DataLoader(f"imagefolder:{samples}", **kw)
+    ]
     for writable in (False, True):
         loader = batchd.DataLoader(f"imagefolder:{samples}", writable=writable, **kw)
-        for half in (clean[:12], ):
+        for half in (clean[:12],):
             got = []
             for x, _ in loader:
                 got.append(hashlib.sha1(x.tobytes()).hexdigest())
@@ -350,7 +451,10 @@ def test_writing_into_a_batch_changes_nobody_elses(daemon, samples):
 def test_keeping_every_batch_copies_instead_of_waiting_forever(daemon, samples):
     # A list of all batches, as evaluations make it.
     import batchd
-    loader = batchd.DataLoader(f"imagefolder:{samples}", batch_size=8, transform="val224", dtype="uint8", arrays="numpy")
+
+    loader = batchd.DataLoader(
+        f"imagefolder:{samples}", batch_size=8, transform="val224", dtype="uint8", arrays="numpy"
+    )
     with pytest.warns(RuntimeWarning):
         kept = [(images, loader.last_batch.indices) for images, _ in loader]
     assert len(kept) == 12

@@ -1,4 +1,5 @@
 """Data sets on a server that stops answering, as a network file system hangs: a FUSE file system of the test's own (tests/fuse.h), which is sent SIGSTOP."""
+
 import os
 import shutil
 import signal
@@ -16,7 +17,11 @@ from test_limits import HungDaemon, status_of
 from test_reliability import NO_LINGER, Wire, needs_root, open_packet, public  # noqa: F401 (public is a fixture)
 
 HANG_S = 120
-CACHES = {"read": "{decoded: off, jpeg: off}", "decoded": "{decoded: 500MiB, jpeg: off}", "file": "{decoded: off, jpeg: 100MiB}"}
+CACHES = {
+    "read": "{decoded: off, jpeg: off}",
+    "decoded": "{decoded: 500MiB, jpeg: off}",
+    "file": "{decoded: off, jpeg: 100MiB}",
+}
 
 
 class FarDaemon(HungDaemon):
@@ -29,12 +34,16 @@ class FarDaemon(HungDaemon):
     def answers(self):
         # The daemon opens nothing before it is asked to, but the mount has to be there first; it is, as the server has the descriptor from here.
         if not hasattr(self, "server"):
-            self.server = subprocess.Popen([BUILD / "tests/tools/fuse", str(self.fuse), str(self.near)], pass_fds=[self.fuse])
+            self.server = subprocess.Popen(
+                [BUILD / "tests/tools/fuse", str(self.fuse), str(self.near)], pass_fds=[self.fuse]
+            )
         return super().answers()
 
     def hang(self):
         self.server.send_signal(signal.SIGSTOP)
-        until("the server is stopped", lambda: open(f"/proc/{self.server.pid}/stat").read().rsplit(") ", 1)[1][0] == "T")
+        until(
+            "the server is stopped", lambda: open(f"/proc/{self.server.pid}/stat").read().rsplit(") ", 1)[1][0] == "T"
+        )
 
     def go_on(self):
         self.server.send_signal(signal.SIGCONT)
@@ -64,7 +73,10 @@ TWO_EPOCHS = """
 
 
 def two_epochs(dataset, job, waits=False, **options):
-    return Trainer(TWO_EPOCHS.format(dataset=dataset, job=job, waits=waits, options=options), stdin=subprocess.PIPE if waits else subprocess.DEVNULL)
+    return Trainer(
+        TWO_EPOCHS.format(dataset=dataset, job=job, waits=waits, options=options),
+        stdin=subprocess.PIPE if waits else subprocess.DEVNULL,
+    )
 
 
 @needs_root
@@ -78,8 +90,13 @@ def test_a_server_that_hangs_holds_up_its_own_jobs_only(build, public, samples, 
     np.save(near / "x.npy", np.arange(96 * 64, dtype="float32").reshape(96, 64))
     options = {} if case == "npy" else {"transform": "val224", "dtype": "uint8"}
     kind, name = ("npy", "/x.npy") if case == "npy" else ("imagefolder", "")
-    config = NO_LINGER + f"workers: 2\nio_threads: 8\nbad_data: 100%\ncache: {CACHES.get(case, '{decoded: off}')}\ndatasets:\n"
-    config += f"  - name: far\n    source: {kind}:{public}/hung{name}\n  - name: near\n    source: {kind}:{near}{name}\n"
+    config = (
+        NO_LINGER
+        + f"workers: 2\nio_threads: 8\nbad_data: 100%\ncache: {CACHES.get(case, '{decoded: off}')}\ndatasets:\n"
+    )
+    config += (
+        f"  - name: far\n    source: {kind}:{public}/hung{name}\n  - name: near\n    source: {kind}:{near}{name}\n"
+    )
     d = FarDaemon(public, near, config)
     monkeypatch.setenv("BATCHD_SOCKET", str(d.socket))
     trainers = []
@@ -151,8 +168,13 @@ def test_a_file_whose_closing_hangs_does_not_stop_the_daemon(make_daemon, tmp_pa
     server = subprocess.Popen([BUILD / "tests/tools/fuse", str(fuse), str(tmp_path / "files")], pass_fds=[fuse])
     taken = open_packet("random:length=8,shape=2").hex()
     said = f"HELLO, OPEN = {Wire.HELLO.hex()!r}, {taken!r}" + HOLDS_A_FILE
-    client = subprocess.Popen([sys.executable, "-c", said, str(fuse), str(tmp_path / "mine"), str(d.socket), "ffff", Wire.HELLO.hex(), taken],
-                              stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, pass_fds=[fuse])
+    client = subprocess.Popen(
+        [sys.executable, "-c", said, str(fuse), str(tmp_path / "mine"), str(d.socket), "ffff", Wire.HELLO.hex(), taken],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        pass_fds=[fuse],
+    )
     os.close(fuse)
     try:
         if client.stdout.readline() != "open\n":

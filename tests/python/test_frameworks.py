@@ -1,5 +1,6 @@
 """Lightning, Accelerate, transformers' Trainer, timm and ignite themselves, of the versions in requirements-frameworks. Each runs a script of frameworks/ in
 an environment of its own (make frameworks), which asserts what it is about and says "held"."""
+
 import os
 import pathlib
 import subprocess
@@ -11,15 +12,24 @@ from daemons import BUILD
 SCRIPTS = pathlib.Path(__file__).parent / "frameworks"
 PYTHON = BUILD / "frameworks-venv" / "bin" / "python"
 
-pytestmark = pytest.mark.skipif(not (BUILD / "frameworks-venv" / ".made-from").exists(),
-                                reason="the frameworks are not installed: `make frameworks` does it (300 MB)")
+pytestmark = pytest.mark.skipif(
+    not (BUILD / "frameworks-venv" / ".made-from").exists(),
+    reason="the frameworks are not installed: `make frameworks` does it (300 MB)",
+)
 
 
 def holds(script, *arguments, ranks=0):
     """ranks: under torchrun; 0: a process alone."""
     launch = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={ranks}"] if ranks else []
     env = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
-    done = subprocess.run([str(PYTHON), *launch, str(SCRIPTS / script), *map(str, arguments)], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=400, env=env)
+    done = subprocess.run(
+        [str(PYTHON), *launch, str(SCRIPTS / script), *map(str, arguments)],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=400,
+        env=env,
+    )
     assert "held" in done.stdout.split(), done.stdout + done.stderr
     assert "Traceback" not in done.stderr, done.stderr
 

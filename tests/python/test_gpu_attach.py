@@ -1,9 +1,9 @@
 """What a trainer costs the others, and its user, when its batches are first wanted on a GPU, and what stays there when all have gone. On the driver double."""
+
 import re
 import time
 
 import batchd
-import pytest
 from batchd import progress
 from daemons import until
 from test_gpu_daemon import DATA, double, finish, gpu_daemon, start, status  # noqa: F401: fixtures
@@ -71,15 +71,24 @@ def test_the_bar_says_what_it_waits_for(capsys, monkeypatch):
 def test_status_tells_how_soon_trainers_hear_of_their_copies(gpu_daemon, batchctl):
     """For a trainer on a GPU, as numbers and as words; for one in host memory there is nothing to tell."""
     gpu_daemon()
-    with batchd.DataLoader(DATA, batch_size=16, dtype="uint8", layout="NHWC", job="host", autostart=False, timeout=30) as host:
+    with batchd.DataLoader(
+        DATA, batch_size=16, dtype="uint8", layout="NHWC", job="host", autostart=False, timeout=30
+    ) as host:
         next(iter(host))
         trainer = start(100000, "--job", "gpu", "--hold-us", 500)
         try:
-            found = until("batches have come", lambda: [s for s in status(batchctl)["sessions"] if s.get("gpu_handover", {}).get("batches", 0) > 50])
+            found = until(
+                "batches have come",
+                lambda: [s for s in status(batchctl)["sessions"] if s.get("gpu_handover", {}).get("batches", 0) > 50],
+            )
             (session,) = found
             times = session["gpu_handover"]
             assert session["job"] == "gpu" and 0 < times["p50_us"] <= times["p99_us"] < 60e6, times
-            assert re.search(rf"^session {session['id']} hears of a batch on its GPU within \d+ us of its copy's end", batchctl("status").stdout, re.M)
+            assert re.search(
+                rf"^session {session['id']} hears of a batch on its GPU within \d+ us of its copy's end",
+                batchctl("status").stdout,
+                re.M,
+            )
         finally:
             trainer.kill()
             trainer.communicate()
@@ -90,7 +99,9 @@ def test_a_daemon_lets_go_of_gpus_when_it_is_idle(gpu_daemon, double, batchctl):
     daemon = gpu_daemon(config="gpu_idle_exit: 0s\n")
     pid = daemon.pid
     for _ in range(2):
-        with batchd.DataLoader(DATA, batch_size=16, dtype="uint8", layout="NHWC", autostart=False, timeout=30) as loader:
+        with batchd.DataLoader(
+            DATA, batch_size=16, dtype="uint8", layout="NHWC", autostart=False, timeout=30
+        ) as loader:
             assert sum(1 for _ in loader) == 250
     until("they have gone", lambda: not status(batchctl)["sessions"])
     assert daemon.process.poll() is None

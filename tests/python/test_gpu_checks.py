@@ -1,5 +1,6 @@
 """What `make check-gpu` and `make bench-gpu` are made of (tests/gpu), without a GPU: how answers are read and judged, how time is divided, and both as a whole with
 the driver double in the GPU's place."""
+
 import contextlib
 import json
 import os
@@ -25,8 +26,14 @@ import verdict  # noqa: E402
 
 CONFORMANCE = BUILD / "tests" / "gpu" / "conformance"
 DOUBLE = BUILD / "libfakecuda.so"
-needs_programs = pytest.mark.skipif(not (CONFORMANCE.exists() and DOUBLE.exists()), reason="needs `make tests`: the conformance program and the driver double")
-needs_gpu_support = pytest.mark.skipif((BUILD / ".cuda").exists() and (BUILD / ".cuda").read_text().strip() == "0", reason="this build has no GPU support (CUDA=0)")
+needs_programs = pytest.mark.skipif(
+    not (CONFORMANCE.exists() and DOUBLE.exists()),
+    reason="needs `make tests`: the conformance program and the driver double",
+)
+needs_gpu_support = pytest.mark.skipif(
+    (BUILD / ".cuda").exists() and (BUILD / ".cuda").read_text().strip() == "0",
+    reason="this build has no GPU support (CUDA=0)",
+)
 
 
 def outcome_file(path, text):
@@ -39,53 +46,99 @@ def outcome_file(path, text):
 
 def test_lines_are_read_by_case_and_name(tmp_path):
     """A name that comes twice in a case keeps both values; what is no line of the program is left out."""
-    read = outcome_file(tmp_path / "lines", "# one\nexact a = works\nexact a = fails\nopen  b: code = X = Y\ntime  c = 3.5 ms\nnoise\nother d = 1\n# two\nclass a = works\n")
-    assert read == {("one", "exact", "a"): "works", ("one", "exact", "a (2)"): "fails", ("one", "open", "b: code"): "X = Y", ("one", "time", "c"): "3.5 ms",
-                    ("two", "class", "a"): "works"}
+    read = outcome_file(
+        tmp_path / "lines",
+        "# one\nexact a = works\nexact a = fails\nopen  b: code = X = Y\ntime  c = 3.5 ms\nnoise\nother d = 1\n# two\nclass a = works\n",
+    )
+    assert read == {
+        ("one", "exact", "a"): "works",
+        ("one", "exact", "a (2)"): "fails",
+        ("one", "open", "b: code"): "X = Y",
+        ("one", "time", "c"): "3.5 ms",
+        ("two", "class", "a"): "works",
+    }
     lines = outcomes.Outcomes(read)
-    assert lines.number("one", "c") == 3.5 and lines.number("one", "a") is None and lines.number("one", "z") is None and lines.text("two", "a") == "works"
+    assert (
+        lines.number("one", "c") == 3.5
+        and lines.number("one", "a") is None
+        and lines.number("one", "z") is None
+        and lines.text("two", "a") == "works"
+    )
 
 
 def test_only_what_is_documented_has_to_be_the_same(tmp_path):
     """Answers to open questions and times differ without harm; a line that one of the two lacks differs."""
-    one = outcome_file(tmp_path / "one", "# c\nexact a = works\nclass b = fails\nopen  o = yes\ntime  t = 1 ms\nexact missing = works\n")
+    one = outcome_file(
+        tmp_path / "one",
+        "# c\nexact a = works\nclass b = fails\nopen  o = yes\ntime  t = 1 ms\nexact missing = works\n",
+    )
     two = outcome_file(tmp_path / "two", "# c\nexact a = works\nclass b = works\nopen  o = no\ntime  t = 9 ms\n")
     same, wrong = outcomes.compared(one, two)
     assert same == 1 and wrong == [("c", "class", "b"), ("c", "exact", "missing")]
-    said = subprocess.run([str(GPU / "compare"), str(tmp_path / "one"), str(tmp_path / "two"), str(tmp_path / "md")], capture_output=True, text=True)
-    assert said.returncode == 1 and "DIFFERS c: b: double: fails; driver: works" in said.stdout and "| c | o | yes | no |" in (tmp_path / "md").read_text()
-    assert subprocess.run([str(GPU / "compare"), str(tmp_path / "one"), str(tmp_path / "one")], capture_output=True).returncode == 0
+    said = subprocess.run(
+        [str(GPU / "compare"), str(tmp_path / "one"), str(tmp_path / "two"), str(tmp_path / "md")],
+        capture_output=True,
+        text=True,
+    )
+    assert (
+        said.returncode == 1
+        and "DIFFERS c: b: double: fails; driver: works" in said.stdout
+        and "| c | o | yes | no |" in (tmp_path / "md").read_text()
+    )
+    assert (
+        subprocess.run(
+            [str(GPU / "compare"), str(tmp_path / "one"), str(tmp_path / "one")], capture_output=True
+        ).returncode
+        == 0
+    )
 
 
 # ---- the verdict ----
 
 # Lines with which every assumption that the conformance program answers holds.
 GOOD = {
-    ("strangers", "legacy handle, root to another user"): "INVALID_HANDLE", ("strangers", "legacy handle, a user to another user"): "INVALID_VALUE",
-    ("strangers", "legacy handle, another PID namespace"): "INVALID_HANDLE", ("strangers", "legacy handle, another IPC namespace"): "works",
-    ("strangers", "legacy handle, another network namespace"): "works", ("strangers", "descriptor, root to another user"): "works",
-    ("strangers", "descriptor, a user to another user"): "works", ("strangers", "descriptor, a user to root"): "works",
-    ("strangers", "descriptor, another PID namespace"): "works", ("strangers", "descriptor, another IPC namespace"): "works",
-    ("strangers", "descriptor, another network namespace"): "works", ("ipc killed", "read two seconds later"): "the bytes are still there",
-    ("ipc killed", "the reader can go on"): "works", ("vmm", "its bytes after the owner was killed"): "yes",
-    ("work of the dead", "its kernel writes after that"): "no", ("host memory", "register the daemon's mapping of a sealed memfd"): "works",
-    ("host memory", "register a read-only mapping as such"): "works", ("overlap", "arithmetic is slower by"): "1.1 %",
-    ("overlap", "copying on the GPU is slower by"): "3 %", ("attach", "open a handle of 512 MiB"): "4 ms",
-    ("context size", "a process's context takes"): "520 MiB", ("registration", "register memfd pages, prefaulted"): "120 ms/GiB",
+    ("strangers", "legacy handle, root to another user"): "INVALID_HANDLE",
+    ("strangers", "legacy handle, a user to another user"): "INVALID_VALUE",
+    ("strangers", "legacy handle, another PID namespace"): "INVALID_HANDLE",
+    ("strangers", "legacy handle, another IPC namespace"): "works",
+    ("strangers", "legacy handle, another network namespace"): "works",
+    ("strangers", "descriptor, root to another user"): "works",
+    ("strangers", "descriptor, a user to another user"): "works",
+    ("strangers", "descriptor, a user to root"): "works",
+    ("strangers", "descriptor, another PID namespace"): "works",
+    ("strangers", "descriptor, another IPC namespace"): "works",
+    ("strangers", "descriptor, another network namespace"): "works",
+    ("ipc killed", "read two seconds later"): "the bytes are still there",
+    ("ipc killed", "the reader can go on"): "works",
+    ("vmm", "its bytes after the owner was killed"): "yes",
+    ("work of the dead", "its kernel writes after that"): "no",
+    ("host memory", "register the daemon's mapping of a sealed memfd"): "works",
+    ("host memory", "register a read-only mapping as such"): "works",
+    ("overlap", "arithmetic is slower by"): "1.1 %",
+    ("overlap", "copying on the GPU is slower by"): "3 %",
+    ("attach", "open a handle of 512 MiB"): "4 ms",
+    ("context size", "a process's context takes"): "520 MiB",
+    ("registration", "register memfd pages, prefaulted"): "120 ms/GiB",
     ("pin stall", "cuMemGetInfo while another process pins in pieces of 128 MiB, worst"): "9 ms",
     ("pin stall", "cuMemAlloc and cuMemFree while another process pins in pieces of 128 MiB, worst"): "9 ms",
     ("pin stall", "a small kernel while another process pins in pieces of 128 MiB, worst"): "9 ms",
     ("vmm reading", "kernel that writes what is mapped for reading"): "ILLEGAL_ADDRESS",
 }
 BAD = {"works": "NOT_SUPPORTED", "yes": "no", "no": "yes", "the bytes are still there": "ILLEGAL_ADDRESS"}
-GOOD_ROWS = {"slowest finishing kernel, of the device-to-device rate": 91, "memfd pages, of the rate of cuMemHostAlloc": 99, "copies from the GPU's own node": 55,
-             "copies from another node": 31}
+GOOD_ROWS = {
+    "slowest finishing kernel, of the device-to-device rate": 91,
+    "memfd pages, of the rate of cuMemHostAlloc": 99,
+    "copies from the GPU's own node": 55,
+    "copies from another node": 31,
+}
 
 
 def judged(lines, rows=None):
     """{assumption: (answer, what was seen)}"""
     real = {(case, "open", name): value for (case, name), value in lines.items()} | {("c", "exact", "a"): "works"}
-    run = verdict.Run(real, real, [{"what": what, "value": value} for what, value in (GOOD_ROWS if rows is None else rows).items()])
+    run = verdict.Run(
+        real, real, [{"what": what, "value": value} for what, value in (GOOD_ROWS if rows is None else rows).items()]
+    )
     return {a.what: a.judge(run) for a in verdict.ASSUMPTIONS}
 
 
@@ -107,13 +160,24 @@ def worse(value):
 @pytest.mark.parametrize("line", GOOD, ids=[" ".join(line) for line in GOOD])
 def test_each_line_can_refute_an_assumption(line):
     """The opposite makes one of them "no", and says so; where the line could not be tried, that one is not answered."""
-    before, refuted, untried = judged(GOOD), judged(GOOD | {line: worse(GOOD[line])}), judged({k: v for k, v in GOOD.items() if k != line})
+    before, refuted, untried = (
+        judged(GOOD),
+        judged(GOOD | {line: worse(GOOD[line])}),
+        judged({k: v for k, v in GOOD.items() if k != line}),
+    )
     (what,) = [w for w in before if refuted[w][0] != before[w][0]]
     assert refuted[what][0] == "no" and worse(GOOD[line]) in refuted[what][1], refuted[what]
     assert untried[what][0] is None, untried[what]
 
 
-@pytest.mark.parametrize("row", ["slowest finishing kernel, of the device-to-device rate", "memfd pages, of the rate of cuMemHostAlloc", "copies from the GPU's own node"])
+@pytest.mark.parametrize(
+    "row",
+    [
+        "slowest finishing kernel, of the device-to-device rate",
+        "memfd pages, of the rate of cuMemHostAlloc",
+        "copies from the GPU's own node",
+    ],
+)
 def test_each_figure_can_refute_an_assumption(row):
     """A rate that is too low is a "no", one that was not measured no answer."""
     before, refuted = judged(GOOD), judged(GOOD, GOOD_ROWS | {row: 1})
@@ -123,7 +187,10 @@ def test_each_figure_can_refute_an_assumption(row):
 
 def test_the_table_has_every_assumption_and_every_claim():
     """Assumptions that hold, that do not, and that no line answers can be told apart."""
-    run = verdict.Run(rows=[{"what": "memfd pages, of the rate of cuMemHostAlloc", "value": 50}], claims=[{"what": "fast", "wanted": "2", "measured": "3", "met": "yes"}])
+    run = verdict.Run(
+        rows=[{"what": "memfd pages, of the rate of cuMemHostAlloc", "value": 50}],
+        claims=[{"what": "fast", "wanted": "2", "measured": "3", "met": "yes"}],
+    )
     text = "\n".join(verdict.table(run))
     assert all(a.what in text for a in verdict.ASSUMPTIONS) and "| fast | 2 | 3 | yes |" in text
     assert "| **no** | 50 % (at least 95) |" in text and "| not answered | did not run |" in text
@@ -150,7 +217,13 @@ def fake_smi(folder, script):
 
 def test_a_field_that_nvidia_smi_does_not_know_costs_only_itself(tmp_path, monkeypatch):
     """An older one fails as a whole when it is asked for one field too many."""
-    monkeypatch.setenv("PATH", fake_smi(tmp_path / "bin", 'case $1 in *mig*) exit 2;; *=name) echo "NVIDIA H200";; *gen.max) echo 5;; *width.max) echo 16;; *) echo "[N/A]";; esac'))
+    monkeypatch.setenv(
+        "PATH",
+        fake_smi(
+            tmp_path / "bin",
+            'case $1 in *mig*) exit 2;; *=name) echo "NVIDIA H200";; *gen.max) echo 5;; *width.max) echo 16;; *) echo "[N/A]";; esac',
+        ),
+    )
     found = facts.query()
     assert found["card"] == "NVIDIA H200" and found["MIG"] == "not known to nvidia-smi" and found["ECC"] == "[N/A]"
     assert facts.pcie_raw(found) == pytest.approx(63, abs=0.1)
@@ -158,11 +231,17 @@ def test_a_field_that_nvidia_smi_does_not_know_costs_only_itself(tmp_path, monke
 
 def test_one_call_of_nvidia_smi_is_enough(tmp_path, monkeypatch):
     """All fields at once, in the order of our names; none of it where there is no GPU."""
-    monkeypatch.setenv("PATH", fake_smi(tmp_path / "bin", f"echo called >>{tmp_path}/calls; seq -s ', ' {len(facts.QUERY)}"))
+    monkeypatch.setenv(
+        "PATH", fake_smi(tmp_path / "bin", f"echo called >>{tmp_path}/calls; seq -s ', ' {len(facts.QUERY)}")
+    )
     assert facts.query() == {name: str(i + 1) for i, name in enumerate(facts.QUERY.values())}
     assert (tmp_path / "calls").read_text() == "called\n"
     monkeypatch.setenv("PATH", fake_smi(tmp_path / "none", "exit 9"))
-    assert facts.query() == {} and facts.pcie_raw({}) is None and facts.pcie_raw({"PCIe generation at most": "[N/A]", "PCIe lanes at most": "16"}) is None
+    assert (
+        facts.query() == {}
+        and facts.pcie_raw({}) is None
+        and facts.pcie_raw({"PCIe generation at most": "[N/A]", "PCIe lanes at most": "16"}) is None
+    )
 
 
 def test_a_setting_that_the_kernel_marks(tmp_path):
@@ -174,7 +253,15 @@ def test_a_setting_that_the_kernel_marks(tmp_path):
 def test_the_machine_is_described_in_lines(tmp_path):
     """What RESULTS.md begins with: the driver's attributes, the kernel, huge pages and where tools are."""
     env = os.environ | {"BATCHD_LIBCUDA": str(DOUBLE), "FAKECUDA_QUIET": "1", "FAKECUDA_DIR": str(tmp_path)}
-    text = subprocess.run([sys.executable, str(GPU / "facts.py"), str(BUILD)], env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True, timeout=60).stdout
+    text = subprocess.run(
+        [sys.executable, str(GPU / "facts.py"), str(BUILD)],
+        env=env,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    ).stdout
     for number in (99, 102, 103, 113, 125, 133, 134):
         assert re.search(rf"^- attribute {number}, .+: -?\d+$", text, re.M), text
     for name in ("card", "MPS", "PCI bus ID", "system", "transparent huge pages, shmem_enabled", "tools"):
@@ -186,7 +273,11 @@ def test_the_machine_is_described_in_lines(tmp_path):
 
 def a_bench(folder, seconds):
     """bench.py without anything run yet."""
-    return bench.Bench(types.SimpleNamespace(build=str(BUILD), gpu="none", double=True, out=str(folder / "out"), work=str(folder), seconds=seconds))
+    return bench.Bench(
+        types.SimpleNamespace(
+            build=str(BUILD), gpu="none", double=True, out=str(folder / "out"), work=str(folder), seconds=seconds
+        )
+    )
 
 
 def test_parts_that_time_does_not_reach_for_are_named(tmp_path):
@@ -197,7 +288,12 @@ def test_parts_that_time_does_not_reach_for_are_named(tmp_path):
     b.part("long", lambda: ran.append("long"), 31)
     b.write()
     text = (tmp_path / "out" / "RESULTS.md").read_text()
-    assert ran == ["quick"] and b.skipped == ["long"] and "**Not measured, as there was no time left: long.**" in text and "- broken: ZeroDivisionError" in text
+    assert (
+        ran == ["quick"]
+        and b.skipped == ["long"]
+        and "**Not measured, as there was no time left: long.**" in text
+        and "- broken: ZeroDivisionError" in text
+    )
     assert json.loads((tmp_path / "out" / "results.json").read_text())["skipped"] == ["long"]
 
 
@@ -227,21 +323,36 @@ def test_rows_are_written_as_numpy_reads_them(tmp_path):
     numpy = pytest.importorskip("numpy")
     bench.write_rows(tmp_path, 5)
     x, y = numpy.load(tmp_path / "rows-x.npy"), numpy.load(tmp_path / "rows-y.npy")
-    assert x.shape == (5, 3, 224, 224) and x.dtype == numpy.uint8 and len(set(x[:, 0, 0, :8].tobytes())) > 20 and y.tolist() == [0, 1, 2, 3, 4]
+    assert (
+        x.shape == (5, 3, 224, 224)
+        and x.dtype == numpy.uint8
+        and len(set(x[:, 0, 0, :8].tobytes())) > 20
+        and y.tolist() == [0, 1, 2, 3, 4]
+    )
 
 
 def test_the_daemons_clock_is_read_of_the_session_with_a_gpu():
     """Of several sessions the one whose batches lie on a GPU; where the daemon counts nothing, nothing is claimed."""
     counted = {"batches": 9, "p50_us": 12.5, "p99_us": 80}
-    assert bench.handover_of({"sessions": [{"state": "attached"}, {"state": "attached", "gpu_handover": counted}]}) == counted
+    assert (
+        bench.handover_of({"sessions": [{"state": "attached"}, {"state": "attached", "gpu_handover": counted}]})
+        == counted
+    )
     assert bench.handover_of({"sessions": [{"state": "attached"}]}) == {} and bench.handover_of({}) == {}
 
 
 @needs_programs
 def test_a_holder_has_a_context_until_its_input_ends(tmp_path):
     """A GPU is not shut down between two processes while there is one."""
-    env = os.environ | {"BATCHD_LIBCUDA": str(DOUBLE), "FAKECUDA_QUIET": "1", "FAKECUDA_DIR": str(tmp_path), "FAKECUDA_REPORT": str(tmp_path / "report")}
-    p = subprocess.Popen([str(CONFORMANCE), "--hold"], env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    env = os.environ | {
+        "BATCHD_LIBCUDA": str(DOUBLE),
+        "FAKECUDA_QUIET": "1",
+        "FAKECUDA_DIR": str(tmp_path),
+        "FAKECUDA_REPORT": str(tmp_path / "report"),
+    }
+    p = subprocess.Popen(
+        [str(CONFORMANCE), "--hold"], env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
     assert p.stdout.readline() == "holding\n" and p.poll() is None
     p.stdin.close()
     assert p.wait(60) == 0
@@ -255,13 +366,24 @@ def test_a_holder_has_a_context_until_its_input_ends(tmp_path):
 def test_strangers_are_tried_in_every_relation(tmp_path):
     """On the double each relation is tried, also with an exporter that is not root, and has the double's answer: no legacy handle for another user or PID namespace."""
     env = os.environ | {"BATCHD_LIBCUDA": str(DOUBLE), "FAKECUDA_QUIET": "1", "FAKECUDA_DIR": str(tmp_path)}
-    out = subprocess.run([str(CONFORMANCE), "strangers"], env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120).stdout
+    out = subprocess.run(
+        [str(CONFORMANCE), "strangers"], env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120
+    ).stdout
     (tmp_path / "lines").write_text(out)
     lines = outcomes.Outcomes(outcomes.read(tmp_path / "lines"))
-    for relation, legacy in (("same user", "works"), ("root to another user", "INVALID_HANDLE"), ("a user to another user", "INVALID_HANDLE"),
-                             ("a user to root", "INVALID_HANDLE"), ("another PID namespace", "INVALID_HANDLE"), ("another IPC namespace", "works"),
-                             ("another network namespace", "works")):
-        assert (lines.text("strangers", f"legacy handle, {relation}"), lines.text("strangers", f"descriptor, {relation}")) == (legacy, "works"), (relation, out)
+    for relation, legacy in (
+        ("same user", "works"),
+        ("root to another user", "INVALID_HANDLE"),
+        ("a user to another user", "INVALID_HANDLE"),
+        ("a user to root", "INVALID_HANDLE"),
+        ("another PID namespace", "INVALID_HANDLE"),
+        ("another IPC namespace", "works"),
+        ("another network namespace", "works"),
+    ):
+        assert (
+            lines.text("strangers", f"legacy handle, {relation}"),
+            lines.text("strangers", f"descriptor, {relation}"),
+        ) == (legacy, "works"), (relation, out)
 
 
 # ---- what is carried ----
@@ -271,8 +393,13 @@ def test_what_is_carried_leads_nowhere_else(tmp_path):
     """Packages of a system whose /lib is a link to /usr/lib link to /lib by full names: after pruning these are links within the folder, those that lead out of it
     are gone, and make is still there."""
     lib = tmp_path / "deps" / "usr" / "lib" / "x86_64-linux-gnu"
-    for folder in (lib, tmp_path / "deps" / "lib" / "x86_64-linux-gnu", tmp_path / "deps" / "usr" / "bin", tmp_path / "deps" / "usr" / "share" / "doc",
-                   tmp_path / "deps" / "usr" / "include"):
+    for folder in (
+        lib,
+        tmp_path / "deps" / "lib" / "x86_64-linux-gnu",
+        tmp_path / "deps" / "usr" / "bin",
+        tmp_path / "deps" / "usr" / "share" / "doc",
+        tmp_path / "deps" / "usr" / "include",
+    ):
         folder.mkdir(parents=True)
     real = tmp_path / "deps" / "lib" / "x86_64-linux-gnu" / "libz.so.1.2"
     subprocess.run(["cc", "-shared", "-o", str(real), "-x", "c", "/dev/null"], check=True)
@@ -285,7 +412,9 @@ def test_what_is_carried_leads_nowhere_else(tmp_path):
     (tmp_path / "deps" / "usr" / "share" / "doc" / "x").write_text("")
     subprocess.run([str(GPU / "prune-deps"), str(tmp_path / "deps")], check=True, capture_output=True)
     left = {str(path.relative_to(tmp_path / "deps")) for path in (tmp_path / "deps").rglob("*") if not path.is_dir()}
-    assert left == {f"usr/lib/x86_64-linux-gnu/{name}" for name in ("libz.so", "libz.so.1", "libz.so.1.2")} | {f"usr/bin/{name}" for name in ("make", "pkgconf", "protoc-c")}
+    assert left == {f"usr/lib/x86_64-linux-gnu/{name}" for name in ("libz.so", "libz.so.1", "libz.so.1.2")} | {
+        f"usr/bin/{name}" for name in ("make", "pkgconf", "protoc-c")
+    }
     assert os.readlink(lib / "libz.so") == "libz.so.1.2"
 
 
@@ -296,8 +425,25 @@ def run_script(name, folder, *args, **env):
     """check or bench on the double, with the programs that are built already; its status and output. No process of it may be left."""
     with tempfile.TemporaryDirectory(prefix="gpu-", dir="/tmp") as short:  # sockets lie in it, whose paths have a limit
         os.chmod(short, 0o755)  # a daemon of another user has its socket there
-        env = os.environ | {"BATCHD_GPU_BUILT": "1", "BATCHD_GPU_LOGS": str(folder / "logs"), "OUT": str(folder / "out"), "PYTHONPATH": "", "TMPDIR": short} | env
-        p = subprocess.run([str(GPU / name), str(BUILD), "--double", *args], env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=600)
+        env = (
+            os.environ
+            | {
+                "BATCHD_GPU_BUILT": "1",
+                "BATCHD_GPU_LOGS": str(folder / "logs"),
+                "OUT": str(folder / "out"),
+                "PYTHONPATH": "",
+                "TMPDIR": short,
+            }
+            | env
+        )
+        p = subprocess.run(
+            [str(GPU / name), str(BUILD), "--double", *args],
+            env=env,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=600,
+        )
         left = left_running(short)
     assert not left, left
     return p.returncode, p.stdout + p.stderr
@@ -314,7 +460,9 @@ def left_running(folder):
     return found
 
 
-pytest_whole = pytest.mark.skipif((REPO / ".deps" / "env.sh").exists(), reason=".deps is there: the scripts have a build folder of their own")
+pytest_whole = pytest.mark.skipif(
+    (REPO / ".deps" / "env.sh").exists(), reason=".deps is there: the scripts have a build folder of their own"
+)
 
 
 @needs_programs
@@ -323,14 +471,23 @@ pytest_whole = pytest.mark.skipif((REPO / ".deps" / "env.sh").exists(), reason="
 def test_check_gpu_runs_through_on_the_double(tmp_path):
     """Every step ends well or says why it is skipped, and the verdict answers what the double can answer."""
     status, said = run_script("check", tmp_path)
-    assert status == 0 and "All of it is as it should be" in said and "FAILED" not in said and "NOT RUN" not in said, said
-    for step in ("conformance, real driver", "conformance, double and driver the same", "doctor, GPU", "trainers and daemon, GPU"):
+    assert (
+        status == 0 and "All of it is as it should be" in said and "FAILED" not in said and "NOT RUN" not in said
+    ), said
+    for step in (
+        "conformance, real driver",
+        "conformance, double and driver the same",
+        "doctor, GPU",
+        "trainers and daemon, GPU",
+    ):
         assert re.search(f"^ok +{re.escape(step)} ", said, re.M), said
     assert "- attribute 113, " in said.partition("ok       conformance")[0], "the machine comes first"
     table = said.partition("| what is assumed |")[2]
     assert all(a.what in table for a in verdict.ASSUMPTIONS)
     assert re.search(r"^\| memory by descriptor lives on .* \| yes \| ", table, re.M), table
-    assert {"check.txt", "conformance.real", "verdict.md", "facts.md", "logs.tar.gz"} <= set(os.listdir(tmp_path / "out"))
+    assert {"check.txt", "conformance.real", "verdict.md", "facts.md", "logs.tar.gz"} <= set(
+        os.listdir(tmp_path / "out")
+    )
 
 
 @needs_programs
@@ -339,7 +496,9 @@ def test_check_gpu_without_time_names_what_it_did_not_run(tmp_path):
     """It ends soon, names each step that it did not come to, and does not say that all is well."""
     status, said = run_script("check", tmp_path, BATCHD_GPU_SECONDS="2")
     assert status == 1 and "as it should be" not in said, said
-    assert {"Not run, no time left: doctor, GPU", "Not run, no time left: trainers and daemon, GPU"} <= set(said.splitlines()), said
+    assert {"Not run, no time left: doctor, GPU", "Not run, no time left: trainers and daemon, GPU"} <= set(
+        said.splitlines()
+    ), said
 
 
 @needs_programs
@@ -350,14 +509,32 @@ def test_bench_gpu_runs_through_on_the_double(tmp_path):
     status, said = run_script("bench", tmp_path, "--without", "loaders")
     results = (tmp_path / "out" / "RESULTS.md").read_text()
     assert status == 0 and "NOT RUN" not in said, said
-    assert results.index("- attribute 113, ") < results.index("## ") and results.index("## Verdict") > results.index("## The driver double against this driver")
-    for what in ("host to device, daemon's GPU thread", "no other process uses the GPU: cuInit", "another process holds a context: pin 512 MiB", "memfd: 16 in flight",
-                 "memory of node 0: 4 in flight", "4 trainers get each batch from one copy", "the same, 99th percentile: with the copy to the GPU",
-                 "device to device, bytes read and written", "pageable copies | 0 | 0 copies | yes", "memory used on the GPU for batches",
-                 "## A step beside the daemon: arithmetic", "## A step beside the daemon: reading and writing memory, copied by the trainer",
-                 "## Streaming, --gpu-memory off: copied by the trainer", "from step to step, worst, while another attaches", "## Two processes under MPS"):
+    assert results.index("- attribute 113, ") < results.index("## ") and results.index("## Verdict") > results.index(
+        "## The driver double against this driver"
+    )
+    for what in (
+        "host to device, daemon's GPU thread",
+        "no other process uses the GPU: cuInit",
+        "another process holds a context: pin 512 MiB",
+        "memfd: 16 in flight",
+        "memory of node 0: 4 in flight",
+        "4 trainers get each batch from one copy",
+        "the same, 99th percentile: with the copy to the GPU",
+        "device to device, bytes read and written",
+        "pageable copies | 0 | 0 copies | yes",
+        "memory used on the GPU for batches",
+        "## A step beside the daemon: arithmetic",
+        "## A step beside the daemon: reading and writing memory, copied by the trainer",
+        "## Streaming, --gpu-memory off: copied by the trainer",
+        "from step to step, worst, while another attaches",
+        "## Two processes under MPS",
+    ):
         assert what in results, f"{what}\n{results}"
-    failed = [line for line in results.partition("## What did not work")[2].partition("## ")[0].splitlines() if line.startswith("- ")]
+    failed = [
+        line
+        for line in results.partition("## What did not work")[2].partition("## ")[0].splitlines()
+        if line.startswith("- ")
+    ]
     allowed = ("no real training step", "h2d: ", "only root")  # no torch here; pages that this machine does not give
     assert not [line for line in failed if not any(word in line for word in allowed)], failed
     found = json.loads((tmp_path / "out" / "results.json").read_text())
@@ -367,6 +544,14 @@ def test_bench_gpu_runs_through_on_the_double(tmp_path):
 
 def test_a_case_of_real_torch_that_fails_fails_the_run(tmp_path):
     """It is named, with what it said, and the exit status tells."""
-    p = subprocess.run([sys.executable, str(GPU / "torch_real.py"), str(tmp_path), "no_such_case"], env=os.environ | {"TRAIN_DEVICE": "cpu"}, stdin=subprocess.DEVNULL,
-                       capture_output=True, text=True, timeout=300)
-    assert p.returncode == 1 and re.search(r"^FAILED +no such case", p.stdout) and "1 failed" in p.stdout, p.stdout + p.stderr
+    p = subprocess.run(
+        [sys.executable, str(GPU / "torch_real.py"), str(tmp_path), "no_such_case"],
+        env=os.environ | {"TRAIN_DEVICE": "cpu"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert p.returncode == 1 and re.search(r"^FAILED +no such case", p.stdout) and "1 failed" in p.stdout, (
+        p.stdout + p.stderr
+    )

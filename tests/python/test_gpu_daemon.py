@@ -1,6 +1,7 @@
 """Batches on a GPU with real processes, on the driver double: the daemon, trainers that compare every byte, kills in the middle, GPUs that break.
 
 The double says at each process's end what was done wrong and what was left behind (tests/fakecuda/README.md)."""
+
 import itertools
 import json
 import os
@@ -46,7 +47,12 @@ class Reports:
         assert "end 0 violations, 0 leaks" in text, text
 
     def violations(self):
-        return [line for path in self.folder.glob("report.*") for line in path.read_text().splitlines() if line.startswith("violation")]
+        return [
+            line
+            for path in self.folder.glob("report.*")
+            for line in path.read_text().splitlines()
+            if line.startswith("violation")
+        ]
 
 
 @pytest.fixture
@@ -62,8 +68,14 @@ def gpu_daemon(double, make_daemon, monkeypatch):
 
 
 def start(*args, data=DATA, env=None, stdin=subprocess.DEVNULL):
-    return subprocess.Popen([str(TRAINER), data, *map(str, args)], stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                            env={**os.environ, **(env or {})})
+    return subprocess.Popen(
+        [str(TRAINER), data, *map(str, args)],
+        stdin=stdin,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, **(env or {})},
+    )
 
 
 def finish(trainer, exit_code=0):
@@ -79,10 +91,16 @@ def status(batchctl):
 def test_a_job_of_four_gets_every_byte_by_dma(gpu_daemon, double, batchctl):
     """Four ranks on one GPU; every copy from pinned memory, each trainer's slab in place, and nothing left when they have gone."""
     daemon = gpu_daemon("--gpu-memory", "64MiB")
-    trainers = [start(150, "--job", "four", "--rank", rank, "--world", 4, "--hold-us", 500, "--seed", rank) for rank in range(4)]
+    trainers = [
+        start(150, "--job", "four", "--rank", rank, "--world", 4, "--hold-us", 500, "--seed", rank) for rank in range(4)
+    ]
     until("somebody has attached", lambda: status(batchctl)["gpus"])
     gpu = status(batchctl)["gpus"][0]
-    assert gpu["name"].startswith("Driver Double") and re.fullmatch("GPU-[0-9a-f-]{36}", gpu["uuid"]) and gpu["state"] == "in use"
+    assert (
+        gpu["name"].startswith("Driver Double")
+        and re.fullmatch("GPU-[0-9a-f-]{36}", gpu["uuid"])
+        and gpu["state"] == "in use"
+    )
     for trainer in trainers:
         assert finish(trainer)[-1] == "150 batches, ipc, "
         double.assert_clean(trainer.pid)
@@ -115,7 +133,10 @@ def test_batches_lie_near_the_gpu(gpu_daemon, batchctl):
 def test_trainers_that_share_get_each_batch_from_one_copy(gpu_daemon, double, batchctl):
     """Three trainers of one share job on one GPU: as many copies as batches, not three times as many."""
     daemon = gpu_daemon()
-    trainers = [start(100, "--job", "shared", "--share", "--rank", rank, "--world", 3, "--batch", 40, "--hold-us", 300) for rank in range(3)]
+    trainers = [
+        start(100, "--job", "shared", "--share", "--rank", rank, "--world", 3, "--batch", 40, "--hold-us", 300)
+        for rank in range(3)
+    ]
     for trainer in trainers:
         assert finish(trainer)[-1] == "100 batches, ipc, "
     gpu = status(batchctl)["gpus"][0]
@@ -129,8 +150,18 @@ def test_trainers_that_share_get_each_batch_from_one_copy(gpu_daemon, double, ba
 def test_a_gpu_trainer_waits_for_slots_that_are_being_made(gpu_daemon, double, full):
     """The first trainer of the job, without a GPU, has 4 slots and 12 more are on their way, slowly; the second has them all on its GPU, or as many as there are."""
     gpu_daemon(env={"BROKEN": f"populate=1500,full={full}", "LD_PRELOAD": str(BUILD / "tests" / "broken.so")})
-    with batchd.DataLoader(DATA, batch_size=400, job="half", mode="share", rank=0, world_size=2, dtype="uint8", layout="NHWC", autostart=False,
-                           timeout=30) as cpu:
+    with batchd.DataLoader(
+        DATA,
+        batch_size=400,
+        job="half",
+        mode="share",
+        rank=0,
+        world_size=2,
+        dtype="uint8",
+        layout="NHWC",
+        autostart=False,
+        timeout=30,
+    ) as cpu:
         trainer = start(20, "--job", "half", "--share", "--rank", 1, "--world", 2, "--batch", 400)
         for epoch in range(2):  # 10 batches each; the group goes in step
             assert sum(1 for _ in itertools.islice(cpu, 10)) == 10
@@ -158,7 +189,9 @@ def test_a_group_that_was_begun_without_a_gpu(gpu_daemon, double, batchctl, stay
         assert trainer.stdout.readline() == "attached\n"
     if stays:
         output = finish(start(5, "--job", "mixed", "--share"), exit_code=3)
-        assert "share group has a trainer with its batches on a GPU" in output[-1] and "no more than the 8" in output[-1], output
+        assert (
+            "share group has a trainer with its batches on a GPU" in output[-1] and "no more than the 8" in output[-1]
+        ), output
     for trainer in trainers:
         trainer.kill()
         trainer.communicate()
@@ -210,17 +243,24 @@ def test_a_stopped_trainer_keeps_its_memory_on_the_gpu(gpu_daemon, double, batch
     assert not double.violations()
 
 
-@pytest.mark.parametrize("env, args, says", [
-    ({"BATCHD_LIBCUDA": "/nowhere/libcuda.so.1"}, [], "no NVIDIA driver"),
-    ({"FAKECUDA_PERSONALITY": "no-device"}, [], "CUDA_ERROR_NO_DEVICE"),
-    ({"FAKECUDA_GPUS": "2", "CUDA_VISIBLE_DEVICES": "1"}, [], "sees no GPU-"),
-    ({"FAKECUDA_PERSONALITY": "no-ipc"}, [], "cannot be shared"),
-    ({"FAKECUDA_VERSION": "12040"}, [], "version 12.4"),
-    ({}, ["--gpu-memory", "off"], "gpu_memory is off"),
-    ({}, ["--gpu-memory", "2MiB"], "no room on Driver Double"),
-    ({"FAKECUDA_FAIL": "cuDeviceGetUuid:*=2"}, [], "cannot look at its GPUs: CUDA_ERROR_OUT_OF_MEMORY in cuDeviceGetUuid"),
-    ({"FAKECUDA_FAIL": "cuDriverGetVersion:*=987"}, [], "CUDA error 987 in cuDriverGetVersion"),
-])
+@pytest.mark.parametrize(
+    "env, args, says",
+    [
+        ({"BATCHD_LIBCUDA": "/nowhere/libcuda.so.1"}, [], "no NVIDIA driver"),
+        ({"FAKECUDA_PERSONALITY": "no-device"}, [], "CUDA_ERROR_NO_DEVICE"),
+        ({"FAKECUDA_GPUS": "2", "CUDA_VISIBLE_DEVICES": "1"}, [], "sees no GPU-"),
+        ({"FAKECUDA_PERSONALITY": "no-ipc"}, [], "cannot be shared"),
+        ({"FAKECUDA_VERSION": "12040"}, [], "version 12.4"),
+        ({}, ["--gpu-memory", "off"], "gpu_memory is off"),
+        ({}, ["--gpu-memory", "2MiB"], "no room on Driver Double"),
+        (
+            {"FAKECUDA_FAIL": "cuDeviceGetUuid:*=2"},
+            [],
+            "cannot look at its GPUs: CUDA_ERROR_OUT_OF_MEMORY in cuDeviceGetUuid",
+        ),
+        ({"FAKECUDA_FAIL": "cuDriverGetVersion:*=987"}, [], "CUDA error 987 in cuDriverGetVersion"),
+    ],
+)
 def test_without_ipc_the_trainer_is_told_and_copies_itself(gpu_daemon, double, batchctl, env, args, says):
     """Whatever the daemon lacks: the same bytes, the reason once to the trainer, and in the status."""
     daemon = gpu_daemon(*args, env=env)
@@ -241,8 +281,14 @@ def test_nothing_is_copied_for_who_cannot_open_it(gpu_daemon, double, batchctl, 
     daemon = gpu_daemon()
     trainer = start(30, "--batch", 400, *share, env={"FAKECUDA_PERSONALITY": "no-ipc"})
     assert trainer.stdout.readline() == "attached\n"
-    until("it has begun", lambda: "on the trainer's side: CUDA IPC does not work here" in batchctl("status").stdout or trainer.poll() is not None)
-    assert finish(trainer)[-1].startswith("30 batches, copy, CUDA IPC does not work here: cuIpcOpenMemHandle says CUDA_ERROR_NOT_SUPPORTED; ")
+    until(
+        "it has begun",
+        lambda: "on the trainer's side: CUDA IPC does not work here" in batchctl("status").stdout
+        or trainer.poll() is not None,
+    )
+    assert finish(trainer)[-1].startswith(
+        "30 batches, copy, CUDA IPC does not work here: cuIpcOpenMemHandle says CUDA_ERROR_NOT_SUPPORTED; "
+    )
     assert "on the trainer's side: CUDA IPC does not work here" in daemon.output()
     assert sum(c["copies"] for c in status(batchctl)["gpus"][0]["copies"]) == 0
     double.assert_clean(trainer.pid)
@@ -255,14 +301,19 @@ def test_a_gpu_that_nobody_may_use(gpu_daemon, double):
     gpu_daemon()
     trainer = start(5, env={"FAKECUDA_PERSONALITY": "prohibited"})
     output = finish(trainer, exit_code=3)
-    assert "cannot use cuda:0: cuDevicePrimaryCtxRetain says CUDA_ERROR_UNKNOWN; its compute mode is PROHIBITED" in output[-1], output
+    assert (
+        "cannot use cuda:0: cuDevicePrimaryCtxRetain says CUDA_ERROR_UNKNOWN; its compute mode is PROHIBITED"
+        in output[-1]
+    ), output
 
 
 def test_a_build_without_cuda_says_so(double, make_daemon, tmp_path):
     """CUDA=0: the daemon knows no GPUs, its trainers learn why and go on."""
     nocuda = BUILD / "tests" / "batchd-nocuda"
     socket = tmp_path / "s"
-    daemon = subprocess.Popen([str(nocuda), "--socket", str(socket)], stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    daemon = subprocess.Popen(
+        [str(nocuda), "--socket", str(socket)], stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
     until("it listens", socket.exists)
     try:
         last = finish(start(20, env={"BATCHD_SOCKET": str(socket)}))[-1]
@@ -278,8 +329,13 @@ def test_a_trainer_in_another_pid_namespace_gets_a_descriptor(gpu_daemon, double
     if probe.returncode:  # not root, or in a chroot
         pytest.skip(f"no PID namespaces here: {probe.stderr}")
     gpu_daemon()
-    run = subprocess.Popen(["unshare", "--pid", "--fork", "--mount-proc", str(TRAINER), DATA, "20", "--hold-us", "50000"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                           stderr=subprocess.STDOUT, text=True)
+    run = subprocess.Popen(
+        ["unshare", "--pid", "--fork", "--mount-proc", str(TRAINER), DATA, "20", "--hold-us", "50000"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
     assert run.stdout.readline() == "attached\n"
     other = start(100000, "--job", "other", "--hold-us", 1000)
     assert other.stdout.readline() == "attached\n"
@@ -307,7 +363,9 @@ def test_a_lost_gpu_ends_the_daemon_and_a_new_one_serves_again(gpu_daemon, doubl
     """A sticky CUDA error in the middle of training: trainers on the GPU learn it by its name, the daemon ends with 75, the next daemon has a GPU again."""
     daemon = gpu_daemon(env={"FAKECUDA_FAIL": "run:40=700"})
     output = finish(start(100000), exit_code=3)
-    assert output[-1].startswith(("GPU: ", "LOST: ")), output  # the daemon may be gone before its last words are looked for
+    assert output[-1].startswith(
+        ("GPU: ", "LOST: ")
+    ), output  # the daemon may be gone before its last words are looked for
     assert daemon.process.wait(20) == 75
     log = daemon.output()
     assert "gpu-lost" in log and "CUDA_ERROR_ILLEGAL_ADDRESS" in log and "CODE=GPU_LOST" in log
@@ -338,7 +396,9 @@ def test_trainers_wait_for_the_next_daemon_when_the_gpu_is_lost(gpu_daemon, doub
     output = finish(trainer)
     lost = [line for line in output if line.startswith("lost: ")]
     assert len(lost) == 1 and "CUDA_ERROR_ILLEGAL_ADDRESS" in lost[0], output
-    assert [line for line in output if line.startswith("back: ") and "CUDA_ERROR_ILLEGAL_ADDRESS" in line] and output[-1] == "300 batches, ipc, "
+    assert [line for line in output if line.startswith("back: ") and "CUDA_ERROR_ILLEGAL_ADDRESS" in line] and output[
+        -1
+    ] == "300 batches, ipc, "
 
 
 def test_copies_that_fail_time_after_time(gpu_daemon, double, batchctl):
@@ -346,10 +406,14 @@ def test_copies_that_fail_time_after_time(gpu_daemon, double, batchctl):
     gpu_daemon(env={"FAKECUDA_FAIL": "cuMemcpyHtoDAsync:*=2"})
     output = finish(start(60, "--reconnect-ms", 60000))
     lost = [line for line in output if line.startswith("lost: ")]
-    assert len(lost) == 2 and all("CUDA_ERROR_OUT_OF_MEMORY in cuMemcpyHtoDAsync; open again" in line for line in lost), output
+    assert len(lost) == 2 and all(
+        "CUDA_ERROR_OUT_OF_MEMORY in cuMemcpyHtoDAsync; open again" in line for line in lost
+    ), output
     assert output[-1].startswith("60 batches, "), output
     last = finish(start(20))[-1]
-    assert last.startswith("20 batches, copy, the daemon's copies to Driver Double 0 fail (CUDA_ERROR_OUT_OF_MEMORY in cuMemcpyHtoDAsync)"), last
+    assert last.startswith(
+        "20 batches, copy, the daemon's copies to Driver Double 0 fail (CUDA_ERROR_OUT_OF_MEMORY in cuMemcpyHtoDAsync)"
+    ), last
     assert not double.violations()
 
 
@@ -363,7 +427,9 @@ def test_daemons_that_lose_the_gpu_again_and_again(gpu_daemon, double):
             assert daemon.process.returncode == 75
             env = dict(os.environ, FAKECUDA_FAIL="run:1=700", FAKECUDA_ALLOW_THREADS="batchd-gpu*")
             with open(daemon.log, "ab") as log:
-                daemon.process = subprocess.Popen(daemon.argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=env)
+                daemon.process = subprocess.Popen(
+                    daemon.argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=env
+                )
             n += 1
         time.sleep(0.01)
     if n == 40:
@@ -380,7 +446,9 @@ def test_sigterm_at_the_very_end_of_a_lost_gpu_changes_nothing(gpu_daemon, doubl
     daemon = gpu_daemon(env={"FAKECUDA_FAIL": "run:20=700"})
     trainer = start(100000)
     while daemon.process.poll() is None:
-        if "gpu-lost" in daemon.output():  # without a pause, as there is a millisecond left: one of them meets the very end
+        if (
+            "gpu-lost" in daemon.output()
+        ):  # without a pause, as there is a millisecond left: one of them meets the very end
             for _ in range(1000):
                 daemon.process.send_signal(signal.SIGTERM)
     assert daemon.process.returncode == 75
@@ -391,8 +459,40 @@ def test_sigterm_at_the_very_end_of_a_lost_gpu_changes_nothing(gpu_daemon, doubl
 def test_a_clean_stop_frees_nothing_that_trainers_have_open(gpu_daemon, double):
     """SIGTERM in the middle: trainers finish what the GPU is at, close the daemon's memory, and say so; the daemon frees it then, and the next one serves them on."""
     daemon = gpu_daemon()
-    trainers = [start(150, "--job", "four", "--rank", rank, "--world", 4, "--hold-us", 500, "--seed", rank, "--reconnect-ms", 60000) for rank in range(3)]
-    trainers.append(start(150, "--job", "four", "--rank", 3, "--world", 4, "--hold-us", 500, "--reconnect-ms", 60000, env={"FAKECUDA_DELAY_US": "10000"}))
+    trainers = [
+        start(
+            150,
+            "--job",
+            "four",
+            "--rank",
+            rank,
+            "--world",
+            4,
+            "--hold-us",
+            500,
+            "--seed",
+            rank,
+            "--reconnect-ms",
+            60000,
+        )
+        for rank in range(3)
+    ]
+    trainers.append(
+        start(
+            150,
+            "--job",
+            "four",
+            "--rank",
+            3,
+            "--world",
+            4,
+            "--hold-us",
+            500,
+            "--reconnect-ms",
+            60000,
+            env={"FAKECUDA_DELAY_US": "10000"},
+        )
+    )
     for trainer in trainers:
         assert trainer.stdout.readline() == "attached\n"
     time.sleep(0.2)
@@ -410,7 +510,10 @@ def test_a_clean_stop_frees_nothing_that_trainers_have_open(gpu_daemon, double):
 def test_who_does_not_let_go_is_not_waited_for_long(gpu_daemon, double):
     """A trainer that is stopped, and one that got the error but does nothing about it: the daemon ends in time, and frees nothing under them."""
     daemon = gpu_daemon()
-    trainers = [start(100000, "--job", name, "--hold-us", 1000, "--stay", stdin=subprocess.PIPE) for name in ("stopped", "idle", "dies")]
+    trainers = [
+        start(100000, "--job", name, "--hold-us", 1000, "--stay", stdin=subprocess.PIPE)
+        for name in ("stopped", "idle", "dies")
+    ]
     stopped, idle, dies = trainers
     for trainer in trainers:
         assert trainer.stdout.readline() == "attached\n"

@@ -1,4 +1,5 @@
 """The daemon that a trainer starts, on a machine with two of the driver double's GPUs: it is every trainer's daemon, whatever the first one's environment says."""
+
 import json
 import os
 import pathlib
@@ -12,7 +13,11 @@ from daemons import runs, until
 
 TRAINER = BUILD / "tests" / "tools" / "gpu-trainer"
 DATA = "random:length=4000,shape=3x32x32,dtype=uint8"
-OF_ONE_TRAINER = {"CUDA_LAUNCH_BLOCKING": "1", "CUDA_INJECTION64_PATH": "/nowhere/profiler.so", "NVTX_INJECTION64_PATH": "/nowhere/profiler.so"}
+OF_ONE_TRAINER = {
+    "CUDA_LAUNCH_BLOCKING": "1",
+    "CUDA_INJECTION64_PATH": "/nowhere/profiler.so",
+    "NVTX_INJECTION64_PATH": "/nowhere/profiler.so",
+}
 
 
 @pytest.fixture
@@ -28,8 +33,15 @@ def machine(monkeypatch, tmp_path):
     program = tmp_path / "bin" / "batchd"
     program.write_text(f'#!/bin/sh\nenv >{tmp_path}/started/$$\nexec {BUILD}/batchd "$@"\n')
     program.chmod(0o755)
-    for name, value in {"BATCHD_LIBCUDA": BUILD / "libfakecuda.so", "FAKECUDA_GPUS": 2, "FAKECUDA_DIR": tmp_path / "gpus", "FAKECUDA_REPORT": tmp_path / "report",
-                        "XDG_RUNTIME_DIR": tmp_path, "BATCHD_DAEMON": program, **OF_ONE_TRAINER}.items():
+    for name, value in {
+        "BATCHD_LIBCUDA": BUILD / "libfakecuda.so",
+        "FAKECUDA_GPUS": 2,
+        "FAKECUDA_DIR": tmp_path / "gpus",
+        "FAKECUDA_REPORT": tmp_path / "report",
+        "XDG_RUNTIME_DIR": tmp_path,
+        "BATCHD_DAEMON": program,
+        **OF_ONE_TRAINER,
+    }.items():
         monkeypatch.setenv(name, str(value))
     monkeypatch.delenv("BATCHD_SOCKET", raising=False)
     yield Machine(tmp_path)
@@ -45,11 +57,20 @@ class Machine:
 
     def started(self):
         """Process ids of the daemons that were started, each with its environment."""
-        return {int(path.name): dict(line.partition("=")[::2] for line in path.read_text().splitlines()) for path in (self.folder / "started").iterdir()}
+        return {
+            int(path.name): dict(line.partition("=")[::2] for line in path.read_text().splitlines())
+            for path in (self.folder / "started").iterdir()
+        }
 
     def train(self, visible, *args):
-        return subprocess.Popen([str(TRAINER), DATA, "1000000", *args], env=os.environ | {"CUDA_VISIBLE_DEVICES": visible}, stdin=subprocess.DEVNULL,
-                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        return subprocess.Popen(
+            [str(TRAINER), DATA, "1000000", *args],
+            env=os.environ | {"CUDA_VISIBLE_DEVICES": visible},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
 
 
 def test_two_trials_with_a_gpu_each_share_one_daemon(machine, batchctl):
@@ -58,10 +79,19 @@ def test_two_trials_with_a_gpu_each_share_one_daemon(machine, batchctl):
     try:
         for trial in trials:
             assert trial.stdout.readline() == "attached\n", trial.communicate()
-        gpus = until("batches are copied to both GPUs", lambda: [g for g in json.loads(batchctl("status", "--json").stdout)["gpus"] if sum(c["copies"] for c in g["copies"]) > 4][1:])
+        gpus = until(
+            "batches are copied to both GPUs",
+            lambda: [
+                g
+                for g in json.loads(batchctl("status", "--json").stdout)["gpus"]
+                if sum(c["copies"] for c in g["copies"]) > 4
+            ][1:],
+        )
         assert len(gpus) == 1 and len(machine.started()) == 1
         (environment,) = machine.started().values()
-        assert not environment.keys() & {"CUDA_VISIBLE_DEVICES", *OF_ONE_TRAINER} and environment["FAKECUDA_GPUS"] == "2"
+        assert (
+            not environment.keys() & {"CUDA_VISIBLE_DEVICES", *OF_ONE_TRAINER} and environment["FAKECUDA_GPUS"] == "2"
+        )
     finally:
         for trial in trials:
             trial.kill()
@@ -70,10 +100,25 @@ def test_two_trials_with_a_gpu_each_share_one_daemon(machine, batchctl):
 
 def test_a_trainer_without_a_gpu_may_be_the_first(machine):
     """A script that hides all GPUs, as one on the CPU does, starts the daemon; the next one gets its batches from it on a GPU."""
-    script = f"import batchd; loader = batchd.DataLoader({DATA!r}, 16, arrays='numpy'); print(len(next(iter(loader))[0]))"
-    first = subprocess.run([sys.executable, "-c", script], env=os.environ | {"CUDA_VISIBLE_DEVICES": ""}, capture_output=True, text=True, timeout=60)
+    script = (
+        f"import batchd; loader = batchd.DataLoader({DATA!r}, 16, arrays='numpy'); print(len(next(iter(loader))[0]))"
+    )
+    first = subprocess.run(
+        [sys.executable, "-c", script],
+        env=os.environ | {"CUDA_VISIBLE_DEVICES": ""},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
     assert first.stdout == "16\n", first
-    second = subprocess.run([str(TRAINER), DATA, "20"], env=os.environ | {"CUDA_VISIBLE_DEVICES": "1"}, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
+    second = subprocess.run(
+        [str(TRAINER), DATA, "20"],
+        env=os.environ | {"CUDA_VISIBLE_DEVICES": "1"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
     assert second.stdout.splitlines()[-1] == "20 batches, ipc, ", second
     assert len(machine.started()) == 1
 
@@ -81,7 +126,9 @@ def test_a_trainer_without_a_gpu_may_be_the_first(machine):
 def test_a_daemon_of_batchctls_own_sees_all_gpus_as_well(machine, batchctl, monkeypatch):
     """batchctl bench --private starts its daemon without what concerns one trainer only."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
-    ended = batchctl("bench", "random:length=64,shape=4,dtype=uint8", "--private", "--epochs", "1", "--batch-size", "16", "--quiet")
+    ended = batchctl(
+        "bench", "random:length=64,shape=4,dtype=uint8", "--private", "--epochs", "1", "--batch-size", "16", "--quiet"
+    )
     assert ended.returncode == 0, ended
     (environment,) = machine.started().values()
     assert not environment.keys() & {"CUDA_VISIBLE_DEVICES", *OF_ONE_TRAINER}

@@ -2,6 +2,7 @@
 
 On the driver double (tests/fakecuda), whose reports say what was done wrong and what was left behind; daemon and trainers are processes of their own.
 """
+
 import json
 import os
 import pathlib
@@ -14,17 +15,23 @@ import batchd
 import pytest
 
 from conftest import BUILD
-from daemons import footprint, settled_footprint, until
+from daemons import settled_footprint, until
 from double import LENGTH, REAL, DaemonOnDouble, Place, make_rows
 
 TRAINER = BUILD / "tests" / "gpu" / "trainer"
 DOUBLE = BUILD / "libfakecuda.so"
 CUDA = (BUILD / ".cuda").read_text().strip() if (BUILD / ".cuda").exists() else "1"
-pytestmark = [pytest.mark.skipif(not (TRAINER.exists() and DOUBLE.exists()), reason="needs `make tests`: the driver double and its trainer"),
-              pytest.mark.skipif(CUDA == "0", reason="this build has no GPU support (CUDA=0)"),
-              pytest.mark.skipif(REAL, reason="only the double can be told to do this"),
-              pytest.mark.skipif(os.geteuid() != 0, reason="becoming other users and making namespaces takes root"),
-              pytest.mark.skipif(not (shutil.which("setpriv") and shutil.which("unshare")), reason="setpriv and unshare are not installed")]
+pytestmark = [
+    pytest.mark.skipif(
+        not (TRAINER.exists() and DOUBLE.exists()), reason="needs `make tests`: the driver double and its trainer"
+    ),
+    pytest.mark.skipif(CUDA == "0", reason="this build has no GPU support (CUDA=0)"),
+    pytest.mark.skipif(REAL, reason="only the double can be told to do this"),
+    pytest.mark.skipif(os.geteuid() != 0, reason="becoming other users and making namespaces takes root"),
+    pytest.mark.skipif(
+        not (shutil.which("setpriv") and shutil.which("unshare")), reason="setpriv and unshare are not installed"
+    ),
+]
 
 SERVICE, ALICE, BOB = 64001, 64002, 64003
 BATCH = 8
@@ -38,7 +45,12 @@ def as_user(uid):
 
 def apart(*kinds):
     """In namespaces of its own; a PID namespace has a /proc of its own, too."""
-    return ["unshare", *(f"--{kind}" for kind in kinds), *(["--fork", "--kill-child", "--mount-proc"] if "pid" in kinds else []), "--"]
+    return [
+        "unshare",
+        *(f"--{kind}" for kind in kinds),
+        *(["--fork", "--kill-child", "--mount-proc"] if "pid" in kinds else []),
+        "--",
+    ]
 
 
 @pytest.fixture
@@ -75,7 +87,12 @@ class Machine(Place):
         return self
 
     def look(self):
-        out = subprocess.run([str(self.build / "batchctl"), "status", "--json", "--socket", self.trainer_env["BATCHD_SOCKET"]], capture_output=True, text=True, check=True)
+        out = subprocess.run(
+            [str(self.build / "batchctl"), "status", "--json", "--socket", self.trainer_env["BATCHD_SOCKET"]],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
         return json.loads(out.stdout)
 
     def slabs(self):
@@ -118,13 +135,20 @@ def links(pid):
 # ---- which trainers get it ----
 
 
-@pytest.mark.parametrize("service, trainer", [(0, ALICE), (SERVICE, ALICE), (SERVICE, 0)], ids=["root serves a user", "the service serves a user", "the service serves root"])
+@pytest.mark.parametrize(
+    "service, trainer",
+    [(0, ALICE), (SERVICE, ALICE), (SERVICE, 0)],
+    ids=["root serves a user", "the service serves a user", "the service serves root"],
+)
 def test_another_users_trainer_maps_the_daemons_memory(rows, folder, service, trainer):
     """Every byte right, one import per trainer, no copy by the trainer, and nothing left on either side."""
     with Machine(folder, service) as place:
         seen = []
         for _ in range(2):
-            assert_all(place, *place.train("--dataset", rows, "--job", "other", *TRAIN, before=as_user(trainer) if trainer else ()))
+            assert_all(
+                place,
+                *place.train("--dataset", rows, "--job", "other", *TRAIN, before=as_user(trainer) if trainer else ()),
+            )
             seen.append(settle(place))
         assert seen[0] == seen[1], "descriptors, threads and mappings of the daemon grow with each trainer"
     assert place.status == 0, place.daemon.output()
@@ -132,10 +156,17 @@ def test_another_users_trainer_maps_the_daemons_memory(rows, folder, service, tr
     for report in place.reports("trainer"):
         assert report.calls["cuMemImportFromShareableHandle"] == 1 and "cuIpcOpenMemHandle" not in report.calls
         assert report.counts.get("copies-to-device", 0) == 0
-    assert place.daemon_report().calls["cuMemExportToShareableHandle"] == 2 and "cuIpcGetMemHandle" not in place.daemon_report().calls
+    assert (
+        place.daemon_report().calls["cuMemExportToShareableHandle"] == 2
+        and "cuIpcGetMemHandle" not in place.daemon_report().calls
+    )
 
 
-@pytest.mark.parametrize("kinds", [["pid"], ["net"], ["ipc"], ["user", "map-root-user"], ["pid", "net", "ipc", "uts", "cgroup"]], ids=["pid", "net", "ipc", "user", "container"])
+@pytest.mark.parametrize(
+    "kinds",
+    [["pid"], ["net"], ["ipc"], ["user", "map-root-user"], ["pid", "net", "ipc", "uts", "cgroup"]],
+    ids=["pid", "net", "ipc", "user", "container"],
+)
 def test_a_trainer_in_another_namespace_maps_the_daemons_memory(rows, folder, kinds):
     """CUDA IPC cannot work between PID namespaces, and may fail between the others. In a user namespace it is tried, and its failure found out."""
     before = apart(*kinds)
@@ -160,7 +191,9 @@ def test_cuda_ipc_stays_first_where_it_works(rows, folder):
 def test_where_cuda_ipc_fails_the_descriptor_takes_its_place(rows, folder, side):
     """Nothing in the way that can be known before: the driver refuses CUDA IPC, to the daemon while it makes the memory, or to the trainer, which then opens again."""
     env = {"FAKECUDA_PERSONALITY": "no-legacy-ipc"}
-    with Machine(folder, daemon_env=env if side == "daemon" else None, trainer_env=env if side == "trainer" else None) as place:
+    with Machine(
+        folder, daemon_env=env if side == "daemon" else None, trainer_env=env if side == "trainer" else None
+    ) as place:
         for _ in range(2):
             assert_all(place, *place.train("--dataset", rows, "--job", "failing", *TRAIN))
         settle(place)
@@ -170,17 +203,43 @@ def test_where_cuda_ipc_fails_the_descriptor_takes_its_place(rows, folder, side)
         assert report.calls.get("cuIpcOpenMemHandle", 0) == (side == "trainer"), "it is tried once in a process"
 
 
-@pytest.mark.parametrize("daemon_env, trainer_env, says", [
-    ({"FAKECUDA_PERSONALITY": "no-vmm"}, {}, "CUDA IPC works between processes of one user only; by a descriptor: memory of Driver Double 0 cannot be shared by a descriptor"),
-    ({}, {"FAKECUDA_PERSONALITY": "no-vmm"}, "CUDA IPC works between processes of one user only; by a descriptor: the trainer's GPU or driver cannot map memory"),
-    ({"FAKECUDA_VERSION": "12040"}, {}, "memory is shared between equal ones only"),
-    ({"FAKECUDA_FAIL": "cuMemCreate:*=2"}, {}, "by a descriptor: Driver Double 0 has no "),
-    ({}, {"FAKECUDA_FAIL": "cuMemImportFromShareableHandle:*=800"}, "mapping the daemon's memory by its descriptor does not work here: cuMemImportFromShareableHandle says CUDA_ERROR_NOT_PERMITTED"),
-], ids=["the daemon's GPU cannot", "the trainer's GPU cannot", "other drivers", "no memory", "the trainer's driver will not"])
+@pytest.mark.parametrize(
+    "daemon_env, trainer_env, says",
+    [
+        (
+            {"FAKECUDA_PERSONALITY": "no-vmm"},
+            {},
+            "CUDA IPC works between processes of one user only; by a descriptor: memory of Driver Double 0 cannot be shared by a descriptor",
+        ),
+        (
+            {},
+            {"FAKECUDA_PERSONALITY": "no-vmm"},
+            "CUDA IPC works between processes of one user only; by a descriptor: the trainer's GPU or driver cannot map memory",
+        ),
+        ({"FAKECUDA_VERSION": "12040"}, {}, "memory is shared between equal ones only"),
+        ({"FAKECUDA_FAIL": "cuMemCreate:*=2"}, {}, "by a descriptor: Driver Double 0 has no "),
+        (
+            {},
+            {"FAKECUDA_FAIL": "cuMemImportFromShareableHandle:*=800"},
+            "mapping the daemon's memory by its descriptor does not work here: cuMemImportFromShareableHandle says CUDA_ERROR_NOT_PERMITTED",
+        ),
+    ],
+    ids=[
+        "the daemon's GPU cannot",
+        "the trainer's GPU cannot",
+        "other drivers",
+        "no memory",
+        "the trainer's driver will not",
+    ],
+)
 def test_where_neither_works_the_trainer_copies_and_is_told_why(rows, folder, daemon_env, trainer_env, says):
     with Machine(folder, SERVICE, daemon_env, trainer_env) as place:
         code, last, err = place.train("--dataset", rows, "--job", "copies", *TRAIN, before=as_user(ALICE))
-        assert code == 0 and last.startswith(f"end {MOST} batches by copy: ") and says in last, (last, err, place.daemon.output())
+        assert code == 0 and last.startswith(f"end {MOST} batches by copy: ") and says in last, (
+            last,
+            err,
+            place.daemon.output(),
+        )
         settle(place)
     assert place.status == 0, place.daemon.output()
     for report in place.reports("daemon") + place.reports("trainer"):
@@ -207,15 +266,27 @@ SHARED = ["--mode", "share", "--world", 2, "--batch", BATCH, "--most", MOST, "--
 def test_trainers_of_one_job_on_both_sides_of_a_container(rows, folder, first):
     """The one that CUDA IPC reaches has begun: the other gets memory of its own. In the other order both have the one that is there, as it suits both."""
     with Machine(folder, daemon_env={"FAKECUDA_DIR": ""}, trainer_env={"FAKECUDA_DIR": ""}) as place:
-        inside, outside = ["unshare", "--pid", "--fork", "--kill-child", "--"], []  # in one mount namespace, or their data sets would not be the same
+        inside, outside = (
+            ["unshare", "--pid", "--fork", "--kill-child", "--"],
+            [],
+        )  # in one mount namespace, or their data sets would not be the same
         trainers, slabs = [], 1 if first == "by a descriptor" else 2
         for rank, before in enumerate([outside, inside] if first == "by CUDA IPC" else [inside, outside]):
-            trainers.append(place.start("--dataset", rows, "--job", "both", "--rank", rank, "--seed", rank, *SHARED, before=before))
-            until("the first has attached", lambda: rank or any(s["state"] == "attached" for s in place.look()["sessions"]))
+            trainers.append(
+                place.start("--dataset", rows, "--job", "both", "--rank", rank, "--seed", rank, *SHARED, before=before)
+            )
+            until(
+                "the first has attached",
+                lambda: rank or any(s["state"] == "attached" for s in place.look()["sessions"]),
+            )
         for rank, trainer in enumerate(trainers):
             out, err = trainer.communicate(timeout=60)
             path = "IPC" if rank == 0 and slabs == 2 else "VMM"
-            assert trainer.returncode == 0 and out.endswith(f"end {MOST} batches by {path}\n"), (out[-200:], err, place.daemon.output())
+            assert trainer.returncode == 0 and out.endswith(f"end {MOST} batches by {path}\n"), (
+                out[-200:],
+                err,
+                place.daemon.output(),
+            )
         settle(place)
     assert place.status == 0
     for report in place.reports("daemon") + place.reports("trainer"):
@@ -227,10 +298,28 @@ def test_trainers_of_one_job_on_both_sides_of_a_container(rows, folder, first):
 # ---- kill -9 ----
 
 
-TRAINERS_CALLS = ["cuMemImportFromShareableHandle:1", "cuMemAddressReserve:1", "cuMemMap:1", "cuMemSetAccess:1", "cuEventRecord:1", "cuEventRecord:20", "cuMemUnmap:1", "cuMemRelease:1",
-                  "cuMemAddressFree:1"]
-DAEMONS_CALLS = ["cuMemGetAllocationGranularity:1", "cuMemCreate:1", "cuMemAddressReserve:1", "cuMemMap:1", "cuMemSetAccess:1", "cuMemsetD8Async:1", "cuMemExportToShareableHandle:1",
-                 "cuMemcpyHtoDAsync:1", "cuMemcpyHtoDAsync:12"]
+TRAINERS_CALLS = [
+    "cuMemImportFromShareableHandle:1",
+    "cuMemAddressReserve:1",
+    "cuMemMap:1",
+    "cuMemSetAccess:1",
+    "cuEventRecord:1",
+    "cuEventRecord:20",
+    "cuMemUnmap:1",
+    "cuMemRelease:1",
+    "cuMemAddressFree:1",
+]
+DAEMONS_CALLS = [
+    "cuMemGetAllocationGranularity:1",
+    "cuMemCreate:1",
+    "cuMemAddressReserve:1",
+    "cuMemMap:1",
+    "cuMemSetAccess:1",
+    "cuMemsetD8Async:1",
+    "cuMemExportToShareableHandle:1",
+    "cuMemcpyHtoDAsync:1",
+    "cuMemcpyHtoDAsync:12",
+]
 
 
 def test_a_trainer_that_is_killed_in_any_state_leaves_nothing(rows, folder):
@@ -239,7 +328,9 @@ def test_a_trainer_that_is_killed_in_any_state_leaves_nothing(rows, folder):
         assert_all(place, *place.train("--dataset", rows, "--job", "first", *TRAIN, before=as_user(ALICE)))
         before = settle(place)
         for call in TRAINERS_CALLS:
-            code, last, err = place.train("--dataset", rows, "--job", "killed", *TRAIN, before=as_user(ALICE), FAKECUDA_FAIL=f"{call}=-9")
+            code, last, err = place.train(
+                "--dataset", rows, "--job", "killed", *TRAIN, before=as_user(ALICE), FAKECUDA_FAIL=f"{call}=-9"
+            )
             assert code == -9, (call, code, last, err)
             assert settle(place) == before, call
         assert_all(place, *place.train("--dataset", rows, "--job", "killed", *TRAIN, before=as_user(ALICE)))
@@ -268,8 +359,25 @@ def test_a_daemon_that_is_killed_in_any_state_costs_no_byte(rows, folder, call):
 def test_a_daemon_that_stops_waits_for_nobody_who_has_a_descriptor(rows, folder):
     """What it sent stays readable, so that it ends at once although the trainer, stopped, has it mapped; the trainer goes on with the next one, every row right."""
     with Machine(folder, SERVICE) as place:
-        trainer = place.start("--dataset", rows, "--job", "stopped", "--rank", 0, "--world", 1, "--batch", BATCH, "--most", 200, "--delay-us", 500, "--reconnect-ms", 20000,
-                              before=as_user(ALICE))
+        trainer = place.start(
+            "--dataset",
+            rows,
+            "--job",
+            "stopped",
+            "--rank",
+            0,
+            "--world",
+            1,
+            "--batch",
+            BATCH,
+            "--most",
+            200,
+            "--delay-us",
+            500,
+            "--reconnect-ms",
+            20000,
+            before=as_user(ALICE),
+        )
         until("it has its first batch", lambda: any(s["batches"] > 3 for s in place.look()["sessions"]))
         trainer.send_signal(signal.SIGSTOP)
         assert place.daemon.end() == 0, place.daemon.output()
@@ -277,7 +385,11 @@ def test_a_daemon_that_stops_waits_for_nobody_who_has_a_descriptor(rows, folder)
         place.daemon.start()
         trainer.send_signal(signal.SIGCONT)
         out, err = trainer.communicate(timeout=60)
-        assert trainer.returncode == 0 and out.endswith("end 200 batches by VMM\n"), (out[-200:], err, place.daemon.output())
+        assert trainer.returncode == 0 and out.endswith("end 200 batches by VMM\n"), (
+            out[-200:],
+            err,
+            place.daemon.output(),
+        )
         settle(place)
     assert place.status == 0
     assert all(report.clean() and report.ended for report in place.reports("daemon") + place.reports("trainer"))
@@ -294,12 +406,25 @@ def test_cpu_trainers_and_the_daemon_survive_every_error(rows, folder, error):
         where.mkdir()
         where.chmod(0o1777)
         with Machine(where, SERVICE, daemon_env={"FAKECUDA_FAIL": f"{call}:*={error}"}) as place:
-            cpu = batchd.DataLoader(rows, batch_size=BATCH, job="cpu", socket=place.trainer_env["BATCHD_SOCKET"], autostart=False, timeout=30, reconnect=0)
+            cpu = batchd.DataLoader(
+                rows,
+                batch_size=BATCH,
+                job="cpu",
+                socket=place.trainer_env["BATCHD_SOCKET"],
+                autostart=False,
+                timeout=30,
+                reconnect=0,
+            )
             batches = iter(cpu)
             next(batches)
             assert cpu.transport == "memfd"
             code, last, err = place.train("--dataset", rows, "--job", "gpu", *TRAIN, before=as_user(ALICE))
-            assert code == 0 and last.startswith(f"end {MOST} batches by copy: ") and call in last, (call, last, err, place.daemon.output())
+            assert code == 0 and last.startswith(f"end {MOST} batches by copy: ") and call in last, (
+                call,
+                last,
+                err,
+                place.daemon.output(),
+            )
             assert sum(1 for _ in batches) == LENGTH // BATCH - 1
             cpu.close()
             assert place.daemon.process.poll() is None, place.daemon.output()

@@ -1,4 +1,5 @@
 """Users in many groups: each of their groups decides what they may read, and where the daemon does not know them all it reads nothing for them."""
+
 import os
 
 import numpy as np
@@ -39,9 +40,14 @@ def test_the_last_of_many_groups_decides(build, public, samples, monkeypatch):  
         (folder / f"{name}.jpg").rename(public / name / "c" / f"{name}.jpg")
     np.save(public / "x.npy", np.zeros((8, 2), "float32"))
     (public / "d").mkdir()
-    d = Daemon(public / "d", [], NO_LINGER + f"socket_mode: 0666\ndatasets:\n  - name: named\n    source: imagefolder:{public}/data\n")
+    d = Daemon(
+        public / "d",
+        [],
+        NO_LINGER + f"socket_mode: 0666\ndatasets:\n  - name: named\n    source: imagefolder:{public}/data\n",
+    )
     monkeypatch.setenv("BATCHD_SOCKET", str(d.socket))
     try:
+
         def said(n, dataset):
             return Trainer(AS_MEMBER.format(n=n, dataset=dataset, job=f"{n}-{dataset}")).finish()[0]
 

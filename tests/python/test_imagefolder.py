@@ -1,4 +1,5 @@
 """imagefolder numbers classes and files as torchvision.datasets.ImageFolder documents it."""
+
 import os
 import pathlib
 import random
@@ -56,13 +57,39 @@ def test_photographs_are_numbered_alike(photos):
 
 def test_nested_folders_sort_by_their_whole_path(tmp_path):
     """Proves "a-b" before "a/b", and files of a folder before those below it."""
-    put(tmp_path, "c/a/b/1.jpg", "c/a-b/2.jpg", "c/a/3.jpg", "c/4.jpg", "c/z.jpg", "c/a.b/5.jpg", "c/a0/6.jpg", "c/a/b-c/7.jpg", "d/a/1.png")
+    put(
+        tmp_path,
+        "c/a/b/1.jpg",
+        "c/a-b/2.jpg",
+        "c/a/3.jpg",
+        "c/4.jpg",
+        "c/z.jpg",
+        "c/a.b/5.jpg",
+        "c/a0/6.jpg",
+        "c/a/b-c/7.jpg",
+        "d/a/1.png",
+    )
     assert_same(tmp_path)
 
 
 def test_names_sort_by_code_point(tmp_path):
     """Proves the order of names outside ASCII, of astral code points, and of bytes that are not UTF-8."""
-    names = ["Z", "a", "ä", "é", "ß", "ω", "中", "日本", "\uffee", "\U0001f600", "\U0001f600b", "a\u0301", "  x", "b\\x41"]
+    names = [
+        "Z",
+        "a",
+        "ä",
+        "é",
+        "ß",
+        "ω",
+        "中",
+        "日本",
+        "\uffee",
+        "\U0001f600",
+        "\U0001f600b",
+        "a\u0301",
+        "  x",
+        "b\\x41",
+    ]
     raw = [b"\xff", b"\x80z", b"a\xc3", b"a\xe4\xb8", b"\xed\xa0\x80", b"\xc0\x80"]
     put(tmp_path, *[f"{n}/{m}.jpg" for n in names for m in names[:6]])
     for r in raw:
@@ -72,8 +99,20 @@ def test_names_sort_by_code_point(tmp_path):
 
 def test_extensions_count_whatever_their_case(tmp_path):
     """Proves both sides of the rule for extensions, formats that are not decoded included."""
-    put(tmp_path, *[f"c/{i}{e}" for i, e in enumerate(EXTENSIONS)], *[f"c/{i}{e.upper()}" for i, e in enumerate(EXTENSIONS)],
-        "c/a.Jpg", "c/.jpg", "c/a.jpg.txt", "c/a.gif", "c/jpg", "c/ajpg", "c/b.jpe", "stray.jpg", "d/x.JPEG")
+    put(
+        tmp_path,
+        *[f"c/{i}{e}" for i, e in enumerate(EXTENSIONS)],
+        *[f"c/{i}{e.upper()}" for i, e in enumerate(EXTENSIONS)],
+        "c/a.Jpg",
+        "c/.jpg",
+        "c/a.jpg.txt",
+        "c/a.gif",
+        "c/jpg",
+        "c/ajpg",
+        "c/b.jpe",
+        "stray.jpg",
+        "d/x.JPEG",
+    )
     assert_same(tmp_path)
 
 
@@ -109,7 +148,16 @@ def test_random_trees_agree(tmp_path):
             name = "c" + "".join(r.choices(alphabet, k=r.randint(0, 3)))
             for _ in range(r.randint(1, 15)):
                 parts = ["d" + "".join(r.choices(alphabet, k=r.randint(0, 2))) for _ in range(r.randint(0, 3))]
-                put(root, "/".join([name, *parts, "f" + "".join(r.choices(alphabet, k=2)) + r.choice([".jpg", ".PNG", ".txt", ".jpg"])]))
+                put(
+                    root,
+                    "/".join(
+                        [
+                            name,
+                            *parts,
+                            "f" + "".join(r.choices(alphabet, k=2)) + r.choice([".jpg", ".PNG", ".txt", ".jpg"]),
+                        ]
+                    ),
+                )
             put(root, f"{name}/one.jpg")
         time.sleep(0.03)  # an index of folders that changed this very moment is not kept
         assert_same(root, cache)
@@ -117,11 +165,20 @@ def test_random_trees_agree(tmp_path):
         assert_same(root, cache)
 
 
-@pytest.mark.parametrize("names, message", [
-    ([], "Couldn't find any class folder in"),
-    (["stray.jpg"], "Pictures lie in a folder per class; those without classes can be given as a list (files:LIST), with any labels"),
-    (["full/1.jpg", "void/readme.txt", "blank/x.gif"], "Found no valid file for the classes blank, void. Supported extensions are: .jpg, .jpeg,"),
-])
+@pytest.mark.parametrize(
+    "names, message",
+    [
+        ([], "Couldn't find any class folder in"),
+        (
+            ["stray.jpg"],
+            "Pictures lie in a folder per class; those without classes can be given as a list (files:LIST), with any labels",
+        ),
+        (
+            ["full/1.jpg", "void/readme.txt", "blank/x.gif"],
+            "Found no valid file for the classes blank, void. Supported extensions are: .jpg, .jpeg,",
+        ),
+    ],
+)
 def test_folders_without_images_are_named_as_torchvision_names_them(tmp_path, names, message):
     """Proves the words of the two errors of ImageFolder."""
     put(tmp_path, *names)

@@ -1,4 +1,5 @@
 """`make install` follows GNU conventions: everything under DESTDIR and PREFIX, usable from there, and `make uninstall` takes it away again."""
+
 import fcntl
 import os
 import pathlib
@@ -13,10 +14,18 @@ REPO = pathlib.Path(__file__).resolve().parents[2]
 
 def make(build, *args):
     environment = {k: v for k, v in os.environ.items() if k not in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS")}
-    with open(build / ".installing", "w") as alone:  # what names a prefix is made in the build folder, for one installation at a time
+    with open(
+        build / ".installing", "w"
+    ) as alone:  # what names a prefix is made in the build folder, for one installation at a time
         fcntl.flock(alone, fcntl.LOCK_EX)
-        done = subprocess.run(["make", "-s", "-C", str(REPO), f"BUILD={build}", *args], stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                              env=environment, timeout=600)
+        done = subprocess.run(
+            ["make", "-s", "-C", str(REPO), f"BUILD={build}", *args],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            env=environment,
+            timeout=600,
+        )
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -36,13 +45,34 @@ def test_everything_lands_below_destdir_and_prefix(installed):
     files = files_under(installed)
     assert all(f.startswith("opt/batchd/") for f in files), files
     expected = {
-        "bin/batchd", "bin/batchctl", "include/batchd.h", "lib/libbatchd.a", "lib/libbatchd.so", "lib/libbatchd.so.0", "lib/libbatchd.so.0.1.0",
-        "lib/pkgconfig/batchd.pc", "lib/systemd/system/batchd.service", "lib/systemd/system/batchd.socket", "lib/sysusers.d/batchd.conf",
-        "lib/tmpfiles.d/batchd.conf", "share/man/man1/batchctl.1", "share/man/man8/batchd.8", "share/man/man5/batchd.yaml.5",
-        "share/bash-completion/completions/batchctl", "share/doc/batchd/LICENSE", "share/doc/batchd/README.md", "share/doc/batchd/batchd.yaml",
-        "share/doc/batchd/gpu.conf", "share/doc/batchd/batchd-modules-load.conf", "share/doc/batchd/train_graph.py",
-        "share/doc/batchd/client/python/README.md", "share/doc/batchd/systemd/README.md"}
-    assert expected <= {f.removeprefix("opt/batchd/") for f in files}, expected - {f.removeprefix("opt/batchd/") for f in files}
+        "bin/batchd",
+        "bin/batchctl",
+        "include/batchd.h",
+        "lib/libbatchd.a",
+        "lib/libbatchd.so",
+        "lib/libbatchd.so.0",
+        "lib/libbatchd.so.0.1.0",
+        "lib/pkgconfig/batchd.pc",
+        "lib/systemd/system/batchd.service",
+        "lib/systemd/system/batchd.socket",
+        "lib/sysusers.d/batchd.conf",
+        "lib/tmpfiles.d/batchd.conf",
+        "share/man/man1/batchctl.1",
+        "share/man/man8/batchd.8",
+        "share/man/man5/batchd.yaml.5",
+        "share/bash-completion/completions/batchctl",
+        "share/doc/batchd/LICENSE",
+        "share/doc/batchd/README.md",
+        "share/doc/batchd/batchd.yaml",
+        "share/doc/batchd/gpu.conf",
+        "share/doc/batchd/batchd-modules-load.conf",
+        "share/doc/batchd/train_graph.py",
+        "share/doc/batchd/client/python/README.md",
+        "share/doc/batchd/systemd/README.md",
+    }
+    assert expected <= {f.removeprefix("opt/batchd/") for f in files}, expected - {
+        f.removeprefix("opt/batchd/") for f in files
+    }
 
 
 def test_unit_starts_the_installed_daemon(installed):
@@ -73,11 +103,25 @@ def test_example_trainer_compiles_with_the_installed_pkg_config_file(installed, 
     if static:
         flags = [f"{prefix}/lib/libbatchd.a" if f == "-lbatchd" else f for f in flags]
     program = tmp_path / "train"
-    subprocess.run([*os.environ.get("CC", "cc").split(), "-o", program, REPO / "client/examples/train.c", *flags], check=True)
-    linked = subprocess.run(["ldd", program], capture_output=True, text=True, check=True, env={**environment, "LD_LIBRARY_PATH": f"{prefix}/lib"}).stdout
+    subprocess.run(
+        [*os.environ.get("CC", "cc").split(), "-o", program, REPO / "client/examples/train.c", *flags], check=True
+    )
+    linked = subprocess.run(
+        ["ldd", program],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**environment, "LD_LIBRARY_PATH": f"{prefix}/lib"},
+    ).stdout
     assert ("libbatchd.so.0" in linked) != static
-    done = subprocess.run([program, f"imagefolder:{samples}"], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60,
-                          env={**environment, "LD_LIBRARY_PATH": f"{prefix}/lib"})
+    done = subprocess.run(
+        [program, f"imagefolder:{samples}"],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**environment, "LD_LIBRARY_PATH": f"{prefix}/lib"},
+    )
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -88,12 +132,25 @@ def test_package_finds_a_library_in_a_prefix_of_its_own(build, installed, tmp_pa
     shutil.copytree(REPO / "client/python/batchd", package / "batchd")
     prefix = installed / "opt/batchd"
     environment = {k: v for k, v in os.environ.items() if not k.startswith("BATCHD_") and k != "LD_LIBRARY_PATH"}
-    environment.update(PYTHONPATH=str(package), PATH=os.pathsep.join([str(prefix / "bin")] * (way == "path") + ["/usr/bin", "/bin"]), BATCHD_ARRAYS="numpy")
+    environment.update(
+        PYTHONPATH=str(package),
+        PATH=os.pathsep.join([str(prefix / "bin")] * (way == "path") + ["/usr/bin", "/bin"]),
+        BATCHD_ARRAYS="numpy",
+    )
     code = f"import sys; sys.prefix = {str(prefix)!r}; " if way == "prefix" else ""
     code += "import batchd; print(next(line.split()[-1] for line in open('/proc/self/maps') if 'libbatchd' in line))"
-    done = subprocess.run([sys.executable, "-c", code], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, env=environment)
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=environment,
+    )
     system = any(pathlib.Path(folder, "libbatchd.so.0").exists() for folder in ("/usr/local/lib", "/usr/lib"))
-    assert done.returncode == 0 and (system or done.stdout.strip() == str(prefix / "lib/libbatchd.so.0.1.0")), done.stdout + done.stderr
+    assert done.returncode == 0 and (system or done.stdout.strip() == str(prefix / "lib/libbatchd.so.0.1.0")), (
+        done.stdout + done.stderr
+    )
 
 
 def test_uninstall_removes_what_install_put_there(build, tmp_path):

@@ -1,4 +1,5 @@
 """An iteration's life as torch's own samplers and frameworks know it: when it takes its epoch, what state_dict says meanwhile, who hears set_epoch."""
+
 import json
 
 import pytest
@@ -41,6 +42,7 @@ def again(loader):
 
 
 # ---- when an iteration takes its epoch ----
+
 
 def test_an_iterator_that_gave_nothing_counts_no_epoch(daemon):
     """Frameworks call iter() to see whether it can be called."""
@@ -92,6 +94,7 @@ def test_an_epoch_without_batches_is_an_epoch(daemon):
 
 # ---- what state_dict says ----
 
+
 @pytest.mark.parametrize("late", [False, True])
 def test_state_follows_the_batches_wherever_set_epoch_is_called(daemon, late):
     """Between iter and set_epoch, behind every batch, and while set_epoch names the running epoch."""
@@ -104,7 +107,7 @@ def test_state_follows_the_batches_wherever_set_epoch_is_called(daemon, late):
     for k in range(6):
         assert loader.state_dict()["global_batch"] == k
         other = again(loader)
-        assert rows(other, iter(other)) == order(0)[4 * k:]
+        assert rows(other, iter(other)) == order(0)[4 * k :]
         rows(loader, iterator, 1)
         loader.set_epoch(0)
     assert rows(loader, iterator) == []
@@ -159,12 +162,15 @@ def test_a_state_of_an_epochs_last_batch_leaves_the_loop_to_end(daemon):
 
 # ---- the caller's own sampler ----
 
+
 def own(kind, **options):
     """A loader with DistributedSampler as torch's loader gets it, and the sampler."""
     sampler = DistributedSampler(range(N), 1, 0, shuffle=True, seed=3)
     if kind == "sampler":
         return make(sampler=sampler, shuffle=False, seed=0, **options), sampler
-    return make(batch_sampler=BatchSampler(sampler, 4, False), shuffle=False, seed=0, batch_size=None, **options), sampler
+    return make(
+        batch_sampler=BatchSampler(sampler, 4, False), shuffle=False, seed=0, batch_size=None, **options
+    ), sampler
 
 
 @pytest.mark.parametrize("kind", ["sampler", "batch_sampler"])
@@ -210,6 +216,7 @@ def test_a_sampler_is_read_once_and_for_the_right_epoch(daemon):
 
 def test_a_sampler_that_counts_by_itself_and_the_loader_agree(daemon):
     """One whose __iter__ goes on to the next epoch; and a state saved in the middle of it is of the epoch that is running."""
+
     class Counting:
         epoch = 0
 

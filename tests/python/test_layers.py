@@ -21,19 +21,27 @@ class Tree:
         path = self.root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         function = name.replace("/", "_")
-        path.with_suffix(".h").write_text("".join(f'#include "{other}.h"\n' for other in includes) + f"void {function}(void);\n")
+        path.with_suffix(".h").write_text(
+            "".join(f'#include "{other}.h"\n' for other in includes) + f"void {function}(void);\n"
+        )
         others = [other.replace("/", "_") for other in calls]
         path.with_suffix(".c").write_text(
-            "".join(f"void {other}(void);\n" for other in others) + f"void {function}(void) {{ {' '.join(f'{other}();' for other in others)} }}\n"
+            "".join(f"void {other}(void);\n" for other in others)
+            + f"void {function}(void) {{ {' '.join(f'{other}();' for other in others)} }}\n"
         )
         compiled = self.root / "build" / name
         compiled.parent.mkdir(parents=True, exist_ok=True)
-        subprocess.run([os.environ.get("CC", "cc"), "-O2", "-c", path.with_suffix(".c"), "-o", compiled.with_suffix(".o")], check=True)
+        subprocess.run(
+            [os.environ.get("CC", "cc"), "-O2", "-c", path.with_suffix(".c"), "-o", compiled.with_suffix(".o")],
+            check=True,
+        )
 
     def check(self, known=""):
         script = re.sub(r'KNOWN = """.*?"""', f'KNOWN = """\n{known}\n"""', SCRIPT.read_text(), flags=re.DOTALL)
         (self.root / "layers").write_text(script)
-        return subprocess.run(["python3", "layers", "build"], cwd=self.root, capture_output=True, text=True, check=False)
+        return subprocess.run(
+            ["python3", "layers", "build"], cwd=self.root, capture_output=True, text=True, check=False
+        )
 
 
 @pytest.fixture

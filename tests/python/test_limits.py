@@ -1,4 +1,5 @@
 """Limits of the machine and of one user, with what is really there: a storm at the door, a file system that does not answer, a small memory control group."""
+
 import contextlib
 import json
 import os
@@ -17,13 +18,19 @@ MIB = 1 << 20
 
 
 def status_of(d):
-    said = subprocess.run([BUILD / "batchctl", "status", "--json", "--socket", d.socket], stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                          timeout=60)
+    said = subprocess.run(
+        [BUILD / "batchctl", "status", "--json", "--socket", d.socket],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
     assert said.returncode == 0, said.stderr
     return json.loads(said.stdout)
 
 
 # ---- the log ----
+
 
 def test_a_storm_of_refusals_is_one_record(make_daemon):
     # 2000 connections over the limit, then 2000 messages that are none: one record each, and what was only counted is told when the daemon ends.
@@ -59,7 +66,7 @@ def nested(depth):
     packet = b""
     for _ in range(depth):
         n = len(packet)
-        packet = bytes([0x12, n & 0x7f | 0x80, n >> 7 & 0x7f | 0x80, n >> 14]) + packet
+        packet = bytes([0x12, n & 0x7F | 0x80, n >> 7 & 0x7F | 0x80, n >> 14]) + packet
     return packet
 
 
@@ -67,9 +74,9 @@ OFFENCES = {
     "no message": b"\xff\xff",
     "nested": nested(9000),
     "oversized": b"\x0a" * 70000,
-    "out of place": Wire.HELLO,                    # for the second time
+    "out of place": Wire.HELLO,  # for the second time
     "foreign slot": b"\x2a\x04\x08\x07\x10\x09",  # Release before Opened
-    "unread": Wire.STATUS,                         # many of them
+    "unread": Wire.STATUS,  # many of them
 }
 
 
@@ -131,7 +138,9 @@ class HungDaemon(Daemon):
         hung.mkdir()
         argv = [sys.executable, "-c", BESIDE_A_HUNG_MOUNT, str(self.fuse), str(hung), *self.argv]
         with open(self.log, "ab") as log:
-            self.process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=[self.fuse])
+            self.process = subprocess.Popen(
+                argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=[self.fuse]
+            )
         until("batchd listens", lambda: self.answers() or self.process.poll() is not None)
         if self.process.poll() == 77:
             self.give_up()
@@ -159,10 +168,13 @@ def test_openings_that_hang_leave_threads_for_other_users(build, public, monkeyp
             until("every opening is there", lambda: len(status_of(d)["loaders"]) == n)
             assert [u["openings"] for u in status_of(d)["users"]] == [2]
             assert b"waiting for your other data sets" in wires[-1].hear()
-            assert finish_as(65534, """
+            assert finish_as(
+                65534,
+                """
                 loader = batchd.DataLoader("random:length=64,shape=4", batch_size=4)
                 say(n=sum(1 for _ in loader))
-                """) == [{"n": 16}]
+                """,
+            ) == [{"n": 16}]
             for wire in wires[6:]:  # these leave the line
                 wire.socket.close()
             until("who waited and left is forgotten", lambda: len(status_of(d)["loaders"]) == 6)
@@ -181,6 +193,7 @@ def test_openings_that_hang_leave_threads_for_other_users(build, public, monkeyp
 
 # ---- a memory control group ----
 
+
 class SmallGroup:
     """A memory control group inside this process's own, version 1 or 2; skips the test where none may be made."""
 
@@ -188,9 +201,13 @@ class SmallGroup:
         self.folder = None
         lines = [line.split(":", 2) for line in pathlib.Path("/proc/self/cgroup").read_text().splitlines()]
         for _, controllers, path in lines:
-            for root, limits, events in (("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.oom_control"),
-                                         ("/sys/fs/cgroup", "memory.max", "memory.events")):
-                if ("memory" in controllers.split(",")) != root.endswith("memory") or (controllers and not root.endswith("memory")):
+            for root, limits, events in (
+                ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.oom_control"),
+                ("/sys/fs/cgroup", "memory.max", "memory.events"),
+            ):
+                if ("memory" in controllers.split(",")) != root.endswith("memory") or (
+                    controllers and not root.endswith("memory")
+                ):
                     continue
                 folder = pathlib.Path(root + path) / f"batchd-test-{os.getpid()}"
                 try:
@@ -217,6 +234,7 @@ class SmallGroup:
             with contextlib.suppress(OSError):
                 self.folder.rmdir()
             return not self.folder.exists()
+
         until("the control group is removed", gone)
 
 

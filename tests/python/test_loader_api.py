@@ -1,4 +1,5 @@
 """batchd.DataLoader as a training loop sees it, against a real daemon: order, positions, leases, forks, failures."""
+
 import collections
 import copy
 import ctypes
@@ -64,10 +65,19 @@ def same(a, b):
 def run_python(code, **options):
     """A process of its own, which has `batchd` and $BATCHD_SOCKET, and does not spend seconds on importing torch."""
     env = {**os.environ, "BATCHD_ARRAYS": "numpy", **options.pop("env", {})}
-    return subprocess.run([sys.executable, "-c", textwrap.dedent(code)], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, env=env, **options)
+    return subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env=env,
+        **options,
+    )
 
 
 # ---- batches ----
+
 
 def test_an_epoch_has_every_sample_once(daemon):
     """13 batches of 100 samples, the last one shorter, shapes and types as asked for."""
@@ -104,14 +114,18 @@ def test_torch_tensors_by_default_and_numpy_on_request(daemon, monkeypatch):
 def test_order_is_that_of_distributed_sampler(daemon, world, drop_last):
     """All ranks, two epochs, with torch's own sampler as the judge; padding rows are the last ones."""
     for rank in range(world):
-        sampler = torch.utils.data.DistributedSampler(range(100), world, rank, shuffle=True, seed=5, drop_last=drop_last)
-        loader = make(shuffle=True, seed=5, drop_last=drop_last, rank=rank, world_size=world, job=f"order-{world}-{drop_last}")
+        sampler = torch.utils.data.DistributedSampler(
+            range(100), world, rank, shuffle=True, seed=5, drop_last=drop_last
+        )
+        loader = make(
+            shuffle=True, seed=5, drop_last=drop_last, rank=rank, world_size=world, job=f"order-{world}-{drop_last}"
+        )
         for epoch in (0, 7):
             sampler.set_epoch(epoch)
             loader.set_epoch(epoch)
             expected = list(sampler)
             if drop_last:
-                expected = expected[:len(expected) // 8 * 8]
+                expected = expected[: len(expected) // 8 * 8]
             found = flat(indices_of(loader))
             assert found == expected and len(loader) == -(-len(expected) // 8)
             assert loader.last_batch.n_padding == (0 if drop_last or rank < (100 % world or world) else 1)
@@ -131,7 +145,11 @@ def test_dtype_may_be_spelt_as_people_do(daemon, samples, spelling):
 
 def test_images_come_with_the_pipeline_that_was_asked_for(daemon, samples):
     """A list of ops, of tuples or lists, with numpy numbers in it."""
-    loader = make(f"imagefolder:{samples}", transform=[("Resize", numpy.int64(40)), ["CenterCrop", 32], "ToTensor"], arrays="numpy")
+    loader = make(
+        f"imagefolder:{samples}",
+        transform=[("Resize", numpy.int64(40)), ["CenterCrop", 32], "ToTensor"],
+        arrays="numpy",
+    )
     images, labels = next(iter(loader))
     assert images.shape == (8, 3, 32, 32) and images.dtype == numpy.float32 and 0 <= images.min() and images.max() <= 1
     assert loader.normalize is None and len(loader.classes) == 4
@@ -139,6 +157,7 @@ def test_images_come_with_the_pipeline_that_was_asked_for(daemon, samples):
 
 
 # ---- epochs and positions ----
+
 
 def test_epochs_count_up_unless_set(daemon):
     """Without set_epoch every iteration is another epoch; with it the one that was asked for."""
@@ -229,7 +248,7 @@ def test_resume_with_other_batch_sizes_and_world_sizes_covers_the_rest_once(daem
         ranks = [resumed(state, batch_size=size, rank=r, world_size=world, job=f"w{world}") for r in range(world)]
         parts = [flat(taken(r, steps)) for r in ranks]
         n = steps * size * world
-        assert [i for row in zip(*parts) for i in row] == order[consumed:consumed + n]
+        assert [i for row in zip(*parts) for i in row] == order[consumed : consumed + n]
         assert len({tuple(sorted(r.state_dict().items())) for r in ranks}) == 1
         state, consumed = ranks[0].state_dict(), consumed + n
     last = resumed(state)
@@ -282,6 +301,7 @@ def test_state_of_other_data_or_another_order_is_refused(daemon):
 
 # ---- memory ----
 
+
 def test_writing_in_place_harms_nobody(daemon):
     """A trainer that normalises in place sees its own values, and the next time the daemon's; another trainer of the same job sees nothing of it."""
     expected = content_of(make())
@@ -300,7 +320,8 @@ def test_writing_in_place_harms_nobody(daemon):
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_faulthandler_and_in_place_writes_get_along(daemon, when):
     """Python's own handler below ours or, enabled in mid-epoch, on top of it: no write is lost, and a real crash is reported once."""
-    done = run_python("""
+    done = run_python(
+        """
         import batchd, ctypes, faulthandler
         if WHEN == "before":
             faulthandler.enable()
@@ -317,7 +338,8 @@ def test_faulthandler_and_in_place_writes_get_along(daemon, when):
             images += 1
         print("all written", flush=True)
         ctypes.string_at(8)
-    """.replace("WHEN", repr(when)))
+    """.replace("WHEN", repr(when))
+    )
     assert done.stdout == "all written\n"
     assert done.returncode == -signal.SIGSEGV and done.stderr.count("Fatal Python error: Segmentation fault") == 1
     assert ("string_at" in done.stderr) == (when == "before")
@@ -422,7 +444,9 @@ def test_threads_may_share_an_iteration(daemon):
             t.join()
     finally:
         sys.setswitchinterval(interval)
-    assert not failures and sorted(seen) == sorted(i for _, labels in make("random:length=4000,shape=3,classes=1000000", arrays="numpy") for i in labels.tolist())
+    assert not failures and sorted(seen) == sorted(
+        i for _, labels in make("random:length=4000,shape=3,classes=1000000", arrays="numpy") for i in labels.tolist()
+    )
 
 
 def test_dropping_tensors_returns_their_slots(daemon):
@@ -432,6 +456,7 @@ def test_dropping_tensors_returns_their_slots(daemon):
     images, labels = next(it)
     row = images[3, 1]
     from batchd import _lib
+
     assert _lib.n_leased(loader._handle) == 1
     del images
     assert _lib.n_leased(loader._handle) == 1
@@ -443,6 +468,7 @@ def test_dropping_tensors_returns_their_slots(daemon):
 def test_a_batch_that_comes_with_ctrl_c_is_not_lost(daemon, monkeypatch):
     """A signal's handler that raises when a batch has just come: whoever asks again gets that batch; who begins again gives it back."""
     from batchd import _lib
+
     loader, take = make(timeout=20), _lib.next
     expected, it, found = content_of(make()), iter(loader), []
 
@@ -468,16 +494,20 @@ def test_a_batch_that_comes_with_ctrl_c_is_not_lost(daemon, monkeypatch):
 def test_ctrl_c_while_a_batch_is_dropped_is_neither_lost_nor_loses_the_slot(daemon):
     """A destructor in Python would begin with the signal's handler, drop what that raises, and not get to the release."""
     from batchd import _lib
+
     loader = make()
     held = [next(iter(loader))]
     assert _lib.n_leased(loader._handle) == 1
     calls = functools.partial(getattr(ctypes.CDLL(None), "raise"), signal.SIGINT), functools.partial(held.clear)
     with pytest.raises(KeyboardInterrupt):
-        collections.deque(map(functools.partial.__call__, calls), 0)  # one after the other, all in C: Python sees the signal afterwards
+        collections.deque(
+            map(functools.partial.__call__, calls), 0
+        )  # one after the other, all in C: Python sees the signal afterwards
     assert not held and _lib.n_leased(loader._handle) == 0
 
 
 # ---- processes ----
+
 
 def test_a_forked_child_can_do_nothing_and_harms_nothing(daemon):
     """Iterating there is an error that says why; tensors that die there give nothing back; the parent goes on undisturbed."""
@@ -528,7 +558,16 @@ def test_ranks_as_torchrun_starts_them_share_one_loader(daemon):
     """
     outputs = []
     for rank in "01":
-        done = run_python(code, env={"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": "29512"})
+        done = run_python(
+            code,
+            env={
+                "RANK": rank,
+                "LOCAL_RANK": rank,
+                "WORLD_SIZE": "2",
+                "MASTER_ADDR": "localhost",
+                "MASTER_PORT": "29512",
+            },
+        )
         assert done.returncode == 0, done.stderr
         outputs.append(done.stdout.split())
     assert outputs[0][0] == outputs[1][0]
@@ -556,11 +595,22 @@ def test_a_process_group_made_later_is_followed(daemon, tmp_path):
         assert resumed.last_batch.epoch == 0 and plain.world_size == resumed.world_size == 2 and told.world_size == 1
         dist.destroy_process_group()
     """
-    processes = [subprocess.Popen([sys.executable, "-c", textwrap.dedent(code), str(r)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                  text=True, cwd=tmp_path) for r in (0, 1)]
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", textwrap.dedent(code), str(r)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=tmp_path,
+        )
+        for r in (0, 1)
+    ]
     outputs = [p.communicate(timeout=120) for p in processes]
     assert [p.returncode for p in processes] == [0, 0], outputs
-    plain, restored, named, told = zip(*([[int(i) for i in line.split()] for line in out.splitlines()] for out, _ in outputs))
+    plain, restored, named, told = zip(
+        *([[int(i) for i in line.split()] for line in out.splitlines()] for out, _ in outputs)
+    )
     assert [i for pair in zip(*plain) for i in pair] == whole
     assert [i for pair in zip(*restored) for i in pair] == whole[24:]
     assert named == plain and told == (whole, whole)
@@ -569,7 +619,8 @@ def test_a_process_group_made_later_is_followed(daemon, tmp_path):
 @needs_torch
 def test_a_plain_ddp_script_under_torchrun(daemon, tmp_path):
     """torch's own launcher, process group and DistributedDataParallel; the loader learns everything by itself. Two epochs, a restored position."""
-    (tmp_path / "train.py").write_text(textwrap.dedent("""
+    (tmp_path / "train.py").write_text(
+        textwrap.dedent("""
         import batchd, os, torch
         import torch.distributed as dist
         dist.init_process_group("gloo")
@@ -604,9 +655,23 @@ def test_a_plain_ddp_script_under_torchrun(daemon, tmp_path):
         # torch's gloo threads now and then abort the interpreter's exit ("terminate called without an active exception"), also without batchd in the
         # script; what this test is about is over by now.
         os._exit(0)
-    """))
-    done = subprocess.run([sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", str(tmp_path / "train.py")],
-                          stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    """)
+    )
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "torch.distributed.run",
+            "--standalone",
+            "--nproc_per_node=2",
+            str(tmp_path / "train.py"),
+        ],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
     assert done.returncode == 0 and "all there" in done.stdout, done.stdout + done.stderr
 
 
@@ -620,8 +685,25 @@ def test_a_ready_batch_costs_no_system_call(daemon, tmp_path):
             for _ in batchd.DataLoader('random:length={n * 4},shape=8', 4, n_slots=32):
                 time.sleep(0.005)
         """
-        done = subprocess.run(["strace", "-f", "-c", "-U", "name,calls", "-o", str(tmp_path / "calls"), sys.executable, "-c", textwrap.dedent(code)],
-                              stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, env={**os.environ, "BATCHD_ARRAYS": "numpy"})
+        done = subprocess.run(
+            [
+                "strace",
+                "-f",
+                "-c",
+                "-U",
+                "name,calls",
+                "-o",
+                str(tmp_path / "calls"),
+                sys.executable,
+                "-c",
+                textwrap.dedent(code),
+            ],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            env={**os.environ, "BATCHD_ARRAYS": "numpy"},
+        )
         if "ptrace" in done.stderr or "PTRACE" in done.stderr:
             pytest.skip("strace may not trace here")
         assert done.returncode == 0, done.stderr
@@ -629,7 +711,11 @@ def test_a_ready_batch_costs_no_system_call(daemon, tmp_path):
             name, calls = line.split()[0], line.split()[-1]
             if calls.isdigit():
                 counts.setdefault(name, []).append(int(calls))
-    grown = {name: c[1] - c[0] for name, c in counts.items() if name not in ("total", "clock_nanosleep") and len(c) == 2 and abs(c[1] - c[0]) >= 50}
+    grown = {
+        name: c[1] - c[0]
+        for name, c in counts.items()
+        if name not in ("total", "clock_nanosleep") and len(c) == 2 and abs(c[1] - c[0]) >= 50
+    }
     # A busy machine may be late with a few: then one receives and waits. One call a batch would be 200.
     assert not grown, grown
 
@@ -671,7 +757,13 @@ STARVED = """
 def test_ctrl_c_ends_a_wait_at_once(daemon):
     """A trainer that waits for the others of its share group can be interrupted."""
     code = textwrap.dedent(STARVED.format("", "KeyboardInterrupt"))
-    p = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "BATCHD_ARRAYS": "numpy"})
+    p = subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "BATCHD_ARRAYS": "numpy"},
+    )
     assert p.stdout.readline() == "ready\n"
     time.sleep(0.5)
     assert p.poll() is None
@@ -685,15 +777,22 @@ def test_ctrl_c_ends_a_long_opening(tmp_path):
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     listener.bind(str(tmp_path / "socket"))
     listener.listen(1)
-    p = subprocess.Popen([sys.executable, "-c", f"import batchd; batchd.DataLoader('random:', socket='{tmp_path}/socket', progress=True)"],
-                         stderr=subprocess.PIPE, env={**os.environ, "BATCHD_ARRAYS": "numpy", "COLUMNS": "60"})
+    p = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            f"import batchd; batchd.DataLoader('random:', socket='{tmp_path}/socket', progress=True)",
+        ],
+        stderr=subprocess.PIPE,
+        env={**os.environ, "BATCHD_ARRAYS": "numpy", "COLUMNS": "60"},
+    )
     peer = listener.accept()[0]
     peer.recv(65536)
-    peer.send(b"\x0a\x02\x08\x02")                                  # Welcome { version: 2 }
+    peer.send(b"\x0a\x02\x08\x02")  # Welcome { version: 2 }
     peer.recv(65536)
     shown = b""
     while b"]" not in shown:
-        peer.send(b"\x12\x0b\x0a\x05index\x10\x03\x18\x06")      # Progress { "index", 3 of 6 }
+        peer.send(b"\x12\x0b\x0a\x05index\x10\x03\x18\x06")  # Progress { "index", 3 of 6 }
         time.sleep(0.05)
         os.set_blocking(p.stderr.fileno(), False)
         shown += p.stderr.read() or b""
@@ -702,7 +801,12 @@ def test_ctrl_c_ends_a_long_opening(tmp_path):
     os.set_blocking(p.stderr.fileno(), True)
     p.send_signal(signal.SIGINT)
     _, err = p.communicate(timeout=20)
-    assert p.returncode in (1, -signal.SIGINT) and err.endswith(b"KeyboardInterrupt\n") and b"ignored" not in err and b"\x1b[K" in err
+    assert (
+        p.returncode in (1, -signal.SIGINT)
+        and err.endswith(b"KeyboardInterrupt\n")
+        and b"ignored" not in err
+        and b"\x1b[K" in err
+    )
     peer.close()
     listener.close()
 
@@ -710,10 +814,13 @@ def test_ctrl_c_ends_a_long_opening(tmp_path):
 def test_timeout_is_an_error_that_says_where_to_look(daemon):
     """timeout= as torch has it."""
     done = run_python(STARVED.format(", timeout=0.3", "TimeoutError"))
-    assert "TimeoutError no batch within 0.3 s" in done.stdout and "batchctl status" in done.stdout, done.stdout + done.stderr
+    assert "TimeoutError no batch within 0.3 s" in done.stdout and "batchctl status" in done.stdout, (
+        done.stdout + done.stderr
+    )
 
 
 # ---- failures ----
+
 
 def test_mistakes_are_named(daemon, tmp_path):
     """One line each, with the thing that is wrong in it, as the exception that Python people expect."""
@@ -764,8 +871,16 @@ def test_mistakes_are_named(daemon, tmp_path):
 
 def test_options_may_have_the_types_that_scripts_have(daemon):
     """Of numpy, of torch, endless times, and None where torch takes it."""
-    loader = make(batch_size=numpy.int64(8), seed=numpy.uint8(3), num_workers=numpy.int32(2), timeout=numpy.float32(20), reconnect=float("inf"), device=None,
-                  shuffle=numpy.bool_(True), producer_timeout=float("inf"))
+    loader = make(
+        batch_size=numpy.int64(8),
+        seed=numpy.uint8(3),
+        num_workers=numpy.int32(2),
+        timeout=numpy.float32(20),
+        reconnect=float("inf"),
+        device=None,
+        shuffle=numpy.bool_(True),
+        producer_timeout=float("inf"),
+    )
     assert len(indices_of(loader)) == 13
     assert len(indices_of(make(timeout=float("inf"), device="cpu:0"))) == 13 and make(timeout=None).timeout == 0
     if torch is not None:
@@ -831,6 +946,7 @@ def indices_of_epoch(epoch):
 def phases_of_opening(monkeypatch, at_daemon=lambda: None, **options):
     """Opens a loader; what the library said meanwhile. at_daemon is called when nobody answers."""
     from batchd import progress
+
     phases = []
 
     def on_progress(self, phase, done, total):
@@ -895,13 +1011,18 @@ def test_a_daemon_that_stays_away_is_an_error(make_daemon, capsys):
         with pytest.raises(ConnectionError, match="batchd"):
             for _ in it:
                 pass
-    assert f"batchd: batchd at {daemon.socket} went away" in (said := capsys.readouterr().err) and "; waiting for it, for 2.5 s at most\n" in said
+    assert (
+        f"batchd: batchd at {daemon.socket} went away" in (said := capsys.readouterr().err)
+        and "; waiting for it, for 2.5 s at most\n" in said
+    )
 
 
 # ---- own batches and frameworks ----
 
+
 class Sampler:
     """As PyTorch's batch samplers: lists of any length, another order each epoch."""
+
     batch_size = 9
 
     def __init__(self):
@@ -914,7 +1035,7 @@ class Sampler:
         order = numpy.random.default_rng(self.epoch).permutation(100)
         start = 0
         for n in [9, 1, 5] * 3 + [9, 9, 9, 9, 9, 9, 1]:
-            yield order[start:start + n]
+            yield order[start : start + n]
             start += n
 
     def __len__(self):
@@ -939,6 +1060,7 @@ def test_own_batches_come_as_the_sampler_chose_them(daemon):
 @pytest.mark.parametrize("drop_last", [False, True])
 def test_a_sampler_is_cut_into_batches_as_torch_does(daemon, drop_last):
     """Indices in the sampler's order; it is the loader's sampler, and gets the epochs."""
+
     class Backwards:
         epoch = 0
 
@@ -952,7 +1074,12 @@ def test_a_sampler_is_cut_into_batches_as_torch_does(daemon, drop_last):
             return 50 + self.epoch
 
     loader = make(sampler=Backwards(), drop_last=drop_last)
-    assert loader.batch_size == 8 and loader.drop_last == drop_last and isinstance(loader.sampler, Backwards) and loader.batch_sampler.sampler is loader.sampler
+    assert (
+        loader.batch_size == 8
+        and loader.drop_last == drop_last
+        and isinstance(loader.sampler, Backwards)
+        and loader.batch_sampler.sampler is loader.sampler
+    )
     for epoch in (0, 6):
         loader.set_epoch(epoch)
         n = len(loader.sampler)
@@ -1000,8 +1127,12 @@ def test_torch_batch_samplers_work(daemon):
 
 def test_wrong_own_batches_are_refused_by_name(daemon):
     """Too long, empty, out of range."""
-    for batches, kind, word in (([list(range(9))], ValueError, "9 where 1 to 8"), ([[]], ValueError, "batch of 0"), ([[1, 100]], IndexError, "sample 100 of 100"),
-                                ([[-1]], IndexError, "-1")):
+    for batches, kind, word in (
+        ([list(range(9))], ValueError, "9 where 1 to 8"),
+        ([[]], ValueError, "batch of 0"),
+        ([[1, 100]], IndexError, "sample 100 of 100"),
+        ([[-1]], IndexError, "-1"),
+    ):
         with pytest.raises(kind, match=word):
             list(make(batch_sampler=batches))
     with pytest.raises(ValueError, match="give batch_size"):
@@ -1024,7 +1155,13 @@ def test_wrappers_that_keep_unknown_iterables_work(daemon):
 
     wrapped = Wrapper(loader)
     assert sum(1 for _ in wrapped) == len(wrapped) == 12
-    for name, value in (("batch_size", 8), ("drop_last", True), ("num_workers", 2), ("batch_sampler", None), ("timeout", 0)):
+    for name, value in (
+        ("batch_size", 8),
+        ("drop_last", True),
+        ("num_workers", 2),
+        ("batch_sampler", None),
+        ("timeout", 0),
+    ):
         assert getattr(loader, name) == value
     assert hasattr(loader.sampler, "set_epoch") and len(loader.dataset) == 100
 
@@ -1034,7 +1171,9 @@ def test_cuda_without_a_gpu_is_refused_clearly(daemon):
     """Before anything is opened."""
     if torch.cuda.is_available():
         pytest.skip("this machine has a GPU")
-    with pytest.raises(RuntimeError, match="device='cuda': torch .* can use no GPU here: .*(CUDA|NVIDIA driver).*doctor"):
+    with pytest.raises(
+        RuntimeError, match="device='cuda': torch .* can use no GPU here: .*(CUDA|NVIDIA driver).*doctor"
+    ):
         make(device="cuda")
     for device in ("gpu", "GPU-0123", "meta"):
         with pytest.raises(ValueError, match=f"'cpu' or 'cuda.:n.', not '{device}'"):
@@ -1060,8 +1199,19 @@ def test_a_first_program_needs_no_setup(build, tmp_path):
     env = {k: v for k, v in os.environ.items() if k not in ("BATCHD_SOCKET", "LD_LIBRARY_PATH")}
     env.update(XDG_RUNTIME_DIR=str(runtime), HOME=str(runtime))
     command = [str(program), "random:length=100,shape=3"]
-    processes = [subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env, cwd=runtime.parent, **who)
-                 for _ in range(2)]
+    processes = [
+        subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=env,
+            cwd=runtime.parent,
+            **who,
+        )
+        for _ in range(2)
+    ]
     outputs = [p.communicate(timeout=60) for p in processes]
     assert [p.returncode for p in processes] == [0, 0], outputs
     assert all(out.count("rows, mean 0.") == 4 for out, _ in outputs), outputs

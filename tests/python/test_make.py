@@ -1,4 +1,5 @@
 """The inner loop: one program, one test, what clean keeps, what a benchmark builds, what an editor is told."""
+
 import json
 import os
 import shutil
@@ -10,8 +11,15 @@ from daemons import BUILD, REPO
 def make(*args, folder=REPO, **settings):
     """Its exit status and output. Variables of a make that runs these tests do not reach it."""
     environment = {k: v for k, v in os.environ.items() if k not in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS", "BATCHD_TEST")}
-    done = subprocess.run(["make", "-s", "--no-print-directory", "-C", folder, *args, *(f"{k}={v}" for k, v in settings.items())], stdin=subprocess.DEVNULL,
-                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment, timeout=600)
+    done = subprocess.run(
+        ["make", "-s", "--no-print-directory", "-C", folder, *args, *(f"{k}={v}" for k, v in settings.items())],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=environment,
+        timeout=600,
+    )
     return done.returncode, done.stdout
 
 
@@ -25,7 +33,9 @@ def test_one_program_or_one_test_can_be_run(build):
     code, output = make("check-c", T="account", BUILD=BUILD)
     everything = checks(output)
     assert code == 0 and list(everything) == ["test_account"], output
-    names = subprocess.run(["grep", "-ho", "^START_TEST(.*", REPO / "tests/test_account.c"], capture_output=True, text=True, check=True).stdout
+    names = subprocess.run(
+        ["grep", "-ho", "^START_TEST(.*", REPO / "tests/test_account.c"], capture_output=True, text=True, check=True
+    ).stdout
     part = names.splitlines()[0].split("(")[1].split("_", 1)[1].rstrip(")")
     code, output = make("check-c", T=f"account:{part}", BUILD=BUILD)
     some = checks(output)
@@ -61,9 +71,15 @@ def test_editors_are_told_how_each_file_is_compiled(build):
     """compile_commands.json has every source of the daemon, and its commands compile."""
     code, output = make("-nB", "V=1", "all", BUILD=BUILD)
     assert code == 0, output
-    told = subprocess.run([REPO / "tests/setup/compile-commands"], input=output, capture_output=True, text=True, check=True, cwd=REPO).stdout
+    told = subprocess.run(
+        [REPO / "tests/setup/compile-commands"], input=output, capture_output=True, text=True, check=True, cwd=REPO
+    ).stdout
     commands = {entry["file"]: entry for entry in json.loads(told)}
-    sources = {str(path.relative_to(REPO)) for path in REPO.glob("daemon/**/*.c")} - {"daemon/cuda/gpus-none.c", "daemon/cuda/gpus.c", "daemon/cuda/gpu-thread.c"}
+    sources = {str(path.relative_to(REPO)) for path in REPO.glob("daemon/**/*.c")} - {
+        "daemon/cuda/gpus-none.c",
+        "daemon/cuda/gpus.c",
+        "daemon/cuda/gpu-thread.c",
+    }
     assert sources <= set(commands), sources - set(commands)
     entry = commands["daemon/core/stream.c"]
     arguments = [word for word in entry["arguments"] if word not in ("-MMD", "-MP")]

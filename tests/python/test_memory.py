@@ -1,4 +1,5 @@
 """The daemon's memory: within its budget whatever the caches hold, and given back when the work is gone."""
+
 import json
 import time
 
@@ -12,11 +13,16 @@ def status(batchctl):
     return json.loads(batchctl("status", "--json").stdout)
 
 
-@pytest.mark.parametrize("cache", ["{decoded: auto, jpeg: auto}", "{decoded: 1GiB, jpeg: 1GiB}", "{decoded: off, jpeg: off}"])
+@pytest.mark.parametrize(
+    "cache", ["{decoded: auto, jpeg: auto}", "{decoded: 1GiB, jpeg: 1GiB}", "{decoded: off, jpeg: off}"]
+)
 def test_resident_memory_stays_within_the_budget(make_daemon, batchctl, photos, cache):
     # 400 photographs are some 200 MiB of pixels: more than the caches may have. Two jobs with windows of their own.
     make_daemon(config=f"memory: 192MiB\ncache: {cache}\n")
-    loaders = [batchd.DataLoader(f"imagefolder:{photos}", batch_size=32, transform=t, shuffle=True, arrays="numpy") for t in ("train224", "val224")]
+    loaders = [
+        batchd.DataLoader(f"imagefolder:{photos}", batch_size=32, transform=t, shuffle=True, arrays="numpy")
+        for t in ("train224", "val224")
+    ]
     for epoch in range(3):
         for batches in zip(*loaders):
             pass
@@ -40,11 +46,15 @@ def test_slots_are_given_back_after_the_last_trainer(make_daemon, batchctl, samp
     assert s["loaders"] == [] and s["memory"]["slots_bytes"] == 0
 
 
-@pytest.mark.parametrize("config, options, n", [
-    ("memory: 1GiB\n", {}, 16),                # an eighth of what is free has room for them
-    ("memory: 96MiB\n", {}, 5),                # an eighth of 96 MiB less four slots of 5 has room for one
-    ("memory: 1GiB\nslots: 5\n", {}, 5),       # as configured
-    ("memory: 1GiB\n", {"n_slots": 3}, 3)])    # as asked for
+@pytest.mark.parametrize(
+    "config, options, n",
+    [
+        ("memory: 1GiB\n", {}, 16),  # an eighth of what is free has room for them
+        ("memory: 96MiB\n", {}, 5),  # an eighth of 96 MiB less four slots of 5 has room for one
+        ("memory: 1GiB\nslots: 5\n", {}, 5),  # as configured
+        ("memory: 1GiB\n", {"n_slots": 3}, 3),
+    ],
+)  # as asked for
 def test_where_memory_is_plentiful_more_batches_are_made_ahead(make_daemon, config, options, n):
     # The first four are there at once, the others soon, all of them charged; and each is used: nobody takes a batch meanwhile.
     make_daemon(config="cache: {decoded: off, jpeg: off}\n" + config)
@@ -74,8 +84,11 @@ def test_a_decoded_cache_serves_later_epochs_with_the_same_pixels(make_daemon, b
         return [images.tobytes() for _ in range(3) for images, _ in loader]
 
     plain = epochs("cache: {decoded: off, jpeg: off}\n")
-    for config, tier in (("cache: {decoded: 500MiB, jpeg: off}\n", "decoded"), ("cache: {decoded: off, jpeg: auto}\n", "index"),
-                         ("cache: {decoded: off, jpeg: 100MiB}\n", "file")):
+    for config, tier in (
+        ("cache: {decoded: 500MiB, jpeg: off}\n", "decoded"),
+        ("cache: {decoded: off, jpeg: auto}\n", "index"),
+        ("cache: {decoded: off, jpeg: 100MiB}\n", "file"),
+    ):
         assert epochs(config) == plain
         cache = {c["tier"]: c for c in status(batchctl)["cache"]}
         assert cache[tier]["hits"] >= 96 and cache[tier]["entries"] == 96
@@ -84,12 +97,15 @@ def test_a_decoded_cache_serves_later_epochs_with_the_same_pixels(make_daemon, b
 def test_a_changed_file_is_never_served_from_a_cache(make_daemon, batchctl, samples, tmp_path):
     # Another picture under the same name, between two epochs.
     import shutil
+
     folder = tmp_path / "tree"
     shutil.copytree(samples, folder)
     files = sorted(folder.glob("*/*"))
     for config in ("cache: {decoded: 500MiB, jpeg: off}\n", "cache: {decoded: off, jpeg: 100MiB}\n"):
         make_daemon(config=config)
-        loader = batchd.DataLoader(f"imagefolder:{folder}", batch_size=8, transform="val224", arrays="numpy", dtype="uint8", n_slots=2)
+        loader = batchd.DataLoader(
+            f"imagefolder:{folder}", batch_size=8, transform="val224", arrays="numpy", dtype="uint8", n_slots=2
+        )
         first = {}
         for _ in range(2):
             for images, _ in loader:
@@ -111,7 +127,9 @@ def test_kept_indexes_survive_a_restart_and_damage(make_daemon, batchctl, sample
     d = make_daemon(config=f"cache: {{decoded: off, jpeg: auto, directory: {kept}}}\n")
 
     def epochs(n):
-        with batchd.DataLoader(f"imagefolder:{samples}", batch_size=16, shuffle=True, arrays="numpy", dtype="uint8") as loader:
+        with batchd.DataLoader(
+            f"imagefolder:{samples}", batch_size=16, shuffle=True, arrays="numpy", dtype="uint8"
+        ) as loader:
             return [images.tobytes() for _ in range(n) for images, _ in loader]
 
     golden = epochs(2)

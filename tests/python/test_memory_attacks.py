@@ -1,4 +1,5 @@
 """Clients that ask for more memory than there is: each is refused by name or waits, and the daemon stays within `memory` + 64 MiB, its peak included."""
+
 import json
 import os
 import pathlib
@@ -19,7 +20,11 @@ pytestmark = pytest.mark.skipif(SANITIZED, reason="a sanitizer's own memory is n
 
 
 def in_kib(daemon, field):
-    return next(int(line.split()[1]) for line in pathlib.Path(f"/proc/{daemon.pid}/status").read_text().splitlines() if line.startswith(field + ":"))
+    return next(
+        int(line.split()[1])
+        for line in pathlib.Path(f"/proc/{daemon.pid}/status").read_text().splitlines()
+        if line.startswith(field + ":")
+    )
 
 
 def peak(daemon):
@@ -53,7 +58,12 @@ def refused(source, **options):
 def test_an_order_that_does_not_fit_is_refused_with_its_size(small):
     # 4 bytes a sample: 763 MiB of a budget of 64. It needs no file at all; without shuffle there is nothing to keep.
     text = refused("random:length=200000000,shape=1", shuffle=True)
-    assert "the order of an epoch of 200000000 samples needs 762.9 MiB" in text and "51.2 MiB" in text and "memory" in text and "without shuffle" in text
+    assert (
+        "the order of an epoch of 200000000 samples needs 762.9 MiB" in text
+        and "51.2 MiB" in text
+        and "memory" in text
+        and "without shuffle" in text
+    )
     with load("random:length=4611686018427387904,shape=1") as loader:
         next(iter(loader))
 
@@ -87,7 +97,11 @@ def test_a_list_that_does_not_fit_is_refused_while_it_is_read(small, tmp_path):
     with open(folder / "sparse", "wb") as f:
         f.truncate(3 << 30)
     text = refused(f"files:{folder}/long")
-    assert "more names and labels than there is room for" in text and "limits.memory_per_user" in text and "51.2 MiB" in text
+    assert (
+        "more names and labels than there is room for" in text
+        and "limits.memory_per_user" in text
+        and "51.2 MiB" in text
+    )
     with pytest.raises(batchd.InvalidError, match="a line of more than 64 KiB"):
         load(f"files:{folder}/sparse")
     until("nothing is charged any more", lambda: batchd.status()["memory"]["data_bytes"] == 0)
@@ -119,8 +133,12 @@ def test_a_loader_that_lingers_makes_room(make_daemon, tmp_path):
 def picture(build, tmp_path_factory):
     """The bytes of a small photograph."""
     folder = tmp_path_factory.mktemp("picture") / "data"
-    subprocess.run([str(build / "batchctl"), "sample-data", str(folder), "--classes", "1", "--per-class", "1"], stdin=subprocess.DEVNULL,
-                   stdout=subprocess.DEVNULL, check=True)
+    subprocess.run(
+        [str(build / "batchctl"), "sample-data", str(folder), "--classes", "1", "--per-class", "1"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        check=True,
+    )
     return next(folder.glob("*/*")).read_bytes()
 
 
@@ -141,23 +159,41 @@ def test_large_images_between_ops_are_bad_data_and_leave_nothing(small, picture,
     # Each op wants 201 MB, twice, for each worker.
     source = make_list(tmp_path, {f"{i}.jpg": picture for i in range(8)})
     with pytest.raises(batchd.BadDataError) as e:
-        next(iter(load(source, transform=[["Resize", [8192, 8192]], ["Resize", [8191, 8191]], ["Resize", [64, 64]]], dtype="uint8")))
-    assert "of 8 samples cannot be decoded" in str(e.value) and "needs at least 1" in str(e.value) and "MiB for one image" in str(e.value)
-    assert "more than bad_data in the daemon's configuration allows (1%)" in str(e.value) and "batchctl verify files:" in str(e.value)
+        next(
+            iter(
+                load(
+                    source,
+                    transform=[["Resize", [8192, 8192]], ["Resize", [8191, 8191]], ["Resize", [64, 64]]],
+                    dtype="uint8",
+                )
+            )
+        )
+    assert (
+        "of 8 samples cannot be decoded" in str(e.value)
+        and "needs at least 1" in str(e.value)
+        and "MiB for one image" in str(e.value)
+    )
+    assert "more than bad_data in the daemon's configuration allows (1%)" in str(
+        e.value
+    ) and "batchctl verify files:" in str(e.value)
     settles(small)
 
 
 def test_images_that_fit_one_at_a_time_take_turns(small, picture, tmp_path):
     # 23 MB between two ops of each of four workers, of which the memory to work in has room for one.
     source = make_list(tmp_path, {f"{i}.jpg": picture for i in range(16)})
-    with load(source, transform=[["Resize", [1900, 1900]], ["Resize", [1899, 1899]], ["Resize", [64, 64]]], dtype="uint8") as loader:
+    with load(
+        source, transform=[["Resize", [1900, 1900]], ["Resize", [1899, 1899]], ["Resize", [64, 64]]], dtype="uint8"
+    ) as loader:
         assert sum(len(x) for x, _ in loader) == 16 and loader.last_batch.n_replaced == 0
         settles(small)
 
 
 def hollow_jpeg(edge):
     """Arithmetic, progressive, four layers, and scans without data: 200 bytes for any number of pixels."""
-    frame = struct.pack(">BBHBHHB", 0xFF, 0xCA, 20, 8, edge, edge, 4) + b"".join(bytes([c, 0x11, 0]) for c in (1, 2, 3, 4))
+    frame = struct.pack(">BBHBHHB", 0xFF, 0xCA, 20, 8, edge, edge, 4) + b"".join(
+        bytes([c, 0x11, 0]) for c in (1, 2, 3, 4)
+    )
     scans = b"".join(bytes([0xFF, 0xDA, 0, 8, 1, c, 0, 0, 0, 0]) for c in (1, 2, 3, 4))
     return b"\xff\xd8\xff\xdb\x00\x43\x00" + b"\x01" * 64 + frame + scans + b"\xff\xd9"
 
@@ -173,7 +209,11 @@ def test_hollow_pictures_cost_nothing(small, tmp_path):
 def test_a_picture_that_takes_too_long_ends_its_row(make_daemon, tmp_path):
     # A hundred scans over 16 Mpx, of which none has data, take seconds. A row gives up at the second such picture, not at the seventeenth.
     daemon = make_daemon("--workers", "1", config="bad_data: 100%\nlimits: {image_time: 100ms, image_scans: 200}\n")
-    scans = b"".join(bytes([0xFF, 0xDA, 0, 8, 1, c, 0, 0, 0, a << 4 | max(a - 1, 0)]) for a in range(13, -1, -1) for c in (1, 2, 3, 4))
+    scans = b"".join(
+        bytes([0xFF, 0xDA, 0, 8, 1, c, 0, 0, 0, a << 4 | max(a - 1, 0)])
+        for a in range(13, -1, -1)
+        for c in (1, 2, 3, 4)
+    )
     endless = hollow_jpeg(4000)[:-2] + scans + scans + b"\xff\xd9"
     source = make_list(tmp_path, {f"{i}.jpg": endless for i in range(100)})
     with pytest.raises(batchd.BadDataError) as e:

@@ -1,4 +1,5 @@
 """DataLoader.next_into on the CPU: the batches of a loop, in memory of the caller's. On a GPU: test_cuda_loader.py."""
+
 import gc
 import json
 import os
@@ -47,7 +48,9 @@ def looped(loader):
 
 
 def same(found, wanted):
-    return len(found) == len(wanted) and all(len(f) == len(w) and all(numpy.array_equal(a, b) for a, b in zip(f, w)) for f, w in zip(found, wanted))
+    return len(found) == len(wanted) and all(
+        len(f) == len(w) and all(numpy.array_equal(a, b) for a, b in zip(f, w)) for f, w in zip(found, wanted)
+    )
 
 
 @pytest.mark.parametrize("kind", ["torch", "numpy"])
@@ -63,10 +66,14 @@ def test_the_batches_of_a_loop(daemon, kind, arrays):
         assert _lib.n_leased(loader._handle) == 0
 
 
-@pytest.mark.parametrize("options", [dict(), dict(dtype="float16"), dict(dtype="uint8", layout="NHWC"), dict(layout="NHWC")], ids=str)
+@pytest.mark.parametrize(
+    "options", [dict(), dict(dtype="float16"), dict(dtype="uint8", layout="NHWC"), dict(layout="NHWC")], ids=str
+)
 def test_pictures(daemon, samples, options):
     """Every dtype and layout; a channels_last tensor by way of NHWC."""
-    options = dict(dataset=f"imagefolder:{samples}", transform=[["CenterCrop", 16], "ToTensor"], batch_size=10, **options)
+    options = dict(
+        dataset=f"imagefolder:{samples}", transform=[["CenterCrop", 16], "ToTensor"], batch_size=10, **options
+    )
     shape = (16, 16, 3) if options.get("layout") == "NHWC" else (3, 16, 16)
     images, labels = buffers(10, shape, getattr(torch, options.get("dtype", "float32")))
     with make(**options) as loader, make(job="other", **options) as other:
@@ -94,7 +101,7 @@ def test_a_state_saved_behind_any_batch_goes_on_with_the_next(daemon):
         for way in (looped, lambda other: fill(other, *buffers())):
             with make(job=f"resumed {i}") as other:
                 other.load_state_dict(state)
-                assert same(way(other), wanted[i + 1:])
+                assert same(way(other), wanted[i + 1 :])
     loader.load_state_dict(state | {"finished": True})
     assert loader.next_into(images, labels) == 4 and loader.last_batch.epoch == 1
     first = loader.state_dict()
@@ -158,19 +165,35 @@ def test_slices_of_a_share_groups_batches(daemon):
         assert numpy.array_equal(numpy.concatenate([s[i] for s in small]), numpy.concatenate([s[i] for s in large]))
 
 
-@pytest.mark.parametrize("images, error, words", [
-    (torch.empty(3, 2, 5), ValueError, r"images has shape \(3, 2, 5\), and a batch needs \(4, 2, 5\), or more rows"),
-    (torch.empty(4, 5, 2), ValueError, "has shape"),
-    (torch.empty(4, 10), ValueError, "has shape"),
-    (torch.empty(4, 2, 5, dtype=torch.float16), TypeError, "images is float16, and this loader's batches are float32"),
-    (torch.empty(4, 2, 10)[:, :, ::2], ValueError, "not contiguous"),
-    (torch.empty(4, 5, 2).transpose(1, 2), ValueError, "not contiguous"),
-    (torch.empty(4, 2, 5, device="meta"), ValueError, "images is on meta, and this loader's batches are on the CPU"),
-    (numpy.empty((4, 2, 5), "float64"), TypeError, "images is float64"),
-    (numpy.broadcast_to(numpy.float32(0), (4, 2, 5)), ValueError, "read-only"),
-    ([[0.0] * 10] * 4, TypeError, "images is a list"),
-    (None, TypeError, "images is a NoneType"),
-], ids=lambda value: getattr(value, "__name__", None))
+@pytest.mark.parametrize(
+    "images, error, words",
+    [
+        (
+            torch.empty(3, 2, 5),
+            ValueError,
+            r"images has shape \(3, 2, 5\), and a batch needs \(4, 2, 5\), or more rows",
+        ),
+        (torch.empty(4, 5, 2), ValueError, "has shape"),
+        (torch.empty(4, 10), ValueError, "has shape"),
+        (
+            torch.empty(4, 2, 5, dtype=torch.float16),
+            TypeError,
+            "images is float16, and this loader's batches are float32",
+        ),
+        (torch.empty(4, 2, 10)[:, :, ::2], ValueError, "not contiguous"),
+        (torch.empty(4, 5, 2).transpose(1, 2), ValueError, "not contiguous"),
+        (
+            torch.empty(4, 2, 5, device="meta"),
+            ValueError,
+            "images is on meta, and this loader's batches are on the CPU",
+        ),
+        (numpy.empty((4, 2, 5), "float64"), TypeError, "images is float64"),
+        (numpy.broadcast_to(numpy.float32(0), (4, 2, 5)), ValueError, "read-only"),
+        ([[0.0] * 10] * 4, TypeError, "images is a list"),
+        (None, TypeError, "images is a NoneType"),
+    ],
+    ids=lambda value: getattr(value, "__name__", None),
+)
 def test_what_a_batch_cannot_be_written_into(daemon, images, error, words):
     """Named before a batch is taken, so that none is lost."""
     loader = make()
@@ -229,8 +252,14 @@ def test_a_closed_loader_says_so(daemon):
 
 def test_the_example(daemon, samples):
     """The example's loop on the CPU: two epochs of pictures without the incomplete batch, and numbers that are no NaN."""
-    done = subprocess.run([sys.executable, REPO / "client/examples/train_graph.py", f"imagefolder:{samples}"], env=os.environ | {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"},
-                          stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        [sys.executable, REPO / "client/examples/train_graph.py", f"imagefolder:{samples}"],
+        env=os.environ | {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
     lines = done.stdout.splitlines()
     assert [line.partition(", loss")[0] for line in lines] == ["epoch 0: 3 steps", "epoch 1: 3 steps"], done
     assert all(float(line.rpartition(" ")[2]) > 0 for line in lines)

@@ -1,4 +1,5 @@
 """The order of samples equals torch's DistributedSampler, sample for sample, for every rank."""
+
 import os
 import pathlib
 import subprocess

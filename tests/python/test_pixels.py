@@ -57,7 +57,9 @@ def resampler(build):
 
 @pytest.fixture(scope="module")
 def paths(build):
-    return subprocess.run([tool(build, "resample"), "--paths"], capture_output=True, text=True, check=True).stdout.split()
+    return subprocess.run(
+        [tool(build, "resample"), "--paths"], capture_output=True, text=True, check=True
+    ).stdout.split()
 
 
 def random_case(rng):
@@ -68,18 +70,22 @@ def random_case(rng):
         out[0] = box_w
     if rng.random() < 0.1:
         out[1] = box_h
-    keep_w, keep_h = (out if rng.random() < 0.5 else [rng.randint(1, n) for n in out])
+    keep_w, keep_h = out if rng.random() < 0.5 else [rng.randint(1, n) for n in out]
     return dict(
-        size=(width, height), f=rng.choice(list(FILTERS)), out=tuple(out), flip=rng.random() < 0.5,
+        size=(width, height),
+        f=rng.choice(list(FILTERS)),
+        out=tuple(out),
+        flip=rng.random() < 0.5,
         box=(rng.randint(0, width - box_w), rng.randint(0, height - box_h), box_w, box_h),
         keep=(rng.randint(0, out[0] - keep_w), rng.randint(0, out[1] - keep_h), keep_w, keep_h),
-        extreme=rng.random() < 0.3)
+        extreme=rng.random() < 0.3,
+    )
 
 
 def pillow_resized(image, f, box, out, keep, flip):
     x, y, w, h = box
     made = np.asarray(image.crop((x, y, x + w, y + h)).resize(out, FILTERS[f]))
-    made = made[keep[1]:keep[1] + keep[3], keep[0]:keep[0] + keep[2]]
+    made = made[keep[1] : keep[1] + keep[3], keep[0] : keep[0] + keep[2]]
     return made[:, ::-1] if flip else made
 
 
@@ -110,7 +116,11 @@ def test_photographs_resample_as_pillow_does(resampler, paths, photos, size):
         for f in FILTERS:
             want = pillow_resized(image, f, box, size, keep, False)
             for path in paths:
-                assert np.array_equal(resampler(path, f, np.asarray(image), box, size, keep, False), want), (file, f, path)
+                assert np.array_equal(resampler(path, f, np.asarray(image), box, size, keep, False), want), (
+                    file,
+                    f,
+                    path,
+                )
 
 
 class Render:
@@ -121,7 +131,9 @@ class Render:
         """inputs: files, or images that are written as raw pixels."""
         names = [self.raw(i, x) if isinstance(x, Image.Image) else str(x) for i, x in enumerate(inputs)]
         text = ops if isinstance(ops, str) else json.dumps(ops)
-        done = subprocess.run([self.path, *options, text, dtype, layout, str(seed), str(epoch), str(index), *names], capture_output=True)
+        done = subprocess.run(
+            [self.path, *options, text, dtype, layout, str(seed), str(epoch), str(index), *names], capture_output=True
+        )
         assert done.returncode == 0, done.stderr.decode()
         return done.stdout
 
@@ -193,11 +205,18 @@ def test_val224_equals_pillow_on_odd_files(render, odd):
     assert n_same > 10
 
 
-@pytest.mark.parametrize("dtype,layout", [("float32", "NCHW"), ("float32", "NHWC"), ("float16", "NCHW"), ("float16", "NHWC"), ("uint8", "NCHW")])
+@pytest.mark.parametrize(
+    "dtype,layout",
+    [("float32", "NCHW"), ("float32", "NHWC"), ("float16", "NCHW"), ("float16", "NHWC"), ("uint8", "NCHW")],
+)
 def test_numbers_equal_torch(render, photos, dtype, layout):
     """ToTensor and Normalize in float32 bit for bit; float16 is that, rounded; uint8 is the pixels."""
     files = sorted(photos.glob("*/*"))[::60]
-    pixels = torch.stack([torch.from_numpy(np.array(val224(Image.open(f).convert("RGB")))) for f in files]).permute(0, 3, 1, 2).contiguous()
+    pixels = (
+        torch.stack([torch.from_numpy(np.array(val224(Image.open(f).convert("RGB")))) for f in files])
+        .permute(0, 3, 1, 2)
+        .contiguous()
+    )
     numbers = pixels.float().div(255).sub(torch.tensor(MEAN).view(3, 1, 1)).div(torch.tensor(STD).view(3, 1, 1))
     want = {"float32": numbers, "float16": numbers.half(), "uint8": pixels}[dtype]
     want = want if layout == "NCHW" else want.permute(0, 2, 3, 1)
@@ -209,7 +228,9 @@ def images():
     """A few pictures with every kind of pixel, without needing the photographs."""
     rng = np.random.default_rng(5)
     noise = Image.fromarray(rng.integers(0, 256, (90, 131, 3), np.uint8))
-    ramp = Image.fromarray(np.stack([*np.meshgrid(np.arange(256), np.arange(128)), np.full((128, 256), 77)], -1).astype(np.uint8))
+    ramp = Image.fromarray(
+        np.stack([*np.meshgrid(np.arange(256), np.arange(128)), np.full((128, 256), 77)], -1).astype(np.uint8)
+    )
     flat = Image.new("RGB", (70, 99), (12, 200, 12))
     gray = Image.fromarray(rng.integers(0, 256, (64, 64), np.uint8)).convert("RGB")
     return [noise, ramp, flat, gray]
@@ -224,10 +245,18 @@ def test_resize(render, images, name, f):
     """Both edges, the shorter one, and with a limit to the longer one."""
     args = {"interpolation": name, "pillow": PILLOW}
     compare(render, images, [["Resize", {"size": [50, 73], **args}]], lambda i: i.resize((73, 50), FILTERS[f]))
-    compare(render, images, [["Resize", {"size": 45, **args}], ["CenterCrop", 45]],
-            lambda i: center_crop(resize_shorter(i, 45, f=FILTERS[f]), 45, 45))
-    compare(render, images, [["Resize", {"size": 45, "max_size": 50, **args}], ["CenterCrop", 45]],
-            lambda i: center_crop(resize_shorter(i, 45, 50, FILTERS[f]), 45, 45))
+    compare(
+        render,
+        images,
+        [["Resize", {"size": 45, **args}], ["CenterCrop", 45]],
+        lambda i: center_crop(resize_shorter(i, 45, f=FILTERS[f]), 45, 45),
+    )
+    compare(
+        render,
+        images,
+        [["Resize", {"size": 45, "max_size": 50, **args}], ["CenterCrop", 45]],
+        lambda i: center_crop(resize_shorter(i, 45, 50, FILTERS[f]), 45, 45),
+    )
 
 
 @pytest.mark.parametrize("size", [(1, 1), (64, 64), (65, 63), (90, 131), (91, 132), (200, 20), (301, 300)])
@@ -267,16 +296,24 @@ def test_enhancements_equal_pillow(render, images, name):
     """Fixed factors: none, less, the same, more, far too much."""
     for factor in (0.0, 0.1, 0.5, 0.9999, 1.0, 1.0001, 1.37, 2.0, 17.5):
         factor = float(np.float32(factor))
-        compare(render, images, [["CenterCrop", 64], ["ColorJitter", {name: [factor, factor]}]],
-                lambda i: ENHANCE[name](center_crop(i, 64, 64)).enhance(factor))
+        compare(
+            render,
+            images,
+            [["CenterCrop", 64], ["ColorJitter", {name: [factor, factor]}]],
+            lambda i: ENHANCE[name](center_crop(i, 64, 64)).enhance(factor),
+        )
 
 
 def test_hue_equals_pillow(render, images):
     """Turns in both directions, through PIL's 8-bit HSV."""
     for factor in (-0.5, -0.3, -0.123, -0.004, 0.0039, 0.1, 0.25, 0.499, 0.5):
         factor = float(np.float32(factor))
-        compare(render, images, [["CenterCrop", 64], ["ColorJitter", {"hue": [factor, factor]}]],
-                lambda i: adjust_hue(center_crop(i, 64, 64), factor))
+        compare(
+            render,
+            images,
+            [["CenterCrop", 64], ["ColorJitter", {"hue": [factor, factor]}]],
+            lambda i: adjust_hue(center_crop(i, 64, 64), factor),
+        )
 
 
 def test_every_colour_survives_hue_as_in_pillow(render):
@@ -284,19 +321,42 @@ def test_every_colour_survives_hue_as_in_pillow(render):
     r, g, b = np.meshgrid(np.arange(256), np.arange(256), np.arange(0, 256, 15), indexing="ij")
     cube = Image.fromarray(np.stack([r, g, b], -1).astype(np.uint8).reshape(256, -1, 3))
     for factor in (0.0625, -0.4375):
-        assert render([NO_PREFIX, ["CenterCrop", [cube.height, cube.width]], ["ColorJitter", {"hue": [factor, factor]}]], [cube]) == \
-            adjust_hue(cube, factor).tobytes()
+        assert (
+            render(
+                [NO_PREFIX, ["CenterCrop", [cube.height, cube.width]], ["ColorJitter", {"hue": [factor, factor]}]],
+                [cube],
+            )
+            == adjust_hue(cube, factor).tobytes()
+        )
     for factor in (0.3, 1.7):
-        assert render([NO_PREFIX, ["CenterCrop", [cube.height, cube.width]], ["ColorJitter", {"saturation": [factor, factor]}]], [cube]) == \
-            ImageEnhance.Color(cube).enhance(float(np.float32(factor))).tobytes()
+        assert (
+            render(
+                [
+                    NO_PREFIX,
+                    ["CenterCrop", [cube.height, cube.width]],
+                    ["ColorJitter", {"saturation": [factor, factor]}],
+                ],
+                [cube],
+            )
+            == ImageEnhance.Color(cube).enhance(float(np.float32(factor))).tobytes()
+        )
 
 
 def test_grayscale(render, images):
     """Three equal channels, or one; later ops on one channel are those on a grey image."""
-    compare(render, images, [["CenterCrop", 64], ["Grayscale", 3]], lambda i: center_crop(i, 64, 64).convert("L").convert("RGB"))
+    compare(
+        render,
+        images,
+        [["CenterCrop", 64], ["Grayscale", 3]],
+        lambda i: center_crop(i, 64, 64).convert("L").convert("RGB"),
+    )
     compare(render, images, [["CenterCrop", 64], "Grayscale"], lambda i: center_crop(i, 64, 64).convert("L"))
-    compare(render, images, [["CenterCrop", 64], "Grayscale", ["ColorJitter", {"contrast": [1.5, 1.5]}], ["Pad", 2, 7]],
-            lambda i: ImageOps.expand(ImageEnhance.Contrast(center_crop(i, 64, 64).convert("L")).enhance(1.5), 2, 7))
+    compare(
+        render,
+        images,
+        [["CenterCrop", 64], "Grayscale", ["ColorJitter", {"contrast": [1.5, 1.5]}], ["Pad", 2, 7]],
+        lambda i: ImageOps.expand(ImageEnhance.Contrast(center_crop(i, 64, 64).convert("L")).enhance(1.5), 2, 7),
+    )
 
 
 def test_flips_between_other_ops_keep_their_place(render, images):
@@ -308,8 +368,20 @@ def test_flips_between_other_ops_keep_their_place(render, images):
         image = center_crop(ImageOps.flip(image), 30, 30)
         return ImageOps.mirror(image).resize((55, 44), Image.Resampling.BICUBIC)
 
-    compare(render, images, [["CenterCrop", [60, 63]], h, ["Resize", {"size": [37, 41], "pillow": PILLOW}], v, ["CenterCrop", 30], h,
-                             ["Resize", {"size": [44, 55], "interpolation": "bicubic", "pillow": PILLOW}]], reference)
+    compare(
+        render,
+        images,
+        [
+            ["CenterCrop", [60, 63]],
+            h,
+            ["Resize", {"size": [37, 41], "pillow": PILLOW}],
+            v,
+            ["CenterCrop", 30],
+            h,
+            ["Resize", {"size": [44, 55], "interpolation": "bicubic", "pillow": PILLOW}],
+        ],
+        reference,
+    )
 
 
 def test_random_crops_are_crops(build, render, images):
@@ -328,15 +400,33 @@ def test_random_crops_are_crops(build, render, images):
 def choices(build, op, size, count, seed=0, epoch=0, index=0):
     """What the op chose for `count` samples: one list of texts each."""
     ops = [op] if op[0] in ("RandomResizedCrop", "RandomCrop") else [["CenterCrop", 8], op]
-    out = subprocess.run([tool(build, "render"), "--choices", json.dumps(ops), str(seed), str(epoch), str(index), str(count), *map(str, size)],
-                         capture_output=True, text=True, check=True).stdout
+    out = subprocess.run(
+        [
+            tool(build, "render"),
+            "--choices",
+            json.dumps(ops),
+            str(seed),
+            str(epoch),
+            str(index),
+            str(count),
+            *map(str, size),
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
     return [line.split() for line in out.splitlines()]
 
 
 def test_train224_is_its_choices_applied(build, render, photos):
     """train224 end to end: the window and the flip it chose, cut by Pillow from the same file, resized, flipped; by prefix as well."""
     files = sorted(photos.glob("*/*"))[::25]
-    ops = [["RandomResizedCrop", {"size": 224, "pillow": PILLOW}], "RandomHorizontalFlip", "ToTensor", ["Normalize", MEAN, STD]]
+    ops = [
+        ["RandomResizedCrop", {"size": 224, "pillow": PILLOW}],
+        "RandomHorizontalFlip",
+        "ToTensor",
+        ["Normalize", MEAN, STD],
+    ]
     got = np.frombuffer(render(ops, files, seed=3, epoch=5), np.uint8).reshape(-1, 224, 224, 3)
     resumed = render(ops, files, seed=3, epoch=5, options=("--resume",))
     assert resumed == got.tobytes()

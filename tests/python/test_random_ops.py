@@ -29,7 +29,11 @@ def choices(build, op, size=(500, 375), count=N, seed=0, epoch=0, index=0):
 def kolmogorov_p(d, n):
     """Probability of a distance of at least d between distributions when n is the effective number of samples."""
     x = d * (math.sqrt(n) + 0.12 + 0.11 / math.sqrt(n))
-    return min(1.0, max(0.0, 2 * sum((-1) ** (k - 1) * math.exp(-2 * k * k * x * x) for k in range(1, 101)))) if x > 0.2 else 1.0
+    return (
+        min(1.0, max(0.0, 2 * sum((-1) ** (k - 1) * math.exp(-2 * k * k * x * x) for k in range(1, 101))))
+        if x > 0.2
+        else 1.0
+    )
 
 
 def same_distribution(a, b):
@@ -45,7 +49,9 @@ def is_uniform(a, low, high):
     a = np.sort(a)
     assert a[0] >= low and a[-1] < high
     expected = (a - low) / (high - low)
-    d = max(np.abs(expected - np.arange(len(a)) / len(a)).max(), np.abs(expected - np.arange(1, len(a) + 1) / len(a)).max())
+    d = max(
+        np.abs(expected - np.arange(len(a)) / len(a)).max(), np.abs(expected - np.arange(1, len(a) + 1) / len(a)).max()
+    )
     assert kolmogorov_p(d, len(a)) > P, d
 
 
@@ -76,17 +82,24 @@ def torch_resized_crop(width, height, scale, ratio):
     return (width - w) // 2, (height - h) // 2, w, h
 
 
-@pytest.mark.parametrize("size,scale,ratio", [
-    ((500, 375), (0.08, 1.0), (3 / 4, 4 / 3)),
-    ((375, 500), (0.2, 0.9), (0.5, 2.0)),
-    ((64, 300), (0.08, 1.0), (3 / 4, 4 / 3)),      # rarely fits in ten attempts
-])
+@pytest.mark.parametrize(
+    "size,scale,ratio",
+    [
+        ((500, 375), (0.08, 1.0), (3 / 4, 4 / 3)),
+        ((375, 500), (0.2, 0.9), (0.5, 2.0)),
+        ((64, 300), (0.08, 1.0), (3 / 4, 4 / 3)),  # rarely fits in ten attempts
+    ],
+)
 def test_resized_crop_is_distributed_as_torchs(build, size, scale, ratio):
     """Widths, heights, places, areas and ratios of the windows, two samples of 20000 and 6000."""
     ours = choices(build, ["RandomResizedCrop", {"size": 8, "scale": scale, "ratio": ratio}], size)
     torch.manual_seed(11)
     theirs = np.array([torch_resized_crop(*size, scale, ratio) for _ in range(6000)])
-    assert (ours[:, 0] + ours[:, 2] <= size[0]).all() and (ours[:, 1] + ours[:, 3] <= size[1]).all() and (ours[:, 2:] >= 1).all()
+    assert (
+        (ours[:, 0] + ours[:, 2] <= size[0]).all()
+        and (ours[:, 1] + ours[:, 3] <= size[1]).all()
+        and (ours[:, 2:] >= 1).all()
+    )
     for column in range(4):
         same_distribution(ours[:, column], theirs[:, column])
     same_distribution(ours[:, 2] * ours[:, 3], theirs[:, 2] * theirs[:, 3])
@@ -113,8 +126,16 @@ def test_random_crop_places_are_uniform(build):
     evenly_spread(np.bincount(needed[:, 0].astype(int) + 12, minlength=13))  # 12 on both sides, as torchvision pads
 
 
-@pytest.mark.parametrize("op,p", [("RandomHorizontalFlip", 0.5), ("RandomVerticalFlip", 0.3), ("RandomGrayscale", 0.1), ("RandomHorizontalFlip", 0.0),
-                                  ("RandomHorizontalFlip", 1.0)])
+@pytest.mark.parametrize(
+    "op,p",
+    [
+        ("RandomHorizontalFlip", 0.5),
+        ("RandomVerticalFlip", 0.3),
+        ("RandomGrayscale", 0.1),
+        ("RandomHorizontalFlip", 0.0),
+        ("RandomHorizontalFlip", 1.0),
+    ],
+)
 def test_chances(build, op, p):
     """As often as asked, within four standard deviations; never and always exactly."""
     n = choices(build, [op, p]).sum()
@@ -138,7 +159,11 @@ def test_neighbouring_keys_are_independent(build):
     """Flips of one sample over epochs, of neighbours in an epoch and under neighbouring seeds look like coin tosses."""
     flip = ["RandomHorizontalFlip", 0.5]
     base = choices(build, flip, count=4000)[:, 0]
-    for other in (choices(build, flip, count=4000, epoch=1), choices(build, flip, count=4000, seed=1), choices(build, flip, count=4000, index=1)):
+    for other in (
+        choices(build, flip, count=4000, epoch=1),
+        choices(build, flip, count=4000, seed=1),
+        choices(build, flip, count=4000, index=1),
+    ):
         assert abs((base == other[:, 0]).mean() - 0.5) < 4 * 0.5 / math.sqrt(4000)
 
 

@@ -2,6 +2,7 @@
 
 The driver's own library, where it is installed or $REAL_LIBCUDA names one; on a machine with a GPU it is told to hide it.
 """
+
 import ctypes
 import json
 import os
@@ -34,7 +35,11 @@ def test_doctor_says_so_in_a_sentence(batchctl):
     p = batchctl("doctor", "--json")
     found = {f["about"]: f for f in json.loads(p.stdout)["findings"]}
     assert p.returncode == 0, p.stdout + p.stderr
-    assert found["driver"]["state"] == "note" and "sees no GPU" in found["driver"]["text"] and "CUDA_VISIBLE_DEVICES" in found["driver"]["advice"]
+    assert (
+        found["driver"]["state"] == "note"
+        and "sees no GPU" in found["driver"]["text"]
+        and "CUDA_VISIBLE_DEVICES" in found["driver"]["advice"]
+    )
     n_gpus = sum(name.startswith("nvidia") and name[6:].isdigit() for name in os.listdir("/dev"))
     assert n_gpus or found["nodes"]["state"] == "note", found["nodes"]
     assert batchctl("doctor", "--gpu").returncode == 1
@@ -44,7 +49,10 @@ def test_a_trainer_that_wants_a_gpu_is_refused_in_words(make_daemon):
     """Before anything else, and the daemon is not troubled; without a GPU the same trainer goes on."""
     make_daemon()
     p = subprocess.run([str(TRAINER), DATA, "5"], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
-    assert p.returncode == 3 and "no GPU can be used here: the NVIDIA driver sees no GPU (cuInit says CUDA_ERROR_NO_DEVICE)" in p.stdout, p.stdout + p.stderr
+    assert (
+        p.returncode == 3
+        and "no GPU can be used here: the NVIDIA driver sees no GPU (cuInit says CUDA_ERROR_NO_DEVICE)" in p.stdout
+    ), p.stdout + p.stderr
     with batchd.DataLoader(DATA, batch_size=4, autostart=False) as loader:
         assert len(next(iter(loader))[0]) == 4
 
@@ -56,11 +64,19 @@ def test_a_daemon_that_sees_none_tells_its_trainers(make_daemon, monkeypatch):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     p = subprocess.run([str(TRAINER), DATA, "5"], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
     assert p.returncode == 0, p.stdout + p.stderr
-    assert p.stdout.splitlines()[-1].startswith("5 batches, copy, on the daemon's side: the NVIDIA driver sees no GPU (CUDA_ERROR_NO_DEVICE in cuInit)"), p.stdout
+    assert p.stdout.splitlines()[-1].startswith(
+        "5 batches, copy, on the daemon's side: the NVIDIA driver sees no GPU (CUDA_ERROR_NO_DEVICE in cuInit)"
+    ), p.stdout
     assert "no-device" in daemon.output()
 
 
 def test_the_gpu_tests_see_that_there_is_none(build):
     """What check-gpu and bench-gpu ask before they use the driver."""
-    p = subprocess.run([str(build / "tests" / "gpu" / "conformance"), "--probe"], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
+    p = subprocess.run(
+        [str(build / "tests" / "gpu" / "conformance"), "--probe"],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
     assert (p.returncode, p.stdout) == (77, ""), p.stdout + p.stderr

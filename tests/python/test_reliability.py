@@ -2,6 +2,7 @@
 
 After each: what the others get is byte for byte what they would have got, and the daemon is as it was before (slots, sessions, descriptors, threads).
 """
+
 import contextlib
 import json
 import os
@@ -31,12 +32,14 @@ NO_LINGER = "linger: 0s\n"
 
 def status():
     import batchd
+
     return batchd.status()
 
 
 def resting(d):
     """The footprint of a daemon that has started completely and has served somebody."""
     import batchd
+
     with batchd.DataLoader("random:length=64,shape=4", batch_size=4, arrays="numpy", job="warm-up") as loader:
         assert sum(1 for _ in loader) == 16
     until("the warm-up has left", lambda: not status()["sessions"] and not status()["loaders"])
@@ -95,6 +98,7 @@ class Wire:
 
 # ---- trainers that die ----
 
+
 def test_a_trainer_killed_forty_times_gets_every_sample_once(make_daemon, samples):
     # Killed while it holds batches, resumed from its checkpoint each time: the golden list, and a daemon as before.
     d = make_daemon(config=NO_LINGER)
@@ -104,7 +108,8 @@ def test_a_trainer_killed_forty_times_gets_every_sample_once(make_daemon, sample
     random.seed(1)
     state, rows, n_kills = None, {}, 0
     while len(order) < 96:
-        trainer = Trainer("""
+        trainer = Trainer(
+            """
             loader = batchd.DataLoader(%r, batch_size=2, shuffle=True, seed=5, transform="train224", dtype="uint8", job="kill")
             state = json.loads(%r)
             if state:
@@ -113,7 +118,9 @@ def test_a_trainer_killed_forty_times_gets_every_sample_once(make_daemon, sample
             for images, labels in loader:
                 held = held[-1:] + [images]
                 say(indices=loader.last_batch.indices.tolist(), digests=digests(images), state=loader.state_dict())
-            """ % (dataset, json.dumps(state)))
+            """
+            % (dataset, json.dumps(state))
+        )
         for _ in range(1 if n_kills < 32 else 2):
             if len(order) == 96:
                 break
@@ -132,15 +139,20 @@ def test_a_daemon_killed_ten_times_costs_two_ranks_nothing(make_daemon, samples)
     # Both go on by themselves and end with the list that they would have had.
     d = make_daemon()
     dataset = f"imagefolder:{samples}"
-    script = """
+    script = (
+        """
         import warnings
         warnings.simplefilter("ignore")
         loader = batchd.DataLoader(%r, batch_size=2, shuffle=True, seed=8, transform="train224", job="crash", dtype="uint8")
         for images, labels in loader:
             say(indices=loader.last_batch.indices.tolist(), digests=digests(images))
             sys.stdin.readline()
-        """ % dataset
-    alone = [rows_of(Trainer(epoch_script(dataset, batch_size=2, seed=8, job="alone"), r, 2).finish()) for r in range(2)]
+        """
+        % dataset
+    )
+    alone = [
+        rows_of(Trainer(epoch_script(dataset, batch_size=2, seed=8, job="alone"), r, 2).finish()) for r in range(2)
+    ]
     trainers = [Trainer(script, r, 2, stdin=subprocess.PIPE) for r in range(2)]
     said = [[], []]
     for step in range(24):
@@ -201,7 +213,9 @@ def test_a_daemon_that_comes_back_only_to_go_again(daemon, tmp_path):
             next(iter(loader))
     assert 2 <= fickle.n_heard < 20, fickle.n_heard
     fickle.n_let_go = fickle.n_heard + 3
-    with pytest.warns(RuntimeWarning), batchd.DataLoader("random:length=40,shape=3", job="luck", reconnect=60, **options) as loader:
+    with pytest.warns(RuntimeWarning), batchd.DataLoader(
+        "random:length=40,shape=3", job="luck", reconnect=60, **options
+    ) as loader:
         assert sum(len(labels) for _, labels in loader) == 40
     assert fickle.n_heard == fickle.n_let_go
 
@@ -210,7 +224,8 @@ def test_a_stopped_trainer_keeps_what_it_holds_and_holds_up_nobody(daemon, sampl
     # SIGSTOP with its whole window on loan: the other rank gets its epoch, other jobs too, and after SIGCONT not a byte of what it holds has changed.
     dataset = f"imagefolder:{samples}"
     alone = Trainer(epoch_script(dataset, batch_size=4, job="alone"), 0, 2).finish()
-    stopped = Trainer("""
+    stopped = Trainer(
+        """
         loader = batchd.DataLoader(%r, batch_size=4, shuffle=True, transform="train224", job="stop", dtype="uint8")
         held = []
         for images, labels in loader:
@@ -220,7 +235,12 @@ def test_a_stopped_trainer_keeps_what_it_holds_and_holds_up_nobody(daemon, sampl
         say(held=len(held))
         sys.stdin.readline()
         say(same=all(digests(images) == before for images, before in held))
-        """ % dataset, 1, 2, stdin=subprocess.PIPE)
+        """
+        % dataset,
+        1,
+        2,
+        stdin=subprocess.PIPE,
+    )
     n = stopped.hear()["held"]
     assert n >= 2
     stopped.process.send_signal(signal.SIGSTOP)
@@ -248,7 +268,9 @@ def test_a_forked_child_that_keeps_the_socket_does_not_keep_the_slots(make_daemo
     # The trainer dies, its child lives on with a copy of the socket: the leases end with the process that took them.
     d = make_daemon(config=NO_LINGER)
     before = resting(d)
-    trainer = Trainer(HOLDER % f"imagefolder:{samples}" + """
+    trainer = Trainer(
+        HOLDER % f"imagefolder:{samples}"
+        + """
     child = os.fork()
     if child == 0:
         os.close(1), os.close(2)
@@ -256,7 +278,9 @@ def test_a_forked_child_that_keeps_the_socket_does_not_keep_the_slots(make_daemo
         os._exit(0)
     say(child=child)
     time.sleep(600)
-    """, stdin=subprocess.PIPE)
+    """,
+        stdin=subprocess.PIPE,
+    )
     trainer.hear()
     assert status()["sessions"][0]["held"] >= 3
     trainer.process.kill()
@@ -271,7 +295,9 @@ def test_who_closes_the_socket_and_lives_keeps_its_slots(make_daemon, samples):
     d = make_daemon(config=NO_LINGER)
     dataset = f"imagefolder:{samples}"
     before = resting(d)
-    trainer = Trainer(HOLDER % dataset + """
+    trainer = Trainer(
+        HOLDER % dataset
+        + """
     for fd in os.listdir("/proc/self/fd"):
         try:
             if os.readlink("/proc/self/fd/" + fd).startswith("socket:"):
@@ -282,7 +308,9 @@ def test_who_closes_the_socket_and_lives_keeps_its_slots(make_daemon, samples):
     sys.stdin.readline()
     say(same=all(digests(images) == before for images, before in held))
     os._exit(0)
-    """, stdin=subprocess.PIPE)
+    """,
+        stdin=subprocess.PIPE,
+    )
     trainer.hear()
     ghost = until("the session is a ghost", lambda: [s for s in status()["sessions"] if "gone" in s["state"]])[0]
     assert ghost["held"] >= 3
@@ -300,7 +328,8 @@ def test_fork_in_a_trainer_leaves_the_parent_alone(daemon, samples):
     pytest.importorskip("torch")
     dataset = f"imagefolder:{samples}"
     alone = Trainer(epoch_script(dataset, batch_size=8, job="alone")).finish()
-    said = Trainer("""
+    said = Trainer(
+        """
         import torch
         class Squares(torch.utils.data.Dataset):
             def __len__(self):
@@ -324,21 +353,29 @@ def test_fork_in_a_trainer_leaves_the_parent_alone(daemon, samples):
                 assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 42
             assert next(forking).item() == b.step ** 2
             say(epoch=b.epoch, step=b.step, indices=b.indices.tolist(), padding=b.n_padding, labels=labels.tolist(), digests=digests(images))
-        """ % dataset).finish()
+        """
+        % dataset
+    ).finish()
     assert said == alone
 
 
 # ---- crowds and floods ----
 
+
 def paced(dataset, job="crowd", **more):
     """A trainer that takes a batch each time it is told to, and says it."""
-    return Trainer("""
+    return Trainer(
+        """
         loader = batchd.DataLoader(%r, batch_size=4, shuffle=True, transform="train224", job=%r, dtype="uint8")
         for images, labels in loader:
             b = loader.last_batch
             say(epoch=b.epoch, step=b.step, indices=b.indices.tolist(), padding=b.n_padding, labels=labels.tolist(), digests=digests(images))
             sys.stdin.readline()
-        """ % (dataset, job), stdin=subprocess.PIPE, **more)
+        """
+        % (dataset, job),
+        stdin=subprocess.PIPE,
+        **more,
+    )
 
 
 def rest_of(trainer):
@@ -435,6 +472,7 @@ def test_without_descriptors_left_the_daemon_rests_and_recovers(make_daemon, lim
 def open_packet(dataset, job="flood"):
     def text(field, value):
         return bytes([field << 3 | 2, len(value)]) + value.encode()
+
     body = text(1, dataset) + b"\x28\x04" + b"\x50\x01" + text(11, job)
     return b"\x12" + bytes([len(body)]) + body
 
@@ -444,9 +482,22 @@ def test_descriptors_nobody_asked_for_are_closed(make_daemon, tmp_path):
     d = make_daemon(config=NO_LINGER)
     before = resting(d)
     os.mkfifo(tmp_path / "fifo")
-    kinds = [os.open(tmp_path, os.O_RDONLY), os.open("/dev/null", os.O_RDWR), os.open(tmp_path / "fifo", os.O_RDWR), os.memfd_create("x")]
-    floods = [(open_packet("random:length=8,shape=2"), kinds), (open_packet(f"imagefolder:{tmp_path}"), kinds), (open_packet("npy:/x.npy"), kinds),
-              (Wire.CLOSE, kinds), (Wire.STATUS, kinds), (Wire.HELLO, kinds), (open_packet("files:/x"), kinds * 30), (b"\xff\xff", kinds)]
+    kinds = [
+        os.open(tmp_path, os.O_RDONLY),
+        os.open("/dev/null", os.O_RDWR),
+        os.open(tmp_path / "fifo", os.O_RDWR),
+        os.memfd_create("x"),
+    ]
+    floods = [
+        (open_packet("random:length=8,shape=2"), kinds),
+        (open_packet(f"imagefolder:{tmp_path}"), kinds),
+        (open_packet("npy:/x.npy"), kinds),
+        (Wire.CLOSE, kinds),
+        (Wire.STATUS, kinds),
+        (Wire.HELLO, kinds),
+        (open_packet("files:/x"), kinds * 30),
+        (b"\xff\xff", kinds),
+    ]
     for packet, fds in floods * 25:
         with Wire(d.socket) as wire:
             wire.send(Wire.HELLO)
@@ -509,7 +560,18 @@ class DaemonAs(Daemon):
         super().__init__(folder, [], config)
 
     def start(self):
-        self.argv = ["sh", "-c", "ulimit -n 64; exec \"$@\"", "sh", "setpriv", f"--reuid={self.uid}", f"--regid={self.uid}", "--clear-groups", str(self.folder / "batchd"), *self.argv[1:]]
+        self.argv = [
+            "sh",
+            "-c",
+            'ulimit -n 64; exec "$@"',
+            "sh",
+            "setpriv",
+            f"--reuid={self.uid}",
+            f"--regid={self.uid}",
+            "--clear-groups",
+            str(self.folder / "batchd"),
+            *self.argv[1:],
+        ]
         super().start()
 
 
@@ -520,7 +582,8 @@ def test_descriptors_of_others_on_their_way_only_delay_ours(build, public, monke
     d = DaemonAs(65533, public, NO_LINGER)
     try:
         monkeypatch.setenv("BATCHD_SOCKET", str(d.socket))
-        hoarder = Trainer("""
+        hoarder = Trainer(
+            """
             import socket
             os.setgroups([])
             os.setresuid(65533, 65533, 65533)
@@ -529,7 +592,9 @@ def test_descriptors_of_others_on_their_way_only_delay_ours(build, public, monke
                 socket.send_fds(a, [b"x"], [1] * 20)
             say(ready=True)
             sys.stdin.readline()
-            """, stdin=subprocess.PIPE)
+            """,
+            stdin=subprocess.PIPE,
+        )
         hoarder.hear()
         trainer = Trainer("""
             with batchd.DataLoader("random:length=64,shape=4", batch_size=4) as loader:
@@ -550,14 +615,18 @@ def test_descriptors_of_others_on_their_way_only_delay_ours(build, public, monke
 
 # ---- hostile and unlucky data ----
 
+
 def as_user(uid, script):
     """A trainer who becomes another user before it touches batchd; python itself may be where only we can read."""
-    return Trainer(f"""
+    return Trainer(
+        f"""
         json.dumps(b"".decode("utf-8")), np.zeros(1).tobytes()
         os.setgroups([])
         os.setresgid({uid}, {uid}, {uid})
         os.setresuid({uid}, {uid}, {uid})
-        """ + textwrap.indent(textwrap.dedent(script), "        "))
+        """
+        + textwrap.indent(textwrap.dedent(script), "        ")
+    )
 
 
 def finish_as(uid, script):
@@ -586,17 +655,23 @@ def test_nobody_reads_through_the_daemon_what_they_cannot_read_themselves(build,
         assert any(c["tier"] == "decoded" and c["entries"] == 96 for c in status()["cache"])
         seen = rows_of(finish_as(65534, script))
         assert set(seen) == set(range(0, 96, 2)) and all(secret[i] == digest for i, digest in seen.items())
-        bad = {b["index"]: b["error"] for loader in status()["loaders"] if loader["uid"] == 65534 for b in loader["bad"]}
+        bad = {
+            b["index"]: b["error"] for loader in status()["loaders"] if loader["uid"] == 65534 for b in loader["bad"]
+        }
         assert set(bad) == set(range(1, 96, 2)) and all("ermission" in text for text in bad.values())
         (public / "data").chmod(0o700)
         os.chown(public / "data", 65533, 65533)
         assert len(rows_of(finish_as(65533, script.replace("secrets", "mine")))) == 96
-        refused = finish_as(65534, """
+        refused = finish_as(
+            65534,
+            """
             try:
                 batchd.DataLoader("imagefolder:%s", 8, job="again")
             except batchd.Error as e:
                 say(type=type(e).__name__, text=str(e))
-            """ % (public / "data"))
+            """
+            % (public / "data"),
+        )
         assert refused[0]["type"] == "AccessError" and str(public / "data") in refused[0]["text"]
     finally:
         d.stop()
@@ -625,7 +700,10 @@ def test_pipes_devices_and_links_among_the_pictures_are_named_and_do_no_harm(mak
             os.mknod(folder / "zz-zero.jpg", 0o666 | 0o020000, os.makedev(1, 5))
             bad.add("zz-zero.jpg")
     said = Trainer(epoch_script(f"imagefolder:{tree}", transform="val224", job="odd")).finish()
-    named = {pathlib.Path(b["error"].split(": ")[0]).name for b in json.loads(batchctl("status", "--json").stdout)["loaders"][0]["bad"]}
+    named = {
+        pathlib.Path(b["error"].split(": ")[0]).name
+        for b in json.loads(batchctl("status", "--json").stdout)["loaders"][0]["bad"]
+    }
     listed = {p for p in bad if p in named}
     # What the folder's listing already shows to be no file may be left out of the data set instead of being named.
     assert named == listed and {"zz-fifo.jpg", "zz-secret.jpg", "zz-empty.jpg"} <= named
@@ -638,7 +716,9 @@ def test_a_full_disk_stops_no_trainer(make_daemon, samples, tmp_path):
     # Neither index nor kept caches can be written: each is said once, and every batch comes.
     full = tmp_path / "full"
     full.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "none", str(full)], stdin=subprocess.DEVNULL, capture_output=True).returncode:
+    if subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=64k", "none", str(full)], stdin=subprocess.DEVNULL, capture_output=True
+    ).returncode:
         pytest.skip("cannot mount a small file system here")
     try:
         (full / "index").mkdir(mode=0o700)
@@ -659,6 +739,7 @@ def test_a_full_disk_stops_no_trainer(make_daemon, samples, tmp_path):
 
 # ---- signals under load ----
 
+
 def test_a_reload_under_load_loses_nothing(make_daemon, samples):
     # SIGHUP after every batch, with another configuration each time: two trainers get what they would have got.
     d = make_daemon(config="workers: 2\n")
@@ -669,7 +750,9 @@ def test_a_reload_under_load_loses_nothing(make_daemon, samples):
     for step in range(12):
         for rank, trainer in enumerate(trainers):
             said[rank].append(trainer.hear())
-        (d.folder / "batchd.yaml").write_text(f"workers: {step % 2 + 1}\nlog_level: {('info', 'notice')[step % 2]}\nslots: {step % 3 + 3}\n")
+        (d.folder / "batchd.yaml").write_text(
+            f"workers: {step % 2 + 1}\nlog_level: {('info', 'notice')[step % 2]}\nslots: {step % 3 + 3}\n"
+        )
         d.process.send_signal(signal.SIGHUP)
         until("the reload", lambda: d.output().count("configuration read again") > step)
         for trainer in trainers:
@@ -681,7 +764,9 @@ def test_a_reload_under_load_loses_nothing(make_daemon, samples):
 def test_a_stop_under_load_is_quick_and_trainers_learn_who_left(make_daemon, samples):
     # SIGTERM with four trainers at work: the daemon exits in time with 0, and each trainer's error names it.
     d = make_daemon()
-    trainers = [Trainer("""
+    trainers = [
+        Trainer(
+            """
         loader = batchd.DataLoader("imagefolder:%s", batch_size=4, shuffle=True, transform="train224", job="end%d", reconnect=0)
         try:
             while True:
@@ -690,7 +775,11 @@ def test_a_stop_under_load_is_quick_and_trainers_learn_who_left(make_daemon, sam
                         say(running=True)
         except batchd.Error as e:
             say(type=type(e).__name__, text=str(e))
-        """ % (samples, i)) for i in range(4)]
+        """
+            % (samples, i)
+        )
+        for i in range(4)
+    ]
     for trainer in trainers:
         assert trainer.hear() == {"running": True}
     d.process.send_signal(signal.SIGTERM)

@@ -1,4 +1,5 @@
 """Exact resume and what a job's ranks learn about each other: against golden lists of torch's own sampler, with real processes that are stopped, killed and restarted."""
+
 import json
 import os
 import random
@@ -38,10 +39,11 @@ def golden(epoch, *, n=N, seed=3, shuffle=True, world=1, rank=0, drop_last=False
 def real(loader):
     """Sample numbers of the current batch, without padding."""
     b = loader.last_batch
-    return b.indices[:b.n_rows - b.n_padding].tolist()
+    return b.indices[: b.n_rows - b.n_padding].tolist()
 
 
 # ---- random histories ----
+
 
 class History:
     """A training that is killed, resumed, made larger and smaller at random; every global step must hold exactly the samples that follow in the epoch's order."""
@@ -55,7 +57,7 @@ class History:
         self.global_batch = self.random.choice((4, 8, 12))
         self.keep_global = self.random.random() < 0.7
         self.state, self.given = None, 0
-        self.in_loop = False       # the state was saved behind an epoch's last batch, before its loop ended
+        self.in_loop = False  # the state was saved behind an epoch's last batch, before its loop ended
         self.epoch, self.at = 0, 0  # samples of the epoch's order that are consumed
         self.order = self.order_of(0)
 
@@ -67,8 +69,19 @@ class History:
         world = self.random.choice([w for w in (1, 2, 4) if self.global_batch % w == 0])
         batch = self.global_batch // world if self.keep_global else self.random.choice((1, 3, 5))
         job = f"history-{self.random.random()}"
-        crew = [make(self.n, batch_size=batch, shuffle=self.shuffle, seed=self.seed, drop_last=self.drop_last, rank=r, world_size=world, job=job)
-                for r in range(world)]
+        crew = [
+            make(
+                self.n,
+                batch_size=batch,
+                shuffle=self.shuffle,
+                seed=self.seed,
+                drop_last=self.drop_last,
+                rank=r,
+                world_size=world,
+                job=job,
+            )
+            for r in range(world)
+        ]
         if self.state is not None:
             for loader in crew:
                 loader.load_state_dict(json.loads(json.dumps(self.state)))
@@ -104,7 +117,7 @@ class History:
                     assert loader.last_batch.epoch == self.epoch
                     got += real(loader)
                 n = min(world * batch, self.n - self.at)
-                assert sorted(got) == sorted(self.order[self.at:self.at + n]), (self.epoch, self.at)
+                assert sorted(got) == sorted(self.order[self.at : self.at + n]), (self.epoch, self.at)
                 self.at, self.given, budget = self.at + n, self.given + 1, budget - 1
                 if self.random.random() < 0.4:
                     self.check_state(crew)
@@ -154,6 +167,7 @@ def test_random_histories_of_kills_and_elastic_worlds_follow_the_golden_order(ma
 
 
 # ---- bugs that other loaders have had, and positions that are easy to lose ----
+
 
 def test_state_before_the_first_batch_of_a_resumed_epoch_keeps_its_rest(daemon):
     """Saved between iter() and the first batch: the epoch's rest must not be skipped."""
@@ -222,7 +236,7 @@ class Sampler:
         rng = numpy.random.default_rng(self.rng.integers(2**32)) if self.rng is not None else None
         order = rng.permutation(N)
         for start in range(0, N, 6):
-            yield order[start:start + 6].tolist()
+            yield order[start : start + 6].tolist()
 
     def __len__(self):
         return 17
@@ -263,6 +277,7 @@ def test_a_sampler_that_cannot_repeat_itself_is_refused_at_resume_but_survives_t
 
 # ---- bad samples ----
 
+
 def test_substitutes_are_the_same_after_a_resume_and_in_another_world(make_daemon, samples, tmp_path):
     """Five undecodable files: who stands in for each depends on seed, epoch and sample alone, in which life and on which rank it comes up, too."""
     make_daemon(config="bad_data: 100%\n")
@@ -278,7 +293,11 @@ def test_substitutes_are_the_same_after_a_resume_and_in_another_world(make_daemo
         for k, (images, labels) in enumerate(loader):
             b = loader.last_batch
             for i in range(b.n_rows - b.n_padding):
-                found[b.base + (b.step * loader.batch_size + i) * loader.world_size + loader.rank] = (int(b.indices[i]), int(labels[i]), images[i].tobytes())
+                found[b.base + (b.step * loader.batch_size + i) * loader.world_size + loader.rank] = (
+                    int(b.indices[i]),
+                    int(labels[i]),
+                    images[i].tobytes(),
+                )
             if most and k + 1 == most:
                 break
         return found
@@ -301,6 +320,7 @@ def test_substitutes_are_the_same_after_a_resume_and_in_another_world(make_daemo
 
 # ---- a data set that has changed, tokens that are not ours ----
 
+
 def test_a_changed_data_set_is_refused_and_the_change_is_named(daemon, samples, tmp_path):
     """Added, removed, relabelled; moved elsewhere is no change; the loader can be used all the same."""
     tree = tmp_path / "tree"
@@ -321,14 +341,18 @@ def test_a_changed_data_set_is_refused_and_the_change_is_named(daemon, samples, 
 
     for k in range(12):
         shutil.copy(files[0], files[0].with_name(f"zz{k:02}.jpg"))
-    assert refusal().endswith(f"12 files more than before (108 instead of 96): 12 new, the first {files[0].parent.name}/zz00.jpg")
+    assert refusal().endswith(
+        f"12 files more than before (108 instead of 96): 12 new, the first {files[0].parent.name}/zz00.jpg"
+    )
     for k in range(12):
         files[0].with_name(f"zz{k:02}.jpg").unlink()
     files[5].unlink()
     assert refusal().endswith("1 file fewer than before (95 instead of 96): 1 gone")
     shutil.copy(files[0], files[5])
     shutil.move(files[0], files[-1].with_name("zz.jpg"))
-    assert refusal().endswith(f"as many files as before (96), but not the same: 1 new, the first {files[-1].parent.name}/zz.jpg; 1 gone")
+    assert refusal().endswith(
+        f"as many files as before (96), but not the same: 1 new, the first {files[-1].parent.name}/zz.jpg; 1 gone"
+    )
 
 
 def test_a_data_set_that_changes_while_the_daemon_is_away_is_named_too(make_daemon, samples, tmp_path):
@@ -355,7 +379,13 @@ def test_foreign_and_damaged_states_are_refused_clearly(daemon):
     for bad in (None, [], {}, {"epoch": 1}, {**state, "version": 1}, {**state, "token": 7}):
         with pytest.raises(ValueError, match="no state of a batchd.DataLoader"):
             make().load_state_dict(bad)
-    for text, why in ((token[:-3], "damaged"), (token.replace("epoch=0", "epoch=1"), "damaged"), ("", "no token"), ("\N{SNOWMAN}", "no token"), (token + "\n", "damaged")):
+    for text, why in (
+        (token[:-3], "damaged"),
+        (token.replace("epoch=0", "epoch=1"), "damaged"),
+        ("", "no token"),
+        ("\N{SNOWMAN}", "no token"),
+        (token + "\n", "damaged"),
+    ):
         with pytest.raises(ValueError, match=why):
             make().load_state_dict({**state, "token": text})
     with pytest.raises(ValueError, match="97 samples then|length=97.*97 samples then, random:length=98.*98"):
@@ -371,10 +401,12 @@ def test_another_transform_is_warned_about(daemon, samples):
 
 # ---- incarnations ----
 
+
 def test_torchrun_restarts_a_job_and_the_new_workers_take_over(daemon, tmp_path):
     """Rank 0 fails in the middle of epoch 1, twice. torchrun starts all workers again; they resume from the checkpoint, and every sample of both epochs has been trained on."""
     script = tmp_path / "train.py"
-    script.write_text(textwrap.dedent("""
+    script.write_text(
+        textwrap.dedent("""
         import json, os, pathlib, sys
         import batchd
         restart, rank = int(os.environ["TORCHELASTIC_RESTART_COUNT"]), int(os.environ["RANK"])
@@ -395,16 +427,35 @@ def test_torchrun_restarts_a_job_and_the_new_workers_take_over(daemon, tmp_path)
                 new = folder / f"new{rank}"
                 new.write_text(json.dumps(loader.state_dict()))
                 new.rename(mine)
-        """))
-    done = subprocess.run([sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", "--max-restarts=2", "--monitor-interval=0.1", str(script),
-                           str(tmp_path)], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300, env={**os.environ, "OMP_NUM_THREADS": "1"})
+        """)
+    )
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "torch.distributed.run",
+            "--standalone",
+            "--nproc_per_node=2",
+            "--max-restarts=2",
+            "--monitor-interval=0.1",
+            str(script),
+            str(tmp_path),
+        ],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     lines = [[json.loads(line) for line in (tmp_path / f"seen{r}").read_text().splitlines()] for r in range(2)]
     assert len({line[3] for rank in lines for line in rank}) == 1  # one job through all restarts
     for rank in range(2):
         for epoch in range(2):
             seen = [i for e, _, indices, _ in lines[rank] if e == epoch for i in indices]
-            assert seen == golden(epoch, world=2, rank=rank)[:len(seen)] and len(seen) >= 48  # in order, each once: rank 1 may have been killed at any point
+            assert (
+                seen == golden(epoch, world=2, rank=rank)[: len(seen)] and len(seen) >= 48
+            )  # in order, each once: rank 1 may have been killed at any point
     assert sorted(i for rank in lines for e, _, indices, _ in rank if e == 1 for i in indices) == list(range(97))
 
 
@@ -432,14 +483,17 @@ def test_a_stopped_rank_is_told_that_it_was_replaced_also_after_the_daemon_was(m
         old = Trainer(HOLDING, stdin=subprocess.PIPE)
         old.hear()
         old.process.send_signal(signal.SIGSTOP)
-        fresh = Trainer("""
+        fresh = Trainer(
+            """
             import warnings
             warnings.simplefilter("ignore")
             loader = batchd.DataLoader("random:length=97,shape=2", 4, shuffle=True, seed=3, n_slots=3, job="fence")
             for _ in loader:
                 say(step=loader.last_batch.step, indices=loader.last_batch.indices.tolist())
                 sys.stdin.readline()
-            """, stdin=subprocess.PIPE)
+            """,
+            stdin=subprocess.PIPE,
+        )
         said = [fresh.hear()]
         if kill:
             d.kill()
@@ -505,7 +559,7 @@ def test_a_whole_job_is_started_again_while_the_old_one_lives(daemon, world, bat
         assert said[-1] == {"error": None}
     for step in zip(*(said[:-1] for said in lines), strict=True):
         rows = [i for s in step for i in s["indices"]]
-        assert sorted(rows) == sorted(golden(0)[len(seen):len(seen) + len(rows)])
+        assert sorted(rows) == sorted(golden(0)[len(seen) : len(seen) + len(rows)])
         seen += rows
     assert sorted(seen) == list(range(97))
 
@@ -517,7 +571,9 @@ def test_a_job_of_another_size_needs_a_higher_incarnation(daemon):
         rank.hear()
     with pytest.raises(batchd.MismatchError, match="another batch_size.*incarnation"):
         make(batch_size=3, job="again", rank=0, world_size=4)
-    batchd.DataLoader("random:length=97,shape=2", 3, shuffle=True, seed=3, job="again", rank=0, world_size=4, incarnation=1).close()
+    batchd.DataLoader(
+        "random:length=97,shape=2", 3, shuffle=True, seed=3, job="again", rank=0, world_size=4, incarnation=1
+    ).close()
     for rank in old:
         rank.tell()
         rank.process.stdin.close()
@@ -546,7 +602,12 @@ def test_a_stopped_rank_is_reported_to_log_status_and_the_others_while_they_wait
         assert rank.hear() == {"step": 0}
     ranks[1].process.send_signal(signal.SIGSTOP)
     stalled = until("it is reported", lambda: [s for s in status()["sessions"] if s["stalled"]])[0]
-    assert stalled["rank"] == 1 and stalled["pid"] == ranks[1].process.pid and stalled["held"] >= 1 and "stopped" in stalled["stalled_why"]
+    assert (
+        stalled["rank"] == 1
+        and stalled["pid"] == ranks[1].process.pid
+        and stalled["held"] >= 1
+        and "stopped" in stalled["stalled_why"]
+    )
     warned = ranks[0].hear()["warned"]  # by the thread: the trainer itself is in readline
     assert "rank 1" in warned and str(ranks[1].process.pid) in warned and "stopped" in warned
     assert "is stalled: it is stopped" in batchctl("status").stdout
@@ -567,8 +628,15 @@ def test_a_stopped_rank_is_reported_to_log_status_and_the_others_while_they_wait
 def test_a_trainer_that_computes_or_evaluates_for_long_is_not_called_stalled(make_daemon):
     """Both ranks hold a batch for long: one uses the processor, one sleeps as in a collective at the same step. Nobody is accused."""
     d = make_daemon(config="stall_after: 200ms\n")
-    ranks = [Trainer(RANK.replace("sys.stdin.readline()", body), r, 2, stdin=subprocess.PIPE)
-             for r, body in enumerate(("time.sleep(1.2)\n        break", "\n        t = time.monotonic()\n        while time.monotonic() < t + 1.2: pass\n        break"))]
+    ranks = [
+        Trainer(RANK.replace("sys.stdin.readline()", body), r, 2, stdin=subprocess.PIPE)
+        for r, body in enumerate(
+            (
+                "time.sleep(1.2)\n        break",
+                "\n        t = time.monotonic()\n        while time.monotonic() < t + 1.2: pass\n        break",
+            )
+        )
+    ]
     for rank in ranks:
         assert rank.finish() == [{"step": 0}]
     assert "stalled" not in d.output()
@@ -579,7 +647,9 @@ def test_a_rank_that_hangs_while_others_are_ahead_is_reported_and_can_be_an_erro
     d = make_daemon(config="stall_after: 300ms\nlog_level: notice\n")
     hung = Trainer(RANK, 1, 2, stdin=subprocess.PIPE)
     assert hung.hear() == {"step": 0}
-    loader = batchd.DataLoader("random:length=97,shape=2", 4, job="stall", n_slots=3, rank=0, world_size=2, arrays="numpy", on_stall="ignore")
+    loader = batchd.DataLoader(
+        "random:length=97,shape=2", 4, job="stall", n_slots=3, rank=0, world_size=2, arrays="numpy", on_stall="ignore"
+    )
     it = iter(loader)
     for _ in range(5):
         next(it)
@@ -595,8 +665,20 @@ def test_a_rank_that_hangs_while_others_are_ahead_is_reported_and_can_be_an_erro
 def test_a_share_group_learns_who_holds_it_up(make_daemon):
     """Lockstep: the window is full because of one that sleeps. The one that waits warns, or raises if it was asked to; nothing is lost by that."""
     make_daemon(config="stall_after: 300ms\n")
-    sleeper = Trainer(RANK.replace('job="stall"', 'job="share", mode="share", world_size=2'), 1, 2, stdin=subprocess.PIPE)
-    loader = batchd.DataLoader("random:length=97,shape=2", 4, job="share", mode="share", world_size=2, rank=0, n_slots=3, arrays="numpy", on_stall="error")
+    sleeper = Trainer(
+        RANK.replace('job="stall"', 'job="share", mode="share", world_size=2'), 1, 2, stdin=subprocess.PIPE
+    )
+    loader = batchd.DataLoader(
+        "random:length=97,shape=2",
+        4,
+        job="share",
+        mode="share",
+        world_size=2,
+        rank=0,
+        n_slots=3,
+        arrays="numpy",
+        on_stall="error",
+    )
     assert sleeper.hear() == {"step": 0}
     seen, n_errors = [], 0
     it = iter(loader)

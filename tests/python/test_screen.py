@@ -1,4 +1,5 @@
 """batchctl on a terminal of a given size: what does not fit is folded or cut, never wrapped; and what status says of a slow trainer."""
+
 import fcntl
 import os
 import pty
@@ -18,7 +19,13 @@ def on_terminal(argv, rows, columns, enough):
     """What the program writes on a terminal of this size, until `enough` says so of it or it ends."""
     leader, follower = pty.openpty()
     fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-    process = subprocess.Popen([str(a) for a in argv], stdin=subprocess.DEVNULL, stdout=follower, stderr=subprocess.DEVNULL, env={**os.environ, "TERM": "xterm"})
+    process = subprocess.Popen(
+        [str(a) for a in argv],
+        stdin=subprocess.DEVNULL,
+        stdout=follower,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "TERM": "xterm"},
+    )
     os.close(follower)
     out = b""
     try:
@@ -34,11 +41,16 @@ def on_terminal(argv, rows, columns, enough):
 
 def test_watch_fits_the_screen(daemon, build):
     """A screen of 12 lines of 40 columns shows the top: the daemon first, no line too long, no scrolling."""
-    loaders = [batchd.DataLoader("random:length=100,shape=3", 4, arrays="numpy", job=f"job-with-a-long-name-{i}-{'x' * 40}") for i in range(3)]
+    loaders = [
+        batchd.DataLoader("random:length=100,shape=3", 4, arrays="numpy", job=f"job-with-a-long-name-{i}-{'x' * 40}")
+        for i in range(3)
+    ]
     iterators = [iter(loader) for loader in loaders]
     for iterator in iterators:
         next(iterator)
-    out = on_terminal([build / "batchctl", "status", "--watch", "--interval", "100ms"], 12, 40, lambda out: out.count(b"\x1b[J") >= 3)
+    out = on_terminal(
+        [build / "batchctl", "status", "--watch", "--interval", "100ms"], 12, 40, lambda out: out.count(b"\x1b[J") >= 3
+    )
     looks = [look.split("\x1b[J")[0] for look in out.split("\x1b[H")[1:]][:3]
     assert len(looks) == 3
     for look in looks:
@@ -52,7 +64,7 @@ def test_tables_of_bench_fit_80_columns(daemon, build):
     """Columns that do not fit come in a table below, beside the names of the rows; in a pipe the table stays whole."""
     argv = [build / "batchctl", "bench", "random:length=400,shape=3x64x64", "--epochs", "2", "--trainers", "2"]
     out = ESCAPE.sub("", on_terminal(argv, 50, 80, lambda out: False))
-    tables = out[out.index("EPOCH"):]
+    tables = out[out.index("EPOCH") :]
     assert max(map(len, tables.splitlines())) <= 80, tables
     assert tables.count("EPOCH") == 2 and tables.count("TRAINER ") == 2
     for heading in ("IMAGES/S", "DECODED", "CPU MS/IMAGE", "WAIT P50 MS", "FIRST MS", "FIRST CALL TO FIRST BATCH MS"):
@@ -71,7 +83,11 @@ def test_a_slow_trainer_is_told_from_one_that_holds_batches(daemon, batchctl):
     assert (stream["held"], session["held"], session["ready"]) == (1, 1, 5), status
     assert (counts["samples_delivered"], counts["batches_delivered"]) == (4, 1), counts
     text = batchctl("status").stdout
-    assert "the trainer is the slow part" in text and "holds 1, 5 more are ready" in text and "4 delivered in 1 batches" in text, text
+    assert (
+        "the trainer is the slow part" in text
+        and "holds 1, 5 more are ready" in text
+        and "4 delivered in 1 batches" in text
+    ), text
     del batch
     kept = [next(iterator) for _ in range(4)]
     status = until("it is counted", lambda: (s := batchd.status())["sessions"][0]["held"] >= 4 and s)
@@ -99,7 +115,13 @@ def test_a_status_of_something_else_is_refused(batchctl, tmp_path):
 
 def test_a_mistyped_command_is_recognised(batchctl):
     """The beginning of a name, a slip, and what is far from all of them."""
-    for typed, meant in (("stat", "status"), ("statsu", "status"), ("benhc", "bench"), ("sampledata", "sample-data"), ("pre", "preview")):
+    for typed, meant in (
+        ("stat", "status"),
+        ("statsu", "status"),
+        ("benhc", "bench"),
+        ("sampledata", "sample-data"),
+        ("pre", "preview"),
+    ):
         r = batchctl(typed)
         assert r.returncode == 2 and f"there is no command '{typed}'; did you mean '{meant}'?" in r.stderr, r.stderr
     for typed in ("frobnicate", "x", "bench-trainerr"):

@@ -1,4 +1,5 @@
 """batchd.serve: what trainers get is what iterating the same DataLoader gives, whoever waits, dies or takes over."""
+
 import itertools
 import json
 import os
@@ -95,7 +96,11 @@ def test_structures_types_and_contents_survive(serve):
     loader = batchd.DataLoader("serve:speech")
     assert digests(loader) == [data.digest(b) for b in data.odd()]
     batch = next(iter(loader))
-    assert batch["bf16"].dtype == torch.bfloat16 and batch["pair"].right == "right" and batch["nested"][1]["deep"][0].shape == (1,)
+    assert (
+        batch["bf16"].dtype == torch.bfloat16
+        and batch["pair"].right == "right"
+        and batch["nested"][1]["deep"][0].shape == (1,)
+    )
 
 
 def test_batches_are_views_and_writing_into_them_changes_nobody_elses(serve):
@@ -146,7 +151,9 @@ def test_trials_come_and_go_at_any_time(serve):
 
     def visit(n):
         try:
-            with batchd.DataLoader("serve:speech", mode="share", job="trials", join=("next", None, "epoch")[n % 3]) as loader:
+            with batchd.DataLoader(
+                "serve:speech", mode="share", job="trials", join=("next", None, "epoch")[n % 3]
+            ) as loader:
                 at, left = None, 3 + n % 5
                 while left > 0:
                     for batch in loader:
@@ -198,7 +205,7 @@ def test_who_joins_behind_an_epochs_last_batch_gets_the_next_epoch(serve, tmp_pa
 def test_shard_deals_batches_out_in_turn_and_drops_an_incomplete_round(serve, world):
     # 13 batches: batch k goes to rank k % world; all ranks get the same number.
     serve(data.plain())
-    golden = data.epoch_of(data.plain(), 0)[:13 // world * world]
+    golden = data.epoch_of(data.plain(), 0)[: 13 // world * world]
     loaders = [batchd.DataLoader("serve:speech", rank=r, world_size=world, job="ddp") for r in range(world)]
     assert {len(loader) for loader in loaders} == {13 // world}
     for _ in range(3):
@@ -210,12 +217,21 @@ def test_ranks_in_processes_of_their_own(serve):
     # As torchrun has it: nothing but RANK and WORLD_SIZE, several epochs.
     serve(data.sentences(), slot_bytes=10000)
     here = data.sentences()
-    ranks = [Trainer(SCRIPT + """
+    ranks = [
+        Trainer(
+            SCRIPT
+            + """
 loader = batchd.DataLoader("serve:speech")
 for epoch in range(2):
     loader.set_epoch(epoch)
     say(got=[data.digest(b) for b in loader])
-""", r, 2, BATCHD_ARRAYS="torch") for r in range(2)]
+""",
+            r,
+            2,
+            BATCHD_ARRAYS="torch",
+        )
+        for r in range(2)
+    ]
     said = [t.finish() for t in ranks]
     for epoch in range(2):
         golden = data.epoch_of(here, epoch)[:8]
@@ -249,15 +265,21 @@ def test_ranks_get_whole_rounds_wherever_another_one_is(serve, leaves):
     assert [[int(b[0]) for b in r] for r in rounds[:2]] == [[3], [4]]
     rounds[:2] = map(iter, loaders[:2])
     there = rounds[:2] if leaves else rounds
-    assert [int(next(r)[0]) for r in reversed(there)] == [12, 11, 10][-len(there):]  # the third first: it gives back what it had of the epoch before
+    assert [int(next(r)[0]) for r in reversed(there)] == [12, 11, 10][
+        -len(there) :
+    ]  # the third first: it gives back what it had of the epoch before
 
 
 def test_a_trainer_may_come_first(daemon, serve):
     # It waits for its producer and says so; then it gets everything.
-    trainer = Trainer(SCRIPT + """
+    trainer = Trainer(
+        SCRIPT
+        + """
 loader = batchd.DataLoader("serve:speech", producer_timeout=60)
 say(got=[data.digest(b) for b in loader])
-""", BATCHD_ARRAYS="torch")
+""",
+        BATCHD_ARRAYS="torch",
+    )
     while b"waiting" not in (line := trainer.process.stderr.readline().encode()):
         assert line
     serve(data.plain())
@@ -280,6 +302,7 @@ def test_a_bare_name_will_do_once_the_producer_is_there(serve, batchctl):
 
 def slowly(n_before, then):
     """A data set that gives n_before batches and then does something."""
+
     class Slow:
         def __iter__(self):
             for i in range(n_before):
@@ -386,6 +409,7 @@ def test_a_newer_producer_that_is_resumable_goes_on_where_the_old_one_was(serve)
                 for i in range(20):
                     time.sleep(pause if i == 6 else 0)
                     yield torch.full((2, 2000), float(i))
+
         return Data()
 
     serve(make(600), resumable=True, id="x")
@@ -441,13 +465,17 @@ def test_killed_trainers_with_leases_disturb_nobody(serve, batchctl):
     survivor = iter(batchd.DataLoader("serve:speech", mode="share", job="kill"))
     got = [data.digest(next(survivor))]
     for rank in (1, 2):
-        victim = Trainer(SCRIPT + f"""
+        victim = Trainer(
+            SCRIPT
+            + f"""
 loader = batchd.DataLoader("serve:speech", mode="share", job="kill", rank=-1)
 loader.set_epoch({rank})
 iterator = iter(loader)
 say(ok=True)
 time.sleep(600)
-""", BATCHD_ARRAYS="torch")
+""",
+            BATCHD_ARRAYS="torch",
+        )
         assert victim.hear() == {"ok": True}
         got += digests(survivor, 3)
         victim.kill()
@@ -543,8 +571,14 @@ def test_status_lists_producers(serve, batchctl):
     p = serve(data.plain())
     loader = batchd.DataLoader("serve:speech")
     assert len(list(loader)) == 13
-    s, = json.loads(batchctl("status", "--json").stdout)["producers"]
-    assert s["name"] == "speech" and s["pid"] == p.pid and s["batches"] >= 13 and s["job"] == loader.job and s["slot_bytes"] > 0
+    (s,) = json.loads(batchctl("status", "--json").stdout)["producers"]
+    assert (
+        s["name"] == "speech"
+        and s["pid"] == p.pid
+        and s["batches"] >= 13
+        and s["job"] == loader.job
+        and s["slot_bytes"] > 0
+    )
     text = batchctl("status").stdout
     assert "speech" in text and str(p.pid) in text
 
@@ -608,12 +642,19 @@ def until_served(d, uid):
 
 def test_mistakes_are_told_to_who_serves(tmp_path):
     # Before anything is started, also where the producer would be a process in the background.
-    for kind, word, what, more in ((TypeError, "Sentences has samples by number.* DataLoader", data.Sentences(), {}), (TypeError, "int is neither", 5, {}),
-                                   (TypeError, "NoneType is neither", None, {}), (TypeError, "'hello' is a text", "hello", {}),
-                                   (ValueError, "epochs .*-1", data.plain(), {"epochs": -1}), (TypeError, "slot_bytes .*1MB", data.plain(), {"slot_bytes": "1MB"}),
-                                   (ValueError, "seed", data.plain(), {"seed": 0.5}), (TypeError, "reconnect", data.plain(), {"reconnect": "1"}),
-                                   (TypeError, "socket", data.plain(), {"socket": 5}), (ValueError, "name", data.plain(), {"name": ""}),
-                                   (ValueError, "skip", data.plain(), {"skip": "all"})):
+    for kind, word, what, more in (
+        (TypeError, "Sentences has samples by number.* DataLoader", data.Sentences(), {}),
+        (TypeError, "int is neither", 5, {}),
+        (TypeError, "NoneType is neither", None, {}),
+        (TypeError, "'hello' is a text", "hello", {}),
+        (ValueError, "epochs .*-1", data.plain(), {"epochs": -1}),
+        (TypeError, "slot_bytes .*1MB", data.plain(), {"slot_bytes": "1MB"}),
+        (ValueError, "seed", data.plain(), {"seed": 0.5}),
+        (TypeError, "reconnect", data.plain(), {"reconnect": "1"}),
+        (TypeError, "socket", data.plain(), {"socket": 5}),
+        (ValueError, "name", data.plain(), {"name": ""}),
+        (ValueError, "skip", data.plain(), {"skip": "all"}),
+    ):
         for background in (False, True):
             with pytest.raises(kind, match=word):
                 batchd.serve(what, **{"name": "wrong", **more}, background=background)

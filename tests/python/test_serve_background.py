@@ -1,4 +1,5 @@
 """Producers in the background and in the foreground as processes: what they are made of, and how they begin and end."""
+
 import os
 import signal
 import subprocess
@@ -54,6 +55,7 @@ def test_what_another_thread_has_locked_does_not_stop_a_producer(serve, other_th
 
 def test_data_that_cannot_travel_is_forked_with_a_warning(serve, other_thread):  # noqa: F811
     """Where it needs nothing that is locked it is served; background="fresh" says what is in the way."""
+
     def local(epoch):
         return [torch.tensor([epoch, 1])]
 
@@ -99,7 +101,9 @@ def test_a_producer_outlives_the_thread_that_started_it(serve, how):  # noqa: F8
 @pytest.mark.parametrize("how", ["fork", "fresh"])
 def test_a_producer_ends_with_its_process_whatever_thread_started_it(daemon, how):
     """Killed, so that nothing at its exit can do it."""
-    parent = Trainer(SCRIPT + f"""
+    parent = Trainer(
+        SCRIPT
+        + f"""
 import threading
 producers = []
 t = threading.Thread(target=lambda: producers.append(batchd.serve(data.plain(), "speech", background={how!r})))
@@ -107,7 +111,8 @@ t.start()
 t.join()
 say(pid=producers[0].pid, n=len(next(iter(batchd.DataLoader("serve:speech")))))
 time.sleep(600)
-""")
+"""
+    )
     said = parent.hear()
     assert said["n"] == 2
     parent.kill()
@@ -116,7 +121,11 @@ time.sleep(600)
 
 def test_a_producer_that_is_stopped_while_it_forks_ends(daemon):
     """Whatever a signal's handler raises in a fork hook, logging's for one, is printed and forgotten; it is neither here."""
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent("""
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            textwrap.dedent("""
         import os, signal, batchd, numpy
 
         def batches():
@@ -134,7 +143,14 @@ def test_a_producer_that_is_stopped_while_it_forks_ends(daemon):
         next(iter(loader))
         p.join(20)
         print("ended" if not p.is_alive() else "alive")
-    """)], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, env={**os.environ, "BATCHD_ARRAYS": "numpy"})
+    """),
+        ],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, "BATCHD_ARRAYS": "numpy"},
+    )
     assert (done.stdout, done.stderr) == ("ended\n", "")
 
 
@@ -148,7 +164,13 @@ def test_ctrl_c_ends_a_producer_in_the_foreground_without_a_traceback(daemon):
             print("caught", flush=True)
             raise
     """)
-    producer = subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    producer = subprocess.Popen(
+        [sys.executable, "-c", script],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     said = producer.stderr.readline()
     assert said == "batchd: serving 'words', 5 batches an epoch, to batchd.DataLoader('serve:words')\n"
     producer.send_signal(signal.SIGINT)

@@ -1,4 +1,5 @@
 """Batches of batchd.serve on a GPU, on the driver double: as on the CPU, by the way that any other loader's take."""
+
 import json
 import os
 import pathlib
@@ -80,8 +81,14 @@ def start(mode="shard", rank=0, personality=""):
         env.pop(daemons, None)
     if personality:
         env["FAKECUDA_PERSONALITY"] = personality
-    return subprocess.Popen([sys.executable, "-c", PROGRAM, mode, str(rank), personality], env=env, stdin=subprocess.DEVNULL,
-                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, mode, str(rank), personality],
+        env=env,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
 
 
 def finish(trainer):
@@ -94,7 +101,11 @@ def copied_bytes(batchctl):
     return sum(c["bytes"] for gpu in json.loads(batchctl("status", "--json").stdout)["gpus"] for c in gpu["copies"])
 
 
-@pytest.mark.parametrize("personality", ["", "no-legacy-ipc", "no-ipc", "no-ipc,read-only-register"], ids=["ipc", "descriptor", "staged", "direct"])
+@pytest.mark.parametrize(
+    "personality",
+    ["", "no-legacy-ipc", "no-ipc", "no-ipc,read-only-register"],
+    ids=["ipc", "descriptor", "staged", "direct"],
+)
 def test_every_array_arrives(serve, batchctl, personality):  # noqa: F811
     """All dtypes, nested, strided and empty ones, texts beside them, two epochs, copied and raw; no more of a slot goes to the GPU than its batch takes."""
     serve(data.odd(), slot_bytes=1 << 20)
@@ -112,7 +123,11 @@ def test_slots_on_a_gpu_grow_with_their_batches(serve, batchctl, mode, personali
     trainers = [start(mode, rank, personality) for rank in range(2 if mode == "share" else 1)]
     for trainer in trainers:
         assert finish(trainer) == [data.digest(b) for b in batches] * (4 if mode == "shard" else 2)
-    assert not [s for s in json.loads(batchctl("status", "--json").stdout)["sessions"] if s["state"] in ("told to go", "gone, holds batches")]
+    assert not [
+        s
+        for s in json.loads(batchctl("status", "--json").stdout)["sessions"]
+        if s["state"] in ("told to go", "gone, holds batches")
+    ]
 
 
 def test_trainers_that_share_get_them_from_one_copy(serve, batchctl):  # noqa: F811

@@ -1,4 +1,5 @@
 """batchd.serve beside daemons that stop, are killed and come back, and beside more than one of them."""
+
 import os
 import signal
 import threading
@@ -32,7 +33,9 @@ class Trainer(threading.Thread):
 
     def await_phase(self, phase, least, since=0):
         with self.told:
-            assert self.told.wait_for(lambda: any(p == phase and d >= least for p, d in self.phases[since:]), 30), self.phases[since:]
+            assert self.told.wait_for(
+                lambda: any(p == phase and d >= least for p, d in self.phases[since:]), 30
+            ), self.phases[since:]
             return len(self.phases)
 
     def run(self):
@@ -70,7 +73,9 @@ def test_a_trainer_that_waits_for_a_producer_outlives_the_daemon(make_daemon, pr
 
 
 @pytest.mark.parametrize("reconnect", [0, 0.3])
-def test_a_trainer_that_waits_for_a_producer_gives_a_daemon_up_after_reconnect_seconds(make_daemon, monkeypatch, reconnect):
+def test_a_trainer_that_waits_for_a_producer_gives_a_daemon_up_after_reconnect_seconds(
+    make_daemon, monkeypatch, reconnect
+):
     """The error says what happened first and what the last attempt met; with reconnect=0 there is no further attempt."""
     daemon = make_daemon()
     trainer = Trainer(monkeypatch, reconnect=reconnect)
@@ -78,7 +83,9 @@ def test_a_trainer_that_waits_for_a_producer_gives_a_daemon_up_after_reconnect_s
     daemon.kill()
     trainer.join(30)
     assert isinstance(trainer.error, ConnectionError) and "went away" in str(trainer.error)
-    assert all(words in str(trainer.error) for words in ("did not come back within", "no batchd answers")) == bool(reconnect)
+    assert all(words in str(trainer.error) for words in ("did not come back within", "no batchd answers")) == bool(
+        reconnect
+    )
 
 
 # ---- several machines ----
@@ -105,18 +112,26 @@ def test_a_served_set_is_grouped_by_machine(make_daemon, producers, monkeypatch,
     is elsewhere. Also by its bare name, and only rank and world_size that are given are taken as they are."""
     machines = [make_daemon() for _ in range(2)]
     for k, daemon in enumerate(machines):
-        producers.append(batchd.serve([torch.tensor([100 * k + i]) for i in range(6)], "speech", socket=str(daemon.socket), background=True))
+        producers.append(
+            batchd.serve(
+                [torch.tensor([100 * k + i]) for i in range(6)], "speech", socket=str(daemon.socket), background=True
+            )
+        )
     for dataset in ("serve:speech", "speech"):
         loaders = []
         for rank in range(4):
             launch(monkeypatch, launcher, rank)
-            loaders.append(batchd.DataLoader(dataset, socket=str(machines[rank // 2].socket), arrays="torch", job=dataset))
+            loaders.append(
+                batchd.DataLoader(dataset, socket=str(machines[rank // 2].socket), arrays="torch", job=dataset)
+            )
         assert [(loader.rank, loader.world_size) for loader in loaders] == [(0, 2), (1, 2)] * 2
         got = list(zip(*[[int(batch) for batch in step] for step in zip(*loaders)]))
         assert got == [(0, 2, 4), (1, 3, 5), (100, 102, 104), (101, 103, 105)]
         for loader in loaders:
             loader.close()
-    alone = batchd.DataLoader("serve:speech", rank=0, world_size=1, socket=str(machines[1].socket), arrays="torch", job="alone")
+    alone = batchd.DataLoader(
+        "serve:speech", rank=0, world_size=1, socket=str(machines[1].socket), arrays="torch", job="alone"
+    )
     assert [int(batch) for batch in alone] == [100, 101, 102, 103, 104, 105]
 
 

@@ -1,4 +1,5 @@
 """batchd.serve with batches of varying size: slots grow, and no trainer misses or repeats a batch, wherever in a round the large one is."""
+
 import json
 import threading
 import warnings
@@ -35,7 +36,14 @@ class Trainer(threading.Thread):
 
     def __init__(self, n_epochs, sizes, **options):
         super().__init__(daemon=True)
-        self.n_epochs, self.sizes, self.options, self.got, self.error, self.kept = n_epochs, sizes, options, [], None, []
+        self.n_epochs, self.sizes, self.options, self.got, self.error, self.kept = (
+            n_epochs,
+            sizes,
+            options,
+            [],
+            None,
+            [],
+        )
         self.start()
 
     def run(self):
@@ -113,7 +121,9 @@ def test_batches_that_are_kept_stay_as_they_are(serve):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of batches that are copied
         kept = list(loader)
-    assert [b["k"] for b in kept] == list(range(len(SIZES))) and all(torch.equal(b["x"], batch(0, b["k"], SIZES[b["k"]])["x"]) for b in kept)
+    assert [b["k"] for b in kept] == list(range(len(SIZES))) and all(
+        torch.equal(b["x"], batch(0, b["k"], SIZES[b["k"]])["x"]) for b in kept
+    )
 
 
 def test_old_slots_go_while_a_batch_in_them_is_kept(daemon, serve, batchctl):
@@ -123,8 +133,13 @@ def test_old_slots_go_while_a_batch_in_them_is_kept(daemon, serve, batchctl):
     iterator = iter(loader)
     first = next(iterator)
     assert [b["k"] for b in iterator] == [1, 2, 3]
-    status = until("the old session has ended", lambda: (s := json.loads(batchctl("status", "--json").stdout)) and len(s["loaders"]) == 1 and
-                   all(session["state"] != "told to go" for session in s["sessions"]) and s)
+    status = until(
+        "the old session has ended",
+        lambda: (s := json.loads(batchctl("status", "--json").stdout))
+        and len(s["loaders"]) == 1
+        and all(session["state"] != "told to go" for session in s["sessions"])
+        and s,
+    )
     assert not [s for s in status["sessions"] if s["state"] == "gone, holds batches"]
     assert status["memory"]["slots_bytes"] < 2 * 3 * 8 * 50000 * 1.3 and torch.equal(first["x"], batch(0, 0, 10)["x"])
 
@@ -149,7 +164,10 @@ def test_a_batch_beyond_the_daemons_limit_is_an_error_that_names_it(make_daemon)
     make_daemon(config="limits:\n  batch_bytes: 1MiB\n")
     sizes = [10, 20, 100000, 30, 140000]
     trainer = Trainer(1, sizes)
-    with pytest.raises(batchd.LimitError, match=r"limits.batch_bytes(.|\n)*1048576(.|\n)*batch 4 of epoch 0(.|\n)*batch\['x'\] \(int64, shape \(140000,\)\)"):
+    with pytest.raises(
+        batchd.LimitError,
+        match=r"limits.batch_bytes(.|\n)*1048576(.|\n)*batch 4 of epoch 0(.|\n)*batch\['x'\] \(int64, shape \(140000,\)\)",
+    ):
         batchd.serve(Once(sizes), "speech")
     with pytest.raises(batchd.ProducerError, match="limits.batch_bytes"):
         trainer.result()

@@ -1,5 +1,6 @@
 """batchd as a service: started by a connection, restarted under load, killed, hung. What its trainers get is the golden list, whatever the service
 manager does. Each under systemd itself, where it runs, and under a small double of it."""
+
 import os
 import signal
 import subprocess
@@ -128,18 +129,43 @@ def workers_of(pid):
 def test_a_worker_that_hangs_is_noticed(manager, samples):
     # One of the workers never comes back from its sample: the loop turns, yet no ping goes out. The trainer does nothing with what it gets, so that
     # workers are always at work; it says a line per epoch.
-    trainer = subprocess.Popen([manager.build / "tests/soak/trainer", manager.socket, f"imagefolder:{samples}", "busy", "shard", "0", "1", "8", "1", "0",
-                                "0", "1000000", "1", "-1"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
+    trainer = subprocess.Popen(
+        [
+            manager.build / "tests/soak/trainer",
+            manager.socket,
+            f"imagefolder:{samples}",
+            "busy",
+            "shard",
+            "0",
+            "1",
+            "8",
+            "1",
+            "0",
+            "0",
+            "1000000",
+            "1",
+            "-1",
+        ],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
     try:
         assert trainer.stdout.readline() == "0 12\n"
         before = manager.main_pid()
-        stopper = subprocess.Popen([sys.executable, "-c", textwrap.dedent(STOPPER), str(workers_of(before)[0])], stdout=subprocess.PIPE,
-                                   stderr=subprocess.PIPE, text=True)
+        stopper = subprocess.Popen(
+            [sys.executable, "-c", textwrap.dedent(STOPPER), str(workers_of(before)[0])],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
         if stopper.stdout.readline() != "stopped\n":
             pytest.skip(f"ptrace is not allowed here: {stopper.communicate()[1]}")
         until("the watchdog bites", lambda: not os.path.exists(f"/proc/{before}"))
         stopper.communicate(timeout=20)
-        epochs = [int(trainer.stdout.readline().split()[0]) for _ in range(50)]  # what it had said before, and what it says now
+        epochs = [
+            int(trainer.stdout.readline().split()[0]) for _ in range(50)
+        ]  # what it had said before, and what it says now
         assert epochs == list(range(1, 51))
         assert manager.main_pid() != before
     finally:

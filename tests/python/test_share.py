@@ -1,5 +1,6 @@
 """Share groups of real processes: who comes late, is slow, is stopped or killed gets exactly its batches, and the others notice nothing. What a trainer must get is
 what one alone gets (golden), batch for batch and byte for byte."""
+
 import json
 import signal
 import subprocess
@@ -46,9 +47,13 @@ def golden_of():
 
     def golden(epoch, batch=B):
         if (epoch, batch) not in known:
-            loader = batchd.DataLoader(DATA, batch, shuffle=True, seed=4, rank=0, world_size=1, job=f"golden-{batch}-{epoch}", arrays="numpy")
+            loader = batchd.DataLoader(
+                DATA, batch, shuffle=True, seed=4, rank=0, world_size=1, job=f"golden-{batch}-{epoch}", arrays="numpy"
+            )
             loader.set_epoch(epoch)
-            known[epoch, batch] = [(loader.last_batch.indices.tolist(), labels.tolist(), digests(images)) for images, labels in loader]
+            known[epoch, batch] = [
+                (loader.last_batch.indices.tolist(), labels.tolist(), digests(images)) for images, labels in loader
+            ]
             loader.close()
         return known[epoch, batch]
 
@@ -57,6 +62,7 @@ def golden_of():
 
 def digests(images):
     import hashlib
+
     return [hashlib.blake2b(row.tobytes(), digest_size=8).hexdigest() for row in np.asarray(images)]
 
 
@@ -67,7 +73,10 @@ def batches(said):
 def is_golden(said, golden_of, batch=B):
     """Each batch is the one that its epoch and step name."""
     for s in batches(said):
-        assert (s["indices"], s["labels"], s["digests"]) == golden_of(s["epoch"], batch)[s["step"]], (s["epoch"], s["step"])
+        assert (s["indices"], s["labels"], s["digests"]) == golden_of(s["epoch"], batch)[s["step"]], (
+            s["epoch"],
+            s["step"],
+        )
 
 
 def places(said):
@@ -178,8 +187,19 @@ def test_each_trial_takes_its_own_batch_size(daemon, golden_of):
 
 
 def make(batch, *, job="one", **more):
-    return batchd.DataLoader(DATA, batch, shuffle=True, seed=4, mode="share", job=job, rank=-1, world_size=1, n_slots=4, arrays="numpy",
-                             **more)
+    return batchd.DataLoader(
+        DATA,
+        batch,
+        shuffle=True,
+        seed=4,
+        mode="share",
+        job=job,
+        rank=-1,
+        world_size=1,
+        n_slots=4,
+        arrays="numpy",
+        **more,
+    )
 
 
 def test_slices_are_views_of_one_slot_and_end_their_leases_one_by_one(daemon):
@@ -199,7 +219,7 @@ def test_slices_are_views_of_one_slot_and_end_their_leases_one_by_one(daemon):
     del parts[1:3]
     assert (parts[1] == kept).all()
     for _ in range(30):
-        next(it)                                               # the slot of those two stays theirs
+        next(it)  # the slot of those two stays theirs
     assert (parts[1] == kept).all()
 
 
@@ -226,8 +246,21 @@ def test_a_state_in_the_middle_of_a_batch_is_exact(daemon, golden_of, stop_at):
 def test_drop_last_is_each_trials_own(daemon):
     # 100 samples in batches of 64 and of 10, with and without.
     data = "random:length=105,shape=2"
-    loaders = [batchd.DataLoader(data, n, mode="share", job="drop", rank=-1, world_size=1, arrays="numpy", group_batch_size=60, drop_last=drop, policy="wait")
-               for n, drop in ((10, True), (10, False), (60, True), (60, False))]
+    loaders = [
+        batchd.DataLoader(
+            data,
+            n,
+            mode="share",
+            job="drop",
+            rank=-1,
+            world_size=1,
+            arrays="numpy",
+            group_batch_size=60,
+            drop_last=drop,
+            policy="wait",
+        )
+        for n, drop in ((10, True), (10, False), (60, True), (60, False))
+    ]
     for _ in range(3):
         iterators = [iter(l) for l in loaders]
         sizes = [[], [], [], []]
@@ -243,7 +276,9 @@ def test_drop_last_is_each_trials_own(daemon):
 
 
 def test_mistakes_and_mismatches_are_named(daemon):
-    with pytest.raises(ValueError, match="group's batches of 64 rows cannot be cut into 48; sizes that fit: 1, 2, 4, 8, 16, 32, 64"):
+    with pytest.raises(
+        ValueError, match="group's batches of 64 rows cannot be cut into 48; sizes that fit: 1, 2, 4, 8, 16, 32, 64"
+    ):
         make(48, group_batch_size=64)
     with pytest.raises(ValueError, match="policy goes with mode='share'"):
         batchd.DataLoader(DATA, 16, policy="skip")
@@ -306,7 +341,9 @@ def test_who_waits_for_the_next_epoch_does_not_wait_for_a_stuck_one(make_daemon,
     assert f"stalled: rank 0 of job trials (python, pid {old.process.pid})" in d.output()
     assert new.last_batch.epoch == 1 and got == [b[2] for b in golden_of(1)]
     # Who comes when that has been said long ago hears of it as well.
-    with make(16, job="trials", on_stall="error") as later, pytest.raises(batchd.StalledError, match=f"rank 0 of job trials .*pid {old.process.pid}"):
+    with make(16, job="trials", on_stall="error") as later, pytest.raises(
+        batchd.StalledError, match=f"rank 0 of job trials .*pid {old.process.pid}"
+    ):
         list(later)
     new.close()
     old.process.send_signal(signal.SIGCONT)

@@ -1,4 +1,5 @@
 """The units, checked by systemd's own tools, and the daemon under a service manager that a test can play."""
+
 import os
 import re
 import select
@@ -24,7 +25,9 @@ def tool(name):
 
 
 def run(*argv):
-    return subprocess.run(argv, capture_output=True, text=True, env={**os.environ, "LC_ALL": "C", "SYSTEMD_COLORS": "0"})
+    return subprocess.run(
+        argv, capture_output=True, text=True, env={**os.environ, "LC_ALL": "C", "SYSTEMD_COLORS": "0"}
+    )
 
 
 @pytest.fixture
@@ -38,7 +41,9 @@ def units(tmp_path):
 
 def test_units_are_what_systemd_understands(units):
     """Proves that systemd-analyze finds no unknown directive, bad value or missing unit."""
-    result = run(tool("systemd-analyze"), "verify", "--man=no", str(units / "batchd.service"), str(units / "batchd.socket"))
+    result = run(
+        tool("systemd-analyze"), "verify", "--man=no", str(units / "batchd.service"), str(units / "batchd.socket")
+    )
     complaints = [line for line in result.stderr.splitlines() if "batchd" in line]
     assert result.returncode == 0 and not complaints, result.stderr
 
@@ -61,7 +66,11 @@ def gpu_units(units):
     (units / "batchd.service.d/gpu.conf").write_text(drop_in)
     text = (units / "batchd.service").read_text()
     unit, service = drop_in.split("[Unit]", 1)[1].split("[Service]", 1)
-    text = text.replace("[Service]", unit + "[Service]", 1).replace("[Install]", service + "\n[Install]").replace("Also=batchd.socket", "")
+    text = (
+        text.replace("[Service]", unit + "[Service]", 1)
+        .replace("[Install]", service + "\n[Install]")
+        .replace("Also=batchd.socket", "")
+    )
     (units / "merged.service").write_text(text)
     return units
 
@@ -79,10 +88,17 @@ def directives(text):
 def test_gpu_drop_in_is_what_systemd_understands(gpu_units):
     """Proves the same for the drop-in, alone and merged into the unit."""
     for name in ("batchd.service", "merged.service"):
-        result = run(tool("systemd-analyze"), "verify", "--man=no", str(gpu_units / name), str(gpu_units / "batchd.socket"))
+        result = run(
+            tool("systemd-analyze"), "verify", "--man=no", str(gpu_units / name), str(gpu_units / "batchd.socket")
+        )
         # nvidia-modprobe and nvidia-smi may be missing, which the unit allows and systemd-analyze mentions
-        complaints = [line for line in result.stderr.splitlines() if ("batchd" in line or "merged" in line or "gpu.conf" in line)
-                      and "nvidia-modprobe" not in line and "nvidia-smi" not in line]
+        complaints = [
+            line
+            for line in result.stderr.splitlines()
+            if ("batchd" in line or "merged" in line or "gpu.conf" in line)
+            and "nvidia-modprobe" not in line
+            and "nvidia-smi" not in line
+        ]
         assert not complaints, result.stderr
 
 
@@ -105,7 +121,9 @@ def test_gpu_drop_in_works_at_the_first_start_after_boot(gpu_units):
     assert [line.split()[0] for line in said["ExecStartPre"]] == ["+-/usr/bin/nvidia-modprobe", "+-/usr/bin/nvidia-smi"]
     assert all(line.endswith(" rwm") for line in said["DeviceAllow"]) and "char-nvidia-uvm rwm" in said["DeviceAllow"]
     base = directives((gpu_units / "batchd.service").read_text())
-    assert base["CapabilityBoundingSet"] == [""] and "CapabilityBoundingSet" not in said  # the daemon itself makes no nodes
+    assert (
+        base["CapabilityBoundingSet"] == [""] and "CapabilityBoundingSet" not in said
+    )  # the daemon itself makes no nodes
     modules = (UNITS / "batchd-modules-load.conf").read_text()
     assert [line for line in modules.splitlines() if line and not line.startswith("#")] == ["nvidia-uvm"]
 
@@ -165,8 +183,14 @@ class Manager:
         # A shell puts the socket where the protocol wants it and its own pid, which exec keeps, into the environment.
         fd = self.listener.fileno()
         script = f'exec 3<&{fd} && export LISTEN_PID=$$ && exec "$@"'
-        self.process = subprocess.Popen(["bash", "-c", script, "bash", str(BUILD / "batchd")], env=env, pass_fds=[fd],
-                                        stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(
+            ["bash", "-c", script, "bash", str(BUILD / "batchd")],
+            env=env,
+            pass_fds=[fd],
+            stdin=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
 
     def expect(self, word):
         """Reads messages until one has this line; returns all its lines."""
@@ -228,12 +252,18 @@ def test_wrong_configuration_reaches_the_managers_status(tmp_path):
     (tmp_path / "c.yaml").write_text("workers: many\n")
     messages = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     messages.bind(str(tmp_path / "notify"))
-    result = subprocess.run([str(BUILD / "batchd"), "--config", str(tmp_path / "c.yaml")], capture_output=True, text=True,
-                            env={**os.environ, "NOTIFY_SOCKET": str(tmp_path / "notify")})
+    result = subprocess.run(
+        [str(BUILD / "batchd"), "--config", str(tmp_path / "c.yaml")],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "NOTIFY_SOCKET": str(tmp_path / "notify")},
+    )
     assert result.returncode == 78
     assert "RestartPreventExitStatus=78" in (UNITS / "batchd.service").read_text()
     messages.setblocking(False)
-    assert messages.recv(4096).decode().startswith(f"STATUS={tmp_path}/c.yaml:1: workers: 'many' is not valid; expected ")
+    assert (
+        messages.recv(4096).decode().startswith(f"STATUS={tmp_path}/c.yaml:1: workers: 'many' is not valid; expected ")
+    )
     messages.close()
 
 

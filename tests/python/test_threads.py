@@ -1,5 +1,6 @@
 """One DataLoader in several threads: closing it while another waits for a batch, and asking it things meanwhile. Each case is a process of
 its own, which a mistake would end by a signal."""
+
 import os
 import subprocess
 import sys
@@ -41,8 +42,13 @@ def until_inside(loader):
 
 
 def run(daemon, script):
-    process = subprocess.run([sys.executable, "-c", PRELUDE + textwrap.dedent(script)], capture_output=True, text=True, timeout=120,
-                             env={**os.environ, "BATCHD_SOCKET": str(daemon.socket)})
+    process = subprocess.run(
+        [sys.executable, "-c", PRELUDE + textwrap.dedent(script)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, "BATCHD_SOCKET": str(daemon.socket)},
+    )
     assert process.returncode == 0, f"exit {process.returncode}\n{process.stdout}{process.stderr}"
     return process.stdout
 
@@ -50,7 +56,9 @@ def run(daemon, script):
 @pytest.mark.parametrize("timeout", [0, 60])
 def test_close_ends_the_wait_of_another_thread(daemon, timeout):
     """The thread that waits gets an error that says so; the process lives on."""
-    assert "this loader is closed" in run(daemon, f"""
+    assert "this loader is closed" in run(
+        daemon,
+        f"""
         loader, iterator = waiting(timeout={timeout})
         thread, result = in_thread(lambda: next(iterator))
         until_inside(loader)
@@ -58,12 +66,15 @@ def test_close_ends_the_wait_of_another_thread(daemon, timeout):
         thread.join()
         assert isinstance(result[0], batchd.Error), result
         print(result[0])
-    """)
+    """,
+    )
 
 
 def test_close_in_a_signal_handler_ends_the_wait(daemon):
     """The main thread waits itself, and the handler of a signal closes."""
-    assert "this loader is closed" in run(daemon, """
+    assert "this loader is closed" in run(
+        daemon,
+        """
         loader, iterator = waiting()
         signal.signal(signal.SIGUSR1, lambda *_: loader.close())
         main = threading.main_thread().ident
@@ -72,12 +83,15 @@ def test_close_in_a_signal_handler_ends_the_wait(daemon):
             next(iterator)
         except batchd.Error as e:
             print(e)
-    """)
+    """,
+    )
 
 
 def test_close_in_a_signal_handler_at_any_moment_is_safe(daemon):
     """Also between the library's giving a batch and the loop's having it: the batch is whole, or there is an error."""
-    run(daemon, """
+    run(
+        daemon,
+        """
         signal.signal(signal.SIGALRM, lambda *_: loader.close())
         for attempt in range(200):
             loader = batchd.DataLoader(RANDOM, 8, arrays="numpy", n_slots=4)
@@ -88,12 +102,15 @@ def test_close_in_a_signal_handler_at_any_moment_is_safe(daemon):
                         assert float(x.sum()) == float(x.sum())
             except batchd.Error as e:
                 assert "closed" in str(e), e
-    """)
+    """,
+    )
 
 
 def test_a_with_block_may_end_under_a_prefetching_thread(daemon):
     """Batches taken stay readable; the thread hears that its loader is closed, again and again."""
-    run(daemon, """
+    run(
+        daemon,
+        """
         taken = []
         def prefetch():
             for epoch in range(1000000):
@@ -109,12 +126,15 @@ def test_a_with_block_may_end_under_a_prefetching_thread(daemon):
             thread.join()
             assert isinstance(result[0], batchd.Error) and "closed" in str(result[0]), result
             assert all(x.shape[1:] == (3, 4, 5) and float(x.sum()) == float(x.sum()) for x in taken)
-    """)
+    """,
+    )
 
 
 def test_every_call_on_a_closed_loader_raises(daemon):
     """No function of the library is called without a loader; what is known without the daemon is still told."""
-    run(daemon, """
+    run(
+        daemon,
+        """
         loader = batchd.DataLoader(RANDOM, 8, arrays="numpy")
         iterator = iter(loader)
         next(iterator)
@@ -132,12 +152,15 @@ def test_every_call_on_a_closed_loader_raises(daemon):
             else:
                 raise AssertionError(call)
         assert len(loader) == 13 and len(loader.dataset) == 100 and "closed" in repr(loader)
-    """)
+    """,
+    )
 
 
 def test_another_iteration_ends_the_wait_of_the_first(daemon):
     """A second iteration in another thread does not wait behind the first, which is told."""
-    assert "this iteration is over" in run(daemon, """
+    assert "this iteration is over" in run(
+        daemon,
+        """
         loader, iterator = waiting()
         thread, result = in_thread(lambda: next(iterator))
         until_inside(loader)
@@ -148,12 +171,15 @@ def test_another_iteration_ends_the_wait_of_the_first(daemon):
         print(result[0])
         loader.close()
         second_thread.join()
-    """)
+    """,
+    )
 
 
 def test_threads_that_ask_and_take_do_not_disturb_each_other(daemon):
     """Class names, states and batches of one loader by three threads at a time."""
-    run(daemon, """
+    run(
+        daemon,
+        """
         stop = threading.Event()
         for attempt in range(10):
             loader = batchd.DataLoader(RANDOM, 8, arrays="numpy", n_slots=4)
@@ -173,4 +199,5 @@ def test_threads_that_ask_and_take_do_not_disturb_each_other(daemon):
                 thread.join()
                 assert result == [None], result
             loader.close()
-    """)
+    """,
+    )

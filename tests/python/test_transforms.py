@@ -1,4 +1,5 @@
 """torchvision's own transform objects as pipelines: with torchvision where it is, and without it by classes that look like its."""
+
 import enum
 import json
 
@@ -34,35 +35,93 @@ def ops(transform):
 def test_names_and_lists_stay_what_they_are():
     """As before there were objects."""
     assert _transform.text(None) is None and _transform.text("train224") == "train224"
-    assert ops(["ToTensor", ("Resize", numpy.int64(3)), ["Normalize", numpy.float64(0.5), numpy.array([0.5, 0.25])], ["Resize", {"interpolation": Bilinear.BILINEAR}]]) == \
-        ["ToTensor", ["Resize", 3], ["Normalize", 0.5, [0.5, 0.25]], ["Resize", {"interpolation": "bilinear"}]]
+    assert ops(
+        [
+            "ToTensor",
+            ("Resize", numpy.int64(3)),
+            ["Normalize", numpy.float64(0.5), numpy.array([0.5, 0.25])],
+            ["Resize", {"interpolation": Bilinear.BILINEAR}],
+        ]
+    ) == ["ToTensor", ["Resize", 3], ["Normalize", 0.5, [0.5, 0.25]], ["Resize", {"interpolation": "bilinear"}]]
 
 
 def test_objects_become_ops_with_their_arguments():
     """Nested containers are flat, enums are texts, and what only torchvision needs to know is left out."""
-    nested = fake("Compose", transforms=[fake("Resize", size=256, interpolation=Bilinear.BILINEAR, max_size=None, antialias="warn"), ["CenterCrop", 224]])
+    nested = fake(
+        "Compose",
+        transforms=[
+            fake("Resize", size=256, interpolation=Bilinear.BILINEAR, max_size=None, antialias="warn"),
+            ["CenterCrop", 224],
+        ],
+    )
     assert ops(fake("Compose", transforms=[nested, fake("ToTensor"), "RandomHorizontalFlip"])) == [
-        ["Resize", {"size": 256, "interpolation": "bilinear", "max_size": None}], ["CenterCrop", 224], ["ToTensor", {}], "RandomHorizontalFlip"]
+        ["Resize", {"size": 256, "interpolation": "bilinear", "max_size": None}],
+        ["CenterCrop", 224],
+        ["ToTensor", {}],
+        "RandomHorizontalFlip",
+    ]
     assert ops(fake("CenterCrop", size=(3, 4))) == [["CenterCrop", {"size": [3, 4]}]]
 
 
 def test_the_second_generations_objects_mean_the_same():
     """A size in a list of its own, paddings in another order, and two steps that are ToTensor together."""
-    assert ops([fake("ToImage", V2), fake("Resize", V2, size=[256]), fake("RandomCrop", V2, size=(9, 9), padding=[1, 3, 2, 4]), fake("RandomCrop", size=9, padding=[1, 2, 3, 4]),
-                fake("ToDtype", V2, dtype="torch.float32", scale=True), fake("ToPureTensor", V2)]) == [
-        ["Resize", {"size": 256}], ["RandomCrop", {"size": [9, 9], "padding": [1, 2, 3, 4]}], ["RandomCrop", {"size": 9, "padding": [1, 2, 3, 4]}], "ToTensor"]
+    assert ops(
+        [
+            fake("ToImage", V2),
+            fake("Resize", V2, size=[256]),
+            fake("RandomCrop", V2, size=(9, 9), padding=[1, 3, 2, 4]),
+            fake("RandomCrop", size=9, padding=[1, 2, 3, 4]),
+            fake("ToDtype", V2, dtype="torch.float32", scale=True),
+            fake("ToPureTensor", V2),
+        ]
+    ) == [
+        ["Resize", {"size": 256}],
+        ["RandomCrop", {"size": [9, 9], "padding": [1, 2, 3, 4]}],
+        ["RandomCrop", {"size": 9, "padding": [1, 2, 3, 4]}],
+        "ToTensor",
+    ]
     assert ops([fake("PILToTensor"), fake("ConvertImageDtype", dtype="torch.float32")]) == ["ToTensor"]
 
 
 def test_presets_and_other_names_of_known_ops(daemon, samples):
     """What weights have as their transforms(), timm's classes for the same things, and steps that do nothing; the daemon takes them."""
     timm = "timm.data.transforms"
-    preset = fake("ImageClassification", "torchvision.transforms._presets", crop_size=[56], resize_size=[64], mean=[0.5, 0.4, 0.3], std=[0.2, 0.2, 0.1], interpolation=Bilinear.BILINEAR,
-                  antialias=True)
-    assert ops(preset) == [["Resize", {"size": 64, "interpolation": "bilinear"}], ["CenterCrop", 56], "ToTensor", ["Normalize", {"mean": [0.5, 0.4, 0.3], "std": [0.2, 0.2, 0.1]}]]
-    train = [fake("RandomResizedCropAndInterpolation", timm, size=(32, 32), scale=(0.08, 1.0), ratio=(0.75, 1.33), interpolation="bicubic"), fake("MaybePILToTensor", timm),
-             fake("Identity", "torch.nn.modules.linear"), fake("MaybeToTensor", timm)]
-    assert ops(train) == [["RandomResizedCrop", {"size": [32, 32], "scale": [0.08, 1.0], "ratio": [0.75, 1.33], "interpolation": "bicubic"}], ["ToTensor", {}]]
+    preset = fake(
+        "ImageClassification",
+        "torchvision.transforms._presets",
+        crop_size=[56],
+        resize_size=[64],
+        mean=[0.5, 0.4, 0.3],
+        std=[0.2, 0.2, 0.1],
+        interpolation=Bilinear.BILINEAR,
+        antialias=True,
+    )
+    assert ops(preset) == [
+        ["Resize", {"size": 64, "interpolation": "bilinear"}],
+        ["CenterCrop", 56],
+        "ToTensor",
+        ["Normalize", {"mean": [0.5, 0.4, 0.3], "std": [0.2, 0.2, 0.1]}],
+    ]
+    train = [
+        fake(
+            "RandomResizedCropAndInterpolation",
+            timm,
+            size=(32, 32),
+            scale=(0.08, 1.0),
+            ratio=(0.75, 1.33),
+            interpolation="bicubic",
+        ),
+        fake("MaybePILToTensor", timm),
+        fake("Identity", "torch.nn.modules.linear"),
+        fake("MaybeToTensor", timm),
+    ]
+    assert ops(train) == [
+        [
+            "RandomResizedCrop",
+            {"size": [32, 32], "scale": [0.08, 1.0], "ratio": [0.75, 1.33], "interpolation": "bicubic"},
+        ],
+        ["ToTensor", {}],
+    ]
     for transform, size in ((preset, 56), (train, 32)):
         images, _ = next(iter(batchd.DataLoader(f"imagefolder:{samples}", 8, transform=transform)))
         assert tuple(images.shape) == (8, 3, size, size)
@@ -78,7 +137,11 @@ def test_resizing_without_antialiasing_is_refused():
 
 def test_what_the_daemon_cannot_do_is_named(daemon, samples):
     """Other transforms of torchvision's by the daemon, which knows its ops; Python code with the ways out."""
-    for transform in (fake("RandAugment", num_ops=2), fake("RandomApply", transforms=[object()]), fake("ToDtype", V2, dtype="torch.float32", scale=False)):
+    for transform in (
+        fake("RandAugment", num_ops=2),
+        fake("RandomApply", transforms=[object()]),
+        fake("ToDtype", V2, dtype="torch.float32", scale=False),
+    ):
         with pytest.raises(ValueError, match=f"'{type(transform).__name__}' is not known; ops are Resize"):
             batchd.DataLoader(f"imagefolder:{samples}", 8, transform=[["Resize", [8, 8]], transform])
     for transform in (lambda image: image, fake("Resize", "__main__", size=3), fake("Compose", transforms=[print])):
@@ -97,12 +160,19 @@ def test_torchvisions_own_give_its_own_pixels(daemon, samples):
         pytest.skip(f"torchvision cannot be imported: {e}")
     from torchvision import transforms as v1
     from torchvision.transforms import v2
+
     mean, std = torch.tensor([0.485, 0.456, 0.406]), (0.229, 0.224, 0.225)
     to_tensor = [v2.ToImage(), v2.ToDtype(torch.float32, scale=True)]
-    for transform in (v1.Compose([v1.Resize(64), v1.CenterCrop(56), v1.ToTensor(), v1.Normalize(mean, std)]),
-                      v1.Compose([v1.Resize((60, 70), v1.InterpolationMode.BICUBIC), v1.Pad((1, 2, 3, 4), fill=(5, 6, 7)), v1.ToTensor()]),
-                      v2.Compose([v2.Resize(64), v2.CenterCrop(56), *to_tensor, v2.Normalize(mean.tolist(), std)]),
-                      v2.Compose([v2.Resize((60, 70)), v2.RandomCrop((66, 74), padding=(1, 2, 3, 4)), v2.RandomHorizontalFlip(1), *to_tensor])):
+    for transform in (
+        v1.Compose([v1.Resize(64), v1.CenterCrop(56), v1.ToTensor(), v1.Normalize(mean, std)]),
+        v1.Compose(
+            [v1.Resize((60, 70), v1.InterpolationMode.BICUBIC), v1.Pad((1, 2, 3, 4), fill=(5, 6, 7)), v1.ToTensor()]
+        ),
+        v2.Compose([v2.Resize(64), v2.CenterCrop(56), *to_tensor, v2.Normalize(mean.tolist(), std)]),
+        v2.Compose(
+            [v2.Resize((60, 70)), v2.RandomCrop((66, 74), padding=(1, 2, 3, 4)), v2.RandomHorizontalFlip(1), *to_tensor]
+        ),
+    ):
         judge = torchvision.datasets.ImageFolder(str(samples), transform)
         loader = batchd.DataLoader(f"imagefolder:{samples}", 16, transform=transform)
         for images, _ in loader:
@@ -110,6 +180,19 @@ def test_torchvisions_own_give_its_own_pixels(daemon, samples):
                 assert torch.allclose(image, judge[int(i)][0], rtol=0, atol=1e-6)
     # What is random is only ever of the same distribution; here that it is taken as it is.
     for v, last in ((v1, [v1.ToTensor()]), (v2, to_tensor)):
-        batchd.DataLoader(f"imagefolder:{samples}", 8, transform=v.Compose([
-            v.RandomResizedCrop(48, scale=(0.2, 1)), v.RandomHorizontalFlip(), v.ColorJitter(0.4, 0.4, 0.4, 0.1), v.RandomGrayscale(0.2), v.RandomVerticalFlip(),
-            v.RandomCrop(40, padding=4, padding_mode="reflect"), v.Grayscale(3), *last])).close()
+        batchd.DataLoader(
+            f"imagefolder:{samples}",
+            8,
+            transform=v.Compose(
+                [
+                    v.RandomResizedCrop(48, scale=(0.2, 1)),
+                    v.RandomHorizontalFlip(),
+                    v.ColorJitter(0.4, 0.4, 0.4, 0.1),
+                    v.RandomGrayscale(0.2),
+                    v.RandomVerticalFlip(),
+                    v.RandomCrop(40, padding=4, padding_mode="reflect"),
+                    v.Grayscale(3),
+                    *last,
+                ]
+            ),
+        ).close()

@@ -1,5 +1,6 @@
 """Which daemon a script finds or starts: its user's own, the system's, and what is said where a user may not use that one. In a mount namespace with a /run
 and a /tmp of its own, as root and as an ordinary user."""
+
 import os
 import pathlib
 import subprocess
@@ -13,12 +14,14 @@ from daemons import BUILD
 NOBODY = 65534
 SYSTEM = "/run/batchd/batchd.socket"
 
-PRELUDE = f"""
+PRELUDE = (
+    f"""
 import grp, json, os, pathlib, pwd, signal, stat, subprocess, sys, time
 SYSTEM, BUILD, NOBODY = {SYSTEM!r}, {str(BUILD)!r}, {NOBODY}
 GROUP = grp.getgrall()[-1] if grp.getgrall()[-1].gr_gid not in (0, NOBODY) else grp.getgrgid(1)
 USER = pwd.getpwuid(NOBODY).pw_name
-""" + """
+"""
+    + """
 TRAIN = '''
 import batchd
 loader = batchd.DataLoader("random:length=20,shape=3", 4, arrays="numpy")
@@ -52,6 +55,7 @@ started = []
 def note(user=None, **env):
     started.append(pid_of(user, **env))
 """
+)
 
 
 def in_namespace(body):
@@ -62,20 +66,33 @@ def in_namespace(body):
         pytest.skip("no mount namespaces here")
     if any(not os.stat(folder).st_mode & 0o001 for folder in (BUILD, *BUILD.parents)):
         pytest.skip(f"ordinary users cannot reach {BUILD}")
-    source = PRELUDE + "try:\n" + textwrap.indent(textwrap.dedent(body), "    ") + textwrap.dedent("""
+    source = (
+        PRELUDE
+        + "try:\n"
+        + textwrap.indent(textwrap.dedent(body), "    ")
+        + textwrap.dedent("""
     finally:
         for pid in started:
             os.kill(pid, signal.SIGTERM)
     """)
+    )
     places = "mount -t tmpfs none /run && mount -t tmpfs -o mode=1777 none /tmp && mkdir -m 0777 /tmp/home"
     python = pathlib.Path(os.path.realpath(sys.base_prefix))
     hidden = [folder for folder in reversed(python.parents) if not os.stat(folder).st_mode & 0o001]
     if hidden:  # a Python in somebody's home: shown to everybody, in this namespace
-        places += (f" && mkdir /run/python && mount --bind {python} /run/python && mount -t tmpfs -o mode=0755 none {hidden[0]} && mkdir -p {python} && "
-                   f"mount --bind /run/python {python}")
+        places += (
+            f" && mkdir /run/python && mount --bind {python} /run/python && mount -t tmpfs -o mode=0755 none {hidden[0]} && mkdir -p {python} && "
+            f"mount --bind /run/python {python}"
+        )
     places += ' && exec "$@"'
     env = {k: v for k, v in os.environ.items() if k not in ("TMPDIR", "XDG_CACHE_HOME")}  # which are not there
-    done = subprocess.run(["unshare", "-m", "sh", "-c", places, "sh", sys.executable, "-c", source], capture_output=True, text=True, timeout=120, env=env)
+    done = subprocess.run(
+        ["unshare", "-m", "sh", "-c", places, "sh", sys.executable, "-c", source],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env=env,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
 
 

@@ -1,4 +1,5 @@
 """What is said of files that cannot be read: once, with the reason, and as early as it can be known."""
+
 import shutil
 
 import pytest
@@ -6,7 +7,6 @@ import pytest
 import batchd
 
 from daemons import REPO, until
-
 
 
 def test_a_missing_file_is_named_once(daemon, samples, tmp_path):
@@ -31,7 +31,10 @@ def test_kinds_of_files_that_are_not_decoded_are_told_at_opening(daemon, tmp_pat
         (tmp_path / "only" / kind).mkdir(parents=True)
         for i in range(3):
             image.new("RGB", (8, 8), (i, 0, 0)).save(tmp_path / "only" / kind / f"{i}.{kind}")
-    with pytest.raises(batchd.BadDataError, match=r"6 of 6 files are .bmp, .tif files, which batchd does not decode: JPEG, PNG and WebP are read; .*batchd.serve"):
+    with pytest.raises(
+        batchd.BadDataError,
+        match=r"6 of 6 files are .bmp, .tif files, which batchd does not decode: JPEG, PNG and WebP are read; .*batchd.serve",
+    ):
         batchd.DataLoader(f"imagefolder:{tmp_path}/only", 2)
     for i in range(3):
         image.new("RGB", (8, 8), (i, 0, 0)).save(tmp_path / "only" / "bmp" / f"z{i}.png")
@@ -51,5 +54,7 @@ def test_a_daemon_says_once_that_it_stops(make_daemon):
 def test_manual_pages_are_of_one_program():
     """Footers name the same system and date."""
     pages = [*REPO.glob("daemon/man/*.[1-8]"), *REPO.glob("client/man/*.[1-8]")]
-    heads = {tuple(line for line in page.read_text().splitlines()[:4] if line.startswith((".Dd", ".Os"))) for page in pages}
+    heads = {
+        tuple(line for line in page.read_text().splitlines()[:4] if line.startswith((".Dd", ".Os"))) for page in pages
+    }
     assert len(pages) >= 4 and len(heads) == 1 and all(".Os batchd" in head for head in heads), heads

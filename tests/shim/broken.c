@@ -160,13 +160,13 @@ static void *real(const char *name)
 	return dlsym(RTLD_NEXT, name);
 }
 /* The look-up takes a lock: once per function and process is enough. */
-#define CALL(name, ...)                                                                   \
-	({                                                                                \
-		static __typeof__(&name) fn;                                              \
-		__typeof__(&name) f = __atomic_load_n(&fn, __ATOMIC_RELAXED);             \
-		if (!f)                                                                   \
-			__atomic_store_n(&fn, f = REAL(name), __ATOMIC_RELAXED);          \
-		f(__VA_ARGS__);                                                           \
+#define CALL(name, ...) \
+	({ \
+		static __typeof__(&name) fn; \
+		__typeof__(&name) f = __atomic_load_n(&fn, __ATOMIC_RELAXED); \
+		if (!f) \
+			__atomic_store_n(&fn, f = REAL(name), __ATOMIC_RELAXED); \
+		f(__VA_ARGS__); \
 	})
 
 API ssize_t read(int fd, void *buf, size_t n)

@@ -18,7 +18,7 @@ struct work {
 	enum kind kind;
 	struct sim_gpu_slab *slab;
 	struct gpu_copy *copy;
-	uint64_t sum;              /* of what is copied, as it was when that began */
+	uint64_t sum; /* of what is copied, as it was when that began */
 	void (*on_closed)(void *arg, bool lost);
 	void *arg;
 };

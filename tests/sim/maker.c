@@ -4,14 +4,14 @@
 
 struct sim_maker sim_makers[SIM_MAX_MAKERS];
 
-#define NUMBER(k) ((unsigned)((k)-sim_makers))
+#define NUMBER(k) ((unsigned)((k) - sim_makers))
 
-#define SAY(k, BODY, field, pointer)                                                     \
-	do {                                                                             \
-		Batchd__Wire__ClientMessage say_m = BATCHD__WIRE__CLIENT_MESSAGE__INIT;  \
-		say_m.body_case = BATCHD__WIRE__CLIENT_MESSAGE__BODY_##BODY;             \
-		say_m.field = (pointer);                                                 \
-		sim_send((k)->socket, &say_m, -1);                                       \
+#define SAY(k, BODY, field, pointer) \
+	do { \
+		Batchd__Wire__ClientMessage say_m = BATCHD__WIRE__CLIENT_MESSAGE__INIT; \
+		say_m.body_case = BATCHD__WIRE__CLIENT_MESSAGE__BODY_##BODY; \
+		say_m.field = (pointer); \
+		sim_send((k)->socket, &say_m, -1); \
 	} while (0)
 
 /* ---- what it makes: the same whoever makes it ---- */
@@ -87,10 +87,11 @@ static void see_slab(struct sim_maker *k, const Batchd__Wire__Producing *m, stru
 		return;
 	SIM_CHECK(packet->slab && !packet->slab->sealed, "maker %u: a slab that it cannot map", NUMBER(k));
 	SIM_CHECK(k->n_slabs < SIM_MAX_MADE_SLABS, "maker %u: too many slabs", NUMBER(k));
-	k->slab[k->n_slabs++] = (struct sim_made_slab){
-		.slab = packet->slab, .number = m->slab, .slot_bytes = m->slot_bytes, .room_bytes = m->room_bytes,
-		.n_slots = m->n_slots
-	};
+	k->slab[k->n_slabs++] = (struct sim_made_slab){ .slab = packet->slab,
+							.number = m->slab,
+							.slot_bytes = m->slot_bytes,
+							.room_bytes = m->room_bytes,
+							.n_slots = m->n_slots };
 	packet->slab = NULL;
 	f.slab = m->slab;
 	SAY(k, FILLED, filled, &f);

@@ -16,7 +16,7 @@ struct pool {
 	unsigned n_pieces;
 	struct pool_job *done;
 	struct pool_task *tasks, *tasks_done;
-	bool awake;                     /* uv_async_send has been called */
+	bool awake; /* uv_async_send has been called */
 };
 
 static struct pool pool;

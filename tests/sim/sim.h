@@ -42,22 +42,22 @@ enum {
 /* ---- dice and words ---- */
 
 enum sim_feature {
-	SIM_BASES = 1,      /* groups in lockstep resume anywhere */
-	SIM_RESTARTS = 2,   /* the daemon is killed or stopped, another takes its place, and trainers come back and
+	SIM_BASES = 1,         /* groups in lockstep resume anywhere */
+	SIM_RESTARTS = 2,      /* the daemon is killed or stopped, another takes its place, and trainers come back and
 	                     * go on where they were */
-	SIM_SERVED = 4,     /* some jobs' batches are made by producers */
-	SIM_GPUS = 8,       /* some trainers want their batches on a GPU */
-	SIM_STALLS = 16,    /* stalled trainers are looked for; /proc knows none of these processes */
-	SIM_ASKS = 32,      /* Compare, and trainers with batch sizes of their own */
-	SIM_LENGTHS = 64,   /* with SIM_SERVED: some producers say how long their epochs are */
-	SIM_OLD_MAKERS = 128, /* with SIM_SERVED: some producers' library is older, and does not look ahead; others
+	SIM_SERVED = 4,        /* some jobs' batches are made by producers */
+	SIM_GPUS = 8,          /* some trainers want their batches on a GPU */
+	SIM_STALLS = 16,       /* stalled trainers are looked for; /proc knows none of these processes */
+	SIM_ASKS = 32,         /* Compare, and trainers with batch sizes of their own */
+	SIM_LENGTHS = 64,      /* with SIM_SERVED: some producers say how long their epochs are */
+	SIM_OLD_MAKERS = 128,  /* with SIM_SERVED: some producers' library is older, and does not look ahead; others
 	                       * do not count */
-	SIM_APART = 256,    /* with SIM_SERVED: more of them, whose ranks come and go and stand wherever they like */
-	SIM_GREEDY = 512,   /* some trainers seek again and again, and keep what they were sent for earlier seeks */
-	SIM_WORLDS = 1024,  /* jobs of up to as many ranks as there may be */
-	SIM_LIES = 2048,    /* some trainers write what they like into their ring, at any moment */
-	SIM_CLOSES = 4096,  /* trainers say Close from anywhere, more than once, and go on talking */
-	SIM_GROWS = 8192,   /* with SIM_SERVED: some batches do not fit the producer's slots. Not with SIM_STALLS: a
+	SIM_APART = 256,       /* with SIM_SERVED: more of them, whose ranks come and go and stand wherever they like */
+	SIM_GREEDY = 512,      /* some trainers seek again and again, and keep what they were sent for earlier seeks */
+	SIM_WORLDS = 1024,     /* jobs of up to as many ranks as there may be */
+	SIM_LIES = 2048,       /* some trainers write what they like into their ring, at any moment */
+	SIM_CLOSES = 4096,     /* trainers say Close from anywhere, more than once, and go on talking */
+	SIM_GROWS = 8192,      /* with SIM_SERVED: some batches do not fit the producer's slots. Not with SIM_STALLS: a
 	                     * trainer that does not come back is waited for for a while, so time has to pass for the
 	                     * world to come to rest, and stalls are looked for as long as time passes */
 	SIM_STRANGERS = 16384, /* with SIM_GPUS: some trainers are in another PID namespace or of another user, so that
@@ -76,9 +76,9 @@ uint32_t sim_below(uint32_t n);
 bool sim_chance(unsigned percent);
 void sim_trace(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 void sim_fail(const char *fmt, ...) __attribute__((format(printf, 1, 2), noreturn));
-#define SIM_CHECK(what, ...)                   \
-	do {                                   \
-		if (!(what))                   \
+#define SIM_CHECK(what, ...) \
+	do { \
+		if (!(what)) \
 			sim_fail(__VA_ARGS__); \
 	} while (0)
 
@@ -104,19 +104,19 @@ unsigned sim_n_handles(void);
 
 void sim_pool_start(void);
 struct pool *sim_pool(void);
-bool sim_worker_works(void);   /* takes rows, or finishes some */
+bool sim_worker_works(void); /* takes rows, or finishes some */
 bool sim_task_runs(void);
 bool sim_pool_wakes_loop(void);
-bool sim_pool_is_empty(void);  /* no queue, job or task is left */
+bool sim_pool_is_empty(void);        /* no queue, job or task is left */
 extern unsigned sim_bad_row_percent; /* of rows that cannot be made, now */
-extern bool sim_rows_fail;             /* at some time of this history */
+extern bool sim_rows_fail;           /* at some time of this history */
 
 /* ---- memory (slab.c) ---- */
 
 struct sim_slab {
 	uint8_t *base;
 	size_t bytes, present;
-	unsigned n_refs;           /* the daemon, and who has mapped it */
+	unsigned n_refs; /* the daemon, and who has mapped it */
 	bool in_daemon, sealed;
 	uint64_t generation[SIM_MAX_SLOTS]; /* the last seen of each slot */
 };
@@ -124,7 +124,7 @@ struct sim_slab {
 /* A ring. The rings in it are the real ones. */
 struct sim_page {
 	struct ring_page page;
-	unsigned n_refs;           /* who has mapped it, its descriptor, and packets on their way */
+	unsigned n_refs; /* who has mapped it, its descriptor, and packets on their way */
 };
 void sim_page_unref(struct sim_page *p);
 void sim_page_map(struct sim_page *p, struct ring *r);
@@ -139,10 +139,10 @@ extern unsigned sim_no_memory_percent;
 
 struct sim_packet {
 	struct sim_packet *next;
-	struct sim_slab *slab;     /* came with it; a reference */
-	struct sim_page *page;     /* so did this */
-	struct sim_gpu_slab *gpu;  /* and the descriptor of this, which keeps it */
-	int64_t lease;             /* the slot that it lends (Batch) or gives back (Release), or -1 */
+	struct sim_slab *slab;    /* came with it; a reference */
+	struct sim_page *page;    /* so did this */
+	struct sim_gpu_slab *gpu; /* and the descriptor of this, which keeps it */
+	int64_t lease;            /* the slot that it lends (Batch) or gives back (Release), or -1 */
 	size_t n_bytes;
 	uint8_t bytes[];
 };
@@ -153,14 +153,14 @@ struct sim_queue {
 };
 
 struct sim_socket {
-	struct peer *peer;         /* NULL: the daemon has closed it */
+	struct peer *peer; /* NULL: the daemon has closed it */
 	pid_t pid;
 	struct sim_queue to_daemon, to_client;
 	struct sim_socket *previous; /* of the same process */
-	bool lost;                 /* the daemon's process is gone */
-	bool was_expected;         /* its group was waiting for it when it said where to begin */
-	bool hung_up;              /* nobody has the client's end any more */
-	bool dead;                 /* the process that connected is gone */
+	bool lost;                   /* the daemon's process is gone */
+	bool was_expected;           /* its group was waiting for it when it said where to begin */
+	bool hung_up;                /* nobody has the client's end any more */
+	bool dead;                   /* the process that connected is gone */
 };
 
 struct sim_socket *sim_connect(pid_t pid, uid_t uid);
@@ -172,7 +172,7 @@ void sim_send(struct sim_socket *s, const Batchd__Wire__ClientMessage *m, int64_
 bool sim_daemon_receives(struct sim_socket *s);
 bool sim_daemon_sees_hangup(struct sim_socket *s);
 bool sim_daemon_sees_exit(struct sim_socket *s);
-bool sim_doom_comes(void);     /* for one who has been told why already */
+bool sim_doom_comes(void); /* for one who has been told why already */
 bool sim_peer_freed(void);
 
 /* ---- the daemon (world.c) ---- */
@@ -188,10 +188,10 @@ struct sim_job {
 	uid_t uid;
 	bool shuffle, drop_last, share, own;
 	enum group_policy policy;
-	bool loose;     /* share, but not in lockstep */
+	bool loose;                       /* share, but not in lockstep */
 	bool served, resumable, is_known; /* how long its epochs are */
 	bool old_makers, counts; /* they do not look ahead; they say at an epoch's end how many batches it had */
-	bool uneven;    /* some rank may have been elsewhere than the others */
+	bool uneven;             /* some rank may have been elsewhere than the others */
 	unsigned n_makers, n_makers_gone, n_odd_seeks; /* into an epoch, which not every producer can begin in its
 	                                                * middle */
 	unsigned next_plan;
@@ -265,19 +265,19 @@ struct sim_trainer {
 	uint64_t seek;
 	struct position expect;
 	bool stopped, said_waiting, misbehaved;
-	bool greedy, lies; /* lies: its ring says nothing about what it has */
-	bool comparing; /* and the answer is still to come */
+	bool greedy, lies;          /* lies: its ring says nothing about what it has */
+	bool comparing;             /* and the answer is still to come */
 	bool again, began, gave_up; /* it has come back; knows where it is; wants no more */
 	uint64_t born_ns, incarnation;
 	struct sim_old old;
 	unsigned claim;
 	Batchd__Wire__Start start; /* how it has joined last */
-	bool follows;   /* it has asked for the next epoch, which may never come */
+	bool follows;              /* it has asked for the next epoch, which may never come */
 	struct sim_slab *slab;
-	struct ring ring;          /* its ring, if it asked for one */
-	bool is_stranger;          /* CUDA IPC does not reach it */
-	unsigned wanted_gpu;       /* 1, 2; 3: there is none; 0: it wants none */
-	struct sim_gpu_slab *gpu;  /* it has this open */
+	struct ring ring;         /* its ring, if it asked for one */
+	bool is_stranger;         /* CUDA IPC does not reach it */
+	unsigned wanted_gpu;      /* 1, 2; 3: there is none; 0: it wants none */
+	struct sim_gpu_slab *gpu; /* it has this open */
 	struct sim_lane batches, releases;
 	unsigned n_held, n_hoard, n_got, target;
 	unsigned keeps; /* batches while it gets on */
@@ -305,7 +305,7 @@ void sim_trainer_returns(struct sim_trainer *t);
 /* What a daemon that stops has told it, it has heard. */
 void sim_trainer_hears_the_end(struct sim_trainer *t);
 void sim_trainer_leaves(struct sim_trainer *t);
-void sim_trainer_seeks(struct sim_trainer *t); /* or joins, somewhere */
+void sim_trainer_seeks(struct sim_trainer *t);                  /* or joins, somewhere */
 struct sim_trainer *sim_trainer_of(const struct sim_socket *s); /* whose connection that is now; NULL: nobody's, or a
                                                                  * producer's */
 void sim_trainer_exits(struct sim_trainer *t, bool child_keeps_socket);
@@ -322,11 +322,11 @@ bool sim_trainer_holds(const struct sim_trainer *t, const struct sim_slab *slab,
 enum { SIM_DRIVER_VERSION = 13000 };
 
 struct sim_gpu_slab {
-	struct gpu_slab base;      /* first: the daemon's */
+	struct gpu_slab base; /* first: the daemon's */
 	struct gpu_slab_params params;
 	struct sim_gpu_slab *next;
 	uint8_t *memory;
-	unsigned n_open;           /* by trainers, and descriptors on their way to one */
+	unsigned n_open; /* by trainers, and descriptors on their way to one */
 	bool freed;
 };
 
@@ -344,7 +344,7 @@ extern unsigned sim_gpu_error_percent; /* of copies that fail */
 enum { SIM_MAX_MAKERS = 4, SIM_MAX_FILLS = 256, SIM_MAX_MADE_SLABS = 64 };
 
 struct sim_made_slab {
-	struct sim_slab *slab;     /* a reference */
+	struct sim_slab *slab; /* a reference */
 	uint64_t slot_bytes, room_bytes;
 	uint32_t number, n_slots;
 };
@@ -357,7 +357,7 @@ struct sim_fill {
 };
 
 struct sim_maker {
-	struct sim_job *job;       /* NULL: there is none */
+	struct sim_job *job; /* NULL: there is none */
 	struct sim_socket *socket;
 	pid_t pid;
 	bool stopped, misbehaved;

@@ -7,16 +7,16 @@
 struct sim_trainer sim_trainers[SIM_MAX_TRAINERS];
 bool sim_claims_hold; /* false: another history begins */
 
-#define NUMBER(t) ((unsigned)((t)-sim_trainers))
+#define NUMBER(t) ((unsigned)((t) - sim_trainers))
 
 /* ---- what it says ---- */
 
-#define SAY(t, BODY, field, pointer, lease)                                              \
-	do {                                                                             \
-		Batchd__Wire__ClientMessage say_m = BATCHD__WIRE__CLIENT_MESSAGE__INIT;  \
-		say_m.body_case = BATCHD__WIRE__CLIENT_MESSAGE__BODY_##BODY;             \
-		say_m.field = (pointer);                                                 \
-		sim_send((t)->socket, &say_m, (lease));                                  \
+#define SAY(t, BODY, field, pointer, lease) \
+	do { \
+		Batchd__Wire__ClientMessage say_m = BATCHD__WIRE__CLIENT_MESSAGE__INIT; \
+		say_m.body_case = BATCHD__WIRE__CLIENT_MESSAGE__BODY_##BODY; \
+		say_m.field = (pointer); \
+		sim_send((t)->socket, &say_m, (lease)); \
 	} while (0)
 
 static void say_wake(struct sim_trainer *t)
@@ -172,8 +172,7 @@ bool sim_trainer_may_return(const struct sim_trainer *t)
 	bool lost = !t->error || t->error == BATCHD__WIRE__ERROR_CODE__SHUTDOWN ||
 		    t->error == BATCHD__WIRE__ERROR_CODE__GPU_LOST;
 	bool comes = t->error == BATCHD__WIRE__ERROR_CODE__REOPEN || (lost && sim_has(SIM_RESTARTS));
-	return t->phase == SIM_CLOSED && comes && !sim_engine.stopping && !t->misbehaved &&
-	       !t->stopped && !t->gave_up;
+	return t->phase == SIM_CLOSED && comes && !sim_engine.stopping && !t->misbehaved && !t->stopped && !t->gave_up;
 }
 
 /* What it holds it goes on reading, in the memory of the old connection. */
@@ -316,7 +315,8 @@ static void look_at_gpu(const struct sim_trainer *t, const struct sim_held *h)
 	if (!t->gpu || t->phase != SIM_STREAMING)
 		return;
 	size_t slot_bytes = t->slot_bytes;
-	SIM_CHECK(!t->gpu->freed || t->gpu->base.left || t->gpu->base.share == GPU_SHARE_FD, "trainer %u: its memory on the GPU is gone", NUMBER(t));
+	SIM_CHECK(!t->gpu->freed || t->gpu->base.left || t->gpu->base.share == GPU_SHARE_FD,
+		  "trainer %u: its memory on the GPU is gone", NUMBER(t));
 	SIM_CHECK(!memcmp(t->gpu->memory + h->slot * slot_bytes, t->slab->base + h->slot * slot_bytes,
 			  h->n_rows * SIM_ROW_BYTES),
 		  "trainer %u: slot %u is not the same on the GPU", NUMBER(t), h->slot);
@@ -494,7 +494,8 @@ static void let_go(struct sim_trainer *t)
 static void see_error(struct sim_trainer *t, const Batchd__Wire__Error *e)
 {
 	static const Batchd__Wire__ErrorCode fair[] = {
-		BATCHD__WIRE__ERROR_CODE__SHUTDOWN, BATCHD__WIRE__ERROR_CODE__LIMIT,
+		BATCHD__WIRE__ERROR_CODE__SHUTDOWN,
+		BATCHD__WIRE__ERROR_CODE__LIMIT,
 	};
 	bool ok = e->code == BATCHD__WIRE__ERROR_CODE__PROTOCOL   ? t->misbehaved
 		  : e->code == BATCHD__WIRE__ERROR_CODE__BAD_DATA ? sim_rows_fail
@@ -830,8 +831,8 @@ static void misbehave(struct sim_trainer *t)
 static void scribble(struct sim_trainer *t)
 {
 	struct ring_page *p = t->ring.page;
-	_Atomic uint32_t *words[] = { &p->batches.taken, &p->releases.produced, &p->batches.produced,
-				      &p->releases.taken, &p->waiting, &p->wake_at };
+	_Atomic uint32_t *words[] = { &p->batches.taken,  &p->releases.produced, &p->batches.produced,
+				      &p->releases.taken, &p->waiting,           &p->wake_at };
 	_Atomic uint32_t *word = words[sim_chance(70) ? sim_below(2) : sim_below(6)];
 	switch (sim_below(5)) {
 	case 0:

@@ -456,8 +456,8 @@ static void check_session(const struct session *s)
 			  "session %u: slot %u is lent %u times, the trainer has it %u times", (unsigned)s->number, i,
 			  c->leases[i], count[i]);
 	}
-	SIM_CHECK(!c->slots || !c->stream || c->n_leases <= (c->quota ? c->quota : 2 * c->slots->n_made), "session %u is lent %u slots",
-		  (unsigned)s->number, c->n_leases);
+	SIM_CHECK(!c->slots || !c->stream || c->n_leases <= (c->quota ? c->quota : 2 * c->slots->n_made),
+		  "session %u is lent %u slots", (unsigned)s->number, c->n_leases);
 	SIM_CHECK(sum == c->n_leases, "session %u: %u leases, %u counted", (unsigned)s->number, sum, c->n_leases);
 	SIM_CHECK((s->state == SESSION_GHOST) == (s->peer == NULL),
 		  "session %u is a ghost with a connection, or neither", (unsigned)s->number);
@@ -523,7 +523,8 @@ void sim_check(void)
 				  (unsigned)s->number);
 		SIM_CHECK(n == j->n_sessions, "job %s counts %u sessions of %u", j->spec.job, j->n_sessions, n);
 		n_pending += j->n_tasks - (j->opening != NULL); /* which is charged for no slots */
-		for (uint32_t i = 0; j->loader && i < j->loader->streams.n && j->loader->streams.list[i]->consumers; i++) {
+		for (uint32_t i = 0; j->loader && i < j->loader->streams.n && j->loader->streams.list[i]->consumers;
+		     i++) {
 			check_stream(j->loader->streams.list[i]);
 			streams += j->loader->streams.list[i]->bytes.amount;
 		}
@@ -548,7 +549,8 @@ void sim_check(void)
 	}
 	check_accounts();
 	/* A slab whose every reference is a row in work is not in `sets`; tasks are charged in advance. */
-	SIM_CHECK(sim_engine.budget.slots_bytes >= sim_daemon_slab_bytes() + pages + streams && bytes <= sim_daemon_slab_bytes(),
+	SIM_CHECK(sim_engine.budget.slots_bytes >= sim_daemon_slab_bytes() + pages + streams &&
+			  bytes <= sim_daemon_slab_bytes(),
 		  "%llu bytes charged, %llu made, %llu reachable", (unsigned long long)sim_engine.budget.slots_bytes,
 		  (unsigned long long)sim_daemon_slab_bytes(), (unsigned long long)bytes);
 	SIM_CHECK(n_pending || sim_engine.budget.slots_bytes == sim_daemon_slab_bytes() + pages + streams,

@@ -1,5 +1,6 @@
 """What the endurance runs share: a daemon, a crew of small trainers (trainer.c) whose every line is checked against a golden list that torch's sampler
 and the arrays themselves give, and the books of the daemon, which must balance at the end."""
+
 import argparse
 import json
 import os
@@ -33,8 +34,13 @@ class Daemon(daemons.Daemon):
         super().__init__(folder, config=config, build=build)
 
     def status(self):
-        said = subprocess.run([self.build / "batchctl", "status", "--json", "--socket", self.socket], stdin=subprocess.DEVNULL,
-                              capture_output=True, text=True, timeout=PATIENCE_S)
+        said = subprocess.run(
+            [self.build / "batchctl", "status", "--json", "--socket", self.socket],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+        )
         if said.returncode:
             raise Failure(f"batchctl status: {said.stderr}")
         return json.loads(said.stdout)
@@ -68,7 +74,10 @@ class Data:
         numpy.save(folder / "y.npy", self.y)
         self.name = f"npy:{folder}/x.npy,{folder}/y.npy"
         self._orders = {}
-        from torch.utils.data import DistributedSampler  # here, as it takes seconds that a trainer should not wait for later
+        from torch.utils.data import (
+            DistributedSampler,
+        )  # here, as it takes seconds that a trainer should not wait for later
+
         self._sampler = DistributedSampler
 
     def order(self, rank, world_size, epoch):
@@ -81,7 +90,7 @@ class Data:
 
     def batch(self, rank, world_size, batch_size, epoch, step):
         """(indices, CRC of rows and labels); no indices behind the epoch's end."""
-        indices = self.order(rank, world_size, epoch)[step * batch_size:(step + 1) * batch_size]
+        indices = self.order(rank, world_size, epoch)[step * batch_size : (step + 1) * batch_size]
         return indices.tolist(), zlib.crc32(self.y[indices].tobytes(), zlib.crc32(self.x[indices].tobytes()))
 
 
@@ -90,7 +99,13 @@ class Trainer:
 
     def __init__(self, daemon, data, *, job, rank=0, world_size=1, mode="shard", batch_size=8, hold=3, pace_us=2000):
         self.daemon, self.data, self.job, self.mode = daemon, data, job, mode
-        self.rank, self.world_size, self.batch_size, self.hold, self.pace_us = rank, world_size, batch_size, hold, pace_us
+        self.rank, self.world_size, self.batch_size, self.hold, self.pace_us = (
+            rank,
+            world_size,
+            batch_size,
+            hold,
+            pace_us,
+        )
         self.epoch = self.step = self.n_batches = 0
         self.failure = None
         self.process = None
@@ -98,9 +113,32 @@ class Trainer:
     def start(self, epochs=1 << 30):
         d = self.daemon
         self.process = subprocess.Popen(
-            [d.build / "tests/soak/trainer", d.socket, self.data.name, self.job, self.mode, *map(str, (
-                self.rank, self.world_size, self.batch_size, self.data.seed, self.epoch, self.step, epochs, self.hold, self.pace_us))],
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            [
+                d.build / "tests/soak/trainer",
+                d.socket,
+                self.data.name,
+                self.job,
+                self.mode,
+                *map(
+                    str,
+                    (
+                        self.rank,
+                        self.world_size,
+                        self.batch_size,
+                        self.data.seed,
+                        self.epoch,
+                        self.step,
+                        epochs,
+                        self.hold,
+                        self.pace_us,
+                    ),
+                ),
+            ],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
         self._reader = threading.Thread(target=self._read, args=(self.process,), daemon=True)
         self._reader.start()
         return self
@@ -132,7 +170,9 @@ class Trainer:
         if self.failure:
             raise Failure(self.failure)
         if self.process and self.process.poll() not in (None, 0, -signal.SIGKILL):
-            raise Failure(f"{self.mode} job {self.job}, rank {self.rank} exited with {self.process.returncode}: {self.process.stderr.read()}")
+            raise Failure(
+                f"{self.mode} job {self.job}, rank {self.rank} exited with {self.process.returncode}: {self.process.stderr.read()}"
+            )
 
     def wait_for(self, n):
         """Until it has had n batches more."""
@@ -175,7 +215,9 @@ class Progress:
         self.said = now
         if self.bar:
             width = 30 * done // self.total
-            sys.stderr.write(f"\r{self.name} [{'#' * width}{'.' * (30 - width)}] {done}/{self.total}" + "\n" * (done == self.total))
+            sys.stderr.write(
+                f"\r{self.name} [{'#' * width}{'.' * (30 - width)}] {done}/{self.total}" + "\n" * (done == self.total)
+            )
         elif done < self.total:
             sys.stderr.write(f"{self.name}: {done} of {self.total}\n")
         sys.stderr.flush()
@@ -201,7 +243,12 @@ def main(name, about, full, quick, scenario):
             result = {"name": name, "ok": True, **scenario(args, folder, Progress(name, args.rounds, args.json))}
         except Failure as e:
             log = folder / "batchd.log"
-            result = {"name": name, "ok": False, "why": str(e), "log": log.read_text(errors="replace")[-4000:] if log.exists() else ""}
+            result = {
+                "name": name,
+                "ok": False,
+                "why": str(e),
+                "log": log.read_text(errors="replace")[-4000:] if log.exists() else "",
+            }
     result.update(seed=args.seed, seconds=round(time.monotonic() - began, 1))
     if args.json:
         print(json.dumps(result))

@@ -1,5 +1,6 @@
 """The daemon killed with SIGKILL under four ranks that hold batches, and started again: each rank ends up with the golden list, and what it held stayed
 readable and unchanged."""
+
 import random
 import time
 

@@ -5,6 +5,7 @@ Whatever fails, on either side: a trainer has right bytes, or says which error i
 breaks a rule of CUDA's or leaves anything behind; and the next trainer has its batches on the GPU as if nothing had been, with the next daemon where it takes one,
 or copies and says until when: where the driver has refused to open a slab for a minute, where it never opened any until the daemon is restarted.
 Single calls in single processes, all of them, are what tests/test_gpus.c and tests/test_cuda_failures.c go through."""
+
 import concurrent.futures
 import os
 import random
@@ -15,7 +16,12 @@ import crew
 from double import GIVES_BACK, Place, make_rows
 
 STICKY = 700
-ERRORS = {2: "CUDA_ERROR_OUT_OF_MEMORY", 1: "CUDA_ERROR_INVALID_VALUE", 987: "CUDA error 987", STICKY: "CUDA_ERROR_ILLEGAL_ADDRESS"}
+ERRORS = {
+    2: "CUDA_ERROR_OUT_OF_MEMORY",
+    1: "CUDA_ERROR_INVALID_VALUE",
+    987: "CUDA error 987",
+    STICKY: "CUDA_ERROR_ILLEGAL_ADDRESS",
+}
 WHICH = ("first", "second", "last", "each")
 BATCHES = 24
 # For a while a trainer may look for a daemon that has lost its GPU; in these runs there is no other.
@@ -31,14 +37,24 @@ class Kind:
 
     def arrives(self, last):
         """Whether a trainer that said this had its batches as it should: where CUDA IPC fails, a descriptor takes its place."""
-        return last.startswith(tuple(f"end {BATCHES} batches by {path}" for path in (["IPC", "VMM"] if self.path == "IPC" else [self.path])))
+        return last.startswith(
+            tuple(
+                f"end {BATCHES} batches by {path}" for path in (["IPC", "VMM"] if self.path == "IPC" else [self.path])
+            )
+        )
 
     def place(self, args, folder, daemon_rules="", trainer_env=None):
         folder.mkdir(parents=True)
         control = folder / "rules"
         control.write_text(daemon_rules)
         common = {"FAKECUDA_PERSONALITY": self.personality, "FAKECUDA_DELAY_US": "50"}
-        return Place(folder, common | {"FAKECUDA_CONTROL": str(control)}, common | {"FAKECUDA_GATED": "1"} | (trainer_env or {}), ["--linger", "0s"], args.build)
+        return Place(
+            folder,
+            common | {"FAKECUDA_CONTROL": str(control)},
+            common | {"FAKECUDA_GATED": "1"} | (trainer_env or {}),
+            ["--linger", "0s"],
+            args.build,
+        )
 
     def train(self, place, job, **env):
         return place.train(*self.args, *ALWAYS, "--job", job, **env)
@@ -60,7 +76,9 @@ def judge(kind, result, call, error):
     if status == 0:
         if not last.startswith(f"end {BATCHES} batches by "):
             return [f"an odd end: {last}"]
-        if not kind.arrives(last) and ERRORS[error] not in last and (call != "cuDeviceGetAttribute" or error == STICKY):  # what a GPU does not say that it can, it cannot
+        if (
+            not kind.arrives(last) and ERRORS[error] not in last and (call != "cuDeviceGetAttribute" or error == STICKY)
+        ):  # what a GPU does not say that it can, it cannot
             return [f"no reason for another path: {last}"]
         return []
     if status != 2:
@@ -81,7 +99,11 @@ def judge(kind, result, call, error):
 
 def books(place, call, error):
     """What the double says of all processes. What a call could not give back is left over, and perhaps in the way; of a GPU that is lost nothing is given back."""
-    reports = [] if call in GIVES_BACK and (error != STICKY or call == "cuCtxPopCurrent") else place.reports("daemon") + place.reports("trainer")
+    reports = (
+        []
+        if call in GIVES_BACK and (error != STICKY or call == "cuCtxPopCurrent")
+        else place.reports("daemon") + place.reports("trainer")
+    )
     wrong = [f"violations: {r.violations}" for r in reports if r.violations]
     return wrong + [f"left over: {r.leaks}" for r in reports if r.leaks and error != STICKY]
 
@@ -101,7 +123,11 @@ def in_daemon(args, folder, kind, call, which, error):
             (folder / "rules").write_text("")
             place.daemon.start()
         after = kind.train(place, "three")
-    if lost and len(met) == 2 and any(words in met[1][2] for words in ("is stopping", "no batchd answers", "went away")):
+    if (
+        lost
+        and len(met) == 2
+        and any(words in met[1][2] for words in ("is stopping", "no batchd answers", "went away"))
+    ):
         met.pop()  # it came when the daemon was just going
     wrong = [w for result in met for w in judge(kind, result, call, error)]
     if (lost or which == "last") and status != (75 if lost else 0):
@@ -110,8 +136,14 @@ def in_daemon(args, folder, kind, call, which, error):
         wrong.append("the GPU is lost for an error that passes")
     if place.status:
         wrong.append(f"the daemon ended with {place.status} at last")
-    refused = after[1].startswith(f"end {BATCHES} batches by copy: ") and ("the daemon tries again in a minute" in after[1] or "restart the daemon" in after[1])
-    if after[0] or not (refused or kind.arrives(after[1]) or after[1].startswith(f"end {BATCHES} batches by copy: the daemon's copies to Driver Double 0 fail")):
+    refused = after[1].startswith(f"end {BATCHES} batches by copy: ") and (
+        "the daemon tries again in a minute" in after[1] or "restart the daemon" in after[1]
+    )
+    if after[0] or not (
+        refused
+        or kind.arrives(after[1])
+        or after[1].startswith(f"end {BATCHES} batches by copy: the daemon's copies to Driver Double 0 fail")
+    ):
         wrong.append(f"the next trainer: {said(after)}")
     wrong += books(place, call, error)
     hit = any("injected" in r.counts for r in place.reports("daemon")) or lost
@@ -149,20 +181,52 @@ def scenario(args, folder, progress):
     if (args.build / ".cuda").read_text().strip() == "0":
         return {"failures_made": "0, as this build knows no GPUs"}
     rows = make_rows(folder)
-    subprocess.run([args.build / "batchctl", "sample-data", folder / "pictures", "--classes", "4", "--per-class", "50"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                   check=True)
-    kinds = [Kind("arrays", "IPC", ["--dataset", rows]), Kind("copied", "copy", ["--dataset", rows], "no-ipc"), Kind("descriptor", "VMM", ["--dataset", rows], "no-legacy-ipc")]
+    subprocess.run(
+        [args.build / "batchctl", "sample-data", folder / "pictures", "--classes", "4", "--per-class", "50"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        check=True,
+    )
+    kinds = [
+        Kind("arrays", "IPC", ["--dataset", rows]),
+        Kind("copied", "copy", ["--dataset", rows], "no-ipc"),
+        Kind("descriptor", "VMM", ["--dataset", rows], "no-legacy-ipc"),
+    ]
     if (args.build / ".cuda").read_text().strip() == "1":
-        kinds.append(Kind("images", "IPC", ["--dataset", f"imagefolder:{folder}/pictures", "--transform", "train224", "--dtype", "float16", "--nchw", "--check", "twin"]))
+        kinds.append(
+            Kind(
+                "images",
+                "IPC",
+                [
+                    "--dataset",
+                    f"imagefolder:{folder}/pictures",
+                    "--transform",
+                    "train224",
+                    "--dtype",
+                    "float16",
+                    "--nchw",
+                    "--check",
+                    "twin",
+                ],
+            )
+        )
     for kind in kinds:
         count_calls(args, folder, kind)
-    sides = [(in_daemon, kind, "daemon") for kind in kinds if kind.name in ("arrays", "descriptor")] + [(in_trainer, kind, "trainer") for kind in kinds]
-    cases = [(side, kind, call, which, error) for side, kind, who in sides for call in kind.calls[who] for which in WHICH for error in ERRORS
-             if call != "run" or error == STICKY]  # what was queued fails for good or not at all
+    sides = [(in_daemon, kind, "daemon") for kind in kinds if kind.name in ("arrays", "descriptor")] + [
+        (in_trainer, kind, "trainer") for kind in kinds
+    ]
+    cases = [
+        (side, kind, call, which, error)
+        for side, kind, who in sides
+        for call in kind.calls[who]
+        for which in WHICH
+        for error in ERRORS
+        if call != "run" or error == STICKY
+    ]  # what was queued fails for good or not at all
     rng = random.Random(args.seed)
     rng.shuffle(cases)
     if args.rounds:
-        cases = cases[:args.rounds]
+        cases = cases[: args.rounds]
     progress.total = len(cases)
     failures, n_hit, done = [], 0, 0
 

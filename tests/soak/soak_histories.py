@@ -1,5 +1,6 @@
 """Random histories of trainings that are killed, resumed, made larger and smaller, each step against torch's own sampler: tests/python/test_resume.py's property
 test, with as many histories as asked for."""
+
 import os
 import subprocess
 import sys
@@ -8,9 +9,30 @@ import crew
 
 
 def scenario(args, folder, progress):
-    env = {**os.environ, "BATCHD_BUILD": str(args.build), "BATCHD_HISTORIES": str(args.rounds), "BATCHD_FIRST_HISTORY": str(args.seed)}
-    ran = subprocess.run([sys.executable, "-m", "pytest", "-q", "-s", "-p", "no:cacheprovider", "-k", "histories",
-                          str(crew.REPO / "tests/python/test_resume.py")], env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    env = {
+        **os.environ,
+        "BATCHD_BUILD": str(args.build),
+        "BATCHD_HISTORIES": str(args.rounds),
+        "BATCHD_FIRST_HISTORY": str(args.seed),
+    }
+    ran = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-s",
+            "-p",
+            "no:cacheprovider",
+            "-k",
+            "histories",
+            str(crew.REPO / "tests/python/test_resume.py"),
+        ],
+        env=env,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+    )
     if ran.returncode:
         raise crew.Failure(ran.stdout[-4000:])
     progress(args.rounds)

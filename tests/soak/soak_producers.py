@@ -1,6 +1,7 @@
 """Batches that a Python process makes, for three DDP ranks and for three trials, while the producers and the daemon are killed, producers are replaced by newer
 ones, and ranks and trials leave in the middle of an epoch. Ranks go on from their states, trials with the next batch; whatever comes is the batch that its epoch and step
 name, in order, and of each epoch as many for every rank, whether or not the producer says beforehand how many there are."""
+
 import random
 import time
 import warnings
@@ -33,11 +34,19 @@ while True:
 def trainer(batchd, daemon, name, mode, rank):
     def check(loader, batch, epoch, step):
         k = step * WORLD + rank if mode == "shard" else step
-        if batch["at"].tolist() != [epoch, k] or not (batch["rows"] == epoch * 100 + k).all() or batch["text"] != f"{epoch}/{k}":
+        if (
+            batch["at"].tolist() != [epoch, k]
+            or not (batch["rows"] == epoch * 100 + k).all()
+            or batch["text"] != f"{epoch}/{k}"
+        ):
             raise crew.Failure(f"batch {step} of epoch {epoch} is that of {batch['at'].tolist()}")
 
     def check_length(before, at):
-        if before and at == (before[0] + 1, 0) and before[1] + 1 != (N_BATCHES // WORLD if mode == "shard" else N_BATCHES):
+        if (
+            before
+            and at == (before[0] + 1, 0)
+            and before[1] + 1 != (N_BATCHES // WORLD if mode == "shard" else N_BATCHES)
+        ):
             raise crew.Failure(f"epoch {before[0]} had {before[1] + 1} batches")
 
     def follow(self, loader, state):
@@ -52,19 +61,37 @@ def trainer(batchd, daemon, name, mode, rank):
                     return
 
     def work(self):
-        state, who = [None], {"rank": rank, "world_size": WORLD, "n_slots": 2} if mode == "shard" else {"mode": "share", "rank": -1, "world_size": 1}
+        state, who = (
+            [None],
+            {"rank": rank, "world_size": WORLD, "n_slots": 2}
+            if mode == "shard"
+            else {"mode": "share", "rank": -1, "world_size": 1},
+        )
         while not self.stopping:
             if self.leaving:
                 time.sleep(0.1)  # about an epoch
             self.leaving = False
             try:
-                with batchd.DataLoader(f"serve:{name}", arrays="numpy", job=name, socket=str(daemon.socket), reconnect=crew.PATIENCE_S, progress=False, **who) as loader:
+                with batchd.DataLoader(
+                    f"serve:{name}",
+                    arrays="numpy",
+                    job=name,
+                    socket=str(daemon.socket),
+                    reconnect=crew.PATIENCE_S,
+                    progress=False,
+                    **who,
+                ) as loader:
                     if state[0]:
                         loader.load_state_dict(state[0])
                     elif mode == "share":
                         self.at = None
                     follow(self, loader, state)
-            except (batchd.ProducerError, batchd.errors.ConnectError, batchd.errors.LostError, batchd.errors.ShutdownError):
+            except (
+                batchd.ProducerError,
+                batchd.errors.ConnectError,
+                batchd.errors.LostError,
+                batchd.errors.ShutdownError,
+            ):
                 time.sleep(0.02)
 
     return trials.Thread(f"rank {rank} of {name}", work, leaving=False)

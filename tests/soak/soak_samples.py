@@ -1,5 +1,6 @@
 """Two ranks and a share group of two read tiny samples for very many epochs, and a short-lived trainer comes and goes all the time: the daemon's memory
 stays flat. A round is a million samples; a day of training on ImageNet on one machine reads about 200."""
+
 import subprocess
 import threading
 
@@ -16,8 +17,27 @@ class Reader:
 
     def __init__(self, daemon, dataset, job, mode, rank, world_size):
         self.n_epochs, self.per_epoch = 0, N // (world_size if mode == "shard" else 1)
-        self.process = subprocess.Popen([daemon.build / "tests/soak/trainer", daemon.socket, dataset, job, mode, str(rank), str(world_size), str(BATCH),
-                                         "1", "0", "0", str(1 << 30), "1", "-1"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(
+            [
+                daemon.build / "tests/soak/trainer",
+                daemon.socket,
+                dataset,
+                job,
+                mode,
+                str(rank),
+                str(world_size),
+                str(BATCH),
+                "1",
+                "0",
+                "0",
+                str(1 << 30),
+                "1",
+                "-1",
+            ],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
         threading.Thread(target=self._read, daemon=True).start()
 
     def _read(self):
@@ -62,10 +82,12 @@ def scenario(args, folder, progress):
     crew.until("all slots, sessions and loaders are gone", daemon.is_empty)
     daemon.stop()
     third = len(rss) // 3
-    early, late = (sorted(part)[len(part) // 2] for part in (rss[third:2 * third] or rss, rss[-third:] or rss))
+    early, late = (sorted(part)[len(part) // 2] for part in (rss[third : 2 * third] or rss, rss[-third:] or rss))
     # In a short run the allocator is still finding its size: plans of 0.8 MB come and go.
     if late > early + ((2 << 20) if args.rounds >= 1000 else (16 << 20)):
-        raise crew.Failure(f"resident memory grew from {early >> 10} KiB in the second third to {late >> 10} KiB in the last")
+        raise crew.Failure(
+            f"resident memory grew from {early >> 10} KiB in the second third to {late >> 10} KiB in the last"
+        )
     return {"samples": made(), "visits": n_visits, "rss_early_KiB": early >> 10, "rss_late_KiB": late >> 10}
 
 

@@ -1,4 +1,5 @@
 """Random histories of the daemon's state machines in a made-up world (tests/test_simulation.c), on all processors, from other seeds than the tests'."""
+
 import os
 import subprocess
 import tempfile
@@ -24,8 +25,21 @@ def scenario(args, folder, progress):
     with tempfile.TemporaryFile("w+") as said:  # of all of them: where one fails, which
         runs, readers = [], []
         for begin in range(0, args.rounds, share):
-            run = subprocess.Popen([program, "--rounds", str(min(share, args.rounds - begin)), "--first", str(first + begin), "--tell-every", str(TELL_EVERY)],
-                                   text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=said)
+            run = subprocess.Popen(
+                [
+                    program,
+                    "--rounds",
+                    str(min(share, args.rounds - begin)),
+                    "--first",
+                    str(first + begin),
+                    "--tell-every",
+                    str(TELL_EVERY),
+                ],
+                text=True,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=said,
+            )
             reader = threading.Thread(target=follow, args=(begin, run), daemon=True)
             reader.start()
             runs.append(run)

@@ -1,5 +1,6 @@
 """One of four ranks stopped with SIGSTOP while it holds batches: the others go on as if it were not there, a second job does too, and after SIGCONT it
 has what it held, unchanged, and the rest of its list."""
+
 import random
 
 import crew

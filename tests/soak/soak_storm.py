@@ -6,6 +6,7 @@ somebody well-behaved waits from connect to Welcome. Making a storm takes proces
 that is the trainers': so in the seconds of peace a neighbour burns as much of a processor as the storm did. What the daemon spends on a storm is the
 trainers' loss, and is reported. Throughput is compared in pairs of seconds, and their median counts, so that what else the machine does falls on both alike.
 The short run asserts the golden lists only; the full one 90 %, a p99 below 50 ms and nine tenths of the rates as well."""
+
 import json
 import os
 import statistics
@@ -26,8 +27,13 @@ def cpu_s(pid):
 
 
 def storm(daemon, kind, rate, seconds):
-    return subprocess.Popen([daemon.build / "tests/soak/storm", daemon.socket, kind, str(rate), str(seconds)], stdin=subprocess.DEVNULL,
-                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        [daemon.build / "tests/soak/storm", daemon.socket, kind, str(rate), str(seconds)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
 
 
 def result_of(process):
@@ -68,9 +74,11 @@ def row(kind, stormy, quiet):
     if peers < SHARE * KINDS[kind]:
         wrong.append(f"only {peers:.0f} peers/s of {kind} were made")
     answered = f" ({sum(w['answered'] for w in stormy)} answered)" if kind == "hello" else ""
-    line = (f"{peers:.0f} peers/s{answered}: {mean(stormy, 'rate'):.0f} batches/s beside {mean(quiet, 'rate'):.0f} in peace ({100 * share:.0f} %), "
-            f"batchd {100 * mean(stormy, 'cpu'):.0f} % of a CPU beside {100 * mean(quiet, 'cpu'):.0f}, hello median {mean(stormy, 'median_us'):.0f} us, "
-            f"p99 {p99:.0f} us, max {max(w['max_us'] for w in stormy):.0f} us; in peace p99 {statistics.median(w['p99_us'] for w in quiet):.0f} us")
+    line = (
+        f"{peers:.0f} peers/s{answered}: {mean(stormy, 'rate'):.0f} batches/s beside {mean(quiet, 'rate'):.0f} in peace ({100 * share:.0f} %), "
+        f"batchd {100 * mean(stormy, 'cpu'):.0f} % of a CPU beside {100 * mean(quiet, 'cpu'):.0f}, hello median {mean(stormy, 'median_us'):.0f} us, "
+        f"p99 {p99:.0f} us, max {max(w['max_us'] for w in stormy):.0f} us; in peace p99 {statistics.median(w['p99_us'] for w in quiet):.0f} us"
+    )
     return line, wrong
 
 

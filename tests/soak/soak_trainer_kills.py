@@ -2,6 +2,7 @@
 
 Beside it work three more ranks of the job and a share group of two: none may miss, repeat or see a changed batch, and all go on while the killed one
 is gone. At the end the daemon has the descriptors, threads, slabs and charges that it had before."""
+
 import random
 import time
 
@@ -19,7 +20,10 @@ def scenario(args, folder, progress):
     before = daemon.settled_footprint()
 
     ranks = [crew.Trainer(daemon, data, job="kills", rank=r, world_size=4).start() for r in range(4)]
-    group = [crew.Trainer(daemon, data, job="group", mode="share", rank=r, world_size=2, batch_size=16).start() for r in range(2)]
+    group = [
+        crew.Trainer(daemon, data, job="group", mode="share", rank=r, world_size=2, batch_size=16).start()
+        for r in range(2)
+    ]
     victim, others = ranks[0], ranks[1:] + group
     for n in range(args.rounds):
         victim.wait_for(rng.randint(4, 9))
@@ -34,7 +38,11 @@ def scenario(args, folder, progress):
     crew.until("all slots, sessions and loaders are gone", daemon.is_empty)
     crew.until(f"descriptors, threads and slabs {before} again", lambda: daemon.footprint() == before)
     daemon.stop()
-    return {"kills": args.rounds, "victim_batches": victim.n_batches, "others_batches": sum(t.n_batches for t in others)}
+    return {
+        "kills": args.rounds,
+        "victim_batches": victim.n_batches,
+        "others_batches": sum(t.n_batches for t in others),
+    }
 
 
 if __name__ == "__main__":

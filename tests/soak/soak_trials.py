@@ -1,6 +1,7 @@
 """Three share groups, one for each policy, whose trials come and go, begin wherever they like and take slices of any size, while others of them are killed with
 batches in their hands and the daemon is killed under them all. Nobody gets a batch that is not the golden one, misses one (but with "skip", told how many), or,
 but with "wait", is held up by who holds on to its batches."""
+
 import random
 import time
 import warnings
@@ -23,11 +24,26 @@ time.sleep(3600)
 
 def trial(batchd, daemon, data, policy, rng):
     """A trainer that is one trial after the other."""
+
     def open_one(size, how):
         while True:  # the daemon may just be away, and a loader that is opened does not wait for it
             try:
-                return batchd.DataLoader(data.name, size, group_batch_size=GROUP_BATCH, mode="share", rank=-1, world_size=1, job=policy, policy=policy,
-                                         shuffle=True, seed=data.seed, join=how, arrays="numpy", socket=str(daemon.socket), reconnect=crew.PATIENCE_S)
+                return batchd.DataLoader(
+                    data.name,
+                    size,
+                    group_batch_size=GROUP_BATCH,
+                    mode="share",
+                    rank=-1,
+                    world_size=1,
+                    job=policy,
+                    policy=policy,
+                    shuffle=True,
+                    seed=data.seed,
+                    join=how,
+                    arrays="numpy",
+                    socket=str(daemon.socket),
+                    reconnect=crew.PATIENCE_S,
+                )
             except (batchd.errors.ConnectError, batchd.errors.LostError, batchd.errors.ShutdownError):
                 time.sleep(0.01)
 
@@ -39,8 +55,11 @@ def trial(batchd, daemon, data, policy, rng):
                 while left > 0 and not self.stopping:
                     for images, labels in loader:
                         epoch, step = self.had(loader, may_skip=policy == "skip")
-                        golden = data.order(0, 1, epoch)[step * size:(step + 1) * size]
-                        if loader.last_batch.indices.tolist() != golden.tolist() or images.tobytes() != data.x[golden].tobytes():
+                        golden = data.order(0, 1, epoch)[step * size : (step + 1) * size]
+                        if (
+                            loader.last_batch.indices.tolist() != golden.tolist()
+                            or images.tobytes() != data.x[golden].tobytes()
+                        ):
                             raise crew.Failure(f"batch {step} of {size} of epoch {epoch} is not the golden one")
                         left, hold = left - 1, (hold + [images])[-2:]
                         time.sleep(pause)
@@ -54,7 +73,9 @@ def scenario(args, folder, progress):
     rng = random.Random(args.seed)
     batchd = trials.package(args.build)
     warnings.simplefilter("ignore")
-    daemon = crew.Daemon(args.build, folder, "linger: 0s\nstall_after: 500ms\n")  # those who wait for an epoch wait so long for a victim
+    daemon = crew.Daemon(
+        args.build, folder, "linger: 0s\nstall_after: 500ms\n"
+    )  # those who wait for an epoch wait so long for a victim
     data = crew.Data(folder, 2003)
     groups = {p: [trial(batchd, daemon, data, p, random.Random(rng.random())) for _ in range(3)] for p in POLICIES}
     everybody = [t for group in groups.values() for t in group]

@@ -1,5 +1,6 @@
 """What soak_trials.py and soak_producers.py share: trainers in threads of this process, through the Python package, each checked batch by batch; and processes that
 are there to be killed."""
+
 import os
 import subprocess
 import sys
@@ -12,9 +13,12 @@ import crew
 def package(build):
     """The tree's own batchd, with the library of that build."""
     os.environ["BATCHD_BUILD"] = str(build)
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(crew.REPO / "client/python"), os.environ.get("PYTHONPATH")]))
+    os.environ["PYTHONPATH"] = os.pathsep.join(
+        filter(None, [str(crew.REPO / "client/python"), os.environ.get("PYTHONPATH")])
+    )
     sys.path.insert(0, str(crew.REPO / "client/python"))
     import batchd
+
     return batchd
 
 
@@ -38,7 +42,11 @@ class Thread(threading.Thread):
     def had(self, loader, may_skip=False):
         """Notes a batch, which has to follow the last, and returns its place."""
         at = loader.last_batch.epoch, loader.last_batch.step
-        if self.at and not (may_skip and loader.last_batch.n_skipped) and at not in ((self.at[0], self.at[1] + 1), (self.at[0] + 1, 0)):
+        if (
+            self.at
+            and not (may_skip and loader.last_batch.n_skipped)
+            and at not in ((self.at[0], self.at[1] + 1), (self.at[0] + 1, 0))
+        ):
             raise crew.Failure(f"batch {at} came behind {self.at}")
         self.n_batches, self.at = self.n_batches + 1, at
         return at
@@ -60,7 +68,11 @@ def wait_for(threads, n):
     try:
         crew.until("", arrived)
     except crew.Failure:
-        short = [f"{t.name} had {t.n_batches - goal + n}, the last at {t.at}" for t, goal in zip(threads, goals) if t.n_batches < goal]
+        short = [
+            f"{t.name} had {t.n_batches - goal + n}, the last at {t.at}"
+            for t, goal in zip(threads, goals)
+            if t.n_batches < goal
+        ]
         raise crew.Failure(f"not each got {n} batches more within {crew.PATIENCE_S} s: {'; '.join(short)}") from None
 
 
@@ -78,8 +90,13 @@ class Process:
     """A Python script that says a line and is killed."""
 
     def __init__(self, script, *argv):
-        self._process = subprocess.Popen([sys.executable, "-W", "ignore", "-c", script, *map(str, argv)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                         stderr=subprocess.PIPE, text=True)
+        self._process = subprocess.Popen(
+            [sys.executable, "-W", "ignore", "-c", script, *map(str, argv)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
 
     def wait_for_line(self):
         if not self._process.stdout.readline():

@@ -26,7 +26,7 @@ int main(int argc, char **argv)
 	for (int i = 9; i < argc; i++)
 		numbers[i - 9] = strtof(argv[i], NULL);
 	convert_plan_init(&p, (enum convert_number)atoi(argv[6]), atoi(argv[7]), n_channels, (uint32_t)atoi(argv[4]),
-			 argc > 9 ? numbers : NULL, argc > 9 ? numbers + n_channels : NULL);
+			  argc > 9 ? numbers : NULL, argc > 9 ? numbers + n_channels : NULL);
 	p.in = strtoull(argv[1], NULL, 0);
 	p.out = strtoull(argv[2], NULL, 0);
 	p.n_px = (uint32_t)strtoul(argv[3], NULL, 10);

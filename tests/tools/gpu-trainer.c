@@ -54,9 +54,10 @@ static void use_gpu(int ordinal, cuda_device *device)
 
 static size_t element_bytes(enum batchd_dtype t)
 {
-	static const size_t bytes[] = { [BATCHD_UINT8] = 1, [BATCHD_FLOAT16] = 2, [BATCHD_FLOAT32] = 4,
-					[BATCHD_INT32] = 4, [BATCHD_INT64] = 8,   [BATCHD_FLOAT64] = 8,
-					[BATCHD_INT16] = 2, [BATCHD_BOOL] = 1 };
+	static const size_t bytes[] = {
+		[BATCHD_UINT8] = 1, [BATCHD_FLOAT16] = 2, [BATCHD_FLOAT32] = 4, [BATCHD_INT32] = 4,
+		[BATCHD_INT64] = 8, [BATCHD_FLOAT64] = 8, [BATCHD_INT16] = 2,   [BATCHD_BOOL] = 1
+	};
 	return bytes[t];
 }
 
@@ -122,12 +123,18 @@ static int on_progress(void *arg, const char *phase, uint64_t done, uint64_t tot
 
 int main(int argc, char **argv)
 {
-	static const struct option options[] = { { "job", 1, NULL, 'j' },   { "share", 0, NULL, 's' },
-						 { "rank", 1, NULL, 'r' },  { "world", 1, NULL, 'w' },
-						 { "batch", 1, NULL, 'b' }, { "hold-us", 1, NULL, 'h' },
-						 { "seed", 1, NULL, 'S' },  { "device", 1, NULL, 'd' },
-						 { "epoch", 1, NULL, 'e' }, { "reconnect-ms", 1, NULL, 'R' },
-						 { "stay", 0, NULL, 'y' },  { "progress", 0, NULL, 'p' },
+	static const struct option options[] = { { "job", 1, NULL, 'j' },
+						 { "share", 0, NULL, 's' },
+						 { "rank", 1, NULL, 'r' },
+						 { "world", 1, NULL, 'w' },
+						 { "batch", 1, NULL, 'b' },
+						 { "hold-us", 1, NULL, 'h' },
+						 { "seed", 1, NULL, 'S' },
+						 { "device", 1, NULL, 'd' },
+						 { "epoch", 1, NULL, 'e' },
+						 { "reconnect-ms", 1, NULL, 'R' },
+						 { "stay", 0, NULL, 'y' },
+						 { "progress", 0, NULL, 'p' },
 						 { 0 } };
 	struct batchd_options o;
 	struct batchd_loader *l;
@@ -145,19 +152,44 @@ int main(int argc, char **argv)
 	o.on_event = on_event;
 	while ((c = getopt_long(argc, argv, "", options, NULL)) != -1) {
 		switch (c) {
-		case 'j': o.job = optarg; break;
-		case 's': o.mode = BATCHD_SHARE; break;
-		case 'r': o.rank = atoi(optarg); break;
-		case 'w': o.world_size = (uint32_t)atoi(optarg); break;
-		case 'b': o.batch_size = (uint32_t)atoi(optarg); break;
-		case 'h': hold_us = (unsigned)atoi(optarg); break;
-		case 'S': srand((unsigned)atoi(optarg)); break;
-		case 'd': o.device = optarg; break;
-		case 'e': epoch = (uint64_t)atoll(optarg); break;
-		case 'R': o.reconnect_ms = (uint32_t)atoi(optarg); break;
-		case 'y': stay = true; break;
-		case 'p': o.on_progress = on_progress; break;
-		default: return 2;
+		case 'j':
+			o.job = optarg;
+			break;
+		case 's':
+			o.mode = BATCHD_SHARE;
+			break;
+		case 'r':
+			o.rank = atoi(optarg);
+			break;
+		case 'w':
+			o.world_size = (uint32_t)atoi(optarg);
+			break;
+		case 'b':
+			o.batch_size = (uint32_t)atoi(optarg);
+			break;
+		case 'h':
+			hold_us = (unsigned)atoi(optarg);
+			break;
+		case 'S':
+			srand((unsigned)atoi(optarg));
+			break;
+		case 'd':
+			o.device = optarg;
+			break;
+		case 'e':
+			epoch = (uint64_t)atoll(optarg);
+			break;
+		case 'R':
+			o.reconnect_ms = (uint32_t)atoi(optarg);
+			break;
+		case 'y':
+			stay = true;
+			break;
+		case 'p':
+			o.on_progress = on_progress;
+			break;
+		default:
+			return 2;
 		}
 	}
 	if (argc - optind != 2)
@@ -185,7 +217,10 @@ int main(int argc, char **argv)
 	while (exit_code && stay && getchar() != EOF)
 		;
 	if (!exit_code)
-		printf("%d batches, %s, %s\n", n, info.device_path == BATCHD_DEVICE_IPC ? "ipc" : info.device_path == BATCHD_DEVICE_VMM_FD ? "vmm-fd" : "copy",
+		printf("%d batches, %s, %s\n", n,
+		       info.device_path == BATCHD_DEVICE_IPC      ? "ipc"
+		       : info.device_path == BATCHD_DEVICE_VMM_FD ? "vmm-fd"
+								  : "copy",
 		       info.device_reason);
 	batchd_close(l);
 	CU(ctx_set_current(NULL));

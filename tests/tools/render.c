@@ -199,7 +199,7 @@ int main(int argc, char **argv)
 		render(by_prefix, argv + 1 + by_prefix);
 	} else {
 		fprintf(stderr, "usage: render [--resume] TRANSFORM DTYPE LAYOUT SEED EPOCH FIRST_INDEX FILE...\n"
-			"       render --choices TRANSFORM SEED EPOCH FIRST_INDEX COUNT WIDTH HEIGHT\n");
+				"       render --choices TRANSFORM SEED EPOCH FIRST_INDEX COUNT WIDTH HEIGHT\n");
 		return 2;
 	}
 	return 0;

@@ -59,7 +59,8 @@ static void run_job(struct resampler *r, const struct job *j)
 	size_t n_bytes = (size_t)j->width * j->height * 3;
 	uint8_t *pixels = malloc(n_bytes);
 	struct region_px needs = resample_needs(&j->request);
-	struct image out = { .stride_bytes = (size_t)j->request.keep.width * 3, .width = j->request.keep.width,
+	struct image out = { .stride_bytes = (size_t)j->request.keep.width * 3,
+			     .width = j->request.keep.width,
 			     .height = j->request.keep.height };
 	struct image part;
 

@@ -5,13 +5,52 @@
 
 help(batchd.DataLoader) and help(batchd.serve) describe every argument.
 """
+
 from ._lib import status
 from ._version import VERSION as __version__
-from .errors import (AccessError, BadDataError, BehindError, ConnectError, Error, FencedError, ForkedError, GpuError, InvalidError, LimitError,
-                     LostError, MismatchError, NotFoundError, ProducerError, ProtocolError, ShutdownError, StalledError)
+from .errors import (
+    AccessError,
+    BadDataError,
+    BehindError,
+    ConnectError,
+    Error,
+    FencedError,
+    ForkedError,
+    GpuError,
+    InvalidError,
+    LimitError,
+    LostError,
+    MismatchError,
+    NotFoundError,
+    ProducerError,
+    ProtocolError,
+    ShutdownError,
+    StalledError,
+)
 from .loader import Batch, DataLoader
 from .serve import Producer, serve
 
-__all__ = ["DataLoader", "Batch", "Producer", "serve", "status", "Error", "AccessError", "BadDataError", "BehindError", "ConnectError", "FencedError",
-           "ForkedError", "GpuError", "InvalidError", "LimitError", "LostError", "MismatchError", "NotFoundError", "ProducerError", "ProtocolError", "ShutdownError",
-           "StalledError"]
+__all__ = [
+    "DataLoader",
+    "Batch",
+    "Producer",
+    "serve",
+    "status",
+    "Error",
+    "AccessError",
+    "BadDataError",
+    "BehindError",
+    "ConnectError",
+    "FencedError",
+    "ForkedError",
+    "GpuError",
+    "InvalidError",
+    "LimitError",
+    "LostError",
+    "MismatchError",
+    "NotFoundError",
+    "ProducerError",
+    "ProtocolError",
+    "ShutdownError",
+    "StalledError",
+]

@@ -4,6 +4,7 @@
 Accelerate cuts padding off the end of what it has gathered. Its own loaders deal whole batches out in turn, so that is where it lies; here, as with
 torch's DistributedSampler, it lies at the end of some ranks' parts. So gather_for_metrics is given the rows that are no padding.
 """
+
 import functools
 import sys
 import weakref
@@ -27,6 +28,7 @@ class Skipped:
 
 class Iterated:
     """One iteration, as GradientState sees it."""
+
     remainder = 0  # nothing for Accelerate to cut off
 
     def __init__(self, world_size):
@@ -73,19 +75,30 @@ def adapt(ours):
         def method(self, input_data, *args, **more):
             data = original(self, input_data, *args, **more)
             iterated = self.gradient_state.active_dataloader
-            if isinstance(iterated, Iterated) and iterated.end_of_dataloader and iterated.world_size == self.num_processes > 1:
+            if (
+                isinstance(iterated, Iterated)
+                and iterated.end_of_dataloader
+                and iterated.world_size == self.num_processes > 1
+            ):
                 return _without_padding(self, iterated, data)
             return data
+
         return method
 
     def prepare_data_loader(original):
         def method(self, data_loader, *args, **more):
             return data_loader if isinstance(data_loader, ours) else original(self, data_loader, *args, **more)
+
         return method
 
     def skip_first_batches(original):
         def method(self, dataloader, num_batches=0):
-            return Skipped(dataloader, num_batches) if isinstance(dataloader, ours) else original(self, dataloader, num_batches)
+            return (
+                Skipped(dataloader, num_batches)
+                if isinstance(dataloader, ours)
+                else original(self, dataloader, num_batches)
+            )
+
         return method
 
     replace("gather_for_metrics", gather_for_metrics)
@@ -96,7 +109,9 @@ def adapt(ours):
 def _without_padding(accelerator, iterated, data):
     """What all ranks gave, in the ranks' order, without the rows that only repeat samples. What is not one per row stays as it is."""
     torch = sys.modules["torch"]
-    counts = accelerator.gather(torch.tensor([[iterated.n_rows, iterated.n_padding]], device=accelerator.device)).tolist()
+    counts = accelerator.gather(
+        torch.tensor([[iterated.n_rows, iterated.n_padding]], device=accelerator.device)
+    ).tolist()
     keep = [row < n_rows - n_padding for n_rows, n_padding in counts for row in range(n_rows)]
     if all(keep):
         return data

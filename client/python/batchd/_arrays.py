@@ -3,6 +3,7 @@
 A view keeps its Slot alive, and the Slot gives the lease back when the last view of it is gone. Only the samples are views; labels
 are a few bytes and people collect them in lists, so they are copied and hold nothing.
 """
+
 import ctypes
 import functools
 import os
@@ -21,6 +22,7 @@ def choose(wanted):
     if wanted != "numpy":
         try:
             import torch
+
             return Torch(torch)
         except (ImportError, OSError) as e:  # OSError: of a library that torch loads itself
             if wanted:
@@ -32,8 +34,12 @@ def choose(wanted):
 
 @functools.lru_cache(maxsize=None)
 def _tell_once_of(text):
-    warnings.warn(f"torch is installed, but cannot be imported ({text}), so batches are numpy arrays: mend torch, or say arrays='numpy' (or "
-                  "BATCHD_ARRAYS=numpy) if that is fine", RuntimeWarning, stacklevel=5)
+    warnings.warn(
+        f"torch is installed, but cannot be imported ({text}), so batches are numpy arrays: mend torch, or say arrays='numpy' (or "
+        "BATCHD_ARRAYS=numpy) if that is fine",
+        RuntimeWarning,
+        stacklevel=5,
+    )
 
 
 def _tell_once(error):
@@ -63,7 +69,7 @@ class Torch:
         self.wrap = torch.from_numpy  # three times as fast as torch.frombuffer
         try:
             torch.from_numpy(numpy.zeros(1))
-        except RuntimeError:          # a torch that was built for another numpy
+        except RuntimeError:  # a torch that was built for another numpy
             self.wrap = self._wrap_by_buffer
         if not hasattr(torch, "uint16"):
             self._wrap_known, self.wrap = self.wrap, self._wrap_or_keep
@@ -79,6 +85,7 @@ class Torch:
             function._torchdynamo_disable, function._torchdynamo_disable_msg = True, "batches come from C"
             try:
                 from torch._C._dynamo.eval_frame import _FrameAction, _FrameExecStrategy, set_code_exec_strategy
+
                 set_code_exec_strategy(function.__code__, _FrameExecStrategy(_FrameAction.SKIP, _FrameAction.SKIP))
             except (ImportError, AttributeError, TypeError):
                 pass  # an older torch traces some of it: slower, but right
@@ -96,6 +103,7 @@ class Torch:
     def cuda(self, device, raw):
         """What makes tensors of batches on this device, or a clear refusal."""
         from ._cuda import Delivery
+
         asked = device
         try:
             device = self._torch.device(device)
@@ -104,8 +112,10 @@ class Torch:
         if device is None or device.type != "cuda":
             raise ValueError(f"device must be 'cpu' or 'cuda[:n]', not {str(asked)!r}")
         if not self._torch.cuda.is_available():
-            raise RuntimeError(f"device='{device}': torch {self._torch.__version__} can use no GPU here: {_why_no_cuda(self._torch)} (`batchctl doctor` "
-                               "tells what stands in the way besides)")
+            raise RuntimeError(
+                f"device='{device}': torch {self._torch.__version__} can use no GPU here: {_why_no_cuda(self._torch)} (`batchctl doctor` "
+                "tells what stands in the way besides)"
+            )
         return Delivery(self._torch, self._torch.cuda.current_device() if device.index is None else device.index, raw)
 
 

@@ -1,4 +1,5 @@
 """Options as people write them: each becomes what the C library takes, or an exception that names it and says what to do."""
+
 import difflib
 import inspect
 import os
@@ -31,7 +32,9 @@ def no_others(others, function):
     problems = []
     for name in others:
         close = difflib.get_close_matches(name, inspect.signature(function).parameters, 1)
-        advice = TORCHS_OWN.get(name) or (f"did you mean {close[0]}?" if close else "help(batchd.DataLoader) has them all")
+        advice = TORCHS_OWN.get(name) or (
+            f"did you mean {close[0]}?" if close else "help(batchd.DataLoader) has them all"
+        )
         problems.append(f"no argument {name} ({advice})")
     raise TypeError("batchd.DataLoader has " + ", ".join(problems))
 
@@ -42,8 +45,12 @@ def dataset(value):
         return os.fsdecode(value)
     kind = type(value).__name__
     if kind == "ImageFolder" and hasattr(value, "root"):
-        raise TypeError(f"dataset is an ImageFolder object: write 'imagefolder:{value.root}', and give its transform as transform")
-    raise TypeError(f"dataset must be a text, not {kind}: {_PLACES}. batchd.serve shares any other Dataset or DataLoader")
+        raise TypeError(
+            f"dataset is an ImageFolder object: write 'imagefolder:{value.root}', and give its transform as transform"
+        )
+    raise TypeError(
+        f"dataset must be a text, not {kind}: {_PLACES}. batchd.serve shares any other Dataset or DataLoader"
+    )
 
 
 def text(what, value):
@@ -68,7 +75,7 @@ def choice(what, value, names):
 
 
 def dtype_name(dtype):
-    """"float32" from that text, numpy.float32, numpy.dtype("float32") or torch.float32."""
+    """ "float32" from that text, numpy.float32, numpy.dtype("float32") or torch.float32."""
     if isinstance(dtype, str):
         return dtype
     name = str(dtype)

@@ -3,6 +3,7 @@
 Ordinary ones are torch's own memory, filled by one kernel on torch's current stream, behind which the batch's slot goes back by itself. Raw ones are the
 daemon's memory, which goes back when the last tensor over it is gone and the work queued until then is done. Nothing here waits for the GPU.
 """
+
 import contextlib
 import ctypes
 import warnings
@@ -22,17 +23,24 @@ class Delivery:
         """The C loader is open, perhaps once more after the daemon went away."""
         torch = self._torch
         self._handle, self._info = handle, info
-        self._shape = tuple(info.shape[:info.n_dims])
+        self._shape = tuple(info.shape[: info.n_dims])
         self._dtype = getattr(torch, _lib.DTYPES[info.dtype])
-        self._label_shape = tuple(info.label_shape[:info.n_label_dims])
+        self._label_shape = tuple(info.label_shape[: info.n_label_dims])
         self._label_dtype = getattr(torch, _lib.DTYPES[info.label_dtype])
         self._exported = {}
         if info.device_path == _lib.DEVICE_COPY:
-            warnings.warn(f"batches are copied to {self.device} by this process, as it cannot map the daemon's memory there: "
-                          f"{info.device_reason.decode('utf-8', 'replace')} (`batchctl doctor` says more)", RuntimeWarning, stacklevel=5)
+            warnings.warn(
+                f"batches are copied to {self.device} by this process, as it cannot map the daemon's memory there: "
+                f"{info.device_reason.decode('utf-8', 'replace')} (`batchctl doctor` says more)",
+                RuntimeWarning,
+                stacklevel=5,
+            )
         if not info.can_finish and info.finish_reason:
-            warnings.warn(f"images are finished by torch's own operations, in several passes: {info.finish_reason.decode('utf-8', 'replace')}; update NVIDIA's driver",
-                          RuntimeWarning, stacklevel=5)
+            warnings.warn(
+                f"images are finished by torch's own operations, in several passes: {info.finish_reason.decode('utf-8', 'replace')}; update NVIDIA's driver",
+                RuntimeWarning,
+                stacklevel=5,
+            )
 
     def take(self, struct):
         """The batch as (images, labels); its slot is on its way back, or the images' own."""
@@ -70,7 +78,7 @@ class Delivery:
             return
         raw = self._share(struct)
         struct.generation = 0  # raw has it
-        images.detach()[:struct.n_rows].copy_(finish(torch, raw, self._dtype, self._planar(), self._normalize()))
+        images.detach()[: struct.n_rows].copy_(finish(torch, raw, self._dtype, self._planar(), self._normalize()))
 
     @contextlib.contextmanager
     def arrays(self, struct, copy):
@@ -100,7 +108,7 @@ class Delivery:
         held = _lib.n_leased(self._handle) >= self._info.window != 2
 
         def give(array, shape, offset, name):
-            tensor = whole[offset:offset + array.n_bytes].view(getattr(self._torch, name)).view(shape)
+            tensor = whole[offset : offset + array.n_bytes].view(getattr(self._torch, name)).view(shape)
             if held:
                 return copy(tensor)
             self._exported[tensor.data_ptr()] = struct.slot, struct.generation

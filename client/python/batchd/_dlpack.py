@@ -3,6 +3,7 @@
 The tensor's end is C's: its deleter is in libbatchd, may run in any thread without the interpreter's lock, and never blocks. Only a capsule that nobody took a
 tensor out of ends here.
 """
+
 import ctypes
 
 from . import _lib
@@ -23,9 +24,18 @@ _Deleter = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 
 class Tensor(ctypes.Structure):
-    _fields_ = [("data", ctypes.c_void_p), ("device_type", ctypes.c_int32), ("device_id", ctypes.c_int32), ("ndim", ctypes.c_int32),
-                ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16), ("shape", ctypes.POINTER(ctypes.c_int64)),
-                ("strides", ctypes.POINTER(ctypes.c_int64)), ("byte_offset", ctypes.c_uint64)]
+    _fields_ = [
+        ("data", ctypes.c_void_p),
+        ("device_type", ctypes.c_int32),
+        ("device_id", ctypes.c_int32),
+        ("ndim", ctypes.c_int32),
+        ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
+    ]
 
 
 class Managed(ctypes.Structure):
@@ -33,8 +43,14 @@ class Managed(ctypes.Structure):
 
 
 class ManagedVersioned(ctypes.Structure):
-    _fields_ = [("major", ctypes.c_uint32), ("minor", ctypes.c_uint32), ("context", ctypes.c_void_p), ("deleter", _Deleter),
-                ("flags", ctypes.c_uint64), ("tensor", Tensor)]
+    _fields_ = [
+        ("major", ctypes.c_uint32),
+        ("minor", ctypes.c_uint32),
+        ("context", ctypes.c_void_p),
+        ("deleter", _Deleter),
+        ("flags", ctypes.c_uint64),
+        ("tensor", Tensor),
+    ]
 
 
 @_Destructor
@@ -71,7 +87,9 @@ class Export:
             raise BufferError("this batch is handed out without a copy only")
         versioned = max_version is not None and max_version[0] >= 1  # some consumers crash on what they did not ask for
         managed = ctypes.c_void_p()
-        code = _lib.cuda_dlpack(self._handle, ctypes.addressof(self._struct), versioned, _stream(stream), ctypes.byref(managed))
+        code = _lib.cuda_dlpack(
+            self._handle, ctypes.addressof(self._struct), versioned, _stream(stream), ctypes.byref(managed)
+        )
         if code < 0:
             raise _lib.failure(code, _lib.error(self._handle) or b"this batch is no longer on loan")
         return _new(managed, _VERSIONED if versioned else _PLAIN, _unused)

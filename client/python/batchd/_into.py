@@ -2,6 +2,7 @@
 
 Whatever has torch's methods counts as a tensor, so that numpy alone is enough where torch is not installed.
 """
+
 import sys
 
 import numpy
@@ -18,16 +19,26 @@ def check(name, target, n_rows, shape, dtype, device):
     else:
         raise TypeError(f"{name} is a {type(target).__name__}; next_into writes into torch tensors or numpy arrays")
     if place != str(device or "cpu"):
-        raise ValueError(f"{name} is on {place}, and this loader's batches are on {device or 'the CPU'}: " + (
-            f"make it with device={str(device)!r}" if device else "make it on the CPU, or the loader with device='cuda'"))
+        raise ValueError(
+            f"{name} is on {place}, and this loader's batches are on {device or 'the CPU'}: "
+            + (
+                f"make it with device={str(device)!r}"
+                if device
+                else "make it on the CPU, or the loader with device='cuda'"
+            )
+        )
     if has != dtype:
-        raise TypeError(f"{name} is {has}, and this loader's batches are {dtype}: make it so, or the loader with another dtype")
+        raise TypeError(
+            f"{name} is {has}, and this loader's batches are {dtype}: make it so, or the loader with another dtype"
+        )
     found = tuple(target.shape)
     if len(found) != 1 + len(shape) or found[1:] != shape or found[0] < n_rows:
         raise ValueError(f"{name} has shape {found}, and a batch needs {(n_rows, *shape)}, or more rows")
     if not contiguous:
-        raise ValueError(f"{name} is not contiguous: make it without a memory_format, transpose or slice of columns (channels_last is layout='NHWC' and "
-                         "permute(0, 3, 1, 2) of what it fills)")
+        raise ValueError(
+            f"{name} is not contiguous: make it without a memory_format, transpose or slice of columns (channels_last is layout='NHWC' and "
+            "permute(0, 3, 1, 2) of what it fills)"
+        )
 
 
 def write(target, rows, arrays):

@@ -2,6 +2,7 @@
 
 ctypes lets go of the interpreter's lock during every call, so a thread that waits for a batch holds up nobody.
 """
+
 import ctypes
 import os
 import pathlib
@@ -15,8 +16,23 @@ SONAME = "libbatchd.so.0"
 OK, END, AGAIN = 0, 1, 2
 FOREVER, UNTIL_SIGNAL = -1, -2
 
-DTYPES = ("uint8", "float16", "float32", "int32", "int64", "float64", "int16", "bool", "bfloat16", "int8", "uint16", "uint32", "uint64", "complex64",
-          "complex128")
+DTYPES = (
+    "uint8",
+    "float16",
+    "float32",
+    "int32",
+    "int64",
+    "float64",
+    "int16",
+    "bool",
+    "bfloat16",
+    "int8",
+    "uint16",
+    "uint32",
+    "uint64",
+    "complex64",
+    "complex128",
+)
 LAYOUTS = ("NCHW", "NHWC", "AS_STORED")
 MODES = ("shard", "share")
 POLICIES = ("default", "wait", "skip", "detach")
@@ -36,32 +52,83 @@ TOKEN_BYTES = 4096
 
 class Options(ctypes.Structure):
     _fields_ = [
-        ("size_bytes", ctypes.c_size_t), ("socket", ctypes.c_char_p), ("dataset", ctypes.c_char_p), ("transform", ctypes.c_char_p),
-        ("job", ctypes.c_char_p), ("dtype", ctypes.c_int), ("layout", ctypes.c_int), ("mode", ctypes.c_int),
-        ("batch_size", ctypes.c_uint32), ("rank", ctypes.c_int32), ("world_size", ctypes.c_uint32), ("num_workers", ctypes.c_uint32),
-        ("n_slots", ctypes.c_uint32), ("seed", ctypes.c_uint64), ("incarnation", ctypes.c_uint64), ("shuffle", ctypes.c_int),
-        ("drop_last", ctypes.c_int), ("apply_exif", ctypes.c_int), ("own_batches", ctypes.c_int), ("writable", ctypes.c_int),
-        ("autostart", ctypes.c_int), ("on_progress", PROGRESS), ("progress_arg", ctypes.c_void_p), ("program", ctypes.c_char_p),
-        ("device", ctypes.c_char_p), ("reconnect_ms", ctypes.c_uint32), ("on_event", EVENT), ("event_arg", ctypes.c_void_p),
-        ("group_batch_size", ctypes.c_uint32), ("policy", ctypes.c_int), ("stall_error", ctypes.c_int),
-        ("producer_timeout_ms", ctypes.c_uint32), ("node_rank", ctypes.c_uint32), ("node_world_size", ctypes.c_uint32),
+        ("size_bytes", ctypes.c_size_t),
+        ("socket", ctypes.c_char_p),
+        ("dataset", ctypes.c_char_p),
+        ("transform", ctypes.c_char_p),
+        ("job", ctypes.c_char_p),
+        ("dtype", ctypes.c_int),
+        ("layout", ctypes.c_int),
+        ("mode", ctypes.c_int),
+        ("batch_size", ctypes.c_uint32),
+        ("rank", ctypes.c_int32),
+        ("world_size", ctypes.c_uint32),
+        ("num_workers", ctypes.c_uint32),
+        ("n_slots", ctypes.c_uint32),
+        ("seed", ctypes.c_uint64),
+        ("incarnation", ctypes.c_uint64),
+        ("shuffle", ctypes.c_int),
+        ("drop_last", ctypes.c_int),
+        ("apply_exif", ctypes.c_int),
+        ("own_batches", ctypes.c_int),
+        ("writable", ctypes.c_int),
+        ("autostart", ctypes.c_int),
+        ("on_progress", PROGRESS),
+        ("progress_arg", ctypes.c_void_p),
+        ("program", ctypes.c_char_p),
+        ("device", ctypes.c_char_p),
+        ("reconnect_ms", ctypes.c_uint32),
+        ("on_event", EVENT),
+        ("event_arg", ctypes.c_void_p),
+        ("group_batch_size", ctypes.c_uint32),
+        ("policy", ctypes.c_int),
+        ("stall_error", ctypes.c_int),
+        ("producer_timeout_ms", ctypes.c_uint32),
+        ("node_rank", ctypes.c_uint32),
+        ("node_world_size", ctypes.c_uint32),
     ]
 
 
 class Info(ctypes.Structure):
     _fields_ = [
-        ("size_bytes", ctypes.c_size_t), ("dataset_id", ctypes.c_uint64), ("loader_id", ctypes.c_uint64), ("n_samples", ctypes.c_uint64),
-        ("n_batches", ctypes.c_uint64), ("n_samples_rank", ctypes.c_uint64), ("n_classes", ctypes.c_uint32), ("rank", ctypes.c_uint32),
-        ("world_size", ctypes.c_uint32), ("batch_size", ctypes.c_uint32), ("window", ctypes.c_uint32), ("n_dims", ctypes.c_uint32),
-        ("shape", ctypes.c_uint32 * MAX_DIMS), ("n_label_dims", ctypes.c_uint32), ("label_shape", ctypes.c_uint32 * MAX_DIMS),
-        ("dtype", ctypes.c_int), ("label_dtype", ctypes.c_int), ("layout", ctypes.c_int), ("has_normalize", ctypes.c_uint32),
-        ("mean", ctypes.c_float * 3), ("std", ctypes.c_float * 3), ("socket", ctypes.c_char_p), ("job", ctypes.c_char_p),
-        ("daemon_version", ctypes.c_char_p), ("stored_dtype", ctypes.c_int), ("stored_layout", ctypes.c_int),
-        ("stored_shape", ctypes.c_uint32 * MAX_DIMS), ("device_path", ctypes.c_int), ("device_ordinal", ctypes.c_int),
-        ("device_uuid", ctypes.c_ubyte * 16), ("device", ctypes.c_char_p), ("device_reason", ctypes.c_char_p),
-        ("device_handle", ctypes.c_ubyte * 64), ("can_finish", ctypes.c_int),
-        ("group_batch_size", ctypes.c_uint32), ("policy", ctypes.c_int),
-        ("served", ctypes.c_uint32), ("finish_reason", ctypes.c_char_p),
+        ("size_bytes", ctypes.c_size_t),
+        ("dataset_id", ctypes.c_uint64),
+        ("loader_id", ctypes.c_uint64),
+        ("n_samples", ctypes.c_uint64),
+        ("n_batches", ctypes.c_uint64),
+        ("n_samples_rank", ctypes.c_uint64),
+        ("n_classes", ctypes.c_uint32),
+        ("rank", ctypes.c_uint32),
+        ("world_size", ctypes.c_uint32),
+        ("batch_size", ctypes.c_uint32),
+        ("window", ctypes.c_uint32),
+        ("n_dims", ctypes.c_uint32),
+        ("shape", ctypes.c_uint32 * MAX_DIMS),
+        ("n_label_dims", ctypes.c_uint32),
+        ("label_shape", ctypes.c_uint32 * MAX_DIMS),
+        ("dtype", ctypes.c_int),
+        ("label_dtype", ctypes.c_int),
+        ("layout", ctypes.c_int),
+        ("has_normalize", ctypes.c_uint32),
+        ("mean", ctypes.c_float * 3),
+        ("std", ctypes.c_float * 3),
+        ("socket", ctypes.c_char_p),
+        ("job", ctypes.c_char_p),
+        ("daemon_version", ctypes.c_char_p),
+        ("stored_dtype", ctypes.c_int),
+        ("stored_layout", ctypes.c_int),
+        ("stored_shape", ctypes.c_uint32 * MAX_DIMS),
+        ("device_path", ctypes.c_int),
+        ("device_ordinal", ctypes.c_int),
+        ("device_uuid", ctypes.c_ubyte * 16),
+        ("device", ctypes.c_char_p),
+        ("device_reason", ctypes.c_char_p),
+        ("device_handle", ctypes.c_ubyte * 64),
+        ("can_finish", ctypes.c_int),
+        ("group_batch_size", ctypes.c_uint32),
+        ("policy", ctypes.c_int),
+        ("served", ctypes.c_uint32),
+        ("finish_reason", ctypes.c_char_p),
     ]
 
 
@@ -69,19 +136,39 @@ class BatchStruct(ctypes.Structure):
     handle = None  # of the loader that the batch came from, which may be closed by now
 
     _fields_ = [
-        ("size_bytes", ctypes.c_size_t), ("data", ctypes.c_void_p), ("labels", ctypes.c_void_p), ("indices", ctypes.c_void_p),
-        ("n_rows", ctypes.c_uint32), ("n_padding", ctypes.c_uint32), ("n_replaced", ctypes.c_uint32), ("slot", ctypes.c_uint32),
-        ("generation", ctypes.c_uint64), ("epoch", ctypes.c_uint64), ("base", ctypes.c_uint64), ("step", ctypes.c_uint64),
-        ("wait_ns", ctypes.c_uint64), ("last", ctypes.c_int), ("device_data", ctypes.c_void_p), ("device_labels", ctypes.c_void_p),
-        ("n_given", ctypes.c_uint64), ("order", ctypes.c_uint64), ("row", ctypes.c_uint32), ("n_skipped", ctypes.c_uint64),
+        ("size_bytes", ctypes.c_size_t),
+        ("data", ctypes.c_void_p),
+        ("labels", ctypes.c_void_p),
+        ("indices", ctypes.c_void_p),
+        ("n_rows", ctypes.c_uint32),
+        ("n_padding", ctypes.c_uint32),
+        ("n_replaced", ctypes.c_uint32),
+        ("slot", ctypes.c_uint32),
+        ("generation", ctypes.c_uint64),
+        ("epoch", ctypes.c_uint64),
+        ("base", ctypes.c_uint64),
+        ("step", ctypes.c_uint64),
+        ("wait_ns", ctypes.c_uint64),
+        ("last", ctypes.c_int),
+        ("device_data", ctypes.c_void_p),
+        ("device_labels", ctypes.c_void_p),
+        ("n_given", ctypes.c_uint64),
+        ("order", ctypes.c_uint64),
+        ("row", ctypes.c_uint32),
+        ("n_skipped", ctypes.c_uint64),
         ("apart", ctypes.c_int),
     ]
 
 
 class Position(ctypes.Structure):
     _fields_ = [
-        ("size_bytes", ctypes.c_size_t), ("epoch", ctypes.c_uint64), ("base", ctypes.c_uint64), ("step", ctypes.c_uint64),
-        ("n_given", ctypes.c_uint64), ("order", ctypes.c_uint64), ("ended", ctypes.c_int),
+        ("size_bytes", ctypes.c_size_t),
+        ("epoch", ctypes.c_uint64),
+        ("base", ctypes.c_uint64),
+        ("step", ctypes.c_uint64),
+        ("n_given", ctypes.c_uint64),
+        ("order", ctypes.c_uint64),
+        ("ended", ctypes.c_int),
     ]
 
 
@@ -89,15 +176,29 @@ MAX_ARRAYS = 256
 
 
 class Array(ctypes.Structure):
-    _fields_ = [("dtype", ctypes.c_int), ("n_dims", ctypes.c_uint32), ("shape", ctypes.c_uint64 * MAX_DIMS), ("n_bytes", ctypes.c_uint64),
-                ("data", ctypes.c_void_p)]
+    _fields_ = [
+        ("dtype", ctypes.c_int),
+        ("n_dims", ctypes.c_uint32),
+        ("shape", ctypes.c_uint64 * MAX_DIMS),
+        ("n_bytes", ctypes.c_uint64),
+        ("data", ctypes.c_void_p),
+    ]
 
 
 class ProduceOptions(ctypes.Structure):
     _fields_ = [
-        ("size_bytes", ctypes.c_size_t), ("socket", ctypes.c_char_p), ("name", ctypes.c_char_p), ("slot_bytes", ctypes.c_uint64),
-        ("n_batches", ctypes.c_uint64), ("n_samples", ctypes.c_uint64), ("id", ctypes.c_uint64), ("incarnation", ctypes.c_uint64),
-        ("n_rows", ctypes.c_uint32), ("resumable", ctypes.c_int), ("autostart", ctypes.c_int), ("program", ctypes.c_char_p),
+        ("size_bytes", ctypes.c_size_t),
+        ("socket", ctypes.c_char_p),
+        ("name", ctypes.c_char_p),
+        ("slot_bytes", ctypes.c_uint64),
+        ("n_batches", ctypes.c_uint64),
+        ("n_samples", ctypes.c_uint64),
+        ("id", ctypes.c_uint64),
+        ("incarnation", ctypes.c_uint64),
+        ("n_rows", ctypes.c_uint32),
+        ("resumable", ctypes.c_int),
+        ("autostart", ctypes.c_int),
+        ("program", ctypes.c_char_p),
     ]
 
 
@@ -116,7 +217,12 @@ def _candidates():
     folders += [here.parents[2] / "build", pathlib.Path(sys.prefix) / "lib"]
     program = shutil.which("batchd")  # wherever PREFIX was
     beside = [pathlib.Path(program).resolve().parents[1] / "lib"] if program else []
-    return [str(f / SONAME) for f in folders if (f / SONAME).exists()] + [SONAME] + [str(f / SONAME) for f in beside] + ["/usr/local/lib/" + SONAME]
+    return (
+        [str(f / SONAME) for f in folders if (f / SONAME).exists()]
+        + [SONAME]
+        + [str(f / SONAME) for f in beside]
+        + ["/usr/local/lib/" + SONAME]
+    )
 
 
 def _load():
@@ -126,8 +232,10 @@ def _load():
             return ctypes.CDLL(name)
         except OSError as e:
             problems.append(f"{name}: {e}")
-    raise ImportError(f"batchd needs its C library {SONAME}: build and install it (make && make install); where that was done with a PREFIX of its own, have "
-                      "its bin in $PATH or name the library in $BATCHD_LIBRARY. Tried " + "; ".join(problems))
+    raise ImportError(
+        f"batchd needs its C library {SONAME}: build and install it (make && make install); where that was done with a PREFIX of its own, have "
+        "its bin in $PATH or name the library in $BATCHD_LIBRARY. Tried " + "; ".join(problems)
+    )
 
 
 _c = _load()
@@ -169,27 +277,48 @@ error = _function("error", _text, Loader)
 code_name = _function("code_name", _text, ctypes.c_int)
 get_info = _function("get_info", None, Loader, ctypes.POINTER(Info))
 class_name = _function("class", _text, Loader, ctypes.c_uint32)
-start = _function("start", ctypes.c_int, Loader, ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint64, ctypes.POINTER(ctypes.c_uint64))
+start = _function(
+    "start", ctypes.c_int, Loader, ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint64, ctypes.POINTER(ctypes.c_uint64)
+)
 push = _function("push", ctypes.c_int, Loader, ctypes.c_void_p, ctypes.c_uint32)
 push_end = _function("push_end", ctypes.c_int, Loader)
 join = _function("join", ctypes.c_int, Loader, ctypes.c_int, ctypes.POINTER(Position), ctypes.c_int)
 next = _function("next", ctypes.c_int, Loader, ctypes.c_void_p, ctypes.c_int)
-release = _function("release", ctypes.c_int, _handle, ctypes.c_uint32, ctypes.c_uint64)  # no Python in it: a destructor calls it (_arrays.slot_class)
+release = _function(
+    "release", ctypes.c_int, _handle, ctypes.c_uint32, ctypes.c_uint64
+)  # no Python in it: a destructor calls it (_arrays.slot_class)
 n_leased = _function("n_leased", ctypes.c_uint32, Loader)
 cuda_finish = _function("cuda_finish", ctypes.c_int, Loader, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
 cuda_labels = _function("cuda_labels", ctypes.c_int, Loader, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
 cuda_release = _function("cuda_release", ctypes.c_int, Loader, ctypes.c_uint32, ctypes.c_uint64, ctypes.c_void_p)
-cuda_dlpack = _function("cuda_dlpack", ctypes.c_int, Loader, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p))
-cuda_array = _function("cuda_array", ctypes.c_int, Loader, ctypes.c_void_p, ctypes.POINTER(Array), ctypes.c_void_p, ctypes.c_void_p)
+cuda_dlpack = _function(
+    "cuda_dlpack", ctypes.c_int, Loader, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p)
+)
+cuda_array = _function(
+    "cuda_array", ctypes.c_int, Loader, ctypes.c_void_p, ctypes.POINTER(Array), ctypes.c_void_p, ctypes.c_void_p
+)
 cuda_add_stream = _function("cuda_add_stream", ctypes.c_int, Loader, ctypes.c_uint32, ctypes.c_uint64, ctypes.c_void_p)
 token = _function("token", ctypes.c_int, Loader, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
 resume = _function("resume", ctypes.c_int, Loader, _text, ctypes.POINTER(Position))
 order = _function("order", ctypes.c_uint64, ctypes.c_uint64, ctypes.c_void_p, ctypes.c_uint32)
-arrays = _function("arrays", ctypes.c_int, Loader, ctypes.c_void_p, ctypes.POINTER(Array), ctypes.c_uint32, ctypes.c_void_p, ctypes.c_void_p)
+arrays = _function(
+    "arrays",
+    ctypes.c_int,
+    Loader,
+    ctypes.c_void_p,
+    ctypes.POINTER(Array),
+    ctypes.c_uint32,
+    ctypes.c_void_p,
+    ctypes.c_void_p,
+)
 produce_options_init = _function("produce_options_init", None, ctypes.POINTER(ProduceOptions))
-produce_open = _function("produce_open", ctypes.c_int, ctypes.POINTER(ProduceOptions), ctypes.POINTER(_handle), _text, ctypes.c_size_t)
+produce_open = _function(
+    "produce_open", ctypes.c_int, ctypes.POINTER(ProduceOptions), ctypes.POINTER(_handle), _text, ctypes.c_size_t
+)
 produce_next = _function("produce_next", ctypes.c_int, _handle, ctypes.POINTER(Fill), ctypes.c_int)
-produce_lay = _function("produce_lay", ctypes.c_int, _handle, ctypes.POINTER(Array), ctypes.c_uint32, _text, ctypes.c_size_t)
+produce_lay = _function(
+    "produce_lay", ctypes.c_int, _handle, ctypes.POINTER(Array), ctypes.c_uint32, _text, ctypes.c_size_t
+)
 produce_filled = _function("produce_filled", ctypes.c_int, _handle, ctypes.c_uint32)
 produce_end_epoch_at = _function("produce_end_epoch_at", ctypes.c_int, _handle, ctypes.c_uint64)
 produce_size = _function("produce_size", ctypes.c_size_t, ctypes.POINTER(Array), ctypes.c_uint32, ctypes.c_size_t)
@@ -209,6 +338,7 @@ def failure(code, text):
 def status(socket=None):
     """The daemon's state as Python objects; what `batchctl status --json` prints."""
     import json
+
     out, err = ctypes.c_void_p(), ctypes.create_string_buffer(4608)
     code = _status(os.fsencode(socket) if socket else None, ctypes.byref(out), err, len(err))
     if code < 0:

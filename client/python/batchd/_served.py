@@ -1,4 +1,5 @@
 """The trainer's side of a served data set: batches of any structure as views of a slot."""
+
 import ctypes
 import sys
 
@@ -6,8 +7,8 @@ import numpy
 
 from . import _arrays, _lib, _tree
 
-_COPIED = 4096   # bytes: smaller arrays are copied, so that lists of labels hold no slots
-_KEPT = 64       # layouts remembered
+_COPIED = 4096  # bytes: smaller arrays are copied, so that lists of labels hold no slots
+_KEPT = 64  # layouts remembered
 
 
 class Reader:
@@ -25,8 +26,14 @@ class Reader:
     def give(self, loader):
         """The batch in the loader's struct."""
         s = loader._struct
-        n = _lib.arrays(s.handle, loader._struct_at, self._table, _lib.MAX_ARRAYS, ctypes.byref(self._text),
-                        ctypes.byref(self._n_text))
+        n = _lib.arrays(
+            s.handle,
+            loader._struct_at,
+            self._table,
+            _lib.MAX_ARRAYS,
+            ctypes.byref(self._text),
+            ctypes.byref(self._n_text),
+        )
         if n < 0:
             raise _lib.failure(n, _lib.error(s.handle))
         build, leaves = self._layout(s.data, n)
@@ -61,8 +68,16 @@ class Reader:
             leaves = []
             for a in self._table[:n]:
                 name = _tree.DTYPES[a.dtype]
-                leaves.append((numpy.dtype(_tree.CARRIERS.get(name, name)), tuple(a.shape[:a.n_dims]), (a.data or at) - at, a.n_bytes, name))
-            layout = _tree.builder(head[len(head) - self._n_text.value:]), leaves
+                leaves.append(
+                    (
+                        numpy.dtype(_tree.CARRIERS.get(name, name)),
+                        tuple(a.shape[: a.n_dims]),
+                        (a.data or at) - at,
+                        a.n_bytes,
+                        name,
+                    )
+                )
+            layout = _tree.builder(head[len(head) - self._n_text.value :]), leaves
             if len(self._layouts) >= _KEPT:
                 self._layouts.clear()
             self._layouts[head] = layout
@@ -85,4 +100,6 @@ def check_options(given):
     """What is the producer's business; given: {name: whether the caller gave it}."""
     for name, is_given in given.items():
         if is_given:
-            raise ValueError(f"{name} is the producer's business: give it to what batchd.serve is called with, and leave it out here")
+            raise ValueError(
+                f"{name} is the producer's business: give it to what batchd.serve is called with, and leave it out here"
+            )

@@ -1,5 +1,6 @@
 """Pipelines as the daemon reads them: a name, or JSON with a list of ops, for which torchvision's own objects may stand. Which ops there are, and what is wrong
 with their arguments, is the daemon's to say."""
+
 import enum
 import inspect
 import json
@@ -33,7 +34,9 @@ def _ops(entry):
     if isinstance(entry, (str, list, tuple, dict)):
         return [entry]
     if isinstance(entry, numbers.Number):
-        raise TypeError(f'transform: {entry!r} is no op; one with arguments is a list of its own: [["Resize", 256], ...]')
+        raise TypeError(
+            f'transform: {entry!r} is no op; one with arguments is a list of its own: [["Resize", 256], ...]'
+        )
     kind = type(entry)
     name = kind.__name__
     if name in ("Compose", "Sequential"):
@@ -45,8 +48,10 @@ def _ops(entry):
     elif name == "Identity" and kind.__module__.startswith("torch.nn."):
         return []
     elif not kind.__module__.startswith("torchvision.transforms."):
-        raise TypeError(f"transform: {str(entry)[:80]} is Python, which the daemon does not run: use torchvision's own transforms or their names, do it in "
-                        "the training loop, or share a DataLoader of yours by batchd.serve")
+        raise TypeError(
+            f"transform: {str(entry)[:80]} is Python, which the daemon does not run: use torchvision's own transforms or their names, do it in "
+            "the training loop, or share a DataLoader of yours by batchd.serve"
+        )
     if name in _NOTHING or (name in _TO_DTYPE and str(entry.dtype) == "torch.uint8"):
         return []
     if name in _TO_DTYPE and str(entry.dtype) == "torch.float32" and getattr(entry, "scale", True):
@@ -63,17 +68,26 @@ def _ops(entry):
 
 def _preset(entry):
     """What torchvision's weights have as their transforms()."""
-    resize, crop = ([n[0] if len(n) == 1 else list(n)] if isinstance(n, (list, tuple)) else [n] for n in (entry.resize_size, entry.crop_size))
-    return [["Resize", {"size": resize[0], "interpolation": entry.interpolation}], ["CenterCrop", crop[0]], "ToTensor",
-            ["Normalize", {"mean": list(entry.mean), "std": list(entry.std)}]]
+    resize, crop = (
+        [n[0] if len(n) == 1 else list(n)] if isinstance(n, (list, tuple)) else [n]
+        for n in (entry.resize_size, entry.crop_size)
+    )
+    return [
+        ["Resize", {"size": resize[0], "interpolation": entry.interpolation}],
+        ["CenterCrop", crop[0]],
+        "ToTensor",
+        ["Normalize", {"mean": list(entry.mean), "std": list(entry.std)}],
+    ]
 
 
 def _arguments(entry, kind):
     """What it was made with, which torchvision keeps in attributes of the same names."""
     given = {name: getattr(entry, name) for name in inspect.signature(kind.__init__).parameters if hasattr(entry, name)}
     if given.pop("antialias", None) is False:  # pictures always are, by Pillow and here
-        raise ValueError(f"transform: {kind.__name__}(antialias=False) is not what the daemon does: it resizes pictures, as Pillow does, always with "
-                         "antialiasing. Leave antialias out")
+        raise ValueError(
+            f"transform: {kind.__name__}(antialias=False) is not what the daemon does: it resizes pictures, as Pillow does, always with "
+            "antialiasing. Leave antialias out"
+        )
     size, padding = given.get("size"), given.get("padding")
     if isinstance(size, (list, tuple)) and len(size) == 1:
         given["size"] = size[0]

@@ -3,14 +3,32 @@
 Structures: dict, list, tuple and named tuple, nested; leaves: torch tensors, numpy arrays, bytes, and what JSON has (numbers, texts, None).
 In the JSON an array is {"a": number} (torch) or {"n": number} (numpy), bytes {"b": number}, containers and values as made below.
 """
+
 import collections
 import json
 import sys
 
 import numpy
 
-DTYPES = ("uint8", "float16", "float32", "int32", "int64", "float64", "int16", "bool", "bfloat16", "int8", "uint16", "uint32", "uint64",
-          "complex64", "complex128", "float8_e4m3fn", "float8_e5m2")
+DTYPES = (
+    "uint8",
+    "float16",
+    "float32",
+    "int32",
+    "int64",
+    "float64",
+    "int16",
+    "bool",
+    "bfloat16",
+    "int8",
+    "uint16",
+    "uint32",
+    "uint64",
+    "complex64",
+    "complex128",
+    "float8_e4m3fn",
+    "float8_e5m2",
+)
 _CODES = {name: code for code, name in enumerate(DTYPES)}
 # What numpy does not know is carried as integers of the same size.
 CARRIERS = {"bfloat16": "uint16", "float8_e4m3fn": "uint8", "float8_e5m2": "uint8"}
@@ -24,13 +42,16 @@ def _is_tensor(value):
 
 class Leaf:
     """One array of a batch: where it is in the structure, what it is."""
+
     __slots__ = ("path", "value", "code", "shape")
 
     def __init__(self, path, value, dtype):
         self.path, self.value, self.shape = path, value, tuple(value.shape)
         if dtype not in _CODES:
-            raise TypeError(f"{path} has dtype {dtype}; batchd.serve sends {', '.join(DTYPES)}"
-                            + (" (texts go as a list of str)" if dtype.startswith(("str", "bytes", "object")) else ""))
+            raise TypeError(
+                f"{path} has dtype {dtype}; batchd.serve sends {', '.join(DTYPES)}"
+                + (" (texts go as a list of str)" if dtype.startswith(("str", "bytes", "object")) else "")
+            )
         if len(self.shape) > _MOST_DIMS:
             raise ValueError(f"{path} has {len(self.shape)} dimensions; at most {_MOST_DIMS} can be sent")
         self.code = _CODES[dtype]
@@ -68,12 +89,21 @@ def flatten(batch):
                     raise TypeError(f"{path} has the key {key!r}; keys must be texts or whole numbers")
             return {"d": [[key, walk(f"{path}[{key!r}]", item)] for key, item in value.items()]}
         if isinstance(value, tuple) and hasattr(value, "_fields"):
-            return {"f": [type(value).__name__, list(value._fields),
-                          [walk(f"{path}.{name}", item) for name, item in zip(value._fields, value)]]}
+            return {
+                "f": [
+                    type(value).__name__,
+                    list(value._fields),
+                    [walk(f"{path}.{name}", item) for name, item in zip(value._fields, value)],
+                ]
+            }
         if isinstance(value, (list, tuple)):
-            return {"l" if isinstance(value, list) else "t": [walk(f"{path}[{i}]", item) for i, item in enumerate(value)]}
-        raise TypeError(f"{path} is a {type(value).__module__}.{type(value).__qualname__}; a batch for batchd.serve is made of tensors, arrays, "
-                        "numbers, texts, bytes, None, and dicts, lists and tuples of them")
+            return {
+                "l" if isinstance(value, list) else "t": [walk(f"{path}[{i}]", item) for i, item in enumerate(value)]
+            }
+        raise TypeError(
+            f"{path} is a {type(value).__module__}.{type(value).__qualname__}; a batch for batchd.serve is made of tensors, arrays, "
+            "numbers, texts, bytes, None, and dicts, lists and tuples of them"
+        )
 
     tree = walk("batch", batch)
     if not rows:
@@ -93,8 +123,9 @@ def _named(name, fields):
 
 def builder(text):
     """A function that makes the batch of a list of leaves; each is made by make(number, kind)."""
+
     def compile(node):
-        (kind, body), = node.items()
+        ((kind, body),) = node.items()
         if kind in ("a", "n"):
             return lambda make: make(body, kind)
         if kind == "b":

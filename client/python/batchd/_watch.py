@@ -3,6 +3,7 @@
 A rank that is blocked in NCCL reads no notices, so a thread looks at the daemon's status when a loader has been quiet for a while. It costs nothing as
 long as batches flow.
 """
+
 import threading
 import time
 import warnings
@@ -39,5 +40,8 @@ def _watch(reference):
         for s in sessions:
             if s.get("stalled") and s["job"] == job and s["rank"] != rank and s["id"] not in told:
                 told.add(s["id"])
-                warnings.warn(f"no batch was asked for in {QUIET_S:.0f} s; rank {s['rank']} of this job (pid {s['pid']}) has been stalled for "
-                              f"{s.get('stalled_s', 0):.0f} s with {s['held']} batches: {s.get('stalled_why', '')}", RuntimeWarning)
+                warnings.warn(
+                    f"no batch was asked for in {QUIET_S:.0f} s; rank {s['rank']} of this job (pid {s['pid']}) has been stalled for "
+                    f"{s.get('stalled_s', 0):.0f} s with {s['held']} batches: {s.get('stalled_why', '')}",
+                    RuntimeWarning,
+                )

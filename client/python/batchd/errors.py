@@ -3,91 +3,127 @@
 
 class Error(RuntimeError):
     """Base of all. `code`: batchd.h's name for it, such as "NOT_FOUND"."""
+
     code = "INTERNAL"
 
 
 class InvalidError(Error, ValueError):
     """An option or request makes no sense."""
+
     code = "INVALID"
 
 
 class MismatchError(Error, ValueError):
     """The job exists and was opened with other options; the message names the first that differs."""
+
     code = "MISMATCH"
 
 
 class NotFoundError(Error, FileNotFoundError):
     """There is no such data set name or path."""
+
     code = "NOT_FOUND"
 
 
 class AccessError(Error, PermissionError):
     """This user may not read the data or use the daemon."""
+
     code = "ACCESS"
 
 
 class LimitError(Error):
     """Over a limit of the daemon's configuration; the message names it."""
+
     code = "LIMIT"
 
 
 class BadDataError(Error):
     """Too many samples could not be decoded; the message lists files."""
+
     code = "BAD_DATA"
 
 
 class FencedError(Error):
     """A newer process took this job's rank."""
+
     code = "FENCED"
 
 
 class BehindError(Error):
     """Share mode: the batch asked for has left the window."""
+
     code = "BEHIND"
 
 
 class ShutdownError(Error, ConnectionError):
     """The daemon is stopping."""
+
     code = "SHUTDOWN"
 
 
 class ConnectError(Error, ConnectionError):
     """No daemon answers, and none could be started."""
+
     code = "CONNECT"
 
 
 class LostError(Error, ConnectionError):
     """The daemon went away. Batches still held stay readable."""
+
     code = "LOST"
 
 
 class ForkedError(Error):
     """Used in a child of the process that opened the loader."""
+
     code = "FORKED"
 
 
 class GpuError(Error):
     """There is no such GPU, or it failed: in the daemon, which restarts (the loader goes on by itself), or in this process; the message says which."""
+
     code = "GPU"
 
 
 class StalledError(Error):
     """Another trainer of the job does not get on (on_stall="error"); the message says which and why. The loader can be gone on with."""
+
     code = "STALLED"
 
 
 class ProducerError(Error):
     """The producer of a served data set failed (the message has its traceback), has ended, or never came."""
+
     code = "PRODUCER"
 
 
 class ProtocolError(Error):
     """Daemon and library do not understand each other."""
+
     code = "PROTOCOL"
 
 
-_BY_CODE = {c.code: c for c in (InvalidError, MismatchError, NotFoundError, AccessError, LimitError, BadDataError, FencedError, BehindError,
-                                ShutdownError, ConnectError, LostError, ForkedError, GpuError, ProducerError, StalledError, ProtocolError)}
+_BY_CODE = {
+    c.code: c
+    for c in (
+        InvalidError,
+        MismatchError,
+        NotFoundError,
+        AccessError,
+        LimitError,
+        BadDataError,
+        FencedError,
+        BehindError,
+        ShutdownError,
+        ConnectError,
+        LostError,
+        ForkedError,
+        GpuError,
+        ProducerError,
+        StalledError,
+        ProtocolError,
+    )
+}
 
 
 def make(code, text):

@@ -4,6 +4,7 @@ How positions work. An epoch's order is fixed by (seed, epoch). `base` samples o
 loader's step 0, then every step consumes batch_size * world_size more. Tokens, which say where a training stands, are made and
 read by the C library.
 """
+
 import ctypes
 import inspect
 import operator
@@ -48,6 +49,7 @@ def _warn(text):
 class _Place(typing.NamedTuple):
     """Between two batches: `step` is the next one's. `over`: the epoch has no more. `order`: with a batch_sampler, a hash of its
     batches so far. `finished`: the iteration has said that it is over (StopIteration), which comes after the last batch."""
+
     epoch: int
     base: int = 0
     step: int = 0
@@ -62,8 +64,22 @@ class Batch:
     batches that this trainer has missed just before this one (policy "skip"); `apart`: share, made for this trainer while most of
     its group is somewhere else; `token`: for a checkpoint, as DataLoader.state_dict() has it."""
 
-    __slots__ = ("epoch", "base", "step", "global_batch", "n_rows", "n_padding", "n_replaced", "n_skipped", "apart", "last", "wait_s",
-                 "indices", "_order", "_loader")
+    __slots__ = (
+        "epoch",
+        "base",
+        "step",
+        "global_batch",
+        "n_rows",
+        "n_padding",
+        "n_replaced",
+        "n_skipped",
+        "apart",
+        "last",
+        "wait_s",
+        "indices",
+        "_order",
+        "_loader",
+    )
 
     @property
     def token(self):
@@ -82,8 +98,10 @@ class Batch:
         return self.n_replaced
 
     def __repr__(self):
-        return (f"<batch {self.step} of epoch {self.epoch}: {self.n_rows} rows, {self.n_padding} padding, "
-                f"{self.n_replaced} replaced>")
+        return (
+            f"<batch {self.step} of epoch {self.epoch}: {self.n_rows} rows, {self.n_padding} padding, "
+            f"{self.n_replaced} replaced>"
+        )
 
 
 class _Batches:
@@ -113,19 +131,26 @@ class Dataset:
     __slots__ = ("_loader", "_n", "_spec", "__weakref__")
 
     def __init__(self, loader):
-        for name, value in (("_loader", loader._me),  # not a cycle: a loader that nobody has any more closes at once
-                            ("_n", loader._info.n_samples), ("_spec", loader._spec)):
+        for name, value in (
+            ("_loader", loader._me),  # not a cycle: a loader that nobody has any more closes at once
+            ("_n", loader._info.n_samples),
+            ("_spec", loader._spec),
+        ):
             object.__setattr__(self, name, value)
 
     def __len__(self):
         return self._n
 
     def __getitem__(self, i):
-        raise TypeError("there are no single samples here, only batches: take one from the loader, or a subset's from another loader with sampler=[...]")
+        raise TypeError(
+            "there are no single samples here, only batches: take one from the loader, or a subset's from another loader with sampler=[...]"
+        )
 
     def __setattr__(self, name, value):
-        raise ValueError(f"{name} of a loader's data set cannot be assigned, it would change nothing: the daemon makes the batches. Make another loader"
-                         f"{' with transform=' if name in ('transform', 'transforms') else ''}")
+        raise ValueError(
+            f"{name} of a loader's data set cannot be assigned, it would change nothing: the daemon makes the batches. Make another loader"
+            f"{' with transform=' if name in ('transform', 'transforms') else ''}"
+        )
 
     def __getattr__(self, name):
         hint = ""
@@ -263,13 +288,17 @@ def _node_ranks(world_size):
         return 0, 0
     e = os.environ
     slurm = e.get("SLURM_STEP_TASKS_PER_NODE"), e.get("SLURM_NODEID")
-    for rank, size in ((e.get("LOCAL_RANK"), e.get("LOCAL_WORLD_SIZE")),
-                       (e.get("OMPI_COMM_WORLD_LOCAL_RANK"), e.get("OMPI_COMM_WORLD_LOCAL_SIZE")),
-                       (e.get("MPI_LOCALRANKID"), e.get("MPI_LOCALNRANKS")),
-                       (e.get("SLURM_LOCALID"), None not in slurm and slurm[1].isdigit() and _tasks_on_node(slurm[0], int(slurm[1])))):
+    for rank, size in (
+        (e.get("LOCAL_RANK"), e.get("LOCAL_WORLD_SIZE")),
+        (e.get("OMPI_COMM_WORLD_LOCAL_RANK"), e.get("OMPI_COMM_WORLD_LOCAL_SIZE")),
+        (e.get("MPI_LOCALRANKID"), e.get("MPI_LOCALNRANKS")),
+        (e.get("SLURM_LOCALID"), None not in slurm and slurm[1].isdigit() and _tasks_on_node(slurm[0], int(slurm[1]))),
+    ):
         if rank and size and rank.isdigit() and str(size).isdigit() and int(rank) < int(size) <= world_size:
             return int(rank), int(size)
     return 0, 0
+
+
 class _Fixed:
     """An attribute that assigning to would change nothing: read where there is a value, and refused as torch's loader refuses it."""
 
@@ -285,8 +314,14 @@ class _Fixed:
             raise AttributeError(self._name) from None  # which __getattr__ explains
 
     def __set__(self, loader, value):
-        raise ValueError(f"{self._name} cannot be changed once the loader is made: " + (
-            f"make another loader with {self._name}=" if self._name in _OPTIONS else _check.advice(self._name) or "the daemon decides it"))
+        raise ValueError(
+            f"{self._name} cannot be changed once the loader is made: "
+            + (
+                f"make another loader with {self._name}="
+                if self._name in _OPTIONS
+                else _check.advice(self._name) or "the daemon decides it"
+            )
+        )
 
 
 class DataLoader:
@@ -349,17 +384,51 @@ class DataLoader:
     Not picklable, and of no use in forked children: make a loader in the process that iterates over it.
     """
 
-    def __init__(self, dataset, batch_size=_BATCH_SIZE, shuffle=False, *, seed=0, drop_last=False, sampler=None, batch_sampler=None, transform=None,
-                 dtype="float32", layout="NCHW", rank=None, world_size=None, job=None, mode="shard", num_workers=None, device="cpu",
-                 socket=None, n_slots=None, apply_exif=False, writable=False, timeout=0, reconnect=30.0, incarnation=None,
-                 arrays=None, autostart=True, progress=None, raw=False, policy=None, join=None, group_batch_size=None, on_stall="warn",
-                 producer_timeout=60, **others):
+    def __init__(
+        self,
+        dataset,
+        batch_size=_BATCH_SIZE,
+        shuffle=False,
+        *,
+        seed=0,
+        drop_last=False,
+        sampler=None,
+        batch_sampler=None,
+        transform=None,
+        dtype="float32",
+        layout="NCHW",
+        rank=None,
+        world_size=None,
+        job=None,
+        mode="shard",
+        num_workers=None,
+        device="cpu",
+        socket=None,
+        n_slots=None,
+        apply_exif=False,
+        writable=False,
+        timeout=0,
+        reconnect=30.0,
+        incarnation=None,
+        arrays=None,
+        autostart=True,
+        progress=None,
+        raw=False,
+        policy=None,
+        join=None,
+        group_batch_size=None,
+        on_stall="warn",
+        producer_timeout=60,
+        **others,
+    ):
         self._handle = None
         self._turn = threading.RLock()  # of the threads that share an iterator; a signal's handler may come in between
         _check.no_others(others, DataLoader.__init__)
         if sampler is not None:
             if shuffle or batch_sampler is not None:
-                raise ValueError(f"sampler decides the order itself: leave {'shuffle' if shuffle else 'batch_sampler'} out")
+                raise ValueError(
+                    f"sampler decides the order itself: leave {'shuffle' if shuffle else 'batch_sampler'} out"
+                )
             self._epochs = _Epochs(sampler)
             if hasattr(sampler, "set_epoch"):
                 sampler = _OwnSampler(sampler, self)
@@ -367,13 +436,23 @@ class DataLoader:
         else:
             self._epochs = _Epochs(batch_sampler, getattr(batch_sampler, "sampler", None))
         self._me = weakref.ref(self)
-        self._for_producer = {"batch_size": batch_size is not _BATCH_SIZE and batch_size is not None, "shuffle": shuffle, "drop_last": drop_last, "batch_sampler": batch_sampler is not None,
-                              "transform": transform is not None, "dtype": _check.dtype_name(dtype) != "float32", "layout": str(layout).upper() != "NCHW",
-                              "seed": seed != 0, "num_workers": num_workers}
+        self._for_producer = {
+            "batch_size": batch_size is not _BATCH_SIZE and batch_size is not None,
+            "shuffle": shuffle,
+            "drop_last": drop_last,
+            "batch_sampler": batch_sampler is not None,
+            "transform": transform is not None,
+            "dtype": _check.dtype_name(dtype) != "float32",
+            "layout": str(layout).upper() != "NCHW",
+            "seed": seed != 0,
+            "num_workers": num_workers,
+        }
         self._iterator = None
-        self._filling = None       # the iteration of next_into; it does not keep the loader
+        self._filling = None  # the iteration of next_into; it does not keep the loader
         self._arrays = _arrays.choose(arrays)
-        self._arrays.keep_out_of_graphs(DataLoader.__iter__, DataLoader.set_epoch, DataLoader.state_dict, DataLoader.next_into, _Epoch.__next__)
+        self._arrays.keep_out_of_graphs(
+            DataLoader.__iter__, DataLoader.set_epoch, DataLoader.state_dict, DataLoader.next_into, _Epoch.__next__
+        )
         self._cuda = self._check_device(device, raw)
         if raw:
             dtype, layout = "uint8", "NHWC"
@@ -386,8 +465,26 @@ class DataLoader:
         self._progress = progress
         self._follows = rank is None and world_size is None  # a process group that is made later
         self._share = policy, join, group_batch_size
-        self._fill_options(shuffle, seed, transform, dtype, layout, rank, world_size, job, mode, num_workers, socket, n_slots,
-                           apply_exif, writable, incarnation, autostart, reconnect, producer_timeout)
+        self._fill_options(
+            shuffle,
+            seed,
+            transform,
+            dtype,
+            layout,
+            rank,
+            world_size,
+            job,
+            mode,
+            num_workers,
+            socket,
+            n_slots,
+            apply_exif,
+            writable,
+            incarnation,
+            autostart,
+            reconnect,
+            producer_timeout,
+        )
         self._fill_share_options(*self._share)
         self._on_stall = _STALL[_check.choice("on_stall", on_stall, _STALL)]
         self._options.stall_error = self._on_stall == "error"
@@ -397,18 +494,18 @@ class DataLoader:
         self._open()
         self._fix(dataset=Dataset(self), sampler=Sampler(self) if sampler is None else sampler)
         # Where the next iteration begins. An iteration takes its epoch with its first batch, and only then do these change.
-        self._counted = 0          # its epoch, unless set_epoch says which
-        self._wanted = None        # what set_epoch said
-        self._resume = None        # a _Place that the iteration of its epoch begins at
-        self._at = _Place(0)       # behind the last batch that was given out: where a training that is resumed goes on
-        self._announced = False    # set_epoch has named another epoch than that of _at since: that is where it goes on
+        self._counted = 0  # its epoch, unless set_epoch says which
+        self._wanted = None  # what set_epoch said
+        self._resume = None  # a _Place that the iteration of its epoch begins at
+        self._at = _Place(0)  # behind the last batch that was given out: where a training that is resumed goes on
+        self._announced = False  # set_epoch has named another epoch than that of _at since: that is where it goes on
         self._n_global = 0
         self._two_slots = _UNTRIED
         self._warned = False
         self._warned_apart = self._warned_epoch = self._warned_replaced = self._was_together = False
         self._classes = None
         self.last_batch = None
-        self.n_skipped = 0         # share, policy "skip": batches missed in all
+        self.n_skipped = 0  # share, policy "skip": batches missed in all
 
     # ---- opening ----
 
@@ -424,16 +521,39 @@ class DataLoader:
     def _check_batch_size(self, batch_size, batch_sampler):
         if batch_sampler is None:
             if batch_size is None and not self._spec.startswith("serve:"):
-                raise ValueError("batch_size=None: there are no single samples here, only batches; batch_size=1 makes batches of one")
+                raise ValueError(
+                    "batch_size=None: there are no single samples here, only batches; batch_size=1 makes batches of one"
+                )
             batch_size = _BATCH_SIZE if batch_size is None else batch_size
         elif batch_size is None or batch_size is _BATCH_SIZE:
             batch_size = getattr(batch_sampler, "batch_size", None)
             if batch_size is None:
-                raise ValueError("batch_sampler does not say how large its batches get: give batch_size, the most rows one may have")
+                raise ValueError(
+                    "batch_sampler does not say how large its batches get: give batch_size, the most rows one may have"
+                )
         return int(_check.number("batch_size", batch_size, 1, 2**32 - 1))
 
-    def _fill_options(self, shuffle, seed, transform, dtype, layout, rank, world_size, job, mode, num_workers, socket, n_slots,
-                      apply_exif, writable, incarnation, autostart, reconnect, producer_timeout):
+    def _fill_options(
+        self,
+        shuffle,
+        seed,
+        transform,
+        dtype,
+        layout,
+        rank,
+        world_size,
+        job,
+        mode,
+        num_workers,
+        socket,
+        n_slots,
+        apply_exif,
+        writable,
+        incarnation,
+        autostart,
+        reconnect,
+        producer_timeout,
+    ):
         o = self._options = _lib.Options()
         _lib.options_init(ctypes.byref(o))
         o.mode = _check.choice("mode", mode, _lib.MODES)
@@ -460,7 +580,9 @@ class DataLoader:
         o.producer_timeout_ms = _check.milliseconds("producer_timeout", producer_timeout, 1)
         o.reconnect_ms = _check.milliseconds("reconnect", reconnect or 0)
         o.device = f"cuda:{self._cuda.ordinal}".encode() if self._cuda is not None else None
-        o.program = os.path.basename(sys.argv[0] if sys.argv and sys.argv[0] not in ("", "-c", "-m") else "python").encode()[:64]
+        o.program = os.path.basename(
+            sys.argv[0] if sys.argv and sys.argv[0] not in ("", "-c", "-m") else "python"
+        ).encode()[:64]
 
     def _fill_share_options(self, policy, join, group_batch_size):
         o = self._options
@@ -469,19 +591,27 @@ class DataLoader:
             if value is not None and not share:
                 raise ValueError(f"{name} goes with mode='share'")
         if join is not None and not is_open:
-            raise ValueError("join is for trainers that come to a group at work: leave world_size out. One of known size begins when all "
-                             "of it are there")
+            raise ValueError(
+                "join is for trainers that come to a group at work: leave world_size out. One of known size begins when all "
+                "of it are there"
+            )
         o.policy = _check.choice("policy", policy, _lib.POLICIES) if policy is not None else 0
         o.group_batch_size = _check.number("group_batch_size", group_batch_size or 0, 0, 2**32 - 1)
         self._join = _check.choice("join", join, _lib.JOINS) if join is not None else None  # what the user said
-        self._to_join = (self._join if join is not None else _lib.JOINS.index("start")) if share and is_open else None  # still to be done
+        self._to_join = (
+            (self._join if join is not None else _lib.JOINS.index("start")) if share and is_open else None
+        )  # still to be done
 
     def _open(self):
         """Opens the C loader and everything that follows from what it says about itself."""
         handle, err = ctypes.c_void_p(), ctypes.create_string_buffer(4608)
         listener = self._listener = Listener()
         self._options.on_progress, self._options.on_event = listener.on_progress, listener.on_event
-        with Bar(self._progress, self._options.rank <= 0, Announcement(self._spec, self._options.socket or os.environb.get(b"BATCHD_SOCKET"))) as listener.bar, listener:
+        with Bar(
+            self._progress,
+            self._options.rank <= 0,
+            Announcement(self._spec, self._options.socket or os.environb.get(b"BATCHD_SOCKET")),
+        ) as listener.bar, listener:
             code = _lib.open(ctypes.byref(self._options), ctypes.byref(handle), err, len(err))
         listener.bar = None
         if listener.interrupted is not None and code == _lib.OK:
@@ -492,8 +622,10 @@ class DataLoader:
         self._handle = _lib.Loader(handle.value)
         self._struct = _lib.BatchStruct(size_bytes=ctypes.sizeof(_lib.BatchStruct))
         self._struct_at = ctypes.byref(self._struct)
-        self._started = None       # the _Place that the C loader was told to begin at, as long as no batch has come from there
-        self._joined = None        # the same where the share group was asked for it
+        self._started = (
+            None  # the _Place that the C loader was told to begin at, as long as no batch has come from there
+        )
+        self._joined = None  # the same where the share group was asked for it
         self._learn()
         self._tell()
 
@@ -502,8 +634,8 @@ class DataLoader:
         i = self._info = _lib.Info(size_bytes=ctypes.sizeof(_lib.Info))
         _lib.get_info(self._handle, ctypes.byref(i))
         self._fix(rank=i.rank, world_size=i.world_size, job=i.job.decode("utf-8", "replace"))
-        self._shape = tuple(i.shape[:i.n_dims])
-        self._label_shape = tuple(i.label_shape[:i.n_label_dims])
+        self._shape = tuple(i.shape[: i.n_dims])
+        self._label_shape = tuple(i.label_shape[: i.n_label_dims])
         self._dtype = numpy.dtype(_lib.DTYPES[i.dtype]) if self._cuda is None else None
         self._label_dtype = numpy.dtype(_lib.DTYPES[i.label_dtype])
         self._slot_class = None
@@ -587,12 +719,16 @@ class DataLoader:
         self.close()
 
     def __reduce_ex__(self, protocol):
-        raise TypeError("a batchd.DataLoader cannot be pickled or copied: it is a connection. "
-                        "Make one in the process that iterates over it")
+        raise TypeError(
+            "a batchd.DataLoader cannot be pickled or copied: it is a connection. "
+            "Make one in the process that iterates over it"
+        )
 
     def __repr__(self):
-        return (f"<batchd.DataLoader {self._spec!r}, {self._info.n_samples} samples, rank {self.rank} of {self.world_size}, "
-                f"batches of {self.batch_size}{'' if self._handle else ', closed'}>")
+        return (
+            f"<batchd.DataLoader {self._spec!r}, {self._info.n_samples} samples, rank {self.rank} of {self.world_size}, "
+            f"batches of {self.batch_size}{'' if self._handle else ', closed'}>"
+        )
 
     # ---- what it is ----
 
@@ -603,14 +739,18 @@ class DataLoader:
     def __getattr__(self, name):
         advice = _check.advice(name)
         if advice:
-            raise AttributeError(f"a batchd.DataLoader has no {name} ({advice}): it is no torch.utils.data.DataLoader, and frameworks get it as it is")
+            raise AttributeError(
+                f"a batchd.DataLoader has no {name} ({advice}): it is no torch.utils.data.DataLoader, and frameworks get it as it is"
+            )
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def __len__(self):
         """Batches of a whole epoch for this rank."""
         self._settle()
         if self._served is not None and not self._info.n_batches:
-            raise TypeError(f"the number of batches in an epoch of {self._spec!r} is not known: its producer serves an iterable without a length")
+            raise TypeError(
+                f"the number of batches in an epoch of {self._spec!r} is not known: its producer serves an iterable without a length"
+            )
         return len(self.batch_sampler) if self.batch_sampler is not None else self._info.n_batches
 
     @property
@@ -665,7 +805,9 @@ class DataLoader:
         """What happened meanwhile, as warnings; that the daemon is waited for, as a line for whoever looks at the terminal."""
         events, self._listener.events[:] = tuple(self._listener.events), ()
         if events and events[-1][0] == _lib.EVENT_LOST and sys.stderr is not None:
-            sys.stderr.write(f"batchd: {events[-1][1]}; waiting for it, for {self._options.reconnect_ms / 1000:g} s at most\n")
+            sys.stderr.write(
+                f"batchd: {events[-1][1]}; waiting for it, for {self._options.reconnect_ms / 1000:g} s at most\n"
+            )
             sys.stderr.flush()
         for event, text in events:
             if event == _lib.EVENT_OWN and self._options.rank <= 0 and sys.stderr is not None:
@@ -673,7 +815,9 @@ class DataLoader:
                 sys.stderr.flush()
             if event in (_lib.EVENT_BACK, _lib.EVENT_REOPENED):
                 self._learn()
-            if event in (_lib.EVENT_BACK, _lib.EVENT_CHANGED) or (event == _lib.EVENT_STALLED and self._on_stall == "warn"):
+            if event in (_lib.EVENT_BACK, _lib.EVENT_CHANGED) or (
+                event == _lib.EVENT_STALLED and self._on_stall == "warn"
+            ):
                 _warn(text)
 
     # ---- where it stands ----
@@ -685,8 +829,10 @@ class DataLoader:
         if self._join is not None:
             if not self._warned_epoch:
                 self._warned_epoch = True
-                _warn(f"set_epoch has no effect on a loader with join={_lib.JOINS[self._join]!r}: its epochs are its share group's "
-                      "(last_batch.epoch)")
+                _warn(
+                    f"set_epoch has no effect on a loader with join={_lib.JOINS[self._join]!r}: its epochs are its share group's "
+                    "(last_batch.epoch)"
+                )
             return
         self._wanted = epoch
         # A framework may name the epoch that it is in the middle of; that changes nothing about where the training stands.
@@ -717,14 +863,27 @@ class DataLoader:
             return self._state(self._next_place() if self._announced else self._at, self._n_global)
 
     def _state(self, place, n_global):
-        b = _lib.BatchStruct(size_bytes=ctypes.sizeof(_lib.BatchStruct), epoch=place.epoch, base=place.base, step=place.step - 1,
-                             last=place.over, n_given=n_global, order=place.order)
+        b = _lib.BatchStruct(
+            size_bytes=ctypes.sizeof(_lib.BatchStruct),
+            epoch=place.epoch,
+            base=place.base,
+            step=place.step - 1,
+            last=place.over,
+            n_given=n_global,
+            order=place.order,
+        )
         text = ctypes.create_string_buffer(_lib.TOKEN_BYTES)
         code = _lib.token(self._live(), ctypes.addressof(b), ctypes.addressof(text), len(text))
         if code < 0:
             self._raise(code)
-        return {"version": 2, "epoch": place.epoch, "last": bool(place.over), "finished": bool(place.finished), "global_batch": n_global,
-                "token": text.value.decode("ascii")}
+        return {
+            "version": 2,
+            "epoch": place.epoch,
+            "last": bool(place.over),
+            "finished": bool(place.finished),
+            "global_batch": n_global,
+            "token": text.value.decode("ascii"),
+        }
 
     def load_state_dict(self, state):
         """Goes on behind the batch that `state` describes, also with another batch size or world size. The data set, seed and shuffle
@@ -801,7 +960,9 @@ class DataLoader:
         a loop, load_state_dict or set_epoch with another epoch ends that, as a loop would end another. A batch that could not be written, as after
         Ctrl-C, is the next one again."""
         if self._served is not None:
-            raise TypeError(f"next_into is for images and labels or arrays of one shape, and the batches of {self._spec!r} are whatever its producer makes: iterate over the loader")
+            raise TypeError(
+                f"next_into is for images and labels or arrays of one shape, and the batches of {self._spec!r} are whatever its producer makes: iterate over the loader"
+            )
         with self._turn:
             self._check_targets(images, labels)
             try:
@@ -814,7 +975,9 @@ class DataLoader:
         device = None if self._cuda is None else self._cuda.device
         _into.check("images", images, self.batch_size, self._shape, _lib.DTYPES[self._info.dtype], device)
         if labels is not None:
-            _into.check("labels", labels, self.batch_size, self._label_shape, _lib.DTYPES[self._info.label_dtype], device)
+            _into.check(
+                "labels", labels, self.batch_size, self._label_shape, _lib.DTYPES[self._info.label_dtype], device
+            )
 
     def _filling_iteration(self):
         """The one that next_into goes on with."""
@@ -888,16 +1051,20 @@ class DataLoader:
             if self._listener.events:
                 self._tell()
             if self.timeout and time.monotonic() - began >= self.timeout:
-                raise TimeoutError(f"no batch within {self.timeout} s; `batchctl status --socket {self.socket}` says who waits "
-                                   "for whom")
+                raise TimeoutError(
+                    f"no batch within {self.timeout} s; `batchctl status --socket {self.socket}` says who waits "
+                    "for whom"
+                )
 
     def _look_at_two_slots(self):
         """With two slots a loop's own variable holds one while the next batch comes, so copies cannot be the rule. An iteration's second batch is one,
         and what has gone when the third is asked for tells whether this is such a loop. With both slots held we would wait for ever."""
         held = _lib.n_leased(self._struct.handle)
         if held == 2:
-            raise Error("both of this loader's slots are held by batches that you kept: drop or clone them, or ask for more "
-                        "(n_slots)")
+            raise Error(
+                "both of this loader's slots are held by batches that you kept: drop or clone them, or ask for more "
+                "(n_slots)"
+            )
         if self._two_slots == _TRIED:
             self._two_slots = _KEEPS if held else _LETS_GO
 
@@ -950,8 +1117,10 @@ class DataLoader:
         self._was_together = not apart
         if apart and not self._warned_apart and _lib.POLICIES[self._info.policy] == "detach":
             self._warned_apart = True
-            _warn("this trainer is too slow for its share group: its batches are made for it alone now, until it has caught up "
-                  "(policy='detach'; with 'wait' the others would wait for it)")
+            _warn(
+                "this trainer is too slow for its share group: its batches are made for it alone now, until it has caught up "
+                "(policy='detach'; with 'wait' the others would wait for it)"
+            )
 
     def _note_replaced(self):
         """Told once: which samples are bad, as far as the daemon has come across them."""
@@ -964,9 +1133,13 @@ class DataLoader:
         except Exception:  # it is the words only that are poorer then
             pass
         what = f"{n} of {self._info.n_samples} samples cannot" if n > 1 else "a sample cannot"
-        some = f": {'; '.join(names[:_NAMED])}{'; ...' if len(names) > _NAMED or n > len(names) else ''}" if names else ""
-        _warn(f"{what} be decoded so far, and other samples stand for {'them' if n > 1 else 'it'} (last_batch.n_replaced){some}. `batchctl verify {self._spec}` "
-              "names all such files: mend or remove them; the daemon's configuration says how many it bears (bad_data)")
+        some = (
+            f": {'; '.join(names[:_NAMED])}{'; ...' if len(names) > _NAMED or n > len(names) else ''}" if names else ""
+        )
+        _warn(
+            f"{what} be decoded so far, and other samples stand for {'them' if n > 1 else 'it'} (last_batch.n_replaced){some}. `batchctl verify {self._spec}` "
+            "names all such files: mend or remove them; the daemon's configuration says how many it bears (bad_data)"
+        )
 
     def _look(self, s):
         """A slot's memory, and its images, labels and indices as arrays over it."""
@@ -976,8 +1149,12 @@ class DataLoader:
         if s.row:  # a slice of the group's batch: the slot begins before it
             at -= s.row * self._row_bytes
         memory = self._slot_class.from_address(at)
-        return (memory, numpy.ndarray((n,) + self._shape, self._dtype, memory, s.data - at),
-                numpy.ndarray((n,) + self._label_shape, self._label_dtype, memory, s.labels - at), numpy.ndarray((n,), _INT64, memory, s.indices - at))
+        return (
+            memory,
+            numpy.ndarray((n,) + self._shape, self._dtype, memory, s.data - at),
+            numpy.ndarray((n,) + self._label_shape, self._label_dtype, memory, s.labels - at),
+            numpy.ndarray((n,), _INT64, memory, s.indices - at),
+        )
 
     def _take(self, s, b):
         memory, images, labels, indices = self._look(s)
@@ -1023,10 +1200,18 @@ class DataLoader:
         """How large a slot is, told by the first batch."""
         i = self._info
         rows = i.group_batch_size
-        self._row_bytes, label_bytes = self._bytes_of(i.shape, i.n_dims, i.dtype), self._bytes_of(i.label_shape, i.n_label_dims, i.label_dtype)
+        self._row_bytes, label_bytes = (
+            self._bytes_of(i.shape, i.n_dims, i.dtype),
+            self._bytes_of(i.label_shape, i.n_label_dims, i.label_dtype),
+        )
         at = s.data - s.row * self._row_bytes
-        self._slot_class = _arrays.slot_class(max(rows * self._row_bytes, s.labels - at + (rows - s.row) * label_bytes,
-                                                  s.indices - at + 8 * (rows - s.row)))
+        self._slot_class = _arrays.slot_class(
+            max(
+                rows * self._row_bytes,
+                s.labels - at + (rows - s.row) * label_bytes,
+                s.indices - at + 8 * (rows - s.row),
+            )
+        )
 
     def _copy(self, images):
         self._warn_copies()
@@ -1036,8 +1221,10 @@ class DataLoader:
         if not self._warned:
             self._warned = True
             n = self._info.window - 1
-            _warn(f"{n} batch{' is' if n == 1 else 'es are'} held while only {self._info.window} slots exist, so this and later "
-                  "batches are copied; drop batches when you are done with them, or ask for more slots (n_slots)")
+            _warn(
+                f"{n} batch{' is' if n == 1 else 'es are'} held while only {self._info.window} slots exist, so this and later "
+                "batches are copied; drop batches when you are done with them, or ask for more slots (n_slots)"
+            )
 
 
 _OPTIONS = tuple(n for n in inspect.signature(DataLoader.__init__).parameters if n not in ("self", "others"))
@@ -1052,14 +1239,14 @@ class _Epoch:
     def __init__(self, loader):
         self._loader = loader
         self._done = False
-        self._ended = None            # why, if it was not the epoch's end
+        self._ended = None  # why, if it was not the epoch's end
         self._profiler = loader._arrays.profiler
-        self._shown = None            # to Accelerate
-        self._at = None               # where it is; it takes its epoch when its first batch is asked for
+        self._shown = None  # to Accelerate
+        self._at = None  # where it is; it takes its epoch when its first batch is asked for
         try:
             self._prepare()
         except ConnectionError:
-            pass                      # __next__ tells
+            pass  # __next__ tells
 
     def _prepare(self):
         """Batches are made while the caller gets ready; anew if set_epoch then says that they are other ones."""
@@ -1093,7 +1280,7 @@ class _Epoch:
             raise StopIteration
         loader = self._loader
         with loader._turn:
-            if self._done:            # another thread has come to the end meanwhile
+            if self._done:  # another thread has come to the end meanwhile
                 raise StopIteration
             self._check_ended()
             if loader._handle is None:
@@ -1152,11 +1339,11 @@ class _OwnEpoch(_Epoch):
             return place
         loader._epochs.tell(place.epoch, all_of_them=False)
         self._batches = iter(self._loader.batch_sampler)
-        self._n_read = 0              # batches of the caller's
+        self._n_read = 0  # batches of the caller's
         self._skip(place)
         self._held_back = None
         self._all_pushed = False
-        loader._started = None        # what was sent for an iteration before is not this one's
+        loader._started = None  # what was sent for an iteration before is not this one's
         return super()._begin()
 
     def _skip(self, place):
@@ -1165,12 +1352,16 @@ class _OwnEpoch(_Epoch):
         for i in range(place.step):
             batch = next(self._batches, None)
             if batch is None:
-                raise ValueError(f"batch_sampler has {i} batches, but the state was saved behind batch {place.step} of its epoch")
+                raise ValueError(
+                    f"batch_sampler has {i} batches, but the state was saved behind batch {place.step} of its epoch"
+                )
             indices = self._indices(batch)
             order = _lib.order(order, ctypes.addressof(indices), len(indices))
         if order != place.order:
-            raise ValueError("batch_sampler gives other batches than it gave before the state was saved: it must repeat an epoch's "
-                             "batches (seed it with the epoch, as DistributedSampler does)")
+            raise ValueError(
+                "batch_sampler gives other batches than it gave before the state was saved: it must repeat an epoch's "
+                "batches (seed it with the epoch, as DistributedSampler does)"
+            )
 
     def _fetch(self):
         if not self._all_pushed:
@@ -1206,12 +1397,18 @@ class _OwnEpoch(_Epoch):
             indices = list(map(operator.index, numbers))
         except TypeError:
             row, wrong = next((row, i) for row, i in enumerate(numbers) if not hasattr(i, "__index__"))
-            raise TypeError(f"{self._where(row)} chose {wrong!r}, which is no sample number: they are whole numbers from 0 to {n - 1}") from None
+            raise TypeError(
+                f"{self._where(row)} chose {wrong!r}, which is no sample number: they are whole numbers from 0 to {n - 1}"
+            ) from None
         if not 1 <= len(indices) <= loader.batch_size:
-            raise ValueError(f"batch_sampler made a batch of {len(indices)} where 1 to {loader.batch_size} rows are possible")
+            raise ValueError(
+                f"batch_sampler made a batch of {len(indices)} where 1 to {loader.batch_size} rows are possible"
+            )
         for i in indices:
             if not 0 <= i < n:
-                raise IndexError(f"{self._where(indices.index(i))} chose sample {i} of {n}: they are numbered from 0 to {n - 1}")
+                raise IndexError(
+                    f"{self._where(indices.index(i))} chose sample {i} of {n}: they are numbered from 0 to {n - 1}"
+                )
         self._n_read += 1
         return (ctypes.c_uint64 * len(indices))(*indices)
 
@@ -1220,4 +1417,3 @@ class _OwnEpoch(_Epoch):
         if isinstance(self._loader.batch_sampler, _Batches):
             return f"sampler, at position {self._n_read * self._loader.batch_size + row},"
         return f"batch_sampler, in batch {self._n_read} at position {row},"
-

@@ -1,4 +1,5 @@
 """A bar on the terminal while the daemon prepares a data set, words about who is waited for, and a way out of the wait for Ctrl-C."""
+
 import os
 import shutil
 import sys
@@ -16,9 +17,9 @@ class Listener:
     that a loader nobody has any more goes at once."""
 
     def __init__(self):
-        self.bar = None      # while the first opening is under way
+        self.bar = None  # while the first opening is under way
         self.interrupted = None
-        self.events = []     # (event, text), to be told by the loader when it is out of C
+        self.events = []  # (event, text), to be told by the loader when it is out of C
         self.on_progress = _lib.PROGRESS(self._progress)
         self.on_event = _lib.EVENT(self._event)
 
@@ -36,7 +37,8 @@ class Listener:
 
     def _unraisable(self, info):
         ours = threading.current_thread() is threading.main_thread() and (
-            info.object == self._progress or (info.object is None and "ctypes callback" in (info.err_msg or "")))
+            info.object == self._progress or (info.object is None and "ctypes callback" in (info.err_msg or ""))
+        )
         if ours:
             self.interrupted = info.exc_value
         else:
@@ -118,7 +120,10 @@ class Announcement:
         if phase not in _WAITS or phase in self._said or done < 1 or sys.stderr is None:
             return
         self._said.add(phase)
-        what = (f"no daemon answers{self._at} yet; waiting for it" if phase == b"daemon" else
-                f"waiting for a producer named '{self._name}' (batchd.serve(..., name='{self._name}'))")
+        what = (
+            f"no daemon answers{self._at} yet; waiting for it"
+            if phase == b"daemon"
+            else f"waiting for a producer named '{self._name}' (batchd.serve(..., name='{self._name}'))"
+        )
         sys.stderr.write(f"batchd: {what}, for {total} s at most\n")
         sys.stderr.flush()

@@ -5,6 +5,7 @@
 
 The producer iterates once per epoch and writes each batch into a slot of the daemon's, from where trainers read it without a copy.
 """
+
 import contextlib
 import ctypes
 import hashlib
@@ -40,8 +41,22 @@ class _Over(Exception):
     """There are no more epochs."""
 
 
-def serve(data, name, *, epochs=None, seed=None, resumable=None, skip="sampler", slot_bytes=None, id=None, incarnation=None,
-          socket=None, autostart=True, reconnect=30.0, background=False):
+def serve(
+    data,
+    name,
+    *,
+    epochs=None,
+    seed=None,
+    resumable=None,
+    skip="sampler",
+    slot_bytes=None,
+    id=None,
+    incarnation=None,
+    socket=None,
+    autostart=True,
+    reconnect=30.0,
+    background=False,
+):
     """Feeds batches to the trainers that open batchd.DataLoader("serve:NAME"), until there are no more or for ever.
 
     data          what is iterated once per epoch and gives ready batches: a torch DataLoader, any other iterable, or a function of the
@@ -74,13 +89,28 @@ def serve(data, name, *, epochs=None, seed=None, resumable=None, skip="sampler",
         raise ValueError(f"skip must be 'sampler' or 'iterate', not {skip!r}")
     if not str(name):
         raise ValueError("name must be a text that trainers find the producer by, not an empty one")
-    for what, value, least in (("epochs", epochs, 1), ("seed", seed, 0), ("slot_bytes", slot_bytes, 1), ("incarnation", incarnation, 0)):
+    for what, value, least in (
+        ("epochs", epochs, 1),
+        ("seed", seed, 0),
+        ("slot_bytes", slot_bytes, 1),
+        ("incarnation", incarnation, 0),
+    ):
         if value is not None:
             _check.number(what, value, least)
     _check.milliseconds("reconnect", reconnect)
     _check.text("socket", socket)
-    settings = dict(epochs=epochs, seed=seed, resumable=resumable, skip=skip, slot_bytes=slot_bytes, id=id, incarnation=incarnation,
-                    socket=socket, autostart=autostart, reconnect=reconnect)
+    settings = dict(
+        epochs=epochs,
+        seed=seed,
+        resumable=resumable,
+        skip=skip,
+        slot_bytes=slot_bytes,
+        id=id,
+        incarnation=incarnation,
+        socket=socket,
+        autostart=autostart,
+        reconnect=reconnect,
+    )
     if background not in (False, True, None, "fork", "fresh"):
         raise ValueError(f"background must be True, False, 'fork' or 'fresh', not {background!r}")
     if background:
@@ -103,13 +133,37 @@ def _check_data(data):
         raise TypeError(f"batchd.serve: {data[:40]!r} is a text, not an iterable of batches")
 
 
-def _serve(data, name, *, epochs, seed, resumable, skip, slot_bytes, id, incarnation, socket, autostart, reconnect, hold_s=0, announce=False):
+def _serve(
+    data,
+    name,
+    *,
+    epochs,
+    seed,
+    resumable,
+    skip,
+    slot_bytes,
+    id,
+    incarnation,
+    socket,
+    autostart,
+    reconnect,
+    hold_s=0,
+    announce=False,
+):
     source = _Source(data, epochs, seed, skip)
     feeder = _Feeder(name, socket, autostart, reconnect, incarnation)
     try:
         first = source.peek()
         text, leaves, rows = _tree.flatten(first)
-        feeder.describe(source, leaves, text, rows, slot_bytes, id, source.is_reproducible() if resumable is None else bool(resumable))
+        feeder.describe(
+            source,
+            leaves,
+            text,
+            rows,
+            slot_bytes,
+            id,
+            source.is_reproducible() if resumable is None else bool(resumable),
+        )
         del first, leaves
     except Exception:
         feeder.fail_at_once(traceback.format_exc(), hold_s)
@@ -118,6 +172,7 @@ def _serve(data, name, *, epochs, seed, resumable, skip, slot_bytes, id, incarna
 
 
 # ---- what is iterated ----
+
 
 class _Skipping:
     """A batch_sampler without its first batches."""
@@ -141,12 +196,12 @@ class _Source:
         self._once = not self._is_function and iter_is_self(data)
         self.epochs = 1 if self._once and epochs is None else epochs
         self._takes_epoch = self._is_function and _takes_argument(data)
-        self._epoch = None      # which is being iterated
-        self._step = 0          # of the next batch
-        self._length = None     # known at its end
-        self._first = 0         # what was left out of it, unread
+        self._epoch = None  # which is being iterated
+        self._step = 0  # of the next batch
+        self._length = None  # known at its end
+        self._first = 0  # what was left out of it, unread
         self._iterator = None
-        self._waiting = []      # a batch that was looked at ahead
+        self._waiting = []  # a batch that was looked at ahead
 
     # -- what is known about it --
 
@@ -163,8 +218,12 @@ class _Source:
     def is_reproducible(self):
         """Whether an epoch is the same each time as far as one can tell."""
         sampler = getattr(self._data, "sampler", None)
-        return (self._seed is not None or isinstance(self._data, (list, tuple)) or hasattr(sampler, "set_epoch")
-                or type(sampler).__name__ == "SequentialSampler")
+        return (
+            self._seed is not None
+            or isinstance(self._data, (list, tuple))
+            or hasattr(sampler, "set_epoch")
+            or type(sampler).__name__ == "SequentialSampler"
+        )
 
     # -- epochs --
 
@@ -180,8 +239,13 @@ class _Source:
     def _set_epoch(self, epoch):
         batch_sampler = getattr(self._data, "batch_sampler", None)
         seen = []
-        for thing in (self._data, getattr(self._data, "dataset", None), getattr(self._data, "sampler", None), batch_sampler,
-                      getattr(batch_sampler, "sampler", None)):
+        for thing in (
+            self._data,
+            getattr(self._data, "dataset", None),
+            getattr(self._data, "sampler", None),
+            batch_sampler,
+            getattr(batch_sampler, "sampler", None),
+        ):
             if thing is not None and hasattr(thing, "set_epoch") and all(thing is not other for other in seen):
                 seen.append(thing)
                 thing.set_epoch(epoch)
@@ -192,7 +256,11 @@ class _Source:
         if self._skip != "sampler" or torch is None or not isinstance(self._data, torch.utils.data.DataLoader):
             return None
         loader = self._data
-        if loader.batch_sampler is None or isinstance(loader.dataset, torch.utils.data.IterableDataset) or loader.persistent_workers:
+        if (
+            loader.batch_sampler is None
+            or isinstance(loader.dataset, torch.utils.data.IterableDataset)
+            or loader.persistent_workers
+        ):
             return None
         shorter = object.__new__(type(loader))
         shorter.__dict__.update(loader.__dict__)
@@ -204,9 +272,11 @@ class _Source:
         if self.epochs is not None and epoch >= self.epochs:
             raise _Over
         if self._once and self._epoch is not None:
-            raise InvalidError(f"batch {step} of epoch {epoch} was asked for, but an iterator can be gone through only once: serve a list, a DataLoader, or a "
-                               "function that makes an iterator")
-        self._iterator, self._waiting = None, []   # ends the workers of the epoch before
+            raise InvalidError(
+                f"batch {step} of epoch {epoch} was asked for, but an iterator can be gone through only once: serve a list, a DataLoader, or a "
+                "function that makes an iterator"
+            )
+        self._iterator, self._waiting = None, []  # ends the workers of the epoch before
         self._epoch, self._step, self._first, self._length = epoch, 0, 0, None
         self._set_epoch(epoch)
         self._seed_all(epoch)
@@ -241,12 +311,17 @@ class _Source:
 
     def at(self, epoch, step):
         """Batch `step` of `epoch`, or _END."""
-        if epoch != self._epoch or step < self._step and self._length is None or self._length is not None and step < self._length:
+        if (
+            epoch != self._epoch
+            or step < self._step
+            and self._length is None
+            or self._length is not None
+            and step < self._length
+        ):
             self._begin(epoch, step)
         while self._length is None and self._step < step:
             self._next()
         return self._next() if self._length is None else _END
-
 
     def length(self):
         """Of the epoch that is over, as counted; 0 where nobody has."""
@@ -267,6 +342,7 @@ def _takes_argument(function):
 
 # ---- the daemon's side ----
 
+
 def _program():
     return os.path.basename(sys.argv[0] if sys.argv and sys.argv[0] not in ("", "-c", "-m") else "python").encode()[:64]
 
@@ -286,7 +362,7 @@ class _Feeder:
         self._handle = None
         self._fill = _lib.Fill()
         self._table = (_lib.Array * _lib.MAX_ARRAYS)()
-        self._large = ""        # the last batch that did not fit its slot
+        self._large = ""  # the last batch that did not fit its slot
 
     def describe(self, source, leaves, text, rows, slot_bytes, id, resumable):
         """What the first batch tells about all."""
@@ -294,12 +370,16 @@ class _Feeder:
         self._fill_table(leaves)
         size = _lib.produce_size(self._table, len(leaves), len(text))
         if not size:
-            raise ValueError(f"batchd.serve: a batch has at most {_lib.MAX_ARRAYS} arrays, and a mebibyte of texts and numbers")
+            raise ValueError(
+                f"batchd.serve: a batch has at most {_lib.MAX_ARRAYS} arrays, and a mebibyte of texts and numbers"
+            )
         if slot_bytes is not None and slot_bytes < size:
             raise InvalidError(f"slot_bytes={slot_bytes}: the first batch alone takes {size}")
         o.slot_bytes = int(slot_bytes) if slot_bytes else size + (size // 2 + 4096 if size < 1 << 24 else size // 20)
         o.n_batches, o.n_samples, o.n_rows, o.resumable = source.n_batches(), source.n_samples(), rows, resumable
-        what = repr((id, o.n_samples, [(leaf.path, leaf.code, leaf.shape[1:]) for leaf in leaves] if id is None else None))
+        what = repr(
+            (id, o.n_samples, [(leaf.path, leaf.code, leaf.shape[1:]) for leaf in leaves] if id is None else None)
+        )
         o.id = int.from_bytes(hashlib.blake2b(what.encode(), digest_size=8).digest(), "little")
 
     def _open(self):
@@ -335,7 +415,9 @@ class _Feeder:
             self._open()
             if announce:
                 n = self._options.n_batches
-                sys.stderr.write(f"batchd: serving {self._name!r}{f', {n} batches an epoch' if n else ''}, to batchd.DataLoader('serve:{self._name}')\n")
+                sys.stderr.write(
+                    f"batchd: serving {self._name!r}{f', {n} batches an epoch' if n else ''}, to batchd.DataLoader('serve:{self._name}')\n"
+                )
             while True:
                 try:
                     self._serve(source)
@@ -385,7 +467,7 @@ class _Feeder:
             raise ValueError(f"batchd.serve: a batch of {len(leaves)} arrays; at most {_lib.MAX_ARRAYS} can be sent")
         for entry, leaf in zip(self._table, leaves):
             entry.dtype, entry.n_dims = leaf.code, len(leaf.shape)
-            entry.shape[:len(leaf.shape)] = leaf.shape
+            entry.shape[: len(leaf.shape)] = leaf.shape
 
     def _put(self, batch):
         text, leaves, rows = _tree.flatten(batch)
@@ -424,12 +506,15 @@ _STOP_S = 5.0
 _LOOK_S = 1.0
 # Libraries whose own threads, which Python does not list, a forked child lacks and waits for.
 _NOT_TO_BE_FORKED = ("ray._raylet", "grpc._cython.cygrpc")
-_FRESH = "import pickle, sys; sys.path[:] = pickle.load(sys.stdin.buffer); from batchd.serve import _in_fresh; _in_fresh()"
+_FRESH = (
+    "import pickle, sys; sys.path[:] = pickle.load(sys.stdin.buffer); from batchd.serve import _in_fresh; _in_fresh()"
+)
 
 
 class _Stop:
     """How a producer in the background is asked to end: SIGTERM raises SystemExit, but not while the process forks, where whatever is raised is printed and
     forgotten: then when that is over."""
+
     asked = False
     forking = False
 
@@ -448,7 +533,11 @@ class _Stop:
 def _end_with(parent):
     """This process is killed when that one, its parent, ends. Not by PR_SET_PDEATHSIG, which already comes when the parent's thread ends that started us."""
     try:
-        fd = os.pidfd_open(parent) if hasattr(os, "pidfd_open") else ctypes.CDLL(None, use_errno=True).syscall(_SYS_PIDFD_OPEN, parent, 0)
+        fd = (
+            os.pidfd_open(parent)
+            if hasattr(os, "pidfd_open")
+            else ctypes.CDLL(None, use_errno=True).syscall(_SYS_PIDFD_OPEN, parent, 0)
+        )
     except OSError:
         fd = -1
     if os.getppid() != parent:
@@ -493,7 +582,9 @@ def _in_child(parent, data, name, settings):
     _become_producer(parent)
     torch = sys.modules.get("torch")
     if torch is not None:
-        torch.set_num_threads(1)  # as DataLoader's workers do: the parent's OpenMP threads are not here, and would be waited for
+        torch.set_num_threads(
+            1
+        )  # as DataLoader's workers do: the parent's OpenMP threads are not here, and would be waited for
     _serve(data, name, hold_s=_HOLD_S, **settings)
 
 
@@ -507,7 +598,9 @@ def _in_fresh():
         data = pickle.loads(pickled)
         _restore_random_states(states)
     except Exception:
-        feeder = _Feeder(name, settings["socket"], settings["autostart"], settings["reconnect"], settings["incarnation"])
+        feeder = _Feeder(
+            name, settings["socket"], settings["autostart"], settings["reconnect"], settings["incarnation"]
+        )
         feeder.fail_at_once(traceback.format_exc(), _HOLD_S)
         raise
     torch = sys.modules.get("torch")
@@ -527,6 +620,7 @@ def _restore_random_states(states):
     numpy.random.set_state(states[1])
     if states[2] is not None:
         import torch
+
         torch.set_rng_state(torch.from_numpy(states[2]))
 
 
@@ -560,7 +654,9 @@ class _FreshProcess:
                 pipe.write(pickle.dumps((os.getpid(), sys.argv, name, settings, _random_states())))
                 pipe.write(pickled)
         except BrokenPipeError:
-            raise Error(f"the producer's interpreter {sys.executable} ended at once, with code {self._process.wait()}") from None
+            raise Error(
+                f"the producer's interpreter {sys.executable} ended at once, with code {self._process.wait()}"
+            ) from None
 
     def is_alive(self):
         return self._process.poll() is None
@@ -584,6 +680,7 @@ class Producer:
         self._owner = os.getpid()
         self._process = self._start_fresh(data, settings, how) or self._fork(data, settings)
         import atexit
+
         atexit.register(self.stop)
 
     def _start_fresh(self, data, settings, how):
@@ -595,16 +692,25 @@ class Producer:
             return _FreshProcess(_pickled(data), self.name, settings)
         except (pickle.PicklingError, TypeError, AttributeError, NotImplementedError) as e:
             if how == "fresh":
-                raise TypeError(f"batchd.serve(background='fresh'): {type(data).__name__} cannot be sent to another interpreter: {e}") from e
-            warnings.warn(f"batchd.serve(background=True) forks a process with other threads ({', '.join(others[:3])}), and what they have locked stays locked "
-                          f"there: if no batch comes, that is why. A fresh interpreter would do, but the data cannot be sent there ({e}); or serve in a "
-                          "process of its own", RuntimeWarning, stacklevel=4)
+                raise TypeError(
+                    f"batchd.serve(background='fresh'): {type(data).__name__} cannot be sent to another interpreter: {e}"
+                ) from e
+            warnings.warn(
+                f"batchd.serve(background=True) forks a process with other threads ({', '.join(others[:3])}), and what they have locked stays locked "
+                f"there: if no batch comes, that is why. A fresh interpreter would do, but the data cannot be sent there ({e}); or serve in a "
+                "process of its own",
+                RuntimeWarning,
+                stacklevel=4,
+            )
             return None
 
     def _fork(self, data, settings):
         import multiprocessing
+
         # Not a daemon: those may have no children, and DataLoader workers are. It dies with us all the same.
-        process = multiprocessing.get_context("fork").Process(target=_in_child, args=(os.getpid(), data, self.name, settings), name=f"batchd-{self.name}", daemon=False)
+        process = multiprocessing.get_context("fork").Process(
+            target=_in_child, args=(os.getpid(), data, self.name, settings), name=f"batchd-{self.name}", daemon=False
+        )
         process.start()
         return process
 

@@ -43,8 +43,8 @@ void must(CUresult r, const char *what);
 
 /* ---- what most cases begin with ---- */
 
-double now(void);      /* seconds */
-void begin(void);      /* a context, current */
+double now(void); /* seconds */
+void begin(void); /* a context, current */
 CUdeviceptr slab_of(size_t n);
 CUstream stream_new(void);
 CUevent event_new(unsigned flags);

@@ -104,7 +104,7 @@ void case_driver(void)
 						     : status == 1 && !fn ? 500
 									  : 0);
 	class_of("cuGetProcAddress with a suffix", cu.cuGetProcAddress_v2("cuMemAlloc_v2", &fn, 12000, 0, &status) ? 1
-						   : fn ? 0
+						   : fn                                                            ? 0
 							: 500);
 }
 

@@ -112,8 +112,8 @@ static void export_both(int to)
 		if (!offer.got_fd)
 			offer.got_fd = cu.cuMemsetD32_v2(a, 0x23456789, SLAB / 4);
 		if (!offer.got_fd)
-			offer.got_fd = cu.cuMemExportToShareableHandle(&fd, h,
-								       CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+			offer.got_fd =
+				cu.cuMemExportToShareableHandle(&fd, h, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
 		cu.cuCtxSynchronize();
 	}
 	if (send_offer(to, &offer, fd))

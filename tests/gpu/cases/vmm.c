@@ -72,8 +72,8 @@ static int take_fd(void)
 
 static CUresult import(int fd, CUmemGenericAllocationHandle *h)
 {
-	CUresult r = cu.cuMemImportFromShareableHandle(h, (void *)(intptr_t)fd,
-						       CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+	CUresult r =
+		cu.cuMemImportFromShareableHandle(h, (void *)(intptr_t)fd, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
 
 	close(fd);
 	return r;

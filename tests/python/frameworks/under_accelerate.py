@@ -1,4 +1,5 @@
 """Accelerate on any number of ranks: metrics without padding, accumulation that ends with the epoch, a schedule that is torch's, and skipping."""
+
 import torchvision_ops  # noqa: F401
 import torch
 from accelerate import Accelerator
@@ -56,10 +57,14 @@ for step, _ in enumerate(loader):
             break
         for _ in (whole := batchd.DataLoader("random:length=9,shape=2", 9, rank=0, world_size=1)):
             assert len(accelerator.gather_for_metrics(rows(whole))) == 9 * ranks
-    assert accelerator.gradient_state.in_dataloader and accelerator.gradient_state.end_of_dataloader == (step + 1 == len(loader))
+    assert accelerator.gradient_state.in_dataloader and accelerator.gradient_state.end_of_dataloader == (
+        step + 1 == len(loader)
+    )
 
 # The same with the caller's own order, which has no padding.
-own = batchd.DataLoader(f"random:length={N},shape=2", 10, sampler=range(accelerator.process_index, N - N % ranks, ranks))
+own = batchd.DataLoader(
+    f"random:length={N},shape=2", 10, sampler=range(accelerator.process_index, N - N % ranks, ranks)
+)
 seen = []
 for _ in own:
     seen += accelerator.gather_for_metrics(rows(own)).tolist()
@@ -72,11 +77,15 @@ judge = accelerator.prepare(judge)
 if ranks <= 2:  # otherwise the numbers of steps differ by rounding
     assert train(loader, 2, len(loader) * ranks) == train(judge, 2, whole_steps)
 synchronised, _ = train(loader, 2, len(loader) * ranks)
-assert synchronised == [(e, s) for e in range(2) for s in range(len(loader)) if s % 4 == 3 or s + 1 == len(loader)], synchronised
+assert synchronised == [
+    (e, s) for e in range(2) for s in range(len(loader)) if s % 4 == 3 or s + 1 == len(loader)
+], synchronised
 
 # Skipping begins the epoch at that batch; the next one is whole.
 loader.set_epoch(7)
-assert [loader.last_batch.step for _ in accelerator.skip_first_batches(loader, 2)] == list(range(2, len(loader))) and loader.last_batch.epoch == 7
+assert [loader.last_batch.step for _ in accelerator.skip_first_batches(loader, 2)] == list(
+    range(2, len(loader))
+) and loader.last_batch.epoch == 7
 assert sum(1 for _ in loader) == len(loader) and loader.last_batch.epoch == 8
 assert len(list(accelerator.skip_first_batches(own, 2))) == len(own) - 2 == len(accelerator.skip_first_batches(own, 2))
 assert accelerator.prepare_data_loader(loader) is loader

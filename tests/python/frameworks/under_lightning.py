@@ -1,4 +1,5 @@
 """Lightning on two ranks: epochs 0, 1, 2 in torch's order, and a checkpoint of every step resumes to the batches that would have followed. argv: a folder."""
+
 import torchvision_ops  # noqa: F401
 import glob
 import logging
@@ -38,8 +39,17 @@ def fit(checkpoint=None, **options):
     # Made before the trainer, which then makes the process group.
     loader = batchd.DataLoader(f"random:length={N},shape=2", BATCH, shuffle=True, seed=5)
     model = Model()
-    trainer = lightning.Trainer(max_epochs=EPOCHS, accelerator="cpu", devices=2, strategy="ddp", logger=False, enable_progress_bar=False, enable_model_summary=False,
-                                num_sanity_val_steps=0, **options)
+    trainer = lightning.Trainer(
+        max_epochs=EPOCHS,
+        accelerator="cpu",
+        devices=2,
+        strategy="ddp",
+        logger=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        num_sanity_val_steps=0,
+        **options,
+    )
     trainer.fit(model, loader, ckpt_path=checkpoint)
     loader.close()
     return model.seen
@@ -51,12 +61,14 @@ rank = int(os.environ["RANK"])
 for epoch in range(EPOCHS):
     sampler = DistributedSampler(range(N), 2, rank, shuffle=True, seed=5)
     sampler.set_epoch(epoch)
-    mine = full[epoch * STEPS:(epoch + 1) * STEPS]
+    mine = full[epoch * STEPS : (epoch + 1) * STEPS]
     assert [(e, f, s) for e, f, s, _, _ in mine] == [(epoch, epoch, s) for s in range(STEPS)], full
     assert [i for _, _, _, indices, _ in mine for i in indices] == list(sampler)
 assert len(full) == EPOCHS * STEPS
 
-checkpoints = sorted(glob.glob(os.path.join(folder, "*.ckpt")), key=lambda name: int(name.rpartition("=")[2].partition(".")[0]))
+checkpoints = sorted(
+    glob.glob(os.path.join(folder, "*.ckpt")), key=lambda name: int(name.rpartition("=")[2].partition(".")[0])
+)
 assert len(checkpoints) == EPOCHS * STEPS, checkpoints
 for step, checkpoint in enumerate(checkpoints, 1):
     rest = fit(checkpoint, enable_checkpointing=False)

@@ -1,4 +1,5 @@
 """transformers' Trainer on two ranks, with the loader in an object that makes dictionaries: epochs, metrics without padding, and a resume from a checkpoint. argv: a folder."""
+
 import torchvision_ops  # noqa: F401
 import os
 import sys
@@ -62,9 +63,26 @@ class Ours(Trainer):
 
 def trainer(seen):
     loader = batchd.DataLoader(f"random:length={N},shape=2", 4, shuffle=True, seed=5)
-    arguments = TrainingArguments(sys.argv[1], num_train_epochs=EPOCHS, per_device_train_batch_size=4, save_steps=4, save_strategy="steps", report_to=[], use_cpu=True,
-                                  disable_tqdm=True, ignore_data_skip=True, save_total_limit=None, logging_strategy="no", ddp_backend="gloo")
-    t = Ours(Model(), arguments, callbacks=[KeepPlace(loader)], compute_metrics=lambda p: {"n": len(p.predictions), "distinct": len(numpy.unique(p.predictions))})
+    arguments = TrainingArguments(
+        sys.argv[1],
+        num_train_epochs=EPOCHS,
+        per_device_train_batch_size=4,
+        save_steps=4,
+        save_strategy="steps",
+        report_to=[],
+        use_cpu=True,
+        disable_tqdm=True,
+        ignore_data_skip=True,
+        save_total_limit=None,
+        logging_strategy="no",
+        ddp_backend="gloo",
+    )
+    t = Ours(
+        Model(),
+        arguments,
+        callbacks=[KeepPlace(loader)],
+        compute_metrics=lambda p: {"n": len(p.predictions), "distinct": len(numpy.unique(p.predictions))},
+    )
     t.ours = Dictionaries(loader, seen)
     return t, loader
 

@@ -187,7 +187,7 @@ static inline bool join_unless(const char *field, struct client *out, Batchd__Wi
 
 static inline struct client join_with(Batchd__Wire__Open o)
 {
-	struct client c;
+	struct client c = { .fd = -1 };
 	join_unless("none of them", &c, o);
 	return c;
 }

@@ -217,8 +217,6 @@ class Case:
     def next_into_static_tensors(self):
         """Batches written into tensors that stay, replayed by a graph on a GPU, are those of a loop."""
         torch = self.torch
-        if not hasattr(self.batchd.DataLoader, "next_into"):
-            raise Skipped("this batchd has no next_into")
         with self.loader(drop_last=True) as loader:
             images, labels = torch.empty(8, 3, 64, 64, device=DEVICE), torch.empty(8, dtype=torch.int64, device=DEVICE)
             doubled, replay = images * 2, lambda: torch.mul(images, 2, out=doubled)

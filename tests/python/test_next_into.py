@@ -86,7 +86,7 @@ def test_labels_may_be_left_out_and_buffers_be_larger(daemon):
     """Only the first rows are written, and only what was given."""
     loader, other = make(), make(job="other")
     images, labels = buffers(rows=6)
-    (x, y), _ = next(iter(other)), loader.next_into(images)
+    (x, _), _ = next(iter(other)), loader.next_into(images)
     assert torch.equal(images[:4], x) and (images[4:] == 7).all() and (labels == -1).all()
 
 

@@ -250,7 +250,7 @@ static void fill_info(const struct batchd_loader *l, struct link *k, const Batch
 	memcpy(i->stored_shape, i->shape, sizeof i->stored_shape);
 	i->device = "cpu";
 	i->device_reason = "";
-	i->can_convert = 1;
+	i->can_finish = 1;
 	i->convert_reason = "";
 	i->served = m->served;
 	i->n_samples_rank = l->own_batches ? 0 : position_n_rows(l, i, 0);

@@ -94,7 +94,7 @@ static const cyaml_schema_field_t root_fields[] = {
 	TEXT("gpu_idle_exit", struct config_text, gpu_idle_exit),
 	TEXT("bad_data", struct config_text, bad_data),
 	TEXT("log_level", struct config_text, log_level),
-	TEXT("checkpoint_cache", struct config_text, checkpoint_cache),
+	TEXT("index_cache", struct config_text, index_cache),
 	TEXT("gpu_memory", struct config_text, gpu_memory),
 	TEXT("pin_memory", struct config_text, pin_memory),
 	TEXT("pin_limit", struct config_text, pin_limit),

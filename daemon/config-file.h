@@ -11,7 +11,7 @@
 struct config_text {
 	char *socket, *socket_mode, *socket_group;
 	char *workers, *io_threads, *memory, *slots, *linger, *stall_after, *idle_exit, *gpu_idle_exit, *bad_data,
-		*log_level, *checkpoint_cache;
+		*log_level, *index_cache;
 	char *gpu_memory, *pin_memory, *pin_limit;
 	struct {
 		char *jpeg, *decoded, *directory, *disk;

@@ -36,7 +36,7 @@ const struct key config_keys[] = {
 	{ KEY(gpu_idle_exit, gpu_idle_exit_ns), KIND_DURATION_NEVER, true, "never", 0, 30 * DAY },
 	{ KEY(bad_data, bad_data), KIND_SHARE, true, "1%", 0, 0 },
 	{ KEY(log_level, log_level), KIND_LEVEL, true, "notice", 0, 0 },
-	{ KEY(checkpoint_cache, checkpoint_cache), KIND_PATH, true, NULL, 0, 0 },
+	{ KEY(index_cache, index_cache), KIND_PATH, true, NULL, 0, 0 },
 	{ KEY(gpu_memory, gpu_memory_bytes), KIND_CACHE, false, "auto", 2 * MIB, TIB },
 	{ KEY(pin_memory, pin_memory), KIND_SWITCH, false, "auto", 0, 0 },
 	{ KEY(pin_limit, pin_limit), KIND_SHARE, false, "80%", 0, 0 },

@@ -80,13 +80,13 @@ struct config {
 	uint64_t gpu_idle_exit_ns; /* the same of a daemon that has used a GPU; CONFIG_NEVER */
 	double bad_data;           /* 0..1, share of samples that may be undecodable */
 	enum log_level log_level;
-	char *checkpoint_cache;                         /* directory; NULL: the default place */
+	char *index_cache;                         /* directory; NULL: the default place */
 	uint64_t cache_jpeg_bytes, cache_decoded_bytes; /* 0: off; CONFIG_AUTO */
 	uint64_t gpu_memory_bytes;                      /* for batches, of each GPU; 0: off; CONFIG_AUTO */
 	enum config_switch pin_memory;                  /* of batches that go to a GPU */
 	double pin_limit;          /* 0..1, the most that may be pinned of what is pinned or left */
 	char *cache_directory;     /* of what survives restarts; NULL: nothing does */
-	uint64_t cache_disk_bytes; /* the most that is kept in it, and in checkpoint_cache */
+	uint64_t cache_disk_bytes; /* the most that is kept in it, and in index_cache */
 	struct config_limits limits;
 	struct config_pipeline *pipelines; /* n_pipelines */
 	struct config_dataset *datasets;   /* n_datasets, by no particular order */

@@ -659,7 +659,7 @@ static void start_opening(struct job *j, struct request *r, int *fds, unsigned n
 	r->source = NULL;
 	/* A copy: a reload may replace the configuration while we index. Without memory for it the index is just not
 	 * kept. */
-	o->manifest_dir = e->config->checkpoint_cache ? strdup(e->config->checkpoint_cache) : NULL;
+	o->manifest_dir = e->config->index_cache ? strdup(e->config->index_cache) : NULL;
 	o->index_dir_limit_bytes = e->config->cache_disk_bytes;
 	o->cache = e->budget.cache;
 	o->decoded_budget_bytes = e->budget.decoded_bytes;

@@ -46,10 +46,10 @@ static int set_index_cache(struct config *c)
 {
 	char path[PATH_MAX];
 
-	if (c->checkpoint_cache || cachedir_default(path, sizeof path) < 0)
+	if (c->index_cache || cachedir_default(path, sizeof path) < 0)
 		return 0;
-	c->checkpoint_cache = strdup(path);
-	return c->checkpoint_cache ? 0 : -ENOMEM;
+	c->index_cache = strdup(path);
+	return c->index_cache ? 0 : -ENOMEM;
 }
 
 /* File, then options. At the start and at every reload. */
@@ -101,11 +101,11 @@ static void raise_file_limit(void)
 
 static void make_index_cache(const struct config *c)
 {
-	int r = c->checkpoint_cache ? cachedir_make(c->checkpoint_cache) : 0;
+	int r = c->index_cache ? cachedir_make(c->index_cache) : 0;
 
 	if (r < 0)
 		log_record(LOG_LEVEL_WARNING, "index-cache-off",
-			   "%s: cannot be made: %s; data sets are indexed at every start", c->checkpoint_cache,
+			   "%s: cannot be made: %s; data sets are indexed at every start", c->index_cache,
 			   strerror(-r));
 }
 

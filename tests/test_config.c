@@ -114,7 +114,7 @@ START_TEST(test_defaults_are_those_of_the_manual)
 	ck_assert_uint_eq(c.gpu_idle_exit_ns, CONFIG_NEVER);
 	ck_assert_double_eq(c.bad_data, 0.01);
 	ck_assert_int_eq(c.log_level, LOG_LEVEL_NOTICE);
-	ck_assert_ptr_null(c.checkpoint_cache);
+	ck_assert_ptr_null(c.index_cache);
 	ck_assert_uint_eq(c.gpu_memory_bytes, CONFIG_AUTO);
 	ck_assert_int_eq(c.pin_memory, CONFIG_SWITCH_AUTO);
 	ck_assert_double_eq(c.pin_limit, 0.8);
@@ -164,7 +164,7 @@ START_TEST(test_every_key_reaches_its_member)
 	ck_assert_uint_eq(c.gpu_idle_exit_ns, UINT64_C(1140000000000));
 	ck_assert_double_eq(c.bad_data, 0.25);
 	ck_assert_int_eq(c.log_level, LOG_LEVEL_DEBUG);
-	ck_assert_str_eq(c.checkpoint_cache, "/var/i");
+	ck_assert_str_eq(c.index_cache, "/var/i");
 	ck_assert_uint_eq(c.gpu_memory_bytes, 21 << 20);
 	ck_assert_int_eq(c.pin_memory, CONFIG_ON);
 	ck_assert_double_eq(c.pin_limit, 0.22);

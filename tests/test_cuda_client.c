@@ -313,7 +313,7 @@ static bool has_kernel(void)
 	open_loader();
 	batchd_close(loader);
 	loader = NULL;
-	return info.can_convert;
+	return info.can_finish;
 }
 
 static const struct {
@@ -333,7 +333,7 @@ START_TEST(test_gpu_gives_the_numbers_of_the_cpu)
 	/* Every dtype and layout, mapped by IPC: the same bits, images and labels, and no copy by this process from
 	 * host memory. */
 	if (has_kernel() || wishes[_i].dtype == BATCHD_UINT8) {
-		if (info.can_convert || wishes[_i].layout == BATCHD_NHWC)
+		if (info.can_finish || wishes[_i].layout == BATCHD_NHWC)
 			compare_epoch(wishes[_i].dtype, wishes[_i].layout);
 	}
 	ck_assert_int_eq(info.device_path, BATCHD_DEVICE_IPC);
@@ -464,7 +464,7 @@ START_TEST(test_arrays_arrive_as_they_are)
 	open_loader();
 	ck_assert_int_eq(info.dtype, BATCHD_FLOAT32);
 	ck_assert_int_eq(info.layout, BATCHD_AS_STORED);
-	ck_assert_int_eq(info.can_convert, 1);
+	ck_assert_int_eq(info.can_finish, 1);
 	start(0);
 	take();
 	ok(batchd_cuda_finish(loader, &batch, target(), stream));
@@ -591,7 +591,7 @@ START_TEST(test_without_the_kernel_one_is_told)
 	open_loader();
 	start(1);
 	take();
-	if (!info.can_convert) {
+	if (!info.can_finish) {
 		ck_assert_int_eq(batchd_cuda_finish(loader, &batch, target(), stream), BATCHD_E_INVALID);
 		ck_assert_ptr_nonnull(strstr(batchd_error(loader), "without CUDA's compiler"));
 	}
@@ -609,7 +609,7 @@ START_TEST(test_kernel_that_this_driver_cannot_run_is_as_none)
 		inject(_i ? "cuModuleGetFunction:*=209" : "cuModuleLoadData:*=222");
 		open_loader();
 		inject(NULL);
-		ck_assert_int_eq(info.can_convert, 0);
+		ck_assert_int_eq(info.can_finish, 0);
 		ck_assert_msg(strstr(info.convert_reason, "neither as machine code"), "%s", info.convert_reason);
 		start(1);
 		take();
@@ -635,7 +635,7 @@ START_TEST(test_kernel_whose_machine_code_is_refused_is_compiled_by_the_driver)
 	inject(refusals[_i]);
 	compare_epoch(BATCHD_FLOAT32, BATCHD_NCHW);
 	inject(NULL);
-	ck_assert_int_eq(info.can_convert, 1);
+	ck_assert_int_eq(info.can_finish, 1);
 }
 END_TEST
 

@@ -145,7 +145,7 @@ static int life(char text[4096])
 		if (r == BATCHD_END)
 			r = batchd_start(l, 1, 0, 0, NULL);
 		else if (r == BATCHD_OK)
-			r = info.can_convert ? use(l, &b, i % 3) : use(l, &b, 2);
+			r = info.can_finish ? use(l, &b, i % 3) : use(l, &b, 2);
 		snprintf(text, 4096, "%s", r < 0 ? batchd_error(l) : "");
 		if (r < 0)
 			(void)batchd_release(l, b.slot, b.generation); /* refused, if it is on its way back */

@@ -144,7 +144,7 @@ void convert_plan_kernel(const struct convert_plan *p, char name[32])
 {
 	static const char *const numbers[] = { "uint8", "float16", "bfloat16", "float32" };
 
-	snprintf(name, 32, "finish_%s_%s_%u", is_flat(p) ? "flat" : "planar", numbers[p->number], p->n_channels);
+	snprintf(name, 32, "convert_%s_%s_%u", is_flat(p) ? "flat" : "planar", numbers[p->number], p->n_channels);
 }
 
 uint32_t convert_plan_blocks(const struct convert_plan *p)

@@ -56,9 +56,9 @@ class Field:
         folder = self.folder / f"{name}{len(self.daemons)}"
         folder.mkdir()
         folder.chmod(0o755)
-        checkpoint_cache = self.folder / "indexes"
-        checkpoint_cache.mkdir(exist_ok=True)
-        everybody = f"socket_mode: 0666\nindex_cache: {checkpoint_cache}\n"
+        index_cache = self.folder / "indexes"
+        index_cache.mkdir(exist_ok=True)
+        everybody = f"socket_mode: 0666\nindex_cache: {index_cache}\n"
         self.daemons.append(Daemon(folder, ("--workers", "2", *args), config=everybody + config))
         return self.daemons[-1]
 

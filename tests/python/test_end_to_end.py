@@ -355,7 +355,7 @@ def test_an_index_is_reused_and_notices_new_files(make_daemon, samples, tmp_path
     time.sleep(
         0.1
     )  # an index of folders that changed only just now is not kept: their times could not tell another change apart
-    d = make_daemon(config=f"checkpoint_cache: {tmp_path / 'index'}\n")
+    d = make_daemon(config=f"index_cache: {tmp_path / 'index'}\n")
     with batchd.DataLoader(f"imagefolder:{folder}", transform="val224") as loader:
         assert len(loader.dataset) == 96
         assert len(list((tmp_path / "index").iterdir())) == 1

@@ -726,7 +726,7 @@ def test_a_full_disk_stops_no_trainer(make_daemon, samples, tmp_path):
         with pytest.raises(OSError), open(full / "filler", "wb", buffering=0) as filler:
             while True:
                 filler.write(bytes(4096))
-        d = make_daemon(config=f"{NO_LINGER}checkpoint_cache: {full}/index\ncache:\n  directory: {full}/cache\n")
+        d = make_daemon(config=f"{NO_LINGER}index_cache: {full}/index\ncache:\n  directory: {full}/cache\n")
         script = epoch_script(f"imagefolder:{samples}", transform="val224", job="full")
         said = [Trainer(script).finish() for _ in range(3)]
         assert said[0] == said[1] == said[2] and len(rows_of(said[0])) == 96

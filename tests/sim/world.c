@@ -342,7 +342,7 @@ void sim_begin(uint64_t seed, unsigned features)
 		struct cache_config none = { 0 };
 		log_set_level(LOG_LEVEL_ERROR);
 		SIM_CHECK(config_defaults(&config) == 0 && cache_create(&none, &cache) == 0, "cannot begin");
-		config.checkpoint_cache = NULL;
+		config.index_cache = NULL;
 		config.idle_exit_ns = config.gpu_idle_exit_ns = CONFIG_NEVER;
 	}
 	config.stall_after_ns = sim_has(SIM_STALLS) ? 20000000 : CONFIG_NEVER;

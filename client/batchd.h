@@ -207,15 +207,14 @@ struct batchd_info {
 	                            * "" */
 	unsigned char device_handle[64]; /* BATCHD_DEVICE_IPC: of the daemon's memory, as cudaIpcOpenMemHandle takes
 	                                  * it; opened by the library already */
-	int can_finish;                 /* 0: batchd_cuda_finish would be needed, and this library was built without a
+	int can_finish;                  /* 0: batchd_cuda_finish would be needed, and this library was built without a
 	                            * CUDA compiler, or its kernel does not run here */
 	uint32_t group_batch_size;       /* share: rows of the loader's batch, of which batch_size is a part */
 	enum batchd_policy policy;       /* share: the one in force */
-	uint32_t served; /* a producer makes the batches: see batchd_arrays. Then n_batches is 0 if it is
+	uint32_t served;            /* a producer makes the batches: see batchd_arrays. Then n_batches is 0 if it is
 	                            * not known, batch_size the rows of a usual batch, shape means nothing, and every
 	                            * batchd_start has base 0 */
-	const char
-		*convert_reason; /* can_finish 0: why the driver does not take the kernel, for a person; "" where the
+	const char *convert_reason; /* can_finish 0: why the driver does not take the kernel, for a person; "" where the
 	                            * library was built without one */
 };
 

@@ -1,4 +1,5 @@
-/* Samples that could not be decoded: which, how often, and whether there are too many. Any thread may add. */
+/* Samples that could not be decoded: which samples, how often, and whether there are too many. Any thread may add
+ * one. */
 #ifndef BATCHD_BADLIST_H
 #define BATCHD_BADLIST_H
 
@@ -6,7 +7,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { BADLIST_NAMED = 1000 }; /* kept by name; more are only counted */
+enum { BADLIST_NAMED = 1000 }; /* kept by name; further ones are only counted */
 
 struct bad_sample {
 	uint64_t index;
@@ -23,12 +24,12 @@ struct badlist {
 int badlist_init(struct badlist *b, uint64_t n_samples); /* 0 or -ENOMEM */
 void badlist_finish(struct badlist *b);
 
-/* Notes one; returns whether it is new. */
+/* Notes a bad sample; returns whether it is new. */
 bool badlist_add(struct badlist *b, uint64_t index, const char *text);
 uint64_t badlist_count(struct badlist *b);
-/* Whether the distinct bad samples are more than `budget` (a fraction) of all. */
+/* Whether the distinct bad samples exceed `budget`, a fraction of all samples. */
 bool badlist_exceeds(struct badlist *b, double budget);
-/* One line with up to `most` of them by name, for an error's text. */
+/* One line for an error's text, with up to `most` bad samples by name. */
 void badlist_describe(struct badlist *b, unsigned most, char *buf, size_t size);
 
 #endif

@@ -1,5 +1,5 @@
-/* What a job asks for: which data set, which pipeline, in which batches and order, for whom. Values only, known to
- * everything that makes or orders batches. */
+/* What a job asks for: the data set, the pipeline, the batches, their order and their consumers. Values only, known to
+ * all code that makes or orders batches. */
 #ifndef BATCHD_LOADER_SPEC_H
 #define BATCHD_LOADER_SPEC_H
 
@@ -21,7 +21,7 @@ struct loader_spec {
 	uint32_t batch_size, world_size, num_workers;
 	uint32_t n_slots; /* 0: the daemon's default */
 	uint64_t seed, incarnation;
-	enum group_policy policy; /* share: for who is too slow */
+	enum group_policy policy; /* share: what happens to a trainer that is too slow */
 	bool shuffle, drop_last, share, apply_exif, own_batches;
 	bool served; /* a producer makes the batches; then a share group is never loose */
 	uid_t uid;

@@ -15,8 +15,9 @@ void mt19937_init(struct mt19937 *mt, uint64_t seed);
 /* The next MT19937_N draws. */
 void mt19937_block(struct mt19937 *mt, uint32_t out[MT19937_N]);
 
-/* torch.randperm(n) into `order`. From RANDPERM_WIDE_FROM elements on torch shuffles differently, so that is a function
- * of its own (and can be tested with few elements). n < RANDPERM_WIDE_FROM for the first, n <= 2^32 for the second. */
+/* Writes torch.randperm(n) into `order`. From RANDPERM_WIDE_FROM elements on torch shuffles differently, so that case
+ * has functions of its own (which can be tested with few elements). Limits: n < RANDPERM_WIDE_FROM for narrow, n <=
+ * 2^32 for wide32. */
 #define RANDPERM_WIDE_FROM ((uint64_t)(UINT32_MAX / 20))
 void randperm_narrow(struct mt19937 *mt, uint32_t *order, uint32_t n);
 void randperm_wide32(struct mt19937 *mt, uint32_t *order, uint64_t n);

@@ -1,7 +1,8 @@
-/* The order of an epoch: sample for sample torch.utils.data.DistributedSampler's.
+/* The order of an epoch: sample for sample the order of torch.utils.data.DistributedSampler.
  *
- * A plan is made once per (seed, epoch, base, world size), is read-only afterwards and is shared by all ranks. Making
- * one costs time linear in the data set (1.3 million: some 10 ms), so the loop thread hands it to a worker. */
+ * A plan is made once per (seed, epoch, base, world size), is read-only afterwards and is shared by all ranks. Making a
+ * plan takes time linear in the data set (1.3 million samples: about 10 ms), so the loop thread hands it to a
+ * worker. */
 #ifndef BATCHD_PLAN_H
 #define BATCHD_PLAN_H
 
@@ -13,8 +14,7 @@
 struct plan_spec {
 	uint64_t n_samples;
 	uint64_t seed, epoch;
-	uint64_t base; /* samples of the epoch's order that are already consumed by all ranks; 0 for a whole
-	                      * epoch */
+	uint64_t base; /* samples of the epoch's order that the ranks have already consumed; 0 for a whole epoch */
 	uint32_t world_size;
 	bool shuffle, drop_last;
 };
@@ -22,19 +22,20 @@ struct plan_spec {
 struct plan; /* reference counted, thread-safe counts */
 
 int plan_create(const struct plan_spec *spec, struct plan **out); /* 0, -EINVAL, -ENOMEM */
-/* What it will take: 4 bytes a sample, 8 from 2^32 samples on; next to nothing without shuffle. */
+/* Memory that the plan will take: 4 bytes a sample, 8 from 2^32 samples on; almost nothing without shuffle. */
 uint64_t plan_spec_bytes(const struct plan_spec *spec);
-/* The plan pays with this until its last reference has gone: streams at different places keep plans of their own. */
+/* Moves the charge to the plan, which keeps it until its last reference is dropped: streams at different places keep
+ * plans of their own. */
 void plan_take_charge(struct plan *p, struct charge *charge);
 struct plan *plan_ref(struct plan *p);
 void plan_unref(struct plan *p);
 
 uint64_t plan_n_per_rank(const struct plan *p);
-/* Same number without making the plan. */
+/* The same number without making the plan. */
 uint64_t plan_spec_n_per_rank(const struct plan_spec *spec);
 /* i-th sample index of a rank, i < plan_n_per_rank. */
 uint64_t plan_at(const struct plan *p, uint32_t rank, uint64_t i);
-/* Whether that row only repeats a sample so that all ranks get the same number. Such rows are always the last of a
+/* Whether that row only repeats a sample so that all ranks get the same number. Such rows are always the last ones of a
  * rank. */
 bool plan_is_padding(const struct plan *p, uint32_t rank, uint64_t i);
 

@@ -1,4 +1,4 @@
-/* What the parts of the pool share: see pool.c for what they are. */
+/* What the parts of the pool share; pool.c describes the parts. */
 #ifndef BATCHD_POOL_IMPL_H
 #define BATCHD_POOL_IMPL_H
 
@@ -15,7 +15,7 @@ struct pool_thread {
 	uint64_t busy_since_ns; /* 0: idle; under the lock */
 };
 
-/* A file system for which a server answers: another machine, or a process. */
+/* A file system that a server provides: another machine, or a process. */
 struct pool_filesystem {
 	struct pool_filesystem *next;
 	uint64_t number;
@@ -25,33 +25,34 @@ struct pool_filesystem {
 
 struct pool {
 	uv_poll_t poll; /* of wake_fd */
-	int wake_fd;    /* an eventfd: uv_async_send would have the loop spin until the sender, which it may
-	                        * just have preempted, runs again */
+	int wake_fd;    /* an eventfd: with uv_async_send the loop would spin until the sender, which it may just have
+	                 * preempted, runs again */
 	struct pool_params params;
 	pthread_mutex_t lock;
 	pthread_cond_t work;   /* for workers below the target */
-	pthread_cond_t spare;  /* for the others, so that a wake-up for work never reaches one that may not work */
+	pthread_cond_t spare;  /* for the other workers, so that a wake-up for work never reaches a worker that may not
+	                        * work */
 	pthread_cond_t io;     /* for I/O threads */
 	pthread_cond_t watch;  /* for the watcher */
 	pthread_cond_t relief; /* for the other relief threads */
 	struct pool_thread *workers, *io_threads; /* workers: max_workers of them, then as many relief threads */
 	struct pool_owner *owners;                /* the loop thread's */
 
-	/* under the lock */
+	/* all below: under the lock */
 	struct pool_queue *queues; /* those that are listed */
-	uint64_t level_ns;         /* the most worker time that a queue had received when a row of it was taken */
+	uint64_t level_ns;         /* the highest worker time of any queue at the moment one of its rows was taken */
 	unsigned n_owners, n_listed_owners; /* users with queues; with listed ones */
 	struct pool_ticket *free_tickets, *to_fetch, **to_fetch_end;
 	unsigned n_free_tickets;
 	unsigned n_reserved;                      /* tickets that rows in work may take; never more than are free */
-	struct pool_filesystem *filesystems, any; /* the last where memory is short */
+	struct pool_filesystem *filesystems, any; /* `any` serves all file systems where memory is short */
 	struct pool_reads far;                    /* of queues that have a file system */
 	struct pool_queue *starved;
 	struct pool_task *tasks, *tasks_last, *tasks_done;
 	struct pool_job *done;
-	unsigned n_sleeping, n_waking; /* together exactly who is in pthread_cond_wait(&p->work); the latter have
-	                                * been signalled */
-	uint64_t waking_since_ns;      /* while n_waking: since when the last of them was */
+	unsigned n_sleeping, n_waking; /* together exactly the threads in pthread_cond_wait(&p->work); the waking ones
+	                                * have been signalled */
+	uint64_t waking_since_ns;      /* while n_waking: when the last of them was signalled */
 	unsigned target, n_io_sleeping, n_busy, n_io_busy;
 	uint64_t n_rows, n_parked, n_wakes;
 	bool told;                   /* the loop has been woken and has not drained since */

@@ -1,16 +1,16 @@
-/* Queues of jobs, and whose they are: pool_queue_add, pool_queue_set_origin and pool_queue_remove of pool.h, and what
- * happens to a queue's jobs, under the pool's lock. */
+/* Queues of jobs and their owners: pool_queue_add, pool_queue_set_origin and pool_queue_remove of pool.h, and the
+ * functions that change a queue's jobs, under the pool's lock. */
 #ifndef BATCHD_POOL_QUEUES_H
 #define BATCHD_POOL_QUEUES_H
 
 #include "core/pool-impl.h"
 
-/* Puts the queue into the pool's list, or takes it out: a queue is there exactly while it has rows to take, fetched
+/* Puts the queue into the pool's list, or takes it out: a queue is listed exactly while it has rows to take, fetched
  * rows or rows in work. */
 void pool_list_or_unlist(struct pool *p, struct pool_queue *q);
 /* Takes the job out of the queue's list, if it is there. */
 void pool_unlink_job(struct pool_queue *q, struct pool_job *job);
-/* Moves the job to the done list if nothing of it is left to do. Returns whether the loop must be told now. */
+/* Moves the job to the done list if it has no rows left to do. Returns whether the loop must be told now. */
 bool pool_finish_if_done(struct pool *p, struct pool_job *job);
 
 #endif

@@ -1,17 +1,18 @@
-/* The worker pool: threads that fill the rows of batches, a row (or a few) at a time.
+/* The worker pool: threads that fill the rows of batches, one or a few rows at a time.
  *
- * Work comes as jobs, one per batch, in queues, one per stream of batches. Within a queue jobs are worked on in order;
- * among queues the one with the fewest ready batches goes first, and among equals the one that has had least time, rows
- * in work included (so that two jobs share the machine evenly). A row whose input would block is parked: an I/O thread
- * fetches it while the worker goes on with the next row. Workers never wait for input. A queue without work costs
- * nothing: it is in no list.
+ * Work comes as jobs, one per batch, in queues, one per stream of batches. Jobs of a queue are worked on in order.
+ * Among queues the one with the fewest ready batches goes first; among equals, the one that has received the least
+ * time, rows in work included, so that two jobs share the machine evenly. A row whose input would block is parked: an
+ * I/O thread fetches the input while the worker continues with the next row. Workers never wait for input. A queue
+ * without work costs nothing: it is in no list.
  *
- * A row cannot be interrupted. So that a user whose rows take long does not keep the workers from the other users, its
- * queues go behind theirs while it has its share of the workers, and where it has them all already, relief threads bring
- * each other user up to its share: they work beyond the target for as long as rows take long, and sleep otherwise.
+ * A row cannot be interrupted. If the rows of a user take long, that user's queues go behind those of other users while
+ * it has its share of the workers, so that it does not keep the workers from them. If it already has all workers,
+ * relief threads bring each other user up to its share: they work beyond the target for as long as rows take long, and
+ * sleep otherwise.
  *
- * Threads: pool_* functions are the loop thread's; struct job_ops says where each callback runs. One mutex guards
- * queues, jobs' counters and the lists; nothing else is locked while it is held. */
+ * Threads: pool_* functions are the loop thread's; struct pool_job_ops says where each callback runs. One mutex guards
+ * queues, jobs' counters and the lists; no other lock is taken while it is held. */
 #ifndef BATCHD_POOL_H
 #define BATCHD_POOL_H
 
@@ -25,7 +26,7 @@ struct pool;
 struct pool_job;
 struct pool_task;
 
-/* Rows that wait for their input. Made once per pool, used again. */
+/* Rows that wait for their input. Made once per pool and reused. */
 struct pool_ticket {
 	struct pool_job *job;
 	struct pool_ticket *next; /* in the pool's lists, under its lock */
@@ -40,17 +41,17 @@ enum { POOL_WOULD_BLOCK = 1 };
 
 struct pool_job_ops {
 	/* Worker thread: makes n rows from `first` on. ticket: with the fetched input, else NULL. Returns 0, or
-	 * POOL_WOULD_BLOCK when their input is not at hand; the same rows will be offered again, with a ticket. It
-	 * never waits for a disk. */
+	 * POOL_WOULD_BLOCK when the input is not at hand; the same rows will be offered again, with a ticket. It never
+	 * waits for a disk. */
 	int (*run)(struct pool_job *job, void *worker, uint32_t first, uint32_t n, struct pool_ticket *ticket);
-	/* I/O thread: fetches the input of a ticket's rows; failures are kept in ticket->input for run to see. NULL:
-	 * run never returns POOL_WOULD_BLOCK. */
+	/* I/O thread: fetches the input of a ticket's rows; run finds failures in ticket->input. NULL: run never
+	 * returns POOL_WOULD_BLOCK. */
 	void (*fetch)(struct pool_job *job, struct pool_ticket *ticket);
 	/* Loop thread: every row is made, or the job was cancelled and no row is being made any more. */
 	void (*done)(struct pool_job *job);
 };
 
-/* Rows of something that wait for their input, each with a ticket, and those of them that an I/O thread is at. */
+/* Rows that wait for their input, each with a ticket, and how many of them an I/O thread is fetching. */
 struct pool_reads {
 	unsigned n_tickets, n_fetching;
 };
@@ -62,36 +63,36 @@ struct pool_owner {
 	unsigned n_queues;
 	unsigned n_listed;            /* of its queues; under the pool's lock, like all that follows */
 	unsigned n_busy;              /* workers on its rows */
-	struct pool_reads reads, far; /* all; those for which a server has to answer */
-	uint64_t begun_ns;            /* the sum of when the workers began */
+	struct pool_reads reads, far; /* all; those that a server has to answer */
+	uint64_t begun_ns;            /* the sum of the times at which the workers began */
 };
 
 /* Rows that a worker has taken. */
 struct pool_piece {
 	struct pool_job *job;
-	struct pool_ticket *ticket; /* NULL: new ones */
+	struct pool_ticket *ticket; /* NULL: new rows */
 	uint32_t first, n;
-	bool reserved; /* a ticket is kept free for new ones */
+	bool reserved; /* a ticket is kept free for new rows */
 };
 
 struct pool_queue {
 	struct pool_owner *owner;
 	struct pool_queue *next, *previous;         /* while listed; under the pool's lock, like all that follows */
 	bool listed;                                /* it has rows to take, fetched rows or rows in work */
-	struct pool_job *first, *last;              /* jobs with rows nobody has taken */
+	struct pool_job *first, *last;              /* jobs with rows that no thread has taken */
 	struct pool_ticket *fetched, *fetched_last; /* rows whose input is here */
-	bool took_fetched;                          /* the last row taken was one of them */
+	bool took_fetched;                          /* the last row taken was a fetched row */
 	struct pool_reads reads;
 	uint64_t served_ns;                 /* worker time received, for fairness; without rows in work */
-	uint64_t begun_ns;                  /* the sum of when the workers on this queue began */
+	uint64_t begun_ns;                  /* the sum of the times at which the workers on this queue began */
 	int64_t batch_ns;                   /* worker time that a batch takes, an average over rows */
 	int n_ready;                        /* batches ready for the trainer: fewer is more urgent */
 	bool waited_for;                    /* whether the loop is to be woken as soon as a job is done */
 	unsigned n_busy, max_busy;          /* workers on this queue; 0: no maximum */
 	unsigned n_trying;                  /* new rows in work without a reserved ticket: at most 1 begins */
-	struct pool_piece returned;         /* a new row that needs a ticket and can have none yet */
+	struct pool_piece returned;         /* a new row that needs a ticket and cannot have one yet */
 	struct pool_queue *next_starved;    /* while it has a returned row */
-	struct pool_filesystem *filesystem; /* where a server has to answer; NULL: its files are on local disks */
+	struct pool_filesystem *filesystem; /* its server has to answer; NULL: its files are on local disks */
 };
 
 struct pool_job {
@@ -108,10 +109,10 @@ struct pool_params {
 	unsigned max_workers;              /* at least 1; as many threads again are made for relief */
 	unsigned n_io;                     /* I/O threads, at least 1 */
 	unsigned n_tickets;                /* rows that may wait for input at once */
-	void *(*worker_create)(void *arg); /* a worker's own things, made by pool_create; NULL: out of memory */
+	void *(*worker_create)(void *arg); /* a worker's own state, made by pool_create; NULL: out of memory */
 	void (*worker_destroy)(void *worker);
 	void *(*input_create)(void *arg);
-	void (*input_drop)(void *input); /* nobody will read what was fetched; NULL: nothing to do */
+	void (*input_drop)(void *input); /* the fetched input will not be read; NULL: nothing to do */
 	void (*input_destroy)(void *input);
 	void *arg;
 };
@@ -122,35 +123,36 @@ int pool_create(uv_loop_t *loop, const struct pool_params *params, struct pool *
  * a row or a task takes. */
 void pool_close(struct pool *p, void (*on_closed)(void *arg), void *arg);
 
-/* owner: the user that its rows are made for. 0 or -ENOMEM. */
+/* owner: the user for which the rows are made. 0 or -ENOMEM. */
 int pool_queue_add(struct pool *p, struct pool_queue *q, unsigned max_busy, uid_t owner);
-/* Before the first job, for a queue whose files are not on a local disk, but where a server has to answer: tickets and
- * I/O threads of all such queues of a user, and of a file system (any number that tells them apart), are bounded
- * together. */
+/* Before the first job, for a queue whose files are not on a local disk but come from a server. Tickets and I/O threads
+ * are bounded for all such queues of a user together, and for all queues of a file system together. filesystem: any
+ * number that tells file systems apart. */
 void pool_queue_set_origin(struct pool *p, struct pool_queue *q, uint64_t filesystem);
 void pool_queue_remove(struct pool *p, struct pool_queue *q); /* it must be empty */
 /* n_ready: batches that its trainers have still to take. waited_for: a trainer waits, so the loop is woken as soon as a
- * job is done; otherwise done jobs stay in the pool until pool_drain, which saves a wake-up of the loop per batch. */
+ * job is done; otherwise done jobs stay in the pool until pool_drain, which saves one wake-up of the loop per batch. */
 void pool_queue_set_urgency(struct pool *p, struct pool_queue *q, int n_ready, bool waited_for);
-/* Calls ops->done of every job, and done of every task, that has finished. */
+/* Calls ops->done of every job that has finished, and done of every task that has finished. */
 void pool_drain(struct pool *p);
 
 void pool_submit(struct pool *p, struct pool_queue *q, struct pool_job *job);
-/* Rows not taken yet will not be made; ops->done comes as ever, when the rest is finished. */
+/* Rows that no thread has taken yet will not be made; ops->done is called as usual, when the rows in work are
+ * finished. */
 void pool_cancel(struct pool *p, struct pool_job *job);
 
-/* Whether every row of a submitted job is made, though its `done` may not have been called yet. */
+/* Whether every row of a submitted job is made; its `done` may not have been called yet. */
 bool pool_is_finished(struct pool *p, const struct pool_job *job);
 
-/* Something that may block, run once on an I/O thread; then done on the loop thread. The task is the caller's until
- * done. */
+/* Work that may block, run once on an I/O thread; then done runs on the loop thread. The caller owns the task and keeps
+ * it until done. */
 struct pool_task {
 	void (*run)(struct pool_task *t);
 	void (*done)(struct pool_task *t);
 	struct pool_task *next; /* the pool's */
 };
 void pool_run_task(struct pool *p, struct pool_task *t);
-/* Only its done, when the loop comes round. */
+/* Calls only t->done, in the loop's next iteration. */
 void pool_call(struct pool *p, struct pool_task *t);
 
 /* How many workers may work; 1..max. Takes effect as rows finish. */
@@ -160,8 +162,8 @@ struct pool_stats {
 	unsigned max, target, busy, n_io, io_busy; /* busy: more than target, while rows take long */
 	uint64_t n_rows, n_parked, n_wakes; /* since the start: rows made, rows that had to wait for input, workers
 	                                       * woken */
-	uint64_t oldest_busy_ns;            /* how long the row in work for longest has been so, or a worker takes
-	                                       * to wake up; 0 when idle */
+	uint64_t oldest_busy_ns;            /* how long the longest-running row has been in work, or a worker has taken
+	                                     * to wake up; 0 when idle */
 };
 void pool_get_stats(struct pool *p, struct pool_stats *s);
 

@@ -18,13 +18,13 @@ struct recipe {
 	struct dataset *dataset;   /* a reference */
 	struct pipeline *pipeline; /* owned; NULL for arrays */
 	bool apply_exif;
-	/* What loaders of the same data set share; each may be NULL. */
+	/* Shared by loaders of the same data set; each may be NULL. */
 	struct cache_space *files, *indexes, *decoded;
 };
 
-/* Attaches the caches that an image recipe can use. When the decoded tier may choose (choose_decoded), it is used only
- * for data sets that would fit as a whole, as a few samples tell: decoding whole images to keep one in a hundred would
- * cost more than it saves. Blocking; 0 or -ENOMEM. */
+/* Attaches the caches that an image recipe can use. If the decoded tier may choose (choose_decoded), it is used only
+ * for data sets that would fit as a whole, estimated from a few samples: decoding whole images to keep one in a hundred
+ * would cost more than it saves. Blocking; 0 or -ENOMEM. */
 int recipe_attach(struct recipe *r, struct cache *cache, uint64_t decoded_budget_bytes, bool choose_decoded,
 		  const struct decode_limits *limits);
 void recipe_finish(struct recipe *r);
@@ -34,44 +34,44 @@ struct sample_worker;
 struct sample_worker *sample_worker_create(const struct decode_limits *limits); /* NULL: out of memory */
 void sample_worker_destroy(struct sample_worker *w);
 
-/* What an I/O thread found out ahead: a file's bytes, that a cached entry is current, or why neither could be had. */
+/* What an I/O thread found ahead of time: a file's bytes, the fact that a cached entry is current, or an error. */
 struct sample_input {
 	struct file_bytes bytes;
 	struct dataset_error error;
 	int result;                /* of dataset_read, or of dataset_gather for arrays */
-	bool checked;              /* no bytes were read: what the caches made of `current` may be used */
-	bool must_read;            /* for the next sample_fetch: a look at the caches is not enough */
-	bool later;                /* there was no room for it: the worker reads it, from the kernel's cache if that
-	                              * had room; where a server has to answer it is fetched again */
+	bool checked;              /* no bytes were read: cache entries made from `current` may be used */
+	bool must_read;            /* for the next sample_fetch: checking the caches is not enough */
+	bool later;                /* there was no room for it: the worker reads the file, from the kernel's cache if
+	                            * that had room; a file that comes from a server is fetched again */
 	struct file_bytes current; /* identity only, no data */
 	struct workspace space;
 };
 
 struct sample_input *sample_input_create(const struct decode_limits *limits); /* NULL: out of memory */
 void sample_input_destroy(struct sample_input *in);
-/* Its sample is made, or will not be: what is large is given back. */
+/* Its sample is made, or will not be made: frees large buffers. */
 void sample_input_drop(struct sample_input *in);
 
 enum { SAMPLE_E_BAD = 1, SAMPLE_E_WOULD_BLOCK = 2 };
 
 struct sample_error {
 	char text[800]; /* the file and what is wrong with it */
-	bool slow;      /* it took more than its processor time to find out */
+	bool slow;      /* it exceeded its processor time */
 };
 
 /* Reads the sample's file, or makes sure that a cached entry of it is current, waiting as long as it takes. I/O
  * threads. */
 void sample_fetch(const struct recipe *r, uint64_t index, struct sample_input *in);
 
-/* Makes the row of an image sample, from the caches where they have it, and leaves there what the next epoch can use.
- * key: which sample, and what its draws are keyed by; caches are keyed by its index alone. in: what sample_fetch found,
- * or NULL to look here; may_wait: NULL may wait for disks and servers.
- * 0, SAMPLE_E_BAD with err, SAMPLE_E_WOULD_BLOCK (to be fetched, also again), -ENOMEM. */
+/* Makes the row of an image sample, from the caches where they have it, and stores there what the next epoch can use.
+ * key: which sample, and what its random draws are keyed by; caches are keyed by its index alone. in: what sample_fetch
+ * found, or NULL to look here. may_wait: with in NULL, the call may wait for disks and servers. 0, SAMPLE_E_BAD with
+ * err, SAMPLE_E_WOULD_BLOCK (the input must be fetched, possibly again), -ENOMEM. */
 int sample_make(const struct recipe *r, struct sample_worker *w, struct sample_key key, struct sample_input *in,
 		bool may_wait, void *row, struct sample_error *err);
 
 /* Which of n candidates replaces sample `index` at the given attempt: uniform, keyed by (seed, epoch, index, attempt)
- * and nothing else. */
+ * only. */
 uint64_t sample_substitute(uint64_t seed, uint64_t epoch, uint64_t index, unsigned attempt, uint64_t n);
 
 #endif

@@ -1,15 +1,15 @@
 /* The slots of one slab, each in one state:
  *
- *              slot_begin            every row made               nobody is owed it, nobody holds it
+ *              slot_begin            every row made               owed to no rank, held by no trainer
  *     FREE ---------------> FILLING ----------------> READY -----------------------------------------> FREE
  *                              |                                                                        ^
  *                              +--> DROPPED (no longer wanted; rows still in work) ---------------------+
  *
  * `owed` says which ranks have still to get the batch, n_leases how many holders have it, n_copying to how many GPUs it
- * is being copied (device-slab.h). A slot becomes FREE in one function only (slot_settle), and its generation goes up each
- * time it is begun, so that nothing said about an earlier batch can touch a later one.
+ * is being copied (device-slab.h). Only slot_settle and slot_filled make a slot FREE. Its generation increases each
+ * time it is begun, so that a message about an earlier batch cannot affect a later one.
  *
- * Loop thread only, but for what struct slot marks otherwise. */
+ * Loop thread only, except for members of struct slot that are marked otherwise. */
 #ifndef BATCHD_SLOTS_H
 #define BATCHD_SLOTS_H
 
@@ -30,11 +30,11 @@ struct slots;
 
 enum { SLOTS_MAX_MIRRORS = 16 };
 
-/* What device slabs (core/device-slab.h) have slots do for them. */
+/* Calls from slots to their device slabs (core/device-slab.h). */
 struct slots_hooks {
-	/* A new batch begins in the slot: what device slabs have of the last one counts no more. */
+	/* A new batch begins in the slot: copies of the previous batch are no longer valid. */
 	void (*begin)(struct slots *s, const struct slot *slot);
-	/* Nobody uses the slots any more: closes all device_slabs, then finished(s, lost), see gpu_slab_close. */
+	/* The slots are no longer in use: closes all device_slabs, then calls finished(s, lost), see gpu_slab_close. */
 	void (*close)(struct slots *s, void (*finished)(struct slots *s, bool lost));
 };
 
@@ -69,8 +69,8 @@ struct slot {
 	bool last;     /* of its epoch */
 	uint64_t owed; /* bit per rank (share) or bit 0 (shard) */
 	uint32_t n_leases;
-	uint64_t holders;   /* of a group: bit per place whose member has it */
-	uint32_t n_copying; /* device slabs that read it now */
+	uint64_t holders;   /* of a group: a bit per place whose member holds it */
+	uint32_t n_copying; /* device slabs that are reading it */
 	uint64_t fed_bytes; /* of a loader with a feed: how much of the slot its batch takes */
 	uint8_t fed;        /* while FILLING or DROPPED, of a loader with a feed: the feed's own */
 	bool fed_whole;     /* the same: the last batch of its round exists */
@@ -79,40 +79,39 @@ struct slot {
 	atomic_bool failed; /* a row could not be made at all */
 };
 
-/* Reference counted: the stream, each consumer that mapped the slab, each slot in FILLING or DROPPED, each copy under
- * way and each device slab being opened hold one. */
+/* Reference counted. Holders of references: the stream, each consumer that mapped the slab, each slot in FILLING or
+ * DROPPED, each running copy and each device slab that is being opened. */
 struct slots {
 	struct slab slab;
 	struct slot_layout layout;
 	struct slot *slot; /* n of them */
 	uint32_t n;
-	uint32_t n_made;     /* whose memory is present: the first of them; fewer than n while it is made,
-	                                * or in a share group, see group.h */
+	uint32_t n_made;     /* the first n_made slots have memory; fewer than n while memory is being made, or in a
+	                      * share group, see group.h */
 	uint32_t first_free; /* no slot before it is FREE */
 	bool growing;        /* the rest is being made, once and for all */
-	bool fixed;          /* of a share group: there will be no more, for the sake of a GPU */
-	uint32_t n_holders;  /* consumers that may hold leases: those attached, and those that have gone
-	                                * and may still read */
+	bool fixed;          /* of a share group: no slots are added, because a GPU reads them */
+	uint32_t n_holders;  /* consumers that may hold leases: attached ones, and detached ones that may still read */
 	unsigned n_refs;
-	struct stream *stream;           /* that makes batches in them (any one, if several do); NULL: none does any
-	                                * more */
+	struct stream *stream;           /* a stream that makes batches in them (any one, if there are several); NULL:
+	                                  * none does any more */
 	struct charge bytes, fd;         /* to the user whose trainer they were made for */
-	uint32_t slab_number;            /* by which a producer knows it; 0: the pool fills it */
+	uint32_t slab_number;            /* the producer's number for it; 0: the pool fills it */
 	uint64_t *charged_bytes;         /* the account that n_made slots are refunded to at the end */
 	const struct slots_hooks *hooks; /* while n_device_slabs */
 	struct device_slab *device_slabs[SLOTS_MAX_MIRRORS];
-	unsigned n_device_slabs; /* at the end: that have not closed yet */
+	unsigned n_device_slabs; /* at the end: those not closed yet */
 	bool device_slabs_lost;
 	void (*device_slabs_finished)(struct slots *s, bool lost);
 };
 
-/* With memory for the first n_made of them. Any thread (it blocks while memory is made). The caller has the first
+/* Has memory for the first n_made slots. Any thread (it blocks while memory is made). The caller has the first
  * reference. 0 or negative errno. */
 int slots_create(const struct slot_layout *layout, uint32_t n, uint32_t n_made, struct slots **out);
-/* Makes memory for n more (any thread); the loop thread then adds them to n_made. 0 or negative errno. */
+/* Makes memory for n more slots (any thread); the loop thread then adds n to n_made. 0 or negative errno. */
 int slots_extend(struct slots *s, uint32_t n);
-/* The same with memory for all of them, in a slab that a producer is still to map: slab_seal it before any trainer has
- * it. */
+/* Like slots_create with memory for all slots, in a slab that a producer will map. Call slab_seal before any trainer
+ * has the slab. */
 int slots_create_open(const struct slot_layout *layout, uint32_t n, struct slots **out);
 struct slots *slots_ref(struct slots *s);
 void slots_unref(struct slots *s);
@@ -129,7 +128,7 @@ void slot_begin(struct slot *s, struct stream *stream);
 void slot_filled(struct slot *s);
 /* FILLING -> DROPPED; the caller cancels the job. */
 void slot_drop(struct slot *s);
-/* Ready, owed to nobody, held by nobody and read by no GPU. */
+/* Ready, owed to no rank, held by no trainer and read by no GPU. */
 static inline bool slot_is_unneeded(const struct slot *s)
 {
 	return s->state == SLOT_READY && !s->owed && !s->n_leases && !s->n_copying;

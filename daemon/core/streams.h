@@ -1,5 +1,5 @@
-/* The streams of a loader, in the order of their numbers: one for each rank that has come (shard; those of a large job
- * are elsewhere), one (share in lockstep), the cohorts there have been at once (other share groups). Loop thread only. */
+/* The streams of a loader, by number. Shard: one for each rank that has come (ranks of a large job may attach to other
+ * daemons). Share in lockstep: one. Other share groups: the most cohorts that existed at once. Loop thread only. */
 #ifndef BATCHD_STREAMS_H
 #define BATCHD_STREAMS_H
 
@@ -14,7 +14,7 @@ struct streams {
 
 /* NULL: there is none. */
 struct stream *streams_find(const struct streams *s, uint32_t number);
-/* There is none of that number. NULL: out of memory. */
+/* No stream of that number may exist. NULL: out of memory. */
 struct stream *streams_add(struct streams *s, uint32_t number);
 /* Frees them; each has been finished (stream_finish) and has nothing in work. */
 void streams_finish(struct streams *s);

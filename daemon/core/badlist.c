@@ -1,5 +1,5 @@
-/* See badlist.h. A bit per sample, not a hash table: 160 KB for ImageNet. The bits come with the first bad sample: a
- * client may ask for 2^62 made-up samples, none of which can be bad. */
+/* See badlist.h. A bit per sample, not a hash table: 160 KB for ImageNet. The bits are allocated with the first bad
+ * sample: a client may ask for 2^62 made-up samples, none of which can be bad. */
 #include "core/badlist.h"
 
 #include <errno.h>

@@ -1,4 +1,4 @@
-/* See device-slab.h. Nothing here waits: opening, copying and closing come back through the loop, and each holds what it
+/* See device-slab.h. Nothing here waits: opening, copying and closing complete through the loop, and each holds what it
  * needs until then. */
 #include "core/device-slab.h"
 
@@ -20,7 +20,7 @@ struct device_slab *device_slab_find(const struct slots *s, const unsigned char 
 	return NULL;
 }
 
-/* ---- what the slots say ---- */
+/* ---- calls from slots ---- */
 
 static void on_begin(struct slots *s, const struct slot *slot)
 {
@@ -148,11 +148,11 @@ static void on_copied(struct gpu_copy *copy, int result, const char *why)
 	slot->n_copying--;
 	c->done(slot, c->device_slab, why);
 	if (c->state != COPY_RUNNING)
-		copy->seen_ns = 0; /* a trainer that is told of it later has waited for something else, too */
+		copy->seen_ns = 0; /* a trainer that is told of it later has also waited for something else */
 	slots_unref(s);
 }
 
-/* A producer's batch is a piece of its own making, and the mark of an epoch's end is nothing at all. */
+/* A producer's batch is one part; the mark of an epoch's end has no part. */
 static void set_fed_part(struct gpu_copy *copy, const struct slot *slot)
 {
 	copy->n_parts = slot->fed_bytes ? 1 : 0;
@@ -160,8 +160,8 @@ static void set_fed_part(struct gpu_copy *copy, const struct slot *slot)
 	copy->part[0].bytes = slot->fed_bytes;
 }
 
-/* Rows, labels and indices lie close together when the batch is full; of a short one the gap between rows and labels is
- * not worth the bus. */
+/* Rows, labels and indices lie close together when the batch is full; for a short batch, copying the gap between rows
+ * and labels would waste the bus. */
 static void set_parts(struct gpu_copy *copy, const struct slot *slot)
 {
 	const struct slot_layout *l = &slot->slots->layout;

@@ -1,7 +1,7 @@
-/* See feed.h. Everything is found by looking at the streams' lists of slots, which are short; the only memory of its
- * own is the list of fills on their way. Streams call submit and cancel from deep inside, so these only take notes; the
- * work is done in on_kick and feed_answered, where nothing of a stream is on the stack. There the loader is held, as a
- * batch that goes out may be what makes the last trainer leave. */
+/* See feed.h. Everything is found by looking at the streams' lists of slots, which are short; the feed's only memory of
+ * its own is the list of pending fills. Streams call submit and cancel from deep inside, so these only take notes; the
+ * work is done in on_kick and feed_answered, where no stream is on the stack. Both hold a reference to the loader,
+ * because publishing a batch may make the last trainer leave. */
 #include "core/feed.h"
 
 #include <errno.h>
@@ -10,7 +10,7 @@
 #include "core/loader.h"
 #include "util/container.h"
 
-/* What a submitted slot is in for; struct slot's `fed`. */
+/* State of a submitted slot; struct slot's `fed`. */
 enum { WANTED = 1, ASKED, MADE };
 
 enum { RETURN_MS = 60000 };
@@ -27,7 +27,7 @@ static uint64_t world(const struct feed *f)
 	return loader_n_ranks(f->loader);
 }
 
-/* ---- fills on their way ---- */
+/* ---- pending fills ---- */
 
 static void push_fill(struct feed *f, struct feed_fill *fill)
 {
@@ -46,7 +46,7 @@ static void free_first(struct feed *f)
 	free(fill);
 }
 
-/* What is on its way to that slot is no longer meant for it. */
+/* The fills pending for that slot are no longer meant for it. */
 static void supersede(struct feed *f, const struct slot *slot)
 {
 	for (struct feed_fill *fill = f->first; fill; fill = fill->next) {
@@ -66,7 +66,7 @@ unsigned feed_n_asked(const struct feed *f)
 	return n;
 }
 
-/* ---- what streams say ---- */
+/* ---- calls from streams ---- */
 
 static void on_submit(struct batch_source *source, struct slot *slot)
 {
@@ -78,7 +78,7 @@ static void on_submit(struct batch_source *source, struct slot *slot)
 static void on_cancel(struct batch_source *source, struct slot *slot)
 {
 	struct feed *f = feed_of(source);
-	if (slot->fed == ASKED) { /* somebody may be writing into it: done when the answer is there */
+	if (slot->fed == ASKED) { /* the producer may be writing into it: done when the answer arrives */
 		for (struct feed_fill *fill = f->first; fill; fill = fill->next) {
 			if (fill->slot == slot)
 				f->ops->cancel(f, fill->number);
@@ -90,7 +90,7 @@ static void on_cancel(struct batch_source *source, struct slot *slot)
 	kick(f);
 }
 
-/* It may have been its turn, with every slot in its trainer's hands. */
+/* It may have been the stream's turn while its trainer held every slot. */
 static void on_moved(struct batch_source *source)
 {
 	kick(feed_of(source));
@@ -111,7 +111,7 @@ static void on_close(struct batch_source *source)
 	struct feed *f = feed_of(source);
 	f->stopped = true;
 	finish_dropped(f);
-	/* The producer may still write into these. Nobody else will ever use that memory, so there is nothing to wait
+	/* The producer may still write into these slots. Their memory is never used again, so there is nothing to wait
 	 * for. */
 	for (struct feed_fill *fill = f->first; fill; fill = fill->next) {
 		struct slot *slot = fill->slot;
@@ -153,7 +153,7 @@ static void note_end(struct feed *f, uint64_t epoch, uint64_t step)
 	f->ends[i].known = true;
 }
 
-/* It is still to be asked for, whatever is in it or on its way. */
+/* The slot must be asked for again, whatever it holds or is waiting for. */
 static void want_again(struct feed *f, struct slot *slot)
 {
 	supersede(f, slot);
@@ -161,13 +161,13 @@ static void want_again(struct feed *f, struct slot *slot)
 	slot->fed_whole = false;
 }
 
-/* The slot holds the mark; those behind it are for the next epoch. */
+/* The slot holds the mark; the slots after it are for the next epoch. */
 static void mark_end(struct feed *f, struct stream *s, struct slot *slot)
 {
 	for (struct slot *behind = slot; behind; behind = behind->next) {
 		want_again(f, behind);
-		behind->last = false; /* it may have held a mark: of an epoch gone through once more, which ends
-		                       * earlier this time */
+		behind->last = false; /* it may have held a mark: of an epoch that is repeated and ends earlier this
+		                       * time */
 	}
 	slot->fed = MADE;
 	slot->n_rows = 0;
@@ -176,8 +176,8 @@ static void mark_end(struct feed *f, struct stream *s, struct slot *slot)
 	stream_end_epoch(s, slot);
 }
 
-/* The first `n` batches of the epoch, over all ranks, exist: the rounds that lie within them are whole. Slots that are
- * still to be answered are of ranks that go through the epoch once more, and ask for themselves. */
+/* The first `n` batches of the epoch, over all ranks, exist: the rounds within them are whole. Slots that are still
+ * unanswered belong to ranks that repeat the epoch, and ask for themselves. */
 static void note_whole(struct feed *f, uint64_t epoch, uint64_t n)
 {
 	for (uint32_t i = 0; i < f->loader->streams.n; i++) {
@@ -189,15 +189,15 @@ static void note_whole(struct feed *f, uint64_t epoch, uint64_t n)
 	}
 }
 
-/* Some rank has its batch, or is about to, and whether the round is whole is still to be shown. */
+/* A rank has its batch, or is about to, and it is not yet known whether the round is whole. */
 static bool is_held_back(const struct feed *f, const struct slot *slot)
 {
 	return f->maker.peeks && world(f) > 1 && slot->state == SLOT_FILLING &&
 	       (slot->fed == ASKED || slot->fed == MADE) && !slot->fed_whole && !slot->last;
 }
 
-/* Of an epoch whose number of batches nobody knows, but that there is no batch k: what is held back then can be no
- * whole round, for all that is known. */
+/* For an epoch of unknown length that has no batch k: any round still held back may be incomplete. Returns the first
+ * such step. */
 static uint64_t first_round_not_whole(const struct feed *f, uint64_t epoch, uint64_t k)
 {
 	uint64_t step = k / world(f);
@@ -211,7 +211,7 @@ static uint64_t first_round_not_whole(const struct feed *f, uint64_t epoch, uint
 	return step;
 }
 
-/* There is no batch k; n_batches: how many there are, 0: not known. */
+/* There is no batch k. n_batches: the length of the epoch, 0: not known. */
 static void end_epoch(struct feed *f, uint64_t epoch, uint64_t k, uint64_t n_batches)
 {
 	uint64_t step = n_batches ? n_batches / world(f) : first_round_not_whole(f, epoch, k);
@@ -231,8 +231,8 @@ static void end_epoch(struct feed *f, uint64_t epoch, uint64_t k, uint64_t n_bat
 
 /* ---- the rest of an epoch ---- */
 
-/* Whether a rank is not there to be asked for its batch of this round: it has left, or stands behind it, or has been
- * told that the epoch is over before. */
+/* Whether a rank cannot be asked for its batch of this round: it has left, or is past the round, or was told that the
+ * epoch ended earlier. */
 static bool somebody_is_elsewhere(const struct feed *f, const struct position *at)
 {
 	for (uint32_t i = 0; i < f->loader->streams.n; i++) {
@@ -248,8 +248,8 @@ static bool somebody_is_elsewhere(const struct feed *f, const struct position *a
 	return false;
 }
 
-/* The round is the rest of an epoch, too few batches for all ranks, which goes to nobody; as the producer has said
- * beforehand. Among ranks that are all there it shows by itself. */
+/* Whether the round is the rest of an epoch, with too few batches for all ranks, and goes to none of them; according to
+ * the length that the producer announced. If all ranks are present, the rest shows by itself. */
 static bool is_rest(const struct feed *f, const struct position *at)
 {
 	return f->maker.n_batches && at->step >= f->maker.n_batches / world(f) && somebody_is_elsewhere(f, at);
@@ -257,7 +257,7 @@ static bool is_rest(const struct feed *f, const struct position *at)
 
 /* ---- batches that go out ---- */
 
-/* The earliest step that some rank has still to get from the producer, or that may not go out yet. False: no rank is
+/* The earliest step that a rank has still to get from the producer, or that may not be published yet. False: no rank is
  * active. */
 static bool find_floor(const struct feed *f, struct position *floor)
 {
@@ -292,10 +292,10 @@ static void publish_complete(struct feed *f)
 {
 	struct position floor = { 0 };
 	struct slot *slot;
-	/* Each may change everything. */
+	/* Each batch may change everything. */
 	while (!f->loader->closing && find_floor(f, &floor) && (slot = find_complete(f, &floor))) {
 		if (!slot->last && is_rest(f, &slot->at))
-			mark_end(f, slot->stream, slot); /* made while all were there */
+			mark_end(f, slot->stream, slot); /* made while all ranks were present */
 		loader_source_done(f->loader, slot);
 	}
 }
@@ -304,8 +304,8 @@ static void publish_complete(struct feed *f)
 
 struct turn {
 	struct stream *stream;
-	const struct position *at; /* NULL: nobody is active */
-	struct slot *slot;         /* NULL: it has none free */
+	const struct position *at; /* NULL: no rank is active */
+	struct slot *slot;         /* NULL: the stream has no free slot */
 };
 
 static uint32_t n_positioned(const struct feed *f)
@@ -319,7 +319,7 @@ static uint32_t n_positioned(const struct feed *f)
 	return n;
 }
 
-/* Those that this producer's batches went to before come back at their next call, or others in their place, and no
+/* Consumers of this producer's earlier batches come back at their next call, or others in their place. Until then no
  * batch may be made that one of them would miss. */
 static bool awaits_return(struct feed *f)
 {
@@ -331,7 +331,7 @@ static bool awaits_return(struct feed *f)
 	return false;
 }
 
-/* False: a rank is still to come. */
+/* False: a rank has not come yet. */
 static bool find_turn(struct feed *f, struct turn *t)
 {
 	*t = (struct turn){ 0 };
@@ -341,40 +341,40 @@ static bool find_turn(struct feed *f, struct turn *t)
 		struct stream *s = f->loader->streams.list[i];
 		struct slot *slot = s->first;
 		if (s->number != i || s->expected || (!s->positioned && !s->fed))
-			return false; /* a rank is still to come, and what it wants may be the first */
+			return false; /* a rank has not come yet, and the batch that it wants may be the first */
 		if (!s->positioned)
 			continue;
 		s->fed = true;
 		while (slot && (slot->state != SLOT_FILLING || slot->fed != WANTED))
 			slot = slot->next;
 		const struct position *at = slot ? &slot->at : &s->next;
-		if (!t->at || position_compare(at, t->at) < 0) /* of equals the lowest rank */
+		if (!t->at || position_compare(at, t->at) < 0) /* lowest rank first among equals */
 			*t = (struct turn){ .stream = s, .at = at, .slot = slot };
 	}
 	return f->loader->streams.n == world(f);
 }
 
-/* To a later batch of the epoch that the producer is in. */
+/* Whether `to` is a later batch of the epoch that the producer is in. */
 static bool goes_on(const struct feed *f, const struct position *to)
 {
 	return f->made_any && to->epoch == f->at.epoch && to->step >= f->at.step;
 }
 
-/* Any producer may begin an epoch; of its first round the first ranks may have left. */
+/* Any producer can begin an epoch, at a step of its first round, whose first ranks may have left. */
 static bool is_reachable(const struct feed *f, const struct position *to)
 {
 	return f->maker.resumable || to->step < world(f) || goes_on(f, to);
 }
 
-/* What is on its way may tell: whether the producer has passed over what was cancelled, or that there is the batch that
- * is looked for. */
+/* Whether a pending answer is needed first: it may show that the producer skipped the cancelled batches, or that the
+ * peeked batch exists. */
 static bool has_to_wait(const struct feed *f, const struct position *to, bool peek)
 {
 	return f->first && to->step && (peek || !f->maker.resumable) && !goes_on(f, to);
 }
 
-/* The epoch is begun, maybe once more. If it need not be the same as the last time, nobody gets anything more of that,
- * nor learns from it how long this one is. */
+/* The epoch is begun, possibly again. If it may differ from the last time, no rank gets further batches of the earlier
+ * run, and the feed does not take this run's length from it. */
 static void begin_epoch(struct feed *f, uint64_t epoch)
 {
 	forget_end(f, epoch);
@@ -392,7 +392,7 @@ static void begin_epoch(struct feed *f, uint64_t epoch)
 	}
 }
 
-/* The next one on its way. NULL: not now, or never. */
+/* Appends the next pending fill. NULL: not now, or never. */
 static struct feed_fill *add_fill(struct feed *f, const struct position *to, bool peek)
 {
 	if (has_to_wait(f, to, peek))
@@ -450,8 +450,8 @@ static bool is_asked_for(const struct feed *f, const struct position *batch)
 	return false;
 }
 
-/* The earliest round that is held back while nobody is asked for its last batch, nor will be as one of the ranks that
- * are still to get there. NULL: none. */
+/* The earliest round that is held back while its last batch is not asked for, and will not be asked for by a rank that
+ * has still to get there. NULL: none. */
 static const struct position *find_open(const struct feed *f, const struct turn *t)
 {
 	const struct position *round = NULL;
@@ -480,8 +480,8 @@ static bool peek(struct feed *f, const struct position *round)
 
 /* ---- going on ---- */
 
-/* Whether the epoch is known to have no such batch. Who is at its begin may be going through it once more, and then it
- * may have another length. What was said of it beforehand counts only where the producer cannot be asked. */
+/* Whether the epoch is known to have no such batch. A rank at the beginning of the epoch may be repeating it, and then
+ * the length may differ. The announced length counts only if the producer cannot be asked. */
 static bool is_over(const struct feed *f, const struct turn *t)
 {
 	struct position to = batch_of(f, t);
@@ -534,7 +534,7 @@ static void kick(struct feed *f)
 		uv_timer_start(&f->kick, on_kick, 0, 0);
 }
 
-/* ---- what the producer says ---- */
+/* ---- the producer's answers ---- */
 
 static void note_progress(struct feed *f, const struct feed_fill *fill, const struct feed_answer *a)
 {
@@ -564,11 +564,11 @@ static void take(struct feed *f, const struct feed_fill *fill, const struct feed
 		slot->n_rows = a->n_rows;
 		slot->fed_bytes = a->n_bytes;
 	} else if (slot && (a->outcome == FEED_SKIPPED || a->outcome == FEED_TOO_LARGE)) {
-		slot->fed = WANTED; /* skipped although it was not cancelled: it is asked for once more */
+		slot->fed = WANTED; /* skipped although not cancelled: asked for again */
 	} else if ((slot || fill->peek) && a->outcome == FEED_END) {
 		end_epoch(f, fill->at.epoch, fill->at.step, a->n_batches);
 	}
-	if (a->outcome == FEED_MADE) /* wanted or not */
+	if (a->outcome == FEED_MADE) /* whether it is still wanted or not */
 		note_whole(f, fill->at.epoch, fill->at.step + 1);
 }
 
@@ -596,7 +596,7 @@ struct feed_maker feed_successor(const struct feed *f, const struct position *at
 	struct feed_maker m = f->maker;
 	m.stands = true;
 	m.at = (struct position){ .epoch = at->epoch, .step = at->step - at->step % world(f) }; /* its round may be held
-	                                                                                          * back */
+	                                                                                         * back */
 	m.n_returning = n_positioned(f);
 	return m;
 }
@@ -642,7 +642,7 @@ void feed_close(struct feed *f)
 void feed_stop(struct feed *f)
 {
 	f->stopped = true;
-	/* Nobody answers any more; who cancels these slots finds nobody writing. */
+	/* No answer will come; the producer no longer writes into these slots when they are cancelled. */
 	for (struct feed_fill *fill = f->first; fill; fill = fill->next) {
 		struct slot *slot = fill->slot;
 		fill->slot = NULL;

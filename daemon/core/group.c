@@ -1,6 +1,7 @@
-/* See group.h. The awkward corner is that cohorts share slots. Three rules keep it simple: a consumer is in one cohort
- * at most; a slot is counted where it is used, as held by a member or as made ahead; and a cohort that is over its due
- * (because a member has left it) gives back what it made ahead, newest first, as that can be made again at any time. */
+/* See group.h. The awkward corner is that cohorts share slots. Three rules keep it simple: a consumer is in at most one
+ * cohort; a slot is counted where it is used, as held by a member or as made ahead; and a cohort that exceeds its due
+ * (because a member has left it) gives back batches made ahead, newest first, because they can be made again at any
+ * time. */
 #include "core/group.h"
 
 #include <errno.h>
@@ -10,8 +11,8 @@
 
 enum {
 	AHEAD = 3
-}; /* batches that a trainer has to have or find, that in use included, before slower ones may keep
-                     * slots from it */
+}; /* batches that a trainer has in hand or ready for it, including the one in use, before slower trainers may keep
+    * slots from it */
 
 static uint64_t bit(uint32_t place)
 {
@@ -27,7 +28,7 @@ static void pump(struct stream *s)
 	group_pump(s->group);
 }
 
-/* A stream that no trainer is in. NULL: out of memory. */
+/* A stream without trainers. NULL: out of memory. */
 static struct stream *add_cohort(struct group *g)
 {
 	struct streams *all = g->streams;
@@ -127,7 +128,8 @@ static bool is_in_stream(const struct stream *s, const struct consumer *c)
 	return c && c->positioned && !c->follows && position_compare(&c->cursor, &s->next) <= 0;
 }
 
-/* The member that has had most; those who wait for the cohort to get to their epoch do not count. NULL: none. */
+/* The member with the most advanced cursor; members that wait for the cohort to reach their epoch do not count. NULL:
+ * none. */
 static struct consumer *first_of(const struct stream *s)
 {
 	struct consumer *first = NULL;
@@ -139,7 +141,7 @@ static struct consumer *first_of(const struct stream *s)
 	return first;
 }
 
-/* Behind the last batch of an epoch comes the next one's first. */
+/* After the last batch of an epoch comes the next epoch's first batch. */
 static struct position normal(const struct group *g, const struct position *at)
 {
 	if (at->step < stream_count_batches(g->streams->list[0], at->base))
@@ -147,8 +149,8 @@ static struct position normal(const struct group *g, const struct position *at)
 	return (struct position){ .epoch = at->epoch + 1 };
 }
 
-/* How far this is ahead of who is foremost in the cohort. Somebody too far ahead would at once be about to wait for
- * slots, and cost the others theirs. */
+/* Whether `at` is too far ahead of the cohort's foremost member. A trainer too far ahead would soon wait for slots and
+ * take slots from the others. */
 static bool is_far_ahead(const struct group *g, const struct stream *s, const struct position *at)
 {
 	const struct consumer *first = first_of(s);
@@ -177,7 +179,7 @@ static struct stream *find_empty(struct group *g)
 	return add_cohort(g);
 }
 
-/* Of another set of members. */
+/* Recounts after a change of members. */
 static void count_held(struct stream *s)
 {
 	s->n_held = 0;
@@ -214,7 +216,7 @@ static void begin_at(struct stream *s, const struct position *at)
 	s->positioned = true;
 }
 
-/* Puts the trainer into that cohort, or into a new one of its own if it is NULL. */
+/* Puts the trainer into cohort s, or into a new cohort of its own if s is NULL. */
 static void settle(struct group *g, struct consumer *c, struct stream *s, const struct position *at)
 {
 	bool alone = c->stream && c->stream->n_members == 1 && !c->stream->expected;
@@ -252,15 +254,16 @@ static void elect(struct group *g)
 static uint32_t count_used(const struct stream *s);
 static uint32_t count_due(const struct group *g, const struct stream *s);
 
-/* For one that comes with what it holds to get its next batch there. Else it would cost the slow ones there theirs, be
- * left alone with its own, and find them at the same place again, without ever getting anything made. */
+/* Whether the cohort has room for a consumer and the slots it holds, so that it gets its next batch there. Otherwise
+ * the consumer would deprive the slow members of their batches, be left alone with its own, and meet them at the same
+ * position again, without a batch ever being made for it. */
 static bool has_room(const struct group *g, const struct stream *s, const struct consumer *c)
 {
 	return count_used(s) + c->n_leases < count_due(g, s) + g->slot_quota;
 }
 
-/* Who has caught up with a larger cohort, or is caught up by one, goes on there. Close to its first, or it would soon
- * be too far behind again. */
+/* A trainer that has caught up with a larger cohort, or is caught up by one, goes on there. It must be close to that
+ * cohort's foremost member, or it would soon be too far behind again. */
 static struct stream *find_better(const struct group *g, const struct consumer *c)
 {
 	struct position at = normal(g, &c->cursor);
@@ -308,8 +311,8 @@ static uint32_t count_due(const struct group *g, const struct stream *s)
 	return s->n_members * g->slot_quota + (s == g->main ? g->window - g->slot_quota : 0);
 }
 
-/* Whether there are as many batches that the trainer has or will find: those it was told of, the one it works on among
- * them, and those made ahead of it. */
+/* Whether the trainer has at least `enough` batches: those it was told of, including the one in use, and those made
+ * ahead of it. */
 static bool has_ahead(const struct stream *s, const struct consumer *c, uint32_t enough)
 {
 	uint32_t n = c->n_leases;
@@ -318,16 +321,15 @@ static bool has_ahead(const struct stream *s, const struct consumer *c, uint32_t
 	return n >= enough;
 }
 
-/* It has fewer than a trainer needs, and may have more. Also where the cohort has gone back to before it, when it gave
- * back what was over its due: what is made until it is there again is for slower ones only, and a stopped one would
- * keep all of it. */
+/* The consumer has fewer batches than a trainer needs, and may have more. This also holds after `trim` rewound the
+ * cohort: until it catches up, new batches serve only slower members, and a stopped member would pin them all. */
 static bool is_hungry(const struct stream *s, const struct consumer *c)
 {
 	uint32_t enough = c->quota < AHEAD ? c->quota : AHEAD;
 	return c->positioned && !c->follows && !has_ahead(s, c, enough);
 }
 
-/* The foremost of those who have too little ahead of them. NULL: none. */
+/* The foremost of the members that have too few batches ahead of them. NULL: none. */
 static const struct consumer *find_hungry(const struct stream *s)
 {
 	const struct consumer *hungry = NULL;
@@ -373,8 +375,8 @@ static void detach(struct group *g, struct stream *s, struct slot *slot)
 	}
 }
 
-/* Takes the oldest batch that is kept for the slow away from them, if another is about to wait for its slot. Whether it
- * has. */
+/* Takes the oldest batch that is kept for slow members away from them, if another member is about to wait for its slot.
+ * Returns whether it did. */
 static bool relieve(struct group *g, struct stream *s)
 {
 	const struct consumer *hungry = g->policy == GROUP_WAIT ? NULL : find_hungry(s);
@@ -382,11 +384,12 @@ static bool relieve(struct group *g, struct stream *s)
 		return false;
 	for (struct slot *slot = s->first; slot; slot = slot->next) {
 		if (position_compare(&slot->at, &hungry->cursor) >= 0 || slot->owed & s->expected)
-			return false; /* what it waits for itself; or somebody has not even come */
+			return false; /* the hungry member itself waits for it; or an expected trainer has not come
+			               * yet */
 		if (slot->state != SLOT_READY || slot->n_leases)
 			continue;
 		if (!slot->owed)
-			return false; /* nobody wants it any more: it is free as soon as its copy to a GPU is done */
+			return false; /* no trainer wants it: it becomes free when its copy to a GPU is done */
 		if (g->policy == GROUP_SKIP)
 			skip(g, s, slot);
 		else
@@ -397,7 +400,7 @@ static bool relieve(struct group *g, struct stream *s)
 	return false;
 }
 
-/* Gives back what is over the cohort's due. */
+/* Gives back batches until the cohort no longer exceeds its due. */
 static void trim(struct group *g, struct stream *s)
 {
 	while (count_used(s) > count_due(g, s)) {
@@ -416,7 +419,7 @@ static void trim(struct group *g, struct stream *s)
 	}
 }
 
-/* May apply the policy. */
+/* A free slot within the cohort's due; may apply the policy. */
 static struct slot *claim(struct stream *s)
 {
 	struct group *g = s->group;
@@ -438,8 +441,9 @@ static bool gets_on(const struct stream *s)
 	return false;
 }
 
-/* Who waits for the group to get to an epoch begins when another has begun it, or when nobody else is left. Those who
- * are left and do not get on are not waited for either, but with policy wait: it begins apart from them. */
+/* A trainer that waits for the group to reach an epoch begins when another trainer has begun that epoch, or when no
+ * other trainer is left. Except with policy wait, it does not wait for trainers that are stuck either: it begins apart
+ * from them. */
 static void let_follow(struct group *g, struct stream *s)
 {
 	const struct consumer *first = first_of(s);
@@ -460,7 +464,7 @@ static void let_follow(struct group *g, struct stream *s)
 void group_pump(struct group *g)
 {
 	const struct streams *all = g->streams;
-	if (g->pumping) { /* from inside: a trainer went away while it was told of a batch, say */
+	if (g->pumping) { /* re-entered: for example, a trainer disconnected while it was told of a batch */
 		g->again = true;
 		return;
 	}
@@ -486,8 +490,8 @@ void group_pump(struct group *g)
 
 /* ---- coming, moving, going ---- */
 
-/* The trainer that was waited for is there, or will not come. What a cohort has made for it until then is not kept,
- * unless it begins just there. */
+/* The expected trainer is here, or will not come. Batches that a cohort has made for it are not kept, unless the
+ * trainer begins exactly there. */
 static void expect_no_more(struct group *g, uint32_t place)
 {
 	g->expected &= ~bit(place);
@@ -519,7 +523,7 @@ void group_seek(struct consumer *c, uint64_t seek, const struct position *to)
 	group_pump(g);
 }
 
-/* Where the group is: the next batch that nobody of its main cohort has had. */
+/* Where the group is: the next batch that no trainer of its main cohort has had. */
 static struct position head_of(const struct group *g)
 {
 	const struct consumer *first = g->main ? first_of(g->main) : NULL;
@@ -533,8 +537,8 @@ void group_join(struct consumer *c, uint64_t seek, enum group_start how, struct 
 	struct group *g = c->group;
 	elect(g);
 	struct position at = head_of(g);
-	bool begun = at.step > 0 || at.base > 0; /* of an epoch that was resumed in its middle nobody here has had
-	                                          * the first batch */
+	bool begun = at.step > 0 || at.base > 0; /* if the epoch was resumed in its middle, no trainer here has had its
+	                                          * first batch */
 	bool waits = how == GROUP_AT_EPOCH && begun;
 	if (waits)
 		at = (struct position){ .epoch = at.epoch + 1 };
@@ -552,7 +556,7 @@ void group_leave(struct consumer *c)
 	struct group *g = c->group;
 	leave(c);
 	for (uint32_t i = 0; c->n_leases && i < g->slots->n_made; i++)
-		g->slots->slot[i].holders &= ~bit(c->rank); /* what it holds from here on it holds for itself */
+		g->slots->slot[i].holders &= ~bit(c->rank); /* from here on the consumer holds its slots for itself */
 	expect_no_more(g, c->rank);
 	g->member[c->rank] = NULL;
 	c->group = NULL;

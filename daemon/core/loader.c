@@ -38,7 +38,7 @@ static void maybe_free(struct loader *l)
 	free(l);
 }
 
-/* The rows of arrays have no limit: a file that cannot be read ends the loader. */
+/* Rows of arrays have no bad-data budget: a file that cannot be read ends the loader. */
 static void fail_for_bad(struct loader *l)
 {
 	char bad[1536], limit[160] = "";
@@ -103,7 +103,7 @@ static void on_published(struct stream_host *h, const struct slot *slot, bool wa
 	l->ops->published(l, waited);
 }
 
-/* No trainer with that device slab finds batches there any more, whichever batch it was. */
+/* No trainer with that device slab finds further batches there, whichever batch failed. */
 static void on_device_slab_failed(struct stream_host *h, const struct device_slab *device_slab, const char *why)
 {
 	struct loader *l = loader_of(h);
@@ -217,8 +217,8 @@ static void plan_task_done(struct pool_task *t)
 	maybe_free(l);
 }
 
-/* NULL: all of them are being made. Who wants one more asks again when one is there, instead of taking the place of one
- * that somebody waits for. */
+/* NULL: all entries are being made. The caller asks again when one is ready, instead of evicting an entry that a stream
+ * waits for. */
 static struct plan_entry *claim_entry(struct loader *l, uint64_t epoch, uint64_t base)
 {
 	struct plan_entry *oldest = NULL;
@@ -248,7 +248,7 @@ uint64_t loader_order_bytes(const struct loader *l, uint64_t free_bytes)
 	return n * one;
 }
 
-/* The plan that was used longest ago, if it is there: its place is free afterwards. */
+/* Drops the plan that was used longest ago, if there is one: its entry is free afterwards. */
 static bool drop_oldest(struct loader *l)
 {
 	struct plan_entry *oldest = NULL;
@@ -263,7 +263,7 @@ static bool drop_oldest(struct loader *l)
 	return true;
 }
 
-/* must_be: somebody waits for it. Then older plans make room, and the loader fails where none is left. */
+/* must_be: a stream waits for the plan. Then older plans make room, and the loader fails if there is no room. */
 static bool charge_plan(struct loader *l, const struct plan_spec *spec, bool must_be, struct charge *c)
 {
 	char what[64], why[512];
@@ -313,7 +313,7 @@ static struct plan *make_cheap_plan(struct loader *l, uint64_t epoch, uint64_t b
 	if (!charge_plan(l, &spec, true, &bytes))
 		return NULL;
 	int r = plan_create(&spec, &plan);
-	claim_entry(l, epoch, base); /* none is being made elsewhere: they are all cheap */
+	claim_entry(l, epoch, base); /* none is being made elsewhere: all of them are cheap */
 	plan_arrived(l, &spec, plan, &bytes, r);
 	struct plan_entry *e = find_plan(l, epoch, base);
 	return e ? e->plan : NULL;
@@ -333,7 +333,7 @@ static struct plan *on_order(struct stream_host *h, uint64_t epoch, uint64_t bas
 		return NULL;
 	}
 	e->used = ++l->plan_clock;
-	/* The next epoch's order is made while this one is read, if there is memory and an I/O thread for it. */
+	/* Make the next epoch's order while this one is read, if there is memory and an I/O thread for it. */
 	if (!cheap && e->plan && !find_plan(l, epoch + 1, 0))
 		request_plan(l, epoch + 1, 0, false);
 	return e->plan;
@@ -347,7 +347,7 @@ static uint64_t n_per_rank(const struct loader *l, uint64_t base)
 
 uint64_t loader_n_batches(const struct loader *l, uint64_t base)
 {
-	/* How long a producer's epoch is shows only when it is over. */
+	/* The length of a producer's epoch is known only when the epoch is over. */
 	return l->spec.served ? UINT64_MAX : plan_n_batches(n_per_rank(l, base), l->spec.batch_size, l->spec.drop_last);
 }
 
@@ -378,7 +378,7 @@ static void describe_samples(struct loader *l)
 	l->n_label_dims = dataset_label_shape(r->dataset, l->label_shape, &l->label_dtype);
 }
 
-/* The same for the same request on the same data, after a restart as well: tokens carry it. */
+/* The same for the same request on the same data, also after a restart: tokens carry it. */
 static uint64_t hash_loader(const struct loader *l)
 {
 	char text[512];
@@ -391,7 +391,7 @@ static uint64_t hash_loader(const struct loader *l)
 	return XXH3_64bits_withSeed(pipeline, strlen(pipeline), h);
 }
 
-enum { BY_INDEX, BY_POSITION }; /* what draws are keyed by: global_position */
+enum { BY_INDEX, BY_POSITION }; /* what random draws are keyed by: global_position */
 
 static uint64_t hash_pipeline(const struct loader *l)
 {
@@ -400,7 +400,7 @@ static uint64_t hash_pipeline(const struct loader *l)
 	return text ? XXH3_64bits_withSeed(text, strlen(text), l->spec.apply_exif | keyed << 1) : 0;
 }
 
-/* A share group of one is an open one: trainers come and go. */
+/* A share group of size 1 is an open group: trainers come and go. */
 static bool is_loose(const struct loader_spec *spec)
 {
 	return spec->share && !spec->served && (spec->world_size == 1 || spec->policy != GROUP_WAIT);
@@ -413,15 +413,15 @@ static const struct stream_host_ops host_ops = { .n_batches = on_n_batches,
 						 .failed = on_failed,
 						 .came_back = on_came_back };
 
-/* Those of ranks are made as they come. */
+/* Shard: streams of ranks are made as the ranks come. */
 static int make_streams(struct loader *l)
 {
 	l->is_loose = is_loose(&l->spec);
 	l->streams.host = &l->host;
 	if (l->is_loose)
 		return group_init(&l->group, &l->streams, l->spec.policy, l->spec.world_size);
-	bool open = l->spec.served && l->spec.world_size == 1; /* as one sequence of batches allows: who comes later
-	                                                        * joins where the others are */
+	bool open = l->spec.served && l->spec.world_size == 1; /* as far as one sequence of batches allows: a later
+	                                                        * trainer joins at the position of the others */
 	l->streams.n_consumers = !l->spec.share ? 1 : open ? LOADER_MAX_SHARE : l->spec.world_size;
 	if (!l->spec.share)
 		return 0;

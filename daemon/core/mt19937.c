@@ -1,7 +1,7 @@
 /* MT19937 (Matsumoto and Nishimura, 1998), written so that the compiler vectorises it: a block of 624 words is renewed
- * in loops whose iterations are at least 227 apart, and tempered in one more. A shuffle of a million samples needs a
- * million draws on the way to the first batch, so the block matters; the odd corner is torch's own, another shuffle
- * with wider draws for very large n. */
+ * in loops whose dependent iterations are at least 227 apart, and tempered in another loop. A shuffle of a million
+ * samples needs a million draws before the first batch, so the block matters. The odd corner is torch's own: another
+ * shuffle with wider draws for very large n. */
 #include "core/mt19937.h"
 
 enum { M = 397 };
@@ -46,8 +46,8 @@ void mt19937_block(struct mt19937 *mt, uint32_t out[MT19937_N])
 	}
 }
 
-/* Below, a block's partners are computed, and their cache lines asked for, before the swaps that need them: each is a
- * random place in an array larger than the caches. */
+/* The shuffles below compute a block's partners, and prefetch their cache lines, before the swaps that need them: each
+ * partner is a random place in an array larger than the caches. */
 void randperm_narrow(struct mt19937 *mt, uint32_t *order, uint32_t n)
 {
 	uint32_t draws[MT19937_N];
@@ -97,7 +97,7 @@ void randperm_wide32(struct mt19937 *mt, uint32_t *order, uint64_t n)
 			__builtin_prefetch(&order[partners[k]], 1);
 		}
 		for (uint64_t k = 0; k < n_block; k++) {
-			order[begin + k] = (uint32_t)(begin + k); /* its own partner, perhaps */
+			order[begin + k] = (uint32_t)(begin + k); /* may be its own partner */
 			order[begin + k] = order[partners[k]];
 			order[partners[k]] = (uint32_t)(begin + k);
 		}

@@ -1,10 +1,10 @@
 /* An epoch's order: torch's DistributedSampler written as arithmetic on positions.
  *
- * Position p of the epoch's order holds sample order[p]; rank r's i-th row is position base + i * W + r. Behind the
- * last sample the order begins again, which is DistributedSampler's padding, also when n < W and it has to repeat
- * several times. With drop_last nothing is padded because the rows stop before. A resumed epoch is the same with a
- * base, so resuming with another world size needs no case of its own. Only a shuffle needs memory: 4 bytes a sample
- * while the numbers fit. */
+ * Position p of the epoch's order holds sample order[p]; rank r's i-th row is position base + i * W + r. After the last
+ * sample the order begins again, which is DistributedSampler's padding, also when n < W and it has to repeat several
+ * times. With drop_last nothing is padded because the rows stop earlier. A resumed epoch is the same with a base, so
+ * resuming with another world size needs no case of its own. Only a shuffle needs memory: 4 bytes a sample while the
+ * numbers fit. */
 #include "core/plan.h"
 
 #include <errno.h>
@@ -133,7 +133,7 @@ uint64_t plan_n_per_rank(const struct plan *p)
 	return p->n_per_rank;
 }
 
-/* How far a row lies behind base. */
+/* How far a row lies after base. */
 static uint64_t row_offset(const struct plan *p, uint32_t rank, uint64_t i)
 {
 	return i * p->spec.world_size + rank;

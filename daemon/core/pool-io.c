@@ -26,7 +26,7 @@ static void fetch_one(struct pool *p, struct pool_ticket *t)
 			pool_tell_loop(p);
 		if (p->starved)
 			pool_serve_starved(p);
-		pool_wake_worker(p); /* somebody may have waited for the ticket */
+		pool_wake_worker(p); /* a queue may have waited for the ticket */
 		return;
 	}
 	struct pool_queue *q = job->queue;

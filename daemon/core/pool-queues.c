@@ -7,7 +7,7 @@
 
 enum { FIRST_BATCH_NS = 100000000 /* the worker time that a batch takes, until one was made */ };
 
-/* What is walked per row is as long as there is work, however many queues have none. */
+/* The list that is walked per row is only as long as the number of queues with work. */
 void pool_list_or_unlist(struct pool *p, struct pool_queue *q)
 {
 	bool listed = q->first || q->fetched || q->n_busy;
@@ -42,7 +42,7 @@ void pool_unlink_job(struct pool_queue *q, struct pool_job *job)
 	job->next = NULL;
 }
 
-/* Wake-ups of the loop merge, so that telling it twice does no harm. */
+/* Wake-ups of the loop merge, so telling it twice does no harm. */
 bool pool_finish_if_done(struct pool *p, struct pool_job *job)
 {
 	if (job->finished || job->n_open > 0 || (!job->cancelled && job->n_taken < job->n_rows))

@@ -1,5 +1,5 @@
-/* See pool-source.h. Functions below "workers and I/O threads" read what is constant (the recipe, the spec), write the
- * rows they were given, and touch nothing else but atomics and the badlist. */
+/* See pool-source.h. Functions under "workers and I/O threads" read only constant data (the recipe, the spec), write
+ * the rows they were given, and touch nothing else except atomics and the badlist. */
 #include "core/pool-source.h"
 
 #include <string.h>
@@ -11,8 +11,8 @@
 
 enum {
 	SUBSTITUTES = 16,         /* tries before a row is given up */
-	SLOW_SAMPLES = 2,         /* of a row that may use up their processor time before that, too */
-	CHUNK_BYTES = 256 * 1024, /* of array rows a worker takes at once */
+	SLOW_SAMPLES = 2,         /* of a row that may use up their processor time before it is given up, too */
+	CHUNK_BYTES = 256 * 1024, /* of array rows that a worker takes at once */
 };
 
 static struct slot *slot_of(struct pool_job *job)
@@ -43,7 +43,7 @@ static void *row_data(const struct row *r)
 	return slot_data(r->slot) + (size_t)r->number * r->source->layout->row_bytes;
 }
 
-/* A row's place in its epoch, over all ranks; own batches may be shorter than batch_size and leave gaps. */
+/* A row's position in its epoch, over all ranks; own batches may be shorter than batch_size and leave gaps. */
 static uint64_t global_position(const struct row *r)
 {
 	const struct loader_spec *spec = r->source->spec;
@@ -51,8 +51,8 @@ static uint64_t global_position(const struct row *r)
 	return at->base + (at->step * spec->world_size + r->slot->stream->plan_rank) * spec->batch_size + r->number;
 }
 
-/* What the row's draws are keyed by. The built-in order names a sample once an epoch, so that its pixels do not depend
- * on the world size; a caller's own may name it as often as it likes, and each time is another augmentation. */
+/* What the row's random draws are keyed by. The built-in order has a sample once per epoch, so its pixels do not depend
+ * on the world size. A caller's own order may repeat a sample, and each time is another augmentation. */
 static struct sample_key key_of(const struct row *r, uint64_t index)
 {
 	const struct loader_spec *spec = r->source->spec;
@@ -75,8 +75,8 @@ static void note_bad(struct pool_source *p, uint64_t index, const char *text)
 			  (unsigned long long)index, text);
 }
 
-/* Where a row's sample cannot be decoded another takes the row; which one depends on nothing but (seed, epoch, index):
- * a resumed epoch has the same ones, also with another world size. Attempt 0 is the sample itself. */
+/* If a row's sample cannot be decoded, another sample takes the row. The choice depends only on (seed, epoch, index): a
+ * resumed epoch has the same substitutes, also with another world size. Attempt 0 is the sample itself. */
 static uint64_t candidate(const struct row *r, unsigned attempt)
 {
 	uint64_t index = (uint64_t)slot_indices(r->slot)[r->number];
@@ -100,14 +100,14 @@ static int run_image(struct pool_job *job, void *worker, uint32_t first, uint32_
 	struct row r = { p, slot, first };
 	struct sample_input *in = ticket ? ticket->input : NULL;
 	unsigned n_slow = ticket ? ticket->n_slow : 0;
-	/* Of a batch that has failed nothing more is made: the loader ends with it. */
+	/* No further rows are made of a failed batch: the loader ends with it. */
 	bool failed = atomic_load_explicit(&slot->failed, memory_order_relaxed), done = failed;
 	for (unsigned attempt = ticket ? ticket->stage : 0; !done; attempt++, in = NULL) {
 		uint64_t index = candidate(&r, attempt);
 		struct sample_error err;
 		int result = sample_make(p->recipe, worker, key_of(&r, index), in, false, row_data(&r), &err);
 		if (result == SAMPLE_E_WOULD_BLOCK) {
-			/* Without a ticket yet the row begins anew with one, and comes back here. */
+			/* Without a ticket, the row begins again with one, and comes back here. */
 			if (ticket) {
 				ticket->stage = attempt;
 				ticket->n_slow = n_slow;
@@ -117,7 +117,7 @@ static int run_image(struct pool_job *job, void *worker, uint32_t first, uint32_
 		if (result == SAMPLE_E_BAD) {
 			note_bad(p, index, err.text);
 			n_slow += err.slow;
-			/* No time is spent on a substitute when there are too many bad samples already. */
+			/* Spend no time on a substitute if there are too many bad samples already. */
 			failed = attempt == SUBSTITUTES || n_slow == SLOW_SAMPLES ||
 				 badlist_exceeds(&p->bad, p->bad_budget);
 		} else if (result == 0) {
@@ -170,8 +170,8 @@ static int run_array(struct pool_job *job, void *worker, uint32_t first, uint32_
 	return 0;
 }
 
-/* Rows whose pages a server brings: the I/O thread that waits for them copies them, too, as they may be gone again by
- * the time that a worker came to it. */
+/* Rows whose pages come from a server: the I/O thread that waits for the pages also copies them, because they may be
+ * evicted before a worker gets to them. */
 static int run_far_array(struct pool_job *job, void *worker, uint32_t first, uint32_t n, struct pool_ticket *ticket)
 {
 	(void)worker;
@@ -221,7 +221,7 @@ static void on_cancel(struct batch_source *source, struct slot *slot)
 	pool_cancel(pool_source_of(source)->pool, &slot->job);
 }
 
-/* A stream that stands still is of no concern to the others, and cancelled jobs come back by themselves. */
+/* Other streams do not depend on a stream that has stopped, and cancelled jobs complete by themselves. */
 static void ignore(struct batch_source *source)
 {
 	(void)source;

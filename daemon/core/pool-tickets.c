@@ -1,7 +1,7 @@
 /* See pool-tickets.h. */
 #include "core/pool-tickets.h"
 
-/* ---- who may have one ---- */
+/* ---- which queue may have a ticket ---- */
 
 /* How many tickets, and how many I/O threads, queues with a file system may have together: the rest is for queues whose
  * files are on local disks, however many other machines hang. */
@@ -16,10 +16,11 @@ static unsigned far_threads(const struct pool *p)
 	return n > 0 ? n : 1;
 }
 
-/* A queue may have as many tickets as it leaves free: alone it gets half of them, two get a third each, and there are
- * always some for one whose files are at hand, however slow the others' disks are. One of several users leaves a
- * quarter to the others, however many queues it has: its disk may never answer. Where a server has to answer, a user
- * and a file system leave as many free as they have: neither many jobs nor many mounts get more. */
+/* A queue may have as many tickets as it leaves free: a single queue gets half of them, two get a third each, and some
+ * are always left for a queue whose files are at hand, however slow the others' disks are. If there are several users,
+ * each leaves a quarter to the others, however many queues it has: its disk may never answer. For files that a server
+ * has to answer, a user and a file system leave as many free as they have, so that neither many jobs nor many mounts
+ * get more. */
 bool pool_may_have_ticket(const struct pool *p, const struct pool_queue *q)
 {
 	unsigned left = p->n_free_tickets - p->n_reserved;
@@ -47,7 +48,7 @@ static void fetch_later(struct pool *p, struct pool_ticket *t)
 		pthread_cond_signal(&p->io);
 }
 
-/* By that many more tickets, and more that an I/O thread is at. */
+/* Changes the counts by this many tickets, and by this many tickets that an I/O thread is fetching. */
 static void count_reads(struct pool *p, struct pool_queue *q, int tickets, int fetching)
 {
 	struct pool_reads *of[] = { &q->reads, &q->owner->reads, &q->owner->far, &p->far,
@@ -81,7 +82,7 @@ void pool_unlink_starved(struct pool *p, struct pool_queue *q)
 	q->returned = (struct pool_piece){ 0 };
 }
 
-/* The list is empty unless something hangs. */
+/* The list is empty unless a file system hangs. */
 void pool_serve_starved(struct pool *p)
 {
 	for (struct pool_queue *q = p->starved, *next; q && p->n_free_tickets > p->n_reserved; q = next) {
@@ -146,10 +147,10 @@ void pool_drop_input(const struct pool *p, const struct pool_ticket *t)
 
 /* ---- reads ---- */
 
-/* A queue, and its user if there are several, has no I/O thread yet, or fewer than three times as many as it would
- * leave free: a disk that does not answer at all holds up the users that read from it, and no other, however many
- * queues read from it. The same for users and file systems where a server has to answer, within the threads that are
- * for those. */
+/* Whether an I/O thread may fetch the ticket. A queue, and its user if there are several, must have no I/O thread yet,
+ * or fewer than three times as many as it would leave free: a disk that does not answer at all holds up the users that
+ * read from it, and no other user, however many queues read from it. The same holds for users and file systems that a
+ * server has to answer, within the threads reserved for those. */
 static bool may_fetch(const struct pool *p, const struct pool_ticket *t)
 {
 	const struct pool_queue *q = t->job->queue;

@@ -1,5 +1,5 @@
-/* See pool-turns.h. Among queues the one with the fewest ready batches goes first, and among equals the one that has
- * had least worker time; a user whose rows take long goes behind the others once it has its share. */
+/* See pool-turns.h. Among queues the one with the fewest ready batches goes first; among equals, the one that has
+ * received the least worker time. A user whose rows take long goes behind the others once it has its share. */
 #include "core/pool-turns.h"
 
 #include "core/pool-queues.h"
@@ -7,13 +7,13 @@
 #include "util/clock.h"
 
 enum {
-	SLOW_NS = 30000000,    /* a row in work for longer takes long */
+	SLOW_NS = 30000000,    /* a row that has been in work for longer takes long */
 	CREDIT_NS = 400000000, /* worker time: how far behind the others a queue may be and still catch up */
 };
 
 /* ---- time and shares ---- */
 
-/* How long n rows have been in work together. `now` may be older than the youngest: it was taken before the lock. */
+/* How long n rows have been in work, summed up. `now` may be older than the youngest: it was taken before the lock. */
 static uint64_t elapsed(unsigned n, uint64_t begun_ns, uint64_t now)
 {
 	int64_t ns = (int64_t)(n * now - begun_ns);
@@ -26,23 +26,23 @@ static uint64_t served(const struct pool_queue *q, uint64_t now)
 	return q->served_ns + elapsed(q->n_busy, q->begun_ns, now);
 }
 
-/* How many workers are one user's share, while several have work. */
+/* How many workers are one user's share, while several users have work. */
 static unsigned share(const struct pool *p)
 {
 	unsigned n = p->n_listed_owners > 1 ? p->target / p->n_listed_owners : p->target;
 	return n ? n : 1;
 }
 
-/* Its rows in work take long, and it has its share of the workers. */
+/* The user's rows in work take long, and it has its share of the workers. */
 static bool has_enough(const struct pool_owner *o, unsigned share, uint64_t now)
 {
 	return o->n_busy >= share && elapsed(o->n_busy, o->begun_ns, now) > (uint64_t)o->n_busy * SLOW_NS;
 }
 
-/* The queue with the least is next: start-time fair queueing (Goyal, Vin, Cheng 1996) by worker time. Batches that are
- * ready count as service received, so a queue without any goes first, but not for ever: what the pool knows of them may
- * be old, as a trainer that goes to sleep does not always say so. A queue that wants less than its share gets all that
- * it wants, however many others have no batch ready. */
+/* The queue with the least value is next: start-time fair queueing (Goyal, Vin, Cheng 1996) by worker time. Ready
+ * batches count as service received, so a queue without any goes first, but only up to a limit: the pool's count may be
+ * out of date, because a trainer that goes to sleep does not always report it. A queue that wants less than its share
+ * gets all that it wants, however many others have no batch ready. */
 static uint64_t turn(const struct pool *p, const struct pool_queue *q, uint64_t now)
 {
 	uint64_t at = served(q, now) + CREDIT_NS, ready_ns = (uint64_t)q->n_ready * (uint64_t)q->batch_ns;
@@ -94,8 +94,8 @@ bool pool_any_has_rows(const struct pool *p)
 	return q != NULL;
 }
 
-/* Threads that are in long rows go on beside the relief threads, so that it takes as many of these for a user to have
- * its share of the processors. */
+/* Threads that work on long rows keep running beside the relief threads, so an equal number of relief threads is needed
+ * for a user to have its share of the processors. */
 struct pool_queue *pool_pick_deprived(const struct pool *p, uint64_t now)
 {
 	struct pool_queue *best = NULL;
@@ -105,7 +105,7 @@ struct pool_queue *pool_pick_deprived(const struct pool *p, uint64_t now)
 		n_slow += since && now > since + SLOW_NS;
 	}
 	if (p->n_listed_owners < 2 || !n_slow || p->n_busy - n_slow >= p->target)
-		return NULL; /* nobody to share with, or as many get on as there are to be */
+		return NULL; /* no other user to share with, or as many fast rows in work as the target */
 	unsigned most = n_slow / (p->n_listed_owners - 1) > share(p) ? n_slow / (p->n_listed_owners - 1) : share(p);
 	for (struct pool_queue *q = p->queues; q; q = q->next) {
 		if (has_rows(p, q) && q->owner->n_busy < most && (!best || more_urgent(p, q, best, now)))
@@ -114,7 +114,7 @@ struct pool_queue *pool_pick_deprived(const struct pool *p, uint64_t now)
 	return best;
 }
 
-/* Fetched rows and new ones in turn: a new row that has to be parked costs next to nothing, and keeps the disk as busy
+/* Takes fetched and new rows in turn: a new row that has to be parked costs almost nothing, and keeps the disk as busy
  * as the decoders. */
 bool pool_take_piece(struct pool *p, struct pool_queue *q, struct pool_piece *out)
 {

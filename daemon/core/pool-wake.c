@@ -6,8 +6,8 @@
 
 #include "util/clock.h"
 
-/* One at a time is enough: a worker that has been woken looks at everything there is, and wakes the next
- * (pool_worker_main) when there is more than it takes. So a thread that brings work pays for one wake-up and no more. */
+/* Waking one worker at a time is enough: a woken worker looks at all the work there is, and wakes the next worker
+ * (pool_worker_main) when there is more than it takes. So a thread that brings work pays for only one wake-up. */
 bool pool_must_wake(struct pool *p)
 {
 	if (p->n_sleeping == 0 || p->n_waking > 0)

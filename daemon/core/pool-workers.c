@@ -1,9 +1,9 @@
 /* See pool-workers.h.
  *
- * Relief: one of the relief threads is the watcher. While several users have queues and there is work it looks every
+ * Relief: one of the relief threads is the watcher. While several users have queues and there is work, it checks every
  * WATCH_NS whether rows have been in work for so long that a user is kept from its share. Then it takes a row of that
- * user, and another relief thread becomes the watcher. It sleeps for good when the pool has been idle for a while, or
- * has one user, so that a pool that nobody shares never has a wake-up more. */
+ * user, and another relief thread becomes the watcher. The watcher sleeps without a timeout when the pool has been idle
+ * for a while, or has only one user, so that a pool with one user has no additional wake-ups. */
 #include "core/pool-workers.h"
 
 #include "core/pool-queues.h"
@@ -14,7 +14,7 @@
 
 enum {
 	WATCH_NS = 30000000,
-	IDLE_WATCHES = 32, /* before the watcher sleeps for good: work comes in bursts */
+	IDLE_WATCHES = 32, /* before the watcher sleeps without a timeout: work comes in bursts */
 };
 
 /* Returns the time. */
@@ -66,7 +66,8 @@ void *pool_worker_main(void *arg)
 	while (!p->stopping) {
 		if (self->number >= p->target) {
 			if (pool_any_has_rows(p))
-				pool_wake_worker(p); /* the wake-up that it may have had was meant for one that works */
+				pool_wake_worker(p); /* a wake-up that this thread received was meant for a worker below
+				                      * the target */
 			pthread_cond_wait(&p->spare, &p->lock);
 			now = clock_now_ns();
 			continue;
@@ -83,7 +84,7 @@ void *pool_worker_main(void *arg)
 		if (p->n_waking > 0)
 			p->n_waking--;
 		else
-			p->n_sleeping--; /* woken by nobody */
+			p->n_sleeping--; /* not woken by a signal */
 	}
 	pthread_mutex_unlock(&p->lock);
 	return NULL;
@@ -91,7 +92,7 @@ void *pool_worker_main(void *arg)
 
 /* ---- relief ---- */
 
-/* Until it is time to look again. */
+/* Returns when it is time to look again. */
 static void watch(struct pool *p)
 {
 	struct timespec t;
@@ -120,7 +121,7 @@ void *pool_relief_main(void *arg)
 		struct pool_queue *q = pool_pick_deprived(p, now);
 		struct pool_piece piece;
 		if (q && pool_take_piece(p, q, &piece)) {
-			pthread_cond_signal(&p->relief); /* for another to be the watcher */
+			pthread_cond_signal(&p->relief); /* another thread becomes the watcher */
 			run_piece(p, self, q, &piece, now);
 		} else if (p->watching) {
 			pthread_cond_wait(&p->relief, &p->lock);

@@ -1,18 +1,18 @@
-/* See pool.h: what the loop thread calls, and the pool's life. Its parts, each calling only those before it:
+/* See pool.h: the loop thread's functions, and the pool's life. Its parts, each calling only those before it:
  *
  *     pool-wake      which threads are woken, and the loop
- *     pool-queues    queues of jobs, whose they are, when a job is done
+ *     pool-queues    queues of jobs, their owners, when a job is done
  *     pool-tickets   rows that wait for input
- *     pool-turns     whose row is next
+ *     pool-turns     which row is next
  *     pool-workers   workers and relief threads
  *     pool-io        I/O threads
  *
- * The awkward corner is parking: a taken row is either with a worker, with an I/O thread, in its queue's `fetched` list,
- * or its queue's `returned` row, and in each case counted in job->n_open, so that a job is done exactly when all rows
+ * The awkward corner is parking: a taken row is with a worker, with an I/O thread, in its queue's `fetched` list, or is
+ * its queue's `returned` row. In each case it is counted in job->n_open, so that a job is done exactly when all rows
  * are taken (or it is cancelled) and n_open is 0. The thread that makes that true moves the job to the done list, once
  * (`finished`). No worker ever waits for a disk.
  *
- * Why a mutex and not lock-free queues: a row of pixels takes some 700 us, taking the mutex 20 ns; rows of arrays are
+ * Why a mutex and not lock-free queues: a row of pixels takes about 700 us, taking the mutex 20 ns; rows of arrays are
  * taken in chunks. */
 #include "core/pool.h"
 
@@ -47,7 +47,7 @@ void pool_drain(struct pool *p)
 	}
 }
 
-/* Not part of pool_drain: a task's end may end the very session that the caller of that is busy with. */
+/* Not part of pool_drain: a task's end may end the very session that the caller of pool_drain is handling. */
 static void finish_tasks(struct pool *p)
 {
 	pthread_mutex_lock(&p->lock);
@@ -219,7 +219,7 @@ int pool_create(uv_loop_t *loop, const struct pool_params *params, struct pool *
 		free_pool(p);
 		return r;
 	}
-	/* Signals are the loop thread's business. */
+	/* Only the loop thread handles signals. */
 	sigset_t all, old;
 	sigfillset(&all);
 	sigdelset(&all, SIGSEGV);
@@ -257,7 +257,7 @@ void pool_queue_set_urgency(struct pool *p, struct pool_queue *q, int n_ready, b
 	pthread_mutex_lock(&p->lock);
 	q->n_ready = n_ready;
 	q->waited_for = waited_for;
-	if (waited_for && p->done) /* done while nobody waited yet */
+	if (waited_for && p->done) /* done while no trainer waited yet */
 		pool_tell_loop(p);
 	pthread_mutex_unlock(&p->lock);
 }
@@ -289,7 +289,7 @@ void pool_submit(struct pool *p, struct pool_queue *q, struct pool_job *job)
 void pool_cancel(struct pool *p, struct pool_job *job)
 {
 	pthread_mutex_lock(&p->lock);
-	bool tell = job->finished; /* perhaps nobody was woken for it */
+	bool tell = job->finished; /* perhaps the loop was not woken for it */
 	if (!tell) {
 		job->cancelled = true;
 		pool_unlink_job(job->queue, job);
@@ -324,7 +324,7 @@ void pool_run_task(struct pool *p, struct pool_task *t)
 	else
 		p->tasks = t;
 	p->tasks_last = t;
-	/* Thread 0 does not take tasks: wake them all rather than maybe only that one. */
+	/* Thread 0 does not take tasks, so waking only one thread might wake only that one: wake all. */
 	pthread_cond_broadcast(&p->io);
 	pthread_mutex_unlock(&p->lock);
 }
@@ -369,7 +369,7 @@ void pool_get_stats(struct pool *p, struct pool_stats *s)
 		if (since && now > since && now - since > s->oldest_busy_ns)
 			s->oldest_busy_ns = now - since;
 	}
-	/* Everybody relies on the one that has been woken to wake the next. */
+	/* All sleeping workers rely on the woken worker to wake the next. */
 	if (p->n_waking && now > p->waking_since_ns && now - p->waking_since_ns > s->oldest_busy_ns)
 		s->oldest_busy_ns = now - p->waking_since_ns;
 	pthread_mutex_unlock(&p->lock);

@@ -1,6 +1,6 @@
-/* See sample.h. What is looked for first saves most: pixels behind the deterministic prefix, then the file's bytes,
- * then an index into them. Whatever is found is used only while the file on disk is still the one it was made from (and
- * this peer may read it), which costs one system call. */
+/* See sample.h. Caches are tried in the order of what they save: pixels after the deterministic prefix, then the file's
+ * bytes, then an index into them. An entry is used only while the file on disk is still the one it was made from (and
+ * the client may read it), which costs one system call. */
 #include "core/sample.h"
 
 #include <errno.h>
@@ -24,7 +24,7 @@ enum {
 
 struct sample_worker {
 	struct decode_limits limits;
-	struct workspace space, ahead; /* ahead: of the file that a probe reads, so that nobody waits for its disk */
+	struct workspace space, ahead; /* ahead: of the file that a probe reads, so that no worker waits for its disk */
 	struct decoder *decoder;
 	struct pipeline_worker *pipeline;
 	struct file_bytes file;
@@ -68,7 +68,7 @@ void sample_worker_destroy(struct sample_worker *w)
 	free(w);
 }
 
-/* Whether there is an entry of the file as it is now; a stale one is dropped. */
+/* Whether there is an entry for the file in its current state; a stale entry is dropped. */
 static bool is_cached(const struct recipe *r, struct cache_space *space, uint64_t index, struct file_bytes *current)
 {
 	struct cache_hit hit;
@@ -84,7 +84,7 @@ static bool is_cached(const struct recipe *r, struct cache_space *space, uint64_
 	return true;
 }
 
-/* Everything that the worker has, so that its next sample begins as its first one did. */
+/* Frees all buffers of the worker, so that its next sample begins like its first one. */
 static void trim(struct sample_worker *w)
 {
 	decoder_trim(w->decoder);
@@ -119,8 +119,8 @@ void sample_input_drop(struct sample_input *in)
 		file_bytes_finish(&in->bytes);
 }
 
-/* On a file system where a server has to answer no worker may read instead of this thread, so a file for which there is
- * no room now is fetched again a moment later; one for which there never is any is bad. */
+/* Of a file system that a server provides, only this thread may read. So a file for which there is no room now is
+ * fetched again a moment later; a file for which there can never be room is bad. */
 static int find_no_room(const struct recipe *r, uint64_t index, struct sample_input *in)
 {
 	const struct timespec pause = { .tv_nsec = NO_ROOM_PAUSE_MS * 1000000 };
@@ -167,7 +167,7 @@ static int bad(const struct recipe *r, uint64_t index, const char *why, struct s
 	char name[256];
 	dataset_name(r->dataset, index, name, sizeof(name));
 	size_t n = strlen(name);
-	/* Who opens files names them already. */
+	/* Errors of opening files already contain the name. */
 	bool is_named = n && !strncmp(why, name, n) && why[n] == ':';
 	snprintf(err->text, sizeof(err->text), "%s%s%s", is_named ? "" : name, is_named ? "" : ": ", why);
 	err->slow = false;
@@ -181,7 +181,7 @@ static int bad_image(const struct recipe *r, uint64_t index, int outcome, const 
 	return SAMPLE_E_BAD;
 }
 
-/* Of a sample that alone needs more than all of a workspace: on no day would there be room for it. */
+/* For a sample that alone needs more than a whole workspace: there would never be room for it. */
 static int too_large(const struct recipe *r, const struct sample_worker *w, uint64_t index, struct sample_error *err)
 {
 	char text[400], need[32], have[32];
@@ -195,7 +195,7 @@ static int too_large(const struct recipe *r, const struct sample_worker *w, uint
 	return bad(r, index, text, err);
 }
 
-/* Decodes what the crop needs, starting from what an earlier epoch learnt about where things are in the file. */
+/* Decodes what the crop needs, using the index that an earlier epoch made of the file. */
 static int run_with_index(const struct recipe *r, struct sample_worker *w, struct sample_key key,
 			  const struct file_bytes *file, const struct image_info *info, void *row,
 			  struct image_error *why)
@@ -214,7 +214,7 @@ static int run_with_index(const struct recipe *r, struct sample_worker *w, struc
 	return result;
 }
 
-/* Decodes all that the deterministic prefix gives, keeps it, and makes the row of it. */
+/* Decodes the output of the deterministic prefix, caches it, and makes the row from it. */
 static int run_and_keep(const struct recipe *r, struct sample_worker *w, struct sample_key key,
 			const struct file_bytes *file, const struct image_info *info, void *row,
 			struct image_error *why)
@@ -246,7 +246,8 @@ static bool is_same_file(const struct file_bytes *a, const struct file_bytes *b)
 	return a->ino == b->ino && a->dev == b->dev && a->mtime_ns == b->mtime_ns && a->n_bytes == b->n_bytes;
 }
 
-/* 1 when there is a current entry; 0, and a stale one is dropped; -EAGAIN when only a thread that may wait can tell. */
+/* 1: there is a current entry; 0: there is none (a stale one is dropped); -EAGAIN: only a thread that may wait can
+ * tell. */
 static int look_up(const struct recipe *r, struct cache_space *space, uint64_t index, const struct sample_input *in,
 		   bool may_wait, struct cache_hit *hit)
 {
@@ -289,7 +290,7 @@ static int make(const struct recipe *r, struct sample_worker *w, struct sample_k
 	struct cache_hit hit;
 	int found = 0;
 	if (in && in->later) {
-		/* Where a server has to answer a worker reads nothing: its file is fetched again. */
+		/* A worker reads nothing that a server has to answer: the file is fetched again. */
 		if (dataset_server(r->dataset))
 			return SAMPLE_E_WOULD_BLOCK;
 		in = NULL;
@@ -308,7 +309,7 @@ static int make(const struct recipe *r, struct sample_worker *w, struct sample_k
 		cache_release(&hit);
 		return result;
 	}
-	if (in && in->checked) /* the entry has gone meanwhile */
+	if (in && in->checked) /* the entry has been evicted meanwhile */
 		in->must_read = true;
 	if (found < 0 || (in && in->checked))
 		return SAMPLE_E_WOULD_BLOCK;
@@ -328,7 +329,7 @@ int sample_make(const struct recipe *r, struct sample_worker *w, struct sample_k
 	bool kept = w->space.used_bytes > 0;
 	int result = make(r, w, key, in, may_wait, row, err);
 	if (result == -ENOMEM && w->space.refused_bytes && kept) {
-		/* What earlier samples left must not decide. */
+		/* Buffers left by earlier samples must not decide. */
 		trim(w);
 		w->space.refused_bytes = 0;
 		result = make(r, w, key, in, may_wait, row, err);
@@ -369,7 +370,7 @@ static uint64_t probe(const struct recipe *r, struct sample_worker *w, uint64_t 
 	return bytes;
 }
 
-/* Of all samples, judged by a few that are spread evenly; 0 when none of these can be decoded. */
+/* For all samples, estimated from a few evenly spread ones; 0 when none of these can be decoded. */
 static uint64_t guess_decoded_bytes(const struct recipe *r, struct sample_worker *w)
 {
 	uint64_t n = dataset_n(r->dataset), sum = 0, n_good = 0;

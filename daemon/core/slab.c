@@ -1,6 +1,6 @@
 /* See slab.h. Order matters: the mapping has to exist before F_SEAL_FUTURE_WRITE, and the read-only descriptor is a
- * re-open through /proc because the first one is open for writing. The mode 0400 and the seal both matter: a memfd's
- * inode is 0777, so any process with a descriptor could otherwise re-open it for writing. */
+ * re-open through /proc because the first descriptor is open for writing. The mode 0400 and the seal both matter: a
+ * memfd's inode has mode 0777, so any process with a descriptor could otherwise re-open it for writing. */
 #include "core/slab.h"
 
 #include <errno.h>
@@ -21,7 +21,7 @@
 #define MADV_POPULATE_WRITE 23
 #endif
 
-enum { ALIGN = 256 }; /* of what lies in a slot */
+enum { ALIGN = 256 }; /* of the parts of a slot */
 
 static int open_memfd(void)
 {
@@ -44,7 +44,7 @@ static int populate(uint8_t *base, size_t bytes)
 	return 0;
 }
 
-/* A slab that another process is to map is sealed in two steps: its size before that process has it, against writing
+/* A slab that another process will map is sealed in two steps: its size before that process has it, and against writing
  * afterwards. */
 static int seal_size(int fd)
 {
@@ -66,7 +66,7 @@ static int reopen_readonly(int fd)
 	return ro < 0 ? -errno : ro;
 }
 
-/* Sealed against everything but writable mappings. */
+/* Sealed against everything except writable mappings. */
 static int make(struct slab *s, size_t size_bytes, size_t present_bytes)
 {
 	*s = (struct slab){ .kind = SLAB_MEMFD, .fd = -1, .writable_fd = -1 };
@@ -79,7 +79,7 @@ static int make(struct slab *s, size_t size_bytes, size_t present_bytes)
 	if (fd < 0)
 		return fd;
 	int r = 0;
-	/* fallocate first: where memory is short it says so, instead of a signal at the first write. */
+	/* fallocate first: if memory is short it returns an error, instead of a signal at the first write. */
 	if (ftruncate(fd, (off_t)bytes) || fallocate(fd, 0, 0, (off_t)present)) {
 		r = -errno;
 		goto close_fd;
@@ -89,7 +89,7 @@ static int make(struct slab *s, size_t size_bytes, size_t present_bytes)
 		r = -errno;
 		goto close_fd;
 	}
-	(void)populate(base, present); /* fallocate has said that the memory is there */
+	(void)populate(base, present); /* fallocate has confirmed that the memory is there */
 	r = seal_size(fd);
 	if (r == 0)
 		r = reopen_readonly(fd);

@@ -1,5 +1,5 @@
-/* See slots.h. Every change of state goes through slot_move, which knows the allowed ones: a move that is not in the
- * table is a bug of ours, never a peer's doing, hence the assert. */
+/* See slots.h. Every change of state goes through slot_move, which knows the allowed moves: any other move is a bug of
+ * the daemon, which a peer cannot cause, hence the assert. */
 #include "core/slots.h"
 
 #include <assert.h>
@@ -79,7 +79,7 @@ struct slots *slots_ref(struct slots *s)
 	return s;
 }
 
-/* When a GPU is lost nobody can say what it still reads: the pages stay until the process ends, which is soon. */
+/* When a GPU is lost it is not known what it still reads: the pages stay until the process ends, which is soon. */
 static void slots_destroy(struct slots *s, bool keep_memory)
 {
 	if (s->charged_bytes)
@@ -124,8 +124,8 @@ int64_t *slot_indices(const struct slot *s)
 
 struct slot *slots_find_free(struct slots *s)
 {
-	/* The one freed longest ago would be fairest to caches of trainers; there are usually a handful, so the first
-	 * will do. A large group has thousands, hence first_free. */
+	/* The slot freed longest ago would be fairest to the trainers' caches. There are usually only a few slots, so
+	 * the first one will do. A large group has thousands, hence first_free. */
 	while (s->first_free < s->n_made && s->slot[s->first_free].state != SLOT_FREE)
 		s->first_free++;
 	return s->first_free < s->n_made ? &s->slot[s->first_free] : NULL;

@@ -1,6 +1,6 @@
-/* See stream.h. The awkward corner is a seek while batches are on their way: what is made ahead is dropped (rows in
- * work finish into a slot nobody wants), what was published stays leased until the trainer gives it back unread, and
- * the new batches carry the new seek number. */
+/* See stream.h. The awkward corner is a seek while batches are pending: batches made ahead are dropped (rows in work
+ * finish into a slot that is not wanted), published batches stay leased until the trainer returns them unread, and the
+ * new batches carry the new seek number. */
 #include "core/stream.h"
 
 #include <assert.h>
@@ -17,7 +17,7 @@
 
 enum {
 	MORE_OWN_BATCHES = 2, /* unanswered ones beyond the window, as proto/README.md allows */
-	MOST_ROUNDS = 16,     /* of stream_step, before others have their turn */
+	MOST_ROUNDS = 16,     /* of stream_step, before other streams have their turn */
 };
 
 static uint64_t bit(uint32_t rank)
@@ -62,7 +62,6 @@ void stream_try_free(struct stream *s, struct slot *slot)
 	slot_settle(slot);
 }
 
-/* Collects what trainers have left to be collected. */
 void stream_look(struct stream *s)
 {
 	for (uint32_t i = 0; i < s->n_consumers; i++) {
@@ -72,18 +71,18 @@ void stream_look(struct stream *s)
 	}
 }
 
-/* A consumer whose trainer works on its last batch, or has none: it will ask next. */
+/* A consumer whose trainer works on its last batch, or has none: the trainer will ask next. */
 static bool is_starving(const struct consumer *c)
 {
 	return c->positioned && !c->follows && (c->ops->look ? c->n_unread == 0 : c->n_leases <= 1);
 }
 
-/* Before the loop may go to sleep: has everybody say who wakes it, and for what. True if there is something to do after
- * all.
+/* Before the loop may sleep: each consumer says whether its trainer wakes the loop, and for what. True if there is
+ * something to do after all.
  *
- * As long as every trainer has batches it has not looked at, releases may gather until they are worth a wake-up. Who
- * starves has its batch made or is waited for by a job that will wake the loop; only when there is hardly anything in
- * work, every release counts. */
+ * While every trainer has unread batches, releases may gather until they are worth a wake-up. For a starving trainer a
+ * batch is in work, or a job that it waits for will wake the loop; only when hardly anything is in work does every
+ * release count. */
 static bool arm(struct stream *s)
 {
 	uint32_t n_making = 0;
@@ -111,10 +110,10 @@ static void update_urgency(struct stream *s)
 	for (uint32_t i = 0; i < s->n_consumers; i++) {
 		const struct consumer *c = s->consumers[i];
 		if (c && c->follows)
-			continue; /* it waits for the others to get there, not for the workers */
+			continue; /* it waits for the other trainers to get there, not for the workers */
 		waiting |= c && c->waiting;
-		/* Who has more comes to wake us first, and is told then. What goes to a GPU has another way before it.
-		 */
+		/* A trainer with unread batches wakes us itself. Batches for a GPU must still be copied, so wake early
+		 * for those. */
 		soon |= c && (is_starving(c) || (c->positioned && c->device_slab));
 	}
 	pool_queue_set_urgency(s->host->pool, &s->queue, waiting ? 0 : n_ready + 1, waiting || soon);
@@ -131,8 +130,8 @@ static bool anybody_wants_more(const struct stream *s)
 	return false;
 }
 
-/* Those of a group of known size begin together. Who comes to an open one begins where the others are, whenever it
- * likes, and keeps nobody waiting before. */
+/* The members of a group of known size begin together. A trainer that comes to an open group begins where the others
+ * are, at any time; before that the others do not wait for it. */
 static bool is_counted_on(const struct stream *s, const struct consumer *c)
 {
 	return c->positioned || !s->host->spec->share || s->host->spec->world_size > 1;
@@ -175,7 +174,7 @@ static void fill_from_plan(struct stream *s, struct slot *slot, struct plan *pla
 	slot->last = s->next.step + 1 == s->n_batches;
 }
 
-/* What a trainer sends ahead is charged to its user like the batches made of it. 0 or STREAM_E_LIMIT. */
+/* Batches that a trainer sends ahead are charged to its user, like the batches made from them. 0 or STREAM_E_LIMIT. */
 static int own_charge(struct stream *s, uint64_t bytes)
 {
 	int r = s->bytes.account ? charge_grow(&s->bytes, bytes) : 0;
@@ -230,7 +229,7 @@ static void advance(struct stream *s)
 static struct plan *current_plan(struct stream *s)
 {
 	if (!s->plan || s->plan_epoch != s->next.epoch || s->plan_base != s->next.base) {
-		plan_unref(s->plan); /* first: there may be memory for one at a time */
+		plan_unref(s->plan); /* first: there may be memory for only one plan at a time */
 		s->plan = NULL;
 		struct plan *plan = s->host->ops->order(s->host, s->next.epoch, s->next.base);
 		if (!plan)
@@ -250,7 +249,7 @@ static bool begin_one(struct stream *s)
 	bool planned = !h->spec->own_batches && !h->spec->served;
 	struct plan *plan = planned ? current_plan(s) : NULL;
 	if (!plan && planned)
-		return false; /* being made; stream_pump comes again when it is there */
+		return false; /* being made; stream_pump is called again when it is ready */
 	struct slot *slot = s->claim(s);
 	if (!slot)
 		return false;
@@ -271,8 +270,8 @@ static bool begin_one(struct stream *s)
 	return true;
 }
 
-/* When every consumer has gone past what would be made next (all called set_epoch, say), making it would be for nobody.
- */
+/* If every consumer is past the next batch to make (for example all called set_epoch), no consumer would want that
+ * batch. */
 static void skip_ahead(struct stream *s)
 {
 	const struct position *least = NULL;
@@ -289,7 +288,8 @@ static void skip_ahead(struct stream *s)
 	}
 	if (!least || position_compare(least, &s->next) <= 0)
 		return;
-	/* Who has had the last batch of an epoch is still in it; a stream that stood there would make none any more. */
+	/* A consumer that has had the last batch of an epoch is still in that epoch; a stream left there would make no
+	 * further batches. */
 	bool over = !s->host->spec->own_batches && least->step >= stream_count_batches(s, least->base);
 	struct position to = over ? (struct position){ .epoch = least->epoch + 1 } : *least;
 	stream_set_next(s, &to);
@@ -309,7 +309,7 @@ static void on_copied(struct slot *slot, struct device_slab *device_slab, const 
 	h->ops->came_back(h);
 }
 
-/* A ready batch goes to every GPU on which somebody is owed it, once to each. */
+/* A ready batch is copied to every GPU on which a consumer is owed it, once to each. */
 static void start_copies(struct stream *s, struct slot *slot)
 {
 	for (uint32_t i = 0; slot->state == SLOT_READY && i < s->n_consumers; i++) {
@@ -337,18 +337,18 @@ static void lease(struct consumer *c, struct slot *slot)
 static void publish_to(struct stream *s, struct consumer *c, uint32_t place)
 {
 	if (c->n_leases >= consumer_max_leases(c))
-		return; /* before a large group's list is walked */
+		return; /* checked before walking the long list of a large group */
 	for (struct slot *slot = s->first; slot && !c->follows; slot = slot->next) {
 		if (position_compare(&slot->at, &c->cursor) < 0)
 			continue;
 		if (slot->state != SLOT_READY)
-			return; /* in order, or not at all */
+			return; /* only in order */
 		if (!(slot->owed & bit(place)))
 			continue;
 		if (c->n_leases >= consumer_max_leases(c))
 			return;
 		if (!device_slab_has(c->device_slab, slot)) {
-			start_copies(s, slot); /* it came to this batch late */
+			start_copies(s, slot); /* the consumer came late to this batch */
 			return;
 		}
 		if (s->group)
@@ -389,7 +389,7 @@ static void on_next_turn(struct pool_task *t)
 	h->ops->came_back(h);
 }
 
-/* Goes on when the loop has come round. */
+/* Continues in the loop's next iteration. */
 static void go_on_later(struct stream *s)
 {
 	if (s->has_next_turn)
@@ -417,8 +417,8 @@ void stream_step(struct stream *s)
 		}
 		again = arm(s);
 	} while (again && ++rounds < MOST_ROUNDS);
-	/* Each round again ends a lease or has found a ring emptied, so there are few; but when they come is the
-	 * trainers' doing. */
+	/* Each further round ends a lease or has found a ring emptied, so there are few rounds; but trainers determine
+	 * when that happens. */
 	if (again)
 		go_on_later(s);
 }
@@ -453,7 +453,8 @@ void stream_on_filled(struct stream *s, struct slot *slot)
 
 /* ---- dropping ---- */
 
-/* Nobody wants these batches any more: those in work are cancelled, the ready ones go when their holders let go. */
+/* These batches are not wanted any more: those in work are cancelled, the ready ones are freed when their holders
+ * release them. */
 void stream_drop_from(struct stream *s, struct slot *slot)
 {
 	while (slot) {
@@ -607,7 +608,7 @@ void stream_detach(struct consumer *c)
 	c->positioned = false;
 	c->waiting = false;
 	if (!anybody_wants_more(s)) {
-		/* Nobody reads: what was made ahead would not be where the next one begins. */
+		/* No consumer reads: batches made ahead would not be where the next consumer begins. */
 		if (!s->expected) {
 			stream_drop_from(s, s->first);
 			s->positioned = false;
@@ -620,7 +621,7 @@ void stream_detach(struct consumer *c)
 
 /* ---- seeking ---- */
 
-/* Whether others depend on where the stream is. */
+/* Whether no other consumer depends on the stream's position. */
 static bool is_alone(const struct stream *s, const struct consumer *c)
 {
 	if (s->expected & ~bit(c->rank))
@@ -654,7 +655,7 @@ static bool follows(const struct slot *slot, const struct position *at)
 	return position_compare(&next, at) == 0;
 }
 
-/* Batches that everybody had and gave back leave gaps between those that are still held. */
+/* Batches that all consumers had and returned leave gaps between those that are still held. */
 const struct position *stream_oldest(const struct stream *s)
 {
 	const struct position *oldest = &s->next;
@@ -667,8 +668,8 @@ const struct position *stream_oldest(const struct stream *s)
 	return oldest;
 }
 
-/* Whether the stream has batches of that epoch counted from that sample, or will have. One that is resumed in its
- * middle is the exception. */
+/* Whether the stream has, or will have, batches of that epoch counted from that base sample. An epoch that is resumed
+ * in its middle is the exception. */
 static bool comes_by(const struct stream *s, const struct position *to)
 {
 	const struct slot *slot = s->first;
@@ -679,8 +680,8 @@ static bool comes_by(const struct stream *s, const struct position *to)
 	return slot && slot->at.base == to->base;
 }
 
-/* Whether all others get where they want to go on when the stream goes back there. Who has had the last batch of an
- * epoch may stand behind it. */
+/* Whether all other consumers still reach their positions if the stream goes back to `to`. A consumer that has had the
+ * last batch of an epoch may stand after it. */
 static bool others_come_by(const struct stream *s, const struct position *to)
 {
 	for (uint32_t i = 0; i < s->n_consumers; i++) {
@@ -695,10 +696,10 @@ static bool others_come_by(const struct stream *s, const struct position *to)
 	return true;
 }
 
-/* The group still waits for this one: the others have had at most a window of batches. In which order they come must
- * not matter, say when they come back to another daemon from places within a window; so the stream goes back and makes
- * for this one what others have had. The same for one that lost its connection, and was only slower in coming back than
- * those that it had kept waiting. Not every producer can. */
+/* The group still waits for this consumer: the others have had at most one window of batches. The order in which they
+ * come must not matter, for example when they reconnect to another daemon from positions within a window; so the stream
+ * goes back and makes for this consumer the batches that others have had. The same holds for a consumer that lost its
+ * connection and was slower in returning than consumers that it had kept waiting. Not every producer can go back. */
 static bool waits_for(const struct stream *s, const struct consumer *c, uint32_t place)
 {
 	return ((s->expected & bit(place)) || c->returns) && s->host->source->goes_back;
@@ -740,7 +741,7 @@ void stream_wait(struct consumer *c)
 	c->waiting = true;
 	if (!c->stream)
 		return;
-	update_urgency(c->stream); /* first: a job that is done from here on wakes the loop, and one that was done
+	update_urgency(c->stream); /* first: a job that is done from here on wakes the loop, and a job that was done
 	                            * before is found now */
 	stream_wake(c);
 }
@@ -748,7 +749,7 @@ void stream_wait(struct consumer *c)
 void stream_wake(struct consumer *c)
 {
 	struct stream *s = c->home;
-	pool_drain(s->host->pool); /* batches that nobody was woken for */
+	pool_drain(s->host->pool); /* batches for which the loop was not woken */
 	stream_pump(s);
 }
 
@@ -812,8 +813,8 @@ static void unlease(struct consumer *c, struct slot *slot)
 	c->n_leases--;
 	if (--slot->n_leases == 0 && slot->linked)
 		slot->stream->n_unheld++;
-	/* The stream may have moved on to another slab or be gone; then it has unlinked the slot and is not looked at.
-	 */
+	/* The stream may have moved on to another slab or be gone; then it has unlinked the slot and is not
+	 * accessed. */
 	stream_try_free(slot->stream, slot);
 }
 
@@ -844,7 +845,7 @@ void consumer_finish(struct consumer *c)
 	if (c->slots)
 		c->slots->n_holders--;
 	if (c->slots && c->slots->stream)
-		stream_pump(c->slots->stream); /* somebody may have waited for just these slots */
+		stream_pump(c->slots->stream); /* a trainer may have waited for just these slots */
 	slots_unref(c->slots);
 	free(c->leases);
 	c->slots = NULL;
@@ -863,7 +864,7 @@ void stream_count(const struct stream *s, struct stream_counts *out)
 		const struct slot *slot = &s->slots->slot[i];
 		if (s->group && slot->stream != s)
 			continue;
-		/* Made, though nobody has been short of it yet and so the loop has not been woken for it. */
+		/* Made; but no trainer has run short yet, so the loop has not been woken for it. */
 		bool made = slot->state == SLOT_FILLING && pool_is_finished(s->host->pool, &slot->job);
 		out->making += slot->state == SLOT_FILLING && !made;
 		out->held += slot->n_leases > 0;
@@ -893,8 +894,8 @@ bool stream_covers(const struct stream *s, const struct position *at)
 {
 	struct position want = *at;
 	if (!s->positioned || position_compare(&want, &s->next) > 0)
-		return false; /* nor need a large group's list be walked */
-	/* Who has let go of a newer batch before an older one leaves a gap in the list. */
+		return false; /* and a large group's list need not be walked */
+	/* A trainer that releases a newer batch before an older one leaves a gap in the list. */
 	for (const struct slot *slot = s->first; slot; slot = slot->next) {
 		int c = position_compare(&slot->at, &want);
 		if (c > 0)

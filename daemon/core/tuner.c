@@ -1,5 +1,5 @@
-/* See tuner.h. Starts with every processor, as the first batch is what everybody waits for. A trainer that waits gets a
- * worker back at once; one is sent to rest only after many calm batches, and each time that proves wrong the patience
+/* See tuner.h. Starts with every processor, because every trainer waits for the first batch. When a trainer waits, a
+ * worker is added at once. A worker is idled only after many calm batches, and each time that proves wrong the patience
  * doubles, so that the number settles instead of swinging. */
 #include "core/tuner.h"
 

@@ -1,7 +1,6 @@
-/* Finding the driver. Everything is looked up by the name under which the library exports the ABI we declare; none of
- * it is younger than driver 470 (CUDA 11.4), so one missing name means an older driver and is an answer, not a fault.
- * The library stays loaded for good: the driver has threads of its own and does not expect to be unmapped under them.
- */
+/* Finding the driver. Every function is looked up by the name under which the library exports the ABI declared here. No
+ * function is newer than driver 470 (CUDA 11.4), so a missing name means an older driver and is an ordinary outcome.
+ * The library is never unloaded: the driver has threads of its own and does not expect to be unmapped under them. */
 #include "driver.h"
 
 #include <dlfcn.h>
@@ -61,7 +60,7 @@ int cuda_driver_load(struct cuda_driver *driver, char *why, size_t n_bytes)
 	return 0;
 }
 
-/* cuInit's codes say little to somebody who has not met them before. What each of them usually comes from. */
+/* cuInit's codes say little to a user who has not met them before: what each of them usually comes from. */
 static const struct {
 	int result;
 	const char *meaning, *advice;

@@ -1,10 +1,10 @@
-/* The part of NVIDIA's driver API that batchd uses, declared by ourselves and found at run time: neither the daemon nor
- * the client library needs a CUDA toolkit to be built or a driver to start. What a call does and may answer is NVIDIA's
- * to say ("CUDA Driver API"); the names here are theirs without the "cu" prefix. The client library compiles the same
- * file, so nothing here knows anything else of the daemon.
+/* The part of NVIDIA's driver API that batchd uses, declared here and resolved at run time: neither the daemon nor the
+ * client library needs a CUDA toolkit to be built or a driver to start. NVIDIA's "CUDA Driver API" defines what a call
+ * does and may return; the names here are NVIDIA's without the "cu" prefix. The client library compiles the same file,
+ * so nothing here depends on the rest of the daemon.
  *
  * The values and the layout of every type are part of the driver's ABI (cuda.h) and do not change. tests/test_driver.c
- * compares them with cuda.h where there is one. */
+ * compares them with cuda.h where that is installed. */
 #ifndef BATCHD_CUDA_DRIVER_H
 #define BATCHD_CUDA_DRIVER_H
 
@@ -14,9 +14,8 @@
 
 /* ---- outcomes ---- */
 
-/* The results that somebody here acts on or wants to name; the driver has more, which cuda_error_name asks it for.
- * Sticky: once a call has said so, every later one in this process does, and only a new process can use the GPU again.
- */
+/* The results that batchd acts on or names; the driver has more, for which cuda_error_name asks the driver. Sticky:
+ * once a call has returned it, every later call in this process does, and only a new process can use the GPU again. */
 #define CUDA_RESULTS(X) \
 	X(CUDA_OK, 0, "CUDA_SUCCESS", false) \
 	X(CUDA_INVALID_VALUE, 1, "CUDA_ERROR_INVALID_VALUE", false) \
@@ -79,8 +78,8 @@ enum cuda_result {
 
 /* ---- types and flags ---- */
 
-typedef int cuda_device;   /* CUdevice: an ordinal, of use only within this process */
-typedef uint64_t cuda_ptr; /* CUdeviceptr: an address on the device; never to be dereferenced here */
+typedef int cuda_device;   /* CUdevice: an ordinal, valid only within this process */
+typedef uint64_t cuda_ptr; /* CUdeviceptr: an address on the device; never dereferenced here */
 struct cuda_context;
 struct cuda_stream; /* NULL: the legacy default stream; see CUDA_STREAM_LEGACY */
 struct cuda_event;
@@ -160,19 +159,20 @@ enum {
 	CUDA_MEM_GRANULARITY_MINIMUM = 0,
 	CUDA_MEM_READ_WRITE = 3,       /* of cuda_mem_access.flags */
 	CUDA_CAPTURE_NONE = 0,         /* of stream_is_capturing */
-	CUDA_CAPTURE_MODE_RELAXED = 2, /* this thread's calls do not disturb what other threads capture */
+	CUDA_CAPTURE_MODE_RELAXED = 2, /* this thread's calls do not disturb captures of other threads */
 
 	CUDA_LEAST_DRIVER = 11040 /* cuDriverGetVersion's form: 1000 * major + 10 * minor */
 };
 
-/* CU_STREAM_LEGACY: the default stream of a context, which waits for all of its streams that are not NON_BLOCKING, and
- * they for it. CU_STREAM_PER_THREAD: the calling thread's own default stream, which is one of these. */
+/* CU_STREAM_LEGACY: the default stream of a context. It waits for all streams of the context that are not NON_BLOCKING,
+ * and they wait for it. CU_STREAM_PER_THREAD: the calling thread's own default stream, which is such a blocking
+ * stream. */
 #define CUDA_STREAM_LEGACY ((struct cuda_stream *)1)
 #define CUDA_STREAM_PER_THREAD ((struct cuda_stream *)2)
 
 /* ---- the table ---- */
 
-/* Member, the symbol that libcuda.so.1 exports for the ABI meant (the unversioned names of many are older ones),
+/* Member, the symbol that libcuda.so.1 exports for the intended ABI (many unversioned names are older ABIs),
  * parameters. */
 #define CUDA_CALLS(X) \
 	X(init, cuInit, (unsigned flags)) \
@@ -260,8 +260,8 @@ enum {
 	   unsigned block_y, unsigned block_z, unsigned shared_bytes, struct cuda_stream *stream, void **parameters, \
 	   void **extra))
 
-/* Every member is set once cuda_driver_load has succeeded; each returns a CUresult. Read-only from then on, so any
- * thread may use it, after init; most calls want a current context on the calling thread. */
+/* Every member is set once cuda_driver_load has succeeded; each returns a CUresult. The table is read-only from then
+ * on, so any thread may use it, after init; most calls need a current context on the calling thread. */
 struct cuda_driver {
 #define X(member, symbol, parameters) int(*member) parameters;
 	CUDA_CALLS(X)
@@ -269,19 +269,19 @@ struct cuda_driver {
 };
 
 /* Finds the driver and fills in the table: the library that $BATCHD_LIBCUDA names (for tests), else libcuda.so.1. It is
- * never unloaded. Calls nothing of it: whoever wants a GPU calls init(0), and treats every result but 0 as "no GPU". 0;
- * -ENOENT: no driver here, the usual outcome on a machine without a GPU; -ENOSYS: it is older than what we need. On
- * both the table is all NULL and why says it in words for a person (cut to n_bytes). Any thread. */
+ * never unloaded. Makes no CUDA call: a caller that wants a GPU calls init(0), and treats every result but 0 as "no
+ * GPU". 0; -ENOENT: no driver here, the usual outcome on a machine without a GPU; -ENOSYS: the driver is too old. On
+ * both errors the table is all NULL and why gives a human-readable reason (cut to n_bytes). Any thread. */
 int cuda_driver_load(struct cuda_driver *driver, char *why, size_t n_bytes);
 
-/* What it means that cuInit gave this result, in words for a person, and in advice what may be done about it; both
- * static, never NULL. */
+/* What this result of cuInit means, in words for a person; *advice says what may be done about it. Both are static,
+ * never NULL. */
 const char *cuda_init_meaning(int result, const char **advice);
 
-/* "CUDA_ERROR_OUT_OF_MEMORY" and the like; static. driver: asked for what is not in the list above, may be NULL. What
- * nobody knows is "CUDA error 987", in memory of the calling thread that the next such call overwrites. */
+/* "CUDA_ERROR_OUT_OF_MEMORY" and the like; static. driver: asked for results that are not in the list above, may be
+ * NULL. An unknown result is "CUDA error 987", in memory of the calling thread that the next such call overwrites. */
 const char *cuda_error_name(const struct cuda_driver *driver, int result);
-/* What somebody may do about a call that said so; static. */
+/* What a user can do about a call with this result; static. */
 const char *cuda_error_advice(int result);
 /* Whether the result means that this process can use the GPU no more. */
 bool cuda_error_sticky(int result);

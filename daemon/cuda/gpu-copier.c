@@ -1,9 +1,9 @@
 /* A GPU's copier: the thread that copies. It sleeps while there is nothing to do, and in the driver (blocking, not
- * spinning) while copies are under way. Several are handed over at once, so that the copy engine goes from one to the
- * next by itself; when this thread sees the oldest complete it fetches what was asked for meanwhile.
+ * spinning) while copies are under way. Several copies are queued at once, so that the copy engine proceeds from one to
+ * the next by itself; when this thread sees the oldest complete it fetches the copies requested meanwhile.
  *
- * Work comes only while a slab is open, so the opener's context, stream and events are there for as long as a copy is
- * under way. */
+ * Work comes only while a slab is open, so the opener's context, stream and events exist as long as a copy is under
+ * way. */
 #include "cuda/gpus-impl.h"
 
 #include <stdio.h>
@@ -13,7 +13,7 @@
 
 /* ---- results ---- */
 
-/* Whether the call failed; notes that it did. A GPU that works does not say "unknown error" in the middle of copies. */
+/* Whether the call failed; notes that it did. A working GPU does not return "unknown error" in the middle of copies. */
 static bool failed(struct gpu *gpu, int result, const char *call)
 {
 	if (result == CUDA_OK)
@@ -40,7 +40,7 @@ static void note_spoilt(struct gpu *gpu, struct gpu_slab_work *sw)
 
 /* ---- copies ---- */
 
-/* After a failed call: whatever was begun has ended when this returns, or the GPU is lost. */
+/* After a failed call: every copy that was begun has ended when this returns, or the GPU is lost. */
 static void settle(struct gpu *gpu)
 {
 	if (!gpu->own.lost &&
@@ -49,7 +49,7 @@ static void settle(struct gpu *gpu)
 		gpu_lose(gpu, "cuStreamSynchronize", "an error after an error");
 }
 
-/* The opener makes a context for the first slab and lets it go with the last. */
+/* The opener makes a context for the first slab and destroys it with the last. */
 static bool enter_context(struct gpu *gpu)
 {
 	if (gpu->copies.n_context == gpu->own.n_contexts)
@@ -94,7 +94,7 @@ static int start_copy(struct gpu *gpu, struct gpu_copy *copy)
 	gpu->copies.n_events--;
 	return 0;
 fail:
-	settle(gpu); /* a part may be on its way: the host memory is not to be reused before it has ended */
+	settle(gpu); /* a part may be under way: the host memory must not be reused before it has ended */
 	return gpu->own.lost ? GPU_E_LOST : GPU_E_FAILED;
 }
 
@@ -136,8 +136,8 @@ static void land_oldest(struct gpu *gpu, int result)
 	gpu_finish_work(gpu, &copy->work, result);
 }
 
-/* Waits for the oldest copy and hands back all that are complete by then. When the GPU is lost they have ended, if not
- * well. */
+/* Waits for the oldest copy and completes all copies that are finished by then. If the GPU is lost, all copies have
+ * ended, with an error. */
 static void land_copies(struct gpu *gpu)
 {
 	const struct cuda_driver *d = &gpu->all->driver;

@@ -1,4 +1,4 @@
-/* What a GPU's two threads do alike when a call fails. */
+/* Error handling that a GPU's two threads share. */
 #include "cuda/gpus-impl.h"
 
 #include <stdio.h>
@@ -13,7 +13,7 @@ const char *gpu_note_error(struct gpu *gpu, int result, const char *call)
 	return name;
 }
 
-/* A GPU on which no slab was ever open is written off: nothing depends on it, so the daemon goes on without it. */
+/* A GPU on which no slab was ever open is written off: nothing depends on it, so the daemon continues without it. */
 void gpu_lose(struct gpu *gpu, const char *call, const char *name)
 {
 	pthread_mutex_lock(&gpu->all->lock);

@@ -1,17 +1,17 @@
 /* A GPU's opener: the thread that finds the driver and the GPU, makes the context, allocates, pins and exports, and
- * takes all that back. Any of it may take seconds, and the copier (gpu-copier.c) works on meanwhile.
+ * undoes all that. Each step may take seconds; the copier (gpu-copier.c) works on meanwhile.
  *
- * Every call's result goes through `failed`. An error that the driver calls sticky (and "unknown error" in the middle
- * of work, which is what a GPU that has fallen off the bus looks like) loses the GPU: from then on no call is made any
- * more, not even to give memory back, as the driver may never return from it.
+ * Every call's result goes through `failed`. An error that the driver calls sticky, or "unknown error" in the middle of
+ * work (which is how a GPU that has fallen off the bus appears), loses the GPU: from then on no call is made, not even
+ * to free memory, because the driver may never return from it.
  *
- * Opening a slab is different. Drivers answer "unknown error" for things that they do not support here, so while a slab
- * is being opened that result alone loses nothing: a probe decides. And a GPU on which no slab has ever been opened ends
- * nothing: it is written off, and every wish for it is refused. Otherwise a driver that says no would end the daemon, for
- * CPU trainers as well, each time that a trainer asks.
+ * Opening a slab is different. Drivers return "unknown error" for operations that they do not support on this machine,
+ * so while a slab is being opened that result alone does not lose the GPU: a probe decides. A GPU on which no slab was
+ * ever opened is not reported as lost: it is written off, and every request for it is refused. Otherwise an unsuitable
+ * driver would end the daemon, also for CPU trainers, each time a trainer asks.
  *
- * Drivers pin memory under locks that all processes share, and while one pins, the others wait in calls as simple as
- * cuMemGetInfo. So memory is pinned and unpinned in pieces, with a pause after each. */
+ * Drivers pin memory under locks that all processes share. While one process pins, the others wait even in calls as
+ * simple as cuMemGetInfo. So memory is pinned and unpinned in pieces, with a pause after each. */
 #include "cuda/gpus-impl.h"
 
 #include <stdarg.h>
@@ -25,7 +25,7 @@
 #include "util/size.h"
 
 #define MIB (UINT64_C(1) << 20)
-#define SLAB_ALIGN (2 * MIB)        /* smaller allocations share a block, which the handle would expose whole */
+#define SLAB_ALIGN (2 * MIB)        /* smaller allocations share a block, and the handle would expose the whole block */
 #define MOST_REGISTERED (128 * MIB) /* at once: about 15 ms of the driver's locks */
 enum { AUTO_MEMORY_PERCENT = 10, MOST_SPOILT = 2, REFUSED_S = 60, PAUSE_US = 1000 };
 
@@ -58,8 +58,8 @@ static int refuse(struct gpu_slab_work *sw, const char *fmt, ...)
 	return GPU_E_REFUSED;
 }
 
-/* A driver that has said no says so again, and each time it may take seconds: the reason answers for a minute. Memory
- * that has run out may be back sooner. */
+/* A driver that has refused will refuse again, and each attempt may take seconds: for a minute the stored reason is the
+ * answer. Exhausted memory is not stored, because it may be available sooner. */
 static void note_refused(struct gpu *gpu, const struct gpu_slab_work *sw)
 {
 	if (!gpu->own.context || gpu->own.result == CUDA_OUT_OF_MEMORY)
@@ -69,10 +69,10 @@ static void note_refused(struct gpu *gpu, const struct gpu_slab_work *sw)
 	gpu->own.refused_ns[share] = gpu_now_ns();
 }
 
-/* After a call that was not to fail: refused, or lost. */
+/* After a call that should not fail: refused, or lost. */
 static int refuse_failed(struct gpu *gpu, struct gpu_slab_work *sw, const char *what)
 {
-	if (gpu->own.lost && gpu->written_off[0]) /* once it is lost the texts do not change any more */
+	if (gpu->own.lost && gpu->written_off[0]) /* the texts do not change once it is lost */
 		return refuse(sw, "%s", gpu->written_off);
 	if (gpu->own.lost) {
 		snprintf(sw->why, sizeof(sw->why), "%s", gpu->lost_text);
@@ -152,13 +152,13 @@ static int find_device(struct gpu *gpu, struct gpu_slab_work *sw)
 static bool under_mps(const struct gpu *gpu)
 {
 	int enabled = 0;
-	/* A driver before CUDA 12.2 does not know the attribute; then there is nothing to go by. */
+	/* A driver before CUDA 12.2 does not know the attribute; then the answer is no. */
 	return gpu->all->driver.device_get_attribute(&enabled, CUDA_DEVICE_MPS_ENABLED, gpu->own.device) == CUDA_OK &&
 	       enabled;
 }
 
-/* What the GPU itself has against sharing memory between processes. An instance of a divided GPU (MIG) is tried like any
- * other: within one instance memory can be shared, and where a driver refuses it says so. */
+/* Whether the GPU itself allows sharing memory between processes. An instance of a divided GPU (MIG) is tried like any
+ * other GPU: memory can be shared within one instance, and a driver that refuses says so. */
 static int check_device(struct gpu *gpu, struct gpu_slab_work *sw)
 {
 	const struct cuda_driver *d = &gpu->all->driver;
@@ -187,7 +187,7 @@ static int check_device(struct gpu *gpu, struct gpu_slab_work *sw)
 	pthread_mutex_unlock(&gpu->all->lock);
 	if (integrated)
 		return refuse(sw, "%s shares the machine's memory; it is not shared between processes", name);
-	/* Under MPS one process is MPS's own, and all its clients share it. */
+	/* Under MPS the one process is MPS's own, shared by all its clients. */
 	if (mode != CUDA_COMPUTE_DEFAULT && !(mode == CUDA_COMPUTE_EXCLUSIVE_PROCESS && under_mps(gpu)))
 		return refuse(
 			sw,
@@ -236,7 +236,7 @@ static int make_stream(struct gpu *gpu)
 	return 0;
 }
 
-/* The primary one, as frameworks use it: the memory it takes on the GPU is paid once per process. */
+/* The primary context, which frameworks also use: it takes its GPU memory only once per process. */
 static int make_context(struct gpu *gpu, struct gpu_slab_work *sw)
 {
 	const struct cuda_driver *d = &gpu->all->driver;
@@ -246,7 +246,7 @@ static int make_context(struct gpu *gpu, struct gpu_slab_work *sw)
 		return 0;
 	if (failed(gpu, d->primary_ctx_get_state(gpu->own.device, &flags, &active), "cuDevicePrimaryCtxGetState"))
 		return refuse_failed(gpu, sw, "the daemon cannot use the GPU");
-	/* By default a thread that waits for the GPU burns a core. */
+	/* By default a thread that waits for the GPU spins on a core. */
 	if (!active && failed(gpu, d->primary_ctx_set_flags(gpu->own.device, CUDA_CTX_SCHED_BLOCKING_SYNC),
 			      "cuDevicePrimaryCtxSetFlags"))
 		return refuse_failed(gpu, sw, "the daemon cannot use the GPU");
@@ -274,7 +274,7 @@ static void leave_context(struct gpu *gpu)
 
 /* ---- pinning ---- */
 
-/* Whole slots to a registration where they fit, so that few copies have to be cut. */
+/* Whole slots per registration if they fit, so that few copies have to be split. */
 uint64_t gpu_piece_bytes(const struct gpu_host *h)
 {
 	uint64_t slots = MOST_REGISTERED / h->slot_bytes;
@@ -286,15 +286,14 @@ static uint64_t host_bytes(const struct gpu_host *h)
 	return (uint64_t)h->slot_bytes * h->n_slots;
 }
 
-/* Between two pieces: other processes that wait for the driver's locks get them, and the watchdog hears that it goes on.
- */
+/* Between two pieces: other processes that wait for the driver's locks get them, and the watchdog sees progress. */
 static void pause_pinning(struct gpu *gpu)
 {
 	gpu_touch(&gpu->opener);
 	nanosleep(&(struct timespec){ .tv_nsec = PAUSE_US * 1000 }, NULL);
 }
 
-/* False: CUDA has not let go of all of it. */
+/* False: CUDA has not released all of it. */
 static bool unregister(struct gpu *gpu, struct gpu_host *h, uint64_t bytes)
 {
 	bool all = true;
@@ -306,11 +305,11 @@ static bool unregister(struct gpu *gpu, struct gpu_host *h, uint64_t bytes)
 	return all && !gpu->own.lost;
 }
 
-/* Copies from the memory of another processor go through the link between the two, which is slower than the GPU's. Once
- * pinned, pages stay where they are. */
+/* Copies from memory of another processor use the link between the two, which is slower than the GPU's. Pinned pages
+ * can no longer be moved. */
 static void move_near(struct gpu *gpu, uint8_t *base, uint64_t bytes)
 {
-	int node = gpu->stats.numa_node; /* this thread's to write */
+	int node = gpu->stats.numa_node; /* only this thread writes it */
 	if (node < 0)
 		return;
 	int r = numa_prefer(base, (size_t)bytes, (unsigned)node);
@@ -338,8 +337,8 @@ static int register_pieces(struct gpu *gpu, struct gpu_host *h)
 	return 0;
 }
 
-/* Pinned pages can be neither swapped nor reclaimed: what is pinned must leave the machine, and the control group, room
- * to breathe. */
+/* Pinned pages can be neither swapped nor reclaimed: enough memory must stay unpinned for the machine and the control
+ * group. */
 static bool may_pin(struct gpu *gpu, uint64_t bytes, char *why, size_t n)
 {
 	struct gpus *g = gpu->all;
@@ -462,7 +461,7 @@ static void free_memory(struct gpu *gpu, struct gpu_slab_work *sw)
 	}
 }
 
-/* Its readers may be another user's than those of whatever lay there before. */
+/* The previous contents may belong to another user. */
 static int wipe(struct gpu *gpu, struct gpu_slab_work *sw)
 {
 	const struct cuda_driver *d = &gpu->all->driver;
@@ -472,7 +471,7 @@ static int wipe(struct gpu *gpu, struct gpu_slab_work *sw)
 	return 0;
 }
 
-/* Memory that is shared by a descriptor. */
+/* Allocates memory that is shared by a descriptor. */
 static int allocate_vmm(struct gpu *gpu, struct gpu_slab_work *sw)
 {
 	const struct cuda_driver *d = &gpu->all->driver;
@@ -504,7 +503,7 @@ static int allocate(struct gpu *gpu, struct gpu_slab_work *sw)
 	if (failed(gpu, d->mem_alloc(&sw->memory, sw->slab.bytes), "cuMemAlloc"))
 		return refuse_memory(gpu, sw);
 	if (d->pointer_get_attribute(&capable, CUDA_POINTER_IS_LEGACY_IPC_CAPABLE, sw->memory) != CUDA_OK)
-		capable = 1; /* it does not know; the next call does */
+		capable = 1; /* the driver does not know the attribute; the next call tells */
 	if (!capable || failed(gpu, d->ipc_get_mem_handle(&handle, sw->memory), "cuIpcGetMemHandle")) {
 		int r = capable ? refuse_failed(gpu, sw, "this GPU's memory cannot be shared between processes")
 				: refuse(sw, "%s's memory cannot be shared between processes by CUDA IPC",
@@ -516,8 +515,8 @@ static int allocate(struct gpu *gpu, struct gpu_slab_work *sw)
 	return 0;
 }
 
-/* Whether the GPU still works, after a call that ended in "unknown error" while a slab was being opened: a copy of four
- * bytes there tells. A GPU that has no memory left for it answered, and so works. */
+/* Whether the GPU still works, after a call returned "unknown error" while a slab was being opened: tested by a copy of
+ * four bytes. A GPU without memory for the test has answered, and so works. */
 static bool still_works(struct gpu *gpu)
 {
 	static const uint32_t word = 0;
@@ -537,7 +536,7 @@ static bool still_works(struct gpu *gpu)
 	return r == CUDA_OK;
 }
 
-/* What the driver can make of that size, and whether it can make it at all. */
+/* Rounds the size to what the driver can allocate, and checks whether it can do so at all. */
 static int round_vmm(struct gpu *gpu, struct gpu_slab_work *sw)
 {
 	const struct cuda_driver *d = &gpu->all->driver;
@@ -575,7 +574,7 @@ static int open_in_context(struct gpu *gpu, struct gpu_slab_work *sw)
 	return r;
 }
 
-/* The same, with "unknown error" of its calls looked into. */
+/* Opens the slab and investigates "unknown error" results. */
 static int open_carefully(struct gpu *gpu, struct gpu_slab_work *sw)
 {
 	gpu->own.opening = true;
@@ -594,8 +593,8 @@ static int open_carefully(struct gpu *gpu, struct gpu_slab_work *sw)
 	return r;
 }
 
-/* Who is told that a copy has failed opens again. That may help once; where copies fail time after time trainers get on
- * better by themselves. */
+/* A trainer that is told of a failed copy opens again. That may help once; if copies fail repeatedly, trainers do
+ * better without the daemon's copies. */
 static int check_spoilt(struct gpu *gpu, struct gpu_slab_work *sw)
 {
 	char error[sizeof(gpu->copy_error)];

@@ -1,4 +1,4 @@
-/* The way of work between the loop thread and a GPU's threads: the threads' side. */
+/* Passing work between the loop thread and a GPU's threads: the threads' side. */
 #include "cuda/gpus-impl.h"
 
 struct gpu_work *gpu_next_work(struct gpu_thread *t, unsigned n_under_way, unsigned most)
@@ -47,6 +47,6 @@ void gpu_thread_ends(struct gpu_thread *t)
 	pthread_mutex_lock(&g->lock);
 	t->busy_since_ns = 0;
 	t->ended = true;
-	uv_async_send(&g->async); /* under the lock: the loop may free the GPU as soon as it has it */
+	uv_async_send(&g->async); /* under the lock: the loop may free the GPU as soon as it gets the lock */
 	pthread_mutex_unlock(&g->lock);
 }

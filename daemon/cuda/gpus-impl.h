@@ -1,5 +1,5 @@
-/* What gpus.c (the loop thread's side), gpu-thread.c (the thread that opens and closes) and gpu-copier.c (the thread
- * that copies) share. */
+/* Shared by gpus.c (the loop thread's side), gpu-thread.c (the thread that opens and closes) and gpu-copier.c (the
+ * thread that copies). */
 #ifndef BATCHD_CUDA_GPUS_IMPL_H
 #define BATCHD_CUDA_GPUS_IMPL_H
 
@@ -15,8 +15,8 @@ enum { GPU_IN_FLIGHT = 16 }; /* copies handed to the driver at once */
 
 enum gpu_work_kind { GPU_WORK_OPEN, GPU_WORK_CLOSE, GPU_WORK_UNPIN, GPU_WORK_COPY };
 
-/* A host slab that is mirrored on at least one GPU, and which GPU's opener registered it: with CUDA a page can be
- * registered only once, and (PORTABLE) counts for every context. Loop thread; openers and copiers read base, slot_bytes
+/* A host slab that is mirrored on at least one GPU, and the GPU whose opener registered it: CUDA registers a page only
+ * once, and the registration (PORTABLE) holds for every context. Loop thread; openers and copiers read base, slot_bytes
  * and n_slots, which do not change. */
 struct gpu_host {
 	struct gpu_host *next;
@@ -24,15 +24,15 @@ struct gpu_host {
 	size_t slot_bytes;
 	uint32_t n_slots;
 	unsigned n_slabs;
-	struct gpu *pinner;   /* whose thread registers, or has registered, it */
-	bool pinning;         /* the first slab is being opened: others wait */
-	bool decided, pinned; /* it has been: whether it could be pinned */
+	struct gpu *pinner;   /* whose thread registers it, or has registered it */
+	bool pinning;         /* the first slab is being opened: other slabs wait */
+	bool decided, pinned; /* decided: it is known whether the host slab could be pinned */
 	struct gpu_slab_work *waiting;
 };
 
-/* A slab with what opening and closing it takes. */
+/* A slab with its state for opening and closing. */
 struct gpu_slab_work {
-	struct gpu_slab slab; /* first: what callers see */
+	struct gpu_slab slab; /* first: the part that callers see */
 	struct gpu_work work;
 	struct gpu_slab_params params;
 	struct gpu_host *host;
@@ -43,10 +43,10 @@ struct gpu_slab_work {
 	void *closed_arg;
 	char why[GPU_REASON_BYTES]; /* the opener's until the work is done */
 	cuda_ptr memory;            /* the opener's; the copier reads it while the slab is open */
-	struct vmm vmm;             /* GPU_SHARE_FD: what is at memory; the opener's */
+	struct vmm vmm;             /* GPU_SHARE_FD: the allocation at `memory`; the opener's */
 };
 
-/* A GPU has two threads, so that copies go on while a slab is opened or closed, which may take seconds. */
+/* A GPU has two threads, so that copies continue while a slab is opened or closed, which may take seconds. */
 struct gpu_thread {
 	struct gpu *gpu;
 	pthread_t id;
@@ -55,7 +55,7 @@ struct gpu_thread {
 	/* under all->lock */
 	struct gpu_work *first, *last;
 	uint64_t busy_since_ns; /* 0: waits for work */
-	unsigned n_under_way;   /* of its work, handed to the driver */
+	unsigned n_under_way;   /* of its work, passed to the driver */
 	bool ended;
 };
 
@@ -72,9 +72,10 @@ struct gpu {
 	bool stop, lost, known; /* known: this machine has it */
 	bool worked;            /* a slab has been opened */
 	unsigned n_spoilt;      /* slabs on which a copy has failed, each within a minute of the one before */
-	uint64_t spoilt_ns;     /* when the last was */
+	uint64_t spoilt_ns;     /* when the last one was */
 	char lost_text[GPU_REASON_BYTES];
-	char written_off[GPU_REASON_BYTES]; /* lost before it ever worked: why; then the loop is not told */
+	char written_off[GPU_REASON_BYTES]; /* reason why it was lost before it ever worked; then the loop is not
+	                                     * told */
 	char copy_error[160];               /* of the last copy that failed */
 	struct gpu_stats stats;
 
@@ -88,21 +89,21 @@ struct gpu {
 		int result;           /* of the last call that failed */
 		char last_error[160]; /* its text */
 		bool opening;         /* a slab is being opened */
-		bool doubtful;        /* ... and a call for it ended in "unknown error" */
-		atomic_bool lost;     /* no call is made any more; set under all->lock by either thread, after
-		                               * the texts that say why */
+		bool doubtful;        /* ... and a call for it returned "unknown error" */
+		atomic_bool lost;     /* no further call is made; set under all->lock by either thread, after the texts
+		                       * that say why */
 		char refused_why[GPU_N_SHARES][GPU_REASON_BYTES];
 		uint64_t refused_ns[GPU_N_SHARES]; /* when the driver last refused to open a slab; 0: it has not */
-		bool keeps;                        /* memory that others have open: the context, which it would go with,
-		                               * stays until the process ends */
+		bool keeps;                        /* other processes have memory open that would be freed with the
+		                                    * context: the context stays until the process ends */
 	} own;
 
-	/* The copier's while a slab is open, else the opener's, which makes the stream and the events with the context
-	 * and destroys them with it. */
+	/* The copier's while a slab is open, else the opener's. The opener makes the stream and the events with the
+	 * context and destroys them with it. */
 	struct {
 		unsigned n_context; /* which of the contexts is current in the copier */
 		struct cuda_stream *stream;
-		struct cuda_event *events[GPU_IN_FLIGHT]; /* a stack of n_events that are free */
+		struct cuda_event *events[GPU_IN_FLIGHT]; /* a stack of n_events free events */
 		unsigned n_events;
 		struct gpu_copy *flying[GPU_IN_FLIGHT]; /* a ring; oldest at `oldest` */
 		unsigned oldest, n_flying;
@@ -128,30 +129,30 @@ struct gpus {
 	void *on_closed_arg;
 };
 
-/* gpu-thread.c: what the opener runs, arg is its struct gpu_thread. */
+/* gpu-thread.c: the opener's start routine; arg is its struct gpu_thread. */
 void *gpu_opener_run(void *arg);
-/* Of a pinned host slab's memory, how much each registration but the last holds, from its begin on. A copy is not to
- * read from two. */
+/* How many bytes of a pinned host slab each registration holds, from the slab's beginning on; the last one may hold
+ * less. A copy must not read from two registrations. */
 uint64_t gpu_piece_bytes(const struct gpu_host *h);
 
-/* gpu-copier.c: what the copier runs, arg is its struct gpu_thread. */
+/* gpu-copier.c: the copier's start routine; arg is its struct gpu_thread. */
 void *gpu_copier_run(void *arg);
 
 /* gpu-errors.c, for both threads. */
-/* Counts a call that failed, for the status. Its result's name; static, or of the calling thread until the next such
+/* Counts a failed call, for the status. Returns the result's name; static, or of the calling thread until the next such
  * call. */
 const char *gpu_note_error(struct gpu *gpu, int result, const char *call);
-/* No call is made on this GPU any more. The loop is told, unless the GPU never worked. */
+/* No further call is made on this GPU. The loop is told, unless the GPU never worked. */
 void gpu_lose(struct gpu *gpu, const char *call, const char *name);
 
 /* gpu-work.c, for both threads. */
-/* The next piece of work for a thread that has n_under_way of at most `most` under way. Sleeps while there is neither.
- * NULL: it is to look after what is under way, or, when that is nothing, to stop. */
+/* The next piece of work for a thread that has n_under_way of at most `most` pieces under way. Sleeps while it has none
+ * of either. NULL: the thread must check the work under way, or stop if there is none. */
 struct gpu_work *gpu_next_work(struct gpu_thread *t, unsigned n_under_way, unsigned most);
 void gpu_finish_work(struct gpu *gpu, struct gpu_work *w, int result);
-/* The thread gets on: what it is at now counts from now, for gpus_oldest_busy_ns. */
+/* The thread makes progress: for gpus_oldest_busy_ns its current work counts from now. */
 void gpu_touch(struct gpu_thread *t);
-/* The thread's last call of anything here. */
+/* The thread's last call of any function here. */
 void gpu_thread_ends(struct gpu_thread *t);
 
 static inline uint64_t gpu_now_ns(void)

@@ -1,5 +1,5 @@
-/* In the place of gpus.c and gpu-*.c where batchd is built with CUDA=0: there are no GPUs, and a trainer that
- * asks for one learns why. */
+/* Replaces gpus.c and gpu-*.c if batchd is built with CUDA=0: there are no GPUs, and a trainer that asks for one is
+ * told why. */
 #include "cuda/gpus.h"
 
 #include <errno.h>
@@ -54,7 +54,7 @@ int gpu_slab_open(struct gpus *g, const struct gpu_slab_params *params, char *wh
 	return GPU_E_REFUSED;
 }
 
-/* Nobody has a slab to call these with. */
+/* There is never a slab to call these functions with. */
 void gpu_slab_close(struct gpu_slab *slab, void (*on_closed)(void *arg, bool lost), void *arg)
 {
 	(void)slab;

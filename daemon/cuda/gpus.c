@@ -1,8 +1,9 @@
-/* The loop thread's side: which GPUs there are, who mirrors what, and the way of work to a GPU's threads and back.
+/* The loop thread's side: the GPUs in use, which slabs mirror which host slab, and passing work to a GPU's threads and
+ * back.
  *
  * The awkward corner is a host slab that is mirrored on several GPUs (share mode, trainers on each of them). Its pages
- * can be registered once only, so the opener of the first slab does it and other slabs wait until it has. The last slab
- * that closes has that opener take it back, after the copies of all slabs have ended. */
+ * can be registered only once, so the opener of the first slab does it and other slabs wait until it has. When the last
+ * slab closes, that opener unregisters the pages, after the copies of all slabs have ended. */
 #include "cuda/gpus-impl.h"
 
 #include <assert.h>
@@ -14,7 +15,7 @@
 
 #include "util/log.h"
 
-enum { MAX_GPUS = 64 }; /* asked for at a time, found or not: each is two threads */
+enum { MAX_GPUS = 64 }; /* requested at a time, found or not: each takes two threads */
 
 const char *const gpu_size_class_names[GPU_SIZE_CLASSES] = { "64KiB", "1MiB", "16MiB", "256MiB", "larger" };
 const char *const gpu_share_names[GPU_N_SHARES] = { "cuda-ipc", "cuda-vmm-fd" };
@@ -55,7 +56,7 @@ static struct gpu *find_gpu(struct gpus *g, const unsigned char uuid[GPU_UUID_BY
 	return NULL;
 }
 
-/* Signals are the loop thread's. */
+/* Only the loop thread handles signals. */
 static int start_thread(struct gpu *gpu, struct gpu_thread *t, void *(*run)(void *arg))
 {
 	sigset_t all, before;
@@ -85,7 +86,7 @@ static void join_thread(struct gpu_thread *t)
 	pthread_cond_destroy(&t->asked);
 }
 
-/* Both, or none. */
+/* Starts both threads, or none. */
 static int start_threads(struct gpu *gpu)
 {
 	int r = start_thread(gpu, &gpu->opener, gpu_opener_run);
@@ -97,7 +98,7 @@ static int start_threads(struct gpu *gpu)
 		gpu->stop = true;
 		pthread_cond_signal(&gpu->opener.asked);
 		pthread_mutex_unlock(&gpu->all->lock);
-		join_thread(&gpu->opener); /* at once: it has nothing to do */
+		join_thread(&gpu->opener); /* immediate: it has nothing to do */
 	}
 	return r;
 }
@@ -130,7 +131,7 @@ static int make_gpu(struct gpus *g, const unsigned char uuid[GPU_UUID_BYTES], st
 	return 0;
 }
 
-/* One that this machine does not have would otherwise cost its threads for ever. */
+/* A GPU that this machine does not have would otherwise keep its threads for ever. */
 static void retire_unknown(struct gpu *gpu)
 {
 	pthread_mutex_lock(&gpu->all->lock);
@@ -222,8 +223,8 @@ int gpu_slab_open(struct gpus *g, const struct gpu_slab_params *params, char *wh
 	return 0;
 }
 
-/* Those that waited for the pages to be registered: all of them go on, or, when that slab failed, the first tries in
- * its place. */
+/* Slabs that waited for the pages to be registered: all of them go on; if the registering slab failed, the first one
+ * registers instead. */
 static void wake_waiting(struct gpu_host *h)
 {
 	while (h->waiting && !h->pinning) {
@@ -299,7 +300,7 @@ static void on_unpinned(struct gpu_slab_work *sw)
 	end_closing(sw);
 }
 
-/* ---- work that comes back ---- */
+/* ---- completed work ---- */
 
 static void on_copied(struct gpu_work *w)
 {
@@ -375,7 +376,7 @@ static void on_async_closed(uv_handle_t *h)
 		on_closed(arg);
 }
 
-/* Threads end when no host slab is mirrored any more: until then one may still have to take back what it registered. */
+/* Threads end when no host slab is mirrored any more: until then a thread may still have to unregister one. */
 static void maybe_end(struct gpus *g)
 {
 	if (!g->closing || g->hosts || uv_is_closing((uv_handle_t *)&g->async))
@@ -395,7 +396,7 @@ static void drain(uv_async_t *async)
 	struct gpu_work *w = g->done;
 	g->done = g->done_last = NULL;
 	pthread_mutex_unlock(&g->lock);
-	tell_lost(g); /* first: its sessions go before their copies come back as failed */
+	tell_lost(g); /* first: its sessions end before their copies are reported as failed */
 	while (w) {
 		struct gpu_work *next = w->next;
 		dispatch(w);
@@ -433,7 +434,7 @@ void gpus_close(struct gpus *g, void (*on_closed)(void *arg), void *arg)
 	maybe_end(g);
 }
 
-/* ---- looking ---- */
+/* ---- status ---- */
 
 bool gpu_is_lost(const struct gpu *gpu)
 {

@@ -1,18 +1,18 @@
-/* GPUs as places that batches are copied to before they are published.
+/* GPUs as places to which batches are copied before they are published.
  *
- * A slab on a GPU mirrors one in host memory: slot i of it begins at i * slot_bytes as slot i there does. It is
- * exported once, and its handle or its descriptor is what trainers open: which of the two is decided before it is made,
- * as memory of one kind has not the other. Two threads per GPU, started by the first slab that a trainer wants there,
- * make every CUDA call of this process for that GPU: one opens, pins and closes, which may take seconds, the other copies
- * meanwhile. Without such a wish the driver is not even loaded. Host slabs are pinned (registered with CUDA) for as long
- * as a slab mirrors them, so that copies go by DMA.
+ * A slab on a GPU mirrors a slab in host memory: slot i begins at i * slot_bytes in both. It is exported once, and
+ * trainers open its handle or its descriptor. Which of the two is decided before the slab is made, because memory of
+ * one kind does not have the other. Two threads per GPU make every CUDA call of this process for that GPU: one opens,
+ * pins and closes, which may take seconds, the other copies meanwhile. They are started by the first slab that a
+ * trainer wants on that GPU; until then the driver is not even loaded. Host slabs are pinned (registered with CUDA) for
+ * as long as a slab mirrors them, so that copies use DMA.
  *
  *     asked for --> opening ---------> open --> closing --> gone          a slab
  *                      |  on_open        |         on_closed
  *                      +--> refused      +--> lost: the GPU failed for good; copies end with GPU_E_LOST
  *
- * Threads: everything declared here is the loop thread's, and every callback comes there. Nothing here blocks. With
- * CUDA=0 gpus-none.c takes the place of gpus.c: every GPU is refused, with that reason. */
+ * Threads: all functions here are the loop thread's, and every callback runs there. Nothing here blocks. With CUDA=0
+ * gpus-none.c replaces gpus.c: every GPU is refused, with that reason. */
 #ifndef BATCHD_CUDA_GPUS_H
 #define BATCHD_CUDA_GPUS_H
 
@@ -26,8 +26,8 @@ struct gpus;
 struct gpu;
 
 enum {
-	GPU_E_REFUSED = 1,  /* it cannot be done here; the reason says why in words for a trainer's user, who goes on
-	                    * without */
+	GPU_E_REFUSED = 1,  /* not possible here; the reason is for the trainer's user, and the trainer goes on
+	                     * without */
 	GPU_E_UNPINNED = 2, /* the host slab could not be pinned and pin_memory is on */
 	GPU_E_FAILED = 3,   /* this one copy failed */
 	GPU_E_LOST = 4,     /* the GPU failed for good: only a new process can use it again */
@@ -37,15 +37,15 @@ enum {
 	GPU_REASON_BYTES = 512,
 	GPU_SIZE_CLASSES = 5, /* of copies: below 64 KiB, 1 MiB, 16 MiB, 256 MiB, and larger ones */
 };
-extern const char *const gpu_size_class_names[GPU_SIZE_CLASSES]; /* "64KiB", ...: what a class is below; the last
-                                                                  * one's is "larger" */
+extern const char *const gpu_size_class_names[GPU_SIZE_CLASSES]; /* "64KiB", ...: the upper limit of each class; the
+                                                                  * last is "larger" */
 
 enum gpu_pin { GPU_PIN_AUTO, GPU_PIN_ON, GPU_PIN_OFF };
 
 /* How other processes open a slab. */
 enum gpu_share {
 	GPU_SHARE_IPC, /* by a handle for cudaIpcOpenMemHandle: processes of one user in the same namespaces */
-	GPU_SHARE_FD,  /* by a descriptor: any process that is sent it; the memory outlives this process */
+	GPU_SHARE_FD,  /* by a descriptor: any process that receives it; the memory outlives this process */
 	GPU_N_SHARES
 };
 extern const char *const gpu_share_names[GPU_N_SHARES]; /* "cuda-ipc", "cuda-vmm-fd" */
@@ -53,18 +53,17 @@ extern const char *const gpu_share_names[GPU_N_SHARES]; /* "cuda-ipc", "cuda-vmm
 #define GPU_MEMORY_AUTO UINT64_MAX
 
 struct gpus_params {
-	uint64_t memory_bytes; /* for slabs, of each GPU; 0: no GPU is used; GPU_MEMORY_AUTO: a tenth of what the
-	                         * GPU has */
+	uint64_t memory_bytes; /* for slabs, per GPU; 0: no GPU is used; GPU_MEMORY_AUTO: a tenth of the GPU's memory */
 	enum gpu_pin pin;
-	double pin_limit; /* 0..1: the most that may be pinned of what is pinned or left to be had */
+	double pin_limit; /* 0..1: the most that may be pinned of the memory that is pinned or still available */
 	void (*on_lost)(void *arg, struct gpu *gpu, const char *text); /* once per GPU */
 	void *arg;
 };
 
 /* 0 or negative errno. Starts nothing. The loop must run until gpus_close's callback. */
 int gpus_create(uv_loop_t *loop, const struct gpus_params *params, struct gpus **out);
-/* Every slab must be closed or closing. Ends the threads after what they are at, then calls back. A thread that a
- * driver never lets go keeps it waiting. */
+/* Every slab must be closed or closing. The threads finish their current work and end, then on_closed is called. A
+ * thread that never returns from a driver call delays it forever. */
 void gpus_close(struct gpus *g, void (*on_closed)(void *arg), void *arg);
 
 /* ---- slabs ---- */
@@ -75,11 +74,11 @@ struct gpu_slab {
 	void *arg; /* the owner's */
 	enum gpu_share share;
 	unsigned char handle[GPU_HANDLE_BYTES]; /* GPU_SHARE_IPC: for cudaIpcOpenMemHandle in other processes */
-	int fd;         /* GPU_SHARE_FD: the same, to be sent; open as long as the slab is; else -1 */
+	int fd;         /* GPU_SHARE_FD: a descriptor to send; open as long as the slab is; else -1 */
 	uint64_t bytes; /* whole multiples of 2 MiB */
-	bool pinned;    /* the host slab is */
-	bool left;      /* the owner's, before closing, of GPU_SHARE_IPC: other processes have it open,
-	                                 * so it is not freed but left to the end of this one */
+	bool pinned;    /* the host slab is pinned */
+	bool left;      /* set by the owner before closing, for GPU_SHARE_IPC: other processes have it open, so it is
+	                 * not freed before this process ends */
 };
 
 struct gpu_slab_params {
@@ -93,31 +92,32 @@ struct gpu_slab_params {
 	void *arg;
 };
 
-/* 0: on_open will be called; GPU_E_REFUSED: it will not, `why` (GPU_REASON_BYTES) says so; -ENOMEM. */
+/* 0: on_open will be called; GPU_E_REFUSED: it will not be called, `why` (GPU_REASON_BYTES) gives the reason;
+ * -ENOMEM. */
 int gpu_slab_open(struct gpus *g, const struct gpu_slab_params *params, char *why);
-/* No copy of it may be under way, and unless it is left or of GPU_SHARE_FD no other process may have it open any more.
- * The host slab may be unmapped in on_closed, not before; when lost is true not even then: nobody can say what the GPU
- * still reads, or CUDA still has it registered, and its addresses must not become somebody else's. */
+/* No copy of the slab may be under way. Unless it is `left` or of GPU_SHARE_FD, no other process may have it open. The
+ * host slab may be unmapped in on_closed, not before; when lost is true not even then: the GPU may still read it, or
+ * CUDA still has it registered, and its addresses must not be reused. */
 void gpu_slab_close(struct gpu_slab *slab, void (*on_closed)(void *arg, bool lost), void *arg);
 
 /* ---- copies ---- */
 
 struct gpu_work {
-	struct gpu_work *next; /* gpus.c's, like all of it */
+	struct gpu_work *next; /* all members: gpus.c's */
 	struct gpu *gpu;
 	struct gpu_slab *slab;
 	int kind, result;
 };
 
-/* A copy from the host slab to the same place on the GPU. The memory is the caller's until done. */
+/* A copy from the host slab to the same place on the GPU. The caller owns the struct and keeps it until done. */
 struct gpu_copy {
 	struct gpu_work work;
 	uint32_t n_parts; /* 0 to 2 */
 	struct {
 		uint64_t offset, bytes; /* in both slabs */
 	} part[2];
-	/* result: 0: seen complete; GPU_E_FAILED or GPU_E_LOST with why. Either way nothing reads the host memory any
-	 * more. */
+	/* result: 0: seen complete; GPU_E_FAILED or GPU_E_LOST with why. Either way the host memory is no longer
+	 * read. */
 	void (*done)(struct gpu_copy *copy, int result, const char *why);
 	uint64_t seen_ns; /* CLOCK_MONOTONIC when it was seen complete; set before done; 0: it failed */
 	void *event;      /* the copier's */
@@ -125,7 +125,7 @@ struct gpu_copy {
 /* Copies of one GPU run in the order of these calls. */
 void gpu_copy_begin(struct gpu_slab *slab, struct gpu_copy *copy);
 
-/* ---- looking at them ---- */
+/* ---- status ---- */
 
 struct gpu_stats {
 	char name[96];
@@ -136,20 +136,20 @@ struct gpu_stats {
 	uint64_t pinned_bytes; /* of host slabs that this GPU's opener registered */
 	struct {
 		uint64_t n, bytes;
-	} copies[GPU_SIZE_CLASSES]; /* host to device, seen complete; the daemon copies nothing the other way */
+	} copies[GPU_SIZE_CLASSES]; /* host to device, seen complete; the daemon never copies from device to host */
 	uint64_t n_pageable;        /* of them from memory that was not pinned */
 	uint64_t n_errors;
-	char last_error[160], pin_note[GPU_REASON_BYTES]; /* why something is not pinned */
-	int numa_node;  /* the machine's memory that the GPU is near to, where pinned batches lie if
-	                                 * they can; -1: there is but one, or nobody says */
-	int numa_error; /* errno of the last time that they could not be told to; 0: none */
+	char last_error[160], pin_note[GPU_REASON_BYTES]; /* pin_note: why something is not pinned */
+	int numa_node;  /* NUMA node near the GPU, where pinned batches are placed if possible; -1: only one node, or
+	                 * not known */
+	int numa_error; /* errno of the last failed attempt to place them there; 0: none */
 	uint64_t in_flight;
 };
-bool gpu_is_lost(const struct gpu *gpu); /* and on_lost has been called */
+bool gpu_is_lost(const struct gpu *gpu); /* true only after on_lost has been called */
 bool gpu_has_uuid(const struct gpu *gpu, const unsigned char uuid[GPU_UUID_BYTES]);
-/* Fills in up to n, returns how many GPUs somebody has asked for and this machine has. */
+/* Fills in up to n entries and returns their number: the GPUs that have been asked for and that this machine has. */
 unsigned gpus_get_stats(struct gpus *g, struct gpu_stats *stats, unsigned n);
-/* How long the CUDA call that has taken longest so far has been at it; 0: none is under way. */
+/* How long the longest-running CUDA call has taken so far; 0: none is under way. */
 uint64_t gpus_oldest_busy_ns(struct gpus *g);
 int gpus_driver_version(struct gpus *g); /* 0: not known yet, or g is NULL */
 

@@ -1,4 +1,4 @@
-/* A daemon outlives the trainer that starts it and serves others, so variables that tell CUDA something about that one
+/* A daemon outlives the trainer that starts it and serves other trainers, so variables that configure CUDA for that one
  * trainer are left out of its environment:
  *
  *   CUDA_VISIBLE_DEVICES    names the trainer's GPUs; another trainer's would be missing in the daemon. The daemon finds
@@ -8,7 +8,7 @@
  *   CUDA_LAUNCH_BLOCKING    makes each copy block.
  *   *_INJECTION64_PATH      load a profiler into the process. The profiler of one trainer then waits for the daemon.
  *
- * CUDA_DEVICE_ORDER stays: it only changes ordinals, and no ordinal goes from one process to another. */
+ * CUDA_DEVICE_ORDER stays: it only changes ordinals, and no ordinal is passed between processes. */
 #include "cuda/inherit.h"
 
 #include <stdbool.h>

@@ -1,5 +1,5 @@
-/* A GPU's name in words: as nvidia-smi, CUDA_VISIBLE_DEVICES and the log have it. In a file of its own because builds
- * without CUDA need it as well. */
+/* A GPU's name in text form: as nvidia-smi, CUDA_VISIBLE_DEVICES and the log write it. In a file of its own because
+ * builds without CUDA need it too. */
 #include "cuda/gpus.h"
 
 #include <stdio.h>

@@ -1,9 +1,9 @@
 /* See vmm.h.
  *
  * The driver's rules: sizes are multiples of the granularity; a mapping begins at offset 0 of its memory; nothing may
- * touch it before cuMemSetAccess; cuMemUnmap comes before cuMemAddressFree and cuMemRelease.
+ * access it before cuMemSetAccess; cuMemUnmap comes before cuMemAddressFree and cuMemRelease.
  *
- * Both sides map it for reading and writing: whether a GPU can map it for reading only is not known. */
+ * Both sides map the memory for reading and writing: it is not known whether a GPU can map it read-only. */
 #include "vmm.h"
 
 #include <fcntl.h>
@@ -94,14 +94,14 @@ int vmm_export(const struct cuda_driver *d, const struct vmm *v, int *fd, const 
 		     d->mem_export_to_shareable_handle(fd, v->handle, CUDA_MEM_POSIX_FD, 0));
 
 	if (r == CUDA_OK)
-		(void)fcntl(*fd, F_SETFD, FD_CLOEXEC); /* no word of NVIDIA's that it is */
+		(void)fcntl(*fd, F_SETFD, FD_CLOEXEC); /* NVIDIA does not document that it is set */
 	return r;
 }
 
 int vmm_import(const struct cuda_driver *d, cuda_device device, int fd, uint64_t n_bytes, struct vmm *v,
 	       const char **call)
 {
-	void *os_handle = (void *)(intptr_t)fd; /* the descriptor itself, not where it is */
+	void *os_handle = (void *)(intptr_t)fd; /* the descriptor itself, not its address */
 
 	*v = (struct vmm){ 0 };
 	return map_handle(d, device,

@@ -1,9 +1,10 @@
 /* See peer.h. One uv_poll watches the socket, for reading always and for writing only while packets wait. A packet is
- * sent whole or not at all (SOCK_SEQPACKET), so what waits is a list of packets, with duplicates of their fds.
+ * sent whole or not at all (SOCK_SEQPACKET), so the queue is a list of packets, with duplicates of their fds.
  *
- * Anybody may connect ten thousand times a second, so that a connection that only says Hello costs as few system calls
- * as can be: what only matters for who stays is looked up when it wants to (peer_identify), and a uv_poll is started
- * (which takes two of them) only when what it watches for has changed. */
+ * Any local process may connect ten thousand times a second, so a connection that only says Hello must cost as few
+ * system calls as possible: data that matters only for a client that stays is looked up when it wants to stay
+ * (peer_identify), and a uv_poll is started (which takes two system calls) only when the events that it watches for
+ * have changed. */
 #include "ipc/peer.h"
 
 #include <assert.h>
@@ -29,7 +30,7 @@
 
 enum {
 	MAX_WAITING = 1024,    /* packets: far more than a window of batches and an answer */
-	PACKETS_PER_TURN = 32, /* and peer, or what takes so long; see util/hearing.h for users */
+	PACKETS_PER_TURN = 32, /* per peer, unless PEER_NS is reached first; see util/hearing.h for users */
 	PEER_NS = HEARING_NS / 4,
 	RETRY_MS = 10,
 	MISTAKES_AT_ONCE = 16, /* records a minute */
@@ -60,7 +61,7 @@ static void on_handle_closed(uv_handle_t *h)
 	free(p);
 }
 
-/* Descriptors that wait to be sent are charged to the client, which decides how long they wait. */
+/* Descriptors that wait to be sent are charged to the client, because the client decides how long they wait. */
 static void free_packet(struct peer *p, struct packet *k)
 {
 	if (k->n_fds)
@@ -90,23 +91,25 @@ void peer_close(struct peer *p)
 	drop_waiting(p);
 	server_remove(p->server, p);
 	uv_close((uv_handle_t *)&p->poll, on_handle_closed);
-	if (p->watches_exit) /* before `closed`, which may take the descriptor over */
+	if (p->watches_exit) /* before `closed`, which may take over the descriptor */
 		uv_close((uv_handle_t *)&p->exit_poll, on_handle_closed);
 	if (p->session)
-		shutdown(p->fd, SHUT_RDWR); /* the client learns of it even while a fork of ours holds the socket */
+		shutdown(p->fd, SHUT_RDWR); /* so that the client notices, even while a fork of the daemon holds the
+		                             * socket */
 	p->server->ops->closed(p);
 	charge_end(&p->connection);
 	charge_end(&p->fds);
 	uv_close((uv_handle_t *)&p->hello_timer, on_handle_closed);
 }
 
-/* Who breaks a rule is told of once a minute, or a storm would fill the disk; of a trainer's own mistakes, some of
- * which are many jobs', a few more. What ends everybody is bounded by their number. */
+/* Protocol violations are logged once per user and minute, so that a flood cannot fill the disk; ordinary request
+ * errors up to MISTAKES_AT_ONCE times, because some of them concern many jobs. Shutdown messages need no limit: there
+ * is at most one per peer. */
 static void log_why(struct peer *p, Batchd__Wire__ErrorCode code, const char *field, const char *text)
 {
 	bool offence = code == BATCHD__WIRE__ERROR_CODE__LIMIT || code == BATCHD__WIRE__ERROR_CODE__PROTOCOL ||
 		       code == BATCHD__WIRE__ERROR_CODE__VERSION;
-	if (code == BATCHD__WIRE__ERROR_CODE__REOPEN) /* it is no refusal, and the producer's record says why */
+	if (code == BATCHD__WIRE__ERROR_CODE__REOPEN) /* not a refusal; the producer's record gives the reason */
 		return;
 	if (code != BATCHD__WIRE__ERROR_CODE__SHUTDOWN &&
 	    !server_tells(p->server, p->uid, wire_code_name(code), field, offence ? 1 : MISTAKES_AT_ONCE))
@@ -119,7 +122,7 @@ static void log_why(struct peer *p, Batchd__Wire__ErrorCode code, const char *fi
 	log_record_fields(LOG_LEVEL_WARNING, "session-refused", fields, "%s", text);
 }
 
-/* The log record and the client's Error. */
+/* Writes the log record and sends the client's Error. */
 static void say_why(struct peer *p, Batchd__Wire__ErrorCode code, const char *field, const char *fmt, va_list ap)
 {
 	char text[WIRE_MAX_TEXT];
@@ -132,7 +135,7 @@ static void say_why(struct peer *p, Batchd__Wire__ErrorCode code, const char *fi
 	Batchd__Wire__ServerMessage m = BATCHD__WIRE__SERVER_MESSAGE__INIT;
 	m.body_case = BATCHD__WIRE__SERVER_MESSAGE__BODY_ERROR;
 	m.error = &error;
-	if (!p->out_first) /* behind a full socket there is no point in waiting */
+	if (!p->out_first) /* no point in waiting behind a full socket */
 		(void)wire_send(p->fd, &m.base, NULL, 0, MSG_DONTWAIT);
 }
 
@@ -165,7 +168,7 @@ void peer_doom(struct peer *p, Batchd__Wire__ErrorCode code, const char *field, 
 	p->doomed = true;
 	p->events = 0;
 	uv_poll_stop(&p->poll);
-	uv_timer_start(&p->hello_timer, on_doom, 0, 0); /* the hello is over */
+	uv_timer_start(&p->hello_timer, on_doom, 0, 0); /* the timer's own use, the hello, is over */
 }
 
 void peer_dismiss(struct peer *p, Batchd__Wire__ErrorCode code, const char *field, const char *fmt, ...)
@@ -178,7 +181,7 @@ void peer_dismiss(struct peer *p, Batchd__Wire__ErrorCode code, const char *fiel
 	va_end(ap);
 	p->dismissed = true;
 	drop_waiting(p);
-	shutdown(p->fd, SHUT_WR); /* for whom there was no room to be told */
+	shutdown(p->fd, SHUT_WR); /* a client whose socket had no room for the Error notices this */
 	set_events(p);
 }
 
@@ -228,21 +231,21 @@ static void keep(struct peer *p, struct parcel *parcel, const int *fds, unsigned
 	set_events(p);
 }
 
-/* The kernel is out of memory, or processes of our user have as many descriptors on their way as we may have open. The
- * socket counts as writable meanwhile. */
+/* The kernel is out of memory, or processes of the daemon's user have as many descriptors in transit as they may have
+ * open. Meanwhile the socket counts as writable. */
 static bool is_short(int r)
 {
 	return r == -ENOBUFS || r == -ENOMEM || r == -ETOOMANYREFS;
 }
 
-/* Whether it may go later. */
+/* Whether it may be sent later. */
 static bool is_full(int r)
 {
 	return r == -EAGAIN || r == -EINTR || is_short(r);
 }
 
-/* What did not go now and will not go later. A peer that is gone is noticed by the poll, which has its last words first;
- * with any other, what it misses would leave it waiting for ever. */
+/* Handles a message that can be sent neither now nor later. The poll notices a peer that is gone, and reads its last
+ * messages first. Any other peer is doomed: without the message it would wait for ever. */
 static void cannot_send(struct peer *p, int r)
 {
 	if (r == -EMSGSIZE)
@@ -284,15 +287,15 @@ static void on_retry(uv_timer_t *t)
 	set_events(t->data);
 }
 
-/* The socket stays writable meanwhile, so it is not watched but tried again a little later. The timer is the hello's,
- * which is over. */
+/* The socket stays writable meanwhile, so instead of watching it, try again a little later. The timer is the hello
+ * timer, whose own use is over. */
 static void retry_later(struct peer *p)
 {
 	watch(p, UV_READABLE);
 	uv_timer_start(&p->hello_timer, on_retry, RETRY_MS, 0);
 }
 
-/* It matters to a client that sleeps although it has read all that is queued: it is sent behind that. */
+/* A Wake matters to a client that sleeps although it has read all queued packets, so it is sent after them. */
 static void send_wake(struct peer *p)
 {
 	Batchd__Wire__Wake w = BATCHD__WIRE__WAKE__INIT;
@@ -407,7 +410,7 @@ static void dispatch(struct peer *p, const void *bytes, size_t n_bytes, int *fds
 	}
 }
 
-/* A message, or why there is none. False when there is nothing more to read now. */
+/* Handles a message, or the reason why there is none. False: nothing more to read now. */
 static bool take_in(struct peer *p, int r, size_t n_bytes, int *fds, unsigned n_fds)
 {
 	if (r == -EAGAIN)
@@ -442,8 +445,9 @@ static bool receive_one(struct peer *p)
 	return more;
 }
 
-/* What it says last; nobody will be told again that there is something, so it counts what there is. Another process that
- * has the socket, a forked child perhaps, adds nothing to it: it could go on for ever. */
+/* Handles the peer's last messages. No further event will report pending data, so this reads until none is left.
+ * Reading is shut down first: another process that has the socket, such as a forked child, could otherwise add messages
+ * for ever. */
 static void receive_rest(struct peer *p)
 {
 	int n_bytes;
@@ -457,18 +461,18 @@ static void receive_rest(struct peer *p)
 	peer_close(p);
 }
 
-/* None where its user has been heard for long enough in this turn. A trainer's word comes all the same, as it may be
- * what keeps others of its group waiting. */
+/* How many packets to read now. None if the user has been heard for long enough in this turn; but one packet of a
+ * trainer is read in any case, because others of its group may be waiting for it. */
 static unsigned packets_now(struct peer *p)
 {
 	struct server *s = p->server;
-	s->turn += p->turn == s->turn; /* it is here again; uv_run itself may poll dozens of times in what it calls a
-	                                * turn */
+	s->turn += p->turn == s->turn; /* this peer is heard again; uv_run itself may poll dozens of times in one
+	                                * iteration */
 	p->turn = s->turn;
 	return hearing_take(&p->connection.account->hearing, s->turn, &p->round) ? PACKETS_PER_TURN : p->is_trainer;
 }
 
-/* A Hello that has just been answered is seldom followed by something already. */
+/* After a Hello that was just answered there is rarely another packet yet, so reading stops. */
 static void receive(struct peer *p)
 {
 	bool more = true, new = !p->greeted;
@@ -485,8 +489,8 @@ static void receive(struct peer *p)
 static void on_poll(uv_poll_t *poll, int status, int events)
 {
 	struct peer *p = poll->data;
-	/* A client that closed before it had read everything leaves an error on the socket, and perhaps a Close in
-	 * front of it. */
+	/* A client that closed before it had read everything leaves an error on the socket, perhaps with a Close before
+	 * it. */
 	if (status < 0) {
 		receive_rest(p);
 		return;
@@ -498,8 +502,8 @@ static void on_poll(uv_poll_t *poll, int status, int events)
 	receive(p);
 }
 
-/* The socket may live on in a forked child, which may not use it: what counts is the process that connected. What it
- * said last still counts. */
+/* The socket may live on in a forked child, which must not use it: the process that connected is what counts. Its last
+ * messages still count. */
 static void on_process_exit(uv_poll_t *poll, int status, int events)
 {
 	(void)status;
@@ -521,7 +525,7 @@ static void set_events(struct peer *p)
 		watch(p, UV_READABLE | (p->out_first || p->wake_owed ? UV_WRITABLE : 0));
 }
 
-/* Timers run before sockets are looked at: where the loop stood still, the Hello lies there. */
+/* Timers run before sockets are polled: if the loop was blocked, the Hello may already be there. */
 static void on_hello_timeout(uv_timer_t *t)
 {
 	struct peer *p = t->data;
@@ -546,8 +550,8 @@ static int read_credentials(struct peer *p)
 	return 0;
 }
 
-/* SO_PEERCRED has the main group only. The kernel gives the others all together or not at all. A group that is not
- * known may be the one that a file's mode denies, so that the mode bits of others would allow too much. */
+/* SO_PEERCRED has only the main group. The kernel returns the supplementary groups completely or not at all. An unknown
+ * group may be the one that a file's mode denies; without it the mode bits for others would allow too much. */
 static void read_groups(struct peer *p)
 {
 	socklen_t n = sizeof(p->gids) - sizeof(p->gids[0]);
@@ -556,8 +560,8 @@ static void read_groups(struct peer *p)
 		p->n_gids += n / sizeof(gid_t);
 }
 
-/* Without it a hang-up would have to be taken for the end of the process. A process that has ended already (or that
- * another namespace hides) has none. */
+/* Without a pidfd, a hang-up would have to be taken for the end of the process. A process that has already ended (or
+ * that another namespace hides) has none. */
 static int open_pidfd(struct peer *p)
 {
 	int fd = -1;
@@ -608,8 +612,8 @@ int peer_identify(struct peer *p)
 	return 0;
 }
 
-/* Under which number our /proc has the process; that of a process that has ended may be another's already, but then its
- * descriptor says so. 0: none. */
+/* The number of the process in our /proc. The number of a process that has ended may already belong to another process,
+ * but then its descriptor says so. 0: none. */
 static pid_t number_in_proc(int pidfd)
 {
 	char path[64], text[1024];
@@ -670,9 +674,9 @@ int peer_create(struct server *server, int fd)
 	p->pidfd = -1;
 	p->connected_ns = uv_hrtime();
 	int r = read_credentials(p);
-	if (r == 0 && !server_admits(server, p)) /* then it is gone */
+	if (r == 0 && !server_admits(server, p)) /* then the peer has been freed */
 		return 0;
-	/* Later the number may be another process's. */
+	/* Later the pid may belong to another process. */
 	if (r == 0 && !server->asks_for_pidfd)
 		r = open_pidfd(p);
 	if (r == 0)
@@ -685,7 +689,7 @@ int peer_create(struct server *server, int fd)
 	p->poll.data = p->hello_timer.data = p;
 	p->n_handles = 2;
 	server_add(server, p);
-	uv_update_time(server->loop); /* the loop's clock may stand where this turn began, long ago */
+	uv_update_time(server->loop); /* the loop's clock may still show the time at which this turn began, long ago */
 	uv_timer_start(&p->hello_timer, on_hello_timeout, server->limits.hello_timeout_ns / 1000000, 0);
 	set_events(p);
 	return 0;

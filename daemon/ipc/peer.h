@@ -1,7 +1,7 @@
-/* A peer: one connection from a client, its credentials, and what could not be sent to it yet. Knows frames and fds,
- * nothing of data sets.
+/* A peer: one connection from a client, its credentials, and the packets that could not be sent to it yet. Knows frames
+ * and fds, nothing of data sets.
  *
- * Loop thread only. A peer is freed by itself after ops->closed. */
+ * Loop thread only. A peer frees itself after ops->closed. */
 #ifndef BATCHD_PEER_H
 #define BATCHD_PEER_H
 
@@ -19,16 +19,17 @@
 struct peer;
 
 struct peer_ops {
-	/* A checked message of a greeted client. fds: what came with it; set those you take to -1, the others are
-	 * closed. */
+	/* A checked message of a greeted client. fds: the descriptors that came with it; set those you take to -1, the
+	 * others are closed. */
 	void (*message)(struct peer *p, const Batchd__Wire__ClientMessage *msg, int *fds, unsigned n_fds);
-	/* The connection has ended, whoever ended it, or its process has; the last call for this peer. */
+	/* The connection has ended, from either side, or the client's process has ended; the last call for this
+	 * peer. */
 	void (*closed)(struct peer *p);
 };
 
 enum { PEER_MAX_GROUPS = 256 };
 
-struct packet; /* one that waits to be sent */
+struct packet; /* a packet that waits to be sent */
 
 struct peer {
 	struct peer *next, *prev; /* in the server's list */
@@ -39,73 +40,75 @@ struct peer {
 	uv_timer_t hello_timer;
 	int fd;
 	unsigned n_handles; /* open uv handles; freed at 0 */
-	uint64_t number;    /* of the session, as in the log */
+	uint64_t number;    /* the session's number, as in the log */
 	pid_t pid;
 	uid_t uid;
 	gid_t gids[PEER_MAX_GROUPS]; /* main group first, then, from peer_identify on, the supplementary ones */
 	unsigned n_gids;
-	bool lacks_groups; /* from peer_identify on: there are more, but too many for us, or not to be known */
-	int pidfd;         /* from peer_identify on; -1: the kernel has none for us. ops->closed may take
-	                             * it, leaving -1 */
+	bool lacks_groups; /* from peer_identify on: it has further groups, but too many, or they could not be read */
+	int pidfd;         /* from peer_identify on; -1: the kernel provides none. ops->closed may take it, leaving
+	                    * -1 */
 	bool identified, watches_exit;
-	int events;           /* that poll watches for */
-	uint64_t turn, round; /* in which it was here, and heard; see util/hearing.h */
+	int events;           /* for which poll watches */
+	uint64_t turn, round; /* the loop's turn, and the hearing round, in which it was last heard; see
+	                       * util/hearing.h */
 	char program[WIRE_MAX_PROGRAM + 1];
 	bool greeted, closing;
-	bool is_trainer;                       /* ops' own: what it says may be what others wait for */
-	bool gone;                             /* what it says is the last, and nobody reads an answer */
-	bool doomed;                           /* has been told why; closed when the loop comes round */
-	bool dismissed;                        /* has been told why, and is heard until it hangs up */
+	bool is_trainer;                       /* ops' own: other trainers may wait for its messages */
+	bool gone;                             /* its remaining messages are the last, and no client reads an answer */
+	bool doomed;                           /* has been sent the error; closed in the loop's next iteration */
+	bool dismissed;                        /* has been sent the error, and is heard until it hangs up */
 	bool wake_owed;                        /* a Wake could not be sent yet */
-	struct charge connection, fds, unread; /* ops->closed may take the first two over */
+	struct charge connection, fds, unread; /* ops->closed may take over the first two */
 	struct packet *out_first, *out_last;
 	unsigned n_out;
 	uint64_t connected_ns;
 };
 
-/* Takes the connected socket. 0, also where limits refuse it, or negative errno; then the socket is closed. */
+/* Takes the connected socket. 0, also if limits refuse it, or negative errno; then the socket is closed. */
 int peer_create(struct server *server, int fd);
-/* For server_admits: says Error to one that is just being created, writes the log record, closes and frees it. */
+/* For server_admits: sends Error to a peer that is just being created, writes the log record, closes and frees it. */
 void peer_refuse(struct peer *p, Batchd__Wire__ErrorCode code, const char *field, const char *fmt, ...)
 	__attribute__((format(printf, 4, 5)));
-/* Whether the kernel can be asked for the other end's pidfd at any time (Linux 6.5). */
+/* Whether the kernel returns the other end's pidfd at any time (Linux 6.5). */
 bool peer_has_pidfd(int socket);
 
-/* Finds out what matters for who wants to stay: gids, pidfd, and from now on the connection ends with its process.
- * Without it (again: nothing happens) it ends with the socket only. 0 or negative errno, mostly as there are too few
- * descriptors. */
+/* Looks up what is needed for a client that stays: its gids and its pidfd; from now on the connection also ends with
+ * the client's process. Without a pidfd it ends only with the socket. Calling it again does nothing. 0 or negative
+ * errno, usually because there are too few descriptors. */
 int peer_identify(struct peer *p);
 
-/* Whether its process, identified, sees the files that this one sees under the same paths: it is in the same mount
- * namespace. False also where that cannot be told: it has ended, or the kernel does not show it to this user. */
+/* Whether the client's process, once identified, sees the same files under the same paths as this process: it is in the
+ * same mount namespace. False also if that is unknown: the process has ended, or the kernel does not show it to this
+ * user. */
 bool peer_shares_mounts(const struct peer *p);
 
-/* Sends now, or as soon as the client takes it and the kernel has memory for it; borrows fds, at most 3. A client that
- * leaves too much unread is closed, though not during this call, as is one to which nothing can be sent. */
+/* Sends now, or as soon as the client's socket and the kernel have room for it; borrows fds, at most 3. A client that
+ * leaves too much unread is closed, though not during this call, and so is a client to which sending fails. */
 void peer_send(struct peer *p, const Batchd__Wire__ServerMessage *m, const int *fds, unsigned n_fds);
 
-/* The same of what many are told. Takes a reference of its own where it has to wait. */
+/* The same for a message that many clients get. Takes a reference of its own if the packet has to wait. */
 void peer_send_parcel(struct peer *p, struct parcel *parcel);
 
-/* Says Error to the client, writes one log record (what a user repeats within a minute is only counted), closes. field
- * may be NULL. */
+/* Sends Error to the client, writes one log record (repetitions by the same user within a minute are only counted),
+ * closes. field may be NULL. */
 void peer_fail(struct peer *p, Batchd__Wire__ErrorCode code, const char *field, const char *fmt, ...)
 	__attribute__((format(printf, 4, 5)));
 
-/* The same, but the peer and its session stay until the loop comes round: for callers that are deep inside of what its
- * end takes away. */
+/* Like peer_fail, but the peer and its session stay until the loop's next iteration: for callers that are still using
+ * what the peer's end frees. */
 void peer_doom(struct peer *p, Batchd__Wire__ErrorCode code, const char *field, const char *fmt, ...)
 	__attribute__((format(printf, 4, 5)));
 
-/* The same, but its messages still come, until it hangs up or the caller closes it; nothing is sent any more. */
+/* Like peer_fail, but its messages are still read, until it hangs up or the caller closes it; nothing more is sent. */
 void peer_dismiss(struct peer *p, Batchd__Wire__ErrorCode code, const char *field, const char *fmt, ...)
 	__attribute__((format(printf, 4, 5)));
 
-/* Tells the client to look at the ring, now or as soon as its socket has room: what it reads until then may not make it
- * look. Several that wait become one. */
+/* Tells the client to look at the ring, now or as soon as its socket has room: messages that it reads before that may
+ * not make it look. Several pending wakes become one. */
 void peer_wake(struct peer *p);
 
-/* Closes without a word. */
+/* Closes without a message. */
 void peer_close(struct peer *p);
 
 #endif

@@ -1,7 +1,7 @@
-/* See server.h. Limits are checked at accept, before anything is read: a peer too many is told so and closed. When the
- * process comes near its limit of file descriptors the listener pauses for half a second: connections wait in the
- * backlog, those that are here get on, and a quarter of the descriptors stays for what they need (pidfds, files,
- * slabs). */
+/* See server.h. Limits are checked at accept, before anything is read: a peer that exceeds one gets an Error and is
+ * closed. When the process comes near its limit of file descriptors the listener pauses for half a second: new
+ * connections wait in the backlog, existing ones are served, and a quarter of the descriptors stays available for their
+ * pidfds, files and slabs. */
 #include "ipc/server.h"
 
 #include <errno.h>
@@ -21,12 +21,12 @@ enum {
 	PAUSE_MS = 500,
 	FDS_PER_PEER = 2,   /* socket, pidfd */
 	MAX_CLOSING = 64,   /* files of one user that are being closed, before its connections are refused */
-	PART_FOR_REST = 4,  /* of the descriptors, which connections leave to what they need, */
-	PART_FOR_FILES = 8, /* and of those what their pidfds leave to files and slabs */
+	PART_FOR_REST = 4,  /* the fraction of the descriptors that sockets leave free for pidfds, files and slabs */
+	PART_FOR_FILES = 8, /* the fraction of the descriptors that pidfds leave free for files and slabs */
 	REPEATS_MS = 60000,
 };
 
-#define NOBODY ((uid_t) - 1) /* an event that no user has caused alone */
+#define NOBODY ((uid_t) - 1) /* an event that is not caused by a single user */
 
 static void listen_again(struct server *s);
 
@@ -66,7 +66,7 @@ bool server_tells(struct server *s, uid_t uid, const char *name, const char *det
 	return tell;
 }
 
-/* ---- the door ---- */
+/* ---- accepting ---- */
 
 static void on_pause_over(uv_timer_t *t)
 {
@@ -77,12 +77,12 @@ static void pause_listening(struct server *s, const char *why)
 {
 	uv_poll_stop(&s->poll);
 	uv_timer_start(&s->pause, on_pause_over, PAUSE_MS, 0);
-	if (!s->short_of_fds && server_tells(s, NOBODY, "listener-paused", NULL, 1)) /* once for a whole storm */
+	if (!s->short_of_fds && server_tells(s, NOBODY, "listener-paused", NULL, 1)) /* once for a whole flood */
 		log_record(LOG_LEVEL_WARNING, "listener-paused", "new connections wait: %s", why);
 	s->short_of_fds = true;
 }
 
-/* The kernel hands out the lowest free number, so it says how many are taken. */
+/* The kernel returns the lowest free number, so the number tells how many are in use. */
 static rlim_t next_fd(const struct server *s)
 {
 	int next = fcntl(s->listen_fd, F_DUPFD_CLOEXEC, 0);
@@ -145,7 +145,8 @@ bool server_admits(struct server *s, struct peer *p)
 		refuse(p, r, kind);
 		return false;
 	}
-	/* Each connection may have one message's descriptors closed; a server that lets none be closed ends that. */
+	/* Each connection may have one message's descriptors closed. A file server that never answers would keep them
+	 * all pending, so there is a limit. */
 	if (closing_pending(p->uid) >= MAX_CLOSING) {
 		peer_refuse(p, BATCHD__WIRE__ERROR_CODE__LIMIT, "fds_per_user",
 			    "%d files that this user's clients sent are still being closed: their file system does not "
@@ -153,7 +154,7 @@ bool server_admits(struct server *s, struct peer *p)
 			    MAX_CLOSING);
 		return false;
 	}
-	/* one silent user shuts nobody else out */
+	/* a user with silent connections does not shut out other users */
 	if (s->n_pending >= s->limits.pending && pending_of(s, p->uid) >= s->limits.pending / 4) {
 		peer_refuse(p, BATCHD__WIRE__ERROR_CODE__LIMIT, "pending",
 			    "too many connections that have not said hello yet");
@@ -162,7 +163,7 @@ bool server_admits(struct server *s, struct peer *p)
 	return true;
 }
 
-/* Negative errno when there is nobody left, or something short. */
+/* Negative errno when the backlog is empty, or when a resource is short. */
 static int accept_one(struct server *s, int *fd)
 {
 	*fd = accept4(s->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
@@ -253,7 +254,7 @@ void server_stop(struct server *s)
 	uv_close((uv_handle_t *)&s->poll, NULL);
 	uv_close((uv_handle_t *)&s->pause, NULL);
 	uv_close((uv_handle_t *)&s->repeats_timer, NULL);
-	(void)repeats_tick(&s->repeats, say_repeats); /* what would have been said later */
+	(void)repeats_tick(&s->repeats, say_repeats); /* counts that would have been logged later */
 }
 
 void server_add(struct server *s, struct peer *p)

@@ -8,19 +8,19 @@
 #include "util/repeats.h"
 
 struct server_limits {
-	uint32_t pending; /* connections that have not said hello; the other limits are the accounts' */
+	uint32_t pending; /* connections that have not said Hello; the other limits are the accounts' */
 	uint64_t hello_timeout_ns;
 };
 
 struct server {
 	uv_loop_t *loop;
 	uv_poll_t poll;
-	uv_timer_t pause;         /* while most file descriptors are taken */
-	uv_timer_t repeats_timer; /* while the table has something */
-	uint64_t turn;            /* of the loop; the next one begins with who is here for the second time */
+	uv_timer_t pause;         /* runs while most file descriptors are in use */
+	uv_timer_t repeats_timer; /* runs while the table has entries */
+	uint64_t turn;            /* of the loop; a new turn begins when a peer is heard for the second time */
 	bool asks_for_pidfd;      /* peer_has_pidfd */
-	struct repeats repeats;   /* refusals that are counted instead of told */
-	bool short_of_fds;        /* there was a pause since everybody who knocked was let in */
+	struct repeats repeats;   /* refusals that are counted instead of logged */
+	bool short_of_fds;        /* there was a pause since the backlog was last empty */
 	int listen_fd;
 	const struct peer_ops *ops;
 	void *owner;
@@ -31,7 +31,7 @@ struct server {
 	unsigned n_peers, n_pending;
 	uint64_t n_accepted;
 	bool closing;
-	struct wire_arena arena; /* one message at a time is looked at */
+	struct wire_arena arena; /* one message at a time is processed */
 	unsigned char buffer[WIRE_MAX_BYTES];
 };
 
@@ -41,16 +41,16 @@ int server_init(struct server *s, uv_loop_t *loop, int listen_fd, const struct s
 /* Stops listening; peers stay. */
 void server_stop(struct server *s);
 
-/* For peer.c: begins its charges. False: it was one too many, and has been told and freed. */
+/* For peer.c: begins the peer's charges. False: a limit was exceeded; the peer has been told and freed. */
 bool server_admits(struct server *s, struct peer *p);
-/* For peer.c: whether a peer may keep this descriptor; the last ones are for files and slabs. */
+/* For peer.c: whether a peer may keep this descriptor; the highest ones are reserved for files and slabs. */
 bool server_spares_fd(int fd);
-/* For peer.c: bookkeeping of the list and of who has not said hello yet. */
+/* For peer.c: maintain the list and the count of connections that have not said Hello yet. */
 void server_add(struct server *s, struct peer *p);
 void server_remove(struct server *s, struct peer *p);
 void server_greeted(struct server *s);
-/* Whether the log is to have this event of this user's; otherwise it is counted, and told once a minute with the others
- * of its kind. */
+/* Whether to log this event of this user; otherwise it is counted, and logged once a minute with the others of its
+ * kind. */
 bool server_tells(struct server *s, uid_t uid, const char *name, const char *detail, unsigned at_once);
 
 #endif

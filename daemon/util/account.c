@@ -1,5 +1,5 @@
-/* See account.h. An account lives as long as there are charges on it: users come and go, and who has nothing is not
- * remembered. There are a few users on a machine, so a list will do. */
+/* See account.h. An account lives as long as there are charges on it: users come and go, and a user without charges is
+ * not remembered. There are few users on a machine, so a list will do. */
 #include "util/account.h"
 
 #include <assert.h>
@@ -72,7 +72,7 @@ static int add(struct account *x, enum account_kind kind, uint64_t amount)
 	return 0;
 }
 
-/* A reader's lock: what it protects is looked at, not changed. */
+/* For readers of the accounts: the lock itself is modified although the accounts are const. */
 static void lock(const struct accounts *a)
 {
 	pthread_mutex_lock((pthread_mutex_t *)&a->lock);

@@ -1,8 +1,8 @@
-/* Accounts: what every user has of what clients can make the daemon spend, and how much one user, or all together, may
- * have.
+/* Accounts: what each user has of the resources that clients can make the daemon spend, and how much one user, or all
+ * users together, may have.
  *
- * A charge lies beside the resource it is for, and is given back where the resource is, so that an account's books are
- * the sum of what is there: all zero after the last disconnect. Any thread, as an I/O thread that opens a data set is
+ * A charge lies beside the resource it is for, and is refunded together with it, so that an account is the sum of the
+ * existing resources: all zero after the last disconnect. Any thread, because an I/O thread that opens a data set is
  * charged while its memory grows; but `hearing` is the loop thread's. */
 #ifndef BATCHD_ACCOUNT_H
 #define BATCHD_ACCOUNT_H
@@ -19,9 +19,10 @@ enum account_kind {
 	ACCOUNT_LOADERS,      /* jobs, also while they linger */
 	ACCOUNT_SLOT_BYTES,   /* batches' memory */
 	ACCOUNT_DATA_BYTES,   /* names, labels and orders: what a data set and the plan of an epoch take */
-	ACCOUNT_UNREAD_BYTES, /* answers that clients have not taken yet */
+	ACCOUNT_UNREAD_BYTES, /* answers that clients have not read yet */
 	ACCOUNT_FDS,
-	ACCOUNT_OPENINGS, /* data sets that I/O threads are opening, which a file system that hangs may make last */
+	ACCOUNT_OPENINGS, /* data sets that I/O threads are opening; a file system that hangs may make an opening
+	                   * last */
 	ACCOUNT_N_KINDS
 };
 
@@ -31,10 +32,10 @@ struct account {
 	uid_t uid;
 	unsigned n_charges; /* freed at 0 */
 	uint64_t used[ACCOUNT_N_KINDS];
-	struct hearing hearing; /* of the loop, for this user's connections */
+	struct hearing hearing; /* of this user's connections; the loop thread's */
 };
 
-/* A zeroed one has no limits (0: none) and no users. */
+/* Zeroed: no limits (0: none) and no users. */
 struct accounts {
 	pthread_mutex_t lock; /* of all below, in every account too; a zeroed one is PTHREAD_MUTEX_INITIALIZER */
 	struct account *first;
@@ -51,16 +52,16 @@ struct charge {
 };
 
 enum {
-	ACCOUNT_E_USER = 1, /* over what one user may have */
-	ACCOUNT_E_ALL = 2,  /* over what all may have */
+	ACCOUNT_E_USER = 1, /* exceeds the limit of one user */
+	ACCOUNT_E_ALL = 2,  /* exceeds the limit of all users together */
 };
 
 /* 0, ACCOUNT_E_USER, ACCOUNT_E_ALL or -ENOMEM; then nothing is charged. c is zeroed or ended. */
 int charge_begin(struct charge *c, struct accounts *a, uid_t uid, enum account_kind kind, uint64_t amount);
-/* More of the same, or less; same returns. */
+/* Changes the amount of a charge; charge_grow returns like charge_begin. */
 int charge_grow(struct charge *c, uint64_t amount);
 void charge_shrink(struct charge *c, uint64_t amount);
-/* Gives all of it back; c may be zeroed. */
+/* Refunds all of it; c may be zeroed. */
 void charge_end(struct charge *c);
 /* The resource has another owner now: `to` is zeroed or ended, `from` is zeroed afterwards. */
 void charge_move(struct charge *to, struct charge *from);
@@ -72,15 +73,15 @@ void accounts_set_limits(struct accounts *a, const uint64_t limit[ACCOUNT_N_KIND
 /* How much more this user may be charged; UINT64_MAX: there is no limit. */
 uint64_t account_left(const struct accounts *a, uid_t uid, enum account_kind kind);
 uint64_t account_used(const struct accounts *a, uid_t uid, enum account_kind kind);
-/* SLOT_BYTES and DATA_BYTES of all users; of one; and how much more of either this user may be charged. */
+/* SLOT_BYTES and DATA_BYTES of all users; of one user; and how much more of either this user may be charged. */
 uint64_t accounts_memory_used(const struct accounts *a);
 uint64_t account_memory_used(const struct accounts *a, uid_t uid);
 uint64_t account_memory_left(const struct accounts *a, uid_t uid);
-/* What one user may have of memory; UINT64_MAX: there is no limit. */
+/* The memory limit of one user; UINT64_MAX: there is no limit. */
 uint64_t account_memory_limit(const struct accounts *a);
-/* Calls fn for each user with what it has; fn must not charge. */
+/* Calls fn for each user with the user's account; fn must not charge. */
 void accounts_each(const struct accounts *a, void (*fn)(void *arg, const struct account *x), void *arg);
-/* Nobody is charged for anything. */
+/* Whether no user is charged for anything. */
 bool accounts_are_even(const struct accounts *a);
 
 #endif

@@ -1,6 +1,6 @@
-/* See cgroup.h. /proc/self/cgroup has a line "0::/path" for the unified hierarchy and "N:controllers:/path" for the old
- * ones. In a container the path may lie outside what is mounted; then only the mounted root's own files are found,
- * which are the container's. */
+/* See cgroup.h. /proc/self/cgroup has a line "0::/path" for the unified hierarchy and "N:controllers:/path" for each
+ * old one. In a container the path may lie outside the mounted hierarchy; then only the files of the mounted root are
+ * found, which are the container's. */
 #include "util/cgroup.h"
 
 #include <stdio.h>
@@ -27,7 +27,7 @@ static int has_word(const char *list, const char *word)
 	return 0;
 }
 
-/* Our path in the unified hierarchy (controller NULL) or in a controller's. */
+/* The process's path in the unified hierarchy (controller NULL) or in a controller's. */
 static int own_path(const char *root, const char *controller, char *out, size_t size)
 {
 	char path[512], text[8192];

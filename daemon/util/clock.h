@@ -12,7 +12,7 @@ static inline uint64_t clock_ns(clockid_t clock)
 	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-/* Since some moment in the past; the same clock in all processes, and uv_hrtime's. */
+/* Since an arbitrary moment in the past; the same clock in all processes, and uv_hrtime's. */
 static inline uint64_t clock_now_ns(void)
 {
 	return clock_ns(CLOCK_MONOTONIC);

@@ -1,5 +1,6 @@
-/* See closing.h. A thread for each packet's descriptors, as each may wait for another server for ever, and none may
- * keep those of other users. How many there are at once is bounded by whom the daemon lets in (server_admits). */
+/* See closing.h. A thread for each packet's descriptors, because each may wait for another server for ever, and must
+ * not delay those of other users. The number of these threads is bounded by the limits on connections
+ * (server_admits). */
 #include "util/closing.h"
 
 #include <fcntl.h>
@@ -22,7 +23,8 @@ struct pending {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct pending *first; /* under the lock */
 
-/* Folders, O_PATH and memfds have nothing to flush. Asking what else a descriptor is may itself wait for a server. */
+/* Directories, O_PATH descriptors and memfds have nothing to flush. Any further query about a descriptor may itself
+ * wait for a server. */
 static bool closes_at_once(int fd)
 {
 	int flags = fcntl(fd, F_GETFL);
@@ -56,14 +58,14 @@ static int start(struct pending *p)
 	pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
 	pthread_attr_setstacksize(&attributes, STACK_BYTES);
 	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old); /* signals are the loop thread's business */
+	pthread_sigmask(SIG_SETMASK, &all, &old); /* only the loop thread handles signals */
 	r = pthread_create(&id, &attributes, close_all, p);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	pthread_attr_destroy(&attributes);
 	return r;
 }
 
-/* A daemon without memory for a thread waits, as it always did. */
+/* If a thread cannot be created, the descriptors are closed in the calling thread, which may block. */
 static void close_apart(uid_t user, const int *fds, unsigned n_fds)
 {
 	struct pending *p = malloc(sizeof(*p) + n_fds * sizeof(*fds));

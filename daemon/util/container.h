@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* ptr: to the member of that name in a struct of that type; checked to be of the member's type. */
+/* ptr: a pointer to that member in a struct of that type; its type is checked. */
 #define container_of(ptr, type, member) \
 	({ \
 		const __typeof__(((type *)NULL)->member) *member_ = (ptr); \

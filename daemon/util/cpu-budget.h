@@ -1,5 +1,5 @@
-/* Processor time that one image may take. Its thread's clock costs a system call, so work is counted, roughly in pixels,
- * and the clock asked only after some millions of them: for usual images never. */
+/* Processor time that one image may take. Reading the thread's clock costs a system call, so work is counted, roughly
+ * in pixels, and the clock is read only after several million of them: for usual images never. */
 #ifndef BATCHD_CPU_BUDGET_H
 #define BATCHD_CPU_BUDGET_H
 
@@ -13,8 +13,8 @@ enum { CPU_BUDGET_STEP = 4 << 20 };
 
 struct cpu_budget {
 	uint64_t limit_ns; /* 0: none */
-	uint64_t work;     /* since the clock was asked */
-	uint64_t began_ns; /* 0: it has not been asked yet */
+	uint64_t work;     /* since the clock was read */
+	uint64_t began_ns; /* 0: it has not been read yet */
 	bool over;
 };
 
@@ -23,7 +23,7 @@ static inline void cpu_budget_begin(struct cpu_budget *b, uint64_t limit_ns)
 	*b = (struct cpu_budget){ .limit_ns = limit_ns };
 }
 
-/* So many pixels more. False: the time is over. */
+/* Spends this much work, in pixels. False: the time is used up. */
 static inline bool cpu_budget_spend(struct cpu_budget *b, uint64_t work)
 {
 	b->work += work;

@@ -1,5 +1,5 @@
-/* See cpu.h. A quota of one and a half processors makes two workers: one would leave half a processor idle, while two
- * are throttled a little. */
+/* See cpu.h. A quota of one and a half processors gives two workers: one worker would leave half a processor idle,
+ * while two are throttled a little. */
 #include "util/cpu.h"
 
 #include <sched.h>

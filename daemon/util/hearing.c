@@ -6,7 +6,7 @@ bool hearing_take(struct hearing *h, uint64_t number, uint64_t *round)
 	if (h->number != number) {
 		h->number = number;
 		h->spent_ns = 0;
-		h->round += !h->passed_over; /* a round ends with the first turn in which nobody had to wait */
+		h->round += !h->passed_over; /* a round ends with the first turn in which no connection had to wait */
 		h->passed_over = false;
 	}
 	if (*round == h->round)

@@ -1,9 +1,9 @@
 /* Hearing: how the time of one turn of the loop is shared among users, and a user's share among that user's
  * connections.
  *
- * In a turn all connections of a user are heard for HEARING_NS together; those that had to wait come first in the next,
- * before anybody is heard twice. So however many connections a user floods us through, other users' wait no longer than
- * that, and that user's own each get on. Loop thread only. */
+ * In a turn all connections of a user together are heard for HEARING_NS. Connections that had to wait come first in the
+ * next turn, before any connection is heard twice. So however many connections a user floods the daemon with, other
+ * users wait no longer than that, and each of that user's own connections makes progress. Loop thread only. */
 #ifndef BATCHD_HEARING_H
 #define BATCHD_HEARING_H
 
@@ -12,12 +12,12 @@
 
 enum { HEARING_NS = 1000000 };
 
-/* A user's. Zeroed: nobody has been heard. */
+/* The state of one user. Zeroed: no connection has been heard. */
 struct hearing {
-	uint64_t number;   /* the loop's turn that the rest is about */
-	uint64_t spent_ns; /* in it */
-	uint64_t round;    /* in which each connection is heard once before one is again */
-	bool passed_over;  /* somebody had to wait in this turn */
+	uint64_t number;   /* the loop's turn to which the other members refer */
+	uint64_t spent_ns; /* in that turn */
+	uint64_t round;    /* in which each connection is heard once before any is heard again */
+	bool passed_over;  /* a connection had to wait in this turn */
 };
 
 /* Whether a connection is heard in the loop's turn `number` (from 1 on). *round is the connection's: the last round in

@@ -12,7 +12,7 @@ static unsigned class_of(uint64_t ns)
 	return c < LATENCY_CLASSES ? c : LATENCY_CLASSES - 1;
 }
 
-/* Where the class after it begins. */
+/* The upper limit of the class. */
 static uint64_t end_of(unsigned c)
 {
 	return c == 0 ? UINT64_C(1) << FIRST_BITS

@@ -1,5 +1,5 @@
-/* How long something took, many times: a histogram in steps of a quarter of an octave. Of the last tens of thousands of
- * times, as older ones fade. No allocation, no lock; one thread's. A zeroed one is empty. */
+/* A histogram of durations in steps of a quarter of an octave. It covers the last tens of thousands of samples; older
+ * ones fade. No allocation, no lock; one thread's. A zeroed one is empty. */
 #ifndef BATCHD_LATENCY_H
 #define BATCHD_LATENCY_H
 
@@ -13,7 +13,7 @@ struct latency {
 };
 
 void latency_add(struct latency *l, uint64_t ns);
-/* At most so many ns in so many per cent of all times, to a quarter more than the truth; 0: there were none. */
+/* The duration that `percent` per cent of all samples do not exceed, rounded up by at most a quarter; 0: no samples. */
 uint64_t latency_percentile_ns(const struct latency *l, unsigned percent);
 
 #endif

@@ -1,10 +1,10 @@
-/* The log. A record is made whole in memory and leaves with one system call, so lines of several threads never mix
- * and a record that several processes append to one file stays one line.
+/* The log. A record is built in memory and written with one system call, so lines of several threads never mix, and a
+ * record that several processes append to one file stays one line.
  *
- * Where it goes is decided at every record, because it costs less than remembering it: stderr is the journal's when
- * JOURNAL_STREAM names its device and inode (systemd.exec(5)), and a daemon that was given a log file has another
- * stderr by then. Texts hold names of files and programs that others chose, so control characters are escaped: nobody
- * can forge a line or drive a terminal. */
+ * The destination is determined for every record, because that costs less than remembering it: stderr is the journal's
+ * when JOURNAL_STREAM names its device and inode (systemd.exec(5)), and a daemon that was given a log file has another
+ * stderr by then. Texts contain names of files and programs that clients chose, so control characters are escaped: no
+ * client can forge a line or control a terminal. */
 #include "util/log.h"
 
 #include <errno.h>
@@ -32,7 +32,7 @@ enum {
 	MAX_FIELDS = 16,
 };
 
-/* The only state: read by every thread, changed by a reload. */
+/* The only state: every thread reads it, a reload changes it. */
 static _Atomic int most_verbose = LOG_LEVEL_NOTICE;
 
 static const struct {
@@ -71,10 +71,10 @@ static const char *level_name(enum log_level level)
 	return "notice";
 }
 
-/* ---- a record under construction: text that is cut off when full, and says so ---- */
+/* ---- a record under construction: text that is cut off when full, and marked as cut ---- */
 
 struct record {
-	char bytes[MAX_RECORD_BYTES + 8]; /* room for "...\n" behind a full record */
+	char bytes[MAX_RECORD_BYTES + 8]; /* room for "...\n" after a full record */
 	size_t n;
 	bool full;
 };
@@ -93,7 +93,7 @@ static void record_raw(struct record *r, const char *text)
 		record_char(r, *text++);
 }
 
-/* Control characters as \n, \t, \x1b; everything else, UTF-8 included, as it is. */
+/* Writes control characters as \n, \t, \x1b; all other bytes, UTF-8 included, unchanged. */
 static void record_escaped(struct record *r, const char *text)
 {
 	static const char hex[] = "0123456789abcdef";
@@ -133,7 +133,7 @@ static void record_value(struct record *r, const char *text)
 	record_char(r, '"');
 }
 
-/* A file has no other clock: a journal, a container's log and a terminal's user have one of their own. */
+/* A file has no other timestamps; a journal and a container's log add their own, and a terminal's user has a clock. */
 static void record_time(struct record *r)
 {
 	struct timespec now;
@@ -171,14 +171,14 @@ static void write_line(struct record *r)
 		if (k < 0 && errno == EINTR)
 			continue;
 		if (k <= 0)
-			return; /* a full disk or a closed terminal must not stop the daemon, and there is no one to
-			         * tell */
+			return; /* a full disk or a closed terminal must not stop the daemon, and the failure cannot be
+			         * reported */
 		p += k;
 		left -= (size_t)k;
 	}
 }
 
-/* ---- where it goes ---- */
+/* ---- destinations ---- */
 
 static bool stderr_is_journal(void)
 {
@@ -196,7 +196,7 @@ static void send_line(enum log_level level, const char *event, const char *const
 {
 	struct record r = { .n = 0 };
 
-	if (journal) { /* its own way to say the priority of a plain line: sd-daemon(3) */
+	if (journal) { /* sd-daemon(3)'s prefix for the priority of a plain line */
 		record_char(&r, '<');
 		record_char(&r, (char)('0' + (int)level));
 		record_char(&r, '>');
@@ -221,8 +221,7 @@ static void send_line(enum log_level level, const char *event, const char *const
 }
 
 #ifdef HAVE_SYSTEMD
-/* MESSAGE_ID is the event's name, hashed, with the marks of a version 8 UUID: stable for ever and nothing to keep in a
- * table. */
+/* MESSAGE_ID is the event's name, hashed, with the marks of a version 8 UUID: permanently stable, without a table. */
 static void message_id(const char *event, char id[33])
 {
 	XXH128_hash_t h = XXH3_128bits_withSeed(event, strlen(event), UINT64_C(0x626174636864) /* "batchd" */);
@@ -260,7 +259,7 @@ static int send_journal(enum log_level level, const char *event, const char *con
 	for (int i = 0; i < MAX_FIELDS && fields && fields[0] && fields[1]; i++, fields += 2) {
 		journal_field(&r, &v[n], "BATCHD_", fields[0], fields[1]);
 		if (r.full)
-			break; /* a field cut in its name would be refused with all the others */
+			break; /* with a field whose name is cut off, journald would refuse the record */
 		n++;
 	}
 	return sd_journal_sendv(v, n);
@@ -269,7 +268,7 @@ static int send_journal(enum log_level level, const char *event, const char *con
 static int send_journal(enum log_level level, const char *event, const char *const *fields, const char *text)
 {
 	(void)level, (void)event, (void)fields, (void)text;
-	return -ENOSYS; /* plain lines with a priority do */
+	return -ENOSYS; /* fall back to plain lines with a priority */
 }
 #endif
 

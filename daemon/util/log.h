@@ -2,8 +2,8 @@
  * (JOURNAL_STREAM).
  *
  * Any thread may log. `event` is a stable lower-case word ("session-closed") that operators filter by; in the journal
- * it is BATCHD_EVENT and has a MESSAGE_ID of its own. A healthy daemon logs start and stop only at the default level.
- */
+ * it is BATCHD_EVENT and has a MESSAGE_ID of its own. At the default level a healthy daemon logs only start and
+ * stop. */
 #ifndef BATCHD_LOG_H
 #define BATCHD_LOG_H
 

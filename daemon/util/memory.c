@@ -31,7 +31,7 @@ static void take_limit(void *arg, const char *text, const char *directory)
 		*least = n;
 }
 
-/* The number behind a key in a file of "key number" lines; 0 without it. */
+/* The number after a key in a file of "key number" lines; 0 if there is none. */
 static uint64_t value_of(const char *directory, const char *file, const char *key)
 {
 	char path[2048], name[64];
@@ -62,7 +62,7 @@ static uint64_t number_in(const char *directory, const char *file)
 	return value;
 }
 
-/* What a group has left: its limit, less what it uses, but for the page cache, which gives way. */
+/* What a group has left: its limit, less its use without the page cache, which is reclaimable. */
 static void take_left(void *arg, const char *text, const char *directory)
 {
 	uint64_t *least = arg;

@@ -4,11 +4,11 @@
 
 #include <stdint.h>
 
-/* The least of the machine's memory and of the limits of the control groups we are in, in bytes. root: NULL, or a
- * directory that stands for / (tests). */
+/* The least of the machine's memory and the limits of this process's control groups, in bytes. root: NULL, or a
+ * directory that replaces / (tests). */
 uint64_t memory_available(const char *root);
 
-/* How much of that nobody uses, or only caches do, right now. */
+/* How much of that is free, or used only by caches, right now. */
 uint64_t memory_left(const char *root);
 
 #endif

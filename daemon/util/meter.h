@@ -1,12 +1,13 @@
-/* Counts the memory that a thread takes for others, and asks before it takes more: the names of a data set grow on an
- * I/O thread with what a client's files say, and only the daemon's books know what that client may still have. */
+/* Counts the memory that a thread takes on behalf of a client, and asks before it takes more. The names of a data set
+ * grow on an I/O thread with the contents of a client's files, and only the daemon's accounts know how much that client
+ * may still have. */
 #ifndef BATCHD_METER_H
 #define BATCHD_METER_H
 
 #include <errno.h>
 #include <stdint.h>
 
-/* Asked for at once: this, or a quarter of what there is, so that a million names ask some dozens of times. */
+/* Requested at once: this, or a quarter of the granted bytes, so that a million names ask only some dozens of times. */
 enum { METER_STEP_BYTES = 64 << 10, METER_STEP_PART = 4 };
 
 struct meter {
@@ -16,7 +17,7 @@ struct meter {
 	uint64_t used, granted;
 };
 
-/* To be called before the memory is taken. m may be NULL: there is no limit. 0, or what `more` said; then nothing is
+/* Called before the memory is taken. m may be NULL: there is no limit. 0, or the error of `more`; then nothing is
  * counted. */
 static inline int meter_take(struct meter *m, uint64_t bytes)
 {
@@ -30,7 +31,7 @@ static inline int meter_take(struct meter *m, uint64_t bytes)
 		if (step < wanted - m->granted)
 			step = wanted - m->granted;
 		int r = m->more(m->arg, step);
-		if (r) /* less may do */
+		if (r) /* a smaller step may succeed */
 			r = m->more(m->arg, step = wanted - m->granted);
 		if (r)
 			return r;

@@ -1,4 +1,4 @@
-/* See numa.h. mbind(2) without libnuma, whose part this is not: one call with a mask of one bit. */
+/* See numa.h. mbind(2) directly, without libnuma: one call with a mask of one bit. */
 #include "util/numa.h"
 
 #include <errno.h>
@@ -14,7 +14,7 @@ int numa_prefer(void *base, size_t n_bytes, unsigned node)
 	if (node >= MOST_NODES)
 		return -EINVAL;
 	mask[node / WORD_BITS] = 1UL << node % WORD_BITS;
-	/* PREFERRED, not BIND: memory on another node is slower, and none is worse. The kernel takes one bit off the
-	 * number of nodes it is told. */
+	/* PREFERRED, not BIND: memory on another node is slower, but no memory is worse. The kernel subtracts one from
+	 * the number of nodes that it is given. */
 	return syscall(SYS_mbind, base, n_bytes, MPOL_PREFERRED, mask, MOST_NODES + 1UL, MPOL_MF_MOVE) ? -errno : 0;
 }

@@ -1,5 +1,5 @@
-/* Numbers, shares, modes and misspelt words. None of this asks the locale: a configuration means the same everywhere,
- * which rules out strtod and isdigit. */
+/* Numbers, fractions, modes and misspelt words. None of this uses the locale: a configuration means the same
+ * everywhere, which rules out strtod and isdigit. */
 #include "util/parse.h"
 
 #include <errno.h>
@@ -7,7 +7,7 @@
 #include <string.h>
 
 enum {
-	MAX_SHARE_DIGITS = 12, /* behind the point */
+	MAX_SHARE_DIGITS = 12, /* after the point */
 	MAX_WORD_BYTES = 32,   /* longer words are not compared */
 };
 

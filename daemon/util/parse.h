@@ -1,5 +1,4 @@
-/* Small values as people write them, beside sizes and durations (size.h). Strict: the whole text, no sign, no blanks.
- */
+/* Small values as people write them; for sizes and durations see size.h. Strict: the whole text, no sign, no blanks. */
 #ifndef BATCHD_PARSE_H
 #define BATCHD_PARSE_H
 
@@ -9,12 +8,12 @@
 
 /* Decimal digits. 0, -EINVAL, -ERANGE. */
 int number_parse(const char *text, uint64_t *out);
-/* A share: "1%", "0.5%", "0.01", "0"; the result lies in 0..1. 0, -EINVAL, -ERANGE. */
+/* A fraction: "1%", "0.5%", "0.01", "0"; the result lies in 0..1. 0, -EINVAL, -ERANGE. */
 int share_parse(const char *text, double *out);
 /* Permission bits in octal, "0660" or "660". 0, -EINVAL, -ERANGE. */
 int mode_parse(const char *text, mode_t *out);
 
-/* The candidate that a person most likely meant by `word`, or NULL when none is near. Candidates end with NULL. */
+/* The candidate that `word` was most likely meant to be, or NULL when none is close. Candidates end with NULL. */
 const char *word_nearest(const char *word, const char *const *candidates);
 
 #endif

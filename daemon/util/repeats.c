@@ -1,4 +1,4 @@
-/* See repeats.h. A table that is searched from end to end: it has a few lines in a bad minute, none in a good one. */
+/* See repeats.h. The table is searched linearly: it has a few entries in a bad minute, none in a good one. */
 #include "util/repeats.h"
 
 #include <stdio.h>

@@ -1,10 +1,10 @@
-/* Which events are told at once and which are only counted: a user who breaks a rule ten thousand times is one record,
- * and one more a minute while it lasts.
+/* Decides which events are logged at once and which are only counted: a user that breaks a rule ten thousand times
+ * causes one record, and one more per minute while it lasts.
  *
- * An event is known by the user and two names. The first so many since it was last quiet are told; those after them are
- * counted, until repeats_tick, once a period, gives the count. Who was quiet for a whole period is forgotten. Bounded
- * in memory and in records, whatever comes: with the table full, further kinds of event are counted together. One
- * thread. */
+ * An event is identified by the user and two names. The first `at_once` events since the kind was last quiet are
+ * logged; later ones are counted, until repeats_tick, once a period, reports the count. A kind that was quiet for a
+ * whole period is forgotten. Memory and the number of records are bounded in any case: when the table is full, further
+ * kinds of event are counted together. One thread. */
 #ifndef BATCHD_REPEATS_H
 #define BATCHD_REPEATS_H
 
@@ -25,13 +25,13 @@ struct repeat {
 struct repeats {
 	struct repeat kinds[REPEATS_KINDS];
 	unsigned n_kinds;
-	uint64_t n_others; /* of kinds that the table had no room for, since the last tick */
+	uint64_t n_others; /* of kinds for which the table had no room, since the last tick */
 };
 
-/* Whether this one is to be told: it is one of the first `at_once`. */
+/* Whether to log this event: it is one of the first `at_once`. */
 bool repeats_note(struct repeats *r, uid_t uid, const char *name, const char *detail, unsigned at_once);
-/* The end of a period: calls say for each kind that was only counted, and with NULL for what the table had no room for.
- * False: the table is empty now. */
+/* The end of a period: calls say for each kind that was counted, and with NULL for events for which the table had no
+ * room. False: the table is empty now. */
 bool repeats_tick(struct repeats *r, void (*say)(const struct repeat *kind, uint64_t n_more));
 
 #endif

@@ -1,14 +1,14 @@
 /* One handler for the process, one guard per thread. SIGBUS for a lost page is synchronous: it is delivered to the
- * thread that touched the page, so a thread-local pointer is all the handler needs, and jumping out of it is safe
- * because a copy loop was interrupted and nothing else. SA_NODEFER keeps the signal unblocked after that jump without a
- * system call for the mask. */
+ * thread that accessed the page, so a thread-local pointer is all the handler needs. Jumping out of the handler is safe
+ * because it interrupted only a copy loop. SA_NODEFER keeps the signal unblocked after that jump without a system call
+ * for the mask. */
 #include "util/sigbus.h"
 
 #include <pthread.h>
 #include <signal.h>
 #include <string.h>
 
-/* Initial-exec: the handler must not be the one to allocate the thread's block. */
+/* Initial-exec: the handler must not allocate the thread's TLS block. */
 static _Thread_local struct sigbus_guard *volatile current __attribute__((tls_model("initial-exec")));
 static struct sigaction before; /* written once, before the handler can run */
 

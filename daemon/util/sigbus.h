@@ -1,17 +1,18 @@
-/* Reading mapped files that somebody may cut short meanwhile, without dying of SIGBUS. */
+/* Reading mapped files that another process may truncate meanwhile, without dying of SIGBUS. */
 #ifndef BATCHD_SIGBUS_H
 #define BATCHD_SIGBUS_H
 
 #include <setjmp.h>
 #include <stddef.h>
 
-/* A range of this thread's mapped memory whose loss is survivable. Guards do not nest. */
+/* Ranges of mapped memory whose loss this thread survives. Guards do not nest. */
 struct sigbus_guard {
 	const char *begin[2], *end[2]; /* up to two ranges; the second may be empty */
 	sigjmp_buf landing;
 };
 
-/* Installs the handler, once per process; what was installed before is called for everything that is not ours. */
+/* Installs the handler, once per process; the previously installed handler is called for every SIGBUS outside the
+ * guards. */
 void sigbus_install(void);
 
 /* Between these two calls a SIGBUS inside the guard's ranges lands at its sigsetjmp. The order of use, in one function:

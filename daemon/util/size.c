@@ -1,7 +1,7 @@
 /* Sizes and durations. Both are "a decimal number, then at most one unit", so one reader serves both; they differ in
- * their table of units. The arithmetic is on integers: "1.5GiB" must be 1610612736 and not whatever a double makes of
- * it, and a value that does not fit is refused instead of wrapping. Fractions finer than the result's unit (bytes,
- * ns) are cut off. */
+ * their table of units. The arithmetic is on integers: "1.5GiB" must be 1610612736 and not a double's approximation,
+ * and a value that does not fit is refused instead of wrapping. Fractions finer than the result's unit (bytes, ns) are
+ * cut off. */
 #include "util/size.h"
 
 #include <errno.h>
@@ -14,7 +14,7 @@ enum { MAX_FRACTION_DIGITS = 9 };
 
 struct unit {
 	const char *name;
-	uint64_t factor; /* how many bytes, or ns */
+	uint64_t factor; /* in bytes, or ns */
 };
 
 static const struct unit size_units[] = {
@@ -60,7 +60,7 @@ static const struct unit *unit_find(const struct unit *units, const char *name)
 	return NULL;
 }
 
-/* value = whole + fraction / scale, in units still to come. */
+/* value = whole + fraction / scale, in the unit that follows. */
 struct decimal {
 	uint64_t whole, fraction, scale;
 };
@@ -100,7 +100,7 @@ static int with_unit_parse(const char *text, const struct unit *units, uint64_t 
 		return r;
 	const struct unit *u = unit_find(units, text);
 
-	if (!u || (d.scale > 1 && u->factor == 1)) /* there are no parts of a byte or a ns */
+	if (!u || (d.scale > 1 && u->factor == 1)) /* a byte or a ns has no fractions */
 		return -EINVAL;
 	/* fraction < 10^9 and scale <= 10^9: the 128-bit product is exact. */
 	uint64_t part = (uint64_t)((unsigned __int128)u->factor * d.fraction / d.scale);
@@ -132,7 +132,7 @@ const char *size_format(uint64_t bytes, char *buf, unsigned long buf_size)
 		snprintf(buf, buf_size, "%u B", (unsigned)bytes);
 		return buf;
 	}
-	/* 1023.95 would be printed as 1024.0: it is 1.0 of the next unit. */
+	/* 1023.95 would be printed as 1024.0: print 1.0 of the next unit instead. */
 	while (value >= 1023.95 && i + 1 < sizeof names / sizeof *names) {
 		value /= 1024;
 		i++;

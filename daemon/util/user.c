@@ -1,5 +1,5 @@
-/* Names of users and groups become numbers where they are read: a name nobody has would otherwise lock out, silently,
- * whom it was meant to let in. */
+/* Names of users and groups become numbers when they are read: a misspelt name would otherwise silently lock out the
+ * users that it was meant to admit. */
 #include "util/user.h"
 
 #include <errno.h>
@@ -10,16 +10,16 @@
 
 #include "util/parse.h"
 
-enum { MAX_ID_BUFFER = 65536 }; /* for one entry of the data base */
+enum { MAX_ID_BUFFER = 65536 }; /* for one entry of the database */
 
-/* By number without asking anybody, else by name. 0, -ENOENT, -ENOMEM or what the data base failed with. */
+/* Parses a number without querying the database. 0, or -ENOENT: not a valid number. */
 static int id_number(const char *text, uint32_t *id)
 {
 	uint64_t number;
 
 	if (number_parse(text, &number) < 0)
 		return -ENOENT;
-	if (number >= UINT32_MAX) /* (uid_t)-1 means nobody in every system call */
+	if (number >= UINT32_MAX) /* (uid_t)-1 means no user in every system call */
 		return -ENOENT;
 	*id = (uint32_t)number;
 	return 0;

@@ -1,4 +1,4 @@
-/* See workspace.h. The lock is taken when a buffer grows or goes, which in steady state none does. */
+/* See workspace.h. The lock is taken when a buffer grows or is freed; in steady state neither happens. */
 #include "util/workspace.h"
 
 #include <assert.h>
@@ -40,7 +40,7 @@ static bool grab(struct work_memory *m, struct workspace *ws, uint64_t n)
 		m->ahead_left_bytes -= ws->ahead ? n : 0;
 	} else if (ws->ahead || (m->holder && m->holder != ws)) {
 		return false;
-	} else { /* there is enough: nobody may have more than the reserve, and all of that is this one's */
+	} else { /* there is enough: a workspace may have at most the reserve, and the whole reserve is this one's */
 		m->holder = ws;
 		ws->holds = true;
 		ws->reserved_bytes += n;
@@ -115,14 +115,14 @@ bool workspace_is_ahead(void)
 	return current && current->ahead;
 }
 
-/* glibc makes a thread's arena large enough for the first thing that the thread asks for, and never gives that back. If
- * it is a large buffer by aligned_alloc, it stays, whatever M_MMAP_THRESHOLD says; so something small comes first. */
+/* glibc makes a thread's arena large enough for the thread's first allocation, and never shrinks it. If that is a large
+ * buffer by aligned_alloc, it stays, whatever M_MMAP_THRESHOLD says; so something small is allocated first. */
 static void make_arena(void)
 {
 	static _Thread_local bool made;
 	if (made)
 		return;
-	void *volatile small = malloc(1); /* else the compiler leaves it out */
+	void *volatile small = malloc(1); /* volatile: else the compiler removes it */
 	free(small);
 	made = true;
 }

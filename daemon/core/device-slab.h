@@ -62,8 +62,8 @@ int device_slab_open(struct slots *s, struct gpus *g, const unsigned char uuid[G
 		     struct charge *fd, void (*on_open)(void *arg, struct device_slab *m, int result, const char *why),
 		     void *arg, char *why);
 
-/* Begins to copy a READY slot's batch, unless that was begun before; done will be called afterwards. The slots stay
- * until done has returned. */
+/* Begins to copy a READY slot's batch and returns true; done will be called afterwards. False: the copy was begun
+ * before, or a copy to this device slab has failed. The slots stay until done has returned. */
 bool device_slab_copy(struct device_slab *m, struct slot *slot,
 		      void (*done)(struct slot *slot, struct device_slab *device_slab, const char *why));
 /* Whether a trainer with this device slab (NULL: with none) can read the slot's batch where it looks for it. */

@@ -189,7 +189,7 @@ static void note_whole(struct feed *f, uint64_t epoch, uint64_t n)
 	}
 }
 
-/* A rank has its batch, or is about to, and it is not yet known whether the round is whole. */
+/* Whether a rank has its batch, or is about to get it, while it is not yet known whether the round is whole. */
 static bool is_held_back(const struct feed *f, const struct slot *slot)
 {
 	return f->maker.peeks && world(f) > 1 && slot->state == SLOT_FILLING &&
@@ -248,8 +248,8 @@ static bool somebody_is_elsewhere(const struct feed *f, const struct position *a
 	return false;
 }
 
-/* Whether the round is the rest of an epoch, with too few batches for all ranks, and goes to none of them; according to
- * the length that the producer announced. If all ranks are present, the rest shows by itself. */
+/* Whether the round is the rest of an epoch: too few batches for all ranks, so no rank gets them. The length that the
+ * producer announced decides; if all ranks are present, the rest shows by itself. */
 static bool is_rest(const struct feed *f, const struct position *at)
 {
 	return f->maker.n_batches && at->step >= f->maker.n_batches / world(f) && somebody_is_elsewhere(f, at);
@@ -642,7 +642,7 @@ void feed_close(struct feed *f)
 void feed_stop(struct feed *f)
 {
 	f->stopped = true;
-	/* No answer will come; the producer no longer writes into these slots when they are cancelled. */
+	/* No answer will come, and the producer no longer writes: cancelling these slots need not wait. */
 	for (struct feed_fill *fill = f->first; fill; fill = fill->next) {
 		struct slot *slot = fill->slot;
 		fill->slot = NULL;

@@ -47,8 +47,8 @@ struct loader {
 	struct recipe recipe;
 	struct pool_source rows; /* what the pool makes */
 	uint64_t id;             /* hash of what the loader makes; the same after a restart */
-	uint64_t pipeline_id;    /* of what is made of one image and what its random draws are keyed by, without dtype
-	                          * and layout; 0: arrays */
+	uint64_t pipeline_id;    /* hash of the pipeline of an image and of the kind of key of its random draws, without
+	                          * dtype and layout; 0: arrays */
 
 	/* one sample, one label */
 	uint32_t shape[DATASET_MAX_DIMS], label_shape[DATASET_MAX_DIMS];

@@ -1,8 +1,8 @@
 /* The order of an epoch: sample for sample the order of torch.utils.data.DistributedSampler.
  *
  * A plan is made once per (seed, epoch, base, world size), is read-only afterwards and is shared by all ranks. Making a
- * plan takes time linear in the data set (1.3 million samples: about 10 ms), so the loop thread hands it to a
- * worker. */
+ * plan takes time linear in the data set (1.3 million samples: about 10 ms), so for large data sets an I/O thread makes
+ * it. */
 #ifndef BATCHD_PLAN_H
 #define BATCHD_PLAN_H
 

@@ -12,7 +12,7 @@ bool pool_any_has_rows(const struct pool *p);
 struct pool_queue *pool_pick_deprived(const struct pool *p, uint64_t now);
 /* The queue's next rows. False: it has none. */
 bool pool_take_piece(struct pool *p, struct pool_queue *q, struct pool_piece *out);
-/* The thread begins to work on rows of the queue; it ends this work. */
+/* The thread begins to work on rows of the queue, and ends that work. */
 void pool_begin_work(struct pool *p, struct pool_thread *self, struct pool_queue *q, uint64_t now);
 void pool_end_work(struct pool *p, struct pool_thread *self, struct pool_queue *q, uint64_t now);
 /* Rows of the job took row_ns each. */

@@ -92,7 +92,8 @@ struct pool_queue {
 	unsigned n_trying;                  /* new rows in work without a reserved ticket: at most 1 begins */
 	struct pool_piece returned;         /* a new row that needs a ticket and cannot have one yet */
 	struct pool_queue *next_starved;    /* while it has a returned row */
-	struct pool_filesystem *filesystem; /* its server has to answer; NULL: its files are on local disks */
+	struct pool_filesystem *filesystem; /* the file system whose server has to answer; NULL: its files are on local
+	                                     * disks */
 };
 
 struct pool_job {

@@ -119,8 +119,8 @@ void sample_input_drop(struct sample_input *in)
 		file_bytes_finish(&in->bytes);
 }
 
-/* Of a file system that a server provides, only this thread may read. So a file for which there is no room now is
- * fetched again a moment later; a file for which there can never be room is bad. */
+/* On a file system that a server provides, no worker may read instead of an I/O thread. So a file for which there is no
+ * room now is fetched again a moment later; a file for which there can never be room is bad. */
 static int find_no_room(const struct recipe *r, uint64_t index, struct sample_input *in)
 {
 	const struct timespec pause = { .tv_nsec = NO_ROOM_PAUSE_MS * 1000000 };

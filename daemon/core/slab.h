@@ -1,9 +1,9 @@
 /* A slab: a block of memory that trainers map once, divided into slots of one batch each.
  *
  * Kind memfd: sealed shared memory. Trainers get a read-only descriptor of a memfd that can neither shrink nor be
- * mapped writable again, not even by the daemon; the daemon's mapping stays the only writable one. Later kinds (CUDA
- * IPC, CUDA VMM) will sit behind the same struct. Any thread may create a slab (it blocks while pages are made);
- * afterwards it belongs to the loop thread. */
+ * mapped writable again, not even by the daemon; the daemon's mapping stays the only writable one, except in a slab
+ * that a producer has mapped before slab_seal. Memory on GPUs mirrors a slab: see core/device-slab.h. Any thread may
+ * create a slab (it blocks while pages are made); afterwards it belongs to the loop thread. */
 #ifndef BATCHD_SLAB_H
 #define BATCHD_SLAB_H
 

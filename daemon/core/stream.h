@@ -48,7 +48,8 @@ struct stream_host {
 	struct pool *pool;
 	const struct loader_spec *spec;
 	struct batch_source *source; /* what makes the batches; borrowed */
-	uint64_t server;             /* that provides the files (dataset_server); 0: the files are on local disks */
+	uint64_t server;             /* the server that provides the files (dataset_server); 0: the files are on local
+	                              * disks */
 	unsigned n_in_flight;        /* jobs, tasks and copies to GPUs that have not completed */
 	uint32_t n_returned;         /* consumers that came back (consumer.returns) and have said where to go on, or
 	                              * have left again */
@@ -73,12 +74,12 @@ struct consumer_ops {
 struct consumer {
 	const struct consumer_ops *ops;
 	struct stream *stream; /* NULL: detached, or in a group and in no cohort yet */
-	struct stream *home;   /* through which its batches are asked for: its stream, or any cohort of its group; NULL:
-	                        * detached */
-	struct group *group;   /* of which it is a member; NULL: none, or it has left */
-	struct slots *slots;   /* which its trainer has mapped; a reference */
+	struct stream *home;   /* the stream through which its batches are asked for: its own, or any cohort of its
+	                        * group; NULL: detached */
+	struct group *group;   /* the group that it belongs to; NULL: none, or it has left */
+	struct slots *slots;   /* the slots that its trainer has mapped; a reference */
 	struct device_slab
-		*device_slab; /* of those slots; where its trainer looks for batches; NULL: only in host memory */
+		*device_slab; /* of those slots; its trainer looks for batches there; NULL: only in host memory */
 	uint32_t *leases;     /* per slot: how often the trainer has it (again after a seek); indexed like `slots` */
 	uint32_t n_leases;    /* their sum; at most consumer_max_leases */
 	uint32_t rank;
@@ -112,23 +113,23 @@ struct stream {
 	 * cohorts. */
 	struct slot *(*claim)(struct stream *s);
 	void (*pump)(struct stream *s);
-	struct group *group; /* of which it is a cohort, or NULL; the group's, like the next three */
+	struct group *group; /* the group that it is a cohort of, or NULL; the group's, like the next three */
 	uint32_t n_members;  /* a cohort's consumers */
 	uint64_t members;    /* their places, a bit each */
 	uint32_t n_held;     /* slots that at least one of them holds */
 	uint32_t number;     /* the rank (shard), 0 (share in lockstep), or the cohort's number */
 	uint32_t plan_rank;  /* in the plan: the rank (shard), 0 (share) */
-	struct slots *slots; /* where batches are made now; a reference; NULL before the first attach */
+	struct slots *slots; /* batches are made in these now; a reference; NULL before the first attach */
 	struct pool_queue queue;
 	struct slot *first, *last; /* batches in order, FILLING and READY */
-	uint32_t n_unheld;         /* of these, slots that no member holds */
+	uint32_t n_unheld;         /* of these, slots that no consumer holds */
 	bool positioned;
 	struct position next; /* the next batch to begin */
 	uint64_t n_batches;   /* of next.epoch from next.base */
 	struct plan *plan;    /* a reference: the order of plan_epoch from plan_base; NULL: none yet */
 	uint64_t plan_epoch, plan_base;
 	struct consumer **consumers; /* by rank; NULL: none attached */
-	uint32_t n_consumers;        /* size of that array: world_size (share) or 1 (shard) */
+	uint32_t n_consumers;        /* size of that array: 1 (shard), or the places of the group (share) */
 	uint64_t expected;           /* share: bits of ranks that have never been here */
 	struct own_batch *own_first, *own_last;
 	struct own_batch *own_partial; /* its last packet has not arrived yet */

@@ -60,7 +60,7 @@ int cuda_driver_load(struct cuda_driver *driver, char *why, size_t n_bytes)
 	return 0;
 }
 
-/* cuInit's codes say little to a user who has not met them before: what each of them usually comes from. */
+/* cuInit's codes say little by themselves: what each usually means, and what to do about it. */
 static const struct {
 	int result;
 	const char *meaning, *advice;

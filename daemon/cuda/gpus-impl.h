@@ -146,8 +146,8 @@ const char *gpu_note_error(struct gpu *gpu, int result, const char *call);
 void gpu_lose(struct gpu *gpu, const char *call, const char *name);
 
 /* gpu-work.c, for both threads. */
-/* The next piece of work for a thread that has n_under_way of at most `most` pieces under way. Sleeps while it has none
- * of either. NULL: the thread must check the work under way, or stop if there is none. */
+/* The next piece of work for a thread that has n_under_way of at most `most` pieces under way. Sleeps while there is
+ * neither new work nor work under way. NULL: the thread must check the work under way, or stop if there is none. */
 struct gpu_work *gpu_next_work(struct gpu_thread *t, unsigned n_under_way, unsigned most);
 void gpu_finish_work(struct gpu *gpu, struct gpu_work *w, int result);
 /* The thread makes progress: for gpus_oldest_busy_ns its current work counts from now. */

@@ -103,8 +103,8 @@ void peer_close(struct peer *p)
 }
 
 /* Protocol violations are logged once per user and minute, so that a flood cannot fill the disk; ordinary request
- * errors up to MISTAKES_AT_ONCE times, because some of them concern many jobs. Shutdown messages need no limit: there
- * is at most one per peer. */
+ * errors up to MISTAKES_AT_ONCE times, because many jobs may make the same mistake. Shutdown messages need no limit:
+ * there is at most one per peer. */
 static void log_why(struct peer *p, Batchd__Wire__ErrorCode code, const char *field, const char *text)
 {
 	bool offence = code == BATCHD__WIRE__ERROR_CODE__LIMIT || code == BATCHD__WIRE__ERROR_CODE__PROTOCOL ||

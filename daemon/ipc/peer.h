@@ -49,7 +49,7 @@ struct peer {
 	int pidfd;         /* from peer_identify on; -1: the kernel provides none. ops->closed may take it, leaving
 	                    * -1 */
 	bool identified, watches_exit;
-	int events;           /* for which poll watches */
+	int events;           /* the events that poll watches for */
 	uint64_t turn, round; /* the loop's turn, and the hearing round, in which it was last heard; see
 	                       * util/hearing.h */
 	char program[WIRE_MAX_PROGRAM + 1];

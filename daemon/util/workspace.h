@@ -25,13 +25,13 @@ struct work_memory {
 	uint64_t used_bytes;       /* by all, the reserve included */
 	uint64_t ahead_bytes;      /* constant: the most that files read ahead may take */
 	uint64_t reserve_bytes;    /* constant: of the reserve; also the most that one workspace may have */
-	struct workspace *holder;  /* which may draw from the reserve */
+	struct workspace *holder;  /* the workspace that may draw from the reserve */
 };
 
 struct workspace {
 	struct work_memory *of; /* NULL: no limit, and no waiting */
-	bool ahead;             /* of a file that is read ahead: never waits, and takes up to WORK_AHEAD_FREE_BYTES at a
-	                         * time without a charge */
+	bool ahead;             /* of a file that is read ahead: never waits; an allocation of up to
+	                         * WORK_AHEAD_FREE_BYTES is not charged */
 	/* its thread's */
 	uint64_t used_bytes;
 	uint64_t reserved_bytes; /* of these, from the reserve */

@@ -3,8 +3,8 @@
  *
  *   CUDA_VISIBLE_DEVICES    names the trainer's GPUs; another trainer's would be missing in the daemon. The daemon
  *                           finds GPUs by UUID and makes a context only where a trainer asks, so seeing all of them
- *                           costs nothing. It stays when it names a MIG instance: a process sees one instance at most, and
- *                           without the variable CUDA may choose another one.
+ *                           costs nothing. It stays when it names a MIG instance: a process sees one instance at most,
+ *                           and without the variable CUDA may choose another one.
  *   CUDA_LAUNCH_BLOCKING    makes each copy block.
  *   *_INJECTION64_PATH      load a profiler into the process. The profiler of one trainer then waits for the daemon.
  *

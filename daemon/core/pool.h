@@ -87,7 +87,7 @@ struct pool_queue {
 	uint64_t begun_ns;                  /* the sum of the times at which the workers on this queue began */
 	int64_t batch_ns;                   /* worker time that a batch takes, an average over rows */
 	int n_ready;                        /* batches ready for the trainer: fewer is more urgent */
-	bool waited_for;                    /* whether the loop is to be woken as soon as a job is done */
+	bool waited_for;                    /* whether the loop must be woken as soon as a job is done */
 	unsigned n_busy, max_busy;          /* workers on this queue; 0: no maximum */
 	unsigned n_trying;                  /* new rows in work without a reserved ticket: at most 1 begins */
 	struct pool_piece returned;         /* a new row that needs a ticket and cannot have one yet */

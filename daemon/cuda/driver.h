@@ -283,7 +283,7 @@ const char *cuda_init_meaning(int result, const char **advice);
 const char *cuda_error_name(const struct cuda_driver *driver, int result);
 /* What a user can do about a call with this result; static. */
 const char *cuda_error_advice(int result);
-/* Whether the result means that this process can use the GPU no more. */
+/* Whether the result means that this process cannot use the GPU any more. */
 bool cuda_error_sticky(int result);
 
 #endif

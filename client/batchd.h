@@ -1,15 +1,14 @@
 /* libbatchd: ready batches of training data from the batchd daemon, without copies.
  *
- * A loader's calls may come from several threads. Those about the stream of batches (start, next, join, push, resume,
- * class) take turns, and batchd_next keeps its turn while it waits. Calls about a batch on loan (release, arrays, token
- * with a batch, cuda_...), batchd_n_leased, batchd_get_info and batchd_close never wait for a turn.
+ * Several threads may call a loader's functions. The calls about the stream of batches (start, next, join, push,
+ * resume, class) take turns, and batchd_next keeps its turn while it waits. Calls about a batch on loan (release,
+ * arrays, token with a batch, cuda_...), batchd_n_leased, batchd_get_info and batchd_close never wait for a turn.
  *
- * Functions return 0 or a negative BATCHD_E_ code; batchd_error() then has one line of text that names what is wrong,
- * in the thread that took a batch last. Nothing here prints, exits or leaves a signal handler changed, except as
- * batchd_options.writable says.
+ * Functions return 0 or a negative BATCHD_E_ code. After an error batchd_error() has one line of text that names what
+ * is wrong, in the thread that took a batch last. The library does not print, does not exit and leaves no signal
+ * handler changed, except as batchd_options.writable says.
  *
- * ABI: functions are only added; structs that the caller allocates begin with their size.
- */
+ * ABI: functions are only added; structs that the caller allocates begin with their size. */
 #ifndef BATCHD_H
 #define BATCHD_H
 
@@ -39,20 +38,20 @@ enum batchd_code {
 	BATCHD_E_SHUTDOWN = -11, /* the daemon is stopping */
 	BATCHD_E_INTERNAL = -12,
 	BATCHD_E_CONNECT = -13, /* no daemon, and none could be started */
-	BATCHD_E_LOST = -14,    /* the daemon went away and did not come back within reconnect_ms; batches still
-	                            * held stay readable. batchd_open again, and batchd_start where you were, gives
-	                            * the same batches */
+	BATCHD_E_LOST = -14,    /* the daemon went away and did not come back within reconnect_ms; batches still held
+	                         * stay readable. A new batchd_open, and batchd_start at the same position, gives the
+	                         * same batches */
 	BATCHD_E_NOMEM = -15,
 	BATCHD_E_FORKED = -16,    /* used in a child of the process that opened it */
-	BATCHD_E_CANCELLED = -17, /* on_progress said so */
-	BATCHD_E_STALLED = -19,   /* another trainer of the job does not get on (option stall_error); the loader
-	                            * goes on at the next call */
+	BATCHD_E_CANCELLED = -17, /* on_progress asked for it */
+	BATCHD_E_STALLED = -19,   /* another trainer of the job is stalled (option stall_error); the loader continues at
+	                           * the next call */
 	BATCHD_E_GPU = -18,       /* there is no such GPU, or it failed: the daemon's use of it or this process's
 	                            * own; the text says which */
-	BATCHD_E_PRODUCER = -20,  /* the producer of a served data set failed, has ended or never came; batchd_error
-	                            * has its last words */
+	BATCHD_E_PRODUCER = -20,  /* the producer of a served data set failed, has ended or never came; batchd_error has
+	                           * its last message */
 	BATCHD_E_CLOSED = -21     /* another thread has closed the loader, which may be freed by now: without a
-	                            * reference (batchd_ref) do not even ask for batchd_error */
+	                           * reference (batchd_ref) not even batchd_error may be called */
 };
 
 enum batchd_dtype {
@@ -78,39 +77,38 @@ enum batchd_dtype {
 };
 enum batchd_layout { BATCHD_NCHW, BATCHD_NHWC, BATCHD_AS_STORED };
 enum batchd_mode { BATCHD_SHARD, BATCHD_SHARE };
-/* What becomes of a trainer of a share group that is so far behind that there is no slot left for the others: they wait
- * for it; it misses the oldest batches (batch.n_skipped); or it goes on where it was with batches that are made apart
- * for it (batch.apart), until it has caught up. */
+/* What happens when a trainer of a share group is so far behind that no slot is left for the others. BATCHD_WAIT: the
+ * others wait for it. BATCHD_SKIP: it misses the oldest batches (batch.n_skipped). BATCHD_DETACH: it continues where it
+ * was, with batches made for it alone (batch.apart), until it has caught up. */
 enum batchd_policy {
 	BATCHD_POLICY_DEFAULT, /* world_size 1: detach, else wait */
 	BATCHD_WAIT,
 	BATCHD_SKIP,
 	BATCHD_DETACH
 };
-/* Where a trainer begins that joins an open share group (share, world_size 1) at work. */
+/* Where a trainer begins when it joins a share group (share, world_size 1) that is already at work. */
 enum batchd_join {
 	BATCHD_JOIN_NEXT,  /* the group's next batch */
 	BATCHD_JOIN_EPOCH, /* the next epoch's first */
 	BATCHD_JOIN_START  /* this epoch's first */
 };
-/* How batches come to a GPU: not at all; in memory of the daemon's that this process has mapped by CUDA IPC, which
- * works for the daemon's own user in the same namespaces; copied by this library; or in memory of the daemon's that came
- * as a descriptor and is mapped by CUDA's virtual memory management, for other users and containers. */
+/* How batches reach a GPU. IPC: in memory of the daemon that this process maps by CUDA IPC, which works for the
+ * daemon's own user in the same namespaces. COPY: this library copies them. VMM_FD: in memory of the daemon that
+ * arrives as a descriptor and is mapped by CUDA's virtual memory management, for other users and containers. */
 enum batchd_device_path { BATCHD_DEVICE_NONE, BATCHD_DEVICE_IPC, BATCHD_DEVICE_COPY, BATCHD_DEVICE_VMM_FD };
 
-/* What options.on_event tells. The text is one line for a person. */
+/* What options.on_event reports. The text is one line for a person. */
 enum batchd_event {
-	BATCHD_EVENT_LOST = 1,    /* the daemon went away; it is waited for */
-	BATCHD_EVENT_BACK = 2,    /* a daemon is there again, and the loader goes on exactly where it was. info's
-	                            * memory and window may be others */
-	BATCHD_EVENT_STALLED = 3, /* a trainer of this job does not get on: which, since when, how many batches it
-	                            * holds */
-	BATCHD_EVENT_GOES_ON = 4, /* it does again */
+	BATCHD_EVENT_LOST = 1,    /* the daemon went away; the library waits for it */
+	BATCHD_EVENT_BACK = 2,    /* a daemon is back, and the loader continues exactly where it was. Memory and window
+	                           * in batchd_info may have changed */
+	BATCHD_EVENT_STALLED = 3, /* a trainer of this job is stalled: which, since when, how many batches it holds */
+	BATCHD_EVENT_GOES_ON = 4, /* that trainer continues */
 	BATCHD_EVENT_CHANGED = 5, /* batchd_resume: the state was saved with another transform */
 	BATCHD_EVENT_OWN = 6,     /* batchd_open: a daemon of this user's own is used, as the user may not use the
-	                            * system's: why, and what would let the user in */
-	BATCHD_EVENT_REOPENED = 7 /* a producer's batches have outgrown their slots; batchd_get_info may say something
-	                            * else now, and nothing was lost */
+	                           * system's; the text says why, and what would give access */
+	BATCHD_EVENT_REOPENED = 7 /* a producer's batches have outgrown their slots; batchd_get_info may change, nothing
+	                           * was lost */
 };
 
 /* Fill in with batchd_options_init, then change what you need. Strings are borrowed for the call. */
@@ -121,7 +119,7 @@ struct batchd_options {
 	const char *dataset;   /* a name from the daemon's configuration, or "imagefolder:DIR", "files:LIST",
 	                            * "npy:FILE[,FILE]", "random:...", "serve:NAME" */
 	const char *transform; /* "train224", "val224" or JSON; NULL: train224 for images, nothing for arrays */
-	const char *job;       /* trainers with the same job share one loader; NULL: one that fits this process
+	const char *job;       /* trainers with the same job share one loader; NULL: a name that fits this process
 	                            * (and torchrun) */
 	enum batchd_dtype dtype;
 	enum batchd_layout layout;
@@ -135,42 +133,43 @@ struct batchd_options {
 	uint64_t incarnation;   /* of the job; a higher one ends every session of a lower one */
 	int shuffle, drop_last; /* booleans */
 	int apply_exif;         /* turn images upright */
-	int own_batches;        /* the trainer sends its index batches with batchd_push. A sample that they name
-	                            * more than once is augmented anew each time, on every rank */
-	int writable;           /* 0: a batch is private to this process and becomes writable when first written
-	                            * to (needs SIGSEGV; an existing handler is called for everything else). 1:
-	                            * writable from the start, also for system calls, at the price of fresh page
-	                            * tables for every batch. Either way no other process sees the writes. */
+	int own_batches;        /* the trainer sends its index batches with batchd_push. A sample that they name more
+	                         * than once is augmented anew each time, on every rank */
+	int writable;           /* 0: a batch is private to this process and becomes writable at the first write (needs
+	                         * SIGSEGV; a previously installed handler is called for every other fault). 1: writable
+	                         * from the start, also for system calls, at the price of fresh page tables for every
+	                         * batch. In both cases no other process sees the writes. */
 	int autostart;          /* start a daemon for this user if none answers (default 1) */
-	/* Called during batchd_open while the daemon does something long, when a signal handler has run, and otherwise
-	 * about once a second. phase "index", "memory", "gpu" (the daemon makes memory on the GPU, for which it may
-	 * have to start the driver), "daemon" or "producer" (not there yet; seconds), or "" as long as nothing is
-	 * known; total 0 when unknown. Non-zero gives up: BATCHD_E_CANCELLED. May be NULL. */
+	/* Called during batchd_open while the daemon does long work: when a signal handler has run, and otherwise about
+	 * once a second. phase: "index", "memory", "gpu" (the daemon allocates memory on the GPU, for which it may have
+	 * to start the driver), "daemon" or "producer" (not there yet; seconds), or "" while nothing is known. total is
+	 * 0 when unknown. A non-zero result gives up: BATCHD_E_CANCELLED. May be NULL. */
 	int (*on_progress)(void *arg, const char *phase, uint64_t done, uint64_t total);
 	void *progress_arg;
 	const char *program; /* for the log and `batchctl status`; NULL: this program's name */
-	/* Where batches are wanted: NULL or "cpu"; "cuda" (the calling thread's current device, else the first),
+	/* Where batches are delivered: NULL or "cpu"; "cuda" (the calling thread's current device, else the first),
 	 * "cuda:N" as CUDA counts in this process, or "GPU-..." (a UUID). With a GPU, dtype and layout say what
 	 * batchd_cuda_finish makes of images. See "Batches on a GPU" below. */
 	const char *device;
-	/* For how long a daemon that went away is waited for (default 30000; 0: not at all). Meanwhile batchd_next
-	 * waits as it does for a batch, and afterwards the next batch is the one that would have come anyway; batches
-	 * on loan stay as they are. For the first sixth of it the same socket is tried, then the rule above, autostart
-	 * included. The same data must be there. One that comes back only to go again before a batch has come was away
-	 * all the time. */
+	/* How long the loader waits for a daemon that went away (default 30000; 0: not at all). Meanwhile batchd_next
+	 * waits as it does for a batch, and afterwards delivers the batch that was due; batches on loan stay as they
+	 * are. For the first sixth of the time the library tries the same socket, then the rule of `socket` above,
+	 * autostart included. The new daemon must have the same data. A daemon that returns but goes away again before
+	 * it delivers a batch counts as away all the time. */
 	uint32_t reconnect_ms;
 	/* Called from within the loader's functions, in their thread. May be NULL. */
 	void (*on_event)(void *arg, int event, const char *text);
 	void *event_arg;
-	/* Share: the loader's batch, the same for all of the group; 0: batch_size. Each trainer takes it in slices of
-	 * its own batch_size, which has to divide it, without a copy: exactly the batches that it would get alone with
-	 * that size. Each slice is released for itself. drop_last is each trainer's own, too. */
+	/* Share: rows of the loader's batch, the same for all of the group; 0: batch_size. Each trainer takes it in
+	 * slices of its own batch_size, which has to divide it, without a copy: the slices are exactly the batches that
+	 * the trainer would get alone with that size. Each slice is released separately. drop_last is each trainer's
+	 * own, too. */
 	uint32_t group_batch_size;
 	enum batchd_policy policy;    /* share: the same for all of the group */
 	int stall_error;              /* 1: a call that learns of a stalled trainer returns BATCHD_E_STALLED, too */
 	uint32_t producer_timeout_ms; /* "serve:NAME": how long to wait for its producer; 0: a minute */
-	/* A producer serves its own machine: of a served data set the trainer is node_rank of node_world_size instead,
-	 * the job's trainers on this machine. 0: world_size. */
+	/* A producer serves its own machine. For a served data set the trainer is node_rank of node_world_size, the
+	 * job's trainers on this machine, instead of rank of world_size. 0: world_size. */
 	uint32_t node_rank, node_world_size;
 };
 void batchd_options_init(struct batchd_options *o);
@@ -193,8 +192,8 @@ struct batchd_info {
 	uint32_t has_normalize; /* dtype uint8: mean and std are left to the trainer */
 	float mean[3], std[3];
 	const char *socket, *job, *daemon_version;
-	/* What is in a batch's memory, data and device_data alike. The same as dtype, layout and shape above but for
-	 * images on a GPU, which lie there as uint8 NHWC until batchd_cuda_finish has made dtype, layout and shape of
+	/* What is in a batch's memory, data and device_data alike. The same as dtype, layout and shape above, except
+	 * for images on a GPU: these are uint8 NHWC until batchd_cuda_finish has made dtype, layout and shape of
 	 * them. */
 	enum batchd_dtype stored_dtype;
 	enum batchd_layout stored_layout;
@@ -205,20 +204,20 @@ struct batchd_info {
 	const char *device;        /* "cuda:0"; "cpu" */
 	const char *device_reason; /* BATCHD_DEVICE_COPY: why the daemon's memory is not mapped, for a person; else
 	                            * "" */
-	unsigned char device_handle[64]; /* BATCHD_DEVICE_IPC: of the daemon's memory, as cudaIpcOpenMemHandle takes
-	                                  * it; opened by the library already */
+	unsigned char device_handle[64]; /* BATCHD_DEVICE_IPC: of the daemon's memory, as cudaIpcOpenMemHandle takes it;
+	                                  * the library has already opened it */
 	int can_finish;                  /* 0: batchd_cuda_finish would be needed, and this library was built without a
-	                            * CUDA compiler, or its kernel does not run here */
+	                                  * CUDA compiler, or its kernel does not run here */
 	uint32_t group_batch_size;       /* share: rows of the loader's batch, of which batch_size is a part */
 	enum batchd_policy policy;       /* share: the one in force */
-	uint32_t served;            /* a producer makes the batches: see batchd_arrays. Then n_batches is 0 if it is
-	                            * not known, batch_size the rows of a usual batch, shape means nothing, and every
-	                            * batchd_start has base 0 */
+	uint32_t served;            /* a producer makes the batches: see batchd_arrays. Then n_batches is 0 if it is not known,
+	                             * batch_size is the rows of a usual batch, shape means nothing, and every batchd_start has
+	                             * base 0 */
 	const char *convert_reason; /* can_finish 0: why the driver does not take the kernel, for a person; "" where the
 	                            * library was built without one */
 };
 
-/* One batch on loan. Memory is valid until batchd_release of it, in this process only. */
+/* One batch on loan. Its memory is valid until its batchd_release, in this process only. */
 struct batchd_batch {
 	size_t size_bytes;
 	void *data;             /* n_rows samples, contiguous */
@@ -230,30 +229,30 @@ struct batchd_batch {
 	uint64_t epoch, base, step;
 	uint64_t wait_ns;    /* how long batchd_next was blocked for it */
 	int last;            /* of its epoch */
-	void *device_data;   /* on the GPU: n_rows samples as stored; NULL without. Not to be read here, and
-	                            * never to be written */
+	void *device_data;   /* on the GPU: n_rows samples as stored; NULL without a GPU. The CPU cannot read it, and
+	                      * nothing may write to it */
 	void *device_labels; /* n_rows labels there */
 	uint64_t n_given;    /* batches given out so far, this one included, over all resumes */
 	uint64_t order;      /* own_batches: hash of this epoch's index batches up to this one; else 0 */
-	uint32_t row;        /* share: its first row's number in the group's batch */
+	uint32_t row;        /* share: number of its first row in the group's batch */
 	uint64_t n_skipped;  /* share, BATCHD_SKIP: batches that this trainer has missed since the one before */
-	int apart;           /* share: made for this trainer, as most of the group is somewhere else */
+	int apart;           /* share: made for this trainer alone, as most of the group is somewhere else */
 };
 
-/* Connects (starting a daemon if allowed), opens the data set, maps the slots. A daemon that goes away while it indexes
- * the data or waits for a producer is waited for as later on, for reconnect_ms. One that a socket was named for and
- * that was not there is waited for if the socket's directory is there, for 3 s and reconnect_ms at most. err: at least
- * err_size bytes for one line of text; may be NULL. */
+/* Connects (starting a daemon if allowed), opens the data set, maps the slots. When a daemon goes away while it indexes
+ * the data or waits for a producer, the call waits for it for reconnect_ms. When the caller named a socket and no
+ * daemon listens there, the call waits if the socket's directory exists, for the shorter of 3 s and reconnect_ms. err:
+ * at least err_size bytes for one line of text; may be NULL. */
 int batchd_open(const struct batchd_options *o, struct batchd_loader **out, char *err, size_t err_size);
-/* Batches on loan become invalid only when each is released; the memory stays mapped until then. NULL is allowed.
- * A call that another thread is in returns BATCHD_E_CLOSED (at once; with a GPU or while the daemon is away within
- * about a second), and the last of them frees the loader; batchd_close does not wait for them. After it no other call
- * may begin but the release of batches on loan, unless the thread has a reference. */
+/* Closes the loader. A batch on loan stays valid and mapped until it is released. NULL is allowed. Calls that other
+ * threads are in return BATCHD_E_CLOSED (at once; with a GPU or while the daemon is away within about a second), and
+ * the last of them frees the loader; batchd_close does not wait for them. Afterwards only releases of batches on loan
+ * may begin, unless the thread has a reference. */
 void batchd_close(struct batchd_loader *l);
-/* A reference keeps the handle valid beyond batchd_close, so that another thread's calls may begin then as well: they
- * return BATCHD_E_CLOSED (batchd_class NULL, batchd_n_leased 0). It keeps neither batches nor the session. For
- * interpreters, whose threads may close at any time. Any thread; nothing in a forked child. batchd_unref(NULL) is
- * allowed. */
+/* A reference keeps the handle valid beyond batchd_close, so that calls of another thread may begin after it: they
+ * return BATCHD_E_CLOSED (batchd_class NULL, batchd_n_leased 0). A reference keeps neither batches nor the session.
+ * Meant for interpreters, whose threads may close at any time. Any thread; nothing in a forked child.
+ * batchd_unref(NULL) is allowed. */
 void batchd_ref(struct batchd_loader *l);
 void batchd_unref(struct batchd_loader *l);
 const char *batchd_error(const struct batchd_loader *l);
@@ -264,14 +263,14 @@ void batchd_get_info(const struct batchd_loader *l, struct batchd_info *info); /
 const char *batchd_class(struct batchd_loader *l, uint32_t i);
 
 /* Begins an epoch at batch `step`, counted after `base` samples that all ranks together have already consumed.
- * n_batches: how many will come (0 with own_batches); may be NULL. Batches of an earlier start that are still on their
- * way are dropped. */
+ * n_batches: how many batches will come (0 with own_batches); may be NULL. Batches of an earlier start that are still
+ * on their way are dropped. */
 int batchd_start(struct batchd_loader *l, uint64_t epoch, uint64_t base, uint64_t step, uint64_t *n_batches);
 
-/* Share mode, world_size 1: begins where the group is, as `how` says, instead of batchd_start, and says where that is
- * (position->size_bytes must be set). With NEXT and EPOCH the first of it belongs to the group's epoch; the first of a
- * group begins with epoch 0. From there on all trainers get the same batches. A producer's epoch may turn out to have
- * no more of them: then the first batch is the next epoch's, as it says itself. */
+/* Share mode, world_size 1: begins where the group is, as `how` says, instead of batchd_start, and reports that
+ * position (position->size_bytes must be set). With NEXT and EPOCH the first batch belongs to the group's epoch; the
+ * first trainer of a group begins with epoch 0. From that batch on all trainers get the same batches. A producer's
+ * epoch may turn out to have no more batches: then the first batch is of the next epoch, as its `epoch` says. */
 struct batchd_position;
 int batchd_join(struct batchd_loader *l, enum batchd_join how, struct batchd_position *position, int timeout_ms);
 
@@ -299,42 +298,43 @@ struct batchd_position {
 	int ended;                  /* the token's epoch was over; this is the begin of the next */
 };
 
-/* Behind batch b, or (NULL) behind the last that was given out, or where batchd_start has been told to begin. 0;
- * BATCHD_E_INVALID: size is too small. */
+/* The position behind batch b, or (NULL) behind the last batch given out, or where batchd_start was told to begin.
+ * Returns 0, or BATCHD_E_INVALID: size is too small. */
 int batchd_token(const struct batchd_loader *l, const struct batchd_batch *b, char *buf, size_t size);
-/* Checks a token against this loader and converts it. BATCHD_E_INVALID: it is damaged, or from another data set, seed
- * or order; batchd_error() says which and, for a data set, what has changed ("12 files more than before (108 instead of
- * 96): 12 new, the first dog/9.jpg"). The loader can be used as before. */
+/* Checks a token against this loader and converts it. BATCHD_E_INVALID: the token is damaged, or from another data set,
+ * seed or order; batchd_error() says which and, for a data set, what has changed ("12 files more than before (108
+ * instead of 96): 12 new, the first dog/9.jpg"). The loader can still be used as before. */
 int batchd_resume(struct batchd_loader *l, const char *token, struct batchd_position *position);
 /* Adds one batch of indices to the hash of those before it (0 at an epoch's begin), to compare what a sampler gives
  * with position.order. */
 uint64_t batchd_order(uint64_t order, const uint64_t *indices, uint32_t n);
 
-/* own_batches: the next batch's sample indices; n at most batch_size. Send a few ahead (info.window and more);
- * BATCHD_AGAIN: enough for now, take a batch first. batchd_push_end: no more are coming in this epoch. */
+/* own_batches: the next batch's sample indices; n at most batch_size. Send a few batches ahead (info.window and more);
+ * BATCHD_AGAIN: enough for now, take a batch first. batchd_push_end: this epoch has no more batches. */
 int batchd_push(struct batchd_loader *l, const uint64_t *indices, uint32_t n);
 int batchd_push_end(struct batchd_loader *l);
 
-/* The next batch. BATCHD_OK, BATCHD_END, BATCHD_AGAIN (timeout_ms passed), or an error. BATCHD_FOREVER: no limit.
- * BATCHD_UNTIL_SIGNAL: no limit, but BATCHD_AGAIN when a signal handler has run, and at the latest about once a second;
- * for interpreters, which look at signals then. */
+/* The next batch. Returns BATCHD_OK, BATCHD_END, BATCHD_AGAIN (timeout_ms passed), or an error. BATCHD_FOREVER: no
+ * limit. BATCHD_UNTIL_SIGNAL: no limit, but BATCHD_AGAIN when a signal handler has run, and at the latest about once a
+ * second; interpreters look at signals then. */
 #define BATCHD_FOREVER (-1)
 #define BATCHD_UNTIL_SIGNAL (-2)
 int batchd_next(struct batchd_loader *l, struct batchd_batch *b, int timeout_ms);
 int batchd_try_next(struct batchd_loader *l, struct batchd_batch *b);
 
-/* Ends a loan. Thread-safe, also while another thread is in batchd_next; in a forked child it does nothing. That the
- * daemon has gone, which ends all loans, is no error here: batchd_next tells, or waits for the next one. */
+/* Ends a loan. Thread-safe, also while another thread is in batchd_next; in a forked child it does nothing. When the
+ * daemon has gone, which ends all loans, this returns no error: batchd_next reports it, or waits for the next
+ * daemon. */
 int batchd_release(struct batchd_loader *l, uint32_t slot, uint64_t generation);
-/* Batches on loan to this process, not counting those that only wait for the GPU's work to end. When it reaches
- * info.window - 1, copy instead of keeping, or batchd_next cannot go on. */
+/* Number of batches on loan to this process, without those that only wait for the GPU's work to end. When it reaches
+ * info.window - 1, copy instead of keeping, or batchd_next cannot continue. */
 uint32_t batchd_n_leased(const struct batchd_loader *l);
 
-/* For event loops: readable when batchd_try_next is worth a call. Wait for it only after batchd_try_next has said
- * BATCHD_AGAIN, which is how the daemon learns that this trainer waits. With batches on a GPU call batchd_try_next also
- * every few milliseconds: slots go back during such calls. Ask for it each time: it is -1 while the daemon is away
- * (call batchd_try_next a few times a second then, which may take as long as a daemon needs to open the data set), and
- * another one afterwards. */
+/* For event loops: readable when a call of batchd_try_next is worthwhile. Poll it only after batchd_try_next has
+ * returned BATCHD_AGAIN, which is how the daemon learns that this trainer waits. With batches on a GPU call
+ * batchd_try_next also every few milliseconds: slots go back during such calls. Ask for the descriptor each time. It is
+ * -1 while the daemon is away: call batchd_try_next a few times a second then, which may take as long as a daemon needs
+ * to open the data set. Afterwards it is a different descriptor. */
 int batchd_fd(const struct batchd_loader *l);
 
 /* ---- Batches on a GPU ----
@@ -367,29 +367,29 @@ int batchd_fd(const struct batchd_loader *l);
  * has the reason. A daemon that stops waits some seconds until its memory on the GPU is no longer open here. The
  * library closes it during calls, as soon as no batch of it is on loan or in work. */
 
-/* Queues what makes n_rows samples of info.dtype, layout and shape at `to`, memory of the loader's GPU, aligned for its
- * numbers. Arrays are copied as they are. */
+/* Queues the work that writes n_rows samples of info.dtype, layout and shape to `to`, memory of the loader's GPU,
+ * aligned for its numbers. Arrays are copied unchanged. */
 int batchd_cuda_finish(struct batchd_loader *l, const struct batchd_batch *b, void *to, void *stream);
 /* Queues a copy of the n_rows labels to `to` on the GPU. */
 int batchd_cuda_labels(struct batchd_loader *l, const struct batchd_batch *b, void *to, void *stream);
-/* For work of your own on device_data and device_labels: what is queued on stream after this call finds the bytes there
+/* For kernels of your own on device_data and device_labels: work queued on stream after this call finds the bytes there
  * (with BATCHD_DEVICE_COPY the copy may still be under way), and the batch counts as used by that stream. */
 int batchd_cuda_wait(struct batchd_loader *l, uint32_t slot, uint64_t generation, void *stream);
-/* Ends a loan as soon as all that has been queued on this stream, and on those of the calls above, is complete.
+/* Ends a loan as soon as all work queued so far on this stream, and on the streams of the calls above, is complete.
  * Thread-safe as batchd_release; batchd_error has the reason of a failure in the thread that takes the batches. */
 int batchd_cuda_release(struct batchd_loader *l, uint32_t slot, uint64_t generation, void *stream);
 /* The stored batch as a DLPack tensor without a copy: *managed is a DLManagedTensor (versioned: a
- * DLManagedTensorVersioned) to be handed to another library, readable on stream. The tensor owns the loan from then on:
- * its deleter, which may be called in any thread and never blocks, ends it when the work queued on its streams by then
- * is complete (seen during a later call). Read only.
+ * DLManagedTensorVersioned) for another library, readable on stream, read only. The tensor owns the loan from then on.
+ * Its deleter, which may be called in any thread and never blocks, ends the loan when the work queued on its streams by
+ * then is complete (seen during a later call).
  *
- * DLPack wants data at a multiple of 256 bytes. A whole batch is; a slice of a share group's (b->row > 0) lies where
- * its rows do, and byte_offset stays 0, as consumers exist that ignore it. torch takes such a tensor; for a library
- * that does not, batchd_cuda_finish copies the slice to where you say. */
+ * DLPack wants data at a multiple of 256 bytes. A whole batch is aligned so; a slice of a share group's batch (b->row >
+ * 0) lies where its rows lie, and byte_offset stays 0, as some consumers ignore it. torch takes such a tensor; for a
+ * library that does not, batchd_cuda_finish copies the slice to an address of your choice. */
 int batchd_cuda_dlpack(struct batchd_loader *l, const struct batchd_batch *b, int versioned, void *stream,
 		       void **managed);
-/* Another stream reads the batch, or the tensor made of it: its work is waited for as well. At most 8 for one batch;
- * none that captures a CUDA graph. Thread-safe. */
+/* Another stream reads the batch, or the tensor made of it: the library waits for its work as well. At most 8 streams
+ * for one batch, none of which captures a CUDA graph. Thread-safe. */
 int batchd_cuda_add_stream(struct batchd_loader *l, uint32_t slot, uint64_t generation, void *stream);
 
 /* ---- batches that a producer made ("serve:NAME") ---- */
@@ -405,20 +405,22 @@ struct batchd_array {
 	void *data;
 };
 
-/* What is in a batch on loan: how many arrays (the first `max` of them are filled in), or a negative code. text: how
- * they belong together, in the producer's words; n_text bytes, not terminated; valid as long as the batch. */
+/* The arrays of a batch on loan. Returns how many there are (the first `max` of them are filled in), or a negative
+ * code. text: how they belong together, in the producer's words; n_text bytes, not terminated; valid as long as the
+ * batch. */
 int batchd_arrays(struct batchd_loader *l, const struct batchd_batch *b, struct batchd_array *arrays, uint32_t max,
 		  const char **text, size_t *n_text);
-/* With a GPU: queues the copy of one of these arrays to memory of the trainer's there. Where it lies itself: as far
- * from device_data as a->data from the batch's data, to be read on a stream after batchd_cuda_wait. batchd_cuda_dlpack
- * gives all of the batch as one row of bytes; batchd_cuda_finish and _labels say that there is nothing to finish. */
+/* With a GPU: queues the copy of one of these arrays to memory of the trainer there. The array's own place on the GPU
+ * is as far from device_data as a->data is from the batch's data; it may be read on a stream after batchd_cuda_wait.
+ * batchd_cuda_dlpack gives the whole batch as one row of bytes; batchd_cuda_finish and _labels return an error, as
+ * there is nothing to finish. */
 int batchd_cuda_array(struct batchd_loader *l, const struct batchd_batch *b, const struct batchd_array *a, void *to,
 		      void *stream);
 
 /* ---- making batches for others ----
  *
- * A producer serves one job at a time: the trainers that open "serve:NAME" as the same user. It makes the batches of
- * an epoch in order, each in the slot it is given, as far ahead as there are free slots. In shard mode batch k goes to
+ * A producer serves one job at a time: the trainers that open "serve:NAME" as the same user. It makes the batches of an
+ * epoch in order, each in the slot it is given, as far ahead as there are free slots. In shard mode batch k goes to
  * rank k % world_size as its step k / world_size; an incomplete last round of an epoch is dropped. A producer belongs
  * to one thread. */
 struct batchd_producer;
@@ -430,44 +432,44 @@ struct batchd_produce_options {
 	uint64_t slot_bytes;  /* room for a usual batch: batchd_produce_size of it; slots grow with larger ones */
 	uint64_t n_batches;   /* of an epoch, for all ranks together; 0: not known beforehand */
 	uint64_t n_samples;   /* of an epoch, for information; 0: not known */
-	uint64_t id;          /* what the samples are, in any words of yours hashed; trainers' checkpoints carry
-	                            * it */
-	uint64_t incarnation; /* a producer with a lower one than a living one of the same name is refused */
+	uint64_t id;          /* identifies the samples: a hash of any description of yours; trainers' checkpoints carry
+	                       * it */
+	uint64_t incarnation; /* refused while a producer of the same name with a higher one lives */
 	uint32_t n_rows;      /* of a usual batch, for information */
 	int resumable;        /* an epoch's batches are the same whenever it is made, so it can be begun in its
-	                            * middle */
+	                       * middle */
 	int autostart;        /* start a daemon for this user if none answers (default 1) */
 	const char *program;
 };
 void batchd_produce_options_init(struct batchd_produce_options *o);
-/* A daemon that is just being restarted is waited for, as in batchd_open, for 3 s at most. */
+/* While a daemon is being restarted, the call waits for it as batchd_open does, for 3 s at most. */
 int batchd_produce_open(const struct batchd_produce_options *o, struct batchd_producer **out, char *err,
 			size_t err_size);
 
-/* What is to be made now: batch `step` of `epoch`, counted over all ranks. It is usually the one after the last; if
- * not, go there: no trainer wants the batches in between. It may be that the daemon only wants to know whether there is
- * such a batch, for a rank that is not there; then the library keeps it until it is wanted. */
+/* What to make now: batch `step` of `epoch`, counted over all ranks. Usually it is the batch after the last one; if
+ * not, go to that batch: no trainer wants the batches in between. The daemon may only want to know whether the batch
+ * exists, for a rank that is not there; then the library keeps the batch until it is wanted. */
 struct batchd_fill {
 	uint64_t epoch, step;
 	uint64_t room_bytes; /* of the slot */
 };
-/* BATCHD_OK, BATCHD_AGAIN, or an error; timeout_ms as for batchd_next. Each is answered by batchd_produce_filled or
- * batchd_produce_end_epoch. */
+/* Returns BATCHD_OK, BATCHD_AGAIN, or an error; timeout_ms as for batchd_next. Answer each BATCHD_OK with
+ * batchd_produce_filled or batchd_produce_end_epoch. */
 int batchd_produce_next(struct batchd_producer *p, struct batchd_fill *f, int timeout_ms);
-/* Lays the batch out: give dtype, n_dims and shape of each array; n_bytes and data are set, and there the array is to
- * be written: in the slot, or, where that is too small, in memory of the library's, from where the batch goes into a
- * larger slot as soon as there is one. More than the daemon's limits.batch_bytes is an error (BATCHD_E_LIMIT) of the
- * next call. text: how they belong together; consumers get it as it is. */
+/* Lays the batch out. Give dtype, n_dims and shape of each array; the call sets n_bytes and data. Write each array to
+ * its data: this is in the slot or, where the slot is too small, in memory of the library, which moves the batch into a
+ * larger slot as soon as there is one. A batch of more than the daemon's limits.batch_bytes is an error
+ * (BATCHD_E_LIMIT) of the next call. text: how the arrays belong together; consumers get it unchanged. */
 int batchd_produce_lay(struct batchd_producer *p, struct batchd_array *arrays, uint32_t n, const char *text,
 		       size_t n_text);
 int batchd_produce_filled(struct batchd_producer *p, uint32_t n_rows);
-/* The epoch has no such batch. _at: nor more than n_batches, for all ranks together, which ranks that are not there may
- * have to be told; 0: not known. */
+/* The epoch has no such batch. _at: the epoch has no more than n_batches either, for all ranks together, which the
+ * daemon may have to tell ranks that are not there; 0: not known. */
 int batchd_produce_end_epoch(struct batchd_producer *p);
 int batchd_produce_end_epoch_at(struct batchd_producer *p, uint64_t n_batches);
-/* Bytes that such a batch takes. 0: it is none. */
+/* Bytes that such a batch takes. 0: the arrays make no valid batch. */
 size_t batchd_produce_size(const struct batchd_array *arrays, uint32_t n, size_t n_text);
-/* why: what trainers are told after the last batch; of a long text the end. NULL is allowed for both. */
+/* why: what trainers are told after the last batch; of a long text only the end. NULL is allowed for both arguments. */
 void batchd_produce_close(struct batchd_producer *p, const char *why);
 const char *batchd_produce_error(const struct batchd_producer *p);
 

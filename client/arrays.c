@@ -32,7 +32,7 @@ static size_t dtype_size(unsigned dtype)
 	return dtype < sizeof sizes ? sizes[dtype] : 0;
 }
 
-/* False: too large to be. */
+/* False: too large. */
 static bool array_bytes(uint32_t dtype, uint32_t n_dims, const uint64_t *shape, uint64_t *bytes)
 {
 	*bytes = dtype_size(dtype);

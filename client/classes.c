@@ -1,11 +1,11 @@
-/* The names of the classes, asked for when the trainer wants one. */
+/* The names of the classes, fetched when the trainer asks for one. */
 #include "loader.h"
 #include "reconnect.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Fetches the names from `first` on, as many as one packet holds; *n says how many. */
+/* Fetches names from `first` on, as many as one packet holds; *n: how many. */
 static int fetch_part(struct batchd_loader *l, uint32_t first, uint32_t *n)
 {
 	Batchd__Wire__ClientMessage request = BATCHD__WIRE__CLIENT_MESSAGE__INIT;

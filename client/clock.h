@@ -1,4 +1,4 @@
-/* The time that waits and outages are counted in. */
+/* The clock for waits and outages. */
 #ifndef BATCHD_CLIENT_CLOCK_H
 #define BATCHD_CLIENT_CLOCK_H
 

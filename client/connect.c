@@ -1,10 +1,10 @@
-/* A connection to a daemon: which one, how long to try, what its end means.
+/* A connection to a daemon: which daemon, how long to try, what its end means.
  *
- * A client that names no socket asks the candidates of address.h in turn; a socket file without a daemon behind it
- * counts as none, and so does the system's daemon where this user may not use it: the user gets a daemon of its own, and
- * a line about it. A full backlog makes connect wait, bounded by the socket's send time-out, which is five seconds only
- * until then. The receive time-out of one second stays: it costs nothing while batches come, and lets a blocked caller
- * look around when none do. */
+ * A client that names no socket asks the candidates of address.h in turn. A socket file without a daemon behind it
+ * counts as none. So does the system's daemon where this user may not use it: the user gets a daemon of its own, and a
+ * line about it. connect waits while the daemon's backlog is full, bounded by the socket's send time-out, which is five
+ * seconds only until then. The receive time-out of one second stays: it costs nothing while batches come, and lets a
+ * blocked caller check its state when none come. */
 #include "connect.h"
 
 #include <errno.h>
@@ -50,7 +50,7 @@ static int dial(const char *address)
 
 /* ---- which daemon ---- */
 
-/* A private address in a directory that somebody else may write to could be anybody's. */
+/* In a directory that another user may write to, any user's process could listen at a private address. */
 static int dial_checked(const char *address, bool own)
 {
 	int r = own ? address_check(address) : 0;
@@ -58,7 +58,7 @@ static int dial_checked(const char *address, bool own)
 	return r < 0 ? r : dial(address);
 }
 
-/* told_by: what named the address. */
+/* told_by: the argument or variable that named the address. */
 static int connect_given(struct connection *c, const char *address, const char *told_by, struct fault *f)
 {
 	char refusal[512];
@@ -109,7 +109,7 @@ static int connect_any(struct connection *c, char *tried, size_t tried_size)
 	return result;
 }
 
-/* What a user is told who may not use the system's daemon. */
+/* Notes why the user may not use the system's daemon. */
 static void note_refusal(struct connection *c, char refusal[512])
 {
 	refusal_describe(ADDRESS_SYSTEM, refusal, 512);
@@ -146,8 +146,8 @@ static int find_daemon(struct connection *c, const char *address, bool autostart
 	return c->socket < 0 ? f->code : 0;
 }
 
-/* A daemon takes its socket along when it stops, so that one which is not there is either on its way back or was never
- * there; a misspelt directory tells the second. */
+/* A daemon removes its socket when it stops, so a daemon that is not there is either on its way back or was never
+ * there; a misspelt directory shows the second. */
 bool connection_may_return(const char *address, int code)
 {
 	const char *given = address && *address ? address : secure_getenv(ADDRESS_VARIABLE);
@@ -174,7 +174,7 @@ enum { MOST_AGAIN = 20 };
 int connection_lost(struct connection *c, struct fault *f)
 {
 	const Batchd__Wire__ServerMessage *m;
-	unsigned n_again = 0; /* what was said last has arrived before the end, so a socket that is closed has it now */
+	unsigned n_again = 0; /* the last message arrived before the end, so a closed socket has it now */
 	int r;
 
 	do
@@ -185,7 +185,7 @@ int connection_lost(struct connection *c, struct fault *f)
 	return r;
 }
 
-/* Where a daemon that was started on demand at this address writes its log; false: there is none. */
+/* Where a daemon that was started on demand at this address writes its log; false: it has no log. */
 static bool find_log(const char *address, char log[START_LOG_BYTES])
 {
 	start_log_path(address, log);
@@ -211,7 +211,7 @@ static int gone(const struct connection *c, struct fault *f)
 		c->address, c->address);
 }
 
-/* The wire's first codes are ours, negated; later ones met numbers that were taken. */
+/* The wire's first codes are this library's, negated; for later codes those numbers were taken. */
 static int code_of(Batchd__Wire__ErrorCode code)
 {
 	if (code == BATCHD__WIRE__ERROR_CODE__GPU_LOST)
@@ -270,7 +270,7 @@ int connection_recv(struct connection *c, int flags, const Batchd__Wire__ServerM
 int connection_send(struct connection *c, Batchd__Wire__ClientMessage *m, const int *fds, unsigned n_fds)
 {
 	struct pollfd room = { .fd = c->socket, .events = POLLOUT };
-	unsigned n_refused = 0; /* because other processes of this user have too many descriptors on their way, which
+	unsigned n_refused = 0; /* because other processes of this user have too many descriptors in flight, which
 	                         * passes */
 
 	for (;;) {

@@ -1,5 +1,5 @@
-/* Codes and texts of errors. Most codes of what a daemon says are the wire's numbers, negated; the rest happens in this
- * library. */
+/* Codes and texts of errors. Most codes that come from a daemon are the wire's numbers, negated; the other codes arise
+ * in this library. */
 #include "error.h"
 
 #include <stdarg.h>

@@ -9,8 +9,8 @@ enum { FAULT_TEXT_BYTES = 4096 + 256 }; /* the wire's longest error text and wha
 
 struct fault {
 	int code;    /* enum batchd_code; 0: nothing yet */
-	bool told;   /* by the daemon; what it says of a GPU is of its own use of it */
-	bool reopen; /* BATCHD_E_SHUTDOWN: the daemon is there, and nothing is lost by opening again */
+	bool told;   /* by the daemon; a GPU error is then about the daemon's use of the GPU */
+	bool reopen; /* BATCHD_E_SHUTDOWN: the daemon is there; opening again loses nothing */
 	char text[FAULT_TEXT_BYTES];
 };
 

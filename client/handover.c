@@ -1,13 +1,14 @@
-/* Taking batches: those that came early first, then through the ring (proto/ring.h), or without one as packets.
+/* Taking batches: those that came early first, then through the ring (proto/ring.h), or without a ring as packets.
  *
- * As long as there are batches in the ring no system call is made: the daemon is told (Wake) only if it sleeps and has
- * asked for it in the page. With an empty ring we say in the page that we wait, look once more, and sleep on the
- * socket, where everything else comes as well: an Error, and the end of the connection. So a daemon that has gone is
- * noticed after the batches it left in the ring, which are whole, and before anything is waited for.
+ * While there are batches in the ring no system call is made: the daemon gets a Wake only if it sleeps and has asked
+ * for it in the page. When the ring is empty the trainer sets its mark in the page, checks the ring once more, and
+ * sleeps on the socket, where all other messages arrive: an Error, and the end of the connection. So the trainer
+ * notices that a daemon has gone after the batches it left in the ring, which are whole, and before it waits for
+ * anything.
  *
- * A Wake may be missing: the daemon takes the page's mark back before it sends one, and a socket that is full of notices
- * has no room for it. So whatever ends a sleep, a notice or a second without any packet, is followed by a look at the
- * ring, and by a new mark if the old one is gone. */
+ * A Wake may be missing: the daemon clears the mark before it sends one, and a socket that is full of notices has no
+ * room for it. So after every sleep, whether a notice or a second without any packet ended it, the trainer checks the
+ * ring, and sets a new mark if the old one is gone. */
 #include "handover.h"
 
 #include <errno.h>
@@ -15,7 +16,7 @@
 
 #include "clock.h"
 
-enum { LOOK_NS = 1000000000 }; /* the socket's own time-out, too */
+enum { LOOK_NS = 1000000000 }; /* also the socket's receive time-out */
 
 /* ---- through the ring ---- */
 
@@ -25,7 +26,7 @@ static int nonsense(struct link *k, const char *what, struct fault *f)
 			 what);
 }
 
-/* The next entry. 0, BATCHD_AGAIN: there is none; or a code. */
+/* The next entry. 0; BATCHD_AGAIN: the ring is empty; or a code. */
 static int take_entry(struct link *k, struct ready *out, struct fault *f)
 {
 	const Batchd__Wire__ServerMessage *m;
@@ -47,12 +48,12 @@ static int take_entry(struct link *k, struct ready *out, struct fault *f)
 		r = link_wake(k);
 		pthread_mutex_unlock(k->host.lock);
 	}
-	(void)r; /* a daemon that has gone is noticed when the ring is empty: this batch is whole */
+	(void)r; /* an empty ring reveals that the daemon has gone; this batch is whole */
 	return 0;
 }
 
-/* A packet, which can only be a Wake (or the end, or a notice about others, which is told in passing): 0, BATCHD_AGAIN,
- * or a code. */
+/* Receives a packet, which can only be a Wake (or the end, or a notice about other trainers, which goes to the host):
+ * 0, BATCHD_AGAIN, or a code. */
 static int recv_wake(struct link *k, int flags, struct fault *f)
 {
 	const Batchd__Wire__ServerMessage *m;
@@ -85,7 +86,7 @@ static void stop_waiting(struct link *k)
 	k->said_waiting = false;
 }
 
-/* Sleeps until there is a packet, in what is left until the deadline (0: none). */
+/* Sleeps until there is a packet, at most until the deadline (0: none). */
 static int sleep_on_socket(struct link *k, int timeout_ms, uint64_t deadline, struct fault *f)
 {
 	struct pollfd p = { .fd = k->connection.socket, .events = POLLIN };
@@ -127,7 +128,7 @@ static int take_from_ring(struct link *k, int timeout_ms, struct ready *out, str
 		if (r != BATCHD_AGAIN)
 			return r;
 		if (!k->said_waiting)
-			r = start_waiting(k, f); /* and looks once more: it may have come meanwhile */
+			r = start_waiting(k, f); /* and checks once more: a batch may have come meanwhile */
 		else
 			r = sleep_on_socket(k, timeout_ms, deadline, f);
 		if (r != 0)
@@ -137,8 +138,8 @@ static int take_from_ring(struct link *k, int timeout_ms, struct ready *out, str
 
 /* ---- as packets ---- */
 
-/* Batches that are made while we have others to take are told when we release one, which saves the daemon a wake-up. So
- * it has to know that we have none left. Once is enough until the next comes. */
+/* The daemon does not announce batches while this trainer has others to take; it does so at a release, which saves a
+ * wake-up. So it must be told when none is left. Once is enough until the next batch comes. */
 static int say_waiting(struct link *k, struct fault *f)
 {
 	Batchd__Wire__ClientMessage m = BATCHD__WIRE__CLIENT_MESSAGE__INIT;
@@ -152,7 +153,7 @@ static int say_waiting(struct link *k, struct fault *f)
 	return link_send(k, &m, f);
 }
 
-/* A message within timeout_ms: the call that takes one that is there already is the first and only one. */
+/* A message within timeout_ms. When one is there already, the first receive is the only system call. */
 static int recv_within(struct link *k, int timeout_ms, const Batchd__Wire__ServerMessage **m, struct fault *f)
 {
 	uint64_t deadline;

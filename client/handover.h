@@ -4,10 +4,10 @@
 
 #include "link.h"
 
-/* The next batch, of whichever start, within timeout_ms as in batchd_next. 0, BATCHD_AGAIN, or a code with f. */
+/* The next batch, of any start, within timeout_ms as in batchd_next. 0, BATCHD_AGAIN, or a code with f. */
 int handover_take(struct link *k, int timeout_ms, struct ready *out, struct fault *f);
-/* The batch that the next handover_take will give, if it has arrived; it stays where it is. NULL: not yet, or something
- * else came, which the next call will say. Does not say that the trainer waits. */
+/* The batch that the next handover_take will return, if it has arrived; it stays where it is. NULL: it has not arrived,
+ * or something else has, which the next call reports. Does not tell the daemon that the trainer waits. */
 const struct ready *handover_peek(struct link *k, struct fault *f);
 
 #endif

@@ -42,7 +42,7 @@ static uint64_t mix_number(uint64_t h, uint64_t n)
 	return mix_text(h, text);
 }
 
-/* Everything that must be equal between sessions of one job. */
+/* Hashes what must be equal between sessions of one job. */
 static uint64_t hash_spec(const struct batchd_options *o, const char *dataset)
 {
 	const uint64_t numbers[] = { o->dtype,      o->layout,      o->mode,         o->batch_size,
@@ -60,7 +60,7 @@ static uint64_t mix_file(uint64_t h, const struct stat *st)
 	return mix_number(mix_number(h, st->st_dev), st->st_ino);
 }
 
-/* The very folder or files; nothing for a name that the daemon knows. */
+/* Hashes the very folder or files; nothing for a name that the daemon knows. */
 static uint64_t mix_data(uint64_t h, const struct source *source)
 {
 	for (unsigned i = 0; i < source->n_fds; i++) {
@@ -80,8 +80,8 @@ static uint64_t mix_namespace(uint64_t h, const char *path)
 	return mix_file(h, &st);
 }
 
-/* torchrun's id names the run over all its restarts, while the port of the rendezvous may be another each time. "none"
- * is what launchers without one say. */
+/* torchrun's id names the run over all its restarts, while the port of the rendezvous may change each time. Launchers
+ * without an id say "none". */
 static bool has_run_id(const char *id)
 {
 	return id && *id && strcmp(id, "none") != 0;

@@ -1,5 +1,5 @@
-/* The name of a job, for those who did not choose one: all ranks of one training run must arrive at the same one,
- * others must not. */
+/* The name of a job when the user chose none: all ranks of one training run must arrive at the same name, other runs
+ * must not. */
 #ifndef BATCHD_CLIENT_JOB_H
 #define BATCHD_CLIENT_JOB_H
 
@@ -7,15 +7,15 @@
 #include "wire.h"
 
 struct job {
-	struct job *next; /* among the live ones of this process */
-	uint64_t spec;    /* hash of what is asked for; 0: not in the list */
-	unsigned ordinal; /* among the live ones with the same spec */
+	struct job *next; /* among the live jobs of this process */
+	uint64_t spec;    /* hash of the request; 0: not in the list */
+	unsigned ordinal; /* among the live jobs with the same spec */
 	char name[WIRE_MAX_JOB + 1];
 };
 
 struct source;
 
-/* source: as source_open made it. o->job, if set, is the name (its length is the daemon's business). The memory is the
+/* source: as source_open made it. o->job, if set, is the name (the daemon checks its length). The memory is the
  * caller's and must stay where it is until job_finish. */
 void job_init(struct job *j, const struct batchd_options *o, const struct source *source);
 void job_finish(struct job *j);

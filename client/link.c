@@ -19,7 +19,8 @@ struct link *link_create(const struct link_host *host)
 
 void link_leave(struct link *k)
 {
-	bool unmapped = !k->gpu || k->gpu->ops->close(k->gpu); /* before the daemon hears that it may use its memory */
+	bool unmapped = !k->gpu || k->gpu->ops->close(k->gpu); /* before Close tells the daemon that it may reuse its
+	                                                        * memory */
 
 	k->gpu = NULL;
 	if (k->slab && link_detach(k) && unmapped)
@@ -79,7 +80,7 @@ int link_recv(struct link *k, int flags, const Batchd__Wire__ServerMessage **m, 
 		if (r < 0)
 			return r;
 		if (!(flags & MSG_DONTWAIT))
-			return BATCHD_AGAIN; /* what the caller waits for may have come another way */
+			return BATCHD_AGAIN; /* the caller's message may have come another way */
 	}
 }
 
@@ -89,7 +90,8 @@ void link_heard_wake(struct link *k)
 		k->said_waiting = ring_is_waited_for(&k->ring); /* an old Wake does not answer a new question */
 }
 
-/* What may come before an answer. BATCHD_AGAIN: it was such a message, and is dealt with; 0: it was none; or a code. */
+/* Handles messages that may come before an answer. BATCHD_AGAIN: it was such a message, and is handled; 0: it was not;
+ * or a code. */
 static int take_aside(struct link *k, const Batchd__Wire__ServerMessage *m, struct fault *f)
 {
 	struct ready ready;
@@ -210,7 +212,7 @@ int link_free_slot(struct link *k, uint32_t slot, uint64_t generation, uint64_t 
 	body.wait_ns = wait_ns;
 	m.body_case = BATCHD__WIRE__CLIENT_MESSAGE__BODY_RELEASE;
 	m.release = &body;
-	/* A packet will always do: releases have no order. */
+	/* A packet is always an alternative: releases have no order. */
 	if (!k->ring.page || ring_put(&k->ring.releases, &m.base) < 0)
 		return connection_send(&k->connection, &m, NULL, 0);
 	return ring_wake_daemon_released(&k->ring) ? link_wake(k) : 0;
@@ -220,8 +222,8 @@ void link_end_lease(struct link *k, uint32_t slot)
 {
 	struct lease *lease = &k->lease[slot];
 
-	/* All of our own book-keeping first: once the daemon knows, the slot may be lent again at once, to the thread
-	 * in batchd_next. */
+	/* Do all book-keeping here first: once the daemon knows, it may lend the slot again at once, to the thread in
+	 * batchd_next. */
 	lease->held = false;
 	if (k->detached)
 		slab_drop(k->slab, slot);

@@ -15,7 +15,7 @@
 #include "ring.h"
 #include "slab.h"
 
-/* What a Batch message says, kept while it waits its turn. */
+/* The content of a Batch message, kept while it waits its turn. */
 struct ready {
 	uint64_t seek, generation, epoch, step;
 	uint32_t slot, n_rows, n_padding, n_replaced;
@@ -32,10 +32,10 @@ struct lease {
 	bool held;
 };
 
-/* What a link needs of the loader that it belongs to. */
+/* What a link needs from the loader that it belongs to. */
 struct link_host {
 	pthread_mutex_t *lock;
-	const atomic_bool *closed; /* every wait ends soon after it is set */
+	const atomic_bool *closed; /* every wait ends soon after it becomes true */
 	/* Takes a Notice about other trainers of the job. 0, or a code with f that ends the call. */
 	int (*on_notice)(void *arg, const Batchd__Wire__Notice *n, struct fault *f);
 	void *arg;
@@ -46,46 +46,47 @@ struct link;
 /* Whether the daemon's memory on the GPU is mapped here. */
 enum link_gpu_mapping {
 	LINK_GPU_NONE,     /* nothing is mapped that the daemon waits for */
-	LINK_GPU_BUSY,     /* it is, and batches in it are read */
-	LINK_GPU_UNMAPPED, /* it was until now */
-	LINK_GPU_STUCK,    /* it could not be unmapped; only the end of the process ends that */
+	LINK_GPU_BUSY,     /* something is, and batches in it are read */
+	LINK_GPU_UNMAPPED, /* unmapped by this call */
+	LINK_GPU_STUCK,    /* unmapping failed; only the end of the process ends the mapping */
 };
 
-/* A link's half on a GPU (cuda/delivery.c). It calls on_free to give a slot back, and nothing else of the link. */
+/* A link's half on a GPU (cuda/delivery.c). It calls on_free to give a slot back, and calls nothing else of the
+ * link. */
 struct link_gpu {
 	const struct link_gpu_ops *ops;
 	void (*on_free)(struct link *k, uint32_t slot); /* under the lock */
-	bool looks_ahead;                               /* deliver wants to see the next batch; written once */
-	uint32_t n_pending;                             /* slots that only the GPU's work still keeps; under the lock */
+	bool looks_ahead;                               /* deliver looks at the next batch; written once */
+	uint32_t n_pending;                             /* slots that wait only for the GPU's work; under the lock */
 };
 
-/* Under the lock, unless they say otherwise. */
+/* Called under the lock, unless they say otherwise. */
 struct link_gpu_ops {
-	/* Gives back what GPU work no longer reads. more: other slots may come back by themselves. 0, or BATCHD_E_GPU
-	 * with f (which may be NULL): nothing works any more. */
+	/* Gives back slots that GPU work no longer reads. more: other slots may come back by themselves. 0, or
+	 * BATCHD_E_GPU with f (which may be NULL): the GPU can no longer be used. */
 	int (*collect)(struct link_gpu *g, bool *more, struct fault *f);
-	/* Collects. Whether the trainer and its tensors have no batch any more, and nothing on the GPU reads one. */
+	/* Collects. True when neither the trainer nor a tensor has a batch, and nothing on the GPU reads one. */
 	bool (*is_idle)(struct link_gpu *g);
-	/* Slots of which the trainer or a tensor has something; not those that only wait for the GPU. */
+	/* Slots of which the trainer or a tensor has a slice; without those that wait only for the GPU. */
 	uint32_t (*n_held)(const struct link_gpu *g);
-	/* A slice of b has just been lent: notes it, and copies the batch to the GPU if need be, and the next one
-	 * (NULL: not there yet). *device_slot: where the slot is there. 0, or a code with f. The loader's thread, not
-	 * under the lock. */
+	/* Notes that a slice of b has just been lent, and copies the batch to the GPU if necessary, and the next batch
+	 * (NULL: not there yet). *device_slot: where the slot is on the GPU. 0, or a code with f. The loader's thread,
+	 * not under the lock. */
 	int (*deliver)(struct link_gpu *g, const struct ready *b, const struct ready *next, void **device_slot,
 		       struct fault *f);
 	/* Notes that batchd_release gives a slice back; false if the trainer has none of this slot. */
 	bool (*may_release)(struct link_gpu *g, uint32_t slot);
 	/* No slice of the slot's batch is out any more: frees it, at once or behind the GPU's work. */
 	void (*release)(struct link_gpu *g, uint32_t slot);
-	/* Unmaps the daemon's memory as soon as the half is idle, where the daemon waits for that. reopen: it stays,
-	 * and makes larger slots. The loader's thread, not under the lock. */
+	/* Unmaps the daemon's memory as soon as this half is idle, when the daemon waits for that. reopen: the daemon
+	 * stays, and makes larger slots. The loader's thread, not under the lock. */
 	enum link_gpu_mapping (*unmap)(struct link_gpu *g, bool reopen);
-	/* Takes everything apart; no batch may be on loan. False: the daemon's memory is still mapped, as the GPU
-	 * failed; only the end of the process ends that. With or without the lock. */
+	/* Releases everything; no batch may be on loan. False: the daemon's memory is still mapped, as the GPU failed;
+	 * only the end of the process unmaps it. With or without the lock. */
 	bool (*close)(struct link_gpu *g);
 };
 
-/* A generation is the wire's in its lower bits and the link's id in those above. */
+/* A generation has the wire's generation in its lower bits and the link's id in those above. */
 enum { LINK_ID_SHIFT = 48 };
 static const uint64_t LINK_GENERATIONS = ((uint64_t)1 << LINK_ID_SHIFT) - 1;
 
@@ -104,28 +105,28 @@ struct link {
 	const char *no_device; /* why the daemon need not copy batches to the GPU for this link; NULL: it has to */
 
 	/* the loader's thread */
-	bool continues;    /* the daemon is going on to the next epoch by itself */
-	bool said_waiting; /* since the last batch came */
+	bool continues;    /* the daemon continues with the next epoch by itself */
+	bool said_waiting; /* told the daemon so since the last batch came */
 	bool stale_wake;   /* a Wake is in the socket, or will be, that no call waits for any more */
-	/* The ring; none: batches and releases go as packets. Batches: the loader's thread; releases: under
+	/* The ring. Without one, batches and releases travel as packets. Batches: the loader's thread; releases: under
 	 * the lock. */
 	struct ring ring;
-	struct ready *early; /* ring of n_slots: batches that came while something else was waited for */
+	struct ready *early; /* ring of n_slots: batches that came while a call waited for another message */
 	uint32_t n_early, first_early;
 
 	/* under the lock */
 	struct slab *slab;
 	struct lease *lease; /* of each slot */
 	uint32_t n_leased;
-	bool detached; /* slots on loan are copies of our own, and the daemon need not hear of their end */
+	bool detached; /* slots on loan are this process's copies; the daemon is not told of their end */
 	struct connection connection; /* receiving: the loader's thread; sending: under the lock */
-	struct link *next;            /* of the retired */
+	struct link *next;            /* in the loader's list of retired links */
 };
 
 /* A link without a connection, or NULL. */
 struct link *link_create(const struct link_host *host);
-/* The end: takes the GPU's half apart, unmaps the slab, says Close where the daemon may still be waiting for that. No
- * batch may be on loan. link_destroy does that, too, and NULL is allowed there. */
+/* Takes the GPU's half apart, unmaps the slab, and sends Close where the daemon may still be waiting for that. No batch
+ * may be on loan. link_destroy does the same first; NULL is allowed there. */
 void link_leave(struct link *k);
 void link_destroy(struct link *k);
 
@@ -133,66 +134,67 @@ void link_destroy(struct link *k);
 
 /* Sends one message under the lock. 0, or a code with f. */
 int link_send(struct link *k, Batchd__Wire__ClientMessage *m, struct fault *f);
-/* connection_recv for a link that is open: notices about others go to the host, everything else comes. */
+/* connection_recv for a link that is open: notices about other trainers go to the host, the caller gets all other
+ * messages. */
 int link_recv(struct link *k, int flags, const Batchd__Wire__ServerMessage **m, struct fault *f);
 /* Sends a request and waits for the message that answers it; batches that come first are kept. what: "a join", for the
  * text of an error. answer is valid until the next message. 0 or a code with f. */
 int link_call(struct link *k, Batchd__Wire__ClientMessage *request, const char *what,
 	      Batchd__Wire__ServerMessage__BodyCase expected, const Batchd__Wire__ServerMessage **answer,
 	      struct fault *f);
-/* A Wake was received, by whichever call. */
+/* Notes that a Wake was received, in any call. */
 void link_heard_wake(struct link *k);
-/* Wakes the daemon, which sleeps. Under the lock. 0 or a negative errno. */
+/* Sends Wake to the daemon, which sleeps. Under the lock. 0 or a negative errno. */
 int link_wake(struct link *k);
-/* Says Close, if there still is a connection. Under the lock. */
+/* Sends Close, if there still is a connection. Under the lock. */
 void link_send_close(struct link *k);
 
 /* ---- batches that came early; the loader's thread ---- */
 
 struct ready link_ready_from(const Batchd__Wire__Batch *b);
-/* Keeps a batch behind those that are kept already. 0 or a code with f. */
+/* Keeps a batch behind those that are already kept. 0 or a code with f. */
 int link_keep(struct link *k, const struct ready *b, struct fault *f);
-/* Keeps a batch that was taken before its time in front of them; there has to be room (n_early below n_slots). */
+/* Puts a batch that was taken too early back in front of the kept ones; there must be room (n_early below n_slots). */
 void link_put_back(struct link *k, const struct ready *b);
-/* Takes the first. False: there is none. */
+/* Takes the first kept batch. False: there is none. */
 bool link_take_early(struct link *k, struct ready *out);
 
 /* ---- leases; under the lock ---- */
 
-/* Lends the slot to this process. False if the daemon lends what it cannot. */
+/* Lends the slot to this process. False: the daemon lends a slot that it cannot lend. */
 bool link_lend(struct link *k, const struct ready *b, uint64_t wait_ns);
-/* The trainer gives back a slice, or the whole batch. generation: the wire's. False: it has none. */
+/* The trainer gives back a slice, or the whole batch. generation: the wire's. False: the trainer does not have it. */
 bool link_release(struct link *k, uint32_t slot, uint64_t generation);
-/* Nothing of a slot's batch is out any more: ends its lease, or, where the GPU may still read it, as soon as that is
- * over. */
+/* No part of a slot's batch is out any more: ends its lease, at once or, where the GPU may still read it, as soon as
+ * that is over. */
 void link_let_go(struct link *k, uint32_t slot);
-/* Ends the lease on a slot that is on loan and tells the daemon, if it is still there. */
+/* Ends the lease on a slot that is on loan and tells the daemon, if the daemon is still there. */
 void link_end_lease(struct link *k, uint32_t slot);
 /* Tells the daemon that a slot is free, through the ring if there is one. 0 or a negative errno. */
 int link_free_slot(struct link *k, uint32_t slot, uint64_t generation, uint64_t wait_ns);
-/* Puts copies of this process's own in the place of the batches on loan, so that the daemon need not keep the slots.
- * False: memory was short, and some slots still are the daemon's. Only the first call does something. */
+/* Replaces the batches on loan by copies of this process's own, so that the daemon need not keep the slots. False:
+ * memory was short, and some slots still are the daemon's. Only the first call has an effect. */
 bool link_detach(struct link *k);
 
 /* The daemon has gone or is about to go: unmaps its memory on the GPU as soon as nothing reads a batch there, and then
- * says Close, which a daemon that stops waits a little for. True: there is nothing left to unmap. The loader's thread,
- * not under the lock. reopen: the daemon stays, and makes larger slots. */
+ * sends Close, for which a daemon that stops waits a little. True: nothing is left to unmap. The loader's thread, not
+ * under the lock. reopen: the daemon stays, and makes larger slots. */
 bool link_part(struct link *k, bool reopen);
 
-/* A slice was given back: whether it was the last that was out or is still to come. n_out is not 0. */
+/* A slice was given back. Returns whether it was the last: none is out and none is still to come. n_out is not 0. */
 static inline bool lease_ends(struct lease *lease)
 {
 	lease->n_out--;
 	return !lease->n_out && !lease->more;
 }
 
-/* The generation that the trainer sees, of the wire's. */
+/* The generation that the trainer sees, from the wire's. */
 static inline uint64_t link_stamp(const struct link *k, uint64_t generation)
 {
 	return generation | k->id << LINK_ID_SHIFT;
 }
 
-/* What Seek and Join say of the GPU. */
+/* What Seek and Join tell the daemon about the GPU. */
 static inline char *link_no_device(const struct link *k)
 {
 	return (char *)(k->no_device ? k->no_device : "");

@@ -22,7 +22,7 @@ struct link *links_retire(struct batchd_loader *l, struct link *old)
 	return NULL;
 }
 
-/* Takes a link out of the retired. */
+/* Removes a link from the list of retired links. */
 static void forget(struct batchd_loader *l, struct link *over)
 {
 	struct link **at = &l->retired;

@@ -4,19 +4,19 @@
 
 #include "loader.h"
 
-/* The link that lent a batch, by the generation that the trainer sees; NULL: it is no longer remembered. Under the
- * lock. */
+/* The link that lent a batch, by the generation that the trainer sees; NULL: the loader no longer has that link. Under
+ * the lock. */
 struct link *links_find(const struct batchd_loader *l, uint64_t generation);
-/* Detaches a link that the loader no longer has, and keeps it until its last batch is back. Returns it if it has none
- * on loan, to be destroyed without the lock. Under the lock. */
+/* Detaches a link that is no longer the loader's present one, and keeps it until its last batch is back. Returns the
+ * link if it has none on loan; the caller destroys it without the lock. Under the lock. */
 struct link *links_retire(struct batchd_loader *l, struct link *old);
-/* The trainer gives back a slice, or a whole batch; a retired link goes with its last. False: it has none. Under the
- * lock. */
+/* The trainer gives back a slice, or a whole batch; a retired link ends with its last batch. False: the trainer does
+ * not have it. Under the lock. */
 bool links_release(struct batchd_loader *l, uint32_t slot, uint64_t generation);
-/* Where there is a GPU: gives back what its work no longer reads, and destroys retired links that are over. more and
- * the result as of link_gpu_ops.collect, for the present link. The loader's thread. */
+/* With a GPU: gives back slots that its work no longer reads, and destroys retired links that are idle. more and the
+ * result as of link_gpu_ops.collect, for the present link. The loader's thread. */
 int links_collect(struct batchd_loader *l, bool *more, struct fault *f);
-/* The two parts of that: takes retired links that are over off the list, under the lock; destroys them, without it. */
+/* The two parts of that: take retired links that are idle off the list, under the lock; destroy them, without it. */
 struct link *links_take_idle(struct batchd_loader *l);
 void links_destroy(struct link *first);
 

@@ -1,12 +1,12 @@
-/* A loader: its messages, the batches that it has on loan, its end, and what it says about itself.
+/* A loader: its calls, its end, and what it reports about itself.
  *
  * Closing is the awkward part: tensors made from batches may outlive the loader, and the daemon must not wait for them.
- * So batchd_close puts copies of this process's own in the place of the batches still on loan, at the same addresses,
- * tells the daemon that all leases are over, and leaves the struct alive until the last batch is released.
+ * So batchd_close replaces the batches still on loan by copies of this process's own, at the same addresses, tells the
+ * daemon that all leases are over, and leaves the struct alive until the last batch is released.
  *
- * Another thread may be in a call meanwhile, asleep on the socket. batchd_close shuts the socket down, which wakes it,
- * and does not wait for it: a callback or an interpreter's lock may make the call wait for the thread that closes. The
- * last call in progress frees the loader on its way out. */
+ * Another thread may be in a call meanwhile, asleep on the socket. batchd_close shuts the socket down, which wakes that
+ * thread, and does not wait for it: a callback or an interpreter's lock may make the call wait for the closing thread.
+ * The last call in progress frees the loader on its way out. */
 #include "loader.h"
 
 #include <poll.h>
@@ -81,8 +81,8 @@ static void destroy(struct batchd_loader *l)
 
 /* ---- the end with a GPU ----
  *
- * A closed loader whose batches tensors still have, or the GPU reads, lives on, connection included, until the last is
- * back; calls for any other loader look after it. */
+ * A closed loader stays alive, connection included, while tensors hold its batches or the GPU reads them. Calls for any
+ * other loader check whether it can be freed. */
 
 static struct batchd_loader *closed_loaders; /* under process_lock */
 static atomic_uint n_closed;
@@ -124,7 +124,7 @@ void loader_reap(void)
 	for (; l; l = next) {
 		next = l->next_closed;
 		if (loader_is_foreign(l))
-			continue; /* the parent's; its objects here are not to be touched */
+			continue; /* the parent's; its objects must not be touched here */
 		if (is_done(l))
 			destroy(l);
 		else
@@ -132,8 +132,8 @@ void loader_reap(void)
 	}
 }
 
-/* Waits a little for what is pending, then frees the loader or leaves that to loader_reap. Called once, for a loader
- * that is closed and in which no call is in progress. Not under the lock. */
+/* Waits a little for pending slots, then frees the loader or leaves that to loader_reap. Called once, for a loader that
+ * is closed and in which no call is in progress. Not under the lock. */
 static void end_on_gpu(struct batchd_loader *l)
 {
 	struct link_gpu *g = l->link->gpu;
@@ -165,13 +165,13 @@ static bool is_over(const struct batchd_loader *l)
 	return !l->n_calls && l->link->n_leased == 0 && !l->retired;
 }
 
-/* Whether there is a GPU whose work has to end before the loader can. Under the lock. */
+/* Whether GPU work has to end before the loader may. Under the lock. */
 static bool is_on_gpu(const struct batchd_loader *l)
 {
 	return l->link && l->link->gpu;
 }
 
-/* Whether the caller is to destroy the loader: true once. Under the lock. Loaders with a GPU end in end_on_gpu. */
+/* Whether the caller must destroy the loader: true once. Under the lock. Loaders with a GPU end in end_on_gpu. */
 static bool ends_now(struct batchd_loader *l)
 {
 	if (!l->closed || l->ended || is_on_gpu(l) || !is_over(l))
@@ -286,7 +286,7 @@ int loader_misuse(struct batchd_loader *l, int code, const char *text)
 
 /* ---- closing, giving back ---- */
 
-/* Wakes a call in progress, which asleep in a receive sees no descriptor go. Under the lock. */
+/* Wakes a call in progress: closing the descriptor would not wake a blocked receive. Under the lock. */
 static void cut_connection(struct batchd_loader *l)
 {
 	struct connection *c = &l->link->connection;
@@ -305,8 +305,8 @@ void batchd_close(struct batchd_loader *l)
 		return;
 	if (loader_is_foreign(l)) {
 		if (l->link)
-			connection_close(&l->link->connection); /* this process's copy only; the rest may be in use by
-			                                         * the parent's objects here */
+			connection_close(&l->link->connection); /* this process's copy only; the parent's objects may
+			                                         * still use the rest */
 		return;
 	}
 	pthread_mutex_lock(&l->lock);
@@ -314,8 +314,8 @@ void batchd_close(struct batchd_loader *l)
 	l->closed = true;
 	if (first && !is_on_gpu(l)) {
 		slices_stop(l);
-		/* When memory is too short for copies the leases last until the process exits, which the daemon sees by
-		 * itself. */
+		/* When memory is too short for copies the leases last until the process exits, which the daemon notices
+		 * by itself. */
 		if (link_detach(l->link))
 			link_send_close(l->link); /* unless it is lost */
 		cut_connection(l);
@@ -471,7 +471,7 @@ static struct batchd_loader *create(const struct batchd_options *o, uint64_t bor
 	return l;
 }
 
-/* An attempt. address as for open_link. */
+/* One attempt. address as for open_link. */
 static int open_once(const struct batchd_options *o, uint64_t born_ns, char *address, struct batchd_loader **out,
 		     struct fault *f)
 {
@@ -495,15 +495,15 @@ static int open_once(const struct batchd_options *o, uint64_t born_ns, char *add
 	return 0;
 }
 
-/* A daemon that is away while a loader opens. One that has answered before is waited for as long as an open loader
- * waits for its own (reconnect_ms); an address where no daemon was seen may be misspelt. Only the time without a daemon
- * counts: how long one indexed the data or waited for a producer before it went away says nothing. */
+/* A daemon that is away while a loader opens. If it has answered before, batchd_open waits as long as an open loader
+ * waits for its own daemon (reconnect_ms); an address where no daemon was seen may be misspelt. Only the time without a
+ * daemon counts, not the time in which a daemon indexed the data or waited for a producer before it went away. */
 struct outage {
 	bool seen; /* a daemon was there, at `address` */
 	char address[ADDRESS_MAX_BYTES];
-	struct fault why;           /* it went away */
-	uint64_t away_ns, began_ns; /* in all, and since when this attempt */
-	unsigned n_tries;           /* since it went away first */
+	struct fault why;           /* why it went away */
+	uint64_t away_ns, began_ns; /* in all, and when this attempt began */
+	unsigned n_tries;           /* since it first went away */
 };
 
 static uint64_t most_ms(const struct outage *a, const struct batchd_options *o)
@@ -519,7 +519,8 @@ static void note_seen(struct outage *a, const char *address, const struct fault 
 	snprintf(a->address, sizeof a->address, "%s", address);
 }
 
-/* A daemon comes back to its own socket, where the other trainers of its job look for it, too; later any will do. */
+/* A daemon returns to its own socket, where the other trainers of its job look for it, too; later any daemon will
+ * do. */
 static void choose_address(const struct outage *a, const struct batchd_options *o, char *address)
 {
 	bool same = a->seen && a->away_ns / 1000000 < o->reconnect_ms / CONNECTION_SAME_SHARE;
@@ -527,7 +528,7 @@ static void choose_address(const struct outage *a, const struct batchd_options *
 	snprintf(address, ADDRESS_MAX_BYTES, "%s", same ? a->address : "");
 }
 
-/* After a failure r: false if that is final; else a moment later. */
+/* After a failure r: returns false if it is final, else true after a pause. */
 static bool waits_for_return(const struct batchd_options *o, int r, struct outage *a, struct fault *f)
 {
 	unsigned pause_ms = a->seen && a->n_tries < 5 ? CONNECTION_LOOK_MS << a->n_tries

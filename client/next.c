@@ -1,7 +1,7 @@
 /* batchd_next. With a GPU it collects, takes and delivers.
  *
- * Slots come back from the GPU only when a call looks at them. So a trainer that waits for a batch while others of its
- * slots are pending looks at both in turn, and never waits for a slot that is its own to give back. */
+ * Slots come back from the GPU only when a call checks them. So a trainer that waits for a batch while other slots of
+ * its own are pending checks both in turn, and never waits for a slot that it has to give back itself. */
 #include <string.h>
 
 #include "clock.h"
@@ -12,7 +12,7 @@
 
 enum { LOOK_MS = 1, SIGNAL_MS = 100 };
 
-/* How long to wait for a batch before slots are looked after again; 0 when the caller's patience is at its end. */
+/* How long to wait for a batch before the slots are checked again; 0 when the caller's timeout has passed. */
 static int patience(bool more, int timeout_ms, uint64_t waited_ns)
 {
 	uint64_t ms = waited_ns / 1000000, most = timeout_ms == BATCHD_UNTIL_SIGNAL ? SIGNAL_MS : (uint64_t)timeout_ms;
@@ -26,7 +26,7 @@ static int patience(bool more, int timeout_ms, uint64_t waited_ns)
 	return more ? LOOK_MS : (int)(most - ms);
 }
 
-/* The trainer will not give back what it was not given. */
+/* Gives back a batch that did not reach the trainer, which therefore cannot release it. */
 static void take_back(struct batchd_loader *l, const struct ready *b)
 {
 	pthread_mutex_lock(&l->lock);

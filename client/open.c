@@ -1,4 +1,4 @@
-/* Opening a link: checking what is asked for, asking, checking what is answered. */
+/* Opening a link: checks the options, asks, checks the answer. */
 #include "open.h"
 
 #include <errno.h>
@@ -13,9 +13,9 @@
 
 enum { MAX_SLOTS = 65536, MAX_BATCH = 1 << 24 };
 
-/* ---- what is asked for ---- */
+/* ---- the request ---- */
 
-/* The sizes that a batch can be taken in, for a person. */
+/* The batch sizes that divide n, for a person. */
 static void list_divisors(uint32_t n, char *text, size_t size)
 {
 	size_t at = 0;
@@ -129,9 +129,9 @@ static int send_open(struct batchd_loader *l, struct link *k, const struct batch
 	return connection_send(&k->connection, &m, s->fds, s->n_fds) < 0 ? connection_lost(&k->connection, f) : 0;
 }
 
-/* ---- what is answered ---- */
+/* ---- the answer ---- */
 
-/* Waits for Opened, telling the caller what happens meanwhile. */
+/* Waits for Opened, and reports progress to the caller meanwhile. */
 static int await_opened(struct link *k, const struct batchd_options *o, const Batchd__Wire__Opened **opened, int *fds,
 			struct fault *f)
 {
@@ -181,7 +181,7 @@ static bool fits(uint64_t offset, uint64_t count, uint64_t size, uint64_t slot_b
 	return !__builtin_mul_overflow(count, size, &n) && offset <= slot_bytes && n <= slot_bytes - offset;
 }
 
-/* Checks everything that will be used as an offset, a size or an index. */
+/* Checks every number that will be used as an offset, a size or an index. */
 static int check_opened(struct link *k, const Batchd__Wire__Opened *m, uint32_t batch_size, struct fault *f)
 {
 	const char *what = NULL;
@@ -240,7 +240,7 @@ static void fill_info(const struct batchd_loader *l, struct link *k, const Batch
 	k->content_id = m->content_id;
 	k->pipeline_id = m->pipeline_id;
 	k->n_fingerprint_bytes = m->fingerprint.len;
-	if (m->fingerprint.len) /* as many as there is room for: wire.c has seen to it */
+	if (m->fingerprint.len) /* wire.c has checked that they fit */
 		memcpy(k->fingerprint, m->fingerprint.data, m->fingerprint.len);
 	k->n_slots = m->n_slots;
 	k->labels_offset = (size_t)m->labels_offset;
@@ -293,7 +293,7 @@ static char *copy_text(const char *text, bool *failed)
 	return copy;
 }
 
-/* What a reconnect needs: absolute paths, as the working directory may be another one then. */
+/* Keeps what a reconnect needs: absolute paths, as the working directory may change until then. */
 static int keep_options(struct batchd_loader *l, const struct batchd_options *o, const struct source *s,
 			const char *device, struct fault *f)
 {
@@ -310,12 +310,12 @@ static int keep_options(struct batchd_loader *l, const struct batchd_options *o,
 	return failed ? fault_set(f, BATCHD_E_NOMEM, "out of memory") : 0;
 }
 
-/* What a link asks the daemon for. */
+/* The options that a link sends to the daemon. */
 static struct batchd_options link_options(const struct batchd_options *wanted, const struct link *k)
 {
 	struct batchd_options o = *wanted;
 
-	if (k->gpu) { /* trainers that want different things of the daemon's uint8 can share one loader */
+	if (k->gpu) { /* trainers that convert the daemon's uint8 differently can share one loader */
 		o.dtype = BATCHD_UINT8;
 		o.layout = BATCHD_NHWC;
 	}
@@ -332,7 +332,7 @@ static int connect_and_ask(struct batchd_loader *l, struct link *k, const struct
 	if (r == 0)
 		r = connection_open(&k->connection, *address ? address : o.socket, o.autostart && !*address, o.program,
 				    f);
-	if (r == 0 && !l->options.dataset) /* the first time that a daemon answers */
+	if (r == 0 && !l->options.dataset) /* the first daemon that answers */
 		r = keep_options(l, wanted, &source, k->gpu ? delivery_of(k)->gpu.name : NULL, f);
 	if (r == 0 && *k->connection.notice)
 		loader_event(l, BATCHD_EVENT_OWN, k->connection.notice);
@@ -355,7 +355,8 @@ static int await_and_take(struct batchd_loader *l, struct link *k, const struct 
 	return r;
 }
 
-/* Until the daemon has closed the connection, and so has taken back what it lent: for a moment, if it hangs. */
+/* Waits until the daemon has closed the connection, and so has taken back what it lent; only a moment, in case it
+ * hangs. */
 static void await_end(struct connection *c)
 {
 	const Batchd__Wire__ServerMessage *m;
@@ -367,7 +368,7 @@ static void await_end(struct connection *c)
 	while (r == 0);
 }
 
-/* What other trainers of the job do is told in passing. 0, or BATCHD_E_STALLED if that was asked for. */
+/* Reports what other trainers of the job do. 0, or BATCHD_E_STALLED if the trainer asked for that. */
 static int on_notice(void *arg, const Batchd__Wire__Notice *n, struct fault *f)
 {
 	struct batchd_loader *l = arg;

@@ -1,4 +1,4 @@
-/* An epoch's length is the daemon's own arithmetic (DistributedSampler's). */
+/* Computes an epoch's length as the daemon does (DistributedSampler's arithmetic). */
 #include "position.h"
 
 #include "pending.h"

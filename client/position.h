@@ -1,4 +1,4 @@
-/* Where a loader stands: how long its epochs are, and what its daemon is asked for. The loader's thread. */
+/* A loader's position: how long its epochs are, and what its daemon is asked for. The loader's thread. */
 #ifndef BATCHD_CLIENT_POSITION_H
 #define BATCHD_CLIENT_POSITION_H
 
@@ -10,7 +10,7 @@ uint64_t position_n_batches(const struct batchd_loader *l, const struct batchd_i
 
 /* Sends Seek, with a new number. 0 or a code with l->fault. */
 int position_seek(struct batchd_loader *l);
-/* Asks the daemon, in a connection just made, for what the trainer is waiting for. 0 or a code with l->fault. */
+/* Asks the daemon of a new connection for what the trainer is waiting for. 0 or a code with l->fault. */
 int position_ask_again(struct batchd_loader *l);
 
 #endif

@@ -1,6 +1,6 @@
-/* One lock for the little state that is the process's and not a loader's, held across fork so that a child never finds
- * it taken, and a count of forks. The handlers are registered when the library is loaded: a fork between registration
- * on first use and that first use would be missed. */
+/* One lock for the little state that belongs to the process and not to a loader, held across fork so that a child never
+ * finds it taken, and a count of forks. The handlers are registered when the library is loaded: registration on first
+ * use would miss a fork before that use. */
 #include "process.h"
 
 #include <pthread.h>

@@ -1,17 +1,17 @@
-/* A producer: makes batches for whoever opens "serve:NAME".
+/* A producer: makes batches for the trainers that open "serve:NAME".
  *
- * The daemon sends slabs, which are mapped and acknowledged at once, and Fills, which are kept in a queue and handed
- * out one by one. Packets are read before each fill is handed out, so that one which has been cancelled in the meantime
- * is answered without any work.
+ * The daemon sends slabs, which are mapped and acknowledged at once, and Fills, which are queued and handed out one by
+ * one. Packets are read before each fill is handed out, so that a fill that was cancelled meanwhile is answered without
+ * any work.
  *
- * A peek asks whether there is a batch that nobody wants yet, and who makes batches one after the other has to make it
- * to know. It is handed out as any other, with memory of our own in the place of a slot, and kept there until another
- * is handed out: if it is wanted next, it need not be made again.
+ * A peek asks whether a batch exists that no trainer wants yet, and a producer that makes batches in order has to make
+ * it to know. It is handed out like any other, with memory of this process in place of a slot, and kept there until
+ * another batch is handed out: if it is wanted next, it need not be made again.
  *
- * So is a batch that does not fit its slot. The daemon is told how much it needs; then everything that it had asked for
- * in slots as small is skipped, until it has made larger ones and asks again. It may ask for the batches before that
- * one as well, which were made but could not go out before their round was whole: they are still in the slots where
- * they were made, and are copied from there. */
+ * A batch that does not fit its slot is kept in the same way. The daemon is told how much room it needs; then every
+ * request for a slot as small is skipped, until the daemon has made larger slots and asks again. It may also ask again
+ * for the batches before that one, which were made but could not go out before their round was whole: they are still in
+ * the slots where they were made, and are copied from there. */
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -29,10 +29,10 @@
 
 enum { MAX_SLOTS = 65536 };
 
-/* What is in a slot. */
+/* The content of a slot. */
 struct content {
 	uint64_t epoch, step, n_bytes;
-	uint32_t n_rows; /* 0: nothing, for all we know */
+	uint32_t n_rows; /* 0: nothing, as far as this process knows */
 };
 
 struct made_slab {
@@ -42,22 +42,22 @@ struct made_slab {
 	struct content *content; /* of each slot */
 	size_t bytes;
 	char *base;
-	bool replaced; /* by a newer one of the same rank */
+	bool replaced; /* by a newer slab of the same rank */
 };
 
 struct fill {
 	struct fill *next;
 	uint64_t number, epoch, step;
-	uint64_t n_bytes; /* of the slot that the batch takes; 0: not known */
-	bool outside;     /* it is made in memory of our own, as it does not fit */
+	uint64_t n_bytes; /* that the batch takes of the slot; 0: not known */
+	bool outside;     /* made in this process's own memory, as it does not fit */
 	uint32_t slot;
 	struct made_slab *slab; /* NULL: a peek */
 	bool cancelled;
 };
 
-/* What was made for a peek, or does not fit its slot. */
+/* A batch that was made for a peek, or does not fit its slot. */
 struct ahead {
-	char *bytes; /* NULL: there is nothing */
+	char *bytes; /* NULL: there is none */
 	size_t n_mapped;
 	uint64_t epoch, step, n_bytes;
 	uint32_t n_rows; /* 0: it is being made */
@@ -65,15 +65,15 @@ struct ahead {
 
 struct batchd_producer {
 	unsigned generation;         /* process_generation() */
-	struct fault fault;          /* code: what every later call returns as well */
+	struct fault fault;          /* code: every later call returns it as well */
 	uint64_t room_bytes;         /* of a slot */
-	uint64_t least_bytes;        /* that a slot needs for the batch in `ahead`, which has not fitted; 0: none */
-	uint64_t kept_from, kept_to; /* batches of its epoch before it that may be asked for once more */
+	uint64_t least_bytes;        /* a slot's size for the batch in `ahead`, which did not fit; 0: none */
+	uint64_t kept_from, kept_to; /* earlier batches of its epoch that may be requested again */
 	struct made_slab *slabs;
-	struct fill *first, *last; /* those to come */
+	struct fill *first, *last; /* not handed out yet */
 	struct fill *current;      /* handed out */
 	struct ahead ahead;
-	uint64_t epoch, n_made; /* how many batches that epoch is known to have: as far as it was made */
+	uint64_t epoch, n_made; /* batches of that epoch made so far: it has at least these */
 	struct connection connection;
 };
 
@@ -243,12 +243,12 @@ static int receive(struct batchd_producer *p, int flags)
 	if (r)
 		return r;
 	for (unsigned i = 1; i < CONNECTION_FDS; i++)
-		if (fds[i] >= 0) /* more than one come with nothing that a producer is sent */
+		if (fds[i] >= 0) /* more than one never come with a message to a producer */
 			close(fds[i]);
 	return on_packet(p, m, fds[0]);
 }
 
-/* Everything that has arrived. 0 or a code. */
+/* Reads everything that has arrived. 0 or a code. */
 static int drain(struct batchd_producer *p)
 {
 	int r;
@@ -267,7 +267,7 @@ static uint64_t now_ns(void)
 	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
 }
 
-/* One packet, as batchd_next waits for one. */
+/* Receives one packet; waits as batchd_next does. */
 static int receive_within(struct batchd_producer *p, int timeout_ms)
 {
 	uint64_t deadline = timeout_ms > 0 ? now_ns() + (uint64_t)timeout_ms * 1000000 : 0, now;
@@ -298,7 +298,7 @@ static struct fill *pop(struct batchd_producer *p)
 	return f;
 }
 
-/* body has all but the number. */
+/* body has everything except the number. */
 static int answer(struct batchd_producer *p, struct fill *f, Batchd__Wire__Filled *body)
 {
 	body->fill = f->number;
@@ -321,7 +321,7 @@ static void forget_ahead(struct batchd_producer *p)
 	p->least_bytes = 0;
 }
 
-/* Its gaps are zero, so that nothing of this process gets into a slot unasked for. */
+/* Gaps are zero, so that no other bytes of this process get into a slot. */
 static int make_room_ahead(struct batchd_producer *p, const struct fill *f, size_t n_bytes)
 {
 	char *bytes = mmap(NULL, n_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -339,7 +339,7 @@ static bool is_ahead(const struct batchd_producer *p, const struct fill *f)
 	return p->ahead.n_rows && p->ahead.epoch == f->epoch && p->ahead.step == f->step;
 }
 
-/* Where a batch is that was made before the one that has not fitted. NULL: nowhere. */
+/* Where a batch is that was made before the batch that did not fit. NULL: it is not kept. */
 static const struct content *find_kept(const struct batchd_producer *p, const struct fill *f, const char **bytes)
 {
 	if (!p->least_bytes || f->epoch != p->ahead.epoch || f->step < p->kept_from || f->step >= p->kept_to)
@@ -371,7 +371,7 @@ static int answer_made(struct batchd_producer *p, struct fill *f, const struct c
 	return answer(p, f, &body);
 }
 
-/* The batch in `ahead` does not fit: whoever is asked for in the meantime has to wait, too. */
+/* The batch in `ahead` does not fit; requests for slots as small have to wait, too. */
 static int answer_too_large(struct batchd_producer *p, struct fill *f)
 {
 	Batchd__Wire__Filled body = BATCHD__WIRE__FILLED__INIT;
@@ -400,13 +400,13 @@ static int answer_from_ahead(struct batchd_producer *p, struct fill *f)
 	return r;
 }
 
-/* Asked for before the daemon knew that slots have to be larger. */
+/* Whether the daemon asked before it knew that slots have to be larger. */
 static bool is_too_small(const struct batchd_producer *p, const struct fill *f)
 {
 	return p->least_bytes && (!f->slab || f->slab->room_bytes < p->least_bytes);
 }
 
-/* Answers those that need nobody to make anything. */
+/* Answers the fills for which nothing has to be made. */
 static int answer_at_once(struct batchd_producer *p)
 {
 	Batchd__Wire__Filled skipped = BATCHD__WIRE__FILLED__INIT;
@@ -429,7 +429,7 @@ static int answer_at_once(struct batchd_producer *p)
 	return r;
 }
 
-/* The next one is to be made. */
+/* Hands out the next fill. */
 static void hand_out(struct batchd_producer *p)
 {
 	forget_ahead(p);
@@ -485,11 +485,11 @@ int batchd_produce_lay(struct batchd_producer *p, struct batchd_array *arrays, u
 		r = arrays_lay(slot_of(p, f), f->outside ? size : (size_t)f->slab->room_bytes, arrays, n, text, n_text,
 			       &p->fault);
 	f->n_bytes = r == 0 ? size : 0;
-	p->fault.code = 0; /* the producer may say so to its trainers */
+	p->fault.code = 0; /* the producer may tell its trainers */
 	return r;
 }
 
-/* The fill that was handed out, or NULL with what is wrong in *r. */
+/* The fill that was handed out, or NULL with an error code in *r. */
 static struct fill *current(struct batchd_producer *p, int *r)
 {
 	*r = check(p);
@@ -613,7 +613,7 @@ static void destroy(struct batchd_producer *p)
 	free(p);
 }
 
-/* A daemon that is just being restarted is waited for, as in batchd_open. */
+/* While a daemon is being restarted, waits for it, as batchd_open does. */
 static int connect_patiently(struct batchd_producer *p, const struct batchd_produce_options *o)
 {
 	uint64_t last = now_ns() + (uint64_t)CONNECTION_RETURN_MS * 1000000;
@@ -671,7 +671,7 @@ void batchd_produce_close(struct batchd_producer *p, const char *why)
 	if (!p)
 		return;
 	if (p->generation == process_generation() && !p->fault.code) {
-		/* The end of a traceback says most. */
+		/* The end of a traceback is the most useful part. */
 		snprintf(text, sizeof text, "%s",
 			 why && *why ? why + (n >= sizeof text ? n - sizeof text + 1 : 0) : "closed");
 		body.text = text;

@@ -1,10 +1,10 @@
 /* A daemon that went away and came back, or another in its place.
  *
- * Since a batch is a function of (data set, options, epoch, base, step), nothing has to be remembered on the other
- * side: another link is opened with the options of the first and asked for the step that is due. Batches on loan lie in
- * the old link's memory and are given back by slot number, possibly by another thread at this moment. So the loader gets
- * the new link under its lock, and the old link is retired until its last batch is released. As the daemon must not wait
- * for that, the old link's batches become copies of our own first, as in batchd_close. */
+ * A batch is a function of (data set, options, epoch, base, step), so the daemon has to remember nothing: the loader
+ * opens another link with the options of the first and asks for the step that is due. Batches on loan lie in the old
+ * link's memory and are given back by slot number, possibly by another thread at this moment. So the loader gets the
+ * new link under its lock, and the old link is retired until its last batch is released. As the daemon must not wait
+ * for that, the old link's batches first become copies of this process's own, as in batchd_close. */
 #include "reconnect.h"
 
 #include <errno.h>
@@ -36,15 +36,14 @@ static void wait_before_next_try(struct absence *a, uint64_t now)
 	a->n_tries++;
 }
 
-/* A daemon that stops waits a little until its memory on the GPU is no longer open here; the connection is kept for
- * telling it. */
+/* A daemon that stops waits a little until its memory on the GPU is no longer open here; the connection stays open to
+ * tell it. */
 static bool waits_for_us(struct batchd_loader *l, int r)
 {
 	return l->link->gpu && !link_part(l->link, l->absence.why.reopen) && r == BATCHD_E_SHUTDOWN;
 }
 
-/* The daemon listens until we say Close: it need not keep the old slots for as long as this process lives. Under the
- * lock. */
+/* The daemon listens until Close: it need not keep the old slots as long as this process lives. Under the lock. */
 static void give_up_leases(struct batchd_loader *l)
 {
 	slices_stop(l);
@@ -52,13 +51,13 @@ static void give_up_leases(struct batchd_loader *l)
 		link_send_close(l->link);
 }
 
-/* r is what a call to the daemon gave: whether that means that the daemon went away and will be waited for. Then the
+/* Whether r, the result of a call to the daemon, means that the daemon went away and the loader waits for it. Then the
  * connection is closed. */
 static bool is_lost(struct batchd_loader *l, int r)
 {
 	struct absence *a = &l->absence;
 
-	/* A GPU that failed in the daemon, which restarts; what fails on this process's side is not said here. */
+	/* BATCHD_E_GPU: a GPU failed in the daemon, which restarts. Failures on this process's side do not get here. */
 	bool gone = r == BATCHD_E_LOST || r == BATCHD_E_SHUTDOWN || (r == BATCHD_E_GPU && l->link->gpu);
 
 	if (!gone || !l->options.reconnect_ms || l->closed)
@@ -66,7 +65,7 @@ static bool is_lost(struct batchd_loader *l, int r)
 	if (!a->lost) {
 		uint64_t now = clock_now_ns();
 
-		/* Who comes back only to go again gets no shorter pauses, and no longer patience, for that. */
+		/* A daemon that restarts but never delivers a batch does not reset the back-off or the deadline. */
 		if (a->barren && a->before_ns >= (uint64_t)l->options.reconnect_ms * 1000000)
 			return false;
 		*a = (struct absence){ .lost = true,
@@ -89,15 +88,15 @@ static bool is_lost(struct batchd_loader *l, int r)
 	return true;
 }
 
-/* fresh becomes the loader's link; the one before it is retired until its last batch is back. False: the loader was
- * closed meanwhile, and fresh is gone. */
+/* Makes fresh the loader's link; the one before it is retired until its last batch is back. False: the loader was
+ * closed meanwhile, and fresh is destroyed. */
 static bool switch_link(struct batchd_loader *l, struct link *fresh)
 {
 	struct link *over = fresh;
 
 	pthread_mutex_lock(&l->lock);
 	if (!l->closed) {
-		slices_stop(l); /* the rest of it comes again */
+		slices_stop(l); /* the rest of the batch comes again */
 		fresh->id = (l->link->id + 1) & (UINT64_MAX >> LINK_ID_SHIFT);
 		over = links_retire(l, l->link);
 		open_switch(l, fresh);
@@ -131,7 +130,7 @@ static int check_same(const struct batchd_loader *l, struct link *fresh, struct 
 			 change);
 }
 
-/* While another connection is opened: whether to give up. */
+/* Called while another connection is opened: whether to give up. */
 static int on_progress(void *arg, const char *phase, uint64_t done, uint64_t total)
 {
 	const struct batchd_loader *l = arg;
@@ -140,7 +139,7 @@ static int on_progress(void *arg, const char *phase, uint64_t done, uint64_t tot
 	return l->closed || (o->on_progress && o->on_progress(o->progress_arg, phase, done, total));
 }
 
-/* Opens another connection and puts it in the place of the lost one. 0 or a code with f. */
+/* Opens another connection, which replaces the lost one. 0 or a code with f. */
 static int try_once(struct batchd_loader *l, uint64_t waited_ms, struct fault *f)
 {
 	struct batchd_options o = l->options;
@@ -169,8 +168,8 @@ static int try_once(struct batchd_loader *l, uint64_t waited_ms, struct fault *f
 	return r;
 }
 
-/* Memory may be short for a moment only, and then a training need not end; and a daemon whose GPU fails makes room for
- * another. */
+/* Memory may be short only for a moment, which need not end the training; and a daemon whose GPU fails makes room for
+ * another daemon. */
 static bool is_worth_another_try(const struct fault *f)
 {
 	return f->code == BATCHD_E_CONNECT || f->code == BATCHD_E_LOST || f->code == BATCHD_E_SHUTDOWN ||
@@ -190,7 +189,7 @@ static void say_back(struct batchd_loader *l, uint64_t waited_ms)
 	loader_event(l, l->absence.why.reopen ? BATCHD_EVENT_REOPENED : BATCHD_EVENT_BACK, text.text);
 }
 
-/* A try, now. 0, BATCHD_AGAIN, or a code with l->fault. */
+/* One try, now. 0, BATCHD_AGAIN, or a code with l->fault. */
 static int try_now(struct batchd_loader *l)
 {
 	struct absence *a = &l->absence;
@@ -217,8 +216,8 @@ static int try_now(struct batchd_loader *l)
 	return fault_set(&l->fault, r, "%s", f.text);
 }
 
-/* Until the next try is due; false if the caller wants to be back before, or a signal came that it wants to know
- * of. */
+/* Sleeps until the next try is due; false if the caller's timeout ends before that, or a signal came and the caller
+ * waits with BATCHD_UNTIL_SIGNAL. */
 static bool sleep_until_due(const struct batchd_loader *l, int timeout_ms, uint64_t began)
 {
 	uint64_t due = l->absence.next_try_ns;
@@ -237,7 +236,7 @@ static bool sleep_until_due(const struct batchd_loader *l, int timeout_ms, uint6
 	return true;
 }
 
-/* Whether memory of the daemon that stops is still open here, and shall be looked at again soon. */
+/* Whether memory of the stopping daemon is still open here, so that it must be checked again soon. */
 static bool is_parting(struct batchd_loader *l)
 {
 	uint64_t now = clock_now_ns();
@@ -254,8 +253,8 @@ static bool is_parting(struct batchd_loader *l)
 	return false;
 }
 
-/* While lost: tries to get a connection and to go on where the loader stands. 0; BATCHD_AGAIN: not yet, timeout_ms has
- * passed; or a code with l->fault. */
+/* While lost: tries to get a connection and to continue where the loader stands. 0; BATCHD_AGAIN: not yet, timeout_ms
+ * has passed; or a code with l->fault. */
 static int reconnect(struct batchd_loader *l, int timeout_ms)
 {
 	uint64_t began = clock_now_ns();
@@ -273,7 +272,7 @@ static int reconnect(struct batchd_loader *l, int timeout_ms)
 
 /* ---- calls ---- */
 
-/* What is left of the caller's patience; the negative ones mean something else. */
+/* What is left of the caller's timeout; negative timeouts have other meanings. */
 static int time_left(uint64_t began, int timeout_ms)
 {
 	uint64_t spent_ms = timeout_ms > 0 ? (clock_now_ns() - began) / 1000000 : 0;

@@ -1,5 +1,5 @@
-/* The socket's mode and group say who may connect; the user database says whether this user is in that group, and the
- * process whether it knows so already: a session keeps the groups that it began with. */
+/* The socket's mode and group say which users may connect. The user database says whether this user is in that group,
+ * and the process whether it has the group yet: a session keeps the groups that it began with. */
 #include "refusal.h"
 
 #include <grp.h>
@@ -15,7 +15,7 @@
 
 enum { NAME_BYTES = 64, ENTRY_BYTES = 16384, MAX_GROUPS = 1024 };
 
-/* A number where there is no name. */
+/* A number where the user has no name. */
 static void name_user(uid_t uid, char name[NAME_BYTES])
 {
 	struct passwd entry, *found = NULL;
@@ -40,7 +40,7 @@ static void name_group(gid_t gid, char name[NAME_BYTES])
 	free(bytes);
 }
 
-/* Whether the database has the user in the group, whatever this process was started with. */
+/* Whether the database has the user in the group, regardless of the groups of this process. */
 static bool is_listed(const char *user, gid_t gid)
 {
 	gid_t *groups = calloc(MAX_GROUPS, sizeof *groups);

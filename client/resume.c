@@ -1,4 +1,4 @@
-/* Where a loader stands, and going on from where another one stood. */
+/* The position of a loader, and how to continue from a saved one. */
 #include <stdio.h>
 #include <string.h>
 
@@ -38,7 +38,7 @@ int batchd_token(const struct batchd_loader *l, const struct batchd_batch *b, ch
 
 	if (loader_is_foreign(l))
 		return BATCHD_E_FORKED;
-	pthread_mutex_lock(lock); /* a reconnect in another thread changes what is described */
+	pthread_mutex_lock(lock); /* a reconnect in another thread changes these fields */
 	if (!l->closed)
 		describe(l, &t);
 	closed = l->closed;
@@ -121,9 +121,9 @@ static int check_token(struct batchd_loader *l, const struct token *t)
 	return 0;
 }
 
-/* own_batches: the rows of a step are numbered from base + step * batch_size * trainers on, and a row's number is part
- * of what its augmentation is drawn by. No row of the rest may have the number of one that was given out: with smaller
- * steps than before, the numbers of the steps that are skipped go up to where the token stands. */
+/* own_batches: the rows of a step are numbered from base + step * batch_size * trainers on, and a row's number is an
+ * input of its augmentation. No remaining row may have the number of a row that was given out. With smaller steps than
+ * before, the skipped steps take numbers up to the token's position. */
 static uint64_t own_base(const struct batchd_loader *l, const struct token *t)
 {
 	uint64_t then = t->batch_size * t->consumers, now = l->link->info.batch_size * consumers(l);
@@ -131,7 +131,7 @@ static uint64_t own_base(const struct batchd_loader *l, const struct token *t)
 	return now < then ? t->base + t->next * (then - now) : t->base;
 }
 
-/* The same place, counted in this loader's batches and trainers. */
+/* The same position, counted in this loader's batches and trainers. */
 static void convert(const struct batchd_loader *l, const struct token *t, struct batchd_position *p)
 {
 	bool same = l->served || (t->batch_size == l->link->info.batch_size && t->consumers == consumers(l));
@@ -150,8 +150,8 @@ static void convert(const struct batchd_loader *l, const struct token *t, struct
 	}
 }
 
-/* A producer's batches are dealt out in turn: other ranks than those of the token can only go on where a round of their
- * own begins. */
+/* A producer's batches are dealt out in turn: a different number of ranks can only continue at the start of a round of
+ * their own. */
 static int deal_out_again(struct batchd_loader *l, struct token *t)
 {
 	uint64_t n = t->next * t->consumers;
@@ -188,7 +188,7 @@ static int resume(struct batchd_loader *l, const char *token, struct batchd_posi
 	convert(l, &t, &full);
 	l->n_given = full.n_given;
 	l->resumed = full;
-	if (!l->streaming) { /* a token that is asked for now says the same */
+	if (!l->streaming) { /* a token that is taken now has the same position */
 		l->link->continues = l->at_end = false;
 		l->epoch = full.epoch;
 		l->base = full.base;

@@ -1,17 +1,17 @@
 /* Batches that a trainer may write to although all trainers share them.
  *
  * The slab is mapped private, so a written page becomes this process's own. It is mapped read-only at first, because a
- * batch that was written to has to be dropped page by page before its slot is used again, and only a fault tells us
- * which were. So the first write into a slot on loan raises SIGSEGV; the handler makes that slot writable, notes it,
- * and returns. Every other fault goes to the handler that was installed before ours. Awkward corners:
+ * batch that was written to has to be dropped page by page before its slot is used again, and only a fault tells which
+ * batches were. So the first write into a slot on loan raises SIGSEGV; the handler makes that slot writable, notes it,
+ * and returns. Every other fault goes to the handler that was installed before this one. Awkward corners:
  *
  * - The handler may run at any time in any thread, so it reads a list that only ever grows: a struct slab is used
  *   again, never freed.
- * - The program may install a handler after us (Python's faulthandler is the usual one). slab_guard, called at the
- *   begin of each epoch, goes on top again and remembers both. In between, faulthandler prints its report, puts us back
- *   and raises the signal again: si_code says that it was sent, the address is lost. Returning makes the write fault
- *   again, this time straight to us.
- * - A thread that blocks SIGSEGV, and a system call that is to write into a batch (EFAULT), get no second chance: they
+ * - The program may install a handler later (Python's faulthandler is the usual one). slab_guard, called at the
+ *   start of each epoch, installs this handler on top again and remembers both. In between, faulthandler prints its
+ *   report, restores this handler and raises the signal again: si_code says that it was sent, the address is lost.
+ *   Returning makes the write fault again, this time straight into this handler.
+ * - A thread that blocks SIGSEGV, and a system call that writes into a batch (EFAULT), have no such remedy: they
  *   need option writable. */
 #include "slab.h"
 
@@ -37,21 +37,20 @@ struct slab {
 	size_t bytes;         /* of the mapping */
 	size_t slot_bytes;
 	uint32_t n_slots;
-	bool writable; /* from the start: every slot that was lent counts as written */
-	bool used;     /* under process_lock: somebody's */
+	bool writable; /* from the start: every slot on loan counts as written */
+	bool used;     /* under process_lock: a loader uses it */
 	atomic_uint n_lent;
 	atomic_uchar *state; /* of each slot; the handler turns LENT into WRITTEN */
 };
 
-/* ---- the handler; everything below it may touch at any moment is atomic or written before it can be seen ---- */
+/* ---- the handler; all state that it may read at any moment is atomic or written before it becomes visible ---- */
 
 enum { MAX_HANDLERS = 8 };
 
-static _Atomic(struct slab *) slabs;          /* every struct slab there is; changed under process_lock, as
-                                                      * `before` is */
-static struct sigaction before[MAX_HANDLERS]; /* whom we displaced, the oldest first */
+static _Atomic(struct slab *) slabs;          /* all of them; changed under process_lock, as `before` is */
+static struct sigaction before[MAX_HANDLERS]; /* the handlers that were replaced, the oldest first */
 static atomic_uint n_before;
-/* How many of them are being called in this thread; initial-exec, as the other models may allocate. */
+/* How many of them are active in this thread; initial-exec, as the other models may allocate. */
 static __thread unsigned depth __attribute__((tls_model("initial-exec")));
 static __thread bool sent_before __attribute__((tls_model("initial-exec")));
 
@@ -84,13 +83,12 @@ static bool make_writable(const void *address)
 
 	if (!s)
 		return false;
-	/* Noted first: a page that is dropped without need costs time, one that is not dropped shows stale pixels. */
+	/* Noted first: a page dropped without need costs time, a page wrongly kept shows stale pixels. */
 	atomic_store(&s->state[slot], SLOT_WRITTEN);
 	return mprotect(slab_slot(s, slot), s->slot_bytes, PROT_READ | PROT_WRITE) == 0;
 }
 
-/* Dies of the signal as if nobody had ever handled it: a fault comes again by itself on return, a sent signal is sent
- * again. */
+/* Dies of the signal as without a handler: a fault repeats by itself on return, a sent signal is sent again. */
 static void die(int sig, bool sent)
 {
 	struct sigaction fatal = { .sa_handler = SIG_DFL };
@@ -100,7 +98,7 @@ static void die(int sig, bool sent)
 		raise(sig);
 }
 
-/* Calls whom we displaced, with the signal mask that the kernel would have given them. */
+/* Calls the handler that was replaced, with the signal mask that the kernel would have set. */
 static void call_before(int sig, siginfo_t *info, void *context, bool sent)
 {
 	unsigned n = atomic_load(&n_before);
@@ -135,7 +133,7 @@ static void on_fault(int sig, siginfo_t *info, void *context)
 	if (!sent && info->si_code == SEGV_ACCERR && make_writable(info->si_addr)) {
 		sent_before = false;
 	} else if (info->si_code == SI_TKILL && !sent_before && !depth && anything_lent()) {
-		sent_before = true; /* only once in a row: whoever really wants to die of it can */
+		sent_before = true; /* only once in a row, so that raise(SIGSEGV) can still end the process */
 	} else {
 		sent_before = false;
 		call_before(sig, info, context, sent);
@@ -168,7 +166,7 @@ void slab_guard(const struct slab *s)
 
 /* ---- mapping ---- */
 
-/* A struct slab that nobody uses, from the list or new at its head. NULL when memory is short. */
+/* An unused struct slab, from the list or new at its head. NULL when memory is short. */
 static struct slab *claim(void)
 {
 	struct slab *s;
@@ -196,8 +194,8 @@ static void unclaim(struct slab *s)
 	process_unlock();
 }
 
-/* Without these seals a truncation by the daemon would be our SIGBUS, and a batch could change under us by somebody
- * else's hand. */
+/* Without these seals a truncation by the daemon would raise SIGBUS here, and another process could change a batch
+ * while it is read. */
 static int check_fd(int fd, size_t n_bytes, struct fault *f)
 {
 	const int needed = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE;
@@ -272,7 +270,7 @@ void slab_take_back(struct slab *s, uint32_t slot)
 	atomic_fetch_sub(&s->n_lent, 1);
 }
 
-/* Puts a copy in the slot's place in one step, so that whoever reads it meanwhile notices nothing. */
+/* Puts a copy in the slot's place in one step, so that a concurrent reader notices nothing. */
 static bool detach_slot(struct slab *s, uint32_t slot)
 {
 	void *at = slab_slot(s, slot);

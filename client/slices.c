@@ -1,11 +1,11 @@
 /* A trainer of a share group that takes the group's batches in slices of its own size.
  *
  * Steps, sizes and the epoch's end are the trainer's own, as if its loader made batches of that size for it alone; only
- * what goes over the wire counts the group's. Sizes have to divide the group's batch: then a slice never lies across
- * two batches, so nothing is copied and no batch is short but an epoch's last. drop_last is the trainer's own too: the
- * daemon always sends the last, short batch of a share group, and whoever drops it gives it back.
+ * messages on the wire count the group's batches. Sizes have to divide the group's batch: then a slice never lies
+ * across two batches, so nothing is copied and only an epoch's last batch is short. drop_last is the trainer's own too:
+ * the daemon always sends the last, short batch of a share group, and a trainer that drops it gives it back.
  *
- * A slot goes back when its last slice has been given out and every one that was is released. */
+ * A slot goes back when its last slice has been given out and every slice that was given out is released. */
 #include "slices.h"
 
 uint32_t slices_per_batch(const struct batchd_loader *l)
@@ -24,7 +24,8 @@ static bool cut_next(struct batchd_loader *l, struct slice *out)
 		return false;
 	left = c->batch.n_rows - c->row;
 	*out = (struct slice){ .batch = c->batch, .row = c->row, .n_rows = left < rows ? left : rows };
-	out->batch.n_replaced = c->first ? c->batch.n_replaced : 0; /* which rows they are nobody knows: told once */
+	out->batch.n_replaced = c->first ? c->batch.n_replaced : 0; /* reported once: which rows they are is not
+	                                                             * known */
 	c->first = false;
 	c->row += rows;
 	lease->n_out++;

@@ -4,18 +4,18 @@
 
 #include "loader.h"
 
-/* What is given out next: these rows of a batch. */
+/* The next piece to give out: these rows of a batch. */
 struct slice {
 	struct ready batch;
 	uint32_t row, n_rows;
 };
 
 uint32_t slices_per_batch(const struct batchd_loader *l);
-/* This batch, just lent, is given out from the loader's next_step on. */
+/* Gives out this batch, just lent, from the loader's next_step on. */
 void slices_begin(struct batchd_loader *l, const struct ready *batch);
 /* The next slice; false: there is none. */
 bool slices_next(struct batchd_loader *l, struct slice *out);
-/* What has not been given out will not be. Under the lock. */
+/* Drops the slices that have not been given out. Under the lock. */
 void slices_stop(struct batchd_loader *l);
 
 #endif

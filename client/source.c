@@ -1,6 +1,6 @@
-/* Opens, with this process's own rights, what a data set's name refers to. The daemon reads through these descriptors,
- * so nobody gets to see through it what they could not read themselves; and a path that does not exist is found here,
- * by its own name, before anybody is asked. */
+/* Opens the files that a data set's name refers to, with this process's own rights. The daemon reads through these
+ * descriptors, so no user reads through it a file that the user could not read directly. A path that does not exist is
+ * found here, by its own name, before the daemon is asked. */
 #include "source.h"
 
 #include <errno.h>
@@ -14,7 +14,7 @@
 
 #include "batchd.h"
 
-/* Absolute and without symbolic links, so that all ranks say the same. "~/" is expanded, as no shell does it after a
+/* Absolute and without symbolic links, so that all ranks send the same. "~/" is expanded, as no shell does it after a
  * colon. */
 static int resolve(const char *path, char out[PATH_MAX], struct fault *f)
 {
@@ -113,7 +113,7 @@ static int open_arrays(struct source *s, const char *paths, struct fault *f)
 #define OTHER_FORMATS \
 	"batches of any other format are made in Python: batchd.serve(dataset, name=\"NAME\"), and \"serve:NAME\" here"
 
-/* Somebody who forgot the kind of a path is told. What is no folder, list or array is a format of its own. */
+/* Explains a path without a kind. A path that is no folder, list or array is reported as an unknown format. */
 static int refuse_path(const char *path, struct fault *f)
 {
 	const char *dot = strrchr(path, '.'), *kind = NULL;

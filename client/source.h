@@ -1,4 +1,4 @@
-/* A data set's name as the daemon wants it: absolute paths, and descriptors of what this process may read. */
+/* A data set's name as the daemon expects it: absolute paths, and descriptors of files that this process may read. */
 #ifndef BATCHD_CLIENT_SOURCE_H
 #define BATCHD_CLIENT_SOURCE_H
 

@@ -1,11 +1,11 @@
-/* Starts a daemon when a newcomer's first script finds none.
+/* Starts a daemon when a script finds none.
  *
- * Ranks start together, so a lock file in the socket's directory lets one of them do it while the others wait and then
- * find it there. The parent may have threads and a CUDA context, which rules out fork(): posix_spawn runs a shell that
- * puts the daemon into the background, tells its process id and exits, so the daemon is nobody's child and nobody's
- * zombie. It gets a session of its own and no descriptor but 0, 1 and 2. The environment of the script that starts it is
- * also the daemon's, so $BATCHD_CONFIG and $XDG_CONFIG_HOME hold for every script until it ends; what concerns one
- * trainer's CUDA is left out (cuda/inherit.h). */
+ * Ranks start together, so a lock file in the socket's directory lets one of them start the daemon while the others
+ * wait and then connect to it. The parent may have threads and a CUDA context, which rules out fork(): posix_spawn runs
+ * a shell that puts the daemon into the background, tells its process id and exits, so the daemon is not a child of
+ * this process and leaves no zombie. It gets a session of its own and no descriptor but 0, 1 and 2. The daemon inherits
+ * the environment of the script that starts it, so $BATCHD_CONFIG and $XDG_CONFIG_HOME hold for every script until it
+ * ends; variables that concern one trainer's CUDA are left out (cuda/inherit.h). */
 #include "start.h"
 
 #include <dlfcn.h>
@@ -51,7 +51,7 @@ static bool find_at(const char *dir, int n_dir, const char *name, char out[PATH_
 	       realpath(path, out);
 }
 
-/* Beside the library: the build folder has both in one place, an installation in lib[/triplet] and [s]bin. */
+/* Looks beside the library: the build folder has both in one place, an installation in lib[/triplet] and [s]bin. */
 static bool find_beside(char out[PATH_MAX])
 {
 	static const char *const places[] = { "batchd", "../bin/batchd", "../sbin/batchd", "../../bin/batchd",
@@ -113,7 +113,7 @@ static int refuse_directory(const char *dir, struct fault *f)
 			 dir);
 }
 
-/* The socket's directory, made if need be, ours and nobody else's to write to. */
+/* The socket's directory, created if necessary; it must be this user's, and only this user may write to it. */
 static int make_directory(const char *address, char dir[ADDRESS_MAX_BYTES], struct fault *f)
 {
 	strcpy(dir, address);
@@ -135,7 +135,7 @@ void start_log_path(const char *address, char log[START_LOG_BYTES])
 		snprintf(log, START_LOG_BYTES, "%.*s/daemon.log", (int)(slash - address), address);
 }
 
-/* Every daemon of this address appends to one log; the one before is kept as .old. */
+/* Every daemon of this address appends to one log; the previous log is kept as .old. */
 static void limit_log(const char *log)
 {
 	char old[START_LOG_BYTES + 8];
@@ -239,7 +239,7 @@ static int run_in_background(const char *program, const char *address, const cha
 		       : fault_set(f, BATCHD_E_CONNECT, "cannot start %s: %s", program, strerror(r ? r : EIO));
 }
 
-/* The log's last line without its end, for somebody who wonders why it did not start. */
+/* The log's last line without its end, to explain why the daemon did not start. */
 static void last_line(const char *log, char *out, size_t size)
 {
 	FILE *file = fopen(log, "re");
@@ -250,7 +250,7 @@ static void last_line(const char *log, char *out, size_t size)
 		return;
 	while (fgets(line, sizeof line, file))
 		if (line[0] != '\n') {
-			const char *record = strstr(line, "batchd["); /* behind the time */
+			const char *record = strstr(line, "batchd["); /* after the time */
 
 			record = record ? record : line;
 			snprintf(out, size, "%.*s", (int)strcspn(record, "\n"), record);
@@ -270,7 +270,7 @@ static int wait_until_ready(const char *address, start_dial dial, pid_t daemon, 
 		if (fd >= 0)
 			return fd;
 		if (!alive && (fd = dial(address)) >= 0)
-			return fd; /* another one was faster than ours */
+			return fd; /* another process's daemon was faster */
 		if (!alive)
 			break;
 		nanosleep(&pause, NULL);

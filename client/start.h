@@ -9,10 +9,10 @@
 typedef int (*start_dial)(const char *address);
 
 /* Starts `batchd` listening at address (address_own), or finds that another process just did, and connects with dial.
- * The socket, or a batchd code with f. */
+ * Returns the socket, or a batchd code with f. */
 int start_daemon(const char *address, start_dial dial, struct fault *f);
 
-/* The log of a daemon that was started so: daemon.log beside its socket. "": the address names no directory. */
+/* The log of a daemon started this way: daemon.log beside its socket. "": the address names no directory. */
 enum { START_LOG_BYTES = ADDRESS_MAX_BYTES + 16 };
 void start_log_path(const char *address, char log[START_LOG_BYTES]);
 

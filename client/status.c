@@ -1,4 +1,4 @@
-/* The daemon's state, for whoever asks: one connection, one question, an answer in as many packets as it takes. */
+/* The daemon's state: one connection, one question, an answer in as many packets as it needs. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,8 +1,8 @@
-/* The stream of batches: where it stands, what may come next, whose turn it is.
+/* The stream of batches: its position, and which batch may come next.
  *
- * The daemon goes on to the next epoch by itself; its batches simply stay in the link (handover.c) until batchd_start
- * asks for exactly that epoch, and then nothing needs to be sent. Asking for anything else sends a Seek with a new
- * number, and whatever arrives with an older one is given back unseen. */
+ * The daemon continues with the next epoch by itself; its batches stay in the link (handover.c) until batchd_start asks
+ * for exactly that epoch, and then nothing needs to be sent. Asking for anything else sends a Seek with a new number,
+ * and every batch that arrives with an older number is given back unseen. */
 #include "stream.h"
 
 #include <string.h>
@@ -61,7 +61,7 @@ static int start(struct batchd_loader *l, uint64_t epoch, uint64_t base, uint64_
 	pending_drop_all(l);
 	l->streaming = n > 0 || l->own_batches || l->served;
 	if (!l->streaming) {
-		/* the daemon is not asked for an epoch without batches, so it stands somewhere else */
+		/* the daemon is not asked for an epoch without batches, so its position differs */
 		l->link->continues = false;
 		return 0;
 	}
@@ -89,7 +89,7 @@ static int refuse(struct batchd_loader *l, const struct ready *b)
 	return r < 0 ? connection_lost(&l->link->connection, &l->fault) : 0;
 }
 
-/* Lends the slot to this process. False if the daemon lends what it cannot. */
+/* Lends the slot to this process. False: the daemon lends a slot that it cannot lend. */
 static bool lend(struct batchd_loader *l, const struct ready *b, uint64_t wait_ns)
 {
 	bool ok;
@@ -103,7 +103,7 @@ static bool lend(struct batchd_loader *l, const struct ready *b, uint64_t wait_n
 	return ok;
 }
 
-/* The epoch is over for us before we have had all of it. */
+/* Ends the epoch before this trainer has had all of it. */
 static void end_early(struct batchd_loader *l)
 {
 	l->n_missed += position_n_batches(l, &l->link->info, l->base) - l->next_step;
@@ -112,8 +112,8 @@ static void end_early(struct batchd_loader *l)
 	l->at_end = l->link->continues = true;
 }
 
-/* Batches are missing, as the group's policy may have it. 0: go on with b, which is of this epoch; BATCHD_END: it is of
- * a later one, and is kept. */
+/* Batches are missing, as the group's policy allows. 0: continue with b, which is of this epoch; BATCHD_END: b is of a
+ * later epoch, and is kept. */
 static int leap(struct batchd_loader *l, const struct ready *b)
 {
 	uint64_t step = b->step * slices_per_batch(l);
@@ -128,13 +128,13 @@ static int leap(struct batchd_loader *l, const struct ready *b)
 	return BATCHD_END;
 }
 
-/* Whether it is the one batch that may come now. 0, BATCHD_AGAIN for one of an earlier start or one that was given out
- * already (given back), BATCHD_END when the rest of the epoch will not come, or a code with l->fault. */
+/* Whether b is the batch that is due. 0; BATCHD_AGAIN: it is of an earlier start or was given out before (it is given
+ * back); BATCHD_END: the rest of the epoch will not come; or a code with l->fault. */
 static int check_turn(struct batchd_loader *l, const struct ready *b)
 {
 	uint64_t due = l->next_step / slices_per_batch(l);
 	bool duplicate = b->seek == l->seek && b->epoch == l->epoch && b->step < due;
-	bool dropped = l->share && b->seek == l->seek && b->epoch < l->epoch; /* the short one that nobody asked for */
+	bool dropped = l->share && b->seek == l->seek && b->epoch < l->epoch; /* the short batch that drop_last drops */
 
 	if (b->seek < l->seek || duplicate || dropped) {
 		int r = b->slot < l->link->n_slots
@@ -193,7 +193,7 @@ const struct ready *stream_peek(struct batchd_loader *l)
 		       : NULL;
 }
 
-/* A batch, or of a share group a slice of one, that is on loan already. */
+/* Gives out a batch that is on loan already, or a slice of one in a share group. */
 static int give_slice(struct batchd_loader *l, const struct slice *s, uint64_t wait_ns, struct batchd_batch *b)
 {
 	bool last = l->share && !l->served ? l->next_step + 1 == position_n_batches(l, &l->link->info, l->base)
@@ -215,8 +215,9 @@ static int give_slice(struct batchd_loader *l, const struct slice *s, uint64_t w
 	return BATCHD_OK;
 }
 
-/* The mark that a producer's epoch was over before. That it cannot be given back to a daemon that has just gone is told
- * by whatever comes next. BATCHD_AGAIN: who has joined behind the last batch begins with the next epoch. */
+/* The mark says that a producer's epoch has ended before this step. If the daemon has just gone, so that the mark
+ * cannot be given back, the next call reports that. BATCHD_AGAIN: a trainer that joined behind the last batch begins
+ * with the next epoch. */
 static int end_of_served_epoch(struct batchd_loader *l, const struct ready *mark)
 {
 	pthread_mutex_lock(&l->lock);
@@ -233,7 +234,7 @@ static int end_of_served_epoch(struct batchd_loader *l, const struct ready *mark
 	return BATCHD_END;
 }
 
-/* From the connection that there is. */
+/* Takes the next batch from the present connection. */
 static int next_here(struct batchd_loader *l, struct batchd_batch *b, uint64_t began, int timeout_ms)
 {
 	struct ready ready = { 0 };
@@ -308,7 +309,7 @@ struct join_call {
 	const Batchd__Wire__Joined *joined;
 };
 
-/* Asks, and waits for the answer; batches that come before it are of an earlier start. */
+/* Sends the request and waits for the answer; batches that come before it are of an earlier start. */
 static int attempt_join(struct batchd_loader *l, void *arg, int left_ms)
 {
 	struct join_call *c = arg;

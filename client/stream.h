@@ -6,8 +6,8 @@
 
 /* batchd_next itself; began_ns: when the caller began to wait (clock_now_ns). */
 int stream_next(struct batchd_loader *l, struct batchd_batch *b, int timeout_ms, uint64_t began_ns);
-/* The batch that the next stream_next will give, if it has arrived; it stays where it is. NULL: not yet, or something
- * else came, which the next call will say. */
+/* The batch that the next stream_next will return, if it has arrived; it stays where it is. NULL: it has not arrived,
+ * or something else has, which the next call reports. */
 const struct ready *stream_peek(struct batchd_loader *l);
 
 #endif

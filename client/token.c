@@ -1,6 +1,6 @@
-/* The text of a token: "batchd-token-2 name=value ... sum=...", values without spaces. Numbers are hexadecimal or
- * decimal as people would write them; the fingerprint is base64; the sum at the end is of everything before it, so that a
- * token that was edited or cut is told from one of another loader. */
+/* The text of a token: "batchd-token-2 name=value ... sum=...", values without spaces. Numbers are hexadecimal or plain
+ * decimal; the fingerprint is base64. The sum at the end covers everything before it, so that a token that was edited
+ * or cut can be told from one of another loader. */
 #include "token.h"
 
 #include <ctype.h>
@@ -16,7 +16,7 @@
 
 static const char digits64[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
-/* FNV-1a with a last stir. */
+/* FNV-1a with a final mix. */
 static uint64_t hash_bytes(const char *text, size_t n)
 {
 	uint64_t h = 0xcbf29ce484222325;
@@ -202,7 +202,7 @@ static bool read_fields(const char *text, struct token *t)
 	       get_base64(text, "fingerprint", t->fingerprint, sizeof t->fingerprint, &t->n_fingerprint_bytes);
 }
 
-/* Sums of products of what is in it must not wrap when it is gone on from. */
+/* Sums of products of its fields must not wrap when the loader continues from it. */
 static bool is_possible(const struct token *t)
 {
 	uint64_t at;

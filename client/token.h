@@ -1,4 +1,4 @@
-/* Tokens: where a training stands, as one line of text. See batchd.h. */
+/* Tokens: the position of a training run, as one line of text. See batchd.h. */
 #ifndef BATCHD_CLIENT_TOKEN_H
 #define BATCHD_CLIENT_TOKEN_H
 
@@ -16,7 +16,7 @@ struct token {
 	uint64_t content_id, n_samples, pipeline_id, seed, batch_size, consumers;
 	bool shuffle, own_batches;
 	uint64_t epoch, base, next;      /* the first step that was not given out yet */
-	bool last;                       /* there is none: the epoch is over */
+	bool last;                       /* there is no such step: the epoch is over */
 	uint64_t n_given, order;         /* batches given out so far; own_batches: hash of those of this epoch */
 	char source[TOKEN_SOURCE_BYTES]; /* for messages; cut short */
 	uint8_t fingerprint[WIRE_FINGERPRINT_BYTES];

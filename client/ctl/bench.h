@@ -1,4 +1,4 @@
-/* One run of batchctl bench, between bench.c, which makes it happen, and bench-report.c, which tells about it. */
+/* One run of batchctl bench, between bench.c, which runs it, and bench-report.c, which reports it. */
 #ifndef BATCHCTL_BENCH_H
 #define BATCHCTL_BENCH_H
 
@@ -26,14 +26,14 @@ struct bench {
 	uint64_t open_ns[MAX_TRAINERS];
 	uint64_t n_samples;
 	json_t *epoch_list, *status; /* status: the daemon's, after the last epoch */
-	const json_t *loader;        /* ours, in status; NULL: not in it */
+	const json_t *loader;        /* this run's, in status; NULL: not in it */
 	struct table *rows;
 };
 
 /* By the numbers of the client library's enums; NULL-terminated. */
 extern const char *const bench_dtypes[], *const bench_layouts[], *const bench_modes[];
 
-/* One of the daemon's numbers; NAN when it does not say. */
+/* A number from the daemon's state; NAN when it is not there. */
 double bench_number(const json_t *o, const char *key);
 
 /* A row of b->rows: an epoch, or everything. */

@@ -1,5 +1,4 @@
-/* A crew: some threads that together do something for every index 0..n-1, while the calling thread shows how far they
- * are. */
+/* A crew: some threads that together process every index 0..n-1, while the calling thread shows the progress. */
 #ifndef BATCHCTL_CREW_H
 #define BATCHCTL_CREW_H
 

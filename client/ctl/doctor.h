@@ -1,4 +1,4 @@
-/* What doctor has found: lines of a state, what it is about, what was found, and what to do about it. */
+/* The findings of doctor: a state, the object, what was found, and a remedy. */
 #ifndef BATCHCTL_DOCTOR_H
 #define BATCHCTL_DOCTOR_H
 
@@ -9,8 +9,8 @@
 
 enum finding {
 	FINDING_OK,
-	FINDING_NOTE,    /* works, but another way than it could, or cannot be judged from here */
-	FINDING_PROBLEM, /* something that was asked for or is needed does not work */
+	FINDING_NOTE,    /* works, but not in the best way, or cannot be judged from here */
+	FINDING_PROBLEM, /* something that was requested or is needed does not work */
 };
 
 enum { SIZE_TEXT_BYTES = 32 };
@@ -22,7 +22,7 @@ struct doctor {
 	unsigned n_problems, n_notes;
 	json_t *findings; /* with json */
 	bool daemon_answers;
-	int driver_version; /* of this side's CUDA driver, 1000 * major + 10 * minor; 0: there is none */
+	int driver_version; /* of the CUDA driver in this process, 1000 * major + 10 * minor; 0: there is none */
 	unsigned n_mapped,
 		n_copied; /* GPUs on which a loader's batches are the daemon's memory, or copied by the trainer */
 };
@@ -31,8 +31,8 @@ struct doctor {
 void doctor_say(struct doctor *d, enum finding state, const char *about, const char *advice, const char *fmt, ...)
 	__attribute__((format(printf, 5, 6)));
 
-/* doctor-daemon.c: whether a daemon answers; what trainers get from it on a GPU, tried out with a loader; and what
- * daemon and trainers differ in, in the light of that. */
+/* doctor-daemon.c: whether a daemon answers; what trainers get from it on a GPU, tried out with a loader; and how
+ * daemon and trainers differ, given that result. */
 void doctor_daemon(struct doctor *d);
 struct cuda_driver;
 struct cuda_stream;

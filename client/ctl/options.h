@@ -1,7 +1,7 @@
 /* The command line of one subcommand, as a table: parsing, checking and --help all come from it, so they cannot
  * disagree.
  *
- * Strict: no abbreviations, "--name value" or "--name=value", "--" ends the options, everything wrong is named
+ * Strict: no abbreviations, "--name value" or "--name=value", "--" ends the options; an error names the wrong argument
  * together with what was expected. */
 #ifndef BATCHCTL_OPTIONS_H
 #define BATCHCTL_OPTIONS_H
@@ -20,8 +20,8 @@ enum option_kind {
 struct option_spec {
 	const char *name; /* without dashes; NULL ends the table */
 	enum option_kind kind;
-	void *value;      /* what kind says; holds the default before parsing */
-	const char *arg;  /* what --help calls the argument */
+	void *value;      /* of the type that kind names; holds the default before parsing */
+	const char *arg;  /* the argument's name in --help */
 	const char *help; /* one line, with the default */
 	uint64_t min, max;
 	const char *const *choices; /* NULL-terminated */
@@ -35,12 +35,12 @@ struct command {
 	unsigned n_positional; /* exactly this many are wanted */
 };
 
-/* True: go on, positional[0 .. n_positional-1] are set. False: return *exit_code (--help was answered, or a complaint
- * printed). */
+/* True: continue, positional[0 .. n_positional-1] are set. False: return *exit_code (--help was answered, or a
+ * complaint printed). */
 bool command_parse(const struct command *cmd, const struct option_spec *specs, int argc, char **argv,
 		   const char **positional, int *exit_code);
 
-/* A whole decimal number without sign or spaces. False when it is anything else or outside min..max. */
+/* A whole decimal number without sign or spaces. False when text is anything else or outside min..max. */
 bool options_number(const char *text, uint64_t min, uint64_t max, uint64_t *out);
 
 #endif

@@ -1,4 +1,4 @@
-/* How far a long command is, on stderr: a bar with rate and remaining time on a terminal, a plain line every few
+/* The progress of a long command, on stderr: a bar with rate and remaining time on a terminal, a plain line every few
  * seconds in a log, JSON lines for programs. Standard output stays free for the result. One thread. */
 #ifndef BATCHCTL_PROGRESS_H
 #define BATCHCTL_PROGRESS_H
@@ -19,13 +19,13 @@ struct progress {
 	bool shown;                  /* a bar is on the screen */
 };
 
-/* JSON if asked for, else a bar if stderr is a terminal, else lines. */
+/* JSON if requested, else a bar if stderr is a terminal, else lines. */
 enum progress_style progress_style_for(bool json, bool quiet);
 
 void progress_begin(struct progress *p, enum progress_style style, const char *phase, const char *unit, uint64_t total);
 /* Cheap when it is not yet time to show something. */
 void progress_update(struct progress *p, uint64_t done);
-/* Takes the bar away, so that the result stands alone. */
+/* Removes the bar, so that the result stands alone. */
 void progress_end(struct progress *p);
 
 uint64_t progress_now_ns(void); /* CLOCK_MONOTONIC */

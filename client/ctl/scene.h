@@ -11,7 +11,7 @@ enum { SCENE_MAX_CLASSES = 32, SCENE_MAX_SIDE_PX = 8192 };
 
 struct scene {
 	uint32_t width, height; /* px */
-	int quality;            /* JPEG's, to go with it */
+	int quality;            /* JPEG quality for this picture */
 	uint8_t *rgb;           /* 3 * width * height; the painter's, until the next scene_paint */
 };
 

@@ -13,9 +13,9 @@ void sheet_destroy(struct sheet *s);
 
 /* rgb: width * height pixels, 3 bytes each. */
 void sheet_put(struct sheet *s, uint32_t i, const uint8_t *rgb);
-/* In the place of a picture that could not be made: why. */
+/* Why a picture could not be made, in its place. */
 void sheet_put_text(struct sheet *s, uint32_t i, const char *text);
-/* UTF-8; what is too long ends in an ellipsis, what the font lacks becomes '?'. */
+/* UTF-8; text that is too long ends in an ellipsis, a character that the font lacks becomes '?'. */
 void sheet_caption(struct sheet *s, uint32_t i, const char *first, const char *second);
 
 /* Replaces `path` in one step. 0 or negative errno. */

@@ -4,7 +4,7 @@
 
 #include <jansson.h>
 
-/* last: what the daemon said at the look before, for rates; NULL when there was none. */
+/* last: the daemon's state at the look before, for rates; NULL when there was none. */
 void status_print(const json_t *root, const json_t *last);
 
 #endif

@@ -1,6 +1,6 @@
-/* Aligned columns on stdout. On a terminal the heading is bold, and rows stay on one line: the widest left-aligned column
- * gives way, and then the last columns go into a table of their own below, with the first column repeated. In a pipe
- * nothing is cut. One thread. */
+/* Aligned columns on stdout. On a terminal the heading is bold, and each row stays on one line: the widest left-aligned
+ * column is cut first, and then the last columns move into a table of their own below, with the first column repeated.
+ * In a pipe nothing is cut. One thread. */
 #ifndef BATCHCTL_TABLE_H
 #define BATCHCTL_TABLE_H
 
@@ -13,7 +13,7 @@ struct table;
 struct table *table_create(const char *headings);
 void table_destroy(struct table *t);
 
-/* The next cell, row after row. The text is copied and made printable. Short memory shows as "?". */
+/* The next cell, row after row. The text is copied and made printable. When memory is short the cell shows "?". */
 void table_cell(struct table *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* Rows so far, the unfinished one included. */

@@ -1,4 +1,4 @@
-/* What was measured over some batches: of one epoch, of one trainer, or of everything. */
+/* Measurements over some batches: of one epoch, of one trainer, or of the whole run. */
 #ifndef BATCHCTL_TALLY_H
 #define BATCHCTL_TALLY_H
 
@@ -11,9 +11,9 @@ struct tally {
 	uint64_t images, bytes, batches, padding, replaced;
 	uint64_t trainer_cpu_ns;
 	uint64_t begun_ns, ended_ns;  /* CLOCK_MONOTONIC, of the first trainer and of the last; 0 in sums of several
-	                                * epochs */
+	                               * epochs */
 	double seconds;               /* between them */
-	uint64_t first_ns;            /* the slowest trainer's first batch, from its asking */
+	uint64_t first_ns;            /* the slowest trainer's wait for its first batch */
 	double daemon_cpu_s, decoded; /* NAN: not known */
 	uint64_t *waits_ns;           /* n_waits, of every batch but a trainer's first of an epoch; owned */
 	size_t n_waits;
@@ -23,9 +23,10 @@ struct tally {
 void tally_init(struct tally *t);
 void tally_finish(struct tally *t);
 
-/* One trainer's "epoch" answer (trainer.h), at the same time as the others already in it. False: no memory. */
+/* Adds one trainer's "epoch" answer (trainer.h), which ran at the same time as those already added. False: no
+ * memory. */
 bool tally_add(struct tally *t, const json_t *answer);
-/* Something that came after what is already in it; `first_ns` stays that of the first. */
+/* Adds a tally that came after those already added; `first_ns` stays that of the first. */
 bool tally_append(struct tally *t, const struct tally *later);
 
 /* NAN when nothing was measured. */

@@ -28,14 +28,14 @@ struct trainer {
 	int failed;      /* a batchd code, 0: none */
 };
 
-/* config: what bench-trainer's argument says. 0 or negative errno. */
+/* config: bench-trainer's argument. 0 or negative errno. */
 int trainer_start(struct trainer *t, const json_t *config);
-/* Asks all of them for one epoch. */
+/* Asks all trainers for one epoch. */
 void trainers_run(struct trainer *list, unsigned n, uint64_t epoch, uint64_t until_ns);
 /* Waits until every trainer has answered: 0, or the code of the first that failed (complained about), or 1 when
  * interrupted. */
 int trainers_wait(struct trainer *list, unsigned n, struct progress *progress, const atomic_bool *interrupted);
-/* Lets them leave, waits for their end, kills those that do not. Safe on zeroed ones. */
+/* Asks the trainers to leave, waits for their end, kills those that do not leave. Safe on zeroed structs. */
 void trainers_stop(struct trainer *list, unsigned n, bool kill_them);
 
 #endif

@@ -2,9 +2,9 @@
  * bfloat16, float32 or uint8 in either layout, with ToTensor and Normalize, on their way into the trainer's own tensor.
  *
  * The same source is compiled as CUDA (convert.cu) and as C: the tests and the driver double run the C loop below.
- * float32 is bit for bit what the daemon's own finisher writes (daemon/image/convert.c), ((v / 255) - mean) / std with
- * every operation rounded: the same reciprocals of twice the precision where they reproduce all 256 values of every
- * channel, true divisions where they do not. float16 and bfloat16 are that, rounded to nearest even. */
+ * float32 results equal, bit for bit, those of the daemon's own finisher (daemon/image/convert.c): ((v / 255) - mean) /
+ * std with every operation rounded. Reciprocals of twice the precision are used where they reproduce all 256 values of
+ * every channel, true divisions elsewhere. float16 and bfloat16 are these values, rounded to nearest even. */
 #ifndef BATCHD_CONVERT_PLAN_H
 #define BATCHD_CONVERT_PLAN_H
 
@@ -23,17 +23,17 @@ enum {
 	CONVERT_MAX_CHANNELS = 4,
 	CONVERT_THREADS = 256,
 	CONVERT_GROUPS = 2, /* of 16 bytes of output that a thread has under way at once, where the layout stays the
-	                    * same */
+	                     * same */
 };
 
 /* The kernels' one parameter, by value. Both sides are built from the same source, and everything in it has the same
  * size on both. */
 struct convert_plan {
-	uint64_t in, out; /* device addresses: n_px * n_channels pixels values, NHWC; the tensor's memory,
-	                          * aligned for its numbers */
+	uint64_t in, out; /* device addresses. in: n_px * n_channels values, NHWC; out: the tensor's memory, aligned for
+	                   * its numbers */
 	uint32_t n_px;    /* of all images together; n_px * n_channels is below 2^31 */
 	uint32_t plane;   /* pixels of one image */
-	uint32_t plane_inverse, plane_shift; /* to divide by that: convert_image_of */
+	uint32_t plane_inverse, plane_shift; /* to divide by plane: convert_image_of */
 	uint32_t n_channels;                 /* 1 to CONVERT_MAX_CHANNELS */
 	uint32_t number;                     /* enum convert_number */
 	uint32_t planar;                     /* NCHW; else NHWC */
@@ -43,7 +43,7 @@ struct convert_plan {
 		std_low[CONVERT_MAX_CHANNELS];
 };
 
-/* ---- whose pixel it is ---- */
+/* ---- which image a pixel belongs to ---- */
 
 /* px / plane, exact for any px below 2^31, by a multiplication: a GPU has no division of integers. */
 CONVERT_FN uint32_t convert_image_of(const struct convert_plan *p, uint32_t px)
@@ -71,8 +71,8 @@ CONVERT_FN float convert_div(float a, float b)
 	return __fdiv_rn(a, b);
 }
 #else
-/* A multiplication in a statement of its own may still be contracted by a compiler that was told to; volatile keeps it
- * from that. */
+/* A compiler that was told to contract operations may contract even a multiplication in a statement of its own;
+ * volatile prevents that. */
 CONVERT_FN float convert_fma(float a, float b, float c)
 {
 	return fmaf(a, b, c);
@@ -119,20 +119,20 @@ CONVERT_FN float convert_value(const struct convert_plan *p, uint32_t channel, u
 
 /* ---- the same in C; in convert-plan.c ---- */
 
-/* Fills in what depends on mean and std (n_channels each; NULL for 0 and 1, which is ToTensor alone) and decides about
- * divides. */
+/* Fills in the fields that depend on mean and std (n_channels each; NULL for 0 and 1, which is ToTensor alone), divides
+ * included. */
 void convert_plan_init(struct convert_plan *p, enum convert_number number, int planar, uint32_t n_channels,
 		       uint32_t plane, const float *mean, const float *std);
 /* Nearest even, as the GPU's own conversions round. */
 uint16_t convert_to_float16(float value);
 uint16_t convert_to_bfloat16(float value);
 size_t convert_number_bytes(enum convert_number number);
-/* Does on the CPU what the kernel does: in and out are host memory in place of the plan's addresses. */
+/* Does on the CPU what the kernel does: in and out are host memory and replace the plan's addresses. */
 void convert_plan_run(const struct convert_plan *p, const uint8_t *in, void *out);
 /* Name of the kernel for this plan. */
 void convert_plan_kernel(const struct convert_plan *p, char name[32]);
-/* Blocks to launch it with, of CONVERT_THREADS threads: as many as there is work for. A GPU begins the next one when one
- * has ended, so none of it rests until the last; blocks that each did several pieces would all have to fit on it at
+/* Blocks to launch it with, of CONVERT_THREADS threads: one for each piece of work. A GPU starts the next block when
+ * one has ended, so it stays busy until the last; blocks that each did several pieces would all have to fit on it at
  * once. */
 uint32_t convert_plan_blocks(const struct convert_plan *p);
 #endif

@@ -9,8 +9,8 @@
  * In share mode several slices of one slot may be in different states; the slot is pending when no slice is lent or
  * exported any more and none is still to come.
  *
- * It is the GPU's half of a link (struct link_gpu), reads the link's leases and sizes, and calls up only to say that a
- * slot is free. Everything here is under the loader's lock unless it says otherwise. */
+ * It is the GPU's half of a link (struct link_gpu), reads the link's leases and sizes, and calls the link only to say
+ * that a slot is free. Everything here is under the loader's lock unless it says otherwise. */
 #ifndef BATCHD_CLIENT_DELIVERY_H
 #define BATCHD_CLIENT_DELIVERY_H
 
@@ -22,25 +22,24 @@
 #include "cuda/gpu.h"
 #include "link.h"
 
-enum { DELIVERY_STREAMS = 8 }; /* that may read one batch */
+enum { DELIVERY_STREAMS = 8 }; /* most streams that may read one batch */
 
 struct device_lease {
-	uint64_t generation;         /* as the trainer sees it; of the last batch that was lent */
+	uint64_t generation;         /* as the trainer sees it; of the batch lent last */
 	unsigned n_lent, n_exported; /* slices (1 for a whole batch) that the trainer or a tensor has */
-	atomic_uint n_returned;      /* of the exported: their tensors are gone, which nobody has looked at yet;
-	                                * any thread */
-	bool deferred;               /* some of it was given back behind a stream's work */
-	bool pending;                /* only that work keeps it */
-	bool recorded;               /* and events tell when it is over; not while one of the streams captures a
-	                                * CUDA graph */
-	struct device_lease *next;   /* of the pending */
-	struct cuda_stream *stream[DELIVERY_STREAMS]; /* whose work must be complete before the slot goes back */
-	pthread_t thread[DELIVERY_STREAMS];           /* that named it; for CUDA_STREAM_PER_THREAD */
+	atomic_uint n_returned;      /* exported slices whose tensors are gone, not collected yet; any thread */
+	bool deferred;               /* a slice was given back behind a stream's work */
+	bool pending;                /* only that work keeps the slot */
+	bool recorded;               /* events tell when the work is over; false while one of the streams captures a
+	                              * CUDA graph */
+	struct device_lease *next;   /* in the list of pending leases */
+	struct cuda_stream *stream[DELIVERY_STREAMS]; /* their work must be complete before the slot goes back */
+	pthread_t thread[DELIVERY_STREAMS];           /* the thread that named it; for CUDA_STREAM_PER_THREAD */
 	struct cuda_event *event[DELIVERY_STREAMS];   /* made when first needed */
 	unsigned n_streams;
 };
 
-/* A tensor that is gone: its memory carries the news. */
+/* A tensor that is gone: its own memory carries the message. */
 struct returned {
 	struct returned *next;
 	uint32_t slot;
@@ -56,24 +55,24 @@ struct delivery {
 	enum batchd_dtype dtype;
 	enum batchd_layout layout;
 	struct daemon_memory {
-		cuda_ptr address; /* the daemon's slab; 0: copied by ourselves */
+		cuda_ptr address; /* the daemon's slab; 0: this process copies */
 		struct vmm vmm;   /* how it is mapped, if it came as a descriptor; zeroed: by CUDA IPC */
 	} imported;
 	size_t stride; /* of its slots */
 	struct copy *copy;
 	char reason[640];           /* why the daemon's slab is not mapped; "" if it is */
-	bool refused;               /* it is us who could not open what the daemon offers */
-	bool is_image;              /* finishing makes another tensor of what is in the slot */
-	struct convert_plan plan;   /* n_px, in and out are of each launch */
+	bool refused;               /* this process could not open what the daemon offers */
+	bool is_image;              /* finishing makes another tensor of the slot's content */
+	struct convert_plan plan;   /* n_px, in and out are set for each launch */
 	struct cuda_module *module; /* NULL: nothing to launch, or built without */
 	struct cuda_function *kernel;
-	char no_kernel[192]; /* why the driver does not take the one that is built in, or "" */
+	char no_kernel[192]; /* why the driver does not take the built-in kernel, or "" */
 
 	struct device_lease *lease;          /* of each slot */
-	_Atomic(struct returned *) returned; /* by deleters; any thread */
+	_Atomic(struct returned *) returned; /* filled by deleters; any thread */
 	struct device_lease *pending, **pending_end;
 	uint32_t n_exported;
-	int lost; /* a CUDA result after which nothing works any more, or 0 */
+	int lost; /* a CUDA result after which the GPU is unusable, or 0 */
 };
 
 static inline struct delivery *delivery_from(struct link_gpu *g)
@@ -89,12 +88,12 @@ static inline struct delivery *delivery_of(const struct link *k)
 
 /* ---- opening; the loader's thread, no lock needed yet ---- */
 
-/* Whether o asks for a GPU; if so finds it and makes k->gpu. 0 or a batchd code with f. */
+/* Whether o asks for a GPU; if so finds it and creates k->gpu. 0 or a batchd code with f. */
 int delivery_create(struct link *k, const struct batchd_options *o, struct fault *f);
-/* Says in Open on which GPU batches are wanted; Open refers to *d until it is sent. */
+/* Writes into Open on which GPU batches are wanted; Open refers to *d until it is sent. */
 void delivery_ask(struct delivery *d, Batchd__Wire__Open *open);
-/* Takes what the daemon offers and puts into k->info what this trainer will get. slab_fd: the host slab's; device_fd:
- * that of its memory on the GPU, or -1; both borrowed. 0, DELIVERY_E_OTHER_WAY or a code with f. */
+/* Takes the daemon's offer and puts into k->info what this trainer will get. slab_fd: the host slab's; device_fd: that
+ * of its memory on the GPU, or -1; both borrowed. 0, DELIVERY_E_OTHER_WAY or a code with f. */
 int delivery_attach(struct link *k, const Batchd__Wire__Opened *m, int slab_fd, int device_fd, struct fault *f);
 /* CUDA IPC does not work in this process, which was not known before: opened once more, the link is offered memory that
  * comes as a descriptor. */
@@ -104,18 +103,18 @@ enum { DELIVERY_E_OTHER_WAY = -1000 };
 
 /* Where a slot is on the GPU. */
 cuda_ptr delivery_slot(const struct delivery *d, uint32_t slot);
-/* The lease of a batch that the trainer may still begin work with, or NULL. */
+/* The lease of a batch that the trainer may still queue work on, or NULL. */
 struct device_lease *delivery_lease(struct link *k, uint32_t slot, uint64_t generation);
-/* Whether what the stream is given becomes part of a CUDA graph, and nothing may be recorded or waited for in it. In
- * the GPU's context. A CUDA result. */
+/* Whether work queued on the stream becomes part of a CUDA graph, so that nothing may be recorded or waited for in it.
+ * In the GPU's context. A CUDA result. */
 int delivery_is_capturing(const struct delivery *d, struct cuda_stream *stream, bool *capturing);
 /* Notes that stream, which must not be capturing, reads the batch, and makes it wait for the batch's bytes. In the
  * GPU's context. A CUDA result. */
 int delivery_use(struct delivery *d, struct device_lease *lease, struct cuda_stream *stream);
-/* A deleter's part: any thread, also without the lock. node is freed by whoever looks at it; neither it nor d may be
- * touched afterwards. */
+/* A deleter's part: any thread, also without the lock. The call that collects node frees it; the caller may touch
+ * neither node nor d afterwards. */
 void delivery_return(struct delivery *d, struct returned *node);
-/* batchd_cuda_release: gives back a slice whose work is queued on stream. 0 or a code with f. */
+/* batchd_cuda_release: gives back a slice that work queued on stream still reads. 0 or a code with f. */
 int delivery_release_behind(struct delivery *d, struct device_lease *lease, struct cuda_stream *stream,
 			    struct fault *f);
 

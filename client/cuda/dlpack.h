@@ -1,4 +1,4 @@
-/* DLPack's structs, as dlpack.h (version 1.0) has them: how array libraries hand each other memory. */
+/* DLPack's structs, as dlpack.h (version 1.0) has them: how array libraries exchange memory. */
 #ifndef BATCHD_CLIENT_DLPACK_H
 #define BATCHD_CLIENT_DLPACK_H
 

@@ -1,5 +1,5 @@
-/* One GPU as this process sees it: found by its UUID, used through the primary context, which is the one that PyTorch,
- * JAX and CuPy use, too. */
+/* One GPU as this process sees it: found by its UUID, used through the primary context, which PyTorch, JAX and CuPy
+ * use, too. */
 #ifndef BATCHD_CLIENT_GPU_H
 #define BATCHD_CLIENT_GPU_H
 
@@ -30,9 +30,9 @@ int gpu_open(struct gpu *g, const char *wanted, struct fault *f);
 /* Gives the context back. A zeroed struct is allowed. */
 void gpu_close(struct gpu *g);
 
-/* Between the two, the calling thread's current context is the GPU's, and what it calls disturbs nobody who captures a
- * CUDA graph in another thread. Afterwards everything is as it was. A struct gpu_visit is of one thread and one visit.
- */
+/* Between the two calls the calling thread's current context is the GPU's, and its calls do not disturb another thread
+ * that captures a CUDA graph. gpu_leave restores the state before. A struct gpu_visit belongs to one thread and one
+ * visit. */
 struct gpu_visit {
 	int capture_mode;
 };
@@ -42,7 +42,7 @@ void gpu_leave(const struct gpu *g, const struct gpu_visit *v);
 /* Turns a CUDA result into a batchd code with a line of text: "<what>: CUDA_ERROR_... on cuda:0; <what to do>". 0 stays
  * 0. */
 int gpu_fault(const struct gpu *g, int result, struct fault *f, const char *what);
-/* The same for what was done with a stream of the caller's, which may be to blame. */
+/* The same for an operation on a stream of the caller's, which may be the cause. */
 int gpu_fault_on_stream(const struct gpu *g, int result, struct fault *f, const char *what);
 
 #endif

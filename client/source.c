@@ -113,7 +113,7 @@ static int open_arrays(struct source *s, const char *paths, struct fault *f)
 #define OTHER_FORMATS \
 	"batches of any other format are made in Python: batchd.serve(dataset, name=\"NAME\"), and \"serve:NAME\" here"
 
-/* Explains a path without a kind. A path that is no folder, list or array is reported as an unknown format. */
+/* Explains a path without its kind, as far as the kind can be guessed. */
 static int refuse_path(const char *path, struct fault *f)
 {
 	const char *dot = strrchr(path, '.'), *kind = NULL;

@@ -1,11 +1,11 @@
-/* The finishing step's constants, and the step itself in C for where there is no GPU. */
+/* The finishing step's constants, and the step itself in C for machines without a GPU. */
 #include "cuda/convert-plan.h"
 
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
-/* 1 / x to about 48 bits, as the daemon's finisher has it. */
+/* 1 / x to about 48 bits, computed as in the daemon's finisher. */
 static void reciprocal(float x, float *high, float *low)
 {
 	*high = 1.0f / x;
@@ -58,10 +58,10 @@ uint16_t convert_to_float16(float value)
 	uint32_t sign = v.u >> 16 & 0x8000, bits = v.u & 0x7fffffff;
 
 	if (bits > 0x7f800000)
-		return 0x7fff; /* not a number: what the GPU's conversion gives */
+		return 0x7fff; /* not a number: the result of the GPU's conversion */
 	if (bits >= 0x47800000)
 		return (uint16_t)(sign | 0x7c00);
-	if (bits < 0x38800000) { /* subnormal: the addition rounds */
+	if (bits < 0x38800000) { /* subnormal: the addition does the rounding */
 		v.u = bits;
 		v.f += half.f;
 		return (uint16_t)(sign | (v.u - half.u));

@@ -1,14 +1,13 @@
-/* The finishing kernels. convert-plan.h has what they calculate; this file is about moving bytes.
+/* The finishing kernels. convert-plan.h has the arithmetic; this file is about moving bytes.
  *
- * A thread makes 16 bytes of output at a time, and the 16 bytes of neighbouring threads lie side by side, so stores are
- * whole cache lines. What a thread reads it asks for at once, before it needs the first of it. To planes (NCHW) the
- * input of a block goes through shared memory, because a thread's pixels are n_channels times as far apart as its
- * outputs; it comes in as many bytes at a time as a thread has pixels, in n_channels loads. Images whose planes are no
- * multiple of what a thread makes, memory that is not aligned, and the rare mean and std that need true divisions go
- * number by number. Every loop is grid-stride: any grid gives the same result.
+ * A thread makes 16 bytes of output at a time, and the 16 bytes of neighbouring threads are adjacent, so stores are
+ * whole cache lines. A thread issues all its loads before it needs the first result. For planes (NCHW) the input of a
+ * block goes through shared memory, because a thread's pixels are n_channels times as far apart as its outputs; each of
+ * the n_channels loads takes as many bytes as a thread has pixels. Images whose planes are no multiple of a thread's
+ * output, memory that is not aligned, and the rare mean and std that need true divisions are handled number by number.
+ * Every loop is grid-stride: any grid gives the same result.
  *
- * Nothing indexes the plan with what is not a constant: a copy of all of it in each thread's local memory would be the
- * price. */
+ * The plan is indexed only with constants: otherwise each thread would copy all of it to its local memory. */
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
@@ -44,7 +43,7 @@ static __device__ __forceinline__ float rounded(to_float32, float v)
 	return v;
 }
 
-/* Two in a word, the first one below. */
+/* Two numbers in a word, the first one in the lower half. */
 static __device__ __forceinline__ uint32_t pair(to_float16, float first, float second)
 {
 	union {
@@ -65,7 +64,7 @@ static __device__ __forceinline__ uint32_t pair(to_bfloat16, float first, float 
 	return r.word;
 }
 
-/* What one thread makes: 16 bytes. */
+/* The output of one thread: 16 bytes. */
 static __device__ __forceinline__ uint4 sixteen(to_float32, const float (&v)[4])
 {
 	return make_uint4(__float_as_uint(v[0]), __float_as_uint(v[1]), __float_as_uint(v[2]), __float_as_uint(v[3]));
@@ -85,7 +84,7 @@ static __device__ __forceinline__ constants constants_of(const convert_plan &p, 
 	return { p.mean[c], p.std[c], p.std_high[c], p.std_low[c] };
 }
 
-/* The same for a channel that only the thread knows. */
+/* The same for a channel that is known only at run time. */
 template <int C> static __device__ __forceinline__ constants constants_at(const convert_plan &p, uint32_t c)
 {
 	constants k = constants_of(p, 0);
@@ -120,8 +119,7 @@ template <int N> static __device__ __forceinline__ bool aligned(const void *a)
 	return (uintptr_t)a % N == 0;
 }
 
-/* N bytes (a multiple of 4), moved in the largest units that they allow. Where they lie in memory they are aligned for
- * those. */
+/* N bytes (a multiple of 4), moved in the largest units that N allows. In memory they are aligned for those units. */
 template <int N> union bytes_of {
 	typedef std::conditional_t<N % 16 == 0, uint4, std::conditional_t<N % 8 == 0, uint2, uint32_t>> unit;
 
@@ -137,9 +135,9 @@ template <int N> static __device__ __forceinline__ void move(bytes_of<N> &to, co
 		to.units[i] = from.units[i];
 }
 
-/* A word of four bytes, from the first on each a step after the other. Not by shifts and masks: for compute_100 and
- * newer nvcc 13.0 takes such an expression of several words that one instruction loaded for a reversal of the bytes of
- * the first of them. */
+/* A word of four bytes, the first at `first`, each further one a step later. Not by shifts and masks: for compute_100
+ * and newer, nvcc 13.0 mistakes such an expression, when one instruction loaded several of its words, for a reversal of
+ * the bytes of the first word. */
 template <int N> static __device__ __forceinline__ uint32_t every(const bytes_of<N> &v, int first, int step)
 {
 	int second = first + step, third = second + step, fourth = third + step;
@@ -169,7 +167,7 @@ template <class To, int C> static __device__ __forceinline__ void flat(const con
 		for (int j = 0; j < CONVERT_GROUPS; j++)
 			if (g + j * CONVERT_THREADS < n_groups)
 				move(v[j], reinterpret_cast<const bytes_of<V> *>(in)[g + j * CONVERT_THREADS]);
-		/* From the channel of the thread's first number on; always 0 unless C is 3. */
+		/* Counted from the channel of the thread's first number; always 0 unless C is 3. */
 #pragma unroll
 		for (int c = 0; c < C; c++)
 			k[c] = V % C ? constants_at<C>(p, (g * V + c) % C) : constants_of(p, c);
@@ -198,8 +196,8 @@ template <class To, int C> static __device__ __forceinline__ void flat(const con
 
 /* ---- NCHW ---- */
 
-/* The block's n bytes of input to shared memory, V at a time. Thread by thread side by side, whatever pixels the bytes
- * belong to. */
+/* Loads the block's n bytes of input into shared memory, V at a time. Neighbouring threads load neighbouring bytes,
+ * whatever pixels the bytes belong to. */
 template <int V, int C> static __device__ __forceinline__ void stage(uint8_t *shared, const uint8_t *from, uint32_t n)
 {
 	uint32_t n_whole = aligned<V>(from) ? n / V : 0;
@@ -217,7 +215,7 @@ template <int V, int C> static __device__ __forceinline__ void stage(uint8_t *sh
 		shared[i] = from[i];
 }
 
-/* Where a pixel's number of the first channel goes; those of the others follow a plane apart. */
+/* Index of a pixel's number of the first channel; those of the other channels follow a plane apart. */
 template <int C> static __device__ __forceinline__ size_t place(const convert_plan &p, uint32_t px)
 {
 	uint32_t image = convert_image_of(&p, px);
@@ -231,7 +229,7 @@ template <class To, int C> static __device__ __forceinline__ void planar(const c
 	constexpr uint32_t V = 16 / sizeof(T), TILE = CONVERT_THREADS * V;
 	const uint8_t *in = reinterpret_cast<const uint8_t *>(p.in);
 	T *out = reinterpret_cast<T *>(p.out);
-	/* Then the V pixels of a thread are of one image, and so is every 16-byte store. */
+	/* Then a thread's V pixels belong to one image, and so does every 16-byte store. */
 	bool whole = !p.divides && p.plane % V == 0 && aligned<16>(out);
 
 	for (uint64_t from = (uint64_t)blockIdx.x * TILE; from < p.n_px; from += (uint64_t)gridDim.x * TILE) {

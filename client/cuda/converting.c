@@ -1,5 +1,5 @@
-/* What the trainer queues on its own stream: the finishing kernel, or a copy where there is nothing to finish; labels;
- * waiting for bytes. */
+/* Work that the trainer queues on its own stream: the finishing kernel, or a copy where there is nothing to finish;
+ * labels; waiting for bytes. */
 #include <stdio.h>
 #include <string.h>
 
@@ -8,20 +8,20 @@
 
 enum { HOST_MEMORY = 1 }; /* of CUDA_POINTER_MEMORY_TYPE */
 
-/* Which of a slot's rows a batch has; in share mode not always all of them. Of a producer's batch: which of its bytes.
- */
+/* The rows of a slot that belong to a batch; in share mode not always all of them. For a producer's batch: its
+ * bytes. */
 struct rows {
 	uint32_t slot, first, n;
 	size_t offset, n_bytes;
 };
 
-/* A mistake of the caller's: said, but the loader goes on. */
+/* A mistake of the caller: reported; the loader can still be used. */
 static int misuse(struct fault *f, const char *text)
 {
 	return fault_set(f, BATCHD_E_INVALID, "%s", text);
 }
 
-/* A CUDA result as the caller's outcome. What is fatal stays so: the next call for a batch says it, too. */
+/* A CUDA result as the caller's outcome. A fatal error stays: the next call for a batch returns it, too. */
 static int outcome(struct link *k, int result, const char *what, struct fault *f)
 {
 	int r = gpu_fault_on_stream(&delivery_of(k)->gpu, result, f, what);
@@ -34,7 +34,7 @@ static int outcome(struct link *k, int result, const char *what, struct fault *f
 	return r;
 }
 
-/* The present link. The memory of a retired one was another daemon's: its batches are kept on the host only. 0 or a
+/* The present link. A retired link's memory belonged to another daemon: its batches are kept on the host only. 0 or a
  * code with f. */
 static int find_link(struct batchd_loader *l, struct link **out, struct fault *f)
 {
@@ -47,8 +47,8 @@ static int find_link(struct batchd_loader *l, struct link **out, struct fault *f
 	return k && k->gpu ? 0 : misuse(f, "this loader delivers to no GPU: option device");
 }
 
-/* Ends one of the calls below, which do not take turns with batchd_next: a batch may have to be finished by one thread
- * before the next comes for another. */
+/* Ends one of the calls below, which do not take turns with batchd_next: a thread may have to finish a batch before the
+ * next one can come for another thread. */
 static int leave(struct batchd_loader *l, int r, const struct fault *f)
 {
 	pthread_mutex_lock(&l->lock);
@@ -59,7 +59,7 @@ static int leave(struct batchd_loader *l, int r, const struct fault *f)
 	return r;
 }
 
-/* A captured graph would read the same slot again at every replay, long after it has gone back. */
+/* A captured graph would read the same slot again at every replay, long after the slot has gone back. */
 static int refuse_capture(struct link *k, struct cuda_stream *stream, struct fault *f)
 {
 	bool capturing = false;
@@ -73,7 +73,8 @@ static int refuse_capture(struct link *k, struct cuda_stream *stream, struct fau
 				"a batch cannot become part of a CUDA graph: finish it into the graph's input tensor before the replay");
 }
 
-/* An address of the host or of another GPU would be a fault on the GPU, which ends the process's CUDA for good. */
+/* An address of the host or of another GPU would be a fault on the GPU, which ends the process's use of CUDA for
+ * good. */
 static int check_target(struct link *k, cuda_ptr to, struct fault *f)
 {
 	const struct gpu *g = &delivery_of(k)->gpu;
@@ -83,15 +84,14 @@ static int check_target(struct link *k, cuda_ptr to, struct fault *f)
 
 	if (r == CUDA_OK)
 		r = g->driver->pointer_get_attribute(&ordinal, CUDA_POINTER_DEVICE_ORDINAL, to);
-	if (r != CUDA_OK && r != CUDA_INVALID_VALUE) /* which is what addresses get that CUDA does not know */
+	if (r != CUDA_OK && r != CUDA_INVALID_VALUE) /* the result for addresses that CUDA does not know */
 		return outcome(k, r, "cannot look at the target", f);
 	return r == CUDA_OK && type != HOST_MEMORY && ordinal == g->ordinal
 		       ? 0
 		       : misuse(f, "the target is no memory of the loader's GPU");
 }
 
-/* The steps that all have in common: queue(k, rows, to, stream) with the batch's bytes in place. to: 0 where there is
- * no target. */
+/* The common steps: queue(k, rows, to, stream) with the batch's bytes in place. to: 0 where there is no target. */
 static int with_batch(struct link *k, const struct rows *rows, uint64_t generation, cuda_ptr to, bool has_target,
 		      struct cuda_stream *stream,
 		      int (*queue)(struct link *, const struct rows *, cuda_ptr, struct cuda_stream *),
@@ -160,7 +160,7 @@ static int queue_finish(struct link *k, const struct rows *rows, cuda_ptr to, st
 	return r;
 }
 
-/* From the batch's place in the slot's host memory, which every version of the struct has. False: it makes no sense. */
+/* From the batch's place in the slot's host memory, a field that every version of the struct has. False: invalid. */
 static bool rows_of(const struct link *k, const struct batchd_batch *b, struct rows *rows)
 {
 	size_t at = b->slot < k->n_slots ? (size_t)((char *)b->data - (char *)slab_slot(k->slab, b->slot)) : SIZE_MAX;
@@ -172,7 +172,7 @@ static bool rows_of(const struct link *k, const struct batchd_batch *b, struct r
 	return rows->first + rows->n <= k->info.group_batch_size;
 }
 
-/* Without a kernel nothing can be queued. A capture is named first all the same, as no build makes that right. */
+/* Without a kernel nothing can be queued. A capture is refused first, as no build of the library would allow it. */
 static int refuse_kernel(struct link *k, struct cuda_stream *stream, struct fault *f)
 {
 	char text[256];

@@ -1,5 +1,5 @@
-/* See copy-thread.h. The queue holds slot numbers, each once at most, so it never overflows; the requests themselves lie
- * with their slots. */
+/* See copy-thread.h. The queue holds slot numbers, each at most once, so it never overflows; each request is stored
+ * with its slot. */
 #include "cuda/copy-thread.h"
 
 #include <pthread.h>
@@ -11,7 +11,7 @@
 
 struct slot_request {
 	struct copy_request wanted;
-	uint64_t done_generation; /* of the last that `run` returned for; 0: none */
+	uint64_t done_generation; /* of the last request that `run` completed; 0: none */
 	int result;
 	bool queued;
 };
@@ -44,7 +44,7 @@ static int run_in_context(struct copy_thread *t, const struct copy_request *r)
 	return result;
 }
 
-/* Under the lock, which is free while the copy runs. */
+/* Called under the lock, which is released while the copy runs. */
 static void take_one(struct copy_thread *t)
 {
 	struct slot_request *request = &t->request[t->queue[t->first]];
@@ -78,7 +78,8 @@ static void *thread_main(void *arg)
 	return NULL;
 }
 
-/* Signals are for the trainer's own threads, but for those that a fault of this one raises. */
+/* Blocks signals in the thread, as they are for the trainer's own threads, except those that a fault of this thread
+ * raises. */
 static int start(struct copy_thread *t)
 {
 	sigset_t blocked, old;

@@ -1,8 +1,8 @@
-/* Slots on the GPU, filled from the host slab on a stream of our own.
+/* Slots on the GPU, filled from the host slab on a stream of this library's own.
  *
- * The slab's ordinary mapping is private, so a page that the trainer writes to becomes another page behind the same
- * address, while the GPU's DMA would go on reading the one that was pinned. So the DMA has a mapping of its own:
- * shared, for reading only, as the memfd allows no other. There are three ways from there, the first that works is
+ * The slab's ordinary mapping is private, so a page that the trainer writes to becomes another page at the same
+ * address, while the GPU's DMA would still read the page that was pinned. So the DMA has a mapping of its own: shared
+ * and read-only, as the memfd allows no other. There are three ways to copy from there; the first that works is
  * taken:
  *
  *   direct     the mapping itself is pinned. It needs a GPU that can register read-only memory, which those behind PCIe
@@ -12,7 +12,7 @@
  *              through buffers of its own.
  *
  * A slot on the GPU belongs to the host slot of the same number. It is written again only after the lease on the old
- * batch ended, which is after all work that reads it has been seen complete. */
+ * batch has ended, which is after all work that reads it has been seen complete. */
 #include "cuda/copy.h"
 
 #include <errno.h>
@@ -38,22 +38,22 @@ struct copy {
 	char *host; /* the slab, shared and read-only */
 	size_t n_bytes, slot_bytes, stride;
 	size_t n_pinned; /* bytes of the slab; 0: staged or pageable */
-	bool stays;      /* some of it could not be unpinned */
+	bool stays;      /* a part could not be unpinned */
 	uint32_t n_slots;
 	cuda_ptr base;
 	struct cuda_stream *stream;
-	struct copy_thread *thread; /* staged, pageable; then the stages and the stream are its own */
+	struct copy_thread *thread; /* staged, pageable; then it owns the stages and the stream */
 	struct stage stage[N_STAGES];
 	unsigned next_stage;
 	struct copied {
-		uint64_t generation; /* asked for last; 0: none yet, the daemon's begin with 1 */
+		uint64_t generation; /* requested last; 0: none yet, as the daemon begins with 1 */
 		struct cuda_event *done;
 	} *copied; /* of each slot */
 };
 
 /* ---- pinning ---- */
 
-/* What CUDA does not let go must not be unmapped: its address would be somebody else's soon. False: then. */
+/* Memory that CUDA cannot unregister must not be unmapped: its address would soon be reused. False: some is left. */
 static bool unpin(struct copy *c)
 {
 	bool all = true;
@@ -109,7 +109,7 @@ static void free_stages(struct copy *c)
 	}
 }
 
-/* Direct, staged or pageable. A CUDA result after which nothing works, or CUDA_OK. */
+/* Chooses direct, staged or pageable. A CUDA result after which nothing works, or CUDA_OK. */
 static int find_way(struct copy *c)
 {
 	int r = c->gpu->registers_read_only ? pin_slab(c) : CUDA_NOT_SUPPORTED;
@@ -127,8 +127,8 @@ static int find_way(struct copy *c)
 
 static int run(void *arg, const struct copy_request *r);
 
-/* With the greatest priority: streams share a few queues of the hardware, and a copy in one that the trainer's kernels
- * use would wait behind them. */
+/* With the greatest priority: streams share a few hardware queues, and a copy in a queue that the trainer's kernels use
+ * would wait behind them. */
 static int make_stream(struct copy *c)
 {
 	const struct cuda_driver *driver = c->gpu->driver;
@@ -196,7 +196,7 @@ void copy_destroy(struct copy *c)
 	driver = c->gpu->driver;
 	copy_thread_destroy(c->thread);
 	if (c->stream) {
-		driver->stream_synchronize(c->stream); /* the end of the loader: nothing of the trainer's waits */
+		driver->stream_synchronize(c->stream); /* the end of the loader: the trainer waits for nothing */
 		driver->stream_destroy(c->stream);
 	}
 	for (uint32_t i = 0; i < c->n_slots; i++)
@@ -222,8 +222,8 @@ const char *copy_detour(const struct copy *c)
 
 /* ---- copies ---- */
 
-/* Where the DMA finds the slot's bytes. In the thread. A stage may still be read by the copy before the last: then, and
- * only then, this waits. */
+/* The address from which the DMA reads the slot's bytes. In the thread. The copy before the last may still read a
+ * stage: then, and only then, this waits. */
 static int fill_stage(struct copy *c, const struct copy_request *r, const char **from, struct stage **stage)
 {
 	struct stage *s = &c->stage[c->next_stage];
@@ -245,7 +245,7 @@ static int fill_stage(struct copy *c, const struct copy_request *r, const char *
 	return CUDA_OK;
 }
 
-/* From one registration to the next: a single copy must not straddle two. */
+/* Copies between registration borders: a single copy must not straddle two. */
 static int copy_piece(struct copy *c, uint32_t slot, const char *from, size_t offset, size_t n_bytes)
 {
 	cuda_ptr to = copy_slot(c, slot) + offset;
@@ -264,7 +264,7 @@ static int copy_piece(struct copy *c, uint32_t slot, const char *from, size_t of
 	return r;
 }
 
-/* Queues the copy of a slot whose bytes are at `from`. */
+/* Queues the copy of a slot; `from`: the address of its bytes. */
 static int queue(struct copy *c, const struct copy_request *r, const char *from, const struct stage *stage)
 {
 	int result = copy_piece(c, r->slot, from, 0, r->data_bytes);

@@ -1,9 +1,8 @@
 /* The life of a batch on the GPU. delivery.h has the states.
  *
  * Nothing here waits for the GPU on the trainer's path, unless a stream that read a batch is destroyed before the batch
- * goes back: events are only asked whether they are complete. A trainer that
- * waits for a batch while others of its slots are pending looks at both in turn, so it can never wait for a slot that
- * is its own to give back. */
+ * goes back: events are only queried. A trainer that waits for a batch while other slots of its own are pending checks
+ * both in turn, so it never waits for a slot that it has to give back itself. */
 #include "cuda/delivery.h"
 
 #include <errno.h>
@@ -51,8 +50,8 @@ int delivery_create(struct link *k, const struct batchd_options *o, struct fault
 	return 0;
 }
 
-/* What cuIpcOpenMemHandle said in this process when it failed; 0: it has not. It is not tried again: on a machine where
- * it fails it fails for every loader. */
+/* The error of cuIpcOpenMemHandle in this process; 0: it has not failed. It is not tried again: on a machine where it
+ * fails it fails for every loader. */
 static atomic_int ipc_failed;
 
 void delivery_ask(struct delivery *d, Batchd__Wire__Open *open)
@@ -71,7 +70,8 @@ void delivery_ask(struct delivery *d, Batchd__Wire__Open *open)
 		open->device_kinds |= 1u << BATCHD__WIRE__SLAB_KIND__CUDA_VMM_FD;
 }
 
-/* What the trainer gets: for images another tensor than what is in the slot, unless it asked for just that. */
+/* What the trainer gets: images become a tensor other than the slot's content, unless the trainer asked for that
+ * content. */
 static int plan(struct link *k, const Batchd__Wire__Opened *m, struct fault *f)
 {
 	struct delivery *d = delivery_of(k);
@@ -102,13 +102,13 @@ static int plan(struct link *k, const Batchd__Wire__Opened *m, struct fault *f)
 	i->dtype = d->dtype;
 	i->layout = d->layout;
 	if (d->dtype != BATCHD_UINT8)
-		i->has_normalize = 0; /* it will be done */
+		i->has_normalize = 0; /* finishing will do it */
 	if (d->layout == BATCHD_NCHW)
 		i->shape[0] = c, i->shape[1] = h, i->shape[2] = w;
 	return 0;
 }
 
-/* A driver or a GPU for which there is no code in an image: an older driver than the toolkit's, for example. */
+/* The driver or the GPU has no code in an image: an older driver than the toolkit's, for example. */
 static bool cannot_run(int r)
 {
 	return r == CUDA_NO_BINARY_FOR_GPU || r == CUDA_UNSUPPORTED_PTX_VERSION || r == CUDA_INVALID_IMAGE ||
@@ -122,7 +122,7 @@ static int load_image(struct delivery *d, const void *image, const char *name)
 
 	if (r != CUDA_OK)
 		return r;
-	/* With lazy loading this is where the code is looked at. */
+	/* With lazy loading the driver reads the code here. */
 	r = d->gpu.driver->module_get_function(&d->kernel, d->module, name);
 	if (cannot_run(r)) {
 		d->gpu.driver->module_unload(d->module);
@@ -132,8 +132,9 @@ static int load_image(struct delivery *d, const void *image, const char *name)
 	return r;
 }
 
-/* Machine code first; where the driver has no use for that it compiles the PTX, which takes it about a second, once per
- * machine and user, as it keeps the result. If it cannot do that either it is as if there were no image. */
+/* Machine code first. Where the driver cannot use that it compiles the PTX, which takes about a second, once per
+ * machine and user, as the driver caches the result. If that fails too, the library behaves as if built without an
+ * image. */
 static int load_kernel(struct delivery *d)
 {
 	char name[32];
@@ -187,7 +188,7 @@ static int import_fd(struct delivery *d, const Batchd__Wire__Opened *m, int fd)
 	return CUDA_OK;
 }
 
-/* Why the daemon offers none: its own words, behind what went wrong here before. */
+/* Why the daemon offers no memory: its own text, behind the failure in this process. */
 static void note_no_offer(struct delivery *d, const char *why)
 {
 	int r = atomic_load(&ipc_failed);
@@ -201,7 +202,7 @@ static void note_no_offer(struct delivery *d, const char *why)
 		snprintf(d->reason, sizeof d->reason, "%.500s", why);
 }
 
-/* Opens the daemon's slab, or says in d->reason why not. */
+/* Opens the daemon's slab, or writes into d->reason why it cannot. */
 static int import(struct link *k, const Batchd__Wire__Opened *m, int fd)
 {
 	struct delivery *d = delivery_of(k);
@@ -282,8 +283,8 @@ int delivery_attach(struct link *k, const Batchd__Wire__Opened *m, int slab_fd, 
 	return r;
 }
 
-/* Most errors are no longer of interest to anybody; what cannot be given back goes with the process. Whether the
- * daemon's memory is mapped no more. */
+/* Releases everything. Most errors no longer matter: the process's end releases the rest. Returns whether the daemon's
+ * memory is no longer mapped. */
 static bool dismantle(struct delivery *d)
 {
 	const struct cuda_driver *driver = d->gpu.driver;
@@ -307,7 +308,7 @@ static bool close_half(struct link_gpu *g)
 	struct gpu_visit visit;
 	bool unmapped = !d->imported.address;
 
-	/* a second try, as there will be no other time */
+	/* a second try, as there is no later time for it */
 	if (gpu_enter(&d->gpu, &visit) == CUDA_OK || gpu_enter(&d->gpu, &visit) == CUDA_OK) {
 		unmapped = dismantle(d);
 		gpu_leave(&d->gpu, &visit);
@@ -347,7 +348,7 @@ static uint32_t slot_of(const struct delivery *d, const struct device_lease *lea
 	return (uint32_t)(lease - d->lease);
 }
 
-/* Whether the trainer or a tensor has anything of it. */
+/* Whether the trainer or a tensor has a slice of it. */
 static bool has_somebody(struct device_lease *lease)
 {
 	return lease->n_lent + lease->n_exported > atomic_load(&lease->n_returned);
@@ -364,7 +365,7 @@ static uint32_t n_held(const struct link_gpu *g)
 	return n;
 }
 
-/* One and the same number means another stream in each thread. */
+/* CUDA_STREAM_PER_THREAD has one value, but means another stream in each thread. */
 static bool is_other_threads(const struct device_lease *lease, unsigned i)
 {
 	return lease->stream[i] == CUDA_STREAM_PER_THREAD && !pthread_equal(lease->thread[i], pthread_self());
@@ -390,7 +391,7 @@ int delivery_is_capturing(const struct delivery *d, struct cuda_stream *stream, 
 {
 	int status = CUDA_CAPTURE_NONE, r = d->gpu.driver->stream_is_capturing(stream, &status);
 
-	/* Of the legacy stream: another one that waits for it is. */
+	/* IMPLICIT is the answer for the legacy stream: another stream that waits for it is capturing. */
 	*capturing = r == CUDA_STREAM_CAPTURE_IMPLICIT || (r == CUDA_OK && status != CUDA_CAPTURE_NONE);
 	return *capturing ? CUDA_OK : r;
 }
@@ -407,16 +408,16 @@ void delivery_return(struct delivery *d, struct returned *node)
 	while (!atomic_compare_exchange_weak(&d->returned, &head, node));
 }
 
-/* Where to record what tells of the lease's stream: the stream itself, but another thread's own default stream can only
- * be reached through the legacy one, which waits for all such streams. */
+/* The stream on which to record an event for the lease's stream: that stream itself, except for another thread's
+ * default stream. That one can be reached only through the legacy stream, which waits for all such streams. */
 static struct cuda_stream *stream_to_record(const struct device_lease *lease, unsigned i)
 {
 	return is_other_threads(lease, i) ? CUDA_STREAM_LEGACY : lease->stream[i];
 }
 
-/* Records an event behind all that the lease's streams were given so far, unless one of them captures a CUDA graph, of
- * which the event would become a part: then that is left for later. *failed: the stream with which it could not be
- * done. In the GPU's context. */
+/* Records an event behind all work queued so far on the lease's streams, unless one of them captures a CUDA graph, of
+ * which the event would become a part: then it is recorded later. *failed: the stream for which recording failed. In
+ * the GPU's context. */
 static int record(struct delivery *d, struct device_lease *lease, struct cuda_stream **failed)
 {
 	bool capturing = false;
@@ -437,15 +438,15 @@ static int record(struct delivery *d, struct device_lease *lease, struct cuda_st
 	return r;
 }
 
-/* What the driver says of a stream that captures, or while one does: it may be asked again later. */
+/* The driver's results for a stream that captures, or while any stream does: retry later. */
 static bool is_capturing_result(int r)
 {
 	return r >= CUDA_STREAM_CAPTURE_UNSUPPORTED && r <= CUDA_STREAM_CAPTURE_IMPLICIT;
 }
 
-/* Where a stream or an event cannot tell when the lease's work is over, say because the trainer has destroyed the
- * stream: waits for all work of the context, after which nothing of the lease is left to ask. A result other than
- * CUDA_OK is the context's own, and the end of the loader. In the GPU's context. */
+/* For a stream or an event that cannot tell when the lease's work is over, for example because the trainer has
+ * destroyed the stream: waits for all work of the context, after which nothing of the lease is left to query. A result
+ * other than CUDA_OK concerns the context, and ends the loader. In the GPU's context. */
 static int wait_instead(struct delivery *d, struct device_lease *lease)
 {
 	bool capturing = false;
@@ -454,7 +455,7 @@ static int wait_instead(struct delivery *d, struct device_lease *lease)
 	lease->recorded = false;
 	(void)delivery_is_capturing(d, CUDA_STREAM_LEGACY, &capturing);
 	if (capturing)
-		return CUDA_OK; /* waiting would spoil the capture: later */
+		return CUDA_OK; /* waiting would spoil the capture: try later */
 	r = d->gpu.driver->ctx_synchronize();
 	if (r == CUDA_OK) {
 		lease->n_streams = 0;
@@ -479,8 +480,8 @@ static void append(struct delivery *d, struct device_lease *lease)
 	d->gpu_half.n_pending++;
 }
 
-/* Tensors that are gone. An event recorded now is behind whatever was queued while they lived. In the GPU's context,
- * unless that is lost. */
+/* Handles tensors that are gone. An event recorded now is behind all work that was queued while they lived. In the
+ * GPU's context, unless that is lost. */
 static void take_returned(struct delivery *d)
 {
 	struct returned *next, *node = atomic_exchange(&d->returned, NULL);
@@ -556,7 +557,7 @@ static void give_back_complete(struct delivery *d)
 	}
 }
 
-/* A CUDA result: what ended the GPU for this process, or CUDA_OK. */
+/* Gives back slots whose work is complete. A CUDA result: the error that ended the GPU for this process, or CUDA_OK. */
 static int look(struct delivery *d)
 {
 	struct gpu_visit visit;
@@ -570,7 +571,7 @@ static int look(struct delivery *d)
 		}
 	}
 	if (d->lost)
-		take_returned(d); /* without CUDA: only to know that the tensors are gone */
+		take_returned(d); /* without CUDA: only to note that the tensors are gone */
 	return d->lost;
 }
 
@@ -606,7 +607,8 @@ static int release_behind(struct delivery *d, struct device_lease *lease, struct
 		r = delivery_use(d, lease, stream);
 	if (r == CUDA_OK && host->n_out == 1 && !host->more)
 		r = record(d, lease, &failed);
-	if (r != CUDA_OK && failed && failed != stream) /* an earlier one; the caller's own it is told of */
+	if (r != CUDA_OK && failed && failed != stream) /* an earlier stream; for its own stream the caller gets the
+	                                                 * error */
 		r = wait_instead(d, lease);
 	if (r != CUDA_OK) {
 		if (cuda_error_sticky(r))
@@ -638,7 +640,7 @@ int delivery_release_behind(struct delivery *d, struct device_lease *lease, stru
 	return r;
 }
 
-/* ---- parting ---- */
+/* ---- unmapping while the loader lives ---- */
 
 static bool is_held(const struct delivery *d)
 {
@@ -654,11 +656,11 @@ static bool is_idle(struct link_gpu *g)
 	struct delivery *d = delivery_from(g);
 	int lost = look(d);
 
-	/* After a fatal error nothing runs on the GPU any more, and no event will tell. */
+	/* After a fatal error nothing runs on the GPU any more, and no event will complete. */
 	return !is_held(d) && (lost || !d->pending);
 }
 
-/* Takes the mapping out, if it may go: no call finds it any more then. */
+/* Takes the mapping out if it may be closed: from then on no call finds it. */
 static struct daemon_memory take_mapping(struct delivery *d)
 {
 	struct daemon_memory taken = { 0 };
@@ -679,8 +681,8 @@ static enum link_gpu_mapping unmap(struct link_gpu *g, bool reopen)
 	struct daemon_memory taken;
 	int r;
 
-	/* A daemon that stops need not wait for memory that came as a descriptor; one that makes larger slots wants the old
-	 * ones back. */
+	/* A daemon that stops need not wait for memory that came as a descriptor; a daemon that makes larger slots
+	 * wants the old ones back. */
 	if (!d->imported.address || (d->imported.vmm.address && !reopen))
 		return LINK_GPU_NONE;
 	taken = take_mapping(d);
@@ -696,7 +698,7 @@ static enum link_gpu_mapping unmap(struct link_gpu *g, bool reopen)
 
 /* ---- delivering ---- */
 
-/* How much of a slot there is to copy. */
+/* Begins to copy the bytes of the slot that the batch uses. */
 static int begin_copy(struct delivery *d, const struct ready *b)
 {
 	const struct link *k = d->link;
@@ -712,7 +714,7 @@ static int begin_copy(struct delivery *d, const struct ready *b)
 	return copy_begin(d->copy, &r);
 }
 
-/* Begins the batch's copy, and that of the next one if it is here already, so that it runs while the trainer works on
+/* Begins the batch's copy, and that of the next batch if it has arrived, so that it runs while the trainer works on
  * this one. */
 static int begin_copies(struct delivery *d, const struct ready *b, const struct ready *next)
 {
@@ -722,13 +724,13 @@ static int begin_copies(struct delivery *d, const struct ready *b, const struct 
 	if (r != CUDA_OK)
 		return r;
 	r = begin_copy(d, b);
-	if (r == CUDA_OK && next && next->n_rows) /* none: the mark of the end of a producer's epoch */
+	if (r == CUDA_OK && next && next->n_rows) /* 0: the mark of the end of a producer's epoch */
 		r = begin_copy(d, next);
 	gpu_leave(&d->gpu, &visit);
 	return r == CUDA_OK ? copy_begun(d->copy, b->slot) : r;
 }
 
-/* The first slice of a batch, or the whole, makes the lease new. */
+/* The first slice of a batch, or the whole batch, resets the lease. */
 static void note_lent(struct delivery *d, const struct ready *b)
 {
 	struct device_lease *lease = &d->lease[b->slot];

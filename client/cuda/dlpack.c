@@ -1,8 +1,8 @@
-/* A batch on the GPU as a tensor of somebody else's, without a copy: the lease lives as long as the tensor.
+/* A batch on the GPU as a DLPack tensor for another library, without a copy: the lease lives as long as the tensor.
  *
  * The deleter may be called by any thread, with or without an interpreter's lock, in a garbage collection, at exit, or
  * in a forked child. So it takes no lock, calls no CUDA and waits for nothing: it puts the lease on a list, and a later
- * call records the events. In a forked child it only forgets. */
+ * call records the events. In a forked child it does nothing. */
 #include "cuda/dlpack.h"
 
 #include <stdlib.h>
@@ -19,14 +19,14 @@ struct export {
 		struct dl_managed_versioned versioned;
 	} as;
 	int64_t shape[MAX_DIMS], strides[MAX_DIMS];
-	struct delivery *delivery; /* not the loader: it may have another connection by then */
+	struct delivery *delivery; /* not the loader, which may have another connection by then */
 	uint32_t slot;
 };
 
 static void give_up(struct export *e)
 {
 	struct delivery *d = e->delivery;
-	struct returned *node = (struct returned *)e; /* the memory carries on as the news */
+	struct returned *node = (struct returned *)e; /* the memory is reused as the message */
 	uint32_t slot = e->slot;
 
 	if (d->fork_generation != process_generation()) {
@@ -47,7 +47,7 @@ static void delete_versioned(struct dl_managed_versioned *m)
 	give_up(m->context);
 }
 
-/* ---- what the slot holds ---- */
+/* ---- the content of the slot ---- */
 
 static void set_type(struct dl_tensor *t, enum batchd_dtype dtype)
 {
@@ -68,7 +68,7 @@ static void set_type(struct dl_tensor *t, enum batchd_dtype dtype)
 	t->type_lanes = 1;
 }
 
-/* A producer's batch is a row of bytes in which its arrays lie. */
+/* A producer's batch is a row of bytes that contains its arrays. */
 static void describe_bytes(const struct link *k, struct export *e, struct dl_tensor *t)
 {
 	t->n_dims = 1;

@@ -1,4 +1,4 @@
-/* Built without a CUDA compiler: there are no kernels in this library, and whoever asks is told so. */
+/* Built without a CUDA compiler: this library has no kernels, and says so when asked for them. */
 #include "cuda/fatbin.h"
 
 const void *convert_image(void)

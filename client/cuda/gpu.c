@@ -1,7 +1,7 @@
-/* Finding a GPU and stepping into its context.
+/* Finding a GPU and entering its context.
  *
- * A process that was forked after its parent had used CUDA cannot: every call there says CUDA_ERROR_NOT_INITIALIZED,
- * which is told in words that help. */
+ * A process that was forked after its parent had used CUDA cannot use CUDA: every call there fails with
+ * CUDA_ERROR_NOT_INITIALIZED, for which the error text has the remedy. */
 #include "cuda/gpu.h"
 
 #include <ctype.h>
@@ -36,7 +36,7 @@ const struct cuda_driver *gpu_driver(struct fault *f)
 		fault_set(f, BATCHD_E_GPU, "%s", table_why);
 		return NULL;
 	}
-	/* Where it did not even start before the fork, the driver would say CUDA_ERROR_OPERATING_SYSTEM. */
+	/* If CUDA did not start before the fork either, the driver would return CUDA_ERROR_OPERATING_SYSTEM. */
 	r = process_generation() == table_generation ? table.init(0) : CUDA_NOT_INITIALIZED;
 	if (r == CUDA_OK)
 		return &table;
@@ -72,7 +72,7 @@ int gpu_fault_on_stream(const struct gpu *g, int result, struct fault *f, const 
 	return set_fault(g, result, f, what, true);
 }
 
-/* ---- which one ---- */
+/* ---- choosing ---- */
 
 static int parse_uuid(const char *text, struct cuda_uuid *out)
 {
@@ -106,7 +106,7 @@ static int find_by_uuid(const struct cuda_driver *driver, const struct cuda_uuid
 	return -1;
 }
 
-/* The ordinal of the device meant by text, or a code. */
+/* The ordinal of the device that text names, or a code. */
 static int choose(const struct cuda_driver *driver, const char *text, int n_devices, struct fault *f)
 {
 	struct cuda_uuid uuid = { 0 };
@@ -137,7 +137,8 @@ static int choose(const struct cuda_driver *driver, const char *text, int n_devi
 	return (int)n;
 }
 
-/* An attribute that a driver may not know yet: then it is 0. A CUDA result after which nothing works, or CUDA_OK. */
+/* Reads an attribute that a driver may not know yet: then it is 0. A CUDA result after which nothing works, or
+ * CUDA_OK. */
 static int look_for(const struct gpu *g, enum cuda_device_attribute a, int *value)
 {
 	int r = g->driver->device_get_attribute(value, a, g->device);
@@ -145,7 +146,7 @@ static int look_for(const struct gpu *g, enum cuda_device_attribute a, int *valu
 	return cuda_error_sticky(r) ? r : CUDA_OK;
 }
 
-/* The same of GPU memory that comes as a descriptor. */
+/* Whether GPU memory can come as a descriptor. */
 static int look_for_fds(struct gpu *g)
 {
 	const char *call;
@@ -154,8 +155,8 @@ static int look_for_fds(struct gpu *g)
 	return cuda_error_sticky(r) ? r : CUDA_OK;
 }
 
-/* In exclusive mode the GPU is another process's, in prohibited mode nobody's; the driver says "unavailable", or that
- * it does not know. */
+/* In exclusive mode another process has the GPU, in prohibited mode no process may use it; the driver's error is
+ * "unavailable", or that it does not know. */
 static const char *advice(const struct gpu *g, int result)
 {
 	int mode = CUDA_COMPUTE_DEFAULT;

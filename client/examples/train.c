@@ -1,4 +1,4 @@
-/* A trainer in C: two epochs over a data set, the mean of every batch in place of a model.
+/* A trainer in C: two epochs over a data set; the mean of every batch stands for a model.
  *   cc train.c $(pkg-config --cflags --libs batchd) -o train && ./train imagefolder:DIR */
 #include <batchd.h>
 #include <stdio.h>

@@ -1,12 +1,12 @@
-/* A trainer in C with the CUDA runtime API: batches that are on the GPU already, and what the library does to get
- * there, by hand.
+/* A trainer in C with the CUDA runtime API: its batches arrive on the GPU, and an option shows by hand how the library
+ * finds them.
  *
  *     make examples                          where CUDA's headers and libcudart are
  *     train_cuda imagefolder:DIR
  *
  * With --by-hand it opens the daemon's memory itself: info.device_handle is the 64 bytes that the daemon sent, which
- * are what cudaIpcOpenMemHandle takes. The library has it open as well; CUDA counts both and gives both the same
- * address. */
+ * cudaIpcOpenMemHandle takes. The library has the memory open as well; CUDA counts both and returns the same address
+ * for both. */
 #include <batchd.h>
 #include <cuda_runtime_api.h>
 #include <stdio.h>
@@ -22,7 +22,7 @@
 		} \
 	} while (0)
 
-/* What the runtime says where there is no driver at all, or an old one, is the same. */
+/* Without a driver and with a driver that is too old the runtime reports the same error. */
 static void need_driver(void)
 {
 	int driver = 0, runtime = 0;
@@ -40,7 +40,7 @@ static void need_driver(void)
 	exit(1);
 }
 
-/* The daemon's memory on the GPU, found without the library's help. */
+/* The daemon's memory on the GPU, found without the library. */
 static const char *open_by_hand(const struct batchd_info *info)
 {
 	cudaIpcMemHandle_t handle;
@@ -87,8 +87,8 @@ int main(int argc, char **argv)
 
 	r = batchd_start(loader, 0, 0, 0, NULL);
 	while (r >= 0 && (r = batchd_next(loader, &b, BATCHD_FOREVER)) == BATCHD_OK) {
-		/* One kernel makes the tensor; what a model would do comes behind it on the same stream. Nothing here
-		 * waits for the GPU. */
+		/* One kernel makes the tensor; a model's work follows on the same stream. Nothing here waits for the
+		 * GPU. */
 		r = batchd_cuda_finish(loader, &b, images, stream);
 		if (r >= 0)
 			r = batchd_cuda_release(loader, b.slot, b.generation, stream);
@@ -102,8 +102,8 @@ int main(int argc, char **argv)
 	CUDA(cudaStreamSynchronize(stream));
 	printf("the last batch begins with %f\n", pixel);
 	if (slab)
-		CUDA(cudaIpcCloseMemHandle((void *)slab)); /* before the library tells the daemon that nobody needs
-		                                            * it any more */
+		CUDA(cudaIpcCloseMemHandle((void *)slab)); /* before the library tells the daemon that no process uses
+		                                            * it */
 	batchd_close(loader);
 	CUDA(cudaFree(images));
 	CUDA(cudaStreamDestroy(stream));

@@ -1,4 +1,4 @@
-/* batchctl: looks at the daemon, measures it and prepares data for it. This file only finds the subcommand. */
+/* batchctl: shows the daemon's state, measures it and prepares data for it. This file only finds the subcommand. */
 #include <locale.h>
 #include <signal.h>
 #include <stdio.h>
@@ -10,7 +10,7 @@
 struct subcommand {
 	const char *name;
 	int (*run)(int argc, char **argv);
-	const char *summary; /* NULL: not for people */
+	const char *summary; /* NULL: internal */
 };
 
 static const struct subcommand subcommands[] = {
@@ -61,13 +61,13 @@ static unsigned distance(const char *a, const char *b)
 static int refuse(const char *name)
 {
 	const char *meant = NULL;
-	unsigned nearest = 3; /* farther away is another word */
+	unsigned nearest = 3; /* a larger distance means another word */
 
 	for (size_t i = 0; i < sizeof subcommands / sizeof *subcommands; i++) {
 		unsigned d = subcommands[i].summary ? distance(name, subcommands[i].name) : nearest;
 
 		if (subcommands[i].summary && strlen(name) > 2 && !strncmp(name, subcommands[i].name, strlen(name)))
-			d = 0; /* its beginning */
+			d = 0; /* a prefix */
 		if (d < nearest) {
 			nearest = d;
 			meant = subcommands[i].name;
@@ -116,7 +116,7 @@ int main(int argc, char **argv)
 	const struct subcommand *s;
 
 	setlocale(LC_CTYPE, "");
-	signal(SIGPIPE, SIG_IGN); /* a closed pipe is a failed write, told by ctl_flush */
+	signal(SIGPIPE, SIG_IGN); /* a closed pipe is a failed write, reported by ctl_flush */
 	if (argc < 2) {
 		ctl_complain(NULL, "a command is missing; 'batchctl --help' lists them");
 		return CTL_USAGE;

@@ -1,4 +1,4 @@
-/* What bench has measured, for people and for programs. */
+/* The results of bench, for people and for programs. */
 #include "bench.h"
 
 #include <inttypes.h>
@@ -29,7 +29,7 @@ static void cell(struct table *t, int decimals, double value)
 	table_cell(t, "%s", isnan(value) ? "-" : text);
 }
 
-/* Three digits, whatever the size: decoding a photograph costs a millisecond, gathering a row of numbers a thousandth
+/* Three digits, whatever the size: decoding a photograph takes a millisecond, gathering a row of numbers a thousandth
  * of that. */
 static void cell_ms(struct table *t, double ms)
 {
@@ -76,13 +76,13 @@ static void cpu_model(char *buf, size_t size)
 		fclose(f);
 }
 
-/* From its first call to its first batch. */
+/* From a trainer's first call to its first batch. */
 static double first_call_ms(const struct bench *b, unsigned i)
 {
 	return (double)(b->open_ns[i] + b->by_trainer[i].first_ns) / 1e6;
 }
 
-/* What the daemon made of the request: the data set's own pipeline by name, an array's own type. */
+/* The daemon's reading of the request: the data set's own pipeline by name, an array's own type. */
 static const char *served(const struct bench *b, const char *key, const char *asked)
 {
 	const char *s = json_string_value(json_object_get(b->loader, key));
@@ -101,7 +101,7 @@ int bench_print_json(struct bench *b)
 	for (unsigned i = 0; i < b->n_trainers; i++) {
 		json_t *one = tally_json(&b->by_trainer[i]);
 
-		/* Nothing of the daemon's belongs to one trainer. */
+		/* The daemon's numbers do not belong to one trainer. */
 		json_object_del(one, "decoded");
 		json_object_del(one, "cpu_ms_per_image");
 		json_object_del(one, "daemon_cpu_ms_per_image");

@@ -1,7 +1,7 @@
-/* The other end of trainer.h: a process that does what a training loop does, without the training.
+/* The other end of trainer.h: a process that runs a training loop without the training.
  *
- * It takes a batch, looks at it (or, as most frameworks would, leaves that to others), gives it back and takes the
- * next. Times are those of CLOCK_MONOTONIC, which all processes share, so that bench can say when the first began and
+ * It takes a batch, reads it (or, as most frameworks do, leaves that to later code), gives it back and takes the next.
+ * Times are those of CLOCK_MONOTONIC, which all processes share, so that bench can say when the first trainer began and
  * the last ended. */
 #include <inttypes.h>
 #include <stdio.h>
@@ -34,7 +34,7 @@ struct epoch {
 	int complete;
 };
 
-/* A line to bench. False when bench is gone. */
+/* Sends a line to bench. False when bench is gone. */
 static bool tell(json_t *event)
 {
 	bool sent = event && json_dumpf(event, stdout, JSON_COMPACT) == 0;
@@ -76,7 +76,7 @@ static int open_loader(struct bench_trainer *t, const json_t *config)
 	int r;
 
 	batchd_options_init(&o);
-	o.reconnect_ms = 0; /* a number measured over a restart would be none */
+	o.reconnect_ms = 0; /* a measurement across a restart would be worthless */
 	o.socket = json_string_value(json_object_get(config, "socket"));
 	o.dataset = json_string_value(json_object_get(config, "dataset"));
 	o.transform = json_string_value(json_object_get(config, "transform"));
@@ -124,7 +124,7 @@ static void touch(const void *data, size_t n_bytes)
 
 	for (size_t i = 0; i < n_bytes / sizeof *words; i++)
 		sum += words[i];
-	__asm__ volatile("" : : "r"(sum)); /* the compiler must believe that somebody wants it */
+	__asm__ volatile("" : : "r"(sum)); /* keeps the compiler from dropping the sum */
 }
 
 static bool note_wait(struct epoch *e, uint64_t ns)
@@ -142,7 +142,7 @@ static bool note_wait(struct epoch *e, uint64_t ns)
 	return true;
 }
 
-/* False: no memory for the numbers, or bench is gone. */
+/* Takes one batch's numbers. False: no memory for them, or bench is gone. */
 static bool take(struct bench_trainer *t, struct epoch *e, const struct batchd_batch *b)
 {
 	uint64_t now = progress_now_ns();
@@ -217,7 +217,7 @@ static bool tell_epoch(const struct bench_trainer *t, const struct epoch *e, uin
 			      (json_int_t)e->n_replaced, "complete", e->complete, "waits_ns", waits));
 }
 
-/* Does what bench asks until it has no more questions. */
+/* Does what bench asks until bench closes the pipe. */
 static int serve(struct bench_trainer *t)
 {
 	char *line = NULL;
@@ -252,7 +252,7 @@ int bench_trainer_main(int argc, char **argv)
 		ctl_complain("bench-trainer", "is started by 'batchctl bench', not by hand");
 		return CTL_USAGE;
 	}
-	prctl(PR_SET_PDEATHSIG, SIGTERM); /* a trainer without bench has nobody to measure for */
+	prctl(PR_SET_PDEATHSIG, SIGTERM); /* without bench a trainer has no use */
 	code = open_loader(&t, config);
 	if (code == CTL_OK &&
 	    tell(json_pack("{s:s, s:I, s:I, s:I, s:I}", "event", "opened", "open_ns", (json_int_t)t.open_ns,

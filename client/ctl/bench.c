@@ -1,9 +1,9 @@
-/* batchctl bench: trainers that only take batches, and what that costs.
+/* batchctl bench: trainers that only take batches, and the cost of that.
  *
- * Every trainer is a process of its own, all begin an epoch together, and each epoch is a row: the first one pays for
- * cold files and caches, the later ones show what the caches are worth. CPU time is counted on both sides, because
- * work moved from one to the other is not saved. The daemon's is the difference of what it says before and after, so
- * other jobs of the same daemon are counted too: --private has none. */
+ * Every trainer is a process of its own, all begin an epoch together, and each epoch is a row: the first epoch pays for
+ * cold files and caches, the later ones show the effect of the caches. CPU time is counted on both sides, because work
+ * moved from one side to the other is not saved. The daemon's CPU time is the difference of its own counters before and
+ * after, so other jobs of the same daemon are counted too; --private has none. */
 #include "bench.h"
 
 #include <errno.h>
@@ -39,10 +39,10 @@ static void catch_signals(void)
 	sigaction(SIGTERM, &sa, NULL);
 }
 
-/* ---- what the daemon says about itself ---- */
+/* ---- the daemon's own counters ---- */
 
 struct usage {
-	double cpu_s, decoded; /* NAN: it does not say */
+	double cpu_s, decoded; /* NAN: not reported */
 };
 
 /* Replaces b->status. An exit code. */
@@ -123,7 +123,7 @@ static void note_opened(struct bench *b)
 	}
 }
 
-/* Adds what the trainers have just answered. */
+/* Adds the answers of the trainers for one epoch. */
 static bool collect(struct bench *b, struct tally *epoch)
 {
 	bool fine = true;
@@ -186,7 +186,7 @@ static int run_epochs(struct bench *b)
 	return code;
 }
 
-/* Whether there is no daemon that this user could ask, and none was named. */
+/* Whether no daemon that this user could ask is there, and none was named. */
 static bool nobody_answers(const struct bench *b)
 {
 	const char *named = getenv("BATCHD_SOCKET");
@@ -311,7 +311,7 @@ static bool parse(struct bench *b, int argc, char **argv, int *code)
 
 int bench_main(int argc, char **argv)
 {
-	struct bench *b = calloc(1, sizeof *b); /* large for a stack */
+	struct bench *b = calloc(1, sizeof *b); /* too large for a stack */
 	int code = CTL_FAILED;
 
 	if (!b) {

@@ -1,7 +1,7 @@
 /* Threads that take the next index from a counter.
  *
- * The calling thread does no work: it wakes ten times a second to draw, so that a slow file delays the work but never
- * the display. */
+ * The calling thread does no work: it wakes ten times a second to draw, so that a slow file delays the work but not the
+ * display. */
 #include "crew.h"
 
 #include <errno.h>
@@ -12,7 +12,7 @@
 struct crew {
 	const struct crew_job *job;
 	atomic_uint_fast64_t next, done;
-	atomic_int error;     /* the first one wins */
+	atomic_int error;     /* of the first thread that failed */
 	pthread_mutex_t lock; /* guards n_running */
 	pthread_cond_t left;  /* a thread has ended */
 	unsigned n_running;

@@ -1,8 +1,8 @@
-/* Small things that every subcommand needs.
+/* Small functions that every subcommand needs.
  *
- * The awkward one is printing other people's text: file names, program names and class names may contain escape
- * sequences, and a status display that passes them on lets whoever named a file drive the operator's terminal. So all
- * of it goes through ctl_make_printable. */
+ * The awkward part is printing text from other users: file names, program names and class names may contain escape
+ * sequences, and a status display that prints them unchanged lets the author of a file name control the operator's
+ * terminal. So all such text passes through ctl_make_printable. */
 #include "ctl.h"
 
 #include <errno.h>

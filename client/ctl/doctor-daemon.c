@@ -1,8 +1,8 @@
-/* What doctor finds with a daemon: whether one answers, and on each GPU what a trainer gets from it.
+/* Findings of doctor about a daemon: whether one answers, and on each GPU what a trainer gets from it.
  *
- * That is tried with a loader, as the driver decides by things that nobody can look up from here: this process opens a
- * small data set whose batches are wanted on the GPU, and compares one with what is in host memory. What the two sides
- * differ in is told in the light of that result; only where there is no result, it is told as what it may mean. */
+ * That is tried with a loader, as the driver decides by rules that cannot be looked up from here: this process opens a
+ * small data set with its batches on the GPU, and compares one batch with its copy in host memory. Differences between
+ * the two sides are reported in the light of that result; without a result, with what they may mean. */
 #include <errno.h>
 #include <jansson.h>
 #include <stdarg.h>
@@ -191,7 +191,7 @@ static void say_side(struct doctor *d, const char *which, const struct side *s)
 		   s->driver);
 }
 
-/* A difference is harmless where memory was mapped, a likely reason where it was not, and of no account without a GPU. */
+/* A difference is harmless where memory was mapped, a likely reason where it was not, and irrelevant without a GPU. */
 static void say_difference(struct doctor *d, const char *about, const char *remedy, const char *fmt, ...)
 	__attribute__((format(printf, 4, 5)));
 static void say_difference(struct doctor *d, const char *about, const char *remedy, const char *fmt, ...)

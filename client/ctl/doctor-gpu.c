@@ -1,9 +1,9 @@
-/* What doctor finds with the CUDA driver: is there one, which GPUs, can their memory be shared between processes, can
- * ours be pinned.
+/* Findings of doctor about the CUDA driver: whether there is one, which GPUs, whether their memory can be shared
+ * between processes, whether host memory can be pinned.
  *
  * Sharing is tried as it will be used, between two processes: a child of posix_spawn (never a fork, which CUDA does not
- * survive) exports a buffer, and this process opens and reads it. That says what the driver does between processes of
- * one user in one place; what it does between this process and the daemon, doctor-daemon.c tries. */
+ * survive) exports a buffer, and this process opens and reads it. That shows what the driver does between processes of
+ * one user in one place; doctor-daemon.c tries it between this process and the daemon. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -81,8 +81,8 @@ static int export(const struct cuda_driver *driver, int ordinal, const char **ca
 	return r;
 }
 
-/* Exports a buffer on the GPU whose ordinal is argv[1], writes its handle to standard output, and waits for the end of
- * standard input. */
+/* Exports a buffer on GPU number argv[1], writes its handle to standard output, and waits for the end of standard
+ * input. */
 int doctor_export_main(int argc, char **argv)
 {
 	struct cuda_driver driver;
@@ -103,7 +103,7 @@ int doctor_export_main(int argc, char **argv)
 struct child {
 	pid_t pid;
 	FILE *out; /* its standard output */
-	int in;    /* its standard input; closing it ends it */
+	int in;    /* its standard input; closing this ends it */
 };
 
 static int start_child(struct child *c, int ordinal)
@@ -156,7 +156,8 @@ static bool parse_handle(const char *hex, struct cuda_ipc_handle *h)
 	return true;
 }
 
-/* Reads the shared buffer through this process's mapping. What failed, or NULL; *r: the CUDA result. */
+/* Reads the shared buffer through this process's mapping. Returns the call that failed, or NULL; *r: the CUDA
+ * result. */
 static const char *read_shared(struct gpu_trial *t, const struct cuda_ipc_handle *h, int *r)
 {
 	const struct cuda_driver *cu = t->driver;
@@ -207,7 +208,7 @@ static void try_sharing(struct gpu_trial *t)
 
 /* ---- pinning ---- */
 
-/* As a trainer without IPC does it: memory that may only be read. */
+/* Pins memory as a trainer without IPC does: memory that is mapped for reading only. */
 static void try_pinning(struct gpu_trial *t)
 {
 	int fd = memfd_create("doctor", MFD_CLOEXEC), r;
@@ -265,7 +266,7 @@ static void describe(struct gpu_trial *t)
 		doctor_say(t->doctor, FINDING_OK, t->about, NULL, "MPS is on, which works and is not needed");
 }
 
-/* Whether several processes may use it. */
+/* Whether several processes may use the GPU. */
 static bool check_mode(struct gpu_trial *t)
 {
 	int mode = attribute(t, CUDA_DEVICE_COMPUTE_MODE);

@@ -1,4 +1,4 @@
-/* What doctor finds without CUDA and without a daemon: limits, memory, device nodes. */
+/* Findings of doctor without CUDA and without a daemon: limits, memory, device nodes. */
 #include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
@@ -83,9 +83,9 @@ static void check_huge_pages(struct doctor *d)
 
 /* ---- device nodes ---- */
 
-/* What there is in /dev of a GPU: nvidia0, nvidia1 ... are the GPUs themselves; nvidiactl and nvidia-uvm every CUDA
- * program needs besides, and the driver's library may make the first of them on a machine without a GPU, too. A WSL2
- * and a Jetson have other ones. */
+/* Kinds of GPU nodes in /dev: nvidia0, nvidia1 ... are the GPUs themselves. Every CUDA program also needs nvidiactl and
+ * nvidia-uvm, and the driver's library may create the first of these on a machine without a GPU, too. WSL2 and Jetson
+ * have other nodes. */
 enum node { NODE_NONE, NODE_GPU, NODE_CONTROL, NODE_UVM };
 
 static enum node node_of(const char *name)

@@ -1,5 +1,5 @@
-/* batchctl doctor: what stands in the way of batches on a GPU, and of batchd at all, on this machine and from where it
- * is run. */
+/* batchctl doctor: problems that prevent batches on a GPU, or batchd itself, on this machine and in the place where
+ * doctor runs. */
 #include "doctor.h"
 
 #include <stdio.h>

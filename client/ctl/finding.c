@@ -9,7 +9,7 @@
 
 static const char *const states[] = { "ok", "note", "problem" };
 
-/* Long lines are broken at spaces, behind the column where the text begins. */
+/* Breaks long lines at spaces, and indents them to the column where the text begins. */
 static void print_wrapped(const char *text, unsigned indent)
 {
 	enum { WIDTH = 110 };

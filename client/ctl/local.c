@@ -1,4 +1,4 @@
-/* Opening is the same code as the daemon's, so what batchctl says about a data set is what the daemon would find. */
+/* Opening uses the daemon's own code, so batchctl's findings about a data set are what the daemon would find. */
 #include "local.h"
 
 #include <errno.h>
@@ -39,7 +39,7 @@ static int exit_of(int wire_code)
 	}
 }
 
-/* A mistyped path would otherwise be called a wrong kind of data set. */
+/* Without this check a mistyped path would be reported as a wrong kind of data set. */
 static int check_path(const char *command, const char *text)
 {
 	struct stat st;

@@ -1,8 +1,8 @@
 /* batchctl preview: what a pipeline makes of a data set, as a picture to look at.
  *
  * It runs the daemon's own pipeline on the daemon's own order, with the same keys: the first samples of (seed, epoch)
- * that a trainer gets, crop for crop. Only ToTensor's scaling and Normalize are left out, because nobody could see
- * anything after them. */
+ * that a trainer gets, crop for crop. Only ToTensor's scaling and Normalize are left out, because their result cannot
+ * be shown as a picture. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -256,7 +256,7 @@ static void finish(struct preview *p)
 		dataset_unref(p->ds);
 }
 
-/* A name that would say something else than what is in the file. */
+/* Whether the name's ending promises another format than the file has. */
 static bool is_other_format(const char *name)
 {
 	static const char *const endings[] = {

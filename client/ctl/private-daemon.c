@@ -1,8 +1,9 @@
 /* Starting, waiting for and stopping a batchd.
  *
- * It must not outlive batchctl however that ends: the kernel sends it SIGTERM when batchctl dies (PR_SET_PDEATHSIG),
- * and if that fails it exits when nobody has asked it anything for a while. Nor may anything else of it, so the daemon
- * itself makes its directory, which it then removes, and its log, to be quoted if it does not come up, has no name. */
+ * The daemon must not outlive batchctl, however that ends: the kernel sends the daemon SIGTERM when batchctl dies
+ * (PR_SET_PDEATHSIG), and if that fails the daemon exits when it has had no request for a while. Its files must not
+ * outlive batchctl either: the daemon itself makes its directory and removes it, and its log, which batchctl quotes if
+ * the daemon does not start, has no name. */
 #include "private-daemon.h"
 
 #include <errno.h>
@@ -41,7 +42,7 @@ static bool make_places(struct private_daemon *d)
 		base = "/tmp";
 	snprintf(d->dir, sizeof d->dir, "%s/batchctl-XXXXXX", base);
 	d->log_fd = memfd_create("log", MFD_CLOEXEC);
-	/* The name is kept free for the daemon, which refuses a directory that another user has made meanwhile. */
+	/* Only the name is reserved; the daemon refuses a directory that another user has made meanwhile. */
 	if (d->log_fd < 0 || !mkdtemp(d->dir) || rmdir(d->dir) < 0) {
 		d->dir[0] = 0;
 		return false;
@@ -81,8 +82,8 @@ static void become_daemon(const struct private_daemon *d, pid_t parent, const ch
 	if (getppid() != parent)
 		_exit(1);
 	signal(SIGPIPE, SIG_DFL);
-	signal(SIGINT, SIG_IGN); /* the terminal's goes to batchctl, which stops the daemon when the trainers have
-	                          * ended */
+	signal(SIGINT, SIG_IGN); /* the terminal sends it to batchctl too, which stops the daemon after the trainers
+	                          * have ended */
 	dup2(d->log_fd, STDOUT_FILENO);
 	dup2(d->log_fd, STDERR_FILENO);
 	snprintf(n_workers, sizeof n_workers, "%llu", (unsigned long long)workers);
@@ -116,7 +117,7 @@ static void complain(const struct private_daemon *d, const char *command, const 
 	char line[1024], last[1024] = "";
 
 	while (f && fgets(line, sizeof line, f)) {
-		const char *record = strstr(line, "batchd["); /* behind the time */
+		const char *record = strstr(line, "batchd["); /* after the time */
 
 		if (*line != '\n')
 			snprintf(last, sizeof last, "%s", record ? record : line);

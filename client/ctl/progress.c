@@ -1,4 +1,4 @@
-/* Progress that suits its reader.
+/* Progress in the form that suits its reader.
  *
  * The rate is that of the last seconds, not of the whole run: the first files come from a cold disk and the later ones
  * do not (or the other way round), and a remaining time from the overall average is wrong for most of the run. */
@@ -70,7 +70,7 @@ static void measure_rate(struct progress *p, uint64_t now, uint64_t done)
 	p->mark_done = done;
 }
 
-/* ", 210/s, 35 s left", as much of it as is known. */
+/* Writes ", 210/s, 35 s left", as far as it is known. */
 static void format_pace(const struct progress *p, uint64_t done, char *buf, size_t size)
 {
 	int used = p->rate > 0 ? snprintf(buf, size, p->rate < 10 ? ", %.1f/s" : ", %.0f/s", p->rate) : 0;

@@ -1,7 +1,7 @@
-/* batchctl sample-data: a labelled JPEG folder to play with, made on the spot.
+/* batchctl sample-data: makes a labelled folder of JPEG files for trials.
  *
- * The same arguments give the same files, so numbers measured on two machines are about the same work. Each file is
- * written under a temporary name first: an interrupted run leaves no half picture that a later one would trip over. */
+ * The same arguments give the same files, so measurements on two machines are about the same work. Each file is written
+ * under a temporary name first: an interrupted run leaves no half-written picture behind. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -30,7 +30,7 @@ struct sample_data {
 	atomic_uint_fast64_t n_bytes;
 };
 
-/* A picture's file name, and the one it has until it is complete. */
+/* A picture's file name, and its name until it is complete. */
 struct paths {
 	char name[4096], partial[4104];
 };
@@ -47,8 +47,8 @@ static void painter_end(void *arg, void *own)
 	painter_destroy(own);
 }
 
-/* The library's own handler prints and calls exit(), for lack of memory too; nothing else can fail while writing to
- * memory. */
+/* libjpeg's own error handler prints and calls exit(), also when memory is short; no other error is possible while
+ * writing to memory. */
 static void compress(const struct scene *s, uint8_t **bytes, unsigned long *n_bytes)
 {
 	struct jpeg_compress_struct c;

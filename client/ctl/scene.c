@@ -1,10 +1,10 @@
-/* Pictures that behave like photographs where it matters to a loader and to a small model.
+/* Pictures that resemble photographs where it matters to a loader and to a small model.
  *
  * To a loader: about 500x375, sizes that vary, 60 to 110 KB as a JPEG. Flat drawings would compress to a tenth of that
- * and make decoding look four times faster than it is, so noise is added in octaves, weaker the finer they are, as in
- * photographs. To a model: the class is a shape (and beyond the first eight classes its filling) that appears
- * anywhere, turned and scaled; its colour leans towards one hue per class, so that even a model too small to see
- * shapes learns something within an epoch or two. */
+ * and make decoding look four times faster than it is, so noise is added in octaves, the finer the weaker, as in
+ * photographs. To a model: the class is a shape (and beyond the first eight classes its filling) that appears anywhere,
+ * turned and scaled; its colour leans towards one hue per class, so that even a model too small to see shapes learns
+ * something within an epoch or two. */
 #include "scene.h"
 
 #include <errno.h>
@@ -105,7 +105,7 @@ static struct colour from_hsv(int hue, int saturation, int value)
 	return (struct colour){ level[pick[0]], level[pick[1]], level[pick[2]] };
 }
 
-/* A row of the lattice of random levels, joined smoothly between them: 256 times the level at each pixel. */
+/* A row of the lattice of random levels, interpolated smoothly: 256 times the level at each pixel. */
 static void draw_levels(struct dice *d, int32_t *levels, uint32_t width, uint32_t wavelength, const int *weight,
 			int amplitude)
 {
@@ -119,8 +119,8 @@ static void draw_levels(struct dice *d, int32_t *levels, uint32_t width, uint32_
 	}
 }
 
-/* One octave of value noise: random levels `wavelength` pixels apart, smoothly joined. amplitude in 1/16 grey levels.
- * Most of a picture's time goes into the loop over a row, so that is one which compilers vectorise. */
+/* One octave of value noise: random levels `wavelength` pixels apart, interpolated smoothly. amplitude in 1/16 grey
+ * levels. Most of a picture's time is spent in the loop over a row, so it has a form that compilers vectorise. */
 static void add_octave(struct dice *d, int16_t *field, uint32_t width, uint32_t height, uint32_t wavelength,
 		       int amplitude)
 {
@@ -225,7 +225,7 @@ static bool in_fill(unsigned fill, int u, int v)
 	}
 }
 
-/* Where the shape is: pixel offsets from its centre, times these, shifted by 16, are its own coordinates. */
+/* The position of the shape: pixel offsets from its centre, times these, shifted by 16, are its own coordinates. */
 struct placing {
 	int64_t cosine, sine;
 	int x, y;

@@ -1,7 +1,7 @@
 /* Drawn with libgd and its built-in fonts, which need no font files on the machine.
  *
- * Those fonts hold ISO-8859-2. Class names are UTF-8, so they are converted, and a character the font lacks becomes
- * the nearest one that iconv knows or '?': a sheet with a question mark in it is better than none. */
+ * Those fonts hold ISO-8859-2. Class names are UTF-8, so they are converted, and a character that the font lacks
+ * becomes the nearest one that iconv knows or '?': a sheet with a question mark is better than none. */
 #include "sheet.h"
 
 #include <errno.h>
@@ -74,7 +74,7 @@ static void to_font(const char *utf8, char *out, size_t size)
 		iconv_close(cd);
 }
 
-/* width: pixels there are for it. */
+/* width: pixels available for the text. */
 static void draw_text(const struct sheet *s, int x, int y, uint64_t width, const char *utf8, int colour)
 {
 	gdFontPtr font = gdFontGetSmall();

@@ -1,7 +1,7 @@
 /* The daemon's state for people.
  *
- * The daemon sends JSON; this file only lays it out. Every key may be missing or of another type, because an
- * operator's batchctl may be older or newer than the daemon it asks: what is not there is left out. */
+ * The daemon sends JSON; this file only lays it out. Every key may be missing or of another type, because batchctl may
+ * be older or newer than the daemon: a missing value is left out. */
 #include "status-text.h"
 
 #include <math.h>
@@ -38,7 +38,7 @@ static bool has(const json_t *o, const char *key)
 	return !isnan(number(o, key));
 }
 
-/* The printers below write into a small buffer of the caller's expression, which lives to the end of its block. */
+/* The printers below write into this small buffer at the caller, which lives to the end of the caller's block. */
 #define BUF (char[48]){ 0 }, 48
 
 static const char *count(const json_t *o, const char *key, char *buf, size_t size)
@@ -88,7 +88,7 @@ static const char *or_dash(const char *s)
 	return *s ? s : "-";
 }
 
-/* Prints other people's text. */
+/* Prints text from other users. */
 static void put(const char *s)
 {
 	char *copy = strdup(s);
@@ -196,7 +196,7 @@ static void print_cache(const json_t *root)
 	table_destroy(t);
 }
 
-/* How many copies to it there were, and how large they were together. */
+/* Number and total size of the copies to this GPU. */
 static void add_copies(const json_t *gpu, double *n, double *n_bytes)
 {
 	const json_t *list = json_object_get(gpu, "copies"), *c;
@@ -254,7 +254,7 @@ static void print_gpu(const json_t *root, const json_t *g)
 		put(text(g, "not_pinned"));
 		putchar('\n');
 	}
-	if (*text(g, "numa_error") && number(g, "numa_node") > 0) /* with node 0 alone everything is near */
+	if (*text(g, "numa_error") && number(g, "numa_node") > 0) /* with node 0 alone all memory is near */
 		printf("          batches may lie far from it: cannot move them to NUMA node %s: %s (a container, or the service without gpu.conf, may forbid mbind)\n",
 		       count(g, "numa_node", BUF), text(g, "numa_error"));
 	if (number(g, "errors") > 0) {
@@ -308,7 +308,7 @@ static void print_loader_options(const json_t *l)
 	putchar('\n');
 }
 
-/* What the same loader said at the last look; NULL when there was none. */
+/* The same loader's state at the last look; NULL when there was none. */
 static const json_t *same_loader(const json_t *root, const json_t *l)
 {
 	const json_t *list = json_object_get(root, "loaders"), *other;
@@ -320,7 +320,7 @@ static const json_t *same_loader(const json_t *root, const json_t *l)
 	return NULL;
 }
 
-/* ", 2210/s": between two looks, else what the daemon says, which is since the loader began. */
+/* ", 2210/s": between two looks; without a last look the daemon's own number, an average since the loader began. */
 static void print_rate(const json_t *l, const json_t *last, double uptime_s)
 {
 	const json_t *before = same_loader(last, l);
@@ -374,7 +374,7 @@ static void print_bad(const json_t *l)
 		printf("    and %.0f more; 'batchctl verify' names them all\n", n_bad - (double)i);
 }
 
-/* "ranks 1, 3 to release batches", or whatever the daemon says. */
+/* "ranks 1, 3 to release batches", or the daemon's own text. */
 static const char *stream_waits_for(const json_t *s, char *buf, size_t size)
 {
 	const json_t *ranks = json_object_get(s, "waits_for_ranks"), *r;

@@ -1,4 +1,4 @@
-/* batchctl status: asks the daemon for its state, once or again and again, and passes it on as JSON or to
+/* batchctl status: asks the daemon for its state, once or repeatedly, and prints it as JSON or through
  * status-text.c. */
 #include <errno.h>
 #include <stdio.h>
@@ -15,7 +15,7 @@
 
 struct status {
 	const char *socket, *from;
-	json_t *last; /* the look before, with --watch; NULL before the first */
+	json_t *last; /* the state before, with --watch; NULL before the first */
 	uint64_t interval_ns;
 	bool json, watch;
 };
@@ -37,7 +37,7 @@ static char *read_saved(const char *path)
 	return json;
 }
 
-/* Parts may be missing, of another version: not all of them. */
+/* Parts may be missing in another version, but not all of them. */
 static bool is_status(const json_t *root)
 {
 	static const char *const parts[] = { "daemon", "workers", "memory", "loaders", "sessions" };
@@ -95,9 +95,10 @@ static void sleep_ns(uint64_t ns)
 	nanosleep(&t, NULL); /* a signal ends the command anyway */
 }
 
-/* ---- on a terminal, again and again ---- */
+/* ---- on a terminal, repeatedly ---- */
 
-/* The line, cut to `columns` of the screen: escape sequences take none of them, and bytes inside a character do not. */
+/* Prints the line, cut to `columns` of the screen: escape sequences and the continuation bytes of a character take no
+ * column. */
 static void put_cut(const char *line, size_t n, unsigned columns)
 {
 	unsigned shown = 0;
@@ -116,7 +117,7 @@ static void put_cut(const char *line, size_t n, unsigned columns)
 	fputs("\033[K", stdout);
 }
 
-/* The top of the text, as much as the screen has room for. */
+/* Prints the top of the text, as much as fits on the screen. */
 static void put_screen(const char *text)
 {
 	struct winsize w = { .ws_row = 24, .ws_col = 80 };
@@ -137,7 +138,7 @@ static void put_screen(const char *text)
 	fputs("\033[J", stdout);
 }
 
-/* The same text as for a pipe, laid out for the terminal's width, and cut. */
+/* Prints the same text as for a pipe, laid out for the terminal's width, and cut. */
 static void print_screen(const json_t *root, const json_t *last)
 {
 	FILE *terminal = stdout;

@@ -188,7 +188,7 @@ struct block {
 	unsigned begin, end;
 };
 
-/* As many columns from `begin` on as fit beside the first; one at least. */
+/* The columns from `begin` on that fit beside the first; at least one. */
 static struct block next_block(const struct table *t, const unsigned *widths, unsigned indent, unsigned begin)
 {
 	unsigned limit = line_limit(), total = indent + widths[0];

@@ -1,7 +1,7 @@
-/* Processes, not threads: a trainer's own mapping, page tables and CPU time are part of what is measured.
+/* Processes, not threads: a trainer's own mapping, page tables and CPU time are part of the measurement.
  *
- * Each is batchctl itself again, spawned with a clean set of descriptors; none inherits another's pipes, or the end of
- * file that tells a trainer to leave would never come. */
+ * Each is batchctl itself again, spawned with a clean set of descriptors: if a trainer inherited another's pipes, the
+ * end of file that tells that trainer to leave would never come. */
 #include "trainer.h"
 
 #include <errno.h>
@@ -78,7 +78,7 @@ void trainers_run(struct trainer *list, unsigned n, uint64_t epoch, uint64_t unt
 		list[i].answer = NULL;
 		list[i].images = 0;
 	}
-	for (unsigned i = 0; i < n; i++) /* one that has died is noticed when its answer is awaited */
+	for (unsigned i = 0; i < n; i++) /* a dead trainer is noticed when its answer is awaited */
 		dprintf(list[i].to, "{\"epoch\": %llu, \"until_ns\": %llu}\n", (unsigned long long)epoch,
 			(unsigned long long)until_ns);
 }
@@ -137,7 +137,7 @@ static void receive(struct trainer *t, unsigned i, struct progress *progress)
 		return;
 	}
 	if (n < 0 && errno == EINTR)
-		return; /* next time */
+		return; /* at the next call */
 	close(t->from);
 	t->from = -1;
 	if (!t->failed && !t->answer) {
@@ -147,7 +147,7 @@ static void receive(struct trainer *t, unsigned i, struct progress *progress)
 	}
 }
 
-/* 0: all have answered; 1: not yet; or the code of one that failed. */
+/* 0: all have answered; 1: not yet; or the code of a trainer that failed. */
 static int look(const struct trainer *list, unsigned n)
 {
 	int r = 0;
@@ -171,7 +171,7 @@ int trainers_wait(struct trainer *list, unsigned n, struct progress *progress, c
 
 		for (unsigned i = 0; i < n; i++)
 			fds[i] = (struct pollfd){ .fd = list[i].from, .events = POLLIN };
-		poll(fds, n, POLL_MS); /* a signal's EINTR is a round without events */
+		poll(fds, n, POLL_MS); /* EINTR after a signal is a round without events */
 		for (unsigned i = 0; i < n; i++) {
 			if (fds[i].revents)
 				receive(&list[i], i, progress);

@@ -1,8 +1,8 @@
-/* batchctl verify: every file of a data set is read and decoded whole, and the bad ones are named.
+/* batchctl verify: reads and decodes every file of a data set completely, and names the bad ones.
  *
  * The daemon decodes only the part of a picture that a crop needs, so damage near the end of a file may go unnoticed
- * for epochs; here every row is decoded. Arrays have nothing to decode: their header was checked when they were
- * opened, and every row is read. */
+ * for epochs; verify decodes every row. Arrays have nothing to decode: their header is checked when they are opened,
+ * and every row is read. */
 #include <errno.h>
 #include <inttypes.h>
 #include <pthread.h>
@@ -33,12 +33,12 @@ struct verify {
 	uint64_t chunk;                             /* arrays: rows read at once */
 	atomic_uint_fast64_t n_bytes, n_formats[4]; /* formats by enum image_format */
 
-	pthread_mutex_t lock; /* guards what follows */
+	pthread_mutex_t lock; /* guards the fields below */
 	struct bad *bad;
 	size_t n_bad, capacity;
 };
 
-/* What one thread has for itself. */
+/* One thread's own state. */
 struct reader {
 	struct decoder *decoder;
 	struct file_bytes file;

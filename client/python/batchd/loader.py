@@ -1,8 +1,8 @@
-"""DataLoader: torch's, as far as a training loop looks at it, with batches that batchd has ready.
+"""DataLoader: like torch's, as far as a training loop sees it, with batches that batchd has ready.
 
-How positions work. An epoch's order is fixed by (seed, epoch). `base` samples of it have been consumed by all ranks before this
-loader's step 0, then every step consumes batch_size * world_size more. Tokens, which say where a training stands, are made and
-read by the C library.
+Positions: an epoch's order is fixed by (seed, epoch). `base` samples of it have been consumed by all ranks before this
+loader's step 0; every step consumes batch_size * world_size more. Tokens, which hold the position of a training run,
+are made and read by the C library.
 """
 
 import ctypes
@@ -28,18 +28,19 @@ _INT64 = numpy.dtype("int64")
 
 
 class _Default(int):
-    """A default that can be told from the same number given."""
+    """A default value that can be told from the same number given by the caller."""
 
 
 _BATCH_SIZE = _Default(64)
 _SETTLE_S = 10
 _UNTRIED, _TRIED, _LETS_GO, _KEEPS = range(4)  # what is known about a loop that has two slots
-_PROFILED = "enumerate(DataLoader)#batchd.__next__"  # as torch's loader names it: profilers' viewers count waiting by the two ends of it
-_NAMED = 5  # bad samples in a warning
+# As torch's loader names it: profilers' viewers count waiting by the two ends of the name.
+_PROFILED = "enumerate(DataLoader)#batchd.__next__"
+_NAMED = 5  # bad samples named in a warning
 
 
 def _warn(text):
-    """A warning with the line of the caller's that led to it, however deep in this package we are."""
+    """Warns at the caller's line that led here, however deep in this package the call is."""
     frame, level = sys._getframe(1), 2
     while frame.f_back is not None and frame.f_globals.get("__package__") == __package__:
         frame, level = frame.f_back, level + 1
@@ -47,8 +48,9 @@ def _warn(text):
 
 
 class _Place(typing.NamedTuple):
-    """Between two batches: `step` is the next one's. `over`: the epoch has no more. `order`: with a batch_sampler, a hash of its
-    batches so far. `finished`: the iteration has said that it is over (StopIteration), which comes after the last batch."""
+    """A position between two batches: `step` is the next batch's. `over`: the epoch has no more. `order`: with a
+    batch_sampler, a hash of its batches so far. `finished`: the iteration has raised StopIteration, which comes after
+    the last batch."""
 
     epoch: int
     base: int = 0
@@ -59,10 +61,11 @@ class _Place(typing.NamedTuple):
 
 
 class Batch:
-    """What is known about a batch besides its tensors. `indices`: sample numbers, int64 array; `n_padding`: the last rows that only
-    repeat samples so that all ranks get the same number; `n_replaced`: rows that stand for an undecodable sample; `n_skipped`: share,
-    batches that this trainer has missed just before this one (policy "skip"); `apart`: share, made for this trainer while most of
-    its group is somewhere else; `token`: for a checkpoint, as DataLoader.state_dict() has it."""
+    """Facts about a batch besides its tensors. `indices`: sample numbers, int64 array; `n_padding`: number of rows at
+    the end that only repeat samples so that all ranks get the same number; `n_replaced`: rows that stand for an
+    undecodable sample; `n_skipped`: share, batches that this trainer has missed just before this one (policy "skip");
+    `apart`: share, made for this trainer while most of its group is somewhere else; `token`: for a checkpoint, as in
+    DataLoader.state_dict()."""
 
     __slots__ = (
         "epoch",
@@ -88,7 +91,7 @@ class Batch:
             raise Error("the loader of this batch is gone; take the token while it is there")
         return loader._state(_Place(self.epoch, self.base, self.step + 1, self.last, self._order), self.global_batch)
 
-    # Words that people try first.
+    # Names that users try first.
     @property
     def padding(self):
         return self.n_padding
@@ -132,7 +135,7 @@ class Dataset:
 
     def __init__(self, loader):
         for name, value in (
-            ("_loader", loader._me),  # not a cycle: a loader that nobody has any more closes at once
+            ("_loader", loader._me),  # not a cycle: an unreferenced loader closes at once
             ("_n", loader._info.n_samples),
             ("_spec", loader._spec),
         ):
@@ -174,13 +177,13 @@ class Dataset:
 
 
 class _OwnSampler:
-    """The caller's sampler, as loader.sampler: what is said to it of epochs the loader hears as well."""
+    """The caller's sampler, as loader.sampler: the loader also learns of set_epoch calls on it."""
 
     def __init__(self, sampler, loader):
         self.__dict__.update(_sampler=sampler, _loader=weakref.ref(loader))
 
     def set_epoch(self, epoch):
-        (self._loader() or self._sampler).set_epoch(epoch)  # the loader's reaches the sampler
+        (self._loader() or self._sampler).set_epoch(epoch)  # the loader's set_epoch reaches the sampler
 
     def __iter__(self):
         return iter(self._sampler)
@@ -203,8 +206,8 @@ class _OwnSampler:
 
 
 class _Epochs:
-    """Keeps the caller's samplers and the loader at one epoch, whichever of them set_epoch is called on. A sampler that was told itself is
-    found out by its `epoch`, which torch's have and most others."""
+    """Keeps the caller's samplers and the loader at one epoch, whichever of them set_epoch is called on. A direct call
+    on a sampler is detected by its `epoch`, an attribute of torch's samplers and most others."""
 
     def __init__(self, *samplers):
         self._samplers = [s for s in samplers if hasattr(s, "set_epoch")]
@@ -216,7 +219,7 @@ class _Epochs:
         return epoch if type(epoch) is int and epoch >= 0 else None
 
     def told(self):
-        """The epoch that a sampler was told since we last looked, or None."""
+        """The epoch that a sampler was set to since the last call, or None."""
         found = None
         for i, sampler in enumerate(self._samplers):
             epoch = self._of(sampler)
@@ -225,7 +228,7 @@ class _Epochs:
         return found
 
     def tell(self, epoch, all_of_them=True):
-        """all_of_them: also those that do not say which epoch they are at."""
+        """all_of_them: also the samplers that do not reveal their epoch."""
         for i, sampler in enumerate(self._samplers):
             if all_of_them or self._of(sampler) not in (None, epoch):
                 sampler.set_epoch(epoch)
@@ -256,7 +259,8 @@ def _process_group():
 
 
 def _ranks(rank, world_size, mode):
-    """Who we are: as told, as torch.distributed knows, as torchrun's variables say, or alone."""
+    """(rank, world size) of this process: from the arguments, else torch.distributed, else torchrun's variables, else
+    alone."""
     if rank is None or world_size is None:
         known = _process_group()
         if known is None and "RANK" in os.environ and "WORLD_SIZE" in os.environ:
@@ -272,7 +276,7 @@ def _ranks(rank, world_size, mode):
 
 
 def _tasks_on_node(text, node):
-    """Slurm's "2(x3),1": tasks on each of the nodes. None: it says something else."""
+    """Slurm's "2(x3),1": tasks on each of the nodes. None: the text has another form."""
     counts = []
     for part in text.split(","):
         found = re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", part)
@@ -283,7 +287,8 @@ def _tasks_on_node(text, node):
 
 
 def _node_ranks(world_size):
-    """(rank, number) among the trainers of this job on this machine, as torchrun, Open MPI, MPICH or Slurm say; (0, 0): nothing says so, or it has one only."""
+    """(rank, number) among the trainers of this job on this machine, from torchrun, Open MPI, MPICH or Slurm; (0, 0):
+    unknown, or there is only one."""
     if world_size == 1:
         return 0, 0
     e = os.environ
@@ -300,7 +305,8 @@ def _node_ranks(world_size):
 
 
 class _Fixed:
-    """An attribute that assigning to would change nothing: read where there is a value, and refused as torch's loader refuses it."""
+    """An attribute for which an assignment would have no effect: reading gives its value if there is one, assigning is
+    refused as by torch's loader."""
 
     def __init__(self, name):
         self._name = name
@@ -327,61 +333,73 @@ class _Fixed:
 class DataLoader:
     """Batches of a data set, made by the batchd daemon of this machine.
 
-    dataset       "imagefolder:DIR", "files:LIST", "npy:FILE[,FILE]", "random:...", or a name from the daemon's configuration
-    batch_size    rows of a batch (default 64); with batch_sampler the most it may have (default: the sampler's own)
-    shuffle, seed, drop_last   the order is that of torch's DistributedSampler with the same settings
-    sampler       any iterable of sample indices, instead of shuffle; batch_sampler: of lists of them, instead of drop_last as well. A sample that comes
-                  more than once is augmented anew each time, on every rank
-    transform     "train224", "val224", a list of [op, args...] as torchvision names them, or torchvision's own objects, Compose and all; None: the data
-                  set's default (train224 for images)
-    dtype, layout "float32", "float16" or "uint8" (torch and numpy dtypes do as well); "NCHW" or "NHWC". With uint8 normalising is
-                  left to you: `normalize` has (mean, std)
-    rank, world_size   default: torch.distributed if initialised (also if that comes later), else RANK and WORLD_SIZE, else alone. Of a served data set
-                  ("serve:NAME"), whose producer serves one machine: among the job's trainers on this machine (LOCAL_RANK of LOCAL_WORLD_SIZE, or what
-                  Open MPI, MPICH or Slurm set in their place), unless one of the two is given
-    job           trainers with the same job share one loader; default: one that fits this run (torchrun) or this process
-    mode          "shard": each rank its part of the epoch; "share": every trainer every batch. With world_size=n the n trainers begin
-                  together and keep step; without it up to 64 trainers (8 if one has its batches on a GPU) come and go as they like
-    policy        share: what becomes of a trainer that is so far behind that no slot is left for the others. "wait": they wait for it
-                  (default with a world_size); "skip": it misses the oldest batches, last_batch.n_skipped says how many; "detach": it goes
-                  on where it was, with batches made for it alone, until it has caught up (default without). The same for all of a job
-    join          share without world_size: where a trainer begins that has no position of its own. "next": with the group's next batch;
-                  "epoch": with the next epoch's first, for which it waits until the group gets there (within `timeout`); "start": with
-                  this epoch's first, from where it catches up, in batches made for it alone, out of the caches where they have them.
-                  Epochs are the group's then, and set_epoch has no effect. None: as set_epoch or load_state_dict say, else as "start"
-    group_batch_size   share: rows of the group's batches, the same for all of a job; each trainer takes them in slices of its own
-                  batch_size, which has to divide it, without a copy: the batches that it would get alone. None: batch_size
-    num_workers   threads that the daemon should use for this loader; None: it decides
-    device        "cpu", or "cuda[:n]": batches arrive in the GPU's memory, by the daemon's hands where its memory there can be mapped (`transport`; a warning says where
-                  not, and why); images are then made by one kernel on torch's current stream. Also dtype "bfloat16". Of a served data set: its tensors
-    raw           with a GPU: images are the daemon's memory itself, uint8 NHWC (arrays as stored), without a copy. They go back when the last tensor
-                  over them is gone and the work queued by then is done; autograd keeps what backward needs. Do not write into them; other streams
-                  than the one current when the batch came must be told with record_stream. Streams must outlive the tensors: a batch whose stream has
-                  been destroyed goes back after a wait for all of this process's work on the GPU. With group_batch_size a slice may begin at any row:
-                  clone it for a library that wants 256-byte alignment
-    n_slots       batches ahead, those you hold included; None: the daemon decides
-    writable      True maps batches writable from the start, which in-place system calls (readinto) need; ordinary in-place
-                  arithmetic works either way, and no other process ever sees it
+    dataset       "imagefolder:DIR", "files:LIST", "npy:FILE[,FILE]", "random:...", "serve:NAME" or a name from the
+                  daemon's configuration
+    batch_size    rows of a batch (default 64); with batch_sampler the most that a batch may have (default: the
+                  sampler's own)
+    shuffle, seed, drop_last  the order is that of torch's DistributedSampler with the same settings
+    sampler       any iterable of sample indices, instead of shuffle; batch_sampler: of lists of them, instead of
+                  drop_last as well. A sample that comes more than once is augmented anew each time, on every rank
+    transform     "train224", "val224", a list of [op, args...] as torchvision names them, or torchvision's own objects,
+                  Compose included; None: the data set's default (train224 for images)
+    dtype, layout "float32", "float16" or "uint8" (torch and numpy dtypes work as well); "NCHW" or "NHWC". With uint8
+                  the caller normalises: `normalize` has (mean, std)
+    rank, world_size  default: torch.distributed if initialised (also later), else RANK and WORLD_SIZE, else alone. For
+                  a served data set ("serve:NAME"), whose producer serves one machine: among the job's trainers on this
+                  machine (LOCAL_RANK of LOCAL_WORLD_SIZE, or the equivalents of Open MPI, MPICH or Slurm), unless one
+                  of the two is given
+    job           trainers with the same job share one loader; default: a name that fits this run (torchrun) or this
+                  process
+    mode          "shard": each rank gets its part of the epoch; "share": every trainer gets every batch. With
+                  world_size=n the n trainers begin together and keep step; without it up to 64 trainers (8 if one has
+                  its batches on a GPU) come and go as they like
+    policy        share: what happens when a trainer is so far behind that no slot is left for the others. "wait": they
+                  wait for it (default with a world_size); "skip": it misses the oldest batches, last_batch.n_skipped
+                  has their number; "detach": it continues where it was, with batches made for it alone, until it has
+                  caught up (default without). The same for all of a job
+    join          share without world_size: where a trainer without a position of its own begins. "next": with the
+                  group's next batch; "epoch": with the next epoch's first, for which it waits until the group gets
+                  there (within `timeout`); "start": with this epoch's first, from where it catches up, in batches made
+                  for it alone, from the caches where they hold them. With join the group sets the epochs, and set_epoch
+                  has no effect. None: as set by set_epoch or load_state_dict, else as "start"
+    group_batch_size  share: rows of the group's batches, the same for all of a job; each trainer takes them in slices
+                  of its own batch_size, which has to divide it, without a copy: the slices are the batches that it
+                  would get alone. None: batch_size
+    num_workers   threads that the daemon should use for this loader; None: the daemon decides
+    device        "cpu", or "cuda[:n]": batches arrive in the GPU's memory, put there by the daemon where this process
+                  can map its memory (`transport`; a warning says where not, and why); one kernel then makes the images
+                  on torch's current stream. Allows dtype "bfloat16" too. For a served data set: its tensors
+    raw           with a GPU: images are the daemon's memory itself, uint8 NHWC (arrays as stored), without a copy. They
+                  go back when the last tensor over them is gone and the work queued by then is done; autograd keeps
+                  what backward needs. Do not write into them. Call record_stream for every stream other than the one
+                  that was current when the batch came. Streams must outlive the tensors: a batch whose stream was
+                  destroyed goes back after a wait for all of this process's work on the GPU. With group_batch_size a
+                  slice may begin at any row: clone it for a library that wants 256-byte alignment
+    n_slots       batches ahead, those that you hold included; None: the daemon decides
+    writable      True maps batches writable from the start, which in-place system calls (readinto) need; ordinary
+                  in-place arithmetic works either way, and no other process ever sees it
     timeout       seconds to wait for a batch before TimeoutError; 0: no limit
-    reconnect     seconds to wait for a daemon that went away before the error is raised; the loader goes on exactly where it was
-    on_stall      what to do when another rank of the job does not get on (it is stopped, or hangs): "warn", "error" (StalledError from
-                  the next batch that is waited for), or "ignore"
+    reconnect     seconds to wait for a daemon that went away before the error is raised; the loader continues exactly
+                  where it was
+    on_stall      what to do when another rank of the job is stalled (stopped, or hanging): "warn", "error"
+                  (StalledError from the next wait for a batch), or "ignore"
     incarnation   of the job; a higher one ends all sessions of a lower one. Default: TORCHELASTIC_RESTART_COUNT
     arrays        "torch" or "numpy"; None: torch if it is installed ($BATCHD_ARRAYS)
-    socket        of the daemon, which is waited for if it is just being restarted; None: $BATCHD_SOCKET, yours, the system's, or one is started for
-                  you (autostart)
+    socket        of the daemon; the loader waits for a daemon that is being restarted. None: $BATCHD_SOCKET, your
+                  daemon's, the system's, or a daemon is started for you (autostart)
     progress      a bar on the terminal while the daemon indexes the data; None: if there is a terminal
     apply_exif    turn images upright by their EXIF orientation
-    producer_timeout   seconds to wait for the producer of a served data set ("serve:NAME")
+    producer_timeout  seconds to wait for the producer of a served data set ("serve:NAME")
 
-    Each iteration is an epoch; set_epoch(e) before its first batch says which, otherwise they count up from 0. An iterator that was asked for no batch
-    counts for nothing. A new iteration ends the one before: two at a time need two loaders. A sampler of yours and the loader share one epoch,
-    whichever of them set_epoch is called on. last_batch says which samples the last batch holds, and more (batchd.Batch). Threads may take batches of
-    one iteration in turn, and any may close the loader: the others then get an error.
-    Images are views of memory on loan from the daemon, given back when the last tensor over them is gone. A loop that keeps all its
-    slots gets copies instead.
-    For loops that want no allocation next_into fills tensors of the caller's, as CUDA graphs need it.
-    Not picklable, and of no use in forked children: make a loader in the process that iterates over it.
+    Each iteration is an epoch. set_epoch(e) before its first batch sets its number, otherwise epochs count up from 0.
+    An iterator that was asked for no batch does not count. A new iteration ends the one before: two at a time need two
+    loaders. A sampler of yours and the loader share one epoch, whichever of them set_epoch is called on. last_batch has
+    the last batch's sample indices, and more (batchd.Batch). Threads may take batches of one iteration in turn, and any
+    thread may close the loader: the others then get an error.
+    Images are views of memory on loan from the daemon, which goes back when the last tensor over it is gone. A loop
+    that keeps all its slots gets copies instead.
+    For loops that must not allocate, next_into fills tensors of the caller's, as CUDA graphs need.
+    A loader is not picklable and does not work in forked children: make it in the process that iterates over it.
     """
 
     def __init__(
@@ -422,7 +440,7 @@ class DataLoader:
         **others,
     ):
         self._handle = None
-        self._turn = threading.RLock()  # of the threads that share an iterator; a signal's handler may come in between
+        self._turn = threading.RLock()  # of the threads that share an iterator; a signal's handler may enter too
         _check.no_others(others, DataLoader.__init__)
         if sampler is not None:
             if shuffle or batch_sampler is not None:
@@ -448,7 +466,7 @@ class DataLoader:
             "num_workers": num_workers,
         }
         self._iterator = None
-        self._filling = None  # the iteration of next_into; it does not keep the loader
+        self._filling = None  # the iteration of next_into; it holds no reference to the loader
         self._arrays = _arrays.choose(arrays)
         self._arrays.keep_out_of_graphs(
             DataLoader.__iter__, DataLoader.set_epoch, DataLoader.state_dict, DataLoader.next_into, _Epoch.__next__
@@ -463,7 +481,7 @@ class DataLoader:
             raise ValueError("batch_sampler decides order and sizes itself: leave shuffle and drop_last out")
         self._fix(batch_size=self._check_batch_size(batch_size, batch_sampler))
         self._progress = progress
-        self._follows = rank is None and world_size is None  # a process group that is made later
+        self._follows = rank is None and world_size is None  # also a process group that is made later
         self._share = policy, join, group_batch_size
         self._fill_options(
             shuffle,
@@ -493,12 +511,12 @@ class DataLoader:
         _accelerate.adapt(DataLoader)
         self._open()
         self._fix(dataset=Dataset(self), sampler=Sampler(self) if sampler is None else sampler)
-        # Where the next iteration begins. An iteration takes its epoch with its first batch, and only then do these change.
-        self._counted = 0  # its epoch, unless set_epoch says which
-        self._wanted = None  # what set_epoch said
-        self._resume = None  # a _Place that the iteration of its epoch begins at
-        self._at = _Place(0)  # behind the last batch that was given out: where a training that is resumed goes on
-        self._announced = False  # set_epoch has named another epoch than that of _at since: that is where it goes on
+        # Where the next iteration begins. An iteration takes its epoch with its first batch; only then do these change.
+        self._counted = 0  # its epoch, unless set_epoch names it
+        self._wanted = None  # set_epoch's argument
+        self._resume = None  # a _Place where the iteration of its epoch begins
+        self._at = _Place(0)  # behind the last batch given out: where a resumed training continues
+        self._announced = False  # set_epoch has named another epoch than _at's since, where a training then continues
         self._n_global = 0
         self._two_slots = _UNTRIED
         self._warned = False
@@ -597,13 +615,13 @@ class DataLoader:
             )
         o.policy = _check.choice("policy", policy, _lib.POLICIES) if policy is not None else 0
         o.group_batch_size = _check.number("group_batch_size", group_batch_size or 0, 0, 2**32 - 1)
-        self._join = _check.choice("join", join, _lib.JOINS) if join is not None else None  # what the user said
+        self._join = _check.choice("join", join, _lib.JOINS) if join is not None else None  # the user's argument
         self._to_join = (
             (self._join if join is not None else _lib.JOINS.index("start")) if share and is_open else None
         )  # still to be done
 
     def _open(self):
-        """Opens the C loader and everything that follows from what it says about itself."""
+        """Opens the C loader and sets everything that depends on its answer."""
         handle, err = ctypes.c_void_p(), ctypes.create_string_buffer(4608)
         listener = self._listener = Listener()
         self._options.on_progress, self._options.on_event = listener.on_progress, listener.on_event
@@ -625,12 +643,12 @@ class DataLoader:
         self._started = (
             None  # the _Place that the C loader was told to begin at, as long as no batch has come from there
         )
-        self._joined = None  # the same where the share group was asked for it
+        self._joined = None  # the same where the share group chose it
         self._learn()
         self._tell()
 
     def _learn(self):
-        """What the C loader says about itself; some of it changes when another daemon serves it."""
+        """Copies the C loader's facts; some change when another daemon serves it."""
         i = self._info = _lib.Info(size_bytes=ctypes.sizeof(_lib.Info))
         _lib.get_info(self._handle, ctypes.byref(i))
         self._fix(rank=i.rank, world_size=i.world_size, job=i.job.decode("utf-8", "replace"))
@@ -643,14 +661,14 @@ class DataLoader:
         if i.served:
             _served.check_options(self._for_producer)
             if self._join is None and self._to_join is not None:
-                self._to_join = _lib.JOINS.index("next")  # a producer makes its batches once
+                self._to_join = _lib.JOINS.index("next")  # a producer makes its batches only once
             self._fix(batch_size=i.batch_size)
         if self._cuda is not None:
             self._cuda.opened(self._handle, i)
 
     def _settle(self):
-        """A loader that was made before the process group (as trainers of frameworks get them) has found itself alone: once there is a group it is
-        opened anew, as what this process is there."""
+        """A loader that was made before the process group (frameworks pass such loaders to trainers) has found itself
+        alone. Once there is a group, it is opened anew with this process's rank."""
         if self._handle is None or not self._follows or _process_group() is None:
             return
         with self._turn:
@@ -675,7 +693,7 @@ class DataLoader:
         self._counted, self._wanted, self._announced = kept
 
     def _open_with_others(self):
-        """Other ranks may still be in a job of this name each for itself, until they have come here too."""
+        """Other ranks may still be in a job of this name, each alone, until they have come here too."""
         deadline = time.monotonic() + _SETTLE_S
         while True:
             try:
@@ -693,10 +711,12 @@ class DataLoader:
         return n
 
     def close(self):
-        """Ends the session. Tensors made from its batches stay valid. Any thread may call it: one that waits for a batch gets an error."""
+        """Ends the session. Tensors made from its batches stay valid. Any thread may call it: a thread that waits for a
+        batch gets an error."""
         handle, self._handle = self._handle, None
         if handle is not None:
-            # Else another thread, or the code that a signal's handler has interrupted, is about to give it to its caller.
+            # If the lock is taken, another thread, or the code that a signal's handler interrupted, is about to give it
+            # to its caller.
             if not self._turn._is_owned() and self._turn.acquire(blocking=False):
                 try:
                     self._drop_fetched(handle)
@@ -705,7 +725,7 @@ class DataLoader:
             _lib.close(handle)
 
     def __del__(self, _release=_lib.release, _close=_lib.close):
-        # Bound here: when a script ends with the loader in a global, this package's modules may have been emptied already.
+        # Bound here: when a script ends with the loader in a global, this package's modules may be empty already.
         handle, self._handle = getattr(self, "_handle", None), None
         if handle is not None:
             if self._struct.generation:
@@ -733,7 +753,7 @@ class DataLoader:
     # ---- what it is ----
 
     def _fix(self, **values):
-        """Sets what nobody else may."""
+        """Sets attributes that users may not set."""
         self.__dict__.update(values)
 
     def __getattr__(self, name):
@@ -777,19 +797,21 @@ class DataLoader:
 
     @property
     def normalize(self):
-        """(mean, std) of the pipeline's Normalize when dtype is uint8 and it was left to you, in units of 0..1; else None."""
+        """(mean, std) of the pipeline's Normalize, in units of 0..1, when dtype is uint8 and normalising is left to
+        you; else None."""
         i = self._info
         return (tuple(i.mean), tuple(i.std)) if i.has_normalize else None
 
     @property
     def transport(self):
-        """How batches come: "memfd": in shared memory of the CPU's; on a GPU "cuda-ipc" or "cuda-vmm-fd": in the daemon's memory there, mapped by CUDA IPC
-        (the daemon's own user) or as a descriptor (other users, containers); "copy": by a copy of this process's own, which a warning explains."""
+        """How batches arrive. "memfd": in shared memory of the CPU; on a GPU "cuda-ipc" or "cuda-vmm-fd": in the
+        daemon's memory there, mapped by CUDA IPC (the daemon's own user) or as a descriptor (other users, containers);
+        "copy": copied by this process, for a reason that a warning gives."""
         return _lib.TRANSPORTS[self._info.device_path]
 
     @property
     def socket(self):
-        """Where the daemon listens."""
+        """The address on which the daemon listens."""
         return os.fsdecode(self._info.socket)
 
     def _live(self):
@@ -802,7 +824,7 @@ class DataLoader:
         raise _lib.failure(code, _lib.error(self._handle) if code != _lib.CLOSED else b"this loader is closed")
 
     def _tell(self):
-        """What happened meanwhile, as warnings; that the daemon is waited for, as a line for whoever looks at the terminal."""
+        """Reports events of the last call as warnings; a wait for the daemon as a line on the terminal."""
         events, self._listener.events[:] = tuple(self._listener.events), ()
         if events and events[-1][0] == _lib.EVENT_LOST and sys.stderr is not None:
             sys.stderr.write(
@@ -820,11 +842,11 @@ class DataLoader:
             ):
                 _warn(text)
 
-    # ---- where it stands ----
+    # ---- position ----
 
     def set_epoch(self, epoch):
-        """Which epoch the next iteration is, or one that has begun but not been asked for a batch. A position restored by load_state_dict
-        holds for its own epoch only."""
+        """Sets the epoch of the next iteration, or of one that has begun but not been asked for a batch. A position
+        restored by load_state_dict holds for its own epoch only."""
         epoch = _check.number("epoch", epoch)
         if self._join is not None:
             if not self._warned_epoch:
@@ -835,7 +857,7 @@ class DataLoader:
                 )
             return
         self._wanted = epoch
-        # A framework may name the epoch that it is in the middle of; that changes nothing about where the training stands.
+        # A framework may name the epoch that it is in the middle of; that does not move the position.
         self._announced = not (epoch == self._at.epoch and self._at.step and not self._at.over)
         self._epochs.tell(epoch)
 
@@ -847,7 +869,8 @@ class DataLoader:
         return _Place(epoch)
 
     def _move(self, place):
-        """The iteration has come here: it has given a batch, or has ended. From its first batch on it counts as an epoch."""
+        """The iteration has reached this place: it has given a batch, or has ended. From its first batch on it counts
+        as an epoch."""
         self._at = place
         self._counted = place.epoch + 1
         self._resume = self._to_join = None
@@ -856,9 +879,10 @@ class DataLoader:
             self._wanted, self._announced = None, False
 
     def state_dict(self):
-        """Where a resumed training goes on: behind the last batch that this loader gave out. Plain numbers and text, the same on all
-        ranks; `token` is what counts, the rest is for people, but for `finished`: of a state saved behind an epoch's last batch, but before the
-        loop over it ended, a resumed loop gets nothing more of that epoch first, as torchdata's loader does it."""
+        """Where a resumed training continues: behind the last batch that this loader gave out. Plain numbers and text,
+        the same on all ranks. `token` has the position; the other fields are for people, except `finished`. A state
+        saved behind an epoch's last batch, but before the loop over it ended, gives a resumed loop first an iteration
+        without batches, as torchdata's loader does."""
         with self._turn:
             return self._state(self._next_place() if self._announced else self._at, self._n_global)
 
@@ -886,9 +910,9 @@ class DataLoader:
         }
 
     def load_state_dict(self, state):
-        """Goes on behind the batch that `state` describes, also with another batch size or world size. The data set, seed and shuffle
-        must be the same, or it is refused, naming what is not. set_epoch with the same epoch keeps the position; another epoch begins
-        from its start."""
+        """Continues behind the batch that `state` describes, also with another batch size or world size. Raises an
+        error that names the difference if data set, seed or shuffle are not the same. set_epoch with the same epoch
+        keeps the position; another epoch begins from its start."""
         if not isinstance(state, dict) or state.get("version") != 2 or not isinstance(state.get("token"), str):
             raise ValueError("this is no state of a batchd.DataLoader")
         p = _lib.Position(size_bytes=ctypes.sizeof(_lib.Position))
@@ -902,7 +926,8 @@ class DataLoader:
         self._epochs.told()
         self.last_batch = None
         if p.ended:
-            # The next epoch follows; one that is explicitly of the old one, or the rest of the loop that the state was saved in, has nothing left to give.
+            # The next epoch follows. If the old epoch is named explicitly, or in the rest of the loop in which the
+            # state was saved, no batch is left to give.
             self._at = self._resume = _Place(p.epoch - 1, over=True, finished=bool(state.get("finished", True)))
             if not self._at.finished:
                 self._counted = p.epoch - 1
@@ -913,7 +938,7 @@ class DataLoader:
         return self._iterate(self)
 
     def _iterate(self, me):
-        """A new iteration. me: the loader as the iteration refers to it, which keeps it unless that is a proxy."""
+        """A new iteration. me: the loader as the iteration refers to it; a proxy does not keep the loader alive."""
         self._live()
         self._settle()
         self._end_iteration("another iteration over the same loader has begun since: two at a time need two loaders")
@@ -936,7 +961,8 @@ class DataLoader:
         return iter(self)
 
     def _end_iteration(self, why):
-        """Whoever still has the last iterator gets nothing more from it, and hears why: a loop that just ended there would look like an epoch."""
+        """Ends the last iterator, which from then on raises an error with this reason: if its loop just ended, that
+        would look like an epoch."""
         iterator = self._iterator and self._iterator()
         if iterator is not None and not iterator._done:
             iterator._ended = why
@@ -944,21 +970,24 @@ class DataLoader:
     # ---- batches ----
 
     def next_into(self, images, labels=None):
-        """Writes the next batch into tensors of the caller's, and returns how many rows it has: the first ones; the others keep what was in them. None: the
-        epoch is over, and the next call begins the next one. For static buffers and CUDA graphs: nothing is allocated and no slot is kept.
+        """Writes the next batch into tensors of the caller's. Returns its number of rows: those are written first,
+        later rows keep their content. None: the epoch is over, and the next call begins the next one. For static
+        buffers and CUDA graphs: nothing is allocated and no slot is kept.
 
             images = torch.empty(64, 3, 224, 224, device="cuda")
             labels = torch.empty(64, dtype=torch.int64, device="cuda")
             while loader.next_into(images, labels):
                 graph.replay()
 
-        Torch's tensors, pinned ones too, or numpy's arrays for a loader with device="cpu"; for one with device="cuda" torch's on that GPU, written on torch's
-        current stream. They are contiguous, have at least batch_size rows, and the dtype and shape that iteration gives; layout="NHWC" fills what, permuted,
-        is channels_last. A graph's replay computes with all rows: drop_last=True, or masks the others. labels=None: they are left out.
+        Takes torch's tensors, pinned ones too, or numpy's arrays for a loader with device="cpu"; with device="cuda"
+        torch's on that GPU, written on torch's current stream. They are contiguous, have at least batch_size rows, and
+        the dtype and shape that iteration gives; layout="NHWC" fills memory that, permuted, is channels_last. A graph's
+        replay computes with all rows: use drop_last=True, or mask the others. labels=None: they are left out.
 
-        The epoch, its order and last_batch are as in a loop, and state_dict() stands behind this batch. It goes on with the iteration that it began itself;
-        a loop, load_state_dict or set_epoch with another epoch ends that, as a loop would end another. A batch that could not be written, as after
-        Ctrl-C, is the next one again."""
+        The epoch, its order and last_batch are as in a loop, and state_dict() stands behind this batch. A call
+        continues the iteration that an earlier call began; a loop, load_state_dict or set_epoch with another epoch ends
+        that iteration, as a loop would end another. A batch that could not be written, for example because of Ctrl-C,
+        is the next batch again."""
         if self._served is not None:
             raise TypeError(
                 f"next_into is for images and labels or arrays of one shape, and the batches of {self._spec!r} are whatever its producer makes: iterate over the loader"
@@ -980,7 +1009,7 @@ class DataLoader:
             )
 
     def _filling_iteration(self):
-        """The one that next_into goes on with."""
+        """The iteration that next_into continues."""
         i = self._filling
         moved = i is not None and i._at is not None and self._wanted not in (None, i._at.epoch)
         if i is None or i._done or i._ended is not None or moved:
@@ -988,7 +1017,8 @@ class DataLoader:
         return i
 
     def _begin(self):
-        """Has batches made from where the next iteration begins, unless that is being done already; returns the place."""
+        """Starts the making of batches from where the next iteration begins, unless that has been done; returns the
+        place."""
         with self._turn:
             return self._begin_in_turn()
 
@@ -1005,7 +1035,7 @@ class DataLoader:
         return place
 
     def _join_group(self):
-        """Goes to where the share group is: the place of this trainer's first batch."""
+        """Moves to where the share group is: the place of this trainer's first batch."""
         self._drop_fetched(self._live())
         p = _lib.Position(size_bytes=ctypes.sizeof(_lib.Position))
         code = _lib.AGAIN
@@ -1016,7 +1046,7 @@ class DataLoader:
         return _Place(p.epoch, p.base, p.step)
 
     def _drop_fetched(self, handle):
-        """A batch that had come when a signal's handler raised, and was not given to anybody, goes back."""
+        """Gives back a batch that had come when a signal's handler raised, and that no caller received."""
         generation, self._struct.generation = self._struct.generation, 0
         if generation:
             _lib.release(handle, self._struct.slot, generation)
@@ -1030,8 +1060,8 @@ class DataLoader:
         self._started = place
 
     def _wait(self, iterator):
-        """Blocks for the next batch: OK or END; self._struct has it, until its generation is 0. So a batch that comes together with Ctrl-C is still there
-        when somebody asks again."""
+        """Blocks for the next batch: OK or END; self._struct has it, until its generation is 0. So a batch that comes
+        together with Ctrl-C is still there at the next call."""
         if self._struct.generation:
             return _lib.OK
         handle = self._struct.handle = self._live()
@@ -1047,7 +1077,7 @@ class DataLoader:
             if code != _lib.AGAIN:
                 self._raise(code)
             iterator._check_ended()  # by another thread
-            # A signal's Python handler has run by now; KeyboardInterrupt would have left already.
+            # A signal's Python handler has run by now; KeyboardInterrupt would have propagated already.
             if self._listener.events:
                 self._tell()
             if self.timeout and time.monotonic() - began >= self.timeout:
@@ -1057,8 +1087,9 @@ class DataLoader:
                 )
 
     def _look_at_two_slots(self):
-        """With two slots a loop's own variable holds one while the next batch comes, so copies cannot be the rule. An iteration's second batch is one,
-        and what has gone when the third is asked for tells whether this is such a loop. With both slots held we would wait for ever."""
+        """With two slots a loop's own variable holds one while the next batch comes, so copying cannot be the rule.
+        An iteration's second batch is a copy; at the third request the number of slots still held tells whether the
+        loop lets go of its batches. With both slots held the loader would wait for ever."""
         held = _lib.n_leased(self._struct.handle)
         if held == 2:
             raise Error(
@@ -1069,7 +1100,7 @@ class DataLoader:
             self._two_slots = _KEEPS if held else _LETS_GO
 
     def _must_copy(self, matters=True):
-        """Whether the batch that has come takes the last slot; matters: the caller will be told, once."""
+        """Whether the batch that has come takes the last slot; matters: warn the caller, once."""
         window = self._info.window
         if _lib.n_leased(self._struct.handle) < window or self._two_slots == _LETS_GO:
             return False
@@ -1080,7 +1111,8 @@ class DataLoader:
         return True
 
     def _give(self, targets):
-        """The batch in self._struct as (images, labels), with last_batch set; or, into targets, its number of rows."""
+        """The batch in self._struct as (images, labels), with last_batch set; or, with targets, writes into them and
+        returns the number of rows."""
         s = self._struct
         b = Batch()
         b.n_rows = s.n_rows
@@ -1113,7 +1145,7 @@ class DataLoader:
         return images, labels
 
     def _note_apart(self, apart):
-        """Told once: a trainer that was with its group is not any more."""
+        """Warns once: a trainer that was with its group no longer is."""
         self._was_together = not apart
         if apart and not self._warned_apart and _lib.POLICIES[self._info.policy] == "detach":
             self._warned_apart = True
@@ -1123,14 +1155,14 @@ class DataLoader:
             )
 
     def _note_replaced(self):
-        """Told once: which samples are bad, as far as the daemon has come across them."""
+        """Warns once: the bad samples that the daemon has found so far."""
         self._warned_replaced = True
         n, names = 0, []
         try:
             for entry in _lib.status(self.socket)["loaders"]:
                 if entry.get("id") == f"{self._info.loader_id:016x}":
                     n, names = entry.get("n_bad", 0), [bad["error"] for bad in entry.get("bad", [])]
-        except Exception:  # it is the words only that are poorer then
+        except Exception:  # then only the text is poorer
             pass
         what = f"{n} of {self._info.n_samples} samples cannot" if n > 1 else "a sample cannot"
         some = (
@@ -1164,7 +1196,7 @@ class DataLoader:
         return self._arrays.wrap(images), labels
 
     def _write(self, s, b, images, labels):
-        """Into the caller's memory. The batch stays in the struct until all of it is written."""
+        """Writes into the caller's memory. The batch stays in the struct until all of it is written."""
         n = s.n_rows
         if self._cuda is not None:
             b.indices = self._indices_beside(s)
@@ -1190,14 +1222,14 @@ class DataLoader:
             s.generation = 0
 
     def record_stream(self, images, stream):
-        """raw: work on another torch stream reads `images` too; their memory goes back only after what it was given while they lived.
-        `stream` must outlive them."""
+        """raw: work on another torch stream reads `images` too; their memory goes back only after the work that the
+        stream was given while they lived. `stream` must outlive them."""
         if self._cuda is None:
             raise ValueError("record_stream is for raw images on a GPU")
         self._cuda.add_stream(images, stream)
 
     def _measure(self, s):
-        """How large a slot is, told by the first batch."""
+        """The size of a slot's memory, computed from the first batch."""
         i = self._info
         rows = i.group_batch_size
         self._row_bytes, label_bytes = (
@@ -1229,7 +1261,8 @@ class DataLoader:
 
 _OPTIONS = tuple(n for n in inspect.signature(DataLoader.__init__).parameters if n not in ("self", "others"))
 for _name in (*_OPTIONS, "rank", "world_size", "job", *_check.TORCHS_OWN):
-    if not hasattr(DataLoader, _name):  # what has a property of its own may be assigned, or says itself that it may not
+    # An attribute with a property of its own may be assigned, or refuses that itself.
+    if not hasattr(DataLoader, _name):
         setattr(DataLoader, _name, _Fixed(_name))
 
 
@@ -1239,17 +1272,17 @@ class _Epoch:
     def __init__(self, loader):
         self._loader = loader
         self._done = False
-        self._ended = None  # why, if it was not the epoch's end
+        self._ended = None  # the reason, if it was not the epoch's end
         self._profiler = loader._arrays.profiler
-        self._shown = None  # to Accelerate
-        self._at = None  # where it is; it takes its epoch when its first batch is asked for
+        self._shown = None  # its entry for Accelerate
+        self._at = None  # its position; it takes its epoch when its first batch is requested
         try:
             self._prepare()
         except ConnectionError:
-            pass  # __next__ tells
+            pass  # __next__ raises it
 
     def _prepare(self):
-        """Batches are made while the caller gets ready; anew if set_epoch then says that they are other ones."""
+        """Batches are made while the caller gets ready, and made anew if set_epoch then selects others."""
         self._loader._begin()
 
     def _begin(self):
@@ -1265,7 +1298,7 @@ class _Epoch:
         return self._next(None)
 
     def fill(self, *targets):
-        """The next batch into (images, labels) of the caller's; its number of rows."""
+        """Writes the next batch into the caller's (images, labels); returns its number of rows."""
         return self._next(targets)
 
     def _next(self, targets):
@@ -1280,7 +1313,7 @@ class _Epoch:
             raise StopIteration
         loader = self._loader
         with loader._turn:
-            if self._done:  # another thread has come to the end meanwhile
+            if self._done:  # another thread has reached the end meanwhile
                 raise StopIteration
             self._check_ended()
             if loader._handle is None:
@@ -1302,7 +1335,7 @@ class _Epoch:
             return batch
 
     def _is_last(self, batch):
-        """Whether this is known to be the epoch's last one."""
+        """Whether this is known to be the epoch's last batch."""
         info = self._loader._info
         return batch.last or (info.served and batch.step + 1 == info.n_batches)
 
@@ -1312,7 +1345,7 @@ class _Epoch:
         if self._shown is not None:
             self._shown.end()
         if loader._served is not None and loader.last_batch is not None and loader.last_batch.epoch == self._at.epoch:
-            loader.last_batch.last = True  # which nobody knew when it came
+            loader.last_batch.last = True  # not known when it came
         loader._move(self._at._replace(over=True, finished=True))
 
     def _fetch(self):
@@ -1327,7 +1360,7 @@ class _OwnEpoch(_Epoch):
     """One iteration over the caller's own index batches, sent a window ahead."""
 
     def _prepare(self):
-        """Nothing yet: the sampler is read once, for the epoch that it turns out to be."""
+        """Does nothing yet: the sampler is read once, for the epoch that the iteration gets."""
 
     def _begin(self):
         loader = self._loader
@@ -1343,11 +1376,11 @@ class _OwnEpoch(_Epoch):
         self._skip(place)
         self._held_back = None
         self._all_pushed = False
-        loader._started = None  # what was sent for an iteration before is not this one's
+        loader._started = None  # batches sent for an earlier iteration do not belong to this one
         return super()._begin()
 
     def _skip(self, place):
-        """Over the batches that were given out before the checkpoint; they have to be the same ones."""
+        """Passes over the batches that were given out before the checkpoint; they have to be the same ones."""
         order = 0
         for i in range(place.step):
             batch = next(self._batches, None)
@@ -1413,7 +1446,7 @@ class _OwnEpoch(_Epoch):
         return (ctypes.c_uint64 * len(indices))(*indices)
 
     def _where(self, row):
-        """Which of the caller's samplers is to blame, and where in it."""
+        """Names the sampler of the caller's that gave a wrong index, and the place in it."""
         if isinstance(self._loader.batch_sampler, _Batches):
             return f"sampler, at position {self._n_read * self._loader.batch_size + row},"
         return f"batch_sampler, in batch {self._n_read} at position {row},"

@@ -1,4 +1,5 @@
-"""A training step as a CUDA graph, whose input tensors batchd fills: nothing is allocated per step. train_graph.py [DATASET [EPOCHS]]
+"""A training step as a CUDA graph, with input tensors that batchd fills: nothing is allocated per step. train_graph.py
+[DATASET [EPOCHS]]
 
 Without a GPU the same loop runs on the CPU, step by step."""
 
@@ -13,7 +14,7 @@ device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 dataset = sys.argv[1] if len(sys.argv) > 1 else "random:length=4096,shape=3x64x64,dtype=float32"
 epochs = int(sys.argv[2]) if len(sys.argv) > 2 else 2
 
-# drop_last: a graph computes with all rows, so an incomplete batch at the end would have rows of the one before.
+# drop_last: a graph computes with all rows, and an incomplete last batch would keep rows of the one before.
 loader = batchd.DataLoader(
     dataset,
     BATCH,
@@ -29,7 +30,7 @@ labels = torch.empty(BATCH, dtype=torch.int64, device=device)
 model = torch.nn.Sequential(
     torch.nn.Conv2d(3, 16, 5, 4), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.LazyLinear(1000)
 ).to(device)
-model(images.zero_())  # makes the lazy layer
+model(images.zero_())  # creates the parameters of the lazy layer
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 loss = torch.zeros((), device=device)
 
@@ -43,7 +44,7 @@ def step():
 
 
 def capture():
-    """The step as a graph. It is run a few times first, on another stream, as torch asks for."""
+    """The step as a graph. It first runs a few times on another stream, as torch requires."""
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):

@@ -26,7 +26,7 @@ def elsewhere(hook):
     return run
 
 
-# An editable installation (pip install -e) is of this folder and keeps its egg-info here.
+# An editable installation (pip install -e) refers to this folder and keeps its egg-info here.
 get_requires_for_build_wheel = elsewhere(build_meta.get_requires_for_build_wheel)
 prepare_metadata_for_build_wheel = elsewhere(build_meta.prepare_metadata_for_build_wheel)
 build_wheel = elsewhere(build_meta.build_wheel)

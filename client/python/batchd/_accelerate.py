@@ -1,8 +1,9 @@
-"""Under Hugging Face Accelerate, and so transformers' Trainer: what its own loaders tell its GradientState.
+"""For Hugging Face Accelerate, and so transformers' Trainer: what Accelerate's own loaders tell its GradientState.
 
-`accumulate` synchronises at an epoch's end, and `gather_for_metrics` leaves padding out, by what the loader that is being iterated says of itself.
-Accelerate cuts padding off the end of what it has gathered. Its own loaders deal whole batches out in turn, so that is where it lies; here, as with
-torch's DistributedSampler, it lies at the end of some ranks' parts. So gather_for_metrics is given the rows that are no padding.
+`accumulate` synchronises at an epoch's end, and `gather_for_metrics` leaves padding out, both by the state of the
+loader that is being iterated. Accelerate cuts padding off the end of the gathered rows. Its own loaders deal whole
+batches out in turn, so padding lies there; here, as with torch's DistributedSampler, it lies at the end of some ranks'
+parts. So gather_for_metrics is given only the rows that are no padding.
 """
 
 import functools
@@ -11,7 +12,7 @@ import weakref
 
 
 class Skipped:
-    """A loader without the first batches of the epoch that comes next, for Accelerate's skip_first_batches."""
+    """A loader without the first batches of the next epoch, for Accelerate's skip_first_batches."""
 
     def __init__(self, loader, n):
         self._loader, self._n = loader, n
@@ -42,14 +43,15 @@ class Iterated:
 
 
 def begin(iterator, ours, world_size):
-    """Tells GradientState that this iteration begins, and that it has ended when the iterator is gone; None where no script has made an Accelerator."""
+    """Tells GradientState that this iteration begins, and later, when the iterator is gone, that it has ended. None if
+    the script has made no Accelerator."""
     state = getattr(sys.modules.get("accelerate.state"), "GradientState", None)
     if state is None or not getattr(state, "_shared_state", None) or not hasattr(state, "_add_dataloader"):
         return None
     adapt(ours)
     iterated = Iterated(world_size)
     state()._add_dataloader(iterated)
-    # It keeps weak references, but does not notice when what they refer to has gone.
+    # GradientState keeps weak references, but does not notice when an object has gone.
     iterated.end = weakref.finalize(iterator, _remove, state, iterated)
     return iterated
 
@@ -60,7 +62,8 @@ def _remove(state, iterated):
 
 
 def adapt(ours):
-    """Has Accelerate's own methods know loaders of this class, where a script has imported it; others they treat as before."""
+    """Makes Accelerate's own methods recognise loaders of this class, if a script has imported it; other loaders they
+    treat as before."""
     accelerator = getattr(sys.modules.get("accelerate"), "Accelerator", None)
     if accelerator is None or hasattr(accelerator.gather_for_metrics, "_knows_batchd"):
         return
@@ -107,7 +110,8 @@ def adapt(ours):
 
 
 def _without_padding(accelerator, iterated, data):
-    """What all ranks gave, in the ranks' order, without the rows that only repeat samples. What is not one per row stays as it is."""
+    """The rows of all ranks, in the ranks' order, without the rows that only repeat samples. Data that is not one item
+    per row stays as it is."""
     torch = sys.modules["torch"]
     counts = accelerator.gather(
         torch.tensor([[iterated.n_rows, iterated.n_padding]], device=accelerator.device)
@@ -115,7 +119,7 @@ def _without_padding(accelerator, iterated, data):
     keep = [row < n_rows - n_padding for n_rows, n_padding in counts for row in range(n_rows)]
     if all(keep):
         return data
-    if isinstance(data, list) and len(data) == len(keep):  # of objects
+    if isinstance(data, list) and len(data) == len(keep):  # a list of objects
         return [item for item, is_kept in zip(data, keep) if is_kept]
     mask = torch.tensor(keep)
 

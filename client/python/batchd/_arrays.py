@@ -1,7 +1,7 @@
 """Memory of a slot as tensors or arrays: torch if it is there, else numpy.
 
-A view keeps its Slot alive, and the Slot gives the lease back when the last view of it is gone. Only the samples are views; labels
-are a few bytes and people collect them in lists, so they are copied and hold nothing.
+A view keeps its Slot alive, and the Slot gives the lease back when its last view is gone. Only the samples are views;
+labels are a few bytes and users collect them in lists, so they are copied and hold no slot.
 """
 
 import ctypes
@@ -15,7 +15,8 @@ from . import _lib
 
 
 def choose(wanted):
-    """What makes arrays: wanted is "torch", "numpy" or None for what is there ($BATCHD_ARRAYS may decide)."""
+    """The maker of arrays: wanted is "torch", "numpy" or None for the best that is installed ($BATCHD_ARRAYS may
+    decide)."""
     wanted = wanted or os.environ.get("BATCHD_ARRAYS") or None
     if wanted not in (None, "torch", "numpy"):
         raise ValueError(f"arrays must be 'torch' or 'numpy', not {wanted!r}")
@@ -24,7 +25,7 @@ def choose(wanted):
             import torch
 
             return Torch(torch)
-        except (ImportError, OSError) as e:  # OSError: of a library that torch loads itself
+        except (ImportError, OSError) as e:  # OSError: from a library that torch loads
             if wanted:
                 raise
             if getattr(e, "name", None) != "torch":
@@ -51,10 +52,10 @@ class Numpy:
     profiler = None
 
     def keep_out_of_graphs(self, *functions):
-        """There are no graphs without torch."""
+        """Does nothing: without torch there are no graphs."""
 
     def wrap(self, array):
-        """The numpy array as what the user gets, sharing its memory."""
+        """The numpy array in the form that the user gets, sharing its memory."""
         return array
 
     def copy(self, array):
@@ -77,8 +78,9 @@ class Torch:
         self.profiler = profiler if hasattr(profiler, "_is_profiler_enabled") else None
 
     def keep_out_of_graphs(self, *functions):
-        """torch.compile of a function with the loop in it: Dynamo runs these as they are, and nothing that they call is traced. It is what
-        torch.compiler.disable does, without the seconds that importing Dynamo takes and without a wrapper around each call."""
+        """For torch.compile of a function that contains the loop: Dynamo runs these functions as they are, and traces
+        nothing that they call. That is the effect of torch.compiler.disable, without the seconds that importing Dynamo
+        takes and without a wrapper around each call."""
         for function in functions:
             if hasattr(function, "_torchdynamo_disable"):
                 return
@@ -94,14 +96,14 @@ class Torch:
         return self._torch.frombuffer(array, dtype=getattr(self._torch, array.dtype.name)).view(array.shape)
 
     def _wrap_or_keep(self, array):
-        """torch before 2.3 has no unsigned integers but uint8: those stay numpy arrays."""
+        """torch before 2.3 has uint8 as its only unsigned type: arrays of the others stay numpy arrays."""
         return self._wrap_known(array) if hasattr(self._torch, array.dtype.name) else array
 
     def copy(self, tensor):
         return tensor.clone() if hasattr(tensor, "clone") else tensor.copy()
 
     def cuda(self, device, raw):
-        """What makes tensors of batches on this device, or a clear refusal."""
+        """The maker of tensors from batches on this device. Raises an error with the reason where there is none."""
         from ._cuda import Delivery
 
         asked = device
@@ -120,7 +122,7 @@ class Torch:
 
 
 def _why_no_cuda(torch):
-    """In torch's own words."""
+    """The reason in torch's own words."""
     try:
         torch.cuda.init()
     except (AssertionError, RuntimeError) as e:
@@ -129,19 +131,20 @@ def _why_no_cuda(torch):
 
 
 def slot_class(n_bytes):
-    """The type of a slot's memory: a buffer that gives its lease back, if it was lent one, when nobody looks at it any more. In a forked child the C
-    library refuses that, so a tensor that dies there takes nothing from its parent."""
+    """The type of a slot's memory: a buffer that gives its lease back, if it has one, when its last view is gone. In a
+    forked child the C library refuses that, so a tensor that dies there takes nothing from its parent."""
 
     class Slot(ctypes.c_char * n_bytes):
-        # Python finds this member in the type and calls what the instance keeps in it. A method would do, but for Ctrl-C: the first thing that any
-        # Python function does is to let signals' handlers run, and what they raise in a destructor is lost, and the slot with it.
+        # Python finds this member in the type and calls the function that the instance keeps in it. A method would not
+        # survive Ctrl-C: a Python function first runs the handlers of pending signals; an exception that they raise in
+        # a destructor is lost, and the slot with it.
         __slots__ = ("__del__",)
 
     return Slot
 
 
 def lend(memory, handle, struct):
-    """From here on the batch in struct is memory's, not the struct's."""
+    """From now on memory owns the batch in struct, and the struct does not."""
     lease = functools.partial(_lib.release, handle, struct.slot, struct.generation)
     struct.generation = 0
     memory.__del__ = lease

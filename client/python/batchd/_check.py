@@ -1,4 +1,5 @@
-"""Options as people write them: each becomes what the C library takes, or an exception that names it and says what to do."""
+"""Converts options as users write them for the C library, or raises an exception that names the option and the
+remedy."""
 
 import difflib
 import inspect
@@ -21,7 +22,8 @@ TORCHS_OWN = {
 
 
 def advice(name):
-    """What to do about an argument or attribute that only torch's loader has; None: it has no such one."""
+    """What to do about an argument or attribute that only torch's loader has; None: torch has none of that name
+    either."""
     return TORCHS_OWN.get(name)
 
 
@@ -40,7 +42,7 @@ def no_others(others, function):
 
 
 def dataset(value):
-    """What is to be loaded, as text."""
+    """The data set as text."""
     if isinstance(value, (str, bytes, os.PathLike)):
         return os.fsdecode(value)
     kind = type(value).__name__
@@ -66,7 +68,7 @@ def text(what, value):
 
 
 def choice(what, value, names):
-    """The number of one of these names, in any case."""
+    """The index of value in names, ignoring case."""
     name = str(value)
     for known in names:
         if name.lower() == known.lower():
@@ -85,7 +87,7 @@ def dtype_name(dtype):
 
 
 def number(what, value, least=0, most=2**64 - 1):
-    """A whole number, whatever type it has."""
+    """A whole number of any type."""
     try:
         if isinstance(value, (str, bytes)):
             raise TypeError
@@ -98,7 +100,7 @@ def number(what, value, least=0, most=2**64 - 1):
 
 
 def milliseconds(what, value, least=0, most=2**32 - 1):
-    """Of seconds; infinity is as many as there can be."""
+    """Seconds as milliseconds; infinity becomes the largest number possible."""
     try:
         if isinstance(value, (str, bytes)):
             raise TypeError

@@ -1,7 +1,8 @@
 """Batches on a GPU as torch tensors.
 
-Ordinary ones are torch's own memory, filled by one kernel on torch's current stream, behind which the batch's slot goes back by itself. Raw ones are the
-daemon's memory, which goes back when the last tensor over it is gone and the work queued until then is done. Nothing here waits for the GPU.
+Ordinary tensors are torch's own memory, filled by one kernel on torch's current stream; the batch's slot goes back by
+itself when that is done. Raw tensors are the daemon's memory, which goes back when the last tensor over it is gone and
+the work queued until then is done. Nothing here waits for the GPU.
 """
 
 import contextlib
@@ -12,7 +13,7 @@ from . import _dlpack, _into, _lib
 
 
 class Delivery:
-    """What one loader needs to make tensors. `ordinal`: the GPU's number, the same for torch and the driver."""
+    """A loader's maker of tensors. `ordinal`: the GPU's number, the same for torch and the driver."""
 
     def __init__(self, torch, ordinal, raw):
         self._torch, self.ordinal, self.raw = torch, ordinal, raw
@@ -20,7 +21,7 @@ class Delivery:
         self._constants = None
 
     def opened(self, handle, info):
-        """The C loader is open, perhaps once more after the daemon went away."""
+        """The C loader is open, perhaps again after the daemon went away."""
         torch = self._torch
         self._handle, self._info = handle, info
         self._shape = tuple(info.shape[: info.n_dims])
@@ -43,7 +44,7 @@ class Delivery:
             )
 
     def take(self, struct):
-        """The batch as (images, labels); its slot is on its way back, or the images' own."""
+        """The batch as (images, labels); its slot goes back behind the queued work, or belongs to the images."""
         torch = self._torch
         stream = torch.cuda.current_stream(self.device).cuda_stream
         at, rows = ctypes.addressof(struct), struct.n_rows
@@ -63,7 +64,8 @@ class Delivery:
         return images, labels
 
     def write(self, struct, images, labels):
-        """The batch into tensors of the caller's; its slot is on its way back. A batch that fails stays in the struct."""
+        """Writes the batch into tensors of the caller's; its slot goes back behind that. A batch that fails stays in
+        the struct."""
         torch = self._torch
         stream = torch.cuda.current_stream(self.device).cuda_stream
         at = ctypes.addressof(struct)
@@ -82,8 +84,9 @@ class Delivery:
 
     @contextlib.contextmanager
     def arrays(self, struct, copy):
-        """Gives a function that makes a tensor of one array of a producer's batch, called for each of them; afterwards the slot is on its way back, or the tensors' own.
-        raw: copy(tensor) is called for each of a batch that takes the last slot."""
+        """Yields a function that makes a tensor of one array of a producer's batch, to call for each array. Afterwards
+        the slot goes back behind the queued work, or belongs to the tensors. raw: copy(tensor) is called for each array
+        of a batch that takes the last slot."""
         stream = self._torch.cuda.current_stream(self.device).cuda_stream
         try:
             yield self._share_arrays(struct, copy) if self.raw else self._copy_arrays(struct, stream)
@@ -117,7 +120,8 @@ class Delivery:
         return give
 
     def add_stream(self, images, stream):
-        """More work will read these raw images: `stream` is a torch stream. What it was given before they are gone is waited for as well."""
+        """More work will read these raw images. `stream`: a torch stream; the slot also waits for the work that it is
+        given before they are gone. Raises ValueError if they are not this loader's, or for more than 8 streams."""
         known = self._exported.get(images.data_ptr())
         if known is None or _lib.cuda_add_stream(self._handle, *known, stream.cuda_stream) != _lib.OK:
             raise ValueError("these are no raw images of this loader, or more than 8 streams read them")
@@ -141,8 +145,9 @@ class Delivery:
 
 
 def finish(torch, raw, dtype, planar, normalize):
-    """The finishing kernel with torch's own operations, for a libbatchd without it: uint8 NHWC images as dtype, NCHW if planar; the same numbers, in
-    several passes. Divisors are tensors because torch multiplies a tensor on the GPU by the reciprocal of a plain number, which rounds differently."""
+    """The finishing kernel with torch's own operations, for a libbatchd without it: uint8 NHWC images as dtype, NCHW if
+    planar; the same numbers, in several passes. Divisors are tensors because torch multiplies a tensor on the GPU by
+    the reciprocal of a plain number, which rounds differently."""
     images = raw.permute(0, 3, 1, 2) if planar else raw
     if dtype == torch.uint8:
         return images.clone(memory_format=torch.contiguous_format)

@@ -1,7 +1,7 @@
 """DLPack's Python side: a batch on the GPU in a capsule, for torch.from_dlpack and its like in other libraries.
 
-The tensor's end is C's: its deleter is in libbatchd, may run in any thread without the interpreter's lock, and never blocks. Only a capsule that nobody took a
-tensor out of ends here.
+The tensor's deleter is in libbatchd, may run in any thread without the interpreter's lock, and never blocks. Only a
+capsule whose tensor was never taken out is deleted here.
 """
 
 import ctypes
@@ -12,7 +12,7 @@ CUDA = 2  # kDLCUDA
 # A capsule keeps the pointer to its name, so these must live as long as the process.
 _PLAIN, _VERSIONED = b"dltensor", b"dltensor_versioned"
 
-_python = ctypes.PyDLL(None)  # our own: what is set on ctypes.pythonapi's functions holds for everybody
+_python = ctypes.PyDLL(None)  # this module's own: settings on ctypes.pythonapi's functions hold for all modules
 _is_valid = _python.PyCapsule_IsValid
 _is_valid.restype, _is_valid.argtypes = ctypes.c_int, (ctypes.c_void_p, ctypes.c_char_p)
 _pointer = _python.PyCapsule_GetPointer
@@ -55,7 +55,7 @@ class ManagedVersioned(ctypes.Structure):
 
 @_Destructor
 def _unused(capsule):
-    """A consumer renames the capsule; one that still has its name gave its tensor to nobody."""
+    """A consumer renames the capsule; if it still has its name, no consumer has taken its tensor."""
     for name, kind in ((_PLAIN, Managed), (_VERSIONED, ManagedVersioned)):
         if _is_valid(capsule, name):
             at = _pointer(capsule, name)
@@ -63,16 +63,17 @@ def _unused(capsule):
 
 
 def _stream(stream):
-    """The consumer's stream as the array API standard writes it, as the driver does."""
+    """The consumer's stream, given as in the array API standard, as the driver's handle."""
     if stream is None or stream == -1:
-        return 1  # the legacy default stream; -1: the consumer takes care of ordering itself, this is for giving back
+        # The legacy default stream. -1: the consumer takes care of ordering itself; this stream is for giving back.
+        return 1
     if stream == 0:
         raise ValueError("stream 0 is ambiguous on CUDA: 1 is the legacy default stream, 2 the per-thread one")
     return int(stream)
 
 
 class Export:
-    """One batch on the GPU, as stored. Hands it out once."""
+    """One batch on the GPU, as stored. Gives it out once."""
 
     def __init__(self, handle, struct, ordinal):
         self._handle, self._struct, self._ordinal = handle, struct, ordinal
@@ -85,7 +86,7 @@ class Export:
             raise BufferError(f"this batch is on CUDA device {self._ordinal}; copy it yourself")
         if copy:
             raise BufferError("this batch is handed out without a copy only")
-        versioned = max_version is not None and max_version[0] >= 1  # some consumers crash on what they did not ask for
+        versioned = max_version is not None and max_version[0] >= 1  # else some consumers crash
         managed = ctypes.c_void_p()
         code = _lib.cuda_dlpack(
             self._handle, ctypes.addressof(self._struct), versioned, _stream(stream), ctypes.byref(managed)

@@ -1,6 +1,6 @@
-"""Batches into memory that the caller keeps (DataLoader.next_into): what it has to be like, and the copy on the CPU.
+"""Batches into memory that the caller keeps (DataLoader.next_into): its requirements, and the copy on the CPU.
 
-Whatever has torch's methods counts as a tensor, so that numpy alone is enough where torch is not installed.
+An object with torch's methods counts as a tensor, so that numpy alone is enough where torch is not installed.
 """
 
 import sys
@@ -9,7 +9,8 @@ import numpy
 
 
 def check(name, target, n_rows, shape, dtype, device):
-    """Refuses what a batch cannot be written into. name: of the argument; n_rows: of the largest batch; device: torch's GPU, None for the CPU."""
+    """Raises an error for a target that a batch cannot be written into. name: of the argument; n_rows: of the largest
+    batch; device: torch's GPU, None for the CPU."""
     if isinstance(target, numpy.ndarray):
         place, contiguous, has = "cpu", target.flags.c_contiguous, target.dtype.name
         if not target.flags.writeable:
@@ -52,8 +53,8 @@ def write(target, rows, arrays):
 
 
 def note(torch, target):
-    """Tells autograd that target has been written, as it does not see that itself where a kernel of ours did it: backward then refuses to use what was
-    there before."""
+    """Tells autograd that target has been written, which autograd does not see when libbatchd's kernel wrote it:
+    backward then refuses to use the previous content."""
     increment = getattr(getattr(torch.autograd, "graph", None), "increment_version", None)
     if increment is not None:
         increment(target)

@@ -1,6 +1,7 @@
-"""libbatchd through ctypes: batchd.h's structs and functions, nothing more. No second protocol implementation lives here.
+"""libbatchd through ctypes: the structs and functions of batchd.h, nothing more. There is no second implementation of
+the protocol here.
 
-ctypes lets go of the interpreter's lock during every call, so a thread that waits for a batch holds up nobody.
+ctypes releases the interpreter's lock during every call, so a thread that waits for a batch does not block others.
 """
 
 import ctypes
@@ -133,7 +134,7 @@ class Info(ctypes.Structure):
 
 
 class BatchStruct(ctypes.Structure):
-    handle = None  # of the loader that the batch came from, which may be closed by now
+    handle = None  # of the loader that the batch came from, which may be closed meanwhile
 
     _fields_ = [
         ("size_bytes", ctypes.c_size_t),
@@ -207,15 +208,15 @@ class Fill(ctypes.Structure):
 
 
 def _candidates():
-    """Where the library may be, best first."""
+    """Places where the library may be, best first."""
     if os.environ.get("BATCHD_LIBRARY"):
         return [os.environ["BATCHD_LIBRARY"]]
     here = pathlib.Path(__file__).resolve().parent
     folders = [here]
-    if os.environ.get("BATCHD_BUILD"):  # whoever works on batchd itself
+    if os.environ.get("BATCHD_BUILD"):  # for developers of batchd
         folders.append(pathlib.Path(os.environ["BATCHD_BUILD"]))
     folders += [here.parents[2] / "build", pathlib.Path(sys.prefix) / "lib"]
-    program = shutil.which("batchd")  # wherever PREFIX was
+    program = shutil.which("batchd")  # finds the PREFIX of an installation
     beside = [pathlib.Path(program).resolve().parents[1] / "lib"] if program else []
     return (
         [str(f / SONAME) for f in folders if (f / SONAME).exists()]
@@ -253,8 +254,8 @@ _ref, _unref = _function("ref", None, _handle), _function("unref", None, _handle
 
 
 class Loader(ctypes.c_void_p):
-    """A handle of an open loader, with a reference: a thread may close the loader while another begins a call, which keeps this
-    object, and so the handle, until it is over."""
+    """A handle of an open loader, with a reference: one thread may close the loader while another begins a call, which
+    keeps this object, and so the handle, until the call is over."""
 
     def __init__(self, value):
         super().__init__(value)
@@ -286,7 +287,7 @@ join = _function("join", ctypes.c_int, Loader, ctypes.c_int, ctypes.POINTER(Posi
 next = _function("next", ctypes.c_int, Loader, ctypes.c_void_p, ctypes.c_int)
 release = _function(
     "release", ctypes.c_int, _handle, ctypes.c_uint32, ctypes.c_uint64
-)  # no Python in it: a destructor calls it (_arrays.slot_class)
+)  # no Python code in it: a destructor calls it (_arrays.slot_class)
 n_leased = _function("n_leased", ctypes.c_uint32, Loader)
 cuda_finish = _function("cuda_finish", ctypes.c_int, Loader, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
 cuda_labels = _function("cuda_labels", ctypes.c_int, Loader, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
@@ -336,7 +337,8 @@ def failure(code, text):
 
 
 def status(socket=None):
-    """The daemon's state as Python objects; what `batchctl status --json` prints."""
+    """The daemon's state as Python objects: the data that `batchctl status --json` prints. socket: None: as for
+    DataLoader. Raises an Error if no daemon answers."""
     import json
 
     out, err = ctypes.c_void_p(), ctypes.create_string_buffer(4608)

@@ -45,7 +45,7 @@ class Reader:
         return build(lambda number, kind: self._make(memory, leaves[number], kind, held))
 
     def _give_on_gpu(self, loader, s, build, leaves):
-        """Tensors on the GPU; numpy's arrays, as copies, where they are."""
+        """Tensors on the GPU; arrays that the producer gave as numpy's are copied to numpy arrays."""
         at, numpy_memory = s.data, ctypes.c_char * self._n_bytes
 
         def make(number, kind):
@@ -61,7 +61,7 @@ class Reader:
             s.generation = 0
 
     def _layout(self, at, n):
-        """What is where, of a batch with this head; most batches of a producer have the same."""
+        """The layout of a batch with this head; most batches of a producer have the same."""
         head = ctypes.string_at(at, self._text.value - at + self._n_text.value)
         layout = self._layouts.get(head)
         if layout is None:
@@ -97,7 +97,7 @@ class Reader:
 
 
 def check_options(given):
-    """What is the producer's business; given: {name: whether the caller gave it}."""
+    """Refuses options that only the producer can decide; given: {name: whether the caller gave it}."""
     for name, is_given in given.items():
         if is_given:
             raise ValueError(

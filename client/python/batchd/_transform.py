@@ -1,14 +1,14 @@
-"""Pipelines as the daemon reads them: a name, or JSON with a list of ops, for which torchvision's own objects may stand. Which ops there are, and what is wrong
-with their arguments, is the daemon's to say."""
+"""Pipelines in the daemon's form: a name, or JSON with a list of ops, where torchvision's own objects may stand for
+ops. The daemon knows which ops there are and checks their arguments."""
 
 import enum
 import inspect
 import json
 import numbers
 
-_NOTHING = ("ToImage", "PILToTensor", "ToPureTensor", "Identity")  # what the daemon has is pixels until ToTensor
+_NOTHING = ("ToImage", "PILToTensor", "ToPureTensor", "Identity")  # the daemon's data is pixels until ToTensor
 _TO_DTYPE = ("ToDtype", "ConvertImageDtype")
-# timm's classes that are torchvision's by another name; what is converted already passes through them.
+# timm's classes that equal torchvision's under another name; objects that are already converted pass through them.
 _TIMMS = {"MaybeToTensor": "ToTensor", "RandomResizedCropAndInterpolation": "RandomResizedCrop"}
 
 
@@ -62,12 +62,12 @@ def _ops(entry):
     try:
         json.dumps(op, default=_plain)
     except TypeError:
-        return [name]  # nothing that the daemon knows has such arguments
+        return [name]  # no op of the daemon has such arguments
     return [op]
 
 
 def _preset(entry):
-    """What torchvision's weights have as their transforms()."""
+    """The ops of the object that torchvision's weights return from transforms()."""
     resize, crop = (
         [n[0] if len(n) == 1 else list(n)] if isinstance(n, (list, tuple)) else [n]
         for n in (entry.resize_size, entry.crop_size)
@@ -81,9 +81,9 @@ def _preset(entry):
 
 
 def _arguments(entry, kind):
-    """What it was made with, which torchvision keeps in attributes of the same names."""
+    """The arguments of its constructor, which torchvision keeps in attributes of the same names."""
     given = {name: getattr(entry, name) for name in inspect.signature(kind.__init__).parameters if hasattr(entry, name)}
-    if given.pop("antialias", None) is False:  # pictures always are, by Pillow and here
+    if given.pop("antialias", None) is False:  # Pillow and the daemon always do it
         raise ValueError(
             f"transform: {kind.__name__}(antialias=False) is not what the daemon does: it resizes pictures, as Pillow does, always with "
             "antialiasing. Leave antialias out"

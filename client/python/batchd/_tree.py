@@ -30,7 +30,7 @@ DTYPES = (
     "float8_e5m2",
 )
 _CODES = {name: code for code, name in enumerate(DTYPES)}
-# What numpy does not know is carried as integers of the same size.
+# Types that numpy lacks are carried as integers of the same size.
 CARRIERS = {"bfloat16": "uint16", "float8_e4m3fn": "uint8", "float8_e5m2": "uint8"}
 _MOST_DIMS = 8
 
@@ -41,7 +41,7 @@ def _is_tensor(value):
 
 
 class Leaf:
-    """One array of a batch: where it is in the structure, what it is."""
+    """One array of a batch: its place in the structure, its type and its memory."""
 
     __slots__ = ("path", "value", "code", "shape")
 

@@ -1,7 +1,7 @@
-"""Tells a process whose trainer is stuck in a collective which rank it waits for.
+"""Tells a process whose trainer is stuck in a collective which rank that trainer waits for.
 
-A rank that is blocked in NCCL reads no notices, so a thread looks at the daemon's status when a loader has been quiet for a while. It costs nothing as
-long as batches flow.
+A rank that is blocked in NCCL reads no notices, so a thread checks the daemon's status when a loader has been quiet for
+a while. It costs nothing as long as batches flow.
 """
 
 import threading
@@ -15,7 +15,7 @@ LOOK_S, QUIET_S = 15.0, 30.0
 
 
 def start(loader):
-    """Watches for as long as the loader lives."""
+    """Watches as long as the loader lives."""
     thread = threading.Thread(target=_watch, args=(weakref.ref(loader),), name="batchd-watch", daemon=True)
     thread.start()
     return thread
@@ -35,7 +35,7 @@ def _watch(reference):
         del loader
         try:
             sessions = _lib.status(socket)["sessions"]
-        except Exception:  # there is nothing to tell then
+        except Exception:  # then there is nothing to tell
             continue
         for s in sessions:
             if s.get("stalled") and s["job"] == job and s["rank"] != rank and s["id"] not in told:

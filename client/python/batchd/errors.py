@@ -1,8 +1,9 @@
-"""What can go wrong, as exceptions: one class per code of batchd.h, also derived from Python's own where there is one that fits."""
+"""Errors as exceptions: one class per code of batchd.h, also derived from a fitting exception of Python where there is
+one."""
 
 
 class Error(RuntimeError):
-    """Base of all. `code`: batchd.h's name for it, such as "NOT_FOUND"."""
+    """Base of all. `code`: the name in batchd.h, such as "NOT_FOUND"."""
 
     code = "INTERNAL"
 
@@ -20,7 +21,7 @@ class MismatchError(Error, ValueError):
 
 
 class NotFoundError(Error, FileNotFoundError):
-    """There is no such data set name or path."""
+    """There is no data set of this name, or no such path."""
 
     code = "NOT_FOUND"
 
@@ -80,13 +81,15 @@ class ForkedError(Error):
 
 
 class GpuError(Error):
-    """There is no such GPU, or it failed: in the daemon, which restarts (the loader goes on by itself), or in this process; the message says which."""
+    """There is no such GPU, or it failed: in the daemon, which restarts (the loader continues by itself), or in this
+    process; the message says which."""
 
     code = "GPU"
 
 
 class StalledError(Error):
-    """Another trainer of the job does not get on (on_stall="error"); the message says which and why. The loader can be gone on with."""
+    """Another trainer of the job is stalled (on_stall="error"); the message says which and why. The loader can still be
+    used."""
 
     code = "STALLED"
 
@@ -98,7 +101,7 @@ class ProducerError(Error):
 
 
 class ProtocolError(Error):
-    """Daemon and library do not understand each other."""
+    """Daemon and library cannot understand each other."""
 
     code = "PROTOCOL"
 
@@ -127,7 +130,7 @@ _BY_CODE = {
 
 
 def make(code, text):
-    """The exception for a code's name. VERSION is a kind of PROTOCOL to a caller; NOMEM is Python's own."""
+    """The exception for a code's name. VERSION becomes a ProtocolError; NOMEM becomes Python's MemoryError."""
     if code == "NOMEM":
         return MemoryError(text)
     if code == "VERSION":

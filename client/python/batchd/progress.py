@@ -1,4 +1,5 @@
-"""A bar on the terminal while the daemon prepares a data set, words about who is waited for, and a way out of the wait for Ctrl-C."""
+"""A bar on the terminal while the daemon prepares a data set, a line about what the loader waits for, and a way out of
+the wait for Ctrl-C."""
 
 import os
 import shutil
@@ -13,19 +14,20 @@ _WAITS = b"daemon", b"producer"  # phases without anything to draw
 
 
 class Listener:
-    """What the C library calls back, for as long as the loader lives: progress of an opening, the first or one after a reconnect, and events. Knows no loader, so
-    that a loader nobody has any more goes at once."""
+    """The callbacks of the C library, which live as long as the loader: progress of an opening, the first or a
+    reconnect, and events. Holds no reference to the loader, so that an unreferenced loader closes at once."""
 
     def __init__(self):
-        self.bar = None  # while the first opening is under way
+        self.bar = None  # only while the first opening is under way
         self.interrupted = None
-        self.events = []  # (event, text), to be told by the loader when it is out of C
+        self.events = []  # (event, text), for the loader to report when it is out of C
         self.on_progress = _lib.PROGRESS(self._progress)
         self.on_event = _lib.EVENT(self._event)
 
     def __enter__(self):
-        """While the library opens something. A signal that came meanwhile has its handler run as a callback begins, before its `try`; what that raises,
-        KeyboardInterrupt above all, is nobody's to catch, and Python only tells this hook."""
+        """While the library opens something. A signal that came meanwhile has its handler run when a callback begins,
+        before its `try`. No code can catch an exception that the handler raises, usually KeyboardInterrupt; Python only
+        reports it to this hook."""
         self._hook = None
         if threading.current_thread() is threading.main_thread():
             self._hook, sys.unraisablehook = sys.unraisablehook, self._unraisable
@@ -45,7 +47,7 @@ class Listener:
             self._hook(info)
 
     def _progress(self, arg, phase, done, total):
-        """What a signal's handler raises cannot pass through C, so it is kept for later."""
+        """An exception of a signal's handler cannot pass through C, so it is kept for later."""
         if self.interrupted is not None:
             return 1
         try:
@@ -63,7 +65,7 @@ class Listener:
             self.interrupted = e
 
     def check(self):
-        """Raises what could not be raised inside."""
+        """Raises the exception that could not be raised inside a callback."""
         interrupted, self.interrupted = self.interrupted, None
         if interrupted is not None:
             raise interrupted
@@ -71,7 +73,7 @@ class Listener:
 
 class Bar:
     def __init__(self, wanted, may_draw, listener=None):
-        """wanted: True, False, or None for "if stderr is a terminal". listener: is told of everything, too."""
+        """wanted: True, False, or None for "if stderr is a terminal". listener: gets all progress, too."""
         self._listener = listener
         if wanted is None:
             wanted = sys.stderr is not None and sys.stderr.isatty()
@@ -109,7 +111,7 @@ class Bar:
 
 
 class Announcement:
-    """Says on standard error, once each, that the daemon or a producer is waited for."""
+    """Reports on standard error, once each, that the loader waits for the daemon or for a producer."""
 
     def __init__(self, dataset, socket):
         self._name = dataset[6:] if dataset.startswith("serve:") else dataset

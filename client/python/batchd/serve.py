@@ -3,7 +3,8 @@
     # one process                                             # every trainer
     batchd.serve(torch_loader, name="speech")                 for batch in batchd.DataLoader("serve:speech"): ...
 
-The producer iterates once per epoch and writes each batch into a slot of the daemon's, from where trainers read it without a copy.
+The producer iterates once per epoch and writes each batch into a slot of the daemon, from where trainers read it
+without a copy.
 """
 
 import contextlib
@@ -30,11 +31,12 @@ from .errors import Error, InvalidError, LostError, ShutdownError
 
 _RETRY_S = (0.05, 0.1, 0.2, 0.5, 1.0)
 _END = object()
-_HOLD_S = 30.0  # a background producer that fails at once waits so long for somebody to tell
+_HOLD_S = 30.0  # how long a background producer that fails at once waits for a trainer to tell
 
 
 class Interrupted(SystemExit, KeyboardInterrupt):
-    """Ctrl-C while serving: a script that does not catch it ends with a shell's code for that, without a traceback."""
+    """Ctrl-C while serving: a script that does not catch it ends with the shell's code for that, without a
+    traceback."""
 
 
 class _Over(Exception):
@@ -57,32 +59,38 @@ def serve(
     reconnect=30.0,
     background=False,
 ):
-    """Feeds batches to the trainers that open batchd.DataLoader("serve:NAME"), until there are no more or for ever.
+    """Feeds batches to the trainers that open batchd.DataLoader("serve:NAME"), until the epochs are over or for ever.
 
-    data          what is iterated once per epoch and gives ready batches: a torch DataLoader, any other iterable, or a function of the
-                  epoch that returns one. Before each epoch, set_epoch(epoch) is called on it, its dataset, its sampler and its batch_sampler where
-                  they have it. A batch may be any nesting of dicts, lists and tuples of tensors, arrays, numbers, texts and bytes
-    name          how trainers call it; a newer producer of the same name (of the same user) takes over
-    epochs        how many there are; None: for ever (an iterator, which cannot be gone through again, has one)
-    seed          makes epochs reproducible: torch, numpy and random are seeded with seed + epoch before each. None: they are left alone
-    resumable     whether an epoch's batches are the same each time it is made, so that trainers may begin in its middle (after a checkpoint, or
-                  when a producer or the daemon was restarted). None: with a seed, or a sampler that has set_epoch or does not shuffle
-    skip          how to get to the middle: "sampler" leaves a map-style DataLoader's first batches unread, which is quick, but random
-                  augmentation goes on from another state; "iterate" makes them and throws them away
-    slot_bytes    room for a batch; None: half as much again as the first one takes (a twentieth, of large ones). Slots grow with batches that are larger,
-                  up to limits.batch_bytes in the daemon's configuration; trainers then open again by themselves, and miss and repeat nothing
-    id            any text that says what the samples are; trainers' checkpoints refuse another one
-    incarnation   a producer with a lower one than a living one's is refused. Default: TORCHELASTIC_RESTART_COUNT
+    data          the source, iterated once per epoch, of ready batches: a torch DataLoader, any other iterable, or a
+                  function that takes the epoch and returns one. Before each epoch, set_epoch(epoch) is called on it,
+                  its dataset, its sampler and its batch_sampler where they have it. A batch may be any nesting of
+                  dicts, lists and tuples of tensors, arrays, numbers, texts and bytes
+    name          the name that trainers use; a newer producer of the same name (of the same user) takes over
+    epochs        number of epochs; None: for ever (an iterator, which can be iterated only once, has one)
+    seed          makes epochs reproducible: torch, numpy and random are seeded with seed + epoch before each. None:
+                  they are left alone
+    resumable     whether an epoch's batches are the same each time it is made, so that trainers may begin in its middle
+                  (after a checkpoint, or when a producer or the daemon was restarted). None: with a seed, or a sampler
+                  that has set_epoch or does not shuffle
+    skip          how to get to the middle: "sampler" leaves a map-style DataLoader's first batches unread, which is
+                  quick, but random augmentation continues from another state; "iterate" makes them and drops them
+    slot_bytes    room for a batch; None: half as much again as the first batch takes (for large batches a twentieth).
+                  Slots grow with larger batches, up to limits.batch_bytes in the daemon's configuration; trainers then
+                  open again by themselves, and neither miss nor repeat a batch
+    id            any text that identifies the samples; trainers' checkpoints refuse a different id
+    incarnation   refused while a producer of the same name with a higher one lives. Default: TORCHELASTIC_RESTART_COUNT
     reconnect     seconds to wait for a daemon that went away
-    background    True: in a process of its own, which ends with this one; returns a Producer at once. "fork": it is forked from this process and has
-                  all that this one has, except its threads: what they have locked stays locked. "fresh": it is a new interpreter, to which `data` is
-                  pickled (by cloudpickle where that has been imported, as Ray does). True takes "fork" where there are no other threads, else
-                  "fresh" where that is possible
+    background    True: in a process of its own, which ends with this one; returns a Producer at once. "fork": that
+                  process is forked from this one and has all its state, except its threads: their locks stay locked.
+                  "fresh": it is a new interpreter, to which `data` is pickled (by cloudpickle where that has been
+                  imported, as Ray does). True takes "fork" where there are no other threads, else "fresh" where that is
+                  possible
 
-    One process serves on each machine, not each rank of a job: of several producers of one name the last one stays. In shard mode batch k of an epoch
-    goes to rank k % world_size of the job's trainers on its machine (LOCAL_RANK of LOCAL_WORLD_SIZE); with several machines each producer has to make its
-    machine's part. An incomplete last round is dropped, wherever the ranks are. Raises what `data` raises, after the trainers have been told its
-    traceback; returns when the epochs are over. Ctrl-C raises a KeyboardInterrupt that ends a script without a traceback.
+    One process serves on each machine, not each rank of a job: of several producers of one name the last one stays. In
+    shard mode batch k of an epoch goes to rank k % world_size of the job's trainers on its machine (LOCAL_RANK of
+    LOCAL_WORLD_SIZE); with several machines each producer has to make its machine's part. An incomplete last round is
+    dropped, wherever the ranks are. Raises the exceptions of `data`, after the trainers have got the traceback; returns
+    when the epochs are over. Ctrl-C raises a KeyboardInterrupt that ends a script without a traceback.
     """
     _check_data(data)
     if skip not in ("sampler", "iterate"):
@@ -123,7 +131,7 @@ def serve(
 
 
 def _check_data(data):
-    """Here, as an error of a process in the background is seen by nobody who could mend it."""
+    """Checks here, as the user would not see an error of a process in the background."""
     kind = type(data).__name__
     if not callable(data) and not hasattr(data, "__iter__") and not hasattr(data, "__getitem__"):
         raise TypeError(f"batchd.serve: {kind} is neither an iterable of batches nor a function that makes one")
@@ -171,7 +179,7 @@ def _serve(
     feeder.run(source, announce)
 
 
-# ---- what is iterated ----
+# ---- the source ----
 
 
 class _Skipping:
@@ -188,7 +196,7 @@ class _Skipping:
 
 
 class _Source:
-    """The user's data, at a place in an epoch."""
+    """The user's data, at a position in an epoch."""
 
     def __init__(self, data, epochs, seed, skip):
         self._data, self._seed, self._skip = data, seed, skip
@@ -196,14 +204,14 @@ class _Source:
         self._once = not self._is_function and iter_is_self(data)
         self.epochs = 1 if self._once and epochs is None else epochs
         self._takes_epoch = self._is_function and _takes_argument(data)
-        self._epoch = None  # which is being iterated
+        self._epoch = None  # the epoch that is being iterated
         self._step = 0  # of the next batch
         self._length = None  # known at its end
-        self._first = 0  # what was left out of it, unread
+        self._first = 0  # number of batches skipped at its start, unread
         self._iterator = None
-        self._waiting = []  # a batch that was looked at ahead
+        self._waiting = []  # a batch that peek has read ahead
 
-    # -- what is known about it --
+    # -- properties --
 
     def n_batches(self):
         with contextlib.suppress(Exception):
@@ -216,7 +224,7 @@ class _Source:
         return 0
 
     def is_reproducible(self):
-        """Whether an epoch is the same each time as far as one can tell."""
+        """Whether an epoch is the same each time, as far as can be seen."""
         sampler = getattr(self._data, "sampler", None)
         return (
             self._seed is not None
@@ -276,7 +284,7 @@ class _Source:
                 f"batch {step} of epoch {epoch} was asked for, but an iterator can be gone through only once: serve a list, a DataLoader, or a "
                 "function that makes an iterator"
             )
-        self._iterator, self._waiting = None, []  # ends the workers of the epoch before
+        self._iterator, self._waiting = None, []  # ends the workers of the previous epoch
         self._epoch, self._step, self._first, self._length = epoch, 0, 0, None
         self._set_epoch(epoch)
         self._seed_all(epoch)
@@ -301,7 +309,7 @@ class _Source:
         return batch
 
     def peek(self):
-        """The first batch of all, which stays the next."""
+        """The very first batch, which stays the next."""
         self._begin(0, 0)
         batch = next(self._iterator, _END)
         if batch is _END:
@@ -324,7 +332,7 @@ class _Source:
         return self._next() if self._length is None else _END
 
     def length(self):
-        """Of the epoch that is over, as counted; 0 where nobody has."""
+        """The counted length of the epoch that is over; 0 where no batch was counted."""
         return 0 if self._length == self._first else self._length
 
 
@@ -348,7 +356,7 @@ def _program():
 
 
 class _Feeder:
-    """The C producer: opened, opened again after the daemon went away, and its slots filled."""
+    """The C producer: opens it, opens it again after the daemon went away, and fills its slots."""
 
     def __init__(self, name, socket, autostart, reconnect, incarnation):
         o = self._options = _lib.ProduceOptions()
@@ -365,7 +373,7 @@ class _Feeder:
         self._large = ""  # the last batch that did not fit its slot
 
     def describe(self, source, leaves, text, rows, slot_bytes, id, resumable):
-        """What the first batch tells about all."""
+        """Sets the options that follow from the first batch."""
         o = self._options
         self._fill_table(leaves)
         size = _lib.produce_size(self._table, len(leaves), len(text))
@@ -401,7 +409,7 @@ class _Feeder:
         return code
 
     def fail_at_once(self, why, hold_s):
-        """Tells those who wait already; for others, for hold_s seconds, until somebody comes."""
+        """Tells the trainers that wait already; if hold_s is not 0, waits up to hold_s seconds for a trainer first."""
         self._options.slot_bytes = 4096
         with contextlib.suppress(Error, OSError):
             self._open()
@@ -460,7 +468,7 @@ class _Feeder:
                 self._check(_lib.produce_end_epoch_at(self._handle, source.length()))
             else:
                 self._put(batch)
-            del batch  # not while we wait and the next is made: its memory can be that one's
+            del batch  # before the wait for the next batch, which may reuse its memory
 
     def _fill_table(self, leaves):
         if len(leaves) > _lib.MAX_ARRAYS:
@@ -480,7 +488,7 @@ class _Feeder:
         self._check(_lib.produce_filled(self._handle, rows))
 
     def _note_large(self, leaves, text):
-        """What the error says if the daemon refuses it."""
+        """The text for the error if the daemon refuses the batch."""
         size = _lib.produce_size(self._table, len(leaves), len(text))
         if size > self._fill.room_bytes and leaves:
             largest = max(leaves, key=lambda leaf: leaf.value.nbytes)
@@ -504,7 +512,7 @@ _PR_SET_PDEATHSIG = 1
 _SYS_PIDFD_OPEN = 434
 _STOP_S = 5.0
 _LOOK_S = 1.0
-# Libraries whose own threads, which Python does not list, a forked child lacks and waits for.
+# Libraries with threads of their own, which Python does not list: a forked child lacks them and would wait for them.
 _NOT_TO_BE_FORKED = ("ray._raylet", "grpc._cython.cygrpc")
 _FRESH = (
     "import pickle, sys; sys.path[:] = pickle.load(sys.stdin.buffer); from batchd.serve import _in_fresh; _in_fresh()"
@@ -512,8 +520,8 @@ _FRESH = (
 
 
 class _Stop:
-    """How a producer in the background is asked to end: SIGTERM raises SystemExit, but not while the process forks, where whatever is raised is printed and
-    forgotten: then when that is over."""
+    """How a producer in the background is asked to end: SIGTERM raises SystemExit. While the process forks, an
+    exception would be printed and forgotten, so it is raised when the fork is over."""
 
     asked = False
     forking = False
@@ -531,7 +539,8 @@ class _Stop:
 
 
 def _end_with(parent):
-    """This process is killed when that one, its parent, ends. Not by PR_SET_PDEATHSIG, which already comes when the parent's thread ends that started us."""
+    """Kills this process when its parent ends. PR_SET_PDEATHSIG would not do: it also fires when only the parent's
+    thread that started this process ends."""
     try:
         fd = (
             os.pidfd_open(parent)
@@ -541,7 +550,7 @@ def _end_with(parent):
     except OSError:
         fd = -1
     if os.getppid() != parent:
-        os._exit(0)  # it ended before we could ask to be told
+        os._exit(0)  # it ended before the watch began
 
     def watch():
         if fd >= 0:
@@ -556,8 +565,9 @@ def _end_with(parent):
 
 
 def _fork_in_producer(fork=os.fork):
-    """os.fork of a producer in the background. DataLoader's workers look for their parent only now and then, and one that was forked just before that died
-    never finds out; so they are killed with the thread that forks them, if it is the main one, which lives as long as the process."""
+    """os.fork of a producer in the background. DataLoader's workers check for their parent only now and then, and a
+    worker that was forked just before the parent died never notices. So the kernel kills them with the thread that
+    forks them, if that is the main thread, which lives as long as the process."""
     parent, with_parent = os.getpid(), threading.current_thread() is threading.main_thread()
     _Stop.forking = True
     pid = fork()
@@ -575,7 +585,7 @@ def _become_producer(parent):
     _end_with(parent)
     os.fork = _fork_in_producer
     signal.signal(signal.SIGTERM, _Stop.on_signal)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's goes to the parent, too, which then ends us
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal sends it to the parent, too, which then ends us
 
 
 def _in_child(parent, data, name, settings):
@@ -584,12 +594,12 @@ def _in_child(parent, data, name, settings):
     if torch is not None:
         torch.set_num_threads(
             1
-        )  # as DataLoader's workers do: the parent's OpenMP threads are not here, and would be waited for
+        )  # as DataLoader's workers do: the parent's OpenMP threads are missing here
     _serve(data, name, hold_s=_HOLD_S, **settings)
 
 
 def _in_fresh():
-    """What a new interpreter runs; standard input has what it needs."""
+    """The code that a new interpreter runs; standard input has its arguments."""
     parent, argv, name, settings, states = pickle.load(sys.stdin.buffer)
     pickled = sys.stdin.buffer.read()
     sys.argv = argv
@@ -610,7 +620,7 @@ def _in_fresh():
 
 
 def _random_states():
-    """A forked producer would have this process's, which a script may have seeded."""
+    """This process's random states, for a fresh producer: a forked one would have them, and a script may have seeded them."""
     torch = sys.modules.get("torch")
     return random.getstate(), numpy.random.get_state(), torch.get_rng_state().numpy() if torch is not None else None
 
@@ -625,7 +635,7 @@ def _restore_random_states(states):
 
 
 def _pickled(data):
-    """For a fresh interpreter, which has no script of ours to find things in."""
+    """Pickles for a fresh interpreter, which has not imported the user's script."""
     for module in ("cloudpickle", "ray.cloudpickle"):  # by value, lambdas and the script's own classes as well
         if module in sys.modules:
             return sys.modules[module].dumps(data)
@@ -636,14 +646,14 @@ def _pickled(data):
 
 
 def _other_threads():
-    """Names of what would be missing in a forked child."""
+    """Names of threads that would be missing in a forked child."""
     ours = ("batchd-watch",)
     names = [t.name for t in threading.enumerate() if t is not threading.current_thread() and t.name not in ours]
     return names + [name for name in _NOT_TO_BE_FORKED if name in sys.modules]
 
 
 class _FreshProcess:
-    """A new interpreter, with what is used here of multiprocessing's processes."""
+    """A new interpreter, with the part of multiprocessing's Process interface that is used here."""
 
     def __init__(self, pickled, name, settings):
         self._process = subprocess.Popen([sys.executable, "-c", _FRESH], stdin=subprocess.PIPE)
@@ -684,7 +694,7 @@ class Producer:
         atexit.register(self.stop)
 
     def _start_fresh(self, data, settings, how):
-        """None: it has to be forked."""
+        """Returns None if the producer has to be forked."""
         others = _other_threads()
         if how == "fork" or (how != "fresh" and not others):
             return None
@@ -707,7 +717,8 @@ class Producer:
     def _fork(self, data, settings):
         import multiprocessing
 
-        # Not a daemon: those may have no children, and DataLoader workers are. It dies with us all the same.
+        # Not a daemon process: those may have no children, and DataLoader workers are children. It dies with its parent
+        # all the same.
         process = multiprocessing.get_context("fork").Process(
             target=_in_child, args=(os.getpid(), data, self.name, settings), name=f"batchd-{self.name}", daemon=False
         )
@@ -722,11 +733,11 @@ class Producer:
         return self._process.is_alive()
 
     def join(self, timeout=None):
-        """Waits for its end."""
+        """Waits for its end, at most timeout seconds; None: no limit."""
         self._process.join(timeout)
 
     def stop(self):
-        """Ends it. Trainers get what is made, and are told then."""
+        """Ends it. Trainers still get the batches that are made, and then its reason."""
         if os.getpid() == self._owner and self._process.is_alive():
             self._process.terminate()
             self._process.join(_STOP_S)

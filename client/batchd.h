@@ -63,15 +63,15 @@ enum batchd_dtype {
 	BATCHD_FLOAT64,
 	BATCHD_INT16,
 	BATCHD_BOOL,
-	BATCHD_BFLOAT16, /* on a GPU, and in what producers make */
-	/* of arrays, and in what producers make: */
+	BATCHD_BFLOAT16, /* on a GPU, and in producers' batches */
+	/* in arrays, and in producers' batches: */
 	BATCHD_INT8,
 	BATCHD_UINT16,
 	BATCHD_UINT32,
 	BATCHD_UINT64,
 	BATCHD_COMPLEX64,
 	BATCHD_COMPLEX128,
-	/* only in what producers make: */
+	/* only in producers' batches: */
 	BATCHD_FLOAT8_E4M3,
 	BATCHD_FLOAT8_E5M2
 };
@@ -276,10 +276,10 @@ int batchd_join(struct batchd_loader *l, enum batchd_join how, struct batchd_pos
 
 /* ---- Checkpoints ----
  *
- * A token says where a training stands: one line of text without spaces at its ends, at most BATCHD_TOKEN_BYTES with
- * the NUL, the same on all ranks. Put it into the checkpoint together with the model; what the daemon thinks a trainer
- * has had does not matter. What follows is sample for sample and byte for byte what would have followed, after any
- * crash of trainer or daemon, also with another batch or world size (each of the samples that are left comes once):
+ * A token holds the position of a training run: one line of text without spaces at its ends, at most BATCHD_TOKEN_BYTES
+ * with the NUL, the same on all ranks. Put it into the checkpoint together with the model; the daemon's record of what
+ * a trainer has had does not matter. After any crash of trainer or daemon the run continues with the same samples, byte
+ * for byte, also with another batch or world size (each of the remaining samples comes once):
  *
  *     batchd_token(l, NULL, text, sizeof text);                      after a batch was used: behind it
  *     ...
@@ -291,11 +291,11 @@ enum { BATCHD_TOKEN_BYTES = 4096 };
 struct batchd_position {
 	size_t size_bytes;
 	uint64_t epoch, base, step; /* for batchd_start. own_batches: push from batch `step` of the epoch on; base keeps
-	                             * augmentation that was given out from coming again */
+	                             * earlier augmentation from being repeated */
 	uint64_t n_given;           /* batches given out so far */
-	uint64_t order;             /* own_batches: hash of the `step` batches that are skipped, as struct
-	                             * batchd_batch has it */
-	int ended;                  /* the token's epoch was over; this is the begin of the next */
+	uint64_t order;             /* own_batches: hash of the `step` batches that are skipped, as in struct
+	                             * batchd_batch */
+	int ended;                  /* the token's epoch was over; this is the start of the next */
 };
 
 /* The position behind batch b, or (NULL) behind the last batch given out, or where batchd_start was told to begin.
@@ -305,8 +305,8 @@ int batchd_token(const struct batchd_loader *l, const struct batchd_batch *b, ch
  * seed or order; batchd_error() says which and, for a data set, what has changed ("12 files more than before (108
  * instead of 96): 12 new, the first dog/9.jpg"). The loader can still be used as before. */
 int batchd_resume(struct batchd_loader *l, const char *token, struct batchd_position *position);
-/* Adds one batch of indices to the hash of those before it (0 at an epoch's begin), to compare what a sampler gives
- * with position.order. */
+/* Adds one batch of indices to the hash of those before it (0 at an epoch's start), to compare a sampler's output with
+ * position.order. */
 uint64_t batchd_order(uint64_t order, const uint64_t *indices, uint32_t n);
 
 /* own_batches: the next batch's sample indices; n at most batch_size. Send a few batches ahead (info.window and more);
@@ -341,9 +341,9 @@ int batchd_fd(const struct batchd_loader *l);
  *
  * With option device, every batch also lies in the GPU's memory when batchd_next lends it. A stream is a CUstream or
  * cudaStream_t of that GPU's primary context (NULL: the legacy default stream; CU_STREAM_PER_THREAD: the calling
- * thread's own) that lives until the batch has been given back. When it does not, the next call waits until the GPU has
- * done all of this process's work, and then gives the batch back. Otherwise these functions queue work on the stream
- * and never wait for the GPU.
+ * thread's own) that lives until the batch has been given back. If it does not, the next call waits until the GPU has
+ * done all of this process's work, and then gives the batch back. Apart from that these functions queue work on the
+ * stream and never wait for the GPU.
  *
  *     batchd_next(l, &b, BATCHD_FOREVER);
  *
@@ -360,12 +360,12 @@ int batchd_fd(const struct batchd_loader *l);
  * back at once: call it when you have seen the work complete.
  *
  * When the daemon is gone (BATCHD_E_LOST, or an event of that name), do not read device_data of its batches any more;
- * what was finished is yours. A closed loader keeps its batches until each is released and its stream's work is
- * complete. BATCHD_E_GPU ends this process's use of the GPU when the text says so.
+ * finished tensors stay valid. A closed loader keeps its batches until each is released and its stream's work is
+ * complete. After BATCHD_E_GPU this process can no longer use the GPU if the text says so.
  *
- * When a daemon stops or loses the GPU, the library waits for the next one as for any other (reconnect_ms); on_event
- * has the reason. A daemon that stops waits some seconds until its memory on the GPU is no longer open here. The
- * library closes it during calls, as soon as no batch of it is on loan or in work. */
+ * When a daemon stops or loses the GPU, the library waits for the next one as after any other loss (reconnect_ms);
+ * on_event has the reason. A daemon that stops waits some seconds until its memory on the GPU is no longer open here.
+ * The library closes that memory during calls, as soon as no batch of it is on loan or in work. */
 
 /* Queues the work that writes n_rows samples of info.dtype, layout and shape to `to`, memory of the loader's GPU,
  * aligned for its numbers. Arrays are copied unchanged. */
@@ -469,7 +469,8 @@ int batchd_produce_end_epoch(struct batchd_producer *p);
 int batchd_produce_end_epoch_at(struct batchd_producer *p, uint64_t n_batches);
 /* Bytes that such a batch takes. 0: the arrays make no valid batch. */
 size_t batchd_produce_size(const struct batchd_array *arrays, uint32_t n, size_t n_text);
-/* why: what trainers are told after the last batch; of a long text only the end. NULL is allowed for both arguments. */
+/* why: the reason that trainers get after the last batch; of a long text only the end. NULL is allowed for both
+ * arguments. */
 void batchd_produce_close(struct batchd_producer *p, const char *why);
 const char *batchd_produce_error(const struct batchd_producer *p);
 

@@ -8,7 +8,7 @@
 /* Asks the daemon how the link's data set differs from the token's; text is "" where the daemon cannot say. 0 or a code
  * with f. */
 int difference_ask(struct link *k, const struct token *t, char *text, size_t size, struct fault *f);
-/* The same from what is known here. dataset: the name of the link's data set. */
+/* The same, estimated without the daemon. dataset: the name of the link's data set. */
 void difference_guess(const struct link *k, const char *dataset, const struct token *t, char *text, size_t size);
 
 #endif

@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-enum { FAULT_TEXT_BYTES = 4096 + 256 }; /* the wire's longest error text and what we put around it */
+enum { FAULT_TEXT_BYTES = 4096 + 256 }; /* the wire's longest error text and the library's own words */
 
 struct fault {
 	int code;    /* enum batchd_code; 0: nothing yet */

@@ -7,9 +7,9 @@
  *                      equal loaders of one program. It counts live loaders, so a program that makes a new loader each
  *                      epoch comes back to the same job, which is still warm.
  *
- * Containers share one daemon, and often one uid. The same path there may lie on another volume, so the data is known by
- * device and inode. The same address or process number may belong to another container, so a run has its network and
- * PID namespaces in its name. */
+ * Containers share one daemon, and often one uid. The same path there may lie on another volume, so the data is known
+ * by device and inode. The same address or process number may belong to another container, so a run has its network
+ * and PID namespaces in its name. */
 #include "job.h"
 
 #include <errno.h>

@@ -348,7 +348,7 @@ int batchd_release(struct batchd_loader *l, uint32_t slot, uint64_t generation)
 	return released ? 0 : BATCHD_E_INVALID;
 }
 
-/* ---- what it is ---- */
+/* ---- information ---- */
 
 const char *batchd_error(const struct batchd_loader *l)
 {

@@ -23,8 +23,7 @@
 enum {
 	PART_MS = 2000,
 	PART_LOOK_MS = 1
-}; /* for how long the GPU may still read what is to be closed before a new
-                                            * daemon is looked for; less than a daemon waits */
+}; /* PART_MS: how long the GPU may still read old memory before a new daemon is tried; less than a daemon waits */
 
 static const unsigned retry_ms[] = { 0, 50, 100, 200, 500, 1000 };
 

@@ -43,7 +43,7 @@ void ctl_make_printable(char *text);
  * NULL when memory is short. */
 char *ctl_dataset_spec(const char *text);
 
-/* A JSON string of any bytes: what is not UTF-8 becomes '?'. NULL when memory is short. */
+/* A JSON string of any bytes: in text that is not UTF-8 each non-ASCII byte becomes '?'. NULL when memory is short. */
 json_t *ctl_json_text(const char *text);
 /* Prints a result and ends it, as ctl_flush does; takes ownership of `result`. NULL means that memory was short. */
 int ctl_print_json(const char *command, json_t *result);

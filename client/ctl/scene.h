@@ -23,8 +23,7 @@ void painter_destroy(struct painter *p);
 /* Class c < SCENE_MAX_CLASSES by name: "disc", "square", ..., "disc-striped", ... */
 void scene_class_name(unsigned c, char *buf, unsigned long size);
 
-/* Paints picture i of class c; sides vary around width x height and some pictures stand upright. Returns 0 or -ENOMEM.
- */
+/* Paints picture i of class c; sides vary around width x height, and some pictures are upright. 0 or -ENOMEM. */
 int scene_paint(struct painter *p, uint64_t seed, unsigned c, uint64_t i, uint32_t width, uint32_t height,
 		struct scene *out);
 

@@ -8,8 +8,8 @@
  *   direct     the mapping itself is pinned. It needs a GPU that can register read-only memory, which those behind PCIe
  *              on x86 cannot. The trainer's thread only queues the copy.
  *   staged     a thread copies each slot into one of two pinned buffers and queues the copy from there.
- *   pageable   nothing can be pinned (confidential computing, a limit on locked memory): that thread has the driver copy
- *              through buffers of its own.
+ *   pageable   nothing can be pinned (confidential computing, a limit on locked memory): the thread has the driver
+ *              copy through buffers of its own.
  *
  * A slot on the GPU belongs to the host slot of the same number. It is written again only after the lease on the old
  * batch has ended, which is after all work that reads it has been seen complete. */

@@ -18,7 +18,7 @@ struct dl_tensor {
 	uint64_t byte_offset;
 };
 
-/* DLManagedTensor: what a capsule named "dltensor" holds. */
+/* DLManagedTensor: the content of a capsule named "dltensor". */
 struct dl_managed {
 	struct dl_tensor tensor;
 	void *context;

@@ -337,8 +337,8 @@ def failure(code, text):
 
 
 def status(socket=None):
-    """The daemon's state as Python objects: the data that `batchctl status --json` prints. socket: None: as for
-    DataLoader. Raises an Error if no daemon answers."""
+    """The daemon's state as Python objects: the data that `batchctl status --json` prints. socket: as for DataLoader,
+    but no daemon is started. Raises an Error with the reason if the daemon does not answer."""
     import json
 
     out, err = ctypes.c_void_p(), ctypes.create_string_buffer(4608)

@@ -1,7 +1,8 @@
 """A batch of any structure as arrays and a line of JSON that says how they belong together, and back.
 
-Structures: dict, list, tuple and named tuple, nested; leaves: torch tensors, numpy arrays, bytes, and what JSON has (numbers, texts, None).
-In the JSON an array is {"a": number} (torch) or {"n": number} (numpy), bytes {"b": number}, containers and values as made below.
+Structures: dict, list, tuple and named tuple, nested; leaves: torch tensors, numpy arrays, bytes, and JSON's own types
+(numbers, texts, None). In the JSON an array is {"a": number} (torch) or {"n": number} (numpy), bytes are {"b": number},
+containers and values as made below.
 """
 
 import collections

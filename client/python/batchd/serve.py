@@ -585,7 +585,7 @@ def _become_producer(parent):
     _end_with(parent)
     os.fork = _fork_in_producer
     signal.signal(signal.SIGTERM, _Stop.on_signal)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal sends it to the parent, too, which then ends us
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal sends it to the parent, too, which ends this process
 
 
 def _in_child(parent, data, name, settings):
@@ -620,7 +620,8 @@ def _in_fresh():
 
 
 def _random_states():
-    """This process's random states, for a fresh producer: a forked one would have them, and a script may have seeded them."""
+    """This process's random states, for a fresh producer: a forked one would have them, and a script may have seeded
+    them."""
     torch = sys.modules.get("torch")
     return random.getstate(), numpy.random.get_state(), torch.get_rng_state().numpy() if torch is not None else None
 
@@ -683,7 +684,8 @@ class _FreshProcess:
 
 
 class Producer:
-    """A producer in a process of its own. It ends when its epochs are over, when stop() is called, and when this process ends."""
+    """A producer in a process of its own. It ends when its epochs are over, when stop() is called, and when this
+    process ends."""
 
     def __init__(self, data, name, settings, how):
         self.name = str(name)

@@ -765,7 +765,8 @@ class DataLoader:
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def __len__(self):
-        """Batches of a whole epoch for this rank."""
+        """Number of batches in a whole epoch for this rank. Raises TypeError if the producer of a served data set does
+        not know it."""
         self._settle()
         if self._served is not None and not self._info.n_batches:
             raise TypeError(
@@ -775,7 +776,7 @@ class DataLoader:
 
     @property
     def timeout(self):
-        """Seconds to wait for a batch, 0 for no limit; may be assigned."""
+        """Seconds to wait for a batch before TimeoutError; 0: no limit. May be assigned."""
         return self._timeout
 
     @timeout.setter
@@ -786,7 +787,7 @@ class DataLoader:
 
     @property
     def classes(self):
-        """Class names in the order of their labels, or []."""
+        """Class names (str) in the order of their labels, or []."""
         if self._classes is None:
             with self._turn:
                 names = [_lib.class_name(self._live(), i) for i in range(self._info.n_classes)]
@@ -846,7 +847,7 @@ class DataLoader:
 
     def set_epoch(self, epoch):
         """Sets the epoch of the next iteration, or of one that has begun but not been asked for a batch. A position
-        restored by load_state_dict holds for its own epoch only."""
+        restored by load_state_dict holds for its own epoch only. With join it has no effect, and warns once."""
         epoch = _check.number("epoch", epoch)
         if self._join is not None:
             if not self._warned_epoch:
@@ -910,9 +911,10 @@ class DataLoader:
         }
 
     def load_state_dict(self, state):
-        """Continues behind the batch that `state` describes, also with another batch size or world size. Raises an
-        error that names the difference if data set, seed or shuffle are not the same. set_epoch with the same epoch
-        keeps the position; another epoch begins from its start."""
+        """Continues behind the batch that `state` describes, also with another batch size or world size. Raises
+        InvalidError, which names the difference, if data set, seed or shuffle are not the same, and ValueError if
+        `state` is not from a DataLoader. set_epoch with the same epoch keeps the position; another epoch begins from
+        its start."""
         if not isinstance(state, dict) or state.get("version") != 2 or not isinstance(state.get("token"), str):
             raise ValueError("this is no state of a batchd.DataLoader")
         p = _lib.Position(size_bytes=ctypes.sizeof(_lib.Position))
@@ -982,7 +984,8 @@ class DataLoader:
         Takes torch's tensors, pinned ones too, or numpy's arrays for a loader with device="cpu"; with device="cuda"
         torch's on that GPU, written on torch's current stream. They are contiguous, have at least batch_size rows, and
         the dtype and shape that iteration gives; layout="NHWC" fills memory that, permuted, is channels_last. A graph's
-        replay computes with all rows: use drop_last=True, or mask the others. labels=None: they are left out.
+        replay computes with all rows: use drop_last=True, or mask the others. labels=None: they are left out. Raises
+        ValueError or TypeError for unsuitable tensors, and TypeError for a served data set.
 
         The epoch, its order and last_batch are as in a loop, and state_dict() stands behind this batch. A call
         continues the iteration that an earlier call began; a loop, load_state_dict or set_epoch with another epoch ends
@@ -1223,7 +1226,8 @@ class DataLoader:
 
     def record_stream(self, images, stream):
         """raw: work on another torch stream reads `images` too; their memory goes back only after the work that the
-        stream was given while they lived. `stream` must outlive them."""
+        stream was given while they lived. `stream` must outlive them. Raises ValueError if `images` are no raw images
+        of this loader, and for more than 8 streams."""
         if self._cuda is None:
             raise ValueError("record_stream is for raw images on a GPU")
         self._cuda.add_stream(images, stream)

@@ -118,7 +118,7 @@ struct link {
 	struct slab *slab;
 	struct lease *lease; /* of each slot */
 	uint32_t n_leased;
-	bool detached; /* slots on loan are this process's copies; the daemon is not told of their end */
+	bool detached;                /* slots on loan are this process's copies; the daemon is not told of their end */
 	struct connection connection; /* receiving: the loader's thread; sending: under the lock */
 	struct link *next;            /* in the loader's list of retired links */
 };

@@ -592,9 +592,7 @@ def _in_child(parent, data, name, settings):
     _become_producer(parent)
     torch = sys.modules.get("torch")
     if torch is not None:
-        torch.set_num_threads(
-            1
-        )  # as DataLoader's workers do: the parent's OpenMP threads are missing here
+        torch.set_num_threads(1)  # as DataLoader's workers do: the parent's OpenMP threads are missing here
     _serve(data, name, hold_s=_HOLD_S, **settings)
 
 

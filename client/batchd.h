@@ -240,9 +240,9 @@ struct batchd_batch {
 };
 
 /* Connects (starting a daemon if allowed), opens the data set, maps the slots. When a daemon goes away while it indexes
- * the data or waits for a producer, the call waits for it for reconnect_ms. When the caller named a socket and no
- * daemon listens there, the call waits if the socket's directory exists, for the shorter of 3 s and reconnect_ms. err:
- * at least err_size bytes for one line of text; may be NULL. */
+ * the data or waits for a producer, the call waits for it for reconnect_ms. When a socket is named (by option or
+ * $BATCHD_SOCKET) and no daemon listens there, the call waits if the socket's directory exists, for the shorter of 3 s
+ * and reconnect_ms. err: at least err_size bytes for one line of text; may be NULL. */
 int batchd_open(const struct batchd_options *o, struct batchd_loader **out, char *err, size_t err_size);
 /* Closes the loader. A batch on loan stays valid and mapped until it is released. NULL is allowed. Calls that other
  * threads are in return BATCHD_E_CLOSED (at once; with a GPU or while the daemon is away within about a second), and

@@ -213,7 +213,7 @@ struct batchd_info {
 	uint32_t served;            /* a producer makes the batches: see batchd_arrays. Then n_batches is 0 if it is not known,
 	                             * batch_size is the rows of a usual batch, shape means nothing, and every batchd_start has
 	                             * base 0 */
-	const char *convert_reason; /* can_finish 0: why the driver does not take the kernel, for a person; "" where the
+	const char *finish_reason; /* can_finish 0: why the driver does not take the kernel, for a person; "" where the
 	                            * library was built without one */
 };
 

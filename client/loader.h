@@ -34,7 +34,7 @@ struct absence {
 /* Strings of struct batchd_info, which live as long as the loader: each link overwrites those of the last. */
 struct info_text {
 	char socket[ADDRESS_MAX_BYTES], daemon_version[WIRE_MAX_PROGRAM + 1];
-	char device[16], device_reason[640], convert_reason[256];
+	char device[16], device_reason[640], finish_reason[256];
 };
 
 struct batchd_loader {

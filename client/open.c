@@ -251,7 +251,7 @@ static void fill_info(const struct batchd_loader *l, struct link *k, const Batch
 	i->device = "cpu";
 	i->device_reason = "";
 	i->can_finish = 1;
-	i->convert_reason = "";
+	i->finish_reason = "";
 	i->served = m->served;
 	i->n_samples_rank = l->own_batches ? 0 : position_n_rows(l, i, 0);
 	i->n_batches = l->own_batches ? 0 : m->served ? m->n_batches : position_n_batches(l, i, 0);
@@ -434,8 +434,8 @@ void open_switch(struct batchd_loader *l, struct link *k)
 	k->info.socket = text->socket;
 	k->info.daemon_version = text->daemon_version;
 	k->info.device = text->device;
-	snprintf(text->convert_reason, sizeof text->convert_reason, "%s", k->info.convert_reason);
+	snprintf(text->finish_reason, sizeof text->finish_reason, "%s", k->info.finish_reason);
 	k->info.device_reason = text->device_reason;
-	k->info.convert_reason = text->convert_reason;
+	k->info.finish_reason = text->finish_reason;
 	l->link = k;
 }

@@ -610,7 +610,7 @@ START_TEST(test_kernel_that_this_driver_cannot_run_is_as_none)
 		open_loader();
 		inject(NULL);
 		ck_assert_int_eq(info.can_finish, 0);
-		ck_assert_msg(strstr(info.convert_reason, "neither as machine code"), "%s", info.convert_reason);
+		ck_assert_msg(strstr(info.finish_reason, "neither as machine code"), "%s", info.finish_reason);
 		start(1);
 		take();
 		ck_assert_int_eq(batchd_cuda_finish(loader, &batch, target(), stream), BATCHD_E_INVALID);

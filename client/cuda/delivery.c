@@ -277,7 +277,7 @@ int delivery_attach(struct link *k, const Batchd__Wire__Opened *m, int slab_fd, 
 		memcpy(k->info.device_handle, m->ipc_handle.data, sizeof k->info.device_handle);
 	k->info.device_reason = d->reason;
 	k->info.can_finish = !d->is_image || d->kernel;
-	k->info.convert_reason = d->no_kernel;
+	k->info.finish_reason = d->no_kernel;
 	k->no_device = d->refused ? d->reason : NULL;
 	d->gpu_half.looks_ahead = d->copy != NULL;
 	return r;

@@ -1,8 +1,8 @@
 /* The finishing kernels: in machine code for the GPUs that nvcc knows, and as PTX, from which a driver makes machine
  * code for any other. The Makefile builds fatbin.c where there is nvcc, fatbin-none.c where there is not (or
  * CUDA=0). */
-#ifndef BATCHD_CUDA_IMAGE_H
-#define BATCHD_CUDA_IMAGE_H
+#ifndef BATCHD_CUDA_FATBIN_H
+#define BATCHD_CUDA_FATBIN_H
 
 #include <stddef.h>
 

@@ -1,5 +1,5 @@
-/* The rule for the socket's place; see address.h. Both sides link this file, so it knows nothing of either. The
- * environment is not believed in programs that run with somebody else's rights (secure_getenv). */
+/* The rule for the socket's place; see address.h. The daemon and clients link this file, so it knows nothing of either.
+ * Programs that run with another user's rights do not trust the environment (secure_getenv). */
 #include "address.h"
 
 #include <errno.h>
@@ -14,8 +14,8 @@ static int fit(int written)
 	return written < 0 || written >= ADDRESS_MAX_BYTES ? -ENAMETOOLONG : 0;
 }
 
-/* The specification has relative ones ignored, and says that the directory is the user's own. It is another's where
- * `sudo -E` or `su` keeps the variable: a directory that root made there would lock its owner out. */
+/* The XDG specification says that relative paths are ignored and that the directory belongs to the user. With `sudo -E`
+ * or `su` the variable may name another user's directory: a directory that root made there would lock its owner out. */
 static const char *runtime_directory(void)
 {
 	const char *runtime = secure_getenv("XDG_RUNTIME_DIR");
@@ -60,8 +60,8 @@ int address_check(const char *path)
 	char *slash = strrchr(dir, '/');
 
 	if (!slash)
-		return -EPERM;      /* the current directory can be anybody's */
-	slash[slash == dir] = '\0'; /* keep the root's own slash */
+		return -EPERM;      /* the current directory may belong to any user */
+	slash[slash == dir] = '\0'; /* keep the slash of the root directory */
 	if (lstat(dir, &st) < 0)
 		return -errno;
 	if (!S_ISDIR(st.st_mode) || (st.st_uid != geteuid() && st.st_uid != 0) || (st.st_mode & (S_IWGRP | S_IWOTH)))

@@ -1,7 +1,7 @@
-/* See ring.h. Every access to the page's words is sequentially consistent. Handing an entry over would need no more
- * than release and acquire, but the flags do: each side writes one word and then reads the other's (a position and
- * `waiting`, a position and `wake_at`), and only one order of all these makes sure that at least one of them sees the
- * other's write, so that nobody sleeps on something that has come already. */
+/* See ring.h. Every access to the page's words is sequentially consistent. Release and acquire would be enough to hand
+ * over an entry, but not for the flags: each side writes one word and then reads the other side's (a position and
+ * `waiting`, a position and `wake_at`). Only a single order of all these accesses makes sure that at least one side
+ * sees the other's write, so that neither sleeps while an entry waits for it. */
 #include "ring.h"
 
 #include <errno.h>
@@ -43,7 +43,7 @@ int ring_create(struct ring *r, int *fd)
 		*fd = memfd_create("batchd-ring", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	if (*fd < 0)
 		return -errno;
-	/* fallocate: where memory is short it says so, instead of a signal at the first write. */
+	/* Where memory is short, fallocate fails; without it the first write would raise a signal. */
 	if (ftruncate(*fd, RING_PAGE_BYTES) < 0 || fallocate(*fd, 0, 0, RING_PAGE_BYTES) < 0 ||
 	    fcntl(*fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0)
 		result = -errno;
@@ -82,8 +82,8 @@ static unsigned char *entry(const struct ring_end *e)
 	return e->entries + (size_t)(e->at % RING_ENTRIES) * e->entry_bytes;
 }
 
-/* Entries between the two ends, of which the other is `there` now; at least `least` and at most `most` of them. Positions
- * only grow, so one that goes back shows as too many, or too few. */
+/* Returns n, the entries between the two ends, where the other end is at `there`; at least `least` and at most `most`
+ * of them. Positions only grow, so a position that moves back gives too many entries, or too few. */
 static uint32_t check(struct ring_end *e, uint32_t there, uint32_t n, uint32_t least, uint32_t most)
 {
 	if (e->broken || n < least || n > most) {
@@ -142,7 +142,7 @@ int ring_take(struct ring_end *e, void *buf, size_t *n_bytes)
 		return -EPROTO;
 	if (there == 0)
 		return -EAGAIN;
-	n = *(volatile const uint32_t *)(const void *)entry(e); /* read once: it may be another the next time */
+	n = *(volatile const uint32_t *)(const void *)entry(e); /* read once: the other side may change it */
 	if (n == 0 || n > e->entry_bytes - sizeof n)
 		return -EPROTO;
 	memcpy(buf, entry(e) + sizeof n, n);
@@ -178,7 +178,7 @@ void ring_arm(struct ring *r, uint32_t wake_at)
 	atomic_store(&r->page->wake_at, wake_at);
 }
 
-/* How many entries of a lane wait, for whoever is at neither end. */
+/* How many entries of a lane wait, for a reader that is at neither end. */
 static uint32_t between(const struct ring_lane *l)
 {
 	uint32_t taken = atomic_load(&l->taken);

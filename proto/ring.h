@@ -1,14 +1,15 @@
-/* The ring: how batches are told and given back without a system call. Shared by the daemon and the client
- * library.
+/* The ring: passes batches and releases between the daemon and a client without a system call. Shared by the daemon and
+ * the client library.
  *
- * A small sealed memfd per session that both sides map and write, with two rings of packets, one per direction, each
- * with one producer and one consumer: batches (the daemon's `Batch`) and releases (the client's `Release`). An entry is
- * a length and the message as it would be on the socket. Whoever is about to sleep says so in the page, and only then
- * does the other send a packet (`Wake`) on the socket. README.md has the layout and the rules.
+ * It is a small sealed memfd per session that both sides map and write. It holds two rings of packets, one per
+ * direction, each with one producer and one consumer: batches (the daemon's `Batch`) and releases (the client's
+ * `Release`). An entry is a length and the message as it would be on the socket. A side that is about to sleep sets a
+ * flag in the page, and only then does the other side send a packet (`Wake`) on the socket. README.md has the layout
+ * and the rules.
  *
- * The page belongs to both, so neither believes it: positions are kept in private memory and only published, what the
- * other side says is checked each time it is read, an entry is copied out before it is looked at. Whatever it holds,
- * these functions touch nothing outside of the page and the given buffers.
+ * Both sides can write the page, so neither trusts it. A side keeps its positions in private memory and only publishes
+ * them. It checks the other side's values at each read, and copies an entry out before it looks at it. Whatever the
+ * page holds, these functions touch nothing outside the page and the given buffers.
  *
  * Threads: one at a time per end (struct ring_end); the ring_wake_*, ring_wait_* functions and the two ends of
  * different directions need no lock between them. */
@@ -24,8 +25,8 @@
 
 enum {
 	RING_LAYOUT = 1,         /* Open.ring, Opened.ring: the layout below */
-	RING_ENTRIES = 64,       /* of each direction: a power of two, and as many as a window has slots at most */
-	RING_BATCH_BYTES = 256,  /* an entry with its length; the largest Batch has 80 bytes now */
+	RING_ENTRIES = 64,       /* of each direction: a power of two; the most slots of a window */
+	RING_BATCH_BYTES = 256,  /* an entry with its length; the largest Batch has 80 bytes */
 	RING_RELEASE_BYTES = 64, /* the largest Release has 35 */
 	RING_MAX_MESSAGE = RING_BATCH_BYTES - 4,
 	RING_CONTROL_BYTES = 4096,
@@ -41,10 +42,11 @@ struct ring_lane {
 /* The page itself, as both map it. */
 struct ring_page {
 	struct ring_lane batches, releases;
-	/* The client, about to sleep: 1, wake me at the next batch. The daemon takes it back to 0, and sends Wake. */
+	/* The client sets it to 1 before it sleeps: wake me at the next batch. The daemon resets it to 0 and sends
+	 * Wake. */
 	_Alignas(64) _Atomic uint32_t waiting;
-	/* The daemon, about to sleep: n > 0, wake me when n releases wait, or when you have taken the last batch. The
-	 * client takes it back to 0, and sends Wake. */
+	/* The daemon sets it to n > 0 before it sleeps: wake me when n releases wait, or when you have taken the last
+	 * batch. The client resets it to 0 and sends Wake. */
 	_Alignas(64) _Atomic uint32_t wake_at;
 	_Alignas(RING_CONTROL_BYTES) unsigned char batch[RING_ENTRIES][RING_BATCH_BYTES];
 	unsigned char release[RING_ENTRIES][RING_RELEASE_BYTES];
@@ -55,9 +57,9 @@ struct ring_end {
 	struct ring_lane *lane;
 	unsigned char *entries;
 	uint32_t entry_bytes;
-	uint32_t at;   /* how far this end has come: what it last published */
-	uint32_t seen; /* how far it has seen the other end: that never goes back */
-	bool broken;   /* the other end was seen where it cannot be */
+	uint32_t at;   /* this end's position, as it last published it */
+	uint32_t seen; /* the other end's position, as last read; never moves back */
+	bool broken;   /* the other end has published an impossible position */
 };
 
 /* Both directions as one side sees them. */
@@ -66,10 +68,11 @@ struct ring {
 	struct ring_end batches, releases;
 };
 
-/* The daemon makes it: zeroed, sealed against SHRINK and GROW, mapped here. *fd is the caller's to send and close. 0 or
- * negative errno. */
+/* Creates the ring for the daemon: zeroed, sealed against SHRINK and GROW, mapped here. The caller sends *fd and closes
+ * it. 0 or negative errno. */
 int ring_create(struct ring *r, int *fd);
-/* The client maps what it was sent, and borrows fd. 0, -EPROTO: not sealed, or of another size; or negative errno. */
+/* Maps the ring that the daemon sent to this client, and borrows fd. 0; -EPROTO: not sealed, or of another size; or
+ * negative errno. */
 int ring_map(struct ring *r, int fd);
 void ring_unmap(struct ring *r);
 
@@ -83,28 +86,29 @@ int ring_put(struct ring_end *e, const ProtobufCMessage *m);
 /* Copies the next entry to buf, which has room for RING_MAX_MESSAGE bytes. 0; -EAGAIN: empty; -EPROTO: its length or
  * the other side's position is impossible. */
 int ring_take(struct ring_end *e, void *buf, size_t *n_bytes);
-/* For the producer: entries not taken yet. For the consumer: entries to take. An impossible number counts as none; then
- * the end is broken. */
+/* For the producer: entries not taken yet. For the consumer: entries to take. An impossible position counts as none and
+ * breaks the end. */
 uint32_t ring_untaken(struct ring_end *e);
-/* The same for a status, which judges nobody: an impossible position counts as the one seen last. */
+/* The same for a status, which breaks no end: an impossible position counts as the last one seen. */
 uint32_t ring_peek_untaken(const struct ring_end *e);
 uint32_t ring_waiting_entries(struct ring_end *e);
 
-/* ---- sleeping and waking: who sets a flag looks again before it sleeps; who has put or taken looks at the flag
- * afterwards ---- */
+/* ---- sleeping and waking: a side that sets its flag looks again before it sleeps; a side that has put or taken an
+ * entry then looks at the other side's flag ---- */
 
-/* The client's loader thread has found no batch: afterwards it looks once more, and may then sleep on the socket. */
+/* The client's loader thread has found no batch. After this call it looks once more, and may then sleep on the
+ * socket. */
 void ring_start_waiting(struct ring *r);
-/* It has found one after all. False: the daemon has sent a Wake, or is about to. */
+/* The client has found a batch after all. False: the daemon has sent a Wake, or is about to. */
 bool ring_stop_waiting(struct ring *r);
 bool ring_is_waited_for(const struct ring *r);
-/* The daemon has put a batch: whether to send Wake. */
+/* The daemon has put a batch. Returns whether it must send Wake. */
 bool ring_wake_client(struct ring *r);
 
-/* The daemon is about to sleep. Afterwards it looks once more at ring_untaken(batches) and
+/* The daemon is about to sleep. After this call it looks once more at ring_untaken(batches) and
  * ring_waiting_entries(releases). wake_at 0: it need not be woken. */
 void ring_arm(struct ring *r, uint32_t wake_at);
-/* The client has taken a batch, or has put a release: whether to send Wake. */
+/* The client has taken a batch, or has put a release. Returns whether it must send Wake. */
 bool ring_wake_daemon_taken(struct ring *r);
 bool ring_wake_daemon_released(struct ring *r);
 

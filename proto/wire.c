@@ -1,9 +1,9 @@
 /* The wire's one packet: pack, send, receive, unpack, check.
  *
- * Two corners. First, the kernel installs received fds before we have looked at anything, so every way out of wire_recv
- * accounts for them. Second, protobuf-c trusts its input: it has no limits, hands strings out as C strings whatever
- * bytes are in them, and knows no unknown enumeration values. The arena bounds its memory and remembers the size of
- * every allocation, which is how a string with a NUL inside is told from a shorter one; the checks at the end bound
+ * Two things need care. First, the kernel installs received fds before this file looks at the packet, so every way out
+ * of wire_recv accounts for them. Second, protobuf-c trusts its input: it has no limits, returns strings as C strings
+ * whatever bytes are in them, and accepts unknown enumeration values. The arena bounds its memory and remembers the
+ * size of every allocation, so that a string with a NUL inside differs from a shorter one. The checks at the end bound
  * everything else. */
 #include "wire.h"
 
@@ -16,7 +16,7 @@
 
 enum { ARENA_ALIGN = 16 };
 
-/* Before each allocation: how many bytes were asked for. As large as the alignment. */
+/* Before each allocation: the size that was asked for. As large as the alignment. */
 struct arena_head {
 	alignas(ARENA_ALIGN) size_t size;
 };
@@ -49,7 +49,7 @@ static void *on_alloc(void *arena, size_t size)
 
 static void on_free(void *arena, void *memory)
 {
-	(void)arena; /* everything goes at once, with the next unpack */
+	(void)arena; /* the next unpack frees everything at once */
 	(void)memory;
 }
 
@@ -63,7 +63,7 @@ void wire_arena_init(struct wire_arena *a)
 
 int wire_send(int socket, const ProtobufCMessage *m, const int *fds, unsigned n_fds, int flags)
 {
-	unsigned char bytes[WIRE_MAX_BYTES]; /* only the packed size of it is touched */
+	unsigned char bytes[WIRE_MAX_BYTES]; /* only the packed size of it is written */
 	union {
 		struct cmsghdr align;
 		char room[CMSG_SPACE(sizeof(int) * WIRE_MAX_FDS)];
@@ -101,7 +101,8 @@ void wire_close_fds(int *fds, unsigned n_fds)
 	}
 }
 
-/* Collects what came with the packet into got, at most WIRE_MAX_FDS because the control buffer holds no more. */
+/* Collects the fds that came with the packet into got; at most WIRE_MAX_FDS, because the control buffer holds no
+ * more. */
 static unsigned collect_fds(struct msghdr *msg, int got[WIRE_MAX_FDS])
 {
 	unsigned n = 0;
@@ -140,8 +141,8 @@ int wire_recv_all(int socket, void *buf, size_t *n_bytes, int fds[WIRE_MAX_FDS],
 	*n_bytes = 0;
 	*n_fds = 0;
 	n = recvmsg(socket, &msg, flags | MSG_CMSG_CLOEXEC);
-	/* A peer that closed before it had read everything leaves this error in front of what it sent last (often the
-	 * reason); the kernel tells it once. */
+	/* A peer that closed before it had read everything leaves this error in front of its last message (often the
+	 * reason); the kernel reports it once. */
 	if (n < 0 && errno == ECONNRESET)
 		n = recvmsg(socket, &msg, flags | MSG_CMSG_CLOEXEC);
 	if (n < 0)
@@ -179,8 +180,8 @@ int wire_recv(int socket, void *buf, size_t *n_bytes, int *fds, unsigned *n_fds,
 
 /* ---- checks ---- */
 
-/* How many bytes the UTF-8 sequence at s takes, 0 if it is not one. Overlong forms, surrogates and what is above
- * U+10FFFF are none. */
+/* Bytes of the UTF-8 sequence at s; 0 if it is invalid. Overlong forms, surrogates and code points above U+10FFFF are
+ * invalid. */
 static size_t utf8_sequence(const unsigned char *s, size_t room)
 {
 	uint32_t c = s[0];
@@ -236,8 +237,7 @@ static bool name_ok(const struct wire_arena *a, const char *s, size_t max)
 	return wire_text_ok(s, string_size(a, s), max);
 }
 
-/* Only as long as allowed, and no longer than its C string: for what the daemon says, which may quote file names of any
- * bytes. */
+/* At most max bytes, and without a NUL inside: for texts of the daemon, which may quote file names of any bytes. */
 static bool bytes_ok(const struct wire_arena *a, const char *s, size_t max)
 {
 	size_t n = string_size(a, s);
@@ -312,7 +312,7 @@ static const char *check_client(const struct wire_arena *a, const Batchd__Wire__
 	}
 }
 
-/* Either a whole device slab, in which all of the slots lie, or none of it. */
+/* Either a whole device slab that holds all slots, or no field of one. */
 static const char *check_opened_device(const struct wire_arena *a, const Batchd__Wire__Opened *m)
 {
 	if (!bytes_ok(a, m->device_reason, WIRE_MAX_REASON))
@@ -406,7 +406,7 @@ static const char *check_server(const struct wire_arena *a, const Batchd__Wire__
 	}
 }
 
-/* What both unpackers do before they look at the body. */
+/* The part of unpacking that both unpackers share, before they look at the body. */
 static void *unpack(struct wire_arena *a, const ProtobufCMessageDescriptor *type, const void *bytes, size_t n_bytes,
 		    const char **why)
 {

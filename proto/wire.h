@@ -1,9 +1,8 @@
-/* The wire: one protobuf-c message per SOCK_SEQPACKET packet, file descriptors beside it. Shared by the daemon, the
- * client library and the tools.
+/* The wire: one protobuf-c message per SOCK_SEQPACKET packet, with file descriptors beside it. Shared by the daemon,
+ * the client library and the tools.
  *
- * README.md in this folder explains the messages. Here are the limits, the sending and receiving of one packet, and the
- * check that a packet is a message we are willing to look at. Nothing here allocates from the heap, logs, or keeps
- * state. */
+ * README.md in this folder explains the messages. This file has the limits, sends and receives one packet, and checks
+ * that a packet is an acceptable message. It allocates nothing from the heap, logs nothing and keeps no state. */
 #ifndef BATCHD_WIRE_H
 #define BATCHD_WIRE_H
 
@@ -17,13 +16,13 @@
 
 enum {
 	WIRE_VERSION = 2,
-	WIRE_LEAST_VERSION = 2, /* nobody runs an older one */
+	WIRE_LEAST_VERSION = 2, /* no older version is in use */
 
 	/* A packet. The kernel's default socket buffer holds three of these; larger answers (classes, status) come in
 	 * several packets. */
 	WIRE_MAX_BYTES = 65536,
-	/* npy: needs two, the rest is room to grow. The kernel allows 253, but each one is a charge on the receiver's
-	   table. */
+	/* npy: needs two; the rest is room to grow. The kernel allows 253, but each descriptor is a charge on the
+	 * receiver's table. */
 	WIRE_MAX_FDS = 4,
 
 	/* Strings, in bytes without the final NUL. A program's or a field's name goes into log lines. */
@@ -31,7 +30,7 @@ enum {
 	WIRE_MAX_FIELD = 64,
 	WIRE_MAX_JOB = 128,
 	WIRE_MAX_DATASET = 8256,    /* "npy:" and two paths of PATH_MAX */
-	WIRE_MAX_TRANSFORM = 16384, /* some 300 ops of JSON; nobody writes more by hand */
+	WIRE_MAX_TRANSFORM = 16384, /* some 300 ops of JSON, more than a person writes by hand */
 	WIRE_MAX_PHASE = 64,
 	WIRE_MAX_PRODUCER = 64,    /* a producer's name */
 	WIRE_MAX_CLASS_NAME = 255, /* NAME_MAX: classes are folders */
@@ -45,7 +44,7 @@ enum {
 	WIRE_MAX_STATUS = 61440,       /* bytes of JSON in one packet */
 	WIRE_FINGERPRINT_BYTES = 1444, /* of a data set (daemon/data/fingerprint.h) */
 
-	/* What CUDA says they are. */
+	/* Sizes that CUDA defines. */
 	WIRE_UUID_BYTES = 16,
 	WIRE_IPC_HANDLE_BYTES = 64,
 	WIRE_DEVICE_ALIGN = 256, /* of a slot, its labels and its indices on the device */
@@ -58,8 +57,8 @@ enum {
 
 /* ---- memory for unpacking ---- */
 
-/* A block that unpacked messages are carved from; each unpack starts it afresh, so a message is valid until the next
- * unpack with the same arena and is never freed by itself. One thread at a time. About 512 KiB: not for the stack. */
+/* A block that holds unpacked messages. Each unpack starts it afresh, so a message is valid until the next unpack with
+ * the same arena and is never freed by itself. One thread at a time. About 512 KiB: not for the stack. */
 struct wire_arena {
 	ProtobufCAllocator allocator;
 	size_t used;
@@ -67,7 +66,8 @@ struct wire_arena {
 	_Alignas(16) unsigned char block[WIRE_ARENA_BYTES];
 };
 void wire_arena_init(struct wire_arena *a);
-/* For one's own use of the same memory, e.g. to build an answer; gone at the next unpack. NULL when the block is full.
+/* Takes memory from the same block for the caller's own use, e.g. to build an answer. It is valid until the next
+ * unpack. NULL when the block is full.
  */
 void *wire_arena_alloc(struct wire_arena *a, size_t size);
 
@@ -78,33 +78,33 @@ void *wire_arena_alloc(struct wire_arena *a, size_t size);
  * peer is gone; -ETOOMANYREFS: too many fds of this user are in flight; -EINTR; -EINVAL: more than WIRE_MAX_FDS. */
 int wire_send(int socket, const ProtobufCMessage *m, const int *fds, unsigned n_fds, int flags);
 
-/* Receives one packet. buf: room for *n_bytes (WIRE_MAX_BYTES unless you know better), on success *n_bytes is the
- * packet's size. fds: room for *n_fds (at most WIRE_MAX_FDS; may be 0), on success *n_fds are the caller's to close,
- * close-on-exec. flags: MSG_DONTWAIT or 0.
+/* Receives one packet. buf: room for *n_bytes (normally WIRE_MAX_BYTES); on success *n_bytes is the packet's size. fds:
+ * room for *n_fds (at most WIRE_MAX_FDS; may be 0); on success *n_fds are the caller's to close, close-on-exec. flags:
+ * MSG_DONTWAIT or 0.
  * 0; -EAGAIN; -EINTR; -ECONNRESET: the peer closed (an empty packet looks the same and is treated the same); -EMSGSIZE:
  * the packet is larger than the room; -EPROTO: it came with more fds than the room (or than this process may open). On
- * every error *n_bytes and *n_fds are 0 and whatever fds came are closed. */
+ * every error *n_bytes and *n_fds are 0 and all fds that came are closed. */
 int wire_recv(int socket, void *buf, size_t *n_bytes, int *fds, unsigned *n_fds, int flags);
-/* The same for a receiver that must not wait, as closing some files does: the *n_fds descriptors that came are the
- * caller's to close on errors, too. */
+/* The same for a receiver that must not block, as closing some files does: on errors, too, the caller closes the *n_fds
+ * descriptors that came. */
 int wire_recv_all(int socket, void *buf, size_t *n_bytes, int fds[WIRE_MAX_FDS], unsigned *n_fds, int flags);
 void wire_close_fds(int *fds, unsigned n_fds);
 
-/* Unpacks into the arena (which it resets) and checks what protobuf-c does not: exactly one body, strings within the
- * limits above and of the requester in valid UTF-8 without NUL or control characters, counts within limits,
- * enumerations known. 0; -EPROTO: *why (static text, may be NULL) says what is wrong with it, and the connection is to
- * be closed. */
+/* Unpacks into the arena (which it resets) and checks what protobuf-c does not: exactly one body; strings within the
+ * limits above; the requester's strings in valid UTF-8 without NUL or control characters; counts within limits;
+ * enumerations known. 0; -EPROTO: *why (static text, may be NULL) says what is wrong, and the connection must be
+ * closed. */
 int wire_unpack_client(struct wire_arena *a, const void *bytes, size_t n_bytes, const Batchd__Wire__ClientMessage **msg,
 		       const char **why);
 int wire_unpack_server(struct wire_arena *a, const void *bytes, size_t n_bytes, const Batchd__Wire__ServerMessage **msg,
 		       const char **why);
 
-/* How many fds come with Opened, at most WIRE_OPENED_FDS: the slab's, the ring's if there is one, and that of
- * the GPU's memory if it is of that kind, in this order. */
+/* How many fds come with Opened, at most WIRE_OPENED_FDS, in this order: the slab's; the ring's, if there is one; the
+ * GPU memory's, if its kind has an fd. */
 enum { WIRE_OPENED_FDS = 3 };
 unsigned wire_opened_fds(const Batchd__Wire__Opened *m);
-/* Whether a message of this kind may come with that many fds: Open with up to WIRE_MAX_FDS, Opened with exactly
- * wire_opened_fds, Producing with one if it brings a slab, all others none. */
+/* Whether a message of this kind may come with n_fds fds: Open with up to WIRE_MAX_FDS, Opened with exactly
+ * wire_opened_fds, Producing with one if it brings a slab, all others with none. */
 bool wire_client_fds_ok(const Batchd__Wire__ClientMessage *msg, unsigned n_fds);
 bool wire_server_fds_ok(const Batchd__Wire__ServerMessage *msg, unsigned n_fds);
 
@@ -115,7 +115,7 @@ const char *wire_code_name(Batchd__Wire__ErrorCode code);
 /* "Hello", "Open", ...; for log lines. Static. */
 const char *wire_client_name(const Batchd__Wire__ClientMessage *msg);
 const char *wire_server_name(const Batchd__Wire__ServerMessage *msg);
-/* No longer than max bytes, valid UTF-8 (never overlong or a surrogate), no control characters. */
+/* At most max bytes, valid UTF-8 (no overlong form, no surrogate), no control characters. */
 bool wire_text_ok(const char *text, size_t n_bytes, size_t max);
 
 /* Fills in the address of a socket file. 0, -EINVAL: empty; -ENAMETOOLONG: over 107 bytes. */

@@ -1,9 +1,9 @@
-/* An allotment: slots that are made for a session whose stream has none, or for a group of trainers that one more has
- * come to. It decides how many the budget, and the user's part of it, allow, charges them, and has an I/O thread make
- * their memory.
+/* An allotment: the making of slots, either for a session whose stream has none, or for a share group when another
+ * trainer joins. It decides how many slots the budget and the user's quota allow, charges them, and has an I/O thread
+ * make their memory.
  *
- * Loop thread only. It is a task of the job, and outlives the session that asked: what is made for that session alone
- * is then freed as soon as it is there, and a group that is at work keeps it. */
+ * Loop thread only. It is a task of the job, and outlives the session that asked. Then slots made for that session
+ * alone are freed as soon as they are made; a share group that is at work keeps its slots. */
 #ifndef BATCHD_ALLOTMENT_H
 #define BATCHD_ALLOTMENT_H
 
@@ -13,7 +13,7 @@ struct session;
 
 enum { ALLOTMENT_THERE = 2 };
 
-/* Begins one for an OPENING session without s->allotment; job_advance is called when it is there. 0; ALLOTMENT_THERE:
- * nothing need be made; REFUSED: there is too little memory. */
+/* Begins an allotment for an OPENING session without s->allotment; job_advance is called when the slots are made. 0;
+ * ALLOTMENT_THERE: nothing must be made; REFUSED: there is too little memory. */
 int allotment_request(struct session *s, struct refusal *why);
 #endif

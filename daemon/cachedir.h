@@ -4,11 +4,11 @@
 
 #include <stddef.h>
 
-/* systemd's CacheDirectory= if it gave us one, else the user's cache folder. 0; -ENOENT when there is neither (then
- * no index is kept); -ENAMETOOLONG. */
+/* systemd's CacheDirectory= if it is set, else the user's cache folder. 0; -ENOENT: there is neither (then no index is
+ * kept); -ENAMETOOLONG. */
 int cachedir_default(char *buf, size_t size);
 
-/* Makes the folder and, if only that is missing too, its parent, for this user alone. 0 if it is there now, else
+/* Makes the folder, for this user alone, and its parent if only that is missing too. 0 if it exists afterwards, else
  * negative errno. */
 int cachedir_make(const char *path);
 

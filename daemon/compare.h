@@ -6,7 +6,7 @@
 
 struct session;
 
-/* An I/O thread finds out, then the session is sent the answer. 0 or REFUSED. */
+/* Has an I/O thread compare; then the session is sent the answer. 0 or REFUSED. */
 int session_compare(struct session *s, const Batchd__Wire__Compare *m, struct refusal *why);
 
 #endif

@@ -1,4 +1,4 @@
-/* The configuration file as texts: what stands in it, where, and nothing about what it means (config.c knows that). */
+/* The configuration file as texts and their lines. config.c knows what they mean. */
 #ifndef BATCHD_CONFIG_FILE_H
 #define BATCHD_CONFIG_FILE_H
 
@@ -6,8 +6,8 @@
 
 #include "config.h"
 
-/* Every text is NULL where the file says nothing. libcyaml fills this struct by the schema in config-file.c and owns
- * its memory. */
+/* A text is NULL where the file says nothing. libcyaml fills this struct by the schema in config-file.c and owns its
+ * memory. */
 struct config_text {
 	char *socket, *socket_mode, *socket_group;
 	char *workers, *io_threads, *memory, *slots, *linger, *stall_after, *idle_exit, *gpu_idle_exit, *bad_data,
@@ -39,19 +39,19 @@ struct config_file {
 	size_t n_places, places_capacity;
 };
 
-/* The whole file, at most CONFIG_MAX_BYTES, in memory that the caller frees. 0; -EINVAL, -ENOENT or another negative
- * errno with err->text. */
+/* Reads the whole file, at most CONFIG_MAX_BYTES, into memory that the caller frees. 0; -EINVAL, -ENOENT or another
+ * negative errno with err->text. */
 int config_file_bytes(const char *path, char **bytes, size_t *n_bytes, struct config_error *err);
 
-/* 0; -EINVAL with err->text; -ENOMEM. Fills *f in either case; finish it. The bytes are not needed afterwards. */
+/* 0; -EINVAL with err->text; -ENOMEM. Fills *f in either case; finish it. The bytes may be freed afterwards. */
 int config_file_parse(const char *path, const char *bytes, size_t n_bytes, struct config_file *f,
 		      struct config_error *err);
 void config_file_finish(struct config_file *f);
 
-/* Line of "workers", "cache.jpeg", "datasets[2].users[0]"; 0 when it is not in the file. */
+/* Line of "workers", "cache.jpeg", "datasets[2].users[0]"; 0 when the file does not have it. */
 unsigned config_file_line(const struct config_file *f, const char *where);
-/* The text of a "...transform": a name or JSON as it stands, or lists and mappings of YAML turned into JSON. NULL
- * when it is not there. */
+/* The text of a "...transform": a name or JSON as the file has it, or lists and mappings of YAML turned into JSON. NULL
+ * when the file has none. */
 const char *config_file_transform(const struct config_file *f, const char *where);
 
 #endif

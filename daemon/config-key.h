@@ -27,15 +27,15 @@ struct key {
 	size_t text_offset; /* of the char * in struct config_text */
 	size_t offset;      /* in struct config */
 	enum kind kind;
-	bool live;            /* a reload takes it over at once */
-	const char *standard; /* the default, as a file would have it; NULL: nothing */
+	bool live;            /* a reload applies it at once */
+	const char *standard; /* the default, in the file's syntax; NULL: nothing */
 	uint64_t min, max;    /* in the value's unit */
 };
 
 extern const struct key config_keys[]; /* ends with a name of NULL */
 
-const struct key *key_find(const char *name); /* NULL: there is none */
-/* "auto or a whole number from 1 to 1024": what a message says was expected. */
+const struct key *key_find(const char *name); /* NULL: there is no such key */
+/* What a message says was expected, such as "auto or a whole number from 1 to 1024". */
 void key_expected(const struct key *k, char *buf, size_t size);
 
 /* Sets it from text. 0, -EINVAL with err->text ("workers: 'x' is not valid; expected ..."), -ENOMEM. */

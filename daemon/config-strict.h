@@ -1,5 +1,5 @@
-/* The strict reader of a configuration file, which goes before libcyaml: it knows the line of everything and names what
- * is wrong. */
+/* The strict reader of a configuration file, which runs before libcyaml: it knows the line of every key and names every
+ * mistake. */
 #ifndef BATCHD_CONFIG_STRICT_H
 #define BATCHD_CONFIG_STRICT_H
 
@@ -14,7 +14,7 @@ enum { WHERE_BYTES = 64, MAX_VALUE_BYTES = 65536 };
 struct config_place {
 	char where[WHERE_BYTES]; /* "datasets[2].users[0]" */
 	unsigned line;           /* from 1 */
-	char *transform;         /* ours; NULL for everything else */
+	char *transform;         /* owned; NULL for everything else */
 };
 
 /* Notes every key and list entry in f->places. fields: of the root mapping. *empty: the file has no document at all,

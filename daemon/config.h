@@ -1,8 +1,8 @@
-/* The configuration: a YAML file, and options of the command line on top of it, as plain data.
+/* The configuration as plain data: a YAML file, overridden by options of the command line.
  *
- * Strict: an unknown key, a wrong type, a value out of range, a name given twice is refused with file, line and what
- * was expected. Everything is optional. batchd.yaml(5) explains every key to people; the table in config-key.c is the
- * one place where keys, ranges and defaults live. */
+ * Strict: an unknown key, a wrong type, a value out of range, or a name given twice is refused with file, line and what
+ * was expected. Everything is optional. batchd.yaml(5) explains every key to users; the table in config-key.c is the
+ * only place with keys, ranges and defaults. */
 #ifndef BATCHD_CONFIG_H
 #define BATCHD_CONFIG_H
 
@@ -13,7 +13,7 @@
 
 #include "util/log.h" /* enum log_level */
 
-#define CONFIG_PATH "/etc/batchd/batchd.yaml" /* read when it exists and there is no other */
+#define CONFIG_PATH "/etc/batchd/batchd.yaml" /* read when it exists and no other file is named */
 #define CONFIG_AUTO UINT64_MAX                /* of a cache's size, of gpu_memory */
 #define CONFIG_NEVER UINT64_MAX               /* of idle_exit_ns */
 #define CONFIG_NO_GROUP ((gid_t) - 1)
@@ -23,16 +23,17 @@ enum {
 	CONFIG_MAX_DATASETS = 1024,
 	CONFIG_MAX_PIPELINES = 256,
 	CONFIG_MAX_NAMES = 256,  /* of users, or of groups, of one data set */
-	CONFIG_MAX_CHANGES = 64, /* what config_diff can say at most */
+	CONFIG_MAX_CHANGES = 64, /* the most changes that config_diff reports */
 };
 
 enum config_switch { CONFIG_SWITCH_AUTO, CONFIG_ON, CONFIG_OFF };
 
 struct config_error {
 	char text[640]; /* "FILE:LINE: key: what is wrong; what was expected" */
-	/* NULL: the first mistake ends the reading. Else called with each mistake, and reading goes on where it can. */
+	/* NULL: the first mistake ends the reading. Otherwise it is called with each mistake, and reading continues
+	 * where it can. */
 	void (*on_mistake)(const char *text);
-	unsigned n_mistakes; /* told so far; `text` has only what was not */
+	unsigned n_mistakes; /* reported so far; `text` has only the mistakes not reported */
 };
 
 struct config_pipeline {
@@ -44,7 +45,7 @@ struct config_dataset {
 	char *name;
 	char *source;    /* "imagefolder:/data/train", ... */
 	char *transform; /* default: a pipeline's name or JSON text; NULL: the kind's own default */
-	uid_t *users;    /* who may attach; both lists empty: everybody who can reach the socket */
+	uid_t *users;    /* may attach; both lists empty: every user that can reach the socket */
 	gid_t *groups;
 	uint32_t n_users, n_groups;
 };
@@ -52,16 +53,16 @@ struct config_dataset {
 struct config_limits {
 	uint32_t sessions, sessions_per_user; /* connected trainers */
 	uint32_t pending;                     /* connections that have not said hello yet */
-	uint64_t hello_timeout_ns;            /* for that, and for one half-sent request */
+	uint64_t hello_timeout_ns;            /* for the hello, and for a request sent in part */
 	uint32_t loaders, loaders_per_user;
 	double memory_per_user;   /* 0..1, share of `memory` that one user's batches may take */
-	uint64_t unread_per_user; /* bytes of answers that its trainers have not taken */
-	uint32_t fds_per_user;    /* that the daemon has open for it */
+	uint64_t unread_per_user; /* bytes of answers that the user's trainers have not read */
+	uint32_t fds_per_user;    /* that the daemon has open for one user */
 	uint32_t producers;
 	uint32_t batch_size; /* rows */
 	uint64_t batch_bytes;
-	uint64_t image_pixels; /* width * height; as struct decode_limits, */
-	uint32_t image_scans;  /* whose other members these are */
+	uint64_t image_pixels; /* width * height, and */
+	uint32_t image_scans;  /* scans: members of struct decode_limits */
 	uint64_t file_bytes;
 	uint64_t image_time_ns;
 };
@@ -73,42 +74,43 @@ struct config {
 	uint32_t workers;   /* threads; 0: auto */
 	uint32_t io_threads;
 	uint64_t memory_bytes;     /* slots and caches together; 0: auto */
-	uint32_t slots;            /* batches per trainer, its own included; 0: auto */
+	uint32_t slots;            /* batches per trainer, including the one it works on; 0: auto */
 	uint64_t linger_ns;        /* how long a loader stays warm after its last session */
-	uint64_t stall_after_ns;   /* a trainer that does not get on for so long is reported; CONFIG_NEVER */
+	uint64_t stall_after_ns;   /* how long without progress until a trainer is reported; CONFIG_NEVER */
 	uint64_t idle_exit_ns;     /* without any session; CONFIG_NEVER */
-	uint64_t gpu_idle_exit_ns; /* the same of a daemon that has used a GPU; CONFIG_NEVER */
+	uint64_t gpu_idle_exit_ns; /* the same for a daemon that has used a GPU; CONFIG_NEVER */
 	double bad_data;           /* 0..1, share of samples that may be undecodable */
 	enum log_level log_level;
 	char *index_cache;                              /* directory; NULL: the default place */
 	uint64_t cache_jpeg_bytes, cache_decoded_bytes; /* 0: off; CONFIG_AUTO */
 	uint64_t gpu_memory_bytes;                      /* for batches, of each GPU; 0: off; CONFIG_AUTO */
 	enum config_switch pin_memory;                  /* of batches that go to a GPU */
-	double pin_limit;          /* 0..1, the most that may be pinned of what is pinned or left */
-	char *cache_directory;     /* of what survives restarts; NULL: nothing does */
+	double pin_limit;          /* 0..1, largest share of pinned plus free memory that may be pinned */
+	char *cache_directory;     /* of data that survives restarts; NULL: none does */
 	uint64_t cache_disk_bytes; /* the most that is kept in it, and in index_cache */
 	struct config_limits limits;
 	struct config_pipeline *pipelines; /* n_pipelines */
-	struct config_dataset *datasets;   /* n_datasets, by no particular order */
+	struct config_dataset *datasets;   /* n_datasets, in no particular order */
 	uint32_t n_pipelines, n_datasets;
 };
 
 /* Sets every key's default; the memory is the caller's. 0 or -ENOMEM. */
 int config_defaults(struct config *c);
-/* Reads the file into *c, which is (or becomes) valid defaults for whatever the file does not say. 0; -EINVAL with
+/* Reads the file into *c, which has (or gets) valid defaults for all that the file does not say. 0; -EINVAL with
  * err->text; -ENOENT when there is no such file (text too); other negative errno. On failure *c is finished. */
 int config_load(const char *path, struct config *c, struct config_error *err);
-/* The same from memory; path only begins the messages. */
+/* The same from memory; path is only for messages. */
 int config_parse(const char *path, const char *bytes, size_t n_bytes, struct config *c, struct config_error *err);
-/* What a step of reading returned: whether to go on. 0: yes, also after a mistake that was told; else e. */
+/* Whether to go on after a step of reading that returned e. 0: yes, also after a mistake that on_mistake was given;
+ * else e. */
 int config_go_on(int e, struct config_error *err);
 /* Frees what is inside; a zeroed or finished configuration is allowed. */
 void config_finish(struct config *c);
 
-/* Sets one scalar key ("workers", "cache.jpeg") from text as the file would hold it: what options of the command line
- * do. 0, -EINVAL with err->text (beginning with the key, without file and line), -ENOMEM. */
+/* Sets one scalar key ("workers", "cache.jpeg") from text in the file's syntax, as command-line options do. 0, -EINVAL
+ * with err->text (beginning with the key, without file and line), -ENOMEM. */
 int config_set(struct config *c, const char *key, const char *text, struct config_error *err);
-/* Adds a data set that everybody may attach to, or replaces the one of that name. Same returns. */
+/* Adds a data set that every user may attach to, or replaces the one of that name. Same returns. */
 int config_set_dataset(struct config *c, const char *name, const char *source, struct config_error *err);
 
 /* The data set or the pipeline's text of that name, or NULL. */
@@ -122,7 +124,7 @@ struct config_change {
 	const char *key; /* static */
 	bool live;       /* takes effect at once; otherwise at the next start */
 };
-/* What differs, for SIGHUP. Returns how many of `changes` it filled. */
+/* Lists the differences, for SIGHUP. Returns how many of `changes` it filled. */
 size_t config_diff(const struct config *before, const struct config *after,
 		   struct config_change changes[CONFIG_MAX_CHANGES]);
 

@@ -1,8 +1,8 @@
-/* The engine: what the parts of the daemon share. It has the loop, the threads, the budget, the configuration, and the
- * lists of jobs, sessions and producers. Data only. The daemon's root owns it; every part stands above it and reaches
- * it by its `engine`.
+/* The engine: state that all parts of the daemon share. It has the loop, the threads, the budget, the configuration,
+ * and the lists of jobs, sessions and producers. Data only. The daemon's root owns it; every part stands above it and
+ * reaches it by its `engine`.
  *
- * Loop thread only, but for what the types in it say otherwise. */
+ * Loop thread only, except where the types in it say otherwise. */
 #ifndef BATCHD_ENGINE_H
 #define BATCHD_ENGINE_H
 
@@ -25,20 +25,20 @@ struct engine {
 	uv_loop_t loop;
 	struct config *config;
 	struct budget budget;
-	struct pool *pool; /* NULL: closed, at the end */
+	struct pool *pool; /* NULL: closed, during shutdown */
 	unsigned n_io;     /* I/O threads */
 	struct tuner tuner;
 	struct gpus *gpus;
 	struct job *jobs;
 	uint64_t n_jobs;         /* so far */
-	struct opening *waiting; /* for an I/O thread that their user may have, first come first served */
+	struct opening *waiting; /* for an I/O thread within their user's limit, first come first served */
 	struct session *sessions;
 	struct producer *producers;
 	struct reports *reports;
 	uv_timer_t stall; /* stall.c's clock */
 	bool stopping;
 	const struct job_ops *job_ops;
-	/* What the root does for the parts: */
+	/* Callbacks of the root: */
 	void (*on_activity)(struct engine *e); /* a session came or went */
 	void (*on_ended)(struct engine *e);    /* a session or a job has gone */
 	/* For messages and status: */

@@ -1,4 +1,4 @@
-/* Jobs: the trainers that use one loader, and the loader; and what takes a while and comes back to them. Loop thread
+/* Jobs: the trainers that use one loader, the loader, and tasks that take a while and return to the job. Loop thread
  * only. */
 #ifndef BATCHD_JOB_H
 #define BATCHD_JOB_H
@@ -12,14 +12,14 @@
 struct feed;
 struct request;
 
-/* What a session's descriptors lead to, and with which rights it is read. Two containers may call different volumes the
- * same, and root in one is not root outside. */
+/* The files behind a session's descriptors, and whether the reader is trusted. Two containers may have different
+ * volumes at the same path, and root in a container is not root outside. */
 struct data_identity {
 	bool trusted;
 	unsigned n;
 	struct {
 		uint64_t dev, ino;
-	} files[WIRE_MAX_FDS]; /* in the order of the descriptors; zeros: cannot be told */
+	} files[WIRE_MAX_FDS]; /* in the order of the descriptors; zeros: unknown */
 };
 
 /* A job: the trainers that use one loader, and the loader.
@@ -30,7 +30,7 @@ struct data_identity {
  *        |             |          |               |
  *        +-------------+----------+---> FAILED ---+
  *
- * ENDING: its producer has gone. Each session first gets the batches that were made for it, and is then told.
+ * ENDING: its producer has gone. Each session first gets the batches that were made for it, and then the error.
  */
 enum job_state { JOB_OPENING, JOB_READY, JOB_FAILED, JOB_CLOSING, JOB_ENDING };
 const char *job_state_name(enum job_state state);
@@ -46,39 +46,40 @@ struct job {
 	struct opening *opening;   /* OPENING; one of the tasks */
 	struct session *sessions;  /* attached or waiting for the loader */
 	unsigned n_sessions;
-	unsigned n_tasks;                 /* that will come back to this job; see job_task */
-	bool retired;                     /* a newer incarnation has its name: no session joins it any more */
+	unsigned n_tasks;                 /* tasks under way; see job_task */
+	bool retired;                     /* a newer incarnation has its name: no session joins it */
 	bool slots_pending;               /* share: its slab is being made */
 	struct charge loader_charge, fds; /* to its user, until closing begins */
-	struct charge data_bytes;         /* what its data set takes, as long as the loader is there */
+	struct charge data_bytes;         /* memory of the data set, while the loader exists */
 	uint64_t n_advances;              /* calls of job_advance so far */
 	uv_timer_t linger;
-	Batchd__Wire__ErrorCode fail_code; /* FAILED, ENDING: what its sessions are told; 0: BAD_DATA */
-	/* Of a served data set; OPENING until a producer of that name is there. */
-	char *served;                      /* the producer's name; owned; NULL: it is none */
+	Batchd__Wire__ErrorCode fail_code; /* FAILED, ENDING: the error for its sessions; 0: BAD_DATA */
+	/* For a served data set; OPENING until a producer of that name connects. */
+	char *served;                      /* the producer's name; owned; NULL: not served */
 	struct producer *producer;         /* READY */
 	struct feed *feed;                 /* the loader's source; owned */
 	void (*on_closing)(struct job *j); /* NULL: nothing more to do */
 };
 
-/* Something that takes a while and comes back to its job, which stays until then. The session that asked for it may be
- * gone by then. In what it is about, first or not. */
+/* A task that takes a while and then returns to its job, which lives until then. The session that asked for it may end
+ * before. A task embeds this struct, at any offset. */
 struct job_task {
 	struct pool_task pool_task;
 	struct job *job;
-	struct session *session;          /* that asked, and waits; NULL: none does (any more) */
+	struct session *session;          /* that asked, and waits; NULL: none waits */
 	struct job_task **place;          /* where that session keeps it */
-	bool lets_linger;                 /* the job may linger meanwhile, and goes on doing so afterwards */
+	bool lets_linger;                 /* a job that lingers goes on lingering meanwhile */
 	void (*run)(struct job_task *t);  /* on an I/O thread, after job_task_run */
 	void (*done)(struct job_task *t); /* on the loop thread; may free it, or begin it again */
 };
 
-/* What session.c does for the files below it. */
+/* Functions of session.c for the files below it. */
 struct job_ops {
-	/* What the session waits for may be there: goes on with opening. It may be gone afterwards, and others too. */
+	/* Something the session waits for may be ready: continues with opening. This session and others may end during
+	 * the call. */
 	void (*advance)(struct session *s);
-	/* Its session is over: told why, and closed. A trainer that is to open again (REOPEN) keeps what it holds until
-	 * it says Close, as it does once it has put copies in their place, or hangs up and exits. */
+	/* The session is over: it gets the reason, and is closed. A trainer that must open again (REOPEN) keeps its
+	 * slots until it sends Close (after it has copied them), or hangs up and exits. */
 	void (*ended)(struct session *s, const struct refusal *why);
 };
 
@@ -86,35 +87,34 @@ struct job_ops {
  * REFUSED; then the session is in no job. */
 int job_join(struct engine *e, struct session *s, struct request *r, int *fds, unsigned n_fds, struct refusal *why);
 void job_leave(struct session *s);
-/* Something that its sessions waited for is there: each goes on with opening. */
+/* Something that the job's sessions waited for is ready: each continues with opening. */
 void job_advance(struct job *j);
 /* Makes the job's loader; takes spec and recipe unless it fails. 0 or negative errno. */
 int job_make_loader(struct job *j, struct loader_spec *spec, struct recipe *recipe);
-/* The only way from one state to another. */
+/* Moves the job to another state; no other function does. */
 void job_move(struct job *j, enum job_state to);
 /* Ends all its sessions. */
 void job_end_sessions(struct job *j, const struct refusal *why);
-/* Nothing more will be made, and no session joins any more. Each session is told so, with `text`, when it has had
- * what there is for it. */
+/* No more batches will be made, and no session joins the job. Each session gets the error, with `text`, after the last
+ * batch that was made for it. */
 void job_end(struct job *j, Batchd__Wire__ErrorCode code, const char *text);
-/* A session has gone somewhere else: there may be nothing for it there, if the job is ending. */
+/* A session has moved to another position: if the job is ending, there may be no batch for it there. */
 void job_note_moved(struct job *j);
-/* The job waits for this task from now on. */
+/* The job waits for this task from this call on. */
 void job_task_begin(struct job_task *t, struct job *j);
-/* A session waits for a task that has been begun, and remembers it in *place until it is done. */
+/* A session waits for a task that has begun, and keeps it in *place until it is done. */
 void job_task_await(struct job_task *t, struct session *s, struct job_task **place);
-/* An I/O thread runs it, then job_task_end is called. */
+/* An I/O thread runs the task, then job_task_end is called. */
 void job_task_run(struct job_task *t);
-/* It has come back: calls done, goes on with the sessions, and closes a job that has none. */
+/* The task has returned: calls done, continues with the sessions, and closes a job without sessions. */
 void job_task_end(struct job_task *t);
-/* It will not come back. */
+/* The task will not return. */
 void job_task_drop(struct job_task *t);
-/* The session goes; *place may be NULL. */
+/* The session ends; *place may be NULL. */
 void job_task_forget(struct job_task **place);
-/* Ends a job without sessions and tasks now. */
+/* Closes a job without sessions and tasks immediately. */
 void job_close(struct job *j);
-/* Ends the job that has been without sessions for longest, of this user or, with any_user, of anybody. False: there is
- * none. */
+/* Closes the job that has lingered longest, of this user or, with any_user, of any user. False: there is none. */
 bool job_close_lingering(struct engine *e, uid_t uid, bool any_user);
 
 #endif

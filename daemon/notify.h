@@ -1,8 +1,8 @@
-/* Talking to the service manager: sd_notify(3)'s protocol, spoken directly, so that it works wherever the manager
- * does.
+/* Messages to the service manager by the protocol of sd_notify(3), implemented directly, so that it works without
+ * libsystemd.
  *
- * Without one (NOTIFY_SOCKET is not set) every call does nothing. Calls never fail: a manager that cannot be told
- * anything will find out by its own timeouts. Loop thread, or before there are others. */
+ * Without a manager (NOTIFY_SOCKET is not set) every call does nothing. Calls never fail: a manager that gets no
+ * message notices by its own timeouts. Loop thread, or before other threads start. */
 #ifndef BATCHD_NOTIFY_H
 #define BATCHD_NOTIFY_H
 
@@ -12,19 +12,18 @@ void notify_ready(const char *status); /* serving; also ends a reload. status: o
 void notify_status(const char *status);
 void notify_stopping(void);
 void notify_reloading(void);       /* notify_ready must follow */
-void notify_extend(uint64_t usec); /* starting or stopping takes this much longer, counted from now */
-void notify_watchdog(void);        /* all is well */
-void notify_watchdog_failed(void); /* it is not, and a restart is the cure: do not wait for the ping to be
-                                         * missed */
+void notify_extend(uint64_t usec); /* starting or stopping takes this much longer, from this call on */
+void notify_watchdog(void);        /* the daemon is healthy */
+void notify_watchdog_failed(void); /* the daemon needs a restart: do not wait for a missed ping */
 
-/* How often to ping, half of what the manager allows; 0: it does not ask for it. */
+/* How often to ping, half of the manager's interval; 0: it expects no pings. */
 uint64_t notify_watchdog_interval_ns(void);
 
 enum { NOTIFY_FIRST_FD = 3 };
 
-/* Sockets that the manager opened for us: NOTIFY_FIRST_FD and the following, close-on-exec from now on. Returns how
- * many, 0 without activation, or -EINVAL when the variables make no sense. Forgets the variables: a second call gives
- * 0, and so does a child's. */
+/* Sockets that the manager opened for this process: NOTIFY_FIRST_FD and the following, made close-on-exec. Returns
+ * their number, 0 without activation, or -EINVAL when the variables are invalid. Removes the variables: a second call
+ * gives 0, and so does a call in a child. */
 int notify_listen_fds(void);
 
 #endif

@@ -1,4 +1,4 @@
-/* The command line. Everything that the file can say too goes into the configuration as if the file had said it. */
+/* The command line. An option that has a key in the file changes the configuration as the file would. */
 #ifndef BATCHD_OPTIONS_H
 #define BATCHD_OPTIONS_H
 
@@ -11,33 +11,33 @@
 struct option_value {
 	const char *option; /* "--workers"; for messages */
 	const char *key;    /* of the configuration; NULL: a data set */
-	char *text;         /* ours */
+	char *text;         /* owned */
 };
 
 struct options {
 	const char *config_path; /* NULL: none was named */
 	const char *log_path;    /* NULL: stderr */
 	bool check_config;
-	bool on_demand;              /* a client library has started us for its user */
+	bool on_demand;              /* a client library has started this daemon for its user */
 	char found_path[PATH_MAX];   /* options_config_path's */
 	struct option_value *values; /* n_values, in their order: a later one wins */
 	size_t n_values;
 };
 
 enum {
-	OPTIONS_E_DONE = 1, /* --help or --version has been answered */
-	OPTIONS_E_USAGE = 2 /* wrong, and stderr says how */
+	OPTIONS_E_DONE = 1, /* --help or --version was handled */
+	OPTIONS_E_USAGE = 2 /* wrong usage; stderr has the message */
 };
 
 /* 0, an outcome, or -ENOMEM. Borrows argv. */
 int options_parse(int argc, char **argv, struct options *o);
 void options_finish(struct options *o);
 
-/* The configuration to read: the one that was named, by option or $BATCHD_CONFIG, which must exist; else the user's or
- * the system's, the first that exists; NULL: none. Valid until the next call. */
+/* The configuration to read: the file named by option or $BATCHD_CONFIG, which must exist; else the user's or the
+ * system's, the first that exists; NULL: none. Valid until the next call. */
 const char *options_config_path(struct options *o);
 
-/* Puts the values over what the file said. 0, -EINVAL with err->text (it begins with the option), -ENOMEM. */
+/* Sets the values over those of the file. 0, -EINVAL with err->text (it begins with the option), -ENOMEM. */
 int options_apply(const struct options *o, struct config *c, struct config_error *err);
 
 #endif

@@ -8,9 +8,9 @@
  *                              +-----------------------------------+--> gone; the job's trainers are told why
  *                                hang-up, ProducerEnd, a newer producer of the name
  *
- * A producer feeds one job at a time. The slabs it writes into are its own: made for it, mapped by it, sealed then, and
- * never given to another producer, so that one which was replaced cannot write into what its successor's trainers read.
- * Trainers that come first wait for their producer, for as long as they say. Loop thread only. */
+ * A producer feeds one job at a time. Each producer has slabs of its own: made for it, mapped by it, then sealed, and
+ * never given to another producer. So a replaced producer cannot write into the slabs of its successor. Trainers that
+ * come first wait for their producer, for the time that they ask for. Loop thread only. */
 #ifndef BATCHD_PRODUCER_H
 #define BATCHD_PRODUCER_H
 
@@ -25,15 +25,16 @@ struct offer {
 	uint32_t rank;
 };
 
-/* What the job that it feeds does; served-job.c. */
+/* What the job that it feeds does; implemented by served-job.c. */
 struct producer_ops {
-	/* It is there, and feeds none yet. */
+	/* The producer has connected, and feeds no job yet. */
 	void (*came)(struct producer *p);
-	/* It has mapped the slab of these slots, whose reference is the callee's now; not sealed: they cannot be used. */
+	/* The producer has mapped the slab of these slots; the callee owns the reference. Not sealed: the slots cannot
+	 * be used. */
 	void (*mapped)(struct producer *p, uint32_t rank, struct slots *slots, bool sealed);
-	/* It has answered the oldest Fill; the answer is possible in itself. 0 or REFUSED. */
+	/* The producer has answered the oldest Fill; the answer is valid in itself. 0 or REFUSED. */
 	int (*answered)(struct producer *p, const Batchd__Wire__Filled *m, struct refusal *why);
-	/* It has gone, for this reason; of one with a job. p is freed afterwards. */
+	/* The producer has gone, for this reason; called for a producer with a job. p is freed afterwards. */
 	void (*ended)(struct producer *p, Batchd__Wire__ErrorCode code, const char *text);
 };
 
@@ -45,13 +46,13 @@ struct producer {
 	struct offer *offers;     /* oldest first; all of `job` */
 	uint32_t n_slabs;         /* offered so far; the number of the last */
 	uint64_t asked, answered; /* fills, numbered over all jobs */
-	/* As it said. */
+	/* From its Produce. */
 	char name[WIRE_MAX_PRODUCER + 1];
 	uint64_t slot_bytes, n_batches, n_samples, id, incarnation;
 	uint32_t n_rows;
 	bool resumable, peeks;
-	struct feed_maker successor; /* what its next feed is to know, if successor.stands */
-	/* For status and last words. */
+	struct feed_maker successor; /* state for its next feed, if successor.stands */
+	/* For the status and the last log line. */
 	uid_t uid;
 	pid_t pid;
 	uint64_t created_ns, n_made, rows_made;
@@ -65,25 +66,26 @@ struct producer {
 int producer_on_produce(struct session *s, const Batchd__Wire__Produce *m, const struct producer_ops *ops,
 			struct refusal *why);
 int producer_on_filled(struct session *s, const Batchd__Wire__Filled *m, struct refusal *why);
-/* Its last words: the connection ends, too. */
+/* Its last message: the connection ends, too. */
 int producer_on_end(struct session *s, const Batchd__Wire__ProducerEnd *m, struct refusal *why);
-/* Its connection has ended without last words. */
+/* Its connection has ended without ProducerEnd. */
 void producer_on_closed(struct session *s);
 
 /* ---- for the job that it feeds ---- */
 
 /* Whether this user has a producer of that name. */
 bool producer_exists(const struct engine *e, uid_t uid, const char *name);
-/* It feeds this job from now on; NULL: none any more. */
+/* The producer feeds this job from this call on; NULL: no job. */
 void producer_bind(struct producer *p, struct job *j);
-/* Asks for a batch, or takes that back. */
+/* Asks for a batch, or cancels such a Fill. */
 void producer_fill(struct producer *p, const Batchd__Wire__Fill *body);
-/* Sends an open slab to be mapped, and sealed then (ops->mapped). Takes the reference. 0 or -ENOMEM. */
+/* Sends an open slab, which the producer maps and which is then sealed (ops->mapped). Takes the reference. 0 or
+ * -ENOMEM. */
 int producer_offer(struct producer *p, uint32_t rank, uint32_t world_size, struct slots *slots);
 bool producer_is_mapping(const struct producer *p, uint32_t rank);
-/* What it was offered is not wanted any more. */
+/* Withdraws the slabs that were offered and not yet mapped. */
 void producer_drop_offers(struct producer *p);
-/* A batch takes more than its slots have: the next ones are larger. 0; REFUSED: larger than a batch may be, and the
+/* A batch is larger than its slots: the next slots will be larger. 0; REFUSED: larger than a batch may be, and the
  * producer is gone. */
 int producer_grow(struct producer *p, uint64_t need_bytes, struct refusal *why);
 

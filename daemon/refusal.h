@@ -1,7 +1,7 @@
-/* A refusal: why a client does not get what it asked for, as it and the log are told.
+/* A refusal: why a client's request failed, as told to the client and the log.
  *
- * A function that may refuse returns REFUSED and fills one in. Only session.c tells the client and ends the session, so
- * nothing that a refusing function still has on its stack goes away under it. */
+ * A function that may refuse returns REFUSED and fills in a refusal. Only session.c tells the client and ends the
+ * session, so the objects that a refusing function uses stay valid until it returns. */
 #ifndef BATCHD_REFUSAL_H
 #define BATCHD_REFUSAL_H
 
@@ -11,8 +11,8 @@ enum { REFUSED = 1 };
 
 struct refusal {
 	Batchd__Wire__ErrorCode code;
-	const char *field;        /* static; "" or NULL: none is to blame */
-	char text[WIRE_MAX_TEXT]; /* a producer tells its traceback */
+	const char *field;        /* static; "" or NULL: no field is at fault */
+	char text[WIRE_MAX_TEXT]; /* may hold a producer's traceback */
 };
 
 /* Fills it in; returns REFUSED. */

@@ -1,9 +1,9 @@
-/* The report: the daemon's status in the packets that a user who asks is sent.
+/* The report: the daemon's status as packets for a user that asks.
  *
- * Making one takes as long as a hundred other messages. So that no user can keep the loop busy by asking, it is made
- * anew only as long as that takes a twentieth of the time; a user who asks faster than that gets the last one, which is
- * then no older than twenty times what making it took. Users see what is theirs, so each has its own report; those who
- * may see everything have one together. Loop thread only. */
+ * Making a report takes as long as a hundred other messages. So that no user can keep the loop busy by asking, making
+ * reports takes at most a twentieth of the time. A user that asks faster gets the last report, which is then at most
+ * twenty times as old as the time it took to make. Each user sees its own data, so each has its own report; users that
+ * may see everything share one. Loop thread only. */
 #ifndef BATCHD_REPORT_H
 #define BATCHD_REPORT_H
 
@@ -13,15 +13,15 @@
 struct engine;
 struct parcel;
 
-enum { REPORT_USERS = 16 }; /* whose last reports are remembered */
+enum { REPORT_USERS = 16 }; /* users with a remembered report */
 
-/* Zeroed: there is none yet. */
+/* Zeroed: there is no report yet. */
 struct report {
-	uid_t viewer;   /* 0: one who may see everything */
+	uid_t viewer;   /* 0: users that may see everything */
 	uint64_t asked; /* when, counted in questions; 0: never */
 	struct parcel **parcels;
 	unsigned n;
-	uint64_t spent_ns;  /* of processor time on making reports, less what has been earned since */
+	uint64_t spent_ns;  /* processor time spent on making reports, less what has been earned since */
 	uint64_t earned_ns; /* the clock when it was last earned */
 };
 
@@ -30,7 +30,7 @@ struct reports {
 	uint64_t n_asked;
 };
 
-/* What a user may see of the daemon's state (b->reports), valid until the next call. NULL: out of memory. */
+/* The part of the daemon's state that a user may see (e->reports), valid until the next call. NULL: out of memory. */
 const struct report *report_get(struct engine *e, uid_t viewer);
 void reports_finish(struct reports *r);
 

@@ -1,4 +1,4 @@
-/* A session's messages, and its end; see session-state.h for what it is. Loop thread only. */
+/* A session's messages, and its end; see session-state.h for its data. Loop thread only. */
 #ifndef BATCHD_SESSION_H
 #define BATCHD_SESSION_H
 

@@ -1,4 +1,4 @@
-/* Trainers that do not get on: see stall.c for when that is said of one. Loop thread only. */
+/* Stalled trainers: see stall.c for when a trainer counts as stalled. Loop thread only. */
 #ifndef BATCHD_STALL_H
 #define BATCHD_STALL_H
 
@@ -9,7 +9,7 @@ struct session;
 void stall_watch(struct engine *e);
 /* The session leaves its job. */
 void stall_forget(struct session *s);
-/* Tells a new session which trainers of its job do not get on; the sessions that were there have heard it. */
+/* Tells a new session which trainers of its job are stalled; the other sessions already know. */
 void stall_tell(const struct session *newcomer);
 
 #endif

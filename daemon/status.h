@@ -6,7 +6,7 @@
 
 struct engine;
 
-/* JSON text; free() it. viewer: this user sees its own data, and of other users only that they are there; user 0 sees
+/* JSON text; free() it. viewer: this user sees its own data, and of other users only that they exist; user 0 sees
  * everything. NULL: out of memory. */
 char *status_json(struct engine *e, uid_t viewer);
 

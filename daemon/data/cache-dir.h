@@ -1,5 +1,5 @@
-/* The folders in which indexes are kept over restarts: what is in one is bounded, and what has been unused for longest
- * goes first. */
+/* The folders that keep indexes over restarts. Their size is limited; the least recently used files are removed
+ * first. */
 #ifndef BATCHD_CACHE_DIR_H
 #define BATCHD_CACHE_DIR_H
 
@@ -7,10 +7,10 @@
 
 enum { CACHE_DIR_MOST_FILES = 4096 };
 
-/* Removes kept indexes (imagefolder-*.index, index-*.cache) until those left take at most limit_bytes of the disk and
- * are at most CACHE_DIR_MOST_FILES, and what crashes have left of unfinished ones. A file counts as used when it is
- * written or read; one that a daemon has open for writing stays, and files of other names are not looked at. Blocking;
- * any thread. 0 or negative errno. */
+/* Removes kept indexes (imagefolder-*.index, index-*.cache) until the rest takes at most limit_bytes of the disk and is
+ * at most CACHE_DIR_MOST_FILES files; also removes unfinished ones that a crash has left. A write or a read counts as a
+ * use. A file that a daemon has open for writing stays, and files of other names are ignored. Blocking; any thread. 0
+ * or negative errno. */
 int cache_dir_trim(const char *dir, uint64_t limit_bytes);
 
 #endif

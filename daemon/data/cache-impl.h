@@ -1,5 +1,5 @@
-/* What the parts of the cache know of each other: sample-cache.c the spaces, cache-space.c what is in one, cache-keep.c
- * what is kept over restarts. */
+/* The parts of the cache, as they see each other: sample-cache.c has the spaces, cache-space.c the contents of a space,
+ * cache-keep.c what is kept over restarts. */
 #ifndef BATCHD_CACHE_IMPL_H
 #define BATCHD_CACHE_IMPL_H
 
@@ -18,10 +18,10 @@ struct entry {
 	size_t n_bytes;                            /* of data */
 	size_t block_bytes;                        /* of memory */
 	uint32_t width, height;                    /* CACHE_DECODED */
-	atomic_uint refs;                          /* one of the table, one per hit */
+	atomic_uint refs;                          /* the table has one, and each hit one */
 	bool unsaved; /* CACHE_CHECKPOINTS: not in the directory yet; under the shard's lock */
-	bool is_kept; /* CACHE_CHECKPOINTS: from the directory, hence without a device: its number may have
-	                             * changed with a restart */
+	bool is_kept; /* CACHE_CHECKPOINTS: read from the directory, so without a device: its number may change with a
+	               * restart */
 	uint8_t data[] __attribute__((aligned(64))); /* n_bytes and 64 zeros */
 };
 
@@ -41,7 +41,7 @@ struct cache_space {
 	struct cache_memory memory;
 	atomic_uint_fast64_t n_alive; /* entries with references, and one while the space is in the list */
 	atomic_uint_fast64_t n_entries, entry_bytes, refused;
-	atomic_bool dirty;         /* has had an unsaved entry since it was last written */
+	atomic_bool dirty;         /* has had an unsaved entry since the last write */
 	pthread_mutex_t sync_lock; /* guards the file; held while it is read or written */
 	struct cache_file file;    /* fd -1: not kept */
 	bool complained;
@@ -52,9 +52,9 @@ struct cache {
 	struct cache_budget budgets[CACHE_N_TIERS];
 	char *dir;
 	uint64_t dir_limit_bytes; /* 0: none */
-	uint64_t file_most_bytes; /* a kept file that is larger is none of ours */
-	/* Drops the space that has been unused for longest; false if all are in use, or have yet to be written and
-	 * the caller may not wait for that. Takes list_lock. For a space that finds no room. */
+	uint64_t file_most_bytes; /* a larger kept file is treated as foreign */
+	/* Drops the space that has been unused for longest, when a new space finds no room. False if all are in use, or
+	 * if they have unsaved entries and the caller may not wait for a write. Takes list_lock. */
 	bool (*make_room)(struct cache *c, enum cache_tier tier, bool may_wait);
 	pthread_mutex_t list_lock;
 	struct cache_space *spaces;             /* the most recently detached last */
@@ -71,24 +71,24 @@ void entry_unref(struct entry *e);
 
 /* ---- a space ---- */
 
-/* An empty one with one user, in no list yet. NULL: no room, no memory. */
+/* Creates an empty space with one user, in no list yet. NULL: no room, no memory. */
 struct cache_space *space_create(struct cache *c, uint64_t dataset_id, uint64_t n, enum cache_tier tier,
 				 uint64_t prefix);
-/* Empties a space that nobody uses and that is out of the list already; it is gone with its last hit. */
+/* Empties a space that has no users and is out of the list already; it is freed with its last hit. */
 void space_drop(struct cache_space *s);
-/* As cache_put_index, of an index from the directory: what has been made since then stays. index < s->n. */
+/* As cache_put_index, for an index from the directory: an entry made since then stays. index < s->n. */
 int space_put_kept(struct cache_space *s, uint64_t index, const struct file_bytes *file, const void *bytes,
 		   size_t n_bytes);
-/* Adds what happened in it; the second also what is in it. */
+/* Adds the space's counters to the sum; the second also adds its present contents. */
 void space_add_stats(struct cache_space *s, struct cache_stats *sum);
 void space_add_live_stats(struct cache_space *s, struct cache_stats *sum);
 
 /* ---- what is kept ---- */
 
-/* For a new space of CACHE_CHECKPOINTS, with its sync_lock held. What cannot be read is logged and made again. */
+/* For a new space of CACHE_CHECKPOINTS, with its sync_lock held. Unreadable data is logged and made again. */
 void space_load_kept(struct cache_space *s);
-/* Appends what is unsaved to the space's file, if it has one; nothing while another thread reads or writes it. 0 or
- * negative errno, which is logged. */
+/* Appends unsaved entries to the space's file, if it has one; does nothing while another thread reads or writes it. 0
+ * or negative errno, which is logged. */
 int space_write_unsaved(struct cache_space *s);
 
 #endif

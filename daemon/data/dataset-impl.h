@@ -1,4 +1,4 @@
-/* What a kind of data set implements. Only daemon/data includes this; everybody else uses dataset.h. */
+/* The operations of a kind of data set. Only daemon/data includes this; other folders use dataset.h. */
 #ifndef BATCHD_DATASET_IMPL_H
 #define BATCHD_DATASET_IMPL_H
 
@@ -17,10 +17,10 @@ struct dataset_ops {
 		    struct dataset_error *err);
 	int (*is_current)(struct dataset *ds, uint64_t index, enum read_how how, const struct file_bytes *b);
 	int64_t (*label)(const struct dataset *ds, uint64_t index);
-	/* with a fingerprint */
+	/* Only with a fingerprint. */
 	void (*compare)(const struct dataset *ds, const uint8_t *fingerprint, size_t n_bytes, uint64_t old_n,
 			char *text, size_t size);
-	/* Both. */
+	/* For both. */
 	void (*name)(const struct dataset *ds, uint64_t index, char *buf, size_t size);
 	const char *(*class_name)(const struct dataset *ds, uint32_t i); /* NULL when n_classes is 0 */
 };
@@ -32,9 +32,9 @@ struct dataset {
 	atomic_uint refs;
 	uint64_t id, content_id, n;
 	uint64_t cache_id;          /* images */
-	uint64_t memory_bytes;      /* names and labels; what a file is mapped from is not counted */
-	uint64_t server;            /* see dataset_server; a device number, or 1 for a set that has none */
-	const uint8_t *fingerprint; /* FINGERPRINT_BYTES of the kind's own; NULL: none */
+	uint64_t memory_bytes;      /* names and labels, without mapped files */
+	uint64_t server;            /* see dataset_server; a device number, or 1 for a data set without one */
+	const uint8_t *fingerprint; /* FINGERPRINT_BYTES, owned by the kind; NULL: none */
 	uint32_t n_classes;
 	bool is_image;
 	/* Arrays. */
@@ -43,7 +43,7 @@ struct dataset {
 	enum dtype dtype, label_dtype;
 };
 
-/* The kinds. `rest` is the spec behind "kind:", without trailing slashes; references start at 1. */
+/* The kinds. `rest` is the spec after "kind:", without trailing slashes; references start at 1. */
 int imagefolder_open(const struct dataset_source *source, const char *rest, struct dataset **out,
 		     struct dataset_error *err);
 int filelist_open(const struct dataset_source *source, const char *rest, struct dataset **out,

@@ -1,7 +1,7 @@
 /* A data set: samples 0..n-1. Opened once, read-only afterwards, shared by loaders and threads by reference.
  *
- * Two kinds of samples: images (a compressed file each, decoded by a pipeline) and arrays (rows of fixed shape,
- * gathered as they are). Which files the peer may read is decided here (struct data_access). */
+ * Two kinds of samples: images (a compressed file each, decoded by a pipeline) and arrays (rows of fixed shape, copied
+ * unchanged). This layer decides which files the peer may read (struct data_access). */
 #ifndef BATCHD_DATASET_H
 #define BATCHD_DATASET_H
 
@@ -18,7 +18,8 @@ enum { DATASET_MAX_DIMS = 8, DATASET_MAX_GROUPS = 256 };
 
 struct dataset;
 
-/* On whose behalf files are opened. Files the peer could not read itself are refused, by mode bits, at every open. */
+/* The peer for which files are opened. Files that the peer could not read itself are refused, by mode bits, at every
+ * open. */
 struct data_access {
 	bool trusted; /* named in the configuration, or the peer is root or the daemon's own uid and in the daemon's
 	                      * own mount namespace: no checks */
@@ -32,12 +33,12 @@ typedef void dataset_progress_fn(void *arg, const char *phase, uint64_t done, ui
 
 struct dataset_source {
 	const char *spec; /* "imagefolder:DIR", "files:LIST", "npy:FILE[,FILE]", "random:k=v,..." */
-	const int *fds;   /* borrowed: what the peer sent for it (proto/README.md), or none */
+	const int *fds;   /* borrowed: sent by the peer for this data set (proto/README.md), or none */
 	unsigned n_fds;
 	const struct data_access *access;
 	const char *cache_dir;            /* for the index; NULL: do not keep one */
-	uint64_t cache_limit_bytes;       /* of all that is kept there, see cache-dir.h; 0: none */
-	struct meter *meter;              /* of what is taken for names and labels; NULL: no limit */
+	uint64_t cache_limit_bytes;       /* limit of all files there, see cache-dir.h; 0: none */
+	struct meter *meter;              /* counts the memory of names and labels; NULL: no limit */
 	dataset_progress_fn *on_progress; /* may be NULL */
 	void *progress_arg;
 };
@@ -47,23 +48,24 @@ int dataset_open(const struct dataset_source *source, struct dataset **out, stru
 struct dataset *dataset_ref(struct dataset *ds);
 void dataset_unref(struct dataset *ds);
 
-uint64_t dataset_id(const struct dataset *ds); /* what the samples are: a hash of spec and index (names and
-                                                     * labels, or shape and size) */
-/* By which what is cached of it is found: dataset_id, the very folder (file system and inode), and the user for whom it
- * was opened unless that was a trusted one. So no user ever meets what another one's files have left, whatever that one
- * said of them. */
+uint64_t dataset_id(const struct dataset *ds); /* identity of the samples: a hash of spec and index (names and labels,
+                                                * or shape and size) */
+/* The key of cached data. It combines dataset_id, the folder itself (file system and inode), and the user for whom the
+ * data set was opened, unless the access was trusted. So no user ever gets cached data of another user's files,
+ * whatever that user claimed about them. */
 uint64_t dataset_cache_id(const struct dataset *ds);
-/* The same wherever it lies: names, labels and classes; or shape, type, size and some of the bytes. */
+/* Independent of the location: a hash of names, labels and classes; or of shape, type, size and some of the bytes. */
 uint64_t dataset_content_id(const struct dataset *ds);
-/* Images: by which another state can be compared; *n_bytes is 0 when there is none. Valid as long as the data set. */
+/* Images: lets another state be compared with this one; *n_bytes is 0 when there is none. Valid as long as the data
+ * set. */
 const uint8_t *dataset_fingerprint(const struct dataset *ds, size_t *n_bytes);
-/* Says what is different from the state that had this fingerprint and old_n samples. Not for the loop thread. */
+/* Describes the differences from the state that had this fingerprint and old_n samples. Not for the loop thread. */
 void dataset_compare(const struct dataset *ds, const uint8_t *fingerprint, size_t n_bytes, uint64_t old_n, char *text,
 		     size_t size);
 uint64_t dataset_n(const struct dataset *ds);
-uint64_t dataset_memory_bytes(const struct dataset *ds); /* that it takes as long as it is open */
-/* Whether a server has to answer for its files, on another machine or in another process: 0 when they are all on local
- * disks, else a number that tells file systems apart. Only READ_WAIT is of use then. */
+uint64_t dataset_memory_bytes(const struct dataset *ds); /* memory that it takes while it is open */
+/* Whether another machine or process serves its files: 0 when they are all on local disks, else a number that differs
+ * between file systems. Only READ_WAIT is useful then. */
 uint64_t dataset_server(const struct dataset *ds);
 bool dataset_is_image(const struct dataset *ds);
 uint32_t dataset_n_classes(const struct dataset *ds); /* 0: labels are not classes */
@@ -75,8 +77,8 @@ unsigned dataset_shape(const struct dataset *ds, uint32_t shape[DATASET_MAX_DIMS
 unsigned dataset_label_shape(const struct dataset *ds, uint32_t shape[DATASET_MAX_DIMS], enum dtype *dtype);
 
 /* Arrays: copies row indices[i] to rows + i * row bytes and its label to labels + i * label bytes, for n indices. Any
- * thread that may wait for a local disk's page, and where dataset_server is not 0 for a server. 0, -EIO when the file
- * has shrunk under us (err says which). */
+ * thread that may wait for a local disk, and for a server if dataset_server is not 0. 0, -EIO when the file has shrunk
+ * since it was opened (err says which). */
 int dataset_gather(struct dataset *ds, const uint64_t *indices, size_t n, void *rows, void *labels,
 		   struct dataset_error *err);
 
@@ -86,7 +88,7 @@ void dataset_name(const struct dataset *ds, uint64_t index, char *buf, size_t si
 
 struct workspace;
 
-/* A sample's compressed bytes in a buffer that is used again. */
+/* A sample's compressed bytes, in a buffer for repeated use. */
 struct file_bytes {
 	uint8_t *data; /* n_bytes, followed by 64 zero bytes */
 	size_t n_bytes;
@@ -97,16 +99,16 @@ struct file_bytes {
 void file_bytes_finish(struct file_bytes *b);
 
 enum read_how {
-	READ_NOWAIT, /* only on a local file system that has everything at hand (openat2 RESOLVE_CACHED, preadv2
+	READ_NOWAIT, /* only on a local file system, and only what is in memory (openat2 RESOLVE_CACHED, preadv2
 	              * RWF_NOWAIT) */
 	READ_WAIT
 };
-/* Images: reads a file whole. 0; -EAGAIN for READ_NOWAIT when it would block: ask again with READ_WAIT on an I/O
- * thread; other negative errno with err->text: the file is missing, unreadable, not regular, too large. Any thread. */
+/* Images: reads a file whole. 0; -EAGAIN for READ_NOWAIT when it would block: repeat with READ_WAIT on an I/O thread;
+ * other negative errno with err->text: the file is missing, unreadable, not regular, too large. Any thread. */
 int dataset_read(struct dataset *ds, uint64_t index, enum read_how how, struct file_bytes *out,
 		 struct dataset_error *err);
-/* Whether file_bytes of `index` read earlier are still current (data is not looked at), and this data set's peer may
- * read the file: to be asked before cached bytes or pixels are used, which perhaps were read for another peer. 1 or 0;
+/* Whether file_bytes of `index` from an earlier read are still current (data is not compared), and this data set's peer
+ * may read the file. Call it before using cached bytes or pixels, which may have been read for another peer. 1 or 0;
  * -EAGAIN for READ_NOWAIT when it would block. One system call when trusted. */
 int dataset_is_current(struct dataset *ds, uint64_t index, enum read_how how, const struct file_bytes *b);
 

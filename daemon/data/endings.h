@@ -1,4 +1,4 @@
-/* What the names of a data set's files promise, before any of them is opened. */
+/* What the names of a data set's files say about their formats, before any file is opened. */
 #ifndef BATCHD_ENDINGS_H
 #define BATCHD_ENDINGS_H
 
@@ -8,7 +8,8 @@
 
 enum endings { ENDINGS_READ, ENDINGS_SOME_UNREAD, ENDINGS_ALL_UNREAD };
 
-/* Looks at the names of an image data set. text: of the last two, which and how many, in one line; else "". */
+/* Looks at the names of an image data set. text: for the last two results, one line that says which and how many; else
+ * "". */
 enum endings endings_look(const struct dataset *ds, char *text, size_t size);
 
 #endif

@@ -1,9 +1,10 @@
-/* The fingerprint of an image data set: some 1.5 KB by which a later state of the same data set can say what has changed.
+/* The fingerprint of an image data set: about 1.5 KB from which a later state of the same data set can tell what has
+ * changed.
  *
  * It is a small invertible table (an "IBLT"): every sample, as a hash of its name and its label, is added into three of
- * its cells. The fingerprints of two states are subtracted, what is in both cancels out, and what is left can be read back
- * one by one as long as it is not much: about 20 differences. A second, coarser table holds one sample in 64, which
- * tells the size of larger changes and some of their names. Bytes in a fixed order, for tokens. */
+ * its cells. Subtracting the fingerprints of two states cancels the samples of both. Up to about 20 differences that
+ * remain can be read back one by one. A second, coarser table holds one sample in 64; it gives the size of larger
+ * changes and some of their names. The byte order is fixed, for tokens. */
 #ifndef BATCHD_FINGERPRINT_H
 #define BATCHD_FINGERPRINT_H
 
@@ -21,9 +22,9 @@ enum {
 };
 
 void fingerprint_make(const struct manifest *ix, uint8_t out[FINGERPRINT_BYTES]);
-/* In words, from the older state to the newer: "12 files more than before (108 instead of 96): 12 new, the first
- * dog/9.jpg". old_n: samples then; 0: not known. Bytes that are no fingerprint are treated as no help. Takes as long as
- * making a fingerprint: not for the loop thread. */
+/* Describes the change from the older state to the newer: "12 files more than before (108 instead of 96): 12 new, the
+ * first dog/9.jpg". old_n: samples of the older state; 0: not known. Invalid bytes are ignored as a fingerprint. Takes
+ * as long as making a fingerprint: not for the loop thread. */
 void fingerprint_compare(const struct manifest *ix, const uint8_t *old, size_t n_old_bytes, uint64_t old_n, char *text,
 			 size_t size);
 

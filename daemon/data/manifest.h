@@ -1,8 +1,8 @@
-/* The index of an image data set: folders, files, labels and classes in one block of memory, which is also its form on
+/* The index of an image data set: folders, files, labels and classes in one block of memory, in the same format as on
  * disk.
  *
- * A file costs 8 bytes and its name (folders are stored once), plus 8 where labels are not those of its folder: a
- * million files are about 30 MB. Nothing in it is a pointer, so reading one back is a read and a check. */
+ * A file costs 8 bytes and its name (folders are stored once), plus 8 if labels are not those of the folders: a million
+ * files take about 30 MB. The block has no pointers, so loading it is a read and a check. */
 #ifndef BATCHD_MANIFEST_H
 #define BATCHD_MANIFEST_H
 
@@ -16,8 +16,7 @@
 
 struct manifest_dir {
 	uint64_t path;                         /* offset in text; relative to the root, "." for the root itself */
-	uint64_t dev, ino, mtime_ns, ctime_ns; /* when its entries were read: unchanged means that the index still
-	                                        * holds */
+	uint64_t dev, ino, mtime_ns, ctime_ns; /* when its entries were read; if unchanged, the index is still valid */
 	uint32_t class_id;                     /* MANIFEST_NO_CLASS for the root and for lists */
 	uint32_t reserved;                     /* zero */
 };
@@ -46,13 +45,13 @@ static inline const char *manifest_file_name(const struct manifest *ix, uint64_t
 	return ix->text + ix->file_name[i];
 }
 int64_t manifest_label(const struct manifest *ix, uint64_t i);
-/* "dir/file" as below the root, cut to size. */
+/* "dir/file" as below the root, truncated to size. */
 void manifest_name(const struct manifest *ix, uint64_t i, char *buf, size_t size);
-/* Same samples in the same order with the same labels and class names: same hash. */
+/* Equal for the same samples in the same order with the same labels and class names. */
 uint64_t manifest_hash(const struct manifest *ix, uint64_t seed);
 
-/* Putting one together. All functions return 0, -ENOMEM, -EFBIG (4 GiB of names, 2^32 - 2 folders) or what the meter
- * says. The builder is zeroed to begin with, but for its meter. */
+/* Builds an index. All functions return 0, -ENOMEM, -EFBIG (4 GiB of names, 2^32 - 2 folders) or the meter's error. The
+ * builder starts zeroed, except for its meter. */
 struct text {
 	char *bytes;
 	size_t n, capacity;
@@ -80,10 +79,11 @@ int manifest_build(struct manifest_builder *b,
 		   struct manifest *out); /* the builder is empty afterwards, also on error */
 void manifest_builder_finish(struct manifest_builder *b);
 
-/* Bytes in, index out. Takes the block (malloc'ed) when it returns 0; -EINVAL for anything damaged, foreign or of
- * another version. */
+/* Parses bytes into an index. Takes the block (malloc'ed) when it returns 0; -EINVAL for a damaged or foreign block, or
+ * one of another version. */
 int manifest_parse(void *block, size_t block_bytes, struct manifest *out);
-/* From a file, -ENOENT and the like included; and into one, whole or not at all (temporary file, fsync, rename). */
+/* Load from a file (also -ENOENT and other errors of reading), and save to a file, whole or not at all (temporary file,
+ * fsync, rename). */
 int manifest_load(const char *path, struct manifest *out);
 int manifest_save(const char *path, const struct manifest *ix);
 

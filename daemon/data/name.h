@@ -7,7 +7,7 @@
 /* <0, 0, >0: the order of Python's sorted() over os.fsdecode'd names, which is by code point; bytes that are not UTF-8
  * count as U+DC80..U+DCFF. */
 int name_compare(const char *a, const char *b);
-/* Whether torchvision.datasets.ImageFolder takes it for an image. */
+/* Whether torchvision.datasets.ImageFolder accepts it as an image. */
 bool name_is_image(const char *name);
 /* The extensions as torchvision lists them in its messages. */
 #define NAME_IMAGE_EXTENSIONS ".jpg, .jpeg, .png, .ppm, .bmp, .pgm, .tif, .tiff, .webp"

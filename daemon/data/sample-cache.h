@@ -1,11 +1,12 @@
-/* What was read or decoded once and may be used again: by other loaders, other trainers, later epochs.
+/* Samples that were read or decoded once and may be used again: by other loaders, other trainers, later epochs.
  *
  * Tiers, each with its budget: the bytes of files, pixels after a pipeline's deterministic prefix, and indexes into
- * files (opaque here) that whoever decodes makes and extends. A space is one tier of one data set (and prefix), shared
- * by all loaders that use the same.
+ * files (opaque here), which decoders make and extend. A space is one tier of one data set (and prefix), shared by all
+ * loaders that use the same.
  *
- * Entries go in while the budget lasts and stay. Nothing is evicted to insert: with shuffled epochs every sample is
- * wanted exactly once an epoch, so replacing one by another gains nothing. Only spaces that no loader uses make room.
+ * Entries are added while the budget lasts, and stay. An insert evicts nothing: with shuffled epochs every sample is
+ * wanted exactly once an epoch, so replacing one entry by another gains nothing. Only spaces that no loader uses make
+ * room.
  *
  * All functions may be called by any thread. Entries are immutable; a hit keeps its entry alive. */
 #ifndef BATCHD_SAMPLE_CACHE_H
@@ -25,58 +26,60 @@ struct cache_space;
 
 struct cache_config {
 	uint64_t budget_bytes[CACHE_N_TIERS]; /* 0: the tier is off */
-	const char *dir;          /* keeps CACHE_CHECKPOINTS over restarts; NULL: nothing does. Must exist */
-	uint64_t dir_limit_bytes; /* of all kept files together, see data/cache-dir.h; 0: none */
+	const char *dir;          /* keeps CACHE_CHECKPOINTS over restarts; NULL: they are not kept. Must exist */
+	uint64_t dir_limit_bytes; /* limit of all kept files together, see data/cache-dir.h; 0: none */
 };
 
 int cache_create(const struct cache_config *config, struct cache **out); /* 0, -ENOMEM */
-/* Every space must be detached and every hit released. Writes what cache_sync would. NULL is allowed. */
+/* Every space must be detached and every hit released. Writes as cache_sync does. NULL is allowed. */
 void cache_destroy(struct cache *c);
-/* A smaller budget refuses inserts; it takes nothing away that is in use. */
+/* A smaller budget refuses inserts; it removes no entry in use. */
 void cache_set_budget(struct cache *c, enum cache_tier tier, uint64_t bytes);
 
-/* The space of n samples of a data set (dataset_cache_id), made if need be. prefix: a hash of the deterministic prefix for CACHE_DECODED,
- * 0 for the others. For CACHE_CHECKPOINTS with a directory the first to attach reads the kept indexes, so call it where waiting
- * is allowed; others who attach meanwhile find what has been read so far.
- * NULL: the tier is off, its budget has no room for the table (8 bytes a sample), or memory is short; every function
- * below takes NULL for a space in which nothing is ever found. */
+/* The space of n samples of a data set (dataset_cache_id), made if necessary. prefix: a hash of the deterministic
+ * prefix for CACHE_DECODED, 0 for the other tiers. For CACHE_CHECKPOINTS with a directory, the first caller reads the
+ * kept indexes, so call it where waiting is allowed; other callers meanwhile see the indexes read so far. NULL: the
+ * tier is off, its budget has no room for the table (8 bytes a sample), or memory is short; every function below
+ * accepts NULL as a space that is always empty. */
 struct cache_space *cache_attach(struct cache *c, uint64_t dataset_id, uint64_t n_samples, enum cache_tier tier,
 				 uint64_t prefix);
 void cache_detach(struct cache_space *s);
 
-/* Something found, on loan until cache_release. */
+/* An entry that was found, on loan until cache_release. */
 struct cache_hit {
-	struct file_bytes file; /* identity of the file it was made from: n_bytes, mtime_ns, ino, dev. CACHE_FILE:
-	                           * data too, with 64 zero bytes behind; it is not the holder's to change or free */
+	struct file_bytes file; /* identity of the file it was made from: n_bytes, mtime_ns, ino, dev. CACHE_FILE: data
+	                         * too, with 64 zero bytes behind; the holder must not change or free it */
 	struct image image;     /* CACHE_DECODED: rows without gaps, 64 bytes behind them readable; read-only */
 	const void *index;      /* CACHE_CHECKPOINTS: n_index_bytes, 64-byte aligned */
 	size_t n_index_bytes;
-	void *entry; /* ours */
+	void *entry; /* the cache's */
 };
 
 /* Whether there is an entry. The caller makes sure that it is current (dataset_is_current with hit->file) before use,
  * and calls cache_drop if not. */
 bool cache_lookup(struct cache_space *s, uint64_t index, struct cache_hit *hit);
-/* For who has the file already: a hit only if it was made from this very file; another entry is dropped. */
+/* For a caller that has the file already: a hit only if the entry was made from this very file; another entry is
+ * dropped. */
 bool cache_lookup_for(struct cache_space *s, uint64_t index, const struct file_bytes *file, struct cache_hit *hit);
 void cache_release(struct cache_hit *hit);
-/* Takes a stale entry out (if it is still the one) and releases the hit. */
+/* Removes a stale entry (if it is still in the table) and releases the hit. */
 void cache_drop(struct cache_space *s, uint64_t index, struct cache_hit *hit);
 
-/* Copies something in. `file`: what it was made from. An entry made from the same file stays as it is, except that an
- * index is replaced (it has grown); one made from another file is replaced. 0, or an outcome. */
+/* Copies an entry into the cache. `file`: what it was made from. An entry made from the same file stays unchanged,
+ * except that an index is replaced (it has grown); an entry made from another file is replaced. 0, or an outcome. */
 enum { CACHE_E_PRESENT = 1, CACHE_E_FULL = 2 };
 int cache_put_file(struct cache_space *s, uint64_t index, const struct file_bytes *file);
 int cache_put_image(struct cache_space *s, uint64_t index, const struct file_bytes *file, const struct image *image);
 int cache_put_index(struct cache_space *s, uint64_t index, const struct file_bytes *file, const void *bytes,
 		    size_t n_bytes);
 
-/* Whether an insert of n_bytes has a chance: false once the tier is full, so that nobody prepares an entry in vain. */
+/* Whether an insert of n_bytes has a chance: false once the tier is full, so that a caller need not prepare an
+ * entry. */
 bool cache_has_room(struct cache_space *s, size_t n_bytes);
 
-/* Writes indexes that are new since the last time to the directory. Blocking; call it now and then from a thread that
- * may wait for disks. Failing to write is logged once per data set and otherwise without consequence. Then removes what
- * is too much in the directory. */
+/* Writes indexes that are new since the last call to the directory, then trims the directory to its limit. Blocking;
+ * call it periodically from a thread that may wait for disks. A failure to write is logged once per data set and has no
+ * other effect. */
 void cache_sync(struct cache *c);
 
 struct cache_stats {
@@ -87,7 +90,7 @@ struct cache_stats {
 	uint64_t charged_bytes; /* of memory, tables and gaps included */
 	uint64_t budget_bytes;  /* of the tier; 0 in a space's statistics */
 };
-/* sums over all spaces, also those long gone */
+/* sums over all spaces, including dropped ones */
 void cache_get_stats(struct cache *c, enum cache_tier tier, struct cache_stats *out);
 void cache_space_get_stats(struct cache_space *s, struct cache_stats *out);
 

@@ -1,21 +1,21 @@
-/* Image files below a folder, by an index: what imagefolder and files lists have in common once they are indexed. */
+/* Image files below a folder, by an index: the common part of imagefolder and files lists after indexing. */
 #ifndef BATCHD_TREE_H
 #define BATCHD_TREE_H
 
 #include "data/dataset-impl.h"
 #include "data/manifest.h"
 
-/* The folder a source speaks of, as a descriptor of our own: source->fds[which], or path when the source is trusted and
- * came without descriptors. Returns it or negative errno with err filled in. */
+/* The folder that a source names, as a descriptor of the caller's own: source->fds[which], or path when the source is
+ * trusted and came without descriptors. Returns it or negative errno with err filled in. */
 int tree_open_root(const struct dataset_source *source, unsigned which, const char *path, struct dataset_error *err);
 
 /* Makes the data set. Takes root_fd and *index, also when it fails (-ENOMEM). `path` is for messages and the id.
  * crosses: some folders lie on other mounts than the root. For a peer that is not trusted, mounts that appear later are
- * not entered, unless the set counts as a server's in any case: otherwise a FUSE server mounted below a local folder
- * would keep threads that are for local disks. */
+ * not entered, unless the data set counts as a server's in any case: otherwise a FUSE server mounted below a local
+ * folder would block threads that are for local disks. */
 int tree_create(const struct dataset_source *source, const char *path, int root_fd, struct manifest *index,
 		bool crosses, struct dataset **out, struct dataset_error *err);
-/* The same as `crosses`, for trusted access: whether a folder lies on another file system than the root, and on a
+/* For trusted access, instead of `crosses`: whether a folder lies on another file system than the root, and on a
  * server's. */
 bool tree_reaches_server(int root_fd, const struct manifest *index, const struct data_access *access);
 

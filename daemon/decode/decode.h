@@ -1,7 +1,7 @@
-/* Compressed bytes in, RGB pixels out: byte for byte what Pillow's Image.open(f).convert("RGB") gives.
+/* Decodes compressed bytes to RGB pixels, byte for byte as Pillow's Image.open(f).convert("RGB").
  *
- * A decoder belongs to one thread and is used again for every image. Order of calls for one image:
- * decoder_open, then decoder_region once. Nothing is allocated per image in steady state. */
+ * A decoder belongs to one thread, which uses it for every image. Order of calls for one image: decoder_open, then
+ * decoder_region once. After the first images, decoding allocates nothing. */
 #ifndef BATCHD_DECODE_H
 #define BATCHD_DECODE_H
 
@@ -17,7 +17,8 @@ struct decode_limits {
 	uint32_t max_scans; /* of a progressive JPEG; default 100 */
 	uint64_t max_bytes; /* compressed size; default 256 MiB */
 	uint64_t max_ns;    /* processor time for one image, and twice that for its ops too; default 20 s */
-	/* Of a sample's worker: where its memory comes from (NULL: without limit), and what it may keep between samples. */
+	/* For a sample's worker: the source of its memory (NULL: without limit), and what it may keep between
+	 * samples. */
 	struct work_memory *memory;
 	uint64_t keep_bytes;
 };
@@ -35,29 +36,29 @@ struct image_info {
 struct decoder *decoder_create(const struct decode_limits *limits);
 void decoder_destroy(struct decoder *d);
 
-/* Looks at the header of one image. The bytes are borrowed until the next decoder_open or decoder_close and must have
- * no alignment. Returns 0, an IMAGE_E_ outcome with err->text, or -ENOMEM. apply_exif: turn the image upright
- * (torchvision does not; PIL.ImageOps.exif_transpose does). */
+/* Looks at the header of one image. The bytes are borrowed until the next decoder_open or decoder_close and need no
+ * alignment. Returns 0, an IMAGE_E_ outcome with err->text, or -ENOMEM. apply_exif: turn the image upright (torchvision
+ * does not; PIL.ImageOps.exif_transpose does). */
 int decoder_open(struct decoder *d, const uint8_t *bytes, size_t n_bytes, bool apply_exif, struct image_info *info,
 		 struct image_error *err);
 
 /* Decodes at least `want` (inside the image) and sets *out to exactly that rectangle: pixels in the decoder's memory,
- * valid until the next decoder_open. Costs only the rows and columns needed where the format allows. The pixels equal
+ * valid until the next decoder_open. Decodes only the needed rows and columns where the format allows. The pixels equal
  * those of a full decode. Same returns. */
 int decoder_region(struct decoder *d, struct region_px want, struct image *out, struct image_error *err);
 
-/* Indexes into compressed data (jpeg/checkpoints.h: places that decoding can start from), so that a later region of the
- * same bytes costs less. `known` is what decoder_index gave for these bytes before, or NULL; copied. Between
- * decoder_open and decoder_region; without it no index is made. Formats and files that have no use for one ignore it.
+/* Indexes into compressed data (jpeg/checkpoints.h: places where decoding can start) make a later region of the same
+ * bytes cheaper. `known` is the earlier result of decoder_index for these bytes, or NULL; copied. Call it between
+ * decoder_open and decoder_region; without it no index is made. Formats and files that cannot use an index ignore it.
  */
 void decoder_want_index(struct decoder *d, const void *known, size_t n_bytes);
-/* After decoder_region: the index if there is more in it than in what was known, else NULL. 8-byte aligned, valid until
- * the next decoder_open. */
+/* After decoder_region: the index if it has more than the known one, else NULL. 8-byte aligned, valid until the next
+ * decoder_open. */
 const void *decoder_index(const struct decoder *d, size_t *n_bytes);
 
-/* Closes it and gives all memory back. The next image costs a little more. */
+/* Closes it and frees all its memory. The next image costs a little more. */
 void decoder_trim(struct decoder *d);
-/* Forgets the borrowed bytes. */
+/* Ends the borrowing of the bytes. */
 void decoder_close(struct decoder *d);
 
 #endif

@@ -1,4 +1,4 @@
-/* Which way up a picture is: the orientation tag of EXIF, or the same in XMP. Bytes in, number out. */
+/* The orientation of a picture, from the EXIF tag or its equivalent in XMP. Parses bytes to a number. */
 #ifndef BATCHD_EXIF_H
 #define BATCHD_EXIF_H
 

@@ -1,5 +1,5 @@
-/* What stands before a JPEG's first scan, as Pillow reads it: size, layers and which way up. Bytes in, plain numbers
- * out. */
+/* The part of a JPEG before its first scan, as Pillow reads it: size, layers and orientation. Parses bytes to plain
+ * numbers. */
 #ifndef BATCHD_JPEG_HEADER_H
 #define BATCHD_JPEG_HEADER_H
 
@@ -14,13 +14,13 @@ struct jpeg_header {
 	int orientation;    /* 1..8 */
 };
 
-/* Returns 0 or IMAGE_E_CORRUPT or IMAGE_E_FORMAT (an unusual kind of JPEG), or -ENOMEM. joined: room to put together
- * an EXIF record that is spread over several segments. */
+/* Returns 0 or IMAGE_E_CORRUPT or IMAGE_E_FORMAT (an unusual kind of JPEG), or -ENOMEM. joined: memory to assemble an
+ * EXIF record that is spread over several segments. */
 int jpeg_header_read(const uint8_t *bytes, size_t n_bytes, struct scratch *joined, struct jpeg_header *header,
 		     struct image_error *err);
 
-/* Whether entropy-coded data from p on runs to the end-of-image marker with nothing but restart markers between. Then
- * no decoder can complain about what it did not read. */
+/* Whether entropy-coded data from p on continues to the end-of-image marker with only restart markers in between. Then
+ * no decoder can report an error in the part that it did not read. */
 bool jpeg_tail_is_plain(const uint8_t *p, const uint8_t *end);
 
 #endif

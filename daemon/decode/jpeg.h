@@ -1,4 +1,4 @@
-/* JPEG through libjpeg-turbo: the accurate inverse DCT and smooth chroma upsampling, as Pillow uses it. */
+/* JPEG through libjpeg-turbo: the accurate inverse DCT and smooth chroma upsampling, as in Pillow. */
 #ifndef BATCHD_JPEG_H
 #define BATCHD_JPEG_H
 
@@ -10,7 +10,7 @@ struct jpeg_reader;
 struct jpeg_reader *jpeg_reader_create(const struct decode_limits *limits);
 void jpeg_reader_destroy(struct jpeg_reader *r);
 
-/* As decoder_open and decoder_region, without turning anything: info and want are as the file stores the picture. The
+/* As decoder_open and decoder_region, without orientation: info and want are as the file stores the picture. The
  * region's pixels are put into `pixels`. bytes are borrowed until jpeg_reader_close. */
 int jpeg_reader_open(struct jpeg_reader *r, const uint8_t *bytes, size_t n_bytes, struct image_info *info,
 		     struct image_error *err);

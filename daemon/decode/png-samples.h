@@ -1,20 +1,20 @@
-/* What a PNG's samples mean in RGB, and how many bytes they take. `l` is the layout of the file they are from. */
+/* Conversion of a PNG's samples to RGB, and their sizes. `l` is the layout of their file. */
 #ifndef BATCHD_PNG_SAMPLES_H
 #define BATCHD_PNG_SAMPLES_H
 
 #include "decode/png-chunks.h"
 
-/* Bytes of a pixel as libpng hands it to us: grey (two bytes if stored so), an index, or RGB. libpng leaves out alpha
- * and the low bytes of 16-bit colours. */
+/* Bytes of a pixel as libpng delivers it: grey (two bytes if stored so), an index, or RGB. libpng drops alpha and the
+ * low bytes of 16-bit colours. */
 size_t png_pixel_bytes(const struct png_layout *l);
-/* n such pixels into RGB. */
+/* Converts n such pixels to RGB. */
 void png_samples_to_rgb(const struct png_layout *l, const uint8_t *in, uint32_t n, uint8_t *out);
-/* Rows from from_row on as Pillow's untouched canvas has them: black, or the palette's first colour. */
+/* Fills the rows from from_row on as Pillow's untouched canvas: black, or the palette's first colour. */
 void png_fill_zero(const struct png_layout *l, struct image *out, uint32_t from_row);
 
-/* Bytes of a row of that many pixels in the compressed stream, with its filter's byte. */
+/* Bytes of a row of `width` pixels in the compressed stream, with its filter byte. */
 uint64_t png_row_bytes(const struct png_layout *l, uint32_t width);
-/* Whether a stream of n bytes ends behind a whole row, of some pass if the file is interlaced. */
+/* Whether a stream of n bytes ends after a whole row, of some pass if the file is interlaced. */
 bool png_ends_on_row(const struct png_layout *l, uint64_t n);
 
 #endif

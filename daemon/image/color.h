@@ -4,7 +4,7 @@
 
 #include "image/image.h"
 
-/* ImageEnhance.Brightness(i).enhance(factor) and so on; factor 1 changes nothing, 0 takes everything away. */
+/* ImageEnhance.Brightness(i).enhance(factor) and so on; factor 1 changes nothing, factor 0 removes the property. */
 void color_brightness(struct image *i, float factor);
 void color_contrast(struct image *i, float factor);
 void color_saturation(struct image *i, float factor);
@@ -12,7 +12,7 @@ void color_saturation(struct image *i, float factor);
 void color_hue(struct image *i, uint8_t steps);
 /* steps for a hue_factor in -0.5..0.5, as adjust_hue rounds it. */
 uint8_t color_hue_steps(double factor);
-/* Red, green and blue become convert("L"). */
+/* Sets red, green and blue to convert("L"). */
 void color_grayscale(struct image *i);
 
 #endif

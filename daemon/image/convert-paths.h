@@ -1,4 +1,4 @@
-/* What a processor-specific path of the finisher provides. Known to convert.c and its siblings only. */
+/* The functions of a processor-specific conversion path. Only convert.c and its siblings include this. */
 #ifndef BATCHD_CONVERT_PATHS_H
 #define BATCHD_CONVERT_PATHS_H
 
@@ -17,7 +17,7 @@ extern const struct convert_path convert_c;
 extern const struct convert_path convert_avx2;
 extern const struct convert_path convert_avx512;
 
-/* The plain C loops over pixels from..width - 1: also the tails of the SIMD paths. */
+/* The plain C loops over pixels from..width - 1; the SIMD paths use them for their tails. */
 /* of n_channels planes */
 void convert_c_planar(const struct convert *f, const uint8_t *rgb, void *const planes[3], uint32_t from);
 void convert_c_interleaved(const struct convert *f, const uint8_t *rgb, void *row, uint32_t from);

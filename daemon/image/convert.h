@@ -2,9 +2,9 @@
  * layout).
  *
  * float32 equals torchvision's result bit for bit: each pixel value v of channel c becomes ((v / 255) - mean[c]) /
- * std[c] in float32 with every operation rounded. There are only 256 such values per channel, so they are a table; SIMD
- * paths that calculate instead are used only after they have reproduced the whole table. float16 is the float32 value
- * rounded to nearest even. uint8 is the pixel. */
+ * std[c] in float32 with every operation rounded. There are only 256 such values per channel, so a table holds them. A
+ * SIMD path that calculates instead is used only if it reproduces the whole table. float16 is the float32 value rounded
+ * to nearest even. uint8 is the pixel. */
 #ifndef BATCHD_CONVERT_H
 #define BATCHD_CONVERT_H
 
@@ -22,7 +22,7 @@ struct convert {
 	uint32_t n_channels; /* 3, or 1: the first of three equal ones */
 	uint32_t width, height;
 	float mean[3], std[3]; /* 0 and 1 without Normalize */
-	float float32[3][256]; /* what each pixel value becomes */
+	float float32[3][256]; /* the result for each pixel value */
 	uint16_t float16[3][256];
 	/* For paths that calculate: 1/255 and 1/std as sums of two floats, and per-channel values for 16 interleaved
 	 * pixels. */
@@ -35,7 +35,7 @@ struct convert {
 void convert_init(struct convert *f, enum convert_type type, bool planar, uint32_t n_channels, uint32_t width,
 		  uint32_t height, const float mean[3], const float std[3]);
 
-/* Names of the paths this processor can run, fastest first, NULL-terminated. */
+/* Names of the paths that this processor can run, fastest first, NULL-terminated. */
 const char *const *convert_paths(void);
 /* For tests and benchmarks. -ENOENT if the path cannot run here or would not be exact for this mean and std. */
 int convert_set_path(struct convert *f, const char *name);

@@ -1,4 +1,4 @@
-/* Moving pixels: windows that may reach over the edge, and mirroring. */
+/* Moves pixels: windows that may reach over the edge, and mirroring. */
 #ifndef BATCHD_GEOMETRY_H
 #define BATCHD_GEOMETRY_H
 
@@ -6,7 +6,7 @@
 
 #include "image/image.h"
 
-/* What is outside the image. As torchvision's padding_mode, that is numpy.pad's: */
+/* The pixels outside the image. As torchvision's padding_mode, which is numpy.pad's: */
 enum pad_mode {
 	PAD_CONSTANT,  /* a colour */
 	PAD_EDGE,      /* the last pixel */
@@ -19,7 +19,7 @@ enum pad_mode {
 int image_window(const struct image *src, int32_t left, int32_t top, enum pad_mode mode, const uint8_t fill[3],
 		 struct image *dst, struct scratch *columns);
 
-/* dst = src, mirrored where asked. Same sizes, no overlap. */
+/* dst = src, mirrored as asked. Same sizes, no overlap. */
 void image_copy(const struct image *src, bool flip_horizontal, bool flip_vertical, struct image *dst);
 /* One row of n_px pixels, last first. No overlap. */
 void pixels_mirror(const uint8_t *src, uint8_t *dst, uint32_t n_px);

@@ -1,4 +1,4 @@
-/* Plain pixels and the errors about them. Nothing here knows files, sockets or threads. */
+/* Plain pixels and their errors. This layer knows no files, sockets or threads. */
 #ifndef BATCHD_IMAGE_H
 #define BATCHD_IMAGE_H
 
@@ -9,10 +9,10 @@ struct workspace;
 
 enum {
 	/* Outcomes of reading an image: the file is at fault, not the daemon. Text is in struct image_error. */
-	IMAGE_E_FORMAT = 1,  /* not a format we read */
+	IMAGE_E_FORMAT = 1,  /* not a supported format */
 	IMAGE_E_CORRUPT = 2, /* damaged or cut short */
 	IMAGE_E_LIMIT = 3,   /* a bomb: too many pixels, scans or chunks; refused before memory is spent */
-	IMAGE_E_TIME = 4,    /* a bomb that shows only while it is decoded: its processor time is over */
+	IMAGE_E_TIME = 4,    /* a bomb that only decoding reveals: it has used up its processor time */
 };
 
 struct image_error {
@@ -34,12 +34,12 @@ struct image {
 	uint32_t width, height;
 };
 
-/* A buffer that only grows; lives as long as its worker, so that steady state allocates nothing. */
+/* A buffer that only grows. It lives as long as its worker, so that after the first samples no allocations happen. */
 struct scratch {
 	uint8_t *data;
 	size_t size_bytes;
 	size_t whole_bytes;      /* allocated */
-	struct workspace *payer; /* util/workspace.h; NULL: nobody */
+	struct workspace *payer; /* util/workspace.h; NULL: memory is not counted */
 };
 
 /* Makes room for size_bytes, 64-byte aligned, plus 64 readable and writable bytes behind it for SIMD tails.

@@ -1,4 +1,4 @@
-/* What a processor-specific path of the resampler provides. Known to resample.c and its siblings only.
+/* The functions of a processor-specific resampling path. Only resample.c and its siblings include this.
  *
  * All paths give the same bytes: sums are exact in 32-bit integers (modulo 2^32, the final sum fits), rounded once. */
 #ifndef BATCHD_RESAMPLE_PATHS_H
@@ -9,28 +9,28 @@
 #include "image/taps.h"
 
 enum {
-	RESAMPLE_BATCH_ROWS = 4,   /* rows given to one horizontal call at most: weights are loaded once for all of
-	                          * them */
+	RESAMPLE_BATCH_ROWS = 4,   /* maximum of rows in one horizontal call: the weights are loaded once for all of
+	                            * them */
 	RESAMPLE_SLACK_BYTES = 64, /* readable behind every source row and writable behind every result row */
 };
 
 struct resample_path {
 	const char *name;
 	bool (*can_run)(void);
-	/* Bytes of the path's own form of the weights, made by prepare after taps_make. NULL: the path uses the taps as
-	 * they are. */
+	/* Bytes of the path's own form of the weights, which prepare makes after taps_make. NULL: the path uses the
+	 * taps directly. */
 	size_t (*table_bytes)(const struct taps *t);
 	void (*prepare)(const struct taps *t, void *table);
 	/* t->made.n pixels of each of n_rows (1..RESAMPLE_BATCH_ROWS) rows of interleaved RGB. src: the first available
 	 * pixel. */
 	void (*horizontal)(const struct taps *t, const void *table, const uint8_t *src, size_t src_stride, uint8_t *dst,
 			   size_t dst_stride, unsigned n_rows);
-	/* dst[i] = the weighted sum of rows[j][i], i < n_bytes. Writes up to RESAMPLE_SLACK_BYTES more, reads no byte
-	 * more. */
+	/* dst[i] = the weighted sum of rows[j][i], i < n_bytes. May write up to RESAMPLE_SLACK_BYTES more; reads no
+	 * byte more. */
 	void (*vertical)(const int32_t *k, uint32_t n_rows, const uint8_t *const *rows, uint8_t *dst, size_t n_bytes);
 };
 
-/* Only what this architecture has is defined. */
+/* Only the paths of this architecture are defined. */
 extern const struct resample_path resample_c;
 extern const struct resample_path resample_sse41;
 extern const struct resample_path resample_avx2;

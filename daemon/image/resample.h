@@ -1,8 +1,8 @@
 /* Pillow's antialiased resampling (its Resample.c: fixed point, 22 bits of precision), in SIMD.
  *
  * The result equals PIL.Image.crop(box).resize(size, filter) byte for byte on every path: pixels outside the box have
- * no influence, as in torchvision's resized_crop. Paths are chosen once, at run time, by what the processor offers:
- * AVX-512, AVX2, SSE4.1, NEON or plain C. Weights are cached in the resampler, which belongs to one thread. */
+ * no influence, as in torchvision's resized_crop. A path is chosen at run time by the processor's features: AVX-512,
+ * AVX2, SSE4.1, NEON or plain C. Weights are cached in the resampler, which belongs to one thread. */
 #ifndef BATCHD_RESAMPLE_H
 #define BATCHD_RESAMPLE_H
 
@@ -16,16 +16,17 @@ struct resampler;
 
 struct resampler *resampler_create(void); /* NULL when memory is short */
 void resampler_destroy(struct resampler *r);
-void resampler_trim(struct resampler *r); /* gives its memory back */
+void resampler_trim(struct resampler *r); /* frees its memory */
 
-/* Names of the paths this processor can run, fastest first, NULL-terminated: "avx512", "avx2", "sse4.1", "neon", "c".
+/* Names of the paths that this processor can run, fastest first, NULL-terminated: "avx512", "avx2", "sse4.1", "neon",
+ * "c".
  */
 const char *const *resample_paths(void);
-/* Uses the named path from now on in this resampler; for tests and benchmarks. -ENOENT if it cannot run here. */
+/* Makes this resampler use the named path; for tests and benchmarks. -ENOENT if it cannot run here. */
 int resampler_set_path(struct resampler *r, const char *name);
 
-/* Which of its two passes comes first decides roundings. Pillow up to 12 always resamples rows first; 13 begins with
- * the columns when the height shrinks by more than twice as many pixels as the width does. */
+/* Which pass comes first; the order affects rounding. Pillow up to 12 always resamples rows first; 13 begins with the
+ * columns when the height shrinks by more than twice as many pixels as the width does. */
 enum pass_order { PASS_ORDER_PILLOW_13 = 0, PASS_ORDER_PILLOW_12 = 1 };
 
 /* One resampling, of the rectangle `box` of an image (whole pixels) to out_width x out_height, of which only `keep` is
@@ -39,11 +40,11 @@ struct resample_request {
 	bool flip;             /* mirror each row of the kept part */
 };
 
-/* The part of the source that the request reads. For Resize followed by CenterCrop this is what has to be decoded. */
+/* The part of the source that the request reads. For Resize followed by CenterCrop, only this part must be decoded. */
 struct region_px resample_needs(const struct resample_request *q);
 
-/* Row by row, for callers that use each row at once. src holds at least resample_needs; src_origin (x, y) says which
- * part of the full image src is. src and its pixels are borrowed until the last row. Returns 0 or -ENOMEM. */
+/* Row by row, for callers that use each row at once. src holds at least resample_needs; src_origin (x, y) is the place
+ * of src in the full image. src and its pixels are borrowed until the last row. Returns 0 or -ENOMEM. */
 int resample_begin(struct resampler *r, const struct resample_request *q, const struct image *src,
 		   struct region_px src_origin);
 /* The next of keep.height rows: keep.width RGB pixels, in the resampler's memory or in src, valid until the next call.

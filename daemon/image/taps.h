@@ -1,4 +1,4 @@
-/* One axis of a resampling: which source positions each output position reads, and with what weights. */
+/* One axis of a resampling: the source positions that each output position reads, with their weights. */
 #ifndef BATCHD_TAPS_H
 #define BATCHD_TAPS_H
 
@@ -12,7 +12,7 @@ enum {
 }; /* weights are fixed point: 1.0 is 1 << 22; 8 bits of pixel and 2 of overflow
                                     * remain */
 
-/* What one axis is asked for. Compared as a whole to find out whether the last answer still holds. */
+/* The request for one axis. Compared as a whole to find out whether the last result is still valid. */
 struct taps_request {
 	enum filter filter;
 	uint32_t in, out;    /* size of the whole source and of the whole result, in pixels */
@@ -22,10 +22,10 @@ struct taps_request {
 	bool reverse; /* last wanted position first: a mirrored result at no cost */
 };
 
-/* Position i reads sources avail_from + first[i] .. + count[i] - 1 with weights k[i * width ..]. Behind count[i] the
- * weights are 0 and first[i] + width never passes n_avail, so that SIMD may read width positions. */
+/* Position i reads sources avail_from + first[i] .. + count[i] - 1 with weights k[i * width ..]. After count[i] the
+ * weights are 0, and first[i] + width never exceeds n_avail, so that SIMD code may read width positions. */
 struct taps {
-	struct taps_request made; /* what the rest answers; n == 0: nothing yet */
+	struct taps_request made; /* the request that the rest answers; n == 0: nothing yet */
 	uint32_t width;           /* weights per position */
 	uint32_t *first, *count;
 	int32_t *k;
@@ -35,7 +35,7 @@ struct taps {
 /* Source positions first..last (half open) that output positions from .. from + n - 1 read. */
 void taps_span(enum filter f, uint32_t in, uint32_t out, uint32_t from, uint32_t n, uint32_t *first, uint32_t *end);
 
-/* Fills t, unless it holds the same already. Sets *changed when it was made anew. avail must cover taps_span. 0 or
+/* Fills t, unless it holds the same result already. *changed: whether t was made anew. avail must cover taps_span. 0 or
  * -ENOMEM. */
 int taps_make(struct taps *t, const struct taps_request *want, bool *changed);
 void taps_finish(struct taps *t);

@@ -1,9 +1,9 @@
-/* An index of entropy-decoder states: places inside a JPEG scan from which decoding can start.
+/* An index of entropy-decoder states: places inside a JPEG scan where decoding can start.
  *
- * A state is kept for every `mcu_step`-th MCU of each MCU row. An index starts empty; decoding fills in the places it
- * passes. It is flat memory without pointers, in the machine's byte order, to be copied, cached and stored by whoever
- * likes (with a checksum: a forged state leads to wrong pixels or to SCAN_E_UNSURE, though never out of bounds). It says
- * which bytes it was made from (scan_id), and is used for no others. No locking: one writer, or many readers. */
+ * A state is kept for every `mcu_step`-th MCU of each MCU row. An index starts empty; decoding fills in the places that
+ * it passes. It is flat memory without pointers, in the machine's byte order. Any caller may copy, cache and store it
+ * (with a checksum: a forged state leads to wrong pixels or to SCAN_E_UNSURE, though never out of bounds). It names the
+ * bytes that it was made from (scan_id), and is used for no others. No locking: one writer, or many readers. */
 #ifndef BATCHD_CHECKPOINTS_H
 #define BATCHD_CHECKPOINTS_H
 
@@ -21,7 +21,8 @@ struct checkpoints {
 
 enum {
 	CHECKPOINTS_MAGIC = 0x32585342,
-	CHECKPOINTS_PER_MILLE = 20, /* of the scan's size, about what an index takes; at least one state a row */
+	CHECKPOINTS_PER_MILLE = 20, /* size of an index relative to its scan's, approximately; at least one state a
+	                             * row */
 };
 
 static inline uint32_t checkpoints_states_per_row(const struct checkpoints *x)
@@ -29,19 +30,18 @@ static inline uint32_t checkpoints_states_per_row(const struct checkpoints *x)
 	return (x->mcus_per_row + x->mcu_step - 1) / x->mcu_step;
 }
 
-/* Whether these bytes are an index as a whole: header, sizes. For bytes that come from a file. They must be 8-byte
- * aligned. */
+/* Whether these bytes are a complete index: header, sizes. For bytes from a file. They must be 8-byte aligned. */
 bool checkpoints_valid(const struct checkpoints *x, size_t size_bytes);
-/* How many MCU rows from the top have all their states. */
+/* Number of MCU rows, from the top, with all their states. */
 uint32_t checkpoints_rows_known(const struct checkpoints *x);
 
-/* Bytes of an index for such a scan, and an empty one in that many bytes. */
+/* The size of an index for such a scan; and initialization of that many bytes to an empty index. */
 size_t checkpoints_bytes(uint32_t mcus_per_row, uint32_t mcu_rows, uint64_t n_scan_bytes);
 void checkpoints_clear(struct checkpoints *x, uint32_t mcus_per_row, uint32_t mcu_rows, uint64_t n_scan_bytes,
 		       uint64_t scan_id);
 
-/* A state: bit position in the un-stuffed data and predictors. Those that do not fit (after 32 MiB, or predictors that
- * only nonsense has) are not put. checkpoints_get returns false for a state that is not known. */
+/* A state: bit position in the un-stuffed data and predictors. States that do not fit (after 32 MiB, or with predictors
+ * that only damaged data has) are not stored. checkpoints_get returns false for an unknown state. */
 void checkpoints_put(struct checkpoints *x, uint32_t state, uint64_t bit, const int32_t dc[3]);
 bool checkpoints_get(const struct checkpoints *x, uint32_t state, uint64_t *bit, int32_t dc[3]);
 

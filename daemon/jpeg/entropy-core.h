@@ -1,9 +1,9 @@
-/* The entropy decoder's inner loops, included by a .c file per instruction set, which wraps them in functions of its
- * target.
+/* The entropy decoder's inner loops. A .c file per instruction set includes this and wraps the loops in functions of
+ * its target.
  *
- * The window holds the next bits of the stream, on top; a refill is one unaligned load without any branch and leaves at
- * least 56 of them: enough for three look-ups of HUFF_AC_LENGTH = 18 bits at most, for one and the longest DC code and
- * value, or for any one symbol. */
+ * The window holds the next bits of the stream, first bit on top. A refill is one unaligned load without a branch and
+ * leaves at least 56 bits: enough for three look-ups of at most HUFF_AC_LENGTH = 18 bits, for one look-up and the
+ * longest DC code and value, or for any one symbol. */
 #ifndef BATCHD_ENTROPY_CORE_H
 #define BATCHD_ENTROPY_CORE_H
 
@@ -112,10 +112,10 @@ ALWAYS_INLINE void consume(struct entropy_state *s, uint64_t length)
 	s->n_bits -= length;
 }
 
-/* 1 - 2^size: what a value of that size is more than it should be when its top bit is zero. */
+/* 1 - 2^size: the correction of a value of that size whose top bit is zero. */
 static const int16_t below_range[16] = { 0, -1, -3, -7, -15, -31, -63, -127, -255, -511, -1023, -2047, 0, 0, 0, 0 };
 
-/* The value of `size` bits that ends `length` bits into the window, as JPEG codes it: the lower half of the range is
+/* The value of `size` bits that ends `length` bits into the window, in JPEG's coding: the lower half of the range is
  * negative. 0 for size 0. */
 ALWAYS_INLINE int32_t value_at(uint64_t window, uint64_t length, uint32_t size)
 {
@@ -156,8 +156,8 @@ ALWAYS_INLINE int dc_decode(struct entropy_state *s, const struct huff_dc *t, in
 	return (uint32_t)(*predictor + 32768) >> 16 ? -1 : 0;
 }
 
-/* One symbol behind coefficient k, with any code. Returns the new k, with HUFF_AC_END on top at the end of the block,
- * or -1. */
+/* Decodes one symbol after coefficient k, with any code. Returns the new k, with HUFF_AC_END added at the end of the
+ * block, or -1. */
 ALWAYS_INLINE int ac_slow(struct entropy_state *s, const struct huff_ac *t, uint32_t k, int16_t *coef, bool store)
 {
 	uint32_t length;
@@ -182,7 +182,7 @@ ALWAYS_INLINE int ac_slow(struct entropy_state *s, const struct huff_ac *t, uint
 	return (int)k;
 }
 
-/* One look-up. *z: the present coefficient in `zigzag`. Returns what it looked at. */
+/* Does one look-up. *z: the present coefficient in `zigzag`. Returns the index that it looked up. */
 ALWAYS_INLINE uint64_t ac_step(struct entropy_state *s, const struct huff_ac *t, const uint8_t **z, int16_t *coef,
 			       bool store)
 {
@@ -199,8 +199,8 @@ ALWAYS_INLINE uint64_t ac_step(struct entropy_state *s, const struct huff_ac *t,
 	return at;
 }
 
-/* All coefficients but the first. 27 bits at most have been consumed since the last refill. Returns a position in
- * zigzag order with no nonzero coefficient behind, or -1. */
+/* Decodes all coefficients but the first. At most 27 bits have been consumed since the last refill. Returns a position
+ * in zigzag order after which all coefficients are zero, or -1. */
 ALWAYS_INLINE int ac_decode(struct entropy_state *s, const struct huff_ac *t, int16_t *coef, bool store)
 {
 	const uint8_t *z = zigzag, *const full = zigzag + 63;
@@ -226,7 +226,7 @@ ALWAYS_INLINE int ac_decode(struct entropy_state *s, const struct huff_ac *t, in
 		if (__builtin_expect(k - HUFF_AC_END < 63, 1))
 			return (int)(k - HUFF_AC_END);
 		/* The last look-up met a long code, or reached coefficient 63, and then its second half may belong to
-		 * the next block: undo it and go on by one symbol. */
+		 * the next block: undo it and continue symbol by symbol. */
 		s->window = window;
 		s->n_bits += t->length[at];
 		int r = ac_slow(s, t, k - t->forward[at], coef, store);

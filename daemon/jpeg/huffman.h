@@ -1,6 +1,6 @@
-/* Huffman tables of a JPEG scan, in the form that decodes fastest: look-ups that swallow up to two symbols at once.
+/* Huffman tables of a JPEG scan, in the form that decodes fastest: look-ups that consume up to two symbols at once.
  *
- * Most photographs carry tables of their own, so building one has to be cheap as well (a few microseconds). A
+ * Most photographs have tables of their own, so building a table must be cheap as well (a few microseconds). A
  * huff_cache belongs to one thread. */
 #ifndef BATCHD_HUFFMAN_H
 #define BATCHD_HUFFMAN_H
@@ -8,10 +8,9 @@
 #include <stdint.h>
 
 enum {
-	HUFF_AC_BITS = 11, /* of look-ahead; 10 KiB a table, two fit into the first-level cache with room to
-	                          * spare */
+	HUFF_AC_BITS = 11, /* of look-ahead; 10 KiB a table; two tables fit easily into the first-level cache */
 	HUFF_AC_ENTRIES = 1 << HUFF_AC_BITS,
-	HUFF_AC_ROOM = HUFF_AC_ENTRIES + 16, /* building writes a little too much */
+	HUFF_AC_ROOM = HUFF_AC_ENTRIES + 16, /* building writes slightly past the end */
 	HUFF_DC_BITS = 9,
 	HUFF_MAX_AC_SIZE = 10, /* value bits of a coefficient in 8-bit JPEGs */
 	HUFF_MAX_DC_SIZE = 11,
@@ -29,16 +28,16 @@ struct huff_dc {
 	struct huff_codes codes;
 };
 
-/* What a window of HUFF_AC_BITS bits starts with: a symbol whose value reaches beyond the window, one with its value,
- * or that and a second symbol, whose value may again reach beyond. Arrays of bytes, because an array each costs less
- * than taking an entry apart.
+/* The start of a window of HUFF_AC_BITS bits: a symbol whose value reaches beyond the window, one with its value, or
+ * that and a second symbol, whose value may again reach beyond. Separate arrays of bytes are faster than taking an
+ * entry apart.
  *
- * The last value (of `size` bits, 0 if there is none) belongs at `forward`, and then `value` at `first`, in this order:
- * where there is no value in the table, `first` is a place behind everything so far, and a zero there does no harm. */
+ * The last value (of `size` bits, 0 if there is none) belongs at `forward`; then `value` is stored at `first`, in this
+ * order. Where the table has no value, `first` is a place after everything so far, and a zero there does no harm. */
 struct huff_ac {
-	uint8_t length[HUFF_AC_ROOM];  /* of all of it, code and value bits; at most HUFF_AC_LENGTH */
-	uint8_t forward[HUFF_AC_ROOM]; /* from the present coefficient to the last one; HUFF_AC_END more at the end
-	                                * of the block; HUFF_AC_LONG: not decided here */
+	uint8_t length[HUFF_AC_ROOM];  /* all of its code and value bits; at most HUFF_AC_LENGTH */
+	uint8_t forward[HUFF_AC_ROOM]; /* from the present coefficient to the last one; HUFF_AC_END more at the end of
+	                                * the block; HUFF_AC_LONG: code too long for the table */
 	uint8_t first[HUFF_AC_ROOM];   /* to the coefficient with the value in the table */
 	uint8_t size[HUFF_AC_ROOM];
 	uint8_t value[HUFF_AC_ROOM]; /* signed */
@@ -51,7 +50,7 @@ enum { HUFF_AC_LENGTH = 18, HUFF_AC_LONG = 64, HUFF_AC_END = 128 };
 int huff_dc_build(struct huff_dc *t, const uint8_t bits[17], const uint8_t values[256]);
 int huff_ac_build(struct huff_ac *t, const uint8_t bits[17], const uint8_t values[256]);
 
-/* The tables built last, found again by their definition. */
+/* The tables built last, looked up by their definition. */
 enum { HUFF_CACHE_TABLES = 6 };
 struct huff_cache {
 	struct huff_key {
@@ -63,7 +62,7 @@ struct huff_cache {
 	uint64_t clock;
 };
 
-/* Valid until HUFF_CACHE_TABLES - 1 other tables of the same kind have been asked for. NULL for an invalid table. */
+/* Valid until HUFF_CACHE_TABLES - 1 other tables of the same kind have been requested. NULL for an invalid table. */
 const struct huff_dc *huff_cache_dc(struct huff_cache *c, const uint8_t bits[17], const uint8_t values[256]);
 const struct huff_ac *huff_cache_ac(struct huff_cache *c, const uint8_t bits[17], const uint8_t values[256]);
 

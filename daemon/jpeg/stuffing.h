@@ -1,5 +1,5 @@
-/* Takes the byte stuffing and the restart markers out of a scan's entropy-coded data, so that what decodes it sees bits
- * only. */
+/* Removes the byte stuffing and the restart markers from a scan's entropy-coded data, so that the decoder sees only
+ * bits. */
 #ifndef BATCHD_STUFFING_H
 #define BATCHD_STUFFING_H
 
@@ -8,10 +8,8 @@
 
 /* Copies the entropy-coded data at data[0..n) to `out` (room for n + 64 bytes) without stuffing, up to its end: a
  * marker EOI. The data of the restart interval i starts at out + starts[i]; there must be exactly n_starts of them (1
- * without restart markers), numbered as they should be, and starts[n_starts] is set to the end of the last one: room
- * for n_starts +
- * 1. Returns 0, or -EINVAL when anything is not as it should be, a missing EOI above all. Reads nothing outside
- * data[0..n). */
+ * without restart markers), numbered correctly. starts[n_starts] is set to the end of the last one: room for n_starts +
+ * 1. Returns 0, or -EINVAL for any irregularity, such as a missing EOI. Reads nothing outside data[0..n). */
 int unstuff(const uint8_t *data, size_t n, uint8_t *out, uint32_t *starts, uint32_t n_starts);
 
 #endif

@@ -1,4 +1,4 @@
-/* The arguments of one op of a pipeline's text, by name or position, and the errors about them. */
+/* The arguments of one op in a pipeline's text, by name or position, and their errors. */
 #ifndef BATCHD_ARGUMENTS_H
 #define BATCHD_ARGUMENTS_H
 
@@ -17,18 +17,18 @@ struct arguments {
 /* entry: "Op", ["Op", positional..., {named}]. Names and counts are checked here. 0 or -EINVAL. */
 int arguments_bind(struct arguments *a, json_t *entry);
 
-/* Each reads argument i into *out and leaves *out alone when it was not given. 0 or -EINVAL with err->text. */
+/* Each reads argument i into *out and leaves *out unchanged when it was not given. 0 or -EINVAL with err->text. */
 int argument_size(struct arguments *a, unsigned i, struct op_size *out);                        /* must be given */
 int argument_count(struct arguments *a, unsigned i, uint32_t from, uint32_t to, uint32_t *out); /* null: as not given */
 int argument_bool(struct arguments *a, unsigned i, bool *out);
 int argument_number(struct arguments *a, unsigned i, double from, double to, double *out);
 /* Two numbers from <= first <= second <= to. */
 int argument_range(struct arguments *a, unsigned i, double from, double to, double out[2]);
-/* One or three numbers in from..to; *n says how many. One is repeated. */
+/* One or three numbers in from..to; *n is their number. A single number is repeated. */
 int argument_colors(struct arguments *a, unsigned i, double from, double to, double out[3], uint32_t *n);
 /* One of the NULL-terminated texts; *out is its position. */
 int argument_choice(struct arguments *a, unsigned i, const char *const *choices, unsigned *out);
-/* null, one number, [x, y] or [left, top, right, bottom]. *given is set when there is one. */
+/* null, one number, [x, y] or [left, top, right, bottom]. *given is set unless it is null. */
 int argument_padding(struct arguments *a, unsigned i, struct op_padding *out, bool *given);
 
 /* "op 2 'Resize': argument 'size' is "big"; expected ..." Returns -EINVAL. */

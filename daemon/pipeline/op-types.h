@@ -1,4 +1,4 @@
-/* What the parser knows about each kind of op. */
+/* The parser's description of each kind of op. */
 #ifndef BATCHD_OP_TYPES_H
 #define BATCHD_OP_TYPES_H
 
@@ -18,7 +18,7 @@ struct op_type {
 
 extern const struct op_type op_types[N_OP_TYPES]; /* by enum op_kind */
 
-/* Says that op `position` (from 1) is not known and what may have been meant. Returns -EINVAL. */
+/* Reports that op `position` (from 1) is unknown, and suggests a name. Returns -EINVAL. */
 int op_type_unknown(unsigned position, const char *name, struct pipeline_error *err);
 
 #endif

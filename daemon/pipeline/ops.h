@@ -1,5 +1,5 @@
-/* What an op does to a view: first the random choice, from sizes and random numbers alone, then the deed, from the
- * choice alone. */
+/* Applies an op to a view in two steps: the random choice, from sizes and random numbers alone; then the change, from
+ * the choice alone. */
 #ifndef BATCHD_OPS_H
 #define BATCHD_OPS_H
 
@@ -7,12 +7,12 @@
 #include "pipeline/spec.h"
 #include "pipeline/view.h"
 
-/* What an op decided for one image. Only the fields of its kind are set. */
+/* An op's decision for one image. Only the fields of its kind are set. */
 struct op_choice {
 	bool happens;             /* flips, RandomGrayscale */
 	int32_t left, top;        /* RandomCrop: in the unpadded image; may be negative */
 	struct region_px crop;    /* RandomResizedCrop */
-	uint8_t order[N_JITTERS]; /* ColorJitter: what comes first, second... */
+	uint8_t order[N_JITTERS]; /* ColorJitter: which comes first, second... */
 	float factor[N_JITTERS];  /* of those given */
 };
 

@@ -1,9 +1,8 @@
-/* A pipeline: what happens to one image between its file and its row of the batch, as torchvision.transforms.v2 names
- * it.
+/* A pipeline: the processing of one image from its file to its row of the batch, in terms of torchvision.transforms.v2.
  *
  * Parsed once per loader from a name ("train224", "val224") or from JSON text, checked, and then read-only: any thread
- * may run it, each with its own pipeline_worker. The bytes of a row depend on its sample_key (seed, epoch, sample
- * index) and the pipeline only. */
+ * may run it, each with its own pipeline_worker. The bytes of a row depend only on its sample_key (seed, epoch, sample
+ * index) and the pipeline. */
 #ifndef BATCHD_PIPELINE_H
 #define BATCHD_PIPELINE_H
 
@@ -36,7 +35,7 @@ const char *dtype_name(enum dtype t);
 
 struct pipeline;
 
-/* What a caller of pipeline_parse learns: which op and argument is wrong and what was expected. */
+/* An error of pipeline_parse: which op and argument is wrong and what was expected. */
 struct pipeline_error {
 	char text[512];
 };
@@ -57,37 +56,38 @@ void pipeline_destroy(struct pipeline *p);
 
 /* The pipeline as canonical JSON, every default filled in: equal text means equal pixels. Owned by the pipeline. */
 const char *pipeline_text(const struct pipeline *p);
-/* The canonical JSON of the deterministic prefix (ops before the first random one, and before ToTensor); "[]" if that
- * is only the decode. */
+/* The canonical JSON of the deterministic prefix (ops before the first random one, and before ToTensor); "[]" if it has
+ * no ops. */
 const char *pipeline_prefix_text(const struct pipeline *p);
 
 void pipeline_shape(const struct pipeline *p, uint32_t shape[3]); /* in memory order, e.g. {3, 224, 224} */
 size_t pipeline_row_bytes(const struct pipeline *p);
-bool pipeline_to_tensor(const struct pipeline *p); /* whether the text has one, without which no floats are made */
+bool pipeline_to_tensor(const struct pipeline *p); /* whether the text has a ToTensor, which floats require */
 /* True when dtype is uint8 and the text had a Normalize; mean and std in units of ToTensor's 0..1. */
 bool pipeline_normalize(const struct pipeline *p, float mean[3], float std[3]);
 
 struct sample_key {
-	uint64_t seed;         /* the loader's, or in a caller's own order that of the row (random_seed_at) */
-	uint64_t epoch, index; /* of epoch the low 44 bits count */
+	uint64_t seed;         /* the loader's, or for a caller's own order that of the row (random_seed_at) */
+	uint64_t epoch, index; /* only the low 44 bits of epoch count */
 };
 
 /* Scratch memory and resampler of one thread. NULL when memory is short. */
 struct pipeline_worker;
 struct pipeline_worker *pipeline_worker_create(void);
-/* Processor time that decoding and ops of one sample may take together; 0 (as at first): any. */
+/* Limits the processor time that decoding and ops of one sample may take together; 0 (the initial value): no limit. */
 void pipeline_worker_limit(struct pipeline_worker *w, uint64_t max_ns);
-void pipeline_worker_trim(struct pipeline_worker *w); /* gives its memory back */
+void pipeline_worker_trim(struct pipeline_worker *w); /* frees its memory */
 void pipeline_worker_destroy(struct pipeline_worker *w);
 
-/* Makes one row from an image whose header d has just read (decoder_open; info as it gave it). row: pipeline_row_bytes,
+/* Makes one row from an image whose header d has just read (decoder_open; info is its result). row: pipeline_row_bytes,
  * any alignment of the dtype. Returns 0, an IMAGE_E_ outcome, -ENOMEM. */
 int pipeline_run(const struct pipeline *p, struct pipeline_worker *w, struct decoder *d, const struct image_info *info,
 		 struct sample_key key, void *row, struct image_error *err);
 
-/* The decoded cache's two halves. pipeline_prefix: decode and run the deterministic prefix only; *out points into w or
- * d until their next use. pipeline_resume: make a row from what a prefix gave: just now, in w or d, or a copy, which is
- * not changed; same bytes as pipeline_run. IMAGE_E_CORRUPT when the prefix is not one of this pipeline by its size. */
+/* The two halves for the decoded cache. pipeline_prefix: decodes and runs only the deterministic prefix; *out points
+ * into w or d until their next use. pipeline_resume: makes a row from the result of a prefix, which is either still in
+ * w or d, or a copy, which is not changed; same bytes as pipeline_run. IMAGE_E_CORRUPT when the prefix has a size that
+ * this pipeline cannot give. */
 int pipeline_prefix(const struct pipeline *p, struct pipeline_worker *w, struct decoder *d,
 		    const struct image_info *info, struct image *out, struct image_error *err);
 int pipeline_resume(const struct pipeline *p, struct pipeline_worker *w, const struct image *prefix,

@@ -1,5 +1,5 @@
-/* Random numbers that depend on their name only: Philox4x32-10 keyed by (seed; epoch, sample index, op position, draw
- * number).
+/* Random numbers that depend only on their position: Philox4x32-10 keyed by (seed; epoch, sample index, op position,
+ * draw number).
  *
  * So a sample's augmentation is the same on any thread, in any process, after any restart. Distributions are torch's.
  */
@@ -19,14 +19,14 @@ struct random {
 
 /* op: position in the pipeline, below 256. Epochs differ in their low 44 bits. */
 void random_init(struct random *r, struct sample_key key, unsigned op);
-/* The seed of one row in an order that may name a sample more than once: the first 64 bits of Philox4x32-10 of counter
- * (position low, position high, 0, 0) under the loader's seed. With it as sample_key.seed every row draws numbers of
- * its own, while the built-in order, which names a sample once, keeps the loader's seed. */
+/* The seed of one row in an order that may have a sample more than once: the first 64 bits of Philox4x32-10 of counter
+ * (position low, position high, 0, 0) under the loader's seed. With it as sample_key.seed every row draws its own
+ * numbers. The built-in order, which has each sample once, keeps the loader's seed. */
 uint64_t random_seed_at(uint64_t seed, uint64_t position);
 uint32_t random_bits(struct random *r);
 /* torch.empty(1).uniform_(from, to): float32 with 24 random bits, in [from, to). */
 float random_uniform(struct random *r, float from, float to);
-/* torch.randint(0, n), without a bias. n at least 1. */
+/* torch.randint(0, n), without bias. n at least 1. */
 uint32_t random_below(struct random *r, uint32_t n);
 /* torch.rand(1) < p. */
 int random_chance(struct random *r, double p);

@@ -1,4 +1,4 @@
-/* A pipeline's text, read and checked: a list of ops with every argument filled in. Knows no pixels. */
+/* A pipeline's text, read and checked: a list of ops with every argument filled in. It knows no pixels. */
 #ifndef BATCHD_SPEC_H
 #define BATCHD_SPEC_H
 
@@ -10,7 +10,7 @@
 
 enum {
 	SPEC_MAX_OPS = 64,
-	SPEC_MAX_EDGE = 8192, /* of any size an op names, in pixels */
+	SPEC_MAX_EDGE = 8192, /* the largest size that an op may name, in pixels */
 	SPEC_MAX_TEXT_BYTES = 16 * 1024,
 	SPEC_MAX_ARGS = 6,
 };
@@ -92,9 +92,9 @@ struct spec {
 int spec_parse(struct spec *s, const char *text, struct pipeline_error *err);
 void spec_finish(struct spec *s);
 
-/* What a Resize makes of an image of that size. Both may become 0 or very large when the image is very long. */
+/* The size of an image after a Resize. Both may become 0 or very large when the image is very long. */
 void op_resized_size(const struct op *op, uint32_t width, uint32_t height, uint32_t *new_width, uint32_t *new_height);
-/* Random ops give different results for the same image. */
+/* Whether the op can give different results for the same image. */
 bool op_is_random(enum op_kind k);
 
 #endif

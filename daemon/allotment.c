@@ -1,5 +1,5 @@
-/* See allotment.h. How many slots there are to be is decided on the loop thread and charged there; an I/O thread makes
- * their memory, and the loop takes it over. */
+/* See allotment.h. The loop thread decides the number of slots and charges them; an I/O thread makes their memory, and
+ * the loop takes it over. */
 #include "allotment.h"
 
 #include <assert.h>
@@ -27,21 +27,21 @@ enum {
 struct allotment {
 	struct job_task task;
 	struct slot_layout layout;
-	uint32_t n, n_made; /* of the slab; of which memory is made now */
+	uint32_t n, n_made; /* of the slab; of those whose memory is made now */
 	uint32_t window;    /* a group's, see core/group.h */
 	uint64_t charged_bytes;
 	struct charge bytes, fd;
-	bool share, more, served; /* more: n_made more in the slots that are there */
-	bool fix, bonus;          /* of a group, for a GPU: there are no more after them; bonus: nobody needs them
-	                           * now */
+	bool share, more, served; /* more: n_made more slots in the present slab */
+	bool fix, bonus;          /* fix: for a group with a GPU, no more slots follow; bonus: no session needs them
+	                           * yet */
 	struct slots *slots;
 	int result;
 };
 
 /* ---- how many ---- */
 
-/* As many slots as asked for; of small batches more than the configured number, as making one takes less time than
- * waking somebody up for it. */
+/* As many slots as asked for. For small batches more than the configured number, because making a batch takes less time
+ * than waking a process up for it. */
 static uint32_t wanted_slots(const struct engine *e, const struct loader *l)
 {
 	uint64_t n = SMALL_WINDOW_BYTES / l->layout.slot_bytes;
@@ -52,8 +52,8 @@ static uint32_t wanted_slots(const struct engine *e, const struct loader *l)
 	return n > configured ? (uint32_t)n : configured;
 }
 
-/* Bytes for slots: what the budget and the user's part of it (*user_left) have, less the orders that the loader needs,
- * which come after its slots. */
+/* Bytes for slots: the free part of the budget and of the user's quota (*user_left), less the orders that the loader
+ * needs, which are made after its slots. */
 static uint64_t free_for(const struct engine *e, const struct loader *l, uint64_t *user_left)
 {
 	uint64_t used = budget_used(&e->budget);
@@ -63,10 +63,10 @@ static uint64_t free_for(const struct engine *e, const struct loader *l, uint64_
 	return free_bytes - loader_order_bytes(l, free_bytes);
 }
 
-/* With `slots: auto`, how many more than the first n there will be: every wake-up then hands over several batches. They
- * take no more than a part of what is free, so that many trainers, each with less than the one before, and caches find
- * room too. They are made while the first ones are filled already, as making the pages of large ones takes longer than
- * a first batch may. A GPU pins all of a slab at once, so there they would come too late. */
+/* With `slots: auto`, the number of slots after the first n, so that every wake-up hands over several batches. They
+ * take at most a part of the free memory, so that many trainers, each with less than the one before, and caches find
+ * room too. They are made while the first slots are being filled, because making the pages of large slots takes longer
+ * than a first batch may. A GPU pins all of a slab at once, so they would come too late for it. */
 static uint32_t plenty_slots(struct engine *e, const struct session *s, const struct loader *l, uint32_t n)
 {
 	if (e->config->slots || l->spec.n_slots || l->is_loose || l->spec.served || s->device.wanted ||
@@ -77,8 +77,7 @@ static uint32_t plenty_slots(struct engine *e, const struct session *s, const st
 	return more < PLENTY_SLOTS - n ? (uint32_t)more : PLENTY_SLOTS - n;
 }
 
-/* As many as wanted, or as the budget and the user's part of it still have room for; what nobody uses any more makes
- * room. */
+/* As many as wanted, or as the budget and the user's quota have room for; lingering jobs are closed to make room. */
 static uint32_t affordable_slots(struct engine *e, const struct loader *l, uint32_t wanted)
 {
 	uint64_t n, left;
@@ -88,8 +87,8 @@ static uint32_t affordable_slots(struct engine *e, const struct loader *l, uint3
 	return n < wanted ? (uint32_t)n : wanted;
 }
 
-/* Of how many slots the slab is to have address space: those of a group for everybody who may come, as far as the
- * budget could ever allow. */
+/* The number of slots for which the slab has address space: a share group's slab has enough for all trainers that may
+ * join, as far as the whole budget allows. */
 static uint32_t final_slots(struct engine *e, const struct session *s, const struct loader *l, uint32_t n)
 {
 	if (!l->is_loose)
@@ -99,8 +98,7 @@ static uint32_t final_slots(struct engine *e, const struct session *s, const str
 	return all < most ? (uint32_t)all : most > n ? (uint32_t)most : n;
 }
 
-/* Memory that a GPU reads cannot come later, so with the first trainer on one a group gets all that it will ever have.
- */
+/* Memory that a GPU reads cannot grow, so with its first trainer on a GPU a group gets its final number of slots. */
 static uint32_t gpu_slots(uint32_t window, uint32_t share)
 {
 	return window + share * (GROUP_GPU_PLACES - 1);
@@ -151,8 +149,8 @@ static void run(struct job_task *t)
 		a->result = slots_create(&a->layout, a->n, a->n_made, &a->slots);
 }
 
-/* Charges it and sends it to an I/O thread; where that fails frees it. 0, negative errno, or ACCOUNT_E_ with what there
- * is too little of. */
+/* Charges the memory and sends the task to an I/O thread; frees it on failure. 0, negative errno, or ACCOUNT_E_ with
+ * the name of the scarce resource. */
 static int begin(struct allotment *a, struct session *s, const char **what)
 {
 	struct engine *e = s->engine;
@@ -177,7 +175,7 @@ static int begin(struct allotment *a, struct session *s, const char **what)
 	return 0;
 }
 
-/* The rest of a slab is there, or will never be: then it has as many slots as it has memory for. */
+/* The rest of a slab is made, or making it failed: from now on the slab has as many slots as it has memory for. */
 static void end_growing(struct slots *slots, bool made)
 {
 	slots->growing = false;
@@ -185,7 +183,8 @@ static void end_growing(struct slots *slots, bool made)
 		slots->n = slots->n_made;
 }
 
-/* The rest of a slab's slots. A bonus: where something is short now, the trainer has those that it was told of. */
+/* Makes the rest of a slab's slots. It is a bonus: if something is scarce now, the trainer keeps the slots that it was
+ * told of. */
 static void make_plenty(struct session *s, struct slots *slots)
 {
 	struct loader *l = s->job->loader;
@@ -201,7 +200,7 @@ static void make_plenty(struct session *s, struct slots *slots)
 		end_growing(slots, false);
 }
 
-/* There are as many slots as there will ever be. */
+/* No more slots will be made. */
 static void fix(struct slots *slots)
 {
 	assert(!slots->growing && slots->n_made <= slots->n);
@@ -209,7 +208,7 @@ static void fix(struct slots *slots)
 	slots->fixed = true;
 }
 
-/* The memory is there: the stream, or the group, may use it. */
+/* The memory is there: hands it to the stream, or the group. */
 static void take(struct allotment *a)
 {
 	struct session *s = a->task.session;
@@ -219,7 +218,7 @@ static void take(struct allotment *a)
 		a->slots->n_made += a->n_made;
 		if (a->fix && s)
 			fix(a->slots);
-		charge_end(&a->bytes); /* it becomes the slots', in one account: there is room for it */
+		charge_end(&a->bytes); /* the bytes move to the slots, in the same account: there is room for them */
 		(void)charge_grow(&a->slots->bytes, a->charged_bytes);
 		for (uint32_t i = 0; l && !l->is_loose && i < l->streams.n; i++) {
 			if (l->streams.list[i]->slots == a->slots)
@@ -274,7 +273,8 @@ static void on_made(struct job_task *t)
 	free(a);
 }
 
-/* How many slots a group gets with its first trainer on a GPU: n at least, of which it has `more` already, if any. */
+/* How many slots a group gets with its first trainer on a GPU: at least n, including the `more` that it already has, if
+ * any. */
 static uint32_t fixed_slots(struct engine *e, const struct loader *l, const struct slots *more, uint32_t n)
 {
 	const struct group *g = &l->group;
@@ -290,7 +290,7 @@ int allotment_request(struct session *s, struct refusal *why)
 	struct engine *e = s->engine;
 	struct loader *l = s->job->loader;
 	assert(!s->allotment && s->state == SESSION_OPENING);
-	struct slots *more = l->is_loose ? l->group.slots : NULL; /* the group is at work: this one's share */
+	struct slots *more = l->is_loose ? l->group.slots : NULL; /* the group is at work: this trainer's share */
 	uint32_t least = more ? group_n_missing(&l->group) : MIN_SLOTS;
 	uint32_t n = affordable_slots(e, l, more ? least : wanted_slots(e, l)), window = n;
 	if (n < least || (more && least > more->n - more->n_made))

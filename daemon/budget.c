@@ -1,4 +1,4 @@
-/* See budget.h. Batches come first: half of the budget is always theirs, and the caches share the rest. */
+/* See budget.h. Batches have priority: half of the budget is always for them, and the caches share the rest. */
 #include "budget.h"
 
 #include <assert.h>
@@ -15,14 +15,15 @@ enum {
 	MOST_MEMORY_PERCENT = 75,
 	WORK_PART = 4,
 	WORK_LEAST_BYTES = 40 << 20,
-	WORK_KEEP_PART = 8,   /* of what is to work in workers may keep between samples, all together */
-	MMAP_BYTES = 1 << 20, /* from this size on memory comes from the kernel and goes back there at once */
-	OPENINGS_SHARE = 4,   /* of the I/O threads one user's openings may have a quarter */
+	WORK_KEEP_PART = 8,   /* part of the working memory that all workers together may keep between samples */
+	MMAP_BYTES = 1 << 20, /* from this size on, malloc maps memory from the kernel and returns it at once */
+	OPENINGS_SHARE = 4,   /* one user's openings may take this part of the I/O threads */
 };
 
 /* ---- sizes ---- */
 
-/* A budget beyond what the machine has ends in the kernel killing the daemon, not in an error for a client. */
+/* A budget larger than the machine's memory would make the kernel kill the daemon, instead of giving a client an
+ * error. */
 static uint64_t total_bytes(const struct config *c)
 {
 	char wanted[32], have[32];
@@ -39,8 +40,8 @@ static uint64_t total_bytes(const struct config *c)
 	return most;
 }
 
-/* A quarter is to work in, but never so little that a usual photograph is too large; that little is what the daemon may
- * have beside its budget. Buffers of that size come and go with samples, so malloc must not keep them. */
+/* A quarter is working memory, but at least enough for a usual photograph. That minimum comes on top of the budget.
+ * Buffers of that size come and go with samples, so malloc must not keep them. */
 static void split(struct budget *b)
 {
 	uint64_t part = b->total_bytes / WORK_PART;
@@ -51,7 +52,7 @@ static void split(struct budget *b)
 	mallopt(M_MMAP_THRESHOLD, MMAP_BYTES);
 }
 
-/* The kernel's page cache keeps files as well as we could, so that by default only indexes into them are kept, which
+/* The kernel's page cache keeps files as well as the daemon could, so by default only indexes into them are kept, which
  * are small. */
 static int start_cache(struct budget *b, const struct config *c)
 {
@@ -97,10 +98,10 @@ void budget_set_limits(struct budget *b, const struct config *c, unsigned n_io)
 		[ACCOUNT_LOADERS] = l->loaders_per_user,
 		[ACCOUNT_UNREAD_BYTES] = l->unread_per_user,
 		[ACCOUNT_FDS] = l->fds_per_user,
-		/* A user's further openings wait, so that I/O threads are left for other users. */
+		/* A user's further openings wait, so that other users find free I/O threads. */
 		[ACCOUNT_OPENINGS] = n_io / OPENINGS_SHARE ? n_io / OPENINGS_SHARE : 1,
 	};
-	/* 0 would mean none */
+	/* 0 would mean no limit. */
 	uint64_t memory_per_user = (uint64_t)(l->memory_per_user * (double)b->bytes) + 1;
 	accounts_set_limits(&b->accounts, all, user, b->bytes, memory_per_user);
 }

@@ -1,5 +1,5 @@
-/* Where indexes go: see cachedir.h. An index is only a faster start, so a machine without such a place is not an error.
- */
+/* The folder for indexes: see cachedir.h. An index only makes a start faster, so a machine without such a folder is not
+ * an error. */
 #include "cachedir.h"
 
 #include <errno.h>

@@ -1,5 +1,5 @@
-/* The answer to Compare, in words. It takes as long as looking at every name, so an I/O thread does it; the session may
- * be gone by then. */
+/* The answer to Compare, in words. It reads every name, so an I/O thread does it; the session may have ended by
+ * then. */
 #include "compare.h"
 
 #include <stdlib.h>
@@ -51,7 +51,7 @@ int session_compare(struct session *s, const Batchd__Wire__Compare *m, struct re
 				  .dataset = dataset_ref(s->job->loader->recipe.dataset),
 				  .old_n = m->n_samples,
 				  .n_bytes = m->fingerprint.len };
-	if (m->fingerprint.len) /* 0 or WIRE_FINGERPRINT_BYTES: wire.c has seen to it */
+	if (m->fingerprint.len) /* 0 or WIRE_FINGERPRINT_BYTES: wire.c has checked it */
 		memcpy(c->fingerprint, m->fingerprint.data, m->fingerprint.len);
 	job_task_begin(&c->task, s->job);
 	job_task_await(&c->task, s, &s->comparison);

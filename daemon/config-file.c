@@ -1,11 +1,11 @@
-/* Reading the YAML file, in two passes over the same bytes and by the same schema.
+/* Reads the YAML file, in two passes over the same bytes and by the same schema.
  *
- * libcyaml turns a document into structs, but says of a mistake only what it met and a trail of mappings, and of a
- * key given twice nothing. So a strict reader (config-strict.c) goes first, event by event: it knows the line of
- * everything, says which key was meant, refuses what a configuration has no use for (anchors, aliases and with them
- * alias bombs, tags, further documents), and stops at the schema's depth, whatever the file nests. What it lets
- * through, libcyaml loads. The awkward corner is `transform`, which is text to the schema of one file and a list to the
- * author of another: the strict reader turns lists into JSON and keeps them, libcyaml skips them. */
+ * libcyaml turns a document into structs. But for a mistake it reports only the unexpected value and a trail of
+ * mappings, and it reports no duplicate key. So a strict reader (config-strict.c) runs first, event by event. It knows
+ * the line of every key, suggests the intended key, and stops at the schema's depth, whatever the file nests. It
+ * refuses all that a configuration does not need: anchors, aliases (and so alias bombs), tags, further documents.
+ * libcyaml loads what the strict reader accepts. The difficult key is `transform`, which is text to the schema but may
+ * be a list in the file: the strict reader turns lists into JSON and keeps them, and libcyaml skips them. */
 #include "config-file.h"
 
 #include <cyaml/cyaml.h>
@@ -136,7 +136,7 @@ const char *config_file_transform(const struct config_file *f, const char *where
 /* ---- libcyaml ---- */
 
 struct cyaml_failure {
-	char first[200]; /* libcyaml's first message; what follows is its way back */
+	char first[200]; /* libcyaml's first message; the later ones only trace its way back */
 };
 
 static void on_cyaml_log(cyaml_log_t level, void *ctx, const char *fmt, va_list args)
@@ -162,7 +162,7 @@ static int load_text(struct config_file *f, const char *bytes, size_t n_bytes, s
 	cyaml_data_t *text = NULL;
 
 	if (err->n_mistakes)
-		config.flags |= CYAML_CFG_IGNORE_UNKNOWN_KEYS; /* they have been told */
+		config.flags |= CYAML_CFG_IGNORE_UNKNOWN_KEYS; /* the strict reader has reported them */
 	config.log_fn = on_cyaml_log;
 	config.log_ctx = &failure;
 
@@ -188,7 +188,8 @@ static int fail_file(const char *path, int error, struct config_error *err)
 
 int config_file_bytes(const char *path, char **bytes, size_t *n_bytes, struct config_error *err)
 {
-	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY); /* a FIFO must not hold the start up */
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY); /* O_NONBLOCK: a FIFO must not block the
+	                                                                    * start */
 	struct stat st;
 	size_t n = 0;
 	ssize_t k = 0;

@@ -1,6 +1,6 @@
-/* The table of all scalar keys. The file, the command line, the defaults and the comparison all go through it, so
- * that a new key is one line here (and one in the schema of config-file.c). Ranges are what the daemon can survive,
- * not what is sensible. */
+/* The table of all scalar keys. The file, the command line, the defaults and the comparison all use it, so that a new
+ * key is one line here (and one in the schema of config-file.c). Ranges are the values that the daemon can survive,
+ * which need not be sensible. */
 #include "config-key.h"
 
 #include <errno.h>
@@ -84,13 +84,13 @@ static const char *duration_format(uint64_t ns, char *buf, size_t size)
 		      { SECOND, "s" }, { 1000000, "ms" },      { 1, "ns" } };
 	size_t i = 0;
 
-	while (ns % units[i].ns != 0) /* ends: everything is a multiple of 1 */
+	while (ns % units[i].ns != 0) /* ends: every number is a multiple of 1 */
 		i++;
 	snprintf(buf, size, "%llu%s", ns ? (unsigned long long)(ns / units[i].ns) : 0, ns ? units[i].unit : "s");
 	return buf;
 }
 
-/* "4KiB", without the decimal of size_format: the borders in the table are round. */
+/* "4KiB", without the decimal of size_format: the limits in the table are round. */
 static const char *size_round(uint64_t bytes, char *buf, size_t size)
 {
 	static const char *const units[] = { "B", "KiB", "MiB", "GiB", "TiB" };
@@ -172,7 +172,7 @@ static bool is_word(const char *text, const char *word)
 	return strcmp(text, word) == 0;
 }
 
-/* The number behind the kinds that have one: words first, then digits and units, then the range. */
+/* The number of a kind that has one: tries words first, then digits and units, then checks the range. */
 static int value_parse(const struct key *k, const char *text, uint64_t *value)
 {
 	int e;
@@ -291,7 +291,8 @@ bool key_same(const struct key *k, const struct config *a, const struct config *
 	case KIND_SWITCH:
 		return *(enum config_switch *)member(a, k) == *(enum config_switch *)member(b, k);
 	case KIND_SHARE:
-		return memcmp(member(a, k), member(b, k), sizeof(double)) == 0; /* parsed alike, so equal bits */
+		return memcmp(member(a, k), member(b, k), sizeof(double)) == 0; /* both parsed in the same way, so equal
+		                                                                 * values have equal bits */
 	default:
 		return *(uint64_t *)member(a, k) == *(uint64_t *)member(b, k);
 	}

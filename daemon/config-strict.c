@@ -16,7 +16,7 @@
 
 enum {
 	MAX_JSON_DEPTH = 16,
-	MAX_KEYS = 64, /* of one mapping of the schema: the bits of `seen` */
+	MAX_KEYS = 64, /* of one mapping of the schema: the number of bits in `seen` */
 };
 
 struct reader {
@@ -24,7 +24,7 @@ struct reader {
 	struct config_error *err;
 	const char *bytes; /* the whole file */
 	yaml_parser_t parser;
-	yaml_event_t event; /* the one being looked at; ours */
+	yaml_event_t event; /* the present one; owned */
 };
 
 static int place_add(struct config_file *f, const char *where, unsigned line)
@@ -79,7 +79,7 @@ static bool has_nul(const yaml_event_t *e)
 	return e->type == YAML_SCALAR_EVENT && memchr(e->data.scalar.value, '\0', e->data.scalar.length);
 }
 
-/* libyaml knows the line of everything but of bytes that are no text. */
+/* libyaml knows every line, except for bytes that are not text. */
 static size_t problem_line0(const struct reader *r)
 {
 	size_t line0 = 0;
@@ -123,7 +123,7 @@ static const char *scalar(const struct reader *r)
 	return (const char *)r->event.data.scalar.value;
 }
 
-/* `key:` with nothing behind it. */
+/* `key:` without a value. */
 static bool is_nothing(const yaml_event_t *e)
 {
 	return e->type == YAML_SCALAR_EVENT && e->data.scalar.style == YAML_PLAIN_SCALAR_STYLE &&
@@ -148,7 +148,7 @@ static const char *event_kind(const yaml_event_t *e)
 
 static int read_value(struct reader *r, const cyaml_schema_value_t *schema, const char *where);
 
-/* Passes over the value of an unknown key, however deep it is. */
+/* Skips the value of an unknown key, however deep it is. */
 static int skip_value(struct reader *r)
 {
 	unsigned depth = 0;
@@ -245,7 +245,7 @@ static int read_sequence(struct reader *r, const cyaml_schema_value_t *schema, c
 
 /* ---- transforms: YAML into JSON text ---- */
 
-/* What YAML takes a plain word for: numbers, truth and nothing are themselves, the rest is text. */
+/* YAML's meaning of a plain word: numbers, booleans and null keep their type, everything else is text. */
 static json_t *json_of_scalar(const yaml_event_t *e)
 {
 	const char *text = (const char *)e->data.scalar.value;
@@ -327,7 +327,7 @@ static int read_json(struct reader *r, const char *where, unsigned depth, json_t
 	return e;
 }
 
-/* The place of `transform` was the last one added. */
+/* The place of `transform` is the last one that was added. */
 static int read_transform(struct reader *r, const char *where)
 {
 	struct config_place *place = &r->file->places[r->file->n_places - 1];

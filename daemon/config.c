@@ -1,4 +1,4 @@
-/* What the configuration means: scalar keys by their table (config-key.c), lists by hand. */
+/* The meaning of the configuration: scalar keys by their table (config-key.c), lists by code here. */
 #include "config.h"
 
 #include <errno.h>
@@ -36,7 +36,7 @@ static int fail_in(const struct config_file *f, const char *where, struct config
 	return fail(err, "%.120s:%u: %.500s", f->path, config_file_line(f, where), inner.text);
 }
 
-/* A value quoted in a message may have line ends of its own. */
+/* Removes line ends: a value quoted in a message may contain some. */
 static void one_line(char *text)
 {
 	for (; *text; text++)
@@ -87,7 +87,7 @@ int config_defaults(struct config *c)
 
 /* ---- names and sources ---- */
 
-/* Letters, digits and . _ - only: a name must not look like "kind:place" and has to survive shells and logs. */
+/* Only letters, digits and . _ -: a name must not look like "kind:place", and must be safe in shells and logs. */
 static int check_name(const char *where, const char *name, struct config_error *err)
 {
 	static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
@@ -99,7 +99,7 @@ static int check_name(const char *where, const char *name, struct config_error *
 	return 0;
 }
 
-/* Each comma-separated path of "npy:a,b" on its own; other kinds have one. */
+/* Checks each comma-separated path of "npy:a,b"; other kinds have one path. */
 static bool paths_are_absolute(const char *kind, const char *paths)
 {
 	if (paths[0] != '/')
@@ -186,8 +186,8 @@ void config_finish(struct config *c)
 	*c = (struct config){ .socket_group = CONFIG_NO_GROUP };
 }
 
-/* Room for one more, zeroed, at the end; counted at once, so that config_finish frees what a failure leaves half made.
- */
+/* Adds a zeroed data set at the end. It counts at once, so that config_finish frees it even if a failure leaves it
+ * incomplete. */
 static struct config_dataset *dataset_add(struct config *c)
 {
 	struct config_dataset *more = reallocarray(c->datasets, c->n_datasets + 1, sizeof *more);
@@ -248,7 +248,7 @@ static int load_pipeline(const struct config_file *f, uint32_t i, struct config 
 	struct config_pipeline *p = &c->pipelines[c->n_pipelines];
 
 	*p = (struct config_pipeline){ .name = strdup(name), .transform = strdup(transform) };
-	c->n_pipelines++; /* even if half made: config_finish frees it */
+	c->n_pipelines++; /* also if incomplete: config_finish frees it */
 	return p->name && p->transform ? 0 : -ENOMEM;
 }
 
@@ -266,7 +266,7 @@ static int load_pipelines(const struct config_file *f, struct config *c, struct 
 	return e;
 }
 
-/* Users and groups are alike but for their data base. */
+/* Users and groups differ only in their database. */
 static int load_ids(const struct config_file *f, const char *list_at, char *const *names, uint32_t n_names,
 		    int (*parse)(const char *, uint32_t *), uint32_t **ids, uint32_t *n_ids, struct config_error *err)
 {

@@ -1,6 +1,6 @@
-/* The daemon: owns the loop, the pool, the server, the jobs; starts and ends them.
+/* The daemon: owns the loop, the pool, the server and the jobs; starts and ends them.
  *
- * Nothing is left behind at the end (shutdown.h), so that AddressSanitizer can say so. */
+ * At the end it frees everything (shutdown.h), so that AddressSanitizer finds every leak. */
 #include "daemon.h"
 
 #include <errno.h>
@@ -23,21 +23,21 @@
 #include "util/log.h"
 
 enum {
-	TICKETS = 128,   /* files that may be read ahead of decoding at once; a trainer that is alone gets
-	                          * half of them */
-	STUCK_PINGS = 8, /* a row in work for that many intervals of the watchdog (2 min of the unit's) means
-	                          * a stuck worker: no ping */
+	TICKETS = 128,   /* files that may be read ahead of decoding at once; a trainer that is alone gets half of
+	                  * them */
+	STUCK_PINGS = 8, /* a row in work for that many intervals of the watchdog (2 min with the unit's) means a stuck
+	                  * worker: no ping */
 	SYNC_MS = 5 * 60 * 1000,
 };
 
 struct daemon {
-	struct engine engine; /* what its parts share */
+	struct engine engine; /* shared by its parts */
 	const struct daemon_params *params;
 	struct server server;
 	struct reports reports;
 	uv_signal_t on_term, on_int, on_hup;
-	uv_check_t audit; /* of the accounts, whenever no client is there */
-	bool uneven;      /* it found something */
+	uv_check_t audit; /* of the accounts, whenever no client is connected */
+	bool uneven;      /* the audit found a charge */
 	struct shutdown shutdown;
 	uv_timer_t watchdog, sync;
 	struct pool_task sync_task;
@@ -109,8 +109,8 @@ static void close_handle(uv_handle_t *h, void *arg)
 		uv_close(h, NULL);
 }
 
-/* libuv gives a signal its default action back with the last watcher, and that would be our end with another exit code.
- * No other thread is left by now. */
+/* With the last watcher libuv resets a signal to its default action, and that would end the process with another exit
+ * code. No other thread is left by now. */
 static void ignore_signals(void)
 {
 	sigset_t stops;
@@ -191,7 +191,7 @@ static void on_reload_signal(uv_signal_t *signal, int number)
 	notify_ready("serving");
 }
 
-/* What was learnt about files is written down now and then, and once more at the end, for a start after a crash. */
+/* Writes new indexes to disk periodically, and once more at the end, so that a start after a crash finds them. */
 static struct daemon *syncing(struct pool_task *t)
 {
 	return container_of(t, struct daemon, sync_task);
@@ -219,7 +219,8 @@ static void on_sync_timer(uv_timer_t *t)
 	pool_run_task(d->engine.pool, &d->sync_task);
 }
 
-/* The loop turns, or this would not run; what is left to ask is whether every worker and every GPU's thread gets on. */
+/* The loop is alive, because this callback runs. It remains to check that every worker and every GPU's thread makes
+ * progress. */
 static void on_watchdog(uv_timer_t *t)
 {
 	struct engine *e = &((struct daemon *)t->data)->engine;
@@ -240,17 +241,17 @@ static void on_watchdog(uv_timer_t *t)
 		notify_watchdog();
 }
 
-/* Every charge lies beside something that is there; when nothing is, all books are zero. */
+/* Every charge is stored beside the object it is for; without objects, all accounts must be zero. */
 static void audit(struct daemon *d)
 {
 	if (d->uneven || accounts_are_even(&d->engine.budget.accounts))
 		return;
-	d->uneven = true; /* told by the exit code, too: no test passes with it */
+	d->uneven = true; /* changes the exit code, too, so that a test fails */
 	log_record(LOG_LEVEL_ERROR, "charges-left",
 		   "a user is charged for something that is not there any more; this is a fault of batchd");
 }
 
-/* Slots may outlive their job for a moment: a GPU's thread lets go of them first. */
+/* Slots may outlive their job briefly: a GPU's thread must release them first. */
 static void on_audit(uv_check_t *check)
 {
 	struct daemon *d = check->data;

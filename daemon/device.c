@@ -1,8 +1,8 @@
-/* See device.h. What can be known before trying is checked here. CUDA IPC works between processes of one user, as the
- * kernel's driver compares effective uids, and in one PID namespace, as handles name processes; it may fail between two
- * network or IPC namespaces. A descriptor works wherever the trainer sees the GPU. Both take the same driver on both
- * sides. The rest (MIG, compute mode, what a driver refuses) the GPU's thread finds out: a way that it refuses is
- * followed by the other one, if the trainer knows that. */
+/* See device.h. All that can be known before trying is checked here. CUDA IPC works between processes of one user,
+ * because the kernel's driver compares effective uids, and in one PID namespace, because handles name processes; it may
+ * fail between two network or IPC namespaces. A descriptor works wherever the trainer sees the GPU. Both need the same
+ * driver on both sides. The GPU's thread finds out the rest (MIG, compute mode, a refusal by the driver): if one way is
+ * refused, the other is tried, provided the trainer knows it. */
 #include "device.h"
 
 #include <errno.h>
@@ -21,10 +21,11 @@
 
 #define CODE(name) BATCHD__WIRE__ERROR_CODE__##name
 
-/* Opening a device slab belongs to the job: the session that asked may leave meanwhile, and others may want the same. */
+/* Opening a device slab belongs to the job: the session that asked may leave meanwhile, and other sessions may want the
+ * same slab. */
 struct device_task {
 	struct job_task task;
-	struct slots *slots; /* to compare with, not to look into */
+	struct slots *slots; /* only compared, never dereferenced */
 	unsigned char uuid[GPU_UUID_BYTES];
 	enum gpu_share share;
 	/* Why it was not opened. */
@@ -55,7 +56,7 @@ static const char *reason_of(const struct device *d, char text[GPU_REASON_BYTES]
 	return text;
 }
 
-/* One way less; after the last one the wish is given up. */
+/* Rules out one way; after the last one the wish is given up. */
 static void drop(struct session *s, enum gpu_share share, const char *why)
 {
 	struct device *d = &s->device;
@@ -128,7 +129,7 @@ void device_wish(struct session *s, const Batchd__Wire__Open *open)
 
 /* ---- the device slab ---- */
 
-/* The ways that are left, the better one first. False: none. */
+/* The best remaining way. False: none. */
 static bool best_way(const struct device *d, enum gpu_share *share)
 {
 	bool both = d->shares == (1u << GPU_SHARE_IPC | 1u << GPU_SHARE_FD);
@@ -136,8 +137,8 @@ static bool best_way(const struct device *d, enum gpu_share *share)
 	return d->wanted && d->shares;
 }
 
-/* The device slab that the session can use, open or being opened: the better kind if there are both. One that is there is
- * better than a second one, which would take as much of the GPU once more. */
+/* The device slab that the session can use, open or being opened: the better kind if there are both. An existing slab
+ * is better than a second one, which would take the same amount of GPU memory again. */
 static struct device_slab *find(const struct session *s, const struct slots *slots)
 {
 	const struct device *d = &s->device;
@@ -149,7 +150,7 @@ static struct device_slab *find(const struct session *s, const struct slots *slo
 	return m || !(d->shares & 1u << other) ? m : device_slab_find(slots, d->uuid, other);
 }
 
-/* The sessions that waited for it and did not get it. */
+/* Whether a session waits for the slab that this task opens. */
 static bool waits_for(const struct session *s, const struct device_task *task)
 {
 	return s->state == SESSION_OPENING && s->peer && s->device.wanted && s->device.shares & 1u << task->share &&
@@ -169,7 +170,7 @@ static void not_opened(struct session *s, enum gpu_share share, int result, cons
 	s->engine->job_ops->ended(s, &why);
 }
 
-/* Failing one may take others along, so the list is begun afresh after each. */
+/* Refusing one session may end others, so the list is read from the start after each. */
 static void refuse_waiting(const struct device_task *task)
 {
 	struct job *j = task->task.job;
@@ -195,11 +196,11 @@ static void on_device_slab_open(void *arg, struct device_slab *m, int result, co
 	task->result = m ? 0 : result;
 	task->why = why;
 	struct engine *e = task->task.job->engine;
-	e->on_activity(e); /* the driver has been started, perhaps for a trainer that has gone meanwhile */
+	e->on_activity(e); /* the driver has been started, even if its trainer has gone meanwhile */
 	job_task_end(&task->task);
 }
 
-/* Memory that comes as a descriptor takes one of those that the daemon may have open for a user. */
+/* Memory that comes as a descriptor counts as one of the descriptors that the daemon may have open for the user. */
 static int charge_fd(struct session *s, enum gpu_share share, struct charge *fd, char *why)
 {
 	int r = share == GPU_SHARE_FD ? charge_begin(fd, &s->engine->budget.accounts, s->uid, ACCOUNT_FDS, 1) : 0;
@@ -241,8 +242,8 @@ static bool begin(struct session *s, struct slots *slots)
 	return false;
 }
 
-/* The first slab on a GPU starts the driver and makes a context, which takes seconds. Once is enough: the client repeats
- * it to its user. It may be the end of the session. */
+/* The first slab on a GPU starts the driver and makes a context, which takes seconds. One message is enough, because
+ * the client repeats it to its user. It may end the session. */
 static void tell_progress(struct session *s)
 {
 	Batchd__Wire__Progress p = BATCHD__WIRE__PROGRESS__INIT;
@@ -267,7 +268,7 @@ bool device_ready(struct session *s, struct slots *slots)
 		return false; /* until the rest has been made: a GPU's thread takes a slab as a whole */
 	struct device_slab *m = find(s, slots);
 	if (m && m->slab) {
-		same_driver(s); /* the daemon may have learnt its own version on the way here */
+		same_driver(s); /* the daemon may have learnt its own driver version meanwhile */
 	} else if (m || (s->device.wanted && begin(s, slots))) {
 		tell_progress(s);
 		return false;
@@ -284,7 +285,7 @@ void device_forgo(struct session *s, const char *text)
 {
 	if (!*text || !s->consumer.device_slab || s->consumer.seek)
 		return;
-	s->consumer.device_slab = NULL; /* it lives as long as the slots; whoever comes may use it */
+	s->consumer.device_slab = NULL; /* it lives as long as the slots; later sessions may use it */
 	give_up(s, "on the trainer's side: %s", text);
 }
 
@@ -328,6 +329,6 @@ void device_on_lost(struct engine *e, const struct gpu *gpu, const char *text)
 			s->peer && (opening || (s->consumer.device_slab && s->consumer.device_slab->slab->gpu == gpu));
 		if (hit)
 			e->job_ops->ended(s, &why);
-		s = hit ? e->sessions : s->next; /* closing one may free others */
+		s = hit ? e->sessions : s->next; /* closing a session may free others */
 	}
 }

@@ -1,8 +1,8 @@
-/* Jobs: made by their first session, joined by the others, kept warm for a while after the last.
+/* Jobs: a job is made by its first session, joined by later ones, and kept warm for a while after the last.
  *
- * The awkward corner is opening: the data set is opened on an I/O thread (it may take minutes to index) while sessions
- * come and go; the opening belongs to the job, the job to whoever waits for it, and a job that nobody waits for any
- * more still has to see its opening come back. */
+ * The difficult part is opening. An I/O thread opens the data set (it may take minutes to index) while sessions come
+ * and go. The opening belongs to the job, and the job to the sessions that wait for it. A job without sessions still
+ * has to wait until its opening returns. */
 #include "job.h"
 
 #include <assert.h>
@@ -34,7 +34,7 @@ const char *job_state_name(enum job_state state)
 	return names[state];
 }
 
-/* A move that is not in the table is a bug of ours, never a peer's doing. */
+/* A move that is not in the table is a bug of the daemon; no peer can cause it. */
 void job_move(struct job *j, enum job_state to)
 {
 	static const bool allowed[5][5] = {
@@ -53,10 +53,10 @@ void job_move(struct job *j, enum job_state to)
 struct opening {
 	struct job_task task;
 	uv_timer_t progress;
-	struct charge place;   /* nothing: it waits in the daemon's list */
-	struct charge memory;  /* of the data set that it makes */
+	struct charge place;   /* holds no charge while it waits in the daemon's list */
+	struct charge memory;  /* of the data set that it opens */
 	int refused;           /* ACCOUNT_E_: there was no memory for it */
-	uint64_t wanted_bytes; /* then: in all */
+	uint64_t wanted_bytes; /* if refused: the total */
 	struct meter meter;
 	struct opening *next_waiting;
 	/* the I/O thread's, until done */
@@ -85,7 +85,7 @@ static void free_recipe(struct opening *o)
 
 /* ---- on the I/O thread ---- */
 
-/* The data set grows: its user pays for it at once, as this may go on for longer than there is memory. */
+/* The data set grows: its user is charged at once, because indexing may need more memory than there is. */
 static int on_more_memory(void *arg, uint64_t bytes)
 {
 	struct opening *o = arg;
@@ -122,7 +122,7 @@ static void explain_refusal(struct opening *o)
 		     text);
 }
 
-/* Bits of bad samples, of which arrays have none. */
+/* Charges the bit per sample that marks bad ones; arrays have none. */
 static int charge_bits(struct opening *o)
 {
 	return dataset_is_image(o->recipe.dataset) ? meter_take(&o->meter, dataset_n(o->recipe.dataset) / 8) : 0;
@@ -152,7 +152,7 @@ static void open_pipeline(struct opening *o, const struct loader_spec *spec)
 		fail_opening(o, BATCHD__WIRE__ERROR_CODE__INTERNAL, "", "out of memory");
 }
 
-/* Files that cannot be decoded for what they are: told before the first batch. */
+/* Reports files of kinds that cannot be decoded, before the first batch. */
 static bool refuses_kinds(struct opening *o, const struct loader_spec *spec)
 {
 	char text[512];
@@ -203,7 +203,7 @@ static void opening_run(struct job_task *t)
 {
 	struct opening *o = container_of(t, struct opening, task);
 	open_source(o);
-	/* Here and not on the loop: closing a file on a FUSE file system waits for its server. */
+	/* Closed here and not on the loop: closing a file on a FUSE file system waits for its server. */
 	wire_close_fds(o->fds, o->n_fds);
 	o->n_fds = 0;
 }
@@ -302,10 +302,11 @@ static void on_fail_timer(uv_timer_t *t)
 	struct refusal why;
 	refuse(&why, j->fail_code ? j->fail_code : BATCHD__WIRE__ERROR_CODE__BAD_DATA, field, "%s", j->loader->error);
 	job_end_sessions(j, &why);
-	job_close(j); /* it may have been lingering, which this timer has put an end to */
+	job_close(j); /* the job may have been lingering, and this timer replaced the lingering */
 }
 
-/* The news may come from deep inside a stream: the sessions are told when nothing of it is on the stack. */
+/* The failure may be reported from deep inside a stream: the sessions are told when no stream function is on the
+ * stack. */
 static void on_loader_failed(struct loader *l)
 {
 	struct job *j = l->owner;
@@ -315,7 +316,7 @@ static void on_loader_failed(struct loader *l)
 	uv_timer_start(&j->linger, on_fail_timer, 0, 0);
 }
 
-/* One that has had everything. */
+/* A session that has had all its batches. */
 static struct session *find_ended(const struct job *j)
 {
 	struct session *s = j->sessions;
@@ -350,7 +351,7 @@ void job_end(struct job *j, Batchd__Wire__ErrorCode code, const char *text)
 	uv_timer_start(&j->linger, on_end_timer, 0, 0);
 }
 
-/* Sessions are told when nothing of a stream is on the stack. */
+/* Sessions are told when no stream function is on the stack. */
 void job_note_moved(struct job *j)
 {
 	if (j->state == JOB_ENDING)
@@ -361,11 +362,11 @@ static void on_loader_published(struct loader *l, bool waited)
 {
 	struct job *j = l->owner;
 	job_note_moved(j);
-	if (!j->served) /* for a producer no number of workers is right */
+	if (!j->served) /* no number of workers would suit a producer */
 		tuner_note(&j->engine->tuner, waited);
 }
 
-/* Orders are memory of the user's, too. A job that lingers does not end others, nor itself. */
+/* Orders count as the user's memory, too. A lingering job does not close others, nor itself. */
 static int on_charge(struct loader *l, const char *what, uint64_t bytes, bool must_be, struct charge *c, char *why,
 		     size_t size)
 {
@@ -377,7 +378,7 @@ static int on_charge(struct loader *l, const char *what, uint64_t bytes, bool mu
 	while (r > 0 && must_be && j->sessions && job_close_lingering(e, j->spec.uid, r == ACCOUNT_E_ALL));
 	if (r == 0) {
 		if (must_be && j->fail_code == BATCHD__WIRE__ERROR_CODE__LIMIT)
-			j->fail_code = 0; /* there was none before an older plan made room */
+			j->fail_code = 0; /* the charge failed before, until an older plan made room */
 		return 0;
 	}
 	budget_explain(&e->budget, j->spec.uid, r, what, bytes,
@@ -389,7 +390,7 @@ static int on_charge(struct loader *l, const char *what, uint64_t bytes, bool mu
 
 static void admit_waiting(struct engine *e);
 
-/* An order takes an I/O thread for as long as it has samples: it counts as an opening. */
+/* Making an order takes an I/O thread for a time that grows with the number of samples: it counts as an opening. */
 static bool on_begin_task(struct loader *l, struct charge *place)
 {
 	struct job *j = l->owner;
@@ -501,19 +502,19 @@ static void on_progress_timer(uv_timer_t *t)
 static void free_opening(uv_handle_t *h)
 {
 	struct opening *o = h->data;
-	closing_add(o->access.uid, o->fds, o->n_fds); /* of one that never ran */
+	closing_add(o->access.uid, o->fds, o->n_fds); /* of an opening that never ran */
 	free_recipe(o);
 	free(o->source);
 	free(o->manifest_dir);
 	free(o);
 }
 
-/* One user's openings may not take every I/O thread: on a file system that hangs they would keep them. */
+/* One user's openings must not take every I/O thread: on a file system that hangs they would keep them. */
 static bool take_place(struct opening *o)
 {
 	struct engine *e = o->task.job->engine;
 	const struct accounts *a = &e->budget.accounts;
-	/* Nor may several users' together, so a user gets no more places than are left for the others. */
+	/* The same holds for several users together: a user gets no more places than are left for the others. */
 	uint64_t all = a->limit[ACCOUNT_OPENINGS], used = a->used[ACCOUNT_OPENINGS];
 	if (all && used < all && account_used(a, o->task.job->spec.uid, ACCOUNT_OPENINGS) >= all - used)
 		return false;
@@ -532,7 +533,7 @@ static void wait_for_place(struct opening *o)
 	atomic_store(&o->phase, "waiting for your other data sets");
 }
 
-/* Somebody's opening is done: each that may have a place now gets it. */
+/* An opening has ended: each waiting opening that may have a place gets it. */
 static void admit_waiting(struct engine *e)
 {
 	struct opening **at = &e->waiting;
@@ -549,7 +550,7 @@ static void admit_waiting(struct engine *e)
 	}
 }
 
-/* Nobody waits for it any more, and no thread has it yet. */
+/* Drops an opening that no session waits for and that no thread has yet. */
 static void drop_if_waiting(struct job *j)
 {
 	struct opening *o = j->opening, **at = &j->engine->waiting;
@@ -563,7 +564,7 @@ static void drop_if_waiting(struct job *j)
 	uv_close((uv_handle_t *)&o->progress, free_opening);
 }
 
-/* What of an opening's memory stays as long as the loader. */
+/* The part of an opening's memory that stays as long as the loader. */
 static uint64_t keeps_bytes(const struct job *j)
 {
 	const struct dataset *ds = j->loader->recipe.dataset;
@@ -595,7 +596,7 @@ static void opening_done(struct job_task *t)
 	struct opening *o = container_of(t, struct opening, task);
 	struct job *j = t->job;
 	struct engine *e = j->engine;
-	/* Data sets that nobody uses any more make room. */
+	/* Lingering jobs are closed to make room. */
 	if (o->refused && j->sessions && job_close_lingering(e, j->spec.uid, o->refused == ACCOUNT_E_ALL)) {
 		free_recipe(o);
 		o->refused = o->result = 0;
@@ -614,7 +615,7 @@ static void opening_done(struct job_task *t)
 		if (r)
 			loader_spec_finish(&spec);
 	}
-	if (r == 0 && o->memory.account) { /* what only the opening took is given back */
+	if (r == 0 && o->memory.account) { /* frees the part that only the opening needed */
 		charge_move(&j->data_bytes, &o->memory);
 		charge_shrink(&j->data_bytes, j->data_bytes.amount - keeps_bytes(j));
 	}
@@ -628,7 +629,8 @@ static void opening_done(struct job_task *t)
 	uv_close((uv_handle_t *)&o->progress, free_opening);
 }
 
-/* To go on with one may end others (it fences them), the next in the list perhaps: it is begun again after each. */
+/* Advancing one session may end others (it fences them), perhaps the next in the list: the list is read from the start
+ * after each. */
 void job_advance(struct job *j)
 {
 	struct session *s = j->sessions;
@@ -657,7 +659,7 @@ static void start_opening(struct job *j, struct request *r, int *fds, unsigned n
 	o->access = r->access;
 	o->source = r->source;
 	r->source = NULL;
-	/* A copy: a reload may replace the configuration while we index. Without memory for it the index is just not
+	/* A copy: a reload may replace the configuration during indexing. Without memory for it the index is not
 	 * kept. */
 	o->manifest_dir = e->config->index_cache ? strdup(e->config->index_cache) : NULL;
 	o->index_dir_limit_bytes = e->config->cache_disk_bytes;
@@ -704,8 +706,8 @@ static struct job *make_job(struct engine *e, struct request *r, int *fds, unsig
 
 /* ---- joining ---- */
 
-/* Without asking the file system, which may hang: the kernel knows these two by itself. What comes without descriptors
- * is no client's file, or a path that only a trusted one may say. */
+/* Uses only dev and inode, which the kernel knows without asking a file system that may hang. Data without descriptors
+ * counts as trusted: it is no client's file, or its path is allowed only to trusted clients. */
 static void identify(const int *fds, unsigned n_fds, bool trusted, struct data_identity *out)
 {
 	*out = (struct data_identity){ .trusted = trusted || !n_fds, .n = n_fds };
@@ -718,7 +720,8 @@ static void identify(const int *fds, unsigned n_fds, bool trusted, struct data_i
 	}
 }
 
-/* The first thing in which a request is not the job's; NULL: none. *text says it of data that is only called the same. */
+/* The first field in which a request differs from the job; NULL: none. *text describes the difference if only the name
+ * of the data is the same. */
 static const char *difference(const struct job *j, const struct loader_spec *spec, const struct data_identity *data,
 			      const char **text)
 {
@@ -745,7 +748,7 @@ static void enter(struct job *j, struct session *s)
 		uv_timer_stop(&j->linger);
 }
 
-/* What a new job costs its user. Loaders that nobody uses any more make room. 0, the kind's limit that refuses it, or
+/* Charges a new job to its user. Lingering jobs are closed to make room. 0, the kind's limit that refuses it, or
  * -ENOMEM. */
 enum { OVER_LOADERS = 1, OVER_USERS_LOADERS, OVER_FDS };
 
@@ -780,9 +783,9 @@ static int refuse_job(int over, struct refusal *why)
 		"the daemon has too many descriptors open for this user (limits.fds_per_user in its configuration)");
 }
 
-/* A new incarnation of the whole job: everybody of the old one is out, whatever it asked for and however far it had
- * come. The loader stays if it can be gone on with; it cannot in share mode, where one slab is for all and processes of
- * the old incarnation may still hold its slots. */
+/* A new incarnation of the whole job: ends every session of the old one, whatever it asked for and in whatever state.
+ * The loader stays if the new incarnation can use it. It cannot in share mode, where one slab is for all and processes
+ * of the old incarnation may still hold its slots. */
 static void fence_all(struct job *j, const struct loader_spec *successor, const struct data_identity *data)
 {
 	const char *what;
@@ -817,7 +820,7 @@ int job_join(struct engine *e, struct session *s, struct request *r, int *fds, u
 		return refuse(why, BATCHD__WIRE__ERROR_CODE__FENCED, "incarnation",
 			      "a newer incarnation of this job is running");
 	const char *what, *field = j ? difference(j, &r->spec, &data, &what) : NULL;
-	/* Nobody uses the warm loader any more: a changed script simply replaces it. */
+	/* No session uses the warm loader: a changed script simply replaces it. */
 	if (field && !j->sessions && j->state == JOB_READY && !j->n_tasks) {
 		job_close(j);
 		j = NULL;
@@ -855,7 +858,7 @@ void job_leave(struct session *s)
 	assert(j->n_sessions > 0);
 	j->n_sessions--;
 	s->job = NULL;
-	if (s->again && s->state == SESSION_OPENING && j->loader) { /* fenced before it was attached, say */
+	if (s->again && s->state == SESSION_OPENING && j->loader) { /* for example, fenced before it was attached */
 		j->loader->host.n_returned++;
 		if (j->feed && j->feed->maker.n_returning)
 			j->loader->host.source->ops->moved(j->loader->host.source);

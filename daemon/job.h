@@ -30,8 +30,7 @@ struct data_identity {
  *        |             |          |               |
  *        +-------------+----------+---> FAILED ---+
  *
- * ENDING: its producer has gone. Each session first gets the batches that were made for it, and then the error.
- */
+ * ENDING: its producer has gone. Each session first gets the batches that were made for it, and then the error. */
 enum job_state { JOB_OPENING, JOB_READY, JOB_FAILED, JOB_CLOSING, JOB_ENDING };
 const char *job_state_name(enum job_state state);
 

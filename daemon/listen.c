@@ -1,10 +1,11 @@
-/* Making a socket where another daemon may live, may have died, or where somebody hostile has left something.
+/* Makes a socket where another daemon may live, may have died, or where a hostile user has left something.
  *
- * The lock file beside the socket decides who owns the path; the kernel drops the lock with the process, however that
- * ends. Whoever holds it may remove a socket that nobody answers on. A socket that does answer is somebody's who does
- * not lock (systemd's own), and is left alone. The lock file is removed at the end too, so a newcomer may have opened
- * and locked a file that no longer has a name: it looks again after locking. Nothing here follows a symbolic link in
- * the last component, and the directory must not be one where others can swap files under us. */
+ * The lock file beside the socket decides which daemon owns the path. The kernel drops the lock with the process,
+ * however that ends. A daemon that holds the lock may remove a socket on which no process answers. A socket that does
+ * answer belongs to a process that takes no lock (systemd), and is left alone. The lock file is removed at the end too,
+ * so a new daemon may have opened and locked a file that no longer has a name: it looks again after locking. Nothing
+ * here follows a symbolic link in the last component, and the directory must not be one where other users can swap
+ * files. */
 #include "listen.h"
 
 #include <errno.h>
@@ -44,9 +45,9 @@ static int fail_errno(struct listen_error *err, const char *doing, const char *p
 
 static void directory_of(const char *path, char dir[ADDRESS_MAX_BYTES])
 {
-	memcpy(dir, path, strlen(path) + 1); /* fits: a listener's path does */
+	memcpy(dir, path, strlen(path) + 1); /* fits, because a listener's path does */
 
-	char *slash = strrchr(dir, '/'); /* there is one: the path is absolute */
+	char *slash = strrchr(dir, '/'); /* never NULL: the path is absolute */
 
 	slash[slash == dir] = '\0';
 }
@@ -57,8 +58,8 @@ static int prepare_directory(struct listener *l, struct listen_error *err)
 	struct stat st;
 
 	directory_of(l->path, dir);
-	/* A user's is for that user alone; in the system's everybody must be able to reach the socket, whose own mode
-	 * decides. */
+	/* A user's directory is for that user alone; in the system's directory every user must reach the socket, whose
+	 * own mode decides. */
 	if (mkdir(dir, geteuid() == 0 ? 0755 : 0700) == 0)
 		l->made_directory = true;
 	else if (errno != EEXIST)
@@ -91,7 +92,7 @@ static void lock_path(const struct listener *l, char buf[ADDRESS_MAX_BYTES + 8])
 	memcpy(buf + n, ".lock", sizeof ".lock");
 }
 
-/* Whether this descriptor is a file of ours that still has its name. */
+/* Whether this descriptor is a file of this daemon's that still has its name. */
 static bool is_named(int fd, const char *path)
 {
 	struct stat open_st, named_st;
@@ -114,7 +115,7 @@ static int lock_file(int fd, const struct listener *l, const char *path, struct 
 	return fail_errno(err, "lock it", path);
 }
 
-/* 1: locked, and lock_fd is set; 0: file or directory went away meanwhile, try again; negative errno. */
+/* 1: locked, and lock_fd is set; 0: file or directory disappeared meanwhile, try again; negative errno. */
 static int lock_once(struct listener *l, struct listen_error *err)
 {
 	char path[ADDRESS_MAX_BYTES + 8];
@@ -142,7 +143,7 @@ static int lock_once(struct listener *l, struct listen_error *err)
 static int lock_acquire(struct listener *l, struct listen_error *err)
 {
 	for (int i = 0; i < LOCK_ATTEMPTS; i++) {
-		int r = prepare_directory(l, err); /* every time: a daemon that ends takes its directory along */
+		int r = prepare_directory(l, err); /* at each attempt: a daemon that ends removes its directory */
 
 		if (r == 0)
 			r = lock_once(l, err);
@@ -154,7 +155,7 @@ static int lock_acquire(struct listener *l, struct listen_error *err)
 
 /* ---- the socket ---- */
 
-/* What lies at the path already: 0: nothing, or a dead socket that is gone now. */
+/* Looks at what is at the path: 0: nothing, or a dead socket, which is then removed. */
 static int clear_path(const struct listener *l, const struct sockaddr_un *sa, struct listen_error *err)
 {
 	struct stat st;
@@ -183,7 +184,7 @@ static int clear_path(const struct listener *l, const struct sockaddr_un *sa, st
 	return unlink(l->path) < 0 && errno != ENOENT ? fail_errno(err, "remove the dead socket", l->path) : 0;
 }
 
-/* Nobody but us can connect until mode and group are what was asked for. */
+/* Only this daemon can connect until the socket has the requested mode and group. */
 static int bind_closed(const struct listener *l, const struct sockaddr_un *sa)
 {
 	mode_t before = umask(0177);
@@ -263,7 +264,7 @@ int listener_adopt(struct listener *l, struct listen_error *err)
 	return 1;
 }
 
-/* Ours are removed before the lock goes, so that a successor finds the path clear. */
+/* The files are removed before the lock is released, so that a successor finds the path clear. */
 static void remove_files(struct listener *l)
 {
 	char path[ADDRESS_MAX_BYTES + 8], dir[ADDRESS_MAX_BYTES];
@@ -277,7 +278,7 @@ static void remove_files(struct listener *l)
 	}
 	if (l->made_directory) {
 		directory_of(l->path, dir);
-		rmdir(dir); /* stays if there is anything else in it */
+		rmdir(dir); /* stays if it holds other files */
 	}
 }
 

@@ -30,8 +30,7 @@ struct listen_error {
 int listener_open(struct listener *l, const char *path, mode_t mode, gid_t group, struct listen_error *err);
 
 /* Takes over the socket that systemd opened. 1: done; 0: there is none; -EINVAL: it is not one listening SOCK_SEQPACKET
- * socket.
- */
+ * socket. */
 int listener_adopt(struct listener *l, struct listen_error *err);
 
 /* Closes it; removes socket, lock and directory if this process made them. A closed listener is allowed. Safe in a

@@ -1,6 +1,6 @@
-/* The daemon's beginning and end: options, configuration, socket, and then daemon_run. It never forks: systemd, a
- * shell or the client library have already put it where it belongs. What goes wrong here goes into the log as well,
- * and says what to do; exit code 78 tells systemd that trying again would not help. */
+/* The daemon's beginning and end: options, configuration, socket, and then daemon_run. It never forks: systemd, a shell
+ * or the client library has already put it in its place. An error here goes into the log as well, and says what to do;
+ * exit code 78 tells systemd that another try would not help. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -20,7 +20,7 @@
 
 enum { EXIT_CONFIG = 78 }; /* EX_CONFIG of sysexits.h; RestartPreventExitStatus= in the unit */
 
-/* In the log and in `systemctl status`. */
+/* Reports the error in the log and in `systemctl status`. */
 static int give_up(const char *event, const char *text, int exit_code)
 {
 	log_record(LOG_LEVEL_ERROR, event, "%s", text);
@@ -41,7 +41,7 @@ static int redirect_log(const char *path)
 	return 0;
 }
 
-/* Its default depends on who we are, so it is not in the table of keys. */
+/* Its default depends on the user, so it is not in the table of keys. */
 static int set_index_cache(struct config *c)
 {
 	char path[PATH_MAX];
@@ -52,7 +52,7 @@ static int set_index_cache(struct config *c)
 	return c->index_cache ? 0 : -ENOMEM;
 }
 
-/* File, then options. At the start and at every reload. */
+/* Reads the file, then applies the options. At the start and at every reload. */
 static int load_config(void *arg, struct config *c, struct config_error *err)
 {
 	struct options *o = arg;
@@ -88,7 +88,7 @@ static int open_listener(struct listener *l, const struct config *c)
 	return r < 0 ? give_up("listen-failed", err.text, EXIT_FAILURE) : 0;
 }
 
-/* Every trainer costs descriptors; the soft limit is low for the sake of programs that use select(). */
+/* Every trainer costs descriptors; the default soft limit is low because of programs that use select(). */
 static void raise_file_limit(void)
 {
 	struct rlimit limit;
@@ -109,7 +109,7 @@ static void make_index_cache(const struct config *c)
 			   strerror(-r));
 }
 
-/* Static because a signal may find it before there is a loop to handle signals. */
+/* Static because a signal may need it before a loop handles signals. */
 static struct listener listener;
 
 static void on_early_stop(int number)
@@ -119,7 +119,7 @@ static void on_early_stop(int number)
 	_exit(EXIT_SUCCESS);
 }
 
-/* Whoever sees the socket may stop us at once; daemon_run replaces these. */
+/* A process that sees the socket may stop the daemon at once; daemon_run replaces these handlers. */
 static void handle_early_signals(void)
 {
 	struct sigaction stop = { .sa_handler = on_early_stop };
@@ -128,10 +128,10 @@ static void handle_early_signals(void)
 	sigaction(SIGTERM, &stop, NULL);
 	sigaction(SIGINT, &stop, NULL);
 	signal(SIGHUP, SIG_IGN);  /* the configuration has just been read */
-	signal(SIGPIPE, SIG_IGN); /* a trainer that is gone is an EPIPE */
+	signal(SIGPIPE, SIG_IGN); /* a write to a trainer that has gone gives EPIPE */
 }
 
-/* A signal finds the listener either not begun or complete. */
+/* A signal finds the listener either closed or complete. */
 static int open_listener_whole(const struct config *c)
 {
 	sigset_t stops, before;
@@ -177,7 +177,7 @@ static void on_mistake(const char *text)
 	log_record(LOG_LEVEL_ERROR, "config-invalid", "%s", text);
 }
 
-/* A place may come later, with a network file system: said, but no mistake of the configuration's. */
+/* A place may appear later, with a network file system: reported, but not an error of the configuration. */
 static void look_for(const struct config_dataset *d)
 {
 	const char *colon = strchr(d->source, ':'), *path = colon ? colon + 1 : "";

@@ -1,7 +1,7 @@
-/* The protocol is a datagram of KEY=value lines to the socket in NOTIFY_SOCKET; systemd documents it as stable and
- * says to implement it without its library where that suits. It does here: a few lines, the same on every machine,
- * and testable with a fake manager. The socket may be a path or, with a leading @, abstract; the kind for virtual
- * machines (vsock:) does not concern a service inside one. */
+/* The protocol is a datagram of KEY=value lines to the socket in NOTIFY_SOCKET. systemd documents it as stable and
+ * allows programs to implement it without its library. That suits the daemon: it takes a few lines, is the same on
+ * every machine, and can be tested with a fake manager. The socket may be a path or, with a leading @, abstract; the
+ * kind for virtual machines (vsock:) does not concern a service inside one. */
 #include "notify.h"
 
 #include <errno.h>
@@ -39,7 +39,7 @@ static int manager_address(struct sockaddr_un *sa, socklen_t *size)
 
 static void notify_send(const char *message)
 {
-	struct timeval patience = { .tv_sec = 2 }; /* with a manager whose queue is full; its own timeouts are longer */
+	struct timeval patience = { .tv_sec = 2 }; /* for a manager whose queue is full; its own timeouts are longer */
 	struct sockaddr_un sa;
 	socklen_t size;
 
@@ -61,7 +61,7 @@ static void notify_send(const char *message)
 		close(fd);
 }
 
-/* A line end in the text would begin another assignment. */
+/* A line end in the text would start another assignment. */
 static void send_status(const char *before, const char *status)
 {
 	char message[MAX_STATUS_BYTES + 64];
@@ -131,7 +131,7 @@ uint64_t notify_watchdog_interval_ns(void)
 	if (number_from_environment("WATCHDOG_USEC", &usec) < 0)
 		return 0;
 	if (number_from_environment("WATCHDOG_PID", &pid) == 0 && pid != (uint64_t)getpid())
-		return 0; /* meant for a parent */
+		return 0; /* the variables are meant for a parent */
 	return __builtin_mul_overflow(usec, 500, &interval_ns) ? 0 : interval_ns;
 }
 

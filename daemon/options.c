@@ -1,5 +1,5 @@
-/* getopt_long's table and what becomes of it. Paths may be relative here, since people type them in some directory;
- * the daemon itself deals in absolute ones only, as it may outlive that directory. */
+/* getopt_long's table and the handling of its options. Paths may be relative here, because people type them in some
+ * directory. The daemon uses only absolute paths, because it may outlive that directory. */
 #include "options.h"
 
 #include <errno.h>
@@ -93,8 +93,8 @@ static char *absolute(const char *path, size_t n_bytes)
 	return result;
 }
 
-/* "npy:x,y" with each file made absolute; every kind but random names files. Text that is no source is left for
- * config_set_dataset to refuse. */
+/* "npy:x,y" with each file made absolute; every kind but random names files. config_set_dataset refuses text that is
+ * not a source. */
 static char *absolute_source(const char *source)
 {
 	const char *colon = strchr(source, ':');
@@ -122,7 +122,7 @@ static char *absolute_source(const char *source)
 
 /* ---- collecting ---- */
 
-/* text: taken. */
+/* Takes text. */
 static int add_value(struct options *o, const char *option, const char *key, char *text)
 {
 	struct option_value *more = text ? reallocarray(o->values, o->n_values + 1, sizeof *more) : NULL;
@@ -195,7 +195,7 @@ static int take(struct options *o, int option)
 		return add_value(o, "--log-level", "log_level", strdup(optarg));
 	case OPT_DATASET:
 		return add_dataset(o, optarg);
-	default: /* getopt_long has said what is wrong */
+	default: /* getopt_long has reported the mistake */
 		return OPTIONS_E_USAGE;
 	}
 }
@@ -226,7 +226,7 @@ void options_finish(struct options *o)
 
 /* ---- the configuration ---- */
 
-/* A file of another user is none: root may have been given a user's environment (sudo -E). */
+/* A file of another user is ignored: root may have been given a user's environment (sudo -E). */
 static bool is_ours(const char *path)
 {
 	struct stat st;
@@ -234,7 +234,7 @@ static bool is_ours(const char *path)
 	return stat(path, &st) == 0 && (st.st_uid == geteuid() || st.st_uid == 0);
 }
 
-/* False: there is none. */
+/* False: there is no file. */
 static bool find_users_file(char path[PATH_MAX])
 {
 	const char *config = secure_getenv("XDG_CONFIG_HOME"), *home = secure_getenv("HOME");
@@ -253,7 +253,7 @@ const char *options_config_path(struct options *o)
 {
 	const char *given = secure_getenv("BATCHD_CONFIG");
 	bool is_service =
-		secure_getenv("CONFIGURATION_DIRECTORY") != NULL; /* systemd's word for the unit's /etc/batchd */
+		secure_getenv("CONFIGURATION_DIRECTORY") != NULL; /* systemd sets it for the unit's /etc/batchd */
 
 	if (o->config_path)
 		return o->config_path;
@@ -266,7 +266,7 @@ const char *options_config_path(struct options *o)
 
 /* ---- applying ---- */
 
-enum { ON_DEMAND_IDLE_S = 300 }; /* the caches last so long: for a script that is edited and run again */
+enum { ON_DEMAND_IDLE_S = 300 }; /* how long the caches last: for a script that is edited and run again */
 
 /* "workers: 'x' is not valid" becomes "--workers: 'x' is not valid". */
 static int fail_option(const char *option, struct config_error *err)
@@ -280,7 +280,7 @@ static int fail_option(const char *option, struct config_error *err)
 
 static int apply_dataset(const char *text, struct config *c, struct config_error *err)
 {
-	const char *equals = strchr(text, '='); /* add_dataset saw to it */
+	const char *equals = strchr(text, '='); /* add_dataset has checked it */
 	char *name = strndup(text, (size_t)(equals - text));
 	int r = name ? config_set_dataset(c, name, equals + 1, err) : -ENOMEM;
 

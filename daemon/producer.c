@@ -1,4 +1,5 @@
-/* See producer.h. Here are names, connections, slabs and last words; served-job.c decides which batches are made. */
+/* See producer.h. This file has names, connections, slabs and the end of a producer; served-job.c decides which batches
+ * are made. */
 #include "producer.h"
 
 #include <assert.h>
@@ -32,7 +33,7 @@ void producer_fill(struct producer *p, const Batchd__Wire__Fill *body)
 
 enum producer_state { PRODUCER_IDLE, PRODUCER_FEEDING, PRODUCER_GONE };
 
-/* Its state is whether it has a job. */
+/* A producer's state follows from whether it has a job. */
 static void note_move(const struct producer *p, enum producer_state to, const struct job *j)
 {
 	static const char *const names[] = { "idle", "feeding", "gone" };
@@ -95,18 +96,19 @@ int producer_offer(struct producer *p, uint32_t rank, uint32_t world_size, struc
 	return 0;
 }
 
-/* The oldest slab that was offered is mapped: no other process may map it writable, and trainers may have it. */
+/* The producer has mapped the oldest slab on offer: from now on no other process may map it writable, and trainers may
+ * have it. */
 static int on_mapped(struct producer *p, uint32_t slab, struct refusal *why)
 {
 	struct offer *o = p->offers;
 	if (!o || o->slots->slab_number != slab) {
 		if (slab == 0 || slab > p->n_slabs)
 			return refuse(why, CODE(PROTOCOL), "slab", "mapped a slab that was not offered");
-		return 0; /* one of a job that has closed meanwhile */
+		return 0; /* a slab of a job that has closed meanwhile */
 	}
 	struct slots *slots = o->slots;
 	uint32_t rank = o->rank;
-	assert(p->job); /* the offers are of its job */
+	assert(p->job); /* the offers belong to its job */
 	p->offers = o->next;
 	free(o);
 	p->ops->mapped(p, rank, slots, slab_seal(&slots->slab) == 0);
@@ -138,7 +140,7 @@ static unsigned count(const struct engine *e)
 
 /* ---- the end of a producer ---- */
 
-/* The trainers of what it feeds have what was made, and are told why there is no more. */
+/* The trainers that it feeds get the batches that were made, and the reason why there are no more. */
 static void end(struct producer *p, Batchd__Wire__ErrorCode code, const char *text)
 {
 	struct engine *e = p->session->engine;
@@ -202,7 +204,7 @@ int producer_on_end(struct session *s, const Batchd__Wire__ProducerEnd *m, struc
 
 /* ---- batches that do not fit ---- */
 
-/* Room for the next ones, too: each time the trainers have to open again. */
+/* Leaves room for later batches, too, because the trainers must reopen each time. */
 static uint64_t larger(const struct producer *p, uint64_t need, uint64_t most)
 {
 	uint64_t wanted = need < p->slot_bytes * 2 ? p->slot_bytes * 2 : need + need / 4;
@@ -234,13 +236,14 @@ static void replace(struct producer *old, const struct session *by, bool resumab
 	struct refusal why;
 	refuse(&why, CODE(FENCED), "producer", "a newer producer took the name '%s': %s (pid %d)", old->name,
 	       by->program, (int)by->pid);
-	/* One that can begin anywhere just takes over: SHUTDOWN makes trainers open again and go on where they are. */
+	/* A producer that can begin anywhere simply takes over: SHUTDOWN makes trainers reopen and continue at their
+	 * position. */
 	end_with(old, resumable ? CODE(SHUTDOWN) : CODE(PRODUCER),
 		 "producer '%s' (pid %d) was replaced by a newer one (pid %d)", old->name, (int)old->pid, (int)by->pid);
 	s->engine->job_ops->ended(s, &why);
 }
 
-/* Whether it may have the name. */
+/* Whether this producer may have the name. */
 static int check_produce(const struct session *s, const Batchd__Wire__Produce *m, struct refusal *why)
 {
 	const struct engine *e = s->engine;
@@ -294,12 +297,12 @@ int producer_on_produce(struct session *s, const Batchd__Wire__Produce *m, const
 	answer.body_case = BATCHD__WIRE__SERVER_MESSAGE__BODY_PRODUCING;
 	answer.producing = &body;
 	tell(p, &answer, NULL);
-	if (s->producer == p) /* it may have gone in that moment */
+	if (s->producer == p) /* it may have ended during the call */
 		ops->came(p);
 	return 0;
 }
 
-/* What is wrong with it; NULL: nothing. */
+/* The error in an answer; NULL: none. */
 static const char *check_answer(const struct producer *p, const Batchd__Wire__Filled *m, const char **field)
 {
 	*field = "need_bytes";

@@ -10,7 +10,7 @@
 #include "ipc/parcel.h"
 #include "status.h"
 
-enum { PART = 20, SAVED_NS = 20000000 }; /* so much may be made at once after a rest: some hundred reports */
+enum { PART = 20, SAVED_NS = 20000000 }; /* the most that may be made in a row after a pause: about a hundred reports */
 
 static void report_finish(struct report *r)
 {
@@ -71,7 +71,7 @@ static bool may_make(struct report *r)
 	return r->spent_ns < SAVED_NS;
 }
 
-/* The viewer's, or the one whose viewer has not asked for longest. */
+/* The viewer's report, or the one whose viewer has not asked for longest. */
 static struct report *find(struct reports *all, uid_t viewer)
 {
 	struct report *r = all->of;

@@ -1,5 +1,5 @@
-/* See request.h. A straight list of checks; the first that fails names its field. Anything that needs the data set to
- * be open (its size, whether it holds images) is checked by whoever opens it. */
+/* See request.h. A straight list of checks; the first that fails names its field. A check that needs an open data set
+ * (its size, whether it holds images) is left to the code that opens it. */
 #include "request.h"
 
 #include <stdio.h>
@@ -130,7 +130,7 @@ static int check_numbers(const struct config *config, const Batchd__Wire__Open *
 	return 0;
 }
 
-/* Who has said how many they are keep step; trials that come and go must not stop each other. */
+/* A group of known size keeps step; trials that come and go must not stop each other. */
 static enum group_policy policy_of(const Batchd__Wire__Open *o)
 {
 	switch (o->policy) {
@@ -145,8 +145,8 @@ static enum group_policy policy_of(const Batchd__Wire__Open *o)
 	}
 }
 
-/* A producer makes its batches as it likes, so nothing of that is the trainer's to say; what would be another job
- * otherwise is made equal. */
+/* A producer decides the form of its batches, so the trainer's options for it are refused. Fields that would make it
+ * another job are set to fixed values. */
 static int adapt_to_producer(const Batchd__Wire__Open *o, const char *source, struct loader_spec *spec,
 			     struct refusal *err)
 {
@@ -180,7 +180,7 @@ static int adapt_to_producer(const Batchd__Wire__Open *o, const char *source, st
 	spec->seed = 0;
 	spec->num_workers = 0;
 	spec->policy = GROUP_WAIT; /* a producer makes one sequence of batches */
-	if (o->node_world_size)    /* for the trainers of its own machine */
+	if (o->node_world_size)    /* ranks are counted among the trainers of this machine */
 		spec->world_size = o->node_world_size;
 	spec->served = true;
 	return 0;

@@ -86,7 +86,7 @@ static const struct feed_ops feed_ops = { .fill = on_fill, .peek = on_peek, .can
 
 /* ---- slabs ---- */
 
-/* In share mode there is one slab for all. */
+/* In share mode there is one slab for all ranks. */
 static uint32_t slab_rank(const struct job *j, uint32_t rank)
 {
 	return j->spec.share ? 0 : rank;
@@ -102,7 +102,7 @@ void served_job_offer(struct job *j, uint32_t rank, struct slots *slots)
 	if (j->producer && producer_offer(j->producer, slab_rank(j, rank), loader_n_ranks(j->loader), slots) == 0)
 		return;
 	slots_unref(slots);
-	if (j->producer) /* without one the job has failed, and its sessions know */
+	if (j->producer) /* without a producer the job has failed, and its sessions know */
 		fail_job(j, CODE(INTERNAL), "out of memory");
 }
 
@@ -137,7 +137,7 @@ static bool may_feed(const struct job *j, const struct producer *p)
 		return false;
 	if (p->uid == j->spec.uid)
 		return true;
-	/* Another user's: only where the configuration names the data set, for both of them. */
+	/* Another user's producer: only if the configuration has the data set, and allows it to both users. */
 	const struct config_dataset *d = config_dataset(j->engine->config, j->spec.dataset);
 	struct requester who = { .uid = p->uid,
 				 .gids = peer->gids,
@@ -167,7 +167,7 @@ static int make_loader(struct job *j, struct producer *p)
 	r = feed_create(&j->engine->loop, j->loader, &feed_ops, j, &maker, p->asked + 1, &j->feed);
 	if (r == 0)
 		loader_set_source(j->loader, &j->feed->source);
-	return r; /* the loader goes with the job */
+	return r; /* the job frees the loader */
 free_spec:
 	loader_spec_finish(&spec);
 unref:
@@ -238,7 +238,7 @@ static void give_up(struct session *s)
 	s->engine->job_ops->ended(s, &why);
 }
 
-/* A producer for the job. NULL: none is free; *busy: one that feeds another job, which has sessions. */
+/* A free producer for the job. NULL: there is none; *busy: one that feeds another job, which has sessions. */
 static struct producer *find_free(const struct job *j, const struct producer **busy)
 {
 	struct producer *found = NULL;
@@ -272,13 +272,13 @@ static void on_tick(uv_timer_t *t)
 		if (!s->peer)
 			continue;
 		if (now >= s->producer_deadline_ns)
-			give_up(s); /* with the last one the job goes, too, but not its memory */
+			give_up(s); /* the last one ends the job, too, but does not free its memory */
 		else
 			tell_waiting(s, now);
 	}
 }
 
-/* Ticks as often as is needed to keep the earliest deadline. */
+/* Looks for a producer at each tick, and refuses the sessions whose deadline has passed. */
 static void wait_on(struct job *j)
 {
 	uv_timer_start(&j->linger, on_tick, FIRST_TICK_MS, TICK_MS);
@@ -301,7 +301,7 @@ static bool is_waiting(const struct job *j)
 	return j->state == JOB_OPENING && j->served;
 }
 
-/* Gives it the job that waits for it; a second such job is refused. */
+/* Gives the producer the job that waits for it; refuses a second such job. */
 static void on_came(struct producer *p)
 {
 	for (struct job *j = p->session->engine->jobs, *next; j; j = next) {
@@ -317,8 +317,8 @@ static void on_came(struct producer *p)
 
 /* ---- answers ---- */
 
-/* Its trainers take what was made, and open another job with larger slots, which begins with the batch that the
- * producer keeps, or that batch's round. So growing needs no case of its own in a session, a slab or a GPU's memory. */
+/* Its trainers take the batches that were made, and open another job with larger slots, which begins with the batch
+ * that the producer keeps, or with that batch's round. So sessions, slabs and GPU memory need no code for growing. */
 static void reopen(struct producer *p, const struct feed_maker *next)
 {
 	struct job *j = p->job;
@@ -408,16 +408,16 @@ static void leave(struct job *j)
 	producer_bind(j->producer, NULL);
 	j->producer = NULL;
 	for (struct job *other = j->engine->jobs; other; other = other->next) {
-		if (is_waiting(other)) /* it may have come after the last session of this one had gone */
+		if (is_waiting(other)) /* it may have come after the last session of this job had gone */
 			uv_timer_start(&other->linger, on_tick, 0, TICK_MS);
 	}
 }
 
 /* ---- its trainers ---- */
 
-/* The first batch that no trainer of the group has been given. Streams run ahead of that, past the end of an epoch too
- * as long as the producer has not said where it is. A trainer that stands even farther ahead waits there for the others,
- * unless there are none. */
+/* The first batch that no trainer of the group has been given. Streams run ahead of it, and past the end of an epoch
+ * until the producer reports where the epoch ends. A trainer that is even farther ahead waits for the others, unless
+ * there are none. */
 static struct position next_of_group(const struct session *s)
 {
 	const struct job *j = s->job;

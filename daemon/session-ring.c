@@ -1,5 +1,5 @@
-/* See session-ring.h. A broken ring is found deep inside of a stream, hence peer_doom: everything stays where it is until
- * the loop comes round. */
+/* See session-ring.h. A broken ring is found deep inside a stream; so peer_doom leaves everything in place until the
+ * next turn of the loop. */
 #include "session-ring.h"
 
 #include <assert.h>
@@ -54,7 +54,7 @@ void control_note_release(struct session *s, const Batchd__Wire__Release *r)
 /* Takes one entry. 0; -EAGAIN: there is none; -EPROTO with *why. */
 static int collect_one(struct session *s, const char **why)
 {
-	static struct wire_arena arena; /* of its own: a packet may be looked at further up */
+	static struct wire_arena arena; /* a separate arena: a caller may still look at a packet */
 	unsigned char bytes[RING_MAX_MESSAGE];
 	const Batchd__Wire__ClientMessage *m;
 	size_t n = 0;
@@ -83,7 +83,7 @@ void session_ring_collect(struct session *s)
 	if (s->ring.page && !(s->peer && s->peer->doomed)) {
 		do
 			r = collect_one(s, &why);
-		while (r == 0); /* each ends a lease, so there is an end to it */
+		while (r == 0); /* terminates: each entry ends a lease */
 	}
 	if (r != -EAGAIN && s->peer)
 		break_off(s, why);
@@ -123,7 +123,7 @@ void session_ring_open(struct session *s, int *fd)
 	assert(!s->ring.page);
 	*fd = -1;
 	if (charge_begin(&s->ring_bytes, &e->budget.accounts, s->uid, ACCOUNT_SLOT_BYTES, RING_PAGE_BYTES))
-		return; /* who has so little left may well go without */
+		return; /* a user with so little memory left can do without */
 	int r = ring_create(&s->ring, fd);
 	if (r) {
 		charge_end(&s->ring_bytes);

@@ -31,7 +31,7 @@ struct device {
 
 /* Whether a trainer makes progress; stall.c's. */
 struct stall {
-	uint64_t active_ns; /* when it last made progress; 0: not looked at yet */
+	uint64_t active_ns; /* last look with progress, or without batches; 0: no look yet */
 	uint64_t progress;  /* its count of actions at that time */
 	uint64_t cpu_ns;    /* processor time at the first look since */
 	bool seen;          /* there was such a look */

@@ -1,7 +1,7 @@
 /* A session's messages, and its life after its connection: see session-state.h.
  *
- * Opening a session goes Open -> job (maybe new) -> its loader is there -> a slab for its stream is there -> attached;
- * advance is called at each arrival and does the next step that can be done. */
+ * A session opens in these steps: Open -> a job (perhaps new) -> the job's loader is ready -> a slab for its stream is
+ * ready -> attached. advance is called when any of these is ready and does the next possible step. */
 #include "session.h"
 
 #include <assert.h>
@@ -42,8 +42,8 @@ static void note_move(const struct session *s, unsigned to)
 	PROBE(session_move, s->number, s->state, to);
 }
 
-/* The only way from one state to another. A move that is not in the table is a bug of ours, never a peer's doing; a
- * session may end in any state. */
+/* Moves the session to another state; no other function does. A move that is not in the table is a bug of the daemon;
+ * no peer can cause it. A session may end in any state. */
 static void session_move(struct session *s, enum session_state to)
 {
 	static const bool allowed[5][5] = {
@@ -116,8 +116,8 @@ bool session_abandon(struct session *s)
 	return had;
 }
 
-/* The connection is gone while the process may still read its slots: only its exit frees them. The descriptor is taken
- * over, not duplicated, as there may be none left just then. */
+/* The connection is gone while the process may still read its slots: only its exit frees them. The pidfd is taken over,
+ * not duplicated, because there may be no free descriptor. */
 static bool become_ghost(struct session *s, struct peer *p)
 {
 	if (p->pidfd < 0 || (s->engine->stopping && !device_must_stay(s)) ||
@@ -134,10 +134,10 @@ static bool become_ghost(struct session *s, struct peer *p)
 	return true;
 }
 
-/* It gets no more batches. */
+/* The session gets no more batches. */
 static void part(struct session *s)
 {
-	session_ring_collect(s); /* what it gave back at the last moment */
+	session_ring_collect(s); /* takes in its last releases */
 	session_ring_close(s);
 	job_task_forget(&s->comparison);
 	stall_forget(s);
@@ -158,7 +158,7 @@ static void fail(struct session *s, Batchd__Wire__ErrorCode code, const char *fi
 		peer_fail(s->peer, code, field, "%s", text);
 }
 
-/* For what has an outcome: tells the client if it is a refusal. */
+/* For calls with an outcome: tells the client if it is a refusal. */
 static void note(struct session *s, int r, const struct refusal *why)
 {
 	if (r == REFUSED)
@@ -228,7 +228,7 @@ static void attach(struct session *s, uint32_t rank)
 	stall_tell(s);
 }
 
-/* Of several places in share mode the first that nobody has had yet, then the first that is free. -1: none. */
+/* In share mode, the first of several places that has never been used, then the first that is free. -1: none. */
 static int32_t free_place(const struct stream *stream)
 {
 	int32_t any = -1;
@@ -254,8 +254,8 @@ static void tell_fenced(struct session *loser, const struct session *winner, uin
 	fail(loser, CODE(FENCED), "rank", text);
 }
 
-/* Of two that claim one rank. A trainer that only lost its connection takes its rank back from nobody who came after it
- * was started, however late it notices: it may have been stopped all the while. */
+/* Orders two trainers that claim one rank. A trainer that only lost its connection takes its rank back unless the
+ * rank's new trainer was started later, however late it notices: it may have been stopped meanwhile. */
 static bool is_newer(const struct session *a, const struct session *b)
 {
 	if ((a->again || b->again) && a->born_ns != b->born_ns)
@@ -263,8 +263,8 @@ static bool is_newer(const struct session *a, const struct session *b)
 	return a->number > b->number;
 }
 
-/* The newest trainer of a rank is the one that counts: a restarted one must not wait for its predecessor's timeout.
- * False: that is somebody else. */
+/* The newest trainer of a rank wins: a restarted one must not wait for its predecessor's timeout. False: another
+ * trainer is newer. */
 static bool fence_rank(struct session *s, uint32_t rank)
 {
 	for (struct session *other = s->job->sessions, *next; other; other = next) {
@@ -282,7 +282,7 @@ static bool fence_rank(struct session *s, uint32_t rank)
 	return true;
 }
 
-/* The rank's stream, charged to its user. NULL: it has been told why there is none. */
+/* The rank's stream, charged to its user. NULL: the client has been told why there is none. */
 static struct stream *stream_of(struct session *s, uint32_t rank)
 {
 	struct engine *e = s->engine;
@@ -319,7 +319,7 @@ static void request_slots(struct session *s)
 		advance(s);
 }
 
-/* The next step of opening that can be done. */
+/* Does the next possible step of opening. */
 static void advance(struct session *s)
 {
 	struct job *j = s->job;
@@ -394,7 +394,7 @@ static void send_opened(struct session *s)
 	o.slab_kind = (Batchd__Wire__SlabKind)slots->slab.kind;
 	o.slab_bytes = slots->slab.bytes;
 	o.n_slots = slots->n;
-	o.window = l->is_loose ? l->group.slot_quota : slots->n_made; /* what it can count on; more may be made */
+	o.window = l->is_loose ? l->group.slot_quota : slots->n_made; /* slots that it can rely on; more may be made */
 	o.slot_bytes = l->layout.slot_bytes;
 	o.labels_offset = l->layout.labels_offset;
 	o.indices_offset = l->layout.indices_offset;
@@ -432,7 +432,7 @@ static void send_opened(struct session *s)
 
 /* ---- batches ---- */
 
-/* One record a session: which trainer the group has left behind, or waits for no more. */
+/* One log record per session: the group has left this trainer behind, or no longer waits for it. */
 static void note_apart(struct session *s, bool apart)
 {
 	struct group *g = s->consumer.group;
@@ -473,8 +473,7 @@ static int publish(struct consumer *c, const struct slot *slot)
 	m.batch = &b;
 	if (s->ring.page)
 		return session_ring_put(s, &m);
-	struct peer *p = s->peer; /* a client that does not read is closed here, and its session may be gone
-	                           * afterwards */
+	struct peer *p = s->peer; /* a client that does not read is closed here, which may free its session */
 	peer_send(p, &m, NULL, 0);
 	return p->doomed || p->closing ? -EPIPE : 0;
 }
@@ -495,8 +494,8 @@ static const struct consumer_ops ring_ops = { .publish = publish,
 
 /* ---- messages ---- */
 
-/* Watches its process from now on; before anything is made for it. False: that cannot be, and it has been told. Only the
- * end of its process ends a trainer's leases, so nobody is served whose end cannot be seen. */
+/* Starts to watch the session's process, before anything is made for it. False: that is impossible, and the client has
+ * been told. Only the end of its process ends a trainer's leases, so a client is refused if its end cannot be seen. */
 static bool identify(struct session *s)
 {
 	int r = peer_identify(s->peer);
@@ -697,7 +696,7 @@ static void on_status(struct session *s)
 {
 	if (s->peer->gone)
 		return;
-	if (s->peer->n_out) { /* or its unread answers would fill our memory */
+	if (s->peer->n_out) { /* or its unread answers would fill the daemon's memory */
 		fail(s, CODE(LIMIT), NULL, "asked for the status again before it had read the last");
 		return;
 	}
@@ -779,7 +778,7 @@ static void on_message(struct peer *p, const Batchd__Wire__ClientMessage *m, int
 	}
 	bool attached = s->state == SESSION_ATTACHED;
 	if (s->state == SESSION_PARTING && m->body_case != BATCHD__WIRE__CLIENT_MESSAGE__BODY_CLOSE)
-		return; /* on its way before it knew */
+		return; /* it was sent before the client knew */
 	if (m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_PRODUCE)
 		on_produce(s, m->produce);
 	else if (m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_FILLED)

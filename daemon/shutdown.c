@@ -12,7 +12,7 @@
 #include "util/log.h"
 
 enum {
-	GPU_GRACE_S = 3, /* for trainers to let go of what they have open on a GPU */
+	GPU_GRACE_S = 3, /* for trainers to close the memory that they have open on a GPU */
 	GPU_PATIENCE_S = 10,
 };
 
@@ -35,7 +35,7 @@ static void on_gpus_closed(void *arg)
 	s->finished(s);
 }
 
-/* A driver whose GPU has gone may never return, and what it holds only the end of the process frees. */
+/* A driver whose GPU is lost may never return; only the end of the process frees its memory. */
 static void on_patience_over(uv_timer_t *t)
 {
 	const struct shutdown *s = t->data;
@@ -64,8 +64,7 @@ void shutdown_go_on(struct shutdown *s)
 
 /* ---- the first steps ---- */
 
-/* What a trainer still holds is not waited for, so from here on nothing may be written into any slot that comes back.
- */
+/* Slots that trainers still hold are not waited for, so from here on no slot that comes back may be written. */
 static void tell_clients(struct shutdown *s)
 {
 	struct engine *e = s->engine;
@@ -80,7 +79,7 @@ static void tell_clients(struct shutdown *s)
 		else if (tell)
 			peer_fail(p, BATCHD__WIRE__ERROR_CODE__SHUTDOWN, NULL, "batchd at %s is stopping",
 				  e->socket_path);
-		p = tell ? s->server->peers : p->next; /* one's end may be that of others */
+		p = tell ? s->server->peers : p->next; /* ending one session may end others */
 	}
 	for (struct session *x = e->sessions, *next; x; x = next) {
 		next = x->next;
@@ -88,8 +87,7 @@ static void tell_clients(struct shutdown *s)
 	}
 }
 
-/* To free memory on a GPU that another process has open is undefined, so the rest is left to the end of this process.
- */
+/* Freeing GPU memory that another process has open is undefined, so the rest is left to the end of this process. */
 static void on_grace_over(uv_timer_t *t)
 {
 	struct shutdown *s = t->data;
@@ -116,7 +114,7 @@ void shutdown_begin(struct shutdown *s, int exit_code, const char *why)
 	server_stop(s->server);
 	uv_timer_stop(&s->idle);
 	uv_timer_stop(&e->stall);
-	/* Before anything ends: with the last session, or job, the next step may begin. */
+	/* Started before anything ends: the last session, or job, may begin the next step. */
 	uv_timer_start(&s->grace, on_grace_over, GPU_GRACE_S * 1000, 0);
 	tell_clients(s);
 	for (struct job *j = e->jobs, *next; j; j = next) {

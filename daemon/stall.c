@@ -1,17 +1,17 @@
 /* Stalled trainers.
  *
- * A trainer may rightly keep its batches for an hour: it evaluates, it waits for the others in a collective, a debugger
- * has stopped it. So silence alone says nothing. A trainer is reported when it has batches and has taken or given back
- * none for `stall_after`, and one of these holds:
+ * A trainer may rightly keep its batches for an hour: it evaluates, it waits for other ranks in a collective, a
+ * debugger has stopped it. So inactivity alone proves nothing. A trainer is reported when it has batches and has taken
+ * or given back none for `stall_after`, and one of these holds:
  *
  *   - the kernel says that it is stopped, or stuck in a system call that cannot be interrupted
  *   - it uses no processor, and another rank of its job is ahead of it
  *   - (share) another trainer of its group waits because of the batches it has
  *   - (share) it uses no processor, and another trainer of its group waits for the epoch that comes after its batches
  *
- * The report goes to the log, once per spell, to the other trainers of the job, and into the status. Nothing is taken
- * from the stalled trainer, but a trainer that waits for the group's next epoch does not wait for it any more. The
- * others hear of it at their next call, and through the status at any time, long before a collective gives up on it. */
+ * The report appears in the log, once per stall, in a notice to the other trainers of the job, and in the status. The
+ * stalled trainer keeps everything, but a trainer that waits for the group's next epoch no longer waits for it. The
+ * other trainers see the notice at their next call, and the status at any time, long before a collective times out. */
 #include "stall.h"
 
 #include <assert.h>
@@ -37,7 +37,7 @@ static double seconds(uint64_t ns)
 /* ---- what the kernel says ---- */
 
 struct process_state {
-	char state; /* as in /proc/PID/stat; 0: not ours to see */
+	char state; /* as in /proc/PID/stat; 0: not readable */
 	uint64_t cpu_ns;
 };
 
@@ -55,7 +55,7 @@ static struct process_state look_at(pid_t pid)
 	if (n <= 0)
 		return p;
 	text[n] = '\0';
-	const char *at = strrchr(text, ')'); /* its name may hold anything */
+	const char *at = strrchr(text, ')'); /* its name may contain any character */
 	if (!at ||
 	    sscanf(at + 1, " %c %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %llu %llu", &p.state, &user, &system) != 3)
 		return (struct process_state){ 0 };
@@ -63,10 +63,10 @@ static struct process_state look_at(pid_t pid)
 	return p;
 }
 
-/* ---- who gets on ---- */
+/* ---- which trainers make progress ---- */
 
-/* Batches taken out of the ring or, without one, sent; and given back. Any change means that the trainer does
- * something. */
+/* Batches taken out of the ring or, without a ring, sent; and batches given back. Any change means that the trainer
+ * makes progress. */
 static uint64_t progress(const struct session *s)
 {
 	return s->consumer.n_published - s->consumer.n_unread + s->n_released + s->consumer.seek;
@@ -78,7 +78,7 @@ static bool has_batches(const struct session *s)
 	       !s->consumer.waiting;
 }
 
-/* How many batches b is ahead of a; 0 when it is not, or nobody can tell. */
+/* How many batches b is ahead of a; 0 when it is not, or when that is unknown. */
 static uint64_t ahead(const struct session *a, const struct session *b)
 {
 	const struct position *p = &a->consumer.cursor, *q = &b->consumer.cursor;
@@ -90,7 +90,7 @@ static uint64_t ahead(const struct session *a, const struct session *b)
 	return others > mine ? others - mine : 0;
 }
 
-/* Another session of the same process gets on, say the loader of an evaluation. */
+/* Another session of the same process makes progress, for example the loader of an evaluation. */
 static bool is_busy_elsewhere(const struct session *s, uint64_t now, uint64_t after_ns)
 {
 	for (const struct session *o = s->engine->sessions; o; o = o->next) {
@@ -123,7 +123,7 @@ static const struct session *somebody_ahead(const struct session *s, uint64_t *b
 	return best;
 }
 
-/* Another trainer of its group begins with the next epoch, and it is this one that is to get there first. */
+/* Another trainer of its group waits to begin the next epoch until this one gets there. */
 static bool is_followed(const struct session *s)
 {
 	for (const struct session *o = s->job->sessions; o; o = o->next_in_job) {
@@ -133,7 +133,7 @@ static bool is_followed(const struct session *s)
 	return false;
 }
 
-/* Why it counts as stalled, in words; false: it does not. */
+/* The reason why it counts as stalled, in words; false: it does not. */
 static bool is_stalled(const struct session *s, uint64_t now, uint64_t after_ns, char *why, size_t size)
 {
 	struct process_state p = look_at(s->pid);
@@ -180,7 +180,7 @@ static void tell_others(const struct session *s, Batchd__Wire__NoticeKind kind, 
 {
 	for (struct session *o = s->job->sessions, *next; o; o = next) {
 		next = o->next_in_job;
-		/* Who leaves its packets unread is stuck itself, and needs no more of them. */
+		/* A trainer that leaves its packets unread is stuck itself, and gets no more of them. */
 		if (o != s && o->state == SESSION_ATTACHED && o->peer && !o->peer->n_out && !o->stall.is_on)
 			tell(o->peer, s, kind, text, since_s);
 	}
@@ -249,8 +249,8 @@ static void note_progress(struct session *s, uint64_t now)
 
 static void look(struct session *s, uint64_t now, uint64_t after_ns)
 {
-	/* Not just a look at its ring: whoever takes releases out has to see to what they make possible, as the trainer
-	 * counts on being noticed. */
+	/* Not only a look at its ring: a caller that takes releases out must also use the freed slots, because the
+	 * trainer expects a reaction. */
 	stream_wake(&s->consumer);
 	if (!s->peer || s->peer->doomed)
 		return;
@@ -258,7 +258,7 @@ static void look(struct session *s, uint64_t now, uint64_t after_ns)
 		note_progress(s, now);
 		return;
 	}
-	if (!s->stall.seen) { /* from here on its processor time counts */
+	if (!s->stall.seen) { /* its processor time counts from here on */
 		s->stall.cpu_ns = look_at(s->pid).cpu_ns;
 		s->stall.seen = true;
 		return;
@@ -281,7 +281,7 @@ static void on_timer(uv_timer_t *t)
 		if (s->state == SESSION_ATTACHED && s->job && s->peer)
 			look(s, now, after_ns);
 	}
-	stall_watch(e); /* a reload may have changed how often */
+	stall_watch(e); /* a reload may have changed the interval */
 }
 
 void stall_watch(struct engine *e)

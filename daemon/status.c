@@ -1,5 +1,6 @@
-/* The daemon's state as JSON (jansson), for `batchctl status` and whoever watches it. Every number is taken when asked,
- * nothing is kept for it. Names are the field's; bytes, seconds and counts carry their unit in the key. */
+/* The daemon's state as JSON (jansson), for `batchctl status` and monitoring. Every number is taken at the time of the
+ * request; nothing is stored for it. Names are the terms of the field; bytes, seconds and counts have their unit in the
+ * key. */
 #include "status.h"
 
 #include <stdio.h>
@@ -17,7 +18,7 @@
 #include "session-state.h"
 #include "util/namespace.h"
 
-/* Whether all of a user's rows are shown: names, paths and programs are that user's own business. */
+/* Whether all of a user's rows are shown: names, paths and programs are private to that user. */
 static bool may_see(uid_t viewer, uid_t owner)
 {
 	return viewer == 0 || viewer == owner;
@@ -38,7 +39,7 @@ static void set_int(json_t *object, const char *key, uint64_t value)
 	set(object, key, json_integer((json_int_t)value));
 }
 
-/* File names are bytes; JSON is UTF-8: what is not becomes '?'. */
+/* File names are bytes and JSON is UTF-8: invalid bytes become '?'. */
 static void set_text(json_t *object, const char *key, const char *value)
 {
 	json_t *text = json_string(value);
@@ -73,7 +74,7 @@ static double cpu_seconds(void)
 	       (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e6;
 }
 
-/* version: 1000 * major + 10 * minor, as CUDA has it. */
+/* version: 1000 * major + 10 * minor, as in CUDA. */
 static void set_driver(json_t *object, int version)
 {
 	char text[32];
@@ -81,7 +82,7 @@ static void set_driver(json_t *object, int version)
 	set_text(object, "cuda_driver", text);
 }
 
-/* What decides, besides the user, whether a trainer can map the daemon's memory on a GPU. */
+/* Besides the user, these namespaces decide whether a trainer can map the daemon's memory on a GPU. */
 static json_t *namespaces_part(void)
 {
 	json_t *o = json_object();
@@ -149,10 +150,10 @@ static json_t *ranks_of(uint64_t bits)
 	return list;
 }
 
-/* ---- what trainers have taken of what they were given ---- */
+/* ---- batches that trainers have taken ---- */
 
-/* Batches in the trainer's ring: it may have them, and has not looked yet. Of a trainer without a ring, or one that has
- * gone, nothing is known, and they count as taken. */
+/* Batches in the trainer's ring that it has not taken yet. For a trainer without a ring, or one that has gone, this is
+ * unknown, and all count as taken. */
 static uint32_t n_untaken(const struct session *s)
 {
 	uint32_t n = s->ring.page && s->state == SESSION_ATTACHED ? ring_peek_untaken(&s->ring.batches) : 0;
@@ -184,7 +185,7 @@ static uint64_t rows_of_newest(const struct consumer *c, uint32_t n)
 	return rows;
 }
 
-/* Of the trainer that has taken most: the others of its group have taken some of the same. */
+/* For the trainer that has taken most: the others of its group have taken some of the same. */
 static uint32_t most_taken(const struct job *j, const struct stream *s)
 {
 	uint32_t most = 0;
@@ -219,7 +220,7 @@ static json_t *stream_part(const struct job *j, const struct stream *s)
 	set_int(o, "making", n.making);
 	set_int(o, "held", held);
 	set_int(o, "window", n.window);
-	/* The oldest batch keeps its slot until these have had it. */
+	/* The oldest batch keeps its slot until these ranks have had it. */
 	set(o, "waits_for_ranks", n.full && s->n_consumers > 1 ? ranks_of(n.waits_for | s->expected) : json_array());
 	const char *waiting = !s->positioned ? "a trainer to begin"
 			      : n.full && n.making == 0 && untaken
@@ -237,7 +238,7 @@ static const char *state_of(const struct job *j)
 	return j->state == JOB_READY && !j->sessions ? "lingering" : job_state_name(j->state);
 }
 
-/* Rows of one job have the same text here, so that readers can join them. Another user's job has a number for it. */
+/* Rows of one job have the same text here, so that readers can join them. For another user's job it is a number. */
 static void set_job(json_t *o, const struct job *j, uid_t viewer)
 {
 	char text[64] = "";
@@ -276,7 +277,7 @@ static json_t *loader_part(const struct job *j, uid_t viewer)
 	if (!l || j->state == JOB_CLOSING)
 		return o;
 	char id[32];
-	/* The loader's is a hash of what is hidden, which could be tried out. */
+	/* The loader's id is a hash of hidden values, which a reader could guess and try. */
 	snprintf(id, sizeof(id), "%016llx", (unsigned long long)(all ? l->id : j->number));
 	double age = seconds(uv_hrtime() - l->created_ns);
 	uint64_t made = atomic_load(&l->host.source->n_made);
@@ -308,7 +309,7 @@ static json_t *loader_part(const struct job *j, uid_t viewer)
 	return o;
 }
 
-/* From when a batch's copy to the GPU was seen complete until the trainer was told of it. */
+/* Time from when the completion of a batch's copy to the GPU was seen until the trainer was told. */
 static json_t *handover_part(const struct latency *l)
 {
 	json_t *o = json_object();
@@ -355,7 +356,8 @@ static json_t *session_part(const struct session *s, uid_t viewer)
 	if (s->own_batch_size)
 		set_int(o, "batch_size", s->own_batch_size);
 	if (s->consumer.group) {
-		set_int(o, "behind", group_n_behind(&s->consumer)); /* batches, of the first at about the same place */
+		set_int(o, "behind", group_n_behind(&s->consumer)); /* batches, behind the first trainer of its
+		                                                     * cohort */
 		set_int(o, "skipped", s->consumer.n_skipped);
 		set(o, "apart", json_boolean(group_is_apart(&s->consumer)));
 		if (s->consumer.follows)
@@ -364,7 +366,7 @@ static json_t *session_part(const struct session *s, uid_t viewer)
 	return o;
 }
 
-/* What a producer waits for, or is waited for. */
+/* What a producer waits for; "its own work": its trainers wait for it. */
 static const char *producer_waits_for(const struct producer *p)
 {
 	if (!p->job)

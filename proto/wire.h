@@ -67,8 +67,7 @@ struct wire_arena {
 };
 void wire_arena_init(struct wire_arena *a);
 /* Takes memory from the same block for the caller's own use, e.g. to build an answer. It is valid until the next
- * unpack. NULL when the block is full.
- */
+ * unpack. NULL when the block is full. */
 void *wire_arena_alloc(struct wire_arena *a, size_t size);
 
 /* ---- one packet ---- */

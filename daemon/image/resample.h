@@ -19,8 +19,7 @@ void resampler_destroy(struct resampler *r);
 void resampler_trim(struct resampler *r); /* frees its memory */
 
 /* Names of the paths that this processor can run, fastest first, NULL-terminated: "avx512", "avx2", "sse4.1", "neon",
- * "c".
- */
+ * "c". */
 const char *const *resample_paths(void);
 /* Makes this resampler use the named path; for tests and benchmarks. -ENOENT if it cannot run here. */
 int resampler_set_path(struct resampler *r, const char *name);

@@ -1,5 +1,5 @@
-/* One scalar key of the configuration: its kind, range and default, and what can be done with it. Lists are config.c's.
- */
+/* One scalar key of the configuration: its kind, range and default, and what can be done with it. Lists are
+ * config.c's. */
 #ifndef BATCHD_CONFIG_KEY_H
 #define BATCHD_CONFIG_KEY_H
 

@@ -1,5 +1,5 @@
-/* The daemon's listening socket: taken over from systemd, or made here with a lock that keeps two daemons off one path.
- */
+/* The daemon's listening socket: taken over from systemd, or made here with a lock that keeps two daemons off one
+ * path. */
 #ifndef BATCHD_LISTEN_H
 #define BATCHD_LISTEN_H
 

@@ -15,8 +15,8 @@ extern const struct job_ops session_job_ops;
 void session_dismiss(struct session *s);
 /* Stops waiting for the slots of a ghost, or of a trainer that is opening again, unless they are on a GPU. */
 void session_forsake(struct session *s);
-/* Stops waiting for the session's GPU mapping, too; the exit of this process frees it. Returns whether there was one.
- */
+/* Stops waiting for the session's GPU mapping, too; the exit of this process frees it. Returns whether there was
+ * one. */
 bool session_abandon(struct session *s);
 
 #endif

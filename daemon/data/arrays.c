@@ -1,9 +1,9 @@
 /* npy: memory-mapped arrays, gathered row by row.
  *
  * The first array holds the samples, the second (if any) their labels; both have the same first dimension. Files are
- * mapped, never read whole, so a set larger than memory works and the page cache is shared with everybody. The price is
- * that another process may cut a file short: pages that are gone raise SIGBUS, which a guard turns into an error, and a
- * look at the size afterwards notices what was cut within a page, which would read as zeros. */
+ * mapped, never read whole, so a data set larger than memory works and the page cache is shared with other processes.
+ * The price is that another process may truncate a file. An access to a lost page raises SIGBUS, which a guard turns
+ * into an error. A truncation within a page would read as zeros, so the size is checked after each read. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -36,7 +36,7 @@ struct array {
 	size_t row_bytes;
 	struct npy npy;
 	uint64_t server;      /* as dataset_server */
-	uint64_t fingerprint; /* of it and of the array before */
+	uint64_t fingerprint; /* of this array and the one before */
 	char name[200];       /* for messages */
 };
 
@@ -144,7 +144,7 @@ static int open_array_fd(const struct dataset_source *source, unsigned which, co
 				     : dataset_fail_errno(err, -fd, path);
 	}
 	r = access_check_file_fd(fd, path, st, err);
-	/* Their mappings come and go in huge pages only, and a file's array seldom ends with one. */
+	/* Their mappings come and go in whole huge pages, and a file's array seldom ends with one. */
 	if (!r && fstatfs(fd, &fs) == 0 && fs.f_type == HUGETLBFS_MAGIC) {
 		r = dataset_fail(err, DATASET_E_INVALID, -EINVAL,
 				 "%s: in huge pages (hugetlbfs), which are not served; use a plain memfd or file",
@@ -157,7 +157,7 @@ static int open_array_fd(const struct dataset_source *source, unsigned which, co
 	return fd;
 }
 
-/* The header is read, not mapped: until its size is checked the mapping is not trusted. */
+/* The header is read, not mapped: the mapping is not trusted until its size is checked. */
 static int read_header(struct array *a, const struct stat *st, struct dataset_error *err)
 {
 	char *bytes = malloc(NPY_MAX_HEADER_BYTES);
@@ -186,8 +186,8 @@ static int read_header(struct array *a, const struct stat *st, struct dataset_er
 	return 0;
 }
 
-/* Small arrays are cheap to have whole, page tables included. In large ones shuffled access makes reading ahead of a
- * row a waste. */
+/* Small arrays are cheap to load whole, page tables included. In large arrays with shuffled access, reading ahead of a
+ * row is wasted. */
 static void advise(const struct array *a)
 {
 	if (a->map_bytes > SMALL_BYTES) {
@@ -197,8 +197,8 @@ static void advise(const struct array *a)
 	}
 }
 
-/* What an array is, wherever it lies: its header and a few of its bytes, which another array of the same shape hardly
- * shares. */
+/* Hashes the content of an array, independent of its location: its header and a few of its bytes, which another array
+ * of the same shape is unlikely to share. */
 static uint64_t probe(const struct array *a, uint64_t hash)
 {
 	enum { PLACES = 8, BYTES = 4096 };
@@ -215,8 +215,8 @@ static uint64_t probe(const struct array *a, uint64_t hash)
 	return hash;
 }
 
-/* What is read is mapped; the descriptor tells the size. One that is O_PATH does so, too, and closing it never waits,
- * while the last close of a file on a FUSE file system waits for its server. */
+/* Reads go through the mapping; the descriptor only gives the size. An O_PATH descriptor does so, too, and closing it
+ * never waits, while the last close of a file on a FUSE file system waits for its server. */
 static void keep_path_only(struct array *a)
 {
 	char link[32];
@@ -279,7 +279,8 @@ static int take_shape(const struct array *a, unsigned *n_dims, uint32_t shape[DA
 	return 0;
 }
 
-/* Labels are what losses and indexing take: int64, whatever they were saved as, if it holds them all. */
+/* Losses and indexing need int64 labels: whatever type they were saved as, labels are widened if int64 holds them
+ * all. */
 static bool is_widened(enum dtype t)
 {
 	return t == DTYPE_UINT8 || t == DTYPE_INT8 || t == DTYPE_INT16 || t == DTYPE_UINT16 || t == DTYPE_INT32 ||

@@ -1,5 +1,5 @@
-/* See cache-dir.h. Time stamps say when a file was used. A daemon that writes a file holds its lock (cache-file.c), so
- * the lock tells which are in use, in this process or another. */
+/* See cache-dir.h. Time stamps record the last use of a file. A daemon that writes a file holds its lock
+ * (cache-file.c), so the lock shows which files are in use, in this process or another. */
 #include "data/cache-dir.h"
 
 #include <dirent.h>
@@ -17,7 +17,7 @@
 #include "util/log.h"
 #include "util/size.h"
 
-enum { ABANDONED_S = 3600 }; /* longer than it takes to write a list */
+enum { ABANDONED_S = 3600 }; /* longer than writing a file list takes */
 
 struct kept {
 	char name[64];
@@ -31,7 +31,7 @@ struct listing {
 	uint64_t n_bytes;
 };
 
-/* What follows the sixteen digits of a kept index's name; NULL for any other name. */
+/* The part after the sixteen digits of a kept index's name; NULL for any other name. */
 static const char *suffix_of(const char *name)
 {
 	static const struct {

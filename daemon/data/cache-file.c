@@ -1,7 +1,7 @@
-/* Appending is all that happens in normal life, so a crash can only damage the end. Two checksums per record: one over
- * its header, so that a length is believed only when it is whole, and one over its payload. After a damaged header the
- * reader looks for the next one, eight bytes by eight, for a while; a damaged payload is stepped over. So reading takes
- * time linear in what is sound. What it cannot read is made again by decoding, and never served. */
+/* Normal operation only appends, so a crash can only damage the end. Each record has two checksums: one over its
+ * header, so that a length is used only if it is intact, and one over its payload. After a damaged header the reader
+ * searches for the next one in steps of eight bytes, up to a limit; it steps over a damaged payload. So reading takes
+ * time linear in the sound part. Unreadable records are never served; decoding makes them again. */
 #include "data/cache-file.h"
 #include "util/transfer.h"
 
@@ -29,14 +29,14 @@ enum {
 struct file_header {
 	uint64_t magic, dataset_id;
 	uint64_t reserved[5];
-	uint64_t checksum; /* XXH3 of what stands before */
+	uint64_t checksum; /* XXH3 of the fields before */
 };
 
 struct record_header {
 	uint32_t magic, n_payload;
 	uint64_t index, mtime_ns, ino, n_file_bytes, reserved;
 	uint64_t payload_checksum;
-	uint64_t checksum; /* XXH3 of what stands before */
+	uint64_t checksum; /* XXH3 of the fields before */
 };
 
 _Static_assert(sizeof(struct file_header) == CACHE_FILE_HEADER_BYTES, "as documented");
@@ -146,8 +146,8 @@ static int open_and_lock(struct cache_file *f)
 	return 0;
 }
 
-/* A length is only a number: a file of holes takes hours to read and no space. File systems that compress do not reach
- * MOST_HOLES with these data. */
+/* A file's length proves nothing: a file of holes takes hours to read and no space. Compressing file systems do not
+ * reach MOST_HOLES with these data. */
 static bool is_plausible(const struct stat *st, uint64_t most_bytes)
 {
 	return (uint64_t)st->st_size <= most_bytes &&
@@ -237,7 +237,7 @@ int cache_file_read(struct cache_file *f, int (*fn)(void *arg, const struct cach
 		} else if (n <= 0 && w.n - used < CACHE_RECORD_HEADER_BYTES) {
 			break;
 		} else if (n <= 0) {
-			used += 8; /* not a record, or one that the file's end cuts */
+			used += 8; /* not a record, or one cut off by the file's end */
 		} else {
 			used += (size_t)n;
 			if (record.payload) {
@@ -250,7 +250,7 @@ int cache_file_read(struct cache_file *f, int (*fn)(void *arg, const struct cach
 	if (more < 0) {
 		return more;
 	}
-	(void)futimens(f->fd, NULL); /* it has been used: cache-dir.h */
+	(void)futimens(f->fd, NULL); /* marks it as used: cache-dir.h */
 	if (!stop && f->writable) {
 		f->size_bytes = sound_end;
 		return ftruncate(f->fd, (off_t)sound_end) < 0 ? -errno : 0;
@@ -263,7 +263,7 @@ int cache_file_append(struct cache_file *f, const void *records, size_t n_bytes)
 	int r = write_at(f->fd, records, n_bytes, f->size_bytes);
 
 	if (r < 0) {
-		/* A full disk leaves half a record; the reader would skip it, but why keep it. */
+		/* A full disk leaves half a record. The reader would skip it; this removes it. */
 		return ftruncate(f->fd, (off_t)f->size_bytes) < 0 ? -errno : r;
 	}
 	f->size_bytes += n_bytes;

@@ -1,4 +1,4 @@
-/* Keeping the indexes of a space over restarts: what is new is appended to its file now and then, and read when the
+/* Keeps the indexes of a space over restarts: new entries are appended to its file periodically, and read when the
  * space is made. */
 #include <errno.h>
 #include <stdlib.h>
@@ -41,7 +41,7 @@ void space_load_kept(struct cache_space *s)
 
 /* ---- writing ---- */
 
-/* An entry that is to be written, with a reference; NULL if there is none at this index. all: written before or not. */
+/* An entry to write, with a reference; NULL if there is none at this index. all: also entries already written. */
 static struct entry *entry_to_write(struct cache_space *s, uint64_t index, bool all)
 {
 	struct shard *shard = shard_of(s, index);
@@ -114,8 +114,8 @@ static int write_entries(struct cache_space *s, struct cache_file *file, bool al
 	return r;
 }
 
-/* Records of replaced indexes pile up; when they are more than what is alive the file is written anew. So it stays
- * below about twice the budget. */
+/* Records of replaced indexes accumulate; when they outweigh the live ones the file is rewritten. So it stays below
+ * about twice the budget. */
 static int compact(struct cache_space *s)
 {
 	struct cache_file fresh;

@@ -1,9 +1,9 @@
-/* A bump allocator over mappings of some megabytes, with bins for the few blocks that come back.
+/* A bump allocator over mappings of some megabytes, with bins for the few blocks that are freed.
  *
- * Entries of a cache are put once and stay, so nearly all blocks come off the end of the newest mapping, without
- * headers between them. Blocks come back when a file changed or an index grew; they wait in bins for an entry of about
- * their size and are then used whole, never split, so that any amount of coming and going leaves no splinters. All
- * memory goes at once when the data set goes. */
+ * Entries of a cache are put once and stay, so nearly all blocks come from the end of the newest mapping, without
+ * headers between them. Blocks are freed when a file changed or an index grew. They wait in bins for an entry of about
+ * their size and are then used whole, never split, so that memory does not fragment. All memory is freed together with
+ * the data set. */
 #include "data/cache-memory.h"
 
 #include <sys/mman.h>
@@ -22,7 +22,7 @@ struct cache_mapping {
 	size_t size_bytes;
 };
 
-/* At the beginning of a block that was given back. */
+/* At the beginning of a block that was freed. */
 struct free_block {
 	struct free_block *next;
 	size_t size_bytes;
@@ -91,7 +91,7 @@ static void *take_from_bins(struct cache_memory *m, size_t n, unsigned n_bins, s
 	for (unsigned bin = bin_of(n), end = bin + n_bins; bin < end && bin < CACHE_MEMORY_N_BINS; bin++) {
 		struct free_block **link = &m->bins[bin];
 
-		/* Only in the first bin (and the last of all) may blocks be too small. */
+		/* Only the first bin (and the last bin) can have blocks that are too small. */
 		for (unsigned tries = 0; *link && tries < TRIES_PER_BIN; tries++, link = &(*link)->next) {
 			struct free_block *f = *link;
 
@@ -105,7 +105,7 @@ static void *take_from_bins(struct cache_memory *m, size_t n, unsigned n_bins, s
 	return NULL;
 }
 
-/* Several sizes of budget should waste little of it in mappings that are not full. */
+/* Sizes the mapping so that even a small budget loses little to partly filled mappings. */
 static size_t mapping_bytes(const struct cache_memory *m, size_t n)
 {
 	uint64_t part = atomic_load(&m->budget->limit_bytes) / PARTS_OF_BUDGET;

@@ -1,8 +1,8 @@
 /* One space: a table of entries, found by index.
  *
- * 64 locks over it: a lookup takes one of them for the time of reading a pointer and counting a reference, so workers
- * hardly ever meet. The last reference gives the entry's memory back to its space, and the last entry of a space that
- * was dropped gives the space back to the system; a hit may therefore outlive both. */
+ * 64 locks protect it: a lookup holds one of them only while it reads a pointer and counts a reference, so workers
+ * rarely contend. The last reference returns the entry's memory to its space, and the last entry of a dropped space
+ * returns the space to the system. So a hit may outlive the removal of its entry and the drop of its space. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -55,7 +55,7 @@ static bool is_made_from(const struct entry *e, const struct file_bytes *file)
 	       (e->dev == file->dev || e->is_kept);
 }
 
-/* Takes the entry out of the table if it is still there; its reference is the caller's then. Under the shard's lock. */
+/* Takes the entry out of the table if it is still there; the caller gets its reference. Under the shard's lock. */
 static void table_take(struct cache_space *s, uint64_t index)
 {
 	atomic_fetch_sub(&s->n_entries, 1);
@@ -88,7 +88,7 @@ static void fill_hit(struct entry *e, struct cache_hit *hit)
 	}
 }
 
-/* file: what the entry must be made from, or NULL for whatever it is. */
+/* file: what the entry must be made from; NULL accepts any. */
 static bool look_up(struct cache_space *s, uint64_t index, const struct file_bytes *file, struct cache_hit *hit)
 {
 	struct entry *found = NULL, *stale = NULL;
@@ -150,7 +150,7 @@ void cache_drop(struct cache_space *s, uint64_t index, struct cache_hit *hit)
 	if (taken) {
 		table_take(s, index);
 	}
-	/* The lookup counted a hit, which it was not. */
+	/* The lookup counted a hit, but it was none. */
 	shard->stale++;
 	shard->hits--;
 	shard->misses++;
@@ -163,7 +163,7 @@ void cache_drop(struct cache_space *s, uint64_t index, struct cache_hit *hit)
 
 /* ---- putting ---- */
 
-/* Takes out what the new entry would replace. Whether there is one that stays. */
+/* Removes an entry that the new one would replace. Returns whether an entry stays. */
 static bool is_present(struct cache_space *s, uint64_t index, const struct file_bytes *file)
 {
 	struct shard *shard = shard_of(s, index);
@@ -197,7 +197,7 @@ static void insert(struct cache_space *s, uint64_t index, struct entry *e)
 	table_set(s, index, e);
 	pthread_mutex_unlock(&shard->lock);
 	if (old) {
-		entry_unref(old); /* another thread made the same, or this one has grown */
+		entry_unref(old); /* another thread has made the same entry, or the index has grown */
 	}
 }
 
@@ -207,7 +207,7 @@ static struct entry *entry_create(struct cache_space *s, size_t n_bytes)
 	struct entry *e;
 
 	while (!(e = cache_memory_alloc(&s->memory, entry_bytes(n_bytes), &block_bytes))) {
-		if (!s->cache->make_room(s->cache, s->tier, false)) { /* a worker, perhaps */
+		if (!s->cache->make_room(s->cache, s->tier, false)) { /* the caller may be a worker: do not wait */
 			return NULL;
 		}
 	}
@@ -241,7 +241,7 @@ static struct entry *entry_of(struct cache_space *s, const struct file_bytes *fi
 	return e;
 }
 
-/* An entry for the caller to fill and insert; 0 or an outcome. */
+/* Makes an entry for the caller to fill and insert; 0 or an outcome. */
 static int begin_put(struct cache_space *s, uint64_t index, const struct file_bytes *file, size_t n_bytes,
 		     struct entry **out)
 {
@@ -360,7 +360,7 @@ struct cache_space *space_create(struct cache *c, uint64_t dataset_id, uint64_t 
 	while (atomic_load(&budget->used_bytes) + s->table_bytes > atomic_load(&budget->limit_bytes) &&
 	       c->make_room(c, tier, true)) {
 	}
-	/* Pages of the table that no entry touches are not resident, but charged: that errs on the safe side. */
+	/* Untouched pages of the table are charged though not resident: this errs on the safe side. */
 	if (atomic_fetch_add(&budget->used_bytes, s->table_bytes) + s->table_bytes >
 	    atomic_load(&budget->limit_bytes)) {
 		goto refund;
@@ -390,7 +390,7 @@ refund:
 	return NULL;
 }
 
-/* Empties a space that nobody uses and that is out of the list already. */
+/* Empties a space that has no users and is out of the list already. */
 void space_drop(struct cache_space *s)
 {
 	for (uint64_t i = 0; i < s->n; i++) {

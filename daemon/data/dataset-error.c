@@ -43,7 +43,7 @@ static enum dataset_code code_of(int error)
 	}
 }
 
-/* What refused links look like: the kernel's words ("Too many levels", "Invalid cross-device link") would mislead. */
+/* Explains refused links: the kernel's texts ("Too many levels", "Invalid cross-device link") would mislead. */
 static const char *text_of(int error, char *buf, size_t size)
 {
 	if (error == ELOOP) {
@@ -55,7 +55,7 @@ static const char *text_of(int error, char *buf, size_t size)
 	if (error == EXDEV) {
 		return "leads out of the data set's folder, or onto something mounted there since it was opened";
 	}
-	if (error == EDQUOT) { /* a meter's; reading meets no disk quota */
+	if (error == EDQUOT) { /* from a meter; reading meets no disk quota */
 		return "more names than there is memory for";
 	}
 	return strerror_r(error, buf, size);

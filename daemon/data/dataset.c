@@ -1,7 +1,7 @@
-/* The door to all data sets: finds the kind by the spec's first word and hands over.
+/* The entry to all data sets: finds the kind by the spec's first word and calls its functions.
  *
- * Data sets are immutable and reference counted, so any thread may use one without a lock; what little changes inside
- * (descriptors of folders opened on first use) is atomic where it lives. */
+ * Data sets are immutable and reference counted, so any thread may use one without a lock. The few parts that change
+ * (descriptors of folders opened on first use) are atomic. */
 #include "data/dataset-impl.h"
 
 #include <errno.h>

@@ -1,6 +1,6 @@
-/* The order of a folder is torchvision's, so every file that torchvision lists has its number, also those that nothing
- * here decodes. A data set of such files alone would fail at its first batch, and one with some of them would have them
- * replaced; its opening says so. Of a large data set a part is looked at, at equal distances. */
+/* The order of a folder is torchvision's, so every file that torchvision lists has its number, even if this decoder
+ * cannot read it. A data set with only such files would fail at its first batch; in a data set with some of them they
+ * would be replaced. So the opening reports them. For a large data set only a part is checked, at equal distances. */
 #include "data/endings.h"
 
 #include <stdbool.h>
@@ -11,7 +11,7 @@
 
 enum { MOST_LOOKED_AT = 65536, NAME_BYTES = 4096 };
 
-/* Of images, and not decoded. Any other name may be anything: its content decides. */
+/* Image formats that are not decoded. For any other ending the content decides. */
 static const char *const unread[] = { ".bmp", ".ppm", ".pgm", ".tif", ".tiff", ".gif" };
 enum { N_UNREAD = sizeof unread / sizeof *unread };
 

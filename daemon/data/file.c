@@ -1,16 +1,16 @@
-/* One file: open, fstat, read, close, and no system call more in the usual case.
+/* One file: open, fstat, read, close, and in the usual case no other system call.
  *
- * openat2 (Linux 5.6) lets the kernel keep a path beneath its folder, whatever a client renames meanwhile;
- * RESOLVE_CACHED (5.12) and RWF_NOWAIT let a decoding thread ask for a file without ever waiting for a disk. They bound
+ * openat2 (Linux 5.6) lets the kernel keep a path beneath its folder, even if a client renames folders meanwhile;
+ * RESOLVE_CACHED (5.12) and RWF_NOWAIT let a decoding thread read a file without ever waiting for a disk. They limit
  * the walk and the read, but not the file system's own open and stat, which on NFS or FUSE is a message to a server. So
  * READ_NOWAIT is for folders on local file systems only (DIR_LOCAL), and never crosses a mount point. Where a sandbox
- * forbids openat2 the same rules are kept by opening one step at a time, and READ_NOWAIT is answered with EAGAIN, so
- * that a thread that may wait does it.
+ * forbids openat2, the same rules are kept by opening one step at a time, and READ_NOWAIT returns EAGAIN, so that a
+ * thread that may wait does the work.
  *
- * For access that is not trusted each folder on the way is opened and judged by its own descriptor, and a file is one
- * name in such a folder: a folder that is swapped after it was judged is not the one that is used. A file is judged
- * before it is opened (O_PATH, fstat, then again through /proc/self/fd), as opening alone sets off a watchdog or
- * rewinds a tape. That is two system calls more; a mount without device nodes (nodev) saves them. */
+ * For access that is not trusted, each folder on the way is opened and checked by its own descriptor, and a file is one
+ * name in such a folder. So a folder that is swapped after the check is not used. A file is checked before it is opened
+ * (O_PATH, fstat, then opened again through /proc/self/fd), because opening alone starts a watchdog or rewinds a tape.
+ * That takes two more system calls; a mount without device nodes (nodev) saves them. */
 #include "data/file.h"
 
 #include <errno.h>
@@ -46,7 +46,7 @@ enum {
 	CACHED = 4,    /* needs openat2 */
 };
 
-/* What this kernel and sandbox allow; found out once for the whole process, because nothing changes it later. */
+/* The features of this kernel and sandbox; looked up once for the whole process, because nothing changes them later. */
 static struct {
 	pthread_once_t once;
 	bool openat2, cached;
@@ -86,8 +86,8 @@ static bool in_group(const struct data_access *access, gid_t gid)
 	return false;
 }
 
-/* fgetxattr refuses O_PATH descriptors; the name behind them works for all. Anything but a clear no counts as a list.
- */
+/* fgetxattr refuses O_PATH descriptors; the name behind them works for all. Every answer but a clear no counts as a
+ * list. */
 static bool has_acl(int fd, bool is_path)
 {
 	static const char name[] = "system.posix_acl_access";
@@ -111,8 +111,8 @@ static bool allows(const struct data_access *access, int fd, bool is_path, const
 	if (access->uid == st->st_uid) {
 		return (st->st_mode >> 6 & need) == need;
 	}
-	/* With an access control list the group bits are a mask, not a right. We do not judge such lists, so we refuse.
-	 */
+	/* With an access control list the group bits are a mask, not a right. This code does not evaluate such lists,
+	 * so it refuses. */
 	if (has_acl(fd, is_path)) {
 		return false;
 	}
@@ -142,7 +142,8 @@ int access_check_file_fd(int fd, const char *name, struct stat *st, struct datas
 
 /* ---- opening ---- */
 
-/* One step of a path, never across a link: -ELOOP for one, also where open says ENOTDIR because a folder was wanted. */
+/* Opens one step of a path, never across a link: -ELOOP for a link, also where open returns ENOTDIR because a folder
+ * was wanted. */
 static int open_step(int at, const char *step, int flags)
 {
 	struct stat st;
@@ -196,7 +197,7 @@ static int open_once(int dir_fd, const char *path, int flags, unsigned rules)
 	return fd < 0 ? -errno : fd;
 }
 
-/* What an open that failed for now is worth: true to try again, perhaps after a pause. */
+/* How long to retry a failed open: true to try again, perhaps after a pause. */
 struct patience {
 	int n_full, n_refused;
 };
@@ -208,7 +209,7 @@ static bool try_again(struct patience *p, int *error)
 	if (*error == -EINTR) {
 		return true;
 	}
-	/* A full table of descriptors says nothing about the file, and passes. */
+	/* A full descriptor table is temporary and says nothing about the file. */
 	if (*error == -EMFILE || *error == -ENFILE) {
 		if (p->n_full++ == FULL_TABLE_PAUSES) {
 			return false;
@@ -219,8 +220,8 @@ static bool try_again(struct patience *p, int *error)
 	if (*error != -EAGAIN) {
 		return false;
 	}
-	/* Either a folder above was renamed meanwhile, which passes at once, or another process has a lease on the file
-	 * (F_SETLEASE), which it may keep for as long as it likes. */
+	/* Either a folder above was renamed meanwhile, and a retry works at once, or another process has a lease on the
+	 * file (F_SETLEASE), which it may keep for any time. */
 	if (p->n_refused++ == LEASE_TRIES + LEASE_PAUSES) {
 		*error = -EBUSY;
 		return false;
@@ -246,7 +247,7 @@ static int open_by_rules(int dir_fd, const char *path, int flags, unsigned rules
 	return fd;
 }
 
-/* The file behind an O_PATH descriptor, for reading. Not by openat2's rules: this link is meant to be followed. */
+/* Opens the file behind an O_PATH descriptor for reading. Not by openat2's rules: this link must be followed. */
 static int open_again(int path_fd, enum read_how how)
 {
 	struct patience patience = { 0 };
@@ -268,7 +269,7 @@ static int open_again(int path_fd, enum read_how how)
 
 unsigned dir_traits(int fd, const struct data_access *access)
 {
-	/* On these an open, a stat and a read of what is in memory never wait for another machine or process. */
+	/* On these an open, a stat and a read of cached data never wait for another machine or process. */
 	static const uint32_t local[] = {
 		0xef53,                               /* ext2, ext3, ext4 */
 		0x58465342,                           /* xfs */
@@ -299,11 +300,11 @@ unsigned dir_traits(int fd, const struct data_access *access)
 			return traits | DIR_LOCAL;
 		}
 	}
-	/* An overlay is as local as its layers, which it does not tell; a client can mount one over FUSE. */
+	/* An overlay is as local as its layers, which cannot be queried; a client can mount an overlay over FUSE. */
 	return (uint32_t)fs.f_type == OVERLAYFS_SUPER_MAGIC && access->trusted ? traits | DIR_LOCAL : traits;
 }
 
-/* One step further down: the folder `step` in `at`, if the peer may search it. */
+/* Goes one step down: to the folder `step` in `at`, if the peer may search it. */
 static int enter_dir(int at, const char *step, const struct data_access *access, bool any_mount)
 {
 	int fd = open_by_rules(at, step, O_PATH | O_DIRECTORY, BENEATH | (any_mount ? 0 : ONE_MOUNT));
@@ -321,7 +322,7 @@ static int enter_dir(int at, const char *step, const struct data_access *access,
 	return fd;
 }
 
-/* The next name of a path, without its slash; "" at the end. Empty names and "." are passed over. */
+/* Takes the next name of a path, without its slash; "" at the end. Skips empty names and ".". */
 static int next_step(const char **path, char *step, size_t size)
 {
 	const char *at = *path;
@@ -429,7 +430,7 @@ static int reserve(struct file_bytes *b, size_t n_bytes)
 	return b->data ? 0 : -ENOMEM;
 }
 
-/* tmpfs does not know RWF_NOWAIT on older kernels, but never waits for a disk either. */
+/* Older kernels have no RWF_NOWAIT on tmpfs, but tmpfs never waits for a disk either. */
 static bool lives_in_memory(int fd)
 {
 	struct statfs fs;
@@ -466,7 +467,8 @@ static ssize_t read_wait(int fd, uint8_t *data, size_t n)
 	return (ssize_t)done;
 }
 
-/* Has the kernel read the file although there is no room for it here, so that a worker finds it at hand. */
+/* Makes the kernel read the file into its cache although there is no room for it here, so that a worker finds it in
+ * memory. */
 static void touch(int fd)
 {
 	uint8_t piece[16 << 10];
@@ -478,7 +480,7 @@ static void touch(int fd)
 	}
 }
 
-/* How the peer's access and the caller's patience bound the walk to a file. */
+/* The rules for the walk to a file, from the peer's access and whether the caller may wait. */
 static unsigned rules_of(const struct data_access *access, unsigned traits, enum read_how how)
 {
 	unsigned rules = how == READ_NOWAIT ? CACHED | ONE_MOUNT : 0;
@@ -529,8 +531,8 @@ static int open_judged(int dir_fd, const char *name, const struct data_access *a
 	return r;
 }
 
-/* A file for reading, judged; *st is its state. Trusted access opens what it names. For others a folder on a mount
- * without device nodes has nothing whose opening does harm, except behind a mount point. */
+/* Opens a file for reading, with checks; *st is its state. Trusted access opens the named file. For other access, a
+ * mount without device nodes holds nothing that is harmful to open, except behind a mount point. */
 static int open_file(int dir_fd, unsigned traits, const char *name, const struct data_access *access, enum read_how how,
 		     struct stat *st)
 {
@@ -596,7 +598,7 @@ int file_read(int dir_fd, unsigned traits, const char *name, const struct data_a
 	}
 	fd = open_file(dir_fd, traits, name, access, how, &st);
 	if (fd < 0) {
-		/* A mount point, a missing folder, a folder replaced: a thread that may wait finds out which. */
+		/* A mount point, a missing folder, a replaced folder: a thread that may wait finds out which. */
 		return how == READ_NOWAIT && (fd == -EXDEV || fd == -ENOENT || fd == -ESTALE) ? -EAGAIN : fd;
 	}
 	/* A server tells the current size at open. */
@@ -605,8 +607,8 @@ int file_read(int dir_fd, unsigned traits, const char *name, const struct data_a
 	return r;
 }
 
-/* For others a look at the inode is not enough: what is cached was perhaps read for a peer that may read the file, so
- * their right is checked as at a read. Negative errno where there is no such file. */
+/* For access that is not trusted the inode alone is not enough: the cached data may have been read for a peer that may
+ * read the file, so this peer's right is checked as for a read. Negative errno if there is no such file. */
 static int stat_judged(int dir_fd, unsigned traits, const char *name, const struct data_access *access,
 		       enum read_how how, struct stat *st)
 {

@@ -1,8 +1,8 @@
 /* files: a list of paths and labels, one sample a line.
  *
- * The list becomes the same index that a walked folder has, with a label per file instead of per folder. Folders
- * repeat, usually in runs but not always, so they are found again in a hash table. For peers that may not read
- * everything, each folder on the way is opened and checked once, when the list is. */
+ * The list becomes the same index as a walked folder, with a label per file instead of per folder. Folders repeat,
+ * usually in runs but not always, so a hash table finds them again. For peers that are not trusted, each folder on the
+ * way is opened and checked once, when the list is read. */
 #include "data/filelist.h"
 
 #include <errno.h>
@@ -19,7 +19,7 @@
 #define LIST_MAX_BYTES (8ull << 30)
 
 enum { MAX_PATH_BYTES = 4095, MAX_NAME_BYTES = 255 };
-/* A list is read piece by piece, so that it takes no memory of its own however long it is. */
+/* A list is read piece by piece, so that its length costs no memory. */
 enum { PIECE_BYTES = 256 << 10, MAX_LINE_BYTES = 64 << 10 };
 
 struct parse {
@@ -30,7 +30,7 @@ struct parse {
 	struct manifest_builder builder;
 	uint32_t *table;   /* open addressing over folders; folder + 1, 0 empty */
 	size_t n_table;    /* power of two */
-	uint32_t last_dir; /* of the line before: lists have runs */
+	uint32_t last_dir; /* of the previous line: lists have runs */
 };
 
 static int bad_line(const struct parse *p, enum dataset_code code, int error, const char *what)
@@ -112,7 +112,7 @@ static int find_dir(struct parse *p, const char *path, size_t n, uint32_t *dir)
 	return 0;
 }
 
-/* The folders above, for the caller's check of each. */
+/* Adds the folders above, so that the caller can check each. */
 static int add_dirs_above(struct parse *p, const char *path, size_t n)
 {
 	uint32_t dir;
@@ -253,7 +253,7 @@ static int begin_list(struct parse *p)
 	return find_dir(p, ".", 1, &root);
 }
 
-/* The lines in these bytes; with `last` also what no newline ends. *n_done: how many bytes that were. */
+/* Parses the lines in these bytes; with `last` also a final line without newline. *n_done: number of bytes parsed. */
 static int parse_lines(struct parse *p, const char *bytes, size_t n, bool last, size_t *n_done)
 {
 	const char *line = bytes, *end = bytes + n;
@@ -299,7 +299,7 @@ int filelist_parse(const char *bytes, size_t n_bytes, const char *name, bool ben
 	return end_list(&p, r, out);
 }
 
-/* Moves on through the file: what is left of the piece before, and as much more as there is room for. */
+/* Moves on through the file: keeps the rest of the previous piece, and fills it up. */
 static int read_piece(int fd, char *piece, size_t *n, uint64_t *at)
 {
 	ssize_t got;
@@ -340,8 +340,8 @@ static int parse_file(struct parse *p, int fd, char *piece)
 	return r;
 }
 
-/* An early word on what reading would find: a peer must be able to search every folder on the way. Folders that are
- * missing are judged when their files are read, as all are. */
+/* An early report of errors that reading would find: a peer must be able to search every folder on the way. Missing
+ * folders are reported when their files are read. */
 static int check_dirs(const struct dataset_source *source, int root_fd, const struct manifest *ix, bool *crosses,
 		      struct dataset_error *err)
 {
@@ -362,7 +362,7 @@ static int check_dirs(const struct dataset_source *source, int root_fd, const st
 	return 0;
 }
 
-/* The list itself: from the peer's descriptor, or by path for trusted sources without. */
+/* Opens the list: from the peer's descriptor, or by path for trusted sources without one. */
 static int open_list(const struct dataset_source *source, const char *path, struct dataset_error *err)
 {
 	struct stat st;

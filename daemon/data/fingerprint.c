@@ -11,7 +11,7 @@
 
 enum { VERSION = 1, HASHES = 3, COARSE_SHIFT = 58, MAX_FOUND = FINGERPRINT_FINE };
 
-/* Sums, all of them modulo their size, so that states subtract. */
+/* Sums modulo their size, so that states can be subtracted. */
 struct cell {
 	int32_t n;
 	uint64_t name;
@@ -137,7 +137,7 @@ struct difference {
 	bool complete;
 };
 
-/* Whether the cell holds exactly one sample, and which. */
+/* Whether the cell holds exactly one sample, and which one. */
 static bool is_pure(const struct cell *c, struct found *f)
 {
 	uint32_t sign = (uint32_t)c->n;
@@ -158,14 +158,14 @@ static void peel(struct cell *cells, unsigned n_cells, struct difference *d)
 			continue;
 		d->found[d->n++] = f;
 		add(cells, n_cells, f.sample, f.added ? -1 : 1);
-		i = UINT32_MAX; /* from the first again: others may have become pure */
+		i = UINT32_MAX; /* start again: other cells may have become pure */
 	}
 	d->complete = true;
 	for (unsigned i = 0; i < n_cells; i++)
 		d->complete &= !cells[i].n && !cells[i].name && !cells[i].check;
 }
 
-/* A sample that is there with another label. */
+/* A sample that is present with another label. */
 static bool is_relabelled(const struct difference *d, uint64_t name)
 {
 	unsigned n = 0;
@@ -200,7 +200,7 @@ static const struct found *find_added(const struct difference *d, struct sample_
 	return NULL;
 }
 
-/* The first of each kind, in the data set's order. */
+/* Finds the first sample of each kind, in the data set's order. */
 static void name_firsts(const struct manifest *ix, const struct difference *d, struct tally *t)
 {
 	for (uint64_t i = 0; i < ix->n_files; i++) {

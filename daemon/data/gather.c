@@ -1,16 +1,16 @@
-/* Rows at random places: what costs is waiting for memory, so the lines of later rows are asked for while this one is
- * copied.
+/* Rows at random places: the cost is waiting for memory, so the cache lines of later rows are prefetched while this one
+ * is copied.
  *
- * Rows of a register's size get a loop of their own, in which the copy is one load and one store. Larger ones are
- * copied by memcpy, which knows the machine's widest registers; the hardware fetches ahead within a row, so only its
- * first lines need asking. Non-temporal stores were measured and are slower: a batch is read again soon. */
+ * Rows of a register's size have a loop of their own, in which the copy is one load and one store. Larger rows are
+ * copied by memcpy, which uses the machine's widest registers; the hardware prefetches within a row, so only its first
+ * lines are requested. Non-temporal stores were measured and are slower: a batch is read again soon. */
 #include "data/gather.h"
 
 #include <string.h>
 
 enum {
 	LINE_BYTES = 64,
-	AHEAD_BYTES = 4096, /* of rows asked for before they are copied */
+	AHEAD_BYTES = 4096, /* of rows prefetched before they are copied */
 	AHEAD_MAX_ROWS = 16,
 	AHEAD_MAX_LINES = 8, /* per row */
 };

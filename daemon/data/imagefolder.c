@@ -2,12 +2,13 @@
  *
  * Classes are the sub-folders in Python's order of names. Below each, all folders are sorted by their whole path ("a-b"
  * before "a/b", which a walk in order would get wrong), and in each the files by name. Links to folders are followed,
- * as there; a link back to a folder above itself is not, where torchvision would go round until the kernel stops it.
+ * as in torchvision. A link back to a folder above itself is not followed; torchvision would loop until the kernel
+ * stops it.
  *
- * Listing a million files takes seconds, so the index is kept, once a further change would show in the folders' time
- * stamps (is_racy). It is used again if no folder has changed since (one stat per folder tells, because adding,
- * removing or renaming a file changes its folder's time stamps). Anything wrong
- * with a kept index is an occasion to make a new one, never an error. */
+ * Listing a million files takes seconds, so the index is kept, as soon as a further change would show in the folders'
+ * time stamps (is_racy). It is used again if no folder has changed since: one stat per folder tells, because adding,
+ * removing or renaming a file changes its folder's time stamps. An invalid kept index is replaced by a new one, and is
+ * never an error. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -33,8 +34,8 @@
 enum {
 	MAX_DEPTH = 128,
 	PROGRESS_EVERY_NS = 100000000,
-	RACY_NS = 20000000, /* a folder changed so shortly before it was listed may change again with the same
-	                            * time stamp, which the kernel's tick makes coarse */
+	RACY_NS = 20000000, /* a folder changed within this time before it was listed may change again with the same
+	                     * time stamp, because the kernel's tick makes time stamps coarse */
 	ENTRIES_BYTES = 256 << 10,
 };
 
@@ -45,7 +46,7 @@ struct found_dir {
 	unsigned depth;
 };
 
-/* One class at a time is in memory besides the index itself. */
+/* Besides the index itself, one class at a time is in memory. */
 struct walk {
 	const struct dataset_source *source;
 	const char *root; /* for messages */
@@ -58,9 +59,9 @@ struct walk {
 	uint64_t *files; /* offsets in names */
 	size_t n_files, files_capacity;
 	char *entries;       /* ENTRIES_BYTES for getdents64 */
-	bool racy;           /* a folder's time stamps do not tell yet whether it has changed since */
-	uint64_t server_dev; /* a device whose time stamps another machine's clock gives; 0: none known */
-	uint64_t local_dev;  /* one of this machine */
+	bool racy;           /* a folder's time stamps cannot yet show whether it has changed since */
+	uint64_t server_dev; /* a device whose time stamps come from another machine's clock; 0: none known */
+	uint64_t local_dev;  /* a device of this machine */
 	bool crosses;        /* a folder lies on another mount than the root; see tree_create */
 	uint64_t n_found;    /* files so far, for progress */
 	uint64_t reported_ns;
@@ -103,8 +104,8 @@ static struct manifest_dir stamp_of(const struct stat *st, uint32_t class_id)
 }
 
 /* 1 for a folder, 0 for anything else (a dangling link too, as in os.walk), negative errno. A link is followed for
- * trusted sources only; for others one with an image's name keeps its place as a file that will not open, and any other
- * might have been a folder: an error. */
+ * trusted sources only. For other sources, a link with an image's name keeps its place as a file that will not open;
+ * any other link might have been a folder and is an error. */
 static int is_folder(struct walk *w, int dir_fd, const char *name, unsigned char type, const char *path)
 {
 	struct stat st;
@@ -158,7 +159,7 @@ static int for_each_entry(struct walk *w, int fd, const char *path, void *arg,
 	}
 }
 
-/* Whether another machine stamps this folder's changes. Asked once for each device, mostly. */
+/* Whether another machine stamps this folder's changes. Usually determined once per device. */
 static bool is_on_server(struct walk *w, int fd, uint64_t dev)
 {
 	if (dev != w->server_dev && dev != w->local_dev) {
@@ -167,9 +168,9 @@ static bool is_on_server(struct walk *w, int fd, uint64_t dev)
 	return dev == w->server_dev;
 }
 
-/* A folder that changes again after it was listed may get the time stamp that it has: if that is not older than one
- * step of its clock, as git has it. Steps are of a second, or two (FAT), where time stamps are whole seconds. Another
- * machine's clock may be some seconds behind ours, and a stamp ahead of our clock says nothing about order. */
+/* A folder that changes again after it was listed may keep its time stamp, if that is at most one step of its clock old
+ * (git's "racy" rule). Steps are a second, or two (FAT), where time stamps are whole seconds. Another machine's clock
+ * may be some seconds behind, and a stamp ahead of this machine's clock says nothing about order. */
 static bool is_racy(struct walk *w, int fd, const struct manifest_dir *stamp)
 {
 	uint64_t now = clock_ns(CLOCK_REALTIME_COARSE);
@@ -382,7 +383,7 @@ static int walk_class(struct walk *w, const char *name, uint32_t class_id)
 static int on_root_entry(struct walk *w, void *arg, const char *name, bool folder)
 {
 	(void)arg;
-	return folder ? add_file(w, name) : 0; /* collected and sorted as names; they become classes */
+	return folder ? add_file(w, name) : 0; /* collected and sorted like names; they become classes */
 }
 
 static int list_classes(struct walk *w)
@@ -457,8 +458,8 @@ static int build(struct walk *w, struct manifest *out)
 
 /* ---- the kept index ---- */
 
-/* Named by where the folder is, what it is, and for whom it was listed unless that was a trusted one: device numbers are
- * used again, and a user may have mounts of its own. False when nothing is to be kept. */
+/* The name includes the folder's location and identity, and the user for whom it was listed unless the access was
+ * trusted: device numbers are used again, and a user may have mounts of its own. False when no index is to be kept. */
 static bool kept_path(const struct walk *w, char *path, size_t size)
 {
 	struct {
@@ -510,7 +511,7 @@ static bool load_kept(struct walk *w, const char *path, struct manifest *out)
 	int r;
 
 	if (stat(path, &st) == 0 && meter_take(w->source->meter, (uint64_t)st.st_size)) {
-		return false; /* building it says why */
+		return false; /* building it reports the error */
 	}
 	r = manifest_load(path, out);
 	if (r < 0) {

@@ -1,9 +1,9 @@
-/* An index is one block: a header with counts and a checksum, then arrays by falling alignment, then text. In memory it
- * is used in place; on disk it is the same bytes, for this machine only (the header says so, in a number whose bytes
- * would read otherwise elsewhere).
+/* An index is one block: a header with counts and a checksum, then arrays by decreasing alignment, then text. In memory
+ * it is used in place. On disk it is the same bytes, for this byte order only: the magic number in the header has other
+ * bytes on other machines.
  *
- * The checksum finds damage. The checks on offsets and names do not trust it: a block that passes can be used without
- * any further check, whoever wrote it, and no name in it leads out of its folder. */
+ * The checksum finds damage. The checks on offsets and names do not rely on it: a block that passes them is safe to
+ * use, whatever its source, and no name in it leads out of its folder. */
 #include "data/manifest.h"
 
 #include <errno.h>
@@ -28,17 +28,17 @@ enum { HAS_LABELS = 1, MOST_HOLES = 64, HOLES_ALLOWED = 16 << 20 };
 struct header {
 	uint64_t magic;
 	uint32_t version, flags;
-	uint64_t checksum; /* XXH3 of everything behind this field */
+	uint64_t checksum; /* XXH3 of everything after this field */
 	uint64_t block_bytes;
 	uint64_t n_files;
 	uint32_t n_dirs, n_classes;
 	uint64_t n_text;   /* bytes */
-	uint64_t names_at; /* where file names begin in the text; no slash from there on */
+	uint64_t names_at; /* where file names begin in the text; no slashes after it */
 };
 
 enum { CHECKED_FROM = offsetof(struct header, block_bytes) };
 
-/* Where the arrays lie. */
+/* The places of the arrays. */
 struct layout_bytes {
 	uint64_t dirs, labels, file_dir, file_name, class_name, text, end;
 };
@@ -47,7 +47,7 @@ static bool lay_out(const struct header *h, struct layout_bytes *at)
 {
 	uint64_t n_labels = h->flags & HAS_LABELS ? h->n_files : 0;
 
-	/* Bounds that keep the sums below from overflowing. */
+	/* Limits that keep the sums below from overflowing. */
 	if (h->n_files > INDEX_MAX_BYTES / 8 || h->n_text > INDEX_MAX_BYTES) {
 		return false;
 	}
@@ -115,7 +115,7 @@ uint64_t manifest_hash(const struct manifest *ix, uint64_t seed)
 		XXH3_64bits_update(state, path, strlen(path) + 1);
 		XXH3_64bits_update(state, &ix->dirs[i].class_id, sizeof(ix->dirs[i].class_id));
 	}
-	/* The arrays and the text are made in one fixed way, so equal samples are equal bytes here. */
+	/* The arrays and the text are made in one fixed way, so equal samples give equal bytes. */
 	XXH3_64bits_update(state, ix->dirs + ix->n_dirs,
 			   ix->block_bytes - (size_t)((const char *)(ix->dirs + ix->n_dirs) - (const char *)ix->block));
 	hash = XXH3_64bits_digest(state);
@@ -166,7 +166,7 @@ int text_add(struct text *t, const char *bytes, size_t n, uint64_t *offset)
 	return 0;
 }
 
-/* Offsets of 32 bits into one kind of text; they are shifted to their final place in manifest_build. */
+/* Adds text with 32-bit offsets within one kind of text; manifest_build shifts them to their final place. */
 static int text_add32(struct text *t, struct meter *meter, const char *bytes, size_t n, uint32_t *offset)
 {
 	uint64_t wide;
@@ -410,7 +410,7 @@ int manifest_parse(void *block, size_t block_bytes, struct manifest *out)
 	return 0;
 }
 
-/* Whether this may be an index as a whole, before memory is taken for it: a length is only a number. */
+/* Whether this may be an index as a whole, before memory is allocated for it: a file's length alone proves nothing. */
 static int check_size(int fd)
 {
 	struct header h;
@@ -444,7 +444,7 @@ int manifest_load(const char *path, struct manifest *out)
 	r = check_size(fd);
 	r = r < 0 ? r : file_slurp(fd, INDEX_MAX_BYTES, &bytes, &n_bytes);
 	if (r == 0) {
-		(void)futimens(fd, NULL); /* it has been used: cache-dir.h */
+		(void)futimens(fd, NULL); /* marks it as used: cache-dir.h */
 	}
 	close(fd);
 	if (r < 0) {

@@ -1,6 +1,6 @@
-/* Order of names. For valid UTF-8 the order of code points is the order of bytes; the awkward corner is names that are
- * not, which Python decodes with "surrogateescape" and which therefore sort between U+D7FF and U+E000. Class numbers
- * depend on it, so it is done exactly. */
+/* Order of names. For valid UTF-8 the order of code points is the order of bytes. The difficult case is invalid names,
+ * which Python decodes with "surrogateescape" and which therefore sort between U+D7FF and U+E000. Class numbers depend
+ * on the order, so it must be exact. */
 #include "data/name.h"
 
 #include <stddef.h>
@@ -8,7 +8,8 @@
 #include <string.h>
 #include <strings.h>
 
-/* Length of a valid UTF-8 sequence at p, or 0. Overlong forms, surrogates and what is above U+10FFFF are not valid. */
+/* Length of a valid UTF-8 sequence at p, or 0. Overlong forms, surrogates and code points above U+10FFFF are
+ * invalid. */
 static unsigned utf8_length(const unsigned char *p)
 {
 	static const struct {
@@ -66,7 +67,7 @@ int name_compare(const char *a, const char *b)
 	while (p[i] && p[i] == q[i]) {
 		i++;
 	}
-	/* Two ASCII bytes end whatever stands before them, in the same way in both names. */
+	/* An ASCII byte ends any sequence before it, in the same way in both names. */
 	if ((p[i] | q[i]) < 0x80) {
 		return p[i] - q[i];
 	}

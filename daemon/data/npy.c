@@ -1,9 +1,8 @@
 /* A .npy header is a Python dictionary literal: {'descr': '<f4', 'fortran_order': False, 'shape': (10000, 256), }
  * padded with spaces.
  *
- * numpy writes it in one way and we read what it writes: the three keys, each once, in any order, either kind of quote,
- * spaces where Python allows them. Anything else (structured types, expressions, comments) is refused rather than
- * guessed. */
+ * numpy writes it in one way, and this parser reads that: the three keys, each once, in any order, either kind of
+ * quote, spaces where Python allows them. Anything else (structured types, expressions, comments) is refused. */
 #include "data/npy.h"
 
 #include <errno.h>
@@ -87,8 +86,8 @@ static const struct {
 	{ "<u4", DTYPE_UINT32 },  { "<u8", DTYPE_UINT64 }, { "<c8", DTYPE_COMPLEX64 }, { "<c16", DTYPE_COMPLEX128 },
 };
 
-/* What holds the same numbers: the same type in the other byte order, or, of a wider one than any (float128), the
- * widest of its kind. */
+/* A type that holds the same numbers: the same type in the other byte order; for a type wider than all supported ones
+ * (float128), the widest of its kind. */
 static const char *better_dtype(const char *descr, size_t n)
 {
 	static const struct {

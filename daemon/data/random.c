@@ -1,8 +1,8 @@
-/* random: made-up arrays, to test with and to find out how fast a trainer would be if its data came for nothing.
+/* random: synthetic arrays, for tests and to measure how fast a trainer is when its data costs nothing.
  *
- * The content of a sample is a function of seed and index alone. It is made by eight xorshift generators side by side,
- * in the compiler's vectors, so that it costs about as much as writing it. Floats are uniform in [0, 1), integers over
- * their whole range, bool 0 or 1. */
+ * The content of a sample is a function of seed and index alone. Eight xorshift generators in the compiler's vectors
+ * make it side by side, so that it costs about as much as writing it. Floats are uniform in [0, 1), integers over their
+ * whole range, bool 0 or 1. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,7 +28,7 @@ struct random_set {
 	uint16_t halves[2048]; /* k / 2048 as float16 */
 };
 
-/* splitmix64's finaliser: a good hash of a counter. */
+/* splitmix64's finalizer: a good hash of a counter. */
 static uint64_t mix(uint64_t x)
 {
 	x += 0x9e3779b97f4a7c15ull;
@@ -42,7 +42,7 @@ static uint64_t key_of(const struct random_set *s, uint64_t index)
 	return mix(mix(s->seed) ^ index);
 }
 
-/* Vectors go by address: by value they would be passed differently from one instruction set to the next. */
+/* Vectors are passed by address: by value the convention differs between instruction sets. */
 static inline void step(v8u64 *x)
 {
 	*x ^= *x << 13;
@@ -50,7 +50,7 @@ static inline void step(v8u64 *x)
 	*x ^= *x << 17;
 }
 
-/* 64 bytes of bits into 64 bytes of elements. */
+/* Turns 64 bytes of bits into 64 bytes of elements. */
 static inline void shape_block(const struct random_set *s, const v8u64 *x, unsigned char out[BLOCK_BYTES])
 {
 	v8u64 bits = *x;
@@ -99,7 +99,7 @@ static void make_row(const struct random_set *s, uint64_t index, unsigned char *
 	v8u64 x;
 
 	for (unsigned k = 0; k < 8; k++) {
-		x[k] = mix(key + k) | 1; /* a generator stuck at zero would stay there */
+		x[k] = mix(key + k) | 1; /* never zero: a generator at zero would stay there */
 	}
 	for (; s->row_bytes - at >= BLOCK_BYTES; at += BLOCK_BYTES) {
 		step(&x);

@@ -1,9 +1,9 @@
-/* The spaces of a cache: who uses them, and which make room for others. cache-space.c has what is in one, cache-keep.c
- * what stays of it over restarts.
+/* The spaces of a cache, their users, and which spaces make room for new ones. cache-space.c has the contents of a
+ * space, cache-keep.c what is kept of it over restarts.
  *
- * Locks, outermost first: a space's sync_lock, which keeps its file to one reader or writer; list_lock for the list of
- * spaces and who uses them; a shard's; a memory's. While a sync_lock is held disks are waited for, so no other thread
- * ever waits for one: it tries, and does without. */
+ * Locks, outermost first: a space's sync_lock, which allows its file one reader or writer; list_lock for the list of
+ * spaces and their users; a shard's; a memory's. The holder of a sync_lock waits for disks, so other threads never wait
+ * for one: they try it, and skip the work if it is taken. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +11,7 @@
 #include "data/cache-dir.h"
 #include "data/cache-impl.h"
 
-enum { FILE_SPARE_BYTES = 4 << 20 }; /* that a kept file may have besides what a crash before a compaction leaves */
+enum { FILE_SPARE_BYTES = 4 << 20 }; /* allowance of a kept file besides what a crash before a compaction leaves */
 
 /* ---- cache ---- */
 
@@ -124,7 +124,7 @@ static void append(struct cache *c, struct cache_space *s)
 	*link = s;
 }
 
-/* Puts a new space into the list, unless another thread was faster: then that one's is used and ours goes. */
+/* Puts a new space into the list. If another thread was faster, that thread's space is used and the new one freed. */
 static struct cache_space *enlist(struct cache *c, struct cache_space *s)
 {
 	struct cache_space *other;
@@ -138,8 +138,8 @@ static struct cache_space *enlist(struct cache *c, struct cache_space *s)
 	return other ? other : s;
 }
 
-/* Others may use it while it is still being loaded. Its sync_lock is taken before they can see it, so that nothing is
- * written in front of what is kept. */
+/* Other threads may use it while it is still being loaded. Its sync_lock is taken before they can see it, so that no
+ * thread writes to the file before it is loaded. */
 static struct cache_space *make_space(struct cache *c, uint64_t dataset_id, uint64_t n, enum cache_tier tier,
 				      uint64_t prefix)
 {
@@ -198,7 +198,7 @@ static bool can_go(struct cache_space *s, enum cache_tier tier, bool may_wait)
 	return s->tier == tier && !s->n_users && (may_wait || !atomic_load(&s->dirty));
 }
 
-/* Takes the space that has been unused for longest out of the list; NULL if there is none. */
+/* Removes the space that has been unused for longest from the list; NULL if there is none. */
 static struct cache_space *take_unused(struct cache *c, enum cache_tier tier, bool may_wait)
 {
 	struct cache_space **link, *s = NULL;
@@ -230,7 +230,7 @@ static bool make_room(struct cache *c, enum cache_tier tier, bool may_wait)
 
 /* ---- writing ---- */
 
-/* The k-th space of the list with one more user, so that it stays; NULL behind the last. */
+/* The k-th space of the list with one more user, so that it stays; NULL after the last. */
 static struct cache_space *hold(struct cache *c, unsigned k)
 {
 	struct cache_space *s;
@@ -257,7 +257,7 @@ void cache_sync(struct cache *c)
 {
 	struct cache_space *s;
 
-	/* Should the list change meanwhile, a space may be missed until the next time. */
+	/* If the list changes meanwhile, a space may be missed until the next call. */
 	for (unsigned k = 0; c->dir && (s = hold(c, k)); k++) {
 		space_write_unsaved(s);
 		let_go(c, s);

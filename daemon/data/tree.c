@@ -1,10 +1,10 @@
-/* Reading the files of an index, with few and short path walks.
+/* Reads the files of an index, with few and short path walks.
  *
- * A folder's descriptor is kept from its first use on, so that opening a file resolves one name. It is judged when it
- * is opened, and later swaps of names do not change what it refers to. How many descriptors all data sets keep together
- * is bounded; beyond that files are opened by their whole path, never by closing another folder, since with shuffled
- * access the next one is as likely to be needed. A folder that was replaced meanwhile is noticed when a file is missing
- * in the old one. */
+ * A folder's descriptor is kept from its first use on, so that opening a file resolves one name. A folder is checked
+ * when it is opened, and later swaps of names do not change its descriptor. The number of kept descriptors of all data
+ * sets together is limited. Beyond that, files are opened by their whole path; no other folder is closed, because with
+ * shuffled access it is as likely to be needed next. A folder that was replaced meanwhile is noticed when a file is
+ * missing in the old one. */
 #include "data/tree.h"
 
 #include <errno.h>
@@ -30,7 +30,7 @@ struct tree {
 	atomic_int *dir_fds;  /* of each folder: pack_dir, or 0 while there is none. Set once */
 };
 
-/* Folder descriptors kept by all trees; the limit of open files is the process's, so this count is too. */
+/* Folder descriptors kept by all trees; the limit of open files is per process, and so is this count. */
 static atomic_int n_dir_fds;
 enum { MAX_DIR_FDS = 4096 };
 
@@ -76,8 +76,8 @@ static int open_dir(const struct tree *t, uint32_t dir, enum read_how how, unsig
 	return fd;
 }
 
-/* A kept descriptor of a folder and what its file system is. -EAGAIN with READ_NOWAIT; -EMFILE when no more may be
- * kept; other negative errno when it cannot be opened. */
+/* A kept descriptor of a folder and the traits of its file system. -EAGAIN with READ_NOWAIT; -EMFILE when no more may
+ * be kept; other negative errno when it cannot be opened. */
 static int kept_dir(struct tree *t, uint32_t dir, enum read_how how, unsigned *traits)
 {
 	int kept = atomic_load_explicit(&t->dir_fds[dir], memory_order_acquire), none = 0, fd;
@@ -104,13 +104,13 @@ static int kept_dir(struct tree *t, uint32_t dir, enum read_how how, unsigned *t
 	return fd;
 }
 
-/* Where a file is, without a kept folder: below the root, or in a folder that is opened for it where the way there has
- * to be judged. */
+/* The place of a file without a kept folder: below the root, or, if the way there must be checked, in a folder that is
+ * opened for it. */
 struct place {
 	int fd;
 	unsigned traits;
 	const char *name;
-	bool is_own; /* fd is to be closed */
+	bool is_own; /* close fd afterwards */
 	char path[4096 + 256];
 };
 
@@ -163,7 +163,7 @@ static int read_file(struct tree *t, uint64_t index, enum read_how how, struct f
 	if (fd >= 0) {
 		r = file_read(fd, traits, manifest_file_name(&t->index, index), &t->access, how, out);
 	}
-	/* No descriptor to spare, or the folder is not the one we once opened. */
+	/* No free descriptor, or the folder was replaced since it was opened. */
 	if (fd == -EMFILE || r == -ENOENT || r == -ESTALE) {
 		r = read_by_path(t, index, how, out);
 	}
@@ -263,8 +263,8 @@ static const struct dataset_ops tree_ops = {
 	.class_name = tree_class,
 };
 
-/* Which folder this is, over restarts as well: device numbers may change with one, so a file system with an id of its
- * own is known by that. */
+/* Identifies this folder, over restarts as well: device numbers may change with a restart, so a file system with an id
+ * of its own is identified by that. */
 static void identify_root(int root_fd, uint64_t key[2])
 {
 	struct statfs fs;
@@ -378,7 +378,7 @@ int tree_open_root(const struct dataset_source *source, unsigned which, const ch
 	int fd;
 
 	if (which < source->n_fds) {
-		/* Opened again: the peer's own description has an offset that it could move under our feet, and may be
+		/* Opened again: the peer could move the offset of its own description during use, and that may be
 		 * O_PATH. */
 		fd = openat(source->fds[which], ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	} else if (source->access->trusted) {

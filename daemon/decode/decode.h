@@ -49,8 +49,8 @@ int decoder_region(struct decoder *d, struct region_px want, struct image *out, 
 
 /* Indexes into compressed data (jpeg/checkpoints.h: places where decoding can start) make a later region of the same
  * bytes cheaper. `known` is the earlier result of decoder_index for these bytes, or NULL; copied. Call it between
- * decoder_open and decoder_region; without it no index is made. Formats and files that cannot use an index ignore it.
- */
+ * decoder_open and decoder_region; without it no index is made. Formats and files that cannot use an index ignore
+ * it. */
 void decoder_want_index(struct decoder *d, const void *known, size_t n_bytes);
 /* After decoder_region: the index if it has more than the known one, else NULL. 8-byte aligned, valid until the next
  * decoder_open. */

@@ -118,8 +118,8 @@ static struct hsv hsv_of(const uint8_t *p, uint8_t max, uint8_t min)
 {
 	float range = (float)(max - min), saturation = range / (float)max;
 	bool red = p[0] == max, green = !red && p[1] == max;
-	/* Red is the largest: (max - b) - (max - g); green: 2 + (max - r) - (max - b); blue: 4 + (max - g) - (max - r).
-	 */
+	/* Red is the largest: (max - b) - (max - g); green: 2 + (max - r) - (max - b); blue: 4 + (max - g) - (max -
+	 * r). */
 	uint8_t plus = red ? p[2] : green ? p[0] : p[1], minus = red ? p[1] : green ? p[2] : p[0];
 	double offset = red ? 0.0 : green ? 2.0 : 4.0;
 	float hue = (float)(offset + (double)((float)(max - plus) / range) - (double)((float)(max - minus) / range));

@@ -46,8 +46,8 @@ struct region_px resample_needs(const struct resample_request *q);
  * of src in the full image. src and its pixels are borrowed until the last row. Returns 0 or -ENOMEM. */
 int resample_begin(struct resampler *r, const struct resample_request *q, const struct image *src,
 		   struct region_px src_origin);
-/* The next of keep.height rows: keep.width RGB pixels, in the resampler's memory or in src, valid until the next call.
- */
+/* The next of keep.height rows: keep.width RGB pixels, in the resampler's memory or in src, valid until the next
+ * call. */
 const uint8_t *resample_next_row(struct resampler *r);
 
 /* All rows into dst, whose width and height must be keep's. Returns 0 or -ENOMEM. */

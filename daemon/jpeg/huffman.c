@@ -135,8 +135,8 @@ static void put_single(struct huff_ac *t, unsigned at, unsigned n, unsigned leng
 	fill(t->value + at, n, 0);
 }
 
-/* Entries for a symbol with any of its values, `length` bits in all, and whatever may follow in the rest of the window.
- */
+/* Entries for a symbol with any of its values, `length` bits in all, and whatever may follow in the rest of the
+ * window. */
 static void put_pairs(struct huff_ac *t, unsigned at, const struct template *next, unsigned length, unsigned forward,
 		      unsigned size)
 {

@@ -45,8 +45,8 @@ float random_uniform(struct random *r, float from, float to)
 {
 	float unit = (float)(random_bits(r) >> 8) * 0x1p-24f, value = unit * (to - from) + from;
 
-	/* The sum may round up to the end, which torch.uniform_ does not exclude either but a half-open range should.
-	 */
+	/* The sum may round up to the end, which torch.uniform_ does not exclude either but a half-open range
+	 * should. */
 	return value >= to && from < to ? from : value;
 }
 

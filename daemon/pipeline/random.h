@@ -1,8 +1,8 @@
 /* Random numbers that depend only on their position: Philox4x32-10 keyed by (seed; epoch, sample index, op position,
  * draw number).
  *
- * So a sample's augmentation is the same on any thread, in any process, after any restart. Distributions are torch's.
- */
+ * So a sample's augmentation is the same on any thread, in any process, after any restart. Distributions are
+ * torch's. */
 #ifndef BATCHD_RANDOM_H
 #define BATCHD_RANDOM_H
 

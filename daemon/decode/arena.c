@@ -1,5 +1,5 @@
-/* A bump allocator whose blocks merge: when an image needed several blocks, the reset after it replaces them by one
- * of their total size, so that the next image like it finds everything in one place. */
+/* A bump allocator whose blocks merge: when an image needed several blocks, the next reset replaces them by one of
+ * their total size, so that the next similar image finds all its memory in one block. */
 #include "decode/arena.h"
 
 #include <stdbool.h>
@@ -68,7 +68,7 @@ void arena_reset(struct arena *a, size_t keep_bytes)
 		free_blocks(a);
 	} else if (a->blocks && a->blocks->next) {
 		free_blocks(a);
-		(void)add_block(a, whole); /* no block at all is fine too: the next image makes its own */
+		(void)add_block(a, whole); /* on failure no block remains: the next image makes its own */
 	}
 	a->used_bytes = 0;
 	a->taken_bytes = 0;

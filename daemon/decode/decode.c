@@ -1,7 +1,7 @@
-/* The one door to all formats: looks at the first bytes, hands the work to that format's reader and turns the result
- * upright if asked.
+/* The common entry to all formats: looks at the first bytes, calls that format's reader and turns the result upright if
+ * asked.
  *
- * A format's library state is made when its first image comes, since most data sets hold one format only. */
+ * The library state of a format is made for its first image, because most data sets have only one format. */
 #include "decode/decode.h"
 
 #include <errno.h>
@@ -12,7 +12,7 @@
 #include "decode/png.h"
 #include "decode/webp.h"
 
-/* Buffers above this are given back at the next image: one giant must not cost its memory for ever. */
+/* Buffers larger than this are freed at the next image, so that one giant image does not cost memory forever. */
 enum { KEEP_BYTES = 64 << 20 };
 
 const struct decode_limits decode_limits_default = {
@@ -86,7 +86,7 @@ static void trim(struct scratch *s)
 		scratch_finish(s);
 }
 
-/* The format by its first bytes, 0 if it is none of ours. */
+/* The format by its first bytes, 0 if it is not supported. */
 static enum image_format sniff(const uint8_t *b, size_t n)
 {
 	if (n >= 3 && memcmp(b, "\xff\xd8\xff", 3) == 0)
@@ -190,7 +190,8 @@ const void *decoder_index(const struct decoder *d, size_t *n_bytes)
 	return d->stored.format == FORMAT_JPEG ? jpeg_reader_index(d->jpeg, n_bytes) : NULL;
 }
 
-/* How an upright pixel finds its stored one: swap the axes (orientations 5 to 8), then count from the far side. */
+/* The mapping from an upright pixel to its stored one: swap the axes (orientations 5 to 8), then count from the far
+ * side. */
 static bool turn_swaps(int turn)
 {
 	return turn >= 5;

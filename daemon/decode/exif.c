@@ -1,7 +1,7 @@
 /* The orientation tag, read with Pillow's tolerance: the first usable entry counts, entries of unknown type are
- * skipped, and the directory ends at the first entry whose data lies outside. What is damaged means "upright", never
- * an error: a picture with broken metadata is still a picture. BigTIFF directories do not occur in EXIF and are taken
- * as absent. */
+ * skipped, and the directory ends at the first entry whose data lies outside. Damaged data means "upright", never an
+ * error: a picture with broken metadata is still a picture. BigTIFF directories do not occur in EXIF and count as
+ * absent. */
 #include "decode/exif.h"
 
 #include <stdbool.h>
@@ -35,7 +35,7 @@ static uint32_t type_size(uint32_t type)
 	return type < sizeof(sizes) ? sizes[type] : 0;
 }
 
-/* SHORT, LONG, their signed kin and IFD are whole numbers; nothing else can hold an orientation. */
+/* SHORT, LONG, their signed variants and IFD are whole numbers; no other type can hold an orientation. */
 static int read_number(const struct tiff *t, uint32_t type, size_t at)
 {
 	uint32_t value;
@@ -72,7 +72,7 @@ static int read_directory(const struct tiff *t, size_t at)
 			continue;
 		if (size > 4) {
 			value_at = get32(t, at + 8);
-			if (size > t->n_bytes) /* nonsense, but only this entry's */
+			if (size > t->n_bytes) /* invalid, but only this entry */
 				continue;
 			if (value_at > t->n_bytes || size > t->n_bytes - value_at)
 				return 0;
@@ -97,7 +97,7 @@ int exif_orientation(const uint8_t *exif, size_t n_bytes)
 	struct tiff t = { .data = exif, .n_bytes = n_bytes, .big_endian = exif[0] == 'M' };
 	if (exif[0] != exif[1] || (exif[0] != 'I' && exif[0] != 'M'))
 		return 0;
-	/* Some writers store the 42 in the other byte order than all else. */
+	/* Some writers store the 42 in the other byte order than the rest. */
 	if (get16(&t, 2) != TIFF_MAGIC && get16(&t, 2) != TIFF_MAGIC << 8)
 		return 0;
 	return read_directory(&t, get32(&t, 4));

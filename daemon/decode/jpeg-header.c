@@ -1,8 +1,9 @@
 /* The segments before the first scan.
  *
- * libjpeg reads them too, later. This walk exists because a file is good for us exactly when it is good for Pillow,
- * which makes its own walk, stricter in places (a broken Photoshop or Adobe segment is fatal, as are two-layer files)
- * and the only one that knows EXIF; and because the size must be known before libjpeg is let near the file. */
+ * libjpeg reads them too, later. This file reads them first, for two reasons. A file is accepted here exactly when
+ * Pillow accepts it: Pillow reads the segments itself, is stricter in places (a broken Photoshop or Adobe segment is
+ * fatal, as are two-layer files), and is the only one of the two that knows EXIF. And the size must be known before
+ * libjpeg sees the file. */
 #include "decode/jpeg-header.h"
 
 #include <errno.h>
@@ -14,7 +15,8 @@ enum { ICC_HEADER = 14, PHOTOSHOP_HEADER = 14, RESOLUTION_INFO = 0x03ed };
 
 static const char xmp_name[] = "http://ns.adobe.com/xap/1.0/"; /* and its zero byte */
 
-/* One walk. Offsets rather than pointers, so that everything is checked against the same end. */
+/* State of one pass over the segments. It has offsets instead of pointers, so that all are checked against the same
+ * end. */
 struct walk {
 	const uint8_t *bytes;
 	size_t n_bytes, at;
@@ -55,8 +57,8 @@ static int add_exif(struct walk *w, const uint8_t *s, size_t n)
 		return 0;
 	}
 
-	/* Later parts are appended without their prefix. Growing loses contents, so room is made for the whole file
-	 * at once. */
+	/* Later parts are appended without their prefix. Growing loses the contents, so there is room for the whole
+	 * file from the start. */
 	if (w->exif != w->joined->data) {
 		uint8_t *room = scratch_reserve(w->joined, w->n_bytes);
 
@@ -70,7 +72,7 @@ static int add_exif(struct walk *w, const uint8_t *s, size_t n)
 	return 0;
 }
 
-/* Photoshop's resource blocks: where one ends exactly at the segment's end although it promises more, Pillow fails. */
+/* Photoshop's resource blocks: Pillow fails if a block ends exactly at the segment's end although it claims more. */
 static int check_photoshop(struct walk *w, const uint8_t *s, size_t n)
 {
 	size_t at = PHOTOSHOP_HEADER;
@@ -157,13 +159,13 @@ static bool is_frame(uint8_t marker)
 	return marker >= 0xc0 && marker <= 0xcf && marker != 0xc4 && marker != 0xc8 && marker != 0xcc;
 }
 
-/* Markers that stand alone, without a length. */
+/* Markers without a length. */
 static bool is_bare(uint8_t marker)
 {
 	return marker == 0xc8 || (marker >= 0xd0 && marker <= 0xd9) || (marker >= 0xf0 && marker <= 0xfd);
 }
 
-/* w->at is behind the marker. */
+/* w->at is after the marker. */
 static int read_segment(struct walk *w, uint8_t marker)
 {
 	if (w->n_bytes - w->at < 2)
@@ -186,7 +188,8 @@ static int read_segment(struct walk *w, uint8_t marker)
 	return 0;
 }
 
-/* Moves behind the next marker and returns it; 0 at the end of the bytes. Junk between segments is skipped. */
+/* Moves to the byte after the next marker and returns the marker; 0 at the end of the bytes. Skips junk between
+ * segments. */
 static uint8_t next_marker(struct walk *w)
 {
 	while (w->at + 1 < w->n_bytes) {

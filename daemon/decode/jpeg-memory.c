@@ -1,22 +1,22 @@
-/* libjpeg asks for memory through a table of methods in cinfo->mem. This file puts its own in front of those that
- * serve one image (JPOOL_IMAGE).
+/* libjpeg asks for memory through a table of methods in cinfo->mem. This file replaces the methods that serve one image
+ * (JPOOL_IMAGE).
  *
- * Once the decompressor stands, the only permanent things it asks for are quantization and Huffman tables, which it
- * keeps from image to image, so that a file without tables is decoded with those of whatever came before. A sample
- * must depend on its own file alone: the tables live in an arena of their own, which jpeg_memory_forget_tables
- * empties. It is not the image's, because libjpeg frees that between a stream that brings tables only and the picture
- * behind it.
+ * After the decompressor is created, its only permanent requests are for quantization and Huffman tables. It keeps
+ * those from image to image, so a file without tables would be decoded with the tables of an earlier file. A sample
+ * must depend only on its own file, so the tables live in a separate arena, which jpeg_memory_forget_tables empties.
+ * The image's arena cannot hold them, because libjpeg frees that between a stream with tables only and the picture
+ * after it.
  *
- * Awkward corner: libjpeg's "virtual arrays" (the coefficients of a whole progressive image) are opaque and made to
- * swap to disk, which no build since the nineties does. Ours are plain arrays; the arena's limit bounds them. The
- * sample flavour is used only for colour quantization, which we never ask for, and stays libjpeg's. */
+ * A special case: libjpeg's "virtual arrays" (the coefficients of a whole progressive image) are opaque and designed to
+ * swap to disk, which no build since the nineties does. Here they are plain arrays, limited by the arena. The variant
+ * for samples serves only colour quantization, which is never requested here, and stays libjpeg's. */
 #include "decode/jpeg-memory.h"
 
 #include <string.h>
 
 #include <jerror.h>
 
-/* libjpeg's SIMD code wants rows that start on 32 bytes and may read on to the next 64. */
+/* libjpeg's SIMD code needs rows that start on 32 bytes and may read up to the next 64. */
 enum { ROW_ALIGN = 64, KEEP_BYTES = 32 << 20 };
 
 struct jvirt_barray_control {
@@ -90,7 +90,7 @@ static jvirt_barray_ptr request_virt_barray(j_common_ptr cinfo, int pool, boolea
 	struct jpeg_memory *m = memory_of(cinfo);
 	struct jvirt_barray_control *v;
 
-	(void)max_access; /* all rows are always there */
+	(void)max_access; /* all rows are always in memory */
 	if (pool != JPOOL_IMAGE)
 		ERREXIT1(cinfo, JERR_BAD_POOL_ID, pool);
 	v = take(cinfo, sizeof(*v));

@@ -1,16 +1,14 @@
-/* One JPEG at a time, as little of it as the wanted region needs. libjpeg-turbo reads the header and is the
- * reference; plain baseline files are then decoded by scan.c, to the same pixels, and everything else and every
- * doubtful file by libjpeg-turbo as follows.
+/* Decodes one JPEG at a time, and only the part that the wanted region needs. libjpeg-turbo reads the header and is the
+ * reference. scan.c decodes plain baseline files to the same pixels; libjpeg-turbo decodes all other files and every
+ * doubtful file as follows.
  *
- * Columns: jpeg_crop_scanline starts at a whole MCU and lets the upsampler treat both cut edges as the picture's
- * edges, which colours the outermost pixels wrongly; so we ask for a margin and leave it out of the result. Rows:
- * jpeg_skip_scanlines entropy-decodes without an inverse DCT, and nothing at all is decoded after the last wanted
- * row.
+ * Columns: jpeg_crop_scanline starts at a whole MCU and lets the upsampler treat both cut edges as the picture's edges,
+ * which gives the outermost pixels wrong colours. So this file asks for a margin and leaves it out of the result. Rows:
+ * jpeg_skip_scanlines entropy-decodes without an inverse DCT, and nothing is decoded after the last wanted row.
  *
- * What counts as broken is what Pillow refuses: the data end before the last row is complete, or libjpeg reports an
- * error (not a warning) anywhere. To see what lies behind the last wanted row without decoding it, the rest is
- * searched for its markers; only if these are unusual is it decoded after all. A region therefore fails exactly when
- * the whole picture does.
+ * A file is broken exactly when Pillow refuses it: the data end before the last row is complete, or libjpeg reports an
+ * error (not a warning) anywhere. The rest after the last wanted row is searched for its markers without decoding; only
+ * if these are unusual is it decoded. So a region fails exactly when the whole picture does.
  *
  * libjpeg leaves its functions by longjmp when it fails. All state that must survive is in struct jpeg_reader. */
 #include "decode/jpeg.h"
@@ -28,12 +26,12 @@
 
 #include <jerror.h>
 
-/* Chroma of pixel x is made of samples up to x / 2 + 1, whose own pixels end at x + 2; to the left one pixel
- * suffices. */
+/* The chroma of pixel x depends on samples up to x / 2 + 1, whose own pixels end at x + 2; to the left one pixel is
+ * enough. */
 enum { MARGIN_LEFT = 1, MARGIN_RIGHT = 2, ROWS_AT_ONCE = 16, ROW_ALIGN = 64 };
-/* Huffman-coded, a grey block of 64 pixels takes at least one bit. Above this many pixels a file that cannot hold
- * that much is refused. An arithmetic coder can do with less, but so little only where nothing is to be seen. Smaller
- * pictures cost little whatever they are, and Pillow opens them. */
+/* Huffman-coded, a grey block of 64 pixels takes at least one bit. Above SMALL_PX a file with fewer bytes than that is
+ * refused. Arithmetic coding can take less, but so little only for a picture without content. Smaller pictures are
+ * cheap to decode, and Pillow opens them. */
 enum { PX_PER_BYTE = 512, SMALL_PX = 1 << 24 };
 
 #define TEXT_OF(x) #x
@@ -50,22 +48,22 @@ struct jpeg_reader {
 	struct jpeg_source_mgr source;
 	struct jpeg_progress_mgr progress;
 	struct jpeg_memory memory;
-	struct scan *scan;    /* the quick way for plain files */
+	struct scan *scan;    /* the fast decoder for plain files */
 	struct scratch index; /* of the open picture; n_index_bytes of it, 0: none wanted */
 	size_t n_index_bytes;
-	uint32_t index_rows;                /* that were known before */
+	uint32_t index_rows;                /* of the known index */
 	uint64_t scan_id;                   /* of the open picture, where an index is wanted */
 	const struct decode_limits *limits; /* borrowed */
 	struct scratch joined;              /* EXIF in several segments */
 	struct jpeg_header header;
 	const uint8_t *bytes; /* borrowed; NULL while closed */
 	size_t n_bytes;
-	bool finishing; /* all rows are out: running out of data is no longer an error */
+	bool finishing; /* all rows are out: missing data is no longer an error */
 
 	jmp_buf escape;
 	struct cpu_budget budget;
 	struct image_error *err; /* of the call in progress */
-	int outcome;             /* what that call returns after escape */
+	int outcome;             /* result of that call after escape */
 };
 
 static struct jpeg_reader *reader_of(j_decompress_ptr cinfo)
@@ -79,7 +77,7 @@ static _Noreturn void give_up(struct jpeg_reader *r, int outcome)
 	longjmp(r->escape, 1);
 }
 
-/* Pillow reads some of these: it brings a libjpeg-turbo of its own. */
+/* Pillow reads some of these: it has its own libjpeg-turbo. */
 static _Noreturn void refuse_process(struct jpeg_reader *r, int marker)
 {
 	int n = marker & 15;
@@ -104,7 +102,7 @@ static void on_error(j_common_ptr cinfo)
 	give_up(r, image_fail(r->err, IMAGE_E_CORRUPT, "JPEG cannot be decoded: %.150s", text));
 }
 
-/* Warnings are what libjpeg repairs by itself; Pillow does not report them either. */
+/* Warnings are problems that libjpeg repairs by itself; Pillow does not report them either. */
 static void on_message(j_common_ptr cinfo, int level)
 {
 	if (level < 0)
@@ -137,7 +135,7 @@ static void source_nothing(j_decompress_ptr cinfo)
 	(void)cinfo;
 }
 
-/* The whole file was in the buffer, so being asked for more means that it is cut short. */
+/* The whole file was in the buffer, so a request for more means that it is cut short. */
 static boolean source_fill(j_decompress_ptr cinfo)
 {
 	struct jpeg_reader *r = reader_of(cinfo);
@@ -238,7 +236,7 @@ static int check_size(struct jpeg_reader *r, struct image_error *err)
 	return 0;
 }
 
-/* Both calls into libjpeg start like this: their frame must not be left while the jump is armed. */
+/* Both calls into libjpeg start like this: their frame must stay while the jump is armed. */
 static int read_header(struct jpeg_reader *r, struct image_error *err)
 {
 	r->err = err;
@@ -249,7 +247,7 @@ static int read_header(struct jpeg_reader *r, struct image_error *err)
 	r->source.next_input_byte = r->bytes;
 	r->source.bytes_in_buffer = r->n_bytes;
 	while (jpeg_read_header(&r->cinfo, FALSE) == JPEG_HEADER_TABLES_ONLY)
-		; /* an abbreviated stream in front of the picture's own */
+		; /* a tables-only stream before the picture's own */
 	if (r->cinfo.image_width != r->header.width || r->cinfo.image_height != r->header.height ||
 	    r->cinfo.num_components != r->header.n_layers)
 		return image_fail(err, IMAGE_E_CORRUPT, "damaged JPEG: two different frame headers");
@@ -279,7 +277,7 @@ int jpeg_reader_open(struct jpeg_reader *r, const uint8_t *bytes, size_t n_bytes
 	return 0;
 }
 
-/* Pillow's CMYK to RGB, on the file's values: it takes every four-layer JPEG as inverted, as Adobe writes them. In
+/* Pillow's CMYK to RGB, on the file's values: it treats every four-layer JPEG as inverted, as Adobe writes them. In
  * place. */
 static void cmyk_to_rgb(uint8_t *row, uint32_t n_px)
 {
@@ -315,12 +313,12 @@ static void read_rows(struct jpeg_reader *r, uint8_t *to, size_t stride_bytes, u
 	}
 }
 
-/* Decodes what is left into `spare`, a row, for its errors alone. */
+/* Decodes the rest into `spare`, a row, only for its errors. */
 static void read_to_end(struct jpeg_reader *r, uint8_t *spare)
 {
 	j_decompress_ptr cinfo = &r->cinfo;
 
-	/* Skipping to the very end would skip the data unseen; the last row makes libjpeg read them all. */
+	/* Skipping to the very end would leave the data unread; the last row makes libjpeg read all of it. */
 	if (cinfo->output_height - cinfo->output_scanline > 1)
 		(void)jpeg_skip_scanlines(cinfo, cinfo->output_height - cinfo->output_scanline - 1);
 	if (cinfo->output_scanline < cinfo->output_height)
@@ -329,7 +327,7 @@ static void read_to_end(struct jpeg_reader *r, uint8_t *spare)
 	(void)jpeg_finish_decompress(cinfo);
 }
 
-/* After the wanted rows: has the rest of the file anything that makes Pillow refuse the picture? */
+/* Whether the file after the wanted rows has nothing that makes Pillow refuse the picture. */
 static bool tail_is_harmless(const struct jpeg_reader *r)
 {
 	if (r->cinfo.unread_marker != 0)
@@ -337,7 +335,7 @@ static bool tail_is_harmless(const struct jpeg_reader *r)
 	return jpeg_tail_is_plain(r->source.next_input_byte, r->bytes + r->n_bytes);
 }
 
-/* A progressive picture whose data end before the last scan: libjpeg smooths its coarse blocks, which takes their
+/* A progressive picture whose data end before the last scan: libjpeg smooths its coarse blocks. That needs their
  * neighbours on all sides and goes wrong when rows or columns are left out. */
 static bool is_smoothed(j_decompress_ptr cinfo)
 {
@@ -350,7 +348,7 @@ static bool is_smoothed(j_decompress_ptr cinfo)
 	return false;
 }
 
-/* The columns to ask libjpeg for. */
+/* The columns to request from libjpeg. */
 static void crop_columns(j_decompress_ptr cinfo, struct region_px want, JDIMENSION *x, JDIMENSION *width)
 {
 	uint32_t end = want.x + want.width;
@@ -399,7 +397,7 @@ static int decode(struct jpeg_reader *r, struct region_px want, struct scratch *
 	return 0;
 }
 
-/* The same by our own decoder, for files without surprises. Returns SCAN_E_UNSURE when libjpeg has to judge. */
+/* The same by the decoder of scan.h, for plain files. Returns SCAN_E_UNSURE when libjpeg must decide. */
 static int decode_quickly(struct jpeg_reader *r, struct region_px want, struct scratch *pixels, struct image *out)
 {
 	size_t stride = ((size_t)want.width * 3 + ROW_ALIGN - 1) / ROW_ALIGN * ROW_ALIGN;
@@ -415,7 +413,7 @@ static int decode_quickly(struct jpeg_reader *r, struct region_px want, struct s
 			   index, want, out);
 }
 
-/* The index is completed in our own copy: the cache's may be read by others. */
+/* The index is completed in the reader's own copy: other threads may read the cache's. */
 void jpeg_reader_want_index(struct jpeg_reader *r, const void *known, size_t n_bytes)
 {
 	r->n_index_bytes = 0;

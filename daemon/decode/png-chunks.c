@@ -1,12 +1,10 @@
-/* One walk over a PNG's chunks, before libpng is let near the file.
+/* One pass over a PNG's chunks, before libpng sees the file.
  *
- * It exists because the file is good for us exactly when it is good for Pillow, which is stricter than libpng in some
- * places (text chunks that unpack to more than 1 MiB, short ancillary chunks, animation frames out of order) and
- * laxer in others (checksums of pixel data, what may follow what). libpng then gets only the compressed rows, under a
- * header that we write.
+ * A file is accepted exactly when Pillow accepts it. Pillow is stricter than libpng in some places (text chunks that
+ * unpack to more than 1 MiB, short ancillary chunks, animation frames out of order) and more tolerant in others
+ * (checksums of pixel data, order of chunks). libpng then gets only the compressed rows, under a header made here.
  *
- * Before the pixel data every checksum counts; behind it none does, and the walk ends at the first chunk that is
- * none. */
+ * Before the pixel data every checksum counts. After it none does, and the pass ends at the first invalid chunk. */
 #include "decode/png-chunks.h"
 
 #include <string.h>
@@ -24,8 +22,8 @@ enum {
 struct chunk {
 	uint32_t name;
 	const uint8_t *data;
-	size_t n;      /* of data, as the chunk says */
-	size_t n_here; /* as many as the file still has */
+	size_t n;      /* size of data by the chunk's length */
+	size_t n_here; /* bytes of it that the file has */
 };
 
 struct walk {
@@ -33,9 +31,9 @@ struct walk {
 	size_t n_bytes, at;
 	struct png_layout *layout;
 	struct image_error *err;
-	bool known;       /* a header chunk with a valid kind of pixels came by */
-	bool behind_data; /* chunks from here on cannot change the picture any more */
-	bool has_frame;   /* frame says where the first rows go */
+	bool known;       /* there was a header chunk with a valid kind of pixels */
+	bool behind_data; /* from here on chunks cannot change the picture */
+	bool has_frame;   /* frame is the place of the first rows */
 	bool has_count;   /* of an animation's frames */
 	uint32_t n_frames;
 	bool has_sequence;
@@ -243,7 +241,7 @@ static int read_chunk(struct walk *w, const struct chunk *c)
 	}
 }
 
-/* ---- the walk ---- */
+/* ---- the pass ---- */
 
 static int cut_short(struct walk *w)
 {
@@ -320,7 +318,7 @@ static int walk_to_end(struct walk *w, bool animated)
 	return 0;
 }
 
-/* What the first rows fill. An animation may say something else than the whole. */
+/* The place of the first rows. An animation may give another place than the whole picture. */
 static int settle_frame(struct walk *w)
 {
 	struct png_layout *l = w->layout;
@@ -358,7 +356,7 @@ int png_layout_read(const uint8_t *bytes, size_t n_bytes, struct arena *arena, s
 	if (r)
 		return r;
 
-	/* A separate still picture in front of an animation counts as one more frame. */
+	/* A separate still picture before an animation counts as one more frame. */
 	bool animated = w.has_count && (w.n_frames > 1 || !w.has_frame);
 	r = walk_data(&w);
 	if (!r)

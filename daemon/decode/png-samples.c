@@ -1,4 +1,4 @@
-/* Every kind of PNG sample as Pillow's convert("RGB") sees it, and the sizes that go with it. */
+/* Every kind of PNG sample as Pillow's convert("RGB") gives it, and the sizes of such samples. */
 #include "decode/png-samples.h"
 
 #include <string.h>

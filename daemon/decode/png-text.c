@@ -1,8 +1,9 @@
-/* A PNG's texts and colour profile: read for the picture's orientation, and for what makes Pillow refuse the file.
+/* A PNG's texts and colour profile: read for the picture's orientation, and for reasons why Pillow would refuse the
+ * file.
  *
- * Pillow unpacks them all when it opens a file, and refuses one that unpacks to more than 1 MiB, or all of them to more
- * than 64. So every text is unpacked here too, into one buffer, and looked at there. The limit on the sum also covers
- * colour profiles, which Pillow does not count: without it a file could keep us busy for minutes. */
+ * Pillow unpacks them all when it opens a file, and refuses a text that unpacks to more than 1 MiB, or a sum of more
+ * than 64 MiB. So every text is unpacked here too, into one buffer, and examined there. The limit on the sum also
+ * covers colour profiles, which Pillow does not count: without it a file could use a worker for minutes. */
 #include "decode/png-text.h"
 
 #include <errno.h>
@@ -28,7 +29,7 @@ static voidpf zlib_take(voidpf arena, uInt n, uInt size)
 
 static void zlib_give(voidpf arena, voidpf p)
 {
-	(void)arena; /* goes with the whole arena */
+	(void)arena; /* freed with the whole arena */
 	(void)p;
 }
 
@@ -72,7 +73,7 @@ static int hex_digit(uint8_t c)
 	return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-/* ImageMagick's way to keep EXIF in a text: a blank line, a name, a length, then hexadecimal lines. */
+/* ImageMagick's format for EXIF in a text: a blank line, a name, a length, then hexadecimal lines. */
 static int raw_profile_orientation(struct png_texts *t, const uint8_t *text, size_t n)
 {
 	const uint8_t *end = text + n;
@@ -152,7 +153,7 @@ static int read_packed_text(struct png_texts *t, const uint8_t *data, size_t n)
 	return r ? r : note_text(t, data, n_key, t->unpacked, n_text);
 }
 
-/* Keyword, flag, method, language, translated keyword, text. What is malformed is ignored. */
+/* Keyword, flag, method, language, translated keyword, text. Malformed texts are ignored. */
 static int read_international_text(struct png_texts *t, const uint8_t *data, size_t n)
 {
 	size_t n_key = field_length(data, n), n_text = n, at = n_key + 1;

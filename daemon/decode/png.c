@@ -1,14 +1,14 @@
-/* The compressed rows of one PNG through libpng.
+/* Decodes the compressed rows of one PNG through libpng.
  *
- * libpng never sees the file. png-chunks.c has read and judged its chunks; here libpng is fed a signature and a
- * header of our making and then the data chunks, so that it inflates and unfilters and does nothing else. Palette
- * pictures go through it as grey ones, because what an index means is ours to say.
+ * libpng never sees the file. png-chunks.c has read and checked its chunks. This file gives libpng a signature and a
+ * header of its own and then the data chunks, so that libpng only inflates and unfilters. Palette pictures are decoded
+ * as grey ones, because png-samples.c looks the indexes up.
  *
- * Rows behind the wanted ones are not inflated unless the file is cut short, so damage in there goes unseen.
+ * Rows after the wanted ones are not inflated unless the file is cut short, so damage in them is not noticed.
  *
- * Awkward corner: rows that are simply missing. If the compressed stream ends cleanly between two rows, Pillow takes
- * the rest as zero; if it ends anywhere else, the file is broken. libpng cannot tell the two apart, so that in this
- * rare case the stream is inflated once more to see where it ends.
+ * A special case: rows that are missing. If the compressed stream ends cleanly between two rows, Pillow takes the rest
+ * as zero; if it ends anywhere else, the file is broken. libpng cannot tell the two apart, so in this rare case the
+ * stream is inflated again to find its end.
  *
  * libpng leaves its functions by longjmp when it fails. All state that must survive is in struct png_reader. */
 #include "decode/png.h"
@@ -31,12 +31,13 @@ enum {
 	HEADER_CHUNK = 8 + 13 + 4,
 	KEEP_BYTES = 16 << 20,
 	N_PASSES = 7,
-	/* Deflate packs at most 1032 to 1. What claims more and is large is refused before its memory is taken. */
+	/* Deflate packs at most 1032 to 1. A large picture that claims more is refused before its memory is
+	 * allocated. */
 	RATIO_MAX = 1040,
 	SMALL_BYTES = 16 << 20,
 };
 
-static const char too_short[] = "Not enough image data"; /* libpng's own words */
+static const char too_short[] = "Not enough image data"; /* libpng's error text */
 
 struct png_reader {
 	const struct decode_limits *limits; /* borrowed */
@@ -47,20 +48,20 @@ struct png_reader {
 	size_t n_bytes;
 
 	png_structp png;
-	uint8_t head[SIGNATURE + HEADER_CHUNK]; /* what libpng is fed: this, */
+	uint8_t head[SIGNATURE + HEADER_CHUNK]; /* libpng's input: this, */
 	uint8_t link[12];                       /* then checksum, length and name before each piece of data, */
 	const uint8_t *next_data;               /* the piece itself */
 	size_t n_next_data;
 	const uint8_t *piece; /* being fed */
 	size_t n_piece;
-	size_t at;  /* of the chunk to come */
+	size_t at;  /* of the next chunk */
 	bool ended; /* the end chunk has been fed */
 	struct cpu_budget budget;
-	bool late;       /* it is spent */
+	bool late;       /* the budget is spent */
 	uint32_t n_done; /* rows that are in `out`, or were not wanted; if not interlaced */
 
 	jmp_buf escape;
-	char problem[96]; /* libpng's words; empty: memory */
+	char problem[96]; /* libpng's error text; empty: out of memory */
 };
 
 struct png_reader *png_reader_create(const struct decode_limits *limits)
@@ -145,7 +146,7 @@ static png_voidp on_malloc(png_structp png, png_alloc_size_t size)
 
 static void on_free(png_structp png, png_voidp p)
 {
-	(void)png; /* goes with the whole arena */
+	(void)png; /* freed with the whole arena */
 	(void)p;
 }
 
@@ -157,7 +158,7 @@ static void put32(uint8_t *p, uint32_t v)
 	p[3] = (uint8_t)v;
 }
 
-/* The next thing to feed: a piece of data after its link, or the link of the next data chunk. */
+/* Finds the next input: a piece of data after its link, or the link of the next data chunk. */
 static bool next_piece(struct png_reader *r)
 {
 	if (r->next_data) {
@@ -172,7 +173,7 @@ static bool next_piece(struct png_reader *r)
 	if (!more && r->ended)
 		return false;
 	r->ended = !more;
-	put32(r->link, 0); /* nobody looks at the checksum of the chunk before */
+	put32(r->link, 0); /* the checksum of the previous chunk is not checked */
 	put32(r->link + 4, more ? (uint32_t)r->n_next_data : 0);
 	memcpy(r->link + 8, more ? "IDAT" : "IEND", 4);
 	r->piece = first ? r->link + 4 : r->link;
@@ -242,7 +243,7 @@ static void start(struct png_reader *r)
 	png_start_read_image(r->png);
 }
 
-/* r->raw holds row y: what of it is wanted goes to `out`. */
+/* r->raw holds row y: copies its wanted part to `out`. */
 static void keep_row(struct png_reader *r, struct region_px want, struct image *out, uint32_t y)
 {
 	if (y >= want.y && y - want.y < want.height)
@@ -260,11 +261,11 @@ static void read_row(struct png_reader *r, uint8_t *to)
 	png_read_row(r->png, to, NULL);
 }
 
-/* want lies in the frame. Rows in front of it are inflated and dropped. */
+/* want lies in the frame. Rows before it are inflated and dropped. */
 static void read_rows(struct png_reader *r, struct region_px want, struct image *out)
 {
 	const struct png_layout *l = &r->layout;
-	/* In a file that is cut short, whether the rest is missed has to be found out. */
+	/* In a file that is cut short, all rows are read to find out whether the missing data matters. */
 	uint32_t n_rows = l->complete ? want.y + want.height : l->frame.height;
 
 	for (uint32_t y = 0; y < n_rows; y++) {
@@ -291,8 +292,8 @@ static void zlib_give(voidpf arena, voidpf p)
 	(void)p;
 }
 
-/* Inflates all the data into nothing. There are less than a picture's worth, or libpng would not have run out of
- * them. */
+/* Inflates all the data without storing it. It is less than a picture's worth, or libpng would not have run out of
+ * data. */
 static bool stream_ends_on_row(struct png_reader *r)
 {
 	uint8_t sink[4096];
@@ -317,7 +318,7 @@ static bool stream_ends_on_row(struct png_reader *r)
 	return status == Z_STREAM_END && png_ends_on_row(&r->layout, n_out);
 }
 
-/* libpng had all rows and complained about what lies behind them, which Pillow never looks at. */
+/* libpng had all rows and reported an error in the data after them, which Pillow never looks at. */
 static bool is_whole(const struct png_reader *r)
 {
 	return r->layout.interlaced ? png_get_current_pass_number(r->png) >= N_PASSES
@@ -335,7 +336,7 @@ static int after_error(struct png_reader *r, struct region_px want, struct image
 		return -ENOMEM;
 	if (is_whole(r)) {
 		if (!r->layout.interlaced && r->n_done < r->layout.frame.height)
-			keep_row(r, want, out, r->n_done); /* the last one, whose reading ended in the error */
+			keep_row(r, want, out, r->n_done); /* the last row, whose reading ended in the error */
 		return 0;
 	}
 	if (strcmp(r->problem, too_short) == 0 && stream_ends_on_row(r))
@@ -343,7 +344,7 @@ static int after_error(struct png_reader *r, struct region_px want, struct image
 	return image_fail(err, IMAGE_E_CORRUPT, "PNG cannot be decoded: %s", r->problem);
 }
 
-/* Runs libpng. Returns 0, also for rows that are tolerably missing, IMAGE_E_CORRUPT or -ENOMEM. */
+/* Runs libpng. Returns 0, also if rows are missing that Pillow takes as zero, IMAGE_E_CORRUPT or -ENOMEM. */
 static int run(struct png_reader *r, struct region_px want, struct image *out, size_t row_bytes,
 	       struct image_error *err)
 {
@@ -359,7 +360,7 @@ static int run(struct png_reader *r, struct region_px want, struct image *out, s
 	return 0;
 }
 
-/* `want` in the frame's coordinates, `out` as large. */
+/* `want` in the frame's coordinates; `out` has the same size. */
 static int read_frame(struct png_reader *r, struct region_px want, struct image *out, struct image_error *err)
 {
 	const struct png_layout *l = &r->layout;
@@ -410,7 +411,7 @@ int png_reader_region(struct png_reader *r, struct region_px want, struct scratc
 
 	if (!inside)
 		png_fill_zero(&r->layout, out, 0);
-	if (left >= right || top >= bottom) { /* nothing of the frame is wanted; its first row still has to be sound */
+	if (left >= right || top >= bottom) { /* the frame is outside; its first row must still be sound */
 		struct image none = { rgb, stride, 0, 0 };
 
 		return read_frame(r, (struct region_px){ 0, 0, 0, 0 }, &none, err);

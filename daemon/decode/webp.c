@@ -1,11 +1,11 @@
-/* One WebP at a time through libwebp.
+/* Decodes one WebP at a time through libwebp.
  *
- * Pillow always takes the animation decoder's way: a transparent black canvas onto which the first frame is put as it
- * is, and alpha dropped afterwards. So only that frame is decoded here, and what it does not cover is black.
+ * Pillow always uses the animation decoder: it puts the first frame unblended onto a transparent black canvas and then
+ * drops alpha. So only that frame is decoded here, and the rest of the canvas is black.
  *
- * Cropping inside libwebp starts at even columns and rows and makes chroma at the cut edges as if the picture ended
- * there, hence a margin. libwebp allocates its own working memory per image and offers no hook for it; pixels go
- * straight into ours. */
+ * Cropping inside libwebp starts at even columns and rows and computes chroma at the cut edges as if the picture ended
+ * there, so a margin is added. libwebp allocates its own working memory per image and offers no hook for it; pixels are
+ * written directly into the reader's memory. */
 #include "decode/webp.h"
 
 #include <errno.h>
@@ -19,7 +19,7 @@
 #include "util/workspace.h"
 
 enum { MARGIN = 4, BYTES_PER_FRAME_BYTE = 5 };
-/* What libwebp takes while it decodes: of a lossless picture or one with transparency all pixels, else some rows. */
+/* libwebp's memory during decoding: for a lossless picture or one with transparency all pixels, else some rows. */
 enum { BYTES_PER_PIXEL = 6, BYTES_PER_COLUMN = 256 };
 
 struct webp_reader {
@@ -27,7 +27,7 @@ struct webp_reader {
 	WebPDemuxer *demuxer;               /* NULL while closed; refers to the borrowed bytes */
 	WebPIterator first;                 /* frame; valid while demuxer is */
 	struct scratch frame;               /* decoded part of a frame that does not cover the canvas */
-	uint64_t demuxer_bytes;             /* borrowed for it */
+	uint64_t demuxer_bytes;             /* taken from the worker's memory for the demuxer */
 	struct workspace *demuxer_payer;
 	uint32_t width, height;
 };
@@ -49,7 +49,7 @@ static void drop_demuxer(struct webp_reader *r)
 	r->demuxer_bytes = 0;
 }
 
-/* libwebp keeps a record of every frame, which takes several times what an empty one takes in the file. */
+/* libwebp keeps a record of every frame, which takes several times the size of an empty frame in the file. */
 static uint64_t demuxer_bytes(const uint8_t *bytes, size_t n_bytes)
 {
 	bool animated = n_bytes > 20 && memcmp(bytes + 12, "VP8X", 4) == 0 && (bytes[20] & ANIMATION_FLAG);
@@ -135,7 +135,7 @@ static const char *status_text(VP8StatusCode status)
 	}
 }
 
-/* Grows a span of the frame by the margin, starting at an even place. */
+/* Grows a span of the frame by the margin, starting at an even position. */
 static void widen(uint32_t *start, uint32_t *length, uint32_t whole)
 {
 	uint32_t end = *start + *length;
@@ -202,7 +202,7 @@ static uint32_t min32(uint32_t a, uint32_t b)
 	return a < b ? a : b;
 }
 
-/* A frame that does not cover the canvas: black, and the part of the frame that is wanted. */
+/* For a frame that does not cover the canvas: fills with black, then decodes the wanted part of the frame. */
 static int decode_onto_canvas(struct webp_reader *r, struct region_px want, struct scratch *pixels, struct image *out,
 			      struct image_error *err)
 {
@@ -210,7 +210,7 @@ static int decode_onto_canvas(struct webp_reader *r, struct region_px want, stru
 	uint32_t left = max32(want.x, frame_x), right = min32(want.x + want.width, frame_x + (uint32_t)r->first.width);
 	uint32_t top = max32(want.y, frame_y),
 		 bottom = min32(want.y + want.height, frame_y + (uint32_t)r->first.height);
-	/* Outside the frame any part of it will do: it is decoded for its errors only. */
+	/* If nothing of the frame is wanted, any part of it is decoded, only for its errors. */
 	bool none = left >= right || top >= bottom;
 	struct region_px part = { left - frame_x, top - frame_y, right - left, bottom - top };
 	size_t stride = (size_t)want.width * 3;

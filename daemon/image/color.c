@@ -1,9 +1,9 @@
-/* Colour operations. Each reproduces the roundings of the PIL function it is named after:
+/* Colour operations. Each reproduces the rounding of the PIL function with its name:
  *
- * - ImageEnhance blends a degenerate image (black, mean grey, grey) with the image in float32 and cuts the fraction
- *   off; only factors outside 0..1 are clipped. Where the degenerate is one colour, the blend is a table of 256 values.
- * - The hue goes through PIL's 8-bit HSV, which mixes float and double; the types below are its types. Branches on
- *   pixel values are avoided, because processors guess them wrong half of the time. */
+ * - ImageEnhance blends a degenerate image (black, mean grey, grey) with the image in float32 and truncates the result;
+ *   only factors outside 0..1 are clipped. If the degenerate image has one colour, the blend is a table of 256 values.
+ * - The hue is computed through PIL's 8-bit HSV, which mixes float and double; the types below are its types. The code
+ *   avoids branches on pixel values, because processors mispredict them half of the time. */
 #include "image/exact.h"
 
 #include "image/color.h"
@@ -91,7 +91,7 @@ void color_grayscale(struct image *i)
 	}
 }
 
-/* What PIL's HSV to RGB makes of each hue: which sixth of the circle, and how far into it. */
+/* PIL's HSV to RGB for each hue: which sixth of the circle, and how far into it. */
 struct hue {
 	uint8_t sector[256];
 	float into[256], share[256]; /* share: of 255, for saturations */
@@ -130,8 +130,8 @@ static struct hsv hsv_of(const uint8_t *p, uint8_t max, uint8_t min)
 	return (struct hsv){ (uint8_t)(int)((double)hue * 255.0), (uint8_t)(int)((double)saturation * 255.0), max };
 }
 
-/* round() of something that is not negative; nothing here comes so close below a half that the addition would round up
- * (a test tries all). */
+/* round() of a non-negative number; no value here is so close below a half that the addition would round up (a test
+ * tries all). */
 static uint8_t rounded(double x)
 {
 	return (uint8_t)(int)(x + 0.5);

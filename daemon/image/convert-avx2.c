@@ -1,4 +1,4 @@
-/* The AVX2 path of the finisher (with FMA and F16C): 16 pixels at a time, eight numbers to a register. */
+/* The AVX2 path of conversion (with FMA and F16C): 16 pixels at a time, eight numbers to a register. */
 #if defined(__x86_64__)
 #include "image/convert-paths.h"
 
@@ -31,7 +31,7 @@ INLINE __m256 normalized(const struct convert *f, __m128i bytes, __m256 mean, __
 	return _mm256_fmadd_ps(centred, std_high, _mm256_mul_ps(centred, std_low));
 }
 
-/* Eight numbers to place i of a plane or row. */
+/* Stores eight numbers at place i of a plane or row. */
 INLINE void store(enum convert_type type, void *out, size_t i, __m256 v)
 {
 	if (type == CONVERT_FLOAT32)

@@ -1,5 +1,5 @@
-/* The AVX-512 path of the finisher (with VBMI): 16 pixels at a time, 16 numbers to a register; masks make the last few
- * pixels like all others. */
+/* The AVX-512 path of conversion (with VBMI): 16 pixels at a time, 16 numbers to a register; with masks the last few
+ * pixels need no code of their own. */
 #if defined(__x86_64__)
 #include "image/convert-paths.h"
 
@@ -28,7 +28,7 @@ INLINE __m512 normalized(const struct convert *f, __m512i values, __m512 mean, _
 	return _mm512_fmadd_ps(centred, std_high, _mm512_mul_ps(centred, std_low));
 }
 
-/* The numbers of mask to place i of a plane or row. */
+/* Stores the numbers of mask at place i of a plane or row. */
 INLINE void store(enum convert_type type, void *out, size_t i, __mmask16 mask, __m512 v)
 {
 	if (type == CONVERT_FLOAT32)

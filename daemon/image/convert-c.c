@@ -1,4 +1,4 @@
-/* The plain C path of the finisher: one table look-up per number. */
+/* The plain C path of conversion: one table look-up per number. */
 #include "image/convert-paths.h"
 
 #include <string.h>

@@ -1,9 +1,9 @@
-/* The finisher: the table of results, the choice of path, and where a row goes.
+/* Conversion: the table of results, the choice of path, and the place of a row.
  *
  * The division by 255 and by std must be true divisions: multiplying by the reciprocal is off by one unit in the last
  * place for many pixel values. The AVX paths multiply by a reciprocal of twice the precision, x * high + x * low with
- * one rounding at the end, which is the rounded quotient unless that lies extremely close to the middle of two floats;
- * whether any of these 256 values per channel does is simply tried when a pipeline is made. */
+ * one rounding at the end. That is the rounded quotient unless it lies extremely close to the middle of two floats.
+ * convert_init tests all 256 values per channel for that. */
 #include "image/convert.h"
 
 #include <errno.h>
@@ -58,8 +58,8 @@ static void make_tables(struct convert *f)
 	}
 }
 
-/* 1 / x to about 48 bits. (Not as (float)(1.0 / x - (double)(float)(1.0 / x)): gcc 12 takes the two conversions for
- * none when it vectorises them.) */
+/* 1 / x to about 48 bits. (Not as (float)(1.0 / x - (double)(float)(1.0 / x)): gcc 12 drops the two conversions when it
+ * vectorizes them.) */
 static void reciprocal(float x, float *high, float *low)
 {
 	*high = 1.0f / x;

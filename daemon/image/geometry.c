@@ -1,11 +1,11 @@
 /* Windows and mirrors. A window that leaves the image on some side is one table of source columns and one source row
- * per row: padding, and padding followed by a crop, are the same thing. */
+ * per row. So padding, and padding followed by a crop, need the same code. */
 #include "image/geometry.h"
 
 #include <errno.h>
 #include <string.h>
 
-/* The source position that stands at position i (negative: before the image) of n; -1: nothing does. */
+/* The source position for position i (negative: before the image) of n; -1: there is none. */
 static int32_t padded_position(int32_t i, int32_t n, enum pad_mode mode)
 {
 	int32_t period;

@@ -1,7 +1,7 @@
 /* Plain pixels: the growing buffer that every worker decodes into, and one-line errors about images.
  *
- * The buffer exists so that a worker that has seen its largest image never asks the allocator again. Its tail is padded
- * because vector code reads and writes whole registers past the last pixel. */
+ * With this buffer a worker that has seen its largest image allocates no more. The buffer's tail is padded because
+ * vector code reads and writes whole registers past the last pixel. */
 #include "image/image.h"
 
 #include <stdarg.h>
@@ -18,7 +18,7 @@ uint8_t *scratch_reserve(struct scratch *s, size_t size_bytes)
 	if (size_bytes > SIZE_MAX / 2)
 		return NULL;
 
-	/* A quarter more than asked, so that slowly growing images do not mean a new buffer each. */
+	/* A quarter more than requested, so that slowly growing images do not each need a new buffer. */
 	size_t room = size_bytes + (size_bytes / 4 < SPARE_MAX ? size_bytes / 4 : SPARE_MAX);
 	size_t whole = (room + SCRATCH_TAIL + SCRATCH_ALIGN - 1) / SCRATCH_ALIGN * SCRATCH_ALIGN;
 	scratch_finish(s);

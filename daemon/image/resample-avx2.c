@@ -4,7 +4,7 @@
  * low, low in 0..32767. The two sums are kept apart and joined at the end, (high << 15) + low, which is the exact sum
  * modulo 2^32.
  *
- * Horizontally a register holds two pixels as four 32-bit lanes each (red, green, blue, nothing); four taps are 12
+ * Horizontally a register holds two pixels as four 32-bit lanes each (red, green, blue, unused); four taps are 12
  * neighbouring bytes, which one load fetches and two shuffles turn into pairs. Four pixels of up to four rows are made
  * together, so that weights are loaded once for four rows. Vertically lanes are bytes of the row, and two source rows
  * make the pairs. */
@@ -24,7 +24,7 @@ enum {
 	LOW_BITS = 15,
 };
 
-/* For four pixels: where their windows begin, in bytes; behind that, for every four taps, their weights. */
+/* For four pixels: the starts of their windows, in bytes; after that, for every four taps, their weights. */
 struct quad {
 	uint32_t first_bytes[PX_AT_ONCE];
 };
@@ -76,7 +76,7 @@ static void prepare(const struct taps *t, void *table)
 {
 	uint8_t *at = table;
 
-	memset(table, 0, table_bytes(t)); /* pixels that make the last four complete have no weight */
+	memset(table, 0, table_bytes(t)); /* the pixels that complete the last four have zero weights */
 	for (uint32_t x = 0; x < t->made.n; x++)
 		prepare_px(t, x, (struct quad *)(void *)(at + x / PX_AT_ONCE * quad_bytes(t)), x % PX_AT_ONCE);
 }
@@ -142,7 +142,7 @@ INLINE void sum_pair(const struct quad *q, uint32_t n_groups, unsigned pair, con
 		out[y] = join(s[y]);
 }
 
-/* even: pixels 0 and 2 of a row, odd: 1 and 3. Bytes of both rows, each in its half: 12 bytes and 4 of nothing. */
+/* even: pixels 0 and 2 of a row, odd: 1 and 3. Bytes of both rows, each in its half: 12 bytes and 4 unused. */
 INLINE __m256i pack_rows(__m256i even0, __m256i odd0, __m256i even1, __m256i odd1)
 {
 	const __m256i close =
@@ -180,7 +180,7 @@ AVX2 static void horizontal(const struct taps *t, const void *table, const uint8
 {
 	uint32_t n_groups = groups_of(t);
 
-	/* The common cases with constants, so that their loops disappear. */
+	/* The common cases with constants, so that the compiler unrolls their loops. */
 	if (n_rows == 4 && n_groups == 1)
 		resample_rows(t, table, src, src_stride, dst, dst_stride, 4, 1);
 	else if (n_rows == 4)
@@ -191,8 +191,8 @@ AVX2 static void horizontal(const struct taps *t, const void *table, const uint8
 				      n_groups);
 }
 
-/* Bytes of two rows, times their weights; byte i of the 32 goes to lane order of the unpack instructions, which packing
- * undoes. */
+/* Bytes of two rows, times their weights; byte i of the 32 goes to the lane order of the unpack instructions, which
+ * packing reverses. */
 INLINE void add_rows(struct sums s[4], __m256i a, __m256i b, __m256i high, __m256i low)
 {
 	const __m256i zero = _mm256_setzero_si256();
@@ -242,7 +242,7 @@ AVX2 static void vertical(const int32_t *k, uint32_t n_rows, const uint8_t *cons
 	}
 	for (; i + 32 <= n_bytes; i += 32)
 		_mm256_storeu_si256((void *)(dst + i), sum_columns(k, n_rows, rows, i));
-	if (i < n_bytes) /* the last 32 again, ending at the end */
+	if (i < n_bytes) /* the last 32 bytes overlap those before */
 		_mm256_storeu_si256((void *)(dst + n_bytes - 32), sum_columns(k, n_rows, rows, n_bytes - 32));
 }
 

@@ -1,12 +1,12 @@
-/* The AVX-512 path, for processors with VBMI and VNNI (Ice Lake, Zen 4 and later; others take AVX2).
+/* The AVX-512 path, for processors with VBMI and VNNI (Ice Lake, Zen 4 and later; others use AVX2).
  *
  * vpdpbusd multiplies four unsigned bytes with four signed ones and adds all to a 32-bit lane: four pixels and four
  * weights, if weights were bytes. So a weight is written in base 256 with digits -128..127, k = high * 65536 + middle *
  * 256 + low, and the three sums are joined at the end, which is the exact sum modulo 2^32.
  *
- * Horizontally lane i is simply byte i of the result, 16 at a time, and one vpermb brings each lane its four bytes from
- * the 64 (or, of two registers, 128) that all of them lie in. Results that lie further apart, when an image shrinks to
- * less than a seventh or so, take the AVX2 path. Vertically four rows are interleaved bytewise. */
+ * Horizontally lane i is byte i of the result, 16 at a time. One vpermb gives each lane its four bytes out of 64 source
+ * bytes (or, with two registers, 128). If the sources are further apart, as when an image shrinks to less than a
+ * seventh or so, the AVX2 path does the work. Vertically four rows are interleaved bytewise. */
 #if defined(__x86_64__)
 #include "image/resample-paths.h"
 
@@ -58,7 +58,7 @@ static uint32_t vectors_of(const struct taps *t)
 
 struct pixels {
 	uint32_t from, to;    /* positions of the result that a vector touches, inclusive */
-	uint32_t first, last; /* smallest and largest beginning of their windows */
+	uint32_t first, last; /* smallest and largest start of their windows */
 };
 
 static struct pixels pixels_of(const struct taps *t, uint32_t vector)
@@ -85,7 +85,7 @@ static enum reach reach_of(const struct taps *t)
 	most = (most + TAPS_AT_ONCE) * 3;
 	if (most <= 64)
 		return REACH_64;
-	/* Two loads must not pass the slack behind the row, so the row itself has to be as long as one. */
+	/* Two loads must not reach beyond the slack after the row, so the row must be at least as long as one load. */
 	return most <= 128 - 3 * TAPS_AT_ONCE && t->made.n_avail * 3 >= 64 ? REACH_128 : REACH_TOO_FAR;
 }
 
@@ -116,7 +116,7 @@ static void prepare_lane(const struct taps *t, uint32_t x, uint32_t channel, uin
 static void prepare_lanes(const struct taps *t, enum reach reach, uint32_t vector, uint32_t group, struct lanes *to)
 {
 	struct pixels p = pixels_of(t, vector);
-	uint32_t last = t->made.n_avail * 3 - 64; /* of the first bytes that 128 may be read from */
+	uint32_t last = t->made.n_avail * 3 - 64; /* the last byte from which 128 may be read */
 
 	memset(to, 0, sizeof(*to));
 	to->first_byte = (p.first + group * TAPS_AT_ONCE) * 3;
@@ -169,7 +169,8 @@ INLINE __m512i join(struct sums s)
 	return _mm512_srai_epi32(_mm512_add_epi32(_mm512_slli_epi32(upper, 8), s.low), TAPS_PRECISION_BITS);
 }
 
-/* The same for a sum of four taps only, in fewer steps: each product is added to the shifted sum of those before. */
+/* The same for a sum of only four taps, in fewer steps: each product is added to the shifted sum of the previous
+ * ones. */
 INLINE __m512i sum_once(__m512i px, __m512i high, __m512i middle, __m512i low)
 {
 	__m512i sum = _mm512_dpbusd_epi32(_mm512_set1_epi32(ROUND >> 16), px, high);
@@ -238,7 +239,7 @@ AVX512 static void horizontal(const struct taps *t, const void *table, const uin
 
 	if (head->reach == REACH_TOO_FAR)
 		resample_avx2.horizontal(t, head + 1, src, src_stride, dst, dst_stride, n_rows);
-	/* The common cases with constants, so that their loops disappear. */
+	/* The common cases with constants, so that the compiler unrolls their loops. */
 	else if (head->reach == REACH_64 && n_groups == 1 && n_rows == 4)
 		resample_rows_once(lanes, n_vectors, src, src_stride, dst, dst_stride, 4);
 	else if (head->reach == REACH_64 && n_rows == 4)
@@ -274,7 +275,7 @@ INLINE struct row_weights split(const int32_t *k, uint32_t n)
 }
 
 /* 64 bytes (those of mask) from each of four rows, side by side, in the lane order of the unpack instructions, which
- * packing undoes. */
+ * packing reverses. */
 INLINE void interleave(const uint8_t *const rows[4], size_t i, __mmask64 mask, __m512i px[4])
 {
 	__m512i a = _mm512_maskz_loadu_epi8(mask, rows[0] + i), b = _mm512_maskz_loadu_epi8(mask, rows[1] + i);
@@ -288,7 +289,7 @@ INLINE void interleave(const uint8_t *const rows[4], size_t i, __mmask64 mask, _
 	px[3] = _mm512_unpackhi_epi16(ab1, cd1);
 }
 
-/* Four rows from j on; missing ones are replaced by one that is there, with weight 0. */
+/* Four rows from j on; missing rows are replaced by an existing one with weight 0. */
 INLINE void four_rows(const uint8_t *const *rows, uint32_t j, uint32_t n_rows, const uint8_t *out[4])
 {
 	for (uint32_t r = 0; r < 4; r++)

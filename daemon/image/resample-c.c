@@ -1,4 +1,4 @@
-/* The plain C path: the reference that every SIMD path is tested against, and what processors without one use. */
+/* The plain C path: the reference for tests of every SIMD path, and the path for processors without SIMD. */
 #include "image/resample-paths.h"
 
 static bool can_run(void)

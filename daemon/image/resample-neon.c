@@ -1,5 +1,5 @@
 /* The NEON path of 64-bit ARM, which multiplies and adds 32-bit lanes directly: a pixel value times a weight of 23 bits
- * fits. Horizontally a register is one pixel (red, green, blue and the next one's red, whose sum is thrown away);
+ * fits. Horizontally a register is one pixel (red, green, blue and the next pixel's red, whose sum is dropped);
  * vertically lanes are bytes of the row. */
 #if defined(__aarch64__)
 #include "image/resample-paths.h"
@@ -14,7 +14,7 @@ static bool can_run(void)
 	return true; /* every 64-bit ARM has it */
 }
 
-/* Four bytes from anywhere as four 32-bit lanes. */
+/* Four bytes at any address as four 32-bit lanes. */
 static inline int32x4_t widen4(const uint8_t *from)
 {
 	uint32_t bytes;
@@ -36,7 +36,7 @@ static void horizontal_row(const struct taps *t, const uint8_t *src, uint8_t *ds
 			sum = vmlaq_n_s32(sum, widen4(in), k[j]);
 		words = vqmovun_s32(vshrq_n_s32(sum, TAPS_PRECISION_BITS));
 		px = vget_lane_u32(vreinterpret_u32_u8(vqmovn_u16(vcombine_u16(words, words))), 0);
-		memcpy(dst, &px, 4); /* one byte too many, which the next pixel or the slack takes */
+		memcpy(dst, &px, 4); /* one byte too many, which the next pixel or the slack absorbs */
 	}
 }
 
@@ -80,7 +80,7 @@ static void vertical(const int32_t *k, uint32_t n_rows, const uint8_t *const *ro
 	}
 	for (; i + 16 <= n_bytes; i += 16)
 		vst1q_u8(dst + i, sum_columns(k, n_rows, rows, i));
-	if (i < n_bytes) /* the last 16 again, ending at the end */
+	if (i < n_bytes) /* the last 16 bytes overlap those before */
 		vst1q_u8(dst + n_bytes - 16, sum_columns(k, n_rows, rows, n_bytes - 16));
 }
 

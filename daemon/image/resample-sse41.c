@@ -93,7 +93,7 @@ SSE41 static void horizontal_row(const struct taps *t, const struct weights *w, 
 			add_taps(&s, from, _mm_loadu_si128((const void *)w));
 		words = _mm_packs_epi32(join(s), _mm_setzero_si128());
 		px = _mm_cvtsi128_si32(_mm_packus_epi16(words, words));
-		memcpy(dst, &px, 4); /* one byte too many, which the next pixel or the slack takes */
+		memcpy(dst, &px, 4); /* one byte too many, which the next pixel or the slack absorbs */
 	}
 }
 
@@ -149,7 +149,7 @@ SSE41 static void vertical(const int32_t *k, uint32_t n_rows, const uint8_t *con
 	}
 	for (; i + 16 <= n_bytes; i += 16)
 		_mm_storeu_si128((void *)(dst + i), sum_columns(k, n_rows, rows, i));
-	if (i < n_bytes) /* the last 16 again, ending at the end */
+	if (i < n_bytes) /* the last 16 bytes overlap those before */
 		_mm_storeu_si128((void *)(dst + n_bytes - 16), sum_columns(k, n_rows, rows, n_bytes - 16));
 }
 

@@ -1,12 +1,12 @@
 /* The resampler: chooses the path, makes the weights and runs the two passes row by row.
  *
- * Nothing larger than a few rows is ever stored. Rows first (the usual order): source rows are shrunk to the result's
- * width, four at a time, into a ring just large enough for one output row's window, and the vertical pass sums rows of
- * the ring. Columns first (see enum pass_order): each output row is summed from source rows and then shrunk. Either way
+ * It never stores more than a few rows. Rows first (the usual order): source rows are shrunk to the result's width,
+ * four at a time, into a ring just large enough for one output row's window, and the vertical pass sums rows of the
+ * ring. Columns first (see enum pass_order): each output row is summed from source rows and then shrunk. In both orders
  * a finished row is in the first-level cache when the caller gets it.
  *
- * SIMD reads a little past the end of a row. That is harmless within the image, but the last rows may touch the end of
- * the caller's memory (a mapped cache entry ends at a page), so these few are copied first. */
+ * SIMD code reads slightly past the end of a row. That is harmless within the image, but the last rows may touch the
+ * end of the caller's memory (a mapped cache entry ends at a page), so these few rows are copied first. */
 #include "image/resample.h"
 
 #include <errno.h>
@@ -22,13 +22,13 @@ struct resampler {
 	const struct resample_path *path;
 	struct taps columns, rows;              /* the horizontal and the vertical axis */
 	struct scratch table;                   /* the path's form of columns */
-	const struct resample_path *table_path; /* who made table; NULL: nobody */
+	const struct resample_path *table_path; /* the path that made table; NULL: none */
 
-	/* The resampling under way. */
+	/* The present resampling. */
 	struct resample_request request;
 	struct image src;
 	enum pass_plan plan;
-	bool has_horizontal, has_vertical; /* a pass that would change nothing is left out */
+	bool has_horizontal, has_vertical; /* a pass that would change nothing is skipped */
 	uint32_t next_row;                 /* of the result */
 	uint32_t n_shrunk;                 /* source rows that went through the horizontal pass */
 	struct scratch ring;               /* PLAN_ROWS_FIRST: ring_rows rows, ring_stride apart */
@@ -37,7 +37,7 @@ struct resampler {
 	struct scratch wide;   /* PLAN_COLUMNS_FIRST: one row of the source's width */
 	struct scratch row;    /* one row of the result */
 	struct scratch last;   /* copies of the source's last rows */
-	struct scratch window; /* const uint8_t *[rows.width]: the rows one output row is summed from */
+	struct scratch window; /* const uint8_t *[rows.width]: the rows whose weighted sum is one output row */
 };
 
 static const struct resample_path *const all_paths[] = {
@@ -231,7 +231,7 @@ static const uint8_t *src_row(const struct resampler *r, uint32_t y)
 	return r->src.rgb + (size_t)y * r->src.stride_bytes;
 }
 
-/* Whether RESAMPLE_SLACK_BYTES behind row y are still inside the source. */
+/* Whether RESAMPLE_SLACK_BYTES after row y are still inside the source. */
 static bool has_slack(const struct resampler *r, uint32_t y)
 {
 	return (size_t)(r->src.height - 1 - y) * r->src.stride_bytes >= RESAMPLE_SLACK_BYTES;
@@ -242,7 +242,7 @@ static uint8_t *ring_row(const struct resampler *r, uint32_t y)
 	return r->ring.data + (size_t)(y % r->ring_rows) * r->ring_stride;
 }
 
-/* Sends the next source rows through the horizontal pass: four, or as many as are left. */
+/* Sends the next source rows through the horizontal pass: four, or the remaining ones. */
 static void shrink_rows(struct resampler *r)
 {
 	uint32_t y = r->n_shrunk, n = r->src.height - y;
@@ -259,7 +259,7 @@ static void shrink_rows(struct resampler *r)
 	r->n_shrunk += n;
 }
 
-/* Output row y from source rows, or from the ring where these have been shrunk already. */
+/* Computes output row y from source rows, or from the ring if these have been shrunk already. */
 static void sum_rows(struct resampler *r, uint32_t y, bool from_ring, size_t n_bytes, uint8_t *dst)
 {
 	const uint8_t **window = (const uint8_t **)(void *)r->window.data;
@@ -270,7 +270,7 @@ static void sum_rows(struct resampler *r, uint32_t y, bool from_ring, size_t n_b
 	r->path->vertical(r->rows.k + (size_t)y * r->rows.width, n, window, dst, n_bytes);
 }
 
-/* Without a horizontal pass a flip has still to be made. The row may be r->row itself. */
+/* Mirrors a row if there was no horizontal pass to do it. The row may be r->row itself. */
 static const uint8_t *mirrored(struct resampler *r, const uint8_t *row)
 {
 	uint32_t n = r->request.keep.width;

@@ -1,8 +1,8 @@
 /* The weights of one axis, as Pillow computes them (its Resample.c): in double, around the centre of each output
- * position, with the filter stretched when the image shrinks, normalised to 1, then rounded to 22 bits.
+ * position, with the filter stretched when the image shrinks, normalized to 1, then rounded to 22 bits.
  *
- * Everything here decides pixels: the order of the additions, the roundings that differ for negative numbers and the
- * way nearest neighbour accumulates its step are all part of the result. */
+ * Every detail here affects pixels: the order of the additions, the different rounding of negative numbers and the
+ * accumulation of the step for nearest neighbour are all part of the result. */
 #include "image/exact.h"
 
 #include "image/taps.h"
@@ -11,14 +11,14 @@
 #include <math.h>
 #include <string.h>
 
-/* Where an output position looks, in source positions. */
+/* The source positions that an output position reads. */
 struct window {
 	uint32_t first, end;
 };
 
 struct stretch {
 	double scale;       /* source positions per output position */
-	double filterscale; /* the same, but never below 1: when enlarging the filter keeps its size */
+	double filterscale; /* the same, but at least 1: when enlarging, the filter keeps its size */
 	double support;     /* half the window */
 };
 
@@ -58,14 +58,14 @@ static double center_of(const struct stretch *s, uint32_t x)
 static struct window window_at(const struct stretch *s, uint32_t in, uint32_t x)
 {
 	double center = center_of(s, x);
-	int first = (int)(center - s->support + 0.5); /* towards zero, as Pillow rounds: a negative one becomes 0
+	int first = (int)(center - s->support + 0.5); /* towards zero, as Pillow rounds: a negative value becomes 0
 	                                               * either way */
 	int end = (int)(center + s->support + 0.5);
 
 	return (struct window){ first<0 ? 0 : (uint32_t)first, end>(int) in ? in : (uint32_t)end };
 }
 
-/* Nearest neighbour adds its step up from the left edge, rounding errors included. */
+/* Nearest neighbour accumulates its step from the left edge, rounding errors included. */
 static void nearest_fill(struct taps *t, const struct taps_request *q)
 {
 	double step = (double)q->in / q->out;
@@ -100,7 +100,7 @@ static void nearest_span(uint32_t in, uint32_t out, uint32_t from, uint32_t n, u
 
 void taps_span(enum filter f, uint32_t in, uint32_t out, uint32_t from, uint32_t n, uint32_t *first, uint32_t *end)
 {
-	if (in == out) { /* the pass is left out */
+	if (in == out) { /* the pass is skipped */
 		*first = from;
 		*end = from + n;
 	} else if (f == FILTER_NEAREST) {
@@ -118,7 +118,8 @@ static int32_t to_fixed(double weight)
 	return (int32_t)((weight < 0 ? -0.5 : 0.5) + weight * (1 << TAPS_PRECISION_BITS));
 }
 
-/* All windows, and the largest one's size, so that four taps are four taps. */
+/* Computes all windows. Returns the exact size of the largest, so that windows of four taps use the code for four
+ * taps. */
 static uint32_t find_windows(struct taps *t, const struct taps_request *q)
 {
 	struct stretch s = stretch_of(q->filter, q->in, q->out);
@@ -135,7 +136,7 @@ static uint32_t find_windows(struct taps *t, const struct taps_request *q)
 	return width;
 }
 
-/* The n weights of the window that begins at first. Inline, so that each filter has a loop of its own. */
+/* The n weights of the window that begins at first. Inline, so that each filter has its own loop. */
 static inline __attribute__((always_inline)) void weigh(double (*filter)(double), const struct stretch *s,
 							double center, uint32_t first, uint32_t n, double *weight)
 {
@@ -163,7 +164,8 @@ static void fill(struct taps *t, const struct taps_request *q, double *weight)
 			weigh(bicubic, &s, center_of(&s, x), t->first[i], n, weight);
 		else
 			weigh(bilinear, &s, center_of(&s, x), t->first[i], n, weight);
-		/* At the right edge the window moves left, behind zeros, so that width positions can be read. */
+		/* At the right edge the window moves left and starts with zero weights, so that width positions can be
+		 * read. */
 		shift = first + t->width > q->n_avail ? first + t->width - q->n_avail : 0;
 		memset(k, 0, t->width * sizeof(*k));
 		for (uint32_t j = 0; j < n; j++)

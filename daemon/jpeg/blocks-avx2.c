@@ -1,12 +1,12 @@
-/* The blocks in AVX2: see blocks-c.c for what is computed, here is how.
+/* The blocks in AVX2: blocks-c.c has the definition; this is the fast implementation.
  *
- * Inverse DCT: a register holds the same row of two blocks, one in each 128-bit lane. Products of pairs come from one
- * pmaddwd, so the rotations are written as two-by-two matrices. When nothing is behind zigzag position 9, everything
- * outside the upper left 4x4 is zero and half of the work disappears; the sums that remain are the same.
+ * Inverse DCT: a register holds the same row of two blocks, one in each 128-bit lane. One pmaddwd gives the products of
+ * pairs, so the rotations are written as two-by-two matrices. If all coefficients after zigzag position 9 are zero,
+ * everything outside the upper left 4x4 is zero and half of the work can be skipped; the remaining sums are the same.
  *
- * Colour: 32 pixels at a time as 16-bit words of even and of odd pixels, which is how horizontal upsampling makes them
- * and costs nothing elsewhere. The red and blue factors round correctly in one multiplication for all 256 inputs; green
- * needs 32 bits. */
+ * Colour: 32 pixels at a time as 16-bit words of even and of odd pixels. Horizontal upsampling gives them in this form,
+ * and it costs nothing elsewhere. The red and blue factors round correctly in one multiplication for all 256 inputs;
+ * green needs 32 bits. */
 #if defined(__x86_64__)
 #include <immintrin.h>
 #include <string.h>
@@ -24,8 +24,8 @@ INLINE __m256i products(__m256i ab, int ka, int kb)
 	return _mm256_madd_epi16(ab, _mm256_set1_epi32((int)((uint32_t)ka & 0xffff) | (int)((uint32_t)kb << 16)));
 }
 
-/* Eight values, or four of them when the others are zero, one half of the lanes' columns: interleaved and 32 bits wide
- * inside. */
+/* Intermediate sums of eight values (or four, when the others are zero) for one half of the lanes' columns, 32 bits
+ * wide. */
 struct wide {
 	__m256i even[4], odd[4];
 };
@@ -103,7 +103,7 @@ INLINE void pass_sparse(__m256i v[8], int shift)
 	descale(&low, &high, shift, v);
 }
 
-/* And so are columns 4 to 7, on return too. */
+/* Columns 4 to 7 are zero, too, also on return. */
 INLINE void pass_corner(__m256i v[8], int shift)
 {
 	const __m256i zero = _mm256_setzero_si256();
@@ -228,8 +228,8 @@ INLINE __m256i load16_wide(const uint8_t *p)
 	return _mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *)p));
 }
 
-/* 32 pixels of three channels, in order within each lane as `place` finds them, to 96 bytes. `place` spreads a
- * channel's sixteen bytes so that each is where it belongs modulo 16; then it is only a matter of choosing. */
+/* Writes 32 pixels of three channels, in the order in which `place` expects them within each lane, as 96 bytes. `place`
+ * moves each of a channel's sixteen bytes to its final position modulo 16; then blends select the bytes. */
 INLINE void store_spread(__m256i r, __m256i g, __m256i b, uint8_t *rgb)
 {
 	const __m256i is_g =
@@ -250,8 +250,8 @@ INLINE void store_spread(__m256i r, __m256i g, __m256i b, uint8_t *rgb)
 	_mm_storeu_si128((__m128i *)(rgb + 80), _mm256_extracti128_si256(third, 1));
 }
 
-/* Where a channel's pixel goes modulo 16: pixel i to byte 3 i + channel, so byte j comes from pixel (j - channel) / 3
- * modulo 16, which is 11 (j - channel). */
+/* The position of a channel's pixel modulo 16: pixel i goes to byte 3 i + channel, so byte j comes from pixel
+ * (j - channel) / 3 modulo 16, which is 11 (j - channel). */
 INLINE __m256i place_pixels(unsigned channel)
 {
 	char from[16];
@@ -415,5 +415,5 @@ TARGET static void interleave(const uint8_t *r, const uint8_t *g, const uint8_t 
 
 const struct blocks_ops blocks_avx2 = { "avx2", idct_pair, { { ycc, ycc_h2 }, { ycc_v2, ycc_h2v2 } }, interleave };
 #else
-typedef int blocks_avx2_is_empty; /* ISO C wants something in every file */
+typedef int blocks_avx2_is_empty; /* ISO C requires a declaration in every file */
 #endif

@@ -1,9 +1,9 @@
-/* The blocks in plain C: the reference for the others.
+/* The blocks in plain C: the reference for the other paths.
  *
- * The inverse DCT is the accurate integer one after Loeffler, Ligtenberg and Moschytz that libjpeg calls ISLOW, in the
- * form its SIMD versions give it: 16-bit inputs, 32-bit products, and saturation between the passes. For every block
- * that an encoder makes that is the same as libjpeg's C code; for a damaged one it is what people see, as everybody's
- * libjpeg-turbo uses SIMD. */
+ * The inverse DCT is the accurate integer one after Loeffler, Ligtenberg and Moschytz that libjpeg calls ISLOW, as in
+ * its SIMD versions: 16-bit inputs, 32-bit products, and saturation between the passes. For every block that an encoder
+ * makes, the result equals that of libjpeg's C code. For a damaged block it equals the usual result, because common
+ * builds of libjpeg-turbo use SIMD. */
 #include <stdbool.h>
 #include <string.h>
 
@@ -85,7 +85,7 @@ static int idct_pair(int16_t coef[COEF_PAIR], const uint16_t quant[COEF_PAIR], u
 {
 	int bad = idct_one(coef, quant, a, stride_bytes) | idct_one(coef + 8, quant + 8, b, stride_bytes);
 
-	(void)last; /* the reference does not hurry */
+	(void)last; /* the reference does not use it */
 	memset(coef, 0, COEF_PAIR * sizeof(*coef));
 	return bad;
 }

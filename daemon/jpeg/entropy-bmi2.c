@@ -1,5 +1,5 @@
-/* The entropy decoder with BMI2's shifts, which need neither flags nor a fixed register: shorter chains for the same
- * loops. */
+/* The entropy decoder with BMI2's shifts, which need neither flags nor a fixed register and so give shorter dependency
+ * chains for the same loops. */
 #if defined(__x86_64__)
 #include <immintrin.h>
 
@@ -20,5 +20,5 @@ ENTROPY_TARGET static int skip(struct entropy_state *s, const struct mcu_layout 
 
 const struct entropy_ops entropy_bmi2 = { "bmi2", decode, skip };
 #else
-typedef int entropy_bmi2_is_empty; /* ISO C wants something in every file */
+typedef int entropy_bmi2_is_empty; /* ISO C requires a declaration in every file */
 #endif

@@ -1,14 +1,14 @@
 /* Huffman tables, see huffman.h.
  *
- * The decoder's speed is the length of one chain: window, load, shift. An entry that covers two symbols halves the
- * number of links, and because the entry never says "it depends", the loop has no branch but its end: a single symbol
- * is a pair whose other half does nothing, the end of the block is a jump beyond coefficient 63, and so is the
- * confession that the code is longer than the window.
+ * The decoder's speed is the length of one dependency chain: window, load, shift. An entry that covers two symbols
+ * halves the number of links. Every entry is unconditional, so the loop's only branch is its end: a single symbol is a
+ * pair whose other half does nothing; the end of the block is a jump beyond coefficient 63, and so is the mark for a
+ * code longer than the window.
  *
- * Building is fast because what a second symbol adds depends only on how many bits of the window are left for it: one
- * template for each number of bits, each half of the one before; a first symbol with a value is then a template plus
- * constants. Runs are written 16 bytes at a time in ascending order, so that what one writes too much the next one
- * overwrites. */
+ * Building is fast because the contribution of a second symbol depends only on the number of bits that are left for it
+ * in the window. There is one template for each number of bits, each half as large as the one before. The entries for a
+ * first symbol with a value are a template plus constants. Runs are written 16 bytes at a time in ascending order, so
+ * that the next run overwrites the excess of the previous one. */
 #include <errno.h>
 #include <stdbool.h>
 #include <string.h>
@@ -60,7 +60,7 @@ int huff_dc_build(struct huff_dc *t, const uint8_t bits[17], const uint8_t value
 
 typedef uint8_t bytes16 __attribute__((vector_size(16), aligned(1), may_alias));
 
-/* n bytes of b, and up to 15 more. */
+/* Writes n bytes of b, and up to 15 more. */
 static inline void fill(uint8_t *to, unsigned n, unsigned b)
 {
 	const bytes16 all = (bytes16){ 0 } + (uint8_t)b;
@@ -69,7 +69,7 @@ static inline void fill(uint8_t *to, unsigned n, unsigned b)
 		*(bytes16 *)(to + i) = all;
 }
 
-/* n bytes of `from`, each with b added, and up to 15 more. */
+/* Writes n bytes of `from`, each plus b, and up to 15 more. */
 static inline void fill_plus(uint8_t *to, const uint8_t *from, unsigned n, unsigned b)
 {
 	const bytes16 all = (bytes16){ 0 } + (uint8_t)b;
@@ -78,7 +78,8 @@ static inline void fill_plus(uint8_t *to, const uint8_t *from, unsigned n, unsig
 		*(bytes16 *)(to + i) = *(const bytes16 *)(from + i) + all;
 }
 
-/* What the symbol at the start of so many bits adds to an entry; all 0 when they do not tell. */
+/* The contribution of the symbol at the start of a given number of bits to an entry; all 0 when these bits do not
+ * determine it. */
 struct template {
 	uint8_t code[HUFF_AC_ROOM];   /* length of its code */
 	uint8_t length[HUFF_AC_ROOM]; /* and of its value */
@@ -106,7 +107,7 @@ static void template_of_codes(struct template *t, const uint8_t bits[17], const 
 	fill(t->size + at, HUFF_AC_ENTRIES - at, 0);
 }
 
-/* For `rest` bits, from the one for a bit more. */
+/* Makes the template for `rest` bits from the one for one more bit. */
 static void template_halve(struct template *restrict to, const struct template *restrict from, unsigned rest)
 {
 	const unsigned most = HUFF_AC_LENGTH - (HUFF_AC_BITS - rest);
@@ -121,7 +122,7 @@ static void template_halve(struct template *restrict to, const struct template *
 	}
 }
 
-/* Entries for a symbol of which only the code is in the window; size 0: end of block. */
+/* Makes entries for a symbol of which only the code is in the window; size 0: end of block. */
 static void put_single(struct huff_ac *t, unsigned at, unsigned n, unsigned length, unsigned forward, unsigned size)
 {
 	if (length > HUFF_AC_LENGTH) {
@@ -135,8 +136,8 @@ static void put_single(struct huff_ac *t, unsigned at, unsigned n, unsigned leng
 	fill(t->value + at, n, 0);
 }
 
-/* Entries for a symbol with any of its values, `length` bits in all, and whatever may follow in the rest of the
- * window. */
+/* Makes entries for a symbol with each of its values, `length` bits in all, combined with each second symbol in the
+ * rest of the window. */
 static void put_pairs(struct huff_ac *t, unsigned at, const struct template *next, unsigned length, unsigned forward,
 		      unsigned size)
 {
@@ -180,7 +181,7 @@ int huff_ac_build(struct huff_ac *t, const uint8_t bits[17], const uint8_t value
 	return 0;
 }
 
-/* The key that holds this definition, or else the one used longest ago, made to hold it. */
+/* The key that holds this definition; if there is none, the least recently used key, which then holds it. */
 static unsigned key_find(struct huff_key *keys, uint64_t clock, const uint8_t bits[17], const uint8_t values[256],
 			 bool *found)
 {

@@ -1,14 +1,14 @@
-/* Decoding a rectangle of a JPEG scan, see scan.h.
+/* Decodes a rectangle of a JPEG scan, see scan.h.
  *
- * MCU row by MCU row: get to the first MCU that the rectangle touches (from the nearest known state), decode blocks
- * into coefficients, two blocks at a time into samples, and emit the pixel rows whose samples are complete. Samples
- * live in a strip, one MCU row high. The awkward corner is chroma that is halved vertically: a pixel row needs the
- * sample rows on both sides of it, so the last pixel row of an MCU row waits for the next one, and the strip keeps one
- * row of the past above its top (index -1). At the image's borders the outermost real samples are repeated; the samples
- * beyond them that an encoder invents to fill the block are never used.
+ * For each MCU row: go to the first MCU that the rectangle touches (from the nearest known state), decode blocks into
+ * coefficients, two blocks at a time into samples, and emit the pixel rows whose samples are complete. Samples are
+ * stored in a strip, one MCU row high. The difficult case is chroma that is halved vertically. A pixel row needs the
+ * sample rows on both sides of it, so the last pixel row of an MCU row waits for the next MCU row, and the strip keeps
+ * one row of the previous MCU row above its top (index -1). At the image's borders the outermost real samples are
+ * repeated; the samples beyond them, with which an encoder fills the block, are never used.
  *
- * The data decide nothing but values: lengths and positions are checked after every MCU, and the stream is padded by
- * more than an MCU can consume. */
+ * The data determine only values: lengths and positions are checked after every MCU, and the stream is padded by more
+ * than an MCU can consume. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +21,7 @@
 
 enum { MAX_DIMENSION = 65500, MARGIN = BLOCKS_SLACK };
 
-/* What the header says, as far as decoding cares. */
+/* The part of the header that decoding needs. */
 struct shape {
 	uint32_t width, height;
 	uint32_t n_components;
@@ -44,18 +44,18 @@ struct scan {
 	const struct blocks_ops *blocks;
 	struct huff_cache tables;
 	struct scratch stream, starts, strips;
-	/* The image at hand. */
+	/* The present image. */
 	struct shape shape;
 	struct mcu_layout layout;
 	const uint32_t *interval_starts; /* in the stream, one more than there are intervals */
 	struct checkpoints *record;
 	const struct checkpoints *index;
 	struct entropy_state state;
-	uint32_t at;                   /* MCU that the state stands before */
-	uint32_t stop;                 /* next MCU at which arrive() has something to do */
-	uint32_t next_restart;         /* MCU behind the present restart interval; UINT32_MAX: none */
-	uint32_t next_record;          /* MCU whose state is to be recorded next; UINT32_MAX: none */
-	uint32_t next_state, next_row; /* that state's number in `record`; the first MCU of the row after its */
+	uint32_t at;                   /* the MCU that follows the state */
+	uint32_t stop;                 /* next MCU at which arrive() must act */
+	uint32_t next_restart;         /* first MCU after the present restart interval; UINT32_MAX: none */
+	uint32_t next_record;          /* MCU before which the state is recorded next; UINT32_MAX: none */
+	uint32_t next_state, next_row; /* number of that state in `record`; the first MCU of the row after its row */
 	const uint8_t *interval_end;
 	struct strip strip[3];
 	/* The rectangle: pixels; MCU columns and rows [first, end); the samples of chroma it needs [first, end). */
@@ -92,7 +92,7 @@ void scan_destroy(struct scan *s)
 
 const char *const *scan_paths(void)
 {
-	static const char *const all[] = { "avx2", "c", NULL }; /* the plain one goes with everything */
+	static const char *const all[] = { "avx2", "c", NULL }; /* the plain path runs on every processor */
 
 	for (const char *const *name = all; *name; name++)
 		if (strcmp(*name, blocks_paths()[0]->name) == 0)
@@ -111,7 +111,7 @@ int scan_set_path(struct scan *s, const char *name)
 	return -ENOENT;
 }
 
-/* ---- what the header says ---- */
+/* ---- reading the header ---- */
 
 static bool shape_of(const struct jpeg_decompress_struct *c, struct shape *out)
 {
@@ -148,7 +148,7 @@ static bool shape_of(const struct jpeg_decompress_struct *c, struct shape *out)
 	s.chroma_width = (s.width + s.h - 1) / s.h;
 	s.chroma_height = (s.height + s.v - 1) / s.v;
 	*out = s;
-	return s.h == 1 || s.chroma_width > 2; /* libjpeg upsamples narrower ones in another way */
+	return s.h == 1 || s.chroma_width > 2; /* libjpeg upsamples narrower images in another way */
 }
 
 bool scan_supported(const struct jpeg_decompress_struct *c)
@@ -187,7 +187,7 @@ void checkpoints_init(struct checkpoints *x, const struct jpeg_decompress_struct
 		checkpoints_clear(x, s.mcus_per_row, s.mcu_rows, n, id);
 }
 
-/* Other tables over the same data lead to other states. Quantization does not. */
+/* Other tables with the same data lead to other states; another quantization does not. */
 uint64_t scan_id(const struct jpeg_decompress_struct *c, const uint8_t *data, size_t n)
 {
 	struct {
@@ -261,7 +261,7 @@ static int load_stream(struct scan *s, const uint8_t *data, size_t n)
 
 	if (s->shape.restart_interval)
 		n_intervals = (n_mcus + s->shape.restart_interval - 1) / s->shape.restart_interval;
-	if (n > INT32_MAX || n_intervals > n) /* a marker each */
+	if (n > INT32_MAX || n_intervals > n) /* each interval has a marker */
 		return SCAN_E_UNSURE;
 	uint8_t *stream = scratch_reserve(&s->stream, n + ENTROPY_PAD_BYTES);
 	uint32_t *starts = (void *)scratch_reserve(&s->starts, (n_intervals + 1) * sizeof(uint32_t));
@@ -281,20 +281,20 @@ static bool index_fits(const struct checkpoints *x, const struct shape *s, uint6
 	       x->scan_id == id && x->mcu_step;
 }
 
-/* ---- where the state stands ---- */
+/* ---- position of the state ---- */
 
 static uint32_t interval_of(const struct scan *s, uint32_t mcu)
 {
 	return s->shape.restart_interval ? mcu / s->shape.restart_interval : 0;
 }
 
-/* Bits of the present interval that are behind the state; negative: it has gone too far. */
+/* Bits of the present interval that are after the state; negative: it has read too far. */
 static int64_t bits_left(const struct scan *s)
 {
 	return (s->interval_end - s->state.next) * 8 + (int64_t)s->state.n_bits;
 }
 
-/* The first place to record from `mcu` on. */
+/* Finds the first state to record from `mcu` on. */
 static void plan_record(struct scan *s, uint32_t mcu)
 {
 	const uint32_t per_row = s->shape.mcus_per_row;
@@ -335,14 +335,14 @@ static void stand_at_interval(struct scan *s, uint32_t interval)
 		 (const int32_t[3]){ 0 });
 }
 
-/* The state has got to s->stop: passes a restart marker, records the state, finds the next stop. */
+/* The state has reached s->stop: passes a restart marker, records the state, finds the next stop. */
 static int arrive(struct scan *s)
 {
 	if (s->at == s->next_restart) {
 		uint32_t interval = s->at / s->shape.restart_interval;
 
 		if (s->interval_end == s->stream.data + s->interval_starts[interval] && bits_left(s) > 7)
-			return SCAN_E_UNSURE; /* came here from the interval before, and something is left of it */
+			return SCAN_E_UNSURE; /* reached from the previous interval, which has bits left */
 		stand_at_interval(s, interval);
 		s->next_restart += s->shape.restart_interval;
 	}
@@ -358,7 +358,7 @@ static int arrive(struct scan *s)
 	return 0;
 }
 
-/* Goes to the last known state of the index at or before `mcu`, if that is ahead. */
+/* Goes to the last known state of the index at or before `mcu`, if it is ahead of the present one. */
 static int jump_by_index(struct scan *s, uint32_t mcu)
 {
 	const uint32_t per_row = s->shape.mcus_per_row, step = s->index->mcu_step;
@@ -384,7 +384,7 @@ static int jump_by_index(struct scan *s, uint32_t mcu)
 	}
 }
 
-/* Stands before `mcu`, which is not behind the present place, by the shortest way. */
+/* Goes to `mcu`, which is not before the present position, by the shortest way. */
 static int go_to(struct scan *s, uint32_t mcu)
 {
 	uint32_t interval = interval_of(s, mcu);
@@ -438,7 +438,8 @@ static void transform_pair(struct scan *s, int16_t *coef, const uint16_t *quant,
 	coef[0] = coef[8] = 0;
 }
 
-/* Transforms the blocks of an MCU with several luma blocks, or the chroma of any. x: MCU column in the strip. */
+/* Transforms the blocks of an MCU with several luma blocks, or the chroma blocks of any MCU. x: MCU column in the
+ * strip. */
 static void transform_mcu(struct scan *s, uint32_t x, uint32_t wanted, const uint8_t *last)
 {
 	const struct shape *shape = &s->shape;
@@ -456,14 +457,14 @@ static void transform_mcu(struct scan *s, uint32_t x, uint32_t wanted, const uin
 			       s->strip[1].row0 + x * 8, s->strip[2].row0 + x * 8, s->strip[1].stride_bytes);
 }
 
-/* Decodes the MCUs of one row that the rectangle needs into the strips. */
+/* Decodes those MCUs of one row that the rectangle needs into the strips. */
 static int decode_row(struct scan *s, uint32_t mcu_y)
 {
 	const uint32_t n_luma = s->shape.n_luma, n = s->mcu_x1 - s->mcu_x0;
 	const uint32_t inner = blocks_wanted(s, n > 2 ? s->mcu_x0 + 1 : s->mcu_x0, mcu_y);
 	int16_t *coef[ENTROPY_MAX_BLOCKS] = { s->coef[0], s->coef[0] + 8, s->coef[1], s->coef[1] + 8 };
 	uint8_t last[ENTROPY_MAX_BLOCKS] = { 0 };
-	unsigned waiting = 0; /* where luma has one block per MCU, two MCUs make a pair: last of the first */
+	unsigned waiting = 0; /* for luma with one block per MCU, two MCUs make a pair: `last` of the first */
 	int r;
 
 	coef[n_luma] = s->coef[2];
@@ -557,7 +558,7 @@ static void emit_row(const struct scan *s, uint32_t mcu_y, uint32_t y, uint8_t *
 		s->blocks->interleave(luma, c.near[0], c.near[1], rgb, s->want.width);
 }
 
-/* Emits the pixel rows that MCU row mcu_y completes, and keeps what the next one needs of it. */
+/* Emits the pixel rows that MCU row mcu_y completes, and keeps the samples that the next row needs. */
 static void emit_rows(struct scan *s, uint32_t mcu_y, const struct image *out)
 {
 	const uint32_t v = s->shape.v, late = v == 2 ? 1 : 0;
@@ -578,7 +579,7 @@ static void emit_rows(struct scan *s, uint32_t mcu_y, const struct image *out)
 
 /* ---- the rectangle ---- */
 
-/* The chroma samples that pixels [first, end) need along a halved axis: each its own and the one next to it. */
+/* The chroma samples that pixels [first, end) need along a halved axis: each its own and the adjacent one. */
 static void chroma_needs(uint32_t first, uint32_t end, uint32_t factor, uint32_t n_samples, uint32_t *from,
 			 uint32_t *to)
 {
@@ -618,7 +619,8 @@ static int reserve_strips(struct scan *s)
 
 	for (uint32_t i = 0; i < shape->n_components; i++) {
 		stride[i] = ((size_t)(s->mcu_x1 - s->mcu_x0) * 8 * (i ? 1 : shape->h) + 2 * MARGIN + 63) / 64 * 64;
-		rows[i] = i ? 10 : 8 * shape->v + 1; /* one of the past above, one beyond the image's end below */
+		rows[i] = i ? 10 : 8 * shape->v + 1; /* one of the previous MCU row above, one beyond the image's end
+		                                      * below */
 		total += stride[i] * rows[i];
 	}
 	uint8_t *p = scratch_reserve(&s->strips, total);

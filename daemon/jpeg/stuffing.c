@@ -1,8 +1,8 @@
 /* Un-stuffing, see stuffing.h.
  *
- * One pass at the speed of copying pays three times: the entropy decoder refills without looking at bytes, restart
- * intervals become known places to start from, and a file cut short is noticed whatever part of it is wanted. 0xFF
- * comes every two hundred bytes or so; in between, 32 bytes are copied at a time. */
+ * One pass at the speed of copying has three advantages: the entropy decoder refills without looking at bytes, the
+ * starts of restart intervals become known, and a file cut short is noticed for every rectangle. 0xFF occurs about
+ * every two hundred bytes; in between, 32 bytes are copied at a time. */
 #include <errno.h>
 #include <string.h>
 
@@ -13,7 +13,7 @@ enum { STEP = 32, EOI = 0xD9, RST0 = 0xD0 };
 #if defined(__x86_64__)
 #include <emmintrin.h>
 
-/* Copies STEP bytes; one bit for each that is 0xFF. */
+/* Copies STEP bytes; returns one bit for each that is 0xFF. */
 static inline uint32_t copy_step(uint8_t *out, const uint8_t *in)
 {
 	const __m128i ones = _mm_set1_epi8(-1);
@@ -44,7 +44,7 @@ static inline uint32_t copy_step(uint8_t *out, const uint8_t *in)
 }
 #endif
 
-/* Copies up to and including the next 0xFF. Returns where it is in the input, or n. */
+/* Copies up to and including the next 0xFF. Returns its place in the input, or n. */
 static size_t copy_to_ff(const uint8_t *data, size_t at, size_t n, uint8_t **out)
 {
 	for (; n - at >= STEP; at += STEP, *out += STEP) {

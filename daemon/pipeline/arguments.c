@@ -1,5 +1,5 @@
-/* Arguments of ops. Strict, and every complaint says which op, which argument, what it is and what was expected: these
- * texts are read by people who wrote a list by hand in another language. */
+/* Arguments of ops. Checks are strict, and every error says which op, which argument, its value and what was expected:
+ * the readers of these texts have written a list by hand, in another language. */
 #include "pipeline/arguments.h"
 
 #include <errno.h>

@@ -1,5 +1,5 @@
-/* The ops by name: which arguments each has (torchvision's, in torchvision's order, with its defaults), how they are
- * read and how they are written out again. */
+/* The ops by name: the arguments of each (torchvision's, in torchvision's order, with its defaults), and the functions
+ * that read and write them. */
 #include "pipeline/op-types.h"
 
 #include <ctype.h>
@@ -119,7 +119,7 @@ static int read_random_grayscale(struct arguments *a, struct op *op)
 
 static const char *const jitter_args[] = { "brightness", "contrast", "saturation", "hue", NULL };
 
-/* One number x means center - x .. center + x. Without effect is the same as not given. */
+/* One number x means center - x .. center + x. A range without effect counts as not given. */
 static int read_jitter(struct arguments *a, unsigned i, struct op *op)
 {
 	double center = i == JITTER_HUE ? 0.0 : 1.0, from = i == JITTER_HUE ? -0.5 : 0.0,
@@ -317,7 +317,7 @@ bool op_is_random(enum op_kind k)
 	return op_types[k].random;
 }
 
-/* How many letters differ, insertions and deletions included; both at most 63 letters. */
+/* Edit distance of two names, insertions and deletions included; both at most 63 letters. */
 static unsigned distance(const char *a, const char *b)
 {
 	unsigned row[64], n = (unsigned)strlen(b);
@@ -351,7 +351,7 @@ int op_type_unknown(unsigned position, const char *name, struct pipeline_error *
 			best = i;
 		}
 	}
-	if (nearest <= strlen(op_types[best].name) / 5 + 1) { /* a slip; farther away is another op */
+	if (nearest <= strlen(op_types[best].name) / 5 + 1) { /* a typing error; a larger distance means another op */
 		snprintf(err->text, sizeof(err->text), "op %u '%.60s' is not known; did you mean '%s'?", position, name,
 			 op_types[best].name);
 	} else {

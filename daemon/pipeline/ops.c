@@ -132,7 +132,7 @@ static int apply_resize(const struct op *op, struct view *v, struct pipeline_wor
 	return view_resize(v, w, width, height, op->resample.filter, op->resample.order, err);
 }
 
-/* Where a centred window of `want` begins in `have`: before the image when it is larger. */
+/* The start of a centred window of `want` in `have`: before the image when it is larger. */
 static int32_t center(uint32_t have, uint32_t want)
 {
 	if (want > have)
@@ -153,7 +153,7 @@ static int apply_resized_crop(const struct op *op, const struct op_choice *choic
 {
 	int rc = 0;
 
-	if (v->resized) /* what lies outside the crop must not shine in */
+	if (v->resized) /* pixels outside the crop must not influence the result */
 		rc = view_settle(v, w, false, err);
 	if (rc != 0)
 		return rc;
@@ -231,7 +231,7 @@ int op_apply(const struct op *op, const struct op_choice *choice, struct view *v
 				   view_height(v) + op->pad.top + op->pad.bottom, op->pad.mode, op->pad.fill, err);
 	case OP_TO_TENSOR:
 	case OP_NORMALIZE:
-		return 0; /* the finisher's */
+		return 0; /* done by the conversion */
 	}
 	return 0;
 }

@@ -1,4 +1,4 @@
-/* Running a pipeline: a view is sent through the ops and then written by the finisher. */
+/* Runs a pipeline: sends a view through the ops; then the conversion writes it. */
 #include "pipeline/pipeline.h"
 
 #include <errno.h>
@@ -79,7 +79,7 @@ static void init_finish(struct pipeline *p)
 		     mean, std);
 }
 
-/* Messages quote what was given, which may be anything; they go into logs. */
+/* Messages quote given text, which may contain line ends; messages go into logs. */
 static void keep_one_line(char *text)
 {
 	for (; *text; text++)
@@ -192,8 +192,8 @@ void pipeline_worker_trim(struct pipeline_worker *w)
 	scratch_finish(&w->columns);
 }
 
-/* After each op: nearly all of what it costs is in proportion to the pixels that it leaves, and view_settle counts those
- * that it reads. */
+/* Called after each op: nearly all of an op's cost is in proportion to the pixels of its result, and view_settle counts
+ * the pixels that it reads. */
 static int check_time(struct pipeline_worker *w, const struct view *v, struct image_error *err)
 {
 	if (cpu_budget_spend(&w->budget, (uint64_t)view_width(v) * view_height(v)))
@@ -204,7 +204,7 @@ static int check_time(struct pipeline_worker *w, const struct view *v, struct im
 			  (double)w->max_ns / 1e9);
 }
 
-/* Ops from..to - 1. */
+/* Runs ops from..to - 1. */
 static int run_ops(const struct pipeline *p, struct pipeline_worker *w, unsigned from, unsigned to,
 		   struct sample_key key, struct view *v, struct image_error *err)
 {

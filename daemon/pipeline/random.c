@@ -1,5 +1,5 @@
-/* Philox from Random123, four numbers a block. A draw that would need more than 4096 blocks cannot happen: every op
- * draws a few dozen numbers at most, and rejection in random_below hits once in 2^32 / n. */
+/* Philox from Random123, four numbers a block. No draw needs more than 4096 blocks: every op draws a few dozen numbers
+ * at most, and the probability of a rejection in random_below is below n / 2^32. */
 #include "image/exact.h"
 
 #include "pipeline/random.h"
@@ -45,7 +45,7 @@ float random_uniform(struct random *r, float from, float to)
 {
 	float unit = (float)(random_bits(r) >> 8) * 0x1p-24f, value = unit * (to - from) + from;
 
-	/* The sum may round up to the end, which torch.uniform_ does not exclude either but a half-open range
+	/* The sum may round up to the end. torch.uniform_ does not exclude that either, but a half-open range
 	 * should. */
 	return value >= to && from < to ? from : value;
 }
@@ -54,7 +54,7 @@ uint32_t random_below(struct random *r, uint32_t n)
 {
 	uint64_t product = (uint64_t)random_bits(r) * n;
 
-	if ((uint32_t)product < n) { /* perhaps in the part that would make some results likelier */
+	if ((uint32_t)product < n) { /* perhaps in the part that would bias the result */
 		uint32_t threshold = -n % n;
 
 		while ((uint32_t)product < threshold)

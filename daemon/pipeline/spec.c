@@ -1,7 +1,7 @@
-/* The parser of pipelines: JSON to a list of ops, then their order and sizes.
+/* The parser of pipelines: reads JSON into a list of ops, then checks their order and sizes.
  *
- * The output size must not depend on the image, because rows of a batch are equally large: the sizes are followed
- * through the ops with "unknown" as a possible value. */
+ * The output size must not depend on the image, because all rows of a batch have the same size. So the parser follows
+ * the sizes through the ops, with "unknown" as a possible value. */
 #include "pipeline/spec.h"
 
 #include <errno.h>
@@ -77,7 +77,7 @@ static int too_small(struct spec *s, unsigned i, struct pipeline_error *err)
 	return -EINVAL;
 }
 
-/* The shorter edge becomes size; the other one follows, cut to a whole number of pixels. */
+/* The shorter edge becomes size; the other one follows, truncated to whole pixels. */
 void op_resized_size(const struct op *op, uint32_t width, uint32_t height, uint32_t *new_width, uint32_t *new_height)
 {
 	double shorter = width <= height ? width : height, longer = width <= height ? height : width;
@@ -96,7 +96,7 @@ void op_resized_size(const struct op *op, uint32_t width, uint32_t height, uint3
 	*new_height = (uint32_t)(width <= height ? new_longer : new_shorter);
 }
 
-/* What one op makes of the size so far; 0 is unknown. */
+/* Computes the size after one op; 0 is unknown. */
 static int follow_size(struct spec *s, unsigned i, struct pipeline_error *err)
 {
 	const struct op *op = &s->ops[i];

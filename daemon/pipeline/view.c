@@ -1,6 +1,6 @@
-/* Noting and computing. The awkward corner is order: a flip before a resize is not the same as one after it (windows at
- * exact ties round towards one side), and a resize of a resize rounds twice. Such a view is settled first, so that
- * every result is what the ops would have given one by one. */
+/* Notes ops and computes pixels. The difficult part is order: a flip before a resize differs from one after it (windows
+ * at exact ties round towards one side), and a resize of a resize rounds twice. Such a view is settled first, so that
+ * every result equals that of the ops one by one. */
 #include "pipeline/view.h"
 
 #include <errno.h>
@@ -86,7 +86,8 @@ static struct resample_request request_of(const struct view *v)
 	return q;
 }
 
-/* Decodes what q reads, if need be. *source is then at least that, *origin says which part of the original it is. */
+/* Decodes the part that q reads, if necessary. *source then has at least that part; *origin is its place in the
+ * original. */
 static int fetch(struct view *v, const struct resample_request *q, struct image *source, struct region_px *origin,
 		 struct image_error *err)
 {
@@ -115,7 +116,7 @@ static int reserve_image(struct scratch *s, uint32_t width, uint32_t height, str
 	return i->rgb ? 0 : -ENOMEM;
 }
 
-/* Copies or resamples source into memory that is not where it came from. */
+/* Copies or resamples source into other memory than its own. */
 static int compute(struct view *v, struct pipeline_worker *w, const struct resample_request *q,
 		   const struct image *source, struct region_px origin, struct image_error *err)
 {
@@ -132,7 +133,7 @@ static int compute(struct view *v, struct pipeline_worker *w, const struct resam
 
 		memcpy(made.rgb + at * made.stride_bytes, resample_next_row(w->resampler), (size_t)made.width * 3);
 	}
-	/* Of the time for these pixels the next check of it knows. */
+	/* The next check of the time notices the time for these pixels. */
 	(void)cpu_budget_spend(&w->budget, (uint64_t)source->width * source->height);
 	v->image = made;
 	v->held_in = to;
@@ -140,7 +141,7 @@ static int compute(struct view *v, struct pipeline_worker *w, const struct resam
 	return 0;
 }
 
-/* The part of source that box is, without copying. */
+/* Makes `box` the view's image, as a part of source, without copying. */
 static void narrow(struct view *v, const struct image *source, struct region_px origin)
 {
 	v->image.rgb =
@@ -231,7 +232,7 @@ int view_finish(struct view *v, struct pipeline_worker *w, const struct convert 
 	struct region_px origin;
 	int rc;
 
-	if (view_width(v) != f->width || view_height(v) != f->height) /* a cached prefix of some other pipeline */
+	if (view_width(v) != f->width || view_height(v) != f->height) /* a cached prefix of another pipeline */
 		return image_fail(err, IMAGE_E_CORRUPT, "the pipeline made %u x %u pixels instead of %u x %u",
 				  view_width(v), view_height(v), f->width, f->height);
 	rc = fetch(v, &q, &source, &origin, err);

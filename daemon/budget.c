@@ -120,7 +120,7 @@ struct decode_limits budget_decode_limits(const struct budget *b, const struct c
 	return limits;
 }
 
-/* ---- what is used ---- */
+/* ---- use ---- */
 
 uint64_t budget_cache_bytes(const struct budget *b)
 {

@@ -1,5 +1,5 @@
 /* The memory budget: how much the daemon may use, how it is divided between batches, data, caches and working memory,
- * and what each user is charged for.
+ * and the charges of each user.
  *
  * Everything else in the daemon that takes memory stands above this file, and this file knows none of it. The loop
  * thread starts it; afterwards any thread may charge and ask, but slots_bytes belongs to the loop thread. */
@@ -43,7 +43,7 @@ struct decode_limits budget_decode_limits(const struct budget *b, const struct c
 uint64_t budget_cache_bytes(const struct budget *b);
 /* Charged to users, and by caches. */
 uint64_t budget_used(const struct budget *b);
-/* The number of slots has changed: caches get what slots leave, up to their own sizes. */
+/* The number of slots has changed: caches get the memory that slots leave, up to their own sizes. */
 void budget_balance(struct budget *b);
 /* Charges ACCOUNT_DATA_BYTES if there is room beside the caches; as charge_begin, or as charge_grow for a c that has
  * been begun. */

@@ -1,4 +1,4 @@
-/* Compare: what has changed in a data set since a token was made. Loop thread only. */
+/* Compare: finds the changes in a data set since a token was made. Loop thread only. */
 #ifndef BATCHD_COMPARE_H
 #define BATCHD_COMPARE_H
 

@@ -1,4 +1,4 @@
-/* The configuration file as texts and their lines. config.c knows what they mean. */
+/* The configuration file as texts and their lines. config.c knows their meaning. */
 #ifndef BATCHD_CONFIG_FILE_H
 #define BATCHD_CONFIG_FILE_H
 

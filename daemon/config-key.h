@@ -1,5 +1,4 @@
-/* One scalar key of the configuration: its kind, range and default, and what can be done with it. Lists are
- * config.c's. */
+/* One scalar key of the configuration: its kind, range and default, and the operations on it. Lists are config.c's. */
 #ifndef BATCHD_CONFIG_KEY_H
 #define BATCHD_CONFIG_KEY_H
 
@@ -35,7 +34,7 @@ struct key {
 extern const struct key config_keys[]; /* ends with a name of NULL */
 
 const struct key *key_find(const char *name); /* NULL: there is no such key */
-/* What a message says was expected, such as "auto or a whole number from 1 to 1024". */
+/* Text for a message: the expected value, such as "auto or a whole number from 1 to 1024". */
 void key_expected(const struct key *k, char *buf, size_t size);
 
 /* Sets it from text. 0, -EINVAL with err->text ("workers: 'x' is not valid; expected ..."), -ENOMEM. */

@@ -416,7 +416,7 @@ int config_load(const char *path, struct config *c, struct config_error *err)
 	return e;
 }
 
-/* ---- what differs ---- */
+/* ---- differences ---- */
 
 static bool same_text(const char *a, const char *b)
 {

@@ -104,7 +104,7 @@ int config_parse(const char *path, const char *bytes, size_t n_bytes, struct con
 /* Whether to go on after a step of reading that returned e. 0: yes, also after a mistake that on_mistake was given;
  * else e. */
 int config_go_on(int e, struct config_error *err);
-/* Frees what is inside; a zeroed or finished configuration is allowed. */
+/* Frees the contents; a zeroed or finished configuration is allowed. */
 void config_finish(struct config *c);
 
 /* Sets one scalar key ("workers", "cache.jpeg") from text in the file's syntax, as command-line options do. 0, -EINVAL

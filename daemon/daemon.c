@@ -48,7 +48,7 @@ static struct daemon *daemon_of(struct engine *e)
 	return container_of(e, struct daemon, engine);
 }
 
-/* ---- the pool's things ---- */
+/* ---- what the pool needs ---- */
 
 static void *create_worker(void *arg)
 {

@@ -34,7 +34,8 @@ void device_describe(struct session *s, Batchd__Wire__Opened *o);
 /* The descriptor to send with Opened; it belongs to the device slab. -1: none. */
 int device_fd(const struct session *s);
 /* Whether the session's process has memory of the daemon on a GPU open that must not be freed before the process closes
- * it: memory mapped by CUDA IPC. Memory that came as a descriptor may be freed, and nothing on a lost GPU is freed. */
+ * it: memory mapped by CUDA IPC. Memory that came as a descriptor stays valid for the process after the daemon frees it,
+ * and nothing on a lost GPU is freed. */
 bool device_must_stay(const struct session *s);
 
 /* This process can no longer use that GPU: ends the sessions that use it, or are about to. */

@@ -416,7 +416,7 @@ int job_make_loader(struct job *j, struct loader_spec *spec, struct recipe *reci
 	return loader_create(j->engine->pool, spec, recipe, j->engine->config->bad_data, &loader_ops, j, &j->loader);
 }
 
-/* ---- what comes back to a job ---- */
+/* ---- tasks ---- */
 
 void job_task_begin(struct job_task *t, struct job *j)
 {

@@ -155,7 +155,7 @@ static int lock_acquire(struct listener *l, struct listen_error *err)
 
 /* ---- the socket ---- */
 
-/* Looks at what is at the path: 0: nothing, or a dead socket, which is then removed. */
+/* Examines the path: 0: there is nothing, or a dead socket, which is then removed. */
 static int clear_path(const struct listener *l, const struct sockaddr_un *sa, struct listen_error *err)
 {
 	struct stat st;

@@ -14,7 +14,7 @@ struct listener {
 	bool adopted; /* systemd made it: do not remove its file */
 	bool made_directory;
 	dev_t dev;                    /* identity of the file of our own socket, */
-	ino_t ino;                    /* so that we remove no other */
+	ino_t ino;                    /* so that only this file is removed */
 	char path[ADDRESS_MAX_BYTES]; /* for messages; "" when an adopted socket has none */
 };
 

@@ -1,5 +1,5 @@
 /* The parts of the cache, as they see each other: sample-cache.c has the spaces, cache-space.c the contents of a space,
- * cache-keep.c what is kept over restarts. */
+ * cache-keep.c the files that keep indexes over restarts. */
 #ifndef BATCHD_CACHE_IMPL_H
 #define BATCHD_CACHE_IMPL_H
 
@@ -83,7 +83,7 @@ int space_put_kept(struct cache_space *s, uint64_t index, const struct file_byte
 void space_add_stats(struct cache_space *s, struct cache_stats *sum);
 void space_add_live_stats(struct cache_space *s, struct cache_stats *sum);
 
-/* ---- what is kept ---- */
+/* ---- files over restarts ---- */
 
 /* For a new space of CACHE_CHECKPOINTS, with its sync_lock held. Unreadable data is logged and made again. */
 void space_load_kept(struct cache_space *s);

@@ -1,4 +1,4 @@
-/* What the names of a data set's files say about their formats, before any file is opened. */
+/* Checks, by the names of a data set's files, for formats that are not decoded, before any file is opened. */
 #ifndef BATCHD_ENDINGS_H
 #define BATCHD_ENDINGS_H
 

@@ -449,6 +449,6 @@ int jpeg_reader_region(struct jpeg_reader *r, struct region_px want, struct scra
 	if (outcome == SCAN_E_UNSURE)
 		outcome = decode(r, want, pixels, out, err);
 
-	jpeg_abort_decompress(&r->cinfo); /* frees what the picture took, whatever the outcome */
+	jpeg_abort_decompress(&r->cinfo); /* frees the picture's memory, whatever the outcome */
 	return outcome;
 }

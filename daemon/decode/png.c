@@ -123,7 +123,7 @@ int png_reader_open(struct png_reader *r, const uint8_t *bytes, size_t n_bytes, 
 	return 0;
 }
 
-/* ---- what libpng calls ---- */
+/* ---- callbacks of libpng ---- */
 
 static _Noreturn void on_error(png_structp png, png_const_charp text)
 {

@@ -19,7 +19,7 @@ enum {
 	SCAN_E_UNSURE = 1, /* something in the data is unusual: use libjpeg and its result */
 };
 
-struct scan; /* a decoder; belongs to one thread, grows its memory to what the largest image needs and then allocates
+struct scan; /* a decoder; belongs to one thread, grows its memory to the needs of the largest image and then allocates
               * no more */
 
 struct scan *scan_create(void); /* NULL when memory is short */

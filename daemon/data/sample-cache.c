@@ -11,8 +11,7 @@
 #include "data/cache-dir.h"
 #include "data/cache-impl.h"
 
-enum { FILE_SPARE_BYTES = 4 << 20 }; /* allowance of a kept file besides the old records that a crash before a
-                                      * compaction leaves */
+enum { FILE_SPARE_BYTES = 4 << 20 }; /* of a kept file, beyond the old records that a crash leaves in it */
 
 /* ---- cache ---- */
 

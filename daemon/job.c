@@ -302,7 +302,7 @@ static void on_fail_timer(uv_timer_t *t)
 	struct refusal why;
 	refuse(&why, j->fail_code ? j->fail_code : BATCHD__WIRE__ERROR_CODE__BAD_DATA, field, "%s", j->loader->error);
 	job_end_sessions(j, &why);
-	job_close(j); /* the job may have been lingering, and this timer replaced the lingering */
+	job_close(j); /* a job that was lingering has no other timer: this one replaced it */
 }
 
 /* The failure may be reported from deep inside a stream: the sessions are told when no stream function is on the

@@ -254,8 +254,9 @@ static void tell_fenced(struct session *loser, const struct session *winner, uin
 	fail(loser, CODE(FENCED), "rank", text);
 }
 
-/* Orders two trainers that claim one rank. A trainer that only lost its connection takes its rank back unless the
- * rank's new trainer was started later, however late it notices: it may have been stopped meanwhile. */
+/* Orders two sessions that claim one rank. If either reconnects, the trainer that was started later is newer, however
+ * late the other one notices that its connection was lost: it may have been stopped meanwhile. Otherwise the later
+ * session is newer. */
 static bool is_newer(const struct session *a, const struct session *b)
 {
 	if ((a->again || b->again) && a->born_ns != b->born_ns)

@@ -3,8 +3,8 @@
  *     serving --signal, idle_exit, a GPU is lost--> stopping --> the pool closes --> the GPUs' threads end --> finished
  *
  * Stopping: there are no new connections, every session is told, every job is closed (rows in work finish), and the
- * trainers close the memory on GPUs that they have open, or after GPU_GRACE_S it is left to the end of the process. The
- * last event of each step begins the next. The simulation runs this file, too. Loop thread only. */
+ * trainers close the memory on GPUs that they have open. Memory that is still open after GPU_GRACE_S is left to the end
+ * of the process. The last event of each step begins the next. The simulation runs this file, too. Loop thread only. */
 #ifndef BATCHD_SHUTDOWN_H
 #define BATCHD_SHUTDOWN_H
 

@@ -18,7 +18,7 @@
 #include "refusal.h"
 #include "session-state.h"
 
-/* A slab that the producer has been sent and has not mapped yet. */
+/* A slab that was sent to the producer and is not mapped yet. */
 struct offer {
 	struct offer *next;
 	struct slots *slots; /* a reference */

@@ -17,9 +17,9 @@ struct requester {
 };
 
 struct request {
-	struct loader_spec spec; /* dataset as the client said it, transform resolved */
+	struct loader_spec spec; /* dataset as the client gave it, transform resolved */
 	char *served;            /* the name of the producer that makes the data; NULL: the daemon does */
-	char *source;            /* what to open: a configured data set's source, or spec.dataset */
+	char *source;            /* the data to open: a configured data set's source, or spec.dataset */
 	struct data_access access;
 	int32_t rank; /* -1: any */
 };

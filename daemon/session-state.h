@@ -62,8 +62,7 @@ struct session {
 	struct ring ring; /* NULL page: its batches are sent as packets */
 	struct charge ring_bytes;
 	struct producer *producer; /* for a client that makes batches; owned; then it stays GREETED */
-	uint64_t producer_wait_ns, producer_deadline_ns; /* how long it waits for a served data set's producer, and
-	                                                  * until when */
+	uint64_t producer_wait_ns, producer_deadline_ns; /* its wait for a served data set's producer: length and end */
 	int pidfd;                                       /* a ghost's */
 	uv_poll_t exit_poll;
 	uint64_t number, n_released, wait_ns;

@@ -11,7 +11,7 @@ extern const struct job_ops session_job_ops;
 /* The steps of a shutdown, in this order. */
 
 /* Tells the trainer. Ends the session unless the trainer's process may have memory on a GPU open: that memory must not
- * be freed until the trainer says Close or exits. */
+ * be freed until the trainer sends Close or exits. */
 void session_dismiss(struct session *s);
 /* Stops waiting for the slots of a ghost, or of a trainer that is opening again, unless they are on a GPU. */
 void session_forsake(struct session *s);

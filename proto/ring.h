@@ -11,8 +11,8 @@
  * them. It checks the other side's values at each read, and copies an entry out before it looks at it. Whatever the
  * page holds, these functions touch nothing outside the page and the given buffers.
  *
- * Threads: one at a time per end (struct ring_end); the ring_wake_*, ring_wait_* functions and the two ends of
- * different directions need no lock between them. */
+ * Threads: one at a time per end (struct ring_end). The functions for sleeping and waking need no lock, nor do the
+ * ends of different directions between them. */
 #ifndef BATCHD_RING_H
 #define BATCHD_RING_H
 
@@ -33,7 +33,7 @@ enum {
 	RING_PAGE_BYTES = RING_CONTROL_BYTES + RING_ENTRIES * (RING_BATCH_BYTES + RING_RELEASE_BYTES)
 };
 
-/* How far a direction has come, in entries since the beginning, modulo 2^32. Each has a cache line of its own. */
+/* The progress of a direction, in entries since the beginning, modulo 2^32. Each field has its own cache line. */
 struct ring_lane {
 	_Alignas(64) _Atomic uint32_t produced; /* written by the producer */
 	_Alignas(64) _Atomic uint32_t taken;    /* written by the consumer */
@@ -78,8 +78,8 @@ void ring_unmap(struct ring *r);
 
 /* ---- one entry ---- */
 
-/* A position is impossible when it is more than RING_ENTRIES away, or behind where it was before. An end that has seen
- * one is broken for good. */
+/* A position is impossible when it is more than RING_ENTRIES away, or before an earlier one. An end that has seen one
+ * is broken permanently. */
 
 /* 0; -EAGAIN: full; -EMSGSIZE: too large for an entry; -EPROTO: the other side's position is impossible. */
 int ring_put(struct ring_end *e, const ProtobufCMessage *m);

@@ -25,8 +25,7 @@ struct dataset_ops {
 	const char *(*class_name)(const struct dataset *ds, uint32_t i); /* NULL when n_classes is 0 */
 };
 
-/* The part all kinds have in common; first member of each kind's own struct. Constant once dataset_open has
- * returned. */
+/* The common part of all kinds; first member of each kind's own struct. Constant after dataset_open has returned. */
 struct dataset {
 	const struct dataset_ops *ops;
 	atomic_uint refs;

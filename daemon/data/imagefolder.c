@@ -28,8 +28,8 @@
 #include "util/log.h"
 
 #define NS_PER_S 1000000000ull
-#define RACY_WHOLE_NS (2 * NS_PER_S)  /* the same where time stamps are whole seconds */
-#define RACY_SERVER_NS (5 * NS_PER_S) /* the same where another machine's clock stamps */
+#define RACY_WHOLE_NS (2 * NS_PER_S)  /* as RACY_NS, for time stamps in whole seconds */
+#define RACY_SERVER_NS (5 * NS_PER_S) /* as RACY_NS, for another machine's clock */
 
 enum {
 	MAX_DEPTH = 128,

@@ -48,15 +48,15 @@ void cache_detach(struct cache_space *s);
 /* An entry that was found, on loan until cache_release. */
 struct cache_hit {
 	struct file_bytes file; /* identity of the file it was made from: n_bytes, mtime_ns, ino, dev. CACHE_FILE: data
-	                         * too, with 64 zero bytes behind; the holder must not change or free it */
-	struct image image;     /* CACHE_DECODED: rows without gaps, 64 bytes behind them readable; read-only */
+	                         * too, followed by 64 zero bytes; the holder must not change or free it */
+	struct image image;     /* CACHE_DECODED: rows without gaps, then 64 readable bytes; read-only */
 	const void *index;      /* CACHE_CHECKPOINTS: n_index_bytes, 64-byte aligned */
 	size_t n_index_bytes;
 	void *entry; /* the cache's */
 };
 
-/* Whether there is an entry. The caller makes sure that it is current (dataset_is_current with hit->file) before use,
- * and calls cache_drop if not. */
+/* Whether there is an entry. Before use the caller must check that it is current (dataset_is_current with hit->file),
+ * and call cache_drop if not. */
 bool cache_lookup(struct cache_space *s, uint64_t index, struct cache_hit *hit);
 /* For a caller that has the file already: a hit only if the entry was made from this very file; another entry is
  * dropped. */

@@ -42,8 +42,8 @@ struct scratch {
 	struct workspace *payer; /* util/workspace.h; NULL: memory is not counted */
 };
 
-/* Makes room for size_bytes, 64-byte aligned, plus 64 readable and writable bytes behind it for SIMD tails.
- * Contents are lost when it grows. Returns NULL when memory is short. */
+/* Makes room for size_bytes, 64-byte aligned, followed by 64 readable and writable bytes for SIMD tails. Contents are
+ * lost when it grows. Returns NULL when memory is short. */
 uint8_t *scratch_reserve(struct scratch *s, size_t size_bytes);
 void scratch_finish(struct scratch *s);
 

@@ -11,7 +11,7 @@
 enum {
 	RESAMPLE_BATCH_ROWS = 4,   /* maximum of rows in one horizontal call: the weights are loaded once for all of
 	                            * them */
-	RESAMPLE_SLACK_BYTES = 64, /* readable behind every source row and writable behind every result row */
+	RESAMPLE_SLACK_BYTES = 64, /* readable after every source row and writable after every result row */
 };
 
 struct resample_path {

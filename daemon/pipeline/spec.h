@@ -80,7 +80,7 @@ struct spec {
 	struct op ops[SPEC_MAX_OPS];
 	unsigned n_ops;
 	unsigned n_pixel_ops; /* those before ToTensor and Normalize */
-	unsigned n_prefix;    /* those before the first random one, of the pixel ops */
+	unsigned n_prefix;    /* pixel ops before the first random one */
 	bool has_to_tensor;
 	int normalize;                      /* position of Normalize; -1: none */
 	uint32_t width, height, n_channels; /* of every result */

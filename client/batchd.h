@@ -210,7 +210,7 @@ struct batchd_info {
 	                                  * CUDA compiler, or its kernel does not run here */
 	uint32_t group_batch_size;       /* share: rows of the loader's batch, of which batch_size is a part */
 	enum batchd_policy policy;       /* share: the one in force */
-	uint32_t served;            /* a producer makes the batches: see batchd_arrays. Then n_batches is 0 if it is not known,
+	uint32_t served; /* a producer makes the batches: see batchd_arrays. Then n_batches is 0 if it is not known,
 	                             * batch_size is the rows of a usual batch, shape means nothing, and every batchd_start has
 	                             * base 0 */
 	const char *finish_reason; /* can_finish 0: why the driver does not take the kernel, for a person; "" where the

@@ -106,7 +106,7 @@ static int check_numbers(const struct config *config, const Batchd__Wire__Open *
 	if (o->own_batches && share)
 		return refuse(
 			err, INVALID, "batch_sampler",
-			"a batch_sampler works in shard mode only: in share mode everybody gets the same batches");
+			"a batch_sampler works in shard mode only: in share mode every trainer gets the same batches");
 	if (o->own_batches && o->shuffle)
 		return refuse(err, INVALID, "shuffle",
 			      "shuffle and batch_sampler exclude each other: the sampler decides the order");

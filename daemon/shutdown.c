@@ -128,7 +128,7 @@ void shutdown_begin(struct shutdown *s, int exit_code, const char *why)
 
 static void on_idle(uv_timer_t *t)
 {
-	shutdown_begin(t->data, 0, "nobody has been here for idle_exit");
+	shutdown_begin(t->data, 0, "no client for idle_exit");
 }
 
 static void on_gpu_idle(uv_timer_t *t)

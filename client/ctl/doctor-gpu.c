@@ -277,7 +277,7 @@ static bool check_mode(struct gpu_trial *t)
 	doctor_say(t->doctor, FINDING_PROBLEM, t->about, "as root: nvidia-smi --compute-mode=DEFAULT (or -c 0)",
 		   "its compute mode is %s: %s", mode == CUDA_COMPUTE_EXCLUSIVE_PROCESS ? "exclusive" : "prohibited",
 		   mode == CUDA_COMPUTE_EXCLUSIVE_PROCESS ? "daemon and trainer cannot use it together"
-							  : "nobody can use it");
+							  : "no process can use it");
 	return false;
 }
 

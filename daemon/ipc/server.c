@@ -26,7 +26,7 @@ enum {
 	REPEATS_MS = 60000,
 };
 
-#define NOBODY ((uid_t) - 1) /* an event that is not caused by a single user */
+#define NO_USER ((uid_t) - 1) /* an event that is not caused by a single user */
 
 static void listen_again(struct server *s);
 
@@ -39,7 +39,7 @@ static void say_repeats(const struct repeat *kind, uint64_t n_more)
 	snprintf(uid, sizeof(uid), "%u", kind ? (unsigned)kind->uid : 0);
 	const char *counted[] = { "COUNT", n, "UID", uid, "CODE", kind ? kind->name : NULL, NULL },
 		   *others[] = { "COUNT", n, NULL };
-	if (kind && kind->uid == NOBODY)
+	if (kind && kind->uid == NO_USER)
 		log_record_fields(LOG_LEVEL_WARNING, "repeated", others, "%s: %s more times in the last minute",
 				  kind->name, n);
 	else if (kind)
@@ -77,7 +77,7 @@ static void pause_listening(struct server *s, const char *why)
 {
 	uv_poll_stop(&s->poll);
 	uv_timer_start(&s->pause, on_pause_over, PAUSE_MS, 0);
-	if (!s->short_of_fds && server_tells(s, NOBODY, "listener-paused", NULL, 1)) /* once for a whole flood */
+	if (!s->short_of_fds && server_tells(s, NO_USER, "listener-paused", NULL, 1)) /* once for a whole flood */
 		log_record(LOG_LEVEL_WARNING, "listener-paused", "new connections wait: %s", why);
 	s->short_of_fds = true;
 }
@@ -169,7 +169,7 @@ static int accept_one(struct server *s, int *fd)
 	*fd = accept4(s->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 	if (*fd >= 0) {
 		int r = peer_create(s, *fd);
-		if (r && server_tells(s, NOBODY, "accept-failed", uv_err_name(r), 1))
+		if (r && server_tells(s, NO_USER, "accept-failed", uv_err_name(r), 1))
 			log_record(LOG_LEVEL_ERROR, "accept-failed", "cannot take a connection: %s", uv_strerror(r));
 		return 0;
 	}

@@ -141,7 +141,7 @@ def test_commands_that_are_named_exist():
 
 
 def test_processes_are_called_by_their_nouns():
-    """No document or manual page calls a client, a trainer or the daemon somebody or nobody; only people are "who"."""
+    """No document, manual page or source calls a client, a trainer or the daemon somebody or nobody; only people are "who"."""
     found = []
     for page in [*DOCUMENTS, *PAGES, *sorted(REPO.glob("systemd/*.*")), REPO / "client/batchd.h"]:
         for i, line in enumerate(page.read_text().splitlines(), 1):
@@ -151,6 +151,11 @@ def test_processes_are_called_by_their_nouns():
                 re.IGNORECASE,
             ):
                 found.append(f"{page.relative_to(REPO)}:{i}: {line}")
+    for source in [f for side in ("daemon", "client", "proto") for f in sorted((REPO / side).glob("**/*"))]:
+        if source.suffix in (".c", ".h", ".py", ".proto"):
+            for i, line in enumerate(source.read_text().splitlines(), 1):
+                if re.search(r"\b(somebody|nobody|everybody|anybody|whoever|someone)\b", line, re.IGNORECASE):
+                    found.append(f"{source.relative_to(REPO)}:{i}: {line}")
     assert not found, "\n".join(found)
 
 

@@ -1,5 +1,5 @@
-/* Two GPUs whose thread gets on when an event lets it: slabs on them, copies that take their time, and what must be
- * true of that memory. In the place of cuda/gpus.c. See sim.h. */
+/* Two simulated GPUs. An event decides when a GPU's thread makes progress. They have slabs and copies that take time,
+ * and check what must be true of that memory. Replaces cuda/gpus.c. See sim.h. */
 #include <errno.h>
 
 #include "sim.h"
@@ -18,7 +18,7 @@ struct work {
 	enum kind kind;
 	struct sim_gpu_slab *slab;
 	struct gpu_copy *copy;
-	uint64_t sum; /* of what is copied, as it was when that began */
+	uint64_t sum; /* checksum of the copied bytes when the copy began */
 	void (*on_closed)(void *arg, bool lost);
 	void *arg;
 };
@@ -26,9 +26,10 @@ struct work {
 static struct gpu gpus[N_GPUS];
 static struct work queue[MAX_WORK];
 static unsigned n_work, n_slabs;
-static struct sim_gpu_slab *all; /* of the history: handles to them may be on their way long after they are gone */
+static struct sim_gpu_slab *all; /* all slabs of the history: a handle may still be in transit long after its slab is
+                                  * gone */
 unsigned sim_gpu_error_percent;
-static void (*on_all_closed)(void *arg); /* the daemon waits for its GPUs' threads to end */
+static void (*on_all_closed)(void *arg); /* the daemon waits for the threads of its GPUs to end */
 static void *all_closed_arg;
 
 const char *const gpu_size_class_names[GPU_SIZE_CLASSES] = { "64KiB", "1MiB", "16MiB", "256MiB", "larger" };
@@ -53,7 +54,7 @@ struct sim_gpu_slab *sim_gpu_open_handle(const void *handle)
 	struct sim_gpu_slab *s;
 	memcpy(&s, handle, sizeof(s));
 	if (s->freed)
-		return NULL; /* the daemon has gone since it told */
+		return NULL; /* the daemon that sent the handle is gone */
 	SIM_CHECK(s->memory, "a handle to memory that is not there");
 	s->n_open++;
 	return s;
@@ -162,7 +163,7 @@ static void close_slab(const struct work *w)
 	w->on_closed(w->arg, false);
 }
 
-/* A thread ends after what it is at. */
+/* A thread finishes its current work before it ends. */
 static void maybe_end(void)
 {
 	void (*fn)(void *arg) = n_work ? NULL : on_all_closed;

@@ -1,5 +1,5 @@
-/* Producers: clients that make the batches of a served job, one after the other, whenever they like; what they may do
- * wrong; and their deaths. See sim.h. */
+/* Producers: clients that make the batches of a served job one after the other, at any time; the mistakes they may
+ * make; and their deaths. See sim.h. */
 #include "sim.h"
 
 struct sim_maker sim_makers[SIM_MAX_MAKERS];
@@ -14,7 +14,7 @@ struct sim_maker sim_makers[SIM_MAX_MAKERS];
 		sim_send((k)->socket, &say_m, -1); \
 	} while (0)
 
-/* ---- what it makes: the same whoever makes it ---- */
+/* ---- what a producer makes: the same for every producer ---- */
 
 uint64_t sim_epoch_length(const struct sim_job *j, uint64_t epoch)
 {
@@ -52,7 +52,7 @@ void sim_maker_starts(struct sim_maker *k, struct sim_job *j)
 	p.peeks = !j->old_makers;
 	p.n_batches = j->is_known ? sim_epoch_length(j, 0) : 0;
 	SAY(k, PRODUCE, produce, &p);
-	j->n_makers_gone += j->n_makers++ > 0; /* or is replaced now */
+	j->n_makers_gone += j->n_makers++ > 0; /* or a new producer replaces it now */
 	sim_trace("maker %u: serves %s%s", NUMBER(k), j->name, j->resumable ? ", resumable" : "");
 }
 
@@ -78,7 +78,7 @@ bool sim_maker_is_there(const struct sim_job *j)
 	return false;
 }
 
-/* ---- what it is told ---- */
+/* ---- what the daemon tells a producer ---- */
 
 static void see_slab(struct sim_maker *k, const Batchd__Wire__Producing *m, struct sim_packet *packet)
 {
@@ -155,9 +155,9 @@ static bool read_one(struct sim_maker *k)
 	return true;
 }
 
-/* ---- what it does ---- */
+/* ---- what a producer does ---- */
 
-/* Nobody else may have that memory, whatever has become of the fill. */
+/* No other process may have that memory, whatever happened to the fill. */
 static void write_batch(const struct sim_maker *k, struct sim_fill *f)
 {
 	uint64_t stamp[2];
@@ -185,7 +185,7 @@ static bool is_begin(const struct sim_maker *k, const struct sim_fill *f)
 	return f->step < (k->job->share ? 1 : k->job->world_size);
 }
 
-/* It is not made, but what follows may be. */
+/* The batch is not made, but later batches may be. */
 static void pass_over(struct sim_maker *k, const struct sim_fill *f)
 {
 	if (!is_begin(k, f))
@@ -194,7 +194,7 @@ static void pass_over(struct sim_maker *k, const struct sim_fill *f)
 	k->passed_epoch = f->epoch;
 }
 
-/* Whether it may have to. */
+/* Whether the producer may have to seek. */
 static void go_to(struct sim_maker *k, const struct sim_fill *f, bool end)
 {
 	bool goes_on = f->epoch == k->at_epoch && f->step >= k->at_step,
@@ -204,7 +204,7 @@ static void go_to(struct sim_maker *k, const struct sim_fill *f, bool end)
 		  "maker %u: is to begin with batch %u of epoch %u, which it cannot", NUMBER(k), (unsigned)f->step,
 		  (unsigned)f->epoch);
 	k->at_epoch = f->epoch;
-	k->at_step = f->step + (!end && !f->peek); /* what it has looked at it still has */
+	k->at_step = f->step + (!end && !f->peek); /* it still has a batch that it only peeked at */
 }
 
 /* ---- batches that do not fit ---- */
@@ -214,14 +214,14 @@ static bool is_too_small(const struct sim_maker *k, const struct sim_fill *f)
 	return k->keeps && f->room_bytes < k->least_bytes;
 }
 
-/* It need not go anywhere for this one: it has made it. */
+/* The producer has made this batch already, so it does not need to seek for it. */
 static bool is_kept(const struct sim_maker *k, const struct sim_fill *f)
 {
 	uint64_t n_before = k->job->share ? 0 : k->job->world_size - 1;
 	return k->keeps && f->epoch == k->kept_epoch && f->step <= k->kept_step && f->step + n_before >= k->kept_step;
 }
 
-/* Makes it, and finds that it needs more room. */
+/* Makes the batch and finds that it needs more room. */
 static bool outgrows(struct sim_maker *k, struct sim_fill *f)
 {
 	Batchd__Wire__Filled m = BATCHD__WIRE__FILLED__INIT;
@@ -239,7 +239,7 @@ static bool outgrows(struct sim_maker *k, struct sim_fill *f)
 	return true;
 }
 
-/* Begins with the oldest fill, or is done with it. */
+/* Starts or finishes the oldest fill. */
 static bool work(struct sim_maker *k)
 {
 	struct sim_fill *f = &k->fill[0];
@@ -286,7 +286,7 @@ static void misbehave(struct sim_maker *k)
 	k->job->n_makers_gone++;
 	sim_trace("maker %u: misbehaves", NUMBER(k));
 	if (sim_chance(50))
-		/* nor is that one on its way */
+		/* a fill that is not in transit either */
 		answer(k, k->n_asked + SIM_MAX_FILLS + sim_below(2), 1, false, false, 0);
 	else if (k->n_fills)
 		answer(k, k->fill[0].number, 0, false, false, 0);

@@ -1,5 +1,5 @@
-/* Sockets: packets wait in both directions until it is somebody's turn. They are packed and checked by the real wire.c;
- * the rules for closing are those of ipc/peer.c. See sim.h. */
+/* Sockets: packets wait in both directions until their turn comes. The real wire.c packs and checks them; the rules for
+ * closing are those of ipc/peer.c. See sim.h. */
 #include "sim.h"
 
 enum { MAX_WAITING = 200 };
@@ -131,7 +131,7 @@ static void say_why(struct peer *p, Batchd__Wire__ErrorCode code, const char *fi
 	struct sim_socket *s = socket_of(p);
 	struct sim_trainer *t = sim_trainer_of(s);
 	if (t && t->job)
-		t->job->uneven = true; /* from now on, whenever it reads that */
+		t->job->uneven = true; /* at once: the trainer may read the packet at any time */
 	if (!s->hung_up && !s->dead && !s->lost)
 		push(&s->to_client, &m.base, -1);
 }
@@ -148,7 +148,7 @@ void peer_fail(struct peer *p, Batchd__Wire__ErrorCode code, const char *field, 
 	peer_close(p);
 }
 
-/* Says why, unless it has heard that before. */
+/* Sends the reason, unless the peer was told before. */
 static void part(struct peer *p, bool *how, Batchd__Wire__ErrorCode code, const char *field, const char *fmt,
 		 va_list ap)
 {
@@ -162,11 +162,11 @@ void peer_doom(struct peer *p, Batchd__Wire__ErrorCode code, const char *field, 
 {
 	va_list ap;
 	va_start(ap, fmt);
-	part(p, &p->doomed, code, field, fmt, ap); /* closed by sim_doom_comes */
+	part(p, &p->doomed, code, field, fmt, ap); /* sim_doom_comes closes it */
 	va_end(ap);
 }
 
-/* It may still say Close. */
+/* The peer may still send Close. */
 void peer_dismiss(struct peer *p, Batchd__Wire__ErrorCode code, const char *field, const char *fmt, ...)
 {
 	va_list ap;
@@ -204,7 +204,7 @@ void peer_wake(struct peer *p)
 		peer_send(p, &m, NULL, 0);
 }
 
-/* ---- what happens to it ---- */
+/* ---- what happens to a socket ---- */
 
 struct sim_socket *sim_connect(pid_t pid, uid_t uid)
 {

@@ -1,6 +1,6 @@
-/* Workers and I/O threads that do something when an event, or a call of the loop's, lets them: every call into the pool
- * is a place where real threads may have got on in the meantime. Rows are taken in order within a queue and finish in
- * any order. The rules for waking the loop are those of core/pool-wake.h. See sim.h. */
+/* Workers and I/O threads that make progress when an event or a call from the loop lets them: in every call into the
+ * pool, real threads may have made progress in the meantime. A queue's rows are started in order and finish in any
+ * order. The rules for waking the loop are those of core/pool-wake.h. See sim.h. */
 #include "sim.h"
 
 enum { MAX_PIECES = 4 };
@@ -83,7 +83,8 @@ static bool take(void)
 	return true;
 }
 
-/* Writes as a worker does: whatever happened to the batch meanwhile, its memory must be there and nobody's. */
+/* Writes as a worker does: whatever happened to the batch meanwhile, its memory must exist and belong to no other
+ * batch. */
 static void write_rows(const struct piece *p)
 {
 	struct slot *slot = slot_of(p->job);
@@ -154,7 +155,7 @@ bool sim_pool_is_empty(void)
 
 /* ---- what the daemon calls ---- */
 
-/* Threads do not wait for the loop to return. */
+/* Threads make progress while the loop is inside a call. */
 static void meanwhile(void)
 {
 	sim_liars_scribble();

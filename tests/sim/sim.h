@@ -1,21 +1,21 @@
-/* A world for the daemon's state machines to live in: session.c, job.c, shutdown.c, request.c and everything in core/
- * but pool and slab are the real ones; what they stand on is made up here, under the same names, so that the linker
- * takes these instead:
+/* A simulated world for the daemon's state machines: session.c, job.c, shutdown.c, request.c and everything in core/
+ * but pool and slab are the real ones. The files below replace the layers under them, with the same names, so that the
+ * linker takes these instead:
  *
  *     uv.c        clock, timers, polls     time passes only when an event says so; a poll is a process's pidfd
- *     pool.c      workers, I/O threads     a row takes as long as the dice want, rows finish in any order
- *     peer.c      sockets                  packets wait in both directions until their turn comes; packed and checked
- *                                          by the real wire.c
+ *     pool.c      workers, I/O threads     a row takes a random time, rows finish in any order
+ *     peer.c      sockets                  packets wait in both directions until their turn comes; the real wire.c packs
+ *                                          and checks them
  *     slab.c      memory                   counted; what a trainer has mapped stays readable, as a memfd would; control
  *                                          pages, too
  *     world.c     the daemon around them   and what must always be true of it
  *     trainer.c   trainers                 what they may do, what they must see
  *     maker.c     producers                of served data sets
- *     gpu.c       GPUs                     slabs on them, copies that take their time
+ *     gpu.c       GPUs                     slabs on them, copies that take time
  *
- * One history is a function of its seed and of which features its world has, in one thread. What is added to the world
- * rolls dice only in histories that have it, so that the seeds of failures keep their meaning. sim_fail ends the
- * process, saying how to replay it. */
+ * A history depends only on its seed and on the features of its world, and runs in one thread. A new feature rolls dice
+ * only in histories that have it, so that the recorded seeds of failures keep their meaning. sim_fail prints how to
+ * replay the history and ends the process. */
 #ifndef BATCHD_TESTS_SIM_H
 #define BATCHD_TESTS_SIM_H
 
@@ -43,25 +43,27 @@ enum {
 
 enum sim_feature {
 	SIM_BASES = 1,         /* groups in lockstep resume anywhere */
-	SIM_RESTARTS = 2,      /* the daemon is killed or stopped, another takes its place, and trainers come back and
-	                     * go on where they were */
+	SIM_RESTARTS = 2,      /* the daemon is killed or stopped, a new one takes its place, and trainers reconnect and
+	                        * continue from where they were */
 	SIM_SERVED = 4,        /* some jobs' batches are made by producers */
 	SIM_GPUS = 8,          /* some trainers want their batches on a GPU */
-	SIM_STALLS = 16,       /* stalled trainers are looked for; /proc knows none of these processes */
+	SIM_STALLS = 16,       /* the daemon looks for stalled trainers; /proc knows none of these processes */
 	SIM_ASKS = 32,         /* Compare, and trainers with batch sizes of their own */
 	SIM_LENGTHS = 64,      /* with SIM_SERVED: some producers say how long their epochs are */
-	SIM_OLD_MAKERS = 128,  /* with SIM_SERVED: some producers' library is older, and does not look ahead; others
-	                       * do not count */
-	SIM_APART = 256,       /* with SIM_SERVED: more of them, whose ranks come and go and stand wherever they like */
-	SIM_GREEDY = 512,      /* some trainers seek again and again, and keep what they were sent for earlier seeks */
-	SIM_WORLDS = 1024,     /* jobs of up to as many ranks as there may be */
-	SIM_LIES = 2048,       /* some trainers write what they like into their ring, at any moment */
-	SIM_CLOSES = 4096,     /* trainers say Close from anywhere, more than once, and go on talking */
-	SIM_GROWS = 8192,      /* with SIM_SERVED: some batches do not fit the producer's slots. Not with SIM_STALLS: a
-	                     * trainer that does not come back is waited for for a while, so time has to pass for the
-	                     * world to come to rest, and stalls are looked for as long as time passes */
+	SIM_OLD_MAKERS = 128,  /* with SIM_SERVED: some producers have an older library, which does not look ahead;
+	                        * others do not count */
+	SIM_APART = 256,       /* with SIM_SERVED: more old producers, and jobs whose ranks come, leave and seek
+	                        * anywhere */
+	SIM_GREEDY = 512,      /* some trainers seek again and again and keep the batches of earlier seeks */
+	SIM_WORLDS = 1024,     /* jobs of up to the largest allowed number of ranks */
+	SIM_LIES = 2048,       /* some trainers write arbitrary values into their ring, at any moment */
+	SIM_CLOSES = 4096,     /* trainers send Close in any state, more than once, and keep sending */
+	SIM_GROWS = 8192,      /* with SIM_SERVED: some batches do not fit the producer's slots. Not with SIM_STALLS:
+	                        * the daemon waits a while for a trainer that does not come back, so time has to pass
+	                        * before the world comes to rest, and the daemon looks for stalls as long as time
+	                        * passes */
 	SIM_STRANGERS = 16384, /* with SIM_GPUS: some trainers are in another PID namespace or of another user, so that
-	                        * their memory on a GPU comes as a descriptor */
+	                        * their GPU memory comes as a descriptor */
 	SIM_ALL_FEATURES = 32767,
 	SIM_ANY_FEATURES = 1u << 31, /* for sim_begin: the seed decides */
 };
@@ -90,13 +92,13 @@ unsigned sim_n_fds(void);
 
 /* ---- clock and polls (uv.c) ---- */
 
-/* The next timer goes off; later: also one that is not due yet, which is how time passes. */
+/* The next timer fires. `later`: also a timer that is not due yet, which is how time passes. */
 bool sim_timer_fires(bool later);
-/* This timer is not time's, but an event of its own. */
+/* Only sim_held_timer_fires fires this timer; the passing of time does not. */
 void sim_timer_hold(const uv_timer_t *t);
 void sim_held_timer_fires(void);
 bool sim_handle_closes(void);
-/* Whatever polls this descriptor hears of it. */
+/* Notifies the poll of this descriptor, whichever it is. */
 bool sim_poll_fires(int fd);
 unsigned sim_n_handles(void);
 
@@ -104,27 +106,27 @@ unsigned sim_n_handles(void);
 
 void sim_pool_start(void);
 struct pool *sim_pool(void);
-bool sim_worker_works(void); /* takes rows, or finishes some */
+bool sim_worker_works(void); /* starts rows or finishes some */
 bool sim_task_runs(void);
 bool sim_pool_wakes_loop(void);
 bool sim_pool_is_empty(void);        /* no queue, job or task is left */
-extern unsigned sim_bad_row_percent; /* of rows that cannot be made, now */
-extern bool sim_rows_fail;           /* at some time of this history */
+extern unsigned sim_bad_row_percent; /* of rows that cannot be made at present */
+extern bool sim_rows_fail;           /* rows fail at some time of this history */
 
 /* ---- memory (slab.c) ---- */
 
 struct sim_slab {
 	uint8_t *base;
 	size_t bytes, present;
-	unsigned n_refs; /* the daemon, and who has mapped it */
+	unsigned n_refs; /* the daemon, and every client that has mapped it */
 	bool in_daemon, sealed;
-	uint64_t generation[SIM_MAX_SLOTS]; /* the last seen of each slot */
+	uint64_t generation[SIM_MAX_SLOTS]; /* the last generation seen in each slot */
 };
 
-/* A ring. The rings in it are the real ones. */
+/* A control page. The rings in it are the real ones. */
 struct sim_page {
 	struct ring_page page;
-	unsigned n_refs; /* who has mapped it, its descriptor, and packets on their way */
+	unsigned n_refs; /* every client that has mapped it, its descriptor, and packets in transit */
 };
 void sim_page_unref(struct sim_page *p);
 void sim_page_map(struct sim_page *p, struct ring *r);
@@ -139,9 +141,9 @@ extern unsigned sim_no_memory_percent;
 
 struct sim_packet {
 	struct sim_packet *next;
-	struct sim_slab *slab;    /* came with it; a reference */
-	struct sim_page *page;    /* so did this */
-	struct sim_gpu_slab *gpu; /* and the descriptor of this, which keeps it */
+	struct sim_slab *slab;    /* sent with the packet; a reference */
+	struct sim_page *page;    /* sent with the packet; a reference */
+	struct sim_gpu_slab *gpu; /* sent with the packet as a descriptor, which keeps it */
 	int64_t lease;            /* the slot that it lends (Batch) or gives back (Release), or -1 */
 	size_t n_bytes;
 	uint8_t bytes[];
@@ -156,15 +158,15 @@ struct sim_socket {
 	struct peer *peer; /* NULL: the daemon has closed it */
 	pid_t pid;
 	struct sim_queue to_daemon, to_client;
-	struct sim_socket *previous; /* of the same process */
+	struct sim_socket *previous; /* the previous socket of the same process */
 	bool lost;                   /* the daemon's process is gone */
-	bool was_expected;           /* its group was waiting for it when it said where to begin */
-	bool hung_up;                /* nobody has the client's end any more */
+	bool was_expected;           /* its group was waiting for it when it sent where to begin */
+	bool hung_up;                /* no process has the client's end open any more */
 	bool dead;                   /* the process that connected is gone */
 };
 
 struct sim_socket *sim_connect(pid_t pid, uid_t uid);
-void sim_note_socket(struct sim_socket *s); /* of the history, whose they all are */
+void sim_note_socket(struct sim_socket *s); /* records the socket in the history, which owns all sockets */
 void sim_socket_free(struct sim_socket *s);
 struct sim_packet *sim_queue_pop(struct sim_queue *q);
 void sim_packet_free(struct sim_packet *p);
@@ -172,7 +174,7 @@ void sim_send(struct sim_socket *s, const Batchd__Wire__ClientMessage *m, int64_
 bool sim_daemon_receives(struct sim_socket *s);
 bool sim_daemon_sees_hangup(struct sim_socket *s);
 bool sim_daemon_sees_exit(struct sim_socket *s);
-bool sim_doom_comes(void); /* for one who has been told why already */
+bool sim_doom_comes(void); /* disconnects a peer that has been told the reason */
 bool sim_peer_freed(void);
 
 /* ---- the daemon (world.c) ---- */
@@ -188,12 +190,13 @@ struct sim_job {
 	uid_t uid;
 	bool shuffle, drop_last, share, own;
 	enum group_policy policy;
-	bool loose;                       /* share, but not in lockstep */
-	bool served, resumable, is_known; /* how long its epochs are */
-	bool old_makers, counts; /* they do not look ahead; they say at an epoch's end how many batches it had */
-	bool uneven;             /* some rank may have been elsewhere than the others */
-	unsigned n_makers, n_makers_gone, n_odd_seeks; /* into an epoch, which not every producer can begin in its
-	                                                * middle */
+	bool loose;                       /* a share group that is not in lockstep */
+	bool served, resumable, is_known; /* is_known: the length of its epochs is known */
+	bool old_makers, counts; /* they do not look ahead; counts: at an epoch's end they say how many batches it
+	                          * had */
+	bool uneven;             /* a rank may have been at a different position than the others */
+	unsigned n_makers, n_makers_gone, n_odd_seeks; /* n_odd_seeks: seeks into the middle of an epoch, where not
+	                                                * every producer can begin */
 	unsigned next_plan;
 };
 
@@ -206,21 +209,21 @@ void sim_begin(uint64_t seed, unsigned features);
 void sim_end(void);
 void sim_check(void);
 void sim_stop_daemon(void);
-/* Its process is gone. What it had is taken apart like that of one that stops, but nobody hears of it. */
+/* Ends the daemon's process. Its state is torn down as for a daemon that stops, but no client is notified. */
 void sim_kill_daemon(void);
-/* One that stops waits no more for those who have memory on a GPU open. */
+/* A stopping daemon stops waiting for clients that have GPU memory open. */
 void sim_patience_is_over(void);
 bool sim_daemon_is_gone(void);
 void sim_another_daemon(void);
 /* The bytes of a row of this sample. */
 void sim_stamp(uint64_t index, uint64_t out[2]);
-/* The plan a trainer expects; borrowed. */
+/* The plan that a trainer expects; borrowed. */
 struct plan *sim_plan(struct sim_job *j, uint64_t epoch, uint64_t base);
 uint64_t sim_n_batches(const struct sim_job *j, uint64_t base);
 
 /* ---- trainers (trainer.c) ---- */
 
-/* What a trainer still reads of a connection that it has lost. */
+/* What a trainer still reads from a lost connection. */
 struct sim_old {
 	struct sim_slab *slab;
 	size_t slot_bytes;
@@ -228,7 +231,7 @@ struct sim_old {
 	struct sim_held *held;
 };
 
-/* Of a trainer that gives nothing back: a lease of an earlier seek. */
+/* A lease of an earlier seek, kept by a trainer that releases nothing. */
 struct sim_hoard {
 	uint32_t slot;
 	uint64_t generation;
@@ -244,12 +247,12 @@ enum sim_phase {
 	SIM_OPENING,
 	SIM_ATTACHED,
 	SIM_STREAMING,
-	SIM_CLOSED, /* alive, with what it holds */
+	SIM_CLOSED, /* alive, and still holds batches */
 	SIM_EXITED
 };
 
-/* What of a ring has been looked at: the slots that its entries, by their place, are about. An entry that has been
- * published is not written again. */
+/* What has been read of a ring: entry by entry, the slots that its entries are about. A published entry is not written
+ * again. */
 struct sim_lane {
 	uint32_t seen, slot[RING_ENTRIES];
 };
@@ -265,55 +268,55 @@ struct sim_trainer {
 	uint64_t seek;
 	struct position expect;
 	bool stopped, said_waiting, misbehaved;
-	bool greedy, lies;          /* lies: its ring says nothing about what it has */
-	bool comparing;             /* and the answer is still to come */
-	bool again, began, gave_up; /* it has come back; knows where it is; wants no more */
+	bool greedy, lies;          /* lies: its ring does not say what it has */
+	bool comparing;             /* Compare was sent and the answer is still to come */
+	bool again, began, gave_up; /* it has reconnected; knows its position; wants no more */
 	uint64_t born_ns, incarnation;
 	struct sim_old old;
 	unsigned claim;
-	Batchd__Wire__Start start; /* how it has joined last */
-	bool follows;              /* it has asked for the next epoch, which may never come */
+	Batchd__Wire__Start start; /* how it joined last */
+	bool follows;              /* it has asked for the next epoch, which may never begin */
 	struct sim_slab *slab;
-	struct ring ring;         /* its ring, if it asked for one */
+	struct ring ring;         /* its ring, if it asked for a ring */
 	bool is_stranger;         /* CUDA IPC does not reach it */
-	unsigned wanted_gpu;      /* 1, 2; 3: there is none; 0: it wants none */
-	struct sim_gpu_slab *gpu; /* it has this open */
+	unsigned wanted_gpu;      /* 1, 2; 3: a GPU that does not exist; 0: it wants none */
+	struct sim_gpu_slab *gpu; /* the slab that it has open */
 	struct sim_lane batches, releases;
 	unsigned n_held, n_hoard, n_got, target;
-	unsigned keeps; /* batches while it gets on */
+	unsigned keeps; /* how many batches it keeps while it makes progress */
 	Batchd__Wire__ErrorCode error;
-	uint64_t pushed[8][SIM_MAX_ROWS]; /* own batches: by step % 8 */
+	uint64_t pushed[8][SIM_MAX_ROWS]; /* its own batches: by step % 8 */
 	uint32_t pushed_n[8];
 	uint64_t next_push;
-	/* From here on nothing counts before it is set: most of this is never touched. */
+	/* Fields from here on are not read before they are set: most of this is never touched. */
 	struct sim_held held[SIM_MAX_HELD];
 	struct sim_hoard hoard[SIM_MAX_HOARD];
-	uint64_t last_generation[SIM_MAX_SLOTS]; /* of each slot, and what was in it */
+	uint64_t last_generation[SIM_MAX_SLOTS]; /* of each slot, and the row stamps in it */
 	struct position last_at[SIM_MAX_SLOTS];
 };
 
 extern struct sim_trainer sim_trainers[SIM_MAX_TRAINERS];
 extern bool sim_claims_hold;
 
-/* A turn of a random trainer, doing whatever it likes. */
+/* A turn of a random trainer: does anything. */
 bool sim_trainer_acts(struct sim_trainer *t);
-/* What a good one does: reads what is there, gives it back, asks for more until it has had `target`. */
+/* What a well-behaved trainer does: reads what is there, releases it, asks for more until it has had `target`. */
 bool sim_trainer_gets_on(struct sim_trainer *t);
-/* It has lost its connection, and will come back. */
+/* Whether the trainer has lost its connection and will come back. */
 bool sim_trainer_may_return(const struct sim_trainer *t);
 void sim_trainer_returns(struct sim_trainer *t);
-/* What a daemon that stops has told it, it has heard. */
+/* The trainer has received what a stopping daemon sent it. */
 void sim_trainer_hears_the_end(struct sim_trainer *t);
 void sim_trainer_leaves(struct sim_trainer *t);
-void sim_trainer_seeks(struct sim_trainer *t);                  /* or joins, somewhere */
-struct sim_trainer *sim_trainer_of(const struct sim_socket *s); /* whose connection that is now; NULL: nobody's, or a
-                                                                 * producer's */
+void sim_trainer_seeks(struct sim_trainer *t);                  /* or joins at a random position */
+struct sim_trainer *sim_trainer_of(const struct sim_socket *s); /* the trainer of this connection; NULL: no trainer's,
+                                                                 * or a producer's */
 void sim_trainer_exits(struct sim_trainer *t, bool child_keeps_socket);
 void sim_trainer_join(struct sim_trainer *t, struct sim_job *j, int32_t rank);
-void sim_trainer_looks(struct sim_trainer *t); /* all that it holds is as it was */
-/* How often it has, or is about to have, or is giving back, each slot. */
+void sim_trainer_looks(struct sim_trainer *t); /* everything that it holds is unchanged */
+/* How often the trainer has, is about to have, or is releasing each slot. */
 void sim_trainer_leases(struct sim_trainer *t, unsigned count[SIM_MAX_SLOTS]);
-/* Those who write into their rings do, whatever the loop is at. */
+/* Lying trainers write into their rings, whatever the loop is doing. */
 void sim_liars_scribble(void);
 bool sim_trainer_holds(const struct sim_trainer *t, const struct sim_slab *slab, uint32_t slot);
 
@@ -322,11 +325,11 @@ bool sim_trainer_holds(const struct sim_trainer *t, const struct sim_slab *slab,
 enum { SIM_DRIVER_VERSION = 13000 };
 
 struct sim_gpu_slab {
-	struct gpu_slab base; /* first: the daemon's */
+	struct gpu_slab base; /* first member; the daemon's */
 	struct gpu_slab_params params;
 	struct sim_gpu_slab *next;
 	uint8_t *memory;
-	unsigned n_open; /* by trainers, and descriptors on their way to one */
+	unsigned n_open; /* by trainers, and descriptors in transit to a trainer */
 	bool freed;
 };
 
@@ -335,7 +338,7 @@ unsigned sim_n_gpu_slabs(void);
 void sim_gpu_end(void);
 void sim_gpu_uuid(unsigned number, unsigned char uuid[GPU_UUID_BYTES]);
 struct sim_gpu_slab *sim_gpu_open_handle(const void *handle);
-struct sim_gpu_slab *sim_gpu_send(int fd); /* the same, of one that came as a descriptor */
+struct sim_gpu_slab *sim_gpu_send(int fd); /* the same, for a slab sent as a descriptor */
 void sim_gpu_close_handle(struct sim_gpu_slab *s);
 extern unsigned sim_gpu_error_percent; /* of copies that fail */
 
@@ -357,13 +360,13 @@ struct sim_fill {
 };
 
 struct sim_maker {
-	struct sim_job *job; /* NULL: there is none */
+	struct sim_job *job; /* NULL: unused */
 	struct sim_socket *socket;
 	pid_t pid;
 	bool stopped, misbehaved;
 	uint64_t n_asked, at_epoch, at_step, passed_epoch;
-	bool passes_over; /* the begin of passed_epoch */
-	bool keeps;       /* batch kept_step of kept_epoch, which needs least_bytes, and those of its round */
+	bool passes_over; /* the beginning of passed_epoch */
+	bool keeps;       /* batch kept_step of kept_epoch, which needs least_bytes, and the batches of its round */
 	uint64_t kept_epoch, kept_step, least_bytes;
 	unsigned n_slabs, n_fills;
 	struct sim_made_slab slab[SIM_MAX_MADE_SLABS];
@@ -377,7 +380,7 @@ bool sim_maker_gets_on(struct sim_maker *k);
 void sim_maker_starts(struct sim_maker *k, struct sim_job *j);
 void sim_maker_exits(struct sim_maker *k);
 bool sim_maker_is_there(const struct sim_job *j);
-/* Batches of an epoch, all ranks' together; rows of a batch; what its bytes are the stamp of. */
+/* Batches of an epoch, of all ranks together; rows of a batch; the stamp that its bytes hold. */
 uint64_t sim_epoch_length(const struct sim_job *j, uint64_t epoch);
 uint32_t sim_made_rows(uint64_t epoch, uint64_t step);
 uint64_t sim_made_index(uint64_t epoch, uint64_t step);

@@ -1,5 +1,5 @@
-/* Memory that is counted. A slab that the daemon has let go stays readable for whoever has mapped it, as with a memfd,
- * and so does a ring. See sim.h. */
+/* Memory that is counted. After the daemon has dropped a slab or a ring, it stays readable for every client that has
+ * mapped it, as a memfd does. See sim.h. */
 #include <errno.h>
 
 #include "sim.h"
@@ -121,7 +121,7 @@ void sim_page_unref(struct sim_page *p)
 	n_pages--;
 }
 
-/* As ring.c's map. */
+/* Same as ring.c's map. */
 void sim_page_map(struct sim_page *p, struct ring *r)
 {
 	p->n_refs++;

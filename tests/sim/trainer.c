@@ -1,4 +1,4 @@
-/* Trainers: what they may do, at any moment and in any order; and what they must see, whatever the others do. See
+/* Trainers: what they may do, at any moment and in any order; and what they must see, whatever other trainers do. See
  * sim.h. */
 #include "sim.h"
 
@@ -9,7 +9,7 @@ bool sim_claims_hold; /* false: another history begins */
 
 #define NUMBER(t) ((unsigned)((t) - sim_trainers))
 
-/* ---- what it says ---- */
+/* ---- what a trainer sends ---- */
 
 #define SAY(t, BODY, field, pointer, lease) \
 	do { \
@@ -25,8 +25,8 @@ static void say_wake(struct sim_trainer *t)
 	SAY(t, WAKE, wake, &w, -1);
 }
 
-/* Through the ring, as the library does; some go as packets all the same, which is allowed, and what is illegal does,
- * so that it is told apart. */
+/* Sends through the ring, as the library does. Some messages are sent as packets, which is allowed. Illegal messages
+ * are also sent as packets, so that they can be told apart. */
 static bool put_release(struct sim_trainer *t, Batchd__Wire__Release *r)
 {
 	Batchd__Wire__ClientMessage m = BATCHD__WIRE__CLIENT_MESSAGE__INIT;
@@ -49,7 +49,7 @@ static void say_release(struct sim_trainer *t, uint32_t slot, uint64_t generatio
 	SAY(t, RELEASE, release, &r, legal ? (int64_t)slot : -1);
 }
 
-/* Who has ever asked for which rank in this history, in this order. */
+/* Which trainer has ever asked for which rank in this history, in this order. */
 static struct claim {
 	const struct sim_job *job;
 	pid_t pid;
@@ -69,8 +69,8 @@ static void note_claim(struct sim_trainer *t)
 	claims[n_claims++] = (struct claim){ t->job, t->pid, t->wanted_rank, t->again, t->born_ns, t->incarnation };
 }
 
-/* Whether somebody has come who may take this one's place: a newer incarnation, or a newer trainer of its rank, where
- * one that comes back is as old as it is. */
+/* Whether a newer claim may take this trainer's place: a newer incarnation, or a newer trainer of its rank. A trainer
+ * that comes back is as old as before. */
 static bool may_be_fenced(const struct sim_trainer *t)
 {
 	const struct claim *mine = &claims[t->claim];
@@ -115,7 +115,7 @@ static void open_session(struct sim_trainer *t)
 	o.policy = j->share ? (Batchd__Wire__Policy)(j->policy + 1) : BATCHD__WIRE__POLICY__POLICY_DEFAULT;
 	o.n_slots = j->n_slots;
 	if (sim_has(SIM_ASKS) && j->share && !j->served && sim_chance(50))
-		/* which is the library's business, but is in the status */
+		/* this is the library's business, but the status shows it */
 		o.own_batch_size = j->batch_size % 2 ? 1 : j->batch_size / 2;
 	o.incarnation = t->incarnation;
 	o.born_ns = t->born_ns;
@@ -138,7 +138,7 @@ static void open_session(struct sim_trainer *t)
 
 void sim_trainer_join(struct sim_trainer *t, struct sim_job *j, int32_t rank)
 {
-	static pid_t last_pid = 5000000; /* more than this machine can have: it is nobody's */
+	static pid_t last_pid = 5000000; /* above the largest PID of this machine, so no real process has it */
 	memset(t, 0, offsetof(struct sim_trainer, held));
 	t->job = j;
 	t->pid = ++last_pid;
@@ -175,7 +175,7 @@ bool sim_trainer_may_return(const struct sim_trainer *t)
 	return t->phase == SIM_CLOSED && comes && !sim_engine.stopping && !t->misbehaved && !t->stopped && !t->gave_up;
 }
 
-/* What it holds it goes on reading, in the memory of the old connection. */
+/* The trainer keeps reading what it holds, in the memory of the old connection. */
 void sim_trainer_returns(struct sim_trainer *t)
 {
 	forget_old(t);
@@ -200,7 +200,7 @@ static void seek(struct sim_trainer *t, struct position to)
 {
 	Batchd__Wire__Seek s = BATCHD__WIRE__SEEK__INIT;
 	if (!t->job->own && !t->job->served && to.step >= sim_n_batches(t->job, to.base))
-		return; /* both sides know that there is nothing */
+		return; /* both sides know that nothing is left */
 	t->job->n_odd_seeks += to.step > 0;
 	t->job->uneven |= to.epoch || to.step;
 	t->expect = to;
@@ -224,7 +224,7 @@ static bool join(struct sim_trainer *t)
 	if (!open || t->job->world_size > 1 || (!t->job->served && !sim_n_batches(t->job, 0)) || sim_chance(40))
 		return false;
 	j.seek = ++t->seek;
-	/* a producer does not go back to the start for one */
+	/* a producer does not seek back to the start for a trainer */
 	j.start = t->start = (Batchd__Wire__Start)sim_below(t->job->served ? 2 : 3);
 	t->follows = j.start == BATCHD__WIRE__START__AT_EPOCH;
 	t->phase = SIM_STREAMING;
@@ -294,7 +294,7 @@ static bool push(struct sim_trainer *t)
 	return true;
 }
 
-/* ---- what it sees ---- */
+/* ---- what a trainer sees ---- */
 
 static void look_at(const struct sim_trainer *t, const struct sim_slab *slab, size_t slot_bytes,
 		    const struct sim_held *h)
@@ -309,7 +309,7 @@ static void look_at(const struct sim_trainer *t, const struct sim_slab *slab, si
 	}
 }
 
-/* The same on its GPU, as long as it is connected. */
+/* The same on the trainer's GPU, while it is connected. */
 static void look_at_gpu(const struct sim_trainer *t, const struct sim_held *h)
 {
 	if (!t->gpu || t->phase != SIM_STREAMING)
@@ -334,15 +334,15 @@ void sim_trainer_looks(struct sim_trainer *t)
 		look_at(t, t->old.slab, t->old.slot_bytes, &t->old.held[i]);
 }
 
-/* Of a producer: a batch, or the mark at the end of an epoch. */
+/* From a producer: a batch, or the mark at the end of an epoch. */
 static void expect_made(struct sim_trainer *t, const Batchd__Wire__Batch *b, struct sim_held *h)
 {
 	struct sim_job *j = t->job;
 	uint64_t step = j->share ? b->step : b->step * j->world_size + t->rank;
 	uint64_t n = sim_made_per_rank(j, b->epoch);
-	/* Makers that cannot look ahead, while a rank is somewhere else and nobody knows how long the epoch is: nobody
-	 * asks whether there is a batch for it, and the others may get those of a last round that is not whole. Of
-	 * makers that do not count nobody can be sure of a last round. */
+	/* A producer that cannot look ahead is not asked whether a batch exists while a rank is elsewhere and the
+	 * epoch's length is unknown. The other ranks may then get batches of an incomplete last round. With producers
+	 * that do not count, no last round is certain. */
 	bool blind = j->old_makers && j->uneven && !j->is_known,
 	     rest = b->step == n && step < sim_epoch_length(j, b->epoch) && blind;
 	bool mark = b->last && (rest || b->step == n || (blind && b->step == n + 1) ||
@@ -490,7 +490,7 @@ static void let_go(struct sim_trainer *t)
 	SAY(t, CLOSE, close, &c, -1);
 }
 
-/* Which refusals are no fault of the daemon's, given what this trainer did and what the world is like. */
+/* Which refusals are not a fault of the daemon, given what this trainer did and the state of the world. */
 static void see_error(struct sim_trainer *t, const Batchd__Wire__Error *e)
 {
 	static const Batchd__Wire__ErrorCode fair[] = {
@@ -513,8 +513,8 @@ static void see_error(struct sim_trainer *t, const Batchd__Wire__Error *e)
 		ok |= e->code == fair[i];
 	SIM_CHECK(ok, "trainer %u: refused with %s: %s", NUMBER(t), wire_code_name(e->code), e->text);
 	t->error = e->code;
-	/* It goes back to what the daemon had made for it and it never got, maybe twice, and the others' epoch is no
-	 * longer the one that is being made. */
+	/* The trainer seeks back to a batch that the daemon made but never delivered, maybe twice, and the other ranks
+	 * are in another epoch by then. */
 	t->job->n_odd_seeks += e->code == BATCHD__WIRE__ERROR_CODE__GPU_LOST;
 	if ((t->gpu && e->code == BATCHD__WIRE__ERROR_CODE__SHUTDOWN) || e->code == BATCHD__WIRE__ERROR_CODE__REOPEN)
 		let_go(t);
@@ -528,7 +528,7 @@ static void see_notice(struct sim_trainer *t, const Batchd__Wire__Notice *n)
 	t->comparing &= !answer;
 }
 
-/* Who sleeps does not look: only a Wake makes it. So a wake-up that does not come is seen in the end. */
+/* A sleeping trainer does not look at the ring until a Wake arrives, so a missing wake-up shows in the end. */
 static bool take_one(struct sim_trainer *t)
 {
 	static struct wire_arena arena;
@@ -537,7 +537,7 @@ static bool take_one(struct sim_trainer *t)
 	const char *why = "";
 	size_t n;
 	if (t->expect.epoch == UINT64_MAX)
-		return false; /* Joined comes on the socket, and first */
+		return false; /* Joined comes on the socket, before anything in the ring */
 	if (!t->ring.page || t->said_waiting || ring_take(&t->ring.batches, bytes, &n))
 		return false;
 	wire_arena_init(&arena);
@@ -612,7 +612,7 @@ static void look_at_releases(struct sim_lane *lane, const struct ring_page *p)
 	}
 }
 
-/* What is in the ring, either way. */
+/* What is in the ring, in both directions. */
 static void count_ring(struct sim_trainer *t, unsigned *count)
 {
 	const struct ring_page *p = t->ring.page;
@@ -664,7 +664,7 @@ bool sim_trainer_holds(const struct sim_trainer *t, const struct sim_slab *slab,
 	return false;
 }
 
-/* ---- what it does ---- */
+/* ---- what a trainer does ---- */
 
 static bool release_one(struct sim_trainer *t)
 {
@@ -716,13 +716,13 @@ static bool give_back_hoard(struct sim_trainer *t)
 	return true;
 }
 
-/* Back to a batch that it has, or to where it is, without giving anything back. */
+/* Seeks back to a batch that the trainer has, or to its position, without releasing anything. */
 static void seek_greedily(struct sim_trainer *t)
 {
 	for (unsigned n = 1 + sim_below(20); n > 0; n--) {
 		struct position to = t->expect;
 		if (to.epoch == UINT64_MAX)
-			return; /* it has still to hear where it is */
+			return; /* it does not know its position yet */
 		if (t->n_held && !t->job->own) {
 			const struct position *at = &t->last_at[t->held[sim_below(t->n_held)].slot];
 			to = (struct position){ .epoch = at->epoch,
@@ -733,7 +733,7 @@ static void seek_greedily(struct sim_trainer *t)
 	}
 }
 
-/* Anything, once the daemon has been told Close. */
+/* Sends anything, after Close. */
 static void say_more(struct sim_trainer *t)
 {
 	Batchd__Wire__Close c = BATCHD__WIRE__CLOSE__INIT;
@@ -774,7 +774,7 @@ void sim_trainer_leaves(struct sim_trainer *t)
 		say_more(t);
 	drop_everything(t);
 	t->socket->hung_up = true;
-	t->phase = SIM_EXITED; /* whether it lives on is no matter any more */
+	t->phase = SIM_EXITED; /* whether the process survives does not matter any more */
 }
 
 static void hang_up(struct sim_trainer *t)
@@ -807,7 +807,7 @@ void sim_trainer_exits(struct sim_trainer *t, bool child_keeps_socket)
 	t->phase = SIM_EXITED;
 }
 
-/* Something that a client must not do, and pays for itself. */
+/* Breaks a rule. Only this client pays for it. */
 static void misbehave(struct sim_trainer *t)
 {
 	t->misbehaved = true;
@@ -816,18 +816,19 @@ static void misbehave(struct sim_trainer *t)
 		Batchd__Wire__Waiting w = BATCHD__WIRE__WAITING__INIT;
 		SAY(t, WAITING, waiting, &w, -1);
 	} else if (t->n_held && sim_chance(50)) {
-		/* One that was, or one that will never be: the next may have come by the time that this is read. */
+		/* A past or an impossible generation: the next one may have come by the time that the daemon reads
+		 * this. */
 		say_release(t, t->held[0].slot, t->held[0].generation + (sim_below(2) ? UINT64_MAX : UINT64_C(1) << 40),
 			    false);
 	} else if (sim_chance(50)) {
 		say_release(t, sim_chance(50) ? t->n_slots : UINT32_MAX, 1, false);
 	} else {
-		Batchd__Wire__Seek s = BATCHD__WIRE__SEEK__INIT; /* a number that it had already */
+		Batchd__Wire__Seek s = BATCHD__WIRE__SEEK__INIT; /* a number that was used already */
 		SAY(t, SEEK, seek, &s, -1);
 	}
 }
 
-/* What it likes, into any word or entry of its page. */
+/* Writes arbitrary values into any word or entry of its page. */
 static void scribble(struct sim_trainer *t)
 {
 	struct ring_page *p = t->ring.page;
@@ -844,7 +845,7 @@ static void scribble(struct sim_trainer *t)
 	case 2:
 		atomic_fetch_sub(word, 1 + sim_below(3));
 		break;
-	case 3: /* it has taken everything, it says */
+	case 3: /* it claims to have taken everything */
 		atomic_store(&p->batches.taken, atomic_load(&p->batches.produced));
 		break;
 	default:
@@ -946,7 +947,7 @@ bool sim_trainer_acts(struct sim_trainer *t)
 	return true;
 }
 
-/* Who shares a loader with others goes on for their sake, within reason. */
+/* A trainer that shares a loader with others keeps going for their sake, up to a limit. */
 static bool is_needed(const struct sim_trainer *t)
 {
 	for (unsigned i = 0; (t->job->share || t->job->served) && i < SIM_MAX_TRAINERS; i++) {
@@ -968,7 +969,7 @@ bool sim_trainer_gets_on(struct sim_trainer *t)
 	if (t->phase < SIM_OPENING || t->phase > SIM_STREAMING || t->stopped ||
 	    (t->phase != SIM_OPENING && t->n_got >= t->target && !is_needed(t)))
 		return false;
-	/* it may have come back to fewer */
+	/* its new connection may have fewer slots */
 	unsigned keeps = t->phase >= SIM_ATTACHED && t->keeps >= t->n_slots ? t->n_slots - 1 : t->keeps;
 	if (read_one(t) || give_back_hoard(t) || (t->n_held > keeps && release_one(t)))
 		return true;

@@ -1,5 +1,5 @@
-/* A clock that stands still until an event moves it, and libuv's handles as far as the daemon's state machines use
- * them. See sim.h. */
+/* A clock that moves only when an event moves it, and the part of libuv's handles that the daemon's state machines use.
+ * See sim.h. */
 #include "sim.h"
 
 struct handle {
@@ -82,7 +82,7 @@ int uv_timer_stop(uv_timer_t *t)
 int uv_poll_init(uv_loop_t *loop, uv_poll_t *p, int fd)
 {
 	(void)loop;
-	(void)sim_fd_thing(fd); /* it is open */
+	(void)sim_fd_thing(fd); /* checks that it is open */
 	return add((uv_handle_t *)p, fd);
 }
 
@@ -119,7 +119,7 @@ void uv_close(uv_handle_t *h, uv_close_cb fn)
 	x->closing = true;
 	x->active = false;
 	x->on_closed = fn;
-	if (!fn) /* the root's: nothing happens then, so it is no event either */
+	if (!fn) /* the root's timer: nothing happens then, so it does not count as an event */
 		forget(x);
 }
 

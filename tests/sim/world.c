@@ -93,7 +93,7 @@ void sim_fail(const char *fmt, ...)
 	vfprintf(stderr, fmt, ap);
 	va_end(ap);
 	fputc('\n', stderr);
-	abort(); /* whose handler says how to replay it */
+	abort(); /* its handler prints how to replay the history */
 }
 
 /* ---- descriptors ---- */
@@ -106,7 +106,7 @@ int sim_fd_open(void *thing)
 	SIM_CHECK(next_fd < SIM_MAX_FDS, "too many descriptors in one history");
 	things[next_fd] = thing;
 	n_fds++;
-	return SIM_FD + (int)next_fd++; /* a number is never used twice, so that a use after close is seen */
+	return SIM_FD + (int)next_fd++; /* a number is never used twice, so that a use after close is detected */
 }
 
 void *sim_fd_thing(int fd)
@@ -167,7 +167,7 @@ void sim_kill_daemon(void)
 
 void sim_patience_is_over(void)
 {
-	if (sim_engine.pool) /* else it waits for nothing but its GPUs' threads */
+	if (sim_engine.pool) /* otherwise it waits only for the threads of its GPUs */
 		sim_held_timer_fires();
 }
 
@@ -299,7 +299,7 @@ static void begin_daemon(uint64_t budget_bytes, uint64_t n_loaders, uint64_t n_l
 	tuner_init(&e->tuner, e->pool, 4, false);
 }
 
-/* Nothing is left of it, but what trainers have mapped. */
+/* Ends the daemon. Only what trainers have mapped is left. */
 static void end_daemon(void)
 {
 	SIM_CHECK(!sim_engine.jobs, "a job is left at the end");
@@ -380,7 +380,7 @@ enum { MAX_SLOTS_SETS = 64 };
 
 static struct slots *sets[MAX_SLOTS_SETS];
 static unsigned refs[MAX_SLOTS_SETS], n_sets;
-static uint32_t leases[MAX_SLOTS_SETS][SIM_MAX_SLOTS]; /* of each slot, by all sessions */
+static uint32_t leases[MAX_SLOTS_SETS][SIM_MAX_SLOTS]; /* of each slot, summed over all sessions */
 
 static unsigned note_ref(struct slots *s)
 {
@@ -439,7 +439,7 @@ static struct sim_trainer *trainer_of(const struct session *s)
 	return socket && !socket->hung_up && !socket->dead ? sim_trainer_of(socket) : NULL;
 }
 
-/* What the daemon thinks it has lent is what the trainer has, or has on its way. */
+/* The slots that the daemon considers lent are those that the trainer has or that are in transit to it. */
 static void check_session(const struct session *s)
 {
 	const struct consumer *c = &s->consumer;
@@ -486,11 +486,11 @@ static void check_slots(const struct slots *s, unsigned n_refs, const uint32_t *
 		n_refs += slot->n_copying;
 	}
 	for (unsigned i = 0; i < s->n_device_slabs; i++)
-		n_refs += !s->device_slabs[i]->slab; /* it is being opened */
+		n_refs += !s->device_slabs[i]->slab; /* the slab is being opened */
 	SIM_CHECK(n_refs == s->n_refs, "%u references to a slab, %u counted", s->n_refs, n_refs);
 }
 
-/* The books against what is there. */
+/* Compares the accounts with what exists. */
 static void check_accounts(void)
 {
 	const struct accounts *a = &sim_engine.budget.accounts;
@@ -522,7 +522,7 @@ void sim_check(void)
 			SIM_CHECK(s->job == j, "session %u is in the list of a job that it is not of",
 				  (unsigned)s->number);
 		SIM_CHECK(n == j->n_sessions, "job %s counts %u sessions of %u", j->spec.job, j->n_sessions, n);
-		n_pending += j->n_tasks - (j->opening != NULL); /* which is charged for no slots */
+		n_pending += j->n_tasks - (j->opening != NULL); /* it is charged for no slots */
 		for (uint32_t i = 0; j->loader && i < j->loader->streams.n && j->loader->streams.list[i]->consumers;
 		     i++) {
 			check_stream(j->loader->streams.list[i]);
@@ -530,7 +530,8 @@ void sim_check(void)
 		}
 		if (j->loader && j->loader->is_loose)
 			note_ref(j->loader->group.slots);
-		if (j->loader && j->loader->group.slots && j->slots_pending) /* memory for one more is being made */
+		if (j->loader && j->loader->group.slots && j->slots_pending) /* memory for one more set of slots is
+		                                                              * being allocated */
 			note_ref(j->loader->group.slots);
 	}
 	for (const struct producer *p = sim_engine.producers; p; p = p->next) {
@@ -548,7 +549,7 @@ void sim_check(void)
 		bytes += (uint64_t)sets[i]->n_made * sets[i]->layout.slot_bytes;
 	}
 	check_accounts();
-	/* A slab whose every reference is a row in work is not in `sets`; tasks are charged in advance. */
+	/* A slab is not in `sets` when its only references are rows in work; tasks are charged in advance. */
 	SIM_CHECK(sim_engine.budget.slots_bytes >= sim_daemon_slab_bytes() + pages + streams &&
 			  bytes <= sim_daemon_slab_bytes(),
 		  "%llu bytes charged, %llu made, %llu reachable", (unsigned long long)sim_engine.budget.slots_bytes,

@@ -1,13 +1,14 @@
-/* The part of the CUDA driver's binary interface that the double implements: types, constants, and every exported
- * function once, in a list of which prototypes, cuGetProcAddress and call counters are made. Written from the
- * documentation of CUDA 13.0; needs no toolkit. */
+/* The part of the CUDA driver's binary interface that the double implements: types, constants, and a list that has
+ * every exported function once. The prototypes, cuGetProcAddress and the call counters are made from that list. Written
+ * from the documentation of CUDA 13.0; needs no toolkit. */
 #ifndef BATCHD_TESTS_FAKECUDA_ABI_H
 #define BATCHD_TESTS_FAKECUDA_ABI_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-#ifndef FAKECUDA_LIST_ONLY /* else the includer has NVIDIA's own types, to compare the list with their declarations */
+#ifndef FAKECUDA_LIST_ONLY /* otherwise the includer has NVIDIA's own types, to compare the list with their
+                            * declarations */
 typedef int CUresult;
 typedef int CUdevice;
 typedef unsigned long long CUdeviceptr;
@@ -252,8 +253,8 @@ enum {
 	X(cuMemGetAccess, cuMemGetAccess, 10020, \
 	  (unsigned long long *flags, const CUmemLocation *location, CUdeviceptr ptr))
 
-/* Names that still stand for an interface of 32-bit times: found by dlsym, and wrong for everybody. Using one is
- * reported. */
+/* Names that still stand for an interface of 32-bit times: dlsym finds them, and they are wrong for every caller. A
+ * call of such a name is reported. */
 /* clang-format off */ /* which never settles on an indentation for these */
 #define FAKECUDA_OLD(X) \
 	X(cuMemAlloc) \

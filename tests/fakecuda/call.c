@@ -1,5 +1,5 @@
-/* The beginning and the end of every call: is this thread allowed to, is the library initialised in this very process,
- * is there a context, is it lost, and does the test want the call to fail. */
+/* The beginning and the end of every call. Checks whether this thread may make the call, whether this very process has
+ * initialised the library, whether there is a context that is not lost, and whether the test wants the call to fail. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -74,7 +74,7 @@ CUresult call_end(struct call *c, CUresult result)
 	return result;
 }
 
-/* After these the process must end, as the driver's documentation says ("must be terminated and relaunched"). */
+/* After these errors the process must end, as the driver's documentation says ("must be terminated and relaunched"). */
 bool error_is_fatal(CUresult error)
 {
 	static const CUresult fatal[] = { CUDA_ERROR_ECC_UNCORRECTABLE,
@@ -97,7 +97,7 @@ bool error_is_fatal(CUresult error)
 	return false;
 }
 
-/* They stay with the context. */
+/* The error stays with the context. */
 void sticky(CUcontext ctx, CUresult error)
 {
 	if (!ctx || ctx->lost || !error_is_fatal(error))

@@ -1,6 +1,6 @@
-/* Stream capture: what a capturing stream is given is not done but becomes part of a graph, of which only the number of
- * operations is kept; nothing is ever replayed. What must not be done meanwhile fails, and spoils the capture, as the
- * documentation of cuThreadExchangeStreamCaptureMode and the error codes have it. */
+/* Stream capture. Work that is given to a capturing stream is not run but becomes part of a graph. Only the number of
+ * operations in a graph is kept; a graph is never replayed. Calls that are not allowed during a capture fail and
+ * invalidate it, as the documentation of cuThreadExchangeStreamCaptureMode and of the error codes says. */
 #include <stdlib.h>
 
 #include "fake.h"
@@ -21,7 +21,7 @@ struct CUgraph_st {
 static struct capture *captures;
 static _Thread_local int mode_here; /* CU_STREAM_CAPTURE_MODE_GLOBAL is 0 */
 
-/* "Potentially unsafe": what is not queued on a stream, waits, or would look at what has not been done. */
+/* "Potentially unsafe": calls that are not queued on a stream, that wait, or that look at unfinished work. */
 static bool unsafe(enum api api)
 {
 	switch (api) {
@@ -109,7 +109,7 @@ CUresult capture_wait(CUstream s, CUevent event)
 		s->capture->invalid = event->capture->invalid = true;
 		return CUDA_ERROR_STREAM_CAPTURE_MERGE;
 	}
-	s->capture = event->capture; /* the stream takes part from here on */
+	s->capture = event->capture; /* from here on the stream takes part in the capture */
 	return CUDA_SUCCESS;
 }
 

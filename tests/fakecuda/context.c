@@ -1,4 +1,4 @@
-/* Contexts: the primary one of each device, which is counted, and others; the stack of each thread. */
+/* Contexts: the primary context of each device, which is counted, and others; the stack of each thread. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -43,7 +43,7 @@ static CUresult context_create(int device, bool primary, unsigned flags, CUconte
 	return CUDA_SUCCESS;
 }
 
-/* With everything in it. What the program had not freed itself is said. */
+/* Destroys the context and everything in it. Reports what the program has not freed itself. */
 static void context_destroy(CUcontext ctx)
 {
 	unsigned n_memory = 0, n_streams = 0;
@@ -63,7 +63,7 @@ static void context_destroy(CUcontext ctx)
 			stream_drop(s);
 		}
 	}
-	if ((n_memory || n_streams) && !ctx->lost) /* then nobody could give it back */
+	if ((n_memory || n_streams) && !ctx->lost) /* after this call the program cannot free it any more */
 		violation("a context was destroyed with %u pieces of memory and %u streams still in it", n_memory,
 			  n_streams);
 	for (CUcontext *p = &fake.contexts; *p; p = &(*p)->next)
@@ -74,7 +74,7 @@ static void context_destroy(CUcontext ctx)
 	device_refund(&fake.devices[ctx->device], settings.context_bytes);
 	if (fake.devices[ctx->device].primary == ctx)
 		fake.devices[ctx->device].primary = NULL;
-	ctx->next = NULL; /* kept: a thread may have it current and is to be told so; a few bytes */
+	ctx->next = NULL; /* kept, a few bytes: a thread may have it current and must get this error */
 	static CUcontext graveyard;
 	ctx->next = graveyard;
 	graveyard = ctx;

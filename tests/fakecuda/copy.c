@@ -1,5 +1,5 @@
-/* Copies and fills. Addresses are checked when the call is made, the source is read when the copy runs. Host memory
- * that is not page-locked makes the call wait, and is counted. */
+/* Copies and fills. Addresses are checked during the call; the source is read when the copy runs. Host memory that is
+ * not page-locked makes the call wait, and is counted. */
 #include <stdio.h>
 
 #include "fake.h"

@@ -1,6 +1,6 @@
-/* The GPUs of the machine that the double plays, which of them this process sees, and how much of their memory is used.
- * With $FAKECUDA_DIR processes share a small table per GPU there, which knows the living from the dead, so that memory
- * runs out for all and exclusive mode keeps others out. */
+/* The GPUs of the simulated machine, which of them this process sees, and how much of their memory is used. With
+ * $FAKECUDA_DIR, processes share a small table per GPU there, which tells live processes from dead ones. So memory runs
+ * out for all of them, and exclusive mode excludes other processes. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,7 +30,7 @@ static void make_uuid(unsigned char uuid[16], int physical)
 
 	memcpy(uuid, &a, 8);
 	memcpy(uuid + 8, &b, 8);
-	if (settings.mig) /* an instance has an identity of its own */
+	if (settings.mig) /* an instance has a UUID of its own */
 		uuid[0] = (unsigned char)(uuid[0] ^ 0x80 ^ settings.mig_name[0]);
 }
 
@@ -45,7 +45,7 @@ static bool same_uuid(const char *text, const unsigned char uuid[16])
 	return *text && !strncmp(hex, text, strlen(text));
 }
 
-/* As CUDA does: the list ends at the first thing that names no GPU. */
+/* As CUDA does: the list ends at the first entry that names no GPU. */
 int device_find_visible(void)
 {
 	const char *visible = getenv("CUDA_VISIBLE_DEVICES");
@@ -91,7 +91,7 @@ static struct table *table_of(const struct device *d)
 	snprintf(path, sizeof path, "%s/gpu%d", settings.dir, i);
 	fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
 	if (fd >= 0)
-		(void)fchmod(fd, 0666); /* for processes of other users; only its owner may do this */
+		(void)fchmod(fd, 0666); /* for processes of other users; only the file's owner may do this */
 	if (fd < 0 || ftruncate(fd, sizeof(struct table))) {
 		fprintf(stderr, "fakecuda: cannot open %s\n", path);
 		abort();
@@ -103,7 +103,7 @@ static struct table *table_of(const struct device *d)
 	return tables[i] = map;
 }
 
-/* Our row, made if need be; rows of the dead are taken over. The file is locked. */
+/* The row of this process; made if there is none, maybe in place of a dead process's. The file is locked. */
 static int row_of(struct table *t)
 {
 	int row = -1, free_row = -1;
@@ -196,7 +196,7 @@ bool device_claim(const struct device *d)
 
 /* ---- calls ---- */
 
-/* The driver shuts down in a handler of its own, so before all that were registered before the first cuInit. */
+/* The driver shuts down in an atexit handler, so before all handlers that were registered before the first cuInit. */
 static void deinitialize(void)
 {
 	if (atomic_load(&fake.pid) == getpid())
@@ -280,7 +280,7 @@ static CUresult get_uuid(enum api api, CUuuid *uuid, CUdevice device)
 		r = valid(device);
 	if (!r)
 		memcpy(uuid->bytes, fake.devices[device].uuid, 16);
-	if (!r && settings.mig && api == API_cuDeviceGetUuid) /* the old one gives the whole GPU's */
+	if (!r && settings.mig && api == API_cuDeviceGetUuid) /* the old call gives the UUID of the whole GPU */
 		uuid->bytes[0] = (char)(uuid->bytes[0] ^ 0x80 ^ settings.mig_name[0]);
 	return call_end(&c, r);
 }
@@ -307,7 +307,7 @@ CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device)
 	return call_end(&c, r);
 }
 
-/* Those that an H200 has, where batchd or a framework may ask; every other one that exists is 0. */
+/* The attributes of an H200 that batchd or a framework may ask for; every other existing attribute is 0. */
 CUresult cuDeviceGetAttribute(int *value, int attribute, CUdevice device)
 {
 	static const struct {

@@ -1,5 +1,5 @@
-/* Events. A record is an object of its own that waiters hold on to, since waiting means the record that was current
- * when it was asked for. Events that other processes may open keep numbers in a shared page instead. */
+/* Events. A record is an object of its own, referenced by its waiters: a wait is for the record that was current at the
+ * time of the call. Events that other processes may open keep numbers in a shared page instead. */
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
@@ -32,7 +32,7 @@ static bool shared_done(const struct shared_event *e, uint64_t number)
 	if (!number || atomic_load(&e->records[number % RECORDS].done) >= number)
 		return true;
 	pid = atomic_load(&e->records[number % RECORDS].pid);
-	return pid && kill(pid, 0) != 0; /* its GPU work is gone with it */
+	return pid && kill(pid, 0) != 0; /* the GPU work of a dead process is gone with it */
 }
 
 bool record_done(const struct op *op)
@@ -100,7 +100,7 @@ CUresult cuEventCreate(CUevent *event, unsigned flags)
 	return call_end(&c, r);
 }
 
-/* Those who wait for a record keep it; the shared page of an event stays mapped as long as a stream may look at it. */
+/* Operations that wait for a record keep it; an event's shared page stays mapped while a stream may look at it. */
 CUresult cuEventDestroy_v2(CUevent event)
 {
 	struct call c;
@@ -138,7 +138,7 @@ static void record(CUevent e, CUstream s)
 	op.record = rec = calloc(1, sizeof *rec);
 	if (!rec)
 		abort();
-	rec->refs = 2; /* the event's, the operation's */
+	rec->refs = 2; /* the event's and the operation's */
 	record_unref(e->current);
 	e->current = rec;
 	if (e->shared) {

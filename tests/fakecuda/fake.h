@@ -1,7 +1,7 @@
-/* The double's inside. One lock guards all of it (`fake.lock`); only the work of streams runs without it. Device memory
- * is a memfd: mapped once without any access, which is the device pointer, and once readable and writable elsewhere,
- * which only streams touch. Its last page is a header that other processes share (struct block), so that nothing needs
- * a name and nothing is left behind by a process that was killed. */
+/* Internals of the double. One lock guards all of it (`fake.lock`); only the work of streams runs without it. Device
+ * memory is a memfd, mapped twice: once without any access, which is the device pointer, and once readable and writable
+ * elsewhere, which only streams touch. Its last page is a header that other processes share (struct block). So it needs
+ * no name, and a killed process leaves nothing behind. */
 #ifndef BATCHD_TESTS_FAKECUDA_FAKE_H
 #define BATCHD_TESTS_FAKECUDA_FAKE_H
 
@@ -20,22 +20,22 @@ enum {
 	PAGE = 4096,
 	MIB = 1 << 20,
 	GRANULARITY = 2 * MIB,
-	RECORDS = 1024 /* of an interprocess event that may be under way at once */
+	RECORDS = 1024 /* of an interprocess event that may be in progress at once */
 };
 
 /* ---- devices and contexts (device.c, context.c) ---- */
 
 struct device {
-	int physical; /* which GPU; the ordinal is what CUDA_VISIBLE_DEVICES makes of it */
+	int physical; /* which GPU; CUDA_VISIBLE_DEVICES maps ordinals to GPUs */
 	unsigned char uuid[16];
-	size_t n_bytes, n_used; /* n_used: by this process */
+	size_t n_bytes, n_used; /* n_used: memory that this process uses */
 	CUcontext primary;
 	unsigned primary_refs, primary_flags;
 };
 
 struct CUctx_st {
 	struct CUctx_st *next;
-	int device; /* ordinal */
+	int device; /* its ordinal */
 	bool primary;
 	unsigned flags;
 	CUresult lost; /* sticky error, or 0 */
@@ -48,7 +48,7 @@ struct vmm_handle;
 
 enum memory_kind { MEMORY_OWN, MEMORY_IMPORTED, MEMORY_VMM };
 
-/* Lies at the end of every memfd, visible to all who map it. */
+/* At the end of every memfd, visible to every process that maps it. */
 struct block {
 	uint64_t magic, id, n_bytes, pidns, start, va, offset;
 	int32_t pid, physical;
@@ -65,12 +65,12 @@ struct memory {
 	struct memory *next;
 	enum memory_kind kind;
 	CUcontext ctx;    /* NULL: VMM */
-	CUdeviceptr base; /* what cuMemAlloc or cuIpcOpenMemHandle gave, or where it is mapped */
+	CUdeviceptr base; /* the address from cuMemAlloc or cuIpcOpenMemHandle, or of the mapping */
 	size_t n_bytes;
 	char *data; /* alias of base */
 	struct block *block;
 	int fd;
-	unsigned refs; /* opens of an import */
+	unsigned refs; /* of an import: how often it is open */
 	bool writable; /* VMM: as cuMemSetAccess said; others: true */
 	bool readable;
 	struct vmm_handle *handle; /* VMM */
@@ -83,13 +83,13 @@ struct registration {
 	char *base;
 	size_t n_bytes;
 	unsigned flags;
-	bool ours; /* cuMemHostAlloc: we own the pages */
+	bool ours; /* cuMemHostAlloc: the double owns the pages */
 	bool read_only;
 };
 
 /* ---- streams and events (stream.c, event.c) ---- */
 
-/* One cuEventRecord: what those who wait hold on to. done is set by the stream. */
+/* One cuEventRecord, referenced by its waiters. The stream sets `done`. */
 struct record {
 	unsigned refs;
 	bool done;
@@ -102,8 +102,8 @@ struct shared_event { /* a page that processes share */
 	uint64_t start, pidns;
 	_Atomic uint64_t requested;
 	struct {
-		_Atomic uint64_t done; /* the newest number with this remainder whose record is complete */
-		_Atomic int32_t pid;   /* of who recorded it */
+		_Atomic uint64_t done; /* the newest complete record whose number has this remainder */
+		_Atomic int32_t pid;   /* of the recording process */
 	} records[RECORDS];
 };
 
@@ -116,7 +116,7 @@ struct CUevent_st {
 	int fd;
 	bool imported;
 	bool captured;           /* last recorded in a capturing stream */
-	struct capture *capture; /* which still goes on, or NULL */
+	struct capture *capture; /* a capture that is still in progress, or NULL */
 };
 
 enum op_kind { OP_COPY, OP_SET, OP_RECORD, OP_WAIT, OP_JOIN, OP_HOST, OP_KERNEL };
@@ -128,11 +128,11 @@ struct op {
 	const char *from;
 	size_t n_bytes;
 	unsigned value, width;                  /* OP_SET */
-	struct memory *to_memory, *from_memory; /* for checks when it runs; cannot be freed meanwhile */
+	struct memory *to_memory, *from_memory; /* for checks when the operation runs; cannot be freed before */
 	struct record *record;                  /* OP_RECORD, OP_WAIT */
 	struct shared_event *shared;
 	uint64_t number; /* of the shared event's record */
-	CUstream other;  /* OP_JOIN: until it has done so many */
+	CUstream other;  /* OP_JOIN: waits until that stream has done this many operations */
 	uint64_t until;
 	CUhostFn fn;
 	void *data;
@@ -144,13 +144,13 @@ struct CUstream_st {
 	CUcontext ctx;
 	unsigned flags;
 	int priority;
-	unsigned refs; /* the caller's, the thread's, each OP_JOIN's */
+	unsigned refs; /* the caller's, the thread's, one for each OP_JOIN */
 	struct op *first, **last;
 	uint64_t submitted, completed, random;
 	bool started, closing;
 	bool of_thread; /* a thread's own default stream */
 	pthread_t thread;
-	struct capture *capture; /* NULL: none that it takes part in */
+	struct capture *capture; /* NULL: takes part in no capture */
 };
 
 struct launch {
@@ -164,8 +164,8 @@ struct launch {
 
 struct fake {
 	pthread_mutex_t lock;
-	pthread_cond_t changed;    /* an operation was submitted, finished or may begin */
-	_Atomic int pid;           /* that called cuInit; 0: none has */
+	pthread_cond_t changed;    /* an operation was submitted, has finished, or may start */
+	_Atomic int pid;           /* the process that called cuInit; 0: none */
 	atomic_bool deinitialized; /* the process is at its end: the driver's atexit handler has run */
 	bool held;
 	struct device devices[MOST_DEVICES];
@@ -185,8 +185,8 @@ extern struct fake fake;
 
 enum need { NEED_NOTHING, NEED_INIT, NEED_CONTEXT };
 
-/* Begins an API call: takes the lock, unless it answers with an error. Every call ends with call_end, which gives the
- * lock back, whatever begin said. */
+/* Begins an API call: takes the lock, unless it returns an error. Every call ends with call_end, which releases the
+ * lock whatever call_begin returned. */
 struct call {
 	bool locked;
 	enum api api;
@@ -200,7 +200,7 @@ CUcontext context_current(void);
 
 struct settings {
 	uint64_t seed;
-	long delay_us; /* the most that a stream waits before each operation */
+	long delay_us; /* the longest wait of a stream before each operation */
 	int n_gpus, version, numa_node;
 	size_t memory_bytes, context_bytes;
 	bool no_ipc, no_vmm, mig, mps, exclusive, prohibited, read_only_register, dead_exporter_fails;
@@ -213,14 +213,14 @@ struct settings {
 };
 extern struct settings settings;
 void settings_read(void);
-/* The error that the environment wants this occasion to end in, or 0. name: an API name, or "run" for an operation of a
+/* The error in which the environment wants this call to end, or 0. name: an API name, or "run" for an operation of a
  * stream. */
 CUresult inject(const char *name);
-void wait_if_held(const char *name); /* by fakecuda_hold_call */
+void wait_if_held(const char *name); /* waits while fakecuda_hold_call holds this name */
 void inject_latency(const char *name);
 uint64_t random_next(uint64_t *state);
 bool thread_forbidden(void);
-bool gate_closed(void); /* this thread's calls neither fail to order nor are they counted */
+bool gate_closed(void); /* this thread's calls do not fail on request and are not counted */
 
 /* ---- report.c ---- */
 
@@ -241,56 +241,58 @@ enum counter {
 };
 void count(enum counter c, uint64_t n);
 void count_call(enum api api);
-/* Something a correct program never does. Any thread, with or without the lock. */
+/* Reports what a correct program never does. Any thread, with or without the lock. */
 void violation(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* ---- the parts; all with the lock held unless said ---- */
+/* ---- the parts; the caller holds the lock unless stated ---- */
 
 int device_find_visible(void);
-bool device_charge(struct device *d, size_t n_bytes); /* false: not that much is left */
+bool device_charge(struct device *d, size_t n_bytes); /* false: not enough memory is left */
 void device_refund(struct device *d, size_t n_bytes);
 size_t device_used(const struct device *d); /* by all processes that share $FAKECUDA_DIR */
-bool device_claim(const struct device *d);  /* exclusive mode: false: another process has it */
+bool device_claim(const struct device *d);  /* exclusive mode: false: another process has the device */
 
 CUresult context_device(CUcontext ctx, struct device **dp);
 bool context_valid(CUcontext ctx);
 
-CUresult memory_map(struct memory *m, int fd, uint64_t avoid_va); /* fills in addresses of a memfd that has a block */
+CUresult memory_map(struct memory *m, int fd, uint64_t avoid_va); /* fills in the addresses of a memfd that has a
+                                                                   * block */
 int memory_create_fd(size_t n_bytes, struct block **blockp);
 void memory_unmap(struct memory *m);
-int device_of(const struct block *b);                        /* its ordinal here; -1: this process does not see it */
-unsigned vmm_n_fds(void);                                    /* that handles keep */
-void vmm_mapping_ends(struct vmm_handle *h);                 /* of memory whose handle may be gone */
-struct memory *memory_find(CUdeviceptr ptr, size_t n_bytes); /* all of it in one allocation, else NULL */
+int device_of(const struct block *b);                        /* the ordinal in this process; -1: this process does not
+                                                              * see it */
+unsigned vmm_n_fds(void);                                    /* descriptors that handles keep */
+void vmm_mapping_ends(struct vmm_handle *h);                 /* of memory whose handle may already be gone */
+struct memory *memory_find(CUdeviceptr ptr, size_t n_bytes); /* the allocation that holds all of the range, else NULL */
 void memory_remove(struct memory *m);
-CUresult memory_usable(struct memory *m); /* at the time work runs: the owner's freeing, dead owners */
+CUresult memory_usable(struct memory *m); /* checked when work runs: whether the owner has freed it or is dead */
 struct registration *host_find(const void *ptr, size_t n_bytes, bool *partlyp);
 uint64_t process_start(pid_t pid); /* 0: no such process */
 bool process_alive(pid_t pid, uint64_t start);
 
-CUresult stream_check(CUstream *stream);    /* resolves the special ones; INVALID_HANDLE for what is none */
-CUresult stream_for_work(CUstream *stream); /* and may it be used now? */
+CUresult stream_check(CUstream *stream);    /* resolves the special streams; INVALID_HANDLE for no stream */
+CUresult stream_for_work(CUstream *stream); /* and whether it may be used now */
 CUstream stream_create(CUcontext ctx, unsigned flags, int priority);
 void stream_drop(CUstream s);
-void stream_submit(CUstream s, struct op *op); /* op: copied */
-CUresult stream_finish(CUstream s);            /* waits, lock released meanwhile */
+void stream_submit(CUstream s, struct op *op); /* copies op */
+CUresult stream_finish(CUstream s);            /* waits; releases the lock meanwhile */
 void context_drain(CUcontext ctx);             /* NULL: every context */
 bool stream_idle(CUstream s);
 int64_t now_ns(void);
 
-CUresult capture_permits(enum api api); /* may this thread make that call while somebody captures? */
-CUresult capture_work(CUstream s);      /* may s be given something? */
+CUresult capture_permits(enum api api); /* whether this thread may make that call during a capture */
+CUresult capture_work(CUstream s);      /* whether s may be given work */
 bool capture_take(CUstream s);          /* whether the operation is captured instead of done */
 CUresult capture_wait(CUstream s, CUevent event);
-CUresult capture_look(CUstream s); /* at how far s is */
+CUresult capture_look(CUstream s); /* asked when s's progress is queried */
 CUresult capture_look_context(CUcontext ctx);
 void capture_forget_stream(CUstream s);
 
 void record_unref(struct record *r);
-bool record_done(const struct op *op); /* for OP_WAIT: is what it waits for complete? */
+bool record_done(const struct op *op); /* for OP_WAIT: whether its record is complete */
 void launch_run(struct launch *l, CUcontext ctx);
 void sticky(CUcontext ctx, CUresult error);
 bool error_is_fatal(CUresult error);
-extern _Thread_local CUcontext running_context; /* of a stream's thread while it runs an operation */
+extern _Thread_local CUcontext running_context; /* set on a stream's thread while it runs an operation */
 
 #endif

@@ -1,6 +1,6 @@
-/* What a test may ask of the driver double beyond CUDA's own calls. Found with dlsym in the library that
- * $BATCHD_LIBCUDA names. README.md beside this file has the environment variables, which is how other processes are
- * told the same. Any thread. */
+/* Controls of the driver double beyond CUDA's own calls, for tests. A test finds them with dlsym in the library that
+ * $BATCHD_LIBCUDA names. README.md in this folder lists the environment variables that control other processes. Any
+ * thread. */
 #ifndef BATCHD_TESTS_FAKECUDA_H
 #define BATCHD_TESTS_FAKECUDA_H
 
@@ -8,58 +8,58 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Errors to come, added to those of $FAKECUDA_FAIL and written the same way; NULL: none any more. False: not
+/* Adds errors to those of $FAKECUDA_FAIL, in the same syntax; NULL removes the added ones. False: the text is not
  * understood. */
 bool fakecuda_fail(const char *spec);
 
 /* From now on every CUDA call of the calling thread fails and is reported: for event loops and decode workers. */
 void fakecuda_forbid_thread(void);
 
-/* A counter of this process: "pageable", "copies-to-device", "bytes-to-device", ..., "violations", or calls of a
- * function, as "cuMemAlloc". */
+/* A counter of this process: "pageable", "copies-to-device", "bytes-to-device", ..., "violations", or the number of
+ * calls of a function, as "cuMemAlloc". */
 uint64_t fakecuda_counter(const char *name);
 
-/* How many things are alive in this process: memory, registrations, streams, events, imports, contexts, modules. 0 at a
- * clean end. */
+/* The number of live objects in this process: memory, registrations, streams, events, imports, contexts, modules. 0 at
+ * a clean end. */
 unsigned fakecuda_alive(void);
 
-/* The text of the last violation, "" if there was none. Static; overwritten by the next. */
+/* The text of the last violation, "" if there was none. Static; the next violation overwrites it. */
 const char *fakecuda_last_violation(void);
 
-/* With $FAKECUDA_GATED only what this thread calls between true and false can fail to order, and is counted: a program
- * can have what a library calls in it fail, but not what it calls itself. Operations of streams are not asked. */
+/* With $FAKECUDA_GATED, only this thread's calls between true and false can fail on request and are counted. So a
+ * program can make a library's calls fail but not its own. Operations of streams never fail on request. */
 void fakecuda_gate(bool open);
 
-/* While held, streams finish the operation they run and begin no other. Nests not. */
+/* While held, streams finish the operation they run and start no other. Does not nest. */
 void fakecuda_hold_streams(bool hold);
 
-unsigned fakecuda_n_streams(int priority); /* of this process, with that priority; 0 is the least */
+unsigned fakecuda_n_streams(int priority); /* live streams of this process with that priority; 0 is the lowest */
 
-/* From now on calls of that name wait as they begin, all but the first n_pass; NULL: none does any more. One name at a
- * time. */
+/* From now on calls of that name, except the first n_pass, wait at their beginning; NULL: no call waits any more. Only
+ * one name at a time. */
 void fakecuda_hold_call(const char *name, unsigned n_pass);
-unsigned fakecuda_n_held(void); /* calls that wait so */
+unsigned fakecuda_n_held(void); /* calls that wait because of fakecuda_hold_call */
 
 /* ---- for kernels written for the host (kernels.c) ---- */
 
 struct fakecuda_grid {
-	const char *kernel; /* its name */
+	const char *kernel; /* the kernel's name */
 	unsigned grid[3], block[3], shared_bytes;
 };
 
 /* The memory behind a device pointer that a kernel was given, if all the bytes are in one allocation that this process
- * may use; else the launch has failed with CUDA_ERROR_ILLEGAL_ADDRESS, which is reported and sticky, and what comes
- * back is scratch memory that may be written. */
+ * may use. Otherwise the launch fails with CUDA_ERROR_ILLEGAL_ADDRESS, which is reported and sticky, and the returned
+ * pointer is scratch memory that may be written. */
 void *fakecuda_memory(unsigned long long device_pointer, size_t n_bytes);
 
-/* A violation that a kernel has found. */
+/* Reports a violation found by a kernel. */
 void fakecuda_misuse(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 struct fakecuda_kernel {
-	const char *name; /* as cuModuleGetFunction is asked for it */
+	const char *name; /* the name given to cuModuleGetFunction */
 	unsigned n_params;
 	size_t param_bytes[16];
-	void (*run)(void **params, const struct fakecuda_grid *grid); /* on the stream's thread */
+	void (*run)(void **params, const struct fakecuda_grid *grid); /* runs on the stream's thread */
 };
 
 #endif

@@ -1,4 +1,4 @@
-/* Page-locked host memory: registered or allocated. What is neither is pageable, and copying from it waits. */
+/* Page-locked host memory, registered or allocated. All other host memory is pageable, and a copy from it waits. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -6,7 +6,8 @@
 
 #include "fake.h"
 
-/* The registration that holds all of the bytes. *partlyp: there is none, but some of the bytes are in one. */
+/* The registration that holds all of the bytes. *partlyp: there is no such registration, but one holds some of the
+ * bytes. */
 struct registration *host_find(const void *ptr, size_t n_bytes, bool *partlyp)
 {
 	const char *from = ptr;
@@ -84,7 +85,7 @@ CUresult cuMemHostRegister_v2(void *ptr, size_t bytes, unsigned flags)
 	return call_end(&c, r);
 }
 
-/* Is a copy under way, or still to come, that uses it? */
+/* Whether a copy that runs or is still queued uses it. */
 static bool in_use(const struct registration *h)
 {
 	for (CUstream s = fake.streams; s; s = s->next)
@@ -109,7 +110,7 @@ static CUresult removed(void *ptr, bool ours, const char *call)
 	if (in_use(h))
 		violation("%s of %p while copies with it were under way", call, ptr);
 	context_drain(NULL);
-	for (p = &fake.registrations; *p && *p != h;) /* the lock was away meanwhile */
+	for (p = &fake.registrations; *p && *p != h;) /* the list may have changed while the lock was released */
 		p = &(*p)->next;
 	if (!*p)
 		return CUDA_ERROR_INVALID_VALUE;
@@ -177,7 +178,7 @@ CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr *device, void *ptr, unsigned f
 	if (!r && (flags || !host_find(ptr, 1, &partly)))
 		r = CUDA_ERROR_INVALID_VALUE;
 	if (!r)
-		*device = (uintptr_t)ptr; /* attribute 91: the same */
+		*device = (uintptr_t)ptr; /* attribute 91: the same as above */
 	return call_end(&c, r);
 }
 

@@ -1,5 +1,5 @@
-/* Memory of another process by a 64-byte handle. The handle leads to the owner's memfd, by way of /proc, so that there
- * is nothing to clean up; the memory's header page counts who has it open. */
+/* Memory of another process by a 64-byte handle. The handle leads to the owner's memfd through /proc, so that nothing
+ * needs cleaning up; the memory's header page counts the processes that have it open. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -30,8 +30,8 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr ptr)
 		r = CUDA_ERROR_NOT_SUPPORTED;
 	if (!r) {
 		m = memory_find(ptr, 1);
-		if (!m || m->kind != MEMORY_OWN || m->base != ptr) /* imported memory cannot be passed on, nor VMM
-		                                                    * memory, nor the middle of a piece */
+		if (!m || m->kind != MEMORY_OWN || m->base != ptr) /* imported memory, VMM memory and the middle of an
+		                                                    * allocation cannot be exported */
 			r = CUDA_ERROR_INVALID_VALUE;
 	}
 	if (!r) {
@@ -52,7 +52,7 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr ptr)
 
 static bool note_opener(struct block *b)
 {
-	for (int pass = 0; pass < 2; pass++) /* the rows of the dead only if there is no other */
+	for (int pass = 0; pass < 2; pass++) /* takes rows of dead processes only when no other row is free */
 		for (int i = 0; i < MOST_OPENERS; i++) {
 			int32_t pid = atomic_load(&b->openers[i].pid);
 
@@ -79,7 +79,7 @@ static CUresult permitted(const struct handle *h)
 	return CUDA_SUCCESS;
 }
 
-/* The same memory again, or some that lies where the owner had another piece that we still have open. */
+/* The same memory opened again, or an import at this address of an earlier allocation that is still open. */
 static CUresult already(const struct handle *h, uint64_t va, CUcontext ctx, struct memory **foundp)
 {
 	for (struct memory *m = fake.memory; m; m = m->next) {
@@ -101,7 +101,7 @@ static CUresult already(const struct handle *h, uint64_t va, CUcontext ctx, stru
 	return CUDA_SUCCESS;
 }
 
-/* The memfd and its header, if they are still what the handle meant. */
+/* The memfd and its header, if they are still those that the handle was made for. */
 static CUresult reach(const struct handle *h, int *fdp, struct block **blockp)
 {
 	size_t whole = (h->n_bytes + PAGE - 1) / PAGE * PAGE;

@@ -1,5 +1,5 @@
-/* Modules and kernels. Nobody can run GPU code here, so a kernel is found by its name among those written for the host
- * (kernels.c) and runs on the stream's thread, on the memory behind the pointers it was given. */
+/* Modules and kernels. The double cannot run GPU code, so a kernel is found by name among those written for the host
+ * (kernels.c). It runs on the stream's thread, on the memory behind the pointers it was given. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +13,7 @@ struct CUfunc_st {
 };
 
 struct CUmod_st {
-	struct CUmod_st *next; /* first: report.c counts by it */
+	struct CUmod_st *next; /* first member: report.c counts with it */
 	struct CUfunc_st *functions;
 	uint64_t magic;
 };
@@ -31,7 +31,8 @@ static bool image_known(const void *image)
 	return strstr(image, ".version") && strstr(image, ".target");
 }
 
-/* A driver compiles PTX of its own CUDA at most. CUDA 11.N has PTX 7.N, and each later major number one more. */
+/* A driver compiles PTX up to the version of its own CUDA. CUDA 11.N has PTX 7.N, and each later major number one
+ * more. */
 static bool ptx_is_too_new(const char *text)
 {
 	const char *version = strncmp(text, ".version ", 9) ? NULL : text + 9;
@@ -153,7 +154,7 @@ CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *
 	return call_end(&c, r);
 }
 
-/* Libraries are modules of no context; a kernel is its function. */
+/* A library is a module without a context; a kernel is a function of it. */
 CUresult cuLibraryLoadData(CUlibrary *library, const void *code, int *jit, void **jit_values, unsigned n_jit,
 			   int *options, void **values, unsigned n)
 {
@@ -207,7 +208,7 @@ CUresult cuFuncGetAttribute(int *value, int attribute, CUfunction function)
 	return call_end(&c, r);
 }
 
-/* Copies the parameters, as they may change once the call has returned. */
+/* Copies the parameters, because they may change after the call has returned. */
 static CUresult take_params(struct launch *l, void **params, void **extra)
 {
 	const struct fakecuda_kernel *k = l->kernel;
@@ -270,7 +271,7 @@ void launch_run(struct launch *l, CUcontext ctx)
 	l->kernel->run(l->params, &l->grid);
 }
 
-/* Kept for good, as nobody says when the kernel is done with it; there is no second time, the context being lost. */
+/* Never freed, because the end of the kernel's use is unknown. Called only once: after that the context is lost. */
 static void *scratch(size_t n_bytes)
 {
 	static struct piece {

@@ -1,5 +1,5 @@
-/* Kernels written for the host. Those of the conformance program do what its PTX (tests/gpu/cuda.c) does; the client's
- * finishing kernel is compiled from the source that the GPU version and the CPU tests share. */
+/* Kernels written for the host. Those of the conformance program do the same as its PTX (tests/gpu/cuda.c). The
+ * client's finishing kernel is compiled from the source that the GPU version and the CPU tests share. */
 #include "kernels.h"
 
 #include <stdatomic.h>
@@ -26,7 +26,7 @@ static void run_add(void **params, const struct fakecuda_grid *grid)
 		t[i] = f[i] + add;
 }
 
-/* conformance_spin(uint64_t ns): keeps its stream busy for so long */
+/* conformance_spin(uint64_t ns): keeps its stream busy for that time */
 static void run_spin(void **params, const struct fakecuda_grid *grid)
 {
 	uint64_t ns;
@@ -36,7 +36,7 @@ static void run_spin(void **params, const struct fakecuda_grid *grid)
 	nanosleep(&(struct timespec){ (time_t)(ns / 1000000000), (long)(ns % 1000000000) }, NULL);
 }
 
-/* conformance_count(uint32_t *to, uint64_t ns): counts there for so long */
+/* conformance_count(uint32_t *to, uint64_t ns): counts in *to for that time */
 static void run_count(void **params, const struct fakecuda_grid *grid)
 {
 	unsigned long long to;
@@ -53,7 +53,7 @@ static void run_count(void **params, const struct fakecuda_grid *grid)
 	}
 }
 
-/* conformance_fma(float *to, uint32_t rounds): arithmetic to keep a GPU busy; here the time passes without it */
+/* conformance_fma(float *to, uint32_t rounds): arithmetic that keeps a GPU busy; here only time passes */
 static void run_fma(void **params, const struct fakecuda_grid *grid)
 {
 	unsigned long long to;
@@ -80,7 +80,7 @@ static void run_copy(void **params, const struct fakecuda_grid *grid)
 	nanosleep(&(struct timespec){ 0, rounds < 9000 ? rounds * 100000l : 900000000l }, NULL);
 }
 
-/* The client's finishing kernels: one implementation, and a check that the right one was launched. */
+/* The client's finishing kernels: one implementation, and a check that the client launched the right kernel. */
 static void run_finish(void **params, const struct fakecuda_grid *grid)
 {
 	struct convert_plan p;

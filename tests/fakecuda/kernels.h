@@ -4,7 +4,7 @@
 
 #include "fakecuda.h"
 
-/* NULL: there is none of that name. */
+/* NULL: no kernel has that name. */
 const struct fakecuda_kernel *kernels_find(const char *name);
 
 #endif

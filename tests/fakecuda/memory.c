@@ -1,5 +1,6 @@
 /* Device memory: a memfd that is mapped twice, once without access (the device pointer) and once for the streams, with
- * a header page that processes share. Addresses are spread at random, so that no two processes agree on one by luck. */
+ * a header page that processes share. Addresses are random, so that two processes do not get the same address by
+ * chance. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -47,7 +48,7 @@ static size_t round_up(size_t n, size_t to)
 	return (n + to - 1) / to * to;
 }
 
-/* The memfd of so much device memory, with its header mapped at *blockp; -1: errno. */
+/* A memfd for n_bytes of device memory, with its header mapped at *blockp; -1: errno. */
 int memory_create_fd(size_t n_bytes, struct block **blockp)
 {
 	size_t whole = round_up(n_bytes, PAGE);
@@ -75,8 +76,8 @@ int memory_create_fd(size_t n_bytes, struct block **blockp)
 	return fd;
 }
 
-/* Maps fd's memory into m: base, data. avoid_va: where the exporter has it, which must not come out here as well. The
- * header is mapped by the caller. */
+/* Maps fd's memory into m: base, data. avoid_va: the exporter's address, which must not be used here as well. The
+ * caller maps the header. */
 CUresult memory_map(struct memory *m, int fd, uint64_t avoid_va)
 {
 	static uint64_t spread;
@@ -126,7 +127,7 @@ struct memory *memory_find(CUdeviceptr ptr, size_t n_bytes)
 	return NULL;
 }
 
-/* Frees it whatever it is; says so if another process still has it open. */
+/* Frees memory of any kind; reports a violation if another process still has it open. */
 void memory_remove(struct memory *m)
 {
 	for (struct memory **p = &fake.memory; *p; p = &(*p)->next)
@@ -140,7 +141,7 @@ void memory_remove(struct memory *m)
 		for (int i = 0; i < MOST_OPENERS; i++) {
 			int32_t pid = atomic_load(&m->block->openers[i].pid);
 
-			/* what waits for its parent has closed all */
+			/* a zombie process has closed everything */
 			users += pid && atomic_load(&m->block->openers[i].n) > 0 && process_start(pid) != 0;
 		}
 		if (users)
@@ -160,14 +161,15 @@ void memory_remove(struct memory *m)
 	memory_unmap(m);
 }
 
-/* When a stream is about to use it. Without the lock; m cannot go away, as freeing waits for the streams. */
+/* Checked when a stream is about to use m. Called without the lock; m cannot go away, because freeing waits for
+ * streams. */
 CUresult memory_usable(struct memory *m)
 {
 	if (m->kind != MEMORY_IMPORTED)
 		return CUDA_SUCCESS;
 	if (atomic_load(&m->block->freed)) {
 		violation("work on imported memory that its owner, process %d, has freed", m->block->pid);
-		return CUDA_SUCCESS; /* what is there is undefined */
+		return CUDA_SUCCESS; /* its content is undefined */
 	}
 	if (!process_alive(m->block->pid, m->block->start)) {
 		count(COUNT_DEAD_EXPORTER, 1);
@@ -194,8 +196,8 @@ CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total)
 	return call_end(&c, r);
 }
 
-/* Less than 2 MiB share a block with others, as on a real GPU: here a block of its own, at an odd place, so that a
- * handle opens to something else. */
+/* On a real GPU, allocations below 2 MiB share a block with others. Here each gets a block of its own at an odd offset,
+ * so that a handle opens at an address other than the allocation's. */
 static CUresult allocate(CUcontext ctx, size_t n_bytes, CUdeviceptr *ptr)
 {
 	struct device *d = &fake.devices[ctx->device];
@@ -232,7 +234,7 @@ static CUresult allocate(CUcontext ctx, size_t n_bytes, CUdeviceptr *ptr)
 	m->base += offset;
 	m->data += offset;
 	m->n_bytes = n_bytes;
-	memset(m->data, 0xcd, n_bytes < 1 << 16 ? n_bytes : 1 << 16); /* whatever was there before */
+	memset(m->data, 0xcd, n_bytes < 1 << 16 ? n_bytes : 1 << 16); /* stands for old content */
 	m->next = fake.memory;
 	fake.memory = m;
 	*ptr = m->base;
@@ -256,7 +258,7 @@ CUresult cuMemFree_v2(CUdeviceptr ptr)
 	struct memory *m;
 
 	if (!r && ptr) {
-		context_drain(NULL); /* the real one waits as well */
+		context_drain(NULL); /* the real driver waits as well */
 		m = memory_find(ptr, 1);
 		if (!m || m->base != ptr || m->kind != MEMORY_OWN) {
 			violation("cuMemFree of 0x%llx, which cuMemAlloc did not give or which is free already", ptr);
@@ -321,7 +323,7 @@ static CUresult pointer_attribute(void *data, int attribute, CUdeviceptr ptr)
 	case 9: /* ordinal */
 		*(int *)data = m && m->ctx ? m->ctx->device : m ? device_of(m->block) : 0;
 		return CUDA_SUCCESS;
-	case 10: /* may cuIpcGetMemHandle be asked */
+	case 10: /* whether cuIpcGetMemHandle is allowed */
 		*(int *)data = m && m->kind == MEMORY_OWN && !settings.no_ipc;
 		return CUDA_SUCCESS;
 	case 11:
@@ -348,7 +350,7 @@ CUresult cuPointerGetAttribute(void *data, int attribute, CUdeviceptr ptr)
 	return call_end(&c, r);
 }
 
-/* Unknown pointers are no error here: their attributes are zero. */
+/* Unknown pointers are not an error here: their attributes are zero. */
 CUresult cuPointerGetAttributes(unsigned n, int *attributes, void **data, CUdeviceptr ptr)
 {
 	struct call c;

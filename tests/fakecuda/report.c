@@ -1,6 +1,6 @@
-/* Counters, violations, and what is left over at the end. Lines go to $FAKECUDA_REPORT.PID as they come, so that a
- * process that is killed has said what it had to say; the last line ("end ...") is there only when the process ended in
- * the ordinary way. */
+/* Counters, violations, and what is left over at the end. Lines are written to $FAKECUDA_REPORT.PID at once, so that
+ * the report of a killed process is complete up to its death; the last line ("end ...") exists only after an ordinary
+ * exit. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -121,7 +121,7 @@ uint64_t fakecuda_counter(const char *name)
 	return n;
 }
 
-/* Descriptors of device memory that no object of ours keeps: exported or received, and not closed. */
+/* Descriptors of device memory that no object of the double keeps: exported or received, and not closed. */
 static unsigned stray_fds(void)
 {
 	unsigned n = 0, kept = vmm_n_fds();
@@ -198,8 +198,8 @@ unsigned fakecuda_alive(void)
 	return n;
 }
 
-/* At the ordinary end of the process that called cuInit; a forked child says nothing. A thread that was stopped by exit
- * may hold the lock. */
+/* Runs at the ordinary end of the process that called cuInit; a forked child reports nothing. A thread that exit
+ * stopped may hold the lock. */
 __attribute__((destructor)) static void at_end(void)
 {
 	struct timespec soon;

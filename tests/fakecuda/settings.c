@@ -1,4 +1,5 @@
-/* What the environment asks for: the machine to play, delays, and errors to come. README.md lists the variables. */
+/* What the environment asks for: the machine to simulate, delays, and errors to inject. README.md lists the
+ * variables. */
 #include <fnmatch.h>
 #include <signal.h>
 #include <stdio.h>
@@ -16,7 +17,7 @@ enum { MOST_RULES = 64, KILLED = -9 };
 
 struct rule {
 	char name[48];
-	uint64_t seen, nth; /* nth: 0: by chance */
+	uint64_t seen, nth; /* nth: 0: at random */
 	bool from_then_on;
 	double chance;
 	CUresult result;
@@ -67,8 +68,8 @@ static bool is_call(const char *name)
 	return false;
 }
 
-/* "NAME:3=2": the third call of NAME ends in error 2; "NAME:3+=2": every one from the third on; "NAME:*=2";
- * "NAME:p0.01=2": by chance. */
+/* "NAME:3=2": the third call of NAME ends in error 2; "NAME:3+=2": every call from the third on; "NAME:*=2": every
+ * call; "NAME:p0.01=2": at random. */
 static bool add_rule(const char *text)
 {
 	struct rule r = { 0 };
@@ -79,8 +80,8 @@ static bool add_rule(const char *text)
 	    n_rules == MOST_RULES)
 		return false;
 	memcpy(r.name, text, (size_t)(colon - text));
-	/* A rule for nothing would make a test that cannot fail. Names are without the ABI's _v2; "run" is an operation
-	 * of a stream. */
+	/* A rule that matches no call would make a test that cannot fail. Names are without the ABI's _v2; "run" is an
+	 * operation of a stream. */
 	if (!is_call(r.name) && strcmp(r.name, "run"))
 		return false;
 	if (colon[1] == '*') {
@@ -98,7 +99,7 @@ static bool add_rule(const char *text)
 	r.result = (CUresult)strtol(equals + 1, &end, 10);
 	if (!r.result || *end)
 		return false;
-	/* Work that was queued and fails ends the context; there is no other way for it to be told. */
+	/* A failure of queued work ends the context; the driver has no other way to report it. */
 	if (!strcmp(r.name, "run") && !error_is_fatal(r.result))
 		return false;
 	rules[n_rules++] = r;
@@ -235,8 +236,8 @@ void settings_read(void)
 	inside = false;
 }
 
-/* $FAKECUDA_CONTROL: a file whose rules replace all others whenever it is written anew, to tell a process that runs
- * already. */
+/* $FAKECUDA_CONTROL: a file whose rules replace all others whenever the file is rewritten, to control a running
+ * process. */
 static void look_at_control(void)
 {
 	struct stat st;
@@ -304,7 +305,7 @@ void inject_latency(const char *name)
 				  NULL);
 }
 
-/* ---- calls that are held ---- */
+/* ---- calls that wait ---- */
 
 static pthread_mutex_t hold_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t hold_changed = PTHREAD_COND_INITIALIZER;

@@ -1,5 +1,5 @@
-/* Streams: a thread each, from its first operation on, that does one operation after the other, each after a delay of
- * its own choice. The legacy default stream waits for the blocking ones and they for it. */
+/* Streams. Each has a thread, started with its first operation, which runs one operation after the other, each after a
+ * delay of its own. The legacy default stream and the blocking streams wait for each other. */
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,7 +49,7 @@ static void stream_unref(CUstream s)
 	free(s);
 }
 
-/* The caller's reference; what was submitted still runs. */
+/* Drops the caller's reference; submitted work still runs. */
 void stream_drop(CUstream s)
 {
 	s->closing = true;
@@ -62,10 +62,10 @@ bool stream_idle(CUstream s)
 	return s->completed == s->submitted;
 }
 
-/* ---- doing ---- */
+/* ---- running operations ---- */
 
-/* Waits a little while others do something; the lock is away meanwhile. For events of other processes, which cannot
- * wake us. */
+/* Waits a little with the lock released, so that other threads make progress. For events of other processes, which
+ * cannot wake this thread. */
 static void wait_shortly(void)
 {
 	struct timespec t;
@@ -94,7 +94,7 @@ static CUresult copy(struct op *op, long delay_ns)
 	if (r)
 		return r;
 	if (!overlap)
-		memset(op->to, 0xa5, op->n_bytes); /* what is there while a copy runs is nobody's to rely on */
+		memset(op->to, 0xa5, op->n_bytes); /* no reader may rely on the destination while a copy runs */
 	pause_ns(delay_ns);
 	memmove(op->to, op->from, op->n_bytes);
 	return CUDA_SUCCESS;
@@ -282,7 +282,7 @@ void context_drain(CUcontext ctx)
 {
 	bool again = true;
 
-	while (again) { /* the list may change whenever the lock is away */
+	while (again) { /* the list may change whenever the lock is released */
 		again = false;
 		for (CUstream s = fake.streams; s && !again; s = s->next)
 			if ((!ctx || s->ctx == ctx) && !stream_idle(s)) {
@@ -292,7 +292,7 @@ void context_drain(CUcontext ctx)
 	}
 }
 
-/* Each thread has one of its own in each context. It lives as long as the context, which nobody minds here. */
+/* Each thread has one per-thread stream in each context. It lives as long as the context, which is acceptable here. */
 static CUstream per_thread(CUcontext ctx)
 {
 	pthread_t self = pthread_self();

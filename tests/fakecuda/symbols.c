@@ -1,5 +1,5 @@
-/* Finding functions by name and version, the names of errors, and the traps behind names that mean an interface of
- * 32-bit times. */
+/* Finds functions by name and version; the names of errors; traps behind names that stand for an interface of 32-bit
+ * times. */
 #include <string.h>
 
 #include "fake.h"
@@ -14,8 +14,7 @@ static const struct {
 #undef ROW
 };
 
-/* The youngest version of it that is not younger than asked for. *status: 0 found, 1 no such name, 2 only in a newer
- * version. */
+/* The newest version that is at most the requested one. *status: 0 found, 1 no such name, 2 only in a newer version. */
 static CUresult look_up(const char *symbol, void **fn, int version, int *status)
 {
 	int best = 0;
@@ -57,7 +56,7 @@ CUresult cuGetProcAddress_v2(const char *symbol, void **fn, int version, uint64_
 	(void)flags;
 	if (!r)
 		r = look_up(symbol, fn, version, statusp ? statusp : &status);
-	if (r == CUDA_ERROR_NOT_FOUND && statusp) /* told by the status */
+	if (r == CUDA_ERROR_NOT_FOUND && statusp) /* the status reports it */
 		r = CUDA_SUCCESS;
 	return call_end(&c, r);
 }

@@ -1,5 +1,5 @@
-/* Memory made of handles, address ranges and mappings, which other processes get as a file descriptor. It lives as long
- * as a handle, a mapping or a descriptor does, in whichever process. */
+/* Memory made of handles, address ranges and mappings, which other processes receive as a file descriptor. It lives as
+ * long as a handle, a mapping or a descriptor in any process. */
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +12,7 @@
 struct vmm_handle {
 	struct vmm_handle *next;
 	unsigned n_mappings;
-	bool released; /* only mappings keep it */
+	bool released; /* only mappings keep it alive */
 	int fd;
 	size_t n_bytes;
 	struct block *block;
@@ -40,8 +40,8 @@ static struct vmm_handle *handle_find(CUmemGenericAllocationHandle handle)
 	return NULL;
 }
 
-/* The memory is given back with the last of handle and mappings, as far as this process goes: a descriptor, or another
- * process, keeps its bytes. */
+/* This process frees the memory with the last of its handle and mappings. A descriptor, or another process, keeps the
+ * bytes. */
 static void free_if_over(struct vmm_handle *h)
 {
 	if (!h->released || h->n_mappings)
@@ -93,7 +93,7 @@ CUresult cuMemGetAllocationGranularity(size_t *bytes, const CUmemAllocationProp 
 	return call_end(&c, r);
 }
 
-/* Whatever was there before, maybe another process's. */
+/* Stands for old content, maybe of another process. */
 static void dirty(const struct vmm_handle *h)
 {
 	static const char junk[4096] = { [0 ... 4095] = (char)0xcd };
@@ -188,7 +188,7 @@ CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, vo
 		if (b == MAP_FAILED || !b->id || b->n_bytes != (size_t)st.st_size - PAGE)
 			r = CUDA_ERROR_INVALID_VALUE;
 	}
-	if (!r) /* the GPU it is on must be visible */
+	if (!r) /* the GPU that the memory is on must be visible */
 		r = device_of(b) < 0 ? CUDA_ERROR_INVALID_DEVICE : settings.no_vmm ? CUDA_ERROR_NOT_SUPPORTED : 0;
 	if (!r) {
 		struct vmm_handle *h = calloc(1, sizeof *h);
@@ -238,7 +238,7 @@ CUresult cuMemAddressReserve(CUdeviceptr *ptr, size_t bytes, size_t alignment, C
 	return call_end(&c, r);
 }
 
-/* The mapping that begins there, or NULL. */
+/* The mapping that begins at this address, or NULL. */
 static struct memory *mapping_at(CUdeviceptr ptr)
 {
 	struct memory *m = memory_find(ptr, 1);

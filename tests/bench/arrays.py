@@ -1,10 +1,12 @@
-"""Loaders of plain arrays, for comparison with "npy:" data sets: PyTorch's way, and the one gather copy that nobody can avoid."""
+"""Loaders of plain arrays, for comparison with "npy:" data sets: PyTorch's way, and the single gather copy that no
+loader can avoid."""
 
 import numpy
 
 
 class TensorDataset:
-    """torch.utils.data.DataLoader over a TensorDataset, num_workers=0: what people write for features that fit into memory."""
+    """torch.utils.data.DataLoader over a TensorDataset, num_workers=0: the usual code for features that fit into
+    memory."""
 
     def __init__(self, o):
         import torch

@@ -1,7 +1,8 @@
 """batchd and its peers in turn, in one run: prints medians and ratios, draws a plot.
 
-Every loader lives in a process of its own. Each round lets each of them load for a while, one after the other, so that a machine that is now
-faster, now slower hits all alike; a ratio is the median of the rounds' own ratios. CPU time includes worker processes and the daemon.
+Every loader has a process of its own. In each round they load one after the other for a while, so that changes in the
+machine's speed affect all alike; a ratio is the median of the rounds' own ratios. CPU time includes worker processes
+and the daemon.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""CPU seconds and memory of processes, read from /proc: what a loader costs includes its workers and its daemon."""
+"""CPU seconds and memory of processes, read from /proc: the cost of a loader includes its workers and its daemon."""
 
 import os
 import pathlib
@@ -42,6 +42,6 @@ def cpu_s(pids):
 
 
 def resident_bytes(pid):
-    """Resident memory, shared memory included; and the highest so far."""
+    """Resident memory now, shared memory included; and the highest so far."""
     status = dict(line.split(":", 1) for line in pathlib.Path(f"/proc/{pid}/status").read_text().splitlines())
     return int(status["VmRSS"].split()[0]) * 1024, int(status["VmHWM"].split()[0]) * 1024

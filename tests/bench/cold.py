@@ -1,9 +1,11 @@
-"""Reads that have to wait: images a second from files in the page cache, from files that were just dropped from it, and from a slow file system.
+"""Reads that have to wait: images a second from files in the page cache, from files just dropped from it, and from a
+slow file system.
 
-    python tests/bench/cold.py --build build [--data DIR] [--ms 5] [--io-threads 8 --io-threads 32] [--rounds 3]
+python tests/bench/cold.py --build build [--data DIR] [--ms 5] [--io-threads 8 --io-threads 32] [--rounds 3]
 
-The slow file system is a library (preload/slow-reads.c) under which each file's first read takes --ms milliseconds. "Reading in the workers" is batchd under the
-same library told to let even reads that may not wait do so: then a decoding thread is idle for as long as its file takes. Dropping the page cache needs root.
+The slow file system is a library (preload/slow-reads.c) under which each file's first read takes --ms milliseconds.
+"Reading in the workers" is batchd under the same library, told to let reads wait even if they may not: then a decoding
+thread is idle while it reads its file. Dropping the page cache needs root.
 """
 
 import argparse
@@ -19,11 +21,11 @@ import tempfile
 from runner import HERE, Runner
 
 COPIES = 2
-IN_STOCK = 5  # batches that a loader may have had ready before it was asked
+IN_STOCK = 5  # batches that a loader may have made ahead before it was asked
 
 
 def tree(runner, source):
-    """The pictures several times over, so that an epoch lasts."""
+    """The pictures several times over, so that an epoch lasts longer."""
     folder = runner.scratch / "pictures"
     for i in range(COPIES):
         shutil.copytree(source, folder / str(i))
@@ -31,7 +33,7 @@ def tree(runner, source):
 
 
 def slow(folder, ms, inline=False):
-    """What makes a process that is started with this environment see a slow disk."""
+    """Makes a process that starts with this environment see a slow disk."""
     return {
         "LD_PRELOAD": str(folder / "slow-reads.so"),
         "SLOW_READS": str(folder / "pictures"),
@@ -41,7 +43,7 @@ def slow(folder, ms, inline=False):
 
 
 class With:
-    """Environment variables for the processes that are started meanwhile."""
+    """Sets environment variables for processes that start in the meantime."""
 
     def __init__(self, runner, variables):
         self.runner, self.variables = runner, variables
@@ -64,8 +66,8 @@ def drop_caches():
 
 
 def loaders(runner, folder, args):
-    """{row: (loader, what to do before each measurement)}"""
-    # One epoch's pixels never come from what an earlier one kept.
+    """{row: (loader, function to call before each measurement)}"""
+    # Pixels of an epoch never come from a cache of an earlier epoch.
     config = "cache:\n  jpeg: off\n  decoded: off\nio_threads: {}\n"
     options = {"transform": "train224", "data": str(folder)}
     rows = {}
@@ -139,7 +141,7 @@ def main():
                 if before:
                     before()
                 m = loader.ask(1, IN_STOCK)
-                if i:  # the first round finds everybody cold
+                if i:  # in the first round every loader is cold
                     rates[label].append(m["images"] / m["wall_s"])
     finally:
         runner.stop()

@@ -1,4 +1,5 @@
-"""The rectangles that train224 and val224 need of each picture, for libjpeg-turbo alone; and the copy of the data that FFCV makes for itself."""
+"""The rectangles of each picture that train224 and val224 need, for libjpeg-turbo alone; and the copy of the data that
+FFCV makes for itself."""
 
 import os
 import pathlib
@@ -32,7 +33,7 @@ def full(runner):
 
 
 def train224(runner):
-    """What batchd itself draws for these pictures in epoch 0 of seed 0."""
+    """The crops that batchd draws for these pictures in epoch 0 of seed 0."""
     lines = []
     for index, path in enumerate(runner.pictures()):
         width, height = size_of(path)
@@ -58,7 +59,7 @@ def train224(runner):
 
 
 def val224(runner):
-    """The 224 of Resize(256)'s shorter side, in the picture's own pixels."""
+    """The crop of size 224 after Resize(256) of the shorter side, in the picture's own pixels."""
     lines = []
     for path in runner.pictures():
         width, height = size_of(path)

@@ -1,12 +1,12 @@
-/* What decoding costs: libjpeg-turbo and our scan decoder on the same photographs and the same random crops.
+/* The cost of decoding: libjpeg-turbo and batchd's scan decoder on the same photographs and the same random crops.
  *
  *     decode [DIR [ROUNDS [WAY]]]
  *
  *     DIR   an image folder, ../shared/data/photos if not given
- *     WAY   only that one, for a profiler
+ *     WAY   only that way, for a profiler
  *
- * Per image, milliseconds of CPU time, the header's included: the median over rounds, in each of which every way
- * decodes all images in turn. */
+ * Per image, milliseconds of CPU time, including the header: the median over rounds, in each of which every way decodes
+ * all images in turn. */
 #include <dirent.h>
 #include <math.h>
 #include <time.h>
@@ -27,7 +27,7 @@ struct sample {
 static struct sample samples[MAX_FILES];
 static unsigned n_samples;
 static struct scan *scan;
-static struct jpeg_in in; /* one decompressor for all, as a worker has */
+static struct jpeg_in in; /* one decompressor for all ways, as in a worker */
 static uint8_t *rgb;
 static size_t rgb_bytes;
 
@@ -71,7 +71,7 @@ static void libjpeg_region(const struct sample *s)
 	}
 }
 
-/* As a daemon does it for each image that has an index or gets one. */
+/* As a daemon does for each image that has an index or gets one. */
 static uint64_t id_now(void)
 {
 	return scan_id(&in.c, in.c.src->next_input_byte, in.c.src->bytes_in_buffer);
@@ -127,7 +127,7 @@ static const struct way {
 };
 enum { N_WAYS = sizeof(ways) / sizeof(ways[0]), REGION_WAY = 2 };
 
-/* As RandomResizedCrop draws: area 8 to 100 %, aspect 3/4 to 4/3. */
+/* Same distribution as RandomResizedCrop: area 8 to 100 %, aspect 3/4 to 4/3. */
 static struct region_px random_crop(uint32_t width, uint32_t height, uint32_t *seed)
 {
 	for (unsigned i = 0; i < 10; i++) {

@@ -1,4 +1,5 @@
-"""Time from a trainer's first call to its first batch: first_batch.py batchd|PyTorch 'JSON of peers.Options'. Imports are done before the clock starts."""
+"""Time from a trainer's first call to its first batch: first_batch.py batchd|PyTorch 'JSON of peers.Options'. Imports
+happen before the clock starts."""
 
 import json
 import sys
@@ -12,7 +13,7 @@ if name == "batchd":
     import batchd  # noqa: F401
 
     try:
-        import torch  # noqa: F401  a trainer has it loaded long before
+        import torch  # noqa: F401 a trainer has loaded it long before
     except ImportError:
         pass
 else:

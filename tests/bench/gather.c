@@ -1,9 +1,9 @@
-/* How fast rows of an array are gathered, against the loop anybody would write.
+/* How fast rows of an array are gathered, compared with the obvious loop.
  *
  *     gather [ROWS COLUMNS BATCH]        float32; 10000 256 128 by default
  *
  * Both copy the same shuffled batches out of the same mapped file, in turn; medians of many repetitions. The last
- * figure is what dataset_gather costs with all its checks, labels included. */
+ * figure is the cost of dataset_gather with all its checks, labels included. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,13 +1,14 @@
-/* What handing over a batch costs when it is ready: handover SOCKET PID N
+/* The cost of handing over a batch that is ready: handover SOCKET PID N
  *
- * The batches are random numbers, 64x3x224x224 float32 (38.5 MB). Twice N batches are taken and given back: in bursts,
- * everything that is there after a sleep in which the window has been refilled; and one by one, with a sleep after
- * each, as a trainer does that is slower than the daemon. Nothing but the hand-over is left to do. The trainer's CPU
- * time and system calls are taken around batchd_try_next and batchd_release; in bursts those that follow at once apart
- * from the first, which is taken by a processor that has forgotten everything. The daemon's (PID's) CPU time is that of
- * its loop thread, which is everything the daemon does apart from filling rows; and how often that thread and its
- * workers were woken. The worker that wakes the next one pays for that itself; what a wake-up costs here is measured
- * between two threads of this program. Prints JSON: medians of the trainer, means of the daemon. */
+ * The batches are random numbers, 64x3x224x224 float32 (38.5 MB). The program takes and releases N batches in each of
+ * two ways: in bursts, where it sleeps until the window is refilled and then takes everything; and one by one, with a
+ * sleep after each, as a trainer does that is slower than the daemon. Nothing but the hand-over is left to do.
+ *
+ * The trainer's CPU time and system calls are those of batchd_try_next and batchd_release. In bursts the first batch is
+ * counted apart from those that follow at once, because the processor's caches are cold for the first. The daemon's
+ * (PID's) CPU time is that of its loop thread, which does everything except filling rows; the wake-ups of that thread
+ * and of its workers are counted, too. A worker that wakes the next one pays for that itself; the cost of a wake-up
+ * here is measured between two threads of this program. Prints JSON: medians of the trainer, means of the daemon. */
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdbool.h>
@@ -24,7 +25,7 @@
 
 enum { BURST_SLEEP_US = 300000, STEADY_SLEEP_US = 60000 };
 
-/* ---- system calls: libbatchd is linked statically, so that its calls come here ---- */
+/* ---- system calls: libbatchd is linked statically, so that its calls arrive here ---- */
 
 static unsigned long n_calls;
 
@@ -56,7 +57,7 @@ static void die(const char *what, const char *why)
 	exit(1);
 }
 
-/* CPU seconds of the process's first thread so far, which is batchd's loop. */
+/* CPU seconds of the process's first thread so far, which runs batchd's loop. */
 static double loop_cpu(const char *pid)
 {
 	char path[64];
@@ -124,7 +125,7 @@ static double mean_us(const double *values, unsigned long n)
 	return n ? sum / (double)n * 1e6 : 0;
 }
 
-/* ---- what waking a thread costs who does it ---- */
+/* ---- the cost of waking a thread, for the thread that wakes it ---- */
 
 static void *sleep_again_and_again(void *arg)
 {
@@ -160,12 +161,12 @@ static double wake_us(void)
 /* ---- the two ways ---- */
 
 struct costs {
-	double *first, *next; /* CPU seconds; after a sleep, and at once after another batch */
+	double *first, *next; /* CPU seconds; after a sleep, and directly after another batch */
 	unsigned long n_first, n_next, n_calls_first, n_calls_next;
-	double loop_us, loop_wakes, worker_wakes; /* of the daemon, a batch */
+	double loop_us, loop_wakes, worker_wakes; /* of the daemon, per batch */
 };
 
-/* Takes every batch that is ready, but at most so many. */
+/* Takes every batch that is ready, up to a limit. */
 static unsigned long drain(struct batchd_loader *l, struct costs *c, unsigned long most)
 {
 	struct batchd_batch b = { .size_bytes = sizeof b };

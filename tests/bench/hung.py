@@ -1,10 +1,12 @@
-"""What other jobs keep of their throughput while a file system hangs: a FUSE server (tests/fuse.h) that is stopped between two epochs.
+"""How much of their throughput other jobs keep while a file system hangs: a FUSE server (tests/fuse.h) that is stopped
+between two epochs.
 
-    hung.py [--build build] [--seconds 10] [--workers N] [--jobs 4] [--images FOLDER]
+hung.py [--build build] [--seconds 10] [--workers N] [--jobs 4] [--images FOLDER]
 
-Root only, as it mounts. Measures the batches per second of a job on `random:` and of one on a local image folder, each alone, then beside --jobs jobs on the
-server's files while the server answers, then while it hangs; three times over, medians. Prints JSON. `kept` is hung / alone, which is to be at least 0.9:
-exit status 1 where it is not. Run it on a machine that does nothing else.
+Needs root, because it mounts. Measures the batches per second of a job on `random:` and of a job on a local image
+folder: each alone, then beside --jobs jobs on the server's files while the server answers, then while it hangs; three
+times over, medians. Prints JSON. `kept` is hung / alone and must be at least 0.9: otherwise the exit status is 1. Run
+it on a machine that does nothing else.
 """
 
 import argparse

@@ -1,9 +1,9 @@
-/* How long the pixel kernels take, one by one, on every path this processor can run:
+/* The time of each pixel kernel, on every path that this processor can run:
  *
  *     kernels [RUNS]
  *
- * Each figure is the median of RUNS runs (default 101) on data that is in the cache; nanoseconds per output pixel, and
- * the whole thing in microseconds. Medians, because machines that run benchmarks usually do other things as well. */
+ * Each figure is the median of RUNS runs (default 101) on data that is in the cache: nanoseconds per output pixel, and
+ * microseconds for the whole operation. Medians, because machines that run benchmarks usually do other work as well. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -74,7 +74,7 @@ struct resample_bench {
 	struct resampler *r;
 	struct resample_request q;
 	struct image src, dst;
-	bool new_size; /* every run has another size, as random crops have: weights are made each time */
+	bool new_size; /* every run has another size, as random crops have, so weights are made each time */
 };
 
 static void resample_once(void *arg)
@@ -82,7 +82,7 @@ static void resample_once(void *arg)
 	struct resample_bench *b = arg;
 	struct region_px origin = { 0, 0, b->src.width, b->src.height };
 
-	if (b->new_size) { /* back and forth by one pixel */
+	if (b->new_size) { /* alternates by one pixel */
 		uint32_t odd = b->q.box.width == b->src.width;
 
 		b->q.box.width -= odd ? 1 : (uint32_t)-1;
@@ -114,7 +114,7 @@ struct convert_bench {
 	struct convert f;
 	struct image src;
 	void *out;
-	size_t n_places, next; /* results go round many places, as rows of a batch do, so that they are not in the
+	size_t n_places, next; /* results go to many places in turn, as rows of a batch do, so that they are not in the
 	                        * cache */
 };
 

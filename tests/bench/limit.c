@@ -2,7 +2,7 @@
  *
  *     limit THREADS REPEATS <LIST         LIST: lines "X Y WIDTH HEIGHT PATH", pixels; WIDTH 0: the whole picture
  *
- * Decodes with the accurate DCT and fancy upsampling, as Pillow does. A rectangle is decoded as the library offers it:
+ * Decodes with the accurate DCT and fancy upsampling, as Pillow does. A rectangle is decoded as the library allows:
  * columns cropped to whole blocks, rows above it skipped, nothing read below it. Files are read into memory first.
  * Prints {"images", "wall_s", "cpu_s"}. */
 #include <pthread.h>
@@ -66,7 +66,7 @@ static void read_list(struct work *w)
 	}
 }
 
-/* row: room for any line of any of the pictures. */
+/* row: room for any row of any of the pictures. */
 static void decode(struct jpeg_decompress_struct *d, const struct item *i, uint8_t **row, size_t *row_bytes)
 {
 	unsigned end;

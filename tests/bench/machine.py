@@ -1,4 +1,4 @@
-"""What a figure needs beside it to mean something: machine, data, sizes."""
+"""The facts without which a figure means nothing: machine, data, sizes."""
 
 import datetime
 import os

@@ -1,14 +1,18 @@
-"""What a trainer notices of other clients that cost a lot and do little.
+"""How much a trainer is slowed down by other clients that cost a lot and do little.
 
-    neighbours.py [--build build] [--seconds 5] [--rounds 3] [--only idle|slow] [--json FILE] [--quick]
+neighbours.py [--build build] [--seconds 5] [--rounds 3] [--only idle|slow] [--json FILE] [--quick]
 
-idle: 31 idle sessions of world_size 4096 beside a trainer of small arrays (64 rows of 12 KiB), then closed all at once. Printed are the trainer's
-throughput beside them as a ratio of that alone, and the loop's longest absence: a probe says Hello every few milliseconds and waits for the answer.
-slow: another user, whose rows take seconds (a picture through a long chain of Resizes), beside a trainer of small pictures. The trainer pauses until
-the other has every worker, then asks again: printed are the time to its first batch that was not in stock, its longest wait while both go on, and its
-throughput beside the other as a ratio of that alone, of which its fair share of the workers is a half. Needs root, to be two users.
+idle: 31 idle sessions of world_size 4096 beside a trainer of small arrays (64 rows of 12 KiB), then all closed at once.
+Prints the trainer's throughput beside them as a ratio of its throughput alone, and the loop's longest absence: a probe
+sends Hello every few milliseconds and waits for the answer.
 
-On a quiet machine; every figure is a median of the rounds, but for the longest times, which are the longest of all rounds.
+slow: another user, whose rows take seconds (a picture through a long chain of Resizes), beside a trainer of small
+pictures. The trainer pauses until the other user has every worker, then asks again. Prints the time to its first batch
+that was not in stock, its longest wait while both run, and its throughput beside the other user as a ratio of its
+throughput alone, of which its fair share of the workers is a half. Needs root, to have two users.
+
+Run it on a quiet machine. Every figure is a median of the rounds, except the longest times, which are the longest of
+all rounds.
 """
 
 import argparse
@@ -29,7 +33,7 @@ sys.path.insert(0, str(HERE))
 
 N_IDLE, WORLD = 31, 4096
 OTHER_UID = 65534
-STOCK = 5  # batches: the trainer's window, and the first that was not in it
+STOCK = 5  # batches: the trainer's window, and the first batch after it
 RESIZES, SIDE = 30, 3000  # about 50 ms each
 
 
@@ -37,7 +41,8 @@ RESIZES, SIDE = 30, 3000  # about 50 ms each
 
 
 def victim(a):
-    """Answers each line, a number of seconds, with how many batches came in that time and the waits for the first ones and the longest."""
+    """Reads lines, each a number of seconds. Answers with the number of batches in that time, the waits for the first
+    ones, and the longest wait."""
     import batchd
 
     options = (
@@ -97,7 +102,7 @@ def idle(a):
 
 def slow(a):
     import batchd
-    import numpy  # noqa: F401, while it may still read them: Python may lie in a home folder
+    import numpy  # noqa: F401, while this user may still read it: Python may be in a home folder
 
     os.setgroups([])
     os.setgid(OTHER_UID)
@@ -123,7 +128,7 @@ def slow(a):
         os._exit(0)
 
 
-# ---- what is measured ----
+# ---- measurements ----
 
 
 class Role:
@@ -161,7 +166,7 @@ class Role:
 
 def hello_ms(path):
     """One connection, Hello and its answer: milliseconds."""
-    body = b"\x08\x7f\x12\x05probe"  # the highest version there may be, the program
+    body = b"\x08\x7f\x12\x05probe"  # the highest possible version, the program
     began = time.monotonic()
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as s:
         s.connect(path)
@@ -226,7 +231,7 @@ def wait_until_busy(path, n):
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline and batchd.status(path)["workers"]["busy"] < n:
         time.sleep(0.01)
-    time.sleep(0.2)  # they have been at it for a while
+    time.sleep(0.2)  # they have been at work for a while
 
 
 def slow_rows(a, runner):

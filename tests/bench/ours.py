@@ -1,4 +1,5 @@
-"""batchd as the benchmark sees it: one more loader. options.socket names the daemon; dataset, if set, something else than the image folder."""
+"""batchd as another loader of the benchmark. options.socket names the daemon; dataset, if set, replaces the image
+folder."""
 
 
 class Batchd:

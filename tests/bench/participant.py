@@ -1,7 +1,8 @@
 """One loader in a process of its own: participant.py NAME 'JSON of peers.Options'.
 
-Says {"version": ...} or {"absent": why} once, then answers each line {"epochs": E, "first": e, "skip": s} with how many images it delivered between the
-arrival of batch s and the last one, in which wall and CPU time. The CPU time is that of this process, its workers and options.daemon_pid.
+Prints {"version": ...} or {"absent": why} once. Then answers each line {"epochs": E, "first": e, "skip": s} with the
+number of images between the arrival of batch s and the last batch, and the wall and CPU time for them. The CPU time is
+that of this process, its workers and options.daemon_pid.
 """
 
 import json
@@ -28,7 +29,7 @@ def pids(options):
 
 
 def touch(batch):
-    """Looks at one number of the batch, as a trainer's copy would have to wait for it; returns the rows."""
+    """Reads one number of the batch, because a trainer's copy would have to wait for it; returns the rows."""
     images = batch[0]
     if not hasattr(images, "__getitem__"):  # DALI's
         return images.shape()[0]
@@ -53,10 +54,10 @@ def measure(loader, options, epochs, first, skip):
 
 def main():
     name, options = sys.argv[1], Options(**json.loads(sys.argv[2]))
-    answers, sys.stdout = sys.stdout, sys.stderr  # libraries print what they like
+    answers, sys.stdout = sys.stdout, sys.stderr  # libraries may print anything
     try:
         loader = make(name, options)
-    except Exception as e:  # whatever a library that does not fit this machine raises
+    except Exception as e:  # a library that does not fit this machine may raise any exception
         traceback.print_exc()
         print(
             json.dumps({"absent": f"{type(e).__name__}: {str(e).splitlines()[0] if str(e) else ''}"}),

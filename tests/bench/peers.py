@@ -1,6 +1,8 @@
-"""The other loaders, each as its documentation recommends for CPU-only loading, all making the same: batches of float32 NCHW, normalised, with labels.
+"""The other loaders, each as its documentation recommends for CPU-only loading. All make the same: batches of float32
+NCHW, normalised, with labels.
 
-A peer is a class with: __init__(options), which raises when it cannot run here; version; epoch(e), a generator of the batches of one epoch.
+A peer is a class with: __init__(options), which raises when it cannot run here; version; epoch(e), a generator of the
+batches of one epoch.
 """
 
 import glob
@@ -19,14 +21,16 @@ MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
 class Options:
-    """What to load: data, transform ("train224" or "val224"), batch_size, workers, and scratch, a folder for what a peer must prepare."""
+    """What to load: data, transform ("train224" or "val224"), batch_size, workers, and scratch, a folder for the files
+    that a peer must prepare."""
 
     def __init__(self, **named):
         self.__dict__.update(named)
 
 
 class Torch:
-    """PyTorch's DataLoader over Pillow; torchvision's transforms where it can be imported, else the same written out (tests/demo/baseline.py)."""
+    """PyTorch's DataLoader over Pillow; torchvision's transforms where it can be imported, otherwise the same written
+    out (tests/demo/baseline.py)."""
 
     def __init__(self, o):
         import baseline

@@ -11,12 +11,12 @@ def heading(about):
 
 
 def number(value):
-    """Three digits or so, without exponents."""
+    """About three digits, without exponents."""
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}" if abs(value) >= 0.01 else f"{value:.5f}"
 
 
 def spread(values):
-    """Median, and the range where there is one."""
+    """Median, and the range if there are several values."""
     if len(values) == 1:
         return number(values[0])
     return f"{number(MEDIAN(values))} ({number(min(values))} to {number(max(values))})"

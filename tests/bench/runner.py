@@ -1,4 +1,5 @@
-"""Starts what a scenario needs (daemons, loaders in their own processes, the decoder alone) and ends it again."""
+"""Starts the processes that a scenario needs (daemons, loaders in their own processes, the decoder alone) and ends
+them."""
 
 import json
 import os
@@ -19,7 +20,7 @@ class Absent(Exception):
 
 
 class Daemon:
-    """A batchd of the scenario's own."""
+    """A daemon for this scenario only."""
 
     def __init__(self, runner, name, config):
         folder = runner.scratch / f"daemon-{name}"
@@ -89,7 +90,7 @@ class Participant:
         return json.loads(line)
 
     def ask(self, epochs, skip):
-        """So many epochs; counted from the arrival of batch `skip`. {images, wall_s, cpu_s}."""
+        """Runs so many epochs; counts from the arrival of batch `skip`. {images, wall_s, cpu_s}."""
         self.process.stdin.write(json.dumps({"epochs": epochs, "first": self.n_epochs, "skip": skip}) + "\n")
         self.process.stdin.flush()
         self.n_epochs += epochs
@@ -136,7 +137,7 @@ class Runner:
         return daemon
 
     def participant(self, name, label=None, **options):
-        """A loader ready to be asked, or None after noting why it is absent."""
+        """A loader that is ready, or None after noting why it is absent."""
         options = {
             "data": str(self.args.data),
             "batch_size": self.args.batch_size,
@@ -164,7 +165,7 @@ class Runner:
         )
 
     def run(self, *argv, **named):
-        """A program's JSON answer."""
+        """The JSON output of a program."""
         done = subprocess.run(
             [str(a) for a in argv],
             env=self.environment,
@@ -183,7 +184,7 @@ class Runner:
         return clock.resident_bytes(daemon.pid)
 
     def settle(self):
-        """Ends what the scenario started."""
+        """Ends everything that the scenario started."""
         for each in reversed(self.started):
             each.stop()
         self.started.clear()

@@ -1,7 +1,8 @@
-"""What is measured. A scenario takes the runner and returns {"title", "unit", "rows": [{"who", "rate": [...], "cpu": [...]}], "ratios": [...]}.
+"""The measurements. A scenario takes the runner and returns {"title", "unit", "rows": [{"who", "rate": [...], "cpu":
+[...]}], "ratios": [...]}.
 
-rate: images (samples, batches) a second, one value per round; cpu: CPU milliseconds for each; either may be missing. A ratio is
-{"text", "values", "target", "at_least"}; values has one per round. "text" is printed as it is.
+rate: images (samples, batches) a second, one value per round; cpu: CPU milliseconds for each; either may be missing. A
+ratio is {"text", "values", "target", "at_least"}; values has one per round. "text" is printed as it is.
 """
 
 import json
@@ -18,7 +19,7 @@ BOTH_CACHES = "cache:\n  jpeg: auto\n  decoded: auto\n"
 
 
 class Limit:
-    """libjpeg-turbo alone, asked like a loader."""
+    """libjpeg-turbo alone, with the interface of a loader."""
 
     def __init__(self, runner, lines):
         self.runner, self.lines = runner, "\n".join(lines) + "\n"
@@ -30,9 +31,10 @@ class Limit:
 
 
 def rounds(runner, loaders, warm_up=1, n_batches=None, measure=40):
-    """Asks all loaders in turn, again and again. Rows in the loaders' order; those that are None are left out.
+    """Measures all loaders in turn, again and again. Rows in the loaders' order; loaders that are None are left out.
 
-    n_batches: of an epoch; measure: how many to measure at least. A loader that had nobody to serve for a while has batches in stock, which would flatter it: the first ones are left out of every count.
+    n_batches: of an epoch; measure: how many to measure at least. An idle loader has batches in stock, which would
+    flatter it: every count leaves out the first batches.
     """
     loaders = {who: loader for who, loader in loaders.items() if loader}
     per_epoch = n_batches or -(-len(runner.pictures()) // runner.args.batch_size)
@@ -71,7 +73,7 @@ def first_epoch(runner, transform):
 
 
 def train224(runner):
-    """No sample has been seen before: everything is decoded."""
+    """Every sample is new: everything is decoded."""
     loaders = first_epoch(runner, "train224")
     loaders["FFCV, its own quality 90 file"] = ffcv = runner.participant("FFCV", transform="train224")
     if ffcv:
@@ -172,7 +174,8 @@ def cached(runner):
 
 
 def share(runner):
-    """Every trainer gets every batch: all of them together, delivered images a second. Long enough that making the slots, once per loader, does not count."""
+    """Every trainer gets every batch. Images a second delivered to all of them together. Long enough that making the
+    slots, once per loader, does not count."""
     daemon = runner.daemon("share", NO_CACHE)
     rows, decoded = {}, {}
     for _ in range(runner.args.rounds):
@@ -230,7 +233,7 @@ def handover_parts(m):
 
 
 def handover(runner):
-    """A batch of 38.5 MB that is ready: CPU of both sides. The rate is of no interest here, so rows have CPU per batch only."""
+    """A ready batch of 38.5 MB: CPU of both sides. The rate is of no interest here, so rows have CPU per batch only."""
     n = 10 if runner.args.quick else 40
     ours, few, peers = (
         {"who": who, "cpu": [], "parts_us": []}
@@ -303,7 +306,8 @@ def npy(runner):
 
 
 def first_batch(runner):
-    """From the trainer's first call to its first batch, in milliseconds (as CPU column has no meaning here, only that is shown)."""
+    """From the trainer's first call to its first batch, in milliseconds. Only this is shown, because a CPU column has
+    no meaning here."""
     options = {
         "data": str(runner.args.data),
         "batch_size": runner.args.batch_size,
@@ -344,7 +348,7 @@ def first_batch(runner):
 
 
 def on_demand(runner, folder, options):
-    """With a runtime directory of its own, so that no daemon is there; ends the one that comes."""
+    """Uses a runtime directory of its own, so that no daemon is there; ends the daemon that the call starts."""
     environment = dict(runner.environment)
     runner.environment = {
         **environment,
@@ -405,7 +409,7 @@ def memory(runner):
 
 
 def kernels(runner):
-    """The parts by themselves: programs with tables of their own."""
+    """The parts alone: programs with tables of their own."""
     quick = runner.args.quick
     programs = [("kernels", "11" if quick else "101"), ("decode", runner.args.data, "1" if quick else "5"), ("gather",)]
     texts = [

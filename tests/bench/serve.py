@@ -1,12 +1,13 @@
-"""What batchd.serve costs beside the DataLoader that it feeds from.
+"""The cost of batchd.serve compared with the DataLoader that it feeds from.
 
-    serve.py [--batches 40] [--rounds 3] [--trainers 1,2,4] [--workers 0,1] [--mib N] [--quick]
+serve.py [--batches 40] [--rounds 3] [--trainers 1,2,4] [--workers 0,1] [--mib N] [--quick]
 
-A torch data set makes a fresh batch per step (torch.full, 64x3x224x224 float32 unless --mib says otherwise). A trainer iterates its DataLoader
-directly, or through batchd.serve in a process of its own, in share mode. With several trainers torch makes the batches once for each, as it has no
-other way. Every trainer reads one value of each page of a batch and forgets it. Printed per batch that *one* trainer gets, medians over the rounds: wall,
-and CPU milliseconds of the trainer (which makes batches itself with torch and num_workers=0), of the makers (workers, and the producer), of the
-daemon, and of all together.
+A torch data set makes a fresh batch per step (torch.full, 64x3x224x224 float32 unless --mib gives another size). A
+trainer iterates its DataLoader directly, or through batchd.serve in a process of its own, in share mode. With several
+trainers torch makes the batches once for each, because it has no other way. Every trainer reads one value of each page
+of a batch and drops the batch. Printed per batch that *one* trainer gets, medians over the rounds: wall time, and CPU
+milliseconds of the trainer (which makes batches itself with torch and num_workers=0), of the makers (workers, and the
+producer), of the daemon, and of all together.
 """
 
 import argparse
@@ -26,7 +27,7 @@ START_S = 60
 
 
 def cpu_s(pids):
-    """All threads of these processes, as exactly as the kernel knows; their children not."""
+    """All threads of these processes, as exactly as the kernel measures; without child processes."""
     return sum(time.clock_gettime((~pid << 3) | 2) for pid in pids if pid)  # CPUCLOCK_SCHED of that process
 
 
@@ -69,7 +70,8 @@ def trainer(a):
     for i in range(n):
         x = next(batches)
         if i == SKIP:
-            # Others have made batches ahead, then and at the end: what they do in between is for as many batches as are counted.
+            # Other processes have made batches ahead, then and at the end: between the two points they make as many
+            # batches as are counted.
             makers = clock.family(os.getpid())[1:] + (clock.family(a.producer) if a.producer else [])
             begin = time.monotonic(), time.process_time(), cpu_s(makers), cpu_s([a.daemon])
         value = float(x.view(-1)[::1024].mean())
@@ -84,7 +86,7 @@ def trainer(a):
         json.dumps({k: 1000 * (e - b) / n for k, b, e in zip(("wall", "trainer", "makers", "daemon"), begin, end)}),
         flush=True,
     )
-    sys.stdin.readline()  # workers and leases stay until all have counted
+    sys.stdin.readline()  # workers and leases stay until all trainers have counted
     os._exit(0)
 
 
@@ -93,11 +95,11 @@ def producer(a):
 
     batchd.serve(
         loader_of(a, 100 * (a.batches + SKIP)), "bench", socket=a.socket, epochs=1
-    )  # until it is ended: nobody comes too late
+    )  # until it is ended, so that no trainer comes too late
 
 
 def copy(a):
-    """Making a batch; copying it to memory that is there: milliseconds each."""
+    """Making a batch; copying it to existing memory: milliseconds each."""
     import torch
 
     torch.set_num_threads(1)
@@ -221,7 +223,7 @@ def main():
     for workers in map(int, a.workers.split(",")):
         for n in map(int, a.trainers.split(",")):
             both = {"torch": [], "serve": []}
-            for _ in range(a.rounds):  # in turn, so that what else the machine does meets both
+            for _ in range(a.rounds):  # in turn, so that other load on the machine affects both
                 both["torch"].append(torch_round(a, workers, n))
                 both["serve"].append(serve_round(a, workers, n))
             for who, rounds in both.items():

@@ -1,15 +1,18 @@
-"""Four trials share a loader; one is slow, one is killed in the middle. What do the other two get, and how fast? batchd beside TensorSocket 0.0.5.
+"""Four trials share a loader; one is slow, one is killed in the middle. Measures which batches the other two get, and
+how fast. batchd beside TensorSocket 0.0.5.
 
-    share_slow.py [--seconds 8] [--only batchd|tensorsocket] [--build build]
+share_slow.py [--seconds 8] [--only batchd|tensorsocket] [--build build]
 
-Both serve the same made-up samples, each of which holds its own number in every element, in the same order; every batch that a trial
-gets is held against that. A batch is *wrong* when its rows are not those of one batch of the order (other samples, or rows that changed while
-they were read) and *repeated or missing* when it is not the one after the trial's last. Each trial "trains" 5 ms a batch, the slow one 200 ms,
-reading the batch at the end of that, as a device copy that is under way would; the killed one gets SIGKILL after a third of the time.
+Both serve the same generated samples in the same order. Each sample holds its own number in every element, and every
+batch of a trial is compared with that. A batch is *wrong* when its rows are not those of one batch of the order (other
+samples, or rows that changed while they were read) and *repeated or missing* when it is not the one after the trial's
+last. Each trial "trains" 5 ms a batch, the slow one 200 ms, and reads the batch at the end of that time, as a device
+copy in progress would; the killed one gets SIGKILL after a third of the time.
 
-TensorSocket is run on its CPU path (tensors in shared memory, pickled over ZeroMQ), as there is no GPU here. On a GPU its buffer pool is the same code
-with CUDA IPC handles for the shared memory, so the slow trial's figures stand for that, too; its speed does not. TensorSocket is made for its own
-GPU path: that is said where the figures are. Peers that are not installed are reported as absent.
+TensorSocket runs on its CPU path (tensors in shared memory, pickled over ZeroMQ), as there is no GPU here. On a GPU its
+buffer pool is the same code with CUDA IPC handles instead of the shared memory, so the slow trial's figures apply to
+that path, too; its speed does not. TensorSocket is made for its own GPU path: the output says so beside the figures.
+Peers that are not installed are reported as absent.
 """
 
 import argparse
@@ -29,13 +32,14 @@ START_S = 40
 
 
 def consume(batches, slow, seconds):
-    """Takes batches for that long: what was wrong with them, and when they came."""
+    """Takes batches for that time: what was wrong with them, and when they came."""
     end, stamps, wrong, gaps, last = time.monotonic() + seconds, [], 0, 0, None
     for x in batches:
-        first = [float(v) for v in x[:, 0]]  # which samples these are, as the batch arrives
+        first = [float(v) for v in x[:, 0]]  # the samples of this batch as it arrives
         time.sleep(SLOW_S if slow else FAST_S)
         rows = x.reshape(x.shape[0], -1)
-        # The order is 0, 1, 2, ...: row i of batch k is sample k * BATCH + i in all of its elements, then and now.
+        # The order is 0, 1, 2, ...: row i of batch k is sample k * BATCH + i in all of its elements, on arrival and
+        # later.
         step = int(first[0]) // BATCH
         right = all(
             float(rows[i].min()) == float(rows[i].max()) == first[i] == step * BATCH + i for i in range(rows.shape[0])
@@ -170,7 +174,8 @@ def start(role, arguments):
 
 
 def await_ready(process):
-    """Past what it logs to its output. A peer whose trials do not all find their server is not waited for for ever."""
+    """Skips what the peer logs to its output. The wait for a peer ends even if some of its trials never find its
+    server."""
     timer = threading.Timer(START_S, process.kill)
     timer.start()
     try:

@@ -1,6 +1,8 @@
-"""What PyTorch's hand-over of a ready 38.5 MB batch from a worker process costs: torch_handover.py N. Prints JSON, as handover.c does.
+"""The cost of PyTorch's hand-over of a ready 38.5 MB batch from a worker process: torch_handover.py N. Prints JSON, as
+handover.c does.
 
-The worker's share is its CPU time per batch: collating 64 samples that are in memory into shared memory (one copy), and the message.
+The worker's share is its CPU time per batch: collating 64 samples that are in memory into shared memory (one copy), and
+the message.
 """
 
 import json

@@ -4,8 +4,8 @@
  *
  *     uv.c        clock, timers, polls     time passes only when an event says so; a poll is a process's pidfd
  *     pool.c      workers, I/O threads     a row takes a random time, rows finish in any order
- *     peer.c      sockets                  packets wait in both directions until their turn comes; the real wire.c packs
- *                                          and checks them
+ *     peer.c      sockets                  packets wait in both directions until their turn comes; the real wire.c
+ *                                          packs and checks them
  *     slab.c      memory                   counted; what a trainer has mapped stays readable, as a memfd would; control
  *                                          pages, too
  *     world.c     the daemon around them   and what must always be true of it

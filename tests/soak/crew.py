@@ -1,5 +1,6 @@
-"""What the endurance runs share: a daemon, a crew of small trainers (trainer.c) whose every line is checked against a golden list that torch's sampler
-and the arrays themselves give, and the books of the daemon, which must balance at the end."""
+"""Shared by the endurance runs: a daemon; a crew of small trainers (trainer.c), every line of which is checked against
+a golden list made by torch's sampler and from the arrays themselves; and the daemon's accounts, which must balance at
+the end."""
 
 import argparse
 import json
@@ -19,15 +20,15 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "python"))
 import daemons  # noqa: E402 (found by the line above)
 from daemons import REPO, until  # noqa: E402
 
-PATIENCE_S = 60  # nothing that is waited for here takes seconds; this only turns a hang into a failure
+PATIENCE_S = 60  # no wait here takes seconds normally; this only turns a hang into a failure
 COLUMNS = 16
 
 
-Failure = AssertionError  # what daemons.py raises as well
+Failure = AssertionError  # daemons.py raises it as well
 
 
 class Daemon(daemons.Daemon):
-    """Comes back on the same socket after a kill, and tells about itself."""
+    """A daemon that restarts on the same socket after a kill, and reports on itself."""
 
     def __init__(self, build, folder, config="linger: 0s\n"):
         self.build = build
@@ -56,7 +57,8 @@ class Daemon(daemons.Daemon):
         return int(fields[1]) * os.sysconf("SC_PAGE_SIZE")
 
     def is_empty(self):
-        """Nobody is here, and nobody but who asks is charged for anything."""
+        """Waits until there are no clients but this program, and no process but this program is charged for
+        anything."""
         s = self.status()
         books = [{k: v for k, v in user.items() if k not in ("uid", "fds")} for user in s["users"]]
         mine = {"sessions": 1, "loaders": 0, "slots_bytes": 0, "data_bytes": 0, "unread_bytes": 0, "openings": 0}
@@ -76,7 +78,7 @@ class Data:
         self._orders = {}
         from torch.utils.data import (
             DistributedSampler,
-        )  # here, as it takes seconds that a trainer should not wait for later
+        )  # done here, because it takes seconds that a trainer should not wait for later
 
         self._sampler = DistributedSampler
 
@@ -89,13 +91,14 @@ class Data:
         return self._orders[key]
 
     def batch(self, rank, world_size, batch_size, epoch, step):
-        """(indices, CRC of rows and labels); no indices behind the epoch's end."""
+        """(indices, CRC of rows and labels); no indices after the epoch's end."""
         indices = self.order(rank, world_size, epoch)[step * batch_size : (step + 1) * batch_size]
         return indices.tolist(), zlib.crc32(self.y[indices].tobytes(), zlib.crc32(self.x[indices].tobytes()))
 
 
 class Trainer:
-    """One rank. Its processes may come and go; what they say, taken together, must be the golden list without gap or repetition."""
+    """One rank. Its processes may come and go; their lines, taken together, must be the golden list without gap or
+    repetition."""
 
     def __init__(self, daemon, data, *, job, rank=0, world_size=1, mode="shard", batch_size=8, hold=3, pace_us=2000):
         self.daemon, self.data, self.job, self.mode = daemon, data, job, mode
@@ -145,11 +148,11 @@ class Trainer:
 
     def _read(self, process):
         for line in process.stdout:
-            if line.endswith("\n") and not self.failure:  # a cut line was never said
+            if line.endswith("\n") and not self.failure:  # an incomplete line was never printed
                 self.failure = self._wrong(line)
 
     def _wrong(self, line):
-        """None if this is the batch that was due, which is then counted."""
+        """None if this is the expected batch, which is then counted."""
         who = f"{self.mode} job {self.job}, rank {self.rank}"
         if line.startswith("TORN"):
             return f"{who}: a batch on loan changed: {line.strip()}"
@@ -175,7 +178,7 @@ class Trainer:
             )
 
     def wait_for(self, n):
-        """Until it has had n batches more."""
+        """Waits until the rank has received n more batches."""
         goal = self.n_batches + n
 
         def arrived():
@@ -185,7 +188,7 @@ class Trainer:
         until(f"rank {self.rank} of {self.mode} job {self.job} gets {n} batches more", arrived)
 
     def kill(self):
-        """SIGKILL; what it had said completely counts."""
+        """SIGKILL; complete lines of the killed process count."""
         self.process.kill()
         self.process.wait()
         self._reader.join()
@@ -202,7 +205,7 @@ class Trainer:
 
 
 class Progress:
-    """A bar on a terminal, a line now and then in a log, nothing with --json."""
+    """A progress bar on a terminal, an occasional line in a log, nothing with --json."""
 
     def __init__(self, name, total, quiet):
         self.name, self.total, self.quiet = name, total, quiet
@@ -224,7 +227,8 @@ class Progress:
 
 
 def main(name, about, full, quick, scenario):
-    """An endurance script: scenario(args, folder, progress) returns what it counted, or raises Failure. Says one line (or JSON) and exits with 0 or 1."""
+    """An endurance script: scenario(args, folder, progress) returns its counts, or raises Failure. Prints one line (or
+    JSON) and exits with 0 or 1."""
     parser = argparse.ArgumentParser(description=about)
     parser.add_argument("--build", type=pathlib.Path, default=REPO / "build", help="the build folder (default: build)")
     parser.add_argument("--rounds", type=int, help=f"how often (default {full or 'all'})")

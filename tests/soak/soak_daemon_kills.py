@@ -1,5 +1,5 @@
-"""The daemon killed with SIGKILL under four ranks that hold batches, and started again: each rank ends up with the golden list, and what it held stayed
-readable and unchanged."""
+"""SIGKILL of the daemon while four ranks hold batches, then a restart: each rank ends up with the golden list, and the
+batches that it held stay readable and unchanged."""
 
 import random
 import time

@@ -1,10 +1,12 @@
-"""Every CUDA call that a daemon and its trainers make, on the driver double, ends in an error: the first of its kind, the second, the last or each of them, in errors
-that pass (out of memory, an invalid value, one that nobody knows) and in one that ends the process's use of the GPU.
+"""On the driver double, every CUDA call of a daemon and its trainers ends in an error: the first of its kind, the
+second, the last, or each of them. Some errors are temporary (out of memory, an invalid value, an unknown error), and
+one ends the process's use of the GPU.
 
-Whatever fails, on either side: a trainer has right bytes, or says which error it was and what to do; the daemon lives, or ends with 75 because its GPU is lost; nobody
-breaks a rule of CUDA's or leaves anything behind; and the next trainer has its batches on the GPU as if nothing had been, with the next daemon where it takes one,
-or copies and says until when: where the driver has refused to open a slab for a minute, where it never opened any until the daemon is restarted.
-Single calls in single processes, all of them, are what tests/test_gpus.c and tests/test_cuda_failures.c go through."""
+Whatever fails, on either side: a trainer has the right bytes, or prints which error it was and what to do. The daemon
+survives, or ends with 75 because its GPU is lost. No process breaks a rule of CUDA or leaves anything behind. The next
+trainer has its batches on the GPU as if nothing had happened, from the next daemon if needed, or it copies and says for
+how long: for a minute where the driver has refused to open a slab, until the daemon restarts where the driver never
+opened any. tests/test_gpus.c and tests/test_cuda_failures.c do the same for each single call in single processes."""
 
 import concurrent.futures
 import os
@@ -24,19 +26,20 @@ ERRORS = {
 }
 WHICH = ("first", "second", "last", "each")
 BATCHES = 24
-# For a while a trainer may look for a daemon that has lost its GPU; in these runs there is no other.
+# A trainer may look for a while for a daemon that has lost its GPU; in these runs there is no other daemon.
 ALWAYS = ["--rank", 0, "--world", 1, "--batch", 8, "--most", BATCHES, "--reconnect-ms", 400]
 
 
 class Kind:
-    """A way in which batches come, and how a trainer asks for it."""
+    """A way in which batches come, and the options with which a trainer asks for it."""
 
     def __init__(self, name, path, args, personality=""):
         self.name, self.path, self.args, self.personality = name, path, args, personality
-        self.calls = {}  # {"daemon" or "trainer": {call: how often}}
+        self.calls = {}  # {"daemon" or "trainer": {call: count}}
 
     def arrives(self, last):
-        """Whether a trainer that said this had its batches as it should: where CUDA IPC fails, a descriptor takes its place."""
+        """Whether the output of a trainer shows that it got its batches as expected: where CUDA IPC fails, a descriptor
+        replaces it."""
         return last.startswith(
             tuple(
                 f"end {BATCHES} batches by {path}" for path in (["IPC", "VMM"] if self.path == "IPC" else [self.path])
@@ -70,7 +73,7 @@ def said(result):
 
 
 def judge(kind, result, call, error):
-    """What is wrong with how a trainer ended that may have met the error."""
+    """What is wrong with the end of a trainer that may have met the error."""
     status, last, err = result
     text = f"{last}\n{err}"
     if status == 0:
@@ -78,17 +81,17 @@ def judge(kind, result, call, error):
             return [f"an odd end: {last}"]
         if (
             not kind.arrives(last) and ERRORS[error] not in last and (call != "cuDeviceGetAttribute" or error == STICKY)
-        ):  # what a GPU does not say that it can, it cannot
+        ):  # a capability that a GPU does not report is not used
             return [f"no reason for another path: {last}"]
         return []
     if status != 2:
         return [f"exit status {status}"]
     wrong = []
     if "trainer: cu" in err and error == STICKY and "ILLEGAL_ADDRESS" in err:
-        return []  # the program itself was the first to notice
+        return []  # the program itself noticed first
     if "the target is no memory of the loader's GPU" in err and error == 1:
-        return []  # which is what this error of cuPointerGetAttribute means
-    if ERRORS[error] not in text and call != "cuCtxPopCurrent":  # then other things fail, in other ways
+        return []  # this error of cuPointerGetAttribute means that
+    if ERRORS[error] not in text and call != "cuCtxPopCurrent":  # then other calls fail, in other ways
         wrong.append("the error is not named")
     if not any(word in text for word in ("GPU", "cuda:0")):
         wrong.append("it is not said that it was the GPU")
@@ -98,7 +101,8 @@ def judge(kind, result, call, error):
 
 
 def books(place, call, error):
-    """What the double says of all processes. What a call could not give back is left over, and perhaps in the way; of a GPU that is lost nothing is given back."""
+    """The double's reports of all processes. What a call could not free is left over, and may be in the way; nothing of
+    a lost GPU is freed."""
     reports = (
         []
         if call in GIVES_BACK and (error != STICKY or call == "cuCtxPopCurrent")
@@ -128,7 +132,7 @@ def in_daemon(args, folder, kind, call, which, error):
         and len(met) == 2
         and any(words in met[1][2] for words in ("is stopping", "no batchd answers", "went away"))
     ):
-        met.pop()  # it came when the daemon was just going
+        met.pop()  # the daemon was already ending when the error came
     wrong = [w for result in met for w in judge(kind, result, call, error)]
     if (lost or which == "last") and status != (75 if lost else 0):
         wrong.append(f"the daemon ended with {status}")
@@ -165,7 +169,7 @@ def in_trainer(args, folder, kind, call, which, error):
 
 
 def count_calls(args, folder, kind):
-    """Of an undisturbed run."""
+    """Of a run without errors."""
     with kind.place(args, folder / f"usual-{kind.name}") as place:
         results = [kind.train(place, job) for job in ("one", "two")]
     if any(r[0] or not r[1].startswith(f"end {BATCHES} batches by {kind.path}") for r in results):
@@ -222,7 +226,7 @@ def scenario(args, folder, progress):
         for which in WHICH
         for error in ERRORS
         if call != "run" or error == STICKY
-    ]  # what was queued fails for good or not at all
+    ]  # queued work fails fatally or not at all
     rng = random.Random(args.seed)
     rng.shuffle(cases)
     if args.rounds:

@@ -1,5 +1,5 @@
-"""Random histories of trainings that are killed, resumed, made larger and smaller, each step against torch's own sampler: tests/python/test_resume.py's property
-test, with as many histories as asked for."""
+"""Random histories of trainings that are killed, resumed, and moved to more or fewer ranks, each step checked against
+torch's own sampler: the property test of tests/python/test_resume.py, with a chosen number of histories."""
 
 import os
 import subprocess

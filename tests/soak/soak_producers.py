@@ -1,6 +1,7 @@
-"""Batches that a Python process makes, for three DDP ranks and for three trials, while the producers and the daemon are killed, producers are replaced by newer
-ones, and ranks and trials leave in the middle of an epoch. Ranks go on from their states, trials with the next batch; whatever comes is the batch that its epoch and step
-name, in order, and of each epoch as many for every rank, whether or not the producer says beforehand how many there are."""
+"""Batches that a Python process makes, for three DDP ranks and for three trials. Meanwhile the producers and the daemon
+are killed, newer producers replace older ones, and ranks and trials leave in the middle of an epoch. Ranks continue
+from their states, trials with the next batch. Every batch is the one that its epoch and step name, in order, and every
+rank gets the same number of batches per epoch, whether or not the producer announces that number."""
 
 import random
 import time
@@ -128,7 +129,7 @@ def scenario(args, folder, progress):
             producers[mode].wait_for_line()
             trials.wait_for(everybody, 5)
             old.kill()
-        trials.wait_for(everybody, 30)  # over the end of an epoch
+        trials.wait_for(everybody, 30)  # past the end of an epoch
         progress(n + 1)
     trials.stop(everybody)
     for p in producers.values():

@@ -1,5 +1,6 @@
-"""Two ranks and a share group of two read tiny samples for very many epochs, and a short-lived trainer comes and goes all the time: the daemon's memory
-stays flat. A round is a million samples; a day of training on ImageNet on one machine reads about 200."""
+"""Two ranks and a share group of two read tiny samples for very many epochs, while a short-lived trainer comes and goes
+all the time: the daemon's memory stays flat. A round is a million samples; a day of training on ImageNet on one machine
+reads about 200 million."""
 
 import subprocess
 import threading
@@ -13,7 +14,7 @@ BATCH = 1000
 
 
 class Reader:
-    """A trainer that says one line per epoch."""
+    """A trainer that prints one line per epoch."""
 
     def __init__(self, daemon, dataset, job, mode, rank, world_size):
         self.n_epochs, self.per_epoch = 0, N // (world_size if mode == "shard" else 1)
@@ -83,7 +84,7 @@ def scenario(args, folder, progress):
     daemon.stop()
     third = len(rss) // 3
     early, late = (sorted(part)[len(part) // 2] for part in (rss[third : 2 * third] or rss, rss[-third:] or rss))
-    # In a short run the allocator is still finding its size: plans of 0.8 MB come and go.
+    # In a short run the allocator's size has not settled yet: plans of 0.8 MB come and go.
     if late > early + ((2 << 20) if args.rounds >= 1000 else (16 << 20)):
         raise crew.Failure(
             f"resident memory grew from {early >> 10} KiB in the second third to {late >> 10} KiB in the last"

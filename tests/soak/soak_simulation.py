@@ -1,4 +1,5 @@
-"""Random histories of the daemon's state machines in a made-up world (tests/test_simulation.c), on all processors, from other seeds than the tests'."""
+"""Random histories of the daemon's state machines in a simulated world (tests/test_simulation.c), on all processors,
+from seeds that the tests do not use."""
 
 import os
 import subprocess
@@ -22,7 +23,7 @@ def scenario(args, folder, progress):
                 counts[begin] = int(line)
                 progress(min(sum(counts.values()), args.rounds - 1))
 
-    with tempfile.TemporaryFile("w+") as said:  # of all of them: where one fails, which
+    with tempfile.TemporaryFile("w+") as said:  # the output of all of them, which names the history that fails
         runs, readers = [], []
         for begin in range(0, args.rounds, share):
             run = subprocess.Popen(

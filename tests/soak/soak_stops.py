@@ -1,5 +1,5 @@
-"""One of four ranks stopped with SIGSTOP while it holds batches: the others go on as if it were not there, a second job does too, and after SIGCONT it
-has what it held, unchanged, and the rest of its list."""
+"""SIGSTOP of one of four ranks while it holds batches: the other ranks and a second job continue undisturbed. After
+SIGCONT the stopped rank still has its batches, unchanged, and gets the rest of its list."""
 
 import random
 

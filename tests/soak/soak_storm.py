@@ -1,11 +1,14 @@
-"""Hostile peers, one kind after the other, beside two trainers: a storm of hellos at 10,000 a second, connections that say nothing, that end their side, that send
-descriptors nobody asked for, and that never read what they ask for. A round is a second of each, and a second of peace after it.
+"""Hostile peers beside two trainers, one kind after the other: a storm of 10,000 hellos a second, connections that send
+nothing, that shut down their side, that send unexpected descriptors, and that never read the answers to their requests.
+A round is a second of each kind, and a quiet second after it.
 
-What is measured: batches a second of both trainers, which work 2 ms on each batch, as a share of what they get in the seconds of peace in between, and how long
-somebody well-behaved waits from connect to Welcome. Making a storm takes processor time that has nothing to do with the daemon, and on a machine with two cores
-that is the trainers': so in the seconds of peace a neighbour burns as much of a processor as the storm did. What the daemon spends on a storm is the
-trainers' loss, and is reported. Throughput is compared in pairs of seconds, and their median counts, so that what else the machine does falls on both alike.
-The short run asserts the golden lists only; the full one 90 %, a p99 below 50 ms and nine tenths of the rates as well."""
+Measured are the batches a second of both trainers, which work 2 ms on each batch, as a share of their rate in the quiet
+seconds in between, and the time from connect to Welcome of a well-behaved client. Making a storm takes processor time
+that has nothing to do with the daemon, and on a machine with two cores the trainers lose it. So in the quiet seconds a
+neighbour burns as much of a processor as the storm did. The daemon's processor time for a storm is a loss to the
+trainers, and is reported. Throughput is compared in pairs of seconds and their median counts, so that other load on the
+machine affects both alike. The short run asserts the golden lists only; the full run also 90 %, a p99 below 50 ms and
+nine tenths of the rates."""
 
 import json
 import os
@@ -44,7 +47,7 @@ def result_of(process):
 
 
 def window(daemon, trainers, kind, rate):
-    """Batches a second, share of a processor that the daemon took, what the probe saw, what the peers did."""
+    """Batches a second, the daemon's share of a processor, the probe's figures, the peers' counts."""
     peers = storm(daemon, kind, rate, SECONDS + 0.3)
     time.sleep(0.15)
     before, cpu, began = sum(t.n_batches for t in trainers), cpu_s(daemon.pid), time.monotonic()

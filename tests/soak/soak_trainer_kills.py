@@ -1,7 +1,9 @@
-"""Trainers killed with SIGKILL while they hold three batches, each followed by one that goes on behind the last batch it had said.
+"""SIGKILL of trainers while they hold three batches. Each is followed by a trainer that continues after the last batch
+that the killed one printed.
 
-Beside it work three more ranks of the job and a share group of two: none may miss, repeat or see a changed batch, and all go on while the killed one
-is gone. At the end the daemon has the descriptors, threads, slabs and charges that it had before."""
+Beside it work three more ranks of the job and a share group of two. No trainer may miss or repeat a batch or see it
+change, and all of them continue while the killed one is gone. At the end the daemon has as many descriptors, threads,
+slabs and charges as before."""
 
 import random
 import time

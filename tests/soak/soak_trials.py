@@ -1,6 +1,7 @@
-"""Three share groups, one for each policy, whose trials come and go, begin wherever they like and take slices of any size, while others of them are killed with
-batches in their hands and the daemon is killed under them all. Nobody gets a batch that is not the golden one, misses one (but with "skip", told how many), or,
-but with "wait", is held up by who holds on to its batches."""
+"""Three share groups, one for each policy. Their trials come and go, begin anywhere and take slices of any size.
+Meanwhile other trials are killed while they hold batches, and the daemon is killed too. Every batch that a trial gets
+is the golden one. No trial misses a batch, except with "skip", where it is told how many; and only with "wait" does a
+trial that keeps its batches hold up the others."""
 
 import random
 import time
@@ -23,10 +24,10 @@ time.sleep(3600)
 
 
 def trial(batchd, daemon, data, policy, rng):
-    """A trainer that is one trial after the other."""
+    """A trainer that runs one trial after the other."""
 
     def open_one(size, how):
-        while True:  # the daemon may just be away, and a loader that is opened does not wait for it
+        while True:  # the daemon may be down at the moment, and opening a loader does not wait for it
             try:
                 return batchd.DataLoader(
                     data.name,
@@ -75,7 +76,7 @@ def scenario(args, folder, progress):
     warnings.simplefilter("ignore")
     daemon = crew.Daemon(
         args.build, folder, "linger: 0s\nstall_after: 500ms\n"
-    )  # those who wait for an epoch wait so long for a victim
+    )  # trials that wait for an epoch wait this long for a victim
     data = crew.Data(folder, 2003)
     groups = {p: [trial(batchd, daemon, data, p, random.Random(rng.random())) for _ in range(3)] for p in POLICIES}
     everybody = [t for group in groups.values() for t in group]

@@ -1,17 +1,17 @@
-/* Peers that mean harm, so many a second, and one that means well and takes the time.
+/* Hostile peers, a given number a second, and a well-behaved peer that measures how long its answers take.
  *
  *     storm SOCKET KIND RATE SECONDS
  *
- * Kinds of connection: hello (says Hello and is answered), silent (says nothing), half (says Hello, then ends its
- * side), fds (sends descriptors that nobody asked for), unread (asks for the status 50 times and never reads). Each is
- * kept until HELD newer ones are there. They are made RATE times a second, or as fast as it goes; at the end it says,
- * as JSON, how many were made, how many of the hellos were answered, in how many seconds, and what processor time that
- * took.
+ * Kinds of connection: hello (sends Hello and is answered), silent (sends nothing), half (sends Hello, then shuts down
+ * its side), fds (sends descriptors that the daemon did not ask for), unread (asks for the status 50 times and never
+ * reads). Each connection is kept until HELD newer ones exist. The program makes RATE of them a second, or as many as
+ * it can. At the end it prints, as JSON, how many it made, how many of the hellos were answered, in how many seconds,
+ * and the processor time used.
  *
- * burn: no connections, but RATE percent of a processor: what a storm takes that does nothing to the daemon.
+ * burn: no connections, but RATE percent of a processor: the cost of a storm that does nothing to the daemon.
  *
- * probe: connects RATE times a second, says Hello and waits for Welcome; says the median, the 99th percentile and the
- * maximum of that in microseconds. Exit codes: 0; 1 an error (said on stderr); 2 usage. */
+ * probe: connects RATE times a second, sends Hello and waits for Welcome; prints the median, the 99th percentile and
+ * the maximum of that time in microseconds. Exit codes: 0; 1 an error (printed on stderr); 2 usage. */
 #include <errno.h>
 #include <inttypes.h>
 #include <poll.h>
@@ -56,7 +56,7 @@ static void wait_until(uint64_t when_ns)
 			NULL);
 }
 
-/* -1: the door is closed just now. */
+/* -1: the daemon accepts no connection at the moment. */
 static int dial(void)
 {
 	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
@@ -154,7 +154,7 @@ static int storm(const char *kind, double rate, double seconds)
 	return 0;
 }
 
-/* In slices of 2 ms, as a storm's work is spread over time, too. */
+/* In slices of 2 ms, because a storm's work is spread over time, too. */
 static int burn(double percent, double seconds)
 {
 	uint64_t began = now_ns(), slice = 2000000;

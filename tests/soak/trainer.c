@@ -3,14 +3,14 @@
  *     trainer SOCKET DATASET JOB MODE RANK WORLD_SIZE BATCH_SIZE SEED EPOCH STEP EPOCHS HOLD PACE_US
  *
  * It takes every batch from (EPOCH, STEP) up to the end of EPOCH + EPOCHS, holds the last HOLD of them, works PACE_US
- * on each and says a line per batch, in one write, as soon as it has it:
+ * on each and prints a line per batch, in one write, as soon as it has the batch:
  *
  *     EPOCH STEP N_PADDING CRC INDEX,INDEX,...
  *
- * CRC is that of the rows, then the labels. It is computed again before the batch is let go: "TORN" and exit code 3 if
- * it has changed, which means that a slot was reused while it was on loan. With PACE_US -1 it says a line per epoch
- * only, "EPOCH N_BATCHES", and looks at no bytes. When the daemon goes away it comes back to where it was, for up to 60
- * seconds. Exit codes: 0 all there; 1 an error (said on stderr); 2 usage. */
+ * CRC is that of the rows, then the labels. It is computed again before the batch is released: "TORN" and exit code 3
+ * if it has changed, which means that a slot was reused while it was lent. With PACE_US -1 the trainer prints a line
+ * per epoch only, "EPOCH N_BATCHES", and looks at no bytes. When the daemon goes away, the trainer reconnects for up to
+ * 60 seconds and continues from where it was. Exit codes: 0 got everything; 1 an error (printed on stderr); 2 usage. */
 #include <batchd.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -111,7 +111,7 @@ static void say(const struct batchd_batch *b, uint32_t crc)
 		exit(1);
 }
 
-/* Lets go of the oldest batches, but `keep`; each must still be what it was. */
+/* Releases the oldest batches and keeps `keep`; each must be unchanged. */
 static void let_go(struct trainer *t, unsigned keep)
 {
 	unsigned n = t->n_held > keep ? t->n_held - keep : 0;

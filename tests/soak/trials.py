@@ -1,5 +1,5 @@
-"""What soak_trials.py and soak_producers.py share: trainers in threads of this process, through the Python package, each checked batch by batch; and processes that
-are there to be killed."""
+"""Shared by soak_trials.py and soak_producers.py: trainers in threads of this process, through the Python package, each
+checked batch by batch; and processes that are meant to be killed."""
 
 import os
 import subprocess
@@ -11,7 +11,7 @@ import crew
 
 
 def package(build):
-    """The tree's own batchd, with the library of that build."""
+    """The Python package of this tree, with the library of that build."""
     os.environ["BATCHD_BUILD"] = str(build)
     os.environ["PYTHONPATH"] = os.pathsep.join(
         filter(None, [str(crew.REPO / "client/python"), os.environ.get("PYTHONPATH")])
@@ -23,8 +23,8 @@ def package(build):
 
 
 class Thread(threading.Thread):
-    """Runs work(self) until it is told to stop. n_batches is what it has had, `at` (epoch, step) of the last; what it raises is the run's failure. What else is to be
-    known of it comes in `more`."""
+    """Runs work(self) until it is told to stop. n_batches counts the batches received, `at` is (epoch, step) of the
+    last; an exception from work is the run's failure. `more` has other facts about the trainer."""
 
     def __init__(self, name, work, **more):
         super().__init__(name=name, daemon=True)
@@ -57,7 +57,7 @@ class Thread(threading.Thread):
 
 
 def wait_for(threads, n):
-    """Until each has had n batches more."""
+    """Waits until each has received n more batches."""
     goals = [t.n_batches + n for t in threads]
 
     def arrived():
@@ -87,7 +87,7 @@ def stop(threads):
 
 
 class Process:
-    """A Python script that says a line and is killed."""
+    """A Python script that prints a line and is killed."""
 
     def __init__(self, script, *argv):
         self._process = subprocess.Popen(
@@ -108,7 +108,7 @@ class Process:
 
 
 def restart(daemon, rng):
-    """As a crash."""
+    """Like a crash."""
     daemon.kill()
     time.sleep(rng.choice((0, 0, 0.02, 0.2)))
     daemon.start()

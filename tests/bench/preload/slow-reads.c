@@ -1,7 +1,7 @@
-/* Makes the files below $SLOW_READS as slow as those of a disk or a network that answers after $SLOW_READS_MS, for
- * whatever program this is preloaded into: the first read of a file that was opened takes so long, and a read that may
- * not wait (RWF_NOWAIT) finds nothing cached. With $SLOW_READS_INLINE such a read waits as well: what a loader would be
- * whose decoding threads read files themselves.
+/* For any program that this is preloaded into, makes the files below $SLOW_READS as slow as those of a disk or a
+ * network that answers after $SLOW_READS_MS. The first read of an opened file takes that long, and a read that may not
+ * wait (RWF_NOWAIT) finds nothing cached. With $SLOW_READS_INLINE such a read waits as well, like in a loader whose
+ * decoding threads read files themselves.
  *
  * Waiting costs no processor time, as with a real disk; any number of reads may wait at once, as with a network or an
  * array of disks. */

@@ -1,5 +1,5 @@
-/* See cuda-declarations.h. NVIDIA's names are as in the driver's library here, not as programs write them: cuMemAlloc
- * is the oldest of its kind. */
+/* See cuda-declarations.h. NVIDIA's names here are those of the driver's library, not those that programs write:
+ * cuMemAlloc is the oldest version of that function. */
 #include "cuda-declarations.h"
 
 #include <stddef.h>
@@ -11,7 +11,7 @@
 
 #include "cuda/driver.h"
 
-/* Both lists once more, with NVIDIA's types for ours. */
+/* Both lists again, with NVIDIA's types in place of ours. */
 #define cuda_device CUdevice
 #define cuda_ptr CUdeviceptr
 #define cuda_context CUctx_st
@@ -27,7 +27,7 @@
 #define cuda_device_attribute CUdevice_attribute_enum
 #define cuda_pointer_attribute CUpointer_attribute_enum
 
-/* An enumeration by value or by address is an int to us: as large, and passed the same way. */
+/* We declare an enumeration, by value or by address, as an int: it has the same size and is passed the same way. */
 #define SAME(ours, theirs) __builtin_types_compatible_p(ours, theirs)
 #define KNOWN(name, parameters) \
 	if (!strcmp(symbol, #name)) \

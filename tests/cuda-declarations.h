@@ -1,13 +1,13 @@
-/* Our declarations of the driver's functions, and the double's, beside NVIDIA's: the wrong number or kind of a
- * parameter would show on a GPU only. */
+/* Compares batchd's declarations of the driver's functions, and the double's, with NVIDIA's: a wrong number or type of
+ * parameters would otherwise show on a GPU only. */
 #ifndef BATCHD_TESTS_CUDA_DECLARATIONS_H
 #define BATCHD_TESTS_CUDA_DECLARATIONS_H
 
 #include <stdbool.h>
 
-bool cuda_declarations_known(void); /* whether NVIDIA's header is here; without it the others find nothing wrong */
-const char *cuda_declarations_wrong(void);     /* the first symbol that daemon/cuda/driver.h declares in another way,
-                                                * or NULL */
-const char *fakecuda_declarations_wrong(void); /* the same of tests/fakecuda/abi.h */
+bool cuda_declarations_known(void); /* whether NVIDIA's header exists; without it the functions below find nothing */
+const char *cuda_declarations_wrong(void);     /* the first symbol that daemon/cuda/driver.h declares differently, or
+                                                * NULL */
+const char *fakecuda_declarations_wrong(void); /* the same for tests/fakecuda/abi.h */
 
 #endif

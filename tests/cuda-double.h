@@ -1,5 +1,5 @@
-/* The driver double in a test's own process: told where it is, asked what it saw, and a thread that may use CUDA beside
- * batchd's own, to look at device memory. */
+/* The driver double in a test's own process: loads it, reads its counters and violations, and runs a thread that may
+ * use CUDA beside batchd's own threads, to read device memory. */
 #ifndef BATCHD_TESTS_CUDA_DOUBLE_H
 #define BATCHD_TESTS_CUDA_DOUBLE_H
 
@@ -38,7 +38,7 @@ static inline void double_find(void *library, void *member, const char *name)
 	memcpy(member, &fn, sizeof(fn));
 }
 
-/* Before anything else of CUDA. Only batchd's GPU threads and ours may call it. */
+/* Call this before any use of CUDA. Only batchd's GPU threads and the reader thread may call CUDA. */
 static inline void double_load(void)
 {
 	char why[256];
@@ -118,7 +118,7 @@ static inline struct cuda_uuid uuid_of(int ordinal)
 	return r.uuid;
 }
 
-/* Device memory of GPU `ordinal`, as it is now. */
+/* Device memory of GPU `ordinal`, with its present content. */
 static inline void read_device(int ordinal, cuda_ptr from, void *to, size_t n_bytes)
 {
 	struct reading r = { .run = run_read, .ordinal = ordinal, .from = from, .to = to, .n_bytes = n_bytes };

@@ -1,5 +1,5 @@
-/* Data sets in a folder of their own that the case fills; what opens them, as itself or on another user's behalf.
- * Descriptors are counted before and after. */
+/* Data sets in a temporary folder that the case fills; helpers that open them, as this user or on another user's
+ * behalf. Descriptors are counted before and after. */
 #ifndef BATCHD_TESTS_DATASETS_H
 #define BATCHD_TESTS_DATASETS_H
 
@@ -134,7 +134,7 @@ static inline void make_pets(void)
 
 static inline void settle(void)
 {
-	usleep(40000); /* an index of folders that changed this very moment is not kept */
+	usleep(40000); /* an index of folders that changed a moment ago is not kept */
 }
 
 static unsigned n_reports;

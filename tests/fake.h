@@ -1,6 +1,6 @@
-/* A daemon that follows a script, for tests of libbatchd: a thread of the test that listens on a real socket, has a
- * real sealed memfd, and says what the case wants it to say. And the trainer's side of the same: what most cases begin
- * and end with. One of each per test program. */
+/* A scripted daemon for tests of libbatchd: a thread of the test listens on a real socket, has a real sealed memfd, and
+ * sends the messages that the case wants. Also the trainer's side: the beginning and the end of most cases. One of each
+ * per test program. */
 #ifndef BATCHD_TESTS_FAKE_H
 #define BATCHD_TESTS_FAKE_H
 
@@ -38,7 +38,7 @@ struct fake {
 	int fds[WIRE_MAX_FDS]; /* of the last message */
 	unsigned n_fds;
 	unsigned n_waits;            /* Waiting messages so far */
-	Batchd__Wire__Opened opened; /* what it answers to Open */
+	Batchd__Wire__Opened opened; /* its answer to Open */
 	void (*script)(struct fake *d);
 	pthread_t thread;
 	uint32_t shape[2];
@@ -52,7 +52,7 @@ static struct batchd_loader *loader __attribute__((unused));
 static struct batchd_options options __attribute__((unused));
 static struct batchd_batch batch __attribute__((unused));
 
-/* The next message but Waiting, which may come at any time. */
+/* The next message except Waiting, which may come at any time. */
 static inline const Batchd__Wire__ClientMessage *hear(struct fake *f)
 {
 	const Batchd__Wire__ClientMessage *m;
@@ -138,7 +138,7 @@ static inline void welcome(struct fake *f)
 	say(f, BATCHD__WIRE__SERVER_MESSAGE__BODY_OPENED, &f->opened, f->slab_fd);
 }
 
-/* What row `row` of a batch of `generation` holds. */
+/* The value in row `row` of a batch of `generation`. */
 static inline float value(uint64_t generation, unsigned row)
 {
 	return (float)(generation * 100 + row);
@@ -181,7 +181,7 @@ static inline void expect_releases(struct fake *f, unsigned n)
 		EXPECT(f, RELEASE);
 }
 
-/* Waits until the other side of the test has come that far. */
+/* Waits until the other side of the test has reached this step. */
 static inline void await(struct fake *f, unsigned step)
 {
 	while (atomic_load(&f->step) < step)
@@ -268,7 +268,7 @@ static inline void setup(void)
 	d->opened.label_dtype = BATCHD__WIRE__DTYPE__INT64;
 
 	batchd_options_init(&options);
-	options.reconnect_ms = 0; /* cases that are about it set it */
+	options.reconnect_ms = 0; /* cases about reconnecting set it */
 	options.socket = d->path;
 	options.dataset = "random:";
 	options.batch_size = BATCH;
@@ -331,7 +331,7 @@ static inline void one_slot(struct fake *f)
 		m = hear(f);
 		if (!m || m->body_case == BATCHD__WIRE__CLIENT_MESSAGE__BODY_CLOSE)
 			return;
-		/* What the trainer wrote never got here. */
+		/* A trainer's writes do not reach this memory. */
 		ck_assert(*(float *)(void *)f->slab == value(f->generation, 0));
 	}
 }

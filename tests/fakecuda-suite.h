@@ -1,5 +1,5 @@
-/* The double, loaded into a test's own process as batchd does, with all its calls by name; and what most tests of it
- * begin and end with. */
+/* The double, loaded into a test's own process as batchd does, with all its calls by name; and the beginning and the
+ * end of most of its tests. */
 #ifndef BATCHD_TESTS_FAKECUDA_SUITE_H
 #define BATCHD_TESTS_FAKECUDA_SUITE_H
 

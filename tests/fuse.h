@@ -1,6 +1,6 @@
-/* A read-only FUSE file system that shows a folder of this machine, spoken in the kernel's own protocol: a server that
- * a test can stop (SIGSTOP) and let go on, as a network file system hangs and comes back. The kernel keeps names for an
- * hour, so that walking a path does not need the server; opening a file and asking for its attributes does. */
+/* A read-only FUSE file system that shows a folder of this machine, written for the kernel's own protocol. A test can
+ * stop its server (SIGSTOP) and continue it, as a network file system hangs and comes back. The kernel keeps names for
+ * an hour, so that walking a path does not need the server; opening a file and reading its attributes does. */
 #ifndef BATCHD_TESTS_FUSE_H
 #define BATCHD_TESTS_FUSE_H
 
@@ -180,7 +180,7 @@ static inline void fuse_serve_one(int fd, const struct fuse_in_header *in)
 	}
 }
 
-/* Answers for as long as the file system is mounted. */
+/* Answers requests for as long as the file system is mounted. */
 static inline void fuse_serve(int fd, const char *folder)
 {
 	char *bytes = malloc(FUSE_BUFFER);
@@ -201,8 +201,8 @@ static inline void fuse_serve(int fd, const char *folder)
 	}
 }
 
-/* Mounts `folder` at `at`, seen by this process and its children only. Returns the server, or -1 where FUSE or mounting
- * is not allowed; then says so. */
+/* Mounts `folder` at `at`, visible to this process and its children only. Returns the server, or -1 where FUSE or
+ * mounting is not allowed; then prints why. */
 static inline pid_t fuse_start(const char *folder, const char *at)
 {
 	int fd = open("/dev/fuse", O_RDWR | O_CLOEXEC);
@@ -223,7 +223,7 @@ static inline pid_t fuse_start(const char *folder, const char *at)
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		fuse_serve(fd, folder);
 	}
-	close(fd); /* the server's end is the file system's end */
+	close(fd); /* the file system ends with its server */
 	return server;
 }
 

@@ -1,4 +1,4 @@
-/* JPEGs for tests, fuzzers and benchmarks: made, read from files, decoded whole by libjpeg as the yardstick. */
+/* JPEGs for tests, fuzzers and benchmarks: made, read from files, and decoded whole by libjpeg as the reference. */
 #ifndef BATCHD_TESTS_JPEGS_H
 #define BATCHD_TESTS_JPEGS_H
 
@@ -12,7 +12,7 @@
 
 #include <jpeglib.h>
 
-/* A libjpeg decompressor whose errors come back as return values. */
+/* A libjpeg decompressor that returns errors instead of exiting. */
 struct jpeg_in {
 	struct jpeg_decompress_struct c;
 	struct jpeg_error_mgr errors;
@@ -31,7 +31,7 @@ static inline void jpeg_in_quiet(j_common_ptr c, int level)
 		c->err->num_warnings++;
 }
 
-/* Reads the header. -1 on an error; jpeg_in_close in any case. */
+/* Reads the header. -1: an error; call jpeg_in_close in any case. */
 static inline int jpeg_in_open(struct jpeg_in *in, const uint8_t *bytes, size_t n)
 {
 	memset(in, 0, sizeof(*in));
@@ -87,7 +87,7 @@ static inline uint32_t jpeg_random(uint32_t *seed)
 	return *seed;
 }
 
-/* Compressed bytes, to be freed. */
+/* Compressed bytes; the caller frees them. */
 static inline uint8_t *jpeg_make(const struct jpeg_recipe *r, uint32_t seed, size_t *n)
 {
 	struct jpeg_compress_struct c;
@@ -135,7 +135,7 @@ static inline uint8_t *jpeg_make(const struct jpeg_recipe *r, uint32_t seed, siz
 	return bytes;
 }
 
-/* A file's bytes, to be freed; NULL when it cannot be read. */
+/* A file's bytes; the caller frees them. NULL when the file cannot be read. */
 static inline uint8_t *jpeg_read_file(const char *path, size_t *n)
 {
 	FILE *f = fopen(path, "rb");

@@ -1,4 +1,4 @@
-/* OWN_HEAP: whether a test may put functions of its own in the place of malloc and free. A sanitizer has done so
+/* OWN_HEAP: whether a test may replace malloc and free with functions of its own. A sanitizer has replaced them
  * already. */
 #ifndef BATCHD_TESTS_OWN_HEAP_H
 #define BATCHD_TESTS_OWN_HEAP_H

@@ -1,5 +1,5 @@
-/* A whole daemon in a process of its own, and trainers that speak to it packet by packet: for what libbatchd would
- * never send. One daemon per test. */
+/* A whole daemon in a process of its own, and trainers that send it single packets, including packets that libbatchd
+ * never sends. One daemon per test. */
 #ifndef BATCHD_TESTS_PACKETS_H
 #define BATCHD_TESTS_PACKETS_H
 
@@ -163,7 +163,7 @@ static inline const Batchd__Wire__ServerMessage *answer_to_open(int fd, Batchd__
 	return m;
 }
 
-/* False: refused, with that field of its error. */
+/* False: the daemon refused and named that field in its error. */
 static inline bool join_unless(const char *field, struct client *out, Batchd__Wire__Open o)
 {
 	struct client c = { .fd = dial(), .slab = -1 };
@@ -212,7 +212,7 @@ static inline void seek_to(struct client *c, uint64_t epoch, uint64_t step)
 	SEND(c->fd, SEEK, seek, &s);
 }
 
-/* What a Join is answered with. */
+/* The answer to a Join. */
 static inline Batchd__Wire__Joined join_group(struct client *c, Batchd__Wire__Start how)
 {
 	Batchd__Wire__Join j = BATCHD__WIRE__JOIN__INIT;
@@ -251,7 +251,7 @@ static inline Batchd__Wire__Batch next_batch(struct client *c)
 	return *m->batch;
 }
 
-/* Reads until the connection ends; the code of the Error that came before, or -1. */
+/* Reads until the connection ends; returns the code of the Error that came before the end, or -1. */
 static inline int last_words(int fd)
 {
 	int code = -1;
@@ -263,7 +263,7 @@ static inline int last_words(int fd)
 	return code;
 }
 
-/* The daemon still serves, to somebody who did nothing wrong. */
+/* Checks that the daemon still serves a well-behaved client. */
 static inline void check_it_serves(void)
 {
 	Batchd__Wire__Open o = usual_open();

@@ -117,7 +117,7 @@ def chunk(name, data):
 
 
 def png(image, interlaced=False, before=b""):
-    """An 8-bit RGB PNG: interlaced, or with chunks of one's own before the pixels; Pillow writes neither."""
+    """An 8-bit RGB PNG: interlaced, or with the caller's chunks before the pixels; Pillow writes neither."""
     pixels = np.asarray(image.convert("RGB"))
     passes = ((0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2), (0, 1, 1, 2))
     if not interlaced:
@@ -154,7 +154,7 @@ def with_16_bit_quantizers(jpeg):
 
 
 def with_profile_behind_frame(jpeg):
-    """Moves the colour profile behind the frame header, as some cameras have it."""
+    """Moves the colour profile after the frame header, as some cameras have it."""
     parts = [(marker, segment) for _, marker, segment in segments(jpeg)]
     end = max(at + len(segment) for at, _, segment in segments(jpeg))
     profile = [segment for marker, segment in parts if marker == 0xE2]
@@ -202,7 +202,7 @@ def odd_files():
         size = (1800, 1200) if value in (1, 3) else (1200, 1800)
         yield f"exif-landscape-{value}.jpg", written(picture(*size, 8), "JPEG", quality=75, exif=orientation(value))
     exif = orientation(1)
-    exif[0x011A] = 72.0  # the resolution, which stands behind the cut
+    exif[0x011A] = 72.0  # the resolution, whose value lies beyond the cut
     cut = exif.tobytes()[:-6]
     yield "truncated_exif_dpi.jpg", written(picture(480, 640, 9), "JPEG", quality=30, exif=cut)
     whole = written(picture(100, 100, 10), "JPEG", quality=90, progressive=True)
@@ -213,7 +213,7 @@ def odd_files():
 
 
 def stamp():
-    """What the files depend on."""
+    """The inputs that determine the files."""
     import PIL
 
     versions = f"{PIL.__version__} {np.__version__}".encode()
@@ -221,7 +221,8 @@ def stamp():
 
 
 def make(folder):
-    """The folder's path. Made first, in a few seconds, unless this version of the file has made it; callers take turns."""
+    """The folder's path. Makes the folder first, in a few seconds, unless this version of this file has made it before;
+    callers take turns."""
     folder = pathlib.Path(folder)
     mark = folder / ".made-from"
     folder.parent.mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,6 @@
 /* Trainers of a loader without sockets, for tests of streams and groups: a real pool and loop, a `random:` data set,
- * and consumers that note what they are given. Rows of such data tell which sample they are only through the indices
- * beside them, which is all that is looked at. */
+ * and consumers that record the batches they are given. Only the indices beside the rows are checked, because they
+ * alone tell which sample a row of such data is. */
 #ifndef BATCHD_TESTS_STREAMS_H
 #define BATCHD_TESTS_STREAMS_H
 
@@ -146,19 +146,19 @@ static inline void teardown(struct fixture *f)
 	ck_assert_int_eq(uv_loop_close(&f->loop), 0);
 }
 
-/* Runs the loop until the trainer has been given n batches in all; it says that it waits, as the client library does.
- */
+/* Runs the loop until the trainer has been given n batches in all; the trainer reports that it waits, as the client
+ * library does. */
 static inline void wait_for(struct fixture *f, struct trainer *t, unsigned n)
 {
 	while (t->n < n) {
 		unsigned before = t->n;
 		stream_wait(&t->c);
-		if (t->n == before) /* else it was given one at once, and does not wait any more */
+		if (t->n == before) /* otherwise it was given a batch at once, and no longer waits */
 			uv_run(&f->loop, UV_RUN_ONCE);
 	}
 }
 
-/* Runs the loop until the trainer has had n batches in all, releasing each as it comes. */
+/* Runs the loop until the trainer has been given n batches in all; each is released as it comes. */
 static inline void consume(struct fixture *f, struct trainer *t, unsigned n)
 {
 	for (; t->released < n; t->released++) {

@@ -7,8 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Check notes the place of every assertion that holds, in a file, to say after which one a test died: most of the time
- * of a test that compares many values, and more so under ThreadSanitizer. The first time of each place will do. */
+/* Check writes the place of every passed assertion to a file, to report after which assertion a test died. That is most
+ * of the run time of a test that compares many values, and more so under ThreadSanitizer. Writing each place once is
+ * enough. */
 static inline void suite_mark_once(const char *file, int line)
 {
 	static _Thread_local unsigned char marked[8192];
@@ -20,7 +21,7 @@ static inline void suite_mark_once(const char *file, int line)
 }
 #define _mark_point(file, line) suite_mark_once(file, line)
 
-/* $BATCHD_TEST: only the tests that have it in their names. */
+/* $BATCHD_TEST: run only the tests that have it in their names. */
 static inline int suite_wants(const TTest *t)
 {
 	const char *text = getenv("BATCHD_TEST");
@@ -31,12 +32,12 @@ static inline int suite_wants(const TTest *t)
 
 START_TEST(test_needs_gpus)
 {
-	/* Stands for a whole suite, so that it is counted. */
+	/* Stands for a whole suite, so that the suite is counted as skipped. */
 	puts("skipped: this batchd was built without GPUs (CUDA=0)");
 }
 END_TEST
 
-/* The suite itself, or where the build under test knows no GPUs one that only says so. */
+/* The suite itself; for a build without GPU support, a suite that only reports that. */
 static inline Suite *suite_with_gpus(Suite *s)
 {
 	char path[4096];
@@ -60,7 +61,7 @@ static inline Suite *suite_with_gpus(Suite *s)
 	return s;
 }
 
-/* Runs the suite as the environment says (CK_VERBOSITY, CK_FORK, ...) and gives main's exit status. */
+/* Runs the suite as the environment says (CK_VERBOSITY, CK_FORK, ...) and returns main's exit status. */
 static inline int suite_run(Suite *s)
 {
 	SRunner *runner = srunner_create(s);

@@ -1,5 +1,5 @@
-/* On whose behalf files are opened: what another user may not read the daemon does not read for him, whatever he names
- * or swaps meanwhile. */
+/* On whose behalf files are opened: the daemon does not read for a user what that user may not read, whatever path the
+ * user names or swaps meanwhile. */
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <stddef.h>
@@ -10,8 +10,8 @@
 
 START_TEST(test_others_read_what_their_mode_bits_allow)
 {
-	/* Proves owner, group and other bits at every open: one file closed to the peer costs that file, and rights are
-	 * looked at anew each time. */
+	/* Proves that owner, group and other bits are checked at every open: a file closed to the peer costs only that
+	 * file, and rights are checked anew each time. */
 	struct file_bytes b = { 0 };
 	struct dataset *ds;
 
@@ -26,7 +26,7 @@ START_TEST(test_others_read_what_their_mode_bits_allow)
 	ck_assert_int_eq(dataset_read(ds, 2, READ_WAIT, &b, &f.err), 0);
 	ck_assert(dataset_is_current(ds, 2, READ_WAIT, &b));
 	ck_assert_int_eq(chmod(in_root("pets/dog/c.png"), 0600), 0);
-	/* or a cache would give away what another user may read */
+	/* otherwise a cache would reveal what another user may read */
 	ck_assert(!dataset_is_current(ds, 2, READ_WAIT, &b));
 	ck_assert_int_eq(dataset_read(ds, 2, READ_WAIT, &b, &f.err), -EACCES);
 	dataset_unref(ds);
@@ -34,7 +34,7 @@ START_TEST(test_others_read_what_their_mode_bits_allow)
 	f.other.gids[0] = getgid();
 	ck_assert_int_eq(open_folder_for_other("pets", &ds), 0);
 	ck_assert_int_eq(dataset_read(ds, 1, READ_WAIT, &b, &f.err), 0);
-	ck_assert_int_eq(chmod(in_root("pets/cat/b.JPEG"), 0604), 0); /* the group's bits decide, not the others' */
+	ck_assert_int_eq(chmod(in_root("pets/cat/b.JPEG"), 0604), 0); /* the group's bits decide, not those of others */
 	ck_assert_int_eq(dataset_read(ds, 1, READ_WAIT, &b, &f.err), -EACCES);
 	dataset_unref(ds);
 
@@ -48,8 +48,8 @@ END_TEST
 
 START_TEST(test_others_need_every_folder)
 {
-	/* Proves that a folder the peer may not list or search refuses the data set by name, also when an index was
-	 * kept for somebody else. */
+	/* Proves that a folder that the peer may not list or search refuses the data set by name, even when an index
+	 * was kept for another user. */
 	static const mode_t modes[] = { 0700, 0744, 0711 };
 	struct dataset *ds;
 
@@ -152,8 +152,8 @@ static void forbid_openat2(void)
 
 START_TEST(test_without_openat2_the_same_rules_hold)
 {
-	/* Proves the older way to open: others read what they may and follow no link, trusted sources read, and nobody
-	 * reads without waiting. Forks. */
+	/* Proves the older way to open: other users read the files that they may read, and no links; trusted sources
+	 * read; and without waiting nothing can be read. Forks. */
 	struct file_bytes b = { 0 };
 	struct dataset *ds;
 	int fds[2];

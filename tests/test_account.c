@@ -1,4 +1,4 @@
-/* Charges and limits: both sides of each, and that the books are even when everything is given back. */
+/* Charges and limits: both sides of each limit, and that the accounts are balanced when everything is given back. */
 #include <check.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -18,7 +18,7 @@ static void setup(void)
 
 START_TEST(test_the_last_unit_is_granted_and_the_next_refused)
 {
-	/* Of one user, and of all together; a refusal charges nothing. */
+	/* Limits of a user and limits of all users together; a refusal charges nothing. */
 	a.limit[ACCOUNT_FDS] = 15;
 	a.limit_per_user[ACCOUNT_FDS] = 10;
 	ck_assert_int_eq(charge_begin(&c[0], &a, 1, ACCOUNT_FDS, 11), ACCOUNT_E_USER);
@@ -40,7 +40,7 @@ END_TEST
 
 START_TEST(test_without_a_limit_everything_is_granted_and_counted)
 {
-	/* Also amounts whose sum would pass 2^64 if a limit were compared carelessly. */
+	/* Also amounts whose sum would exceed 2^64 if a limit were compared carelessly. */
 	ck_assert_int_eq(charge_begin(&c[0], &a, 1, ACCOUNT_SLOT_BYTES, UINT64_MAX / 2), 0);
 	ck_assert_uint_eq(account_left(&a, 1, ACCOUNT_SLOT_BYTES), UINT64_MAX);
 	a.limit_per_user[ACCOUNT_SLOT_BYTES] = UINT64_MAX - 1;
@@ -68,7 +68,8 @@ END_TEST
 
 START_TEST(test_a_moved_charge_is_given_back_once)
 {
-	/* A trainer's connection becomes a ghost: the charge goes along. Ending the empty one again does nothing. */
+	/* A trainer's connection becomes a ghost, and the charge moves with it. Ending the empty charge again does
+	 * nothing. */
 	ck_assert_int_eq(charge_begin(&c[0], &a, 1, ACCOUNT_SESSIONS, 1), 0);
 	charge_move(&c[1], &c[0]);
 	charge_end(&c[0]);

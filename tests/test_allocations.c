@@ -1,5 +1,5 @@
-/* No allocation per sample in steady state: every call of malloc and its kin in the process is counted while epochs of
- * real decoding go by. The sanitizers bring their own allocators, so under them there is nothing to count. */
+/* No allocation per sample in steady state: every call of malloc and its kin in the process is counted during epochs of
+ * real decoding. The sanitizers have their own allocators, so under them nothing is counted. */
 #include <check.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -278,7 +278,7 @@ static void check(unsigned long n)
 
 START_TEST(test_random_crops_allocate_nothing_per_sample)
 {
-	/* train224 straight from files, every op at work. */
+	/* train224 directly from files, with every op at work. */
 	make_tree();
 	check(count_epochs("train224", 0, 0));
 	check(count_epochs(
@@ -303,7 +303,7 @@ END_TEST
 
 START_TEST(test_the_counter_counts)
 {
-	/* Or the other tests could not fail. */
+	/* Without this check the other tests could not fail. */
 #if COUNTED
 	atomic_store(&n_calls, 0);
 	atomic_store(&counting, true);

@@ -1,4 +1,4 @@
-/* Arrays and made-up samples: rows and labels gathered from them. */
+/* Arrays and random samples: rows and labels gathered from them. */
 #include <sys/mman.h>
 
 #include "datasets.h"
@@ -13,7 +13,8 @@ static const char *two_files(const char *a, const char *b)
 
 START_TEST(test_rows_and_labels_are_gathered)
 {
-	/* Proves every width of row the copy has a loop for, and those between, against the plain definition. */
+	/* Proves every row width that has a copy loop of its own, and widths between them, against the plain
+	 * definition. */
 	static const unsigned widths[] = { 1, 2, 3, 4, 5, 8, 12, 16, 31, 32, 33, 64, 100, 300 };
 	uint64_t indices[200];
 
@@ -137,8 +138,8 @@ END_TEST
 
 START_TEST(test_arrays_in_huge_pages_are_refused)
 {
-	/* Proves that an array on hugetlbfs is refused by name, as its mapping cannot be undone by its length. Skipped
-	 * where there is no such page to write the array to. */
+	/* Proves that an array on hugetlbfs is refused by name, because its mapping cannot be undone by its length.
+	 * Skipped where no huge page is available to write the array to. */
 	static const char header[] = "\x93NUMPY\1\0\x76\0{'descr': '<i4', 'fortran_order': False, 'shape': (4,), }";
 	int fd = memfd_create("huge", MFD_CLOEXEC | MFD_HUGETLB);
 	size_t size = 2 << 20;
@@ -167,7 +168,7 @@ END_TEST
 START_TEST(test_a_file_cut_short_is_an_error_not_a_crash)
 {
 	/* Proves that pages that vanish under a mapping, and a cut inside the last page, are -EIO naming the file; the
-	 * set recovers with the file. */
+	 * data set works again when the file is restored. */
 	static const uint64_t indices[] = { 0, 9999 };
 	static unsigned char data[10000];
 	struct dataset *ds;
@@ -211,7 +212,8 @@ END_TEST
 
 START_TEST(test_random_samples_depend_on_seed_and_index_alone)
 {
-	/* Proves that the same index is the same sample in any batch and place, and that seeds and indices differ. */
+	/* Proves that an index is the same sample in any batch and position, and that different seeds and indices give
+	 * different samples. */
 	struct dataset *a = open_trusted("random", "length=1000,shape=3x5x7,dtype=float32,classes=10,seed=1");
 	struct dataset *b = open_trusted("random", "length=1000,shape=3x5x7,dtype=float32,classes=10,seed=2");
 	static const uint64_t forward[] = { 5, 6, 999 }, backward[] = { 999, 5 };

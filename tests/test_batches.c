@@ -1,5 +1,5 @@
-/* libbatchd's stream: which batch may come next, epochs, own batches, two threads, a fork, and every way in which it
- * ends. */
+/* libbatchd's stream: which batch may come next, epochs, own batches, two threads, a fork, and every way in which the
+ * stream ends. */
 #include <sched.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -32,7 +32,7 @@ static void two_epochs(struct fake *f)
 
 START_TEST(test_next_epoch_goes_on_without_asking)
 {
-	/* Two epochs, batch for batch and byte for byte; the second needs no Seek, and what comes early waits in the
+	/* Two epochs, batch for batch and byte for byte; the second needs no Seek, and early batches wait in the
 	 * socket. */
 	struct batchd_info info = { .size_bytes = sizeof info };
 	uint64_t n = 0;
@@ -83,7 +83,7 @@ static void seek_in_mid_epoch(struct fake *f)
 
 START_TEST(test_batches_of_an_earlier_start_are_given_back_unseen)
 {
-	/* A new start in mid-epoch: what was on its way never reaches the caller, and its slots return. */
+	/* A new start in mid-epoch: batches in transit never reach the caller, and their slots return. */
 	uint64_t n;
 
 	play(seek_in_mid_epoch);
@@ -110,7 +110,7 @@ static void gap(struct fake *f)
 
 START_TEST(test_gap_in_the_steps_is_a_protocol_error_that_stays)
 {
-	/* A batch too many or too few would train on the wrong data; the loader refuses to go on. */
+	/* One batch too many or too few would train on the wrong data, so the loader refuses to continue. */
 	play(gap);
 	open_loader();
 	batchd_start(loader, 0, 0, 0, NULL);
@@ -123,7 +123,8 @@ END_TEST
 
 START_TEST(test_epoch_length_is_that_of_the_sampler)
 {
-	/* Both sides compute the number of batches; they must agree for every world size, base and drop_last. */
+	/* Client and daemon both compute the number of batches; they must agree for every world size, base and
+	 * drop_last. */
 	static const uint64_t sizes[] = { 0, 1, 7, 400, 1281167 };
 	static const uint32_t worlds[] = { 1, 2, 3, 8 }, batches[] = { 1, 3, 64 };
 
@@ -188,8 +189,8 @@ static void silent(struct fake *f)
 
 START_TEST(test_waiting_ends_with_the_timeout_or_a_signal)
 {
-	/* Nothing is ready: try_next says so at once, a time-out after its time, and a signal is passed on to callers
-	 * that want it. The daemon is told once that somebody waits. */
+	/* Nothing is ready: try_next says so at once, a time-out expires after its time, and a signal is passed on to
+	 * callers that want it. The daemon is told once that the caller waits. */
 	struct sigaction sa = { .sa_handler = on_alarm };
 	struct timespec before, after;
 
@@ -240,8 +241,8 @@ static void answer_indices(struct fake *f)
 
 START_TEST(test_own_batch_of_many_indices_arrives_whole)
 {
-	/* 5000 indices take two packets; the epoch ends when all that was pushed has come; the next begins with a seek.
-	 */
+	/* 5000 indices take two packets; the epoch ends when all pushed batches have come; the next begins with a
+	 * seek. */
 	uint64_t *indices = malloc(5000 * sizeof *indices);
 
 	for (unsigned i = 0; i < 5000; i++)
@@ -260,7 +261,7 @@ START_TEST(test_own_batch_of_many_indices_arrives_whole)
 	ck_assert_int_eq(batchd_push(loader, indices, 1), BATCHD_E_INVALID); /* not started */
 	for (uint64_t epoch = 0; epoch < 2; epoch++) {
 		ck_assert_int_eq(batchd_start(loader, epoch, 0, 2 * epoch, NULL), 0);
-		/* would wait for ever */
+		/* this would wait for ever */
 		ck_assert_int_eq(batchd_next(loader, &batch, BATCHD_FOREVER), BATCHD_E_INVALID);
 		ck_assert_int_eq(batchd_push(loader, indices, 5000), 0);
 		ck_assert_int_eq(batchd_push_end(loader), 0);
@@ -288,7 +289,8 @@ static void hear_indices(struct fake *f)
 
 START_TEST(test_pushing_stops_at_the_window_and_goes_on_after_a_batch)
 {
-	/* Never more than window + 2 unanswered; wrong indices are refused here, not by the daemon's hanging up. */
+	/* Never more than window + 2 requests without an answer; the library refuses wrong indices itself, so the
+	 * daemon does not hang up. */
 	uint64_t index = 9, wrong = N_SAMPLES;
 
 	options.own_batches = 1;
@@ -362,7 +364,7 @@ static void vanish(struct fake *f)
 
 START_TEST(test_daemon_that_vanishes_leaves_held_batches_readable)
 {
-	/* The error names the socket and where to look; what we hold stays ours. */
+	/* The error names the socket and where to look; batches that the trainer holds stay valid. */
 	play(vanish);
 	open_loader();
 	batchd_start(loader, 0, 0, 0, NULL);
@@ -387,7 +389,7 @@ static void shut_down(struct fake *f)
 
 START_TEST(test_reason_of_the_daemon_is_told)
 {
-	/* Code and text arrive, also when the daemon closed without reading what we sent last. */
+	/* Code and text arrive, also when the daemon closed without reading the client's last messages. */
 	play(shut_down);
 	open_loader();
 	batchd_start(loader, 0, 0, 0, NULL);
@@ -401,7 +403,7 @@ END_TEST
 
 START_TEST(test_release_of_what_is_not_on_loan_is_refused)
 {
-	/* Twice, with a stale generation, beyond the slots: nothing is sent to the daemon. */
+	/* A release twice, with a stale generation, beyond the slots: nothing is sent to the daemon. */
 	play(one_slot);
 	open_loader();
 	batchd_start(loader, 0, 0, 0, NULL);
@@ -418,8 +420,8 @@ END_TEST
 
 START_TEST(test_child_of_a_fork_can_do_nothing_and_harms_nothing)
 {
-	/* In the child every call says FORKED, a release sends nothing; the parent goes on. The child may open a loader
-	 * of its own. */
+	/* In the child every call returns FORKED and a release sends nothing; the parent continues. The child may open
+	 * a loader of its own. */
 	int status;
 	pid_t pid;
 
@@ -501,7 +503,7 @@ static void *release_all(void *arg)
 
 START_TEST(test_one_thread_takes_while_another_releases)
 {
-	/* A prefetch thread and a training loop; slots go round a hundred times, written to each time. */
+	/* A prefetch thread and a training loop; every slot is reused a hundred times and written to each time. */
 	struct handed h = { .full = false };
 	pthread_t releaser;
 

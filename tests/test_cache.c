@@ -1,4 +1,4 @@
-/* The cache of samples: what stays, what goes, who pays, and what survives a restart. */
+/* The cache of samples: what stays, what is evicted, which data set pays, and what survives a restart. */
 #include <check.h>
 #include <dirent.h>
 #include <errno.h>
@@ -116,7 +116,7 @@ END_TEST
 
 START_TEST(test_loaders_of_the_same_data_set_share_a_space)
 {
-	/* Proves that a space is found by data set, tier and prefix, and nothing else shares it. */
+	/* Proves that a space is identified by data set, tier and prefix, and that different ones share no entries. */
 	struct cache *c = make(10 << 20, NULL);
 	struct cache_space *a = cache_attach(c, 1, 100, CACHE_DECODED, 5);
 	struct cache_space *same = cache_attach(c, 1, 100, CACHE_DECODED, 5),
@@ -175,8 +175,8 @@ END_TEST
 
 START_TEST(test_an_unused_data_set_makes_room)
 {
-	/* Proves that entries of a data set nobody uses stay until another one needs the memory, and a hit outlives
-	 * even that. */
+	/* Proves that entries of an unused data set stay until another data set needs the memory, and that a held hit
+	 * survives even that. */
 	struct cache *c = make(4 << 20, NULL);
 	struct cache_space *old = cache_attach(c, 1, 1000, CACHE_FILE, 0), *fresh;
 	struct cache_hit held, hit;
@@ -202,7 +202,7 @@ START_TEST(test_an_unused_data_set_makes_room)
 		n_in += put(fresh, i, 10000, 0) == 0;
 	}
 	ck_assert_uint_gt(n_in, 350);
-	old = cache_attach(c, 1, 10, CACHE_FILE, 0); /* 4 KiB of table may not fit any more */
+	old = cache_attach(c, 1, 10, CACHE_FILE, 0); /* 4 KiB of table may no longer fit */
 	ck_assert(!cache_lookup(old, 5, &hit));
 	cache_detach(old);
 	cache_detach(fresh);
@@ -213,7 +213,8 @@ END_TEST
 
 START_TEST(test_everything_charged_is_refunded)
 {
-	/* Proves the ledger: a budget that was used up by one data set after another is still whole. */
+	/* Proves that memory is accounted for correctly: a budget that one data set after another has used up is still
+	 * whole. */
 	struct cache *c = make(1 << 20, NULL);
 
 	for (uint64_t set = 0; set < 50; set++) {
@@ -232,7 +233,7 @@ END_TEST
 
 START_TEST(test_a_stale_entry_is_replaced)
 {
-	/* Proves the three ways an entry of another file is found out, and that its memory is used again. */
+	/* Proves the three ways in which an entry of another file is detected, and that its memory is used again. */
 	struct cache *c = make(1 << 20, NULL);
 	struct cache_space *s = cache_attach(c, 1, 10, CACHE_FILE, 0);
 	struct file_bytes now = file_of(3, 50000, 2);
@@ -240,13 +241,13 @@ START_TEST(test_a_stale_entry_is_replaced)
 	struct cache_hit hit;
 
 	ck_assert_int_eq(put(s, 3, 50000, 0), 0);
-	ck_assert_int_eq(put(s, 3, 50000, 1), 0); /* replaces */
+	ck_assert_int_eq(put(s, 3, 50000, 1), 0); /* replaces the entry */
 	ck_assert(cache_lookup(s, 3, &hit));
 	ck_assert_uint_eq(hit.file.mtime_ns, 1001);
-	cache_drop(s, 3, &hit); /* as found out by dataset_is_current */
+	cache_drop(s, 3, &hit); /* as when dataset_is_current detects it */
 	ck_assert(!cache_lookup(s, 3, &hit));
 	ck_assert_int_eq(put(s, 3, 50000, 1), 0);
-	ck_assert(!cache_lookup_for(s, 3, &now, &hit)); /* as found out by who has the file */
+	ck_assert(!cache_lookup_for(s, 3, &now, &hit)); /* as when the caller has the file */
 	ck_assert_int_eq(cache_put_file(s, 3, &now), 0);
 	ck_assert(cache_lookup_for(s, 3, &now, &hit));
 	cache_release(&hit);
@@ -265,8 +266,8 @@ END_TEST
 
 START_TEST(test_an_index_grows_in_place_of_the_old_one)
 {
-	/* Proves that putting an index again replaces it, that who holds the old one keeps it, and growth does not eat
-	 * the budget. */
+	/* Proves that putting an index again replaces it, that holders of the old one keep it, and that growth does not
+	 * use up the budget. */
 	struct cache *c = make(1 << 20, NULL);
 	struct cache_space *s = cache_attach(c, 1, 10, CACHE_CHECKPOINTS, 0);
 	struct file_bytes b = file_of(1, 100, 0);
@@ -294,8 +295,8 @@ END_TEST
 
 START_TEST(test_a_tier_that_is_off_finds_nothing)
 {
-	/* Proves that without budget, or with one too small for the table, there is no space, and that all functions
-	 * take that. */
+	/* Proves that without a budget, or with a budget too small for the table, there is no space, and that all
+	 * functions accept that. */
 	struct cache *c = make(0, NULL), *small = make(4096, NULL);
 	struct cache_space *s = cache_attach(c, 1, 10, CACHE_FILE, 0);
 	struct file_bytes b = file_of(1, 10, 0);
@@ -377,7 +378,7 @@ static uint64_t kept_bytes(uint64_t id)
 	return stat(kept_path(id), &st) < 0 ? 0 : (uint64_t)st.st_size;
 }
 
-/* Puts indexes of n samples with the given text, as one life of a daemon. */
+/* Puts indexes of n samples with the given text, as one run of a daemon does. */
 static void live(unsigned n, const char *text)
 {
 	struct cache *c = make(10 << 20, folder);
@@ -393,7 +394,7 @@ static void live(unsigned n, const char *text)
 	cache_destroy(c);
 }
 
-/* How many of the first n indexes another life finds, all with this text. */
+/* How many of the first n indexes another run finds, all with this text. */
 static unsigned n_found(unsigned n, const char *text)
 {
 	struct cache *c = make(10 << 20, folder);
@@ -419,8 +420,7 @@ static unsigned n_found(unsigned n, const char *text)
 
 START_TEST(test_indexes_survive_a_restart)
 {
-	/* Proves that what one life put the next one finds, that growing replaces, and that nothing is written twice.
-	 */
+	/* Proves that the next run finds what one run put, that growing replaces, and that nothing is written twice. */
 	uint64_t size;
 
 	live(100, "first");
@@ -479,8 +479,8 @@ END_TEST
 
 START_TEST(test_damage_costs_the_damaged_records_only)
 {
-	/* Proves that whatever single byte is damaged, at most one record is lost and none is served wrong; and a cut
-	 * end is no harm. */
+	/* Proves that damage to any single byte loses at most one record and never serves a wrong one, and that a cut
+	 * end is harmless. */
 	uint64_t size;
 
 	live(20, "text");
@@ -494,7 +494,7 @@ START_TEST(test_damage_costs_the_damaged_records_only)
 		ck_assert_int_eq(TEMP_FAILURE_RETRY(pwrite(fd, &byte, 1, (off_t)at)), 1);
 		close(fd);
 		if (at < CACHE_FILE_HEADER_BYTES) {
-			ck_assert_uint_eq(n_found(20, "text"), 0); /* not our file: begun anew */
+			ck_assert_uint_eq(n_found(20, "text"), 0); /* not a file of ours: it is started anew */
 		} else {
 			ck_assert_uint_ge(n_found(20, "text"), 19);
 		}
@@ -539,7 +539,7 @@ END_TEST
 
 START_TEST(test_a_directory_that_is_missing_is_no_error)
 {
-	/* Proves that without a place to keep them indexes still work. */
+	/* Proves that indexes work even without a folder to keep them in. */
 	struct cache *c = make(10 << 20, "/no/such/directory");
 	struct cache_space *s = cache_attach(c, 9, 1000, CACHE_CHECKPOINTS, 0);
 	struct file_bytes b = file_of(0, 100, 0);

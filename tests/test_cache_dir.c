@@ -1,7 +1,7 @@
-/* What is kept on a disk stays bounded, and reading it holds up its reader alone.
+/* The files kept on a disk stay bounded, and reading them delays only the reader.
  *
- * transfer_read and transfer_sync are this program's own, in front of the library's, so that a disk can be made to
- * wait. */
+ * transfer_read and transfer_sync are this program's own and take precedence over the library's, so that a disk can be
+ * made to wait. */
 #include <check.h>
 #include <dirent.h>
 #include <errno.h>
@@ -30,7 +30,7 @@ static char folder[64];
 static struct {
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
-	bool hangs; /* reads beyond a file's header wait */
+	bool hangs; /* reads after a file's header wait */
 	unsigned n_waiting;
 } disk = { .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER };
 
@@ -166,7 +166,7 @@ static bool has(struct cache_space *s, uint64_t index, const char *text)
 	return found;
 }
 
-/* One life of a daemon that learns this of samples 0..n-1 of data set 9. */
+/* One run of a daemon that learns this text for samples 0..n-1 of data set 9. */
 static void live(unsigned n, const char *text)
 {
 	struct cache *c = make(64 << 20);
@@ -185,8 +185,8 @@ static const char kept[] = "index-0000000000000009.cache";
 
 START_TEST(test_a_kept_file_of_holes_is_begun_anew)
 {
-	/* Proves that a kept file of one TiB, nearly all of it holes, is not read (which takes hours) but replaced, and
-	 * so is a short one of holes. */
+	/* Proves that a kept file of one TiB, nearly all of it holes, is not read (which would take hours) but
+	 * replaced, and that a short file of holes is replaced as well. */
 	for (int i = 0; i < 2; i++) {
 		struct cache *c;
 		struct cache_space *s;
@@ -207,7 +207,7 @@ END_TEST
 
 START_TEST(test_reading_gives_up_behind_so_much_junk)
 {
-	/* Proves that the search for a record behind damage ends after 64 MiB, and that what it did not find is cut
+	/* Proves that the search for a record after damage ends after 64 MiB, and that the unsearched rest is cut
 	 * off. */
 	enum { JUNK = 80 << 20 };
 	struct cache *c;
@@ -222,7 +222,7 @@ START_TEST(test_reading_gives_up_behind_so_much_junk)
 	records = malloc((size_t)before.st_size);
 	ck_assert_int_eq(pread(fd, records, (size_t)before.st_size, 0), before.st_size);
 	ck_assert_int_eq(posix_fallocate(fd, before.st_size, JUNK), 0);
-	/* The second record once more, where nobody looks any longer. */
+	/* A copy of the second record beyond the end of the search. */
 	ck_assert_int_eq(pwrite(fd, records + before.st_size - 80, 80, before.st_size + JUNK), 80);
 	free(records);
 	close(fd);
@@ -248,8 +248,9 @@ static void *attach_slowly(void *arg)
 
 START_TEST(test_a_slow_load_holds_nobody_up)
 {
-	/* Proves that while one opening reads a kept cache from a disk that hangs, others attach, to other data sets
-	 * and to the same, learn and sync; and that what they learnt meanwhile is not replaced by what was kept. */
+	/* Proves that while one opening reads a kept cache from a disk that hangs, other openings of other data sets
+	 * and of the same one attach, learn and sync; and that kept records do not replace what was learnt
+	 * meanwhile. */
 	pthread_t thread;
 	struct cache_space *other, *same;
 
@@ -284,8 +285,8 @@ END_TEST
 
 START_TEST(test_a_put_never_writes_to_a_disk)
 {
-	/* Proves that a worker that needs memory does not write another data set's indexes for it: those that are not
-	 * yet written stay, and go once they are. */
+	/* Proves that a worker that needs memory does not write another data set's indexes to get it: unwritten indexes
+	 * stay, and are evicted once they are written. */
 	struct cache *c = make(2 << 20);
 	struct cache_space *old = cache_attach(c, 9, 100, CACHE_CHECKPOINTS, 0), *fresh;
 	struct file_bytes b = file_of(1);
@@ -309,7 +310,7 @@ END_TEST
 
 START_TEST(test_a_failed_compaction_leaves_nothing)
 {
-	/* Proves that a new file that cannot be finished (here: for a limit, as on a full disk) is removed. */
+	/* Proves that a new file that cannot be completed (here because of a limit, as on a full disk) is removed. */
 	enum { N = 200, BYTES = 20000 };
 	struct cache *c = make(64 << 20);
 	struct cache_space *s = cache_attach(c, 9, 1000, CACHE_CHECKPOINTS, 0);
@@ -323,7 +324,7 @@ START_TEST(test_a_failed_compaction_leaves_nothing)
 	}
 	cache_sync(c);
 	ck_assert_int_eq(stat(in_folder(kept), &st), 0);
-	for (uint64_t i = 0; i < N * 7 / 10; i++) { /* what is alive shrinks to a third */
+	for (uint64_t i = 0; i < N * 7 / 10; i++) { /* live records shrink to a third */
 		struct file_bytes b = file_of(i);
 
 		b.mtime_ns++;
@@ -341,7 +342,7 @@ END_TEST
 
 /* ---- the limit ---- */
 
-/* A file of n bytes that was used `age` seconds ago. */
+/* A file of n bytes that was last used `age` seconds ago. */
 static void leave(const char *name, size_t n, time_t age)
 {
 	int fd = open(in_folder(name), O_WRONLY | O_CREAT, 0600);
@@ -351,15 +352,15 @@ static void leave(const char *name, size_t n, time_t age)
 	ck_assert_int_ge(fd, 0);
 	memset(bytes, 7, sizeof(bytes));
 	ck_assert_int_eq(write(fd, bytes, n), (ssize_t)n);
-	ck_assert_int_eq(fsync(fd), 0); /* or its blocks are not counted yet */
+	ck_assert_int_eq(fsync(fd), 0); /* otherwise its blocks may not be counted yet */
 	ck_assert_int_eq(futimens(fd, times), 0);
 	close(fd);
 }
 
 START_TEST(test_what_was_unused_for_longest_goes_first)
 {
-	/* Proves that both kinds are counted together, the oldest go until the rest fits, and files of other names are
-	 * none of ours. */
+	/* Proves that both kinds are counted together, that the oldest are removed until the rest fits, and that files
+	 * with other names are left alone. */
 	leave("imagefolder-0123456789abcdef.index", 1 << 20, 400);
 	leave("index-0123456789abcdef.cache", 1 << 20, 300);
 	leave("imagefolder-00000000000000ff.index", 1 << 20, 200);
@@ -378,14 +379,14 @@ END_TEST
 
 START_TEST(test_what_a_daemon_has_open_stays)
 {
-	/* Proves that a file that a daemon writes is not removed under it, and that what a crash has left is. */
+	/* Proves that a file that a daemon is writing is not removed, and that a file left by a crash is. */
 	int fd;
 
 	leave("index-0123456789abcdef.cache", 1 << 20, 300);
 	leave("index-00000000000000ff.cache", 1 << 20, 100);
 	leave("index-00000000000000ff.cache.new", 1 << 10, 0);
 	leave("imagefolder-00000000000000ff.index.aBcDeF", 1 << 10, 7200);
-	leave("imagefolder-00000000000000ff.index.GhIjKl", 1 << 10, 0); /* being written, perhaps */
+	leave("imagefolder-00000000000000ff.index.GhIjKl", 1 << 10, 0); /* possibly being written */
 	fd = open(in_folder("index-0123456789abcdef.cache"), O_RDWR);
 	ck_assert_int_eq(flock(fd, LOCK_EX | LOCK_NB), 0);
 	ck_assert_int_eq(cache_dir_trim(folder, 64 << 20), 0);
@@ -435,8 +436,8 @@ END_TEST
 
 START_TEST(test_listings_are_kept_within_the_limit)
 {
-	/* Proves that each kept listing of a folder makes room for itself, so that opening folder after folder fills no
-	 * disk. */
+	/* Proves that each kept listing of a folder makes room for itself, so that opening folder after folder does not
+	 * fill the disk. */
 	struct data_access access = { .trusted = true };
 	char where[128];
 
@@ -459,7 +460,7 @@ START_TEST(test_listings_are_kept_within_the_limit)
 		strcat(path, "/a.jpg");
 		close(open(path, O_WRONLY | O_CREAT, 0644));
 		utimensat(AT_FDCWD, path, past, 0);
-		usleep(40000); /* an index of folders that changed this very moment is not kept */
+		usleep(40000); /* an index of folders that changed a moment ago is not kept */
 		ck_assert_msg(dataset_open(&source, &ds, &err) == 0, "%s", err.text);
 		dataset_unref(ds);
 	}

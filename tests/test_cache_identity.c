@@ -1,4 +1,4 @@
-/* What is cached belongs to the bytes, the folder and the user that it came from, and to no others. */
+/* Cached data belongs to the bytes, the folder and the user that it came from, and to no others. */
 #include <fcntl.h>
 
 #include "jpegs.h"
@@ -13,7 +13,7 @@
 enum { SIDE = 256 };
 
 /* A grey JPEG of one level. Levels whose DC terms have equally many bits give files of one size that differ in a few
- * bits of their first block, so that each decoder state of one is a sound place in the other. */
+ * bits of their first block, so that each decoder state of one file is a valid place in the other. */
 static uint8_t *flat_jpeg(uint8_t level, size_t *n)
 {
 	struct jpeg_compress_struct c;
@@ -41,7 +41,7 @@ static uint8_t *flat_jpeg(uint8_t level, size_t *n)
 	return bytes;
 }
 
-/* The level of the last row, decoded with `known`; *index: what was learnt, to be freed. */
+/* The level of the last row, decoded with `known`; *index: what was learnt; the caller frees it. */
 static unsigned last_level(const uint8_t *bytes, size_t n, const void *known, size_t n_known, void **index,
 			   size_t *n_index)
 {
@@ -68,9 +68,9 @@ static unsigned last_level(const uint8_t *bytes, size_t n, const void *known, si
 
 START_TEST(test_an_index_of_other_bytes_changes_no_pixel)
 {
-	/* Proves that an index is used for the very bytes that it was made from: a file of the same size and shape,
-	 * for which each of its states is a sound place to start, decodes to its own pixels, and gets an index of its
-	 * own instead. */
+	/* Proves that an index is used only for the very bytes that it was made from: a file of the same size and
+	 * shape, for which each of its states is a valid place to start, decodes to its own pixels and gets an index of
+	 * its own. */
 	size_t n_dark, n_light, n_first, n_second;
 	uint8_t *dark = flat_jpeg(100, &n_dark), *light = flat_jpeg(108, &n_light);
 	void *first, *second;
@@ -96,8 +96,8 @@ END_TEST
 
 START_TEST(test_an_index_is_bound_to_the_tables_as_well)
 {
-	/* Proves that equal scan data behind another Huffman table or restart interval count as other data: the places
-	 * in them are others. */
+	/* Proves that equal scan data with another Huffman table or restart interval counts as other data: the places
+	 * in it are others. */
 	struct jpeg_recipe recipe = { .width = 64, .height = 64, .n_components = 3, .h = 2, .v = 2, .quality = 80 };
 	struct jpeg_in in;
 	size_t n;
@@ -147,7 +147,7 @@ START_TEST(test_an_index_of_another_device_is_a_miss)
 }
 END_TEST
 
-/* ---- who shares a space ---- */
+/* ---- which users share a space ---- */
 
 static struct cache *cache;
 
@@ -166,8 +166,8 @@ static struct recipe attach(const struct data_access *access, const char *said, 
 
 START_TEST(test_users_share_no_cache_unless_they_are_trusted)
 {
-	/* Proves that what a user's files leave in a cache is found again by that user and by no other, whatever path
-	 * it says; while all who are trusted share, as a configured data set's trainers do. */
+	/* Proves that cached data of a user's files is found again by that user and by no other, whatever path the
+	 * other names; all trusted users share, as the trainers of a configured data set do. */
 	struct cache_config config = { .budget_bytes = { 1 << 20, 1 << 20, 1 << 20 } };
 	struct data_access a = { .uid = 1234, .gids = { getgid() }, .n_gids = 1 }, b = a, root = f.trusted;
 	char pets[96];
@@ -226,7 +226,7 @@ END_TEST
 
 START_TEST(test_a_kept_listing_is_its_users_own)
 {
-	/* Proves that the index that is kept of a folder is named by its user too. */
+	/* Proves that the name of a folder's kept index depends on its user, too. */
 	struct data_access a = { .uid = 1234 }, b = { .uid = 1235 };
 	char pets[96];
 	struct dataset *ds;

@@ -1,5 +1,5 @@
-/* What clients' files and orders make the daemon spend: it is counted while it grows, given back with the last
- * reference, and refused where there is no more. */
+/* What clients' files and requests make the daemon spend: it is counted while it grows, given back with the last
+ * reference, and refused at the limit. */
 #include <pthread.h>
 
 #include "core/plan.h"
@@ -11,7 +11,7 @@ enum { MANY = 40000 };
 
 static struct accounts a;
 
-/* A meter that grants `limit` bytes and remembers how many it was asked for. */
+/* A meter that grants `limit` bytes and records how much was requested. */
 struct purse {
 	uint64_t limit, granted;
 };
@@ -41,7 +41,7 @@ static int open_with(struct purse *p, const char *kind, const char *rest, struct
 
 START_TEST(test_batches_and_data_come_out_of_one_budget)
 {
-	/* Proves that what one kind of memory has taken the other no longer gets, of one user and of all. */
+	/* Proves that memory taken by one kind is not available to the other, for one user and for all. */
 	struct charge slots = { 0 }, data = { 0 }, other = { 0 };
 
 	a = (struct accounts){ .memory_limit = 100, .memory_limit_per_user = 80 };
@@ -78,7 +78,7 @@ static void *charge_and_give_back(void *arg)
 
 START_TEST(test_threads_charge_one_user_without_losing_a_byte)
 {
-	/* Proves that I/O threads may charge: at the end of four threads' charges the books are even. */
+	/* Proves that I/O threads may charge: after four threads' charges the accounts are balanced. */
 	pthread_t t[4];
 
 	a = (struct accounts){ .memory_limit = 40 };
@@ -94,7 +94,7 @@ END_TEST
 
 START_TEST(test_an_order_is_charged_until_its_last_reference_goes)
 {
-	/* Proves that a plan that a stream keeps is paid for although its loader has forgotten it. */
+	/* Proves that a plan that a stream keeps stays charged although its loader has forgotten it. */
 	struct plan_spec spec = { .n_samples = 1000, .world_size = 1, .shuffle = true };
 	struct charge c = { 0 };
 	struct plan *p;
@@ -121,7 +121,7 @@ END_TEST
 
 /* ---- lists and folders ---- */
 
-/* `n` lines, every third of them in a folder of its own; some 3 MB for 40000. */
+/* `n` lines, every third of them in a folder of its own; about 3 MB for 40000. */
 static void put_long_list(const char *name, unsigned n)
 {
 	FILE *list = fopen(in_root(name), "w");
@@ -135,7 +135,7 @@ static void put_long_list(const char *name, unsigned n)
 
 START_TEST(test_a_list_longer_than_a_piece_has_every_line)
 {
-	/* Proves that lines across the borders of pieces are whole, and that the last one needs no newline. */
+	/* Proves that lines across the borders of chunks are complete, and that the last line needs no newline. */
 	struct dataset *ds;
 	char name[128], wanted[128];
 	int fd;
@@ -159,7 +159,8 @@ END_TEST
 
 START_TEST(test_a_sparse_list_takes_no_memory)
 {
-	/* Proves that a file of 7 GiB without a line costs one piece: it is refused at the first 64 KiB, by line. */
+	/* Proves that a file of 7 GiB without a newline costs one chunk: it is refused after the first 64 KiB, naming
+	 * the line. */
 	struct purse p = { .limit = 1 << 20 };
 	struct dataset *ds;
 	int fd = open(in_root("list"), O_WRONLY | O_CREAT, 0644);
@@ -174,8 +175,8 @@ END_TEST
 
 START_TEST(test_a_data_set_asks_before_it_grows)
 {
-	/* Proves for lists, folders and names of classes that a limit one byte below what they keep refuses them, and
-	 * that one at what they asked for does not. */
+	/* Proves for lists, folders and names of classes that a limit one byte below the memory that they keep refuses
+	 * them, and that a limit equal to the memory that they requested does not. */
 	const char *kinds[] = { "files", "imagefolder", "random" };
 	char list[64], tree[64], path[64];
 	const char *rest[] = { list, tree, "length=5,shape=1,classes=1000000" };

@@ -1,5 +1,5 @@
-/* libbatchd before the first batch: finding a daemon, opening, refusing what a daemon must not offer; and what it tells
- * about itself. */
+/* libbatchd before the first batch: finding a daemon, opening, refusing invalid offers of a daemon; and the information
+ * that it gives about itself. */
 #include <sys/wait.h>
 
 #include "fake.h"
@@ -27,10 +27,10 @@ static int on_progress(void *arg, const char *phase, uint64_t done, uint64_t tot
 	uint64_t *expected = arg;
 
 	if (!*phase)
-		return 0; /* a busy machine: a second has passed */
+		return 0; /* on a busy machine a second has passed */
 	ck_assert_str_eq(phase, "index");
 	if (done == *expected)
-		return 0; /* a signal came: told again */
+		return 0; /* a signal came: reported again */
 	ck_assert_uint_eq(done, ++*expected);
 	ck_assert_uint_eq(total, 3);
 	return *expected == 103;
@@ -38,7 +38,7 @@ static int on_progress(void *arg, const char *phase, uint64_t done, uint64_t tot
 
 START_TEST(test_progress_is_told_and_can_cancel)
 {
-	/* Once to the end, once given up on. */
+	/* Once to the end, once cancelled. */
 	uint64_t n = 0;
 
 	options.on_progress = on_progress;
@@ -80,7 +80,7 @@ static void refuse(struct fake *f)
 
 START_TEST(test_refusal_names_the_field)
 {
-	/* The job exists and asks for something else. */
+	/* The job exists with another specification. */
 	play(refuse);
 	ck_assert_int_eq(batchd_open(&options, &loader, err, sizeof err), BATCHD_E_MISMATCH);
 	ck_assert_str_eq(err, "batch_size: job test uses 32");
@@ -88,7 +88,7 @@ START_TEST(test_refusal_names_the_field)
 }
 END_TEST
 
-/* Each case spoils what the daemon offers in another way. */
+/* Each case spoils the daemon's offer in another way. */
 static void spoil(int i)
 {
 	char *mapping;
@@ -139,7 +139,7 @@ static void spoil(int i)
 
 START_TEST(test_impossible_offer_is_refused_before_it_is_used)
 {
-	/* Sizes that overflow, slots beyond the memory, memory that could shrink or change under us. */
+	/* Sizes that overflow, slots beyond the memory, memory that could shrink or change in use. */
 	unsigned n_fds;
 
 	spoil(_i);
@@ -179,7 +179,7 @@ END_TEST
 
 START_TEST(test_no_daemon_is_said_with_what_was_tried)
 {
-	/* A socket file without a daemon, and none at all. */
+	/* A socket file without a daemon, and no socket file. */
 	close(d->listener);
 	d->listener = -1;
 	ck_assert_int_eq(batchd_open(&options, &loader, err, sizeof err), BATCHD_E_CONNECT);
@@ -195,7 +195,7 @@ END_TEST
 
 START_TEST(test_wrong_options_are_named)
 {
-	/* Without asking anybody. */
+	/* Refused without a connection to any daemon. */
 	const struct {
 		const char *word;
 		int32_t rank;
@@ -262,8 +262,8 @@ static void check_fds(struct fake *f)
 
 START_TEST(test_paths_become_absolute_and_come_with_their_fds)
 {
-	/* Relative to the current directory or the home directory; the daemon gets one descriptor of each thing it may
-	 * read. */
+	/* Relative to the current directory or the home directory; the daemon gets one descriptor of each file or
+	 * folder that it may read. */
 	static const struct {
 		const char *given, *sent;
 		int n_fds;
@@ -303,7 +303,7 @@ END_TEST
 
 START_TEST(test_missing_path_is_named_before_any_daemon_is_asked)
 {
-	/* Nobody listens here at all. */
+	/* No daemon listens here. */
 	static const struct {
 		const char *dataset, *word;
 		int code;
@@ -344,8 +344,8 @@ static void job_of(char name[WIRE_MAX_JOB + 1], struct batchd_loader **l)
 
 START_TEST(test_ranks_of_one_run_find_the_same_job)
 {
-	/* Ranks differ in their rank only; another run, another specification, another loader alike in the same process
-	 * have names of their own. */
+	/* The ranks of a job differ in their rank only; another run, another specification, or a second loader with the
+	 * same options in one process has a name of its own. */
 	char first[129], other_rank[129], alike[129], again[129], other_run[129], other_spec[129];
 	struct batchd_loader *l[2];
 
@@ -400,8 +400,8 @@ END_TEST
 
 START_TEST(test_daemon_that_cannot_start_is_quoted)
 {
-	/* On demand, as an ordinary user with a runtime directory of their own: the program's last words are in the
-	 * error, and no process stays behind. */
+	/* Starts the daemon on demand, as an ordinary user with a runtime directory of their own: the program's last
+	 * words are in the error, and no process is left behind. */
 	char program[128], runtime[128];
 	FILE *script;
 
@@ -464,8 +464,7 @@ static void tell_classes(struct fake *f)
 
 START_TEST(test_classes_come_between_batches_that_wait_their_turn)
 {
-	/* Names in two packets, whatever bytes they have, while batches arrive: none of those is lost or out of order.
-	 */
+	/* Names in two packets, with any bytes in them, while batches arrive: no batch is lost or out of order. */
 	play(tell_classes);
 	open_loader();
 	batchd_start(loader, 0, 0, 0, NULL);
@@ -498,7 +497,7 @@ static void tell_status(struct fake *f)
 
 START_TEST(test_status_is_put_together_from_its_parts)
 {
-	/* Without a loader, over as many packets as it takes. */
+	/* Without a loader, in as many packets as it takes. */
 	char *json;
 
 	play(tell_status);

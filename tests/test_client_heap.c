@@ -1,11 +1,12 @@
-/* libbatchd and the heap: what happens when it is short, and that batches leave it alone. Allocations are counted, and
- * made to fail, in one thread; the sanitizers bring allocators of their own, so under them there is nothing to do. */
+/* libbatchd and the heap: behaviour when allocations fail, and that taking batches does not allocate. Allocations of
+ * one thread are counted and made to fail; the sanitizers have their own allocators, so under them nothing is
+ * tested. */
 #include "fake.h"
 #include "own-heap.h"
 #include "suite.h"
 
 #if OWN_HEAP
-static __thread unsigned n_allocations, fail_at; /* fail_at: which one fails, from 1; 0: none */
+static __thread unsigned n_allocations, fail_at; /* fail_at: which allocation fails, from 1; 0: none */
 
 void *__libc_malloc(size_t n);
 void *__libc_calloc(size_t n, size_t size);
@@ -78,7 +79,8 @@ static void welcome_whoever_comes(struct fake *f)
 
 START_TEST(test_any_allocation_may_fail_while_opening)
 {
-	/* The first, the second, ... until none is left to fail: an error each time, and everything is given back. */
+	/* The first allocation fails, then the second, ... until all succeed: an error each time, and everything is
+	 * given back. */
 	unsigned n_failed = 0, n_fds;
 	int r;
 
@@ -97,7 +99,7 @@ START_TEST(test_any_allocation_may_fail_while_opening)
 			ck_assert_msg(r == BATCHD_E_NOMEM || r == BATCHD_E_INVALID || r == BATCHD_E_CONNECT, "%s: %s",
 				      batchd_code_name(r), err);
 			ck_assert_ptr_null(loader);
-			ck_assert_uint_le(count_fds(), n_fds + 1); /* the daemon's end may be closing still */
+			ck_assert_uint_le(count_fds(), n_fds + 1); /* the daemon's end may still be closing */
 		}
 	} while (r < 0);
 	ck_assert_uint_ge(n_failed, 4);
@@ -108,7 +110,7 @@ END_TEST
 
 START_TEST(test_a_batch_allocates_nothing)
 {
-	/* Taking and giving back 50 batches, written to or not, works, and leaves the heap alone where that can be
+	/* Taking and giving back 50 batches, written to or not, works, and allocates nothing where that can be
 	 * counted. */
 	unsigned n_good = 0, n;
 
@@ -118,7 +120,7 @@ START_TEST(test_a_batch_allocates_nothing)
 	next_is(0, 0);
 	release();
 	reset_count();
-	for (unsigned step = 1; step <= 50; step++) { /* without assertions: those allocate */
+	for (unsigned step = 1; step <= 50; step++) { /* without assertions, because those allocate */
 		n_good += batchd_next(loader, &batch, BATCHD_FOREVER) == BATCHD_OK;
 		if (step % 2)
 			((volatile float *)batch.data)[0] = 1;

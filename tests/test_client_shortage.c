@@ -1,11 +1,11 @@
 /* Memory that runs out in a trainer: of all the allocations and mappings that the whole of libbatchd makes (opening,
- * batches in every mode, tokens, reconnecting, producing, status, batches on a GPU), the n-th fails, for every n, once,
- * and from there on. Each call either does what it should or gives a code and a text that says that memory is short;
- * nothing is left behind, and the next trainer of the same process gets on.
+ * batches in every mode, tokens, reconnecting, producing, status, batches on a GPU), the n-th fails, for every n: once,
+ * and with all that follow. Each call either succeeds or gives a code and a text that says that memory is short;
+ * nothing is left behind, and the next trainer of the same process works.
  *
- * What our own objects allocate is counted by the linker's --wrap (see the Makefile), as under the sanitizers, which
- * look for leaks; without them also what libc and protobuf-c allocate for us, and blocks are counted. Only the thread
- * that is armed is short of memory. */
+ * The linker's --wrap counts the allocations of our own objects (see the Makefile), under the sanitizers as well, which
+ * look for leaks. Without sanitizers the allocations that libc and protobuf-c make for us are counted too, and so are
+ * blocks. Only the armed thread is short of memory. */
 #include <dirent.h>
 #include <dlfcn.h>
 #include <pthread.h>
@@ -23,11 +23,11 @@
 
 static _Thread_local struct {
 	bool armed, for_good, failing;
-	bool ours_only; /* not what libraries allocate; nor are their blocks counted, as the driver double
-	                       * keeps some */
+	bool ours_only; /* without the allocations of libraries; their blocks are not counted either, because the driver
+	                 * double keeps some */
 	long countdown;
 	unsigned n_failed;
-	long n_blocks; /* on the heap more than when it was armed */
+	long n_blocks; /* blocks on the heap, relative to when it was armed */
 } shortage;
 
 static bool refuses(bool ours)
@@ -107,7 +107,7 @@ __attribute__((visibility("default"))) void free(void *p)
 }
 #endif
 
-/* What a process has besides memory. */
+/* Resources of the process other than memory. */
 static unsigned n_fds(void)
 {
 	DIR *d = opendir("/proc/self/fd");
@@ -131,12 +131,12 @@ static unsigned n_slabs_mapped(void)
 
 /* ---- lives ---- */
 
-/* Each does everything that there is to do of its kind. 0, or the first code that is negative, with what was said. The
- * loader, producer and all are gone then. No assertions in here, as those allocate. */
+/* Each life exercises everything of its kind. Returns 0, or the first negative code with its text. Everything, loader
+ * and producer included, is freed by then. No assertions in here, because those allocate. */
 struct life {
 	const char *name;
 	int (*live)(char *why, size_t size);
-	unsigned least; /* so many allocations there are at least */
+	unsigned least; /* the least number of allocations */
 	bool ours_only;
 };
 
@@ -157,7 +157,7 @@ static void options_for(struct batchd_options *o, const char *job)
 	o->program = "needy";
 }
 
-/* The loader goes, its error stays. */
+/* Closes the loader, keeps its error. */
 static int end(struct batchd_loader *l, int r, char *why, size_t size)
 {
 	if (r < 0)
@@ -173,7 +173,7 @@ static int take(struct batchd_loader *l, unsigned n)
 	for (unsigned i = 0; i < n && r == 0; i++) {
 		r = batchd_next(l, &b, 20000);
 		if (r == 0) {
-			((volatile float *)b.data)[0] = 1; /* a page of one's own */
+			((volatile float *)b.data)[0] = 1; /* forces a private copy of a page */
 			r = batchd_release(l, b.slot, b.generation);
 		}
 	}
@@ -195,7 +195,7 @@ static int live_alone(char *why, size_t size)
 	if (r == 0)
 		r = take(l, 4);
 	if (r == 0 && !batchd_class(l, 2)) {
-		r = BATCHD_E_NOMEM; /* it has no code; the text counts */
+		r = BATCHD_E_NOMEM; /* there is no code here; the text counts */
 	}
 	if (r == 0)
 		r = batchd_token(l, NULL, token, sizeof(token));
@@ -266,7 +266,7 @@ static int live_with_own_batches(char *why, size_t size)
 	return end(l, r, why, size);
 }
 
-/* From the token that the first life has left, and of one whose data set is another, which is compared. */
+/* Resumes from the token that the first life has left, and from a token of another data set, which is refused. */
 static int live_again(char *why, size_t size)
 {
 	struct batchd_options o;
@@ -291,13 +291,13 @@ static int live_again(char *why, size_t size)
 		return r;
 	r = batchd_resume(l, token, &at);
 	if (r == BATCHD_E_INVALID && !strstr(batchd_error(l), "memory"))
-		r = 0; /* as it should be: it is another data set */
+		r = 0; /* as expected: it is another data set */
 	else if (r == 0)
 		r = BATCHD_E_INTERNAL;
 	return end(l, r, why, size);
 }
 
-/* Its connection is cut while a batch is on loan; it goes on behind it. */
+/* Its connection is cut while a batch is lent; it continues with the next batch. */
 static int live_on_without_a_connection(char *why, size_t size)
 {
 	struct batchd_options o;
@@ -317,7 +317,8 @@ static int live_on_without_a_connection(char *why, size_t size)
 	if (r == 0)
 		r = take(l, 4);
 	if (b.data) {
-		int released = batchd_release(l, b.slot, b.generation); /* in any case, or it stays mapped */
+		int released = batchd_release(l, b.slot, b.generation); /* in any case, otherwise the batch stays
+		                                                         * mapped */
 		r = r ? r : released;
 	}
 	if (r == 0)
@@ -345,7 +346,7 @@ static int has_given_up(void *arg, const char *phase, uint64_t done, uint64_t to
 	return atomic_load(&given_up);
 }
 
-/* Takes what the producer makes, in a thread that is not short of memory. */
+/* Takes the producer's batches, in a thread that is not short of memory. */
 static void *consumer_main(void *arg)
 {
 	struct batchd_options o;
@@ -439,7 +440,7 @@ static int live_on_a_gpu(char *why, size_t size)
 		if (r == 0)
 			r = batchd_cuda_dlpack(l, &b, i, NULL, &tensor[i]);
 		if (r < 0) {
-			batchd_cuda_release(l, b.slot, b.generation, NULL); /* or it stays mapped */
+			batchd_cuda_release(l, b.slot, b.generation, NULL); /* otherwise it stays mapped */
 			break;
 		}
 		if (i)
@@ -470,7 +471,7 @@ static struct remains remains_now(void)
 	return (struct remains){ .fds = n_fds(), .slabs = n_slabs_mapped() };
 }
 
-/* The n-th fails in one life. What it gives, whether the shortage came, and what it left behind. */
+/* The n-th allocation fails in one life. Reports the result, whether the shortage came, and what it left behind. */
 static int live_short(const struct life *x, long n, bool for_good, bool *came, char *why, size_t size,
 		      struct remains *grown)
 {
@@ -499,7 +500,7 @@ START_TEST(test_any_allocation_may_fail_in_a_trainer)
 	unsigned n = 1, n_errors = 0;
 	int r;
 	ck_assert_msg(live_alone(fine, sizeof(fine)) == 0, "%s", fine); /* for its token */
-	for (int i = 0; i < 3; i++)                                     /* what is made once for all */
+	for (int i = 0; i < 3; i++)                                     /* allocations that are made once per process */
 		ck_assert_msg((r = x->live(fine, sizeof(fine))) == 0, "%s: %s: %s", x->name, batchd_code_name(r), fine);
 	for (;; n++) {
 		r = live_short(x, n, for_good, &came, why, sizeof(why), &grown);
@@ -530,8 +531,8 @@ static void quick_daemon(struct config *c)
 	c->linger_ns = 0;
 	c->workers = 2;
 	c->io_threads = 2;
-	c->limits.sessions = c->limits.sessions_per_user = 4096; /* who failed with batches in hand is this process,
-	                                                          * which lives on */
+	c->limits.sessions = c->limits.sessions_per_user = 4096; /* the process that failed while it held batches is
+	                                                          * this one, which lives on */
 	c->limits.fds_per_user = 1 << 16;
 }
 

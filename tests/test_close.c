@@ -1,5 +1,5 @@
-/* libbatchd in several threads: a loader that is closed while another thread is in a call, calls that take turns, handles
- * that outlive their loader, and sleeps that no lost wake-up makes longer. */
+/* libbatchd in several threads: a loader that is closed while another thread is in a call, calls that take turns,
+ * handles that outlive their loader, and sleeps that no lost wake-up prolongs. */
 #include "fake.h"
 #include "ring.h"
 #include "suite.h"
@@ -8,7 +8,7 @@ enum { ROUNDS = 100 };
 
 /* ---- helpers ---- */
 
-/* The trainer has nothing to take and has said so: the next thing that it does is to sleep. */
+/* The trainer has nothing to take and has said so: the next thing that it does is sleep. */
 static void hear_waiting(struct fake *f)
 {
 	const Batchd__Wire__ClientMessage *m;
@@ -26,7 +26,7 @@ static void hear_waiting(struct fake *f)
 
 static struct ring ring;
 
-/* Welcomes with a ring. */
+/* Sends Welcome with a ring. */
 static void welcome_with_ring(struct fake *f)
 {
 	Batchd__Wire__ServerMessage m = BATCHD__WIRE__SERVER_MESSAGE__INIT;
@@ -72,7 +72,7 @@ static void say_stalled(struct fake *f)
 	SAY(f, NOTICE, &n);
 }
 
-/* A thread that waits for a batch, and what it was told. */
+/* A thread that waits for a batch, and the result of its call. */
 static int told;
 
 static void *wait_for_batch(void *timeout_ms)
@@ -91,7 +91,7 @@ static pthread_t begin_to_wait(int timeout_ms)
 
 /* ---- closing ---- */
 
-/* The trainer says Close, so the daemon has all slots back; nothing else comes. */
+/* The trainer sends Close, so the daemon has all slots back; no other message comes. */
 static void wait_in_vain(struct fake *f)
 {
 	welcome(f);
@@ -115,7 +115,7 @@ static void wait_in_vain_at_ring(struct fake *f)
 
 START_TEST(test_close_wakes_a_thread_that_waits_for_a_batch)
 {
-	/* With packets and with a ring, however the thread waits: it is told CLOSED, and nothing is left behind. */
+	/* With packets and with a ring, in every way of waiting: the thread gets CLOSED, and nothing is left behind. */
 	static const int timeouts[] = { BATCHD_FOREVER, BATCHD_UNTIL_SIGNAL, 60000 };
 	pthread_t waiter;
 	unsigned n_fds;
@@ -225,7 +225,7 @@ static void come_back_slowly(struct fake *f)
 
 START_TEST(test_close_ends_an_opening_after_a_reconnect)
 {
-	/* The daemon is back and indexes; the thread that waits for it does not wait to the end. */
+	/* The daemon is back and builds its index; the thread that waits for it does not wait to the end. */
 	pthread_t waiter;
 
 	options.reconnect_ms = 60000;
@@ -260,7 +260,7 @@ static void say_stalled_once(struct fake *f)
 
 START_TEST(test_a_callback_may_close_its_own_loader)
 {
-	/* The call that the callback belongs to is the last that uses the handle. */
+	/* The call that runs the callback is the last that uses the handle. */
 	options.on_event = on_event_close;
 	play(say_stalled_once);
 	open_loader();
@@ -365,8 +365,8 @@ static void lend_for_ever(struct fake *f)
 
 START_TEST(test_threads_share_one_loader_until_one_closes_it)
 {
-	/* Two take batches, one looks around, and the fourth closes in the middle: each is told, none touches what is
-	 * gone. ThreadSanitizer looks on. */
+	/* Two threads take batches, one calls other functions, and the fourth closes in the middle: each gets the right
+	 * result, none uses freed memory. ThreadSanitizer checks. */
 	pthread_t thread[3];
 
 	d->opened.n_samples = UINT32_MAX;
@@ -387,7 +387,7 @@ END_TEST
 
 /* ---- lost wake-ups ---- */
 
-/* Takes the mark back, as a daemon does that is about to send Wake, puts a batch, and sends a notice alone. */
+/* Clears the mark, as a daemon does that is about to send Wake, puts a batch, and sends only a notice. */
 static void forget_wake(struct fake *f)
 {
 	welcome_with_ring(f);
@@ -398,7 +398,7 @@ static void forget_wake(struct fake *f)
 		if (step == 0)
 			put_batch(f, step);
 		say_stalled(f);
-		if (step == 1) { /* the notice has woken it in vain: it leaves a new mark */
+		if (step == 1) { /* the notice has woken it for nothing: it sets a new mark */
 			await_mark();
 			put_batch(f, step);
 			ck_assert(ring_wake_client(&ring));
@@ -413,8 +413,8 @@ static void forget_wake(struct fake *f)
 
 START_TEST(test_a_notice_makes_a_sleeper_look_at_the_ring)
 {
-	/* A wake-up that the daemon could not send costs nothing: whatever comes instead is followed by a look, and by a
-	 * new mark in the page. */
+	/* A wake-up that the daemon could not send does no harm: after any other message the client looks at the ring
+	 * again, and sets a new mark in the page. */
 	d->opened.n_samples = 1000;
 	play(forget_wake);
 	open_loader();
@@ -422,7 +422,7 @@ START_TEST(test_a_notice_makes_a_sleeper_look_at_the_ring)
 	for (unsigned step = 0; step < 2; step++) {
 		int r;
 
-		do /* UNTIL_SIGNAL may say AGAIN; the mark has to be right all the same */
+		do /* UNTIL_SIGNAL may return AGAIN; the mark must be correct all the same */
 			r = batchd_next(loader, &batch, _i ? BATCHD_UNTIL_SIGNAL : BATCHD_FOREVER);
 		while (_i && r == BATCHD_AGAIN);
 		ck_assert_int_eq(r, BATCHD_OK);
@@ -446,7 +446,7 @@ static void put_without_a_word(struct fake *f)
 
 START_TEST(test_a_sleeper_looks_at_the_ring_each_second)
 {
-	/* Without any packet, too, however it waits. */
+	/* Without any packet, too, in every way of waiting. */
 	static const int timeouts[] = { BATCHD_FOREVER, 600000 };
 
 	play(put_without_a_word);

@@ -1,5 +1,5 @@
-/* The configuration file: what it accepts, and that every mistake is answered with file, line, key and what was
- * expected. */
+/* The configuration file: the accepted input, and that every mistake is answered with file, line, key and the expected
+ * value. */
 #include "config.h"
 #include "suite.h"
 
@@ -141,7 +141,7 @@ END_TEST
 
 START_TEST(test_every_key_reaches_its_member)
 {
-	/* Proves that no two keys are crossed: every one is given a value of its own. */
+	/* Proves that no two keys are mixed up: every key is given a value of its own. */
 	struct config c;
 
 	expect_loads(
@@ -250,8 +250,8 @@ END_TEST
 
 START_TEST(test_wrong_types_say_what_the_key_takes)
 {
-	/* Proves that a list, a mapping or nothing where a value belongs, and the reverse, name both what was found
-	 * and what was expected. */
+	/* Proves that a list, a mapping or nothing in place of a value, and the reverse, name both the value found and
+	 * the value expected. */
 	expect_refused("workers: [4]\n", ":1: workers: found a list; expected auto or a whole number from 1 to 1024");
 	expect_refused(
 		"\nmemory: {max: 4GiB}\n",
@@ -274,7 +274,7 @@ END_TEST
 
 START_TEST(test_bad_values_say_what_was_expected)
 {
-	/* Proves one message of every kind of value, in the right line. */
+	/* Proves one message for every kind of value, with the right line. */
 	expect_refused("# c\nworkers: four\n",
 		       ":2: workers: 'four' is not valid; expected auto or a whole number from 1 to 1024");
 	expect_refused("workers: -1\n",
@@ -313,7 +313,7 @@ START_TEST(test_bad_values_say_what_was_expected)
 }
 END_TEST
 
-/* Values just inside and just outside of each range. */
+/* Values just inside and just outside each range. */
 static const struct border {
 	const char *key, *low, *below, *high, *above;
 } borders[] = {
@@ -349,7 +349,7 @@ static const struct border {
 
 START_TEST(test_each_limit_from_both_sides)
 {
-	/* Proves that the border itself is in and its neighbour is out, and that a refused value changes nothing. */
+	/* Proves that the border is accepted and its neighbour refused, and that a refused value changes nothing. */
 	const struct border *b = &borders[_i];
 	const char *in[] = { b->low, b->high }, *out[] = { b->below, b->above };
 	struct config_change changes[CONFIG_MAX_CHANGES];
@@ -374,7 +374,7 @@ END_TEST
 
 START_TEST(test_what_is_given_twice_names_the_first_line)
 {
-	/* Proves that keys, data sets and pipelines exist once. */
+	/* Proves that keys, data sets and pipelines are given only once. */
 	expect_refused("workers: 1\nslots: 4\nworkers: 2\n", ":3: workers: given twice; it was already in line 1");
 	expect_refused("cache:\n  jpeg: off\n  jpeg: off\n", ":3: cache.jpeg: given twice; it was already in line 2");
 	expect_refused("datasets:\n- name: a\n  source: 'random:'\n- source: 'random:'\n  name: a\n",
@@ -443,8 +443,8 @@ END_TEST
 
 START_TEST(test_yaml_beyond_a_configuration_is_refused)
 {
-	/* Proves that aliases (and their bombs), tags, NULs, further documents and broken YAML end in one line, not
-	 * in a surprise. */
+	/* Proves that aliases (and their bombs), tags, NULs, further documents and broken YAML give a one-line
+	 * error. */
 	expect_refused("workers: &n 4\nslots: *n\n",
 		       ":1: anchors (&) and aliases (*) are not supported; write the value out, or in quotes");
 	expect_refused("pipelines: [{name: a, transform: &x [*x]}]\n",
@@ -507,7 +507,7 @@ END_TEST
 
 START_TEST(test_what_is_not_a_file_is_refused_without_waiting)
 {
-	/* Proves that a missing file, a directory and a FIFO nobody writes to are answered at once. */
+	/* Proves that a missing file, a directory and a FIFO without a writer are answered at once. */
 	struct config_error err = { .text = "" };
 	struct config c;
 
@@ -521,11 +521,12 @@ START_TEST(test_what_is_not_a_file_is_refused_without_waiting)
 }
 END_TEST
 
-/* ---- the command line's way in, and the comparison ---- */
+/* ---- command-line options, and the comparison ---- */
 
 START_TEST(test_options_set_keys_and_datasets)
 {
-	/* Proves that config_set takes what the file takes, and that a data set of the same name is replaced. */
+	/* Proves that config_set accepts the file's keys and values, and that a data set of the same name is
+	 * replaced. */
 	struct config_error err = { .text = "" };
 	struct config c;
 

@@ -36,7 +36,7 @@ static const char *in_place(const char *name)
 	return where[turn];
 }
 
-/* A data set of n files; what is in them nobody looks at. */
+/* A data set of n files, whose content is never read. */
 static void make_set(const char *name, unsigned n)
 {
 	char file[64];
@@ -52,7 +52,7 @@ static void make_set(const char *name, unsigned n)
 
 /* ---- what the daemon compares ---- */
 
-/* Opens the folder under a path that says nothing of it; the answer, and the connection in *fd. */
+/* Opens the folder under a path that has nothing to do with it; returns the answer, and the connection in *fd. */
 static const Batchd__Wire__ServerMessage *open_folder(const char *folder, const char *job, int *fd)
 {
 	Batchd__Wire__Open o = usual_open();
@@ -81,8 +81,8 @@ static const Batchd__Wire__ServerMessage *open_folder(const char *folder, const 
 
 START_TEST(test_the_same_path_to_another_folder_is_a_mismatch)
 {
-	/* Proves that a job's newcomer whose descriptor leads to another folder is refused by name, while one with the
-	 * very folder joins; a folder is the same by whatever descriptor and mount. */
+	/* Proves that a client that joins a job is refused by name if its descriptor leads to another folder, while a
+	 * client with the same folder joins; a folder is the same by any descriptor and mount. */
 	const Batchd__Wire__ServerMessage *m;
 	int first, again, other;
 
@@ -112,7 +112,7 @@ END_TEST
 
 START_TEST(test_a_folder_that_was_replaced_is_opened_anew)
 {
-	/* Proves that a warm job that nobody uses gives way to the same path with another folder behind it. */
+	/* Proves that a warm job without users gives way to the same path with another folder behind it. */
 	const Batchd__Wire__ServerMessage *m;
 	int fd;
 
@@ -135,7 +135,7 @@ START_TEST(test_a_folder_that_was_replaced_is_opened_anew)
 }
 END_TEST
 
-/* Whether this user may make namespaces; says so if not. */
+/* Whether this user may create namespaces; prints it if not. */
 static bool can_unshare(int flags)
 {
 	int status;
@@ -151,10 +151,10 @@ static bool can_unshare(int flags)
 	return status == 0;
 }
 
-/* ---- whom the daemon trusts ---- */
+/* ---- which users the daemon trusts ---- */
 
-/* Opens by path alone, then by descriptor, in a process of its own that may have unshared its mounts; the codes of both
- * answers, -1 for Opened. */
+/* Opens by path alone, then by descriptor, in a process of its own that may have unshared its mounts; returns the codes
+ * of both answers, -1 for Opened. */
 static void open_both_ways(bool elsewhere, const char *folder, const char *job_name, int codes[2])
 {
 	int status;
@@ -199,9 +199,9 @@ static void open_both_ways(bool elsewhere, const char *folder, const char *job_n
 
 START_TEST(test_who_is_in_another_mount_namespace_is_not_trusted)
 {
-	/* Proves that the daemon's own user (root, where these tests may make namespaces) has paths opened and links
-	 * followed in the daemon's mount namespace only: in another one a path alone is refused, so is a link that leads
-	 * out of the folder, and a job that was opened with more rights lets nobody in. */
+	/* Proves that for its own user (root, where these tests may create namespaces) the daemon opens paths and
+	 * follows links in its own mount namespace only. In another namespace a path alone is refused, and so is a link
+	 * that leads out of the folder; and a job that was opened with more rights admits no client from there. */
 	int codes[2];
 
 	make_set("one", 4);
@@ -225,11 +225,11 @@ START_TEST(test_who_is_in_another_mount_namespace_is_not_trusted)
 }
 END_TEST
 
-/* ---- what trainers call their jobs ---- */
+/* ---- how trainers name their jobs ---- */
 
-/* A trainer in a process of its own. It says a number when it has opened (0: it could not), then what batchd_next said
- * for each byte that it is sent, until its input ends. Later ones inherit the pipes of earlier ones: the last ends
- * first. */
+/* A trainer in a process of its own. It writes a number when it has opened (0: it could not), then the result of
+ * batchd_next for each byte that it is sent, until its input ends. Later trainers inherit the pipes of earlier ones, so
+ * the last ends first. */
 struct trainer {
 	pid_t pid;
 	int to, from;
@@ -327,8 +327,8 @@ static struct batchd_options options(const char *dataset)
 
 START_TEST(test_share_groups_of_two_containers_do_not_meet)
 {
-	/* Proves that two containers of one user with other volumes at one path each get their own, while a second
-	 * trainer with the same volume shares the first one's job. */
+	/* Proves that two containers of one user with different volumes at one path each get their own data, while a
+	 * second trainer with the same volume shares the first one's job. */
 	char dataset[128];
 	struct trainer a, b, c;
 
@@ -351,7 +351,7 @@ START_TEST(test_share_groups_of_two_containers_do_not_meet)
 	c = begin(CLONE_NEWNS, "one", &o);
 	ck_assert_int_eq(ask(&c, true), 4);
 
-	/* The number of jobs, as the daemon tells it. */
+	/* The number of jobs, as the daemon reports it. */
 	Batchd__Wire__StatusRequest r = BATCHD__WIRE__STATUS_REQUEST__INIT;
 	const Batchd__Wire__ServerMessage *m;
 	int fd = dial();
@@ -378,8 +378,9 @@ END_TEST
 
 START_TEST(test_runs_of_two_containers_do_not_fence_each_other)
 {
-	/* Proves that two runs with the same rendezvous, each in a network of its own, are two jobs: the rank 0 of the
-	 * second takes nothing from that of the first. The same within one network does, as a restarted rank must. */
+	/* Proves that two runs with the same rendezvous, each in a network of its own, are two jobs: rank 0 of the
+	 * second takes nothing from rank 0 of the first. Within one network it takes its place, as a restarted rank
+	 * must. */
 	static const char *const runs[][2] = { { "MASTER_PORT", "29500" }, { "TORCHELASTIC_RUN_ID", "1" } };
 	struct trainer a, b;
 
@@ -400,7 +401,7 @@ START_TEST(test_runs_of_two_containers_do_not_fence_each_other)
 	b = begin(CLONE_NEWNET, NULL, &o);
 	ck_assert_int_eq(ask(&b, true), 1000);
 	ck_assert_int_eq(ask(&b, false), 0);
-	for (int i = 0; i < 50; i++) { /* beyond what lies in its ring */
+	for (int i = 0; i < 50; i++) { /* more than its ring holds */
 		ck_assert_int_eq(ask(&a, false), 0);
 	}
 	end(&b);

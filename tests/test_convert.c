@@ -1,5 +1,5 @@
-/* The finisher: its numbers are torchvision's formula in float32, on every path, in every layout, and nothing beside
- * them is written. */
+/* The finisher: its numbers are torchvision's formula in float32, on every path, in every layout, and it writes nothing
+ * outside its output. */
 #include "image/convert.h"
 #include "suite.h"
 
@@ -22,8 +22,8 @@ static float half_to_float(uint16_t h)
 
 START_TEST(test_halves_are_nearest_and_even)
 {
-	/* Each finite half comes back; the middle between two neighbours goes to the even one, a hair beside it to the
-	 * nearer one. */
+	/* Each finite half converts back to itself; the middle between two neighbours rounds to the even one, and a
+	 * value just beside the middle to the nearer one. */
 	for (uint32_t h = 0; h < 0x7bff; h++) {
 		float here = half_to_float((uint16_t)h), next = half_to_float((uint16_t)(h + 1)),
 		      middle = (here + next) / 2;
@@ -41,7 +41,7 @@ START_TEST(test_halves_are_nearest_and_even)
 }
 END_TEST
 
-/* What pixel value v of channel c must become, as bytes of the type. */
+/* The expected result for pixel value v of channel c, as bytes of the type. */
 static size_t expected(enum convert_type type, int c, uint8_t v, uint8_t out[4])
 {
 	/* each rounded to float */
@@ -124,7 +124,7 @@ END_TEST
 
 START_TEST(test_any_normalisation_is_exact_on_the_chosen_path)
 {
-	/* Odd means and deviations: convert_init takes a calculating path only where it reproduces the table. */
+	/* Odd means and deviations: convert_init uses a calculating path only where it reproduces the table. */
 	uint8_t rgb[256 * 3];
 	float planes[3][256];
 
@@ -152,7 +152,7 @@ END_TEST
 
 START_TEST(test_unknown_path_is_refused)
 {
-	/* A name that is none of convert_paths changes nothing. */
+	/* A name that is not in convert_paths changes nothing. */
 	struct convert f;
 
 	convert_init(&f, CONVERT_FLOAT32, true, 3, 16, 1, mean, std);

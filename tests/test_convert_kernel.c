@@ -24,7 +24,7 @@ static uint32_t draw(void)
 	return (uint32_t)(state >> 16);
 }
 
-/* All 256 values, then anything. */
+/* All 256 values, then random ones. */
 static uint8_t *make_pixels(size_t n)
 {
 	uint8_t *px = malloc(n);
@@ -34,7 +34,7 @@ static uint8_t *make_pixels(size_t n)
 	return px;
 }
 
-/* What the daemon makes of them. RGB only. */
+/* The daemon's results for these pixels. RGB only. */
 static void daemon_finish(enum convert_type type, bool planar, const float *mean, const float *std, const uint8_t *px,
 			  char *out)
 {
@@ -46,7 +46,7 @@ static void daemon_finish(enum convert_type type, bool planar, const float *mean
 			convert_row(&f, px + (i * PLANE + (size_t)y * WIDTH) * 3, y, out + i * convert_bytes(&f));
 }
 
-/* bfloat16 by another road: the two neighbours in double precision, ties to the even one. */
+/* bfloat16 computed another way: the two neighbours in double precision, ties to the even one. */
 static uint16_t reference_bfloat16(float value)
 {
 	union {
@@ -84,7 +84,7 @@ static void compare_with_daemon(enum convert_number number, enum convert_type ty
 
 START_TEST(test_same_bits_as_the_daemon)
 {
-	/* With and without Normalize, both layouts, everything the daemon makes itself. */
+	/* With and without Normalize, both layouts, every type that the daemon makes itself. */
 	bool planar = _i & 1;
 	const float *mean = _i & 2 ? imagenet_mean : zero, *std = _i & 2 ? imagenet_std : one;
 
@@ -96,7 +96,7 @@ END_TEST
 
 START_TEST(test_any_mean_and_std_gives_the_daemons_bits)
 {
-	/* Where the reciprocals are off in one place, the plan must have noticed and divide. */
+	/* Where a reciprocal is inexact in one place, the plan must have detected it and divide. */
 	uint32_t n_divides = 0;
 
 	for (int i = 0; i < 100; i++) {
@@ -111,13 +111,13 @@ START_TEST(test_any_mean_and_std_gives_the_daemons_bits)
 		n_divides += p.divides;
 		compare_with_daemon(CONVERT_TO_FLOAT32, CONVERT_FLOAT32, true, mean, std);
 	}
-	ck_assert_uint_lt(n_divides, 100); /* the fast way is the usual one */
+	ck_assert_uint_lt(n_divides, 100); /* the fast path is the usual one */
 }
 END_TEST
 
 START_TEST(test_divisions_give_what_reciprocals_give)
 {
-	/* The way for inexact constants, forced. */
+	/* The path for inexact constants, forced. */
 	uint8_t px[256 * 3];
 	float fast[256 * 3], slow[256 * 3];
 	struct convert_plan p;
@@ -136,7 +136,7 @@ END_TEST
 
 START_TEST(test_every_number_of_channels_and_layout)
 {
-	/* Against a loop that is as plain as can be. */
+	/* Against the plainest possible loop. */
 	static const float mean[4] = { 0.1f, 0.2f, 0.3f, 0.4f }, std[4] = { 0.5f, 0.25f, 0.3f, 0.7f };
 	uint32_t n_channels = (uint32_t)_i + 1;
 	size_t n = (size_t)2 * PLANE * n_channels;
@@ -170,7 +170,7 @@ END_TEST
 
 START_TEST(test_halves_round_to_nearest_even)
 {
-	/* A good part of all floats, subnormals and overflow among them, and what lies exactly in the middle of two. */
+	/* A large sample of all floats, subnormals and overflow included, and the exact middle between two. */
 	for (uint64_t u = 0; u < (1ull << 32); u += 49999) {
 		union {
 			uint32_t u;
@@ -215,8 +215,8 @@ static void compare_with_division(uint32_t plane)
 
 START_TEST(test_whose_pixel_it_is)
 {
-	/* A multiplication in place of the division, at both ends of images and anywhere; planes of all sizes, next to
-	 * powers of two above all. */
+	/* A multiplication in place of the division, at both ends of images and at random; planes of all sizes,
+	 * especially near powers of two. */
 	for (uint32_t plane = 1; plane < 5000; plane++)
 		compare_with_division(plane);
 	for (int bits = 13; bits < 31; bits++)
@@ -242,7 +242,7 @@ START_TEST(test_kernel_and_grid_of_a_plan)
 	ck_assert_uint_eq(convert_plan_blocks(&p), 2);
 	p.n_px = 64 * 224 * 224;
 	ck_assert_uint_eq(convert_plan_blocks(&p), 1568);
-	convert_plan_init(&p, CONVERT_TO_BFLOAT16, 1, 1, 100, NULL, NULL); /* one channel: both layouts are one */
+	convert_plan_init(&p, CONVERT_TO_BFLOAT16, 1, 1, 100, NULL, NULL); /* one channel: both layouts are the same */
 	convert_plan_kernel(&p, name);
 	ck_assert_str_eq(name, "convert_flat_bfloat16_1");
 	p.n_px = INT32_MAX;

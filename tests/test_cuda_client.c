@@ -1,6 +1,6 @@
-/* libbatchd's path to a GPU, on the driver double, with a whole daemon in another process: every number equals the CPU
- * path's, slots come back when the trainer's work is complete and not before, tensors outlive their loader, and errors
- * say what is not possible. */
+/* libbatchd's way to a GPU, on the driver double, with a whole daemon in another process: every number as the CPU's
+ * path has it, slots back when the trainer's work is complete and not before, tensors that outlive their loader, and
+ * what is said where something cannot be. */
 #include <check.h>
 #include <dlfcn.h>
 #include <pthread.h>
@@ -115,7 +115,7 @@ static void begin_cuda(void)
 
 static uint64_t expected_violations; /* a test's own mistakes */
 
-/* Nothing of ours may be left, and no violation that a real driver would have tolerated. */
+/* Nothing of ours may be left, nor any mistake that a real driver would have forgiven. */
 static void end_cuda(void)
 {
 	OK(cu.mem_host_unregister(host));
@@ -129,7 +129,7 @@ static void end_cuda(void)
 	ck_assert_uint_eq(counter("violations"), expected_violations);
 }
 
-/* The stream's memory, as the trainer sees it. */
+/* The stream's memory, as the trainer would see it. */
 static const void *fetch(cuda_ptr from, size_t n)
 {
 	OK(cu.memcpy_dtoh_async(host, from, n, stream));
@@ -217,7 +217,7 @@ static void open_loader(void)
 
 	ck_assert_msg(r == 0, "%s", err);
 	batchd_get_info(loader, &info);
-	snprintf(reason, sizeof reason, "%s", info.device_reason); /* the loader's text is freed with it */
+	snprintf(reason, sizeof reason, "%s", info.device_reason); /* the loader's text goes with it */
 }
 
 static void start(uint64_t epoch)
@@ -240,7 +240,7 @@ static void *target(void)
 	return (void *)(uintptr_t)tensor;
 }
 
-/* Every call finds and leaves the trainer's context, or none. */
+/* Every call finds and leaves the context that the trainer has, or none. */
 static void context_is(const struct cuda_context *wanted)
 {
 	struct cuda_context *now;
@@ -249,7 +249,7 @@ static void context_is(const struct cuda_context *wanted)
 	ck_assert_ptr_eq(now, wanted);
 }
 
-/* An epoch of the CPU path, which the GPU's must equal. labels: of all rows, one after the other. */
+/* An epoch of the CPU's path: what the GPU's must equal. labels of all rows behind one another. */
 static unsigned epoch_on_cpu(enum batchd_dtype dtype, enum batchd_layout layout, char *images, int64_t *labels)
 {
 	struct batchd_options o = options;
@@ -276,7 +276,7 @@ static unsigned epoch_on_cpu(enum batchd_dtype dtype, enum batchd_layout layout,
 /* The same epoch through the GPU, compared byte for byte. */
 static void compare_epoch(enum batchd_dtype dtype, enum batchd_layout layout)
 {
-	bool rounds = dtype == BATCHD_BFLOAT16; /* the CPU path does not make this type: compared with its float32 */
+	bool rounds = dtype == BATCHD_BFLOAT16; /* which the CPU's path does not make: from its float32 */
 	size_t bytes = IMAGE * (dtype == BATCHD_FLOAT32 ? 4u : dtype == BATCHD_UINT8 ? 1u : 2u);
 	char *images = malloc((size_t)N_IMAGES * IMAGE * 4);
 	int64_t labels[N_IMAGES];
@@ -376,7 +376,7 @@ static void setup_pageable(void)
 
 START_TEST(test_without_ipc_the_client_copies)
 {
-	/* The same numbers; the reason is reported; everything is copied by DMA from pinned memory. */
+	/* The same numbers; the reason is told; everything goes by DMA from pinned memory. */
 	if (has_kernel()) {
 		compare_epoch(BATCHD_FLOAT32, BATCHD_NCHW);
 		compare_epoch(BATCHD_BFLOAT16, BATCHD_NHWC);
@@ -411,8 +411,8 @@ static uint64_t thread_cpu_ns(void)
 
 START_TEST(test_the_trainers_thread_copies_nothing)
 {
-	/* Taking a batch costs the trainer's thread a small part of the processor time of copying the batch: another
-	 * thread makes the copy. */
+	/* What taking a batch costs the trainer's thread, in processor time, is a small part of what a copy of the batch
+	 * would: another thread makes it. */
 	enum { ROW_BYTES = 1 << 20, ROWS = 12, ROUNDS = 8 };
 	char *to = malloc(ROW_BYTES * ROWS);
 	uint64_t next_ns = 0, copy_ns = 0;
@@ -443,7 +443,7 @@ END_TEST
 
 START_TEST(test_arrays_arrive_as_they_are)
 {
-	/* Their own dtype and shape, whatever was requested. */
+	/* Their own dtype and shape, whatever was asked for. */
 	float *rows = malloc(BATCH * 6 * sizeof *rows);
 	struct batchd_options o;
 	struct batchd_loader *cpu;
@@ -485,8 +485,8 @@ static void *let_go(void *arg)
 
 START_TEST(test_slot_goes_back_when_the_stream_has_come_that_far)
 {
-	/* While the GPU is stuck no slot comes back, however long the trainer waits; as soon as it continues, a trainer
-	 * that waits already gets its batch. */
+	/* With a stuck GPU no slot comes back, however long one waits; as soon as it goes on, a trainer that already
+	 * waits gets its batch. */
 	pthread_t thread;
 
 	options.dtype = BATCHD_UINT8;
@@ -498,7 +498,7 @@ START_TEST(test_slot_goes_back_when_the_stream_has_come_that_far)
 		take();
 		ok(batchd_cuda_finish(loader, &batch, target(), stream));
 		ok(batchd_cuda_release(loader, batch.slot, batch.generation, stream));
-		ck_assert_uint_eq(batchd_n_leased(loader), 0); /* the trainer holds none */
+		ck_assert_uint_eq(batchd_n_leased(loader), 0); /* nobody holds it */
 		ck_assert_int_eq(batchd_cuda_release(loader, batch.slot, batch.generation, stream), BATCHD_E_INVALID);
 		ck_assert_int_eq(batchd_release(loader, batch.slot, batch.generation), BATCHD_E_INVALID);
 	}
@@ -535,7 +535,7 @@ END_TEST
 
 START_TEST(test_misuse_is_told_and_harmless)
 {
-	/* Detected before it could become a fault on the GPU, which would end everything. */
+	/* Before it could become a fault on the GPU, which would end everything. */
 	options.dtype = BATCHD_UINT8;
 	options.layout = BATCHD_NHWC;
 	open_loader();
@@ -570,7 +570,7 @@ END_TEST
 
 START_TEST(test_cpu_loader_has_no_gpu)
 {
-	/* The calls return an error; nothing else changes. */
+	/* The calls say so; nothing else changes. */
 	options.device = "cpu";
 	open_loader();
 	ck_assert_str_eq(info.device, "cpu");
@@ -603,7 +603,8 @@ END_TEST
 
 START_TEST(test_kernel_that_this_driver_cannot_run_is_as_none)
 {
-	/* A driver older than the toolkit that built the library. Does nothing where no kernel is built in. */
+	/* A driver older than the toolkit that built the library. Where no kernel is built in there is nothing to see.
+	 */
 	if (has_kernel()) {
 		inject(_i ? "cuModuleGetFunction:*=209" : "cuModuleLoadData:*=222");
 		open_loader();
@@ -638,7 +639,7 @@ START_TEST(test_kernel_whose_machine_code_is_refused_is_compiled_by_the_driver)
 }
 END_TEST
 
-/* ---- tensors of others ---- */
+/* ---- tensors for other libraries ---- */
 
 static void *delete_plain(void *m)
 {
@@ -656,7 +657,7 @@ static struct dl_managed *export_batch(void)
 
 START_TEST(test_tensor_describes_the_batch)
 {
-	/* Both forms of DLPack, with the consumer's own device number; then it cannot be had again. */
+	/* Both forms of DLPack, with the consumer's own device number; each capsule can be taken only once. */
 	struct dl_managed_versioned *v;
 	struct dl_managed *m;
 	void *again;
@@ -677,7 +678,8 @@ START_TEST(test_tensor_describes_the_batch)
 	ck_assert_int_eq(m->tensor.strides[3], 1);
 	ck_assert_uint_eq(m->tensor.byte_offset, 0);
 	ck_assert_int_eq(batchd_cuda_dlpack(loader, &batch, 0, stream, &again), BATCHD_E_INVALID);
-	ck_assert_int_eq(batchd_release(loader, batch.slot, batch.generation), BATCHD_E_INVALID); /* the tensor's now */
+	ck_assert_int_eq(batchd_release(loader, batch.slot, batch.generation), BATCHD_E_INVALID); /* now the tensor
+	                                                                                           * holds the batch */
 	ck_assert_int_eq(batchd_cuda_add_stream(loader, batch.slot, batch.generation, NULL), 0);
 	ck_assert_uint_eq(batchd_n_leased(loader), 1);
 	m->deleter(m);
@@ -693,7 +695,8 @@ END_TEST
 
 START_TEST(test_tensor_gives_its_slot_back_from_any_thread)
 {
-	/* The deleter makes no CUDA call, even with the GPU stuck, and its slot comes back behind the stream's work. */
+	/* The deleter makes no CUDA call, even while the GPU is stuck, and the slot comes back after the stream's
+	 * work. */
 	struct dl_managed *m[WINDOW];
 	pthread_t thread[WINDOW], helper;
 	uint64_t calls;
@@ -752,7 +755,7 @@ END_TEST
 
 START_TEST(test_a_forked_child_opens_nothing)
 {
-	/* CUDA does not survive a fork: said in words that help, without a call. */
+	/* CUDA does not survive a fork: a clear error, without a CUDA call. */
 	int status;
 	pid_t child;
 
@@ -773,7 +776,7 @@ END_TEST
 
 START_TEST(test_tensor_outlives_its_loader)
 {
-	/* The memory stays mapped and on loan until the last tensor is gone; calls for another loader clear up. */
+	/* The memory stays mapped and lent until the last tensor is freed; calls for another loader clean up. */
 	uint64_t closes;
 	struct dl_managed *m;
 
@@ -831,8 +834,8 @@ static void *wait_in_vain(void *told)
 
 START_TEST(test_one_thread_finishes_while_another_waits_and_the_loader_is_closed)
 {
-	/* All slots are on loan, so the thread in batchd_next waits; finishing what is there does not wait for it, and it
-	 * is told of the close. The memory stays mapped until the last batch is back. */
+	/* All slots are lent, so the thread in batchd_next waits. Finishing a lent batch does not wait for that thread,
+	 * and the thread gets the error of the close. The memory stays mapped until the last batch is back. */
 	struct batchd_batch held[WINDOW];
 	uint64_t closes = counter("cuIpcCloseMemHandle");
 	pthread_t waiter;
@@ -874,7 +877,7 @@ static int begin_capture(struct cuda_stream *s, int mode)
 	return f(s, mode);
 }
 
-/* Whether nothing has spoiled it. */
+/* Whether the capture is still valid. */
 static int end_capture(struct cuda_stream *s)
 {
 	int (*f)(struct cuda_stream *, void **), (*destroy)(void *), r;
@@ -888,7 +891,7 @@ static int end_capture(struct cuda_stream *s)
 	return r;
 }
 
-/* Takes one and gives it back behind work on s. */
+/* Takes a batch and gives it back after work on s. */
 static void take_on(struct cuda_stream *s)
 {
 	take();
@@ -898,8 +901,8 @@ static void take_on(struct cuda_stream *s)
 
 START_TEST(test_batches_do_not_become_part_of_a_graph)
 {
-	/* A replay would read the slot again, long after it has gone back: every call that queues something is refused,
-	 * and the capture is not spoilt by it. */
+	/* A replay would read the slot again long after it has gone back: every call that queues work is refused, and
+	 * the refusal does not invalidate the capture. */
 	void *m;
 
 	open_loader();
@@ -945,8 +948,8 @@ static void *train_beside_a_capture(void *arg)
 
 START_TEST(test_a_capture_in_another_thread_goes_undisturbed)
 {
-	/* In the strictest mode a thread's allocation or look at an event spoils what any other captures: nothing of
-	 * ours does, opening and closing included. */
+	/* In the strictest mode, a thread's allocation or event query invalidates the captures of all threads: none of
+	 * our calls does that, opening and closing included. */
 	pthread_t thread;
 
 	options.job = "beside a capture";
@@ -962,8 +965,8 @@ END_TEST
 
 START_TEST(test_tensor_that_ends_while_its_stream_captures)
 {
-	/* What would tell of its work would become a part of the graph: it is told afterwards, and the slot comes back
-	 * then. */
+	/* The event that reports the work's end would become part of the graph. So it is recorded afterwards, and the
+	 * slot comes back then. */
 	struct dl_managed *m[WINDOW];
 
 	open_loader();
@@ -1000,7 +1003,7 @@ static void end_tensors(void **m)
 START_TEST(test_a_destroyed_stream_costs_its_leases_a_wait)
 {
 	/* Tensors on a stream that the trainer destroys before they end: their slots come back after a wait for the
-	 * GPU, and the loader goes on. */
+	 * GPU, and the loader continues. */
 	struct cuda_stream *own;
 	void *m[WINDOW];
 	uint64_t waits = counter("cuCtxSynchronize"), before;
@@ -1021,18 +1024,19 @@ START_TEST(test_a_destroyed_stream_costs_its_leases_a_wait)
 	}
 	ck_assert_uint_gt(counter("cuCtxSynchronize"), waits);
 	expected_violations = counter("violations");
-	ck_assert_uint_gt(expected_violations, before); /* the double has seen that the stream was gone */
+	ck_assert_uint_gt(expected_violations, before); /* the double has noticed that the stream was gone */
 }
 END_TEST
 
-/* What drivers say of a stream or an event that they cannot use, and what goes wrong once. */
+/* The errors of drivers for a stream or an event that they cannot use, and single failures. */
 static const char *const useless[] = { "cuEventRecord:1=400", "cuEventRecord:1=201", "cuStreamIsCapturing:1=400",
 				       "cuEventRecord:1=709", "cuEventCreate:1=2",   "cuEventQuery:1=400",
 				       "cuEventRecord:1=999" };
 
 START_TEST(test_an_error_of_one_stream_costs_one_wait)
 {
-	/* One of the leases cannot be told of: that one is waited for, the others go back by their events. */
+	/* No event can be recorded for one of the leases: that one is waited for, the others go back by their
+	 * events. */
 	void *m[WINDOW];
 	uint64_t waits = counter("cuCtxSynchronize");
 
@@ -1052,7 +1056,8 @@ END_TEST
 
 START_TEST(test_a_release_on_a_good_stream_behind_a_destroyed_one)
 {
-	/* The batch was used on both: the release says nothing of the one that has gone, and the slot comes back. */
+	/* The batch was used on both streams: the release does not mention the destroyed one, and the slot comes
+	 * back. */
 	struct cuda_stream *own;
 
 	setenv("FAKECUDA_QUIET", "1", 1);
@@ -1075,7 +1080,7 @@ END_TEST
 
 START_TEST(test_while_something_captures_a_destroyed_stream_is_not_waited_for)
 {
-	/* To wait for the whole GPU would spoil the capture: the slots come back when it has ended. */
+	/* Waiting for the whole GPU would invalidate the capture: the slots come back when it has ended. */
 	void *m[WINDOW];
 	struct cuda_stream *blocking;
 
@@ -1098,8 +1103,7 @@ END_TEST
 
 START_TEST(test_the_copies_stream_goes_before_the_trainers)
 {
-	/* With the greatest priority, so that copies do not lie behind the trainer's kernels in a queue of the
-	 * hardware. */
+	/* With the highest priority, so that copies do not queue behind the trainer's kernels in a hardware queue. */
 	unsigned (*n_streams)(int priority);
 	void *found = double_function("fakecuda_n_streams");
 	int least, greatest;
@@ -1121,8 +1125,7 @@ static void wait_at_gate(void *arg)
 	pthread_barrier_wait(&gate);
 }
 
-/* Tensors of all slots, read on this thread's own default stream behind something that does not end before the gate
- * opens. */
+/* Tensors of all slots, read on this thread's own default stream after work that does not end before the gate opens. */
 static void *read_on_own_stream(void *arg)
 {
 	int (*launch)(struct cuda_stream *, void (*)(void *), void *);
@@ -1141,7 +1144,8 @@ static void *read_on_own_stream(void *arg)
 
 START_TEST(test_another_threads_default_stream)
 {
-	/* Its number means another stream in each thread; a slot comes back behind the one that was meant. */
+	/* Its number means a different stream in each thread; a slot comes back after the work of the intended
+	 * stream. */
 	void *m[WINDOW];
 	pthread_t thread;
 
@@ -1166,8 +1170,8 @@ END_TEST
 START_TEST(test_slices_of_the_groups_batch)
 {
 	/* Two slices of one slot, given back in every combination of ways: each has its own rows, and the slot goes
-	 * back once, after both. A tensor of the first lies as DLPack wants it, that of the second where its rows are,
-	 * with no offset that a consumer might ignore. */
+	 * back once, after both. A tensor of the first slice is laid out as DLPack wants it, that of the second begins
+	 * at its rows, with no offset that a consumer might ignore. */
 	char *images = malloc((size_t)N_IMAGES * IMAGE * 4);
 	int64_t labels[N_IMAGES];
 	struct dl_managed *m;
@@ -1215,10 +1219,10 @@ START_TEST(test_slices_of_the_groups_batch)
 }
 END_TEST
 
-/* ---- another daemon ---- */
+/* ---- a new daemon ---- */
 
-/* A crash and a new one in its place; a program of its own, as this process has used CUDA and must not fork another
- * user of it. */
+/* A crash and a new daemon; a program of its own, because this process has used CUDA and must not fork another process
+ * that uses it. */
 static void replace_daemon(void)
 {
 	char program[4200];
@@ -1233,8 +1237,8 @@ static void replace_daemon(void)
 
 START_TEST(test_loader_goes_on_with_another_daemon)
 {
-	/* In mid-epoch, with a tensor, a batch on loan and one that the GPU still works on: the next batch is the right
-	 * one, and each of the old ones still ends well. */
+	/* In mid-epoch, with a tensor, a lent batch and a batch that the GPU still works on: the next batch is the
+	 * right one, and each of the old ones still ends well. */
 	char *images = malloc((size_t)N_IMAGES * IMAGE);
 	struct batchd_batch lent;
 	struct dl_managed *m;
@@ -1245,7 +1249,7 @@ START_TEST(test_loader_goes_on_with_another_daemon)
 	options.dtype = BATCHD_UINT8;
 	options.layout = BATCHD_NHWC;
 	options.reconnect_ms = 60000;
-	options.n_slots = 2; /* so that the third batch is not there already */
+	options.n_slots = 2; /* so that the third batch is not made yet */
 	open_loader();
 	start(1);
 	take();
@@ -1259,9 +1263,9 @@ START_TEST(test_loader_goes_on_with_another_daemon)
 	ok(batchd_cuda_finish(loader, &batch, target(), stream));
 	ck_assert_mem_eq(fetch(tensor, batch.n_rows * IMAGE), images + 2 * BATCH * IMAGE, batch.n_rows * IMAGE);
 	ok(batchd_cuda_release(loader, batch.slot, batch.generation, stream));
-	/* its memory was the old daemon's */
+	/* its memory belonged to the old daemon */
 	ck_assert_int_eq(batchd_cuda_finish(loader, &lent, target(), stream), BATCHD_E_INVALID);
-	/* on the host it was kept */
+	/* in host memory it was kept */
 	ck_assert_mem_eq(lent.data, images + BATCH * IMAGE, IMAGE);
 	ck_assert_uint_eq(counter("cuIpcCloseMemHandle"), closes);
 	if (_i)
@@ -1280,7 +1284,7 @@ START_TEST(test_loader_goes_on_with_another_daemon)
 }
 END_TEST
 
-/* ---- what cannot be ---- */
+/* ---- impossible wishes ---- */
 
 static void refused(const char *device, int code, const char *text)
 {
@@ -1291,7 +1295,7 @@ static void refused(const char *device, int code, const char *text)
 
 START_TEST(test_devices_by_name)
 {
-	/* Ordinals and UUIDs that exist; everything else is named. */
+	/* Ordinals and UUIDs that exist are accepted; the error names every other device. */
 	struct cuda_uuid uuid;
 	char text[64] = "GPU-";
 
@@ -1312,7 +1316,7 @@ END_TEST
 
 START_TEST(test_odd_types_are_refused)
 {
-	/* On the GPU what the kernel makes, on the CPU no bfloat16. */
+	/* On the GPU the types that the kernel makes, on the CPU no bfloat16. */
 	options.dtype = BATCHD_INT64;
 	refused("cuda", BATCHD_E_INVALID, "dtype");
 	options.dtype = BATCHD_BFLOAT16;
@@ -1329,7 +1333,8 @@ END_TEST
 
 START_TEST(test_fault_on_the_gpu_ends_the_loader_clearly)
 {
-	/* Say, a trainer's own kernel went astray: the next call says that the GPU is gone, closing works. */
+	/* For example after a fault of a trainer's own kernel: the next call says that the GPU is lost, and closing
+	 * works. */
 	setup();
 	options.dtype = BATCHD_UINT8;
 	options.layout = BATCHD_NHWC;
@@ -1339,13 +1344,13 @@ START_TEST(test_fault_on_the_gpu_ends_the_loader_clearly)
 	inject("run:*=700");
 	ok(batchd_cuda_finish(loader, &batch, target(), stream));
 	int released = batchd_cuda_release(loader, batch.slot, batch.generation, stream);
-	ck_assert(released == 0 || released == BATCHD_E_GPU); /* the GPU may have got there already */
+	ck_assert(released == 0 || released == BATCHD_E_GPU); /* the GPU may have reached it already */
 	for (int r = BATCHD_OK; r != BATCHD_E_GPU;) {
 		r = batchd_next(loader, &batch, 1);
 		ck_assert_msg(r >= 0 || r == BATCHD_E_GPU, "%s", batchd_code_name(r));
 		if (r == BATCHD_OK)
 			batchd_release(loader, batch.slot, batch.generation);
-		usleep(1000); /* the fault is found when the GPU gets there */
+		usleep(1000); /* the fault is found when the GPU reaches it */
 	}
 	ck_assert_msg(strstr(batchd_error(loader), "CUDA_ERROR_ILLEGAL_ADDRESS") &&
 			      strstr(batchd_error(loader), "no more"),
@@ -1359,7 +1364,7 @@ END_TEST
 
 START_TEST(test_no_driver_is_no_gpu)
 {
-	/* On a machine without: said by name; the CPU's path does not care. Runs before anything of CUDA is loaded. */
+	/* On a machine without CUDA: the error says so; the CPU path works. Runs before any CUDA library is loaded. */
 	struct batchd_options o;
 	struct batchd_loader *l;
 
@@ -1485,7 +1490,7 @@ int main(void)
 	suite_add_tcase(s, t);
 
 	t = tcase_create("broken");
-	tcase_set_timeout(t, 60); /* a daemon that stops waits 3 s for who lives on with its memory open on the GPU */
+	tcase_set_timeout(t, 60); /* a daemon that stops waits 3 s for processes that have its GPU memory open */
 	tcase_add_test(t, test_fault_on_the_gpu_ends_the_loader_clearly);
 	tcase_add_test(t, test_no_driver_is_no_gpu);
 	suite_add_tcase(s, t);

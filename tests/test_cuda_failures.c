@@ -1,10 +1,10 @@
-/* Each call of the driver that a trainer makes may fail, in each way, at each time: with a message that names the error
- * or unnoticed, and what is left behind is clean. test_gpus.c does the same to the daemon's GPU thread,
+/* Each call of the driver that a trainer makes may fail, in each way, at each time: either with a message that names
+ * the error or without an effect, and without leaks. test_gpus.c does the same to the daemon's GPU thread,
  * tests/soak/soak_gpu_failures.py to whole processes.
  *
- * A run without failures counts the calls; then there is one run for each call and kind of error, in a process of its
- * own, as fatal ones stay. Every run is a trainer's life: open, batches taken and given back in every way, close; then,
- * after an error that passes, the same once more without one. */
+ * A run without failures counts the calls. Then there is one run for each call and kind of error, in a process of its
+ * own, because fatal errors stay. Every run is a trainer's life: open, batches taken and given back in every way,
+ * close; then, after a temporary error, the same once more without an error. */
 #include <check.h>
 #include <dlfcn.h>
 #include <stdlib.h>
@@ -22,8 +22,7 @@
 #include "packets.h"
 #include "suite.h"
 
-/* What is left out: 1: all but the first and the last call of each function; 2: all but the first, and all kinds but
- * one. */
+/* Left out: 1: all but the first and the last call of each function; 2: all but the first, and all kinds but one. */
 #if defined(__SANITIZE_THREAD__)
 enum { SLOW = 2 };
 #elif defined(__SANITIZE_ADDRESS__)
@@ -92,7 +91,7 @@ static void begin_cuda(const char *personality)
 		wrong("the double", "does not work");
 }
 
-/* One kind of use of a batch; what it gives back, or not. A code. */
+/* One kind of use of a batch, given back or kept. Returns a code. */
 static int use(struct batchd_loader *l, const struct batchd_batch *b, unsigned way)
 {
 	struct dl_managed *m;
@@ -112,7 +111,7 @@ static int use(struct batchd_loader *l, const struct batchd_batch *b, unsigned w
 	return r < 0 ? r : batchd_cuda_release(l, b->slot, b->generation, stream);
 }
 
-/* A trainer's life. The code that ended it, with its text, or 0. */
+/* A trainer's life. Returns the code that ended it, with its text, or 0. */
 static int life(char text[4096])
 {
 	struct batchd_options o;
@@ -190,7 +189,7 @@ static void fail_one(const char *name, unsigned nth, int error)
 
 /* ---- in the test ---- */
 
-/* "cuMemAlloc" of "cuMemAlloc_v2": as the double names its calls. */
+/* "cuMemAlloc" of "cuMemAlloc_v2": the double's names of calls. */
 static void short_name(const char *symbol, char out[64])
 {
 	char *version;
@@ -250,7 +249,7 @@ static void teardown(void)
 	ck_assert_int_eq(system(command), 0);
 }
 
-/* How often a life calls what. */
+/* How often a life makes each call. */
 static void count_calls(const char *personality, unsigned *counts)
 {
 	pid_t child = fork();
@@ -315,7 +314,7 @@ static const char *const personalities[] = { "", "no-ipc", "no-ipc,read-only-reg
 
 START_TEST(test_every_call_may_fail_in_every_way)
 {
-	/* By IPC, copying, copying through a detour, and by a descriptor after IPC has failed. */
+	/* By IPC, by copying, by copying through pinned memory, and by a descriptor after IPC has failed. */
 	const char *personality = personalities[_i];
 	unsigned *counts = mmap(NULL, sizeof *counts * MOST_NAMES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
 				-1, 0),
@@ -335,7 +334,7 @@ START_TEST(test_every_call_may_fail_in_every_way)
 
 			for (unsigned k = 0; k < 4; k++) {
 				if (!strcmp(name, "run") && !cuda_error_sticky(kinds[k]))
-					continue; /* queued work fails for good or not at all */
+					continue; /* queued work fails fatally or not at all */
 				if ((SLOW && ((nth > 1 && nth < counts[i]) || k % 3 != 0)) ||
 				    (SLOW == 2 && (nth > 1 || k > 0)))
 					continue;
@@ -358,7 +357,7 @@ END_TEST
 static struct batchd_loader *late;
 static struct batchd_batch late_batch = { .size_bytes = sizeof late_batch };
 
-/* Registered before CUDA began, so it runs when the driver has shut down. */
+/* Registered before CUDA was initialised, so it runs after the driver has shut down. */
 static void close_late(void)
 {
 	int r = batchd_cuda_release(late, late_batch.slot, late_batch.generation, stream);
@@ -389,7 +388,7 @@ static void exit_with_a_batch(void)
 	if (batchd_start(late, 0, 0, 0, NULL) < 0 || batchd_next(late, &late_batch, WAIT_MS) != BATCHD_OK ||
 	    batchd_cuda_dlpack(late, &late_batch, 0, stream, (void **)&m) < 0)
 		wrong("a tensor", batchd_error(late));
-	m->deleter(m); /* as one that an interpreter at its end destroys */
+	m->deleter(m); /* like a tensor that an interpreter destroys at its end */
 	if (batchd_next(late, &late_batch, WAIT_MS) != BATCHD_OK)
 		wrong("batchd_next", batchd_error(late));
 	exit(0);
@@ -397,8 +396,7 @@ static void exit_with_a_batch(void)
 
 START_TEST(test_a_loader_outlives_the_driver)
 {
-	/* Closed by an atexit handler when the driver has shut down already: said in its words, no crash, nobody waits.
-	 */
+	/* Closed by an atexit handler after the driver has shut down: a clear error, no crash, no wait. */
 	int status;
 	pid_t child;
 

@@ -1,5 +1,5 @@
-/* The whole daemon in a process of its own, spoken to packet by packet: what a bad client does costs that client its
- * connection and nobody else anything. */
+/* The whole daemon in a process of its own, tested packet by packet: a misbehaving client loses its own connection, and
+ * no other client is affected. */
 #include <check.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -22,7 +22,7 @@
 
 START_TEST(test_an_epoch_arrives_in_order_with_its_indices)
 {
-	/* 100 batches, then the next epoch by itself. */
+	/* 100 batches, then the next epoch without a request. */
 	start_daemon();
 	struct client c = join();
 	const uint8_t *slab = mmap(NULL, c.slab_bytes, PROT_READ, MAP_PRIVATE, c.slab, 0);
@@ -97,7 +97,7 @@ static void send_fds_with_status(int fd)
 
 START_TEST(test_illegal_messages_cost_their_sender_the_connection)
 {
-	/* Each kind is answered with PROTOCOL and a hang-up; a witness is served before and after. */
+	/* Each kind is answered with PROTOCOL and a hang-up; a well-behaved client is served before and after. */
 	static void (*const crimes[])(int) = { send_rubbish,        send_nothing_inside,   send_large,
 					       send_second_hello,   send_seek_before_open, send_release_before_open,
 					       send_fds_with_status };
@@ -117,7 +117,7 @@ END_TEST
 
 START_TEST(test_a_release_of_what_one_does_not_hold_is_illegal)
 {
-	/* Stale generation, foreign slot, twice; another session of the same job goes on. */
+	/* Stale generation, foreign slot, twice; another session of the same job continues. */
 	start_daemon();
 	for (int kind = 0; kind < 3; kind++) {
 		struct client c = join();
@@ -175,7 +175,7 @@ END_TEST
 
 START_TEST(test_a_job_is_the_same_for_all_its_ranks)
 {
-	/* The second rank asks for another seed: told so; with the same: served. */
+	/* The second rank asks for another seed and is refused; with the same seed it is served. */
 	start_daemon();
 	Batchd__Wire__Open o = usual_open();
 	o.world_size = 2;
@@ -200,7 +200,7 @@ END_TEST
 
 START_TEST(test_a_newer_process_takes_its_rank_over)
 {
-	/* The older is fenced, keeps what it holds, and the newer gets a whole window at once. */
+	/* The older trainer is fenced and keeps its batches, and the newer one gets a whole window at once. */
 	start_daemon();
 	struct client old = join();
 	seek_to(&old, 0, 0);
@@ -225,7 +225,7 @@ static void few_sessions(struct config *c)
 
 START_TEST(test_too_many_sessions_are_told_so)
 {
-	/* The fifth of four; when one leaves there is room again. */
+	/* A fifth session of four is refused; when one leaves there is room again. */
 	start_daemon_with(few_sessions);
 	int fds[4];
 	for (int i = 0; i < 4; i++) {
@@ -237,7 +237,7 @@ START_TEST(test_too_many_sessions_are_told_so)
 	close(fd);
 	for (int i = 0; i < 4; i++)
 		close(fds[i]);
-	for (int tries = 0;; tries++) { /* the daemon reads the hang-ups when it gets to them */
+	for (int tries = 0;; tries++) { /* the daemon may not have read the hang-ups yet */
 		fd = dial();
 		Batchd__Wire__Hello h = BATCHD__WIRE__HELLO__INIT;
 		h.version = WIRE_VERSION;
@@ -273,7 +273,7 @@ static void little_memory(struct config *c)
 
 START_TEST(test_slots_stay_within_the_memory_budget)
 {
-	/* A window shrinks to what is left, and a batch of which not even two fit is refused, naming the budget. */
+	/* A window shrinks to the memory that is left; a batch is refused, naming the budget, if not even two fit. */
 	start_daemon_with(little_memory);
 	Batchd__Wire__Open o = usual_open();
 	o.batch_size = 300; /* about 300 KiB a slot: three fit */
@@ -293,7 +293,7 @@ END_TEST
 
 START_TEST(test_a_client_that_reads_nothing_does_not_hold_up_others)
 {
-	/* Its window is full and its socket fills with answers to status requests; the witness does not notice. */
+	/* Its window is full and its socket fills with answers to status requests; another client is not affected. */
 	start_daemon();
 	struct client c = join();
 	seek_to(&c, 0, 0);
@@ -314,7 +314,7 @@ END_TEST
 
 START_TEST(test_sigterm_tells_everybody_and_leaves_nothing)
 {
-	/* In the middle of serving; stop_daemon checks the exit, the sanitizers check the rest. */
+	/* While it serves; stop_daemon checks the exit, the sanitizers check the rest. */
 	start_daemon();
 	struct client c = join();
 	seek_to(&c, 0, 0);
@@ -328,7 +328,8 @@ END_TEST
 
 START_TEST(test_sessions_that_vanish_at_every_moment_leave_nothing)
 {
-	/* Hang-ups after each number of packets, many times: the last stop is clean and the witness has its memory. */
+	/* Hang-ups after each number of packets, many times: the last stop is clean and the other client has its
+	 * memory. */
 	start_daemon();
 	for (int round = 0; round < 60; round++) {
 		int fd = dial();

@@ -79,7 +79,7 @@ END_TEST
 
 START_TEST(test_a_list_does_not_lead_others_through_closed_folders)
 {
-	/* Proves that each folder on the way must let the peer pass. */
+	/* Proves that each folder on the path must let the peer pass. */
 	struct dataset *ds;
 	int fds[2], r;
 
@@ -135,8 +135,8 @@ static void *read_everything(void *arg)
 
 START_TEST(test_any_thread_may_read)
 {
-	/* Proves that folders are opened once by whoever comes first, and references may be given back anywhere (seen
-	 * by the thread sanitizer). */
+	/* Proves that folders are opened once, by whichever thread is first, and that any thread may drop a reference
+	 * (checked by the thread sanitizer). */
 	static const char zeros[24];
 	struct crowd c;
 	pthread_t t[4];

@@ -11,8 +11,8 @@
 #include "jpegs.h"
 #include "suite.h"
 
-/* ---- memory, counted ----
- * Sanitizers bring their own allocator; with them nothing is counted and the tests that need counts are left out. */
+/* ---- memory, counted ---- Sanitizers have their own allocator; with them nothing is counted and the tests that need
+ * counts are left out. */
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define COUNTED 0
@@ -27,7 +27,7 @@
 
 #if COUNTED
 static long n_allocations; /* so far, by this thread's program */
-static long fail_at = -1;  /* the allocation that fails, and all behind it; -1: none */
+static long fail_at = -1;  /* the allocation that fails, with all later ones; -1: none */
 
 void *__libc_malloc(size_t n);
 void *__libc_calloc(size_t n, size_t size);
@@ -221,7 +221,7 @@ END_TEST
 
 START_TEST(test_grey_jpeg_regions_equal_the_full_decode)
 {
-	/* Proves the same for grey pictures, whose MCU is one block whatever their sampling factors say. */
+	/* Proves the same for grey pictures, whose MCU is one block whatever their sampling factors are. */
 	for (int h = 1; h <= 2; h++) {
 		struct jpeg_recipe r = {
 			.width = 131, .height = 77, .n_components = 1, .h = h, .v = h, .quality = 90, .noise = 90
@@ -270,7 +270,7 @@ END_TEST
 
 START_TEST(test_every_region_of_a_small_jpeg)
 {
-	/* Proves all of them: each of the 90,000 rectangles of a 4:2:0 picture of 24x24 pixels. */
+	/* Proves every region: each of the 90,000 rectangles of a 4:2:0 picture of 24x24 pixels. */
 	struct jpeg_recipe r = {
 		.width = 24, .height = 24, .n_components = 3, .h = 2, .v = 2, .quality = 80, .noise = 100
 	};
@@ -287,7 +287,7 @@ END_TEST
 
 START_TEST(test_png_and_webp_regions_equal_the_picture)
 {
-	/* Proves that what was stored without loss comes back, in any rectangle. */
+	/* Proves that losslessly stored pixels come back, in any rectangle. */
 	for (uint32_t i = 0; i < 6; i++) {
 		expect_regions(png_picture(1 + 31 * i, 1 + 17 * i, i + 1), 40, "PNG");
 		expect_regions(webp_picture(1 + 31 * i, 1 + 17 * i, i + 1), 40, "WebP");
@@ -297,7 +297,7 @@ END_TEST
 
 START_TEST(test_one_decoder_takes_formats_in_turn)
 {
-	/* Proves that nothing of an image, sound or broken, half read or not read at all, shows in the next. */
+	/* Proves that no image, whether intact or broken, half read or unread, affects the next. */
 	struct jpeg_recipe big = {
 		.width = 300, .height = 200, .n_components = 3, .h = 2, .v = 2, .quality = 80, .noise = 90
 	};
@@ -347,8 +347,8 @@ static void drop_segments(struct picture *p, uint8_t marker)
 
 START_TEST(test_a_jpeg_is_not_decoded_with_the_tables_of_the_one_before)
 {
-	/* Proves that a file without quantization tables is refused also after one that had them, and that one
-	 * without Huffman tables gets the standard ones whatever came before. */
+	/* Proves that a file without quantization tables is refused also after one that had them, and that one without
+	 * Huffman tables gets the standard ones whatever picture came before. */
 	struct jpeg_recipe r = {
 		.width = 40, .height = 30, .n_components = 3, .h = 2, .v = 2, .quality = 80, .noise = 50
 	};
@@ -371,8 +371,8 @@ END_TEST
 
 START_TEST(test_tables_in_a_stream_of_their_own_serve_the_picture_behind)
 {
-	/* Proves that an abbreviated stream of tables in front of the picture's own is used, as libjpeg and Pillow
-	 * do. */
+	/* Proves that an abbreviated stream of tables in front of the picture's own stream is used, as by libjpeg and
+	 * Pillow. */
 	struct jpeg_recipe r = {
 		.width = 40, .height = 30, .n_components = 3, .h = 2, .v = 2, .quality = 60, .noise = 50
 	};
@@ -400,7 +400,7 @@ END_TEST
 
 START_TEST(test_a_region_outside_is_the_callers_mistake)
 {
-	/* Proves both sides of each edge: the last pixel is there, the one behind it is -EINVAL, as is an empty
+	/* Proves both sides of each edge: the last pixel is returned, the pixel after it is -EINVAL, and so is an empty
 	 * region. */
 	struct picture p = png_picture(30, 20, 1);
 	struct image out;
@@ -435,7 +435,7 @@ static void expect_outcome(const struct picture *p, const struct decode_limits *
 
 START_TEST(test_pixel_and_byte_limits_hold_on_both_sides)
 {
-	/* Proves that an image of exactly the limit is decoded and one beyond it refused, in all three formats. */
+	/* Proves that an image of exactly the limit is decoded and a larger one is refused, in all three formats. */
 	struct jpeg_recipe r = { .width = 64, .height = 48, .n_components = 3, .h = 2, .v = 2, .quality = 80 };
 	struct picture p[] = { jpeg_picture(&r, 1), png_picture(64, 48, 2), webp_picture(64, 48, 3) };
 
@@ -477,8 +477,9 @@ END_TEST
 
 START_TEST(test_an_image_that_takes_too_long_is_refused)
 {
-	/* Proves for JPEG and PNG that processor time ends a large image, whose text names the limit, and that a small
-	 * one is never measured. The smallest limit there is: the second look at the clock is beyond it. */
+	/* Proves for JPEG and PNG that the limit on processor time ends a large image, with a text that names the
+	 * limit, and that a small image is never measured. With the smallest limit, the second look at the clock is
+	 * beyond it. */
 	struct jpeg_recipe large = {
 		.width = 1600, .height = 1600, .n_components = 3, .h = 1, .v = 1, .quality = 10, .progressive = true
 	};
@@ -499,7 +500,7 @@ START_TEST(test_an_image_that_takes_too_long_is_refused)
 }
 END_TEST
 
-/* A JPEG of `width` x `height` whose single scan holds nothing; SOF10 is progressive and arithmetic. */
+/* A JPEG of `width` x `height` whose single scan is empty; SOF10 is progressive and arithmetic. */
 static struct picture hollow_jpeg(uint8_t sof, uint32_t width, uint32_t height)
 {
 	uint8_t bytes[] = { 0xff,
@@ -547,8 +548,8 @@ static void expect_words(struct picture p, const char *words, bool said)
 
 START_TEST(test_pixels_that_no_bytes_stand_for_are_refused_where_they_are_many)
 {
-	/* Proves that the rule holds for arithmetic coding, too, and for no picture of up to 16 Mpx: of those not even a
-	 * hollow one costs much. */
+	/* Proves that the rule applies to arithmetic coding, too, and to no picture of up to 16 Mpx, where even an
+	 * empty scan costs little. */
 	expect_words(hollow_jpeg(0xca, 13370, 13370), "pixels in only", true);
 	expect_words(hollow_jpeg(0xc9, 4097, 4096), "pixels in only", true);
 	expect_words(hollow_jpeg(0xc9, 4096, 4096), "pixels in only", false);
@@ -559,14 +560,14 @@ END_TEST
 
 START_TEST(test_a_lossless_jpeg_is_named)
 {
-	/* Proves that the text says what kind of file it is and what to do, rather than a number. */
+	/* Proves that the text says what kind of file it is and what to do, rather than giving a number. */
 	expect_words(hollow_jpeg(0xc3, 64, 64), "lossless JPEG (SOF3), which this libjpeg-turbo (", true);
 	expect_words(hollow_jpeg(0xc5, 64, 64), "hierarchical JPEG (SOF5)", true);
 }
 END_TEST
 
-/* Decodes a copy of exactly n bytes, so that a sanitizer sees a read past the end. Any outcome is fine but a crash or
- * an odd number. */
+/* Decodes a copy of exactly n bytes, so that a sanitizer sees a read past the end. Any outcome is accepted except a
+ * crash or an unknown outcome number. */
 static void expect_some_outcome(const uint8_t *bytes, size_t n, struct region_px want)
 {
 	uint8_t *copy = malloc(n + !n);
@@ -616,7 +617,7 @@ END_TEST
 
 START_TEST(test_a_region_of_a_cut_jpeg_fails_like_the_whole)
 {
-	/* Proves that whether a file is sound does not depend on the part of it that is wanted. */
+	/* Proves that whether a file counts as intact does not depend on the requested part. */
 	struct jpeg_recipe r = {
 		.width = 80, .height = 64, .n_components = 3, .h = 2, .v = 2, .quality = 70, .noise = 50
 	};
@@ -666,7 +667,7 @@ END_TEST
 /* ---- memory ---- */
 
 #if COUNTED
-/* Decodes and says how many allocations that took; Check's own are not in it. */
+/* Decodes and returns the number of allocations, without Check's own. */
 static long count_allocations(const struct picture *p, size_t n_bytes, struct region_px want, int outcome)
 {
 	struct image out;
@@ -681,8 +682,8 @@ static long count_allocations(const struct picture *p, size_t n_bytes, struct re
 
 START_TEST(test_jpeg_and_png_allocate_nothing_in_steady_state)
 {
-	/* Proves that after each image has been seen, decoding any part of them asks for no memory, progressive ones
-	 * and errors included. */
+	/* Proves that after each image has been decoded once, decoding any part of them allocates nothing, progressive
+	 * images and errors included. */
 	struct jpeg_recipe r = {
 		.width = 300, .height = 200, .n_components = 3, .h = 2, .v = 2, .quality = 80, .noise = 60
 	};
@@ -710,8 +711,9 @@ END_TEST
 
 START_TEST(test_short_memory_is_an_error_and_nothing_else)
 {
-	/* Proves that whichever allocation fails, the answer is -ENOMEM (or it was not needed) and the decoder works
-	 * again once there is memory. Not with WebP: libwebp 1.2.4 itself crashes when it gets none. */
+	/* Proves that whichever allocation fails, the answer is -ENOMEM (or the allocation was optional) and the
+	 * decoder works again once there is memory. Not with WebP: libwebp 1.2.4 itself crashes when an allocation
+	 * fails. */
 	struct jpeg_recipe r = {
 		.width = 90, .height = 70, .n_components = 3, .h = 2, .v = 2, .quality = 80, .noise = 60
 	};

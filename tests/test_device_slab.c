@@ -1,5 +1,6 @@
-/* Streams whose batches are mirrored on GPUs, on the driver double: a trainer on a GPU is told of a batch when its
- * bytes are there, others at once; a slot that a GPU still reads is not made again, whatever becomes of its batch. */
+/* Streams whose batches are mirrored on GPUs, on the driver double: a trainer on a GPU is notified of a batch when its
+ * bytes are there, other trainers at once; a slot that a GPU still reads is not filled again, whatever happens to its
+ * batch. */
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,7 +29,7 @@ struct fixture {
 	struct loader *loader;
 	struct gpus *gpus;
 	bool closed, gpus_closed;
-	bool breaks; /* the GPU may be lost at any moment: nobody reads it */
+	bool breaks; /* the GPU may be lost at any moment: its memory is not read */
 	unsigned n_lost;
 };
 static struct fixture f;
@@ -45,7 +46,7 @@ static void free_input(void *in)
 	free(in);
 }
 
-/* What a trainer reads now: data, labels and indices, on its GPU and in the host slab. */
+/* Compares what a trainer reads now: data, labels and indices, on its GPU and in the host slab. */
 static void assert_same_on_gpu(const struct trainer *t, const struct slot *slot)
 {
 	const struct slot_layout *l = &slot->slots->layout;
@@ -217,7 +218,7 @@ static void wait_for(struct trainer *t, unsigned n)
 	}
 }
 
-/* The oldest that it has. */
+/* Releases the oldest batch that the trainer holds. */
 static void release(struct trainer *t)
 {
 	ck_assert_uint_lt(t->n_released, t->n);
@@ -225,7 +226,7 @@ static void release(struct trainer *t)
 	ck_assert_int_eq(stream_release(&t->c, g->slot, g->generation), 0);
 }
 
-/* What it has by now: more may come with each. */
+/* Releases all batches held so far: each release may bring more. */
 static void release_all(struct trainer *t)
 {
 	for (unsigned n = t->n; t->n_released < n;)
@@ -263,8 +264,8 @@ END_TEST
 
 START_TEST(test_trainers_in_host_memory_do_not_wait_for_a_gpu)
 {
-	/* Share mode: while no copy gets on, the trainer without a GPU has its batches. The two on one GPU get each
-	 * from one copy. */
+	/* Share mode: while no copy makes progress, the trainer without a GPU has its batches. The two trainers on one
+	 * GPU share one copy of each batch. */
 	struct stream *s = setup(true, 3);
 	struct trainer *host = attach(s, 0, -1), *a = attach(s, 1, 0), *b = attach(s, 2, 0);
 	gpu_double.hold_streams(true);
@@ -299,8 +300,9 @@ END_TEST
 
 START_TEST(test_how_soon_a_trainer_hears_of_its_copy_is_kept)
 {
-	/* Of each batch that is published at the end of its copy, which at least the first is; not of one that then waits
-	 * for those before it, nor for a trainer that comes to it later, nor for one in host memory. */
+	/* Latency is counted for each batch that is published at the end of its copy, at least for the first. It is not
+	 * counted for a batch that then waits for earlier ones, for a trainer that reaches the batch later, or for one
+	 * in host memory. */
 	struct stream *s = setup(true, 3);
 	struct trainer *host = attach(s, 0, -1), *a = attach(s, 1, 0), *b = attach(s, 2, 0);
 	const struct latency *handover = &a->c.device_slab->handover;
@@ -312,7 +314,7 @@ START_TEST(test_how_soon_a_trainer_hears_of_its_copy_is_kept)
 	ck_assert(n >= 1 && n <= N_SLOTS);
 	uint64_t p50 = latency_percentile_ns(handover, 50);
 	ck_assert(p50 > 0 && p50 < UINT64_C(300) * 1000000000);
-	seek_to(b, 0); /* to batches whose copies have been told of */
+	seek_to(b, 0); /* to batches whose copies were reported */
 	wait_for(b, N_SLOTS);
 	ck_assert_uint_eq(handover->n, n);
 	leave(host);
@@ -345,7 +347,7 @@ END_TEST
 
 START_TEST(test_a_slot_that_a_gpu_still_reads_is_not_made_again)
 {
-	/* A seek drops batches whose copies are under way. Their slots stay as they are until the copies have ended. */
+	/* A seek drops batches with copies in progress. Their slots stay unchanged until the copies have ended. */
 	struct stream *s = setup(false, 1);
 	struct trainer *t = attach(s, 0, 0);
 	gpu_double.hold_streams(true);
@@ -373,7 +375,8 @@ END_TEST
 
 START_TEST(test_the_end_waits_for_copies_under_way)
 {
-	/* Trainer and loader go while the GPU reads: the slots, and the loader, stay until it has done. */
+	/* Trainer and loader are closed while the GPU reads: the slots, and the loader, stay until the GPU has
+	 * finished. */
 	struct stream *s = setup(false, 1);
 	struct trainer *t = attach(s, 0, 0);
 	gpu_double.hold_streams(true);
@@ -400,8 +403,8 @@ END_TEST
 
 START_TEST(test_a_failed_copy_concerns_those_on_that_gpu_only)
 {
-	/* An error that passes: the trainer there is told, its device slab is of no use any more, the other goes on; a new
-	 * device slab works. */
+	/* A temporary error: the trainer there is told, its device slab is no longer usable, the other trainer
+	 * continues; a new device slab works. */
 	struct stream *s = setup(true, 2);
 	struct trainer *host = attach(s, 0, -1), *t = attach(s, 1, 0);
 	ck_assert(gpu_double.inject("cuMemcpyHtoDAsync:3=1"));
@@ -431,7 +434,7 @@ END_TEST
 
 START_TEST(test_a_lost_gpu_gives_its_slots_back)
 {
-	/* Copies that were under way count as ended, so that the others, and the end, are not held up. */
+	/* Copies in progress count as ended, so that the other trainers, and the shutdown, do not wait for them. */
 	struct stream *s = setup(true, 2);
 	struct trainer *host = attach(s, 0, -1), *t = attach(s, 1, 0);
 	f.breaks = true;

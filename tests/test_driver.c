@@ -1,6 +1,6 @@
-/* The table of driver calls: a machine without a driver, with something else under its name or with an old one gives a
- * clear answer and nothing worse; where NVIDIA's header is installed, our declarations are its, and where its driver is
- * ($REAL_LIBCUDA, else libcuda.so.1), so are our names. */
+/* The table of driver calls. A machine without a driver, with another library under its name or with an old driver gets
+ * a clear answer. Where NVIDIA's header is installed, our declarations match it; where its driver is ($REAL_LIBCUDA,
+ * else libcuda.so.1), so do our names. */
 #include "cuda-declarations.h"
 #include "cuda/driver.h"
 #include "suite.h"
@@ -29,7 +29,7 @@ static bool is_empty(const struct cuda_driver *d)
 
 START_TEST(test_missing_driver_is_an_answer)
 {
-	/* What every machine without a GPU sees: no table, a reason that names the library, nothing else. */
+	/* What every machine without a GPU gets: no table, and a reason that names the library. */
 	struct cuda_driver d;
 	char why[256];
 
@@ -46,7 +46,7 @@ END_TEST
 
 START_TEST(test_empty_variable_means_the_systems_driver)
 {
-	/* Set to nothing is not set: the answer is the one for libcuda.so.1, whichever that is here. */
+	/* An empty variable counts as not set: the answer is that for libcuda.so.1, whichever this machine has. */
 	struct cuda_driver d;
 	char unset[256], empty[256];
 	int r;
@@ -64,7 +64,7 @@ END_TEST
 
 START_TEST(test_library_without_our_calls_is_too_old)
 {
-	/* Some library that is none of NVIDIA's, or an older one: the first call it lacks is named. */
+	/* A library that is not NVIDIA's, or an older one: the first missing call is named. */
 	struct cuda_driver d;
 	char why[256];
 
@@ -91,7 +91,7 @@ END_TEST
 
 START_TEST(test_a_real_driver_has_what_we_call)
 {
-	/* NVIDIA's own library, where it is installed; a GPU is not needed: every name is found, and its names for
+	/* NVIDIA's own library, where it is installed; a GPU is not needed: every name is found, and its names of
 	 * results are ours. */
 	static const int ours[] = {
 #define X(constant, value, name, sticky) value,
@@ -113,8 +113,8 @@ START_TEST(test_a_real_driver_has_what_we_call)
 	ck_assert_int_eq(d.driver_get_version(&version), CUDA_OK);
 	ck_assert_int_ge(version, CUDA_LEAST_DRIVER);
 	for (size_t i = 0; i < sizeof ours / sizeof *ours; i++)
-		if (d.get_error_name(ours[i], &name) == CUDA_OK) /* one that is younger than the driver has no name
-		                                                  * there */
+		if (d.get_error_name(ours[i], &name) == CUDA_OK) /* the driver has no name for a result that is younger
+		                                                  * than itself */
 			ck_assert_str_eq(name, cuda_error_name(NULL, ours[i]));
 	r = d.init(0);
 	ck_assert_msg(r == CUDA_OK || *cuda_init_meaning(r, &advice), "%d", r);
@@ -138,8 +138,8 @@ END_TEST
 
 START_TEST(test_functions_are_declared_as_nvidia_does)
 {
-	/* Every one that we call and every one that the double has: as many parameters, of the same kinds. Where there
-	 * is no toolkit there is nothing to compare with. */
+	/* Every call that we use and every call that the double has: as many parameters, of the same types. Without a
+	 * toolkit there is nothing to compare with. */
 	const char *ours = cuda_declarations_wrong(), *doubles = fakecuda_declarations_wrong();
 
 	ck_assert_msg(!ours, "daemon/cuda/driver.h declares %s in another way than cuda.h", ours);
@@ -150,7 +150,7 @@ START_TEST(test_functions_are_declared_as_nvidia_does)
 END_TEST
 
 #ifdef HAVE_CUDA_H
-/* Each result by the name that it gives itself. */
+/* Each result by its own name. */
 static const struct {
 	int ours, theirs;
 	const char *name;
@@ -213,7 +213,7 @@ static const struct {
 
 START_TEST(test_declarations_are_nvidias)
 {
-	/* Values and sizes of everything that passes between us and the driver. */
+	/* Values and sizes of everything that is passed between batchd and the driver. */
 #define same(ours, theirs) ck_assert_int_eq((int)(ours), (int)(theirs))
 	for (size_t i = 0; i < sizeof results / sizeof *results; i++) {
 		ck_assert_msg(results[i].ours == results[i].theirs, "%s", results[i].name);

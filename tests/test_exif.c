@@ -1,4 +1,4 @@
-/* Which way up: EXIF directories and XMP packets, sound, strange and damaged. */
+/* Orientation: EXIF directories and XMP packets, valid, unusual and damaged. */
 #include "decode/exif.h"
 #include "suite.h"
 
@@ -64,7 +64,7 @@ static int read_exactly(const uint8_t *bytes, size_t n)
 
 START_TEST(test_exif_orientation_in_both_byte_orders)
 {
-	/* Proves that all eight values are read in either byte order and that no ninth is believed. */
+	/* Proves that all eight values are read in either byte order and that a ninth is ignored. */
 	for (int big = 0; big < 2; big++) {
 		for (uint32_t value = 0; value < 12; value++) {
 			struct tiff t = with_orientation(big, 3, value);
@@ -89,7 +89,7 @@ END_TEST
 
 START_TEST(test_exif_first_orientation_counts)
 {
-	/* Proves that of two entries the first is taken, and that an entry of unknown type in front is passed over. */
+	/* Proves that of two entries the first is taken, and that an entry of unknown type before it is skipped. */
 	struct tiff t = begin(false, 3);
 
 	put_entry(&t, 0x0112, 77, 1, 8, 2);
@@ -132,7 +132,7 @@ END_TEST
 
 START_TEST(test_exif_prefix_is_optional_and_may_be_doubled)
 {
-	/* Proves that "Exif\0\0" is passed over once and twice, as careless writers need it, but not three times. */
+	/* Proves that "Exif\0\0" is skipped once and twice, because some writers repeat it, but not three times. */
 	struct tiff t = with_orientation(false, 3, 3);
 	uint8_t bytes[128];
 
@@ -147,8 +147,8 @@ END_TEST
 
 START_TEST(test_exif_damaged_records_are_upright_and_never_read_outside)
 {
-	/* Proves that every cut and any changed byte of a record end in a number from 0 to 8 (and in no read outside
-	 * it). */
+	/* Proves that every cut and any changed byte of a record give a number from 0 to 8, and that reads stay inside
+	 * it. */
 	struct tiff t = with_orientation(false, 3, 6);
 
 	ck_assert_int_eq(exif_orientation(NULL, 0), 0);
@@ -169,7 +169,7 @@ END_TEST
 
 START_TEST(test_xmp_orientation_as_attribute_and_as_element)
 {
-	/* Proves the two spellings, that the first counts, and that what looks similar does not. */
+	/* Proves the two spellings, that the first counts, and that similar text does not. */
 	static const struct {
 		const char *text;
 		int want;

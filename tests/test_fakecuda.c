@@ -1,5 +1,5 @@
-/* The driver double itself: does it have the rules that it is there to enforce? Every test runs in a process of its own
- * (Check forks), which loads the library as batchd does. What takes two processes is in test_fakecuda_ipc.c. */
+/* Tests of the driver double itself: whether it enforces its rules. Every test runs in a process of its own (Check
+ * forks), which loads the library as batchd does. Tests that need two processes are in test_fakecuda_ipc.c. */
 #include "fakecuda-suite.h"
 
 #include <errno.h>
@@ -24,7 +24,7 @@ static void on_trap(int signal)
 
 START_TEST(test_device_pointer_traps_on_host_access)
 {
-	/* A program that follows a device pointer on the host must not get away with it. */
+	/* A program that dereferences a device pointer on the host must trap. */
 	CUdeviceptr ptr;
 
 	begin();
@@ -72,8 +72,8 @@ END_TEST
 
 START_TEST(test_source_is_read_when_the_copy_runs)
 {
-	/* Who writes to a buffer again before its copy has been seen complete gets the wrong bytes to the device, every
-	 * time. */
+	/* A program that writes to a buffer again before it has seen the copy complete sends the wrong bytes to the
+	 * device, every time. */
 	CUdeviceptr a;
 	CUstream s;
 	char *in, out[16];
@@ -109,7 +109,7 @@ START_TEST(test_unregistered_source_waits_and_is_counted)
 	OK(cu.cuStreamCreate(&s, CU_STREAM_NON_BLOCKING));
 	OK(cu.cuMemAlloc_v2(&a, SLAB));
 	OK(cu.cuMemcpyHtoDAsync_v2(a, in, sizeof in, s));
-	OK(cu.cuStreamQuery(s)); /* done already: the call has waited */
+	OK(cu.cuStreamQuery(s)); /* already complete: the call has waited */
 	ck_assert_uint_eq(cu.counter("pageable"), 1);
 	ck_assert_uint_eq(cu.counter("pageable-bytes"), sizeof in);
 	OK(cu.cuStreamDestroy_v2(s));
@@ -141,7 +141,8 @@ START_TEST(test_registration_rules)
 	ck_assert_int_eq(cu.cuMemHostRegister_v2(ro, 4096, 0), CUDA_ERROR_INVALID_VALUE); /* not writable */
 	OK(cu.cuMemHostRegister_v2(ro, 4096, CU_MEMHOSTREGISTER_READ_ONLY));
 	OK(cu.cuMemcpyHtoD_v2(a, ro, 4096));
-	ck_assert_int_eq(cu.cuMemHostRegister_v2((void *)4096, 4096, 0), CUDA_ERROR_INVALID_VALUE); /* nothing there */
+	ck_assert_int_eq(cu.cuMemHostRegister_v2((void *)4096, 4096, 0), CUDA_ERROR_INVALID_VALUE); /* nothing is mapped
+	                                                                                             * there */
 	OK(cu.cuMemHostUnregister(ro));
 	OK(cu.cuMemHostUnregister(p));
 	OK(cu.cuMemHostUnregister(p + 4 * 4096));
@@ -195,7 +196,7 @@ END_TEST
 
 START_TEST(test_wait_means_the_record_of_that_moment)
 {
-	/* A wait on an event that is recorded again later does not wait for the later work. */
+	/* A wait for an event that is recorded again later does not wait for the later work. */
 	CUdeviceptr a;
 	CUstream one, two;
 	CUevent e, done;
@@ -206,7 +207,7 @@ START_TEST(test_wait_means_the_record_of_that_moment)
 	OK(cu.cuEventCreate(&e, CU_EVENT_DISABLE_TIMING));
 	OK(cu.cuEventCreate(&done, CU_EVENT_DISABLE_TIMING));
 	OK(cu.cuMemAlloc_v2(&a, SLAB));
-	OK(cu.cuStreamWaitEvent(two, e, 0)); /* before any record: nothing */
+	OK(cu.cuStreamWaitEvent(two, e, 0)); /* before any record: waits for nothing */
 	cu.hold_streams(true);
 	OK(cu.cuMemsetD8Async(a, 1, 16, one));
 	OK(cu.cuEventRecord(e, one));
@@ -332,7 +333,7 @@ START_TEST(test_kernel_runs_in_stream_order)
 	OK(cu.cuModuleGetFunction(&f, m, "conformance_add"));
 	OK(cu.cuMemsetD32Async(a, 37, n, s));
 	OK(cu.cuLaunchKernel(f, 1, 1, 1, 64, 1, 1, 0, s, (void *[]){ &b, &a, &add, &n }, NULL));
-	add = 1000; /* parameters are taken at the call */
+	add = 1000; /* parameters are copied during the call */
 	OK(cu.cuMemcpyDtoHAsync_v2(out, b, n * 4, s));
 	OK(cu.cuStreamSynchronize(s));
 	for (uint32_t i = 0; i < n; i++)
@@ -340,15 +341,15 @@ START_TEST(test_kernel_runs_in_stream_order)
 	ck_assert_int_eq(cu.cuLaunchKernel(f, 1, 1, 1, 1025, 1, 1, 0, s, (void *[]){ &b, &a, &add, &n }, NULL),
 			 CUDA_ERROR_INVALID_VALUE);
 	VIOLATIONS(0);
-	n = SLAB; /* four times what is there */
+	n = SLAB; /* four times the size of the memory */
 	OK(cu.cuLaunchKernel(f, 1, 1, 1, 64, 1, 1, 0, s, (void *[]){ &b, &a, &add, &n }, NULL));
 	ck_assert_int_eq(cu.cuStreamSynchronize(s), CUDA_ERROR_ILLEGAL_ADDRESS);
-	ck_assert_int_eq(cu.cuMemcpyDtoHAsync_v2(out, b, 4, s), CUDA_ERROR_ILLEGAL_ADDRESS); /* for good */
+	ck_assert_int_eq(cu.cuMemcpyDtoHAsync_v2(out, b, 4, s), CUDA_ERROR_ILLEGAL_ADDRESS); /* the error stays */
 	ck_assert_uint_gt(cu.counter("violations"), 0);
 }
 END_TEST
 
-/* ---- who may call ---- */
+/* ---- which threads may call ---- */
 
 static void *call_without_context(void *arg)
 {
@@ -504,7 +505,7 @@ START_TEST(test_each_thread_has_a_default_stream_of_its_own)
 }
 END_TEST
 
-/* ---- errors to order ---- */
+/* ---- injected errors ---- */
 
 START_TEST(test_injected_errors)
 {

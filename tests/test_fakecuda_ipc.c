@@ -1,5 +1,5 @@
-/* The driver double between processes: memory and events by handle, memory by descriptor, whoever dies or is not
- * allowed. */
+/* The driver double between processes: memory and events by handle, memory by descriptor, with dying processes and
+ * processes without permission. */
 #include "fakecuda-suite.h"
 
 #include <errno.h>
@@ -10,7 +10,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Two processes, joined by a socket; the child's part returns its exit status. Neither has loaded anything before. */
+/* Two processes, joined by a socket; the child's part returns its exit status. Neither has loaded the library
+ * before. */
 static int line_fd;
 
 static void tell(const void *data, size_t n)
@@ -49,7 +50,7 @@ static void reap(pid_t pid)
 	ck_assert_msg(status == 0, "the other process ended with status %#x", status);
 }
 
-/* Says its slab's handle and address, fills it, and goes on when told. */
+/* Sends its slab's handle and address, fills it, and continues when told. */
 static void exporter(void)
 {
 	CUipcMemHandle handle;
@@ -66,7 +67,7 @@ static void exporter(void)
 	tell(&handle, sizeof handle);
 	tell(&a, sizeof a);
 	hear(&go, 1);
-	if (go == 'v') { /* frees it although the other has it open */
+	if (go == 'v') { /* frees it although the other process has it open */
 		OK(cu.cuMemFree_v2(a));
 		VIOLATIONS(1);
 		tell("f", 1);
@@ -138,7 +139,7 @@ START_TEST(test_ipc_free_while_open_is_reported)
 	tell("v", 1);
 	hear(out, 1);
 	OK(cu.cuMemcpyDtoH_v2(out, mine, 4));
-	VIOLATIONS(1); /* of using it; the other has one of freeing it */
+	VIOLATIONS(1); /* of using it; the other process has a violation of freeing it */
 	OK(cu.cuIpcCloseMemHandle(mine));
 	tell("x", 1);
 	reap(other);
@@ -146,8 +147,8 @@ START_TEST(test_ipc_free_while_open_is_reported)
 }
 END_TEST
 
-/* What may keep a handle from opening: another PID namespace, another user, MIG, no IPC at all; the other side sees
- * nothing of it. */
+/* Reasons for a handle not to open: another PID namespace, another user, MIG, no IPC at all; the other side does not
+ * notice. */
 START_TEST(test_ipc_refused)
 {
 	static const struct {
@@ -175,7 +176,7 @@ END_TEST
 
 START_TEST(test_ipc_exporter_killed)
 {
-	/* What was open stays readable and is counted; with "dead-exporter-fails" it ends the importer's GPU work
+	/* Open memory stays readable and is counted; with "dead-exporter-fails" it ends the importer's GPU work
 	 * instead. */
 	pid_t other = two(exporter);
 	CUdeviceptr theirs, mine;
@@ -230,7 +231,7 @@ START_TEST(test_ipc_of_a_small_piece_opens_the_whole_block)
 	hear(&handle, sizeof handle);
 	OK(cu.cuIpcOpenMemHandle_v2(&mine, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
 	OK(cu.cuMemcpyDtoH_v2(out, mine, sizeof out));
-	ck_assert_int_ne(out[0], 7); /* not where the piece begins: allocate multiples of 2 MiB */
+	ck_assert_int_ne(out[0], 7); /* not where the allocation begins: allocate multiples of 2 MiB */
 	OK(cu.cuIpcCloseMemHandle(mine));
 	tell("x", 1);
 	reap(other);
@@ -238,7 +239,7 @@ START_TEST(test_ipc_of_a_small_piece_opens_the_whole_block)
 }
 END_TEST
 
-/* Records an interprocess event after slow work, then says so. */
+/* Records an interprocess event after slow work, then reports that. */
 static void event_exporter(void)
 {
 	CUipcEventHandle handle;
@@ -371,7 +372,7 @@ START_TEST(test_vmm_memory_by_descriptor)
 }
 END_TEST
 
-/* Holds a context until told. */
+/* Holds a context until told to end. */
 static void context_holder(void)
 {
 	char go;
@@ -384,8 +385,8 @@ static void context_holder(void)
 
 START_TEST(test_exclusive_and_shared_memory_budget)
 {
-	/* With a common folder: memory runs out for all, and in exclusive mode the second process gets no context; a
-	 * dead process holds nothing. */
+	/* With a common folder: memory runs out for all processes, and in exclusive mode the second process gets no
+	 * context; a dead process holds nothing. */
 	char dir[] = "/tmp/fakecuda-XXXXXX", path[64], c;
 	CUcontext ctx;
 	pid_t other;
@@ -407,7 +408,7 @@ START_TEST(test_exclusive_and_shared_memory_budget)
 	OK(cu.cuDevicePrimaryCtxRelease_v2(0));
 	snprintf(path, sizeof path, "%s/gpu0", dir);
 	unlink(path);
-	ck_assert_int_eq(rmdir(dir), 0); /* that was all */
+	ck_assert_int_eq(rmdir(dir), 0); /* the folder is empty */
 }
 END_TEST
 

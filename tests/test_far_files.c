@@ -1,6 +1,6 @@
-/* Files for which a server has to answer: a worker never asks it, I/O threads wait, and closing does not wait at all.
- * The server is a FUSE file system of the test's own, which is stopped (SIGSTOP) as a network file system hangs.
- * Skipped where FUSE may not be mounted. */
+/* Files on a server: a worker never waits for it, I/O threads wait, and closing does not wait at all. The server is a
+ * FUSE file system of the test's own, which is stopped (SIGSTOP) as a network file system hangs. Skipped where FUSE may
+ * not be mounted. */
 #include <sys/wait.h>
 #include <time.h>
 
@@ -42,8 +42,8 @@ static void end_server(void)
 
 START_TEST(test_what_a_server_holds_is_never_asked_for_without_waiting)
 {
-	/* Proves that a stopped server stops no reading and no look at a file's state that may not wait, however much
-	 * of both the kernel has in memory, for trusted access and for other users. */
+	/* Proves that a stopped server blocks neither a read nor a check of a file's state that may not wait, however
+	 * much of the file the kernel has in memory, for trusted access and for other users. */
 	struct file_bytes b = { 0 };
 
 	make_dir("here", 0755);
@@ -66,7 +66,7 @@ START_TEST(test_what_a_server_holds_is_never_asked_for_without_waiting)
 		stop_server();
 		ck_assert_int_eq(dataset_read(ds, 0, READ_NOWAIT, &b, &f.err), -EAGAIN);
 		ck_assert_int_eq(dataset_is_current(ds, 0, READ_NOWAIT, &b), -EAGAIN);
-		dataset_unref(ds); /* the loop does this */
+		dataset_unref(ds); /* the loop thread does this */
 		go_on();
 	}
 	end_server();
@@ -88,7 +88,7 @@ START_TEST(test_a_servers_clock_is_not_trusted_for_some_seconds)
 		return;
 	}
 	ck_assert_int_eq(symlink("far", in_root("pets")), 0); /* which lists_again opens */
-	do {                                                  /* a machine that takes longer than that proves nothing */
+	do {                                                  /* a slower machine proves nothing */
 		clock_gettime(CLOCK_REALTIME, &began);
 		ck_assert_int_eq(chmod(in_root("here/cat"), 0755), 0);
 		settle();
@@ -102,7 +102,7 @@ END_TEST
 
 START_TEST(test_a_link_to_a_server_is_not_followed_without_waiting)
 {
-	/* Proves the same for a file that lies on a local disk by its name and on a server by where its link leads. */
+	/* Proves the same for a file whose name is on a local disk but is a link to a file on a server. */
 	struct file_bytes b = { 0 };
 	struct dataset *ds;
 
@@ -129,8 +129,8 @@ END_TEST
 
 START_TEST(test_a_set_that_reaches_a_server_counts_as_one)
 {
-	/* Proves that a folder of a server below a local one makes the whole set a server's when it is there at
-	 * opening, and that for other users one that appears later is not entered. */
+	/* Proves that a server's folder below a local one makes the whole set a server's if the folder exists at
+	 * opening, and that for other users a folder that appears later is not entered. */
 	struct file_bytes b = { 0 };
 	struct dataset *early, *late;
 	int fds[2];
@@ -171,8 +171,8 @@ END_TEST
 
 START_TEST(test_arrays_and_lists_of_a_server_are_served_and_closed_without_it)
 {
-	/* Proves that descriptors of files on FUSE are taken from any user, that their sets count as a server's, and
-	 * that letting go of one does not wait for the server, as closing a file on FUSE does. */
+	/* Proves that descriptors of files on FUSE are accepted from any user, that their sets count as a server's, and
+	 * that dropping one does not wait for the server, as closing a file on FUSE does. */
 	static const int32_t numbers[] = { 3, 1, 4, 1, 5 };
 	static const uint64_t last = 4;
 	struct dataset *ds;
@@ -208,7 +208,7 @@ END_TEST
 START_TEST(test_a_cached_sample_is_used_after_a_look_at_its_file_alone)
 {
 	/* Proves that an I/O thread that finds a sample in a cache reads nothing, that the worker then makes the row
-	 * without asking anything, and that it has the file read when the entry has gone meanwhile. */
+	 * without any access to the file, and that it has the file read when the entry has gone meanwhile. */
 	static const struct jpeg_recipe picture = {
 		.width = 64, .height = 48, .n_components = 3, .h = 1, .v = 1, .quality = 90
 	};
@@ -240,7 +240,7 @@ START_TEST(test_a_cached_sample_is_used_after_a_look_at_its_file_alone)
 
 	sample_fetch(&recipe, 0, &in);
 	ck_assert(in.checked);
-	ck_assert_int_eq(unlink(in_root("pets/cat/a.jpg")), 0); /* whatever it asked now would fail */
+	ck_assert_int_eq(unlink(in_root("pets/cat/a.jpg")), 0); /* any access to the file would fail now */
 	ck_assert_int_eq(sample_make(&recipe, w, key, &in, false, row, &err), 0);
 	ck_assert_mem_eq(row, first, sizeof(row));
 

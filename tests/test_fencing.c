@@ -1,5 +1,5 @@
-/* Who is a job's rank when several say so: the newest, and nobody else can take or give back anything, whatever it
- * still has to say. */
+/* Which process is a job's rank when several claim it: the newest. No other process can take or give back anything,
+ * whatever it still sends. */
 #include <sys/mman.h>
 
 #include "packets.h"
@@ -14,7 +14,7 @@ static struct client join_as(uint64_t born_ns, bool again, uint64_t incarnation)
 	return join_with(o);
 }
 
-/* The code of the refusal, or -1 when it is let in. */
+/* The code of the refusal, or -1 when it is accepted. */
 static int try_as(uint64_t born_ns, bool again, uint64_t incarnation)
 {
 	Batchd__Wire__Open o = usual_open();
@@ -42,8 +42,8 @@ static void read_steps(struct client *c, unsigned from, unsigned n)
 
 START_TEST(test_a_trainer_that_comes_back_late_does_not_oust_its_successor)
 {
-	/* The older one was stopped, missed being told, and reconnects: refused. The newer one may come back as often
-	 * as it likes. */
+	/* The older trainer was stopped, missed the message, and reconnects: refused. The newer one may come back any
+	 * number of times. */
 	start_daemon();
 	struct client old = join_as(1000, false, 0);
 	struct client fresh = join_as(2000, false, 0);
@@ -87,8 +87,8 @@ END_TEST
 
 START_TEST(test_what_a_fenced_trainer_had_said_already_changes_nothing)
 {
-	/* Releases, a seek and a close that are in the socket when its rank is taken, and more afterwards: its batches
-	 * keep their bytes, as it still maps them. */
+	/* The old trainer's releases, a seek and a close are in the socket when its rank is taken, and more come
+	 * afterwards: its batches keep their bytes, because it still maps them. */
 	start_daemon();
 	struct client old = join_as(1, false, 0);
 	const uint8_t *slab = mmap(NULL, old.slab_bytes, PROT_READ, MAP_PRIVATE, old.slab, 0);
@@ -97,7 +97,7 @@ START_TEST(test_what_a_fenced_trainer_had_said_already_changes_nothing)
 	uint8_t *before = malloc(old.slot_bytes);
 	memcpy(before, slab + held[0].slot * old.slot_bytes, old.slot_bytes);
 
-	kill(daemon_pid, SIGSTOP); /* so that the newer one's Open is read together with what the older one says */
+	kill(daemon_pid, SIGSTOP); /* so that the newer one's Open is read together with the older one's messages */
 	struct client fresh = { .fd = dial(), .slab = -1 };
 	Batchd__Wire__Hello h = BATCHD__WIRE__HELLO__INIT;
 	h.version = WIRE_VERSION;
@@ -128,8 +128,8 @@ END_TEST
 
 START_TEST(test_a_new_incarnation_takes_the_job_in_whatever_state_it_is)
 {
-	/* While the old one's data set is still being opened, while its slab is made, and when it is at work;
-	 * afterwards nobody of the old one is let in. */
+	/* While the old one's data set is still being opened, while its slab is allocated, and when it is at work;
+	 * afterwards no trainer of the old incarnation is accepted. */
 	for (int stage = 0; stage < 3; stage++) {
 		start_daemon();
 		struct client old = { .fd = dial(), .slab = -1 };
@@ -162,8 +162,8 @@ END_TEST
 
 START_TEST(test_a_new_incarnation_may_ask_for_something_else)
 {
-	/* Another batch size and seed: the old job is out of the way at once, though its trainer still holds batches,
-	 * and is not joined by mistake. */
+	/* Another batch size and seed: the old job ends at once, though its trainer still holds batches, and the new
+	 * trainer does not join it by mistake. */
 	start_daemon();
 	struct client old = join_as(1, false, 4);
 	seek_to(&old, 0, 0);

@@ -1,5 +1,5 @@
-/* Folders and files are judged when they are read, by the descriptors that are read, whatever a client swapped since
- * the data set was opened; and nothing is opened before it is known to be a regular file. */
+/* Permissions of folders and files are checked when they are read, on the descriptors that are read, whatever a client
+ * swapped since the data set was opened; and nothing is opened before it is known to be a regular file. */
 #include <sched.h>
 #include <signal.h>
 #include <sys/mount.h>
@@ -24,8 +24,8 @@ static int open_list_for_other(int root_fd, const char *list, struct dataset **o
 
 START_TEST(test_a_folder_that_appears_later_is_judged_when_it_is_read)
 {
-	/* Proves that a folder which was missing when the list was opened, and which the peer may not search, gives
-	 * nothing: its files could be read by anyone who got that far. */
+	/* Proves that a folder that was missing when the list was opened, and that the peer may not search, gives
+	 * nothing, although the modes of its files let any user read them. */
 	struct file_bytes b = { 0 };
 	struct dataset *ds;
 	int root = open_dir("");
@@ -47,7 +47,7 @@ END_TEST
 
 START_TEST(test_a_folder_swapped_for_a_closed_one_is_judged_when_it_is_read)
 {
-	/* Proves the same for a folder that was there, and allowed, when the data set was listed. */
+	/* Proves the same for a folder that existed, and was allowed, when the data set was listed. */
 	struct file_bytes b = { 0 };
 	struct dataset *ds;
 
@@ -85,7 +85,7 @@ END_TEST
 
 START_TEST(test_folders_are_judged_where_no_descriptor_can_be_kept)
 {
-	/* Proves the same rule when files are opened by their whole path, as too many folders are kept already. */
+	/* Proves the same rule when files are opened by their whole path, because too many folders are kept already. */
 	enum { FILES = 64, KEPT = FILES / 4 };
 	struct rlimit before, few = { FILES, FILES };
 	char list[4096] = "";
@@ -118,7 +118,7 @@ START_TEST(test_folders_are_judged_where_no_descriptor_can_be_kept)
 	ck_assert_int_eq(chmod(in_root("sub"), 0755), 0);
 	ck_assert_int_eq(dataset_read(ds, KEPT, READ_WAIT, &b, &f.err), 0);
 	ck_assert_int_eq(dataset_is_current(ds, KEPT, READ_WAIT, &b), 1);
-	ck_assert_int_eq(chmod(in_root("sub"), 0700), 0); /* nothing is kept: judged anew each time */
+	ck_assert_int_eq(chmod(in_root("sub"), 0700), 0); /* nothing is kept: checked anew each time */
 	ck_assert_int_eq(dataset_read(ds, KEPT + 1, READ_WAIT, &b, &f.err), -EACCES);
 	ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &before), 0);
 	dataset_unref(ds);
@@ -171,7 +171,7 @@ static int receive_fd(int socket)
 }
 
 /* A user with mounts that only its own processes see: sends a descriptor of the folder, and mounts root/secret at
- * root/sub and root/public at root/pub when asked to. Ends without a word where it may not. */
+ * root/sub and root/public at root/pub when asked to. Ends without an answer where it may not mount. */
 static void be_the_other_user(int socket)
 {
 	char byte;
@@ -202,9 +202,9 @@ static void be_the_other_user(int socket)
 START_TEST(test_a_foreign_folder_mounted_into_ones_own_gives_nothing)
 {
 	/* Proves that a bind mount in the peer's own mount namespace, where the descriptor it sent leads, does not
-	 * carry the daemon into a folder that the peer may not search, whether it was there at opening or not; that one
-	 * which the peer may search is entered if it was there; and that such a set is not counted as one on local
-	 * disks. Skipped where user namespaces are forbidden. */
+	 * carry the daemon into a folder that the peer may not search, whether the mount existed at opening or not;
+	 * that a folder which the peer may search is entered if it existed; and that such a set does not count as one
+	 * on local disks. Skipped where user namespaces are forbidden. */
 	struct file_bytes b = { 0 };
 	struct dataset *ds;
 	int sockets[2], root, status;
@@ -253,12 +253,12 @@ START_TEST(test_a_foreign_folder_mounted_into_ones_own_gives_nothing)
 }
 END_TEST
 
-/* ---- what is opened at all ---- */
+/* ---- which files are opened at all ---- */
 
 START_TEST(test_nothing_but_a_regular_file_is_opened)
 {
-	/* Proves that sockets, FIFOs and device nodes are found out before they are opened: opening these gives ENXIO.
-	 * The device node has a driver that no machine has; skipped where none may be made. */
+	/* Proves that sockets, FIFOs and device nodes are detected before they are opened: opening these gives ENXIO.
+	 * The device node has a driver that no machine has; skipped where device nodes may not be made. */
 	struct sockaddr_un address = { .sun_family = AF_UNIX };
 	struct file_bytes b = { 0 };
 	struct dataset *ds;
@@ -289,9 +289,8 @@ END_TEST
 
 START_TEST(test_a_lease_makes_a_sample_bad_and_no_thread_spin)
 {
-	/* Proves that a file whose lease another process does not give up is bad data, long before the kernel would
-	 * break the lease; that a worker does not even try; and that asking whether a file is current leaves leases
-	 * alone. */
+	/* Proves that a file with a lease of another process is bad data, long before the kernel would break the lease;
+	 * that a worker does not even try; and that checking whether a file is current leaves leases alone. */
 	struct file_bytes b = { 0 };
 	struct dataset *ds[2];
 	int root = open_dir("");

@@ -1,6 +1,6 @@
-/* Descriptors of the daemon's memory on a GPU, and clients of another user that mean to use up what the daemon may have
- * open: clients that do not read what they asked for, that hang up and ask again, or that hand everything back. Against
- * the whole daemon, on the driver double. */
+/* Descriptors of the daemon's memory on a GPU, and clients of another user that try to use up the daemon's descriptors:
+ * clients that do not read the answers, that hang up and ask again, or that hand everything back. Against the whole
+ * daemon, on the driver double. */
 #include <dirent.h>
 #include <grp.h>
 #include <sys/mman.h>
@@ -54,7 +54,7 @@ static void setup(void)
 	ck_assert_int_eq(chmod(path, 0666), 0);
 }
 
-/* The double keeps one of its own for each piece of memory beside the daemon's, which a driver does not. */
+/* The double keeps a descriptor of its own for each piece of memory beside the daemon's; a driver does not. */
 static unsigned n_daemon_fds(void)
 {
 	char name[64], to[64];
@@ -88,7 +88,7 @@ static Batchd__Wire__Open wish(unsigned job)
 	return o;
 }
 
-/* A connection that the daemon greets, or -1: it is refused. */
+/* A connection that the daemon greets, or -1 if it refuses. */
 static int dial_greeted(void)
 {
 	Batchd__Wire__Hello h = BATCHD__WIRE__HELLO__INIT;
@@ -154,7 +154,7 @@ static bool ask_and_give_back(unsigned i)
 	return offered;
 }
 
-/* In a process of its own, as what it holds stays until that ends. */
+/* In a process of its own, because its resources stay in use until that ends. */
 static void check_it_serves_others(void)
 {
 	int status;
@@ -167,7 +167,7 @@ static void check_it_serves_others(void)
 	ck_assert_int_eq(status, 0);
 }
 
-/* As a user of its own. How often it was offered a descriptor, and how many the daemon had at the end of it. */
+/* As a user of its own. Returns how often it was offered a descriptor; *n_fds: the daemon's descriptors afterwards. */
 static unsigned attack(bool (*ask)(unsigned), unsigned n_attempts, unsigned *n_fds)
 {
 	unsigned *shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -196,7 +196,7 @@ static unsigned attack(bool (*ask)(unsigned), unsigned n_attempts, unsigned *n_f
 	return n;
 }
 
-/* When nothing is under way any more: the same for a while. */
+/* When no request is in progress any more: the same number for a while. */
 static unsigned n_fds_at_rest(void)
 {
 	unsigned n = n_daemon_fds(), same = 0;
@@ -216,8 +216,9 @@ static bool (*const attacks[])(unsigned) = { ask_and_not_read, ask_and_hang_up, 
 
 START_TEST(test_descriptors_of_gpu_memory_are_charged_to_their_user)
 {
-	/* However often a user's clients ask, and whatever they do with the answer, the daemon has no more open for that
-	 * user than fds_per_user; others are served; when the processes have gone everything is as before. */
+	/* However often a user's clients ask, and whatever they do with the answer, the daemon has at most fds_per_user
+	 * descriptors open for that user; other users are served; when the processes have ended everything is as
+	 * before. */
 	unsigned at_work, once;
 	if (geteuid()) {
 		printf("skipped: becoming another user takes root\n");
@@ -233,7 +234,7 @@ START_TEST(test_descriptors_of_gpu_memory_are_charged_to_their_user)
 		ck_assert_msg(n >= 5 && n < FDS, "%u descriptors were handed out", n);
 	ck_assert_msg(at_work <= idle + FDS, "%u descriptors, %u of them before", at_work, idle);
 	ck_assert_uint_eq(n_fds_at_rest(), idle);
-	stop_daemon(); /* its exit status says that its books are even */
+	stop_daemon(); /* its exit status says that its accounts are balanced */
 }
 END_TEST
 

@@ -1,5 +1,5 @@
-/* GPUs, on the driver double: what is copied arrives, what stands in the way is said in words, and whatever call fails,
- * nothing is left behind. */
+/* GPUs, on the driver double: copied bytes arrive, errors are explained in words, and whatever call fails, nothing is
+ * left behind. */
 #include <check.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -16,7 +16,7 @@
 #include "cuda/gpus-impl.h"
 #include "suite.h"
 
-/* Where a new process takes a second to begin. */
+/* Where a new process takes a second to start. */
 #if defined(__SANITIZE_THREAD__)
 enum { SLOW = 1 };
 #else
@@ -202,7 +202,7 @@ static void run_let_go(struct reading *r)
 	ck_assert_msg(vmm_close(&gpu_double.cu, i->vmm, &call) == CUDA_OK, "%s", call);
 }
 
-/* ---- what works ---- */
+/* ---- working GPUs ---- */
 
 START_TEST(test_nobody_asks_and_nothing_is_loaded)
 {
@@ -289,7 +289,7 @@ END_TEST
 
 START_TEST(test_two_gpus_share_one_registration)
 {
-	/* Both are asked for at once; the pages are registered once, and taken back when the last of them closes,
+	/* Both are requested at once; the pages are registered once, and unregistered when the last of the two closes,
 	 * whichever it is. */
 	setenv("FAKECUDA_PERSONALITY", "two-gpus", 1);
 	double_load();
@@ -322,7 +322,7 @@ START_TEST(test_two_gpus_share_one_registration)
 }
 END_TEST
 
-/* A host slab of large slots, of which only what is touched takes memory. */
+/* A host slab of large slots; only the pages in use take memory. */
 static struct opening open_large(size_t slot_bytes, uint32_t n, uint8_t **host)
 {
 	*host = mmap(NULL, n * slot_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -346,7 +346,8 @@ static const struct {
 
 START_TEST(test_large_slabs_are_registered_in_small_pieces)
 {
-	/* No more than 128 MiB at a time, as the driver keeps other processes waiting meanwhile; whole slots where they fit. */
+	/* At most 128 MiB at a time, because the driver makes other processes wait meanwhile; whole slots where they
+	 * fit. */
 	size_t slot = (size_t)large[_i].slot_mib << 20;
 	uint8_t *host;
 	double_load();
@@ -412,7 +413,7 @@ static const char *const slow_to_open[] = { "cuDeviceGetCount", "cuMemAlloc", "c
 
 START_TEST(test_copies_go_on_while_another_slab_is_opened)
 {
-	/* The driver does not come back from a call that opens the second slab until 50 copies of the first have. */
+	/* The driver does not return from a call that opens the second slab until 50 copies of the first are done. */
 	struct slab second;
 	struct opening o = { .called = false };
 	double_load();
@@ -470,7 +471,7 @@ END_TEST
 
 START_TEST(test_a_copy_that_loses_the_gpu_ends_an_opening_under_way)
 {
-	/* The opener is in the driver, between two pieces; when that returns no other call is made. */
+	/* The opener is inside the driver, between two pieces; after that call returns no other call is made. */
 	struct opening o = { .called = false };
 	struct copying c;
 	uint8_t *host =
@@ -514,7 +515,7 @@ static uint64_t opening_since_ns(void)
 
 START_TEST(test_the_watchdog_hears_of_each_piece_that_is_pinned)
 {
-	/* Pinning hundreds of GiB takes minutes: each piece counts anew, also when they are taken back. */
+	/* Pinning hundreds of GiB takes minutes: the time-out applies to each piece, also when pieces are unpinned. */
 	enum { N = 5 };
 	uint8_t *host =
 		mmap(NULL, (size_t)N << 27, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -565,7 +566,7 @@ static void setup_near(const char *node, const char *fail)
 	setup_with((struct gpus_params){ .memory_bytes = 64 << 20, .pin_limit = 1 });
 }
 
-/* How the kernel says that pages there are to be made: "default", "prefer:0" ...; false: it does not say. */
+/* The kernel's policy for making pages there: "default", "prefer:0" ...; false: the kernel does not report it. */
 static bool policy_at(const void *base, char *policy, size_t n)
 {
 	char line[512], begin[32];
@@ -607,7 +608,7 @@ START_TEST(test_what_cannot_be_moved_is_pinned_where_it_is)
 		bool error;
 	} cases[] = {
 		{ "1023", "", 1023, true },                     /* the machine has no such node */
-		{ "0", "cuDeviceGetAttribute:3=1", -1, false }, /* a driver that does not know the question */
+		{ "0", "cuDeviceGetAttribute:3=1", -1, false }, /* a driver that does not know the attribute */
 		{ "-1", "", -1, false },
 	};
 	setup_near(cases[_i].node, cases[_i].fail);
@@ -622,7 +623,7 @@ END_TEST
 
 START_TEST(test_pinning_is_refused_beyond_its_share_and_the_reason_is_kept)
 {
-	/* A limit of nothing: auto goes on with counted slow copies, on refuses. off does not try. */
+	/* A limit of nothing: `auto` continues with counted slow copies, `on` refuses. `off` does not try. */
 	struct copying c;
 	double_load();
 	setup_with((struct gpus_params){ .memory_bytes = 64 << 20, .pin_limit = 0 });
@@ -651,7 +652,7 @@ START_TEST(test_pinning_is_refused_beyond_its_share_and_the_reason_is_kept)
 }
 END_TEST
 
-/* ---- what stands in the way ---- */
+/* ---- obstacles ---- */
 
 static const struct obstacle {
 	const char *personality, *library;
@@ -673,7 +674,7 @@ static const struct obstacle {
 
 START_TEST(test_each_obstacle_is_said_in_words)
 {
-	/* Refused, with a text that names the thing, and nothing left behind. */
+	/* Refused, with a text that names the obstacle, and nothing left behind. */
 	const struct obstacle *obstacle = &obstacles[_i];
 	static const struct cuda_uuid some = { { 1 } };
 	setenv("FAKECUDA_PERSONALITY", obstacle->personality, 1);
@@ -717,7 +718,7 @@ END_TEST
 
 START_TEST(test_the_budget_counts_what_is_open)
 {
-	/* 4 MiB hold two slabs of 2, and again after one has gone. */
+	/* 4 MiB hold two slabs of 2, and again after one is closed. */
 	double_load();
 	setup_with((struct gpus_params){ .memory_bytes = 4 << 20, .pin_limit = 1 });
 	struct opening a = open_on(0), b = open_on(0), c = open_on(0);
@@ -736,8 +737,9 @@ END_TEST
 
 START_TEST(test_memory_by_descriptor_is_clear_and_outlives_its_slab)
 {
-	/* Another process can map it through the descriptor, sees nothing of what lay there before, then what is copied;
-	 * when the slab is closed the daemon has neither the descriptor nor the memory, and the other still reads. */
+	/* Another process can map it through the descriptor. It sees zeros before the first copy, not old content, then
+	 * the copied bytes. When the slab is closed the daemon has neither the descriptor nor the memory, and the other
+	 * process still reads. */
 	uint8_t got[SLOT_BYTES], zero[SLOT_BYTES] = { 0 };
 	struct vmm theirs;
 	struct copying c;
@@ -769,7 +771,7 @@ END_TEST
 
 START_TEST(test_a_way_that_is_refused_leaves_the_other_open)
 {
-	/* The note of a refusal, which answers for a minute, is about one way of sharing. */
+	/* The cached refusal, which is repeated for a minute, applies to one way of sharing. */
 	setenv("FAKECUDA_PERSONALITY", "no-legacy-ipc", 1);
 	double_load();
 	setup_with(usual);
@@ -798,7 +800,7 @@ START_TEST(test_exclusive_mode_is_no_obstacle_under_mps)
 }
 END_TEST
 
-/* ---- what breaks ---- */
+/* ---- failures ---- */
 
 static const char *const call_names[] = {
 #define X(member, symbol, parameters) #symbol,
@@ -806,7 +808,7 @@ static const char *const call_names[] = {
 #undef X
 };
 
-/* "cuMemAlloc" of "cuMemAlloc_v2": as the double names its calls. */
+/* "cuMemAlloc" of "cuMemAlloc_v2": the double's names of calls. */
 static void short_name(const char *symbol, char out[64])
 {
 	snprintf(out, 64, "%s", symbol);
@@ -815,14 +817,14 @@ static void short_name(const char *symbol, char out[64])
 		*version = '\0';
 }
 
-/* What gives things back; when such a call fails the thing stays, and nobody can help it. */
+/* Calls that free a resource; when such a call fails the resource stays, and no call can free it. */
 static bool gives_back(const char *name)
 {
 	return strstr(name, "Destroy") || strstr(name, "Free") || strstr(name, "Unregister") ||
 	       strstr(name, "Release") || strstr(name, "Unmap");
 }
 
-/* Opens, copies, closes. Returns whether the GPU was lost on the way. */
+/* Opens, copies, closes. Returns whether the GPU was lost in between. */
 static bool whole_life(struct cuda_uuid uuid)
 {
 	struct copying c[6];
@@ -877,8 +879,8 @@ static void name_of(size_t i, char name[64])
 
 START_TEST(test_every_call_may_fail_once)
 {
-	/* Every call of each function ends in an error that passes, of each kind: the answer has a reason, every copy
-	 * comes back, nothing stays that could be given back. */
+	/* Every call of each function ends in a temporary error, of each kind: the answer has a reason, every copy
+	 * comes back, and everything that can be freed is freed. */
 	static const int kinds[] = { CUDA_OUT_OF_MEMORY, CUDA_INVALID_VALUE, CUDA_NOT_SUPPORTED };
 	int error = kinds[_i % 3];
 	unsigned n_reached = 0;
@@ -889,8 +891,7 @@ START_TEST(test_every_call_may_fail_once)
 		enum outcome outcome = FINE;
 		char name[64];
 		name_of(i, name);
-		if (gives_back(name) || !strcmp(name, "run")) /* what stays would be in the way of the next; see
-		                                               * below */
+		if (gives_back(name) || !strcmp(name, "run")) /* leftovers would disturb the next case; see below */
 			continue;
 		for (unsigned nth = 1; outcome != NOT_REACHED; nth++) {
 			outcome = run_case(uuid, name, nth, error);
@@ -904,8 +905,7 @@ END_TEST
 
 START_TEST(test_every_call_may_lose_the_gpu)
 {
-	/* The same with errors that do not pass, each in a process of its own, since it is of no use for CUDA
-	 * afterwards. */
+	/* The same with fatal errors, each in a process of its own, because CUDA is unusable in it afterwards. */
 	static const int kinds[] = { CUDA_LAUNCH_FAILED, CUDA_ILLEGAL_ADDRESS, CUDA_ECC_UNCORRECTABLE };
 	unsigned n_lost = 0;
 	share = (enum gpu_share)_i;
@@ -939,15 +939,15 @@ END_TEST
 
 static const char *const opening_calls[] = { "cuStreamCreateWithPriority", "cuEventCreate", "cuMemAlloc",
 					     "cuIpcGetMemHandle", "cuMemHostRegister",
-					     /* from here on of memory that is shared by a descriptor */
+					     /* from here on calls for memory that is shared by a descriptor */
 					     "cuMemGetAllocationGranularity", "cuMemCreate", "cuMemAddressReserve",
 					     "cuMemMap", "cuMemSetAccess", "cuMemsetD8Async",
 					     "cuMemExportToShareableHandle" };
 
 START_TEST(test_unknown_error_while_opening_ends_nothing)
 {
-	/* Drivers say "unknown error" for what they do not support. A GPU that answers the probe is kept: the slab is
-	 * refused with the reason (or opened unpinned), and the next wish within a minute costs no call. */
+	/* Drivers return "unknown error" for unsupported requests. A GPU that answers the probe is kept: the slab is
+	 * refused with the reason (or opened unpinned), and the next request within a minute costs no call. */
 	const char *name = opening_calls[_i];
 	char rule[64];
 	share = _i < 5 ? GPU_SHARE_IPC : GPU_SHARE_FD;
@@ -978,8 +978,8 @@ END_TEST
 
 START_TEST(test_a_gpu_that_never_worked_is_written_off)
 {
-	/* Nothing depends on it, so the daemon stays for everything else: no announcement, and each later wish is refused
-	 * with the reason and without a call. */
+	/* Nothing depends on the GPU, so the daemon continues: one announcement, and each later request is refused with
+	 * the reason and without a call. */
 	double_load();
 	setup_with(usual);
 	ck_assert(gpu_double.inject(_i ? "cuMemAlloc:*=719" : "cuMemAlloc:*=999"));
@@ -997,7 +997,7 @@ END_TEST
 
 START_TEST(test_a_gpu_that_worked_and_fails_the_probe_is_lost)
 {
-	/* With a slab open on it, "unknown error" that the probe gets as well means that the GPU has gone. */
+	/* With a slab open on it, an "unknown error" that the probe gets as well means that the GPU is lost. */
 	double_load();
 	setup_with(usual);
 	struct opening a = open_on(0);
@@ -1015,7 +1015,8 @@ END_TEST
 
 START_TEST(test_what_cuda_does_not_let_go_stays_mapped)
 {
-	/* An address that is still registered, and mapped anew, could never be pinned again. */
+	/* Memory that is unmapped while still registered, and mapped anew at its address, could never be pinned
+	 * again. */
 	double_load();
 	setup_with(usual);
 	struct opening o = open_on(0);
@@ -1032,7 +1033,7 @@ END_TEST
 START_TEST(test_a_lost_gpu_ends_everything_once)
 {
 	/* A sticky error in the middle of copies: one announcement, every copy comes back as lost, no further call is
-	 * made, closing says that memory must stay. */
+	 * made, and closing says that the memory must stay. */
 	struct copying c[3], late;
 	double_load();
 	setup_with(usual);
@@ -1064,7 +1065,7 @@ END_TEST
 
 START_TEST(test_a_driver_that_does_not_return_is_seen)
 {
-	/* The watchdog asks how long the oldest call has taken. */
+	/* The watchdog asks how long the oldest call has been in progress. */
 	struct copying c;
 	double_load();
 	setup_with(usual);
@@ -1078,7 +1079,7 @@ START_TEST(test_a_driver_that_does_not_return_is_seen)
 	gpu_double.hold_streams(false);
 	run_until(&c.done);
 	close_slab(o.slab);
-	while (gpus_oldest_busy_ns(f.g) > 0) /* it goes back to sleep */
+	while (gpus_oldest_busy_ns(f.g) > 0) /* the thread goes back to sleep */
 		uv_run(&f.loop, UV_RUN_NOWAIT);
 	teardown();
 	double_assert_clean();
@@ -1087,7 +1088,7 @@ END_TEST
 
 START_TEST(test_uuids_are_written_as_nvidia_smi_does)
 {
-	/* So that one can be pasted where the other is expected. */
+	/* So that the text of one can be pasted where the other is expected. */
 	static const unsigned char uuid[16] = { 0x8a, 0x1b, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 255 };
 	char text[GPU_UUID_TEXT_BYTES];
 	gpu_uuid_format(uuid, text);

@@ -1,6 +1,6 @@
-/* Open share groups, spoken packet by packet: where a trainer begins that joins, what each policy does to one that
- * gives nothing back, what its batches say about it, and what is refused. tests/test_share.c has the same state machine
- * without sockets. */
+/* Open share groups, tested packet by packet: where a trainer that joins begins, what each policy does to a trainer
+ * that releases nothing, what its batches say about it, and what is refused. tests/test_share.c tests the same state
+ * machine without sockets. */
 #include <sys/mman.h>
 
 #include "packets.h"
@@ -44,7 +44,8 @@ static void leave(struct member *m)
 	hang_up(&m->c);
 }
 
-/* The next batch, which is kept: the rows that its epoch and step name, whoever else is there. */
+/* The next batch, which is kept: checks that it has the rows that its epoch and step name, whichever other trainers
+ * there are. */
 static Batchd__Wire__Batch keep(struct member *m)
 {
 	Batchd__Wire__Batch b = next_batch(&m->c);
@@ -80,7 +81,7 @@ static uint64_t place(const Batchd__Wire__Batch *b)
 	return b->epoch * PER_EPOCH + b->step;
 }
 
-/* Nothing comes although it waits. */
+/* No batch comes although the trainer waits. */
 static bool is_quiet(const struct member *m, int ms)
 {
 	Batchd__Wire__Waiting w = BATCHD__WIRE__WAITING__INIT;
@@ -96,9 +97,9 @@ static bool is_quiet(const struct member *m, int ms)
 
 START_TEST(test_the_answer_to_join_says_where_the_first_batch_will_be)
 {
-	/* The first of a group begins at the beginning however it asks. Beside it come one for the next batch, one for
-	 * the epoch's start, which goes through all of it, apart until it has caught up, and one for the next epoch,
-	 * which gets nothing before the group is there. */
+	/* The first trainer of a group begins at the beginning however it asks. Then three others join: one for the
+	 * next batch; one for the epoch's start, which gets all of it, apart from the group until it has caught up; and
+	 * one for the next epoch, which gets nothing before the group reaches it. */
 	static const Batchd__Wire__Start how[] = { START(NEXT), START(EPOCH), START(START) };
 	for (unsigned i = 0; i < 3; i++) {
 		start_daemon();
@@ -124,7 +125,8 @@ START_TEST(test_the_answer_to_join_says_where_the_first_batch_will_be)
 			ck_assert(is_quiet(&late, 50));
 		bool was_apart = false;
 		for (uint64_t n = at.epoch * PER_EPOCH + at.step, k = last + 1; n < 120; n++) {
-			for (; k <= n + 2 && how[i] != START(START); k++) { /* the two are never far from each other */
+			for (; k <= n + 2 && how[i] != START(START); k++) { /* the two trainers are never far from each
+			                                                     * other */
 				Batchd__Wire__Batch b = take(&first);
 				ck_assert_uint_eq(place(&b), k);
 			}
@@ -180,8 +182,8 @@ END_TEST
 
 START_TEST(test_who_gives_nothing_back_gets_its_share_and_no_more)
 {
-	/* As many as Opened has said; the others go on through two epochs beside it, and what it holds does not change
-	 * under it. */
+	/* It gets as many as Opened has said; the others continue for two epochs beside it, and its batches do not
+	 * change. */
 	static const Batchd__Wire__Policy policies[] = { POLICY(SKIP), POLICY(DETACH) };
 	for (unsigned i = 0; i < 2; i++) {
 		start_daemon();
@@ -191,7 +193,7 @@ START_TEST(test_who_gives_nothing_back_gets_its_share_and_no_more)
 		join_group(&b.c, START(START));
 		ck_assert_uint_ge(stuck.c.window, 2);
 		for (uint32_t n = 0; n < stuck.c.window; n++) {
-			if (n == 1) { /* they have to go on, too, for there to be more than one */
+			if (n == 1) { /* the others must continue, too, for a second batch to come */
 				take(&a);
 				take(&b);
 			}
@@ -207,8 +209,8 @@ START_TEST(test_who_gives_nothing_back_gets_its_share_and_no_more)
 			(const int64_t *)(const void *)(stuck.slab + stuck.held[0].slot * stuck.c.slot_bytes +
 							stuck.c.indices_offset);
 		ck_assert_int_eq(indices[0], 0);
-		/* It goes on: with skip behind those it missed, which are counted; with detach where it was, and the
-		 * counts are zero. */
+		/* It continues: with skip after the batches that it missed, which are counted; with detach where it
+		 * was, and the counts are zero. */
 		uint64_t had = stuck.c.window;
 		give_back_all(&stuck);
 		uint64_t skipped = 0, apart = 0;
@@ -233,7 +235,7 @@ END_TEST
 
 START_TEST(test_with_wait_the_others_get_as_far_as_there_are_slots)
 {
-	/* And go on as soon as one is given back, or the slow one leaves. */
+	/* The others continue as soon as one batch is given back, or the slow trainer leaves. */
 	start_daemon();
 	struct member slow = come(POLICY(WAIT)), fast = come(POLICY(WAIT));
 	join_group(&slow.c, START(START));
@@ -283,8 +285,8 @@ static int refusal(Batchd__Wire__Open o, const char *field)
 
 START_TEST(test_what_a_group_cannot_have_is_refused_by_its_field)
 {
-	/* Slices that do not fit, a policy in shard mode, another policy or batch than the group has. Another slice is
-	 * fine. */
+	/* Slices that do not fit, a policy in shard mode, another policy or batch than the group's. Another slice size
+	 * is accepted. */
 	start_daemon();
 	Batchd__Wire__Open o = group_open(POLICY(SKIP));
 	o.own_batch_size = 4;
@@ -319,7 +321,7 @@ static void many_sessions(struct config *c)
 
 START_TEST(test_a_group_has_sixty_four_places)
 {
-	/* The next one is told, and gets the place of the first that leaves. */
+	/* The next trainer gets an error, and gets the place of the first that leaves. */
 	start_daemon_with(many_sessions);
 	Batchd__Wire__Open o = group_open(POLICY(DEFAULT));
 	o.n_slots = 2;

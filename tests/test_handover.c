@@ -1,6 +1,6 @@
-/* Batches and releases through the ring, between a whole daemon in a process of its own and the real client
- * library: whatever a trainer's habits, it is never left waiting; and whatever it writes into its page, nobody else
- * notices. Were a wake-up lost, a case would run into its time limit. */
+/* Batches and releases through the ring, between a whole daemon in a process of its own and the real client library:
+ * whatever a trainer's habits, it is never left waiting; and whatever it writes into its page, no other client notices.
+ * If a wake-up were lost, a case would run into its time limit. */
 #include "packets.h"
 
 #include <errno.h>
@@ -40,13 +40,13 @@ enum how { NEXT, TRY_AND_POLL, OTHER_THREAD };
 struct habit {
 	struct batchd_options options;
 	unsigned n;           /* batches to take */
-	unsigned keeps;       /* batches on loan while it asks for the next */
+	unsigned keeps;       /* batches held while it asks for the next */
 	unsigned pause_us;    /* its work on each */
 	unsigned seeks_every; /* 0: never */
 	enum how how;
 };
 
-/* A thread that gives back what it is handed, for trainers whose batches die somewhere else. */
+/* A thread that releases batches for trainers whose batches end in another thread. */
 struct bin {
 	struct batchd_loader *loader;
 	pthread_t thread;
@@ -169,8 +169,8 @@ static void *train_alone(void *arg)
 
 START_TEST(test_a_trainer_of_any_habits_gets_its_batches)
 {
-	/* Windows of 2 to 64; who releases before asking, after, or keeps all slots but one; who polls, who has another
-	 * thread release; own batches, seeks while things are in flight. */
+	/* Windows of 2 to 64; trainers that release before asking, after it, or keep all slots but one; trainers that
+	 * poll, or release in another thread; own batches, and seeks while batches are in transit. */
 	start_daemon();
 	static const unsigned windows[] = { 2, 3, 4, 9, 64 };
 	for (unsigned w = 0; w < sizeof(windows) / sizeof(*windows); w++) {
@@ -195,8 +195,8 @@ END_TEST
 
 START_TEST(test_members_of_a_group_of_different_speed_all_get_their_batches)
 {
-	/* In share mode the slow one's releases are what the fast ones wait for. One keeps all slots but one, one
-	 * polls, one is slow. */
+	/* In share mode the fast trainers wait for the slow one's releases. One keeps all slots but one, one polls, one
+	 * is slow. */
 	start_daemon();
 	for (unsigned n_slots = 2; n_slots <= 8; n_slots += 3) {
 		struct habit h[3];
@@ -223,14 +223,14 @@ END_TEST
 
 START_TEST(test_more_batches_than_the_ring_holds_are_not_lost)
 {
-	/* In a group everything in the window is sent again after each seek: 40 seeks of a window of 8 are far more
+	/* In a group everything in the window is sent again after each seek: 40 seeks of a window of 8 give far more
 	 * than 64 entries. */
 	start_daemon();
 	struct batchd_options o = usual_options("again");
 	o.mode = BATCHD_SHARE;
 	o.n_slots = 8;
 	o.rank = 0;
-	struct batchd_loader *anchor = open_with(&o); /* keeps the window where it is */
+	struct batchd_loader *anchor = open_with(&o); /* holds the window in place */
 	struct batchd_batch b = { .size_bytes = sizeof(b) };
 	o.rank = -1;
 	ck_assert_int_eq(batchd_start(anchor, 0, 0, 0, NULL), 0);
@@ -336,7 +336,7 @@ static void put_release(struct raw *c, uint32_t slot, uint64_t generation)
 	ck_assert_int_eq(ring_put(&c->ring.releases, &m.base), 0);
 }
 
-/* Each breaks the rules in another way, but the first and the last, which are fine. */
+/* Each breaks the rules in another way, except the first and the last, which are allowed. */
 static bool misbehave(struct raw *c, int how)
 {
 	struct ring_page *p = c->ring.page;
@@ -374,7 +374,7 @@ static bool misbehave(struct raw *c, int how)
 		put_release(c, b.slot, b.generation);
 		memset(p->release[0] + 4, 0xff, 20);
 		return true;
-	/* the next batch does not fit anywhere */
+	/* there is no room for the next batch */
 	case 10:
 		atomic_store(&p->batches.taken, 1000);
 		put_release(c, b.slot, b.generation);
@@ -389,9 +389,10 @@ static bool misbehave(struct raw *c, int how)
 
 START_TEST(test_a_page_that_breaks_the_rules_ends_its_session)
 {
-	/* With Error PROTOCOL that names the ring; a page that is merely slow or silent does not. */
+	/* With Error PROTOCOL that names the ring; a page that is merely slow or unused does not end the connection. */
 	start_daemon();
-	struct raw c = join_raw("liar", RING_LAYOUT + 5); /* a client that knows more layouts gets the one we know */
+	struct raw c = join_raw("liar", RING_LAYOUT + 5); /* a client that knows newer layouts gets the daemon's
+	                                                   * layout */
 	seek_raw(&c);
 	bool bad = misbehave(&c, _i);
 	wake_raw(&c);
@@ -407,8 +408,8 @@ START_TEST(test_a_page_that_breaks_the_rules_ends_its_session)
 }
 END_TEST
 
-/* In a child that will be killed: what Check writes about it would be cut off in the middle, and the parent could not
- * read its own any more. */
+/* For a child that will be killed: what Check writes about it would be cut off in the middle, and the parent could not
+ * read its own records any more. */
 static void leave_check(void)
 {
 	int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
@@ -419,7 +420,7 @@ static void leave_check(void)
 	}
 }
 
-/* Writes over its pages at random, for as long as others take; opens again whenever it is thrown out. */
+/* Writes over its pages at random until it is killed; opens again whenever the daemon disconnects it. */
 static void scribble(const char *job, unsigned seed)
 {
 	for (;;) {
@@ -443,7 +444,7 @@ static void scribble(const char *job, unsigned seed)
 	}
 }
 
-/* Who is shown out while it holds batches stays its user's session until its process ends. */
+/* A client that is disconnected while it holds batches counts as its user's session until its process ends. */
 static void many_sessions(struct config *c)
 {
 	c->limits.sessions = c->limits.sessions_per_user = 65536;
@@ -469,7 +470,7 @@ START_TEST(test_others_go_on_beside_pages_that_change_at_random)
 		int status;
 		kill(vandals[i], SIGKILL);
 		waitpid(vandals[i], &status, 0);
-		/* it was never stopped by a failed check */
+		/* no failed check has stopped it */
 		ck_assert(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
 	}
 	check_it_serves();
@@ -479,7 +480,7 @@ END_TEST
 
 START_TEST(test_trainers_killed_at_any_moment_leave_nothing_behind)
 {
-	/* Thirty of them take and release as fast as they can until SIGKILL; each successor in the same rank, and a
+	/* Thirty trainers take and release as fast as they can until SIGKILL; each successor in the same rank, and a
 	 * neighbour, get their batches. */
 	start_daemon();
 	struct habit neighbour = { .options = usual_options("neighbour"), .n = 1000, .pause_us = 100 };
@@ -497,7 +498,7 @@ START_TEST(test_trainers_killed_at_any_moment_leave_nothing_behind)
 		kill(pids[i], SIGKILL);
 		int status;
 		ck_assert_int_eq(waitpid(pids[i], &status, 0), pids[i]);
-		ck_assert(WIFSIGNALED(status)); /* and did not end by a failed check */
+		ck_assert(WIFSIGNALED(status)); /* and no failed check has ended it */
 	}
 	pthread_create(&thread, NULL, train_alone, &neighbour);
 	struct habit last = { .options = usual_options("killed"), .n = 300 };

@@ -1,5 +1,5 @@
-/* Who is heard in a turn of the loop: a flood of one user's connections costs a turn no more than its part, and each of
- * them gets on. */
+/* Which peers are served in a turn of the loop: a flood of one user's connections costs a turn at most that user's
+ * share, and each connection makes progress. */
 #include <check.h>
 #include <stdlib.h>
 
@@ -10,7 +10,7 @@ enum { N = 40 };
 
 START_TEST(test_a_user_has_its_part_of_a_turn)
 {
-	/* A connection that takes a quarter of it: four are heard in a turn, or as many as there are. */
+	/* A connection that takes a quarter of the share: four are served in a turn, or as many as there are. */
 	struct hearing user = { 0 };
 	uint64_t round[N] = { 0 };
 	unsigned n = 0;
@@ -41,7 +41,7 @@ END_TEST
 
 START_TEST(test_nobody_is_heard_twice_before_all_are_heard_once)
 {
-	/* Always asked in the same order, as the kernel does: the last one is not left behind for ever. */
+	/* Always asked in the same order, as the kernel does: the last one is served, too. */
 	struct hearing user = { 0 };
 	uint64_t round[N] = { 0 };
 	unsigned heard[N] = { 0 };
@@ -61,7 +61,7 @@ END_TEST
 
 START_TEST(test_who_has_left_is_not_waited_for)
 {
-	/* A round whose rest has hung up ends: those that are there are heard again. */
+	/* A round ends when its remaining connections have hung up: the others are served again. */
 	struct hearing user = { 0 };
 	uint64_t a = 0, b = 0;
 	ck_assert(hearing_take(&user, 1, &a));

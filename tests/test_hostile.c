@@ -1,6 +1,6 @@
-/* Clients that want too much or mean harm, against the whole daemon: each is refused by name or shown out, and whoever
- * did nothing wrong is served as if they were not there. The daemon's exit status at the end says that nobody is
- * charged for anything any more. */
+/* Clients that request too much or are hostile, against the whole daemon: each is refused by name or disconnected, and
+ * well-behaved clients are served as if the others did not exist. The daemon's exit status says that no charge is left
+ * at the end. */
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -15,9 +15,9 @@
 #define F_SEAL_FUTURE_WRITE 0x0010
 #endif
 
-/* ---- wanting too much ---- */
+/* ---- requesting too much ---- */
 
-/* Opens; the field of the limit that refuses it, or "" when it is served (and stays open in *fd). */
+/* Opens. Returns the field of the limit that refuses it, or "" when it is served (and stays open in *fd). */
 static const char *refusal(Batchd__Wire__Open *o, int *fd)
 {
 	static char field[WIRE_MAX_FIELD + 1];
@@ -29,7 +29,7 @@ static const char *refusal(Batchd__Wire__Open *o, int *fd)
 	field[0] = '\0';
 	if (m->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_ERROR) {
 		ck_assert_int_eq(m->error->code, CODE(LIMIT));
-		/* the key to change is in the text, too */
+		/* the text names the key to change, too */
 		ck_assert_ptr_nonnull(strstr(m->error->text, m->error->field));
 		strcpy(field, m->error->field);
 		close(*fd);
@@ -49,8 +49,8 @@ static void small_shares(struct config *c)
 
 START_TEST(test_a_users_batches_get_their_share_of_the_memory)
 {
-	/* 8 MiB of 32: a window shrinks to it, the next is refused though the budget has room; when the first has left
-	 * there is room again. */
+	/* 8 MiB of 32: a window shrinks to that, and the next is refused though the budget has room; when the first has
+	 * left there is room again. */
 	int fd, other;
 	start_daemon_with(small_shares);
 	Batchd__Wire__Open o = usual_open();
@@ -78,7 +78,7 @@ END_TEST
 
 START_TEST(test_a_user_may_have_so_many_loaders_and_unused_ones_make_room)
 {
-	/* The fourth of three in use is refused; one that merely lingers gives way. */
+	/* The fourth of three jobs in use is refused; a job that merely lingers gives way. */
 	int fds[3], fd;
 	start_daemon_with(small_shares);
 	Batchd__Wire__Open o = usual_open();
@@ -113,9 +113,9 @@ static void few_fds(struct config *c)
 
 START_TEST(test_a_user_gets_so_many_of_the_daemons_descriptors)
 {
-	/* Four trainers of three descriptors each; the fifth is refused at the door. One may wait for another user's
-	 * process to be seen gone. The fourth comes again where it is refused for its answer's duplicates: under the fault
-	 * shim a socket may be full. */
+	/* Four trainers of three descriptors each; a fifth connection is refused. A trainer may have to wait until the
+	 * daemon sees the end of another user's process. The fourth tries again when it is refused because of the
+	 * duplicates for its answer: under the fault shim a socket may be full. */
 	struct client c[4];
 	start_daemon_with(few_fds);
 	Batchd__Wire__Open o = usual_open();
@@ -147,8 +147,8 @@ static void little_unread(struct config *c)
 
 START_TEST(test_answers_that_nobody_reads_are_limited)
 {
-	/* Asks for class names and never reads: it is closed while the daemon keeps a megabyte for it, not before its
-	 * memory is gone. */
+	/* Asks for class names and never reads: it is disconnected when the daemon keeps a megabyte for it, before the
+	 * daemon runs out of memory. */
 	start_daemon_with(little_unread);
 	Batchd__Wire__Open o = usual_open();
 	o.dataset = (char *)"random:length=1000,shape=4,dtype=float32,classes=1000";
@@ -179,7 +179,7 @@ static void ask_status(int fd)
 	SEND(fd, STATUS, status, &ask);
 }
 
-/* What the daemon says of itself; in the buffer of receive(). */
+/* The daemon's status; in the buffer of receive(). */
 static const Batchd__Wire__Status *hear_status(int fd)
 {
 	const Batchd__Wire__ServerMessage *m = receive(fd, NULL);
@@ -191,8 +191,8 @@ static const Batchd__Wire__Status *hear_status(int fd)
 
 START_TEST(test_who_asks_without_end_is_told_the_same_and_others_what_is_new)
 {
-	/* A thousand questions that the daemon, stopped meanwhile, finds at once. Each status tells the processor time
-	 * that it has used, so two that are alike were made once. Later, with nobody asking, an answer is new. */
+	/* A thousand requests that the daemon, stopped meanwhile, finds at once. Each status contains the daemon's
+	 * processor time, so two equal ones were made once. After a pause without requests, an answer is new. */
 	enum { N = 60, ASKED = 18 };
 	static char last[WIRE_MAX_STATUS + 1];
 	unsigned n_alike = 0;
@@ -213,7 +213,7 @@ START_TEST(test_who_asks_without_end_is_told_the_same_and_others_what_is_new)
 		last[s->json.len] = '\0';
 	}
 	ck_assert_uint_gt(n_alike, 0);
-	usleep(500000); /* time for hundreds to be made */
+	usleep(500000); /* time enough to make hundreds */
 	Batchd__Wire__Open o = usual_open();
 	o.job = (char *)"newcomer";
 	struct client c = join_with(o);
@@ -229,7 +229,7 @@ END_TEST
 
 START_TEST(test_own_batches_beyond_the_window_are_illegal)
 {
-	/* window + 2 may wait; one more, while nothing is released, ends the connection. */
+	/* window + 2 requests may wait; one more, while nothing is released, ends the connection. */
 	start_daemon();
 	Batchd__Wire__Open o = usual_open();
 	o.own_batches = true;
@@ -264,7 +264,7 @@ END_TEST
 
 /* ---- the slab ---- */
 
-/* Everything that a process which was given the descriptor could try; returns the number of the first that works, 0 for
+/* Everything that a process with the descriptor could try; returns the number of the first attempt that works, 0 for
  * none. */
 static int attack(int slab, size_t bytes)
 {
@@ -288,7 +288,7 @@ static int attack(int slab, size_t bytes)
 	if (fchmod(slab, 0777) == 0 && geteuid() != 0)
 		return 7;
 	int again = open(again_path, O_RDWR | O_CLOEXEC);
-	if (again >= 0) { /* root, and the owner after chmod, get this far; the seal has the last word */
+	if (again >= 0) { /* root, and the owner after chmod, get this far; the seal prevents the rest */
 		if (mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, again, 0) != MAP_FAILED)
 			return 8;
 		if (pwrite(again, "x", 1, 0) == 1 || ftruncate(again, 0) == 0)
@@ -298,7 +298,8 @@ static int attack(int slab, size_t bytes)
 	}
 	if (shared != MAP_FAILED && madvise(shared, page, MADV_REMOVE) == 0)
 		return 11;
-	int mem = open("/proc/self/mem", O_RDWR | O_CLOEXEC); /* where debuggers write what programs may not */
+	int mem = open("/proc/self/mem", O_RDWR | O_CLOEXEC); /* debuggers write through this file what programs may
+	                                                       * not */
 	if (shared != MAP_FAILED && mem >= 0 && pwrite(mem, "x", 1, (off_t)(uintptr_t)shared) == 1)
 		return 12;
 	return 0;
@@ -317,7 +318,7 @@ static int attack_as(uid_t uid, int slab, size_t bytes)
 
 START_TEST(test_nobody_who_has_the_slab_can_change_it)
 {
-	/* The trainer itself, a process of the same user, and one of another user that was handed the descriptor. */
+	/* The trainer itself, a process of the same user, and a process of another user with the descriptor. */
 	start_daemon();
 	struct client c = join();
 	seek_to(&c, 0, 0);
@@ -365,8 +366,8 @@ static void open_with_page(int fd, int fds[2])
 
 START_TEST(test_a_control_page_cannot_be_taken_away_from_under_the_daemon)
 {
-	/* Its trainer may write what it likes into the page, and throw its contents away; but not make it shorter, at
-	 * which the daemon would die. */
+	/* Its trainer may write anything into the page and discard its contents, but cannot shorten it, which would
+	 * kill the daemon. */
 	int fds[2];
 	start_daemon();
 	int fd = dial();
@@ -389,7 +390,7 @@ START_TEST(test_a_control_page_cannot_be_taken_away_from_under_the_daemon)
 }
 END_TEST
 
-/* ---- illegal orders ---- */
+/* ---- illegal sequences ---- */
 
 static uint32_t roll(uint32_t *seed, uint32_t n)
 {
@@ -397,7 +398,7 @@ static uint32_t roll(uint32_t *seed, uint32_t n)
 	return (uint32_t)((uint64_t)(*seed >> 4) * n >> 28);
 }
 
-/* A message that is well formed, whatever state we are in. */
+/* A valid message, whatever the connection's state. */
 static void say_something(struct client *c, uint32_t *seed)
 {
 	Batchd__Wire__Open o = usual_open();
@@ -453,8 +454,8 @@ static void say_something(struct client *c, uint32_t *seed)
 
 START_TEST(test_messages_in_any_order_harm_nobody_else)
 {
-	/* Hundreds of connections that say legal things in illegal orders with odd numbers, and leave whenever they
-	 * like. */
+	/* Hundreds of connections that send valid messages in illegal order with odd numbers, and disconnect at any
+	 * time. */
 	uint32_t seed = 1;
 	start_daemon();
 	check_it_serves();
@@ -473,7 +474,7 @@ END_TEST
 
 START_TEST(test_half_open_connections_harm_nobody_else)
 {
-	/* One that will not read, one that will not write any more; both only end themselves. */
+	/* A client that does not read, and one that has shut down its writing side; both only end themselves. */
 	start_daemon();
 	for (int how = SHUT_RD; how <= SHUT_RDWR; how++) {
 		struct client c = join();
@@ -490,8 +491,8 @@ END_TEST
 
 START_TEST(test_nested_and_swollen_messages_are_refused_cheaply)
 {
-	/* 64 KiB of length-delimited fields inside each other, of empty sub-messages, of one field a thousand times:
-	 * refused or ignored, in no time and no memory. */
+	/* 64 KiB of nested length-delimited fields, of empty sub-messages, of one field a thousand times: refused or
+	 * ignored, without noticeable time or memory. */
 	static uint8_t packet[WIRE_MAX_BYTES];
 	start_daemon();
 	for (int kind = 0; kind < 3; kind++) {

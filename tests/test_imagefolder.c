@@ -7,7 +7,7 @@
 
 START_TEST(test_an_image_folder_is_numbered_and_read)
 {
-	/* Proves classes, labels, names and bytes, and the zero bytes behind them. */
+	/* Proves classes, labels, names and bytes, and the zero bytes after them. */
 	struct file_bytes b = { 0 };
 	struct dataset *ds;
 	char name[64];
@@ -38,8 +38,8 @@ END_TEST
 
 START_TEST(test_reading_without_waiting_gives_the_same_or_asks_for_more)
 {
-	/* Proves that READ_NOWAIT either reads the file whole or says -EAGAIN, and that a file just read is usually at
-	 * hand. */
+	/* Proves that READ_NOWAIT either reads the whole file or returns -EAGAIN, and that a file that was just read is
+	 * usually in memory. */
 	struct file_bytes b = { 0 };
 	struct dataset *ds;
 	int r;
@@ -57,7 +57,7 @@ END_TEST
 
 START_TEST(test_a_changed_file_is_not_current)
 {
-	/* Proves that rewriting, replacing and removing a file are all noticed. */
+	/* Proves that rewriting, replacing and removing a file are all detected. */
 	struct file_bytes b = { 0 };
 	struct dataset *ds;
 
@@ -85,7 +85,7 @@ END_TEST
 
 START_TEST(test_a_folder_replaced_while_open_is_found_again)
 {
-	/* Proves that keeping a folder's descriptor does not freeze the set on a folder that is gone. */
+	/* Proves that keeping a folder's descriptor does not tie the set to a folder that was removed. */
 	struct file_bytes b = { 0 };
 	struct dataset *ds;
 
@@ -148,7 +148,7 @@ static const char *kept_file(void)
 
 START_TEST(test_the_index_is_used_again_until_something_changes)
 {
-	/* Proves reuse, and that every change of names in any folder is noticed. */
+	/* Proves reuse, and that every change of names in any folder is detected. */
 	make_pets();
 	make_dir("cache", 0755);
 	settle();
@@ -195,14 +195,14 @@ static void stamp_whole_seconds(const char *name)
 START_TEST(test_whole_seconds_are_not_trusted_for_two_of_them)
 {
 	/* Proves that an index is not kept within two seconds of a change where time stamps are whole seconds: a file
-	 * that comes in the same second would never be seen. */
+	 * added in the same second would never be seen. */
 	struct timespec began, ended;
 	uint64_t n = 0;
 	bool again;
 
 	make_pets();
 	make_dir("cache", 0755);
-	do { /* a machine that takes longer than that proves nothing */
+	do { /* a slower machine proves nothing */
 		char name[32];
 
 		snprintf(name, sizeof(name), "pets/%llu", (unsigned long long)++n);
@@ -220,7 +220,7 @@ END_TEST
 
 START_TEST(test_a_file_added_in_the_second_of_the_listing_is_seen)
 {
-	/* Proves it on a file system that has whole seconds only. Skipped where none may be mounted. */
+	/* Proves it on a file system that has whole seconds only. Skipped where no such file system may be mounted. */
 	char command[512];
 	struct stat before, after;
 	uint64_t n = 1;
@@ -253,7 +253,7 @@ END_TEST
 
 START_TEST(test_a_damaged_index_is_made_again)
 {
-	/* Proves that a cut, a flipped byte, an empty file and a foreign file are rebuilt without an error. */
+	/* Proves that an index that is cut, empty, foreign or has a flipped byte is rebuilt without an error. */
 	make_pets();
 	make_dir("cache", 0755);
 	settle();

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The daemon's environment made of one entry, or "" if nothing is left of it. */
+/* The daemon's environment after an environment of one entry, or "" if it is empty. */
 static const char *left_of(char *entry)
 {
 	char *from[] = { entry, NULL }, **kept = cuda_daemon_environment(from);
@@ -36,7 +36,7 @@ END_TEST
 
 START_TEST(test_a_mig_instance_is_named_to_the_daemon_as_well)
 {
-	/* Proves that the variable stays where a process has to be told which instance it may use. */
+	/* Proves that the variable stays where a process needs it to select an instance. */
 	static char instance[] = "CUDA_VISIBLE_DEVICES=MIG-c7384736-a75d-5afc-978f-d2f1294409fd";
 
 	ck_assert_str_eq(left_of(instance), instance);
@@ -45,7 +45,7 @@ END_TEST
 
 START_TEST(test_everything_else_stays_as_it_was)
 {
-	/* Proves that names which only begin alike stay, and that order and texts do. */
+	/* Proves that names with the same beginning stay, and that order and texts are kept. */
 	char *from[] = { "PATH=/bin",
 			 "CUDA_VISIBLE_DEVICES=0",
 			 "CUDA_VISIBLE_DEVICES_BEFORE=0",

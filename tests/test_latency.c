@@ -6,7 +6,7 @@
 
 START_TEST(test_a_percentile_is_at_most_a_quarter_too_large)
 {
-	/* Of a single time, at every size from a microsecond to an hour, at both sides of each step. */
+	/* A single time, at every size from a microsecond to an hour, on both sides of each step. */
 	for (uint64_t ns = 1024; ns < UINT64_C(3600) * 1000000000; ns += ns / 7 + 1) {
 		for (int i = -1; i <= 1; i++) {
 			struct latency l = { 0 };
@@ -21,7 +21,7 @@ END_TEST
 
 START_TEST(test_percentiles_of_many)
 {
-	/* 980 short ones, 20 long ones: the 98th percentile is short, the 99th is not. */
+	/* 980 short times, 20 long ones: the 98th percentile is short, the 99th is not. */
 	struct latency l = { 0 };
 	ck_assert_uint_eq(latency_percentile_ns(&l, 50), 0);
 	for (int i = 0; i < 1000; i++)
@@ -45,7 +45,7 @@ END_TEST
 
 START_TEST(test_what_was_long_ago_fades)
 {
-	/* A bad hour at the start is not told of for ever, and no counter runs over. */
+	/* A bad hour at the start fades from the figures, and no counter overflows. */
 	struct latency l = { 0 };
 	for (int i = 0; i < 100000; i++)
 		latency_add(&l, 9000000);

@@ -1,9 +1,9 @@
-/* Clients that seek and give nothing back, against the whole daemon: what they are lent is bounded, and however they
- * end, every lease ends and the others of their group go on. */
+/* Clients that seek and release nothing, against the whole daemon: the number of their leases is bounded, and however
+ * the clients end, every lease ends and the other trainers of their group continue. */
 #include "packets.h"
 #include "suite.h"
 
-enum { SEEKS = 300 }; /* more than 8 bits count */
+enum { SEEKS = 300 }; /* more than 8 bits can count */
 
 static struct client of_pair(uint32_t rank)
 {
@@ -49,7 +49,7 @@ static void seek_often(struct client *c, struct lent *l)
 	read_lent(c, l);
 }
 
-/* Two trainers in lockstep; the first is lent all it can get. Returns it. */
+/* Two trainers in lockstep; the first is lent as much as it can get. Returns the first. */
 static struct client greedy(struct client *other, struct lent *l)
 {
 	struct client c = of_pair(0);
@@ -65,7 +65,7 @@ static struct client greedy(struct client *other, struct lent *l)
 	return c;
 }
 
-/* The group goes on without the greedy one, and the daemon is whole. */
+/* The group continues without the greedy trainer, and the daemon works. */
 static void check_the_other_gets_on(struct client *other)
 {
 	for (unsigned i = 0; i < 10; i++) {
@@ -75,7 +75,7 @@ static void check_the_other_gets_on(struct client *other)
 	}
 	check_it_serves();
 	hang_up(other);
-	stop_daemon(); /* whose exit status says whether its books are even */
+	stop_daemon(); /* its exit status says whether its accounts are balanced */
 }
 
 START_TEST(test_a_client_that_only_seeks_is_lent_two_windows)
@@ -99,7 +99,7 @@ END_TEST
 
 START_TEST(test_close_ends_every_lease_of_many_seeks)
 {
-	/* The daemon once died of an assertion here. */
+	/* Once an assertion of the daemon failed here. */
 	struct client other;
 	struct lent l;
 	Batchd__Wire__Close bye = BATCHD__WIRE__CLOSE__INIT;
@@ -144,7 +144,8 @@ END_TEST
 
 START_TEST(test_a_client_that_hangs_up_keeps_its_many_leases_until_the_daemon_ends)
 {
-	/* Its process lives, so the slots stay lent: the other waits, others are served, and the end is clean. */
+	/* Its process lives, so the slots stay lent: the other trainer waits, other jobs are served, and the end is
+	 * clean. */
 	struct client other;
 	struct lent l;
 	start_daemon();

@@ -1,4 +1,4 @@
-/* What this process may use, read from made-up machines in a temporary folder. */
+/* The resources that this process may use, read from simulated machines in a temporary folder. */
 #include <check.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -52,7 +52,7 @@ END_TEST
 
 START_TEST(test_the_smallest_limit_on_the_way_up_counts)
 {
-	/* The parent's 256 MiB is below our own 512 MiB; "max" is none. */
+	/* The parent's 256 MiB is below our own 512 MiB; "max" is no limit. */
 	put("/proc/self/cgroup", "0::/a/b/c\n");
 	put("/sys/fs/cgroup/a/b/c/memory.max", "536870912\n");
 	put("/sys/fs/cgroup/a/b/memory.max", "268435456\n");
@@ -79,7 +79,8 @@ END_TEST
 
 START_TEST(test_what_is_left_is_the_least_of_machine_and_groups)
 {
-	/* The machine says what is available; a group has its limit less what it uses, and its page cache gives way. */
+	/* The machine reports the available memory; a group has its limit less its usage, and its page cache is
+	 * reclaimable. */
 	put("/proc/meminfo", "MemTotal:       1048576 kB\nMemFree: 1 kB\nMemAvailable:   524288 kB\nBuffers: 3 kB\n");
 	ck_assert_uint_eq(memory_left(root), 524288ull * 1024);
 	put("/proc/self/cgroup", "0::/a/b\n");
@@ -89,7 +90,7 @@ START_TEST(test_what_is_left_is_the_least_of_machine_and_groups)
 	put("/sys/fs/cgroup/a/memory.max", "max\n");
 	ck_assert_uint_eq(memory_left(root), 450000);
 	put("/sys/fs/cgroup/a/memory.max", "800000\n");
-	put("/sys/fs/cgroup/a/memory.current", "900000\n"); /* over it, just now */
+	put("/sys/fs/cgroup/a/memory.current", "900000\n"); /* above the limit at the moment */
 	ck_assert_uint_eq(memory_left(root), 0);
 }
 END_TEST

@@ -1,4 +1,4 @@
-/* Making the socket: alone, beside others, and where somebody left something. */
+/* Creating the socket: alone, beside other daemons, and where old files are left. */
 #include "listen.h"
 #include "suite.h"
 
@@ -73,7 +73,7 @@ static bool exists(const char *name)
 	return lstat(name, &st) == 0;
 }
 
-/* The first free descriptor: it is the same again when nothing leaked. */
+/* The first free descriptor: the same again when nothing leaked. */
 static int next_fd(void)
 {
 	int fd = dup(STDIN_FILENO);
@@ -146,7 +146,7 @@ END_TEST
 
 START_TEST(test_a_second_daemon_is_refused_and_disturbs_nothing)
 {
-	/* Proves the lock: the newcomer is told, the first goes on serving, and its files stay. */
+	/* Proves the lock: the newcomer gets an error, the first continues to serve, and its files stay. */
 	struct listener first, third;
 
 	ck_assert_int_eq(listener_open(&first, path, 0600, (gid_t)-1, &err), 0);
@@ -161,7 +161,7 @@ END_TEST
 
 START_TEST(test_a_killed_daemons_socket_is_taken_over)
 {
-	/* Proves that socket and lock of a process that died without cleaning up do not stand in the way. */
+	/* Proves that socket and lock of a process that died without cleaning up do not block a new daemon. */
 	struct listener l;
 	int status;
 	pid_t child = fork();
@@ -183,8 +183,8 @@ END_TEST
 
 START_TEST(test_somebody_elses_live_socket_is_left_alone)
 {
-	/* Proves that a listener that takes no lock, as systemd's, is neither removed nor replaced, whatever type it
-	 * has. */
+	/* Proves that a listener that takes no lock, like systemd's, is neither removed nor replaced, whatever its
+	 * type. */
 	static const int types[] = { SOCK_SEQPACKET, SOCK_STREAM, SOCK_DGRAM };
 	struct sockaddr_un sa = address();
 
@@ -206,7 +206,7 @@ END_TEST
 
 START_TEST(test_symbolic_links_are_not_followed)
 {
-	/* Proves it for the socket, for the lock and for the directory; what they point to is untouched. */
+	/* Proves it for the socket, for the lock and for the directory; their targets are untouched. */
 	char target[sizeof path], dir[sizeof path];
 
 	snprintf(target, sizeof target, "%s/target", folder);
@@ -243,7 +243,7 @@ END_TEST
 
 START_TEST(test_a_directory_others_may_write_to_is_refused)
 {
-	/* Proves both sides: group or world may not write, unless the sticky bit keeps each one's files apart as in
+	/* Proves both sides: group or world may not write, unless the sticky bit keeps each user's files apart as in
 	 * /tmp. */
 	struct listener l;
 	char dir[sizeof path];
@@ -264,7 +264,7 @@ END_TEST
 
 START_TEST(test_a_directory_of_another_user_is_refused)
 {
-	/* Proves that nobody can wait for us in a directory made in advance; needs root to make one. */
+	/* Proves that no other user can prepare a directory in advance and wait there; needs root to make one. */
 	char dir[sizeof path];
 
 	snprintf(dir, sizeof dir, "%s/run", folder);
@@ -302,7 +302,7 @@ END_TEST
 
 START_TEST(test_closing_removes_only_our_own_socket)
 {
-	/* Proves that a socket which somebody put in place of ours survives us. */
+	/* Proves that a socket that replaced ours is not removed when ours closes. */
 	struct sockaddr_un sa = address();
 	struct listener l;
 
@@ -323,8 +323,8 @@ enum { N_RACERS = 12 };
 
 START_TEST(test_of_many_that_start_at_once_one_serves_at_a_time)
 {
-	/* Proves the lock under races with daemons that end: whoever opens holds the path alone, checked by a file
-	 * made exclusively. */
+	/* Proves the lock under races with daemons that end: the process that opens the path holds it alone, checked
+	 * with a file made exclusively. */
 	char token[sizeof path];
 	pid_t racers[N_RACERS];
 	int served = 0;
@@ -344,7 +344,7 @@ START_TEST(test_of_many_that_start_at_once_one_serves_at_a_time)
 				if (r < 0)
 					continue;
 				if (open(token, O_CREAT | O_EXCL | O_CLOEXEC, 0600) < 0)
-					_exit(3); /* somebody else serves too */
+					_exit(3); /* another process serves too */
 				if (!can_connect() || unlink(token) < 0)
 					_exit(4);
 				listener_close(&l);
@@ -368,7 +368,7 @@ END_TEST
 
 /* ---- sockets from systemd; in a process of its own, since they must be descriptor 3 ---- */
 
-/* What listener_adopt gives for descriptor 3 of this kind, plus 100. */
+/* What listener_adopt returns for descriptor 3 of this kind, plus 100. */
 static int adopt_in_child(int type, bool listening, const char *n_fds)
 {
 	pid_t child = fork();
@@ -461,8 +461,8 @@ END_TEST
 
 START_TEST(test_a_runtime_directory_of_another_user_is_not_used)
 {
-	/* Proves that root with a user's environment (sudo -E) does not make a directory in the user's place. Only root can
-	 * make such a directory. */
+	/* Proves that root with a user's environment (sudo -E) does not make a directory in the user's folder. Only
+	 * root can make such a directory. */
 	char a[ADDRESS_MAX_BYTES], want[ADDRESS_MAX_BYTES];
 
 	unsetenv(ADDRESS_VARIABLE);
@@ -481,7 +481,7 @@ END_TEST
 
 START_TEST(test_address_check_trusts_only_private_directories)
 {
-	/* Proves what a client may connect to: not what another user could have put there. */
+	/* Proves where a client may connect to: not to a socket that another user could have put there. */
 	char dir[sizeof path];
 
 	snprintf(dir, sizeof dir, "%s/run", folder);

@@ -1,4 +1,4 @@
-/* The log's lines, and its records for the journal as a journal receives them. */
+/* The log's lines, and its records as journald receives them. */
 #include "util/log.h"
 #include "suite.h"
 
@@ -17,7 +17,7 @@
 
 enum { MAX_CAPTURE_BYTES = 1 << 20 };
 
-/* What a test's stderr was, and the file that stands in for it. */
+/* The test's original stderr, and the file that replaces it. */
 static int real_stderr;
 static FILE *captured;
 static char text[MAX_CAPTURE_BYTES];
@@ -33,7 +33,7 @@ static void capture_begin(void)
 
 enum { TIME_BYTES = sizeof "2026-11-22T07:35:11.767+0000 " - 1 };
 
-/* What was captured, without the times that lines in a file begin with. */
+/* The captured text, without the times at which lines in a file begin. */
 static const char *captured_text(void)
 {
 	static char raw[MAX_CAPTURE_BYTES];
@@ -63,7 +63,7 @@ static void capture_end(void)
 
 START_TEST(test_a_record_in_a_file_has_its_time_and_elsewhere_it_has_none)
 {
-	/* Proves that the log of a daemon that nothing else keeps a clock for tells when; a pipe's reader has its own. */
+	/* Proves that lines have a time where no reader adds one; a pipe's reader has its own clock. */
 	char line[256] = "", want[64];
 	time_t now = time(NULL);
 	struct tm then = { 0 };
@@ -103,7 +103,7 @@ END_TEST
 
 START_TEST(test_record_is_one_line_with_level_event_text_and_fields)
 {
-	/* Proves the format that operators grep. */
+	/* Proves the format that operators search with grep. */
 	const char *const fields[] = { "JOB", "train", "FILE", "a b.jpg", "EMPTY", "", NULL };
 
 	log_record(LOG_LEVEL_WARNING, "file-replaced", "%d of %s", 3, "many");
@@ -116,7 +116,7 @@ END_TEST
 
 START_TEST(test_level_hides_what_is_more_verbose)
 {
-	/* Proves both sides of the level, and that it can change while running. */
+	/* Proves both sides of the level, and that it can change at run time. */
 	log_record(LOG_LEVEL_INFO, "hidden", "x");
 	log_record(LOG_LEVEL_NOTICE, "seen", "x");
 	log_set_level(LOG_LEVEL_DEBUG);
@@ -129,7 +129,7 @@ END_TEST
 
 START_TEST(test_levels_are_known_by_name_only)
 {
-	/* Proves the five names and nothing else. */
+	/* Proves the five names, and that no others are accepted. */
 	static const char *const names[] = { "error", "warning", "notice", "info", "debug" };
 	enum log_level level = LOG_LEVEL_ERROR;
 
@@ -146,8 +146,8 @@ END_TEST
 
 START_TEST(test_a_hostile_name_cannot_forge_a_line_or_drive_a_terminal)
 {
-	/* Proves that control characters are escaped in text and fields, that quotes in a value cannot end it, and
-	 * that UTF-8 passes. */
+	/* Proves that control characters are escaped in text and fields, that quotes in a value cannot end it, and that
+	 * UTF-8 stays. */
 	const char *const fields[] = { "FILE", "x\" LEVEL=\"y\\\n\x1b[31m", NULL };
 
 	log_record_fields(LOG_LEVEL_ERROR, "e", fields, "a\nbatchd[error]: forged\x07\x7f \xc3\xa4\tz");
@@ -158,7 +158,7 @@ END_TEST
 
 START_TEST(test_a_record_too_long_is_cut_and_says_so)
 {
-	/* Proves that length cannot overflow anything, in text or in fields. */
+	/* Proves that long texts and fields cause no overflow. */
 	char *longer = malloc(20001);
 	const char *const fields[] = { "NAME", longer, NULL };
 	const char *line;
@@ -242,8 +242,8 @@ static void claim_stderr_is_journal(unsigned long long inode_offset)
 
 START_TEST(test_a_journal_that_is_not_our_stderr_gets_no_records)
 {
-	/* Proves that JOURNAL_STREAM inherited from a unit does not divert the log of a daemon whose stderr went
-	 * elsewhere, nor does nonsense. */
+	/* Proves that a JOURNAL_STREAM inherited from a unit, or an invalid one, does not divert the log of a daemon
+	 * whose stderr was redirected. */
 	claim_stderr_is_journal(1);
 	log_record(LOG_LEVEL_ERROR, "e", "one");
 	setenv("JOURNAL_STREAM", "nonsense", 1);
@@ -253,8 +253,7 @@ START_TEST(test_a_journal_that_is_not_our_stderr_gets_no_records)
 END_TEST
 
 #ifdef HAVE_SYSTEMD
-/* A socket where libsystemd looks for journald, in a mount namespace of this process alone. -1 where that is not
- * allowed. */
+/* A socket at journald's path, in a mount namespace of this process alone. -1 where that is not allowed. */
 static int fake_journal(void)
 {
 	struct sockaddr_un sa = { .sun_family = AF_UNIX, .sun_path = "/run/systemd/journal/socket" };
@@ -271,8 +270,8 @@ static int fake_journal(void)
 	return fd;
 }
 
-/* The value of FIELD=value\n in a datagram of the native protocol; our values have no line ends, so that is all of it.
- */
+/* The value of FIELD=value\n in a datagram of the native protocol; our values have no line ends, so that is the whole
+ * format. */
 static const char *field(const char *packet, const char *name, char *value, size_t size)
 {
 	char start[64];
@@ -298,8 +297,8 @@ static void receive(int fd, char *packet, size_t size)
 
 START_TEST(test_journal_records_have_fields_and_an_id_of_their_event)
 {
-	/* Proves what journald is sent: priority, event, our fields with their prefix, a message in one line, and an
-	 * id that follows from the event alone. */
+	/* Proves what journald receives: priority, event, our fields with their prefix, a one-line message, and an id
+	 * that depends on the event alone. */
 	const char *const fields[] = { "JOB", "train", "FILE", "a\nPRIORITY=0", NULL };
 	char packet[8192], value[256], id[64];
 	int journal = fake_journal();

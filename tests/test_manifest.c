@@ -101,8 +101,8 @@ END_TEST
 
 START_TEST(test_a_saved_index_is_loaded_as_it_was)
 {
-	/* Proves the way to disk and back, that nothing else is left in the folder, and that the hash is of the
-	 * content. */
+	/* Proves that writing and reading give the same index, that nothing else is left in the folder, and that the
+	 * hash is of the content. */
 	struct manifest ix = make(10), back = { 0 }, other = make(11);
 	char path[64];
 
@@ -126,7 +126,7 @@ END_TEST
 
 START_TEST(test_an_index_that_cannot_be_saved_leaves_nothing)
 {
-	/* Proves that a folder that is missing and a full device are errors, not half files. */
+	/* Proves that a missing folder and a full device are errors and leave no partial files. */
 	struct manifest ix = make(10), none;
 	char path[64];
 
@@ -140,7 +140,7 @@ END_TEST
 
 START_TEST(test_every_damaged_byte_is_noticed)
 {
-	/* Proves that no single flipped bit, cut or addition passes for an index. */
+	/* Proves that no single flipped bit, cut or addition is accepted as an index. */
 	struct manifest ix = make(3), out;
 
 	for (size_t i = 0; i < ix.block_bytes; i++) {
@@ -163,8 +163,8 @@ END_TEST
 
 START_TEST(test_a_forged_index_stays_inside_its_folder)
 {
-	/* Proves that a correct checksum over wrong content is not enough: whatever single 32-bit field is changed,
-	 * what is accepted is safe to use. */
+	/* Proves that a correct checksum over wrong content is not enough: whatever single 32-bit field is changed, an
+	 * accepted index is safe to use. */
 	static const uint32_t values[] = { 0, 1, 2, 3, 7, 11, 0x7fffffff, 0xffffffff };
 	struct manifest ix = make(3);
 	unsigned n_accepted = 0, n_refused = 0;
@@ -232,8 +232,8 @@ static int parse_list(const char *text, bool beneath, struct manifest *ix, struc
 
 START_TEST(test_a_list_is_read_line_by_line)
 {
-	/* Proves tabs, spaces, comments, CRLF, negative and extreme labels, spaces in paths, and a last line without
-	 * its end. */
+	/* Proves tabs, spaces, comments, CRLF, negative and extreme labels, spaces in paths, and a last line without a
+	 * newline. */
 	static const char text[] =
 		"# comment\n\n  \t\r\na/1.jpg\t5\r\na/2.jpg 6\nwith space/a b.jpg\t-7\n  b c.png   8  \n/abs/x.jpg\t9223372036854775807\n"
 		"top.jpg\t-9223372036854775808\na/3.jpg\t\t0\n../up.jpg 3";
@@ -269,7 +269,7 @@ END_TEST
 
 START_TEST(test_bad_lines_are_named_by_number)
 {
-	/* Proves that each mistake is refused with the line it is in. */
+	/* Proves that each mistake is refused with its line. */
 	static const struct {
 		const char *text, *words;
 		bool beneath;
@@ -305,8 +305,8 @@ END_TEST
 
 START_TEST(test_harmless_dots_stay_beneath)
 {
-	/* Proves the other side of the refusals: dots that lead nowhere are fine, and every folder on the way is listed
-	 * for checking. */
+	/* Proves the other side of the refusals: harmless dots are accepted, and every folder on the path is listed for
+	 * checking. */
 	struct dataset_error err;
 	struct manifest ix;
 
@@ -318,7 +318,7 @@ END_TEST
 
 START_TEST(test_many_folders_in_any_order)
 {
-	/* Proves that folders that return after others are found again, so that each is stored once. */
+	/* Proves that a folder that appears again after others is found, so that each folder is stored once. */
 	char *text = malloc(1 << 20), *at = text;
 	struct dataset_error err;
 	struct manifest ix;

@@ -1,4 +1,5 @@
-/* A fake service manager: what it receives, what it may pass, and what happens without one. */
+/* A fake service manager: the messages that it receives, the descriptors that it may pass, and behaviour without a
+ * manager. */
 #include "notify.h"
 #include "suite.h"
 
@@ -73,8 +74,8 @@ END_TEST
 
 START_TEST(test_reloading_carries_the_monotonic_time)
 {
-	/* Proves that the time lies between two looks at the same clock: systemd discards a reload whose time is not.
-	 */
+	/* Proves that the time lies between two readings of the same clock: systemd ignores a reload with another
+	 * time. */
 	struct timespec before, after;
 	unsigned long long usec;
 
@@ -90,7 +91,8 @@ END_TEST
 
 START_TEST(test_a_status_cannot_smuggle_an_assignment_and_is_cut)
 {
-	/* Proves that line ends in a status become blanks and that a long one stays a datagram of sane size. */
+	/* Proves that line ends in a status become blanks and that a long status is truncated to a datagram of sane
+	 * size. */
 	char longer[4096];
 	const char *message;
 
@@ -108,7 +110,7 @@ END_TEST
 
 START_TEST(test_an_abstract_manager_is_reached)
 {
-	/* Proves the @name form, as containers use it. */
+	/* Proves the @name form, which containers use. */
 	struct sockaddr_un sa = { .sun_family = AF_UNIX };
 	int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0), n;
 	char name[64];
@@ -126,7 +128,7 @@ END_TEST
 
 START_TEST(test_without_a_manager_nothing_happens)
 {
-	/* Proves that no manager, a manager that is gone and addresses we do not speak are all silent and harmless. */
+	/* Proves that no manager, a dead manager and unsupported addresses are all silent and harmless. */
 	static const char *const addresses[] = { "", "vsock:2:1234", "relative/path", "/nonexistent/notify" };
 	char longer[200];
 
@@ -146,7 +148,7 @@ END_TEST
 
 START_TEST(test_watchdog_interval_is_half_of_what_is_allowed)
 {
-	/* Proves the interval, and that a watchdog for another process, nonsense and absence mean none. */
+	/* Proves the interval, and that a watchdog for another process, an invalid one and a missing one mean none. */
 	char pid[32];
 
 	ck_assert_uint_eq(notify_watchdog_interval_ns(), 0);
@@ -165,9 +167,9 @@ START_TEST(test_watchdog_interval_is_half_of_what_is_allowed)
 }
 END_TEST
 
-/* Runs in a process of its own, because the protocol wants descriptor 3, which in this one is Check's. pid_offset 0:
- * meant for us. Returns what notify_listen_fds gave plus 100, or 99 when the environment or the close-on-exec flag is
- * not as it should be. */
+/* Runs in a process of its own, because the protocol wants descriptor 3, which belongs to Check in this process.
+ * pid_offset 0: meant for this process. Returns the result of notify_listen_fds plus 100, or 99 when the environment or
+ * the close-on-exec flag is wrong. */
 static int listen_fds_in_child(const char *n_fds, int n_open, int pid_offset)
 {
 	pid_t child = fork();
@@ -212,7 +214,7 @@ END_TEST
 
 START_TEST(test_listen_fds_that_make_no_sense_are_refused)
 {
-	/* Proves that fewer descriptors than announced, and counts that are no count, are errors. */
+	/* Proves that fewer descriptors than announced, and invalid counts, are errors. */
 	ck_assert_int_eq(listen_fds_in_child("2", 1, 0), -EINVAL);
 	ck_assert_int_eq(listen_fds_in_child("x", 1, 0), -EINVAL);
 	ck_assert_int_eq(listen_fds_in_child("65", 65, 0), -EINVAL);

@@ -1,4 +1,4 @@
-/* The header of .npy files, bytes in. What numpy itself writes is read in tests/python/test_arrays.py. */
+/* The header of .npy files, from bytes. tests/python/test_arrays.py reads the files that numpy itself writes. */
 #include <check.h>
 #include <errno.h>
 #include <stdio.h>
@@ -39,7 +39,7 @@ static int parse(unsigned version, const char *text)
 
 START_TEST(test_what_numpy_writes_is_read)
 {
-	/* Proves type, shape and offsets of the header that numpy.save writes, in all three versions. */
+	/* Proves type, shape and offsets of numpy.save's header, in all three versions. */
 	for (unsigned version = 1; version <= 3; version++) {
 		ck_assert_int_eq(
 			parse(version, "{'descr': '<f4', 'fortran_order': False, 'shape': (10000, 256), }      \n"), 0);
@@ -81,7 +81,7 @@ END_TEST
 
 START_TEST(test_other_spellings_of_the_same_dictionary_are_read)
 {
-	/* Proves key order, quotes, spaces, and shapes of no, one and nine dimensions. */
+	/* Proves key order, quotes, spaces, and shapes of zero, one and nine dimensions. */
 	static const struct {
 		const char *text;
 		unsigned n_dims;
@@ -102,7 +102,7 @@ END_TEST
 
 START_TEST(test_refusals_say_what_to_do)
 {
-	/* Proves that each unserved or damaged header is refused with words that fit. */
+	/* Proves that each unsupported or damaged header is refused with a fitting message. */
 	static const struct {
 		const char *text, *words;
 	} refused[] = {
@@ -161,7 +161,7 @@ START_TEST(test_foreign_files_and_versions_are_refused)
 	ck_assert_int_eq(parse(4, "{'descr': '<f4', 'fortran_order': False, 'shape': (3,)}"), -EINVAL);
 	ck_assert(strstr(f.err.text, "version 4.0"));
 	ck_assert_int_eq(parse(2, "{'descr': '<f4', 'fortran_order': False, 'shape': (3,)}"), 0);
-	f.bytes[10] = 1; /* 64 KiB more than there are */
+	f.bytes[10] = 1; /* 64 KiB more than the file has */
 	ck_assert_int_eq(npy_parse(f.bytes, sizeof(f.bytes), &f.npy, &f.err), -EINVAL);
 	ck_assert(strstr(f.err.text, "64 KiB"));
 	ck_assert_int_eq(npy_parse("PK\3\4 a zip file, .npz", 20, &f.npy, &f.err), -EINVAL);

@@ -1,4 +1,4 @@
-/* Own batches: the indices that a trainer sends ahead are charged to its user, up to what the user may have. */
+/* Own batches: the indices that a trainer sends ahead are charged to its user, up to the user's limit. */
 #include "streams.h"
 
 enum { LIMIT_BYTES = 4000, USER = 1000 };
@@ -15,7 +15,7 @@ START_TEST(test_index_batches_are_charged_until_they_are_used_or_dropped)
 	s->charged_bytes = &sum;
 	struct trainer *t = attach(s, 0);
 	ck_assert_int_eq(loader_seek(&t->c, 1, &(struct position){ 0 }), 0);
-	/* Two are begun at once, and cost nothing more. */
+	/* Two are started at once, and cost nothing more. */
 	for (uint64_t step = 0; step < 2; step++)
 		ck_assert_int_eq(stream_push(&t->c, 1, step, index, 100, false), 0);
 	ck_assert_uint_eq(sum, 1);

@@ -1,7 +1,7 @@
-/* A peer of a server in this process, over a socket pair: no message is lost for what passes by, and none keeps the
+/* A peer of a server in this process, over a socket pair: a temporary error loses no message, and no error blocks the
  * loop for ever.
  *
- * send and sendmsg are this program's own, in front of the library's, so that they can be made to fail. */
+ * send and sendmsg are this program's own and take precedence over the library's, so that they can be made to fail. */
 #include <check.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -22,8 +22,8 @@
 
 static struct {
 	int error;      /* 0: none */
-	unsigned after; /* so many sends still work, */
-	unsigned n;     /* then so many fail */
+	unsigned after; /* this many sends still work, */
+	unsigned n;     /* then this many fail */
 	unsigned n_tried;
 } faults;
 
@@ -60,7 +60,7 @@ static struct {
 	struct accounts accounts;
 	int listen_fd, client;
 	unsigned n_messages, n_closed;
-	bool echoes; /* each message makes the client's end say another one */
+	bool echoes; /* each message makes the client's end send another one */
 	struct wire_arena arena;
 } t;
 
@@ -153,7 +153,7 @@ static void say_hello(void)
 	ck_assert_int_eq(wire_send(t.client, &m.base, NULL, 0, 0), 0);
 }
 
-/* What the daemon says next, while its loop runs; NULL: it has hung up. */
+/* The daemon's next message, while its loop runs; NULL: it has hung up. */
 static const Batchd__Wire__ServerMessage *hear(int *fd)
 {
 	static unsigned char buf[WIRE_MAX_BYTES];
@@ -210,7 +210,7 @@ static const int passing[] = { ENOBUFS, ENOMEM, ETOOMANYREFS, EAGAIN, EINTR };
 
 START_TEST(test_no_message_is_lost_for_want_of_memory)
 {
-	/* Proves that whichever send fails for something that passes, once or several times, every message arrives, in
+	/* Proves that whichever send fails with a temporary error, once or several times, every message arrives, in
 	 * order. */
 	struct peer *p = meet_and_greet();
 
@@ -235,7 +235,7 @@ END_TEST
 
 START_TEST(test_a_parcel_is_not_lost_either)
 {
-	/* Proves the same of what many are told. */
+	/* Proves the same for a message to many peers. */
 	struct peer *p = meet_and_greet();
 	Batchd__Wire__ServerMessage m = BATCHD__WIRE__SERVER_MESSAGE__INIT;
 	Batchd__Wire__Progress progress = BATCHD__WIRE__PROGRESS__INIT;
@@ -255,8 +255,8 @@ END_TEST
 
 START_TEST(test_a_send_that_cannot_work_ends_the_connection)
 {
-	/* Proves that a client is not left waiting for a message that will never come: for an error that does not pass
-	 * it is shown out, whether the message went at once, from the queue, or as a Wake. */
+	/* Proves that a client does not wait for a message that will never come: after a permanent error it is
+	 * disconnected, whether the message was sent at once, from the queue, or as a Wake. */
 	struct peer *p = meet_and_greet();
 
 	faults.error = _i == 1 ? ENOBUFS : EACCES;
@@ -282,7 +282,7 @@ END_TEST
 
 START_TEST(test_a_wake_is_repeated_until_it_is_sent)
 {
-	/* Proves that a Wake that a send refuses comes later, once. */
+	/* Proves that a Wake whose send fails is sent later, once. */
 	struct peer *p = meet_and_greet();
 
 	faults.error = passing[_i];
@@ -295,7 +295,7 @@ START_TEST(test_a_wake_is_repeated_until_it_is_sent)
 	const Batchd__Wire__ServerMessage *m = hear(NULL);
 
 	while (m->body_case == BATCHD__WIRE__SERVER_MESSAGE__BODY_WAKE) {
-		m = hear(NULL); /* EINTR: the first went after all */
+		m = hear(NULL); /* EINTR: the first was sent after all */
 	}
 	ck_assert_int_eq(m->body_case, BATCHD__WIRE__SERVER_MESSAGE__BODY_BATCH);
 }
@@ -325,14 +325,14 @@ START_TEST(test_a_wake_behind_a_full_socket_comes_when_it_is_read)
 
 	ck_assert_msg(poll(&ready, 1, 0) == 1, "the Wake is lost");
 	ck_assert_int_eq(hear(NULL)->body_case, BATCHD__WIRE__SERVER_MESSAGE__BODY_WAKE);
-	ck_assert_int_eq(p->events, UV_READABLE); /* and the socket is not watched for nothing */
+	ck_assert_int_eq(p->events, UV_READABLE); /* and the socket is not watched without need */
 }
 END_TEST
 
 START_TEST(test_descriptors_that_wait_to_be_read_are_charged)
 {
-	/* Proves that duplicates which the daemon keeps for a client that does not read count as its user's, are given
-	 * back when they have gone, and are refused beyond fds_per_user. */
+	/* Proves that duplicates that the daemon keeps for a client that does not read count as its user's, are given
+	 * back once they are sent, and are refused beyond fds_per_user. */
 	struct peer *p = meet_and_greet();
 	const uint64_t limit[ACCOUNT_N_KINDS] = { 0 }, per_user[ACCOUNT_N_KINDS] = { [ACCOUNT_FDS] = 8 };
 	const int fds[] = { t.client, t.client, t.client };
@@ -354,7 +354,7 @@ START_TEST(test_descriptors_that_wait_to_be_read_are_charged)
 	send_batch(p, n++, fds, 3);
 	send_batch(p, n++, fds, 3);
 	ck_assert(!p->doomed);
-	send_batch(p, n++, fds, 3); /* 2 of the connection's own and 6 that wait are 8 */
+	send_batch(p, n++, fds, 3); /* the connection's own 2 and the 6 that wait are 8 */
 	ck_assert(p->doomed);
 	ck_assert_uint_eq(account_used(&t.accounts, getuid(), ACCOUNT_FDS), before + 6);
 }
@@ -364,8 +364,8 @@ END_TEST
 
 START_TEST(test_a_hello_that_lies_there_is_in_time)
 {
-	/* Proves that a client that has said Hello is served, though its timer is due before the loop looks at the
-	 * socket, as it is where the loop stood still. */
+	/* Proves that a client that has said Hello is served even if its timer is due before the loop looks at the
+	 * socket, as after a pause of the loop. */
 	t.server->limits.hello_timeout_ns = 0;
 	(void)meet();
 	say_hello();
@@ -376,7 +376,7 @@ END_TEST
 
 START_TEST(test_no_hello_is_still_refused)
 {
-	/* Proves that a client that says nothing, or something else, is shown out. */
+	/* Proves that a client that sends nothing, or another message, is disconnected. */
 	t.server->limits.hello_timeout_ns = 0;
 	(void)meet();
 	if (_i) {
@@ -391,7 +391,8 @@ START_TEST(test_no_hello_is_still_refused)
 }
 END_TEST
 
-/* A process of its own makes the pair and hands both ends over, so that it is the peer; it ends when *leash is closed. */
+/* A process of its own makes the pair and hands both ends over, so that it is the peer; it ends when *leash is
+ * closed. */
 static pid_t make_pair_elsewhere(int pair[2], int *leash)
 {
 	int way[2], pipe_fds[2], got[2];
@@ -429,8 +430,8 @@ static pid_t make_pair_elsewhere(int pair[2], int *leash)
 
 START_TEST(test_a_socket_that_outlives_its_process_cannot_keep_the_loop)
 {
-	/* Proves that what a process has said before it ended is heard, but not what others go on saying through its
-	 * socket: they could do so for ever, and the loop would hear nothing else. */
+	/* Proves that messages that a process sent before it ended are processed, but not those that other processes
+	 * send through its socket later: they could do so for ever, and the loop would process nothing else. */
 	int pair[2], leash, status;
 	pid_t pid = make_pair_elsewhere(pair, &leash);
 
@@ -451,7 +452,7 @@ START_TEST(test_a_socket_that_outlives_its_process_cannot_keep_the_loop)
 		uv_run(&t.loop, UV_RUN_NOWAIT);
 	}
 	ck_assert_uint_ge(t.n_messages, 2);
-	ck_assert_uint_le(t.n_messages, 40); /* a turn of the socket came before the end was seen */
+	ck_assert_uint_le(t.n_messages, 40); /* the loop read the socket once before it noticed the end */
 }
 END_TEST
 

@@ -1,6 +1,5 @@
-/* Pipelines: what is understood, what is refused and with which words, and that a row depends on its key and nothing
- * else. (Pixels against Pillow and distributions against torch are tests/python/test_pixels.py's and
- * test_random_ops.py's.) */
+/* Pipelines: what is accepted, what is refused with which message, and that a row depends on its key and nothing else.
+ * (tests/python/test_pixels.py compares pixels with Pillow, test_random_ops.py distributions with torch.) */
 #include "pipeline/pipeline.h"
 
 #include <check.h>
@@ -20,7 +19,7 @@
 static unsigned long n_allocations;
 #else
 #define CAN_COUNT 1
-/* glibc's allocator under its inner names, with a counter in front of it. */
+/* glibc's allocator under its internal names, with a counter in front of it. */
 void *__libc_malloc(size_t n);
 void *__libc_calloc(size_t n, size_t size);
 void *__libc_realloc(void *old, size_t n);
@@ -80,7 +79,7 @@ static void expect_refusal(const char *text, enum dtype dtype, const char *words
 		ck_assert_msg(strstr(err.text, word) != NULL, "'%s' does not say '%s'", err.text, word);
 }
 
-/* A JPEG with a little of everything in it. The caller frees it. */
+/* A JPEG with a bit of everything in it. The caller frees it. */
 static uint8_t *jpeg_new(uint32_t width, uint32_t height, unsigned long *n_bytes)
 {
 	struct jpeg_compress_struct c;
@@ -107,7 +106,7 @@ static uint8_t *jpeg_new(uint32_t width, uint32_t height, unsigned long *n_bytes
 	return out;
 }
 
-/* A thread's things. */
+/* Resources of one thread. */
 struct bench {
 	struct pipeline_worker *worker;
 	struct decoder *decoder;
@@ -140,7 +139,7 @@ static uint8_t *run(struct bench b, const struct pipeline *p, const uint8_t *fil
 	return row;
 }
 
-/* As the epoch does that fills the decoded cache: with what the prefix gave where it lies. */
+/* As in the epoch that fills the decoded cache: continues with the prefix's result in place. */
 static uint8_t *run_both_halves(struct bench b, const struct pipeline *p, const uint8_t *file, size_t n,
 				struct sample_key key)
 {
@@ -210,7 +209,7 @@ END_TEST
 
 START_TEST(test_every_part_of_the_key_matters)
 {
-	/* Seed, epoch (beyond 32 bits too), index and op each give other numbers. */
+	/* Seed, epoch (beyond 32 bits too), index and op: each gives other numbers. */
 	struct sample_key keys[] = { { 0, 0, 0 },          { 1, 0, 0 }, { 1ull << 32, 0, 0 }, { 0, 1, 0 },
 				     { 0, 1ull << 32, 0 }, { 0, 0, 1 }, { 0, 0, 1ull << 32 } };
 	uint32_t first[8];
@@ -227,8 +226,8 @@ END_TEST
 
 START_TEST(test_ranges_are_kept)
 {
-	/* Uniform floats are in [a, b), also where b - a is tiny; whole numbers below n; certain and impossible chances
-	 * are. */
+	/* Uniform floats are in [a, b), also where b - a is tiny; whole numbers are below n; certain and impossible
+	 * chances are certain and impossible. */
 	struct random r;
 
 	random_init(&r, (struct sample_key){ 1, 2, 3 }, 4);
@@ -317,8 +316,8 @@ END_TEST
 
 START_TEST(test_uint8_leaves_normalisation_to_the_trainer)
 {
-	/* With uint8 the mean and deviation are reported, with floats they are applied; without a Normalize there is
-	 * nothing to report. */
+	/* With uint8 the mean and deviation are reported, with floats they are applied; without Normalize nothing is
+	 * reported. */
 	struct pipeline *bytes = parse("val224"), *floats = parse_as("val224", DTYPE_FLOAT32, LAYOUT_NCHW),
 			*none = parse("[[\"CenterCrop\",8]]");
 	float mean[3], std[3];
@@ -335,7 +334,7 @@ END_TEST
 
 START_TEST(test_mistakes_are_named)
 {
-	/* Each message says which op and argument, what it is and what was expected. */
+	/* Each message names the op and argument, the value and what was expected. */
 	static const struct {
 		const char *text, *words;
 	} mistakes[] = {
@@ -392,7 +391,7 @@ END_TEST
 
 START_TEST(test_both_sides_of_the_limits)
 {
-	/* 64 ops and 16 KiB of text are taken, one more is not. */
+	/* 64 ops and 16 KiB of text are accepted, one more is not. */
 	char text[20000] = "[[\"CenterCrop\",8]";
 	struct pipeline *p;
 
@@ -416,7 +415,7 @@ END_TEST
 
 START_TEST(test_a_row_depends_on_its_key_alone)
 {
-	/* A worker that has done other things before gives what a fresh one gives; another key gives another row. */
+	/* A worker with earlier work gives the same row as a fresh one; another key gives another row. */
 	unsigned long n, n_other;
 	uint8_t *file = jpeg_new(211, 157, &n), *other = jpeg_new(640, 80, &n_other);
 	struct pipeline *p = parse(everything), *crop = parse("val224");
@@ -446,7 +445,7 @@ END_TEST
 
 START_TEST(test_resumed_rows_are_the_same_rows)
 {
-	/* Prefix, itself or a copy of it, and the rest give what one run gives, wherever the prefix ends. */
+	/* Prefix, itself or a copy of it, and the rest give the same as one run, wherever the prefix ends. */
 	static const char *const texts[] = {
 		"train224",
 		"val224",
@@ -508,7 +507,7 @@ static int run_round(struct bench b, const struct pipeline *p, uint8_t *const fi
 
 START_TEST(test_steady_state_allocates_nothing)
 {
-	/* Once a worker has seen its samples, seeing them again asks the allocator for nothing. */
+	/* Once a worker has seen its samples, seeing them again allocates nothing. */
 	static const char *const texts[] = { "train224", "val224", everything };
 	unsigned long n[2], before, after;
 	int n_failed;
@@ -599,8 +598,8 @@ static int outcome(const char *text, uint32_t width, uint32_t height, struct ima
 
 START_TEST(test_images_that_do_not_fit_are_outcomes)
 {
-	/* Too small for a crop, or so long that a resize would explode: the sample's fault, with a text, before memory
-	 * is spent. */
+	/* Too small for a crop, or so long that a resize would explode: an error of the sample, with a text, before
+	 * memory is spent. */
 	struct image_error err = { "" };
 
 	ck_assert_int_eq(outcome("[[\"RandomCrop\",32]]", 31, 40, &err), IMAGE_E_FORMAT);
@@ -613,9 +612,9 @@ START_TEST(test_images_that_do_not_fit_are_outcomes)
 		IMAGE_E_LIMIT);
 	ck_assert_int_eq(outcome("[[\"RandomHorizontalFlip\",0],[\"Resize\",8192],[\"CenterCrop\",8]]", 1, 60000, &err),
 			 IMAGE_E_LIMIT);
-	/* A prefix that is not this pipeline's (a cache entry of another one) is noticed. */
+	/* A prefix of another pipeline (another one's cache entry) is detected. */
 	ck_assert_int_eq(outcome("[[\"CenterCrop\",8]]", 9, 8, &err), IMAGE_E_CORRUPT);
-	/* Without an op that looks at the whole, only the kept part is computed, so the same factor is fine. */
+	/* Without an op that needs the whole image, only the kept part is computed, so the same factor is accepted. */
 	ck_assert_int_eq(
 		outcome("[[\"RandomHorizontalFlip\",0],[\"Resize\",4096],[\"CenterCrop\",8]]", 100, 25000, &err), 0);
 }

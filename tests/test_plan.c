@@ -8,7 +8,7 @@
 #include "core/plan.h"
 #include "suite.h"
 
-/* The sanitizers stop the program at an allocation that malloc would just refuse; one case here wants the refusal. */
+/* The sanitizers stop the program at an allocation that malloc would refuse; one case here needs the refusal. */
 __attribute__((visibility("default"))) const char *__asan_default_options(void);
 const char *__asan_default_options(void)
 {
@@ -45,8 +45,8 @@ END_TEST
 
 START_TEST(test_wide_shuffle_is_torchs)
 {
-	/* Proves the shuffle of very large sets on a small one, against the same loop over draws that torch made with
-	 * seed 5. */
+	/* Proves the shuffle of very large sets on a small one, against the same loop over torch's draws with seed
+	 * 5. */
 	static const uint32_t expected[] = { 298, 127, 35, 39, 441, 895, 610, 299, 855, 876, 879, 511 };
 	uint32_t order32[1000];
 	uint64_t order64[1000];
@@ -67,8 +67,8 @@ END_TEST
 
 START_TEST(test_every_sample_is_read_once_and_padding_is_marked)
 {
-	/* Proves that rows not marked as padding hold each sample exactly once, padding comes last, and ranks are
-	 * equally long. */
+	/* Proves that rows not marked as padding hold each sample exactly once, that padding comes last, and that ranks
+	 * are equally long. */
 	for (uint64_t n = 1; n < 40; n++) {
 		for (uint32_t w = 1; w < 12; w++) {
 			for (uint64_t base = 0; base <= n; base += 5) {
@@ -125,7 +125,7 @@ END_TEST
 
 START_TEST(test_resume_at_any_base_continues_the_same_order)
 {
-	/* Proves that an epoch cut anywhere and resumed with another world size reads the same sequence on. */
+	/* Proves that an epoch cut anywhere and resumed with another world size continues the same sequence. */
 	struct plan *whole = make((struct plan_spec){ .n_samples = 101, .seed = 3, .world_size = 1, .shuffle = true });
 
 	for (uint64_t base = 0; base < 101; base++) {
@@ -145,7 +145,7 @@ END_TEST
 
 START_TEST(test_an_epoch_that_is_all_consumed_has_no_rows)
 {
-	/* Proves that a base at or behind the end, which a token of an epoch's last batch holds, is an empty rest. */
+	/* Proves that a base at or after the end, as in the token of an epoch's last batch, leaves nothing. */
 	for (uint64_t base = 10; base < 13; base++) {
 		struct plan *p =
 			make((struct plan_spec){ .n_samples = 10, .base = base, .world_size = 3, .shuffle = true });
@@ -168,7 +168,7 @@ END_TEST
 
 START_TEST(test_impossible_plans_are_refused)
 {
-	/* Proves that a world of nobody and a size beyond int64 are -EINVAL, and an impossible array -ENOMEM. */
+	/* Proves that a world of size 0 and a size beyond int64 are -EINVAL, and an impossible array -ENOMEM. */
 	struct plan_spec nobody = { .n_samples = 5 }, large = { .n_samples = 1ull << 63, .world_size = 1 };
 	struct plan_spec no_memory = { .n_samples = 1ull << 60, .world_size = 1, .shuffle = true };
 	struct plan *p;
@@ -205,8 +205,7 @@ static void *take_and_give_back(void *arg)
 
 START_TEST(test_threads_share_a_plan)
 {
-	/* Proves that references may be taken and given back by any thread; the last one frees (seen by the
-	 * sanitizers). */
+	/* Proves that any thread may take and drop references; the last drop frees (checked by the sanitizers). */
 	struct plan *p = make((struct plan_spec){ .n_samples = 1000, .world_size = 2, .shuffle = true });
 	pthread_t t[4];
 

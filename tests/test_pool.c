@@ -21,7 +21,7 @@ struct batch {
 	struct fixture *f;
 	atomic_int made[ROWS];
 	atomic_int fetched, tried;
-	int would_block_every; /* rows whose number it divides are not at hand; 0: all are */
+	int would_block_every; /* rows whose number this divides are not in memory; 0: all are */
 	bool cancel_at_first;
 	int n_done;
 };
@@ -86,7 +86,7 @@ static void teardown(struct fixture *f)
 	pool_queue_remove(f->pool, &f->queue);
 	pool_close(f->pool, NULL, NULL);
 	uv_run(&f->loop, UV_RUN_DEFAULT);
-	ck_assert_int_eq(uv_loop_close(&f->loop), 0); /* nothing was left alive */
+	ck_assert_int_eq(uv_loop_close(&f->loop), 0); /* no handle is left open */
 }
 
 static struct batch *make_batch(struct fixture *f, uint32_t chunk)
@@ -125,7 +125,7 @@ END_TEST
 
 START_TEST(test_rows_that_would_block_are_fetched_by_io_threads)
 {
-	/* Each such row is made from its own input, none is lost when tickets run out. */
+	/* Each such row is made from its own input; none is lost when tickets run out. */
 	struct fixture f;
 	setup(&f, 2);
 	struct batch *b = make_batch(&f, 1);
@@ -163,8 +163,8 @@ static const struct pool_job_ops stuck_ops = { .run = run_row, .fetch = fetch_st
 
 START_TEST(test_a_disk_that_does_not_answer_holds_up_nobody_else)
 {
-	/* One queue's reads hang: another's rows are all made meanwhile, those that have to be fetched too. Then the
-	 * disk answers and nothing is lost. */
+	/* One queue's reads hang: meanwhile all rows of another queue are made, those that have to be read from disk
+	 * too. Then the disk answers and nothing is lost. */
 	struct fixture f;
 	struct pool_queue other;
 	struct stuck *hung = calloc(1, sizeof(*hung));
@@ -175,7 +175,7 @@ START_TEST(test_a_disk_that_does_not_answer_holds_up_nobody_else)
 				      .would_block_every = 1,
 				      .job = { .ops = &stuck_ops, .n_rows = ROWS, .chunk = 1 } };
 	pool_submit(f.pool, &f.queue, &hung->batch.job);
-	while (atomic_load(&hung->n_asked) < 2) /* it has what it can get */
+	while (atomic_load(&hung->n_asked) < 2) /* it has all that it can get */
 		sched_yield();
 	struct batch *b = make_batch(&f, 1);
 	b->would_block_every = 3;
@@ -195,7 +195,7 @@ START_TEST(test_a_disk_that_does_not_answer_holds_up_nobody_else)
 }
 END_TEST
 
-/* One user's queues on a server that does not answer. */
+/* Queues of one user on a server that does not answer. */
 enum { HUNG = 24 };
 
 struct hung {
@@ -271,8 +271,8 @@ static void make_one_batch(struct fixture *f, struct pool_queue *q, int would_bl
 
 START_TEST(test_servers_that_do_not_answer_leave_tickets_and_threads_for_others)
 {
-	/* Many jobs of one user hang, on many mounts or on one: rows that have to be fetched from a local disk, and
-	 * from another user's server, are made, as are rows of the same user's local files. */
+	/* Many jobs of one user hang, on many mounts or on one. Rows that have to be read from a local disk or from
+	 * another user's server are made, and so are rows of the same user's local files. */
 	for (int one = 0; one < 2; one++) {
 		struct fixture f;
 		struct pool_queue far;
@@ -303,7 +303,7 @@ static void wait_for_parked(struct fixture *f, uint64_t n)
 START_TEST(test_rows_at_hand_are_made_when_every_ticket_is_out)
 {
 	/* Jobs on local disks hang in every I/O thread and hold every ticket: no worker waits with them, rows that need
-	 * no ticket are made, and those that found none are made once there is one. */
+	 * no ticket are made, and rows that found none are made once a ticket is free. */
 	struct fixture f;
 	setup_with(&f, 2, 2, 8);
 	struct hung *h = hang(&f, 0, false, 2);
@@ -329,7 +329,7 @@ END_TEST
 
 START_TEST(test_a_row_without_a_ticket_can_be_cancelled)
 {
-	/* Every ticket is out, a row has been returned: its job, cancelled, is done at once and once. */
+	/* Every ticket is in use and a row has been returned: its job, cancelled, completes at once, and once. */
 	struct fixture f;
 	setup_with(&f, 1, 2, 8);
 	struct hung *h = hang(&f, 0, false, 2);
@@ -379,7 +379,7 @@ static const struct pool_job_ops twice_ops = { .run = run_twice, .fetch = fetch_
 
 START_TEST(test_a_row_may_need_several_inputs)
 {
-	/* Each is fetched by an I/O thread with the row's one ticket; several rows may share a ticket. */
+	/* An I/O thread fetches each row with the row's ticket; several rows may share a ticket. */
 	static const uint32_t chunks[] = { 1, 7 };
 	for (size_t i = 0; i < 2; i++) {
 		struct fixture f;
@@ -469,8 +469,8 @@ START_TEST(test_the_queue_with_fewer_ready_batches_goes_first)
 	gate->job.n_rows = 1;
 	pool_submit(f.pool, &f.queue, &gate->job);
 	uv_run(&f.loop, UV_RUN_DEFAULT);
-	/* Cancelled and submitted again under one another's feet would race; the lock makes the pair of submits the
-	 * only window. */
+	/* Cancelling and submitting while the queues run would race; the lock makes the pair of submits the only
+	 * window. */
 	pool_submit(f.pool, &other, &b.job);
 	pool_submit(f.pool, &f.queue, &a.job);
 	uv_run(&f.loop, UV_RUN_DEFAULT);
@@ -485,7 +485,7 @@ END_TEST
 
 START_TEST(test_a_job_nobody_waits_for_is_found_by_draining)
 {
-	/* No wake-up for it; whoever comes to need it drains. */
+	/* Completion sends no wake-up; a caller that needs the result drains the queue. */
 	struct fixture f;
 	setup(&f, 2);
 	struct batch *b = make_batch(&f, 7);
@@ -499,8 +499,8 @@ START_TEST(test_a_job_nobody_waits_for_is_found_by_draining)
 	ck_assert_int_eq(b->n_done, 0);
 	pool_drain(f.pool);
 	check_all_made_once(b);
-	uv_run(&f.loop, UV_RUN_NOWAIT); /* takes notice of on_done's uv_stop */
-	/* Somebody comes to wait after it was done: its done comes by itself. */
+	uv_run(&f.loop, UV_RUN_NOWAIT); /* lets on_done's uv_stop take effect */
+	/* A consumer starts to wait after completion: its done comes without a drain. */
 	memset(b->made, 0, sizeof(b->made));
 	b->n_done = 0;
 	pool_submit(f.pool, &f.queue, &b->job);
@@ -511,7 +511,7 @@ START_TEST(test_a_job_nobody_waits_for_is_found_by_draining)
 	uv_run(&f.loop, UV_RUN_DEFAULT);
 	check_all_made_once(b);
 	pool_queue_set_urgency(f.pool, &f.queue, 0, false);
-	/* Cancelled after it was done: its done comes by itself. */
+	/* Cancelled after completion: its done comes without a drain. */
 	memset(b->made, 0, sizeof(b->made));
 	b->n_done = 0;
 	pool_submit(f.pool, &f.queue, &b->job);
@@ -531,7 +531,7 @@ END_TEST
 static int run_slowly(struct pool_job *job, void *worker, uint32_t first, uint32_t n, struct pool_ticket *ticket)
 {
 	struct batch *b = (struct batch *)job;
-	/* Rows that wait for one another: done only when two workers are at them. */
+	/* Rows that wait for each other: done only when two workers run them. */
 	for (atomic_fetch_add(&b->fetched, 1); atomic_load(&b->fetched) < 4;)
 		sched_yield();
 	return run_row(job, worker, first, n, ticket);
@@ -541,8 +541,8 @@ static const struct pool_job_ops slow_ops = { .run = run_slowly, .fetch = fetch_
 
 START_TEST(test_workers_wake_one_another)
 {
-	/* A submit wakes one worker; four rows that need each other are made all the same, since each worker wakes the
-	 * next. */
+	/* A submit wakes one worker; four rows that need each other are made all the same, because each worker wakes
+	 * the next. */
 	struct fixture f;
 	setup(&f, 4);
 	for (int i = 0; i < 100; i++) {
@@ -578,7 +578,7 @@ static void task_done(struct pool_task *t)
 
 START_TEST(test_a_task_runs_once_off_the_loop_and_comes_back_to_it)
 {
-	/* ran is written by the I/O thread, done by the loop thread; ThreadSanitizer watches the hand-over. */
+	/* The I/O thread writes `ran`, the loop thread writes `done`; ThreadSanitizer checks the hand-over. */
 	struct fixture f;
 	setup(&f, 1);
 	struct job_task t = { .task = { .run = task_run, .done = task_done }, .f = &f };

@@ -1,4 +1,4 @@
-/* Whose rows a worker takes next, among the queues of one user: real threads, one worker, rows that take a while. */
+/* Which queue's rows a worker takes next, among the queues of one user: real threads, one worker, slow rows. */
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,8 +11,8 @@ enum { MOST_ROWS = 400, ROW_NS = 1000000 };
 struct fixture {
 	uv_loop_t loop;
 	struct pool *pool;
-	uv_sem_t gate;           /* what the row 'g' waits for */
-	char log[3 * MOST_ROWS]; /* rows made, in order; the only worker writes it */
+	uv_sem_t gate;           /* row 'g' waits for this */
+	char log[3 * MOST_ROWS]; /* rows made, in order; only the single worker writes it */
 	size_t n_logged;
 	int n_left; /* jobs; the loop ends at 0 */
 };
@@ -82,7 +82,7 @@ static void submit(struct fixture *f, struct pool_queue *q, struct rows *r, char
 
 START_TEST(test_a_queue_with_ready_batches_gets_its_share_beside_one_that_never_has_any)
 {
-	/* Its trainer may have taken them since: what the pool knows of ready batches may be old. */
+	/* The trainer may have taken them since: the pool's count of ready batches may be out of date. */
 	struct fixture f;
 	struct pool_queue starving, ready;
 	struct rows many, one;
@@ -104,7 +104,7 @@ END_TEST
 
 START_TEST(test_a_queue_that_had_the_machine_alone_does_not_wait_for_a_new_one_to_catch_up)
 {
-	/* Nothing was listed when the new queue began to have work, so there was nothing to be level with. */
+	/* The list was empty when the new queue got work, so there was no other queue to be equal with. */
 	struct fixture f;
 	struct pool_queue old, new;
 	struct rows alone, gate, first, second;

@@ -1,5 +1,5 @@
-/* The worker pool between users: rows that never end, disks that never answer and queues without number cost the user
- * that has them, and no other. Real threads; what "never" waits for is the other user's end. */
+/* The worker pool between users: rows that never end, disks that never answer and huge numbers of queues cost their own
+ * user, and no other. Real threads; "never" means until the other user's rows are made. */
 #include <check.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -16,8 +16,8 @@ struct fixture {
 	uv_loop_t loop;
 	struct pool *pool;
 	struct pool_queue alice, bob;
-	uv_sem_t gate;           /* what Bob's rows wait for */
-	uv_sem_t turn;           /* what one of Alice's waits for */
+	uv_sem_t gate;           /* Bob's rows wait for this */
+	uv_sem_t turn;           /* one of Alice's rows waits for this */
 	atomic_int n_waiting;    /* rows that wait, or have waited */
 	char log[4 * MOST_ROWS]; /* rows made, in order */
 	atomic_int n_logged;
@@ -28,12 +28,12 @@ struct batch {
 	struct fixture *f;
 	char name;
 	uv_sem_t *waits_for;   /* before each row */
-	bool from_disk;        /* its rows are not at hand */
-	uv_sem_t *hangs_until; /* its disk does */
+	bool from_disk;        /* its rows are not in memory */
+	uv_sem_t *hangs_until; /* its disk hangs until then */
 	int n_done;
 };
 
-/* Once it is open it stays so. */
+/* Once it is open it stays open. */
 static void pass(struct fixture *f, uv_sem_t *gate)
 {
 	atomic_fetch_add(&f->n_waiting, 1);
@@ -118,7 +118,7 @@ static void wait_for(struct fixture *f, const struct batch *b)
 		uv_run(&f->loop, UV_RUN_ONCE);
 }
 
-/* Until that many rows have come to a gate. */
+/* Waits until that many rows have reached a gate. */
 static void wait_for_rows(struct fixture *f, int n)
 {
 	while (atomic_load(&f->n_waiting) < n)
@@ -127,8 +127,8 @@ static void wait_for_rows(struct fixture *f, int n)
 
 START_TEST(test_a_user_whose_rows_never_end_leaves_others_their_share_of_the_workers)
 {
-	/* Every worker is in one of Bob's rows, which end when all of Alice's are made: relief threads make hers. Bob's
-	 * own further rows get none. */
+	/* Every worker runs one of Bob's rows, which end when all of Alice's are made: relief threads make hers. Relief
+	 * threads make none of Bob's other rows. */
 	struct fixture f;
 	unsigned n_workers = _i ? 4 : 1;
 	setup(&f, n_workers);
@@ -154,7 +154,7 @@ static uint64_t now_ns(void)
 
 START_TEST(test_a_user_with_its_share_of_the_workers_in_long_rows_goes_behind_others)
 {
-	/* One of Bob's rows lasts, and his queue is the more urgent one: the other worker makes all of Alice's rows
+	/* One of Bob's rows is slow, and his queue is the more urgent one: the other worker makes all of Alice's rows
 	 * first all the same, then his. */
 	struct fixture f;
 	setup(&f, 2);
@@ -165,9 +165,9 @@ START_TEST(test_a_user_with_its_share_of_the_workers_in_long_rows_goes_behind_ot
 	submit(&f, &f.bob, &lasts, 1);
 	wait_for_rows(&f, 1);
 	uint64_t begin = now_ns();
-	submit(&f, &f.alice, &first, 1); /* keeps the other worker until both have more */
+	submit(&f, &f.alice, &first, 1); /* occupies the other worker until both users have more rows */
 	wait_for_rows(&f, 2);
-	while (now_ns() < begin + 100000000) /* until the pool can see that his row lasts */
+	while (now_ns() < begin + 100000000) /* until the pool can see that his row is slow */
 		sched_yield();
 	submit(&f, &f.bob, &his, MOST_ROWS);
 	submit(&f, &f.alice, &hers, MOST_ROWS);
@@ -185,8 +185,8 @@ END_TEST
 
 START_TEST(test_a_user_whose_disk_never_answers_leaves_others_threads_and_tickets)
 {
-	/* Bob has more queues than there are I/O threads and tickets, and every read of his hangs, until all of Alice's
-	 * rows are made, which have to be fetched, too. */
+	/* Bob has more queues than there are I/O threads and tickets, and every read of his hangs until all of Alice's
+	 * rows are made, which need reads, too. */
 	enum { QUEUES = 20 };
 	struct fixture f;
 	struct pool_queue queues[QUEUES];
@@ -214,7 +214,7 @@ END_TEST
 
 START_TEST(test_a_queue_is_in_the_pools_list_only_while_it_has_work)
 {
-	/* Idle queues are walked by nobody: a loader may have thousands. */
+	/* No thread walks the idle queues: a loader may have thousands. */
 	enum { QUEUES = 4096 };
 	struct fixture f;
 	struct pool_queue *idle = calloc(QUEUES, sizeof(*idle));

@@ -1,10 +1,10 @@
-/* libbatchd's side of a producer, against a daemon that follows a script: what is handed out to be made, and what is
+/* libbatchd's side of a producer, against a scripted daemon: which batches are handed out to be made, and what is
  * answered. */
 #include "fake.h"
 #include "suite.h"
 
 static struct batchd_producer *producer;
-static uint64_t handed_out[16]; /* how often each batch was */
+static uint64_t handed_out[16]; /* how often each batch was handed out */
 static int slab_memory = -1;
 static char *memory;
 
@@ -28,7 +28,7 @@ static uint8_t byte_of(uint64_t k)
 	return (uint8_t)(17 * k + 3);
 }
 
-/* Makes what is handed out, of epochs with `n` batches, until the daemon goes. */
+/* Makes the batches that are handed out, of epochs with `n` batches, until the daemon ends. */
 static void make_all(uint64_t n, bool count)
 {
 	struct batchd_array a = { .dtype = BATCHD_UINT8, .n_dims = 1, .shape = { 8 } };
@@ -116,13 +116,13 @@ static void look_ahead(struct fake *f)
 	ck_assert(a.n_rows == 2 && !a.end && !a.skipped);
 	ck_assert(holds(&(Batchd__Wire__Filled){ .n_rows = 1, .n_bytes = a.n_bytes }, 0, 0)); /* it touched no slot */
 	ask(f, 3, 1, -1);
-	ck_assert_uint_eq(hear_filled(f, 3).n_rows, 2); /* it is there still */
+	ck_assert_uint_eq(hear_filled(f, 3).n_rows, 2); /* it still exists */
 	ask(f, 4, 1, 1);
 	a = hear_filled(f, 4);
 	ck_assert(holds(&a, 1, 1));
 	ask(f, 5, 2, -1);
 	ask(f, 6, 3, 0);
-	ck_assert_uint_eq(hear_filled(f, 5).n_rows, 3); /* which nobody wants then */
+	ck_assert_uint_eq(hear_filled(f, 5).n_rows, 3); /* no trainer wants it then */
 	a = hear_filled(f, 6);
 	ck_assert(holds(&a, 0, 3));
 	ask(f, 7, 4, -1);
@@ -132,8 +132,8 @@ static void look_ahead(struct fake *f)
 
 START_TEST(test_what_was_looked_for_is_made_once_and_kept_until_it_is_wanted)
 {
-	/* The producer is handed every batch once, whether somebody wants it or only wants to know; in no case does a
-	 * look write into a slot. */
+	/* The producer is handed every batch once, whether a trainer wants it or the daemon only wants to know that it
+	 * exists; a look never writes into a slot. */
 	play(look_ahead);
 	open_producer();
 	make_all(4, true);
@@ -156,7 +156,7 @@ static void stop_and_be_there_again(struct fake *f)
 
 START_TEST(test_opening_outlives_a_restart)
 {
-	/* A producer that comes while the daemon stops finds the next one. */
+	/* A producer that starts while the daemon stops finds the next daemon. */
 	play(stop_and_be_there_again);
 	open_producer();
 	make_all(0, true);
@@ -176,12 +176,12 @@ static void end_epochs(struct fake *f)
 	ask(f, 4, 3, 0);
 	ck_assert_uint_eq(hear_filled(f, 4).n_batches, 3); /* as it was counted */
 	ask(f, 5, 5, 0);
-	ck_assert_uint_eq(hear_filled(f, 5).n_batches, 0); /* nobody has said what is between */
+	ck_assert_uint_eq(hear_filled(f, 5).n_batches, 0); /* the batches in between are unknown */
 }
 
 START_TEST(test_an_epoch_that_was_made_to_its_end_has_been_counted)
 {
-	/* Who does not say how many batches there were has made them all, or nobody knows. */
+	/* A producer that does not give the number of batches has made them all, or the number is unknown. */
 	play(end_epochs);
 	open_producer();
 	make_all(3, false);
@@ -202,7 +202,7 @@ START_TEST(test_more_batches_than_were_asked_for_are_no_end)
 
 	play(one_fill);
 	open_producer();
-	ck_assert_int_eq(batchd_produce_end_epoch_at(producer, 0), BATCHD_E_INVALID); /* nothing was asked for yet */
+	ck_assert_int_eq(batchd_produce_end_epoch_at(producer, 0), BATCHD_E_INVALID); /* nothing was requested yet */
 	ck_assert_int_eq(batchd_produce_next(producer, &fill, BATCHD_FOREVER), BATCHD_OK);
 	ck_assert_int_eq(batchd_produce_end_epoch_at(producer, 3), BATCHD_E_INVALID);
 	ck_assert_int_eq(batchd_produce_end_epoch_at(producer, 2), 0);
